@@ -1,0 +1,82 @@
+package isobar
+
+import "slices"
+
+// WeightedEndpoint is an endpoint as clients get it.
+type WeightedEndpoint struct {
+	Address string       `json:"address"`
+	Weight  uint32       `json:"weight"` // >= 1
+	Health  HealthStatus `json:"health"`
+}
+
+// EndpointGroup is the endpoints of one service in one locality. Groups are
+// immutable and shared by all assignments of a plan.
+type EndpointGroup struct {
+	Locality  Locality           `json:"locality"`
+	Endpoints []WeightedEndpoint `json:"endpoints"`
+}
+
+// Usable counts the endpoints that take traffic.
+func (g *EndpointGroup) Usable() int {
+	n := 0
+	for i := range g.Endpoints {
+		if g.Endpoints[i].Health.Usable() {
+			n++
+		}
+	}
+	return n
+}
+
+// LocalityWeight is one locality within a priority.
+type LocalityWeight struct {
+	*EndpointGroup
+
+	Weight uint32 `json:"weight"` // >= 1; sums within a priority stay below 2^32
+}
+
+// WeightScale is the sum of the locality weights of priority 0: 1 unit is
+// 1/10,000 of the source's traffic.
+const WeightScale = 10_000
+
+// Assignment is what the clients of one service in one source locality get.
+// Immutable.
+type Assignment struct {
+	Service                string             `json:"service"`
+	Source                 Locality           `json:"source"`
+	Priorities             [][]LocalityWeight `json:"priorities"`              // gapless; the localities of each sorted
+	Drop                   float64            `json:"drop,omitempty"`          // fraction of requests to drop at the client
+	OverprovisioningFactor uint32             `json:"overprovisioning_factor"` // percent; 140 is the data planes' default
+}
+
+// DropCategory is the one category under which Isobar drops.
+const DropCategory = "isobar_overload"
+
+// Share gives the fraction of the source's traffic that priority 0 sends to l.
+func (a *Assignment) Share(l Locality) float64 {
+	if a == nil || len(a.Priorities) == 0 {
+		return 0
+	}
+	var sum, w uint64
+	for _, lw := range a.Priorities[0] {
+		sum += uint64(lw.Weight)
+		if lw.Locality == l {
+			w = uint64(lw.Weight)
+		}
+	}
+	if sum == 0 {
+		return 0
+	}
+	return float64(w) / float64(sum)
+}
+
+// Localities lists the localities of all priorities, sorted.
+func (a *Assignment) Localities() []Locality {
+	var out []Locality
+	for _, p := range a.Priorities {
+		for _, lw := range p {
+			out = append(out, lw.Locality)
+		}
+	}
+	slices.SortFunc(out, Locality.Compare)
+	return slices.Compact(out)
+}

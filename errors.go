@@ -1,0 +1,29 @@
+package isobar
+
+import "errors"
+
+// Sentinel errors that cross packages. They are wrapped with the object's name
+// and mapped to HTTP and gRPC codes only at the edge.
+var (
+	// ErrNotFound says that there is no such object.
+	ErrNotFound = errors.New("not found")
+	// ErrOwned says that the object belongs to another owner (file or API).
+	ErrOwned = errors.New("owned by another")
+	// ErrStale says that the object has changed since the revision given.
+	ErrStale = errors.New("stale revision")
+	// ErrInvalid says that the input breaks a rule; the text names place and fix.
+	ErrInvalid = errors.New("invalid")
+)
+
+// The owners of a service.
+const (
+	OwnerFile = "file"
+	OwnerAPI  = "api"
+)
+
+// Object is a service with its owner and revision.
+type Object struct {
+	Service  Service `json:"service"`
+	Owner    string  `json:"owner"`    // OwnerFile or OwnerAPI
+	Revision uint64  `json:"revision"` // changes with each change of the object; its ETag
+}

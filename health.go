@@ -1,0 +1,62 @@
+package isobar
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// HealthStatus is the health of an endpoint. The values are those of
+// envoy.config.core.v3.HealthStatus.
+type HealthStatus uint8
+
+// The health states. Unknown counts as healthy, as every xDS client does it.
+const (
+	Unknown HealthStatus = iota
+	Healthy
+	Unhealthy
+	Draining
+	Timeout
+	Degraded
+)
+
+// ErrBadHealth is wrapped by the errors of [ParseHealth].
+var ErrBadHealth = errors.New("bad health status")
+
+var healthNames = [...]string{"unknown", "healthy", "unhealthy", "draining", "timeout", "degraded"}
+
+// ParseHealth reads the lower-case name of a state; case is ignored.
+func ParseHealth(s string) (HealthStatus, error) {
+	for i, n := range healthNames {
+		if strings.EqualFold(s, n) {
+			return HealthStatus(i), nil //nolint:gosec // i < 6
+		}
+	}
+	return Unknown, fmt.Errorf("%w %q: want one of %s", ErrBadHealth, s, strings.Join(healthNames[:], ", "))
+}
+
+// String gives the lower-case name.
+func (h HealthStatus) String() string {
+	if int(h) < len(healthNames) {
+		return healthNames[h]
+	}
+	return fmt.Sprintf("health(%d)", uint8(h))
+}
+
+// Usable tells whether an endpoint in this state takes new traffic from every
+// kind of data plane: gRPC uses only Healthy and Unknown, so degraded
+// endpoints do not count as capacity either.
+func (h HealthStatus) Usable() bool { return h == Unknown || h == Healthy }
+
+// MarshalText gives the name, for JSON.
+func (h HealthStatus) MarshalText() ([]byte, error) { return []byte(h.String()), nil }
+
+// UnmarshalText is the inverse of MarshalText.
+func (h *HealthStatus) UnmarshalText(b []byte) error {
+	v, err := ParseHealth(string(b))
+	if err != nil {
+		return err
+	}
+	*h = v
+	return nil
+}

@@ -1,0 +1,143 @@
+// Package assign turns what the solver wants into what clients get: shares in
+// 1/10,000, failover tiers and drops, paced from plan to plan, each with its
+// reasons; and it checks the result independently of how it was made.
+package assign
+
+import (
+	"time"
+
+	"github.com/isobar-xds/isobar"
+)
+
+// Site is one locality of a service as the assignment sees it. Sites are in
+// the order of Service.Localities (sorted by locality).
+type Site struct {
+	Group      *isobar.EndpointGroup // endpoints with effective health and the weights to send
+	Nominal    float64               // capacity if every endpoint were healthy, requests/s
+	Capacity   float64               // effective capacity: healthy share x scaler x declared, requests/s
+	Ceiling    float64               // utilization not to exceed, (0, 1]
+	Scale      float64               // overflow factor of the ceiling from the solver, >= 1
+	Background float64               // requests/s that do not obey
+	// Unreachable says that every source with a stake agrees it cannot reach
+	// this site: Capacity is 0 for that reason and not for health.
+	Unreachable bool
+}
+
+// Limit is the rate that obeys which the site may carry, requests/s.
+func (s *Site) Limit() float64 {
+	return max(0, s.Ceiling*max(1, s.Scale)*s.Capacity-s.Background)
+}
+
+// Headroom is what is left of the limit with load y, requests/s.
+func (s *Site) Headroom(y float64) float64 { return max(0, s.Limit()-y) }
+
+// Usable tells whether any endpoint takes traffic.
+func (s *Site) Usable() bool { return s.Group.Usable() > 0 }
+
+// Source is one source locality of a service and what the solver wants of it.
+type Source struct {
+	Locality isobar.Locality
+	Demand   float64   // steerable requests/s (background taken off); 0 = subscribed, but sends nothing
+	Distance []float64 // per site: latency + price, ms
+	Target   []float64 // per site: the solver's shares, summing to 1; nil without demand
+	Barred   []bool    // per site: the source was seen not to reach it; nil = none
+}
+
+// Trigger says why a plan is made.
+type Trigger uint8
+
+// The triggers.
+const (
+	// Tick is a regular decision: one step of pacing.
+	Tick Trigger = iota
+	// Rebase carries the current weights over to a changed topology or health,
+	// without a new decision: no step of pacing is taken.
+	Rebase
+)
+
+// Input is one service to assign.
+type Input struct {
+	Service  *isobar.Service
+	Sites    []Site
+	Sources  []Source  // sorted by locality
+	Prices   []float64 // per site, ms; nil without a solution
+	Shed     float64   // fraction of the demand that the solver sheds, 0 to MaxShed
+	Previous *Result   // what is published; nil for a new service
+	Trigger  Trigger
+	// Hold, when not empty, says why weights must not move now (for example
+	// "coverage 40%"): only topology and health changes are published.
+	Hold string
+}
+
+// Result is a service as assigned. Immutable; Next results share what did not
+// change.
+type Result struct {
+	Service string
+	Sites   []Site
+	Sources []SourceResult // sorted by locality
+	Drop    float64        // fraction dropped at the clients
+	// Load is what the published shares send to each site at the demand they
+	// were made for, requests/s.
+	Load []float64
+}
+
+// Source finds a source's result; nil when it is not part of the result.
+func (r *Result) Source(l isobar.Locality) *SourceResult {
+	if r == nil {
+		return nil
+	}
+	for i := range r.Sources {
+		if r.Sources[i].Source == l {
+			return &r.Sources[i]
+		}
+	}
+	return nil
+}
+
+// SourceResult is what one source gets, and the state that pacing needs.
+type SourceResult struct {
+	Source     isobar.Locality
+	Demand     float64
+	Target     []float64          // per site: the solver's shares; nil without demand
+	Shares     []float64          // per site: published shares of priority 0, multiples of 1/10,000
+	Below      []int              // per site: ticks for which the wanted share was below the exit threshold
+	Assignment *isobar.Assignment // the same pointer as before when nothing in it changed
+	Reasons    []Reason
+}
+
+// Reason explains one thing about a source's shares.
+type Reason struct {
+	Code     ReasonCode      `json:"code"`
+	Locality isobar.Locality `json:"locality,omitzero"`
+	Text     string          `json:"text"`
+}
+
+// ReasonCode is the kind of a reason.
+type ReasonCode string
+
+// The kinds of reasons.
+const (
+	ReasonBaseline   ReasonCode = "baseline"   // mode observe, or no demand: nearest healthy
+	ReasonNoDemand   ReasonCode = "no-demand"  // answered from prices and headroom
+	ReasonBounded    ReasonCode = "bounded"    // mode bounded: clamped at max_shift
+	ReasonPaced      ReasonCode = "paced"      // clamped at the step of this tick
+	ReasonSuppressed ReasonCode = "suppressed" // the change was too small to publish
+	ReasonEntry      ReasonCode = "entry"      // below the entry threshold, left out
+	ReasonExit       ReasonCode = "exit"       // kept in until 3 ticks below the exit threshold
+	ReasonHold       ReasonCode = "hold"       // weights held, see the text
+	ReasonUnhealthy  ReasonCode = "unhealthy"  // share moved off unhealthy capacity
+	ReasonFailOpen   ReasonCode = "fail-open"  // nothing is healthy: all are used
+	ReasonBarred     ReasonCode = "barred"     // observed unreachable from here: a probe only
+	ReasonOverflow   ReasonCode = "overflow"   // ceilings raised evenly: it does not fit
+	ReasonShed       ReasonCode = "shed"       // a part is dropped
+	ReasonFallback   ReasonCode = "fallback"   // the check refused the plan; the previous one, rebased
+)
+
+// Violation is a broken invariant.
+type Violation struct {
+	Rule    string          `json:"rule"` // a short, stable name, used as a metric label
+	Service string          `json:"service"`
+	Source  isobar.Locality `json:"source,omitzero"`
+	Text    string          `json:"text"`
+	At      time.Time       `json:"at,omitzero"`
+}

@@ -1,0 +1,101 @@
+// Package load turns load reports into what the planner needs: demand per
+// source, what landed where, utilization and coverage. It is pure: time is an
+// argument, and nothing here locks or logs.
+package load
+
+import (
+	"time"
+
+	"github.com/isobar-xds/isobar"
+)
+
+// StreamID names one LRS stream of this process; ids are never used twice.
+type StreamID uint64
+
+// Node is who reports on a stream. Only the first message's node counts.
+type Node struct {
+	ID       string
+	Cluster  string // node.cluster: the client service
+	Locality isobar.Locality
+	Agent    Agent
+}
+
+// Agent is the kind of client, which decides how its drop counters add up.
+type Agent uint8
+
+// The kinds of clients, by node.user_agent_name.
+const (
+	AgentUnknown Agent = iota
+	AgentEnvoy
+	AgentGRPC
+)
+
+// Report is one inbound load report after validation. Counters are deltas
+// since the stream's report before.
+type Report struct {
+	Arrived  time.Time
+	Services []ServiceReport
+}
+
+// ServiceReport is one ClusterStats.
+type ServiceReport struct {
+	Service  string        // cluster_service_name when set, else cluster_name
+	Interval time.Duration // as measured by the client; 0 = not told (old clients): use arrival times
+	Dropped  uint64        // requests dropped at the client, in the sum that is right for its agent
+	// DroppedBy holds the drops by category, sorted, for display.
+	DroppedBy  []DropCount
+	Localities []LocalityReport
+}
+
+// DropCount counts drops of one category.
+type DropCount struct {
+	Category string
+	Count    uint64
+}
+
+// LocalityReport is one UpstreamLocalityStats.
+type LocalityReport struct {
+	Locality   isobar.Locality
+	Priority   uint32
+	Issued     uint64 // 0 from clients too old to tell: see HasIssued
+	HasIssued  bool
+	Succeeded  uint64
+	Errors     uint64
+	InProgress uint64 // gauge
+	Metrics    []MetricSum
+	Endpoints  []EndpointReport
+}
+
+// MetricSum is an ORCA metric summed over the requests that carried it. The
+// standard utilizations use the names of the Metric constants.
+type MetricSum struct {
+	Name     string
+	Requests uint64
+	Total    float64
+}
+
+// Names under which the unnamed ORCA utilizations are kept.
+const (
+	MetricCPU         = "cpu_utilization"
+	MetricMemory      = "mem_utilization"
+	MetricApplication = "application_utilization"
+)
+
+// EndpointReport is one UpstreamEndpointStats.
+type EndpointReport struct {
+	Address    string
+	Issued     uint64
+	Succeeded  uint64
+	Errors     uint64
+	InProgress uint64
+}
+
+// StreamWindow is everything that one stream reported since it was last
+// collected; see [Table.Merge].
+type StreamWindow struct {
+	Stream  StreamID
+	Node    Node
+	Opened  time.Time
+	Closed  time.Time // zero while the stream is open
+	Reports []Report  // in order of arrival; empty when nothing came
+}

@@ -1,0 +1,56 @@
+// Package plan is the pure heart: from topology, health, load and the plan
+// before it makes the next plan. Same input, same plan, byte for byte.
+package plan
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/assign"
+	"github.com/isobar-xds/isobar/internal/load"
+	"github.com/isobar-xds/isobar/solver"
+)
+
+// Plan is one immutable version of everything decided.
+type Plan struct {
+	Version  uint64 // monotone, also across restarts; see VersionString
+	Made     time.Time
+	Trigger  assign.Trigger
+	Topology *isobar.Topology
+	Services []*Service // sorted by name
+
+	// Totals over the services that were solved in this plan.
+	Objective, LowerBound, Gap, ExcessMS float64
+	PlanGap                              float64 // the same for the paced and rounded assignment
+	Violations                           []assign.Violation
+}
+
+// Service is one service of a plan: inputs, solution and assignment.
+type Service struct {
+	Spec     *isobar.Service
+	Sites    []assign.Site
+	Coverage float64
+	Hold     string            // why weights are held; empty when they are not
+	Load     *load.ServiceLoad // what was measured; nil when nothing was
+	Findings load.Findings     // landings against plan
+	Problem  *solver.Service   // what was solved; nil without demand
+	Solution *solver.ServiceSolution
+	Solved   []isobar.Locality // sources of Problem and Solution, in their order
+	PlanGap  float64
+	Result   *assign.Result
+}
+
+// VersionString is the version as it goes over the wire.
+func (p *Plan) VersionString() string { return strconv.FormatUint(p.Version, 10) }
+
+// Service finds a service of the plan.
+func (p *Plan) Service(name string) (*Service, bool) {
+	i, ok := slices.BinarySearchFunc(p.Services, name, func(s *Service, n string) int { return strings.Compare(s.Spec.Name, n) })
+	if !ok {
+		return nil, false
+	}
+	return p.Services[i], true
+}

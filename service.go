@@ -1,0 +1,129 @@
+package isobar
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Mode says how much of what Isobar computes it also serves.
+type Mode uint8
+
+// The modes.
+const (
+	// ModeFull serves what the solver wants, paced.
+	ModeFull Mode = iota
+	// ModeBounded moves at most MaxShift away from the baseline.
+	ModeBounded
+	// ModeObserve serves the baseline and computes beside it.
+	ModeObserve
+)
+
+// ErrBadMode is wrapped by the errors of [ParseMode].
+var ErrBadMode = errors.New("bad mode")
+
+var modeNames = [...]string{"full", "bounded", "observe"}
+
+// ParseMode reads "full", "bounded" or "observe".
+func ParseMode(s string) (Mode, error) {
+	if i := slices.Index(modeNames[:], s); i >= 0 {
+		return Mode(i), nil //nolint:gosec // i < 3
+	}
+	return ModeFull, fmt.Errorf("%w %q: want one of %s", ErrBadMode, s, strings.Join(modeNames[:], ", "))
+}
+
+// String gives the mode's name.
+func (m Mode) String() string {
+	if int(m) < len(modeNames) {
+		return modeNames[m]
+	}
+	return fmt.Sprintf("mode(%d)", uint8(m))
+}
+
+// MarshalText gives the name, for JSON.
+func (m Mode) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
+
+// UnmarshalText is the inverse of MarshalText.
+func (m *Mode) UnmarshalText(b []byte) error {
+	v, err := ParseMode(string(b))
+	if err != nil {
+		return err
+	}
+	*m = v
+	return nil
+}
+
+// Defaults of a service's fields.
+const (
+	DefaultCeiling       = 0.8
+	DefaultMaxShift      = 20.0 // points
+	DefaultServiceTimeMS = 10.0
+)
+
+// Endpoint is one address of a service.
+type Endpoint struct {
+	Address     string       `json:"address"`               // IP:port
+	Weight      uint32       `json:"weight,omitempty"`      // 0 = not set
+	MaxRate     float64      `json:"max_rate,omitempty"`    // requests/s at utilization 1; 0 = not declared
+	Concurrency float64      `json:"concurrency,omitempty"` // requests it can work on at once; 0 = not declared
+	Health      HealthStatus `json:"health,omitzero"`       // as configured, before overrides and verdicts
+}
+
+// ServiceLocality is what a service has in one locality.
+type ServiceLocality struct {
+	Locality    Locality   `json:"locality"`
+	MaxRate     float64    `json:"max_rate,omitempty"`    // requests/s of all endpoints together; 0 = not declared
+	Concurrency float64    `json:"concurrency,omitempty"` // of all endpoints together; 0 = not declared
+	Ceiling     float64    `json:"ceiling,omitempty"`     // utilization not to exceed, (0, 1]; 0 = DefaultCeiling
+	Scaler      float64    `json:"scaler,omitempty"`      // multiplies the capacity; 0 = 1
+	Background  float64    `json:"background,omitempty"`  // requests/s from clients that neither report nor obey
+	Endpoints   []Endpoint `json:"endpoints"`             // in the order of the configuration
+}
+
+// Call declares that a request to a service causes requests to another.
+type Call struct {
+	Service    string  `json:"service"`
+	PerRequest float64 `json:"per_request"`
+}
+
+// Service is one EDS cluster and how to balance it. Values are immutable once
+// they are part of a [Topology].
+type Service struct {
+	Name          string            `json:"name"`
+	Mode          Mode              `json:"mode,omitzero"`
+	MaxShift      float64           `json:"max_shift,omitempty"`       // points; mode bounded only; 0 = DefaultMaxShift
+	MaxShed       float64           `json:"max_shed,omitempty"`        // fraction of demand that may be dropped, [0, 1)
+	ServiceTimeMS float64           `json:"service_time_ms,omitempty"` // of one request without queueing; 0 = DefaultServiceTimeMS
+	ORCA          bool              `json:"orca,omitempty"`            // endpoints report ORCA; clients weigh them by it
+	Localities    []ServiceLocality `json:"localities"`                // sorted, unique
+	Calls         []Call            `json:"calls,omitempty"`
+}
+
+// Topology is everything that is configured about the fleet: one immutable
+// version of it.
+type Topology struct {
+	Services []Service // sorted by name, unique
+	Network  *Network
+	// Revision grows with every change of the topology or of the health that
+	// an operator set; a plan that carries it has that change in it.
+	Revision uint64
+}
+
+// Service finds a service by name.
+func (t *Topology) Service(name string) (*Service, bool) {
+	i, ok := slices.BinarySearchFunc(t.Services, name, func(s Service, n string) int { return strings.Compare(s.Name, n) })
+	if !ok {
+		return nil, false
+	}
+	return &t.Services[i], true
+}
+
+// Normalize sorts services and localities, so that equal topologies are equal
+// byte for byte whatever order their parts came in.
+func (t *Topology) Normalize() {
+	slices.SortStableFunc(t.Services, func(a, b Service) int { return strings.Compare(a.Name, b.Name) })
+	for i := range t.Services {
+		slices.SortStableFunc(t.Services[i].Localities, func(a, b ServiceLocality) int { return a.Locality.Compare(b.Locality) })
+	}
+}

@@ -1,0 +1,78 @@
+// Package solver decides where load should go: it minimises the latency of all
+// requests over the flows from sources to localities, and proves with a lower
+// bound how close to the optimum it came. It knows numbers and indices only.
+package solver
+
+import "errors"
+
+// Problem is one or more services to solve. Units: requests/s, milliseconds.
+type Problem struct {
+	Services []Service
+}
+
+// Service is one service with its sources s and localities l.
+type Service struct {
+	Demand     []float64   // per source, requests/s, >= 0
+	Localities []Locality  // where it runs
+	Latency    [][]float64 // [s][l] network latency w_sl, ms, >= 0
+	Price      [][]float64 // [s][l] price of a request, in ms; nil = 0 everywhere
+	Allowed    [][]bool    // [s][l]; nil = everything is allowed
+	MaxShed    float64     // fraction of the demand that may be shed when it does not fit, [0, 1]
+	Calls      []Call      // requests that one request to this service causes
+
+	// Previous holds the flows of the last solution [s][l] (nil = none): among
+	// equally good solutions the nearest one is taken.
+	Previous [][]float64
+	// WarmPrices holds the prices of the last solution [l] (nil = none), to
+	// start from. It changes the number of iterations, not the answer's quality.
+	WarmPrices []float64
+}
+
+// Locality is the capacity of a service in one locality.
+type Locality struct {
+	Capacity   float64 // K_l, requests/s at utilization 1; 0 removes the locality
+	Servers    float64 // n_l, requests worked on at once, may be fractional; 0 = no queue term
+	Queues     float64 // r_l, independent queues, >= 1 (0 is read as 1)
+	Ceiling    float64 // highest utilization to plan for, (0, 1] (0 is read as 0.8)
+	Background float64 // b_l, requests/s that do not obey, >= 0
+}
+
+// Call is a call from one service of the problem to another.
+type Call struct {
+	Service    int     // index into Problem.Services
+	PerRequest float64 // requests caused by one request
+}
+
+// Sentinel errors of Solve; they are wrapped with the place.
+var (
+	// ErrInvalid marks a number that is out of its range, or slices that do
+	// not fit together.
+	ErrInvalid = errors.New("invalid problem")
+	// ErrCalls says that solving over call graphs is not supported yet.
+	ErrCalls = errors.New("calls between services are not solved yet: remove `calls`")
+)
+
+// Solution is the answer to a Problem.
+type Solution struct {
+	Objective  float64 // requests/s * ms: divide by the demand for mean latency
+	LowerBound float64 // no feasible flow can be below it
+	Gap        float64 // (Objective - LowerBound) / Objective, 0 if both are 0
+	ExcessMS   float64 // (Objective - LowerBound) / demand served
+	Services   []ServiceSolution
+}
+
+// ServiceSolution is the answer for one service.
+type ServiceSolution struct {
+	Objective, LowerBound, Gap, ExcessMS float64
+
+	Flows       [][]float64 // [s][l] requests/s
+	Load        []float64   // [l] y_l, requests/s without background
+	Utilization []float64   // [l] (y+b)/K; 0 where K = 0 and nothing lands
+	Prices      []float64   // [l] p_l, ms: what one more request/s there costs everybody
+	Scale       []float64   // [l] factor by which the ceiling was raised for overflow, >= 1
+	// CeilingScale is the largest of Scale: 1 when everything fits.
+	CeilingScale float64
+	Shed         []float64 // [s] requests/s shed
+	Unreachable  []float64 // [s] requests/s without any allowed locality
+	Iterations   int
+}
