@@ -1,0 +1,71 @@
+# `make` or `make help` lists what there is.
+
+GO       ?= go
+FUZZTIME ?= 20s
+CHECKS   ?= 20000
+LINT_VERSION := v2.15.0
+GOBIN    := $(shell $(GO) env GOPATH)/bin
+LINT     := $(GOBIN)/golangci-lint
+
+# The race detector needs cgo and a C compiler; go says 0 where there is none.
+RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
+
+.DEFAULT_GOAL := help
+.PHONY: help build demo test test-race test-norace test-interop lint fmt fuzz soak bench cover clean
+
+help: ## list the targets
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## build bin/isobar
+	$(GO) build -trimpath -o bin/isobar ./cmd/isobar
+
+demo: ## run the whole loop on this machine and print the verdict (under 90 s)
+	$(GO) run ./cmd/isobar demo
+
+test: test-race test-norace ## run all tests: with the race detector, then what is too heavy for it
+
+test-race: ## run the tests with the race detector (without where there is no C compiler)
+	@test -n "$(RACE)" || echo "no C compiler: testing without the race detector; install gcc to have it"
+	$(GO) test $(RACE) ./...
+
+# Simulations and comparisons with a linear program carry the build tag !race;
+# their packages run once more without the detector.
+test-norace: ## run the packages that have tests which leave the race detector out
+	@pkgs=$$(grep -rl --include='*_test.go' -e '^//go:build .*!race' . | xargs -r -n1 dirname | sort -u); \
+	if [ -n "$$pkgs" ]; then echo "$(GO) test" $$pkgs; $(GO) test $$pkgs; fi
+
+test-interop: ## run the tests against clients in other languages (needs npm), where there are any
+	@if [ -f test/interop/go.mod ]; then cd test/interop && $(GO) test ./...; else echo "no test/interop"; fi
+
+lint: $(LINT) ## check the code and the direction of its imports
+	$(LINT) run ./...
+
+$(LINT):
+	$(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_VERSION)
+
+fmt: ## format the code
+	gofmt -w $$(git ls-files '*.go')
+
+fuzz: ## run every fuzz target for FUZZTIME (20s)
+	@grep -rl --include='*_test.go' '^func Fuzz' . | xargs -r -n1 dirname | sort -u | while read -r dir; do \
+		grep -ho '^func Fuzz[A-Za-z0-9_]*' $$dir/*_test.go | cut -c6- | while read -r target; do \
+			echo "== $$dir $$target"; \
+			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$dir || exit 1; \
+		done || exit 1; \
+	done
+
+soak: ## run every property CHECKS times (20000) instead of 100
+	@grep -rl --include='*_test.go' '"pgregory.net/rapid"' . | xargs -r -n1 dirname | sort -u | while read -r dir; do \
+		$(GO) test -timeout 2h -count 1 $$dir -rapid.checks=$(CHECKS) || exit 1; \
+	done
+
+bench: ## run the benchmarks; compare two runs with benchstat
+	$(GO) test -run '^$$' -bench . -benchmem -count 6 ./...
+
+cover: ## write coverage.html and print the total
+	$(GO) test -coverpkg ./... -coverprofile coverage.out ./...
+	$(GO) tool cover -html coverage.out -o coverage.html
+	$(GO) tool cover -func coverage.out | tail -n 1
+
+clean: ## remove what the other targets made
+	rm -rf bin coverage.out coverage.html
