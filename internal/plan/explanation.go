@@ -1,0 +1,132 @@
+package plan
+
+import (
+	"time"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/assign"
+)
+
+// Explanation answers why the clients of one service in one source locality
+// get the weights that they get: what went in, what was decided, and what
+// bound the decision. Rates are requests/s, latencies milliseconds, shares,
+// utilizations and coverage fractions from 0 to 1. Slices are never nil, so
+// that JSON always shows a list.
+type Explanation struct {
+	Service string          `json:"service"`
+	Source  isobar.Locality `json:"source"` // empty: clients that told no locality
+	Version string          `json:"version"`
+	Made    time.Time       `json:"made"`
+
+	// Summary is one sentence for somebody who has no time.
+	Summary string `json:"summary"`
+
+	Mode     isobar.Mode `json:"mode"`
+	MaxShift float64     `json:"max_shift,omitempty"` // points; mode bounded only
+	Coverage float64     `json:"coverage"`            // share of the last known demand whose nodes have reported to this process
+	Hold     string      `json:"hold,omitempty"`      // why weights must not move now
+
+	Demand     DemandExplained     `json:"demand"`
+	Localities []LocalityExplained `json:"localities"` // sorted by distance, then name
+	Binding    BindingExplained    `json:"binding"`
+	RunnerUp   *RunnerUp           `json:"runner_up,omitempty"` // nil where there is no other allowed locality
+
+	Drop         float64 `json:"drop"`          // fraction that the clients are told to drop
+	CeilingScale float64 `json:"ceiling_scale"` // factor by which ceilings were raised because demand does not fit; 1 = it fits
+
+	// Gap is how far the solution can be from the optimum at most, as a
+	// fraction of its cost; PlanGap is the same for the paced and rounded
+	// assignment that is served.
+	Gap     float64 `json:"gap"`
+	PlanGap float64 `json:"plan_gap"`
+
+	Reasons   []assign.Reason   `json:"reasons"`             // clamps, holds and fallbacks that shaped the shares
+	Deviation *DeviationSeen    `json:"deviation,omitempty"` // nil while the source follows its shares
+	Warnings  []string          `json:"warnings"`            // assumed latencies, capacity that is not declared, broken invariants
+	Clients   []ClientExplained `json:"clients"`             // who sends this demand
+}
+
+// DemandExplained is the demand of the source and how it came to be.
+type DemandExplained struct {
+	Rate     float64 `json:"rate"`      // what the plan was made for: smoothed, held, capped
+	Raw      float64 `json:"raw"`       // of the last windows, unsmoothed
+	Saved    float64 `json:"saved"`     // remembered from before a restart; 0 when not in use
+	Dropped  float64 `json:"dropped"`   // dropped by the clients
+	Errors   float64 `json:"errors"`    // failed
+	OffPlan  float64 `json:"off_plan"`  // lands beyond plan: counted as background and taken off what is steered
+	Nodes    int     `json:"nodes"`     // streams with a fresh report
+	Held     int     `json:"held"`      // streams whose last rate is held because a report is missing
+	Service  float64 `json:"service"`   // demand of the whole service, all sources
+	Measured bool    `json:"measured"`  // false: nothing was ever reported from here
+	WindowMS float64 `json:"window_ms"` // age of the oldest part of raw when the plan was made
+}
+
+// LocalityExplained is one locality of the service as seen from the source.
+type LocalityExplained struct {
+	Locality isobar.Locality `json:"locality"`
+	Tier     int             `json:"tier"` // priority in which the clients have it; -1 = none
+
+	Distance float64 `json:"distance_ms"` // network latency plus egress price
+	Assumed  bool    `json:"assumed,omitempty"`
+	Price    float64 `json:"price_ms"` // what one more request/s here costs everybody
+	Cost     float64 `json:"cost_ms"`  // distance + price: the solver sends where it is least
+
+	Endpoints int `json:"endpoints"`
+	Healthy   int `json:"healthy"` // usable by every kind of client
+
+	CapacityNominal float64 `json:"capacity_nominal"` // if every endpoint were healthy
+	Capacity        float64 `json:"capacity"`         // what healthy endpoints can serve
+	Ceiling         float64 `json:"ceiling"`          // utilization not to exceed
+	Limit           float64 `json:"limit"`            // steered requests/s that fit beneath the ceiling
+	Background      float64 `json:"background"`
+	Load            float64 `json:"load"`        // steered requests/s of all sources under this plan, without background
+	Utilization     float64 `json:"utilization"` // (load + background) / capacity
+	Measured        float64 `json:"measured"`    // requests/s that landed here from all sources
+	ORCA            float64 `json:"orca"`        // utilization that the endpoints report; 0 = none
+
+	Target    float64 `json:"target_share"`    // what the solver wants for this source
+	Published float64 `json:"published_share"` // what the clients are told
+	Landed    float64 `json:"landed_share"`    // what the clients did
+	Latency   float64 `json:"latency_ms"`      // mean, by Little's law over long windows; 0 = not known
+
+	Barred      bool `json:"barred,omitempty"`      // this source was seen not to reach it: a probe only
+	Unreachable bool `json:"unreachable,omitempty"` // no source was seen to reach it: capacity 0
+	Full        bool `json:"full,omitempty"`        // at its ceiling
+}
+
+// BindingExplained names what keeps the source from its nearest locality.
+type BindingExplained struct {
+	Kind     string           `json:"kind"`               // one of the Binding constants
+	Locality *isobar.Locality `json:"locality,omitempty"` // whose ceiling or health it is
+	Text     string           `json:"text"`
+}
+
+// The kinds of binding constraints.
+const (
+	BindingNone    = "none"     // everything goes to the nearest
+	BindingQueue   = "queueing" // nothing is full; queues make sharing cheaper than the nearest alone
+	BindingCeiling = "ceiling"  // a nearer locality is at its ceiling
+	BindingHealth  = "health"   // a nearer locality has no healthy capacity
+	BindingReach   = "reach"    // a nearer locality is barred or unreachable
+	BindingMode    = "mode"     // mode observe or bounded keeps the baseline
+	BindingHold    = "hold"     // weights are held
+	BindingPacing  = "pacing"   // on the way: the step of a tick binds
+)
+
+// RunnerUp is the best locality that gets nothing from the source.
+type RunnerUp struct {
+	Locality isobar.Locality `json:"locality"`
+	Worse    float64         `json:"worse_ms"` // by how much its cost is above the cheapest one in use
+}
+
+// DeviationSeen says that the source's clients do not follow their shares.
+type DeviationSeen struct {
+	Points float64 `json:"points"` // largest difference of a share, percent
+	Cause  string  `json:"cause"`
+}
+
+// ClientExplained is a client service and the part of the demand it sends.
+type ClientExplained struct {
+	Client string  `json:"client"` // node.cluster
+	Rate   float64 `json:"rate"`
+}
