@@ -1,0 +1,228 @@
+package fleet
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+
+	"github.com/isobar-xds/isobar"
+)
+
+// Totals is what an agent has sent to a service, in requests.
+type Totals struct {
+	Issued     float64 // sent to a locality
+	Errors     float64 // of these, failed
+	Dropped    float64 // dropped by the agent, as the assignment told it
+	Unassigned float64 // without any locality to go to
+	Sites      map[isobar.Locality]float64
+}
+
+// serviceLedger counts the load of one service, as a fluid. What is counted
+// but not yet reported keeps its fraction, so that nothing gets lost by
+// rounding.
+type serviceLedger struct {
+	totals  Totals
+	landed  map[isobar.Locality]float64
+	sites   map[isobar.Locality]*siteLedger // since the last report
+	dropped map[string]float64              // since the last report, by category
+}
+
+type siteLedger struct {
+	issued, errors float64
+	rate           float64 // of the newest step, requests/s
+}
+
+func newServiceLedger() *serviceLedger {
+	return &serviceLedger{
+		landed:  make(map[isobar.Locality]float64),
+		sites:   make(map[isobar.Locality]*siteLedger),
+		dropped: make(map[string]float64),
+	}
+}
+
+// advance counts the load until now, in steps. The caller holds the lock.
+func (a *Agent) advance(now time.Time) {
+	if a.advanced.IsZero() || a.opts.Demand == nil {
+		a.advanced = now
+		return
+	}
+	for a.advanced.Before(now) {
+		step := min(a.opts.Step, now.Sub(a.advanced))
+		for _, s := range a.services {
+			a.flow(s, a.opts.Demand(s, a.advanced.Add(step/2)), step)
+		}
+		a.advanced = a.advanced.Add(step)
+	}
+}
+
+// flow counts one step of one service at a rate in requests/s.
+func (a *Agent) flow(service string, rate float64, step time.Duration) {
+	l, seconds := a.ledger[service], step.Seconds()
+	for _, site := range l.sites {
+		site.rate = 0
+	}
+	if rate <= 0 {
+		return
+	}
+	pass := rate
+	if ap := a.assigned[service]; ap != nil {
+		for _, d := range ap.cla.GetPolicy().GetDropOverloads() {
+			ratio, _ := dropRatio(d)
+			l.dropped[d.GetCategory()] += pass * ratio * seconds
+			l.totals.Dropped += pass * ratio * seconds
+			pass *= 1 - ratio
+		}
+	}
+	shares := a.split(service)
+	if len(shares) == 0 {
+		l.totals.Unassigned += pass * seconds
+		return
+	}
+	for _, loc := range slices.SortedFunc(maps.Keys(shares), isobar.Locality.Compare) {
+		a.land(service, l, loc, pass*shares[loc], seconds)
+	}
+}
+
+func (a *Agent) land(service string, l *serviceLedger, loc isobar.Locality, rate, seconds float64) {
+	site := l.sites[loc]
+	if site == nil {
+		site = new(siteLedger)
+		l.sites[loc] = site
+	}
+	n := rate * seconds
+	site.rate = rate
+	site.issued += n
+	l.totals.Issued += n
+	l.landed[loc] += n
+	if a.opts.Landing != nil && a.opts.Landing(service, loc) != Served {
+		site.errors += n
+		l.totals.Errors += n
+	}
+}
+
+// stats takes what was counted since the last report, as counters. Services
+// with nothing to tell are left out, as real clients do.
+func (a *Agent) stats(measured time.Duration, byEndpoint bool) []*endpointv3.ClusterStats {
+	var out []*endpointv3.ClusterStats
+	for _, s := range a.services {
+		if cs := a.serviceStats(s, byEndpoint); cs != nil {
+			cs.LoadReportInterval = protoDuration(measured)
+			out = append(out, cs)
+		}
+	}
+	return out
+}
+
+func (a *Agent) serviceStats(service string, byEndpoint bool) *endpointv3.ClusterStats {
+	l := a.ledger[service]
+	cs := &endpointv3.ClusterStats{ClusterName: service}
+	for _, loc := range slices.SortedFunc(maps.Keys(l.sites), isobar.Locality.Compare) {
+		if ls := a.siteStats(service, loc, l.sites[loc], byEndpoint); ls != nil {
+			cs.UpstreamLocalityStats = append(cs.UpstreamLocalityStats, ls)
+		}
+	}
+	for _, category := range slices.Sorted(maps.Keys(l.dropped)) {
+		n := takeWhole(l.dropped, category)
+		if n == 0 {
+			continue
+		}
+		cs.DroppedRequests = append(cs.DroppedRequests, &endpointv3.ClusterStats_DroppedRequests{Category: category, DroppedCount: n})
+		if a.opts.Kind == KindGRPC {
+			// grpc-go's total includes the categories; Envoy's does not
+			// include drops for overload.
+			cs.TotalDroppedRequests += n
+		}
+	}
+	if len(cs.GetUpstreamLocalityStats()) == 0 && len(cs.GetDroppedRequests()) == 0 {
+		return nil
+	}
+	return cs
+}
+
+func (a *Agent) siteStats(service string, loc isobar.Locality, site *siteLedger, byEndpoint bool) *endpointv3.UpstreamLocalityStats {
+	issued := uint64(site.issued + wholeSlack)
+	errors := min(uint64(site.errors+wholeSlack), issued)
+	latency := defaultLatencyMS
+	if a.opts.LatencyMS != nil {
+		latency = a.opts.LatencyMS(service, loc)
+	}
+	inProgress := uint64(site.rate*latency/1000 + 0.5)
+	if issued == 0 && inProgress == 0 {
+		return nil
+	}
+	site.issued -= float64(issued)
+	site.errors -= float64(errors)
+	ls := &endpointv3.UpstreamLocalityStats{
+		Locality:                protoLocality(loc),
+		TotalIssuedRequests:     issued,
+		TotalSuccessfulRequests: issued - errors,
+		TotalErrorRequests:      errors,
+		TotalRequestsInProgress: inProgress,
+	}
+	if ap := a.assigned[service]; ap != nil {
+		a.describe(ls, ap.cla, loc, byEndpoint)
+	}
+	if a.opts.Utilization != nil && issued > errors {
+		n := issued - errors
+		ls.ApplicationUtilization = &endpointv3.UnnamedEndpointLoadMetricStats{
+			NumRequestsFinishedWithMetric: n,
+			TotalMetricValue:              float64(n) * a.opts.Utilization(service, loc),
+		}
+	}
+	return ls
+}
+
+// describe adds the priority and, when asked for, the endpoints: requests are
+// spread over them by weight, what is left over goes to the first.
+func (a *Agent) describe(ls *endpointv3.UpstreamLocalityStats, cla *endpointv3.ClusterLoadAssignment, loc isobar.Locality, byEndpoint bool) {
+	for _, le := range cla.GetEndpoints() {
+		if localityOf(le) != loc {
+			continue
+		}
+		ls.Priority = le.GetPriority()
+		if byEndpoint {
+			ls.UpstreamEndpointStats = endpointStats(le, ls)
+		}
+		return
+	}
+}
+
+func endpointStats(le *endpointv3.LocalityLbEndpoints, ls *endpointv3.UpstreamLocalityStats) []*endpointv3.UpstreamEndpointStats {
+	var sum uint64
+	for _, ep := range le.GetLbEndpoints() {
+		sum += uint64(hostWeight(ep))
+	}
+	if sum == 0 {
+		return nil
+	}
+	leftIssued, leftErrors := ls.GetTotalIssuedRequests(), ls.GetTotalErrorRequests()
+	out := make([]*endpointv3.UpstreamEndpointStats, len(le.GetLbEndpoints()))
+	for i := len(out) - 1; i >= 0; i-- {
+		ep := le.GetLbEndpoints()[i]
+		issued := ls.GetTotalIssuedRequests() * uint64(hostWeight(ep)) / sum
+		errors := ls.GetTotalErrorRequests() * uint64(hostWeight(ep)) / sum
+		if i == 0 {
+			issued, errors = leftIssued, leftErrors
+		}
+		leftIssued, leftErrors = leftIssued-issued, leftErrors-errors
+		out[i] = &endpointv3.UpstreamEndpointStats{
+			Address:                 ep.GetEndpoint().GetAddress(),
+			TotalIssuedRequests:     issued,
+			TotalErrorRequests:      errors,
+			TotalSuccessfulRequests: issued - errors,
+		}
+	}
+	return out
+}
+
+// wholeSlack lets sums that miss a whole number by rounding count as it.
+const wholeSlack = 1e-6
+
+// takeWhole takes the whole requests out of a counter and leaves the fraction.
+func takeWhole(counters map[string]float64, key string) uint64 {
+	n := uint64(counters[key] + wholeSlack)
+	counters[key] -= float64(n)
+	return n
+}

@@ -1,0 +1,298 @@
+package fleet_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	loadstatsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/fleet"
+)
+
+var (
+	zoneA = isobar.MustLocality("r/a")
+	zoneB = isobar.MustLocality("r/b")
+	zoneC = isobar.MustLocality("q/c")
+)
+
+// group is one locality of an assignment with one endpoint per health status.
+func group(l isobar.Locality, priority, weight uint32, hosts ...corev3.HealthStatus) *endpointv3.LocalityLbEndpoints {
+	le := &endpointv3.LocalityLbEndpoints{
+		Locality:            &corev3.Locality{Region: l.Region, Zone: l.Zone},
+		Priority:            priority,
+		LoadBalancingWeight: wrapperspb.UInt32(weight),
+	}
+	for i, h := range hosts {
+		port := uint32(100*int(l.Zone[0]) + i)
+		le.LbEndpoints = append(le.LbEndpoints, endpoint("127.0.0.1", port, h))
+	}
+	return le
+}
+
+func endpoint(host string, port uint32, h corev3.HealthStatus) *endpointv3.LbEndpoint {
+	return &endpointv3.LbEndpoint{
+		HealthStatus: h,
+		HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{
+			Address: &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
+				Address: host, PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: port},
+			}}},
+		}},
+	}
+}
+
+func assignment(groups ...*endpointv3.LocalityLbEndpoints) *endpointv3.ClusterLoadAssignment {
+	return &endpointv3.ClusterLoadAssignment{ClusterName: "checkout", Endpoints: groups}
+}
+
+func withDrop(cla *endpointv3.ClusterLoadAssignment, percent uint32) *endpointv3.ClusterLoadAssignment {
+	cla.Policy = &endpointv3.ClusterLoadAssignment_Policy{
+		DropOverloads: []*endpointv3.ClusterLoadAssignment_Policy_DropOverload{{
+			Category:       "overload",
+			DropPercentage: &typev3.FractionalPercent{Numerator: percent, Denominator: typev3.FractionalPercent_HUNDRED},
+		}},
+	}
+	return cla
+}
+
+const up, down = corev3.HealthStatus_HEALTHY, corev3.HealthStatus_UNHEALTHY
+
+// inBubble runs an agent against a server in virtual time.
+func inBubble(t *testing.T, opts fleet.AgentOptions, script func(t *testing.T, s *xdsServer, a *fleet.Agent)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := newXDSServer()
+		s.loadStats = &loadstatsv3.LoadStatsResponse{SendAllClusters: true, LoadReportingInterval: durationpb.New(5 * time.Second)}
+		conn, stop := overBufconn(t, s)
+		defer stop()
+		opts.Conn, opts.ID, opts.Cluster, opts.Locality = conn, "agent-1", "web", zoneA
+		opts.Services = []string{"checkout"}
+		a, err := fleet.NewAgent(opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- a.Run(ctx) }()
+		synctest.Wait()
+		script(t, s, a)
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}
+
+// pass lets virtual time go by.
+func pass(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
+
+func rate(r float64) func(string, time.Time) float64 {
+	return func(string, time.Time) float64 { return r }
+}
+
+func near(t *testing.T, what string, got, want, tolerance float64) {
+	t.Helper()
+	if math.Abs(got-want) > tolerance {
+		t.Errorf("%s = %v, want %v +- %v", what, got, want, tolerance)
+	}
+}
+
+func TestAgentFollowsWeightsAndReports(t *testing.T) {
+	for _, kind := range []fleet.AgentKind{fleet.KindGRPC, fleet.KindEnvoy} {
+		opts := fleet.AgentOptions{Kind: kind, Demand: rate(101), Utilization: func(string, isobar.Locality) float64 { return 0.5 }}
+		inBubble(t, opts, func(t *testing.T, s *xdsServer, a *fleet.Agent) {
+			s.set(t, "checkout", withDrop(assignment(group(zoneA, 0, 7000, up), group(zoneB, 0, 3000, up)), 10))
+			pass(100 * time.Second)
+			near(t, "share of b", a.Shares("checkout")[zoneB], 0.3, 1e-9)
+
+			_, reports := s.seen()
+			if len(reports) != 21 { // the opening message and one every 5 s
+				t.Fatalf("%d messages on the load stream, want 21", len(reports))
+			}
+			issued, dropped, total := map[string]float64{}, 0.0, 0.0
+			for _, r := range reports[1:] {
+				if (r.GetNode() != nil) != (kind == fleet.KindEnvoy) {
+					t.Errorf("kind %d: node in a later message: %v", kind, r.GetNode())
+				}
+				for _, cs := range r.GetClusterStats() {
+					if got := cs.GetLoadReportInterval().AsDuration(); got != 5*time.Second {
+						t.Errorf("measured interval %v", got)
+					}
+					total += float64(cs.GetTotalDroppedRequests())
+					for _, d := range cs.GetDroppedRequests() {
+						dropped += float64(d.GetDroppedCount())
+					}
+					for _, ls := range cs.GetUpstreamLocalityStats() {
+						issued[ls.GetLocality().GetZone()] += float64(ls.GetTotalIssuedRequests())
+						u := ls.GetApplicationUtilization()
+						near(t, "utilization", u.GetTotalMetricValue()/float64(u.GetNumRequestsFinishedWithMetric()), 0.5, 1e-9)
+					}
+				}
+			}
+			near(t, "issued to a", issued["a"], 101*100*0.9*0.7, 1)
+			near(t, "issued to b", issued["b"], 101*100*0.9*0.3, 1)
+			near(t, "dropped", dropped, 101*100*0.1, 1)
+			if (total > 0) != (kind == fleet.KindGRPC) {
+				t.Errorf("kind %d: total of drops is %v", kind, total)
+			}
+		})
+	}
+}
+
+func TestAgentFailsOver(t *testing.T) {
+	fates := map[isobar.Locality]fleet.Fate{}
+	opts := fleet.AgentOptions{
+		Demand:  rate(100),
+		Landing: func(_ string, l isobar.Locality) fleet.Fate { return fates[l] },
+	}
+	inBubble(t, opts, func(t *testing.T, s *xdsServer, a *fleet.Agent) {
+		s.set(t, "checkout", assignment(group(zoneA, 0, 5000, up), group(zoneB, 0, 5000, up, down), group(zoneC, 1, 1, up)))
+		pass(10 * time.Second)
+		near(t, "share of a", a.Shares("checkout")[zoneA], 0.5, 1e-9)
+		fates[zoneA] = fleet.Unconnected
+		near(t, "share of b alone", a.Shares("checkout")[zoneB], 1, 1e-9)
+		fates[zoneB] = fleet.Unconnected
+		near(t, "share of the lower tier", a.Shares("checkout")[zoneC], 1, 1e-9)
+		before := a.Totals("checkout")
+		fates[zoneC] = fleet.Failed
+		pass(10 * time.Second)
+		after := a.Totals("checkout")
+		near(t, "errors", after.Errors-before.Errors, 1000, 15)
+		near(t, "landed in c", after.Sites[zoneC]-before.Sites[zoneC], 1000, 15)
+	})
+}
+
+func TestAgentDelays(t *testing.T) {
+	opts := fleet.AgentOptions{Demand: rate(100), PushDelay: 7 * time.Second, ReportDelay: 12 * time.Second}
+	inBubble(t, opts, func(t *testing.T, s *xdsServer, a *fleet.Agent) {
+		s.set(t, "checkout", assignment(group(zoneA, 0, 1, up)))
+		pass(6 * time.Second)
+		if a.Assignment("checkout") != nil {
+			t.Error("in use before the push delay")
+		}
+		if err := a.WaitAssigned(t.Context(), "checkout", nil); err != nil {
+			t.Fatal(err)
+		}
+		if _, reports := s.seen(); len(reports) != 1 {
+			t.Errorf("%d messages before the report delay", len(reports))
+		}
+		pass(15*time.Second + 100*time.Millisecond)
+		// Windows end at 5, 10, 15, 20 s; at 22 s those of 5 and 10 have come.
+		if _, reports := s.seen(); len(reports) != 3 {
+			t.Errorf("%d messages at 22 s, want 3", len(reports))
+		}
+		near(t, "unassigned", a.Totals("checkout").Unassigned, 700, 15)
+	})
+}
+
+func TestAgentNACKs(t *testing.T) {
+	cases := map[string]struct {
+		cla  *endpointv3.ClusterLoadAssignment
+		want string
+	}{
+		"gap":            {assignment(group(zoneA, 1, 1, up)), `assignment "checkout": priority 0 is missing`},
+		"weight 0":       {assignment(group(zoneA, 0, 0, up)), `assignment "checkout": r/a: locality weight 0 or unset`},
+		"locality twice": {assignment(group(zoneA, 0, 1, up), group(zoneA, 0, 1)), `assignment "checkout": r/a: twice in priority 0`},
+		"address twice":  {assignment(group(zoneA, 0, 1, up), group(zoneA, 1, 1, up)), `assignment "checkout": r/a: address 127.0.0.1:9700 stands twice`},
+		"weights":        {assignment(group(zoneA, 0, math.MaxUint32, up), group(zoneB, 0, 1)), `assignment "checkout": priority 0: locality weights sum to 4294967296`},
+		"drop":           {withDrop(assignment(group(zoneA, 0, 1, up)), 101), `assignment "checkout": drop category overload: bad fraction`},
+		"asked to":       {assignment(group(zoneC, 0, 1, up)), `assignment "checkout": not that one`},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			opts := fleet.AgentOptions{Silent: true, Endpoints: true, Accept: func(cla *endpointv3.ClusterLoadAssignment) error {
+				if cla.GetEndpoints()[0].GetLocality().GetZone() == "c" {
+					return errors.New("not that one")
+				}
+				return nil
+			}}
+			inBubble(t, opts, func(t *testing.T, s *xdsServer, a *fleet.Agent) {
+				s.set(t, "checkout", assignment(group(zoneB, 0, 1, up)))
+				pass(time.Second)
+				good := a.Version("checkout")
+				s.set(t, "checkout", c.cla)
+				pass(time.Second)
+				nacks, reports := s.seen()
+				if len(nacks) != 1 || nacks[0] != c.want {
+					t.Errorf("NACKs %q, want one: %q", nacks, c.want)
+				}
+				if a.Version("checkout") != good || a.NACKs() != 1 || a.Shares("checkout")[zoneB] != 1 {
+					t.Error("the good assignment is not in use any more")
+				}
+				if len(reports) != 0 {
+					t.Error("a silent agent opened the load stream")
+				}
+			})
+		})
+	}
+}
+
+func TestAgentMisconfigured(t *testing.T) {
+	cla := assignment(group(zoneA, 0, 9999, up), group(zoneB, 0, 1, up, up, up))
+	inBubble(t, fleet.AgentOptions{Split: fleet.ByEndpoints, Demand: rate(10)}, func(t *testing.T, s *xdsServer, a *fleet.Agent) {
+		s.set(t, "checkout", cla)
+		pass(time.Second)
+		near(t, "share by endpoints", a.Shares("checkout")[zoneB], 0.75, 1e-9)
+	})
+	inBubble(t, fleet.AgentOptions{Split: fleet.OwnLocality(zoneC), Demand: rate(10)}, func(t *testing.T, s *xdsServer, a *fleet.Agent) {
+		s.set(t, "checkout", cla)
+		pass(time.Second)
+		near(t, "share of its own", a.Shares("checkout")[zoneC], 1, 1e-9)
+	})
+}
+
+func TestEnvoySplitSpillsByHealth(t *testing.T) {
+	inBubble(t, fleet.AgentOptions{Kind: fleet.KindEnvoy, Demand: rate(10)}, func(t *testing.T, s *xdsServer, a *fleet.Agent) {
+		// Priority 0 is half healthy: 140% * 50% = 70% of the load; within it
+		// the weight of b shrinks to 70% x 1000 as well.
+		s.set(t, "checkout", assignment(
+			group(zoneA, 0, 1000, up), group(zoneB, 0, 1000, up, down, down), group(zoneC, 1, 1, up)))
+		pass(time.Second)
+		shares := a.Shares("checkout")
+		weightB := 1.4 / 3
+		near(t, "a", shares[zoneA], 0.7/(1+weightB), 1e-9)
+		near(t, "b", shares[zoneB], 0.7*weightB/(1+weightB), 1e-9)
+		near(t, "c", shares[zoneC], 0.3, 1e-9)
+	})
+}
+
+func TestAgentReconnects(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newXDSServer()
+		s.set(t, "checkout", assignment(group(zoneA, 0, 1, up)))
+		conn, stop := overBufconn(t, s)
+		ctx, cancel := context.WithCancel(t.Context())
+		a, err := fleet.NewAgent(fleet.AgentOptions{Conn: conn, Services: []string{"checkout"}, Demand: rate(10)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() { done <- a.Run(ctx) }()
+		pass(time.Second)
+		stop()
+		pass(10 * time.Second)
+		near(t, "share without a server", a.Shares("checkout")[zoneA], 1, 1e-9)
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestNewAgentRefusesBadOptions(t *testing.T) {
+	if _, err := fleet.NewAgent(fleet.AgentOptions{}); err == nil {
+		t.Error("no error without a connection")
+	}
+}
