@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -152,21 +153,26 @@ func TestAgentFollowsWeightsAndReports(t *testing.T) {
 }
 
 func TestAgentFailsOver(t *testing.T) {
-	fates := map[isobar.Locality]fleet.Fate{}
+	var fates sync.Map
 	opts := fleet.AgentOptions{
-		Demand:  rate(100),
-		Landing: func(_ string, l isobar.Locality) fleet.Fate { return fates[l] },
+		Demand: rate(100),
+		Landing: func(_ string, l isobar.Locality) fleet.Fate {
+			if f, ok := fates.Load(l); ok {
+				return f.(fleet.Fate)
+			}
+			return fleet.Served
+		},
 	}
 	inBubble(t, opts, func(t *testing.T, s *xdsServer, a *fleet.Agent) {
 		s.set(t, "checkout", assignment(group(zoneA, 0, 5000, up), group(zoneB, 0, 5000, up, down), group(zoneC, 1, 1, up)))
 		pass(10 * time.Second)
 		near(t, "share of a", a.Shares("checkout")[zoneA], 0.5, 1e-9)
-		fates[zoneA] = fleet.Unconnected
+		fates.Store(zoneA, fleet.Unconnected)
 		near(t, "share of b alone", a.Shares("checkout")[zoneB], 1, 1e-9)
-		fates[zoneB] = fleet.Unconnected
+		fates.Store(zoneB, fleet.Unconnected)
 		near(t, "share of the lower tier", a.Shares("checkout")[zoneC], 1, 1e-9)
 		before := a.Totals("checkout")
-		fates[zoneC] = fleet.Failed
+		fates.Store(zoneC, fleet.Failed)
 		pass(10 * time.Second)
 		after := a.Totals("checkout")
 		near(t, "errors", after.Errors-before.Errors, 1000, 15)
