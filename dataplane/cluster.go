@@ -1,0 +1,77 @@
+package dataplane
+
+import "github.com/isobar-xds/isobar"
+
+// DefaultOverprovisioningFactor is what Envoy uses where none is given, percent.
+const DefaultOverprovisioningFactor = 140
+
+// DefaultPanicThreshold is Envoy's, percent of hosts.
+const DefaultPanicThreshold = 50
+
+// Cluster is an assignment in plain values, as a client received it.
+type Cluster struct {
+	Priorities []Priority // in order; may be empty, and so may each of them
+	// Drops holds the fraction that each drop category drops, in order, 0 to 1.
+	Drops []float64
+	// OverprovisioningFactor in percent; 0 = DefaultOverprovisioningFactor.
+	OverprovisioningFactor uint32
+	// WeightedPriorityHealth makes Envoy count host weights in place of hosts
+	// when it works out how healthy a priority is.
+	WeightedPriorityHealth bool
+}
+
+// Priority is the localities of one priority.
+type Priority struct {
+	Localities []Locality
+}
+
+// Locality is a locality with its weight within the priority.
+type Locality struct {
+	Locality  isobar.Locality
+	Weight    uint32 // 0 = not set: never picked while another locality has one
+	Endpoints []Endpoint
+}
+
+// Endpoint is one host.
+type Endpoint struct {
+	Address string
+	Weight  uint32 // 0 = not set, which counts as 1
+	Health  isobar.HealthStatus
+	// Excluded hosts are not counted: Envoy leaves out those that wait for
+	// their first active health check.
+	Excluded bool
+}
+
+func (e *Endpoint) weight() uint64 { return uint64(max(1, e.Weight)) }
+
+// healthy tells whether the data planes count the endpoint as healthy.
+func (e *Endpoint) healthy() bool { return !e.Excluded && e.Health.Usable() }
+
+func (e *Endpoint) degraded() bool { return !e.Excluded && e.Health == isobar.Degraded }
+
+// FromAssignment gives the plain values of an assignment.
+func FromAssignment(a *isobar.Assignment) Cluster {
+	if a == nil {
+		return Cluster{}
+	}
+	c := Cluster{OverprovisioningFactor: a.OverprovisioningFactor, Priorities: make([]Priority, len(a.Priorities))}
+	if a.Drop > 0 {
+		c.Drops = []float64{a.Drop}
+	}
+	for i, p := range a.Priorities {
+		ls := make([]Locality, len(p))
+		for j, lw := range p {
+			if lw.EndpointGroup == nil {
+				ls[j] = Locality{Weight: lw.Weight}
+				continue
+			}
+			es := make([]Endpoint, len(lw.Endpoints))
+			for k, e := range lw.Endpoints {
+				es[k] = Endpoint{Address: e.Address, Weight: e.Weight, Health: e.Health}
+			}
+			ls[j] = Locality{Locality: lw.Locality, Weight: lw.Weight, Endpoints: es}
+		}
+		c.Priorities[i] = Priority{Localities: ls}
+	}
+	return c
+}

@@ -1,0 +1,170 @@
+package dataplane
+
+import "math"
+
+// Hosts counts the hosts of one priority or of one locality.
+type Hosts struct {
+	Total    int // all hosts
+	Healthy  int // HEALTHY or UNKNOWN, not excluded
+	Degraded int // DEGRADED, not excluded
+	Excluded int // not counted in any denominator
+
+	// Sums of host weights of the same sets without the excluded, for
+	// weighted priority health; CountedWeight 0 means that hosts count alike.
+	CountedWeight, HealthyWeight, DegradedWeight uint64
+}
+
+// counted is n of the formulas.
+func (h Hosts) counted() int { return h.Total - h.Excluded }
+
+func (h Hosts) plus(o Hosts) Hosts {
+	return Hosts{
+		Total: h.Total + o.Total, Healthy: h.Healthy + o.Healthy, Degraded: h.Degraded + o.Degraded, Excluded: h.Excluded + o.Excluded,
+		CountedWeight: h.CountedWeight + o.CountedWeight, HealthyWeight: h.HealthyWeight + o.HealthyWeight,
+		DegradedWeight: h.DegradedWeight + o.DegradedWeight,
+	}
+}
+
+// PriorityLoad is what one priority takes, in whole percent of the requests.
+type PriorityLoad struct {
+	Healthy  int  // to its healthy hosts, or to all of them in panic
+	Degraded int  // to its degraded hosts
+	Panic    bool // its health is ignored: all its hosts are used
+}
+
+// EnvoyLoads works out how Envoy spreads requests over priorities. factor is
+// the overprovisioning factor and threshold the panic threshold, both in
+// percent. The loads of a cluster with at least one priority sum to 100.
+func EnvoyLoads(hosts []Hosts, factor uint32, threshold float64) []PriorityLoad {
+	loads := make([]PriorityLoad, len(hosts))
+	if len(hosts) == 0 {
+		return loads
+	}
+	health, degraded := make([]int, len(hosts)), make([]int, len(hosts))
+	sum := 0
+	for p, h := range hosts {
+		health[p], degraded[p] = availability(h, factor)
+		sum += health[p] + degraded[p]
+	}
+	total := min(100, sum)
+	if total > 0 {
+		spread(loads, health, degraded, total)
+	} else {
+		// Nothing is available. With panic off, or kept off by hosts that a
+		// factor below 100 rounds away, it all goes to the first priority.
+		loads[0].Healthy = 100
+	}
+	all := true
+	for p, h := range hosts {
+		loads[p].Panic = total < 100 && inPanic(h, threshold)
+		all = all && loads[p].Panic
+	}
+	if all {
+		spreadInPanic(loads, hosts)
+	}
+	return loads
+}
+
+// availability gives H and D of one priority.
+func availability(h Hosts, factor uint32) (healthy, degraded int) {
+	n, g, d := uint64(max(0, h.counted())), uint64(h.Healthy), uint64(h.Degraded) //nolint:gosec // counts
+	if h.CountedWeight > 0 {
+		n, g, d = h.CountedWeight, h.HealthyWeight, h.DegradedWeight
+	}
+	if n == 0 {
+		return 0, 0
+	}
+	f := uint64(factor)
+	return percent(f, g, n), percent(f, d, n)
+}
+
+// percent is min(100, factor*part/of) in integers, safe from overflow: a factor
+// is below 2^32 and so are sums of weights that clients accept; larger ones are
+// scaled down first.
+func percent(factor, part, of uint64) int {
+	for part > math.MaxUint32 {
+		part, of = part>>1, max(1, of>>1)
+	}
+	return int(min(100, factor*part/of))
+}
+
+func inPanic(h Hosts, threshold float64) bool {
+	share := 0.0
+	if n := h.counted(); n > 0 {
+		share = 100 * float64(h.Healthy+h.Degraded) / float64(n)
+	}
+	return share < min(100, threshold)
+}
+
+// spread gives healthy hosts their load in order of priority, then degraded
+// ones; what integer division leaves goes to the first priority that can.
+func spread(loads []PriorityLoad, health, degraded []int, total int) {
+	left := 100
+	firstHealthy, firstDegraded := -1, -1
+	for p, h := range health {
+		loads[p].Healthy = min(left, h*100/total)
+		left -= loads[p].Healthy
+		if firstHealthy < 0 && h > 0 {
+			firstHealthy = p
+		}
+	}
+	for p, d := range degraded {
+		loads[p].Degraded = min(left, d*100/total)
+		left -= loads[p].Degraded
+		if firstDegraded < 0 && d > 0 {
+			firstDegraded = p
+		}
+	}
+	switch {
+	case firstHealthy >= 0:
+		loads[firstHealthy].Healthy += left
+	case firstDegraded >= 0:
+		loads[firstDegraded].Degraded += left
+	}
+}
+
+// spreadInPanic ignores health altogether: by numbers of hosts.
+func spreadInPanic(loads []PriorityLoad, hosts []Hosts) {
+	total, first := 0, -1
+	for p, h := range hosts {
+		total += h.Total
+		if first < 0 && h.Total > 0 {
+			first = p
+		}
+		loads[p].Healthy, loads[p].Degraded = 0, 0
+	}
+	if total == 0 {
+		loads[0].Healthy = 100
+		return
+	}
+	left := 100
+	for p, h := range hosts {
+		loads[p].Healthy = 100 * h.Total / total
+		left -= loads[p].Healthy
+	}
+	loads[first].Healthy += left
+}
+
+// GRPCLoads works out which priority gRPC uses: the first with a usable
+// endpoint takes everything. Without any, no priority takes anything and the
+// calls fail.
+func GRPCLoads(hosts []Hosts) []PriorityLoad {
+	loads := make([]PriorityLoad, len(hosts))
+	for p, h := range hosts {
+		if h.Healthy > 0 {
+			loads[p].Healthy = 100
+			break
+		}
+	}
+	return loads
+}
+
+// EffectiveWeight is the weight with which Envoy picks a locality for its
+// eligible hosts (the healthy or the degraded ones): the configured weight,
+// shrunk when too few of the locality's hosts are eligible.
+func EffectiveWeight(weight uint32, eligible, counted int, factor uint32) float64 {
+	if counted <= 0 || eligible <= 0 {
+		return 0
+	}
+	return float64(weight) * min(1, float64(factor)/100*float64(eligible)/float64(counted))
+}

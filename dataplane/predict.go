@@ -1,0 +1,204 @@
+package dataplane
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/isobar-xds/isobar"
+)
+
+// Kind is the kind of data plane.
+type Kind uint8
+
+// The data planes.
+const (
+	Envoy Kind = iota
+	GRPC
+)
+
+// String gives the kind's name.
+func (k Kind) String() string {
+	switch k {
+	case Envoy:
+		return "envoy"
+	case GRPC:
+		return "grpc"
+	default:
+		return fmt.Sprintf("kind(%d)", uint8(k))
+	}
+}
+
+// Options say how the client is configured. Use [DefaultOptions] as the start:
+// a panic threshold of 0 means that panic is off.
+type Options struct {
+	// PanicThreshold in percent of hosts, 0 to 100; Envoy only.
+	PanicThreshold float64
+	// OverprovisioningFactor in percent overrides the assignment's; 0 = as the
+	// assignment says. Envoy only.
+	OverprovisioningFactor uint32
+	// Excluded lists addresses that are left out of all counts, besides those
+	// that the cluster itself marks. Envoy only: gRPC has no such state.
+	Excluded []string
+	// EndpointWeights makes gRPC pick the endpoints of a locality by weight, as
+	// ring_hash does; its round_robin ignores their weights. Envoy always
+	// obeys them.
+	EndpointWeights bool
+}
+
+// DefaultOptions are those of a client that configures nothing.
+func DefaultOptions() Options { return Options{PanicThreshold: DefaultPanicThreshold} }
+
+// Prediction is what a data plane does with a cluster.
+type Prediction struct {
+	Priorities  []PriorityPrediction `json:"priorities"`
+	PassPercent float64              `json:"pass_percent"` // percent of requests that no drop category drops
+}
+
+// PriorityPrediction is one priority.
+type PriorityPrediction struct {
+	Load         int                  `json:"load"`          // percent of the passed requests, to healthy hosts or in panic
+	DegradedLoad int                  `json:"degraded_load"` // percent of the passed requests, to degraded hosts
+	Panic        bool                 `json:"panic"`
+	Localities   []LocalityPrediction `json:"localities"`
+}
+
+// LocalityPrediction is one locality of a priority.
+type LocalityPrediction struct {
+	Locality  isobar.Locality      `json:"locality"`
+	Share     float64              `json:"share"` // fraction of all passed requests
+	Endpoints []EndpointPrediction `json:"endpoints"`
+}
+
+// EndpointPrediction is one endpoint of a locality.
+type EndpointPrediction struct {
+	Address string  `json:"address"`
+	Share   float64 `json:"share"` // fraction of all passed requests
+}
+
+// PredictAssignment is [Predict] for what Isobar publishes.
+func PredictAssignment(a *isobar.Assignment, kind Kind, o Options) Prediction {
+	return Predict(FromAssignment(a), kind, o)
+}
+
+// Predict works out priority loads, panic, and the shares of localities and
+// endpoints. The shares of all localities sum to 1 whenever the client can
+// send anywhere at all.
+func Predict(c Cluster, kind Kind, o Options) Prediction {
+	factor := factorOf(c, o)
+	if kind == Envoy {
+		c = exclude(c, o.Excluded)
+	} else {
+		c = asGRPC(c)
+	}
+	hosts := make([]Hosts, len(c.Priorities))
+	for p := range c.Priorities {
+		hosts[p] = count(&c.Priorities[p], c.WeightedPriorityHealth)
+	}
+	loads := GRPCLoads(hosts)
+	if kind == Envoy {
+		loads = EnvoyLoads(hosts, factor, o.PanicThreshold)
+	}
+	out := Prediction{Priorities: make([]PriorityPrediction, len(loads)), PassPercent: 100 * pass(c.Drops)}
+	for p, l := range loads {
+		out.Priorities[p] = predictPriority(&c.Priorities[p], l, kind, factor, kind == Envoy || o.EndpointWeights)
+	}
+	return out
+}
+
+func factorOf(c Cluster, o Options) uint32 {
+	switch {
+	case o.OverprovisioningFactor > 0:
+		return o.OverprovisioningFactor
+	case c.OverprovisioningFactor > 0:
+		return c.OverprovisioningFactor
+	default:
+		return DefaultOverprovisioningFactor
+	}
+}
+
+// pass is the fraction that gets through all drop categories in turn.
+func pass(drops []float64) float64 {
+	p := 1.0
+	for _, d := range drops {
+		if !math.IsNaN(d) {
+			p *= 1 - min(1, max(0, d))
+		}
+	}
+	return p
+}
+
+// exclude marks the endpoints with the given addresses, in copies.
+func exclude(c Cluster, addresses []string) Cluster {
+	if len(addresses) == 0 {
+		return c
+	}
+	c.Priorities = slices.Clone(c.Priorities)
+	for p := range c.Priorities {
+		ls := slices.Clone(c.Priorities[p].Localities)
+		for i := range ls {
+			ls[i].Endpoints = slices.Clone(ls[i].Endpoints)
+			for k := range ls[i].Endpoints {
+				e := &ls[i].Endpoints[k]
+				e.Excluded = e.Excluded || slices.Contains(addresses, e.Address)
+			}
+		}
+		c.Priorities[p].Localities = ls
+	}
+	return c
+}
+
+// asGRPC leaves out what gRPC does not know: exclusion, weighted health, and
+// the endpoints of localities without a weight, which it skips as a whole.
+func asGRPC(c Cluster) Cluster {
+	c.WeightedPriorityHealth = false
+	c.Priorities = slices.Clone(c.Priorities)
+	for p := range c.Priorities {
+		ls := slices.Clone(c.Priorities[p].Localities)
+		for i := range ls {
+			ls[i].Endpoints = slices.Clone(ls[i].Endpoints)
+			for k := range ls[i].Endpoints {
+				e := &ls[i].Endpoints[k]
+				e.Excluded = false
+				if ls[i].Weight == 0 {
+					e.Health = isobar.Unhealthy
+				}
+			}
+		}
+		c.Priorities[p].Localities = ls
+	}
+	return c
+}
+
+func count(p *Priority, weighted bool) Hosts {
+	var sum Hosts
+	for i := range p.Localities {
+		sum = sum.plus(countLocality(&p.Localities[i], weighted))
+	}
+	return sum
+}
+
+func countLocality(l *Locality, weighted bool) Hosts {
+	h := Hosts{Total: len(l.Endpoints)}
+	for i := range l.Endpoints {
+		e := &l.Endpoints[i]
+		var w uint64
+		if weighted {
+			w = e.weight()
+		}
+		if e.Excluded {
+			h.Excluded++
+			continue
+		}
+		h.CountedWeight += w
+		switch {
+		case e.healthy():
+			h.Healthy++
+			h.HealthyWeight += w
+		case e.degraded():
+			h.Degraded++
+			h.DegradedWeight += w
+		}
+	}
+	return h
+}

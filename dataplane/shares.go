@@ -1,0 +1,119 @@
+package dataplane
+
+// eligible selects the hosts that a part of the load goes to.
+type eligible func(*Endpoint) bool
+
+func anyHost(*Endpoint) bool { return true }
+
+func predictPriority(p *Priority, load PriorityLoad, kind Kind, factor uint32, byWeight bool) PriorityPrediction {
+	out := PriorityPrediction{
+		Load: load.Healthy, DegradedLoad: load.Degraded, Panic: load.Panic,
+		Localities: make([]LocalityPrediction, len(p.Localities)),
+	}
+	for i := range p.Localities {
+		l := &p.Localities[i]
+		out.Localities[i] = LocalityPrediction{Locality: l.Locality, Endpoints: make([]EndpointPrediction, len(l.Endpoints))}
+		for k := range l.Endpoints {
+			out.Localities[i].Endpoints[k].Address = l.Endpoints[k].Address
+		}
+	}
+	healthyLoad := float64(load.Healthy) / 100
+	switch {
+	case load.Panic:
+		byHosts(&out, p, healthyLoad, anyHost)
+	case kind == GRPC:
+		byLocality(&out, p, healthyLoad, (*Endpoint).healthy, 0, byWeight)
+	default:
+		byLocality(&out, p, healthyLoad, (*Endpoint).healthy, factor, byWeight)
+		byLocality(&out, p, float64(load.Degraded)/100, (*Endpoint).degraded, factor, byWeight)
+	}
+	return out
+}
+
+// byLocality spreads load over the localities by their weights, and within each
+// over its eligible hosts. factor 0 means that a locality counts in full as
+// long as one host is eligible.
+func byLocality(out *PriorityPrediction, p *Priority, load float64, ok eligible, factor uint32, byWeight bool) {
+	if load <= 0 {
+		return
+	}
+	weights := make([]float64, len(p.Localities))
+	sum := 0.0
+	for i := range p.Localities {
+		l := &p.Localities[i]
+		eligible, counted := 0, 0
+		for k := range l.Endpoints {
+			if !l.Endpoints[k].Excluded {
+				counted++
+			}
+			if ok(&l.Endpoints[k]) {
+				eligible++
+			}
+		}
+		if factor == 0 && eligible > 0 {
+			weights[i] = float64(l.Weight)
+		} else {
+			weights[i] = EffectiveWeight(l.Weight, eligible, counted, factor)
+		}
+		sum += weights[i]
+	}
+	if sum <= 0 {
+		// Envoy without any locality weight falls back to all eligible hosts;
+		// gRPC leaves localities without a weight out.
+		if factor > 0 {
+			byHosts(out, p, load, ok)
+		}
+		return
+	}
+	for i := range p.Localities {
+		share := load * weights[i] / sum
+		out.Localities[i].Share += share
+		within(out.Localities[i].Endpoints, p.Localities[i].Endpoints, share, ok, byWeight)
+	}
+}
+
+// within spreads a locality's share over its eligible hosts.
+func within(out []EndpointPrediction, hosts []Endpoint, share float64, ok eligible, byWeight bool) {
+	var sum uint64
+	for k := range hosts {
+		if ok(&hosts[k]) {
+			sum += hostWeight(&hosts[k], byWeight)
+		}
+	}
+	for k := range hosts {
+		if ok(&hosts[k]) {
+			out[k].Share += share * float64(hostWeight(&hosts[k], byWeight)) / float64(sum)
+		}
+	}
+}
+
+func hostWeight(e *Endpoint, byWeight bool) uint64 {
+	if byWeight {
+		return e.weight()
+	}
+	return 1
+}
+
+// byHosts ignores locality weights: panic, and priorities without any weight.
+func byHosts(out *PriorityPrediction, p *Priority, load float64, ok eligible) {
+	var sum uint64
+	for i := range p.Localities {
+		for k := range p.Localities[i].Endpoints {
+			if e := &p.Localities[i].Endpoints[k]; ok(e) {
+				sum += e.weight()
+			}
+		}
+	}
+	if sum == 0 {
+		return
+	}
+	for i := range p.Localities {
+		for k := range p.Localities[i].Endpoints {
+			if e := &p.Localities[i].Endpoints[k]; ok(e) {
+				share := load * float64(e.weight()) / float64(sum)
+				out.Localities[i].Share += share
+				out.Localities[i].Endpoints[k].Share += share
+			}
+		}
+	}
+}
