@@ -1,0 +1,95 @@
+package views
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/isobar-xds/isobar/internal/wire"
+)
+
+// Options of a Builder. All are optional.
+type Options struct {
+	Registerer prometheus.Registerer
+	// Refused is called for each resource that is refused, from whichever
+	// goroutine first asked for it; it must not block. It is called once per
+	// content, not once per client.
+	Refused func(Refusal)
+}
+
+// Builder makes sets of views.
+type Builder struct {
+	refusedHook func(Refusal)
+	encoded     *prometheus.CounterVec
+	refused     *prometheus.CounterVec
+}
+
+// NewBuilder makes a builder.
+func NewBuilder(o Options) *Builder {
+	b := &Builder{
+		refusedHook: o.Refused,
+		encoded: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "isobar_views_encoded_total",
+			Help: "Resources encoded, by type.",
+		}, []string{"type"}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "isobar_views_refused_total",
+			Help: "Resources that broke a rule and were not sent, by type.",
+		}, []string{"type"}),
+	}
+	if o.Registerer != nil {
+		o.Registerer.MustRegister(b.encoded, b.refused)
+	}
+	for k := range wire.Kinds {
+		kind := wire.Kind(k).String() //nolint:gosec // k < 4
+		b.encoded.WithLabelValues(kind)
+		b.refused.WithLabelValues(kind)
+	}
+	return b
+}
+
+// Build makes the set of a plan. What the previous set has encoded already is
+// taken over where it still holds; previous may be nil.
+func (b *Builder) Build(p Plan, previous *Set) *Set {
+	s := &Set{
+		builder: b,
+		plan:    p,
+		version: p.VersionString(),
+		names:   p.ServiceNames(),
+		static:  make(map[string]*static, len(p.ServiceNames())),
+		seq:     1,
+	}
+	s.head = wire.ResponseHead(s.version)
+	if previous != nil {
+		s.seq, s.base = previous.seq+1, previous.seq
+	}
+	for _, name := range s.names {
+		spec := p.Spec(name)
+		if spec == nil {
+			continue
+		}
+		old := previous.staticOf(name)
+		if old != nil && old.orca == spec.ORCA {
+			s.static[name] = old
+			continue
+		}
+		s.static[name] = newStatic(name, spec.ORCA, old)
+		s.changed = append(s.changed, name)
+	}
+	if previous != nil {
+		for _, name := range previous.names {
+			if s.static[name] == nil {
+				s.changed = append(s.changed, name)
+			}
+		}
+	}
+	return s
+}
+
+func (b *Builder) done(kind wire.Kind) { b.encoded.WithLabelValues(kind.String()).Inc() }
+
+func (b *Builder) refuse(kind wire.Kind, r Refusal) {
+	b.refused.WithLabelValues(kind.String()).Inc()
+	if b.refusedHook != nil {
+		r.Type = kind.String()
+		b.refusedHook(r)
+	}
+}

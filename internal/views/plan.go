@@ -1,0 +1,30 @@
+package views
+
+import (
+	"github.com/isobar-xds/isobar"
+)
+
+// Plan is what a set of views is made from. It is immutable, and its methods
+// may be called from several goroutines at once for as long as the set is used.
+type Plan interface {
+	// VersionString is the version as clients get it.
+	VersionString() string
+	// ServiceNames lists the services, sorted and unique. The slice is not
+	// changed by anybody.
+	ServiceNames() []string
+	// Spec gives a service; nil when there is none of that name.
+	Spec(name string) *isobar.Service
+	// Assignment gives what the clients of a service in a source locality
+	// get; nil when there is no such service. Between plans the pointer stays
+	// the same while nothing in it changes: only then encoding is spared.
+	Assignment(service string, source isobar.Locality) *isobar.Assignment
+}
+
+// Refusal is a resource that broke a rule and was therefore not sent; the last
+// good one stays.
+type Refusal struct {
+	Service string
+	Source  isobar.Locality // zero for what does not depend on it
+	Type    string          // cds, eds, lds or rds
+	Err     error           // wraps wire.ErrRefused
+}

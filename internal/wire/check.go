@@ -1,0 +1,171 @@
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"net/netip"
+	"strconv"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+)
+
+// ErrRefused is wrapped by the errors about messages that must not go out,
+// because some kind of client would reject them.
+var ErrRefused = errors.New("refused to send")
+
+// maxPriority is the highest priority that Envoy takes.
+const maxPriority = 128
+
+// CheckAssignment holds an assignment against the union of the rules of Envoy
+// and gRPC: what passes is accepted by both. The name is what clients
+// subscribe to. Errors wrap ErrRefused and name the field.
+func CheckAssignment(m *endpointv3.ClusterLoadAssignment, name string) error {
+	if m.GetClusterName() == "" {
+		return refused("cluster_name", "empty")
+	}
+	if m.GetClusterName() != name {
+		return refused("cluster_name", "%.200q, but %.200q is what is subscribed", m.GetClusterName(), name)
+	}
+	if err := checkPolicy(m.GetPolicy()); err != nil {
+		return err
+	}
+	c := assignmentCheck{
+		localities: make(map[placedLocality]bool, len(m.GetEndpoints())),
+		weights:    map[uint32]uint64{},
+		addresses:  map[string]string{},
+	}
+	for i, l := range m.GetEndpoints() {
+		if err := c.locality(fmt.Sprintf("endpoints[%d]", i), l); err != nil {
+			return err
+		}
+	}
+	for p := range uint32(len(c.weights)) { //nolint:gosec // at most 129
+		if _, ok := c.weights[p]; !ok {
+			return refused("endpoints", "priority %d is missing: priorities must not have gaps", p)
+		}
+	}
+	return nil
+}
+
+type placedLocality struct {
+	priority              uint32
+	region, zone, subZone string
+}
+
+// assignmentCheck gathers what has to be unique or bounded over a message.
+type assignmentCheck struct {
+	localities map[placedLocality]bool
+	weights    map[uint32]uint64 // sum of locality weights by priority
+	addresses  map[string]string // address -> field that has it
+}
+
+func (c *assignmentCheck) locality(field string, l *endpointv3.LocalityLbEndpoints) error {
+	id := l.GetLocality()
+	if id == nil {
+		return refused(field+".locality", "not set")
+	}
+	priority := l.GetPriority()
+	if priority > maxPriority {
+		return refused(field+".priority", "%d, want at most %d", priority, maxPriority)
+	}
+	at := placedLocality{priority, id.GetRegion(), id.GetZone(), id.GetSubZone()}
+	if c.localities[at] {
+		return refused(field+".locality", "%s/%s/%s is in priority %d twice", at.region, at.zone, at.subZone, priority)
+	}
+	c.localities[at] = true
+	weight := l.GetLoadBalancingWeight().GetValue()
+	if weight == 0 {
+		return refused(field+".load_balancing_weight", "0 or not set, want at least 1")
+	}
+	c.weights[priority] += uint64(weight)
+	if c.weights[priority] > math.MaxUint32 {
+		return refused(field+".load_balancing_weight", "the weights of priority %d sum to 2^32 or more", priority)
+	}
+	if l.GetLbConfig() != nil || l.GetProximity() != nil {
+		return refused(field, "lb_config and proximity are not understood by all clients")
+	}
+	return c.endpoints(field, l.GetLbEndpoints())
+}
+
+func (c *assignmentCheck) endpoints(field string, endpoints []*endpointv3.LbEndpoint) error {
+	var sum uint64
+	for i, e := range endpoints {
+		at := fmt.Sprintf("%s.lb_endpoints[%d]", field, i)
+		weight := uint32(1) // what clients take when it is not set
+		if w := e.GetLoadBalancingWeight(); w != nil {
+			weight = w.GetValue()
+		}
+		if weight == 0 {
+			return refused(at+".load_balancing_weight", "0, want at least 1")
+		}
+		sum += uint64(weight)
+		if sum > math.MaxUint32 {
+			return refused(at+".load_balancing_weight", "the weights of the locality sum to 2^32 or more")
+		}
+		if _, known := corev3.HealthStatus_name[int32(e.GetHealthStatus())]; !known {
+			return refused(at+".health_status", "%d is no health status", e.GetHealthStatus())
+		}
+		if err := c.address(at+".endpoint.address", e.GetEndpoint().GetAddress()); err != nil {
+			return err
+		}
+		for j, more := range e.GetEndpoint().GetAdditionalAddresses() {
+			if err := c.address(fmt.Sprintf("%s.endpoint.additional_addresses[%d]", at, j), more.GetAddress()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (c *assignmentCheck) address(field string, a *corev3.Address) error {
+	s := a.GetSocketAddress()
+	ip, err := netip.ParseAddr(s.GetAddress())
+	if err != nil || ip.Zone() != "" {
+		return refused(field, "%.100q is not an IP address without zone", s.GetAddress())
+	}
+	port := s.GetPortValue()
+	if port == 0 || port > math.MaxUint16 {
+		return refused(field, "port %d, want 1 to %d", port, math.MaxUint16)
+	}
+	key := net.JoinHostPort(ip.String(), strconv.FormatUint(uint64(port), 10))
+	if first, twice := c.addresses[key]; twice {
+		return refused(field, "%s stands at %s already", key, first)
+	}
+	c.addresses[key] = field
+	return nil
+}
+
+func checkPolicy(p *endpointv3.ClusterLoadAssignment_Policy) error {
+	if f := p.GetOverprovisioningFactor(); f != nil && f.GetValue() == 0 {
+		return refused("policy.overprovisioning_factor", "0, want at least 1")
+	}
+	if d := p.GetEndpointStaleAfter(); d != nil && (!d.IsValid() || d.AsDuration() <= 0) {
+		return refused("policy.endpoint_stale_after", "%v, want more than 0", d.AsDuration())
+	}
+	if n := len(p.GetDropOverloads()); n > 1 {
+		return refused("policy.drop_overloads", "%d categories, want at most 1", n)
+	}
+	for _, d := range p.GetDropOverloads() {
+		if d.GetCategory() == "" {
+			return refused("policy.drop_overloads[0].category", "empty")
+		}
+		whole, ok := denominators[d.GetDropPercentage().GetDenominator()]
+		if !ok {
+			return refused("policy.drop_overloads[0].drop_percentage", "unknown denominator %d", d.GetDropPercentage().GetDenominator())
+		}
+		if n := d.GetDropPercentage().GetNumerator(); n > whole {
+			return refused("policy.drop_overloads[0].drop_percentage", "%d of %d is more than all", n, whole)
+		}
+	}
+	return nil
+}
+
+var denominators = map[typev3.FractionalPercent_DenominatorType]uint32{
+	typev3.FractionalPercent_HUNDRED:      100,
+	typev3.FractionalPercent_TEN_THOUSAND: 10_000,
+	typev3.FractionalPercent_MILLION:      1_000_000,
+}

@@ -1,0 +1,50 @@
+package wire
+
+import (
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/mem"
+)
+
+// Frame is a message that is encoded already. Sending it costs no marshalling:
+// its pieces are shared by all streams that send them.
+type Frame struct {
+	Pieces mem.BufferSlice
+}
+
+// RawMessage receives a message without decoding it. The data is owned by the
+// receiver.
+type RawMessage struct {
+	Data []byte
+}
+
+// ServerCodec is the codec of servers that send frames: it passes *Frame and
+// *RawMessage through and leaves everything else to the protobuf codec. It has
+// to be installed for the whole server by grpc.ForceServerCodecV2; services
+// that know nothing of it are not touched.
+func ServerCodec() encoding.CodecV2 { return frameCodec{fallback: encoding.GetCodecV2(proto.Name)} }
+
+type frameCodec struct {
+	fallback encoding.CodecV2
+}
+
+// Marshal hands out the pieces of a frame as they are. Their buffers are plain
+// slices that are never pooled, so the references that gRPC frees cost nothing.
+func (c frameCodec) Marshal(v any) (mem.BufferSlice, error) {
+	if f, ok := v.(*Frame); ok {
+		return f.Pieces, nil
+	}
+	return c.fallback.Marshal(v)
+}
+
+// Unmarshal copies into a RawMessage, since gRPC frees the data afterwards.
+func (c frameCodec) Unmarshal(data mem.BufferSlice, v any) error {
+	if r, ok := v.(*RawMessage); ok {
+		r.Data = data.Materialize()
+		return nil
+	}
+	return c.fallback.Unmarshal(data, v)
+}
+
+// Name is that of the protobuf codec: the bytes on the wire are the same.
+func (c frameCodec) Name() string { return c.fallback.Name() }

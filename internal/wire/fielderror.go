@@ -1,0 +1,30 @@
+package wire
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrMessage is wrapped by every error about an inbound message.
+var ErrMessage = errors.New("bad message")
+
+// FieldError says which field of a message breaks which rule.
+type FieldError struct {
+	Field string // path of the field, as in the proto file: node.locality.zone
+	Text  string // what is wrong and what is wanted
+	base  error
+}
+
+// Error names the field first.
+func (e *FieldError) Error() string { return e.Field + ": " + e.Text }
+
+// Unwrap gives ErrMessage or ErrRefused.
+func (e *FieldError) Unwrap() error { return e.base }
+
+func badMessage(field, format string, args ...any) error {
+	return &FieldError{Field: field, Text: fmt.Sprintf(format, args...), base: ErrMessage}
+}
+
+func refused(field, format string, args ...any) error {
+	return &FieldError{Field: field, Text: fmt.Sprintf(format, args...), base: ErrRefused}
+}

@@ -1,0 +1,99 @@
+package wire
+
+import (
+	"slices"
+	"strings"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/load"
+)
+
+// Client features that change what a server may do.
+const (
+	FeatureSendAllClusters    = "envoy.lrs.supports_send_all_clusters"
+	FeatureNoOverprovisioning = "envoy.lb.does_not_support_overprovisioning"
+)
+
+// Bounds on what a node may tell. Real nodes stay far below.
+const (
+	maxNodeName     = 1024 // bytes of id, cluster and user agent
+	maxLocalityName = 253  // bytes of each part of a locality
+	maxFeatures     = 256
+)
+
+// Node is a client as its first message tells.
+type Node struct {
+	load.Node
+
+	UserAgent       string // name and version, for display
+	SendAllClusters bool   // understands send_all_clusters of LRS
+	NoOverprovision bool   // ignores overprovisioning factors
+}
+
+// NodeFrom converts a node. A missing node, id or locality is allowed: such a
+// client gets a view by headroom alone. Errors name the field.
+func NodeFrom(n *corev3.Node) (Node, error) {
+	if err := checkNode(n); err != nil {
+		return Node{}, err
+	}
+	l := n.GetLocality()
+	out := Node{
+		Node: load.Node{
+			ID:       n.GetId(),
+			Cluster:  n.GetCluster(),
+			Locality: isobar.Locality{Region: l.GetRegion(), Zone: l.GetZone(), SubZone: l.GetSubZone()},
+			Agent:    agentOf(n.GetUserAgentName()),
+		},
+		UserAgent:       userAgent(n),
+		SendAllClusters: slices.Contains(n.GetClientFeatures(), FeatureSendAllClusters),
+		NoOverprovision: slices.Contains(n.GetClientFeatures(), FeatureNoOverprovisioning),
+	}
+	return out, nil
+}
+
+func checkNode(n *corev3.Node) error {
+	l := n.GetLocality()
+	for _, f := range []struct {
+		field, value string
+		limit        int
+	}{
+		{"node.id", n.GetId(), maxNodeName},
+		{"node.cluster", n.GetCluster(), maxNodeName},
+		{"node.user_agent_name", n.GetUserAgentName(), maxNodeName},
+		{"node.user_agent_version", n.GetUserAgentVersion(), maxNodeName},
+		{"node.locality.region", l.GetRegion(), maxLocalityName},
+		{"node.locality.zone", l.GetZone(), maxLocalityName},
+		{"node.locality.sub_zone", l.GetSubZone(), maxLocalityName},
+	} {
+		if len(f.value) > f.limit {
+			return badMessage(f.field, "%d bytes long, want at most %d", len(f.value), f.limit)
+		}
+	}
+	if len(n.GetClientFeatures()) > maxFeatures {
+		return badMessage("node.client_features", "%d features, want at most %d", len(n.GetClientFeatures()), maxFeatures)
+	}
+	return nil
+}
+
+// agentOf tells the kind of a client from its user agent: every gRPC says
+// "gRPC" or "grpc" with its language, Envoy says "envoy".
+func agentOf(name string) load.Agent {
+	name = strings.ToLower(name)
+	switch {
+	case strings.HasPrefix(name, "envoy"):
+		return load.AgentEnvoy
+	case strings.HasPrefix(name, "grpc"):
+		return load.AgentGRPC
+	default:
+		return load.AgentUnknown
+	}
+}
+
+func userAgent(n *corev3.Node) string {
+	if v := n.GetUserAgentVersion(); v != "" {
+		return n.GetUserAgentName() + " " + v
+	}
+	return n.GetUserAgentName()
+}

@@ -1,0 +1,143 @@
+package wire
+
+import (
+	"fmt"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	cswrrv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/client_side_weighted_round_robin/v3"
+	wrrv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/wrr_locality/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/isobar-xds/isobar"
+)
+
+// overADS is the source of everything that a resource refers to: the stream
+// that the resource itself came on.
+func overADS() *corev3.ConfigSource {
+	return &corev3.ConfigSource{
+		ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}},
+		ResourceApiVersion:    corev3.ApiVersion_V3,
+	}
+}
+
+// ClusterOf makes the cluster of a service: endpoints over ADS, load reports to
+// the same server, locality weights obeyed.
+//
+// gRPC turns ROUND_ROBIN into weighted localities by itself, Envoy does so by
+// locality_weighted_lb_config. With ORCA both need load_balancing_policy;
+// Envoy rejects that together with locality_weighted_lb_config.
+func ClusterOf(s *isobar.Service) (*clusterv3.Cluster, error) {
+	c := &clusterv3.Cluster{
+		Name:                 s.Name,
+		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
+		EdsClusterConfig:     &clusterv3.Cluster_EdsClusterConfig{EdsConfig: overADS(), ServiceName: s.Name},
+		LbPolicy:             clusterv3.Cluster_ROUND_ROBIN,
+		LrsServer: &corev3.ConfigSource{
+			ConfigSourceSpecifier: &corev3.ConfigSource_Self{Self: &corev3.SelfConfigSource{}},
+			ResourceApiVersion:    corev3.ApiVersion_V3,
+		},
+	}
+	if !s.ORCA {
+		c.CommonLbConfig = &clusterv3.Cluster_CommonLbConfig{
+			LocalityConfigSpecifier: &clusterv3.Cluster_CommonLbConfig_LocalityWeightedLbConfig_{
+				LocalityWeightedLbConfig: &clusterv3.Cluster_CommonLbConfig_LocalityWeightedLbConfig{},
+			},
+		}
+		return c, checkName("name", s.Name)
+	}
+	policy, err := orcaPolicy()
+	if err != nil {
+		return nil, err
+	}
+	c.LoadBalancingPolicy = policy
+	// The utilizations from which capacity is learned; named metrics stay out,
+	// since applications may have any number of them.
+	c.LrsReportEndpointMetrics = []string{"application_utilization", "cpu_utilization", "mem_utilization"}
+	return c, checkName("name", s.Name)
+}
+
+// orcaPolicy is wrr_locality over client_side_weighted_round_robin, the only
+// child that Envoy accepts there.
+func orcaPolicy() (*clusterv3.LoadBalancingPolicy, error) {
+	child, err := policyOf("envoy.load_balancing_policies.client_side_weighted_round_robin", &cswrrv3.ClientSideWeightedRoundRobin{})
+	if err != nil {
+		return nil, err
+	}
+	return policyOf("envoy.load_balancing_policies.wrr_locality", &wrrv3.WrrLocality{EndpointPickingPolicy: child})
+}
+
+func policyOf(name string, config proto.Message) (*clusterv3.LoadBalancingPolicy, error) {
+	packed, err := packed(config)
+	if err != nil {
+		return nil, err
+	}
+	return &clusterv3.LoadBalancingPolicy{Policies: []*clusterv3.LoadBalancingPolicy_Policy{{
+		TypedExtensionConfig: &corev3.TypedExtensionConfig{Name: name, TypedConfig: packed},
+	}}}, nil
+}
+
+// ListenerOf makes the API listener of a service, which gRPC clients ask for by
+// the name in their target. Its routes come over ADS.
+func ListenerOf(s *isobar.Service) (*listenerv3.Listener, error) {
+	router, err := packed(&routerv3.Router{})
+	if err != nil {
+		return nil, err
+	}
+	manager, err := packed(&hcmv3.HttpConnectionManager{
+		StatPrefix: s.Name, // Envoy demands one
+		RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{
+			Rds: &hcmv3.Rds{ConfigSource: overADS(), RouteConfigName: s.Name},
+		},
+		HttpFilters: []*hcmv3.HttpFilter{{
+			Name:       "envoy.filters.http.router",
+			ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: router},
+		}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &listenerv3.Listener{Name: s.Name, ApiListener: &listenerv3.ApiListener{ApiListener: manager}}, checkName("name", s.Name)
+}
+
+// RouteOf makes the routes of a service: everything goes to its cluster.
+func RouteOf(s *isobar.Service) (*routev3.RouteConfiguration, error) {
+	return &routev3.RouteConfiguration{
+		Name: s.Name,
+		VirtualHosts: []*routev3.VirtualHost{{
+			Name:    s.Name,
+			Domains: []string{"*"},
+			Routes: []*routev3.Route{{
+				Match: &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: ""}},
+				Action: &routev3.Route_Route{Route: &routev3.RouteAction{
+					ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: s.Name},
+					// Envoy would cut off every request after 15 s; deadlines
+					// are the caller's, as they are with gRPC.
+					Timeout: durationpb.New(0),
+				}},
+			}},
+		}},
+	}, checkName("name", s.Name)
+}
+
+// packed is anypb.New with a deterministic encoding.
+func packed(m proto.Message) (*anypb.Any, error) {
+	out := &anypb.Any{}
+	if err := anypb.MarshalFrom(out, m, deterministic); err != nil {
+		return nil, fmt.Errorf("encode %s: %w", m.ProtoReflect().Descriptor().FullName(), err)
+	}
+	return out, nil
+}
+
+func checkName(field, name string) error {
+	if name == "" || len(name) > defaultNameSize {
+		return refused(field, "%d bytes long, want 1 to %d", len(name), defaultNameSize)
+	}
+	return nil
+}
