@@ -1,0 +1,140 @@
+// Package config reads what users write: the server's configuration file, the
+// service objects of the admin API and the problem files of `isobar solve`.
+// All go the same way: defaults, strict decode, validation; every error is told
+// at once, with its place and what to write instead.
+package config
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/config/strict"
+)
+
+// Problem is one error or warning with its place.
+type Problem = strict.Problem
+
+// Error is every error of an input at once; it wraps [isobar.ErrInvalid].
+type Error = strict.Error
+
+// MaxBytes bounds the size of any input of this package, in bytes.
+const MaxBytes = strict.MaxBytes
+
+// Bounds and defaults of the server's settings.
+const (
+	MinInterval     = time.Second
+	MaxInterval     = 5 * time.Minute
+	DefaultInterval = 5 * time.Second
+
+	DefaultXDSListen   = "127.0.0.1:18000"
+	DefaultAdminListen = "127.0.0.1:18080"
+	DefaultStateDir    = "isobar-data"
+)
+
+// Config is a whole configuration file, with defaults filled in.
+type Config struct {
+	XDS            XDS
+	Admin          Admin
+	ReportInterval time.Duration // how often clients report load
+	Tick           time.Duration // how often the planner decides
+	StateDir       string        // where plans and API objects are kept
+	Log            Log
+
+	Defaults Defaults // for services, also for those of the API
+	Services []isobar.Service
+	Network  *isobar.Network
+}
+
+// XDS is the listener for xDS clients.
+type XDS struct {
+	Listen     string // IP:port; port 0 takes a free one
+	Insecure   bool   // plaintext beyond loopback is wanted
+	MaxStreams int    // streams served at once; 0 = no limit
+}
+
+// Admin is the listener for operators.
+type Admin struct {
+	Listen   string // IP:port; port 0 takes a free one
+	Insecure bool   // plaintext beyond loopback is wanted
+	Writable bool   // services and health may be changed over it
+}
+
+// Log says how to log.
+type Log struct {
+	JSON  bool
+	Level slog.Level
+}
+
+// Defaults are the values of services that don't set their own. The zero value
+// of each field stands for Isobar's own default, as in [isobar.Service].
+type Defaults struct {
+	Mode          isobar.Mode
+	MaxShift      float64 // points
+	MaxShed       float64 // fraction of demand
+	Ceiling       float64 // utilization
+	ServiceTimeMS float64 // milliseconds
+}
+
+// Default is the configuration of an empty file.
+func Default() Config {
+	return Config{
+		XDS:            XDS{Listen: DefaultXDSListen},
+		Admin:          Admin{Listen: DefaultAdminListen},
+		ReportInterval: DefaultInterval,
+		Tick:           DefaultInterval,
+		StateDir:       DefaultStateDir,
+		Log:            Log{Level: slog.LevelInfo},
+	}
+}
+
+// Decode reads a configuration file; file is the name that errors carry. The
+// error, if any, is an [*Error] with all that is wrong.
+func Decode(file string, data []byte) (*Config, []Problem, error) {
+	doc := strict.Parse(file, data)
+	c := Default()
+	if root, ok := doc.Root(); ok {
+		readFile(root, &c)
+	}
+	warnings, err := doc.Result()
+	if err != nil {
+		return nil, warnings, err
+	}
+	return &c, warnings, nil
+}
+
+// DecodeService reads one service, the body of a request to the admin API. The
+// service is called name; the body may repeat that name, but not give another.
+func DecodeService(name string, data []byte, d Defaults) (isobar.Service, []Problem, error) {
+	doc := strict.Parse("body", data)
+	var s isobar.Service
+	if root, ok := doc.Root(); ok {
+		r := serviceReader{defaults: d, name: name}
+		s = r.service(root)
+	}
+	warnings, err := doc.Result()
+	if err != nil {
+		return isobar.Service{}, warnings, err
+	}
+	return s, warnings, nil
+}
+
+// DecodeServices reads a list of services, or an object with the one field
+// services: the body of a request that replaces the API's whole set.
+func DecodeServices(data []byte, d Defaults) ([]isobar.Service, []Problem, error) {
+	doc := strict.Parse("body", data)
+	services := []isobar.Service{}
+	if root, ok := doc.Root(); ok {
+		read := func(v strict.Value) { services = append(services, readServices(v, d)...) }
+		if root.IsObject() {
+			root.Object([]strict.Field{{Name: "services", Required: true, Read: read}})
+		} else {
+			read(root)
+		}
+	}
+	warnings, err := doc.Result()
+	if err != nil {
+		return nil, warnings, err
+	}
+	return services, warnings, nil
+}

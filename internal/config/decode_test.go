@@ -1,0 +1,161 @@
+package config_test
+
+import (
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/config"
+)
+
+func TestDecodeServices(t *testing.T) {
+	const one = `{name: a, localities: [{locality: x/y, endpoints: ["10.0.0.1:80"]}]}`
+	for _, test := range []struct {
+		name, in, want string
+		services       int
+	}{
+		{name: "list", in: "[" + one + "]", services: 1},
+		{name: "empty list", in: "[]"},
+		{name: "object", in: "services: [" + one + "]", services: 1},
+		{name: "one object", in: one, want: `unknown field "name"`},
+		{name: "no name", in: "[{localities: []}]", want: `body:1:2: [0]: field "name" is missing`},
+		{name: "twice", in: "[" + one + "," + one + "]", want: "body:1:78: [1].name: service a is given twice"},
+		{name: "null item", in: "[~]", want: "body:1:2: [0]: is null"},
+		{name: "nothing", in: "", want: "the document is empty"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got, _, err := config.DecodeServices([]byte(test.in), config.Defaults{Mode: isobar.ModeObserve})
+			if test.want != "" {
+				if !errors.Is(err, isobar.ErrInvalid) || !strings.Contains(err.Error(), test.want) {
+					t.Fatalf("error %v, want %q", err, test.want)
+				}
+				return
+			}
+			if err != nil || len(got) != test.services {
+				t.Fatalf("%d services, %v, want %d", len(got), err, test.services)
+			}
+			for _, s := range got {
+				if s.Mode != isobar.ModeObserve {
+					t.Errorf("mode %v, want the default", s.Mode)
+				}
+			}
+		})
+	}
+}
+
+func TestServiceNameOfURL(t *testing.T) {
+	body := []byte(`{localities: [{locality: x/y, endpoints: ["10.0.0.1:80"]}]}`)
+	for _, name := range []string{"a b", "-a", "a/b", "ä", strings.Repeat("x", 254)} {
+		_, _, err := config.DecodeService(name, body, config.Defaults{})
+		if !errors.Is(err, isobar.ErrInvalid) {
+			t.Errorf("%q is accepted (%v)", name, err)
+		}
+	}
+	s, _, err := config.DecodeService("outbound|80||pay.svc:v1", body, config.Defaults{})
+	if err != nil || s.Name != "outbound|80||pay.svc:v1" {
+		t.Errorf("got %q, %v", s.Name, err)
+	}
+}
+
+func TestLimits(t *testing.T) {
+	for _, test := range []struct{ name, in, want string }{
+		{"too large", strings.Repeat("#", config.MaxBytes+1), "x:1:1: 16777217 bytes are too many; keep it within 16777216 bytes"},
+		{"not UTF-8", "tick: 5s\nlog: \xff\n", "x:2:6: not UTF-8 text; save the file as UTF-8"},
+		{"long text", "tick: " + strings.Repeat("x", 1<<16), `x:1:7: tick: "` + strings.Repeat("x", 60) + `..." is not a duration; write it like 5s or 1m30s`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			_, _, err := config.Decode("x", []byte(test.in))
+			if err == nil || err.Error() != test.want {
+				t.Errorf("error %.200v, want %s", err, test.want)
+			}
+		})
+	}
+}
+
+// A document must cost time in proportion to its size: the inputs here are
+// shapes for which parsers are known to be slow or to recurse.
+func TestHostileShapesAreRefusedQuickly(t *testing.T) {
+	const n = 200_000
+	for name, in := range map[string]string{
+		"fields":        strings.Repeat("a: 1\n", n),
+		"flow fields":   "{" + strings.Repeat("a: 1,", n) + "}",
+		"open lists":    strings.Repeat("[", n),
+		"open objects":  strings.Repeat("{", n),
+		"objects":       strings.Repeat("{a: ", n),
+		"dashes":        strings.Repeat("- ", n),
+		"question":      strings.Repeat("? ", n),
+		"colons":        strings.Repeat(": ", n),
+		"colons in key": "a" + strings.Repeat(": ", n),
+		"tags":          strings.Repeat("!a ", n),
+		"anchors":       strings.Repeat("&a ", n),
+		"stairs":        stairs(500),
+		"items":         "services:\n" + strings.Repeat("- 1\n", n/4),
+		"quotes":        strings.Repeat("'", n),
+		"documents":     strings.Repeat("---\n", n),
+		"comments":      "tick: [\n" + strings.Repeat("# x\n", n),
+	} {
+		t.Run(name, func(t *testing.T) {
+			start := time.Now()
+			_, _, err := config.Decode("x", []byte(in))
+			if err == nil {
+				t.Error("accepted")
+			}
+			if took := time.Since(start); took > 10*time.Second {
+				t.Errorf("took %v", took)
+			}
+		})
+	}
+}
+
+func stairs(n int) string {
+	var b strings.Builder
+	for i := range n {
+		b.WriteString(strings.Repeat(" ", i) + "a:\n")
+	}
+	return b.String()
+}
+
+func TestManyErrorsAreCut(t *testing.T) {
+	_, _, err := config.Decode("x", []byte("services:\n"+strings.Repeat("  - {name: a}\n", 500)))
+	var all *config.Error
+	if !errors.As(err, &all) || len(all.Problems) != 100 || all.Omitted == 0 {
+		t.Fatalf("got %.300v", err)
+	}
+	if !strings.HasSuffix(err.Error(), "more errors") {
+		t.Error("the rest is not told")
+	}
+}
+
+func TestDefaultIsTheEmptyConfiguration(t *testing.T) {
+	c, _, err := config.Decode("x", []byte("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := config.Default()
+	want.Network = c.Network
+	if !reflect.DeepEqual(*c, want) {
+		t.Errorf("got %+v, want %+v", *c, want)
+	}
+}
+
+func TestCheckCalls(t *testing.T) {
+	calls := func(names ...string) []isobar.Call {
+		var out []isobar.Call
+		for _, n := range names {
+			out = append(out, isobar.Call{Service: n, PerRequest: 1})
+		}
+		return out
+	}
+	tree := []isobar.Service{{Name: "a", Calls: calls("b", "c")}, {Name: "b", Calls: calls("c")}, {Name: "c", Calls: calls("elsewhere")}}
+	if err := config.CheckCalls(tree); err != nil {
+		t.Errorf("a tree: %v", err)
+	}
+	circle := append(tree, isobar.Service{Name: "elsewhere", Calls: calls("b")})
+	err := config.CheckCalls(circle)
+	if !errors.Is(err, config.ErrCycle) || !errors.Is(err, isobar.ErrInvalid) || !strings.Contains(err.Error(), "b -> c -> elsewhere -> b") {
+		t.Errorf("a circle: %v", err)
+	}
+}

@@ -1,0 +1,156 @@
+package config
+
+import (
+	"log/slog"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/config/strict"
+)
+
+// readFile reads the root of a configuration file over the defaults in c. The
+// order of the fields here is the order of reading: defaults come before the
+// services that use them, wherever they stand in the file.
+func readFile(root strict.Value, c *Config) {
+	root.Object([]strict.Field{
+		{Name: "xds", Read: func(v strict.Value) { readXDS(v, &c.XDS) }},
+		{Name: "admin", Read: func(v strict.Value) { readAdmin(v, c) }},
+		interval("report_interval", &c.ReportInterval),
+		interval("tick", &c.Tick),
+		{Name: "state_dir", Read: func(v strict.Value) { readStateDir(v, &c.StateDir) }},
+		{Name: "log", Read: func(v strict.Value) { readLog(v, &c.Log) }},
+		{Name: "defaults", Read: func(v strict.Value) { readDefaults(v, &c.Defaults) }},
+		{Name: "network", Read: func(v strict.Value) { c.Network = readNetwork(v) }},
+		{Name: "services", Read: func(v strict.Value) { c.Services = readServices(v, c.Defaults) }},
+	})
+	if c.Network == nil {
+		c.Network, _ = isobar.NewNetwork(nil) // no rules, no error
+	}
+}
+
+func interval(name string, into *time.Duration) strict.Field {
+	return strict.Field{Name: name, Read: func(v strict.Value) {
+		if d, ok := v.Duration(MinInterval, MaxInterval); ok {
+			*into = d
+		}
+	}}
+}
+
+func readXDS(v strict.Value, x *XDS) {
+	l := listener{address: x.Listen}
+	v.Object([]strict.Field{
+		l.listenField(), boolField("insecure", &l.insecure),
+		{Name: "max_streams", Read: func(v strict.Value) {
+			if n, ok := v.Int(strict.Range{Min: 1, Max: 1e6, ZeroHint: "leave it out for no limit"}); ok {
+				x.MaxStreams = int(n)
+			}
+		}},
+	})
+	x.Listen, x.Insecure = l.checked()
+}
+
+func readAdmin(v strict.Value, c *Config) {
+	a := &c.Admin
+	l := listener{address: a.Listen}
+	v.Object([]strict.Field{
+		l.listenField(), boolField("insecure", &l.insecure), boolField("writable", &a.Writable),
+	})
+	a.Listen, a.Insecure = l.checked()
+	if a.Listen == c.XDS.Listen && !strings.HasSuffix(a.Listen, ":0") {
+		l.place(v).Errorf("give it a port of its own", "%s is the address of xds, too", a.Listen)
+	}
+}
+
+// listener is a listen address while it is read: whether it may leave loopback
+// is known only when insecure has been read, too.
+type listener struct {
+	address  string
+	insecure bool
+	at       *strict.Value // where listen is given
+}
+
+func (l *listener) listenField() strict.Field {
+	return strict.Field{Name: "listen", Read: func(v strict.Value) {
+		if s, ok := v.Text(); ok {
+			l.address, l.at = s, &v
+		}
+	}}
+}
+
+func (l *listener) place(object strict.Value) strict.Value {
+	if l.at != nil {
+		return *l.at
+	}
+	return object
+}
+
+// checked gives the address in its canonical form.
+func (l *listener) checked() (string, bool) {
+	if l.at == nil {
+		return l.address, l.insecure
+	}
+	const form = "write it as IP:port, for example 127.0.0.1:18000"
+	host, port, _ := strings.Cut(l.address, ":")
+	switch host {
+	case "localhost":
+		host = "127.0.0.1"
+	case "":
+		l.at.Errorf("write 0.0.0.0:"+port+" and insecure: true for all interfaces, or 127.0.0.1:"+port, "%q names no interface", l.address)
+		return l.address, l.insecure
+	}
+	address := l.address
+	if host == "127.0.0.1" {
+		address = host + ":" + port
+	}
+	ap, err := netip.ParseAddrPort(address)
+	if err != nil || ap.Addr().Zone() != "" {
+		l.at.Errorf(form, "%q is not an address to listen on", l.address)
+		return l.address, l.insecure
+	}
+	if !ap.Addr().Unmap().IsLoopback() && !l.insecure {
+		l.at.Errorf("listen on 127.0.0.1, or write insecure: true beside it if the network is trusted",
+			"%s can be reached from other machines, in plaintext", l.address)
+	}
+	return ap.String(), l.insecure
+}
+
+func readStateDir(v strict.Value, into *string) {
+	s, ok := v.Text()
+	switch {
+	case !ok:
+	case s == "none" || strings.ContainsRune(s, 0):
+		v.Errorf("give a directory that survives a restart, for example "+DefaultStateDir, "state has to be kept somewhere")
+	default:
+		*into = s
+	}
+}
+
+func readLog(v strict.Value, l *Log) {
+	v.Object([]strict.Field{
+		{Name: "format", Read: func(v strict.Value) {
+			if s, ok := v.Enum("text", "json"); ok {
+				l.JSON = s == "json"
+			}
+		}},
+		{Name: "level", Read: func(v strict.Value) {
+			s, ok := v.Enum("debug", "info", "warn", "error")
+			if ok {
+				l.Level = map[string]slog.Level{
+					"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError,
+				}[s]
+			}
+		}},
+	})
+}
+
+func readDefaults(v strict.Value, d *Defaults) {
+	v.Object([]strict.Field{
+		modeField(&d.Mode),
+		floatField("max_shift", &d.MaxShift, shiftRange),
+		floatField("max_shed", &d.MaxShed, shedRange),
+		floatField("ceiling", &d.Ceiling, ceilingRange),
+		floatField("service_time_ms", &d.ServiceTimeMS, serviceTimeRange),
+	})
+}

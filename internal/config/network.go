@@ -1,0 +1,56 @@
+package config
+
+import (
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/config/strict"
+)
+
+// pair is an ordered pair of scopes.
+type pair struct{ from, to isobar.Locality }
+
+// readNetwork reads the latencies between scopes; nil where something is wrong.
+func readNetwork(v strict.Value) *isobar.Network {
+	var rules []isobar.LatencyRule
+	v.Object([]strict.Field{
+		{Name: "latency_ms", Read: func(v strict.Value) {
+			lines := map[pair]int{}
+			items, _ := v.List()
+			for _, item := range items {
+				if r, ok := readRule(item, lines); ok {
+					rules = append(rules, r)
+				}
+			}
+		}},
+	})
+	n, err := isobar.NewNetwork(rules)
+	if err != nil {
+		v.Errorf("", "%v", err)
+	}
+	return n
+}
+
+func readRule(v strict.Value, lines map[pair]int) (isobar.LatencyRule, bool) {
+	var p pair
+	var ms float64
+	ok := readPair(v, &p, "ms", &ms, latencyRange, lines)
+	return isobar.LatencyRule{From: p.from, To: p.to, MS: ms}, ok
+}
+
+// readPair reads {from, to, VALUE} and refuses a pair that was given before.
+func readPair(v strict.Value, p *pair, name string, value *float64, r strict.Range, lines map[pair]int) bool {
+	given := false
+	v.Object([]strict.Field{
+		localityField("from", func(_ strict.Value, l isobar.Locality) { p.from = l }),
+		localityField("to", func(_ strict.Value, l isobar.Locality) { p.to = l }),
+		{Name: name, Required: true, Read: func(v strict.Value) { *value, given = v.Float(r) }},
+	})
+	if !given || p.from.IsZero() || p.to.IsZero() {
+		return false
+	}
+	if line, twice := lines[*p]; twice {
+		v.Errorf("keep one of them", "%s to %s is given twice, first in line %d", p.from, p.to, line)
+		return false
+	}
+	lines[*p] = v.Pos().Line
+	return true
+}

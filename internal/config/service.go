@@ -1,0 +1,133 @@
+package config
+
+import (
+	"regexp"
+	"slices"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/config/strict"
+)
+
+// serviceName is what a service may be called: the name stands in resource
+// names, URLs and metrics.
+var serviceName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:|-]{0,252}$`)
+
+const serviceNameHint = "use letters, digits and . _ - : |, beginning with a letter or digit, at most 253"
+
+// readServices reads a list of services and checks them against each other.
+func readServices(v strict.Value, d Defaults) []isobar.Service {
+	items, _ := v.List()
+	out := make([]isobar.Service, 0, len(items))
+	lines := map[string]int{}
+	var calls []placedCall
+	for _, item := range items {
+		r := serviceReader{defaults: d}
+		s := r.service(item)
+		if s.Name == "" {
+			continue // its name is wrong, which is told already
+		}
+		if line, twice := lines[s.Name]; twice {
+			r.nameAt.Errorf("rename one, or merge their localities", "service %s is given twice, first in line %d", s.Name, line)
+			continue
+		}
+		lines[s.Name] = r.nameAt.Pos().Line
+		calls = append(calls, r.calls...)
+		out = append(out, s)
+	}
+	checkCalls(calls, lines)
+	return out
+}
+
+// serviceReader reads one service and remembers the places that checks across
+// its parts need.
+type serviceReader struct {
+	defaults Defaults
+	name     string // what the URL calls the service; empty in a list
+
+	nameAt     strict.Value
+	maxShiftAt *strict.Value
+	calls      []placedCall
+	sites      map[isobar.Locality]int // line of each locality
+	addresses  map[string]int          // line of each endpoint
+}
+
+func (r *serviceReader) service(v strict.Value) isobar.Service {
+	d := r.defaults
+	s := isobar.Service{
+		Name: r.name, Mode: d.Mode, MaxShift: d.MaxShift, MaxShed: d.MaxShed, ServiceTimeMS: d.ServiceTimeMS,
+		Localities: []isobar.ServiceLocality{},
+	}
+	r.nameAt = v
+	r.sites, r.addresses = map[isobar.Locality]int{}, map[string]int{}
+	if r.name != "" && !serviceName.MatchString(r.name) {
+		v.Errorf(serviceNameHint, "%q in the URL is not a service name", r.name)
+	}
+	v.Object([]strict.Field{
+		{Name: "name", Required: r.name == "", Read: func(v strict.Value) { r.readName(v, &s.Name) }},
+		modeField(&s.Mode),
+		{Name: "max_shift", Read: func(v strict.Value) {
+			r.maxShiftAt = &v
+			floatField("", &s.MaxShift, shiftRange).Read(v)
+		}},
+		floatField("max_shed", &s.MaxShed, shedRange),
+		floatField("service_time_ms", &s.ServiceTimeMS, serviceTimeRange),
+		boolField("orca", &s.ORCA),
+		{Name: "localities", Required: true, Read: func(v strict.Value) { s.Localities = r.localities(v) }},
+		{Name: "calls", Read: func(v strict.Value) { s.Calls = r.readCalls(v, s.Name) }},
+	})
+	if r.maxShiftAt != nil && s.Mode != isobar.ModeBounded {
+		r.maxShiftAt.Warnf("write mode: bounded, or remove max_shift", "max_shift has no effect in mode %s", s.Mode)
+	}
+	return s
+}
+
+func (r *serviceReader) readName(v strict.Value, into *string) {
+	s, ok := v.Text()
+	switch {
+	case !ok:
+	case r.name != "" && s != r.name:
+		v.Errorf("use the same name, or leave it out of the body", "the body names %q, the URL %q", s, r.name)
+	case !serviceName.MatchString(s):
+		v.Errorf(serviceNameHint, "%q is not a service name", s)
+	default:
+		*into, r.nameAt = s, v
+	}
+}
+
+func (r *serviceReader) localities(v strict.Value) []isobar.ServiceLocality {
+	items, ok := v.List()
+	if ok && len(items) == 0 {
+		v.Errorf("add the localities where the service runs", "is empty")
+	}
+	out := make([]isobar.ServiceLocality, 0, len(items))
+	for _, item := range items {
+		out = append(out, r.locality(item))
+	}
+	slices.SortStableFunc(out, func(a, b isobar.ServiceLocality) int { return a.Locality.Compare(b.Locality) })
+	return out
+}
+
+func (r *serviceReader) locality(v strict.Value) isobar.ServiceLocality {
+	l := isobar.ServiceLocality{Ceiling: r.defaults.Ceiling, Endpoints: []isobar.Endpoint{}}
+	c := contradictions{at: v}
+	v.Object([]strict.Field{
+		localityField("locality", func(v strict.Value, name isobar.Locality) {
+			l.Locality = name
+			if line, twice := r.sites[name]; twice {
+				v.Errorf("put its endpoints into one entry", "locality %s is given twice, first in line %d", name, line)
+			}
+			r.sites[name] = v.Pos().Line
+		}),
+		floatField("max_rate", &l.MaxRate, rateRange),
+		floatField("concurrency", &l.Concurrency, concurrencyRange),
+		floatField("ceiling", &l.Ceiling, ceilingRange),
+		floatField("scaler", &l.Scaler, scalerRange),
+		floatField("background", &l.Background, backgroundRange),
+		{Name: "endpoints", Required: true, Read: func(v strict.Value) {
+			c.at, c.given = v, v.IsList()
+			l.Endpoints = r.endpoints(v)
+		}},
+	})
+	c.check(&l)
+	return l
+}

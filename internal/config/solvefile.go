@@ -1,0 +1,222 @@
+package config
+
+import (
+	"slices"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/config/strict"
+	"github.com/isobar-xds/isobar/solver"
+)
+
+// SolveFile is a problem file of `isobar solve`: the problem, and the names
+// that its indices stand for.
+type SolveFile struct {
+	Names   []SolveNames // one for each of Problem.Services
+	Problem solver.Problem
+}
+
+// SolveNames are the names of one service of a problem, in the order of the file.
+type SolveNames struct {
+	Service    string
+	Sources    []isobar.Locality
+	Localities []isobar.Locality
+}
+
+// Defaults of a problem's localities.
+const (
+	defaultQueues  = 1
+	defaultCeiling = isobar.DefaultCeiling
+)
+
+var (
+	demandRange   = strict.Range{Max: 1e12, Unit: "requests/s"}
+	capacityRange = strict.Range{Max: 1e12, Unit: "requests/s"}
+	serversRange  = strict.Range{Max: 1e9, Unit: "requests at once"}
+	queuesRange   = strict.Range{Min: 1, Max: 1e9, Unit: "queues"}
+	solveCeiling  = strict.Range{
+		AboveMin: true, Max: 1, LargeHint: "it is a fraction: write 0.8 for 80%",
+		ZeroHint: "write capacity: 0 to take the locality out",
+	}
+	solveShed  = strict.Range{Max: 1, LargeHint: "it is a fraction: write 0.05 for 5%"}
+	priceRange = strict.Range{Max: 3.6e6, Unit: "ms per request"}
+)
+
+// DecodeProblem reads a problem file; file is the name that errors carry.
+func DecodeProblem(file string, data []byte) (*SolveFile, []Problem, error) {
+	doc := strict.Parse(file, data)
+	out := &SolveFile{}
+	if root, ok := doc.Root(); ok {
+		r := solveReader{network: solveNetwork{
+			latency: map[pair]float64{}, price: map[pair]float64{}, asked: map[pair]bool{},
+		}}
+		r.read(root)
+		out.Names, out.Problem = r.names, r.problem
+	}
+	warnings, err := doc.Result()
+	if err != nil {
+		return nil, warnings, err
+	}
+	return out, warnings, nil
+}
+
+type solveReader struct {
+	network  solveNetwork
+	services []*solveService
+	names    []SolveNames
+	problem  solver.Problem
+}
+
+func (r *solveReader) read(root strict.Value) {
+	at := root
+	root.Object([]strict.Field{
+		{Name: "network", Read: func(v strict.Value) {
+			at = v
+			r.network.read(v)
+		}},
+		{Name: "services", Required: true, Read: r.readServices},
+	})
+	index := map[string]int{}
+	var calls []placedCall
+	lines := map[string]int{}
+	for _, s := range r.services {
+		if _, twice := index[s.name]; twice {
+			s.nameAt.Errorf("rename one", "service %s is given twice, first in line %d", s.name, lines[s.name])
+			continue
+		}
+		index[s.name] = len(r.names)
+		lines[s.name] = s.nameAt.Pos().Line
+		calls = append(calls, s.calls...)
+		r.names = append(r.names, SolveNames{Service: s.name, Sources: s.sources, Localities: s.localities})
+		r.problem.Services = append(r.problem.Services, s.problem(&r.network, at))
+	}
+	r.link(calls, index)
+}
+
+func (r *solveReader) readServices(v strict.Value) {
+	items, ok := v.List()
+	if ok && len(items) == 0 {
+		v.Errorf("add a service to solve", "is empty")
+	}
+	for _, item := range items {
+		if s := readSolveService(item); s.name != "" {
+			r.services = append(r.services, s)
+		}
+	}
+}
+
+// link turns the names in calls into indices.
+func (r *solveReader) link(calls []placedCall, index map[string]int) {
+	graph := map[string][]string{}
+	for _, c := range calls {
+		to, ok := index[c.call.Service]
+		if !ok {
+			c.at.Errorf("add that service to the file", "calls a service %q that is not in this file", c.call.Service)
+			continue
+		}
+		from := index[c.from]
+		s := &r.problem.Services[from]
+		s.Calls = append(s.Calls, solver.Call{Service: to, PerRequest: c.call.PerRequest})
+		graph[c.from] = append(graph[c.from], c.call.Service)
+	}
+	refuseCycle(calls, graph)
+}
+
+// solveService is one service as it is read.
+type solveService struct {
+	name       string
+	nameAt     strict.Value
+	sources    []isobar.Locality
+	demand     []float64
+	allowed    []map[isobar.Locality]bool // per source; nil = everywhere
+	localities []isobar.Locality
+	sites      []solver.Locality
+	maxShed    float64
+	calls      []placedCall
+}
+
+func readSolveService(v strict.Value) *solveService {
+	s := &solveService{nameAt: v}
+	v.Object([]strict.Field{
+		{Name: "name", Required: true, Read: func(v strict.Value) {
+			s.nameAt = v
+			s.name, _ = v.Text()
+		}},
+		{Name: "localities", Required: true, Read: s.readLocalities},
+		{Name: "sources", Required: true, Read: s.readSources},
+		floatField("max_shed", &s.maxShed, solveShed),
+		{Name: "calls", Read: func(v strict.Value) {
+			r := serviceReader{}
+			r.readCalls(v, s.name)
+			s.calls = r.calls
+		}},
+	})
+	return s
+}
+
+func (s *solveService) readSources(v strict.Value) {
+	items, _ := v.List()
+	lines := map[isobar.Locality]int{}
+	for _, item := range items {
+		var name isobar.Locality
+		var demand float64
+		var allowed map[isobar.Locality]bool
+		item.Object([]strict.Field{
+			uniqueLocality(&name, lines),
+			requiredFloat("demand", &demand, demandRange),
+			{Name: "allowed", Read: func(v strict.Value) { allowed = s.readAllowed(v) }},
+		})
+		if name.IsZero() {
+			continue
+		}
+		s.sources = append(s.sources, name)
+		s.demand = append(s.demand, demand)
+		s.allowed = append(s.allowed, allowed)
+	}
+}
+
+// readAllowed reads the localities that a source may use; others it may not.
+func (s *solveService) readAllowed(v strict.Value) map[isobar.Locality]bool {
+	items, _ := v.List()
+	out := make(map[isobar.Locality]bool, len(items))
+	for _, item := range items {
+		l, ok := readLocality(item)
+		if ok && !slices.Contains(s.localities, l) {
+			item.Errorf("name one of the service's localities", "the service does not run in %s", l)
+		}
+		out[l] = true
+	}
+	return out
+}
+
+func (s *solveService) readLocalities(v strict.Value) {
+	items, _ := v.List()
+	lines := map[isobar.Locality]int{}
+	for _, item := range items {
+		var name isobar.Locality
+		l := solver.Locality{Queues: defaultQueues, Ceiling: defaultCeiling}
+		item.Object([]strict.Field{
+			uniqueLocality(&name, lines),
+			requiredFloat("capacity", &l.Capacity, capacityRange),
+			floatField("servers", &l.Servers, serversRange),
+			floatField("queues", &l.Queues, queuesRange),
+			floatField("ceiling", &l.Ceiling, solveCeiling),
+			floatField("background", &l.Background, backgroundRange),
+		})
+		if name.IsZero() {
+			continue
+		}
+		s.localities = append(s.localities, name)
+		s.sites = append(s.sites, l)
+	}
+}
+
+func uniqueLocality(into *isobar.Locality, lines map[isobar.Locality]int) strict.Field {
+	return localityField("locality", func(v strict.Value, l isobar.Locality) {
+		if line, twice := lines[l]; twice {
+			v.Errorf("keep one of them", "locality %s is given twice, first in line %d", l, line)
+			return
+		}
+		lines[l] = v.Pos().Line
+		*into = l
+	})
+}

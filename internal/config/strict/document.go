@@ -1,0 +1,143 @@
+// Package strict reads YAML (of which JSON is a part) without guessing. A
+// document is parsed once; its values are then read one by one through
+// [Value], and everything that is wrong is collected with file, line, column
+// and a hint, so that a user sees all errors at once.
+//
+// Refused as a whole: more than [MaxBytes], text that is not UTF-8, more than
+// one document, anchors, aliases, merge keys, tags and directives, nesting
+// deeper than [MaxDepth], objects of more than [MaxFields] fields. So no input
+// can expand to more than it shows. Refused value by value: unknown and
+// repeated fields, null, NaN and infinity, numbers in another notation than
+// decimal, and scalars of another type than wanted.
+package strict
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"unicode/utf8"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/lexer"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
+)
+
+// Limits of a document.
+const (
+	MaxBytes  = 16 << 20 // bytes of text
+	MaxDepth  = 32       // levels of objects and lists within each other
+	MaxFields = 256      // fields of one object
+)
+
+// Document is a parsed document and the problems found in it so far. It is
+// not safe for use by several goroutines at once.
+type Document struct {
+	report report
+	root   *node
+}
+
+// Parse reads data; file is the name that problems carry. Errors of syntax are
+// problems of the document like all others: see [Document.Result].
+func Parse(file string, data []byte) *Document {
+	d := &Document{report: report{file: file}}
+	text, p := readable(data)
+	if p == nil {
+		d.root, p = parse(text)
+	}
+	if p != nil {
+		d.report.add(*p)
+		d.root = nil
+	}
+	return d
+}
+
+// Root gives the value of the whole document; false when it could not be
+// parsed, in which case [Document.Result] tells why.
+func (d *Document) Root() (Value, bool) {
+	if d.root == nil {
+		return Value{}, false
+	}
+	return Value{doc: d, node: d.root}, true
+}
+
+// Result gives the warnings and, as an [*Error], the errors found so far, both
+// in the order of their positions.
+func (d *Document) Result() (warnings []Problem, err error) { return d.report.sorted() }
+
+// readable checks what must hold before the text is looked at.
+func readable(data []byte) (string, *Problem) {
+	if len(data) > MaxBytes {
+		return "", problemAt(Position{1, 1}, fmt.Sprintf("%d bytes are too many", len(data)),
+			fmt.Sprintf("keep it within %d bytes", MaxBytes))
+	}
+	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")) // a byte order mark
+	if utf8.Valid(data) {
+		return string(data), nil
+	}
+	pos := Position{1, 1}
+	for rest := data; len(rest) > 0; {
+		r, size := utf8.DecodeRune(rest)
+		if r == utf8.RuneError && size == 1 {
+			break
+		}
+		if r == '\n' {
+			pos = Position{pos.Line + 1, 0}
+		}
+		pos.Column++
+		rest = rest[size:]
+	}
+	return "", problemAt(pos, "not UTF-8 text", "save the file as UTF-8")
+}
+
+// parse turns text into nodes. The parser recurses and is not ours: guard
+// bounds what it gets to see, and a panic in it is an error like another.
+func parse(text string) (root *node, problem *Problem) {
+	defer func() {
+		if r := recover(); r != nil {
+			root, problem = nil, problemAt(Position{1, 1}, "the YAML parser gave up on this text", "write it more simply")
+		}
+	}()
+	tokens := lexer.Tokenize(text)
+	if p := guard(tokens); p != nil {
+		return nil, p
+	}
+	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
+	if err != nil {
+		return nil, syntaxProblem(err)
+	}
+	var body ast.Node
+	for _, doc := range file.Docs {
+		if doc.Body == nil {
+			continue
+		}
+		if body != nil {
+			return nil, problemAt(positionOf(doc.Body.GetToken()), "a second document", "keep one document in a file")
+		}
+		body = doc.Body
+	}
+	if body == nil {
+		return nil, problemAt(Position{1, 1}, "the document is empty", "")
+	}
+	return convert(body, 0)
+}
+
+func syntaxProblem(err error) *Problem {
+	var syntax *yaml.SyntaxError
+	if errors.As(err, &syntax) {
+		return problemAt(positionOf(syntax.GetToken()), "not valid YAML: "+syntax.GetMessage(), "")
+	}
+	return problemAt(Position{1, 1}, "not valid YAML: "+err.Error(), "")
+}
+
+func problemAt(pos Position, text, hint string) *Problem {
+	return &Problem{Position: pos, Text: text, Hint: hint}
+}
+
+func positionOf(t *token.Token) Position {
+	if t == nil || t.Position == nil {
+		return Position{1, 1}
+	}
+	return Position{Line: max(1, t.Position.Line), Column: max(1, t.Position.Column)}
+}

@@ -1,0 +1,166 @@
+package strict
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Value is one value of a document together with its place. Every reading
+// method reports what is wrong to the document and then returns the zero value
+// and false.
+type Value struct {
+	doc    *Document
+	node   *node
+	parent *Value
+	name   string // the field that it is, or empty
+	index  int    // the item that it is, when name is empty
+}
+
+// Field is one field that an object may have.
+type Field struct {
+	Name     string
+	Required bool
+	Read     func(Value) // called when the field is there and not null
+}
+
+// Pos gives where the value stands.
+func (v Value) Pos() Position { return v.node.pos }
+
+// Path gives the way from the root, for example services[0].name.
+func (v Value) Path() string {
+	if v.parent == nil {
+		return ""
+	}
+	up := v.parent.Path()
+	switch {
+	case v.name == "":
+		return up + "[" + strconv.Itoa(v.index) + "]"
+	case up == "":
+		return v.name
+	default:
+		return up + "." + v.name
+	}
+}
+
+// Errorf reports that the value is wrong; hint says what to write instead.
+func (v Value) Errorf(hint, format string, args ...any) { v.problem(false, hint, format, args...) }
+
+// Warnf reports that the value holds, but is likely not what was meant.
+func (v Value) Warnf(hint, format string, args ...any) { v.problem(true, hint, format, args...) }
+
+func (v Value) problem(warning bool, hint, format string, args ...any) {
+	v.doc.report.add(Problem{
+		Position: v.node.pos, Path: v.Path(), Warning: warning,
+		Text: fmt.Sprintf(format, args...), Hint: hint,
+	})
+}
+
+// want checks the value's kind.
+func (v Value) want(k kind) bool {
+	switch {
+	case v.node.kind == k:
+		return true
+	case v.node.kind == nullKind:
+		v.Errorf("give "+k.String()+", or leave the field out", "is null")
+	case k == textKind && len(v.node.text) > 0:
+		v.Errorf("put it in quotes", "want text, got %s (%s)", v.node.kind, clip(v.node.text))
+	default:
+		v.Errorf("", "want %s, got %s%s", k, v.node.kind, v.shown())
+	}
+	return false
+}
+
+func (v Value) shown() string {
+	if v.node.text == "" {
+		return ""
+	}
+	return " (" + clip(v.node.text) + ")"
+}
+
+// clip shortens and escapes what is quoted from the input.
+func clip(s string) string {
+	const most = 60
+	if len(s) > most {
+		s = strings.ToValidUTF8(s[:most], "") + "..."
+	}
+	return strings.Trim(strconv.Quote(s), `"`)
+}
+
+// IsObject tells whether the value is an object.
+func (v Value) IsObject() bool { return v.node.kind == objectKind }
+
+// IsList tells whether the value is a list.
+func (v Value) IsList() bool { return v.node.kind == listKind }
+
+// Object reads the fields of an object: unknown, repeated, null and missing
+// ones are reported, the others handed to their Read in the order of fields.
+func (v Value) Object(fields []Field) bool {
+	if !v.want(objectKind) {
+		return false
+	}
+	given := make(map[string]Value, len(v.node.fields))
+	lines := make(map[string]int, len(v.node.fields))
+	for i := range v.node.fields {
+		f := &v.node.fields[i]
+		first, repeated := lines[f.name]
+		switch {
+		case !known(fields, f.name):
+			v.at(f).Errorf(suggest(f.name, fields), "unknown field \"%s\"", clip(f.name))
+		case repeated:
+			v.at(f).Errorf("keep one of them", "field %q is given twice, first in line %d", f.name, first)
+		default:
+			lines[f.name] = f.pos.Line
+			given[f.name] = Value{doc: v.doc, node: f.value, parent: &v, name: f.name}
+		}
+	}
+	v.dispatch(fields, given)
+	return true
+}
+
+func (v Value) dispatch(fields []Field, given map[string]Value) {
+	for _, f := range fields {
+		child, ok := given[f.Name]
+		switch {
+		case !ok && f.Required:
+			v.Errorf("add it", "field %q is missing", f.Name)
+		case !ok:
+		case child.node.kind == nullKind:
+			child.Errorf("give a value, or leave the field out", "is null")
+		default:
+			f.Read(child)
+		}
+	}
+}
+
+// at gives the object's own value with the place of one of its field names.
+func (v Value) at(f *field) Value {
+	v.node = &node{pos: f.pos}
+	return v
+}
+
+func known(fields []Field, name string) bool {
+	for _, f := range fields {
+		if f.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// List reads a list; null items are reported and left out.
+func (v Value) List() ([]Value, bool) {
+	if !v.want(listKind) {
+		return nil, false
+	}
+	out := make([]Value, 0, len(v.node.items))
+	for i, n := range v.node.items {
+		item := Value{doc: v.doc, node: n, parent: &v, index: i}
+		if n.kind == nullKind {
+			item.Errorf("remove the item, or give it a value", "is null")
+			continue
+		}
+		out = append(out, item)
+	}
+	return out, true
+}
