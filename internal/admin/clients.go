@@ -1,0 +1,59 @@
+package admin
+
+import (
+	"net/http"
+	"time"
+)
+
+// Client is one connected xDS client as operators see it.
+type Client struct {
+	ID             string                `json:"id"` // node.id; not unique
+	Cluster        string                `json:"cluster"`
+	Locality       string                `json:"locality"`
+	Agent          string                `json:"agent"` // user agent and its version
+	Peer           string                `json:"peer"`  // remote address
+	ConnectedSince time.Time             `json:"connected_since"`
+	Types          map[string]ClientType `json:"types"`   // by short name: lds, rds, cds, eds
+	InSync         bool                  `json:"in_sync"` // everything sent was acknowledged
+	LRS            *ClientLRS            `json:"lrs,omitempty"`
+}
+
+// ClientType is the state of one resource type on a client's stream.
+type ClientType struct {
+	Subscribed   int     `json:"subscribed"` // names; -1 for a wildcard
+	SentVersion  string  `json:"sent_version"`
+	AckedVersion string  `json:"acked_version"`
+	AgeSeconds   float64 `json:"age_seconds"` // since the last acknowledgement; of what was sent while there was none
+	NACK         *NACK   `json:"nack,omitempty"`
+}
+
+// NACK is a version that a client refused.
+type NACK struct {
+	Version string    `json:"version"`
+	Text    string    `json:"text"` // as the client gave it
+	At      time.Time `json:"at"`
+}
+
+// ClientLRS is the state of a client's load reports.
+type ClientLRS struct {
+	LastReport time.Time `json:"last_report"` // zero: none yet
+	Rejected   uint64    `json:"rejected"`    // entries that were dropped
+	Reason     string    `json:"reason,omitempty"`
+}
+
+// ClientList is the body of GET /v1/clients.
+type ClientList struct {
+	Version string   `json:"version,omitempty"` // of the published plan
+	Clients []Client `json:"clients"`
+}
+
+func (s *Server) getClients(w http.ResponseWriter, _ *http.Request) {
+	list := ClientList{Clients: s.opts.Clients()}
+	if list.Clients == nil {
+		list.Clients = []Client{}
+	}
+	if p := s.opts.Planner.Current(); p != nil {
+		list.Version = p.VersionString()
+	}
+	reply(w, http.StatusOK, list)
+}

@@ -1,0 +1,46 @@
+package admin
+
+import (
+	"errors"
+	"net/http"
+
+	"github.com/isobar-xds/isobar"
+)
+
+// getExplanation answers GET /v1/explain?service=NAME&from=REGION/ZONE. An
+// empty from stands for clients that told no locality.
+func (s *Server) getExplanation(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	name := query.Get("service")
+	if name == "" {
+		fail(w, http.StatusBadRequest, Problem{
+			Error: "no service given", Place: "query", Fix: "add ?service=NAME&from=REGION/ZONE; GET /v1/services lists the names",
+		})
+		return
+	}
+	from, err := isobar.ParseLocality(query.Get("from"))
+	if err != nil {
+		fail(w, http.StatusBadRequest, Problem{
+			Error: err.Error(), Place: "from=" + query.Get("from"), Fix: "write region, region/zone or region/zone/sub_zone",
+		})
+		return
+	}
+	p, ok := s.plan(w)
+	if !ok {
+		return
+	}
+	if _, found := p.Service(name); !found {
+		failUnknownService(w, name)
+		return
+	}
+	explanation, err := s.opts.Explain(p, name, from)
+	switch {
+	case errors.Is(err, isobar.ErrNotFound):
+		fail(w, http.StatusNotFound, problemOf(err))
+	case err != nil:
+		s.opts.Logger.Error("explain failed", "service", name, "from", from.String(), "error", err)
+		fail(w, http.StatusInternalServerError, problemOf(err))
+	default:
+		reply(w, http.StatusOK, explanation)
+	}
+}

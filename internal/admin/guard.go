@@ -1,0 +1,102 @@
+package admin
+
+import (
+	"mime"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// guard lets a write through when writing is allowed, the request does not
+// come from a foreign web page, and not too many writes are under way.
+func (s *Server) guard(h http.HandlerFunc) http.HandlerFunc {
+	foreign := http.NewCrossOriginProtection()
+	return func(w http.ResponseWriter, r *http.Request) {
+		if !s.opts.Writable {
+			fail(w, http.StatusForbidden, Problem{
+				Error: "the admin interface is read-only",
+				Fix:   "set `admin: {writable: true}` in the configuration file",
+			})
+			return
+		}
+		if !s.knownHost(r.Host) {
+			fail(w, http.StatusForbidden, Problem{
+				Error: "the Host header names an unknown host",
+				Place: r.Host,
+				Fix:   "address the interface by IP address or localhost, or list the name under `admin: {hosts: [...]}`",
+			})
+			return
+		}
+		if err := foreign.Check(r); err != nil {
+			fail(w, http.StatusForbidden, Problem{
+				Error: "the request comes from another origin: " + err.Error(),
+				Place: r.Header.Get("Origin"),
+				Fix:   "write from the same origin or without a browser",
+			})
+			return
+		}
+		select {
+		case s.writes <- struct{}{}:
+			defer func() { <-s.writes }()
+		default:
+			w.Header().Set("Retry-After", "1")
+			fail(w, http.StatusServiceUnavailable, Problem{
+				Error: "too many writes are under way",
+				Fix:   "try again in a second; use PUT /v1/services to write many services at once",
+			})
+			return
+		}
+		h(w, r)
+	}
+}
+
+// knownHost tells whether a Host header can be meant for us. A web page that
+// rebinds its own name to our address still sends that name.
+func (s *Server) knownHost(hostport string) bool {
+	host := hostport
+	if h, _, err := net.SplitHostPort(hostport); err == nil {
+		host = h
+	}
+	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	if host == "localhost" {
+		return true
+	}
+	if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil {
+		return true
+	}
+	return slices.ContainsFunc(s.opts.Hosts, func(known string) bool { return strings.EqualFold(known, host) })
+}
+
+// The media types that the parser is told.
+const (
+	mediaJSON = "application/json"
+	mediaYAML = "application/yaml"
+)
+
+// bodyType gives the media type of the request's body for the parser. YAML
+// holds JSON, so a client that did not say, or said what curl says by default,
+// is understood too.
+func bodyType(w http.ResponseWriter, r *http.Request) (string, bool) {
+	header := r.Header.Get("Content-Type")
+	media, _, err := mime.ParseMediaType(header)
+	switch {
+	case header == "":
+		return mediaYAML, true
+	case err != nil:
+	case media == mediaJSON || strings.HasSuffix(media, "+json"):
+		return mediaJSON, true
+	case slices.Contains([]string{
+		mediaYAML, "application/x-yaml", "text/yaml", "text/x-yaml",
+		"text/plain", "application/x-www-form-urlencoded",
+	}, media):
+		return mediaYAML, true
+	}
+	fail(w, http.StatusUnsupportedMediaType, Problem{
+		Error: "unknown content type",
+		Place: "Content-Type: " + header,
+		Fix:   "send " + mediaJSON + " or " + mediaYAML,
+	})
+	return "", false
+}

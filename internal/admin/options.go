@@ -1,0 +1,115 @@
+// Package admin is the HTTP interface for operators: services as objects, the
+// published plan and why it is so, the state of the clients, metrics, liveness
+// and profiles. It changes nothing itself; what it is told goes through the
+// small interfaces below.
+package admin
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/plan"
+)
+
+// Objects is the set of services with their owners. Errors wrap the sentinel
+// errors of package isobar. The topology revision that a write returns is the
+// one a plan must carry to have that write in it.
+type Objects interface {
+	// List gives all objects, sorted by name.
+	List() []isobar.Object
+	// Get gives one object, or isobar.ErrNotFound.
+	Get(name string) (isobar.Object, error)
+	// Put creates or replaces a service of the API. With ifMatch other than 0
+	// the object must stand at that revision (isobar.ErrStale).
+	Put(name string, svc isobar.Service, ifMatch uint64) (obj isobar.Object, topology uint64, err error)
+	// PutAll replaces all services of the API at once, or none.
+	PutAll(services []isobar.Service) (topology uint64, err error)
+	// Delete removes a service of the API.
+	Delete(name string, ifMatch uint64) (topology uint64, err error)
+	// SetHealth overrides the health of an endpoint of any service.
+	SetHealth(service, address string, h isobar.HealthStatus) (topology uint64, err error)
+}
+
+// Parser reads services as the configuration file has them, from JSON or YAML.
+// Errors wrap isobar.ErrInvalid; one that joins several is shown item by item.
+type Parser interface {
+	// ParseService reads one service. The name may be left out of the body; if
+	// it stands there it must be the one given.
+	ParseService(body []byte, contentType, name string) (isobar.Service, error)
+	// ParseServices reads a list of services, or an object with a list under
+	// `services`.
+	ParseServices(body []byte, contentType string) ([]isobar.Service, error)
+}
+
+// Planner is the control loop as operators see it.
+type Planner interface {
+	// Current gives the published plan; nil before the first one.
+	Current() *plan.Plan
+	// WaitRevision returns the first published plan whose topology has at
+	// least the revision, or the context's error.
+	WaitRevision(ctx context.Context, revision uint64) (*plan.Plan, error)
+	// Beat is when the loop last advanced; zero before its first turn.
+	Beat() time.Time
+}
+
+// ExplainFunc explains one service of a plan from one source locality. An
+// error that wraps isobar.ErrNotFound becomes 404.
+type ExplainFunc func(p *plan.Plan, service string, source isobar.Locality) (plan.Explanation, error)
+
+// Defaults of Options.
+const (
+	DefaultPublishWait = 5 * time.Second
+	DefaultStall       = 30 * time.Second
+)
+
+// Options of a Server. Objects, Parser, Planner, Explain and Clients must be
+// given; the zero value of everything else has a meaning.
+type Options struct {
+	Objects Objects
+	Parser  Parser
+	Planner Planner
+	Explain ExplainFunc
+	Clients func() []Client // the state of the xDS clients, sorted by node id
+
+	// Writable allows PUT and DELETE.
+	Writable bool
+	// Hosts are the names, without port, under which the interface may be
+	// written to, beside IP addresses and localhost. It keeps a web page from
+	// writing by way of a name that it controls.
+	Hosts []string
+	// PublishWait is how long a write waits for the plan that has it in it;
+	// 0 = DefaultPublishWait.
+	PublishWait time.Duration
+	// Stall is the age of the loop's last turn above which the process counts
+	// as stuck; 0 = DefaultStall.
+	Stall time.Duration
+
+	Gatherer   prometheus.Gatherer   // for /metrics; nil = the registry of the process
+	Registerer prometheus.Registerer // for the interface's own metrics; nil = none
+	Logger     *slog.Logger          // nil = none
+}
+
+func (o *Options) complete() error {
+	switch {
+	case o.Objects == nil, o.Parser == nil, o.Planner == nil, o.Explain == nil, o.Clients == nil:
+		return errors.New("admin: Objects, Parser, Planner, Explain and Clients must be given")
+	}
+	if o.PublishWait <= 0 {
+		o.PublishWait = DefaultPublishWait
+	}
+	if o.Stall <= 0 {
+		o.Stall = DefaultStall
+	}
+	if o.Gatherer == nil {
+		o.Gatherer = prometheus.DefaultGatherer
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return nil
+}

@@ -1,0 +1,204 @@
+package admin
+
+import (
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/assign"
+	"github.com/isobar-xds/isobar/internal/plan"
+)
+
+// PlanView is the body of GET /v1/plan: the published plan. Rates are
+// requests/s, latencies milliseconds, shares and utilizations fractions.
+type PlanView struct {
+	Version          string             `json:"version"`
+	Made             time.Time          `json:"made"`
+	Trigger          string             `json:"trigger"` // "tick" or "rebase"
+	TopologyRevision uint64             `json:"topology_revision"`
+	Objective        float64            `json:"objective"` // of all solved services: requests/s x ms
+	LowerBound       float64            `json:"lower_bound"`
+	Gap              float64            `json:"gap"`
+	ExcessMS         float64            `json:"excess_ms"`
+	PlanGap          float64            `json:"plan_gap"` // the gap of what is served, paced and rounded
+	Violations       []assign.Violation `json:"violations"`
+	Services         []ServiceView      `json:"services"` // sorted by name
+}
+
+// ServiceView is one service of a plan.
+type ServiceView struct {
+	Name         string       `json:"name"`
+	Mode         isobar.Mode  `json:"mode"`
+	Coverage     float64      `json:"coverage"`
+	Hold         string       `json:"hold,omitempty"`
+	Solved       bool         `json:"solved"` // false: without demand, answered by distance and headroom
+	Gap          float64      `json:"gap"`
+	ExcessMS     float64      `json:"excess_ms"`
+	PlanGap      float64      `json:"plan_gap"`
+	CeilingScale float64      `json:"ceiling_scale"` // 1 = everything fits beneath the ceilings
+	Drop         float64      `json:"drop"`          // fraction that clients are told to drop
+	Localities   []SiteView   `json:"localities"`    // sorted
+	Sources      []SourceView `json:"sources"`       // sorted
+}
+
+// SiteView is one locality of a service.
+type SiteView struct {
+	Locality        isobar.Locality `json:"locality"`
+	Endpoints       int             `json:"endpoints"`
+	Healthy         int             `json:"healthy"`
+	CapacityNominal float64         `json:"capacity_nominal"`
+	Capacity        float64         `json:"capacity"`
+	Ceiling         float64         `json:"ceiling"`
+	Background      float64         `json:"background"`
+	Load            float64         `json:"load"`        // steered there by this plan
+	Utilization     float64         `json:"utilization"` // (load + background) / capacity
+	Price           float64         `json:"price_ms"`
+	Unreachable     bool            `json:"unreachable,omitempty"`
+}
+
+// SourceView is what the clients of one locality get.
+type SourceView struct {
+	Source     isobar.Locality `json:"source"`
+	Demand     float64         `json:"demand"`
+	Shares     []ShareView     `json:"shares"`     // of priority 0, localities with a target or a share
+	Priorities [][]WeightView  `json:"priorities"` // as sent
+	Reasons    []assign.Reason `json:"reasons,omitempty"`
+}
+
+// ShareView is a locality's share of a source's traffic.
+type ShareView struct {
+	Locality  isobar.Locality `json:"locality"`
+	Target    float64         `json:"target"`    // what the solver wants
+	Published float64         `json:"published"` // what clients are told
+}
+
+// WeightView is a locality's weight within a priority.
+type WeightView struct {
+	Locality isobar.Locality `json:"locality"`
+	Weight   uint32          `json:"weight"`
+}
+
+// getPlan shows the published plan, or with ?service= one service of it.
+func (s *Server) getPlan(w http.ResponseWriter, r *http.Request) {
+	p, ok := s.plan(w)
+	if !ok {
+		return
+	}
+	view := viewPlan(p)
+	if name := r.URL.Query().Get("service"); name != "" {
+		svc, found := p.Service(name)
+		if !found {
+			failUnknownService(w, name)
+			return
+		}
+		view.Services = []ServiceView{viewService(svc)}
+		view.Violations = slices.DeleteFunc(view.Violations, func(v assign.Violation) bool { return v.Service != name })
+		reply(w, http.StatusOK, view)
+		return
+	}
+	for _, svc := range p.Services {
+		view.Services = append(view.Services, viewService(svc))
+	}
+	reply(w, http.StatusOK, view)
+}
+
+// plan gives the published plan, or answers that there is none.
+func (s *Server) plan(w http.ResponseWriter) (*plan.Plan, bool) {
+	p := s.opts.Planner.Current()
+	if p == nil {
+		w.Header().Set("Retry-After", "1")
+		fail(w, http.StatusServiceUnavailable, Problem{Error: "no plan has been published yet", Fix: "wait for /readyz to say ok"})
+		return nil, false
+	}
+	return p, true
+}
+
+func failUnknownService(w http.ResponseWriter, name string) {
+	fail(w, http.StatusNotFound, Problem{
+		Error: "no such service in the published plan", Place: "service=" + name, Fix: "GET /v1/services lists the names",
+	})
+}
+
+func viewPlan(p *plan.Plan) PlanView {
+	v := PlanView{
+		Version: p.VersionString(), Made: p.Made, Trigger: "tick",
+		Objective: p.Objective, LowerBound: p.LowerBound, Gap: p.Gap, ExcessMS: p.ExcessMS, PlanGap: p.PlanGap,
+		Violations: append([]assign.Violation{}, p.Violations...),
+		Services:   []ServiceView{},
+	}
+	if p.Trigger == assign.Rebase {
+		v.Trigger = "rebase"
+	}
+	if p.Topology != nil {
+		v.TopologyRevision = p.Topology.Revision
+	}
+	return v
+}
+
+func viewService(svc *plan.Service) ServiceView {
+	v := ServiceView{
+		Name: svc.Spec.Name, Mode: svc.Spec.Mode, Coverage: svc.Coverage, Hold: svc.Hold,
+		PlanGap: svc.PlanGap, CeilingScale: 1,
+		Localities: []SiteView{}, Sources: []SourceView{},
+	}
+	var prices []float64
+	if svc.Solution != nil {
+		v.Solved, v.Gap, v.ExcessMS = true, svc.Solution.Gap, svc.Solution.ExcessMS
+		v.CeilingScale = max(1, svc.Solution.CeilingScale)
+		prices = svc.Solution.Prices
+	}
+	sites := svc.Sites
+	var loads []float64
+	if svc.Result != nil {
+		v.Drop, sites, loads = svc.Result.Drop, svc.Result.Sites, svc.Result.Load
+		for i := range svc.Result.Sources {
+			v.Sources = append(v.Sources, viewSource(&svc.Result.Sources[i], sites))
+		}
+	}
+	for i := range sites {
+		v.Localities = append(v.Localities, viewSite(&sites[i], at(loads, i), at(prices, i)))
+	}
+	return v
+}
+
+func viewSite(s *assign.Site, load, price float64) SiteView {
+	v := SiteView{
+		Locality: s.Group.Locality, Endpoints: len(s.Group.Endpoints), Healthy: s.Group.Usable(),
+		CapacityNominal: s.Nominal, Capacity: s.Capacity, Ceiling: s.Ceiling, Background: s.Background,
+		Load: load, Price: price, Unreachable: s.Unreachable,
+	}
+	if s.Capacity > 0 {
+		v.Utilization = (load + s.Background) / s.Capacity
+	}
+	return v
+}
+
+func viewSource(r *assign.SourceResult, sites []assign.Site) SourceView {
+	v := SourceView{Source: r.Source, Demand: r.Demand, Reasons: r.Reasons, Shares: []ShareView{}, Priorities: [][]WeightView{}}
+	for i := range sites {
+		target, share := at(r.Target, i), at(r.Shares, i)
+		if target > 0 || share > 0 {
+			v.Shares = append(v.Shares, ShareView{Locality: sites[i].Group.Locality, Target: target, Published: share})
+		}
+	}
+	if r.Assignment == nil {
+		return v
+	}
+	for _, tier := range r.Assignment.Priorities {
+		weights := make([]WeightView, 0, len(tier))
+		for _, lw := range tier {
+			weights = append(weights, WeightView{Locality: lw.Locality, Weight: lw.Weight})
+		}
+		v.Priorities = append(v.Priorities, weights)
+	}
+	return v
+}
+
+// at is x[i], or 0 where x is shorter.
+func at(x []float64, i int) float64 {
+	if i < len(x) {
+		return x[i]
+	}
+	return 0
+}

@@ -1,0 +1,44 @@
+package admin
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+)
+
+// Health is the body of /livez and /readyz.
+type Health struct {
+	Status  string `json:"status"` // "ok" or what is wrong
+	Version string `json:"version,omitempty"`
+}
+
+// livez fails when the control loop no longer advances: a restart is the
+// remedy then. A loop that has not begun is alive; see readyz.
+func (s *Server) livez(w http.ResponseWriter, _ *http.Request) {
+	if wrong := s.stalled(); wrong != "" {
+		reply(w, http.StatusServiceUnavailable, Health{Status: wrong})
+		return
+	}
+	reply(w, http.StatusOK, Health{Status: "ok"})
+}
+
+// readyz fails while there is no plan to serve.
+func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
+	p := s.opts.Planner.Current()
+	switch wrong := s.stalled(); {
+	case p == nil:
+		reply(w, http.StatusServiceUnavailable, Health{Status: "no plan has been published yet"})
+	case wrong != "":
+		reply(w, http.StatusServiceUnavailable, Health{Status: wrong, Version: p.VersionString()})
+	default:
+		reply(w, http.StatusOK, Health{Status: "ok", Version: p.VersionString()})
+	}
+}
+
+func (s *Server) stalled() string {
+	beat := s.opts.Planner.Beat()
+	if age := time.Since(beat); !beat.IsZero() && age > s.opts.Stall {
+		return fmt.Sprintf("the control loop last advanced %s ago", age.Round(time.Second))
+	}
+	return ""
+}

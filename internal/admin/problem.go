@@ -1,0 +1,113 @@
+package admin
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+
+	"github.com/isobar-xds/isobar"
+)
+
+// Problem is the body of every answer that is an error: what is wrong, where,
+// and what to do about it.
+type Problem struct {
+	Error    string    `json:"error"`
+	Place    string    `json:"place,omitempty"` // what in the request it is about
+	Fix      string    `json:"fix,omitempty"`
+	Owner    string    `json:"owner,omitempty"`    // with 409: who owns the service
+	Revision uint64    `json:"revision,omitempty"` // with 412: the revision that stands
+	Problems []Problem `json:"problems,omitempty"` // the parts, where there are several
+}
+
+// placed is implemented by errors that know their place and their remedy.
+type placed interface {
+	error
+	Place() string
+	Fix() string
+}
+
+// problemOf turns an error into a Problem; an error that joins others is shown
+// part by part.
+func problemOf(err error) Problem {
+	p := Problem{Error: err.Error()}
+	if at, ok := errors.AsType[placed](err); ok {
+		p.Place, p.Fix = at.Place(), at.Fix()
+	}
+	var joined interface{ Unwrap() []error }
+	if errors.As(err, &joined) {
+		if parts := joined.Unwrap(); len(parts) > 1 && !wraps(parts) {
+			for _, e := range parts {
+				p.Problems = append(p.Problems, problemOf(e))
+			}
+		}
+	}
+	return p
+}
+
+// wraps tells an error made by fmt.Errorf with several verbs, of which one is
+// a sentinel, from a list of errors.
+func wraps(parts []error) bool {
+	for _, sentinel := range []error{isobar.ErrInvalid, isobar.ErrNotFound, isobar.ErrOwned, isobar.ErrStale} {
+		if slices.Contains(parts, sentinel) {
+			return true
+		}
+	}
+	return false
+}
+
+// failWrite answers an error of Objects. name is the service it is about; ""
+// for the whole set.
+func (s *Server) failWrite(w http.ResponseWriter, err error, name string) {
+	p := problemOf(err)
+	code := http.StatusInternalServerError
+	switch {
+	case errors.Is(err, isobar.ErrStale): // first: If-Match on nothing is both stale and not found
+		code = http.StatusPreconditionFailed
+		if obj, gerr := s.opts.Objects.Get(name); gerr == nil {
+			p.Revision = obj.Revision
+		}
+		if p.Fix == "" {
+			p.Fix = "read the service again and repeat the change on what stands now"
+		}
+	case errors.Is(err, isobar.ErrOwned):
+		code = http.StatusConflict
+		p.Owner = isobar.OwnerFile
+		if obj, gerr := s.opts.Objects.Get(name); gerr == nil {
+			p.Owner = obj.Owner
+		}
+		if p.Fix == "" {
+			p.Fix = "change the service where it belongs: in the " + ownerPlace(p.Owner)
+		}
+	case errors.Is(err, isobar.ErrNotFound):
+		code = http.StatusNotFound
+	case errors.Is(err, isobar.ErrInvalid):
+		code = http.StatusBadRequest
+	default:
+		s.opts.Logger.Error("admin write failed", "service", name, "error", err)
+	}
+	fail(w, code, p)
+}
+
+func ownerPlace(owner string) string {
+	if owner == isobar.OwnerFile {
+		return "configuration file"
+	}
+	return "admin API"
+}
+
+func fail(w http.ResponseWriter, code int, p Problem) { reply(w, code, p) }
+
+// reply writes v as JSON. A value that can't be encoded is a fault of ours.
+func reply(w http.ResponseWriter, code int, v any) {
+	body, err := json.Marshal(v)
+	if err != nil {
+		code = http.StatusInternalServerError
+		body = []byte(`{"error":"the answer can't be written as JSON"}`)
+	}
+	w.Header().Set("Content-Type", mediaJSON)
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(code)
+	_, _ = w.Write(append(body, '\n')) // the client may be gone; there is nobody to tell
+}

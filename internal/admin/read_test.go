@@ -1,0 +1,193 @@
+package admin_test
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/admin"
+	"github.com/isobar-xds/isobar/internal/assign"
+	"github.com/isobar-xds/isobar/internal/plan"
+)
+
+func TestPlan(t *testing.T) {
+	w := newWorld()
+	w.current.Violations = []assign.Violation{{Rule: "conserved", Service: "legacy", Text: "x"}}
+	srv := start(t, w, nil)
+	for _, path := range []string{"/v1/plan", "/v1/plan?service=legacy"} {
+		a := do(t, srv, http.MethodGet, path, "")
+		var v admin.PlanView
+		a.decode(t, &v)
+		if a.code != http.StatusOK || v.Version != "101" || v.TopologyRevision != 1 || len(v.Services) != 1 || len(v.Violations) != 1 {
+			t.Fatalf("%s: %d %s", path, a.code, a.body)
+		}
+		site := v.Services[0].Localities[0]
+		if site.Healthy != 1 || site.Load != 40 || site.Utilization != 0.5 {
+			t.Errorf("%s: locality %+v", path, site)
+		}
+		source := v.Services[0].Sources[0]
+		if source.Source != isobar.MustLocality("eu-west/a") || source.Shares[0].Published != 1 || source.Priorities[0][0].Weight != isobar.WeightScale {
+			t.Errorf("%s: source %+v", path, source)
+		}
+	}
+	if a := do(t, srv, http.MethodGet, "/v1/plan?service=none", ""); a.code != http.StatusNotFound {
+		t.Errorf("unknown service: %d", a.code)
+	}
+}
+
+func TestExplain(t *testing.T) {
+	srv := start(t, newWorld(), nil)
+	tests := []struct {
+		name, query string
+		code        int
+		want        string
+	}{
+		{"known", "?service=legacy&from=eu-west/a", 200, `"source":"eu-west/a"`},
+		{"client without locality", "?service=legacy", 200, `"source":""`},
+		{"unknown service", "?service=none&from=eu-west/a", 404, "no such service"},
+		{"unknown source", "?service=legacy&from=mars/a", 404, "mars/a"},
+		{"no service", "?from=eu-west/a", 400, "add ?service="},
+		{"bad locality", "?service=legacy&from=a/b/c/d", 400, "region/zone"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			a := do(t, srv, http.MethodGet, "/v1/explain"+tt.query, "")
+			if a.code != tt.code || !strings.Contains(a.body, tt.want) {
+				t.Errorf("got %d %s", a.code, a.body)
+			}
+		})
+	}
+}
+
+func TestProbesBeforeAndAfterThePlan(t *testing.T) {
+	w := newWorld()
+	first := w.current
+	w.current = nil
+	w.beat = time.Time{}
+	srv := start(t, w, func(o *admin.Options) { o.Stall = time.Minute })
+	expect := func(when, path string, code int) {
+		t.Helper()
+		if a := do(t, srv, http.MethodGet, path, ""); a.code != code {
+			t.Errorf("%s: %s is %d %s", when, path, a.code, a.body)
+		}
+	}
+	expect("at start", "/livez", 200)
+	for _, path := range []string{"/readyz", "/v1/plan", "/v1/explain?service=legacy"} {
+		expect("at start", path, 503)
+	}
+	w.set(func() { w.current, w.beat = first, time.Now() })
+	expect("running", "/livez", 200)
+	expect("running", "/readyz", 200)
+	w.set(func() { w.beat = time.Now().Add(-2 * time.Minute) })
+	expect("stuck", "/livez", 503)
+	expect("stuck", "/readyz", 503)
+}
+
+func TestOtherPaths(t *testing.T) {
+	srv := start(t, newWorld(), nil)
+	tests := []struct {
+		method, path string
+		code         int
+		want         string
+	}{
+		{http.MethodGet, "/v1/nothing", 404, "/v1/services"},
+		{http.MethodPost, "/v1/services/cart", 405, "GET or PUT or DELETE"},
+		{http.MethodPost, "/v1/plan", 405, "use GET"},
+		{http.MethodGet, "/debug/pprof/goroutine?debug=1", 200, "goroutine profile"},
+		{http.MethodGet, "/debug/pprof/", 200, "heap"},
+		{http.MethodGet, "/v1/clients", 200, "priority gap"},
+	}
+	for _, tt := range tests {
+		a := do(t, srv, tt.method, tt.path, "")
+		if a.code != tt.code || !strings.Contains(a.body, tt.want) {
+			t.Errorf("%s %s: %d %s", tt.method, tt.path, a.code, a.body)
+		}
+	}
+}
+
+func TestMetricsCountByRoute(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	srv := start(t, newWorld(), func(o *admin.Options) { o.Gatherer, o.Registerer = reg, reg })
+	do(t, srv, http.MethodGet, "/v1/services/none", "")
+	do(t, srv, http.MethodGet, "/v1/services/other", "")
+	a := do(t, srv, http.MethodGet, "/metrics", "")
+	if want := `isobar_admin_requests_total{code="404",route="GET /v1/services/{name}"} 2`; !strings.Contains(a.body, want) {
+		t.Errorf("no %s in\n%s", want, a.body)
+	}
+}
+
+func TestRemote(t *testing.T) {
+	srv := start(t, newWorld(), nil)
+	remote, err := admin.NewRemote(strings.TrimPrefix(srv.URL, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := remote.Explain(t.Context(), "legacy", "eu-west/a")
+	if err != nil || got.Service != "legacy" || got.Version != "101" {
+		t.Errorf("explain: %+v %v", got, err)
+	}
+	if _, err := remote.Explain(t.Context(), "none", ""); err == nil || !strings.Contains(err.Error(), "/v1/services lists the names") {
+		t.Errorf("unknown service: %v", err)
+	}
+	list, err := remote.Clients(t.Context())
+	if err != nil || len(list.Clients) != 1 || list.Clients[0].Types["eds"].NACK.Text != "priority gap" {
+		t.Errorf("clients: %+v %v", list, err)
+	}
+
+	html := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>")) }))
+	t.Cleanup(html.Close)
+	other, err := admin.NewRemote(html.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := other.Clients(t.Context()); err == nil || !strings.Contains(err.Error(), "admin interface") {
+		t.Errorf("some web server: %v", err)
+	}
+	for _, bad := range []string{"ftp://x", "http://", "http://%zz"} {
+		if _, err := admin.NewRemote(bad); err == nil {
+			t.Errorf("%s was taken", bad)
+		}
+	}
+}
+
+func TestServeStopsWithItsContext(t *testing.T) {
+	w := newWorld()
+	s, err := admin.New(admin.Options{Objects: w, Parser: jsonParser{}, Planner: w, Explain: explain, Clients: clients})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(ctx, l) }()
+	remote, err := admin.NewRemote(l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := remote.Clients(t.Context()); err != nil {
+		t.Error(err)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	http.DefaultClient.CloseIdleConnections()
+}
+
+func TestNewWantsItsParts(t *testing.T) {
+	if _, err := admin.New(admin.Options{Explain: func(*plan.Plan, string, isobar.Locality) (plan.Explanation, error) {
+		return plan.Explanation{}, nil
+	}}); err == nil {
+		t.Error("an interface without objects was built")
+	}
+}

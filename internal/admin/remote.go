@@ -1,0 +1,108 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/isobar-xds/isobar/internal/plan"
+)
+
+// maxAnswerBytes bounds what a Remote reads of an answer.
+const maxAnswerBytes = 256 << 20
+
+// remoteTimeout is longer than the longest a write waits for its plan.
+const remoteTimeout = 30 * time.Second
+
+// ErrAddress says that an admin address can't be used.
+var ErrAddress = errors.New("bad admin address")
+
+// StatusError is an answer with a status other than success.
+type StatusError struct {
+	Code    int
+	Problem Problem
+}
+
+// Error tells what the server said, with the remedy.
+func (e *StatusError) Error() string {
+	text := e.Problem.Error
+	if text == "" {
+		text = http.StatusText(e.Code)
+	}
+	if e.Problem.Place != "" {
+		text += " (" + e.Problem.Place + ")"
+	}
+	if e.Problem.Fix != "" {
+		text += ": " + e.Problem.Fix
+	}
+	return text
+}
+
+// Remote reads the admin interface of a running server.
+type Remote struct {
+	base   *url.URL
+	client *http.Client
+}
+
+// NewRemote takes an address such as http://127.0.0.1:18080; the scheme may be
+// left out.
+func NewRemote(address string) (*Remote, error) {
+	if !strings.Contains(address, "://") {
+		address = "http://" + address
+	}
+	base, err := url.Parse(address)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", ErrAddress, err)
+	case base.Scheme != "http" && base.Scheme != "https", base.Host == "":
+		return nil, fmt.Errorf("%w %q: want http://HOST:PORT", ErrAddress, address)
+	}
+	return &Remote{base: base, client: &http.Client{Timeout: remoteTimeout}}, nil
+}
+
+// Explain asks for an explanation; from is a locality in its text form.
+func (r *Remote) Explain(ctx context.Context, service, from string) (plan.Explanation, error) {
+	var out plan.Explanation
+	err := r.get(ctx, "/v1/explain", url.Values{"service": {service}, "from": {from}}, &out)
+	return out, err
+}
+
+// Clients asks for the state of the xDS clients.
+func (r *Remote) Clients(ctx context.Context) (ClientList, error) {
+	var out ClientList
+	err := r.get(ctx, "/v1/clients", nil, &out)
+	return out, err
+}
+
+func (r *Remote) get(ctx context.Context, path string, query url.Values, out any) error {
+	u := r.base.JoinPath(path)
+	u.RawQuery = query.Encode()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), http.NoBody)
+	if err != nil {
+		return err
+	}
+	resp, err := r.client.Do(req)
+	if err != nil {
+		return fmt.Errorf("%w: is isobar running there, and is this its admin address?", err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes))
+	if err != nil {
+		return fmt.Errorf("reading the answer of %s: %w", r.base.Host, err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		e := &StatusError{Code: resp.StatusCode}
+		_ = json.Unmarshal(body, &e.Problem) // an answer that is no problem of ours shows its status
+		return e
+	}
+	if err := json.Unmarshal(body, out); err != nil {
+		return fmt.Errorf("%s does not answer as an isobar admin interface: %w", r.base.Host, err)
+	}
+	return nil
+}

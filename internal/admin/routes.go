@@ -1,0 +1,70 @@
+package admin
+
+import (
+	"net/http"
+	"net/http/pprof"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// routes lists everything the interface answers.
+func (s *Server) routes() http.Handler {
+	mux := http.NewServeMux()
+	read := func(pattern string, h http.HandlerFunc) {
+		mux.Handle("GET "+pattern, s.metrics.wrap("GET "+pattern, h))
+	}
+	write := func(method, pattern string, h http.HandlerFunc) {
+		mux.Handle(method+" "+pattern, s.metrics.wrap(method+" "+pattern, s.guard(h)))
+	}
+
+	read("/v1/services", s.listServices)
+	read("/v1/services/{name}", s.getService)
+	write("PUT", "/v1/services", s.putServices)
+	write("PUT", "/v1/services/{name}", s.putService)
+	write("DELETE", "/v1/services/{name}", s.deleteService)
+	write("PUT", "/v1/services/{name}/endpoints/{address}/health", s.putHealth)
+
+	read("/v1/plan", s.getPlan)
+	read("/v1/explain", s.getExplanation)
+	read("/v1/clients", s.getClients)
+
+	read("/livez", s.livez)
+	read("/readyz", s.readyz)
+	mux.Handle("GET /metrics", promhttp.HandlerFor(s.opts.Gatherer, promhttp.HandlerOpts{}))
+
+	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+
+	mux.Handle("/", s.metrics.wrap("other", func(w http.ResponseWriter, r *http.Request) { notRouted(mux, w, r) }))
+	return mux
+}
+
+// notRouted answers what no route takes: 405 where another method would do.
+func notRouted(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
+	var allowed []string
+	for _, method := range []string{http.MethodGet, http.MethodPut, http.MethodDelete} {
+		other := r.Clone(r.Context())
+		other.Method = method
+		if _, pattern := mux.Handler(other); pattern != "/" {
+			allowed = append(allowed, method)
+		}
+	}
+	if len(allowed) == 0 {
+		fail(w, http.StatusNotFound, Problem{
+			Error: "no such path",
+			Place: r.URL.Path,
+			Fix:   "use /v1/services, /v1/plan, /v1/explain, /v1/clients, /metrics, /livez, /readyz or /debug/pprof/",
+		})
+		return
+	}
+	w.Header().Set("Allow", strings.Join(allowed, ", "))
+	fail(w, http.StatusMethodNotAllowed, Problem{
+		Error: "method " + r.Method + " is not allowed here",
+		Place: r.URL.Path,
+		Fix:   "use " + strings.Join(allowed, " or "),
+	})
+}
