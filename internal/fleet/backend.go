@@ -1,0 +1,184 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/orca"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/isobar-xds/isobar"
+)
+
+// BackendOptions says what a backend can do.
+type BackendOptions struct {
+	Locality    isobar.Locality
+	Concurrency int           // requests it works on at once, >= 1
+	ServiceTime time.Duration // mean of one request; each takes half to one and a half times that
+	MaxQueue    int           // requests that may wait; beyond it RESOURCE_EXHAUSTED
+	Seed        uint64        // of the service times
+	ORCA        bool          // report utilization with every response
+	// OnArrival is called for every request, also for those turned away; nil = not.
+	OnArrival func()
+}
+
+// Backend is a real gRPC server on loopback with limited concurrency: requests
+// beyond it wait, in order, so that an overloaded backend is slow.
+type Backend struct {
+	opts     BackendOptions
+	address  string
+	server   *grpc.Server
+	served   chan struct{} // closed when the server has ended
+	workers  chan worker   // the idle ones
+	inside   atomic.Int64  // requests waiting or worked on
+	arrivals atomic.Int64
+
+	mu  sync.Mutex
+	rng *rand.Rand
+}
+
+// worker works on one request at a time. It is free from a moment on that may
+// lie a little in the past: timers come late, and a worker that counted from
+// when its timer fired would have less capacity than declared.
+type worker struct {
+	free time.Time
+}
+
+// StartBackend starts a backend on a free port of the loopback interface.
+func StartBackend(opts BackendOptions) (*Backend, error) {
+	if opts.Concurrency < 1 || opts.ServiceTime <= 0 || opts.MaxQueue < 0 {
+		return nil, errors.New("backend: Concurrency must be >= 1, ServiceTime > 0 and MaxQueue >= 0")
+	}
+	lis, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // listening on loopback does not wait
+	if err != nil {
+		return nil, fmt.Errorf("backend: %w", err)
+	}
+	b := &Backend{
+		opts:    opts,
+		address: lis.Addr().String(),
+		served:  make(chan struct{}),
+		workers: make(chan worker, opts.Concurrency),
+		rng:     rand.New(rand.NewPCG(opts.Seed, 0)), //nolint:gosec // service times, no secrets
+	}
+	for range opts.Concurrency {
+		b.workers <- worker{}
+	}
+	serverOptions := []grpc.ServerOption{grpc.WaitForHandlers(true)}
+	if opts.ORCA {
+		serverOptions = append(serverOptions, orca.CallMetricsServerOption(nil))
+	}
+	b.server = grpc.NewServer(serverOptions...)
+	b.server.RegisterService(&backendService, b)
+	go func() {
+		defer close(b.served)
+		_ = b.server.Serve(lis) // ends with Kill
+	}()
+	return b, nil
+}
+
+// Address is where it listens.
+func (b *Backend) Address() string { return b.address }
+
+// Locality is where it stands.
+func (b *Backend) Locality() isobar.Locality { return b.opts.Locality }
+
+// Capacity is what it can serve, requests/s.
+func (b *Backend) Capacity() float64 {
+	return float64(b.opts.Concurrency) / b.opts.ServiceTime.Seconds()
+}
+
+// Arrivals counts the requests that came, also those turned away.
+func (b *Backend) Arrivals() int64 { return b.arrivals.Load() }
+
+// Kill ends the backend at once, as a crash does: connections break, what it
+// works on is lost, its port refuses. Safe to call twice.
+func (b *Backend) Kill() {
+	b.server.Stop()
+	<-b.served
+}
+
+// serviceTime draws how long the next request takes.
+func (b *Backend) serviceTime() time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return time.Duration(float64(b.opts.ServiceTime) * (0.5 + b.rng.Float64()))
+}
+
+// serve handles one request: it waits for a worker, then takes its time.
+func (b *Backend) serve(ctx context.Context) error {
+	arrived := time.Now()
+	b.arrivals.Add(1)
+	if b.opts.OnArrival != nil {
+		b.opts.OnArrival()
+	}
+	inside := b.inside.Add(1)
+	defer b.inside.Add(-1)
+	if b.opts.ORCA {
+		busy := min(inside, int64(b.opts.Concurrency))
+		if rec := orca.CallMetricsRecorderFromContext(ctx); rec != nil {
+			rec.SetApplicationUtilization(float64(busy) / float64(b.opts.Concurrency))
+		}
+	}
+	if inside > int64(b.opts.Concurrency+b.opts.MaxQueue) {
+		return status.Errorf(codes.ResourceExhausted, "%d requests wait already", b.opts.MaxQueue)
+	}
+	select {
+	case w := <-b.workers:
+		w.free = later(arrived, w.free).Add(b.serviceTime())
+		timer := time.NewTimer(time.Until(w.free))
+		<-timer.C
+		b.workers <- w
+		return nil
+	case <-ctx.Done():
+		return status.FromContextError(ctx.Err()).Err()
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// serveMethod is the one method of a backend.
+const serveMethod = "/isobar.fleet.Backend/Serve"
+
+// backendService describes the service to grpc-go; its messages are empty, so
+// it needs no generated code.
+var backendService = grpc.ServiceDesc{
+	ServiceName: "isobar.fleet.Backend",
+	HandlerType: (*any)(nil),
+	Methods:     []grpc.MethodDesc{{MethodName: "Serve", Handler: handleServe}},
+}
+
+// handleServe is what protoc-gen-go-grpc would generate for the method.
+func handleServe(srv any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
+	b, ok := srv.(*Backend)
+	if !ok {
+		return nil, status.Error(codes.Internal, "not a backend")
+	}
+	in := new(emptypb.Empty)
+	if err := decode(in); err != nil {
+		return nil, err
+	}
+	handler := func(ctx context.Context, _ any) (any, error) {
+		if err := b.serve(ctx); err != nil {
+			return nil, err
+		}
+		return new(emptypb.Empty), nil
+	}
+	if intercept == nil {
+		return handler(ctx, in)
+	}
+	return intercept(ctx, in, &grpc.UnaryServerInfo{Server: srv, FullMethod: serveMethod}, handler)
+}

@@ -1,0 +1,106 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/xds"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/isobar-xds/isobar"
+)
+
+// ClientOptions says who a client is.
+type ClientOptions struct {
+	ID       string // node.id
+	Cluster  string // node.cluster
+	Locality isobar.Locality
+	Server   string // address of the management server
+	Service  string // what it calls: xds:///Service
+	// RTT is the round-trip time to an address, nil = none.
+	RTT func(address string) time.Duration
+}
+
+// Client is a real grpc-go xDS client with a bootstrap, and so a node and a
+// locality, of its own. All balancing is grpc-go's.
+type Client struct {
+	opts ClientOptions
+	conn *grpc.ClientConn
+}
+
+// NewClient makes a client; it connects with its first call.
+func NewClient(opts ClientOptions) (*Client, error) {
+	bootstrap, err := bootstrapJSON(&opts)
+	if err != nil {
+		return nil, err
+	}
+	resolver, err := xds.NewXDSResolverWithConfigForTesting(bootstrap)
+	if err != nil {
+		return nil, fmt.Errorf("client %s: %w", opts.ID, err)
+	}
+	options := []grpc.DialOption{
+		grpc.WithResolvers(resolver),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+	}
+	if opts.RTT != nil {
+		options = append(options, grpc.WithContextDialer(DistantDialer(opts.RTT)))
+	}
+	conn, err := grpc.NewClient("xds:///"+opts.Service, options...)
+	if err != nil {
+		return nil, fmt.Errorf("client %s: %w", opts.ID, err)
+	}
+	return &Client{opts: opts, conn: conn}, nil
+}
+
+// bootstrapJSON is the bootstrap file of a client, as isobar's users write it.
+func bootstrapJSON(opts *ClientOptions) ([]byte, error) {
+	b, err := json.Marshal(map[string]any{
+		"xds_servers": []any{map[string]any{
+			"server_uri":      opts.Server,
+			"channel_creds":   []any{map[string]any{"type": "insecure"}},
+			"server_features": []string{"xds_v3"},
+		}},
+		"node": map[string]any{
+			"id": opts.ID, "cluster": opts.Cluster,
+			"locality": map[string]string{
+				"region": opts.Locality.Region, "zone": opts.Locality.Zone, "sub_zone": opts.Locality.SubZone,
+			},
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("client %s: %w", opts.ID, err)
+	}
+	return b, nil
+}
+
+// Locality is where the client stands.
+func (c *Client) Locality() isobar.Locality { return c.opts.Locality }
+
+// Ready sends one call that waits until a backend can be reached.
+func (c *Client) Ready(ctx context.Context) error {
+	if _, err := c.call(ctx, grpc.WaitForReady(true)); err != nil {
+		return fmt.Errorf("client %s: %w", c.opts.ID, err)
+	}
+	return nil
+}
+
+// Call sends one request and tells which address answered it; the address is
+// empty when none was reached.
+func (c *Client) Call(ctx context.Context) (address string, err error) { return c.call(ctx) }
+
+func (c *Client) call(ctx context.Context, options ...grpc.CallOption) (string, error) {
+	var p peer.Peer
+	err := c.conn.Invoke(ctx, serveMethod, new(emptypb.Empty), new(emptypb.Empty), append(options, grpc.Peer(&p))...)
+	if p.Addr == nil {
+		return "", err
+	}
+	return p.Addr.String(), err
+}
+
+// Close ends the client and its streams to the management server.
+func (c *Client) Close() error { return c.conn.Close() }

@@ -1,0 +1,155 @@
+package fleet
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+)
+
+// Dialer opens a connection, as net.Dialer.DialContext does for TCP.
+type Dialer func(ctx context.Context, address string) (net.Conn, error)
+
+// DistantDialer gives a dialer whose connections are as slow as the distance
+// to the address: rtt tells the round-trip time. Each direction delays by half
+// of it, opening by all of it, a refusal too. Any amount of data is under way
+// at once: distance delays, it does not narrow.
+func DistantDialer(rtt func(address string) time.Duration) Dialer {
+	var d net.Dialer
+	return func(ctx context.Context, address string) (net.Conn, error) {
+		began := time.Now()
+		conn, err := d.DialContext(ctx, "tcp", address)
+		wait := rtt(address)
+		if wait <= 0 {
+			return conn, err
+		}
+		if waitErr := waitUntil(ctx, began.Add(wait)); waitErr != nil {
+			if conn != nil {
+				_ = conn.Close()
+			}
+			return nil, fmt.Errorf("dial %s: %w", address, waitErr)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return newDistantConn(conn, wait/2), nil
+	}
+}
+
+// chunkSize is how much is read at once; it has room for two HTTP/2 frames of
+// the default size.
+const chunkSize = 32 << 10
+
+// distantConn delays what passes through a connection in both directions.
+// Closing it loses what is under way. A read deadline that expires ends
+// reading for good, which is all that HTTP/2 needs of it.
+type distantConn struct {
+	net.Conn
+
+	cancel  context.CancelCauseFunc
+	ctx     context.Context //nolint:containedctx // its end is the end of the connection
+	out     *delayLine[[]byte]
+	in      *delayLine[[]byte]
+	arrived chan []byte // what is due, one chunk at a time
+	workers sync.WaitGroup
+
+	readMu sync.Mutex
+	rest   []byte // of the newest chunk
+}
+
+func newDistantConn(conn net.Conn, delay time.Duration) *distantConn {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	c := &distantConn{
+		Conn: conn, ctx: ctx, cancel: cancel,
+		out: newDelayLine[[]byte](delay), in: newDelayLine[[]byte](delay),
+		arrived: make(chan []byte),
+	}
+	c.workers.Go(c.send)
+	c.workers.Go(c.receive)
+	c.workers.Go(c.hand)
+	return c
+}
+
+// send writes what is due to the underlying connection.
+func (c *distantConn) send() {
+	err := c.out.run(c.ctx, func(b []byte) error {
+		_, err := c.Conn.Write(b)
+		return err
+	})
+	c.cancel(err)
+}
+
+// receive reads from the underlying connection as fast as it comes. The end
+// of the stream travels like data: nil stands for it.
+func (c *distantConn) receive() {
+	b := make([]byte, chunkSize)
+	for {
+		n, err := c.Conn.Read(b)
+		if n > 0 && c.in.put(c.ctx, bytes.Clone(b[:n])) != nil {
+			return
+		}
+		if errors.Is(err, io.EOF) {
+			_ = c.in.put(c.ctx, nil)
+			return
+		}
+		if err != nil {
+			// A reset travels too: wait as long as its packet would.
+			_ = waitUntil(c.ctx, time.Now().Add(c.in.delay))
+			c.cancel(err)
+			return
+		}
+	}
+}
+
+// hand gives what is due to Read.
+func (c *distantConn) hand() {
+	err := c.in.run(c.ctx, func(b []byte) error {
+		if b == nil {
+			return io.EOF
+		}
+		select {
+		case c.arrived <- b:
+			return nil
+		case <-c.ctx.Done():
+			return context.Cause(c.ctx)
+		}
+	})
+	c.cancel(err)
+}
+
+// Read implements [net.Conn].
+func (c *distantConn) Read(p []byte) (int, error) {
+	c.readMu.Lock()
+	defer c.readMu.Unlock()
+	if len(c.rest) == 0 {
+		select {
+		case c.rest = <-c.arrived:
+		case <-c.ctx.Done():
+			return 0, context.Cause(c.ctx)
+		}
+	}
+	n := copy(p, c.rest)
+	c.rest = c.rest[n:]
+	return n, nil
+}
+
+// Write implements [net.Conn]; it returns before the data arrives.
+func (c *distantConn) Write(p []byte) (int, error) {
+	if err := c.out.put(c.ctx, bytes.Clone(p)); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// Close implements [net.Conn]; it returns when nothing of the connection runs
+// any more.
+func (c *distantConn) Close() error {
+	c.cancel(net.ErrClosed)
+	err := c.Conn.Close()
+	c.workers.Wait()
+	return err
+}

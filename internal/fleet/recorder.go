@@ -1,0 +1,223 @@
+package fleet
+
+import (
+	"sync"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+)
+
+// Recorder counts what clients and backends see, in slots of equal length, so
+// that any window of a run can be summed up afterwards. Requests belong to the
+// slot in which they were due. Safe for concurrent use.
+type Recorder struct {
+	began time.Time
+	slot  time.Duration
+	zones []isobar.Locality
+	index map[isobar.Locality]int
+	// capacity of each zone, requests/s, whether it lives or not
+	capacity []float64
+
+	mu    sync.Mutex
+	slots []*slotCounts
+}
+
+type slotCounts struct {
+	served   Histogram
+	failed   uint64
+	cross    uint64
+	arrivals []uint64 // per zone, at its backends, also those turned away
+	due      []uint64 // per source
+	flows    []uint64 // [source x zone], served
+}
+
+// Zone is a locality with the capacity of its backends.
+type Zone struct {
+	Locality isobar.Locality
+	Capacity float64 // requests/s
+}
+
+// NewRecorder makes a recorder that began at a time; zones are also the sources.
+func NewRecorder(began time.Time, slot time.Duration, zones []Zone) *Recorder {
+	r := &Recorder{began: began, slot: slot, index: make(map[isobar.Locality]int, len(zones))}
+	for i, z := range zones {
+		r.zones = append(r.zones, z.Locality)
+		r.capacity = append(r.capacity, z.Capacity)
+		r.index[z.Locality] = i
+	}
+	return r
+}
+
+// restart forgets everything and begins anew at a time.
+func (r *Recorder) restart(began time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.began, r.slots = began, nil
+}
+
+// at finds the slot of a time, making it if need be; nil before the beginning.
+// The caller holds the lock.
+func (r *Recorder) at(t time.Time) *slotCounts {
+	if t.Before(r.began) {
+		return nil
+	}
+	i := int(t.Sub(r.began) / r.slot)
+	for len(r.slots) <= i {
+		n := len(r.zones)
+		r.slots = append(r.slots, &slotCounts{
+			arrivals: make([]uint64, n), due: make([]uint64, n), flows: make([]uint64, n*n),
+		})
+	}
+	return r.slots[i]
+}
+
+// Arrived counts a request that reached a backend of a zone.
+func (r *Recorder) Arrived(zone isobar.Locality, t time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s, z := r.at(t), r.position(zone); s != nil && z >= 0 {
+		s.arrivals[z]++
+	}
+}
+
+// Sample is one request as its client saw it.
+type Sample struct {
+	Source  isobar.Locality
+	Landed  isobar.Locality // zero when no backend was reached
+	Due     time.Time       // when it should have been sent
+	Latency time.Duration   // from then until the answer
+	Failed  bool
+}
+
+// Record counts a request that ended.
+func (r *Recorder) Record(s Sample) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	slot, from, to := r.at(s.Due), r.position(s.Source), r.position(s.Landed)
+	if slot == nil || from < 0 {
+		return
+	}
+	slot.due[from]++
+	if s.Failed || to < 0 {
+		slot.failed++
+		return
+	}
+	slot.served.Add(s.Latency)
+	slot.flows[from*len(r.zones)+to]++
+	if s.Source.Region != s.Landed.Region {
+		slot.cross++
+	}
+}
+
+func (r *Recorder) position(l isobar.Locality) int {
+	if i, ok := r.index[l]; ok {
+		return i
+	}
+	return -1
+}
+
+// Summary sums up a window of a run.
+type Summary struct {
+	Requests    uint64        // that were due and have ended
+	Served      uint64        // answered well
+	Failed      uint64        // refused, timed out or lost
+	CrossRegion float64       // share of the served that left their region, 0 to 1
+	Mean, P99   time.Duration // latency of the served
+	Zones       []ZoneSummary // in the recorder's order
+}
+
+// ZoneSummary is one zone in a window.
+type ZoneSummary struct {
+	Locality isobar.Locality
+	Demand   float64   // requests/s that its clients wanted to send
+	Arrived  float64   // requests/s that reached its backends
+	Load     float64   // Arrived / capacity: above 1 it cannot keep up
+	Sent     []float64 // requests/s of its clients served in each zone
+}
+
+// Fullest is the largest load of a zone.
+func (s *Summary) Fullest() (l isobar.Locality, load float64) {
+	for i := range s.Zones {
+		if z := &s.Zones[i]; z.Load > load || i == 0 {
+			l, load = z.Locality, z.Load
+		}
+	}
+	return l, load
+}
+
+// Window sums up the slots from one offset from the beginning to another,
+// rounded down to whole slots.
+func (r *Recorder) Window(from, to time.Duration) Summary {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.sum(int(from/r.slot), int(to/r.slot))
+}
+
+func (r *Recorder) sum(from, to int) Summary {
+	n := len(r.zones)
+	total := slotCounts{arrivals: make([]uint64, n), due: make([]uint64, n), flows: make([]uint64, n*n)}
+	for i := max(0, from); i < min(to, len(r.slots)); i++ {
+		s := r.slots[i]
+		total.served.Merge(&s.served)
+		total.failed += s.failed
+		total.cross += s.cross
+		addCounts(total.arrivals, s.arrivals)
+		addCounts(total.due, s.due)
+		addCounts(total.flows, s.flows)
+	}
+	out := Summary{
+		Served: total.served.Count(), Failed: total.failed,
+		Requests: total.served.Count() + total.failed,
+		Mean:     total.served.Mean(), P99: total.served.Quantile(0.99),
+	}
+	if out.Served > 0 {
+		out.CrossRegion = float64(total.cross) / float64(out.Served)
+	}
+	seconds := float64(max(1, to-from)) * r.slot.Seconds()
+	for z, l := range r.zones {
+		zs := ZoneSummary{
+			Locality: l,
+			Demand:   float64(total.due[z]) / seconds,
+			Arrived:  float64(total.arrivals[z]) / seconds,
+		}
+		if r.capacity[z] > 0 {
+			zs.Load = zs.Arrived / r.capacity[z]
+		}
+		for _, f := range total.flows[z*n : (z+1)*n] {
+			zs.Sent = append(zs.Sent, float64(f)/seconds)
+		}
+		out.Zones = append(out.Zones, zs)
+	}
+	return out
+}
+
+func addCounts(to, from []uint64) {
+	for i, c := range from {
+		to[i] += c
+	}
+}
+
+// settleSpan is the length of the moving windows that tell whether a fleet has
+// settled: over three slots the randomness of arrivals is small.
+const settleSpan = 3
+
+// Settled tells how long after an event at one offset the fleet had settled:
+// from then until another offset in every moving window of three slots no zone
+// is loaded above the limit and no request fails. ok is false when it has not.
+func (r *Recorder) Settled(event, end time.Duration, limit float64) (after time.Duration, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	first, last := int(event/r.slot), int(end/r.slot)-settleSpan
+	settled := last + 1
+	for i := last; i >= first; i-- {
+		w := r.sum(i, i+settleSpan)
+		if _, load := w.Fullest(); load > limit || w.Failed > 0 || w.Served == 0 {
+			break
+		}
+		settled = i
+	}
+	if settled > last {
+		return 0, false
+	}
+	return time.Duration(settled-first) * r.slot, true
+}

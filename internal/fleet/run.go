@@ -1,0 +1,235 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+)
+
+// Frame is the state of a run, once a slot, for a live view.
+type Frame struct {
+	Mode    isobar.Mode
+	Phase   string
+	At      time.Duration // into the run
+	Length  time.Duration
+	Admin   string  // address of the admin API
+	Dead    bool    // the zone of the loss is dead
+	Now     Summary // of the newest complete slots
+	Overall Summary // since the beginning
+}
+
+// Run is a fleet in one mode: backends, a management server and clients with
+// load. Close ends it.
+type Run struct {
+	scenario Scenario
+	mode     isobar.Mode
+	backends []*Backend
+	places   map[string]isobar.Locality // by backend address
+	network  *isobar.Network
+	manager  Management
+	clients  []*Client
+	zoneOf   []int // per client
+	recorder *Recorder
+	began    time.Time
+	stopLoad context.CancelFunc
+	load     sync.WaitGroup
+	lost     bool
+}
+
+// readyTimeout bounds how long a fleet may take until every client gets
+// through.
+const readyTimeout = 20 * time.Second
+
+// Start starts a fleet in a mode, and its load once all clients are connected.
+func Start(ctx context.Context, s Scenario, mode isobar.Mode, start StartManagement) (run *Run, err error) {
+	if err := s.check(); err != nil {
+		return nil, err
+	}
+	r := &Run{scenario: s, mode: mode, places: make(map[string]isobar.Locality)}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, r.Close())
+		}
+	}()
+	if r.network, err = isobar.NewNetwork(s.Network); err != nil {
+		return nil, err
+	}
+	var zones []Zone
+	for _, z := range s.Zones {
+		zones = append(zones, Zone{Locality: z.Locality, Capacity: float64(z.Backends) * s.backendCapacity()})
+	}
+	// Nothing counts before the load starts.
+	r.recorder = NewRecorder(time.Now().Add(readyTimeout), s.Slot, zones)
+	topology, err := r.startBackends()
+	if err != nil {
+		return nil, err
+	}
+	if r.manager, err = start(ctx, topology, &r.scenario); err != nil {
+		return nil, fmt.Errorf("management server: %w", err)
+	}
+	if err := r.connect(ctx); err != nil {
+		return nil, err
+	}
+	r.startLoad(context.WithoutCancel(ctx))
+	return r, nil
+}
+
+func (r *Run) startBackends() (*isobar.Topology, error) {
+	addresses := make(map[isobar.Locality][]string)
+	for zi, z := range r.scenario.Zones {
+		for i := range z.Backends {
+			b, err := StartBackend(BackendOptions{
+				Locality: z.Locality, Concurrency: r.scenario.Concurrency, ServiceTime: r.scenario.ServiceTime,
+				MaxQueue: r.scenario.MaxQueue, Seed: uint64(100*zi + i), //nolint:gosec // small and positive
+				OnArrival: func() { r.recorder.Arrived(z.Locality, time.Now()) },
+			})
+			if err != nil {
+				return nil, err
+			}
+			r.backends = append(r.backends, b)
+			r.places[b.Address()] = z.Locality
+			addresses[z.Locality] = append(addresses[z.Locality], b.Address())
+		}
+	}
+	return r.scenario.Topology(r.mode, addresses)
+}
+
+// connect makes the clients and waits until each gets through.
+func (r *Run) connect(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, errors.New("not all clients got through in time"))
+	defer cancel()
+	for zi, z := range r.scenario.Zones {
+		for i := range r.scenario.Clients {
+			c, err := NewClient(ClientOptions{
+				ID: fmt.Sprintf("demo-%s-%d", z.Locality, i), Cluster: "demo", Locality: z.Locality,
+				Server: r.manager.XDSAddress(), Service: r.scenario.Service,
+				RTT: func(address string) time.Duration {
+					ms, _ := r.network.Latency(z.Locality, r.places[address])
+					return time.Duration(ms * float64(time.Millisecond))
+				},
+			})
+			if err != nil {
+				return err
+			}
+			r.clients = append(r.clients, c)
+			r.zoneOf = append(r.zoneOf, zi)
+		}
+	}
+	errs := make([]error, len(r.clients))
+	var wg sync.WaitGroup
+	for i, c := range r.clients {
+		wg.Go(func() { errs[i] = c.Ready(ctx) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+func (r *Run) startLoad(ctx context.Context) {
+	ctx, r.stopLoad = context.WithCancel(ctx)
+	r.began = time.Now()
+	r.recorder.restart(r.began)
+	for i, c := range r.clients {
+		p := &Poisson{
+			Seed: uint64(i), //nolint:gosec // small and positive
+			Rate: func(now time.Time) float64 {
+				return r.scenario.rate(r.zoneOf[i], now.Sub(r.began)) / float64(r.scenario.Clients)
+			},
+			Send:   func(ctx context.Context, due time.Time) { r.send(ctx, c, due) },
+			Refuse: func(due time.Time) { r.recorder.Record(Sample{Source: c.Locality(), Due: due, Failed: true}) },
+		}
+		r.load.Go(func() { p.Run(ctx) })
+	}
+}
+
+func (r *Run) send(ctx context.Context, c *Client, due time.Time) {
+	ctx, cancel := context.WithTimeout(ctx, r.scenario.Deadline)
+	defer cancel()
+	address, err := c.Call(ctx)
+	r.recorder.Record(Sample{
+		Source: c.Locality(), Landed: r.places[address], Due: due, Latency: time.Since(due), Failed: err != nil,
+	})
+}
+
+// Play lets the scenario happen, and calls frame after every slot (nil = not).
+// It returns early with the context's error.
+func (r *Run) Play(ctx context.Context, frame func(Frame)) error {
+	for at := r.scenario.Slot; at <= r.scenario.Length(); at += r.scenario.Slot {
+		if err := r.loseWhenDue(ctx, at); err != nil {
+			return err
+		}
+		if err := waitUntil(ctx, r.began.Add(at)); err != nil {
+			return err
+		}
+		if frame != nil {
+			frame(r.Frame())
+		}
+	}
+	return nil
+}
+
+// loseWhenDue kills the zone of the loss when that is due before an offset.
+func (r *Run) loseWhenDue(ctx context.Context, before time.Duration) error {
+	loss := r.scenario.lossAt()
+	if r.lost || loss >= before {
+		return nil
+	}
+	if err := waitUntil(ctx, r.began.Add(loss)); err != nil {
+		return err
+	}
+	r.lost = true
+	var wg sync.WaitGroup
+	for _, b := range r.backends {
+		if b.Locality() == r.scenario.Loss.Zone {
+			wg.Go(b.Kill)
+		}
+	}
+	wg.Wait()
+	return nil
+}
+
+// frameSlots is how many slots a live view averages over.
+const frameSlots = 2
+
+// Frame is the state now.
+func (r *Run) Frame() Frame {
+	at := time.Since(r.began)
+	whole := at.Truncate(r.scenario.Slot)
+	return Frame{
+		Mode: r.mode, Phase: r.scenario.phase(at), At: whole, Length: r.scenario.Length(),
+		Admin: r.manager.AdminAddress(), Dead: r.lost,
+		Now:     r.recorder.Window(whole-frameSlots*r.scenario.Slot, whole),
+		Overall: r.recorder.Window(0, whole),
+	}
+}
+
+// StopLoad ends the load and returns when all requests are answered.
+func (r *Run) StopLoad() {
+	if r.stopLoad != nil {
+		r.stopLoad()
+	}
+	r.load.Wait()
+}
+
+// Admin is the address of the management server's admin API.
+func (r *Run) Admin() string { return r.manager.AdminAddress() }
+
+// Close ends everything, the clients first.
+func (r *Run) Close() error {
+	r.StopLoad()
+	var errs []error
+	for _, c := range slices.Backward(r.clients) {
+		errs = append(errs, c.Close())
+	}
+	if r.manager != nil {
+		errs = append(errs, r.manager.Stop())
+	}
+	for _, b := range r.backends {
+		b.Kill()
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,166 @@
+package fleet
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+)
+
+// Scenario is what a demo plays: a fleet, its load, a step of the load in one
+// zone and the loss of another.
+type Scenario struct {
+	Service     string
+	Zones       []ScenarioZone
+	Network     []isobar.LatencyRule // round-trip times
+	Concurrency int                  // requests a backend works on at once
+	ServiceTime time.Duration        // mean of one request
+	MaxQueue    int                  // requests that may wait at a backend
+	Clients     int                  // instances per zone
+	Deadline    time.Duration        // of a request
+	Interval    time.Duration        // of load reports, and the server's tick
+	Slot        time.Duration        // resolution of the statistics
+
+	Step StepEvent
+	Loss LossEvent
+
+	WarmUp  time.Duration // before the step
+	OnStep  time.Duration // how long the step lasts
+	Recover time.Duration // between the end of the step and the loss
+	OnLoss  time.Duration // from the loss to the end
+}
+
+// ScenarioZone is one zone: backends, and the load of its own clients.
+type ScenarioZone struct {
+	Locality isobar.Locality
+	Backends int
+	Rate     float64 // requests/s
+}
+
+// StepEvent raises the load of one zone's clients.
+type StepEvent struct {
+	Zone isobar.Locality
+	Rate float64 // requests/s
+}
+
+// LossEvent kills all backends of a zone.
+type LossEvent struct {
+	Zone isobar.Locality
+}
+
+// DefaultScenario is the demo: two regions of two zones, 60 ms apart. Each
+// zone serves 400 requests/s; the step takes one zone to 130% of that, and the
+// loss leaves its neighbour with 120%. Both fit easily into the whole fleet.
+func DefaultScenario() Scenario {
+	eastA, eastB := isobar.MustLocality("us-east/a"), isobar.MustLocality("us-east/b")
+	westA, westB := isobar.MustLocality("eu-west/a"), isobar.MustLocality("eu-west/b")
+	return Scenario{
+		Service: "checkout",
+		Zones: []ScenarioZone{
+			{Locality: eastA, Backends: 2, Rate: 240},
+			{Locality: eastB, Backends: 2, Rate: 240},
+			{Locality: westA, Backends: 2, Rate: 160},
+			{Locality: westB, Backends: 2, Rate: 160},
+		},
+		Network: []isobar.LatencyRule{
+			{From: isobar.Locality{Region: "us-east"}, To: isobar.Locality{Region: "us-east"}, MS: 2},
+			{From: isobar.Locality{Region: "eu-west"}, To: isobar.Locality{Region: "eu-west"}, MS: 2},
+			{From: isobar.Locality{Region: "us-east"}, To: isobar.Locality{Region: "eu-west"}, MS: 60},
+		},
+		Concurrency: 4,
+		ServiceTime: 20 * time.Millisecond,
+		MaxQueue:    160,
+		Clients:     3,
+		Deadline:    2 * time.Second,
+		Interval:    time.Second,
+		Slot:        time.Second,
+		Step:        StepEvent{Zone: eastA, Rate: 520},
+		Loss:        LossEvent{Zone: eastB},
+		WarmUp:      6 * time.Second,
+		OnStep:      14 * time.Second,
+		Recover:     4 * time.Second,
+		OnLoss:      14 * time.Second,
+	}
+}
+
+// Length is how long one run of the scenario takes.
+func (s *Scenario) Length() time.Duration { return s.WarmUp + s.OnStep + s.Recover + s.OnLoss }
+
+// lossAt is the offset of the loss.
+func (s *Scenario) lossAt() time.Duration { return s.WarmUp + s.OnStep + s.Recover }
+
+// backendCapacity is what one backend serves, requests/s.
+func (s *Scenario) backendCapacity() float64 { return float64(s.Concurrency) / s.ServiceTime.Seconds() }
+
+// Topology describes the fleet to a management server; addresses gives the
+// endpoints of each zone.
+func (s *Scenario) Topology(mode isobar.Mode, addresses map[isobar.Locality][]string) (*isobar.Topology, error) {
+	network, err := isobar.NewNetwork(s.Network)
+	if err != nil {
+		return nil, err
+	}
+	service := isobar.Service{
+		Name: s.Service, Mode: mode,
+		ServiceTimeMS: float64(s.ServiceTime) / float64(time.Millisecond),
+	}
+	for _, z := range s.Zones {
+		l := isobar.ServiceLocality{
+			Locality:    z.Locality,
+			MaxRate:     s.backendCapacity() * float64(z.Backends),
+			Concurrency: float64(s.Concurrency * z.Backends),
+		}
+		for _, a := range addresses[z.Locality] {
+			l.Endpoints = append(l.Endpoints, isobar.Endpoint{Address: a})
+		}
+		service.Localities = append(service.Localities, l)
+	}
+	topology := &isobar.Topology{Services: []isobar.Service{service}, Network: network, Revision: 1}
+	topology.Normalize()
+	return topology, nil
+}
+
+// rate is the load of a zone's clients at an offset into the run, requests/s.
+func (s *Scenario) rate(zone int, at time.Duration) float64 {
+	z := &s.Zones[zone]
+	if z.Locality == s.Step.Zone && at >= s.WarmUp && at < s.WarmUp+s.OnStep {
+		return s.Step.Rate
+	}
+	return z.Rate
+}
+
+// phase names what happens at an offset into the run.
+func (s *Scenario) phase(at time.Duration) string {
+	switch {
+	case at < s.WarmUp:
+		return "warm-up"
+	case at < s.WarmUp+s.OnStep:
+		return fmt.Sprintf("step: %s at %.0f requests/s", s.Step.Zone, s.Step.Rate)
+	case at < s.lossAt():
+		return "recovery"
+	case at < s.Length():
+		return "loss of " + s.Loss.Zone.String()
+	default:
+		return "end"
+	}
+}
+
+// errScenario marks a scenario that cannot be played.
+var errScenario = errors.New("bad scenario")
+
+func (s *Scenario) check() error {
+	if s.Service == "" || len(s.Zones) == 0 || s.Clients < 1 || s.Slot <= 0 || s.Interval <= 0 || s.Deadline <= 0 {
+		return fmt.Errorf("%w: Service, Zones, Clients, Slot, Interval and Deadline are required", errScenario)
+	}
+	known := map[isobar.Locality]bool{}
+	for _, z := range s.Zones {
+		known[z.Locality] = true
+	}
+	if !known[s.Step.Zone] || !known[s.Loss.Zone] {
+		return fmt.Errorf("%w: the zones of step and loss must be among the zones", errScenario)
+	}
+	if s.OnStep < settleSpan*s.Slot || s.OnLoss < settleSpan*s.Slot || s.WarmUp < 0 || s.Recover < 0 {
+		return fmt.Errorf("%w: step and loss must last at least %d slots", errScenario, settleSpan)
+	}
+	return nil
+}
