@@ -1,0 +1,38 @@
+package solver_test
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/isobar-xds/isobar/solver"
+)
+
+func benchmarkSolve(b *testing.B, services, sources, localities int) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	p := solver.Problem{}
+	for range services {
+		p.Services = append(p.Services, randomService(rng, sources, localities, 0.3+0.9*rng.Float64()))
+	}
+	var sol solver.Solution
+	b.ReportAllocs()
+	for b.Loop() {
+		var err error
+		if sol, err = solver.Solve(p); err != nil {
+			b.Fatal(err)
+		}
+	}
+	worst, iterations := 0.0, 0
+	for _, s := range sol.Services {
+		worst = max(worst, s.Gap)
+		iterations += s.Iterations
+	}
+	b.ReportMetric(sol.Gap, "gap")
+	b.ReportMetric(worst, "worst-gap")
+	b.ReportMetric(float64(iterations)/float64(services), "iterations/service")
+}
+
+func BenchmarkSolve1000x10x10(b *testing.B) { benchmarkSolve(b, 1000, 10, 10) }
+
+func BenchmarkSolve100x100(b *testing.B) { benchmarkSolve(b, 1, 100, 100) }
+
+func BenchmarkSolve200x200(b *testing.B) { benchmarkSolve(b, 1, 200, 200) }

@@ -1,0 +1,78 @@
+package solver
+
+import "math"
+
+// Objective is the cost of flows x [s][l] in requests/s * ms:
+//
+//	sum_sl x_sl (w_sl + price_sl)  +  sum_l y_l t_l + Q_l(y_l + b_l),  y_l = sum_s x_sl
+//
+// Divided by the demand it is the mean latency in ms where there is neither
+// background nor price. Localities of capacity 0 count only the way to them.
+func Objective(s Service, flows [][]float64) float64 {
+	total := 0.0
+	for l := range s.Localities {
+		y := 0.0
+		for i := range flows {
+			x := flows[i][l]
+			y += x
+			total += x * s.cost(i, l)
+		}
+		if s.Localities[l].Capacity > 0 {
+			c := newCurve(s.Localities[l])
+			total += c.value(y)
+		}
+	}
+	return total
+}
+
+// Bound is a number that no flows of s can cost less than, whatever the prices
+// [l] are; good prices make it tight. It is the certificate of a solution, and
+// needs no trust in how the prices came about:
+//
+//	sum_s d_s min_l (w_sl + price_sl + p_l)  -  sum_l max over feasible y of (p_l y - y t_l - Q_l(y + b_l))
+//
+// scale [l] are the factors by which ceilings are raised (nil = 1), shed [s] is
+// the demand given up (nil = 0). Demand without an allowed locality doesn't count.
+func Bound(s Service, prices, scale, shed []float64) float64 {
+	total := 0.0
+	for i, d := range s.Demand {
+		best := math.Inf(1)
+		for l := range s.Localities {
+			if s.open(i, l) {
+				best = math.Min(best, s.cost(i, l)+prices[l])
+			}
+		}
+		if shed != nil {
+			d -= shed[i]
+		}
+		if d > 0 && !math.IsInf(best, 1) {
+			total += d * best
+		}
+	}
+	for l := range s.Localities {
+		if s.Localities[l].Capacity == 0 {
+			continue
+		}
+		raise := 1.0
+		if scale != nil {
+			raise = scale[l]
+		}
+		c := newCurve(s.Localities[l])
+		total -= c.gain(prices[l], c.room(raise))
+	}
+	return total
+}
+
+// cost is w + price.
+func (s *Service) cost(source, locality int) float64 {
+	c := s.Latency[source][locality]
+	if s.Price != nil {
+		c += s.Price[source][locality]
+	}
+	return c
+}
+
+// open tells whether a source may send to a locality.
+func (s *Service) open(source, locality int) bool {
+	return s.Localities[locality].Capacity > 0 && (s.Allowed == nil || s.Allowed[source][locality])
+}

@@ -1,0 +1,125 @@
+package solver
+
+import "math"
+
+// kneeUtilization is where the queue cost turns into its tangent: beyond it the
+// formula explodes towards 1 and says nothing about a real fleet any more.
+const kneeUtilization = 0.98
+
+// curve is the cost of one locality as a function of its load y:
+//
+//	f(y) = y t + Q(y + b),  t = 1000 n / K  ms,
+//	Q    = 1000 r u^sqrt(2(n/r+1)) / (1-u),  u = (y+b)/K
+//
+// Q is rate times mean waiting time in ms of r independent M/M/(n/r) queues
+// by the approximation of H. Sakasegawa, "An approximation formula
+// Lq = alpha rho^beta / (1-rho)", Annals of the Institute of Statistical
+// Mathematics 29 (1977). It is convex; above u = 0.98 it goes on as its tangent.
+type curve struct {
+	capacity   float64 // K, 0 = removed
+	service    float64 // t, ms
+	background float64 // b
+	ceiling    float64
+	queues     float64 // 1000 r; 0 = no queue term
+	exponent   float64 // sqrt(2(n/r+1))
+	kneeCost   float64 // Q at the knee
+	kneeSlope  float64 // dQ/du at the knee
+}
+
+func newCurve(l Locality) curve {
+	c := curve{capacity: l.Capacity, background: l.Background, ceiling: l.Ceiling}
+	if c.ceiling == 0 {
+		c.ceiling = defaultCeiling
+	}
+	if l.Capacity == 0 || l.Servers == 0 {
+		return c
+	}
+	r := l.Queues
+	if r == 0 {
+		r = 1
+	}
+	c.service = 1000 * l.Servers / l.Capacity
+	c.queues = 1000 * r
+	c.exponent = math.Sqrt(2 * (l.Servers/r + 1))
+	power := math.Pow(kneeUtilization, c.exponent)
+	c.kneeCost = c.queues * power / (1 - kneeUtilization)
+	c.kneeSlope = c.kneeCost * (c.exponent/kneeUtilization + 1/(1-kneeUtilization))
+	return c
+}
+
+// room is how much obedient load fits under the ceiling times scale.
+func (c *curve) room(scale float64) float64 {
+	return math.Max(0, scale*c.ceiling*c.capacity-c.background)
+}
+
+// knee is the load where the queue cost becomes straight; negative if
+// background alone is beyond it, and infinite without a queue term.
+func (c *curve) knee() float64 {
+	if c.queues == 0 {
+		return math.Inf(1)
+	}
+	return kneeUtilization*c.capacity - c.background
+}
+
+// value is f(y).
+func (c *curve) value(y float64) float64 {
+	if c.queues == 0 {
+		return y * c.service
+	}
+	u := (y + c.background) / c.capacity
+	if u > kneeUtilization {
+		return y*c.service + c.kneeCost + c.kneeSlope*(u-kneeUtilization)
+	}
+	return y*c.service + c.queues*math.Pow(u, c.exponent)/(1-u)
+}
+
+// slope is f'(y): what one more request/s costs everybody, in ms.
+func (c *curve) slope(y float64) float64 {
+	s, _ := c.slopes(y)
+	return s
+}
+
+// slopes is f'(y) and f”(y).
+func (c *curve) slopes(y float64) (first, second float64) {
+	if c.queues == 0 {
+		return c.service, 0
+	}
+	u := (y + c.background) / c.capacity
+	if u > kneeUtilization {
+		return c.service + c.kneeSlope/c.capacity, 0
+	}
+	if u < 1e-12 {
+		// f'' may be infinite at 0 (exponent < 2); a finite one serves.
+		u = 1e-12
+	}
+	q := c.queues * math.Pow(u, c.exponent) / (1 - u)
+	a, b := c.exponent/u, 1/(1-u)
+	first = q * (a + b)
+	second = q * ((a+b)*(a+b) - a/u + b*b)
+	return c.service + first/c.capacity, second / (c.capacity * c.capacity)
+}
+
+// gain is an upper bound, tight to rounding, of the largest p y - f(y) over
+// 0 <= y <= room: f is convex, so bisection on its slope finds the maximum,
+// and the tangent at the lower end of the last bracket lies above it.
+func (c *curve) gain(price, room float64) float64 {
+	lo, hi := 0.0, room
+	if price <= c.slope(0) {
+		return -c.value(0)
+	}
+	if price >= c.slope(room) {
+		return price*room - c.value(room)
+	}
+	for range 100 {
+		mid := lo + (hi-lo)/2
+		if mid <= lo || mid >= hi {
+			break
+		}
+		if c.slope(mid) < price {
+			lo = mid
+		} else {
+			hi = mid
+		}
+	}
+	return price*lo - c.value(lo) + (price-c.slope(lo))*(hi-lo)
+}

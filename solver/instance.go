@@ -1,0 +1,92 @@
+package solver
+
+import "slices"
+
+// instance is a service in the shape that the algorithms work on.
+type instance struct {
+	service             *Service
+	sources, localities int
+	curves              []curve
+	cost                []float64 // per arc a = source*localities + locality
+	open                []bool    // per arc: allowed, and the locality has capacity
+	complete            bool      // every source may use every locality
+	served              []float64 // demand left after what is unreachable and shed
+	shed, unreachable   []float64
+	scale               []float64 // of the ceilings, per locality
+}
+
+func newInstance(s *Service) *instance {
+	in := &instance{service: s, sources: len(s.Demand), localities: len(s.Localities)}
+	n := in.sources * in.localities
+	in.curves = make([]curve, in.localities)
+	in.scale = make([]float64, in.localities)
+	for l := range in.curves {
+		in.curves[l] = newCurve(s.Localities[l])
+		in.scale[l] = 1
+	}
+	in.cost = make([]float64, n)
+	in.open = make([]bool, n)
+	in.complete = true
+	in.served = slices.Clone(s.Demand)
+	in.shed = make([]float64, in.sources)
+	in.unreachable = make([]float64, in.sources)
+	for i := range in.sources {
+		some := false
+		for l := range in.localities {
+			a := i*in.localities + l
+			in.cost[a] = s.cost(i, l)
+			in.open[a] = s.open(i, l)
+			some = some || in.open[a]
+			if !in.open[a] && in.curves[l].capacity > 0 {
+				in.complete = false
+			}
+		}
+		if !some {
+			in.unreachable[i], in.served[i] = in.served[i], 0
+		}
+	}
+	return in
+}
+
+// reach returns those of the localities that any of the sources may use.
+func (in *instance) reach(sources, localities []int) []int {
+	var out []int
+	for _, l := range localities {
+		for _, s := range sources {
+			if in.open[s*in.localities+l] {
+				out = append(out, l)
+				break
+			}
+		}
+	}
+	return out
+}
+
+func (in *instance) openAmong(sources, localities []int) []bool {
+	open := make([]bool, 0, len(sources)*len(localities))
+	for _, s := range sources {
+		for _, l := range localities {
+			open = append(open, in.open[s*in.localities+l])
+		}
+	}
+	return open
+}
+
+// without returns the sorted list a without the elements of the sorted list b.
+func without(a, b []int) []int {
+	out := make([]int, 0, len(a))
+	for _, v := range a {
+		if _, found := slices.BinarySearch(b, v); !found {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+func sumOf(values []float64, indices []int) float64 {
+	total := 0.0
+	for _, i := range indices {
+		total += values[i]
+	}
+	return total
+}

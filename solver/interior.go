@@ -1,0 +1,406 @@
+package solver
+
+import "math"
+
+// program is one convex transportation problem without overflow left in it:
+//
+//	minimise  sum_a cost_a x_a + pull/2 sum_a (x_a - target_a)^2 + sum_l f_l(y_l)
+//	subject to  sum_l x_sl = demand_s,  x >= 0,  y_l = sum_s x_sl <= room_l  (= room_l if forced)
+//
+// Arcs a = (s, l) are stored row by row: a = s*localities + l.
+type program struct {
+	sources, localities int
+	demand, room        []float64
+	cost                []float64
+	open                []bool
+	curves              []curve
+	share               []float64 // barrier weight of a locality; mean about 1
+	forced              bool      // y = room in every locality
+
+	pull   float64   // 0 = no quadratic term
+	target []float64 // per arc
+
+	warmPrices []float64 // nil = cold start
+}
+
+// point is an iterate of the interior-point method.
+type point struct {
+	x, z       []float64 // flows and their reduced costs, per arc
+	v          []float64 // price of demand, per source
+	p          []float64 // price of load, per locality
+	y          []float64 // load, per locality; kept apart from the sum of x, see link
+	slack, mu  []float64 // room left and the price of the ceiling, per locality
+	iterations int
+}
+
+// interior is the working memory of the method, reused between programs.
+//
+// It is a primal-dual predictor-corrector method (Mehrotra 1992) on the
+// optimality conditions
+//
+//	cost + pull (x - target) + p_l - v_s - z = 0,   x z = tau share
+//	f'(y) + mu - p = 0,                                   slack mu = tau
+//
+// Each Newton step is reduced to one system in the prices p, whose matrix is a
+// weighted graph Laplacian plus a diagonal; see laplacian.go.
+type interior struct {
+	point
+	prog                  *program
+	dx, dz                []float64
+	dv, dp, dy            []float64
+	dslack, dmu           []float64
+	weight                []float64 // E = 1 / (pull + z/x), per arc
+	arcRes, arcTerm       []float64 // residual of the arc condition; R in the reduction
+	rowWeight, rowTerm    []float64
+	rowRes                []float64
+	give, giveTerm        []float64 // G and T of a locality
+	nodeRes, roomRes      []float64
+	link                  []float64 // sum of x less y: curves are stiff and must not see the rounding of large flows
+	bend, rhs, complement []float64
+	compRoom              []float64
+	system                laplacian
+	arcs                  int     // number of open arcs
+	floor                 float64 // complementarity below which there's nothing to gain
+
+	best     point // the best iterate so far: only x and p are kept
+	bestMiss float64
+	bestAt   int
+}
+
+const (
+	// relativeGap is where iterations end: complementarity against cost.
+	relativeGap   = 1e-11
+	maxIterations = 120
+	// patience is how many iterations may pass without a better iterate.
+	patience = 12
+)
+
+func resize(s []float64, n int) []float64 {
+	if cap(s) < n {
+		return make([]float64, n)
+	}
+	s = s[:n]
+	clear(s)
+	return s
+}
+
+func (in *interior) reset(p *program) {
+	n, s, l := p.sources*p.localities, p.sources, p.localities
+	in.prog = p
+	for _, b := range []*[]float64{&in.x, &in.z, &in.dx, &in.dz, &in.weight, &in.arcRes, &in.arcTerm, &in.complement} {
+		*b = resize(*b, n)
+	}
+	for _, b := range []*[]float64{&in.v, &in.dv, &in.rowWeight, &in.rowTerm, &in.rowRes} {
+		*b = resize(*b, s)
+	}
+	for _, b := range []*[]float64{&in.p, &in.slack, &in.mu, &in.y, &in.dp, &in.dslack, &in.dmu, &in.give, &in.giveTerm,
+		&in.nodeRes, &in.roomRes, &in.link, &in.dy, &in.bend, &in.rhs, &in.compRoom} {
+		*b = resize(*b, l)
+	}
+	in.best.x, in.best.p = resize(in.best.x, n), resize(in.best.p, l)
+	in.system.reset(l)
+	in.arcs = 0
+	for _, o := range p.open {
+		if o {
+			in.arcs++
+		}
+	}
+	in.iterations, in.bestAt, in.bestMiss = 0, 0, math.Inf(1)
+}
+
+// solve runs the method; the result stays valid until the next call.
+func (in *interior) solve(p *program) *point {
+	in.reset(p)
+	in.start()
+	in.residuals()
+	for in.iterations = 0; in.iterations < maxIterations; in.iterations++ {
+		tau, done := in.progress()
+		if done || in.iterations-in.bestAt > patience {
+			break
+		}
+		in.factor()
+		in.aim(0, false)
+		in.direction()
+		step := in.longestStep()
+		next := in.tauAfter(step)
+		centre := next / tau
+		centre = centre * centre * centre
+		in.aim(math.Max(centre*tau, in.floor), true)
+		in.direction()
+		if !in.advance(in.longestStep()) {
+			break
+		}
+	}
+	return &in.best
+}
+
+// start chooses flows in proportion to room and prices that make all reduced
+// costs positive, of the size of what there is to gain.
+func (in *interior) start() {
+	p := in.prog
+	for s := range p.sources {
+		row := p.open[s*p.localities : (s+1)*p.localities]
+		sum := 0.0
+		for l, o := range row {
+			if o {
+				sum += p.room[l]
+			}
+		}
+		for l, o := range row {
+			if o {
+				x := p.demand[s] * p.room[l] / sum
+				in.x[s*p.localities+l] = x
+				in.y[l] += x
+			}
+		}
+	}
+	total, spread := 0.0, 0.0
+	for l := range p.localities {
+		in.p[l] = p.curves[l].slope(math.Min(in.y[l], p.room[l]))
+		if p.warmPrices != nil {
+			in.p[l] = math.Max(in.p[l], p.warmPrices[l])
+		}
+	}
+	for s := range p.sources {
+		best, mean := math.Inf(1), 0.0
+		for l := range p.localities {
+			a := s*p.localities + l
+			if p.open[a] {
+				c := p.cost[a] + in.p[l]
+				best = math.Min(best, c)
+				mean += in.x[a] * c
+			}
+		}
+		in.v[s] = best
+		total += p.demand[s]
+		spread += mean - best*p.demand[s]
+	}
+	margin := math.Max(spread/total, 1e-3)
+	tau := 0.0
+	for s := range p.sources {
+		in.v[s] -= margin
+		for l := range p.localities {
+			a := s*p.localities + l
+			if p.open[a] {
+				in.z[a] = p.cost[a] + in.p[l] - in.v[s]
+				tau += in.x[a] * in.z[a]
+			}
+		}
+	}
+	tau /= float64(in.arcs)
+	for l := range p.localities {
+		if p.forced {
+			in.y[l] = p.room[l]
+			continue
+		}
+		in.slack[l] = math.Max(p.room[l]-in.y[l], 0.1*p.room[l])
+		in.mu[l] = tau / in.slack[l]
+		in.p[l] += in.mu[l]
+		for s := range p.sources {
+			if a := s*p.localities + l; p.open[a] {
+				in.z[a] += in.mu[l]
+			}
+		}
+	}
+}
+
+// residuals brings every derived quantity up to date with the iterate.
+func (in *interior) residuals() {
+	p := in.prog
+	n := p.localities
+	for l, y := range in.y {
+		in.link[l] = -y
+	}
+	for s := range p.sources {
+		sum := 0.0
+		for l, x := range in.x[s*n : (s+1)*n] {
+			sum += x
+			in.link[l] += x
+		}
+		in.rowRes[s] = p.demand[s] - sum
+	}
+	for l := range n {
+		if p.forced {
+			continue
+		}
+		first, second := p.curves[l].slopes(in.y[l])
+		in.nodeRes[l] = first + in.mu[l] - in.p[l]
+		in.bend[l] = second
+		in.roomRes[l] = p.room[l] - in.y[l] - in.slack[l]
+	}
+	for s := range p.sources {
+		for l := range n {
+			a := s*n + l
+			if !p.open[a] {
+				continue
+			}
+			r := p.cost[a] + in.p[l] - in.v[s] - in.z[a]
+			if p.pull > 0 {
+				r += p.pull * (in.x[a] - p.target[a])
+			}
+			in.arcRes[a] = r
+		}
+	}
+}
+
+// progress measures the gap and tells whether it is closed.
+func (in *interior) progress() (tau float64, done bool) {
+	p := in.prog
+	gap, size, miss, bad := 0.0, 0.0, 0.0, 0.0
+	for a, x := range in.x {
+		gap += x * in.z[a]
+		size += x * p.cost[a]
+		miss += x * math.Abs(in.arcRes[a])
+	}
+	pairs := float64(in.arcs)
+	rate := 0.0
+	for l, y := range in.y {
+		rate += y
+		bad += math.Abs(in.link[l])
+		if p.forced {
+			size += y * p.curves[l].slope(p.room[l])
+			continue
+		}
+		pairs++
+		gap += in.slack[l] * in.mu[l]
+		size += math.Abs(y * in.p[l])
+		miss += y * math.Abs(in.nodeRes[l])
+		bad += math.Abs(in.roomRes[l])
+	}
+	for _, r := range in.rowRes {
+		bad += math.Abs(r)
+	}
+	in.floor = 0.1 * relativeGap * size / pairs
+	in.remember((gap+miss)/math.Max(size, 1e-9*rate) + bad/rate)
+	done = gap+miss <= relativeGap*size+1e-12*rate && bad <= 1e-10*rate
+	return gap / pairs, done
+}
+
+// remember keeps the iterate if it misses the optimum by less than any before.
+func (in *interior) remember(miss float64) {
+	if !(miss < in.bestMiss) {
+		return
+	}
+	in.bestMiss, in.bestAt = miss, in.iterations
+	in.best.x = append(in.best.x[:0], in.x...)
+	in.best.p = append(in.best.p[:0], in.p...)
+	in.best.iterations = in.iterations
+}
+
+// factor builds and factorises the system in the prices.
+func (in *interior) factor() {
+	p := in.prog
+	n := p.localities
+	in.system.clear()
+	for s := range p.sources {
+		sum := 0.0
+		row := in.weight[s*n : (s+1)*n]
+		for l := range n {
+			a := s*n + l
+			if !p.open[a] {
+				continue
+			}
+			e := in.z[a] / in.x[a]
+			if p.pull > 0 {
+				e += p.pull
+			}
+			row[l] = 1 / e
+			sum += row[l]
+		}
+		in.rowWeight[s] = sum
+		in.system.addStar(row, sum)
+	}
+	for l := range n {
+		if p.forced {
+			in.give[l] = 0
+			continue
+		}
+		in.give[l] = 1 / (in.bend[l] + in.mu[l]/in.slack[l])
+		in.system.excess[l] = in.give[l]
+	}
+	in.system.factor()
+}
+
+// aim sets the complementarity that the next direction goes for; with correct
+// it takes the product of the last direction's components into account.
+func (in *interior) aim(tau float64, correct bool) {
+	p := in.prog
+	n := p.localities
+	for s := range p.sources {
+		for l := range n {
+			a := s*n + l
+			if !p.open[a] {
+				continue
+			}
+			c := tau*p.share[l] - in.x[a]*in.z[a]
+			if correct {
+				c -= in.dx[a] * in.dz[a]
+			}
+			in.complement[a] = c
+		}
+	}
+	for l := range n {
+		c := tau - in.slack[l]*in.mu[l]
+		if correct {
+			c -= in.dslack[l] * in.dmu[l]
+		}
+		in.compRoom[l] = c
+	}
+}
+
+// direction solves for the Newton step towards the aim.
+func (in *interior) direction() {
+	p := in.prog
+	n := p.localities
+	for l := range n {
+		if p.forced {
+			in.rhs[l] = in.link[l]
+			continue
+		}
+		in.giveTerm[l] = -in.nodeRes[l] - (in.compRoom[l]-in.mu[l]*in.roomRes[l])/in.slack[l]
+		in.rhs[l] = in.link[l] - in.give[l]*in.giveTerm[l]
+	}
+	for s := range p.sources {
+		sum := 0.0
+		for l := range n {
+			a := s*n + l
+			if p.open[a] {
+				in.arcTerm[a] = in.complement[a]/in.x[a] - in.arcRes[a]
+				sum += in.weight[a] * in.arcTerm[a]
+			}
+		}
+		in.rowTerm[s] = (in.rowRes[s] - sum) / in.rowWeight[s]
+		for l := range n {
+			if a := s*n + l; p.open[a] {
+				in.rhs[l] += in.weight[a] * (in.arcTerm[a] + in.rowTerm[s])
+			}
+		}
+	}
+	copy(in.dp, in.rhs)
+	in.system.solve(in.dp)
+	for s := range p.sources {
+		sum := 0.0
+		for l := range n {
+			sum += in.weight[s*n+l] * in.dp[l]
+		}
+		in.dv[s] = in.rowTerm[s] + sum/in.rowWeight[s]
+	}
+	for s := range p.sources {
+		for l := range n {
+			a := s*n + l
+			if !p.open[a] {
+				continue
+			}
+			in.dx[a] = in.weight[a] * (in.dv[s] - in.dp[l] + in.arcTerm[a])
+			in.dz[a] = (in.complement[a] - in.z[a]*in.dx[a]) / in.x[a]
+		}
+	}
+	for l := range n {
+		if p.forced {
+			continue
+		}
+		in.dy[l] = in.give[l] * (in.dp[l] + in.giveTerm[l])
+		in.dslack[l] = in.roomRes[l] - in.dy[l]
+		in.dmu[l] = (in.compRoom[l] - in.mu[l]*in.dslack[l]) / in.slack[l]
+	}
+}

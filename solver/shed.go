@@ -1,0 +1,61 @@
+package solver
+
+import "math"
+
+// shedOverflow gives up what does not fit under the ceilings, up to the
+// service's fraction of its demand: in each part that is too full the same
+// fraction of every source, and over the parts in proportion to what is too much.
+func (in *instance) shedOverflow() {
+	if in.service.MaxShed <= 0 {
+		return
+	}
+	ramps := make([]ramp, in.localities)
+	for l := range ramps {
+		ramps[l].slope = in.curves[l].room(1)
+	}
+	total, excess := 0.0, 0.0
+	for _, d := range in.served {
+		total += d
+	}
+	parts := in.partition(in.served, ramps)
+	for _, p := range parts {
+		excess += in.excessOf(p)
+	}
+	if excess <= 0 {
+		return
+	}
+	granted := math.Min(1, in.service.MaxShed*total/excess)
+	for _, p := range parts {
+		over := in.excessOf(p)
+		if over <= 0 {
+			continue
+		}
+		fraction := granted * over / sumOf(in.served, p.sources)
+		for _, s := range p.sources {
+			in.shed[s] = math.Min(in.served[s], fraction*in.served[s])
+			in.served[s] -= in.shed[s]
+		}
+	}
+}
+
+// excessOf is the demand of a part beyond its ceilings.
+func (in *instance) excessOf(p part) float64 {
+	if !p.saturated || p.factor <= 1 {
+		return 0
+	}
+	room := 0.0
+	for _, l := range p.localities {
+		room += in.curves[l].room(1)
+	}
+	return math.Max(0, sumOf(in.served, p.sources)-room)
+}
+
+// ceilings are the rooms as functions of the factor on the ceilings.
+func (in *instance) ceilings() []ramp {
+	ramps := make([]ramp, in.localities)
+	for l := range ramps {
+		c := &in.curves[l]
+		ramps[l] = ramp{slope: c.ceiling * c.capacity, base: c.background}
+	}
+	return ramps
+}

@@ -1,0 +1,109 @@
+package solver
+
+import (
+	"fmt"
+	"math"
+)
+
+// Solve minimises the latency of all requests (see Objective) under the
+// ceilings, and certifies the answer with a lower bound (see Bound). The same
+// problem gives the same bytes. Errors wrap ErrInvalid or ErrCalls and name
+// the place; demand that does not fit is no error but shed, served above the
+// ceilings or reported as unreachable.
+func Solve(p Problem) (Solution, error) {
+	if err := p.Validate(); err != nil {
+		return Solution{}, fmt.Errorf("solve: %w", err)
+	}
+	out := Solution{Services: make([]ServiceSolution, len(p.Services))}
+	var method interior
+	served := 0.0
+	for i := range p.Services {
+		sol, rate := solveService(&p.Services[i], &method)
+		out.Services[i] = sol
+		out.Objective += sol.Objective
+		out.LowerBound += sol.LowerBound
+		served += rate
+	}
+	out.Gap, out.ExcessMS = quality(out.Objective, out.LowerBound, served)
+	return out, nil
+}
+
+func quality(objective, bound, served float64) (gap, excess float64) {
+	if objective <= bound {
+		return 0, 0
+	}
+	if objective > 0 {
+		gap = (objective - bound) / objective
+	}
+	if served > 0 {
+		excess = (objective - bound) / served
+	}
+	return gap, excess
+}
+
+// solveService solves one service and returns the demand that it serves too.
+func solveService(s *Service, method *interior) (ServiceSolution, float64) {
+	in := newInstance(s)
+	in.shedOverflow()
+	parts := in.partition(in.served, in.ceilings())
+	out := answer{
+		flow:   make([]float64, in.sources*in.localities),
+		load:   make([]float64, in.localities),
+		prices: make([]float64, in.localities),
+		worth:  make([]float64, in.sources),
+	}
+	for _, p := range parts {
+		if p.saturated && p.factor > 1 {
+			for _, l := range p.localities {
+				in.scale[l] = p.factor * (1 + raiseSlack)
+			}
+		}
+	}
+	// From the part with the most freedom to the fullest one: prices of a
+	// fuller part must keep out the sources of those after it.
+	for i := len(parts) - 1; i >= 0; i-- {
+		in.solvePart(parts[i], method, &out)
+		if parts[i].saturated {
+			in.raisePrices(parts[i], parts[i+1:], &out)
+		}
+	}
+	in.closedPrices(&out)
+	return in.finish(&out)
+}
+
+// answer collects what the parts give.
+type answer struct {
+	flow       []float64 // per arc
+	load       []float64
+	prices     []float64 // per locality
+	worth      []float64 // price of a source's demand, min over l of cost + price
+	iterations int
+}
+
+func (in *instance) finish(out *answer) (ServiceSolution, float64) {
+	sol := ServiceSolution{
+		Flows: make([][]float64, in.sources), Load: out.load, Utilization: make([]float64, in.localities),
+		Prices: out.prices, Scale: in.scale, CeilingScale: 1,
+		Shed: in.shed, Unreachable: in.unreachable, Iterations: out.iterations,
+	}
+	served := 0.0
+	for s := range in.sources {
+		sol.Flows[s] = out.flow[s*in.localities : (s+1)*in.localities : (s+1)*in.localities]
+		served += in.served[s]
+	}
+	clear(sol.Load)
+	for l := range in.localities {
+		for s := range in.sources {
+			sol.Load[l] += sol.Flows[s][l]
+		}
+		if c := &in.curves[l]; c.capacity > 0 {
+			sol.Utilization[l] = (sol.Load[l] + c.background) / c.capacity
+		}
+		sol.CeilingScale = math.Max(sol.CeilingScale, in.scale[l])
+	}
+	sol.Objective = Objective(*in.service, sol.Flows)
+	// Rounding may put the bound of an exact optimum a hair above it.
+	sol.LowerBound = math.Min(sol.Objective, Bound(*in.service, sol.Prices, sol.Scale, sol.Shed))
+	sol.Gap, sol.ExcessMS = quality(sol.Objective, sol.LowerBound, served)
+	return sol, served
+}

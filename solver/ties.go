@@ -1,0 +1,201 @@
+package solver
+
+import "math"
+
+const (
+	// tieLatency is how much mean latency, in ms, a solution may give away to
+	// stay near the previous one; tieShare limits it for very fast services.
+	tieLatency = 0.01
+	tieShare   = 0.004
+	// tieAim is the part of it that a new answer spends, so that the same
+	// answer still lies inside when it comes back as the previous one.
+	tieAim = 0.9
+)
+
+// breakTies picks among the solutions of (nearly) the same cost: the one
+// nearest the previous flows, and without previous flows one that is split in
+// proportion to headroom.
+func (in *instance) breakTies(p part, localities []int, prog *program, best optimum, method *interior, iterations *int) []float64 {
+	total := 0.0
+	for _, d := range prog.demand {
+		total += d
+	}
+	flow := best.flow
+	value := prog.value(flow)
+	budget := math.Min(tieLatency*total, tieShare*value)
+	var target []float64
+	if in.service.Previous == nil {
+		target = prog.byHeadroom(flow, best.prices)
+	} else {
+		target = in.byPrevious(p, localities, flow)
+	}
+	if prog.keeps(target) && prog.value(target) <= value+budget {
+		return target
+	}
+	if in.service.Previous == nil {
+		return flow
+	}
+	nearest := prog.pullTo(target, flow, tieAim*budget, method, iterations)
+	if prog.value(nearest) > value+budget {
+		return flow
+	}
+	return prog.extend(nearest, target, value+tieAim*budget)
+}
+
+// byPrevious is the previous answer in shares of today's demand; a source that
+// had none keeps what the optimum gives it.
+func (in *instance) byPrevious(p part, localities []int, flow []float64) []float64 {
+	n := len(localities)
+	target := make([]float64, len(flow))
+	for i, s := range p.sources {
+		row := in.service.Previous[s]
+		sum := 0.0
+		for _, x := range row {
+			sum += x
+		}
+		if !(sum > 0) || math.IsInf(sum, 1) {
+			copy(target[i*n:(i+1)*n], flow[i*n:])
+			continue
+		}
+		factor := in.served[s] / sum
+		if math.Abs(factor-1) < unmetSlack {
+			factor = 1 // the same demand: the same digits
+		}
+		for j, l := range localities {
+			if in.open[s*in.localities+l] {
+				target[i*n+j] = row[l] * factor
+			}
+		}
+	}
+	return target
+}
+
+// byHeadroom splits each source over the localities that are within a tie of
+// its best, in proportion to their room.
+func (p *program) byHeadroom(flow, prices []float64) []float64 {
+	n := p.localities
+	target := make([]float64, len(flow))
+	for s, d := range p.demand {
+		best := math.Inf(1)
+		for l := range n {
+			if a := s*n + l; p.open[a] {
+				best = math.Min(best, p.cost[a]+prices[l])
+			}
+		}
+		sum := 0.0
+		for l := range n {
+			if a := s*n + l; p.open[a] && p.cost[a]+prices[l] <= best+tieLatency {
+				target[a] = p.room[l]
+				sum += p.room[l]
+			}
+		}
+		for l := range n {
+			target[s*n+l] *= d / sum
+		}
+	}
+	return target
+}
+
+// keeps tells whether flows meet all constraints.
+func (p *program) keeps(flow []float64) bool {
+	n := p.localities
+	load := make([]float64, n)
+	for s, d := range p.demand {
+		sum := 0.0
+		for l := range n {
+			x := flow[s*n+l]
+			sum += x
+			load[l] += x
+		}
+		if !(math.Abs(sum-d) <= unmetSlack*d) {
+			return false
+		}
+	}
+	for l, y := range load {
+		if y > p.room[l]*(1+unmetSlack) {
+			return false
+		}
+	}
+	return true
+}
+
+// pullTo solves the program with a spring to the target. The strength is such
+// that it costs at most budget: for x* optimal and x the answer,
+// f(x) - f(x*) <= pull/2 (|x* - target|^2 - |x - target|^2).
+func (p *program) pullTo(target, optimal []float64, budget float64, method *interior, iterations *int) []float64 {
+	distance := 0.0
+	for a, x := range optimal {
+		distance += (x - target[a]) * (x - target[a])
+	}
+	pulled := *p
+	pulled.target = target
+	pulled.pull = 2 * budget / distance
+	if !(pulled.pull > 0) || math.IsInf(pulled.pull, 1) {
+		return optimal
+	}
+	best := pulled.solve(method)
+	*iterations += best.iterations
+	return best.flow
+}
+
+// extend goes from flows towards the target as far as rooms and the limit on
+// the cost allow.
+func (p *program) extend(flow, target []float64, limit float64) []float64 {
+	n := p.localities
+	toward := make([]float64, len(flow))
+	for s, d := range p.demand {
+		sum := 0.0
+		for l := range n {
+			sum += target[s*n+l]
+		}
+		if math.Abs(sum-d) > unmetSlack*d {
+			continue // part of the previous flow has nowhere to go any more
+		}
+		for l := range n {
+			toward[s*n+l] = target[s*n+l] - flow[s*n+l]
+		}
+	}
+	longest := p.farthest(flow, toward)
+	if longest <= 0 {
+		return flow
+	}
+	lo, hi := 0.0, longest
+	at := make([]float64, len(flow))
+	move := func(theta float64) float64 {
+		for a, x := range flow {
+			at[a] = math.Max(0, x+theta*toward[a])
+		}
+		return p.value(at)
+	}
+	for range 30 {
+		mid := (lo + hi) / 2
+		if move(mid) <= limit {
+			lo = mid
+		} else {
+			hi = mid
+		}
+	}
+	move(lo)
+	return p.round(at)
+}
+
+// farthest is the longest step that keeps loads under their rooms, at most 1.
+func (p *program) farthest(flow, toward []float64) float64 {
+	load, change := make([]float64, p.localities), make([]float64, p.localities)
+	total := 0.0
+	for a, x := range flow {
+		load[a%p.localities] += x
+		change[a%p.localities] += toward[a]
+		total += x
+	}
+	longest := 1.0
+	for l, c := range change {
+		switch {
+		case p.forced && math.Abs(c) > unmetSlack*total:
+			return 0
+		case c > 0 && !p.forced:
+			longest = math.Min(longest, math.Max(0, p.room[l]-load[l])/c)
+		}
+	}
+	return longest
+}

@@ -1,0 +1,144 @@
+package solver
+
+import (
+	"fmt"
+	"math"
+)
+
+const (
+	defaultCeiling = 0.8
+
+	// No fleet is near these limits; within them no sum overflows and no
+	// product loses its meaning.
+	maxRate    = 1e12 // requests/s
+	maxLatency = 1e9  // ms
+	minRate    = 1e-6 // smallest capacity that is not 0
+	minCeiling = 1e-3 // smallest ceiling
+	maxServers = 1e9
+)
+
+// Validate tells whether a problem can be solved: every number in its range
+// and all slices of matching lengths. The error wraps ErrInvalid or ErrCalls
+// and names the place.
+func (p Problem) Validate() error {
+	for i := range p.Services {
+		if err := p.Services[i].validate(); err != nil {
+			return fmt.Errorf("services[%d]%w", i, err)
+		}
+	}
+	for i := range p.Services {
+		if len(p.Services[i].Calls) > 0 {
+			return fmt.Errorf("services[%d].calls: %w", i, ErrCalls)
+		}
+	}
+	return nil
+}
+
+func invalid(place string, format string, args ...any) error {
+	return fmt.Errorf("%s: %w: %s", place, ErrInvalid, fmt.Sprintf(format, args...))
+}
+
+// within says what is wrong with a number that must lie in [lo, hi].
+func within(place string, v, lo, hi float64) error {
+	if v >= lo && v <= hi { // false for NaN
+		return nil
+	}
+	return invalid(place, "%v is not between %g and %g", v, lo, hi)
+}
+
+func (s *Service) validate() error {
+	for i, d := range s.Demand {
+		if err := within(fmt.Sprintf(".demand[%d]", i), d, 0, maxRate); err != nil {
+			return err
+		}
+	}
+	for l, loc := range s.Localities {
+		if err := loc.validate(fmt.Sprintf(".localities[%d]", l)); err != nil {
+			return err
+		}
+	}
+	if err := within(".max_shed", s.MaxShed, 0, 1); err != nil {
+		return err
+	}
+	if err := s.validateMatrices(); err != nil {
+		return err
+	}
+	if s.WarmPrices != nil && len(s.WarmPrices) != len(s.Localities) {
+		return invalid(".warm_prices", "%d entries for %d localities", len(s.WarmPrices), len(s.Localities))
+	}
+	for l, p := range s.WarmPrices {
+		if math.IsNaN(p) || math.IsInf(p, 0) {
+			return invalid(fmt.Sprintf(".warm_prices[%d]", l), "%v is not a number", p)
+		}
+	}
+	return nil
+}
+
+func (s *Service) validateMatrices() error {
+	if err := s.matrix(".latency", s.Latency, maxLatency); err != nil {
+		return err
+	}
+	if s.Price != nil {
+		if err := s.matrix(".price", s.Price, maxLatency); err != nil {
+			return err
+		}
+	}
+	if s.Previous != nil {
+		// Flows of any size: only their shares count.
+		if err := s.matrix(".previous", s.Previous, math.MaxFloat64/1e6); err != nil {
+			return err
+		}
+	}
+	if s.Allowed == nil {
+		return nil
+	}
+	if len(s.Allowed) != len(s.Demand) {
+		return invalid(".allowed", "%d rows for %d sources", len(s.Allowed), len(s.Demand))
+	}
+	for i, row := range s.Allowed {
+		if len(row) != len(s.Localities) {
+			return invalid(fmt.Sprintf(".allowed[%d]", i), "%d entries for %d localities", len(row), len(s.Localities))
+		}
+	}
+	return nil
+}
+
+func (s *Service) matrix(place string, m [][]float64, limit float64) error {
+	if len(m) != len(s.Demand) {
+		return invalid(place, "%d rows for %d sources", len(m), len(s.Demand))
+	}
+	for i, row := range m {
+		if len(row) != len(s.Localities) {
+			return invalid(fmt.Sprintf("%s[%d]", place, i), "%d entries for %d localities", len(row), len(s.Localities))
+		}
+		for l, v := range row {
+			if v >= 0 && v <= limit {
+				continue
+			}
+			return within(fmt.Sprintf("%s[%d][%d]", place, i, l), v, 0, limit)
+		}
+	}
+	return nil
+}
+
+func (l Locality) validate(place string) error {
+	if l.Capacity != 0 {
+		if err := within(place+".capacity", l.Capacity, minRate, maxRate); err != nil {
+			return err
+		}
+	}
+	if err := within(place+".servers", l.Servers, 0, maxServers); err != nil {
+		return err
+	}
+	if l.Queues != 0 {
+		if err := within(place+".queues", l.Queues, 1, maxServers); err != nil {
+			return err
+		}
+	}
+	if l.Ceiling != 0 {
+		if err := within(place+".ceiling", l.Ceiling, minCeiling, 1); err != nil {
+			return err
+		}
+	}
+	return within(place+".background", l.Background, 0, maxRate)
+}
