@@ -11,7 +11,6 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 
 	"github.com/isobar-xds/isobar"
@@ -143,29 +142,28 @@ func NewAgent(opts AgentOptions) (*Agent, error) {
 }
 
 // Run keeps the agent's streams open, reconnecting after a second when one
-// breaks, until the context ends. It returns nil then.
-func (a *Agent) Run(ctx context.Context) error {
+// breaks, until the context ends.
+func (a *Agent) Run(ctx context.Context) {
 	a.mu.Lock()
 	a.advanced = time.Now()
 	a.mu.Unlock()
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return keepOpen(ctx, a.discover) })
+	var streams sync.WaitGroup
+	streams.Go(func() { keepOpen(ctx, a.discover) })
 	if !a.opts.Silent {
-		g.Go(func() error { return keepOpen(ctx, a.report) })
+		streams.Go(func() { keepOpen(ctx, a.report) })
 	}
-	return g.Wait()
+	streams.Wait()
 }
 
-// keepOpen calls stream again and again until the context ends.
-func keepOpen(ctx context.Context, stream func(context.Context) error) error {
+// keepOpen calls stream again and again until the context ends. What broke a
+// stream does not matter: the answer is another one.
+func keepOpen(ctx context.Context, stream func(context.Context) error) {
 	for ctx.Err() == nil {
-		// What broke the stream does not matter: the answer is another one.
 		_ = stream(ctx)
 		if waitUntil(ctx, time.Now().Add(reconnectDelay)) != nil {
-			break
+			return
 		}
 	}
-	return nil
 }
 
 // Assignment gives the assignment in use; nil before the first.

@@ -18,7 +18,7 @@ const assignmentType = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoad
 
 // discoveryStream is what ADS and the single EDS service have in common.
 type discoveryStream interface {
-	Send(*discoveryv3.DiscoveryRequest) error
+	Send(req *discoveryv3.DiscoveryRequest) error
 	Recv() (*discoveryv3.DiscoveryResponse, error)
 }
 

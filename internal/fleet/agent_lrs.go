@@ -113,7 +113,7 @@ func (a *Agent) snapshot(now time.Time, measured time.Duration, config *loadstat
 		req.Node = a.node()
 	}
 	if !config.GetSendAllClusters() && len(config.GetClusters()) > 0 {
-		req.ClusterStats = slices.DeleteFunc(req.ClusterStats, func(cs *endpointv3.ClusterStats) bool {
+		req.ClusterStats = slices.DeleteFunc(req.GetClusterStats(), func(cs *endpointv3.ClusterStats) bool {
 			return !slices.Contains(config.GetClusters(), cs.GetClusterName())
 		})
 	}

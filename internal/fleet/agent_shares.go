@@ -97,7 +97,7 @@ func envoySplit(cla *endpointv3.ClusterLoadAssignment, connected func(isobar.Loc
 		weights[p] = make(map[isobar.Locality]float64, len(group))
 		var usable, hosts uint64
 		for _, le := range group {
-			n, all := uint64(usableHosts(le)), uint64(len(le.GetLbEndpoints()))
+			n, all := usableHosts(le), uint64(len(le.GetLbEndpoints()))
 			if !connected(localityOf(le)) {
 				n = 0
 			}
@@ -162,8 +162,8 @@ func byPriority(cla *endpointv3.ClusterLoadAssignment) [][]*endpointv3.LocalityL
 }
 
 // usableHosts counts the endpoints that take traffic.
-func usableHosts(le *endpointv3.LocalityLbEndpoints) int {
-	n := 0
+func usableHosts(le *endpointv3.LocalityLbEndpoints) uint64 {
+	var n uint64
 	for _, ep := range le.GetLbEndpoints() {
 		if s := ep.GetHealthStatus(); s == corev3.HealthStatus_HEALTHY || s == corev3.HealthStatus_UNKNOWN {
 			n++

@@ -162,6 +162,8 @@ var backendService = grpc.ServiceDesc{
 }
 
 // handleServe is what protoc-gen-go-grpc would generate for the method.
+//
+//nolint:revive // grpc-go's order of arguments
 func handleServe(srv any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
 	b, ok := srv.(*Backend)
 	if !ok {

@@ -20,7 +20,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/fleet"
 )
 
-func dial(t testing.TB, b *fleet.Backend) *grpc.ClientConn {
+func dial(t *testing.T, b *fleet.Backend) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient(b.Address(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {

@@ -27,6 +27,9 @@ func newDelayLine[T any](delay time.Duration) *delayLine[T] {
 
 // put adds a value; it fails only when the context ends.
 func (d *delayLine[T]) put(ctx context.Context, v T) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	select {
 	case d.queue <- delayed[T]{value: v, due: time.Now().Add(d.delay)}:
 		return nil

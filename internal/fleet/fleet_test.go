@@ -25,7 +25,7 @@ import (
 )
 
 // asAny packs a message that is known to be good.
-func asAny(t testing.TB, m proto.Message) *anypb.Any {
+func asAny(t *testing.T, m proto.Message) *anypb.Any {
 	t.Helper()
 	a, err := anypb.New(m)
 	if err != nil {
@@ -35,7 +35,7 @@ func asAny(t testing.TB, m proto.Message) *anypb.Any {
 }
 
 // setService puts listener, route and cluster of a service in force.
-func (s *xdsServer) setService(t testing.TB, name string) {
+func (s *xdsServer) setService(t *testing.T, name string) {
 	t.Helper()
 	ads := &corev3.ConfigSource{
 		ResourceApiVersion:    corev3.ApiVersion_V3,
@@ -69,7 +69,7 @@ func (s *xdsServer) setService(t testing.TB, name string) {
 }
 
 // overTCP serves s on loopback until the test ends.
-func overTCP(t testing.TB, s *xdsServer) (address string) {
+func overTCP(t *testing.T, s *xdsServer) (address string) {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -89,7 +89,7 @@ func overTCP(t testing.TB, s *xdsServer) (address string) {
 	return lis.Addr().String()
 }
 
-func backend(t testing.TB, opts fleet.BackendOptions) *fleet.Backend {
+func backend(t *testing.T, opts fleet.BackendOptions) *fleet.Backend {
 	t.Helper()
 	b, err := fleet.StartBackend(opts)
 	if err != nil {
@@ -100,20 +100,20 @@ func backend(t testing.TB, opts fleet.BackendOptions) *fleet.Backend {
 }
 
 // atBackend is a locality of an assignment with real backends.
-func atBackend(t testing.TB, priority, weight uint32, b *fleet.Backend) *endpointv3.LocalityLbEndpoints {
+func atBackend(t *testing.T, priority, weight uint32, b *fleet.Backend) *endpointv3.LocalityLbEndpoints {
 	t.Helper()
 	addr, err := net.ResolveTCPAddr("tcp", b.Address())
 	if err != nil {
 		t.Fatal(err)
 	}
 	le := group(b.Locality(), priority, weight)
-	le.LbEndpoints = append(le.LbEndpoints, endpoint("127.0.0.1", uint32(addr.Port), up)) //nolint:gosec // a port
+	le.LbEndpoints = append(le.LbEndpoints, endpoint("127.0.0.1", uint32(addr.Port), up))
 	return le
 }
 
 // callMany sends n requests at once and counts where they landed; failures
 // count under the empty address.
-func callMany(t testing.TB, c *fleet.Client, n int) map[string]int {
+func callMany(t *testing.T, c *fleet.Client, n int) map[string]int {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
@@ -217,7 +217,7 @@ func reported(s *xdsServer, l isobar.Locality) bool {
 }
 
 // eventually polls a condition for at most 15 s.
-func eventually(t testing.TB, what string, ok func() bool) {
+func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(15 * time.Second)
 	for !ok() {

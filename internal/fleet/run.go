@@ -85,7 +85,7 @@ func (r *Run) startBackends() (*isobar.Topology, error) {
 		for i := range z.Backends {
 			b, err := StartBackend(BackendOptions{
 				Locality: z.Locality, Concurrency: r.scenario.Concurrency, ServiceTime: r.scenario.ServiceTime,
-				MaxQueue: r.scenario.MaxQueue, Seed: uint64(100*zi + i), //nolint:gosec // small and positive
+				MaxQueue: r.scenario.MaxQueue, Seed: uint64(100*zi + i),
 				OnArrival: func() { r.recorder.Arrived(z.Locality, time.Now()) },
 			})
 			if err != nil {
@@ -135,7 +135,7 @@ func (r *Run) startLoad(ctx context.Context) {
 	r.recorder.restart(r.began)
 	for i, c := range r.clients {
 		p := &Poisson{
-			Seed: uint64(i), //nolint:gosec // small and positive
+			Seed: uint64(i),
 			Rate: func(now time.Time) float64 {
 				return r.scenario.rate(r.zoneOf[i], now.Sub(r.began)) / float64(r.scenario.Clients)
 			},

@@ -53,20 +53,21 @@ type LossEvent struct {
 // zone serves 400 requests/s; the step takes one zone to 130% of that, and the
 // loss leaves its neighbour with 120%. Both fit easily into the whole fleet.
 func DefaultScenario() Scenario {
-	eastA, eastB := isobar.MustLocality("us-east/a"), isobar.MustLocality("us-east/b")
-	westA, westB := isobar.MustLocality("eu-west/a"), isobar.MustLocality("eu-west/b")
+	us, eu := isobar.MustLocality("us-east"), isobar.MustLocality("eu-west")
+	usA, usB := isobar.MustLocality("us-east/a"), isobar.MustLocality("us-east/b")
+	euA, euB := isobar.MustLocality("eu-west/a"), isobar.MustLocality("eu-west/b")
 	return Scenario{
 		Service: "checkout",
 		Zones: []ScenarioZone{
-			{Locality: eastA, Backends: 2, Rate: 240},
-			{Locality: eastB, Backends: 2, Rate: 240},
-			{Locality: westA, Backends: 2, Rate: 160},
-			{Locality: westB, Backends: 2, Rate: 160},
+			{Locality: usA, Backends: 2, Rate: 240},
+			{Locality: usB, Backends: 2, Rate: 240},
+			{Locality: euA, Backends: 2, Rate: 160},
+			{Locality: euB, Backends: 2, Rate: 160},
 		},
 		Network: []isobar.LatencyRule{
-			{From: isobar.Locality{Region: "us-east"}, To: isobar.Locality{Region: "us-east"}, MS: 2},
-			{From: isobar.Locality{Region: "eu-west"}, To: isobar.Locality{Region: "eu-west"}, MS: 2},
-			{From: isobar.Locality{Region: "us-east"}, To: isobar.Locality{Region: "eu-west"}, MS: 60},
+			{From: us, To: us, MS: 2},
+			{From: eu, To: eu, MS: 2},
+			{From: us, To: eu, MS: 60},
 		},
 		Concurrency: 4,
 		ServiceTime: 20 * time.Millisecond,
@@ -75,8 +76,8 @@ func DefaultScenario() Scenario {
 		Deadline:    2 * time.Second,
 		Interval:    time.Second,
 		Slot:        time.Second,
-		Step:        StepEvent{Zone: eastA, Rate: 520},
-		Loss:        LossEvent{Zone: eastB},
+		Step:        StepEvent{Zone: usA, Rate: 520},
+		Loss:        LossEvent{Zone: usB},
 		WarmUp:      6 * time.Second,
 		OnStep:      14 * time.Second,
 		Recover:     4 * time.Second,

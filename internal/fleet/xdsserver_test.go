@@ -46,7 +46,7 @@ func (s *xdsServer) register(g *grpc.Server) {
 }
 
 // set puts a resource in force and pushes it.
-func (s *xdsServer) set(t testing.TB, name string, m proto.Message) {
+func (s *xdsServer) set(t *testing.T, name string, m proto.Message) {
 	t.Helper()
 	res, err := anypb.New(m)
 	if err != nil {
@@ -73,7 +73,7 @@ func (s *xdsServer) StreamAggregatedResources(stream discoveryv3.AggregatedDisco
 
 type discoveryServerStream interface {
 	Context() context.Context
-	Send(*discoveryv3.DiscoveryResponse) error
+	Send(resp *discoveryv3.DiscoveryResponse) error
 	Recv() (*discoveryv3.DiscoveryRequest, error)
 }
 
@@ -178,7 +178,7 @@ func (s *xdsServer) seen() (nacks []string, reports []*loadstatsv3.LoadStatsRequ
 
 // overBufconn serves s in memory and gives a connection to it; both end with
 // stop.
-func overBufconn(t testing.TB, s *xdsServer) (conn *grpc.ClientConn, stop func()) {
+func overBufconn(t *testing.T, s *xdsServer) (conn *grpc.ClientConn, stop func()) {
 	t.Helper()
 	lis := bufconn.Listen(1 << 20)
 	g := grpc.NewServer()
