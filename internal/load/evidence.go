@@ -1,6 +1,7 @@
 package load
 
 import (
+	"slices"
 	"time"
 
 	"github.com/isobar-xds/isobar"
@@ -24,6 +25,14 @@ type PlannedShare struct {
 	Share    float64 // 0 to 1
 }
 
+// Site is what the evidence may know of a service in one locality.
+type Site struct {
+	Locality  isobar.Locality
+	Endpoints int     // all of them
+	Usable    int     // those that take traffic
+	Capacity  float64 // declared, of the usable ones, requests/s; 0 = not declared
+}
+
 // Findings is what the comparison of landings with the plan tells about one
 // service. All slices are sorted by source, then locality.
 type Findings struct {
@@ -32,6 +41,10 @@ type Findings struct {
 	// requests/s to count as background there and to take off the source's
 	// steerable demand.
 	Background []Landing
+	// Unreported is load of clients that do not report, visible as ORCA
+	// application utilization above what lands: requests/s to count as background
+	// in the locality; Source is not set. Only where capacity is declared.
+	Unreported []Landing
 	// Barred lists the (source, locality) pairs that a source cannot reach.
 	Barred []Barred
 	// Unreachable lists the localities that every source with a stake agrees
@@ -61,5 +74,226 @@ type Barred struct {
 type Deviation struct {
 	Source isobar.Locality
 	Points float64 // largest difference of a share, percent
-	Cause  string  // e.g. "no locality-weighted policy", "zone-aware routing", "panic", "failover"
+	Cause  string  // one of the Cause constants
+}
+
+// Rules of evidence.
+const (
+	enoughRequests = 50.0 // expected requests that make a window evidence
+	barShare       = 0.05 // share of a source's traffic that a verdict needs at stake
+	landsAtAll     = 0.20 // of plan; below it nothing counts as landing
+	verdictWindows = 2    // windows in a row that make or lift a verdict
+	barNodes       = 2    // reporting nodes that a source needs to be barred
+	staleIntervals = 6.0  // age at which an observation says nothing about now
+	dropIntervals  = 24.0 // age at which a bar without any traffic is dropped
+)
+
+// Evidence compares what lands with what was planned. It is owned by one
+// goroutine; call Observe at every tick with the newest load.
+type Evidence struct {
+	interval time.Duration
+	services map[string]*serviceEvidence
+}
+
+// NewEvidence makes an Evidence without any.
+func NewEvidence(settings Settings) *Evidence {
+	return &Evidence{interval: settings.interval(), services: map[string]*serviceEvidence{}}
+}
+
+// SetSites tells what a service has where. It is optional: without it causes
+// are guessed less well and unreported load is not looked for.
+func (e *Evidence) SetSites(service string, sites []Site) {
+	s := e.service(service)
+	s.sites = slices.Clone(sites)
+	slices.SortFunc(s.sites, func(a, b Site) int { return a.Locality.Compare(b.Locality) })
+}
+
+// Forget drops everything about a service that is gone.
+func (e *Evidence) Forget(service string) { delete(e.services, service) }
+
+func (e *Evidence) service(name string) *serviceEvidence {
+	s := e.services[name]
+	if s == nil {
+		s = &serviceEvidence{interval: e.interval}
+		e.services[name] = s
+	}
+	return s
+}
+
+// Observe takes the load of a service and what its sources were planned to do,
+// and tells what follows. planned is sorted by source. A source's reports
+// count once every one of its fresh streams has a window that began after
+// PlannedSource.Acked and after the windows that were judged before.
+func (e *Evidence) Observe(now time.Time, s *ServiceLoad, planned []PlannedSource) Findings {
+	se := e.service(s.Name)
+	se.now = now
+	se.keep(planned)
+	for i := range planned {
+		src := se.source(planned[i].Source)
+		src.plan(now, &planned[i], scale(e.interval, dropIntervals))
+		l := s.Source(planned[i].Source)
+		src.nodes, src.sends = 0, false
+		if l == nil {
+			continue
+		}
+		src.nodes, src.sends = l.Nodes, l.Raw >= negligible
+		if src.ready(l, &planned[i], e.interval) {
+			src.judge(now, l, &planned[i])
+		}
+	}
+	se.decide()
+	se.weighUnreported(s)
+	return se.findings(s)
+}
+
+// serviceEvidence is what is known about one service.
+type serviceEvidence struct {
+	interval    time.Duration
+	now         time.Time
+	sites       []Site            // sorted by locality
+	sources     []*sourceEvidence // sorted by source
+	unreachable []verdict         // sorted by locality
+	unreported  []excess          // sorted by locality
+	weighed     time.Time         // when unreported load was last looked for
+}
+
+// sourceEvidence is what is known about one source of a service.
+type sourceEvidence struct {
+	source isobar.Locality
+	nodes  int       // that reported freshly
+	sends  bool      // anything at all
+	until  time.Time // end of the windows that were judged
+	pairs  []*pair   // sorted by locality
+	tally  tally
+
+	off      int        // windows in a row with shares off plan
+	points   float64    // by how much in the newest, percent
+	realised []realised // in the newest
+}
+
+// pair is a source and a locality of the service.
+type pair struct {
+	locality isobar.Locality
+	share    float64   // planned now, 0 to 1
+	staked   time.Time // since when the share is at least barShare; zero = it is not
+	seen     time.Time // when the share was last above 0
+	told     time.Time // when landings were last reported
+
+	// The open window.
+	planned, landed, total float64 // requests
+
+	good, bad int       // windows in a row that landed, and that did not
+	judged    time.Time // when the newest of them was
+	fraction  float64   // of plan that landed in it
+	works     time.Time // when requests were last seen to succeed
+	barred    time.Time // since when; zero = not barred
+	found     float64   // fraction of plan that landed when it was barred
+
+	over, under int     // windows in a row above plan, and not
+	background  float64 // requests/s
+	failover    bool    // lands through a lower tier
+}
+
+func (s *serviceEvidence) source(l isobar.Locality) *sourceEvidence {
+	i, found := slices.BinarySearchFunc(s.sources, l, func(x *sourceEvidence, l isobar.Locality) int { return x.source.Compare(l) })
+	if !found {
+		s.sources = slices.Insert(s.sources, i, &sourceEvidence{source: l})
+	}
+	return s.sources[i]
+}
+
+// keep drops sources that are no longer planned.
+func (s *serviceEvidence) keep(planned []PlannedSource) {
+	s.sources = slices.DeleteFunc(s.sources, func(x *sourceEvidence) bool {
+		_, found := slices.BinarySearchFunc(planned, x.source, func(p PlannedSource, l isobar.Locality) int { return p.Source.Compare(l) })
+		return !found
+	})
+}
+
+func (s *sourceEvidence) find(l isobar.Locality) *pair {
+	i, found := slices.BinarySearchFunc(s.pairs, l, func(p *pair, l isobar.Locality) int { return p.locality.Compare(l) })
+	if !found {
+		return nil
+	}
+	return s.pairs[i]
+}
+
+func (s *sourceEvidence) pair(l isobar.Locality) *pair {
+	i, found := slices.BinarySearchFunc(s.pairs, l, func(p *pair, l isobar.Locality) int { return p.locality.Compare(l) })
+	if !found {
+		s.pairs = slices.Insert(s.pairs, i, &pair{locality: l})
+	}
+	return s.pairs[i]
+}
+
+// plan takes note of the shares in force, and forgets localities of which
+// nothing has been seen for keep: their names come from clients.
+func (s *sourceEvidence) plan(now time.Time, planned *PlannedSource, keep time.Duration) {
+	for _, p := range s.pairs {
+		p.share = 0
+	}
+	for _, sh := range planned.Shares {
+		p := s.pair(sh.Locality)
+		p.share = sh.Share
+		if sh.Share > 0 {
+			p.seen = now
+		}
+	}
+	s.pairs = slices.DeleteFunc(s.pairs, func(p *pair) bool {
+		return p.barred.IsZero() && now.Sub(later(p.seen, p.told)) > keep
+	})
+	for _, p := range s.pairs {
+		switch {
+		case p.share < barShare:
+			p.staked = time.Time{}
+		case p.staked.IsZero():
+			p.staked = now
+		}
+	}
+}
+
+// ready tells whether the source's reports tell of the plan in force and hold
+// nothing that was judged before.
+func (s *sourceEvidence) ready(l *SourceLoad, planned *PlannedSource, interval time.Duration) bool {
+	if planned.Acked.IsZero() || l.Since.IsZero() || l.Since.Before(planned.Acked) {
+		return false
+	}
+	// Successive windows touch; arrival times, from which they are computed,
+	// jitter.
+	return s.until.IsZero() || !l.Since.Before(s.until.Add(-interval/10))
+}
+
+// judge books one round of windows.
+func (s *sourceEvidence) judge(now time.Time, l *SourceLoad, planned *PlannedSource) {
+	s.until = l.Until
+	issued := 0.0
+	for i := range l.Landed {
+		issued += l.Landed[i].Issued
+	}
+	seconds := l.Window.Seconds()
+	total := issued * seconds
+	if total <= 0 {
+		return
+	}
+	for _, sh := range planned.Shares {
+		p := s.pair(sh.Locality)
+		landed := 0.0
+		if x := findLanded(l.Landed, sh.Locality); x != nil {
+			landed = max(0, x.Issued-x.Errors) * seconds
+		}
+		p.book(now, sh.Share*total, landed, total)
+	}
+	for i := range l.Landed {
+		x := &l.Landed[i]
+		p := s.pair(x.Locality)
+		p.failover, p.told = x.Priority > 0, now
+		if p.share == 0 && x.Issued-x.Errors >= landsAtAll*max(x.Issued, barShare*issued) {
+			p.works = now
+		}
+	}
+	s.tally.add(l, planned, seconds, total)
+	if s.tally.total >= enoughRequests {
+		s.compare()
+		s.tally = tally{}
+	}
 }

@@ -31,15 +31,18 @@ type SourceLoad struct {
 	Source isobar.Locality
 	Demand float64 // requests/s, smoothed, held, capped: what the solver gets (before background is taken off)
 	Raw    float64 // requests/s of the last windows, unsmoothed
-	Saved  float64 // requests/s remembered from the saved plan; 0 when not in use
+	Saved  float64 // requests/s remembered from before; 0 when not in use
 	Drop   float64 // requests/s dropped by the clients
 	Errors float64 // requests/s that failed
 	Nodes  int     // streams with a fresh report
 	Held   int     // streams whose last rate is held because a report is missing
-	// Since is when the oldest window that is part of Raw began.
-	Since   time.Time
-	Landed  []LandedLoad // sorted by locality
-	Clients []ClientLoad // sorted by name: node.cluster
+	Capped int     // streams of which only a part counts: they jumped too far above their own mean
+	// Since is when the oldest of the fresh windows began, Until when the one
+	// that ended first did. Both are zero without a fresh report.
+	Since, Until time.Time
+	Window       time.Duration // mean length of the fresh windows
+	Landed       []LandedLoad  // sorted by locality; of streams with a fresh report only
+	Clients      []ClientLoad  // sorted by name: node.cluster
 }
 
 // LandedLoad is what a source's reporting nodes land in one locality.
@@ -47,18 +50,23 @@ type LandedLoad struct {
 	Locality isobar.Locality
 	Issued   float64 // requests/s
 	Errors   float64 // requests/s
-	// InProgress is the mean of the gauge, requests; with Issued it gives the
-	// mean latency by Little's law. It is shown, and never feeds the cost.
+	// Priority is the lowest tier (highest number) through which requests went
+	// there; 0 from clients that do not tell.
+	Priority uint32
+	// InProgress is the long mean of the gauge, requests, and MeanIssued that of
+	// the rate, requests/s: together they give the mean latency by Little's law.
+	// It contains queueing, is shown, and never feeds the cost.
 	InProgress float64
+	MeanIssued float64
 }
 
-// LatencyMS is Little's law: mean requests in progress over their rate, in
+// LatencyMS is Little's law: mean requests in progress over their mean rate, in
 // milliseconds; 0 without rate.
 func (l LandedLoad) LatencyMS() float64 {
-	if l.Issued <= 0 {
+	if l.MeanIssued <= 0 {
 		return 0
 	}
-	return 1000 * l.InProgress / l.Issued
+	return 1000 * l.InProgress / l.MeanIssued
 }
 
 // ClientLoad is the part of a source's demand that one client service sends.
@@ -70,10 +78,18 @@ type ClientLoad struct {
 // SiteLoad is what lands in one locality of a service from all sources.
 type SiteLoad struct {
 	Locality    isobar.Locality
-	Issued      float64 // requests/s
-	Errors      float64 // requests/s
-	Utilization float64 // ORCA application (else CPU) utilization, mean over requests; 0 = none reported
-	Metrics     []Metric
+	Issued      float64        // requests/s, held streams included
+	Errors      float64        // requests/s
+	Utilization float64        // ORCA application (else CPU) utilization, mean over requests; 0 = none reported
+	Metrics     []Metric       // sorted by name
+	Endpoints   []EndpointLoad // sorted by address; only where clients report by endpoint
+}
+
+// EndpointLoad is what lands on one endpoint.
+type EndpointLoad struct {
+	Address string
+	Issued  float64 // requests/s
+	Errors  float64 // requests/s
 }
 
 // Metric is a named ORCA metric, the mean over the requests that carried it.
@@ -93,6 +109,24 @@ func (s *Snapshot) Service(name string) *ServiceLoad {
 		}
 	}
 	return nil
+}
+
+// Saved lists the demand per source that is worth remembering, sorted by
+// service and source; NewTable takes it after a restart.
+func (s *Snapshot) Saved() []Saved {
+	if s == nil {
+		return nil
+	}
+	var out []Saved
+	for i := range s.Services {
+		svc := &s.Services[i]
+		for j := range svc.Sources {
+			if src := &svc.Sources[j]; src.Demand >= negligible {
+				out = append(out, Saved{Service: svc.Name, Source: src.Source, Rate: src.Demand})
+			}
+		}
+	}
+	return out
 }
 
 // Source finds a source by locality; nil when there is none.

@@ -1,6 +1,9 @@
 package load
 
 import (
+	"cmp"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/isobar-xds/isobar"
@@ -13,7 +16,235 @@ type Saved struct {
 	Rate    float64 // requests/s
 }
 
-// Settings of a Table.
+// Settings of a Table and of an Evidence.
 type Settings struct {
-	Interval time.Duration // the report interval asked for
+	Interval time.Duration // the report interval asked for; 0 = DefaultInterval
+}
+
+// DefaultInterval is the report interval where none is set.
+const DefaultInterval = 5 * time.Second
+
+func (s Settings) interval() time.Duration {
+	if s.Interval <= 0 {
+		return DefaultInterval
+	}
+	return s.Interval
+}
+
+// Time constants, in report intervals.
+const (
+	riseIntervals  = 1.0 // smoothing of growing demand
+	fallIntervals  = 1.5 // smoothing of shrinking demand
+	holdIntervals  = 3.0 // how long a stream's last rate stands in for missing reports
+	graceIntervals = 3.0 // how long remembered demand stands in for clients that are not back
+	freshIntervals = 1.5 // age up to which a stream's last report counts as fresh
+	eagerIntervals = 2.0 // how long a new source's growth is taken as it comes
+	longIntervals  = 12. // time constant of the long means for Little's law
+)
+
+// negligible is a rate below which nothing is sent any more, requests/s.
+const negligible = 1e-3
+
+// Table keeps the load of all streams. It is owned by one goroutine: Merge
+// what was reported, then take a Snapshot.
+type Table struct {
+	interval    time.Duration
+	started     time.Time
+	firstStream time.Time // when the first stream of this process counted; zero before
+	firstReport time.Time
+	snapshotAt  time.Time
+
+	streams  []*stream // sorted by id
+	services map[string]*service
+	names    []string // keys of services, sorted
+}
+
+// NewTable makes a table that remembers the demand of an earlier process.
+// startedAt is when this process began to listen for reports.
+func NewTable(settings Settings, saved []Saved, startedAt time.Time) *Table {
+	t := &Table{interval: settings.interval(), started: startedAt, services: map[string]*service{}}
+	for _, s := range saved {
+		if !(s.Rate > negligible) { // also refuses NaN
+			continue
+		}
+		svc := t.service(s.Service)
+		svc.awaiting = true
+		svc.source(s.Source).saved += s.Rate
+	}
+	return t
+}
+
+// SetInterval changes the report interval that clients are asked for.
+func (t *Table) SetInterval(interval time.Duration) {
+	t.interval = Settings{Interval: interval}.interval()
+}
+
+// SetCapacity tells the capacity of a service over all localities, requests/s:
+// a single client may claim 5% of it whatever it claimed before. Unset, the
+// service's present demand stands in.
+func (t *Table) SetCapacity(service string, rate float64) {
+	if rate > 0 {
+		t.service(service).capacity = rate
+	}
+}
+
+func (t *Table) service(name string) *service {
+	s := t.services[name]
+	if s == nil {
+		s = &service{name: name}
+		t.services[name] = s
+		i, _ := slices.BinarySearch(t.names, name)
+		t.names = slices.Insert(t.names, i, name)
+	}
+	return s
+}
+
+func (t *Table) stream(id StreamID) (*stream, bool) {
+	i, found := slices.BinarySearchFunc(t.streams, id, func(s *stream, id StreamID) int { return cmp.Compare(s.id, id) })
+	if !found {
+		return nil, false
+	}
+	return t.streams[i], true
+}
+
+// Merge books what streams reported since they were last collected. The
+// windows may come in any order; each stream at most once a call.
+func (t *Table) Merge(windows []StreamWindow) {
+	windows = slices.Clone(windows)
+	slices.SortStableFunc(windows, func(a, b StreamWindow) int { return cmp.Compare(a.Stream, b.Stream) })
+	for i := range windows {
+		t.register(&windows[i])
+	}
+	t.takeOver()
+	for i := range windows {
+		w := &windows[i]
+		s, _ := t.stream(w.Stream)
+		for j := range w.Reports {
+			t.book(s, &w.Reports[j])
+		}
+	}
+}
+
+// register takes note of a stream, its opening and its end.
+func (t *Table) register(w *StreamWindow) {
+	s, known := t.stream(w.Stream)
+	if !known {
+		s = &stream{id: w.Stream, node: w.Node, opened: w.Opened}
+		i, _ := slices.BinarySearchFunc(t.streams, s.id, func(x *stream, id StreamID) int { return cmp.Compare(x.id, id) })
+		t.streams = slices.Insert(t.streams, i, s)
+	}
+	if counted := later(w.Opened, t.started); t.firstStream.IsZero() || counted.Before(t.firstStream) {
+		t.firstStream = counted
+	}
+	if s.closed.IsZero() {
+		s.closed = w.Closed
+	}
+}
+
+// book takes one report of a stream.
+func (t *Table) book(s *stream, r *Report) {
+	first := s.arrived.IsZero()
+	from := s.arrived
+	if first {
+		from = s.opened
+		s.lag = min(max(0, r.Arrived.Sub(s.opened)-t.interval), maxLagIntervals*t.interval)
+	}
+	gap := max(0, r.Arrived.Sub(from))
+	if !first {
+		s.paced(gap, t.interval)
+	}
+	s.arrived = later(r.Arrived, from)
+	if t.firstReport.IsZero() {
+		t.firstReport = s.arrived
+	}
+	order := serviceOrder(r.Services)
+	for i := 0; i < len(order); {
+		j := i + 1
+		for j < len(order) && order[j].Service == order[i].Service {
+			j++
+		}
+		t.bookService(s, order[i:j], r.Arrived, gap, first)
+		i = j
+	}
+	if s.node.Agent == AgentGRPC {
+		t.silence(s, order, r.Arrived, gap)
+	}
+}
+
+// serviceOrder lists the entries of a report by service, those of one service
+// in their own order.
+func serviceOrder(services []ServiceReport) []*ServiceReport {
+	order := make([]*ServiceReport, len(services))
+	for i := range services {
+		order[i] = &services[i]
+	}
+	slices.SortStableFunc(order, func(a, b *ServiceReport) int { return strings.Compare(a.Service, b.Service) })
+	return order
+}
+
+// bookService makes the flow's new window of all entries for one service.
+func (t *Table) bookService(s *stream, entries []*ServiceReport, arrived time.Time, gap time.Duration, first bool) {
+	svc := t.service(entries[0].Service)
+	f := s.flow(svc)
+	if f == nil {
+		f = &flow{stream: s, source: svc.source(s.node.Locality), weight: 1}
+		s.insert(f)
+		f.source.insert(f)
+	}
+	for _, e := range entries {
+		for i := range e.Localities {
+			s.tellsIssued = s.tellsIssued || e.Localities[i].HasIssued
+		}
+	}
+	var before *window
+	if f.own {
+		before = &f.window
+	}
+	var w window
+	long := false
+	for _, e := range entries {
+		length := e.Interval
+		if length <= 0 {
+			length = gap
+		}
+		// The first window of a clock that started before the stream did: its
+		// mean is true, or its start is absurd; either way it says little about
+		// now.
+		long = long || (first && e.Interval > gap+t.interval)
+		w.add(e, max(length, t.interval/20), before, s.tellsIssued)
+	}
+	w.finish()
+	if long && f.windows > 0 {
+		f.told = arrived // what was inherited is nearer to the truth
+		return
+	}
+	f.take(w, arrived, t.interval)
+	if long {
+		f.news = 0
+	}
+}
+
+// silence books zero for the services that a report leaves out. Only gRPC may
+// be read that way: it omits idle services but sends its empty report.
+func (t *Table) silence(s *stream, reported []*ServiceReport, arrived time.Time, gap time.Duration) {
+	i := 0
+	for _, f := range s.flows {
+		name := f.source.service.name
+		for i < len(reported) && reported[i].Service < name {
+			i++
+		}
+		if i < len(reported) && reported[i].Service == name {
+			continue
+		}
+		f.take(window{length: max(gap, t.interval/20)}, arrived, t.interval)
+	}
+}
+
+func scale(d time.Duration, by float64) time.Duration { return time.Duration(float64(d) * by) }
+
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
 }

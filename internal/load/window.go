@@ -31,7 +31,9 @@ const (
 )
 
 // Report is one inbound load report after validation. Counters are deltas
-// since the stream's report before.
+// since the stream's report before. A service may occur more than once (a
+// client keys by cluster and service, with clocks of their own): the rates add
+// up.
 type Report struct {
 	Arrived  time.Time
 	Services []ServiceReport
@@ -58,7 +60,7 @@ type LocalityReport struct {
 	Locality   isobar.Locality
 	Priority   uint32
 	Issued     uint64 // 0 from clients too old to tell: see HasIssued
-	HasIssued  bool
+	HasIssued  bool   // false: take successful + error + change of in-progress
 	Succeeded  uint64
 	Errors     uint64
 	InProgress uint64 // gauge

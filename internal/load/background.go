@@ -1,0 +1,182 @@
+package load
+
+import (
+	"math"
+	"slices"
+
+	"github.com/isobar-xds/isobar"
+)
+
+// tally is a source's open window over all localities, in requests.
+type tally struct {
+	seconds, total float64
+	sites          []siteTally // sorted by locality
+}
+
+type siteTally struct {
+	locality         isobar.Locality
+	issued, expected float64
+}
+
+func (t *tally) site(l isobar.Locality) *siteTally {
+	i, found := slices.BinarySearchFunc(t.sites, l, func(s siteTally, l isobar.Locality) int { return s.locality.Compare(l) })
+	if !found {
+		t.sites = slices.Insert(t.sites, i, siteTally{locality: l})
+	}
+	return &t.sites[i]
+}
+
+func (t *tally) add(l *SourceLoad, planned *PlannedSource, seconds, total float64) {
+	t.seconds += seconds
+	t.total += total
+	for i := range l.Landed {
+		t.site(l.Landed[i].Locality).issued += l.Landed[i].Issued * seconds
+	}
+	for _, sh := range planned.Shares {
+		t.site(sh.Locality).expected += sh.Share * total
+	}
+}
+
+const (
+	overPlan    = 0.10 // of plan, beyond which landings count as background
+	overShare   = 0.01 // of the source's traffic, the same
+	sigmas      = 3.0  // of a Poisson count, the same: chance is no evidence
+	offPoints   = 0.10 // of the source's traffic, beyond which it deviates
+	offWindows  = 3    // windows in a row that make a deviation
+	followShare = 0.05 // planned shares that must be as planned to tell the rest by
+)
+
+// compare judges the tally: which localities get more than planned, and by how
+// much the shares differ.
+func (s *sourceEvidence) compare() {
+	s.deviate()
+	// Traffic that a failing locality does not take lands elsewhere: that is
+	// failover, and the plan of the others grows by it.
+	left := 1.0
+	for i := range s.tally.sites {
+		if s.lost(s.tally.sites[i].locality) {
+			left -= s.tally.sites[i].expected / s.tally.total
+		}
+	}
+	if left < 1-barShare {
+		return // too much fails to say what the rest should be
+	}
+	followed, obedient := 0.0, 0.0
+	over := make([]bool, len(s.tally.sites))
+	for i := range s.tally.sites {
+		t := &s.tally.sites[i]
+		expected := t.expected / left
+		limit := max(overPlan*expected, overShare*s.tally.total, sigmas*math.Sqrt(max(1, expected)))
+		switch {
+		case s.lost(t.locality) || s.pair(t.locality).failover:
+		case t.issued-expected > limit:
+			over[i] = true
+		default:
+			followed += expected / s.tally.total
+			obedient += t.issued
+		}
+	}
+	for i := range s.tally.sites {
+		t := &s.tally.sites[i]
+		expected := t.expected / left
+		if followed >= followShare {
+			// The localities that get what was planned tell how many requests
+			// obey: these make up this share of them here too.
+			expected = min(expected, obedient/followed*expected/s.tally.total)
+		}
+		s.pair(t.locality).weigh(over[i], (t.issued-expected)/s.tally.seconds)
+	}
+}
+
+// lost tells whether a locality does not take what is planned for it.
+func (s *sourceEvidence) lost(l isobar.Locality) bool {
+	p := s.find(l)
+	return p != nil && (p.failing() || !p.barred.IsZero())
+}
+
+// weigh books whether a pair lands above plan, and by how much (requests/s).
+func (p *pair) weigh(over bool, rate float64) {
+	if !over {
+		p.over, p.under = 0, p.under+1
+		if p.under >= verdictWindows {
+			p.background = 0
+		}
+		return
+	}
+	p.over, p.under = p.over+1, 0
+	switch {
+	case p.over < verdictWindows && p.background == 0:
+	case p.background == 0:
+		p.background = rate
+	default:
+		p.background += (rate - p.background) / 2
+	}
+}
+
+// deviate counts windows in which shares are off plan.
+func (s *sourceEvidence) deviate() {
+	worst, off := 0.0, false
+	for i := range s.tally.sites {
+		t := &s.tally.sites[i]
+		planned := t.expected / s.tally.total
+		diff := math.Abs(t.issued/s.tally.total - planned)
+		chance := sigmas * math.Sqrt(planned*(1-planned)/s.tally.total)
+		worst = max(worst, diff)
+		off = off || (diff > offPoints && diff > chance)
+	}
+	if !off {
+		s.off = 0
+		return
+	}
+	s.off++
+	s.points = 100 * worst
+	s.realised = s.realised[:0]
+	for i := range s.tally.sites {
+		t := &s.tally.sites[i]
+		s.realised = append(s.realised, realised{locality: t.locality, share: t.issued / s.tally.total, planned: t.expected / s.tally.total})
+	}
+}
+
+// excess is utilization that reported load does not explain.
+type excess struct {
+	locality isobar.Locality
+	windows  int
+	rate     float64 // requests/s
+}
+
+// weighUnreported looks for load of clients that do not report: application
+// utilization times declared capacity, less what lands.
+func (s *serviceEvidence) weighUnreported(l *ServiceLoad) {
+	if !l.Covered || s.now.Sub(s.weighed) < s.interval {
+		return
+	}
+	s.weighed = s.now
+	var next []excess
+	for i := range s.sites {
+		site := &s.sites[i]
+		j, found := slices.BinarySearchFunc(l.Sites, site.Locality, func(x SiteLoad, l isobar.Locality) int { return x.Locality.Compare(l) })
+		if !found || site.Capacity <= 0 {
+			continue
+		}
+		rate := applicationUtilization(&l.Sites[j])*site.Capacity - l.Sites[j].Issued
+		if rate <= overPlan*site.Capacity {
+			continue
+		}
+		e := excess{locality: site.Locality, windows: 1, rate: rate}
+		if k, had := slices.BinarySearchFunc(s.unreported, site.Locality, func(x excess, l isobar.Locality) int { return x.locality.Compare(l) }); had {
+			e.windows += s.unreported[k].windows
+			e.rate = (e.rate + s.unreported[k].rate) / 2
+		}
+		next = append(next, e)
+	}
+	s.unreported = next
+}
+
+func applicationUtilization(s *SiteLoad) float64 {
+	for _, m := range s.Metrics {
+		if m.Name == MetricApplication {
+			return m.Mean
+		}
+	}
+	return 0
+}

@@ -1,0 +1,166 @@
+package load
+
+import (
+	"slices"
+	"time"
+)
+
+const (
+	enoughCoverage = 0.8 // share of the known demand that must have reported
+	herd           = 3   // streams lost at once that look like a reconnect of many
+)
+
+// cover judges how much of the known demand is heard of, and lets remembered
+// demand stand in for what is not.
+//
+// After a restart each source's demand is the larger of what is remembered and
+// what is seen, until clients of 80% of it have reported or three intervals
+// have passed since the first stream; then what is seen counts alone. The same
+// holds when many streams of a running process are lost at once, counted from
+// when each closed.
+func (t *Table) cover(svc *service, loads []SourceLoad, live []float64, now time.Time) (coverage float64, covered bool) {
+	if svc.awaiting {
+		if t.awaited(now) {
+			return t.coverSaved(svc, loads)
+		}
+		svc.awaiting = false
+		for _, src := range svc.sources {
+			src.saved = 0
+		}
+	}
+	return coverLost(svc, loads, live)
+}
+
+// awaited tells whether clients known from before may still be coming back.
+func (t *Table) awaited(now time.Time) bool {
+	if t.firstStream.IsZero() {
+		return true
+	}
+	since := now.Sub(t.firstStream)
+	if t.firstReport.IsZero() {
+		// Streams stand, and nothing has come through at all: reports are slow.
+		return since < scale(t.interval, 2*graceIntervals)
+	}
+	return since < scale(t.interval, graceIntervals)
+}
+
+func (t *Table) coverSaved(svc *service, loads []SourceLoad) (coverage float64, covered bool) {
+	known, seen := 0.0, 0.0
+	for i, src := range svc.sources {
+		known += src.saved
+		seen += min(src.saved, loads[i].Raw)
+	}
+	if known <= 0 {
+		return 1, true
+	}
+	coverage = seen / known
+	covered = coverage >= enoughCoverage
+	for i, src := range svc.sources {
+		// Once enough is back, sources that are not are still waited for.
+		if covered && loads[i].Raw >= enoughCoverage*src.saved {
+			continue
+		}
+		loads[i].Saved = src.saved
+		loads[i].Demand = max(src.saved, loads[i].Demand)
+	}
+	return coverage, covered
+}
+
+// coverLost is cover for a running process.
+func coverLost(svc *service, loads []SourceLoad, live []float64) (coverage float64, covered bool) {
+	streams := 0
+	missing, present := 0.0, 0.0
+	for i, src := range svc.sources {
+		lost := 0.0
+		for _, l := range src.lost {
+			lost += l.rate
+		}
+		streams += len(src.lost)
+		missing += min(lost, max(0, src.memory-live[i]))
+		present += live[i]
+	}
+	coverage, covered = 1, true
+	if streams >= herd && missing > 0 {
+		coverage = present / (present + missing)
+		covered = coverage >= enoughCoverage
+	}
+	for i, src := range svc.sources {
+		switch {
+		case !covered && len(src.lost) > 0:
+			loads[i].Saved = src.memory
+			loads[i].Demand = max(src.memory, loads[i].Demand)
+		case len(src.lost) == 0:
+			src.memory = src.demand
+		}
+	}
+	return coverage, covered
+}
+
+// lose takes note of streams that have closed since the last snapshot, and
+// forgets losses that are too old to come back.
+func (t *Table) lose(now time.Time) {
+	old := now.Add(-scale(t.interval, graceIntervals))
+	for _, name := range t.names {
+		for _, src := range t.services[name].sources {
+			src.lost = slices.DeleteFunc(src.lost, func(l loss) bool { return !l.at.After(old) })
+		}
+	}
+	for _, s := range t.streams {
+		if s.closed.IsZero() || s.counted || !s.closed.After(old) {
+			continue
+		}
+		s.counted = true
+		for _, f := range s.flows {
+			if rate := f.window.rate() * f.weight; rate >= negligible {
+				f.source.lost = append(f.source.lost, loss{stream: s.id, at: s.closed, rate: rate})
+			}
+		}
+	}
+}
+
+// forget drops what can no longer matter: streams closed for long, flows that
+// faded or went idle, sources and services without any.
+func (t *Table) forget(now time.Time) {
+	hold := scale(t.interval, holdIntervals)
+	t.streams = slices.DeleteFunc(t.streams, func(s *stream) bool {
+		if s.closed.IsZero() || now.Sub(s.closed) <= hold {
+			return false
+		}
+		for _, f := range s.flows {
+			f.source.remove(f)
+		}
+		s.flows = nil
+		return true
+	})
+	for _, s := range t.streams {
+		if s.closed.IsZero() {
+			s.flows = slices.DeleteFunc(s.flows, func(f *flow) bool { return t.idle(f, now) })
+		}
+	}
+	t.names = slices.DeleteFunc(t.names, func(name string) bool {
+		svc := t.services[name]
+		svc.sources = slices.DeleteFunc(svc.sources, func(s *source) bool {
+			return len(s.flows) == 0 && len(s.lost) == 0 && s.saved == 0 && s.demand < negligible
+		})
+		if len(svc.sources) > 0 || svc.capacity > 0 {
+			return false
+		}
+		delete(t.services, name)
+		return true
+	})
+}
+
+// idle removes a flow that no longer counts, and tells so.
+func (t *Table) idle(f *flow, now time.Time) bool {
+	trust, _ := f.trust(now, t.interval)
+	if trust > 0 {
+		return false
+	}
+	f.source.remove(f)
+	return true
+}
+
+// found tells the sources that a stream's loss was made good by a reconnect.
+func (s *source) found(id StreamID) {
+	s.lost = slices.DeleteFunc(s.lost, func(l loss) bool { return l.stream == id })
+}

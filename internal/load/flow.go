@@ -1,0 +1,239 @@
+package load
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+)
+
+// flow is what one stream tells about one service: its newest window, as
+// rates, and what judging the next one needs.
+type flow struct {
+	stream *stream
+	source *source
+
+	window  window
+	told    time.Time     // when the service was last heard of; of an inherited flow, when its new stream opened
+	news    time.Duration // length of the windows that came since the last snapshot
+	own     bool          // the window was reported on this stream, not inherited
+	weight  float64       // how much of the window counts; below 1 for streams that jump (see reputation)
+	windows int           // so far
+	mean    float64       // of the rates that counted, requests/s
+}
+
+// window is one measured stretch of time.
+type window struct {
+	since, until time.Time
+	length       time.Duration
+	issued       float64 // requests/s
+	errors       float64 // requests/s
+	dropped      float64 // requests/s
+	sites        []siteWindow
+}
+
+func (w *window) rate() float64 { return w.issued + w.dropped }
+
+// siteWindow is the part of a window that went to one locality.
+type siteWindow struct {
+	locality   isobar.Locality
+	priority   uint32
+	issued     float64 // requests/s
+	errors     float64 // requests/s
+	inProgress float64
+	settled    bool // the gauge before has been taken off
+	metrics    []MetricSum
+	endpoints  []EndpointLoad
+}
+
+func (w *window) site(l isobar.Locality) *siteWindow {
+	i, found := slices.BinarySearchFunc(w.sites, l, func(s siteWindow, l isobar.Locality) int { return s.locality.Compare(l) })
+	if !found {
+		w.sites = slices.Insert(w.sites, i, siteWindow{locality: l})
+	}
+	return &w.sites[i]
+}
+
+// gauge gives the requests in progress at the end of a window.
+func (w *window) gauge(l isobar.Locality) float64 {
+	i, found := slices.BinarySearchFunc(w.sites, l, func(s siteWindow, l isobar.Locality) int { return s.locality.Compare(l) })
+	if !found {
+		return 0
+	}
+	return w.sites[i].inProgress
+}
+
+// add books one ClusterStats that measured for length. before is the flow's
+// window before, nil when there is none: clients that do not tell what they
+// issued are worked out from the change of their gauge. finish completes the
+// window.
+func (w *window) add(r *ServiceReport, length time.Duration, before *window, tellsIssued bool) {
+	seconds := length.Seconds()
+	w.length = max(w.length, length)
+	w.dropped += float64(r.Dropped) / seconds
+	for i := range r.Localities {
+		l := &r.Localities[i]
+		s := w.site(l.Locality)
+		issued := float64(l.Issued)
+		if !l.HasIssued && !tellsIssued {
+			issued = float64(l.Succeeded) + float64(l.Errors)
+			if before != nil {
+				issued += float64(l.InProgress)
+				if !s.settled { // the gauges of a locality's tiers add up
+					issued -= before.gauge(l.Locality)
+				}
+			}
+			s.settled = true
+		}
+		s.priority = max(s.priority, l.Priority)
+		s.issued += issued / seconds
+		s.errors += float64(l.Errors) / seconds
+		s.inProgress += float64(l.InProgress)
+		for _, m := range l.Metrics {
+			s.metrics = addMetric(s.metrics, m)
+		}
+		for _, e := range l.Endpoints {
+			s.endpoints = addEndpoint(s.endpoints, EndpointLoad{
+				Address: e.Address,
+				Issued:  float64(max(e.Issued, e.Succeeded+e.Errors)) / seconds,
+				Errors:  float64(e.Errors) / seconds,
+			})
+		}
+	}
+}
+
+// finish sums the window up.
+func (w *window) finish() {
+	w.issued, w.errors = 0, 0
+	for i := range w.sites {
+		s := &w.sites[i]
+		s.issued = max(0, s.issued)
+		w.issued += s.issued
+		w.errors += s.errors
+	}
+}
+
+// extend prolongs a window that is too short to mean anything (the last report
+// of a client that stops; the first of one whose clock starts late) with the
+// end of the one before it, so that both together cover full.
+func (w *window) extend(before *window, full time.Duration) {
+	rest := min(full-w.length, before.length)
+	if rest <= 0 {
+		return
+	}
+	total := w.length + rest
+	mine, theirs := w.length.Seconds()/total.Seconds(), rest.Seconds()/total.Seconds()
+	w.issued = w.issued*mine + before.issued*theirs
+	w.errors = w.errors*mine + before.errors*theirs
+	w.dropped = w.dropped*mine + before.dropped*theirs
+	for i := range w.sites {
+		s := &w.sites[i]
+		s.issued, s.errors = s.issued*mine, s.errors*mine
+		scaleEndpoints(s.endpoints, mine)
+	}
+	for i := range before.sites {
+		b := &before.sites[i]
+		s := w.site(b.locality)
+		s.issued += b.issued * theirs
+		s.errors += b.errors * theirs
+		s.priority = max(s.priority, b.priority)
+		for _, m := range b.metrics {
+			s.metrics = addMetric(s.metrics, m)
+		}
+		for _, e := range b.endpoints {
+			s.endpoints = addEndpoint(s.endpoints, EndpointLoad{Address: e.Address, Issued: e.Issued * theirs, Errors: e.Errors * theirs})
+		}
+	}
+	w.length = total
+}
+
+func scaleEndpoints(es []EndpointLoad, by float64) {
+	for i := range es {
+		es[i].Issued *= by
+		es[i].Errors *= by
+	}
+}
+
+func addMetric(to []MetricSum, m MetricSum) []MetricSum {
+	i, found := slices.BinarySearchFunc(to, m.Name, func(x MetricSum, n string) int { return strings.Compare(x.Name, n) })
+	if !found {
+		return slices.Insert(to, i, m)
+	}
+	to[i].Requests += m.Requests
+	to[i].Total += m.Total
+	return to
+}
+
+func addEndpoint(to []EndpointLoad, e EndpointLoad) []EndpointLoad {
+	i, found := slices.BinarySearchFunc(to, e.Address, func(x EndpointLoad, a string) int { return strings.Compare(x.Address, a) })
+	if !found {
+		return slices.Insert(to, i, e)
+	}
+	to[i].Issued += e.Issued
+	to[i].Errors += e.Errors
+	return to
+}
+
+// Guard against a client that reports far more than is believable: in services
+// of many nodes a node counts at most repute times its own mean, or fair of the
+// service's capacity, whichever is more.
+const (
+	guardNodes   = 20
+	guardWindows = 3
+	repute       = 10.0
+	fair         = 0.05
+	meanWindows  = 60 // windows over which the mean is taken
+)
+
+// take makes w the flow's newest window.
+func (f *flow) take(w window, arrived time.Time, interval time.Duration) {
+	if w.length < interval/2 {
+		before := &f.window
+		if f.windows == 0 {
+			before = &window{length: interval / 2} // nothing is known of the time before: as if idle
+		}
+		w.extend(before, interval)
+	}
+	w.until = arrived.Add(-f.stream.lag)
+	w.since = w.until.Add(-w.length)
+	f.window, f.told, f.own = w, arrived, true
+	f.news += w.length
+	f.judge()
+}
+
+// judge decides how much of the newest window counts.
+func (f *flow) judge() {
+	rate, svc := f.window.rate(), f.source.service
+	f.weight = 1
+	if svc.nodes >= guardNodes && f.windows >= guardWindows {
+		allowed := max(repute*f.mean, fair*max(svc.capacity, svc.demand))
+		if rate > allowed {
+			f.weight = allowed / rate
+		}
+	}
+	f.mean += (rate*f.weight - f.mean) / float64(min(f.windows, meanWindows)+1)
+	f.windows++
+}
+
+// trust is how far a flow counts now: 1 while reports come or are only late,
+// falling once they are missing for long or the stream is closed.
+func (f *flow) trust(now time.Time, interval time.Duration) (trust float64, fresh bool) {
+	if !f.stream.closed.IsZero() {
+		left := 1 - now.Sub(f.stream.closed).Seconds()/interval.Seconds()
+		return max(0, min(1, left)), false
+	}
+	due := f.stream.due(interval)
+	silent := now.Sub(f.told)
+	fresh = f.own && silent <= scale(due, freshIntervals)
+	hold := scale(due, holdIntervals) + due/4 // a report that is a little late is not missing
+	if silent <= hold {
+		return 1, fresh
+	}
+	trust = math.Exp(-(silent - hold).Seconds() / due.Seconds())
+	if trust < 0.01 {
+		return 0, false
+	}
+	return trust, false
+}

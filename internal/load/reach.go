@@ -1,0 +1,200 @@
+package load
+
+import (
+	"slices"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+)
+
+// book adds to the pair's open window and closes it when it holds enough.
+func (p *pair) book(now time.Time, planned, landed, total float64) {
+	p.planned += planned
+	p.landed += landed
+	p.total += total
+	if p.planned < enoughRequests {
+		return
+	}
+	stake := p.planned >= barShare*p.total
+	p.fraction, p.judged = p.landed/p.planned, now
+	switch {
+	case p.fraction >= landsAtAll:
+		p.good, p.bad, p.works = p.good+1, 0, now
+	case stake || !p.barred.IsZero():
+		p.good, p.bad = 0, p.bad+1
+	default: // too little at stake for a verdict
+		p.good = 0
+	}
+	p.planned, p.landed, p.total = 0, 0, 0
+}
+
+// failing tells whether the newest window did not land.
+func (p *pair) failing() bool { return p.bad > 0 }
+
+// agrees tells whether the source has seen enough to call the locality
+// unreachable.
+func (p *pair) agrees() bool { return !p.barred.IsZero() || p.bad >= verdictWindows }
+
+// verdict is a locality that no source reaches, or one that was so until some
+// source reached it again.
+type verdict struct {
+	locality isobar.Locality
+	since    time.Time // zero = reachable
+	cleared  time.Time // when it was last found reachable again
+}
+
+// decide makes and lifts bars, then looks at whole localities. All sources
+// have been booked before.
+func (s *serviceEvidence) decide() {
+	for _, src := range s.sources {
+		for _, p := range src.pairs {
+			s.lift(p)
+		}
+	}
+	for _, src := range s.sources {
+		for _, p := range src.pairs {
+			if p.barred.IsZero() && p.bad >= verdictWindows && src.nodes >= barNodes && s.contrast(src, p) {
+				p.barred, p.found = s.now, p.fraction
+			}
+		}
+	}
+	for _, l := range s.localities() {
+		s.reach(l)
+	}
+}
+
+// lift takes a bar away when the probe lands, or when there has long been no
+// traffic to tell by.
+func (s *serviceEvidence) lift(p *pair) {
+	if p.barred.IsZero() {
+		return
+	}
+	switch {
+	case p.good >= verdictWindows:
+		v := s.verdict(p.locality)
+		v.since, v.cleared = time.Time{}, s.now
+		p.barred = time.Time{}
+	case s.now.Sub(p.seen) > scale(s.interval, dropIntervals):
+		p.barred, p.bad = time.Time{}, 0
+	}
+}
+
+// contrast tells whether failures in one locality say something about that
+// locality, and not about the service or the source as a whole: requests
+// succeed elsewhere or succeeded here before, and there is somewhere else to go
+// that is not failing too.
+func (s *serviceEvidence) contrast(src *sourceEvidence, at *pair) bool {
+	worked := !at.works.IsZero()
+	for _, other := range s.sources {
+		for _, p := range other.pairs {
+			worked = worked || (p.locality != at.locality && s.fresh(p.works))
+		}
+	}
+	if !worked {
+		return false
+	}
+	return slices.ContainsFunc(s.localities(), func(l isobar.Locality) bool {
+		if l == at.locality || s.failing(l) {
+			return false
+		}
+		p := src.find(l)
+		return p == nil || (p.barred.IsZero() && !p.failing())
+	})
+}
+
+// failing tells whether requests to a locality fail from everywhere.
+func (s *serviceEvidence) failing(l isobar.Locality) bool {
+	fails := false
+	for _, src := range s.sources {
+		p := src.find(l)
+		if p == nil {
+			continue
+		}
+		if !p.failing() && s.fresh(p.works) {
+			return false
+		}
+		fails = fails || p.failing()
+	}
+	return fails
+}
+
+func (s *serviceEvidence) fresh(at time.Time) bool {
+	return !at.IsZero() && s.now.Sub(at) <= scale(s.interval, staleIntervals)
+}
+
+// localities lists where the service is known to be, sorted.
+func (s *serviceEvidence) localities() []isobar.Locality {
+	var out []isobar.Locality
+	for i := range s.sites {
+		out = append(out, s.sites[i].Locality)
+	}
+	for _, src := range s.sources {
+		for _, p := range src.pairs {
+			out = append(out, p.locality)
+		}
+	}
+	slices.SortFunc(out, isobar.Locality.Compare)
+	return slices.Compact(out)
+}
+
+func (s *serviceEvidence) verdict(l isobar.Locality) *verdict {
+	i, found := slices.BinarySearchFunc(s.unreachable, l, func(v verdict, l isobar.Locality) int { return v.locality.Compare(l) })
+	if !found {
+		s.unreachable = slices.Insert(s.unreachable, i, verdict{locality: l})
+	}
+	return &s.unreachable[i]
+}
+
+// reach decides whether anybody can reach a locality. A locality is given up
+// when every source with a stake in it agrees and nobody lands there. One
+// source of two nodes cannot take it from others: they would have to look
+// themselves.
+func (s *serviceEvidence) reach(l isobar.Locality) {
+	agreeing, nodes, others := 0, 0, 0
+	var newest time.Time
+	for _, src := range s.sources {
+		p := src.find(l)
+		switch {
+		case p != nil && p.agrees():
+			agreeing++
+			nodes += src.nodes
+			newest = later(newest, p.barred)
+		case p != nil && s.dissents(src, p):
+			s.clear(l)
+			return
+		case src.sends:
+			others++
+		}
+	}
+	if newest.IsZero() { // nobody is barred from it
+		s.clear(l)
+		return
+	}
+	v := s.verdict(l)
+	if !v.since.IsZero() || !newest.After(v.cleared) {
+		return
+	}
+	if agreeing > 1 || nodes > barNodes || others == 0 {
+		v.since = s.now
+	}
+}
+
+// dissents tells whether a source that does not agree stands against the
+// verdict: it lands there, or it has a stake and may still come to tell.
+func (s *serviceEvidence) dissents(src *sourceEvidence, p *pair) bool {
+	if !p.failing() && s.fresh(p.works) {
+		return true
+	}
+	if p.staked.IsZero() || !src.sends {
+		return false
+	}
+	// With too little traffic to judge by it abstains in the end.
+	return s.fresh(p.staked) || s.fresh(p.judged)
+}
+
+func (s *serviceEvidence) clear(l isobar.Locality) {
+	i, found := slices.BinarySearchFunc(s.unreachable, l, func(v verdict, l isobar.Locality) int { return v.locality.Compare(l) })
+	if found {
+		s.unreachable[i].since = time.Time{}
+	}
+}

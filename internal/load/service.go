@@ -1,0 +1,158 @@
+package load
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+)
+
+// service is what a table knows of one service.
+type service struct {
+	name     string
+	capacity float64   // over all localities, requests/s; 0 = not known
+	sources  []*source // sorted by locality
+
+	nodes    int     // streams that told of it, at the last snapshot
+	demand   float64 // at the last snapshot, requests/s
+	awaiting bool    // clients known from an earlier process are awaited
+}
+
+func (s *service) source(l isobar.Locality) *source {
+	i, found := slices.BinarySearchFunc(s.sources, l, func(x *source, l isobar.Locality) int { return x.locality.Compare(l) })
+	if !found {
+		s.sources = slices.Insert(s.sources, i, &source{service: s, locality: l})
+	}
+	return s.sources[i]
+}
+
+// Snapshot works out the load of every service as of now and moves the
+// smoothed values on. Calling it again at the same time changes nothing.
+func (t *Table) Snapshot(now time.Time) *Snapshot {
+	wall := time.Duration(0)
+	if !t.snapshotAt.IsZero() {
+		wall = max(0, now.Sub(t.snapshotAt))
+	}
+	t.snapshotAt = later(now, t.snapshotAt)
+	t.lose(now)
+	out := &Snapshot{At: now}
+	for _, name := range t.names {
+		svc := t.services[name]
+		l := t.measure(svc, now, wall)
+		if len(l.Sources) > 0 || len(l.Sites) > 0 {
+			out.Services = append(out.Services, l)
+		}
+	}
+	t.forget(now)
+	return out
+}
+
+// measure works out one service.
+func (t *Table) measure(svc *service, now time.Time, wall time.Duration) ServiceLoad {
+	l := ServiceLoad{Name: svc.name}
+	var sites siteSums
+	svc.nodes = 0
+	loads := make([]SourceLoad, len(svc.sources))
+	live := make([]float64, len(svc.sources)) // from open streams, requests/s
+	for i, src := range svc.sources {
+		loads[i], live[i] = t.measureSource(src, now, wall, &sites)
+		svc.nodes += loads[i].Nodes + loads[i].Held
+	}
+	l.Coverage, l.Covered = t.cover(svc, loads, live, now)
+	svc.demand = 0
+	for i := range loads {
+		svc.demand += loads[i].Demand
+		if loads[i].worthTelling() {
+			l.Sources = append(l.Sources, loads[i])
+		}
+	}
+	l.Sites = sites.list()
+	return l
+}
+
+func (l *SourceLoad) worthTelling() bool {
+	return l.Demand >= negligible || l.Saved > 0 || l.Nodes > 0 || l.Held > 0
+}
+
+// measureSource sums a source over its streams, then smooths the sum.
+func (t *Table) measureSource(src *source, now time.Time, wall time.Duration, sites *siteSums) (l SourceLoad, live float64) {
+	l.Source = src.locality
+	var news, windows time.Duration
+	fading, counted := false, 0
+	for _, f := range src.flows {
+		trust, fresh := f.trust(now, t.interval)
+		fading = fading || trust < 1
+		news += min(f.news, scale(t.interval, holdIntervals))
+		f.news = 0
+		if trust == 0 {
+			continue
+		}
+		counted++
+		weight := trust * f.weight
+		rate := f.window.rate() * weight
+		l.Raw += rate
+		l.Drop += f.window.dropped * weight
+		l.Errors += f.window.errors * weight
+		l.Clients = addClient(l.Clients, f.stream.node.Cluster, rate)
+		sites.add(&f.window, weight)
+		if f.weight < 1 {
+			l.Capped++
+		}
+		if f.stream.closed.IsZero() {
+			live += rate
+		}
+		if !fresh {
+			l.Held++
+			continue
+		}
+		l.Nodes++
+		windows += f.window.length
+		l.land(&f.window, f.weight)
+	}
+	if counted > 0 {
+		news /= time.Duration(counted)
+	}
+	if l.Nodes > 0 {
+		l.Window = windows / time.Duration(l.Nodes)
+	}
+	src.follow(l.Raw, l.Errors, news, wall, t.interval, now, fading || len(src.flows) == 0)
+	l.Demand = src.demand
+	src.learn(l.Landed, news, t.interval)
+	for i := range l.Landed {
+		m := src.mean(l.Landed[i].Locality)
+		l.Landed[i].InProgress, l.Landed[i].MeanIssued = m.inProgress, m.issued
+	}
+	return l, live
+}
+
+// land adds a fresh window to what the source lands.
+func (l *SourceLoad) land(w *window, weight float64) {
+	if l.Since.IsZero() || w.since.Before(l.Since) {
+		l.Since = w.since
+	}
+	if l.Until.IsZero() || w.until.Before(l.Until) {
+		l.Until = w.until
+	}
+	for i := range w.sites {
+		s := &w.sites[i]
+		j, found := slices.BinarySearchFunc(l.Landed, s.locality, func(x LandedLoad, l isobar.Locality) int { return x.Locality.Compare(l) })
+		if !found {
+			l.Landed = slices.Insert(l.Landed, j, LandedLoad{Locality: s.locality})
+		}
+		x := &l.Landed[j]
+		x.Issued += s.issued * weight
+		x.Errors += s.errors * weight
+		x.InProgress += s.inProgress * weight
+		x.Priority = max(x.Priority, s.priority)
+	}
+}
+
+func addClient(to []ClientLoad, name string, rate float64) []ClientLoad {
+	i, found := slices.BinarySearchFunc(to, name, func(c ClientLoad, n string) int { return strings.Compare(c.Name, n) })
+	if !found {
+		return slices.Insert(to, i, ClientLoad{Name: name, Rate: rate})
+	}
+	to[i].Rate += rate
+	return to
+}

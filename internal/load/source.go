@@ -1,0 +1,154 @@
+package load
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+)
+
+// source is a client locality that sends to a service.
+type source struct {
+	service  *service
+	locality isobar.Locality
+	flows    []*flow // sorted by stream
+
+	demand     float64   // smoothed, requests/s
+	since      time.Time // when it was first measured; zero before
+	base       float64   // demand before failures began to grow it, requests/s
+	baseErrors float64   // failures that are usual, requests/s
+	saved      float64   // remembered from an earlier process, requests/s; 0 when not in use
+	memory     float64   // demand when its clients were last all there, requests/s
+	lost       []loss    // streams that closed lately and did not come back
+	means      []siteMean
+}
+
+// loss is a stream that closed.
+type loss struct {
+	stream StreamID
+	at     time.Time
+	rate   float64 // requests/s
+}
+
+// siteMean is the long mean of what goes to a locality.
+type siteMean struct {
+	locality           isobar.Locality
+	issued, inProgress float64
+}
+
+func (s *source) find(f *flow) (int, bool) {
+	return slices.BinarySearchFunc(s.flows, f.stream.id, func(x *flow, id StreamID) int { return cmp.Compare(x.stream.id, id) })
+}
+
+func (s *source) insert(f *flow) {
+	i, _ := s.find(f)
+	s.flows = slices.Insert(s.flows, i, f)
+}
+
+func (s *source) remove(f *flow) {
+	if i, found := s.find(f); found {
+		s.flows = slices.Delete(s.flows, i, i+1)
+	}
+}
+
+// Cap on growth that consists of failures: retries must not look like demand.
+const (
+	retryGrowth  = 0.25 // of the demand before
+	usualErrors  = 0.05 // of the rate: more than that above usual is a failure
+	tinyBase     = 0.01 // of the rate: below it there is no demand before
+	failureTimes = 60.0 // intervals after which lasting failures become usual
+)
+
+// capRetries takes off the part of raw that is growth by failures beyond 1.25
+// times the demand before.
+func (s *source) capRetries(raw, errors float64) float64 {
+	if s.base <= tinyBase*raw {
+		return raw
+	}
+	growth := min(raw-s.base, errors-s.baseErrors)
+	return raw - max(0, growth-retryGrowth*s.base)
+}
+
+// follow moves the smoothed demand towards raw. news is how much measured time
+// came in since the last step, wall how much time went by.
+func (s *source) follow(raw, errors float64, news, wall, interval time.Duration, now time.Time, fading bool) {
+	target := s.capRetries(raw, errors)
+	step := min(news, scale(interval, holdIntervals))
+	switch {
+	case target >= s.demand && !s.since.IsZero() && now.Sub(s.since) < scale(interval, eagerIntervals):
+		s.demand = target // its clients are only just coming in
+	case target >= s.demand:
+		s.demand += (target - s.demand) * gain(step, riseIntervals, interval)
+	default:
+		if fading {
+			step = max(step, wall) // time goes by without reports
+		}
+		s.demand += (target - s.demand) * gain(step, fallIntervals, interval)
+	}
+	if s.since.IsZero() { // a new source is answered at once
+		s.demand = target
+		if news > 0 {
+			s.since = now
+		}
+	}
+	if errors-s.baseErrors > usualErrors*raw && s.base > tinyBase*raw {
+		slow := gain(wall, failureTimes, interval)
+		s.base += (s.demand - s.base) * slow
+		s.baseErrors += (errors - s.baseErrors) * slow
+		return
+	}
+	s.base = s.demand
+	s.baseErrors += (errors - s.baseErrors) * gain(step, riseIntervals, interval)
+}
+
+// gain is the share of a step that a first-order filter takes in step with a
+// time constant in intervals.
+func gain(step time.Duration, constant float64, interval time.Duration) float64 {
+	return -math.Expm1(-step.Seconds() / (constant * interval.Seconds()))
+}
+
+// learn moves the long means towards what lands now.
+func (s *source) learn(landed []LandedLoad, news, interval time.Duration) {
+	if news <= 0 {
+		return
+	}
+	g := gain(news, longIntervals, interval)
+	for i := range landed {
+		l := &landed[i]
+		j, found := slices.BinarySearchFunc(s.means, l.Locality, func(m siteMean, l isobar.Locality) int { return m.locality.Compare(l) })
+		if !found {
+			s.means = slices.Insert(s.means, j, siteMean{locality: l.Locality, issued: l.Issued, inProgress: l.InProgress})
+		}
+	}
+	kept := s.means[:0]
+	for _, m := range s.means {
+		var now LandedLoad
+		if l := findLanded(landed, m.locality); l != nil {
+			now = *l
+		}
+		m.issued += (now.Issued - m.issued) * g
+		m.inProgress += (now.InProgress - m.inProgress) * g
+		if m.issued >= negligible || m.inProgress >= negligible {
+			kept = append(kept, m)
+		}
+	}
+	s.means = kept
+}
+
+func (s *source) mean(l isobar.Locality) siteMean {
+	i, found := slices.BinarySearchFunc(s.means, l, func(m siteMean, l isobar.Locality) int { return m.locality.Compare(l) })
+	if !found {
+		return siteMean{}
+	}
+	return s.means[i]
+}
+
+func findLanded(landed []LandedLoad, l isobar.Locality) *LandedLoad {
+	i, found := slices.BinarySearchFunc(landed, l, func(x LandedLoad, l isobar.Locality) int { return x.Locality.Compare(l) })
+	if !found {
+		return nil
+	}
+	return &landed[i]
+}
