@@ -1,0 +1,259 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Options of [Open].
+type Options struct {
+	Logger     *slog.Logger          // nil = slog.Default()
+	Registerer prometheus.Registerer // nil = no metrics
+}
+
+// Suffixes of the files of a key.
+const (
+	currentSuffix  = ".state"
+	previousSuffix = ".state.prev"
+	tempSuffix     = ".state.tmp"
+)
+
+// Files is a [Store] in a directory: the current and the previous version of
+// each key, a file each. A version is complete on disk before it takes the
+// name of the current one, so a crash leaves the last version or the one
+// before; a file that is damaged later falls back to the one before.
+type Files struct {
+	dir     string
+	log     *slog.Logger
+	lock    *os.File
+	watches watchers
+	metrics metrics
+
+	mu     sync.Mutex // guards the files of all keys
+	closed bool
+	told   map[string]uint64 // recoveries that were logged: key to revision
+}
+
+var _ Store = (*Files)(nil)
+
+// Open makes the directory if need be, locks it against other processes
+// (ErrLocked) and clears what a crash left half written.
+func Open(dir string, o Options) (*Files, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("state directory: %w", err)
+	}
+	lock, err := lockDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	f := &Files{dir: dir, log: o.Logger, lock: lock, told: map[string]uint64{}, metrics: newMetrics(o.Registerer)}
+	if f.log == nil {
+		f.log = slog.Default()
+	}
+	if err := f.sweep(); err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	return f, nil
+}
+
+// sweep removes temporary files: they were never the answer to anything.
+func (f *Files) sweep() error {
+	entries, err := os.ReadDir(f.dir)
+	if err != nil {
+		return fmt.Errorf("state directory: %w", err)
+	}
+	for _, e := range entries {
+		key, isTemp := strings.CutSuffix(e.Name(), tempSuffix)
+		if !isTemp || checkKey(key) != nil {
+			continue
+		}
+		if err := os.Remove(filepath.Join(f.dir, e.Name())); err != nil {
+			return fmt.Errorf("state directory: %w", err)
+		}
+	}
+	return nil
+}
+
+// Close unlocks the directory and ends all watches.
+func (f *Files) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return nil
+	}
+	f.closed = true
+	f.watches.closeAll()
+	f.metrics.unregister()
+	return f.lock.Close() // which gives up the lock
+}
+
+// Get implements [Store].
+func (f *Files) Get(ctx context.Context, key string) (Value, error) {
+	if err := ready(ctx, key); err != nil {
+		return Value{}, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	v, _, err := f.read(key)
+	return v, err
+}
+
+// CompareAndSwap implements [Store].
+func (f *Files) CompareAndSwap(ctx context.Context, key string, revision uint64, data []byte) (uint64, error) {
+	if err := ready(ctx, key); err != nil {
+		return 0, err
+	}
+	if err := checkSize(key, data); err != nil {
+		return 0, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	have, from, err := f.read(key)
+	if err != nil && from != nowhere {
+		return 0, err
+	}
+	if have.Revision != revision {
+		return 0, stale(key, have.Revision, revision)
+	}
+	next := Value{Data: data, Revision: revision + 1}
+	if from == previous {
+		next.Revision++ // the lost version had that number
+	}
+	if err := f.write(key, next, from == current); err != nil {
+		f.metrics.failures.Inc()
+		return 0, fmt.Errorf("saving state %s: %w", key, err)
+	}
+	f.watches.tell(key, next)
+	return next.Revision, nil
+}
+
+// Watch implements [Store].
+func (f *Files) Watch(ctx context.Context, key string) <-chan Value { return f.watches.open(ctx, key) }
+
+// origin is where a value was found.
+type origin uint8
+
+const (
+	nowhere origin = iota // neither file exists
+	current
+	previous
+	unreadable
+)
+
+// read gives the newest good version of a key. f.mu is held.
+func (f *Files) read(key string) (Value, origin, error) {
+	if f.closed {
+		return Value{}, unreadable, fmt.Errorf("state %s: %w", key, ErrClosed)
+	}
+	v, err := readFile(f.path(key, currentSuffix))
+	if err == nil {
+		return v, current, nil
+	}
+	// A newer version must not be overwritten; a file that can't be opened may
+	// be fine, and what is wrong is for the operator to see.
+	if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errDamaged) {
+		return Value{}, unreadable, fmt.Errorf("state %s: %w", key, err)
+	}
+	before, errBefore := readFile(f.path(key, previousSuffix))
+	switch {
+	case errBefore == nil:
+		f.tellRecovery(key, before.Revision, err)
+		return before, previous, nil
+	case errors.Is(err, fs.ErrNotExist) && errors.Is(errBefore, fs.ErrNotExist):
+		return Value{}, nowhere, notFound(key)
+	case errors.Is(errBefore, fs.ErrNotExist) || errors.Is(errBefore, errDamaged):
+		return Value{}, unreadable, fmt.Errorf("state %s: %w: %w; the version before: %w; move both files away to begin anew",
+			key, ErrCorrupt, err, errBefore)
+	default:
+		return Value{}, unreadable, fmt.Errorf("state %s: %w", key, errBefore)
+	}
+}
+
+// tellRecovery says once for each version that the one before is used.
+func (f *Files) tellRecovery(key string, revision uint64, cause error) {
+	if f.told[key] == revision {
+		return
+	}
+	f.told[key] = revision
+	f.metrics.recoveries.Inc()
+	f.log.Error("state file is lost or damaged; using the version before", "key", key, "revision", revision, "error", cause)
+}
+
+func (f *Files) path(key, suffix string) string { return filepath.Join(f.dir, key+suffix) }
+
+func readFile(path string) (Value, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return Value{}, err
+	}
+	if info.Size() > headerSize+MaxValueBytes {
+		return Value{}, fmt.Errorf("%s: %w: %d bytes", path, errDamaged, info.Size())
+	}
+	file, err := os.ReadFile(path) //nolint:gosec // the path is made of a checked key
+	if err != nil {
+		return Value{}, err
+	}
+	v, err := decode(file)
+	if err != nil {
+		return Value{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return v, nil
+}
+
+// write makes v the current version of a key; keep says that the version that
+// is current now is good and becomes the previous one. f.mu is held.
+func (f *Files) write(key string, v Value, keep bool) error {
+	temp := f.path(key, tempSuffix)
+	if err := writeDurably(temp, encode(v)); err != nil {
+		return errors.Join(err, removeIfThere(temp))
+	}
+	if keep {
+		if err := os.Rename(f.path(key, currentSuffix), f.path(key, previousSuffix)); err != nil {
+			return errors.Join(err, removeIfThere(temp))
+		}
+	}
+	// A crash here finds no current version and uses the previous one, which
+	// is the last that was ever acknowledged.
+	if err := os.Rename(temp, f.path(key, currentSuffix)); err != nil {
+		return err
+	}
+	return syncDir(f.dir)
+}
+
+func writeDurably(path string, data []byte) error {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600) //nolint:gosec // the path is made of a checked key
+	if err != nil {
+		return err
+	}
+	if _, err := file.Write(data); err != nil {
+		return errors.Join(err, file.Close())
+	}
+	if err := file.Sync(); err != nil {
+		return errors.Join(err, file.Close())
+	}
+	return file.Close()
+}
+
+func removeIfThere(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir) //nolint:gosec // the operator's own directory
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

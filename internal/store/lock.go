@@ -1,0 +1,50 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+const lockName = "LOCK"
+
+// lockDir takes the directory for this process. The lock goes with the
+// process, however it ends; the file stays, with the process id as a hint.
+func lockDir(dir string) (*os.File, error) {
+	path := filepath.Join(dir, lockName)
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) //nolint:gosec // the operator's own directory
+	if err != nil {
+		return nil, fmt.Errorf("state directory: %w", err)
+	}
+	err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) //nolint:gosec // a descriptor fits an int
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return nil, errors.Join(fmt.Errorf("state directory %s is %w%s: stop that one, or give this one a state_dir of its own",
+			dir, ErrLocked, holder(file)), file.Close())
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("locking state directory %s: %w", dir, err), file.Close())
+	}
+	if err := errors.Join(file.Truncate(0), writePID(file)); err != nil {
+		return nil, errors.Join(fmt.Errorf("locking state directory %s: %w", dir, err), file.Close())
+	}
+	return file, nil
+}
+
+func writePID(file *os.File) error {
+	_, err := file.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+	return err
+}
+
+// holder says which process has the lock, as far as its file tells.
+func holder(file *os.File) string {
+	text := make([]byte, 20)
+	n, _ := file.ReadAt(text, 0) // a short file is the usual case
+	if pid, err := strconv.Atoi(strings.TrimSpace(string(text[:n]))); err == nil {
+		return fmt.Sprintf(" (process %d)", pid)
+	}
+	return ""
+}

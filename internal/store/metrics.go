@@ -1,0 +1,31 @@
+package store
+
+import "github.com/prometheus/client_golang/prometheus"
+
+type metrics struct {
+	registerer           prometheus.Registerer
+	recoveries, failures prometheus.Counter
+}
+
+func newMetrics(r prometheus.Registerer) metrics {
+	m := metrics{
+		registerer: r,
+		recoveries: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "isobar_store_recoveries_total", Help: "Times a lost or damaged state file fell back to the version before.",
+		}),
+		failures: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "isobar_store_write_failures_total", Help: "State that could not be saved.",
+		}),
+	}
+	if r != nil {
+		r.MustRegister(m.recoveries, m.failures)
+	}
+	return m
+}
+
+func (m metrics) unregister() {
+	if m.registerer != nil {
+		m.registerer.Unregister(m.recoveries)
+		m.registerer.Unregister(m.failures)
+	}
+}
