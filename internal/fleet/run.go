@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -218,13 +217,16 @@ func (r *Run) StopLoad() {
 // Admin is the address of the management server's admin API.
 func (r *Run) Admin() string { return r.manager.AdminAddress() }
 
-// Close ends everything, the clients first.
+// Close ends everything, the clients first: all at once, since grpc-go waits
+// up to a second for a server to answer its goodbye.
 func (r *Run) Close() error {
 	r.StopLoad()
-	var errs []error
-	for _, c := range slices.Backward(r.clients) {
-		errs = append(errs, c.Close())
+	errs := make([]error, len(r.clients))
+	var wg sync.WaitGroup
+	for i, c := range r.clients {
+		wg.Go(func() { errs[i] = c.Close() })
 	}
+	wg.Wait()
 	if r.manager != nil {
 		errs = append(errs, r.manager.Stop())
 	}

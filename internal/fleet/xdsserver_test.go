@@ -27,6 +27,7 @@ type xdsServer struct {
 
 	mu        sync.Mutex
 	resources map[string]map[string]*anypb.Any // by type URL and name
+	assigned  map[string]*anypb.Any            // for clients of one zone only, by zone
 	version   int
 	changed   chan struct{}
 	nacks     []string
@@ -36,7 +37,7 @@ type xdsServer struct {
 }
 
 func newXDSServer() *xdsServer {
-	return &xdsServer{resources: map[string]map[string]*anypb.Any{}, changed: make(chan struct{})}
+	return &xdsServer{resources: map[string]map[string]*anypb.Any{}, assigned: map[string]*anypb.Any{}, changed: make(chan struct{})}
 }
 
 func (s *xdsServer) register(g *grpc.Server) {
@@ -48,10 +49,7 @@ func (s *xdsServer) register(g *grpc.Server) {
 // set puts a resource in force and pushes it.
 func (s *xdsServer) set(t *testing.T, name string, m proto.Message) {
 	t.Helper()
-	res, err := anypb.New(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	res := asAny(t, m)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.resources[res.GetTypeUrl()] == nil {
@@ -93,6 +91,7 @@ func (s *xdsServer) serve(stream discoveryServerStream) error {
 			}
 		}
 	}()
+	zone := ""
 	names := map[string][]string{}
 	sent := map[string]int{}
 	for {
@@ -100,7 +99,7 @@ func (s *xdsServer) serve(stream discoveryServerStream) error {
 		changed := s.changed
 		s.mu.Unlock()
 		for _, typ := range sortedKeys(names) {
-			if err := s.push(stream, typ, names[typ], sent); err != nil {
+			if err := s.push(stream, typ, zone, names[typ], sent); err != nil {
 				return err
 			}
 		}
@@ -110,6 +109,9 @@ func (s *xdsServer) serve(stream discoveryServerStream) error {
 				return nil
 			}
 			s.note(req)
+			if req.GetNode() != nil {
+				zone = req.GetNode().GetLocality().GetZone()
+			}
 			if !slices.Equal(names[req.GetTypeUrl()], req.GetResourceNames()) {
 				names[req.GetTypeUrl()] = req.GetResourceNames()
 				sent[req.GetTypeUrl()] = 0
@@ -132,14 +134,18 @@ func (s *xdsServer) note(req *discoveryv3.DiscoveryRequest) {
 	}
 }
 
-func (s *xdsServer) push(stream discoveryServerStream, typ string, names []string, sent map[string]int) error {
+func (s *xdsServer) push(stream discoveryServerStream, typ, zone string, names []string, sent map[string]int) error {
 	s.mu.Lock()
 	resp := &discoveryv3.DiscoveryResponse{
 		TypeUrl: typ, VersionInfo: strconv.Itoa(s.version), Nonce: typ + strconv.Itoa(s.version),
 	}
 	fresh := sent[typ] != s.version
 	for _, n := range names {
-		if r := s.resources[typ][n]; r != nil {
+		r := s.resources[typ][n]
+		if own := s.assigned[zone]; own.GetTypeUrl() == typ {
+			r = own
+		}
+		if r != nil {
 			resp.Resources = append(resp.Resources, r)
 		}
 	}
@@ -167,6 +173,15 @@ func (s *xdsServer) StreamLoadStats(stream loadstatsv3.LoadReportingService_Stre
 			}
 		}
 	}
+}
+
+// setFor puts an assignment in force for the clients of one zone only.
+func (s *xdsServer) setFor(t *testing.T, zone string, m proto.Message) {
+	t.Helper()
+	res := asAny(t, m)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.assigned[zone] = res
 }
 
 // seen gives the NACK texts and load reports so far.

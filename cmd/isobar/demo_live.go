@@ -1,0 +1,66 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/isobar-xds/isobar/internal/fleet"
+)
+
+// errInterrupted says that the user ended a live view.
+var errInterrupted = errors.New("interrupted")
+
+// liveDemo is the live table. Its messages are frames and keys.
+type liveDemo struct {
+	frame  *fleet.Frame
+	cancel context.CancelCauseFunc
+}
+
+// Init implements [tea.Model].
+func (m liveDemo) Init() tea.Cmd { return nil }
+
+// Update implements [tea.Model].
+func (m liveDemo) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+	switch msg := msg.(type) {
+	case fleet.Frame:
+		m.frame = &msg
+	case tea.KeyPressMsg:
+		if k := msg.String(); k == "ctrl+c" || k == "q" {
+			m.cancel(errInterrupted)
+		}
+	}
+	return m, nil
+}
+
+// View implements [tea.Model].
+func (m liveDemo) View() tea.View {
+	if m.frame == nil {
+		return tea.NewView("isobar demo   starting backends, clients and the server ...\n")
+	}
+	return tea.NewView(frameTable(m.frame))
+}
+
+// playLive shows frames in a table that stays in place.
+func playLive(ctx context.Context, w io.Writer, play func(context.Context, func(fleet.Frame)) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	program := tea.NewProgram(liveDemo{cancel: cancel}, tea.WithOutput(w), tea.WithoutSignalHandler())
+	played := make(chan error, 1)
+	go func() {
+		err := play(ctx, func(f fleet.Frame) { program.Send(f) })
+		program.Quit()
+		played <- err
+	}()
+	_, viewErr := program.Run()
+	if viewErr != nil {
+		cancel(fmt.Errorf("live view: %w", viewErr))
+	}
+	if err := <-played; err != nil {
+		return err
+	}
+	return viewErr
+}

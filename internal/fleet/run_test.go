@@ -1,0 +1,169 @@
+package fleet_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strconv"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	"google.golang.org/grpc"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/fleet"
+)
+
+// plainFailover is a management server that knows no load: every zone's
+// clients get their own zone first, then the rest of their region, then the
+// rest of the world.
+type plainFailover struct {
+	address string
+	server  *grpc.Server
+	served  chan struct{}
+}
+
+func (p *plainFailover) XDSAddress() string   { return p.address }
+func (p *plainFailover) AdminAddress() string { return "" }
+func (p *plainFailover) Stop() error {
+	p.server.Stop()
+	<-p.served
+	return nil
+}
+
+func startPlainFailover(t *testing.T) fleet.StartManagement {
+	t.Helper()
+	return func(_ context.Context, topology *isobar.Topology, s *fleet.Scenario) (fleet.Management, error) {
+		xds := newXDSServer()
+		xds.setService(t, s.Service)
+		localities := topology.Services[0].Localities
+		for i := range localities {
+			xds.setFor(t, localities[i].Locality.Zone, nearestFirst(t, s.Service, localities[i].Locality, localities))
+		}
+		lis, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		p := &plainFailover{address: lis.Addr().String(), server: grpc.NewServer(), served: make(chan struct{})}
+		xds.register(p.server)
+		go func() {
+			defer close(p.served)
+			_ = p.server.Serve(lis)
+		}()
+		return p, nil
+	}
+}
+
+func nearestFirst(t *testing.T, service string, from isobar.Locality, localities []isobar.ServiceLocality) *endpointv3.ClusterLoadAssignment {
+	t.Helper()
+	cla := &endpointv3.ClusterLoadAssignment{ClusterName: service}
+	for i := range localities {
+		l := localities[i].Locality
+		priority := uint32(2)
+		switch {
+		case l == from:
+			priority = 0
+		case l.Region == from.Region:
+			priority = 1
+		}
+		le := group(l, priority, 1)
+		for _, e := range localities[i].Endpoints {
+			host, port, err := net.SplitHostPort(e.Address)
+			if err != nil {
+				t.Error(err)
+			}
+			n, err := strconv.ParseUint(port, 10, 16)
+			if err != nil {
+				t.Error(err)
+			}
+			le.LbEndpoints = append(le.LbEndpoints, endpoint(host, uint32(n), corev3.HealthStatus_HEALTHY))
+		}
+		cla.Endpoints = append(cla.Endpoints, le)
+	}
+	return cla
+}
+
+// quick is the demo's scenario with short phases.
+func quick() fleet.Scenario {
+	s := fleet.DefaultScenario()
+	for i := range s.Zones {
+		// Test servers find a client's zone by its name alone.
+		s.Zones[i].Locality.Zone += s.Zones[i].Locality.Region[:1]
+	}
+	s.Step.Zone, s.Loss.Zone = s.Zones[0].Locality, s.Zones[1].Locality
+	s.Slot = 250 * time.Millisecond
+	s.MaxQueue = 30
+	s.WarmUp, s.OnStep, s.Recover, s.OnLoss = 500*time.Millisecond, 2*time.Second, 500*time.Millisecond, 3*time.Second
+	return s
+}
+
+// TestRunWithPlainFailover plays the scenario without Isobar, and sees what
+// the demo is about: both events overload one zone while others have room.
+func TestRunWithPlainFailover(t *testing.T) {
+	s := quick()
+	run, err := fleet.Start(t.Context(), s, isobar.ModeObserve, startPlainFailover(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := run.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	frames := 0
+	err = run.Play(t.Context(), func(f fleet.Frame) {
+		frames++
+		if wantDead := f.At > 3*time.Second; f.Dead != wantDead || f.Mode != isobar.ModeObserve {
+			t.Errorf("frame at %v in phase %q: dead %v, mode %v", f.At, f.Phase, f.Dead, f.Mode)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run.StopLoad()
+	if want := int(s.Length() / s.Slot); frames != want {
+		t.Errorf("%d frames, want %d", frames, want)
+	}
+	o := run.Outcome()
+	for name, p := range map[string]fleet.PhaseOutcome{"step": o.Step, "loss": o.Loss} {
+		if p.Settled || p.FullestZone != s.Step.Zone || p.FullestLoad < 1 {
+			t.Errorf("%s: settled %v, fullest %s at %v; want %s overloaded", name, p.Settled, p.FullestZone, p.FullestLoad, s.Step.Zone)
+		}
+		if p.Failed == 0 || p.Unavoidable != 0 || p.CrossRegion != 0 {
+			t.Errorf("%s: %d failed, %d unavoidable, cross-region %v; want failures for no reason", name, p.Failed, p.Unavoidable, p.CrossRegion)
+		}
+	}
+	near(t, "load in the step", o.Step.FullestLoad, 1.3, 0.25)
+	if v := fleet.Judge([]fleet.Outcome{o}); v.OK {
+		t.Error("judged good")
+	}
+}
+
+func TestStartRefusesBadScenarios(t *testing.T) {
+	breakers := map[string]func(*fleet.Scenario){
+		"no zones":      func(s *fleet.Scenario) { s.Zones = nil },
+		"no deadline":   func(s *fleet.Scenario) { s.Deadline = 0 },
+		"unknown zone":  func(s *fleet.Scenario) { s.Loss.Zone = isobar.MustLocality("x/y") },
+		"too short":     func(s *fleet.Scenario) { s.OnStep = s.Slot },
+		"bad network":   func(s *fleet.Scenario) { s.Network = append(s.Network, s.Network[0]) },
+		"no such queue": func(s *fleet.Scenario) { s.MaxQueue = -1 },
+	}
+	for name, breaker := range breakers {
+		s := quick()
+		breaker(&s)
+		if run, err := fleet.Start(t.Context(), s, isobar.ModeFull, startPlainFailover(t)); err == nil {
+			t.Errorf("%s: no error", name)
+			_ = run.Close()
+		}
+	}
+}
+
+func TestCompareTellsWhatKeepsItFromStarting(t *testing.T) {
+	bad := errors.New("no port left")
+	start := func(context.Context, *isobar.Topology, *fleet.Scenario) (fleet.Management, error) { return nil, bad }
+	if _, _, err := fleet.Compare(t.Context(), quick(), start, nil, false); !errors.Is(err, bad) {
+		t.Errorf("error %v, want %v", err, bad)
+	}
+}
