@@ -1,6 +1,8 @@
 package views
 
 import (
+	"sync/atomic"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/isobar-xds/isobar/internal/wire"
@@ -46,6 +48,10 @@ func NewBuilder(o Options) *Builder {
 	return b
 }
 
+// sequence numbers all sets of the process, so that numbers of two builders are
+// never taken for each other's.
+var sequence atomic.Uint64
+
 // Build makes the set of a plan. What the previous set has encoded already is
 // taken over where it still holds; previous may be nil.
 func (b *Builder) Build(p Plan, previous *Set) *Set {
@@ -55,11 +61,11 @@ func (b *Builder) Build(p Plan, previous *Set) *Set {
 		version: p.VersionString(),
 		names:   p.ServiceNames(),
 		static:  make(map[string]*static, len(p.ServiceNames())),
-		seq:     1,
+		seq:     sequence.Add(1),
 	}
 	s.head = wire.ResponseHead(s.version)
 	if previous != nil {
-		s.seq, s.base = previous.seq+1, previous.seq
+		s.base = previous.seq
 	}
 	for _, name := range s.names {
 		spec := p.Spec(name)

@@ -69,6 +69,9 @@ func (v *View) snapshot() map[string]*entry {
 // Set is the set that the view belongs to.
 func (v *View) Set() *Set { return v.set }
 
+// Gone tells whether the plan has no service of that name.
+func (v *View) Gone(name string) bool { return v.set.static[name] == nil }
+
 // Lookup gives a resource by kind and name; nil when there is none.
 func (v *View) Lookup(kind wire.Kind, name string) *Resource {
 	switch kind {

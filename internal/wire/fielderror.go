@@ -21,6 +21,10 @@ func (e *FieldError) Error() string { return e.Field + ": " + e.Text }
 // Unwrap gives ErrMessage or ErrRefused.
 func (e *FieldError) Unwrap() error { return e.base }
 
+// BadMessage makes the error of an inbound message; the field is named as in the
+// proto file.
+func BadMessage(field, text string) error { return badMessage(field, "%s", text) }
+
 func badMessage(field, format string, args ...any) error {
 	return &FieldError{Field: field, Text: fmt.Sprintf(format, args...), base: ErrMessage}
 }

@@ -1,0 +1,157 @@
+package xds
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+)
+
+// Client is one open stream, for display.
+type Client struct {
+	Stream    uint64          `json:"stream"` // unique in this process
+	Node      string          `json:"node"`
+	Cluster   string          `json:"cluster"` // the client's own service
+	Locality  isobar.Locality `json:"locality"`
+	Agent     string          `json:"agent"`
+	Peer      string          `json:"peer"`
+	Form      string          `json:"form"` // sotw or delta
+	Connected time.Time       `json:"connected"`
+	Types     []ClientType    `json:"types"`
+	InSync    bool            `json:"in_sync"` // of all types
+}
+
+// ClientType is how far a client has followed one type of resource.
+type ClientType struct {
+	Type       string    `json:"type"` // cds, eds, lds, rds or other
+	Subscribed int       `json:"subscribed"`
+	Wildcard   bool      `json:"wildcard,omitempty"`
+	Sent       string    `json:"sent"`  // version of the last response
+	Acked      string    `json:"acked"` // version of the last response that was accepted
+	SentAt     time.Time `json:"sent_at,omitzero"`
+	AckedAt    time.Time `json:"acked_at,omitzero"`
+	Waiting    bool      `json:"waiting"` // the last response is not answered yet
+	Rejected   int       `json:"rejected,omitempty"`
+	LastNack   *Nack     `json:"last_nack,omitempty"`
+	InSync     bool      `json:"in_sync"` // it accepted everything that it should have
+}
+
+// Nack is a client's rejection of a response.
+type Nack struct {
+	Version string    `json:"version"`
+	Text    string    `json:"text"` // as the client said it, shortened
+	At      time.Time `json:"at"`
+}
+
+// Clients lists the open streams that have said who they are, by stream.
+func (s *Server) Clients() []Client {
+	s.mu.Lock()
+	streams := make([]*stream, 0, len(s.streams))
+	for _, st := range s.streams {
+		streams = append(streams, st)
+	}
+	s.mu.Unlock()
+	out := make([]Client, 0, len(streams))
+	for _, st := range streams {
+		if c, ok := st.describe(); ok {
+			out = append(out, c)
+		}
+	}
+	slices.SortFunc(out, func(a, b Client) int { return cmp.Compare(a.Stream, b.Stream) })
+	return out
+}
+
+func (s *stream) describe() (Client, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || s.zone == nil {
+		return Client{}, false
+	}
+	c := Client{
+		Stream:    s.id,
+		Node:      s.node.ID,
+		Cluster:   s.node.Cluster,
+		Locality:  s.node.Locality,
+		Agent:     s.node.UserAgent,
+		Peer:      s.peer,
+		Form:      form(s.delta),
+		Connected: s.connected,
+		InSync:    true,
+	}
+	for _, w := range s.watches {
+		t := w.describe()
+		c.Types = append(c.Types, t)
+		c.InSync = c.InSync && t.InSync
+	}
+	return c, true
+}
+
+func (w *watch) describe() ClientType {
+	t := ClientType{
+		Type:     w.kind.String(),
+		Wildcard: w.wildcard,
+		Sent:     w.sent.version,
+		Acked:    w.acked.version,
+		SentAt:   w.sent.at,
+		AckedAt:  w.acked.at,
+		Waiting:  w.unacked,
+		Rejected: w.rejects,
+		InSync:   w.inSync(),
+	}
+	for _, x := range w.subs {
+		if x.named {
+			t.Subscribed++
+		}
+	}
+	if !w.nack.At.IsZero() {
+		nack := w.nack
+		t.LastNack = &nack
+	}
+	return t
+}
+
+// Subscription is an assignment that streams of a locality ask for.
+type Subscription struct {
+	Locality isobar.Locality
+	Service  string
+	Streams  int // that subscribe
+	Acked    int // of them, those that acknowledged what is published now
+	// AckedAt is when 95% of the streams had acknowledged what is published
+	// now; zero while they have not. Publishing the same content again, or
+	// other resources, leaves it.
+	AckedAt time.Time
+}
+
+// Subscriptions lists who asks for which assignment, by locality and service;
+// it includes services that do not exist (yet). It speaks of what was
+// published last, even if that is still on its way to the streams.
+func (s *Server) Subscriptions() []Subscription {
+	set := s.published.Load()
+	if set == nil {
+		return nil
+	}
+	var out []Subscription
+	for _, z := range s.allZones() {
+		z.update(set)
+		out = append(out, z.describe()...)
+	}
+	slices.SortFunc(out, func(a, b Subscription) int {
+		return cmp.Or(a.Locality.Compare(b.Locality), cmp.Compare(a.Service, b.Service))
+	})
+	return out
+}
+
+func (z *zone) describe() []Subscription {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	out := make([]Subscription, 0, len(z.subs))
+	for name, sub := range z.subs {
+		d := Subscription{Locality: z.locality, Service: name, Streams: sub.streams, AckedAt: sub.ackedAt}
+		if sub.current != "" {
+			d.Acked = sub.acked[sub.current]
+		}
+		out = append(out, d)
+	}
+	return out
+}

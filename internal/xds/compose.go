@@ -1,0 +1,315 @@
+package xds
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/mem"
+
+	"github.com/isobar-xds/isobar/internal/views"
+	"github.com/isobar-xds/isobar/internal/wire"
+)
+
+// answer is what one response will carry.
+type answer struct {
+	resources []*views.Resource
+	removed   []string // delta only
+	carried   []*sub
+	size      int
+}
+
+func (a *answer) add(w *watch, x *sub, r *views.Resource) {
+	a.resources = append(a.resources, r)
+	a.size += len(r.SotW)
+	w.clear(x)
+	x.sent, x.due = r, false
+	a.carried = append(a.carried, x)
+}
+
+// advance brings the stream's state to a view and wakes the stream if that
+// leaves something to send.
+func (s *stream) advance(view *views.View) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || s.view == nil || view.Set().Seq() <= s.view.Set().Seq() {
+		return
+	}
+	since := s.view.Set().Seq()
+	s.view = view
+	wake := false
+	for _, w := range s.watches {
+		s.follow(w, since)
+		wake = wake || w.pending()
+	}
+	if wake {
+		s.kick()
+	}
+}
+
+// follow queues what may have changed since an earlier set.
+func (s *stream) follow(w *watch, since uint64) {
+	names, known := s.view.Changed(since, w.kind)
+	if !known {
+		for _, x := range w.subs {
+			w.enqueue(x)
+		}
+		names = s.view.Set().Names() // for the wildcard
+	}
+	for _, n := range names {
+		if x := w.subs[n]; x != nil {
+			w.enqueue(x)
+		} else if w.covers(s.view, n) {
+			s.cover(w, n)
+		}
+	}
+	// What was subscribed after the set was compared with the one before may
+	// be missing in names.
+	for _, x := range w.fresh {
+		if w.live(x) {
+			w.enqueue(x)
+		}
+	}
+	w.fresh = nil
+}
+
+// next composes the next response, or gives nil when there is none to send.
+//
+// Make before break: first what is new or changed, in the order of the kinds
+// (clusters before the listeners and routes that lead to them), then what is
+// taken away.
+func (s *stream) next() (*wire.Frame, wire.Kind) {
+	for _, breaking := range []bool{false, true} {
+		if breaking && !s.mayBreak(time.Now()) {
+			break
+		}
+		for _, w := range s.watches {
+			if !w.pending() {
+				continue
+			}
+			if a := s.collect(w, breaking); a != nil {
+				return s.frame(w, a), w.kind
+			}
+		}
+	}
+	return nil, wire.Other
+}
+
+// mayBreak tells whether clusters and endpoints may be taken away: not while
+// changes of listeners or routes wait for the client, and yet after a bounded
+// time.
+func (s *stream) mayBreak(now time.Time) bool {
+	waiting, wanted := false, false
+	for _, w := range s.watches {
+		switch w.kind {
+		case wire.Listener, wire.Route:
+			waiting = waiting || len(w.queue) > 0
+		case wire.Cluster, wire.Endpoints:
+			wanted = wanted || w.pending()
+		case wire.Other:
+		}
+	}
+	if !waiting || !wanted {
+		s.heldSince = time.Time{}
+		return wanted
+	}
+	if s.heldSince.IsZero() {
+		s.heldSince = now
+		s.holdTimer = time.AfterFunc(s.server.options.RemovalWait, s.kick)
+	}
+	return now.Sub(s.heldSince) >= s.server.options.RemovalWait
+}
+
+// want gives what the client should have of a resource; nil = nothing.
+func (s *stream) want(w *watch, x *sub) *views.Resource {
+	if w.kind == wire.Listener && !x.named {
+		return nil
+	}
+	r := s.view.Lookup(w.kind, x.name)
+	if r != nil || w.kind != wire.Endpoints || x.sent == nil {
+		return r
+	}
+	if s.view.Gone(x.name) {
+		return s.view.Empty(x.name) // Envoy ignores removals of assignments
+	}
+	return x.sent // not decided for this locality, or refused: keep what works
+}
+
+// vanishes tells whether sending a resource takes something away that listeners
+// and routes may still lead to.
+func (s *stream) vanishes(w *watch, x *sub, want *views.Resource) bool {
+	if x.sent == nil {
+		return false
+	}
+	switch w.kind {
+	case wire.Cluster:
+		return want == nil
+	case wire.Endpoints:
+		return s.view.Gone(x.name) && !same(want, x.sent)
+	case wire.Listener, wire.Route, wire.Other:
+	}
+	return false
+}
+
+// collect takes from the queue what the next response of a type carries; nil
+// when it would say nothing.
+func (s *stream) collect(w *watch, breaking bool) *answer {
+	byName := func(a, b *sub) int { return strings.Compare(a.name, b.name) }
+	if !slices.IsSortedFunc(w.queue, byName) {
+		slices.SortFunc(w.queue, byName)
+	}
+	if w.kind.FullSet() && !s.delta {
+		return s.collectAll(w, breaking)
+	}
+	return s.collectChanged(w, breaking)
+}
+
+// collectChanged carries what changed: state-of-the-world assignments and
+// routes, whose absence deletes nothing, and all of delta.
+func (s *stream) collectChanged(w *watch, breaking bool) *answer {
+	a := &answer{}
+	left := w.queue[:0]
+	for _, x := range w.queue {
+		if !w.live(x) {
+			x.queued = false
+			continue
+		}
+		want := s.want(w, x)
+		switch {
+		case a.size >= s.server.options.ResponseSize, !breaking && s.vanishes(w, x, want):
+			left = append(left, x)
+		case !x.due && same(want, x.sent):
+			x.queued = false
+		default:
+			s.change(w, x, want, a)
+		}
+	}
+	clear(w.queue[len(left):])
+	w.queue = left
+	owed := w.owed && s.delta
+	w.owed = false
+	if len(a.resources) == 0 && len(a.removed) == 0 && !owed {
+		return nil
+	}
+	return a
+}
+
+// change adds what became of one resource to an answer.
+func (s *stream) change(w *watch, x *sub, want *views.Resource, a *answer) {
+	x.queued, x.due = false, false
+	switch {
+	case want != nil:
+		s.refreshEndpoints(w, x, want)
+		a.add(w, x, want)
+	case s.delta:
+		s.remove(w, x, a)
+	default: // unknown: remembered, and sent when it appears
+	}
+}
+
+// remove tells a delta client that a resource is gone or unknown.
+func (s *stream) remove(w *watch, x *sub, a *answer) {
+	a.removed = append(a.removed, x.name)
+	w.clear(x)
+	x.sent = nil
+	if !x.named {
+		s.forget(w, x)
+	}
+}
+
+// collectAll carries everything that is subscribed, as soon as any of it
+// changed: clients of state-of-the-world clusters and listeners delete what a
+// response leaves out.
+func (s *stream) collectAll(w *watch, breaking bool) *answer {
+	send := w.owed
+	left := w.queue[:0]
+	for _, x := range w.queue {
+		if !w.live(x) {
+			x.queued = false
+			continue
+		}
+		want := s.want(w, x)
+		if !breaking && s.vanishes(w, x, want) {
+			left = append(left, x)
+			continue
+		}
+		x.queued = false
+		send = send || x.due || !same(want, x.sent)
+	}
+	clear(w.queue[len(left):])
+	w.queue, w.owed = left, false
+	if !send {
+		return nil
+	}
+	a := &answer{}
+	names := make([]string, 0, len(w.subs))
+	for n := range w.subs {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	for _, n := range names {
+		s.carry(w, w.subs[n], a)
+	}
+	return a
+}
+
+// carry adds one resource to a full set. What vanishes but waits to be taken
+// away is in the set until then.
+func (s *stream) carry(w *watch, x *sub, a *answer) {
+	want := s.want(w, x)
+	switch {
+	case want != nil:
+		s.refreshEndpoints(w, x, want)
+		a.add(w, x, want)
+	case x.queued:
+		a.add(w, x, x.sent)
+	default:
+		w.clear(x)
+		x.sent, x.due = nil, false
+		if !x.named {
+			s.forget(w, x)
+		}
+	}
+}
+
+// refreshEndpoints has the endpoints of a new or changed cluster sent after
+// it, even if they did not change: Envoy warms a changed cluster until it gets
+// them again.
+func (s *stream) refreshEndpoints(w *watch, x *sub, want *views.Resource) {
+	if w.kind != wire.Cluster || same(want, x.sent) {
+		return
+	}
+	for _, other := range s.watches {
+		if other.kind != wire.Endpoints {
+			continue
+		}
+		if e := other.subs[x.name]; e != nil {
+			other.demand(e)
+		}
+	}
+}
+
+// frame assembles a response from its pieces and notes it as sent.
+func (s *stream) frame(w *watch, a *answer) *wire.Frame {
+	s.nonces++
+	w.nonce = s.salt + "-" + strconv.FormatUint(s.nonces, 10)
+	w.unacked, w.flight = true, a.carried
+	w.sent = stamp{version: s.view.Set().Version(), at: time.Now()}
+
+	pieces := make(mem.BufferSlice, 0, 2*len(a.resources)+3)
+	pieces = append(pieces, mem.SliceBuffer(s.view.Set().Head()))
+	for _, r := range a.resources {
+		if s.delta {
+			pieces = append(pieces, mem.SliceBuffer(r.Delta), mem.SliceBuffer(r.Body))
+		} else {
+			pieces = append(pieces, mem.SliceBuffer(r.SotW))
+		}
+	}
+	var end []byte
+	for _, n := range a.removed {
+		end = wire.AppendRemoved(end, n)
+	}
+	end = wire.AppendNonce(end, w.nonce)
+	return &wire.Frame{Pieces: append(pieces, mem.SliceBuffer(w.tail), mem.SliceBuffer(end))}
+}

@@ -1,0 +1,53 @@
+package xds
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/isobar-xds/isobar/internal/wire"
+)
+
+// Options of a Server. The zero value of a field means its default.
+type Options struct {
+	Log        *slog.Logger          // default: nothing is logged
+	Registerer prometheus.Registerer // default: metrics are kept but not exported
+	Identifier string                // control_plane.identifier of every response; default "isobar"
+	Limits     wire.Limits           // of a single request
+
+	MaxStreams    int // open streams at once; default 20,000
+	MaxLocalities int // different client localities at once; default 2,000
+	// ResponseSize is the size in bytes beyond which a response is continued
+	// in the next one, where the protocol allows it; default 2 MiB. Clients
+	// take 4 MiB.
+	ResponseSize int
+
+	// FirstPlanWait bounds how long a new stream waits for the first
+	// publication of the process before it is refused; default 10 s.
+	FirstPlanWait time.Duration
+	// RemovalWait bounds how long removals of clusters wait for changes of
+	// listeners and routes to get through; default 10 s.
+	RemovalWait time.Duration
+}
+
+func (o Options) withDefaults() Options {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Identifier == "" {
+		o.Identifier = "isobar"
+	}
+	setDefault(&o.MaxStreams, 20_000)
+	setDefault(&o.MaxLocalities, 2_000)
+	setDefault(&o.ResponseSize, 2<<20)
+	setDefault(&o.FirstPlanWait, 10*time.Second)
+	setDefault(&o.RemovalWait, 10*time.Second)
+	return o
+}
+
+func setDefault[T int | time.Duration](v *T, def T) {
+	if *v <= 0 {
+		*v = def
+	}
+}

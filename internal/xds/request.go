@@ -1,0 +1,185 @@
+package xds
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/isobar-xds/isobar/internal/wire"
+)
+
+// request handles a state-of-the-world request.
+func (s *stream) request(r *wire.Request) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil
+	}
+	w, first, err := s.watchFor(&r.Head)
+	if err != nil {
+		return err
+	}
+	if first {
+		// Answered in full, whatever version or nonce it shows: those are of
+		// an earlier stream.
+		w.owed = true
+	} else if !s.settle(w, &r.Head) {
+		// It answers a response that another has overtaken; the client will
+		// answer that one with all the names it then wants.
+		return nil
+	}
+	s.replace(w, r.Names)
+	return nil
+}
+
+// deltaRequest handles a delta request.
+func (s *stream) deltaRequest(r *wire.DeltaRequest) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil
+	}
+	w, first, err := s.watchFor(&r.Head)
+	if err != nil {
+		return err
+	}
+	if first {
+		w.owed = w.kind.FullSet() || len(r.Subscribe) > 0
+		if len(r.Subscribe) == 0 {
+			s.setWildcard(w, true) // the wildcard of old clients
+		}
+	} else {
+		// Changes of the subscription count even if the nonce is stale: they
+		// are not said again.
+		s.settle(w, &r.Head)
+	}
+	for _, n := range r.Subscribe {
+		s.deltaSubscribe(w, n)
+	}
+	for _, n := range r.Unsubscribe {
+		s.deltaUnsubscribe(w, n)
+	}
+	if first {
+		s.adopt(w, r.Initial)
+	}
+	return nil
+}
+
+// deltaSubscribe answers a name even if the client should know it: it may have
+// forgotten.
+func (s *stream) deltaSubscribe(w *watch, name string) {
+	if name != wire.Wildcard || !w.kind.FullSet() {
+		w.demand(s.subscribe(w, name))
+		return
+	}
+	s.setWildcard(w, true)
+	w.owed = true
+	for _, x := range w.subs {
+		if !x.named {
+			w.demand(x)
+		}
+	}
+}
+
+func (s *stream) deltaUnsubscribe(w *watch, name string) {
+	if name == wire.Wildcard && w.kind.FullSet() {
+		s.setWildcard(w, false)
+		return
+	}
+	x := w.subs[name]
+	if x == nil || !x.named {
+		return // never subscribed by name
+	}
+	if !w.wildcard {
+		s.unsubscribe(w, x)
+		return
+	}
+	// The client cannot know whether the wildcard still covers the name: it is
+	// told what the name is now, or that it is gone.
+	x.named = false
+	w.demand(x)
+}
+
+// watchFor finds or makes the watch of a request's type.
+func (s *stream) watchFor(h *wire.Head) (w *watch, first bool, err error) {
+	for _, w := range s.watches {
+		if w.url == h.TypeURL {
+			return w, false, nil
+		}
+	}
+	if len(s.watches) >= maxTypes {
+		return nil, false, wire.BadMessage("type_url", fmt.Sprintf("more than %d types on one stream", maxTypes))
+	}
+	w = &watch{kind: h.Kind, url: h.TypeURL, subs: map[string]*sub{}}
+	switch {
+	case h.Kind == wire.Other:
+		w.tail = wire.ResponseTail(h.TypeURL, s.server.options.Identifier, s.delta)
+	case s.delta:
+		w.tail = s.server.tails[1][h.Kind]
+	default:
+		w.tail = s.server.tails[0][h.Kind]
+	}
+	at, _ := slices.BinarySearchFunc(s.watches, h.Kind+1, func(w *watch, k wire.Kind) int { return int(w.kind) - int(k) })
+	s.watches = slices.Insert(s.watches, at, w)
+	return w, true, nil
+}
+
+// settle takes a request as the answer to a response. It tells false when the
+// nonce is that of an earlier response.
+func (s *stream) settle(w *watch, h *wire.Head) bool {
+	if h.Nonce == "" {
+		return true // answers nothing
+	}
+	if h.Nonce != w.nonce {
+		s.server.metrics.stale.WithLabelValues(w.kind.String()).Inc()
+		return false
+	}
+	if !w.unacked {
+		return true // answered before; this one changes the subscription only
+	}
+	w.unacked = false
+	now := time.Now()
+	carried := w.flight[:0]
+	for _, x := range w.flight {
+		if w.live(x) {
+			carried = append(carried, x)
+		}
+	}
+	if h.Nack {
+		s.reject(w, h, carried, now)
+	} else {
+		s.accept(w, carried, now)
+	}
+	w.flight = nil
+	return true
+}
+
+func (s *stream) accept(w *watch, carried []*sub, now time.Time) {
+	s.server.metrics.acks.WithLabelValues(w.kind.String()).Inc()
+	w.acked = stamp{version: w.sent.version, at: now}
+	for _, x := range carried {
+		w.clear(x)
+	}
+	if w.kind == wire.Endpoints {
+		s.zone.acknowledge(carried, now)
+	}
+}
+
+// reject remembers what the client said. What it rejected counts as sent: it
+// is not sent again before it changes.
+func (s *stream) reject(w *watch, h *wire.Head, carried []*sub, now time.Time) {
+	s.server.metrics.nacks.WithLabelValues(w.kind.String()).Inc()
+	w.nack = Nack{Version: w.sent.version, Text: h.Error, At: now}
+	for _, x := range carried {
+		if !x.rejected {
+			x.rejected = true
+			w.rejects++
+		}
+	}
+	if skipped, ok := s.server.nacks.allow(now); ok {
+		s.server.options.Log.Warn("a client rejected a response",
+			slog.String("type", w.kind.String()), slog.String("version", w.sent.version), slog.String("error", h.Error),
+			slog.String("node", s.node.ID), slog.String("peer", s.peer), slog.Int("not_logged", skipped))
+	}
+}

@@ -1,0 +1,190 @@
+package xds
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/views"
+	"github.com/isobar-xds/isobar/internal/wire"
+)
+
+// Server serves the published set of views to its streams. The gRPC server
+// that it is registered with must use [wire.ServerCodec].
+type Server struct {
+	options Options
+	metrics *metrics
+	nacks   *logLimit
+	tails   [2][wire.Kinds][]byte // ends of responses; delta last
+
+	published atomic.Pointer[views.Set]
+	first     chan struct{} // closed by the first publication
+	stop      chan struct{} // closed by Stop
+	changed   chan struct{} // capacity 1
+	work      sync.WaitGroup
+
+	// mu guards what follows. It may be taken while a stream's lock is held,
+	// never the other way.
+	mu          sync.Mutex
+	stopped     bool
+	dispatching bool
+	zones       map[isobar.Locality]*zone
+	streams     map[uint64]*stream
+	lastID      uint64
+}
+
+// New makes a server; nothing is served before the first Publish.
+func New(o Options) *Server {
+	s := &Server{
+		options: o.withDefaults(),
+		metrics: newMetrics(o.Registerer),
+		nacks:   &logLimit{},
+		first:   make(chan struct{}),
+		stop:    make(chan struct{}),
+		changed: make(chan struct{}, 1),
+		zones:   map[isobar.Locality]*zone{},
+		streams: map[uint64]*stream{},
+	}
+	for k := range wire.Kinds {
+		url := wire.Kind(k).URL() //nolint:gosec // k < 4
+		s.tails[0][k] = wire.ResponseTail(url, s.options.Identifier, false)
+		s.tails[1][k] = wire.ResponseTail(url, s.options.Identifier, true)
+	}
+	return s
+}
+
+// Publish makes set what all streams get. It does not wait for any of them.
+// Sets that are published while an earlier one is on its way overtake it.
+func (s *Server) Publish(set *views.Set) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		return
+	}
+	if s.published.Swap(set) == nil {
+		close(s.first)
+	}
+	if !s.dispatching {
+		s.dispatching = true
+		s.work.Go(s.dispatch)
+	}
+}
+
+// dispatch brings zones and streams to what is published, until nothing newer
+// has come meanwhile.
+func (s *Server) dispatch() {
+	for {
+		set := s.published.Load()
+		for _, z := range s.allZones() {
+			view, streams := z.update(set)
+			for _, st := range streams {
+				st.advance(view)
+			}
+		}
+		s.mu.Lock()
+		if s.stopped || s.published.Load() == set {
+			s.dispatching = false
+			s.mu.Unlock()
+			return
+		}
+		s.mu.Unlock()
+	}
+}
+
+func (s *Server) allZones() []*zone {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.zones))
+}
+
+// Changed signals, at least once, that a locality subscribes to a service that
+// it did not subscribe to before.
+func (s *Server) Changed() <-chan struct{} { return s.changed }
+
+func (s *Server) signalChanged() {
+	select {
+	case s.changed <- struct{}{}:
+	default: // a signal is waiting already
+	}
+}
+
+// Stop ends all streams with UNAVAILABLE and waits until the server's
+// goroutines are gone. A stream whose client does not read ends with its
+// connection: stop the gRPC server too. Stop may be called again.
+func (s *Server) Stop() {
+	s.mu.Lock()
+	if !s.stopped {
+		s.stopped = true
+		close(s.stop)
+	}
+	s.mu.Unlock()
+	s.work.Wait()
+}
+
+var (
+	errStopped = errors.New("the server is stopping")
+	errFull    = errors.New("too many")
+	errNothing = errors.New("nothing is published yet")
+)
+
+// admit registers a new stream.
+func (s *Server) admit(st *stream) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		return errStopped
+	}
+	if len(s.streams) >= s.options.MaxStreams {
+		return fmt.Errorf("%w streams: %d are open", errFull, len(s.streams))
+	}
+	s.lastID++
+	st.id = s.lastID
+	s.streams[st.id] = st
+	s.metrics.streams.WithLabelValues(form(st.delta)).Inc()
+	return nil
+}
+
+// release is the counterpart of admit.
+func (s *Server) release(st *stream) {
+	if z := st.close(); z != nil {
+		s.leave(z)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.streams, st.id)
+	s.metrics.streams.WithLabelValues(form(st.delta)).Dec()
+}
+
+// leave is the counterpart of join.
+func (s *Server) leave(z *zone) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	z.members--
+	if z.members == 0 {
+		delete(s.zones, z.locality)
+	}
+}
+
+// join finds or makes the zone of a locality, up to date and counted for one
+// stream.
+func (s *Server) join(l isobar.Locality) (*zone, error) {
+	s.mu.Lock()
+	z := s.zones[l]
+	if z == nil {
+		if len(s.zones) >= s.options.MaxLocalities {
+			n := len(s.zones)
+			s.mu.Unlock()
+			return nil, fmt.Errorf("%w client localities: %d are served", errFull, n)
+		}
+		z = newZone(l, s.signalChanged)
+		s.zones[l] = z
+	}
+	z.members++
+	s.mu.Unlock()
+	z.update(s.published.Load())
+	return z, nil
+}

@@ -1,0 +1,283 @@
+package xds
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/isobar-xds/isobar/internal/views"
+	"github.com/isobar-xds/isobar/internal/wire"
+)
+
+// maxTypes bounds the types that one stream may ask for.
+const maxTypes = 16
+
+// stream is one open stream.
+type stream struct {
+	server    *Server
+	raw       grpc.ServerStream
+	id        uint64
+	only      string // type URL of a service for one type; "" = aggregated
+	delta     bool
+	peer      string
+	connected time.Time
+	wake      chan struct{} // capacity 1
+
+	// mu guards what follows. It is never held while sending or receiving.
+	mu        sync.Mutex
+	closed    bool
+	node      wire.Node
+	zone      *zone // nil before the first message
+	view      *views.View
+	watches   []*watch // in the order of their kinds
+	nonces    uint64
+	salt      string      // makes nonces of different streams different
+	heldSince time.Time   // since when removals wait; zero = they do not
+	holdTimer *time.Timer // wakes the stream when they have waited enough
+}
+
+// Serve runs a state-of-the-world stream until it ends. The only type that it
+// serves is given by its URL; "" serves all types on one stream.
+func (s *Server) Serve(raw grpc.ServerStream, only string) error { return s.serve(raw, only, false) }
+
+// ServeDelta is Serve for delta streams.
+func (s *Server) ServeDelta(raw grpc.ServerStream, only string) error {
+	return s.serve(raw, only, true)
+}
+
+func (s *Server) serve(raw grpc.ServerStream, only string, delta bool) error {
+	st := &stream{
+		server:    s,
+		raw:       raw,
+		only:      only,
+		delta:     delta,
+		connected: time.Now(),
+		wake:      make(chan struct{}, 1),
+		salt:      strconv.FormatUint(uint64(rand.Uint32()), 36), //nolint:gosec // tells streams apart, guards nothing
+	}
+	if p, ok := peer.FromContext(raw.Context()); ok && p.Addr != nil {
+		st.peer = p.Addr.String()
+	}
+	if err := s.admit(st); err != nil {
+		return s.statusOf(err)
+	}
+	defer s.release(st)
+	return s.statusOf(st.run())
+}
+
+// run sends until the stream ends; what it returns ends the stream.
+func (s *stream) run() error {
+	received := make(chan error, 1)
+	if !s.server.begin(func() { received <- s.receive() }) {
+		return errStopped
+	}
+	for {
+		select {
+		case <-s.server.stop:
+			return errStopped
+		case err := <-received:
+			if errors.Is(err, io.EOF) {
+				// The client asks for nothing more; it gets what it asked for.
+				return s.flush()
+			}
+			return err
+		case <-s.wake:
+			if err := s.flush(); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// begin runs f as one of the server's goroutines, unless it is stopping.
+func (s *Server) begin(f func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		return false
+	}
+	s.work.Go(f)
+	return true
+}
+
+// receive handles requests until the client or an error ends the stream.
+func (s *stream) receive() error {
+	for {
+		var err error
+		if s.delta {
+			err = s.receiveDelta()
+		} else {
+			err = s.receiveSotW()
+		}
+		if err != nil {
+			return err
+		}
+		s.kick()
+	}
+}
+
+func (s *stream) receiveSotW() error {
+	m := &discoveryv3.DiscoveryRequest{}
+	if err := s.raw.RecvMsg(m); err != nil {
+		return err
+	}
+	r, err := wire.RequestFrom(m, s.only, s.server.options.Limits)
+	if err != nil {
+		return err
+	}
+	if err := s.identify(&r.Head); err != nil {
+		return err
+	}
+	return s.request(&r)
+}
+
+func (s *stream) receiveDelta() error {
+	m := &discoveryv3.DeltaDiscoveryRequest{}
+	if err := s.raw.RecvMsg(m); err != nil {
+		return err
+	}
+	r, err := wire.DeltaRequestFrom(m, s.only, s.server.options.Limits)
+	if err != nil {
+		return err
+	}
+	if err := s.identify(&r.Head); err != nil {
+		return err
+	}
+	return s.deltaRequest(&r)
+}
+
+// identify takes the node from the first message, and from no other, and makes
+// the stream follow its locality.
+func (s *stream) identify(h *wire.Head) error {
+	s.server.metrics.requests.WithLabelValues(h.Kind.String()).Inc()
+	if s.zone != nil { // written by this goroutine only
+		return nil
+	}
+	node, err := wire.NodeFrom(h.Node)
+	if err != nil {
+		return err
+	}
+	if err := s.server.ready(s.raw.Context()); err != nil {
+		return err
+	}
+	z, err := s.server.join(node.Locality)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed { // by the handler, meanwhile
+		s.server.leave(z)
+		return errStopped
+	}
+	s.node, s.zone = node, z
+	s.view = z.add(s)
+	return nil
+}
+
+// ready waits for the first publication, for a bounded time: to be refused is
+// better for a client than to wait without end.
+func (s *Server) ready(ctx context.Context) error {
+	select {
+	case <-s.first:
+		return nil
+	default:
+	}
+	timer := time.NewTimer(s.options.FirstPlanWait)
+	defer timer.Stop()
+	select {
+	case <-s.first:
+		return nil
+	case <-timer.C:
+		return errNothing
+	case <-s.stop:
+		return errStopped
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// kick wakes the sender; a signal that waits already is enough.
+func (s *stream) kick() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// flush sends everything that may be sent now.
+func (s *stream) flush() error {
+	m := s.server.metrics
+	for {
+		s.mu.Lock()
+		frame, kind := s.next()
+		s.mu.Unlock()
+		if frame == nil {
+			return nil
+		}
+		m.pushes.WithLabelValues(kind.String()).Inc()
+		m.bytes.WithLabelValues(kind.String()).Add(float64(frame.Pieces.Len()))
+		if err := s.raw.SendMsg(frame); err != nil {
+			m.failed.Inc()
+			return err
+		}
+	}
+}
+
+// close ends all that the stream takes part in, and gives the zone that it was
+// counted in.
+func (s *stream) close() *zone {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	if s.holdTimer != nil {
+		s.holdTimer.Stop()
+	}
+	if s.zone == nil {
+		return nil
+	}
+	s.zone.remove(s)
+	for _, w := range s.watches {
+		if w.kind != wire.Endpoints {
+			continue
+		}
+		for _, x := range w.subs {
+			s.zone.unsubscribe(x.name, x.acked)
+		}
+	}
+	return s.zone
+}
+
+// statusOf maps what ended a stream to a gRPC status.
+func (s *Server) statusOf(err error) error {
+	if err == nil {
+		return nil
+	}
+	refused := func(reason string, code codes.Code) error {
+		s.metrics.refused.WithLabelValues(reason).Inc()
+		return status.Error(code, fmt.Sprintf("isobar: %v", err))
+	}
+	switch {
+	case errors.Is(err, wire.ErrMessage):
+		return refused(refusedRequest, codes.InvalidArgument)
+	case errors.Is(err, errFull):
+		return refused(refusedFull, codes.ResourceExhausted)
+	case errors.Is(err, errNothing):
+		return refused(refusedNoPlan, codes.Unavailable)
+	case errors.Is(err, errStopped):
+		return status.Error(codes.Unavailable, "isobar: the server is stopping")
+	default:
+		return err // a status of gRPC already, or the end of the context
+	}
+}

@@ -1,0 +1,141 @@
+package xds
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/isobar-xds/isobar/internal/views"
+	"github.com/isobar-xds/isobar/internal/wire"
+)
+
+// The methods here change what a stream subscribes to; its lock is held.
+
+// replace makes names the whole subscription, as state-of-the-world requests
+// say it. New names are answered even if the client may know them.
+func (s *stream) replace(w *watch, names []string) {
+	switch {
+	case len(names) > 0:
+		w.named = true
+		s.setWildcard(w, slices.Contains(names, wire.Wildcard))
+	case w.kind.FullSet() && !w.named:
+		s.setWildcard(w, true) // the wildcard of old clients
+	default:
+		s.setWildcard(w, false)
+	}
+	kept := 0
+	for _, n := range names {
+		if n == wire.Wildcard && w.kind.FullSet() {
+			continue
+		}
+		if x := s.subscribe(w, n); !x.seen {
+			x.seen = true
+			kept++
+		}
+	}
+	for _, x := range w.subs {
+		if x.named && !x.seen {
+			s.unsubscribe(w, x)
+		}
+		x.seen = false
+	}
+}
+
+// subscribe adds a name; one that is new is demanded.
+func (s *stream) subscribe(w *watch, name string) *sub {
+	x := w.subs[name]
+	if x == nil {
+		x = s.track(w, name)
+	}
+	if !x.named {
+		x.named = true
+		w.demand(x)
+		if w.kind == wire.Endpoints {
+			s.zone.subscribe(x.name)
+		}
+	}
+	return x
+}
+
+// track begins to follow a name.
+func (s *stream) track(w *watch, name string) *sub {
+	x := &sub{name: name}
+	w.subs[name] = x
+	w.fresh = append(w.fresh, x)
+	return x
+}
+
+// unsubscribe forgets a name, unless the wildcard covers it.
+func (s *stream) unsubscribe(w *watch, x *sub) {
+	x.named = false
+	if w.covers(s.view, x.name) {
+		return
+	}
+	s.forget(w, x)
+}
+
+func (s *stream) forget(w *watch, x *sub) {
+	delete(w.subs, x.name)
+	w.clear(x)
+	if w.kind == wire.Endpoints {
+		s.zone.unsubscribe(x.name, x.acked)
+	}
+}
+
+// setWildcard subscribes to everything, or no longer.
+func (s *stream) setWildcard(w *watch, on bool) {
+	if !w.kind.FullSet() || w.wildcard == on {
+		return
+	}
+	w.wildcard = on
+	if !on {
+		for _, x := range w.subs {
+			if !x.named {
+				s.forget(w, x)
+			}
+		}
+		return
+	}
+	w.owed = true
+	if w.kind == wire.Cluster {
+		for _, n := range s.view.Set().Names() {
+			s.cover(w, n)
+		}
+	}
+}
+
+// cover follows a name because of the wildcard.
+func (s *stream) cover(w *watch, name string) {
+	x := w.subs[name]
+	if x == nil {
+		x = s.track(w, name)
+	}
+	w.enqueue(x)
+}
+
+// adopt takes over what a delta client says it holds from an earlier stream.
+func (s *stream) adopt(w *watch, held map[string]string) {
+	var kept []*sub
+	for _, name := range slices.Sorted(maps.Keys(held)) {
+		version := held[name]
+		x := w.subs[name]
+		if x == nil {
+			if !w.wildcard {
+				continue // held, but no longer wanted
+			}
+			// Gone since: found to be so when the answer is made.
+			x = s.track(w, name)
+			w.enqueue(x)
+		}
+		switch want := s.want(w, x); {
+		case want != nil && want.Version == version:
+			x.sent, x.due = want, false
+			kept = append(kept, x)
+		case want != nil || w.kind != wire.Endpoints || s.view.Gone(name):
+			x.sent = &views.Resource{Name: name, Version: version}
+		}
+	}
+	if w.kind == wire.Endpoints {
+		s.zone.acknowledge(kept, time.Now())
+	}
+}

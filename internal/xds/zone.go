@@ -1,0 +1,195 @@
+package xds
+
+import (
+	"sync"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/views"
+	"github.com/isobar-xds/isobar/internal/wire"
+)
+
+// zone is what all streams of one source locality share: the view, and who
+// has acknowledged which assignment.
+type zone struct {
+	locality isobar.Locality
+	appeared func() // called when a service is subscribed that was not before
+	members  int    // streams; guarded by Server.mu
+
+	updating sync.Mutex // held by the one that brings the view up to date
+
+	// mu may be taken while a stream's lock is held, never the other way.
+	mu      sync.Mutex
+	view    *views.View
+	streams map[*stream]struct{}
+	subs    map[string]*subscription // by service
+}
+
+// subscription is an assignment with those who should have it.
+type subscription struct {
+	streams int
+	current string         // version of what is published; "" = there is none
+	acked   map[string]int // streams by the version that they acknowledged last
+	ackedAt time.Time      // when enough streams had the current version; zero before
+}
+
+func newZone(l isobar.Locality, appeared func()) *zone {
+	return &zone{locality: l, appeared: appeared, streams: map[*stream]struct{}{}, subs: map[string]*subscription{}}
+}
+
+// update brings the zone to a set and gives its view and the streams that have
+// to follow. What is subscribed is encoded here, once for all streams.
+func (z *zone) update(set *views.Set) (*views.View, []*stream) {
+	z.updating.Lock()
+	defer z.updating.Unlock()
+	z.mu.Lock()
+	old := z.view
+	z.mu.Unlock()
+	if old != nil && old.Set().Seq() >= set.Seq() {
+		set = old.Set() // a later one got here first
+	}
+	view := old
+	if old == nil || old.Set() != set {
+		view = set.View(z.locality, old, z.subscribed)
+		z.encode(view)
+	}
+	now := time.Now()
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	if view != old {
+		z.view = view
+		for name, sub := range z.subs {
+			sub.publish(versionOf(view, name), now)
+		}
+	}
+	streams := make([]*stream, 0, len(z.streams))
+	for st := range z.streams {
+		streams = append(streams, st)
+	}
+	return view, streams
+}
+
+// encode makes what is subscribed outside the lock, so that nobody waits for
+// it but who needs it.
+func (z *zone) encode(view *views.View) {
+	z.mu.Lock()
+	names := make([]string, 0, len(z.subs))
+	for name := range z.subs {
+		names = append(names, name)
+	}
+	z.mu.Unlock()
+	for _, name := range names {
+		view.Lookup(wire.Endpoints, name)
+	}
+}
+
+func versionOf(view *views.View, name string) string {
+	if r := view.Lookup(wire.Endpoints, name); r != nil {
+		return r.Version
+	}
+	return ""
+}
+
+func (z *zone) subscribed(name string) bool {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	return z.subs[name] != nil
+}
+
+// add makes st follow the zone and gives the view to start from.
+func (z *zone) add(st *stream) *views.View {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	z.streams[st] = struct{}{}
+	return z.view
+}
+
+func (z *zone) remove(st *stream) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	delete(z.streams, st)
+}
+
+func (z *zone) subscribe(name string) {
+	z.mu.Lock()
+	sub := z.subs[name]
+	appeared := sub == nil
+	if appeared {
+		sub = &subscription{acked: map[string]int{}, current: versionOf(z.view, name)}
+		z.subs[name] = sub
+	}
+	sub.streams++
+	z.mu.Unlock()
+	if appeared {
+		z.appeared()
+	}
+}
+
+// unsubscribe is told the version that the stream acknowledged last.
+func (z *zone) unsubscribe(name, acked string) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	sub := z.subs[name]
+	if sub == nil {
+		return
+	}
+	sub.streams--
+	if sub.streams == 0 {
+		delete(z.subs, name)
+		return
+	}
+	sub.move(acked, "")
+	sub.settle(time.Now())
+}
+
+// acknowledge notes that a stream now holds what it was sent.
+func (z *zone) acknowledge(subs []*sub, now time.Time) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	for _, s := range subs {
+		if s.sent == nil {
+			continue
+		}
+		if sub := z.subs[s.name]; sub != nil {
+			sub.move(s.acked, s.sent.Version)
+			sub.settle(now)
+		}
+		s.acked = s.sent.Version
+	}
+}
+
+// publish takes note of new content. The same content again changes nothing.
+func (s *subscription) publish(version string, now time.Time) {
+	if version == s.current {
+		return
+	}
+	s.current, s.ackedAt = version, time.Time{}
+	s.settle(now) // some may have it from before
+}
+
+// move counts a stream at another version than before.
+func (s *subscription) move(from, to string) {
+	if from == to {
+		return
+	}
+	if from != "" {
+		if s.acked[from]--; s.acked[from] <= 0 {
+			delete(s.acked, from)
+		}
+	}
+	if to != "" {
+		s.acked[to]++
+	}
+}
+
+// settle notes when enough streams have the current content: 95%. It stays
+// noted until the content changes: a stream that joins later begins with the
+// current content anyway.
+func (s *subscription) settle(now time.Time) {
+	if s.current == "" || !s.ackedAt.IsZero() || s.streams == 0 {
+		return
+	}
+	if s.acked[s.current]*100 >= s.streams*95 {
+		s.ackedAt = now
+	}
+}
