@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/spf13/cobra"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/admin"
+	"github.com/isobar-xds/isobar/internal/assign"
+	"github.com/isobar-xds/isobar/internal/plan"
+)
+
+// TestAdminScripts runs the commands that ask a server, and those that write
+// files for clients, as scripts against a real admin interface.
+func TestAdminScripts(t *testing.T) {
+	s, err := admin.New(admin.Options{
+		Objects: noObjects{}, Parser: noParser{}, Planner: fixedPlan{}, Explain: fixedExplanation, Clients: fixedClients,
+		Gatherer: prometheus.NewRegistry(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := httptest.NewServer(s.Handler())
+	t.Cleanup(srv.Close)
+	testscript.Run(t, testscript.Params{
+		Dir:           "testdata/script-admin",
+		UpdateScripts: os.Getenv("UPDATE_SCRIPTS") != "", // to be read as a diff before it is committed
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("ADMIN", srv.URL)
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"isobar": inProcess},
+	})
+}
+
+// inProcess runs the commands of these files without a process of their own.
+func inProcess(ts *testscript.TestScript, neg bool, args []string) {
+	root := &cobra.Command{Use: "isobar", SilenceUsage: true, SilenceErrors: true}
+	root.AddCommand(explainCommand(), clientsCommand(), bootstrapCommand())
+	root.SetArgs(args)
+	root.SetOut(ts.Stdout())
+	root.SetErr(ts.Stderr())
+	err := root.ExecuteContext(context.Background())
+	if err != nil {
+		ts.Logf("%v", err)
+		_, _ = ts.Stderr().Write([]byte(err.Error() + "\n"))
+	}
+	if neg != (err != nil) {
+		ts.Fatalf("isobar %v: error %v", args, err)
+	}
+}
+
+func TestAdminAddressFromTheEnvironment(t *testing.T) {
+	t.Setenv("ISOBAR_ADMIN", "ftp://nowhere")
+	cmd := clientsCommand()
+	cmd.SilenceUsage, cmd.SilenceErrors = true, true
+	cmd.SetArgs(nil)
+	if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "ftp://nowhere") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestPrintable(t *testing.T) {
+	tests := []struct{ name, in, want string }{
+		{"plain", "priority gap", "priority gap"},
+		{"lines", "a\n\tb", "a  b"},
+		{"terminal escapes", "\x1b[2Jx", "\uFFFD[2Jx"},
+		{"bad UTF-8", "a\xffb", "a\uFFFDb"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := printable(tt.in); got != tt.want {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+	if got := printable(strings.Repeat("x", 5000)); len(got) > 400 {
+		t.Errorf("%d bytes", len(got))
+	}
+}
+
+var made = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
+
+// fixedPlan is a control loop that published one plan.
+type fixedPlan struct{}
+
+func (fixedPlan) Current() *plan.Plan {
+	return &plan.Plan{Version: 4711, Made: made, Topology: &isobar.Topology{}, Services: []*plan.Service{{Spec: &isobar.Service{Name: "checkout"}}}}
+}
+
+func (p fixedPlan) WaitRevision(context.Context, uint64) (*plan.Plan, error) { return p.Current(), nil }
+func (fixedPlan) Beat() time.Time                                            { return time.Now() }
+
+// noObjects has nothing; these commands never ask for objects.
+type noObjects struct{}
+
+func (noObjects) List() []isobar.Object { return nil }
+func (noObjects) Get(string) (isobar.Object, error) {
+	return isobar.Object{}, isobar.ErrNotFound
+}
+
+func (noObjects) Put(string, isobar.Service, uint64) (isobar.Object, uint64, error) {
+	return isobar.Object{}, 0, isobar.ErrNotFound
+}
+func (noObjects) PutAll([]isobar.Service) (uint64, error) { return 0, isobar.ErrNotFound }
+func (noObjects) Delete(string, uint64) (uint64, error)   { return 0, isobar.ErrNotFound }
+func (noObjects) SetHealth(string, string, isobar.HealthStatus) (uint64, error) {
+	return 0, isobar.ErrNotFound
+}
+
+type noParser struct{}
+
+func (noParser) ParseService(string, []byte) (isobar.Service, []admin.Problem, error) {
+	return isobar.Service{}, nil, isobar.ErrInvalid
+}
+
+func (noParser) ParseServices([]byte) ([]isobar.Service, []admin.Problem, error) {
+	return nil, nil, isobar.ErrInvalid
+}
+
+func fixedExplanation(p *plan.Plan, service string, source isobar.Locality) (plan.Explanation, error) {
+	full := isobar.MustLocality("us-east/b")
+	return plan.Explanation{
+		Service: service, Source: source, Version: p.VersionString(), Made: p.Made,
+		Summary: "us-east/b is full; 25.0% goes on to us-east/c.",
+		Mode:    isobar.ModeBounded, MaxShift: 20, Coverage: 0.96, Hold: "coverage 60%",
+		Demand: plan.DemandExplained{Rate: 1200, Raw: 1230.5, Nodes: 12, Held: 1, Service: 3000, Errors: 2.5, Measured: true},
+		Localities: []plan.LocalityExplained{
+			{
+				Locality: full, Price: 4.2, Cost: 4.2, Endpoints: 10, Healthy: 9, Capacity: 1125, Ceiling: 0.8, Limit: 900,
+				Load: 890, Background: 10, Utilization: 0.8, Target: 0.75, Published: 0.75, Landed: 0.741, Latency: 12.34, Full: true,
+			},
+			{
+				Locality: isobar.MustLocality("us-east/c"), Distance: 1, Price: 1.5, Cost: 2.5, Endpoints: 10, Healthy: 10, Capacity: 1000,
+				Ceiling: 0.8, Limit: 800, Load: 310, Utilization: 0.31, Target: 0.25, Published: 0.25, Landed: 0.259,
+			},
+			{
+				Locality: isobar.MustLocality("eu-west/a"), Tier: -1, Distance: 100, Assumed: true, Cost: 100, Endpoints: 3, Barred: true,
+			},
+		},
+		Binding:  plan.BindingExplained{Kind: plan.BindingCeiling, Locality: &full, Text: "us-east/b is at its ceiling: 900 of 900 requests/s"},
+		RunnerUp: &plan.RunnerUp{Locality: isobar.MustLocality("eu-west/a"), Worse: 97.5},
+		Drop:     0.01, CeilingScale: 1.05, Gap: 0.001, PlanGap: 0.004,
+		Reasons:   []assign.Reason{{Code: assign.ReasonBounded, Locality: full, Text: "clamped at 20 points"}},
+		Deviation: &plan.DeviationSeen{Points: 12, Cause: "zone-aware routing"},
+		Warnings:  []string{"the latency from us-east/b to eu-west/a is assumed: set network.latency_ms"},
+		Clients:   []plan.ClientExplained{{Client: "web", Rate: 1000}, {Client: "app\x1b[2J", Rate: 200}},
+	}, nil
+}
+
+func fixedClients() []admin.Client {
+	return []admin.Client{
+		{
+			ID: "web-1", Cluster: "web", Locality: "us-east/b", InSync: true,
+			Types: map[string]admin.ClientType{
+				"eds": {Subscribed: 2, SentVersion: "4711", AckedVersion: "4711", AgeSeconds: 3.2},
+				"cds": {Subscribed: -1, SentVersion: "4700", AckedVersion: "4700", AgeSeconds: 90},
+			},
+		},
+		{
+			ID: "web-2", Cluster: "web", Locality: "eu-west/a",
+			Types: map[string]admin.ClientType{"eds": {
+				Subscribed: 1, SentVersion: "4711", AckedVersion: "4710", AgeSeconds: 61,
+				NACK: &admin.NACK{Version: "4711", Text: "duplicate locality\nin priority 0", At: made},
+			}},
+			LRS: &admin.ClientLRS{Rejected: 3, Reason: "negative interval"},
+		},
+		{ID: "", Cluster: "app", Locality: ""},
+	}
+}

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"bytes"
+	"net"
+	"testing"
+
+	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3" // the options of the cluster
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/goccy/go-yaml"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/xds"
+	"google.golang.org/protobuf/encoding/protojson"
+)
+
+// output runs the bootstrap command.
+func output(t *testing.T, args ...string) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	cmd := bootstrapCommand()
+	cmd.SetArgs(args)
+	cmd.SetOut(&out)
+	if err := cmd.ExecuteContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// nodes is a management server that only notes who connects.
+type nodes struct {
+	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
+
+	first chan *corev3.Node
+}
+
+func (n *nodes) StreamAggregatedResources(s discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
+	req, err := s.Recv()
+	if err != nil {
+		return err
+	}
+	select {
+	case n.first <- req.GetNode():
+	default: // a reconnect
+	}
+	return status.Error(codes.Unavailable, "seen enough")
+}
+
+// TestGRPCBootstrapIsReadByGRPC gives the file to a real client, which then
+// names itself to a real server as the file says.
+func TestGRPCBootstrapIsReadByGRPC(t *testing.T) {
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &nodes{first: make(chan *corev3.Node, 1)}
+	srv := grpc.NewServer()
+	discoveryv3.RegisterAggregatedDiscoveryServiceServer(srv, n)
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(l) }()
+	t.Cleanup(func() {
+		srv.Stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+
+	file := output(t, "grpc", "--server", l.Addr().String(), "--node-id", `web "1"`, "--cluster", "web", "--locality", "us-east/b/rack-1")
+	builder, err := xds.NewXDSResolverWithConfigForTesting(file)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, file)
+	}
+	conn, err := grpc.NewClient("xds:///checkout", grpc.WithResolvers(builder), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close() //nolint:errcheck // nothing was sent
+	conn.Connect()
+	select {
+	case got := <-n.first:
+		where := got.GetLocality()
+		if got.GetId() != `web "1"` || got.GetCluster() != "web" ||
+			where.GetRegion() != "us-east" || where.GetZone() != "b" || where.GetSubZone() != "rack-1" {
+			t.Errorf("the client calls itself %v", got)
+		}
+	case <-t.Context().Done():
+		t.Fatal("the client never came")
+	}
+}
+
+// TestEnvoyBootstrapIsValid reads the file as Envoy does: YAML to JSON to the
+// message, unknown fields refused, then Envoy's own rules.
+func TestEnvoyBootstrapIsValid(t *testing.T) {
+	tests := []struct {
+		name     string
+		args     []string
+		clusters []string
+		cds      bool
+	}{
+		{"all over CDS", []string{"--server", "127.0.0.1:18000"}, []string{"isobar"}, true},
+		{"name that needs quotes", []string{"--server", "isobar.example:1", "--node-id", "a: \"b\"\n"}, []string{"isobar"}, true},
+		{"IPv6 and EDS alone", []string{"--server", "[::1]:18000", "--service", "checkout", "--service", "pay: ment"}, []string{"isobar", "checkout", "pay: ment"}, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			file := output(t, append([]string{"envoy", "--locality", "us-east/b"}, tt.args...)...)
+			asJSON, err := yaml.YAMLToJSON(file)
+			if err != nil {
+				t.Fatalf("%v\n%s", err, file)
+			}
+			var b bootstrapv3.Bootstrap
+			if err := protojson.Unmarshal(asJSON, &b); err != nil {
+				t.Fatalf("%v\n%s", err, file)
+			}
+			if err := b.ValidateAll(); err != nil {
+				t.Errorf("%v\n%s", err, file)
+			}
+			if b.GetClusterManager().GetLoadStatsConfig() == nil || b.GetDynamicResources().GetAdsConfig() == nil {
+				t.Errorf("no load reports or no ADS in\n%s", file)
+			}
+			if got := b.GetDynamicResources().GetCdsConfig() != nil; got != tt.cds {
+				t.Errorf("clusters over CDS: %v", got)
+			}
+			for i, c := range b.GetStaticResources().GetClusters() {
+				if i >= len(tt.clusters) || c.GetName() != tt.clusters[i] {
+					t.Errorf("cluster %d is %q", i, c.GetName())
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/plan"
+)
+
+func explainCommand() *cobra.Command {
+	var flags remoteFlags
+	var from string
+	cmd := &cobra.Command{
+		Use:   "explain SERVICE --from REGION/ZONE",
+		Short: "Show why the clients of a locality get these weights for a service",
+		Long: `Show why the clients in one locality get the weights that they get for a
+service: their demand, each locality's capacity, load, cost and price, what
+binds, and the runner-up. Without --from it is about clients that told no
+locality.`,
+		Example: "  isobar explain checkout --from us-east/b\n  isobar explain checkout --from us-east/b -o json",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			remote, err := flags.remote()
+			if err != nil {
+				return err
+			}
+			if _, err := isobar.ParseLocality(from); err != nil {
+				return fmt.Errorf("--from: %w", err)
+			}
+			e, err := remote.Explain(cmd.Context(), args[0], from)
+			if err != nil {
+				return err
+			}
+			if flags.output == "json" {
+				return writeJSON(cmd.OutOrStdout(), e)
+			}
+			return writeExplanation(cmd.OutOrStdout(), &e)
+		},
+	}
+	flags.register(cmd)
+	cmd.Flags().StringVar(&from, "from", "", "the clients' locality: region/zone or region/zone/sub_zone")
+	return cmd
+}
+
+// writeExplanation prints the head, the table of localities and the remarks.
+func writeExplanation(w io.Writer, e *plan.Explanation) error {
+	var b strings.Builder
+	writeHead(&b, e)
+	b.WriteByte('\n')
+	writeLocalities(&b, e.Localities)
+	writeRemarks(&b, e)
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func writeHead(b *strings.Builder, e *plan.Explanation) {
+	source := e.Source.String()
+	if e.Source.IsZero() {
+		source = "clients without a locality"
+	}
+	fmt.Fprintf(b, "%s from %s, plan %s of %s\n", e.Service, source, e.Version, e.Made.UTC().Format(time.RFC3339))
+	if e.Summary != "" {
+		fmt.Fprintf(b, "%s\n", e.Summary)
+	}
+	b.WriteByte('\n')
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(b, "%-10s %s\n", name, fmt.Sprintf(format, args...))
+	}
+	line("demand", "%s", demandLine(&e.Demand))
+	mode := e.Mode.String()
+	if e.Mode == isobar.ModeBounded {
+		mode += fmt.Sprintf(", at most %g points from the baseline", e.MaxShift)
+	}
+	line("mode", "%s", mode)
+	line("coverage", "%s", percent(e.Coverage))
+	if e.Hold != "" {
+		line("held", "%s", e.Hold)
+	}
+	line("binds", "%s: %s", e.Binding.Kind, e.Binding.Text)
+	if e.RunnerUp != nil {
+		line("runner-up", "%s, %.1f ms worse", e.RunnerUp.Locality, e.RunnerUp.Worse)
+	}
+	if e.Drop > 0 {
+		line("drop", "%s of the requests, at the clients", percent(e.Drop))
+	}
+	if e.CeilingScale > 1 {
+		line("overflow", "demand does not fit: ceilings raised by %.3f", e.CeilingScale)
+	}
+	line("gap", "%.2f%% from the optimum at most, %.2f%% as served", 100*e.Gap, 100*e.PlanGap)
+}
+
+func demandLine(d *plan.DemandExplained) string {
+	if !d.Measured && d.Saved == 0 {
+		return fmt.Sprintf("%.1f/s; nothing was reported from here (whole service %.1f/s)", d.Rate, d.Service)
+	}
+	parts := []string{fmt.Sprintf("raw %.1f, %d nodes", d.Raw, d.Nodes)}
+	for _, part := range []struct {
+		name string
+		rate float64
+	}{{"saved", d.Saved}, {"dropped", d.Dropped}, {"errors", d.Errors}, {"off plan", d.OffPlan}} {
+		if part.rate > 0 {
+			parts = append(parts, fmt.Sprintf("%s %.1f", part.name, part.rate))
+		}
+	}
+	if d.Held > 0 {
+		parts = append(parts, fmt.Sprintf("%d held for a missing report", d.Held))
+	}
+	return fmt.Sprintf("%.1f/s of %.1f/s for the whole service (%s)", d.Rate, d.Service, strings.Join(parts, ", "))
+}
+
+func writeLocalities(b *strings.Builder, rows []plan.LocalityExplained) {
+	table := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "LOCALITY\tTIER\tDISTANCE\tPRICE\tCOST\tHEALTHY\tCAPACITY\tLOAD\tUSED\tCEILING\tTARGET\tSHARE\tLANDED\tLATENCY\tNOTES")
+	for i := range rows {
+		r := &rows[i]
+		tier := "-"
+		if r.Tier >= 0 {
+			tier = fmt.Sprintf("P%d", r.Tier)
+		}
+		latency := "-"
+		if r.Latency > 0 {
+			latency = fmt.Sprintf("%.1f ms", r.Latency)
+		}
+		fmt.Fprintf(table, "%s\t%s\t%.1f ms\t%.1f\t%.1f\t%d/%d\t%.0f/s\t%.0f/s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
+			r.Locality, tier, r.Distance, r.Price, r.Cost, r.Healthy, r.Endpoints, r.Capacity, r.Load+r.Background,
+			percent(r.Utilization), percent(r.Ceiling), percent(r.Target), percent(r.Published), percent(r.Landed), latency, notes(r))
+	}
+	_ = table.Flush() // a strings.Builder takes everything
+}
+
+// notes names what is special about a locality.
+func notes(r *plan.LocalityExplained) string {
+	var out []string
+	add := func(when bool, text string) {
+		if when {
+			out = append(out, text)
+		}
+	}
+	add(r.Unreachable, "unreachable (observed)")
+	add(r.Barred, "barred: a probe only")
+	add(r.Full, "full")
+	add(r.Assumed, "distance assumed")
+	add(r.Background > 0, fmt.Sprintf("background %.0f/s", r.Background))
+	add(r.ORCA > 0, "reports "+percent(r.ORCA)+" used")
+	if len(out) == 0 {
+		return "-"
+	}
+	return strings.Join(out, ", ")
+}
+
+func writeRemarks(b *strings.Builder, e *plan.Explanation) {
+	if e.Deviation != nil {
+		fmt.Fprintf(b, "\nThe clients do not follow their shares: off by %.0f points; likely cause: %s\n", e.Deviation.Points, e.Deviation.Cause)
+	}
+	section := func(title string, lines []string) {
+		if len(lines) > 0 {
+			fmt.Fprintf(b, "\n%s\n  %s\n", title, strings.Join(lines, "\n  "))
+		}
+	}
+	var reasons, clients []string
+	for _, r := range e.Reasons {
+		place := ""
+		if !r.Locality.IsZero() {
+			place = r.Locality.String() + ": "
+		}
+		reasons = append(reasons, fmt.Sprintf("%s%s (%s)", place, r.Text, r.Code))
+	}
+	for _, c := range e.Clients {
+		clients = append(clients, fmt.Sprintf("%s %.1f/s", orDash(c.Client), c.Rate))
+	}
+	section("Reasons", reasons)
+	section("Warnings", e.Warnings)
+	section("Clients", clients)
+}
+
+// percent shows a fraction.
+func percent(x float64) string { return fmt.Sprintf("%.1f%%", 100*x) }
