@@ -71,8 +71,10 @@ const (
 	// relativeGap is where iterations end: complementarity against cost.
 	relativeGap   = 1e-11
 	maxIterations = 120
+	// shortStep is a step that isn't worth its factorisation.
+	shortStep = 0.1
 	// patience is how many iterations may pass without a better iterate.
-	patience = 12
+	patience = 30
 )
 
 func resize(s []float64, n int) []float64 {
@@ -115,23 +117,33 @@ func (in *interior) solve(p *program) *point {
 	in.residuals()
 	for in.iterations = 0; in.iterations < maxIterations; in.iterations++ {
 		tau, done := in.progress()
-		if done || in.iterations-in.bestAt > patience {
+		if done || math.IsNaN(tau) || in.iterations-in.bestAt > patience {
 			break
 		}
 		in.factor()
-		in.aim(0, false)
-		in.direction()
-		step := in.longestStep()
-		next := in.tauAfter(step)
-		centre := next / tau
-		centre = centre * centre * centre
-		in.aim(math.Max(centre*tau, in.floor), true)
-		in.direction()
-		if !in.advance(in.longestStep()) {
+		if !in.advance(in.bestDirection(tau)) {
 			break
 		}
 	}
 	return &in.best
+}
+
+// bestDirection leaves a direction behind and returns how far it may be gone.
+func (in *interior) bestDirection(tau float64) float64 {
+	in.aim(0, 0)
+	in.direction()
+	step := min(1, in.longestStep())
+	centre := in.tauAfter(step) / tau
+	in.aim(math.Max(centre*centre*centre*tau, in.floor), 1)
+	in.direction()
+	corrected := in.longestStep()
+	if corrected < shortStep {
+		// Off the central path, where the correction misleads: go back to it.
+		in.aim(0.5*tau, 0)
+		in.direction()
+		return in.longestStep()
+	}
+	return corrected
 }
 
 // start chooses flows in proportion to room and prices that make all reduced
@@ -321,9 +333,9 @@ func (in *interior) factor() {
 	in.system.factor()
 }
 
-// aim sets the complementarity that the next direction goes for; with correct
-// it takes the product of the last direction's components into account.
-func (in *interior) aim(tau float64, correct bool) {
+// aim sets the complementarity that the next direction goes for; with correct > 0
+// it takes that much of the product of the last direction's components into account.
+func (in *interior) aim(tau, correct float64) {
 	p := in.prog
 	n := p.localities
 	for s := range p.sources {
@@ -333,16 +345,16 @@ func (in *interior) aim(tau float64, correct bool) {
 				continue
 			}
 			c := tau*p.share[l] - in.x[a]*in.z[a]
-			if correct {
-				c -= in.dx[a] * in.dz[a]
+			if correct > 0 {
+				c -= correct * in.dx[a] * in.dz[a]
 			}
 			in.complement[a] = c
 		}
 	}
 	for l := range n {
 		c := tau - in.slack[l]*in.mu[l]
-		if correct {
-			c -= in.dslack[l] * in.dmu[l]
+		if correct > 0 {
+			c -= correct * in.dslack[l] * in.dmu[l]
 		}
 		in.compRoom[l] = c
 	}

@@ -9,7 +9,7 @@ import (
 const (
 	// tight is the fill at which a part counts as saturated: between it and 1
 	// the freedom left is too small to be worth a thought.
-	tight = 1 - 1e-6
+	tight = 1 - 1e-9
 	// raiseSlack widens raised ceilings, so that rounding never crosses them.
 	raiseSlack = 1e-9
 	// unmetSlack is the share of a source's demand that rounding may leave.

@@ -2,7 +2,8 @@ package solver
 
 import "math"
 
-// longestStep is the largest step in (0, 1] that keeps everything positive.
+// longestStep is the largest step that keeps everything from being negative;
+// it may be infinite.
 func (in *interior) longestStep() float64 {
 	// One over the step, so that no division stands in the loop's way.
 	inverse := 0.0
@@ -25,7 +26,7 @@ func (in *interior) longestStep() float64 {
 			inverse = -in.dmu[l] / mu
 		}
 	}
-	return 1 / math.Max(1, inverse)
+	return 1 / inverse
 }
 
 // tauAfter is the mean complementarity after a step of that length.
@@ -44,14 +45,15 @@ func (in *interior) tauAfter(step float64) float64 {
 	return gap / pairs
 }
 
+// nearBoundary is how much of the way to the boundary a step may go.
+const nearBoundary = 0.995
+
 // advance goes along the direction, shorter where the curves bend too much for
 // it. It returns false when there is no way on.
 func (in *interior) advance(step float64) bool {
+	step = min(1, nearBoundary*step)
 	if math.IsNaN(step) {
 		return false
-	}
-	if step < 1 {
-		step *= math.Max(0.99, 1-0.1*(1-step))
 	}
 	if !in.prog.forced {
 		before, gap := in.nodeMiss(0), in.tauAfter(0)*float64(in.arcs)
