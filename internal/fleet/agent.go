@@ -105,6 +105,10 @@ type applied struct {
 	cla     *endpointv3.ClusterLoadAssignment
 	version string
 	at      time.Time
+
+	localities []isobar.Locality           // sorted
+	cut        []bool                      // per locality: what shares were worked out for
+	shares     map[isobar.Locality]float64 // nil before the first use
 }
 
 // errAgentOptions marks options that make no agent.

@@ -102,7 +102,9 @@ func (a *Agent) apply(resp *discoveryv3.DiscoveryResponse) error {
 		if a.ledger[cla.GetClusterName()] == nil {
 			continue // not subscribed: clients ignore it
 		}
-		a.assigned[cla.GetClusterName()] = &applied{cla: cla, version: resp.GetVersionInfo(), at: time.Now()}
+		a.assigned[cla.GetClusterName()] = &applied{
+			cla: cla, version: resp.GetVersionInfo(), at: time.Now(), localities: localitiesOf(cla),
+		}
 	}
 	if refused != nil {
 		a.nacks++

@@ -221,14 +221,14 @@ func (r *Run) Admin() string { return r.manager.AdminAddress() }
 // up to a second for a server to answer its goodbye.
 func (r *Run) Close() error {
 	r.StopLoad()
-	errs := make([]error, len(r.clients))
+	errs := make([]error, len(r.clients)+1)
 	var wg sync.WaitGroup
 	for i, c := range r.clients {
 		wg.Go(func() { errs[i] = c.Close() })
 	}
 	wg.Wait()
 	if r.manager != nil {
-		errs = append(errs, r.manager.Stop())
+		errs[len(r.clients)] = r.manager.Stop()
 	}
 	for _, b := range r.backends {
 		b.Kill()
