@@ -25,7 +25,7 @@ func (s *Server) guard(h http.HandlerFunc) http.HandlerFunc {
 			fail(w, http.StatusForbidden, Problem{
 				Error: "the Host header names an unknown host",
 				Place: r.Host,
-				Fix:   "address the interface by IP address or localhost, or list the name under `admin: {hosts: [...]}`",
+				Fix:   "address the interface by its IP address or as localhost",
 			})
 			return
 		}
