@@ -86,7 +86,12 @@ func verdictText(v *fleet.Verdict) string {
 	phaseText(w, v, "Load step in %s", func(o *fleet.Outcome) *fleet.PhaseOutcome { return &o.Step })
 	phaseText(w, v, "Loss of %s", func(o *fleet.Outcome) *fleet.PhaseOutcome { return &o.Loss })
 	_ = w.Flush() // into memory
-	b.WriteString("\n\n")
+	text := withoutTrailingBlanks(b.String())
+	b.Reset()
+	b.WriteString(text + "\n\n")
+	if late := latest(v); late > busyMS {
+		fmt.Fprintf(&b, "This machine was busy: requests left up to %.0f ms late, which spoils the figures.\n", late)
+	}
 	if v.OK {
 		b.WriteString("Isobar settled both times and served all that capacity allows.\n")
 		return b.String()
@@ -95,6 +100,26 @@ func verdictText(v *fleet.Verdict) string {
 		fmt.Fprintf(&b, "FAILED: %s\n", why)
 	}
 	return b.String()
+}
+
+func withoutTrailingBlanks(s string) string {
+	lines := strings.Split(s, "\n")
+	for i := range lines {
+		lines[i] = strings.TrimRight(lines[i], " ")
+	}
+	return strings.Join(lines, "\n")
+}
+
+// busyMS is how late the load generator may be before it is worth a remark.
+const busyMS = 250
+
+// latest is how late the load generator was at worst.
+func latest(v *fleet.Verdict) float64 {
+	late := 0.0
+	for i := range v.Outcomes {
+		late = max(late, v.Outcomes[i].Step.LateMS, v.Outcomes[i].Loss.LateMS)
+	}
+	return late
 }
 
 // verdictRows are the lines of one phase.

@@ -26,6 +26,7 @@ type slotCounts struct {
 	served   Histogram
 	failed   uint64
 	cross    uint64
+	late     time.Duration
 	arrivals []uint64 // per zone, at its backends, also those turned away
 	due      []uint64 // per source
 	flows    []uint64 // [source x zone], served
@@ -85,7 +86,8 @@ type Sample struct {
 	Source  isobar.Locality
 	Landed  isobar.Locality // zero when no backend was reached
 	Due     time.Time       // when it should have been sent
-	Latency time.Duration   // from then until the answer
+	Late    time.Duration   // how much later it was sent
+	Latency time.Duration   // from when it was due until the answer
 	Failed  bool
 }
 
@@ -98,6 +100,7 @@ func (r *Recorder) Record(s Sample) {
 		return
 	}
 	slot.due[from]++
+	slot.late = max(slot.late, s.Late)
 	if s.Failed || to < 0 {
 		slot.failed++
 		return
@@ -123,6 +126,7 @@ type Summary struct {
 	Failed      uint64        // refused, timed out or lost
 	CrossRegion float64       // share of the served that left their region, 0 to 1
 	Mean, P99   time.Duration // latency of the served
+	Late        time.Duration // the latest sending of a request: the load generator's own slowness
 	Zones       []ZoneSummary // in the recorder's order
 }
 
@@ -161,6 +165,7 @@ func (r *Recorder) sum(from, to int) Summary {
 		total.served.Merge(&s.served)
 		total.failed += s.failed
 		total.cross += s.cross
+		total.late = max(total.late, s.late)
 		addCounts(total.arrivals, s.arrivals)
 		addCounts(total.due, s.due)
 		addCounts(total.flows, s.flows)
@@ -169,6 +174,7 @@ func (r *Recorder) sum(from, to int) Summary {
 		Served: total.served.Count(), Failed: total.failed,
 		Requests: total.served.Count() + total.failed,
 		Mean:     total.served.Mean(), P99: total.served.Quantile(0.99),
+		Late: total.late,
 	}
 	if out.Served > 0 {
 		out.CrossRegion = float64(total.cross) / float64(out.Served)

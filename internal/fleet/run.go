@@ -148,9 +148,10 @@ func (r *Run) startLoad(ctx context.Context) {
 func (r *Run) send(ctx context.Context, c *Client, due time.Time) {
 	ctx, cancel := context.WithTimeout(ctx, r.scenario.Deadline)
 	defer cancel()
+	late := time.Since(due)
 	address, err := c.Call(ctx)
 	r.recorder.Record(Sample{
-		Source: c.Locality(), Landed: r.places[address], Due: due, Latency: time.Since(due), Failed: err != nil,
+		Source: c.Locality(), Landed: r.places[address], Due: due, Late: late, Latency: time.Since(due), Failed: err != nil,
 	})
 }
 

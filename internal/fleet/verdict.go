@@ -41,6 +41,7 @@ type PhaseOutcome struct {
 	Settled          bool            `json:"settled"`
 	SecondsToSettle  float64         `json:"seconds_to_settle"` // 0 when it has not settled
 	SettledBelowLoad float64         `json:"settled_below_load"`
+	LateMS           float64         `json:"late_ms"` // how late the load generator was at worst
 }
 
 const (
@@ -82,6 +83,7 @@ func (r *Run) phaseOutcome(zone isobar.Locality, event, end, grace time.Duration
 		Failed: counted.Failed, FailedAtOnce: whole.Failed - counted.Failed,
 		Unavoidable:      uint64(max(0, demand-capacity) * (end - event - grace).Seconds()),
 		CrossRegion:      whole.CrossRegion,
+		LateMS:           inMS(whole.Late),
 		SettledBelowLoad: max(isobar.DefaultCeiling, demand/capacity) + settledSlack,
 	}
 	out.FullestZone, out.FullestLoad = final.Fullest()

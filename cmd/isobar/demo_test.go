@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/fleet"
+)
+
+func demoFrame() fleet.Frame {
+	a, b := isobar.MustLocality("us-east/a"), isobar.MustLocality("eu-west/a")
+	now := fleet.Summary{
+		Requests: 1000, Served: 960, Failed: 40, CrossRegion: 0.25, Mean: 31500 * time.Microsecond, P99: 412 * time.Millisecond,
+		Zones: []fleet.ZoneSummary{
+			{Locality: a, Demand: 520, Arrived: 504, Load: 1.26, Sent: []float64{300, 100}},
+			{Locality: b, Demand: 160, Arrived: 158, Load: 0.395, Sent: []float64{0, 158}},
+		},
+	}
+	return fleet.Frame{
+		Mode: isobar.ModeFull, Phase: "step: us-east/a at 520 requests/s", At: 12 * time.Second, Length: 38 * time.Second,
+		Now: now, Overall: now,
+	}
+}
+
+func TestDemoFrames(t *testing.T) {
+	f := demoFrame()
+	const line = "Isobar          12s  step: us-east/a at 520 requests/s" +
+		"  us-east/a 126%  eu-west/a  40%  mean 32 ms  p99 412 ms  failed 40"
+	if got := frameLine(&f); got != line {
+		t.Errorf("line:\n%s\nwant:\n%s", got, line)
+	}
+	const table = `isobar demo   Isobar (mode full)   12 of 38 s   step: us-east/a at 520 requests/s
+
+zone       demand  arrives  load                              its clients are served in
+us-east/a  520/s   504/s    126%  ████████████████████|█████  us-east/a 75%  eu-west/a 25%
+eu-west/a  160/s   158/s     40%  ████████············        eu-west/a 100%
+
+last 2 s      mean 32 ms   p99 412 ms   40 failed   25% cross-region
+this run      mean 32 ms   p99 412 ms   40 failed   25% cross-region
+`
+	if got := frameTable(&f); got != table {
+		t.Errorf("table:\n%s\nwant:\n%s", got, table)
+	}
+}
+
+// TestDemoLiveView drives the model of the live view by its messages.
+func TestDemoLiveView(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	var m tea.Model = liveDemo{cancel: cancel}
+	if got := m.View().Content; !strings.Contains(got, "starting") {
+		t.Errorf("before the first frame: %q", got)
+	}
+	f := demoFrame()
+	m, _ = m.Update(f)
+	if got := m.View().Content; got != frameTable(&f) {
+		t.Errorf("with a frame: %q", got)
+	}
+	m, _ = m.Update(tea.KeyPressMsg{Code: 'x', Text: "x"})
+	if ctx.Err() != nil {
+		t.Error("any key ends it")
+	}
+	m.Update(tea.KeyPressMsg{Code: 'c', Mod: tea.ModCtrl})
+	if !errors.Is(context.Cause(ctx), errInterrupted) {
+		t.Errorf("ctrl+c: %v", context.Cause(ctx))
+	}
+}
+
+func TestDemoVerdict(t *testing.T) {
+	zone := isobar.MustLocality("us-east/a")
+	bad := fleet.PhaseOutcome{
+		Zone: zone, Seconds: 14, Requests: 9000, MeanMS: 312.4, P99MS: 801, FinalMeanMS: 400, FinalP99MS: 803,
+		FullestZone: zone, FullestLoad: 1.3, Failed: 812, FailedAtOnce: 3,
+	}
+	good := fleet.PhaseOutcome{
+		Zone: zone, Seconds: 14, Requests: 9000, MeanMS: 38, P99MS: 190, FinalMeanMS: 9.94, FinalP99MS: 130,
+		FullestZone: zone, FullestLoad: 0.79, CrossRegion: 0.114, Settled: true, SecondsToSettle: 4, LateMS: 600,
+	}
+	v := fleet.Judge([]fleet.Outcome{{Mode: isobar.ModeObserve, Step: bad, Loss: bad}, {Mode: isobar.ModeFull, Step: good, Loss: good}})
+	const want = `                             plain failover                         Isobar
+Load step in us-east/a
+  mean latency               312 ms                                 38 ms
+  p99 latency                801 ms                                 190 ms
+  mean latency, last third   400 ms                                 9.9 ms
+  p99 latency, last third    803 ms                                 130 ms
+  fullest zone, last third   130% (us-east/a)                       79% (us-east/a)
+  failed requests            812 of 9000 (and 3 in the first 2 s)   0 of 9000
+  cross-region share         0.0%                                   11.4%
+  settled                    not within 14 s                        after 4 s
+Loss of us-east/a
+  mean latency               312 ms                                 38 ms
+  p99 latency                801 ms                                 190 ms
+  mean latency, last third   400 ms                                 9.9 ms
+  p99 latency, last third    803 ms                                 130 ms
+  fullest zone, last third   130% (us-east/a)                       79% (us-east/a)
+  failed requests            812 of 9000 (and 3 in the first 2 s)   0 of 9000
+  cross-region share         0.0%                                   11.4%
+  settled                    not within 14 s                        after 4 s
+
+This machine was busy: requests left up to 600 ms late, which spoils the figures.
+Isobar settled both times and served all that capacity allows.
+`
+	if got := verdictText(&v); got != want {
+		t.Errorf("verdict:\n%s\nwant:\n%s", got, want)
+	}
+}
