@@ -20,6 +20,7 @@ type Recorder struct {
 
 	mu    sync.Mutex
 	slots []*slotCounts
+	limit int // of slots; 0 = none
 }
 
 type slotCounts struct {
@@ -49,20 +50,23 @@ func NewRecorder(began time.Time, slot time.Duration, zones []Zone) *Recorder {
 	return r
 }
 
-// restart forgets everything and begins anew at a time.
-func (r *Recorder) restart(began time.Time) {
+// restart forgets everything and begins anew at a time, for so many slots.
+func (r *Recorder) restart(began time.Time, slots int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.began, r.slots = began, nil
+	r.began, r.slots, r.limit = began, nil, slots
 }
 
-// at finds the slot of a time, making it if need be; nil before the beginning.
-// The caller holds the lock.
+// at finds the slot of a time, making it if need be; nil before the beginning
+// and after the last slot. The caller holds the lock.
 func (r *Recorder) at(t time.Time) *slotCounts {
 	if t.Before(r.began) {
 		return nil
 	}
 	i := int(t.Sub(r.began) / r.slot)
+	if r.limit > 0 && i >= r.limit {
+		return nil
+	}
 	for len(r.slots) <= i {
 		n := len(r.zones)
 		r.slots = append(r.slots, &slotCounts{

@@ -131,7 +131,8 @@ func (r *Run) connect(ctx context.Context) error {
 func (r *Run) startLoad(ctx context.Context) {
 	ctx, r.stopLoad = context.WithCancel(ctx)
 	r.began = time.Now()
-	r.recorder.restart(r.began)
+	// A fleet that is kept goes on for ever; its statistics do not.
+	r.recorder.restart(r.began, int(r.scenario.Length()/r.scenario.Slot))
 	for i, c := range r.clients {
 		p := &Poisson{
 			Seed: uint64(i),
@@ -197,10 +198,9 @@ const frameSlots = 2
 
 // Frame is the state now.
 func (r *Run) Frame() Frame {
-	at := time.Since(r.began)
-	whole := at.Truncate(r.scenario.Slot)
+	whole := time.Since(r.began).Truncate(r.scenario.Slot)
 	return Frame{
-		Mode: r.mode, Phase: r.scenario.phase(at), At: whole, Length: r.scenario.Length(),
+		Mode: r.mode, Phase: r.scenario.phase(whole - r.scenario.Slot), At: whole, Length: r.scenario.Length(),
 		Admin: r.manager.AdminAddress(), Dead: r.lost,
 		Now:     r.recorder.Window(whole-frameSlots*r.scenario.Slot, whole),
 		Overall: r.recorder.Window(0, whole),

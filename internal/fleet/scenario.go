@@ -51,7 +51,8 @@ type LossEvent struct {
 
 // DefaultScenario is the demo: two regions of two zones, 60 ms apart. Each
 // zone serves 400 requests/s; the step takes one zone to 130% of that, and the
-// loss leaves its neighbour with 120%. Both fit easily into the whole fleet.
+// loss leaves its neighbour with 120%. Both fit easily into the whole fleet. A
+// backend's queue holds 1.6 s of work: overload is slow first, and fails later.
 func DefaultScenario() Scenario {
 	us, eu := isobar.MustLocality("us-east"), isobar.MustLocality("eu-west")
 	usA, usB := isobar.MustLocality("us-east/a"), isobar.MustLocality("us-east/b")
@@ -71,16 +72,16 @@ func DefaultScenario() Scenario {
 		},
 		Concurrency: 4,
 		ServiceTime: 20 * time.Millisecond,
-		MaxQueue:    160,
+		MaxQueue:    320,
 		Clients:     3,
 		Deadline:    2 * time.Second,
 		Interval:    time.Second,
 		Slot:        time.Second,
 		Step:        StepEvent{Zone: usA, Rate: 520},
 		Loss:        LossEvent{Zone: usB},
-		WarmUp:      6 * time.Second,
+		WarmUp:      5 * time.Second,
 		OnStep:      14 * time.Second,
-		Recover:     4 * time.Second,
+		Recover:     5 * time.Second,
 		OnLoss:      14 * time.Second,
 	}
 }
@@ -139,10 +140,8 @@ func (s *Scenario) phase(at time.Duration) string {
 		return fmt.Sprintf("step: %s at %.0f requests/s", s.Step.Zone, s.Step.Rate)
 	case at < s.lossAt():
 		return "recovery"
-	case at < s.Length():
-		return "loss of " + s.Loss.Zone.String()
 	default:
-		return "end"
+		return "loss of " + s.Loss.Zone.String()
 	}
 }
 
