@@ -8,6 +8,7 @@ import (
 const (
 	enoughCoverage = 0.8 // share of the known demand that must have reported
 	herd           = 3   // streams lost at once that look like a reconnect of many
+	unlistedMerges = 100 // merges without a word of an open stream, after which it is gone
 )
 
 // cover judges how much of the known demand is heard of, and lets remembered
@@ -123,7 +124,11 @@ func (t *Table) lose(now time.Time) {
 func (t *Table) forget(now time.Time) {
 	hold := scale(t.interval, holdIntervals)
 	t.streams = slices.DeleteFunc(t.streams, func(s *stream) bool {
-		if s.closed.IsZero() || now.Sub(s.closed) <= hold {
+		if s.closed.IsZero() {
+			// Its end may have been lost with an overfull collector.
+			return len(s.flows) == 0 && t.merges-s.listed > unlistedMerges
+		}
+		if now.Sub(s.closed) <= hold {
 			return false
 		}
 		for _, f := range s.flows {

@@ -21,6 +21,7 @@ type stream struct {
 	tellsIssued bool          // it has told requests issued, so 0 means none
 	settled     bool          // it has taken over what it replaces
 	counted     bool          // its loss has been taken note of
+	listed      uint64        // the last merge that knew of it
 	flows       []*flow       // sorted by service
 }
 

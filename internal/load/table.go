@@ -42,6 +42,9 @@ const (
 	longIntervals  = 12. // time constant of the long means for Little's law
 )
 
+// minLength keeps divisions sane; short windows are extended anyway.
+const minLength = time.Millisecond
+
 // negligible is a rate below which nothing is sent any more, requests/s.
 const negligible = 1e-3
 
@@ -53,6 +56,7 @@ type Table struct {
 	firstStream time.Time // when the first stream of this process counted; zero before
 	firstReport time.Time
 	snapshotAt  time.Time
+	merges      uint64 // so far
 
 	streams  []*stream // sorted by id
 	services map[string]*service
@@ -110,6 +114,7 @@ func (t *Table) stream(id StreamID) (*stream, bool) {
 // Merge books what streams reported since they were last collected. The
 // windows may come in any order; each stream at most once a call.
 func (t *Table) Merge(windows []StreamWindow) {
+	t.merges++
 	windows = slices.Clone(windows)
 	slices.SortStableFunc(windows, func(a, b StreamWindow) int { return cmp.Compare(a.Stream, b.Stream) })
 	for i := range windows {
@@ -139,6 +144,7 @@ func (t *Table) register(w *StreamWindow) {
 	if s.closed.IsZero() {
 		s.closed = w.Closed
 	}
+	s.listed = t.merges
 }
 
 // book takes one report of a stream.
@@ -211,7 +217,7 @@ func (t *Table) bookService(s *stream, entries []*ServiceReport, arrived time.Ti
 		// mean is true, or its start is absurd; either way it says little about
 		// now.
 		long = long || (first && e.Interval > gap+t.interval)
-		w.add(e, max(length, t.interval/20), before, s.tellsIssued)
+		w.add(e, max(length, minLength), before, s.tellsIssued)
 	}
 	w.finish()
 	if long && f.windows > 0 {
@@ -236,7 +242,7 @@ func (t *Table) silence(s *stream, reported []*ServiceReport, arrived time.Time,
 		if i < len(reported) && reported[i].Service == name {
 			continue
 		}
-		f.take(window{length: max(gap, t.interval/20)}, arrived, t.interval)
+		f.take(window{length: max(gap, minLength)}, arrived, t.interval)
 	}
 }
 

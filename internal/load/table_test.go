@@ -1,0 +1,308 @@
+package load_test
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/load"
+)
+
+const interval = 5 * time.Second
+
+var (
+	start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	zoneA = isobar.MustLocality("us-east/a")
+	zoneB = isobar.MustLocality("us-east/b")
+	zoneC = isobar.MustLocality("eu-west/c")
+)
+
+func at(intervals float64) time.Time {
+	return start.Add(time.Duration(intervals * float64(interval)))
+}
+
+// client is a stream in the making.
+type client struct {
+	id   load.StreamID
+	node load.Node
+	open time.Time
+}
+
+func newClient(id load.StreamID, agent load.Agent) client {
+	return client{id: id, open: start, node: load.Node{ID: "node", Cluster: "frontend", Locality: zoneA, Agent: agent}}
+}
+
+// window makes the stream's window with these reports.
+func (c client) window(reports ...load.Report) load.StreamWindow {
+	return load.StreamWindow{Stream: c.id, Node: c.node, Opened: c.open, Reports: reports}
+}
+
+func (c client) closed(when time.Time, reports ...load.Report) load.StreamWindow {
+	w := c.window(reports...)
+	w.Closed = when
+	return w
+}
+
+// report tells of one service at a time.
+func report(arrived time.Time, services ...load.ServiceReport) load.Report {
+	return load.Report{Arrived: arrived, Services: services}
+}
+
+func sent(length time.Duration, issued uint64) load.ServiceReport {
+	return load.ServiceReport{Service: "checkout", Interval: length, Localities: []load.LocalityReport{
+		{Locality: zoneB, Issued: issued, HasIssued: issued > 0, Succeeded: issued},
+	}}
+}
+
+func table(saved ...load.Saved) *load.Table {
+	return load.NewTable(load.Settings{Interval: interval}, saved, start)
+}
+
+func demand(s *load.Snapshot) float64 {
+	src := s.Service("checkout").Source(zoneA)
+	if src == nil {
+		return 0
+	}
+	return src.Demand
+}
+
+func near(t *testing.T, what string, got, want, tolerance float64) {
+	t.Helper()
+	if math.IsNaN(got) || math.Abs(got-want) > tolerance {
+		t.Errorf("%s = %v, want %v within %v", what, got, want, tolerance)
+	}
+}
+
+// TestRate feeds one stream's reports and asks for demand at the last arrival.
+func TestRate(t *testing.T) {
+	old := func(issued, errors, inProgress uint64) load.ServiceReport {
+		return load.ServiceReport{Service: "checkout", Localities: []load.LocalityReport{
+			{Locality: zoneB, Succeeded: issued, Errors: errors, InProgress: inProgress},
+		}}
+	}
+	for _, tc := range []struct {
+		name    string
+		agent   load.Agent
+		reports []load.Report
+		want    float64
+	}{
+		{"issued over the report's own interval", load.AgentGRPC, []load.Report{report(at(1), sent(4*time.Second, 400))}, 100},
+		{"late arrival changes nothing", load.AgentGRPC, []load.Report{report(at(1), sent(interval, 500)), report(at(2.4), sent(interval, 500))}, 100},
+		{"drops are demand", load.AgentGRPC, []load.Report{report(at(1), load.ServiceReport{Service: "checkout", Interval: interval, Dropped: 250})}, 50},
+		{"no interval: since the stream opened", load.AgentEnvoy, []load.Report{report(at(2), sent(0, 1000))}, 100},
+		{"no interval: between arrivals", load.AgentEnvoy, []load.Report{report(at(1), sent(0, 500)), report(at(3), sent(0, 1000))}, 100},
+		{"no issued: the first window counts what ended", load.AgentEnvoy, []load.Report{report(at(1), old(400, 100, 50))}, 100},
+		{"no issued: the gauge's change counts too", load.AgentEnvoy, []load.Report{report(at(1), old(500, 0, 0)), report(at(2), old(400, 0, 100))}, 100},
+		{"no issued: nothing negative", load.AgentEnvoy, []load.Report{report(at(1), old(0, 0, 100)), report(at(2), old(10, 0, 0))}, 0},
+		{"issued 0 of a client that tells it means none", load.AgentEnvoy, []load.Report{report(at(1), sent(interval, 500)), report(at(1.9), load.ServiceReport{
+			Service: "checkout", Interval: 20 * interval, Localities: []load.LocalityReport{{Locality: zoneB, Succeeded: 5000}},
+		})}, 0},
+		{"one service twice, with clocks of their own", load.AgentGRPC, []load.Report{report(at(1), sent(interval, 250), sent(2*interval, 500))}, 100},
+		{"a tiny first interval is no flood", load.AgentGRPC, []load.Report{report(at(0.01), sent(time.Millisecond, 5))}, 5 / 2.501},
+		{"a tiny last interval neither", load.AgentGRPC, []load.Report{report(at(1), sent(interval, 500)), report(at(1.01), sent(50*time.Millisecond, 5))}, 100},
+		{"an absurd first interval gives way to the next", load.AgentGRPC, []load.Report{report(at(1), sent(20*time.Hour, 500)), report(at(2), sent(interval, 500))}, 100},
+		{"an empty report of gRPC is zero", load.AgentGRPC, []load.Report{report(at(1), sent(interval, 500)), report(at(20))}, 0},
+		{"an empty report of Envoy tells nothing", load.AgentEnvoy, []load.Report{report(at(1), sent(interval, 500)), report(at(2))}, 100},
+		{"an idle service of Envoy is zero", load.AgentEnvoy, []load.Report{report(at(1), sent(interval, 500)), report(at(20), load.ServiceReport{Service: "checkout", Interval: 19 * interval})}, 0},
+		{"arrivals that run backwards", load.AgentEnvoy, []load.Report{report(at(1), sent(interval, 500)), report(at(0.5), sent(interval, 500))}, 100},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tab := table()
+			c := newClient(1, tc.agent)
+			var last *load.Snapshot
+			for _, r := range tc.reports {
+				tab.Merge([]load.StreamWindow{c.window(r)})
+				last = tab.Snapshot(r.Arrived)
+			}
+			src := last.Service("checkout").Source(zoneA)
+			if src == nil {
+				t.Fatal("the source is not in the snapshot")
+			}
+			near(t, "raw rate", src.Raw, tc.want, 1e-6+0.001*tc.want)
+		})
+	}
+}
+
+func TestAbsurdFirstIntervalLeavesNoTrace(t *testing.T) {
+	tab := table()
+	c := newClient(1, load.AgentGRPC)
+	tab.Merge([]load.StreamWindow{c.window(report(at(1), sent(20*time.Hour, 500)))})
+	tab.Snapshot(at(1))
+	tab.Merge([]load.StreamWindow{c.window(report(at(2), sent(interval, 500)))})
+	near(t, "demand", demand(tab.Snapshot(at(2))), 100, 0.1)
+}
+
+func TestStepShowsAtOnce(t *testing.T) {
+	tab := table()
+	c := newClient(1, load.AgentGRPC)
+	for i := 1; i <= 10; i++ {
+		tab.Merge([]load.StreamWindow{c.window(report(at(float64(i)), sent(interval, 500)))})
+		tab.Snapshot(at(float64(i)))
+	}
+	up := []float64{163.2, 186.5, 195.0, 198.2} // 1-1/e of what is left, each
+	for i, want := range up {
+		now := at(float64(11 + i))
+		tab.Merge([]load.StreamWindow{c.window(report(now, sent(interval, 1000)))})
+		near(t, "demand after the step up", demand(tab.Snapshot(now)), want, 0.1)
+		near(t, "a second look at the same time", demand(tab.Snapshot(now)), want, 0.1)
+	}
+	now := at(15)
+	tab.Merge([]load.StreamWindow{c.window(report(now, sent(interval, 500)))})
+	near(t, "demand after the step down", demand(tab.Snapshot(now)), 100+98.2*math.Exp(-1/1.5), 0.1)
+}
+
+func TestTickFasterThanReports(t *testing.T) {
+	tab := table()
+	c := newClient(1, load.AgentEnvoy)
+	var got float64
+	for i := 1; i <= 100; i++ {
+		now := at(float64(i) / 5)
+		if i%5 == 0 {
+			n := uint64(500)
+			if i > 50 {
+				n = 1000
+			}
+			tab.Merge([]load.StreamWindow{c.window(report(now, sent(interval, n)))})
+		}
+		got = demand(tab.Snapshot(now))
+		if i == 55 {
+			near(t, "demand one window after the step", got, 163.2, 0.1)
+		}
+		if i == 57 {
+			near(t, "demand between two reports", got, 163.2, 0.1)
+		}
+	}
+	near(t, "demand in the end", got, 200, 0.1)
+}
+
+func TestMissingReports(t *testing.T) {
+	tab := table()
+	c := newClient(1, load.AgentEnvoy)
+	for i := 1; i <= 5; i++ {
+		tab.Merge([]load.StreamWindow{c.window(report(at(float64(i)), sent(interval, 500)))})
+		tab.Snapshot(at(float64(i)))
+	}
+	for _, tc := range []struct{ at, low, high float64 }{
+		{6, 100, 100}, {8, 100, 100}, {10, 30, 95}, {14, 0.1, 15}, {30, 0, 0.01},
+	} {
+		tab.Merge([]load.StreamWindow{c.window()})
+		got := demand(tab.Snapshot(at(tc.at)))
+		if got < tc.low-1e-9 || got > tc.high+1e-9 {
+			t.Errorf("demand %v intervals after the last report = %v, want %v to %v", tc.at-5, got, tc.low, tc.high)
+		}
+	}
+}
+
+func TestClosedStreamDecays(t *testing.T) {
+	tab := table()
+	c, stays := newClient(1, load.AgentGRPC), newClient(2, load.AgentGRPC)
+	stays.node.ID = "other"
+	for i := 1; i <= 5; i++ {
+		now := at(float64(i))
+		tab.Merge([]load.StreamWindow{c.window(report(now, sent(interval, 500))), stays.window(report(now, sent(interval, 500)))})
+		tab.Snapshot(now)
+	}
+	tab.Merge([]load.StreamWindow{c.closed(at(5))})
+	for i := 6; i <= 12; i++ {
+		now := at(float64(i))
+		tab.Merge([]load.StreamWindow{stays.window(report(now, sent(interval, 500)))})
+		s := tab.Snapshot(now)
+		if src := s.Service("checkout").Source(zoneA); math.Abs(src.Raw-100) > 1e-9 || src.Nodes != 1 {
+			t.Fatalf("%d intervals after the end: raw %v of %d nodes, want 100 of 1", i-5, src.Raw, src.Nodes)
+		}
+		if i == 12 {
+			near(t, "demand", demand(s), 100, 2)
+		}
+	}
+}
+
+func TestReconnectTakesOver(t *testing.T) {
+	tab := table()
+	c := newClient(1, load.AgentGRPC)
+	for i := 1; i <= 5; i++ {
+		tab.Merge([]load.StreamWindow{c.window(report(at(float64(i)), sent(interval, 500)))})
+		tab.Snapshot(at(float64(i)))
+	}
+	next := newClient(2, load.AgentGRPC)
+	next.open = at(5.4)
+	tab.Merge([]load.StreamWindow{c.closed(at(5.2)), next.window()})
+	for _, when := range []float64{5.5, 6, 6.3} {
+		s := tab.Snapshot(at(when))
+		near(t, "demand while it reconnects", demand(s), 100, 1e-6)
+		if src := s.Service("checkout").Source(zoneA); src.Held != 1 || src.Nodes != 0 {
+			t.Errorf("%d fresh and %d held, want 0 and 1", src.Nodes, src.Held)
+		}
+	}
+	tab.Merge([]load.StreamWindow{next.window(report(at(6.4), sent(6*time.Second, 600)))})
+	s := tab.Snapshot(at(6.4))
+	near(t, "raw after it is back", s.Service("checkout").Source(zoneA).Raw, 100, 1e-6)
+	near(t, "demand after it is back", demand(s), 100, 1e-6)
+}
+
+// Node ids are often duplicated: streams count, not names.
+func TestSharedNodeIDs(t *testing.T) {
+	tab := table()
+	a, b := newClient(1, load.AgentGRPC), newClient(2, load.AgentGRPC)
+	for i := 1; i <= 5; i++ {
+		now := at(float64(i))
+		tab.Merge([]load.StreamWindow{b.window(report(now, sent(interval, 500))), a.window(report(now, sent(interval, 500)))})
+		tab.Snapshot(now)
+	}
+	near(t, "demand of two", demand(tab.Snapshot(at(5))), 200, 1e-6)
+	tab.Merge([]load.StreamWindow{a.closed(at(5))})
+	for i := 6; i <= 20; i++ {
+		now := at(float64(i))
+		tab.Merge([]load.StreamWindow{b.window(report(now, sent(interval, 500)))})
+		tab.Snapshot(now)
+	}
+	near(t, "demand of the one that is left", demand(tab.Snapshot(at(20))), 100, 0.5)
+}
+
+func TestHalfOpenStreamIsReplaced(t *testing.T) {
+	tab := table()
+	c := newClient(1, load.AgentEnvoy)
+	for i := 1; i <= 5; i++ {
+		tab.Merge([]load.StreamWindow{c.window(report(at(float64(i)), sent(interval, 500)))})
+		tab.Snapshot(at(float64(i)))
+	}
+	next := newClient(2, load.AgentEnvoy)
+	next.open = at(6.8) // nobody told us that the first one is gone
+	for i := 8; i <= 12; i++ {
+		now := at(float64(i) - 0.2)
+		tab.Merge([]load.StreamWindow{c.window(), next.window(report(now, sent(interval, 500)))})
+		near(t, "demand", demand(tab.Snapshot(now)), 100, 1e-6)
+	}
+}
+
+func TestRetriesAreCapped(t *testing.T) {
+	failing := func(good, bad uint64) load.ServiceReport {
+		return load.ServiceReport{Service: "checkout", Interval: interval, Localities: []load.LocalityReport{
+			{Locality: zoneB, Issued: good + bad, HasIssued: true, Succeeded: good, Errors: bad},
+		}}
+	}
+	for _, tc := range []struct {
+		name      string
+		good, bad uint64
+		want      float64
+	}{
+		{"four tries of everything", 0, 2000, 125},
+		{"failures alone are no growth", 0, 500, 100},
+		{"real growth counts in full", 1000, 0, 200},
+		{"real growth beside failures", 1000, 500, 225},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tab := table()
+			c := newClient(1, load.AgentGRPC)
+			for i := 1; i <= 14; i++ {
+				r := failing(500, 0)
+				if i > 6 {
+					r = failing(tc.good, tc.bad)
+				}
+				tab.Merge([]load.StreamWindow{c.window(report(at(float64(i)), r))})
+				tab.Snapshot(at(float64(i)))
+			}
+			near(t, "demand", demand(tab.Snapshot(at(14))), tc.want, 0.08*tc.want)
+		})
+	}
+}

@@ -1,0 +1,95 @@
+package lrs
+
+import (
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/isobar-xds/isobar/internal/wire"
+)
+
+type metrics struct {
+	streams  prometheus.Gauge
+	reports  prometheus.Counter
+	rejected *prometheus.CounterVec
+	unknown  prometheus.Counter
+	merged   prometheus.Counter
+	lost     prometheus.Counter
+	told     *prometheus.CounterVec
+	refused  *prometheus.CounterVec
+}
+
+// Labels of metrics.
+const (
+	toldFirst  = "first"
+	toldAgain  = "changed"
+	toldClosed = "closed" // a client that reads one configuration was made to come back
+
+	refusedFull    = "full"
+	refusedSilent  = "silent"
+	refusedMessage = "bad_message"
+	refusedStopped = "stopped"
+)
+
+func newMetrics(r prometheus.Registerer) *metrics {
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: "isobar_lrs_" + name, Help: help})
+	}
+	vec := func(name, help, label string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "isobar_lrs_" + name, Help: help}, []string{label})
+	}
+	m := &metrics{
+		streams:  prometheus.NewGauge(prometheus.GaugeOpts{Name: "isobar_lrs_streams", Help: "Open load reporting streams."}),
+		reports:  counter("reports_total", "Load reports received."),
+		rejected: vec("rejected_entries_total", "Entries of load reports that were left out because they can't be true, by reason.", "reason"),
+		unknown:  counter("unknown_service_entries_total", "Entries of load reports on services that are not configured."),
+		merged:   counter("merged_reports_total", "Load reports that were added to the one before because the collector was slow."),
+		lost:     counter("lost_windows_total", "Windows of closed streams that were thrown away because the collector stood still."),
+		told:     vec("configurations_total", "Configurations given to clients: first, changed, or closed for clients that read one only.", "kind"),
+		refused:  vec("refused_streams_total", "Streams refused or ended by the server, by reason.", "reason"),
+	}
+	for _, c := range wire.RejectCodes() {
+		m.rejected.WithLabelValues(string(c))
+	}
+	for _, kind := range []string{toldFirst, toldAgain, toldClosed} {
+		m.told.WithLabelValues(kind)
+	}
+	for _, reason := range []string{refusedFull, refusedSilent, refusedMessage, refusedStopped} {
+		m.refused.WithLabelValues(reason)
+	}
+	if r != nil {
+		r.MustRegister(m.streams, m.reports, m.rejected, m.unknown, m.merged, m.lost, m.told, m.refused)
+	}
+	return m
+}
+
+// logLimit lets a few lines pass in each window of time: what clients can
+// trigger must not fill a disk.
+type logLimit struct {
+	mu      sync.Mutex
+	began   time.Time
+	passed  int
+	skipped int
+}
+
+const (
+	logLines  = 20
+	logWindow = 10 * time.Second
+)
+
+// allow tells whether to log, and how many lines were skipped since the last.
+func (l *logLimit) allow(now time.Time) (skipped int, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now.Sub(l.began) >= logWindow {
+		l.began, l.passed = now, 0
+	}
+	if l.passed >= logLines {
+		l.skipped++
+		return 0, false
+	}
+	l.passed++
+	skipped, l.skipped = l.skipped, 0
+	return skipped, true
+}

@@ -1,0 +1,192 @@
+package lrs
+
+import (
+	"cmp"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	loadstatsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+
+	"github.com/isobar-xds/isobar/internal/load"
+)
+
+// Defaults and bounds of Options.
+const (
+	DefaultInterval   = 5 * time.Second
+	MinInterval       = time.Second // clients flood a server that asks for less
+	DefaultMaxStreams = 20_000
+	DefaultFirstWait  = 30 * time.Second
+)
+
+// Options of a Server. The zero value of a field means its default.
+type Options struct {
+	// Interval is at what interval clients report; at least MinInterval.
+	Interval func() time.Duration
+	// Services lists the services to report on, sorted; what is told of others
+	// is dropped. nil takes everything.
+	Services func() []string
+	// EndpointGranularity asks clients for statistics by endpoint too.
+	EndpointGranularity bool
+
+	MaxStreams int           // open streams at once
+	FirstWait  time.Duration // how long a stream may say nothing before its first message
+
+	Log        *slog.Logger          // default: nothing is logged
+	Registerer prometheus.Registerer // default: metrics are kept but not exported
+}
+
+// Server serves LoadReportingService v3. It is safe for concurrent use.
+type Server struct {
+	loadstatsv3.UnimplementedLoadReportingServiceServer
+
+	opts    Options
+	log     *slog.Logger
+	limit   logLimit
+	metrics *metrics
+
+	mu      sync.Mutex
+	lastID  load.StreamID
+	streams map[load.StreamID]*stream
+	ended   []load.StreamWindow // closed since the last Collect
+	want    *settings
+	changed chan struct{} // closed and replaced when want changes
+	stopped chan struct{} // closed by Stop
+	stop    sync.Once
+}
+
+// New makes a server; Register puts it on a gRPC server.
+func New(opts Options) *Server {
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	if opts.MaxStreams <= 0 {
+		opts.MaxStreams = DefaultMaxStreams
+	}
+	if opts.FirstWait <= 0 {
+		opts.FirstWait = DefaultFirstWait
+	}
+	s := &Server{
+		opts:    opts,
+		log:     opts.Log,
+		metrics: newMetrics(opts.Registerer),
+		streams: map[load.StreamID]*stream{},
+		changed: make(chan struct{}),
+		stopped: make(chan struct{}),
+	}
+	s.want = s.settings()
+	return s
+}
+
+// Register makes r serve load reporting.
+func (s *Server) Register(r grpc.ServiceRegistrar) {
+	loadstatsv3.RegisterLoadReportingServiceServer(r, s)
+}
+
+// Stop ends all streams, with a status that makes clients come back later.
+// Streams that come after it are refused.
+func (s *Server) Stop() { s.stop.Do(func() { close(s.stopped) }) }
+
+// Changed makes the server look at its interval and services again, and tell
+// clients what they have to know. Collect does it too.
+func (s *Server) Changed() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refresh()
+}
+
+// refresh needs the lock.
+func (s *Server) refresh() {
+	if next := s.settings(); !next.equal(s.want) {
+		s.want = next
+		close(s.changed)
+		s.changed = make(chan struct{})
+	}
+}
+
+// wanted gives the settings in force and a channel that closes when they
+// change.
+func (s *Server) wanted() (*settings, <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.want, s.changed
+}
+
+// Collect hands over what each stream reported since the last call, in order
+// of the streams. A stream that has closed since then comes once more, with
+// Closed set. The windows belong to the caller.
+func (s *Server) Collect(time.Time) []load.StreamWindow {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refresh()
+	out := s.ended
+	s.ended = nil
+	for _, st := range s.streams {
+		out = append(out, st.collect())
+	}
+	slices.SortFunc(out, func(a, b load.StreamWindow) int { return cmp.Compare(a.Stream, b.Stream) })
+	return out
+}
+
+// Client is what is known about an open stream.
+type Client struct {
+	Stream     load.StreamID
+	Node       load.Node
+	UserAgent  string    // name and version
+	Address    string    // of the peer
+	Since      time.Time // when the stream opened
+	LastReport time.Time // zero before the first
+	Reports    uint64
+	Rejected   uint64 // entries that were left out
+	LastReason string // of the newest rejection
+	Interval   time.Duration
+}
+
+// Clients lists the open streams, in order of their opening.
+func (s *Server) Clients() []Client {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]Client, 0, len(s.streams))
+	for _, st := range s.streams {
+		out = append(out, st.client())
+	}
+	slices.SortFunc(out, func(a, b Client) int { return cmp.Compare(a.Stream, b.Stream) })
+	return out
+}
+
+// admit enters a stream whose first message was good.
+func (s *Server) admit(st *stream) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if st.left || len(s.streams) >= s.opts.MaxStreams {
+		return false
+	}
+	s.lastID++
+	st.window.Stream = s.lastID
+	s.streams[s.lastID] = st
+	s.metrics.streams.Set(float64(len(s.streams)))
+	return true
+}
+
+// leave takes a closed stream out and keeps its last window for Collect. A
+// collector that stands still costs the oldest of them, not memory.
+func (s *Server) leave(st *stream, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st.left = true
+	id := st.window.Stream
+	if s.streams[id] != st {
+		return
+	}
+	delete(s.streams, id)
+	s.metrics.streams.Set(float64(len(s.streams)))
+	w := st.close(now)
+	if len(s.ended) >= s.opts.MaxStreams {
+		s.ended = slices.Delete(s.ended, 0, 1)
+		s.metrics.lost.Inc()
+	}
+	s.ended = append(s.ended, w)
+}

@@ -1,0 +1,84 @@
+package lrs
+
+import (
+	"slices"
+	"time"
+
+	loadstatsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/isobar-xds/isobar/internal/wire"
+)
+
+// settings are what clients are asked for. Immutable.
+type settings struct {
+	interval    time.Duration
+	granularity bool
+	all         bool // no list of services: everything is known
+	services    []string
+	known       map[string]struct{}
+}
+
+func (s *Server) settings() *settings {
+	out := &settings{interval: DefaultInterval, granularity: s.opts.EndpointGranularity, all: s.opts.Services == nil}
+	if s.opts.Interval != nil {
+		out.interval = max(MinInterval, s.opts.Interval())
+	}
+	if out.all {
+		return out
+	}
+	out.services = slices.Compact(slices.Sorted(slices.Values(s.opts.Services())))
+	out.known = make(map[string]struct{}, len(out.services))
+	for _, name := range out.services {
+		out.known[name] = struct{}{}
+	}
+	return out
+}
+
+func (s *settings) equal(o *settings) bool {
+	return s.interval == o.interval && s.granularity == o.granularity && s.all == o.all && slices.Equal(s.services, o.services)
+}
+
+func (s *settings) knows(service string) bool {
+	if s.all {
+		return true
+	}
+	_, ok := s.known[service]
+	return ok
+}
+
+// response is the configuration for a client: all clusters where it
+// understands that, else the list of names.
+func (s *settings) response(n *wire.Node) *loadstatsv3.LoadStatsResponse {
+	out := &loadstatsv3.LoadStatsResponse{
+		LoadReportingInterval:     durationpb.New(s.interval),
+		ReportEndpointGranularity: s.granularity,
+	}
+	if n.SendAllClusters {
+		out.SendAllClusters = true
+	} else {
+		out.Clusters = s.services
+	}
+	return out
+}
+
+// differs tells whether a client that was told before has to be told anew.
+func (s *settings) differs(before *settings, n *wire.Node) bool {
+	if s.interval != before.interval || s.granularity != before.granularity {
+		return true
+	}
+	return !n.SendAllClusters && !slices.Equal(s.services, before.services)
+}
+
+// misses tells whether a client that can't be told again would report wrongly
+// with what it was told before: at another interval, or not on a new service.
+// Services that are gone do no harm, their reports are dropped here.
+func (s *settings) misses(before *settings, n *wire.Node) bool {
+	if s.interval != before.interval {
+		return true
+	}
+	if n.SendAllClusters || len(before.services) == 0 { // grpc-go reads an empty list as all
+		return false
+	}
+	return slices.ContainsFunc(s.services, func(name string) bool { return !before.knows(name) })
+}

@@ -1,0 +1,241 @@
+package lrs
+
+import (
+	"errors"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	loadstatsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/isobar-xds/isobar/internal/load"
+	"github.com/isobar-xds/isobar/internal/wire"
+)
+
+// maxReports is how many reports of a stream wait for the collector apart from
+// each other.
+const maxReports = 4
+
+// grpcGo is the user agent that reads only the first response of a stream.
+const grpcGo = "grpc go"
+
+// stream is one client.
+type stream struct {
+	server *Server
+	grpc   loadstatsv3.LoadReportingService_StreamLoadStatsServer
+	node   wire.Node
+	once   bool   // it reads one configuration only
+	peer   string // address
+	left   bool   // the handler has returned; guarded by the server's lock
+
+	mu       sync.Mutex // guards what follows; window.Stream is written before the stream is shared
+	window   load.StreamWindow
+	last     time.Time // arrival of the newest report
+	reports  uint64
+	rejected uint64
+	reason   string
+	interval time.Duration // as told
+}
+
+// StreamLoadStats serves one stream: one goroutine reads and books, this one
+// answers and watches for changes of what is asked for.
+func (s *Server) StreamLoadStats(g loadstatsv3.LoadReportingService_StreamLoadStatsServer) error {
+	st := &stream{server: s, grpc: g}
+	st.window.Opened = time.Now()
+	if p, ok := peer.FromContext(g.Context()); ok && p.Addr != nil {
+		st.peer = p.Addr.String()
+	}
+	ready := make(chan struct{})
+	ended := make(chan error, 1)
+	go func() { ended <- st.read(ready) }() // ends with the handler: Recv fails then
+	err := st.serve(ready, ended)
+	s.leave(st, time.Now())
+	return err
+}
+
+// serve waits for what can happen to the stream.
+func (st *stream) serve(ready <-chan struct{}, ended <-chan error) error {
+	s := st.server
+	silent := time.NewTimer(s.opts.FirstWait)
+	defer silent.Stop()
+	var told *settings
+	var changed <-chan struct{}
+	var farewell <-chan time.Time // when a client that has to come back is sent away
+	for {
+		select {
+		case err := <-ended:
+			return err
+		case <-s.stopped:
+			return s.refuse(refusedStopped, codes.Unavailable, "the server is going away")
+		case <-silent.C:
+			return s.refuse(refusedSilent, codes.DeadlineExceeded, "no first message within "+s.opts.FirstWait.String())
+		case <-ready:
+			ready = nil
+			silent.Stop()
+			told, changed = s.wanted()
+			if err := st.tell(told, toldFirst); err != nil {
+				return err
+			}
+		case <-changed:
+			var want *settings
+			want, changed = s.wanted()
+			if st.once {
+				farewell = nil
+				if want.misses(told, &st.node) {
+					// Spread over an interval, so that they don't come back in
+					// one herd.
+					farewell = time.After(rand.N(want.interval)) //nolint:gosec // no secret
+				}
+				continue
+			}
+			if !want.differs(told, &st.node) {
+				continue
+			}
+			told = want
+			if err := st.tell(told, toldAgain); err != nil {
+				return err
+			}
+		case <-farewell:
+			s.metrics.told.WithLabelValues(toldClosed).Inc()
+			return status.Error(codes.Unavailable, "what to report has changed: open a new stream")
+		}
+	}
+}
+
+// tell sends a configuration.
+func (st *stream) tell(want *settings, kind string) error {
+	st.mu.Lock()
+	st.interval = want.interval
+	st.mu.Unlock()
+	st.server.metrics.told.WithLabelValues(kind).Inc()
+	return st.grpc.Send(want.response(&st.node))
+}
+
+// read takes messages until the stream ends. The first one names the node and
+// may hold statistics already; ready is closed after it.
+func (st *stream) read(ready chan<- struct{}) error {
+	s := st.server
+	for first := true; ; first = false {
+		m, err := st.grpc.Recv()
+		if err != nil {
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			return err
+		}
+		now := time.Now()
+		if first {
+			if err := st.introduce(m); err != nil {
+				return s.refuse(refusedMessage, codes.InvalidArgument, err.Error())
+			}
+			if !s.admit(st) {
+				return s.refuse(refusedFull, codes.ResourceExhausted, "too many load reporting streams")
+			}
+			close(ready)
+			if len(m.GetClusterStats()) == 0 {
+				continue
+			}
+		}
+		if err := st.book(m, now); err != nil {
+			return s.refuse(refusedMessage, codes.InvalidArgument, err.Error())
+		}
+	}
+}
+
+// introduce reads the node of the first message; later ones don't count.
+func (st *stream) introduce(m *loadstatsv3.LoadStatsRequest) error {
+	if m.GetNode() == nil {
+		return errNoNode
+	}
+	n, err := wire.NodeFrom(m.GetNode())
+	if err != nil {
+		return err
+	}
+	st.node = n
+	st.window.Node = n.Node
+	st.once = strings.EqualFold(m.GetNode().GetUserAgentName(), grpcGo)
+	return nil
+}
+
+var errNoNode = errors.New("node: missing, the first message of a stream must carry it")
+
+// book checks a report and adds it to the window.
+func (st *stream) book(m *loadstatsv3.LoadStatsRequest, now time.Time) error {
+	s := st.server
+	rejected := uint64(0)
+	reason := ""
+	r, err := wire.LoadReport(m, st.node.Agent, now, func(x wire.Rejection) {
+		rejected++
+		reason = x.Service + ": " + x.Text
+		s.metrics.rejected.WithLabelValues(string(x.Code)).Inc()
+	})
+	if err != nil {
+		return err
+	}
+	want, _ := s.wanted()
+	before := len(r.Services)
+	r.Services = slices.DeleteFunc(r.Services, func(x load.ServiceReport) bool { return !want.knows(x.Service) })
+	s.metrics.unknown.Add(float64(before - len(r.Services)))
+	s.metrics.reports.Inc()
+
+	st.mu.Lock()
+	st.last = now
+	st.reports++
+	st.rejected += rejected
+	if rejected > 0 {
+		st.reason = reason
+	}
+	merged := st.window.Append(r, maxReports)
+	st.mu.Unlock()
+
+	if merged {
+		s.metrics.merged.Inc()
+	}
+	if rejected > 0 {
+		if skipped, ok := s.limit.allow(now); ok {
+			s.log.Warn("entries of a load report can't be true and were left out", "node", st.node.ID, "locality", st.node.Locality.String(),
+				"entries", rejected, "reason", reason, "skipped_lines", skipped)
+		}
+	}
+	return nil
+}
+
+// collect swaps the window for an empty one.
+func (st *stream) collect() load.StreamWindow {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	out := st.window
+	st.window.Reports = nil
+	return out
+}
+
+func (st *stream) close(now time.Time) load.StreamWindow {
+	out := st.collect()
+	out.Closed = now
+	return out
+}
+
+func (st *stream) client() Client {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return Client{
+		Stream: st.window.Stream, Node: st.node.Node, UserAgent: st.node.UserAgent, Address: st.peer,
+		Since: st.window.Opened, LastReport: st.last, Reports: st.reports,
+		Rejected: st.rejected, LastReason: st.reason, Interval: st.interval,
+	}
+}
+
+// refuse counts and logs why a stream is ended, and makes its status.
+func (s *Server) refuse(reason string, code codes.Code, text string) error {
+	s.metrics.refused.WithLabelValues(reason).Inc()
+	if skipped, ok := s.limit.allow(time.Now()); ok && reason != refusedStopped {
+		s.log.Warn("a load reporting stream was ended", "reason", reason, "text", text, "skipped_lines", skipped)
+	}
+	return status.Error(code, text)
+}
