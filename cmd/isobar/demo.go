@@ -72,27 +72,28 @@ func runDemo(ctx context.Context, flags demoFlags, s fleet.Scenario, start fleet
 	if err := show(ctx, progress, play); err != nil {
 		return err
 	}
-	if err := printVerdict(stdout, &v, flags.json); err != nil {
-		return errors.Join(err, closeRun(kept))
-	}
+	err := printVerdict(stdout, &v, flags.json)
 	if kept != nil {
-		fmt.Fprintf(progress, "\nThe fleet goes on. Admin API: http://%s (try /v1/plan, /v1/clients, /metrics). Interrupt to end.\n", kept.Admin())
-		<-ctx.Done()
+		if err == nil {
+			err = linger(ctx, kept, progress)
+		}
+		err = errors.Join(err, kept.Close())
 	}
-	if err := closeRun(kept); err != nil {
-		return err
-	}
-	if !v.OK {
+	if err == nil && !v.OK {
 		return errDemo
 	}
-	return nil
+	return err
 }
 
-func closeRun(r *fleet.Run) error {
-	if r == nil {
-		return nil
+// linger leaves a fleet running until the context ends.
+func linger(ctx context.Context, r *fleet.Run, w io.Writer) error {
+	_, err := fmt.Fprintf(w, "\nThe fleet goes on, without the lost zone. Admin API: http://%s "+
+		"(try /v1/plan, /v1/clients, /metrics).\nInterrupt to end.\n", r.Admin())
+	if err != nil {
+		return err
 	}
-	return r.Close()
+	<-ctx.Done()
+	return nil
 }
 
 func printVerdict(w io.Writer, v *fleet.Verdict, asJSON bool) error {
@@ -105,12 +106,24 @@ func printVerdict(w io.Writer, v *fleet.Verdict, asJSON bool) error {
 	return enc.Encode(v)
 }
 
-// playPlain prints one line a second.
+// playPlain prints one line a second; it ends early when nobody reads them.
 func playPlain(ctx context.Context, w io.Writer, play func(context.Context, func(fleet.Frame)) error) error {
-	return play(ctx, func(f fleet.Frame) { fmt.Fprintln(w, frameLine(&f)) })
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	return play(ctx, func(f fleet.Frame) {
+		if _, err := fmt.Fprintln(w, frameLine(&f)); err != nil {
+			cancel(err)
+		}
+	})
 }
 
+// isTerminal tells whether a live view can be shown on w and get its keys:
+// both ends are terminals, and this one says how wide it is.
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd())) //nolint:gosec // file descriptors are small
+	if !ok || !term.IsTerminal(int(os.Stdin.Fd())) {
+		return false
+	}
+	width, _, err := term.GetSize(int(f.Fd()))
+	return err == nil && width > 0
 }
