@@ -55,8 +55,35 @@ type Error struct {
 // document. Whoever has more has one mistake many times.
 const MaxProblems = 100
 
-// Unwrap makes the error an [isobar.ErrInvalid].
-func (e *Error) Unwrap() error { return isobar.ErrInvalid }
+// Is makes the error an [isobar.ErrInvalid].
+func (e *Error) Is(target error) bool { return target == isobar.ErrInvalid }
+
+// Unwrap gives each problem as an error of its own, which has the methods
+// Place and Fix.
+func (e *Error) Unwrap() []error {
+	out := make([]error, len(e.Problems))
+	for i := range e.Problems {
+		out[i] = problemError{e.Problems[i]}
+	}
+	return out
+}
+
+// problemError is a problem as an error.
+type problemError struct{ Problem }
+
+func (e problemError) Error() string { return e.String() }
+
+// Place names what in the document it is about.
+func (e problemError) Place() string {
+	place := fmt.Sprintf("%s:%d:%d", e.File, e.Line, e.Column)
+	if e.Path != "" {
+		place += " " + e.Path
+	}
+	return place
+}
+
+// Fix says what to write instead; empty where only the user can know.
+func (e problemError) Fix() string { return e.Hint }
 
 // Error lists the problems, one a line.
 func (e *Error) Error() string {
