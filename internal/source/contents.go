@@ -1,0 +1,225 @@
+package source
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/health"
+)
+
+// contents is everything the registry knows: a value that changes give a new
+// one of. The maps are never written once they are part of it.
+type contents struct {
+	revision uint64
+	api      map[string]isobar.Object
+	file     map[string]isobar.Object // also those that the API keeps out of force
+	network  *isobar.Network
+	health   health.Table
+	// fileSeen says that the file was read in this process. Before, endpoints
+	// that an override names may still come.
+	fileSeen bool
+}
+
+// effective gives the object in force under a name.
+func (c contents) effective(name string) (isobar.Object, bool) {
+	if o, ok := c.api[name]; ok {
+		return o, true
+	}
+	o, ok := c.file[name]
+	return o, ok
+}
+
+// objects lists what is in force, sorted by name.
+func (c contents) objects() []isobar.Object {
+	out := make([]isobar.Object, 0, len(c.api)+len(c.file))
+	for _, o := range c.api {
+		out = append(out, o)
+	}
+	for name, o := range c.file {
+		if _, taken := c.api[name]; !taken {
+			out = append(out, o)
+		}
+	}
+	slices.SortFunc(out, func(a, b isobar.Object) int { return strings.Compare(a.Service.Name, b.Service.Name) })
+	return out
+}
+
+// conflicts says which services of the file are not in force, sorted.
+func (c contents) conflicts() []string {
+	var out []string
+	for name := range c.file {
+		if _, taken := c.api[name]; taken {
+			out = append(out, fmt.Sprintf("service %s belongs to the API, which had it first: delete it there, or remove it from the file", name))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (c contents) put(name string, svc isobar.Service, ifMatch uint64) (contents, error) {
+	if name == "" || svc.Name != name {
+		return c, fmt.Errorf("%w: the object is named %q, not %q", isobar.ErrInvalid, svc.Name, name)
+	}
+	have, exists := c.effective(name)
+	if exists && have.Owner != isobar.OwnerAPI {
+		return c, owned(name, have.Owner)
+	}
+	if ifMatch != 0 && have.Revision != ifMatch { // 0 when there is none
+		return c, stale(name, have.Revision, ifMatch)
+	}
+	c.api = maps.Clone(c.api)
+	if c.api == nil {
+		c.api = map[string]isobar.Object{}
+	}
+	c.api[name] = isobar.Object{Service: svc, Owner: isobar.OwnerAPI}
+	return c, nil
+}
+
+func (c contents) putAll(services []isobar.Service) (contents, error) {
+	next := make(map[string]isobar.Object, len(services))
+	for _, s := range services {
+		if _, twice := next[s.Name]; twice || s.Name == "" {
+			return c, fmt.Errorf("%w: service %q is given twice, or has no name", isobar.ErrInvalid, s.Name)
+		}
+		_, ours := c.api[s.Name]
+		if _, theirs := c.file[s.Name]; theirs && !ours {
+			return c, owned(s.Name, isobar.OwnerFile)
+		}
+		next[s.Name] = isobar.Object{Service: s, Owner: isobar.OwnerAPI}
+	}
+	c.api = next
+	return c, nil
+}
+
+func (c contents) remove(name string, ifMatch uint64) (contents, error) {
+	have, exists := c.effective(name)
+	switch {
+	case !exists:
+		return c, notFound(name)
+	case have.Owner != isobar.OwnerAPI:
+		return c, owned(name, have.Owner)
+	case ifMatch != 0 && have.Revision != ifMatch:
+		return c, stale(name, have.Revision, ifMatch)
+	}
+	c.api = maps.Clone(c.api)
+	delete(c.api, name)
+	return c, nil
+}
+
+func (c contents) setFile(services []isobar.Service, network *isobar.Network) (contents, error) {
+	next := make(map[string]isobar.Object, len(services))
+	for _, s := range services {
+		if _, twice := next[s.Name]; twice || s.Name == "" {
+			return c, fmt.Errorf("%w: service %q is given twice, or has no name", isobar.ErrInvalid, s.Name)
+		}
+		next[s.Name] = isobar.Object{Service: s, Owner: isobar.OwnerFile}
+	}
+	c.file, c.network, c.fileSeen = next, network, true
+	return c, nil
+}
+
+func (c contents) setHealth(service, address string, h isobar.HealthStatus) (contents, error) {
+	if h > isobar.Degraded {
+		return c, fmt.Errorf("%w: no health status %d", isobar.ErrInvalid, h)
+	}
+	o, exists := c.effective(service)
+	if !exists {
+		return c, notFound(service)
+	}
+	if ap, err := netip.ParseAddrPort(address); err == nil {
+		address = netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port()).String() // as the configuration spells it
+	}
+	key := health.Key{Service: service, Address: address}
+	if !endpointsOf(o)[address] {
+		return c, fmt.Errorf("endpoint %s of service %s: %w", address, service, isobar.ErrNotFound)
+	}
+	if h == isobar.Unknown {
+		c.health = c.health.Without(func(k health.Key) bool { return k == key })
+	} else {
+		c.health = c.health.With(health.Override{Key: key, Status: h})
+	}
+	return c, nil
+}
+
+// pruned drops overrides of endpoints that are gone: an address that comes
+// back may be another machine.
+func (c contents) pruned() contents {
+	overrides := c.health.Overrides()
+	if !c.fileSeen || len(overrides) == 0 {
+		return c
+	}
+	known := map[string]map[string]bool{}
+	gone := map[health.Key]bool{}
+	for _, o := range overrides {
+		if known[o.Service] == nil {
+			object, _ := c.effective(o.Service)
+			known[o.Service] = endpointsOf(object)
+		}
+		if !known[o.Service][o.Address] {
+			gone[o.Key] = true
+		}
+	}
+	if len(gone) > 0 {
+		c.health = c.health.Without(func(k health.Key) bool { return gone[k] })
+	}
+	return c
+}
+
+// stamped gives each object that differs from before the present revision, and
+// the others the one they had.
+func (c contents) stamped(before contents) contents {
+	c.api = stamp(c.api, before.api, c.revision)
+	c.file = stamp(c.file, before.file, c.revision)
+	return c
+}
+
+func stamp(objects, before map[string]isobar.Object, revision uint64) map[string]isobar.Object {
+	out := make(map[string]isobar.Object, len(objects))
+	for name, o := range objects {
+		o.Revision = revision
+		if b, ok := before[name]; ok && sameService(&o, &b) {
+			o.Revision = b.Revision
+		}
+		out[name] = o
+	}
+	return out
+}
+
+func (c contents) equal(o contents) bool {
+	same := func(a, b isobar.Object) bool { return sameService(&a, &b) }
+	return c.fileSeen == o.fileSeen &&
+		maps.EqualFunc(c.api, o.api, same) && maps.EqualFunc(c.file, o.file, same) &&
+		slices.Equal(c.network.Rules(), o.network.Rules()) &&
+		slices.Equal(c.health.Overrides(), o.health.Overrides())
+}
+
+func sameService(a, b *isobar.Object) bool { return reflect.DeepEqual(a.Service, b.Service) }
+
+func endpointsOf(o isobar.Object) map[string]bool {
+	out := map[string]bool{}
+	for i := range o.Service.Localities {
+		for j := range o.Service.Localities[i].Endpoints {
+			out[o.Service.Localities[i].Endpoints[j].Address] = true
+		}
+	}
+	return out
+}
+
+func owned(name, owner string) error {
+	return fmt.Errorf("service %s is %w owner: it belongs to the %s", name, isobar.ErrOwned, cmp.Or(map[string]string{
+		isobar.OwnerFile: "configuration file", isobar.OwnerAPI: "API",
+	}[owner], owner))
+}
+
+func stale(name string, have, want uint64) error {
+	if have == 0 {
+		return fmt.Errorf("service %s: %w: it does not exist, revision %d was wanted", name, isobar.ErrStale, want)
+	}
+	return fmt.Errorf("service %s: %w: it is at %d, not %d", name, isobar.ErrStale, have, want)
+}

@@ -1,0 +1,204 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+// These tests are inside the package because real notices come from the kernel,
+// which does not live in a bubble of virtual time: they hand follow events of
+// their own. watch_test.go covers the rest with real files.
+
+type bench struct {
+	path   string
+	events chan fsnotify.Event
+	stop   func()
+
+	mu     sync.Mutex
+	got    []string
+	refuse error
+	log    strings.Builder
+}
+
+// Write takes what is logged.
+func (b *bench) Write(line []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.log.Write(line)
+}
+
+func (b *bench) logged() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.log.String()
+}
+
+func (b *bench) refuseWith(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.refuse = err
+}
+
+func start(t *testing.T, content string, o WatchOptions) *bench {
+	t.Helper()
+	b := &bench{path: filepath.Join(t.TempDir(), "f"), events: make(chan fsnotify.Event)}
+	b.write(t, content)
+	o.Current = []byte(content)
+	o.Logger = slog.New(slog.NewTextHandler(b, nil))
+	f := newFollower(b.path, o.withDefaults(), func(data []byte) error {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.got = append(b.got, string(data))
+		return b.refuse
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f.follow(ctx, b.events, nil, func() {})
+	}()
+	b.stop = func() {
+		cancel()
+		<-done
+	}
+	return b
+}
+
+func (b *bench) write(t *testing.T, content string) {
+	t.Helper()
+	if err := os.WriteFile(b.path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (b *bench) notify() { b.events <- fsnotify.Event{Name: b.path, Op: fsnotify.Write} }
+
+// after lets virtual time pass and everything come to rest.
+func after(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
+
+func (b *bench) want(t *testing.T, got ...string) {
+	t.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if strings.Join(b.got, "|") != strings.Join(got, "|") {
+		t.Errorf("handed on %q, want %q", b.got, got)
+	}
+}
+
+func TestABurstIsReadOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, "old", WatchOptions{})
+		defer b.stop()
+		after(time.Second)
+		b.want(t)
+		for _, content := range []string{"n", "ne", "new"} {
+			b.write(t, content)
+			b.notify()
+			after(90 * time.Millisecond)
+		}
+		b.want(t)
+		after(20 * time.Millisecond)
+		b.want(t, "new")
+		b.notify() // nothing new in it
+		after(time.Minute)
+		b.want(t, "new")
+	})
+}
+
+func TestAFileThatNeverRestsIsReadAllTheSame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, "old", WatchOptions{})
+		defer b.stop()
+		after(time.Second)
+		b.write(t, "new")
+		for range 25 {
+			b.notify()
+			after(50 * time.Millisecond)
+		}
+		b.want(t, "new")
+	})
+}
+
+func TestPollFindsWhatNobodyTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, "old", WatchOptions{Poll: 10 * time.Second})
+		defer b.stop()
+		after(time.Second)
+		b.write(t, "new")
+		after(8 * time.Second)
+		b.want(t)
+		after(2 * time.Second)
+		b.want(t, "new")
+	})
+}
+
+func TestChangeBeforeTheWatchBegan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, "old", WatchOptions{})
+		defer b.stop()
+		b.write(t, "new") // after it was read as current, before the first notice could come
+		after(time.Second)
+		b.want(t, "new")
+	})
+}
+
+func TestRefusedContentIsToldOnceAndTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, "old", WatchOptions{Poll: 10 * time.Second})
+		defer b.stop()
+		b.refuseWith(errors.New("f:1:1: bad"))
+		b.write(t, "bad")
+		after(25 * time.Second)
+		b.want(t, "bad", "bad", "bad")
+		if n := strings.Count(b.logged(), "f:1:1: bad"); n != 1 {
+			t.Errorf("told %d times:\n%s", n, b.logged())
+		}
+		b.refuseWith(nil)
+		after(10 * time.Second)
+		b.want(t, "bad", "bad", "bad", "bad")
+		if !strings.Contains(b.logged(), "reloaded") {
+			t.Errorf("no word of success:\n%s", b.logged())
+		}
+	})
+}
+
+func TestMissingAndTooLargeFilesKeepTheLastGood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := start(t, "old", WatchOptions{MaxBytes: 8})
+		defer b.stop()
+		if err := os.Remove(b.path); err != nil {
+			t.Fatal(err)
+		}
+		b.notify()
+		after(time.Second)
+		b.write(t, "far too long")
+		b.notify()
+		after(time.Second)
+		b.want(t)
+		for _, want := range []string{"no such file", ErrTooLarge.Error()} {
+			if !strings.Contains(b.logged(), want) {
+				t.Errorf("%q is not told:\n%s", want, b.logged())
+			}
+		}
+		b.write(t, "old")
+		b.notify()
+		after(time.Second)
+		b.want(t)
+		if !strings.Contains(b.logged(), "as it was before") {
+			t.Errorf("no word of the end:\n%s", b.logged())
+		}
+	})
+}

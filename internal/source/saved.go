@@ -1,0 +1,94 @@
+package source
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/health"
+)
+
+// savedFormat is the version of saved; a newer one is refused.
+const savedFormat = 1
+
+// saved is contents as they are kept: without the file, which keeps itself.
+type saved struct {
+	Format    int               `json:"format"`
+	Revision  uint64            `json:"revision"`
+	Objects   []savedObject     `json:"objects"` // sorted by name
+	Overrides []health.Override `json:"health"`
+}
+
+type savedObject struct {
+	Service  isobar.Service `json:"service"`
+	Revision uint64         `json:"revision"`
+}
+
+// errFormat says that a newer Isobar wrote the objects.
+var errFormat = errors.New("the saved services were written by a newer version")
+
+func (c contents) encode() ([]byte, error) {
+	s := saved{Format: savedFormat, Revision: c.revision, Overrides: c.health.Overrides()}
+	for _, o := range c.objects() {
+		if o.Owner == isobar.OwnerAPI {
+			s.Objects = append(s.Objects, savedObject{Service: o.Service, Revision: o.Revision})
+		}
+	}
+	data, err := json.Marshal(s)
+	if err != nil {
+		return nil, fmt.Errorf("%w: the services can't be saved: %w", isobar.ErrInvalid, err)
+	}
+	return data, nil
+}
+
+func decode(data []byte) (contents, error) {
+	var s saved
+	if err := json.Unmarshal(data, &s); err != nil {
+		return contents{}, fmt.Errorf("the saved services can't be read: %w", err)
+	}
+	if s.Format > savedFormat {
+		return contents{}, fmt.Errorf("%w (format %d, this one reads up to %d)", errFormat, s.Format, savedFormat)
+	}
+	c := contents{revision: s.Revision, health: health.NewTable(s.Overrides), api: make(map[string]isobar.Object, len(s.Objects))}
+	for _, o := range s.Objects {
+		c.api[o.Service.Name] = isobar.Object{Service: cloneService(o.Service), Owner: isobar.OwnerAPI, Revision: o.Revision}
+	}
+	return c, nil
+}
+
+// Services are cloned on their way in and out, so that nobody outside holds
+// what is part of a topology.
+
+func cloneServices(services []isobar.Service) []isobar.Service {
+	out := make([]isobar.Service, len(services))
+	for i := range services {
+		out[i] = cloneService(services[i])
+	}
+	return out
+}
+
+// cloneService also brings the service into its normal form: localities
+// sorted, and lists that are empty rather than nil or the other way round.
+func cloneService(s isobar.Service) isobar.Service {
+	localities := make([]isobar.ServiceLocality, len(s.Localities))
+	copy(localities, s.Localities)
+	for i := range localities {
+		endpoints := make([]isobar.Endpoint, len(localities[i].Endpoints))
+		copy(endpoints, localities[i].Endpoints)
+		localities[i].Endpoints = endpoints
+	}
+	slices.SortStableFunc(localities, func(a, b isobar.ServiceLocality) int { return a.Locality.Compare(b.Locality) })
+	s.Localities = localities
+	if len(s.Calls) == 0 {
+		s.Calls = nil
+	}
+	s.Calls = slices.Clone(s.Calls)
+	return s
+}
+
+func cloneObject(o isobar.Object) isobar.Object {
+	o.Service = cloneService(o.Service)
+	return o
+}
