@@ -110,26 +110,45 @@ func (in *interior) reset(p *program) {
 	in.iterations, in.bestAt, in.bestMiss = 0, 0, math.Inf(1)
 }
 
-// solve runs the method; the result stays valid until the next call.
+// solve runs the method, from warm prices if there are any; if these lead
+// nowhere, again without them. The result stays valid until the next call.
 func (in *interior) solve(p *program) *point {
 	in.reset(p)
+	if p.warmPrices != nil {
+		in.startWarm()
+		if in.run() {
+			return &in.best
+		}
+		wasted := in.iterations
+		in.reset(p)
+		in.start()
+		in.run()
+		in.best.iterations += wasted
+		return &in.best
+	}
 	in.start()
+	in.run()
+	return &in.best
+}
+
+// run iterates; it tells whether the gap was closed.
+func (in *interior) run() bool {
 	in.residuals()
 	for in.iterations = 0; in.iterations < maxIterations; in.iterations++ {
 		tau, done := in.progress()
-		if done || math.IsNaN(tau) || in.iterations-in.bestAt > patience {
-			break
+		if done {
+			return true
 		}
-		in.factor()
-		if !in.advance(in.bestDirection(tau)) {
+		if math.IsNaN(tau) || in.iterations-in.bestAt > patience || !in.advance(in.bestDirection(tau)) {
 			break
 		}
 	}
-	return &in.best
+	return false
 }
 
 // bestDirection leaves a direction behind and returns how far it may be gone.
 func (in *interior) bestDirection(tau float64) float64 {
+	in.factor()
 	in.aim(0, 0)
 	in.direction()
 	step := min(1, in.longestStep())
@@ -169,9 +188,6 @@ func (in *interior) start() {
 	total, spread := 0.0, 0.0
 	for l := range p.localities {
 		in.p[l] = p.curves[l].slope(math.Min(in.y[l], p.room[l]))
-		if p.warmPrices != nil {
-			in.p[l] = math.Max(in.p[l], p.warmPrices[l])
-		}
 	}
 	for s := range p.sources {
 		best, mean := math.Inf(1), 0.0

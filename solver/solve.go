@@ -3,6 +3,7 @@ package solver
 import (
 	"fmt"
 	"math"
+	"slices"
 )
 
 // Solve minimises the latency of all requests (see Objective) under the
@@ -71,6 +72,9 @@ func solveService(s *Service, method *interior) (ServiceSolution, float64) {
 	return in.finish(&out)
 }
 
+// freeShare is the share of its room below which a locality isn't full.
+const freeShare = 1 - 1e-6
+
 // answer collects what the parts give.
 type answer struct {
 	flow       []float64 // per arc
@@ -102,8 +106,29 @@ func (in *instance) finish(out *answer) (ServiceSolution, float64) {
 		sol.CeilingScale = math.Max(sol.CeilingScale, in.scale[l])
 	}
 	sol.Objective = Objective(*in.service, sol.Flows)
-	// Rounding may put the bound of an exact optimum a hair above it.
-	sol.LowerBound = math.Min(sol.Objective, Bound(*in.service, sol.Prices, sol.Scale, sol.Shed))
+	in.certify(&sol)
 	sol.Gap, sol.ExcessMS = quality(sol.Objective, sol.LowerBound, served)
 	return sol, served
+}
+
+// certify bounds the objective, with the slopes at the final loads as prices
+// wherever the ceiling does not bind, or with the method's prices if those
+// prove more.
+func (in *instance) certify(sol *ServiceSolution) {
+	slopes := slices.Clone(sol.Prices)
+	for l := range in.localities {
+		c := &in.curves[l]
+		if room := c.room(in.scale[l]); sol.Load[l] < freeShare*room {
+			slopes[l] = c.slope(sol.Load[l])
+		}
+	}
+	bound := Bound(*in.service, slopes, sol.Scale, sol.Shed)
+	if sol.Objective-bound > relativeGap*sol.Objective {
+		if other := Bound(*in.service, sol.Prices, sol.Scale, sol.Shed); other > bound {
+			bound, slopes = other, sol.Prices
+		}
+	}
+	sol.Prices = slopes
+	// Rounding may put the bound of an exact optimum a hair above it.
+	sol.LowerBound = math.Min(sol.Objective, bound)
 }

@@ -1,0 +1,91 @@
+package solver
+
+import "math"
+
+const (
+	// warmGap is the relative gap that a warm start begins with: about as far
+	// as prices move from one solution to the next.
+	warmGap = 1e-3
+	// warmRounds is how often Newton's method refines the price of a source.
+	warmRounds = 6
+)
+
+// startWarm builds an iterate around known prices that is centred, and misses
+// nothing but that flows add up to loads, which is what one step can mend.
+func (in *interior) startWarm() {
+	p := in.prog
+	n := p.localities
+	value := 0.0
+	for s := range p.sources {
+		best := math.Inf(1)
+		for l := range n {
+			if a := s*n + l; p.open[a] {
+				best = math.Min(best, p.cost[a]+p.warmPrices[l])
+			}
+		}
+		value += p.demand[s] * math.Abs(best)
+	}
+	tau := warmGap * value / float64(in.arcs+n)
+	for l := range n {
+		in.p[l], in.y[l] = p.warmPrices[l], p.room[l]
+		if !p.forced {
+			in.warmLoad(l, tau)
+		}
+	}
+	for s := range p.sources {
+		in.warmSource(s, tau)
+	}
+}
+
+// warmLoad chooses the load that goes with a price, and the price that goes
+// exactly with that load.
+func (in *interior) warmLoad(l int, tau float64) {
+	c, room := &in.prog.curves[l], in.prog.room[l]
+	lo, hi := 1e-4*room, room
+	for range 30 {
+		mid := (lo + hi) / 2
+		if c.slope(mid)+tau/(room-mid) < in.p[l] {
+			lo = mid
+		} else {
+			hi = mid
+		}
+	}
+	in.y[l] = lo
+	in.slack[l] = room - lo
+	in.mu[l] = tau / in.slack[l]
+	in.p[l] = c.slope(lo) + in.mu[l]
+}
+
+// warmSource spreads a source with x z = tau share on every arc: sum of
+// tau share / (cost + p - v) = demand determines v.
+func (in *interior) warmSource(s int, tau float64) {
+	p := in.prog
+	n := p.localities
+	best, nearest := math.Inf(1), 0
+	for l := range n {
+		if a := s*n + l; p.open[a] && p.cost[a]+in.p[l] < best {
+			best, nearest = p.cost[a]+in.p[l], l
+		}
+	}
+	// Newton on 1/sum is concave in the margin: from below it never overshoots.
+	margin := tau * p.share[nearest] / p.demand[s]
+	for range warmRounds {
+		sum, slope := 0.0, 0.0
+		for l := range n {
+			if a := s*n + l; p.open[a] {
+				z := p.cost[a] + in.p[l] - best + margin
+				x := tau * p.share[l] / z
+				sum += x
+				slope += x / z
+			}
+		}
+		margin += (sum/p.demand[s] - 1) * sum / slope
+	}
+	in.v[s] = best - margin
+	for l := range n {
+		if a := s*n + l; p.open[a] {
+			in.z[a] = p.cost[a] + in.p[l] - in.v[s]
+			in.x[a] = tau * p.share[l] / in.z[a]
+		}
+	}
+}
