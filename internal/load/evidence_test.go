@@ -1,0 +1,241 @@
+package load_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/load"
+)
+
+func (w *world) expect(what string, f load.Findings, wantBarred, wantUnreachable string) {
+	w.t.Helper()
+	if got := barred(f); got != wantBarred {
+		w.t.Errorf("%s: barred %q, want %q", what, got, wantBarred)
+	}
+	if got := unreachable(f); got != wantUnreachable {
+		w.t.Errorf("%s: unreachable %q, want %q", what, got, wantUnreachable)
+	}
+}
+
+// A zone dies unannounced: every source loses its landings there, whether its
+// clients fail against it or don't even connect.
+func TestDeadZoneIsFound(t *testing.T) {
+	for name, how := range map[string]fate{"failing": failed, "unconnected": unconnected} {
+		t.Run(name, func(t *testing.T) {
+			a := &worldSource{at: zoneA, nodes: 3, rate: 100, shares: shares{zoneA: 0.7, zoneB: 0.3}, backup: zoneC}
+			b := &worldSource{at: zoneB, nodes: 3, rate: 100, shares: shares{zoneB: 1}, backup: zoneA}
+			c := &worldSource{at: zoneC, nodes: 3, rate: 100, shares: shares{zoneC: 1}, backup: zoneA}
+			w := newWorld(t, a, b, c)
+			w.expect("all well", w.run(10), "", "")
+			w.fate = dead(zoneB, how)
+			w.expect("one window is no verdict", w.run(1), "", "")
+			const all = "us-east/a>us-east/b us-east/b>us-east/b"
+			f := w.run(1)
+			w.expect("two windows are", f, all, "us-east/b")
+			if len(f.Background) > 0 {
+				t.Errorf("failover counts as background: %v", f.Background)
+			}
+
+			w.assign(a, shares{zoneA: 0.99, zoneB: 0.01})
+			w.assign(b, shares{zoneA: 0.99, zoneB: 0.01})
+			f = w.run(50)
+			w.expect("the probe fails on", f, all, "us-east/b")
+			if len(f.Background) > 0 {
+				t.Errorf("what moved away counts as background: %v", f.Background)
+			}
+
+			w.fate = nil
+			f = w.run(40)
+			w.expect("the probe lands", f, "", "")
+		})
+	}
+}
+
+func TestOnlyOneSourceIsCutOff(t *testing.T) {
+	a := &worldSource{at: zoneA, nodes: 3, rate: 100, shares: shares{zoneA: 0.7, zoneB: 0.3}}
+	b := &worldSource{at: zoneB, nodes: 3, rate: 100, shares: shares{zoneB: 1}}
+	w := newWorld(t, a, b)
+	w.run(5)
+	w.fate = func(from, to isobar.Locality) fate {
+		if from == zoneA && to == zoneB {
+			return failed
+		}
+		return served
+	}
+	w.expect("a path is down", w.run(10), "us-east/a>us-east/b", "")
+}
+
+// Two misconfigured clients never take a locality from others.
+func TestMisconfiguredClients(t *testing.T) {
+	t.Run("in a large source", func(t *testing.T) {
+		astray := func(node int) map[isobar.Locality]float64 {
+			if node < 2 {
+				return shares{zoneA: 1}
+			}
+			return nil
+		}
+		a := &worldSource{at: zoneA, nodes: 10, rate: 20, shares: shares{zoneA: 0.5, zoneB: 0.5}, obey: astray}
+		c := &worldSource{at: zoneC, nodes: 3, rate: 100, shares: shares{zoneB: 0.5, zoneC: 0.5}}
+		w := newWorld(t, a, c)
+		w.expect("they are few", w.run(20), "", "")
+	})
+	t.Run("as all of a source", func(t *testing.T) {
+		a := &worldSource{at: zoneA, nodes: 2, rate: 100, shares: shares{zoneA: 0.5, zoneB: 0.5}, obey: func(int) map[isobar.Locality]float64 { return shares{zoneA: 1} }}
+		c := &worldSource{at: zoneC, nodes: 3, rate: 100, shares: shares{zoneB: 0.5, zoneC: 0.5}}
+		w := newWorld(t, a, c)
+		w.expect("others land there", w.run(20), "us-east/a>us-east/b", "")
+	})
+	t.Run("as the only source with a stake", func(t *testing.T) {
+		a := &worldSource{at: zoneA, nodes: 2, rate: 100, shares: shares{zoneA: 0.5, zoneB: 0.5}, obey: func(int) map[isobar.Locality]float64 { return shares{zoneA: 1} }}
+		c := &worldSource{at: zoneC, nodes: 3, rate: 100, shares: shares{zoneC: 1}}
+		w := newWorld(t, a, c)
+		w.expect("others have not looked", w.run(20), "us-east/a>us-east/b", "")
+	})
+	t.Run("alone in a source", func(t *testing.T) {
+		a := &worldSource{at: zoneA, nodes: 1, rate: 100, shares: shares{zoneA: 0.5, zoneB: 0.5}, obey: func(int) map[isobar.Locality]float64 { return shares{zoneA: 1} }}
+		c := &worldSource{at: zoneC, nodes: 3, rate: 100, shares: shares{zoneC: 1}}
+		w := newWorld(t, a, c)
+		w.expect("one node is no witness", w.run(20), "", "")
+	})
+}
+
+func TestBrokenServiceIsNoDeadZone(t *testing.T) {
+	a := &worldSource{at: zoneA, nodes: 3, rate: 100, shares: shares{zoneA: 0.7, zoneB: 0.3}}
+	b := &worldSource{at: zoneB, nodes: 3, rate: 100, shares: shares{zoneB: 1}}
+	w := newWorld(t, a, b)
+	w.run(5)
+	w.fate = func(_, _ isobar.Locality) fate { return failed }
+	w.expect("everything fails everywhere", w.run(20), "", "")
+	never := newWorld(t, &worldSource{at: zoneA, nodes: 3, rate: 100, shares: shares{zoneA: 1}})
+	never.fate = w.fate
+	never.evidence.SetSites("checkout", []load.Site{{Locality: zoneA}, {Locality: zoneB}})
+	never.expect("calls that always end in an error", never.run(20), "", "")
+}
+
+func TestTooLittleTrafficIsNoEvidence(t *testing.T) {
+	a := &worldSource{at: zoneA, nodes: 2, rate: 2, shares: shares{zoneA: 0.5, zoneB: 0.5}}
+	b := &worldSource{at: zoneB, nodes: 3, rate: 100, shares: shares{zoneA: 1}}
+	w := newWorld(t, a, b)
+	w.fate = dead(zoneB, failed)
+	// 10 requests an interval are expected: 5 intervals make a window.
+	w.expect("9 windows", w.run(9), "", "")
+	w.expect("10 windows", w.run(1), "us-east/a>us-east/b", "")
+}
+
+func TestReportsFromBeforeTheAckDoNotCount(t *testing.T) {
+	for late := range 4 {
+		a := &worldSource{at: zoneA, nodes: 3, rate: 100, shares: shares{zoneA: 1}}
+		w := newWorld(t, a, &worldSource{at: zoneC, nodes: 3, rate: 100, shares: shares{zoneC: 1}})
+		w.lag = interval * time.Duration(late)
+		for range 8 {
+			w.run(2)
+			w.assign(a, shares{zoneA: 0.2, zoneB: 0.8})
+			f := w.run(2)
+			w.expect("old windows are no evidence", f, "", "")
+			if len(f.Background) > 0 || len(f.Deviating) > 0 {
+				t.Fatalf("reports %d intervals late: old windows make findings: %+v", late, f)
+			}
+			w.assign(a, shares{zoneA: 1})
+		}
+	}
+}
+
+func TestBackground(t *testing.T) {
+	half := func(node int) map[isobar.Locality]float64 {
+		if node < 5 {
+			return shares{zoneA: 1}
+		}
+		return nil
+	}
+	a := &worldSource{at: zoneA, nodes: 10, rate: 100, shares: shares{zoneA: 0.5, zoneB: 0.5}, obey: half}
+	w := newWorld(t, a)
+	if f := w.run(1); len(f.Background) > 0 {
+		t.Fatalf("one window makes background: %v", f.Background)
+	}
+	f := w.run(3)
+	if len(f.Background) != 1 || f.Background[0].Locality != zoneA || f.Background[0].Source != zoneA {
+		t.Fatalf("background = %+v, want one of us-east/a at us-east/a", f.Background)
+	}
+	near(t, "background", f.Background[0].Rate, 500, 5) // all of those who do not obey
+	w.assign(a, shares{zoneA: 0.1, zoneB: 0.9})
+	f = w.run(10)
+	if len(f.Background) != 1 {
+		t.Fatalf("background = %+v, want it to stay", f.Background)
+	}
+	near(t, "background under other shares", f.Background[0].Rate, 500, 5)
+	a.obey = nil
+	if f := w.run(4); len(f.Background) > 0 {
+		t.Fatalf("background of clients that obey: %v", f.Background)
+	}
+}
+
+func TestDeviationsAreNamed(t *testing.T) {
+	sites := func(usableB int) []load.Site {
+		return []load.Site{{Locality: zoneA, Endpoints: 10, Usable: 10}, {Locality: zoneB, Endpoints: 10, Usable: usableB}}
+	}
+	stray := func(s shares) func(int) map[isobar.Locality]float64 {
+		return func(int) map[isobar.Locality]float64 { return s }
+	}
+	for _, tc := range []struct {
+		name    string
+		planned shares
+		does    shares
+		dead    isobar.Locality
+		sites   []load.Site
+		cause   string
+		points  float64
+	}{
+		{"ignores weights", shares{zoneA: 0.8, zoneB: 0.2}, shares{zoneA: 0.5, zoneB: 0.5}, isobar.Locality{}, sites(10), load.CauseUnweighted, 30},
+		{"panics", shares{zoneA: 1}, shares{zoneA: 0.5, zoneB: 0.5}, isobar.Locality{}, sites(0), load.CausePanic, 50},
+		{"prefers its zone", shares{zoneA: 0.2, zoneB: 0.8}, shares{zoneA: 0.7, zoneB: 0.3}, isobar.Locality{}, sites(10), load.CauseZoneAware, 50},
+		{"fails over", shares{zoneA: 0.5, zoneB: 0.5}, nil, zoneB, sites(10), load.CauseFailover, 50},
+		{"for no known reason", shares{zoneA: 0.7, zoneB: 0.3}, shares{zoneA: 0.3, zoneB: 0.7}, isobar.Locality{}, sites(10), load.CauseUnknown, 40},
+		{"not at all", shares{zoneA: 0.8, zoneB: 0.2}, shares{zoneA: 0.75, zoneB: 0.25}, isobar.Locality{}, sites(10), "", 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			a := &worldSource{at: zoneA, nodes: 3, rate: 100, shares: tc.planned}
+			if tc.does != nil {
+				a.obey = stray(tc.does)
+			}
+			w := newWorld(t, a)
+			w.fate = dead(tc.dead, unconnected)
+			w.evidence.SetSites("checkout", tc.sites)
+			if f := w.run(2); len(f.Deviating) > 0 {
+				t.Fatalf("named after two reports: %v", f.Deviating)
+			}
+			f := w.run(1)
+			if tc.cause == "" {
+				if len(f.Deviating) > 0 {
+					t.Fatalf("deviating = %v, want none", f.Deviating)
+				}
+				return
+			}
+			if len(f.Deviating) != 1 || f.Deviating[0].Cause != tc.cause || f.Deviating[0].Source != zoneA {
+				t.Fatalf("deviating = %+v, want cause %q", f.Deviating, tc.cause)
+			}
+			near(t, "points", f.Deviating[0].Points, tc.points, 1)
+		})
+	}
+}
+
+func TestUnreportedLoadIsSeenByUtilization(t *testing.T) {
+	e := load.NewEvidence(load.Settings{Interval: interval})
+	e.SetSites("checkout", []load.Site{{Locality: zoneA, Capacity: 1000}, {Locality: zoneB}})
+	s := &load.ServiceLoad{Name: "checkout", Covered: true, Sites: []load.SiteLoad{
+		{Locality: zoneB, Issued: 10, Metrics: []load.Metric{{Name: load.MetricApplication, Mean: 0.9}}},
+		{Locality: zoneA, Issued: 300, Metrics: []load.Metric{{Name: load.MetricApplication, Mean: 0.7}}},
+	}}
+	s.Sites[0], s.Sites[1] = s.Sites[1], s.Sites[0]
+	var f load.Findings
+	for i := range 3 {
+		if len(f.Unreported) > 0 {
+			t.Fatalf("after %d reports: %v", i, f.Unreported)
+		}
+		f = e.Observe(at(float64(i)), s, nil)
+	}
+	if len(f.Unreported) != 1 || f.Unreported[0].Locality != zoneA {
+		t.Fatalf("unreported = %v, want one at us-east/a", f.Unreported)
+	}
+	near(t, "unreported", f.Unreported[0].Rate, 400, 1e-6)
+}
