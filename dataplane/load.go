@@ -28,7 +28,7 @@ func (h Hosts) plus(o Hosts) Hosts {
 // PriorityLoad is what one priority takes, in whole percent of the requests.
 type PriorityLoad struct {
 	Healthy  int  // to its healthy hosts, or to all of them in panic
-	Degraded int  // to its degraded hosts
+	Degraded int  // to its degraded hosts, or to all of them in panic
 	Panic    bool // its health is ignored: all its hosts are used
 }
 

@@ -20,7 +20,7 @@ func predictPriority(p *Priority, load PriorityLoad, kind Kind, factor uint32, b
 	healthyLoad := float64(load.Healthy) / 100
 	switch {
 	case load.Panic:
-		byHosts(&out, p, healthyLoad, anyHost)
+		byHosts(&out, p, healthyLoad+float64(load.Degraded)/100, anyHost)
 	case kind == GRPC:
 		byLocality(&out, p, healthyLoad, (*Endpoint).healthy, 0, byWeight)
 	default:
@@ -30,6 +30,36 @@ func predictPriority(p *Priority, load PriorityLoad, kind Kind, factor uint32, b
 	return out
 }
 
+// Eligible counts the hosts of one locality.
+type Eligible struct {
+	Hosts   int // that a part of the load goes to: the healthy or the degraded ones
+	Counted int // all but the excluded
+}
+
+// LocalityShares gives the fraction of a priority's load that each of its
+// localities gets, and the sum of the effective weights; with a sum of 0 no
+// locality can be picked by weight. factor is Envoy's overprovisioning factor
+// in percent; 0 stands for gRPC, where a locality counts in full as long as one
+// host is eligible.
+func LocalityShares(weights []uint32, hosts []Eligible, factor uint32) (shares []float64, sum float64) {
+	shares = make([]float64, len(weights))
+	for i, h := range hosts {
+		switch {
+		case factor > 0:
+			shares[i] = EffectiveWeight(weights[i], h.Hosts, h.Counted, factor)
+		case h.Hosts > 0:
+			shares[i] = float64(weights[i])
+		}
+		sum += shares[i]
+	}
+	if sum > 0 {
+		for i := range shares {
+			shares[i] /= sum
+		}
+	}
+	return shares, sum
+}
+
 // byLocality spreads load over the localities by their weights, and within each
 // over its eligible hosts. factor 0 means that a locality counts in full as
 // long as one host is eligible.
@@ -37,26 +67,20 @@ func byLocality(out *PriorityPrediction, p *Priority, load float64, ok eligible,
 	if load <= 0 {
 		return
 	}
-	weights := make([]float64, len(p.Localities))
-	sum := 0.0
+	weights, hosts := make([]uint32, len(p.Localities)), make([]Eligible, len(p.Localities))
 	for i := range p.Localities {
 		l := &p.Localities[i]
-		eligible, counted := 0, 0
+		weights[i] = l.Weight
 		for k := range l.Endpoints {
 			if !l.Endpoints[k].Excluded {
-				counted++
+				hosts[i].Counted++
 			}
 			if ok(&l.Endpoints[k]) {
-				eligible++
+				hosts[i].Hosts++
 			}
 		}
-		if factor == 0 && eligible > 0 {
-			weights[i] = float64(l.Weight)
-		} else {
-			weights[i] = EffectiveWeight(l.Weight, eligible, counted, factor)
-		}
-		sum += weights[i]
 	}
+	shares, sum := LocalityShares(weights, hosts, factor)
 	if sum <= 0 {
 		// Envoy without any locality weight falls back to all eligible hosts;
 		// gRPC leaves localities without a weight out.
@@ -66,7 +90,7 @@ func byLocality(out *PriorityPrediction, p *Priority, load float64, ok eligible,
 		return
 	}
 	for i := range p.Localities {
-		share := load * weights[i] / sum
+		share := load * shares[i]
 		out.Localities[i].Share += share
 		within(out.Localities[i].Endpoints, p.Localities[i].Endpoints, share, ok, byWeight)
 	}

@@ -77,8 +77,17 @@ type Result struct {
 	Sources []SourceResult // sorted by locality
 	Drop    float64        // fraction dropped at the clients
 	// Load is what the published shares send to each site at the demand they
-	// were made for, requests/s.
+	// were made for, after drops, requests/s.
 	Load []float64
+
+	Mode     isobar.Mode
+	MaxShift float64 // points; of mode bounded
+	// Groups holds, per site, the endpoints as clients get them. They differ
+	// from those of Sites only while the service fails open.
+	Groups []*isobar.EndpointGroup
+	// Over counts, per site, the ticks for which moves too small to publish
+	// left the site above its limit.
+	Over []int
 }
 
 // Source finds a source's result; nil when it is not part of the result.
@@ -99,6 +108,7 @@ type SourceResult struct {
 	Source     isobar.Locality
 	Demand     float64
 	Target     []float64          // per site: the solver's shares; nil without demand
+	Want       []float64          // per site: where the shares are heading: the target after mode, thresholds and ceilings
 	Shares     []float64          // per site: published shares of priority 0, multiples of 1/10,000
 	Below      []int              // per site: ticks for which the wanted share was below the exit threshold
 	Assignment *isobar.Assignment // the same pointer as before when nothing in it changed

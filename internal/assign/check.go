@@ -1,0 +1,208 @@
+package assign
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/isobar-xds/isobar"
+)
+
+// The rules that [Check] knows; the names are stable.
+const (
+	RuleWeights      = "weights"      // weights >= 1, sums < 2^32, priority 0 sums to WeightScale
+	RuleUnique       = "unique"       // localities and addresses occur once per assignment
+	RuleGapless      = "gapless"      // priorities have no gaps, and there are at most 4
+	RuleNonEmpty     = "non-empty"    // a service with endpoints gives every source some
+	RuleDrain        = "drain"        // at most half of the usable localities are drained
+	RuleDrop         = "drop"         // drops stay within what the operator allows
+	RuleUnhealthy    = "unhealthy"    // no flow to unfit capacity while fit capacity remains
+	RuleConservation = "conservation" // shares and targets sum to 1, loads are what shares send
+	RuleCeiling      = "ceiling"      // no locality is lifted above its limit
+	RuleStep         = "step"         // shares move at most the step of a tick
+	RuleRealised     = "realised"     // data planes do what is planned, within 1 point
+)
+
+// CheckInput is what the checker needs besides the results: the facts, not the
+// reasoning, behind the decision.
+type CheckInput struct {
+	Service *isobar.Service
+	Sources []Source // as given to Assign
+	Trigger Trigger
+	Hold    string
+}
+
+// checker holds the facts of one check.
+type checker struct {
+	in         CheckInput
+	prev, next *Result
+	fit        []bool // per site of next
+	anyFit     bool
+	before     []int // per site of next: its index in prev, or -1
+	out        []Violation
+}
+
+// Check vets a result against the invariants, given the result before it (nil
+// for a new service). It is independent of how the result was made. An empty
+// answer means that the result may be published.
+func Check(prev, next *Result, in CheckInput) []Violation {
+	c := &checker{in: in, prev: prev, next: next}
+	if next == nil || len(next.Sources) != len(in.Sources) {
+		c.fail(RuleNonEmpty, isobar.Locality{}, "the result does not have the sources that were asked for")
+		return c.out
+	}
+	for i := range next.Sources {
+		r := &next.Sources[i]
+		if len(r.Shares) != len(next.Sites) || r.Assignment == nil || r.Source != in.Sources[i].Locality {
+			c.fail(RuleNonEmpty, r.Source, "the source has no complete answer")
+			return c.out
+		}
+	}
+	c.survey()
+	c.shape()
+	c.nonEmpty()
+	c.drains()
+	c.drops()
+	c.unhealthy()
+	c.conservation()
+	c.ceilings()
+	c.steps()
+	c.realised()
+	return c.out
+}
+
+func (c *checker) fail(rule string, source isobar.Locality, format string, args ...any) {
+	c.out = append(c.out, Violation{Rule: rule, Service: c.in.Service.Name, Source: source, Text: fmt.Sprintf(format, args...)})
+}
+
+// survey finds out which sites are fit to take traffic, and where they were.
+func (c *checker) survey() {
+	sites := c.next.Sites
+	c.fit, c.before = make([]bool, len(sites)), make([]int, len(sites))
+	for l := range sites {
+		s := &sites[l]
+		c.fit[l] = s.Capacity > 0 && !s.Unreachable && countUsable(s.Group) > 0
+		c.anyFit = c.anyFit || c.fit[l]
+		c.before[l] = -1
+		if c.prev == nil {
+			continue
+		}
+		for k := range c.prev.Sites {
+			if c.prev.Sites[k].Group.Locality == s.Group.Locality {
+				c.before[l] = k
+			}
+		}
+	}
+}
+
+func countUsable(g *isobar.EndpointGroup) int {
+	n := 0
+	for i := range g.Endpoints {
+		if h := g.Endpoints[i].Health; h == isobar.Healthy || h == isobar.Unknown {
+			n++
+		}
+	}
+	return n
+}
+
+// mostPerPriority bounds sums of weights: clients refuse more.
+const mostPerPriority = math.MaxUint32
+
+// shape checks weights, uniqueness and priorities.
+func (c *checker) shape() {
+	known := c.groups(c.next.Groups, isobar.Locality{})
+	for i := range c.next.Sources {
+		r := &c.next.Sources[i]
+		a := r.Assignment
+		if len(a.Priorities) > 4 {
+			c.fail(RuleGapless, r.Source, "%d priorities, want at most 4", len(a.Priorities))
+		}
+		var foreign []*isobar.EndpointGroup
+		seen := make([]isobar.Locality, 0, len(c.next.Sites))
+		for p, ls := range a.Priorities {
+			if len(ls) == 0 {
+				c.fail(RuleGapless, r.Source, "priority %d is empty", p)
+			}
+			c.weights(r, p, ls)
+			for _, lw := range ls {
+				if containsLocality(seen, lw.Locality) {
+					c.fail(RuleUnique, r.Source, "locality %s occurs twice", lw.Locality)
+				}
+				seen = append(seen, lw.Locality)
+				if !known || !containsGroup(c.next.Groups, lw.EndpointGroup) {
+					foreign = append(foreign, lw.EndpointGroup)
+				}
+			}
+		}
+		if len(foreign) > 0 {
+			// Some group is not one of the service's: look at all of them.
+			foreign = foreign[:0]
+			for _, ls := range a.Priorities {
+				for _, lw := range ls {
+					foreign = append(foreign, lw.EndpointGroup)
+				}
+			}
+			c.groups(foreign, r.Source)
+		}
+	}
+}
+
+func containsLocality(ls []isobar.Locality, l isobar.Locality) bool {
+	for i := range ls {
+		if ls[i] == l {
+			return true
+		}
+	}
+	return false
+}
+
+func containsGroup(gs []*isobar.EndpointGroup, g *isobar.EndpointGroup) bool {
+	for i := range gs {
+		if gs[i] == g {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *checker) weights(r *SourceResult, p int, ls []isobar.LocalityWeight) {
+	var total uint64
+	for _, lw := range ls {
+		if lw.Weight == 0 {
+			c.fail(RuleWeights, r.Source, "priority %d: locality %s has weight 0", p, lw.Locality)
+		}
+		total += uint64(lw.Weight)
+	}
+	if total > mostPerPriority {
+		c.fail(RuleWeights, r.Source, "priority %d: weights sum to %d", p, total)
+	}
+	if p == 0 && total != isobar.WeightScale {
+		c.fail(RuleWeights, r.Source, "priority 0: weights sum to %d, want %d", total, isobar.WeightScale)
+	}
+}
+
+// groups checks endpoints, and tells whether they were all right.
+func (c *checker) groups(gs []*isobar.EndpointGroup, source isobar.Locality) bool {
+	before := len(c.out)
+	n := 0
+	for _, g := range gs {
+		n += len(g.Endpoints)
+	}
+	seen := make(map[string]struct{}, n)
+	for _, g := range gs {
+		var total uint64
+		for _, e := range g.Endpoints {
+			if e.Weight == 0 {
+				c.fail(RuleWeights, source, "endpoint %s has weight 0", e.Address)
+			}
+			total += uint64(e.Weight)
+			if _, twice := seen[e.Address]; twice {
+				c.fail(RuleUnique, source, "address %s occurs twice", e.Address)
+			}
+			seen[e.Address] = struct{}{}
+		}
+		if total > mostPerPriority {
+			c.fail(RuleWeights, source, "endpoint weights of %s sum to %d", g.Locality, total)
+		}
+	}
+	return len(c.out) == before
+}

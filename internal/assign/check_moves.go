@@ -1,0 +1,143 @@
+package assign
+
+import (
+	"math"
+
+	"github.com/isobar-xds/isobar"
+)
+
+// The bounds on moves as the checker knows them, as shares.
+const (
+	checkUnit   = 1.0 / isobar.WeightScale
+	checkStep   = 0.10
+	checkRelief = 0.30
+	checkProbe  = 0.01
+)
+
+// checkLimit is the rate that a site may carry.
+func checkLimit(s *Site) float64 {
+	return math.Max(0, s.Ceiling*math.Max(1, s.Scale)*s.Capacity-s.Background)
+}
+
+// published gives a source's shares before, on today's sites; nil for a source
+// that had no answer.
+func (c *checker) published(source int) []float64 {
+	was := c.prev.Source(c.next.Sources[source].Source)
+	if was == nil || total(was.Shares) == 0 {
+		return nil
+	}
+	out := make([]float64, len(c.next.Sites))
+	for l, k := range c.before {
+		if k >= 0 && k < len(was.Shares) {
+			out[l] = was.Shares[k]
+		}
+	}
+	return out
+}
+
+// reference is the load that the shares from before would send today. Sources
+// without any count with what they got now.
+func (c *checker) reference() []float64 {
+	ref := make([]float64, len(c.next.Sites))
+	for i := range c.next.Sources {
+		shares := c.published(i)
+		if shares == nil {
+			shares = c.next.Sources[i].Shares
+		}
+		for l, v := range shares {
+			ref[l] += c.rate(i) * v
+		}
+	}
+	return ref
+}
+
+// leaves tells how much of a published share has to leave a site at once.
+func (c *checker) leaves(source, site int, share float64) float64 {
+	switch {
+	case !c.fit[site]:
+		return share
+	case c.barred(source, site):
+		return math.Max(0, share-checkProbe)
+	default:
+		return 0
+	}
+}
+
+func (c *checker) barred(source, site int) bool {
+	b := c.in.Sources[source].Barred
+	return site < len(b) && b[site]
+}
+
+// ceilings: at current demand no locality is lifted above its limit, and no
+// excess over that grows. What left unfit capacity may land anywhere.
+func (c *checker) ceilings() {
+	if c.in.Service.Mode != isobar.ModeFull || !c.anyFit {
+		return
+	}
+	ref := c.reference()
+	displaced := 0.0
+	slack := 0.0 // a unit of rounding per source
+	for i := range c.next.Sources {
+		slack += c.rate(i) * checkUnit
+		if was := c.published(i); was != nil {
+			stays := 0.0
+			for l, v := range was {
+				stays += v - c.leaves(i, l, v)
+			}
+			displaced += c.rate(i) * math.Max(0, 1-stays)
+		}
+	}
+	for l := range c.next.Sites {
+		y := 0.0
+		for i := range c.next.Sources {
+			y += c.rate(i) * c.next.Sources[i].Shares[l]
+		}
+		limit := checkLimit(&c.next.Sites[l])
+		if most := math.Max(limit, ref[l]) + displaced + slack; y > most*(1+1e-5) {
+			c.fail(RuleCeiling, isobar.Locality{}, "%s is lifted from %.1f to %.1f requests/s, its limit is %.1f", c.next.Sites[l].Group.Locality, ref[l], y, limit)
+		}
+	}
+}
+
+// steps: what leaves fit capacity is bounded per tick, and nothing leaves it
+// without a decision. Sites that lost endpoints may be left faster.
+func (c *checker) steps() {
+	if !c.anyFit {
+		return
+	}
+	ref := c.reference()
+	for i := range c.next.Sources {
+		was := c.published(i)
+		if was == nil {
+			continue
+		}
+		r := &c.next.Sources[i]
+		other, relief := 0.0, 0.0
+		for l, v := range was {
+			gone := v - c.leaves(i, l, v) - r.Shares[l]
+			switch {
+			case gone <= 0 || c.shrunk(l):
+			case c.in.Service.Mode == isobar.ModeFull && ref[l] > checkLimit(&c.next.Sites[l]):
+				relief += gone
+			default:
+				other += gone
+			}
+		}
+		slack := checkUnit * float64(len(was)+1)
+		if c.in.Trigger != Tick || c.in.Hold != "" {
+			if other+relief > slack {
+				c.fail(RuleStep, r.Source, "%.2f points moved without a decision", 100*(other+relief))
+			}
+			continue
+		}
+		if other > checkStep+slack || other+relief > checkRelief+slack {
+			c.fail(RuleStep, r.Source, "%.2f points moved, %.2f of them to relieve, want at most 10, and 30 with relief", 100*(other+relief), 100*relief)
+		}
+	}
+}
+
+// shrunk tells whether a site lost endpoints.
+func (c *checker) shrunk(l int) bool {
+	k := c.before[l]
+	return k >= 0 && countUsable(c.next.Sites[l].Group) < countUsable(c.prev.Sites[k].Group)
+}

@@ -1,0 +1,181 @@
+package assign
+
+import (
+	"math"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/dataplane"
+)
+
+// nonEmpty wants endpoints for every source, unless the service has none left
+// because an operator took them away.
+func (c *checker) nonEmpty() {
+	configured := 0
+	for i := range c.in.Service.Localities {
+		configured += len(c.in.Service.Localities[i].Endpoints)
+	}
+	if configured == 0 {
+		return
+	}
+	for i := range c.next.Sources {
+		r := &c.next.Sources[i]
+		n := 0
+		for p, ls := range r.Assignment.Priorities {
+			for _, lw := range ls {
+				if p == 0 {
+					n += len(lw.Endpoints)
+				}
+			}
+		}
+		if n == 0 {
+			c.fail(RuleNonEmpty, r.Source, "no endpoint in priority 0, but the service has %d", configured)
+		}
+	}
+}
+
+func (c *checker) drains() {
+	usable, drained := 0, 0
+	for l := range c.next.Sites {
+		s := &c.next.Sites[l]
+		if s.Nominal <= 0 || countUsable(s.Group) == 0 {
+			continue
+		}
+		usable++
+		if s.Capacity <= 0 {
+			drained++
+		}
+	}
+	if 2*drained > usable {
+		c.fail(RuleDrain, isobar.Locality{}, "%d of %d usable localities are drained, want at most half", drained, usable)
+	}
+}
+
+func (c *checker) drops() {
+	most := c.in.Service.MaxShed
+	if d := c.next.Drop; !(d >= 0 && d <= most+1e-12) {
+		c.fail(RuleDrop, isobar.Locality{}, "a drop of %v, want 0 to %v", d, most)
+	}
+	for i := range c.next.Sources {
+		if r := &c.next.Sources[i]; r.Assignment.Drop != c.next.Drop {
+			c.fail(RuleDrop, r.Source, "a drop of %v, want the service's %v", r.Assignment.Drop, c.next.Drop)
+		}
+	}
+}
+
+func (c *checker) unhealthy() {
+	for i := range c.next.Sources {
+		r := &c.next.Sources[i]
+		for l, v := range r.Shares {
+			if v > 0 && c.anyFit && !c.fit[l] {
+				c.fail(RuleUnhealthy, r.Source, "%.2f points go to %s, which is not fit", 100*v, c.next.Sites[l].Group.Locality)
+			}
+		}
+	}
+}
+
+// conservation checks sums: nothing is lost or made between target, shares,
+// weights and load.
+func (c *checker) conservation() {
+	load := make([]float64, len(c.next.Sites))
+	for i := range c.next.Sources {
+		r := &c.next.Sources[i]
+		if t := c.in.Sources[i].Target; t != nil && math.Abs(total(t)-1) > 1e-6 {
+			c.fail(RuleConservation, r.Source, "the target sums to %v", total(t))
+		}
+		if got := total(r.Shares); len(r.Assignment.Priorities) > 0 && math.Abs(got-1) > 1e-6 {
+			c.fail(RuleConservation, r.Source, "the shares sum to %v", got)
+		}
+		for l, v := range r.Shares {
+			load[l] += c.rate(i) * v
+			if w := priority0(r.Assignment, c.next.Sites[l].Group.Locality); math.Abs(w/isobar.WeightScale-v) > 1e-6 {
+				c.fail(RuleConservation, r.Source, "%s has weight %v for a share of %v", c.next.Sites[l].Group.Locality, w, v)
+			}
+		}
+	}
+	for l, y := range load {
+		if len(c.next.Load) != len(load) || math.Abs(y-c.next.Load[l]) > 1e-6*max(1, y) {
+			c.fail(RuleConservation, isobar.Locality{}, "the load of %s is not what the shares send: %v", c.next.Sites[l].Group.Locality, y)
+			return
+		}
+	}
+}
+
+// rate is the source's demand after drops.
+func (c *checker) rate(source int) float64 { return c.in.Sources[source].Demand * (1 - c.next.Drop) }
+
+func total(v []float64) float64 {
+	t := 0.0
+	for _, x := range v {
+		t += x
+	}
+	return t
+}
+
+func priority0(a *isobar.Assignment, l isobar.Locality) float64 {
+	w := 0.0
+	if len(a.Priorities) > 0 {
+		for _, lw := range a.Priorities[0] {
+			if lw.Locality == l {
+				w += float64(lw.Weight)
+			}
+		}
+	}
+	return w
+}
+
+// realised asks the models of the data planes what they make of priority 0.
+func (c *checker) realised() {
+	for i := range c.next.Sources {
+		r := &c.next.Sources[i]
+		if len(r.Assignment.Priorities) == 0 {
+			continue
+		}
+		hosts := make([]dataplane.Hosts, len(r.Assignment.Priorities))
+		for p, ls := range r.Assignment.Priorities {
+			for _, lw := range ls {
+				hosts[p].Total += len(lw.Endpoints)
+				for k := range lw.Endpoints {
+					switch lw.Endpoints[k].Health {
+					case isobar.Healthy, isobar.Unknown:
+						hosts[p].Healthy++
+					case isobar.Degraded:
+						hosts[p].Degraded++
+					default:
+					}
+				}
+			}
+		}
+		factor := r.Assignment.OverprovisioningFactor
+		envoy := dataplane.EnvoyLoads(hosts, factor, dataplane.DefaultPanicThreshold)[0]
+		c.realisedBy(r, dataplane.Envoy, factor, envoy)
+		c.realisedBy(r, dataplane.GRPC, 0, dataplane.GRPCLoads(hosts)[0])
+	}
+}
+
+// realisedBy compares shares within one point.
+func (c *checker) realisedBy(r *SourceResult, kind dataplane.Kind, factor uint32, load dataplane.PriorityLoad) {
+	const within = 0.01
+	if load.Panic {
+		c.fail(RuleRealised, r.Source, "%s panics on priority 0 and ignores its weights", kind)
+		return
+	}
+	p0 := r.Assignment.Priorities[0]
+	weights, eligible := make([]uint32, len(p0)), make([]dataplane.Eligible, len(p0))
+	for k, lw := range p0 {
+		weights[k] = lw.Weight
+		eligible[k] = dataplane.Eligible{Hosts: countUsable(lw.EndpointGroup), Counted: len(lw.Endpoints)}
+	}
+	shares, _ := dataplane.LocalityShares(weights, eligible, factor)
+	for l, planned := range r.Shares {
+		at := c.next.Sites[l].Group.Locality
+		got := 0.0
+		for k, lw := range p0 {
+			if lw.Locality == at {
+				got += shares[k] * float64(load.Healthy) / 100
+			}
+		}
+		if math.Abs(got-planned) > within {
+			c.fail(RuleRealised, r.Source, "%s sends %.1f%% to %s, planned are %.1f%%", kind, 100*got, at, 100*planned)
+		}
+	}
+}

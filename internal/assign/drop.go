@@ -1,0 +1,43 @@
+package assign
+
+import (
+	"math"
+)
+
+// Drops: one fraction for all clients of the service.
+const (
+	dropOff    = 0.005 // a decaying drop ends below this
+	dropSteady = 0.005 // a drop stays while at most this much too high
+	dropRise   = 0.001 // and this much too low
+)
+
+// nextDrop gives the fraction that clients drop. It follows the solver up at
+// once and goes down by half a tick, so that load does not come back all at
+// once; without a decision it stays.
+func nextDrop(in *Input) float64 {
+	shed, most := min(1, finite(in.Shed)), min(1, finite(in.Service.MaxShed))
+	if in.Previous == nil {
+		return wireDrop(shed, most)
+	}
+	prev := min(finite(in.Previous.Drop), most)
+	switch {
+	case !in.deciding():
+		return wireDrop(prev, most)
+	case shed > 0 && prev > 0 && prev-shed <= dropSteady && shed-prev <= dropRise:
+		return wireDrop(prev, most)
+	case shed > prev:
+		return wireDrop(shed, most)
+	case shed <= 0 && prev/2 < dropOff:
+		return 0
+	default:
+		return wireDrop(max(shed, prev/2), most)
+	}
+}
+
+// wireDrop rounds up to what the wire can tell, 1/10,000, but never above the
+// most that the operator allows.
+func wireDrop(drop, most float64) float64 {
+	const scale = 10_000
+	up := math.Ceil(drop*scale-1e-6) / scale
+	return max(0, min(up, math.Floor(most*scale+1e-6)/scale))
+}

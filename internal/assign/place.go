@@ -1,0 +1,104 @@
+package assign
+
+import (
+	"cmp"
+	"slices"
+)
+
+// leg is a site that could take what a row lost.
+type leg struct {
+	dist      float64
+	row, site int
+}
+
+// sameDistance is how close two distances must be to count as a tie, ms.
+const sameDistance = 1e-9
+
+// placeNearest puts what the rows lost onto the nearest sites with room that
+// may take it: the closest pairs of source and site first, ties split by room.
+// What finds no room stays in lost.
+func (w *work) placeNearest(dst func(*row) []float64, room []float64, may func(r *row, site int) bool) {
+	var legs []leg
+	for i := range w.rows {
+		r := &w.rows[i]
+		if r.lost <= tiny {
+			continue
+		}
+		for l := range w.sites {
+			if room[l] > 0 && may(r, l) {
+				legs = append(legs, leg{dist: r.dist[l], row: i, site: l})
+			}
+		}
+	}
+	slices.SortFunc(legs, func(a, b leg) int {
+		return cmp.Or(cmp.Compare(a.dist, b.dist), cmp.Compare(a.row, b.row), cmp.Compare(a.site, b.site))
+	})
+	for i := 0; i < len(legs); {
+		j := i + 1
+		for j < len(legs) && legs[j].row == legs[i].row && legs[j].dist-legs[i].dist <= sameDistance {
+			j++
+		}
+		r := &w.rows[legs[i].row]
+		r.fill(legs[i:j], dst(r), room)
+		i = j
+	}
+}
+
+// fill puts as much of the row's lost share as fits onto equally distant sites.
+func (r *row) fill(legs []leg, dst, room []float64) {
+	total := 0.0
+	for _, g := range legs {
+		total += room[g.site]
+	}
+	if total <= 0 || r.lost <= 0 {
+		return
+	}
+	share := r.lost
+	if r.rate > 0 {
+		share = min(share, total/r.rate)
+	}
+	for _, g := range legs {
+		part := share * room[g.site] / total
+		dst[g.site] += part
+		room[g.site] = max(0, room[g.site]-part*r.rate)
+	}
+	r.lost = max(0, r.lost-share)
+}
+
+// placeRest spreads what found no room anywhere in proportion to the limits:
+// then all are equally overloaded.
+func (w *work) placeRest(dst func(*row) []float64) {
+	for i := range w.rows {
+		r := &w.rows[i]
+		if r.lost <= 0 {
+			continue
+		}
+		w.splitInto(dst(r), r.lost, func(l int) float64 {
+			if w.open(r, l) {
+				return w.view.spread[l]
+			}
+			return 0
+		})
+		r.lost = 0
+	}
+}
+
+// splitInto adds share to dst in proportion to measure; when that is zero
+// everywhere, evenly over the sites in use.
+func (w *work) splitInto(dst []float64, share float64, measure func(int) float64) {
+	total, n := 0.0, 0
+	for l := range dst {
+		total += measure(l)
+		if w.view.use[l] {
+			n++
+		}
+	}
+	for l := range dst {
+		switch {
+		case total > 0:
+			dst[l] += share * measure(l) / total
+		case w.view.use[l]:
+			dst[l] += share / float64(n)
+		}
+	}
+}

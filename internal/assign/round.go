@@ -1,0 +1,96 @@
+package assign
+
+import (
+	"math"
+
+	"github.com/isobar-xds/isobar"
+)
+
+// round turns the shares of the sources with demand into units that sum to
+// WeightScale, by largest remainders, but gives a unit only to a site that stays
+// below its cap as long as there is one. caps is nil where no ceilings bind.
+func (w *work) round(load, caps []float64) {
+	for i := range w.rows {
+		if w.rows[i].rate > 0 {
+			w.rows[i].floor(load)
+		}
+	}
+	for i := range w.rows {
+		if w.rows[i].rate > 0 {
+			w.rows[i].topUp(load, caps)
+		}
+	}
+}
+
+// floor rounds down and adds what that makes to the load.
+func (r *row) floor(load []float64) {
+	if len(r.units) == 0 {
+		return
+	}
+	for l, v := range r.next {
+		r.units[l] = int(math.Floor(v/unit + 1e-6))
+		load[l] += r.rate * unit * float64(r.units[l])
+	}
+}
+
+// topUp hands out what rounding down left.
+func (r *row) topUp(load, caps []float64) {
+	left := isobar.WeightScale
+	for _, u := range r.units {
+		left -= u
+	}
+	if left <= 0 || left > isobar.WeightScale-1 && sum(r.next) <= tiny {
+		return // nothing to do, or nowhere to go
+	}
+	step := r.rate * unit
+	given := make([]bool, len(r.units))
+	for range left {
+		at := r.bestRemainder(load, caps, given, step)
+		if at < 0 {
+			clear(given)
+			if at = r.bestRemainder(load, caps, given, step); at < 0 {
+				at = r.leastExcess(load, caps, step)
+			}
+		}
+		if at < 0 {
+			at = largest(r.next)
+		}
+		given[at] = true
+		r.units[at]++
+		load[at] += step
+	}
+}
+
+// bestRemainder finds the site that rounding down cut most, among those that
+// have room for one more unit.
+func (r *row) bestRemainder(load, caps []float64, given []bool, step float64) int {
+	at, most := -1, 0.0
+	for l, v := range r.next {
+		if given[l] || v < unit || (caps != nil && load[l]+step > caps[l]) {
+			continue
+		}
+		if rest := v/unit - float64(r.units[l]); at < 0 || rest > most+tiny {
+			at, most = l, rest
+		}
+	}
+	return at
+}
+
+// leastExcess finds where one more unit goes when every site is at its cap:
+// among those that rounding down cut, where it does least relative to the cap.
+func (r *row) leastExcess(load, caps []float64, step float64) int {
+	at, least := -1, 0.0
+	for l, v := range r.next {
+		if v < unit || v/unit-float64(r.units[l]) <= tiny {
+			continue
+		}
+		excess := 0.0
+		if caps != nil {
+			excess = (load[l] + step) / max(tiny, caps[l])
+		}
+		if at < 0 || excess < least {
+			at, least = l, excess
+		}
+	}
+	return at
+}

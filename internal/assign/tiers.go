@@ -1,0 +1,108 @@
+package assign
+
+import (
+	"math"
+
+	"github.com/isobar-xds/isobar"
+)
+
+const (
+	maxTiers   = 3     // priorities below 0
+	tierScale  = 1_000 // weights of a tier sum to about this
+	tierSteady = 0.10  // a tier's weights stay while less than this share of it differs
+)
+
+// tierOf sorts a row's sites outside priority 0 into failover tiers: the rest
+// of its region, the next region, everything else. Sites that take no regular
+// traffic come last. -1 stands for sites in priority 0 and for those without
+// endpoints.
+func (w *work) tierOf(r *row) []int {
+	tier := make([]int, len(w.sites))
+	next, found := "", false
+	home := r.src.Locality.Region
+	nearest := 0.0
+	for l := range w.sites {
+		region := w.sites[l].Group.Locality.Region
+		switch {
+		case r.units[l] > 0 || len(w.view.groups[l].Endpoints) == 0:
+			tier[l] = -1
+		case !w.open(r, l) || r.src.Locality.IsZero():
+			tier[l] = 2
+		case region == home:
+			tier[l] = 0
+		default:
+			tier[l] = 2
+			if !found || r.dist[l] < nearest {
+				next, nearest, found = region, r.dist[l], true
+			}
+		}
+	}
+	for l := range w.sites {
+		if found && tier[l] == 2 && w.open(r, l) && w.sites[l].Group.Locality.Region == next {
+			tier[l] = 1
+		}
+	}
+	return tier
+}
+
+// tierWeights sets the weights of one tier by headroom, at least 1 each.
+func (w *work) tierWeights(tier []int, t int, room []float64) []isobar.LocalityWeight {
+	total, n := 0.0, 0
+	for l, k := range tier {
+		if k == t {
+			total += room[l]
+			n++
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	measure := room
+	if total <= 0 {
+		measure = w.view.spread
+		for l, k := range tier {
+			if k == t {
+				total += measure[l]
+			}
+		}
+	}
+	out := make([]isobar.LocalityWeight, 0, n)
+	for l, k := range tier {
+		if k != t {
+			continue
+		}
+		weight := uint32(1)
+		if total > 0 {
+			weight = uint32(max(1, math.Round(tierScale*measure[l]/total)))
+		}
+		out = append(out, isobar.LocalityWeight{EndpointGroup: w.view.groups[l], Weight: weight})
+	}
+	return out
+}
+
+// steady takes the weights of the tier before when it has the same localities
+// and differs little: a failover tier needs no precision, and every change is a
+// push.
+func steady(tier, before []isobar.LocalityWeight) {
+	if len(tier) != len(before) {
+		return
+	}
+	a, b := 0.0, 0.0
+	for i := range tier {
+		if tier[i].Locality != before[i].Locality {
+			return
+		}
+		a += float64(tier[i].Weight)
+		b += float64(before[i].Weight)
+	}
+	differ := 0.0
+	for i := range tier {
+		differ += math.Abs(float64(tier[i].Weight)/a - float64(before[i].Weight)/b)
+	}
+	if differ/2 >= tierSteady {
+		return
+	}
+	for i := range tier {
+		tier[i].Weight = before[i].Weight
+	}
+}

@@ -1,0 +1,329 @@
+package assign_test
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	"pgregory.net/rapid"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/assign"
+)
+
+// place is one locality of the world.
+type place struct {
+	at       isobar.Locality
+	gone     bool
+	health   []isobar.HealthStatus
+	nominal  float64
+	ceiling  float64
+	ignored  float64 // background
+	observed bool    // unreachable
+}
+
+// client is one source of the world.
+type client struct {
+	at     isobar.Locality
+	demand float64
+	gone   bool
+	barred map[isobar.Locality]bool
+}
+
+// world is a service with its sources; each change of it leads to an Input.
+type world struct {
+	places  []place
+	clients []client
+	service isobar.Service
+	prev    *assign.Result
+	trigger assign.Trigger
+	hold    string
+}
+
+func distance(from, to isobar.Locality) float64 {
+	var none *isobar.Network
+	ms, _ := none.Latency(from, to)
+	if from.Region != to.Region && !from.IsZero() {
+		ms += float64(len(from.Region)+3*len(to.Zone)) + float64(to.Region[len(to.Region)-1]) // not all regions are alike
+	}
+	return ms
+}
+
+func (w *world) sites() []assign.Site {
+	var out []assign.Site
+	for i, p := range w.places {
+		if p.gone {
+			continue
+		}
+		g := &isobar.EndpointGroup{Locality: p.at}
+		healthy := 0
+		for k, h := range p.health {
+			g.Endpoints = append(g.Endpoints, isobar.WeightedEndpoint{Address: fmt.Sprintf("10.0.%d.%d:80", i, k), Weight: 1, Health: h})
+			if h.Usable() {
+				healthy++
+			}
+		}
+		s := assign.Site{Group: g, Nominal: p.nominal, Ceiling: p.ceiling, Scale: 1, Background: p.ignored}
+		if len(p.health) > 0 {
+			s.Capacity = p.nominal * float64(healthy) / float64(len(p.health))
+		}
+		if p.observed {
+			s.Unreachable, s.Capacity = true, 0
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+func (w *world) sources(sites []assign.Site) []assign.Source {
+	var out []assign.Source
+	for _, c := range w.clients {
+		if c.gone {
+			continue
+		}
+		s := assign.Source{Locality: c.at, Demand: c.demand}
+		for _, site := range sites {
+			s.Distance = append(s.Distance, distance(c.at, site.Group.Locality))
+			s.Barred = append(s.Barred, c.barred[site.Group.Locality])
+		}
+		out = append(out, s)
+	}
+	slices.SortFunc(out, func(a, b assign.Source) int { return a.Locality.Compare(b.Locality) })
+	return out
+}
+
+// waterfall is a stand-in for the solver: the nearest pairs first, ceilings and
+// bars kept, all ceilings raised alike until it fits.
+func waterfall(sites []assign.Site, sources []assign.Source, maxShed float64) (prices []float64, shed float64) {
+	demand, room := 0.0, 0.0
+	for _, s := range sources {
+		demand += s.Demand
+	}
+	limits := make([]float64, len(sites))
+	for i := range sites {
+		sites[i].Scale = 1
+		limits[i] = sites[i].Limit()
+		room += limits[i]
+	}
+	if demand <= 0 || room <= 0 {
+		return nil, 0
+	}
+	if demand > room {
+		shed = min(maxShed, 1-room/demand)
+	}
+	factor := max(1, demand*(1-shed)/room*(1+1e-9))
+	for !pour(sites, sources, limits, factor, shed) {
+		factor *= 1.05
+	}
+	prices = make([]float64, len(sites))
+	for l := range prices {
+		load := 0.0
+		for _, s := range sources {
+			if s.Target != nil {
+				load += s.Demand * (1 - shed) * s.Target[l]
+			}
+		}
+		prices[l] = 5 * load / max(1, factor*limits[l])
+		if s := &sites[l]; s.Capacity > 0 && factor > 1 && limits[l] > 0 {
+			// The limit has background taken off, so the factor is worked out on it.
+			s.Scale = (limits[l]*factor*(1+1e-9) + s.Background) / (s.Ceiling * s.Capacity)
+		}
+	}
+	return prices, shed
+}
+
+func pour(sites []assign.Site, sources []assign.Source, limits []float64, factor, shed float64) bool {
+	type pair struct {
+		s, l int
+		ms   float64
+	}
+	var pairs []pair
+	left := make([]float64, len(sources))
+	free := make([]float64, len(sites))
+	for l := range free {
+		free[l] = limits[l] * factor
+	}
+	for i := range sources {
+		s := &sources[i]
+		if s.Target = nil; s.Demand > 0 {
+			left[i] = s.Demand * (1 - shed)
+			s.Target = make([]float64, len(sites))
+		}
+		barred := false // bars that leave nothing do not count
+		for l := range sites {
+			barred = barred || (limits[l] > 0 && !s.Barred[l])
+		}
+		for l := range sites {
+			if !barred || !s.Barred[l] {
+				pairs = append(pairs, pair{i, l, s.Distance[l]})
+			}
+		}
+	}
+	slices.SortStableFunc(pairs, func(a, b pair) int { return cmp.Compare(a.ms, b.ms) })
+	for _, p := range pairs {
+		if x := min(left[p.s], free[p.l]); x > 0 {
+			left[p.s] -= x
+			free[p.l] -= x
+			sources[p.s].Target[p.l] += x / (sources[p.s].Demand * (1 - shed))
+		}
+	}
+	for i := range sources {
+		if left[i] > 1e-9*sources[i].Demand {
+			return false
+		}
+		normalise(sources[i].Target)
+	}
+	return true
+}
+
+func normalise(v []float64) {
+	t := 0.0
+	for _, x := range v {
+		t += x
+	}
+	for i := range v {
+		v[i] /= t
+	}
+}
+
+func (w *world) input() assign.Input {
+	sites := w.sites()
+	sources := w.sources(sites)
+	prices, shed := waterfall(sites, sources, w.service.MaxShed)
+	w.service.Localities = nil
+	for _, s := range sites {
+		w.service.Localities = append(w.service.Localities, isobar.ServiceLocality{
+			Locality: s.Group.Locality, Endpoints: make([]isobar.Endpoint, len(s.Group.Endpoints)),
+		})
+	}
+	svc := w.service
+	return assign.Input{
+		Service: &svc, Sites: sites, Sources: sources, Prices: prices, Shed: shed,
+		Previous: w.prev, Trigger: w.trigger, Hold: w.hold,
+	}
+}
+
+// next takes one decision and gives it with what the checker says.
+func (w *world) next() (assign.Input, *assign.Result, []assign.Violation) {
+	in := w.input()
+	out := assign.Assign(in)
+	bad := assign.Check(w.prev, out, checkInput(in))
+	w.prev = out
+	return in, out, bad
+}
+
+func checkInput(in assign.Input) assign.CheckInput {
+	return assign.CheckInput{Service: in.Service, Sources: in.Sources, Trigger: in.Trigger, Hold: in.Hold}
+}
+
+var states = []isobar.HealthStatus{isobar.Healthy, isobar.Healthy, isobar.Healthy, isobar.Unknown, isobar.Unhealthy, isobar.Draining, isobar.Degraded, isobar.Timeout}
+
+func drawWorld(t *rapid.T) *world {
+	w := &world{service: isobar.Service{
+		Name: "svc", Mode: rapid.SampledFrom([]isobar.Mode{isobar.ModeFull, isobar.ModeFull, isobar.ModeFull, isobar.ModeBounded, isobar.ModeObserve}).Draw(t, "mode"),
+		MaxShift: rapid.SampledFrom([]float64{0, 5, 35}).Draw(t, "max_shift"),
+		MaxShed:  rapid.SampledFrom([]float64{0, 0, 0.3}).Draw(t, "max_shed"),
+	}}
+	for i := range rapid.IntRange(1, 6).Draw(t, "places") {
+		p := place{
+			at:      isobar.Locality{Region: fmt.Sprintf("r%d", rapid.IntRange(0, 2).Draw(t, "region")), Zone: fmt.Sprintf("z%d", i)},
+			nominal: rapid.Float64Range(10, 2000).Draw(t, "nominal"), ceiling: rapid.Float64Range(0.4, 1).Draw(t, "ceiling"),
+		}
+		for range rapid.IntRange(1, 4).Draw(t, "endpoints") {
+			p.health = append(p.health, isobar.Healthy)
+		}
+		w.places = append(w.places, p)
+	}
+	slices.SortFunc(w.places, func(a, b place) int { return a.at.Compare(b.at) })
+	for i := range rapid.IntRange(1, 5).Draw(t, "clients") {
+		c := client{at: isobar.Locality{Region: fmt.Sprintf("r%d", rapid.IntRange(0, 2).Draw(t, "home")), Zone: fmt.Sprintf("z%d", i)}, barred: map[isobar.Locality]bool{}}
+		if i == 4 {
+			c.at = isobar.Locality{}
+		}
+		c.demand = drawDemand(t)
+		w.clients = append(w.clients, c)
+	}
+	return w
+}
+
+func drawDemand(t *rapid.T) float64 {
+	if rapid.IntRange(0, 5).Draw(t, "idle") == 0 {
+		return 0
+	}
+	return math.Exp(rapid.Float64Range(0, 7.5).Draw(t, "demand"))
+}
+
+// change lets something happen to the world.
+func (w *world) change(t *rapid.T) {
+	w.trigger, w.hold = assign.Tick, ""
+	p := &w.places[rapid.IntRange(0, len(w.places)-1).Draw(t, "place")]
+	c := &w.clients[rapid.IntRange(0, len(w.clients)-1).Draw(t, "client")]
+	switch rapid.IntRange(0, 13).Draw(t, "event") {
+	case 0:
+		c.demand = drawDemand(t)
+	case 1, 2:
+		p.health[rapid.IntRange(0, len(p.health)-1).Draw(t, "endpoint")] = rapid.SampledFrom(states).Draw(t, "health")
+		w.trigger = assign.Rebase
+	case 3:
+		for i := range p.health {
+			p.health[i] = rapid.SampledFrom([]isobar.HealthStatus{isobar.Unhealthy, isobar.Healthy}).Draw(t, "all")
+		}
+	case 4:
+		p.gone = !p.gone
+		w.trigger = assign.Rebase
+	case 5:
+		c.gone = !c.gone
+	case 6:
+		if l := p.at; !p.gone {
+			c.barred[l] = !c.barred[l]
+		}
+	case 7:
+		w.observe(p)
+	case 8:
+		w.hold = "coverage 40%"
+	case 9:
+		w.service.Mode = rapid.SampledFrom([]isobar.Mode{isobar.ModeFull, isobar.ModeBounded, isobar.ModeObserve}).Draw(t, "mode")
+	case 10:
+		p.nominal = rapid.Float64Range(10, 2000).Draw(t, "nominal")
+	case 11:
+		p.ignored = rapid.Float64Range(0, 100).Draw(t, "background")
+	default: // one more quiet tick
+	}
+}
+
+// observe makes a place unreachable, or reachable again, as long as at most
+// half of the usable ones are.
+func (w *world) observe(p *place) {
+	usable, shut := 0, 0
+	for i := range w.places {
+		q := &w.places[i]
+		if !q.gone && slices.ContainsFunc(q.health, isobar.HealthStatus.Usable) {
+			usable++
+			if q.observed || q == p {
+				shut++
+			}
+		}
+	}
+	p.observed = !p.observed && 2*shut <= usable
+}
+
+// settle ends observations of places when health leaves too few usable ones, as
+// the planner does.
+func (w *world) settle() {
+	usable, shut := 0, 0
+	for i := range w.places {
+		q := &w.places[i]
+		if !q.gone && slices.ContainsFunc(q.health, isobar.HealthStatus.Usable) {
+			usable++
+			if q.observed {
+				shut++
+			}
+		}
+	}
+	if 2*shut > usable {
+		for i := range w.places {
+			w.places[i].observed = false
+		}
+	}
+}
