@@ -43,6 +43,15 @@ func (p Problem) String() string {
 	return b.String()
 }
 
+// Place gives "line:column path", which names the place within a document.
+func (p Problem) Place() string {
+	place := fmt.Sprintf("%d:%d", p.Line, p.Column)
+	if p.Path != "" {
+		place += " " + p.Path
+	}
+	return place
+}
+
 // Error is every problem of a document that forbids its use, in the order of
 // their positions.
 type Error struct {
@@ -55,35 +64,8 @@ type Error struct {
 // document. Whoever has more has one mistake many times.
 const MaxProblems = 100
 
-// Is makes the error an [isobar.ErrInvalid].
-func (e *Error) Is(target error) bool { return target == isobar.ErrInvalid }
-
-// Unwrap gives each problem as an error of its own, which has the methods
-// Place and Fix.
-func (e *Error) Unwrap() []error {
-	out := make([]error, len(e.Problems))
-	for i := range e.Problems {
-		out[i] = problemError{e.Problems[i]}
-	}
-	return out
-}
-
-// problemError is a problem as an error.
-type problemError struct{ Problem }
-
-func (e problemError) Error() string { return e.String() }
-
-// Place names what in the document it is about.
-func (e problemError) Place() string {
-	place := fmt.Sprintf("%s:%d:%d", e.File, e.Line, e.Column)
-	if e.Path != "" {
-		place += " " + e.Path
-	}
-	return place
-}
-
-// Fix says what to write instead; empty where only the user can know.
-func (e problemError) Fix() string { return e.Hint }
+// Unwrap makes the error an [isobar.ErrInvalid].
+func (e *Error) Unwrap() error { return isobar.ErrInvalid }
 
 // Error lists the problems, one a line.
 func (e *Error) Error() string {
