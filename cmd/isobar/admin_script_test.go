@@ -118,12 +118,12 @@ func (noObjects) SetHealth(string, string, isobar.HealthStatus) (uint64, error) 
 
 type noParser struct{}
 
-func (noParser) ParseService(string, []byte) (isobar.Service, []admin.Problem, error) {
-	return isobar.Service{}, nil, isobar.ErrInvalid
+func (noParser) ParseService([]byte, string, string) (isobar.Service, error) {
+	return isobar.Service{}, isobar.ErrInvalid
 }
 
-func (noParser) ParseServices([]byte) ([]isobar.Service, []admin.Problem, error) {
-	return nil, nil, isobar.ErrInvalid
+func (noParser) ParseServices([]byte, string) ([]isobar.Service, error) {
+	return nil, isobar.ErrInvalid
 }
 
 func fixedExplanation(p *plan.Plan, service string, source isobar.Locality) (plan.Explanation, error) {

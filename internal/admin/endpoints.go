@@ -28,6 +28,16 @@ func (s *Server) putHealth(w http.ResponseWriter, r *http.Request) {
 		})
 		return
 	}
+	s.setHealth(w, r, status)
+}
+
+// deleteHealth takes the operator's word back: the endpoint is again what the
+// configuration says.
+func (s *Server) deleteHealth(w http.ResponseWriter, r *http.Request) {
+	s.setHealth(w, r, isobar.Unknown)
+}
+
+func (s *Server) setHealth(w http.ResponseWriter, r *http.Request, status isobar.HealthStatus) {
 	name, address := r.PathValue("name"), r.PathValue("address")
 	revision, err := s.opts.Objects.SetHealth(name, address, status)
 	if err != nil {

@@ -24,6 +24,7 @@ func (s *Server) routes() http.Handler {
 	write("PUT", "/v1/services/{name}", s.putService)
 	write("DELETE", "/v1/services/{name}", s.deleteService)
 	write("PUT", "/v1/services/{name}/endpoints/{address}/health", s.putHealth)
+	write("DELETE", "/v1/services/{name}/endpoints/{address}/health", s.deleteHealth)
 
 	read("/v1/plan", s.getPlan)
 	read("/v1/explain", s.getExplanation)

@@ -41,14 +41,15 @@ func (s *Server) putService(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	if !readableType(w, r) {
+	media, ok := readableType(w, r)
+	if !ok {
 		return
 	}
 	body, ok := readBody(w, r, maxObjectBytes)
 	if !ok {
 		return
 	}
-	svc, warnings, err := s.opts.Parser.ParseService(name, body)
+	svc, err := s.opts.Parser.ParseService(body, media, name)
 	if err != nil {
 		fail(w, http.StatusBadRequest, problemOf(err))
 		return
@@ -62,7 +63,7 @@ func (s *Server) putService(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("ETag", etag(obj.Revision))
-	s.published(w, r, revision, Published{Service: name, Revision: obj.Revision, Warnings: warnings})
+	s.published(w, r, revision, Published{Service: name, Revision: obj.Revision})
 }
 
 func (s *Server) putServices(w http.ResponseWriter, r *http.Request) {
@@ -74,14 +75,15 @@ func (s *Server) putServices(w http.ResponseWriter, r *http.Request) {
 		})
 		return
 	}
-	if !readableType(w, r) {
+	media, ok := readableType(w, r)
+	if !ok {
 		return
 	}
 	body, ok := readBody(w, r, maxSetBytes)
 	if !ok {
 		return
 	}
-	services, warnings, err := s.opts.Parser.ParseServices(body)
+	services, err := s.opts.Parser.ParseServices(body, media)
 	if err != nil {
 		fail(w, http.StatusBadRequest, problemOf(err))
 		return
@@ -91,7 +93,7 @@ func (s *Server) putServices(w http.ResponseWriter, r *http.Request) {
 		s.failWrite(w, err, "")
 		return
 	}
-	s.published(w, r, revision, Published{Warnings: warnings})
+	s.published(w, r, revision, Published{})
 }
 
 func (s *Server) deleteService(w http.ResponseWriter, r *http.Request) {

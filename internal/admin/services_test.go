@@ -148,6 +148,21 @@ func TestHealth(t *testing.T) {
 	}
 }
 
+func TestHealthTakenBack(t *testing.T) {
+	w := newWorld()
+	srv := start(t, w, nil)
+	const path = "/v1/services/legacy/endpoints/127.0.0.1:50051/health"
+	do(t, srv, http.MethodPut, path, "draining")
+	if a := do(t, srv, http.MethodDelete, path, ""); a.code != http.StatusOK {
+		t.Errorf("got %d %s", a.code, a.body)
+	}
+	w.set(func() {
+		if got := w.health["legacy 127.0.0.1:50051"]; got != isobar.Unknown {
+			t.Errorf("health %v", got)
+		}
+	})
+}
+
 func TestWriteThatNoPlanTakes(t *testing.T) {
 	w := newWorld()
 	w.held = true
@@ -225,15 +240,6 @@ func TestAcceptedWrites(t *testing.T) {
 				t.Errorf("got %d %s", a.code, a.body)
 			}
 		})
-	}
-}
-
-func TestWarningsComeWithTheAnswer(t *testing.T) {
-	doubtful := service("cart")
-	doubtful.MaxShift = 5
-	a := do(t, start(t, newWorld(), nil), http.MethodPut, "/v1/services/cart", bodyOf(t, doubtful))
-	if a.code != http.StatusOK || !strings.Contains(a.body, "max_shift has no effect") {
-		t.Errorf("got %d %s", a.code, a.body)
 	}
 }
 

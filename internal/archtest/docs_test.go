@@ -1,0 +1,89 @@
+package archtest
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/isobar-xds/isobar/internal/config"
+)
+
+// TestExamplesHold decodes every example as the server would.
+func TestExamplesHold(t *testing.T) {
+	root := moduleRoot(t)
+	for name, data := range filesOf(t, filepath.Join(root, "examples", "*.yaml")) {
+		var warnings []config.Problem
+		var err error
+		if filepath.Base(name) == "problem.yaml" {
+			_, warnings, err = config.DecodeProblem(name, data)
+		} else {
+			_, warnings, err = config.Decode(name, data)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		for _, w := range warnings {
+			t.Error(w)
+		}
+	}
+}
+
+// TestDocumentsHold checks what documents say that a machine can check: links
+// to files lead somewhere, and a YAML block that names a file of examples/ in
+// its first line holds, and is that file but for comments.
+func TestDocumentsHold(t *testing.T) {
+	root := moduleRoot(t)
+	link := regexp.MustCompile(`\]\(([^)#]+)(#[^)]*)?\)`)
+	block := regexp.MustCompile("(?s)```yaml\n# (\\S+\\.yaml)\n(.*?)```")
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md"} {
+		for name, data := range filesOf(t, filepath.Join(root, pattern)) {
+			for _, m := range link.FindAllStringSubmatch(string(data), -1) {
+				if strings.Contains(m[1], "://") {
+					continue
+				}
+				if _, err := os.Stat(filepath.Join(filepath.Dir(name), m[1])); err != nil {
+					t.Errorf("%s: a dead link to %s", name, m[1])
+				}
+			}
+			for _, m := range block.FindAllStringSubmatch(string(data), -1) {
+				example, err := os.ReadFile(filepath.Join(root, "examples", filepath.Base(m[1])))
+				if err != nil {
+					t.Errorf("%s: %v", name, err)
+				}
+				if withoutComments(m[2]) != withoutComments(string(example)) {
+					t.Errorf("%s: the block %s differs from examples/%s", name, m[1], filepath.Base(m[1]))
+				}
+			}
+		}
+	}
+}
+
+func filesOf(t *testing.T, pattern string) map[string][]byte {
+	t.Helper()
+	names, err := filepath.Glob(pattern)
+	if err != nil || len(names) == 0 {
+		t.Fatalf("no files %s: %v", pattern, err)
+	}
+	out := map[string][]byte{}
+	for _, name := range names {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out[name] = data
+	}
+	return out
+}
+
+// withoutComments leaves out lines that are comments only.
+func withoutComments(s string) string {
+	var lines []string
+	for line := range strings.Lines(s) {
+		if !strings.HasPrefix(strings.TrimSpace(line), "#") {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "")
+}
