@@ -1,0 +1,247 @@
+package wire_test
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	loadstatsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/load"
+	"github.com/isobar-xds/isobar/internal/wire"
+)
+
+var reportTime = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func read(t *testing.T, agent load.Agent, stats ...*endpointv3.ClusterStats) ([]load.ServiceReport, []wire.Rejection) {
+	t.Helper()
+	var rejected []wire.Rejection
+	r, err := wire.LoadReport(&loadstatsv3.LoadStatsRequest{ClusterStats: stats}, agent, reportTime, func(x wire.Rejection) { rejected = append(rejected, x) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !r.Arrived.Equal(reportTime) {
+		t.Errorf("arrived at %v, want %v", r.Arrived, reportTime)
+	}
+	return r.Services, rejected
+}
+
+func goodStats() *endpointv3.ClusterStats {
+	return &endpointv3.ClusterStats{
+		ClusterName:        "outbound",
+		ClusterServiceName: "checkout",
+		LoadReportInterval: durationpb.New(5 * time.Second),
+		UpstreamLocalityStats: []*endpointv3.UpstreamLocalityStats{{
+			Locality:                &corev3.Locality{Region: "us-east", Zone: "b", SubZone: "1"},
+			Priority:                1,
+			TotalIssuedRequests:     100,
+			TotalSuccessfulRequests: 90,
+			TotalErrorRequests:      5,
+			TotalRequestsInProgress: 7,
+			CpuUtilization:          &endpointv3.UnnamedEndpointLoadMetricStats{NumRequestsFinishedWithMetric: 10, TotalMetricValue: 5},
+			LoadMetricStats: []*endpointv3.EndpointLoadMetricStats{
+				{MetricName: "queue", NumRequestsFinishedWithMetric: 2, TotalMetricValue: 6},
+				{MetricName: "named_metrics.queue", NumRequestsFinishedWithMetric: 1, TotalMetricValue: 3},
+				{MetricName: "application_utilization", NumRequestsFinishedWithMetric: 4, TotalMetricValue: 2},
+			},
+			UpstreamEndpointStats: []*endpointv3.UpstreamEndpointStats{
+				{Address: socket("10.0.0.1", 80), TotalIssuedRequests: 60, TotalErrorRequests: 5},
+				{Address: &corev3.Address{Address: &corev3.Address_Pipe{Pipe: &corev3.Pipe{Path: "/x"}}}, TotalIssuedRequests: 40},
+			},
+		}},
+	}
+}
+
+func socket(ip string, port uint32) *corev3.Address {
+	return &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
+		Address: ip, PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: port},
+	}}}
+}
+
+func TestLoadReport(t *testing.T) {
+	got, rejected := read(t, load.AgentGRPC, goodStats())
+	if len(rejected) > 0 {
+		t.Fatalf("rejected %v", rejected)
+	}
+	want := []load.ServiceReport{{
+		Service:  "checkout",
+		Interval: 5 * time.Second,
+		Localities: []load.LocalityReport{{
+			Locality: isobar.MustLocality("us-east/b/1"), Priority: 1,
+			Issued: 100, HasIssued: true, Succeeded: 90, Errors: 5, InProgress: 7,
+			Metrics: []load.MetricSum{
+				{Name: load.MetricApplication, Requests: 4, Total: 2},
+				{Name: load.MetricCPU, Requests: 10, Total: 5},
+				{Name: "queue", Requests: 3, Total: 9},
+			},
+			Endpoints: []load.EndpointReport{{Address: "10.0.0.1:80", Issued: 60, Errors: 5}},
+		}},
+	}}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
+func TestLoadReportDrops(t *testing.T) {
+	stats := func(total uint64, by ...uint64) *endpointv3.ClusterStats {
+		cs := &endpointv3.ClusterStats{ClusterName: "checkout", TotalDroppedRequests: total}
+		for i, n := range by {
+			cs.DroppedRequests = append(cs.DroppedRequests, &endpointv3.ClusterStats_DroppedRequests{Category: fmt.Sprint(9 - i), DroppedCount: n})
+		}
+		return cs
+	}
+	for _, tc := range []struct {
+		name  string
+		agent load.Agent
+		stats *endpointv3.ClusterStats
+		want  uint64
+	}{
+		{"gRPC's total holds the categories", load.AgentGRPC, stats(12, 7, 3), 12},
+		{"Envoy's does not", load.AgentEnvoy, stats(12, 7, 3), 22},
+		{"unknown: the total is larger", load.AgentUnknown, stats(12, 7, 3), 12},
+		{"unknown: the categories are larger", load.AgentUnknown, stats(4, 7, 3), 10},
+	} {
+		got, _ := read(t, tc.agent, tc.stats)
+		if len(got) != 1 || got[0].Dropped != tc.want {
+			t.Errorf("%s: dropped %+v, want %d", tc.name, got, tc.want)
+		}
+		if by := got[0].DroppedBy; len(by) != 2 || by[0].Category != "8" || by[0].Count != 3 {
+			t.Errorf("%s: by category %+v, want them sorted", tc.name, by)
+		}
+	}
+}
+
+// TestLoadReportClientBugs: what real clients do wrong is no reason to reject.
+func TestLoadReportClientBugs(t *testing.T) {
+	t.Run("an idle cluster has no localities", func(t *testing.T) {
+		got, rejected := read(t, load.AgentEnvoy, &endpointv3.ClusterStats{ClusterName: "checkout", LoadReportInterval: durationpb.New(time.Second)})
+		if len(got) != 1 || len(rejected) > 0 {
+			t.Errorf("got %v, rejected %v", got, rejected)
+		}
+	})
+	t.Run("an empty heartbeat", func(t *testing.T) {
+		if got, rejected := read(t, load.AgentGRPC); len(got) > 0 || len(rejected) > 0 {
+			t.Errorf("got %v, rejected %v", got, rejected)
+		}
+	})
+	t.Run("no interval and nothing issued", func(t *testing.T) {
+		cs := goodStats()
+		cs.LoadReportInterval = nil
+		cs.UpstreamLocalityStats[0].TotalIssuedRequests = 0
+		got, _ := read(t, load.AgentEnvoy, cs)
+		if len(got) != 1 || got[0].Interval != 0 || got[0].Localities[0].HasIssued {
+			t.Errorf("got %+v", got)
+		}
+	})
+	t.Run("no locality", func(t *testing.T) {
+		cs := goodStats()
+		cs.UpstreamLocalityStats[0].Locality = nil
+		if got, _ := read(t, load.AgentGRPC, cs); len(got) != 1 || !got[0].Localities[0].Locality.IsZero() {
+			t.Errorf("got %+v", got)
+		}
+	})
+	t.Run("one cluster twice, by service", func(t *testing.T) {
+		other := goodStats()
+		other.ClusterServiceName = "account"
+		got, _ := read(t, load.AgentGRPC, goodStats(), other, goodStats())
+		if len(got) != 3 || got[0].Service != "account" || got[1].Service != "checkout" || got[2].Service != "checkout" {
+			t.Errorf("got %+v", got)
+		}
+	})
+	t.Run("null items", func(t *testing.T) {
+		cs := goodStats()
+		cs.UpstreamLocalityStats = append(cs.UpstreamLocalityStats, nil)
+		cs.DroppedRequests = append(cs.DroppedRequests, nil)
+		cs.UpstreamLocalityStats[0].LoadMetricStats = append(cs.UpstreamLocalityStats[0].LoadMetricStats, nil)
+		cs.UpstreamLocalityStats[0].UpstreamEndpointStats = append(cs.UpstreamLocalityStats[0].UpstreamEndpointStats, nil)
+		if got, _ := read(t, load.AgentGRPC, nil, cs); len(got) != 1 {
+			t.Errorf("got %+v", got)
+		}
+	})
+}
+
+func TestLoadReportRejects(t *testing.T) {
+	first := func(cs *endpointv3.ClusterStats) *endpointv3.UpstreamLocalityStats {
+		return cs.UpstreamLocalityStats[0]
+	}
+	for _, tc := range []struct {
+		name  string
+		spoil func(cs *endpointv3.ClusterStats)
+		code  wire.RejectCode
+		kept  bool // the entry stays, only a part of it goes
+	}{
+		{"no name", func(cs *endpointv3.ClusterStats) { cs.ClusterName, cs.ClusterServiceName = "", "" }, wire.RejectName, false},
+		{"long name", func(cs *endpointv3.ClusterStats) { cs.ClusterServiceName = strings.Repeat("x", 2000) }, wire.RejectName, false},
+		{"negative interval", func(cs *endpointv3.ClusterStats) { cs.LoadReportInterval = durationpb.New(-time.Second) }, wire.RejectInterval, false},
+		{"interval of years", func(cs *endpointv3.ClusterStats) { cs.LoadReportInterval.Seconds = 1e9 }, wire.RejectInterval, false},
+		{"invalid interval", func(cs *endpointv3.ClusterStats) { cs.LoadReportInterval.Nanos = -5 }, wire.RejectInterval, false},
+		{"issued 2^64-1", func(cs *endpointv3.ClusterStats) { first(cs).TotalIssuedRequests = math.MaxUint64 }, wire.RejectCounter, false},
+		{"succeeded 2^64-1", func(cs *endpointv3.ClusterStats) { first(cs).TotalSuccessfulRequests = math.MaxUint64 }, wire.RejectCounter, false},
+		{"errors 2^64-1", func(cs *endpointv3.ClusterStats) { first(cs).TotalErrorRequests = math.MaxUint64 }, wire.RejectCounter, false},
+		{"in progress 2^64-1", func(cs *endpointv3.ClusterStats) { first(cs).TotalRequestsInProgress = math.MaxUint64 }, wire.RejectCounter, false},
+		{"dropped 2^64-1", func(cs *endpointv3.ClusterStats) { cs.TotalDroppedRequests = math.MaxUint64 }, wire.RejectCounter, false},
+		{"a category of 2^64-1", func(cs *endpointv3.ClusterStats) {
+			cs.DroppedRequests = []*endpointv3.ClusterStats_DroppedRequests{{DroppedCount: math.MaxUint64}}
+		}, wire.RejectCounter, false},
+		{"a billion a second", func(cs *endpointv3.ClusterStats) { first(cs).TotalIssuedRequests = 5e9 }, wire.RejectCounter, false},
+		{"an endpoint's 2^64-1", func(cs *endpointv3.ClusterStats) {
+			first(cs).UpstreamEndpointStats[0].TotalIssuedRequests = math.MaxUint64
+		}, wire.RejectCounter, false},
+		{"priority 129", func(cs *endpointv3.ClusterStats) { first(cs).Priority = 129 }, wire.RejectLocality, false},
+		{"long zone", func(cs *endpointv3.ClusterStats) { first(cs).Locality.Zone = strings.Repeat("x", 300) }, wire.RejectLocality, false},
+		{"too many localities", func(cs *endpointv3.ClusterStats) {
+			cs.UpstreamLocalityStats = make([]*endpointv3.UpstreamLocalityStats, 2000)
+		}, wire.RejectSize, false},
+		{"too many categories", func(cs *endpointv3.ClusterStats) {
+			cs.DroppedRequests = make([]*endpointv3.ClusterStats_DroppedRequests, 100)
+		}, wire.RejectSize, false},
+		{"too many endpoints", func(cs *endpointv3.ClusterStats) {
+			first(cs).UpstreamEndpointStats = make([]*endpointv3.UpstreamEndpointStats, 20_000)
+		}, wire.RejectSize, false},
+		{"too many metrics", func(cs *endpointv3.ClusterStats) {
+			first(cs).LoadMetricStats = make([]*endpointv3.EndpointLoadMetricStats, 100)
+		}, wire.RejectSize, true},
+		{"NaN", func(cs *endpointv3.ClusterStats) { first(cs).CpuUtilization.TotalMetricValue = math.NaN() }, wire.RejectMetric, true},
+		{"infinity", func(cs *endpointv3.ClusterStats) { first(cs).CpuUtilization.TotalMetricValue = math.Inf(-1) }, wire.RejectMetric, true},
+		{"negative utilization", func(cs *endpointv3.ClusterStats) { first(cs).CpuUtilization.TotalMetricValue = -1 }, wire.RejectMetric, true},
+		{"utilization of 1000", func(cs *endpointv3.ClusterStats) { first(cs).CpuUtilization.TotalMetricValue = 10_000 }, wire.RejectMetric, true},
+		{"a total over no requests", func(cs *endpointv3.ClusterStats) { first(cs).CpuUtilization.NumRequestsFinishedWithMetric = 0 }, wire.RejectMetric, true},
+		{"a metric over 2^64-1 requests", func(cs *endpointv3.ClusterStats) {
+			first(cs).CpuUtilization.NumRequestsFinishedWithMetric = math.MaxUint64
+		}, wire.RejectMetric, true},
+		{"a metric without a name", func(cs *endpointv3.ClusterStats) { first(cs).LoadMetricStats[0].MetricName = "" }, wire.RejectMetric, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			bad := goodStats()
+			tc.spoil(bad)
+			good := goodStats()
+			good.ClusterServiceName = "good"
+			got, rejected := read(t, load.AgentGRPC, bad, good)
+			if len(rejected) != 1 || rejected[0].Code != tc.code || rejected[0].Text == "" {
+				t.Errorf("rejected %+v, want one of %q", rejected, tc.code)
+			}
+			want := 1
+			if tc.kept {
+				want = 2
+			}
+			if len(got) != want || got[want-1].Service != "good" {
+				t.Errorf("kept %d entries, want %d", len(got), want)
+			}
+		})
+	}
+}
+
+func TestLoadReportOfTooManyClusters(t *testing.T) {
+	m := &loadstatsv3.LoadStatsRequest{ClusterStats: make([]*endpointv3.ClusterStats, 20_001)}
+	_, err := wire.LoadReport(m, load.AgentGRPC, reportTime, nil)
+	if err == nil || !strings.Contains(err.Error(), "cluster_stats") {
+		t.Errorf("error %v, want one that names cluster_stats", err)
+	}
+}
