@@ -17,8 +17,8 @@ import (
 // because some kind of client would reject them.
 var ErrRefused = errors.New("refused to send")
 
-// maxSentPriority is the highest priority that Envoy takes.
-const maxSentPriority = 128
+// maxPriority is the highest priority that Envoy takes.
+const maxPriority = 128
 
 // CheckAssignment holds an assignment against the union of the rules of Envoy
 // and gRPC: what passes is accepted by both. The name is what clients
@@ -69,8 +69,8 @@ func (c *assignmentCheck) locality(field string, l *endpointv3.LocalityLbEndpoin
 		return refused(field+".locality", "not set")
 	}
 	priority := l.GetPriority()
-	if priority > maxSentPriority {
-		return refused(field+".priority", "%d, want at most %d", priority, maxSentPriority)
+	if priority > maxPriority {
+		return refused(field+".priority", "%d, want at most %d", priority, maxPriority)
 	}
 	at := placedLocality{priority, id.GetRegion(), id.GetZone(), id.GetSubZone()}
 	if c.localities[at] {

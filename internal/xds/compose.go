@@ -187,12 +187,16 @@ func (s *stream) collectChanged(w *watch, breaking bool) *answer {
 	}
 	clear(w.queue[len(left):])
 	w.queue = left
-	owed := w.owed && s.delta
-	w.owed = false
-	if len(a.resources) == 0 && len(a.removed) == 0 && !owed {
-		return nil
+	if len(a.resources) > 0 || len(a.removed) > 0 {
+		w.owed = false
+		return a
 	}
-	return a
+	if w.owed && s.delta && len(left) == 0 {
+		w.owed = false
+		return a // that there is nothing is an answer, too
+	}
+	w.owed = w.owed && s.delta
+	return nil
 }
 
 // change adds what became of one resource to an answer.

@@ -1,0 +1,225 @@
+package xds_test
+
+import (
+	"testing"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+)
+
+// versions reads the versions of the resources that came last.
+func (c *client) versions(url string, names ...string) map[string]string {
+	c.w.t.Helper()
+	c.subscribe(url, names...)
+	out := map[string]string{}
+	for _, m := range c.take() {
+		for _, r := range m.(*discoveryv3.DeltaDiscoveryResponse).GetResources() {
+			out[r.GetName()] = r.GetVersion()
+		}
+	}
+	return out
+}
+
+func TestDeltaSubscribeAndChange(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.publish(serve("a", 1), serve("b", 2), serve("c", 3))
+		c := w.delta(at("us-east/b"))
+		c.subscribe(edsURL, "a", "b").equals("eds v1: a@1 b@2").ack(edsURL).nothing()
+		w.publish(serve("b", 4))
+		c.equals("eds v2: b@4").ack(edsURL).nothing()
+		c.subscribe(edsURL, "c", "-a").equals("eds v2: c@3").ack(edsURL).nothing()
+		w.publish(serve("a", 5))
+		c.nothing()
+	})
+}
+
+func TestDeltaAnswersEverySubscribedName(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.publish(serve("a", 1))
+		c := w.delta(at("us-east/b"))
+		// What does not exist is said to be removed, and remembered.
+		c.subscribe(edsURL, "a", "late").equals("eds v1: a@1 -late").ack(edsURL).nothing()
+		// A client may have forgotten what it subscribes to again.
+		c.subscribe(edsURL, "a").equals("eds v1: a@1").ack(edsURL).nothing()
+		c.subscribe(edsURL, "late").equals("eds v1: -late").ack(edsURL).nothing()
+		w.publish()
+		c.nothing()
+		w.publish(serve("late", 2))
+		c.equals("eds v3: late@2").ack(edsURL).nothing()
+	})
+}
+
+func TestDeltaIgnoresPhantomUnsubscribes(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.publish(serve("a", 1))
+		c := w.delta(at("us-east/b"))
+		c.subscribe(edsURL, "a", "-a", "-never").equals("eds v1:").ack(edsURL)
+		c.subscribe(edsURL, "-a", "-never", "-*").nothing()
+		c.subscribe(cdsURL, "a", "-never").equals("cds v1: a").ack(cdsURL).nothing()
+		c.subscribe(cdsURL, "-b", "-*").nothing()
+	})
+}
+
+func TestDeltaInitialVersions(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.publish(serve("a", 1), serve("b", 2), serve("gone", 3))
+		before := w.delta(at("us-east/b"))
+		held := before.versions(edsURL, "a", "b", "gone")
+		clusters := before.versions(cdsURL)
+		before.close()
+		w.publish(serve("b", 4), without("gone"))
+
+		c := w.delta(at("us-east/b"))
+		// What the client has is not sent again; what changed and what is gone is.
+		c.deltaRequest(edsURL, held, "a", "b", "gone").equals("eds v2: b@4").ack(edsURL).equals("eds v2: gone@none").ack(edsURL).nothing()
+		c.deltaRequest(cdsURL, clusters).equals("cds v2: -gone").ack(cdsURL).nothing()
+		subs := w.server.Subscriptions()
+		if len(subs) != 3 || subs[0].Service != "a" || subs[0].Acked != 1 || subs[0].AckedAt.IsZero() {
+			w.t.Errorf("a client that holds the content counts as having it: %+v", subs)
+		}
+		// Later they are not a matter of the protocol.
+		c.deltaRequest(edsURL, held, "a").equals("eds v2: a@1").ack(edsURL).nothing()
+	})
+}
+
+func TestDeltaFirstRequestIsAnswered(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.publish(serve("a", 1))
+		before := w.delta(at("us-east/b"))
+		held := before.versions(edsURL, "a")
+		before.close()
+		c := w.delta(at("us-east/b"))
+		c.deltaRequest(edsURL, held, "a").equals("eds v1:").ack(edsURL)
+		c.subscribe(ldsURL).equals("lds v1:").ack(ldsURL).nothing()
+	})
+}
+
+func TestDeltaStaleNonceStillSubscribes(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.publish(serve("a", 1), serve("b", 2))
+		c := w.delta(at("us-east/b"))
+		c.subscribe(edsURL, "a").equals("eds v1: a@1")
+		stale := c.kind(edsURL).nonce
+		c.ack(edsURL).nothing()
+		w.publish(serve("a", 3))
+		c.equals("eds v2: a@3")
+		c.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: edsURL, ResponseNonce: stale, ResourceNamesSubscribe: []string{"b"}})
+		c.nothing() // v2 is still not answered
+		c.ack(edsURL).equals("eds v2: b@2").ack(edsURL).nothing()
+	})
+}
+
+func TestDeltaRejectedContentIsNotSentAgain(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.publish(serve("a", 1))
+		c := w.delta(at("us-east/b"))
+		c.subscribe(edsURL, "a").equals("eds v1: a@1").nack(edsURL, "no").nothing()
+		w.publish()
+		c.nothing()
+		w.publish(serve("a", 2))
+		c.equals("eds v3: a@2").ack(edsURL).nothing()
+	})
+}
+
+func TestDeltaOnePushAtATime(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.publish(serve("a", 1))
+		c := w.delta(at("us-east/b"))
+		c.subscribe(edsURL, "a").equals("eds v1: a@1")
+		w.publish(serve("a", 2))
+		w.publish(serve("a", 3))
+		c.nothing().ack(edsURL).equals("eds v3: a@3").ack(edsURL).nothing()
+	})
+}
+
+func TestDeltaWildcards(t *testing.T) {
+	t.Run("old form", func(t *testing.T) {
+		inWorld(t, func(w *world) {
+			w.publish(serve("a", 1), serve("b", 2))
+			c := w.delta(at("us-east/b"))
+			c.subscribe(cdsURL).equals("cds v1: a b").ack(cdsURL).nothing()
+			w.publish(serve("c", 3), withORCA("a"), without("b"))
+			c.equals("cds v2: a+orca c").ack(cdsURL).equals("cds v2: -b").ack(cdsURL).nothing()
+			c.subscribe(cdsURL, "-*").nothing()
+			w.publish(serve("d", 4))
+			c.nothing()
+		})
+	})
+	t.Run("star", func(t *testing.T) {
+		inWorld(t, func(w *world) {
+			w.publish(serve("a", 1), serve("b", 2))
+			c := w.delta(at("us-east/b"))
+			c.subscribe(cdsURL, "a").equals("cds v1: a").ack(cdsURL).nothing()
+			c.subscribe(cdsURL, "*").equals("cds v1: b").ack(cdsURL).nothing()
+			// The wildcard still covers it: the client is told so.
+			c.subscribe(cdsURL, "-a").equals("cds v1: a").ack(cdsURL).nothing()
+			c.subscribe(cdsURL, "*").equals("cds v1: a b").ack(cdsURL).nothing()
+			c.subscribe(cdsURL, "-*", "b").equals("cds v1: b").ack(cdsURL).nothing()
+			w.publish(withORCA("a"))
+			c.nothing()
+			w.publish(withORCA("b"))
+			c.equals("cds v3: b+orca")
+		})
+	})
+	t.Run("listeners", func(t *testing.T) {
+		inWorld(t, func(w *world) {
+			w.publish(serve("a", 1))
+			c := w.delta(at("us-east/b"))
+			c.subscribe(ldsURL, "*").equals("lds v1:").ack(ldsURL)
+			c.subscribe(ldsURL, "a").equals("lds v1: a").ack(ldsURL).nothing()
+			// The wildcard does not cover it: the client is told that, too.
+			c.subscribe(ldsURL, "-a").equals("lds v1: -a").ack(ldsURL).nothing()
+			// Listeners that it holds from somebody else are not ours to keep.
+			d := w.delta(at("us-east/b"))
+			d.deltaRequest(ldsURL, map[string]string{"foreign": "7"}).equals("lds v1: -foreign").ack(ldsURL).nothing()
+		})
+	})
+}
+
+func TestDeltaMakeBeforeBreak(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.publish(serve("old", 1), serve("other", 2))
+		c := w.delta(at("us-east/b"))
+		c.subscribe(cdsURL, "*").equals("cds v1: old other").ack(cdsURL)
+		c.subscribe(edsURL, "old", "other", "new").equals("eds v1: old@1 other@2 -new").ack(edsURL)
+		c.subscribe(ldsURL, "old", "new").equals("lds v1: old -new").ack(ldsURL)
+		c.subscribe(rdsURL, "old", "new").equals("rds v1: old -new").ack(rdsURL).nothing()
+		w.publish(without("old"), serve("new", 3), serve("other", 4))
+		c.equals("cds v2: new", "eds v2: new@3 other@4", "lds v2: new -old", "rds v2: new -old")
+		// Envoy ignores removals of assignments: it gets one without endpoints.
+		c.ack(edsURL).ack(ldsURL).ack(rdsURL).equals("eds v2: old@none").ack(edsURL)
+		c.ack(cdsURL).equals("cds v2: -old").ack(cdsURL).nothing()
+	})
+}
+
+func TestDeltaEndpointsFollowChangedClusters(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.publish(serve("a", 1))
+		c := w.delta(at("us-east/b"))
+		c.subscribe(cdsURL, "*").equals("cds v1: a").ack(cdsURL)
+		c.subscribe(edsURL, "a").equals("eds v1: a@1").ack(edsURL).nothing()
+		w.publish(withORCA("a"))
+		c.equals("cds v2: a+orca", "eds v2: a@1").ack(cdsURL).ack(edsURL).nothing()
+	})
+}
+
+func TestDeltaSingleService(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.publish(serve("a", 1))
+		c := w.open(edsDeltaMethod, at("us-east/b"), true)
+		c.subscribe("", "a").equals("eds v1: a@1")
+		c.send(&discoveryv3.DeltaDiscoveryRequest{ResponseNonce: c.kind(edsURL).nonce})
+		w.publish(serve("a", 2))
+		c.equals("eds v2: a@2")
+	})
+}
+
+func TestTypesThatAreNotServed(t *testing.T) {
+	const secret = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
+	inWorld(t, func(w *world) {
+		w.publish(serve("a", 1))
+		// Delta can say that there is nothing; state of the world cannot.
+		w.delta(at("us-east/b")).subscribe(secret, "a").equals("other v1: -a")
+		c := w.ads(at("us-east/b"))
+		c.request(secret, "a").nothing().request(edsURL, "a").equals("eds v1: a@1")
+	})
+}

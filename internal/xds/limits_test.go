@@ -1,0 +1,193 @@
+package xds_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc/codes"
+
+	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/xds"
+)
+
+func TestBadRequestsEndTheirStreamOnly(t *testing.T) {
+	long := strings.Repeat("x", 3000)
+	many := make([]string, 11)
+	for i := range many {
+		many[i] = fmt.Sprint("s", i)
+	}
+	for _, tc := range []struct {
+		name, method string
+		request      *discoveryv3.DiscoveryRequest
+		says         string
+	}{
+		{"no type", adsMethod, &discoveryv3.DiscoveryRequest{}, "type_url: missing"},
+		{"odd type", adsMethod, &discoveryv3.DiscoveryRequest{TypeUrl: "clusters"}, `type_url: "clusters", want type.googleapis.com/`},
+		{"other type", edsMethod, &discoveryv3.DiscoveryRequest{TypeUrl: cdsURL}, "on a stream for envoy.config.endpoint.v3.ClusterLoadAssignment"},
+		{"long type", adsMethod, &discoveryv3.DiscoveryRequest{TypeUrl: "type.googleapis.com/" + long}, "type_url: 3020 bytes"},
+		{"empty name", adsMethod, &discoveryv3.DiscoveryRequest{TypeUrl: edsURL, ResourceNames: []string{"a", ""}}, "resource_names: name 1 is empty"},
+		{"long name", adsMethod, &discoveryv3.DiscoveryRequest{TypeUrl: edsURL, ResourceNames: []string{long}}, "resource_names: name 0 is 3000 bytes long, want at most 2048"},
+		{"many names", adsMethod, &discoveryv3.DiscoveryRequest{TypeUrl: edsURL, ResourceNames: many}, "resource_names: 11 names, want at most 10"},
+		{"locators", adsMethod, &discoveryv3.DiscoveryRequest{TypeUrl: edsURL, ResourceLocators: []*discoveryv3.ResourceLocator{{Name: "a"}}}, "resource_locators: not supported"},
+		{"long nonce", adsMethod, &discoveryv3.DiscoveryRequest{TypeUrl: edsURL, ResponseNonce: long}, "response_nonce: 3000 bytes"},
+		{"long version", adsMethod, &discoveryv3.DiscoveryRequest{TypeUrl: edsURL, VersionInfo: long}, "version_info: 3000 bytes"},
+		{"long node", adsMethod, &discoveryv3.DiscoveryRequest{TypeUrl: edsURL, Node: &corev3.Node{Id: long}}, "node.id: 3000 bytes"},
+		{"long zone", adsMethod, &discoveryv3.DiscoveryRequest{TypeUrl: edsURL, Node: &corev3.Node{Locality: &corev3.Locality{Zone: long}}}, "node.locality.zone: 3000 bytes long, want at most 253"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				w.publish(serve("a", 1))
+				good := w.ads(at("us-east/b"))
+				good.request(edsURL, "a").equals("eds v1: a@1").ack(edsURL)
+				bad := w.open(tc.method, nil, true)
+				bad.send(tc.request)
+				got := bad.status()
+				if got.Code() != codes.InvalidArgument || !strings.Contains(got.Message(), tc.says) {
+					w.t.Errorf("got %v: %s, want INVALID_ARGUMENT with %q", got.Code(), got.Message(), tc.says)
+				}
+				w.publish(serve("a", 2))
+				good.equals("eds v2: a@2")
+			}, func(o *xds.Options) { o.Limits = wire.Limits{Names: 10} })
+		})
+	}
+}
+
+func TestBadDeltaRequests(t *testing.T) {
+	for _, tc := range []struct {
+		request *discoveryv3.DeltaDiscoveryRequest
+		says    string
+	}{
+		{&discoveryv3.DeltaDiscoveryRequest{TypeUrl: edsURL, ResourceNamesSubscribe: []string{""}}, "resource_names_subscribe: name 0 is empty"},
+		{&discoveryv3.DeltaDiscoveryRequest{TypeUrl: edsURL, ResourceNamesUnsubscribe: []string{""}}, "resource_names_unsubscribe: name 0 is empty"},
+		{&discoveryv3.DeltaDiscoveryRequest{TypeUrl: edsURL, InitialResourceVersions: map[string]string{"": "1"}}, "initial_resource_versions: a name is 0 bytes"},
+		{&discoveryv3.DeltaDiscoveryRequest{TypeUrl: edsURL, InitialResourceVersions: map[string]string{"a": strings.Repeat("1", 2000)}}, `the version of "a" is 2000 bytes`},
+		{&discoveryv3.DeltaDiscoveryRequest{
+			TypeUrl: edsURL, ResourceLocatorsSubscribe: []*discoveryv3.ResourceLocator{{Name: "a"}},
+		}, "resource_locators_subscribe: not supported"},
+	} {
+		inWorld(t, func(w *world) {
+			w.publish(serve("a", 1))
+			c := w.delta(nil)
+			c.send(tc.request)
+			if got := c.status(); got.Code() != codes.InvalidArgument || !strings.Contains(got.Message(), tc.says) {
+				w.t.Errorf("got %v: %s, want INVALID_ARGUMENT with %q", got.Code(), got.Message(), tc.says)
+			}
+		})
+	}
+}
+
+func TestTooManyTypesOnAStream(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.publish(serve("a", 1))
+		c := w.ads(nil)
+		for i := range 17 {
+			c.request(fmt.Sprintf("type.googleapis.com/some.Type%d", i), "a")
+		}
+		if got := c.status(); got.Code() != codes.InvalidArgument || !strings.Contains(got.Message(), "more than 16 types") {
+			w.t.Errorf("got %v", got)
+		}
+	})
+}
+
+func TestStreamsAndLocalitiesAreLimited(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.publish(serve("a", 1))
+		one := w.ads(at("us-east/b")).request(edsURL, "a").equals("eds v1: a@1")
+		// Another locality than the one that fits.
+		other := w.ads(at("eu-west/a")).request(edsURL, "a")
+		if got := other.status(); got.Code() != codes.ResourceExhausted || !strings.Contains(got.Message(), "too many client localities") {
+			w.t.Errorf("second locality: %v", got)
+		}
+		two := w.ads(at("us-east/b")).request(edsURL, "a").equals("eds v1: a@1")
+		three := w.ads(at("us-east/b"))
+		if got := three.status(); got.Code() != codes.ResourceExhausted || !strings.Contains(got.Message(), "too many streams") {
+			w.t.Errorf("third stream: %v", got)
+		}
+		one.close()
+		two.close()
+		// What has gone makes room.
+		w.ads(at("eu-west/a")).request(edsURL, "a").equals("eds v1: a@1")
+	}, func(o *xds.Options) { o.MaxStreams, o.MaxLocalities = 2, 1 })
+}
+
+func TestStreamsWaitForTheFirstPlanForABoundedTime(t *testing.T) {
+	inWorld(t, func(w *world) {
+		early := w.ads(at("us-east/b")).request(edsURL, "a").nothing()
+		w.publish(serve("a", 1))
+		early.equals("eds v1: a@1")
+	})
+	inWorld(t, func(w *world) {
+		c := w.ads(at("us-east/b")).request(edsURL, "a").nothing()
+		<-time.After(10 * time.Second)
+		if got := c.status(); got.Code() != codes.Unavailable || !strings.Contains(got.Message(), "nothing is published yet") {
+			w.t.Errorf("after the wait: %v", got)
+		}
+	})
+}
+
+func TestRemovalWaitIsBounded(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.publish(serve("a", 1), serve("b", 2))
+		c := w.ads(at("us-east/b"))
+		c.request(cdsURL).equals("cds v1: a b").ack(cdsURL)
+		c.request(ldsURL, "a", "b").equals("lds v1: a b") // and never accepts it
+		w.publish(without("b"))
+		c.nothing()
+		<-time.After(10 * time.Second)
+		c.equals("cds v2: a")
+	})
+}
+
+func TestStopEndsStreams(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.publish(serve("a", 1))
+		c := w.ads(at("us-east/b")).request(edsURL, "a").equals("eds v1: a@1")
+		waiting := w.ads(at("us-east/b")) // has said nothing yet
+		synctest.Wait()
+		w.server.Stop()
+		for _, c := range []*client{c, waiting} {
+			if got := c.status(); got.Code() != codes.Unavailable {
+				w.t.Errorf("got %v, want UNAVAILABLE", got)
+			}
+		}
+		late := w.ads(at("us-east/b"))
+		if got := late.status(); got.Code() != codes.Unavailable {
+			w.t.Errorf("a new stream: %v, want UNAVAILABLE", got)
+		}
+		w.publish(serve("a", 2)) // of no effect, and no harm
+		if n := len(w.server.Clients()); n != 0 {
+			w.t.Errorf("%d clients are left", n)
+		}
+	})
+}
+
+// A client that sends its requests, says that this was all, and reads: as
+// command line tools do.
+func TestHalfClosedStreamIsAnswered(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.publish(serve("a", 1))
+		c := w.ads(at("us-east/b")).request(edsURL, "a")
+		if err := c.stream.CloseSend(); err != nil {
+			w.t.Fatal(err)
+		}
+		c.equals("eds v1: a@1")
+		if got := c.status(); got.Code() != codes.OK {
+			w.t.Errorf("got %v, want OK", got)
+		}
+	})
+}
+
+func TestFetchIsNotServed(t *testing.T) {
+	inWorld(t, func(w *world) {
+		err := w.conn.Invoke(w.t.Context(), "/envoy.service.endpoint.v3.EndpointDiscoveryService/FetchEndpoints",
+			&discoveryv3.DiscoveryRequest{}, &discoveryv3.DiscoveryResponse{})
+		if err == nil || !strings.Contains(err.Error(), "not implemented") {
+			w.t.Errorf("got %v", err)
+		}
+	})
+}
