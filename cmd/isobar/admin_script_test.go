@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"net/http/httptest"
 	"os"
 	"strings"
@@ -10,7 +11,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rogpeppe/go-internal/testscript"
-	"github.com/spf13/cobra"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
@@ -41,17 +41,11 @@ func TestAdminScripts(t *testing.T) {
 	})
 }
 
-// inProcess runs the commands of these files without a process of their own.
+// inProcess runs the program without a process of its own.
 func inProcess(ts *testscript.TestScript, neg bool, args []string) {
-	root := &cobra.Command{Use: "isobar", SilenceUsage: true, SilenceErrors: true}
-	root.AddCommand(explainCommand(), clientsCommand(), bootstrapCommand())
-	root.SetArgs(args)
-	root.SetOut(ts.Stdout())
-	root.SetErr(ts.Stderr())
-	err := root.ExecuteContext(context.Background())
+	err := run(context.Background(), args, ts.Stdout(), ts.Stderr())
 	if err != nil {
-		ts.Logf("%v", err)
-		_, _ = ts.Stderr().Write([]byte(err.Error() + "\n"))
+		_, _ = fmt.Fprintln(ts.Stderr(), err) // a buffer
 	}
 	if neg != (err != nil) {
 		ts.Fatalf("isobar %v: error %v", args, err)
@@ -118,12 +112,12 @@ func (noObjects) SetHealth(string, string, isobar.HealthStatus) (uint64, error) 
 
 type noParser struct{}
 
-func (noParser) ParseService([]byte, string, string) (isobar.Service, error) {
-	return isobar.Service{}, isobar.ErrInvalid
+func (noParser) ParseService(string, []byte) (isobar.Service, []admin.Problem, error) {
+	return isobar.Service{}, nil, isobar.ErrInvalid
 }
 
-func (noParser) ParseServices([]byte, string) ([]isobar.Service, error) {
-	return nil, isobar.ErrInvalid
+func (noParser) ParseServices([]byte) ([]isobar.Service, []admin.Problem, error) {
+	return nil, nil, isobar.ErrInvalid
 }
 
 func fixedExplanation(p *plan.Plan, service string, source isobar.Locality) (plan.Explanation, error) {

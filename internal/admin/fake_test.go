@@ -224,33 +224,33 @@ func (w *world) set(f func()) {
 // jsonParser reads JSON only; it stands in for the reader of the configuration.
 type jsonParser struct{}
 
-// placedError is an error that knows its place.
-type placedError struct{ text, place, fix string }
-
-func (e placedError) Error() string { return e.text }
-func (e placedError) Place() string { return e.place }
-func (e placedError) Fix() string   { return e.fix }
-
-func (jsonParser) ParseService(body []byte, _, name string) (isobar.Service, error) {
+func (jsonParser) ParseService(name string, body []byte) (isobar.Service, []admin.Problem, error) {
 	var s isobar.Service
 	if err := json.Unmarshal(body, &s); err != nil {
-		return s, errors.Join(placedError{"not a service", "1:1", "write an object"}, placedError{err.Error(), "1:2", "mend it"})
+		return s, nil, &admin.InputError{Problems: []admin.Problem{
+			{Error: "not a service", Place: "1:1", Fix: "write an object"},
+			{Error: err.Error(), Place: "1:2", Fix: "mend it"},
+		}}
 	}
 	if s.Name == "" {
 		s.Name = name
 	}
 	if s.Name != name {
-		return s, placedError{"the name differs from the path", "name", "write " + name}
+		return s, nil, &admin.InputError{Problems: []admin.Problem{{Error: "the name differs from the path", Place: "name", Fix: "write " + name}}}
 	}
-	return s, nil
+	var warnings []admin.Problem
+	if s.MaxShift > 0 {
+		warnings = append(warnings, admin.Problem{Error: "max_shift has no effect", Place: "1:1", Fix: "remove it"})
+	}
+	return s, warnings, nil
 }
 
-func (jsonParser) ParseServices(body []byte, _ string) ([]isobar.Service, error) {
+func (jsonParser) ParseServices(body []byte) ([]isobar.Service, []admin.Problem, error) {
 	var list []isobar.Service
 	if err := json.Unmarshal(body, &list); err != nil {
-		return nil, fmt.Errorf("%w: %w", isobar.ErrInvalid, placedError{err.Error(), "1:1", "write a list"})
+		return nil, nil, &admin.InputError{Problems: []admin.Problem{{Error: err.Error(), Place: "1:1", Fix: "write a list"}}}
 	}
-	return list, nil
+	return list, nil, nil
 }
 
 // explain stands in for the plan's own explanation.

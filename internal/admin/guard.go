@@ -74,27 +74,25 @@ const (
 	mediaYAML = "application/yaml"
 )
 
-// readableType gives the media type of the body for the parser, and refuses
-// bodies that say they are something else than JSON or YAML. A client that did
-// not say, or said what curl says by default, is understood: YAML holds JSON.
-func readableType(w http.ResponseWriter, r *http.Request) (string, bool) {
+// readableType refuses bodies that say they are something else than JSON or
+// YAML. A client that did not say, or said what curl says by default, is
+// understood too.
+func readableType(w http.ResponseWriter, r *http.Request) bool {
 	header := r.Header.Get("Content-Type")
 	media, _, err := mime.ParseMediaType(header)
 	switch {
 	case header == "":
-		return mediaYAML, true
+		return true
 	case err != nil:
-	case media == mediaJSON || strings.HasSuffix(media, "+json"):
-		return mediaJSON, true
-	case slices.Contains([]string{
-		mediaYAML, "application/x-yaml", "text/yaml", "text/x-yaml", "text/plain", "application/x-www-form-urlencoded",
+	case strings.HasSuffix(media, "+json") || slices.Contains([]string{
+		mediaJSON, mediaYAML, "application/x-yaml", "text/yaml", "text/x-yaml", "text/plain", "application/x-www-form-urlencoded",
 	}, media):
-		return mediaYAML, true
+		return true
 	}
 	fail(w, http.StatusUnsupportedMediaType, Problem{
 		Error: "unknown content type",
 		Place: "Content-Type: " + header,
 		Fix:   "send " + mediaJSON + " or " + mediaYAML,
 	})
-	return "", false
+	return false
 }

@@ -36,16 +36,16 @@ type Objects interface {
 	SetHealth(service, address string, h isobar.HealthStatus) (topology uint64, err error)
 }
 
-// Parser reads services as the configuration file has them. Errors wrap
-// isobar.ErrInvalid. One with the method Unwrap() []error is shown part by
-// part, and parts with the methods Place and Fix with both.
+// Parser reads services as the configuration file has them. Bodies are YAML,
+// which holds JSON. An error that is an [InputError] is shown fault by fault;
+// warnings come back with the answer of a write that succeeds.
 type Parser interface {
 	// ParseService reads one service. The name may be left out of the body; if
 	// it stands there it must be the one given.
-	ParseService(body []byte, contentType, name string) (isobar.Service, error)
+	ParseService(name string, body []byte) (svc isobar.Service, warnings []Problem, err error)
 	// ParseServices reads a list of services, or an object with a list under
 	// `services`.
-	ParseServices(body []byte, contentType string) ([]isobar.Service, error)
+	ParseServices(body []byte) (services []isobar.Service, warnings []Problem, err error)
 }
 
 // Planner is the control loop as operators see it.

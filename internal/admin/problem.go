@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 
 	"github.com/isobar-xds/isobar"
 )
@@ -21,47 +20,36 @@ type Problem struct {
 	Problems []Problem `json:"problems,omitempty"` // the parts, where there are several
 }
 
-// placed is implemented by errors that know their place and their remedy.
-type placed interface {
-	error
-	Place() string
-	Fix() string
+// InputError is everything that is wrong with a body. It wraps
+// isobar.ErrInvalid.
+type InputError struct {
+	Problems []Problem // at least one
 }
 
-// problemOf turns an error into a Problem; one that holds several is shown
-// part by part.
+// Error tells the first fault, and how many there are.
+func (e *InputError) Error() string {
+	switch len(e.Problems) {
+	case 0:
+		return isobar.ErrInvalid.Error()
+	case 1:
+		return e.Problems[0].Error
+	}
+	return fmt.Sprintf("%d faults, the first: %s", len(e.Problems), e.Problems[0].Error)
+}
+
+// Unwrap makes the error an isobar.ErrInvalid.
+func (e *InputError) Unwrap() error { return isobar.ErrInvalid }
+
+// problemOf turns an error into a Problem, with its parts where it has some.
 func problemOf(err error) Problem {
 	p := Problem{Error: err.Error()}
-	if at, ok := errors.AsType[placed](err); ok { // of several: the first
-		p.Place, p.Fix = at.Place(), at.Fix()
-	}
-	list, ok := errors.AsType[interface {
-		error
-		Unwrap() []error
-	}](err)
-	if !ok {
-		return p
-	}
-	parts := list.Unwrap()
-	if len(parts) < 2 || wraps(parts) {
-		return p
-	}
-	p.Error = fmt.Sprintf("%d faults, the first: %v", len(parts), parts[0])
-	for _, e := range parts {
-		p.Problems = append(p.Problems, problemOf(e))
-	}
-	return p
-}
-
-// wraps tells an error made by fmt.Errorf with several verbs, of which one is
-// a sentinel, from a list of errors.
-func wraps(parts []error) bool {
-	for _, sentinel := range []error{isobar.ErrInvalid, isobar.ErrNotFound, isobar.ErrOwned, isobar.ErrStale} {
-		if slices.Contains(parts, sentinel) {
-			return true
+	if input, ok := errors.AsType[*InputError](err); ok && len(input.Problems) > 0 {
+		p.Place, p.Fix = input.Problems[0].Place, input.Problems[0].Fix
+		if len(input.Problems) > 1 {
+			p.Problems = input.Problems
 		}
 	}
-	return false
+	return p
 }
 
 // failWrite answers an error of Objects. name is the service it is about; ""

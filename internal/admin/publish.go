@@ -18,6 +18,7 @@ type Published struct {
 	TopologyRevision uint64             `json:"topology_revision"`    // of all objects together
 	Version          string             `json:"version,omitempty"`    // of the plan that has the write in it
 	Reason           string             `json:"reason,omitempty"`     // with 202
+	Warnings         []Problem          `json:"warnings,omitempty"`   // the body holds, but likely not as it was meant
 	Violations       []assign.Violation `json:"violations,omitempty"` // why the plan kept an earlier assignment of the service
 	WaitedMS         float64            `json:"waited_ms"`            // until the plan was published, or given up
 }

@@ -41,15 +41,14 @@ func (s *Server) putService(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	media, ok := readableType(w, r)
-	if !ok {
+	if !readableType(w, r) {
 		return
 	}
 	body, ok := readBody(w, r, maxObjectBytes)
 	if !ok {
 		return
 	}
-	svc, err := s.opts.Parser.ParseService(body, media, name)
+	svc, warnings, err := s.opts.Parser.ParseService(name, body)
 	if err != nil {
 		fail(w, http.StatusBadRequest, problemOf(err))
 		return
@@ -63,7 +62,7 @@ func (s *Server) putService(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("ETag", etag(obj.Revision))
-	s.published(w, r, revision, Published{Service: name, Revision: obj.Revision})
+	s.published(w, r, revision, Published{Service: name, Revision: obj.Revision, Warnings: warnings})
 }
 
 func (s *Server) putServices(w http.ResponseWriter, r *http.Request) {
@@ -75,15 +74,14 @@ func (s *Server) putServices(w http.ResponseWriter, r *http.Request) {
 		})
 		return
 	}
-	media, ok := readableType(w, r)
-	if !ok {
+	if !readableType(w, r) {
 		return
 	}
 	body, ok := readBody(w, r, maxSetBytes)
 	if !ok {
 		return
 	}
-	services, err := s.opts.Parser.ParseServices(body, media)
+	services, warnings, err := s.opts.Parser.ParseServices(body)
 	if err != nil {
 		fail(w, http.StatusBadRequest, problemOf(err))
 		return
@@ -93,7 +91,7 @@ func (s *Server) putServices(w http.ResponseWriter, r *http.Request) {
 		s.failWrite(w, err, "")
 		return
 	}
-	s.published(w, r, revision, Published{})
+	s.published(w, r, revision, Published{Warnings: warnings})
 }
 
 func (s *Server) deleteService(w http.ResponseWriter, r *http.Request) {

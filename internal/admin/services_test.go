@@ -243,6 +243,15 @@ func TestAcceptedWrites(t *testing.T) {
 	}
 }
 
+func TestWarningsComeWithTheAnswer(t *testing.T) {
+	doubtful := service("cart")
+	doubtful.MaxShift = 5
+	a := do(t, start(t, newWorld(), nil), http.MethodPut, "/v1/services/cart", bodyOf(t, doubtful))
+	if a.code != http.StatusOK || !strings.Contains(a.body, "max_shift has no effect") {
+		t.Errorf("got %d %s", a.code, a.body)
+	}
+}
+
 func TestReadOnly(t *testing.T) {
 	srv := start(t, newWorld(), func(o *admin.Options) { o.Writable = false })
 	for _, path := range []string{"/v1/services/cart", "/v1/services", "/v1/services/legacy/endpoints/127.0.0.1:50051/health"} {
