@@ -3,6 +3,7 @@ package config_test
 import (
 	"errors"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -153,7 +154,7 @@ func TestCheckCalls(t *testing.T) {
 	if err := config.CheckCalls(tree); err != nil {
 		t.Errorf("a tree: %v", err)
 	}
-	circle := append(tree, isobar.Service{Name: "elsewhere", Calls: calls("b")})
+	circle := append(slices.Clone(tree), isobar.Service{Name: "elsewhere", Calls: calls("b")})
 	err := config.CheckCalls(circle)
 	if !errors.Is(err, config.ErrCycle) || !errors.Is(err, isobar.ErrInvalid) || !strings.Contains(err.Error(), "b -> c -> elsewhere -> b") {
 		t.Errorf("a circle: %v", err)

@@ -49,11 +49,12 @@ func (b *bench) refuseWith(err error) {
 	b.refuse = err
 }
 
-func start(t *testing.T, content string, o WatchOptions) *bench {
+// start follows a file that holds "old".
+func start(t *testing.T, o WatchOptions) *bench {
 	t.Helper()
 	b := &bench{path: filepath.Join(t.TempDir(), "f"), events: make(chan fsnotify.Event)}
-	b.write(t, content)
-	o.Current = []byte(content)
+	b.write(t, "old")
+	o.Current = []byte("old")
 	o.Logger = slog.New(slog.NewTextHandler(b, nil))
 	f := newFollower(b.path, o.withDefaults(), func(data []byte) error {
 		b.mu.Lock()
@@ -100,7 +101,7 @@ func (b *bench) want(t *testing.T, got ...string) {
 
 func TestABurstIsReadOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := start(t, "old", WatchOptions{})
+		b := start(t, WatchOptions{})
 		defer b.stop()
 		after(time.Second)
 		b.want(t)
@@ -120,7 +121,7 @@ func TestABurstIsReadOnce(t *testing.T) {
 
 func TestAFileThatNeverRestsIsReadAllTheSame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := start(t, "old", WatchOptions{})
+		b := start(t, WatchOptions{})
 		defer b.stop()
 		after(time.Second)
 		b.write(t, "new")
@@ -134,7 +135,7 @@ func TestAFileThatNeverRestsIsReadAllTheSame(t *testing.T) {
 
 func TestPollFindsWhatNobodyTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := start(t, "old", WatchOptions{Poll: 10 * time.Second})
+		b := start(t, WatchOptions{Poll: 10 * time.Second})
 		defer b.stop()
 		after(time.Second)
 		b.write(t, "new")
@@ -147,7 +148,7 @@ func TestPollFindsWhatNobodyTold(t *testing.T) {
 
 func TestChangeBeforeTheWatchBegan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := start(t, "old", WatchOptions{})
+		b := start(t, WatchOptions{})
 		defer b.stop()
 		b.write(t, "new") // after it was read as current, before the first notice could come
 		after(time.Second)
@@ -157,7 +158,7 @@ func TestChangeBeforeTheWatchBegan(t *testing.T) {
 
 func TestRefusedContentIsToldOnceAndTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := start(t, "old", WatchOptions{Poll: 10 * time.Second})
+		b := start(t, WatchOptions{Poll: 10 * time.Second})
 		defer b.stop()
 		b.refuseWith(errors.New("f:1:1: bad"))
 		b.write(t, "bad")
@@ -177,7 +178,7 @@ func TestRefusedContentIsToldOnceAndTriedAgain(t *testing.T) {
 
 func TestMissingAndTooLargeFilesKeepTheLastGood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := start(t, "old", WatchOptions{MaxBytes: 8})
+		b := start(t, WatchOptions{MaxBytes: 8})
 		defer b.stop()
 		if err := os.Remove(b.path); err != nil {
 			t.Fatal(err)

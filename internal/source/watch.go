@@ -147,12 +147,17 @@ func (f *follower) check() {
 	if err == nil {
 		sum := sha256.Sum256(data)
 		if sum == f.good {
-			f.accepted("") // also where a bad content was taken back
+			if f.refused != "" { // a bad content was taken back
+				f.opts.Logger.Info("configuration file is as it was before the error", "path", f.path)
+			}
+			f.accepted()
 			return
 		}
 		if err = f.onChange(data); err == nil {
 			f.good = sum
-			f.accepted("configuration file reloaded")
+			f.metrics.reloads.WithLabelValues("ok").Inc()
+			f.opts.Logger.Info("configuration file reloaded", "path", f.path)
+			f.accepted()
 			return
 		}
 	}
@@ -165,15 +170,8 @@ func (f *follower) check() {
 	f.opts.Logger.Error("configuration file refused; the content before stays in force", "path", f.path, "error", err)
 }
 
-func (f *follower) accepted(message string) {
+func (f *follower) accepted() {
 	f.metrics.good.Set(1)
-	switch {
-	case message != "":
-		f.metrics.reloads.WithLabelValues("ok").Inc()
-		f.opts.Logger.Info(message, "path", f.path)
-	case f.refused != "":
-		f.opts.Logger.Info("configuration file is as it was before the error", "path", f.path)
-	}
 	f.refused = ""
 }
 

@@ -70,7 +70,7 @@ func decode(file []byte) (Value, error) {
 	if len(file) < headerSize {
 		return Value{}, fmt.Errorf("%w: cut off within the header", errDamaged)
 	}
-	if length := binary.BigEndian.Uint64(file[24:]); length != uint64(len(file)-headerSize) {
+	if length := binary.BigEndian.Uint64(file[24:]); length != uint64(len(file)-headerSize) { //nolint:gosec // the file is longer than its header
 		return Value{}, fmt.Errorf("%w: %d bytes of data, want %d", errDamaged, len(file)-headerSize, length)
 	}
 	if sum := checksum(file); !bytes.Equal(sum[:], file[sumOffset:headerSize]) {

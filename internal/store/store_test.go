@@ -48,6 +48,7 @@ func closeNow(t *testing.T, c interface{ Close() error }) {
 
 func TestGetAndSwap(t *testing.T) {
 	both(t, func(t *testing.T, s store.Store) {
+		t.Helper()
 		ctx := t.Context()
 		if _, err := s.Get(ctx, "plan"); !errors.Is(err, isobar.ErrNotFound) {
 			t.Fatalf("empty: %v", err)
@@ -81,6 +82,7 @@ func TestGetAndSwap(t *testing.T) {
 
 func TestKeys(t *testing.T) {
 	both(t, func(t *testing.T, s store.Store) {
+		t.Helper()
 		for _, key := range []string{"", "..", "a/b", "A", "-a", "a.b", "LOCK", "a\x00", strings.Repeat("a", 65)} {
 			if _, err := s.Get(t.Context(), key); !errors.Is(err, store.ErrKey) {
 				t.Errorf("Get(%q): %v", key, err)
@@ -97,6 +99,7 @@ func TestKeys(t *testing.T) {
 
 func TestCancelledContext(t *testing.T) {
 	both(t, func(t *testing.T, s store.Store) {
+		t.Helper()
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		if _, err := s.Get(ctx, "a"); !errors.Is(err, context.Canceled) {
@@ -113,6 +116,7 @@ func TestCancelledContext(t *testing.T) {
 
 func TestWatchTellsTheLast(t *testing.T) {
 	both(t, func(t *testing.T, s store.Store) {
+		t.Helper()
 		ctx, cancel := context.WithCancel(t.Context())
 		ch := s.Watch(ctx, "a")
 		other := s.Watch(ctx, "b")
@@ -139,6 +143,7 @@ func TestWatchTellsTheLast(t *testing.T) {
 
 func TestSwapsAreAtomic(t *testing.T) {
 	both(t, func(t *testing.T, s store.Store) {
+		t.Helper()
 		const workers, each = 4, 10
 		var wg sync.WaitGroup
 		for range workers {

@@ -124,8 +124,7 @@ func parse(text string) (root *node, problem *Problem) {
 }
 
 func syntaxProblem(err error) *Problem {
-	var syntax *yaml.SyntaxError
-	if errors.As(err, &syntax) {
+	if syntax, ok := errors.AsType[*yaml.SyntaxError](err); ok {
 		return problemAt(positionOf(syntax.GetToken()), "not valid YAML: "+syntax.GetMessage(), "")
 	}
 	return problemAt(Position{1, 1}, "not valid YAML: "+err.Error(), "")

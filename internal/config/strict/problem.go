@@ -17,9 +17,9 @@ type Position struct {
 
 // Problem is one thing that is wrong, or (a warning) doubtful, in a document.
 type Problem struct {
-	File string
 	Position
 
+	File    string
 	Path    string // for example services[0].localities[1].max_rate; empty for the document itself
 	Text    string // what is wrong
 	Hint    string // what to write instead; may be empty

@@ -44,12 +44,12 @@ func (v Value) Path() string {
 }
 
 // Errorf reports that the value is wrong; hint says what to write instead.
-func (v Value) Errorf(hint, format string, args ...any) { v.problem(false, hint, format, args...) }
+func (v Value) Errorf(hint, format string, args ...any) { v.problemf(false, hint, format, args...) }
 
 // Warnf reports that the value holds, but is likely not what was meant.
-func (v Value) Warnf(hint, format string, args ...any) { v.problem(true, hint, format, args...) }
+func (v Value) Warnf(hint, format string, args ...any) { v.problemf(true, hint, format, args...) }
 
-func (v Value) problem(warning bool, hint, format string, args ...any) {
+func (v Value) problemf(warning bool, hint, format string, args ...any) {
 	v.doc.report.add(Problem{
 		Position: v.node.pos, Path: v.Path(), Warning: warning,
 		Text: fmt.Sprintf(format, args...), Hint: hint,
