@@ -10,7 +10,8 @@ const checkSlack = 1e-9
 
 // Check tells whether a solution keeps all constraints of its service: flows
 // are finite, not negative and only where they may be; every source's demand is
-// served, shed or unreachable; no load is above its (raised) ceiling; shedding
+// served, shed or unreachable (less than 1e-9
+// requests/s is no demand); no load is above its (raised) ceiling; shedding
 // stays within MaxShed. It says nothing about quality: see Objective and Bound.
 func Check(s Service, sol ServiceSolution) error {
 	if len(sol.Flows) != len(s.Demand) || len(sol.Shed) != len(s.Demand) || len(sol.Unreachable) != len(s.Demand) ||
@@ -34,7 +35,7 @@ func Check(s Service, sol ServiceSolution) error {
 			sum += x
 			load[l] += x
 		}
-		if !(math.Abs(sum-s.Demand[i]) <= checkSlack*s.Demand[i]) {
+		if !(math.Abs(sum-s.Demand[i]) <= checkSlack*s.Demand[i]+minDemand) {
 			return fmt.Errorf("source %d: %v of %v is served, shed or unreachable", i, sum, s.Demand[i])
 		}
 		if sol.Shed[i] < 0 || sol.Unreachable[i] < 0 {

@@ -28,6 +28,11 @@ func newInstance(s *Service) *instance {
 	in.open = make([]bool, n)
 	in.complete = true
 	in.served = slices.Clone(s.Demand)
+	for i, d := range in.served {
+		if d < minDemand {
+			in.served[i] = 0
+		}
+	}
 	in.shed = make([]float64, in.sources)
 	in.unreachable = make([]float64, in.sources)
 	for i := range in.sources {

@@ -27,9 +27,9 @@ func (in *instance) solvePart(p part, method *interior, out *answer) {
 // program is the optimisation problem of a part, over those of its localities
 // that have room and a source.
 func (in *instance) program(p part) (prog *program, localities []int) {
-	ramps := in.ceilings()
+	rooms := in.rooms(p)
 	for _, l := range in.reach(p.sources, p.localities) {
-		if ramps[l].room(p.factor) > 0 {
+		if rooms[l] > 0 {
 			localities = append(localities, l)
 		}
 	}
@@ -48,7 +48,7 @@ func (in *instance) program(p part) (prog *program, localities []int) {
 		}
 	}
 	for j, l := range localities {
-		prog.room[j] = ramps[l].room(p.factor)
+		prog.room[j] = rooms[l]
 		prog.curves[j] = in.curves[l]
 		sum += prog.room[j]
 		if in.service.WarmPrices != nil {
@@ -65,6 +65,26 @@ func (in *instance) program(p part) (prog *program, localities []int) {
 		}
 	}
 	return prog, localities
+}
+
+// rooms are the rooms of a part's localities at its factor, per locality of
+// the instance. Where background is so much larger than demand that the rooms
+// of a saturated part drown in its rounding, they are the slopes: what counts
+// is their proportion.
+func (in *instance) rooms(p part) []float64 {
+	ramps := in.ceilings()
+	rooms := make([]float64, in.localities)
+	sum := 0.0
+	for _, l := range p.localities {
+		rooms[l] = ramps[l].room(p.factor)
+		sum += rooms[l]
+	}
+	if demand := sumOf(in.served, p.sources); p.saturated && math.Abs(sum-demand) > 0.01*demand {
+		for _, l := range p.localities {
+			rooms[l] = ramps[l].slope
+		}
+	}
+	return rooms
 }
 
 // value is the cost of flows in the program, without the quadratic term.

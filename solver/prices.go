@@ -7,10 +7,10 @@ import "math"
 // no source of the parts after it would come in.
 func (in *instance) raisePrices(p part, after []part, out *answer) {
 	in.updateWorth(out)
-	ramps := in.ceilings()
+	rooms := in.rooms(p)
 	shift := math.Inf(-1)
 	for _, l := range p.localities {
-		room := ramps[l].room(p.factor)
+		room := rooms[l]
 		if room == 0 {
 			continue
 		}

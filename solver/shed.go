@@ -2,11 +2,14 @@ package solver
 
 import "math"
 
+// minShed is the smallest fraction worth shedding; less is rounding.
+const minShed = 1e-9
+
 // shedOverflow gives up what does not fit under the ceilings, up to the
 // service's fraction of its demand: in each part that is too full the same
 // fraction of every source, and over the parts in proportion to what is too much.
 func (in *instance) shedOverflow() {
-	if in.service.MaxShed <= 0 {
+	if in.service.MaxShed < minShed {
 		return
 	}
 	ramps := make([]ramp, in.localities)
@@ -33,7 +36,9 @@ func (in *instance) shedOverflow() {
 		fraction := granted * over / sumOf(in.served, p.sources)
 		for _, s := range p.sources {
 			in.shed[s] = math.Min(in.served[s], fraction*in.served[s])
-			in.served[s] -= in.shed[s]
+			if in.served[s] -= in.shed[s]; in.served[s] < minDemand {
+				in.served[s] = 0
+			}
 		}
 	}
 }

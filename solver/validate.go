@@ -13,6 +13,7 @@ const (
 	maxRate    = 1e12 // requests/s
 	maxLatency = 1e9  // ms
 	minRate    = 1e-6 // smallest capacity that is not 0
+	minDemand  = 1e-9 // less counts as no demand
 	minCeiling = 1e-3 // smallest ceiling
 	maxServers = 1e9
 )
