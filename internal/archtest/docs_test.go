@@ -87,3 +87,39 @@ func withoutComments(s string) string {
 	}
 	return strings.Join(lines, "")
 }
+
+// TestEveryMetricIsDocumented looks for the names of metrics in the code: whole
+// ones, and those that are put together from a prefix and the first argument
+// of a helper named counter or vec.
+func TestEveryMetricIsDocumented(t *testing.T) {
+	root := moduleRoot(t)
+	docs, err := os.ReadFile(filepath.Join(root, "docs", "reference", "metrics.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := regexp.MustCompile(`"(isobar_[a-z_]*[a-z])"`)
+	prefix := regexp.MustCompile(`"(isobar_[a-z]+_)" \+ name`)
+	part := regexp.MustCompile(`\b(?:counter|vec)\("([a-z_]+)"`)
+	found := 0
+	expect := func(name, in string) {
+		found++
+		if !strings.Contains(string(docs), "`"+name+"`") {
+			t.Errorf("docs/reference/metrics.md does not have %s of %s", name, in)
+		}
+	}
+	for _, file := range []string{"metrics.go", "builder.go"} {
+		for name, data := range filesOf(t, filepath.Join(root, "internal", "*", file)) {
+			for _, m := range whole.FindAllStringSubmatch(string(data), -1) {
+				expect(m[1], name)
+			}
+			if p := prefix.FindStringSubmatch(string(data)); p != nil {
+				for _, m := range part.FindAllStringSubmatch(string(data), -1) {
+					expect(p[1]+m[1], name)
+				}
+			}
+		}
+	}
+	if found < 20 {
+		t.Errorf("only %d metrics found: has the code changed its form? Mend this test", found)
+	}
+}
