@@ -1,0 +1,53 @@
+// Command isobar is the management server and its tools.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/isobar-xds/isobar/internal/config"
+)
+
+// The exit codes.
+const (
+	exitOK    = 0
+	exitError = 1
+	exitUsage = 2
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, errorText(err))
+	}
+	os.Exit(exitCode(err))
+}
+
+func exitCode(err error) int {
+	var usage usageError
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &usage):
+		return exitUsage
+	default:
+		return exitError
+	}
+}
+
+// errorText is what is printed of an error. Errors of input begin with their
+// file, line and column, so that editors find the place; others with who
+// speaks.
+func errorText(err error) string {
+	var places *config.Error
+	if errors.As(err, &places) {
+		return places.Error()
+	}
+	return "isobar: " + err.Error()
+}

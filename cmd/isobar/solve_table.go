@@ -1,0 +1,77 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/isobar-xds/isobar/internal/config"
+	"github.com/isobar-xds/isobar/solver"
+)
+
+// writeSolution prints a solution for people.
+func writeSolution(w io.Writer, file *config.SolveFile, s *solver.Solution) error {
+	var b strings.Builder
+	fmt.Fprintln(&b, "total: "+solutionQuality(s.Objective, s.LowerBound, s.Gap, s.ExcessMS))
+	for i := range s.Services {
+		writeSolvedService(&b, &file.Names[i], &file.Problem.Services[i], &s.Services[i])
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func solutionQuality(objective, bound, gap, excess float64) string {
+	return fmt.Sprintf("objective %.2f requests/s x ms, lower bound %.2f, gap %.4f%%, excess %.4f ms", objective, bound, 100*gap, excess)
+}
+
+func writeSolvedService(b *strings.Builder, names *config.SolveNames, p *solver.Service, s *solver.ServiceSolution) {
+	fmt.Fprintf(b, "\n%s: %s\n", names.Service, solutionQuality(s.Objective, s.LowerBound, s.Gap, s.ExcessMS))
+	if served := sum(s.Load); served > 0 {
+		fmt.Fprintf(b, "mean cost of a request %.3f ms (network, price, service and queueing) over %.2f requests/s served\n", s.Objective/served, served)
+	}
+	if s.CeilingScale > 1 {
+		fmt.Fprintf(b, "it does not fit: ceilings are raised by up to %.4f\n", s.CeilingScale)
+	}
+	for i, from := range names.Sources {
+		writeLost(b, "shed", from.String(), at(s.Shed, i))
+		writeLost(b, "unreachable", from.String(), at(s.Unreachable, i))
+	}
+	table := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "\nLOCALITY\tCAPACITY\tCEILING\tLOAD\tUTILIZATION\tPRICE MS")
+	for j, l := range names.Localities {
+		site := &p.Localities[j]
+		fmt.Fprintf(table, "%s\t%.2f\t%.2f\t%.2f\t%.4f\t%.4f\n", l, site.Capacity, site.Ceiling,
+			at(s.Load, j)+site.Background, at(s.Utilization, j), at(s.Prices, j))
+	}
+	fmt.Fprintln(table, "\nFROM\tTO\tRATE\tSHARE\tLATENCY MS")
+	for i, row := range s.Flows {
+		for j, rate := range row {
+			if rate > 0 {
+				fmt.Fprintf(table, "%s\t%s\t%.2f\t%.1f%%\t%.2f\n", names.Sources[i], names.Localities[j], rate, 100*rate/p.Demand[i], p.Latency[i][j])
+			}
+		}
+	}
+	_ = table.Flush() // a strings.Builder takes everything
+}
+
+func writeLost(b *strings.Builder, what, from string, rate float64) {
+	if rate > 0 {
+		fmt.Fprintf(b, "%s: %.2f requests/s from %s\n", what, rate, from)
+	}
+}
+
+func at(x []float64, i int) float64 {
+	if i < len(x) {
+		return x[i]
+	}
+	return 0
+}
+
+func sum(x []float64) float64 {
+	total := 0.0
+	for _, v := range x {
+		total += v
+	}
+	return total
+}
