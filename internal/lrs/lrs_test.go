@@ -1,0 +1,366 @@
+package lrs_test
+
+import (
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	loadstatsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/load"
+	"github.com/isobar-xds/isobar/internal/lrs"
+	"github.com/isobar-xds/isobar/internal/wire"
+)
+
+func every(d time.Duration) func() time.Duration { return func() time.Duration { return d } }
+
+func names(n ...string) func() []string { return func() []string { return n } }
+
+// An hour of reports at 10 s, collected every 5 s, into a load table.
+func TestAnHourOfReports(t *testing.T) {
+	inBubble(t, lrs.Options{Interval: every(10 * time.Second), Services: names("checkout")}, func(h *harness) {
+		c, first := h.greet(grpcNode())
+		if got := first.GetLoadReportingInterval().AsDuration(); got != 10*time.Second || !first.GetSendAllClusters() {
+			t.Fatalf("first response %v", first)
+		}
+		tab := load.NewTable(load.Settings{Interval: 10 * time.Second}, nil, time.Now())
+		reports := 0
+		for i := range 720 {
+			time.Sleep(5 * time.Second)
+			if i%2 == 1 {
+				c.report(stats("checkout", 1000, 10*time.Second))
+			}
+			synctest.Wait()
+			windows := h.srv.Collect(time.Now())
+			if len(windows) != 1 || windows[0].Node.ID != "node-1" || windows[0].Node.Agent != load.AgentGRPC || !windows[0].Closed.IsZero() {
+				t.Fatalf("windows %+v", windows)
+			}
+			reports += len(windows[0].Reports)
+			tab.Merge(windows)
+			tab.Snapshot(time.Now())
+		}
+		if reports != 360 {
+			t.Errorf("%d reports, want 360", reports)
+		}
+		src := tab.Snapshot(time.Now()).Service("checkout").Source(isobar.MustLocality("us-east/a"))
+		if src == nil || src.Demand < 99.9 || src.Demand > 100.1 {
+			t.Errorf("source %+v, want a demand of 100", src)
+		}
+		c.cancel()
+		synctest.Wait()
+		w := h.srv.Collect(time.Now())
+		if len(w) != 1 || w[0].Closed.IsZero() {
+			t.Errorf("windows after the end %+v, want one that is closed", w)
+		}
+		if w := h.srv.Collect(time.Now()); len(w) != 0 {
+			t.Errorf("a closed stream came twice: %+v", w)
+		}
+	})
+}
+
+func TestFirstResponse(t *testing.T) {
+	for _, tc := range []struct {
+		name     string
+		opts     lrs.Options
+		agent    string
+		features []string
+		want     *loadstatsv3.LoadStatsResponse
+		interval time.Duration
+	}{
+		{
+			"all clusters where that is understood", lrs.Options{Services: names("b", "a"), Interval: every(2 * time.Second)},
+			"gRPC Go", []string{wire.FeatureSendAllClusters}, &loadstatsv3.LoadStatsResponse{SendAllClusters: true}, 2 * time.Second,
+		},
+		{
+			"else the names", lrs.Options{Services: names("b", "a", "b")}, "envoy", nil,
+			&loadstatsv3.LoadStatsResponse{Clusters: []string{"a", "b"}}, lrs.DefaultInterval,
+		},
+		{
+			"never below a second", lrs.Options{Interval: every(0)}, "envoy", []string{wire.FeatureSendAllClusters},
+			&loadstatsv3.LoadStatsResponse{SendAllClusters: true}, time.Second,
+		},
+		{
+			"by endpoint", lrs.Options{EndpointGranularity: true}, "envoy", []string{wire.FeatureSendAllClusters},
+			&loadstatsv3.LoadStatsResponse{SendAllClusters: true, ReportEndpointGranularity: true}, lrs.DefaultInterval,
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			inBubble(t, tc.opts, func(h *harness) {
+				c, got := h.greet(node(tc.agent, tc.features...))
+				defer c.cancel()
+				if got.GetLoadReportingInterval().AsDuration() != tc.interval || got.GetSendAllClusters() != tc.want.GetSendAllClusters() ||
+					!slices.Equal(got.GetClusters(), tc.want.GetClusters()) || got.GetReportEndpointGranularity() != tc.want.GetReportEndpointGranularity() {
+					t.Errorf("first response %v, want %v at %v", got, tc.want, tc.interval)
+				}
+			})
+		})
+	}
+}
+
+// Envoy's first message after a reconnect may hold statistics, and each later
+// one repeats the node, which must not change anything.
+func TestStatsInTheFirstMessage(t *testing.T) {
+	inBubble(t, lrs.Options{}, func(h *harness) {
+		c, _ := h.greet(node("envoy"), stats("checkout", 500, 5*time.Second))
+		other := node("envoy")
+		other.Id, other.Locality = "impostor", nil
+		c.send(&loadstatsv3.LoadStatsRequest{Node: other, ClusterStats: []*endpointv3.ClusterStats{stats("checkout", 700, 5*time.Second)}})
+		synctest.Wait()
+		w := h.srv.Collect(time.Now())
+		if len(w) != 1 || len(w[0].Reports) != 2 || w[0].Reports[0].Services[0].Localities[0].Issued != 500 {
+			t.Fatalf("windows %+v", w)
+		}
+		if w[0].Node.ID != "node-1" || w[0].Node.Locality != isobar.MustLocality("us-east/a") {
+			t.Errorf("node %+v, want that of the first message", w[0].Node)
+		}
+	})
+}
+
+func TestChangedConfiguration(t *testing.T) {
+	var interval atomic.Int64
+	var services atomic.Pointer[[]string]
+	for _, tc := range []struct {
+		name     string
+		agent    string
+		features []string
+		interval time.Duration // before it is 5 s
+		services []string      // before it is a
+		says     codes.Code    // OK = a response, Canceled = nothing
+	}{
+		{"Envoy is told of a new service", "envoy", nil, 5 * time.Second, []string{"a", "b"}, codes.OK},
+		{"Envoy is told of a new interval", "envoy", []string{wire.FeatureSendAllClusters}, 9 * time.Second, []string{"a"}, codes.OK},
+		{"C-core too", "gRPC C-core 1.51", []string{wire.FeatureSendAllClusters}, 9 * time.Second, []string{"a"}, codes.OK},
+		{"who reports all needs no list", "envoy", []string{wire.FeatureSendAllClusters}, 5 * time.Second, []string{"a", "b"}, codes.Canceled},
+		{"grpc-go has to come back for an interval", "gRPC Go", []string{wire.FeatureSendAllClusters}, 9 * time.Second, []string{"a"}, codes.Unavailable},
+		{"grpc-go has to come back for a service", "gRPC Go", nil, 5 * time.Second, []string{"a", "b"}, codes.Unavailable},
+		{"but not to lose one", "gRPC Go", nil, 5 * time.Second, nil, codes.Canceled},
+		{"nor when it reports all", "gRPC Go", []string{wire.FeatureSendAllClusters}, 5 * time.Second, []string{"a", "b"}, codes.Canceled},
+		{"nothing changed", "envoy", nil, 5 * time.Second, []string{"a"}, codes.Canceled},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			interval.Store(int64(5 * time.Second))
+			services.Store(&[]string{"a"})
+			opts := lrs.Options{
+				Interval: func() time.Duration { return time.Duration(interval.Load()) },
+				Services: func() []string { return *services.Load() },
+			}
+			inBubble(t, opts, func(h *harness) {
+				c, _ := h.greet(node(tc.agent, tc.features...))
+				said := c.next()
+				interval.Store(int64(tc.interval))
+				services.Store(&tc.services)
+				h.srv.Changed()
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				got := codes.Canceled
+				select {
+				case a := <-said:
+					got = status.Code(a.err)
+					if a.err == nil && (a.m.GetLoadReportingInterval().AsDuration() != tc.interval || (a.m.GetClusters() != nil && !slices.Equal(a.m.GetClusters(), tc.services))) {
+						t.Errorf("told %v", a.m)
+					}
+				default:
+				}
+				if got != tc.says {
+					t.Errorf("the server said %v, want %v", got, tc.says)
+				}
+				c.cancel()
+				synctest.Wait()
+			})
+		})
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	expect := func(t *testing.T, c *client, code codes.Code, text string) {
+		t.Helper()
+		_, err := c.stream.Recv()
+		if status.Code(err) != code || !strings.Contains(status.Convert(err).Message(), text) {
+			t.Errorf("ended with %v, want %v naming %q", err, code, text)
+		}
+		c.cancel()
+	}
+	inBubble(t, lrs.Options{MaxStreams: 1}, func(h *harness) {
+		c := h.open()
+		c.report(stats("checkout", 1, time.Second))
+		expect(t, c, codes.InvalidArgument, "node: missing")
+
+		c = h.open()
+		n := grpcNode()
+		n.Locality.Zone = strings.Repeat("z", 300)
+		c.send(&loadstatsv3.LoadStatsRequest{Node: n})
+		expect(t, c, codes.InvalidArgument, "node.locality.zone")
+
+		before := time.Now()
+		expect(t, h.open(), codes.DeadlineExceeded, "no first message")
+		if waited := time.Since(before); waited != lrs.DefaultFirstWait {
+			t.Errorf("a silent client was kept for %v", waited)
+		}
+
+		ok, _ := h.greet(grpcNode())
+		c = h.open()
+		c.send(&loadstatsv3.LoadStatsRequest{Node: grpcNode()})
+		expect(t, c, codes.ResourceExhausted, "too many")
+
+		ok.send(&loadstatsv3.LoadStatsRequest{ClusterStats: slices.Repeat([]*endpointv3.ClusterStats{{ClusterName: "x"}}, 20_001)})
+		expect(t, ok, codes.InvalidArgument, "cluster_stats")
+
+		h.srv.Stop()
+		c = h.open()
+		expect(t, c, codes.Unavailable, "going away")
+	})
+}
+
+// rawCodec sends bytes as they are.
+type rawCodec struct{}
+
+func (rawCodec) Marshal(v any) ([]byte, error) { return v.([]byte), nil } //nolint:forcetypeassert // the test sends bytes only
+func (rawCodec) Unmarshal([]byte, any) error   { return nil }
+func (rawCodec) Name() string                  { return "proto" }
+
+func TestMalformedBytesEndTheStreamOnly(t *testing.T) {
+	inBubble(t, lrs.Options{}, func(h *harness) {
+		good, _ := h.greet(grpcNode())
+		desc := &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}
+		raw, err := h.conn.NewStream(h.t.Context(), desc, loadstatsv3.LoadReportingService_StreamLoadStats_FullMethodName, grpc.ForceCodec(rawCodec{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := raw.SendMsg([]byte{0xff, 0xff, 0xff}); err != nil {
+			t.Fatal(err)
+		}
+		var ignored []byte
+		if err := raw.RecvMsg(&ignored); status.Code(err) != codes.Internal || !strings.Contains(err.Error(), "unmarshal") {
+			t.Errorf("ended with %v, want a status that says why", err)
+		}
+		good.report(stats("checkout", 5, time.Second))
+		synctest.Wait()
+		if w := h.srv.Collect(time.Now()); len(w) != 1 || len(w[0].Reports) != 1 {
+			t.Errorf("windows %+v, want the report of the other stream", w)
+		}
+	})
+}
+
+func TestBadEntriesAreNamed(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	inBubble(t, lrs.Options{Services: names("checkout"), Registerer: reg}, func(h *harness) {
+		c, _ := h.greet(grpcNode())
+		bad := stats("checkout", 1<<63, time.Second)
+		c.report(bad, stats("nobody knows it", 5, time.Second), stats("checkout", 7, time.Second))
+		synctest.Wait()
+		w := h.srv.Collect(time.Now())
+		if len(w) != 1 || len(w[0].Reports) != 1 || len(w[0].Reports[0].Services) != 1 || w[0].Reports[0].Services[0].Localities[0].Issued != 7 {
+			t.Fatalf("windows %+v, want the good entry only", w)
+		}
+		clients := h.srv.Clients()
+		if len(clients) != 1 {
+			t.Fatalf("clients %+v", clients)
+		}
+		got := clients[0]
+		if got.Rejected != 1 || !strings.Contains(got.LastReason, "checkout: total_issued_requests") || got.Reports != 1 || got.Node.ID != "node-1" ||
+			!got.LastReport.Equal(time.Now()) || got.Since.After(got.LastReport) || got.Interval != lrs.DefaultInterval || got.UserAgent != "gRPC Go" {
+			t.Errorf("client %+v", got)
+		}
+	})
+	want := map[string]float64{
+		"isobar_lrs_rejected_entries_total": 1, "isobar_lrs_unknown_service_entries_total": 1, "isobar_lrs_reports_total": 1, "isobar_lrs_streams": 0,
+	}
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		sum := 0.0
+		for _, m := range f.GetMetric() {
+			sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+		}
+		if v, ok := want[f.GetName()]; ok && v != sum {
+			t.Errorf("%s = %v, want %v", f.GetName(), sum, v)
+		}
+		delete(want, f.GetName())
+	}
+	if len(want) > 0 {
+		t.Errorf("metrics missing: %v", want)
+	}
+}
+
+// A collector that stands still loses resolution, not requests, and no memory.
+func TestSlowCollector(t *testing.T) {
+	inBubble(t, lrs.Options{}, func(h *harness) {
+		c, _ := h.greet(grpcNode())
+		for range 1000 {
+			time.Sleep(time.Second)
+			c.report(stats("checkout", 10, time.Second))
+		}
+		synctest.Wait()
+		w := h.srv.Collect(time.Now())
+		if len(w) != 1 || len(w[0].Reports) > 4 {
+			t.Fatalf("%d windows of %d reports, want at most 4 in one", len(w), len(w[0].Reports))
+		}
+		issued, length := uint64(0), time.Duration(0)
+		for _, r := range w[0].Reports {
+			issued += r.Services[0].Localities[0].Issued
+			length += r.Services[0].Interval
+		}
+		if issued != 10_000 || length != 1000*time.Second {
+			t.Errorf("%d requests in %v, want 10000 in 1000s", issued, length)
+		}
+	})
+}
+
+func TestManyStreamsAtOnce(t *testing.T) {
+	inBubble(t, lrs.Options{}, func(h *harness) {
+		const n = 50
+		done := make(chan struct{})
+		for range n {
+			go func() {
+				c, _ := h.greet(grpcNode())
+				for range 20 {
+					time.Sleep(time.Second)
+					c.report(stats("checkout", 1, time.Second))
+				}
+				_ = c.stream.CloseSend()
+				_, _ = c.stream.Recv()
+				c.cancel()
+				done <- struct{}{}
+			}()
+		}
+		issued, closed := uint64(0), 0
+		ids := map[load.StreamID]bool{}
+		for range 30 {
+			time.Sleep(700 * time.Millisecond)
+			for _, w := range h.srv.Collect(time.Now()) {
+				ids[w.Stream] = true
+				if !w.Closed.IsZero() {
+					closed++
+				}
+				for _, r := range w.Reports {
+					issued += r.Services[0].Localities[0].Issued
+				}
+			}
+			h.srv.Clients()
+		}
+		for range n {
+			<-done
+		}
+		synctest.Wait()
+		for _, w := range h.srv.Collect(time.Now()) {
+			closed++
+			for _, r := range w.Reports {
+				issued += r.Services[0].Localities[0].Issued
+			}
+		}
+		if issued != 20*n || closed != n || len(ids) != n {
+			t.Errorf("%d requests, %d ends, %d streams; want %d, %d, %d", issued, closed, len(ids), 20*n, n, n)
+		}
+	})
+}
