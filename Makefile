@@ -11,7 +11,7 @@ LINT     := $(GOBIN)/golangci-lint
 RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-race test-norace test-interop lint fmt fuzz soak bench cover clean
+.PHONY: glpsol help build demo test test-race test-norace test-interop lint fmt fuzz soak bench cover clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,9 +30,19 @@ test-race: ## run the tests with the race detector (without where there is no C 
 
 # Simulations and comparisons with a linear program carry the build tag !race;
 # their packages run once more without the detector.
-test-norace: ## run the packages that have tests which leave the race detector out
+test-norace: glpsol ## run the packages that have tests which leave the race detector out
 	@pkgs=$$(grep -rl --include='*_test.go' -e '^//go:build .*!race' . | xargs -r -n1 dirname | sort -u); \
 	if [ -n "$$pkgs" ]; then echo "$(GO) test" $$pkgs; $(GO) test $$pkgs; fi
+
+# GLPK is the oracle of the solver's tests. As root on Debian, as in a
+# container, it is installed; on your own machine that is yours to do.
+glpsol:
+	@command -v glpsol >/dev/null || { \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			apt-get update -qq && apt-get install -y -qq --no-install-recommends glpk-utils; \
+		else \
+			echo "the tests of the solver need glpsol: install glpk-utils (Debian, Fedora) or glpk (Homebrew)"; exit 1; \
+		fi; }
 
 test-interop: ## run the tests against clients in other languages (needs npm), where there are any
 	@if [ -f test/interop/go.mod ]; then cd test/interop && $(GO) test ./...; else echo "no test/interop"; fi
