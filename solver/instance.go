@@ -7,6 +7,7 @@ type instance struct {
 	service             *Service
 	sources, localities int
 	curves              []curve
+	warm                bool      // the service has prices that are fit to start from
 	cost                []float64 // per arc a = source*localities + locality
 	open                []bool    // per arc: allowed, and the locality has capacity
 	complete            bool      // every source may use every locality
@@ -17,6 +18,7 @@ type instance struct {
 
 func newInstance(s *Service) *instance {
 	in := &instance{service: s, sources: len(s.Demand), localities: len(s.Localities)}
+	in.warm = plausible(s.WarmPrices)
 	n := in.sources * in.localities
 	in.curves = make([]curve, in.localities)
 	in.scale = make([]float64, in.localities)

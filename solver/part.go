@@ -51,7 +51,7 @@ func (in *instance) program(p part) (prog *program, localities []int) {
 		prog.room[j] = rooms[l]
 		prog.curves[j] = in.curves[l]
 		sum += prog.room[j]
-		if in.service.WarmPrices != nil {
+		if in.warm {
 			prog.warmPrices = append(prog.warmPrices, in.service.WarmPrices[l])
 		}
 	}

@@ -45,13 +45,14 @@ func (in *instance) updateWorth(out *answer) {
 	}
 }
 
-// closedPrices prices localities without room, where nothing can land: at the
-// least price at which no source would want to.
+// closedPrices prices localities without room (raised ceilings may leave a
+// sliver), where nothing can land: at the least price at which no source would
+// want to.
 func (in *instance) closedPrices(out *answer) {
 	in.updateWorth(out)
 	for l := range in.localities {
 		c := &in.curves[l]
-		if c.room(in.scale[l]) > 0 {
+		if c.room(in.scale[l]) > 2*raiseSlack*in.scale[l]*c.ceiling*c.capacity {
 			continue
 		}
 		price := c.slope(0)

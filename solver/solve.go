@@ -46,7 +46,7 @@ func quality(objective, bound, served float64) (gap, excess float64) {
 func solveService(s *Service, method *interior) (ServiceSolution, float64) {
 	in := newInstance(s)
 	in.shedOverflow()
-	parts := in.partition(in.served, in.ceilings())
+	parts := in.splitTight(in.partition(in.served, in.ceilings()))
 	out := answer{
 		flow:   make([]float64, in.sources*in.localities),
 		load:   make([]float64, in.localities),

@@ -8,7 +8,19 @@ const (
 	warmGap = 1e-3
 	// warmRounds is how often Newton's method refines the price of a source.
 	warmRounds = 6
+	// maxWarmPrice, in ms, is far above what prices are for.
+	maxWarmPrice = 1e12
 )
+
+// plausible tells whether prices are worth starting from.
+func plausible(prices []float64) bool {
+	for _, p := range prices {
+		if !(p >= 0 && p <= maxWarmPrice) {
+			return false
+		}
+	}
+	return prices != nil
+}
 
 // startWarm builds an iterate around known prices that is centred, and misses
 // nothing but that flows add up to loads, which is what one step can mend.
