@@ -3,6 +3,7 @@ package assign
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/isobar-xds/isobar"
 )
@@ -37,7 +38,8 @@ type checker struct {
 	prev, next *Result
 	fit        []bool // per site of next
 	anyFit     bool
-	before     []int // per site of next: its index in prev, or -1
+	before     []int       // per site of next: its index in prev, or -1
+	was        [][]float64 // per source: the shares published before; nil without
 	out        []Violation
 }
 
@@ -47,13 +49,13 @@ type checker struct {
 func Check(prev, next *Result, in CheckInput) []Violation {
 	c := &checker{in: in, prev: prev, next: next}
 	if next == nil || len(next.Sources) != len(in.Sources) {
-		c.fail(RuleNonEmpty, isobar.Locality{}, "the result does not have the sources that were asked for")
+		c.failf(RuleNonEmpty, isobar.Locality{}, "the result does not have the sources that were asked for")
 		return c.out
 	}
 	for i := range next.Sources {
 		r := &next.Sources[i]
 		if len(r.Shares) != len(next.Sites) || r.Assignment == nil || r.Source != in.Sources[i].Locality {
-			c.fail(RuleNonEmpty, r.Source, "the source has no complete answer")
+			c.failf(RuleNonEmpty, r.Source, "the source has no complete answer")
 			return c.out
 		}
 	}
@@ -70,7 +72,7 @@ func Check(prev, next *Result, in CheckInput) []Violation {
 	return c.out
 }
 
-func (c *checker) fail(rule string, source isobar.Locality, format string, args ...any) {
+func (c *checker) failf(rule string, source isobar.Locality, format string, args ...any) {
 	c.out = append(c.out, Violation{Rule: rule, Service: c.in.Service.Name, Source: source, Text: fmt.Sprintf(format, args...)})
 }
 
@@ -89,8 +91,14 @@ func (c *checker) survey() {
 		for k := range c.prev.Sites {
 			if c.prev.Sites[k].Group.Locality == s.Group.Locality {
 				c.before[l] = k
+				break
 			}
 		}
+	}
+	c.was = make([][]float64, len(c.next.Sources))
+	cells := make([]float64, len(c.was)*len(sites))
+	for i := range c.was {
+		c.was[i] = c.published(i, cells[i*len(sites):(i+1)*len(sites)])
 	}
 }
 
@@ -114,21 +122,21 @@ func (c *checker) shape() {
 		r := &c.next.Sources[i]
 		a := r.Assignment
 		if len(a.Priorities) > 4 {
-			c.fail(RuleGapless, r.Source, "%d priorities, want at most 4", len(a.Priorities))
+			c.failf(RuleGapless, r.Source, "%d priorities, want at most 4", len(a.Priorities))
 		}
 		var foreign []*isobar.EndpointGroup
 		seen := make([]isobar.Locality, 0, len(c.next.Sites))
 		for p, ls := range a.Priorities {
 			if len(ls) == 0 {
-				c.fail(RuleGapless, r.Source, "priority %d is empty", p)
+				c.failf(RuleGapless, r.Source, "priority %d is empty", p)
 			}
 			c.weights(r, p, ls)
 			for _, lw := range ls {
-				if containsLocality(seen, lw.Locality) {
-					c.fail(RuleUnique, r.Source, "locality %s occurs twice", lw.Locality)
+				if slices.Contains(seen, lw.Locality) {
+					c.failf(RuleUnique, r.Source, "locality %s occurs twice", lw.Locality)
 				}
 				seen = append(seen, lw.Locality)
-				if !known || !containsGroup(c.next.Groups, lw.EndpointGroup) {
+				if !known || !slices.Contains(c.next.Groups, lw.EndpointGroup) {
 					foreign = append(foreign, lw.EndpointGroup)
 				}
 			}
@@ -146,37 +154,19 @@ func (c *checker) shape() {
 	}
 }
 
-func containsLocality(ls []isobar.Locality, l isobar.Locality) bool {
-	for i := range ls {
-		if ls[i] == l {
-			return true
-		}
-	}
-	return false
-}
-
-func containsGroup(gs []*isobar.EndpointGroup, g *isobar.EndpointGroup) bool {
-	for i := range gs {
-		if gs[i] == g {
-			return true
-		}
-	}
-	return false
-}
-
 func (c *checker) weights(r *SourceResult, p int, ls []isobar.LocalityWeight) {
 	var total uint64
 	for _, lw := range ls {
 		if lw.Weight == 0 {
-			c.fail(RuleWeights, r.Source, "priority %d: locality %s has weight 0", p, lw.Locality)
+			c.failf(RuleWeights, r.Source, "priority %d: locality %s has weight 0", p, lw.Locality)
 		}
 		total += uint64(lw.Weight)
 	}
 	if total > mostPerPriority {
-		c.fail(RuleWeights, r.Source, "priority %d: weights sum to %d", p, total)
+		c.failf(RuleWeights, r.Source, "priority %d: weights sum to %d", p, total)
 	}
 	if p == 0 && total != isobar.WeightScale {
-		c.fail(RuleWeights, r.Source, "priority 0: weights sum to %d, want %d", total, isobar.WeightScale)
+		c.failf(RuleWeights, r.Source, "priority 0: weights sum to %d, want %d", total, isobar.WeightScale)
 	}
 }
 
@@ -192,16 +182,16 @@ func (c *checker) groups(gs []*isobar.EndpointGroup, source isobar.Locality) boo
 		var total uint64
 		for _, e := range g.Endpoints {
 			if e.Weight == 0 {
-				c.fail(RuleWeights, source, "endpoint %s has weight 0", e.Address)
+				c.failf(RuleWeights, source, "endpoint %s has weight 0", e.Address)
 			}
 			total += uint64(e.Weight)
 			if _, twice := seen[e.Address]; twice {
-				c.fail(RuleUnique, source, "address %s occurs twice", e.Address)
+				c.failf(RuleUnique, source, "address %s occurs twice", e.Address)
 			}
 			seen[e.Address] = struct{}{}
 		}
 		if total > mostPerPriority {
-			c.fail(RuleWeights, source, "endpoint weights of %s sum to %d", g.Locality, total)
+			c.failf(RuleWeights, source, "endpoint weights of %s sum to %d", g.Locality, total)
 		}
 	}
 	return len(c.out) == before

@@ -19,14 +19,13 @@ func checkLimit(s *Site) float64 {
 	return math.Max(0, s.Ceiling*math.Max(1, s.Scale)*s.Capacity-s.Background)
 }
 
-// published gives a source's shares before, on today's sites; nil for a source
-// that had no answer.
-func (c *checker) published(source int) []float64 {
+// published fills in a source's shares before, on today's sites; nil for a
+// source that had no answer.
+func (c *checker) published(source int, out []float64) []float64 {
 	was := c.prev.Source(c.next.Sources[source].Source)
 	if was == nil || total(was.Shares) == 0 {
 		return nil
 	}
-	out := make([]float64, len(c.next.Sites))
 	for l, k := range c.before {
 		if k >= 0 && k < len(was.Shares) {
 			out[l] = was.Shares[k]
@@ -40,7 +39,7 @@ func (c *checker) published(source int) []float64 {
 func (c *checker) reference() []float64 {
 	ref := make([]float64, len(c.next.Sites))
 	for i := range c.next.Sources {
-		shares := c.published(i)
+		shares := c.was[i]
 		if shares == nil {
 			shares = c.next.Sources[i].Shares
 		}
@@ -79,7 +78,7 @@ func (c *checker) ceilings() {
 	slack := 0.0 // a unit of rounding per source
 	for i := range c.next.Sources {
 		slack += c.rate(i) * checkUnit
-		if was := c.published(i); was != nil {
+		if was := c.was[i]; was != nil {
 			stays := 0.0
 			for l, v := range was {
 				stays += v - c.leaves(i, l, v)
@@ -94,7 +93,7 @@ func (c *checker) ceilings() {
 		}
 		limit := checkLimit(&c.next.Sites[l])
 		if most := math.Max(limit, ref[l]) + displaced + slack; y > most*(1+1e-5) {
-			c.fail(RuleCeiling, isobar.Locality{}, "%s is lifted from %.1f to %.1f requests/s, its limit is %.1f", c.next.Sites[l].Group.Locality, ref[l], y, limit)
+			c.failf(RuleCeiling, isobar.Locality{}, "%s is lifted from %.1f to %.1f requests/s, its limit is %.1f", c.next.Sites[l].Group.Locality, ref[l], y, limit)
 		}
 	}
 }
@@ -107,7 +106,7 @@ func (c *checker) steps() {
 	}
 	ref := c.reference()
 	for i := range c.next.Sources {
-		was := c.published(i)
+		was := c.was[i]
 		if was == nil {
 			continue
 		}
@@ -126,12 +125,12 @@ func (c *checker) steps() {
 		slack := checkUnit * float64(len(was)+1)
 		if c.in.Trigger != Tick || c.in.Hold != "" {
 			if other+relief > slack {
-				c.fail(RuleStep, r.Source, "%.2f points moved without a decision", 100*(other+relief))
+				c.failf(RuleStep, r.Source, "%.2f points moved without a decision", 100*(other+relief))
 			}
 			continue
 		}
 		if other > checkStep+slack || other+relief > checkRelief+slack {
-			c.fail(RuleStep, r.Source, "%.2f points moved, %.2f of them to relieve, want at most 10, and 30 with relief", 100*(other+relief), 100*relief)
+			c.failf(RuleStep, r.Source, "%.2f points moved, %.2f of them to relieve, want at most 10, and 30 with relief", 100*(other+relief), 100*relief)
 		}
 	}
 }

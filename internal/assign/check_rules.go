@@ -28,7 +28,7 @@ func (c *checker) nonEmpty() {
 			}
 		}
 		if n == 0 {
-			c.fail(RuleNonEmpty, r.Source, "no endpoint in priority 0, but the service has %d", configured)
+			c.failf(RuleNonEmpty, r.Source, "no endpoint in priority 0, but the service has %d", configured)
 		}
 	}
 }
@@ -46,18 +46,18 @@ func (c *checker) drains() {
 		}
 	}
 	if 2*drained > usable {
-		c.fail(RuleDrain, isobar.Locality{}, "%d of %d usable localities are drained, want at most half", drained, usable)
+		c.failf(RuleDrain, isobar.Locality{}, "%d of %d usable localities are drained, want at most half", drained, usable)
 	}
 }
 
 func (c *checker) drops() {
 	most := c.in.Service.MaxShed
 	if d := c.next.Drop; !(d >= 0 && d <= most+1e-12) {
-		c.fail(RuleDrop, isobar.Locality{}, "a drop of %v, want 0 to %v", d, most)
+		c.failf(RuleDrop, isobar.Locality{}, "a drop of %v, want 0 to %v", d, most)
 	}
 	for i := range c.next.Sources {
 		if r := &c.next.Sources[i]; r.Assignment.Drop != c.next.Drop {
-			c.fail(RuleDrop, r.Source, "a drop of %v, want the service's %v", r.Assignment.Drop, c.next.Drop)
+			c.failf(RuleDrop, r.Source, "a drop of %v, want the service's %v", r.Assignment.Drop, c.next.Drop)
 		}
 	}
 }
@@ -67,7 +67,7 @@ func (c *checker) unhealthy() {
 		r := &c.next.Sources[i]
 		for l, v := range r.Shares {
 			if v > 0 && c.anyFit && !c.fit[l] {
-				c.fail(RuleUnhealthy, r.Source, "%.2f points go to %s, which is not fit", 100*v, c.next.Sites[l].Group.Locality)
+				c.failf(RuleUnhealthy, r.Source, "%.2f points go to %s, which is not fit", 100*v, c.next.Sites[l].Group.Locality)
 			}
 		}
 	}
@@ -80,21 +80,21 @@ func (c *checker) conservation() {
 	for i := range c.next.Sources {
 		r := &c.next.Sources[i]
 		if t := c.in.Sources[i].Target; t != nil && math.Abs(total(t)-1) > 1e-6 {
-			c.fail(RuleConservation, r.Source, "the target sums to %v", total(t))
+			c.failf(RuleConservation, r.Source, "the target sums to %v", total(t))
 		}
 		if got := total(r.Shares); len(r.Assignment.Priorities) > 0 && math.Abs(got-1) > 1e-6 {
-			c.fail(RuleConservation, r.Source, "the shares sum to %v", got)
+			c.failf(RuleConservation, r.Source, "the shares sum to %v", got)
 		}
 		for l, v := range r.Shares {
 			load[l] += c.rate(i) * v
 			if w := priority0(r.Assignment, c.next.Sites[l].Group.Locality); math.Abs(w/isobar.WeightScale-v) > 1e-6 {
-				c.fail(RuleConservation, r.Source, "%s has weight %v for a share of %v", c.next.Sites[l].Group.Locality, w, v)
+				c.failf(RuleConservation, r.Source, "%s has weight %v for a share of %v", c.next.Sites[l].Group.Locality, w, v)
 			}
 		}
 	}
 	for l, y := range load {
 		if len(c.next.Load) != len(load) || math.Abs(y-c.next.Load[l]) > 1e-6*max(1, y) {
-			c.fail(RuleConservation, isobar.Locality{}, "the load of %s is not what the shares send: %v", c.next.Sites[l].Group.Locality, y)
+			c.failf(RuleConservation, isobar.Locality{}, "the load of %s is not what the shares send: %v", c.next.Sites[l].Group.Locality, y)
 			return
 		}
 	}
@@ -156,7 +156,7 @@ func (c *checker) realised() {
 func (c *checker) realisedBy(r *SourceResult, kind dataplane.Kind, factor uint32, load dataplane.PriorityLoad) {
 	const within = 0.01
 	if load.Panic {
-		c.fail(RuleRealised, r.Source, "%s panics on priority 0 and ignores its weights", kind)
+		c.failf(RuleRealised, r.Source, "%s panics on priority 0 and ignores its weights", kind)
 		return
 	}
 	p0 := r.Assignment.Priorities[0]
@@ -175,7 +175,7 @@ func (c *checker) realisedBy(r *SourceResult, kind dataplane.Kind, factor uint32
 			}
 		}
 		if math.Abs(got-planned) > within {
-			c.fail(RuleRealised, r.Source, "%s sends %.1f%% to %s, planned are %.1f%%", kind, 100*got, at, 100*planned)
+			c.failf(RuleRealised, r.Source, "%s sends %.1f%% to %s, planned are %.1f%%", kind, 100*got, at, 100*planned)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package assign
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/isobar-xds/isobar"
 )
@@ -11,14 +12,18 @@ import (
 // enters at entryShare and leaves after exitTicks below exitShare. load is what
 // all rows want and is kept up to date.
 func (w *work) settleMembers(r *row, load []float64, decide bool) {
-	before := append([]float64(nil), r.want...)
+	bounded := w.mode == isobar.ModeBounded && w.view.regular
+	var before []float64
+	if bounded {
+		before = slices.Clone(r.want)
+	}
 	for l := range r.want {
 		if w.view.use[l] && !r.isBarred(l) {
 			w.exit(r, l, load, decide)
 		}
 	}
 	w.enter(r, load)
-	if w.mode == isobar.ModeBounded && w.view.regular && shift(r.want, r.base) > max(w.maxShift, shift(before, r.base))+tiny {
+	if bounded && shift(r.want, r.base) > max(w.maxShift, shift(before, r.base))+tiny {
 		for l := range before {
 			load[l] += r.rate * (before[l] - r.want[l])
 		}
@@ -26,7 +31,8 @@ func (w *work) settleMembers(r *row, load []float64, decide bool) {
 	}
 }
 
-// exit keeps a site that should leave for some ticks, then lets it go.
+// exit keeps a site that should leave for some ticks, as far as it has room,
+// then lets it go.
 func (w *work) exit(r *row, l int, load []float64, decide bool) {
 	if r.from[l] <= 0 || r.want[l] >= exitShare-tiny {
 		r.below[l] = 0
@@ -37,7 +43,11 @@ func (w *work) exit(r *row, l int, load []float64, decide bool) {
 	}
 	if r.below[l] < exitTicks {
 		hold := min(r.from[l], exitShare)
-		if hold <= r.want[l] {
+		if w.ceilings && r.rate > 0 {
+			// Holding on must not push others out of a site that is full.
+			hold = min(hold, r.want[l]+max(0, w.view.limit[l]-load[l])/r.rate)
+		}
+		if hold <= r.want[l]+tiny {
 			return
 		}
 		at := largest(r.want)
@@ -63,21 +73,21 @@ func (w *work) transfer(r *row, load []float64, from, to int, share float64) {
 // enter leaves out sites that are new to the row and too small, the smallest
 // first, where the others have room for what they were to get.
 func (w *work) enter(r *row, load []float64) {
-	tried := make([]bool, len(r.want))
+	tried, at := 0.0, -1 // the candidates come in the order of share and site
 	for range r.want {
-		at := -1
+		next := -1
 		for l, v := range r.want {
-			if v > 0 && v < entryShare-tiny && r.from[l] <= 0 && !r.isBarred(l) && !tried[l] && (at < 0 || v < r.want[at]) {
-				at = l
+			small := v > 0 && v < entryShare-tiny && r.from[l] <= 0 && !r.isBarred(l)
+			if small && (v > tried || (v == tried && l > at)) && (next < 0 || v < r.want[next]) {
+				next = l
 			}
 		}
-		if at < 0 {
+		if next < 0 {
 			return
 		}
-		tried[at] = true
-		share := r.want[at]
+		tried, at = r.want[next], next
 		if w.absorb(r, at, load) {
-			r.note(ReasonEntry, w.sites[at].Group.Locality, fmt.Sprintf("%.2f points are below the entry threshold of %g", 100*share, 100*entryShare))
+			r.note(ReasonEntry, w.sites[at].Group.Locality, fmt.Sprintf("%.2f points are below the entry threshold of %g", 100*tried, 100*entryShare))
 		}
 	}
 }

@@ -57,12 +57,12 @@ func viewOf(sites []Site) view {
 func fit(s *Site) bool { return s.Capacity > 0 && !s.Unreachable && s.Usable() }
 
 func (v *view) mark(sites []Site, ok func(*Site) bool) bool {
-	any := false
+	some := false
 	for i := range sites {
 		v.use[i] = ok(&sites[i])
-		any = any || v.use[i]
+		some = some || v.use[i]
 	}
-	return any
+	return some
 }
 
 func (v *view) setSpread(sites []Site) {

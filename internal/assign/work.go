@@ -43,16 +43,16 @@ type row struct {
 	src    *Source
 	prev   *SourceResult // nil for a source that had no answer yet
 	was    *isobar.Assignment
-	rate   float64       // requests/s after drops
-	dist   []float64     // per site, ms
-	target []float64     // the solver's shares on sites in use, summing to 1; nil without
-	barred []bool        // nil = none
-	old    []float64     // published shares on today's sites
-	from   []float64     // old, after what was lost to failures found its place
-	base   []float64     // the baseline
-	want   []float64     // where it should go
-	pace   []float64     // the step of this tick if nobody else moved
-	next   []float64     // what comes out
+	rate   float64   // requests/s after drops
+	dist   []float64 // per site, ms
+	target []float64 // the solver's shares on sites in use, summing to 1; nil without
+	barred []bool    // nil = none
+	old    []float64 // published shares on today's sites
+	from   []float64 // old, after what was lost to failures found its place
+	base   []float64 // the baseline
+	want   []float64 // where it should go
+	pace   []float64 // the step of this tick if nobody else moved
+	next   []float64 // what comes out
 	units  []int
 	below  []int
 	lost   float64 // share that failures set free

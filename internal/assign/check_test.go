@@ -1,0 +1,173 @@
+package assign_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/assign"
+)
+
+// copied is a result of which everything may be changed.
+func copied(r *assign.Result) *assign.Result {
+	out := *r
+	out.Sites = slices.Clone(r.Sites)
+	out.Load = slices.Clone(r.Load)
+	out.Groups = nil
+	fresh := map[*isobar.EndpointGroup]*isobar.EndpointGroup{}
+	for l, g := range r.Groups {
+		c := &isobar.EndpointGroup{Locality: g.Locality, Endpoints: slices.Clone(g.Endpoints)}
+		fresh[g] = c
+		out.Groups = append(out.Groups, c)
+		out.Sites[l].Group = c
+	}
+	out.Sources = slices.Clone(r.Sources)
+	for i := range out.Sources {
+		s := &out.Sources[i]
+		s.Shares = slices.Clone(s.Shares)
+		a := *s.Assignment
+		a.Priorities = nil
+		for _, p := range s.Assignment.Priorities {
+			p = slices.Clone(p)
+			for k := range p {
+				p[k].EndpointGroup = fresh[p[k].EndpointGroup]
+			}
+			a.Priorities = append(a.Priorities, p)
+		}
+		s.Assignment = &a
+	}
+	return &out
+}
+
+// move shifts units of a source's traffic between sites in every place where
+// they are written down.
+func move(r *assign.Result, source, from, to int, units uint32) {
+	s := &r.Sources[source]
+	share := float64(units) / isobar.WeightScale
+	s.Shares[from] -= share
+	s.Shares[to] += share
+	r.Load[from] -= share * s.Demand
+	r.Load[to] += share * s.Demand
+	p0 := s.Assignment.Priorities[0]
+	for k := range p0 {
+		switch p0[k].Locality {
+		case r.Sites[from].Group.Locality:
+			p0[k].Weight -= units
+		case r.Sites[to].Group.Locality:
+			p0[k].Weight += units
+		}
+	}
+}
+
+func TestEachRuleSeesItsViolation(t *testing.T) {
+	half := []isobar.HealthStatus{isobar.Healthy, isobar.Unhealthy, isobar.Unhealthy, isobar.Unhealthy}
+	in := input([]assign.Site{site(east, 1000, half...), site(eastB, 130), site(west, 1000), site(asia, 1000)},
+		source(east, 400, []float64{0, 1, 80, 200}, 0.4, 0.2, 0.4, 0),
+		source(west, 100, []float64{80, 81, 0, 220}, 0, 0.2, 0.8, 0))
+	in.Service.MaxShed = 0.1
+	good := decide(t, in)
+	tests := []struct {
+		rule    string
+		first   bool // without a result before
+		rebase  bool
+		corrupt func(r *assign.Result)
+	}{
+		{rule: assign.RuleWeights, corrupt: func(r *assign.Result) { r.Groups[0].Endpoints[0].Weight = 0 }},
+		{rule: assign.RuleWeights, corrupt: func(r *assign.Result) { r.Sources[0].Assignment.Priorities[1][0].Weight = 0 }},
+		{rule: assign.RuleWeights, corrupt: func(r *assign.Result) {
+			r.Groups[0].Endpoints[0].Weight, r.Groups[0].Endpoints[1].Weight = 1<<31, 1<<31
+		}},
+		{rule: assign.RuleUnique, corrupt: func(r *assign.Result) { r.Groups[0].Endpoints[1].Address = r.Groups[2].Endpoints[0].Address }},
+		{rule: assign.RuleUnique, corrupt: func(r *assign.Result) {
+			a := r.Sources[0].Assignment
+			a.Priorities[1] = append(a.Priorities[1], isobar.LocalityWeight{EndpointGroup: r.Groups[0], Weight: 1})
+		}},
+		{rule: assign.RuleUnique, corrupt: func(r *assign.Result) {
+			twin := *r.Groups[3]
+			twin.Endpoints = r.Groups[0].Endpoints
+			r.Sources[0].Assignment.Priorities[1][0].EndpointGroup = &twin
+		}},
+		{rule: assign.RuleGapless, corrupt: func(r *assign.Result) {
+			a := r.Sources[0].Assignment
+			a.Priorities = slices.Insert(a.Priorities, 1, []isobar.LocalityWeight{})
+		}},
+		{rule: assign.RuleNonEmpty, first: true, corrupt: func(r *assign.Result) {
+			s := &r.Sources[0]
+			for l, v := range s.Shares {
+				r.Load[l] -= v * s.Demand
+			}
+			clear(s.Shares)
+			s.Assignment.Priorities = nil
+		}},
+		{rule: assign.RuleNonEmpty, corrupt: func(r *assign.Result) { r.Sources = r.Sources[:1] }},
+		{rule: assign.RuleNonEmpty, corrupt: func(r *assign.Result) { r.Sources[1].Assignment = nil }},
+		{rule: assign.RuleDrop, corrupt: func(r *assign.Result) {
+			r.Drop = 0.2
+			for i := range r.Sources {
+				r.Sources[i].Assignment.Drop = 0.2
+			}
+			for l := range r.Load {
+				r.Load[l] *= 0.8
+			}
+		}},
+		{rule: assign.RuleDrop, corrupt: func(r *assign.Result) { r.Sources[1].Assignment.Drop = 0.05 }},
+		{rule: assign.RuleUnhealthy, corrupt: func(r *assign.Result) { r.Sites[2].Unreachable = true }},
+		{rule: assign.RuleConservation, corrupt: func(r *assign.Result) { r.Load[0] += 5 }},
+		{rule: assign.RuleConservation, corrupt: func(r *assign.Result) {
+			p0 := r.Sources[0].Assignment.Priorities[0]
+			p0[0].Weight--
+			p0[1].Weight++
+		}},
+		{rule: assign.RuleCeiling, corrupt: func(r *assign.Result) { move(r, 0, 0, 1, 900) }},
+		{rule: assign.RuleStep, corrupt: func(r *assign.Result) { move(r, 0, 0, 2, 1100) }},
+		{rule: assign.RuleStep, rebase: true, corrupt: func(r *assign.Result) { move(r, 0, 0, 2, 20) }},
+		{rule: assign.RuleRealised, corrupt: func(r *assign.Result) {
+			for i := range r.Sources {
+				r.Sources[i].Assignment.OverprovisioningFactor = 140
+			}
+		}},
+	}
+	for i, tt := range tests {
+		bad := copied(good)
+		tt.corrupt(bad)
+		prev, ci := good, checkInput(in)
+		if tt.first {
+			prev = nil
+		}
+		if tt.rebase {
+			ci.Trigger = assign.Rebase
+		}
+		found := assign.Check(prev, bad, ci)
+		if len(found) == 0 {
+			t.Errorf("case %d, %s: nothing found", i, tt.rule)
+		}
+		for _, v := range found {
+			if v.Rule != tt.rule || v.Service != "svc" || v.Text == "" {
+				t.Errorf("case %d, %s: found %s from %q: %s", i, tt.rule, v.Rule, v.Source, v.Text)
+			}
+		}
+	}
+	if found := assign.Check(good, copied(good), checkInput(in)); len(found) > 0 {
+		t.Errorf("a copy of the good result: %v", found)
+	}
+	if found := assign.Check(good, nil, checkInput(in)); len(found) != 1 {
+		t.Errorf("no result: %v", found)
+	}
+}
+
+func TestCheckSeesATargetThatLosesDemand(t *testing.T) {
+	in := input(twoSites(), source(east, 400, []float64{0, 80}, 0.5, 0.4))
+	found := assign.Check(nil, assign.Assign(in), checkInput(in))
+	if len(found) != 1 || found[0].Rule != assign.RuleConservation {
+		t.Errorf("found %v", found)
+	}
+}
+
+func TestCheckSeesDrainsOfMoreThanHalf(t *testing.T) {
+	in := input([]assign.Site{site(east, 1000), site(eastB, 1000), site(west, 1000)}, source(east, 400, []float64{0, 1, 80}, 0, 0, 1))
+	in.Sites[0].Capacity, in.Sites[1].Capacity = 0, 0
+	found := assign.Check(nil, assign.Assign(in), checkInput(in))
+	if len(found) != 1 || found[0].Rule != assign.RuleDrain {
+		t.Errorf("found %v", found)
+	}
+}

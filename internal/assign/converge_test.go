@@ -1,0 +1,85 @@
+package assign_test
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/assign"
+)
+
+// TestSharesConverge steps demand once and keeps it: the shares reach the
+// target in as many ticks as the largest shift needs, and never pass it.
+func TestSharesConverge(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := drawWorld(t)
+		w.service.Mode, w.service.MaxShed = isobar.ModeFull, 0
+		for i := range w.clients {
+			w.clients[i].at = isobar.Locality{Region: fmt.Sprintf("r%d", i%3), Zone: fmt.Sprintf("z%d", i)}
+			w.clients[i].demand = math.Exp(rapid.Float64Range(1, 7).Draw(t, "before"))
+		}
+		_, start, _ := w.next()
+		for i := range w.clients {
+			w.clients[i].demand = math.Exp(rapid.Float64Range(1, 7).Draw(t, "after"))
+		}
+		in := w.input()
+		most := 0.0
+		for i, s := range in.Sources {
+			most = max(most, away(start.Sources[i].Shares, s.Target))
+		}
+		low, high := envelope(in, start)
+		for range int(math.Ceil(most/10)) + 1 {
+			in, out, _ := w.next()
+			for i := range in.Sources {
+				for l, v := range out.Sources[i].Shares {
+					if v < low[i][l]-0.0202 || v > high[i][l]+0.0202 { // what the thresholds may add
+						dumpShares(t, in, out)
+						t.Fatalf("source %d, site %d: %v overshoots %v to %v", i, l, v, low[i][l], high[i][l])
+					}
+				}
+			}
+		}
+		for i, s := range in.Sources {
+			for l, v := range w.prev.Sources[i].Shares {
+				if d := 100 * math.Abs(v-s.Target[l]); d > 2.02 {
+					dumpShares(t, in, w.prev)
+					t.Fatalf("source %d, site %d: %.2f points from the target after %.1f points", i, l, d, most)
+				}
+			}
+		}
+	})
+}
+
+func dumpShares(t *rapid.T, in assign.Input, out *assign.Result) {
+	for l, s := range in.Sites {
+		t.Logf("%s: limit %.1f, load %.1f", s.Group.Locality, s.Limit(), out.Load[l])
+	}
+	for i, s := range in.Sources {
+		t.Logf("%q: demand %.1f, target %.4f, want %.4f, now %.4f, was %v, %v", s.Locality, s.Demand, s.Target, out.Sources[i].Want, out.Sources[i].Shares,
+			sharesOf(in.Previous, s.Locality), out.Sources[i].Reasons)
+	}
+}
+
+// away is the shift between two sets of shares, in points.
+func away(a, b []float64) float64 {
+	d := 0.0
+	for l := range a {
+		d += math.Abs(a[l]-b[l]) / 2
+	}
+	return 100 * d
+}
+
+// envelope gives the range between where each share is and where it should be.
+func envelope(in assign.Input, start *assign.Result) (low, high [][]float64) {
+	for i, s := range in.Sources {
+		lo, hi := make([]float64, len(s.Target)), make([]float64, len(s.Target))
+		for l, v := range s.Target {
+			lo[l], hi[l] = min(v, start.Sources[i].Shares[l]), max(v, start.Sources[i].Shares[l])
+		}
+		low, high = append(low, lo), append(high, hi)
+	}
+	return low, high
+}

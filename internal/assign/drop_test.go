@@ -1,0 +1,52 @@
+package assign_test
+
+import (
+	"math"
+	"testing"
+
+	"github.com/isobar-xds/isobar/internal/assign"
+)
+
+func TestDrops(t *testing.T) {
+	in := input([]assign.Site{site(east, 1000)}, source(east, 1000, []float64{0}, 1))
+	in.Service.MaxShed = 0.3
+	var out *assign.Result
+	for tick, row := range []struct{ shed, want float64 }{
+		{0, 0},
+		{0.2, 0.2},         // up at once
+		{0.200_05, 0.2},    // too little to push
+		{0.2034, 0.2034},   // 1/10,000 is what the wire can tell
+		{0.203_45, 0.2034}, // and again too little
+		{0.25, 0.25},       // more
+		{0.02, 0.125},      // down by half a tick
+		{0.1, 0.1},         // but not below what is needed
+		{0, 0.05},
+		{0, 0.025},
+		{0, 0.0125},
+		{0, 0.0063},
+		{0, 0}, // and then off
+		{0.9, 0.3},
+	} {
+		in.Shed = row.shed
+		out = decide(t, then(in, out))
+		if math.Abs(out.Drop-row.want) > 1e-12 || out.Sources[0].Assignment.Drop != out.Drop {
+			t.Errorf("tick %d, shed %v: drop %v, want %v", tick, row.shed, out.Drop, row.want)
+		}
+		if got := out.Load[0]; math.Abs(got-1000*(1-out.Drop)) > 1e-6 {
+			t.Errorf("tick %d: load %v with a drop of %v", tick, got, out.Drop)
+		}
+		if out.Drop > 0 {
+			wantReason(t, out, 0, assign.ReasonShed)
+		}
+	}
+	// Without a decision the drop stays, but an operator can end it.
+	in.Trigger = assign.Rebase
+	in.Shed = 0
+	if got := decide(t, then(in, out)).Drop; got != 0.3 {
+		t.Errorf("after a rebase %v, want 0.3", got)
+	}
+	in.Service.MaxShed = 0
+	if got := decide(t, then(in, out)).Drop; got != 0 {
+		t.Errorf("without leave to shed %v, want 0", got)
+	}
+}

@@ -1,0 +1,182 @@
+package assign_test
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/dataplane"
+	"github.com/isobar-xds/isobar/internal/assign"
+)
+
+func wantEqual(t *testing.T, got, want any) {
+	t.Helper()
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
+func TestAFailureMovesToTheNearestHeadroomAtOnce(t *testing.T) {
+	sites := []assign.Site{site(east, 1000), site(eastB, 500), site(west, 1000)}
+	in := input(sites, source(east, 700, []float64{0, 1, 80}, 0.9, 0.1, 0))
+	out := decide(t, in)
+	for _, trigger := range []assign.Trigger{assign.Rebase, assign.Tick} {
+		in := then(in, out)
+		in.Trigger = trigger
+		in.Sites = []assign.Site{site(east, 1000, isobar.Unhealthy, isobar.Unhealthy), sites[1], sites[2]}
+		in.Sources = []assign.Source{source(east, 700, []float64{0, 1, 80}, 0, 400.0/700, 300.0/700)}
+		got := decide(t, in)
+		wantShares(t, got, 0, 0, 57.14, 42.86) // eastB up to its limit of 400
+		wantReason(t, got, 0, assign.ReasonUnhealthy)
+	}
+}
+
+func TestWhatVanishedIsPlacedToo(t *testing.T) {
+	in := input(twoSites(), source(east, 500, []float64{0, 80}, 0.7, 0.3))
+	out := decide(t, in)
+	in = input([]assign.Site{site(west, 1000)}, source(east, 500, []float64{80}, 1))
+	in.Trigger = assign.Rebase
+	wantShares(t, decide(t, then(in, out)), 0, 100)
+}
+
+func TestASiteThatCameBackWaitsForTheTick(t *testing.T) {
+	down := []assign.Site{site(east, 1000, isobar.Unhealthy), site(west, 1000)}
+	in := input(down, source(east, 500, []float64{0, 80}, 0, 1))
+	out := decide(t, in)
+	wantTiers(t, out.Sources[0].Assignment, []isobar.Locality{west}, []isobar.Locality{east})
+	in = input(twoSites(), source(east, 500, []float64{0, 80}, 1, 0))
+	in.Trigger = assign.Rebase
+	out = decide(t, then(in, out))
+	wantShares(t, out, 0, 0, 100)
+	in.Trigger = assign.Tick
+	wantShares(t, decide(t, then(in, out)), 0, 10, 90)
+}
+
+func TestLostEndpointsShedWhatIsTooMuch(t *testing.T) {
+	in := input(twoSites(), source(east, 700, []float64{0, 80}, 1, 0))
+	out := decide(t, in)
+	in.Sites = []assign.Site{site(east, 1000, isobar.Healthy, isobar.Unhealthy), site(west, 1000)}
+	in.Trigger = assign.Rebase
+	out = decide(t, then(in, out))
+	wantShares(t, out, 0, 57.14, 42.86)
+	if f := out.Sources[0].Assignment.OverprovisioningFactor; f != 200 {
+		t.Errorf("overprovisioning factor %d, want 200: 1 of 2 endpoints is healthy", f)
+	}
+	// Within its limit a site keeps its share.
+	in.Sources[0].Demand = 300
+	wantShares(t, decide(t, then(in, out)), 0, 57.14, 42.86)
+}
+
+func TestOverprovisioningFactor(t *testing.T) {
+	h, u := isobar.Healthy, isobar.Unhealthy
+	for _, row := range []struct {
+		health []isobar.HealthStatus
+		want   uint32
+	}{
+		{[]isobar.HealthStatus{h, h, h}, 140},
+		{[]isobar.HealthStatus{h, h, h, u}, 140},
+		{[]isobar.HealthStatus{h, h, u}, 150},
+		{[]isobar.HealthStatus{h, u, u}, 300},
+		{[]isobar.HealthStatus{h, h, h, u, u, isobar.Draining, isobar.Degraded}, 234},
+	} {
+		in := input([]assign.Site{site(east, 1000, row.health...), site(west, 1000)}, source(east, 200, []float64{0, 80}, 0.5, 0.5))
+		a := decide(t, in).Sources[0].Assignment
+		if a.OverprovisioningFactor != row.want {
+			t.Errorf("%v: factor %d, want %d", row.health, a.OverprovisioningFactor, row.want)
+		}
+		for _, kind := range []dataplane.Kind{dataplane.Envoy, dataplane.GRPC} {
+			if got := realised(a, kind, east); got < 49.9 || got > 50.1 {
+				t.Errorf("%v: %s sends %.1f points, want 50", row.health, kind, got)
+			}
+		}
+	}
+}
+
+func TestFailOpen(t *testing.T) {
+	in := input(twoSites(), source(east, 500, []float64{0, 80}, 0.7, 0.3))
+	before := decide(t, in)
+	u, d := isobar.Unhealthy, isobar.Draining
+	in.Sites = []assign.Site{site(east, 1000, u, d), site(west, 1000, isobar.Timeout)}
+	in.Sources[0].Target, in.Prices = nil, nil
+	for _, trigger := range []assign.Trigger{assign.Rebase, assign.Tick} {
+		in := then(in, before)
+		in.Trigger = trigger
+		out := decide(t, in)
+		wantShares(t, out, 0, 70, 30)
+		wantReason(t, out, 0, assign.ReasonFailOpen)
+		a := out.Sources[0].Assignment
+		for _, kind := range []dataplane.Kind{dataplane.Envoy, dataplane.GRPC} {
+			if got := realised(a, kind, east); got < 69 || got > 71 {
+				t.Errorf("%s sends %.1f points to east, want 70", kind, got)
+			}
+		}
+		if h := out.Sites[0].Group.Endpoints[0].Health; h != u {
+			t.Errorf("the health as told became %s", h)
+		}
+		if h := out.Groups[0].Endpoints[1].Health; h != d {
+			t.Errorf("a draining endpoint became %s though others can be tried", h)
+		}
+	}
+	// What is degraded at least answers.
+	in.Sites = []assign.Site{site(east, 1000, u), site(west, 1000, isobar.Degraded)}
+	wantShares(t, decide(t, then(in, before)), 0, 0, 100)
+	// Only draining ones are left.
+	in.Sites = []assign.Site{site(east, 1000, d), site(west, 1000, d)}
+	wantShares(t, decide(t, then(in, before)), 0, 70, 30)
+}
+
+func TestNoEndpointsAtAll(t *testing.T) {
+	empty := assign.Site{Group: &isobar.EndpointGroup{Locality: east}, Ceiling: 0.8, Scale: 1}
+	for _, sites := range [][]assign.Site{nil, {empty}} {
+		out := decide(t, input(sites, source(east, 10, make([]float64, len(sites)))))
+		if n := len(out.Sources[0].Assignment.Priorities); n != 0 {
+			t.Errorf("%d priorities without endpoints", n)
+		}
+		// Endpoints that come are used at once.
+		in := input(twoSites(), source(east, 500, []float64{0, 80}, 0.7, 0.3))
+		in.Trigger = assign.Rebase
+		wantShares(t, decide(t, then(in, out)), 0, 70, 30)
+	}
+}
+
+func TestUnreachableSitesComeLast(t *testing.T) {
+	sites := []assign.Site{site(east, 1000), site(eastB, 1000), site(west, 1000)}
+	in := input(sites, source(east, 500, []float64{0, 1, 80}, 0.5, 0.5, 0))
+	out := decide(t, in)
+	in.Sites[0].Unreachable, in.Sites[0].Capacity = true, 0
+	in.Sources[0].Target = []float64{0, 1, 0}
+	out = decide(t, then(in, out))
+	wantShares(t, out, 0, 0, 100, 0)
+	wantTiers(t, out.Sources[0].Assignment, []isobar.Locality{eastB}, []isobar.Locality{west}, []isobar.Locality{east})
+}
+
+func TestBarredSitesGetAProbe(t *testing.T) {
+	in := input(twoSites(), source(east, 500, []float64{0, 80}, 1, 0))
+	out := decide(t, in)
+	in.Sources[0].Barred = []bool{true, false}
+	in.Sources[0].Target = []float64{0, 1}
+	for range 2 {
+		out = decide(t, then(in, out))
+		wantShares(t, out, 0, 1, 99)
+		wantReason(t, out, 0, assign.ReasonBarred)
+	}
+	// Bars that leave nothing do not count.
+	in.Sources[0].Barred = []bool{true, true}
+	in.Sources[0].Target = []float64{1, 0}
+	wantShares(t, decide(t, then(in, out)), 0, 11, 89)
+}
+
+func TestHold(t *testing.T) {
+	in := input(twoSites(), source(east, 500, []float64{0, 80}, 1, 0))
+	out := decide(t, in)
+	in.Hold = "coverage 40%"
+	in.Sources[0].Target = []float64{0.2, 0.8}
+	got := decide(t, then(in, out))
+	wantShares(t, got, 0, 100, 0)
+	wantReason(t, got, 0, assign.ReasonHold)
+	if got.Sources[0].Assignment != out.Sources[0].Assignment {
+		t.Error("a held assignment changed")
+	}
+	in.Sites = []assign.Site{site(east, 1000, isobar.Unhealthy), site(west, 1000)}
+	wantShares(t, decide(t, then(in, out)), 0, 0, 100)
+}
