@@ -25,7 +25,7 @@ type demoFlags struct {
 // errDemo says that the demo ran, but that Isobar did not do its work.
 var errDemo = errors.New("the demo failed")
 
-func demoCommand(start fleet.StartManagement) *cobra.Command {
+func demoCommand() *cobra.Command {
 	var flags demoFlags
 	cmd := &cobra.Command{
 		Use:   "demo",
@@ -43,7 +43,7 @@ served all that capacity allows. It takes less than 90 seconds.`,
 		Example: "  isobar demo\n  isobar demo --keep     # leave it running, to look around\n  isobar demo --json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return runDemo(cmd.Context(), flags, fleet.DefaultScenario(), start, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return runDemo(cmd.Context(), flags, fleet.DefaultScenario(), fleet.ServeIsobar, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	cmd.Flags().BoolVar(&flags.keep, "keep", false, "leave the fleet running after the verdict, until interrupted")

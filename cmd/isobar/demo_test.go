@@ -1,8 +1,13 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
+	"io"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -109,4 +114,67 @@ Isobar settled both times and served all that capacity allows.
 	if got := verdictText(&v); got != want {
 		t.Errorf("verdict:\n%s\nwant:\n%s", got, want)
 	}
+}
+
+// TestDemoCommand runs the whole demo with phases too short to settle in: both
+// modes are played with the real server, progress and verdict come out where
+// they should, and the error says what the verdict says.
+func TestDemoCommand(t *testing.T) {
+	s := fleet.DefaultScenario()
+	s.Slot = 250 * time.Millisecond
+	s.WarmUp, s.OnStep, s.Recover, s.OnLoss = 0, 3*s.Slot, 0, 3*s.Slot
+	var stdout, stderr bytes.Buffer
+	err := runDemo(t.Context(), demoFlags{json: true}, s, fleet.ServeIsobar, &stdout, &stderr)
+	var v fleet.Verdict
+	if err := json.Unmarshal(stdout.Bytes(), &v); err != nil {
+		t.Fatalf("%v in %s", err, stdout.String())
+	}
+	if v.OK != (err == nil) || (err != nil && !errors.Is(err, errDemo)) {
+		t.Errorf("verdict %v, error %v", v.OK, err)
+	}
+	if len(v.Outcomes) != 2 || v.Outcomes[0].Mode != isobar.ModeObserve || v.Outcomes[1].Mode != isobar.ModeFull {
+		t.Fatalf("outcomes %+v", v.Outcomes)
+	}
+	for _, o := range v.Outcomes {
+		if o.Step.Requests == 0 || o.Loss.Requests == 0 || o.Step.MeanMS < 15 {
+			t.Errorf("mode %s: nothing was sent: %+v", o.Mode, o)
+		}
+	}
+	if lines := strings.Count(stderr.String(), "\n"); lines != 12 {
+		t.Errorf("%d lines of progress, want 12:\n%s", lines, stderr.String())
+	}
+}
+
+// TestDemoKeep leaves the fleet running until it is interrupted.
+func TestDemoKeep(t *testing.T) {
+	s := fleet.DefaultScenario()
+	s.Slot = 250 * time.Millisecond
+	s.WarmUp, s.OnStep, s.Recover, s.OnLoss = 0, 3*s.Slot, 0, 3*s.Slot
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	r, w := io.Pipe()
+	done := make(chan error, 1)
+	go func() {
+		err := runDemo(ctx, demoFlags{keep: true}, s, fleet.ServeIsobar, w, io.Discard)
+		done <- errors.Join(err, w.Close())
+	}()
+	lines := bufio.NewScanner(r)
+	for lines.Scan() {
+		_, rest, ok := strings.Cut(lines.Text(), "Admin API: ")
+		if !ok {
+			continue
+		}
+		url, _, _ := strings.Cut(rest, " ")
+		resp, err := http.Get(url + "/v1/plan") //nolint:noctx // the server is on loopback
+		if err != nil {
+			t.Error(err)
+		} else if _ = resp.Body.Close(); resp.StatusCode != http.StatusOK {
+			t.Errorf("GET %s/v1/plan: %s", url, resp.Status)
+		}
+		cancel()
+	}
+	if err := <-done; err != nil && !errors.Is(err, errDemo) {
+		t.Error(err)
+	}
+	http.DefaultClient.CloseIdleConnections()
 }

@@ -13,6 +13,8 @@ import (
 // file of its name.
 func commands() []*cobra.Command {
 	return []*cobra.Command{
+		serveCommand(),
+		demoCommand(),
 		checkCommand(),
 		solveCommand(),
 		explainCommand(),
@@ -43,7 +45,7 @@ distance, and serves each zone its share.`,
 
 		SuggestionsMinimumDistance: 2,
 
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.Version = buildVersion()
 	root.SetVersionTemplate("isobar {{.Version}}\n")

@@ -68,7 +68,7 @@ func (s *sourceEvidence) compare() {
 		expected := t.expected / left
 		limit := max(overPlan*expected, overShare*s.tally.total, sigmas*math.Sqrt(max(1, expected)))
 		switch {
-		case s.lost(t.locality) || s.pair(t.locality).failover:
+		case s.lost(t.locality):
 		case t.issued-expected > limit:
 			over[i] = true
 		default:

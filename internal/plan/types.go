@@ -39,6 +39,7 @@ type Service struct {
 	Problem  *solver.Service   // what was solved; nil without demand
 	Solution *solver.ServiceSolution
 	Solved   []isobar.Locality // sources of Problem and Solution, in their order
+	Prices   []float64         // per site, ms, of the last solution; nil when there was none
 	PlanGap  float64
 	Result   *assign.Result
 }

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+
+	"github.com/spf13/cobra"
+
+	"github.com/isobar-xds/isobar/internal/config"
+	"github.com/isobar-xds/isobar/internal/server"
+)
+
+func serveCommand() *cobra.Command {
+	file := defaultConfig
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run the management server",
+		Long: `Run the management server until it is interrupted. The configuration file is
+watched: a change takes effect at once, and a bad one is refused with every
+error at its place while the old one goes on. The last good plan and the API's
+services are kept in state_dir and served again after a restart.`,
+		Example: "  isobar serve -c isobar.yaml",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return serve(cmd.Context(), file, cmd.ErrOrStderr())
+		},
+	}
+	cmd.Flags().StringVarP(&file, "config", "c", file, "configuration file")
+	_ = cmd.MarkFlagFilename("config", "yaml", "yml", "json") // fails only for a flag that does not exist
+	return cmd
+}
+
+func serve(ctx context.Context, file string, stderr io.Writer) error {
+	data, err := readInput(file, nil)
+	if err != nil {
+		return err
+	}
+	cfg, warnings, err := config.Decode(file, data)
+	printWarnings(stderr, warnings)
+	if err != nil {
+		return err
+	}
+	log := newLogger(cfg.Log, stderr)
+	listeners, err := server.Listen(cfg)
+	if err != nil {
+		return err
+	}
+	s, err := server.New(cfg, listeners, server.Options{File: file, Data: data, Log: log})
+	if err != nil {
+		return errors.Join(err, listeners.Close())
+	}
+	log.Info("serving", "xds", s.XDSAddress(), "admin", s.AdminAddress(), "services", len(cfg.Services), "state_dir", cfg.StateDir)
+	err = s.Run(ctx)
+	log.Info("stopped", "error", err)
+	return err
+}
+
+func newLogger(l config.Log, w io.Writer) *slog.Logger {
+	opts := &slog.HandlerOptions{Level: l.Level}
+	if l.JSON {
+		return slog.New(slog.NewJSONHandler(w, opts))
+	}
+	return slog.New(slog.NewTextHandler(w, opts))
+}

@@ -1,0 +1,269 @@
+// Package control runs the loop: it is the sole owner of all state that
+// changes and the only writer of the current plan. Everything it decides, it
+// decides by calling pure code; everything it waits for is in one select.
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/assign"
+	"github.com/isobar-xds/isobar/internal/health"
+	"github.com/isobar-xds/isobar/internal/load"
+	"github.com/isobar-xds/isobar/internal/plan"
+	"github.com/isobar-xds/isobar/internal/views"
+	"github.com/isobar-xds/isobar/internal/xds"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Defaults of Options.
+const (
+	DefaultTick     = 5 * time.Second
+	DefaultInterval = 5 * time.Second
+	// DefaultHoldOff is the least time between two plans that only carry a
+	// topology or health change: the first is published at once, a burst
+	// coalesces.
+	DefaultHoldOff = 100 * time.Millisecond
+)
+
+// Topology is where services and the operator's health marks come from.
+type Topology interface {
+	// State gives the present topology and health. Both are immutable.
+	State() (*isobar.Topology, health.Table)
+	// Changed signals that State gives something new. Capacity 1: several
+	// changes may come as one signal.
+	Changed() <-chan struct{}
+}
+
+// Reports is where load reports come from.
+type Reports interface {
+	// Collect hands over what each stream reported since the last call. The
+	// windows belong to the caller from then on.
+	Collect(now time.Time) []load.StreamWindow
+}
+
+// Clients is the stream layer: it gets each plan's views, and tells who
+// subscribes to what.
+type Clients interface {
+	Publish(set *views.Set)
+	Subscriptions() []xds.Subscription
+}
+
+// State keeps the plan across restarts.
+type State interface {
+	// LoadPlan gives the last good plan; nil without error when there is none.
+	LoadPlan() (*plan.Saved, error)
+	// SavePlan returns when the plan is durable.
+	SavePlan(saved plan.Saved) error
+}
+
+// Options of a Loop. Topology, Reports, Clients, State and Views are required.
+type Options struct {
+	Tick     time.Duration // between decisions; default 5 s
+	Interval time.Duration // at which clients report; default 5 s
+	HoldOff  time.Duration // between rebased plans; default 100 ms
+
+	Topology Topology
+	Reports  Reports
+	Clients  Clients
+	State    State
+	// Views encodes a plan; previous is nil for the first.
+	Views func(p *plan.Plan, previous *views.Set) *views.Set
+
+	Log        *slog.Logger
+	Registerer prometheus.Registerer // nil = no metrics
+}
+
+// Loop is the control loop. Create it with New and call Run once.
+type Loop struct {
+	opts    Options
+	log     *slog.Logger
+	current atomic.Pointer[plan.Plan]
+	beat    atomic.Int64 // unix nanoseconds of the last turn of the loop
+	waiters waiters
+	metrics *metrics
+
+	// Owned by the goroutine of Run.
+	table      *load.Table
+	evidence   *load.Evidence
+	set        *views.Set
+	saver      *saver
+	reserved   uint64
+	lastSaved  time.Time
+	lastRebase time.Time
+	bad        map[string]time.Time // violations logged, to bound the log
+}
+
+// New makes a loop.
+func New(opts Options) (*Loop, error) {
+	if opts.Topology == nil || opts.Reports == nil || opts.Clients == nil || opts.State == nil || opts.Views == nil {
+		return nil, errors.New("control: Topology, Reports, Clients, State and Views are required")
+	}
+	opts.Tick = orDefault(opts.Tick, DefaultTick)
+	opts.Interval = orDefault(opts.Interval, DefaultInterval)
+	opts.HoldOff = orDefault(opts.HoldOff, DefaultHoldOff)
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	l := &Loop{opts: opts, log: opts.Log, bad: map[string]time.Time{}}
+	l.metrics = newMetrics(opts.Registerer, l)
+	return l, nil
+}
+
+// Current gives the plan in force; nil before the first.
+func (l *Loop) Current() *plan.Plan { return l.current.Load() }
+
+// Beat tells when the loop last turned.
+func (l *Loop) Beat() time.Time { return time.Unix(0, l.beat.Load()) }
+
+// Run runs the loop until ctx ends, then saves the plan. What can happen to
+// the state, all of it here:
+//
+//	topology changed   rebase at once, or when the hold-off since the last is over
+//	hold-off over      rebase
+//	tick               collect reports, solve, assign, check, publish
+//	ctx done           save and leave
+func (l *Loop) Run(ctx context.Context) error {
+	if err := l.start(); err != nil {
+		return err
+	}
+	defer l.stop()
+	tick := time.NewTimer(l.opts.Tick)
+	defer tick.Stop()
+	holdOff := time.NewTimer(0)
+	defer holdOff.Stop()
+	<-holdOff.C
+	pending := false
+	for {
+		l.beat.Store(time.Now().UnixNano())
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-l.opts.Topology.Changed():
+			if pending {
+				continue
+			}
+			if wait := l.opts.HoldOff - time.Since(l.lastRebase); wait > 0 {
+				pending = true
+				holdOff.Reset(wait)
+				continue
+			}
+			l.rebase()
+		case <-holdOff.C:
+			pending = false
+			l.rebase()
+		case <-tick.C:
+			started := time.Now()
+			l.tick()
+			// A late tick moves the next one; ticks never pile up.
+			tick.Reset(max(l.opts.Tick/4, l.opts.Tick-time.Since(started)))
+		}
+	}
+}
+
+// start publishes the first plan: the saved one rebased on now, else the
+// baseline.
+func (l *Loop) start() error {
+	now := time.Now()
+	saved, err := l.opts.State.LoadPlan()
+	if err != nil {
+		return fmt.Errorf("control: the saved plan: %w", err)
+	}
+	if saved == nil {
+		saved = &plan.Saved{}
+	}
+	l.table = load.NewTable(load.Settings{Interval: l.opts.Interval}, saved.Demand(), now)
+	l.evidence = load.NewEvidence(load.Settings{Interval: l.opts.Interval})
+	l.saver = newSaver(l.opts.State, l.log, l.metrics)
+	version := max(saved.Reserved, saved.Version) + 1
+	l.reserve(*saved, version)
+	topology, table := l.opts.Topology.State()
+	first, err := plan.Restore(saved, topology, table, now, version)
+	if err != nil {
+		return fmt.Errorf("control: the first plan: %w", err)
+	}
+	l.lastRebase = now
+	l.publish(first)
+	return nil
+}
+
+func (l *Loop) stop() {
+	l.saver.save(l.toSave(l.Current()))
+	l.saver.close()
+	l.metrics.unregister()
+}
+
+// rebase carries the current weights over to the present topology and health.
+func (l *Loop) rebase() {
+	l.lastRebase = time.Now()
+	l.next(plan.Input{Trigger: assign.Rebase})
+}
+
+// tick takes one decision.
+func (l *Loop) tick() {
+	started := time.Now()
+	l.table.Merge(l.opts.Reports.Collect(started))
+	snapshot := l.table.Snapshot(started)
+	current := l.Current()
+	in := plan.Input{Trigger: assign.Tick, Load: snapshot}
+	subs := sorted(l.opts.Clients.Subscriptions())
+	for i := range snapshot.Services {
+		s := &snapshot.Services[i]
+		if before, ok := current.Service(s.Name); ok {
+			capacity, sites := before.Known()
+			l.table.SetCapacity(s.Name, capacity)
+			l.evidence.SetSites(s.Name, sites)
+			planned := plannedSources(before, subs)
+			in.Findings = append(in.Findings, l.evidence.Observe(started, s, planned))
+		} else {
+			l.evidence.Forget(s.Name)
+		}
+	}
+	l.next(in)
+	l.metrics.ticked(time.Since(started))
+}
+
+// next makes and publishes the plan that follows. A defect that panics in pure
+// code costs this plan only: the one in force goes on serving.
+func (l *Loop) next(in plan.Input) {
+	defer func() {
+		if r := recover(); r != nil {
+			l.metrics.panics.Inc()
+			l.log.Error("planning failed, the last plan stays", "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+		}
+	}()
+	in.Now = time.Now()
+	in.Topology, in.Health = l.opts.Topology.State()
+	in.Previous = l.Current()
+	in.Version = in.Previous.Version + 1
+	in.Subscribed = subscribed(sorted(l.opts.Clients.Subscriptions()))
+	p, err := plan.Next(in)
+	if err != nil {
+		l.log.Error("planning failed, the last plan stays", "error", err)
+		return
+	}
+	l.publish(p)
+}
+
+// publish puts a plan in force: one atomic store, then the streams.
+func (l *Loop) publish(p *plan.Plan) {
+	if p.Version > l.reserved {
+		l.reserve(p.Save(), p.Version)
+	}
+	before := l.Current()
+	l.set = l.opts.Views(p, l.set)
+	l.current.Store(p)
+	l.opts.Clients.Publish(l.set)
+	l.waiters.wake()
+	l.report(p)
+	if l.worthSaving(before, p) {
+		l.saver.save(l.toSave(p))
+		l.lastSaved = p.Made
+	}
+}

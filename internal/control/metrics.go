@@ -1,0 +1,116 @@
+package control
+
+import (
+	"time"
+
+	"github.com/isobar-xds/isobar/internal/plan"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics are the loop's counters, and a collector that reads the plan in
+// force when it is scraped.
+type metrics struct {
+	ticks        prometheus.Counter
+	tickSeconds  prometheus.Histogram
+	panics       prometheus.Counter
+	saveErrors   prometheus.Counter
+	violations   *prometheus.CounterVec
+	collectors   []prometheus.Collector
+	unregisterer prometheus.Registerer
+}
+
+func newMetrics(reg prometheus.Registerer, l *Loop) *metrics {
+	m := &metrics{
+		ticks:       prometheus.NewCounter(prometheus.CounterOpts{Name: "isobar_ticks_total", Help: "Decisions taken."}),
+		tickSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "isobar_tick_duration_seconds", Help: "Time from collecting reports to publishing the plan.", Buckets: prometheus.ExponentialBuckets(0.0005, 4, 8)}),
+		panics:      prometheus.NewCounter(prometheus.CounterOpts{Name: "isobar_plan_panics_total", Help: "Plans lost to a defect; the plan before stayed in force."}),
+		saveErrors:  prometheus.NewCounter(prometheus.CounterOpts{Name: "isobar_state_save_errors_total", Help: "Plans that could not be written to the state directory."}),
+		violations:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "isobar_plan_violations_total", Help: "Invariants that a plan broke before it was published; it was replaced by the previous one on current health."}, []string{"rule"}),
+	}
+	if reg == nil {
+		return m
+	}
+	m.unregisterer = reg
+	m.collectors = []prometheus.Collector{m.ticks, m.tickSeconds, m.panics, m.saveErrors, m.violations, &planCollector{current: l.Current}}
+	for _, c := range m.collectors {
+		reg.MustRegister(c)
+	}
+	return m
+}
+
+func (m *metrics) unregister() {
+	for _, c := range m.collectors {
+		m.unregisterer.Unregister(c)
+	}
+}
+
+func (m *metrics) ticked(d time.Duration) {
+	m.ticks.Inc()
+	m.tickSeconds.Observe(d.Seconds())
+}
+
+// planCollector shows the plan in force. Labels are bounded by the
+// configuration: services and their localities.
+type planCollector struct {
+	current func() *plan.Plan
+}
+
+var (
+	descVersion     = prometheus.NewDesc("isobar_plan_version", "Version of the plan in force.", nil, nil)
+	descMade        = prometheus.NewDesc("isobar_plan_timestamp_seconds", "When the plan in force was made, Unix time.", nil, nil)
+	descGap         = prometheus.NewDesc("isobar_plan_gap_ratio", "Distance of the solution from its lower bound, as a share of its cost.", []string{"service"}, nil)
+	descServedGap   = prometheus.NewDesc("isobar_plan_served_gap_ratio", "The same for the paced and rounded assignment that is served.", []string{"service"}, nil)
+	descDemand      = prometheus.NewDesc("isobar_demand_requests_per_second", "Demand of a service that the plan was made for.", []string{"service"}, nil)
+	descCoverage    = prometheus.NewDesc("isobar_coverage_ratio", "Share of the last known demand whose nodes have reported.", []string{"service"}, nil)
+	descDrop        = prometheus.NewDesc("isobar_drop_ratio", "Fraction of requests that clients are told to drop.", []string{"service"}, nil)
+	descUtilization = prometheus.NewDesc("isobar_planned_utilization_ratio", "Planned load and background over capacity.", []string{"service", "locality"}, nil)
+	descCapacity    = prometheus.NewDesc("isobar_capacity_requests_per_second", "Capacity of the healthy endpoints.", []string{"service", "locality"}, nil)
+	descUnreachable = prometheus.NewDesc("isobar_locality_unreachable", "1 where no source was seen to reach the locality.", []string{"service", "locality"}, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (c *planCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{descVersion, descMade, descGap, descServedGap, descDemand, descCoverage, descDrop, descUtilization, descCapacity, descUnreachable} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *planCollector) Collect(ch chan<- prometheus.Metric) {
+	p := c.current()
+	if p == nil {
+		return
+	}
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	gauge(descVersion, float64(p.Version))
+	gauge(descMade, float64(p.Made.UnixNano())/1e9)
+	for _, s := range p.Services {
+		name := s.Spec.Name
+		if s.Solution != nil {
+			gauge(descGap, s.Solution.Gap, name)
+			gauge(descServedGap, s.PlanGap, name)
+		}
+		demand := 0.0
+		for i := range s.Result.Sources {
+			demand += s.Result.Sources[i].Demand
+		}
+		gauge(descDemand, demand, name)
+		gauge(descCoverage, s.Coverage, name)
+		gauge(descDrop, s.Result.Drop, name)
+		for i := range s.Sites {
+			site := &s.Sites[i]
+			loc := site.Group.Locality.String()
+			gauge(descCapacity, site.Capacity, name, loc)
+			if site.Capacity > 0 {
+				gauge(descUtilization, (s.Result.Load[i]+site.Background)/site.Capacity, name, loc)
+			}
+			unreachable := 0.0
+			if site.Unreachable {
+				unreachable = 1
+			}
+			gauge(descUnreachable, unreachable, name, loc)
+		}
+	}
+}

@@ -1,0 +1,106 @@
+package control
+
+import (
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/isobar-xds/isobar/internal/plan"
+)
+
+// reserveStep is how many versions are reserved at once: versions must grow
+// also when the process dies between publishing a plan and saving it.
+const reserveStep = 10_000
+
+// saveEvery bounds how old the saved demand may be while no weight changes.
+const saveEvery = 30 * time.Second
+
+// reserve makes versions up to above+reserveStep usable, durably. Where the
+// state can't be written, serving goes on: clients do not need versions to
+// grow, and the metric alarms.
+func (l *Loop) reserve(saved plan.Saved, above uint64) {
+	l.reserved = above + reserveStep
+	saved.Reserved = l.reserved
+	l.saver.write(saved)
+	l.lastSaved = time.Now()
+}
+
+func (l *Loop) toSave(p *plan.Plan) plan.Saved {
+	saved := p.Save()
+	saved.Reserved = l.reserved
+	return saved
+}
+
+// worthSaving tells whether a restart from what is saved would serve other
+// weights, or know much older demand.
+func (l *Loop) worthSaving(before, p *plan.Plan) bool {
+	if before == nil || len(before.Services) != len(p.Services) || p.Made.Sub(l.lastSaved) >= saveEvery {
+		return true
+	}
+	for i, s := range p.Services {
+		b := before.Services[i]
+		if b == s {
+			continue
+		}
+		if b.Spec.Name != s.Spec.Name || b.Result.Drop != s.Result.Drop || len(b.Result.Sources) != len(s.Result.Sources) {
+			return true
+		}
+		for j := range s.Result.Sources {
+			if !slices.Equal(s.Result.Sources[j].Shares, b.Result.Sources[j].Shares) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// saver writes plans in a goroutine of its own, the newest only: a slow disk
+// delays no push.
+type saver struct {
+	state   State
+	log     *slog.Logger
+	metrics *metrics
+	next    chan plan.Saved // capacity 1: what waits is replaced
+	done    chan struct{}
+
+	mu       sync.Mutex // one write at a time
+	reserved uint64     // highest ever written: it never goes back
+}
+
+func newSaver(state State, log *slog.Logger, m *metrics) *saver {
+	s := &saver{state: state, log: log, metrics: m, next: make(chan plan.Saved, 1), done: make(chan struct{})}
+	go func() {
+		defer close(s.done)
+		for saved := range s.next {
+			s.write(saved)
+		}
+	}()
+	return s
+}
+
+// save hands a plan over; called by the loop only.
+func (s *saver) save(saved plan.Saved) {
+	select {
+	case <-s.next:
+	default:
+	}
+	s.next <- saved
+}
+
+func (s *saver) write(saved plan.Saved) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reserved = max(s.reserved, saved.Reserved)
+	saved.Reserved = s.reserved
+	if err := s.state.SavePlan(saved); err != nil {
+		s.metrics.saveErrors.Inc()
+		s.log.Error("the plan could not be saved; serving goes on from memory", "error", err)
+	}
+}
+
+// close writes what waits and ends the goroutine.
+func (s *saver) close() {
+	close(s.next)
+	<-s.done
+}

@@ -1,0 +1,81 @@
+package plan
+
+import (
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/assign"
+	"github.com/isobar-xds/isobar/internal/load"
+)
+
+// ServiceNames lists the services, sorted.
+func (p *Plan) ServiceNames() []string {
+	out := make([]string, len(p.Services))
+	for i, s := range p.Services {
+		out[i] = s.Spec.Name
+	}
+	return out
+}
+
+// Spec gives the configuration of a service; nil when it is not in the plan.
+func (p *Plan) Spec(name string) *isobar.Service {
+	s, ok := p.Service(name)
+	if !ok {
+		return nil
+	}
+	return s.Spec
+}
+
+// Assignment gives what clients of a service in a source locality get; nil
+// when the service is not in the plan. A source that the plan does not know is
+// answered from prices and headroom, as the next plan would.
+func (p *Plan) Assignment(service string, source isobar.Locality) *isobar.Assignment {
+	s, ok := p.Service(service)
+	if !ok {
+		return nil
+	}
+	if r := s.Result.Source(source); r != nil {
+		return r.Assignment
+	}
+	d := draft{network: p.Topology.Network, sites: make([]site, len(s.Sites))}
+	for i := range s.Sites {
+		d.sites[i].Site = s.Sites[i]
+	}
+	return assign.ForNewSource(s.Result, s.Prices, d.distances(source), source)
+}
+
+// declaredCapacity gives the declared capacity of the healthy endpoints of a site,
+// requests/s; 0 when its capacity is not declared.
+func (s *Service) declaredCapacity(i int) float64 {
+	sl := &s.Spec.Localities[i]
+	rates, declared := endpointRates(sl)
+	if !declared {
+		return 0
+	}
+	sum := 0.0
+	for j := range rates {
+		if s.Sites[i].Group.Endpoints[j].Health.Usable() {
+			sum += rates[j]
+		}
+	}
+	return sum * orDefault(sl.Scaler, 1)
+}
+
+// Known tells load table and evidence what they may know of the service: where
+// it has how much, and what it can serve in all. capacity is in requests/s and
+// 0 unless all of it is declared.
+func (s *Service) Known() (capacity float64, sites []load.Site) {
+	sites = make([]load.Site, len(s.Sites))
+	all := true
+	for i := range s.Sites {
+		site := &s.Sites[i]
+		sites[i] = load.Site{
+			Locality: site.Group.Locality, Endpoints: len(site.Group.Endpoints),
+			Usable: site.Group.Usable(), Capacity: s.declaredCapacity(i),
+		}
+		capacity += sites[i].Capacity
+		all = all && (sites[i].Capacity > 0 || sites[i].Usable == 0)
+	}
+	if !all {
+		capacity = 0
+	}
+	return capacity, sites
+}

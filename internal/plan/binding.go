@@ -1,0 +1,134 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/assign"
+)
+
+// binding names what keeps the source from its nearest locality: the most
+// deliberate cause first, because it would bind whatever the others do.
+func (e *explainer) binding(rows []LocalityExplained, reasons []assign.Reason) BindingExplained {
+	if len(rows) == 0 {
+		return BindingExplained{Kind: BindingHealth, Text: "the service has no localities"}
+	}
+	if e.s.Hold != "" {
+		return BindingExplained{Kind: BindingHold, Text: e.s.Hold}
+	}
+	if r, ok := findReason(reasons, assign.ReasonHold, assign.ReasonFallback); ok {
+		return BindingExplained{Kind: BindingHold, Text: r.Text}
+	}
+	if r, ok := findReason(reasons, assign.ReasonPaced); ok {
+		return BindingExplained{Kind: BindingPacing, Locality: place(r.Locality), Text: r.Text}
+	}
+	if e.s.Spec.Mode == isobar.ModeObserve {
+		return BindingExplained{Kind: BindingMode, Text: "mode observe: the nearest healthy localities are served, the decision is only shown"}
+	}
+	if r, ok := findReason(reasons, assign.ReasonBounded); ok {
+		return BindingExplained{Kind: BindingMode, Locality: place(r.Locality), Text: r.Text}
+	}
+	return nearest(rows)
+}
+
+// nearest looks at the localities in the order of their distance, up to the
+// farthest that is used: the first that is not used in full binds.
+func nearest(rows []LocalityExplained) BindingExplained {
+	first := rows[0].Distance
+	for i := range rows {
+		r := &rows[i]
+		if r.Distance > first && used(rows[:i]) > 0.99 {
+			break
+		}
+		at := place(r.Locality)
+		switch {
+		case r.Unreachable:
+			return BindingExplained{BindingReach, at, fmt.Sprintf("%s is unreachable: no source with a stake lands anything there", r.Locality)}
+		case r.Barred:
+			return BindingExplained{BindingReach, at, fmt.Sprintf("%s is barred for this source: what it sends there does not land; a probe of 1 point goes on", r.Locality)}
+		case r.Healthy == 0:
+			return BindingExplained{BindingHealth, at, fmt.Sprintf("%s has no healthy endpoint", r.Locality)}
+		case r.Full && r.Healthy < r.Endpoints:
+			return BindingExplained{BindingHealth, at, fmt.Sprintf("%s is at its ceiling with %d of %d endpoints healthy", r.Locality, r.Healthy, r.Endpoints)}
+		case r.Full:
+			return BindingExplained{BindingCeiling, at, fmt.Sprintf("%s is at its ceiling: %.0f of %.0f requests/s", r.Locality, r.Load+r.Background, r.Limit+r.Background)}
+		}
+	}
+	if used(slices.DeleteFunc(slices.Clone(rows), func(r LocalityExplained) bool { return r.Distance > first })) > 0.99 {
+		return BindingExplained{Kind: BindingNone, Text: "everything goes to the nearest"}
+	}
+	return BindingExplained{Kind: BindingQueue, Text: "nothing is full: waiting in queues makes sharing cheaper than the nearest alone"}
+}
+
+func used(rows []LocalityExplained) float64 {
+	sum := 0.0
+	for i := range rows {
+		sum += rows[i].Published
+	}
+	return sum
+}
+
+func place(l isobar.Locality) *isobar.Locality {
+	if l.IsZero() {
+		return nil
+	}
+	return &l
+}
+
+func findReason(reasons []assign.Reason, codes ...assign.ReasonCode) (assign.Reason, bool) {
+	for _, code := range codes {
+		for _, r := range reasons {
+			if r.Code == code {
+				return r, true
+			}
+		}
+	}
+	return assign.Reason{}, false
+}
+
+// runnerUp is the cheapest locality that gets nothing from the source.
+func runnerUp(rows []LocalityExplained) *RunnerUp {
+	best, cheapest := -1, -1
+	for i := range rows {
+		r := &rows[i]
+		switch {
+		case r.Published > 0:
+			if cheapest < 0 || r.Cost < rows[cheapest].Cost {
+				cheapest = i
+			}
+		case r.Healthy == 0 || r.Barred || r.Unreachable:
+		case best < 0 || r.Cost < rows[best].Cost:
+			best = i
+		}
+	}
+	if best < 0 || cheapest < 0 {
+		return nil
+	}
+	return &RunnerUp{Locality: rows[best].Locality, Worse: rows[best].Cost - rows[cheapest].Cost}
+}
+
+// summarize is the one sentence.
+func summarize(e *Explanation) string {
+	var parts []string
+	rows := slices.Clone(e.Localities)
+	slices.SortStableFunc(rows, func(a, b LocalityExplained) int {
+		switch {
+		case a.Published > b.Published:
+			return -1
+		case a.Published < b.Published:
+			return 1
+		}
+		return 0
+	})
+	for i := range rows {
+		if rows[i].Published >= 0.005 {
+			parts = append(parts, fmt.Sprintf("%.0f%% to %s", 100*rows[i].Published, rows[i].Locality))
+		}
+	}
+	if len(parts) == 0 {
+		return "clients get no endpoints: " + e.Binding.Text
+	}
+	return fmt.Sprintf("%.0f requests/s go %s: %s", e.Demand.Rate, strings.Join(parts, ", "), e.Binding.Text)
+}

@@ -1,0 +1,89 @@
+package plan
+
+import (
+	"github.com/isobar-xds/isobar/internal/assign"
+	"github.com/isobar-xds/isobar/solver"
+)
+
+// carryPrices keeps the prices of the last solution for sites that still
+// exist, so that sources without demand are answered sensibly between
+// solutions.
+func (d *draft) carryPrices(prev *Service) {
+	if prev == nil || prev.Prices == nil {
+		return
+	}
+	at := d.mapSites(prev.Sites)
+	prices := make([]float64, len(d.sites))
+	for l, i := range at {
+		if i < 0 {
+			return // a site without a price: wait for the next solution
+		}
+		prices[l] = prev.Prices[i]
+	}
+	d.Prices = prices
+}
+
+// finish completes the service once it is assigned: how far the published
+// shares are from the bound, and on a rebase the solution that stands.
+func (d *draft) finish(prev *Service) {
+	if d.Solution == nil && d.Problem == nil && prev != nil && prev.Solution != nil && sameSites(prev.Sites, d.Sites) && d.previous == prev.Result {
+		d.Problem, d.Solution, d.Solved = prev.Problem, prev.Solution, prev.Solved
+	}
+	if d.Solution == nil {
+		return
+	}
+	flows := make([][]float64, len(d.Solved))
+	for s, source := range d.Solved {
+		flows[s] = make([]float64, len(d.Sites))
+		r := d.Result.Source(source)
+		if r == nil {
+			return
+		}
+		served := d.Problem.Demand[s] - d.Solution.Shed[s] - d.Solution.Unreachable[s]
+		for l := range d.Sites {
+			flows[s][l] = r.Shares[l] * served
+		}
+	}
+	if objective := solver.Objective(*d.Problem, flows); objective > 0 {
+		d.PlanGap = max(0, (objective-d.Solution.LowerBound)/objective)
+	}
+}
+
+func sameSites(a, b []assign.Site) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i].Group.Locality != b[i].Group.Locality {
+			return false
+		}
+	}
+	return true
+}
+
+// sum adds up the certificates of the services.
+func (p *Plan) sum() {
+	var demand, planned float64
+	for _, s := range p.Services {
+		if s.Solution == nil {
+			continue
+		}
+		p.Objective += s.Solution.Objective
+		p.LowerBound += s.Solution.LowerBound
+		if s.PlanGap < 1 {
+			planned += s.Solution.LowerBound / (1 - s.PlanGap)
+		}
+		for i, d := range s.Problem.Demand {
+			demand += d - s.Solution.Shed[i] - s.Solution.Unreachable[i]
+		}
+	}
+	if p.Objective > 0 {
+		p.Gap = (p.Objective - p.LowerBound) / p.Objective
+	}
+	if demand > 0 {
+		p.ExcessMS = (p.Objective - p.LowerBound) / demand
+	}
+	if planned > 0 {
+		p.PlanGap = (planned - p.LowerBound) / planned
+	}
+}

@@ -1,0 +1,38 @@
+package plan
+
+import (
+	"time"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/assign"
+	"github.com/isobar-xds/isobar/internal/health"
+	"github.com/isobar-xds/isobar/internal/load"
+)
+
+// Input is everything that one plan is made from. Nothing in it is changed.
+type Input struct {
+	Now      time.Time
+	Trigger  assign.Trigger
+	Topology *isobar.Topology
+	Health   health.Table
+
+	// Load is what was measured; nil keeps what the previous plan was made
+	// from, as a rebase does.
+	Load *load.Snapshot
+	// Findings compares landings with the previous plan, sorted by service;
+	// read only with Load.
+	Findings []load.Findings
+	// Subscribed lists who wants which service without necessarily sending to
+	// it, sorted by service, then source.
+	Subscribed []Subscription
+
+	Previous *Plan // nil for the first plan ever
+	// Version of the new plan; must be above Previous.Version.
+	Version uint64
+}
+
+// Subscription says that clients in Source watch Service.
+type Subscription struct {
+	Service string
+	Source  isobar.Locality
+}

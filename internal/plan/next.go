@@ -1,0 +1,201 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/assign"
+	"github.com/isobar-xds/isobar/internal/load"
+)
+
+// Next makes the plan that follows in.Previous. It returns an error only for
+// input that is no input (no topology, a version that does not grow); demand
+// that does not fit, stale reports and broken services are outcomes with
+// reasons in the plan.
+func Next(in Input) (*Plan, error) {
+	if in.Topology == nil {
+		return nil, fmt.Errorf("plan: %w: no topology", isobar.ErrInvalid)
+	}
+	if in.Previous != nil && in.Version <= in.Previous.Version {
+		return nil, fmt.Errorf("plan: %w: version %d does not follow %d", isobar.ErrInvalid, in.Version, in.Previous.Version)
+	}
+	p := &Plan{
+		Version: in.Version, Made: in.Now, Trigger: in.Trigger, Topology: in.Topology,
+		Services: make([]*Service, len(in.Topology.Services)),
+	}
+	for i := range in.Topology.Services {
+		var violations []assign.Violation
+		p.Services[i], violations = nextService(&in, &in.Topology.Services[i])
+		p.Violations = append(p.Violations, violations...)
+	}
+	p.sum()
+	return p, nil
+}
+
+// nextService plans one service, vets the result and falls back to what was
+// published, carried over to current health, when the vetting fails.
+func nextService(in *Input, spec *isobar.Service) (*Service, []assign.Violation) {
+	var prev *Service
+	if in.Previous != nil {
+		prev, _ = in.Previous.Service(spec.Name)
+	}
+	s := newDraft(in, spec, prev)
+	s.carryPrices(prev)
+	s.solve(in.Trigger)
+	ai := s.assignInput(in.Trigger)
+	result := assign.Assign(ai)
+	violations := check(ai, result, in.Now)
+	if len(violations) > 0 && ai.Previous != nil {
+		result = fallback(ai, violations[0])
+	}
+	s.Result = result
+	s.finish(prev)
+	return &s.Service, violations
+}
+
+// fallback rebases what was published on current health, and says why.
+func fallback(ai assign.Input, why assign.Violation) *assign.Result {
+	ai.Trigger = assign.Rebase
+	ai.Hold = "the check refused the new plan: " + why.Rule + ": " + why.Text
+	return assign.Assign(ai)
+}
+
+// draft is a service while it is planned.
+type draft struct {
+	Service
+
+	sites    []site
+	sources  []sourceDemand
+	network  *isobar.Network
+	previous *assign.Result
+}
+
+// sourceDemand is a source with what it wants to send that can be steered.
+type sourceDemand struct {
+	source isobar.Locality
+	demand float64 // requests/s, background taken off
+	barred []bool  // per site
+}
+
+// minDemand is the rate below which a source counts as silent, requests/s.
+const minDemand = 1e-3
+
+func newDraft(in *Input, spec *isobar.Service, prev *Service) *draft {
+	d := &draft{network: in.Topology.Network, sites: buildSites(spec, in.Health)}
+	d.Spec = spec
+	d.Coverage = 1
+	switch {
+	case in.Load != nil:
+		d.Load = in.Load.Service(spec.Name)
+		d.Findings = findingsOf(in.Findings, spec.Name)
+	case prev != nil:
+		d.Load, d.Findings = prev.Load, prev.Findings
+	}
+	if d.Load != nil {
+		d.Coverage = d.Load.Coverage
+		if !d.Load.Covered {
+			d.Hold = fmt.Sprintf("coverage %.0f%%: waiting for reports of sources known from before", 100*d.Load.Coverage)
+		}
+	}
+	if prev != nil {
+		d.previous = prev.Result
+	}
+	d.applyFindings()
+	d.sources = d.gatherSources(in.Subscribed)
+	undeclared(d.sites, d.sources)
+	for i := range d.sites {
+		d.Sites = append(d.Sites, d.sites[i].Site)
+	}
+	return d
+}
+
+func findingsOf(all []load.Findings, service string) load.Findings {
+	i, ok := slices.BinarySearchFunc(all, service, func(f load.Findings, n string) int { return strings.Compare(f.Service, n) })
+	if !ok {
+		return load.Findings{Service: service}
+	}
+	return all[i]
+}
+
+// applyFindings books observed background and takes away capacity that nobody
+// reaches.
+func (d *draft) applyFindings() {
+	for _, found := range [][]load.Landing{d.Findings.Background, d.Findings.Unreported} {
+		for _, b := range found {
+			if i := d.siteIndex(b.Locality); i >= 0 {
+				d.sites[i].Background += b.Rate
+			}
+		}
+	}
+	for _, l := range d.Findings.Unreachable {
+		if i := d.siteIndex(l); i >= 0 {
+			s := &d.sites[i]
+			s.Unreachable, s.Capacity, s.servers, s.queues = true, 0, 0, 0
+		}
+	}
+}
+
+// gatherSources lists the sources of a service, sorted: those with demand and
+// those that only watch.
+func (d *draft) gatherSources(subscribed []Subscription) []sourceDemand {
+	byLocality := map[isobar.Locality]float64{}
+	var order []isobar.Locality
+	add := func(l isobar.Locality, demand float64) {
+		if _, known := byLocality[l]; !known {
+			order = append(order, l)
+		}
+		byLocality[l] += demand
+	}
+	if d.Load != nil {
+		for i := range d.Load.Sources {
+			if s := &d.Load.Sources[i]; s.Demand >= minDemand {
+				add(s.Source, s.Demand)
+			}
+		}
+	}
+	from, _ := slices.BinarySearchFunc(subscribed, d.Spec.Name, func(s Subscription, n string) int { return strings.Compare(s.Service, n) })
+	for _, s := range subscribed[from:] {
+		if s.Service != d.Spec.Name {
+			break
+		}
+		add(s.Source, 0)
+	}
+	for _, b := range d.Findings.Background {
+		if _, known := byLocality[b.Source]; known {
+			byLocality[b.Source] = max(0, byLocality[b.Source]-b.Rate)
+		}
+	}
+	slices.SortFunc(order, isobar.Locality.Compare)
+	out := make([]sourceDemand, len(order))
+	for i, l := range order {
+		demand := byLocality[l]
+		if demand < minDemand {
+			demand = 0
+		}
+		out[i] = sourceDemand{source: l, demand: demand, barred: d.barredFrom(l)}
+	}
+	return out
+}
+
+// barredFrom tells which sites the source was seen not to reach; nil for none.
+func (d *draft) barredFrom(source isobar.Locality) []bool {
+	var out []bool
+	for _, b := range d.Findings.Barred {
+		if b.Source != source {
+			continue
+		}
+		if i := d.siteIndex(b.Locality); i >= 0 {
+			if out == nil {
+				out = make([]bool, len(d.sites))
+			}
+			out[i] = true
+		}
+	}
+	return out
+}
+
+func (d *draft) siteIndex(l isobar.Locality) int {
+	return slices.IndexFunc(d.sites, func(s site) bool { return s.Group.Locality == l })
+}

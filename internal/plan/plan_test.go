@@ -1,0 +1,239 @@
+package plan_test
+
+import (
+	"encoding/json"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/assign"
+	"github.com/isobar-xds/isobar/internal/health"
+	"github.com/isobar-xds/isobar/internal/load"
+	"github.com/isobar-xds/isobar/internal/plan"
+)
+
+var t0 = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func loc(s string) isobar.Locality { return isobar.MustLocality(s) }
+
+// threeZones is a service with two zones in one region and one far away.
+func threeZones(t *testing.T) *isobar.Topology {
+	t.Helper()
+	network, err := isobar.NewNetwork([]isobar.LatencyRule{{From: loc("us"), To: loc("eu"), MS: 80}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	top := &isobar.Topology{Network: network, Revision: 1, Services: []isobar.Service{{
+		Name: "checkout",
+		Localities: []isobar.ServiceLocality{
+			{Locality: loc("us/a"), MaxRate: 1000, Concurrency: 20, Endpoints: endpoints("10.0.0.1:80", "10.0.0.2:80")},
+			{Locality: loc("us/b"), MaxRate: 1000, Concurrency: 20, Endpoints: endpoints("10.0.1.1:80", "10.0.1.2:80")},
+			{Locality: loc("eu/a"), MaxRate: 1000, Concurrency: 20, Endpoints: endpoints("10.1.0.1:80", "10.1.0.2:80")},
+		},
+	}}}
+	top.Normalize()
+	return top
+}
+
+func endpoints(addrs ...string) []isobar.Endpoint {
+	out := make([]isobar.Endpoint, len(addrs))
+	for i, a := range addrs {
+		out[i].Address = a
+	}
+	return out
+}
+
+// demand makes a snapshot of one service.
+func demand(now time.Time, service string, rates map[string]float64) *load.Snapshot {
+	s := load.ServiceLoad{Name: service, Coverage: 1, Covered: true}
+	for _, name := range []string{"", "eu/a", "us/a", "us/b"} {
+		if r, ok := rates[name]; ok {
+			s.Sources = append(s.Sources, load.SourceLoad{Source: loc(name), Demand: r, Raw: r, Nodes: 3, Since: now.Add(-5 * time.Second)})
+		}
+	}
+	return &load.Snapshot{At: now, Services: []load.ServiceLoad{s}}
+}
+
+// ticks plans n ticks of constant demand after prev.
+func ticks(t *testing.T, prev *plan.Plan, top *isobar.Topology, table health.Table, n int, rates map[string]float64) *plan.Plan {
+	t.Helper()
+	for range n {
+		in := plan.Input{Now: t0, Trigger: assign.Tick, Topology: top, Health: table, Previous: prev, Version: 1}
+		if prev != nil {
+			in.Now, in.Version = prev.Made.Add(5*time.Second), prev.Version+1
+		}
+		in.Load = demand(in.Now, "checkout", rates)
+		p, err := plan.Next(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(p.Violations) > 0 {
+			t.Fatalf("violations: %+v", p.Violations)
+		}
+		prev = p
+	}
+	return prev
+}
+
+func share(t *testing.T, p *plan.Plan, source, to string) float64 {
+	t.Helper()
+	a := p.Assignment("checkout", loc(source))
+	if a == nil {
+		t.Fatalf("no assignment for %s", source)
+	}
+	return a.Share(loc(to))
+}
+
+func TestNextKeepsTrafficLocalWhileItFits(t *testing.T) {
+	p := ticks(t, nil, threeZones(t), health.Table{}, 1, map[string]float64{"us/a": 300, "us/b": 300, "eu/a": 300})
+	for _, z := range []string{"us/a", "us/b", "eu/a"} {
+		if s := share(t, p, z, z); s < 0.99 {
+			t.Errorf("%s keeps %.3f of its traffic, want all", z, s)
+		}
+	}
+}
+
+func TestNextSpillsToTheNextZoneNotTheNextRegion(t *testing.T) {
+	p := ticks(t, nil, threeZones(t), health.Table{}, 8, map[string]float64{"us/a": 1200, "us/b": 100})
+	if s := share(t, p, "us/a", "us/b"); s < 0.3 || s > 0.6 {
+		t.Errorf("us/a sends %.3f to us/b, want about half of 1200 over two zones of 800", s)
+	}
+	if s := share(t, p, "us/a", "eu/a"); s > 0.02 {
+		t.Errorf("us/a sends %.3f to eu/a, want none", s)
+	}
+	s, _ := p.Service("checkout")
+	for i := range s.Sites {
+		if y := s.Result.Load[i]; y > s.Sites[i].Limit()+1e-6 {
+			t.Errorf("%s carries %.1f above its limit %.1f", s.Sites[i].Group.Locality, y, s.Sites[i].Limit())
+		}
+	}
+	if s.Solution.Gap > 0.005 || s.PlanGap > 0.05 {
+		t.Errorf("gap %.4f, plan gap %.4f", s.Solution.Gap, s.PlanGap)
+	}
+}
+
+func TestNextIsDeterministic(t *testing.T) {
+	run := func() []byte {
+		p := ticks(t, nil, threeZones(t), health.Table{}, 5, map[string]float64{"": 50, "us/a": 1200, "us/b": 100, "eu/a": 700})
+		b, err := json.Marshal(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	if a, b := run(), run(); string(a) != string(b) {
+		t.Error("the same input gave two different plans")
+	}
+}
+
+func TestRebaseMovesShareOffDeadCapacityAtOnce(t *testing.T) {
+	top := threeZones(t)
+	p := ticks(t, nil, top, health.Table{}, 3, map[string]float64{"us/a": 400, "us/b": 100})
+	table := health.NewTable([]health.Override{
+		{Key: health.Key{Service: "checkout", Address: "10.0.0.1:80"}, Status: isobar.Unhealthy},
+		{Key: health.Key{Service: "checkout", Address: "10.0.0.2:80"}, Status: isobar.Unhealthy},
+	})
+	next, err := plan.Next(plan.Input{Now: t0, Trigger: assign.Rebase, Topology: top, Health: table, Previous: p, Version: p.Version + 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(next.Violations) > 0 {
+		t.Errorf("violations: %+v", next.Violations)
+	}
+	if s := share(t, next, "us/a", "us/a"); s != 0 {
+		t.Errorf("us/a still sends %.3f to itself", s)
+	}
+	if s := share(t, next, "us/a", "us/b"); s < 0.99 {
+		t.Errorf("us/a sends %.3f to us/b, want all: it has the headroom", s)
+	}
+}
+
+func TestRebaseWithoutChangeChangesNothing(t *testing.T) {
+	top := threeZones(t)
+	p := ticks(t, nil, top, health.Table{}, 3, map[string]float64{"us/a": 1200, "us/b": 100})
+	next, err := plan.Next(plan.Input{Now: t0, Trigger: assign.Rebase, Topology: top, Previous: p, Version: p.Version + 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, z := range []string{"us/a", "us/b"} {
+		if p.Assignment("checkout", loc(z)) != next.Assignment("checkout", loc(z)) {
+			t.Errorf("%s: the assignment was made anew", z)
+		}
+	}
+}
+
+func TestSaveAndRestoreServeTheSameWeights(t *testing.T) {
+	top := threeZones(t)
+	p := ticks(t, nil, top, health.Table{}, 6, map[string]float64{"us/a": 1200, "us/b": 100, "eu/a": 10})
+	b, err := json.Marshal(p.Save())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var saved plan.Saved
+	if err := json.Unmarshal(b, &saved); err != nil {
+		t.Fatal(err)
+	}
+	restored, err := plan.Restore(&saved, top, health.Table{}, t0, 10_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if restored.Version <= p.Version {
+		t.Errorf("version went from %d to %d", p.Version, restored.Version)
+	}
+	for _, z := range []string{"us/a", "us/b", "eu/a"} {
+		want, _ := json.Marshal(p.Assignment("checkout", loc(z)))
+		got, _ := json.Marshal(restored.Assignment("checkout", loc(z)))
+		if string(want) != string(got) {
+			t.Errorf("%s:\nbefore %s\nafter  %s", z, want, got)
+		}
+	}
+	if d := saved.Demand(); len(d) != 3 || math.Abs(d[1].Rate-1200) > 1e-9 {
+		t.Errorf("saved demand: %+v", d)
+	}
+}
+
+func TestRestoreSurvivesDamagedEntries(t *testing.T) {
+	saved := plan.Saved{Version: 7, Services: []plan.SavedService{{
+		Name: "checkout", Drop: 3, Sites: []isobar.Locality{loc("us/a"), loc("mars/a")}, Prices: []float64{1},
+		Sources: []plan.SavedSource{
+			{Source: loc("us/a"), Demand: -1, Shares: []float64{1, 0}},
+			{Source: loc("us/b"), Demand: 5, Shares: []float64{0.5}},
+			{Source: loc("eu/a"), Demand: 5, Shares: []float64{math.NaN(), 1}},
+		},
+	}, {Name: "gone"}}}
+	p, err := plan.Restore(&saved, threeZones(t), health.Table{}, t0, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := share(t, p, "us/a", "us/a"); s != 1 {
+		t.Errorf("us/a keeps %.3f, want the baseline", s)
+	}
+}
+
+func TestNextRefusesVersionsThatDoNotGrow(t *testing.T) {
+	top := threeZones(t)
+	p := ticks(t, nil, top, health.Table{}, 1, nil)
+	if _, err := plan.Next(plan.Input{Now: t0, Topology: top, Previous: p, Version: p.Version}); err == nil {
+		t.Error("a version that does not grow was taken")
+	}
+}
+
+func TestHoldWhileCoverageIsLow(t *testing.T) {
+	top := threeZones(t)
+	p := ticks(t, nil, top, health.Table{}, 3, map[string]float64{"us/a": 300, "us/b": 100})
+	in := plan.Input{Now: t0, Trigger: assign.Tick, Topology: top, Previous: p, Version: p.Version + 1}
+	in.Load = demand(t0, "checkout", map[string]float64{"us/a": 2000})
+	in.Load.Services[0].Coverage, in.Load.Services[0].Covered = 0.3, false
+	held, err := plan.Next(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.Assignment("checkout", loc("us/a")) != held.Assignment("checkout", loc("us/a")) {
+		t.Error("weights moved at 30% coverage")
+	}
+	e, err := held.Explain("checkout", loc("us/a"))
+	if err != nil || e.Binding.Kind != plan.BindingHold {
+		t.Errorf("explain says %+v, %v; want hold", e.Binding, err)
+	}
+}

@@ -1,0 +1,185 @@
+package plan
+
+import (
+	"time"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/assign"
+	"github.com/isobar-xds/isobar/internal/health"
+	"github.com/isobar-xds/isobar/internal/load"
+)
+
+// Saved is what survives a restart: enough to serve the same weights again and
+// to know what demand is missing.
+type Saved struct {
+	Version uint64 `json:"version"`
+	// Reserved is the highest version that the process may have published
+	// since it saved: the next process starts above it.
+	Reserved uint64         `json:"reserved"`
+	Made     time.Time      `json:"made"`
+	Services []SavedService `json:"services"`
+}
+
+// SavedService is one service of Saved.
+type SavedService struct {
+	Name    string            `json:"name"`
+	Drop    float64           `json:"drop,omitempty"`
+	Sites   []isobar.Locality `json:"sites"`
+	Prices  []float64         `json:"prices,omitempty"` // per site, ms
+	Limits  []SavedSite       `json:"limits"`           // per site
+	Sources []SavedSource     `json:"sources"`
+}
+
+// SavedSite is what sites without declared capacity had been given.
+type SavedSite struct {
+	Capacity float64 `json:"capacity"` // requests/s
+	Scale    float64 `json:"scale"`    // overflow factor of the ceiling
+}
+
+// SavedSource is what one source got, and its demand.
+type SavedSource struct {
+	Source isobar.Locality `json:"source"`
+	Demand float64         `json:"demand"` // requests/s, as measured
+	Shares []float64       `json:"shares"` // per site
+	Below  []int           `json:"below,omitempty"`
+}
+
+// Save extracts what survives a restart.
+func (p *Plan) Save() Saved {
+	out := Saved{Version: p.Version, Made: p.Made, Services: make([]SavedService, 0, len(p.Services))}
+	for _, s := range p.Services {
+		ss := SavedService{Name: s.Spec.Name, Drop: s.Result.Drop, Prices: s.Prices}
+		for i := range s.Sites {
+			ss.Sites = append(ss.Sites, s.Sites[i].Group.Locality)
+			ss.Limits = append(ss.Limits, SavedSite{Capacity: s.Sites[i].Capacity, Scale: s.Sites[i].Scale})
+		}
+		for i := range s.Result.Sources {
+			r := &s.Result.Sources[i]
+			demand := r.Demand
+			if l := s.Load.Source(r.Source); l != nil {
+				demand = l.Demand
+			}
+			ss.Sources = append(ss.Sources, SavedSource{Source: r.Source, Demand: demand, Shares: r.Shares, Below: r.Below})
+		}
+		out.Services = append(out.Services, ss)
+	}
+	return out
+}
+
+// Demand lists the demand that was known, for the load table's coverage.
+func (s *Saved) Demand() []load.Saved {
+	var out []load.Saved
+	for i := range s.Services {
+		for _, src := range s.Services[i].Sources {
+			if src.Demand >= minDemand {
+				out = append(out, load.Saved{Service: s.Services[i].Name, Source: src.Source, Rate: src.Demand})
+			}
+		}
+	}
+	return out
+}
+
+// Restore makes the first plan of a process from what an earlier one saved,
+// rebased on the topology and health of now. Services that were not saved
+// start with their baseline.
+func Restore(saved *Saved, topology *isobar.Topology, table health.Table, now time.Time, version uint64) (*Plan, error) {
+	before := &Plan{Version: saved.Version, Made: saved.Made, Topology: topology}
+	for i := range topology.Services {
+		spec := &topology.Services[i]
+		for j := range saved.Services {
+			if saved.Services[j].Name == spec.Name {
+				before.Services = append(before.Services, saved.Services[j].revive(spec, topology.Network, table))
+			}
+		}
+	}
+	return Next(Input{
+		Now: now, Trigger: assign.Rebase, Topology: topology, Health: table,
+		Subscribed: savedSources(before), Previous: before, Version: max(version, saved.Version+1),
+	})
+}
+
+// revive builds the published state of a service from its saved form. Sites
+// that are gone since then lose their shares in the rebase that follows, as
+// they would have in a running process.
+func (ss *SavedService) revive(spec *isobar.Service, network *isobar.Network, table health.Table) *Service {
+	d := &draft{network: network, sites: buildSites(spec, table)}
+	d.Spec = spec
+	s := &Service{Spec: spec, Coverage: 0}
+	r := &assign.Result{Service: spec.Name, Drop: clamp(ss.Drop, 0, spec.MaxShed), Mode: spec.Mode, MaxShift: spec.MaxShift}
+	for i, l := range ss.Sites {
+		site := assign.Site{Group: &isobar.EndpointGroup{Locality: l}, Ceiling: isobar.DefaultCeiling, Scale: 1}
+		if j := d.siteIndex(l); j >= 0 {
+			site = d.sites[j].Site
+			if !d.sites[j].declared && i < len(ss.Limits) {
+				site.Capacity = max(0, ss.Limits[i].Capacity)
+			}
+			if i < len(ss.Limits) {
+				site.Scale = max(1, ss.Limits[i].Scale)
+			}
+		}
+		r.Sites = append(r.Sites, site)
+		r.Groups = append(r.Groups, site.Group)
+	}
+	r.Load = make([]float64, len(r.Sites))
+	for _, src := range ss.Sources {
+		sr, ok := src.revive(len(r.Sites))
+		if !ok {
+			continue // a damaged entry is a new source
+		}
+		for i, share := range sr.Shares {
+			r.Load[i] += share * sr.Demand
+		}
+		r.Sources = append(r.Sources, sr)
+	}
+	s.Sites, s.Result = r.Sites, r
+	if len(ss.Prices) == len(r.Sites) {
+		s.Prices = ss.Prices
+	}
+	s.Load = savedLoad(spec.Name, r)
+	return s
+}
+
+// savedLoad stands in for measurements until there are any.
+func savedLoad(name string, r *assign.Result) *load.ServiceLoad {
+	l := &load.ServiceLoad{Name: name, Coverage: 0, Covered: false}
+	for i := range r.Sources {
+		src := &r.Sources[i]
+		l.Sources = append(l.Sources, load.SourceLoad{Source: src.Source, Demand: src.Demand, Saved: src.Demand})
+	}
+	return l
+}
+
+func (src *SavedSource) revive(sites int) (assign.SourceResult, bool) {
+	if len(src.Shares) != sites || src.Demand < 0 || src.Demand != src.Demand {
+		return assign.SourceResult{}, false
+	}
+	sum := 0.0
+	for _, v := range src.Shares {
+		if v < 0 || v > 1 || v != v {
+			return assign.SourceResult{}, false
+		}
+		sum += v
+	}
+	if sum < 0.99 || sum > 1.01 {
+		return assign.SourceResult{}, false
+	}
+	below := src.Below
+	if len(below) != sites {
+		below = make([]int, sites)
+	}
+	return assign.SourceResult{Source: src.Source, Demand: src.Demand, Shares: src.Shares, Below: below}, true
+}
+
+// savedSources keeps every source of the saved plan alive in the first plan,
+// also those without demand.
+func savedSources(p *Plan) []Subscription {
+	var out []Subscription
+	for _, s := range p.Services {
+		for i := range s.Result.Sources {
+			out = append(out, Subscription{Service: s.Spec.Name, Source: s.Result.Sources[i].Source})
+		}
+	}
+	return out
+}
+
+func clamp(v, lo, hi float64) float64 { return max(lo, min(hi, v)) }

@@ -1,0 +1,225 @@
+package plan
+
+import (
+	"math"
+	"slices"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/assign"
+	"github.com/isobar-xds/isobar/internal/health"
+)
+
+// undeclaredSlack is how far above its region's mean rate per endpoint a
+// locality without declared capacity keeps its own traffic.
+const undeclaredSlack = 1.25
+
+// site is one locality of a service with everything that is derived from its
+// configuration and health.
+type site struct {
+	assign.Site
+
+	declared bool    // capacity was configured
+	servers  float64 // n of the healthy part; 0 = no queue term
+	queues   float64 // healthy endpoints
+	weight   float64 // healthy endpoint weights, for sites without declared capacity
+}
+
+// buildSites derives the sites of a service from its configuration and the
+// health of its endpoints. Sites without declared capacity get theirs later,
+// from demand (see undeclared).
+func buildSites(spec *isobar.Service, table health.Table) []site {
+	sites := make([]site, len(spec.Localities))
+	for i := range spec.Localities {
+		sites[i] = buildSite(spec, &spec.Localities[i], table)
+	}
+	return sites
+}
+
+func buildSite(spec *isobar.Service, sl *isobar.ServiceLocality, table health.Table) site {
+	rates, declared := endpointRates(sl)
+	weights := sentWeights(sl)
+	group := &isobar.EndpointGroup{Locality: sl.Locality, Endpoints: make([]isobar.WeightedEndpoint, len(sl.Endpoints))}
+	s := site{declared: declared}
+	var total, usable float64 // rates of all and of the healthy endpoints
+	var allShare, okShare float64
+	for i := range sl.Endpoints {
+		e := &sl.Endpoints[i]
+		status := table.Status(spec.Name, e)
+		group.Endpoints[i] = isobar.WeightedEndpoint{Address: e.Address, Weight: weights[i], Health: status}
+		share := float64(max(1, e.Weight))
+		total += rates[i]
+		allShare += share
+		if status.Usable() {
+			usable += rates[i]
+			okShare += share
+			s.queues++
+		}
+	}
+	scaler := orDefault(sl.Scaler, 1)
+	healthy := 0.0
+	switch {
+	case declared && total > 0:
+		healthy = usable / total
+	case !declared && allShare > 0:
+		healthy = okShare / allShare
+	}
+	s.Site = assign.Site{
+		Group:      group,
+		Nominal:    total * scaler,
+		Capacity:   usable * scaler,
+		Ceiling:    orDefault(sl.Ceiling, isobar.DefaultCeiling),
+		Scale:      1,
+		Background: sl.Background,
+	}
+	s.weight = okShare * scaler
+	if declared {
+		s.servers = servers(spec, sl, s.Capacity) * nonZero(healthy*scaler, declaredConcurrency(sl))
+	}
+	return s
+}
+
+// nonZero scales a declared concurrency by the healthy share; an undeclared
+// one comes from the capacity, which is scaled already.
+func nonZero(scale, declared float64) float64 {
+	if declared > 0 {
+		return scale
+	}
+	return 1
+}
+
+// servers is the number of requests that the locality works on at once: the
+// declared concurrency of all its endpoints, else n = K t0 / 1000, which
+// cancels between localities that share t0.
+func servers(spec *isobar.Service, sl *isobar.ServiceLocality, capacity float64) float64 {
+	if c := declaredConcurrency(sl); c > 0 {
+		return c
+	}
+	return capacity * orDefault(spec.ServiceTimeMS, isobar.DefaultServiceTimeMS) / 1000
+}
+
+// declaredConcurrency sums what the endpoints declare; where only some do, the
+// others are taken as their mean. The locality's own figure wins.
+func declaredConcurrency(sl *isobar.ServiceLocality) float64 {
+	if sl.Concurrency > 0 {
+		return sl.Concurrency
+	}
+	var sum, n float64
+	for i := range sl.Endpoints {
+		if c := sl.Endpoints[i].Concurrency; c > 0 {
+			sum += c
+			n++
+		}
+	}
+	if n == 0 {
+		return 0
+	}
+	return sum / n * float64(len(sl.Endpoints))
+}
+
+// endpointRates gives the capacity of each endpoint, requests/s. Endpoints
+// without a rate of their own share what the locality's rate leaves, in
+// proportion to their weight; without a rate of the locality they are taken as
+// the mean of those that have one. declared is false when nothing is known.
+func endpointRates(sl *isobar.ServiceLocality) (rates []float64, declared bool) {
+	rates = make([]float64, len(sl.Endpoints))
+	var own, ownCount, restWeight float64
+	for i := range sl.Endpoints {
+		e := &sl.Endpoints[i]
+		if e.MaxRate > 0 {
+			own += e.MaxRate
+			ownCount++
+		} else {
+			restWeight += float64(max(1, e.Weight))
+		}
+	}
+	if sl.MaxRate <= 0 && ownCount == 0 {
+		return rates, false
+	}
+	for i := range sl.Endpoints {
+		e := &sl.Endpoints[i]
+		switch {
+		case e.MaxRate > 0:
+			rates[i] = e.MaxRate
+		case sl.MaxRate > 0:
+			rates[i] = max(0, sl.MaxRate-own) * float64(max(1, e.Weight)) / restWeight
+		default:
+			rates[i] = own / ownCount
+		}
+	}
+	return rates, true
+}
+
+// weightScale is the weight of the strongest endpoint where weights follow
+// declared rates.
+const weightScale = 1000
+
+// sentWeights gives the weights that clients get: the configured ones if any
+// endpoint of the locality sets one (others 1), else in proportion to max_rate.
+// They do not depend on health, because a change of host weights makes Envoy
+// rebuild its balancer.
+func sentWeights(sl *isobar.ServiceLocality) []uint32 {
+	out := make([]uint32, len(sl.Endpoints))
+	configured := slices.ContainsFunc(sl.Endpoints, func(e isobar.Endpoint) bool { return e.Weight > 0 })
+	rates, declared := endpointRates(sl)
+	top := 0.0
+	for _, r := range rates {
+		top = max(top, r)
+	}
+	uniform := !slices.ContainsFunc(rates, func(r float64) bool { return r != top })
+	for i := range sl.Endpoints {
+		switch {
+		case configured:
+			out[i] = max(1, sl.Endpoints[i].Weight)
+		case !declared || uniform || top <= 0:
+			out[i] = 1
+		default:
+			out[i] = uint32(max(1, math.Round(weightScale*rates[i]/top)))
+		}
+	}
+	return out
+}
+
+// undeclared gives sites without declared capacity theirs: endpoints count
+// equal, and a locality may carry up to 1.25 times the mean rate per endpoint
+// of its region. What comes from regions without healthy endpoints is spread
+// over all on top of that, so that it fits. There is no queue term: what is not
+// known must not look precise.
+func undeclared(sites []site, sources []sourceDemand) {
+	weights := map[string]float64{} // healthy endpoint weight by region
+	total := 0.0
+	for i := range sites {
+		if sites[i].Unreachable {
+			continue
+		}
+		weights[sites[i].Group.Locality.Region] += sites[i].weight
+		total += sites[i].weight
+	}
+	if total == 0 {
+		return
+	}
+	demand, stray := map[string]float64{}, 0.0 // requests/s by region; from regions without endpoints
+	for _, s := range sources {
+		if weights[s.source.Region] > 0 {
+			demand[s.source.Region] += s.demand
+		} else {
+			stray += s.demand
+		}
+	}
+	for i := range sites {
+		s := &sites[i]
+		region := s.Group.Locality.Region
+		if s.declared || s.Unreachable || s.weight == 0 {
+			continue
+		}
+		mean := demand[region]/weights[region] + stray/total
+		s.Capacity = (undeclaredSlack*mean*s.weight + s.Background) / s.Ceiling
+		s.Nominal = s.Capacity
+	}
+}
+
+func orDefault(v, def float64) float64 {
+	if v > 0 {
+		return v
+	}
+	return def
+}

@@ -1,0 +1,75 @@
+package plan_test
+
+import (
+	"math"
+	"testing"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/health"
+	"github.com/isobar-xds/isobar/internal/plan"
+)
+
+func TestCapacityAndWeightsOfALocality(t *testing.T) {
+	down := isobar.Unhealthy
+	tests := []struct {
+		name              string
+		sl                isobar.ServiceLocality
+		nominal, capacity float64
+		weights           []uint32
+	}{
+		{"locality rate, even", isobar.ServiceLocality{MaxRate: 1000, Endpoints: endpoints("1.1.1.1:1", "1.1.1.2:1")}, 1000, 1000, []uint32{1, 1}},
+		{"one of two down", isobar.ServiceLocality{MaxRate: 1000, Endpoints: []isobar.Endpoint{{Address: "1.1.1.1:1"}, {Address: "1.1.1.2:1", Health: down}}}, 1000, 500, []uint32{1, 1}},
+		{"degraded counts as down", isobar.ServiceLocality{MaxRate: 1000, Endpoints: []isobar.Endpoint{{Address: "1.1.1.1:1"}, {Address: "1.1.1.2:1", Health: isobar.Degraded}}}, 1000, 500, []uint32{1, 1}},
+		{"configured weights share the rate", isobar.ServiceLocality{MaxRate: 900, Endpoints: []isobar.Endpoint{{Address: "1.1.1.1:1", Weight: 2}, {Address: "1.1.1.2:1", Health: down}}}, 900, 600, []uint32{2, 1}},
+		{"endpoint rates", isobar.ServiceLocality{Endpoints: []isobar.Endpoint{{Address: "1.1.1.1:1", MaxRate: 200}, {Address: "1.1.1.2:1", MaxRate: 100}}}, 300, 300, []uint32{1000, 500}},
+		{"rest of the locality's rate", isobar.ServiceLocality{MaxRate: 500, Endpoints: []isobar.Endpoint{{Address: "1.1.1.1:1", MaxRate: 200}, {Address: "1.1.1.2:1"}, {Address: "1.1.1.3:1"}}}, 500, 500, []uint32{1000, 750, 750}},
+		{"unknown ones count as the mean", isobar.ServiceLocality{Endpoints: []isobar.Endpoint{{Address: "1.1.1.1:1", MaxRate: 200}, {Address: "1.1.1.2:1"}}}, 400, 400, []uint32{1, 1}},
+		{"scaler", isobar.ServiceLocality{MaxRate: 1000, Scaler: 0.5, Endpoints: endpoints("1.1.1.1:1")}, 500, 500, []uint32{1}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.sl.Locality = loc("us/a")
+			top := &isobar.Topology{Services: []isobar.Service{{Name: "checkout", Localities: []isobar.ServiceLocality{tt.sl}}}}
+			p := ticks(t, nil, top, health.Table{}, 1, nil)
+			site := serviceOf(t, p).Sites[0]
+			if math.Abs(site.Nominal-tt.nominal) > 1e-9 || math.Abs(site.Capacity-tt.capacity) > 1e-9 {
+				t.Errorf("nominal %v, capacity %v; want %v, %v", site.Nominal, site.Capacity, tt.nominal, tt.capacity)
+			}
+			for i, e := range site.Group.Endpoints {
+				if e.Weight != tt.weights[i] {
+					t.Errorf("endpoint %d has weight %d, want %d", i, e.Weight, tt.weights[i])
+				}
+			}
+		})
+	}
+}
+
+func serviceOf(t *testing.T, p *plan.Plan) *plan.Service {
+	t.Helper()
+	s, ok := p.Service("checkout")
+	if !ok {
+		t.Fatal("no service checkout")
+	}
+	return s
+}
+
+// Without declared capacity endpoints count equal: a zone keeps up to 1.25
+// times the mean rate per endpoint of its region and spills the rest to the
+// nearest.
+func TestUndeclaredCapacity(t *testing.T) {
+	top := threeZones(t)
+	for i := range top.Services[0].Localities {
+		top.Services[0].Localities[i].MaxRate, top.Services[0].Localities[i].Concurrency = 0, 0
+	}
+	rates := map[string]float64{"us/a": 300, "us/b": 100, "eu/a": 50}
+	p := ticks(t, nil, top, health.Table{}, 8, rates)
+	if s := share(t, p, "us/a", "us/a"); math.Abs(s-250.0/300) > 0.02 {
+		t.Errorf("us/a keeps %.3f, want 250 of 300: the mean of its region is 200 a zone", s)
+	}
+	if s := share(t, p, "us/a", "us/b"); math.Abs(s-50.0/300) > 0.02 {
+		t.Errorf("us/a spills %.3f to us/b, want 50 of 300", s)
+	}
+	if s := share(t, p, "eu/a", "eu/a"); s < 0.99 {
+		t.Errorf("eu/a keeps %.3f, want all", s)
+	}
+}

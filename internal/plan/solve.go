@@ -1,0 +1,179 @@
+package plan
+
+import (
+	"slices"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/assign"
+	"github.com/isobar-xds/isobar/solver"
+)
+
+// solve finds the best flows for the service's demand. A rebase keeps the last
+// solution: current weights go on until the next tick.
+func (d *draft) solve(trigger assign.Trigger) {
+	if trigger == assign.Rebase {
+		return
+	}
+	problem, solved := d.problem()
+	if problem == nil {
+		return
+	}
+	solution, err := solver.Solve(solver.Problem{Services: []solver.Service{*problem}})
+	if err != nil {
+		// Every number was validated on the way in, so this is a defect of ours;
+		// holding is the answer that can't hurt.
+		d.Hold = "the solver refused the problem: " + err.Error()
+		return
+	}
+	d.Problem, d.Solved = problem, solved
+	d.Solution = &solution.Services[0]
+	d.Prices = d.Solution.Prices
+	for l := range d.Sites {
+		d.Sites[l].Scale = max(1, d.Solution.Scale[l])
+	}
+}
+
+// problem builds the solver's input from sites and sources with demand; nil
+// when nothing can be decided.
+func (d *draft) problem() (*solver.Service, []isobar.Locality) {
+	p := &solver.Service{MaxShed: d.Spec.MaxShed, Localities: make([]solver.Locality, len(d.sites))}
+	capacity := 0.0
+	for l := range d.sites {
+		s := &d.sites[l]
+		capacity += s.Capacity
+		p.Localities[l] = solver.Locality{
+			Capacity: s.Capacity, Servers: s.servers, Queues: max(1, s.queues),
+			Ceiling: s.Ceiling, Background: s.Background,
+		}
+	}
+	var solved []isobar.Locality
+	for _, s := range d.sources {
+		if s.demand == 0 {
+			continue
+		}
+		solved = append(solved, s.source)
+		p.Demand = append(p.Demand, s.demand)
+		p.Latency = append(p.Latency, d.distances(s.source))
+		p.Allowed = append(p.Allowed, d.allowed(s.barred))
+	}
+	if len(solved) == 0 || capacity <= 0 {
+		return nil, nil
+	}
+	if !slices.ContainsFunc(p.Allowed, func(row []bool) bool { return row != nil }) {
+		p.Allowed = nil
+	}
+	d.warmStart(p, solved)
+	return p, solved
+}
+
+// allowed inverts the barred sites, unless that would leave a source nothing.
+func (d *draft) allowed(barred []bool) []bool {
+	row := make([]bool, len(d.sites))
+	some := false
+	for l := range row {
+		row[l] = barred == nil || !barred[l]
+		some = some || (row[l] && d.sites[l].Capacity > 0)
+	}
+	if !some {
+		for l := range row {
+			row[l] = true
+		}
+	}
+	return row
+}
+
+// distances gives the latency from a source to each site, ms.
+func (d *draft) distances(source isobar.Locality) []float64 {
+	out := make([]float64, len(d.sites))
+	for l := range d.sites {
+		out[l], _ = d.network.Latency(source, d.sites[l].Group.Locality)
+	}
+	return out
+}
+
+// warmStart hands over what was published, so that ties fall towards it.
+func (d *draft) warmStart(p *solver.Service, solved []isobar.Locality) {
+	if d.previous == nil {
+		return
+	}
+	at := d.mapSites(d.previous.Sites)
+	p.Previous = make([][]float64, len(solved))
+	for s, source := range solved {
+		p.Previous[s] = make([]float64, len(d.sites))
+		before := d.previous.Source(source)
+		if before == nil {
+			// A new source has no past; in the same proportions as nothing
+			// the solver falls back to headroom for the whole service.
+			p.Previous = nil
+			return
+		}
+		for l := range d.sites {
+			if at[l] >= 0 {
+				p.Previous[s][l] = before.Shares[at[l]] * p.Demand[s]
+			}
+		}
+	}
+}
+
+// mapSites gives for each site of the draft the index of the same locality in
+// other sites, or -1.
+func (d *draft) mapSites(other []assign.Site) []int {
+	out := make([]int, len(d.sites))
+	for l := range d.sites {
+		name := d.sites[l].Group.Locality
+		out[l] = slices.IndexFunc(other, func(s assign.Site) bool { return s.Group.Locality == name })
+	}
+	return out
+}
+
+// assignInput is what package assign gets of the draft.
+func (d *draft) assignInput(trigger assign.Trigger) assign.Input {
+	in := assign.Input{
+		Service: d.Spec, Sites: d.Sites, Sources: make([]assign.Source, len(d.sources)),
+		Prices: d.Prices, Previous: d.previous, Trigger: trigger, Hold: d.Hold,
+	}
+	if d.Solution != nil {
+		in.Shed = shedFraction(d.Problem.Demand, d.Solution.Shed)
+	} else if d.previous != nil {
+		in.Shed = d.previous.Drop
+	}
+	for i, s := range d.sources {
+		in.Sources[i] = assign.Source{
+			Locality: s.source, Demand: s.demand, Distance: d.distances(s.source),
+			Target: d.target(s.source), Barred: s.barred,
+		}
+	}
+	return in
+}
+
+// target gives the solver's shares of a source; nil when it was not solved.
+func (d *draft) target(source isobar.Locality) []float64 {
+	s, ok := slices.BinarySearchFunc(d.Solved, source, isobar.Locality.Compare)
+	if !ok {
+		return nil
+	}
+	sum := 0.0
+	for _, f := range d.Solution.Flows[s] {
+		sum += f
+	}
+	if sum <= 0 {
+		return nil
+	}
+	out := make([]float64, len(d.sites))
+	for l, f := range d.Solution.Flows[s] {
+		out[l] = f / sum
+	}
+	return out
+}
+
+func shedFraction(demand, shed []float64) float64 {
+	var d, s float64
+	for i := range demand {
+		d += demand[i]
+		s += shed[i]
+	}
+	if d <= 0 {
+		return 0
+	}
+	return s / d
+}

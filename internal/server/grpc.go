@@ -1,0 +1,99 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+	"google.golang.org/grpc/status"
+
+	"github.com/isobar-xds/isobar/internal/eds"
+	"github.com/isobar-xds/isobar/internal/wire"
+)
+
+// Limits of a connection.
+const (
+	maxStreamsPerConnection = 1000
+	maxReceive              = 4 << 20
+	maxHeaderList           = 16 << 10
+	handshakeTimeout        = 20 * time.Second
+	pingAfter               = 30 * time.Second // of silence: finds half-open connections
+	pingTimeout             = 20 * time.Second
+	clientPingsAtMost       = 10 * time.Second
+)
+
+// newGRPC builds the gRPC server with all services on it.
+func (s *Server) newGRPC() *grpc.Server {
+	g := grpc.NewServer(
+		grpc.ForceServerCodecV2(wire.ServerCodec()),
+		grpc.MaxConcurrentStreams(maxStreamsPerConnection),
+		grpc.MaxRecvMsgSize(maxReceive),
+		grpc.MaxHeaderListSize(maxHeaderList),
+		grpc.ConnectionTimeout(handshakeTimeout),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: clientPingsAtMost, PermitWithoutStream: true}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingAfter, Timeout: pingTimeout}),
+		grpc.ChainStreamInterceptor(s.guardStream),
+		grpc.ChainUnaryInterceptor(s.guardUnary),
+	)
+	s.xds.Register(g)
+	eds.Register(g, s.xds)
+	s.lrs.Register(g)
+	healthpb.RegisterHealthServer(g, health.NewServer())
+	reflection.Register(g)
+	return g
+}
+
+// guardStream turns a panic in a handler into the end of that one stream.
+func (s *Server) guardStream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, h grpc.StreamHandler) (err error) {
+	defer s.recovered(info.FullMethod, &err)
+	return h(srv, ss)
+}
+
+// guardUnary does the same for single requests.
+func (s *Server) guardUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, h grpc.UnaryHandler) (resp any, err error) {
+	defer s.recovered(info.FullMethod, &err)
+	return h(ctx, req)
+}
+
+func (s *Server) recovered(method string, err *error) {
+	if r := recover(); r != nil {
+		s.log.Error("a stream failed by a defect; others go on", "method", method, "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+		*err = status.Error(codes.Internal, "internal error; it is in the server's log")
+	}
+}
+
+// serveGRPC serves until ctx ends, then ends the streams and, where a peer
+// does not let go, the connections.
+func (s *Server) serveGRPC(ctx context.Context) error {
+	served := make(chan error, 1)
+	go func() { served <- s.grpc.Serve(s.listeners.XDS) }()
+	select {
+	case err := <-served:
+		return fmt.Errorf("xds listener: %w", err)
+	case <-ctx.Done():
+	}
+	s.xds.Stop()
+	s.lrs.Stop()
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		s.grpc.GracefulStop()
+	}()
+	patience := time.NewTimer(stopPatience)
+	defer patience.Stop()
+	select {
+	case <-stopped:
+	case <-patience.C:
+		s.grpc.Stop()
+		<-stopped
+	}
+	<-served
+	return nil
+}

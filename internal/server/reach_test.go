@@ -1,0 +1,160 @@
+package server_test
+
+import (
+	"sync/atomic"
+	"testing"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/fleet"
+	"github.com/isobar-xds/isobar/internal/plan"
+)
+
+// everywhere makes five clients in each of the four zones.
+func everywhere(rate float64, change ...func(*fleet.AgentOptions)) []fleet.AgentOptions {
+	var out []fleet.AgentOptions
+	for _, z := range []string{"eu/a", "eu/b", "us/a", "us/b"} {
+		out = append(out, clients(z, 5, constant(rate), change...)...)
+	}
+	return out
+}
+
+func site(t *testing.T, p *plan.Plan, name string) int {
+	t.Helper()
+	s, _ := p.Service("checkout")
+	for i := range s.Sites {
+		if s.Sites[i].Group.Locality == loc(name) {
+			return i
+		}
+	}
+	t.Fatalf("no site %s", name)
+	return -1
+}
+
+// TestDeadZoneIsFoundByMissingLandings: nobody tells that us/b is dead, all
+// requests to it just fail. It is found, avoided but for a probe, and taken
+// back when it lives again.
+func TestDeadZoneIsFoundByMissingLandings(t *testing.T) {
+	for _, fate := range []struct {
+		name string
+		fate fleet.Fate
+	}{{"requests fail", fleet.Failed}, {"no connection stands", fleet.Unconnected}} {
+		t.Run(fate.name, func(t *testing.T) {
+			inWorld(t, configuration(t), func(w *world) {
+				var dead atomic.Bool
+				w.start(everywhere(400, func(o *fleet.AgentOptions) {
+					o.Landing = func(_ string, l isobar.Locality) fleet.Fate {
+						if dead.Load() && l == loc("us/b") {
+							return fate.fate
+						}
+						return fleet.Served
+					}
+				})...)
+				for range 10 {
+					noViolations(t, w.tick())
+				}
+				dead.Store(true)
+				found := waitFor(w, 20, func(p *plan.Plan) bool {
+					return worstShare(p, "us/b") <= 0.011
+				})
+				if !found {
+					s, _ := w.server.Plan().Service("checkout")
+					t.Fatalf("us/b still gets %.3f of a source; findings %+v", worstShare(w.server.Plan(), "us/b"), s.Findings)
+				}
+				dead.Store(false)
+				if !waitFor(w, 40, func(p *plan.Plan) bool { return p.Assignment("checkout", loc("us/b")).Share(loc("us/b")) > 0.95 }) {
+					s, _ := w.server.Plan().Service("checkout")
+					t.Errorf("us/b lives again and its own source sends %.3f there; findings %+v",
+						w.server.Plan().Assignment("checkout", loc("us/b")).Share(loc("us/b")), s.Findings)
+				}
+			})
+		})
+	}
+}
+
+// waitFor lets the loop turn until something holds, at most n ticks.
+func waitFor(w *world, n int, holds func(*plan.Plan) bool) bool {
+	for range n {
+		p := w.tick()
+		noViolations(w.t, p)
+		if holds(p) {
+			return true
+		}
+	}
+	return false
+}
+
+// worstShare is the largest share that any source sends to a locality.
+func worstShare(p *plan.Plan, to string) float64 {
+	worst := 0.0
+	for _, z := range []string{"eu/a", "eu/b", "us/a", "us/b"} {
+		worst = max(worst, p.Assignment("checkout", loc(z)).Share(loc(to)))
+	}
+	return worst
+}
+
+// TestMisconfiguredClientsCannotDrainAZoneForOthers: two clients of a source
+// can't reach a zone, and two of another send all they have to one zone
+// whatever they are told. Neither takes the zone away from anybody else.
+func TestMisconfiguredClientsCannotDrainAZoneForOthers(t *testing.T) {
+	inWorld(t, configuration(t), func(w *world) {
+		agents := everywhere(400)
+		for i := range agents {
+			switch agents[i].ID {
+			case "us/a-0", "us/a-1":
+				agents[i].Landing = func(_ string, l isobar.Locality) fleet.Fate {
+					if l == loc("us/a") {
+						return fleet.Failed
+					}
+					return fleet.Served
+				}
+			case "eu/a-0", "eu/a-1":
+				agents[i].Split = fleet.OwnLocality(loc("us/b"))
+			}
+		}
+		w.start(agents...)
+		for range 40 {
+			p := w.tick()
+			noViolations(t, p)
+			s, _ := p.Service("checkout")
+			for _, z := range []string{"us/a", "us/b"} {
+				if i := site(t, p, z); s.Sites[i].Unreachable || s.Sites[i].Capacity < 1000 {
+					t.Fatalf("%s lost its capacity: %+v", z, s.Sites[i])
+				}
+				if got := p.Assignment("checkout", loc(z)).Share(loc(z)); got < 0.8 {
+					t.Fatalf("%s keeps %.3f of its own traffic, want nearly all: what the disobedient add leaves room for it", z, got)
+				}
+			}
+		}
+		e, err := w.server.Plan().Explain("checkout", loc("eu/a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Deviation == nil {
+			t.Error("explain does not name eu/a, of which two in five clients do what they like")
+		}
+	})
+}
+
+// TestBackgroundOfClientsThatDisobeyIsMadeRoomFor: what lands beyond plan
+// counts as background where it lands, so that others are kept out of the way.
+func TestBackgroundOfClientsThatDisobeyIsMadeRoomFor(t *testing.T) {
+	inWorld(t, configuration(t), func(w *world) {
+		agents := everywhere(300)
+		rogues := clients("eu/a", 3, constant(600), func(o *fleet.AgentOptions) {
+			o.Split = fleet.OwnLocality(loc("us/b"))
+			o.ID = "rogue-" + o.ID
+		})
+		w.start(append(agents, rogues...)...)
+		ok := waitFor(w, 40, func(p *plan.Plan) bool {
+			s, _ := p.Service("checkout")
+			i := site(t, p, "us/b")
+			landing := s.Result.Load[i] + s.Sites[i].Background
+			return s.Sites[i].Background > 450 && landing <= 805
+		})
+		if !ok {
+			s, _ := w.server.Plan().Service("checkout")
+			i := site(t, w.server.Plan(), "us/b")
+			t.Errorf("us/b: background %.0f, load %.0f; findings %+v", s.Sites[i].Background, s.Result.Load[i], s.Findings)
+		}
+	})
+}

@@ -1,0 +1,254 @@
+// Package server puts the parts together. Tests, the demo and the command line
+// all start the same thing: New, then Run until the context ends.
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/admin"
+	"github.com/isobar-xds/isobar/internal/config"
+	"github.com/isobar-xds/isobar/internal/control"
+	"github.com/isobar-xds/isobar/internal/lrs"
+	"github.com/isobar-xds/isobar/internal/plan"
+	"github.com/isobar-xds/isobar/internal/source"
+	"github.com/isobar-xds/isobar/internal/store"
+	"github.com/isobar-xds/isobar/internal/views"
+	"github.com/isobar-xds/isobar/internal/xds"
+)
+
+// Listeners are where the server listens. The server closes them.
+type Listeners struct {
+	XDS   net.Listener // required
+	Admin net.Listener // nil = no admin interface
+}
+
+// Options of a Server beside its configuration. The zero value is useful.
+type Options struct {
+	// File is the path of the configuration file, to be watched, and Data what
+	// was read from it. Empty: the configuration does not change.
+	File string
+	Data []byte
+	// Store keeps the state; nil = files in the configuration's StateDir. The
+	// server closes only a store that it opened.
+	Store store.Store
+	Log   *slog.Logger
+}
+
+// Server is the management server.
+type Server struct {
+	cfg       config.Config
+	opts      Options
+	log       *slog.Logger
+	listeners Listeners
+	metrics   *prometheus.Registry
+
+	files    *store.Files // nil when the store was given
+	registry *source.Registry
+	xds      *xds.Server
+	lrs      *lrs.Server
+	loop     *control.Loop
+	grpc     *grpc.Server
+	admin    *admin.Server
+}
+
+// stopPatience is how long streams may take to end when the server stops.
+const stopPatience = 5 * time.Second
+
+// New builds a server from a valid configuration. Nothing is served before
+// Run; on an error the listeners are left to the caller.
+func New(cfg *config.Config, ls Listeners, opts Options) (s *Server, err error) {
+	if ls.XDS == nil {
+		return nil, errors.New("server: a listener for xDS is required")
+	}
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	s = &Server{cfg: *cfg, opts: opts, log: opts.Log, listeners: ls, metrics: prometheus.NewRegistry()}
+	s.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	defer func() {
+		if err != nil {
+			s.closeStore()
+		}
+	}()
+	if err := s.openSources(); err != nil {
+		return nil, err
+	}
+	if err := s.buildLoop(); err != nil {
+		return nil, err
+	}
+	s.grpc = s.newGRPC()
+	if err := s.buildAdmin(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// openSources opens the state and fills the registry from it and the file.
+func (s *Server) openSources() error {
+	kept := s.opts.Store
+	if kept == nil {
+		files, err := store.Open(s.cfg.StateDir, store.Options{Logger: s.log, Registerer: s.metrics})
+		if err != nil {
+			return err
+		}
+		s.files, kept = files, files
+	}
+	s.opts.Store = kept
+	registry, err := source.Open(context.Background(), source.Options{
+		Store: kept, Validate: config.CheckCalls, Logger: s.log, Registerer: s.metrics,
+	})
+	if err != nil {
+		return err
+	}
+	s.registry = registry
+	_, err = registry.SetFile(s.cfg.Services, s.cfg.Network)
+	return err
+}
+
+// buildLoop builds the stream layers and the loop between them.
+func (s *Server) buildLoop() error {
+	s.xds = xds.New(xds.Options{Log: s.log, Registerer: s.metrics, MaxStreams: s.cfg.XDS.MaxStreams})
+	s.lrs = lrs.New(lrs.Options{
+		Interval: func() time.Duration { return s.cfg.ReportInterval },
+		Services: s.services,
+		Log:      s.log, Registerer: s.metrics,
+	})
+	builder := views.NewBuilder(views.Options{Registerer: s.metrics, Refused: s.refused})
+	loop, err := control.New(control.Options{
+		Tick: s.cfg.Tick, Interval: s.cfg.ReportInterval,
+		Topology: s.registry, Reports: s.lrs, Clients: s.xds, State: planState{s.opts.Store},
+		Views: func(p *plan.Plan, previous *views.Set) *views.Set {
+			set := builder.Build(p, previous)
+			s.lrs.Changed()
+			return set
+		},
+		Log: s.log, Registerer: s.metrics,
+	})
+	s.loop = loop
+	return err
+}
+
+// services lists what clients may report on.
+func (s *Server) services() []string {
+	topology, _ := s.registry.State()
+	out := make([]string, len(topology.Services))
+	for i := range topology.Services {
+		out[i] = topology.Services[i].Name
+	}
+	return out
+}
+
+// refused tells of a resource that broke a rule of the wire and stayed home.
+func (s *Server) refused(r views.Refusal) {
+	s.log.Error("a resource was not sent, the last good one stays", "type", r.Type, "service", r.Service, "source", r.Source.String(), "error", r.Err)
+}
+
+func (s *Server) buildAdmin() error {
+	if s.listeners.Admin == nil {
+		return nil
+	}
+	a, err := admin.New(admin.Options{
+		Objects: s.registry, Parser: parser{s.cfg.Defaults}, Planner: s.loop,
+		Explain: func(p *plan.Plan, service string, source isobar.Locality) (plan.Explanation, error) {
+			return p.Explain(service, source)
+		},
+		Clients:  s.clients,
+		Writable: s.cfg.Admin.Writable,
+		Gatherer: s.metrics, Registerer: s.metrics, Logger: s.log,
+	})
+	s.admin = a
+	return err
+}
+
+// Run serves until ctx ends, then saves, ends the streams and returns nil. Run
+// it once.
+func (s *Server) Run(ctx context.Context) error {
+	defer s.closeStore()
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return s.loop.Run(ctx) })
+	g.Go(func() error { return s.serveGRPC(ctx) })
+	if s.admin != nil {
+		g.Go(func() error { return s.admin.Serve(ctx, s.listeners.Admin) })
+	}
+	if s.opts.File != "" {
+		g.Go(func() error {
+			source.WatchFile(ctx, s.opts.File, source.WatchOptions{Current: s.opts.Data, Logger: s.log, Registerer: s.metrics}, s.reload)
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+func (s *Server) closeStore() {
+	if s.files == nil {
+		return
+	}
+	if err := s.files.Close(); err != nil {
+		s.log.Warn("closing the state directory", "error", err)
+	}
+}
+
+// Plan gives the plan in force; nil before the first.
+func (s *Server) Plan() *plan.Plan { return s.loop.Current() }
+
+// Metrics gives everything that the server counts.
+func (s *Server) Metrics() prometheus.Gatherer { return s.metrics }
+
+// XDSAddress is where clients connect.
+func (s *Server) XDSAddress() string { return s.listeners.XDS.Addr().String() }
+
+// AdminAddress is where operators connect; empty without an admin interface.
+func (s *Server) AdminAddress() string {
+	if s.listeners.Admin == nil {
+		return ""
+	}
+	return s.listeners.Admin.Addr().String()
+}
+
+// reload puts a changed configuration file in force. An error keeps the old
+// one; it is logged with its places by the watcher.
+func (s *Server) reload(data []byte) error {
+	next, warnings, err := config.Decode(s.opts.File, data)
+	if err != nil {
+		return err
+	}
+	for i := range warnings {
+		s.log.Warn("configuration", "warning", warnings[i].String())
+	}
+	if _, err := s.registry.SetFile(next.Services, next.Network); err != nil {
+		return fmt.Errorf("%s: %w", s.opts.File, err)
+	}
+	if fixed := needsRestart(&s.cfg, next); len(fixed) > 0 {
+		s.log.Warn("configuration reloaded; some settings take effect at the next start only", "settings", fixed)
+	}
+	s.log.Info("configuration reloaded", "file", s.opts.File, "services", len(next.Services))
+	return nil
+}
+
+// needsRestart lists the settings that a reload can't change.
+func needsRestart(old, next *config.Config) []string {
+	var out []string
+	add := func(name string, changed bool) {
+		if changed {
+			out = append(out, name)
+		}
+	}
+	add("xds", old.XDS != next.XDS)
+	add("admin", old.Admin != next.Admin)
+	add("report_interval", old.ReportInterval != next.ReportInterval)
+	add("tick", old.Tick != next.Tick)
+	add("state_dir", old.StateDir != next.StateDir)
+	add("log", old.Log != next.Log)
+	return out
+}

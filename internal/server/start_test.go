@@ -1,0 +1,157 @@
+package server_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/config"
+	"github.com/isobar-xds/isobar/internal/fleet"
+	"github.com/isobar-xds/isobar/internal/plan"
+	"github.com/isobar-xds/isobar/internal/server"
+	"github.com/isobar-xds/isobar/internal/store"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const interval = 5 * time.Second
+
+func loc(s string) isobar.Locality { return isobar.MustLocality(s) }
+
+// world is a real server in a bubble of virtual time, with fake clients over
+// in-memory connections.
+type world struct {
+	t      *testing.T
+	ctx    context.Context
+	server *server.Server
+	conn   *grpc.ClientConn
+}
+
+// configuration is four zones in two regions that carry 800 requests/s each
+// beneath their ceilings.
+func configuration(t *testing.T) *config.Config {
+	t.Helper()
+	network, err := isobar.NewNetwork([]isobar.LatencyRule{
+		{From: loc("us"), To: loc("eu"), MS: 80},
+		{From: loc("us/c"), To: loc("us/a"), MS: 1},
+		{From: loc("us/c"), To: loc("us/b"), MS: 1.9},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := isobar.Service{Name: "checkout"}
+	for i, z := range []string{"eu/a", "eu/b", "us/a", "us/b"} {
+		sl := isobar.ServiceLocality{Locality: loc(z), MaxRate: 1000, Concurrency: 40}
+		for e := range 4 {
+			sl.Endpoints = append(sl.Endpoints, isobar.Endpoint{Address: fmt.Sprintf("10.%d.0.%d:80", i, e+1)})
+		}
+		s.Localities = append(s.Localities, sl)
+	}
+	c := config.Default()
+	c.Tick, c.ReportInterval, c.Network, c.Services = interval, interval, network, []isobar.Service{s}
+	return &c
+}
+
+// inWorld runs a test in virtual time against a server of its own.
+func inWorld(t *testing.T, cfg *config.Config, test func(w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		kept := store.NewMemory()
+		defer func() { _ = kept.Close() }()
+		runWorld(t, cfg, kept, test)
+	})
+}
+
+// runWorld starts a server on a store, runs the test and stops everything.
+func runWorld(t *testing.T, cfg *config.Config, kept store.Store, test func(w *world)) {
+	t.Helper()
+	pipe := bufconn.Listen(1 << 20)
+	s, err := server.New(cfg, server.Listeners{XDS: pipe}, server.Options{Store: kept, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	conn, err := grpc.NewClient("passthrough:///isobar", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return pipe.DialContext(ctx) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { // also when the test gives up
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		if err := conn.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	test(&world{t: t, ctx: ctx, server: s, conn: conn})
+}
+
+// start runs agents until the test's world ends. Their reports are spread
+// over the interval, as those of a grown fleet are.
+func (w *world) start(agents ...fleet.AgentOptions) []*fleet.Agent {
+	w.t.Helper()
+	out := make([]*fleet.Agent, len(agents))
+	for i, o := range agents {
+		o.Conn = w.conn
+		if o.ID == "" {
+			o.ID = fmt.Sprintf("node-%d", i)
+		}
+		if o.Services == nil {
+			o.Services = []string{"checkout"}
+		}
+		a, err := fleet.NewAgent(o)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		out[i] = a
+		go a.Run(w.ctx)
+		time.Sleep(interval / time.Duration(len(agents))) //nolint:forbidigo // virtual time
+	}
+	return out
+}
+
+// tick lets virtual time go on to just after the next decision.
+func (w *world) tick() *plan.Plan {
+	w.t.Helper()
+	before := w.server.Plan().Version
+	for range 100 {
+		time.Sleep(interval / 20)
+		synctest.Wait()
+		if p := w.server.Plan(); p.Version > before {
+			return p
+		}
+	}
+	w.t.Fatal("no plan in five ticks")
+	return nil
+}
+
+// clients makes n agents of a source that share its demand.
+func clients(source string, n int, demand func(time.Time) float64, change ...func(*fleet.AgentOptions)) []fleet.AgentOptions {
+	out := make([]fleet.AgentOptions, n)
+	for i := range out {
+		out[i] = fleet.AgentOptions{
+			ID: fmt.Sprintf("%s-%d", source, i), Cluster: "web", Locality: loc(source), Kind: fleet.KindEnvoy,
+			Demand: func(_ string, now time.Time) float64 { return demand(now) / float64(n) },
+		}
+		for _, c := range change {
+			c(&out[i])
+		}
+	}
+	return out
+}
+
+func constant(rate float64) func(time.Time) float64 { return func(time.Time) float64 { return rate } }

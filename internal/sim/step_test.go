@@ -1,0 +1,240 @@
+package sim_test
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/sim"
+)
+
+const interval = 5 * time.Second
+
+func loc(s string) isobar.Locality { return isobar.MustLocality(s) }
+
+// fleet is four zones in two regions, each able to carry 800 requests/s
+// beneath its ceiling.
+func fleet(t *testing.T) *isobar.Topology {
+	t.Helper()
+	network, err := isobar.NewNetwork([]isobar.LatencyRule{
+		{From: loc("us"), To: loc("eu"), MS: 80},
+		{From: loc("us/c"), To: loc("us/a"), MS: 1},
+		{From: loc("us/c"), To: loc("us/b"), MS: 1.9},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := isobar.Service{Name: "checkout"}
+	for i, z := range []string{"eu/a", "eu/b", "us/a", "us/b"} {
+		sl := isobar.ServiceLocality{Locality: loc(z), MaxRate: 1000, Concurrency: 40}
+		for e := range 4 {
+			sl.Endpoints = append(sl.Endpoints, isobar.Endpoint{Address: fmt.Sprintf("10.%d.0.%d:80", i, e+1)})
+		}
+		s.Localities = append(s.Localities, sl)
+	}
+	return &isobar.Topology{Revision: 1, Network: network, Services: []isobar.Service{s}}
+}
+
+// clients makes n reporting streams for a source that share its demand.
+func clients(source string, n int, demand func(time.Duration) float64) []sim.Client {
+	out := make([]sim.Client, n)
+	for i := range out {
+		out[i] = sim.Client{
+			Service: "checkout", Source: loc(source), Phase: interval * time.Duration(i) / time.Duration(n),
+			Demand: func(at time.Duration) float64 { return demand(at) / float64(n) },
+		}
+	}
+	return out
+}
+
+func constant(rate float64) func(time.Duration) float64 {
+	return func(time.Duration) float64 { return rate }
+}
+
+func step(before, after float64, when time.Duration) func(time.Duration) float64 {
+	return func(at time.Duration) float64 {
+		if at < when {
+			return before
+		}
+		return after
+	}
+}
+
+// stepScenario takes the load of us/a from 60% of its ceiling to the given
+// rate after 100 s. Part of the load may come from us/c.
+func stepScenario(t *testing.T, after, other float64, reportDelay, pushDelay time.Duration) *sim.Scenario {
+	t.Helper()
+	sc := &sim.Scenario{
+		Topology: fleet(t), Tick: interval, Interval: interval,
+		ReportDelay: reportDelay, PushDelay: pushDelay, Length: 300 * time.Second,
+	}
+	if other > 0 {
+		sc.Clients = append(sc.Clients, clients("us/c", 5, constant(other))...)
+	}
+	sc.Clients = append(sc.Clients, clients("us/a", 5, step(480-other, after, stepAt))...)
+	sc.Clients = append(sc.Clients, clients("us/b", 5, constant(300))...)
+	sc.Clients = append(sc.Clients, clients("eu/a", 5, constant(300))...)
+	sc.Clients = append(sc.Clients, clients("eu/b", 5, constant(300))...)
+	return sc
+}
+
+const stepAt = 100 * time.Second
+
+// TestStepSettles is the figure that pacing is tuned for: within 10 ticks of
+// the first complete window that shows the step, plus the push delay, shares
+// stand within a point of their target, without overshoot.
+func TestStepSettles(t *testing.T) {
+	steps := []struct {
+		name  string
+		after float64 // requests/s of us/a
+		other float64 // requests/s of us/c, which has no endpoints and is nearest to us/a
+	}{
+		{"120% of the ceiling", 960, 0},
+		{"250% of the ceiling", 2000, 0},
+		{"120%, displacing 60 points of another source", 693, 267},
+	}
+	for _, step := range steps {
+		for reports := range 4 {
+			for pushes := range 4 {
+				t.Run(fmt.Sprintf("%s, reports %d, pushes %d", step.name, reports, pushes), func(t *testing.T) {
+					sc := stepScenario(t, step.after, step.other, time.Duration(reports)*interval, time.Duration(pushes)*interval)
+					judge(t, sc, run(t, sc))
+				})
+			}
+		}
+	}
+}
+
+// run runs a scenario and fails on any broken invariant.
+func run(t *testing.T, sc *sim.Scenario) []sim.Frame {
+	t.Helper()
+	var frames []sim.Frame
+	err := sim.Run(sc, func(f sim.Frame) error {
+		for _, v := range f.Plan.Violations {
+			t.Errorf("at %v: %+v", f.At, v)
+		}
+		frames = append(frames, f)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return frames
+}
+
+func judge(t *testing.T, sc *sim.Scenario, frames []sim.Frame) {
+	t.Helper()
+	// The first window that lies wholly after the step ends at most two
+	// intervals after it.
+	shown := stepAt + 2*interval + sc.ReportDelay
+	settled := time.Duration(-1)
+	good := 0
+	final := frames[len(frames)-1]
+	worst := 0.0
+	for _, f := range frames {
+		worst = max(worst, overshoot(f, frames, final))
+		if f.At < stepAt {
+			continue
+		}
+		if distance(f, final) <= 1 && offTarget(f) <= 1 {
+			good++
+			if good == 3 && settled < 0 {
+				settled = f.At - 2*sc.Tick
+			}
+		} else if settled < 0 {
+			good = 0
+		}
+	}
+	if testing.Verbose() {
+		t.Logf("settled %.1f ticks after the step was shown, overshoot %.1f points", float64(settled-shown)/float64(sc.Tick), worst)
+	}
+	if limit := shown + 10*sc.Tick + sc.PushDelay; settled < 0 || settled > limit {
+		t.Errorf("settled at %v, want by %v", settled, limit)
+	}
+	if worst > 5 {
+		t.Errorf("overshoot of %.1f points", worst)
+	}
+}
+
+// offTarget is the largest difference between published and wanted shares,
+// in points.
+func offTarget(f sim.Frame) float64 {
+	s, _ := f.Plan.Service("checkout")
+	worst := 0.0
+	for i := range s.Result.Sources {
+		r := &s.Result.Sources[i]
+		for l := range r.Target {
+			worst = max(worst, 100*math.Abs(r.Target[l]-r.Shares[l]))
+		}
+	}
+	return worst
+}
+
+// distance is the largest difference of a published share between two frames,
+// in points.
+func distance(a, b sim.Frame) float64 {
+	worst := 0.0
+	each(a, b, func(x, y float64) { worst = max(worst, 100*math.Abs(x-y)) })
+	return worst
+}
+
+// overshoot is how far a share lies beyond both its final value and what the
+// solver wants at the moment, seen from where it was before the step, in
+// points.
+func overshoot(f sim.Frame, frames []sim.Frame, final sim.Frame) float64 {
+	var before sim.Frame
+	for _, b := range frames {
+		if b.At < stepAt {
+			before = b
+		}
+	}
+	if f.At <= stepAt {
+		return 0
+	}
+	worst := 0.0
+	bs, fs, now, want := shares(before), shares(final), shares(f), targets(f)
+	for k := range fs {
+		if bs[k] <= fs[k] {
+			worst = max(worst, 100*(now[k]-max(fs[k], want[k])))
+		} else {
+			worst = max(worst, 100*(min(fs[k], want[k])-now[k]))
+		}
+	}
+	return worst
+}
+
+func targets(f sim.Frame) []float64 {
+	s, _ := f.Plan.Service("checkout")
+	var out []float64
+	for i := range s.Result.Sources {
+		r := &s.Result.Sources[i]
+		if r.Target == nil {
+			out = append(out, r.Shares...)
+			continue
+		}
+		out = append(out, r.Target...)
+	}
+	return out
+}
+
+func shares(f sim.Frame) []float64 {
+	s, _ := f.Plan.Service("checkout")
+	var out []float64
+	for i := range s.Result.Sources {
+		out = append(out, s.Result.Sources[i].Shares...)
+	}
+	return out
+}
+
+func each(a, b sim.Frame, do func(x, y float64)) {
+	x, y := shares(a), shares(b)
+	if len(x) != len(y) {
+		do(0, 1)
+		return
+	}
+	for i := range x {
+		do(x[i], y[i])
+	}
+}
