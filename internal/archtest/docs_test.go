@@ -97,7 +97,7 @@ func TestEveryMetricIsDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	whole := regexp.MustCompile(`"(isobar_[a-z_]*[a-z])"`)
+	whole := regexp.MustCompile(`(?:Name: +|NewDesc\()"(isobar_[a-z_]*[a-z])"`)
 	prefix := regexp.MustCompile(`"(isobar_[a-z]+_)" \+ name`)
 	part := regexp.MustCompile(`\b(?:counter|vec)\("([a-z_]+)"`)
 	found := 0
@@ -107,15 +107,13 @@ func TestEveryMetricIsDocumented(t *testing.T) {
 			t.Errorf("docs/reference/metrics.md does not have %s of %s", name, in)
 		}
 	}
-	for _, file := range []string{"metrics.go", "builder.go"} {
-		for name, data := range filesOf(t, filepath.Join(root, "internal", "*", file)) {
-			for _, m := range whole.FindAllStringSubmatch(string(data), -1) {
-				expect(m[1], name)
-			}
-			if p := prefix.FindStringSubmatch(string(data)); p != nil {
-				for _, m := range part.FindAllStringSubmatch(string(data), -1) {
-					expect(p[1]+m[1], name)
-				}
+	for name, data := range filesOf(t, filepath.Join(root, "internal", "*", "*.go")) {
+		for _, m := range whole.FindAllStringSubmatch(string(data), -1) {
+			expect(m[1], name)
+		}
+		if p := prefix.FindStringSubmatch(string(data)); p != nil {
+			for _, m := range part.FindAllStringSubmatch(string(data), -1) {
+				expect(p[1]+m[1], name)
 			}
 		}
 	}
