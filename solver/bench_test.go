@@ -8,6 +8,7 @@ import (
 )
 
 func benchmarkSolve(b *testing.B, services, sources, localities int) {
+	b.Helper()
 	rng := rand.New(rand.NewPCG(1, 2))
 	p := solver.Problem{}
 	for range services {

@@ -95,11 +95,11 @@ func isolate(rng *rand.Rand, s *solver.Service, share float64) {
 // tieMS is how much mean latency a solution may give away to break ties.
 const tieMS = 0.0101
 
-func solveOne(t testing.TB, s solver.Service) solver.ServiceSolution {
-	t.Helper()
+func solveOne(tb testing.TB, s solver.Service) solver.ServiceSolution {
+	tb.Helper()
 	sol, err := solver.Solve(solver.Problem{Services: []solver.Service{s}})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return sol.Services[0]
 }

@@ -62,10 +62,10 @@ func solveService(s *Service, method *interior) (ServiceSolution, float64) {
 	}
 	// From the part with the most freedom to the fullest one: prices of a
 	// fuller part must keep out the sources of those after it.
-	for i := len(parts) - 1; i >= 0; i-- {
-		in.solvePart(parts[i], method, &out)
-		if parts[i].saturated {
-			in.raisePrices(parts[i], parts[i+1:], &out)
+	for i, p := range slices.Backward(parts) {
+		in.solvePart(p, method, &out)
+		if p.saturated {
+			in.raisePrices(p, parts[i+1:], &out)
 		}
 	}
 	in.closedPrices(&out)

@@ -1,5 +1,7 @@
 package solver
 
+import "slices"
+
 // split gives every locality whose room goes beyond the knee of its queue cost
 // a second column for the straight part. Each column is smooth, which the
 // method needs: at the knee the second derivative jumps to 0, and optima like
@@ -67,8 +69,7 @@ func (p *program) solve(method *interior) optimum {
 			x[s*p.localities+l] += best.x[s*wide.localities+j]
 		}
 	}
-	for j := len(of) - 1; j >= 0; j-- {
-		l := of[j]
+	for j, l := range slices.Backward(of) {
 		out.prices[l] = best.p[j]
 		if j+1 < len(of) && of[j+1] == l {
 			// Sources see the cheaper of the two columns.

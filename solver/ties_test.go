@@ -5,8 +5,9 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/isobar-xds/isobar/solver"
 	"pgregory.net/rapid"
+
+	"github.com/isobar-xds/isobar/solver"
 )
 
 // distance is how much load two answers place differently, as a share of it.
@@ -23,7 +24,7 @@ func distance(a, b [][]float64) float64 {
 
 func TestOwnAnswerStays(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := drawService(t, 0.2, 1.3)
+		s := drawService(t, 1.3)
 		first := must(t, s)
 		s.Previous, s.WarmPrices = first.Flows, first.Prices
 		second := must(t, s)
@@ -36,7 +37,7 @@ func TestOwnAnswerStays(t *testing.T) {
 // What was pulled towards an older answer stays too.
 func TestPulledAnswerStays(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := drawService(t, 0.2, 1.3)
+		s := drawService(t, 1.3)
 		first := must(t, s)
 		for i := range s.Demand {
 			s.Demand[i] *= rapid.Float64Range(0.8, 1.1).Draw(t, "change")
@@ -53,7 +54,7 @@ func TestPulledAnswerStays(t *testing.T) {
 
 func TestSmallChangeMovesLittle(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := drawService(t, 0.2, 0.85)
+		s := drawService(t, 0.85)
 		first := must(t, s)
 		if first.CeilingScale > 1 {
 			return
