@@ -29,7 +29,7 @@ var healthNames = [...]string{"unknown", "healthy", "unhealthy", "draining", "ti
 func ParseHealth(s string) (HealthStatus, error) {
 	for i, n := range healthNames {
 		if strings.EqualFold(s, n) {
-			return HealthStatus(i), nil //nolint:gosec // i < 6
+			return HealthStatus(i), nil
 		}
 	}
 	return Unknown, fmt.Errorf("%w %q: want one of %s", ErrBadHealth, s, strings.Join(healthNames[:], ", "))

@@ -20,8 +20,16 @@ var ErrBadLocality = errors.New("bad locality")
 // below it.
 const maxNameLen = 253
 
-// ParseLocality reads "region", "region/zone" or "region/zone/sub_zone".
-// The parts must not be empty, except that the whole text may be.
+// A "/" within a part, which clients may send, is written so that the text can
+// still be taken apart; and so is the sign that does it.
+var (
+	escaper   = strings.NewReplacer("%", "%25", "/", "%2F")
+	unescaper = strings.NewReplacer("%25", "%", "%2F", "/", "%2f", "/")
+)
+
+// ParseLocality reads "region", "region/zone" or "region/zone/sub_zone", as
+// people write them: the parts must not be empty, except that the whole text
+// may be. A "/" within a part is written "%2F", and "%" then "%25".
 func ParseLocality(s string) (Locality, error) {
 	if s == "" {
 		return Locality{}, nil
@@ -38,15 +46,19 @@ func ParseLocality(s string) (Locality, error) {
 			return Locality{}, fmt.Errorf("%w: a part is longer than %d bytes", ErrBadLocality, maxNameLen)
 		}
 	}
-	var l Locality
-	l.Region = parts[0]
+	return fromParts(parts), nil
+}
+
+// fromParts takes 1 to 3 parts.
+func fromParts(parts []string) Locality {
+	l := Locality{Region: unescaper.Replace(parts[0])}
 	if len(parts) > 1 {
-		l.Zone = parts[1]
+		l.Zone = unescaper.Replace(parts[1])
 	}
 	if len(parts) > 2 {
-		l.SubZone = parts[2]
+		l.SubZone = unescaper.Replace(parts[2])
 	}
-	return l, nil
+	return l
 }
 
 // MustLocality is [ParseLocality] for constants in tests and examples; it
@@ -62,13 +74,14 @@ func MustLocality(s string) Locality {
 // String gives the form that ParseLocality reads. Trailing empty parts are
 // left out; the zero Locality is "".
 func (l Locality) String() string {
+	region, zone, sub := escaper.Replace(l.Region), escaper.Replace(l.Zone), escaper.Replace(l.SubZone)
 	switch {
-	case l.SubZone != "":
-		return l.Region + "/" + l.Zone + "/" + l.SubZone
-	case l.Zone != "":
-		return l.Region + "/" + l.Zone
+	case sub != "":
+		return region + "/" + zone + "/" + sub
+	case zone != "":
+		return region + "/" + zone
 	default:
-		return l.Region
+		return region
 	}
 }
 
@@ -90,12 +103,13 @@ func (l Locality) Compare(o Locality) int {
 // MarshalText makes localities readable in JSON, also as map keys.
 func (l Locality) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 
-// UnmarshalText is the inverse of MarshalText.
+// UnmarshalText is the inverse of MarshalText. Unlike [ParseLocality] it takes
+// every locality that a client may have sent, with empty parts and blanks.
 func (l *Locality) UnmarshalText(b []byte) error {
-	v, err := ParseLocality(string(b))
-	if err != nil {
-		return err
+	parts := strings.Split(string(b), "/")
+	if len(parts) > 3 {
+		return fmt.Errorf("%w %q: want region/zone/sub_zone, at most 3 parts", ErrBadLocality, b)
 	}
-	*l = v
+	*l = fromParts(parts)
 	return nil
 }

@@ -100,8 +100,9 @@ func (n *Network) configured(from, to Locality) (float64, bool) {
 	}
 	sameZone := from.ZoneOnly() == to.ZoneOnly()
 	fs, ts := scopes(from), scopes(to)
-	for total := 6; total >= 2; total-- { // parts named in both scopes together
-		for f := min(3, total-1); f >= max(1, total-3); f-- {
+	nf, nt := depth(from), depth(to)
+	for total := nf + nt; total >= 2; total-- { // parts named in both scopes together
+		for f := min(nf, total-1); f >= max(1, total-nt); f-- {
 			a, b := fs[f-1], ts[total-f-1]
 			// A rule for a region and itself speaks of the distance between
 			// its zones, not of what lies inside one zone.
@@ -114,6 +115,18 @@ func (n *Network) configured(from, to Locality) (float64, bool) {
 		}
 	}
 	return 0, false
+}
+
+// depth is how many parts name l: a scope never has more than that.
+func depth(l Locality) int {
+	switch {
+	case l.SubZone != "":
+		return 3
+	case l.Zone != "":
+		return 2
+	default:
+		return 1
+	}
 }
 
 // scopes lists the scopes around l with 1, 2 and 3 parts.
