@@ -46,9 +46,54 @@ func TestDeadZoneIsFound(t *testing.T) {
 			}
 
 			w.fate = nil
-			f = w.run(40)
-			w.expect("the probe lands", f, "", "")
+			w.expect("one window of the probe is not enough", w.run(1), all, "us-east/b")
+			w.expect("two are", w.run(4), "", "")
 		})
+	}
+}
+
+// A source with too little traffic to probe by is let in with the others.
+func TestReopenedLocalityIsOpenToAll(t *testing.T) {
+	a := &worldSource{at: zoneA, nodes: 3, rate: 100, shares: shares{zoneA: 0.7, zoneB: 0.3}}
+	b := &worldSource{at: zoneB, nodes: 2, rate: 10, shares: shares{zoneB: 1}, backup: zoneA}
+	w := newWorld(t, a, b)
+	w.run(3)
+	w.fate = dead(zoneB, failed)
+	w.expect("dead", w.run(2), "us-east/a>us-east/b us-east/b>us-east/b", "us-east/b")
+	w.assign(a, shares{zoneA: 0.99, zoneB: 0.01})
+	w.assign(b, shares{zoneA: 0.99, zoneB: 0.01})
+	w.run(5)
+	w.fate = nil
+	w.expect("back", w.run(3), "", "")
+	w.fate = dead(zoneB, failed)
+	w.assign(a, shares{zoneA: 0.7, zoneB: 0.3})
+	w.assign(b, shares{zoneB: 1})
+	w.expect("dead again", w.run(2), "us-east/a>us-east/b us-east/b>us-east/b", "us-east/b")
+}
+
+// One client that reports every minute does not hide what the others see.
+func TestSlowReporterHidesNothing(t *testing.T) {
+	tab, e := table(), load.NewEvidence(load.Settings{Interval: interval})
+	slow := newClient(9, load.AgentEnvoy)
+	planned := []load.PlannedSource{{Source: zoneA, Acked: start, Shares: []load.PlannedShare{{Locality: zoneB, Share: 0.5}, {Locality: zoneC, Share: 0.5}}}}
+	var f load.Findings
+	for i := 1; i <= 30; i++ {
+		now := at(float64(i))
+		var w []load.StreamWindow
+		for n := range 3 {
+			w = append(w, newClient(load.StreamID(n+1), load.AgentGRPC).window(report(now, sent(interval, 500)))) // nothing to zone C
+		}
+		if i%12 == 0 {
+			w = append(w, slow.window(report(now, sent(12*interval, 6000))))
+		}
+		tab.Merge(w)
+		f = e.Observe(now, tab.Snapshot(now).Service("checkout"), planned)
+		if i == 13 && len(f.Deviating) == 0 {
+			t.Error("the deviation of the others is hidden")
+		}
+	}
+	if got := barred(f); got != "us-east/a>eu-west/c" {
+		t.Errorf("barred %q", got)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 // at a phase and a period of its own: the dumb twin knows only its true rate.
 type reporter struct {
 	client
+
 	rate    float64 // requests/s, of which dropped are dropped
 	dropped float64
 	tells   bool          // requests issued

@@ -12,7 +12,7 @@ func (p *pair) book(now time.Time, planned, landed, total float64) {
 	p.planned += planned
 	p.landed += landed
 	p.total += total
-	if p.planned < enoughRequests {
+	if p.planned < enoughRequests && !p.probed() {
 		return
 	}
 	stake := p.planned >= barShare*p.total
@@ -26,6 +26,12 @@ func (p *pair) book(now time.Time, planned, landed, total float64) {
 		p.good = 0
 	}
 	p.planned, p.landed, p.total = 0, 0, 0
+}
+
+// probed tells whether a barred pair's probe has landed often enough: successes
+// cannot be chance, so it takes fewer of them than failures.
+func (p *pair) probed() bool {
+	return !p.barred.IsZero() && p.landed >= enoughProbes && p.landed >= p.planned/2
 }
 
 // failing tells whether the newest window did not land.
@@ -71,11 +77,27 @@ func (s *serviceEvidence) lift(p *pair) {
 	}
 	switch {
 	case p.good >= verdictWindows:
-		v := s.verdict(p.locality)
-		v.since, v.cleared = time.Time{}, s.now
 		p.barred = time.Time{}
+		s.reopen(p.locality)
 	case s.now.Sub(p.seen) > scale(s.interval, dropIntervals):
 		p.barred, p.bad = time.Time{}, 0
+	}
+}
+
+// reopen notes that a locality that nobody could reach takes requests again.
+// All may try then; sources with little traffic would wait for ever for their
+// own probes.
+func (s *serviceEvidence) reopen(l isobar.Locality) {
+	v := s.verdict(l)
+	was := !v.since.IsZero()
+	v.since, v.cleared = time.Time{}, s.now
+	if !was {
+		return
+	}
+	for _, src := range s.sources {
+		if p := src.find(l); p != nil && !p.barred.IsZero() {
+			p.barred, p.bad, p.good = time.Time{}, 0, 0
+		}
 	}
 }
 

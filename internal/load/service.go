@@ -79,7 +79,8 @@ func (l *SourceLoad) worthTelling() bool {
 func (t *Table) measureSource(src *source, now time.Time, wall time.Duration, sites *siteSums) (l SourceLoad, live float64) {
 	l.Source = src.locality
 	var news, windows time.Duration
-	fading, counted := false, 0
+	fading, counted, landing := false, 0, 0
+	longest := src.longestWindow(now, t.interval)
 	for _, f := range src.flows {
 		trust, fresh := f.trust(now, t.interval)
 		fading = fading || trust < 1
@@ -107,14 +108,17 @@ func (t *Table) measureSource(src *source, now time.Time, wall time.Duration, si
 			continue
 		}
 		l.Nodes++
-		windows += f.window.length
-		l.land(&f.window, f.weight)
+		if f.window.length <= longest {
+			windows += f.window.length
+			landing++
+			l.land(&f.window, f.weight)
+		}
 	}
 	if counted > 0 {
 		news /= time.Duration(counted)
 	}
-	if l.Nodes > 0 {
-		l.Window = windows / time.Duration(l.Nodes)
+	if landing > 0 {
+		l.Window = windows / time.Duration(landing)
 	}
 	src.follow(l.Raw, l.Errors, news, wall, t.interval, now, fading || len(src.flows) == 0)
 	l.Demand = src.demand
@@ -124,6 +128,23 @@ func (t *Table) measureSource(src *source, now time.Time, wall time.Duration, si
 		l.Landed[i].InProgress, l.Landed[i].MeanIssued = m.inProgress, m.issued
 	}
 	return l, live
+}
+
+// longestWindow is up to which length windows tell what lands now. A few
+// clients with long periods of their own must not make the whole source look
+// old; where all have them, they are what there is.
+func (s *source) longestWindow(now time.Time, interval time.Duration) time.Duration {
+	usual := 2 * interval
+	longest := time.Duration(0)
+	for _, f := range s.flows {
+		if _, fresh := f.trust(now, interval); fresh {
+			if f.window.length <= usual {
+				return usual
+			}
+			longest = max(longest, f.window.length)
+		}
+	}
+	return longest
 }
 
 // land adds a fresh window to what the source lands.

@@ -78,26 +78,27 @@ func (s *stream) identity() identity {
 // that a reconnect neither loses demand nor counts it twice.
 func (t *Table) takeOver() {
 	var heirs []*stream
+	orphans := map[identity][]*stream{} // each list in order of id
 	for _, s := range t.streams {
+		switch {
+		case !s.closed.IsZero() || t.latest.Sub(s.arrived) > scale(s.due(t.interval), freshIntervals):
+			if len(s.flows) > 0 {
+				orphans[s.identity()] = append(orphans[s.identity()], s)
+			}
+		case t.latest.Sub(s.opened) > 2*scale(t.interval, holdIntervals):
+			s.settled = true // what it might replace has faded
+		}
 		if !s.settled && s.closed.IsZero() {
 			heirs = append(heirs, s)
 		}
 	}
-	if len(heirs) == 0 {
-		return
-	}
-	orphans := map[identity][]*stream{} // each list in order of id
-	for _, s := range t.streams {
-		if len(s.flows) > 0 {
-			orphans[s.identity()] = append(orphans[s.identity()], s)
-		}
-	}
 	for _, heir := range heirs {
 		list := orphans[heir.identity()]
-		for i := len(list) - 1; i >= 0; i-- { // the newest first
-			if t.replaces(heir, list[i]) {
-				heir.inherit(list[i])
+		for i, old := range slices.Backward(list) { // the newest first
+			if t.replaces(heir, old) {
+				heir.inherit(old)
 				heir.settled = true
+				orphans[heir.identity()] = slices.Delete(list, i, i+1)
 				break
 			}
 		}

@@ -161,3 +161,35 @@ func TestAppendMergesBeyondItsBound(t *testing.T) {
 	near(t, "endpoint", s.Sites[0].Endpoints[0].Issued, 100, 1e-9)
 	near(t, "utilization", s.Sites[0].Utilization, 0.5, 1e-9)
 }
+
+func TestRetriesAreCapped(t *testing.T) {
+	failing := func(good, bad uint64) load.ServiceReport {
+		return load.ServiceReport{Service: "checkout", Interval: interval, Localities: []load.LocalityReport{
+			{Locality: zoneB, Issued: good + bad, HasIssued: true, Succeeded: good, Errors: bad},
+		}}
+	}
+	for _, tc := range []struct {
+		name      string
+		good, bad uint64
+		want      float64
+	}{
+		{"four tries of everything", 0, 2000, 125},
+		{"failures alone are no growth", 0, 500, 100},
+		{"real growth counts in full", 1000, 0, 200},
+		{"real growth beside failures", 1000, 500, 225},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tab := table()
+			c := newClient(1, load.AgentGRPC)
+			for i := 1; i <= 14; i++ {
+				r := failing(500, 0)
+				if i > 6 {
+					r = failing(tc.good, tc.bad)
+				}
+				tab.Merge([]load.StreamWindow{c.window(report(at(float64(i)), r))})
+				tab.Snapshot(at(float64(i)))
+			}
+			near(t, "demand", demand(tab.Snapshot(at(14))), tc.want, 0.08*tc.want)
+		})
+	}
+}

@@ -56,7 +56,8 @@ type Table struct {
 	firstStream time.Time // when the first stream of this process counted; zero before
 	firstReport time.Time
 	snapshotAt  time.Time
-	merges      uint64 // so far
+	latest      time.Time // of all times that streams told
+	merges      uint64    // so far
 
 	streams  []*stream // sorted by id
 	services map[string]*service
@@ -144,6 +145,10 @@ func (t *Table) register(w *StreamWindow) {
 	if s.closed.IsZero() {
 		s.closed = w.Closed
 	}
+	t.latest = later(t.latest, later(w.Opened, w.Closed))
+	for i := range w.Reports {
+		t.latest = later(t.latest, w.Reports[i].Arrived)
+	}
 	s.listed = t.merges
 }
 
@@ -206,7 +211,7 @@ func (t *Table) bookService(s *stream, entries []*ServiceReport, arrived time.Ti
 	if f.own {
 		before = &f.window
 	}
-	var w window
+	w := window{sites: make([]siteWindow, 0, len(entries[0].Localities))}
 	long := false
 	for _, e := range entries {
 		length := e.Interval

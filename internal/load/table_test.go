@@ -38,8 +38,8 @@ func (c client) window(reports ...load.Report) load.StreamWindow {
 	return load.StreamWindow{Stream: c.id, Node: c.node, Opened: c.open, Reports: reports}
 }
 
-func (c client) closed(when time.Time, reports ...load.Report) load.StreamWindow {
-	w := c.window(reports...)
+func (c client) closed(when time.Time) load.StreamWindow {
+	w := c.window()
 	w.Closed = when
 	return w
 }
@@ -272,37 +272,5 @@ func TestHalfOpenStreamIsReplaced(t *testing.T) {
 		now := at(float64(i) - 0.2)
 		tab.Merge([]load.StreamWindow{c.window(), next.window(report(now, sent(interval, 500)))})
 		near(t, "demand", demand(tab.Snapshot(now)), 100, 1e-6)
-	}
-}
-
-func TestRetriesAreCapped(t *testing.T) {
-	failing := func(good, bad uint64) load.ServiceReport {
-		return load.ServiceReport{Service: "checkout", Interval: interval, Localities: []load.LocalityReport{
-			{Locality: zoneB, Issued: good + bad, HasIssued: true, Succeeded: good, Errors: bad},
-		}}
-	}
-	for _, tc := range []struct {
-		name      string
-		good, bad uint64
-		want      float64
-	}{
-		{"four tries of everything", 0, 2000, 125},
-		{"failures alone are no growth", 0, 500, 100},
-		{"real growth counts in full", 1000, 0, 200},
-		{"real growth beside failures", 1000, 500, 225},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			tab := table()
-			c := newClient(1, load.AgentGRPC)
-			for i := 1; i <= 14; i++ {
-				r := failing(500, 0)
-				if i > 6 {
-					r = failing(tc.good, tc.bad)
-				}
-				tab.Merge([]load.StreamWindow{c.window(report(at(float64(i)), r))})
-				tab.Snapshot(at(float64(i)))
-			}
-			near(t, "demand", demand(tab.Snapshot(at(14))), tc.want, 0.08*tc.want)
-		})
 	}
 }

@@ -44,6 +44,7 @@ type worldSource struct {
 }
 
 func newWorld(t *testing.T, sources ...*worldSource) *world {
+	t.Helper()
 	w := &world{t: t, now: start, tab: table(), evidence: load.NewEvidence(load.Settings{Interval: interval}), sources: sources}
 	for _, s := range sources {
 		s.acked = start

@@ -169,7 +169,7 @@ func TestLoadReportClientBugs(t *testing.T) {
 
 func TestLoadReportRejects(t *testing.T) {
 	first := func(cs *endpointv3.ClusterStats) *endpointv3.UpstreamLocalityStats {
-		return cs.UpstreamLocalityStats[0]
+		return cs.GetUpstreamLocalityStats()[0]
 	}
 	for _, tc := range []struct {
 		name  string

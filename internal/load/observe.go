@@ -1,0 +1,78 @@
+package load
+
+import (
+	"slices"
+	"time"
+)
+
+// plan takes note of the shares in force, and forgets localities of which
+// nothing has been seen for keep: their names come from clients.
+func (s *sourceEvidence) plan(now time.Time, planned *PlannedSource, keep time.Duration) {
+	for _, p := range s.pairs {
+		p.share = 0
+	}
+	for _, sh := range planned.Shares {
+		p := s.pair(sh.Locality)
+		p.share = sh.Share
+		if sh.Share > 0 {
+			p.seen = now
+		}
+	}
+	s.pairs = slices.DeleteFunc(s.pairs, func(p *pair) bool {
+		return p.barred.IsZero() && now.Sub(later(p.seen, p.told)) > keep
+	})
+	for _, p := range s.pairs {
+		switch {
+		case p.share < barShare:
+			p.staked = time.Time{}
+		case p.staked.IsZero():
+			p.staked = now
+		}
+	}
+}
+
+// ready tells whether the source's reports tell of the plan in force and hold
+// nothing that was judged before.
+func (s *sourceEvidence) ready(l *SourceLoad, planned *PlannedSource, interval time.Duration) bool {
+	if planned.Acked.IsZero() || l.Since.IsZero() || l.Since.Before(planned.Acked) {
+		return false
+	}
+	// Successive windows touch; arrival times, from which they are computed,
+	// jitter.
+	return s.until.IsZero() || !l.Since.Before(s.until.Add(-interval/10))
+}
+
+// judge books one round of windows.
+func (s *sourceEvidence) judge(now time.Time, l *SourceLoad, planned *PlannedSource) {
+	s.until = l.Until
+	issued := 0.0
+	for i := range l.Landed {
+		issued += l.Landed[i].Issued
+	}
+	seconds := l.Window.Seconds()
+	total := issued * seconds
+	if total <= 0 {
+		return
+	}
+	for _, sh := range planned.Shares {
+		p := s.pair(sh.Locality)
+		landed := 0.0
+		if x := findLanded(l.Landed, sh.Locality); x != nil {
+			landed = max(0, x.Issued-x.Errors) * seconds
+		}
+		p.book(now, sh.Share*total, landed, total)
+	}
+	for i := range l.Landed {
+		x := &l.Landed[i]
+		p := s.pair(x.Locality)
+		p.failover, p.told = x.Priority > 0, now
+		if p.share == 0 && x.Issued-x.Errors >= landsAtAll*max(x.Issued, barShare*issued) {
+			p.works = now
+		}
+	}
+	s.tally.add(l, planned, seconds, total)
+	if s.tally.total >= enoughRequests {
+		s.compare()
+		s.tally = tally{}
+	}
+}
