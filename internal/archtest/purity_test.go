@@ -135,7 +135,7 @@ type pkg struct {
 
 func newChecker(root string) *checker {
 	fset := token.NewFileSet()
-	return &checker{root: root, fset: fset, std: importer.ForCompiler(fset, "source", nil), loaded: map[string]*pkg{}}
+	return &checker{root: root, fset: fset, std: importer.ForCompiler(fset, "gc", nil), loaded: map[string]*pkg{}}
 }
 
 // Import makes the checker a types.Importer.
