@@ -3,8 +3,10 @@ package fleet_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -88,6 +90,7 @@ func nearestFirst(t *testing.T, service string, from isobar.Locality, localities
 // quick is the demo's scenario with short phases.
 func quick() fleet.Scenario {
 	s := fleet.DefaultScenario()
+	s.Service = "plain"
 	for i := range s.Zones {
 		// Test servers find a client's zone by its name alone.
 		s.Zones[i].Locality.Zone += s.Zones[i].Locality.Region[:1]
@@ -99,9 +102,9 @@ func quick() fleet.Scenario {
 	return s
 }
 
-// TestRunWithPlainFailover plays the scenario without Isobar, and sees what
-// the demo is about: both events overload one zone while others have room.
+// TestRunWithPlainFailover plays the scenario without Isobar to its end.
 func TestRunWithPlainFailover(t *testing.T) {
+	t.Parallel()
 	s := quick()
 	run, err := fleet.Start(t.Context(), s, isobar.ModeObserve, startPlainFailover(t))
 	if err != nil {
@@ -128,16 +131,96 @@ func TestRunWithPlainFailover(t *testing.T) {
 	}
 	o := run.Outcome()
 	for name, p := range map[string]fleet.PhaseOutcome{"step": o.Step, "loss": o.Loss} {
-		if p.Settled || p.FullestZone != s.Step.Zone || p.FullestLoad < 1 {
-			t.Errorf("%s: settled %v, fullest %s at %v; want %s overloaded", name, p.Settled, p.FullestZone, p.FullestLoad, s.Step.Zone)
+		if p.FullestZone != s.Step.Zone || p.Unavoidable != 0 || p.CrossRegion != 0 {
+			t.Errorf("%s: fullest %s, %d unavoidable, cross-region %v; want all in %s, for no reason",
+				name, p.FullestZone, p.Unavoidable, p.CrossRegion, s.Step.Zone)
 		}
-		if p.Failed == 0 || p.Unavoidable != 0 || p.CrossRegion != 0 {
-			t.Errorf("%s: %d failed, %d unavoidable, cross-region %v; want failures for no reason", name, p.Failed, p.Unavoidable, p.CrossRegion)
+		if p.Requests == 0 || p.MeanMS < 10 || p.P99MS < p.MeanMS || p.SettledBelowLoad != 0.9 {
+			t.Errorf("%s: %+v", name, p)
 		}
 	}
-	near(t, "load in the step", o.Step.FullestLoad, 1.3, 0.25)
 	if v := fleet.Judge([]fleet.Outcome{o}); v.OK {
 		t.Error("judged good")
+	}
+}
+
+// TestEvents plays the demo's two events, each in a fleet of half the size:
+// with the real server until the load has gone where there is room for it, and
+// with plain failover until one zone is overloaded while others have room. How
+// long that takes is not judged here: it depends on what else the machine does.
+func TestEvents(t *testing.T) {
+	half := fleet.DefaultScenario()
+	half.ServiceTime *= 2
+	half.Step.Rate /= 2
+	for i := range half.Zones {
+		half.Zones[i].Rate /= 2
+	}
+	half.WarmUp, half.Recover = time.Second, 0
+	step, loss := half, half
+	step.OnStep, step.OnLoss = time.Minute, 3*time.Second
+	loss.OnStep, loss.OnLoss = 3*time.Second, time.Minute
+	loss.Step.Rate = half.Zones[0].Rate // as before: no step
+	overloaded := func(f *fleet.Frame) bool {
+		l, load := f.Now.Fullest()
+		return l == half.Step.Zone && load > 1 && f.Now.CrossRegion == 0
+	}
+	settled := func(f *fleet.Frame) bool {
+		_, load := f.Now.Fullest()
+		return load < 0.95 && f.Now.Failed == 0 && f.Now.CrossRegion > 0.02
+	}
+	for _, mode := range []isobar.Mode{isobar.ModeFull, isobar.ModeObserve} {
+		until := settled
+		if mode == isobar.ModeObserve {
+			until = overloaded
+		}
+		t.Run("step "+mode.String(), func(t *testing.T) {
+			t.Parallel()
+			playUntil(t, step, mode, "step: us-east/a at 260 requests/s", until)
+		})
+		t.Run("loss "+mode.String(), func(t *testing.T) {
+			t.Parallel()
+			playUntil(t, loss, mode, "loss of us-east/b", until)
+		})
+	}
+}
+
+// playUntil ends a run with the real server when a condition held for three
+// frames of a phase.
+func playUntil(t *testing.T, s fleet.Scenario, mode isobar.Mode, phase string, ok func(*fleet.Frame) bool) {
+	t.Helper()
+	// grpc-go bounds the requests under way per service name in the process.
+	s.Service = strings.ReplaceAll(t.Name(), "/", "-")
+	run, err := fleet.Start(t.Context(), s, mode, fleet.ServeIsobar)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := run.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if run.Admin() == "" {
+		t.Error("no admin address")
+	}
+	held := errors.New("held")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	good := 0
+	err = run.Play(ctx, func(f fleet.Frame) {
+		line := fmt.Sprintf("%3v %s", f.At, f.Phase)
+		for i := range f.Now.Zones {
+			line += fmt.Sprintf("  %s %.0f%%", f.Now.Zones[i].Locality, 100*f.Now.Zones[i].Load)
+		}
+		t.Logf("%s  p99 %v  failed %d  late %v", line, f.Now.P99, f.Now.Failed, f.Now.Late)
+		if f.Phase != phase || !ok(&f) {
+			good = 0
+			return
+		}
+		if good++; good == 3 {
+			cancel(held)
+		}
+	})
+	if !errors.Is(err, held) {
+		t.Errorf("it never came to that: %v", err)
 	}
 }
 

@@ -1,0 +1,67 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/config"
+	"github.com/isobar-xds/isobar/internal/server"
+	"github.com/isobar-xds/isobar/internal/store"
+)
+
+// isobarServer is the real server on free ports of the loopback interface. It
+// keeps its state in memory: a demo has nothing to remember.
+type isobarServer struct {
+	server *server.Server
+	cancel context.CancelFunc
+	ended  chan error
+}
+
+// ServeIsobar starts the real server, the one that `isobar serve` runs.
+func ServeIsobar(ctx context.Context, topology *isobar.Topology, s *Scenario) (Management, error) {
+	cfg := config.Default()
+	cfg.Admin.Writable = true
+	cfg.ReportInterval, cfg.Tick = s.Interval, s.Interval
+	cfg.Services, cfg.Network = topology.Services, topology.Network
+	listeners, err := listenLoopback(ctx)
+	if err != nil {
+		return nil, err
+	}
+	srv, err := server.New(&cfg, listeners, server.Options{Store: store.NewMemory()})
+	if err != nil {
+		return nil, errors.Join(err, listeners.XDS.Close(), listeners.Admin.Close())
+	}
+	sv := &isobarServer{server: srv, ended: make(chan error, 1)}
+	// The context bounds the start; the server itself runs until Stop.
+	ctx, sv.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	go func() { sv.ended <- srv.Run(ctx) }()
+	return sv, nil
+}
+
+func listenLoopback(ctx context.Context) (server.Listeners, error) {
+	var lc net.ListenConfig
+	x, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return server.Listeners{}, fmt.Errorf("listen for xDS clients: %w", err)
+	}
+	a, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return server.Listeners{}, errors.Join(fmt.Errorf("listen for operators: %w", err), x.Close())
+	}
+	return server.Listeners{XDS: x, Admin: a}, nil
+}
+
+// XDSAddress implements [Management].
+func (s *isobarServer) XDSAddress() string { return s.server.XDSAddress() }
+
+// AdminAddress implements [Management].
+func (s *isobarServer) AdminAddress() string { return s.server.AdminAddress() }
+
+// Stop implements [Management].
+func (s *isobarServer) Stop() error {
+	s.cancel()
+	return <-s.ended
+}
