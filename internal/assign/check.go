@@ -118,6 +118,7 @@ const mostPerPriority = math.MaxUint32
 // shape checks weights, uniqueness and priorities.
 func (c *checker) shape() {
 	known := c.groups(c.next.Groups, isobar.Locality{})
+	seen := make([]isobar.Locality, 0, len(c.next.Sites))
 	for i := range c.next.Sources {
 		r := &c.next.Sources[i]
 		a := r.Assignment
@@ -125,7 +126,7 @@ func (c *checker) shape() {
 			c.failf(RuleGapless, r.Source, "%d priorities, want at most 4", len(a.Priorities))
 		}
 		var foreign []*isobar.EndpointGroup
-		seen := make([]isobar.Locality, 0, len(c.next.Sites))
+		seen = seen[:0]
 		for p, ls := range a.Priorities {
 			if len(ls) == 0 {
 				c.failf(RuleGapless, r.Source, "priority %d is empty", p)

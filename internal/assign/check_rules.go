@@ -125,6 +125,8 @@ func priority0(a *isobar.Assignment, l isobar.Locality) float64 {
 
 // realised asks the models of the data planes what they make of priority 0.
 func (c *checker) realised() {
+	most := len(c.next.Sites)
+	weights, eligible := make([]uint32, 0, most), make([]dataplane.Eligible, 0, most)
 	for i := range c.next.Sources {
 		r := &c.next.Sources[i]
 		if len(r.Assignment.Priorities) == 0 {
@@ -133,44 +135,49 @@ func (c *checker) realised() {
 		hosts := make([]dataplane.Hosts, len(r.Assignment.Priorities))
 		for p, ls := range r.Assignment.Priorities {
 			for _, lw := range ls {
-				hosts[p].Total += len(lw.Endpoints)
-				for k := range lw.Endpoints {
-					switch lw.Endpoints[k].Health {
-					case isobar.Healthy, isobar.Unknown:
-						hosts[p].Healthy++
-					case isobar.Degraded:
-						hosts[p].Degraded++
-					default:
-					}
-				}
+				addHosts(&hosts[p], lw.EndpointGroup)
 			}
 		}
+		weights, eligible = weights[:0], eligible[:0]
+		for _, lw := range r.Assignment.Priorities[0] {
+			weights = append(weights, lw.Weight)
+			eligible = append(eligible, dataplane.Eligible{Hosts: countUsable(lw.EndpointGroup), Counted: len(lw.Endpoints)})
+		}
 		factor := r.Assignment.OverprovisioningFactor
-		envoy := dataplane.EnvoyLoads(hosts, factor, dataplane.DefaultPanicThreshold)[0]
-		c.realisedBy(r, dataplane.Envoy, factor, envoy)
-		c.realisedBy(r, dataplane.GRPC, 0, dataplane.GRPCLoads(hosts)[0])
+		envoy, _ := dataplane.LocalityShares(weights, eligible, factor)
+		c.realisedBy(r, dataplane.Envoy, dataplane.EnvoyLoads(hosts, factor, dataplane.DefaultPanicThreshold)[0], envoy)
+		grpc, _ := dataplane.LocalityShares(weights, eligible, 0)
+		c.realisedBy(r, dataplane.GRPC, dataplane.GRPCLoads(hosts)[0], grpc)
 	}
 }
 
-// realisedBy compares shares within one point.
-func (c *checker) realisedBy(r *SourceResult, kind dataplane.Kind, factor uint32, load dataplane.PriorityLoad) {
+func addHosts(h *dataplane.Hosts, g *isobar.EndpointGroup) {
+	h.Total += len(g.Endpoints)
+	for k := range g.Endpoints {
+		switch g.Endpoints[k].Health {
+		case isobar.Healthy, isobar.Unknown:
+			h.Healthy++
+		case isobar.Degraded:
+			h.Degraded++
+		default:
+		}
+	}
+}
+
+// realisedBy compares what is planned with the shares of priority 0's
+// localities, within one point.
+func (c *checker) realisedBy(r *SourceResult, kind dataplane.Kind, load dataplane.PriorityLoad, shares []float64) {
 	const within = 0.01
 	if load.Panic {
 		c.failf(RuleRealised, r.Source, "%s panics on priority 0 and ignores its weights", kind)
 		return
 	}
 	p0 := r.Assignment.Priorities[0]
-	weights, eligible := make([]uint32, len(p0)), make([]dataplane.Eligible, len(p0))
-	for k, lw := range p0 {
-		weights[k] = lw.Weight
-		eligible[k] = dataplane.Eligible{Hosts: countUsable(lw.EndpointGroup), Counted: len(lw.Endpoints)}
-	}
-	shares, _ := dataplane.LocalityShares(weights, eligible, factor)
 	for l, planned := range r.Shares {
 		at := c.next.Sites[l].Group.Locality
 		got := 0.0
-		for k, lw := range p0 {
-			if lw.Locality == at {
+		for k := range p0 {
+			if p0[k].Locality == at {
 				got += shares[k] * float64(load.Healthy) / 100
 			}
 		}

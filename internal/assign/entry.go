@@ -74,6 +74,7 @@ func (w *work) transfer(r *row, load []float64, from, to int, share float64) {
 // first, where the others have room for what they were to get.
 func (w *work) enter(r *row, load []float64) {
 	tried, at := 0.0, -1 // the candidates come in the order of share and site
+	left, count, last := 0.0, 0, 0
 	for range r.want {
 		next := -1
 		for l, v := range r.want {
@@ -83,12 +84,16 @@ func (w *work) enter(r *row, load []float64) {
 			}
 		}
 		if next < 0 {
-			return
+			break
 		}
 		tried, at = r.want[next], next
 		if w.absorb(r, at, load) {
-			r.note(ReasonEntry, w.sites[at].Group.Locality, fmt.Sprintf("%.2f points are below the entry threshold of %g", 100*tried, 100*entryShare))
+			left, count, last = left+tried, count+1, at
 		}
+	}
+	if count > 0 {
+		r.note(ReasonEntry, w.sites[last].Group.Locality,
+			fmt.Sprintf("%.2f points for %d localities are below the entry threshold of %g each", 100*left, count, 100*entryShare))
 	}
 }
 
