@@ -10,6 +10,8 @@ const (
 	// tight is the fill at which a part counts as saturated: between it and 1
 	// the freedom left is too small to be worth a thought.
 	tight = 1 - 1e-9
+	// fullSlack is how far above 1 a factor is still rounding of a perfect fit.
+	fullSlack = 1e-11
 	// raiseSlack widens raised ceilings, so that rounding never crosses them.
 	raiseSlack = 1e-9
 	// unmetSlack is the share of a source's demand that rounding may leave.

@@ -45,7 +45,7 @@ func (in *instance) shedOverflow() {
 
 // excessOf is the demand of a part beyond its ceilings.
 func (in *instance) excessOf(p part) float64 {
-	if !p.saturated || p.factor <= 1 {
+	if !p.saturated || p.factor <= 1+fullSlack {
 		return 0
 	}
 	room := 0.0

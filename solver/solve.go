@@ -54,7 +54,7 @@ func solveService(s *Service, method *interior) (ServiceSolution, float64) {
 		worth:  make([]float64, in.sources),
 	}
 	for _, p := range parts {
-		if p.saturated && p.factor > 1 {
+		if p.saturated && p.factor > 1+fullSlack {
 			for _, l := range p.localities {
 				in.scale[l] = p.factor * (1 + raiseSlack)
 			}
