@@ -2,6 +2,7 @@ package strict
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/goccy/go-yaml/token"
 )
@@ -19,13 +20,22 @@ var forbidden = map[token.Type][2]string{
 }
 
 // guarding is a scan over the tokens that bounds what the parser will see:
-// its recursion is as deep as the nesting, and the time it takes for an object
-// is quadratic in the number of fields.
+// its recursion is as deep as the nesting, and the time it takes is quadratic
+// in the number of fields of an object and in the number of empty values.
 type guarding struct {
-	flow  []int   // fields seen in each open { or [
-	block []level // open block levels by growing column
-	seen  bool    // a token with content came before
-	ended bool    // the document was closed by "..."
+	flow   []flow       // open { and [
+	block  []level      // open block levels by growing column
+	last   *token.Token // the last token with content
+	before *token.Token // the one before last
+	key    int          // column of the key, when last is a colon
+	empty  int          // values that are left out
+	seen   bool         // a token with content came before
+	ended  bool         // the document was closed by "..."
+}
+
+type flow struct {
+	object bool // { rather than [
+	fields int
 }
 
 type level struct{ column, fields int }
@@ -66,20 +76,59 @@ func (g *guarding) step(t *token.Token) *Problem {
 		return problemAt(pos, "a second document", "keep one document in a file")
 	}
 	g.seen = true
-	return g.nest(t, pos)
+	if g.leftOut(t) {
+		g.empty++
+	}
+	// Each empty value is an error, so nothing is lost by a limit here.
+	if g.empty > MaxProblems {
+		return problemAt(pos, "too many empty values", "give each a value, or remove it")
+	}
+	p := g.nest(t, pos)
+	g.before, g.last = g.last, t
+	return p
+}
+
+// leftOut tells whether the last token is a dash or colon that t gives no value.
+func (g *guarding) leftOut(t *token.Token) bool {
+	if g.last == nil {
+		return false
+	}
+	if g.bareKey(t) {
+		return true
+	}
+	colon := g.last.Type == token.MappingValueType
+	if !colon && g.last.Type != token.SequenceEntryType {
+		return false
+	}
+	if oneOf(t, token.CollectEntryType, token.MappingEndType, token.SequenceEndType) {
+		return true
+	}
+	before, pos := positionOf(g.last), positionOf(t)
+	if len(g.flow) > 0 || pos.Line == before.Line {
+		return false
+	}
+	if colon {
+		return pos.Column < g.key || pos.Column == g.key && t.Type != token.SequenceEntryType
+	}
+	return pos.Column <= before.Column
 }
 
 func (g *guarding) nest(t *token.Token, pos Position) *Problem {
 	fields := 0
 	switch t.Type {
 	case token.MappingStartType, token.SequenceStartType:
-		g.flow = append(g.flow, 0)
+		g.flow = append(g.flow, flow{object: t.Type == token.MappingStartType})
 	case token.MappingEndType, token.SequenceEndType:
 		g.flow = g.flow[:max(0, len(g.flow)-1)]
 	case token.SequenceEntryType:
 		g.open(pos.Column)
 	case token.MappingValueType:
 		fields = g.field(t, pos)
+	case token.CollectEntryType: // {a, b} has fields without colons
+		if n := len(g.flow); n > 0 && g.flow[n-1].object {
+			g.flow[n-1].fields++
+			fields = g.flow[n-1].fields / 2 // most have their colon, too
+		}
 	default:
 	}
 	if len(g.flow)+len(g.block) > MaxDepth {
@@ -90,6 +139,18 @@ func (g *guarding) nest(t *token.Token, pos Position) *Problem {
 	}
 	return nil
 }
+
+// bareKey tells whether t ends a field that is a name without colon, as in {a}.
+func (g *guarding) bareKey(t *token.Token) bool {
+	n := len(g.flow)
+	if n == 0 || !g.flow[n-1].object || g.before == nil || !oneOf(t, token.CollectEntryType, token.MappingEndType) {
+		return false
+	}
+	return oneOf(g.before, token.MappingStartType, token.CollectEntryType) &&
+		!oneOf(g.last, token.MappingStartType, token.CollectEntryType, token.MappingValueType, token.MappingEndType, token.SequenceEndType)
+}
+
+func oneOf(t *token.Token, types ...token.Type) bool { return slices.Contains(types, t.Type) }
 
 // open closes the block levels right of column and opens one there, unless it
 // is open already.
@@ -109,12 +170,16 @@ func (g *guarding) open(column int) *level {
 // field counts a field, whose colon is t, of the innermost object.
 func (g *guarding) field(t *token.Token, pos Position) int {
 	if n := len(g.flow); n > 0 {
-		g.flow[n-1]++
-		return g.flow[n-1]
+		g.flow[n-1].fields++
+		if g.flow[n-1].object {
+			return g.flow[n-1].fields / 2
+		}
+		return g.flow[n-1].fields
 	}
 	if t.Prev != nil && positionOf(t.Prev).Line == pos.Line {
 		pos = positionOf(t.Prev)
 	}
+	g.key = pos.Column
 	l := g.open(pos.Column)
 	l.fields++
 	return l.fields

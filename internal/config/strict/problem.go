@@ -86,6 +86,9 @@ type report struct {
 	omitted          int
 }
 
+// full tells whether further errors are only counted.
+func (r *report) full() bool { return len(r.errors) >= MaxProblems }
+
 func (r *report) add(p Problem) {
 	p.File = r.file
 	p.Text = bounded(p.Text)

@@ -24,10 +24,10 @@ func suggest(name string, fields []Field) string {
 	return "the fields here are " + strings.Join(names, ", ")
 }
 
+var separators = strings.NewReplacer("_", "", "-", "", " ", "")
+
 // plain forgets case and word separators: maxRate is max_rate.
-func plain(s string) string {
-	return strings.NewReplacer("_", "", "-", "", " ", "").Replace(strings.ToLower(s))
-}
+func plain(s string) string { return separators.Replace(strings.ToLower(s)) }
 
 // distance is the number of characters to insert, delete, replace or swap with
 // a neighbour to get from a to b (optimal string alignment).

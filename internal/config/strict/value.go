@@ -50,6 +50,10 @@ func (v Value) Errorf(hint, format string, args ...any) { v.problemf(false, hint
 func (v Value) Warnf(hint, format string, args ...any) { v.problemf(true, hint, format, args...) }
 
 func (v Value) problemf(warning bool, hint, format string, args ...any) {
+	if !warning && v.doc.report.full() {
+		v.doc.report.omitted++
+		return
+	}
 	v.doc.report.add(Problem{
 		Position: v.node.pos, Path: v.Path(), Warning: warning,
 		Text: fmt.Sprintf(format, args...), Hint: hint,
@@ -106,7 +110,7 @@ func (v Value) Object(fields []Field) bool {
 		first, repeated := lines[f.name]
 		switch {
 		case !known(fields, f.name):
-			v.at(f).Errorf(suggest(f.name, fields), "unknown field \"%s\"", clip(f.name))
+			v.at(f).Errorf(v.suggest(f.name, fields), "unknown field \"%s\"", clip(f.name))
 		case repeated:
 			v.at(f).Errorf("keep one of them", "field %q is given twice, first in line %d", f.name, first)
 		default:
@@ -116,6 +120,14 @@ func (v Value) Object(fields []Field) bool {
 	}
 	v.dispatch(fields, given)
 	return true
+}
+
+// suggest is left out once there are more errors than are told.
+func (v Value) suggest(name string, fields []Field) string {
+	if v.doc.report.full() {
+		return ""
+	}
+	return suggest(name, fields)
 }
 
 func (v Value) dispatch(fields []Field, given map[string]Value) {
