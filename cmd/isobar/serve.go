@@ -43,7 +43,7 @@ func serve(ctx context.Context, file string, stderr io.Writer) error {
 		return err
 	}
 	log := newLogger(cfg.Log, stderr)
-	listeners, err := server.Listen(cfg)
+	listeners, err := server.Listen(ctx, cfg)
 	if err != nil {
 		return err
 	}

@@ -3,8 +3,9 @@ package control
 import (
 	"time"
 
-	"github.com/isobar-xds/isobar/internal/plan"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/isobar-xds/isobar/internal/plan"
 )
 
 // metrics are the loop's counters, and a collector that reads the plan in
@@ -21,11 +22,17 @@ type metrics struct {
 
 func newMetrics(reg prometheus.Registerer, l *Loop) *metrics {
 	m := &metrics{
-		ticks:       prometheus.NewCounter(prometheus.CounterOpts{Name: "isobar_ticks_total", Help: "Decisions taken."}),
-		tickSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "isobar_tick_duration_seconds", Help: "Time from collecting reports to publishing the plan.", Buckets: prometheus.ExponentialBuckets(0.0005, 4, 8)}),
-		panics:      prometheus.NewCounter(prometheus.CounterOpts{Name: "isobar_plan_panics_total", Help: "Plans lost to a defect; the plan before stayed in force."}),
-		saveErrors:  prometheus.NewCounter(prometheus.CounterOpts{Name: "isobar_state_save_errors_total", Help: "Plans that could not be written to the state directory."}),
-		violations:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "isobar_plan_violations_total", Help: "Invariants that a plan broke before it was published; it was replaced by the previous one on current health."}, []string{"rule"}),
+		ticks: counter("isobar_ticks_total", "Decisions taken."),
+		tickSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "isobar_tick_duration_seconds", Help: "Time from collecting reports to publishing the plan.",
+			Buckets: prometheus.ExponentialBuckets(0.0005, 4, 8),
+		}),
+		panics:     counter("isobar_plan_panics_total", "Plans lost to a defect; the plan before stayed in force."),
+		saveErrors: counter("isobar_state_save_errors_total", "Plans that could not be written to the state directory."),
+		violations: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "isobar_plan_violations_total",
+			Help: "Invariants that a plan broke before it was published; it was replaced by the previous one on current health.",
+		}, []string{"rule"}),
 	}
 	if reg == nil {
 		return m
@@ -56,21 +63,35 @@ type planCollector struct {
 }
 
 var (
-	descVersion     = prometheus.NewDesc("isobar_plan_version", "Version of the plan in force.", nil, nil)
-	descMade        = prometheus.NewDesc("isobar_plan_timestamp_seconds", "When the plan in force was made, Unix time.", nil, nil)
-	descGap         = prometheus.NewDesc("isobar_plan_gap_ratio", "Distance of the solution from its lower bound, as a share of its cost.", []string{"service"}, nil)
-	descServedGap   = prometheus.NewDesc("isobar_plan_served_gap_ratio", "The same for the paced and rounded assignment that is served.", []string{"service"}, nil)
-	descDemand      = prometheus.NewDesc("isobar_demand_requests_per_second", "Demand of a service that the plan was made for.", []string{"service"}, nil)
-	descCoverage    = prometheus.NewDesc("isobar_coverage_ratio", "Share of the last known demand whose nodes have reported.", []string{"service"}, nil)
-	descDrop        = prometheus.NewDesc("isobar_drop_ratio", "Fraction of requests that clients are told to drop.", []string{"service"}, nil)
-	descUtilization = prometheus.NewDesc("isobar_planned_utilization_ratio", "Planned load and background over capacity.", []string{"service", "locality"}, nil)
-	descCapacity    = prometheus.NewDesc("isobar_capacity_requests_per_second", "Capacity of the healthy endpoints.", []string{"service", "locality"}, nil)
-	descUnreachable = prometheus.NewDesc("isobar_locality_unreachable", "1 where no source was seen to reach the locality.", []string{"service", "locality"}, nil)
+	perService  = []string{"service"}
+	perLocality = []string{"service", "locality"}
+
+	descVersion     = desc("isobar_plan_version", "Version of the plan in force.", nil)
+	descMade        = desc("isobar_plan_timestamp_seconds", "When the plan in force was made, Unix time.", nil)
+	descGap         = desc("isobar_plan_gap_ratio", "Distance of the solution from its lower bound, as a share of its cost.", perService)
+	descServedGap   = desc("isobar_plan_served_gap_ratio", "The same for the paced and rounded assignment that is served.", perService)
+	descDemand      = desc("isobar_demand_requests_per_second", "Demand of a service that the plan was made for.", perService)
+	descCoverage    = desc("isobar_coverage_ratio", "Share of the last known demand whose nodes have reported.", perService)
+	descDrop        = desc("isobar_drop_ratio", "Fraction of requests that clients are told to drop.", perService)
+	descUtilization = desc("isobar_planned_utilization_ratio", "Planned load and background over capacity.", perLocality)
+	descCapacity    = desc("isobar_capacity_requests_per_second", "Capacity of the healthy endpoints.", perLocality)
+	descUnreachable = desc("isobar_locality_unreachable", "1 where no source was seen to reach the locality.", perLocality)
 )
+
+func desc(name, help string, labels []string) *prometheus.Desc {
+	return prometheus.NewDesc(name, help, labels, nil)
+}
+
+func counter(name, help string) prometheus.Counter {
+	return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+}
 
 // Describe implements prometheus.Collector.
 func (c *planCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descVersion, descMade, descGap, descServedGap, descDemand, descCoverage, descDrop, descUtilization, descCapacity, descUnreachable} {
+	for _, d := range []*prometheus.Desc{
+		descVersion, descMade, descGap, descServedGap, descDemand,
+		descCoverage, descDrop, descUtilization, descCapacity, descUnreachable,
+	} {
 		ch <- d
 	}
 }

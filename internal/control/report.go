@@ -19,6 +19,7 @@ func (l *Loop) report(p *plan.Plan) {
 			continue
 		}
 		l.bad[key] = p.Made
-		l.log.Error("a plan broke an invariant and was replaced by the previous one", "rule", v.Rule, "service", v.Service, "source", v.Source.String(), "text", v.Text)
+		l.log.Error("a plan broke an invariant and was replaced by the previous one",
+			"rule", v.Rule, "service", v.Service, "source", v.Source.String(), "text", v.Text)
 	}
 }

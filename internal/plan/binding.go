@@ -47,13 +47,14 @@ func nearest(rows []LocalityExplained) BindingExplained {
 		case r.Unreachable:
 			return BindingExplained{BindingReach, at, fmt.Sprintf("%s is unreachable: no source with a stake lands anything there", r.Locality)}
 		case r.Barred:
-			return BindingExplained{BindingReach, at, fmt.Sprintf("%s is barred for this source: what it sends there does not land; a probe of 1 point goes on", r.Locality)}
+			return BindingExplained{BindingReach, at, fmt.Sprintf("%s is barred for this source: what it sends there does not land; a probe goes on", r.Locality)}
 		case r.Healthy == 0:
 			return BindingExplained{BindingHealth, at, fmt.Sprintf("%s has no healthy endpoint", r.Locality)}
 		case r.Full && r.Healthy < r.Endpoints:
 			return BindingExplained{BindingHealth, at, fmt.Sprintf("%s is at its ceiling with %d of %d endpoints healthy", r.Locality, r.Healthy, r.Endpoints)}
 		case r.Full:
-			return BindingExplained{BindingCeiling, at, fmt.Sprintf("%s is at its ceiling: %.0f of %.0f requests/s", r.Locality, r.Load+r.Background, r.Limit+r.Background)}
+			load, limit := r.Load+r.Background, r.Limit+r.Background
+			return BindingExplained{BindingCeiling, at, fmt.Sprintf("%s is at its ceiling: %.0f of %.0f requests/s", r.Locality, load, limit)}
 		}
 	}
 	if used(slices.DeleteFunc(slices.Clone(rows), func(r LocalityExplained) bool { return r.Distance > first })) > 0.99 {

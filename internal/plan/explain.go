@@ -196,7 +196,8 @@ func (e *explainer) warnings(rows []LocalityExplained) []string {
 	for i := range e.s.Spec.Localities {
 		sl := &e.s.Spec.Localities[i]
 		if _, declared := endpointRates(sl); !declared {
-			out = append(out, fmt.Sprintf("%s declares no capacity: its endpoints count equal, up to %.2f times the mean rate per endpoint of the region; set max_rate", sl.Locality, undeclaredSlack))
+			out = append(out, fmt.Sprintf("%s declares no capacity: its endpoints count equal, "+
+				"up to %.2f times the mean rate per endpoint of the region; set max_rate", sl.Locality, undeclaredSlack))
 		}
 	}
 	for _, v := range e.plan.Violations {

@@ -55,11 +55,12 @@ func demand(now time.Time, service string, rates map[string]float64) *load.Snaps
 	return &load.Snapshot{At: now, Services: []load.ServiceLoad{s}}
 }
 
-// ticks plans n ticks of constant demand after prev.
-func ticks(t *testing.T, prev *plan.Plan, top *isobar.Topology, table health.Table, n int, rates map[string]float64) *plan.Plan {
+// ticks plans n ticks of constant demand from nothing.
+func ticks(t *testing.T, top *isobar.Topology, n int, rates map[string]float64) *plan.Plan {
 	t.Helper()
+	var prev *plan.Plan
 	for range n {
-		in := plan.Input{Now: t0, Trigger: assign.Tick, Topology: top, Health: table, Previous: prev, Version: 1}
+		in := plan.Input{Now: t0, Trigger: assign.Tick, Topology: top, Previous: prev, Version: 1}
 		if prev != nil {
 			in.Now, in.Version = prev.Made.Add(5*time.Second), prev.Version+1
 		}
@@ -86,7 +87,7 @@ func share(t *testing.T, p *plan.Plan, source, to string) float64 {
 }
 
 func TestNextKeepsTrafficLocalWhileItFits(t *testing.T) {
-	p := ticks(t, nil, threeZones(t), health.Table{}, 1, map[string]float64{"us/a": 300, "us/b": 300, "eu/a": 300})
+	p := ticks(t, threeZones(t), 1, map[string]float64{"us/a": 300, "us/b": 300, "eu/a": 300})
 	for _, z := range []string{"us/a", "us/b", "eu/a"} {
 		if s := share(t, p, z, z); s < 0.99 {
 			t.Errorf("%s keeps %.3f of its traffic, want all", z, s)
@@ -95,7 +96,7 @@ func TestNextKeepsTrafficLocalWhileItFits(t *testing.T) {
 }
 
 func TestNextSpillsToTheNextZoneNotTheNextRegion(t *testing.T) {
-	p := ticks(t, nil, threeZones(t), health.Table{}, 8, map[string]float64{"us/a": 1200, "us/b": 100})
+	p := ticks(t, threeZones(t), 8, map[string]float64{"us/a": 1200, "us/b": 100})
 	if s := share(t, p, "us/a", "us/b"); s < 0.3 || s > 0.6 {
 		t.Errorf("us/a sends %.3f to us/b, want about half of 1200 over two zones of 800", s)
 	}
@@ -115,8 +116,8 @@ func TestNextSpillsToTheNextZoneNotTheNextRegion(t *testing.T) {
 
 func TestNextIsDeterministic(t *testing.T) {
 	run := func() []byte {
-		p := ticks(t, nil, threeZones(t), health.Table{}, 5, map[string]float64{"": 50, "us/a": 1200, "us/b": 100, "eu/a": 700})
-		b, err := json.Marshal(p)
+		p := ticks(t, threeZones(t), 5, map[string]float64{"": 50, "us/a": 1200, "us/b": 100, "eu/a": 700})
+		b, err := json.Marshal(p) //nolint:musttag // compared with itself
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -129,7 +130,7 @@ func TestNextIsDeterministic(t *testing.T) {
 
 func TestRebaseMovesShareOffDeadCapacityAtOnce(t *testing.T) {
 	top := threeZones(t)
-	p := ticks(t, nil, top, health.Table{}, 3, map[string]float64{"us/a": 400, "us/b": 100})
+	p := ticks(t, top, 3, map[string]float64{"us/a": 400, "us/b": 100})
 	table := health.NewTable([]health.Override{
 		{Key: health.Key{Service: "checkout", Address: "10.0.0.1:80"}, Status: isobar.Unhealthy},
 		{Key: health.Key{Service: "checkout", Address: "10.0.0.2:80"}, Status: isobar.Unhealthy},
@@ -151,7 +152,7 @@ func TestRebaseMovesShareOffDeadCapacityAtOnce(t *testing.T) {
 
 func TestRebaseWithoutChangeChangesNothing(t *testing.T) {
 	top := threeZones(t)
-	p := ticks(t, nil, top, health.Table{}, 3, map[string]float64{"us/a": 1200, "us/b": 100})
+	p := ticks(t, top, 3, map[string]float64{"us/a": 1200, "us/b": 100})
 	next, err := plan.Next(plan.Input{Now: t0, Trigger: assign.Rebase, Topology: top, Previous: p, Version: p.Version + 1})
 	if err != nil {
 		t.Fatal(err)
@@ -165,7 +166,7 @@ func TestRebaseWithoutChangeChangesNothing(t *testing.T) {
 
 func TestSaveAndRestoreServeTheSameWeights(t *testing.T) {
 	top := threeZones(t)
-	p := ticks(t, nil, top, health.Table{}, 6, map[string]float64{"us/a": 1200, "us/b": 100, "eu/a": 10})
+	p := ticks(t, top, 6, map[string]float64{"us/a": 1200, "us/b": 100, "eu/a": 10})
 	b, err := json.Marshal(p.Save())
 	if err != nil {
 		t.Fatal(err)
@@ -213,7 +214,7 @@ func TestRestoreSurvivesDamagedEntries(t *testing.T) {
 
 func TestNextRefusesVersionsThatDoNotGrow(t *testing.T) {
 	top := threeZones(t)
-	p := ticks(t, nil, top, health.Table{}, 1, nil)
+	p := ticks(t, top, 1, nil)
 	if _, err := plan.Next(plan.Input{Now: t0, Topology: top, Previous: p, Version: p.Version}); err == nil {
 		t.Error("a version that does not grow was taken")
 	}
@@ -221,7 +222,7 @@ func TestNextRefusesVersionsThatDoNotGrow(t *testing.T) {
 
 func TestHoldWhileCoverageIsLow(t *testing.T) {
 	top := threeZones(t)
-	p := ticks(t, nil, top, health.Table{}, 3, map[string]float64{"us/a": 300, "us/b": 100})
+	p := ticks(t, top, 3, map[string]float64{"us/a": 300, "us/b": 100})
 	in := plan.Input{Now: t0, Trigger: assign.Tick, Topology: top, Previous: p, Version: p.Version + 1}
 	in.Load = demand(t0, "checkout", map[string]float64{"us/a": 2000})
 	in.Load.Services[0].Coverage, in.Load.Services[0].Covered = 0.3, false

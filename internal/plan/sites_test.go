@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/isobar-xds/isobar"
-	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
@@ -30,7 +29,7 @@ func TestCapacityAndWeightsOfALocality(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.sl.Locality = loc("us/a")
 			top := &isobar.Topology{Services: []isobar.Service{{Name: "checkout", Localities: []isobar.ServiceLocality{tt.sl}}}}
-			p := ticks(t, nil, top, health.Table{}, 1, nil)
+			p := ticks(t, top, 1, nil)
 			site := serviceOf(t, p).Sites[0]
 			if math.Abs(site.Nominal-tt.nominal) > 1e-9 || math.Abs(site.Capacity-tt.capacity) > 1e-9 {
 				t.Errorf("nominal %v, capacity %v; want %v, %v", site.Nominal, site.Capacity, tt.nominal, tt.capacity)
@@ -62,7 +61,7 @@ func TestUndeclaredCapacity(t *testing.T) {
 		top.Services[0].Localities[i].MaxRate, top.Services[0].Localities[i].Concurrency = 0, 0
 	}
 	rates := map[string]float64{"us/a": 300, "us/b": 100, "eu/a": 50}
-	p := ticks(t, nil, top, health.Table{}, 8, rates)
+	p := ticks(t, top, 8, rates)
 	if s := share(t, p, "us/a", "us/a"); math.Abs(s-250.0/300) > 0.02 {
 		t.Errorf("us/a keeps %.3f, want 250 of 300: the mean of its region is 200 a zone", s)
 	}

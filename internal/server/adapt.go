@@ -71,7 +71,7 @@ func (p planState) LoadPlan() (*plan.Saved, error) {
 		return nil, err
 	}
 	var saved plan.Saved
-	if err := json.Unmarshal(v.Data, &saved); err != nil {
+	if err := json.Unmarshal(v.Data, &saved); err != nil { //nolint:musttag // localities marshal as text
 		return nil, fmt.Errorf("the saved plan can't be read: %w", err)
 	}
 	return &saved, nil
@@ -79,7 +79,7 @@ func (p planState) LoadPlan() (*plan.Saved, error) {
 
 // SavePlan implements control.State. The loop is the only writer.
 func (p planState) SavePlan(saved plan.Saved) error {
-	data, err := json.Marshal(saved)
+	data, err := json.Marshal(saved) //nolint:musttag // localities marshal as text
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"time"
@@ -94,6 +95,8 @@ func (s *Server) serveGRPC(ctx context.Context) error {
 		s.grpc.Stop()
 		<-stopped
 	}
-	<-served
+	if err := <-served; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+		s.log.Warn("the xds listener ended with an error", "error", err)
+	}
 	return nil
 }

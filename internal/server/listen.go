@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -9,12 +10,13 @@ import (
 )
 
 // Listen opens the listeners that a configuration names.
-func Listen(cfg *config.Config) (Listeners, error) {
-	x, err := net.Listen("tcp", cfg.XDS.Listen)
+func Listen(ctx context.Context, cfg *config.Config) (Listeners, error) {
+	var lc net.ListenConfig
+	x, err := lc.Listen(ctx, "tcp", cfg.XDS.Listen)
 	if err != nil {
 		return Listeners{}, fmt.Errorf("xds.listen: %w", err)
 	}
-	a, err := net.Listen("tcp", cfg.Admin.Listen)
+	a, err := lc.Listen(ctx, "tcp", cfg.Admin.Listen)
 	if err != nil {
 		return Listeners{}, errors.Join(fmt.Errorf("admin.listen: %w", err), x.Close())
 	}

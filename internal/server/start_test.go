@@ -32,7 +32,7 @@ func loc(s string) isobar.Locality { return isobar.MustLocality(s) }
 // in-memory connections.
 type world struct {
 	t      *testing.T
-	ctx    context.Context
+	ctx    context.Context //nolint:containedctx // that of the server, for what belongs to its world
 	server *server.Server
 	conn   *grpc.ClientConn
 }
@@ -102,9 +102,8 @@ func runWorld(t *testing.T, cfg *config.Config, kept store.Store, test func(w *w
 
 // start runs agents until the test's world ends. Their reports are spread
 // over the interval, as those of a grown fleet are.
-func (w *world) start(agents ...fleet.AgentOptions) []*fleet.Agent {
+func (w *world) start(agents ...fleet.AgentOptions) {
 	w.t.Helper()
-	out := make([]*fleet.Agent, len(agents))
 	for i, o := range agents {
 		o.Conn = w.conn
 		if o.ID == "" {
@@ -117,11 +116,9 @@ func (w *world) start(agents ...fleet.AgentOptions) []*fleet.Agent {
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		out[i] = a
 		go a.Run(w.ctx)
 		time.Sleep(interval / time.Duration(len(agents))) //nolint:forbidigo // virtual time
 	}
-	return out
 }
 
 // tick lets virtual time go on to just after the next decision.
@@ -129,7 +126,7 @@ func (w *world) tick() *plan.Plan {
 	w.t.Helper()
 	before := w.server.Plan().Version
 	for range 100 {
-		time.Sleep(interval / 20)
+		time.Sleep(interval / 20) //nolint:forbidigo // virtual time
 		synctest.Wait()
 		if p := w.server.Plan(); p.Version > before {
 			return p

@@ -37,8 +37,9 @@ func fleet(t *testing.T) *isobar.Topology {
 	return &isobar.Topology{Revision: 1, Network: network, Services: []isobar.Service{s}}
 }
 
-// clients makes n reporting streams for a source that share its demand.
-func clients(source string, n int, demand func(time.Duration) float64) []sim.Client {
+// clients makes five reporting streams for a source that share its demand.
+func clients(source string, demand func(time.Duration) float64) []sim.Client {
+	const n = 5
 	out := make([]sim.Client, n)
 	for i := range out {
 		out[i] = sim.Client{
@@ -71,12 +72,12 @@ func stepScenario(t *testing.T, after, other float64, reportDelay, pushDelay tim
 		ReportDelay: reportDelay, PushDelay: pushDelay, Length: 300 * time.Second,
 	}
 	if other > 0 {
-		sc.Clients = append(sc.Clients, clients("us/c", 5, constant(other))...)
+		sc.Clients = append(sc.Clients, clients("us/c", constant(other))...)
 	}
-	sc.Clients = append(sc.Clients, clients("us/a", 5, step(480-other, after, stepAt))...)
-	sc.Clients = append(sc.Clients, clients("us/b", 5, constant(300))...)
-	sc.Clients = append(sc.Clients, clients("eu/a", 5, constant(300))...)
-	sc.Clients = append(sc.Clients, clients("eu/b", 5, constant(300))...)
+	sc.Clients = append(sc.Clients, clients("us/a", step(480-other, after, stepAt))...)
+	sc.Clients = append(sc.Clients, clients("us/b", constant(300))...)
+	sc.Clients = append(sc.Clients, clients("eu/a", constant(300))...)
+	sc.Clients = append(sc.Clients, clients("eu/b", constant(300))...)
 	return sc
 }
 
