@@ -40,7 +40,7 @@ func (t *tally) add(l *SourceLoad, planned *PlannedSource, seconds, total float6
 const (
 	overPlan    = 0.10 // of plan, beyond which landings count as background
 	overShare   = 0.01 // of the source's traffic, the same
-	sigmas      = 3.0  // of a Poisson count, the same: chance is no evidence
+	sigmas      = 4.0  // of a Poisson count, the same: chance is no evidence
 	offPoints   = 0.10 // of the source's traffic, beyond which it deviates
 	offWindows  = 3    // windows in a row that make a deviation
 	followShare = 0.05 // planned shares that must be as planned to tell the rest by

@@ -3,7 +3,6 @@ package load
 import (
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/isobar-xds/isobar"
@@ -31,6 +30,7 @@ type window struct {
 	issued       float64 // requests/s
 	errors       float64 // requests/s
 	dropped      float64 // requests/s
+	drops        []CategoryDrop
 	sites        []siteWindow
 }
 
@@ -73,6 +73,9 @@ func (w *window) add(r *ServiceReport, length time.Duration, before *window, tel
 	seconds := length.Seconds()
 	w.length = max(w.length, length)
 	w.dropped += float64(r.Dropped) / seconds
+	for _, d := range r.DroppedBy {
+		w.drops = addDrop(w.drops, CategoryDrop{Category: d.Category, Rate: float64(d.Count) / seconds})
+	}
 	for i := range r.Localities {
 		l := &r.Localities[i]
 		s := w.site(l.Locality)
@@ -128,6 +131,12 @@ func (w *window) extend(before *window, full time.Duration) {
 	w.issued = w.issued*mine + before.issued*theirs
 	w.errors = w.errors*mine + before.errors*theirs
 	w.dropped = w.dropped*mine + before.dropped*theirs
+	for i := range w.drops {
+		w.drops[i].Rate *= mine
+	}
+	for _, d := range before.drops {
+		w.drops = addDrop(w.drops, CategoryDrop{Category: d.Category, Rate: d.Rate * theirs})
+	}
 	for i := range w.sites {
 		s := &w.sites[i]
 		s.issued, s.errors = s.issued*mine, s.errors*mine
@@ -147,33 +156,6 @@ func (w *window) extend(before *window, full time.Duration) {
 		}
 	}
 	w.length = total
-}
-
-func scaleEndpoints(es []EndpointLoad, by float64) {
-	for i := range es {
-		es[i].Issued *= by
-		es[i].Errors *= by
-	}
-}
-
-func addMetric(to []MetricSum, m MetricSum) []MetricSum {
-	i, found := slices.BinarySearchFunc(to, m.Name, func(x MetricSum, n string) int { return strings.Compare(x.Name, n) })
-	if !found {
-		return slices.Insert(to, i, m)
-	}
-	to[i].Requests += m.Requests
-	to[i].Total += m.Total
-	return to
-}
-
-func addEndpoint(to []EndpointLoad, e EndpointLoad) []EndpointLoad {
-	i, found := slices.BinarySearchFunc(to, e.Address, func(x EndpointLoad, a string) int { return strings.Compare(x.Address, a) })
-	if !found {
-		return slices.Insert(to, i, e)
-	}
-	to[i].Issued += e.Issued
-	to[i].Errors += e.Errors
-	return to
 }
 
 // Guard against a client that reports far more than is believable: in services

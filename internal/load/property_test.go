@@ -2,11 +2,13 @@ package load_test
 
 import (
 	"math"
+	"math/rand/v2"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
 
+	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/load"
 )
 
@@ -133,6 +135,51 @@ func TestTableSurvivesAnything(t *testing.T) {
 				if !ok {
 					rt.Fatalf("snapshot %+v", svc)
 				}
+			}
+		}
+	})
+}
+
+// Clients that obey make no findings, whatever chance does to their counts.
+func TestObedientClientsMakeNoFindings(t *testing.T) {
+	zones := []isobar.Locality{zoneC, zoneA, zoneB} // sorted
+	rapid.Check(t, func(rt *rapid.T) {
+		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "seed"), 1))
+		rate := rapid.Float64Range(5, 500).Draw(rt, "rate")
+		nodes := rapid.IntRange(1, 6).Draw(rt, "nodes")
+		a := rapid.Float64Range(0, 1).Draw(rt, "first share")
+		b := rapid.Float64Range(0, 1-a).Draw(rt, "second share")
+		shares := []float64{a, b, 1 - a - b}
+		planned := load.PlannedSource{Source: zoneA, Acked: start}
+		for i, l := range zones {
+			planned.Shares = append(planned.Shares, load.PlannedShare{Locality: l, Share: shares[i]})
+		}
+		tab, evidence := table(), load.NewEvidence(load.Settings{Interval: interval})
+		for i := 1; i <= 40; i++ {
+			var w []load.StreamWindow
+			for n := range nodes {
+				r := load.ServiceReport{Service: "checkout", Interval: interval}
+				counts := make([]uint64, len(zones))
+				for range int(rate * interval.Seconds()) {
+					x := random.Float64()
+					switch {
+					case x < a:
+						counts[0]++
+					case x < a+b:
+						counts[1]++
+					default:
+						counts[2]++
+					}
+				}
+				for z, c := range counts {
+					r.Localities = append(r.Localities, load.LocalityReport{Locality: zones[z], Issued: c, HasIssued: c > 0, Succeeded: c})
+				}
+				w = append(w, newClient(load.StreamID(n+1), load.AgentGRPC).window(report(at(float64(i)), r)))
+			}
+			tab.Merge(w)
+			f := evidence.Observe(at(float64(i)), tab.Snapshot(at(float64(i))).Service("checkout"), []load.PlannedSource{planned})
+			if len(f.Background)+len(f.Barred)+len(f.Unreachable)+len(f.Deviating) > 0 {
+				rt.Fatalf("interval %d: findings %+v", i, f)
 			}
 		}
 	})

@@ -2,7 +2,6 @@ package load
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/isobar-xds/isobar"
@@ -94,6 +93,9 @@ func (t *Table) measureSource(src *source, now time.Time, wall time.Duration, si
 		rate := f.window.rate() * weight
 		l.Raw += rate
 		l.Drop += f.window.dropped * weight
+		for _, d := range f.window.drops {
+			l.Drops = addDrop(l.Drops, CategoryDrop{Category: d.Category, Rate: d.Rate * weight})
+		}
 		l.Errors += f.window.errors * weight
 		l.Clients = addClient(l.Clients, f.stream.node.Cluster, rate)
 		sites.add(&f.window, weight)
@@ -158,6 +160,9 @@ func (l *SourceLoad) land(w *window, weight float64) {
 	for i := range w.sites {
 		s := &w.sites[i]
 		j, found := slices.BinarySearchFunc(l.Landed, s.locality, func(x LandedLoad, l isobar.Locality) int { return x.Locality.Compare(l) })
+		if !found && len(l.Landed) >= maxSites {
+			continue
+		}
 		if !found {
 			l.Landed = slices.Insert(l.Landed, j, LandedLoad{Locality: s.locality})
 		}
@@ -167,13 +172,4 @@ func (l *SourceLoad) land(w *window, weight float64) {
 		x.InProgress += s.inProgress * weight
 		x.Priority = max(x.Priority, s.priority)
 	}
-}
-
-func addClient(to []ClientLoad, name string, rate float64) []ClientLoad {
-	i, found := slices.BinarySearchFunc(to, name, func(c ClientLoad, n string) int { return strings.Compare(c.Name, n) })
-	if !found {
-		return slices.Insert(to, i, ClientLoad{Name: name, Rate: rate})
-	}
-	to[i].Rate += rate
-	return to
 }

@@ -30,6 +30,9 @@ func (s *siteSums) add(w *window, weight float64) {
 	for i := range w.sites {
 		ws := &w.sites[i]
 		j, found := slices.BinarySearchFunc(s.sites, ws.locality, func(x siteSum, l isobar.Locality) int { return x.Locality.Compare(l) })
+		if !found && len(s.sites) >= maxSites {
+			continue
+		}
 		if !found {
 			s.sites = slices.Insert(s.sites, j, siteSum{SiteLoad: SiteLoad{Locality: ws.locality}})
 		}
@@ -47,6 +50,9 @@ func (s *siteSums) add(w *window, weight float64) {
 
 func (s *siteSum) metric(m MetricSum, weight float64) {
 	i, found := slices.BinarySearchFunc(s.metrics, m.Name, func(x metricSum, n string) int { return strings.Compare(x.name, n) })
+	if !found && len(s.metrics) >= maxNames {
+		return
+	}
 	if !found {
 		s.metrics = slices.Insert(s.metrics, i, metricSum{name: m.Name})
 	}

@@ -29,14 +29,15 @@ type ServiceLoad struct {
 // SourceLoad is what one source locality sends to a service.
 type SourceLoad struct {
 	Source isobar.Locality
-	Demand float64 // requests/s, smoothed, held, capped: what the solver gets (before background is taken off)
-	Raw    float64 // requests/s of the last windows, unsmoothed
-	Saved  float64 // requests/s remembered from before; 0 when not in use
-	Drop   float64 // requests/s dropped by the clients
-	Errors float64 // requests/s that failed
-	Nodes  int     // streams with a fresh report
-	Held   int     // streams whose last rate is held because a report is missing
-	Capped int     // streams of which only a part counts: they jumped too far above their own mean
+	Demand float64        // requests/s, smoothed, held, capped: what the solver gets (before background is taken off)
+	Raw    float64        // requests/s of the last windows, unsmoothed
+	Saved  float64        // requests/s remembered from before; 0 when not in use
+	Drop   float64        // requests/s dropped by the clients
+	Drops  []CategoryDrop // sorted; drops without a category are in Drop only
+	Errors float64        // requests/s that failed
+	Nodes  int            // streams with a fresh report
+	Held   int            // streams whose last rate is held because a report is missing
+	Capped int            // streams of which only a part counts: they jumped too far above their own mean
 	// Since is when the oldest of the fresh windows began, Until when the one
 	// that ended first did. Both are zero without a fresh report.
 	Since, Until time.Time
@@ -67,6 +68,12 @@ func (l LandedLoad) LatencyMS() float64 {
 		return 0
 	}
 	return 1000 * l.InProgress / l.MeanIssued
+}
+
+// CategoryDrop is what clients drop under one category.
+type CategoryDrop struct {
+	Category string
+	Rate     float64 // requests/s
 }
 
 // ClientLoad is the part of a source's demand that one client service sends.

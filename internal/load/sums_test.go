@@ -158,6 +158,9 @@ func TestAppendMergesBeyondItsBound(t *testing.T) {
 	src := s.Source(zoneA)
 	near(t, "rate", src.Raw, 101, 1e-9)
 	near(t, "drops", src.Drop, 1, 1e-9)
+	if len(src.Drops) != 1 || src.Drops[0] != (load.CategoryDrop{Category: "x", Rate: 1}) {
+		t.Errorf("drops by category = %+v", src.Drops)
+	}
 	near(t, "endpoint", s.Sites[0].Endpoints[0].Issued, 100, 1e-9)
 	near(t, "utilization", s.Sites[0].Utilization, 0.5, 1e-9)
 }

@@ -48,6 +48,8 @@ type Server struct {
 	limit   logLimit
 	metrics *metrics
 
+	asking sync.Mutex // held while the options are asked
+
 	mu      sync.Mutex
 	lastID  load.StreamID
 	streams map[load.StreamID]*stream
@@ -93,14 +95,14 @@ func (s *Server) Stop() { s.stop.Do(func() { close(s.stopped) }) }
 // Changed makes the server look at its interval and services again, and tell
 // clients what they have to know. Collect does it too.
 func (s *Server) Changed() {
+	// The options are asked without the lock on the streams, one at a time, so
+	// that an older answer never replaces a newer one.
+	s.asking.Lock()
+	defer s.asking.Unlock()
+	next := s.settings()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.refresh()
-}
-
-// refresh needs the lock.
-func (s *Server) refresh() {
-	if next := s.settings(); !next.equal(s.want) {
+	if !next.equal(s.want) {
 		s.want = next
 		close(s.changed)
 		s.changed = make(chan struct{})
@@ -119,9 +121,9 @@ func (s *Server) wanted() (*settings, <-chan struct{}) {
 // of the streams. A stream that has closed since then comes once more, with
 // Closed set. The windows belong to the caller.
 func (s *Server) Collect(time.Time) []load.StreamWindow {
+	s.Changed()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.refresh()
 	out := s.ended
 	s.ended = nil
 	for _, st := range s.streams {
