@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"net"
 	"strconv"
-	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -148,7 +148,10 @@ func TestRunWithPlainFailover(t *testing.T) {
 // with the real server until the load has gone where there is room for it, and
 // with plain failover until one zone is overloaded while others have room. How
 // long that takes is not judged here: it depends on what else the machine does.
+//
+// All four run at once: they are mostly waiting.
 func TestEvents(t *testing.T) {
+	t.Parallel()
 	half := fleet.DefaultScenario()
 	half.ServiceTime *= 2
 	half.Step.Rate /= 2
@@ -168,20 +171,16 @@ func TestEvents(t *testing.T) {
 		_, load := f.Now.Fullest()
 		return load < 0.95 && f.Now.Failed == 0 && f.Now.CrossRegion > 0.02
 	}
+	var runs sync.WaitGroup
 	for _, mode := range []isobar.Mode{isobar.ModeFull, isobar.ModeObserve} {
 		until := settled
 		if mode == isobar.ModeObserve {
 			until = overloaded
 		}
-		t.Run("step "+mode.String(), func(t *testing.T) {
-			t.Parallel()
-			playUntil(t, step, mode, "step: us-east/a at 260 requests/s", until)
-		})
-		t.Run("loss "+mode.String(), func(t *testing.T) {
-			t.Parallel()
-			playUntil(t, loss, mode, "loss of us-east/b", until)
-		})
+		runs.Go(func() { playUntil(t, step, mode, "step: us-east/a at 260 requests/s", until) })
+		runs.Go(func() { playUntil(t, loss, mode, "loss of us-east/b", until) })
 	}
+	runs.Wait()
 }
 
 // playUntil ends a run with the real server when a condition held for three
@@ -189,10 +188,11 @@ func TestEvents(t *testing.T) {
 func playUntil(t *testing.T, s fleet.Scenario, mode isobar.Mode, phase string, ok func(*fleet.Frame) bool) {
 	t.Helper()
 	// grpc-go bounds the requests under way per service name in the process.
-	s.Service = strings.ReplaceAll(t.Name(), "/", "-")
+	s.Service = mode.String() + "-" + phase[:4]
 	run, err := fleet.Start(t.Context(), s, mode, fleet.ServeIsobar)
 	if err != nil {
-		t.Fatal(err)
+		t.Error(err)
+		return
 	}
 	defer func() {
 		if err := run.Close(); err != nil {
@@ -210,7 +210,7 @@ func playUntil(t *testing.T, s fleet.Scenario, mode isobar.Mode, phase string, o
 		for i := range f.Now.Zones {
 			line += fmt.Sprintf("  %s %.0f%%", f.Now.Zones[i].Locality, 100*f.Now.Zones[i].Load)
 		}
-		t.Logf("%s  p99 %v  failed %d  late %v", line, f.Now.P99, f.Now.Failed, f.Now.Late)
+		t.Logf("%s %s  p99 %v  failed %d  late %v", mode, line, f.Now.P99, f.Now.Failed, f.Now.Late)
 		if f.Phase != phase || !ok(&f) {
 			good = 0
 			return
