@@ -2,6 +2,8 @@ package assign
 
 import (
 	"math"
+
+	"github.com/isobar-xds/isobar"
 )
 
 // Drops: one fraction for all clients of the service.
@@ -16,6 +18,9 @@ const (
 // once; without a decision it stays.
 func nextDrop(in *Input) float64 {
 	shed, most := min(1, finite(in.Shed)), min(1, finite(in.Service.MaxShed))
+	if in.Service.Mode == isobar.ModeObserve {
+		shed = 0 // observing must not cost anybody a request
+	}
 	if in.Previous == nil {
 		return wireDrop(shed, most)
 	}

@@ -4,6 +4,7 @@ import (
 	"math"
 	"testing"
 
+	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/assign"
 )
 
@@ -39,6 +40,11 @@ func TestDrops(t *testing.T) {
 			wantReason(t, out, 0, assign.ReasonShed)
 		}
 	}
+	in.Service.Mode, in.Shed = isobar.ModeObserve, 0.9
+	if got := decide(t, then(in, out)).Drop; got != 0.15 {
+		t.Errorf("mode observe: %v, want 0.15: it only ends what there was", got)
+	}
+	in.Service.Mode = isobar.ModeFull
 	// Without a decision the drop stays, but an operator can end it.
 	in.Trigger = assign.Rebase
 	in.Shed = 0

@@ -180,3 +180,31 @@ func TestHold(t *testing.T) {
 	in.Sites = []assign.Site{site(east, 1000, isobar.Unhealthy), site(west, 1000)}
 	wantShares(t, decide(t, then(in, out)), 0, 0, 100)
 }
+
+// Plain failover ignores capacity; a bound around it is kept as far as it goes.
+func TestFailuresInOtherModes(t *testing.T) {
+	sites := func(health isobar.HealthStatus) []assign.Site {
+		return []assign.Site{site(east, 1000, health), site(eastB, 500), site(west, 1000)}
+	}
+	for _, row := range []struct {
+		mode isobar.Mode
+		want []float64
+	}{
+		{isobar.ModeObserve, []float64{0, 100, 0}},
+		{isobar.ModeBounded, []float64{0, 80, 20}}, // eastB has room for 50 points
+		{isobar.ModeFull, []float64{0, 50, 50}},
+	} {
+		in := input(sites(isobar.Healthy), source(east, 800, []float64{0, 1, 80}, 1, 0, 0))
+		in.Service.Mode = row.mode
+		out := decide(t, in)
+		wantShares(t, out, 0, 100, 0, 0)
+		in.Sites, in.Trigger = sites(isobar.Unhealthy), assign.Rebase
+		wantShares(t, decide(t, then(in, out)), 0, row.want...)
+	}
+}
+
+func TestSeveralProbes(t *testing.T) {
+	in := input([]assign.Site{site(east, 1000), site(eastB, 500), site(west, 1000)}, source(east, 500, []float64{0, 1, 80}, 0, 0, 1))
+	in.Sources[0].Barred = []bool{true, true, false}
+	wantShares(t, decide(t, in), 0, 1, 1, 98)
+}

@@ -194,14 +194,26 @@ func (w *work) shape(r *row) {
 			r.note(ReasonBounded, isobar.Locality{}, fmt.Sprintf("mode bounded: %.1f of %.1f points away from the nearest locality", 100*w.maxShift, 100*away))
 		}
 	}
+	w.addProbes(r)
+}
+
+// addProbes takes a point of the rest for each site that the row is barred
+// from, to find out when it can be reached again.
+func (w *work) addProbes(r *row) {
+	probes := 0.0
 	for l := range r.want {
-		if !w.view.use[l] || !r.isBarred(l) {
-			continue
+		if w.view.use[l] && r.isBarred(l) {
+			probes += probeShare
 		}
-		for k := range r.want {
-			r.want[k] *= 1 - probeShare
+	}
+	if probes <= 0 || probes >= 1 {
+		return
+	}
+	for l := range r.want {
+		r.want[l] *= 1 - probes
+		if w.view.use[l] && r.isBarred(l) {
+			r.want[l] += probeShare
+			r.note(ReasonBarred, w.sites[l].Group.Locality, "requests from here do not arrive there: a probe of 1 point")
 		}
-		r.want[l] += probeShare
-		r.note(ReasonBarred, w.sites[l].Group.Locality, "requests from here do not arrive there: a probe of 1 point")
 	}
 }
