@@ -54,7 +54,7 @@ $(LINT):
 	$(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_VERSION)
 
 fmt: ## format the code
-	gofmt -w $$(git ls-files '*.go')
+	gofmt -w .
 
 fuzz: ## run every fuzz target for FUZZTIME (20s)
 	@grep -rl --include='*_test.go' '^func Fuzz' . | xargs -r -n1 dirname | sort -u | while read -r dir; do \
