@@ -61,10 +61,10 @@ func inputName(file string) string {
 	return file
 }
 
-// readInput reads a file or, for "-", standard input; one byte more than
-// allowed is enough for the decoder to refuse it.
+// readInput reads a file or, for "-", stdin (nil = no such special name); one
+// byte more than allowed is enough for the decoder to refuse it.
 func readInput(file string, stdin io.Reader) (data []byte, err error) {
-	if file == "-" {
+	if file == "-" && stdin != nil {
 		data, err = io.ReadAll(io.LimitReader(stdin, config.MaxBytes+1))
 		if err != nil {
 			return nil, fmt.Errorf("reading standard input: %w", err)

@@ -30,23 +30,20 @@ func main() {
 }
 
 func exitCode(err error) int {
-	var usage usageError
-	switch {
-	case err == nil:
+	if err == nil {
 		return exitOK
-	case errors.As(err, &usage):
-		return exitUsage
-	default:
-		return exitError
 	}
+	if _, ok := errors.AsType[usageError](err); ok {
+		return exitUsage
+	}
+	return exitError
 }
 
 // errorText is what is printed of an error. Errors of input begin with their
 // file, line and column, so that editors find the place; others with who
 // speaks.
 func errorText(err error) string {
-	var places *config.Error
-	if errors.As(err, &places) {
+	if places, ok := errors.AsType[*config.Error](err); ok {
 		return places.Error()
 	}
 	return "isobar: " + err.Error()

@@ -75,6 +75,7 @@ type quality struct {
 	ExcessMS   float64 `json:"excess_ms"` // of each request, on average
 }
 
+//nolint:embeddedstructfieldcheck // the name comes first in the JSON, too
 type solvedService struct {
 	Name string `json:"name"`
 	quality
