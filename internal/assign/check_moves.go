@@ -50,6 +50,15 @@ func (c *checker) reference() []float64 {
 	return ref
 }
 
+// rounding is the load that rounding may add to a site: a unit of each source.
+func (c *checker) rounding() float64 {
+	sum := 0.0
+	for i := range c.next.Sources {
+		sum += c.rate(i) * checkUnit
+	}
+	return sum
+}
+
 // leaves tells how much of a published share has to leave a site at once.
 func (c *checker) leaves(source, site int, share float64) float64 {
 	switch {
@@ -74,10 +83,8 @@ func (c *checker) ceilings() {
 		return
 	}
 	ref := c.reference()
-	displaced := 0.0
-	slack := 0.0 // a unit of rounding per source
+	displaced, slack := 0.0, c.rounding()
 	for i := range c.next.Sources {
-		slack += c.rate(i) * checkUnit
 		if was := c.was[i]; was != nil {
 			stays := 0.0
 			for l, v := range was {
@@ -104,7 +111,7 @@ func (c *checker) steps() {
 	if !c.anyFit {
 		return
 	}
-	ref := c.reference()
+	ref, rounding := c.reference(), c.rounding()
 	for i := range c.next.Sources {
 		was := c.was[i]
 		if was == nil {
@@ -116,7 +123,7 @@ func (c *checker) steps() {
 			gone := v - c.leaves(i, l, v) - r.Shares[l]
 			switch {
 			case gone <= 0 || c.shrunk(l):
-			case c.in.Service.Mode == isobar.ModeFull && ref[l] > checkLimit(&c.next.Sites[l]):
+			case c.in.Service.Mode == isobar.ModeFull && ref[l]+rounding > checkLimit(&c.next.Sites[l]):
 				relief += gone
 			default:
 				other += gone
