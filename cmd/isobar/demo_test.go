@@ -165,7 +165,7 @@ func TestDemoKeep(t *testing.T) {
 			continue
 		}
 		url, _, _ := strings.Cut(rest, " ")
-		resp, err := http.Get(url + "/v1/plan") //nolint:noctx // the server is on loopback
+		resp, err := http.Get(url + "/v1/plan")
 		if err != nil {
 			t.Error(err)
 		} else if _ = resp.Body.Close(); resp.StatusCode != http.StatusOK {

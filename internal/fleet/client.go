@@ -81,13 +81,23 @@ func bootstrapJSON(opts *ClientOptions) ([]byte, error) {
 // Locality is where the client stands.
 func (c *Client) Locality() isobar.Locality { return c.opts.Locality }
 
-// Ready sends one call that waits until a backend can be reached.
+// Ready sends calls until one is answered, or the context ends. A call that
+// began before the management server could be reached fails even if it waits:
+// grpc-go routed it before it knew any routes.
 func (c *Client) Ready(ctx context.Context) error {
-	if _, err := c.call(ctx, grpc.WaitForReady(true)); err != nil {
-		return fmt.Errorf("client %s: %w", c.opts.ID, err)
+	for {
+		_, err := c.call(ctx, grpc.WaitForReady(true))
+		if err == nil {
+			return nil
+		}
+		if waitUntil(ctx, time.Now().Add(readyPause)) != nil {
+			return fmt.Errorf("client %s: %w", c.opts.ID, err)
+		}
 	}
-	return nil
 }
+
+// readyPause is between the calls of [Client.Ready].
+const readyPause = 50 * time.Millisecond
 
 // Call sends one request and tells which address answered it; the address is
 // empty when none was reached.

@@ -71,7 +71,12 @@ func (s *xdsServer) setService(t *testing.T, name string) {
 // overTCP serves s on loopback until the test ends.
 func overTCP(t *testing.T, s *xdsServer) (address string) {
 	t.Helper()
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	return s.serveTCP(t, "127.0.0.1:0")
+}
+
+func (s *xdsServer) serveTCP(t *testing.T, listen string) (address string) {
+	t.Helper()
+	lis, err := net.Listen("tcp", listen)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,6 +193,43 @@ func TestRealClient(t *testing.T) {
 	}
 	if got := s.nodes[0]; got != "web-1 a" {
 		t.Errorf("node %q, want web-1 in a", got)
+	}
+}
+
+// TestClientOutlivesALateServer starts the client before the management server
+// can be reached.
+func TestClientOutlivesALateServer(t *testing.T) {
+	t.Parallel()
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := lis.Addr().String()
+	_ = lis.Close() // until the server takes it
+	c, err := fleet.NewClient(fleet.ClientOptions{ID: "web-2", Locality: zoneA, Server: address, Service: "checkout"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := c.Ready(ctx); err == nil {
+		t.Fatal("ready without a server")
+	}
+	ready := make(chan error, 1)
+	go func() { ready <- c.Ready(t.Context()) }()
+	eventually(t, "the client has failed once", func() bool {
+		_, err := c.Call(t.Context())
+		return err != nil
+	})
+	s := newXDSServer()
+	s.setService(t, "checkout")
+	s.set(t, "checkout", assignment(atBackend(t, 0, 1, backend(t, fleet.BackendOptions{
+		Locality: zoneA, Concurrency: 1, ServiceTime: time.Millisecond, MaxQueue: 10,
+	}))))
+	s.serveTCP(t, address)
+	if err := <-ready; err != nil {
+		t.Error(err)
 	}
 }
 
