@@ -147,7 +147,7 @@ func (t *Table) forget(now time.Time) {
 		svc.sources = slices.DeleteFunc(svc.sources, func(s *source) bool {
 			return len(s.flows) == 0 && len(s.lost) == 0 && s.saved == 0 && s.demand < negligible
 		})
-		if len(svc.sources) > 0 || svc.capacity > 0 {
+		if len(svc.sources) > 0 {
 			return false
 		}
 		delete(t.services, name)

@@ -101,6 +101,11 @@ func NewEvidence(settings Settings) *Evidence {
 	return &Evidence{interval: settings.interval(), services: map[string]*serviceEvidence{}}
 }
 
+// SetInterval changes the report interval that clients are asked for.
+func (e *Evidence) SetInterval(interval time.Duration) {
+	e.interval = Settings{Interval: interval}.interval()
+}
+
 // SetSites tells what a service has where. It is optional: without it causes
 // are guessed less well and unreported load is not looked for.
 func (e *Evidence) SetSites(service string, sites []Site) {
@@ -115,7 +120,7 @@ func (e *Evidence) Forget(service string) { delete(e.services, service) }
 func (e *Evidence) service(name string) *serviceEvidence {
 	s := e.services[name]
 	if s == nil {
-		s = &serviceEvidence{interval: e.interval}
+		s = &serviceEvidence{}
 		e.services[name] = s
 	}
 	return s
@@ -127,7 +132,7 @@ func (e *Evidence) service(name string) *serviceEvidence {
 // PlannedSource.Acked and after the windows that were judged before.
 func (e *Evidence) Observe(now time.Time, s *ServiceLoad, planned []PlannedSource) Findings {
 	se := e.service(s.Name)
-	se.now = now
+	se.now, se.interval = now, e.interval
 	se.keep(planned)
 	for i := range planned {
 		src := se.source(planned[i].Source)

@@ -39,7 +39,7 @@ func (s *sourceEvidence) ready(l *SourceLoad, planned *PlannedSource, interval t
 	}
 	// Successive windows touch; arrival times, from which they are computed,
 	// jitter.
-	return s.until.IsZero() || !l.Since.Before(s.until.Add(-interval/10))
+	return s.until.IsZero() || !l.Since.Before(s.until.Add(-interval/4))
 }
 
 // judge books one round of windows.

@@ -86,11 +86,10 @@ func (t *Table) SetInterval(interval time.Duration) {
 
 // SetCapacity tells the capacity of a service over all localities, requests/s:
 // a single client may claim 5% of it whatever it claimed before. Unset, the
-// service's present demand stands in.
+// service's present demand stands in. It is kept as long as the service has
+// sources.
 func (t *Table) SetCapacity(service string, rate float64) {
-	if rate > 0 {
-		t.service(service).capacity = rate
-	}
+	t.service(service).capacity = max(0, rate)
 }
 
 func (t *Table) service(name string) *service {

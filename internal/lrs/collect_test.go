@@ -80,3 +80,18 @@ func TestManyStreamsAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// Ends of streams wait for the collector too, but not without bound.
+func TestEndsAreBounded(t *testing.T) {
+	inBubble(t, lrs.Options{MaxStreams: 2}, func(h *harness) {
+		for range 5 {
+			c, _ := h.greet(grpcNode())
+			c.cancel()
+			synctest.Wait()
+		}
+		w := h.srv.Collect(time.Now())
+		if len(w) != 2 || w[0].Stream != 4 || w[1].Stream != 5 {
+			t.Errorf("windows %+v, want those of the last two streams", w)
+		}
+	})
+}
