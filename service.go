@@ -91,7 +91,7 @@ type Call struct {
 // they are part of a [Topology].
 type Service struct {
 	Name          string            `json:"name"`
-	Mode          Mode              `json:"mode,omitzero"`
+	Mode          Mode              `json:"mode"`
 	MaxShift      float64           `json:"max_shift,omitempty"`       // points; mode bounded only; 0 = DefaultMaxShift
 	MaxShed       float64           `json:"max_shed,omitempty"`        // fraction of demand that may be dropped, [0, 1)
 	ServiceTimeMS float64           `json:"service_time_ms,omitempty"` // of one request without queueing; 0 = DefaultServiceTimeMS
