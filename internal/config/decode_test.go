@@ -126,6 +126,19 @@ func stairs(n int) string {
 	return b.String()
 }
 
+func TestPlace(t *testing.T) {
+	_, _, err := config.Decode("x", []byte("tick: 5\nnothing: here\n"))
+	all, ok := errors.AsType[*config.Error](err)
+	if !ok || len(all.Problems) != 2 {
+		t.Fatalf("got %v", err)
+	}
+	for i, want := range []string{"1:7 tick", "2:1"} {
+		if got := all.Problems[i].Place(); got != want {
+			t.Errorf("place %q, want %q", got, want)
+		}
+	}
+}
+
 func TestManyErrorsAreCut(t *testing.T) {
 	_, _, err := config.Decode("x", []byte("services:\n"+strings.Repeat("  - {name: a}\n", 500)))
 	var all *config.Error

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/config/strict"
@@ -120,7 +121,9 @@ func readStateDir(v strict.Value, into *string) {
 	s, ok := v.Text()
 	switch {
 	case !ok:
-	case s == "none" || strings.ContainsRune(s, 0):
+	case strings.ContainsFunc(s, unicode.IsControl):
+		v.Errorf("write the path on one line", "%q holds a control character", s)
+	case s == "none":
 		v.Errorf("give a directory that survives a restart, for example "+DefaultStateDir, "state has to be kept somewhere")
 	default:
 		*into = s

@@ -390,7 +390,7 @@ func TestOpenRefusesWhatItCannotRead(t *testing.T) {
 	for name, data := range map[string]string{
 		"not JSON":     "{",
 		"newer format": `{"format": 2}`,
-		"bad locality": `{"format": 1, "objects": [{"service": {"name": "a", "localities": [{"locality": "a//b"}]}}]}`,
+		"bad mode":     `{"format": 1, "objects": [{"service": {"name": "a", "mode": "fast"}}]}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			memory := store.NewMemory()
