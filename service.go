@@ -68,6 +68,8 @@ type Endpoint struct {
 	MaxRate     float64      `json:"max_rate,omitempty"`    // requests/s at utilization 1; 0 = not declared
 	Concurrency float64      `json:"concurrency,omitempty"` // requests it can work on at once; 0 = not declared
 	Health      HealthStatus `json:"health,omitzero"`       // as configured, before overrides and verdicts
+
+	Check *EndpointCheck `json:"health_check_config,omitempty"` // nil = as the service's checks say
 }
 
 // ServiceLocality is what a service has in one locality.
@@ -98,6 +100,9 @@ type Service struct {
 	ORCA          bool              `json:"orca,omitempty"`            // endpoints report ORCA; clients weigh them by it
 	Localities    []ServiceLocality `json:"localities"`                // sorted, unique
 	Calls         []Call            `json:"calls,omitempty"`
+
+	HealthChecks []HealthCheck `json:"health_checks,omitempty"` // none: health is what the configuration and operators say
+	Checkers     Checkers      `json:"checkers,omitzero"`
 }
 
 // Topology is everything that is configured about the fleet: one immutable
