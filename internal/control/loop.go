@@ -64,11 +64,16 @@ type State interface {
 	SavePlan(saved plan.Saved) error
 }
 
+// Timing is what a reload of the configuration may change.
+type Timing struct {
+	Tick     time.Duration // between decisions; 0 = 5 s
+	Interval time.Duration // at which clients report; 0 = 5 s
+}
+
 // Options of a Loop. Topology, Reports, Clients, State and Views are required.
 type Options struct {
-	Tick     time.Duration // between decisions; default 5 s
-	Interval time.Duration // at which clients report; default 5 s
-	HoldOff  time.Duration // between rebased plans; default 100 ms
+	Timing  func() Timing // asked at every tick; nil = the defaults
+	HoldOff time.Duration // between rebased plans; default 100 ms
 
 	Topology Topology
 	Reports  Reports
@@ -106,8 +111,9 @@ func New(opts Options) (*Loop, error) {
 	if opts.Topology == nil || opts.Reports == nil || opts.Clients == nil || opts.State == nil || opts.Views == nil {
 		return nil, errors.New("control: Topology, Reports, Clients, State and Views are required")
 	}
-	opts.Tick = orDefault(opts.Tick, DefaultTick)
-	opts.Interval = orDefault(opts.Interval, DefaultInterval)
+	if opts.Timing == nil {
+		opts.Timing = func() Timing { return Timing{} }
+	}
 	opts.HoldOff = orDefault(opts.HoldOff, DefaultHoldOff)
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
@@ -135,7 +141,7 @@ func (l *Loop) Run(ctx context.Context) error {
 		return err
 	}
 	defer l.stop()
-	tick := time.NewTimer(l.opts.Tick)
+	tick := time.NewTimer(l.timing().Tick)
 	defer tick.Stop()
 	holdOff := time.NewTimer(0)
 	defer holdOff.Stop()
@@ -163,9 +169,15 @@ func (l *Loop) Run(ctx context.Context) error {
 			started := time.Now()
 			l.tick()
 			// A late tick moves the next one; ticks never pile up.
-			tick.Reset(max(l.opts.Tick/4, l.opts.Tick-time.Since(started)))
+			period := l.timing().Tick
+			tick.Reset(max(period/4, period-time.Since(started)))
 		}
 	}
+}
+
+func (l *Loop) timing() Timing {
+	t := l.opts.Timing()
+	return Timing{Tick: orDefault(t.Tick, DefaultTick), Interval: orDefault(t.Interval, DefaultInterval)}
 }
 
 // start publishes the first plan: the saved one rebased on now, else the
@@ -179,8 +191,9 @@ func (l *Loop) start() error {
 	if saved == nil {
 		saved = &plan.Saved{}
 	}
-	l.table = load.NewTable(load.Settings{Interval: l.opts.Interval}, saved.Demand(), now)
-	l.evidence = load.NewEvidence(load.Settings{Interval: l.opts.Interval})
+	settings := load.Settings{Interval: l.timing().Interval}
+	l.table = load.NewTable(settings, saved.Demand(), now)
+	l.evidence = load.NewEvidence(settings)
 	l.saver = newSaver(l.opts.State, l.log, l.metrics)
 	version := max(saved.Reserved, saved.Version) + 1
 	l.reserve(*saved, version)
@@ -209,6 +222,9 @@ func (l *Loop) rebase() {
 // tick takes one decision.
 func (l *Loop) tick() {
 	started := time.Now()
+	interval := l.timing().Interval
+	l.table.SetInterval(interval)
+	l.evidence.SetInterval(interval)
 	l.table.Merge(l.opts.Reports.Collect(started))
 	snapshot := l.table.Snapshot(started)
 	current := l.Current()

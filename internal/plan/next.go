@@ -129,12 +129,32 @@ func (d *draft) applyFindings() {
 			}
 		}
 	}
+	// Evidence may take away half of the localities at the most: whoever could
+	// make the rest look dead too is more likely wrong than right. Sources that
+	// do not reach those stay barred from them one by one.
+	may := d.usableSites() / 2
 	for _, l := range d.Findings.Unreachable {
-		if i := d.siteIndex(l); i >= 0 {
-			s := &d.sites[i]
-			s.Unreachable, s.Capacity, s.servers, s.queues = true, 0, 0, 0
+		i := d.siteIndex(l)
+		if i < 0 || d.sites[i].Group.Usable() == 0 {
+			continue
+		}
+		if may == 0 {
+			break
+		}
+		may--
+		s := &d.sites[i]
+		s.Unreachable, s.Capacity, s.servers, s.queues = true, 0, 0, 0
+	}
+}
+
+func (d *draft) usableSites() int {
+	n := 0
+	for i := range d.sites {
+		if d.sites[i].Group.Usable() > 0 {
+			n++
 		}
 	}
+	return n
 }
 
 // gatherSources lists the sources of a service, sorted: those with demand and

@@ -22,18 +22,18 @@ import (
 // parser reads the objects of the admin API as the configuration file has
 // them.
 type parser struct {
-	defaults config.Defaults
+	defaults func() config.Defaults
 }
 
 // ParseService implements admin.Parser.
 func (p parser) ParseService(name string, body []byte) (isobar.Service, []admin.Problem, error) {
-	s, warnings, err := config.DecodeService(name, body, p.defaults)
+	s, warnings, err := config.DecodeService(name, body, p.defaults())
 	return s, problems(warnings), inputError(err)
 }
 
 // ParseServices implements admin.Parser.
 func (p parser) ParseServices(body []byte) ([]isobar.Service, []admin.Problem, error) {
-	s, warnings, err := config.DecodeServices(body, p.defaults)
+	s, warnings, err := config.DecodeServices(body, p.defaults())
 	return s, problems(warnings), inputError(err)
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -47,7 +48,8 @@ type Options struct {
 
 // Server is the management server.
 type Server struct {
-	cfg       config.Config
+	cfg       config.Config                 // as started
+	current   atomic.Pointer[config.Config] // as reloaded
 	opts      Options
 	log       *slog.Logger
 	listeners Listeners
@@ -75,6 +77,7 @@ func New(cfg *config.Config, ls Listeners, opts Options) (s *Server, err error) 
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
 	s = &Server{cfg: *cfg, opts: opts, log: opts.Log, listeners: ls, metrics: prometheus.NewRegistry()}
+	s.current.Store(cfg)
 	s.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	defer func() {
 		if err != nil {
@@ -120,13 +123,16 @@ func (s *Server) openSources() error {
 func (s *Server) buildLoop() error {
 	s.xds = xds.New(xds.Options{Log: s.log, Registerer: s.metrics, MaxStreams: s.cfg.XDS.MaxStreams})
 	s.lrs = lrs.New(lrs.Options{
-		Interval: func() time.Duration { return s.cfg.ReportInterval },
+		Interval: func() time.Duration { return s.current.Load().ReportInterval },
 		Services: s.services,
 		Log:      s.log, Registerer: s.metrics,
 	})
 	builder := views.NewBuilder(views.Options{Registerer: s.metrics, Refused: s.refused})
 	loop, err := control.New(control.Options{
-		Tick: s.cfg.Tick, Interval: s.cfg.ReportInterval,
+		Timing: func() control.Timing {
+			c := s.current.Load()
+			return control.Timing{Tick: c.Tick, Interval: c.ReportInterval}
+		},
 		Topology: s.registry, Reports: s.lrs, Clients: s.xds, State: planState{s.opts.Store},
 		Views: func(p *plan.Plan, previous *views.Set) *views.Set {
 			set := builder.Build(p, previous)
@@ -159,7 +165,7 @@ func (s *Server) buildAdmin() error {
 		return nil
 	}
 	a, err := admin.New(admin.Options{
-		Objects: s.registry, Parser: parser{s.cfg.Defaults}, Planner: s.loop,
+		Objects: s.registry, Parser: parser{s.defaults}, Planner: s.loop,
 		Explain: func(p *plan.Plan, service string, source isobar.Locality) (plan.Explanation, error) {
 			return p.Explain(service, source)
 		},
@@ -229,12 +235,17 @@ func (s *Server) reload(data []byte) error {
 	if _, err := s.registry.SetFile(next.Services, next.Network); err != nil {
 		return fmt.Errorf("%s: %w", s.opts.File, err)
 	}
+	s.current.Store(next)
+	s.lrs.Changed()
 	if fixed := needsRestart(&s.cfg, next); len(fixed) > 0 {
 		s.log.Warn("configuration reloaded; some settings take effect at the next start only", "settings", fixed)
 	}
 	s.log.Info("configuration reloaded", "file", s.opts.File, "services", len(next.Services))
 	return nil
 }
+
+// defaults are those of the file in force.
+func (s *Server) defaults() config.Defaults { return s.current.Load().Defaults }
 
 // needsRestart lists the settings that a reload can't change.
 func needsRestart(old, next *config.Config) []string {
@@ -246,8 +257,6 @@ func needsRestart(old, next *config.Config) []string {
 	}
 	add("xds", old.XDS != next.XDS)
 	add("admin", old.Admin != next.Admin)
-	add("report_interval", old.ReportInterval != next.ReportInterval)
-	add("tick", old.Tick != next.Tick)
 	add("state_dir", old.StateDir != next.StateDir)
 	add("log", old.Log != next.Log)
 	return out
