@@ -43,6 +43,8 @@ served all that capacity allows. It takes less than 90 seconds.`,
 		Example: "  isobar demo\n  isobar demo --keep     # leave it running, to look around\n  isobar demo --json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			// A zone that dies makes grpc-go log errors, and it is meant to die.
+			grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard))
 			return runDemo(cmd.Context(), flags, fleet.DefaultScenario(), fleet.ServeIsobar, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
@@ -53,8 +55,6 @@ served all that capacity allows. It takes less than 90 seconds.`,
 }
 
 func runDemo(ctx context.Context, flags demoFlags, s fleet.Scenario, start fleet.StartManagement, stdout, stderr io.Writer) error {
-	// A zone that dies makes grpc-go log errors, and it is meant to die.
-	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard))
 	progress := stdout
 	if flags.json {
 		progress = stderr

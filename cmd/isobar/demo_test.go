@@ -120,6 +120,7 @@ Isobar settled both times and served all that capacity allows.
 // modes are played with the real server, progress and verdict come out where
 // they should, and the error says what the verdict says.
 func TestDemoCommand(t *testing.T) {
+	t.Parallel()
 	s := fleet.DefaultScenario()
 	s.Slot = 250 * time.Millisecond
 	s.WarmUp, s.OnStep, s.Recover, s.OnLoss = 0, 3*s.Slot, 0, 3*s.Slot
@@ -147,6 +148,7 @@ func TestDemoCommand(t *testing.T) {
 
 // TestDemoKeep leaves the fleet running until it is interrupted.
 func TestDemoKeep(t *testing.T) {
+	t.Parallel()
 	s := fleet.DefaultScenario()
 	s.Slot = 250 * time.Millisecond
 	s.WarmUp, s.OnStep, s.Recover, s.OnLoss = 0, 3*s.Slot, 0, 3*s.Slot
