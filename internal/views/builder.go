@@ -41,7 +41,7 @@ func NewBuilder(o Options) *Builder {
 		o.Registerer.MustRegister(b.encoded, b.refused)
 	}
 	for k := range wire.Kinds {
-		kind := wire.Kind(k).String() //nolint:gosec // k < 4
+		kind := wire.Kind(k).String()
 		b.encoded.WithLabelValues(kind)
 		b.refused.WithLabelValues(kind)
 	}

@@ -77,7 +77,7 @@ func (s *static) get(b *Builder, kind wire.Kind) *Resource {
 		case wire.Route:
 			m, err = wire.RouteOf(spec)
 		default:
-			return nil, nil //nolint:nilnil // no such resource
+			return nil, nil // no such resource
 		}
 		if err != nil {
 			b.refuse(kind, Refusal{Service: s.name, Err: err})

@@ -1,6 +1,7 @@
 package views
 
 import (
+	"maps"
 	"slices"
 	"sync"
 
@@ -59,11 +60,7 @@ func (s *Set) View(l isobar.Locality, previous *View, wanted func(service string
 func (v *View) snapshot() map[string]*entry {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
-	out := make(map[string]*entry, len(v.entries))
-	for n, e := range v.entries {
-		out[n] = e
-	}
-	return out
+	return maps.Clone(v.entries)
 }
 
 // Set is the set that the view belongs to.

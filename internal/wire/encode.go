@@ -76,7 +76,7 @@ func deltaHead(e *Encoded) []byte {
 	inner = protowire.AppendTag(inner, resourceBody, protowire.BytesType)
 	inner = protowire.AppendVarint(inner, uint64(len(e.Body)))
 	head := protowire.AppendTag(nil, responseResources, protowire.BytesType)
-	head = protowire.AppendVarint(head, uint64(len(inner)+len(e.Body))) //nolint:gosec // a length
+	head = protowire.AppendVarint(head, uint64(len(inner)+len(e.Body)))
 	return append(head, inner...)
 }
 

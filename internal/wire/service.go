@@ -50,7 +50,7 @@ func ClusterOf(s *isobar.Service) (*clusterv3.Cluster, error) {
 				LocalityWeightedLbConfig: &clusterv3.Cluster_CommonLbConfig_LocalityWeightedLbConfig{},
 			},
 		}
-		return c, checkName("name", s.Name)
+		return c, checkName(s.Name)
 	}
 	policy, err := orcaPolicy()
 	if err != nil {
@@ -60,7 +60,7 @@ func ClusterOf(s *isobar.Service) (*clusterv3.Cluster, error) {
 	// The utilizations from which capacity is learned; named metrics stay out,
 	// since applications may have any number of them.
 	c.LrsReportEndpointMetrics = []string{"application_utilization", "cpu_utilization", "mem_utilization"}
-	return c, checkName("name", s.Name)
+	return c, checkName(s.Name)
 }
 
 // orcaPolicy is wrr_locality over client_side_weighted_round_robin, the only
@@ -103,7 +103,7 @@ func ListenerOf(s *isobar.Service) (*listenerv3.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &listenerv3.Listener{Name: s.Name, ApiListener: &listenerv3.ApiListener{ApiListener: manager}}, checkName("name", s.Name)
+	return &listenerv3.Listener{Name: s.Name, ApiListener: &listenerv3.ApiListener{ApiListener: manager}}, checkName(s.Name)
 }
 
 // RouteOf makes the routes of a service: everything goes to its cluster.
@@ -123,7 +123,7 @@ func RouteOf(s *isobar.Service) (*routev3.RouteConfiguration, error) {
 				}},
 			}},
 		}},
-	}, checkName("name", s.Name)
+	}, checkName(s.Name)
 }
 
 // packed is anypb.New with a deterministic encoding.
@@ -135,9 +135,9 @@ func packed(m proto.Message) (*anypb.Any, error) {
 	return out, nil
 }
 
-func checkName(field, name string) error {
+func checkName(name string) error {
 	if name == "" || len(name) > defaultNameSize {
-		return refused(field, "%d bytes long, want 1 to %d", len(name), defaultNameSize)
+		return refused("name", "%d bytes long, want 1 to %d", len(name), defaultNameSize)
 	}
 	return nil
 }

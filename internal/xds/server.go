@@ -50,7 +50,7 @@ func New(o Options) *Server {
 		streams: map[uint64]*stream{},
 	}
 	for k := range wire.Kinds {
-		url := wire.Kind(k).URL() //nolint:gosec // k < 4
+		url := wire.Kind(k).URL()
 		s.tails[0][k] = wire.ResponseTail(url, s.options.Identifier, false)
 		s.tails[1][k] = wire.ResponseTail(url, s.options.Identifier, true)
 	}

@@ -1,0 +1,315 @@
+package xds_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+
+	"github.com/isobar-xds/isobar/internal/xds"
+)
+
+// What other control planes have paid for, one test each.
+
+// An answer was withheld until a request named everything that there is.
+func TestAnswerDoesNotWaitForRequestsThatNameEverything(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.publish(serve("a", 1), serve("b", 2), serve("c", 3))
+		c := w.ads(at("us-east/b"))
+		c.request(edsURL, "b").equals("eds v1: b@2").ack(edsURL)
+		c.request(edsURL, "b", "unknown", "c").equals("eds v1: c@3")
+	})
+}
+
+// Each rejection was answered with the same content: a loop as fast as the
+// network.
+func TestRejectionsDoNotLoop(t *testing.T) {
+	for _, open := range []func(*world) *client{
+		func(w *world) *client { return w.ads(at("us-east/b")).request(edsURL, "a") },
+		func(w *world) *client { return w.delta(at("us-east/b")).subscribe(edsURL, "a") },
+	} {
+		inWorld(t, func(w *world) {
+			w.publish(serve("a", 1))
+			c := open(w)
+			responses := 0
+			for range 100 {
+				for _, m := range c.take() {
+					responses++
+					c.nack(m.(interface{ GetTypeUrl() string }).GetTypeUrl(), "never")
+				}
+				w.publish()
+			}
+			if responses != 1 {
+				w.t.Errorf("%d responses to a client that rejects all, want 1", responses)
+			}
+		})
+	}
+}
+
+// A second push went out while the first was unanswered, and the answers were
+// taken for each other's.
+func TestPushesDoNotOvertakeAnswers(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.publish(serve("a", 1))
+		c := w.ads(at("us-east/b")).request(edsURL, "a").equals("eds v1: a@1")
+		for port := 2; port < 50; port++ {
+			w.publish(serve("a", port))
+			c.nothing()
+		}
+		c.nack(edsURL, "the first is bad").equals("eds v49: a@49").ack(edsURL).nothing()
+		if got := w.server.Clients()[0].Types[0]; got.Acked != "v49" || got.LastNack.Version != "v1" {
+			w.t.Errorf("the answers are mixed up: %+v", got)
+		}
+	})
+}
+
+// After an unsubscribe the answer held what was no longer asked for.
+func TestAnswerAfterUnsubscribeIsNotStale(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.publish(serve("a", 1), serve("b", 1))
+		c := w.ads(at("us-east/b"))
+		c.request(edsURL, "a", "b").equals("eds v1: a@1 b@1")
+		w.publish(serve("a", 2), serve("b", 2)) // waits for the answer
+		c.request(edsURL, "b").equals("eds v2: b@2").ack(edsURL).nothing()
+		c.request(cdsURL, "a", "b").equals("cds v2: a b", "eds v2: b@2")
+		w.publish(withORCA("a"), withORCA("b"))
+		c.ack(edsURL) // nothing new there; the clusters are still unanswered
+		c.nothing()
+		c.kind(cdsURL).names = []string{"b"}
+		c.ack(cdsURL).equals("cds v3: b+orca", "eds v3: b@2")
+	})
+}
+
+// A change between two requests of a stream was lost.
+func TestNoChangeIsMissedBetweenRequests(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.publish(serve("a", 1), serve("b", 1))
+		c := w.ads(at("us-east/b")).request(edsURL, "a").equals("eds v1: a@1")
+		w.publish(serve("b", 2))
+		c.ack(edsURL)
+		c.request(edsURL, "a", "b").equals("eds v2: b@2").ack(edsURL)
+		w.publish(serve("b", 3), serve("a", 3))
+		c.equals("eds v3: a@3 b@3")
+	})
+}
+
+// A stream that ended while something was being sent took the server down, or
+// left its watches behind. Many streams subscribe, unsubscribe, reject, stall
+// and leave while plans are published; then all that are left agree.
+func TestChurn(t *testing.T) {
+	w := newWorld(t)
+	names := make([]string, 12)
+	for i := range names {
+		names[i] = fmt.Sprint("s", i)
+	}
+	all := make([]edit, len(names))
+	for i, n := range names {
+		all[i] = serve(n, 1)
+	}
+	w.publish(all...)
+	var clients sync.WaitGroup
+	for i := range 40 {
+		clients.Go(func() {
+			random := rand.New(rand.NewPCG(1, uint64(i)))
+			for range 4 {
+				churn(w, random, names)
+			}
+		})
+	}
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		clients.Wait()
+	}()
+	random := rand.New(rand.NewPCG(2, 2))
+	for port := 2; ; port++ {
+		n := names[random.IntN(len(names))]
+		switch {
+		case random.IntN(4) > 0 || w.plan.specs[n] == nil:
+			w.publish(serve(n, 1+port%50_000))
+		case random.IntN(2) == 0:
+			w.publish(without(n))
+		default:
+			w.publish(withORCA(n))
+		}
+		w.server.Subscriptions()
+		w.server.Clients()
+		select {
+		case <-gone:
+			eventually(t, "no stream is left", func() bool { return len(w.server.Clients()) == 0 && len(w.server.Subscriptions()) == 0 })
+			return
+		default:
+		}
+	}
+}
+
+// churn is the life of one stream.
+func churn(w *world, random *rand.Rand, names []string) {
+	ctx, cancel := context.WithTimeout(w.t.Context(), 20*time.Second)
+	defer cancel()
+	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(w.conn).StreamAggregatedResources(ctx, grpc.WaitForReady(true))
+	if err != nil {
+		return // the test is over
+	}
+	localities := []string{"us-east/b", "us-east/c", "eu-west/a"}
+	node := at(localities[random.IntN(len(localities))])
+	urls := []string{cdsURL, edsURL, ldsURL, rdsURL}
+	for _, url := range urls {
+		_ = stream.Send(&discoveryv3.DiscoveryRequest{Node: node, TypeUrl: url, ResourceNames: []string{names[random.IntN(len(names))]}})
+	}
+	for range 1 + random.IntN(30) {
+		m, err := stream.Recv()
+		if err != nil {
+			w.t.Errorf("the server ended a stream: %v", err)
+			return
+		}
+		r := &discoveryv3.DiscoveryRequest{TypeUrl: m.GetTypeUrl(), VersionInfo: m.GetVersionInfo(), ResponseNonce: m.GetNonce()}
+		for _, n := range names {
+			// All assignments, so that there is always news to wait for.
+			if m.GetTypeUrl() == edsURL || random.IntN(2) == 0 {
+				r.ResourceNames = append(r.ResourceNames, n)
+			}
+		}
+		switch random.IntN(8) {
+		case 0:
+			return // without a word
+		case 1:
+			_ = stream.Send(&discoveryv3.DiscoveryRequest{TypeUrl: m.GetTypeUrl(), ResponseNonce: "stale", ResourceNames: names})
+		case 2:
+			r.ErrorDetail = &statuspb.Status{Message: "no"}
+		}
+		_ = stream.Send(r)
+	}
+	_ = stream.CloseSend()
+}
+
+// Whatever happens in whichever order, a client that answers ends up with what
+// is published.
+func TestClientsConverge(t *testing.T) {
+	names := []string{"a", "b", "c", "d"}
+	for seed := range uint64(60) {
+		inWorld(t, func(w *world) {
+			random := rand.New(rand.NewPCG(7, seed))
+			w.publish(serve("a", 1), serve("b", 1))
+			sotw, delta := w.ads(at("us-east/b")), w.delta(at("us-east/b"))
+			sotw.request(edsURL, names...)
+			sotw.request(cdsURL)
+			delta.subscribe(edsURL, names...)
+			delta.subscribe(cdsURL)
+			held := []map[string]string{{}, {}} // of both clients
+			for step := range 30 {
+				n := names[random.IntN(len(names))]
+				switch random.IntN(5) {
+				case 0:
+					w.publish(without(n))
+				case 1, 2:
+					w.publish(serve(n, 2+step))
+				case 3:
+					if w.plan.specs[n] != nil {
+						w.publish(withORCA(n))
+					}
+				}
+				for i, c := range []*client{sotw, delta} {
+					if random.IntN(3) > 0 {
+						answer(c, held[i])
+					}
+				}
+			}
+			for range 8 {
+				answer(sotw, held[0])
+				answer(delta, held[1])
+			}
+			for i, form := range []string{"state of the world", "delta"} {
+				if got, want := held[i], expected(w, names); !sameMap(got, want) {
+					w.t.Errorf("seed %d, %s: the client holds %v, want %v", seed, form, got, want)
+				}
+			}
+			for _, c := range w.server.Clients() {
+				if !c.InSync {
+					w.t.Errorf("seed %d: not in sync: %+v", seed, c)
+				}
+			}
+		})
+	}
+}
+
+// answer applies and accepts what came, as a client does.
+func answer(c *client, held map[string]string) {
+	for _, m := range c.take() {
+		words := strings.Fields(describe(c.w.t, m))
+		kind := words[0]
+		if kind == "cds" && !c.delta {
+			for k := range held {
+				if strings.HasPrefix(k, "cds ") {
+					delete(held, k) // a full set
+				}
+			}
+		}
+		for _, word := range words[2:] {
+			switch name, content, _ := strings.Cut(strings.ReplaceAll(word, "+", "@+"), "@"); {
+			case strings.HasPrefix(name, "-"):
+				if kind == "cds" { // Envoy ignores removals of assignments
+					delete(held, "cds "+name[1:])
+				}
+			default:
+				held[kind+" "+name] = content
+			}
+		}
+		c.ack(m.(interface{ GetTypeUrl() string }).GetTypeUrl())
+	}
+}
+
+func expected(w *world, names []string) map[string]string {
+	want := map[string]string{}
+	for _, n := range names {
+		s := w.plan.specs[n]
+		if s == nil {
+			continue
+		}
+		want["cds "+n] = ""
+		if s.ORCA {
+			want["cds "+n] = "+orca"
+		}
+		e := w.plan.assignments[n].Priorities[0][0].Endpoints[0]
+		want["eds "+n] = e.Address[strings.LastIndex(e.Address, ":")+1:]
+	}
+	return want
+}
+
+// sameMap ignores emptied assignments.
+func sameMap(got, want map[string]string) bool {
+	for k, v := range got {
+		if v != "none" && want[k] != v {
+			return false
+		}
+	}
+	for k, v := range want {
+		if got[k] != v {
+			return false
+		}
+	}
+	return true
+}
+
+// One stream's rejections are its own: another in the same locality gets what
+// it asks for.
+func TestRejectionIsPerClient(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.publish(serve("a", 1))
+		w.ads(at("us-east/b")).request(edsURL, "a").equals("eds v1: a@1").nack(edsURL, "no").nothing()
+		w.ads(at("us-east/b")).request(edsURL, "a").equals("eds v1: a@1").ack(edsURL).nothing()
+		i := slices.IndexFunc(w.server.Clients(), func(c xds.Client) bool { return c.InSync })
+		if i != 1 {
+			w.t.Errorf("clients: %+v", w.server.Clients())
+		}
+	})
+}
