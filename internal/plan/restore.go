@@ -139,12 +139,16 @@ func (ss *SavedService) revive(spec *isobar.Service, network *isobar.Network, ta
 	return s
 }
 
-// savedLoad stands in for measurements until there are any.
+// savedLoad stands in for measurements until there are any. A service that had
+// no demand has nothing to wait for.
 func savedLoad(name string, r *assign.Result) *load.ServiceLoad {
-	l := &load.ServiceLoad{Name: name, Coverage: 0, Covered: false}
+	l := &load.ServiceLoad{Name: name, Coverage: 1, Covered: true}
 	for i := range r.Sources {
 		src := &r.Sources[i]
 		l.Sources = append(l.Sources, load.SourceLoad{Source: src.Source, Demand: src.Demand, Saved: src.Demand})
+		if src.Demand >= minDemand {
+			l.Coverage, l.Covered = 0, false
+		}
 	}
 	return l
 }

@@ -240,7 +240,6 @@ func (s *Server) reload(data []byte) error {
 	if fixed := needsRestart(&s.cfg, next); len(fixed) > 0 {
 		s.log.Warn("configuration reloaded; some settings take effect at the next start only", "settings", fixed)
 	}
-	s.log.Info("configuration reloaded", "file", s.opts.File, "services", len(next.Services))
 	return nil
 }
 
