@@ -117,7 +117,7 @@ func TestNextSpillsToTheNextZoneNotTheNextRegion(t *testing.T) {
 func TestNextIsDeterministic(t *testing.T) {
 	run := func() []byte {
 		p := ticks(t, threeZones(t), 5, map[string]float64{"": 50, "us/a": 1200, "us/b": 100, "eu/a": 700})
-		b, err := json.Marshal(p) //nolint:musttag // compared with itself
+		b, err := json.Marshal(p)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -32,7 +32,7 @@ func loc(s string) isobar.Locality { return isobar.MustLocality(s) }
 // in-memory connections.
 type world struct {
 	t      *testing.T
-	ctx    context.Context //nolint:containedctx // that of the server, for what belongs to its world
+	ctx    context.Context
 	server *server.Server
 	conn   *grpc.ClientConn
 }
