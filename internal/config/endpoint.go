@@ -44,6 +44,7 @@ func (r *serviceReader) endpoint(v strict.Value) isobar.Endpoint {
 		floatField("max_rate", &e.MaxRate, rateRange),
 		floatField("concurrency", &e.Concurrency, concurrencyRange),
 		{Name: "health", Read: func(v strict.Value) { readHealth(v, &e.Health) }},
+		{Name: "health_check_config", Read: func(v strict.Value) { e.Check = r.endpointCheck(v) }},
 	})
 	return e
 }

@@ -66,6 +66,7 @@ func mustHavePlaces(t *testing.T, err error) {
 
 func mustBeSound(t *testing.T, s *isobar.Service) {
 	t.Helper()
+	mustBeProbeable(t, s)
 	sites, addresses := map[isobar.Locality]bool{}, map[string]bool{}
 	for i := range s.Localities {
 		l := &s.Localities[i]

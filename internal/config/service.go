@@ -49,6 +49,9 @@ type serviceReader struct {
 	calls      []placedCall
 	sites      map[isobar.Locality]int // line of each locality
 	addresses  map[string]int          // line of each endpoint
+
+	checkersAt, endpointCheckAt *strict.Value // where they are given, if at all
+	checksBad                   bool          // health_checks are no list
 }
 
 func (r *serviceReader) service(v strict.Value) isobar.Service {
@@ -74,7 +77,10 @@ func (r *serviceReader) service(v strict.Value) isobar.Service {
 		boolField("orca", &s.ORCA),
 		{Name: "localities", Required: true, Read: func(v strict.Value) { s.Localities = r.localities(v) }},
 		{Name: "calls", Read: func(v strict.Value) { s.Calls = r.readCalls(v, s.Name) }},
+		{Name: "health_checks", Read: func(v strict.Value) { s.HealthChecks = r.healthChecks(v) }},
+		{Name: "checkers", Read: func(v strict.Value) { r.checkersAt, s.Checkers = &v, readCheckers(v) }},
 	})
+	r.checkHealth(&s)
 	if r.maxShiftAt != nil && s.Mode != isobar.ModeBounded {
 		r.maxShiftAt.Warnf("write mode: bounded, or remove max_shift", "max_shift has no effect in mode %s", s.Mode)
 	}
