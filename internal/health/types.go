@@ -1,0 +1,166 @@
+package health
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+)
+
+// Checker is a connected process that probes endpoints and reports on them.
+type Checker struct {
+	// ID is stable over reconnects of one checker and unique among those that
+	// are connected: its node id where that is unique.
+	ID       string          `json:"id"`
+	NodeID   string          `json:"node_id"`
+	Locality isobar.Locality `json:"locality"`
+	// Protocols it can probe with.
+	Protocols Protocols `json:"protocols"`
+	// Since is when its present stream opened: what it reported on an earlier
+	// one is forgotten, because it may have been started anew in between.
+	Since time.Time `json:"since"`
+	// LastSeen is when its last message arrived, also one without statuses.
+	LastSeen time.Time `json:"last_seen"`
+}
+
+// Zone is the checker's failure domain.
+func (c *Checker) Zone() isobar.Locality { return c.Locality.ZoneOnly() }
+
+// Protocols is a set of protocols; the zero value is empty.
+type Protocols uint8
+
+// ProtocolsOf makes a set.
+func ProtocolsOf(list ...isobar.CheckProtocol) Protocols {
+	var p Protocols
+	for _, c := range list {
+		p |= 1 << (c & 7)
+	}
+	return p
+}
+
+// Has tells whether all of other are in p.
+func (p Protocols) Has(other Protocols) bool { return p&other == other }
+
+// List gives the protocols in the set, in order.
+func (p Protocols) List() []isobar.CheckProtocol {
+	var out []isobar.CheckProtocol
+	for c := isobar.CheckHTTP; c <= isobar.CheckRedis; c++ {
+		if p.Has(ProtocolsOf(c)) {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// String gives the names, separated by "+".
+func (p Protocols) String() string {
+	var names []string
+	for _, c := range p.List() {
+		names = append(names, c.String())
+	}
+	return strings.Join(names, "+")
+}
+
+// MarshalText gives the names, for JSON.
+func (p Protocols) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+// UnmarshalText is the inverse of MarshalText.
+func (p *Protocols) UnmarshalText(b []byte) error {
+	*p = 0
+	if len(b) == 0 {
+		return nil
+	}
+	for name := range strings.SplitSeq(string(b), "+") {
+		c, err := isobar.ParseCheckProtocol(name)
+		if err != nil {
+			return fmt.Errorf("protocols %q: %w", b, err)
+		}
+		*p |= ProtocolsOf(c)
+	}
+	return nil
+}
+
+// Report is what one checker says of one endpoint.
+type Report struct {
+	Checker  string              `json:"checker"` // Checker.ID
+	Service  string              `json:"service"`
+	Locality isobar.Locality     `json:"locality"` // of the endpoint, as the report names it
+	Address  string              `json:"address"`  // the endpoint's, not the one that is probed in its place
+	Status   isobar.HealthStatus `json:"status"`
+	Arrived  time.Time           `json:"arrived"`
+}
+
+// Designation is what one checker is to probe.
+type Designation struct {
+	Checker   string `json:"checker"`   // Checker.ID
+	Endpoints []Key  `json:"endpoints"` // sorted, unique; immutable
+}
+
+// Placement says which checkers probe which endpoints. It is immutable.
+type Placement struct {
+	// Designations of every checker that was known, also of those that have
+	// nothing to probe; sorted by checker.
+	Designations []Designation `json:"designations"`
+	// Shortfalls lists the endpoints that did not get what their service asks
+	// for, sorted by endpoint.
+	Shortfalls []Shortfall `json:"shortfalls,omitempty"`
+}
+
+// Shortfall says that an endpoint has fewer checkers, or in fewer failure
+// domains, than its service asks for.
+type Shortfall struct {
+	Key
+
+	Checkers int    `json:"checkers"` // designated
+	Domains  int    `json:"domains"`  // that they are in
+	Want     int    `json:"want"`     // checkers
+	Spread   int    `json:"spread"`   // domains wanted
+	Why      string `json:"why"`
+}
+
+// Verdict is what is believed of one endpoint, and why.
+type Verdict struct {
+	Key
+
+	Locality isobar.Locality `json:"locality"`
+	// Status that is believed; Unknown when there is no verdict yet: the
+	// configured status counts then, unless Pending.
+	Status isobar.HealthStatus `json:"status"`
+	Since  time.Time           `json:"since,omitzero"` // of the status
+	// Confirmed is when enough fresh votes last agreed with the status: how
+	// old the verdict is.
+	Confirmed time.Time `json:"confirmed,omitzero"`
+	Why       string    `json:"why"`
+	Votes     []Vote    `json:"votes"` // of the designated checkers, sorted by checker
+
+	Frozen   bool `json:"frozen,omitempty"`    // too few fresh votes agree to confirm or change it
+	Divided  bool `json:"divided,omitempty"`   // checkers disagree for long: a path problem of Zones
+	Pending  bool `json:"pending,omitempty"`   // new, gets no traffic until its first verdict or a deadline
+	Held     bool `json:"held,omitempty"`      // voted down, not believed yet: part of a mass flip
+	FailOpen bool `json:"fail_open,omitempty"` // the whole service is voted down: clients may use it all the same
+	// Zones of the checkers that see it down, when Divided.
+	Zones []isobar.Locality `json:"zones,omitempty"`
+}
+
+// Vote is the last word of one designated checker on an endpoint.
+type Vote struct {
+	Checker string              `json:"checker"`
+	Zone    isobar.Locality     `json:"zone"`
+	Status  isobar.HealthStatus `json:"status"`         // Unknown: nothing said yet
+	Since   time.Time           `json:"since,omitzero"` // when it first said so
+	Heard   time.Time           `json:"heard,omitzero"` // when it last said so
+	Fresh   bool                `json:"fresh"`
+	// Counts is false for a fresh vote that does not count: an UNHEALTHY of a
+	// checker that never saw the endpoint healthy and may not have probed it
+	// often enough yet.
+	Counts bool `json:"counts"`
+}
+
+// Age is how long ago the vote was last heard; 0 if never.
+func (v *Vote) Age(now time.Time) time.Duration {
+	if v.Heard.IsZero() {
+		return 0
+	}
+	return max(0, now.Sub(v.Heard))
+}
