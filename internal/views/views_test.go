@@ -11,9 +11,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/plan"
 	"github.com/isobar-xds/isobar/internal/views"
 	"github.com/isobar-xds/isobar/internal/wire"
 )
+
+var _ views.Plan = (*plan.Plan)(nil)
 
 var (
 	east = isobar.MustLocality("us-east/b")

@@ -28,52 +28,6 @@ func (a *answer) add(w *watch, x *sub, r *views.Resource) {
 	a.carried = append(a.carried, x)
 }
 
-// advance brings the stream's state to a view and wakes the stream if that
-// leaves something to send.
-func (s *stream) advance(view *views.View) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed || s.view == nil || view.Set().Seq() <= s.view.Set().Seq() {
-		return
-	}
-	since := s.view.Set().Seq()
-	s.view = view
-	wake := false
-	for _, w := range s.watches {
-		s.follow(w, since)
-		wake = wake || w.pending()
-	}
-	if wake {
-		s.kick()
-	}
-}
-
-// follow queues what may have changed since an earlier set.
-func (s *stream) follow(w *watch, since uint64) {
-	names, known := s.view.Changed(since, w.kind)
-	if !known {
-		for _, x := range w.subs {
-			w.enqueue(x)
-		}
-		names = s.view.Set().Names() // for the wildcard
-	}
-	for _, n := range names {
-		if x := w.subs[n]; x != nil {
-			w.enqueue(x)
-		} else if w.covers(s.view, n) {
-			s.cover(w, n)
-		}
-	}
-	// What was subscribed after the set was compared with the one before may
-	// be missing in names.
-	for _, x := range w.fresh {
-		if w.live(x) {
-			w.enqueue(x)
-		}
-	}
-	w.fresh = nil
-}
-
 // next composes the next response, or gives nil when there is none to send.
 //
 // Make before break: first what is new or changed, in the order of the kinds
@@ -116,40 +70,12 @@ func (s *stream) mayBreak(now time.Time) bool {
 	}
 	if s.heldSince.IsZero() {
 		s.heldSince = now
+		if s.holdTimer != nil {
+			s.holdTimer.Stop()
+		}
 		s.holdTimer = time.AfterFunc(s.server.options.RemovalWait, s.kick)
 	}
 	return now.Sub(s.heldSince) >= s.server.options.RemovalWait
-}
-
-// want gives what the client should have of a resource; nil = nothing.
-func (s *stream) want(w *watch, x *sub) *views.Resource {
-	if w.kind == wire.Listener && !x.named {
-		return nil
-	}
-	r := s.view.Lookup(w.kind, x.name)
-	if r != nil || w.kind != wire.Endpoints || x.sent == nil {
-		return r
-	}
-	if s.view.Gone(x.name) {
-		return s.view.Empty(x.name) // Envoy ignores removals of assignments
-	}
-	return x.sent // not decided for this locality, or refused: keep what works
-}
-
-// vanishes tells whether sending a resource takes something away that listeners
-// and routes may still lead to.
-func (s *stream) vanishes(w *watch, x *sub, want *views.Resource) bool {
-	if x.sent == nil {
-		return false
-	}
-	switch w.kind {
-	case wire.Cluster:
-		return want == nil
-	case wire.Endpoints:
-		return s.view.Gone(x.name) && !same(want, x.sent)
-	case wire.Listener, wire.Route, wire.Other:
-	}
-	return false
 }
 
 // collect takes from the queue what the next response of a type carries; nil

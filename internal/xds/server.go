@@ -112,9 +112,10 @@ func (s *Server) signalChanged() {
 	}
 }
 
-// Stop ends all streams with UNAVAILABLE and waits until the server's
-// goroutines are gone. A stream whose client does not read ends with its
-// connection: stop the gRPC server too. Stop may be called again.
+// Stop ends all streams with UNAVAILABLE and makes Publish do nothing. It does
+// not wait for the streams: those whose clients do not read end only with
+// their connections, so the gRPC server has to be stopped afterwards. Stop may
+// be called again.
 func (s *Server) Stop() {
 	s.mu.Lock()
 	if !s.stopped {

@@ -79,9 +79,7 @@ func (s *Server) serve(raw grpc.ServerStream, only string, delta bool) error {
 // run sends until the stream ends; what it returns ends the stream.
 func (s *stream) run() error {
 	received := make(chan error, 1)
-	if !s.server.begin(func() { received <- s.receive() }) {
-		return errStopped
-	}
+	go func() { received <- s.receive() }() // gRPC ends it when this handler returns
 	for {
 		select {
 		case <-s.server.stop:
@@ -98,17 +96,6 @@ func (s *stream) run() error {
 			}
 		}
 	}
-}
-
-// begin runs f as one of the server's goroutines, unless it is stopping.
-func (s *Server) begin(f func()) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.stopped {
-		return false
-	}
-	s.work.Go(f)
-	return true
 }
 
 // receive handles requests until the client or an error ends the stream.

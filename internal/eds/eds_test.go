@@ -1,0 +1,114 @@
+package eds_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"testing"
+
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	endpointservice "github.com/envoyproxy/go-control-plane/envoy/service/endpoint/v3"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/eds"
+	"github.com/isobar-xds/isobar/internal/views"
+	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/xds"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// oneService is a plan with one service whose endpoints are all gone.
+type oneService struct{}
+
+func (oneService) VersionString() string  { return "1" }
+func (oneService) ServiceNames() []string { return []string{"a"} }
+
+func (oneService) Spec(name string) *isobar.Service {
+	if name != "a" {
+		return nil
+	}
+	return &isobar.Service{Name: "a"}
+}
+
+func (oneService) Assignment(service string, source isobar.Locality) *isobar.Assignment {
+	return &isobar.Assignment{Service: service, Source: source, OverprovisioningFactor: 140}
+}
+
+func dial(t *testing.T) endpointservice.EndpointDiscoveryServiceClient {
+	t.Helper()
+	engine := xds.New(xds.Options{})
+	engine.Publish(views.NewBuilder(views.Options{}).Build(oneService{}, nil))
+	listener := bufconn.Listen(1 << 16)
+	server := grpc.NewServer(grpc.ForceServerCodecV2(wire.ServerCodec()))
+	eds.Register(server, engine)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	conn, err := grpc.NewClient("passthrough:///bufnet",
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = conn.Close()
+		engine.Stop()
+		server.Stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	return endpointservice.NewEndpointDiscoveryServiceClient(conn)
+}
+
+var want = &endpointv3.ClusterLoadAssignment{ClusterName: "a"}
+
+// The type may be left out: the method tells it.
+func TestStream(t *testing.T) {
+	s, err := dial(t).StreamEndpoints(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(s.Send(&discoveryv3.DiscoveryRequest{ResourceNames: []string{"a"}}), s.CloseSend()); err != nil {
+		t.Fatal(err)
+	}
+	r, err := s.Recv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := &endpointv3.ClusterLoadAssignment{}
+	if err := r.GetResources()[0].UnmarshalTo(got); err != nil || !proto.Equal(got, want) || r.GetTypeUrl() != wire.EndpointsURL {
+		t.Errorf("got %v, %v", r, err)
+	}
+	if _, err := s.Recv(); !errors.Is(err, io.EOF) {
+		t.Errorf("the stream ended with %v", err)
+	}
+}
+
+func TestDelta(t *testing.T) {
+	s, err := dial(t).DeltaEndpoints(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(s.Send(&discoveryv3.DeltaDiscoveryRequest{ResourceNamesSubscribe: []string{"a"}}), s.CloseSend()); err != nil {
+		t.Fatal(err)
+	}
+	r, err := s.Recv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := &endpointv3.ClusterLoadAssignment{}
+	if err := r.GetResources()[0].GetResource().UnmarshalTo(got); err != nil || !proto.Equal(got, want) || r.GetTypeUrl() != wire.EndpointsURL {
+		t.Errorf("got %v, %v", r, err)
+	}
+	if _, err := s.Recv(); !errors.Is(err, io.EOF) {
+		t.Errorf("the stream ended with %v", err)
+	}
+}

@@ -1,0 +1,97 @@
+package xds_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"sync"
+	"testing"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/views"
+	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/xds"
+)
+
+// ackingStream is a client without a network: it accepts at once.
+type ackingStream struct {
+	ctx   context.Context
+	next  chan *discoveryv3.DiscoveryRequest
+	names []string
+	got   *sync.WaitGroup
+}
+
+func (s *ackingStream) Context() context.Context     { return s.ctx }
+func (s *ackingStream) SetHeader(metadata.MD) error  { return nil }
+func (s *ackingStream) SendHeader(metadata.MD) error { return nil }
+func (s *ackingStream) SetTrailer(metadata.MD)       {}
+
+func (s *ackingStream) RecvMsg(m any) error {
+	select {
+	case r := <-s.next:
+		proto.Merge(m.(proto.Message), r)
+		return nil
+	case <-s.ctx.Done():
+		return io.EOF
+	}
+}
+
+func (s *ackingStream) SendMsg(m any) error {
+	pieces := m.(*wire.Frame).Pieces
+	_, _, n := protowire.ConsumeTag(pieces[len(pieces)-1].ReadOnlyData())
+	nonce, _ := protowire.ConsumeString(pieces[len(pieces)-1].ReadOnlyData()[n:])
+	s.next <- &discoveryv3.DiscoveryRequest{TypeUrl: edsURL, ResponseNonce: nonce, ResourceNames: s.names}
+	s.got.Done()
+	return nil
+}
+
+// BenchmarkPublish changes one of 100 services for all streams, each of which
+// subscribes to all; it excludes the network and counts the decoding of
+// acknowledgements as copies.
+func BenchmarkPublish(b *testing.B) {
+	for _, streams := range []int{100, 1000, 5000} {
+		b.Run(fmt.Sprint(streams, " streams"), func(b *testing.B) { benchmarkPublish(b, streams) })
+	}
+}
+
+func benchmarkPublish(b *testing.B, streams int) {
+	b.Helper()
+	server, builder := xds.New(xds.Options{}), views.NewBuilder(views.Options{})
+	plan := &testPlan{version: "v", specs: map[string]*isobar.Service{}, assignments: map[string]*isobar.Assignment{}}
+	names := make([]string, 100)
+	for i := range names {
+		names[i] = fmt.Sprintf("service-%d", i)
+		serve(names[i], 1)(plan)
+	}
+	set := builder.Build(plan, nil)
+	server.Publish(set)
+	ctx, cancel := context.WithCancel(b.Context())
+	var got, running sync.WaitGroup
+	got.Add(streams)
+	for i := range streams {
+		s := &ackingStream{ctx: ctx, next: make(chan *discoveryv3.DiscoveryRequest, 1), names: names, got: &got}
+		s.next <- &discoveryv3.DiscoveryRequest{Node: at(fmt.Sprintf("region/zone-%d", i%10)), TypeUrl: edsURL, ResourceNames: names}
+		running.Go(func() { _ = server.Serve(s, "") })
+	}
+	got.Wait()
+	port := 1
+	for b.Loop() {
+		port = port%50_000 + 1
+		plan = &testPlan{version: "v", specs: plan.specs, assignments: maps.Clone(plan.assignments)}
+		serve(names[port%len(names)], port)(plan)
+		set = builder.Build(plan, set)
+		got.Add(streams)
+		server.Publish(set)
+		got.Wait()
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*streams), "ns/push")
+	cancel()
+	running.Wait()
+	server.Stop()
+}
