@@ -1,7 +1,9 @@
 package xds_test
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -9,7 +11,9 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
 
 	"github.com/isobar-xds/isobar/internal/wire"
 	"github.com/isobar-xds/isobar/internal/xds"
@@ -190,4 +194,32 @@ func TestFetchIsNotServed(t *testing.T) {
 			w.t.Errorf("got %v", err)
 		}
 	})
+}
+
+// Bytes that are no message, and a message beyond the limit of the server.
+func TestMalformedAndOversizedMessages(t *testing.T) {
+	for says, data := range map[string][]byte{
+		"unmarshal":         {0xff, 0xff, 0xff},
+		"larger than max":   make([]byte, 5<<20),
+		"invalid UTF-8":     {0x0a, 0x01, 0xff}, // version_info
+		"type_url: missing": {},
+	} {
+		inWorld(t, func(w *world) {
+			w.publish(serve("a", 1))
+			good := w.ads(at("us-east/b")).request(edsURL, "a").equals("eds v1: a@1").ack(edsURL)
+			s, err := w.conn.NewStream(w.t.Context(), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, adsMethod,
+				grpc.ForceCodecV2(wire.ServerCodec()))
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			if err := s.SendMsg(&wire.Frame{Pieces: mem.BufferSlice{mem.SliceBuffer(data)}}); err != nil && !errors.Is(err, io.EOF) {
+				w.t.Fatal(err)
+			}
+			if err := s.RecvMsg(&wire.RawMessage{}); err == nil || !strings.Contains(err.Error(), says) {
+				w.t.Errorf("got %v, want %q", err, says)
+			}
+			w.publish(serve("a", 2))
+			good.equals("eds v2: a@2")
+		})
+	}
 }
