@@ -1,15 +1,12 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"reflect"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"google.golang.org/grpc/grpclog"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
@@ -20,7 +17,6 @@ import (
 // xDS clients send requests, and starts it again on the same state: no request
 // fails, the weights are those from before, and versions go on.
 func TestKillAndRestartUnderLoad(t *testing.T) {
-	grpclog.SetLoggerV2(grpclog.NewLoggerV2(new(bytes.Buffer), new(bytes.Buffer), new(bytes.Buffer)))
 	zones := []isobar.Locality{isobar.MustLocality("us/a"), isobar.MustLocality("us/b")}
 	// Without declared capacity shares depend on where demand comes from, not on
 	// how much it is, so that they stand still under random arrivals: all

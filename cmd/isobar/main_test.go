@@ -1,15 +1,19 @@
 package main
 
 import (
+	"io"
 	"os"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"google.golang.org/grpc/grpclog"
 )
 
 // TestMain lets scripts run this program as a process of its own: its exit
 // code and streams are what users see.
 func TestMain(m *testing.M) {
+	// Servers that are killed make grpc-go log errors, and they are meant to die.
+	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard))
 	testscript.Main(m, map[string]func(){"isobar": main})
 }
 
