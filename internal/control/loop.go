@@ -15,7 +15,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/isobar-xds/isobar"
-	"github.com/isobar-xds/isobar/internal/assign"
 	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/internal/plan"
@@ -96,8 +95,7 @@ type Loop struct {
 	metrics *metrics
 
 	// Owned by the goroutine of Run.
-	table      *load.Table
-	evidence   *load.Evidence
+	decider    *plan.Decider
 	set        *views.Set
 	saver      *saver
 	reserved   uint64
@@ -191,9 +189,7 @@ func (l *Loop) start() error {
 	if saved == nil {
 		saved = &plan.Saved{}
 	}
-	settings := load.Settings{Interval: l.timing().Interval}
-	l.table = load.NewTable(settings, saved.Demand(), now)
-	l.evidence = load.NewEvidence(settings)
+	l.decider = plan.NewDecider(l.timing().Interval, saved.Demand(), now)
 	l.saver = newSaver(l.opts.State, l.log, l.metrics)
 	version := max(saved.Reserved, saved.Version) + 1
 	l.reserve(*saved, version)
@@ -216,51 +212,33 @@ func (l *Loop) stop() {
 // rebase carries the current weights over to the present topology and health.
 func (l *Loop) rebase() {
 	l.lastRebase = time.Now()
-	l.next(plan.Input{Trigger: assign.Rebase})
+	l.next(l.decider.Rebase, nil)
 }
 
 // tick takes one decision.
 func (l *Loop) tick() {
 	started := time.Now()
-	interval := l.timing().Interval
-	l.table.SetInterval(interval)
-	l.evidence.SetInterval(interval)
-	l.table.Merge(l.opts.Reports.Collect(started))
-	snapshot := l.table.Snapshot(started)
-	current := l.Current()
-	in := plan.Input{Trigger: assign.Tick, Load: snapshot}
-	subs := sorted(l.opts.Clients.Subscriptions())
-	for i := range snapshot.Services {
-		s := &snapshot.Services[i]
-		if before, ok := current.Service(s.Name); ok {
-			capacity, sites := before.Known()
-			l.table.SetCapacity(s.Name, capacity)
-			l.evidence.SetSites(s.Name, sites)
-			planned := plannedSources(before, subs)
-			in.Findings = append(in.Findings, l.evidence.Observe(started, s, planned))
-		} else {
-			l.evidence.Forget(s.Name)
-		}
-	}
-	l.next(in)
+	l.next(l.decider.Tick, l.opts.Reports.Collect(started))
 	l.metrics.ticked(time.Since(started))
 }
 
 // next makes and publishes the plan that follows. A defect that panics in pure
 // code costs this plan only: the one in force goes on serving.
-func (l *Loop) next(in plan.Input) {
+func (l *Loop) next(decide func(*plan.Turn) (*plan.Plan, error), windows []load.StreamWindow) {
 	defer func() {
 		if r := recover(); r != nil {
 			l.metrics.panics.Inc()
 			l.log.Error("planning failed, the last plan stays", "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
 		}
 	}()
-	in.Now = time.Now()
-	in.Topology, in.Health = l.opts.Topology.State()
-	in.Previous = l.Current()
-	in.Version = in.Previous.Version + 1
-	in.Subscribed = subscribed(sorted(l.opts.Clients.Subscriptions()))
-	p, err := plan.Next(in)
+	current := l.Current()
+	turn := &plan.Turn{
+		Now: time.Now(), Interval: l.timing().Interval, Windows: windows,
+		Watched:  watched(l.opts.Clients.Subscriptions()),
+		Previous: current, Version: current.Version + 1,
+	}
+	turn.Topology, turn.Health = l.opts.Topology.State()
+	p, err := decide(turn)
 	if err != nil {
 		l.log.Error("planning failed, the last plan stays", "error", err)
 		return

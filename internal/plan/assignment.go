@@ -3,7 +3,6 @@ package plan
 import (
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/assign"
-	"github.com/isobar-xds/isobar/internal/load"
 )
 
 // ServiceNames lists the services, sorted.
@@ -57,25 +56,4 @@ func (s *Service) declaredCapacity(i int) float64 {
 		}
 	}
 	return sum * orDefault(sl.Scaler, 1)
-}
-
-// Known tells load table and evidence what they may know of the service: where
-// it has how much, and what it can serve in all. capacity is in requests/s and
-// 0 unless all of it is declared.
-func (s *Service) Known() (capacity float64, sites []load.Site) {
-	sites = make([]load.Site, len(s.Sites))
-	all := true
-	for i := range s.Sites {
-		site := &s.Sites[i]
-		sites[i] = load.Site{
-			Locality: site.Group.Locality, Endpoints: len(site.Group.Endpoints),
-			Usable: site.Group.Usable(), Capacity: s.declaredCapacity(i),
-		}
-		capacity += sites[i].Capacity
-		all = all && (sites[i].Capacity > 0 || sites[i].Usable == 0)
-	}
-	if !all {
-		capacity = 0
-	}
-	return capacity, sites
 }

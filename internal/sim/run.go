@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"github.com/isobar-xds/isobar"
-	"github.com/isobar-xds/isobar/internal/assign"
-	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/internal/plan"
 )
@@ -23,8 +21,7 @@ type run struct {
 	sc       *Scenario
 	clients  []*client
 	arriving []arrival // reports on their way, by arrival
-	table    *load.Table
-	evidence *load.Evidence
+	decider  *plan.Decider
 	plan     *plan.Plan
 	pushed   []published
 }
@@ -77,12 +74,16 @@ func Run(sc *Scenario, observe func(Frame) error) error {
 }
 
 func newRun(sc *Scenario) (*run, error) {
-	settings := load.Settings{Interval: sc.Interval}
-	r := &run{sc: sc, table: load.NewTable(settings, nil, start), evidence: load.NewEvidence(settings)}
+	r := &run{sc: sc, decider: plan.NewDecider(sc.Interval, nil, start)}
 	for i := range sc.Clients {
-		r.clients = append(r.clients, &client{Client: sc.Clients[i], id: load.StreamID(i + 1)})
+		r.clients = append(r.clients, &client{Client: sc.Clients[i], id: load.StreamID(i + 1)}) //nolint:gosec // i >= 0
 	}
-	return r, r.next(plan.Input{Trigger: assign.Rebase}, 0)
+	first, err := r.decider.Rebase(r.turn(0))
+	if err != nil {
+		return nil, err
+	}
+	r.publish(first, 0)
+	return r, nil
 }
 
 // send puts a client's report on its way.
@@ -97,20 +98,28 @@ func (r *run) send(c *client, now time.Duration) {
 
 // decide is one turn of the loop.
 func (r *run) decide(now time.Duration) error {
-	r.table.Merge(r.collect(now))
-	at := start.Add(now)
-	snapshot := r.table.Snapshot(at)
-	in := plan.Input{Trigger: assign.Tick, Load: snapshot}
-	for i := range snapshot.Services {
-		name := snapshot.Services[i].Name
-		if before, ok := r.plan.Service(name); ok {
-			capacity, sites := before.Known()
-			r.table.SetCapacity(name, capacity)
-			r.evidence.SetSites(name, sites)
-			in.Findings = append(in.Findings, r.evidence.Observe(at, &snapshot.Services[i], r.planned(before, now)))
-		}
+	turn := r.turn(now)
+	turn.Windows = r.collect(now)
+	p, err := r.decider.Tick(turn)
+	if err != nil {
+		return err
 	}
-	return r.next(in, now)
+	r.publish(p, now)
+	return nil
+}
+
+func (r *run) turn(now time.Duration) *plan.Turn {
+	t := &plan.Turn{
+		Now: start.Add(now), Interval: r.sc.Interval, Watched: r.watched(now),
+		Topology: r.sc.Topology, Previous: r.plan, Version: 1,
+	}
+	if r.plan != nil {
+		t.Version = r.plan.Version + 1
+	}
+	if r.sc.Health != nil {
+		t.Health = r.sc.Health(now)
+	}
+	return t
 }
 
 // collect gives every open stream's window, also empty ones, as a server does.
@@ -135,23 +144,19 @@ func (r *run) collect(now time.Duration) []load.StreamWindow {
 	return out
 }
 
-// planned is what the evidence compares landings with.
-func (r *run) planned(s *plan.Service, now time.Duration) []load.PlannedSource {
-	var out []load.PlannedSource
-	for i := range s.Result.Sources {
-		src := &s.Result.Sources[i]
-		p := load.PlannedSource{Source: src.Source, Acked: r.acked(src.Assignment, now)}
-		for l, v := range src.Shares {
-			if v > 0 {
-				p.Shares = append(p.Shares, load.PlannedShare{Locality: s.Sites[l].Group.Locality, Share: v})
+// watched tells who watches what, and since when they obey.
+func (r *run) watched(now time.Duration) []plan.Watched {
+	var out []plan.Watched
+	for _, c := range r.clients {
+		i := slices.IndexFunc(out, func(w plan.Watched) bool { return w.Service == c.Service && w.Source == c.Source })
+		if i < 0 {
+			i = len(out)
+			out = append(out, plan.Watched{Service: c.Service, Source: c.Source})
+			if r.plan != nil {
+				out[i].Acked = r.acked(r.plan.Assignment(c.Service, c.Source), now)
 			}
 		}
-		for _, c := range r.clients {
-			if c.Service == s.Spec.Name && c.Source == src.Source {
-				p.Streams++
-			}
-		}
-		out = append(out, p)
+		out[i].Streams++
 	}
 	return out
 }
@@ -165,22 +170,8 @@ func (r *run) acked(a *isobar.Assignment, now time.Duration) time.Time {
 	return time.Time{}
 }
 
-// next makes a plan and pushes what changed.
-func (r *run) next(in plan.Input, now time.Duration) error {
-	in.Now, in.Topology, in.Previous, in.Version = start.Add(now), r.sc.Topology, r.plan, 1
-	if r.plan != nil {
-		in.Version = r.plan.Version + 1
-	}
-	if r.sc.Health != nil {
-		in.Health = r.sc.Health(now)
-	} else {
-		in.Health = health.Table{}
-	}
-	in.Subscribed = r.subscribed()
-	p, err := plan.Next(in)
-	if err != nil {
-		return err
-	}
+// publish pushes what changed.
+func (r *run) publish(p *plan.Plan, now time.Duration) {
 	for _, c := range r.clients {
 		a := p.Assignment(c.Service, c.Source)
 		if a == nil || (r.plan != nil && r.plan.Assignment(c.Service, c.Source) == a) {
@@ -190,7 +181,6 @@ func (r *run) next(in plan.Input, now time.Duration) error {
 	}
 	r.remember(p, now)
 	r.plan = p
-	return nil
 }
 
 // remember keeps when each assignment in force is acknowledged.
@@ -208,23 +198,6 @@ func (r *run) remember(p *plan.Plan, now time.Duration) {
 		}
 	}
 	r.pushed = keep
-}
-
-func (r *run) subscribed() []plan.Subscription {
-	var out []plan.Subscription
-	for _, s := range r.sc.Topology.Services {
-		var sources []isobar.Locality
-		for _, c := range r.clients {
-			if c.Service == s.Name {
-				sources = append(sources, c.Source)
-			}
-		}
-		slices.SortFunc(sources, isobar.Locality.Compare)
-		for _, l := range slices.Compact(sources) {
-			out = append(out, plan.Subscription{Service: s.Name, Source: l})
-		}
-	}
-	return out
 }
 
 func sharesOf(a *isobar.Assignment) []share {
