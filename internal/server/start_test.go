@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -35,6 +36,7 @@ type world struct {
 	ctx    context.Context
 	server *server.Server
 	conn   *grpc.ClientConn
+	api    *http.Client
 }
 
 // configuration is four zones in two regions that carry 800 requests/s each
@@ -75,8 +77,8 @@ func inWorld(t *testing.T, cfg *config.Config, test func(w *world)) {
 // runWorld starts a server on a store, runs the test and stops everything.
 func runWorld(t *testing.T, cfg *config.Config, kept store.Store, test func(w *world)) {
 	t.Helper()
-	pipe := bufconn.Listen(1 << 20)
-	s, err := server.New(cfg, server.Listeners{XDS: pipe}, server.Options{Store: kept, Log: slog.New(slog.DiscardHandler)})
+	pipe, apiPipe := bufconn.Listen(1<<20), bufconn.Listen(1<<16)
+	s, err := server.New(cfg, server.Listeners{XDS: pipe, Admin: apiPipe}, server.Options{Store: kept, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +90,9 @@ func runWorld(t *testing.T, cfg *config.Config, kept store.Store, test func(w *w
 	if err != nil {
 		t.Fatal(err)
 	}
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return apiPipe.DialContext(ctx) }}
 	defer func() { // also when the test gives up
+		transport.CloseIdleConnections()
 		cancel()
 		if err := <-done; err != nil {
 			t.Errorf("Run: %v", err)
@@ -97,7 +101,7 @@ func runWorld(t *testing.T, cfg *config.Config, kept store.Store, test func(w *w
 			t.Error(err)
 		}
 	}()
-	test(&world{t: t, ctx: ctx, server: s, conn: conn})
+	test(&world{t: t, ctx: ctx, server: s, conn: conn, api: &http.Client{Transport: transport}})
 }
 
 // start runs agents until the test's world ends. Their reports are spread
