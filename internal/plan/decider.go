@@ -1,0 +1,139 @@
+package plan
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/assign"
+	"github.com/isobar-xds/isobar/internal/health"
+	"github.com/isobar-xds/isobar/internal/load"
+)
+
+// Watched says how many streams of a source watch a service, and since when
+// enough of them obey the assignment in force.
+type Watched struct {
+	Service string
+	Source  isobar.Locality
+	Streams int
+	Acked   time.Time // zero: not yet
+}
+
+// Turn is what one turn of the loop starts from. Nothing in it is changed but
+// the order of Watched.
+type Turn struct {
+	Now      time.Time
+	Interval time.Duration       // at which clients report now
+	Windows  []load.StreamWindow // reported since the last tick; only a tick reads them
+	Watched  []Watched
+	Topology *isobar.Topology
+	Health   health.Table
+	Previous *Plan
+	Version  uint64 // of the new plan
+}
+
+// Decider carries what is measured from turn to turn: the loop without its
+// clock and its streams. It is owned by one goroutine.
+type Decider struct {
+	table    *load.Table
+	evidence *load.Evidence
+}
+
+// NewDecider makes a decider that knows the demand of an earlier process. now
+// is when this process began to listen for reports.
+func NewDecider(interval time.Duration, saved []load.Saved, now time.Time) *Decider {
+	settings := load.Settings{Interval: interval}
+	return &Decider{table: load.NewTable(settings, saved, now), evidence: load.NewEvidence(settings)}
+}
+
+// Tick takes a decision: it books what was reported, compares it with what was
+// planned, and plans anew.
+func (d *Decider) Tick(t *Turn) (*Plan, error) {
+	d.table.SetInterval(t.Interval)
+	d.evidence.SetInterval(t.Interval)
+	d.table.Merge(t.Windows)
+	snapshot := d.table.Snapshot(t.Now)
+	in := t.input(assign.Tick)
+	in.Load = snapshot
+	for i := range snapshot.Services {
+		s := &snapshot.Services[i]
+		before, ok := t.Previous.Service(s.Name)
+		if !ok {
+			d.evidence.Forget(s.Name)
+			continue
+		}
+		capacity, sites := before.known()
+		d.table.SetCapacity(s.Name, capacity)
+		d.evidence.SetSites(s.Name, sites)
+		in.Findings = append(in.Findings, d.evidence.Observe(t.Now, s, before.planned(t.Watched)))
+	}
+	return Next(in)
+}
+
+// Rebase carries the current weights over to the turn's topology and health,
+// without a decision.
+func (d *Decider) Rebase(t *Turn) (*Plan, error) { return Next(t.input(assign.Rebase)) }
+
+func (t *Turn) input(trigger assign.Trigger) Input {
+	slices.SortFunc(t.Watched, func(a, b Watched) int {
+		return cmp.Or(strings.Compare(a.Service, b.Service), a.Source.Compare(b.Source))
+	})
+	in := Input{
+		Now: t.Now, Trigger: trigger, Topology: t.Topology, Health: t.Health,
+		Previous: t.Previous, Version: t.Version, Subscribed: make([]Subscription, len(t.Watched)),
+	}
+	for i := range t.Watched {
+		in.Subscribed[i] = Subscription{Service: t.Watched[i].Service, Source: t.Watched[i].Source}
+	}
+	in.Subscribed = slices.Compact(in.Subscribed)
+	return in
+}
+
+// planned tells the evidence what each source of a service should be doing,
+// and since when enough of its streams obey. watched is sorted.
+func (s *Service) planned(watched []Watched) []load.PlannedSource {
+	from, _ := slices.BinarySearchFunc(watched, s.Spec.Name, func(w Watched, n string) int { return strings.Compare(w.Service, n) })
+	watched = watched[from:]
+	out := make([]load.PlannedSource, 0, len(s.Result.Sources))
+	for i := range s.Result.Sources {
+		r := &s.Result.Sources[i]
+		p := load.PlannedSource{Source: r.Source}
+		for l, share := range r.Shares {
+			if share > 0 {
+				p.Shares = append(p.Shares, load.PlannedShare{Locality: s.Sites[l].Group.Locality, Share: share})
+			}
+		}
+		// Both lists are sorted by source.
+		for len(watched) > 0 && watched[0].Service == s.Spec.Name && watched[0].Source.Compare(r.Source) < 0 {
+			watched = watched[1:]
+		}
+		if len(watched) > 0 && watched[0].Service == s.Spec.Name && watched[0].Source == r.Source {
+			p.Streams, p.Acked = watched[0].Streams, watched[0].Acked
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+// known tells load table and evidence what they may know of the service: where
+// it has how much, and what it can serve in all. capacity is in requests/s and
+// 0 unless all of it is declared.
+func (s *Service) known() (capacity float64, sites []load.Site) {
+	sites = make([]load.Site, len(s.Sites))
+	all := true
+	for i := range s.Sites {
+		site := &s.Sites[i]
+		sites[i] = load.Site{
+			Locality: site.Group.Locality, Endpoints: len(site.Group.Endpoints),
+			Usable: site.Group.Usable(), Capacity: s.declaredCapacity(i),
+		}
+		capacity += sites[i].Capacity
+		all = all && (sites[i].Capacity > 0 || sites[i].Usable == 0)
+	}
+	if !all {
+		capacity = 0
+	}
+	return capacity, sites
+}
