@@ -76,7 +76,7 @@ func Run(sc *Scenario, observe func(Frame) error) error {
 func newRun(sc *Scenario) (*run, error) {
 	r := &run{sc: sc, decider: plan.NewDecider(sc.Interval, nil, start)}
 	for i := range sc.Clients {
-		r.clients = append(r.clients, &client{Client: sc.Clients[i], id: load.StreamID(i + 1)}) //nolint:gosec // i >= 0
+		r.clients = append(r.clients, &client{Client: sc.Clients[i], id: load.StreamID(i + 1)})
 	}
 	first, err := r.decider.Rebase(r.turn(0))
 	if err != nil {
