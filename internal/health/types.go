@@ -89,6 +89,8 @@ type Report struct {
 	Address  string              `json:"address"`  // the endpoint's, not the one that is probed in its place
 	Status   isobar.HealthStatus `json:"status"`
 	Arrived  time.Time           `json:"arrived"`
+	// Metadata is what the checker adds as JSON text, bounded; for display only.
+	Metadata string `json:"metadata,omitempty"`
 }
 
 // Designation is what one checker is to probe.
