@@ -1,0 +1,152 @@
+package health
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/isobar-xds/isobar"
+)
+
+// addJobs lists what is to be probed, sorted by key.
+func (p *placer) addJobs(in *PlacementInput) {
+	if in.Topology == nil {
+		return
+	}
+	budget := in.Limits.EndpointRate
+	if budget <= 0 {
+		budget = DefaultEndpointRate
+	}
+	classes := map[isobar.Locality]int{}
+	for i := range in.Topology.Services {
+		spec := &in.Topology.Services[i]
+		needs, rate := demands(spec)
+		if needs == 0 {
+			continue
+		}
+		first := len(p.jobs)
+		for j := range spec.Localities {
+			sl := &spec.Localities[j]
+			class, known := classes[sl.Locality]
+			if !known {
+				class = len(p.far)
+				classes[sl.Locality] = class
+				p.far = append(p.far, p.distances(in.Topology.Network, sl.Locality))
+			}
+			for k := range sl.Endpoints {
+				if e := &sl.Endpoints[k]; Probed(spec, e) {
+					p.jobs = append(p.jobs, newJob(spec, e, needs, rate, class, budget))
+				}
+			}
+		}
+		own := p.jobs[first:]
+		slices.SortStableFunc(own, func(a, b job) int { return strings.Compare(a.key.Address, b.key.Address) })
+		own = slices.CompactFunc(own, func(a, b job) bool { return a.key == b.key })
+		p.jobs = p.jobs[:first+len(own)]
+	}
+	slices.SortStableFunc(p.jobs, func(a, b job) int { return a.key.compare(b.key) })
+}
+
+// demands sums up what the checks of a service ask of a checker.
+func demands(spec *isobar.Service) (needs Protocols, rate float64) {
+	for i := range spec.HealthChecks {
+		c := &spec.HealthChecks[i]
+		needs |= ProtocolsOf(c.Protocol)
+		every := c.Interval
+		if every <= 0 {
+			every = isobar.DefaultCheckInterval
+		}
+		rate += 1 / every.Seconds()
+	}
+	return needs, rate
+}
+
+func newJob(spec *isobar.Service, e *isobar.Endpoint, needs Protocols, rate float64, class int, budget float64) job {
+	count, domains := wanted(spec)
+	return job{
+		key: Key{Service: spec.Name, Address: e.Address}, needs: needs, rate: rate, class: class,
+		asked: count, want: min(count, max(1, int(budget/rate+1e-9))), domains: domains,
+	}
+}
+
+// wanted gives how many checkers a service asks for, and in how many domains,
+// with the defaults filled in.
+func wanted(spec *isobar.Service) (count, domains int) {
+	count, domains = spec.Checkers.Count, spec.Checkers.Domains
+	if count <= 0 {
+		count = isobar.DefaultCheckerCount
+	}
+	if domains <= 0 {
+		domains = isobar.DefaultCheckerDomains
+	}
+	return count, domains
+}
+
+func (p *placer) distances(n *isobar.Network, to isobar.Locality) []float64 {
+	out := make([]float64, len(p.sites))
+	for i := range p.sites {
+		out[i], _ = n.Latency(p.sites[i].locality, to)
+	}
+	return out
+}
+
+// keep takes over what was designated before and still fits, and tells whether
+// a checker was lost.
+func (p *placer) keep(previous Placement) (lost bool) {
+	jobs := make(map[Key]int, len(p.jobs))
+	for i := range p.jobs {
+		jobs[p.jobs[i].key] = i
+	}
+	for _, d := range previous.Designations {
+		c, connected := slices.BinarySearchFunc(p.checkers, d.Checker, func(c Checker, id string) int { return strings.Compare(c.ID, id) })
+		if !connected {
+			lost = lost || len(d.Endpoints) > 0
+			continue
+		}
+		for _, k := range d.Endpoints {
+			if i, known := jobs[k]; known && p.fit(c, &p.jobs[i]) && !slices.Contains(p.jobs[i].chosen, c) {
+				p.add(i, c)
+			}
+		}
+	}
+	for i := range p.jobs {
+		for j := &p.jobs[i]; len(j.chosen) > j.want; {
+			p.remove(i, p.surplus(j))
+		}
+	}
+	return lost
+}
+
+func (p *placer) fit(checker int, j *job) bool { return p.checkers[checker].Protocols.Has(j.needs) }
+
+// shortfall says what a job did not get.
+func (p *placer) shortfall(j *job) (Shortfall, bool) {
+	domains := p.domains(j)
+	if len(j.chosen) >= j.asked && domains >= j.domains {
+		return Shortfall{}, false
+	}
+	s := Shortfall{Key: j.key, Checkers: len(j.chosen), Domains: domains, Want: j.asked, Spread: j.domains}
+	able := 0
+	for c := range p.checkers {
+		if p.fit(c, j) {
+			able++
+		}
+	}
+	switch {
+	case len(p.checkers) == 0:
+		s.Why = "no checker is connected"
+	case able == 0:
+		s.Why = fmt.Sprintf("no connected checker can probe with %s", j.needs)
+	case len(j.chosen) < j.want && j.overfull:
+		s.Why = fmt.Sprintf("checkers are at their limit of %g probes/s", p.hard)
+	case len(j.chosen) < j.want:
+		s.Why = fmt.Sprintf("only %d connected checkers can probe with %s", able, j.needs)
+	case j.want < j.asked:
+		s.Why = fmt.Sprintf("more checkers would probe it too often: each makes %g probes/s", j.rate)
+	case j.asked < j.domains:
+		s.Why = fmt.Sprintf("%d checkers can't be in %d zones", j.asked, j.domains)
+	default:
+		s.Why = fmt.Sprintf("checkers for it are in %d zones only; `checkers: {domains: %d}` accepts that", domains, max(1, domains))
+	}
+	return s, true
+}

@@ -1,0 +1,147 @@
+package health_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/health"
+)
+
+func TestPlaceSpreadsOverNearZones(t *testing.T) {
+	in := health.PlacementInput{
+		Topology: topology(service("web", 4, zoneA, zoneF)),
+		Checkers: checkersIn(2, zoneA, zoneB, zoneC, zoneF),
+	}
+	p := health.Place(in)
+	if len(p.Shortfalls) > 0 {
+		t.Fatalf("shortfalls %v", p.Shortfalls)
+	}
+	for i := range 4 {
+		near := designated(&p, health.Key{Service: "web", Address: fmt.Sprintf("10.0.0.%d:80", i)})
+		if len(near) != 3 || near[0][:4] != "eu/a" || near[1][:4] != "eu/b" || near[2][:4] != "eu/c" {
+			t.Errorf("endpoint %d in eu/a: %v, want one checker of each zone of its region", i, near)
+		}
+		// us/f has two checkers at home; the third is in another zone.
+		far := designated(&p, health.Key{Service: "web", Address: fmt.Sprintf("10.1.0.%d:80", i)})
+		if len(far) != 3 || far[1] != "us/f-0" || far[2] != "us/f-1" {
+			t.Errorf("endpoint %d in us/f: %v, want both of its zone and one more", i, far)
+		}
+	}
+}
+
+func TestShortfalls(t *testing.T) {
+	grpcOnly := service("api", 1, zoneA)
+	grpcOnly.HealthChecks[0].Protocol = isobar.CheckGRPC
+	fast := service("fast", 1, zoneA)
+	fast.HealthChecks[0].Interval = 250 * time.Millisecond
+	lone := service("lone", 1, zoneA)
+	lone.Checkers = isobar.Checkers{Count: 1}
+	one := service("one", 1, zoneA)
+	one.Checkers = isobar.Checkers{Count: 3, Domains: 1}
+	envoys := checkersIn(1, zoneA, zoneB, zoneC)
+	for i := range envoys {
+		envoys[i].Protocols = health.ProtocolsOf(isobar.CheckHTTP, isobar.CheckTCP)
+	}
+	for _, row := range []struct {
+		name     string
+		spec     isobar.Service
+		checkers []health.Checker
+		limits   health.Limits
+		got      int
+		why      string
+	}{
+		{"none", service("web", 1, zoneA), nil, health.Limits{}, 0, "no checker is connected"},
+		{"unfit", grpcOnly, envoys, health.Limits{}, 0, "no connected checker can probe with grpc"},
+		{"few", service("web", 1, zoneA), checkersIn(1, zoneA, zoneB), health.Limits{}, 2, "only 2 connected checkers can probe with tcp"},
+		{"one zone", service("web", 1, zoneA), checkersIn(5, zoneA), health.Limits{}, 3, "in 1 zones only; `checkers: {domains: 1}` accepts that"},
+		{"one zone accepted", one, checkersIn(5, zoneA), health.Limits{}, 3, ""},
+		{"budget", fast, envoys, health.Limits{}, 2, "more checkers would probe it too often: each makes 4 probes/s"},
+		{"limit", service("web", 10, zoneA), envoys, health.Limits{CheckerRate: 1}, 3, "checkers are at their limit of 1 probes/s"},
+		{"contradiction", lone, envoys, health.Limits{}, 1, "1 checkers can't be in 2 zones"},
+		{"enough", service("web", 1, zoneA), envoys, health.Limits{}, 3, ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			p := health.Place(health.PlacementInput{Topology: topology(row.spec), Checkers: row.checkers, Limits: row.limits})
+			if got := len(designated(&p, health.Key{Service: row.spec.Name, Address: "10.0.0.0:80"})); got != row.got {
+				t.Errorf("%d checkers, want %d", got, row.got)
+			}
+			why := ""
+			if len(p.Shortfalls) > 0 {
+				why = p.Shortfalls[len(p.Shortfalls)-1].Why
+			}
+			if !strings.Contains(why, row.why) || (why == "") != (row.why == "") {
+				t.Errorf("why %q, want %q", why, row.why)
+			}
+		})
+	}
+}
+
+func TestWhatIsNotPlaced(t *testing.T) {
+	s := service("web", 3, zoneA)
+	s.Localities[0].Endpoints[1].Check = &isobar.EndpointCheck{Disabled: true}
+	s.Localities[0].Endpoints[2].Address = s.Localities[0].Endpoints[0].Address // a damaged topology
+	unchecked := service("static", 3, zoneA)
+	unchecked.HealthChecks = nil
+	p := health.Place(health.PlacementInput{Topology: topology(s, unchecked), Checkers: append(checkersIn(1, zoneA, zoneB, zoneC), checkersIn(1, zoneA)...)})
+	if len(p.Designations) != 3 {
+		t.Fatalf("%d checkers, want 3: of two with one id one counts", len(p.Designations))
+	}
+	for _, d := range p.Designations {
+		if !slices.Equal(d.Endpoints, []health.Key{{Service: "web", Address: "10.0.0.0:80"}}) {
+			t.Errorf("%s: %v", d.Checker, d.Endpoints)
+		}
+	}
+	if p := health.Place(health.PlacementInput{Checkers: checkersIn(1, zoneA)}); len(p.Designations) != 1 || len(p.Of("eu/a-0")) != 0 || p.Of("x") != nil {
+		t.Errorf("without a topology: %+v", p)
+	}
+}
+
+func TestADesignationStays(t *testing.T) {
+	top := topology(service("web", 30, zoneA, zoneB))
+	far := checkersIn(2, zoneC, zoneF)
+	p := health.Place(health.PlacementInput{Topology: top, Checkers: far})
+	near := append(checkersIn(2, zoneA, zoneB), far...)
+	next := health.Place(health.PlacementInput{Topology: top, Checkers: near, Previous: p})
+	moved := 0
+	for _, d := range p.Designations {
+		moved += len(d.Endpoints) - len(next.Of(d.Checker))
+	}
+	// 180 designations over 8 checkers: 1.25 times the mean is 28.
+	if want := 180 - 4*28; moved != want {
+		t.Errorf("%d designations moved, want %d: the nearer ones take over what is above the cap", moved, want)
+	}
+	unfit := slices.Clone(near)
+	unfit[0].Protocols = 0
+	last := health.Place(health.PlacementInput{Topology: top, Checkers: unfit, Previous: next})
+	if len(last.Of(unfit[0].ID)) != 0 || len(last.Shortfalls) != 0 {
+		t.Errorf("a checker that can't probe keeps %d endpoints", len(last.Of(unfit[0].ID)))
+	}
+	lower := health.Place(health.PlacementInput{Topology: top, Checkers: near, Previous: next, Limits: health.Limits{CheckerRate: 4}})
+	for _, d := range lower.Designations {
+		if len(d.Endpoints) > 20 {
+			t.Errorf("%s: %d endpoints every 5 s, above 4 probes/s", d.Checker, len(d.Endpoints))
+		}
+	}
+	fewer := service("web", 30, zoneA, zoneB)
+	fewer.Checkers.Count = 2
+	p = health.Place(health.PlacementInput{Topology: topology(fewer), Checkers: near, Previous: next})
+	if got := designated(&p, health.Key{Service: "web", Address: "10.0.0.3:80"}); len(got) != 2 || len(p.Shortfalls) != 0 {
+		t.Errorf("%v, want 2 checkers in 2 zones", got)
+	}
+}
+
+func TestAZoneThatComesBackIsUsed(t *testing.T) {
+	top := topology(service("web", 10, zoneA))
+	p := health.Place(health.PlacementInput{Topology: top, Checkers: checkersIn(3, zoneA)})
+	if len(p.Shortfalls) != 10 {
+		t.Fatalf("%d shortfalls, want 10", len(p.Shortfalls))
+	}
+	p = health.Place(health.PlacementInput{Topology: top, Checkers: append(checkersIn(3, zoneA), checker("b", zoneB)), Previous: p})
+	if len(p.Shortfalls) != 0 || len(p.Of("b")) != 10 {
+		t.Errorf("%d shortfalls, %d endpoints for the checker in the second zone; want 0 and 10", len(p.Shortfalls), len(p.Of("b")))
+	}
+}
