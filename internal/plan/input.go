@@ -29,6 +29,9 @@ type Input struct {
 	Previous *Plan // nil for the first plan ever
 	// Version of the new plan; must be above Previous.Version.
 	Version uint64
+
+	// restoring says that Previous was revived: its assignments have to be made.
+	restoring bool
 }
 
 // Subscription says that clients in Source watch Service.

@@ -41,6 +41,9 @@ func nextService(in *Input, spec *isobar.Service) (*Service, []assign.Violation)
 	if in.Previous != nil {
 		prev, _ = in.Previous.Service(spec.Name)
 	}
+	if in.concernsNot(spec, prev) {
+		return prev, nil
+	}
 	s := newDraft(in, spec, prev)
 	s.carryPrices(prev)
 	s.solve(in.Trigger)

@@ -94,7 +94,7 @@ func Restore(saved *Saved, topology *isobar.Topology, table health.Table, now ti
 	}
 	return Next(Input{
 		Now: now, Trigger: assign.Rebase, Topology: topology, Health: table,
-		Subscribed: savedSources(before), Previous: before, Version: max(version, saved.Version+1),
+		Subscribed: savedSources(before), Previous: before, Version: max(version, saved.Version+1), restoring: true,
 	})
 }
 

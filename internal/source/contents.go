@@ -176,6 +176,9 @@ func (c contents) pruned() contents {
 func (c contents) stamped(before contents) contents {
 	c.api = stamp(c.api, before.api, c.revision)
 	c.file = stamp(c.file, before.file, c.revision)
+	if before.network != nil && slices.Equal(c.network.Rules(), before.network.Rules()) {
+		c.network = before.network
+	}
 	return c
 }
 
@@ -184,7 +187,7 @@ func stamp(objects, before map[string]isobar.Object, revision uint64) map[string
 	for name, o := range objects {
 		o.Revision = revision
 		if b, ok := before[name]; ok && sameService(&o, &b) {
-			o.Revision = b.Revision
+			o = b // the very same, so that planners see that nothing changed
 		}
 		out[name] = o
 	}

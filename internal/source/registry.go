@@ -243,9 +243,10 @@ func (r *Registry) publish(c contents) {
 	objects := c.objects()
 	topology := &isobar.Topology{Network: c.network, Revision: c.revision, Services: make([]isobar.Service, len(objects))}
 	for i := range objects {
-		topology.Services[i] = cloneService(objects[i].Service)
+		// Not cloned: services are immutable in here and in normal form, and
+		// planners tell by identity what has not changed.
+		topology.Services[i] = objects[i].Service
 	}
-	topology.Normalize()
 	r.state.Store(&state{topology: topology, health: c.health, objects: objects})
 	r.metrics.show(objects, len(c.conflicts()))
 	select {

@@ -1,0 +1,107 @@
+package plan_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/assign"
+	"github.com/isobar-xds/isobar/internal/load"
+	"github.com/isobar-xds/isobar/internal/plan"
+)
+
+// big is a fleet of n services of ten localities with ten endpoints each, and
+// ten sources that send to every one.
+func big(b *testing.B, n int) (*isobar.Topology, func(tick int) *load.Snapshot) {
+	b.Helper()
+	network, err := isobar.NewNetwork(nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	var zones []isobar.Locality
+	for r := range 5 {
+		for z := range 2 {
+			zones = append(zones, isobar.Locality{Region: fmt.Sprintf("r%d", r), Zone: fmt.Sprintf("z%d", z)})
+		}
+	}
+	top := &isobar.Topology{Network: network, Revision: 1}
+	for s := range n {
+		svc := isobar.Service{Name: fmt.Sprintf("service-%04d", s)}
+		for l, z := range zones {
+			sl := isobar.ServiceLocality{Locality: z, MaxRate: 1000, Concurrency: 20}
+			for e := range 10 {
+				sl.Endpoints = append(sl.Endpoints, isobar.Endpoint{Address: fmt.Sprintf("10.%d.%d.%d:80", s%250, l, e+1)})
+			}
+			svc.Localities = append(svc.Localities, sl)
+		}
+		top.Services = append(top.Services, svc)
+	}
+	top.Normalize()
+	return top, func(tick int) *load.Snapshot {
+		snap := &load.Snapshot{At: t0.Add(time.Duration(tick) * 5 * time.Second)}
+		for s := range top.Services {
+			sl := load.ServiceLoad{Name: top.Services[s].Name, Coverage: 1, Covered: true}
+			for l, z := range zones {
+				rate := 300 + 200*float64((s+l)%4)
+				if s%100 == tick%100 { // one service in a hundred changes
+					rate *= 1.3
+				}
+				sl.Sources = append(sl.Sources, load.SourceLoad{Source: z, Demand: rate, Raw: rate, Nodes: 3})
+			}
+			snap.Services = append(snap.Services, sl)
+		}
+		return snap
+	}
+}
+
+// BenchmarkTick is one decision over 1,000 services, of which 1% changed.
+func BenchmarkTick(b *testing.B) {
+	top, snapshot := big(b, 1000)
+	prev := mustNext(b, plan.Input{Now: t0, Trigger: assign.Tick, Topology: top, Load: snapshot(0), Version: 1})
+	b.ReportAllocs()
+	tick := 0
+	for b.Loop() {
+		tick++
+		prev = mustNext(b, plan.Input{
+			Now: t0.Add(time.Duration(tick) * 5 * time.Second), Trigger: assign.Tick, Topology: top,
+			Load: snapshot(tick), Previous: prev, Version: prev.Version + 1,
+		})
+	}
+}
+
+// BenchmarkRebase carries 1,000 services over to a changed health.
+func BenchmarkRebase(b *testing.B) {
+	top, snapshot := big(b, 1000)
+	prev := mustNext(b, plan.Input{Now: t0, Trigger: assign.Tick, Topology: top, Load: snapshot(0), Version: 1})
+	b.ReportAllocs()
+	for b.Loop() {
+		prev = mustNext(b, plan.Input{Now: t0, Trigger: assign.Rebase, Topology: top, Previous: prev, Version: prev.Version + 1})
+	}
+}
+
+// BenchmarkSave turns a plan of 1,000 services into what is kept on disk.
+func BenchmarkSave(b *testing.B) {
+	top, snapshot := big(b, 1000)
+	p := mustNext(b, plan.Input{Now: t0, Trigger: assign.Tick, Topology: top, Load: snapshot(0), Version: 1})
+	for b.Loop() {
+		data, err := json.Marshal(p.Save()) //nolint:musttag // localities marshal as text
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.SetBytes(int64(len(data)))
+	}
+}
+
+func mustNext(b *testing.B, in plan.Input) *plan.Plan {
+	b.Helper()
+	p, err := plan.Next(in)
+	if err != nil {
+		b.Fatal(err)
+	}
+	if len(p.Violations) > 0 {
+		b.Fatalf("%+v", p.Violations[0])
+	}
+	return p
+}

@@ -1,0 +1,51 @@
+package plan
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/assign"
+)
+
+// concernsNot tells whether a rebase leaves a service as it is: same
+// configuration, same health, nobody new who watches it. A change of one
+// service must not cost the work of all.
+func (in *Input) concernsNot(spec *isobar.Service, prev *Service) bool {
+	return in.Trigger == assign.Rebase && !in.restoring && in.Load == nil && prev != nil && prev.Result != nil &&
+		in.Previous.Topology.Network == in.Topology.Network &&
+		sameSpec(prev.Spec, spec) && in.sameHealth(spec, prev) && in.knowsWatchers(prev)
+}
+
+// sameSpec tells by identity of the parts, which are immutable.
+func sameSpec(a, b *isobar.Service) bool {
+	return a == b || (a.Name == b.Name && a.Mode == b.Mode && a.MaxShift == b.MaxShift && a.MaxShed == b.MaxShed &&
+		a.ServiceTimeMS == b.ServiceTimeMS && a.ORCA == b.ORCA &&
+		len(a.Localities) == len(b.Localities) && (len(a.Localities) == 0 || &a.Localities[0] == &b.Localities[0]))
+}
+
+func (in *Input) sameHealth(spec *isobar.Service, prev *Service) bool {
+	for i := range spec.Localities {
+		endpoints := spec.Localities[i].Endpoints
+		for j := range endpoints {
+			if in.Health.Status(spec.Name, &endpoints[j]) != prev.Sites[i].Group.Endpoints[j].Health {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// knowsWatchers tells whether every source that watches has its result.
+func (in *Input) knowsWatchers(prev *Service) bool {
+	from, _ := slices.BinarySearchFunc(in.Subscribed, prev.Spec.Name, func(s Subscription, n string) int { return strings.Compare(s.Service, n) })
+	for _, s := range in.Subscribed[from:] {
+		if s.Service != prev.Spec.Name {
+			break
+		}
+		if prev.Result.Source(s.Source) == nil {
+			return false
+		}
+	}
+	return true
+}
