@@ -86,7 +86,7 @@ func BenchmarkSave(b *testing.B) {
 	top, snapshot := big(b, 1000)
 	p := mustNext(b, plan.Input{Now: t0, Trigger: assign.Tick, Topology: top, Load: snapshot(0), Version: 1})
 	for b.Loop() {
-		data, err := json.Marshal(p.Save()) //nolint:musttag // localities marshal as text
+		data, err := json.Marshal(p.Save())
 		if err != nil {
 			b.Fatal(err)
 		}
