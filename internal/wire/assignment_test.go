@@ -260,3 +260,27 @@ func TestMadeResourcesAreValid(t *testing.T) {
 		}
 	}
 }
+
+// Unset limits are 1,024 concurrent requests in Envoy and in gRPC.
+func TestClustersHaveNoLimits(t *testing.T) {
+	for _, orca := range []bool{false, true} {
+		c, err := wire.ClusterOf(&isobar.Service{Name: "checkout", ORCA: orca})
+		if err != nil {
+			t.Fatal(err)
+		}
+		thresholds := c.GetCircuitBreakers().GetThresholds()
+		if len(thresholds) != 1 || thresholds[0].GetPriority() != corev3.RoutingPriority_DEFAULT {
+			t.Fatalf("orca %v: thresholds %v, want one, of the default priority", orca, thresholds)
+		}
+		for name, limit := range map[string]*wrapperspb.UInt32Value{
+			"max_connections":      thresholds[0].GetMaxConnections(),
+			"max_pending_requests": thresholds[0].GetMaxPendingRequests(),
+			"max_requests":         thresholds[0].GetMaxRequests(),
+			"max_retries":          thresholds[0].GetMaxRetries(),
+		} {
+			if limit.GetValue() != 4294967295 {
+				t.Errorf("orca %v: %s is %v, want 4294967295", orca, name, limit)
+			}
+		}
+	}
+}

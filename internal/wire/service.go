@@ -2,6 +2,7 @@ package wire
 
 import (
 	"fmt"
+	"math"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -14,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/isobar-xds/isobar"
 )
@@ -27,8 +29,21 @@ func overADS() *corev3.ConfigSource {
 	}
 }
 
+// noCircuitBreakers lifts the limits of a cluster. Unset, Envoy and gRPC cap the
+// concurrent requests of each client at 1,024 and fail the rest, unseen by the
+// plan: load is limited here, by ceilings and drops.
+func noCircuitBreakers() *clusterv3.CircuitBreakers {
+	return &clusterv3.CircuitBreakers{Thresholds: []*clusterv3.CircuitBreakers_Thresholds{{
+		Priority:           corev3.RoutingPriority_DEFAULT,
+		MaxConnections:     wrapperspb.UInt32(math.MaxUint32),
+		MaxPendingRequests: wrapperspb.UInt32(math.MaxUint32),
+		MaxRequests:        wrapperspb.UInt32(math.MaxUint32),
+		MaxRetries:         wrapperspb.UInt32(math.MaxUint32),
+	}}}
+}
+
 // ClusterOf makes the cluster of a service: endpoints over ADS, load reports to
-// the same server, locality weights obeyed.
+// the same server, locality weights obeyed, no limits of its own.
 //
 // gRPC turns ROUND_ROBIN into weighted localities by itself, Envoy does so by
 // locality_weighted_lb_config. With ORCA both need load_balancing_policy;
@@ -39,6 +54,7 @@ func ClusterOf(s *isobar.Service) (*clusterv3.Cluster, error) {
 		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
 		EdsClusterConfig:     &clusterv3.Cluster_EdsClusterConfig{EdsConfig: overADS(), ServiceName: s.Name},
 		LbPolicy:             clusterv3.Cluster_ROUND_ROBIN,
+		CircuitBreakers:      noCircuitBreakers(),
 		LrsServer: &corev3.ConfigSource{
 			ConfigSourceSpecifier: &corev3.ConfigSource_Self{Self: &corev3.SelfConfigSource{}},
 			ResourceApiVersion:    corev3.ApiVersion_V3,
