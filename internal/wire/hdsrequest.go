@@ -1,0 +1,111 @@
+package wire
+
+import (
+	"strings"
+	"unicode"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	healthv3 "github.com/envoyproxy/go-control-plane/envoy/service/health/v3"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/health"
+)
+
+// FeatureGRPCChecks is the client feature of a checker that can do gRPC checks
+// for a management server. Envoy's enumeration of capabilities has no word for
+// it, and Envoy can't do it: its clusters for health discovery don't speak
+// HTTP/2.
+const FeatureGRPCChecks = "isobar.hds.supports_grpc_checks"
+
+// CheckerHello is a checker as its first message tells.
+type CheckerHello struct {
+	Node      Node
+	Protocols health.Protocols
+}
+
+// HealthMessage is anything that a checker sends.
+type HealthMessage struct {
+	// Request is set in the first message of a stream; later ones count for
+	// nothing.
+	Request *healthv3.HealthCheckRequest
+	// Response is a report. Neither is set where a checker has nothing to
+	// report on and says so once per interval.
+	Response *healthv3.EndpointHealthResponse
+}
+
+// FirstHealthMessage decodes the first message of a stream: a request, as it
+// stands or, from builds before the end of 2018, without the message around
+// it. Errors wrap ErrMessage.
+func FirstHealthMessage(data []byte) (HealthMessage, error) {
+	m, wrappedErr := DecodeHealthMessage(data)
+	if wrappedErr == nil && m.Request != nil && whole(m.Request) && whole(m.Request.GetNode()) {
+		return m, nil
+	}
+	bare := &healthv3.HealthCheckRequest{}
+	if err := proto.Unmarshal(data, bare); err == nil && plainNode(bare.GetNode()) {
+		return HealthMessage{Request: bare}, nil
+	}
+	return m, wrappedErr
+}
+
+// whole tells whether a message holds known fields only.
+func whole(m proto.Message) bool { return len(m.ProtoReflect().GetUnknown()) == 0 }
+
+// plainNode tells whether a node was likely meant as one, rather than being
+// the inside of another message.
+func plainNode(n *corev3.Node) bool {
+	return n != nil && n.GetId() != "" && !strings.ContainsFunc(n.GetId(), unicode.IsControl)
+}
+
+// DecodeHealthMessage decodes a message of a stream. A message without a
+// member is allowed. Errors wrap ErrMessage.
+func DecodeHealthMessage(data []byte) (HealthMessage, error) {
+	var m healthv3.HealthCheckRequestOrEndpointHealthResponse
+	if err := proto.Unmarshal(data, &m); err != nil {
+		return HealthMessage{}, badMessage("message", "%v", err)
+	}
+	return HealthMessageOf(&m), nil
+}
+
+// HealthMessageOf takes a message apart.
+func HealthMessageOf(m *healthv3.HealthCheckRequestOrEndpointHealthResponse) HealthMessage {
+	return HealthMessage{Request: m.GetHealthCheckRequest(), Response: m.GetEndpointHealthResponse()}
+}
+
+// CheckerFrom converts the request of a checker. The node's id is needed, since
+// it is what votes are counted by; without a locality all such checkers are
+// one failure domain, and without capabilities a checker gets nothing to do.
+func CheckerFrom(r *healthv3.HealthCheckRequest) (CheckerHello, error) {
+	if r == nil {
+		return CheckerHello{}, badMessage("health_check_request", "missing: the first message must be one")
+	}
+	n, err := NodeFrom(r.GetNode())
+	if err != nil {
+		return CheckerHello{}, err
+	}
+	if n.ID == "" {
+		return CheckerHello{}, badMessage("node.id", "missing: checkers are told apart by it")
+	}
+	if strings.ContainsFunc(n.ID, unicode.IsControl) {
+		return CheckerHello{}, badMessage("node.id", "it holds a control character")
+	}
+	out := CheckerHello{Node: n}
+	for _, c := range r.GetCapability().GetHealthCheckProtocols() {
+		switch c {
+		case healthv3.Capability_HTTP:
+			out.Protocols |= health.ProtocolsOf(isobar.CheckHTTP)
+		case healthv3.Capability_TCP:
+			out.Protocols |= health.ProtocolsOf(isobar.CheckTCP)
+		case healthv3.Capability_REDIS:
+			out.Protocols |= health.ProtocolsOf(isobar.CheckRedis)
+		default: // of a later version
+		}
+	}
+	for _, f := range r.GetNode().GetClientFeatures() {
+		if f == FeatureGRPCChecks {
+			out.Protocols |= health.ProtocolsOf(isobar.CheckGRPC)
+		}
+	}
+	return out, nil
+}
