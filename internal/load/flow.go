@@ -48,9 +48,14 @@ type siteWindow struct {
 	endpoints  []EndpointLoad
 }
 
+// site finds or makes the part of a locality. Beyond maxWindowSites
+// what is booked is lost.
 func (w *window) site(l isobar.Locality) *siteWindow {
 	i, found := slices.BinarySearchFunc(w.sites, l, func(s siteWindow, l isobar.Locality) int { return s.locality.Compare(l) })
 	if !found {
+		if len(w.sites) >= maxWindowSites {
+			return &siteWindow{locality: l}
+		}
 		w.sites = slices.Insert(w.sites, i, siteWindow{locality: l})
 	}
 	return &w.sites[i]

@@ -14,6 +14,13 @@ const (
 	maxClients   = 4_096  // client services of a source
 )
 
+// Bounds on what one stream is remembered by. What is beyond them is lost, sums
+// too: only clients that make things up get there.
+const (
+	maxEntries     = 20_000 // of a report that is made of several
+	maxWindowSites = 1_024  // localities of a service
+)
+
 func scaleEndpoints(es []EndpointLoad, by float64) {
 	for i := range es {
 		es[i].Issued *= by

@@ -3,6 +3,8 @@ package load
 import (
 	"slices"
 	"strings"
+
+	"github.com/isobar-xds/isobar"
 )
 
 // Append adds a report to the window. A window holds at most bound reports
@@ -19,22 +21,23 @@ func (w *StreamWindow) Append(r Report, bound int) (merged bool) {
 	return true
 }
 
-// mergeReports makes one report of two that follow each other.
+// mergeReports makes one report of two that follow each other. It takes time in
+// proportion to their size, whatever they hold: clients write them.
 func mergeReports(a, b *Report) Report {
 	out := Report{Arrived: b.Arrived, Services: slices.Clone(a.Services)}
-	taken := make([]bool, len(out.Services))
+	places := make(map[string][]int, len(out.Services)) // of a service's entries that are not merged yet
+	for i := range out.Services {
+		name := out.Services[i].Service
+		places[name] = append(places[name], i)
+	}
 	for i := range b.Services {
 		s := &b.Services[i]
-		j := 0
-		for j < len(taken) && (taken[j] || out.Services[j].Service != s.Service) {
-			j++
-		}
-		if j == len(taken) {
+		if free := places[s.Service]; len(free) > 0 {
+			places[s.Service] = free[1:]
+			out.Services[free[0]] = mergeServices(&out.Services[free[0]], s)
+		} else if len(out.Services) < maxEntries {
 			out.Services = append(out.Services, *s)
-			continue
 		}
-		taken[j] = true
-		out.Services[j] = mergeServices(&out.Services[j], s)
 	}
 	slices.SortStableFunc(out.Services, func(x, y ServiceReport) int { return strings.Compare(x.Service, y.Service) })
 	return out
@@ -46,27 +49,37 @@ func mergeServices(a, b *ServiceReport) ServiceReport {
 	for _, d := range b.DroppedBy {
 		if i := slices.IndexFunc(out.DroppedBy, func(x DropCount) bool { return x.Category == d.Category }); i >= 0 {
 			out.DroppedBy[i].Count += d.Count
-		} else {
+		} else if len(out.DroppedBy) < maxNames {
 			out.DroppedBy = append(out.DroppedBy, d)
 		}
 	}
 	slices.SortStableFunc(out.DroppedBy, func(x, y DropCount) int { return strings.Compare(x.Category, y.Category) })
 	out.Localities = slices.Clone(a.Localities)
+	places := make(map[tierOf]int, len(out.Localities))
 	for i := range out.Localities {
-		out.Localities[i].InProgress = 0 // a gauge: what b does not tell is none
+		l := &out.Localities[i]
+		l.InProgress = 0 // a gauge: what b does not tell is none
+		if _, twice := places[tierOf{l.Locality, l.Priority}]; !twice {
+			places[tierOf{l.Locality, l.Priority}] = i
+		}
 	}
 	for i := range b.Localities {
 		l := &b.Localities[i]
-		j := slices.IndexFunc(out.Localities, func(x LocalityReport) bool {
-			return x.Locality == l.Locality && x.Priority == l.Priority
-		})
-		if j < 0 {
+		at := tierOf{l.Locality, l.Priority}
+		if j, found := places[at]; found {
+			out.Localities[j] = mergeLocalities(&out.Localities[j], l)
+		} else if len(out.Localities) < maxWindowSites {
+			places[at] = len(out.Localities)
 			out.Localities = append(out.Localities, *l)
-			continue
 		}
-		out.Localities[j] = mergeLocalities(&out.Localities[j], l)
 	}
 	return out
+}
+
+// tierOf is what the parts of a service's report are told apart by.
+type tierOf struct {
+	locality isobar.Locality
+	priority uint32
 }
 
 func mergeLocalities(a, b *LocalityReport) LocalityReport {
@@ -80,10 +93,17 @@ func mergeLocalities(a, b *LocalityReport) LocalityReport {
 		out.Metrics = addMetric(out.Metrics, m)
 	}
 	out.Endpoints = slices.Clone(a.Endpoints)
+	places := make(map[string]int, len(out.Endpoints))
+	for i := range slices.Backward(out.Endpoints) {
+		places[out.Endpoints[i].Address] = i
+	}
 	for _, e := range b.Endpoints {
-		i := slices.IndexFunc(out.Endpoints, func(x EndpointReport) bool { return x.Address == e.Address })
-		if i < 0 {
-			out.Endpoints = append(out.Endpoints, e)
+		i, found := places[e.Address]
+		if !found {
+			if len(out.Endpoints) < maxEndpoints {
+				places[e.Address] = len(out.Endpoints)
+				out.Endpoints = append(out.Endpoints, e)
+			}
 			continue
 		}
 		x := &out.Endpoints[i]

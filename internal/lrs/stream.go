@@ -2,8 +2,10 @@ package lrs
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -53,7 +55,7 @@ func (s *Server) StreamLoadStats(g loadstatsv3.LoadReportingService_StreamLoadSt
 	}
 	ready := make(chan struct{})
 	ended := make(chan error, 1)
-	go func() { ended <- st.read(ready) }() // ends with the handler: Recv fails then
+	go func() { ended <- st.guarded(ready) }() // ends with the handler: Recv fails then
 	err := st.serve(ready, ended)
 	s.leave(st, time.Now())
 	return err
@@ -86,10 +88,12 @@ func (st *stream) serve(ready <-chan struct{}, ended <-chan error) error {
 			var want *settings
 			want, changed = s.wanted()
 			if st.once {
-				farewell = nil
-				if want.misses(told, &st.node) {
+				switch {
+				case !want.misses(told, &st.node):
+					farewell = nil
+				case farewell == nil:
 					// Spread over an interval, so that they don't come back in
-					// one herd.
+					// one herd. Further changes don't put it off.
 					farewell = time.After(rand.N(want.interval)) //nolint:gosec // no secret
 				}
 				continue
@@ -115,6 +119,18 @@ func (st *stream) tell(want *settings, kind string) error {
 	st.mu.Unlock()
 	st.server.metrics.told.WithLabelValues(kind).Inc()
 	return st.grpc.Send(want.response(&st.node))
+}
+
+// guarded is read, with a panic as an error: outside of the handler nobody else
+// would stop it from ending the process.
+func (st *stream) guarded(ready chan<- struct{}) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			st.server.log.Error("a stream failed by a defect; others go on", "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+			err = status.Error(codes.Internal, "internal error; it is in the server's log")
+		}
+	}()
+	return st.read(ready)
 }
 
 // read takes messages until the stream ends. The first one names the node and
@@ -182,19 +198,12 @@ func (st *stream) book(m *loadstatsv3.LoadStatsRequest, now time.Time) error {
 	before := len(r.Services)
 	r.Services = slices.DeleteFunc(r.Services, func(x load.ServiceReport) bool { return !want.knows(x.Service) })
 	s.metrics.unknown.Add(float64(before - len(r.Services)))
+	if !want.granularity {
+		forgetEndpoints(&r) // who sends them unasked gains nothing by it
+	}
 	s.metrics.reports.Inc()
 
-	st.mu.Lock()
-	st.last = now
-	st.reports++
-	st.rejected += rejected
-	if rejected > 0 {
-		st.reason = reason
-	}
-	merged := st.window.Append(r, maxReports)
-	st.mu.Unlock()
-
-	if merged {
+	if st.append(r, rejected, reason) {
 		s.metrics.merged.Inc()
 	}
 	if rejected > 0 {
@@ -204,6 +213,28 @@ func (st *stream) book(m *loadstatsv3.LoadStatsRequest, now time.Time) error {
 		}
 	}
 	return nil
+}
+
+// append adds a report to the window and tells whether it was merged into the
+// one before.
+func (st *stream) append(r load.Report, rejected uint64, reason string) bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.last = r.Arrived
+	st.reports++
+	st.rejected += rejected
+	if rejected > 0 {
+		st.reason = reason
+	}
+	return st.window.Append(r, maxReports)
+}
+
+func forgetEndpoints(r *load.Report) {
+	for i := range r.Services {
+		for j := range r.Services[i].Localities {
+			r.Services[i].Localities[j].Endpoints = nil
+		}
+	}
 }
 
 // collect swaps the window for an empty one.
