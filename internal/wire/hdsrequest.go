@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"slices"
 	"strings"
 	"unicode"
 
@@ -15,8 +16,12 @@ import (
 // FeatureGRPCChecks is the client feature of a checker that can do gRPC checks
 // for a management server. Envoy's enumeration of capabilities has no word for
 // it, and Envoy can't do it: its clusters for health discovery don't speak
-// HTTP/2.
-const FeatureGRPCChecks = "isobar.hds.supports_grpc_checks"
+// HTTP/2. Isobar's own checker, which is known by its user agent, needs not
+// say it.
+const (
+	FeatureGRPCChecks = "isobar.hds.supports_grpc_checks"
+	checkerAgent      = "isobar-checker"
+)
 
 // CheckerHello is a checker as its first message tells.
 type CheckerHello struct {
@@ -102,10 +107,8 @@ func CheckerFrom(r *healthv3.HealthCheckRequest) (CheckerHello, error) {
 		default: // of a later version
 		}
 	}
-	for _, f := range r.GetNode().GetClientFeatures() {
-		if f == FeatureGRPCChecks {
-			out.Protocols |= health.ProtocolsOf(isobar.CheckGRPC)
-		}
+	if r.GetNode().GetUserAgentName() == checkerAgent || slices.Contains(r.GetNode().GetClientFeatures(), FeatureGRPCChecks) {
+		out.Protocols |= health.ProtocolsOf(isobar.CheckGRPC)
 	}
 	return out, nil
 }

@@ -1,0 +1,164 @@
+package hds
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/health"
+	"github.com/isobar-xds/isobar/internal/wire"
+)
+
+// board is what a checker may report on, and its last word on each.
+type board struct {
+	slots     []slot // in the order of the specifier
+	at        map[joint]int
+	former    map[joint]bool           // of the specifier before: reports on them may be under way
+	byAddress map[netip.AddrPort][]int // for the flat form; nil until it is needed
+}
+
+// joint is what reports and specifiers are joined on.
+type joint struct {
+	service  string
+	locality isobar.Locality
+	address  netip.AddrPort
+}
+
+// slot is one endpoint.
+type slot struct {
+	key      health.Key
+	locality isobar.Locality
+
+	status   isobar.HealthStatus // Unknown before the first report
+	arrived  time.Time
+	metadata string
+	fresh    bool // not collected yet
+}
+
+func (s *slot) joint() joint {
+	ap, _ := netip.ParseAddrPort(s.key.Address) // it stands in a specifier, which was checked
+	return joint{s.key.Service, s.locality, netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())}
+}
+
+// renew makes the board of a new specifier; what stands in both is kept.
+func (b *board) renew(slots []slot) board {
+	next := board{slots: slots, at: make(map[joint]int, len(slots)), former: make(map[joint]bool, len(b.slots))}
+	for i := range slots {
+		j := slots[i].joint()
+		if k, ok := b.at[j]; ok {
+			slots[i] = b.slots[k]
+		}
+		next.at[j] = i
+	}
+	for j := range b.at {
+		if _, ok := next.at[j]; !ok {
+			next.former[j] = true
+		}
+	}
+	return next
+}
+
+// outcome is what became of the entries of a report.
+type outcome struct {
+	changed   bool // something differs from what was said before
+	former    int  // entries on endpoints that were taken off the checker
+	foreign   int  // entries on endpoints that it was never told to probe
+	ambiguous int  // flat entries that fit several endpoints of different status
+	sample    string
+}
+
+// book enters the entries of a report.
+func (b *board) book(entries []wire.HealthEntry, flat bool, now time.Time) outcome {
+	var o outcome
+	if flat {
+		b.bookFlat(entries, now, &o)
+		return o
+	}
+	for i := range entries {
+		e := &entries[i]
+		j := joint{e.Service, e.Locality, e.Address}
+		k, ok := b.at[j]
+		switch {
+		case ok:
+			o.changed = b.slots[k].set(e, now) || o.changed
+		case b.former[j]:
+			o.former++
+		default:
+			o.foreign++
+			o.sample = e.Service + ": " + e.Address.String() + " in " + e.Locality.String() + " was not to be probed"
+		}
+	}
+	return o
+}
+
+// bookFlat enters entries that name an address only. Where several services
+// have that address there is an entry for each, and nothing tells which is
+// which: they count if they all say the same.
+func (b *board) bookFlat(entries []wire.HealthEntry, now time.Time, o *outcome) {
+	if b.byAddress == nil {
+		b.byAddress = make(map[netip.AddrPort][]int, len(b.slots))
+		for i := range b.slots {
+			ap := b.slots[i].joint().address
+			b.byAddress[ap] = append(b.byAddress[ap], i)
+		}
+	}
+	said := make(map[netip.AddrPort]isobar.HealthStatus, len(entries))
+	divided := map[netip.AddrPort]bool{}
+	for i := range entries {
+		e := &entries[i]
+		if before, twice := said[e.Address]; twice && before != e.Status {
+			divided[e.Address] = true
+		}
+		said[e.Address] = e.Status
+	}
+	var formerly map[netip.AddrPort]bool
+	for i := range entries {
+		e := &entries[i]
+		slots := b.byAddress[e.Address]
+		switch {
+		case len(slots) == 0:
+			if formerly == nil {
+				formerly = make(map[netip.AddrPort]bool, len(b.former))
+				for j := range b.former {
+					formerly[j.address] = true
+				}
+			}
+			if formerly[e.Address] {
+				o.former++
+				continue
+			}
+			o.foreign++
+			o.sample = e.Address.String() + " was not to be probed"
+		case divided[e.Address]:
+			o.ambiguous++
+			o.sample = e.Address.String() + " is in several services, and a flat report does not tell which is meant"
+		default:
+			for _, k := range slots {
+				o.changed = b.slots[k].set(e, now) || o.changed
+			}
+		}
+	}
+}
+
+// set notes what was said and tells whether it is something else than before.
+func (s *slot) set(e *wire.HealthEntry, now time.Time) (changed bool) {
+	changed = s.status != e.Status
+	s.status, s.metadata, s.arrived, s.fresh = e.Status, e.Metadata, now, true
+	return changed
+}
+
+// collect appends what is new as reports of a checker.
+func (b *board) collect(checker string, out []health.Report) []health.Report {
+	for i := range b.slots {
+		s := &b.slots[i]
+		if !s.fresh {
+			continue
+		}
+		s.fresh = false
+		out = append(out, health.Report{
+			Checker: checker, Service: s.key.Service, Locality: s.locality, Address: s.key.Address,
+			Status: s.status, Arrived: s.arrived, Metadata: s.metadata,
+		})
+	}
+	return out
+}

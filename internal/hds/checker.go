@@ -1,0 +1,280 @@
+package hds
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	healthv3 "github.com/envoyproxy/go-control-plane/envoy/service/health/v3"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/isobar-xds/isobar/internal/health"
+	"github.com/isobar-xds/isobar/internal/wire"
+)
+
+// silentIntervals is after how many intervals without a message a checker
+// counts as silent.
+const silentIntervals = 3
+
+// checker is one connected checker. Its hello, id and perturb are written
+// before it is shared.
+type checker struct {
+	hello   wire.CheckerHello
+	id      string
+	perturb time.Duration // added to the interval, see perturbations
+	peer    string        // address
+	since   time.Time
+	polling bool
+
+	wake    chan struct{} // capacity 1: its designation may have changed
+	evicted chan struct{} // closed when another stream took its identity
+
+	desk desk
+
+	mu       sync.Mutex // guards what follows
+	board    board
+	lastSeen time.Time // arrival of its newest message
+	last     time.Time // arrival of its newest report
+	reports  uint64
+	rejected uint64
+	reason   string
+	interval time.Duration // as told
+	quiet    time.Time     // until when it is told nothing, unless it reports before; zero for never
+	waiting  bool          // there is something to tell it then
+}
+
+func newChecker(hello wire.CheckerHello, peer string, now time.Time) *checker {
+	return &checker{
+		hello: hello, peer: peer, since: now, lastSeen: now,
+		wake: make(chan struct{}, 1), evicted: make(chan struct{}),
+	}
+}
+
+func (c *checker) wakeUp() {
+	select {
+	case c.wake <- struct{}{}:
+	default: // it will see the newest orders anyway
+	}
+}
+
+// seen notes that a message came. The caller holds the lock.
+func (c *checker) seen(now time.Time) {
+	c.lastSeen = now
+	c.quiet = time.Time{}
+	if c.waiting {
+		c.waiting = false
+		c.wakeUp()
+	}
+}
+
+// hold keeps the checker from being told more until it has reported, or should
+// have: each specifier restarts Envoy's wait for the next report, so many in a
+// row would silence it.
+func (c *checker) hold(now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.quiet = now.Add(c.interval + c.interval/2)
+}
+
+// held tells how long the checker must not be told anything; what there is to
+// tell is asked for again when it may be.
+func (c *checker) held(now time.Time) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	wait := max(0, c.quiet.Sub(now))
+	c.waiting = wait > 0
+	return wait
+}
+
+func (c *checker) silent(now time.Time, interval time.Duration) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return now.Sub(c.lastSeen) > silentIntervals*interval
+}
+
+func (c *checker) collect(out []health.Report) []health.Report {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.board.collect(c.id, out)
+}
+
+func (c *checker) describe() Checker {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return Checker{
+		Checker: health.Checker{
+			ID: c.id, NodeID: c.hello.Node.ID, Locality: c.hello.Node.Locality,
+			Protocols: c.hello.Protocols, Since: c.since, LastSeen: c.lastSeen,
+		},
+		UserAgent: c.hello.Node.UserAgent, Address: c.peer, Polling: c.polling, Designated: len(c.board.slots),
+		Interval: c.interval, LastReport: c.last, Reports: c.reports, Rejected: c.rejected, LastReason: c.reason,
+	}
+}
+
+// toldClusters gives the clusters that the checker may hold.
+func (c *checker) toldClusters() map[string]*healthv3.ClusterHealthCheck {
+	c.desk.mu.Lock()
+	defer c.desk.mu.Unlock()
+	out := make(map[string]*healthv3.ClusterHealthCheck, len(c.desk.clusters)+len(c.desk.draining))
+	for name, d := range c.desk.draining {
+		out[name] = d.cluster
+	}
+	maps.Copy(out, c.desk.clusters)
+	return out
+}
+
+// desk is what a checker was told.
+type desk struct {
+	mu       sync.Mutex
+	bytes    []byte                                  // the last specifier, encoded
+	clusters map[string]*healthv3.ClusterHealthCheck // with endpoints
+	draining map[string]drain                        // without, about to go
+}
+
+// drain is a cluster that goes in two steps: at first only its endpoints are
+// taken away, so that the checker ends its probes, then the cluster. Envoy may
+// crash when a cluster goes whose probes are running.
+type drain struct {
+	cluster *healthv3.ClusterHealthCheck // without endpoints
+	until   time.Time
+}
+
+// drained turns clusters that are not wanted any more into draining ones and
+// gives those that have to be told of, by name; again is when the next of them
+// may go, zero for never.
+func (d *desk) drained(wanted []*healthv3.ClusterHealthCheck, now time.Time, wait time.Duration) (out []*healthv3.ClusterHealthCheck, again time.Time) {
+	want := make(map[string]bool, len(wanted))
+	for _, c := range wanted {
+		want[c.GetClusterName()] = true
+	}
+	for name, c := range d.clusters {
+		if want[name] {
+			continue
+		}
+		if d.draining == nil {
+			d.draining = map[string]drain{}
+		}
+		empty := &healthv3.ClusterHealthCheck{
+			ClusterName: c.GetClusterName(), HealthChecks: c.GetHealthChecks(), TransportSocketMatches: c.GetTransportSocketMatches(),
+		}
+		d.draining[name] = drain{cluster: empty, until: now.Add(wait)}
+	}
+	for name, dr := range d.draining {
+		if want[name] || !now.Before(dr.until) {
+			delete(d.draining, name)
+			continue
+		}
+		out = append(out, dr.cluster)
+		if again.IsZero() || dr.until.Before(again) {
+			again = dr.until
+		}
+	}
+	slices.SortFunc(out, func(a, b *healthv3.ClusterHealthCheck) int { return strings.Compare(a.GetClusterName(), b.GetClusterName()) })
+	return out, again
+}
+
+// message is a specifier that is due.
+type message struct {
+	specifier *healthv3.HealthCheckSpecifier
+	news      bool      // it differs from the last one
+	again     time.Time // when to look again for draining clusters, zero for never
+}
+
+// prepare makes the specifier that the checker should have now, and lets it
+// report on what stands there.
+func (s *Server) prepare(c *checker, o *orders, now time.Time) (message, error) {
+	w := o.work(c.id, c.can())
+	s.leftOut(c, &w)
+	c.desk.mu.Lock()
+	defer c.desk.mu.Unlock()
+	gone, again := c.desk.drained(w.clusters, now, o.interval)
+	interval := o.interval + c.perturb
+	spec := wire.HealthCheckSpecifier(slices.Concat(w.clusters, gone), interval)
+	if err := wire.CheckSpecifier(spec); err != nil {
+		return message{}, err
+	}
+	encoded, err := proto.MarshalOptions{Deterministic: true}.Marshal(spec)
+	if err != nil {
+		return message{}, fmt.Errorf("encode the specifier: %w", err)
+	}
+	m := message{specifier: spec, news: !bytes.Equal(encoded, c.desk.bytes), again: again}
+	c.desk.bytes = encoded
+	c.desk.clusters = make(map[string]*healthv3.ClusterHealthCheck, len(w.clusters))
+	for _, cluster := range w.clusters {
+		c.desk.clusters[cluster.GetClusterName()] = cluster
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.interval = interval
+	if m.news {
+		c.board = c.board.renew(w.slots)
+	}
+	return m, nil
+}
+
+func (c *checker) can() health.Protocols {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.hello.Protocols
+}
+
+// leftOut counts and logs what a checker was designated and can't be sent.
+func (s *Server) leftOut(c *checker, w *work) {
+	s.metrics.leftOut.WithLabelValues(leftCapability).Add(float64(w.unfit))
+	s.metrics.leftOut.WithLabelValues(leftInvalid).Add(float64(w.invalid))
+	if w.unfit+w.invalid == 0 {
+		return
+	}
+	if skipped, ok := s.limit.allow(time.Now()); ok {
+		s.log.Warn("a checker is not told of services that it can't probe", "checker", c.id, "unfit", w.unfit,
+			"invalid", w.invalid, "error", w.err, "skipped_lines", skipped)
+	}
+}
+
+// report books a report, after its entries have been checked. The error is for
+// messages that are too large to look at.
+func (s *Server) report(c *checker, r *healthv3.EndpointHealthResponse, now time.Time) error {
+	rejected := 0
+	reason := ""
+	entries, flat, err := wire.HealthEntries(r, func(x wire.HealthRejection) {
+		rejected++
+		reason = x.Text
+		s.metrics.rejected.WithLabelValues(string(x.Code)).Inc()
+	})
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	c.seen(now)
+	c.last = now
+	c.reports++
+	o := c.board.book(entries, flat, now)
+	rejected += o.foreign + o.ambiguous
+	c.rejected += uint64(rejected) //nolint:gosec // not negative
+	if o.sample != "" {
+		reason = o.sample
+	}
+	if rejected > 0 {
+		c.reason = reason
+	}
+	c.mu.Unlock()
+
+	s.metrics.reports.Inc()
+	s.metrics.former.Add(float64(o.former))
+	s.metrics.rejected.WithLabelValues(rejectForeign).Add(float64(o.foreign))
+	s.metrics.rejected.WithLabelValues(rejectAmbiguous).Add(float64(o.ambiguous))
+	if o.changed {
+		s.signal()
+	}
+	if rejected > 0 {
+		if skipped, ok := s.limit.allow(now); ok {
+			s.log.Warn("entries of a health report do not count", "checker", c.id, "locality", c.hello.Node.Locality.String(),
+				"entries", rejected, "reason", reason, "skipped_lines", skipped)
+		}
+	}
+	return nil
+}

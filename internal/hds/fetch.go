@@ -1,0 +1,131 @@
+package hds
+
+import (
+	"context"
+	"time"
+
+	healthv3 "github.com/envoyproxy/go-control-plane/envoy/service/health/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/isobar-xds/isobar/internal/wire"
+)
+
+// CheckerHeader names the header by which a checker that polls says who it is
+// when it reports: a report holds no node, and there is no stream that it
+// belongs to. The value is what the same header of the answer to the checker's
+// request said.
+const CheckerHeader = "isobar-checker"
+
+// FetchHealthCheck serves checkers that poll. A request enters the checker, or
+// keeps it; a report needs the [CheckerHeader]. The answer to both is what the
+// checker shall probe now.
+func (s *Server) FetchHealthCheck(ctx context.Context, in *healthv3.HealthCheckRequestOrEndpointHealthResponse) (*healthv3.HealthCheckSpecifier, error) {
+	id := ""
+	if v := metadata.ValueFromIncomingContext(ctx, CheckerHeader); len(v) > 0 {
+		id = v[0]
+	}
+	address := ""
+	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
+		address = p.Addr.String()
+	}
+	spec, id, err := s.fetch(wire.HealthMessageOf(in), id, address, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	return spec, grpc.SetHeader(ctx, metadata.Pairs(CheckerHeader, id))
+}
+
+// fetch serves one message of a checker that polls; the errors are statuses.
+func (s *Server) fetch(m wire.HealthMessage, id, address string, now time.Time) (*healthv3.HealthCheckSpecifier, string, error) {
+	select {
+	case <-s.stopped:
+		return nil, "", s.refuse(refusedStopped, codes.Unavailable, "the server is going away")
+	default:
+	}
+	s.present(now) // takes out those that have fallen silent
+	var c *checker
+	var err error
+	if m.Request != nil {
+		c, err = s.poll(m, address, now)
+	} else {
+		c, err = s.poller(id)
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	if m.Response != nil {
+		if err := s.report(c, m.Response, now); err != nil {
+			return nil, "", s.refuse(refusedMessage, codes.InvalidArgument, err.Error())
+		}
+	} else {
+		c.mu.Lock()
+		c.seen(now)
+		c.mu.Unlock()
+	}
+	out, err := s.prepare(c, s.current(), now)
+	if err != nil {
+		s.metrics.leftOut.WithLabelValues(leftSpecifier).Inc()
+		return nil, "", status.Error(codes.Internal, err.Error())
+	}
+	s.metrics.told.WithLabelValues(toldFetched).Inc()
+	return out.specifier, c.id, nil
+}
+
+// poll enters a checker that polls, or finds it.
+func (s *Server) poll(m wire.HealthMessage, address string, now time.Time) (*checker, error) {
+	hello, err := wire.CheckerFrom(m.Request)
+	if err != nil {
+		return nil, s.refuse(refusedMessage, codes.InvalidArgument, err.Error())
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.names.polling(&hello); c != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.hello.Protocols != hello.Protocols {
+			c.hello.Protocols = hello.Protocols
+			s.signal()
+		}
+		return c, nil
+	}
+	c := newChecker(hello, address, now)
+	c.polling = true
+	if !s.admit(c, now) {
+		return nil, s.refuse(refusedFull, codes.ResourceExhausted, "too many checkers")
+	}
+	return c, nil
+}
+
+// poller finds the checker that a header names. A stream can't be named so: it
+// speaks for itself.
+func (s *Server) poller(id string) (*checker, error) {
+	if id == "" {
+		return nil, s.refuse(refusedMessage, codes.InvalidArgument,
+			"a report says nothing of who sends it: add the header "+CheckerHeader+" with the value that the answer to your health_check_request had")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.live[id]
+	if c == nil || !c.polling {
+		return nil, status.Errorf(codes.FailedPrecondition, "no checker %.100q polls here: send a health_check_request first", id)
+	}
+	return c, nil
+}
+
+// polling finds the live checker that polls under a node id and locality.
+func (n *names) polling(hello *wire.CheckerHello) *checker {
+	f := n.families[hello.Node.ID]
+	if f == nil {
+		return nil
+	}
+	for _, m := range f.members {
+		if m.checker != nil && m.checker.polling && m.locality == hello.Node.Locality {
+			return m.checker
+		}
+	}
+	return nil
+}

@@ -1,0 +1,105 @@
+package hds
+
+import (
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/isobar-xds/isobar/internal/wire"
+)
+
+type metrics struct {
+	checkers prometheus.Gauge
+	reports  prometheus.Counter
+	rejected *prometheus.CounterVec
+	former   prometheus.Counter
+	told     *prometheus.CounterVec
+	leftOut  *prometheus.CounterVec
+	refused  *prometheus.CounterVec
+}
+
+// Labels of metrics.
+const (
+	rejectForeign   = "not_designated"
+	rejectAmbiguous = "ambiguous"
+
+	toldFirst   = "first"
+	toldAgain   = "changed"
+	toldFetched = "fetched"
+
+	leftCapability = "capability" // the checker can't do what the service needs
+	leftInvalid    = "invalid"    // the service's checks break a rule of checkers
+	leftSpecifier  = "specifier"  // a whole specifier did
+
+	refusedFull     = "full"
+	refusedSilent   = "silent"
+	refusedMessage  = "bad_message"
+	refusedStopped  = "stopped"
+	refusedReplaced = "replaced"
+)
+
+func newMetrics(r prometheus.Registerer) *metrics {
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: "isobar_hds_" + name, Help: help})
+	}
+	vec := func(name, help, label string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "isobar_hds_" + name, Help: help}, []string{label})
+	}
+	m := &metrics{
+		checkers: prometheus.NewGauge(prometheus.GaugeOpts{Name: "isobar_hds_checkers", Help: "Connected checkers."}),
+		reports:  counter("reports_total", "Health reports received."),
+		rejected: vec("rejected_entries_total", "Entries of health reports that do not count, by reason.", "reason"),
+		former:   counter("former_entries_total", "Entries of health reports on endpoints that had just been taken off the checker."),
+		told:     vec("specifiers_total", "Specifiers given to checkers: the first of a stream, changed, or fetched.", "kind"),
+		leftOut:  vec("left_out_total", "Services that were kept from a checker that was to probe them, or whole specifiers, by reason.", "reason"),
+		refused:  vec("refused_streams_total", "Streams refused or ended by the server, by reason.", "reason"),
+	}
+	for _, c := range wire.HealthRejectCodes() {
+		m.rejected.WithLabelValues(string(c))
+	}
+	for v, labels := range map[*prometheus.CounterVec][]string{
+		m.rejected: {rejectForeign, rejectAmbiguous},
+		m.told:     {toldFirst, toldAgain, toldFetched},
+		m.leftOut:  {leftCapability, leftInvalid, leftSpecifier},
+		m.refused:  {refusedFull, refusedSilent, refusedMessage, refusedStopped, refusedReplaced},
+	} {
+		for _, l := range labels {
+			v.WithLabelValues(l)
+		}
+	}
+	if r != nil {
+		r.MustRegister(m.checkers, m.reports, m.rejected, m.former, m.told, m.leftOut, m.refused)
+	}
+	return m
+}
+
+// logLimit lets a few lines pass in each window of time: what checkers can
+// trigger must not fill a disk.
+type logLimit struct {
+	mu      sync.Mutex
+	began   time.Time
+	passed  int
+	skipped int
+}
+
+const (
+	logLines  = 20
+	logWindow = 10 * time.Second
+)
+
+// allow tells whether to log, and how many lines were skipped since the last.
+func (l *logLimit) allow(now time.Time) (skipped int, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now.Sub(l.began) >= logWindow {
+		l.began, l.passed = now, 0
+	}
+	if l.passed >= logLines {
+		l.skipped++
+		return 0, false
+	}
+	l.passed++
+	skipped, l.skipped = l.skipped, 0
+	return skipped, true
+}

@@ -1,0 +1,135 @@
+package hds
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	healthv3 "github.com/envoyproxy/go-control-plane/envoy/service/health/v3"
+
+	"github.com/isobar-xds/isobar"
+)
+
+const (
+	// perturbations is how many intervals, 1 ms apart, the streams of a node
+	// go through. Builds of Envoy before July 2021 fall silent when the first
+	// specifier of a new stream equals the last of the one before; as that may
+	// have been another process of ours, the first is taken at random.
+	perturbations = 50
+
+	// rememberFor is how long an identity is kept for a checker that went
+	// away. Envoy is back within 30 s.
+	rememberFor = 10 * time.Minute
+	// maxRemembered bounds the nodes that are kept.
+	maxRemembered = 10_000
+)
+
+// names hands out the IDs of checkers. A checker is its node id and locality:
+// one that comes back gets the ID that it had. Two of the same node id that are
+// there at once are two checkers, the second is called "id#2".
+type names struct {
+	start    uint64
+	families map[string]*family // by node id
+}
+
+func newNames(start uint64) names { return names{start: start, families: map[string]*family{}} }
+
+// family is all checkers that share a node id.
+type family struct {
+	streams uint64 // that ever opened
+	members []*member
+}
+
+// member is one identity. It keeps what its checker was told, so that clusters
+// which are gone when it comes back are drained, too.
+type member struct {
+	id       string
+	locality isobar.Locality
+	checker  *checker // nil while it is away
+	left     time.Time
+	told     map[string]*healthv3.ClusterHealthCheck
+}
+
+// enter finds the identity of a new checker. A checker whose identity is taken
+// by one that has been silent is believed to be the same, come back before the
+// loss of its old connection was noticed; that one is given in evicted.
+func (n *names) enter(c *checker, now time.Time, interval time.Duration) (evicted *checker) {
+	n.forget(now)
+	f := n.families[c.hello.Node.ID]
+	if f == nil {
+		f = &family{}
+		n.families[c.hello.Node.ID] = f
+	}
+	c.perturb = time.Duration((n.start+f.streams)%perturbations) * time.Millisecond //nolint:gosec // < 50
+	f.streams++
+	m := f.find(c, now, interval)
+	if m == nil {
+		m = &member{id: f.freeID(c.hello.Node.ID), locality: c.hello.Node.Locality}
+		f.members = append(f.members, m)
+	}
+	evicted = m.checker
+	if evicted != nil {
+		m.told = evicted.toldClusters()
+	}
+	m.checker, m.left = c, time.Time{}
+	c.id = m.id
+	c.desk.clusters = m.told
+	return evicted
+}
+
+// find looks for an identity that may be c's: first one that is away, then one
+// that is silent.
+func (f *family) find(c *checker, now time.Time, interval time.Duration) *member {
+	for _, m := range f.members {
+		if m.locality == c.hello.Node.Locality && m.checker == nil {
+			return m
+		}
+	}
+	for _, m := range f.members {
+		if m.locality == c.hello.Node.Locality && m.checker != nil && m.checker.silent(now, interval) {
+			return m
+		}
+	}
+	return nil
+}
+
+// freeID gives the first ID that no member has.
+func (f *family) freeID(node string) string {
+	for k := 1; ; k++ { // ends: there are fewer members than numbers
+		id := node
+		if k > 1 {
+			id = fmt.Sprintf("%s#%d", node, k)
+		}
+		if !slices.ContainsFunc(f.members, func(m *member) bool { return m.id == id }) {
+			return id
+		}
+	}
+}
+
+// leave notes that a checker is away.
+func (n *names) leave(c *checker, now time.Time) {
+	f := n.families[c.hello.Node.ID]
+	if f == nil {
+		return
+	}
+	for _, m := range f.members {
+		if m.checker == c {
+			m.checker, m.left, m.told = nil, now, c.toldClusters()
+		}
+	}
+}
+
+// forget drops identities that have been away for long, and sooner if there
+// are too many of them.
+func (n *names) forget(now time.Time) {
+	keep := rememberFor
+	if len(n.families) >= maxRemembered {
+		keep = 0
+	}
+	for node, f := range n.families {
+		f.members = slices.DeleteFunc(f.members, func(m *member) bool { return m.checker == nil && now.Sub(m.left) >= keep })
+		if len(f.members) == 0 {
+			delete(n.families, node)
+		}
+	}
+}

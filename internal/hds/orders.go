@@ -1,0 +1,151 @@
+package hds
+
+import (
+	"sync"
+	"time"
+
+	healthv3 "github.com/envoyproxy/go-control-plane/envoy/service/health/v3"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/health"
+	"github.com/isobar-xds/isobar/internal/wire"
+)
+
+// orders is what all checkers shall probe: one call of Designate.
+type orders struct {
+	topology *isobar.Topology
+	interval time.Duration
+	keys     map[string][]health.Key // by checker
+
+	mu       sync.Mutex
+	services map[string]*site // found so far
+}
+
+// site is a service with the places of its endpoints.
+type site struct {
+	service *isobar.Service
+	needs   health.Protocols
+	places  map[string]place // by address
+}
+
+type place struct{ locality, endpoint int }
+
+func newOrders(t *isobar.Topology, designations []health.Designation, interval time.Duration) *orders {
+	o := &orders{topology: t, interval: interval, keys: make(map[string][]health.Key, len(designations)), services: map[string]*site{}}
+	for _, d := range designations {
+		o.keys[d.Checker] = d.Endpoints
+	}
+	return o
+}
+
+// knows tells whether a checker was thought of when these orders were made.
+func (o *orders) knows(id string) bool {
+	_, ok := o.keys[id]
+	return ok
+}
+
+// site finds a service; nil where there is none to probe.
+func (o *orders) site(name string) *site {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if s, ok := o.services[name]; ok {
+		return s
+	}
+	o.services[name] = nil
+	svc, ok := o.topology.Service(name)
+	if !ok || len(svc.HealthChecks) == 0 {
+		return nil
+	}
+	s := &site{service: svc, places: map[string]place{}}
+	for _, c := range svc.HealthChecks {
+		s.needs |= health.ProtocolsOf(c.Protocol)
+	}
+	for i := range svc.Localities {
+		for j := range svc.Localities[i].Endpoints {
+			s.places[svc.Localities[i].Endpoints[j].Address] = place{i, j}
+		}
+	}
+	o.services[name] = s
+	return s
+}
+
+// work is what one checker shall probe.
+type work struct {
+	clusters []*healthv3.ClusterHealthCheck
+	slots    []slot
+	unfit    int   // services that need what the checker can't do
+	invalid  int   // services that must not be sent
+	err      error // the last reason of those
+}
+
+// work translates the designation of a checker.
+func (o *orders) work(id string, can health.Protocols) work {
+	var w work
+	keys := o.keys[id]
+	for len(keys) > 0 {
+		n := 1
+		for n < len(keys) && keys[n].Service == keys[0].Service {
+			n++
+		}
+		o.add(&w, keys[:n], can)
+		keys = keys[n:]
+	}
+	return w
+}
+
+// add adds the endpoints of one service.
+func (o *orders) add(w *work, keys []health.Key, can health.Protocols) {
+	s := o.site(keys[0].Service)
+	if s == nil {
+		return // removed since the designation was made
+	}
+	if !can.Has(s.needs) {
+		w.unfit++
+		return
+	}
+	targets, slots := s.pick(keys)
+	if len(slots) == 0 {
+		return
+	}
+	c, err := wire.ClusterHealthCheckOf(s.service, targets)
+	if err != nil {
+		w.invalid++
+		w.err = err
+		return
+	}
+	w.clusters = append(w.clusters, c)
+	w.slots = append(w.slots, slots...)
+}
+
+// pick gathers endpoints by locality, in the order of the topology.
+func (s *site) pick(keys []health.Key) ([]wire.ProbeTarget, []slot) {
+	chosen := make([][]bool, len(s.service.Localities))
+	for _, k := range keys {
+		p, ok := s.places[k.Address]
+		if !ok {
+			continue
+		}
+		if chosen[p.locality] == nil {
+			chosen[p.locality] = make([]bool, len(s.service.Localities[p.locality].Endpoints))
+		}
+		chosen[p.locality][p.endpoint] = true
+	}
+	var targets []wire.ProbeTarget
+	var slots []slot
+	for i, picked := range chosen {
+		l := &s.service.Localities[i]
+		t := wire.ProbeTarget{Locality: l.Locality}
+		for j := range picked {
+			e := &l.Endpoints[j]
+			if !picked[j] || e.Check != nil && e.Check.Disabled {
+				continue
+			}
+			t.Endpoints = append(t.Endpoints, *e)
+			slots = append(slots, slot{key: health.Key{Service: s.service.Name, Address: e.Address}, locality: l.Locality})
+		}
+		if len(t.Endpoints) > 0 {
+			targets = append(targets, t)
+		}
+	}
+	return targets, slots
+}

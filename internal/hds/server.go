@@ -1,0 +1,210 @@
+package hds
+
+import (
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	healthv3 "github.com/envoyproxy/go-control-plane/envoy/service/health/v3"
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/health"
+)
+
+// Defaults and bounds of Options.
+const (
+	DefaultInterval        = health.DefaultReportInterval
+	MinInterval            = time.Second
+	DefaultMaxStreams      = 1_000
+	DefaultFirstWait       = 30 * time.Second
+	DefaultDesignationWait = 5 * time.Second
+)
+
+// Options of a Server. The zero value of a field means its default.
+type Options struct {
+	// Interval is at what interval checkers report; at least MinInterval.
+	Interval func() time.Duration
+
+	MaxStreams int           // checkers at once, those that poll among them
+	FirstWait  time.Duration // how long a stream may say nothing before its first message
+	// DesignationWait is how long a new checker waits for its designation
+	// before it is told to probe nothing. Telling it nothing too early would
+	// make a checker that comes back forget what it knows.
+	DesignationWait time.Duration
+
+	Log        *slog.Logger          // default: nothing is logged
+	Registerer prometheus.Registerer // default: metrics are kept but not exported
+}
+
+// Server serves HealthDiscoveryService v3. It is safe for concurrent use.
+type Server struct {
+	healthv3.UnimplementedHealthDiscoveryServiceServer
+
+	opts    Options
+	log     *slog.Logger
+	limit   logLimit
+	metrics *metrics
+
+	mu      sync.Mutex
+	live    map[string]*checker // by ID
+	names   names
+	orders  *orders
+	changed chan struct{} // capacity 1
+
+	stopped chan struct{} // closed by Stop
+	stop    sync.Once
+}
+
+// New makes a server; Register puts it on a gRPC server.
+func New(opts Options) *Server {
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	if opts.MaxStreams <= 0 {
+		opts.MaxStreams = DefaultMaxStreams
+	}
+	if opts.FirstWait <= 0 {
+		opts.FirstWait = DefaultFirstWait
+	}
+	if opts.DesignationWait <= 0 {
+		opts.DesignationWait = DefaultDesignationWait
+	}
+	s := &Server{
+		opts:    opts,
+		log:     opts.Log,
+		metrics: newMetrics(opts.Registerer),
+		live:    map[string]*checker{},
+		names:   newNames(rand.Uint64N(perturbations)), //nolint:gosec // no secret
+		changed: make(chan struct{}, 1),
+		stopped: make(chan struct{}),
+	}
+	s.orders = newOrders(&isobar.Topology{}, nil, s.interval())
+	return s
+}
+
+func (s *Server) interval() time.Duration {
+	if s.opts.Interval == nil {
+		return DefaultInterval
+	}
+	return max(MinInterval, s.opts.Interval())
+}
+
+// Register makes r serve health discovery. The gRPC server must have been made
+// with [wire.ServerCodec]: the first message of old checkers can be read from
+// its bytes only.
+func (s *Server) Register(r grpc.ServiceRegistrar) {
+	healthv3.RegisterHealthDiscoveryServiceServer(r, s)
+}
+
+// Stop ends all streams, with a status that makes checkers come back later;
+// until then they go on probing. Streams that come after it are refused.
+func (s *Server) Stop() { s.stop.Do(func() { close(s.stopped) }) }
+
+// Changed is signalled when there is a reason to Collect before the next tick:
+// a checker says something else of an endpoint than it said before, or a
+// checker came or went.
+func (s *Server) Changed() <-chan struct{} { return s.changed }
+
+func (s *Server) signal() {
+	select {
+	case s.changed <- struct{}{}:
+	default: // the reader will see it all
+	}
+}
+
+// Designate says what each checker shall probe; a checker that is not named
+// probes nothing. It does not wait: each stream tells its checker in its own
+// time, only the newest state, and only if that differs from what the checker
+// was told. The topology and the designations must not change any more.
+func (s *Server) Designate(t *isobar.Topology, designations []health.Designation) {
+	interval := s.interval()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := s.orders
+	s.orders = newOrders(t, designations, interval)
+	all := before.topology != t || before.interval != interval
+	for id, c := range s.live { // waking has no order
+		was, known := before.keys[id]
+		is, now := s.orders.keys[id]
+		if all || known != now || !slices.Equal(was, is) {
+			c.wakeUp()
+		}
+	}
+}
+
+func (s *Server) current() *orders {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.orders
+}
+
+// Collect hands over the newest word of each checker on each endpoint that it
+// reported on since the last call, in order of the checkers' IDs and services.
+// What a checker said in a stream that has ended is not among it: when the
+// checker comes back, it may have been started anew.
+func (s *Server) Collect(now time.Time) []health.Report {
+	var out []health.Report
+	for _, c := range s.present(now) {
+		out = c.collect(out)
+	}
+	return out
+}
+
+// Checker is a connected checker with what is known of it for operators.
+type Checker struct {
+	health.Checker
+
+	UserAgent  string        `json:"user_agent"`
+	Address    string        `json:"address"`    // of the peer
+	Polling    bool          `json:"polling"`    // it fetches its work, rather than hold a stream
+	Designated int           `json:"designated"` // endpoints that it was told to probe
+	Interval   time.Duration `json:"interval"`   // of reports, as told; 0 before that
+	LastReport time.Time     `json:"last_report,omitzero"`
+	Reports    uint64        `json:"reports"`
+	Rejected   uint64        `json:"rejected"`              // entries that were left out
+	LastReason string        `json:"last_reason,omitempty"` // of the newest rejection
+}
+
+// Checkers lists the connected checkers, in order of their IDs. Those that
+// poll are gone when they have been silent for 3 intervals.
+func (s *Server) Checkers(now time.Time) []Checker {
+	present := s.present(now)
+	out := make([]Checker, 0, len(present))
+	for _, c := range present {
+		out = append(out, c.describe())
+	}
+	return out
+}
+
+// present lists the live checkers by ID, after those that stopped polling have
+// been taken out.
+func (s *Server) present(now time.Time) []*checker {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]*checker, 0, len(s.live))
+	for _, c := range s.live {
+		if c.polling && c.silent(now, s.orders.interval) {
+			s.remove(c, now)
+			continue
+		}
+		out = append(out, c)
+	}
+	slices.SortFunc(out, func(a, b *checker) int { return strings.Compare(a.id, b.id) })
+	return out
+}
+
+// remove takes a checker out. The caller holds the lock.
+func (s *Server) remove(c *checker, now time.Time) {
+	if s.live[c.id] != c {
+		return
+	}
+	delete(s.live, c.id)
+	s.names.leave(c, now)
+	s.metrics.checkers.Set(float64(len(s.live)))
+	s.signal()
+}

@@ -1,0 +1,224 @@
+package hds
+
+import (
+	"errors"
+	"io"
+	"time"
+
+	healthv3 "github.com/envoyproxy/go-control-plane/envoy/service/health/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/isobar-xds/isobar/internal/wire"
+)
+
+// stream is one open stream.
+type stream struct {
+	server *Server
+	grpc   healthv3.HealthDiscoveryService_StreamHealthCheckServer
+	peer   string
+	opened time.Time
+	// checker is set before ready is closed.
+	checker *checker
+	ready   chan struct{}
+	left    bool // the handler has returned; guarded by the server's lock
+}
+
+// StreamHealthCheck serves one stream: one goroutine reads and books, this one
+// tells the checker what to probe. A checker that takes its time to read
+// delays nobody else: when it is ready it gets the newest state.
+func (s *Server) StreamHealthCheck(g healthv3.HealthDiscoveryService_StreamHealthCheckServer) error {
+	st := &stream{server: s, grpc: g, opened: time.Now(), ready: make(chan struct{})}
+	if p, ok := peer.FromContext(g.Context()); ok && p.Addr != nil {
+		st.peer = p.Addr.String()
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- st.read() }() // ends with the handler: RecvMsg fails then
+	err := st.serve(ended)
+	s.mu.Lock()
+	st.left = true
+	if st.checker != nil {
+		s.remove(st.checker, time.Now())
+	}
+	s.mu.Unlock()
+	return err
+}
+
+// serve waits for what can happen to the stream.
+func (st *stream) serve(ended <-chan error) error {
+	s := st.server
+	silent := time.NewTimer(s.opts.FirstWait)
+	defer silent.Stop()
+	select { // until the checker has said who it is
+	case err := <-ended:
+		return err
+	case <-s.stopped:
+		return s.refuse(refusedStopped, codes.Unavailable, "the server is going away")
+	case <-silent.C:
+		return s.refuse(refusedSilent, codes.DeadlineExceeded, "no first message within "+s.opts.FirstWait.String())
+	case <-st.ready:
+	}
+	t := teller{stream: st, checker: st.checker, kind: toldFirst}
+	waited := time.NewTimer(s.opts.DesignationWait)
+	defer waited.Stop()
+	var err error
+	for first := true; err == nil; first = false {
+		if first {
+			err = t.tell(false)
+			continue
+		}
+		select {
+		case err := <-ended:
+			return err
+		case <-s.stopped:
+			return s.refuse(refusedStopped, codes.Unavailable, "the server is going away")
+		case <-t.checker.evicted:
+			return s.refuse(refusedReplaced, codes.Aborted, "another stream of this checker has taken its place")
+		case <-t.checker.wake:
+			err = t.tell(t.told())
+		case <-waited.C:
+			err = t.tell(true)
+		case <-t.later:
+			err = t.tell(true)
+		}
+	}
+	return err
+}
+
+// teller sends specifiers on a stream.
+type teller struct {
+	stream  *stream
+	checker *checker
+	kind    string           // of the next specifier
+	later   <-chan time.Time // when to look again
+}
+
+func (t *teller) told() bool { return t.kind != toldFirst }
+
+// tell sends the specifier that the checker should have, if it does not have
+// it yet. A checker that nobody has thought of yet is told nothing, unless it
+// has waited for long enough.
+func (t *teller) tell(anyway bool) error {
+	s := t.stream.server
+	o := s.current()
+	if !anyway && !o.knows(t.checker.id) {
+		return nil
+	}
+	now := time.Now()
+	if wait := t.checker.held(now); wait > 0 {
+		t.later = time.After(wait)
+		return nil
+	}
+	m, err := s.prepare(t.checker, o, now)
+	if err != nil {
+		// The checker keeps what it has: a specifier that breaks a rule could
+		// break the checker.
+		s.metrics.leftOut.WithLabelValues(leftSpecifier).Inc()
+		if skipped, ok := s.limit.allow(now); ok {
+			s.log.Error("a specifier was not sent", "checker", t.checker.id, "error", err, "skipped_lines", skipped)
+		}
+		return nil
+	}
+	t.later = nil
+	if !m.again.IsZero() {
+		t.later = time.After(m.again.Sub(now))
+	}
+	if !m.news {
+		return nil
+	}
+	s.metrics.told.WithLabelValues(t.kind).Inc()
+	t.kind = toldAgain
+	t.checker.hold(now)
+	return t.stream.grpc.Send(m.specifier)
+}
+
+// read takes messages until the stream ends.
+func (st *stream) read() error {
+	s := st.server
+	for first := true; ; first = false {
+		var raw wire.RawMessage
+		if err := st.grpc.RecvMsg(&raw); err != nil {
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			return err
+		}
+		now := time.Now()
+		var err error
+		if first {
+			err = st.introduce(raw.Data, now)
+			if err == nil {
+				close(st.ready)
+			}
+		} else {
+			err = st.book(raw.Data, now)
+		}
+		if err == nil {
+			continue
+		}
+		if _, isStatus := status.FromError(err); isStatus {
+			return err
+		}
+		return s.refuse(refusedMessage, codes.InvalidArgument, err.Error())
+	}
+}
+
+// introduce reads the first message, which says who the checker is.
+func (st *stream) introduce(data []byte, now time.Time) error {
+	s := st.server
+	m, err := wire.FirstHealthMessage(data)
+	if err != nil {
+		return err
+	}
+	hello, err := wire.CheckerFrom(m.Request)
+	if err != nil {
+		return err
+	}
+	c := newChecker(hello, st.peer, st.opened)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if st.left || !s.admit(c, now) {
+		return s.refuse(refusedFull, codes.ResourceExhausted, "too many checkers")
+	}
+	st.checker = c
+	return nil
+}
+
+// book reads a later message.
+func (st *stream) book(data []byte, now time.Time) error {
+	m, err := wire.DecodeHealthMessage(data)
+	if err != nil {
+		return err
+	}
+	if m.Response == nil {
+		st.checker.mu.Lock() // nothing to report on, or a request once more
+		defer st.checker.mu.Unlock()
+		st.checker.seen(now)
+		return nil
+	}
+	return st.server.report(st.checker, m.Response, now)
+}
+
+// admit enters a checker. The caller holds the lock.
+func (s *Server) admit(c *checker, now time.Time) bool {
+	if len(s.live) >= s.opts.MaxStreams {
+		return false
+	}
+	if old := s.names.enter(c, now, s.orders.interval); old != nil {
+		close(old.evicted)
+	}
+	s.live[c.id] = c
+	s.metrics.checkers.Set(float64(len(s.live)))
+	s.signal()
+	return true
+}
+
+// refuse counts and logs why a stream is ended, and makes its status.
+func (s *Server) refuse(reason string, code codes.Code, text string) error {
+	s.metrics.refused.WithLabelValues(reason).Inc()
+	if skipped, ok := s.limit.allow(time.Now()); ok && reason != refusedStopped {
+		s.log.Warn("a health discovery stream was ended", "reason", reason, "text", text, "skipped_lines", skipped)
+	}
+	return status.Error(code, text)
+}
