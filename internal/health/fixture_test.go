@@ -10,8 +10,6 @@ import (
 
 var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-func after(d time.Duration) time.Time { return start.Add(d) }
-
 var (
 	zoneA = isobar.MustLocality("eu/a")
 	zoneB = isobar.MustLocality("eu/b")

@@ -1,6 +1,8 @@
-// Package health keeps what is known about the health of endpoints. Until
-// designated checkers report, the only input beside the configuration is the
-// operator. It is pure: values in, values out.
+// Package health turns what designated checkers report, and what operators
+// say, into the health of endpoints: who is to probe what ([Place]), what their
+// votes amount to ([Book]), which localities are too sick to be used
+// ([Drains]), how often a change of mind may be pushed ([Coalescer]). It is
+// pure: values in, values out.
 package health
 
 import (
@@ -28,10 +30,13 @@ type Override struct {
 	Status isobar.HealthStatus `json:"status"`
 }
 
-// Table is an immutable set of overrides, sorted by key. The zero Table is
-// empty.
+// Table is an immutable view of the health of all endpoints: the operator's
+// overrides, sorted by key, over the verdicts of checkers, and the localities
+// that are drained for being mostly unhealthy. The zero Table is empty.
 type Table struct {
 	overrides []Override
+	verdicts  *Verdicts
+	drained   *Drained
 }
 
 // NewTable builds a table; the last override of a key wins.
@@ -52,26 +57,65 @@ func (t Table) With(o Override) Table {
 	} else {
 		next = slices.Insert(next, i, o)
 	}
-	return Table{overrides: next}
+	t.overrides = next
+	return t
 }
 
 // Without gives a table without the keys that drop tells.
 func (t Table) Without(drop func(Key) bool) Table {
-	return Table{overrides: slices.DeleteFunc(slices.Clone(t.overrides), func(o Override) bool { return drop(o.Key) })}
+	t.overrides = slices.DeleteFunc(slices.Clone(t.overrides), func(o Override) bool { return drop(o.Key) })
+	return t
+}
+
+// WithVerdicts gives a table with these verdicts in place of its own.
+func (t Table) WithVerdicts(v *Verdicts) Table {
+	t.verdicts = v
+	return t
+}
+
+// WithDrained gives a table with these localities drained in place of its own.
+func (t Table) WithDrained(d *Drained) Table {
+	t.drained = d
+	return t
 }
 
 // Overrides lists what is set, sorted.
 func (t Table) Overrides() []Override { return slices.Clone(t.overrides) }
 
-// Status gives the health of an endpoint: the override, else what the
-// configuration says.
+// Verdicts gives the verdicts of checkers that the table was given.
+func (t Table) Verdicts() *Verdicts { return t.verdicts }
+
+// Equal tells whether two tables say the same of every endpoint.
+func (t Table) Equal(o Table) bool {
+	return t.verdicts == o.verdicts && t.drained == o.drained && slices.Equal(t.overrides, o.overrides)
+}
+
+// Status gives the health of an endpoint: the override, else the verdict, else
+// what the configuration says. A verdict can't undo what is configured as
+// unfit: whoever wrote draining, unhealthy or degraded there knows more than a
+// probe.
 func (t Table) Status(service string, e *isobar.Endpoint) isobar.HealthStatus {
 	if i, found := t.find(Key{Service: service, Address: e.Address}); found {
 		return t.overrides[i].Status
 	}
-	return e.Health
+	v, found := t.verdicts.Status(service, e.Address)
+	switch {
+	case !found, down(e.Health), e.Health == isobar.Degraded && v == isobar.Healthy:
+		return e.Health
+	default:
+		return v
+	}
 }
+
+// Drained tells whether a locality of a service is to get no traffic because
+// too few of its endpoints are healthy.
+func (t Table) Drained(service string, l isobar.Locality) bool { return t.drained.Has(service, l) }
 
 func (t Table) find(k Key) (int, bool) {
 	return slices.BinarySearchFunc(t.overrides, k, func(o Override, k Key) int { return o.compare(k) })
+}
+
+// down tells the states that no client sends new traffic to.
+func down(h isobar.HealthStatus) bool {
+	return h == isobar.Unhealthy || h == isobar.Draining || h == isobar.Timeout
 }

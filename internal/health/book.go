@@ -1,0 +1,198 @@
+package health
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+)
+
+// DefaultReportInterval is how often checkers report.
+const DefaultReportInterval = 2 * time.Second
+
+const (
+	freshIntervals = 3                // report intervals that a vote stays fresh
+	firstVerdict   = 30 * time.Second // that an added endpoint waits at most
+	twoVotes       = 2                // least agreement, where more than one checker is asked for
+)
+
+// Settings of a Book.
+type Settings struct {
+	ReportInterval time.Duration // of checkers; 0 = DefaultReportInterval
+}
+
+// Observation is what happened since the last one.
+type Observation struct {
+	Now       time.Time
+	Reports   []Report  // in the order of arrival
+	Checkers  []Checker // that are connected
+	Placement Placement // in force
+	Topology  *isobar.Topology
+}
+
+// Outcome is what an observation changed.
+type Outcome struct {
+	// Changed lists the services of which an endpoint's verdict changed,
+	// sorted.
+	Changed []string
+	// Ignored counts reports that do not count: on endpoints that the checker
+	// is not designated to, or with a status that there is not.
+	Ignored int
+}
+
+// Book keeps the votes of designated checkers and the verdicts that follow.
+//
+// A verdict changes when a strict majority of the fresh votes on an endpoint,
+// at least two and in as many zones as the service asks for, say the same:
+// healthy, degraded, or down (unhealthy, timeout or draining). Otherwise it
+// stays and grows old. Votes are fresh for 3 report intervals. A checker that
+// has not seen an endpoint healthy since it was designated, or since it
+// connected, may vote it down only after it had the time to probe it often
+// enough: checkers begin with unhealthy.
+//
+// An endpoint without a verdict has its configured status; but one that is
+// added to a service that has verdicts gets no traffic until its first one, or
+// for 30 s.
+//
+// If more than half of a service's endpoints (and at least 3) are voted down
+// within the time that one failure needs to be seen by all, the network of the
+// checkers may be at fault. These are held for 2 report intervals, and then
+// believed if a quorum of the checkers that say so see most of what is in other
+// localities up (of what other services have here, if they probe nothing
+// there). If not they stay held, with an alarm, until the votes change or
+// Release is called. Recoveries are never held.
+type Book struct {
+	interval time.Duration
+	epoch    time.Time
+	now      instant
+	swept    instant
+
+	topology  *isobar.Topology
+	placement Placement
+	checkers  []known // by index, sorted by id
+	services  []*ledger
+	verdicts  *Verdicts
+}
+
+// instant is a time since the book's epoch, in nanoseconds.
+type instant int64
+
+const never instant = math.MinInt64
+
+// known is a checker as votes refer to it.
+type known struct {
+	id    string
+	zone  isobar.Locality
+	since time.Time // of its stream; zero when it is not connected
+}
+
+// NewBook makes a book; saved is what an earlier process knew, the zero value
+// if there was none.
+func NewBook(s Settings, saved Saved, now time.Time) *Book {
+	b := &Book{interval: s.ReportInterval, epoch: now, swept: never}
+	if b.interval <= 0 {
+		b.interval = DefaultReportInterval
+	}
+	b.restore(saved)
+	return b
+}
+
+// Verdicts gives what is believed now; equal pointers hold the same.
+func (b *Book) Verdicts() *Verdicts { return b.verdicts }
+
+// Observe books reports and changes verdicts accordingly, and by the time that
+// passed. It should be called when reports came, when topology, placement or
+// checkers changed, and at least once per report interval.
+func (b *Book) Observe(o Observation) Outcome {
+	before := b.verdicts
+	b.now = max(b.now, b.at(o.Now))
+	synced := false
+	if o.Topology != b.topology || !sameLists(o.Placement.Designations, b.placement.Designations) {
+		b.sync(&o)
+		synced = true
+	}
+	b.meet(o.Checkers)
+	out := Outcome{Ignored: b.take(o.Reports)}
+	all := synced || b.swept == never || b.since(b.swept) >= b.interval/2
+	if all {
+		b.swept = b.now
+	}
+	sight := &sight{book: b}
+	for _, l := range b.services {
+		l.judge(b, sight, all)
+		if l.changed || synced {
+			b.verdicts = b.verdicts.put(l.name, l.statuses())
+			l.changed = false
+		}
+	}
+	if synced {
+		b.forget()
+	}
+	out.Changed = before.Changed(b.verdicts)
+	return out
+}
+
+// forget drops the verdicts on services that are gone.
+func (b *Book) forget() {
+	if b.verdicts == nil {
+		return
+	}
+	for _, s := range b.verdicts.services {
+		if b.ledger(s.name) == nil {
+			b.verdicts = b.verdicts.with(s.name, nil)
+		}
+	}
+}
+
+// sameLists tells whether the designations are those of before: lists are
+// immutable, and Place keeps those that did not change.
+func sameLists(a, b []Designation) bool {
+	return slices.EqualFunc(a, b, func(a, b Designation) bool {
+		return a.Checker == b.Checker && len(a.Endpoints) == len(b.Endpoints) && (len(a.Endpoints) == 0 || &a.Endpoints[0] == &b.Endpoints[0])
+	})
+}
+
+func (b *Book) at(t time.Time) instant {
+	if t.IsZero() {
+		return never
+	}
+	return instant(t.Sub(b.epoch))
+}
+
+func (b *Book) time(i instant) time.Time {
+	if i == never {
+		return time.Time{}
+	}
+	return b.epoch.Add(time.Duration(i))
+}
+
+func (b *Book) since(i instant) time.Duration { return time.Duration(b.now - i) }
+
+func (b *Book) ledger(service string) *ledger {
+	i, found := slices.BinarySearchFunc(b.services, service, func(l *ledger, name string) int { return strings.Compare(l.name, name) })
+	if !found {
+		return nil
+	}
+	return b.services[i]
+}
+
+func (b *Book) checker(id string) (int32, bool) {
+	i, found := slices.BinarySearchFunc(b.checkers, id, func(k known, id string) int { return strings.Compare(k.id, id) })
+	return int32(i), found //nolint:gosec // fleets have fewer than 2^31 checkers
+}
+
+// meet notes which checkers are connected. A stream that is new makes its
+// checker begin anew.
+func (b *Book) meet(checkers []Checker) {
+	for i := range checkers {
+		c := &checkers[i]
+		if k, found := b.checker(c.ID); found {
+			b.checkers[k].zone = c.Zone()
+			if c.Since.After(b.checkers[k].since) {
+				b.checkers[k].since = c.Since
+			}
+		}
+	}
+}

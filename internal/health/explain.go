@@ -1,0 +1,160 @@
+package health
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+)
+
+// Explain tells of every probed endpoint of a service what is believed, since
+// when, who says what, and why; sorted by address. What it gives belongs to the
+// caller.
+func (b *Book) Explain(service string) []Verdict {
+	l := b.ledger(service)
+	if l == nil {
+		return nil
+	}
+	open := len(l.records) > 0 && !slices.ContainsFunc(l.records, func(r record) bool { return classOf(r.status) != classDown })
+	out := make([]Verdict, len(l.records))
+	for i := range l.records {
+		r := &l.records[i]
+		v := Verdict{
+			Key: Key{Service: l.name, Address: r.address}, Locality: r.locality, Status: r.status,
+			Since: b.time(r.since), Confirmed: b.time(r.confirmed), Votes: make([]Vote, len(r.ballots)),
+			Frozen: r.status != isobar.Unknown && !r.quorum && !r.held, Divided: b.path(r, l.rule),
+			Pending: r.pending, Held: r.held, FailOpen: open,
+		}
+		for j := range r.ballots {
+			o := &r.ballots[j]
+			fresh := b.fresh(o)
+			v.Votes[j] = Vote{
+				Checker: b.checkers[o.checker].id, Zone: b.checkers[o.checker].zone, Status: o.status,
+				Since: b.time(o.since), Heard: b.time(o.heard), Fresh: fresh, Counts: fresh && b.counts(o, l.rule),
+			}
+			if v.Divided && v.Votes[j].Counts && down(o.status) {
+				v.Zones = append(v.Zones, v.Votes[j].Zone)
+			}
+		}
+		slices.SortFunc(v.Zones, isobar.Locality.Compare)
+		v.Zones = slices.Compact(v.Zones)
+		v.Why = b.why(l, r, &v)
+		out[i] = v
+	}
+	return out
+}
+
+// Services lists the services with health checks, sorted.
+func (b *Book) Services() []string {
+	out := make([]string, len(b.services))
+	for i, l := range b.services {
+		out[i] = l.name
+	}
+	return out
+}
+
+// Summary counts the endpoints of a service by what is believed of them.
+type Summary struct {
+	Endpoints                                       int // that are probed
+	Healthy, Degraded, Down, Unknown                int // add up to Endpoints
+	Frozen, Divided, Pending, Held                  int
+	OldestConfirmed                                 time.Time // zero: nothing is confirmed
+	FailOpen                                        bool
+	FreshVotes, StaleVotes, UncountedVotes, NoVotes int
+}
+
+// Summary sums up a service, for metrics: without the texts of Explain.
+func (b *Book) Summary(service string) Summary {
+	var s Summary
+	l := b.ledger(service)
+	if l == nil {
+		return s
+	}
+	for i := range l.records {
+		r := &l.records[i]
+		s.Endpoints++
+		switch classOf(r.status) {
+		case classHealthy:
+			s.Healthy++
+		case classDegraded:
+			s.Degraded++
+		case classDown:
+			s.Down++
+		default:
+			s.Unknown++
+		}
+		s.Frozen += one(r.status != isobar.Unknown && !r.quorum && !r.held)
+		s.Divided += one(b.path(r, l.rule))
+		s.Pending += one(r.pending)
+		s.Held += one(r.held)
+		if c := b.time(r.confirmed); !c.IsZero() && (s.OldestConfirmed.IsZero() || c.Before(s.OldestConfirmed)) {
+			s.OldestConfirmed = c
+		}
+		for j := range r.ballots {
+			v := &r.ballots[j]
+			fresh := b.fresh(v)
+			s.FreshVotes += one(fresh && b.counts(v, l.rule))
+			s.UncountedVotes += one(fresh && !b.counts(v, l.rule))
+			s.NoVotes += one(v.status == isobar.Unknown)
+			s.StaleVotes += one(!fresh && v.status != isobar.Unknown)
+		}
+	}
+	s.FailOpen = s.Endpoints > 0 && s.Down == s.Endpoints
+	return s
+}
+
+func one(yes bool) int {
+	if yes {
+		return 1
+	}
+	return 0
+}
+
+// why puts the reason for a verdict into words.
+func (b *Book) why(l *ledger, r *record, v *Verdict) string {
+	t := b.count(r, l.rule, nil)
+	var out []string
+	switch c := t.agreed(l.rule); {
+	case v.Held:
+		out = append(out, fmt.Sprintf("voted down by %d of %d, held: more than half of the service went down at once", t.votes[c], t.fresh))
+	case v.Pending:
+		out = append(out, fmt.Sprintf("new: gets no traffic until its first verdict, or for %s", firstVerdict-b.since(r.appeared).Round(time.Second)))
+	case r.quorum:
+		out = append(out, fmt.Sprintf("%d of %d fresh votes in %d zones agree", t.votes[c], t.fresh, t.zones[c]))
+	case r.status == isobar.Unknown:
+		out = append(out, "no verdict yet, the configured status counts: "+lacking(&t, l.rule))
+	default:
+		out = append(out, "frozen: "+lacking(&t, l.rule))
+	}
+	if v.Divided {
+		out = append(out, fmt.Sprintf("a path problem: down as seen from %s only", zoneNames(v.Zones)))
+	}
+	if v.FailOpen {
+		out = append(out, "all endpoints of the service are voted down: clients may use them all the same")
+	}
+	return strings.Join(out, "; ")
+}
+
+// lacking says what keeps votes from being a verdict.
+func lacking(t *tally, r rule) string {
+	most := classHealthy
+	for c := classHealthy; c < classes; c++ {
+		if t.votes[c] > t.votes[most] {
+			most = c
+		}
+	}
+	switch {
+	case t.fresh == 0:
+		return "no fresh votes"
+	case 2*t.votes[most] <= t.fresh:
+		return fmt.Sprintf("no majority among %d fresh votes", t.fresh)
+	case t.votes[most] < r.least:
+		return fmt.Sprintf("%d fresh vote, %d must agree", t.fresh, r.least)
+	case t.zones[most] < r.domains:
+		return fmt.Sprintf("fresh votes that agree come from %d zones, %d are needed", t.zones[most], r.domains)
+	default:
+		return "the votes are new"
+	}
+}

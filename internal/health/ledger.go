@@ -1,0 +1,236 @@
+package health
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+)
+
+// ledger is what is known of one service.
+type ledger struct {
+	name    string
+	rule    rule
+	records []record         // sorted by address
+	index   map[string]int32 // of records, by address
+	judged  bool             // an endpoint has had a verdict
+	dirty   bool             // a record is
+	changed bool             // a status did, since it was last written out
+	mass    mass
+}
+
+// rule is what a service asks of its votes.
+type rule struct {
+	domains, least int           // agreeing zones and votes
+	grace          time.Duration // that a checker needs to find an endpoint down from the start
+	window         time.Duration // in which all checkers see one failure
+}
+
+// record is what is known of one endpoint.
+type record struct {
+	address  string
+	locality isobar.Locality
+	ballots  []ballot // sorted by checker
+
+	status    isobar.HealthStatus // Unknown: no verdict
+	since     instant             // of the status
+	confirmed instant             // when a quorum last agreed with it
+	appeared  instant
+	disputed  instant // since when fresh votes contradict each other
+	quorum    bool    // one agrees with the status now
+	pending   bool    // waits for its first verdict without traffic
+	held      bool
+	dirty     bool
+}
+
+// ballot is the last word of a checker on an endpoint.
+type ballot struct {
+	checker int32
+	status  isobar.HealthStatus // Unknown: none yet
+	healthy bool                // it has been, since listed
+	stream  time.Time           // on which that was said
+	since   instant             // of the status
+	heard   instant             // last
+	listed  instant             // first heard on this stream
+}
+
+// sync takes over a new topology and placement. What is known of endpoints
+// that stay is kept, and of checkers that stay designated to them.
+func (b *Book) sync(o *Observation) {
+	before, checkers := b.services, b.checkers
+	b.topology, b.placement = o.Topology, o.Placement
+	b.checkers = nil
+	for i := range o.Placement.Designations {
+		k := known{id: o.Placement.Designations[i].Checker}
+		if j, found := slices.BinarySearchFunc(checkers, k.id, func(k known, id string) int { return strings.Compare(k.id, id) }); found {
+			k = checkers[j]
+		}
+		b.checkers = append(b.checkers, k)
+	}
+	b.services = nil
+	if o.Topology == nil {
+		return
+	}
+	for i := range o.Topology.Services {
+		spec := &o.Topology.Services[i]
+		if len(spec.HealthChecks) == 0 {
+			continue
+		}
+		j, found := slices.BinarySearchFunc(before, spec.Name, func(l *ledger, name string) int { return strings.Compare(l.name, name) })
+		var old *ledger
+		if found {
+			old = before[j]
+		}
+		b.services = append(b.services, b.open(spec, old))
+	}
+	b.designate(before, checkers)
+}
+
+// open makes the ledger of a service.
+func (b *Book) open(spec *isobar.Service, old *ledger) *ledger {
+	l := &ledger{name: spec.Name, rule: b.rule(spec), index: map[string]int32{}}
+	if old != nil {
+		l.judged, l.mass = old.judged, old.mass
+	}
+	for i := range spec.Localities {
+		sl := &spec.Localities[i]
+		for j := range sl.Endpoints {
+			e := &sl.Endpoints[j]
+			if !Probed(spec, e) {
+				continue
+			}
+			r := record{address: e.Address, since: never, confirmed: never, appeared: b.now, disputed: never, pending: l.judged}
+			if was := old.record(e.Address); was != nil {
+				r = *was
+				r.ballots = nil // designate fills them in
+			}
+			r.locality, r.dirty = sl.Locality, true
+			l.records = append(l.records, r)
+		}
+	}
+	slices.SortStableFunc(l.records, func(a, b record) int { return strings.Compare(a.address, b.address) })
+	l.records = slices.CompactFunc(l.records, func(a, b record) bool { return a.address == b.address })
+	for i := range l.records {
+		l.index[l.records[i].address] = int32(i)
+	}
+	return l
+}
+
+// rule works out how long things take, by the slowest check.
+func (b *Book) rule(spec *isobar.Service) rule {
+	count, domains := wanted(spec)
+	r := rule{domains: domains, least: min(twoVotes, count)}
+	for i := range spec.HealthChecks {
+		c := &spec.HealthChecks[i]
+		every := c.Interval + c.Jitter + c.Timeout
+		r.grace = max(r.grace, every*time.Duration(max(1, c.UnhealthyThreshold)))
+		r.window = max(r.window, every+2*b.interval)
+	}
+	return r
+}
+
+// designate makes a ballot for each designation, with what its checker has
+// said before. Designations are sorted by checker, so ballots are too.
+func (b *Book) designate(before []*ledger, checkers []known) {
+	old := &Book{services: before}
+	for c := range b.placement.Designations {
+		d := &b.placement.Designations[c]
+		var l, was *ledger
+		for _, k := range d.Endpoints {
+			if l == nil || l.name != k.Service {
+				l, was = b.ledger(k.Service), old.ledger(k.Service)
+			}
+			r := l.record(k.Address)
+			if r == nil {
+				continue
+			}
+			v := ballot{checker: int32(c), since: never, heard: never, listed: never}
+			if o := was.record(k.Address); o != nil {
+				for i := range o.ballots {
+					if checkers[o.ballots[i].checker].id == d.Checker {
+						v = o.ballots[i]
+						v.checker = int32(c)
+					}
+				}
+			}
+			r.ballots = append(r.ballots, v)
+		}
+	}
+}
+
+// record finds an endpoint; also on a nil ledger.
+func (l *ledger) record(address string) *record {
+	if l == nil {
+		return nil
+	}
+	i, found := l.index[address]
+	if !found {
+		return nil
+	}
+	return &l.records[i]
+}
+
+// statuses writes the verdicts down.
+func (l *ledger) statuses() map[string]isobar.HealthStatus {
+	out := make(map[string]isobar.HealthStatus, len(l.records))
+	for i := range l.records {
+		switch r := &l.records[i]; {
+		case r.status != isobar.Unknown:
+			out[r.address] = r.status
+		case r.pending:
+			out[r.address] = isobar.Unhealthy
+		}
+	}
+	return out
+}
+
+// take books reports and counts those that are ignored.
+func (b *Book) take(reports []Report) (ignored int) {
+	var l *ledger
+	var checker int32
+	var designated bool
+	for i := range reports {
+		rep := &reports[i]
+		if i == 0 || rep.Checker != reports[i-1].Checker {
+			checker, designated = b.checker(rep.Checker)
+		}
+		if l == nil || l.name != rep.Service {
+			l = b.ledger(rep.Service)
+		}
+		r := l.record(rep.Address)
+		if r == nil || !designated || rep.Status > isobar.Degraded || !b.vote(l, r, checker, rep) {
+			ignored++
+		}
+	}
+	return ignored
+}
+
+// vote books one report; false if it does not count.
+func (b *Book) vote(l *ledger, r *record, checker int32, rep *Report) bool {
+	i := slices.IndexFunc(r.ballots, func(v ballot) bool { return v.checker == checker })
+	stream := b.checkers[checker].since
+	if i < 0 || stream.IsZero() || rep.Arrived.Before(stream) || (!rep.Locality.IsZero() && rep.Locality != r.locality) {
+		return false
+	}
+	v := &r.ballots[i]
+	at := min(b.at(rep.Arrived), b.now)
+	if !v.stream.Equal(stream) || v.listed == never {
+		v.stream, v.listed, v.healthy = stream, at, false
+		r.dirty, l.dirty = true, true
+	}
+	if at < v.heard {
+		return true // newer is known
+	}
+	if rep.Status != v.status || v.heard == never || time.Duration(at-v.heard) > b.freshFor() {
+		r.dirty, l.dirty = true, true
+	}
+	if rep.Status != v.status {
+		v.status, v.since = rep.Status, at
+	}
+	v.healthy = v.healthy || rep.Status == isobar.Healthy || rep.Status == isobar.Degraded
+	v.heard = at
+	return true
+}
+
+func (b *Book) freshFor() time.Duration { return freshIntervals * b.interval }

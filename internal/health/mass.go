@@ -1,0 +1,196 @@
+package health
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+)
+
+const (
+	massFlips     = 3 // endpoints at least: two of three are no mass
+	massIntervals = 2 // of reports that a mass flip is held at least
+)
+
+// mass is the state of a mass flip.
+type mass struct {
+	active   bool
+	since    instant
+	released []isobar.Locality // believed whatever checkers see elsewhere
+	all      bool              // the whole service is released
+}
+
+// judgeDown decides on the endpoints that are voted down.
+func (l *ledger) judgeDown(b *Book, s *sight, candidates []*record) {
+	if l.mass.active || len(candidates) > 0 {
+		l.watch(b, len(candidates))
+	}
+	ripe := b.since(l.mass.since) >= massIntervals*b.interval
+	for _, r := range candidates {
+		if !l.mass.active || (ripe && (l.mass.frees(r.locality) || s.believes(l, r))) {
+			l.flip(b, r, classDown)
+			continue
+		}
+		r.held = true
+	}
+}
+
+// watch tells whether more than half of the endpoints went down within one
+// window, or would now. While a mass flip lasts, those count that went down
+// shortly before it began: time alone does not make it believable.
+func (l *ledger) watch(b *Book, candidates int) {
+	from := b.now
+	if l.mass.active {
+		from = l.mass.since
+	}
+	flips, total := candidates, 0
+	for i := range l.records {
+		r := &l.records[i]
+		if r.pending {
+			continue
+		}
+		total++
+		if classOf(r.status) == classDown && r.since != never && time.Duration(from-r.since) <= l.rule.window {
+			flips++
+		}
+	}
+	many := flips >= massFlips && 2*flips > total
+	switch {
+	case many && !l.mass.active:
+		l.mass.active, l.mass.since = true, b.now
+	case l.mass.active && candidates == 0 && b.since(l.mass.since) >= l.rule.window, !many:
+		l.mass = mass{}
+	}
+}
+
+func (m *mass) frees(l isobar.Locality) bool { return m.all || slices.Contains(m.released, l) }
+
+// Release believes a mass flip of a service that is held, because an operator
+// says so or because clients fail to land requests in these localities too;
+// without localities, in all. It takes effect with the next Observe. False if
+// nothing is held.
+func (b *Book) Release(service string, localities ...isobar.Locality) bool {
+	l := b.ledger(service)
+	if l == nil || !l.mass.active || !slices.ContainsFunc(l.records, func(r record) bool { return r.held }) {
+		return false
+	}
+	l.mass.all = l.mass.all || len(localities) == 0
+	l.mass.released = append(l.mass.released, localities...)
+	return true
+}
+
+// Alarm tells of a mass flip that is held longer than it takes to believe it.
+type Alarm struct {
+	Service    string            `json:"service"`
+	Since      time.Time         `json:"since"`
+	Held       int               `json:"held"`  // endpoints voted down and not believed
+	Total      int               `json:"total"` // endpoints of the service that are probed
+	Localities []isobar.Locality `json:"localities"`
+	Why        string            `json:"why"`
+}
+
+// Alarms lists the mass flips that are held, sorted by service.
+func (b *Book) Alarms() []Alarm {
+	var out []Alarm
+	for _, l := range b.services {
+		if !l.mass.active || b.since(l.mass.since) < massIntervals*b.interval {
+			continue
+		}
+		a := Alarm{Service: l.name, Since: b.time(l.mass.since), Total: len(l.records)}
+		for i := range l.records {
+			if r := &l.records[i]; r.held {
+				a.Held++
+				a.Localities = append(a.Localities, r.locality)
+			}
+		}
+		if a.Held == 0 {
+			continue
+		}
+		slices.SortFunc(a.Localities, isobar.Locality.Compare)
+		a.Localities = slices.Compact(a.Localities)
+		a.Why = fmt.Sprintf("%d of %d endpoints are voted down at once, and their checkers don't see most of what is elsewhere up: "+
+			"their own network may be at fault; release it if the service is really down", a.Held, a.Total)
+		out = append(out, a)
+	}
+	return out
+}
+
+// sight is what checkers see everywhere; counted when it is first needed.
+type sight struct {
+	book    *Book
+	counted bool
+	all     []seen // per checker
+	in      map[vantage]seen
+}
+
+// vantage is a part of what a checker sees: a locality, or one service in it.
+type vantage struct {
+	checker  int32
+	locality isobar.Locality
+	service  string // empty: all services
+}
+
+// seen counts fresh votes.
+type seen struct{ up, votes int }
+
+func (s *seen) add(v *ballot) {
+	s.votes++
+	if classOf(v.status) != classDown {
+		s.up++
+	}
+}
+
+func (s *sight) count() {
+	if s.counted {
+		return
+	}
+	s.counted = true
+	s.all, s.in = make([]seen, len(s.book.checkers)), map[vantage]seen{}
+	for _, l := range s.book.services {
+		for i := range l.records {
+			r := &l.records[i]
+			for j := range r.ballots {
+				v := &r.ballots[j]
+				if !s.book.fresh(v) || !s.book.counts(v, l.rule) {
+					continue
+				}
+				s.all[v.checker].add(v)
+				for _, service := range [2]string{"", l.name} {
+					at := vantage{checker: v.checker, locality: r.locality, service: service}
+					n := s.in[at]
+					n.add(v)
+					s.in[at] = n
+				}
+			}
+		}
+	}
+}
+
+// clear tells whether a checker sees most of what is in other localities up;
+// or, if it probes nothing there, most of what belongs to other services.
+func (s *sight) clear(v *ballot, r *record, service string) bool {
+	all, here := s.all[v.checker], s.in[vantage{checker: v.checker, locality: r.locality}]
+	if all.votes > here.votes {
+		return 2*(all.up-here.up) > all.votes-here.votes
+	}
+	own := s.in[vantage{checker: v.checker, locality: r.locality, service: service}]
+	return 2*(here.up-own.up) > here.votes-own.votes
+}
+
+// believes tells whether those who vote an endpoint down would be a quorum if
+// only those of them counted who have a clear sight of the rest.
+func (s *sight) believes(l *ledger, r *record) bool {
+	s.count()
+	t := s.book.count(r, l.rule, func(v *ballot) bool { return s.clear(v, r, l.name) })
+	return t.agreed(l.rule) == classDown
+}
+
+func zoneNames(zones []isobar.Locality) string {
+	names := make([]string, len(zones))
+	for i := range zones {
+		names[i] = zones[i].String()
+	}
+	return strings.Join(names, ", ")
+}

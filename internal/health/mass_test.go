@@ -1,0 +1,156 @@
+package health_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/health"
+)
+
+// many has a service with 10 endpoints in each of two zones.
+func many(tb testing.TB, more ...isobar.Service) *world {
+	tb.Helper()
+	w := newWorld(tb, topology(append(more, service("web", 10, zoneA, zoneB))...), checkersIn(1, zoneA, zoneB, zoneC))
+	w.run(10 * time.Second)
+	if n := w.count("web", isobar.Healthy); n != 20 {
+		tb.Fatalf("%d healthy, want all 20", n)
+	}
+	return w
+}
+
+func downWhere(dead func(k health.Key) bool) func(string, health.Key) isobar.HealthStatus {
+	return func(_ string, k health.Key) isobar.HealthStatus {
+		if dead(k) {
+			return isobar.Unhealthy
+		}
+		return isobar.Healthy
+	}
+}
+
+func TestHalfIsNoMass(t *testing.T) {
+	w := many(t)
+	w.says = downWhere(func(k health.Key) bool { return k.Address < "10.1" })
+	w.step()
+	if n := w.count("web", isobar.Unhealthy); n != 10 {
+		t.Errorf("%d down, want 10 at once: half is no mass", n)
+	}
+}
+
+func TestAMassFlipIsBelievedWhenTheRestIsUp(t *testing.T) {
+	w := many(t, service("api", 20, zoneC))
+	w.says = downWhere(func(k health.Key) bool { return k.Service == "web" })
+	w.step()
+	if n := w.count("web", isobar.Unhealthy); n != 0 {
+		t.Errorf("%d down at once, want all held", n)
+	}
+	if v := w.verdict("web", first); !v.Held || v.Status != isobar.Healthy {
+		t.Errorf("%+v, want held", v)
+	}
+	w.step()
+	w.step()
+	if n := w.count("web", isobar.Unhealthy); n != 20 || len(w.book.Alarms()) != 0 {
+		t.Errorf("%d down after two report intervals, want all; alarms %v", n, w.book.Alarms())
+	}
+	w.all(isobar.Healthy)
+	w.step()
+	if n := w.count("web", isobar.Healthy); n != 20 {
+		t.Errorf("%d up, want all at once: recoveries are not held", n)
+	}
+}
+
+func TestAMassFlipIsBelievedByOtherServicesInTheOnlyZone(t *testing.T) {
+	w := newWorld(t, topology(service("web", 10, zoneA), service("api", 1, zoneA)), checkersIn(1, zoneA, zoneB, zoneC))
+	w.run(4 * time.Second)
+	w.says = downWhere(func(k health.Key) bool { return k.Service == "web" })
+	w.run(3 * interval)
+	if n := w.count("web", isobar.Unhealthy); n != 10 {
+		t.Errorf("%d down, want all", n)
+	}
+}
+
+func TestAMassFlipWithoutEvidenceIsHeld(t *testing.T) {
+	w := many(t)
+	w.all(isobar.Unhealthy)
+	if w.step(); len(w.book.Alarms()) != 0 {
+		t.Error("alarm at once")
+	}
+	w.run(5 * time.Minute)
+	alarms := w.book.Alarms()
+	if n := w.count("web", isobar.Unhealthy); n != 0 || len(alarms) != 1 {
+		t.Fatalf("%d down, alarms %v; want none and one", n, alarms)
+	}
+	if a := alarms[0]; a.Service != "web" || a.Held != 20 || a.Total != 20 || len(a.Localities) != 2 || a.Why == "" {
+		t.Errorf("%+v", a)
+	}
+	if w.book.Release("api") {
+		t.Error("released what is not held")
+	}
+	// Clients land nothing in one of the zones.
+	if !w.book.Release("web", zoneB) {
+		t.Error("not released")
+	}
+	w.step()
+	if n := w.count("web", isobar.Unhealthy); n != 10 || w.status("web", second) != isobar.Unhealthy {
+		t.Errorf("%d down, want the 10 in eu/b", n)
+	}
+	w.book.Release("web")
+	w.step()
+	if n := w.count("web", isobar.Unhealthy); n != 20 || len(w.book.Alarms()) != 0 {
+		t.Errorf("%d down, want all; alarms %v", n, w.book.Alarms())
+	}
+}
+
+func TestAHeldFlipVanishesWithItsVotes(t *testing.T) {
+	w := many(t)
+	w.all(isobar.Unhealthy)
+	w.run(20 * time.Second)
+	w.all(isobar.Healthy)
+	w.run(30 * time.Second)
+	if v := w.verdict("web", first); v.Held || v.Since.After(start.Add(10*time.Second)) {
+		t.Errorf("%+v, want healthy all the time", v)
+	}
+	if w.book.Release("web") {
+		t.Error("released what is not held")
+	}
+	// The next one is held anew.
+	w.all(isobar.Unhealthy)
+	w.step()
+	if v := w.verdict("web", first); !v.Held {
+		t.Errorf("%+v, want held", v)
+	}
+}
+
+func TestASlowMassFlipIsHeldFromTheMiddle(t *testing.T) {
+	w := many(t)
+	dead := 0
+	w.says = downWhere(func(k health.Key) bool {
+		return k.Address < "10.0.0."+string(rune('0'+min(dead, 9))) || (dead > 9 && k.Address < "10.1.0."+string(rune('0'+dead-9)))
+	})
+	for range 9 {
+		dead += 4
+		dead = min(dead, 18)
+		w.step()
+	}
+	w.run(time.Minute)
+	n := w.count("web", isobar.Unhealthy)
+	if held := w.book.Summary("web").Held; n > 10 || n == 0 || n+held != 19 {
+		t.Errorf("%d down and %d held, want at most half down and the rest of 19 held", n, held)
+	}
+}
+
+// The checkers of two zones lose their network: nothing that they say is
+// believed, because they see nothing up elsewhere either.
+func TestBrokenNetworkOfCheckers(t *testing.T) {
+	w := many(t, service("api", 6, zoneC), service("db", 2, zoneA))
+	w.says = func(id string, _ health.Key) isobar.HealthStatus {
+		if id == "eu/c-0" {
+			return isobar.Healthy
+		}
+		return isobar.Timeout
+	}
+	w.run(5 * time.Minute)
+	if n := w.count("web", isobar.Timeout) + w.count("api", isobar.Timeout); n != 0 || len(w.book.Alarms()) != 2 {
+		t.Errorf("%d down, alarms %v; want none and two", n, w.book.Alarms())
+	}
+}

@@ -1,0 +1,177 @@
+package health
+
+import (
+	"slices"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+)
+
+// class is what votes have to agree on: the reasons for being down may differ.
+type class uint8
+
+const (
+	undecided class = iota
+	classHealthy
+	classDegraded
+	classDown
+	classes
+)
+
+func classOf(h isobar.HealthStatus) class {
+	switch {
+	case h == isobar.Healthy:
+		return classHealthy
+	case h == isobar.Degraded:
+		return classDegraded
+	case down(h):
+		return classDown
+	default:
+		return undecided
+	}
+}
+
+// tally is the count of fresh votes on an endpoint.
+type tally struct {
+	fresh int          // votes, also those that do not count
+	votes [classes]int // that count, by class
+	zones [classes]int // that they are in
+}
+
+// fresh tells whether a ballot is recent enough, and of its checker's present
+// stream.
+func (b *Book) fresh(v *ballot) bool {
+	return v.status != isobar.Unknown && v.listed != never && b.since(v.heard) <= b.freshFor() &&
+		v.stream.Equal(b.checkers[v.checker].since)
+}
+
+// counts tells whether a fresh vote may be believed: a checker that has never
+// seen the endpoint healthy begins with unhealthy, without having probed.
+func (b *Book) counts(v *ballot, r rule) bool {
+	return classOf(v.status) != classDown || v.healthy || b.since(v.listed) >= r.grace
+}
+
+// count counts the votes that use lets pass; nil = all.
+func (b *Book) count(r *record, rules rule, use func(*ballot) bool) tally {
+	var t tally
+	for i := range r.ballots {
+		v := &r.ballots[i]
+		if !b.fresh(v) {
+			continue
+		}
+		t.fresh++
+		if !b.counts(v, rules) || (use != nil && !use(v)) {
+			continue
+		}
+		c, zone := classOf(v.status), b.checkers[v.checker].zone
+		t.votes[c]++
+		if !slices.ContainsFunc(r.ballots[:i], func(o ballot) bool {
+			return classOf(o.status) == c && b.checkers[o.checker].zone == zone && b.fresh(&o) && b.counts(&o, rules) && (use == nil || use(&o))
+		}) {
+			t.zones[c]++
+		}
+	}
+	return t
+}
+
+// agreed gives the class that a strict majority of the fresh votes, in enough
+// zones, agrees on.
+func (t *tally) agreed(r rule) class {
+	for c := classHealthy; c < classes; c++ {
+		if 2*t.votes[c] > t.fresh && t.votes[c] >= r.least && t.zones[c] >= r.domains {
+			return c
+		}
+	}
+	return undecided
+}
+
+// divided tells whether votes that count contradict each other.
+func (t *tally) divided() bool {
+	return t.votes[classDown] > 0 && t.votes[classHealthy]+t.votes[classDegraded] > 0
+}
+
+// judge changes verdicts by the votes: of all endpoints, or only of those on
+// which a vote changed.
+func (l *ledger) judge(b *Book, s *sight, all bool) {
+	all = all || l.mass.active
+	if !all && !l.dirty {
+		return
+	}
+	l.dirty = false
+	var candidates []*record
+	for i := range l.records {
+		r := &l.records[i]
+		if !all && !r.dirty {
+			continue
+		}
+		r.dirty = false
+		if l.weigh(b, r) {
+			candidates = append(candidates, r)
+		}
+	}
+	l.judgeDown(b, s, candidates)
+}
+
+// weigh judges one endpoint, and tells whether it is to go down if that is not
+// part of a mass flip.
+func (l *ledger) weigh(b *Book, r *record) (candidate bool) {
+	t := b.count(r, l.rule, nil)
+	agreed, current := t.agreed(l.rule), classOf(r.status)
+	r.held, r.quorum = false, agreed != undecided && agreed == current
+	if r.quorum {
+		r.confirmed = b.now
+	}
+	switch {
+	case !t.divided():
+		r.disputed = never
+	case r.disputed == never:
+		r.disputed = b.now
+	}
+	if r.pending && b.since(r.appeared) >= firstVerdict {
+		r.pending, l.changed = false, true
+	}
+	if agreed == undecided || agreed == current {
+		return false
+	}
+	if agreed == classDown && !r.pending {
+		return true
+	}
+	l.flip(b, r, agreed)
+	return false
+}
+
+// flip changes the verdict.
+func (l *ledger) flip(b *Book, r *record, to class) {
+	r.status, r.since, r.confirmed = b.label(r, l.rule, to), b.now, b.now
+	r.quorum, r.pending, r.held = true, false, false
+	l.judged, l.changed = true, true
+}
+
+// label says how an endpoint is down: as most of the votes say.
+func (b *Book) label(r *record, rules rule, c class) isobar.HealthStatus {
+	if c == classHealthy {
+		return isobar.Healthy
+	}
+	if c == classDegraded {
+		return isobar.Degraded
+	}
+	n, of := 0, [isobar.Degraded + 1]int{}
+	for i := range r.ballots {
+		if v := &r.ballots[i]; classOf(v.status) == classDown && b.fresh(v) && b.counts(v, rules) {
+			of[v.status]++
+			n++
+		}
+	}
+	for _, h := range []isobar.HealthStatus{isobar.Timeout, isobar.Draining} {
+		if 2*of[h] > n {
+			return h
+		}
+	}
+	return isobar.Unhealthy
+}
+
+// path tells whether an endpoint's votes have been divided for longer than a
+// failure takes to be seen by all.
+func (b *Book) path(r *record, rules rule) bool {
+	return r.disputed != never && b.since(r.disputed) >= rules.window+time.Duration(freshIntervals)*b.interval
+}

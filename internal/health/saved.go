@@ -1,0 +1,120 @@
+package health
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+)
+
+// Saved is what of a book survives a restart. Verdicts stand as they were;
+// votes are shown, and count again once they are heard anew.
+type Saved struct {
+	Endpoints []SavedEndpoint `json:"endpoints,omitempty"` // sorted by key
+}
+
+// SavedEndpoint is one endpoint of Saved.
+type SavedEndpoint struct {
+	Key
+
+	Status    isobar.HealthStatus `json:"status"`
+	Since     time.Time           `json:"since,omitzero"`
+	Confirmed time.Time           `json:"confirmed,omitzero"`
+	// Waiting is when it was added, if it still waits for its first verdict
+	// without traffic.
+	Waiting time.Time   `json:"waiting,omitzero"`
+	Votes   []SavedVote `json:"votes,omitempty"` // sorted by checker
+}
+
+// SavedVote is one vote of SavedEndpoint.
+type SavedVote struct {
+	Checker string              `json:"checker"`
+	Status  isobar.HealthStatus `json:"status"`
+	Since   time.Time           `json:"since,omitzero"`
+	Heard   time.Time           `json:"heard,omitzero"`
+}
+
+// Save extracts what survives a restart. It is worth saving after a change of
+// verdicts.
+func (b *Book) Save() Saved {
+	var out Saved
+	for _, l := range b.services {
+		for i := range l.records {
+			r := &l.records[i]
+			e := SavedEndpoint{
+				Key: Key{Service: l.name, Address: r.address}, Status: r.status,
+				Since: b.time(r.since), Confirmed: b.time(r.confirmed),
+			}
+			if r.pending {
+				e.Waiting = b.time(r.appeared)
+			}
+			for j := range r.ballots {
+				v := &r.ballots[j]
+				if v.status != isobar.Unknown {
+					e.Votes = append(e.Votes, SavedVote{Checker: b.checkers[v.checker].id, Status: v.status, Since: b.time(v.since), Heard: b.time(v.heard)})
+				}
+			}
+			out.Endpoints = append(out.Endpoints, e)
+		}
+	}
+	return out
+}
+
+// restore fills a new book. What makes no sense is left out: a damaged entry
+// is an endpoint without a verdict.
+func (b *Book) restore(s Saved) {
+	endpoints := slices.Clone(s.Endpoints)
+	slices.SortStableFunc(endpoints, func(a, b SavedEndpoint) int { return a.compare(b.Key) })
+	endpoints = slices.CompactFunc(endpoints, func(a, b SavedEndpoint) bool { return a.Key == b.Key })
+	var ids []string
+	for i := range endpoints {
+		for _, v := range endpoints[i].Votes {
+			ids = append(ids, v.Checker)
+		}
+	}
+	slices.Sort(ids)
+	for _, id := range slices.Compact(ids) {
+		b.checkers = append(b.checkers, known{id: id})
+	}
+	for i := range endpoints {
+		e := &endpoints[i]
+		if n := len(b.services); n == 0 || b.services[n-1].name != e.Service {
+			b.services = append(b.services, &ledger{name: e.Service, index: map[string]int32{}})
+		}
+		l := b.services[len(b.services)-1]
+		l.index[e.Address] = int32(len(l.records)) //nolint:gosec // services have fewer than 2^31 endpoints
+		l.records = append(l.records, b.revive(e))
+		l.judged = l.judged || l.records[len(l.records)-1].status != isobar.Unknown
+	}
+	for _, l := range b.services {
+		b.verdicts = b.verdicts.put(l.name, l.statuses())
+	}
+}
+
+func (b *Book) revive(e *SavedEndpoint) record {
+	r := record{address: e.Address, since: never, confirmed: never, appeared: b.past(e.Waiting), disputed: never}
+	if classOf(e.Status) != undecided {
+		r.status, r.since, r.confirmed = e.Status, b.past(e.Since), b.past(e.Confirmed)
+	} else {
+		r.pending = !e.Waiting.IsZero()
+	}
+	for _, v := range e.Votes {
+		c, _ := b.checker(v.Checker)
+		twice := slices.ContainsFunc(r.ballots, func(o ballot) bool { return o.checker == c })
+		if classOf(v.Status) != undecided && !twice {
+			r.ballots = append(r.ballots, ballot{checker: c, status: v.Status, since: b.past(v.Since), heard: b.past(v.Heard), listed: never})
+		}
+	}
+	slices.SortFunc(r.ballots, func(x, y ballot) int { return strings.Compare(b.checkers[x.checker].id, b.checkers[y.checker].id) })
+	return r
+}
+
+// past is a time that can't be in the future, as a clock that was set back
+// would have it, nor longer ago than anybody cares.
+func (b *Book) past(t time.Time) instant {
+	if t.IsZero() {
+		return never
+	}
+	return max(min(b.at(t), 0), -instant(100*365*24*time.Hour))
+}
