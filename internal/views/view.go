@@ -127,6 +127,14 @@ func (v *View) entry(name string) *entry {
 	return e
 }
 
+// Forget drops what the view holds of an assignment that nobody asks for any
+// more; asking again makes it anew.
+func (v *View) Forget(name string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	delete(v.entries, name)
+}
+
 // Changed lists the names whose resources of a kind may differ from those that
 // the view of an earlier set gave. It tells false when that is not known:
 // everything may differ then. Names that nobody asked the earlier view for

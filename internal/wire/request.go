@@ -11,7 +11,7 @@ import (
 
 // Limits bound what one request may hold. The zero value means the defaults.
 type Limits struct {
-	Names    int // resource names in one list; default 20,000
+	Names    int // resource names in one list, and of one type on one stream; default 20,000
 	NameSize int // bytes of one resource name; default 2,048
 }
 
@@ -31,6 +31,9 @@ func (l Limits) withDefaults() Limits {
 	}
 	return l
 }
+
+// MaxNames is how many names may be subscribed to, of one type on one stream.
+func (l Limits) MaxNames() int { return l.withDefaults().Names }
 
 // Head is what state-of-the-world and delta requests have in common.
 type Head struct {

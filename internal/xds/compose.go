@@ -210,6 +210,7 @@ func (s *stream) refreshEndpoints(w *watch, x *sub, want *views.Resource) {
 	if w.kind != wire.Cluster || same(want, x.sent) {
 		return
 	}
+	x.renewed = true // for endpoints that are subscribed to later
 	for _, other := range s.watches {
 		if other.kind != wire.Endpoints {
 			continue

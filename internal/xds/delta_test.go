@@ -81,6 +81,22 @@ func TestDeltaInitialVersions(t *testing.T) {
 	})
 }
 
+// An Envoy that reconnects asks for its endpoints after its clusters came: what
+// became of the clusters decides whether it waits for the endpoints.
+func TestDeltaEndpointsFollowClustersThatChangedWhileAway(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.publish(serve("a", 1), serve("b", 2))
+		before := w.delta(at("us-east/b"))
+		clusters := before.versions(cdsURL)
+		held := before.versions(edsURL, "a", "b")
+		before.close()
+		w.publish(withORCA("a"))
+		c := w.delta(at("us-east/b"))
+		c.deltaRequest(cdsURL, clusters).equals("cds v2: a+orca").ack(cdsURL)
+		c.deltaRequest(edsURL, held, "a", "b").equals("eds v2: a@1").ack(edsURL).nothing()
+	})
+}
+
 func TestDeltaFirstRequestIsAnswered(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.publish(serve("a", 1))

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -15,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/mem"
 
+	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/wire"
 	"github.com/isobar-xds/isobar/internal/xds"
 )
@@ -83,6 +85,107 @@ func TestBadDeltaRequests(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Delta requests add up; a limit on each of them alone would be none.
+func TestDeltaNamesOfAStreamAreLimited(t *testing.T) {
+	limit := func(o *xds.Options) { o.Limits.Names = 3 }
+	inWorld(t, func(w *world) {
+		w.publish(serve("a", 1))
+		c := w.delta(at("us-east/b"))
+		c.subscribe(edsURL, "a", "x1", "x2").subscribe(edsURL, "x3", "-x1").subscribe(edsURL, "x4", "-x2")
+		if got := c.status(); got.Code() != codes.OK {
+			t.Fatalf("names that come and go: %v", got)
+		}
+		c.subscribe(edsURL, "x5", "x6")
+		if got := c.status(); got.Code() != codes.InvalidArgument || !strings.Contains(got.Message(), "resource_names_subscribe") {
+			t.Errorf("5 names: %v", got)
+		}
+	}, limit)
+}
+
+// Names that come and go must not pile up, be it while an answer is awaited or
+// while nothing is published.
+func TestNamesThatCameAndWentAreForgotten(t *testing.T) {
+	heap := func() int64 {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	for _, acked := range []bool{false, true} {
+		inWorld(t, func(w *world) {
+			w.publish(serve("a", 1))
+			c := w.ads(at("us-east/b")).request(edsURL, "a").equals("eds v1: a@1")
+			nonce := ""
+			if acked {
+				c.ack(edsURL).nothing()
+				nonce = c.kind(edsURL).nonce
+			}
+			before := heap()
+			for i := range 20 {
+				names := make([]string, 5000)
+				for j := range names {
+					names[j] = fmt.Sprintf("the-name-of-a-service-that-nobody-has-%d-%d", i, j)
+				}
+				c.send(&discoveryv3.DiscoveryRequest{TypeUrl: edsURL, ResponseNonce: nonce, ResourceNames: names})
+			}
+			c.send(&discoveryv3.DiscoveryRequest{TypeUrl: edsURL, ResponseNonce: nonce, ResourceNames: []string{"a"}})
+			synctest.Wait()
+			if grown := heap() - before; grown > 8<<20 {
+				t.Errorf("acked %v: 100,000 names left %d KiB behind", acked, grown>>10)
+			}
+			if n := len(w.server.Subscriptions()); n != 1 {
+				t.Errorf("acked %v: %d subscriptions, want 1", acked, n)
+			}
+			// What is still subscribed is answered and followed.
+			if !acked {
+				c.ack(edsURL)
+			}
+			c.equals("eds v1: a@1").ack(edsURL)
+			w.publish(serve("a", 2))
+			c.equals("eds v2: a@2")
+		})
+	}
+}
+
+// panickyPlan fails for one locality.
+type panickyPlan struct {
+	*testPlan
+
+	fails isobar.Locality
+}
+
+func (p panickyPlan) Assignment(service string, source isobar.Locality) *isobar.Assignment {
+	if source == p.fails {
+		panic("a defect")
+	}
+	return p.testPlan.Assignment(service, source)
+}
+
+// A defect costs those whom it concerns, not the process.
+func TestPanicsAreContained(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.publish(serve("a", 1))
+		east := w.ads(at("us-east/b")).request(edsURL, "a").equals("eds v1: a@1").ack(edsURL)
+		west := w.ads(at("us-west/a")).request(edsURL, "a").equals("eds v1: a@1").ack(edsURL)
+		synctest.Wait()
+		serve("a", 2)(w.plan)
+		w.plan.version = "v2"
+		w.set = w.builder.Build(panickyPlan{w.plan, isobar.MustLocality("us-east/b")}, w.set)
+		w.server.Publish(w.set)
+		west.equals("eds v2: a@2").ack(edsURL).nothing()
+		east.nothing()
+		late := w.ads(at("us-east/b")).request(edsURL, "a")
+		if got := late.status(); got.Code() != codes.Internal {
+			t.Errorf("a stream that meets the defect: %v", got)
+		}
+		w.version = 2
+		w.publish()
+		east.equals("eds v3: a@2").ack(edsURL).nothing()
+		west.nothing()
+	})
 }
 
 func TestTooManyTypesOnAStream(t *testing.T) {

@@ -30,6 +30,7 @@ func (s *stream) request(r *wire.Request) error {
 		return nil
 	}
 	s.replace(w, r.Names)
+	w.prune()
 	return nil
 }
 
@@ -59,6 +60,10 @@ func (s *stream) deltaRequest(r *wire.DeltaRequest) error {
 	}
 	for _, n := range r.Unsubscribe {
 		s.deltaUnsubscribe(w, n)
+	}
+	w.prune()
+	if most := s.server.options.Limits.MaxNames() + len(s.view.Set().Names()); len(w.subs) > most {
+		return wire.BadMessage("resource_names_subscribe", fmt.Sprintf("%d names subscribed on one stream, want at most %d", len(w.subs), most))
 	}
 	if first {
 		s.adopt(w, r.Initial)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -80,10 +81,7 @@ func (s *Server) dispatch() {
 	for {
 		set := s.published.Load()
 		for _, z := range s.allZones() {
-			view, streams := z.update(set)
-			for _, st := range streams {
-				st.advance(view)
-			}
+			s.bring(z, set)
 		}
 		s.mu.Lock()
 		if s.stopped || s.published.Load() == set {
@@ -92,6 +90,21 @@ func (s *Server) dispatch() {
 			return
 		}
 		s.mu.Unlock()
+	}
+}
+
+// bring brings a zone and its streams to a set. A defect that panics costs this
+// zone this set, not the process.
+func (s *Server) bring(z *zone, set *views.Set) {
+	defer func() {
+		if r := recover(); r != nil {
+			s.options.Log.Error("a publication failed by a defect; what was served before stays",
+				"locality", z.locality.String(), "version", set.Version(), "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+		}
+	}()
+	view, streams := z.update(set)
+	for _, st := range streams {
+		st.advance(view)
 	}
 }
 

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
+	"runtime/debug"
 	"strconv"
 	"sync"
 	"time"
@@ -79,7 +81,7 @@ func (s *Server) serve(raw grpc.ServerStream, only string, delta bool) error {
 // run sends until the stream ends; what it returns ends the stream.
 func (s *stream) run() error {
 	received := make(chan error, 1)
-	go func() { received <- s.receive() }() // gRPC ends it when this handler returns
+	go func() { received <- s.guarded() }() // gRPC ends it when this handler returns
 	for {
 		select {
 		case <-s.server.stop:
@@ -96,6 +98,19 @@ func (s *stream) run() error {
 			}
 		}
 	}
+}
+
+// guarded is receive, with a panic as an error: outside of the handler nobody
+// else would stop it from ending the process.
+func (s *stream) guarded() (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			s.server.options.Log.Error("a stream failed by a defect; others go on",
+				slog.String("panic", fmt.Sprint(r)), slog.String("stack", string(debug.Stack())))
+			err = status.Error(codes.Internal, "isobar: internal error; it is in the server's log")
+		}
+	}()
+	return s.receive()
 }
 
 // receive handles requests until the client or an error ends the stream.
@@ -207,9 +222,7 @@ func (s *stream) kick() {
 func (s *stream) flush() error {
 	m := s.server.metrics
 	for {
-		s.mu.Lock()
-		frame, kind := s.next()
-		s.mu.Unlock()
+		frame, kind := s.compose()
 		if frame == nil {
 			return nil
 		}
@@ -220,6 +233,14 @@ func (s *stream) flush() error {
 			return err
 		}
 	}
+}
+
+// compose is next under the stream's lock, which is free again whatever
+// happens: the publisher and the end of the stream need it.
+func (s *stream) compose() (*wire.Frame, wire.Kind) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.next()
 }
 
 // close ends all that the stream takes part in, and gives the zone that it was

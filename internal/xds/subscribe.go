@@ -113,6 +113,18 @@ func (s *stream) cover(w *watch, name string) {
 	w.enqueue(x)
 }
 
+// renewed tells whether a cluster was sent on this stream that the client did
+// not have like that: it waits for the endpoints, whether they changed or not.
+func (s *stream) renewed(cluster string) bool {
+	for _, w := range s.watches {
+		if w.kind == wire.Cluster {
+			x := w.subs[cluster]
+			return x != nil && x.renewed
+		}
+	}
+	return false
+}
+
 // adopt takes over what a delta client says it holds from an earlier stream.
 func (s *stream) adopt(w *watch, held map[string]string) {
 	var kept []*sub
@@ -129,7 +141,7 @@ func (s *stream) adopt(w *watch, held map[string]string) {
 		}
 		switch want := s.want(w, x); {
 		case want != nil && want.Version == version:
-			x.sent, x.due = want, false
+			x.sent, x.due = want, w.kind == wire.Endpoints && s.renewed(name)
 			kept = append(kept, x)
 		case want != nil || w.kind != wire.Endpoints || s.view.Gone(name):
 			x.sent = &views.Resource{Name: name, Version: version}

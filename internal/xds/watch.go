@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"slices"
 	"time"
 
 	"github.com/isobar-xds/isobar/internal/views"
@@ -48,6 +49,7 @@ type sub struct {
 	due      bool            // to be answered even if unchanged
 	queued   bool
 	rejected bool
+	renewed  bool // sent on this stream, other than the client had it; clusters only
 	seen     bool // scratch of replace
 }
 
@@ -63,6 +65,16 @@ func (w *watch) enqueue(x *sub) {
 func (w *watch) demand(x *sub) {
 	x.due = true
 	w.enqueue(x)
+}
+
+// prune keeps names that came and went from piling up while nothing may be sent
+// or nothing is published.
+func (w *watch) prune() {
+	dead := func(x *sub) bool { return !w.live(x) }
+	if most := 2*len(w.subs) + 64; len(w.queue) > most || len(w.fresh) > most {
+		w.queue = slices.DeleteFunc(w.queue, dead)
+		w.fresh = slices.DeleteFunc(w.fresh, dead)
+	}
 }
 
 // clear forgets that the client rejected a resource.

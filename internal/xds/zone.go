@@ -111,18 +111,23 @@ func (z *zone) remove(st *stream) {
 }
 
 func (z *zone) subscribe(name string) {
+	if z.count(name) {
+		z.appeared()
+	}
+}
+
+// count notes one more subscriber and tells whether it is the first.
+func (z *zone) count(name string) bool {
 	z.mu.Lock()
+	defer z.mu.Unlock()
 	sub := z.subs[name]
-	appeared := sub == nil
-	if appeared {
+	first := sub == nil
+	if first {
 		sub = &subscription{acked: map[string]int{}, current: versionOf(z.view, name)}
 		z.subs[name] = sub
 	}
 	sub.streams++
-	z.mu.Unlock()
-	if appeared {
-		z.appeared()
-	}
+	return first
 }
 
 // unsubscribe is told the version that the stream acknowledged last.
@@ -136,6 +141,7 @@ func (z *zone) unsubscribe(name, acked string) {
 	sub.streams--
 	if sub.streams == 0 {
 		delete(z.subs, name)
+		z.view.Forget(name)
 		return
 	}
 	sub.move(acked, "")
