@@ -19,6 +19,7 @@ func commands() []*cobra.Command {
 		solveCommand(),
 		explainCommand(),
 		clientsCommand(),
+		checkerCommand(),
 		bootstrapCommand(),
 		versionCommand(),
 	}

@@ -1,0 +1,96 @@
+package checker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+)
+
+// Outcome is what became of one probe.
+type Outcome uint8
+
+// The outcomes. They differ in how they count, as in Envoy.
+const (
+	// Passed probes got the answer that was expected.
+	Passed Outcome = iota
+	// Failed probes got an answer that says no: the endpoint is unhealthy at
+	// once, whatever the threshold.
+	Failed
+	// Broken probes got no whole answer (refused, reset, no TLS), or one that
+	// the check calls retriable: so many in a row as the threshold says make
+	// the endpoint unhealthy.
+	Broken
+	// TimedOut probes count as broken ones do, and show in the status.
+	TimedOut
+)
+
+var outcomeNames = [...]string{"passed", "failed", "broken", "timed_out"}
+
+// String names the outcome as metrics do.
+func (o Outcome) String() string {
+	if int(o) < len(outcomeNames) {
+		return outcomeNames[o]
+	}
+	return fmt.Sprintf("outcome(%d)", uint8(o))
+}
+
+// Prober probes one endpoint. It is used by one goroutine at a time.
+type Prober interface {
+	// Probe asks once and returns soon after ctx ends. The error says why for
+	// people; it is nil only for Passed.
+	Probe(ctx context.Context) (Outcome, error)
+	// Close lets go of connections. It is called once, after the last probe.
+	Close()
+}
+
+// Target is where an endpoint is probed, after all overrides.
+type Target struct {
+	Cluster  string
+	Network  string // "tcp" or "unix"
+	Address  string // IP:port, or a path
+	Hostname string // the endpoint's own host or authority; empty = the check's
+}
+
+// authority is the host that probes name: the endpoint's, the check's, the
+// cluster's. One that can't stand in a Host header, as names of clusters often
+// can't, gives way to the next, at last to the address.
+func (t *Target) authority(ofCheck string) string {
+	for _, name := range []string{t.Hostname, ofCheck, t.Cluster} {
+		if validHost(name) {
+			return name
+		}
+	}
+	if t.Network == "unix" {
+		return "localhost"
+	}
+	return t.Address
+}
+
+// validHost tells whether a name can stand in a Host header as net/http sends
+// it.
+func validHost(name string) bool {
+	return name != "" && len(name) <= 512 && !strings.ContainsFunc(name, func(r rune) bool {
+		letter := 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9'
+		return !letter && !strings.ContainsRune("!$%&'()*+,-.:;=[]_~", r)
+	})
+}
+
+// lost classifies an error of the connection.
+func lost(ctx context.Context, err error) (Outcome, error) {
+	if timedOut(ctx, err) {
+		return TimedOut, err
+	}
+	return Broken, err
+}
+
+func timedOut(ctx context.Context, err error) bool {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) ||
+		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
+		return true
+	}
+	var ne net.Error
+	return errors.As(err, &ne) && ne.Timeout()
+}

@@ -1,0 +1,93 @@
+package checker_test
+
+import (
+	"bytes"
+	"net"
+	"os/exec"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	redisv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/health_checkers/redis/v3"
+	"github.com/redis/go-redis/v9"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+func overRedis(t *testing.T, key string) *corev3.HealthCheck {
+	t.Helper()
+	config, err := anypb.New(&redisv3.Redis{Key: key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return check(func(hc *corev3.HealthCheck) {
+		hc.HealthChecker = &corev3.HealthCheck_CustomHealthCheck_{CustomHealthCheck: &corev3.HealthCheck_CustomHealthCheck{
+			Name:       "envoy.health_checkers.redis",
+			ConfigType: &corev3.HealthCheck_CustomHealthCheck_TypedConfig{TypedConfig: config},
+		}}
+	})
+}
+
+// redisServer runs a real server on loopback until it is stopped.
+func redisServer(t *testing.T) (address string, stop func()) {
+	t.Helper()
+	program, err := exec.LookPath("redis-server")
+	if err != nil {
+		t.Fatal("this test needs redis-server: install the Debian package redis-server (brew install redis)")
+	}
+	address = refused(t) // a port that is free
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), program, "--port", port, "--bind", "127.0.0.1",
+		"--save", "", "--appendonly", "no", "--daemonize", "no", "--dir", t.TempDir())
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	stopped := false
+	stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		_ = cmd.Process.Kill()
+		<-ended
+		if t.Failed() {
+			t.Logf("redis-server wrote:\n%s", out.String())
+		}
+	}
+	t.Cleanup(stop)
+	return address, stop
+}
+
+func TestRedis(t *testing.T) {
+	address, stop := redisServer(t)
+	hangs, none := listen(t, "tcp", "127.0.0.1:0", hang), refused(t)
+	s := start(t).stream()
+	s.specify(t, spec(
+		cluster("ping", overRedis(t, ""), address, hangs, none),
+		cluster("key", overRedis(t, "maintenance"), address),
+	))
+	s.until(t, "ping", address, healthy)
+	s.until(t, "ping", hangs, timeout)
+	s.until(t, "ping", none, unhealthy)
+	s.until(t, "key", address, healthy)
+
+	client := redis.NewClient(&redis.Options{Addr: address})
+	t.Cleanup(func() { _ = client.Close() })
+	if err := client.Set(t.Context(), "maintenance", "yes", time.Minute).Err(); err != nil {
+		t.Fatal(err)
+	}
+	s.until(t, "key", address, unhealthy)
+	s.until(t, "ping", address, healthy)
+	if err := client.Del(t.Context(), "maintenance").Err(); err != nil {
+		t.Fatal(err)
+	}
+	s.until(t, "key", address, healthy)
+	stop()
+	s.until(t, "ping", address, unhealthy)
+}

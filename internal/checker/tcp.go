@@ -1,0 +1,115 @@
+package checker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+)
+
+// tcpCheck is what all TCP probes of a check share.
+type tcpCheck struct {
+	link    link
+	payload payload
+}
+
+func newTCP(m *corev3.HealthCheck_TcpHealthCheck, l link) (func(Target) (Prober, error), error) {
+	if m.GetProxyProtocolConfig() != nil {
+		return nil, errors.New("tcp_health_check.proxy_protocol_config: not known here")
+	}
+	p, err := newPayload(m.GetSend(), m.GetReceive())
+	if err != nil {
+		return nil, fmt.Errorf("tcp_health_check.%w", err)
+	}
+	c := &tcpCheck{link: l, payload: p}
+	return func(t Target) (Prober, error) { return &tcpProber{check: c, target: t}, nil }, nil
+}
+
+// tcpProber probes one endpoint over TCP.
+type tcpProber struct {
+	check  *tcpCheck
+	target Target
+	conn   net.Conn
+}
+
+// Probe connects, sends, and reads until all that is expected has come. As in
+// Envoy a check that expects nothing passes once it is connected, and then
+// closes the connection.
+func (p *tcpProber) Probe(ctx context.Context) (Outcome, error) {
+	reused := p.conn != nil
+	got, err := p.exchange(ctx)
+	if err != nil && reused && got == 0 && !timedOut(ctx, err) {
+		// The server may have closed the connection while it was idle.
+		p.Close()
+		_, err = p.exchange(ctx)
+	}
+	if err != nil {
+		p.Close()
+		return lost(ctx, err)
+	}
+	if !p.check.link.reuse || len(p.check.payload.receive) == 0 {
+		p.Close()
+	}
+	return Passed, nil
+}
+
+// exchange tells how many bytes came.
+func (p *tcpProber) exchange(ctx context.Context) (got int, err error) {
+	if p.conn == nil {
+		if p.conn, err = p.check.link.open(ctx, p.target.Network, p.target.Address); err != nil {
+			p.conn = nil
+			return 0, err
+		}
+	}
+	deadline, _ := ctx.Deadline() // none is the zero time, which sets none
+	if err := p.conn.SetDeadline(deadline); err != nil {
+		return 0, err
+	}
+	// Deadlines alone would let a probe outlive a checker that is stopped.
+	stop := context.AfterFunc(ctx, p.interrupt(p.conn))
+	defer stop()
+	if send := p.check.payload.send; len(send) > 0 {
+		if _, err := p.conn.Write(send); err != nil {
+			return 0, err
+		}
+	}
+	return p.receive()
+}
+
+func (p *tcpProber) interrupt(conn net.Conn) func() {
+	return func() { _ = conn.Close() } // it is being given up
+}
+
+func (p *tcpProber) receive() (int, error) {
+	want := &p.check.payload
+	if len(want.receive) == 0 {
+		return 0, nil
+	}
+	var data []byte
+	chunk := make([]byte, 1024)
+	for len(data) < mostResponse {
+		n, err := p.conn.Read(chunk)
+		data = append(data, chunk[:n]...)
+		if want.found(data) {
+			return len(data), nil
+		}
+		if err != nil {
+			if errors.Is(err, io.EOF) {
+				err = fmt.Errorf("closed after %d bytes, before all that is expected had come: %w", len(data), err)
+			}
+			return len(data), err
+		}
+	}
+	return len(data), errors.New("1 MiB came without all that is expected")
+}
+
+// Close lets go of the connection.
+func (p *tcpProber) Close() {
+	if p.conn != nil {
+		_ = p.conn.Close() // nothing was sent that closing could lose
+		p.conn = nil
+	}
+}

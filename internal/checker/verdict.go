@@ -1,0 +1,80 @@
+package checker
+
+import (
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+)
+
+// verdict is what one check makes of one endpoint. The zero verdict is that
+// of a new endpoint: unhealthy until its first probe passes.
+type verdict struct {
+	healthy  bool
+	timedOut bool // unhealthy, and the last failure was a timeout
+	checked  bool // a probe has ended
+	passes   uint32
+	failures uint32
+}
+
+// record counts an outcome as Envoy does. changed tells that healthy flipped,
+// pending that it would with more outcomes like this one.
+func (v *verdict) record(o Outcome, c *check) (changed, pending bool) {
+	first := !v.checked
+	v.checked = true
+	if o == Passed {
+		v.failures = 0
+		if v.healthy {
+			return false, false
+		}
+		v.passes++
+		if !first && v.passes < c.healthyThreshold {
+			return false, true
+		}
+		v.healthy, v.timedOut, v.passes = true, false, 0
+		return true, false
+	}
+	v.passes = 0
+	if v.healthy {
+		v.failures++
+		if o != Failed && v.failures < c.unhealthyThreshold {
+			return false, true
+		}
+		v.healthy, changed = false, true
+	}
+	v.failures = 0
+	v.timedOut = o == TimedOut
+	return changed, false
+}
+
+func (v *verdict) status() corev3.HealthStatus {
+	switch {
+	case v.healthy:
+		return corev3.HealthStatus_HEALTHY
+	case v.timedOut:
+		return corev3.HealthStatus_TIMEOUT
+	default:
+		return corev3.HealthStatus_UNHEALTHY
+	}
+}
+
+// inherited is the verdict of a new check on an endpoint whose status is known
+// already: it keeps its health, and the first probe that passes counts.
+func inherited(s corev3.HealthStatus) verdict {
+	return verdict{healthy: s == corev3.HealthStatus_HEALTHY, timedOut: s == corev3.HealthStatus_TIMEOUT}
+}
+
+// combined is the status of an endpoint with several checks: healthy if all
+// are, and unhealthy rather than timed out.
+func combined(tasks []*task) corev3.HealthStatus {
+	out := corev3.HealthStatus_HEALTHY
+	for _, t := range tasks {
+		switch t.verdict.status() {
+		case corev3.HealthStatus_HEALTHY:
+		case corev3.HealthStatus_TIMEOUT:
+			if out == corev3.HealthStatus_HEALTHY {
+				out = corev3.HealthStatus_TIMEOUT
+			}
+		default:
+			return corev3.HealthStatus_UNHEALTHY
+		}
+	}
+	return out
+}
