@@ -1,0 +1,256 @@
+package wire_test
+
+import (
+	"errors"
+	"math"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	healthv3 "github.com/envoyproxy/go-control-plane/envoy/service/health/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/health"
+	"github.com/isobar-xds/isobar/internal/wire"
+)
+
+func healthOf(ip string, port uint32, s corev3.HealthStatus) *healthv3.EndpointHealth {
+	return &healthv3.EndpointHealth{HealthStatus: s, Endpoint: &endpointv3.Endpoint{Address: &corev3.Address{
+		Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
+			Address: ip, PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: port},
+		}},
+	}}}
+}
+
+// healthReport is a report as Envoy sends it, every entry twice.
+func healthReport(entries ...*healthv3.EndpointHealth) *healthv3.EndpointHealthResponse {
+	return &healthv3.EndpointHealthResponse{
+		EndpointsHealth: entries,
+		ClusterEndpointsHealth: []*healthv3.ClusterEndpointsHealth{{
+			ClusterName: "checkout",
+			LocalityEndpointsHealth: []*healthv3.LocalityEndpointsHealth{{
+				Locality: &corev3.Locality{Region: "r", Zone: "a"}, EndpointsHealth: entries,
+			}},
+		}},
+	}
+}
+
+func TestHealthEntries(t *testing.T) {
+	pipe := healthOf("", 0, corev3.HealthStatus_HEALTHY)
+	pipe.Endpoint.Address = &corev3.Address{Address: &corev3.Address_Pipe{Pipe: &corev3.Pipe{Path: "/tmp/x"}}}
+	m := healthReport(
+		healthOf("10.0.0.1", 80, corev3.HealthStatus_HEALTHY), healthOf("::ffff:10.0.0.2", 80, corev3.HealthStatus_TIMEOUT),
+		healthOf("10.0.0.3", 80, corev3.HealthStatus_UNKNOWN), healthOf("10.0.0.4", 80, 99), healthOf("10.0.0.5", 80, -1),
+		healthOf("backend.example", 80, corev3.HealthStatus_HEALTHY), healthOf("10.0.0.6", 0, corev3.HealthStatus_HEALTHY),
+		healthOf("10.0.0.7", 70_000, corev3.HealthStatus_HEALTHY), pipe, &healthv3.EndpointHealth{},
+	)
+	m.ClusterEndpointsHealth = append(m.ClusterEndpointsHealth,
+		&healthv3.ClusterEndpointsHealth{LocalityEndpointsHealth: m.GetClusterEndpointsHealth()[0].GetLocalityEndpointsHealth()},
+		&healthv3.ClusterEndpointsHealth{ClusterName: "x", LocalityEndpointsHealth: []*healthv3.LocalityEndpointsHealth{
+			{Locality: &corev3.Locality{Zone: strings.Repeat("z", 300)}, EndpointsHealth: m.GetEndpointsHealth()[:1]}, nil,
+		}})
+	var codes []wire.RejectCode
+	got, flat, err := wire.HealthEntries(m, func(r wire.HealthRejection) { codes = append(codes, r.Code) })
+	want := []wire.HealthEntry{
+		{Service: "checkout", Locality: isobar.MustLocality("r/a"), Address: netip.MustParseAddrPort("10.0.0.1:80"), Status: isobar.Healthy},
+		{Service: "checkout", Locality: isobar.MustLocality("r/a"), Address: netip.MustParseAddrPort("10.0.0.2:80"), Status: isobar.Timeout},
+	}
+	if err != nil || flat || !slices.Equal(got, want) {
+		t.Errorf("entries %+v, %v, %v", got, flat, err)
+	}
+	s, a := wire.RejectStatus, wire.RejectAddress
+	if !slices.Equal(codes, []wire.RejectCode{s, s, s, a, a, a, a, a, wire.RejectName, wire.RejectLocality}) {
+		t.Errorf("rejected %v", codes)
+	}
+	for _, c := range codes {
+		if !slices.Contains(wire.HealthRejectCodes(), c) {
+			t.Errorf("%s is not listed", c)
+		}
+	}
+
+	m.ClusterEndpointsHealth = nil
+	got, flat, err = wire.HealthEntries(m, nil)
+	if err != nil || !flat || len(got) != 2 || got[0].Service != "" || !got[0].Locality.IsZero() {
+		t.Errorf("flat: %+v, %v, %v", got, flat, err)
+	}
+	if got, flat, err := wire.HealthEntries(nil, nil); err != nil || flat || len(got) != 0 {
+		t.Errorf("nothing: %+v, %v, %v", got, flat, err)
+	}
+}
+
+func TestHealthReportsAreBounded(t *testing.T) {
+	e := healthOf("10.0.0.1", 80, corev3.HealthStatus_HEALTHY)
+	many := healthReport(slices.Repeat([]*healthv3.EndpointHealth{e}, 100_001)...)
+	if _, _, err := wire.HealthEntries(many, nil); !errors.Is(err, wire.ErrMessage) {
+		t.Errorf("many grouped: %v", err)
+	}
+	many.ClusterEndpointsHealth = nil
+	if _, _, err := wire.HealthEntries(many, nil); !errors.Is(err, wire.ErrMessage) {
+		t.Errorf("many flat: %v", err)
+	}
+	e.HealthMetadata = &structpb.Struct{Fields: map[string]*structpb.Value{"x": structpb.NewStringValue(strings.Repeat("x", 5000))}}
+	refused := 0
+	got, _, err := wire.HealthEntries(healthReport(e), func(r wire.HealthRejection) {
+		if r.Code == wire.RejectMetadata {
+			refused++
+		}
+	})
+	if err != nil || len(got) != 1 || got[0].Metadata != "" || got[0].Status != isobar.Healthy || refused != 1 {
+		t.Errorf("large metadata: %+v, %v, %d refused", got, err, refused)
+	}
+	e.HealthMetadata = &structpb.Struct{Fields: map[string]*structpb.Value{"x": structpb.NewNumberValue(math.NaN()), "y": nil}}
+	if got, _, err = wire.HealthEntries(healthReport(e), nil); err != nil || len(got) != 1 || got[0].Metadata != `{"x":"NaN","y":null}` {
+		t.Errorf("odd metadata: %+v, %v", got, err)
+	}
+}
+
+func helloOf(id string) *healthv3.HealthCheckRequest {
+	return &healthv3.HealthCheckRequest{
+		Node: &corev3.Node{Id: id, Cluster: "probes", UserAgentName: "envoy", Locality: &corev3.Locality{Region: "r", Zone: "a"}},
+		Capability: &healthv3.Capability{HealthCheckProtocols: []healthv3.Capability_Protocol{
+			healthv3.Capability_HTTP, healthv3.Capability_TCP,
+		}},
+	}
+}
+
+func wrapped(r *healthv3.HealthCheckRequest) *healthv3.HealthCheckRequestOrEndpointHealthResponse {
+	return &healthv3.HealthCheckRequestOrEndpointHealthResponse{
+		RequestType: &healthv3.HealthCheckRequestOrEndpointHealthResponse_HealthCheckRequest{HealthCheckRequest: r},
+	}
+}
+
+func TestFirstHealthMessage(t *testing.T) {
+	noCapability := helloOf("probe-1")
+	noCapability.Capability = nil
+	for name, m := range map[string]proto.Message{
+		"wrapped": wrapped(helloOf("probe-1")), "bare": helloOf("probe-1"),
+		"wrapped without capability": wrapped(noCapability), "bare without capability": noCapability,
+	} {
+		data, err := proto.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := wire.FirstHealthMessage(data)
+		if err != nil || got.Request.GetNode().GetId() != "probe-1" {
+			t.Errorf("%s: %v, %v", name, got.Request, err)
+			continue
+		}
+		c, err := wire.CheckerFrom(got.Request)
+		if err != nil || c.Node.ID != "probe-1" || c.Node.Locality != isobar.MustLocality("r/a") {
+			t.Errorf("%s: %+v, %v", name, c, err)
+		}
+	}
+	if _, err := wire.FirstHealthMessage([]byte{0xff}); !errors.Is(err, wire.ErrMessage) {
+		t.Errorf("garbage: %v", err)
+	}
+}
+
+func TestCapabilities(t *testing.T) {
+	for _, tc := range []struct {
+		want   string
+		change func(*healthv3.HealthCheckRequest)
+	}{
+		{"http+tcp", func(*healthv3.HealthCheckRequest) {}},
+		{"", func(r *healthv3.HealthCheckRequest) { r.Capability = nil }},
+		{"redis", func(r *healthv3.HealthCheckRequest) {
+			r.Capability.HealthCheckProtocols = []healthv3.Capability_Protocol{healthv3.Capability_REDIS, 42, -1, healthv3.Capability_REDIS}
+		}},
+		{"http+tcp+grpc", func(r *healthv3.HealthCheckRequest) { r.Node.ClientFeatures = []string{"x", wire.FeatureGRPCChecks} }},
+		{"http+tcp+grpc", func(r *healthv3.HealthCheckRequest) { r.Node.UserAgentName = "isobar-checker" }},
+	} {
+		r := helloOf("probe-1")
+		tc.change(r)
+		c, err := wire.CheckerFrom(r)
+		if err != nil || c.Protocols.String() != tc.want {
+			t.Errorf("%v: %q, %v, want %q", r, c.Protocols, err, tc.want)
+		}
+	}
+	for _, r := range []*healthv3.HealthCheckRequest{nil, {}, helloOf(""), helloOf("a\nb"), helloOf(strings.Repeat("x", 2000))} {
+		if _, err := wire.CheckerFrom(r); !errors.Is(err, wire.ErrMessage) {
+			t.Errorf("%.100v: %v", r, err)
+		}
+	}
+}
+
+// TestSweepOfInbound clears each field of what checkers send in turn: the
+// message or the entry is rejected, or it means less, never more: no entry
+// appears that was not there, and none turns healthy.
+func TestSweepOfInbound(t *testing.T) {
+	full := func() *healthv3.EndpointHealthResponse {
+		e := healthOf("10.0.0.1", 80, corev3.HealthStatus_UNHEALTHY)
+		e.HealthMetadata = &structpb.Struct{Fields: map[string]*structpb.Value{"x": structpb.NewBoolValue(true)}}
+		return healthReport(e, healthOf("10.0.0.2", 80, corev3.HealthStatus_TIMEOUT))
+	}
+	before, _, err := wire.HealthEntries(full(), nil)
+	if err != nil || len(before) != 2 {
+		t.Fatalf("%+v, %v", before, err)
+	}
+	cleared := 0
+	for n := 0; ; n++ {
+		m := full()
+		m.EndpointsHealth = nil // the flat copies have their own round
+		i := n
+		field, ok := clearField(m.ProtoReflect(), &i)
+		if !ok {
+			break
+		}
+		cleared++
+		after, _, err := wire.HealthEntries(m, nil)
+		if err != nil || len(after) > 2 {
+			t.Errorf("without %s: %+v, %v", field, after, err)
+		}
+		for _, e := range after {
+			if e.Status == isobar.Healthy || e.Status == isobar.Unknown || e.Service == "" || !e.Address.IsValid() || e.Address.Port() == 0 {
+				t.Errorf("without %s: %+v", field, e)
+			}
+		}
+	}
+	for n := 0; ; n++ {
+		m := full()
+		m.ClusterEndpointsHealth = nil
+		i := n
+		field, ok := clearField(m.ProtoReflect(), &i)
+		if !ok {
+			break
+		}
+		cleared++
+		after, _, err := wire.HealthEntries(m, nil)
+		for _, e := range after {
+			if err != nil || e.Status == isobar.Healthy || e.Status == isobar.Unknown || !e.Address.IsValid() {
+				t.Errorf("flat without %s: %+v, %v", field, e, err)
+			}
+		}
+	}
+	for n := 0; ; n++ {
+		r := wrapped(helloOf("probe-1"))
+		i := n
+		field, ok := clearField(r.ProtoReflect(), &i)
+		if !ok {
+			break
+		}
+		cleared++
+		data, err := proto.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := wire.FirstHealthMessage(data)
+		if err != nil {
+			continue
+		}
+		c, err := wire.CheckerFrom(m.Request)
+		if err != nil {
+			continue
+		}
+		if c.Node.ID != "probe-1" || !health.ProtocolsOf(isobar.CheckHTTP, isobar.CheckTCP).Has(c.Protocols) {
+			t.Errorf("without %s: %+v", field, c)
+		}
+	}
+	if cleared < 40 {
+		t.Errorf("only %d fields were cleared", cleared)
+	}
+}
