@@ -4,6 +4,7 @@ import (
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
 // Frame is a message that is encoded already. Sending it costs no marshalling:
@@ -38,12 +39,22 @@ func (c frameCodec) Marshal(v any) (mem.BufferSlice, error) {
 }
 
 // Unmarshal copies into a RawMessage, since gRPC frees the data afterwards.
+// Large messages are decoded only if they are not built to become much larger.
 func (c frameCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	if r, ok := v.(*RawMessage); ok {
 		r.Data = data.Materialize()
 		return nil
 	}
-	return c.fallback.Unmarshal(data, v)
+	m, ok := v.(protoreflect.ProtoMessage)
+	if !ok || data.Len() < scanFrom {
+		return c.fallback.Unmarshal(data, v)
+	}
+	whole := data.MaterializeToBuffer(mem.DefaultBufferPool())
+	defer whole.Free()
+	if err := scan(whole.ReadOnlyData(), m.ProtoReflect().Descriptor()); err != nil {
+		return err
+	}
+	return c.fallback.Unmarshal(mem.BufferSlice{whole}, v)
 }
 
 // Name is that of the protobuf codec: the bytes on the wire are the same.

@@ -1,0 +1,60 @@
+package wire
+
+import (
+	"fmt"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// What a message may make of itself in memory. Two bytes on the wire can be a
+// message of 200 bytes: without a bound 4 MiB become 400 MiB.
+const (
+	scanFrom    = 64 << 10 // bytes; smaller messages can't do harm
+	maxMessages = 250_000  // within a message; real reports have 16 bytes and more for each
+	maxNesting  = 100
+)
+
+// scan counts the messages within an encoded message, before anything is
+// allocated for them.
+func scan(data []byte, d protoreflect.MessageDescriptor) error {
+	left := maxMessages
+	return scanFields(data, d, &left, maxNesting)
+}
+
+func scanFields(data []byte, d protoreflect.MessageDescriptor, left *int, depth int) error {
+	if depth == 0 {
+		return fmt.Errorf("%w: nested more than %d deep", ErrMessage, maxNesting)
+	}
+	fields := d.Fields()
+	for len(data) > 0 {
+		number, kind, n := protowire.ConsumeTag(data)
+		if n < 0 {
+			return protowire.ParseError(n)
+		}
+		data = data[n:]
+		if kind != protowire.BytesType {
+			if n = protowire.ConsumeFieldValue(number, kind, data); n < 0 {
+				return protowire.ParseError(n)
+			}
+			data = data[n:]
+			continue
+		}
+		value, n := protowire.ConsumeBytes(data)
+		if n < 0 {
+			return protowire.ParseError(n)
+		}
+		data = data[n:]
+		f := fields.ByNumber(number)
+		if f == nil || f.Kind() != protoreflect.MessageKind {
+			continue
+		}
+		if *left--; *left < 0 {
+			return fmt.Errorf("%w: more than %d messages within it", ErrMessage, maxMessages)
+		}
+		if err := scanFields(value, f.Message(), left, depth-1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
