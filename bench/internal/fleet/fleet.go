@@ -1,0 +1,74 @@
+// Package fleet makes the synthetic fleet that all servers of the benchmark
+// serve: the same services, endpoints and weights, and so the same bytes.
+package fleet
+
+import (
+	"fmt"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/wire"
+)
+
+// Sizes of the fleet.
+const (
+	Clusters   = 100
+	Localities = 3  // of a cluster
+	Endpoints  = 20 // of a cluster in a locality
+	Zones      = 10 // of clients; each sees weights of its own
+)
+
+// Name gives the name of a cluster.
+func Name(cluster int) string { return fmt.Sprintf("cluster-%03d", cluster) }
+
+// Names lists the first n clusters.
+func Names(n int) []string {
+	out := make([]string, n)
+	for i := range out {
+		out[i] = Name(i)
+	}
+	return out
+}
+
+// Zone gives a client zone.
+func Zone(zone int) isobar.Locality {
+	return isobar.Locality{Region: "region-1", Zone: fmt.Sprintf("zone-%d", zone)}
+}
+
+// Assignments is what every zone gets of one cluster, after a number of changes
+// of one of its endpoints.
+func Assignments(cluster, changes int) [Zones]*isobar.Assignment {
+	var groups [Localities]*isobar.EndpointGroup
+	for l := range groups {
+		g := &isobar.EndpointGroup{Locality: Zone((cluster + l) % Zones)}
+		for e := range Endpoints {
+			g.Endpoints = append(g.Endpoints, isobar.WeightedEndpoint{
+				Address: fmt.Sprintf("10.%d.%d.%d:8080", cluster, l, e), Weight: 1, Health: isobar.Healthy,
+			})
+		}
+		groups[l] = g
+	}
+	if changes > 0 {
+		groups[0].Endpoints[0].Address = fmt.Sprintf("10.%d.0.0:%d", cluster, 10_000+changes%50_000)
+	}
+	var out [Zones]*isobar.Assignment
+	for z := range out {
+		a := &isobar.Assignment{Service: Name(cluster), Source: Zone(z), OverprovisioningFactor: 140}
+		near := uint32(1000 + 100*z) //nolint:gosec // at most 1,900
+		a.Priorities = [][]isobar.LocalityWeight{{
+			{EndpointGroup: groups[0], Weight: near},
+			{EndpointGroup: groups[1], Weight: 3000},
+			{EndpointGroup: groups[2], Weight: isobar.WeightScale - 3000 - near},
+		}}
+		out[z] = a
+	}
+	return out
+}
+
+// Encode encodes an assignment as it goes over the wire.
+func Encode(a *isobar.Assignment) (*wire.Encoded, error) {
+	m, err := wire.Assignment(a)
+	if err != nil {
+		return nil, err
+	}
+	return wire.Encode(a.Service, wire.Endpoints, m)
+}

@@ -1,0 +1,217 @@
+package measure
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	loadstatsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/isobar-xds/isobar/bench/internal/fleet"
+	"github.com/isobar-xds/isobar/bench/internal/process"
+	"github.com/isobar-xds/isobar/bench/internal/rawclient"
+)
+
+const lrsMethod = "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats"
+
+// Load is a scenario in which all streams report load as fast as the server
+// takes it.
+type Load struct {
+	Clusters      int
+	Endpoints     bool // with statistics by endpoint
+	Streams       int
+	PerConnection int
+	Reports       int // in a round
+	Servers       []string
+}
+
+// Name is the scenario's name in results.
+func (l *Load) Name() string {
+	detail := "localities"
+	if l.Endpoints {
+		detail = "endpoints"
+	}
+	return fmt.Sprintf("Report/clusters=%d/detail=%s", l.Clusters, detail)
+}
+
+// reporters is all clients of one server.
+type reporters struct {
+	process *process.Process
+	conns   []*rawclient.Conn
+	answers chan struct{}
+	failed  chan error
+}
+
+// Message implements rawclient.Handler: the answer to the first message.
+func (r *reporters) Message(int, []byte) ([]byte, error) {
+	r.answers <- struct{}{}
+	return nil, nil
+}
+
+// Run measures all servers, in turn.
+func (l *Load) Run(ctx context.Context, rounds int, report func(Result)) error {
+	body, err := proto.Marshal(l.report())
+	if err != nil {
+		return err
+	}
+	var all []*reporters
+	defer func() {
+		for _, r := range all {
+			r.close()
+		}
+	}()
+	for _, kind := range l.Servers {
+		r, err := l.start(ctx, kind)
+		if err != nil {
+			return fmt.Errorf("%s: %w", kind, err)
+		}
+		all = append(all, r)
+	}
+	for round := range rounds + 1 {
+		for _, r := range all {
+			result, err := l.round(r, body)
+			if err != nil {
+				return fmt.Errorf("%s: %w", r.process.Kind, err)
+			}
+			if round > 0 { // the first warms up
+				report(result)
+			}
+		}
+	}
+	return nil
+}
+
+func (l *Load) start(ctx context.Context, kind string) (*reporters, error) {
+	p, err := process.Start(ctx, kind)
+	if err != nil {
+		return nil, err
+	}
+	r := &reporters{process: p, answers: make(chan struct{}, l.Streams), failed: make(chan error, l.Streams)}
+	for first := 0; first < l.Streams; first += l.PerConnection {
+		hello := func(stream int) []byte {
+			n := node(first + stream)
+			n.ClientFeatures = []string{"envoy.lrs.supports_send_all_clusters"}
+			b, err := proto.Marshal(&loadstatsv3.LoadStatsRequest{Node: n})
+			if err != nil {
+				panic(err) // made of plain strings
+			}
+			return b
+		}
+		conn, err := rawclient.Dial(ctx, p.Address, lrsMethod, l.PerConnection, hello, r)
+		if err != nil {
+			r.close()
+			return nil, err
+		}
+		r.conns = append(r.conns, conn)
+		go func() {
+			if err := conn.Run(); !rawclient.Ended(err) {
+				r.failed <- err
+			}
+		}()
+	}
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	for range l.Streams {
+		select {
+		case <-r.answers:
+		case err := <-r.failed:
+			r.close()
+			return nil, err
+		case <-timer.C:
+			r.close()
+			return nil, fmt.Errorf("no answer to all streams within %v", patience)
+		}
+	}
+	return r, nil
+}
+
+func (r *reporters) close() {
+	for _, c := range r.conns {
+		_ = c.Close()
+	}
+	_ = r.process.Stop()
+}
+
+// round has every stream report in turn until the server has all reports.
+func (l *Load) round(r *reporters, body []byte) (Result, error) {
+	before, err := r.process.Quiet()
+	if err != nil {
+		return Result{}, err
+	}
+	each := max(1, l.Reports/l.Streams)
+	for _, c := range r.conns {
+		var messages []rawclient.Message
+		for range each {
+			for s := range l.PerConnection {
+				messages = append(messages, rawclient.Message{Stream: s, Body: body})
+			}
+		}
+		if err := c.Send(messages); err != nil {
+			return Result{}, err
+		}
+	}
+	n := int64(each) * int64(l.Streams)
+	for begun := time.Now(); ; {
+		after, err := r.process.Quiet()
+		if err != nil {
+			return Result{}, err
+		}
+		if after.Counted-before.Counted >= n {
+			per := float64(after.CPU-before.CPU) / float64(n)
+			return Result{Name: l.Name() + "/server=" + r.process.Kind, N: n, Values: []Value{
+				{per, "cpu-ns/report"}, {1e9 / per, "reports/core-s"}, {float64(len(body)), "B/report"},
+			}}, nil
+		}
+		select {
+		case err := <-r.failed:
+			return Result{}, err
+		default:
+		}
+		if time.Since(begun) > patience {
+			return Result{}, fmt.Errorf("%d of %d reports within %v", after.Counted-before.Counted, n, patience)
+		}
+	}
+}
+
+// report is what a client of all clusters sends.
+func (l *Load) report() *loadstatsv3.LoadStatsRequest {
+	m := &loadstatsv3.LoadStatsRequest{}
+	for c := range l.Clusters {
+		cs := &endpointv3.ClusterStats{
+			ClusterName: fleet.Name(c), LoadReportInterval: durationpb.New(5 * time.Second),
+			UpstreamLocalityStats: make([]*endpointv3.UpstreamLocalityStats, 0, fleet.Localities),
+		}
+		for i, lw := range fleet.Assignments(c, 0)[0].Priorities[0] {
+			ls := &endpointv3.UpstreamLocalityStats{
+				Locality:                &corev3.Locality{Region: lw.Locality.Region, Zone: lw.Locality.Zone},
+				TotalIssuedRequests:     uint64(1000 + 10*c + i), //nolint:gosec // small
+				TotalSuccessfulRequests: uint64(990 + 10*c),      //nolint:gosec // small
+				TotalErrorRequests:      3,
+				TotalRequestsInProgress: uint64(5 + i), //nolint:gosec // small
+			}
+			if l.Endpoints {
+				for _, e := range lw.Endpoints {
+					ls.UpstreamEndpointStats = append(ls.UpstreamEndpointStats, endpointStats(e.Address))
+				}
+			}
+			cs.UpstreamLocalityStats = append(cs.UpstreamLocalityStats, ls)
+		}
+		m.ClusterStats = append(m.ClusterStats, cs)
+	}
+	return m
+}
+
+func endpointStats(address string) *endpointv3.UpstreamEndpointStats {
+	host, _, _ := strings.Cut(address, ":")
+	return &endpointv3.UpstreamEndpointStats{
+		Address: &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
+			Address: host, PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: 8080},
+		}}},
+		TotalIssuedRequests: 52, TotalSuccessfulRequests: 50, TotalErrorRequests: 1, TotalRequestsInProgress: 1,
+	}
+}

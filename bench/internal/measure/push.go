@@ -1,0 +1,248 @@
+// Package measure runs the scenarios: several servers with the same clients,
+// side by side, measured in turn.
+package measure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"github.com/isobar-xds/isobar/bench/internal/fleet"
+	"github.com/isobar-xds/isobar/bench/internal/process"
+	"github.com/isobar-xds/isobar/bench/internal/rawclient"
+)
+
+// Push is a scenario in which one endpoint of one cluster changes, and all
+// streams get the cluster.
+type Push struct {
+	Streams       int
+	PerConnection int
+	Subscriptions int // of each stream
+	Changes       int // in a round
+	Servers       []string
+}
+
+// Name is the scenario's name in results.
+func (p *Push) Name() string {
+	return fmt.Sprintf("Push/streams=%d/subs=%d/perconn=%d", p.Streams, p.Subscriptions, p.PerConnection)
+}
+
+// patience bounds every wait for a server.
+const patience = 3 * time.Minute
+
+// crowd is all clients of one server.
+type crowd struct {
+	process *process.Process
+	conns   []*rawclient.Conn
+	target  int64 // streams
+
+	got    atomic.Int64
+	most   int64 // count at which 99% have it
+	at99   time.Time
+	atLast time.Time
+	wave   chan struct{} // capacity 1: all have it
+	failed chan error    // capacity 1
+}
+
+// Run measures all servers, in turn, for a number of rounds. Servers and their
+// clients stay connected all the while.
+func (p *Push) Run(ctx context.Context, rounds int, report func(Result)) error {
+	var crowds []*crowd
+	defer func() {
+		for _, c := range crowds {
+			c.close()
+		}
+	}()
+	for _, kind := range p.Servers {
+		c, idle, err := p.start(ctx, kind)
+		if err != nil {
+			return fmt.Errorf("%s: %w", kind, err)
+		}
+		crowds = append(crowds, c)
+		idle.Name = fmt.Sprintf("Idle/streams=%d/subs=%d/perconn=%d/server=%s", p.Streams, p.Subscriptions, p.PerConnection, kind)
+		report(idle)
+	}
+	for round := range rounds + 1 {
+		for _, c := range crowds {
+			results, err := p.round(ctx, c, round)
+			if err != nil {
+				return fmt.Errorf("%s: %w", c.process.Kind, err)
+			}
+			if round == 0 {
+				continue // everything warms up
+			}
+			for _, r := range results {
+				report(r)
+			}
+		}
+	}
+	return nil
+}
+
+// start starts a server and connects its clients; the result is what an idle
+// stream takes.
+func (p *Push) start(ctx context.Context, kind string) (*crowd, Result, error) {
+	proc, err := process.Start(ctx, kind)
+	if err != nil {
+		return nil, Result{}, err
+	}
+	c := &crowd{process: proc, target: int64(p.Streams), wave: make(chan struct{}, 1), failed: make(chan error, 1)}
+	c.most = (c.target*99 + 99) / 100
+	before, err := c.rest()
+	if err == nil {
+		err = p.connect(ctx, c)
+	}
+	var after process.Stats
+	if err == nil {
+		after, err = c.rest()
+	}
+	if err != nil {
+		c.close()
+		return nil, Result{}, err
+	}
+	n := float64(p.Streams)
+	return c, Result{N: int64(p.Streams), Values: []Value{
+		{float64(after.Memory-before.Memory) / n, "B/stream"},
+		{float64(after.RSS-before.RSS) / n, "RSS-B/stream"},
+	}}, nil
+}
+
+// rest waits until the server rests and gives its memory in use then.
+func (c *crowd) rest() (process.Stats, error) {
+	if _, err := c.process.Quiet(); err != nil {
+		return process.Stats{}, err
+	}
+	if err := c.process.Settle(); err != nil {
+		return process.Stats{}, err
+	}
+	return c.process.Stats()
+}
+
+func (p *Push) connect(ctx context.Context, c *crowd) error {
+	names := fleet.Names(p.Subscriptions)
+	for first := 0; first < p.Streams; first += p.PerConnection {
+		node := func(stream int) *corev3.Node { return node(first + stream) }
+		s, err := rawclient.NewSubscriber(names, node, func(int, int) { c.count() })
+		if err != nil {
+			return err
+		}
+		conn, err := rawclient.Dial(ctx, c.process.Address, rawclient.ADSMethod, min(p.PerConnection, p.Streams-first), s.First, s)
+		if err != nil {
+			return err
+		}
+		c.conns = append(c.conns, conn)
+		go c.run(conn)
+	}
+	return c.wait()
+}
+
+func node(i int) *corev3.Node {
+	at := fleet.Zone(i % fleet.Zones)
+	return &corev3.Node{
+		Id: fmt.Sprintf("client-%d", i), Cluster: "bench", UserAgentName: "gRPC Go",
+		Locality: &corev3.Locality{Region: at.Region, Zone: at.Zone},
+	}
+}
+
+func (c *crowd) run(conn *rawclient.Conn) {
+	if err := conn.Run(); !rawclient.Ended(err) {
+		select {
+		case c.failed <- err:
+		default:
+		}
+	}
+}
+
+// count counts a response. The next wave begins only after the last response
+// of this one.
+func (c *crowd) count() {
+	switch c.got.Add(1) {
+	case c.most:
+		c.at99 = time.Now()
+		if c.most == c.target {
+			c.last()
+		}
+	case c.target:
+		c.last()
+	}
+}
+
+func (c *crowd) last() {
+	c.atLast = time.Now()
+	c.got.Store(0)
+	c.wave <- struct{}{}
+}
+
+// wait waits until all streams have a response.
+func (c *crowd) wait() error {
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-c.wave:
+		return nil
+	case err := <-c.failed:
+		return err
+	case <-timer.C:
+		return fmt.Errorf("only %d of %d streams had a response within %v", c.got.Load(), c.target, patience)
+	}
+}
+
+func (c *crowd) close() {
+	var closing sync.WaitGroup
+	for _, conn := range c.conns {
+		closing.Go(func() { _ = conn.Close() })
+	}
+	closing.Wait()
+	_ = c.process.Stop()
+}
+
+var errNothing = errors.New("nothing was measured")
+
+// round changes endpoints one after the other, each after all streams have the
+// one before and the server has come to rest.
+func (p *Push) round(ctx context.Context, c *crowd, round int) ([]Result, error) {
+	before, err := c.process.Quiet()
+	if err != nil {
+		return nil, err
+	}
+	begun := time.Now()
+	var results []Result
+	for i := range p.Changes {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		sent := time.Now()
+		if err := c.process.Change((round*p.Changes + i) % p.Subscriptions); err != nil {
+			return nil, err
+		}
+		if err := c.wait(); err != nil {
+			return nil, err
+		}
+		results = append(results, Result{
+			Name: "Reach" + p.Name()[len("Push"):] + "/server=" + c.process.Kind, N: 1,
+			Values: []Value{{milliseconds(c.at99.Sub(sent)), "99%-ms"}, {milliseconds(c.atLast.Sub(sent)), "last-ms"}},
+		})
+		if _, err := c.process.Quiet(); err != nil {
+			return nil, err
+		}
+	}
+	after, err := c.process.Quiet()
+	if err != nil {
+		return nil, err
+	}
+	n := int64(p.Streams) * int64(p.Changes)
+	if n == 0 || time.Since(begun) <= 0 {
+		return nil, errNothing
+	}
+	return append(results, Result{
+		Name: p.Name() + "/server=" + c.process.Kind, N: n,
+		Values: []Value{{float64(after.CPU-before.CPU) / float64(n), "cpu-ns/response"}},
+	}), nil
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -1,0 +1,85 @@
+package rawclient
+
+import (
+	"errors"
+	"slices"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+)
+
+// ADSMethod is the method of the aggregated discovery service.
+const ADSMethod = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources"
+
+// EndpointsURL is the type URL of assignments.
+const EndpointsURL = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
+
+// Fields that requests and responses share, and those of requests.
+const (
+	fieldVersion = 1
+	fieldNonce   = 5
+)
+
+// Subscriber subscribes each stream to the same names and accepts whatever
+// comes. It is used by one connection.
+type Subscriber struct {
+	// Node gives the node of a stream.
+	Node func(stream int) *corev3.Node
+	// Got is told of each response, from the goroutine of the connection.
+	Got func(stream int, size int)
+
+	names  []string
+	middle []byte // of an acknowledgement: names and type URL
+	ack    []byte // scratch
+}
+
+// NewSubscriber makes a subscriber to names.
+func NewSubscriber(names []string, node func(stream int) *corev3.Node, got func(stream, size int)) (*Subscriber, error) {
+	middle, err := proto.Marshal(&discoveryv3.DiscoveryRequest{ResourceNames: names, TypeUrl: EndpointsURL})
+	return &Subscriber{Node: node, Got: got, names: slices.Clone(names), middle: middle}, err
+}
+
+// First encodes the first request of a stream.
+func (s *Subscriber) First(stream int) []byte {
+	b, err := proto.Marshal(&discoveryv3.DiscoveryRequest{Node: s.Node(stream), ResourceNames: s.names, TypeUrl: EndpointsURL})
+	if err != nil {
+		panic(err) // made of plain strings
+	}
+	return b
+}
+
+var errResponse = errors.New("a response can't be read")
+
+// Message implements Handler: it accepts a response.
+func (s *Subscriber) Message(stream int, m []byte) ([]byte, error) {
+	var version, nonce []byte
+	size := len(m)
+	for len(m) > 0 {
+		field, kind, n := protowire.ConsumeTag(m)
+		if n < 0 || kind != protowire.BytesType {
+			return nil, errResponse
+		}
+		m = m[n:]
+		v, n := protowire.ConsumeBytes(m)
+		if n < 0 {
+			return nil, errResponse
+		}
+		m = m[n:]
+		switch field {
+		case fieldVersion:
+			version = v
+		case fieldNonce:
+			nonce = v
+		}
+	}
+	s.ack = s.ack[:0]
+	s.ack = protowire.AppendTag(s.ack, fieldVersion, protowire.BytesType)
+	s.ack = protowire.AppendBytes(s.ack, version)
+	s.ack = append(s.ack, s.middle...)
+	s.ack = protowire.AppendTag(s.ack, fieldNonce, protowire.BytesType)
+	s.ack = protowire.AppendBytes(s.ack, nonce)
+	s.Got(stream, size)
+	return s.ack, nil
+}

@@ -1,0 +1,109 @@
+// Command bench measures what Isobar costs beside go-control-plane's
+// LinearCache and beside the least that a server on grpc-go can cost. Servers
+// run in processes of their own on one core each and are measured in turn, so
+// that what the machine does meanwhile meets all of them.
+//
+// It prints results in Go's benchmark format, for benchstat, and medians to
+// standard error.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"regexp"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/isobar-xds/isobar/bench/internal/measure"
+	"github.com/isobar-xds/isobar/bench/internal/process"
+)
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// scenario is what can be run.
+type scenario interface {
+	Name() string
+	Run(ctx context.Context, rounds int, report func(measure.Result)) error
+}
+
+func scenarios() []scenario {
+	push := []string{"isobar", "linear", "floor"}
+	load := []string{"lrs-isobar", "lrs-decode", "lrs-none"}
+	return []scenario{
+		&measure.Push{Streams: 1000, PerConnection: 100, Subscriptions: 10, Changes: 40, Servers: push},
+		&measure.Push{Streams: 1000, PerConnection: 100, Subscriptions: 100, Changes: 30, Servers: push},
+		&measure.Push{Streams: 5000, PerConnection: 100, Subscriptions: 100, Changes: 10, Servers: push},
+		&measure.Push{Streams: 5000, PerConnection: 1, Subscriptions: 10, Changes: 8, Servers: push},
+		&measure.Load{Clusters: 10, Streams: 1000, PerConnection: 100, Reports: 40_000, Servers: load},
+		&measure.Load{Clusters: 100, Streams: 1000, PerConnection: 100, Reports: 10_000, Servers: load},
+		&measure.Load{Clusters: 100, Endpoints: true, Streams: 200, PerConnection: 50, Reports: 600, Servers: load},
+	}
+}
+
+func run(args []string) error {
+	if len(args) == 2 && args[0] == "serve" {
+		return process.Run(args[1], os.Stdin, os.Stdout)
+	}
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	rounds := flags.Int("rounds", 5, "rounds to measure, after one to warm up")
+	match := flags.String("run", "", "run only the scenarios that match this regular expression")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	pattern, err := regexp.Compile(*match)
+	if err != nil {
+		return fmt.Errorf("-run: %w", err)
+	}
+	if *rounds < 1 {
+		return errors.New("-rounds: want at least 1")
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	runtime.GOMAXPROCS(1) // one core for the clients, one for the server
+	fmt.Printf("goos: %s\ngoarch: %s\npkg: github.com/isobar-xds/isobar/bench\ncpu: %s\n", runtime.GOOS, runtime.GOARCH, cpu())
+	var all measure.Summary
+	for _, s := range scenarios() {
+		if !pattern.MatchString(s.Name()) {
+			continue
+		}
+		begun := time.Now()
+		if err := s.Run(ctx, *rounds, func(r measure.Result) { fmt.Println(r); all.Add(r) }); err != nil {
+			return fmt.Errorf("%s: %w", s.Name(), err)
+		}
+		fmt.Fprintf(os.Stderr, "%s: %.0f s, load %s\n", s.Name(), time.Since(begun).Seconds(), load())
+	}
+	return all.Write(os.Stderr)
+}
+
+// cpu names the processor, as far as the system tells.
+func cpu() string {
+	b, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		return runtime.GOARCH
+	}
+	for line := range strings.Lines(string(b)) {
+		if name, ok := strings.CutPrefix(line, "model name"); ok {
+			return strings.Trim(name, " \t:\n")
+		}
+	}
+	return runtime.GOARCH
+}
+
+// load is what else the machine does.
+func load() string {
+	b, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "unknown"
+	}
+	return strings.Join(strings.Fields(string(b))[:3], " ")
+}
