@@ -173,7 +173,9 @@ func (d *desk) drained(wanted []*healthv3.ClusterHealthCheck, now time.Time, wai
 			again = dr.until
 		}
 	}
-	slices.SortFunc(out, func(a, b *healthv3.ClusterHealthCheck) int { return strings.Compare(a.GetClusterName(), b.GetClusterName()) })
+	slices.SortFunc(out, func(a, b *healthv3.ClusterHealthCheck) int {
+		return strings.Compare(a.GetClusterName(), b.GetClusterName())
+	})
 	return out, again
 }
 
@@ -248,20 +250,14 @@ func (s *Server) report(c *checker, r *healthv3.EndpointHealthResponse, now time
 	if err != nil {
 		return err
 	}
-	c.mu.Lock()
-	c.seen(now)
-	c.last = now
-	c.reports++
-	o := c.board.book(entries, flat, now)
+	o := c.book(entries, flat, now)
 	rejected += o.foreign + o.ambiguous
-	c.rejected += uint64(rejected) //nolint:gosec // not negative
 	if o.sample != "" {
 		reason = o.sample
 	}
 	if rejected > 0 {
-		c.reason = reason
+		c.blame(rejected, reason)
 	}
-	c.mu.Unlock()
 
 	s.metrics.reports.Inc()
 	s.metrics.former.Add(float64(o.former))
@@ -277,4 +273,22 @@ func (s *Server) report(c *checker, r *healthv3.EndpointHealthResponse, now time
 		}
 	}
 	return nil
+}
+
+// book enters a report.
+func (c *checker) book(entries []wire.HealthEntry, flat bool, now time.Time) outcome {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.seen(now)
+	c.last = now
+	c.reports++
+	return c.board.book(entries, flat, now)
+}
+
+// blame notes that entries of a report did not count, and why.
+func (c *checker) blame(rejected int, reason string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.rejected += uint64(rejected) //nolint:gosec // not negative
+	c.reason = reason
 }

@@ -18,7 +18,7 @@ import (
 // when it reports: a report holds no node, and there is no stream that it
 // belongs to. The value is what the same header of the answer to the checker's
 // request said.
-const CheckerHeader = "isobar-checker"
+const CheckerHeader = "Isobar-Checker"
 
 // FetchHealthCheck serves checkers that poll. A request enters the checker, or
 // keeps it; a report needs the [CheckerHeader]. The answer to both is what the

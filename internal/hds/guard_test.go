@@ -70,10 +70,10 @@ func TestFlatReports(t *testing.T) {
 		top := topology(cart, pay)
 		h.srv.Designate(top, all(top, "probe-1"))
 		c.recv()
-		c.report(&response{EndpointsHealth: []*healthv3.EndpointHealth{
+		c.report(flat(
 			endpoint("10.0.1.1:80", down), endpoint("10.0.1.2:80", up), endpoint("10.0.1.3:80", late),
 			endpoint("10.0.1.1:80", down), endpoint("10.9.9.9:80", up),
-		}})
+		))
 		if !h.signalled() {
 			t.Error("no news")
 		}
@@ -94,9 +94,9 @@ func TestFlatReports(t *testing.T) {
 			}
 		}
 		// Divided entries on one address: nobody knows which is which.
-		c.report(&response{EndpointsHealth: []*healthv3.EndpointHealth{
+		c.report(flat(
 			endpoint("10.0.1.1:80", down), endpoint("10.0.1.1:80", up), endpoint("10.0.1.2:80", up),
-		}})
+		))
 		if got := h.srv.Collect(time.Now()); len(got) != 1 || got[0].Address != "10.0.1.2:80" {
 			t.Errorf("reports %+v", got)
 		}
@@ -106,7 +106,7 @@ func TestFlatReports(t *testing.T) {
 		// What was taken off is no offence.
 		h.srv.Designate(top, all(topology(cart), "probe-1"))
 		c.recv()
-		c.report(&response{EndpointsHealth: []*healthv3.EndpointHealth{endpoint("10.0.2.2:80", up)}})
+		c.report(flat(endpoint("10.0.2.2:80", up)))
 		if n := gather(t, reg, "isobar_hds_former_entries_total", ""); n != 1 {
 			t.Errorf("%v former entries", n)
 		}

@@ -217,7 +217,7 @@ func endpoint(address string, s corev3.HealthStatus) *healthv3.EndpointHealth {
 	}
 	return &healthv3.EndpointHealth{HealthStatus: s, Endpoint: &endpointv3.Endpoint{Address: &corev3.Address{
 		Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
-			Address: a.IP.String(), PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: uint32(a.Port)}, //nolint:gosec // a port
+			Address: a.IP.String(), PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: uint32(a.Port)},
 		}},
 	}}}
 }
@@ -225,15 +225,19 @@ func endpoint(address string, s corev3.HealthStatus) *healthv3.EndpointHealth {
 // grouped is a report on endpoints of one locality of a service, with the flat
 // copies that Envoy adds.
 func grouped(service, locality string, endpoints ...*healthv3.EndpointHealth) *response {
-	return &response{
-		EndpointsHealth: endpoints,
-		ClusterEndpointsHealth: []*healthv3.ClusterEndpointsHealth{{
-			ClusterName: service,
-			LocalityEndpointsHealth: []*healthv3.LocalityEndpointsHealth{{
-				Locality: locality3(locality), EndpointsHealth: endpoints,
-			}},
+	m := flat(endpoints...)
+	m.ClusterEndpointsHealth = []*healthv3.ClusterEndpointsHealth{{
+		ClusterName: service,
+		LocalityEndpointsHealth: []*healthv3.LocalityEndpointsHealth{{
+			Locality: locality3(locality), EndpointsHealth: endpoints,
 		}},
-	}
+	}}
+	return m
+}
+
+// flat is a report of a build that does not know another form.
+func flat(endpoints ...*healthv3.EndpointHealth) *response {
+	return &response{EndpointsHealth: endpoints} //nolint:staticcheck // deprecated, and the one form of old builds
 }
 
 // clusters lists the names in a specifier, with the number of endpoints.

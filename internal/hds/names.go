@@ -60,7 +60,7 @@ func (n *names) enter(c *checker, now time.Time, interval time.Duration) (evicte
 		f = &family{}
 		n.families[c.hello.Node.ID] = f
 	}
-	c.perturb = time.Duration((n.start+f.streams)%perturbations) * time.Millisecond //nolint:gosec // < 50
+	c.perturb = time.Duration((n.start+f.streams)%perturbations) * time.Millisecond
 	f.streams++
 	m := f.find(c, now, interval)
 	if m == nil {

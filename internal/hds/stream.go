@@ -2,7 +2,9 @@ package hds
 
 import (
 	"errors"
+	"fmt"
 	"io"
+	"runtime/debug"
 	"time"
 
 	healthv3 "github.com/envoyproxy/go-control-plane/envoy/service/health/v3"
@@ -34,15 +36,31 @@ func (s *Server) StreamHealthCheck(g healthv3.HealthDiscoveryService_StreamHealt
 		st.peer = p.Addr.String()
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- st.read() }() // ends with the handler: RecvMsg fails then
-	err := st.serve(ended)
-	s.mu.Lock()
+	go func() { ended <- st.guarded() }() // ends with the handler: RecvMsg fails then
+	defer st.leave()                      // also when serve fails by a defect, which the gRPC server catches
+	return st.serve(ended)
+}
+
+// leave takes the checker of a stream that ends out.
+func (st *stream) leave() {
+	st.server.mu.Lock()
+	defer st.server.mu.Unlock()
 	st.left = true
 	if st.checker != nil {
-		s.remove(st.checker, time.Now())
+		st.server.remove(st.checker, time.Now())
 	}
-	s.mu.Unlock()
-	return err
+}
+
+// guarded is read, with a panic as an error: outside of the handler nobody else
+// would keep it from ending the process.
+func (st *stream) guarded() (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			st.server.log.Error("a stream failed by a defect; others go on", "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+			err = status.Error(codes.Internal, "internal error; it is in the server's log")
+		}
+	}()
+	return st.read()
 }
 
 // serve waits for what can happen to the stream.

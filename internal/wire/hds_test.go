@@ -2,8 +2,6 @@ package wire_test
 
 import (
 	"errors"
-	"maps"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,7 +11,6 @@ import (
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	healthv3 "github.com/envoyproxy/go-control-plane/envoy/service/health/v3"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/isobar-xds/isobar"
@@ -67,7 +64,7 @@ func specifier(t *testing.T) *healthv3.HealthCheckSpecifier {
 	return wire.HealthCheckSpecifier([]*healthv3.ClusterHealthCheck{c}, 5*time.Second)
 }
 
-func unpack[M proto.Message](t *testing.T, m M, from interface{ UnmarshalTo(proto.Message) error }) M {
+func unpack[M proto.Message](t *testing.T, m M, from interface{ UnmarshalTo(m proto.Message) error }) M {
 	t.Helper()
 	if err := from.UnmarshalTo(m); err != nil {
 		t.Fatal(err)
@@ -239,105 +236,4 @@ func TestServicesThatCannotBeChecked(t *testing.T) {
 			t.Errorf("%q: %v", want, err)
 		}
 	}
-}
-
-// mayBeMissing are the fields of a specifier without which every checker does
-// something sensible: it uses a default that is as good, or probes another way
-// than asked for. All others are refused when they are missing.
-var mayBeMissing = map[protoreflect.FullName]string{
-	"envoy.service.health.v3.HealthCheckSpecifier.cluster_health_checks":      "nothing to probe",
-	"envoy.service.health.v3.ClusterHealthCheck.locality_endpoints":           "a cluster that is drained",
-	"envoy.config.core.v3.HealthCheck.interval_jitter":                        "no jitter",
-	"envoy.config.core.v3.HealthCheck.reuse_connection":                       "true is the default",
-	"envoy.config.core.v3.HealthCheck.transport_socket_match_criteria":        "plaintext",
-	"envoy.config.core.v3.HealthCheck.tls_options":                            "no ALPN",
-	"envoy.config.core.v3.HealthCheck.HttpHealthCheck.host":                   "the cluster's name",
-	"envoy.config.core.v3.HealthCheck.HttpHealthCheck.method":                 "GET",
-	"envoy.config.core.v3.HealthCheck.HttpHealthCheck.expected_statuses":      "200",
-	"envoy.config.core.v3.HealthCheck.HttpHealthCheck.request_headers_to_add": "none",
-	"envoy.config.core.v3.HealthCheck.HttpHealthCheck.codec_client_type":      "HTTP/1",
-	"envoy.config.core.v3.HealthCheck.TcpHealthCheck.send":                    "connect only",
-	"envoy.config.core.v3.HealthCheck.TcpHealthCheck.receive":                 "connect only",
-	"envoy.config.core.v3.HealthCheck.GrpcHealthCheck.service_name":           "the whole server",
-	"envoy.config.core.v3.HealthCheck.GrpcHealthCheck.authority":              "the cluster's name",
-	"envoy.config.core.v3.HealthCheck.TlsOptions.alpn_protocols":              "no ALPN",
-	"envoy.config.core.v3.HeaderValueOption.append_action":                    "appended",
-	"envoy.config.core.v3.HeaderValue.value":                                  "empty",
-	"envoy.config.core.v3.Locality.region":                                    "another locality, which no report can be joined with",
-	"envoy.config.core.v3.Locality.zone":                                      "the same",
-	"envoy.config.core.v3.Locality.sub_zone":                                  "the same",
-	"envoy.config.endpoint.v3.Endpoint.health_check_config":                   "probed at its own address",
-	"envoy.config.endpoint.v3.Endpoint.HealthCheckConfig.address":             "probed at its own address",
-	"envoy.config.endpoint.v3.Endpoint.HealthCheckConfig.port_value":          "probed at its own port",
-	"envoy.config.endpoint.v3.Endpoint.HealthCheckConfig.hostname":            "the check's host",
-	"google.protobuf.Duration.nanos":                                          "that of the jitter, which is none then",
-	"google.protobuf.BoolValue.value":                                         "that of reuse_connection: a connection for each probe",
-	"google.protobuf.Any.value":                                               "a message without fields",
-}
-
-// TestSweepOfSpecifiers clears each field of a specifier in turn, however deep:
-// it is refused then, or known to do no harm.
-func TestSweepOfSpecifiers(t *testing.T) {
-	cleared := 0
-	harmless := map[protoreflect.FullName]bool{}
-	for n := 0; ; n++ {
-		m := specifier(t)
-		i := n
-		field, ok := clearField(m.ProtoReflect(), &i)
-		if !ok {
-			break
-		}
-		cleared++
-		err := wire.CheckSpecifier(m)
-		_, may := mayBeMissing[field]
-		if err == nil {
-			harmless[field] = true
-		}
-		switch {
-		case err == nil && !may:
-			t.Errorf("%s may be missing", field)
-		case err != nil && !errors.Is(err, wire.ErrRefused):
-			t.Errorf("%s: %v", field, err)
-		}
-	}
-	if cleared < 60 {
-		t.Errorf("only %d fields were cleared", cleared)
-	}
-	for _, field := range slices.Sorted(maps.Keys(mayBeMissing)) {
-		if !harmless[field] {
-			t.Errorf("%s is on the list, but is refused or not in the specifier", field)
-		}
-	}
-}
-
-// clearField clears the n-th populated field of m, depth first.
-func clearField(m protoreflect.Message, n *int) (protoreflect.FullName, bool) {
-	var fields []protoreflect.FieldDescriptor
-	m.Range(func(f protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
-		fields = append(fields, f)
-		return true
-	})
-	slices.SortFunc(fields, func(a, b protoreflect.FieldDescriptor) int { return int(a.Number() - b.Number()) })
-	for _, f := range fields {
-		if *n == 0 {
-			m.Clear(f)
-			return f.FullName(), true
-		}
-		*n--
-		switch {
-		case f.IsMap(), f.Kind() != protoreflect.MessageKind:
-		case f.IsList():
-			list := m.Get(f).List()
-			for i := range list.Len() {
-				if name, ok := clearField(list.Get(i).Message(), n); ok {
-					return name, true
-				}
-			}
-		default:
-			if name, ok := clearField(m.Get(f).Message(), n); ok {
-				return name, true
-			}
-		}
-	}
-	return "", false
 }

@@ -247,5 +247,5 @@ func addressOf(a *corev3.Address) (netip.AddrPort, bool) {
 	if err != nil || ip.Zone() != "" || port == 0 || port > math.MaxUint16 {
 		return netip.AddrPort{}, false
 	}
-	return netip.AddrPortFrom(ip.Unmap(), uint16(port)), true //nolint:gosec // within range
+	return netip.AddrPortFrom(ip.Unmap(), uint16(port)), true
 }

@@ -59,11 +59,12 @@ func HealthEntries(m *healthv3.EndpointHealthResponse, reject func(HealthRejecti
 	if n := len(m.GetClusterEndpointsHealth()); n > maxHealthClusters {
 		return nil, false, badMessage("cluster_endpoints_health", "%d clusters, want at most %d", n, maxHealthClusters)
 	}
-	if len(m.GetClusterEndpointsHealth()) == 0 && len(m.GetEndpointsHealth()) > 0 {
-		if n := len(m.GetEndpointsHealth()); n > maxHealthEndpoints {
+	only := m.GetEndpointsHealth() //nolint:staticcheck // deprecated, and the one form of old builds
+	if len(m.GetClusterEndpointsHealth()) == 0 && len(only) > 0 {
+		if n := len(only); n > maxHealthEndpoints {
 			return nil, true, badMessage("endpoints_health", "%d endpoints, want at most %d", n, maxHealthEndpoints)
 		}
-		r.endpoints("", isobar.Locality{}, m.GetEndpointsHealth())
+		r.endpoints("", isobar.Locality{}, only)
 		return r.out, true, nil
 	}
 	total := 0
@@ -87,7 +88,7 @@ type healthReader struct {
 	out    []HealthEntry
 }
 
-func (r *healthReader) refuse(service string, code RejectCode, format string, args ...any) {
+func (r *healthReader) refusef(service string, code RejectCode, format string, args ...any) {
 	if r.reject != nil {
 		r.reject(HealthRejection{Service: service, Code: code, Text: fmt.Sprintf(format, args...)})
 	}
@@ -96,13 +97,13 @@ func (r *healthReader) refuse(service string, code RejectCode, format string, ar
 func (r *healthReader) cluster(c *healthv3.ClusterEndpointsHealth) {
 	name := c.GetClusterName()
 	if name == "" || len(name) > maxReportName {
-		r.refuse("", RejectName, "cluster_name: %d bytes long, want 1 to %d", len(name), maxReportName)
+		r.refusef("", RejectName, "cluster_name: %d bytes long, want 1 to %d", len(name), maxReportName)
 		return
 	}
 	for _, l := range c.GetLocalityEndpointsHealth() {
 		id := l.GetLocality()
 		if n := max(len(id.GetRegion()), len(id.GetZone()), len(id.GetSubZone())); n > maxLocalityName {
-			r.refuse(name, RejectLocality, "locality: a part is %d bytes long, want at most %d", n, maxLocalityName)
+			r.refusef(name, RejectLocality, "locality: a part is %d bytes long, want at most %d", n, maxLocalityName)
 			continue
 		}
 		at := isobar.Locality{Region: id.GetRegion(), Zone: id.GetZone(), SubZone: id.GetSubZone()}
@@ -114,7 +115,7 @@ func (r *healthReader) endpoints(service string, l isobar.Locality, list []*heal
 	for _, e := range list {
 		address, ok := addressOf(e.GetEndpoint().GetAddress())
 		if !ok {
-			r.refuse(service, RejectAddress, "endpoint.address: %.100q is not an IP address with a port",
+			r.refusef(service, RejectAddress, "endpoint.address: %.100q is not an IP address with a port",
 				e.GetEndpoint().GetAddress().GetSocketAddress().GetAddress())
 			continue
 		}
@@ -122,12 +123,12 @@ func (r *healthReader) endpoints(service string, l isobar.Locality, list []*heal
 		// Unknown would count as healthy further on; a checker that does not
 		// know has nothing to say.
 		if s <= corev3.HealthStatus_UNKNOWN || s > corev3.HealthStatus_DEGRADED {
-			r.refuse(service, RejectStatus, "health_status of %s: %d, want 1 to %d", address, s, corev3.HealthStatus_DEGRADED)
+			r.refusef(service, RejectStatus, "health_status of %s: %d, want 1 to %d", address, s, corev3.HealthStatus_DEGRADED)
 			continue
 		}
 		r.out = append(r.out, HealthEntry{
 			Service: service, Locality: l, Address: address,
-			Status:   isobar.HealthStatus(s), //nolint:gosec // 1 to 5
+			Status:   isobar.HealthStatus(s),
 			Metadata: r.metadata(service, e.GetHealthMetadata()),
 		})
 	}
@@ -139,12 +140,12 @@ func (r *healthReader) metadata(service string, m *structpb.Struct) string {
 		return ""
 	}
 	if n := proto.Size(m); n > maxHealthMetadata {
-		r.refuse(service, RejectMetadata, "health_metadata: %d bytes, want at most %d", n, maxHealthMetadata)
+		r.refusef(service, RejectMetadata, "health_metadata: %d bytes, want at most %d", n, maxHealthMetadata)
 		return ""
 	}
 	text, err := json.Marshal(m.AsMap())
 	if err != nil {
-		r.refuse(service, RejectMetadata, "health_metadata: %v", err)
+		r.refusef(service, RejectMetadata, "health_metadata: %v", err)
 		return ""
 	}
 	return string(text)

@@ -1,0 +1,105 @@
+package hds_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	healthv3 "github.com/envoyproxy/go-control-plane/envoy/service/health/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/hds"
+)
+
+func TestRefusals(t *testing.T) {
+	expect := func(t *testing.T, c *client, code codes.Code, text string) {
+		t.Helper()
+		_, err := c.stream.Recv()
+		if status.Code(err) != code || !strings.Contains(status.Convert(err).Message(), text) {
+			t.Errorf("ended with %v, want %v naming %q", err, code, text)
+		}
+		c.cancel()
+	}
+	inBubble(t, hds.Options{MaxStreams: 1}, func(h *harness) {
+		c := h.open()
+		c.report(grouped("cart", "r/a"))
+		expect(t, c, codes.InvalidArgument, "health_check_request")
+
+		c = h.open()
+		c.send(&request{})
+		expect(t, c, codes.InvalidArgument, "health_check_request")
+
+		c = h.open()
+		c.send(hello("", "r/a"))
+		expect(t, c, codes.InvalidArgument, "node.id")
+
+		c = h.open()
+		long := hello("x", "r/a")
+		long.GetHealthCheckRequest().Node.Locality.Zone = strings.Repeat("z", 300)
+		c.send(long)
+		expect(t, c, codes.InvalidArgument, "node.locality.zone")
+
+		before := time.Now()
+		expect(t, h.open(), codes.DeadlineExceeded, "no first message")
+		if waited := time.Since(before); waited != hds.DefaultFirstWait {
+			t.Errorf("a silent client was kept for %v", waited)
+		}
+
+		ok := h.enter("probe-1", "r/a")
+		c = h.open()
+		c.send(hello("probe-2", "r/a"))
+		expect(t, c, codes.ResourceExhausted, "too many")
+
+		ok.report(&response{ClusterEndpointsHealth: slices.Repeat([]*healthv3.ClusterEndpointsHealth{{ClusterName: "x"}}, 20_001)})
+		expect(t, ok, codes.InvalidArgument, "cluster_endpoints_health")
+
+		h.srv.Stop()
+		expect(t, h.open(), codes.Unavailable, "going away")
+	})
+}
+
+// bytesCodec sends bytes as they are.
+type bytesCodec struct{}
+
+func (bytesCodec) Marshal(v any) ([]byte, error) { return v.([]byte), nil }
+func (bytesCodec) Unmarshal([]byte, any) error   { return nil }
+func (bytesCodec) Name() string                  { return "proto" }
+
+// Builds before the end of 2018 send a bare request as the first message.
+func TestBareFirstMessage(t *testing.T) {
+	inBubble(t, hds.Options{}, func(h *harness) {
+		open := func(first []byte) grpc.ClientStream {
+			desc := &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}
+			s, err := h.conn.NewStream(h.t.Context(), desc, healthv3.HealthDiscoveryService_StreamHealthCheck_FullMethodName, grpc.ForceCodec(bytesCodec{}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := s.SendMsg(first); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			return s
+		}
+		s := open(raw(t, hello("old-1", "r/a").GetHealthCheckRequest()))
+		list := h.srv.Checkers(time.Now())
+		if len(list) != 1 || list[0].ID != "old-1" || list[0].Locality != isobar.MustLocality("r/a") || list[0].Protocols.String() != "http+tcp" {
+			t.Errorf("checkers %+v", list)
+		}
+		// Garbage ends its own stream only.
+		var ignored []byte
+		if err := open([]byte{0xff, 0xff, 0xff}).RecvMsg(&ignored); status.Code(err) != codes.InvalidArgument {
+			t.Errorf("garbage first: %v", err)
+		}
+		if err := s.SendMsg([]byte{0xff, 0xff}); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.RecvMsg(&ignored); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "message:") {
+			t.Errorf("garbage later: %v", err)
+		}
+	})
+}
