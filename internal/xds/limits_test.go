@@ -237,6 +237,26 @@ func TestStreamsWaitForTheFirstPlanForABoundedTime(t *testing.T) {
 	})
 }
 
+// A stream takes up room; one that asks for nothing does not keep it.
+func TestSilentStreamsEnd(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.publish(serve("a", 1))
+		silent := w.ads(at("us-east/b"))
+		asking := w.ads(at("us-east/b"))
+		<-time.After(29 * time.Second)
+		asking.request(edsURL, "a").equals("eds v1: a@1").ack(edsURL)
+		if got := silent.status(); got.Code() != codes.OK {
+			t.Errorf("after 29 s: %v", got)
+		}
+		<-time.After(time.Hour)
+		if got := silent.status(); got.Code() != codes.DeadlineExceeded {
+			t.Errorf("a stream that never asked: %v", got)
+		}
+		w.publish(serve("a", 2))
+		asking.equals("eds v2: a@2")
+	})
+}
+
 func TestRemovalWaitIsBounded(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.publish(serve("a", 1), serve("b", 2))

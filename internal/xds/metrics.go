@@ -23,6 +23,7 @@ const (
 	refusedFull    = "full"
 	refusedNoPlan  = "no_plan"
 	refusedRequest = "bad_request"
+	refusedSilent  = "silent"
 )
 
 func newMetrics(r prometheus.Registerer) *metrics {
@@ -52,7 +53,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			c.WithLabelValues(k.String())
 		}
 	}
-	for _, reason := range []string{refusedFull, refusedNoPlan, refusedRequest} {
+	for _, reason := range []string{refusedFull, refusedNoPlan, refusedRequest, refusedSilent} {
 		m.refused.WithLabelValues(reason)
 	}
 	return m

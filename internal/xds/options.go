@@ -23,6 +23,9 @@ type Options struct {
 	// take 4 MiB.
 	ResponseSize int
 
+	// FirstRequestWait bounds how long a stream may say nothing before its
+	// first request; default 30 s.
+	FirstRequestWait time.Duration
 	// FirstPlanWait bounds how long a new stream waits for the first
 	// publication of the process before it is refused; default 10 s.
 	FirstPlanWait time.Duration
@@ -41,6 +44,7 @@ func (o Options) withDefaults() Options {
 	setDefault(&o.MaxStreams, 20_000)
 	setDefault(&o.MaxLocalities, 2_000)
 	setDefault(&o.ResponseSize, 2<<20)
+	setDefault(&o.FirstRequestWait, 30*time.Second)
 	setDefault(&o.FirstPlanWait, 10*time.Second)
 	setDefault(&o.RemovalWait, 10*time.Second)
 	return o

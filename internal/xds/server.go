@@ -143,6 +143,7 @@ var (
 	errStopped = errors.New("the server is stopping")
 	errFull    = errors.New("too many")
 	errNothing = errors.New("nothing is published yet")
+	errSilent  = errors.New("no request came")
 )
 
 // admit registers a new stream.

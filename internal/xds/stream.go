@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -35,6 +36,7 @@ type stream struct {
 	peer      string
 	connected time.Time
 	wake      chan struct{} // capacity 1
+	spoke     atomic.Bool   // a request came
 
 	// mu guards what follows. It is never held while sending or receiving.
 	mu        sync.Mutex
@@ -82,8 +84,14 @@ func (s *Server) serve(raw grpc.ServerStream, only string, delta bool) error {
 func (s *stream) run() error {
 	received := make(chan error, 1)
 	go func() { received <- s.guarded() }() // gRPC ends it when this handler returns
+	silent := time.NewTimer(s.server.options.FirstRequestWait)
+	defer silent.Stop()
 	for {
 		select {
+		case <-silent.C:
+			if !s.spoke.Load() {
+				return errSilent
+			}
 		case <-s.server.stop:
 			return errStopped
 		case err := <-received:
@@ -163,6 +171,7 @@ func (s *stream) receiveDelta() error {
 // the stream follow its locality.
 func (s *stream) identify(h *wire.Head) error {
 	s.server.metrics.requests.WithLabelValues(h.Kind.String()).Inc()
+	s.spoke.Store(true)
 	if s.zone != nil { // written by this goroutine only
 		return nil
 	}
@@ -283,6 +292,8 @@ func (s *Server) statusOf(err error) error {
 		return refused(refusedFull, codes.ResourceExhausted)
 	case errors.Is(err, errNothing):
 		return refused(refusedNoPlan, codes.Unavailable)
+	case errors.Is(err, errSilent):
+		return refused(refusedSilent, codes.DeadlineExceeded)
 	case errors.Is(err, errStopped):
 		return status.Error(codes.Unavailable, "isobar: the server is stopping")
 	default:
