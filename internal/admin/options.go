@@ -88,8 +88,9 @@ type Options struct {
 	// 0 = DefaultPublishWait.
 	PublishWait time.Duration
 	// Stall is the age of the loop's last turn above which the process counts
-	// as stuck; 0 = DefaultStall.
-	Stall time.Duration
+	// as stuck: several times what it may rest between two ticks. It is asked
+	// at every probe; nil = DefaultStall.
+	Stall func() time.Duration
 
 	Gatherer   prometheus.Gatherer   // for /metrics; nil = the registry of the process
 	Registerer prometheus.Registerer // for the interface's own metrics; nil = none
@@ -104,8 +105,8 @@ func (o *Options) complete() error {
 	if o.PublishWait <= 0 {
 		o.PublishWait = DefaultPublishWait
 	}
-	if o.Stall <= 0 {
-		o.Stall = DefaultStall
+	if o.Stall == nil {
+		o.Stall = func() time.Duration { return DefaultStall }
 	}
 	if o.Gatherer == nil {
 		o.Gatherer = prometheus.DefaultGatherer

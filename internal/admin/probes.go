@@ -37,7 +37,7 @@ func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
 
 func (s *Server) stalled() string {
 	beat := s.opts.Planner.Beat()
-	if age := time.Since(beat); !beat.IsZero() && age > s.opts.Stall {
+	if age := time.Since(beat); !beat.IsZero() && age > s.opts.Stall() {
 		return fmt.Sprintf("the control loop last advanced %s ago", age.Round(time.Second))
 	}
 	return ""

@@ -71,7 +71,7 @@ func TestProbesBeforeAndAfterThePlan(t *testing.T) {
 	first := w.current
 	w.current = nil
 	w.beat = time.Time{}
-	srv := start(t, w, func(o *admin.Options) { o.Stall = time.Minute })
+	srv := start(t, w, func(o *admin.Options) { o.Stall = func() time.Duration { return time.Minute } })
 	expect := func(when, path string, code int) {
 		t.Helper()
 		if a := do(t, srv, http.MethodGet, path, ""); a.code != code {

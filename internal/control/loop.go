@@ -90,7 +90,8 @@ type Loop struct {
 	opts    Options
 	log     *slog.Logger
 	current atomic.Pointer[plan.Plan]
-	beat    atomic.Int64 // unix nanoseconds of the last turn of the loop
+	beat    atomic.Pointer[time.Time] // of the last turn of the loop
+	retimed chan struct{}             // capacity 1: the timing changed
 	waiters waiters
 	metrics *metrics
 
@@ -116,7 +117,7 @@ func New(opts Options) (*Loop, error) {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
-	l := &Loop{opts: opts, log: opts.Log, bad: map[string]time.Time{}}
+	l := &Loop{opts: opts, log: opts.Log, bad: map[string]time.Time{}, retimed: make(chan struct{}, 1)}
 	l.metrics = newMetrics(opts.Registerer, l)
 	return l, nil
 }
@@ -124,14 +125,29 @@ func New(opts Options) (*Loop, error) {
 // Current gives the plan in force; nil before the first.
 func (l *Loop) Current() *plan.Plan { return l.current.Load() }
 
-// Beat tells when the loop last turned.
-func (l *Loop) Beat() time.Time { return time.Unix(0, l.beat.Load()) }
+// Beat tells when the loop last turned; zero before it has begun.
+func (l *Loop) Beat() time.Time {
+	if at := l.beat.Load(); at != nil {
+		return *at
+	}
+	return time.Time{}
+}
+
+// Retime tells that Options.Timing gives something new, which then holds from
+// now on and not only after the next tick.
+func (l *Loop) Retime() {
+	select {
+	case l.retimed <- struct{}{}:
+	default:
+	}
+}
 
 // Run runs the loop until ctx ends, then saves the plan. What can happen to
 // the state, all of it here:
 //
 //	topology changed   rebase at once, or when the hold-off since the last is over
 //	hold-off over      rebase
+//	timing changed     the next tick comes when the new timing says
 //	tick               collect reports, solve, assign, check, publish
 //	ctx done           save and leave
 func (l *Loop) Run(ctx context.Context) error {
@@ -146,7 +162,8 @@ func (l *Loop) Run(ctx context.Context) error {
 	<-holdOff.C
 	pending := false
 	for {
-		l.beat.Store(time.Now().UnixNano())
+		now := time.Now()
+		l.beat.Store(&now)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -163,6 +180,8 @@ func (l *Loop) Run(ctx context.Context) error {
 		case <-holdOff.C:
 			pending = false
 			l.rebase()
+		case <-l.retimed:
+			tick.Reset(l.timing().Tick)
 		case <-tick.C:
 			started := time.Now()
 			l.tick()
@@ -196,6 +215,7 @@ func (l *Loop) start() error {
 	topology, table := l.opts.Topology.State()
 	first, err := plan.Restore(saved, topology, table, now, version)
 	if err != nil {
+		l.saver.close()
 		return fmt.Errorf("control: the first plan: %w", err)
 	}
 	l.lastRebase = now

@@ -70,6 +70,7 @@ var (
 	descMade        = desc("isobar_plan_timestamp_seconds", "When the plan in force was made, Unix time.", nil)
 	descGap         = desc("isobar_plan_gap_ratio", "Distance of the solution from its lower bound, as a share of its cost.", perService)
 	descServedGap   = desc("isobar_plan_served_gap_ratio", "The same for the paced and rounded assignment that is served.", perService)
+	descExcess      = desc("isobar_plan_excess_seconds", "Mean latency by which the solution may at most be worse than the optimum.", perService)
 	descDemand      = desc("isobar_demand_requests_per_second", "Demand of a service that the plan was made for.", perService)
 	descCoverage    = desc("isobar_coverage_ratio", "Share of the last known demand whose nodes have reported.", perService)
 	descDrop        = desc("isobar_drop_ratio", "Fraction of requests that clients are told to drop.", perService)
@@ -89,7 +90,7 @@ func counter(name, help string) prometheus.Counter {
 // Describe implements prometheus.Collector.
 func (c *planCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		descVersion, descMade, descGap, descServedGap, descDemand,
+		descVersion, descMade, descGap, descServedGap, descExcess, descDemand,
 		descCoverage, descDrop, descUtilization, descCapacity, descUnreachable,
 	} {
 		ch <- d
@@ -112,6 +113,7 @@ func (c *planCollector) Collect(ch chan<- prometheus.Metric) {
 		if s.Solution != nil {
 			gauge(descGap, s.Solution.Gap, name)
 			gauge(descServedGap, s.PlanGap, name)
+			gauge(descExcess, s.Solution.ExcessMS/1000, name)
 		}
 		demand := 0.0
 		for i := range s.Result.Sources {

@@ -181,37 +181,30 @@ func sentWeights(sl *isobar.ServiceLocality) []uint32 {
 
 // undeclared gives sites without declared capacity theirs: endpoints count
 // equal, and a locality may carry up to 1.25 times the mean rate per endpoint
-// of its region. What comes from regions without healthy endpoints is spread
-// over all on top of that, so that it fits. There is no queue term: what is not
-// known must not look precise.
+// of its region, or of the whole service where that is more: regions without
+// demand of their own have room for that of others, and what comes from regions
+// without endpoints fits too. There is no queue term: what is not known must
+// not look precise.
 func undeclared(sites []site, sources []sourceDemand) {
-	weights := map[string]float64{} // healthy endpoint weight by region
-	total := 0.0
+	weights, demand := map[string]float64{}, map[string]float64{} // healthy endpoint weight, requests/s; by region
+	var weight, rate float64
 	for i := range sites {
-		if sites[i].Unreachable {
-			continue
+		if !sites[i].Unreachable {
+			weights[sites[i].Group.Locality.Region] += sites[i].weight
+			weight += sites[i].weight
 		}
-		weights[sites[i].Group.Locality.Region] += sites[i].weight
-		total += sites[i].weight
 	}
-	if total == 0 {
-		return
-	}
-	demand, stray := map[string]float64{}, 0.0 // requests/s by region; from regions without endpoints
 	for _, s := range sources {
-		if weights[s.source.Region] > 0 {
-			demand[s.source.Region] += s.demand
-		} else {
-			stray += s.demand
-		}
+		demand[s.source.Region] += s.demand
+		rate += s.demand
 	}
 	for i := range sites {
 		s := &sites[i]
-		region := s.Group.Locality.Region
 		if s.declared || s.Unreachable || s.weight == 0 {
 			continue
 		}
-		mean := demand[region]/weights[region] + stray/total
+		region := s.Group.Locality.Region
+		mean := max(rate/weight, demand[region]/weights[region])
 		s.Capacity = (undeclaredSlack*mean*s.weight + s.Background) / s.Ceiling
 		s.Nominal = s.Capacity
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/assign"
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
@@ -70,5 +71,61 @@ func TestUndeclaredCapacity(t *testing.T) {
 	}
 	if s := share(t, p, "eu/a", "eu/a"); s < 0.99 {
 		t.Errorf("eu/a keeps %.3f, want all", s)
+	}
+}
+
+// A region that sends nothing itself has room for others, and its own clients
+// are told to stay when they come.
+func TestUndeclaredCapacityOfAnIdleRegion(t *testing.T) {
+	top := threeZones(t)
+	for i := range top.Services[0].Localities {
+		top.Services[0].Localities[i].MaxRate, top.Services[0].Localities[i].Concurrency = 0, 0
+	}
+	p := ticks(t, top, 3, map[string]float64{"us/a": 60, "us/b": 60})
+	if s := share(t, p, "eu/a", "eu/a"); s < 0.99 {
+		t.Errorf("clients in eu/a, which send nothing yet, would send %.3f to eu/a, want all", s)
+	}
+	for i, site := range serviceOf(t, p).Sites {
+		if site.Capacity <= 0 {
+			t.Errorf("site %d has capacity %v with all endpoints healthy", i, site.Capacity)
+		}
+	}
+}
+
+// What does not fit into declared capacity spills to where none is declared.
+func TestDeclaredOverflowSpillsToUndeclared(t *testing.T) {
+	top := threeZones(t)
+	eu := &top.Services[0].Localities[0]
+	eu.MaxRate, eu.Concurrency = 0, 0
+	p := ticks(t, top, 12, map[string]float64{"us/a": 1200, "us/b": 900})
+	s := serviceOf(t, p)
+	if s.Solution.CeilingScale > 1 {
+		t.Errorf("ceilings were raised by %.2f with a whole region idle", s.Solution.CeilingScale)
+	}
+	if got := share(t, p, "us/a", "eu/a") + share(t, p, "us/b", "eu/a"); got < 0.2 {
+		t.Errorf("%.3f go to eu/a, want what is above 1600 of 2100", got)
+	}
+}
+
+// A new source takes its place without moving the others.
+func TestNewSourceLeavesTheOthersWhereTheyAre(t *testing.T) {
+	top := threeZones(t)
+	for i := range top.Services[0].Localities {
+		top.Services[0].Localities[i].Concurrency = 0
+		top.Services[0].ServiceTimeMS = 0.001 // no queueing to speak of: ties
+	}
+	before := ticks(t, top, 5, map[string]float64{"": 100, "us/a": 300})
+	rates := map[string]float64{"": 100, "us/a": 300, "us/b": 1}
+	in := plan.Input{Now: t0, Trigger: assign.Tick, Topology: top, Previous: before, Version: before.Version + 1, Load: demand(t0, "checkout", rates)}
+	after, err := plan.Next(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, source := range []string{"", "us/a"} {
+		for _, l := range []string{"eu/a", "us/a", "us/b"} {
+			if was, is := share(t, before, source, l), share(t, after, source, l); math.Abs(was-is) > 0.005 {
+				t.Errorf("%q sends %.3f to %s after it sent %.3f: a new source came elsewhere", source, is, l, was)
+			}
+		}
 	}
 }

@@ -102,10 +102,11 @@ func (d *draft) warmStart(p *solver.Service, solved []isobar.Locality) {
 		p.Previous[s] = make([]float64, len(d.sites))
 		before := d.previous.Source(source)
 		if before == nil {
-			// A new source has no past; in the same proportions as nothing
-			// the solver falls back to headroom for the whole service.
-			p.Previous = nil
-			return
+			// A new source has no past. It must not cost the others theirs.
+			if near := d.nearest(p, s); near >= 0 {
+				p.Previous[s][near] = p.Demand[s]
+			}
+			continue
 		}
 		for l := range d.sites {
 			if at[l] >= 0 {
@@ -113,6 +114,20 @@ func (d *draft) warmStart(p *solver.Service, solved []isobar.Locality) {
 			}
 		}
 	}
+}
+
+// nearest is the closest site that a source may use, or -1.
+func (d *draft) nearest(p *solver.Service, s int) int {
+	best := -1
+	for l := range d.sites {
+		if d.sites[l].Capacity <= 0 || (p.Allowed != nil && !p.Allowed[s][l]) {
+			continue
+		}
+		if best < 0 || p.Latency[s][l] < p.Latency[s][best] {
+			best = l
+		}
+	}
+	return best
 }
 
 // mapSites gives for each site of the draft the index of the same locality in

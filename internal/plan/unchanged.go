@@ -20,8 +20,13 @@ func (in *Input) concernsNot(spec *isobar.Service, prev *Service) bool {
 // sameSpec tells by identity of the parts, which are immutable.
 func sameSpec(a, b *isobar.Service) bool {
 	return a == b || (a.Name == b.Name && a.Mode == b.Mode && a.MaxShift == b.MaxShift && a.MaxShed == b.MaxShed &&
-		a.ServiceTimeMS == b.ServiceTimeMS && a.ORCA == b.ORCA &&
-		len(a.Localities) == len(b.Localities) && (len(a.Localities) == 0 || &a.Localities[0] == &b.Localities[0]))
+		a.ServiceTimeMS == b.ServiceTimeMS && a.ORCA == b.ORCA && a.Checkers == b.Checkers &&
+		identical(a.Localities, b.Localities) && identical(a.Calls, b.Calls) && identical(a.HealthChecks, b.HealthChecks))
+}
+
+// identical tells whether two slices are the same memory.
+func identical[T any](a, b []T) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
 
 func (in *Input) sameHealth(spec *isobar.Service, prev *Service) bool {

@@ -170,6 +170,7 @@ func (s *Server) buildAdmin() error {
 			return p.Explain(service, source)
 		},
 		Clients:  s.clients,
+		Stall:    func() time.Duration { return max(admin.DefaultStall, 3*s.current.Load().Tick) },
 		Writable: s.cfg.Admin.Writable,
 		Gatherer: s.metrics, Registerer: s.metrics, Logger: s.log,
 	})
@@ -237,6 +238,7 @@ func (s *Server) reload(data []byte) error {
 	}
 	s.current.Store(next)
 	s.lrs.Changed()
+	s.loop.Retime()
 	if fixed := needsRestart(&s.cfg, next); len(fixed) > 0 {
 		s.log.Warn("configuration reloaded; some settings take effect at the next start only", "settings", fixed)
 	}
