@@ -100,7 +100,7 @@ func (p *placer) keep(previous Placement) (lost bool) {
 	for _, d := range previous.Designations {
 		c, connected := slices.BinarySearchFunc(p.checkers, d.Checker, func(c Checker, id string) int { return strings.Compare(c.ID, id) })
 		if !connected {
-			lost = lost || len(d.Endpoints) > 0
+			lost = true
 			continue
 		}
 		for _, k := range d.Endpoints {

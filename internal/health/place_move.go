@@ -51,34 +51,44 @@ func (p *placer) spread(i int) {
 	}
 }
 
+// rounds bounds rebalancing: what one round moved can make room for another.
+const rounds = 8
+
 // rebalance moves work from checkers over the soft limit to others that stay
 // under it, no more than that needs.
 func (p *placer) rebalance() {
-	for c := range p.checkers {
-		if p.load[c] <= p.soft+1e-9 {
-			continue
-		}
-		for _, i := range p.farthest(c) {
+	for range rounds {
+		moved := false
+		for c := range p.checkers {
 			if p.load[c] <= p.soft+1e-9 {
-				break
+				continue
 			}
-			p.hand(i, c)
+			for _, i := range p.farthest(c) {
+				if p.load[c] <= p.soft+1e-9 {
+					break
+				}
+				moved = p.hand(i, c) || moved
+			}
+		}
+		if !moved {
+			return
 		}
 	}
 }
 
 // hand gives a job of a checker to another one, if there is one with room and
 // the job's zones stay as many as they should be.
-func (p *placer) hand(i, from int) {
+func (p *placer) hand(i, from int) bool {
 	j := &p.jobs[i]
 	needed := min(j.domains, p.domains(j))
 	p.remove(i, from)
-	// The one that gives is passed over by pick, because it is still above the
-	// limit with the job.
+	// The one that gives is not under the limit with the job, so it is not
+	// picked unless all others are over it too.
 	c, ok := p.pick(j, p.domains(j) < needed)
 	if !ok || c.over || c.crowded || c.checker == from {
 		p.add(i, from)
-		return
+		return false
 	}
 	p.add(i, c.checker)
+	return true
 }

@@ -103,6 +103,14 @@ func TestPlacementGivesWhatIsPossible(t *testing.T) {
 		shuffled := slices.Clone(checkers)
 		rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0)).Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
 		in.Checkers = shuffled
+		settledInput := in
+		settledInput.Previous = health.Place(in)
+		for range 3 { // a loss is followed by a rebalancing
+			settledInput.Previous = health.Place(settledInput)
+		}
+		if again := health.Place(settledInput); !again.Equal(&settledInput.Previous) {
+			t.Fatal("placing again moves something again and again")
+		}
 		if again := health.Place(in); !again.Equal(&p) {
 			t.Fatal("the order of the checkers decides")
 		}

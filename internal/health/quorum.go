@@ -1,7 +1,6 @@
 package health
 
 import (
-	"slices"
 	"time"
 
 	"github.com/isobar-xds/isobar"
@@ -60,18 +59,31 @@ func (b *Book) count(r *record, rules rule, use func(*ballot) bool) tally {
 			continue
 		}
 		t.fresh++
-		if !b.counts(v, rules) || (use != nil && !use(v)) {
+		if !b.usable(v, rules, use) {
 			continue
 		}
-		c, zone := classOf(v.status), b.checkers[v.checker].zone
+		c := classOf(v.status)
 		t.votes[c]++
-		if !slices.ContainsFunc(r.ballots[:i], func(o ballot) bool {
-			return classOf(o.status) == c && b.checkers[o.checker].zone == zone && b.fresh(&o) && b.counts(&o, rules) && (use == nil || use(&o))
-		}) {
+		if !b.zoneVoted(r.ballots[:i], v, rules, use) {
 			t.zones[c]++
 		}
 	}
 	return t
+}
+
+func (b *Book) usable(v *ballot, rules rule, use func(*ballot) bool) bool {
+	return b.fresh(v) && b.counts(v, rules) && (use == nil || use(v))
+}
+
+// zoneVoted tells whether one of others says the same from the same zone.
+func (b *Book) zoneVoted(others []ballot, v *ballot, rules rule, use func(*ballot) bool) bool {
+	for i := range others {
+		o := &others[i]
+		if classOf(o.status) == classOf(v.status) && b.checkers[o.checker].zone == b.checkers[v.checker].zone && b.usable(o, rules, use) {
+			return true
+		}
+	}
+	return false
 }
 
 // agreed gives the class that a strict majority of the fresh votes, in enough

@@ -1,0 +1,58 @@
+package health_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/health"
+)
+
+// BenchmarkObserve books one report interval of 100 checkers on 20,000
+// endpoints, in one message per checker, while 1% of them change.
+func BenchmarkObserve(b *testing.B) {
+	var services []isobar.Service
+	var at []isobar.Locality
+	for i := range 10 {
+		at = append(at, isobar.Locality{Region: "r", Zone: fmt.Sprint(i)})
+	}
+	for i := range 200 {
+		services = append(services, service(fmt.Sprintf("s%03d", i), 20, at[i%5:i%5+5]...))
+	}
+	w := newWorld(b, topology(services...), checkersIn(10, at...))
+	w.run(2 * interval)
+	var messages [][]health.Report
+	for _, d := range w.placement.Designations {
+		var m []health.Report
+		for _, k := range d.Endpoints {
+			m = append(m, health.Report{Checker: d.Checker, Service: k.Service, Address: k.Address, Status: isobar.Healthy})
+		}
+		messages = append(messages, m)
+	}
+	b.ReportAllocs()
+	for n := 0; b.Loop(); n++ {
+		for i, m := range messages {
+			now := w.now.Add(time.Duration(i) * interval / 100)
+			for j := range m {
+				m[j].Arrived, m[j].Status = now, isobar.Healthy
+				if (j+i*7)%100 == 0 && n%2 == 0 {
+					m[j].Status = isobar.Unhealthy
+				}
+			}
+			w.book.Observe(health.Observation{Now: now, Reports: m, Checkers: w.checkers, Placement: w.placement, Topology: w.topology})
+		}
+		w.now = w.now.Add(interval)
+	}
+}
+
+// BenchmarkStatus asks for the health of an endpoint as the planner does.
+func BenchmarkStatus(b *testing.B) {
+	w := newWorld(b, topology(service("web", 1000, zoneA, zoneB)), checkersIn(1, zoneA, zoneB, zoneC))
+	w.run(2 * interval)
+	table := health.Table{}.WithVerdicts(w.book.Verdicts())
+	e := &w.topology.Services[0].Localities[1].Endpoints[500]
+	for b.Loop() {
+		table.Status("web", e)
+	}
+}

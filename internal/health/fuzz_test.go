@@ -1,0 +1,49 @@
+package health_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/isobar-xds/isobar/internal/health"
+)
+
+// FuzzSaved reads saved state that may be damaged in any way: it must be
+// usable, and survive being saved again.
+func FuzzSaved(f *testing.F) {
+	f.Add([]byte(`{"endpoints":[{"service":"web","address":"10.0.0.0:80","status":"healthy","since":"2026-03-01T11:00:00Z","votes":[{"checker":"eu/a-0","status":"timeout","heard":"2026-03-01T11:00:00Z"}]}]}`))
+	f.Add([]byte(`{"endpoints":[{"service":"web","address":"10.0.0.0:80","waiting":"9999-12-31T00:00:00Z"},{"service":"web","address":"10.0.0.0:80"}]}`))
+	f.Add([]byte(`{"endpoints":[{"since":"0001-01-01T00:00:01Z","status":"degraded"}]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var saved health.Saved
+		if json.Unmarshal(data, &saved) != nil {
+			return
+		}
+		w := one(t)
+		w.book = health.NewBook(health.Settings{ReportInterval: interval}, saved, start)
+		w.run(3 * interval)
+		if len(w.book.Explain("web")) != 3 {
+			t.Error("endpoints are missing")
+		}
+		again := w.book.Save()
+		if _, err := json.Marshal(again); err != nil {
+			t.Error(err)
+		}
+		health.NewBook(health.Settings{}, again, w.now)
+	})
+}
+
+// FuzzProtocols reads sets of protocols.
+func FuzzProtocols(f *testing.F) {
+	for _, s := range []string{"", "http", "http+tcp+grpc+redis", "redis+redis", "+", "HTTP"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		var p, back health.Protocols
+		if p.UnmarshalText([]byte(s)) != nil {
+			return
+		}
+		if err := back.UnmarshalText([]byte(p.String())); err != nil || back != p {
+			t.Errorf("%q: %v, then %v, %v", s, p, back, err)
+		}
+	})
+}
