@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/isobar-xds/isobar"
-	"github.com/isobar-xds/isobar/internal/assign"
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
@@ -104,28 +103,5 @@ func TestDeclaredOverflowSpillsToUndeclared(t *testing.T) {
 	}
 	if got := share(t, p, "us/a", "eu/a") + share(t, p, "us/b", "eu/a"); got < 0.2 {
 		t.Errorf("%.3f go to eu/a, want what is above 1600 of 2100", got)
-	}
-}
-
-// A new source takes its place without moving the others.
-func TestNewSourceLeavesTheOthersWhereTheyAre(t *testing.T) {
-	top := threeZones(t)
-	for i := range top.Services[0].Localities {
-		top.Services[0].Localities[i].Concurrency = 0
-		top.Services[0].ServiceTimeMS = 0.001 // no queueing to speak of: ties
-	}
-	before := ticks(t, top, 5, map[string]float64{"": 100, "us/a": 300})
-	rates := map[string]float64{"": 100, "us/a": 300, "us/b": 1}
-	in := plan.Input{Now: t0, Trigger: assign.Tick, Topology: top, Previous: before, Version: before.Version + 1, Load: demand(t0, "checkout", rates)}
-	after, err := plan.Next(in)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, source := range []string{"", "us/a"} {
-		for _, l := range []string{"eu/a", "us/a", "us/b"} {
-			if was, is := share(t, before, source, l), share(t, after, source, l); math.Abs(was-is) > 0.005 {
-				t.Errorf("%q sends %.3f to %s after it sent %.3f: a new source came elsewhere", source, is, l, was)
-			}
-		}
 	}
 }
