@@ -1,0 +1,149 @@
+package plan_test
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/assign"
+	"github.com/isobar-xds/isobar/internal/health"
+	"github.com/isobar-xds/isobar/internal/load"
+	"github.com/isobar-xds/isobar/internal/plan"
+)
+
+func explain(t *testing.T, p *plan.Plan, source string) plan.Explanation {
+	t.Helper()
+	e, err := p.Explain("checkout", loc(source))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// TestExplainNamesWhatBinds makes a plan for each kind of constraint and asks
+// why.
+func TestExplainNamesWhatBinds(t *testing.T) {
+	down := func(p *plan.Plan, top *isobar.Topology, addresses ...string) *plan.Plan {
+		var marks []health.Override
+		for _, a := range addresses {
+			marks = append(marks, health.Override{Key: health.Key{Service: "checkout", Address: a}, Status: isobar.Unhealthy})
+		}
+		next, err := plan.Next(plan.Input{Now: t0, Trigger: assign.Rebase, Topology: top, Health: health.NewTable(marks), Previous: p, Version: p.Version + 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return next
+	}
+	tests := []struct {
+		name string
+		make func() *plan.Plan
+		kind string
+		at   string // the locality named
+		says string // in the text
+	}{
+		{"none", func() *plan.Plan { return ticks(t, threeZones(t), 3, map[string]float64{"us/a": 100}) }, plan.BindingNone, "", "nearest"},
+		{"ceiling", func() *plan.Plan {
+			return ticks(t, threeZones(t), 12, map[string]float64{"us/a": 1900})
+		}, plan.BindingCeiling, "us/a", "ceiling: 800 of 800"},
+		{"queueing", func() *plan.Plan {
+			top := threeZones(t)
+			for i := range top.Services[0].Localities {
+				top.Services[0].Localities[i].Concurrency = 2
+			}
+			return ticks(t, top, 12, map[string]float64{"us/a": 700})
+		}, plan.BindingQueue, "", "queues"},
+		{"health", func() *plan.Plan {
+			top := threeZones(t)
+			return down(ticks(t, top, 3, map[string]float64{"us/a": 100}), top, "10.0.0.1:80", "10.0.0.2:80")
+		}, plan.BindingHealth, "us/a", "no healthy endpoint"},
+		{"pacing", func() *plan.Plan {
+			top := threeZones(t)
+			p := ticks(t, top, 3, map[string]float64{"us/a": 100})
+			in := plan.Input{Now: t0.Add(time.Hour), Trigger: assign.Tick, Topology: top, Previous: p, Version: p.Version + 1}
+			in.Load = demand(in.Now, "checkout", map[string]float64{"us/a": 2200})
+			next, err := plan.Next(in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return next
+		}, plan.BindingPacing, "", "step"},
+		{"mode observe", func() *plan.Plan {
+			top := threeZones(t)
+			top.Services[0].Mode = isobar.ModeObserve
+			return ticks(t, top, 3, map[string]float64{"us/a": 1900})
+		}, plan.BindingMode, "", "observe"},
+		{"mode bounded", func() *plan.Plan {
+			top := threeZones(t)
+			top.Services[0].Mode, top.Services[0].MaxShift = isobar.ModeBounded, 10
+			return ticks(t, top, 12, map[string]float64{"us/a": 1900})
+		}, plan.BindingMode, "", "10"},
+		{"reach", func() *plan.Plan {
+			top := threeZones(t)
+			p := ticks(t, top, 3, map[string]float64{"us/a": 100})
+			for range 3 {
+				in := plan.Input{Now: p.Made.Add(5 * time.Second), Trigger: assign.Tick, Topology: top, Previous: p, Version: p.Version + 1}
+				in.Load = demand(in.Now, "checkout", map[string]float64{"us/a": 100})
+				in.Findings = []load.Findings{{Service: "checkout", Barred: []load.Barred{{Source: loc("us/a"), Locality: loc("us/a"), Since: t0}}}}
+				next, err := plan.Next(in)
+				if err != nil {
+					t.Fatal(err)
+				}
+				p = next
+			}
+			return p
+		}, plan.BindingReach, "us/a", "barred"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			e := explain(t, tt.make(), "us/a")
+			if e.Binding.Kind != tt.kind || !strings.Contains(e.Binding.Text, tt.says) {
+				t.Errorf("binding %+v, want %s with %q; shares %+v, reasons %+v", e.Binding, tt.kind, tt.says, e.Localities, e.Reasons)
+			}
+			if tt.at != "" && (e.Binding.Locality == nil || *e.Binding.Locality != loc(tt.at)) {
+				t.Errorf("binding names %v, want %s", e.Binding.Locality, tt.at)
+			}
+			if e.Summary == "" || !strings.Contains(e.Summary, e.Binding.Text) {
+				t.Errorf("summary %q does not say why", e.Summary)
+			}
+		})
+	}
+}
+
+// TestExplainShowsTheNumbers: inputs, costs, tiers and the runner-up are those
+// of the plan.
+func TestExplainShowsTheNumbers(t *testing.T) {
+	p := ticks(t, threeZones(t), 12, map[string]float64{"us/a": 1200, "us/b": 100})
+	e := explain(t, p, "us/a")
+	if e.Demand.Rate != 1200 || e.Demand.Service != 1300 || !e.Demand.Measured || e.Demand.Nodes != 3 {
+		t.Errorf("demand %+v", e.Demand)
+	}
+	if len(e.Localities) != 3 || e.Localities[0].Locality != loc("us/a") || e.Localities[2].Locality != loc("eu/a") {
+		t.Fatalf("localities are not in the order of their distance: %+v", e.Localities)
+	}
+	sum, load := 0.0, 0.0
+	for _, l := range e.Localities {
+		sum += l.Published
+		load += l.Load
+		if math.Abs(l.Cost-l.Distance-l.Price) > 1e-9 || (l.Capacity > 0 && math.Abs(l.Utilization-(l.Load+l.Background)/l.Capacity) > 1e-9) {
+			t.Errorf("numbers of %s do not add up: %+v", l.Locality, l)
+		}
+	}
+	if math.Abs(sum-1) > 1e-9 || math.Abs(load-1300) > 1 {
+		t.Errorf("shares sum to %v, loads to %v", sum, load)
+	}
+	if e.Localities[0].Tier != 0 || e.Localities[2].Tier < 1 {
+		t.Errorf("tiers %d and %d", e.Localities[0].Tier, e.Localities[2].Tier)
+	}
+	if e.RunnerUp == nil || e.RunnerUp.Locality != loc("eu/a") || e.RunnerUp.Worse < 50 {
+		t.Errorf("runner-up %+v, want eu/a about 80 ms worse", e.RunnerUp)
+	}
+	if _, err := p.Explain("nothing", loc("us/a")); !errors.Is(err, isobar.ErrNotFound) {
+		t.Errorf("explaining a service that does not exist: %v", err)
+	}
+	if far := explain(t, p, "mars/a"); len(far.Warnings) == 0 || far.Demand.Measured {
+		t.Errorf("a source nobody knows, at assumed distances: %+v", far)
+	}
+}
