@@ -54,7 +54,7 @@ type Outcome struct {
 //
 // An endpoint without a verdict has its configured status; but one that is
 // added to a service that has verdicts gets no traffic until its first one, or
-// for 30 s.
+// for 30 s, as long as another endpoint is healthy.
 //
 // If more than half of a service's endpoints (and at least 3) are voted down
 // within the time that one failure needs to be seen by all, the network of the

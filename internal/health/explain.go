@@ -18,6 +18,7 @@ func (b *Book) Explain(service string) []Verdict {
 		return nil
 	}
 	open := len(l.records) > 0 && !slices.ContainsFunc(l.records, func(r record) bool { return classOf(r.status) != classDown })
+	withheld := l.withholds()
 	out := make([]Verdict, len(l.records))
 	for i := range l.records {
 		r := &l.records[i]
@@ -25,7 +26,7 @@ func (b *Book) Explain(service string) []Verdict {
 			Key: Key{Service: l.name, Address: r.address}, Locality: r.locality, Status: r.status,
 			Since: b.time(r.since), Confirmed: b.time(r.confirmed), Votes: make([]Vote, len(r.ballots)),
 			Frozen: r.status != isobar.Unknown && !r.quorum && !r.held, Divided: b.path(r, l.rule),
-			Pending: r.pending, Held: r.held, FailOpen: open,
+			Pending: r.pending && withheld, Held: r.held, FailOpen: open,
 		}
 		for j := range r.ballots {
 			o := &r.ballots[j]
@@ -72,6 +73,7 @@ func (b *Book) Summary(service string) Summary {
 	if l == nil {
 		return s
 	}
+	withheld := l.withholds()
 	for i := range l.records {
 		r := &l.records[i]
 		s.Endpoints++
@@ -87,7 +89,7 @@ func (b *Book) Summary(service string) Summary {
 		}
 		s.Frozen += one(r.status != isobar.Unknown && !r.quorum && !r.held)
 		s.Divided += one(b.path(r, l.rule))
-		s.Pending += one(r.pending)
+		s.Pending += one(r.pending && withheld)
 		s.Held += one(r.held)
 		if c := b.time(r.confirmed); !c.IsZero() && (s.OldestConfirmed.IsZero() || c.Before(s.OldestConfirmed)) {
 			s.OldestConfirmed = c

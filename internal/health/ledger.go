@@ -174,15 +174,23 @@ func (l *ledger) record(address string) *record {
 // statuses writes the verdicts down.
 func (l *ledger) statuses() map[string]isobar.HealthStatus {
 	out := make(map[string]isobar.HealthStatus, len(l.records))
+	withheld := l.withholds()
 	for i := range l.records {
 		switch r := &l.records[i]; {
 		case r.status != isobar.Unknown:
 			out[r.address] = r.status
-		case r.pending:
+		case r.pending && withheld:
 			out[r.address] = isobar.Unhealthy
 		}
 	}
 	return out
+}
+
+// withholds tells whether endpoints that wait for their first verdict go
+// without traffic: not when all others are down or gone, as after a service
+// has moved to other addresses altogether.
+func (l *ledger) withholds() bool {
+	return slices.ContainsFunc(l.records, func(r record) bool { return r.status == isobar.Healthy })
 }
 
 // take books reports and counts those that are ignored.
