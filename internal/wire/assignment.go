@@ -17,9 +17,13 @@ import (
 // percent.
 const defaultOverprovisioning = 140
 
-// dropUnits is the finest drop that is sent: 1/10,000 of the requests. gRPC
-// has overflowed on millionths.
+// dropUnits is the finest drop that is sent: 1/10,000 of the requests.
 const dropUnits = 10_000
+
+// maxFineDrop is the most that is sent in those units, rounded down to whole
+// percent above: grpc-go before 1.85 multiplies the numerator by a million in 32
+// bits, so that it would drop 7% when told 49.87%.
+const maxFineDrop = math.MaxUint32 / 1_000_000
 
 // EmptyAssignment is the assignment that takes all endpoints from a client.
 // Envoy ignores removals of assignments, so this is how a service ends.
@@ -127,7 +131,7 @@ func dropOverload(fraction float64) (*endpointv3.ClusterLoadAssignment_Policy_Dr
 		return nil, nil //nolint:nilnil // too little to be expressed
 	}
 	p := &typev3.FractionalPercent{Numerator: units, Denominator: typev3.FractionalPercent_TEN_THOUSAND}
-	if units%100 == 0 {
+	if units%100 == 0 || units > maxFineDrop {
 		p = &typev3.FractionalPercent{Numerator: units / 100, Denominator: typev3.FractionalPercent_HUNDRED}
 	}
 	return &endpointv3.ClusterLoadAssignment_Policy_DropOverload{Category: isobar.DropCategory, DropPercentage: p}, nil

@@ -3,12 +3,14 @@ package wire_test
 import (
 	"errors"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	wrrv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/wrr_locality/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
@@ -72,6 +74,9 @@ func TestAssignmentPolicy(t *testing.T) {
 		{drop: 1, opf: 140, category: true, num: 100, den: typev3.FractionalPercent_HUNDRED},
 		{drop: 0.07, opf: 140, category: true, num: 7, den: typev3.FractionalPercent_HUNDRED},
 		{drop: 0.1234, opf: 140, category: true, num: 1234, den: typev3.FractionalPercent_TEN_THOUSAND},
+		{drop: 0.4294, opf: 140, category: true, num: 4294, den: typev3.FractionalPercent_TEN_THOUSAND},
+		{drop: 0.4295, opf: 140, category: true, num: 42, den: typev3.FractionalPercent_HUNDRED},
+		{drop: 0.9999, opf: 140, category: true, num: 99, den: typev3.FractionalPercent_HUNDRED},
 		{drop: 0.00016, opf: 140, category: true, num: 2, den: typev3.FractionalPercent_TEN_THOUSAND},
 		{drop: 0, opf: 100},
 	} {
@@ -258,6 +263,27 @@ func TestMadeResourcesAreValid(t *testing.T) {
 		if _, err := wire.ClusterOf(&isobar.Service{Name: name}); !errors.Is(err, wire.ErrRefused) {
 			t.Errorf("a name of %d bytes: %v", len(name), err)
 		}
+	}
+}
+
+// Clients that don't know the first policy take the next one; without it they
+// refuse the cluster.
+func TestORCAPoliciesFallBack(t *testing.T) {
+	c, err := wire.ClusterOf(&isobar.Service{Name: "checkout", ORCA: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wrr wrrv3.WrrLocality
+	if err := c.GetLoadBalancingPolicy().GetPolicies()[0].GetTypedExtensionConfig().GetTypedConfig().UnmarshalTo(&wrr); err != nil {
+		t.Fatal(err)
+	}
+	var types []string
+	for _, p := range wrr.GetEndpointPickingPolicy().GetPolicies() {
+		types = append(types, p.GetTypedExtensionConfig().GetTypedConfig().GetTypeUrl())
+	}
+	const prefix = "type.googleapis.com/envoy.extensions.load_balancing_policies."
+	if want := []string{prefix + "client_side_weighted_round_robin.v3.ClientSideWeightedRoundRobin", prefix + "round_robin.v3.RoundRobin"}; !slices.Equal(types, want) {
+		t.Errorf("got %v, want %v", types, want)
 	}
 }
 

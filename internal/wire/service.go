@@ -11,6 +11,7 @@ import (
 	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	cswrrv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/client_side_weighted_round_robin/v3"
+	roundrobinv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
 	wrrv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/wrr_locality/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -80,23 +81,39 @@ func ClusterOf(s *isobar.Service) (*clusterv3.Cluster, error) {
 }
 
 // orcaPolicy is wrr_locality over client_side_weighted_round_robin, the only
-// child that Envoy accepts there.
+// child that Envoy accepts there. Both take the first child that they know:
+// round_robin is for clients that lack the other, grpc-js among them, which
+// else refuse the cluster.
 func orcaPolicy() (*clusterv3.LoadBalancingPolicy, error) {
-	child, err := policyOf("envoy.load_balancing_policies.client_side_weighted_round_robin", &cswrrv3.ClientSideWeightedRoundRobin{})
+	children, err := policiesOf(
+		namedPolicy{"envoy.load_balancing_policies.client_side_weighted_round_robin", &cswrrv3.ClientSideWeightedRoundRobin{}},
+		namedPolicy{"envoy.load_balancing_policies.round_robin", &roundrobinv3.RoundRobin{}},
+	)
 	if err != nil {
 		return nil, err
 	}
-	return policyOf("envoy.load_balancing_policies.wrr_locality", &wrrv3.WrrLocality{EndpointPickingPolicy: child})
+	return policiesOf(namedPolicy{"envoy.load_balancing_policies.wrr_locality", &wrrv3.WrrLocality{EndpointPickingPolicy: children}})
 }
 
-func policyOf(name string, config proto.Message) (*clusterv3.LoadBalancingPolicy, error) {
-	packed, err := packed(config)
-	if err != nil {
-		return nil, err
+// namedPolicy is the name of an extension and its configuration.
+type namedPolicy struct {
+	name   string
+	config proto.Message
+}
+
+// policiesOf lists policies, best first.
+func policiesOf(list ...namedPolicy) (*clusterv3.LoadBalancingPolicy, error) {
+	out := new(clusterv3.LoadBalancingPolicy)
+	for _, p := range list {
+		config, err := packed(p.config)
+		if err != nil {
+			return nil, err
+		}
+		out.Policies = append(out.Policies, &clusterv3.LoadBalancingPolicy_Policy{
+			TypedExtensionConfig: &corev3.TypedExtensionConfig{Name: p.name, TypedConfig: config},
+		})
 	}
-	return &clusterv3.LoadBalancingPolicy{Policies: []*clusterv3.LoadBalancingPolicy_Policy{{
-		TypedExtensionConfig: &corev3.TypedExtensionConfig{Name: name, TypedConfig: packed},
-	}}}, nil
+	return out, nil
 }
 
 // ListenerOf makes the API listener of a service, which gRPC clients ask for by
