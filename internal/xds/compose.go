@@ -20,6 +20,16 @@ type answer struct {
 	size      int
 }
 
+// full tells whether one more resource, or the name of one that is gone, would
+// make the answer larger than limit. A single one always fits.
+func (a *answer) full(x *sub, r *views.Resource, limit int) bool {
+	more := len(x.name)
+	if r != nil {
+		more = len(r.SotW)
+	}
+	return a.size > 0 && a.size+more > limit
+}
+
 func (a *answer) add(w *watch, x *sub, r *views.Resource) {
 	a.resources = append(a.resources, r)
 	a.size += len(r.SotW)
@@ -103,7 +113,7 @@ func (s *stream) collectChanged(w *watch, breaking bool) *answer {
 		}
 		want := s.want(w, x)
 		switch {
-		case a.size >= s.server.options.ResponseSize, !breaking && s.vanishes(w, x, want):
+		case a.full(x, want, s.server.options.ResponseSize), !breaking && s.vanishes(w, x, want):
 			left = append(left, x)
 		case !x.due && same(want, x.sent):
 			x.queued = false
@@ -141,6 +151,7 @@ func (s *stream) change(w *watch, x *sub, want *views.Resource, a *answer) {
 // remove tells a delta client that a resource is gone or unknown.
 func (s *stream) remove(w *watch, x *sub, a *answer) {
 	a.removed = append(a.removed, x.name)
+	a.size += len(x.name)
 	w.clear(x)
 	x.sent = nil
 	if !x.named {

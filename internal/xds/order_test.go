@@ -1,7 +1,14 @@
 package xds_test
 
 import (
+	"strconv"
+	"strings"
 	"testing"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/isobar-xds/isobar/internal/xds"
 )
 
 func TestWildcards(t *testing.T) {
@@ -106,6 +113,43 @@ func TestEndpointsOfARemovedServiceAreEmptied(t *testing.T) {
 		w.publish(serve("a", 1))
 		c.equals("eds v4: a@1").ack(edsURL).nothing()
 	})
+}
+
+// Clients refuse messages beyond 4 MiB: what is added last counts, too, and so do
+// the names of what is gone.
+func TestAnswersStayWithinTheirSize(t *testing.T) {
+	const limit = 500
+	size := func(o *xds.Options) { o.ResponseSize = limit }
+	inWorld(t, func(w *world) {
+		w.publish(serve("a", 1), serve("b", 2), serve("c", 3), serve("d", 4), serve("e", 5), serve("f", 6), serve("g", 7))
+		names := []string{"a", "b", "c", "d", "e", "f", "g"}
+		for range 9 {
+			names = append(names, strings.Repeat("x", 90)+strconv.Itoa(len(names)))
+		}
+		c := w.delta(at("us-east/b")).subscribe(edsURL, names...)
+		resources, removed := 0, 0
+		for range 10 {
+			for _, m := range c.take() {
+				r := m.(*discoveryv3.DeltaDiscoveryResponse)
+				resources += len(r.GetResources())
+				removed += len(r.GetRemovedResources())
+				body := 0
+				for _, e := range r.GetResources() {
+					body += proto.Size(e.GetResource())
+				}
+				for _, n := range r.GetRemovedResources() {
+					body += len(n)
+				}
+				if body > limit {
+					t.Errorf("an answer of %d bytes", body)
+				}
+				c.ack(edsURL)
+			}
+		}
+		if resources != 7 || removed != 9 {
+			t.Errorf("%d resources and %d removals, want 7 and 9", resources, removed)
+		}
+	}, size)
 }
 
 func TestLargeAnswersAreContinued(t *testing.T) {
