@@ -109,6 +109,7 @@ func TestFlapping(t *testing.T) {
 	}
 	w := newWorld(t, topology(services...), checkersIn(1, zoneA, zoneB, zoneC))
 	w.run(2 * interval)
+	w.settled = true
 	round := 0
 	flaps := map[health.Key]bool{}
 	for i, k := range w.placement.Of("eu/a-0") {

@@ -59,8 +59,13 @@ func Place(in PlacementInput) Placement {
 	p := newPlacer(&in)
 	lost := p.keep(in.Previous)
 	p.trim()
+	// What is enough for a verdict comes first, for all: where checkers are
+	// scarce, a third one for some would leave others without any.
 	for i := range p.jobs {
-		p.fill(i)
+		p.fill(i, min(p.jobs[i].want, max(twoVotes, p.jobs[i].domains)))
+	}
+	for i := range p.jobs {
+		p.fill(i, p.jobs[i].want)
 		p.spread(i)
 	}
 	if !lost {

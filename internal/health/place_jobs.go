@@ -40,11 +40,19 @@ func (p *placer) addJobs(in *PlacementInput) {
 			}
 		}
 		own := p.jobs[first:]
-		slices.SortStableFunc(own, func(a, b job) int { return strings.Compare(a.key.Address, b.key.Address) })
+		sortJobs(own)
 		own = slices.CompactFunc(own, func(a, b job) bool { return a.key == b.key })
 		p.jobs = p.jobs[:first+len(own)]
 	}
-	slices.SortStableFunc(p.jobs, func(a, b job) int { return a.key.compare(b.key) })
+	sortJobs(p.jobs)
+}
+
+// sortJobs sorts by key; most often that is done already.
+func sortJobs(list []job) {
+	byKey := func(a, b job) int { return a.key.compare(b.key) }
+	if !slices.IsSortedFunc(list, byKey) {
+		slices.SortStableFunc(list, byKey)
+	}
 }
 
 // demands sums up what the checks of a service ask of a checker.

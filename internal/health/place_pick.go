@@ -113,12 +113,12 @@ func (p *placer) pick(j *job, needsZone bool) (candidate, bool) {
 	return best, found
 }
 
-// fill gives a job the checkers that it lacks.
-func (p *placer) fill(i int) {
+// fill gives a job the checkers that it lacks, up to a number.
+func (p *placer) fill(i, upTo int) {
 	j := &p.jobs[i]
-	for len(j.chosen) < j.want {
+	for len(j.chosen) < upTo {
 		missing := j.domains - p.domains(j)
-		c, ok := p.pick(j, missing >= j.want-len(j.chosen))
+		c, ok := p.pick(j, missing >= upTo-len(j.chosen))
 		if !ok {
 			return
 		}

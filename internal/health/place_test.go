@@ -60,7 +60,7 @@ func TestShortfalls(t *testing.T) {
 		{"one zone", service("web", 1, zoneA), checkersIn(5, zoneA), health.Limits{}, 3, "in 1 zones only; `checkers: {domains: 1}` accepts that"},
 		{"one zone accepted", one, checkersIn(5, zoneA), health.Limits{}, 3, ""},
 		{"budget", fast, envoys, health.Limits{}, 2, "more checkers would probe it too often: each makes 4 probes/s"},
-		{"limit", service("web", 10, zoneA), envoys, health.Limits{CheckerRate: 1}, 3, "checkers are at their limit of 1 probes/s"},
+		{"limit", service("web", 10, zoneA), envoys, health.Limits{CheckerRate: 1}, 2, "checkers are at their limit of 1 probes/s"},
 		{"contradiction", lone, envoys, health.Limits{}, 1, "1 checkers can't be in 2 zones"},
 		{"enough", service("web", 1, zoneA), envoys, health.Limits{}, 3, ""},
 	} {
@@ -97,6 +97,21 @@ func TestWhatIsNotPlaced(t *testing.T) {
 	}
 	if p := health.Place(health.PlacementInput{Checkers: checkersIn(1, zoneA)}); len(p.Designations) != 1 || len(p.Of("eu/a-0")) != 0 || p.Of("x") != nil {
 		t.Errorf("without a topology: %+v", p)
+	}
+}
+
+func TestScarceCheckersAreShared(t *testing.T) {
+	// Two checkers for each of 30 endpoints are all that the limit allows.
+	p := health.Place(health.PlacementInput{
+		Topology: topology(service("web", 10, zoneA, zoneB, zoneC)), Checkers: checkersIn(1, zoneA, zoneB, zoneC), Limits: health.Limits{CheckerRate: 4},
+	})
+	if len(p.Shortfalls) != 30 {
+		t.Fatalf("%d shortfalls, want 30", len(p.Shortfalls))
+	}
+	for _, s := range p.Shortfalls {
+		if s.Checkers != 2 || s.Domains != 2 {
+			t.Errorf("%+v, want two checkers in two zones", s)
+		}
 	}
 }
 

@@ -30,6 +30,7 @@ type world struct {
 	says    func(checker string, k health.Key) isobar.HealthStatus
 	silent  map[string]bool
 	ignored int
+	settled bool // nobody is designated anew
 }
 
 func newWorld(t fataler, top *isobar.Topology, checkers []health.Checker) *world {
@@ -68,7 +69,9 @@ func (w *world) reports() (out []health.Report) {
 
 // step lets one report interval pass.
 func (w *world) step() (changed []string) {
-	w.place()
+	if !w.settled {
+		w.place()
+	}
 	w.now = w.now.Add(interval)
 	out := w.book.Observe(health.Observation{Now: w.now, Reports: w.reports(), Checkers: w.checkers, Placement: w.placement, Topology: w.topology})
 	w.ignored += out.Ignored
