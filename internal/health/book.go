@@ -27,7 +27,7 @@ type Settings struct {
 type Observation struct {
 	Now       time.Time
 	Reports   []Report  // in the order of arrival
-	Checkers  []Checker // that are connected
+	Checkers  []Checker // at least those that reported; a Roster's will do
 	Placement Placement // in force
 	Topology  *isobar.Topology
 }
