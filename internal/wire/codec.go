@@ -19,10 +19,16 @@ type RawMessage struct {
 	Data []byte
 }
 
+// Reader is a message that reads itself.
+type Reader interface {
+	// ReadMessage takes the encoded message. The bytes are lent for the call.
+	ReadMessage(encoded []byte) error
+}
+
 // ServerCodec is the codec of servers that send frames: it passes *Frame and
-// *RawMessage through and leaves everything else to the protobuf codec. It has
-// to be installed for the whole server by grpc.ForceServerCodecV2; services
-// that know nothing of it are not touched.
+// *RawMessage through, lets a Reader read, and leaves everything else to the
+// protobuf codec. It has to be installed for the whole server by
+// grpc.ForceServerCodecV2; services that know nothing of it are not touched.
 func ServerCodec() encoding.CodecV2 { return frameCodec{fallback: encoding.GetCodecV2(proto.Name)} }
 
 type frameCodec struct {
@@ -47,7 +53,15 @@ func (c frameCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	}
 	m, ok := v.(protoreflect.ProtoMessage)
 	if !ok || data.Len() < scanFrom {
-		return c.fallback.Unmarshal(data, v)
+		if r, ok := v.(Reader); ok {
+		if len(data) == 1 {
+			return r.ReadMessage(data[0].ReadOnlyData())
+		}
+		whole := data.MaterializeToBuffer(mem.DefaultBufferPool())
+		defer whole.Free()
+		return r.ReadMessage(whole.ReadOnlyData())
+	}
+	return c.fallback.Unmarshal(data, v)
 	}
 	whole := data.MaterializeToBuffer(mem.DefaultBufferPool())
 	defer whole.Free()

@@ -89,20 +89,16 @@ func (s *stream) describe() (Client, bool) {
 
 func (w *watch) describe() ClientType {
 	t := ClientType{
-		Type:     w.kind.String(),
-		Wildcard: w.wildcard,
-		Sent:     w.sent.version,
-		Acked:    w.acked.version,
-		SentAt:   w.sent.at,
-		AckedAt:  w.acked.at,
-		Waiting:  w.unacked,
-		Rejected: w.rejects,
-		InSync:   w.inSync(),
-	}
-	for _, x := range w.subs {
-		if x.named {
-			t.Subscribed++
-		}
+		Type:       w.kind.String(),
+		Wildcard:   w.wildcard,
+		Subscribed: w.count(),
+		Sent:       w.sent.version,
+		Acked:      w.acked.version,
+		SentAt:     w.sent.at,
+		AckedAt:    w.acked.at,
+		Waiting:    w.unacked,
+		Rejected:   w.rejects,
+		InSync:     w.inSync(),
 	}
 	if !w.nack.At.IsZero() {
 		nack := w.nack

@@ -117,12 +117,12 @@ func (s *stream) collectChanged(w *watch, breaking bool) *answer {
 			left = append(left, x)
 		case !x.due && same(want, x.sent):
 			x.queued = false
+			w.retire(s.view, x)
 		default:
 			s.change(w, x, want, a)
 		}
 	}
-	clear(w.queue[len(left):])
-	w.queue = left
+	w.keep(left)
 	if len(a.resources) > 0 || len(a.removed) > 0 {
 		w.owed = false
 		return a
@@ -145,6 +145,7 @@ func (s *stream) change(w *watch, x *sub, want *views.Resource, a *answer) {
 	case s.delta:
 		s.remove(w, x, a)
 	default: // unknown: remembered, and sent when it appears
+		w.retire(s.view, x)
 	}
 }
 
@@ -177,20 +178,16 @@ func (s *stream) collectAll(w *watch, breaking bool) *answer {
 		}
 		x.queued = false
 		send = send || x.due || !same(want, x.sent)
+		w.retire(s.view, x)
 	}
-	clear(w.queue[len(left):])
-	w.queue, w.owed = left, false
+	w.keep(left)
+	w.owed = false
 	if !send {
 		return nil
 	}
 	a := &answer{}
-	names := make([]string, 0, len(w.subs))
-	for n := range w.subs {
-		names = append(names, n)
-	}
-	slices.Sort(names)
-	for _, n := range names {
-		s.carry(w, w.subs[n], a)
+	for _, n := range slices.Sorted(w.each) {
+		s.carry(w, w.find(s.view, n), a)
 	}
 	return a
 }
@@ -211,6 +208,7 @@ func (s *stream) carry(w *watch, x *sub, a *answer) {
 		if !x.named {
 			s.forget(w, x)
 		}
+		w.retire(s.view, x)
 	}
 }
 
@@ -226,7 +224,7 @@ func (s *stream) refreshEndpoints(w *watch, x *sub, want *views.Resource) {
 		if other.kind != wire.Endpoints {
 			continue
 		}
-		if e := other.subs[x.name]; e != nil {
+		if e := other.find(s.view, x.name); e != nil {
 			other.demand(e)
 		}
 	}

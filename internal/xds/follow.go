@@ -13,11 +13,11 @@ func (s *stream) advance(view *views.View) {
 	if s.closed || s.view == nil || view.Set().Seq() <= s.view.Set().Seq() {
 		return
 	}
-	since := s.view.Set().Seq()
+	before := s.view
 	s.view = view
 	wake := false
 	for _, w := range s.watches {
-		s.follow(w, since)
+		s.follow(w, before)
 		wake = wake || w.pending()
 	}
 	if wake {
@@ -25,30 +25,40 @@ func (s *stream) advance(view *views.View) {
 	}
 }
 
-// follow queues what may have changed since an earlier set.
-func (s *stream) follow(w *watch, since uint64) {
-	names, known := s.view.Changed(since, w.kind)
-	if !known {
+// follow queues what may have changed since an earlier view.
+func (s *stream) follow(w *watch, before *views.View) {
+	names, known := s.view.Changed(before.Set().Seq(), w.kind)
+	if !known || w.fresh {
+		// What was subscribed after the set was compared with the one before
+		// may be missing in names.
+		w.fresh = false
 		for _, x := range w.subs {
 			w.enqueue(x)
 		}
+		if w.list != nil {
+			s.renew(w, before, w.list.names)
+		}
+	}
+	if !known {
 		names = s.view.Set().Names() // for the wildcard
 	}
+	s.renew(w, before, names)
+}
+
+// renew queues those of names that are subscribed and not the same as before.
+func (s *stream) renew(w *watch, before *views.View, names []string) {
 	for _, n := range names {
-		if x := w.subs[n]; x != nil {
+		switch x := w.subs[n]; {
+		case x != nil:
 			w.enqueue(x)
-		} else if w.covers(s.view, n) {
+		case w.lists(n):
+			if !same(before.Lookup(w.kind, n), s.view.Lookup(w.kind, n)) {
+				w.enqueue(w.find(before, n))
+			}
+		case w.covers(s.view, n):
 			s.cover(w, n)
 		}
 	}
-	// What was subscribed after the set was compared with the one before may
-	// be missing in names.
-	for _, x := range w.fresh {
-		if w.live(x) {
-			w.enqueue(x)
-		}
-	}
-	w.fresh = nil
 }
 
 // want gives what the client should have of a resource; nil = nothing.

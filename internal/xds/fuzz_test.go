@@ -5,6 +5,7 @@ import (
 	"io"
 	"testing"
 
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -41,7 +42,12 @@ func (s *rawStream) RecvMsg(m any) error {
 	next := s.requests[0]
 	s.requests = s.requests[1:]
 	s.between()
-	return proto.Unmarshal(next, m.(proto.Message))
+	return receive(next, m)
+}
+
+// receive does what a gRPC server does with a message that came in.
+func receive(message []byte, into any) error {
+	return wire.ServerCodec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(message)}, into)
 }
 
 func (s *rawStream) SendMsg(m any) error {

@@ -8,15 +8,19 @@ import (
 
 type metrics struct {
 	streams  *prometheus.GaugeVec
-	requests *prometheus.CounterVec
-	pushes   *prometheus.CounterVec
-	bytes    *prometheus.CounterVec
-	acks     *prometheus.CounterVec
-	nacks    *prometheus.CounterVec
-	stale    *prometheus.CounterVec
+	requests byKind
+	pushes   byKind
+	bytes    byKind
+	acks     byKind
+	nacks    byKind
+	stale    byKind
 	failed   prometheus.Counter
 	refused  *prometheus.CounterVec
 }
+
+// byKind is a counter for each kind of resource, looked up once: they count
+// every request and response.
+type byKind [wire.Other + 1]prometheus.Counter
 
 // Reasons for which streams are refused or ended.
 const (
@@ -30,28 +34,33 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	counter := func(name, help string, label string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "isobar_xds_" + name, Help: help}, []string{label})
 	}
+	var vectors []prometheus.Collector
+	vec := func(name, help string) (out byKind) {
+		v := counter(name, help, "type")
+		vectors = append(vectors, v)
+		for k := range out {
+			out[k] = v.WithLabelValues(wire.Kind(k).String()) //nolint:gosec // few
+		}
+		return out
+	}
 	m := &metrics{
 		streams: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "isobar_xds_streams", Help: "Open xDS streams, by form of the protocol.",
 		}, []string{"form"}),
-		requests: counter("requests_total", "Requests received, by type.", "type"),
-		pushes:   counter("pushes_total", "Responses sent, by type.", "type"),
-		bytes:    counter("sent_bytes_total", "Bytes of responses sent, by type.", "type"),
-		acks:     counter("acks_total", "Responses that clients accepted, by type.", "type"),
-		nacks:    counter("nacks_total", "Responses that clients rejected, by type.", "type"),
-		stale:    counter("stale_requests_total", "Requests that answer a response before the last one, by type.", "type"),
+		requests: vec("requests_total", "Requests received, by type."),
+		pushes:   vec("pushes_total", "Responses sent, by type."),
+		bytes:    vec("sent_bytes_total", "Bytes of responses sent, by type."),
+		acks:     vec("acks_total", "Responses that clients accepted, by type."),
+		nacks:    vec("nacks_total", "Responses that clients rejected, by type."),
+		stale:    vec("stale_requests_total", "Requests that answer a response before the last one, by type."),
 		failed: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "isobar_xds_push_errors_total", Help: "Responses that could not be handed to the transport.",
 		}),
 		refused: counter("refused_streams_total", "Streams refused or ended by the server, by reason.", "reason"),
 	}
 	if r != nil {
-		r.MustRegister(m.streams, m.requests, m.pushes, m.bytes, m.acks, m.nacks, m.stale, m.failed, m.refused)
-	}
-	for k := wire.Cluster; k <= wire.Other; k++ {
-		for _, c := range []*prometheus.CounterVec{m.requests, m.pushes, m.bytes, m.acks, m.nacks, m.stale} {
-			c.WithLabelValues(k.String())
-		}
+		r.MustRegister(m.streams, m.failed, m.refused)
+		r.MustRegister(vectors...)
 	}
 	for _, reason := range []string{refusedFull, refusedNoPlan, refusedRequest, refusedSilent} {
 		m.refused.WithLabelValues(reason)

@@ -92,7 +92,7 @@ func (s *stream) deltaUnsubscribe(w *watch, name string) {
 		s.setWildcard(w, false)
 		return
 	}
-	x := w.subs[name]
+	x := w.find(s.view, name)
 	if x == nil || !x.named {
 		return // never subscribed by name
 	}
@@ -116,7 +116,7 @@ func (s *stream) watchFor(h *wire.Head) (w *watch, first bool, err error) {
 	if len(s.watches) >= maxTypes {
 		return nil, false, wire.BadMessage("type_url", fmt.Sprintf("more than %d types on one stream", maxTypes))
 	}
-	w = &watch{kind: h.Kind, url: h.TypeURL, subs: map[string]*sub{}}
+	w = &watch{kind: h.Kind, url: h.TypeURL}
 	switch {
 	case h.Kind == wire.Other:
 		w.tail = wire.ResponseTail(h.TypeURL, s.server.options.Identifier, s.delta)
@@ -137,31 +137,38 @@ func (s *stream) settle(w *watch, h *wire.Head) bool {
 		return true // answers nothing
 	}
 	if h.Nonce != w.nonce {
-		s.server.metrics.stale.WithLabelValues(w.kind.String()).Inc()
+		s.server.metrics.stale[w.kind].Inc()
 		return false
 	}
-	if !w.unacked {
-		return true // answered before; this one changes the subscription only
+	if w.unacked { // else answered before; this one changes the subscription only
+		s.answered(w, h, time.Now())
 	}
+	return true
+}
+
+// answered takes note that the client accepts the last response of a type, or
+// rejects it, which only a head can tell.
+func (s *stream) answered(w *watch, h *wire.Head, now time.Time) {
 	w.unacked = false
-	now := time.Now()
 	carried := w.flight[:0]
 	for _, x := range w.flight {
 		if w.live(x) {
 			carried = append(carried, x)
 		}
 	}
-	if h.Nack {
+	if h != nil && h.Nack {
 		s.reject(w, h, carried, now)
 	} else {
 		s.accept(w, carried, now)
 	}
+	for _, x := range carried {
+		w.retire(s.view, x)
+	}
 	w.flight = nil
-	return true
 }
 
 func (s *stream) accept(w *watch, carried []*sub, now time.Time) {
-	s.server.metrics.acks.WithLabelValues(w.kind.String()).Inc()
+	s.server.metrics.acks[w.kind].Inc()
 	w.acked = stamp{version: w.sent.version, at: now}
 	for _, x := range carried {
 		w.clear(x)
@@ -174,7 +181,7 @@ func (s *stream) accept(w *watch, carried []*sub, now time.Time) {
 // reject remembers what the client said. What it rejected counts as sent: it
 // is not sent again before it changes.
 func (s *stream) reject(w *watch, h *wire.Head, carried []*sub, now time.Time) {
-	s.server.metrics.nacks.WithLabelValues(w.kind.String()).Inc()
+	s.server.metrics.nacks[w.kind].Inc()
 	w.nack = Nack{Version: w.sent.version, Text: h.Error, At: now}
 	for _, x := range carried {
 		if !x.rejected {

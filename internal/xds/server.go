@@ -20,6 +20,7 @@ type Server struct {
 	options Options
 	metrics *metrics
 	nacks   *logLimit
+	lists   nameLists
 	tails   [2][wire.Kinds][]byte // ends of responses; delta last
 
 	published atomic.Pointer[views.Set]

@@ -133,23 +133,26 @@ func (s *stream) receive() error {
 		if err != nil {
 			return err
 		}
-		s.kick()
 	}
 }
 
 func (s *stream) receiveSotW() error {
-	m := &discoveryv3.DiscoveryRequest{}
-	if err := s.raw.RecvMsg(m); err != nil {
+	m := &sotwRequest{stream: s}
+	if err := s.raw.RecvMsg(m); err != nil || m.decoded == nil {
 		return err
 	}
-	r, err := wire.RequestFrom(m, s.only, s.server.options.Limits)
+	r, err := wire.RequestFrom(m.decoded, s.only, s.server.options.Limits)
 	if err != nil {
 		return err
 	}
 	if err := s.identify(&r.Head); err != nil {
 		return err
 	}
-	return s.request(&r)
+	if err := s.request(&r); err != nil {
+		return err
+	}
+	s.kick()
+	return nil
 }
 
 func (s *stream) receiveDelta() error {
@@ -164,13 +167,17 @@ func (s *stream) receiveDelta() error {
 	if err := s.identify(&r.Head); err != nil {
 		return err
 	}
-	return s.deltaRequest(&r)
+	if err := s.deltaRequest(&r); err != nil {
+		return err
+	}
+	s.kick()
+	return nil
 }
 
 // identify takes the node from the first message, and from no other, and makes
 // the stream follow its locality.
 func (s *stream) identify(h *wire.Head) error {
-	s.server.metrics.requests.WithLabelValues(h.Kind.String()).Inc()
+	s.server.metrics.requests[h.Kind].Inc()
 	s.spoke.Store(true)
 	if s.zone != nil { // written by this goroutine only
 		return nil
@@ -235,8 +242,8 @@ func (s *stream) flush() error {
 		if frame == nil {
 			return nil
 		}
-		m.pushes.WithLabelValues(kind.String()).Inc()
-		m.bytes.WithLabelValues(kind.String()).Add(float64(frame.Pieces.Len()))
+		m.pushes[kind].Inc()
+		m.bytes[kind].Add(float64(frame.Pieces.Len()))
 		if err := s.raw.SendMsg(frame); err != nil {
 			m.failed.Inc()
 			return err
@@ -266,11 +273,16 @@ func (s *stream) close() *zone {
 	}
 	s.zone.remove(s)
 	for _, w := range s.watches {
+		s.server.lists.release(w.list)
 		if w.kind != wire.Endpoints {
 			continue
 		}
-		for _, x := range w.subs {
-			s.zone.unsubscribe(x.name, x.acked)
+		for n := range w.each {
+			if x := w.subs[n]; x != nil {
+				s.zone.unsubscribe(n, x.acked)
+			} else {
+				s.zone.unsubscribe(n, versionOf(s.view, n))
+			}
 		}
 	}
 	return s.zone

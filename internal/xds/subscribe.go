@@ -23,21 +23,28 @@ func (s *stream) replace(w *watch, names []string) {
 	default:
 		s.setWildcard(w, false)
 	}
-	kept := 0
-	for _, n := range names {
-		if n == wire.Wildcard && w.kind.FullSet() {
-			continue
-		}
-		if x := s.subscribe(w, n); !x.seen {
-			x.seen = true
-			kept++
+	old, next := w.list, s.server.lists.take(names)
+	defer s.server.lists.release(old)
+	if old == next {
+		return
+	}
+	if old != nil {
+		for _, n := range old.names {
+			if !next.has(n) && w.lists(n) {
+				w.find(s.view, n) // unsubscribed below
+			}
 		}
 	}
+	w.list = next
 	for _, x := range w.subs {
-		if x.named && !x.seen {
+		if x.named && !w.lists(x.name) {
 			s.unsubscribe(w, x)
 		}
-		x.seen = false
+	}
+	for _, n := range next.names {
+		if w.lists(n) && (old == nil || !old.has(n)) {
+			s.subscribe(w, n)
+		}
 	}
 }
 
@@ -60,8 +67,8 @@ func (s *stream) subscribe(w *watch, name string) *sub {
 // track begins to follow a name.
 func (s *stream) track(w *watch, name string) *sub {
 	x := &sub{name: name}
-	w.subs[name] = x
-	w.fresh = append(w.fresh, x)
+	w.add(x)
+	w.fresh = true
 	return x
 }
 
@@ -106,7 +113,7 @@ func (s *stream) setWildcard(w *watch, on bool) {
 
 // cover follows a name because of the wildcard.
 func (s *stream) cover(w *watch, name string) {
-	x := w.subs[name]
+	x := w.find(s.view, name)
 	if x == nil {
 		x = s.track(w, name)
 	}

@@ -17,12 +17,18 @@ type watch struct {
 
 	wildcard bool // all of the type, too
 	named    bool // a request has named resources: an empty list now means none
-	subs     map[string]*sub
+	// list is what is subscribed by name; nil on delta streams, which name
+	// resources one by one.
+	list *nameList
+	// subs holds what is subscribed, by name; but of those in list only the
+	// ones on their way: the client has the others as the stream's view has
+	// them, and has acknowledged that.
+	subs map[string]*sub
 
 	// What the client has to be told; see next.
 	owed  bool   // an answer is due even if it says nothing
 	queue []*sub // may have changed; each at most once
-	fresh []*sub // subscribed since the stream's view was set
+	fresh bool   // something was subscribed since the stream's view was set
 
 	// The last response.
 	nonce   string
@@ -31,7 +37,8 @@ type watch struct {
 	sent    stamp
 	acked   stamp
 	nack    Nack
-	rejects int // subs whose content the client rejected
+	rejects int  // subs whose content the client rejected
+	large   bool // subs has had many entries
 }
 
 // stamp is a version and when it went.
@@ -50,7 +57,6 @@ type sub struct {
 	queued   bool
 	rejected bool
 	renewed  bool // sent on this stream, other than the client had it; clusters only
-	seen     bool // scratch of replace
 }
 
 // enqueue marks a resource as one that may have to be sent.
@@ -61,19 +67,27 @@ func (w *watch) enqueue(x *sub) {
 	}
 }
 
+// keep makes left, the beginning of the queue, all that remains of it.
+func (w *watch) keep(left []*sub) {
+	if len(left) == 0 && cap(left) > smallMap {
+		w.queue = nil
+		return
+	}
+	clear(w.queue[len(left):])
+	w.queue = left
+}
+
 // demand marks a resource as one that has to be answered.
 func (w *watch) demand(x *sub) {
 	x.due = true
 	w.enqueue(x)
 }
 
-// prune keeps names that came and went from piling up while nothing may be sent
-// or nothing is published.
+// prune keeps names that came and went from piling up while nothing may be
+// sent.
 func (w *watch) prune() {
-	dead := func(x *sub) bool { return !w.live(x) }
-	if most := 2*len(w.subs) + 64; len(w.queue) > most || len(w.fresh) > most {
-		w.queue = slices.DeleteFunc(w.queue, dead)
-		w.fresh = slices.DeleteFunc(w.fresh, dead)
+	if len(w.queue) > 2*len(w.subs)+64 {
+		w.queue = slices.DeleteFunc(w.queue, func(x *sub) bool { return !w.live(x) })
 	}
 }
 
@@ -87,6 +101,91 @@ func (w *watch) clear(x *sub) {
 
 // live tells whether a resource is still subscribed.
 func (w *watch) live(x *sub) bool { return w.subs[x.name] == x }
+
+// lists tells whether a name stands in the list.
+func (w *watch) lists(name string) bool {
+	return w.list != nil && (name != wire.Wildcard || !w.kind.FullSet()) && w.list.has(name)
+}
+
+// count tells how many resources are subscribed by name.
+func (w *watch) count() int {
+	if w.list != nil {
+		if n := len(w.list.names); !w.kind.FullSet() || !w.list.has(wire.Wildcard) {
+			return n
+		}
+		return len(w.list.names) - 1
+	}
+	n := 0
+	for _, x := range w.subs {
+		if x.named {
+			n++
+		}
+	}
+	return n
+}
+
+// each gives every name that is subscribed, in no order.
+func (w *watch) each(yield func(string) bool) {
+	for n := range w.subs {
+		if !yield(n) {
+			return
+		}
+	}
+	if w.list == nil {
+		return
+	}
+	for _, n := range w.list.names {
+		if w.subs[n] == nil && w.lists(n) && !yield(n) {
+			return
+		}
+	}
+}
+
+// find gives a subscribed resource; nil for others. What is not on its way
+// begins to be: it is as the view that the stream has followed says.
+func (w *watch) find(view *views.View, name string) *sub {
+	if x := w.subs[name]; x != nil {
+		return x
+	}
+	if !w.lists(name) {
+		return nil
+	}
+	x := &sub{name: name, named: true, sent: view.Lookup(w.kind, name)}
+	if w.kind == wire.Endpoints && x.sent != nil {
+		x.acked = x.sent.Version
+	}
+	w.add(x)
+	return x
+}
+
+func (w *watch) add(x *sub) {
+	if w.subs == nil {
+		w.subs = map[string]*sub{}
+	}
+	w.subs[x.name] = x
+	w.large = w.large || len(w.subs) > smallMap
+}
+
+// smallMap is how many entries a map may have had and be kept when it is empty.
+const smallMap = 8
+
+// retire drops what is known of a resource that the client has, and has
+// acknowledged, as the view says.
+func (w *watch) retire(view *views.View, x *sub) {
+	if x.due || x.queued || x.rejected || !x.named || !w.live(x) || !w.lists(x.name) {
+		return
+	}
+	if !same(x.sent, view.Lookup(w.kind, x.name)) {
+		return
+	}
+	if w.kind == wire.Endpoints && x.sent != nil && x.acked != x.sent.Version {
+		return
+	}
+	delete(w.subs, x.name)
+	if w.large && len(w.subs) == 0 {
+		w.subs, w.large = nil, false
+	}
+}
 
 // covers tells whether the wildcard extends to a name. API listeners are only
 // for those who ask by name: Envoy takes them from its bootstrap alone.

@@ -1,0 +1,67 @@
+package xds
+
+import (
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/isobar-xds/isobar/internal/wire"
+)
+
+// sotwRequest receives a state-of-the-world request. Nearly all of them accept
+// the last response and list the names that the request before listed: those
+// are handled from their bytes, and nothing is decoded.
+type sotwRequest struct {
+	stream  *stream
+	decoded *discoveryv3.DiscoveryRequest // nil when it was handled
+}
+
+// ReadMessage implements wire.Reader.
+func (r *sotwRequest) ReadMessage(encoded []byte) error {
+	if r.stream.acceptEncoded(encoded) {
+		return nil
+	}
+	r.decoded = &discoveryv3.DiscoveryRequest{}
+	return proto.Unmarshal(encoded, r.decoded)
+}
+
+// acceptEncoded handles a request that only accepts the last response, with
+// names that are byte for byte those of the request before. It tells false,
+// having done nothing, for all others.
+func (s *stream) acceptEncoded(request []byte) bool {
+	rest, ok := wire.AckHead(request)
+	if !ok {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := s.acceptedBy(rest)
+	if w == nil || s.closed {
+		return false
+	}
+	s.server.metrics.requests[w.kind].Inc()
+	s.answered(w, nil, time.Now())
+	for _, w := range s.watches {
+		if w.pending() {
+			s.kick()
+			break
+		}
+	}
+	return true
+}
+
+// acceptedBy finds the watch whose last response a request accepts, from its
+// bytes after version and node; nil when it does anything else.
+func (s *stream) acceptedBy(rest []byte) *watch {
+	for _, w := range s.watches {
+		if !w.unacked || w.list == nil || len(rest) < len(w.list.raw) || string(rest[:len(w.list.raw)]) != w.list.raw {
+			continue
+		}
+		url, nonce, ok := wire.AckTail(rest[len(w.list.raw):])
+		if ok && string(url) == w.url && string(nonce) == w.nonce {
+			return w
+		}
+	}
+	return nil
+}
