@@ -9,6 +9,10 @@ const (
 	enoughCoverage = 0.8 // share of the known demand that must have reported
 	herd           = 3   // streams lost at once that look like a reconnect of many
 	unlistedMerges = 100 // merges without a word of an open stream, after which it is gone
+	// silentStart is how long demand from before a restart stands when no client
+	// opens a load report stream at all: the longest that gRPC waits between two
+	// attempts to connect. After it the saved demand fades as held rates do.
+	silentStart = 2 * time.Minute
 )
 
 // cover judges how much of the known demand is heard of, and lets remembered
@@ -19,17 +23,46 @@ const (
 // have passed since the first stream; then what is seen counts alone. The same
 // holds when many streams of a running process are lost at once, counted from
 // when each closed.
-func (t *Table) cover(svc *service, loads []SourceLoad, live []float64, now time.Time) (coverage float64, covered bool) {
+func (t *Table) cover(svc *service, loads []SourceLoad, live []float64, now time.Time, wall time.Duration) (coverage float64, covered bool) {
 	if svc.awaiting {
+		t.fade(svc, now, wall)
 		if t.awaited(now) {
-			return t.coverSaved(svc, loads)
+			coverage, covered = t.coverSaved(svc, loads)
+			return coverage, covered || t.faded(now) > 0
 		}
 		svc.awaiting = false
 		for _, src := range svc.sources {
 			src.saved = 0
 		}
 	}
-	return coverLost(svc, loads, live)
+	return t.coverLost(svc, loads, live, now)
+}
+
+// faded is for how long demand has been fading that no client came back to
+// confirm.
+func (t *Table) faded(now time.Time) time.Duration {
+	if !t.firstStream.IsZero() {
+		return 0
+	}
+	return max(0, now.Sub(t.started)-silentStart)
+}
+
+// fade lets saved demand go that nobody comes back for. Without this a fleet
+// that reports no load would be held for ever.
+func (t *Table) fade(svc *service, now time.Time, wall time.Duration) {
+	step := min(wall, t.faded(now))
+	if step <= 0 {
+		return
+	}
+	left := 0.0
+	for _, src := range svc.sources {
+		src.saved *= 1 - gain(step, 1, t.interval)
+		if src.saved < negligible {
+			src.saved = 0
+		}
+		left += src.saved
+	}
+	svc.awaiting = left > 0
 }
 
 // awaited tells whether clients known from before may still be coming back.
@@ -68,22 +101,17 @@ func (t *Table) coverSaved(svc *service, loads []SourceLoad) (coverage float64, 
 }
 
 // coverLost is cover for a running process.
-func coverLost(svc *service, loads []SourceLoad, live []float64) (coverage float64, covered bool) {
-	streams := 0
-	missing, present := 0.0, 0.0
-	for i, src := range svc.sources {
-		lost := 0.0
-		for _, l := range src.lost {
-			lost += l.rate
-		}
-		streams += len(src.lost)
-		missing += min(lost, max(0, src.memory-live[i]))
-		present += live[i]
-	}
-	coverage, covered = 1, true
-	if streams >= herd && missing > 0 {
-		coverage = present / (present + missing)
-		covered = coverage >= enoughCoverage
+func (t *Table) coverLost(svc *service, loads []SourceLoad, live []float64, now time.Time) (coverage float64, covered bool) {
+	coverage = svc.presence(live)
+	covered = coverage >= enoughCoverage
+	switch {
+	case covered:
+		svc.heldSince = time.Time{}
+	case svc.heldSince.IsZero():
+		svc.heldSince = now
+	case now.Sub(svc.heldSince) >= scale(t.interval, graceIntervals):
+		svc.giveUp(live)
+		coverage, covered, svc.heldSince = 1, true, time.Time{}
 	}
 	for i, src := range svc.sources {
 		switch {
@@ -92,9 +120,39 @@ func coverLost(svc *service, loads []SourceLoad, live []float64) (coverage float
 			loads[i].Demand = max(src.memory, loads[i].Demand)
 		case len(src.lost) == 0:
 			src.memory = src.demand
+		default:
+			src.memory = max(src.memory, live[i])
 		}
 	}
 	return coverage, covered
+}
+
+// presence is the share of the remembered demand whose streams are there; 1
+// unless many were lost at once.
+func (s *service) presence(live []float64) float64 {
+	streams := 0
+	missing, present := 0.0, 0.0
+	for i, src := range s.sources {
+		lost := 0.0
+		for _, l := range src.lost {
+			lost += l.rate
+		}
+		streams += len(src.lost)
+		missing += min(lost, max(0, src.memory-live[i]))
+		present += live[i]
+	}
+	if streams < herd || missing <= 0 {
+		return 1
+	}
+	return present / (present + missing)
+}
+
+// giveUp takes what is there for all that there is. Where clients come and go
+// all the time, some are always missing.
+func (s *service) giveUp(live []float64) {
+	for i, src := range s.sources {
+		src.lost, src.memory = nil, live[i]
+	}
 }
 
 // lose takes note of streams that have closed since the last snapshot, and
@@ -103,7 +161,13 @@ func (t *Table) lose(now time.Time) {
 	old := now.Add(-scale(t.interval, graceIntervals))
 	for _, name := range t.names {
 		for _, src := range t.services[name].sources {
-			src.lost = slices.DeleteFunc(src.lost, func(l loss) bool { return !l.at.After(old) })
+			src.lost = slices.DeleteFunc(src.lost, func(l loss) bool {
+				if l.at.After(old) {
+					return false
+				}
+				src.memory = max(0, src.memory-l.rate)
+				return true
+			})
 		}
 	}
 	for _, s := range t.streams {

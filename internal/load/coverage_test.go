@@ -26,7 +26,7 @@ func TestCoverageAfterRestart(t *testing.T) {
 		remembers bool    // that of the last zone
 	}{
 		{"nobody yet", 0, 1, 0, false, 1000, true},
-		{"nobody ever", 0, 100, 0, false, 1000, true},
+		{"nobody in two minutes", 0, 24, 0, false, 1000, true},
 		{"half", 5, 1, 0.5, false, 1000, true},
 		{"enough", 8, 1, 0.8, true, 1000, true},
 		{"all", 10, 1, 1, true, 1000, false},

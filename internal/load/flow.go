@@ -20,7 +20,8 @@ type flow struct {
 	own     bool          // the window was reported on this stream, not inherited
 	weight  float64       // how much of the window counts; below 1 for streams that jump (see reputation)
 	windows int           // so far
-	mean    float64       // of the rates that counted, requests/s
+	busy    int           // of them, those with traffic
+	mean    float64       // of the rates that counted while there was traffic, requests/s
 }
 
 // window is one measured stretch of time.
@@ -163,17 +164,6 @@ func (w *window) extend(before *window, full time.Duration) {
 	w.length = total
 }
 
-// Guard against a client that reports far more than is believable: in services
-// of many nodes a node counts at most repute times its own mean, or fair of the
-// service's capacity, whichever is more.
-const (
-	guardNodes   = 20
-	guardWindows = 3
-	repute       = 10.0
-	fair         = 0.05
-	meanWindows  = 60 // windows over which the mean is taken
-)
-
 // take makes w the flow's newest window.
 func (f *flow) take(w window, arrived time.Time, interval time.Duration) {
 	if w.length < interval/2 {
@@ -188,20 +178,6 @@ func (f *flow) take(w window, arrived time.Time, interval time.Duration) {
 	f.window, f.told, f.own = w, arrived, true
 	f.news += w.length
 	f.judge()
-}
-
-// judge decides how much of the newest window counts.
-func (f *flow) judge() {
-	rate, svc := f.window.rate(), f.source.service
-	f.weight = 1
-	if svc.nodes >= guardNodes && f.windows >= guardWindows {
-		allowed := max(repute*f.mean, fair*max(svc.capacity, svc.demand))
-		if rate > allowed {
-			f.weight = allowed / rate
-		}
-	}
-	f.mean += (rate*f.weight - f.mean) / float64(min(f.windows, meanWindows)+1)
-	f.windows++
 }
 
 // trust is how far a flow counts now: 1 while reports come or are only late,

@@ -16,6 +16,8 @@ type service struct {
 	nodes    int     // streams that told of it, at the last snapshot
 	demand   float64 // at the last snapshot, requests/s
 	awaiting bool    // clients known from an earlier process are awaited
+
+	heldSince time.Time // since when too many of its streams are missing; zero = they are not
 }
 
 func (s *service) source(l isobar.Locality) *source {
@@ -51,6 +53,7 @@ func (t *Table) Snapshot(now time.Time) *Snapshot {
 func (t *Table) measure(svc *service, now time.Time, wall time.Duration) ServiceLoad {
 	l := ServiceLoad{Name: svc.name}
 	var sites siteSums
+	t.vouch(svc, now)
 	svc.nodes = 0
 	loads := make([]SourceLoad, len(svc.sources))
 	live := make([]float64, len(svc.sources)) // from open streams, requests/s
@@ -58,7 +61,7 @@ func (t *Table) measure(svc *service, now time.Time, wall time.Duration) Service
 		loads[i], live[i] = t.measureSource(src, now, wall, &sites)
 		svc.nodes += loads[i].Nodes + loads[i].Held
 	}
-	l.Coverage, l.Covered = t.cover(svc, loads, live, now)
+	l.Coverage, l.Covered = t.cover(svc, loads, live, now, wall)
 	svc.demand = 0
 	for i := range loads {
 		svc.demand += loads[i].Demand
