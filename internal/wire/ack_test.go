@@ -13,7 +13,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/wire"
 )
 
-func encoded(t interface{ Fatal(args ...any) }, m proto.Message) []byte {
+func marshalled(t interface{ Fatal(args ...any) }, m proto.Message) []byte {
 	b, err := proto.Marshal(m)
 	if err != nil {
 		t.Fatal(err)
@@ -37,7 +37,7 @@ func TestAcks(t *testing.T) {
 	ack := func(change func(*discoveryv3.DiscoveryRequest)) []byte {
 		r := &discoveryv3.DiscoveryRequest{VersionInfo: "7", ResourceNames: names, TypeUrl: wire.EndpointsURL, ResponseNonce: "n-1"}
 		change(r)
-		return encoded(t, r)
+		return marshalled(t, r)
 	}
 	for _, c := range []struct {
 		name   string
@@ -67,7 +67,7 @@ func TestAcks(t *testing.T) {
 			t.Errorf("%s: %q, %q", c.name, url, nonce)
 		}
 	}
-	if _, _, ok := readAck(encoded(t, &discoveryv3.DiscoveryRequest{TypeUrl: wire.ClusterURL, ResponseNonce: "1"}), nil); !ok {
+	if _, _, ok := readAck(marshalled(t, &discoveryv3.DiscoveryRequest{TypeUrl: wire.ClusterURL, ResponseNonce: "1"}), nil); !ok {
 		t.Error("an acceptance without names is not read")
 	}
 }
@@ -78,7 +78,7 @@ func TestNamesSplitAsTheyWereAppended(t *testing.T) {
 		if got := wire.SplitNames(string(raw)); !slices.Equal(got, names) {
 			t.Errorf("%q became %q", names, got)
 		}
-		if want := encoded(t, &discoveryv3.DiscoveryRequest{ResourceNames: names}); !bytes.Equal(raw, want) {
+		if want := marshalled(t, &discoveryv3.DiscoveryRequest{ResourceNames: names}); !bytes.Equal(raw, want) {
 			t.Errorf("%q is encoded as %x, want %x", names, raw, want)
 		}
 	}
@@ -92,7 +92,7 @@ func FuzzAck(f *testing.F) {
 		{VersionInfo: "1", Node: &corev3.Node{Id: "x"}, ResourceNames: []string{"a", "b"}, TypeUrl: wire.EndpointsURL, ResponseNonce: "n"},
 		{ResourceNames: []string{"a"}, TypeUrl: wire.ClusterURL, ResponseNonce: "n", ErrorDetail: &statuspb.Status{Message: "no"}},
 	} {
-		f.Add(encoded(f, m))
+		f.Add(marshalled(f, m))
 	}
 	f.Add([]byte("\x12\x01x\x1a\x01a\x1a\x01b\"\x01u*\x01n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
