@@ -149,7 +149,7 @@ func (e *EnvoyChecker) Run(ctx context.Context) error {
 		if received {
 			failures = 0
 		}
-		most := min(backoffMax, backoffBase<<min(failures, 5)) //nolint:gosec // 0 to 5
+		most := min(backoffMax, backoffBase<<min(failures, 5))
 		wait = time.Duration(e.rand.Int64N(int64(most))) + 1
 	}
 }
@@ -166,10 +166,10 @@ func (e *EnvoyChecker) connected(ctx context.Context, wait time.Duration) (recei
 	}
 	stream, err := healthv3.NewHealthDiscoveryServiceClient(e.opts.Conn).StreamHealthCheck(ctx)
 	if err != nil {
-		return false, nil //nolint:nilerr // it tries again
+		return false, nil // it tries again
 	}
 	if err := e.hello(stream); err != nil {
-		return false, nil //nolint:nilerr // the same
+		return false, nil // the same
 	}
 	e.mu.Lock()
 	e.stats.Streams++
@@ -255,8 +255,11 @@ func (e *EnvoyChecker) work(
 			if err != nil {
 				return err
 			}
-			if report != nil && stream != nil && stream.Send(report) != nil {
-				return nil // the stream is broken
+			if report == nil || stream == nil {
+				continue
+			}
+			if broken := stream.Send(report); broken != nil {
+				return nil //nolint:nilerr // a stream that breaks is opened anew
 			}
 		}
 	}
