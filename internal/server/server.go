@@ -69,32 +69,32 @@ const stopPatience = 5 * time.Second
 
 // New builds a server from a valid configuration. Nothing is served before
 // Run; on an error the listeners are left to the caller.
-func New(cfg *config.Config, ls Listeners, opts Options) (s *Server, err error) {
+func New(cfg *config.Config, ls Listeners, opts Options) (*Server, error) {
 	if ls.XDS == nil {
 		return nil, errors.New("server: a listener for xDS is required")
 	}
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
-	s = &Server{cfg: *cfg, opts: opts, log: opts.Log, listeners: ls, metrics: prometheus.NewRegistry()}
+	s := &Server{cfg: *cfg, opts: opts, log: opts.Log, listeners: ls, metrics: prometheus.NewRegistry()}
 	s.current.Store(cfg)
 	s.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	defer func() {
-		if err != nil {
-			s.closeStore()
-		}
-	}()
-	if err := s.openSources(); err != nil {
-		return nil, err
-	}
-	if err := s.buildLoop(); err != nil {
-		return nil, err
-	}
-	s.grpc = s.newGRPC()
-	if err := s.buildAdmin(); err != nil {
+	if err := s.build(); err != nil {
+		s.closeStore()
 		return nil, err
 	}
 	return s, nil
+}
+
+func (s *Server) build() error {
+	if err := s.openSources(); err != nil {
+		return err
+	}
+	if err := s.buildLoop(); err != nil {
+		return err
+	}
+	s.grpc = s.newGRPC()
+	return s.buildAdmin()
 }
 
 // openSources opens the state and fills the registry from it and the file.

@@ -1,0 +1,53 @@
+package server_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/isobar-xds/isobar/internal/server"
+	"github.com/isobar-xds/isobar/internal/store"
+)
+
+// TestStateThatCannotBeOpened: whatever is wrong with the state directory is
+// said, and the listeners stay with the caller.
+func TestStateThatCannotBeOpened(t *testing.T) {
+	used := t.TempDir()
+	held, err := store.Open(used, store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = held.Close() }()
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	damaged := t.TempDir()
+	for _, name := range []string{"plan.state", "plan.state.prev", "sources.state", "sources.state.prev"} {
+		if err := os.WriteFile(filepath.Join(damaged, name), []byte("not what it should be"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tests := []struct {
+		name, dir, says string
+		is              error
+	}{
+		{"in use", used, "in use by another process", store.ErrLocked},
+		{"a file", file, "directory", nil},
+		{"damaged", damaged, "corrupt", store.ErrCorrupt},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			cfg := configuration(t)
+			cfg.StateDir = tt.dir
+			_, err := server.New(cfg, server.Listeners{XDS: bufconn.Listen(1)}, server.Options{})
+			if err == nil || !strings.Contains(err.Error(), tt.says) || (tt.is != nil && !errors.Is(err, tt.is)) {
+				t.Errorf("got %v, want an error that says %q", err, tt.says)
+			}
+		})
+	}
+}
