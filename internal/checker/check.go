@@ -157,6 +157,8 @@ func (c *check) usual() time.Duration {
 func (c *check) wait(o Outcome, pending bool, rng *rand.Rand) time.Duration {
 	var base time.Duration
 	switch {
+	case o == Blind:
+		base = c.usual()
 	case c.noTraffic > 0 && o == Passed && !pending:
 		base = c.noTrafficHealthy
 	case c.noTraffic > 0:

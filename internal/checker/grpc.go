@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"sync/atomic"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
@@ -53,12 +54,14 @@ type grpcProber struct {
 	check  *grpcCheck
 	target Target
 	conn   *grpc.ClientConn
+	dialed atomic.Pointer[error] // the last error of dialling, which gRPC hands on as text only
 }
 
 // Probe asks; a connection that failed is made anew for the next probe, so
 // that gRPC's own back-off never stands between a probe and its endpoint.
 func (p *grpcProber) Probe(ctx context.Context) (Outcome, error) {
 	if p.conn == nil {
+		p.dialed.Store(nil)
 		conn, err := p.connect()
 		if err != nil {
 			return Broken, err
@@ -66,7 +69,7 @@ func (p *grpcProber) Probe(ctx context.Context) (Outcome, error) {
 		p.conn = conn
 	}
 	outcome, err := p.ask(ctx)
-	if !p.check.link.reuse || outcome == Broken || outcome == TimedOut {
+	if !p.check.link.reuse || outcome.lostConnection() {
 		p.Close()
 	}
 	return outcome, err
@@ -83,6 +86,9 @@ func (p *grpcProber) ask(ctx context.Context) (Outcome, error) {
 	case codes.DeadlineExceeded:
 		return TimedOut, err
 	case codes.Unavailable, codes.Canceled:
+		if dialed := p.dialed.Load(); dialed != nil {
+			err = *dialed
+		}
 		return lost(ctx, err)
 	default:
 		return Failed, err
@@ -93,7 +99,11 @@ func (p *grpcProber) connect() (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///"+p.target.Address,
 		grpc.WithTransportCredentials(p.check.creds),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			return p.check.link.dial(ctx, p.target.Network, p.target.Address)
+			conn, err := p.check.link.dial(ctx, p.target.Network, p.target.Address)
+			if err != nil {
+				p.dialed.Store(&err)
+			}
+			return conn, err
 		}),
 		grpc.WithAuthority(p.target.authority(p.check.authority)),
 		grpc.WithUserAgent("Isobar/HC"),

@@ -45,7 +45,7 @@ func (p *httpProber) Probe(ctx context.Context) (Outcome, error) {
 		return lost(ctx, err)
 	}
 	outcome, err := p.judge(ctx, resp)
-	if !p.check.reuse || outcome == Broken || outcome == TimedOut || resp.Close {
+	if !p.check.reuse || outcome.lostConnection() || resp.Close {
 		p.Close()
 	}
 	return outcome, err

@@ -28,13 +28,15 @@ type metrics struct {
 	defects    prometheus.Counter
 
 	// Looked up once: probes are many.
-	outcomes  [isobar.CheckRedis + 1][TimedOut + 1]prometheus.Counter
+	outcomes  [isobar.CheckRedis + 1][Blind + 1]prometheus.Counter
 	durations [isobar.CheckRedis + 1]prometheus.Observer
 	statuses  map[corev3.HealthStatus]prometheus.Gauge
 }
 
-// reported are the statuses that a checker reports.
-var reported = []corev3.HealthStatus{corev3.HealthStatus_HEALTHY, corev3.HealthStatus_UNHEALTHY, corev3.HealthStatus_TIMEOUT}
+// known are the statuses that an endpoint may have here.
+var known = []corev3.HealthStatus{
+	corev3.HealthStatus_HEALTHY, corev3.HealthStatus_UNHEALTHY, corev3.HealthStatus_TIMEOUT, corev3.HealthStatus_UNKNOWN,
+}
 
 func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
@@ -90,10 +92,10 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		name := isobar.CheckProtocol(p).String() //nolint:gosec // p < 4
 		m.durations[p] = m.duration.WithLabelValues(name)
 		for o := range m.outcomes[p] {
-			m.outcomes[p][o] = m.probes.WithLabelValues(name, Outcome(o).String()) //nolint:gosec // o < 4
+			m.outcomes[p][o] = m.probes.WithLabelValues(name, Outcome(o).String()) //nolint:gosec // o < 5
 		}
 	}
-	for _, s := range reported {
+	for _, s := range known {
 		m.statuses[s] = m.endpoints.WithLabelValues(statusName(s))
 		m.changes.WithLabelValues(statusName(s))
 	}
@@ -116,12 +118,12 @@ func (m *metrics) register(r prometheus.Registerer) error {
 }
 
 func (m *metrics) probed(p isobar.CheckProtocol, o Outcome, took time.Duration) {
-	m.outcomes[p][min(o, TimedOut)].Inc()
+	m.outcomes[p][min(o, Blind)].Inc()
 	m.durations[p].Observe(took.Seconds())
 }
 
 func (m *metrics) setEndpoints(counts map[corev3.HealthStatus]int) {
-	for _, s := range reported {
+	for _, s := range known {
 		m.statuses[s].Set(float64(counts[s]))
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"syscall"
 )
 
 // Outcome is what became of one probe.
@@ -25,9 +26,13 @@ const (
 	Broken
 	// TimedOut probes count as broken ones do, and show in the status.
 	TimedOut
+	// Blind probes could not be made for want of something on this machine,
+	// such as open files: they say nothing of the endpoint. After so many in a
+	// row as the threshold says it is left out of reports.
+	Blind
 )
 
-var outcomeNames = [...]string{"passed", "failed", "broken", "timed_out"}
+var outcomeNames = [...]string{"passed", "failed", "broken", "timed_out", "blind"}
 
 // String names the outcome as metrics do.
 func (o Outcome) String() string {
@@ -36,6 +41,9 @@ func (o Outcome) String() string {
 	}
 	return fmt.Sprintf("outcome(%d)", uint8(o))
 }
+
+// lostConnection tells that the next probe needs a new connection.
+func (o Outcome) lostConnection() bool { return o == Broken || o == TimedOut || o == Blind }
 
 // Prober probes one endpoint. It is used by one goroutine at a time.
 type Prober interface {
@@ -80,10 +88,24 @@ func validHost(name string) bool {
 
 // lost classifies an error of the connection.
 func lost(ctx context.Context, err error) (Outcome, error) {
-	if timedOut(ctx, err) {
+	switch {
+	case ownFault(err):
+		return Blind, err
+	case timedOut(ctx, err):
 		return TimedOut, err
+	default:
+		return Broken, err
 	}
-	return Broken, err
+}
+
+// ownFault tells whether this machine, not the endpoint, made a probe fail.
+func ownFault(err error) bool {
+	for _, want := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EADDRNOTAVAIL} {
+		if errors.Is(err, want) {
+			return true
+		}
+	}
+	return false
 }
 
 func timedOut(ctx context.Context, err error) bool {

@@ -8,9 +8,11 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -20,6 +22,8 @@ import (
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/isobar-xds/isobar/internal/checker"
 )
 
 const (
@@ -374,27 +378,46 @@ func TestOverrides(t *testing.T) {
 	}
 }
 
-// TestWrongTLS: TLS where there is none, none where there is TLS, and a
-// certificate of the wrong authority.
-func TestWrongTLS(t *testing.T) {
-	plain, secure := newWeb(t, false, http1Only), newWeb(t, true, http1Only)
-	wrap := func(name, address string, ca []byte) *clusterHealthCheck {
-		c := cluster(name, overHTTP(), address)
-		c.TransportSocketMatches = anyTLS(t, ca)
-		return c
+// TestOwnFault: a checker that can't open connections says nothing, whatever
+// the protocol, rather than that its endpoints are down.
+func TestOwnFault(t *testing.T) {
+	var broken atomic.Bool
+	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+		if broken.Load() {
+			return nil, &net.OpError{Op: "dial", Net: network, Err: os.NewSyscallError("socket", syscall.EMFILE)}
+		}
+		return new(net.Dialer).DialContext(ctx, network, address)
 	}
-	right := pemOf(secure.Certificate())
-	other := pemOf(otherAuthority(t))
-	s := start(t).stream()
-	s.specify(t, spec(
-		wrap("tls to plain", plain.address(), nil), cluster("plain to tls", overHTTP(), secure.address()),
-		wrap("right authority", secure.address(), right), wrap("wrong authority", secure.address(), other),
-	))
-	s.until(t, "right authority", secure.address(), healthy)
-	for range 5 {
-		s.next(t)
+	srv := newWeb(t, false, http1Only)
+	s := start(t, func(o *checker.Options) { o.Dial = dial }).stream()
+	always := overHTTP()
+	always.ReuseConnection = no()
+	s.specify(t, spec(cluster("http", always, srv.address())))
+	s.until(t, "http", srv.address(), healthy)
+	broken.Store(true)
+	sp := spec(cluster("http", always, srv.address()))
+	for name, hc := range map[string]*corev3.HealthCheck{
+		"tcp": check(nil), "grpc": overGRPC(""), "redis": overRedis(t, ""), "tls": overHTTP(),
+	} {
+		c := cluster(name, hc, srv.address())
+		if name == "tls" {
+			c.TransportSocketMatches = anyTLS(t, nil)
+		}
+		sp.ClusterHealthChecks = append(sp.ClusterHealthChecks, c)
 	}
-	s.until(t, "tls to plain", plain.address(), unhealthy)
-	s.until(t, "plain to tls", secure.address(), unhealthy)
-	s.until(t, "wrong authority", secure.address(), unhealthy)
+	s.specify(t, sp)
+	for began := time.Now(); ; {
+		r := s.next(t)
+		if status, ok := statusIn(r, "http", srv.address()); ok && status != healthy {
+			t.Fatalf("an endpoint was called %s for want of open files here", status)
+		}
+		if c := r.GetEndpointHealthResponse().GetClusterEndpointsHealth(); len(c) == 5 && len(r.GetEndpointHealthResponse().GetEndpointsHealth()) == 0 {
+			break
+		}
+		if time.Since(began) > patience {
+			t.Fatalf("still reported: %v", r)
+		}
+	}
+	broken.Store(false)
+	s.until(t, "http", srv.address(), healthy)
 }

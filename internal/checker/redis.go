@@ -52,7 +52,7 @@ func (p *redisProber) Probe(ctx context.Context) (Outcome, error) {
 		p.Close()
 		outcome, err = p.ask(ctx)
 	}
-	if !p.check.link.reuse || outcome == Broken || outcome == TimedOut {
+	if !p.check.link.reuse || outcome.lostConnection() {
 		p.Close()
 	}
 	return outcome, err

@@ -27,13 +27,21 @@ type entry struct {
 
 // report gives the message for a state as it is now, valid until the next
 // call. Each endpoint stands in it twice: under its cluster and locality, and
-// in the flat list that older servers read.
+// in the flat list that older servers read. What can't be probed for want of
+// something here is left out: servers know that silence is no verdict.
 func (r *reporter) report(s *state) *upstream {
-	if r.built != s {
-		r.build(s)
+	unknown := 0
+	if r.built == s {
+		for i := range r.entries {
+			e := &r.entries[i]
+			e.health.HealthStatus = e.host.load()
+			if e.health.HealthStatus == corev3.HealthStatus_UNKNOWN {
+				unknown++
+			}
+		}
 	}
-	for i := range r.entries {
-		r.entries[i].health.HealthStatus = r.entries[i].host.load()
+	if r.built != s || unknown > 0 || len(r.entries) < s.hosts {
+		r.build(s)
 	}
 	return r.message
 }
@@ -53,12 +61,18 @@ func (r *reporter) build(s *state) {
 				EndpointsHealth: make([]*healthv3.EndpointHealth, 0, len(g.hosts)),
 			}
 			for _, h := range g.hosts {
-				eh := &healthv3.EndpointHealth{Endpoint: &endpointv3.Endpoint{Address: h.address}}
+				status := h.load()
+				if status == corev3.HealthStatus_UNKNOWN {
+					continue
+				}
+				eh := &healthv3.EndpointHealth{Endpoint: &endpointv3.Endpoint{Address: h.address}, HealthStatus: status}
 				r.entries = append(r.entries, entry{host: h, health: eh})
 				leh.EndpointsHealth = append(leh.EndpointsHealth, eh)
 				resp.EndpointsHealth = append(resp.EndpointsHealth, eh) //nolint:staticcheck // older servers read it
 			}
-			ceh.LocalityEndpointsHealth = append(ceh.LocalityEndpointsHealth, leh)
+			if len(leh.GetEndpointsHealth()) > 0 {
+				ceh.LocalityEndpointsHealth = append(ceh.LocalityEndpointsHealth, leh)
+			}
 		}
 		resp.ClusterEndpointsHealth = append(resp.ClusterEndpointsHealth, ceh)
 	}

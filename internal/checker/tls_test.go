@@ -15,7 +15,9 @@ import (
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	healthv3 "github.com/envoyproxy/go-control-plane/envoy/service/health/v3"
+	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
@@ -36,13 +38,15 @@ func healthCheckConfig(hostname string, port uint32, address string) *endpointv3
 }
 
 // anyTLS is TLS for all checks of a cluster; without ca any certificate does.
-func anyTLS(t *testing.T, ca []byte) []*clusterv3.Cluster_TransportSocketMatch {
+func anyTLS(t *testing.T, ca []byte, names ...*tlsv3.SubjectAltNameMatcher) []*clusterv3.Cluster_TransportSocketMatch {
 	t.Helper()
 	up := &tlsv3.UpstreamTlsContext{}
 	if ca != nil {
 		up.CommonTlsContext = &tlsv3.CommonTlsContext{ValidationContextType: &tlsv3.CommonTlsContext_ValidationContext{
 			ValidationContext: &tlsv3.CertificateValidationContext{
 				TrustedCa: &corev3.DataSource{Specifier: &corev3.DataSource_InlineBytes{InlineBytes: ca}},
+
+				MatchTypedSubjectAltNames: names,
 			},
 		}}
 	}
@@ -79,4 +83,74 @@ func otherAuthority(t *testing.T) *x509.Certificate {
 		t.Fatal(err)
 	}
 	return c
+}
+
+// TestTLS: TLS where there is none, none where there is TLS, certificates of
+// the wrong authority and of the wrong name.
+func TestTLS(t *testing.T) {
+	plain, secure := newWeb(t, false, http1Only), newWeb(t, true, http1Only)
+	right, other := pemOf(secure.Certificate()), pemOf(otherAuthority(t))
+	wrap := func(name, address string, ca []byte, names ...*tlsv3.SubjectAltNameMatcher) *clusterHealthCheck {
+		c := cluster(name, overHTTP(), address)
+		c.TransportSocketMatches = anyTLS(t, ca, names...)
+		return c
+	}
+	named := func(kind tlsv3.SubjectAltNameMatcher_SanType, suffix string) *tlsv3.SubjectAltNameMatcher {
+		return &tlsv3.SubjectAltNameMatcher{SanType: kind, Matcher: &matcherv3.StringMatcher{
+			MatchPattern: &matcherv3.StringMatcher_Suffix{Suffix: suffix}, IgnoreCase: true,
+		}}
+	}
+	dns, ip := tlsv3.SubjectAltNameMatcher_DNS, tlsv3.SubjectAltNameMatcher_IP_ADDRESS
+	s := start(t).stream()
+	s.specify(t, spec(
+		wrap("tls to plain", plain.address(), nil), cluster("plain to tls", overHTTP(), secure.address()),
+		wrap("wrong authority", secure.address(), other),
+		wrap("wrong name", secure.address(), right, named(dns, ".shop"), named(ip, ".7")),
+		wrap("name of another kind", secure.address(), right, named(tlsv3.SubjectAltNameMatcher_URI, "example.com")),
+		wrap("right authority", secure.address(), right),
+		wrap("right name", secure.address(), right, named(dns, ".shop"), named(dns, "EXAMPLE.com")),
+		wrap("right address", secure.address(), right, named(ip, "127.0.0.1")),
+	))
+	for _, name := range []string{"right authority", "right name", "right address"} {
+		s.until(t, name, secure.address(), healthy)
+	}
+	for range 10 { // more probes of the others
+		s.next(t)
+	}
+	for name, address := range map[string]string{
+		"tls to plain": plain.address(), "plain to tls": secure.address(), "wrong authority": secure.address(),
+		"wrong name": secure.address(), "name of another kind": secure.address(),
+	} {
+		if got, _ := statusIn(s.next(t), name, address); got != unhealthy {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}
+
+// TestSocketMatch: the first socket whose labels the check names is taken, and
+// none is plaintext.
+func TestSocketMatch(t *testing.T) {
+	plain, secure := newWeb(t, false, http1Only), newWeb(t, true, http1Only)
+	label := func(v string) *structpb.Struct {
+		return &structpb.Struct{Fields: map[string]*structpb.Value{"use": structpb.NewStringValue(v)}}
+	}
+	matches := anyTLS(t, pemOf(otherAuthority(t)))
+	matches = append(matches, anyTLS(t, nil)...)
+	matches[0].Match, matches[1].Match = label("strict"), label("any")
+	with := func(name, use, address string) *clusterHealthCheck {
+		hc := overHTTP()
+		if use != "" {
+			hc.TransportSocketMatchCriteria = label(use)
+		}
+		c := cluster(name, hc, address)
+		c.TransportSocketMatches = matches
+		return c
+	}
+	s := start(t).stream()
+	s.specify(t, spec(with("strict", "strict", secure.address()), with("any", "any", secure.address()),
+		with("unknown", "other", plain.address()), with("none", "", plain.address())))
+	s.until(t, "any", secure.address(), healthy)
+	s.until(t, "unknown", plain.address(), healthy)
+	s.until(t, "none", plain.address(), healthy)
+	s.until(t, "strict", secure.address(), unhealthy)
 }

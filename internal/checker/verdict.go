@@ -12,13 +12,20 @@ type verdict struct {
 	checked  bool // a probe has ended
 	passes   uint32
 	failures uint32
+	blind    uint32 // probes in a row that could not be made
+	unknown  bool   // so many that the verdict has no ground
 }
 
 // record counts an outcome as Envoy does. changed tells that healthy flipped,
 // pending that it would with more outcomes like this one.
 func (v *verdict) record(o Outcome, c *check) (changed, pending bool) {
+	if o == Blind {
+		v.blind++
+		v.unknown = v.blind >= c.unhealthyThreshold
+		return false, false
+	}
 	first := !v.checked
-	v.checked = true
+	v.checked, v.blind, v.unknown = true, 0, false
 	if o == Passed {
 		v.failures = 0
 		if v.healthy {
@@ -46,6 +53,8 @@ func (v *verdict) record(o Outcome, c *check) (changed, pending bool) {
 
 func (v *verdict) status() corev3.HealthStatus {
 	switch {
+	case v.unknown:
+		return corev3.HealthStatus_UNKNOWN
 	case v.healthy:
 		return corev3.HealthStatus_HEALTHY
 	case v.timedOut:
@@ -61,19 +70,18 @@ func inherited(s corev3.HealthStatus) verdict {
 	return verdict{healthy: s == corev3.HealthStatus_HEALTHY, timedOut: s == corev3.HealthStatus_TIMEOUT}
 }
 
+// gravity orders the statuses of checks: the gravest is the endpoint's.
+var gravity = map[corev3.HealthStatus]int{
+	corev3.HealthStatus_HEALTHY: 0, corev3.HealthStatus_UNKNOWN: 1, corev3.HealthStatus_TIMEOUT: 2, corev3.HealthStatus_UNHEALTHY: 3,
+}
+
 // combined is the status of an endpoint with several checks: healthy if all
 // are, and unhealthy rather than timed out.
 func combined(tasks []*task) corev3.HealthStatus {
 	out := corev3.HealthStatus_HEALTHY
 	for _, t := range tasks {
-		switch t.verdict.status() {
-		case corev3.HealthStatus_HEALTHY:
-		case corev3.HealthStatus_TIMEOUT:
-			if out == corev3.HealthStatus_HEALTHY {
-				out = corev3.HealthStatus_TIMEOUT
-			}
-		default:
-			return corev3.HealthStatus_UNHEALTHY
+		if s := t.verdict.status(); gravity[s] > gravity[out] {
+			out = s
 		}
 	}
 	return out
