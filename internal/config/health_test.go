@@ -1,15 +1,20 @@
 package config_test
 
 import (
+	"encoding/json"
+	"os"
+	"reflect"
 	"testing"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/config"
 )
 
 // mustBeProbeable holds the health checks of a service against what may be
 // sent to checkers.
 func mustBeProbeable(t *testing.T, s *isobar.Service) {
 	t.Helper()
+	mustComeBack(t, s)
 	for _, c := range s.HealthChecks {
 		protocols := 0
 		for p, given := range []bool{c.HTTP != nil, c.TCP != nil, c.GRPC != nil, c.Redis != nil} {
@@ -40,5 +45,44 @@ func mustBeProbeable(t *testing.T, s *isobar.Service) {
 	}
 	if len(s.HealthChecks) > 0 && (s.Checkers.Domains < 1 || s.Checkers.Domains > s.Checkers.Count) {
 		t.Errorf("checkers %+v", s.Checkers)
+	}
+}
+
+// mustComeBack: what the API shows of a service can be sent to it again.
+func mustComeBack(t *testing.T, s *isobar.Service) {
+	t.Helper()
+	shown, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var read isobar.Service
+	if err := json.Unmarshal(shown, &read); err != nil {
+		t.Fatalf("%s: %v", shown, err)
+	}
+	again, _, err := config.DecodeService(s.Name, shown, config.Defaults{})
+	if err != nil {
+		t.Fatalf("%s is refused: %v", shown, err)
+	}
+	for what, got := range map[string][]isobar.HealthCheck{"read": read.HealthChecks, "sent again": again.HealthChecks} {
+		if !reflect.DeepEqual(got, s.HealthChecks) {
+			t.Errorf("%s: %+v, %s becomes %+v", shown, s.HealthChecks, what, got)
+		}
+	}
+	if !reflect.DeepEqual(again.Checkers, s.Checkers) {
+		t.Errorf("checkers %+v became %+v", s.Checkers, again.Checkers)
+	}
+}
+
+func TestShownServicesCanBeSentAgain(t *testing.T) {
+	data, err := os.ReadFile("testdata/config/health-checks.good.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, _, err := config.Decode("x", data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range c.Services {
+		mustBeProbeable(t, &c.Services[i])
 	}
 }
