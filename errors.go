@@ -1,6 +1,9 @@
 package isobar
 
-import "errors"
+import (
+	"errors"
+	"time"
+)
 
 // Sentinel errors that cross packages. They are wrapped with the object's name
 // and mapped to HTTP and gRPC codes only at the edge.
@@ -26,4 +29,14 @@ type Object struct {
 	Service  Service `json:"service"`
 	Owner    string  `json:"owner"`    // OwnerFile or OwnerAPI
 	Revision uint64  `json:"revision"` // changes with each change of the object; its ETag
+}
+
+// HealthOverride is the health of one endpoint as an operator set it, in place
+// of what the configuration and checkers say.
+type HealthOverride struct {
+	Service  string       `json:"service"`
+	Address  string       `json:"address"`
+	Locality Locality     `json:"locality"` // zero while no configuration names the endpoint
+	Status   HealthStatus `json:"status"`
+	Since    time.Time    `json:"since,omitzero"` // zero: not known
 }

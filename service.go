@@ -3,6 +3,7 @@ package isobar
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 )
@@ -103,6 +104,22 @@ type Service struct {
 
 	HealthChecks []HealthCheck `json:"health_checks,omitempty"` // none: health is what the configuration and operators say
 	Checkers     Checkers      `json:"checkers,omitzero"`
+}
+
+// Endpoint finds an endpoint by its address, in whatever spelling, with the
+// locality that it is in. The endpoint has the address as it is configured.
+func (s *Service) Endpoint(address string) (Locality, *Endpoint, bool) {
+	if ap, err := netip.ParseAddrPort(address); err == nil {
+		address = netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port()).String()
+	}
+	for i := range s.Localities {
+		for j := range s.Localities[i].Endpoints {
+			if e := &s.Localities[i].Endpoints[j]; e.Address == address {
+				return s.Localities[i].Locality, e, true
+			}
+		}
+	}
+	return Locality{}, nil, false
 }
 
 // Topology is everything that is configured about the fleet: one immutable

@@ -128,3 +128,25 @@ func TestTopology(t *testing.T) {
 		t.Error("c found")
 	}
 }
+
+func TestEndpointByAddress(t *testing.T) {
+	s := isobar.Service{Localities: []isobar.ServiceLocality{
+		{Locality: isobar.MustLocality("a/1"), Endpoints: []isobar.Endpoint{{Address: "10.0.0.1:80"}, {Address: "[::1]:80"}}},
+		{Locality: isobar.MustLocality("a/2"), Endpoints: []isobar.Endpoint{{Address: "10.0.0.2:80", Weight: 7}}},
+	}}
+	for _, tt := range []struct{ given, address, locality string }{
+		{"10.0.0.2:80", "10.0.0.2:80", "a/2"},
+		{"[0:0::1]:80", "[::1]:80", "a/1"},
+		{"[::ffff:10.0.0.1]:80", "10.0.0.1:80", "a/1"},
+	} {
+		l, e, ok := s.Endpoint(tt.given)
+		if !ok || e.Address != tt.address || l.String() != tt.locality {
+			t.Errorf("%s: %v in %s, %v", tt.given, e, l, ok)
+		}
+	}
+	for _, none := range []string{"10.0.0.3:80", "10.0.0.1", "backend:80", ""} {
+		if _, e, ok := s.Endpoint(none); ok || e != nil {
+			t.Errorf("%q is %v", none, e)
+		}
+	}
+}

@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/health"
@@ -21,6 +21,7 @@ type contents struct {
 	file     map[string]isobar.Object // also those that the API keeps out of force
 	network  *isobar.Network
 	health   health.Table
+	since    sinces // of health
 	// fileSeen says that the file was read in this process. Before, endpoints
 	// that an override names may still come.
 	fileSeen bool
@@ -124,7 +125,7 @@ func (c contents) setFile(services []isobar.Service, network *isobar.Network) (c
 	return c, nil
 }
 
-func (c contents) setHealth(service, address string, h isobar.HealthStatus) (contents, error) {
+func (c contents) setHealth(service, address string, h isobar.HealthStatus, now time.Time) (contents, error) {
 	if h > isobar.Degraded {
 		return c, fmt.Errorf("%w: no health status %d", isobar.ErrInvalid, h)
 	}
@@ -132,17 +133,19 @@ func (c contents) setHealth(service, address string, h isobar.HealthStatus) (con
 	if !exists {
 		return c, notFound(service)
 	}
-	if ap, err := netip.ParseAddrPort(address); err == nil {
-		address = netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port()).String() // as the configuration spells it
-	}
-	key := health.Key{Service: service, Address: address}
-	if !endpointsOf(o)[address] {
+	_, e, found := o.Service.Endpoint(address)
+	if !found {
 		return c, fmt.Errorf("endpoint %s of service %s: %w", address, service, isobar.ErrNotFound)
 	}
+	key := health.Key{Service: service, Address: e.Address}
+	before := c.health
 	if h == isobar.Unknown {
 		c.health = c.health.Without(func(k health.Key) bool { return k == key })
 	} else {
 		c.health = c.health.With(health.Override{Key: key, Status: h})
+	}
+	if !c.health.Equal(before) { // saying the same again changes nothing, nor since when
+		c.since = c.since.with(key, now).of(c.health)
 	}
 	return c, nil
 }
@@ -167,6 +170,7 @@ func (c contents) pruned() contents {
 	}
 	if len(gone) > 0 {
 		c.health = c.health.Without(func(k health.Key) bool { return gone[k] })
+		c.since = c.since.of(c.health)
 	}
 	return c
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -71,6 +72,7 @@ type Registry struct {
 type state struct {
 	topology *isobar.Topology
 	health   health.Table
+	since    sinces          // of the health that operators set
 	objects  []isobar.Object // sorted by name
 }
 
@@ -157,7 +159,7 @@ func (r *Registry) Delete(name string, ifMatch uint64) (topology uint64, err err
 // SetHealth overrides the health of an endpoint of any service, until the
 // endpoint goes; isobar.Unknown takes the override back.
 func (r *Registry) SetHealth(service, address string, h isobar.HealthStatus) (topology uint64, err error) {
-	return r.change(func(c contents) (contents, error) { return c.setHealth(service, address, h) })
+	return r.change(func(c contents) (contents, error) { return c.setHealth(service, address, h, time.Now().UTC().Truncate(time.Millisecond)) })
 }
 
 // SetFile replaces the services of the file and the network. Where the API
@@ -247,7 +249,7 @@ func (r *Registry) publish(c contents) {
 		// planners tell by identity what has not changed.
 		topology.Services[i] = objects[i].Service
 	}
-	r.state.Store(&state{topology: topology, health: c.health, objects: objects})
+	r.state.Store(&state{topology: topology, health: c.health, since: c.since, objects: objects})
 	r.metrics.show(objects, len(c.conflicts()))
 	select {
 	case r.changed <- struct{}{}:

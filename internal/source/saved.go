@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/health"
@@ -15,10 +16,10 @@ const savedFormat = 1
 
 // saved is contents as they are kept: without the file, which keeps itself.
 type saved struct {
-	Format    int               `json:"format"`
-	Revision  uint64            `json:"revision"`
-	Objects   []savedObject     `json:"objects"` // sorted by name
-	Overrides []health.Override `json:"health"`
+	Format    int             `json:"format"`
+	Revision  uint64          `json:"revision"`
+	Objects   []savedObject   `json:"objects"` // sorted by name
+	Overrides []savedOverride `json:"health"`
 }
 
 type savedObject struct {
@@ -26,11 +27,20 @@ type savedObject struct {
 	Revision uint64         `json:"revision"`
 }
 
+type savedOverride struct {
+	health.Override
+
+	Since time.Time `json:"since,omitzero"`
+}
+
 // errFormat says that a newer Isobar wrote the objects.
 var errFormat = errors.New("the saved services were written by a newer version")
 
 func (c contents) encode() ([]byte, error) {
-	s := saved{Format: savedFormat, Revision: c.revision, Overrides: c.health.Overrides()}
+	s := saved{Format: savedFormat, Revision: c.revision}
+	for _, o := range c.health.Overrides() {
+		s.Overrides = append(s.Overrides, savedOverride{Override: o, Since: c.since[o.Key]})
+	}
 	for _, o := range c.objects() {
 		if o.Owner == isobar.OwnerAPI {
 			s.Objects = append(s.Objects, savedObject{Service: o.Service, Revision: o.Revision})
@@ -51,7 +61,13 @@ func decode(data []byte) (contents, error) {
 	if s.Format > savedFormat {
 		return contents{}, fmt.Errorf("%w (format %d, this one reads up to %d)", errFormat, s.Format, savedFormat)
 	}
-	c := contents{revision: s.Revision, health: health.NewTable(s.Overrides), api: make(map[string]isobar.Object, len(s.Objects))}
+	c := contents{revision: s.Revision, since: sinces{}, api: make(map[string]isobar.Object, len(s.Objects))}
+	for _, o := range s.Overrides {
+		c.health = c.health.With(o.Override)
+		if !o.Since.IsZero() {
+			c.since[o.Key] = o.Since
+		}
+	}
 	for _, o := range s.Objects {
 		c.api[o.Service.Name] = isobar.Object{Service: cloneService(o.Service), Owner: isobar.OwnerAPI, Revision: o.Revision}
 	}

@@ -204,6 +204,9 @@ func newWatchMetrics(r prometheus.Registerer) watchMetrics {
 			Name: "isobar_source_file_good", Help: "1 while the configuration file is what is in force, 0 while it is refused.",
 		}),
 	}
+	for _, result := range []string{"ok", "refused"} {
+		m.reloads.WithLabelValues(result) // a rate needs a series that begins at 0
+	}
 	m.good.Set(1)
 	if r != nil {
 		r.MustRegister(m.reloads, m.good)

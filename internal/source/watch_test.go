@@ -117,6 +117,9 @@ func TestWatchMetrics(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	got := watching(t, path, source.WatchOptions{Registerer: registry})
 	next(t, got, "one")
+	if n, err := testutil.GatherAndCount(registry, "isobar_source_file_reloads_total"); err != nil || n != 2 {
+		t.Errorf("%d series (%v), want both results from the start", n, err)
+	}
 	write(t, path, "bad")
 	next(t, got, "bad")
 	write(t, path, "two")
