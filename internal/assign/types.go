@@ -21,6 +21,9 @@ type Site struct {
 	// Unreachable says that every source with a stake agrees it cannot reach
 	// this site: Capacity is 0 for that reason and not for health.
 	Unreachable bool
+	// Drained says that too few of its endpoints are healthy for it to be used:
+	// Capacity is 0 for that reason.
+	Drained bool
 }
 
 // Limit is the rate that obeys which the site may carry, requests/s.

@@ -61,6 +61,9 @@ type State interface {
 	LoadPlan() (*plan.Saved, error)
 	// SavePlan returns when the plan is durable.
 	SavePlan(saved plan.Saved) error
+	// LoadHealth and SaveHealth do the same for what checkers found.
+	LoadHealth() (*health.SavedKeeper, error)
+	SaveHealth(saved health.SavedKeeper) error
 }
 
 // Timing is what a reload of the configuration may change.
@@ -75,6 +78,7 @@ type Options struct {
 	HoldOff time.Duration // between rebased plans; default 100 ms
 
 	Topology Topology
+	Checkers Checkers // nil = no health discovery
 	Reports  Reports
 	Clients  Clients
 	State    State
@@ -87,28 +91,36 @@ type Options struct {
 
 // Loop is the control loop. Create it with New and call Run once.
 type Loop struct {
-	opts    Options
-	log     *slog.Logger
-	current atomic.Pointer[plan.Plan]
-	beat    atomic.Pointer[time.Time] // of the last turn of the loop
-	retimed chan struct{}             // capacity 1: the timing changed
-	waiters waiters
-	metrics *metrics
+	opts       Options
+	log        *slog.Logger
+	current    atomic.Pointer[plan.Plan]
+	beat       atomic.Pointer[time.Time] // of the last turn of the loop
+	retimed    chan struct{}             // capacity 1: the timing changed
+	waiters    waiters
+	asked      chan func() // to be run by the loop
+	healthView atomic.Pointer[healthView]
+	metrics    *metrics
 
 	// Owned by the goroutine of Run.
-	decider    *plan.Decider
-	set        *views.Set
-	saver      *saver
-	reserved   uint64
-	lastSaved  time.Time
-	lastRebase time.Time
-	bad        map[string]time.Time // violations logged, to bound the log
+	decider     *plan.Decider
+	set         *views.Set
+	saver       *saver
+	reserved    uint64
+	lastSaved   time.Time
+	keeper      *health.Keeper
+	healthDue   time.Time // when health should be looked at again
+	healthSaved time.Time
+	lastRebase  time.Time
+	bad         map[string]time.Time // violations logged, to bound the log
 }
 
 // New makes a loop.
 func New(opts Options) (*Loop, error) {
 	if opts.Topology == nil || opts.Reports == nil || opts.Clients == nil || opts.State == nil || opts.Views == nil {
 		return nil, errors.New("control: Topology, Reports, Clients, State and Views are required")
+	}
+	if opts.Checkers == nil {
+		opts.Checkers = nobody{}
 	}
 	if opts.Timing == nil {
 		opts.Timing = func() Timing { return Timing{} }
@@ -117,7 +129,7 @@ func New(opts Options) (*Loop, error) {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
-	l := &Loop{opts: opts, log: opts.Log, bad: map[string]time.Time{}, retimed: make(chan struct{}, 1)}
+	l := &Loop{opts: opts, log: opts.Log, bad: map[string]time.Time{}, retimed: make(chan struct{}, 1), asked: make(chan func())}
 	l.metrics = newMetrics(opts.Registerer, l)
 	return l, nil
 }
@@ -146,6 +158,9 @@ func (l *Loop) Retime() {
 // the state, all of it here:
 //
 //	topology changed   rebase at once, or when the hold-off since the last is over
+//	health changed     book what checkers say; the same, if clients should know
+//	health due         the same: votes age, and changes that were held back come out
+//	asked              answer an operator
 //	hold-off over      rebase
 //	timing changed     the next tick comes when the new timing says
 //	tick               collect reports, solve, assign, check, publish
@@ -160,7 +175,26 @@ func (l *Loop) Run(ctx context.Context) error {
 	holdOff := time.NewTimer(0)
 	defer holdOff.Stop()
 	<-holdOff.C
+	look := time.NewTimer(time.Until(l.healthDue))
+	defer look.Stop()
 	pending := false
+	changed := func() {
+		if pending {
+			return
+		}
+		if wait := l.opts.HoldOff - time.Since(l.lastRebase); wait > 0 {
+			pending = true
+			holdOff.Reset(wait)
+			return
+		}
+		l.rebase()
+	}
+	sick := func() {
+		if l.observeHealth(time.Now()) {
+			changed()
+		}
+		look.Reset(time.Until(l.healthDue))
+	}
 	for {
 		now := time.Now()
 		l.beat.Store(&now)
@@ -168,15 +202,14 @@ func (l *Loop) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-l.opts.Topology.Changed():
-			if pending {
-				continue
-			}
-			if wait := l.opts.HoldOff - time.Since(l.lastRebase); wait > 0 {
-				pending = true
-				holdOff.Reset(wait)
-				continue
-			}
-			l.rebase()
+			l.observeHealth(time.Now())
+			changed()
+		case <-l.opts.Checkers.Changed():
+			sick()
+		case <-look.C:
+			sick()
+		case do := <-l.asked:
+			do()
 		case <-holdOff.C:
 			pending = false
 			l.rebase()
@@ -185,6 +218,7 @@ func (l *Loop) Run(ctx context.Context) error {
 		case <-tick.C:
 			started := time.Now()
 			l.tick()
+			look.Reset(time.Until(l.healthDue))
 			// A late tick moves the next one; ticks never pile up.
 			period := l.timing().Tick
 			tick.Reset(max(period/4, period-time.Since(started)))
@@ -212,8 +246,12 @@ func (l *Loop) start() error {
 	l.saver = newSaver(l.opts.State, l.log, l.metrics)
 	version := max(saved.Reserved, saved.Version) + 1
 	l.reserve(*saved, version)
-	topology, table := l.opts.Topology.State()
-	first, err := plan.Restore(saved, topology, table, now, version)
+	if err := l.startHealth(now); err != nil {
+		l.saver.close()
+		return fmt.Errorf("control: the saved health: %w", err)
+	}
+	topology, operators := l.opts.Topology.State()
+	first, err := plan.Restore(saved, topology, l.keeper.Table(operators), now, version)
 	if err != nil {
 		l.saver.close()
 		return fmt.Errorf("control: the first plan: %w", err)
@@ -224,7 +262,8 @@ func (l *Loop) start() error {
 }
 
 func (l *Loop) stop() {
-	l.saver.save(l.toSave(l.Current()))
+	saved, found := l.toSave(l.Current()), l.keeper.Save()
+	l.saver.save(job{plan: &saved, health: &found})
 	l.saver.close()
 	l.metrics.unregister()
 }
@@ -238,7 +277,9 @@ func (l *Loop) rebase() {
 // tick takes one decision.
 func (l *Loop) tick() {
 	started := time.Now()
+	l.observeHealth(started)
 	l.next(l.decider.Tick, l.opts.Reports.Collect(started))
+	l.believe()
 	l.metrics.ticked(time.Since(started))
 }
 
@@ -257,7 +298,8 @@ func (l *Loop) next(decide func(*plan.Turn) (*plan.Plan, error), windows []load.
 		Watched:  watched(l.opts.Clients.Subscriptions()),
 		Previous: current, Version: current.Version + 1,
 	}
-	turn.Topology, turn.Health = l.opts.Topology.State()
+	topology, operators := l.opts.Topology.State()
+	turn.Topology, turn.Health = topology, l.keeper.Table(operators)
 	p, err := decide(turn)
 	if err != nil {
 		l.log.Error("planning failed, the last plan stays", "error", err)
@@ -278,7 +320,8 @@ func (l *Loop) publish(p *plan.Plan) {
 	l.waiters.wake()
 	l.report(p)
 	if l.worthSaving(before, p) {
-		l.saver.save(l.toSave(p))
+		saved := l.toSave(p)
+		l.saver.save(job{plan: &saved})
 		l.lastSaved = p.Made
 	}
 }

@@ -14,6 +14,7 @@ type metrics struct {
 	ticks        prometheus.Counter
 	tickSeconds  prometheus.Histogram
 	panics       prometheus.Counter
+	ignored      prometheus.Counter
 	saveErrors   prometheus.Counter
 	violations   *prometheus.CounterVec
 	collectors   []prometheus.Collector
@@ -28,6 +29,7 @@ func newMetrics(reg prometheus.Registerer, l *Loop) *metrics {
 			Buckets: prometheus.ExponentialBuckets(0.0005, 4, 8),
 		}),
 		panics:     counter("isobar_plan_panics_total", "Plans lost to a defect; the plan before stayed in force."),
+		ignored:    counter("isobar_health_reports_ignored_total", "Entries of health reports that do not count: the checker was not asked for them."),
 		saveErrors: counter("isobar_state_save_errors_total", "Plans that could not be written to the state directory."),
 		violations: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "isobar_plan_violations_total",
@@ -38,7 +40,10 @@ func newMetrics(reg prometheus.Registerer, l *Loop) *metrics {
 		return m
 	}
 	m.unregisterer = reg
-	m.collectors = []prometheus.Collector{m.ticks, m.tickSeconds, m.panics, m.saveErrors, m.violations, &planCollector{current: l.Current}}
+	m.collectors = []prometheus.Collector{
+		m.ticks, m.tickSeconds, m.panics, m.ignored, m.saveErrors, m.violations,
+		&planCollector{current: l.Current}, &healthCollector{current: l.healthView.Load},
+	}
 	for _, c := range m.collectors {
 		reg.MustRegister(c)
 	}

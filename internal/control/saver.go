@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
@@ -55,13 +56,19 @@ func (l *Loop) worthSaving(before, p *plan.Plan) bool {
 	return false
 }
 
-// saver writes plans in a goroutine of its own, the newest only: a slow disk
+// job is what is to be written; nil parts are left as they are.
+type job struct {
+	plan   *plan.Saved
+	health *health.SavedKeeper
+}
+
+// saver writes state in a goroutine of its own, the newest only: a slow disk
 // delays no push.
 type saver struct {
 	state   State
 	log     *slog.Logger
 	metrics *metrics
-	next    chan plan.Saved // capacity 1: what waits is replaced
+	next    chan job // capacity 1: what waits is replaced
 	done    chan struct{}
 
 	mu       sync.Mutex // one write at a time
@@ -69,23 +76,34 @@ type saver struct {
 }
 
 func newSaver(state State, log *slog.Logger, m *metrics) *saver {
-	s := &saver{state: state, log: log, metrics: m, next: make(chan plan.Saved, 1), done: make(chan struct{})}
+	s := &saver{state: state, log: log, metrics: m, next: make(chan job, 1), done: make(chan struct{})}
 	go func() {
 		defer close(s.done)
-		for saved := range s.next {
-			s.write(saved)
+		for j := range s.next {
+			if j.plan != nil {
+				s.write(*j.plan)
+			}
+			if j.health != nil {
+				s.told("what checkers found", s.state.SaveHealth(*j.health))
+			}
 		}
 	}()
 	return s
 }
 
-// save hands a plan over; called by the loop only.
-func (s *saver) save(saved plan.Saved) {
+// save hands a job over; called by the loop only.
+func (s *saver) save(j job) {
 	select {
-	case <-s.next:
+	case waiting := <-s.next:
+		if j.plan == nil {
+			j.plan = waiting.plan
+		}
+		if j.health == nil {
+			j.health = waiting.health
+		}
 	default:
 	}
-	s.next <- saved
+	s.next <- j
 }
 
 func (s *saver) write(saved plan.Saved) {
@@ -93,9 +111,13 @@ func (s *saver) write(saved plan.Saved) {
 	defer s.mu.Unlock()
 	s.reserved = max(s.reserved, saved.Reserved)
 	saved.Reserved = s.reserved
-	if err := s.state.SavePlan(saved); err != nil {
+	s.told("the plan", s.state.SavePlan(saved))
+}
+
+func (s *saver) told(what string, err error) {
+	if err != nil {
 		s.metrics.saveErrors.Inc()
-		s.log.Error("the plan could not be saved; serving goes on from memory", "error", err)
+		s.log.Error("state could not be saved; serving goes on from memory", "what", what, "error", err)
 	}
 }
 

@@ -50,6 +50,8 @@ func nearest(rows []LocalityExplained) BindingExplained {
 			return BindingExplained{BindingReach, at, fmt.Sprintf("%s is barred for this source: what it sends there does not land; a probe goes on", r.Locality)}
 		case r.Healthy == 0:
 			return BindingExplained{BindingHealth, at, fmt.Sprintf("%s has no healthy endpoint", r.Locality)}
+		case r.Drained:
+			return BindingExplained{BindingHealth, at, fmt.Sprintf("%s is drained: %d of %d endpoints are healthy", r.Locality, r.Healthy, r.Endpoints)}
 		case r.Full && r.Healthy < r.Endpoints:
 			return BindingExplained{BindingHealth, at, fmt.Sprintf("%s is at its ceiling with %d of %d endpoints healthy", r.Locality, r.Healthy, r.Endpoints)}
 		case r.Full:
@@ -99,7 +101,7 @@ func runnerUp(rows []LocalityExplained) *RunnerUp {
 			if cheapest < 0 || r.Cost < rows[cheapest].Cost {
 				cheapest = i
 			}
-		case r.Healthy == 0 || r.Barred || r.Unreachable:
+		case r.Healthy == 0 || r.Barred || r.Unreachable || r.Drained:
 		case best < 0 || r.Cost < rows[best].Cost:
 			best = i
 		}

@@ -114,7 +114,7 @@ func (e *explainer) locality(i, solved int) LocalityExplained {
 		Locality: name, Tier: tierOf(e.assignment, name),
 		Endpoints: len(site.Group.Endpoints), Healthy: site.Group.Usable(),
 		CapacityNominal: site.Nominal, Capacity: site.Capacity, Ceiling: site.Ceiling, Limit: site.Limit(),
-		Background: site.Background, Load: e.s.Result.Load[i], Unreachable: site.Unreachable,
+		Background: site.Background, Load: e.s.Result.Load[i], Unreachable: site.Unreachable, Drained: site.Drained,
 		Published: e.assignment.Share(name),
 	}
 	x.Distance, x.Assumed = e.plan.Topology.Network.Latency(e.source, name)

@@ -91,6 +91,7 @@ type LocalityExplained struct {
 
 	Barred      bool `json:"barred,omitempty"`      // this source was seen not to reach it: a probe only
 	Unreachable bool `json:"unreachable,omitempty"` // no source was seen to reach it: capacity 0
+	Drained     bool `json:"drained,omitempty"`     // too few endpoints are healthy: not used
 	Full        bool `json:"full,omitempty"`        // at its ceiling
 }
 

@@ -72,6 +72,9 @@ func buildSite(spec *isobar.Service, sl *isobar.ServiceLocality, table health.Ta
 		Background: sl.Background,
 	}
 	s.weight = okShare * scaler
+	if s.Drained = table.Drained(spec.Name, sl.Locality); s.Drained {
+		s.Capacity, s.weight, s.queues = 0, 0, 0
+	}
 	if declared {
 		s.servers = servers(spec, sl, s.Capacity) * nonZero(healthy*scaler, declaredConcurrency(sl))
 	}
@@ -116,10 +119,16 @@ func declaredConcurrency(sl *isobar.ServiceLocality) float64 {
 	return sum / n * float64(len(sl.Endpoints))
 }
 
+// leastRest is what an endpoint of weight 1 without a rate of its own can serve
+// at least, as a fraction of the mean of those that have one: what is up and
+// listed serves something, also where the locality's rate leaves it nothing.
+const leastRest = 0.01
+
 // endpointRates gives the capacity of each endpoint, requests/s. Endpoints
 // without a rate of their own share what the locality's rate leaves, in
-// proportion to their weight; without a rate of the locality they are taken as
-// the mean of those that have one. declared is false when nothing is known.
+// proportion to their weight, or little where it leaves nothing; without a rate
+// of the locality they are taken as the mean of those that have one. declared is
+// false when nothing is known.
 func endpointRates(sl *isobar.ServiceLocality) (rates []float64, declared bool) {
 	rates = make([]float64, len(sl.Endpoints))
 	var own, ownCount, restWeight float64
@@ -141,7 +150,11 @@ func endpointRates(sl *isobar.ServiceLocality) (rates []float64, declared bool) 
 		case e.MaxRate > 0:
 			rates[i] = e.MaxRate
 		case sl.MaxRate > 0:
-			rates[i] = max(0, sl.MaxRate-own) * float64(max(1, e.Weight)) / restWeight
+			rest := sl.MaxRate - own
+			if ownCount > 0 {
+				rest = max(rest, leastRest*own/ownCount*restWeight)
+			}
+			rates[i] = rest * float64(max(1, e.Weight)) / restWeight
 		default:
 			rates[i] = own / ownCount
 		}

@@ -31,6 +31,9 @@ func identical[T any](a, b []T) bool {
 
 func (in *Input) sameHealth(spec *isobar.Service, prev *Service) bool {
 	for i := range spec.Localities {
+		if in.Health.Drained(spec.Name, spec.Localities[i].Locality) != prev.Sites[i].Drained {
+			return false
+		}
 		endpoints := spec.Localities[i].Endpoints
 		for j := range endpoints {
 			if in.Health.Status(spec.Name, &endpoints[j]) != prev.Sites[i].Group.Endpoints[j].Health {

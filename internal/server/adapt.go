@@ -2,10 +2,7 @@ package server
 
 import (
 	"cmp"
-	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -14,8 +11,6 @@ import (
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/config"
 	"github.com/isobar-xds/isobar/internal/lrs"
-	"github.com/isobar-xds/isobar/internal/plan"
-	"github.com/isobar-xds/isobar/internal/store"
 	"github.com/isobar-xds/isobar/internal/xds"
 )
 
@@ -51,45 +46,6 @@ func problems(in []config.Problem) []admin.Problem {
 		out[i] = admin.Problem{Error: p.Text, Place: p.Place(), Fix: p.Hint}
 	}
 	return out
-}
-
-// planKey is where the plan is kept in the store.
-const planKey = "plan"
-
-// planState keeps the plan as JSON under one key of the store.
-type planState struct {
-	store store.Store
-}
-
-// LoadPlan implements control.State.
-func (p planState) LoadPlan() (*plan.Saved, error) {
-	v, err := p.store.Get(context.Background(), planKey)
-	if errors.Is(err, isobar.ErrNotFound) {
-		return nil, nil //nolint:nilnil // no plan is no error, as the interface says
-	}
-	if err != nil {
-		return nil, err
-	}
-	var saved plan.Saved
-	if err := json.Unmarshal(v.Data, &saved); err != nil { //nolint:musttag // localities marshal as text
-		return nil, fmt.Errorf("the saved plan can't be read: %w", err)
-	}
-	return &saved, nil
-}
-
-// SavePlan implements control.State. The loop is the only writer.
-func (p planState) SavePlan(saved plan.Saved) error {
-	data, err := json.Marshal(saved) //nolint:musttag // localities marshal as text
-	if err != nil {
-		return err
-	}
-	ctx := context.Background()
-	v, err := p.store.Get(ctx, planKey)
-	if err != nil && !errors.Is(err, isobar.ErrNotFound) {
-		return err
-	}
-	_, err = p.store.CompareAndSwap(ctx, planKey, v.Revision, data)
-	return err
 }
 
 // clients joins what both stream layers know, for operators. A load report

@@ -46,6 +46,7 @@ func (s *Server) newGRPC() *grpc.Server {
 	s.xds.Register(g)
 	eds.Register(g, s.xds)
 	s.lrs.Register(g)
+	s.hds.Register(g)
 	healthpb.RegisterHealthServer(g, health.NewServer())
 	reflection.Register(g)
 	return g
@@ -82,6 +83,7 @@ func (s *Server) serveGRPC(ctx context.Context) error {
 	}
 	s.xds.Stop()
 	s.lrs.Stop()
+	s.hds.Stop()
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)

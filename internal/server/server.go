@@ -20,6 +20,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/config"
 	"github.com/isobar-xds/isobar/internal/control"
+	"github.com/isobar-xds/isobar/internal/hds"
 	"github.com/isobar-xds/isobar/internal/lrs"
 	"github.com/isobar-xds/isobar/internal/plan"
 	"github.com/isobar-xds/isobar/internal/source"
@@ -59,6 +60,7 @@ type Server struct {
 	registry *source.Registry
 	xds      *xds.Server
 	lrs      *lrs.Server
+	hds      *hds.Server
 	loop     *control.Loop
 	grpc     *grpc.Server
 	admin    *admin.Server
@@ -127,13 +129,17 @@ func (s *Server) buildLoop() error {
 		Services: s.services,
 		Log:      s.log, Registerer: s.metrics,
 	})
+	s.hds = hds.New(hds.Options{
+		Interval: func() time.Duration { return s.current.Load().ReportInterval },
+		Log:      s.log, Registerer: s.metrics,
+	})
 	builder := views.NewBuilder(views.Options{Registerer: s.metrics, Refused: s.refused})
 	loop, err := control.New(control.Options{
 		Timing: func() control.Timing {
 			c := s.current.Load()
 			return control.Timing{Tick: c.Tick, Interval: c.ReportInterval}
 		},
-		Topology: s.registry, Reports: s.lrs, Clients: s.xds, State: planState{s.opts.Store},
+		Topology: s.registry, Checkers: checkers{s.hds}, Reports: s.lrs, Clients: s.xds, State: loopState{s.opts.Store},
 		Views: func(p *plan.Plan, previous *views.Set) *views.Set {
 			set := builder.Build(p, previous)
 			s.lrs.Changed()

@@ -1,0 +1,164 @@
+package control
+
+import (
+	"context"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/health"
+)
+
+// Checkers are the designated health checkers, behind the stream layer.
+type Checkers interface {
+	// Collect hands over what checkers newly reported.
+	Collect(now time.Time) []health.Report
+	// Connected lists the checkers that are connected.
+	Connected(now time.Time) []health.Checker
+	// Designate tells checkers what to probe. It does not wait.
+	Designate(topology *isobar.Topology, designations []health.Designation)
+	// Changed signals that Collect or Connected give something new that should
+	// not wait for the next tick. Capacity 1.
+	Changed() <-chan struct{}
+}
+
+// nobody stands in where there is no health discovery.
+type nobody struct{}
+
+func (nobody) Collect(time.Time) []health.Report                { return nil }
+func (nobody) Connected(time.Time) []health.Checker             { return nil }
+func (nobody) Designate(*isobar.Topology, []health.Designation) {}
+func (nobody) Changed() <-chan struct{}                         { return nil }
+
+// startHealth brings back what an earlier process knew.
+func (l *Loop) startHealth(now time.Time) error {
+	saved, err := l.opts.State.LoadHealth()
+	if err != nil {
+		return err
+	}
+	if saved == nil {
+		saved = &health.SavedKeeper{}
+	}
+	t := l.timing()
+	l.keeper = health.NewKeeper(t.Interval, t.Tick, *saved, now)
+	l.observeHealth(now)
+	return nil
+}
+
+// observeHealth takes in what checkers say and tells whether clients should be
+// told of a change now.
+func (l *Loop) observeHealth(now time.Time) (publish bool) {
+	topology, operators := l.opts.Topology.State()
+	r := l.keeper.Observe(health.Event{
+		Now: now, Topology: topology, Operators: operators,
+		Reports: l.opts.Checkers.Collect(now), Connected: l.opts.Checkers.Connected(now),
+	})
+	if r.Designate {
+		l.opts.Checkers.Designate(topology, l.keeper.Placement().Designations)
+	}
+	l.metrics.ignored.Add(float64(r.Ignored))
+	l.healthDue = r.Next
+	if r.Publish || now.Sub(l.healthSaved) >= saveEvery {
+		saved := l.keeper.Save()
+		l.saver.save(job{health: &saved})
+		l.healthSaved = now
+	}
+	l.showHealth()
+	return r.Publish
+}
+
+// believe feeds what load reports prove back into health: a mass flip that
+// clients confirm by failing to land requests there is no fault of the
+// checkers.
+func (l *Loop) believe() {
+	for _, s := range l.Current().Services {
+		if len(s.Findings.Unreachable) > 0 {
+			l.keeper.Book().Release(s.Spec.Name, s.Findings.Unreachable...)
+		}
+	}
+}
+
+// HealthReport is what is known of the health of one service.
+type HealthReport struct {
+	Service    string             `json:"service"`
+	Summary    health.Summary     `json:"summary"`
+	Verdicts   []health.Verdict   `json:"endpoints"`
+	Drained    []isobar.Locality  `json:"drained,omitempty"`
+	Alarm      *health.Alarm      `json:"alarm,omitempty"`
+	Shortfalls []health.Shortfall `json:"shortfalls,omitempty"` // endpoints with fewer checkers than asked for
+}
+
+// Health tells what is known of a service's health, or of all services that
+// have health checks for an empty name. The loop answers between two turns.
+func (l *Loop) Health(ctx context.Context, service string) ([]HealthReport, error) {
+	var out []HealthReport
+	err := l.ask(ctx, func() { out = l.describeHealth(service) })
+	return out, err
+}
+
+// Release believes a held mass flip of a service, as an operator says; false if
+// nothing is held.
+func (l *Loop) Release(ctx context.Context, service string) (released bool, err error) {
+	err = l.ask(ctx, func() {
+		if released = l.keeper.Book().Release(service); released && l.observeHealth(time.Now()) {
+			l.rebase()
+		}
+	})
+	return released, err
+}
+
+// ask runs something in the loop's goroutine, which owns the state.
+func (l *Loop) ask(ctx context.Context, do func()) error {
+	done := make(chan struct{})
+	select {
+	case l.asked <- func() { do(); close(done) }:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (l *Loop) describeHealth(service string) []HealthReport {
+	book := l.keeper.Book()
+	names := book.Services()
+	if service != "" {
+		names = []string{service}
+	}
+	alarms, placement := book.Alarms(), l.keeper.Placement()
+	out := make([]HealthReport, 0, len(names))
+	for _, name := range names {
+		r := HealthReport{Service: name, Summary: book.Summary(name), Verdicts: book.Explain(name), Drained: l.keeper.Drained(name)}
+		for i := range alarms {
+			if alarms[i].Service == name {
+				r.Alarm = &alarms[i]
+			}
+		}
+		for _, s := range placement.Shortfalls {
+			if s.Service == name {
+				r.Shortfalls = append(r.Shortfalls, s)
+			}
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// showHealth leaves what metrics show where scrapes find it.
+func (l *Loop) showHealth() {
+	book := l.keeper.Book()
+	view := healthView{summaries: map[string]health.Summary{}, alarms: len(book.Alarms()), shortfalls: len(l.keeper.Placement().Shortfalls)}
+	for _, name := range book.Services() {
+		view.summaries[name] = book.Summary(name)
+	}
+	l.healthView.Store(&view)
+}
+
+// healthView is a snapshot for metrics. Immutable.
+type healthView struct {
+	summaries          map[string]health.Summary
+	alarms, shortfalls int
+}

@@ -1,0 +1,126 @@
+package health
+
+import (
+	"slices"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+)
+
+// Keeper is all that a management server knows of health, and its reflexes: who
+// is to probe what, what the votes amount to, what is drained, and when a
+// change may be published. It is owned by one goroutine.
+type Keeper struct {
+	hold      time.Duration
+	roster    *Roster
+	book      *Book
+	drains    *Drains
+	pushes    *Coalescer
+	topology  *isobar.Topology
+	placement Placement
+	published *Verdicts // what clients are told; it may lag behind the book
+}
+
+// SavedKeeper is what of a Keeper survives a restart.
+type SavedKeeper struct {
+	Placement Placement    `json:"placement"`
+	Checkers  []Checker    `json:"checkers,omitempty"`
+	Book      Saved        `json:"book"`
+	Drains    []SavedDrain `json:"drains,omitempty"`
+}
+
+// NewKeeper makes a keeper. report is the interval at which checkers report,
+// tick the time between decisions of the planner; saved is the zero value where
+// there was no earlier process.
+func NewKeeper(report, tick time.Duration, saved SavedKeeper, now time.Time) *Keeper {
+	return &Keeper{
+		hold:      report,
+		roster:    NewRoster(report, saved.Checkers, now),
+		book:      NewBook(Settings{ReportInterval: report}, saved.Book, now),
+		drains:    RestoreDrains(saved.Drains),
+		pushes:    NewCoalescer(tick),
+		placement: saved.Placement,
+	}
+}
+
+// Event is what happened since the last one.
+type Event struct {
+	Now       time.Time
+	Topology  *isobar.Topology
+	Operators Table     // what operators set
+	Reports   []Report  // in the order of arrival
+	Connected []Checker // now
+}
+
+// Reaction is what follows from an event.
+type Reaction struct {
+	Table     Table // for the planner: operators over verdicts, and drains
+	Publish   bool  // what clients should be told has changed: rebase now
+	Designate bool  // checkers have to be told what to probe
+	Ignored   int   // reports that do not count
+	Next      time.Time
+}
+
+// Observe takes an event. It should be called when reports or checkers came,
+// when the topology changed, when Reaction.Next has come, and at least once per
+// report interval.
+func (k *Keeper) Observe(e Event) Reaction {
+	first := k.topology == nil
+	moved := e.Topology != k.topology
+	k.topology = e.Topology
+	r := Reaction{Designate: moved}
+	if k.roster.Observe(e.Now, e.Connected) || moved {
+		next := Place(PlacementInput{Topology: e.Topology, Checkers: k.roster.Checkers(), Previous: k.placement})
+		r.Designate = r.Designate || !next.Equal(&k.placement)
+		k.placement = next
+	}
+	out := k.book.Observe(Observation{
+		Now: e.Now, Reports: e.Reports, Checkers: k.roster.Checkers(), Placement: k.placement, Topology: e.Topology,
+	})
+	r.Ignored = out.Ignored
+	due := k.pushes.Ready(e.Now)
+	for _, service := range out.Changed {
+		if first || k.pushes.Due(e.Now, service) {
+			due = append(due, service)
+		}
+	}
+	k.published = k.published.Adopt(k.book.Verdicts(), due...)
+	drained := k.drains.Observe(e.Now, e.Topology, e.Operators.WithVerdicts(k.published))
+	r.Publish = len(due) > 0 || len(drained) > 0
+	r.Table = k.Table(e.Operators)
+	r.Next = k.next(e.Now)
+	return r
+}
+
+// Table gives what the planner should go by, with the operators' present marks.
+func (k *Keeper) Table(operators Table) Table {
+	return operators.WithVerdicts(k.published).WithDrained(k.drains.Current())
+}
+
+// next is when Observe should be called again, whatever happens until then.
+func (k *Keeper) next(now time.Time) time.Time {
+	at := now.Add(k.hold)
+	for _, next := range []func() (time.Time, bool){k.pushes.Next, k.roster.Next} {
+		if t, ok := next(); ok && t.Before(at) {
+			at = t
+		}
+	}
+	return at
+}
+
+// Placement says who is to probe what.
+func (k *Keeper) Placement() Placement { return k.placement }
+
+// Book gives the votes and verdicts behind it all, for reading and Release.
+func (k *Keeper) Book() *Book { return k.book }
+
+// Drained lists the localities of a service that are drained.
+func (k *Keeper) Drained(service string) []isobar.Locality { return k.drains.Current().Of(service) }
+
+// Save extracts what survives a restart.
+func (k *Keeper) Save() SavedKeeper {
+	return SavedKeeper{
+		Placement: k.placement, Checkers: slices.Clone(k.roster.Checkers()),
+		Book: k.book.Save(), Drains: k.drains.Save(),
+	}
+}
