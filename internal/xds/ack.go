@@ -15,11 +15,14 @@ import (
 type sotwRequest struct {
 	stream  *stream
 	decoded *discoveryv3.DiscoveryRequest // nil when it was handled
+	pending bool                          // handled, and there is something to send now
 }
 
 // ReadMessage implements wire.Reader.
 func (r *sotwRequest) ReadMessage(encoded []byte) error {
-	if r.stream.acceptEncoded(encoded) {
+	handled, pending := r.stream.acceptEncoded(encoded)
+	if handled {
+		r.pending = pending
 		return nil
 	}
 	r.decoded = &discoveryv3.DiscoveryRequest{}
@@ -27,28 +30,23 @@ func (r *sotwRequest) ReadMessage(encoded []byte) error {
 }
 
 // acceptEncoded handles a request that only accepts the last response, with
-// names that are byte for byte those of the request before. It tells false,
-// having done nothing, for all others.
-func (s *stream) acceptEncoded(request []byte) bool {
+// names that are byte for byte those of the request before; pending tells
+// whether there is something to send now. All other requests are not handled,
+// and nothing is done.
+func (s *stream) acceptEncoded(request []byte) (handled, pending bool) {
 	rest, ok := wire.AckHead(request)
 	if !ok {
-		return false
+		return false, false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := s.acceptedBy(rest)
 	if w == nil || s.closed {
-		return false
+		return false, false
 	}
 	s.server.metrics.requests[w.kind].Inc()
 	s.answered(w, nil, time.Now())
-	for _, w := range s.watches {
-		if w.pending() {
-			s.kick()
-			break
-		}
-	}
-	return true
+	return true, s.pending()
 }
 
 // acceptedBy finds the watch whose last response a request accepts, from its

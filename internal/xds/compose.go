@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -232,8 +233,7 @@ func (s *stream) refreshEndpoints(w *watch, x *sub, want *views.Resource) {
 
 // frame assembles a response from its pieces and notes it as sent.
 func (s *stream) frame(w *watch, a *answer) *wire.Frame {
-	s.nonces++
-	w.nonce = s.salt + "-" + strconv.FormatUint(s.nonces, 10)
+	w.nonce = strconv.FormatUint(rand.Uint64(), 36) // see offer
 	w.unacked, w.flight = true, a.carried
 	w.sent = stamp{version: s.view.Set().Version(), at: time.Now()}
 

@@ -5,24 +5,27 @@ import (
 	"github.com/isobar-xds/isobar/internal/wire"
 )
 
-// advance brings the stream's state to a view and wakes the stream if that
-// leaves something to send.
+// advance brings the stream to a view, and has sent what that leaves to send.
 func (s *stream) advance(view *views.View) {
+	if s.adjust(view) {
+		s.offer()
+	}
+}
+
+// adjust brings the stream's state to a view and tells whether there is
+// something to send.
+func (s *stream) adjust(view *views.View) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || s.view == nil || view.Set().Seq() <= s.view.Set().Seq() {
-		return
+		return false
 	}
 	before := s.view
 	s.view = view
-	wake := false
 	for _, w := range s.watches {
 		s.follow(w, before)
-		wake = wake || w.pending()
 	}
-	if wake {
-		s.kick()
-	}
+	return s.pending()
 }
 
 // follow queues what may have changed since an earlier view.

@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"runtime/debug"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,15 +36,16 @@ type stream struct {
 	wake      chan struct{} // capacity 1
 	spoke     atomic.Bool   // a request came
 
+	sending sync.Mutex // held while sending; taken before mu
+
 	// mu guards what follows. It is never held while sending or receiving.
 	mu        sync.Mutex
 	closed    bool
 	node      wire.Node
 	zone      *zone // nil before the first message
 	view      *views.View
-	watches   []*watch // in the order of their kinds
-	nonces    uint64
-	salt      string      // makes nonces of different streams different
+	watches   []*watch    // in the order of their kinds
+	broken    error       // why sending failed outside of the handler
 	heldSince time.Time   // since when removals wait; zero = they do not
 	holdTimer *time.Timer // wakes the stream when they have waited enough
 }
@@ -68,7 +67,6 @@ func (s *Server) serve(raw grpc.ServerStream, only string, delta bool) error {
 		delta:     delta,
 		connected: time.Now(),
 		wake:      make(chan struct{}, 1),
-		salt:      strconv.FormatUint(uint64(rand.Uint32()), 36), //nolint:gosec // tells streams apart, guards nothing
 	}
 	if p, ok := peer.FromContext(raw.Context()); ok && p.Addr != nil {
 		st.peer = p.Addr.String()
@@ -138,8 +136,14 @@ func (s *stream) receive() error {
 
 func (s *stream) receiveSotW() error {
 	m := &sotwRequest{stream: s}
-	if err := s.raw.RecvMsg(m); err != nil || m.decoded == nil {
+	if err := s.raw.RecvMsg(m); err != nil {
 		return err
+	}
+	if m.decoded == nil {
+		if m.pending {
+			s.offer()
+		}
+		return nil
 	}
 	r, err := wire.RequestFrom(m.decoded, s.only, s.server.options.Limits)
 	if err != nil {
@@ -151,7 +155,7 @@ func (s *stream) receiveSotW() error {
 	if err := s.request(&r); err != nil {
 		return err
 	}
-	s.kick()
+	s.offer()
 	return nil
 }
 
@@ -170,7 +174,7 @@ func (s *stream) receiveDelta() error {
 	if err := s.deltaRequest(&r); err != nil {
 		return err
 	}
-	s.kick()
+	s.offer()
 	return nil
 }
 
@@ -226,42 +230,11 @@ func (s *Server) ready(ctx context.Context) error {
 	}
 }
 
-// kick wakes the sender; a signal that waits already is enough.
-func (s *stream) kick() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-}
-
-// flush sends everything that may be sent now.
-func (s *stream) flush() error {
-	m := s.server.metrics
-	for {
-		frame, kind := s.compose()
-		if frame == nil {
-			return nil
-		}
-		m.pushes[kind].Inc()
-		m.bytes[kind].Add(float64(frame.Pieces.Len()))
-		if err := s.raw.SendMsg(frame); err != nil {
-			m.failed.Inc()
-			return err
-		}
-	}
-}
-
-// compose is next under the stream's lock, which is free again whatever
-// happens: the publisher and the end of the stream need it.
-func (s *stream) compose() (*wire.Frame, wire.Kind) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.next()
-}
-
 // close ends all that the stream takes part in, and gives the zone that it was
 // counted in.
 func (s *stream) close() *zone {
+	s.sending.Lock() // nobody may send once the handler has returned
+	defer s.sending.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true

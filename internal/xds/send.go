@@ -1,0 +1,113 @@
+package xds
+
+import (
+	"github.com/isobar-xds/isobar/internal/wire"
+)
+
+// kick wakes the handler to send; a signal that waits already is enough.
+func (s *stream) kick() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// offer has what is pending sent: right here where that cannot block, else by
+// the stream's handler. Sending to many streams from one goroutine is what lets
+// the transport write them together.
+//
+// It cannot block when the client has answered all responses so far. A nonce
+// can't be guessed and is the last thing in a response, so the client has read
+// all of them to the end, and nothing waits for its window.
+func (s *stream) offer() {
+	if !s.sending.TryLock() {
+		s.kick() // the handler is at it
+		return
+	}
+	defer s.sending.Unlock()
+	frame, kind, more := s.composeOne()
+	if frame != nil {
+		if err := s.send(frame, kind); err != nil {
+			s.fail(err)
+			more = true
+		}
+	}
+	if more {
+		s.kick()
+	}
+}
+
+// composeOne gives the next response of a stream that has answered all others,
+// and whether something is left for the handler to do.
+func (s *stream) composeOne() (frame *wire.Frame, kind wire.Kind, more bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, kind, false
+	}
+	for _, w := range s.watches {
+		if w.unacked {
+			return nil, kind, s.pending()
+		}
+	}
+	if frame, kind = s.next(); frame == nil {
+		return nil, kind, false
+	}
+	return frame, kind, s.pending()
+}
+
+// pending tells whether any type has something to send; the lock is held.
+func (s *stream) pending() bool {
+	for _, w := range s.watches {
+		if w.pending() {
+			return true
+		}
+	}
+	return false
+}
+
+// fail has the handler end the stream.
+func (s *stream) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.broken = err
+}
+
+// flush sends everything that may be sent now. It may block on the client;
+// only the handler calls it.
+func (s *stream) flush() error {
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	for {
+		frame, kind, err := s.compose()
+		if frame == nil {
+			return err
+		}
+		if err := s.send(frame, kind); err != nil {
+			return err
+		}
+	}
+}
+
+// compose is next under the stream's lock, which is free again whatever
+// happens: the publisher and the end of the stream need it.
+func (s *stream) compose() (*wire.Frame, wire.Kind, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.broken != nil {
+		return nil, wire.Other, s.broken
+	}
+	frame, kind := s.next()
+	return frame, kind, nil
+}
+
+func (s *stream) send(frame *wire.Frame, kind wire.Kind) error {
+	m := s.server.metrics
+	m.pushes[kind].Inc()
+	m.bytes[kind].Add(float64(frame.Pieces.Len()))
+	err := s.raw.SendMsg(frame)
+	if err != nil {
+		m.failed.Inc()
+	}
+	return err
+}
