@@ -15,7 +15,9 @@ import (
 // Every health check that can be configured survives being written down.
 func TestHealthCheckJSONRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		duration := rapid.Custom(func(t *rapid.T) time.Duration { return time.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, "ns")) })
+		duration := rapid.Custom(func(t *rapid.T) time.Duration {
+			return time.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, "ns"))
+		})
 		bytes := rapid.SliceOfN(rapid.Byte(), 1, 6)
 		in := isobar.HealthCheck{
 			Protocol: isobar.CheckProtocol(rapid.IntRange(0, 3).Draw(t, "protocol")),

@@ -1,6 +1,7 @@
 package wire_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -37,6 +38,7 @@ func FuzzHealthReport(f *testing.F) {
 			}
 		}
 		m, err := wire.DecodeHealthMessage(data)
+		mustReadTheSame(t, data, m, err)
 		if err != nil {
 			return
 		}
@@ -66,6 +68,27 @@ func FuzzHealthReport(f *testing.F) {
 			t.Errorf("%d entries of %d", len(entries), given)
 		}
 	})
+}
+
+// mustReadTheSame holds the decoder, which leaves out what is not looked at,
+// against the plain one.
+func mustReadTheSame(t *testing.T, data []byte, m wire.HealthMessage, err error) {
+	t.Helper()
+	var all healthv3.HealthCheckRequestOrEndpointHealthResponse
+	if proto.Unmarshal(data, &all) != nil {
+		return // it may be in what was left out
+	}
+	if err != nil {
+		t.Fatalf("refused: %v", err)
+	}
+	if !proto.Equal(all.GetHealthCheckRequest(), m.Request) || (all.GetEndpointHealthResponse() == nil) != (m.Response == nil) {
+		t.Fatalf("%v was read as %+v", &all, m)
+	}
+	want, wantFlat, wantErr := wire.HealthEntries(all.GetEndpointHealthResponse(), nil)
+	got, flat, err := wire.HealthEntries(m.Response, nil)
+	if !slices.Equal(got, want) || flat != wantFlat || (err == nil) != (wantErr == nil) {
+		t.Errorf("%+v, %v, %v, want %+v, %v, %v", got, flat, err, want, wantFlat, wantErr)
+	}
 }
 
 // FuzzSpecifier: every service that configuration accepts can be sent, and

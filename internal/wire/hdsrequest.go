@@ -7,6 +7,7 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	healthv3 "github.com/envoyproxy/go-control-plane/envoy/service/health/v3"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/isobar-xds/isobar"
@@ -65,12 +66,65 @@ func plainNode(n *corev3.Node) bool {
 
 // DecodeHealthMessage decodes a message of a stream. A message without a
 // member is allowed. Errors wrap ErrMessage.
+//
+// Reports say everything twice, see [HealthEntries]. The form that is not
+// looked at is not decoded either, which is half of the work.
 func DecodeHealthMessage(data []byte) (HealthMessage, error) {
+	if report, ok := onlyReport(data); ok {
+		if grouped, ok := groupedOnly(report); ok {
+			m := &healthv3.EndpointHealthResponse{}
+			if err := proto.Unmarshal(grouped, m); err != nil {
+				return HealthMessage{}, badMessage("endpoint_health_response", "%v", err)
+			}
+			return HealthMessage{Response: m}, nil
+		}
+	}
 	var m healthv3.HealthCheckRequestOrEndpointHealthResponse
 	if err := proto.Unmarshal(data, &m); err != nil {
 		return HealthMessage{}, badMessage("message", "%v", err)
 	}
 	return HealthMessageOf(&m), nil
+}
+
+// Field numbers of HealthCheckRequestOrEndpointHealthResponse and
+// EndpointHealthResponse.
+const (
+	messageReport = 2
+	reportFlat    = 1
+	reportGrouped = 2
+)
+
+// onlyReport gives the report in a message that holds just that.
+func onlyReport(data []byte) ([]byte, bool) {
+	num, kind, n := protowire.ConsumeTag(data)
+	if n < 0 || num != messageReport || kind != protowire.BytesType {
+		return nil, false
+	}
+	report, m := protowire.ConsumeBytes(data[n:])
+	return report, m >= 0 && n+m == len(data)
+}
+
+// groupedOnly gives a report without its flat entries, if it has both forms.
+// Fields that it can't read it leaves to the decoder.
+func groupedOnly(report []byte) ([]byte, bool) {
+	var grouped []byte
+	for rest := report; len(rest) > 0; {
+		num, kind, n := protowire.ConsumeTag(rest)
+		if n < 0 {
+			return nil, false
+		}
+		m := protowire.ConsumeFieldValue(num, kind, rest[n:])
+		if m < 0 {
+			return nil, false
+		}
+		if num == reportGrouped && kind == protowire.BytesType {
+			grouped = append(grouped, rest[:n+m]...)
+		} else if num != reportFlat {
+			return nil, false
+		}
+		rest = rest[n+m:]
+	}
+	return grouped, len(grouped) > 0
 }
 
 // HealthMessageOf takes a message apart.
