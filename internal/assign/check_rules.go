@@ -33,15 +33,18 @@ func (c *checker) nonEmpty() {
 	}
 }
 
+// drains counts what was taken out of use by a decision of ours, among the
+// localities that could serve. Capacity can be 0 for other reasons: nothing is
+// sent yet to where none is declared, or what is declared leaves none.
 func (c *checker) drains() {
 	usable, drained := 0, 0
 	for l := range c.next.Sites {
 		s := &c.next.Sites[l]
-		if s.Nominal <= 0 || countUsable(s.Group) == 0 {
+		if countUsable(s.Group) == 0 {
 			continue
 		}
 		usable++
-		if s.Capacity <= 0 {
+		if s.Unreachable || s.Drained {
 			drained++
 		}
 	}

@@ -135,13 +135,14 @@ func (d *draft) applyFindings() {
 	// Evidence may take away half of the localities at the most: whoever could
 	// make the rest look dead too is more likely wrong than right. Sources that
 	// do not reach those stay barred from them one by one.
-	may := d.usableSites() / 2
+	usable, drained := d.usableSites()
+	may := usable/2 - drained
 	for _, l := range d.Findings.Unreachable {
 		i := d.siteIndex(l)
-		if i < 0 || d.sites[i].Group.Usable() == 0 {
+		if i < 0 || d.sites[i].Group.Usable() == 0 || d.sites[i].Drained {
 			continue
 		}
-		if may == 0 {
+		if may <= 0 {
 			break
 		}
 		may--
@@ -150,14 +151,19 @@ func (d *draft) applyFindings() {
 	}
 }
 
-func (d *draft) usableSites() int {
-	n := 0
+// usableSites counts the sites with endpoints that take traffic, and those of
+// them that are drained.
+func (d *draft) usableSites() (usable, drained int) {
 	for i := range d.sites {
-		if d.sites[i].Group.Usable() > 0 {
-			n++
+		if d.sites[i].Group.Usable() == 0 {
+			continue
+		}
+		usable++
+		if d.sites[i].Drained {
+			drained++
 		}
 	}
-	return n
+	return usable, drained
 }
 
 // gatherSources lists the sources of a service, sorted: those with demand and

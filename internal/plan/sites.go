@@ -119,9 +119,9 @@ func declaredConcurrency(sl *isobar.ServiceLocality) float64 {
 	return sum / n * float64(len(sl.Endpoints))
 }
 
-// leastRest is what an endpoint of weight 1 without a rate of its own can serve
-// at least, as a fraction of the mean of those that have one: what is up and
-// listed serves something, also where the locality's rate leaves it nothing.
+// leastRest is what endpoints without a rate of their own can serve at least, as
+// a fraction of the mean of those that have one: what is up and listed serves
+// something, also where the locality's rate leaves it nothing.
 const leastRest = 0.01
 
 // endpointRates gives the capacity of each endpoint, requests/s. Endpoints
@@ -152,7 +152,7 @@ func endpointRates(sl *isobar.ServiceLocality) (rates []float64, declared bool) 
 		case sl.MaxRate > 0:
 			rest := sl.MaxRate - own
 			if ownCount > 0 {
-				rest = max(rest, leastRest*own/ownCount*restWeight)
+				rest = max(rest, leastRest*own/ownCount*(float64(len(rates))-ownCount))
 			}
 			rates[i] = rest * float64(max(1, e.Weight)) / restWeight
 		default:
