@@ -16,6 +16,7 @@ type tally struct {
 type siteTally struct {
 	locality         isobar.Locality
 	issued, expected float64
+	slack            float64 // by how much expected may be off, because shares changed
 }
 
 func (t *tally) site(l isobar.Locality) *siteTally {
@@ -26,24 +27,34 @@ func (t *tally) site(l isobar.Locality) *siteTally {
 	return &t.sites[i]
 }
 
-func (t *tally) add(l *SourceLoad, planned *PlannedSource, seconds, total float64) {
+// add books one round of windows, unless the shares changed so much in it that
+// they say little.
+func (t *tally) add(l *SourceLoad, spans []span, seconds, total float64) {
+	for _, x := range spans {
+		if x.high-x.low > steadyPoints {
+			return
+		}
+	}
 	t.seconds += seconds
 	t.total += total
 	for i := range l.Landed {
 		t.site(l.Landed[i].Locality).issued += l.Landed[i].Issued * seconds
 	}
-	for _, sh := range planned.Shares {
-		t.site(sh.Locality).expected += sh.Share * total
+	for _, x := range spans {
+		site := t.site(x.locality)
+		site.expected += x.mean * total
+		site.slack += max(x.high-x.mean, x.mean-x.low) * total
 	}
 }
 
 const (
-	overPlan    = 0.10 // of plan, beyond which landings count as background
-	overShare   = 0.01 // of the source's traffic, the same
-	sigmas      = 4.0  // of a Poisson count, the same: chance is no evidence
-	offPoints   = 0.10 // of the source's traffic, beyond which it deviates
-	offWindows  = 3    // windows in a row that make a deviation
-	followShare = 0.05 // planned shares that must be as planned to tell the rest by
+	overPlan     = 0.10 // of plan, beyond which landings count as background
+	overShare    = 0.01 // of the source's traffic, the same
+	sigmas       = 4.0  // of a Poisson count, the same: chance is no evidence
+	offPoints    = 0.10 // of the source's traffic, beyond which it deviates
+	offWindows   = 3    // windows in a row that make a deviation
+	steadyPoints = 0.05 // of the source's traffic, by which a share may change in a round that is compared
+	followShare  = 0.05 // planned shares that must be as planned to tell the rest by
 )
 
 // compare judges the tally: which localities get more than planned, and by how
@@ -69,7 +80,7 @@ func (s *sourceEvidence) compare() {
 		limit := max(overPlan*expected, overShare*s.tally.total, sigmas*math.Sqrt(max(1, expected)))
 		switch {
 		case s.lost(t.locality):
-		case t.issued-expected > limit:
+		case t.issued-expected-t.slack > limit:
 			over[i] = true
 		default:
 			followed += expected / s.tally.total
@@ -119,7 +130,7 @@ func (s *sourceEvidence) deviate() {
 	for i := range s.tally.sites {
 		t := &s.tally.sites[i]
 		planned := t.expected / s.tally.total
-		diff := math.Abs(t.issued/s.tally.total - planned)
+		diff := max(0, math.Abs(t.issued-t.expected)-t.slack) / s.tally.total
 		chance := sigmas * math.Sqrt(planned*(1-planned)/s.tally.total)
 		worst = max(worst, diff)
 		off = off || (diff > offPoints && diff > chance)

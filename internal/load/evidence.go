@@ -1,6 +1,7 @@
 package load
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -86,7 +87,7 @@ const (
 	verdictWindows = 2    // windows in a row that make or lift a verdict
 	barNodes       = 2    // reporting nodes that a source needs to be barred
 	staleIntervals = 6.0  // age at which an observation says nothing about now
-	dropIntervals  = 24.0 // age at which a bar without any traffic is dropped
+	dropIntervals  = 24.0 // age at which a bar is dropped that nothing can lift
 )
 
 // Evidence compares what lands with what was planned. It is owned by one
@@ -117,6 +118,23 @@ func (e *Evidence) SetSites(service string, sites []Site) {
 // Forget drops everything about a service that is gone.
 func (e *Evidence) Forget(service string) { delete(e.services, service) }
 
+// Services lists the services that something is kept about, sorted.
+func (e *Evidence) Services() []string { return slices.Sorted(maps.Keys(e.services)) }
+
+// Note takes down what a service's sources were planned to do until now. It is
+// for plans that are followed by another one before the next Observe, so that
+// reports from meanwhile are not held against either. A service that was never
+// observed is left alone.
+func (e *Evidence) Note(now time.Time, service string, planned []PlannedSource) {
+	se := e.services[service]
+	if se == nil {
+		return
+	}
+	for i := range planned {
+		se.source(planned[i].Source).note(now, &planned[i])
+	}
+}
+
 func (e *Evidence) service(name string) *serviceEvidence {
 	s := e.services[name]
 	if s == nil {
@@ -128,14 +146,17 @@ func (e *Evidence) service(name string) *serviceEvidence {
 
 // Observe takes the load of a service and what its sources were planned to do,
 // and tells what follows. planned is sorted by source. A source's reports
-// count once every one of its fresh streams has a window that began after
-// PlannedSource.Acked and after the windows that were judged before.
+// count once every one of its fresh streams has a window that began after the
+// windows that were judged before and after 95% of the streams had acknowledged
+// some shares; they are held against the range of all shares that were in force
+// since, so that pushes in quick succession hide nothing.
 func (e *Evidence) Observe(now time.Time, s *ServiceLoad, planned []PlannedSource) Findings {
 	se := e.service(s.Name)
 	se.now, se.interval = now, e.interval
 	se.keep(planned)
 	for i := range planned {
 		src := se.source(planned[i].Source)
+		src.note(now, &planned[i])
 		src.plan(now, &planned[i], scale(e.interval, dropIntervals))
 		l := s.Source(planned[i].Source)
 		src.nodes, src.sends = 0, false
@@ -143,8 +164,13 @@ func (e *Evidence) Observe(now time.Time, s *ServiceLoad, planned []PlannedSourc
 			continue
 		}
 		src.nodes, src.sends = l.Nodes, l.Raw >= negligible
-		if src.ready(l, &planned[i], e.interval) {
-			src.judge(now, l, &planned[i])
+		if src.sends {
+			src.sent = now
+		}
+		if src.ready(l, e.interval) {
+			if spans, ok := src.inForce(l.Since, later(l.Until, l.Last)); ok {
+				src.judge(now, l, spans)
+			}
 		}
 	}
 	se.decide()
@@ -168,7 +194,10 @@ type sourceEvidence struct {
 	source isobar.Locality
 	nodes  int       // that reported freshly
 	sends  bool      // anything at all
+	sent   time.Time // when it last did
 	until  time.Time // end of the windows that were judged
+	noted  time.Time // when the plan was last seen
+	reigns []reign   // shares that clients may use or have used, oldest first
 	pairs  []*pair   // sorted by locality
 	tally  tally
 
@@ -185,8 +214,9 @@ type pair struct {
 	seen     time.Time // when the share was last above 0
 	told     time.Time // when landings were last reported
 
-	// The open window.
-	planned, landed, total float64 // requests
+	// The open window, in requests: the least and the most that was planned,
+	// what landed, and what the source sent in all.
+	planned, most, landed, total float64
 
 	good, bad int       // windows in a row that landed, and that did not
 	judged    time.Time // when the newest of them was

@@ -31,10 +31,9 @@ func (s *sourceEvidence) plan(now time.Time, planned *PlannedSource, keep time.D
 	}
 }
 
-// ready tells whether the source's reports tell of the plan in force and hold
-// nothing that was judged before.
-func (s *sourceEvidence) ready(l *SourceLoad, planned *PlannedSource, interval time.Duration) bool {
-	if planned.Acked.IsZero() || l.Since.IsZero() || l.Since.Before(planned.Acked) {
+// ready tells whether the source's reports hold nothing that was judged before.
+func (s *sourceEvidence) ready(l *SourceLoad, interval time.Duration) bool {
+	if l.Since.IsZero() {
 		return false
 	}
 	// Successive windows touch; arrival times, from which they are computed,
@@ -42,8 +41,8 @@ func (s *sourceEvidence) ready(l *SourceLoad, planned *PlannedSource, interval t
 	return s.until.IsZero() || !l.Since.Before(s.until.Add(-interval/4))
 }
 
-// judge books one round of windows.
-func (s *sourceEvidence) judge(now time.Time, l *SourceLoad, planned *PlannedSource) {
+// judge books one round of windows, during which the shares were within spans.
+func (s *sourceEvidence) judge(now time.Time, l *SourceLoad, spans []span) {
 	s.until = l.Until
 	issued := 0.0
 	for i := range l.Landed {
@@ -54,13 +53,12 @@ func (s *sourceEvidence) judge(now time.Time, l *SourceLoad, planned *PlannedSou
 	if total <= 0 {
 		return
 	}
-	for _, sh := range planned.Shares {
-		p := s.pair(sh.Locality)
+	for _, planned := range spans {
 		landed := 0.0
-		if x := findLanded(l.Landed, sh.Locality); x != nil {
+		if x := findLanded(l.Landed, planned.locality); x != nil {
 			landed = max(0, x.Issued-x.Errors) * seconds
 		}
-		p.book(now, sh.Share*total, landed, total)
+		s.pair(planned.locality).book(now, planned, landed, total)
 	}
 	for i := range l.Landed {
 		x := &l.Landed[i]
@@ -70,7 +68,7 @@ func (s *sourceEvidence) judge(now time.Time, l *SourceLoad, planned *PlannedSou
 			p.works = now
 		}
 	}
-	s.tally.add(l, planned, seconds, total)
+	s.tally.add(l, spans, seconds, total)
 	if s.tally.total >= enoughRequests {
 		s.compare()
 		s.tally = tally{}

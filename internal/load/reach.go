@@ -7,9 +7,15 @@ import (
 	"github.com/isobar-xds/isobar"
 )
 
-// book adds to the pair's open window and closes it when it holds enough.
-func (p *pair) book(now time.Time, planned, landed, total float64) {
-	p.planned += planned
+// book adds a round to the pair's open window and closes it when it holds
+// enough. The share may have changed during the round: what did not land is
+// held against the least that it was, what did against the most.
+func (p *pair) book(now time.Time, share span, landed, total float64) {
+	if share.low <= 0 || (!p.barred.IsZero() && share.high > share.low*probeChange) {
+		return // clients came in or left meanwhile: any number would do
+	}
+	p.planned += share.low * total
+	p.most += share.high * total
 	p.landed += landed
 	p.total += total
 	if p.planned < enoughRequests && !p.probed() {
@@ -18,20 +24,26 @@ func (p *pair) book(now time.Time, planned, landed, total float64) {
 	stake := p.planned >= barShare*p.total
 	p.fraction, p.judged = p.landed/p.planned, now
 	switch {
-	case p.fraction >= landsAtAll:
+	case p.landed >= landsAtAll*p.most:
 		p.good, p.bad, p.works = p.good+1, 0, now
+	case p.landed >= landsAtAll*p.planned: // it depends on which shares were used
 	case stake || !p.barred.IsZero():
 		p.good, p.bad = 0, p.bad+1
 	default: // too little at stake for a verdict
 		p.good = 0
 	}
-	p.planned, p.landed, p.total = 0, 0, 0
+	p.planned, p.most, p.landed, p.total = 0, 0, 0, 0
 }
+
+// probeChange is how far the share of a barred pair may change in a round: a
+// bar takes it down to the probe, and what is on its way says nothing about
+// the probe.
+const probeChange = 2.0
 
 // probed tells whether a barred pair's probe has landed often enough: successes
 // cannot be chance, so it takes fewer of them than failures.
 func (p *pair) probed() bool {
-	return !p.barred.IsZero() && p.landed >= enoughProbes && p.landed >= p.planned/2
+	return !p.barred.IsZero() && p.landed >= enoughProbes && p.landed >= p.most/2
 }
 
 // failing tells whether the newest window did not land.
@@ -54,7 +66,7 @@ type verdict struct {
 func (s *serviceEvidence) decide() {
 	for _, src := range s.sources {
 		for _, p := range src.pairs {
-			s.lift(p)
+			s.lift(src, p)
 		}
 	}
 	for _, src := range s.sources {
@@ -69,19 +81,27 @@ func (s *serviceEvidence) decide() {
 	}
 }
 
-// lift takes a bar away when the probe lands, or when there has long been no
-// traffic to tell by.
-func (s *serviceEvidence) lift(p *pair) {
+// lift takes a bar away when the probe lands, or when no probe can tell any
+// more: the locality left the service, the source fell silent, or no share goes
+// there because its endpoints take no traffic.
+func (s *serviceEvidence) lift(src *sourceEvidence, p *pair) {
 	if p.barred.IsZero() {
 		return
 	}
+	long := s.now.Add(-scale(s.interval, dropIntervals))
 	switch {
 	case p.good >= verdictWindows:
 		p.barred = time.Time{}
 		s.reopen(p.locality)
-	case s.now.Sub(p.seen) > scale(s.interval, dropIntervals):
+	case s.left(p.locality) || src.sent.Before(long) || p.seen.Before(long):
 		p.barred, p.bad = time.Time{}, 0
 	}
+}
+
+// left tells whether a locality is no longer part of the service.
+func (s *serviceEvidence) left(l isobar.Locality) bool {
+	_, found := slices.BinarySearchFunc(s.sites, l, func(x Site, l isobar.Locality) int { return x.Locality.Compare(l) })
+	return len(s.sites) > 0 && !found
 }
 
 // reopen notes that a locality that nobody could reach takes requests again.

@@ -160,6 +160,7 @@ func (l *SourceLoad) land(w *window, weight float64) {
 	if l.Until.IsZero() || w.until.Before(l.Until) {
 		l.Until = w.until
 	}
+	l.Last = later(l.Last, w.until)
 	for i := range w.sites {
 		s := &w.sites[i]
 		j, found := slices.BinarySearchFunc(l.Landed, s.locality, func(x LandedLoad, l isobar.Locality) int { return x.Locality.Compare(l) })

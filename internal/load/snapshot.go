@@ -39,8 +39,9 @@ type SourceLoad struct {
 	Held   int            // streams whose last rate is held because a report is missing
 	Capped int            // streams of which only a part counts: they jumped too far above their own mean
 	// Since is when the oldest of the fresh windows began, Until when the one
-	// that ended first did. Both are zero without a fresh report.
-	Since, Until time.Time
+	// that ended first did, Last when the one that ended last did. All are zero
+	// without a fresh report.
+	Since, Until, Last time.Time
 	Window       time.Duration // mean length of the fresh windows
 	Landed       []LandedLoad  // sorted by locality; of streams with a fresh report only
 	Clients      []ClientLoad  // sorted by name: node.cluster

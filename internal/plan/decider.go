@@ -57,11 +57,11 @@ func (d *Decider) Tick(t *Turn) (*Plan, error) {
 	snapshot := d.table.Snapshot(t.Now)
 	in := t.input(assign.Tick)
 	in.Load = snapshot
+	d.forget(t.Previous)
 	for i := range snapshot.Services {
 		s := &snapshot.Services[i]
 		before, ok := t.Previous.Service(s.Name)
 		if !ok {
-			d.evidence.Forget(s.Name)
 			continue
 		}
 		capacity, sites := before.known()
@@ -74,7 +74,33 @@ func (d *Decider) Tick(t *Turn) (*Plan, error) {
 
 // Rebase carries the current weights over to the turn's topology and health,
 // without a decision.
-func (d *Decider) Rebase(t *Turn) (*Plan, error) { return Next(t.input(assign.Rebase)) }
+func (d *Decider) Rebase(t *Turn) (*Plan, error) {
+	p, err := Next(t.input(assign.Rebase))
+	if err == nil && t.Previous != nil {
+		d.remember(t, p)
+	}
+	return p, err
+}
+
+// remember lets the evidence know what was in force of services that change
+// without a tick: clients will report what they did under it.
+func (d *Decider) remember(t *Turn, next *Plan) {
+	for _, before := range t.Previous.Services {
+		if after, ok := next.Service(before.Spec.Name); ok && after != before {
+			d.evidence.Note(t.Now, before.Spec.Name, before.planned(t.Watched))
+		}
+	}
+}
+
+// forget drops the evidence about services that are gone. An idle service is in
+// no snapshot, but as long as it is planned it may come back.
+func (d *Decider) forget(p *Plan) {
+	for _, name := range d.evidence.Services() {
+		if _, ok := p.Service(name); !ok {
+			d.evidence.Forget(name)
+		}
+	}
+}
 
 func (t *Turn) input(trigger assign.Trigger) Input {
 	slices.SortFunc(t.Watched, func(a, b Watched) int {

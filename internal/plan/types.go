@@ -47,8 +47,11 @@ type Service struct {
 // VersionString is the version as it goes over the wire.
 func (p *Plan) VersionString() string { return strconv.FormatUint(p.Version, 10) }
 
-// Service finds a service of the plan.
+// Service finds a service of the plan; no plan has none.
 func (p *Plan) Service(name string) (*Service, bool) {
+	if p == nil {
+		return nil, false
+	}
 	i, ok := slices.BinarySearchFunc(p.Services, name, func(s *Service, n string) int { return strings.Compare(s.Spec.Name, n) })
 	if !ok {
 		return nil, false

@@ -1,0 +1,117 @@
+package load
+
+import (
+	"slices"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+)
+
+// reign is one set of shares that a source was told, or several in a row that
+// became one for want of room.
+type reign struct {
+	from  time.Time // no client used them before
+	acked time.Time // since when 95% of the streams use nothing older; zero = not yet
+	spans []span    // sorted by locality
+}
+
+// span is between what bounds a share was in some time.
+type span struct {
+	locality  isobar.Locality
+	low, high float64 // 0 to 1
+	mean      float64 // over the reigns in force
+}
+
+// maxReigns bounds how many changes of the shares are told apart that no
+// client has acknowledged yet.
+const maxReigns = 32
+
+// note takes down the shares that are in force and by whom they are
+// acknowledged. Pushes that change something else (lower tiers, endpoints) make
+// no new reign.
+func (s *sourceEvidence) note(now time.Time, planned *PlannedSource) {
+	if n := len(s.reigns); n > 0 && s.reigns[n-1].tells(planned.Shares) {
+		if s.reigns[n-1].acked.IsZero() {
+			s.reigns[n-1].acked = planned.Acked
+		}
+	} else {
+		// They came into force after the others were last seen to be.
+		r := reign{from: s.noted, acked: planned.Acked}
+		for _, sh := range planned.Shares {
+			r.spans = append(r.spans, span{locality: sh.Locality, low: sh.Share, high: sh.Share, mean: sh.Share})
+		}
+		s.reigns = append(s.reigns, r)
+	}
+	if len(s.reigns) > maxReigns {
+		first, second := &s.reigns[0], &s.reigns[1]
+		second.from = first.from
+		if !first.acked.IsZero() {
+			second.acked = first.acked
+		}
+		second.spans = join([]reign{*first, *second})
+		s.reigns = slices.Delete(s.reigns, 0, 1)
+	}
+	s.noted = now
+}
+
+// tells says whether the reign is of exactly these shares.
+func (r *reign) tells(shares []PlannedShare) bool {
+	return slices.EqualFunc(r.spans, shares, func(x span, sh PlannedShare) bool {
+		return x.locality == sh.Locality && x.low == sh.Share && x.high == sh.Share
+	})
+}
+
+// inForce gives between what bounds the shares were in a stretch of time: those
+// that 95% had acknowledged when it began, and all that came until it ended.
+// What is older is forgotten. ok is false while nothing had been acknowledged.
+func (s *sourceEvidence) inForce(since, until time.Time) (spans []span, ok bool) {
+	base := -1
+	for i := range s.reigns {
+		if acked := s.reigns[i].acked; !acked.IsZero() && !acked.After(since) {
+			base = i
+		}
+	}
+	if base < 0 {
+		return nil, false
+	}
+	s.reigns = slices.Delete(s.reigns, 0, base)
+	end := 1
+	for end < len(s.reigns) && s.reigns[end].from.Before(until) {
+		end++
+	}
+	return join(s.reigns[:end]), true
+}
+
+// join widens the spans to those of all reigns. A locality that is missing
+// from one had the share 0 there.
+func join(reigns []reign) []span {
+	if len(reigns) == 1 {
+		return reigns[0].spans
+	}
+	var out []span
+	for i := range reigns {
+		for _, x := range reigns[i].spans {
+			j, found := slices.BinarySearchFunc(out, x.locality, func(y span, l isobar.Locality) int { return y.locality.Compare(l) })
+			if !found {
+				first := span{locality: x.locality, low: x.low, high: x.high}
+				if i > 0 {
+					first.low = 0
+				}
+				out = slices.Insert(out, j, first)
+			}
+			out[j].low, out[j].high = min(out[j].low, x.low), max(out[j].high, x.high)
+			out[j].mean += x.mean / float64(len(reigns))
+		}
+		for j := range out {
+			if !reigns[i].names(out[j].locality) {
+				out[j].low = 0
+			}
+		}
+	}
+	return out
+}
+
+func (r *reign) names(l isobar.Locality) bool {
+	_, found := slices.BinarySearchFunc(r.spans, l, func(x span, l isobar.Locality) int { return x.locality.Compare(l) })
+	return found
+}

@@ -1,0 +1,169 @@
+package load_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/load"
+)
+
+// push assigns shares that are acknowledged a second later: too late for any
+// window of the coming interval to begin after it.
+func (w *world) push(s *worldSource, shares map[isobar.Locality]float64) {
+	w.assign(s, shares)
+	s.acked = w.now.Add(time.Second)
+}
+
+// Pushes at every tick that leave the shares alone, of lower tiers say, hide
+// nothing.
+func TestPushesOfTheSameSharesHideNothing(t *testing.T) {
+	a := &worldSource{at: zoneA, nodes: 3, rate: 100, shares: shares{zoneA: 0.7, zoneB: 0.3}}
+	c := &worldSource{at: zoneC, nodes: 3, rate: 100, shares: shares{zoneB: 0.5, zoneC: 0.5}}
+	w := newWorld(t, a, c)
+	turn := func(n int) (f load.Findings) {
+		for range n {
+			w.push(a, a.shares)
+			w.push(c, c.shares)
+			f = w.run(1)
+		}
+		return f
+	}
+	w.expect("all well", turn(10), "", "")
+	w.fate = dead(zoneB, failed)
+	w.expect("dead", turn(2), "eu-west/c>us-east/b us-east/a>us-east/b", "us-east/b")
+}
+
+// Nor do shares that move at every tick, whichever way they go.
+func TestPacingHidesNoDeadZone(t *testing.T) {
+	for _, tc := range []struct {
+		name       string
+		from, step float64 // share of zone B, and its change in an interval
+	}{{"growing", 0.1, 0.1}, {"shrinking", 0.8, -0.1}, {"to and fro", 0.4, 0}} {
+		t.Run(tc.name, func(t *testing.T) {
+			a := &worldSource{at: zoneA, nodes: 3, rate: 100, shares: shares{zoneA: 0.3, zoneB: 0.3, zoneC: 0.4}}
+			w := newWorld(t, a)
+			w.run(5)
+			w.fate = dead(zoneB, failed)
+			b := tc.from
+			for k := range 4 {
+				if tc.step == 0 {
+					b = 0.4 + 0.05*float64(k%2)
+				}
+				w.push(a, shares{zoneA: 0.9 - b, zoneB: b, zoneC: 0.1})
+				w.run(1)
+				b += tc.step
+			}
+			w.expect("dead for four intervals", w.findings, "us-east/a>us-east/b", "us-east/b")
+		})
+	}
+}
+
+// While shares move, what lands by the old ones is not held against the new
+// ones.
+func TestMovingSharesMakeNoFindings(t *testing.T) {
+	for late := range 3 {
+		a := &worldSource{at: zoneA, nodes: 3, rate: 100, shares: shares{zoneA: 1}}
+		c := &worldSource{at: zoneC, nodes: 3, rate: 100, shares: shares{zoneC: 1}}
+		w := newWorld(t, a, c)
+		w.lag = interval * time.Duration(late)
+		w.run(late + 2)
+		for k := range 40 {
+			b := 0.1 * float64(min(k%20, 20-k%20)) // 0 to 1 and back
+			next := shares{}
+			if b < 1 {
+				next[zoneA] = 1 - b
+			}
+			if b > 0 {
+				next[zoneB] = b
+			}
+			w.assign(a, next)
+			f := w.run(1)
+			w.expect("on the move", f, "", "")
+			if len(f.Background) > 0 || len(f.Deviating) > 0 {
+				t.Fatalf("reports %d intervals late, after %d moves: %+v", late, k+1, f)
+			}
+		}
+	}
+}
+
+// Shares that stood only between two ticks are known when they were noted, and
+// nobody is blamed for having followed them.
+func TestSharesBetweenTicksAreNoted(t *testing.T) {
+	a := &worldSource{at: zoneA, nodes: 3, rate: 100, shares: shares{zoneA: 0.5, zoneB: 0.5}}
+	w := newWorld(t, a)
+	w.run(5)
+	for range 10 {
+		// For the whole interval nothing goes to B; at its end the old shares are back.
+		before := w.planned()
+		w.evidence.Note(w.now, "checkout", before)
+		w.push(a, shares{zoneA: 1})
+		between := w.planned()
+		w.now = w.now.Add(interval)
+		windows := a.report(w, 1000)
+		w.evidence.Note(w.now, "checkout", between)
+		w.push(a, shares{zoneA: 0.5, zoneB: 0.5})
+		a.acked = time.Time{} // nobody uses them yet
+		w.tab.Merge(windows)
+		f := w.evidence.Observe(w.now, w.tab.Snapshot(w.now).Service("checkout"), w.planned())
+		w.expect("between ticks", f, "", "")
+		if len(f.Background) > 0 || len(f.Deviating) > 0 {
+			t.Fatalf("findings %+v", f)
+		}
+		w.evidence.Note(w.now, "nobody", before)
+	}
+	if got := w.evidence.Services(); len(got) != 1 || got[0] != "checkout" {
+		t.Errorf("evidence is kept about %v", got)
+	}
+}
+
+// A source whose clients never acknowledge is not judged, however many shares
+// it is told.
+func TestSharesNobodyAcknowledged(t *testing.T) {
+	a := &worldSource{at: zoneA, nodes: 3, rate: 100, shares: shares{zoneC: 1}}
+	w := newWorld(t, a)
+	told := shares{zoneA: 0.5, zoneB: 0.5}
+	a.obey = func(int) map[isobar.Locality]float64 { return shares{zoneC: 1} }
+	for k := range 100 {
+		a.shares = shares{zoneA: told[zoneA] + 0.001*float64(k%7), zoneB: told[zoneB] - 0.001*float64(k%7)}
+		a.acked = time.Time{}
+		f := w.run(1)
+		w.expect("never acknowledged", f, "", "")
+		if len(f.Background) > 0 || len(f.Deviating) > 0 {
+			t.Fatalf("findings %+v", f)
+		}
+	}
+}
+
+// A bar stands as long as its probe fails; it falls when nothing can lift it.
+func TestBarsThatNothingCanLift(t *testing.T) {
+	prepare := func() (*world, *worldSource) {
+		a := &worldSource{at: zoneA, nodes: 3, rate: 100, shares: shares{zoneA: 0.7, zoneB: 0.3}}
+		w := newWorld(t, a)
+		w.evidence.SetSites("checkout", []load.Site{{Locality: zoneA}, {Locality: zoneB}})
+		w.run(5)
+		w.fate = dead(zoneB, failed)
+		w.expect("dead", w.run(2), "us-east/a>us-east/b", "us-east/b")
+		w.assign(a, shares{zoneA: 0.99, zoneB: 0.01})
+		w.expect("the probe fails", w.run(200), "us-east/a>us-east/b", "us-east/b")
+		return w, a
+	}
+	t.Run("the locality left the service", func(t *testing.T) {
+		w, a := prepare()
+		w.evidence.SetSites("checkout", []load.Site{{Locality: zoneA}})
+		w.assign(a, shares{zoneA: 1})
+		w.expect("it is gone", w.run(1), "", "")
+	})
+	t.Run("the source fell silent", func(t *testing.T) {
+		w, a := prepare()
+		a.rate = 0
+		w.expect("a moment of silence", w.run(20), "us-east/a>us-east/b", "us-east/b")
+		w.expect("two minutes", w.run(20), "", "")
+	})
+	t.Run("no share goes there", func(t *testing.T) {
+		w, a := prepare()
+		w.assign(a, shares{zoneA: 1})
+		w.expect("a moment", w.run(20), "us-east/a>us-east/b", "us-east/b")
+		w.expect("two minutes", w.run(20), "", "")
+	})
+}

@@ -1,0 +1,148 @@
+package plan_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/health"
+	"github.com/isobar-xds/isobar/internal/load"
+	"github.com/isobar-xds/isobar/internal/plan"
+)
+
+const interval = 5 * time.Second
+
+// loop turns a decider by hand.
+type loop struct {
+	t       *testing.T
+	decider *plan.Decider
+	top     *isobar.Topology
+	plan    *plan.Plan
+	now     time.Time
+	streams load.StreamID // that are closed
+	open    bool
+}
+
+func (l *loop) turn(step func(*plan.Turn) (*plan.Plan, error), windows ...load.StreamWindow) {
+	l.t.Helper()
+	turn := &plan.Turn{
+		Now: l.now, Interval: interval, Windows: windows, Topology: l.top, Health: health.NewTable(nil), Previous: l.plan, Version: 1,
+		Watched: []plan.Watched{{Service: "checkout", Source: loc("us/a"), Streams: 3, Acked: t0}},
+	}
+	if l.plan != nil {
+		turn.Version = l.plan.Version + 1
+	}
+	p, err := step(turn)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.plan = p
+}
+
+// tick lets an interval pass, in which three clients in us/a send what they
+// are told; what goes to us/a fails if it is dead. Without a rate they leave.
+func (l *loop) tick(rate float64, dead bool) {
+	l.t.Helper()
+	opened := l.now
+	l.now = l.now.Add(interval)
+	if rate == 0 && !l.open {
+		l.turn(l.decider.Tick)
+		return
+	}
+	var windows []load.StreamWindow
+	for i := range load.StreamID(3) {
+		w := load.StreamWindow{Stream: l.streams + i + 1, Node: load.Node{ID: "n", Cluster: "web", Locality: loc("us/a"), Agent: load.AgentEnvoy}, Opened: opened}
+		sr := load.ServiceReport{Service: "checkout", Interval: interval}
+		for _, z := range []string{"eu/a", "us/a", "us/b"} {
+			a := l.plan.Assignment("checkout", loc("us/a"))
+			if a == nil {
+				continue
+			}
+			n := uint64(rate * interval.Seconds() * a.Share(loc(z)))
+			lr := load.LocalityReport{Locality: loc(z), Issued: n, HasIssued: true, Succeeded: n}
+			if dead && z == "us/a" {
+				lr.Succeeded, lr.Errors = 0, n
+			}
+			sr.Localities = append(sr.Localities, lr)
+		}
+		if rate > 0 {
+			w.Reports = []load.Report{{Arrived: l.now, Services: []load.ServiceReport{sr}}}
+		} else {
+			w.Closed = l.now
+		}
+		windows = append(windows, w)
+	}
+	if l.open = rate > 0; !l.open {
+		l.streams += 3
+	}
+	l.turn(l.decider.Tick, windows...)
+}
+
+// What was held against the zones of a service is not held against those of
+// another one that is given its name later, even if nobody used the service
+// when it was deleted.
+func TestDeletedServiceLeavesNoEvidence(t *testing.T) {
+	l := &loop{t: t, decider: plan.NewDecider(interval, nil, t0), top: threeZones(t), now: t0}
+	l.turn(l.decider.Rebase)
+	for range 5 {
+		l.tick(10, false)
+	}
+	for range 4 {
+		l.tick(10, true)
+	}
+	idle, _ := l.plan.Service("checkout")
+	if len(idle.Findings.Barred) == 0 {
+		t.Fatal("a dead zone is not found")
+	}
+	for n := 0; idle.Load != nil; n++ {
+		l.tick(0, false)
+		if idle, _ = l.plan.Service("checkout"); n > 25 {
+			t.Fatalf("clients that are gone are remembered: %+v", idle.Load)
+		}
+	}
+	full := l.top
+	l.top = &isobar.Topology{Network: full.Network, Revision: 2}
+	l.turn(l.decider.Rebase)
+	l.tick(0, false)
+	l.top = full
+	l.turn(l.decider.Rebase)
+	for i := range 2 {
+		l.tick(10, false)
+		if s, _ := l.plan.Service("checkout"); len(s.Findings.Barred) > 0 {
+			t.Fatalf("%d ticks after it was made anew: %+v", i+1, s.Findings)
+		}
+	}
+}
+
+// A fleet without any load reports is not held for ever by the demand of an
+// earlier process.
+func TestHoldEndsWithoutAnyReports(t *testing.T) {
+	saved := plan.Saved{Version: 5, Services: []plan.SavedService{{
+		Name: "checkout", Sites: []isobar.Locality{loc("us/a"), loc("us/b")},
+		Limits:  []plan.SavedSite{{Capacity: 1000, Scale: 1}, {Capacity: 1000, Scale: 1}},
+		Sources: []plan.SavedSource{{Source: loc("us/a"), Demand: 50, Shares: []float64{0, 1}}},
+	}}}
+	l := &loop{t: t, decider: plan.NewDecider(interval, saved.Demand(), t0), top: threeZones(t), now: t0}
+	p, err := plan.Restore(&saved, l.top, health.NewTable(nil), t0, 6)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.plan = p
+	held := time.Duration(0)
+	for l.now.Before(t0.Add(5 * time.Minute)) {
+		l.now = l.now.Add(interval)
+		l.turn(l.decider.Tick)
+		if s, _ := l.plan.Service("checkout"); s.Hold != "" {
+			held = l.now.Sub(t0)
+			if got := l.plan.Assignment("checkout", loc("us/a")).Share(loc("us/b")); got < 0.99 {
+				t.Fatalf("after %v: held, and the saved share of us/b is %.2f", held, got)
+			}
+		}
+	}
+	if held != 2*time.Minute {
+		t.Errorf("held for %v, want two minutes", held)
+	}
+	if got := l.plan.Assignment("checkout", loc("us/a")).Share(loc("us/a")); got < 0.4 {
+		t.Errorf("share of the nearest zone is %.2f in the end, want it planned anew", got)
+	}
+}
