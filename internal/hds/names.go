@@ -20,8 +20,9 @@ const (
 	// rememberFor is how long an identity is kept for a checker that went
 	// away. Envoy is back within 30 s.
 	rememberFor = 10 * time.Minute
-	// maxRemembered bounds the nodes that are kept.
-	maxRemembered = 10_000
+	// maxRemembered is beyond how many identities those that are away are
+	// dropped.
+	maxRemembered = 2_000
 )
 
 // names hands out the IDs of checkers. A checker is its node id and locality:
@@ -119,17 +120,22 @@ func (n *names) leave(c *checker, now time.Time) {
 	}
 }
 
-// forget drops identities that have been away for long, and sooner if there
-// are too many of them.
+// forget drops identities that have been away for long, and all that are away
+// if there are too many of them.
 func (n *names) forget(now time.Time) {
-	keep := rememberFor
-	if len(n.families) >= maxRemembered {
-		keep = 0
+	if n.away(now, rememberFor) > maxRemembered {
+		n.away(now, 0)
 	}
+}
+
+// away drops identities that have been away for so long, and counts the others.
+func (n *names) away(now time.Time, most time.Duration) (kept int) {
 	for node, f := range n.families {
-		f.members = slices.DeleteFunc(f.members, func(m *member) bool { return m.checker == nil && now.Sub(m.left) >= keep })
+		f.members = slices.DeleteFunc(f.members, func(m *member) bool { return m.checker == nil && now.Sub(m.left) >= most })
+		kept += len(f.members)
 		if len(f.members) == 0 {
 			delete(n.families, node)
 		}
 	}
+	return kept
 }
