@@ -80,13 +80,17 @@ func (k *Keeper) Observe(e Event) Reaction {
 	r.Ignored = out.Ignored
 	due := k.pushes.Ready(e.Now)
 	for _, service := range out.Changed {
-		if first || k.pushes.Due(e.Now, service) {
+		if !first && k.pushes.Due(e.Now, service) {
 			due = append(due, service)
 		}
 	}
-	k.published = k.published.Adopt(k.book.Verdicts(), due...)
+	if first {
+		k.published = k.book.Verdicts() // also what an earlier process found
+	} else {
+		k.published = k.published.Adopt(k.book.Verdicts(), due...)
+	}
 	drained := k.drains.Observe(e.Now, e.Topology, e.Operators.WithVerdicts(k.published))
-	r.Publish = len(due) > 0 || len(drained) > 0
+	r.Publish = first || len(due) > 0 || len(drained) > 0
 	r.Table = k.Table(e.Operators)
 	r.Next = k.next(e.Now)
 	return r

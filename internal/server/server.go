@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"reflect"
 	"sync/atomic"
 	"time"
 
@@ -215,6 +216,12 @@ func (s *Server) closeStore() {
 // Plan gives the plan in force; nil before the first.
 func (s *Server) Plan() *plan.Plan { return s.loop.Current() }
 
+// Health tells what checkers found, of one service or, for an empty name, of
+// all that have health checks.
+func (s *Server) Health(ctx context.Context, service string) ([]control.HealthReport, error) {
+	return s.loop.Health(ctx, service)
+}
+
 // Metrics gives everything that the server counts.
 func (s *Server) Metrics() prometheus.Gatherer { return s.metrics }
 
@@ -263,7 +270,7 @@ func needsRestart(old, next *config.Config) []string {
 		}
 	}
 	add("xds", old.XDS != next.XDS)
-	add("admin", old.Admin != next.Admin)
+	add("admin", !reflect.DeepEqual(old.Admin, next.Admin))
 	add("state_dir", old.StateDir != next.StateDir)
 	add("log", old.Log != next.Log)
 	return out
