@@ -50,7 +50,9 @@ type Config struct {
 type XDS struct {
 	Listen     string // IP:port; port 0 takes a free one
 	Insecure   bool   // plaintext beyond loopback is wanted
-	MaxStreams int    // streams served at once; 0 = no limit
+	MaxStreams int    // streams of each kind served at once; 0 = no limit
+	// EndpointLoad asks clients to report load by endpoint, too.
+	EndpointLoad bool
 }
 
 // Admin is the listener for operators.
@@ -58,6 +60,9 @@ type Admin struct {
 	Listen   string // IP:port; port 0 takes a free one
 	Insecure bool   // plaintext beyond loopback is wanted
 	Writable bool   // services and health may be changed over it
+	// Hosts are the names, beside localhost and IP addresses, by which requests
+	// may address it; lower case, without port.
+	Hosts []string
 }
 
 // Log says how to log.

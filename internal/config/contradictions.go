@@ -27,6 +27,9 @@ func (c contradictions) check(l *isobar.ServiceLocality) {
 	}
 	rates, allRates := total(l.Endpoints, func(e *isobar.Endpoint) float64 { return e.MaxRate })
 	slots, _ := total(l.Endpoints, func(e *isobar.Endpoint) float64 { return e.Concurrency })
+	if l.Concurrency+slots > 0 && l.MaxRate+rates == 0 {
+		c.at.Warnf("add max_rate, to the locality or to endpoints", "concurrency has no effect without a rate")
+	}
 	switch {
 	case l.MaxRate > 0 && rates > l.MaxRate*(1+slack):
 		c.at.Warnf("raise the locality's max_rate, or lower theirs",

@@ -3,6 +3,8 @@ package config
 import (
 	"log/slog"
 	"net/netip"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -15,6 +17,7 @@ import (
 // order of the fields here is the order of reading: defaults come before the
 // services that use them, wherever they stand in the file.
 func readFile(root strict.Value, c *Config) {
+	var named []placedRegion
 	root.Object([]strict.Field{
 		{Name: "xds", Read: func(v strict.Value) { readXDS(v, &c.XDS) }},
 		{Name: "admin", Read: func(v strict.Value) { readAdmin(v, c) }},
@@ -23,9 +26,10 @@ func readFile(root strict.Value, c *Config) {
 		{Name: "state_dir", Read: func(v strict.Value) { readStateDir(v, &c.StateDir) }},
 		{Name: "log", Read: func(v strict.Value) { readLog(v, &c.Log) }},
 		{Name: "defaults", Read: func(v strict.Value) { readDefaults(v, &c.Defaults) }},
-		{Name: "network", Read: func(v strict.Value) { c.Network = readNetwork(v) }},
+		{Name: "network", Read: func(v strict.Value) { c.Network = readNetwork(v, &named) }},
 		{Name: "services", Read: func(v strict.Value) { c.Services = readServices(v, c.Defaults) }},
 	})
+	checkRegions(named, c.Services)
 	if c.Network == nil {
 		c.Network, _ = isobar.NewNetwork(nil) // no rules, no error
 	}
@@ -48,6 +52,7 @@ func readXDS(v strict.Value, x *XDS) {
 				x.MaxStreams = int(n)
 			}
 		}},
+		boolField("endpoint_load", &x.EndpointLoad),
 	})
 	x.Listen, x.Insecure = l.checked()
 }
@@ -57,11 +62,37 @@ func readAdmin(v strict.Value, c *Config) {
 	l := listener{address: a.Listen}
 	v.Object([]strict.Field{
 		l.listenField(), boolField("insecure", &l.insecure), boolField("writable", &a.Writable),
+		{Name: "hosts", Read: func(v strict.Value) { a.Hosts = readHosts(v) }},
 	})
 	a.Listen, a.Insecure = l.checked()
 	if a.Listen == c.XDS.Listen && !strings.HasSuffix(a.Listen, ":0") {
 		l.place(v).Errorf("give it a port of its own", "%s is the address of xds, too", a.Listen)
 	}
+}
+
+// hostName is a DNS name. IP addresses are let in anyway.
+var hostName = regexp.MustCompile(`^[a-z0-9]([a-z0-9_-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9_-]*[a-z0-9])?)*$`)
+
+// readHosts reads the names by which the admin interface may be addressed.
+func readHosts(v strict.Value) []string {
+	const longest = 253
+	items, _ := v.List()
+	var out []string
+	for _, item := range items {
+		s, ok := item.Text()
+		if !ok {
+			continue
+		}
+		s = strings.TrimSuffix(strings.ToLower(s), ".")
+		if len(s) > longest || !hostName.MatchString(s) {
+			item.Errorf("write the name alone, without scheme and port, for example isobar.example", "%q is not a host name", s)
+			continue
+		}
+		if !slices.Contains(out, s) {
+			out = append(out, s)
+		}
+	}
+	return out
 }
 
 // listener is a listen address while it is read: whether it may leave loopback

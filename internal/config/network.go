@@ -8,8 +8,36 @@ import (
 // pair is an ordered pair of scopes.
 type pair struct{ from, to isobar.Locality }
 
+// placedRegion is a region that a rule names, and where.
+type placedRegion struct {
+	region string
+	at     strict.Value
+}
+
+// checkRegions warns, once each, of regions where no service runs: most are
+// misspelt. Without any service nothing can be said.
+func checkRegions(named []placedRegion, services []isobar.Service) {
+	if len(services) == 0 {
+		return
+	}
+	known := map[string]bool{}
+	for i := range services {
+		for j := range services[i].Localities {
+			known[services[i].Localities[j].Locality.Region] = true
+		}
+	}
+	for _, n := range named {
+		if !known[n.region] {
+			known[n.region] = true
+			n.at.Warnf("check the name, unless only clients, or services of the API, are there",
+				"no service of this file runs in region %s", n.region)
+		}
+	}
+}
+
 // readNetwork reads the latencies between scopes; nil where something is wrong.
-func readNetwork(v strict.Value) *isobar.Network {
+// The regions that it names are added to named.
+func readNetwork(v strict.Value, named *[]placedRegion) *isobar.Network {
 	var rules []isobar.LatencyRule
 	v.Object([]strict.Field{
 		{Name: "latency_ms", Read: func(v strict.Value) {
@@ -18,6 +46,7 @@ func readNetwork(v strict.Value) *isobar.Network {
 			for _, item := range items {
 				if r, ok := readRule(item, lines); ok {
 					rules = append(rules, r)
+					*named = append(*named, placedRegion{r.From.Region, item}, placedRegion{r.To.Region, item})
 				}
 			}
 		}},

@@ -46,9 +46,11 @@ type serviceReader struct {
 
 	nameAt     strict.Value
 	maxShiftAt *strict.Value
-	calls      []placedCall
-	sites      map[isobar.Locality]int // line of each locality
-	addresses  map[string]int          // line of each endpoint
+
+	localitiesAt *strict.Value
+	calls        []placedCall
+	sites        map[isobar.Locality]int // line of each locality
+	addresses    map[string]int          // line of each endpoint
 
 	checkersAt, endpointCheckAt *strict.Value // where they are given, if at all
 	checksBad                   bool          // health_checks are no list
@@ -75,16 +77,26 @@ func (r *serviceReader) service(v strict.Value) isobar.Service {
 		floatField("max_shed", &s.MaxShed, shedRange),
 		floatField("service_time_ms", &s.ServiceTimeMS, serviceTimeRange),
 		boolField("orca", &s.ORCA),
-		{Name: "localities", Required: true, Read: func(v strict.Value) { s.Localities = r.localities(v) }},
-		{Name: "calls", Read: func(v strict.Value) { s.Calls = r.readCalls(v, s.Name) }},
+		{Name: "localities", Required: true, Read: func(v strict.Value) { r.localitiesAt, s.Localities = &v, r.localities(v) }},
+		{Name: "calls", Read: func(v strict.Value) { s.Calls = r.servedCalls(v, s.Name) }},
 		{Name: "health_checks", Read: func(v strict.Value) { s.HealthChecks = r.healthChecks(v) }},
 		{Name: "checkers", Read: func(v strict.Value) { r.checkersAt, s.Checkers = &v, readCheckers(v) }},
+		{Name: "ceiling", Elsewhere: "give it to each of the localities, or to all services in `defaults` of the file"},
+		ofLocality("max_rate"), ofLocality("concurrency"), ofLocality("scaler"), ofLocality("background"), ofLocality("endpoints"),
 	})
 	r.checkHealth(&s)
+	if r.localitiesAt != nil {
+		checkSize(*r.localitiesAt, &s)
+	}
 	if r.maxShiftAt != nil && s.Mode != isobar.ModeBounded {
 		r.maxShiftAt.Warnf("write mode: bounded, or remove max_shift", "max_shift has no effect in mode %s", s.Mode)
 	}
 	return s
+}
+
+// ofLocality is a field that a service does not have, but its localities.
+func ofLocality(name string) strict.Field {
+	return strict.Field{Name: name, Elsewhere: "it belongs to a locality: put it into `localities`"}
 }
 
 func (r *serviceReader) readName(v strict.Value, into *string) {
@@ -133,6 +145,8 @@ func (r *serviceReader) locality(v strict.Value) isobar.ServiceLocality {
 			c.at, c.given = v, v.IsList()
 			l.Endpoints = r.endpoints(v)
 		}},
+		{Name: "weight", Elsewhere: "it belongs to an endpoint; what a locality gets follows from its max_rate and the demand"},
+		{Name: "health", Elsewhere: "it belongs to an endpoint: write endpoints as objects with address and health"},
 	})
 	c.check(&l)
 	return l

@@ -159,7 +159,8 @@ func (r *Registry) Delete(name string, ifMatch uint64) (topology uint64, err err
 // SetHealth overrides the health of an endpoint of any service, until the
 // endpoint goes; isobar.Unknown takes the override back.
 func (r *Registry) SetHealth(service, address string, h isobar.HealthStatus) (topology uint64, err error) {
-	return r.change(func(c contents) (contents, error) { return c.setHealth(service, address, h, time.Now().UTC().Truncate(time.Millisecond)) })
+	now := time.Now().UTC().Truncate(time.Millisecond)
+	return r.change(func(c contents) (contents, error) { return c.setHealth(service, address, h, now) })
 }
 
 // SetFile replaces the services of the file and the network. Where the API

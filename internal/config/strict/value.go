@@ -22,6 +22,9 @@ type Field struct {
 	Name     string
 	Required bool
 	Read     func(Value) // called when the field is there and not null
+	// Elsewhere marks a field that does not exist here, but is likely to be
+	// looked for: it says where it belongs.
+	Elsewhere string
 }
 
 // Pos gives where the value stands.
@@ -127,7 +130,16 @@ func (v Value) suggest(name string, fields []Field) string {
 	if v.doc.report.full() {
 		return ""
 	}
-	return suggest(name, fields)
+	here := make([]Field, 0, len(fields))
+	for _, f := range fields {
+		switch {
+		case f.Elsewhere == "":
+			here = append(here, f)
+		case f.Name == name:
+			return f.Elsewhere
+		}
+	}
+	return suggest(name, here)
 }
 
 func (v Value) dispatch(fields []Field, given map[string]Value) {
@@ -154,7 +166,7 @@ func (v Value) at(f *field) Value {
 func known(fields []Field, name string) bool {
 	for _, f := range fields {
 		if f.Name == name {
-			return true
+			return f.Elsewhere == ""
 		}
 	}
 	return false
