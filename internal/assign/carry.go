@@ -36,10 +36,10 @@ func (w *work) keepOpen(r *row) {
 	for l, v := range r.old {
 		keep := v
 		switch {
+		case r.isProbe(l):
+			keep = min(v, r.probe)
 		case !w.view.use[l]:
 			keep = 0
-		case r.isBarred(l):
-			keep = min(v, probeShare)
 		}
 		if v-keep > worst {
 			worst, at = v-keep, l
@@ -64,7 +64,7 @@ func (r *row) noteLost(w *work, at int) {
 	l := w.sites[at].Group.Locality
 	code, why := ReasonUnhealthy, "it takes no traffic"
 	switch {
-	case r.isBarred(at):
+	case r.isBarred(at) && w.view.use[at]:
 		code, why = ReasonBarred, "requests from here do not arrive there"
 	case w.sites[at].Unreachable:
 		why = "observed unreachable"

@@ -59,13 +59,14 @@ func (c *checker) rounding() float64 {
 	return sum
 }
 
-// leaves tells how much of a published share has to leave a site at once.
+// leaves tells how much of a published share may leave a site at once, because
+// it can't or should not stay.
 func (c *checker) leaves(source, site int, share float64) float64 {
 	switch {
 	case !c.fit[site]:
 		return share
 	case c.barred(source, site):
-		return math.Max(0, share-checkProbe)
+		return math.Max(0, share-math.Min(checkProbe, c.next.Sources[source].Shares[site]))
 	default:
 		return 0
 	}
@@ -88,12 +89,19 @@ func (c *checker) ceilings() {
 		if was := c.was[i]; was != nil {
 			stays := 0.0
 			for l, v := range was {
-				stays += v - c.leaves(i, l, v)
+				gone := c.leaves(i, l, v)
+				if !c.fit[l] {
+					gone = math.Max(0, v-c.next.Sources[i].Shares[l])
+				}
+				stays += v - gone
 			}
 			displaced += c.rate(i) * math.Max(0, 1-stays)
 		}
 	}
 	for l := range c.next.Sites {
+		if c.next.Sites[l].Unreachable {
+			continue // what goes there is told by what is fit
+		}
 		y := 0.0
 		for i := range c.next.Sources {
 			y += c.rate(i) * c.next.Sources[i].Shares[l]

@@ -65,15 +65,27 @@ func (c *checker) drops() {
 	}
 }
 
+// unhealthy wants nothing on unfit capacity, but for probes.
 func (c *checker) unhealthy() {
 	for i := range c.next.Sources {
 		r := &c.next.Sources[i]
 		for l, v := range r.Shares {
-			if v > 0 && c.anyFit && !c.fit[l] {
+			if v > 0 && c.anyFit && !c.fit[l] && !(v <= checkProbe+checkUnit && c.mayProbe(i, l)) {
 				c.failf(RuleUnhealthy, r.Source, "%.2f points go to %s, which is not fit", 100*v, c.next.Sites[l].Group.Locality)
 			}
 		}
 	}
+}
+
+// mayProbe tells whether a source has a reason to try an unfit site: nobody
+// reaches it, but its endpoints are healthy, and the source was seen not to
+// reach it or sent there before.
+func (c *checker) mayProbe(source, site int) bool {
+	s := &c.next.Sites[site]
+	if !s.Unreachable || countUsable(s.Group) == 0 {
+		return false
+	}
+	return c.barred(source, site) || (c.was[source] != nil && c.was[source][site] > 0)
 }
 
 // conservation checks sums: nothing is lost or made between target, shares,

@@ -78,7 +78,7 @@ func (w *work) enter(r *row, load []float64) {
 	for range r.want {
 		next := -1
 		for l, v := range r.want {
-			small := v > 0 && v < entryShare-tiny && r.from[l] <= 0 && !r.isBarred(l)
+			small := v > 0 && v < entryShare-tiny && r.from[l] <= 0 && !r.isProbe(l)
 			if small && (v > tried || (v == tried && l > at)) && (next < 0 || v < r.want[next]) {
 				next = l
 			}

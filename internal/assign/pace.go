@@ -48,7 +48,7 @@ func (w *work) trim(caps []float64) bool {
 			continue
 		}
 		for l, f := range excess {
-			if !r.isBarred(l) {
+			if !r.isProbe(l) {
 				r.lost += f * r.want[l]
 				r.want[l] -= f * r.want[l]
 			}
@@ -60,12 +60,12 @@ func (w *work) trim(caps []float64) bool {
 	return true
 }
 
-// caps is what each site may carry after the step: its limit, or what it
-// carries already.
+// caps is what each site may carry after the step: its limit, what it carries
+// already, or its probes.
 func (w *work) caps(load []float64) []float64 {
-	caps := make([]float64, len(load))
+	caps := w.probeLoads()
 	for l := range caps {
-		caps[l] = max(w.view.limit[l], load[l])
+		caps[l] = max(caps[l], w.view.limit[l], load[l])
 	}
 	return caps
 }
@@ -219,7 +219,7 @@ func (w *work) stepAlone(r *row, load []float64) float64 {
 }
 
 func (w *work) overLimit(l int, load []float64) bool {
-	return w.ceilings && load[l] > w.view.limit[l]*slackFactor+tiny
+	return w.ceilings && w.view.use[l] && load[l] > w.view.limit[l]*slackFactor+tiny
 }
 
 // arrivals splits the share that moves in this step over the sites that gain.
@@ -263,7 +263,7 @@ func (r *row) raise(ins []float64, fixed []bool, scale float64) bool {
 			continue
 		}
 		ins[l] = scale * gain
-		if low := min(entryShare, gain); r.from[l] <= 0 && !r.isBarred(l) && ins[l] < low-tiny {
+		if low := min(entryShare, gain); r.from[l] <= 0 && !r.isProbe(l) && ins[l] < low-tiny {
 			ins[l], fixed[l], raised = low, true, true
 		}
 	}

@@ -182,8 +182,7 @@ func (w *work) wantIdle(r *row, room []float64) {
 	w.shape(r)
 }
 
-// shape bounds the want around the baseline in mode bounded, and adds the
-// probes of barred sites.
+// shape bounds the want around the baseline in mode bounded, and adds probes.
 func (w *work) shape(r *row) {
 	if w.mode == isobar.ModeBounded && w.view.regular {
 		if away := shift(r.want, r.base); away > w.maxShift+tiny {
@@ -195,25 +194,4 @@ func (w *work) shape(r *row) {
 		}
 	}
 	w.addProbes(r)
-}
-
-// addProbes takes a point of the rest for each site that the row is barred
-// from, to find out when it can be reached again.
-func (w *work) addProbes(r *row) {
-	probes := 0.0
-	for l := range r.want {
-		if w.view.use[l] && r.isBarred(l) {
-			probes += probeShare
-		}
-	}
-	if probes <= 0 || probes >= 1 {
-		return
-	}
-	for l := range r.want {
-		r.want[l] *= 1 - probes
-		if w.view.use[l] && r.isBarred(l) {
-			r.want[l] += probeShare
-			r.note(ReasonBarred, w.sites[l].Group.Locality, "requests from here do not arrive there: a probe of 1 point")
-		}
-	}
 }

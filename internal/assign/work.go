@@ -13,7 +13,6 @@ const (
 	entryShare  = 1 * point   // a site enters priority 0 at this share
 	exitShare   = 0.5 * point // and leaves below this
 	exitTicks   = 3           // after so many ticks
-	probeShare  = 1 * point   // what a source sends to a site that it is barred from
 	stepShare   = 10 * point  // moves per tick
 	reliefShare = 30 * point  // moves per tick that relieve a site over its limit
 	quietShare  = 1 * point   // smaller moves are not published
@@ -47,6 +46,8 @@ type row struct {
 	dist   []float64 // per site, ms
 	target []float64 // the solver's shares on sites in use, summing to 1; nil without
 	barred []bool    // nil = none
+	probes []bool    // sites that get no more than a probe; nil = none
+	probe  float64   // how much that is, for each
 	old    []float64 // published shares on today's sites
 	from   []float64 // old, after what was lost to failures found its place
 	base   []float64 // the baseline
@@ -102,6 +103,7 @@ func (w *work) addRows(sources []Source) {
 		r.barred = w.effectiveBars(r.src.Barred)
 		r.target = w.usableTarget(r)
 		w.recall(r, i)
+		w.setProbes(r)
 		w.baseline(r)
 	}
 }
