@@ -112,7 +112,6 @@ func (p *grpcProber) connect() (*grpc.ClientConn, error) {
 		grpc.WithIdleTimeout(0), // the connection is kept for the next probe
 		grpc.WithReadBufferSize(2<<10),
 		grpc.WithWriteBufferSize(2<<10),
-		grpc.WithSharedWriteBuffer(true),
 		grpc.WithMaxHeaderListSize(64<<10),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<10)),
 	)

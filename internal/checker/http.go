@@ -57,7 +57,7 @@ func newHTTP(m *corev3.HealthCheck_HttpHealthCheck, l link) (func(Target) (Probe
 		return nil, fmt.Errorf("http_health_check.send: method %s has no body; want POST, PUT, PATCH or OPTIONS", c.method)
 	}
 	if size := m.GetResponseBufferSize(); size != nil {
-		c.look = int(min(size.GetValue(), mostResponse)) //nolint:gosec // at most 1 MiB
+		c.look = int(min(size.GetValue(), mostResponse))
 	}
 	if c.expected, err = newRanges("expected_statuses", m.GetExpectedStatuses()); err != nil {
 		return nil, err

@@ -73,10 +73,7 @@ func addedHeaders(options []*corev3.HeaderValueOption) ([]addedHeader, error) {
 		if sum += len(h.name) + len(h.value); sum > mostHeaderBytes {
 			return nil, errors.New("more than 16 KiB of headers")
 		}
-		switch o.GetAppendAction() {
-		case corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD, corev3.HeaderValueOption_OVERWRITE_IF_EXISTS:
-			h.replace = true
-		}
+		h.replace = o.GetAppendAction() == corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD
 		if a := o.GetAppend(); a != nil && !a.GetValue() { //nolint:staticcheck // servers still send it
 			h.replace = true
 		}

@@ -33,12 +33,12 @@ func (c *httpCheck) prober(t Target) (Prober, error) {
 // Probe sends the request and reads the whole answer.
 func (p *httpProber) Probe(ctx context.Context) (Outcome, error) {
 	reused := p.conn != nil && p.conn.Err() == nil
-	resp, err := p.roundTrip(ctx)
+	resp, err := p.roundTrip(ctx) //nolint:bodyclose // judge closes it
 	if err != nil && reused && !timedOut(ctx, err) {
 		// The server may have closed the connection while it was idle, which
 		// says nothing about its health.
 		p.Close()
-		resp, err = p.roundTrip(ctx)
+		resp, err = p.roundTrip(ctx) //nolint:bodyclose // judge closes it
 	}
 	if err != nil {
 		p.Close()

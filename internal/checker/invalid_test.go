@@ -116,7 +116,8 @@ func file(name string) *corev3.DataSource {
 
 // TestInvalidEndpoints are left out; the others of their cluster are probed.
 func TestInvalidEndpoints(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world, _ *script) {
+	inBubble(t, func(w *world, _ *script) {
+		t := w.t
 		s := w.stream()
 		c := cluster("c", check(nil), a1)
 		bad := []*endpointv3.Endpoint{
@@ -131,7 +132,7 @@ func TestInvalidEndpoints(t *testing.T) {
 		c.LocalityEndpoints[0].Endpoints = append(append(bad, udp), c.LocalityEndpoints[0].GetEndpoints()...)
 		s.specify(t, spec(c))
 		s.until(t, "c", a1, healthy)
-		if got := s.next(t).GetEndpointHealthResponse().GetEndpointsHealth(); len(got) != 1 {
+		if got := s.next(t).GetEndpointHealthResponse().GetClusterEndpointsHealth()[0].GetLocalityEndpointsHealth()[0].GetEndpointsHealth(); len(got) != 1 {
 			t.Errorf("reported %v", got)
 		}
 	})
@@ -139,7 +140,8 @@ func TestInvalidEndpoints(t *testing.T) {
 
 // TestInvalidChange: a cluster whose new form is not valid stays as it was.
 func TestInvalidChange(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world, sc *script) {
+	inBubble(t, func(w *world, sc *script) {
+		t := w.t
 		s := w.stream()
 		s.specify(t, spec(cluster("c", check(nil), a1)))
 		s.until(t, "c", a1, healthy)

@@ -39,7 +39,7 @@ func (l *limitedLog) write(level slog.Level, msg string, attrs []slog.Attr) {
 	if skipped > 0 {
 		attrs = append(attrs, slog.Int("lines_skipped", skipped))
 	}
-	l.to.LogAttrs(ctx, level, msg, attrs...)
+	l.to.LogAttrs(ctx, level, msg, attrs...) //nolint:sloglint // the callers' are literals
 }
 
 // allow tells whether to log, and how many were skipped since the last line.

@@ -89,10 +89,10 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		statuses: make(map[corev3.HealthStatus]prometheus.Gauge),
 	}
 	for p := range m.outcomes {
-		name := isobar.CheckProtocol(p).String() //nolint:gosec // p < 4
+		name := isobar.CheckProtocol(p).String()
 		m.durations[p] = m.duration.WithLabelValues(name)
 		for o := range m.outcomes[p] {
-			m.outcomes[p][o] = m.probes.WithLabelValues(name, Outcome(o).String()) //nolint:gosec // o < 5
+			m.outcomes[p][o] = m.probes.WithLabelValues(name, Outcome(o).String())
 		}
 	}
 	for _, s := range known {

@@ -34,8 +34,9 @@ func (r *reporter) report(s *state) *upstream {
 	if r.built == s {
 		for i := range r.entries {
 			e := &r.entries[i]
-			e.health.HealthStatus = e.host.load()
-			if e.health.HealthStatus == corev3.HealthStatus_UNKNOWN {
+			status := e.host.load()
+			e.health.HealthStatus = status
+			if status == corev3.HealthStatus_UNKNOWN {
 				unknown++
 			}
 		}
@@ -48,7 +49,7 @@ func (r *reporter) report(s *state) *upstream {
 
 func (r *reporter) build(s *state) {
 	resp := &healthv3.EndpointHealthResponse{
-		EndpointsHealth:        make([]*healthv3.EndpointHealth, 0, s.hosts),
+		EndpointsHealth:        make([]*healthv3.EndpointHealth, 0, s.hosts), //nolint:staticcheck // older servers read it
 		ClusterEndpointsHealth: make([]*healthv3.ClusterEndpointsHealth, 0, len(s.clusters)),
 	}
 	r.built = s

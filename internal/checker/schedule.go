@@ -22,11 +22,12 @@ type task struct {
 // schedule is the tasks that wait, the earliest first.
 type schedule []*task
 
-func (s schedule) Len() int           { return len(s) }
-func (s schedule) Less(i, j int) bool { return s[i].due.Before(s[j].due) }
-func (s schedule) Swap(i, j int) {
-	s[i], s[j] = s[j], s[i]
-	s[i].index, s[j].index = i, j
+func (s *schedule) Len() int           { return len(*s) }
+func (s *schedule) Less(i, j int) bool { return (*s)[i].due.Before((*s)[j].due) }
+func (s *schedule) Swap(i, j int) {
+	t := *s
+	t[i], t[j] = t[j], t[i]
+	t[i].index, t[j].index = i, j
 }
 
 // Push is for package heap.
@@ -55,11 +56,11 @@ func (s *schedule) remove(t *task) {
 }
 
 // next is the earliest task; nil for none.
-func (s schedule) next() *task {
-	if len(s) == 0 {
+func (s *schedule) next() *task {
+	if len(*s) == 0 {
 		return nil
 	}
-	return s[0]
+	return (*s)[0]
 }
 
 func (s *schedule) take() *task { return heap.Pop(s).(*task) } //nolint:forcetypeassert // nothing else is pushed

@@ -20,6 +20,13 @@ func every(d time.Duration) *corev3.HealthCheck {
 	})
 }
 
+// calm is a specifier with few reports, which nobody reads.
+func calm(clusters ...*clusterHealthCheck) *specifier {
+	sp := spec(clusters...)
+	sp.Interval = durationpb.New(time.Minute)
+	return sp
+}
+
 func addresses(n int) []string {
 	out := make([]string, n)
 	for i := range out {
@@ -31,10 +38,11 @@ func addresses(n int) []string {
 // TestSpread: 200 endpoints at 5 s are probed evenly over the interval, from
 // the second probe on, and each every 5 s.
 func TestSpread(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world, sc *script) {
+	inBubble(t, func(w *world, sc *script) {
+		t := w.t
 		s := w.stream()
 		began := time.Now()
-		s.specify(t, spec(cluster("c", every(5*time.Second), addresses(200)...)))
+		s.specify(t, calm(cluster("c", every(5*time.Second), addresses(200)...)))
 		<-time.After(30 * time.Second)
 		var buckets [10]int
 		for _, a := range addresses(200) {
@@ -83,12 +91,13 @@ func TestIntervals(t *testing.T) {
 		{"jitter in percent", checker.Passed, func(hc *corev3.HealthCheck) { hc.IntervalJitterPercent = 50 }, 10 * time.Second, 15 * time.Second},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world, sc *script) {
+			inBubble(t, func(w *world, sc *script) {
+				t := w.t
 				hc := every(10 * time.Second)
 				tt.change(hc)
 				sc.set(a1, tt.outcome)
 				s := w.stream()
-				s.specify(t, spec(cluster("c", hc, a1)))
+				s.specify(t, calm(cluster("c", hc, a1)))
 				<-time.After(2 * time.Minute)
 				times := sc.times(a1)
 				if len(times) < 6 {
@@ -108,13 +117,14 @@ func TestIntervals(t *testing.T) {
 // longer than the turns take.
 func TestMaxProbes(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	inBubble(t, func(t *testing.T, w *world, sc *script) {
+	inBubble(t, func(w *world, sc *script) {
+		t := w.t
 		all := addresses(100)
 		for _, a := range all[:99] {
 			sc.set(a, checker.TimedOut)
 		}
 		s := w.stream()
-		s.specify(t, spec(cluster("c", every(5*time.Second), all...)))
+		s.specify(t, calm(cluster("c", every(5*time.Second), all...)))
 		<-time.After(time.Minute)
 		if _, most := sc.count(); most != 10 {
 			t.Errorf("%d probes at once, want 10", most)
@@ -131,7 +141,8 @@ func TestMaxProbes(t *testing.T) {
 // TestMaxEndpoints: what is too much is left out and counted.
 func TestMaxEndpoints(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	inBubble(t, func(t *testing.T, w *world, _ *script) {
+	inBubble(t, func(w *world, _ *script) {
+		t := w.t
 		s := w.stream()
 		s.specify(t, spec(cluster("c", check(nil), addresses(6)...), cluster("d", check(nil), addresses(6)...), cluster("e", check(nil), a1)))
 		s.until(t, "e", a1, healthy)
@@ -154,7 +165,8 @@ func TestDefect(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	var mu sync.Mutex
 	made := 0
-	inBubble(t, func(t *testing.T, w *world, _ *script) {
+	inBubble(t, func(w *world, _ *script) {
+		t := w.t
 		s := w.stream()
 		s.specify(t, spec(cluster("c", check(nil), a1, a2)))
 		s.until(t, "c", a2, healthy)
@@ -180,11 +192,11 @@ func TestDefect(t *testing.T) {
 
 // metric sums all series of a name, or those that have all of the values among
 // their labels.
-func metric(t testing.TB, g prometheus.Gatherer, name string, values ...string) float64 {
-	t.Helper()
+func metric(tb testing.TB, g prometheus.Gatherer, name string, values ...string) float64 {
+	tb.Helper()
 	families, err := g.Gather()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	sum, found := 0.0, false
 	for _, f := range families {
@@ -207,7 +219,7 @@ func metric(t testing.TB, g prometheus.Gatherer, name string, values ...string) 
 		}
 	}
 	if !found {
-		t.Fatalf("no metric %s", name)
+		tb.Fatalf("no metric %s", name)
 	}
 	return sum
 }

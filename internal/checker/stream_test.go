@@ -22,12 +22,12 @@ const (
 )
 
 // inBubble runs a test in virtual time with a scripted prober.
-func inBubble(t *testing.T, f func(*testing.T, *world, *script), change ...func(*checker.Options)) {
+func inBubble(t *testing.T, f func(*world, *script), change ...func(*checker.Options)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		sc := newScript()
 		w := start(t, append([]func(*checker.Options){sc.use}, change...)...)
-		f(t, w, sc)
+		f(w, sc)
 		w.stop()
 		if open, _ := sc.count(); open != 0 {
 			t.Errorf("%d probers are still open after the checker has stopped", open)
@@ -36,7 +36,8 @@ func inBubble(t *testing.T, f func(*testing.T, *world, *script), change ...func(
 }
 
 func TestHello(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world, _ *script) {
+	inBubble(t, func(w *world, _ *script) {
+		t := w.t
 		hello := w.stream().hello
 		n := hello.GetNode()
 		if n.GetId() != "checker-1" || n.GetCluster() != "checkers" || n.GetUserAgentName() != checker.UserAgent || n.GetUserAgentVersion() != "test" {
@@ -57,7 +58,8 @@ func TestHello(t *testing.T) {
 // TestReport looks at the whole of a report: clusters in the order of the
 // specifier, their localities, and every endpoint once more in the flat list.
 func TestReport(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world, sc *script) {
+	inBubble(t, func(w *world, sc *script) {
+		t := w.t
 		sc.set(a2, checker.Broken)
 		sc.set(a3, checker.TimedOut)
 		s := w.stream()
@@ -72,7 +74,7 @@ func TestReport(t *testing.T) {
 			return &healthv3.EndpointHealth{Endpoint: endpoint(a), HealthStatus: st}
 		}
 		want := &healthv3.EndpointHealthResponse{
-			EndpointsHealth: []*healthv3.EndpointHealth{health(a1, healthy), health(a2, unhealthy), health(a3, timeout), health(a1, healthy)},
+			EndpointsHealth: []*healthv3.EndpointHealth{health(a1, healthy), health(a2, unhealthy), health(a3, timeout), health(a1, healthy)}, //nolint:staticcheck // older servers read it
 			ClusterEndpointsHealth: []*healthv3.ClusterEndpointsHealth{
 				{ClusterName: "shop", LocalityEndpointsHealth: []*healthv3.LocalityEndpointsHealth{
 					{Locality: c.LocalityEndpoints[0].GetLocality(), EndpointsHealth: []*healthv3.EndpointHealth{health(a1, healthy), health(a2, unhealthy)}},
@@ -92,7 +94,8 @@ func TestReport(t *testing.T) {
 // TestReportInterval: unset is a second, 0 is never, and a server that sends
 // many specifiers hears reports all the same.
 func TestReportInterval(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world, _ *script) {
+	inBubble(t, func(w *world, _ *script) {
+		t := w.t
 		s := w.stream()
 		sp := spec(cluster("c", check(nil), a1))
 		sp.Interval = nil
@@ -123,7 +126,8 @@ func TestReportInterval(t *testing.T) {
 // TestReconnect: while there is no stream probing goes on and health is kept;
 // a new stream reports even if it gets the same specifier.
 func TestReconnect(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world, sc *script) {
+	inBubble(t, func(w *world, sc *script) {
+		t := w.t
 		s := w.stream()
 		sp := spec(cluster("c", check(nil), a1, a2))
 		s.specify(t, sp)
@@ -147,7 +151,8 @@ func TestReconnect(t *testing.T) {
 // TestBackoff: half of 1, 2, 4 ... 30 seconds and a random part of the other
 // half; a server that answers resets it.
 func TestBackoff(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world, _ *script) {
+	inBubble(t, func(w *world, _ *script) {
+		t := w.t
 		s := w.stream()
 		wait := func(ceiling time.Duration) {
 			t.Helper()
@@ -170,7 +175,8 @@ func TestBackoff(t *testing.T) {
 // TestChange: what stays keeps its schedule and its health, what goes is let
 // go of, and what comes begins unhealthy.
 func TestChange(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world, sc *script) {
+	inBubble(t, func(w *world, sc *script) {
+		t := w.t
 		s := w.stream()
 		s.specify(t, spec(cluster("c", check(nil), a1, a2)))
 		s.until(t, "c", a1, healthy)
@@ -221,7 +227,8 @@ func TestChange(t *testing.T) {
 
 // TestUnnamedClusters are built anew with every specifier.
 func TestUnnamedClusters(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world, sc *script) {
+	inBubble(t, func(w *world, sc *script) {
+		t := w.t
 		s := w.stream()
 		s.specify(t, spec(cluster("", check(nil), a1), cluster("", check(nil), a2)))
 		s.until(t, "", a1, healthy)
@@ -234,7 +241,8 @@ func TestUnnamedClusters(t *testing.T) {
 
 // TestDuplicateCluster: the first of a name counts.
 func TestDuplicateCluster(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world, _ *script) {
+	inBubble(t, func(w *world, _ *script) {
+		t := w.t
 		s := w.stream()
 		s.specify(t, spec(cluster("c", check(nil), a1), cluster("c", check(nil), a2), cluster("d", check(nil), a3)))
 		s.until(t, "d", a3, healthy)

@@ -21,7 +21,10 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-type clusterHealthCheck = healthv3.ClusterHealthCheck
+type (
+	clusterHealthCheck     = healthv3.ClusterHealthCheck
+	clusterEndpointsHealth = healthv3.ClusterEndpointsHealth
+)
 
 func no() *wrapperspb.BoolValue { return wrapperspb.Bool(false) }
 

@@ -4,6 +4,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"slices"
 
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 )
@@ -57,10 +58,5 @@ func (n *nameMatcher) matches(c *x509.Certificate) bool {
 			names = append(names, ip.String())
 		}
 	}
-	for _, name := range names {
-		if n.match(name) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(names, n.match)
 }

@@ -2,20 +2,17 @@ package checker_test
 
 import (
 	"context"
-	"errors"
 	"net"
 	"sync"
 	"testing"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	healthv3 "github.com/envoyproxy/go-control-plane/envoy/service/health/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/test/bufconn"
-	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/checker"
@@ -91,8 +88,8 @@ type world struct {
 }
 
 // start runs both; they end with the test, or with stop.
-func start(t testing.TB, change ...func(*checker.Options)) *world {
-	t.Helper()
+func start(tb testing.TB, change ...func(*checker.Options)) *world {
+	tb.Helper()
 	m := &management{streams: make(chan *hdsStream)}
 	l := bufconn.Listen(1 << 16)
 	srv := grpc.NewServer()
@@ -103,7 +100,7 @@ func start(t testing.TB, change ...func(*checker.Options)) *world {
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }),
 		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithIdleTimeout(0))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	opts := checker.Options{
 		Conn: conn, ID: "checker-1", Cluster: "checkers", Version: "test",
@@ -114,17 +111,17 @@ func start(t testing.TB, change ...func(*checker.Options)) *world {
 	}
 	c, err := checker.New(opts)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(tb.Context())
 	running.Go(func() { c.Run(ctx) })
-	w := &world{t: t, server: m, stop: sync.OnceFunc(func() {
+	w := &world{t: tb, server: m, stop: sync.OnceFunc(func() {
 		cancel()
 		_ = conn.Close()
 		srv.Stop()
 		running.Wait()
 	})}
-	t.Cleanup(w.stop)
+	tb.Cleanup(w.stop)
 	return w
 }
 
@@ -143,39 +140,39 @@ func (w *world) stream() *hdsStream {
 	}
 }
 
-func (s *hdsStream) specify(t testing.TB, spec *specifier) {
-	t.Helper()
+func (s *hdsStream) specify(tb testing.TB, spec *specifier) {
+	tb.Helper()
 	select {
-	case s.send <- spec:
+	case s.send <- proto.Clone(spec).(*specifier): // the test may go on to change it
 	case <-time.After(patience):
-		t.Fatal("the stream takes no specifier")
+		tb.Fatal("the stream takes no specifier")
 	}
 }
 
 // next is the next report.
-func (s *hdsStream) next(t testing.TB) *message {
-	t.Helper()
+func (s *hdsStream) next(tb testing.TB) *message {
+	tb.Helper()
 	select {
 	case r := <-s.reports:
 		return r
 	case <-time.After(2 * time.Minute):
-		t.Fatal("no report came")
+		tb.Fatal("no report came")
 		return nil
 	}
 }
 
 // until waits for a report in which an endpoint has a status.
-func (s *hdsStream) until(t testing.TB, cluster, address string, want corev3.HealthStatus) {
-	t.Helper()
+func (s *hdsStream) until(tb testing.TB, cluster, address string, want corev3.HealthStatus) {
+	tb.Helper()
 	deadline := time.Now().Add(patience)
 	var last *message
 	for time.Now().Before(deadline) {
-		last = s.next(t)
+		last = s.next(tb)
 		if got, ok := statusIn(last, cluster, address); ok && got == want {
 			return
 		}
 	}
-	t.Fatalf("%s of %s never was %s; last report %v", address, cluster, want, last)
+	tb.Fatalf("%s of %s never was %s; last report %v", address, cluster, want, last)
 }
 
 // statusIn looks an endpoint up by cluster and address.
@@ -200,138 +197,4 @@ func addressText(a *corev3.Address) string {
 		return p.GetPath()
 	}
 	return net.JoinHostPort(a.GetSocketAddress().GetAddress(), itoa(a.GetSocketAddress().GetPortValue()))
-}
-
-// spec builds a specifier; reports come every 20 ms.
-func spec(clusters ...*healthv3.ClusterHealthCheck) *specifier {
-	return &specifier{ClusterHealthChecks: clusters, Interval: durationpb.New(20 * time.Millisecond)}
-}
-
-// cluster has its endpoints ("IP:port" or a path) in one locality.
-func cluster(name string, hc *corev3.HealthCheck, addresses ...string) *healthv3.ClusterHealthCheck {
-	return &healthv3.ClusterHealthCheck{
-		ClusterName: name, HealthChecks: []*corev3.HealthCheck{hc},
-		LocalityEndpoints: []*healthv3.LocalityEndpoints{group("us-east", "b", addresses...)},
-	}
-}
-
-func group(region, zone string, addresses ...string) *healthv3.LocalityEndpoints {
-	g := &healthv3.LocalityEndpoints{Locality: &corev3.Locality{Region: region, Zone: zone}}
-	for _, a := range addresses {
-		g.Endpoints = append(g.Endpoints, endpoint(a))
-	}
-	return g
-}
-
-func endpoint(address string) *endpointv3.Endpoint {
-	if address[0] == '/' {
-		return &endpointv3.Endpoint{Address: &corev3.Address{Address: &corev3.Address_Pipe{Pipe: &corev3.Pipe{Path: address}}}}
-	}
-	return &endpointv3.Endpoint{Address: socket(address)}
-}
-
-func socket(address string) *corev3.Address {
-	host, port, err := net.SplitHostPort(address)
-	if err != nil {
-		panic(err)
-	}
-	return &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
-		Address: host, PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: atoi(port)},
-	}}}
-}
-
-// check is a health check with the usual thresholds; kind may be nil for TCP.
-func check(kind func(*corev3.HealthCheck)) *corev3.HealthCheck {
-	hc := &corev3.HealthCheck{
-		Timeout: durationpb.New(300 * time.Millisecond), Interval: durationpb.New(50 * time.Millisecond),
-		NoTrafficInterval:  durationpb.New(50 * time.Millisecond),
-		UnhealthyThreshold: wrapperspb.UInt32(2), HealthyThreshold: wrapperspb.UInt32(2),
-		HealthChecker: &corev3.HealthCheck_TcpHealthCheck_{TcpHealthCheck: &corev3.HealthCheck_TcpHealthCheck{}},
-	}
-	if kind != nil {
-		kind(hc)
-	}
-	return hc
-}
-
-// script is a prober whose outcomes a test decides, by address.
-type script struct {
-	mu     sync.Mutex
-	says   map[string]checker.Outcome
-	probes map[string][]time.Time
-	open   int
-	most   int // probes at once
-	now    int
-	takes  time.Duration
-}
-
-func newScript() *script {
-	return &script{says: map[string]checker.Outcome{}, probes: map[string][]time.Time{}}
-}
-
-func (s *script) use(o *checker.Options) {
-	o.NewProber = func(t checker.Target, _ *corev3.HealthCheck) (checker.Prober, error) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.open++
-		return &scripted{script: s, address: t.Address}, nil
-	}
-}
-
-func (s *script) set(address string, o checker.Outcome) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.says[address] = o
-}
-
-func (s *script) times(address string) []time.Time {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return append([]time.Time(nil), s.probes[address]...)
-}
-
-func (s *script) count() (probers, most int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.open, s.most
-}
-
-type scripted struct {
-	script  *script
-	address string
-}
-
-func (p *scripted) Probe(ctx context.Context) (checker.Outcome, error) {
-	s := p.script
-	s.mu.Lock()
-	out := s.says[p.address]
-	s.probes[p.address] = append(s.probes[p.address], time.Now())
-	s.now++
-	s.most = max(s.most, s.now)
-	s.mu.Unlock()
-	defer func() {
-		s.mu.Lock()
-		s.now--
-		s.mu.Unlock()
-	}()
-	if out == checker.TimedOut {
-		<-ctx.Done()
-		return out, ctx.Err()
-	}
-	if s.takes > 0 {
-		select {
-		case <-time.After(s.takes):
-		case <-ctx.Done():
-		}
-	}
-	if out != checker.Passed {
-		return out, errors.New("as the script says")
-	}
-	return out, nil
-}
-
-func (p *scripted) Close() {
-	p.script.mu.Lock()
-	defer p.script.mu.Unlock()
-	p.script.open--
 }
