@@ -40,7 +40,10 @@ func play(ctx context.Context, s Scenario, mode isobar.Mode, start StartManageme
 		return Outcome{}, nil, err
 	}
 	if keep {
-		// Whatever is still under way counts as little as what comes later.
+		// The load goes on, but what was due in time still counts.
+		if err := run.answered(ctx); err != nil {
+			return Outcome{}, nil, err
+		}
 		return run.Outcome(), run, nil
 	}
 	run.StopLoad()

@@ -25,11 +25,11 @@ type Recorder struct {
 
 type slotCounts struct {
 	served   Histogram
-	failed   uint64
+	failures []failure
 	cross    uint64
 	late     time.Duration
 	arrivals []uint64 // per zone, at its backends, also those turned away
-	due      []uint64 // per source
+	due      []uint64 // per source, whether they have ended or not
 	flows    []uint64 // [source x zone], served
 }
 
@@ -85,14 +85,40 @@ func (r *Recorder) Arrived(zone isobar.Locality, t time.Time) {
 	}
 }
 
-// Sample is one request as its client saw it.
+// Wanted counts a request of a source's clients, when it was due. It is
+// counted before it ends: an overloaded fleet answers late, and what its
+// clients want to send is no less for that.
+func (r *Recorder) Wanted(source isobar.Locality, due time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s, z := r.at(due), r.position(source); s != nil && z >= 0 {
+		s.due[z]++
+	}
+}
+
+// Open is how many requests are wanted and have not ended.
+func (r *Recorder) Open() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var wanted, ended uint64
+	for _, s := range r.slots {
+		for _, n := range s.due {
+			wanted += n
+		}
+		ended += s.served.Count() + uint64(len(s.failures))
+	}
+	return wanted - min(wanted, ended)
+}
+
+// Sample is one request as its client saw it, once it has ended.
 type Sample struct {
 	Source  isobar.Locality
 	Landed  isobar.Locality // zero when no backend was reached
 	Due     time.Time       // when it should have been sent
 	Late    time.Duration   // how much later it was sent
-	Latency time.Duration   // from when it was due until the answer
+	Latency time.Duration   // from when it was due until the answer, good or bad
 	Failed  bool
+	Cause   string // why it failed, a gRPC status code for instance
 }
 
 // Record counts a request that ended.
@@ -103,10 +129,9 @@ func (r *Recorder) Record(s Sample) {
 	if slot == nil || from < 0 {
 		return
 	}
-	slot.due[from]++
 	slot.late = max(slot.late, s.Late)
 	if s.Failed || to < 0 {
-		slot.failed++
+		slot.failures = append(slot.failures, failure{ended: s.Due.Add(s.Latency).Sub(r.began), cause: s.Cause})
 		return
 	}
 	slot.served.Add(s.Latency)
@@ -128,6 +153,7 @@ type Summary struct {
 	Requests    uint64        // that were due and have ended
 	Served      uint64        // answered well
 	Failed      uint64        // refused, timed out or lost
+	Causes      []Cause       // of the failures, the most frequent first
 	CrossRegion float64       // share of the served that left their region, 0 to 1
 	Mean, P99   time.Duration // latency of the served
 	Late        time.Duration // the latest sending of a request: the load generator's own slowness
@@ -167,7 +193,7 @@ func (r *Recorder) sum(from, to int) Summary {
 	for i := max(0, from); i < min(to, len(r.slots)); i++ {
 		s := r.slots[i]
 		total.served.Merge(&s.served)
-		total.failed += s.failed
+		total.failures = append(total.failures, s.failures...)
 		total.cross += s.cross
 		total.late = max(total.late, s.late)
 		addCounts(total.arrivals, s.arrivals)
@@ -175,11 +201,11 @@ func (r *Recorder) sum(from, to int) Summary {
 		addCounts(total.flows, s.flows)
 	}
 	out := Summary{
-		Served: total.served.Count(), Failed: total.failed,
-		Requests: total.served.Count() + total.failed,
-		Mean:     total.served.Mean(), P99: total.served.Quantile(0.99),
-		Late: total.late,
+		Served: total.served.Count(), Failed: uint64(len(total.failures)),
+		Mean: total.served.Mean(), P99: total.served.Quantile(0.99),
+		Late: total.late, Causes: causesOf(total.failures),
 	}
+	out.Requests = out.Served + out.Failed
 	if out.Served > 0 {
 		out.CrossRegion = float64(total.cross) / float64(out.Served)
 	}
@@ -205,29 +231,4 @@ func addCounts(to, from []uint64) {
 	for i, c := range from {
 		to[i] += c
 	}
-}
-
-// settleSpan is the length of the moving windows that tell whether a fleet has
-// settled: over three slots the randomness of arrivals is small.
-const settleSpan = 3
-
-// Settled tells how long after an event at one offset the fleet had settled:
-// from then until another offset in every moving window of three slots no zone
-// is loaded above the limit and no request fails. ok is false when it has not.
-func (r *Recorder) Settled(event, end time.Duration, limit float64) (after time.Duration, ok bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	first, last := int(event/r.slot), int(end/r.slot)-settleSpan
-	settled := last + 1
-	for i := last; i >= first; i-- {
-		w := r.sum(i, i+settleSpan)
-		if _, load := w.Fullest(); load > limit || w.Failed > 0 || w.Served == 0 {
-			break
-		}
-		settled = i
-	}
-	if settled > last {
-		return 0, false
-	}
-	return time.Duration(settled-first) * r.slot, true
 }

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/status"
+
 	"github.com/isobar-xds/isobar"
 )
 
@@ -139,8 +141,11 @@ func (r *Run) startLoad(ctx context.Context) {
 			Rate: func(now time.Time) float64 {
 				return r.scenario.rate(r.zoneOf[i], now.Sub(r.began)) / float64(r.scenario.Clients)
 			},
-			Send:   func(ctx context.Context, due time.Time) { r.send(ctx, c, due) },
-			Refuse: func(due time.Time) { r.recorder.Record(Sample{Source: c.Locality(), Due: due, Failed: true}) },
+			Send: func(ctx context.Context, due time.Time) { r.send(ctx, c, due) },
+			Refuse: func(due time.Time) {
+				r.recorder.Wanted(c.Locality(), due)
+				r.recorder.Record(Sample{Source: c.Locality(), Due: due, Failed: true, Cause: "too many under way"})
+			},
 		}
 		r.load.Go(func() { p.Run(ctx) })
 	}
@@ -149,10 +154,12 @@ func (r *Run) startLoad(ctx context.Context) {
 func (r *Run) send(ctx context.Context, c *Client, due time.Time) {
 	ctx, cancel := context.WithTimeout(ctx, r.scenario.Deadline)
 	defer cancel()
+	r.recorder.Wanted(c.Locality(), due)
 	late := time.Since(due)
 	address, err := c.Call(ctx)
 	r.recorder.Record(Sample{
-		Source: c.Locality(), Landed: r.places[address], Due: due, Late: late, Latency: time.Since(due), Failed: err != nil,
+		Source: c.Locality(), Landed: r.places[address], Due: due, Late: late, Latency: time.Since(due),
+		Failed: err != nil, Cause: status.Code(err).String(),
 	})
 }
 
@@ -206,6 +213,20 @@ func (r *Run) Frame() Frame {
 		Overall: r.recorder.Window(0, whole),
 	}
 }
+
+// answered returns when all requests of the scenario have ended, while the
+// load may go on. That takes at most their deadline, or until the context ends.
+func (r *Run) answered(ctx context.Context) error {
+	for r.recorder.Open() > 0 {
+		if err := waitUntil(ctx, time.Now().Add(answeredPoll)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// answeredPoll is between the looks of [Run.answered].
+const answeredPoll = 20 * time.Millisecond
 
 // StopLoad ends the load and returns when all requests are answered.
 func (r *Run) StopLoad() {

@@ -142,6 +142,49 @@ func TestRunWithPlainFailover(t *testing.T) {
 	if v := fleet.Judge([]fleet.Outcome{o}); v.OK {
 		t.Error("judged good")
 	}
+	partitioned(t, &o)
+}
+
+// partitioned checks that every failure of a run belongs somewhere.
+func partitioned(t *testing.T, o *fleet.Outcome) {
+	t.Helper()
+	if parts := o.Step.AllFailed() + o.Loss.AllFailed() + o.FailedElsewhere; parts != o.Failed {
+		t.Errorf("%d requests failed, but %d of them in the parts of %+v", o.Failed, parts, o)
+	}
+	var causes uint64
+	for _, c := range o.Causes {
+		causes += c.Count
+	}
+	if causes != o.Failed {
+		t.Errorf("%d requests failed, but %d for a cause: %v", o.Failed, causes, o.Causes)
+	}
+}
+
+// TestVerdictCountsWhatDiesWithAZone: an overloaded zone dies right at the end
+// of the step, and all that waits in its queues with it.
+func TestVerdictCountsWhatDiesWithAZone(t *testing.T) {
+	t.Parallel()
+	s := quick()
+	s.Service = "dies"
+	s.Loss.Zone = s.Step.Zone
+	s.WarmUp, s.OnStep, s.Recover, s.OnLoss = s.Slot, 4*s.Slot, 0, 4*s.Slot
+	var shown uint64
+	v, _, err := fleet.Compare(t.Context(), s, startPlainFailover(t), func(f fleet.Frame) { shown = max(shown, f.Overall.Failed) }, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var most uint64
+	for i := range v.Outcomes {
+		o := &v.Outcomes[i]
+		partitioned(t, o)
+		if o.Loss.FailedUnderWay == 0 || o.Loss.FailedUnderWay > o.Loss.AllFailed() || o.Failed > o.Requests {
+			t.Errorf("%d requests were lost under way: %+v", o.Loss.FailedUnderWay, o)
+		}
+		most = max(most, o.Failed)
+	}
+	if most < shown {
+		t.Errorf("%d requests failed in the live view, %d in the verdict", shown, most)
+	}
 }
 
 // TestEvents plays the demo's two events, each in a fleet of half the size:

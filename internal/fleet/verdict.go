@@ -20,26 +20,36 @@ type Outcome struct {
 	Mode isobar.Mode  `json:"mode"`
 	Step PhaseOutcome `json:"step"` // from the step of the load until its end
 	Loss PhaseOutcome `json:"loss"` // from the loss of a zone until the end
+
+	Requests uint64 `json:"requests"` // in the whole run
+	// Failed are the failures in the whole run: those of both phases and those
+	// of neither, FailedElsewhere.
+	Failed          uint64  `json:"failed"`
+	FailedElsewhere uint64  `json:"failed_elsewhere"`
+	Causes          []Cause `json:"causes,omitempty"` // of all failures, the most frequent first
 }
 
 // PhaseOutcome is how a mode fared after one event. Latency is that of the
-// requests that were answered.
+// requests that were answered. A request belongs to the phase in which it was
+// due, but if the loss caught it under way and it failed it belongs to the loss.
 type PhaseOutcome struct {
 	Zone             isobar.Locality `json:"zone"` // where it happened
 	Seconds          float64         `json:"seconds"`
-	Requests         uint64          `json:"requests"`
+	Requests         uint64          `json:"requests"` // that were due in the phase
 	MeanMS           float64         `json:"mean_ms"`
 	P99MS            float64         `json:"p99_ms"`
 	FinalMeanMS      float64         `json:"final_mean_ms"` // over the last third
 	FinalP99MS       float64         `json:"final_p99_ms"`
-	FullestZone      isobar.Locality `json:"fullest_zone"` // over the last third
-	FullestLoad      float64         `json:"fullest_load"` // requests that arrive there / its capacity
-	Failed           uint64          `json:"failed"`       // after a loss: from 2 s on
-	FailedAtOnce     uint64          `json:"failed_at_once"`
-	Unavoidable      uint64          `json:"unavoidable"` // failures for lack of capacity in the whole fleet
+	FullestZone      isobar.Locality `json:"fullest_zone"`     // over the last third
+	FullestLoad      float64         `json:"fullest_load"`     // requests that arrive there / its capacity
+	FailedUnderWay   uint64          `json:"failed_under_way"` // due before the loss, failed after it
+	FailedAtOnce     uint64          `json:"failed_at_once"`   // due in the first 2 s after the loss
+	Failed           uint64          `json:"failed"`           // all others
+	Unavoidable      uint64          `json:"unavoidable"`      // failures for lack of capacity in the whole fleet
 	CrossRegion      float64         `json:"cross_region"`
 	Settled          bool            `json:"settled"`
 	SecondsToSettle  float64         `json:"seconds_to_settle"` // 0 when it has not settled
+	WhyNotSettled    string          `json:"why_not_settled,omitempty"`
 	SettledBelowLoad float64         `json:"settled_below_load"`
 	LateMS           float64         `json:"late_ms"` // how late the load generator was at worst
 }
@@ -52,18 +62,29 @@ const (
 	settledSlack = 0.1
 )
 
+// AllFailed are all failures that belong to the phase.
+func (p *PhaseOutcome) AllFailed() uint64 { return p.FailedUnderWay + p.FailedAtOnce + p.Failed }
+
 // Outcome sums up a run that was played to its end.
 func (r *Run) Outcome() Outcome {
 	s := &r.scenario
-	return Outcome{
+	whole := r.recorder.Window(0, s.Length())
+	o := Outcome{
 		Mode: r.mode,
 		Step: r.phaseOutcome(s.Step.Zone, s.WarmUp, s.WarmUp+s.OnStep, 0, isobar.Locality{}),
 		Loss: r.phaseOutcome(s.Loss.Zone, s.lossAt(), s.Length(), graceAfterLoss, s.Loss.Zone),
+
+		Requests: whole.Requests, Failed: whole.Failed, Causes: whole.Causes,
 	}
+	// What the loss caught under way may have been due in the step.
+	o.Step.Failed -= r.recorder.FailedUnderWay(s.WarmUp, s.WarmUp+s.OnStep, s.lossAt())
+	o.Loss.FailedUnderWay = r.recorder.FailedUnderWay(0, s.lossAt(), s.lossAt())
+	o.FailedElsewhere = o.Failed - o.Step.AllFailed() - o.Loss.AllFailed()
+	return o
 }
 
-// phaseOutcome sums up what followed an event at an offset; dead is the zone
-// that has no capacity any more (zero = none).
+// phaseOutcome sums up what was due after an event at an offset; dead is the
+// zone that has no capacity any more (zero = none).
 func (r *Run) phaseOutcome(zone isobar.Locality, event, end, grace time.Duration, dead isobar.Locality) PhaseOutcome {
 	grace = min(grace, end-event)
 	whole := r.recorder.Window(event, end)
@@ -87,27 +108,21 @@ func (r *Run) phaseOutcome(zone isobar.Locality, event, end, grace time.Duration
 		SettledBelowLoad: max(isobar.DefaultCeiling, demand/capacity) + settledSlack,
 	}
 	out.FullestZone, out.FullestLoad = final.Fullest()
-	after, ok := r.recorder.Settled(event, end, out.SettledBelowLoad)
-	out.Settled, out.SecondsToSettle = ok, after.Seconds()
+	after, why := r.recorder.Settled(event, end, out.SettledBelowLoad)
+	out.Settled, out.SecondsToSettle, out.WhyNotSettled = why == "", after.Seconds(), why
 	return out
 }
 
 // Judge says whether Isobar did its work: in mode full the fleet settled after
-// both events and, from the time allowed after the loss, served all that
-// capacity allows.
+// both events and served all that capacity allows. For the loss itself
+// requests may fail that it caught under way, or that came within 2 s of it.
 func Judge(outcomes []Outcome) Verdict {
 	v := Verdict{Outcomes: outcomes}
 	judged := false
 	for i := range outcomes {
-		if outcomes[i].Mode != isobar.ModeFull {
-			continue
-		}
-		judged = true
-		v.Why = append(v.Why, outcomes[i].Step.unsettled("the step")...)
-		v.Why = append(v.Why, outcomes[i].Loss.unsettled("the loss")...)
-		if l := &outcomes[i].Loss; l.Failed > l.Unavoidable {
-			v.Why = append(v.Why, fmt.Sprintf("%d requests failed from %v after the loss, where capacity allows to serve all but %d",
-				l.Failed, graceAfterLoss, l.Unavoidable))
+		if o := &outcomes[i]; o.Mode == isobar.ModeFull {
+			judged = true
+			v.Why = append(v.Why, o.faults()...)
 		}
 	}
 	if !judged {
@@ -117,12 +132,25 @@ func Judge(outcomes []Outcome) Verdict {
 	return v
 }
 
+// faults lists what was not as it should be.
+func (o *Outcome) faults() []string {
+	why := append(o.Step.unsettled("the load step in"), o.Loss.unsettled("the loss of")...)
+	add := func(when string, failed, unavoidable uint64) {
+		if failed > unavoidable {
+			why = append(why, fmt.Sprintf("%d requests failed %s, unavoidable were %d", failed, when, unavoidable))
+		}
+	}
+	add("in the load step", o.Step.Failed, o.Step.Unavoidable)
+	add(fmt.Sprintf("from %v after the loss", graceAfterLoss), o.Loss.Failed, o.Loss.Unavoidable)
+	add("outside of both phases", o.FailedElsewhere, 0)
+	return why
+}
+
 func (p *PhaseOutcome) unsettled(event string) []string {
 	if p.Settled {
 		return nil
 	}
-	return []string{fmt.Sprintf("not settled %.0f s after %s in %s: %s is loaded at %.0f%%, %d requests failed",
-		p.Seconds, event, p.Zone, p.FullestZone, 100*p.FullestLoad, p.Failed)}
+	return []string{fmt.Sprintf("not settled %.0f s after %s %s: %s", p.Seconds, event, p.Zone, p.WhyNotSettled)}
 }
 
 func inMS(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
