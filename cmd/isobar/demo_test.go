@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	tea "charm.land/bubbletea/v2"
 
@@ -40,14 +41,19 @@ func TestDemoFrames(t *testing.T) {
 	if got := frameLine(&f); got != line {
 		t.Errorf("line:\n%s\nwant:\n%s", got, line)
 	}
-	const table = `isobar demo   Isobar (mode full)   12 of 38 s   step: us-east/a at 520 requests/s
+	const table = `isobar demo   Isobar (mode full)
+12 of 38 s   step: us-east/a at 520 requests/s
 
-zone       demand  arrives  load                              its clients are served in
-us-east/a  520/s   504/s    126%  ████████████████████|█████  us-east/a 75%  eu-west/a 25%
-eu-west/a  160/s   158/s     40%  ████████············        eu-west/a 100%
+zone       clients send  backends get  load of the backends
+us-east/a  520/s         504/s         126%  ████████████████████|█████
+eu-west/a  160/s         158/s          40%  ████████············
 
-last 2 s      mean 32 ms   p99 412 ms   40 failed   25% cross-region
-this run      mean 32 ms   p99 412 ms   40 failed   25% cross-region
+clients in  are served in  us-east/a  eu-west/a
+us-east/a                  75%        25%
+eu-west/a                  -          100%
+
+last 2 s   mean 32 ms   p99 412 ms   40 failed   25% cross-region
+this run   mean 32 ms   p99 412 ms   40 failed   25% cross-region
 `
 	if got := frameTable(&f); got != table {
 		t.Errorf("table:\n%s\nwant:\n%s", got, table)
@@ -77,38 +83,82 @@ func TestDemoLiveView(t *testing.T) {
 	}
 }
 
+// fits tells whether a text can be seen whole in a terminal of 80 columns and
+// 24 lines, of which one is the prompt's.
+func fits(t *testing.T, text string) {
+	t.Helper()
+	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+	if len(lines) > 23 {
+		t.Errorf("%d lines:\n%s", len(lines), text)
+	}
+	for _, l := range lines {
+		if n := utf8.RuneCountInString(l); n > 79 {
+			t.Errorf("%d columns: %s", n, l)
+		}
+	}
+}
+
+// TestDemoFitsATerminal: the zones of the demo with large numbers everywhere.
+func TestDemoFitsATerminal(t *testing.T) {
+	s := fleet.DefaultScenario()
+	f := fleet.Frame{
+		Mode: isobar.ModeObserve, Phase: "step: us-east/a at 520 requests/s", At: 12 * time.Second, Length: 38 * time.Second,
+		Now: fleet.Summary{Failed: 1234, CrossRegion: 1, Mean: 1999 * time.Millisecond, P99: 1999 * time.Millisecond},
+	}
+	f.Overall = f.Now
+	for _, z := range s.Zones {
+		f.Now.Zones = append(f.Now.Zones, fleet.ZoneSummary{
+			Locality: z.Locality, Demand: 1040, Arrived: 1040, Load: 2.5, Sent: []float64{260, 260, 260, 260},
+		})
+	}
+	fits(t, frameTable(&f))
+
+	p := fleet.PhaseOutcome{
+		Zone: s.Step.Zone, Seconds: 14, Requests: 15103, MeanMS: 1906, P99MS: 1999, FinalMeanMS: 1906, FinalP99MS: 1999,
+		FullestZone: s.Step.Zone, FullestLoad: 1.32, CrossRegion: 0.999, LateMS: 1234,
+		Failed: 1051, FailedAtOnce: 480, FailedUnderWay: 640,
+		WhyNotSettled: "in the last 3s us-east/a was loaded at 132%, above 90% and 812 of 3000 requests failed (812 ResourceExhausted)",
+	}
+	o := fleet.Outcome{Mode: isobar.ModeObserve, Step: p, Loss: p, Requests: 32517, Failed: 4450, FailedElsewhere: 108}
+	v := fleet.Judge([]fleet.Outcome{o, {Mode: isobar.ModeFull, Step: fleet.PhaseOutcome{Zone: p.Zone, Settled: true}, Loss: p}})
+	fits(t, verdictText(&v))
+}
+
 func TestDemoVerdict(t *testing.T) {
 	zone := isobar.MustLocality("us-east/a")
 	bad := fleet.PhaseOutcome{
 		Zone: zone, Seconds: 14, Requests: 9000, MeanMS: 312.4, P99MS: 801, FinalMeanMS: 400, FinalP99MS: 803,
-		FullestZone: zone, FullestLoad: 1.3, Failed: 812, FailedAtOnce: 3,
+		FullestZone: zone, FullestLoad: 1.3, Failed: 812, FailedAtOnce: 3, FailedUnderWay: 5,
 	}
 	good := fleet.PhaseOutcome{
 		Zone: zone, Seconds: 14, Requests: 9000, MeanMS: 38, P99MS: 190, FinalMeanMS: 9.94, FinalP99MS: 130,
 		FullestZone: zone, FullestLoad: 0.79, CrossRegion: 0.114, Settled: true, SecondsToSettle: 4, LateMS: 600,
 	}
-	v := fleet.Judge([]fleet.Outcome{{Mode: isobar.ModeObserve, Step: bad, Loss: bad}, {Mode: isobar.ModeFull, Step: good, Loss: good}})
-	const want = `                             plain failover                         Isobar
+	died := good
+	died.FailedUnderWay = 7
+	v := fleet.Judge([]fleet.Outcome{
+		{Mode: isobar.ModeObserve, Step: bad, Loss: bad, Requests: 20000, Failed: 1642, FailedElsewhere: 2},
+		{Mode: isobar.ModeFull, Step: good, Loss: died, Requests: 20000, Failed: 7},
+	})
+	const want = `                        plain failover              Isobar
 Load step in us-east/a
-  mean latency               312 ms                                 38 ms
-  p99 latency                801 ms                                 190 ms
-  mean latency, last third   400 ms                                 9.9 ms
-  p99 latency, last third    803 ms                                 130 ms
-  fullest zone, last third   130% (us-east/a)                       79% (us-east/a)
-  failed requests            812 of 9000 (and 3 in the first 2 s)   0 of 9000
-  cross-region share         0.0%                                   11.4%
-  settled                    not within 14 s                        after 4 s
+  mean / p99 latency    312 / 801 ms                38 / 190 ms
+    in the last third   400 / 803 ms                9.9 / 130 ms
+  fullest zone then     130% (us-east/a)            79% (us-east/a)
+  cross-region share    0.0%                        11.4%
+  failed requests       812 of 9000                 0 of 9000
+  settled               not within 14 s             after 4 s
 Loss of us-east/a
-  mean latency               312 ms                                 38 ms
-  p99 latency                801 ms                                 190 ms
-  mean latency, last third   400 ms                                 9.9 ms
-  p99 latency, last third    803 ms                                 130 ms
-  fullest zone, last third   130% (us-east/a)                       79% (us-east/a)
-  failed requests            812 of 9000 (and 3 in the first 2 s)   0 of 9000
-  cross-region share         0.0%                                   11.4%
-  settled                    not within 14 s                        after 4 s
+  mean / p99 latency    312 / 801 ms                38 / 190 ms
+    in the last third   400 / 803 ms                9.9 / 130 ms
+  fullest zone then     130% (us-east/a)            79% (us-east/a)
+  cross-region share    0.0%                        11.4%
+  failed as it died     5 under way, 3 in 2 s       7 under way, 0 in 2 s
+  failed after that     812 of 9000                 0 of 9000
+  settled               not within 14 s             after 4 s
+All that failed         1642 of 20000, 2 elsewhere  7 of 20000
 
-This machine was busy: requests left up to 600 ms late, which spoils the figures.
+Busy machine: requests left up to 600 ms late, which spoils the figures.
 Isobar settled both times and served all that capacity allows.
 `
 	if got := verdictText(&v); got != want {

@@ -33,140 +33,74 @@ func frameLine(f *fleet.Frame) string {
 // barWidth is the width of a load bar at 100%.
 const barWidth = 20
 
-// frameTable is a frame as a table.
+// frameTable is a frame as tables, for a terminal of 80 columns and 24 lines.
 func frameTable(f *fleet.Frame) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "isobar demo   %s (mode %s)   %.0f of %.0f s   %s\n\n",
+	fmt.Fprintf(&b, "isobar demo   %s (mode %s)\n%2.0f of %.0f s   %s\n\n",
 		modeTitle(f.Mode), f.Mode, f.At.Seconds(), f.Length.Seconds(), f.Phase)
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprint(w, "zone\tdemand\tarrives\tload\t\tits clients are served in")
+	fmt.Fprint(w, "zone\tclients send\tbackends get\tload of the backends")
 	for i := range f.Now.Zones {
 		z := &f.Now.Zones[i]
-		fmt.Fprintf(w, "\n%s\t%.0f/s\t%.0f/s\t%3.0f%%\t%s\t%s", z.Locality, z.Demand, z.Arrived, 100*z.Load, bar(z.Load), landings(f, z))
+		fmt.Fprintf(w, "\n%s\t%.0f/s\t%.0f/s\t%3.0f%%  %s", z.Locality, z.Demand, z.Arrived, 100*z.Load, bar(z.Load))
 	}
 	_ = w.Flush() // into memory
-	fmt.Fprintf(&b, "\n\nlast 2 s      mean %s   p99 %s   %d failed   %.0f%% cross-region\n",
+	b.WriteString("\n\n")
+	landings(&b, f)
+	fmt.Fprintf(&b, "\n\nlast 2 s   mean %s   p99 %s   %d failed   %.0f%% cross-region\n",
 		shortMS(f.Now.Mean), shortMS(f.Now.P99), f.Now.Failed, 100*f.Now.CrossRegion)
-	fmt.Fprintf(&b, "this run      mean %s   p99 %s   %d failed   %.0f%% cross-region\n",
+	fmt.Fprintf(&b, "this run   mean %s   p99 %s   %d failed   %.0f%% cross-region\n",
 		shortMS(f.Overall.Mean), shortMS(f.Overall.P99), f.Overall.Failed, 100*f.Overall.CrossRegion)
 	return b.String()
 }
 
-// bar draws a load; what exceeds the capacity stands behind a mark.
+// bar draws a load; what exceeds the capacity stands behind a mark, up to half
+// as much again.
 func bar(load float64) string {
 	n := int(load*barWidth + 0.5)
 	if n <= barWidth {
 		return strings.Repeat("█", max(0, n)) + strings.Repeat("·", barWidth-max(0, n))
 	}
-	return strings.Repeat("█", barWidth) + "|" + strings.Repeat("█", min(barWidth, n-barWidth))
+	return strings.Repeat("█", barWidth) + "|" + strings.Repeat("█", min(barWidth/2, n-barWidth))
 }
 
-// landings tells where a zone's clients are served.
-func landings(f *fleet.Frame, z *fleet.ZoneSummary) string {
-	total := 0.0
-	for _, r := range z.Sent {
-		total += r
+// landings is the table of where each zone's clients are served.
+func landings(b *strings.Builder, f *fleet.Frame) {
+	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	fmt.Fprint(w, "clients in\tare served in")
+	for i := range f.Now.Zones {
+		fmt.Fprintf(w, "\t%s", f.Now.Zones[i].Locality)
 	}
-	var parts []string
-	for i, r := range z.Sent {
-		if total > 0 && r/total >= 0.005 {
-			parts = append(parts, fmt.Sprintf("%s %.0f%%", f.Now.Zones[i].Locality, 100*r/total))
+	for i := range f.Now.Zones {
+		z := &f.Now.Zones[i]
+		total := 0.0
+		for _, r := range z.Sent {
+			total += r
+		}
+		fmt.Fprintf(w, "\n%s\t", z.Locality)
+		for _, r := range z.Sent {
+			fmt.Fprintf(w, "\t%s", share(r, total))
 		}
 	}
-	return strings.Join(parts, "  ")
-}
-
-// verdictText sets the modes beside each other.
-func verdictText(v *fleet.Verdict) string {
-	var b strings.Builder
-	w := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
-	for i := range v.Outcomes {
-		fmt.Fprintf(w, "\t%s", modeTitle(v.Outcomes[i].Mode))
-	}
-	phaseText(w, v, "Load step in %s", func(o *fleet.Outcome) *fleet.PhaseOutcome { return &o.Step })
-	phaseText(w, v, "Loss of %s", func(o *fleet.Outcome) *fleet.PhaseOutcome { return &o.Loss })
 	_ = w.Flush() // into memory
-	text := withoutTrailingBlanks(b.String())
-	b.Reset()
-	b.WriteString(text + "\n\n")
-	if late := latest(v); late > busyMS {
-		fmt.Fprintf(&b, "This machine was busy: requests left up to %.0f ms late, which spoils the figures.\n", late)
-	}
-	if v.OK {
-		b.WriteString("Isobar settled both times and served all that capacity allows.\n")
-		return b.String()
-	}
-	for _, why := range v.Why {
-		fmt.Fprintf(&b, "FAILED: %s\n", why)
-	}
-	return b.String()
 }
 
-func withoutTrailingBlanks(s string) string {
-	lines := strings.Split(s, "\n")
-	for i := range lines {
-		lines[i] = strings.TrimRight(lines[i], " ")
+// share is a part of a total in percent; less than half a percent is a dash.
+func share(part, total float64) string {
+	if total <= 0 || part/total < 0.005 {
+		return "-"
 	}
-	return strings.Join(lines, "\n")
-}
-
-// busyMS is how late the load generator may be before it is worth a remark.
-const busyMS = 250
-
-// latest is how late the load generator was at worst.
-func latest(v *fleet.Verdict) float64 {
-	late := 0.0
-	for i := range v.Outcomes {
-		late = max(late, v.Outcomes[i].Step.LateMS, v.Outcomes[i].Loss.LateMS)
-	}
-	return late
-}
-
-// verdictRows are the lines of one phase.
-var verdictRows = []struct {
-	title string
-	cell  func(p *fleet.PhaseOutcome) string
-}{
-	{"mean latency", func(p *fleet.PhaseOutcome) string { return cellMS(p.MeanMS) }},
-	{"p99 latency", func(p *fleet.PhaseOutcome) string { return cellMS(p.P99MS) }},
-	{"mean latency, last third", func(p *fleet.PhaseOutcome) string { return cellMS(p.FinalMeanMS) }},
-	{"p99 latency, last third", func(p *fleet.PhaseOutcome) string { return cellMS(p.FinalP99MS) }},
-	{"fullest zone, last third", func(p *fleet.PhaseOutcome) string {
-		return fmt.Sprintf("%.0f%% (%s)", 100*p.FullestLoad, p.FullestZone)
-	}},
-	{"failed requests", func(p *fleet.PhaseOutcome) string {
-		if p.FailedAtOnce > 0 {
-			return fmt.Sprintf("%d of %d (and %d in the first 2 s)", p.Failed, p.Requests, p.FailedAtOnce)
-		}
-		return fmt.Sprintf("%d of %d", p.Failed, p.Requests)
-	}},
-	{"cross-region share", func(p *fleet.PhaseOutcome) string { return fmt.Sprintf("%.1f%%", 100*p.CrossRegion) }},
-	{"settled", func(p *fleet.PhaseOutcome) string {
-		if !p.Settled {
-			return fmt.Sprintf("not within %.0f s", p.Seconds)
-		}
-		return fmt.Sprintf("after %.0f s", p.SecondsToSettle)
-	}},
-}
-
-func phaseText(w *tabwriter.Writer, v *fleet.Verdict, title string, phase func(*fleet.Outcome) *fleet.PhaseOutcome) {
-	if len(v.Outcomes) == 0 {
-		return
-	}
-	fmt.Fprintf(w, "\n"+title+strings.Repeat("\t", len(v.Outcomes)), phase(&v.Outcomes[0]).Zone)
-	for _, row := range verdictRows {
-		fmt.Fprintf(w, "\n  %s", row.title)
-		for i := range v.Outcomes {
-			fmt.Fprintf(w, "\t%s", row.cell(phase(&v.Outcomes[i])))
-		}
-	}
+	return fmt.Sprintf("%.0f%%", 100*part/total)
 }
 
 func shortMS(d time.Duration) string { return cellMS(float64(d) / float64(time.Millisecond)) }
 
-func cellMS(ms float64) string {
+func cellMS(ms float64) string { return bareMS(ms) + " ms" }
+
+// bareMS is a latency in ms without its unit.
+func bareMS(ms float64) string {
 	if ms < 10 {
-		return fmt.Sprintf("%.1f ms", ms)
+		return fmt.Sprintf("%.1f", ms)
 	}
-	return fmt.Sprintf("%.0f ms", ms)
+	return fmt.Sprintf("%.0f", ms)
 }

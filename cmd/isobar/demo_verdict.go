@@ -1,0 +1,145 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/isobar-xds/isobar/internal/fleet"
+)
+
+// verdictWidth is the width of the verdict: it fits a terminal of 80 columns
+// and, unless much went wrong, 24 lines.
+const verdictWidth = 79
+
+// verdictText sets the modes beside each other.
+func verdictText(v *fleet.Verdict) string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	for i := range v.Outcomes {
+		fmt.Fprintf(w, "\t%s", modeTitle(v.Outcomes[i].Mode))
+	}
+	phaseText(w, v, "Load step in %s", stepRows, func(o *fleet.Outcome) *fleet.PhaseOutcome { return &o.Step })
+	phaseText(w, v, "Loss of %s", lossRows, func(o *fleet.Outcome) *fleet.PhaseOutcome { return &o.Loss })
+	fmt.Fprint(w, "\nAll that failed")
+	for i := range v.Outcomes {
+		fmt.Fprintf(w, "\t%s", allFailed(&v.Outcomes[i]))
+	}
+	_ = w.Flush() // into memory
+	text := withoutTrailingBlanks(b.String())
+	b.Reset()
+	b.WriteString(text + "\n\n")
+	if late := latest(v); late > busyMS {
+		fmt.Fprintf(&b, "Busy machine: requests left up to %.0f ms late, which spoils the figures.\n", late)
+	}
+	if v.OK {
+		b.WriteString("Isobar settled both times and served all that capacity allows.\n")
+		return b.String()
+	}
+	for _, why := range v.Why {
+		b.WriteString(wrap("FAILED: "+why, verdictWidth) + "\n")
+	}
+	return b.String()
+}
+
+func withoutTrailingBlanks(s string) string {
+	lines := strings.Split(s, "\n")
+	for i := range lines {
+		lines[i] = strings.TrimRight(lines[i], " ")
+	}
+	return strings.Join(lines, "\n")
+}
+
+// wrap breaks a text at blanks; what follows a break is indented. A word that
+// is longer than a line stays whole.
+func wrap(text string, width int) string {
+	var b strings.Builder
+	length := 0
+	for i, word := range strings.Fields(text) {
+		switch {
+		case i == 0:
+		case length+1+len(word) > width:
+			b.WriteString("\n ")
+			length = 1
+			fallthrough
+		default:
+			b.WriteString(" ")
+			length++
+		}
+		b.WriteString(word)
+		length += len(word)
+	}
+	return b.String()
+}
+
+// busyMS is how late the load generator may be before it is worth a remark.
+const busyMS = 250
+
+// latest is how late the load generator was at worst.
+func latest(v *fleet.Verdict) float64 {
+	late := 0.0
+	for i := range v.Outcomes {
+		late = max(late, v.Outcomes[i].Step.LateMS, v.Outcomes[i].Loss.LateMS)
+	}
+	return late
+}
+
+// verdictRow is one line of a phase.
+type verdictRow struct {
+	title string
+	cell  func(p *fleet.PhaseOutcome) string
+}
+
+var (
+	latencyRows = []verdictRow{
+		{"mean / p99 latency", func(p *fleet.PhaseOutcome) string { return latencies(p.MeanMS, p.P99MS) }},
+		{"  in the last third", func(p *fleet.PhaseOutcome) string { return latencies(p.FinalMeanMS, p.FinalP99MS) }},
+		{"fullest zone then", func(p *fleet.PhaseOutcome) string {
+			return fmt.Sprintf("%.0f%% (%s)", 100*p.FullestLoad, p.FullestZone)
+		}},
+		{"cross-region share", func(p *fleet.PhaseOutcome) string { return fmt.Sprintf("%.1f%%", 100*p.CrossRegion) }},
+	}
+	settledRow = verdictRow{"settled", func(p *fleet.PhaseOutcome) string {
+		if !p.Settled {
+			return fmt.Sprintf("not within %.0f s", p.Seconds)
+		}
+		return fmt.Sprintf("after %.0f s", p.SecondsToSettle)
+	}}
+	stepRows = append(latencyRows[:len(latencyRows):len(latencyRows)],
+		verdictRow{"failed requests", func(p *fleet.PhaseOutcome) string { return fmt.Sprintf("%d of %d", p.Failed, p.Requests) }},
+		settledRow)
+	lossRows = append(latencyRows[:len(latencyRows):len(latencyRows)],
+		verdictRow{"failed as it died", func(p *fleet.PhaseOutcome) string {
+			return fmt.Sprintf("%d under way, %d in 2 s", p.FailedUnderWay, p.FailedAtOnce)
+		}},
+		verdictRow{"failed after that", func(p *fleet.PhaseOutcome) string {
+			return fmt.Sprintf("%d of %d", p.Failed, p.Requests)
+		}},
+		settledRow)
+)
+
+func latencies(mean, p99 float64) string { return bareMS(mean) + " / " + cellMS(p99) }
+
+// allFailed counts the failures of a whole run.
+func allFailed(o *fleet.Outcome) string {
+	cell := fmt.Sprintf("%d of %d", o.Failed, o.Requests)
+	if o.FailedElsewhere > 0 {
+		cell += fmt.Sprintf(", %d elsewhere", o.FailedElsewhere)
+	}
+	return cell
+}
+
+func phaseText(
+	w *tabwriter.Writer, v *fleet.Verdict, title string, rows []verdictRow, phase func(*fleet.Outcome) *fleet.PhaseOutcome,
+) {
+	if len(v.Outcomes) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "\n"+title+strings.Repeat("\t", len(v.Outcomes)), phase(&v.Outcomes[0]).Zone)
+	for _, row := range rows {
+		fmt.Fprintf(w, "\n  %s", row.title)
+		for i := range v.Outcomes {
+			fmt.Fprintf(w, "\t%s", row.cell(phase(&v.Outcomes[i])))
+		}
+	}
+}
