@@ -84,7 +84,9 @@ func (s *serviceEvidence) findings(l *ServiceLoad) Findings {
 		load := l.Source(src.source)
 		for _, p := range src.pairs {
 			if p.background > 0 && load != nil {
-				f.Background = append(f.Background, Landing{Source: src.source, Locality: p.locality, Rate: p.background})
+				f.Background = append(f.Background, Landing{
+					Source: src.source, Locality: p.locality, Rate: p.background, Failover: p.failover,
+				})
 			}
 			if !p.barred.IsZero() {
 				f.Barred = append(f.Barred, Barred{Source: src.source, Locality: p.locality, Since: p.barred, Landed: p.found})

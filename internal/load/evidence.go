@@ -61,6 +61,10 @@ type Landing struct {
 	Source   isobar.Locality
 	Locality isobar.Locality
 	Rate     float64 // requests/s
+	// Failover says that it lands through a lower tier: the clients' own spill
+	// from a locality that they can't use in full. It takes room where it lands,
+	// but the source still wants to send it where it is planned.
+	Failover bool
 }
 
 // Barred is a pair that lands almost nothing of what was planned.
@@ -218,6 +222,7 @@ type pair struct {
 	// what landed, and what the source sent in all.
 	planned, most, landed, total float64
 
+	missed    float64   // planned requests since any landed
 	good, bad int       // windows in a row that landed, and that did not
 	judged    time.Time // when the newest of them was
 	fraction  float64   // of plan that landed in it

@@ -167,3 +167,20 @@ func TestBarsThatNothingCanLift(t *testing.T) {
 		w.expect("two minutes", w.run(20), "", "")
 	})
 }
+
+// A source with a small share fills its windows slowly. What it landed before
+// a locality died does not speak for the locality.
+func TestSmallShareDoesNotReviveADeadLocality(t *testing.T) {
+	for lead := range 8 {
+		a := &worldSource{at: zoneA, nodes: 3, rate: 100, shares: shares{zoneA: 0.7, zoneB: 0.3}}
+		c := &worldSource{at: zoneC, nodes: 3, rate: 100, shares: shares{zoneB: 0.0075, zoneC: 0.9925}}
+		w := newWorld(t, a, c)
+		w.run(8 + lead)
+		w.fate = dead(zoneB, failed)
+		w.run(2)
+		w.assign(a, shares{zoneA: 0.99, zoneB: 0.01})
+		for range 10 {
+			w.expect("dead", w.run(1), "us-east/a>us-east/b", "us-east/b")
+		}
+	}
+}

@@ -65,7 +65,7 @@ func (s *sourceEvidence) judge(now time.Time, l *SourceLoad, spans []span) {
 		p := s.pair(x.Locality)
 		p.failover, p.told = x.Priority > 0, now
 		if p.share == 0 && x.Issued-x.Errors >= landsAtAll*max(x.Issued, barShare*issued) {
-			p.works = now
+			p.works, p.missed = now, 0
 		}
 	}
 	s.tally.add(l, spans, seconds, total)

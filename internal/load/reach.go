@@ -14,6 +14,11 @@ func (p *pair) book(now time.Time, share span, landed, total float64) {
 	if share.low <= 0 || (!p.barred.IsZero() && share.high > share.low*probeChange) {
 		return // clients came in or left meanwhile: any number would do
 	}
+	if p.misses(share.low*total, landed, share.high*total) {
+		// A small share fills its window slowly: what landed before it stopped
+		// landing must not speak for now.
+		p.planned, p.most, p.landed, p.total = 0, 0, 0, 0
+	}
 	p.planned += share.low * total
 	p.most += share.high * total
 	p.landed += landed
@@ -39,6 +44,23 @@ func (p *pair) book(now time.Time, share span, landed, total float64) {
 // bar takes it down to the probe, and what is on its way says nothing about
 // the probe.
 const probeChange = 2.0
+
+// misses counts what did not land since anything did, and tells whether it has
+// just become too much for chance.
+func (p *pair) misses(least, landed, most float64) bool {
+	if landed > 0 && landed >= landsAtAll*most {
+		p.missed = 0
+		return false
+	}
+	before := p.missed
+	p.missed += least
+	return before < enoughProbes && p.missed >= enoughProbes
+}
+
+// lands tells whether requests were seen to succeed lately and still do.
+func (s *serviceEvidence) lands(p *pair) bool {
+	return !p.failing() && p.missed < enoughProbes && s.fresh(p.works)
+}
 
 // probed tells whether a barred pair's probe has landed often enough: successes
 // cannot be chance, so it takes fewer of them than failures.
@@ -152,7 +174,7 @@ func (s *serviceEvidence) failing(l isobar.Locality) bool {
 		if p == nil {
 			continue
 		}
-		if !p.failing() && s.fresh(p.works) {
+		if s.lands(p) {
 			return false
 		}
 		fails = fails || p.failing()
@@ -224,7 +246,7 @@ func (s *serviceEvidence) reach(l isobar.Locality) {
 // dissents tells whether a source that does not agree stands against the
 // verdict: it lands there, or it has a stake and may still come to tell.
 func (s *serviceEvidence) dissents(src *sourceEvidence, p *pair) bool {
-	if !p.failing() && s.fresh(p.works) {
+	if s.lands(p) {
 		return true
 	}
 	if p.staked.IsZero() || !src.sends {

@@ -42,9 +42,9 @@ type SourceLoad struct {
 	// that ended first did, Last when the one that ended last did. All are zero
 	// without a fresh report.
 	Since, Until, Last time.Time
-	Window       time.Duration // mean length of the fresh windows
-	Landed       []LandedLoad  // sorted by locality; of streams with a fresh report only
-	Clients      []ClientLoad  // sorted by name: node.cluster
+	Window             time.Duration // mean length of the fresh windows
+	Landed             []LandedLoad  // sorted by locality; of streams with a fresh report only
+	Clients            []ClientLoad  // sorted by name: node.cluster
 }
 
 // LandedLoad is what a source's reporting nodes land in one locality.

@@ -1,8 +1,11 @@
 package server_test
 
 import (
+	"fmt"
+	"hash/fnv"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/fleet"
@@ -64,6 +67,66 @@ func TestDeadZoneIsFoundByMissingLandings(t *testing.T) {
 				if !waitFor(w, 40, func(p *plan.Plan) bool { return p.Assignment("checkout", loc("us/b")).Share(loc("us/b")) > 0.95 }) {
 					s, _ := w.server.Plan().Service("checkout")
 					t.Errorf("us/b lives again and its own source sends %.3f there; findings %+v",
+						w.server.Plan().Assignment("checkout", loc("us/b")).Share(loc("us/b")), s.Findings)
+				}
+			})
+		})
+	}
+}
+
+// noisy is a rate that is up to 5% off, by another amount in each interval.
+func noisy(source string, rate float64) func(time.Time) float64 {
+	return func(now time.Time) float64 {
+		h := fnv.New64a()
+		_, _ = fmt.Fprintf(h, "%s %d", source, now.Unix()/int64(interval/time.Second))
+		return rate * (1 + 0.05*(2*float64(h.Sum64()%1000)/1000-1))
+	}
+}
+
+// TestDeadZoneStaysFound: a dead zone gets no more than probes for as long as
+// it is dead, and is taken back when it lives again, though demand is noisy and
+// pushes take half an interval.
+func TestDeadZoneStaysFound(t *testing.T) {
+	for _, fate := range []struct {
+		name string
+		fate fleet.Fate
+	}{{"requests fail", fleet.Failed}, {"no connection stands", fleet.Unconnected}} {
+		t.Run(fate.name, func(t *testing.T) {
+			inWorld(t, configuration(t), func(w *world) {
+				var dead atomic.Bool
+				var agents []fleet.AgentOptions
+				for i, z := range []string{"eu/a", "eu/b", "us/a", "us/b"} {
+					agents = append(agents, clients(z, 5, noisy(z, 400+100*float64(i)), func(o *fleet.AgentOptions) {
+						o.PushDelay = interval / 2
+						o.Landing = func(_ string, l isobar.Locality) fleet.Fate {
+							if dead.Load() && l == loc("us/b") {
+								return fate.fate
+							}
+							return fleet.Served
+						}
+					})...)
+				}
+				w.start(agents...)
+				for range 20 {
+					noViolations(t, w.tick())
+				}
+				dead.Store(true)
+				if !waitFor(w, 12, func(p *plan.Plan) bool { return worstShare(p, "us/b") <= 0.011 }) {
+					s, _ := w.server.Plan().Service("checkout")
+					w.t.Fatalf("us/b still gets %.3f of a source; findings %+v", worstShare(w.server.Plan(), "us/b"), s.Findings)
+				}
+				for n := range int(15 * time.Minute / interval) {
+					p := w.tick()
+					noViolations(t, p)
+					if got := worstShare(p, "us/b"); got > 0.011 {
+						s, _ := p.Service("checkout")
+						w.t.Fatalf("%d ticks after it was found dead us/b gets %.3f of a source; findings %+v", n+1, got, s.Findings)
+					}
+				}
+				dead.Store(false)
+				if !waitFor(w, 40, func(p *plan.Plan) bool { return p.Assignment("checkout", loc("us/b")).Share(loc("us/b")) > 0.9 }) {
+					s, _ := w.server.Plan().Service("checkout")
+					w.t.Errorf("us/b lives again and its own source sends %.3f there; findings %+v",
 						w.server.Plan().Assignment("checkout", loc("us/b")).Share(loc("us/b")), s.Findings)
 				}
 			})
