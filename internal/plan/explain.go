@@ -79,7 +79,7 @@ func (e *explainer) demand() DemandExplained {
 		d.Rate = e.result.Demand
 	}
 	for _, b := range e.s.Findings.Background {
-		if b.Source == e.source {
+		if b.Source == e.source && !b.Failover {
 			d.OffPlan += b.Rate
 		}
 	}

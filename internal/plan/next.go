@@ -192,6 +192,9 @@ func (d *draft) gatherSources(subscribed []Subscription) []sourceDemand {
 		add(s.Source, 0)
 	}
 	for _, b := range d.Findings.Background {
+		if b.Failover {
+			continue // still to be steered, as soon as it can be
+		}
 		if _, known := byLocality[b.Source]; known {
 			byLocality[b.Source] = max(0, byLocality[b.Source]-b.Rate)
 		}

@@ -238,3 +238,30 @@ func TestHoldWhileCoverageIsLow(t *testing.T) {
 		t.Errorf("explain says %+v, %v; want hold", e.Binding, err)
 	}
 }
+
+// What clients spill through lower tiers takes room where it lands, and stays
+// demand: when the reason goes, all of it has to be placed.
+func TestFailoverOfClientsStaysDemand(t *testing.T) {
+	top := threeZones(t)
+	p := ticks(t, top, 3, map[string]float64{"us/a": 400})
+	for _, tt := range []struct {
+		failover bool
+		demand   float64
+	}{{true, 400}, {false, 100}} {
+		in := plan.Input{Now: t0, Trigger: assign.Tick, Topology: top, Previous: p, Version: p.Version + 1, Load: demand(t0, "checkout", map[string]float64{"us/a": 400})}
+		in.Findings = []load.Findings{{Service: "checkout", Background: []load.Landing{
+			{Source: loc("us/a"), Locality: loc("us/b"), Rate: 300, Failover: tt.failover},
+		}}}
+		next, err := plan.Next(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := serviceOf(t, next)
+		if got := s.Result.Source(loc("us/a")).Demand; math.Abs(got-tt.demand) > 1e-9 {
+			t.Errorf("failover %v: demand %.0f, want %.0f", tt.failover, got, tt.demand)
+		}
+		if got := s.Sites[2].Background; got != 300 {
+			t.Errorf("failover %v: background %.0f where it lands, want 300", tt.failover, got)
+		}
+	}
+}

@@ -42,6 +42,15 @@ type SavedSource struct {
 	Demand float64         `json:"demand"` // requests/s, as measured
 	Shares []float64       `json:"shares"` // per site
 	Below  []int           `json:"below,omitempty"`
+	// Tiers are the weights below priority 0. They depend on what was before:
+	// small changes of headroom do not move them.
+	Tiers [][]SavedWeight `json:"tiers,omitempty"`
+}
+
+// SavedWeight is one locality of a failover tier.
+type SavedWeight struct {
+	Site   int    `json:"site"` // index into SavedService.Sites
+	Weight uint32 `json:"weight"`
 }
 
 // Save extracts what survives a restart.
@@ -59,7 +68,9 @@ func (p *Plan) Save() Saved {
 			if l := s.Load.Source(r.Source); l != nil {
 				demand = l.Demand
 			}
-			ss.Sources = append(ss.Sources, SavedSource{Source: r.Source, Demand: demand, Shares: r.Shares, Below: r.Below})
+			ss.Sources = append(ss.Sources, SavedSource{
+				Source: r.Source, Demand: demand, Shares: r.Shares, Below: r.Below, Tiers: saveTiers(s.Sites, r.Assignment),
+			})
 		}
 		out.Services = append(out.Services, ss)
 	}
@@ -126,6 +137,7 @@ func (ss *SavedService) revive(spec *isobar.Service, network *isobar.Network, ta
 		if !ok {
 			continue // a damaged entry is a new source
 		}
+		sr.Assignment = src.reviveTiers(spec.Name, r.Groups)
 		for i, share := range sr.Shares {
 			r.Load[i] += share * sr.Demand
 		}
