@@ -81,6 +81,8 @@ var (
 	descDrop        = desc("isobar_drop_ratio", "Fraction of requests that clients are told to drop.", perService)
 	descUtilization = desc("isobar_planned_utilization_ratio", "Planned load and background over capacity.", perLocality)
 	descCapacity    = desc("isobar_capacity_requests_per_second", "Capacity of the healthy endpoints.", perLocality)
+	descDeviation   = desc("isobar_source_deviation_ratio",
+		"Largest difference between a planned share and what landed, of sources whose clients do not follow.", []string{"service", "source", "cause"})
 	descUnreachable = desc("isobar_locality_unreachable", "1 where no source was seen to reach the locality.", perLocality)
 )
 
@@ -96,7 +98,7 @@ func counter(name, help string) prometheus.Counter {
 func (c *planCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descVersion, descMade, descGap, descServedGap, descExcess, descDemand,
-		descCoverage, descDrop, descUtilization, descCapacity, descUnreachable,
+		descCoverage, descDrop, descDeviation, descUtilization, descCapacity, descUnreachable,
 	} {
 		ch <- d
 	}
@@ -127,6 +129,9 @@ func (c *planCollector) Collect(ch chan<- prometheus.Metric) {
 		gauge(descDemand, demand, name)
 		gauge(descCoverage, s.Coverage, name)
 		gauge(descDrop, s.Result.Drop, name)
+		for _, d := range s.Findings.Deviating {
+			gauge(descDeviation, d.Points/100, name, d.Source.String(), d.Cause)
+		}
 		for i := range s.Sites {
 			site := &s.Sites[i]
 			loc := site.Group.Locality.String()

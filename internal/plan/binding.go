@@ -133,5 +133,13 @@ func summarize(e *Explanation) string {
 	if len(parts) == 0 {
 		return "clients get no endpoints: " + e.Binding.Text
 	}
-	return fmt.Sprintf("%.0f requests/s go %s: %s", e.Demand.Rate, strings.Join(parts, ", "), e.Binding.Text)
+	what := fmt.Sprintf("%.0f requests/s go", e.Demand.Rate)
+	if e.Demand.Rate == 0 {
+		what = "nothing is sent from here; clients that come go"
+	}
+	out := what + " " + strings.Join(parts, ", ") + ": " + e.Binding.Text
+	if e.Deviation != nil {
+		out += fmt.Sprintf("; but clients are off that by %.0f points: %s", e.Deviation.Points, e.Deviation.Cause)
+	}
+	return out
 }
