@@ -77,8 +77,8 @@ func TestChurnDoesNotHoldForEver(t *testing.T) {
 	}
 }
 
-// A fleet that reports no load after a restart is not waited for for ever: its
-// saved demand stands for two minutes, then fades.
+// The wait for a fleet that reports no load after a restart ends: its saved
+// demand stands for two minutes, then fades.
 func TestSavedDemandFadesWithoutAnyStream(t *testing.T) {
 	tab := table(load.Saved{Service: "checkout", Source: zoneA, Rate: 100}, load.Saved{Service: "checkout", Source: zoneB, Rate: 50})
 	for k := 1; k <= 24; k++ {

@@ -137,7 +137,8 @@ func TestSharesNobodyAcknowledged(t *testing.T) {
 
 // A bar stands as long as its probe fails; it falls when nothing can lift it.
 func TestBarsThatNothingCanLift(t *testing.T) {
-	prepare := func() (*world, *worldSource) {
+	prepare := func(t *testing.T) (*world, *worldSource) {
+		t.Helper()
 		a := &worldSource{at: zoneA, nodes: 3, rate: 100, shares: shares{zoneA: 0.7, zoneB: 0.3}}
 		w := newWorld(t, a)
 		w.evidence.SetSites("checkout", []load.Site{{Locality: zoneA}, {Locality: zoneB}})
@@ -149,19 +150,19 @@ func TestBarsThatNothingCanLift(t *testing.T) {
 		return w, a
 	}
 	t.Run("the locality left the service", func(t *testing.T) {
-		w, a := prepare()
+		w, a := prepare(t)
 		w.evidence.SetSites("checkout", []load.Site{{Locality: zoneA}})
 		w.assign(a, shares{zoneA: 1})
 		w.expect("it is gone", w.run(1), "", "")
 	})
 	t.Run("the source fell silent", func(t *testing.T) {
-		w, a := prepare()
+		w, a := prepare(t)
 		a.rate = 0
 		w.expect("a moment of silence", w.run(20), "us-east/a>us-east/b", "us-east/b")
 		w.expect("two minutes", w.run(20), "", "")
 	})
 	t.Run("no share goes there", func(t *testing.T) {
-		w, a := prepare()
+		w, a := prepare(t)
 		w.assign(a, shares{zoneA: 1})
 		w.expect("a moment", w.run(20), "us-east/a>us-east/b", "us-east/b")
 		w.expect("two minutes", w.run(20), "", "")
