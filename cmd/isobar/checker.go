@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
@@ -90,6 +91,12 @@ func runChecker(ctx context.Context, flags *checkerFlags, log *slog.Logger) erro
 	}
 	conn, err := grpc.NewClient("dns:///"+flags.server,
 		grpc.WithTransportCredentials(creds), grpc.WithDisableServiceConfig(),
+		// The checker waits between attempts itself; gRPC's own back-off, of up
+		// to two minutes, would come on top.
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 500 * time.Millisecond, Multiplier: 1, MaxDelay: 500 * time.Millisecond},
+			MinConnectTimeout: 5 * time.Second,
+		}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}))
 	if err != nil {
 		return fmt.Errorf("--server: %w", err)

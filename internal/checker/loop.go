@@ -181,9 +181,12 @@ func (l *loop) probe(ctx context.Context, t *task) (r result) {
 		}
 		t.prober = p
 	}
-	ctx, cancel := context.WithTimeout(ctx, t.check.timeout)
+	within, cancel := context.WithTimeout(ctx, t.check.timeout)
 	defer cancel()
-	r.outcome, r.err = t.prober.Probe(ctx)
+	r.outcome, r.err = t.prober.Probe(within)
+	if ctx.Err() != nil { // the checker stops, which says nothing of the endpoint
+		r.outcome = Blind
+	}
 	return r
 }
 

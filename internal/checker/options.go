@@ -32,11 +32,13 @@ var ErrOptions = errors.New("bad checker options")
 
 // Options says who a checker is and what it may use. Conn and ID are required.
 type Options struct {
-	Conn     grpc.ClientConnInterface // to the management server; the caller closes it
-	ID       string                   // node.id
-	Cluster  string                   // node.cluster
-	Locality isobar.Locality          // node.locality: where the checker looks from
-	Version  string                   // of this program, for node.user_agent_version
+	// Conn leads to the management server; the caller closes it. Its own
+	// back-off should be short: the checker waits between attempts itself.
+	Conn     grpc.ClientConnInterface
+	ID       string          // node.id
+	Cluster  string          // node.cluster
+	Locality isobar.Locality // node.locality: where the checker looks from
+	Version  string          // of this program, for node.user_agent_version
 
 	MaxProbes    int // probes at once; 0 = DefaultMaxProbes
 	MaxEndpoints int // endpoints probed; what a specifier has beyond it is refused; 0 = DefaultMaxEndpoints

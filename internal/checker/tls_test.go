@@ -4,9 +4,14 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"io"
+	"log"
 	"math/big"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
@@ -69,6 +74,13 @@ func pemOf(c *x509.Certificate) []byte {
 // otherAuthority is a certificate that signed nothing.
 func otherAuthority(t *testing.T) *x509.Certificate {
 	t.Helper()
+	c, _ := authority(t)
+	return c
+}
+
+// authority is a certificate that signs itself, and its key.
+func authority(t *testing.T) (*x509.Certificate, *ecdsa.PrivateKey) {
+	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -85,7 +97,7 @@ func otherAuthority(t *testing.T) *x509.Certificate {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return c
+	return c, key
 }
 
 // TestTLS: TLS where there is none, none where there is TLS, certificates of
@@ -156,4 +168,40 @@ func TestSocketMatch(t *testing.T) {
 	s.until(t, "unknown", plain.address(), healthy)
 	s.until(t, "none", plain.address(), healthy)
 	s.until(t, "strict", secure.address(), unhealthy)
+}
+
+// TestClientCertificate: a server that wants to know the checker sees the
+// certificate of the cluster.
+func TestClientCertificate(t *testing.T) {
+	ca, key := authority(t)
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	srv.Config.ErrorLog = log.New(io.Discard, "", 0)
+	pool := x509.NewCertPool()
+	pool.AddCert(ca)
+	srv.TLS = &tls.Config{ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool}
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	address := srv.Listener.Addr().String()
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bytesOf := func(b []byte) *corev3.DataSource {
+		return &corev3.DataSource{Specifier: &corev3.DataSource_InlineBytes{InlineBytes: b}}
+	}
+	config, err := anypb.New(&tlsv3.UpstreamTlsContext{Sni: "example.com", CommonTlsContext: &tlsv3.CommonTlsContext{
+		TlsCertificates: []*tlsv3.TlsCertificate{{
+			CertificateChain: bytesOf(pemOf(ca)), PrivateKey: bytesOf(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})),
+		}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	known, unknown := cluster("known", overHTTP(), address), cluster("unknown", overHTTP(), address)
+	known.TransportSocketMatches, unknown.TransportSocketMatches = anyTLS(t, nil), anyTLS(t, nil)
+	known.TransportSocketMatches[0].TransportSocket.ConfigType = &corev3.TransportSocket_TypedConfig{TypedConfig: config}
+	s := start(t).stream()
+	s.specify(t, spec(known, unknown))
+	s.until(t, "known", address, healthy)
+	s.until(t, "unknown", address, unhealthy)
 }
