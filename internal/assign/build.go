@@ -1,6 +1,8 @@
 package assign
 
 import (
+	"slices"
+
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/dataplane"
 )
@@ -25,13 +27,16 @@ func (w *work) build(r *row, room []float64) *isobar.Assignment {
 		}
 		a.Priorities = append(make([][]isobar.LocalityWeight, 0, 1+maxTiers), p0)
 	}
+	// Where clients get a new answer anyway, its tiers are fresh.
+	pushed := before == nil || before.Drop != a.Drop || len(a.Priorities) == 0 || len(before.Priorities) == 0 ||
+		!slices.Equal(a.Priorities[0], before.Priorities[0])
 	tier := w.tierOf(r)
 	for t := range maxTiers {
 		ws := w.tierWeights(tier, t, room)
 		if ws == nil {
 			continue
 		}
-		if before != nil && len(a.Priorities) < len(before.Priorities) {
+		if !pushed && len(a.Priorities) < len(before.Priorities) {
 			steady(ws, before.Priorities[len(a.Priorities)])
 		}
 		a.Priorities = append(a.Priorities, ws)

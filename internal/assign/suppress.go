@@ -14,14 +14,78 @@ func (w *work) suppress(load, caps []float64) {
 	if !w.mayStay(load) {
 		return
 	}
-	kept := make([]float64, len(w.sites)) // change of load that is not made
+	quiet := make([]bool, len(w.rows))
+	some := false
 	for i := range w.rows {
 		r := &w.rows[i]
-		if r.rate > 0 && w.quiet(r) && w.keeps(r, load, caps, kept) {
-			w.stay(r, load)
+		quiet[i] = r.rate > 0 && w.quiet(r)
+		some = some || quiet[i]
+	}
+	if !some || !w.agree(quiet, load, caps) {
+		return
+	}
+	for i := range w.rows {
+		if quiet[i] {
+			w.stay(&w.rows[i], load)
 		}
 	}
 }
+
+// agree finds which of the quiet rows can stay together. It looks at all of them
+// at once: where rows were to swap places on sites that are full, none could
+// stay if the other did not.
+func (w *work) agree(quiet []bool, load, caps []float64) bool {
+	y, change := make([]float64, len(w.sites)), make([]float64, len(w.sites))
+	for range 4*len(w.sites) + 8 {
+		copy(y, load)
+		clear(change)
+		for i := range w.rows {
+			r := &w.rows[i]
+			for l := 0; quiet[i] && l < len(y); l++ {
+				y[l] += r.back(l)
+				change[l] += r.rate * (r.want[l] - r.old[l])
+			}
+		}
+		at := w.disturbed(load, y, change, caps)
+		if at < 0 {
+			return true
+		}
+		tooMuch := func(r *row) float64 { return r.rate * math.Abs(r.want[at]-r.old[at]) }
+		excess := math.Abs(change[at]) - quietLoad*w.sites[at].Capacity
+		if overfull(at, load, y, caps) {
+			tooMuch, excess = func(r *row) float64 { return r.back(at) }, y[at]-caps[at]
+		}
+		for i := range w.rows {
+			if t := tooMuch(&w.rows[i]); quiet[i] && t > 0 && excess >= 0 {
+				quiet[i] = false
+				excess -= t
+			}
+		}
+	}
+	return false
+}
+
+// disturbed finds a site that carries too much, or whose load should change too
+// much, for the quiet rows to stay; -1 when there is none.
+func (w *work) disturbed(load, y, change, caps []float64) int {
+	for l := range w.sites {
+		if k := w.sites[l].Capacity; k > 0 && math.Abs(change[l]) >= quietLoad*k {
+			return l
+		}
+		if overfull(l, load, y, caps) {
+			return l
+		}
+	}
+	return -1
+}
+
+// overfull tells whether a site carries too much because rows stay.
+func overfull(l int, load, y, caps []float64) bool {
+	return caps != nil && y[l] > caps[l]*slackFactor && y[l] > load[l]
+}
+
+// back is what a row sends more to a site if it stays.
+func (r *row) back(l int) float64 { return r.rate * (r.old[l] - unit*float64(r.units[l])) }
 
 // mayStay is false when small moves were kept back for long enough while a site
 // is above its limit that they would relieve.
@@ -32,11 +96,17 @@ func (w *work) mayStay(load []float64) bool {
 	published := w.loads(publishedOf)
 	for l, m := range w.match {
 		if m >= 0 && m < len(w.in.Previous.Over) && w.in.Previous.Over[m] >= overTicks-1 &&
-			w.overLimit(l, published) && load[l] < published[l] {
+			w.wellOver(l, published) && load[l] < published[l] {
 			return false
 		}
 	}
 	return true
+}
+
+// wellOver tells whether a site is so far above its limit that it should not
+// stay there for the sake of quiet.
+func (w *work) wellOver(l int, load []float64) bool {
+	return w.overLimit(l, load) && load[l] > w.view.limit[l]*(1+overShare)
 }
 
 // quiet tells whether nothing of note is to happen to a row.
@@ -51,24 +121,6 @@ func (w *work) quiet(r *row) bool {
 		if (r.old[l] > 0) != (r.units[l] > 0) {
 			return false
 		}
-	}
-	return true
-}
-
-// keeps tells whether the loads allow the row to stay, and counts its change.
-func (w *work) keeps(r *row, load, caps, kept []float64) bool {
-	for l := range r.old {
-		change := kept[l] + r.rate*(r.want[l]-r.old[l])
-		if k := w.sites[l].Capacity; k > 0 && math.Abs(change) >= quietLoad*k {
-			return false
-		}
-		back := r.rate * (r.old[l] - unit*float64(r.units[l]))
-		if caps != nil && back > 0 && load[l]+back > caps[l]*slackFactor {
-			return false
-		}
-	}
-	for l := range r.old {
-		kept[l] += r.rate * (r.want[l] - r.old[l])
 	}
 	return true
 }
@@ -102,7 +154,7 @@ func (w *work) countOver(load []float64) []int {
 			before = w.in.Previous.Over[m]
 		}
 		switch {
-		case !w.overLimit(l, load) || want[l] >= load[l]:
+		case !w.wellOver(l, load) || want[l] >= load[l]:
 		case w.in.deciding():
 			over[l] = min(before+1, overTicks)
 		default:

@@ -2,6 +2,7 @@ package assign
 
 import (
 	"math"
+	"slices"
 
 	"github.com/isobar-xds/isobar"
 )
@@ -9,7 +10,8 @@ import (
 const (
 	maxTiers   = 3     // priorities below 0
 	tierScale  = 1_000 // weights of a tier sum to about this
-	tierSteady = 0.10  // a tier's weights stay while less than this share of it differs
+	tierSteady = 0.33  // a tier's weights stay while less than this share of it differs
+	tierFloor  = 0.05  // of what a site may carry: counts as its room at least
 )
 
 // tierOf sorts a row's sites outside priority 0 into failover tiers: the rest
@@ -45,24 +47,26 @@ func (w *work) tierOf(r *row) []int {
 	return tier
 }
 
-// tierWeights sets the weights of one tier by headroom, at least 1 each.
+// tierWeights sets the weights of one tier by headroom, at least 1 each. Sites
+// that are full count with a little room: what is left of it there is noise, and
+// all of a zone's traffic must not go to whichever has a request/s more.
 func (w *work) tierWeights(tier []int, t int, room []float64) []isobar.LocalityWeight {
 	total, n := 0.0, 0
+	measure := func(l int) float64 { return max(room[l], tierFloor*w.view.limit[l]) }
 	for l, k := range tier {
 		if k == t {
-			total += room[l]
+			total += measure(l)
 			n++
 		}
 	}
 	if n == 0 {
 		return nil
 	}
-	measure := room
 	if total <= 0 {
-		measure = w.view.spread
+		measure = func(l int) float64 { return w.view.spread[l] }
 		for l, k := range tier {
 			if k == t {
-				total += measure[l]
+				total += measure(l)
 			}
 		}
 	}
@@ -73,7 +77,7 @@ func (w *work) tierWeights(tier []int, t int, room []float64) []isobar.LocalityW
 		}
 		weight := uint32(1)
 		if total > 0 {
-			weight = uint32(max(1, math.Round(tierScale*measure[l]/total)))
+			weight = uint32(max(1, math.Round(tierScale*measure(l)/total)))
 		}
 		out = append(out, isobar.LocalityWeight{EndpointGroup: w.view.groups[l], Weight: weight})
 	}
@@ -81,17 +85,15 @@ func (w *work) tierWeights(tier []int, t int, room []float64) []isobar.LocalityW
 }
 
 // steady takes the weights of the tier before when it has the same localities
-// and differs little: a failover tier needs no precision, and every change is a
-// push.
+// with the same endpoints and does not differ much: a failover tier needs no
+// precision, and every change is a push, after which evidence has to wait for
+// the clients.
 func steady(tier, before []isobar.LocalityWeight) {
-	if len(tier) != len(before) {
+	if !sameGroups(tier, before) {
 		return
 	}
 	a, b := 0.0, 0.0
 	for i := range tier {
-		if tier[i].Locality != before[i].Locality {
-			return
-		}
 		a += float64(tier[i].Weight)
 		b += float64(before[i].Weight)
 	}
@@ -105,4 +107,9 @@ func steady(tier, before []isobar.LocalityWeight) {
 	for i := range tier {
 		tier[i].Weight = before[i].Weight
 	}
+}
+
+// sameGroups tells whether a tier has the same endpoints as before.
+func sameGroups(tier, before []isobar.LocalityWeight) bool {
+	return slices.EqualFunc(tier, before, func(a, b isobar.LocalityWeight) bool { return a.EndpointGroup == b.EndpointGroup })
 }

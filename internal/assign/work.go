@@ -18,6 +18,7 @@ const (
 	quietShare  = 1 * point   // smaller moves are not published
 	quietLoad   = 0.02        // unless a site's load changes by this fraction of its capacity
 	overTicks   = 3           // nor longer than this while a site stays above its limit
+	overShare   = 0.005       // by more than this fraction of it: less is the noise of measuring
 	tiny        = 1e-9
 	slackFactor = 1 + 1e-6 // limits are compared with this tolerance
 )

@@ -1,0 +1,46 @@
+package sim_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/sim"
+)
+
+// TestConstantDemandPushesNothing: at constant demand the assignments stand
+// still, also where zones are full to the last request.
+func TestConstantDemandPushesNothing(t *testing.T) {
+	const (
+		settled = 60 * interval
+		length  = settled + 60*interval
+	)
+	for _, level := range []float64{0.5, 0.9, 0.97} {
+		for _, delay := range []time.Duration{0, interval / 2} {
+			t.Run(fmt.Sprintf("load %.0f%%, pushes %v", 100*level, delay), func(t *testing.T) {
+				sc := &sim.Scenario{Topology: fleet(t), Tick: interval, Interval: interval, PushDelay: delay, ReportDelay: delay / 5, Length: length}
+				for i, z := range []string{"eu/a", "eu/b", "us/a", "us/b", "us/c"} {
+					rate := []float64{0.5, 0.9, 1.1, 0.9, 0.6}[i] * 800 * level
+					sc.Clients = append(sc.Clients, clients(z, constant(rate))...)
+				}
+				last := map[isobar.Locality]*isobar.Assignment{}
+				pushes := 0
+				for _, f := range run(t, sc) {
+					s, _ := f.Plan.Service("checkout")
+					for i := range s.Result.Sources {
+						r := &s.Result.Sources[i]
+						if f.At > settled && last[r.Source] != r.Assignment {
+							pushes++
+							t.Logf("at %v to %s: shares %.4f, want %.4f", f.At, r.Source, r.Shares, r.Want)
+						}
+						last[r.Source] = r.Assignment
+					}
+				}
+				if pushes > 0 {
+					t.Errorf("%d pushes", pushes)
+				}
+			})
+		}
+	}
+}
