@@ -72,26 +72,57 @@ func landed(orders []order, client int, rate float64, from, to time.Time) load.S
 	return r
 }
 
+// obedient is a client that does what it is told, at a phase of its own, and
+// whose reports travel for a while.
+type obedient struct {
+	client
+
+	index int
+	next  time.Time // end of the window that it counts now
+	lag   time.Duration
+}
+
+// due makes the reports that have arrived by now.
+func (o *obedient) due(orders []order, now time.Time) []load.Report {
+	const rate = 400.0
+	var out []load.Report
+	for ; !o.next.Add(o.lag).After(now); o.next = o.next.Add(interval) {
+		out = append(out, report(o.next.Add(o.lag), landed(orders, o.index, rate, o.next.Add(-interval), o.next)))
+	}
+	return out
+}
+
 // Clients that do what they are told are never accused of anything, however
-// often and however much their shares change, and however late they hear of it.
+// often and however much their shares change, however late they hear of it and
+// however late their reports come.
 func TestObedientClientsAreNeverAccused(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		const clients, rate = 3, 400.0
+		const clients = 3
 		tab, e := table(), load.NewEvidence(load.Settings{Interval: interval})
 		orders := []order{drawOrder(rt, start.Add(-10*interval), nil, clients)}
+		fleet := make([]*obedient, clients)
+		for i := range fleet {
+			o := &obedient{client: newClient(load.StreamID(i+1), load.AgentGRPC), index: i}
+			o.open = start.Add(time.Duration(rapid.Float64Range(-1, 0).Draw(rt, "phase") * float64(interval)))
+			o.lag = time.Duration(rapid.Float64Range(0, 3).Draw(rt, "lag") * float64(interval))
+			o.next = o.open.Add(interval)
+			fleet[i] = o
+		}
 		for k := range 40 {
 			now := at(float64(k + 1))
 			var w []load.StreamWindow
-			for c := range clients {
-				w = append(w, newClient(load.StreamID(c+1), load.AgentGRPC).window(report(now, landed(orders, c, rate, at(float64(k)), now))))
+			for _, o := range fleet {
+				w = append(w, o.window(o.due(orders, now)...))
 			}
 			tab.Merge(w)
 			current := &orders[len(orders)-1]
-			f := e.Observe(now, tab.Snapshot(now).Service("checkout"), []load.PlannedSource{{
-				Source: zoneA, Shares: current.shares, Acked: current.acked(now), Streams: clients,
-			}})
-			if len(f.Barred)+len(f.Unreachable)+len(f.Background)+len(f.Deviating) > 0 {
-				rt.Fatalf("after %d intervals: %+v", k+1, f)
+			if s := tab.Snapshot(now).Service("checkout"); s != nil {
+				f := e.Observe(now, s, []load.PlannedSource{{
+					Source: zoneA, Shares: current.shares, Acked: current.acked(now), Streams: clients,
+				}})
+				if len(f.Barred)+len(f.Unreachable)+len(f.Background)+len(f.Deviating) > 0 {
+					rt.Fatalf("after %d intervals: %+v", k+1, f)
+				}
 			}
 			if rapid.IntRange(0, 2).Draw(rt, "pushes") > 0 {
 				orders = append(orders, drawOrder(rt, now, current, clients))
