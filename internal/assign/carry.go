@@ -2,6 +2,7 @@ package assign
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/isobar-xds/isobar"
 )
@@ -87,8 +88,40 @@ func (w *work) replace() {
 	case w.mode == isobar.ModeBounded:
 		w.replaceBounded()
 	default:
-		w.placeNearest(fromOf, w.rooms(w.loads(fromOf)), w.open)
+		w.placeNearest(fromOf, w.spare(w.loads(fromOf)), w.open)
 		w.placeRest(fromOf)
+	}
+}
+
+// spare gives what is left of each site's limit under the given load of the
+// sources that have an answer, when those that are new have taken what they are
+// going to get.
+func (w *work) spare(load []float64) []float64 {
+	taken, room := slices.Clone(load), w.rooms(load)
+	w.addFresh(taken, func(r *row) []float64 {
+		switch {
+		case w.byHeadroom(r):
+			guess := make([]float64, len(w.sites))
+			w.byCost(r, guess, room)
+			return guess
+		case r.target != nil && w.mode != isobar.ModeObserve:
+			return r.target
+		default:
+			return r.base
+		}
+	})
+	return w.rooms(taken)
+}
+
+// addFresh adds to load what the sources without an answer send by the given
+// shares.
+func (w *work) addFresh(load []float64, shares func(*row) []float64) {
+	for i := range w.rows {
+		if r := &w.rows[i]; r.prev == nil && r.rate > 0 {
+			for l, v := range shares(r) {
+				load[l] += r.rate * v
+			}
+		}
 	}
 }
 
@@ -103,7 +136,7 @@ func (w *work) replaceBounded() {
 			kept[i] = append([]float64(nil), w.rows[i].from...)
 		}
 	}
-	w.placeNearest(fromOf, w.rooms(w.loads(fromOf)), w.open)
+	w.placeNearest(fromOf, w.spare(w.loads(fromOf)), w.open)
 	w.placeRest(fromOf)
 	for i := range w.rows {
 		if free[i] <= 0 {
@@ -147,7 +180,7 @@ func (w *work) relieveShrunk() {
 	if !some {
 		return
 	}
-	room := w.rooms(load)
+	room := w.spare(load)
 	for l := range room {
 		if excess[l] > 0 {
 			room[l] = 0

@@ -1,6 +1,7 @@
 package assign_test
 
 import (
+	"math"
 	"reflect"
 	"testing"
 
@@ -276,4 +277,35 @@ func TestSeveralProbes(t *testing.T) {
 	in := input([]assign.Site{site(east, 1000), site(eastB, 500), site(west, 1000)}, source(east, 500, []float64{0, 1, 80}, 0, 0, 1))
 	in.Sources[0].Barred = []bool{true, true, false}
 	wantShares(t, decide(t, in), 0, 1, 1, 98)
+}
+
+// What a failure sets free and a source that is new in the same turn do not
+// take the same room.
+func TestFailuresLeaveRoomForNewSources(t *testing.T) {
+	near := []float64{0, 1, 2}
+	for _, row := range []struct {
+		name  string
+		fails assign.Site
+		home  assign.Source
+		fresh assign.Source
+		want  []float64 // load
+	}{
+		{"a zone dies", site(east, 1000, isobar.Unhealthy), source(east, 800, near, 0, 0.5, 0.5), source(eastB, 400, []float64{1, 0, 2}, 0, 1, 0), []float64{0, 800, 400}},
+		{"a zone loses half", site(east, 1000, isobar.Healthy, isobar.Unhealthy), source(east, 800, near, 0.5, 0.25, 0.25), source(eastB, 600, []float64{1, 0, 2}, 0, 1, 0), []float64{400, 800, 200}},
+		{"the new one was not solved", site(east, 1000, isobar.Unhealthy), source(east, 800, near, 0, 0.5, 0.5), source(eastB, 400, []float64{1, 0, 2}), []float64{0, 800, 400}},
+	} {
+		for _, trigger := range []assign.Trigger{assign.Tick, assign.Rebase} {
+			in := input([]assign.Site{site(east, 1000), site(eastB, 1000), site(west, 1000)}, source(east, 800, near, 1, 0, 0))
+			before := decide(t, in)
+			in.Trigger, in.Sites = trigger, []assign.Site{row.fails, in.Sites[1], in.Sites[2]}
+			in.Sources = []assign.Source{row.home, row.fresh}
+			out := decide(t, then(in, before))
+			for l, y := range out.Load {
+				if math.Abs(y-row.want[l]) > 1 {
+					t.Errorf("%s, trigger %d: loads %.0f, want %.0f", row.name, trigger, out.Load, row.want)
+					break
+				}
+			}
+		}
+	}
 }

@@ -70,7 +70,13 @@ func (w *work) wantAll() {
 		}
 	}
 	w.placeMissing()
-	room := w.rooms(w.loads(wantOf))
+	load := w.loads(wantOf)
+	if !w.in.deciding() {
+		// The others stay where they are.
+		load = w.loads(fromOf)
+		w.addFresh(load, wantOf)
+	}
+	room := w.rooms(load)
 	for i := range w.rows {
 		if r := &w.rows[i]; r.rate > 0 && w.byHeadroom(r) {
 			w.wantHeadroom(r, room)
@@ -137,26 +143,39 @@ func (w *work) placeMissing() {
 
 // wantHeadroom answers a row from prices and headroom.
 func (w *work) wantHeadroom(r *row, room []float64) {
-	if r.src.Locality.IsZero() {
-		w.splitNear(r, r.want, r.dist, largestOf(r.dist), room)
+	best := w.byCost(r, r.want, room)
+	switch {
+	case r.src.Locality.IsZero():
 		r.note(ReasonNoDemand, isobar.Locality{}, "clients without a locality: by headroom alone")
-		return
-	}
-	if !w.priced() {
-		copy(r.want, r.base)
+	case !w.priced():
 		r.note(ReasonBaseline, isobar.Locality{}, "the service has no demand: the nearest healthy locality")
-		return
+	default:
+		r.note(ReasonNoDemand, isobar.Locality{}, fmt.Sprintf("no demand: localities within %g ms of the cheapest (%.1f ms), by headroom", sameCost, best))
+	}
+}
+
+// byCost splits a row over the sites that cost it least, by headroom, and tells
+// what the cheapest costs, ms: any site for clients without a locality, the
+// nearest without prices.
+func (w *work) byCost(r *row, dst, room []float64) (best float64) {
+	switch {
+	case r.src.Locality.IsZero():
+		w.splitNear(r, dst, r.dist, largestOf(r.dist), room)
+		return 0
+	case !w.priced():
+		copy(dst, r.base)
+		return 0
 	}
 	cost := make([]float64, len(w.sites))
-	best, found := 0.0, false
+	found := false
 	for l := range cost {
 		cost[l] = r.dist[l] + finite(w.in.Prices[l])
 		if w.open(r, l) && (!found || cost[l] < best) {
 			best, found = cost[l], true
 		}
 	}
-	w.splitNear(r, r.want, cost, best+sameCost, room)
-	r.note(ReasonNoDemand, isobar.Locality{}, fmt.Sprintf("no demand: localities within %g ms of the cheapest (%.1f ms), by headroom", sameCost, best))
+	w.splitNear(r, dst, cost, best+sameCost, room)
+	return best
 }
 
 func largestOf(v []float64) float64 {
