@@ -44,8 +44,8 @@ glpsol:
 			echo "the tests of the solver need glpsol: install glpk-utils (Debian, Fedora) or glpk (Homebrew)"; exit 1; \
 		fi; }
 
-test-interop: ## run the tests against clients in other languages (needs npm), where there are any
-	@if [ -f test/interop/go.mod ]; then cd test/interop && $(GO) test ./...; else echo "no test/interop"; fi
+test-interop: ## run the tests against clients of others (needs Node, npm, g++, pkg-config, libgrpc++-dev, python3-grpcio)
+	@if [ -f test/interop/go.mod ]; then cd test/interop && $(GO) test -count 1 -timeout 15m ./...; else echo "no test/interop"; fi
 
 lint: $(LINT) ## check the code and the direction of its imports
 	$(LINT) run ./...

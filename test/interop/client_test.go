@@ -1,0 +1,227 @@
+package interop
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// callRate is at how many calls a second every client works.
+const callRate = 100
+
+// outcome is what became of calls.
+type outcome struct {
+	Served map[string]int `json:"served"` // by the backend that answered
+	Failed map[string]int `json:"failed"` // by the client's text
+}
+
+func (o *outcome) calls() int { return total(o.Served) + total(o.Failed) }
+
+func total(counts map[string]int) int {
+	n := 0
+	for _, c := range counts {
+		n += c
+	}
+	return n
+}
+
+// share is the part of the answered calls that went to a backend.
+func (o *outcome) share(name string) float64 {
+	return float64(o.Served[name]) / float64(max(1, total(o.Served)))
+}
+
+// client is a process of somebody else's xDS code that makes calls.
+type client struct {
+	id    string // node.id
+	in    io.Writer
+	lines chan string // what it prints
+	parse func(c *client, n int) (outcome, error)
+	log   *lockedBuffer
+}
+
+// kind is a kind of client.
+type kind struct {
+	name string
+	// command gives the program and its arguments; the bootstrap is in its
+	// environment. Clients that can't be asked for calls print every call, and
+	// parse reads n of those lines.
+	command func(t *testing.T, target string) *exec.Cmd
+	parse   func(c *client, n int) (outcome, error)
+}
+
+// kinds are the gRPC clients, all of which speak v3 over ADS and report load.
+var kinds = []kind{
+	{name: "grpc-go", command: func(t *testing.T, target string) *exec.Cmd {
+		t.Helper()
+		return exec.CommandContext(context.Background(), goClient(t), target, fmt.Sprint(callRate))
+	}, parse: (*client).ask},
+	{name: "grpc-js", command: func(t *testing.T, target string) *exec.Cmd {
+		t.Helper()
+		modules := nodeModules(t)
+		cmd := exec.CommandContext(context.Background(), "node", "clients/node/client.js", target, fmt.Sprint(callRate))
+		cmd.Env = append(os.Environ(), "NODE_PATH="+modules)
+		return cmd
+	}, parse: (*client).ask},
+	{name: "gRPC Python", command: func(t *testing.T, target string) *exec.Cmd {
+		t.Helper()
+		// Debian's, whatever else is in the path.
+		return exec.CommandContext(context.Background(), "/usr/bin/python3", "clients/python/client.py", target, fmt.Sprint(callRate))
+	}, parse: (*client).ask},
+	{name: "gRPC C++", command: func(t *testing.T, target string) *exec.Cmd {
+		t.Helper()
+		return exec.CommandContext(context.Background(), compiled(t), target, fmt.Sprint(callRate))
+	}, parse: (*client).ask},
+	{name: "gRPC interop client", command: func(t *testing.T, target string) *exec.Cmd {
+		t.Helper()
+		path := goTool(t, "google.golang.org/grpc/interop/xds/client", interopVersion)
+		return exec.CommandContext(context.Background(), path, "-server="+target, fmt.Sprintf("-qps=%d", callRate),
+			"-rpc=EmptyCall", "-rpc_timeout=5s", "-stats_port=0", "-print_response")
+	}, parse: (*client).overhear},
+}
+
+// interopVersion is that of gRPC's own interop client.
+const interopVersion = "v1.64.1"
+
+// start starts a client in us/a that calls a service.
+func (k kind) start(t *testing.T, xds, service string) *client {
+	t.Helper()
+	c := &client{id: strings.ReplaceAll(k.name, " ", "-") + "-" + service, lines: make(chan string, 100_000), parse: k.parse, log: new(lockedBuffer)}
+	bootstrap := filepath.Join(t.TempDir(), "bootstrap.json")
+	out, err := exec.CommandContext(t.Context(), isobarPath, "bootstrap", "grpc",
+		"--server", xds, "--node-id", c.id, "--cluster", "web", "--locality", "us/a").Output()
+	if err != nil {
+		t.Fatalf("isobar bootstrap grpc: %v", err)
+	}
+	if err := os.WriteFile(bootstrap, out, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := k.command(t, "xds:///"+service)
+	if cmd.Env == nil {
+		cmd.Env = os.Environ()
+	}
+	cmd.Env = append(cmd.Env, "GRPC_XDS_BOOTSTRAP="+bootstrap)
+	cmd.Stderr = c.log
+	if c.in, err = cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("%s: %v", k.name, err)
+	}
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		defer close(c.lines)
+		for s := bufio.NewScanner(stdout); s.Scan(); {
+			select {
+			case c.lines <- s.Text():
+			default: // nobody reads what it prints unasked
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // it may have ended on its own, which the test has seen
+		<-read
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Logf("%s: %.4000s", k.name, c.log.String())
+		}
+	})
+	return c
+}
+
+// call makes n calls.
+func (c *client) call(t *testing.T, n int) outcome {
+	t.Helper()
+	o, err := c.parse(c, n)
+	if err != nil {
+		t.Fatalf("%s: %v; it says: %.2000s", c.id, err, c.log.String())
+	}
+	return o
+}
+
+// ready waits until calls are answered.
+func (c *client) ready(t *testing.T) {
+	t.Helper()
+	await(t, 30*time.Second, c.id+" that is answered", func() error {
+		if o := c.call(t, 5); len(o.Failed) > 0 {
+			return fmt.Errorf("failed: %v", o.Failed)
+		}
+		return nil
+	})
+}
+
+// line gives the next line that the client prints.
+func (c *client) line(patience time.Duration) (string, error) {
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case line, ok := <-c.lines:
+		if !ok {
+			return "", io.ErrUnexpectedEOF
+		}
+		return line, nil
+	case <-timer.C:
+		return "", fmt.Errorf("silent for %s", patience)
+	}
+}
+
+// ask is for our own programs: a number in, an outcome out.
+func (c *client) ask(n int) (o outcome, err error) {
+	if _, err := fmt.Fprintln(c.in, n); err != nil {
+		return o, err
+	}
+	line, err := c.line(time.Duration(n)*time.Second/callRate + 20*time.Second)
+	if err != nil {
+		return o, err
+	}
+	if err := json.Unmarshal([]byte(line), &o); err != nil {
+		return o, fmt.Errorf("%q: %w", line, err)
+	}
+	return o, nil
+}
+
+var (
+	answered = regexp.MustCompile(`^RPC "EmptyCall", from host (\S+), addr`)
+	refused  = regexp.MustCompile(`^RPC "EmptyCall", failed with (.*)$`)
+)
+
+// overhear is for the interop client, which calls all the time and prints what
+// became of each call.
+func (c *client) overhear(n int) (outcome, error) {
+	o := outcome{Served: map[string]int{}, Failed: map[string]int{}}
+	for empty := false; !empty; { // what it printed before
+		select {
+		case _, ok := <-c.lines:
+			if !ok {
+				return o, io.ErrUnexpectedEOF
+			}
+		default:
+			empty = true
+		}
+	}
+	for o.calls() < n {
+		line, err := c.line(20 * time.Second)
+		if err != nil {
+			return o, err
+		}
+		if m := answered.FindStringSubmatch(line); m != nil {
+			o.Served[m[1]]++
+		} else if m := refused.FindStringSubmatch(line); m != nil {
+			o.Failed[m[1]]++
+		}
+	}
+	return o, nil
+}

@@ -1,0 +1,126 @@
+package interop
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// installing lets one test at a time install, so that none finds the half of
+// what another one puts there.
+var installing sync.Mutex
+
+// cached gives a directory of the user's cache that install has filled for
+// exactly these contents; it is filled once.
+func cached(t *testing.T, name string, contents []byte, install func(ctx context.Context, dir string) error) string {
+	t.Helper()
+	installing.Lock()
+	defer installing.Unlock()
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(contents)
+	dir := filepath.Join(cache, "isobar-interop", name+"-"+hex.EncodeToString(sum[:6]))
+	done := filepath.Join(dir, "installed")
+	if _, err := os.Stat(done); err == nil {
+		return dir
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		t.Fatal(err)
+	}
+	if err := install(t.Context(), dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(done, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// goTool installs a Go program at a version and gives its path.
+func goTool(t *testing.T, pkg, version string) string {
+	t.Helper()
+	at := pkg + "@" + version
+	dir := cached(t, filepath.Base(pkg)+"-"+version, []byte(at), func(ctx context.Context, dir string) error {
+		cmd := exec.CommandContext(ctx, "go", "install", at)
+		cmd.Dir = dir // outside of any module
+		cmd.Env = append(os.Environ(), "GOBIN="+dir)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("go install %s: %w\n%s", at, err, out)
+		}
+		return nil
+	})
+	return filepath.Join(dir, filepath.Base(pkg))
+}
+
+// nodeModules installs what the lock file of the Node client names.
+func nodeModules(t *testing.T) string {
+	t.Helper()
+	files := []string{"package.json", "package-lock.json", ".npmrc"}
+	var all []byte
+	for _, f := range files {
+		all = append(all, read(t, filepath.Join("clients/node", f))...)
+	}
+	dir := cached(t, "node", all, func(ctx context.Context, dir string) error {
+		for _, f := range files {
+			data, err := os.ReadFile(filepath.Join("clients/node", f))
+			if err != nil {
+				return err
+			}
+			if err := os.WriteFile(filepath.Join(dir, f), data, 0o600); err != nil {
+				return err
+			}
+		}
+		return command(ctx, dir, "npm", "ci", "--ignore-scripts")
+	})
+	return filepath.Join(dir, "node_modules")
+}
+
+// compiled builds the C++ client against the system's gRPC.
+func compiled(t *testing.T) string {
+	t.Helper()
+	const source = "clients/cpp/client.cc"
+	ask := func(what string) string {
+		out, err := exec.CommandContext(t.Context(), "pkg-config", what, "grpc++").Output()
+		if err != nil {
+			t.Fatalf("pkg-config %s grpc++: %v; install libgrpc++-dev and pkg-config", what, err)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	version, libs := ask("--modversion"), ask("--libs")
+	dir := cached(t, "cpp-"+version, append(read(t, source), libs...), func(ctx context.Context, dir string) error {
+		args := append([]string{"-std=c++17", "-O1", "-o", filepath.Join(dir, "client"), source}, strings.Fields(libs)...)
+		return command(ctx, ".", "g++", args...)
+	})
+	return filepath.Join(dir, "client")
+}
+
+// goClient builds the client of the grpc-go that this module requires.
+func goClient(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "client")
+	if err := command(t.Context(), ".", "go", "build", "-o", path, "./clients/go"); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}

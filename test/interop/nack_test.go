@@ -1,0 +1,68 @@
+package interop
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/isobar-xds/isobar/internal/admin"
+)
+
+// nack: a refusal shows in /v1/clients with the client's words, calls go on by
+// what it had, nothing is sent again and again, and the next good assignment is
+// accepted.
+func (s *site) nack() {
+	t := s.t
+	r := startRelay(t, s.xds)
+	c := s.kind.start(t, r.address, "pool")
+	c.ready(t)
+	r.setSpoil(true)
+	s.isobar.health("pool", s.backends["two"].address, "draining")
+	refusal := s.awaitNACK(c.id)
+	_, sent, words := r.snapshot()
+	if len(words) == 0 || !strings.HasPrefix(words[0], strings.TrimSuffix(refusal.Text, "...")) && refusal.Text != words[0] {
+		t.Errorf("the client said %q, /v1/clients says %q", words, refusal.Text)
+	}
+	if o := c.call(t, 3*callRate); len(o.Failed) > 0 || len(o.Served) != 3 {
+		t.Errorf("after a refusal it does not go on by what it had: %+v", o)
+	}
+	if _, now, _ := r.snapshot(); now > sent+3 { // three seconds, three ticks
+		t.Errorf("%d assignments sent after the refusal", now-sent)
+	}
+	r.setSpoil(false)
+	s.isobar.health("pool", s.backends["two"].address, "")
+	s.isobar.health("pool", s.backends["three"].address, "draining")
+	await(t, 10*time.Second, "calls by the next good assignment", func() error {
+		if o := c.call(t, 60); len(o.Failed) > 0 || o.Served["three"] > 0 {
+			return fmt.Errorf("%+v", o)
+		}
+		client, err := s.client(c.id)
+		if err == nil && !client.InSync {
+			err = fmt.Errorf("not in sync: %+v", client)
+		}
+		return err
+	})
+	s.isobar.health("pool", s.backends["three"].address, "")
+}
+
+func (s *site) awaitNACK(id string) admin.NACK {
+	t := s.t
+	t.Helper()
+	var found admin.NACK
+	await(t, 10*time.Second, "refusal in /v1/clients", func() error {
+		client, err := s.client(id)
+		if err != nil {
+			return err
+		}
+		if client.Types["eds"].NACK == nil {
+			return fmt.Errorf("%+v", client.Types)
+		}
+		found = *client.Types["eds"].NACK
+		if found.Text == "" {
+			return errors.New("a refusal without a text")
+		}
+		return nil
+	})
+	return found
+}
