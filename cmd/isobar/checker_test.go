@@ -82,9 +82,15 @@ func TestChecker(t *testing.T) {
 	}
 	srv := grpc.NewServer()
 	healthv3.RegisterHealthDiscoveryServiceServer(srv, d)
-	served := make(chan error, 1)
-	go func() { served <- srv.Serve(l) }()
-	t.Cleanup(func() { srv.Stop(); <-served })
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = srv.Serve(l)
+	}()
+	t.Cleanup(func() {
+		srv.Stop()
+		<-served
+	})
 
 	logs, w := io.Pipe()
 	address := make(chan string, 1)
