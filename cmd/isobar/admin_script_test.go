@@ -106,6 +106,7 @@ func (noObjects) Put(string, isobar.Service, uint64) (isobar.Object, uint64, err
 }
 func (noObjects) PutAll([]isobar.Service) (uint64, error) { return 0, isobar.ErrNotFound }
 func (noObjects) Delete(string, uint64) (uint64, error)   { return 0, isobar.ErrNotFound }
+func (noObjects) Overrides() []isobar.HealthOverride      { return nil }
 func (noObjects) SetHealth(string, string, isobar.HealthStatus) (uint64, error) {
 	return 0, isobar.ErrNotFound
 }
@@ -155,14 +156,17 @@ func fixedClients() []admin.Client {
 		{
 			ID: "web-1", Cluster: "web", Locality: "us-east/b", InSync: true,
 			Types: map[string]admin.ClientType{
-				"eds": {Subscribed: 2, SentVersion: "4711", AckedVersion: "4711", AgeSeconds: 3.2},
-				"cds": {Subscribed: -1, SentVersion: "4700", AckedVersion: "4700", AgeSeconds: 90},
+				"eds": {Subscribed: 2, SentVersion: "4711", AckedVersion: "4711", AgeSeconds: 3.2, InSync: true},
+				"cds": {
+					Subscribed: -1, SentVersion: "4700", AckedVersion: "4700", AgeSeconds: 90, InSync: true,
+					NACK: &admin.NACK{Version: "4690", Text: "recovered from", At: made},
+				},
 			},
 		},
 		{
 			ID: "web-2", Cluster: "web", Locality: "eu-west/a",
 			Types: map[string]admin.ClientType{"eds": {
-				Subscribed: 1, SentVersion: "4711", AckedVersion: "4710", AgeSeconds: 61,
+				Subscribed: 1, SentVersion: "4711", AckedVersion: "4710", AgeSeconds: 61, Rejected: 1,
 				NACK: &admin.NACK{Version: "4711", Text: "duplicate locality\nin priority 0", At: made},
 			}},
 			LRS: &admin.ClientLRS{Rejected: 3, Reason: "negative interval"},

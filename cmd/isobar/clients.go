@@ -22,7 +22,7 @@ func clientsCommand() *cobra.Command {
 		Short: "Show the connected clients: who is in sync, and the last NACK",
 		Long: `Show every connected xDS client: per resource type how many names it subscribes
 to, the version sent and the version acknowledged, the age of that
-acknowledgement, and the text of a refusal (NACK).`,
+acknowledgement, and the text of the last refusal (NACK), also after the client recovered from it.`,
 		Example: "  isobar clients\n  isobar clients -o json | jq '.clients[] | select(.in_sync | not)'",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -86,16 +86,9 @@ func writeClient(table *tabwriter.Writer, c *admin.Client) {
 		if t.Subscribed < 0 {
 			names = "*"
 		}
-		state := "in sync"
-		switch {
-		case t.NACK != nil:
-			state = "NACK"
-		case t.AckedVersion != t.SentVersion:
-			state = "behind"
-		}
 		age := time.Duration(t.AgeSeconds * float64(time.Second)).Round(time.Second)
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
-			orDash(c.ID), orDash(c.Cluster), orDash(c.Locality), name, names, orDash(t.SentVersion), orDash(t.AckedVersion), age, state)
+			orDash(c.ID), orDash(c.Cluster), orDash(c.Locality), name, names, orDash(t.SentVersion), orDash(t.AckedVersion), age, t.State())
 	}
 	if len(c.Types) == 0 {
 		fmt.Fprintf(table, "%s\t%s\t%s\t-\t-\t-\t-\t-\tno subscription\n", orDash(c.ID), orDash(c.Cluster), orDash(c.Locality))
@@ -109,7 +102,7 @@ func writeTroubles(w io.Writer, c *admin.Client) error {
 		if nack == nil {
 			continue
 		}
-		if _, err := fmt.Fprintf(w, "%s refused %s version %s at %s: %s\n",
+		if _, err := fmt.Fprintf(w, "%s: last NACK of %s, version %s at %s: %s\n",
 			orDash(c.ID), name, orDash(nack.Version), nack.At.UTC().Format(time.RFC3339), orDash(nack.Text)); err != nil {
 			return err
 		}

@@ -23,8 +23,23 @@ type ClientType struct {
 	Subscribed   int     `json:"subscribed"` // names; -1 for a wildcard
 	SentVersion  string  `json:"sent_version"`
 	AckedVersion string  `json:"acked_version"`
-	AgeSeconds   float64 `json:"age_seconds"` // since the last acknowledgement; of what was sent while there was none
-	NACK         *NACK   `json:"nack,omitempty"`
+	AgeSeconds   float64 `json:"age_seconds"`         // since the last acknowledgement; of what was sent while there was none
+	InSync       bool    `json:"in_sync"`             // it accepted everything that it should have
+	Waiting      bool    `json:"waiting,omitempty"`   // what was sent last is not answered yet
+	Rejected     int     `json:"rejected,omitempty"`  // resources that the client has rejected and not accepted since
+	NACK         *NACK   `json:"last_nack,omitempty"` // the last refusal, also after the client recovered
+}
+
+// State says in a word or two how far the client is: it refuses something now,
+// is behind, or in sync.
+func (t *ClientType) State() string {
+	switch {
+	case t.Rejected > 0:
+		return "NACK"
+	case !t.InSync:
+		return "behind"
+	}
+	return "in sync"
 }
 
 // NACK is a version that a client refused.

@@ -2,24 +2,103 @@ package admin
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/plan"
 )
 
 // settable are the states that an operator may set: what probes find is not
 // for people to claim.
 var settable = []isobar.HealthStatus{isobar.Healthy, isobar.Unhealthy, isobar.Draining}
 
-// putHealth overrides the health of one endpoint, also of services that belong
-// to the file: the file says how an endpoint starts, the operator how it is.
-func (s *Server) putHealth(w http.ResponseWriter, r *http.Request) {
-	body, ok := readBody(w, r, maxHealthBytes)
-	if !ok {
+// HealthList is the body of GET /v1/health.
+type HealthList struct {
+	Overrides []isobar.HealthOverride `json:"overrides"` // sorted by service and address
+}
+
+// EndpointHealth is the body of GET .../endpoints/{address}/health.
+type EndpointHealth struct {
+	Service    string              `json:"service"`
+	Address    string              `json:"address"`
+	Locality   isobar.Locality     `json:"locality"`
+	Configured isobar.HealthStatus `json:"configured"`         // what the service's object says
+	Health     isobar.HealthStatus `json:"health"`             // what clients are told by the published plan
+	Override   *HealthSet          `json:"override,omitempty"` // nil: no operator said anything
+}
+
+// HealthSet is what an operator says of an endpoint.
+type HealthSet struct {
+	Status isobar.HealthStatus `json:"status"`
+	Since  time.Time           `json:"since,omitzero"` // zero: not known
+}
+
+// overrides gives what operators say, by service.
+func (s *Server) overrides() map[string][]isobar.HealthOverride {
+	out := map[string][]isobar.HealthOverride{}
+	for _, o := range s.opts.Objects.Overrides() {
+		out[o.Service] = append(out[o.Service], o)
+	}
+	return out
+}
+
+// getHealths lists the health that operators set.
+func (s *Server) getHealths(w http.ResponseWriter, _ *http.Request) {
+	reply(w, http.StatusOK, HealthList{Overrides: append([]isobar.HealthOverride{}, s.opts.Objects.Overrides()...)})
+}
+
+// getHealth tells the health of one endpoint, and who says so.
+func (s *Server) getHealth(w http.ResponseWriter, r *http.Request) {
+	name, address := r.PathValue("name"), r.PathValue("address")
+	obj, err := s.opts.Objects.Get(name)
+	if err != nil {
+		s.failWrite(w, err, name)
 		return
 	}
+	locality, e, found := obj.Service.Endpoint(address)
+	if !found {
+		s.failWrite(w, fmt.Errorf("endpoint %s of service %s: %w", address, name, isobar.ErrNotFound), name)
+		return
+	}
+	out := EndpointHealth{Service: name, Address: e.Address, Locality: locality, Configured: e.Health, Health: e.Health}
+	for _, o := range s.overrides()[name] {
+		if o.Address == e.Address {
+			out.Override = &HealthSet{Status: o.Status, Since: o.Since}
+			out.Health = o.Status
+		}
+	}
+	if told, ok := toldHealth(s.opts.Planner.Current(), name, e.Address); ok {
+		out.Health = told
+	}
+	reply(w, http.StatusOK, out)
+}
+
+// toldHealth is the health of an endpoint in a plan.
+func toldHealth(p *plan.Plan, service, address string) (isobar.HealthStatus, bool) {
+	if p == nil {
+		return 0, false
+	}
+	svc, ok := p.Service(service)
+	if !ok {
+		return 0, false
+	}
+	for i := range svc.Sites {
+		for _, e := range svc.Sites[i].Group.Endpoints {
+			if e.Address == address {
+				return e.Health, true
+			}
+		}
+	}
+	return 0, false
+}
+
+// putHealth overrides the health of one endpoint, also of services that belong
+// to the file: the file says how an endpoint starts, the operator how it is.
+func (s *Server) putHealth(w http.ResponseWriter, r *http.Request, body []byte) {
 	status, ok := parseHealth(body)
 	if !ok {
 		fail(w, http.StatusBadRequest, Problem{
@@ -32,19 +111,26 @@ func (s *Server) putHealth(w http.ResponseWriter, r *http.Request) {
 }
 
 // deleteHealth takes the operator's word back: the endpoint is again what the
-// configuration says.
-func (s *Server) deleteHealth(w http.ResponseWriter, r *http.Request) {
+// configuration and checkers say.
+func (s *Server) deleteHealth(w http.ResponseWriter, r *http.Request, _ []byte) {
 	s.setHealth(w, r, isobar.Unknown)
 }
 
 func (s *Server) setHealth(w http.ResponseWriter, r *http.Request, status isobar.HealthStatus) {
+	if conditional(w, r, "the health of an endpoint has no revision", "leave the header out") {
+		return
+	}
 	name, address := r.PathValue("name"), r.PathValue("address")
 	revision, err := s.opts.Objects.SetHealth(name, address, status)
 	if err != nil {
 		s.failWrite(w, err, name)
 		return
 	}
-	s.opts.Logger.Info("health set by operator", "service", name, "address", address, "health", status.String())
+	if status == isobar.Unknown {
+		s.audit(r, "override taken back", "service", name, "address", address)
+	} else {
+		s.audit(r, "health set by operator", "service", name, "address", address, "health", status.String())
+	}
 	s.published(w, r, revision, Published{Service: name})
 }
 

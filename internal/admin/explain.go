@@ -2,7 +2,9 @@ package admin
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/isobar-xds/isobar"
 )
@@ -41,6 +43,28 @@ func (s *Server) getExplanation(w http.ResponseWriter, r *http.Request) {
 		s.opts.Logger.Error("explain failed", "service", name, "from", from.String(), "error", err)
 		fail(w, http.StatusInternalServerError, problemOf(err))
 	default:
+		explanation.Warnings = append(explanation.Warnings, operatorsSay(s.overrides()[name])...)
 		reply(w, http.StatusOK, explanation)
 	}
+}
+
+// maxOverridesTold bounds how many overrides an explanation names.
+const maxOverridesTold = 10
+
+// operatorsSay tells which endpoints are what they are because an operator said
+// so: it can't be seen in the configuration, and survives restarts.
+func operatorsSay(overrides []isobar.HealthOverride) []string {
+	var out []string
+	for i, o := range overrides {
+		if i == maxOverridesTold {
+			return append(out, fmt.Sprintf("%d more endpoints have a health set by operators: GET /v1/health lists them", len(overrides)-i))
+		}
+		since := ""
+		if !o.Since.IsZero() {
+			since = " since " + o.Since.UTC().Format(time.RFC3339)
+		}
+		out = append(out, fmt.Sprintf("endpoint %s in %s is %s by operator%s: DELETE /v1/services/%s/endpoints/%s/health takes it back",
+			o.Address, o.Locality, o.Status, since, o.Service, o.Address))
+	}
+	return out
 }

@@ -33,6 +33,7 @@ type world struct {
 	objects  map[string]isobar.Object
 	revision uint64
 	health   map[string]isobar.HealthStatus
+	said     []isobar.HealthOverride
 	current  *plan.Plan
 	held     bool
 	beat     time.Time
@@ -189,10 +190,20 @@ func (w *world) SetHealth(name, address string, h isobar.HealthStatus) (uint64, 
 	for _, l := range o.Service.Localities {
 		if slices.ContainsFunc(l.Endpoints, func(e isobar.Endpoint) bool { return e.Address == address }) {
 			w.health[name+" "+address] = h
+			w.said = slices.DeleteFunc(w.said, func(o isobar.HealthOverride) bool { return o.Service == name && o.Address == address })
+			if h != isobar.Unknown {
+				w.said = append(w.said, isobar.HealthOverride{Service: name, Address: address, Locality: l.Locality, Status: h, Since: connected})
+			}
 			return w.change(), nil
 		}
 	}
 	return 0, fmt.Errorf("endpoint %q of service %q: %w", address, name, isobar.ErrNotFound)
+}
+
+func (w *world) Overrides() []isobar.HealthOverride {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.said)
 }
 
 func (w *world) Current() *plan.Plan {

@@ -9,23 +9,20 @@ import (
 	"strings"
 )
 
+// writeFunc answers a write; body is nil where the method has none.
+type writeFunc func(w http.ResponseWriter, r *http.Request, body []byte)
+
 // guard lets a write through when writing is allowed, the request does not
-// come from a foreign web page, and not too many writes are under way.
-func (s *Server) guard(h http.HandlerFunc) http.HandlerFunc {
+// come from a foreign web page, and not too many writes are under way. It reads
+// the body, of at most limit bytes (0 = the method has none), before the write
+// counts as under way: who sends slowly holds up nobody else.
+func (s *Server) guard(limit int64, h writeFunc) http.HandlerFunc {
 	foreign := http.NewCrossOriginProtection()
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !s.opts.Writable {
 			fail(w, http.StatusForbidden, Problem{
 				Error: "the admin interface is read-only",
 				Fix:   "set `admin: {writable: true}` in the configuration file",
-			})
-			return
-		}
-		if !s.knownHost(r.Host) {
-			fail(w, http.StatusForbidden, Problem{
-				Error: "the Host header names an unknown host",
-				Place: r.Host,
-				Fix:   "address the interface by its IP address or as localhost",
 			})
 			return
 		}
@@ -37,24 +34,62 @@ func (s *Server) guard(h http.HandlerFunc) http.HandlerFunc {
 			})
 			return
 		}
+		var body []byte
+		if limit > 0 {
+			if !readableType(w, r) {
+				return
+			}
+			var release func()
+			var ok bool
+			if body, release, ok = s.readBody(w, r, limit); !ok {
+				return
+			}
+			defer release()
+		}
 		select {
 		case s.writes <- struct{}{}:
 			defer func() { <-s.writes }()
 		default:
-			w.Header().Set("Retry-After", "1")
-			fail(w, http.StatusServiceUnavailable, Problem{
-				Error: "too many writes are under way",
-				Fix:   "try again in a second; use PUT /v1/services to write many services at once",
-			})
+			failBusy(w)
 			return
 		}
-		h(w, r)
+		h(w, r, body)
 	}
 }
 
+func failBusy(w http.ResponseWriter) {
+	w.Header().Set("Retry-After", "1")
+	fail(w, http.StatusServiceUnavailable, Problem{
+		Error: "too many writes are under way",
+		Fix:   "try again in a second; use PUT /v1/services to write many services at once",
+	})
+}
+
+// knownHosts lets requests through that address us by a name of ours.
+func (s *Server) knownHosts(h http.Handler) http.Handler {
+	refuse := s.metrics.wrap("unknown host", func(w http.ResponseWriter, r *http.Request) {
+		fail(w, http.StatusForbidden, Problem{
+			Error: "the Host header names an unknown host",
+			Place: r.Host,
+			Fix:   "address the interface by its IP address or as localhost, or list the name in the configuration: `admin: {hosts: [...]}`",
+		})
+	})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.knownHost(r.Host) {
+			h.ServeHTTP(w, r)
+			return
+		}
+		refuse.ServeHTTP(w, r)
+	})
+}
+
 // knownHost tells whether a Host header can be meant for us. A web page that
-// rebinds its own name to our address still sends that name.
+// rebinds its own name to our address still sends that name. Only programs
+// leave the name out (HTTP/1.0).
 func (s *Server) knownHost(hostport string) bool {
+	if hostport == "" {
+		return true
+	}
 	host := hostport
 	if h, _, err := net.SplitHostPort(hostport); err == nil {
 		host = h

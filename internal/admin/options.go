@@ -34,6 +34,9 @@ type Objects interface {
 	// SetHealth overrides the health of an endpoint of any service;
 	// isobar.Unknown takes the override back.
 	SetHealth(service, address string, h isobar.HealthStatus) (topology uint64, err error)
+	// Overrides lists the health that operators set, sorted by service and
+	// address.
+	Overrides() []isobar.HealthOverride
 }
 
 // Parser reads services as the configuration file has them. Bodies are YAML,
@@ -67,6 +70,7 @@ type ExplainFunc func(p *plan.Plan, service string, source isobar.Locality) (pla
 const (
 	DefaultPublishWait = 5 * time.Second
 	DefaultStall       = 30 * time.Second
+	DefaultMaxBodies   = 4 * maxSetBytes
 )
 
 // Options of a Server. Objects, Parser, Planner, Explain and Clients must be
@@ -80,10 +84,13 @@ type Options struct {
 
 	// Writable allows PUT and DELETE.
 	Writable bool
-	// Hosts are the names, without port, under which the interface may be
-	// written to, beside IP addresses and localhost. It keeps a web page from
-	// writing by way of a name that it controls.
+	// Hosts are the names, without port, by which the interface may be
+	// addressed, beside IP addresses and localhost. It keeps a web page from
+	// reading and writing by way of a name that it controls.
 	Hosts []string
+	// MaxBodies bounds the bytes of the bodies of all writes under way together;
+	// 0 = DefaultMaxBodies.
+	MaxBodies int64
 	// PublishWait is how long a write waits for the plan that has it in it;
 	// 0 = DefaultPublishWait.
 	PublishWait time.Duration
@@ -104,6 +111,9 @@ func (o *Options) complete() error {
 	}
 	if o.PublishWait <= 0 {
 		o.PublishWait = DefaultPublishWait
+	}
+	if o.MaxBodies <= 0 {
+		o.MaxBodies = DefaultMaxBodies
 	}
 	if o.Stall == nil {
 		o.Stall = func() time.Duration { return DefaultStall }

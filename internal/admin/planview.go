@@ -40,6 +40,8 @@ type ServiceView struct {
 	Drop         float64      `json:"drop"`          // fraction that clients are told to drop
 	Localities   []SiteView   `json:"localities"`    // sorted
 	Sources      []SourceView `json:"sources"`       // sorted
+
+	HealthOverrides []isobar.HealthOverride `json:"health_overrides,omitempty"` // what operators say now, sorted by address
 }
 
 // SiteView is one locality of a service.
@@ -92,13 +94,14 @@ func (s *Server) getPlan(w http.ResponseWriter, r *http.Request) {
 			failUnknownService(w, name)
 			return
 		}
-		view.Services = []ServiceView{viewService(svc)}
+		view.Services = []ServiceView{viewService(svc, s.overrides()[name])}
 		view.Violations = slices.DeleteFunc(view.Violations, func(v assign.Violation) bool { return v.Service != name })
 		reply(w, http.StatusOK, view)
 		return
 	}
+	overrides := s.overrides()
 	for _, svc := range p.Services {
-		view.Services = append(view.Services, viewService(svc))
+		view.Services = append(view.Services, viewService(svc, overrides[svc.Spec.Name]))
 	}
 	reply(w, http.StatusOK, view)
 }
@@ -136,11 +139,11 @@ func viewPlan(p *plan.Plan) PlanView {
 	return v
 }
 
-func viewService(svc *plan.Service) ServiceView {
+func viewService(svc *plan.Service, overrides []isobar.HealthOverride) ServiceView {
 	v := ServiceView{
 		Name: svc.Spec.Name, Mode: svc.Spec.Mode, Coverage: svc.Coverage, Hold: svc.Hold,
 		PlanGap: svc.PlanGap, CeilingScale: 1,
-		Localities: []SiteView{}, Sources: []SourceView{},
+		Localities: []SiteView{}, Sources: []SourceView{}, HealthOverrides: overrides,
 	}
 	var prices []float64
 	if svc.Solution != nil {

@@ -14,17 +14,21 @@ func (s *Server) routes() http.Handler {
 	read := func(pattern string, h http.HandlerFunc) {
 		mux.Handle("GET "+pattern, s.metrics.wrap("GET "+pattern, h))
 	}
-	write := func(method, pattern string, h http.HandlerFunc) {
-		mux.Handle(method+" "+pattern, s.metrics.wrap(method+" "+pattern, s.guard(h)))
+	write := func(method, pattern string, limit int64, h writeFunc) {
+		mux.Handle(method+" "+pattern, s.metrics.wrap(method+" "+pattern, s.guard(limit, h)))
 	}
+	const health = "/v1/services/{name}/endpoints/{address}/health"
 
 	read("/v1/services", s.listServices)
 	read("/v1/services/{name}", s.getService)
-	write("PUT", "/v1/services", s.putServices)
-	write("PUT", "/v1/services/{name}", s.putService)
-	write("DELETE", "/v1/services/{name}", s.deleteService)
-	write("PUT", "/v1/services/{name}/endpoints/{address}/health", s.putHealth)
-	write("DELETE", "/v1/services/{name}/endpoints/{address}/health", s.deleteHealth)
+	write("PUT", "/v1/services", maxSetBytes, s.putServices)
+	write("PUT", "/v1/services/{name}", maxObjectBytes, s.putService)
+	write("DELETE", "/v1/services/{name}", 0, s.deleteService)
+
+	read("/v1/health", s.getHealths)
+	read(health, s.getHealth)
+	write("PUT", health, maxHealthBytes, s.putHealth)
+	write("DELETE", health, 0, s.deleteHealth)
 
 	read("/v1/plan", s.getPlan)
 	read("/v1/explain", s.getExplanation)
@@ -41,7 +45,7 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 
 	mux.Handle("/", s.metrics.wrap("other", func(w http.ResponseWriter, r *http.Request) { notRouted(mux, w, r) }))
-	return mux
+	return s.knownHosts(mux)
 }
 
 // notRouted answers what no route takes: 405 where another method would do.
@@ -58,7 +62,7 @@ func notRouted(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusNotFound, Problem{
 			Error: "no such path",
 			Place: r.URL.Path,
-			Fix:   "use /v1/services, /v1/plan, /v1/explain, /v1/clients, /metrics, /livez, /readyz or /debug/pprof/",
+			Fix:   "use /v1/services, /v1/health, /v1/plan, /v1/explain, /v1/clients, /metrics, /livez, /readyz or /debug/pprof/",
 		})
 		return
 	}

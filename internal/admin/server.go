@@ -30,6 +30,7 @@ type Server struct {
 	opts    Options
 	handler http.Handler
 	writes  chan struct{} // a token for each write under way
+	bodies  budget
 	metrics *metrics
 }
 
@@ -42,7 +43,7 @@ func New(opts Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("admin: %w", err)
 	}
-	s := &Server{opts: opts, writes: make(chan struct{}, maxWrites), metrics: m}
+	s := &Server{opts: opts, writes: make(chan struct{}, maxWrites), bodies: budget{most: opts.MaxBodies}, metrics: m}
 	s.handler = s.routes()
 	return s, nil
 }

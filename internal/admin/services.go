@@ -3,7 +3,6 @@ package admin
 import (
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -13,13 +12,22 @@ import (
 
 // ServiceList is the body of GET /v1/services.
 type ServiceList struct {
-	Services []isobar.Object `json:"services"` // sorted by name
+	Services []ServiceObject `json:"services"` // sorted by name
+}
+
+// ServiceObject is a service with its owner, and with what operators say of its
+// endpoints.
+type ServiceObject struct {
+	isobar.Object
+
+	HealthOverrides []isobar.HealthOverride `json:"health_overrides,omitempty"` // sorted by address
 }
 
 func (s *Server) listServices(w http.ResponseWriter, _ *http.Request) {
-	list := ServiceList{Services: s.opts.Objects.List()}
-	if list.Services == nil {
-		list.Services = []isobar.Object{}
+	overrides := s.overrides()
+	list := ServiceList{Services: []ServiceObject{}}
+	for _, o := range s.opts.Objects.List() {
+		list.Services = append(list.Services, ServiceObject{Object: o, HealthOverrides: overrides[o.Service.Name]})
 	}
 	reply(w, http.StatusOK, list)
 }
@@ -32,19 +40,12 @@ func (s *Server) getService(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("ETag", etag(obj.Revision))
-	reply(w, http.StatusOK, obj)
+	reply(w, http.StatusOK, ServiceObject{Object: obj, HealthOverrides: s.overrides()[name]})
 }
 
-func (s *Server) putService(w http.ResponseWriter, r *http.Request) {
+func (s *Server) putService(w http.ResponseWriter, r *http.Request, body []byte) {
 	name := r.PathValue("name")
 	match, ok := s.ifMatch(w, r, name)
-	if !ok {
-		return
-	}
-	if !readableType(w, r) {
-		return
-	}
-	body, ok := readBody(w, r, maxObjectBytes)
 	if !ok {
 		return
 	}
@@ -61,24 +62,13 @@ func (s *Server) putService(w http.ResponseWriter, r *http.Request) {
 		s.failWrite(w, err, name)
 		return
 	}
+	s.audit(r, "service written", "service", name, "revision", obj.Revision)
 	w.Header().Set("ETag", etag(obj.Revision))
 	s.published(w, r, revision, Published{Service: name, Revision: obj.Revision, Warnings: warnings})
 }
 
-func (s *Server) putServices(w http.ResponseWriter, r *http.Request) {
-	if r.Header.Get("If-Match") != "" || r.Header.Get("If-None-Match") != "" {
-		fail(w, http.StatusBadRequest, Problem{
-			Error: "the set of services has no revision of its own",
-			Place: "If-Match",
-			Fix:   "leave the header out, or write single services",
-		})
-		return
-	}
-	if !readableType(w, r) {
-		return
-	}
-	body, ok := readBody(w, r, maxSetBytes)
-	if !ok {
+func (s *Server) putServices(w http.ResponseWriter, r *http.Request, body []byte) {
+	if conditional(w, r, "the set of services has no revision of its own", "leave the header out, or write single services") {
 		return
 	}
 	services, warnings, err := s.opts.Parser.ParseServices(body)
@@ -91,10 +81,11 @@ func (s *Server) putServices(w http.ResponseWriter, r *http.Request) {
 		s.failWrite(w, err, "")
 		return
 	}
+	s.audit(r, "services of the API replaced", "services", len(services))
 	s.published(w, r, revision, Published{Warnings: warnings})
 }
 
-func (s *Server) deleteService(w http.ResponseWriter, r *http.Request) {
+func (s *Server) deleteService(w http.ResponseWriter, r *http.Request, _ []byte) {
 	name := r.PathValue("name")
 	match, ok := s.ifMatch(w, r, name)
 	if !ok {
@@ -105,7 +96,24 @@ func (s *Server) deleteService(w http.ResponseWriter, r *http.Request) {
 		s.failWrite(w, err, name)
 		return
 	}
+	s.audit(r, "service deleted", "service", name)
 	s.published(w, r, revision, Published{Service: name})
+}
+
+// conditional refuses a write with a precondition on what has no revision.
+func conditional(w http.ResponseWriter, r *http.Request, why, fix string) bool {
+	for _, header := range []string{"If-Match", "If-None-Match"} {
+		if r.Header.Get(header) != "" {
+			fail(w, http.StatusBadRequest, Problem{Error: why, Place: header + ": " + r.Header.Get(header), Fix: fix})
+			return true
+		}
+	}
+	return false
+}
+
+// audit logs a write that took effect, and who made it.
+func (s *Server) audit(r *http.Request, what string, args ...any) {
+	s.opts.Logger.Info(what, append(args, "peer", r.RemoteAddr)...)
 }
 
 // ifMatch reads the precondition: 0 when there is none.
@@ -140,20 +148,3 @@ func (s *Server) ifMatch(w http.ResponseWriter, r *http.Request, name string) (u
 }
 
 func etag(revision uint64) string { return strconv.Quote(strconv.FormatUint(revision, 10)) }
-
-// readBody reads at most limit bytes.
-func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, bool) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
-	var large *http.MaxBytesError
-	switch {
-	case errors.As(err, &large):
-		fail(w, http.StatusRequestEntityTooLarge, Problem{
-			Error: fmt.Sprintf("the body is larger than %d bytes", limit), Fix: "write fewer or smaller services at once",
-		})
-		return nil, false
-	case err != nil:
-		fail(w, http.StatusBadRequest, Problem{Error: "the body could not be read: " + err.Error(), Fix: "send it again"})
-		return nil, false
-	}
-	return body, true
-}

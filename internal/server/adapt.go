@@ -1,17 +1,12 @@
 package server
 
 import (
-	"cmp"
 	"errors"
-	"math"
-	"slices"
-	"time"
+	"fmt"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/config"
-	"github.com/isobar-xds/isobar/internal/lrs"
-	"github.com/isobar-xds/isobar/internal/xds"
 )
 
 // parser reads the objects of the admin API as the configuration file has
@@ -48,64 +43,23 @@ func problems(in []config.Problem) []admin.Problem {
 	return out
 }
 
-// clients joins what both stream layers know, for operators. A load report
-// stream belongs to the discovery stream of the same node, else it stands
-// alone.
-func (s *Server) clients() []admin.Client {
-	reports := map[string]lrs.Client{}
-	for _, c := range s.lrs.Clients() {
-		reports[clientKey(c.Node.ID, c.Node.Locality)] = c
-	}
-	now := time.Now()
-	var out []admin.Client
-	for _, c := range s.xds.Clients() {
-		key := clientKey(c.Node, c.Locality)
-		a := discoveryClient(c, now)
-		if r, ok := reports[key]; ok {
-			a.LRS = reportInfo(r)
-			delete(reports, key)
-		}
-		out = append(out, a)
-	}
-	for _, r := range reports {
-		out = append(out, admin.Client{
-			ID: r.Node.ID, Cluster: r.Node.Cluster, Locality: r.Node.Locality.String(), Agent: r.UserAgent,
-			Peer: r.Address, ConnectedSince: r.Since, InSync: true, LRS: reportInfo(r), Types: map[string]admin.ClientType{},
-		})
-	}
-	slices.SortFunc(out, func(a, b admin.Client) int {
-		return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Locality, b.Locality), cmp.Compare(a.Peer, b.Peer), a.ConnectedSince.Compare(b.ConnectedSince))
-	})
-	return out
-}
+// maxOverridesTold bounds how many overrides one line of the log names.
+const maxOverridesTold = 20
 
-func clientKey(id string, l isobar.Locality) string { return id + "\x00" + l.String() }
-
-func discoveryClient(c xds.Client, now time.Time) admin.Client {
-	a := admin.Client{
-		ID: c.Node, Cluster: c.Cluster, Locality: c.Locality.String(), Agent: c.Agent, Peer: c.Peer,
-		ConnectedSince: c.Connected, InSync: c.InSync, Types: make(map[string]admin.ClientType, len(c.Types)),
+// tellOverrides logs at the start what operators set before: it is in force
+// again, and can't be seen in the configuration.
+func (s *Server) tellOverrides() {
+	all := s.registry.Overrides()
+	if len(all) == 0 {
+		return
 	}
-	for _, t := range c.Types {
-		ct := admin.ClientType{Subscribed: t.Subscribed, SentVersion: t.Sent, AckedVersion: t.Acked}
-		if t.Wildcard {
-			ct.Subscribed = -1
+	var told []string
+	for i, o := range all {
+		if i == maxOverridesTold {
+			told = append(told, fmt.Sprintf("and %d more", len(all)-i))
+			break
 		}
-		since := t.AckedAt
-		if since.IsZero() {
-			since = t.SentAt
-		}
-		if !since.IsZero() {
-			ct.AgeSeconds = math.Round(now.Sub(since).Seconds()*1000) / 1000
-		}
-		if t.LastNack != nil {
-			ct.NACK = &admin.NACK{Version: t.LastNack.Version, Text: t.LastNack.Text, At: t.LastNack.At}
-		}
-		a.Types[t.Type] = ct
+		told = append(told, fmt.Sprintf("%s %s %s", o.Service, o.Address, o.Status))
 	}
-	return a
-}
-
-func reportInfo(r lrs.Client) *admin.ClientLRS {
-	return &admin.ClientLRS{LastReport: r.LastReport, Rejected: r.Rejected, Reason: r.LastReason}
+	s.log.Warn("health set by operators is in force; GET /v1/health of the admin interface lists it", "overrides", told)
 }

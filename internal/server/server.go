@@ -118,8 +118,11 @@ func (s *Server) openSources() error {
 		return err
 	}
 	s.registry = registry
-	_, err = registry.SetFile(s.cfg.Services, s.cfg.Network)
-	return err
+	if _, err = registry.SetFile(s.cfg.Services, s.cfg.Network); err != nil {
+		return err
+	}
+	s.tellOverrides()
+	return nil
 }
 
 // buildLoop builds the stream layers and the loop between them.
@@ -127,8 +130,8 @@ func (s *Server) buildLoop() error {
 	s.xds = xds.New(xds.Options{Log: s.log, Registerer: s.metrics, MaxStreams: s.cfg.XDS.MaxStreams})
 	s.lrs = lrs.New(lrs.Options{
 		Interval: func() time.Duration { return s.current.Load().ReportInterval },
-		Services: s.services,
-		Log:      s.log, Registerer: s.metrics,
+		Services: s.services, EndpointGranularity: s.cfg.XDS.EndpointLoad, MaxStreams: s.cfg.XDS.MaxStreams,
+		Log: s.log, Registerer: s.metrics,
 	})
 	s.hds = hds.New(hds.Options{
 		Interval: func() time.Duration { return s.current.Load().ReportInterval },
@@ -178,7 +181,7 @@ func (s *Server) buildAdmin() error {
 		},
 		Clients:  s.clients,
 		Stall:    func() time.Duration { return max(admin.DefaultStall, 3*s.current.Load().Tick) },
-		Writable: s.cfg.Admin.Writable,
+		Writable: s.cfg.Admin.Writable, Hosts: s.cfg.Admin.Hosts,
 		Gatherer: s.metrics, Registerer: s.metrics, Logger: s.log,
 	})
 	s.admin = a

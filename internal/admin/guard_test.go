@@ -1,0 +1,135 @@
+package admin_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/isobar-xds/isobar/internal/admin"
+)
+
+// TestForeignNamesReadNothing: a web page that rebinds its name to our address
+// can't read the plan, profiles or anything else.
+func TestForeignNamesReadNothing(t *testing.T) {
+	srv := start(t, newWorld(), func(o *admin.Options) { o.Hosts = []string{"isobar.internal"} })
+	for _, path := range []string{
+		"/v1/plan", "/v1/services", "/v1/health", "/v1/clients", "/v1/explain?service=legacy", "/metrics", "/livez", "/readyz",
+		"/debug/pprof/", "/debug/pprof/goroutine?debug=1", "/nothing",
+	} {
+		if a := do(t, srv, http.MethodGet, path, "", "Host", "evil.example:18080"); a.code != http.StatusForbidden || !strings.Contains(a.body, "admin: {hosts:") {
+			t.Errorf("%s: %d %s", path, a.code, a.body)
+		}
+	}
+	for _, host := range []string{"localhost", "LocalHost:1", "127.0.0.1:18080", "10.1.2.3", "[::1]:18080", "[::1]", "Isobar.Internal.:80"} {
+		if a := do(t, srv, http.MethodGet, "/v1/plan", "", "Host", host); a.code != http.StatusOK {
+			t.Errorf("as %s: %d %s", host, a.code, a.body)
+		}
+	}
+	for _, host := range []string{"evil.localhost.example", "isobar.internal.example", "127.0.0.1.example", "localhost.example"} {
+		if a := do(t, srv, http.MethodGet, "/v1/plan", "", "Host", host); a.code != http.StatusForbidden {
+			t.Errorf("as %s: %d", host, a.code)
+		}
+	}
+}
+
+// TestProbesWithoutAName: HTTP/1.0 knows no Host; browsers always send one.
+func TestProbesWithoutAName(t *testing.T) {
+	srv := start(t, newWorld(), nil)
+	status := raw(t, srv.Listener.Addr().String(), "GET /livez HTTP/1.0\r\n\r\n")
+	if !strings.HasPrefix(status, "HTTP/1.0 200") {
+		t.Errorf("got %q", status)
+	}
+}
+
+// raw sends bytes and gives the first line of the answer.
+func raw(t *testing.T, address, request string) string {
+	t.Helper()
+	conn := dial(t, address)
+	if _, err := io.WriteString(conn, request); err != nil {
+		t.Fatal(err)
+	}
+	return firstLine(t, conn)
+}
+
+func dial(t *testing.T, address string) net.Conn {
+	t.Helper()
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+func firstLine(t *testing.T, conn net.Conn) string {
+	t.Helper()
+	line, err := bufio.NewReader(conn).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	return line
+}
+
+// begun opens a write of which the body does not come: the server says that it
+// waits for it.
+func begun(t *testing.T, address string, length int) net.Conn {
+	t.Helper()
+	conn := dial(t, address)
+	_, err := fmt.Fprintf(conn, "PUT /v1/services/cart HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n", length)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if line := firstLine(t, conn); !strings.HasPrefix(line, "HTTP/1.1 100") {
+		t.Fatalf("got %q", line)
+	}
+	return conn
+}
+
+// TestSlowBodiesHoldUpNobody: any number of writes may be on their way; others
+// are answered meanwhile.
+func TestSlowBodiesHoldUpNobody(t *testing.T) {
+	srv := start(t, newWorld(), nil)
+	for range 80 {
+		begun(t, srv.Listener.Addr().String(), 1000)
+	}
+	if a := do(t, srv, http.MethodPut, "/v1/services/cart", bodyOf(t, service("cart"))); a.code != http.StatusOK {
+		t.Errorf("got %d %s", a.code, a.body)
+	}
+}
+
+// TestBodiesTogetherAreBounded: what is being read takes a bounded part of the
+// memory, and gives it back.
+func TestBodiesTogetherAreBounded(t *testing.T) {
+	srv := start(t, newWorld(), func(o *admin.Options) { o.MaxBodies = 3000 })
+	cart := bodyOf(t, service("cart"))
+	half := cart + strings.Repeat(" ", 2000-len(cart))
+	slow := begun(t, srv.Listener.Addr().String(), 2001)
+	if _, err := io.WriteString(slow, half); err != nil { // all but the last byte
+		t.Fatal(err)
+	}
+	put := func() int { return do(t, srv, http.MethodPut, "/v1/services/cart", half).code }
+	eventually(t, "a second body that does not fit is refused", func() bool { return put() == http.StatusServiceUnavailable })
+	if _, err := io.WriteString(slow, " "); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it fits when the first is done", func() bool { return put() == http.StatusOK })
+}
+
+// eventually asks again for a while.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for limit := time.Now().Add(20 * time.Second); time.Now().Before(limit); <-time.After(time.Millisecond) {
+		if holds() {
+			return
+		}
+	}
+	t.Errorf("never: %s", what)
+}

@@ -1,0 +1,121 @@
+package server
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/admin"
+	"github.com/isobar-xds/isobar/internal/lrs"
+	"github.com/isobar-xds/isobar/internal/xds"
+)
+
+// node is what a client calls itself. Several may call themselves the same.
+type node struct {
+	id       string
+	locality isobar.Locality
+}
+
+// reports are the open load report streams that no discovery stream has taken
+// as its own yet.
+type reports map[node][]lrs.Client
+
+// take gives the stream of a node that comes from the peer; with an empty
+// peer, the one that opened first.
+func (r reports) take(n node, peer string) (lrs.Client, bool) {
+	for i, c := range r[n] {
+		if peer == "" || c.Address == peer {
+			r[n] = slices.Delete(r[n], i, i+1)
+			return c, true
+		}
+	}
+	return lrs.Client{}, false
+}
+
+// clients joins what both stream layers know, for operators. A load report
+// stream belongs to the discovery stream of the same node: to the one on its
+// connection, if there is one; else it stands alone.
+func (s *Server) clients() []admin.Client {
+	left := reports{}
+	for _, c := range s.lrs.Clients() {
+		n := node{c.Node.ID, c.Node.Locality}
+		left[n] = append(left[n], c)
+	}
+	now := time.Now()
+	streams := s.xds.Clients()
+	out := make([]admin.Client, len(streams))
+	for i := range streams {
+		c := &streams[i]
+		out[i] = discoveryClient(c, now)
+		if c.Peer == "" {
+			continue
+		}
+		if r, ok := left.take(node{c.Node, c.Locality}, c.Peer); ok {
+			out[i].LRS = reportInfo(&r)
+		}
+	}
+	for i := range streams {
+		if out[i].LRS != nil {
+			continue
+		}
+		if r, ok := left.take(node{streams[i].Node, streams[i].Locality}, ""); ok {
+			out[i].LRS = reportInfo(&r)
+		}
+	}
+	for _, alone := range left {
+		for i := range alone {
+			out = append(out, reportingClient(&alone[i]))
+		}
+	}
+	slices.SortFunc(out, func(a, b admin.Client) int {
+		return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Locality, b.Locality), cmp.Compare(a.Peer, b.Peer), a.ConnectedSince.Compare(b.ConnectedSince))
+	})
+	return out
+}
+
+// reportingClient is a client that reports load and takes its endpoints from
+// elsewhere.
+func reportingClient(r *lrs.Client) admin.Client {
+	return admin.Client{
+		ID: r.Node.ID, Cluster: r.Node.Cluster, Locality: r.Node.Locality.String(), Agent: r.UserAgent,
+		Peer: r.Address, ConnectedSince: r.Since, InSync: true, LRS: reportInfo(r), Types: map[string]admin.ClientType{},
+	}
+}
+
+func discoveryClient(c *xds.Client, now time.Time) admin.Client {
+	a := admin.Client{
+		ID: c.Node, Cluster: c.Cluster, Locality: c.Locality.String(), Agent: c.Agent, Peer: c.Peer,
+		ConnectedSince: c.Connected, InSync: c.InSync, Types: make(map[string]admin.ClientType, len(c.Types)),
+	}
+	for i := range c.Types {
+		a.Types[c.Types[i].Type] = clientType(&c.Types[i], now)
+	}
+	return a
+}
+
+func clientType(t *xds.ClientType, now time.Time) admin.ClientType {
+	out := admin.ClientType{
+		Subscribed: t.Subscribed, SentVersion: t.Sent, AckedVersion: t.Acked,
+		InSync: t.InSync, Waiting: t.Waiting, Rejected: t.Rejected,
+	}
+	if t.Wildcard {
+		out.Subscribed = -1
+	}
+	since := t.AckedAt
+	if since.IsZero() {
+		since = t.SentAt
+	}
+	if !since.IsZero() {
+		out.AgeSeconds = math.Round(now.Sub(since).Seconds()*1000) / 1000
+	}
+	if t.LastNack != nil {
+		out.NACK = &admin.NACK{Version: t.LastNack.Version, Text: t.LastNack.Text, At: t.LastNack.At}
+	}
+	return out
+}
+
+func reportInfo(r *lrs.Client) *admin.ClientLRS {
+	return &admin.ClientLRS{LastReport: r.LastReport, Rejected: r.Rejected, Reason: r.LastReason}
+}
