@@ -6,8 +6,8 @@ import (
 	"github.com/isobar-xds/isobar"
 )
 
-// deciding tells whether weights may move: on a tick that is not held.
-func (in *Input) deciding() bool { return in.Trigger == Tick && in.Hold == "" }
+// deciding tells whether weights may move: on a tick that is not held or refused.
+func (in *Input) deciding() bool { return in.Trigger == Tick && in.Hold == "" && in.Refused == "" }
 
 // Assign works out what each source of a service gets. A source that is asked
 // for the first time is answered at once; others go one step of pacing on a

@@ -72,6 +72,13 @@ func Check(prev, next *Result, in CheckInput) []Violation {
 	return c.out
 }
 
+// failedf notes a broken rule and the rate of the traffic that breaks it,
+// requests/s.
+func (c *checker) failedf(rule string, source isobar.Locality, rate float64, format string, args ...any) {
+	c.failf(rule, source, format, args...)
+	c.out[len(c.out)-1].Rate = rate
+}
+
 func (c *checker) failf(rule string, source isobar.Locality, format string, args ...any) {
 	c.out = append(c.out, Violation{Rule: rule, Service: c.in.Service.Name, Source: source, Text: fmt.Sprintf(format, args...)})
 }

@@ -108,7 +108,7 @@ func (c *checker) ceilings() {
 		}
 		limit := checkLimit(&c.next.Sites[l])
 		if most := math.Max(limit, ref[l]) + displaced + slack; y > most*(1+1e-5) {
-			c.failf(RuleCeiling, isobar.Locality{}, "%s is lifted from %.1f to %.1f requests/s, its limit is %.1f", c.next.Sites[l].Group.Locality, ref[l], y, limit)
+			c.failedf(RuleCeiling, isobar.Locality{}, y-math.Max(limit, ref[l]), "%s is lifted from %.1f to %.1f requests/s, its limit is %.1f", c.next.Sites[l].Group.Locality, ref[l], y, limit)
 		}
 	}
 }
@@ -140,12 +140,13 @@ func (c *checker) steps() {
 		slack := checkUnit * float64(len(was)+1)
 		if c.in.Trigger != Tick || c.in.Hold != "" {
 			if other+relief > slack {
-				c.failf(RuleStep, r.Source, "%.2f points moved without a decision", 100*(other+relief))
+				c.failedf(RuleStep, r.Source, c.rate(i)*(other+relief), "%.2f points moved without a decision", 100*(other+relief))
 			}
 			continue
 		}
 		if other > checkStep+slack || other+relief > checkRelief+slack {
-			c.failf(RuleStep, r.Source, "%.2f points moved, %.2f of them to relieve, want at most 10, and 30 with relief", 100*(other+relief), 100*relief)
+			beyond := math.Max(other-checkStep, other+relief-checkRelief)
+			c.failedf(RuleStep, r.Source, c.rate(i)*beyond, "%.2f points moved, %.2f of them to relieve, want at most 10, and 30 with relief", 100*(other+relief), 100*relief)
 		}
 	}
 }

@@ -66,7 +66,7 @@ func (r *row) topUp(load, caps []float64) {
 func (r *row) bestRemainder(load, caps []float64, given []bool, step float64) int {
 	at, most := -1, 0.0
 	for l, v := range r.next {
-		if given[l] || v < unit || (caps != nil && load[l]+step > caps[l]) {
+		if given[l] || v < unit || r.isProbe(l) || (caps != nil && load[l]+step > caps[l]) {
 			continue
 		}
 		if rest := v/unit - float64(r.units[l]); at < 0 || rest > most+tiny {
@@ -81,7 +81,7 @@ func (r *row) bestRemainder(load, caps []float64, given []bool, step float64) in
 func (r *row) leastExcess(load, caps []float64, step float64) int {
 	at, least := -1, 0.0
 	for l, v := range r.next {
-		if v < unit || v/unit-float64(r.units[l]) <= tiny {
+		if v < unit || r.isProbe(l) || v/unit-float64(r.units[l]) <= tiny {
 			continue
 		}
 		excess := 0.0

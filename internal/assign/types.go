@@ -70,6 +70,9 @@ type Input struct {
 	// Hold, when not empty, says why weights must not move now (for example
 	// "coverage 40%"): only topology and health changes are published.
 	Hold string
+	// Refused, when not empty, says why the check refused what was decided: then
+	// what was published goes on, as on a rebase.
+	Refused string
 }
 
 // Result is a service as assigned. Immutable; Next results share what did not
@@ -152,5 +155,6 @@ type Violation struct {
 	Service string          `json:"service"`
 	Source  isobar.Locality `json:"source,omitzero"`
 	Text    string          `json:"text"`
+	Rate    float64         `json:"rate,omitempty"` // of the traffic that breaks the rule, requests/s; 0 where it is not about traffic
 	At      time.Time       `json:"at,omitzero"`
 }

@@ -34,8 +34,7 @@ func Next(in Input) (*Plan, error) {
 	return p, nil
 }
 
-// nextService plans one service, vets the result and falls back to what was
-// published, carried over to current health, when the vetting fails.
+// nextService plans one service.
 func nextService(in *Input, spec *isobar.Service) (*Service, []assign.Violation) {
 	var prev *Service
 	if in.Previous != nil {
@@ -47,22 +46,10 @@ func nextService(in *Input, spec *isobar.Service) (*Service, []assign.Violation)
 	s := newDraft(in, spec, prev)
 	s.carryPrices(prev)
 	s.solve(in.Trigger)
-	ai := s.assignInput(in.Trigger)
-	result := assign.Assign(ai)
-	violations := check(ai, result, in.Now)
-	if len(violations) > 0 && ai.Previous != nil {
-		result = fallback(ai, violations[0])
-	}
-	s.Result = result
+	var violations []assign.Violation
+	s.Result, violations = decide(s.assignInput(in.Trigger), in.Now)
 	s.finish(prev)
 	return &s.Service, violations
-}
-
-// fallback rebases what was published on current health, and says why.
-func fallback(ai assign.Input, why assign.Violation) *assign.Result {
-	ai.Trigger = assign.Rebase
-	ai.Hold = "the check refused the new plan: " + why.Rule + ": " + why.Text
-	return assign.Assign(ai)
 }
 
 // draft is a service while it is planned.
