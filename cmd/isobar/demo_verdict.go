@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -105,10 +106,10 @@ var (
 		}
 		return fmt.Sprintf("after %.0f s", p.SecondsToSettle)
 	}}
-	stepRows = append(latencyRows[:len(latencyRows):len(latencyRows)],
+	stepRows = append(slices.Clip(latencyRows),
 		verdictRow{"failed requests", func(p *fleet.PhaseOutcome) string { return fmt.Sprintf("%d of %d", p.Failed, p.Requests) }},
 		settledRow)
-	lossRows = append(latencyRows[:len(latencyRows):len(latencyRows)],
+	lossRows = append(slices.Clip(latencyRows),
 		verdictRow{"failed as it died", func(p *fleet.PhaseOutcome) string {
 			return fmt.Sprintf("%d under way, %d in 2 s", p.FailedUnderWay, p.FailedAtOnce)
 		}},
