@@ -50,7 +50,7 @@ type Config struct {
 type XDS struct {
 	Listen     string // IP:port; port 0 takes a free one
 	Insecure   bool   // plaintext beyond loopback is wanted
-	MaxStreams int    // streams of each kind served at once; 0 = no limit
+	MaxStreams int    // streams of each kind served at once; 0 = 20,000
 	// EndpointLoad asks clients to report load by endpoint, too.
 	EndpointLoad bool
 }

@@ -77,8 +77,14 @@ func inWorld(t *testing.T, cfg *config.Config, test func(w *world)) {
 // runWorld starts a server on a store, runs the test and stops everything.
 func runWorld(t *testing.T, cfg *config.Config, kept store.Store, test func(w *world)) {
 	t.Helper()
+	runLogged(t, cfg, kept, slog.New(slog.DiscardHandler), test)
+}
+
+// runLogged is runWorld with a log.
+func runLogged(t *testing.T, cfg *config.Config, kept store.Store, log *slog.Logger, test func(w *world)) {
+	t.Helper()
 	pipe, apiPipe := bufconn.Listen(1<<20), bufconn.Listen(1<<16)
-	s, err := server.New(cfg, server.Listeners{XDS: pipe, Admin: apiPipe}, server.Options{Store: kept, Log: slog.New(slog.DiscardHandler)})
+	s, err := server.New(cfg, server.Listeners{XDS: pipe, Admin: apiPipe}, server.Options{Store: kept, Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}
