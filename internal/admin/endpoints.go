@@ -127,9 +127,9 @@ func (s *Server) setHealth(w http.ResponseWriter, r *http.Request, status isobar
 		return
 	}
 	if status == isobar.Unknown {
-		s.audit(r, "override taken back", "service", name, "address", address)
+		s.audit(r).Info("override taken back", "service", name, "address", address)
 	} else {
-		s.audit(r, "health set by operator", "service", name, "address", address, "health", status.String())
+		s.audit(r).Info("health set by operator", "service", name, "address", address, "health", status.String())
 	}
 	s.published(w, r, revision, Published{Service: name})
 }

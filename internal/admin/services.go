@@ -3,6 +3,7 @@ package admin
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"strings"
@@ -62,7 +63,7 @@ func (s *Server) putService(w http.ResponseWriter, r *http.Request, body []byte)
 		s.failWrite(w, err, name)
 		return
 	}
-	s.audit(r, "service written", "service", name, "revision", obj.Revision)
+	s.audit(r).Info("service written", "service", name, "revision", obj.Revision)
 	w.Header().Set("ETag", etag(obj.Revision))
 	s.published(w, r, revision, Published{Service: name, Revision: obj.Revision, Warnings: warnings})
 }
@@ -81,7 +82,7 @@ func (s *Server) putServices(w http.ResponseWriter, r *http.Request, body []byte
 		s.failWrite(w, err, "")
 		return
 	}
-	s.audit(r, "services of the API replaced", "services", len(services))
+	s.audit(r).Info("services of the API replaced", "services", len(services))
 	s.published(w, r, revision, Published{Warnings: warnings})
 }
 
@@ -96,7 +97,7 @@ func (s *Server) deleteService(w http.ResponseWriter, r *http.Request, _ []byte)
 		s.failWrite(w, err, name)
 		return
 	}
-	s.audit(r, "service deleted", "service", name)
+	s.audit(r).Info("service deleted", "service", name)
 	s.published(w, r, revision, Published{Service: name})
 }
 
@@ -111,10 +112,8 @@ func conditional(w http.ResponseWriter, r *http.Request, why, fix string) bool {
 	return false
 }
 
-// audit logs a write that took effect, and who made it.
-func (s *Server) audit(r *http.Request, what string, args ...any) {
-	s.opts.Logger.Info(what, append(args, "peer", r.RemoteAddr)...)
-}
+// audit gives the log for writes that took effect, with who made them.
+func (s *Server) audit(r *http.Request) *slog.Logger { return s.opts.Logger.With("peer", r.RemoteAddr) }
 
 // ifMatch reads the precondition: 0 when there is none.
 func (s *Server) ifMatch(w http.ResponseWriter, r *http.Request, name string) (uint64, bool) {

@@ -45,10 +45,10 @@ func (s *Server) clients() []admin.Client {
 	}
 	now := time.Now()
 	streams := s.xds.Clients()
-	out := make([]admin.Client, len(streams))
+	out := make([]admin.Client, 0, len(streams))
 	for i := range streams {
 		c := &streams[i]
-		out[i] = discoveryClient(c, now)
+		out = append(out, discoveryClient(c, now))
 		if c.Peer == "" {
 			continue
 		}
