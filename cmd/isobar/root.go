@@ -18,6 +18,7 @@ func commands() []*cobra.Command {
 		checkCommand(),
 		solveCommand(),
 		explainCommand(),
+		healthCommand(),
 		clientsCommand(),
 		checkerCommand(),
 		bootstrapCommand(),

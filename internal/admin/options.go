@@ -8,11 +8,13 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
@@ -81,6 +83,17 @@ type Options struct {
 	Planner Planner
 	Explain ExplainFunc
 	Clients func() []Client // the state of the xDS clients, sorted by node id
+
+	// Health tells what checkers found, of one service or, for an empty name, of
+	// all that have health checks; nil = there is no health discovery.
+	Health func(ctx context.Context, service string) ([]health.ServiceReport, error)
+	// Release believes a mass flip of a service that is held; false if nothing
+	// is held.
+	Release func(ctx context.Context, service string) (bool, error)
+	// Checkers lists the connected checkers, sorted by id.
+	Checkers func() []Checker
+	// Polls answers checkers that fetch their work over REST; nil = none may.
+	Polls http.Handler
 
 	// Writable allows PUT and DELETE.
 	Writable bool

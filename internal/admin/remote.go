@@ -80,6 +80,18 @@ func (r *Remote) Clients(ctx context.Context) (ClientList, error) {
 	return out, err
 }
 
+// Verdicts asks what checkers found, of one service or of all for an empty
+// name.
+func (r *Remote) Verdicts(ctx context.Context, service string) (VerdictList, error) {
+	var out VerdictList
+	query := url.Values{}
+	if service != "" {
+		query.Set("service", service)
+	}
+	err := r.get(ctx, "/v1/verdicts", query, &out)
+	return out, err
+}
+
 func (r *Remote) get(ctx context.Context, path string, query url.Values, out any) error {
 	u := r.base.JoinPath(path)
 	u.RawQuery = query.Encode()

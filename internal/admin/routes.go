@@ -34,6 +34,14 @@ func (s *Server) routes() http.Handler {
 	read("/v1/explain", s.getExplanation)
 	read("/v1/clients", s.getClients)
 
+	if s.opts.Health != nil {
+		read("/v1/verdicts", s.getVerdicts)
+		write("PUT", "/v1/services/{name}/health/release", 0, s.putRelease)
+	}
+	if s.opts.Polls != nil {
+		mux.Handle("POST "+pollPath, s.metrics.wrap("POST "+pollPath, s.opts.Polls.ServeHTTP))
+	}
+
 	read("/livez", s.livez)
 	read("/readyz", s.readyz)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.opts.Gatherer, promhttp.HandlerOpts{}))
@@ -62,7 +70,7 @@ func notRouted(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusNotFound, Problem{
 			Error: "no such path",
 			Place: r.URL.Path,
-			Fix:   "use /v1/services, /v1/health, /v1/plan, /v1/explain, /v1/clients, /metrics, /livez, /readyz or /debug/pprof/",
+			Fix:   "use /v1/services, /v1/health, /v1/verdicts, /v1/plan, /v1/explain, /v1/clients, /metrics, /livez, /readyz or /debug/pprof/",
 		})
 		return
 	}

@@ -77,21 +77,11 @@ func (l *Loop) believe() {
 	}
 }
 
-// HealthReport is what is known of the health of one service.
-type HealthReport struct {
-	Service    string             `json:"service"`
-	Summary    health.Summary     `json:"summary"`
-	Verdicts   []health.Verdict   `json:"endpoints"`
-	Drained    []isobar.Locality  `json:"drained,omitempty"`
-	Alarm      *health.Alarm      `json:"alarm,omitempty"`
-	Shortfalls []health.Shortfall `json:"shortfalls,omitempty"` // endpoints with fewer checkers than asked for
-}
-
 // Health tells what is known of a service's health, or of all services that
 // have health checks for an empty name. The loop answers between two turns.
-func (l *Loop) Health(ctx context.Context, service string) ([]HealthReport, error) {
-	var out []HealthReport
-	err := l.ask(ctx, func() { out = l.describeHealth(service) })
+func (l *Loop) Health(ctx context.Context, service string) ([]health.ServiceReport, error) {
+	var out []health.ServiceReport
+	err := l.ask(ctx, func() { out = l.keeper.Report(service) })
 	return out, err
 }
 
@@ -120,31 +110,6 @@ func (l *Loop) ask(ctx context.Context, do func()) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-func (l *Loop) describeHealth(service string) []HealthReport {
-	book := l.keeper.Book()
-	names := book.Services()
-	if service != "" {
-		names = []string{service}
-	}
-	alarms, placement := book.Alarms(), l.keeper.Placement()
-	out := make([]HealthReport, 0, len(names))
-	for _, name := range names {
-		r := HealthReport{Service: name, Summary: book.Summary(name), Verdicts: book.Explain(name), Drained: l.keeper.Drained(name)}
-		for i := range alarms {
-			if alarms[i].Service == name {
-				r.Alarm = &alarms[i]
-			}
-		}
-		for _, s := range placement.Shortfalls {
-			if s.Service == name {
-				r.Shortfalls = append(r.Shortfalls, s)
-			}
-		}
-		out = append(out, r)
-	}
-	return out
 }
 
 // showHealth leaves what metrics show where scrapes find it.

@@ -58,12 +58,25 @@ func (b *Book) Services() []string {
 
 // Summary counts the endpoints of a service by what is believed of them.
 type Summary struct {
-	Endpoints                                       int // that are probed
-	Healthy, Degraded, Down, Unknown                int // add up to Endpoints
-	Frozen, Divided, Pending, Held                  int
-	OldestConfirmed                                 time.Time // zero: nothing is confirmed
-	FailOpen                                        bool
-	FreshVotes, StaleVotes, UncountedVotes, NoVotes int
+	Endpoints int `json:"endpoints"` // that are probed
+
+	Healthy  int `json:"healthy"` // with the next three: add up to Endpoints
+	Degraded int `json:"degraded"`
+	Down     int `json:"down"`
+	Unknown  int `json:"unknown"`
+
+	Frozen  int `json:"frozen"`
+	Divided int `json:"divided"`
+	Pending int `json:"pending"`
+	Held    int `json:"held"`
+
+	OldestConfirmed time.Time `json:"oldest_confirmed,omitzero"` // zero: nothing is confirmed
+	FailOpen        bool      `json:"fail_open,omitempty"`
+
+	FreshVotes     int `json:"fresh_votes"`
+	StaleVotes     int `json:"stale_votes"`
+	UncountedVotes int `json:"uncounted_votes"`
+	NoVotes        int `json:"no_votes"`
 }
 
 // Summary sums up a service, for metrics: without the texts of Explain.

@@ -191,7 +191,7 @@ func TestLostCheckersFlipNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, v := range reports[0].Verdicts {
+		for _, v := range reports[0].Endpoints {
 			if len(v.Votes) != 3 {
 				t.Errorf("%s has %d checkers after the loss of one of five, want 3", v.Address, len(v.Votes))
 			}

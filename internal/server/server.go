@@ -22,6 +22,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/config"
 	"github.com/isobar-xds/isobar/internal/control"
 	"github.com/isobar-xds/isobar/internal/hds"
+	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/lrs"
 	"github.com/isobar-xds/isobar/internal/plan"
 	"github.com/isobar-xds/isobar/internal/source"
@@ -180,6 +181,10 @@ func (s *Server) buildAdmin() error {
 			return p.Explain(service, source)
 		},
 		Clients:  s.clients,
+		Health:   s.loop.Health,
+		Release:  s.loop.Release,
+		Checkers: s.listCheckers,
+		Polls:    s.hds.Handler(),
 		Stall:    func() time.Duration { return max(admin.DefaultStall, 3*s.current.Load().Tick) },
 		Writable: s.cfg.Admin.Writable, Hosts: s.cfg.Admin.Hosts,
 		Gatherer: s.metrics, Registerer: s.metrics, Logger: s.log,
@@ -221,7 +226,7 @@ func (s *Server) Plan() *plan.Plan { return s.loop.Current() }
 
 // Health tells what checkers found, of one service or, for an empty name, of
 // all that have health checks.
-func (s *Server) Health(ctx context.Context, service string) ([]control.HealthReport, error) {
+func (s *Server) Health(ctx context.Context, service string) ([]health.ServiceReport, error) {
 	return s.loop.Health(ctx, service)
 }
 

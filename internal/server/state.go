@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/hds"
 	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/plan"
@@ -83,6 +84,20 @@ func (c checkers) Connected(now time.Time) []health.Checker {
 	out := make([]health.Checker, len(connected))
 	for i := range connected {
 		out[i] = connected[i].Checker
+	}
+	return out
+}
+
+// listCheckers shows the checkers to operators.
+func (s *Server) listCheckers() []admin.Checker {
+	connected := s.hds.Checkers(time.Now())
+	out := make([]admin.Checker, len(connected))
+	for i := range connected {
+		c := &connected[i]
+		out[i] = admin.Checker{
+			ID: c.ID, Locality: c.Locality, Agent: c.UserAgent, Peer: c.Address, Since: c.Since, Protocols: c.Protocols.String(),
+			Polling: c.Polling, Designated: c.Designated, LastReport: c.LastReport, Rejected: c.Rejected, Reason: c.LastReason,
+		}
 	}
 	return out
 }

@@ -1,0 +1,177 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/admin"
+	"github.com/isobar-xds/isobar/internal/health"
+)
+
+func healthCommand() *cobra.Command {
+	var flags remoteFlags
+	cmd := &cobra.Command{
+		Use:   "health [SERVICE]",
+		Short: "Show what checkers found: each endpoint's verdict, since when, who says what, and why",
+		Long: `Show the services with health checks. With a service: each of its endpoints with
+its verdict, since when it stands, how fresh it is, the vote of every designated
+checker and why the verdict is what it is. Without: a line a service, and the
+connected checkers.`,
+		Example: "  isobar health\n  isobar health checkout\n  isobar health checkout -o json",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			remote, err := flags.remote()
+			if err != nil {
+				return err
+			}
+			list, err := remote.Verdicts(cmd.Context(), strings.Join(args, ""))
+			switch {
+			case err != nil:
+				return err
+			case flags.output == "json":
+				return writeJSON(cmd.OutOrStdout(), list)
+			case len(args) == 1 && len(list.Services) == 1:
+				return writeVerdicts(cmd.OutOrStdout(), &list.Services[0], time.Now())
+			default:
+				return writeHealth(cmd.OutOrStdout(), &list, time.Now())
+			}
+		},
+	}
+	flags.register(cmd)
+	return cmd
+}
+
+// writeHealth prints a line for each service, then one for each checker.
+func writeHealth(w io.Writer, list *admin.VerdictList, now time.Time) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "SERVICE\tENDPOINTS\tHEALTHY\tDEGRADED\tDOWN\tUNKNOWN\tOLDEST\tNOTES")
+	for i := range list.Services {
+		s := &list.Services[i].Summary
+		fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%d\t%d\t%s\t%s\n", printable(list.Services[i].Service), s.Endpoints,
+			s.Healthy, s.Degraded, s.Down, s.Unknown, ago(s.OldestConfirmed, now), dash(serviceNotes(&list.Services[i])))
+	}
+	if len(list.Services) == 0 {
+		fmt.Fprintln(table, "(no service has health_checks)")
+	}
+	fmt.Fprintln(table, "\nCHECKER\tLOCALITY\tPROTOCOLS\tENDPOINTS\tLAST REPORT\tREJECTED\tPEER")
+	for i := range list.Checkers {
+		c := &list.Checkers[i]
+		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%s\t%d\t%s\n", printable(c.ID), printable(c.Locality.String()), c.Protocols,
+			c.Designated, ago(c.LastReport, now), c.Rejected, c.Peer)
+	}
+	if len(list.Checkers) == 0 {
+		fmt.Fprintln(table, "(none is connected)")
+	}
+	return table.Flush()
+}
+
+func serviceNotes(r *health.ServiceReport) string {
+	var out []string
+	note := func(n int, what string) {
+		if n > 0 {
+			out = append(out, fmt.Sprintf("%d %s", n, what))
+		}
+	}
+	note(r.Summary.Frozen, "frozen")
+	note(r.Summary.Divided, "divided")
+	note(r.Summary.Pending, "pending")
+	note(r.Summary.Held, "held")
+	note(len(r.Shortfalls), "short of checkers")
+	if len(r.Drained) > 0 {
+		out = append(out, "drained: "+places(r.Drained))
+	}
+	if r.Summary.FailOpen {
+		out = append(out, "all down: fails open")
+	}
+	if r.Alarm != nil {
+		out = append(out, "ALARM: "+r.Alarm.Why)
+	}
+	return strings.Join(out, ", ")
+}
+
+// writeVerdicts prints each endpoint of a service with its votes.
+func writeVerdicts(w io.Writer, r *health.ServiceReport, now time.Time) error {
+	if notes := serviceNotes(r); notes != "" {
+		if _, err := fmt.Fprintf(w, "%s: %s\n\n", printable(r.Service), printable(notes)); err != nil {
+			return err
+		}
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "ENDPOINT\tLOCALITY\tVERDICT\tSINCE\tCONFIRMED\tVOTES\tWHY")
+	for i := range r.Endpoints {
+		v := &r.Endpoints[i]
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", v.Address, v.Locality, verdictOf(v),
+			ago(v.Since, now), ago(v.Confirmed, now), votesText(v.Votes, now), printable(v.Why))
+	}
+	return table.Flush()
+}
+
+func verdictOf(v *health.Verdict) string {
+	out := v.Status.String()
+	for _, flag := range []struct {
+		set  bool
+		name string
+	}{{v.Frozen, "frozen"}, {v.Divided, "divided"}, {v.Pending, "pending"}, {v.Held, "held"}} {
+		if flag.set {
+			out += ", " + flag.name
+		}
+	}
+	if v.Divided && len(v.Zones) > 0 {
+		out += " (down seen from " + places(v.Zones) + ")"
+	}
+	return out
+}
+
+// votesText gives each checker's word, the stale ones with their age.
+func votesText(votes []health.Vote, now time.Time) string {
+	out := make([]string, 0, len(votes))
+	for i := range votes {
+		v := &votes[i]
+		text := printable(v.Checker) + "=" + v.Status.String()
+		switch {
+		case v.Heard.IsZero():
+			text = printable(v.Checker) + "=-"
+		case !v.Fresh:
+			text += "(" + ago(v.Heard, now) + " ago)"
+		case !v.Counts:
+			text += "(not counted yet)"
+		}
+		out = append(out, text)
+	}
+	return dash(strings.Join(out, " "))
+}
+
+func places(list []isobar.Locality) string {
+	out := make([]string, len(list))
+	for i, l := range list {
+		out[i] = l.String()
+	}
+	slices.Sort(out)
+	return strings.Join(out, ", ")
+}
+
+// ago is an age in words, "-" for a time that never was.
+func ago(t, now time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	d := max(0, now.Sub(t))
+	if d < time.Minute {
+		return d.Round(time.Second).String()
+	}
+	return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
+}
+
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}

@@ -1,0 +1,74 @@
+package admin
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/health"
+)
+
+// pollPath is where checkers fetch their work over REST, as Envoy's API has it.
+const pollPath = "/v3/discovery:health_check"
+
+// VerdictList is the body of GET /v1/verdicts.
+type VerdictList struct {
+	Services []health.ServiceReport `json:"services"` // those with health checks, sorted by name
+	Checkers []Checker              `json:"checkers"` // connected, sorted by id
+}
+
+// Checker is a connected health checker as operators see it.
+type Checker struct {
+	ID         string          `json:"id"`
+	Locality   isobar.Locality `json:"locality"`
+	Agent      string          `json:"agent"` // user agent and its version
+	Peer       string          `json:"peer"`  // remote address
+	Since      time.Time       `json:"since"`
+	Protocols  string          `json:"protocols"`
+	Polling    bool            `json:"polling,omitempty"`
+	Designated int             `json:"designated"` // endpoints that it is to probe
+	LastReport time.Time       `json:"last_report,omitzero"`
+	Rejected   uint64          `json:"rejected"` // entries that were left out
+	Reason     string          `json:"reason,omitempty"`
+}
+
+// getVerdicts answers GET /v1/verdicts, of all services or, with ?service=NAME, of
+// one.
+func (s *Server) getVerdicts(w http.ResponseWriter, r *http.Request) {
+	name := r.URL.Query().Get("service")
+	services, err := s.opts.Health(r.Context(), name)
+	if err != nil {
+		fail(w, http.StatusServiceUnavailable, Problem{Error: "the control loop does not answer: " + err.Error()})
+		return
+	}
+	if name != "" && len(services) == 0 {
+		fail(w, http.StatusNotFound, Problem{
+			Error: "no health checks for this service", Place: "service=" + name, Fix: "set health_checks of the service; GET /v1/services lists the names",
+		})
+		return
+	}
+	list := VerdictList{Services: services, Checkers: []Checker{}}
+	if s.opts.Checkers != nil {
+		list.Checkers = append(list.Checkers, s.opts.Checkers()...)
+	}
+	reply(w, http.StatusOK, list)
+}
+
+// Released is the body of the answer to a release.
+type Released struct {
+	Service  string `json:"service"`
+	Released bool   `json:"released"` // false: nothing was held
+}
+
+// putRelease answers PUT /v1/services/{name}/health/release: a mass flip that
+// is held is believed.
+func (s *Server) putRelease(w http.ResponseWriter, r *http.Request, _ []byte) {
+	name := r.PathValue("name")
+	released, err := s.opts.Release(r.Context(), name)
+	if err != nil {
+		fail(w, http.StatusServiceUnavailable, Problem{Error: "the control loop does not answer: " + err.Error()})
+		return
+	}
+	s.audit(r).Info("mass flip believed by operator", "service", name, "held", released)
+	reply(w, http.StatusOK, Released{Service: name, Released: released})
+}

@@ -1,0 +1,38 @@
+package health
+
+import "github.com/isobar-xds/isobar"
+
+// ServiceReport is what is known of the health of one service.
+type ServiceReport struct {
+	Service    string            `json:"service"`
+	Summary    Summary           `json:"summary"`
+	Endpoints  []Verdict         `json:"endpoints"`            // sorted by address
+	Drained    []isobar.Locality `json:"drained,omitempty"`    // too few endpoints are healthy
+	Alarm      *Alarm            `json:"alarm,omitempty"`      // so much was voted down at once that it is not believed
+	Shortfalls []Shortfall       `json:"shortfalls,omitempty"` // endpoints with fewer checkers than asked for
+}
+
+// Report describes a service, or all services with health checks for an empty
+// name; a service without health checks has none.
+func (k *Keeper) Report(service string) []ServiceReport {
+	alarms := k.book.Alarms()
+	out := []ServiceReport{}
+	for _, name := range k.book.Services() {
+		if service != "" && name != service {
+			continue
+		}
+		r := ServiceReport{Service: name, Summary: k.book.Summary(name), Endpoints: k.book.Explain(name), Drained: k.Drained(name)}
+		for i := range alarms {
+			if alarms[i].Service == name {
+				r.Alarm = &alarms[i]
+			}
+		}
+		for _, s := range k.placement.Shortfalls {
+			if s.Service == name {
+				r.Shortfalls = append(r.Shortfalls, s)
+			}
+		}
+		out = append(out, r)
+	}
+	return out
+}
