@@ -11,7 +11,7 @@ LINT     := $(GOBIN)/golangci-lint
 RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
 
 .DEFAULT_GOAL := help
-.PHONY: glpsol help build demo test test-race test-norace test-interop lint fmt fuzz soak bench cover clean
+.PHONY: tools help build demo test test-race test-norace test-interop lint fmt fuzz soak bench cover clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,25 +24,29 @@ demo: ## run the whole loop on this machine and print the verdict (under 90 s)
 
 test: test-race test-norace ## run all tests: with the race detector, then what is too heavy for it
 
-test-race: ## run the tests with the race detector (without where there is no C compiler)
+test-race: tools ## run the tests with the race detector (without where there is no C compiler)
 	@test -n "$(RACE)" || echo "no C compiler: testing without the race detector; install gcc to have it"
 	$(GO) test $(RACE) ./...
 
 # Simulations and comparisons with a linear program carry the build tag !race;
 # their packages run once more without the detector.
-test-norace: glpsol ## run the packages that have tests which leave the race detector out
+test-norace: tools ## run the packages that have tests which leave the race detector out
 	@pkgs=$$(grep -rl --include='*_test.go' -e '^//go:build .*!race' . | xargs -r -n1 dirname | sort -u); \
 	if [ -n "$$pkgs" ]; then echo "$(GO) test" $$pkgs; $(GO) test $$pkgs; fi
 
-# GLPK is the oracle of the solver's tests. As root on Debian, as in a
-# container, it is installed; on your own machine that is yours to do.
-glpsol:
-	@command -v glpsol >/dev/null || { \
-		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-			apt-get update -qq && apt-get install -y -qq --no-install-recommends glpk-utils; \
-		else \
-			echo "the tests of the solver need glpsol: install glpk-utils (Debian, Fedora) or glpk (Homebrew)"; exit 1; \
-		fi; }
+# Programs that tests need: GLPK is the oracle of the solver's, Redis is probed by
+# the checker's. As root on Debian, as in a container, they are installed; on
+# your own machine that is yours to do.
+tools:
+	@missing=; \
+	command -v glpsol >/dev/null || missing="$$missing glpk-utils"; \
+	command -v redis-server >/dev/null || missing="$$missing redis-server"; \
+	if [ -z "$$missing" ]; then exit 0; fi; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		apt-get update -qq && apt-get install -y -qq --no-install-recommends $$missing; \
+	else \
+		echo "the tests need$$missing (names of Debian's packages; Homebrew: glpk, redis)"; exit 1; \
+	fi
 
 test-interop: ## run the tests against clients of others (needs Node, npm, g++, pkg-config, libgrpc++-dev, python3-grpcio)
 	@if [ -f test/interop/go.mod ]; then cd test/interop && $(GO) test -count 1 -timeout 15m ./...; else echo "no test/interop"; fi

@@ -66,13 +66,15 @@ const (
 // HealthCheck is one way to probe the endpoints of a service. All defaults are
 // filled in by whoever reads configuration.
 type HealthCheck struct {
-	Protocol           CheckProtocol `json:"protocol"`
-	Interval           time.Duration `json:"interval"`            // between probes of one checker
-	Timeout            time.Duration `json:"timeout"`             // of one probe, below or at the interval
-	Jitter             time.Duration `json:"jitter,omitempty"`    // at most added to each interval, at random
-	UnhealthyThreshold uint32        `json:"unhealthy_threshold"` // failures in a row that flip to unhealthy
-	HealthyThreshold   uint32        `json:"healthy_threshold"`   // successes in a row that flip to healthy
-	TLS                bool          `json:"tls,omitempty"`       // probe over TLS, without verifying the certificate's name
+	Protocol CheckProtocol `json:"protocol"`
+	Interval time.Duration `json:"interval"`         // between probes of one checker
+	Timeout  time.Duration `json:"timeout"`          // of one probe, below or at the interval
+	Jitter   time.Duration `json:"jitter,omitempty"` // at most added to each interval, at random
+	// UnhealthyThreshold is how many probes in a row without an answer flip to
+	// unhealthy; an answer that says no flips at once, as in Envoy.
+	UnhealthyThreshold uint32 `json:"unhealthy_threshold"`
+	HealthyThreshold   uint32 `json:"healthy_threshold"` // successes in a row that flip to healthy
+	TLS                bool   `json:"tls,omitempty"`     // probe over TLS, without verifying the certificate's name
 
 	HTTP  *HTTPCheck  `json:"http,omitempty"`
 	TCP   *TCPCheck   `json:"tcp,omitempty"`
