@@ -105,7 +105,7 @@ func manage(t *testing.T, srv *lrs.Server, svc *isobar.Service, a *isobar.Assign
 	ads.set(t, route, err)
 	endpoints, err := wire.Assignment(a)
 	ads.set(t, endpoints, err)
-	g := grpc.NewServer()
+	g := grpc.NewServer(grpc.ForceServerCodecV2(wire.ServerCodec()))
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, ads)
 	srv.Register(g)
 	return serve(t, g)

@@ -34,7 +34,7 @@ func inBubble(t *testing.T, opts lrs.Options, test func(h *harness)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		srv := lrs.New(opts)
-		g := grpc.NewServer()
+		g := grpc.NewServer(grpc.ForceServerCodecV2(wire.ServerCodec()))
 		srv.Register(g)
 		lis := bufconn.Listen(1 << 16)
 		served := make(chan error, 1)

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/isobar-xds/isobar/internal/load"
+	"github.com/isobar-xds/isobar/internal/wire"
 )
 
 // Defaults and bounds of Options.
@@ -47,6 +48,7 @@ type Server struct {
 	log     *slog.Logger
 	limit   logLimit
 	metrics *metrics
+	reader  wire.ReportReader
 
 	asking sync.Mutex // held while the options are asked
 
@@ -60,7 +62,8 @@ type Server struct {
 	stop    sync.Once
 }
 
-// New makes a server; Register puts it on a gRPC server.
+// New makes a server; Register puts it on a gRPC server, which must use
+// [wire.ServerCodec].
 func New(opts Options) *Server {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)

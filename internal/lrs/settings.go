@@ -16,7 +16,7 @@ type settings struct {
 	granularity bool
 	all         bool // no list of services: everything is known
 	services    []string
-	known       map[string]struct{}
+	known       map[string]string // to itself, for lookups by bytes
 }
 
 func (s *Server) settings() *settings {
@@ -28,15 +28,26 @@ func (s *Server) settings() *settings {
 		return out
 	}
 	out.services = slices.Compact(slices.Sorted(slices.Values(s.opts.Services())))
-	out.known = make(map[string]struct{}, len(out.services))
+	out.known = make(map[string]string, len(out.services))
 	for _, name := range out.services {
-		out.known[name] = struct{}{}
+		out.known[name] = name
 	}
 	return out
 }
 
 func (s *settings) equal(o *settings) bool {
 	return s.interval == o.interval && s.granularity == o.granularity && s.all == o.all && slices.Equal(s.services, o.services)
+}
+
+// lookup gives what finds the name of a known service; nil when all are known.
+func (s *settings) lookup() func(name []byte) (string, bool) {
+	if s.all {
+		return nil
+	}
+	return func(name []byte) (string, bool) {
+		known, ok := s.known[string(name)]
+		return known, ok
+	}
 }
 
 func (s *settings) knows(service string) bool {

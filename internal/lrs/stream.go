@@ -6,7 +6,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"runtime/debug"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/internal/wire"
@@ -134,34 +134,57 @@ func (st *stream) guarded(ready chan<- struct{}) (err error) {
 }
 
 // read takes messages until the stream ends. The first one names the node and
-// may hold statistics already; ready is closed after it.
+// may hold statistics already; ready is closed after it. Reports are read from
+// their bytes, within the receiving of them.
 func (st *stream) read(ready chan<- struct{}) error {
-	s := st.server
-	for first := true; ; first = false {
-		m, err := st.grpc.Recv()
-		if err != nil {
+	m := &message{stream: st, ready: ready}
+	for {
+		if err := st.grpc.RecvMsg(m); err != nil {
 			if errors.Is(err, io.EOF) {
 				return nil
 			}
 			return err
 		}
-		now := time.Now()
-		if first {
-			if err := st.introduce(m); err != nil {
-				return s.refuse(refusedMessage, codes.InvalidArgument, err.Error())
-			}
-			if !s.admit(st) {
-				return s.refuse(refusedFull, codes.ResourceExhausted, "too many load reporting streams")
-			}
-			close(ready)
-			if len(m.GetClusterStats()) == 0 {
-				continue
-			}
-		}
-		if err := st.book(m, now); err != nil {
-			return s.refuse(refusedMessage, codes.InvalidArgument, err.Error())
+		if m.refused != nil {
+			return m.refused
 		}
 	}
+}
+
+// message receives the messages of a stream, one after the other.
+type message struct {
+	stream  *stream
+	ready   chan<- struct{} // nil after the first message
+	refused error           // ends the stream
+}
+
+// ReadMessage implements wire.Reader.
+func (m *message) ReadMessage(encoded []byte) error {
+	st, s := m.stream, m.stream.server
+	now := time.Now()
+	if m.ready != nil {
+		var hello loadstatsv3.LoadStatsRequest
+		if err := proto.Unmarshal(encoded, &hello); err != nil {
+			return err
+		}
+		if err := st.introduce(&hello); err != nil {
+			m.refused = s.refuse(refusedMessage, codes.InvalidArgument, err.Error())
+			return nil
+		}
+		if !s.admit(st) {
+			m.refused = s.refuse(refusedFull, codes.ResourceExhausted, "too many load reporting streams")
+			return nil
+		}
+		close(m.ready)
+		m.ready = nil
+		if len(hello.GetClusterStats()) == 0 {
+			return nil
+		}
+	}
+	if err := st.book(encoded, now); err != nil {
+		m.refused = s.refuse(refusedMessage, codes.InvalidArgument, err.Error())
+	}
+	return nil
 }
 
 // introduce reads the node of the first message; later ones don't count.
@@ -182,25 +205,24 @@ func (st *stream) introduce(m *loadstatsv3.LoadStatsRequest) error {
 var errNoNode = errors.New("node: missing, the first message of a stream must carry it")
 
 // book checks a report and adds it to the window.
-func (st *stream) book(m *loadstatsv3.LoadStatsRequest, now time.Time) error {
+func (st *stream) book(encoded []byte, now time.Time) error {
 	s := st.server
+	want, _ := s.wanted()
 	rejected := uint64(0)
 	reason := ""
-	r, err := wire.LoadReport(m, st.node.Agent, now, func(x wire.Rejection) {
-		rejected++
-		reason = x.Service + ": " + x.Text
-		s.metrics.rejected.WithLabelValues(string(x.Code)).Inc()
+	r, unknown, err := s.reader.Read(encoded, wire.ReportOptions{
+		Agent: st.node.Agent, Arrived: now, Known: want.lookup(),
+		Endpoints: want.granularity, // who sends them unasked gains nothing by it
+		Reject: func(x wire.Rejection) {
+			rejected++
+			reason = x.Service + ": " + x.Text
+			s.metrics.rejected.WithLabelValues(string(x.Code)).Inc()
+		},
 	})
 	if err != nil {
 		return err
 	}
-	want, _ := s.wanted()
-	before := len(r.Services)
-	r.Services = slices.DeleteFunc(r.Services, func(x load.ServiceReport) bool { return !want.knows(x.Service) })
-	s.metrics.unknown.Add(float64(before - len(r.Services)))
-	if !want.granularity {
-		forgetEndpoints(&r) // who sends them unasked gains nothing by it
-	}
+	s.metrics.unknown.Add(float64(unknown))
 	s.metrics.reports.Inc()
 
 	if st.append(r, rejected, reason) {
@@ -227,14 +249,6 @@ func (st *stream) append(r load.Report, rejected uint64, reason string) bool {
 		st.reason = reason
 	}
 	return st.window.Append(r, maxReports)
-}
-
-func forgetEndpoints(r *load.Report) {
-	for i := range r.Services {
-		for j := range r.Services[i].Localities {
-			r.Services[i].Localities[j].Endpoints = nil
-		}
-	}
 }
 
 // collect swaps the window for an empty one.

@@ -1,13 +1,11 @@
 package wire
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"time"
 
-	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-	loadstatsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/isobar-xds/isobar/internal/load"
 )
@@ -59,135 +57,97 @@ type Rejection struct {
 	Text    string // names the field and the value
 }
 
-// LoadReport converts a load report that arrived from a client of a kind. What
-// is unbelievable is told to reject and left out: a cluster with its counters,
-// or a single metric; the rest stands. Idle clusters without localities are
-// kept: they tell that nothing was sent. The error is for messages that are
-// too large to look at.
-func LoadReport(m *loadstatsv3.LoadStatsRequest, agent load.Agent, arrived time.Time, reject func(Rejection)) (load.Report, error) {
-	out := load.Report{Arrived: arrived}
-	if n := len(m.GetClusterStats()); n > maxReportClusters {
-		return out, badMessage("cluster_stats", "%d clusters, want at most %d", n, maxReportClusters)
+// ReportReader reads load reports straight from the wire, without decoding
+// them into messages first. One reader serves all streams: it remembers the
+// names that reports repeat. The zero value is ready to use.
+type ReportReader struct {
+	names reportNames
+}
+
+// ReportOptions say how a report is read.
+type ReportOptions struct {
+	Agent   load.Agent // the kind of client
+	Arrived time.Time
+	// Known gives the name of a service that reports may be about; others are
+	// left out and counted. nil = all are known.
+	Known func(name []byte) (string, bool)
+	// Endpoints keeps the statistics by endpoint.
+	Endpoints bool
+	// Reject is told what was left out because it can't be true; may be nil.
+	Reject func(Rejection)
+}
+
+// Fields of LoadStatsRequest, ClusterStats, DroppedRequests and Duration.
+const (
+	reportClusters = 2
+
+	clusterName       = 1
+	clusterLocalities = 2
+	clusterDropped    = 3
+	clusterInterval   = 4
+	clusterDroppedBy  = 5
+	clusterService    = 6
+
+	droppedCategory = 1
+	droppedCount    = 2
+
+	durationSeconds = 1
+	durationNanos   = 2
+)
+
+// Wire types, as they stand in keys.
+const (
+	varintKind = uint64(protowire.VarintType)
+	doubleKind = uint64(protowire.Fixed64Type)
+	bytesKind  = uint64(protowire.BytesType)
+)
+
+// Read reads an encoded LoadStatsRequest and tells how many of its clusters are
+// unknown services. What is unbelievable is told to Reject and left out: a
+// cluster with its counters, or a single metric; the rest stands. Idle clusters
+// without localities are kept: they tell that nothing was sent. The error is
+// for messages that can't be decoded or are too large to look at. Nothing of
+// encoded is kept.
+func (r *ReportReader) Read(encoded []byte, o ReportOptions) (out load.Report, unknown int, err error) {
+	out = load.Report{Arrived: o.Arrived}
+	clusters := 0
+	c := cursor{rest: encoded}
+	for c.next() {
+		if c.key == reportClusters<<keyShift|bytesKind {
+			clusters++
+		}
+		c.skip()
 	}
-	out.Services = make([]load.ServiceReport, 0, len(m.GetClusterStats()))
-	for _, cs := range m.GetClusterStats() {
-		r := reportReader{service: reportedService(cs), reject: reject}
-		if s, ok := r.cluster(cs, agent); ok {
+	if c.bad {
+		return out, 0, errReport
+	}
+	if clusters > maxReportClusters {
+		return out, 0, badMessage("cluster_stats", "%d clusters, want at most %d", clusters, maxReportClusters)
+	}
+	out.Services = make([]load.ServiceReport, 0, clusters)
+	r.names.mu.RLock()
+	defer r.names.mu.RUnlock()
+	cr := clusterReader{names: &r.names, options: &o, left: clusters}
+	for c = (cursor{rest: encoded}); c.next(); {
+		if c.key != reportClusters<<keyShift|bytesKind {
+			c.skip()
+			continue
+		}
+		if s, ok := cr.cluster(c.bytes()); ok {
 			out.Services = append(out.Services, s)
+		}
+		cr.left--
+		if cr.err != nil {
+			return load.Report{Arrived: o.Arrived}, 0, cr.err
 		}
 	}
 	// Clients key by cluster and service; here only the service matters. Its
 	// entries stay apart, since their clocks may differ, but stand together.
-	slices.SortStableFunc(out.Services, func(a, b load.ServiceReport) int { return strings.Compare(a.Service, b.Service) })
-	return out, nil
+	byName := func(a, b load.ServiceReport) int { return strings.Compare(a.Service, b.Service) }
+	if !slices.IsSortedFunc(out.Services, byName) {
+		slices.SortStableFunc(out.Services, byName)
+	}
+	return out, cr.unknown, nil
 }
 
-// reportedService is what EDS calls the cluster.
-func reportedService(cs *endpointv3.ClusterStats) string {
-	if n := cs.GetClusterServiceName(); n != "" {
-		return n
-	}
-	return cs.GetClusterName()
-}
-
-// reportReader reads one ClusterStats.
-type reportReader struct {
-	service string
-	reject  func(Rejection)
-	seconds float64 // what rates are judged by
-}
-
-func (r *reportReader) refuse(code RejectCode, format string, args ...any) bool {
-	if r.reject != nil {
-		r.reject(Rejection{Service: r.service, Code: code, Text: fmt.Sprintf(format, args...)})
-	}
-	return false
-}
-
-func (r *reportReader) cluster(cs *endpointv3.ClusterStats, agent load.Agent) (load.ServiceReport, bool) {
-	out := load.ServiceReport{Service: r.service}
-	if len(r.service) == 0 || len(r.service) > maxReportName {
-		n := len(r.service)
-		r.service = ""
-		return out, r.refuse(RejectName, "cluster_name: %d bytes long, want 1 to %d", n, maxReportName)
-	}
-	var ok bool
-	if out.Interval, ok = r.interval(cs); !ok {
-		return out, false
-	}
-	if out.Dropped, out.DroppedBy, ok = r.drops(cs, agent); !ok {
-		return out, false
-	}
-	if n := len(cs.GetUpstreamLocalityStats()); n > maxReportLocalities {
-		return out, r.refuse(RejectSize, "upstream_locality_stats: %d localities, want at most %d", n, maxReportLocalities)
-	}
-	for _, ls := range cs.GetUpstreamLocalityStats() {
-		l, ok := r.locality(ls)
-		if !ok {
-			return out, false
-		}
-		out.Localities = append(out.Localities, l)
-	}
-	return out, true
-}
-
-// interval reads what the client measured; 0 from those that do not tell.
-func (r *reportReader) interval(cs *endpointv3.ClusterStats) (time.Duration, bool) {
-	r.seconds = 1
-	d := cs.GetLoadReportInterval()
-	if d == nil {
-		return 0, true
-	}
-	if err := d.CheckValid(); err != nil {
-		return 0, r.refuse(RejectInterval, "load_report_interval: %v", err)
-	}
-	v := d.AsDuration()
-	if v < 0 || v > maxReportInterval {
-		return 0, r.refuse(RejectInterval, "load_report_interval: %v, want 0 to %v", v, maxReportInterval)
-	}
-	r.seconds = max(1, v.Seconds())
-	return v, true
-}
-
-// drops adds up the requests that the client dropped. The total of gRPC
-// includes the categories, Envoy's leaves the drops for overload out; of
-// unknown clients the larger of both counts: a sum that is too high would
-// raise demand, and with it drops.
-func (r *reportReader) drops(cs *endpointv3.ClusterStats, agent load.Agent) (uint64, []load.DropCount, bool) {
-	total := cs.GetTotalDroppedRequests()
-	if n := len(cs.GetDroppedRequests()); n > maxReportDrops {
-		return 0, nil, r.refuse(RejectSize, "dropped_requests: %d categories, want at most %d", n, maxReportDrops)
-	}
-	if !r.counter("total_dropped_requests", total) {
-		return 0, nil, false
-	}
-	var sum uint64
-	var by []load.DropCount
-	for _, d := range cs.GetDroppedRequests() {
-		if !r.counter("dropped_requests.dropped_count", d.GetDroppedCount()) {
-			return 0, nil, false
-		}
-		if len(d.GetCategory()) > maxReportName {
-			return 0, nil, r.refuse(RejectName, "dropped_requests.category: %d bytes long, want at most %d", len(d.GetCategory()), maxReportName)
-		}
-		sum += d.GetDroppedCount() // bounded by 64 times the largest counter
-		by = append(by, load.DropCount{Category: d.GetCategory(), Count: d.GetDroppedCount()})
-	}
-	slices.SortStableFunc(by, func(a, b load.DropCount) int { return strings.Compare(a.Category, b.Category) })
-	switch agent {
-	case load.AgentGRPC:
-		return total, by, true
-	case load.AgentEnvoy:
-		return total + sum, by, true
-	default:
-		return max(total, sum), by, true
-	}
-}
-
-// counter refuses counts that no client can reach, 2^64-1 among them.
-func (r *reportReader) counter(field string, n uint64) bool {
-	if float64(n) > maxReportRate*r.seconds {
-		return r.refuse(RejectCounter, "%s: %d in %v s, want at most %v a second", field, n, r.seconds, maxReportRate)
-	}
-	return true
-}
+var errReport = badMessage("cluster_stats", "can't be decoded")

@@ -11,6 +11,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	loadstatsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/isobar-xds/isobar"
@@ -22,8 +23,7 @@ var reportTime = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func read(t *testing.T, agent load.Agent, stats ...*endpointv3.ClusterStats) ([]load.ServiceReport, []wire.Rejection) {
 	t.Helper()
-	var rejected []wire.Rejection
-	r, err := wire.LoadReport(&loadstatsv3.LoadStatsRequest{ClusterStats: stats}, agent, reportTime, func(x wire.Rejection) { rejected = append(rejected, x) })
+	r, rejected, err := readBoth(t, &loadstatsv3.LoadStatsRequest{ClusterStats: stats}, agent)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,6 +31,31 @@ func read(t *testing.T, agent load.Agent, stats ...*endpointv3.ClusterStats) ([]
 		t.Errorf("arrived at %v, want %v", r.Arrived, reportTime)
 	}
 	return r.Services, rejected
+}
+
+// readBoth reads a report from the wire and compares with what the twin makes of
+// the decoded message.
+func readBoth(t *testing.T, m *loadstatsv3.LoadStatsRequest, agent load.Agent) (load.Report, []wire.Rejection, error) {
+	t.Helper()
+	data, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rejected []wire.Rejection
+	o := wire.ReportOptions{Agent: agent, Arrived: reportTime, Endpoints: true, Reject: func(x wire.Rejection) { rejected = append(rejected, x) }}
+	var reader wire.ReportReader
+	got, _, err := reader.Read(data, o)
+	var twins []wire.Rejection
+	want, twinErr := twinReport(m, agent, reportTime, func(x wire.Rejection) { twins = append(twins, x) })
+	if (err == nil) != (twinErr == nil) || (err == nil && (!reflect.DeepEqual(got, want) || !reflect.DeepEqual(rejected, twins))) {
+		t.Errorf("read %+v, %v, %v\ntwin %+v, %v, %v", got, rejected, err, want, twins, twinErr)
+	}
+	again := len(rejected)
+	second, _, secondErr := reader.Read(data, o) // with names that are known by now
+	if (err == nil) != (secondErr == nil) || !reflect.DeepEqual(got, second) || !reflect.DeepEqual(rejected[:again], rejected[again:]) {
+		t.Errorf("read again it is %+v, %v, and was %+v, %v", second, secondErr, got, err)
+	}
+	return got, rejected[:again], err
 }
 
 func goodStats() *endpointv3.ClusterStats {
@@ -240,7 +265,7 @@ func TestLoadReportRejects(t *testing.T) {
 
 func TestLoadReportOfTooManyClusters(t *testing.T) {
 	m := &loadstatsv3.LoadStatsRequest{ClusterStats: make([]*endpointv3.ClusterStats, 20_001)}
-	_, err := wire.LoadReport(m, load.AgentGRPC, reportTime, nil)
+	_, _, err := readBoth(t, m, load.AgentGRPC)
 	if err == nil || !strings.Contains(err.Error(), "cluster_stats") {
 		t.Errorf("error %v, want one that names cluster_stats", err)
 	}

@@ -2,6 +2,7 @@ package wire_test
 
 import (
 	"math"
+	"reflect"
 	"testing"
 	"time"
 
@@ -13,8 +14,13 @@ import (
 	"github.com/isobar-xds/isobar/internal/wire"
 )
 
+// fuzzReader remembers names from one input to the next, as it does from one
+// stream to the other.
+var fuzzReader wire.ReportReader
+
 // FuzzLoadReport feeds bytes from the wire through validation into a load
-// table: nothing may panic, and nothing that comes out may be negative, NaN,
+// table: nothing may panic, what is read is what the generated decoder reads,
+// and nothing that comes out may be negative, NaN,
 // infinite or more than a client can send.
 func FuzzLoadReport(f *testing.F) {
 	for _, m := range []*loadstatsv3.LoadStatsRequest{
@@ -29,17 +35,28 @@ func FuzzLoadReport(f *testing.F) {
 		f.Add(b, uint8(2))
 	}
 	f.Fuzz(func(t *testing.T, data []byte, agent uint8) {
+		entries := 0
+		var rejected []wire.Rejection
+		o := wire.ReportOptions{
+			Agent: load.Agent(agent % 3), Arrived: reportTime.Add(time.Second), Endpoints: true,
+			Reject: func(x wire.Rejection) {
+				entries++
+				rejected = append(rejected, x)
+				if x.Text == "" || x.Code == "" {
+					t.Errorf("a rejection without a reason: %+v", x)
+				}
+			},
+		}
+		r, _, err := fuzzReader.Read(data, o)
 		var m loadstatsv3.LoadStatsRequest
 		if proto.Unmarshal(data, &m) != nil {
-			return
+			return // what it holds that nobody reads is wrong, or all of it
 		}
-		entries := 0
-		r, err := wire.LoadReport(&m, load.Agent(agent%3), reportTime.Add(time.Second), func(x wire.Rejection) {
-			entries++
-			if x.Text == "" || x.Code == "" {
-				t.Errorf("a rejection without a reason: %+v", x)
-			}
-		})
+		var twins []wire.Rejection
+		want, twinErr := twinReport(&m, o.Agent, o.Arrived, func(x wire.Rejection) { twins = append(twins, x) })
+		if (err == nil) != (twinErr == nil) || (err == nil && (!reflect.DeepEqual(r, want) || !reflect.DeepEqual(rejected, twins))) {
+			t.Errorf("read %+v, %v, %v\ntwin %+v, %v, %v", r, rejected, err, want, twins, twinErr)
+		}
 		if err != nil {
 			return
 		}

@@ -1,0 +1,276 @@
+package wire
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/load"
+)
+
+// clusterReader reads one ClusterStats after the other.
+type clusterReader struct {
+	names   *reportNames
+	options *ReportOptions
+	left    int // clusters to read, this one included
+	unknown int
+	err     error // ends the whole message
+
+	room []load.LocalityReport // taken from the front
+
+	// The localities that were read last; clusters have few different ones.
+	seen [16]struct {
+		encoded  []byte
+		locality isobar.Locality
+	}
+
+	// Of the cluster at hand.
+	service string
+	seconds float64 // what rates are judged by
+}
+
+// clusterHead is what of a cluster is read first.
+type clusterHead struct {
+	name, service  []byte
+	dropped        uint64
+	seconds, nanos int64 // of the interval
+	interval       bool
+	localities     int
+	categories     int
+}
+
+func (r *clusterReader) refuse(code RejectCode, format string, args ...any) bool {
+	if r.options.Reject != nil {
+		r.options.Reject(Rejection{Service: r.service, Code: code, Text: fmt.Sprintf(format, args...)})
+	}
+	return false
+}
+
+// malformed ends the whole message, as the generated decoder would.
+func (r *clusterReader) malformed() bool {
+	r.err = errReport
+	return false
+}
+
+func (r *clusterReader) cluster(encoded []byte) (out load.ServiceReport, ok bool) {
+	var h clusterHead
+	if !h.read(encoded) {
+		return out, r.malformed()
+	}
+	if ok, known := r.identify(&h); !ok || !known {
+		if ok {
+			r.unknown++
+		}
+		return out, false
+	}
+	out.Service = r.service
+	if out.Interval, ok = r.interval(&h); !ok {
+		return out, false
+	}
+	if out.Dropped, out.DroppedBy, ok = r.drops(encoded, &h); !ok {
+		return out, false
+	}
+	if h.localities > maxReportLocalities {
+		return out, r.refuse(RejectSize, "upstream_locality_stats: %d localities, want at most %d", h.localities, maxReportLocalities)
+	}
+	if h.localities == 0 {
+		return out, true
+	}
+	out.Localities = r.take(h.localities)
+	for c := (cursor{rest: encoded}); c.next(); {
+		if c.key != clusterLocalities<<keyShift|bytesKind {
+			c.skip()
+			continue
+		}
+		n := len(out.Localities)
+		out.Localities = out.Localities[:n+1]
+		if !r.locality(c.bytes(), &out.Localities[n]) {
+			return out, false
+		}
+	}
+	return out, true
+}
+
+// maxRoom is how many localities get their memory at once.
+const maxRoom = 4096
+
+// take gives room for the localities of a cluster. Clusters are mostly alike:
+// the first one says how much all of them will need.
+func (r *clusterReader) take(n int) []load.LocalityReport {
+	if len(r.room) < n {
+		r.room = make([]load.LocalityReport, max(n, min(maxRoom, n*r.left)))
+	}
+	out := r.room[:0:n]
+	r.room = r.room[n:]
+	return out
+}
+
+func (h *clusterHead) read(encoded []byte) bool {
+	c := cursor{rest: encoded}
+	for c.next() {
+		switch c.key {
+		case clusterName<<keyShift | bytesKind:
+			h.name = c.bytes()
+		case clusterService<<keyShift | bytesKind:
+			h.service = c.bytes()
+		case clusterLocalities<<keyShift | bytesKind:
+			h.localities++
+			c.bytes()
+		case clusterDropped<<keyShift | varintKind:
+			h.dropped = c.varint()
+		case clusterDroppedBy<<keyShift | bytesKind:
+			h.categories++
+			c.bytes()
+		case clusterInterval<<keyShift | bytesKind:
+			h.interval = true
+			if !h.duration(c.bytes()) {
+				return false
+			}
+		default:
+			c.skip()
+		}
+	}
+	return !c.bad
+}
+
+func (h *clusterHead) duration(encoded []byte) bool {
+	c := cursor{rest: encoded}
+	for c.next() {
+		switch c.key {
+		case durationSeconds<<keyShift | varintKind:
+			h.seconds = int64(c.varint()) //nolint:gosec // two's complement
+		case durationNanos<<keyShift | varintKind:
+			h.nanos = int64(int32(c.varint())) //nolint:gosec // two's complement, as protobuf reads it
+		default:
+			c.skip()
+		}
+	}
+	return !c.bad
+}
+
+// identify finds what EDS calls the cluster.
+func (r *clusterReader) identify(h *clusterHead) (ok, known bool) {
+	name := h.service
+	if len(name) == 0 {
+		name = h.name
+	}
+	r.service = ""
+	if len(name) == 0 || len(name) > maxReportName {
+		return r.refuse(RejectName, "cluster_name: %d bytes long, want 1 to %d", len(name), maxReportName), false
+	}
+	if r.options.Known != nil {
+		r.service, known = r.options.Known(name)
+		return true, known
+	}
+	if r.service, ok = r.names.name(name); !ok {
+		return r.malformed(), false
+	}
+	return true, true
+}
+
+// interval gives what the client measured; 0 from those that do not tell.
+func (r *clusterReader) interval(h *clusterHead) (time.Duration, bool) {
+	r.seconds = 1
+	if !h.interval {
+		return 0, true
+	}
+	v := time.Duration(h.seconds)*time.Second + time.Duration(h.nanos)
+	if s := int64(maxReportInterval / time.Second); h.seconds < 0 || h.seconds > s || h.nanos < 0 || h.nanos >= int64(time.Second) {
+		d := &durationpb.Duration{Seconds: h.seconds, Nanos: int32(h.nanos)} //nolint:gosec // it was one
+		if err := d.CheckValid(); err != nil {
+			return 0, r.refuse(RejectInterval, "load_report_interval: %v", err)
+		}
+		v = d.AsDuration()
+	}
+	if v < 0 || v > maxReportInterval {
+		return 0, r.refuse(RejectInterval, "load_report_interval: %v, want 0 to %v", v, maxReportInterval)
+	}
+	r.seconds = max(1, v.Seconds())
+	return v, true
+}
+
+// drops adds up the requests that the client dropped. The total of gRPC
+// includes the categories, Envoy's leaves the drops for overload out; of
+// unknown clients the larger of both counts: a sum that is too high would
+// raise demand, and with it drops.
+func (r *clusterReader) drops(encoded []byte, h *clusterHead) (uint64, []load.DropCount, bool) {
+	if h.categories > maxReportDrops {
+		return 0, nil, r.refuse(RejectSize, "dropped_requests: %d categories, want at most %d", h.categories, maxReportDrops)
+	}
+	if !r.counter("total_dropped_requests", h.dropped) {
+		return 0, nil, false
+	}
+	if h.categories == 0 {
+		return h.dropped, nil, true
+	}
+	var sum uint64
+	by := make([]load.DropCount, 0, h.categories)
+	for c := (cursor{rest: encoded}); c.next(); {
+		if c.key != clusterDroppedBy<<keyShift|bytesKind {
+			c.skip()
+			continue
+		}
+		d, ok := r.drop(c.bytes())
+		if !ok {
+			return 0, nil, false
+		}
+		sum += d.Count // bounded by 64 times the largest counter
+		by = append(by, d)
+	}
+	slices.SortStableFunc(by, func(a, b load.DropCount) int { return strings.Compare(a.Category, b.Category) })
+	switch r.options.Agent {
+	case load.AgentGRPC:
+		return h.dropped, by, true
+	case load.AgentEnvoy:
+		return h.dropped + sum, by, true
+	default:
+		return max(h.dropped, sum), by, true
+	}
+}
+
+func (r *clusterReader) drop(encoded []byte) (out load.DropCount, ok bool) {
+	var category []byte
+	c := cursor{rest: encoded}
+	for c.next() {
+		switch c.key {
+		case droppedCategory<<keyShift | bytesKind:
+			category = c.bytes()
+		case droppedCount<<keyShift | varintKind:
+			out.Count = c.varint()
+		default:
+			c.skip()
+		}
+	}
+	if c.bad {
+		return out, r.malformed()
+	}
+	if !r.counter("dropped_requests.dropped_count", out.Count) {
+		return out, false
+	}
+	if len(category) > maxReportName {
+		return out, r.refuse(RejectName, "dropped_requests.category: %d bytes long, want at most %d", len(category), maxReportName)
+	}
+	if out.Category, ok = r.names.name(category); !ok {
+		return out, r.malformed()
+	}
+	return out, true
+}
+
+// counter refuses counts that no client can reach, 2^64-1 among them.
+func (r *clusterReader) counter(field string, n uint64) bool {
+	if float64(n) > maxReportRate*r.seconds {
+		return r.refuse(RejectCounter, "%s: %d in %v s, want at most %v a second", field, n, r.seconds, maxReportRate)
+	}
+	return true
+}
+
+func (r *clusterReader) gauge(field string, n uint64) bool {
+	if n > maxReportGauge {
+		return r.refuse(RejectCounter, "%s: %d, want at most %v", field, n, maxReportGauge)
+	}
+	return true
+}

@@ -1,0 +1,186 @@
+package wire
+
+import (
+	"net"
+	"strconv"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/isobar-xds/isobar"
+)
+
+// reportNames remembers what load reports repeat, by its bytes on the wire:
+// localities, addresses and names need not be decoded again, and all reports
+// share them. It forgets everything when it is full.
+type reportNames struct {
+	mu         sync.RWMutex
+	localities map[string]isobar.Locality
+	addresses  map[string]string
+	names      map[string]string
+}
+
+// Bounds on what is remembered.
+const (
+	maxRemembered     = 32_768 // of each
+	maxRememberedSize = 512    // bytes of each, encoded
+)
+
+// remember notes a value under its bytes; the read lock is held and is held
+// again afterwards.
+func remember[T any](n *reportNames, table *map[string]T, encoded []byte, value T) {
+	if len(encoded) > maxRememberedSize {
+		return
+	}
+	n.mu.RUnlock()
+	defer n.mu.RLock()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if *table == nil || len(*table) >= maxRemembered {
+		*table = map[string]T{}
+	}
+	(*table)[string(encoded)] = value
+}
+
+// name gives a string; false when it is not valid UTF-8.
+func (n *reportNames) name(encoded []byte) (string, bool) {
+	if s, ok := n.names[string(encoded)]; ok {
+		return s, true
+	}
+	if !utf8.Valid(encoded) {
+		return "", false
+	}
+	s := string(encoded)
+	remember(n, &n.names, encoded, s)
+	return s, true
+}
+
+// locality gives a locality whose parts are within their bounds; others are
+// given but not remembered. It tells false for bytes that are no locality.
+func (n *reportNames) locality(encoded []byte) (isobar.Locality, bool) {
+	if l, ok := n.localities[string(encoded)]; ok {
+		return l, true
+	}
+	var l isobar.Locality
+	if !mergeLocality(&l, encoded) {
+		return l, false
+	}
+	if longest(l) <= maxLocalityName {
+		remember(n, &n.localities, encoded, l)
+	}
+	return l, true
+}
+
+func longest(l isobar.Locality) int { return max(len(l.Region), len(l.Zone), len(l.SubZone)) }
+
+// Fields of Locality, Address and SocketAddress.
+const (
+	localityRegion  = 1
+	localityZone    = 2
+	localitySubZone = 3
+
+	addressSocket   = 1
+	addressPipe     = 2
+	addressInternal = 3
+
+	socketHost      = 2
+	socketPort      = 3
+	socketNamedPort = 4
+)
+
+// mergeLocality adds the fields of an encoded locality to l.
+func mergeLocality(l *isobar.Locality, encoded []byte) bool {
+	for c := (cursor{rest: encoded}); ; {
+		if !c.next() {
+			return !c.bad
+		}
+		var part *string
+		switch c.key {
+		case localityRegion<<keyShift | bytesKind:
+			part = &l.Region
+		case localityZone<<keyShift | bytesKind:
+			part = &l.Zone
+		case localitySubZone<<keyShift | bytesKind:
+			part = &l.SubZone
+		default:
+			c.skip()
+			continue
+		}
+		b := c.bytes()
+		if !utf8.Valid(b) {
+			return false
+		}
+		*part = string(b)
+	}
+}
+
+// socket is an address while it is read.
+type socket struct {
+	set  bool // the address is a socket
+	host string
+	port uint32
+}
+
+// address gives an address as host:port; empty for what is no socket.
+func (n *reportNames) address(encoded []byte) (string, bool) {
+	if s, ok := n.addresses[string(encoded)]; ok {
+		return s, true
+	}
+	var s socket
+	if !s.merge(encoded) {
+		return "", false
+	}
+	text := s.text()
+	remember(n, &n.addresses, encoded, text)
+	return text, true
+}
+
+func (s *socket) text() string {
+	if !s.set || s.host == "" || len(s.host) > maxLocalityName {
+		return ""
+	}
+	return net.JoinHostPort(s.host, strconv.FormatUint(uint64(s.port), 10))
+}
+
+// merge adds the fields of an encoded Address. Of a oneof the last one counts.
+func (s *socket) merge(encoded []byte) bool {
+	for c := (cursor{rest: encoded}); ; {
+		if !c.next() {
+			return !c.bad
+		}
+		switch c.key {
+		case addressSocket<<keyShift | bytesKind:
+			if !s.mergeSocket(c.bytes()) {
+				return false
+			}
+			s.set = true
+		case addressPipe<<keyShift | bytesKind, addressInternal<<keyShift | bytesKind:
+			c.bytes()
+			*s = socket{}
+		default:
+			c.skip()
+		}
+	}
+}
+
+func (s *socket) mergeSocket(encoded []byte) bool {
+	for c := (cursor{rest: encoded}); ; {
+		if !c.next() {
+			return !c.bad
+		}
+		switch c.key {
+		case socketHost<<keyShift | bytesKind:
+			b := c.bytes()
+			if !utf8.Valid(b) {
+				return false
+			}
+			s.host = string(b)
+		case socketPort<<keyShift | varintKind:
+			s.port = uint32(c.varint()) //nolint:gosec // as protobuf reads it
+		case socketNamedPort<<keyShift | bytesKind:
+			c.bytes()
+			s.port = 0
+		default:
+			c.skip()
+		}
+	}
+}
