@@ -108,7 +108,8 @@ func (c *checker) ceilings() {
 		}
 		limit := checkLimit(&c.next.Sites[l])
 		if most := math.Max(limit, ref[l]) + displaced + slack; y > most*(1+1e-5) {
-			c.failedf(RuleCeiling, isobar.Locality{}, y-math.Max(limit, ref[l]), "%s is lifted from %.1f to %.1f requests/s, its limit is %.1f", c.next.Sites[l].Group.Locality, ref[l], y, limit)
+			c.failedf(RuleCeiling, isobar.Locality{}, y-math.Max(limit, ref[l]),
+				"%s is lifted from %.1f to %.1f requests/s, its limit is %.1f", c.next.Sites[l].Group.Locality, ref[l], y, limit)
 		}
 	}
 }
@@ -146,7 +147,8 @@ func (c *checker) steps() {
 		}
 		if other > checkStep+slack || other+relief > checkRelief+slack {
 			beyond := math.Max(other-checkStep, other+relief-checkRelief)
-			c.failedf(RuleStep, r.Source, c.rate(i)*beyond, "%.2f points moved, %.2f of them to relieve, want at most 10, and 30 with relief", 100*(other+relief), 100*relief)
+			c.failedf(RuleStep, r.Source, c.rate(i)*beyond,
+				"%.2f points moved, %.2f of them to relieve, want at most 10, and 30 with relief", 100*(other+relief), 100*relief)
 		}
 	}
 }
