@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"os"
 	"strings"
 	"unicode"
@@ -20,7 +19,7 @@ const (
 // remoteFlags are the flags of the commands that ask a running server.
 type remoteFlags struct {
 	admin  string
-	output string
+	output outputFormat
 }
 
 func (f *remoteFlags) register(cmd *cobra.Command) {
@@ -29,14 +28,11 @@ func (f *remoteFlags) register(cmd *cobra.Command) {
 		address = defaultAdmin
 	}
 	cmd.Flags().StringVar(&f.admin, "admin", address, "address of the admin interface, also from $"+adminEnv)
-	cmd.Flags().StringVarP(&f.output, "output", "o", "text", "output format: text or json")
+	f.output.register(cmd)
 }
 
-// remote checks the flags and gives the server to ask.
+// remote gives the server to ask.
 func (f *remoteFlags) remote() (*admin.Remote, error) {
-	if f.output != "text" && f.output != "json" {
-		return nil, fmt.Errorf("unknown output format %q: want text or json", f.output)
-	}
 	return admin.NewRemote(f.admin)
 }
 

@@ -232,6 +232,10 @@ static_resources:
       lb_policy: ROUND_ROBIN
       common_lb_config:
         locality_weighted_lb_config: {}
+      # Isobar limits load itself; without this Envoy fails requests beyond 1,024.
+      circuit_breakers:
+        thresholds:
+          - {max_connections: 4294967295, max_pending_requests: 4294967295, max_requests: 4294967295, max_retries: 4294967295}
       eds_cluster_config:
         eds_config:
           resource_api_version: V3

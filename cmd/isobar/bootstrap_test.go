@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3" // the options of the cluster
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -16,6 +17,10 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/xds"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/wire"
 )
 
 // output runs the bootstrap command.
@@ -92,6 +97,19 @@ func TestGRPCBootstrapIsReadByGRPC(t *testing.T) {
 	}
 }
 
+// worksAsServed: a cluster in the file balances and limits as one from CDS.
+func worksAsServed(t *testing.T, c *clusterv3.Cluster) {
+	t.Helper()
+	served, err := wire.ClusterOf(&isobar.Service{Name: "checkout"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.GetLbPolicy() != served.GetLbPolicy() || !proto.Equal(c.GetCircuitBreakers(), served.GetCircuitBreakers()) ||
+		!proto.Equal(c.GetCommonLbConfig(), served.GetCommonLbConfig()) {
+		t.Errorf("cluster %q is %v, from CDS it is %v", c.GetName(), c, served)
+	}
+}
+
 // TestEnvoyBootstrapIsValid reads the file as Envoy does: YAML to JSON to the
 // message, unknown fields refused, then Envoy's own rules.
 func TestEnvoyBootstrapIsValid(t *testing.T) {
@@ -128,6 +146,9 @@ func TestEnvoyBootstrapIsValid(t *testing.T) {
 			for i, c := range b.GetStaticResources().GetClusters() {
 				if i >= len(tt.clusters) || c.GetName() != tt.clusters[i] {
 					t.Errorf("cluster %d is %q", i, c.GetName())
+				}
+				if i > 0 { // the first is Isobar's own
+					worksAsServed(t, c)
 				}
 			}
 		})

@@ -22,7 +22,7 @@ func checkCommand() *cobra.Command {
 file:line:column: what is wrong; what to write instead. The exit status is 0 if
 a server would take the file, warnings or not.`,
 		Example: "  isobar check -c isobar.yaml\n  isobar check -c - < isobar.yaml",
-		Args:    cobra.NoArgs,
+		Args:    configByFlag,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := readConfig(file, cmd.InOrStdin(), cmd.ErrOrStderr())
 			if err != nil {
@@ -35,6 +35,14 @@ a server would take the file, warnings or not.`,
 	cmd.Flags().StringVarP(&file, "config", "c", file, "configuration file; - for standard input")
 	_ = cmd.MarkFlagFilename("config", "yaml", "yml", "json") // fails only for a flag that does not exist
 	return cmd
+}
+
+// configByFlag refuses arguments: most who give one mean the configuration.
+func configByFlag(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return usageError{fmt.Errorf("unexpected argument %q; the configuration file is given by -c: %s -c %s", args[0], cmd.CommandPath(), args[0])}
 }
 
 // readConfig reads a configuration file and prints its warnings.

@@ -34,7 +34,7 @@ acknowledgement, and the text of the last refusal (NACK), also after the client 
 			if err != nil {
 				return err
 			}
-			if flags.output == "json" {
+			if flags.output == outputJSON {
 				return writeJSON(cmd.OutOrStdout(), list)
 			}
 			return writeClients(cmd.OutOrStdout(), list)

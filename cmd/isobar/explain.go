@@ -37,7 +37,7 @@ locality.`,
 			if err != nil {
 				return err
 			}
-			if flags.output == "json" {
+			if flags.output == outputJSON {
 				return writeJSON(cmd.OutOrStdout(), e)
 			}
 			return writeExplanation(cmd.OutOrStdout(), &e)

@@ -35,7 +35,7 @@ connected checkers.`,
 			switch {
 			case err != nil:
 				return err
-			case flags.output == "json":
+			case flags.output == outputJSON:
 				return writeJSON(cmd.OutOrStdout(), list)
 			case len(args) == 1 && len(list.Services) == 1:
 				return writeVerdicts(cmd.OutOrStdout(), &list.Services[0], time.Now())

@@ -47,7 +47,15 @@ distance, and serves each zone its share.`,
 
 		SuggestionsMinimumDistance: 2,
 
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		RunE: showHelp,
+		// cobra looks after required flags itself, but as if a missing one were no
+		// error in the call.
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			if err := cmd.ValidateRequiredFlags(); err != nil {
+				return asUsage(cmd, err)
+			}
+			return nil
+		},
 	}
 	root.Version = buildVersion()
 	root.SetVersionTemplate("isobar {{.Version}}\n")
@@ -64,6 +72,8 @@ distance, and serves each zone its share.`,
 	return root.ExecuteContext(ctx)
 }
 
+func showHelp(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+
 // knownCommand refuses what is not a command, and says what was likely meant.
 func knownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
@@ -77,8 +87,11 @@ func knownCommand(cmd *cobra.Command, args []string) error {
 }
 
 // markUsage makes errors about the number of arguments usage errors, for all
-// commands.
+// commands. One that is nothing without a command beneath it shows them.
 func markUsage(cmd *cobra.Command) {
+	if cmd.HasSubCommands() && !cmd.Runnable() {
+		cmd.Args, cmd.RunE, cmd.SuggestionsMinimumDistance = knownCommand, showHelp, 2
+	}
 	if check := cmd.Args; check != nil {
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
 			if err := check(cmd, args); err != nil {

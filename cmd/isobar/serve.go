@@ -22,7 +22,7 @@ watched: a change takes effect at once, and a bad one is refused with every
 error at its place while the old one goes on. The last good plan and the API's
 services are kept in state_dir and served again after a restart.`,
 		Example: "  isobar serve -c isobar.yaml",
-		Args:    cobra.NoArgs,
+		Args:    configByFlag,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return serve(cmd.Context(), file, cmd.ErrOrStderr())
 		},
@@ -52,9 +52,12 @@ func serve(ctx context.Context, file string, stderr io.Writer) error {
 		return errors.Join(err, listeners.Close())
 	}
 	log.Info("serving", "xds", s.XDSAddress(), "admin", s.AdminAddress(), "services", len(cfg.Services), "state_dir", cfg.StateDir)
-	err = s.Run(ctx)
-	log.Info("stopped", "error", err)
-	return err
+	if err := s.Run(ctx); err != nil {
+		log.Error("stopped by an error", "error", err)
+		return err
+	}
+	log.Info("stopped")
+	return nil
 }
 
 func newLogger(l config.Log, w io.Writer) *slog.Logger {

@@ -10,7 +10,7 @@ import (
 )
 
 func solveCommand() *cobra.Command {
-	output := "text"
+	var output outputFormat
 	cmd := &cobra.Command{
 		Use:   "solve PROBLEM",
 		Short: "Solve one load-balancing problem: flows, objective and lower bound",
@@ -32,9 +32,6 @@ a source allowed: [localities], a service max_shed (0).`,
 		Example: "  isobar solve problem.yaml\n  isobar solve problem.yaml -o json",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if output != "text" && output != "json" {
-				return usageError{fmt.Errorf("unknown output %q; write -o text or -o json", output)}
-			}
 			data, err := readInput(args[0], cmd.InOrStdin())
 			if err != nil {
 				return err
@@ -48,13 +45,13 @@ a source allowed: [localities], a service max_shed (0).`,
 			if err != nil {
 				return fmt.Errorf("%s: %w", inputName(args[0]), err)
 			}
-			if output == "json" {
+			if output == outputJSON {
 				return writeJSON(cmd.OutOrStdout(), solveResult(file, &solution))
 			}
 			return writeSolution(cmd.OutOrStdout(), file, &solution)
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", output, "output format: text or json")
+	output.register(cmd)
 	return cmd
 }
 

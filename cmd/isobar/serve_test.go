@@ -1,0 +1,58 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// lockedBuffer takes what a program writes while a test reads it.
+type lockedBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// TestServeEndsWithoutAnError: who stops the server reads of no error.
+func TestServeEndsWithoutAnError(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "isobar.yaml")
+	text := "xds: {listen: \"127.0.0.1:0\"}\nadmin: {listen: \"127.0.0.1:0\"}\nstate_dir: " + filepath.Join(dir, "state") + "\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var log lockedBuffer
+	done := make(chan error, 1)
+	go func() { done <- run(ctx, []string{"serve", "-c", file}, io.Discard, &log) }()
+	for limit := time.Now().Add(20 * time.Second); !strings.Contains(log.String(), "msg=serving"); <-time.After(time.Millisecond) {
+		if time.Now().After(limit) {
+			t.Fatalf("it never served: %s", log.String())
+		}
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if got := log.String(); !strings.Contains(got, "msg=stopped\n") || strings.Contains(got, "error") {
+		t.Errorf("the log says %s", got)
+	}
+}
