@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/internal/wire"
@@ -164,7 +163,7 @@ func (m *message) ReadMessage(encoded []byte) error {
 	now := time.Now()
 	if m.ready != nil {
 		var hello loadstatsv3.LoadStatsRequest
-		if err := proto.Unmarshal(encoded, &hello); err != nil {
+		if err := wire.Decode(encoded, &hello); err != nil {
 			return err
 		}
 		if err := st.introduce(&hello); err != nil {

@@ -2,8 +2,9 @@ package wire
 
 import (
 	"google.golang.org/grpc/encoding"
-	"google.golang.org/grpc/encoding/proto"
+	protocodec "google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
@@ -29,7 +30,9 @@ type Reader interface {
 // *RawMessage through, lets a Reader read, and leaves everything else to the
 // protobuf codec. It has to be installed for the whole server by
 // grpc.ForceServerCodecV2; services that know nothing of it are not touched.
-func ServerCodec() encoding.CodecV2 { return frameCodec{fallback: encoding.GetCodecV2(proto.Name)} }
+func ServerCodec() encoding.CodecV2 {
+	return frameCodec{fallback: encoding.GetCodecV2(protocodec.Name)}
+}
 
 type frameCodec struct {
 	fallback encoding.CodecV2
@@ -51,9 +54,7 @@ func (c frameCodec) Unmarshal(data mem.BufferSlice, v any) error {
 		r.Data = data.Materialize()
 		return nil
 	}
-	m, ok := v.(protoreflect.ProtoMessage)
-	if !ok || data.Len() < scanFrom {
-		if r, ok := v.(Reader); ok {
+	if r, ok := v.(Reader); ok {
 		if len(data) == 1 {
 			return r.ReadMessage(data[0].ReadOnlyData())
 		}
@@ -61,7 +62,9 @@ func (c frameCodec) Unmarshal(data mem.BufferSlice, v any) error {
 		defer whole.Free()
 		return r.ReadMessage(whole.ReadOnlyData())
 	}
-	return c.fallback.Unmarshal(data, v)
+	m, ok := v.(protoreflect.ProtoMessage)
+	if !ok || data.Len() < scanFrom {
+		return c.fallback.Unmarshal(data, v)
 	}
 	whole := data.MaterializeToBuffer(mem.DefaultBufferPool())
 	defer whole.Free()
@@ -69,6 +72,17 @@ func (c frameCodec) Unmarshal(data mem.BufferSlice, v any) error {
 		return err
 	}
 	return c.fallback.Unmarshal(mem.BufferSlice{whole}, v)
+}
+
+// Decode decodes a message for a Reader, as the codec does for others: large
+// ones only if they are not built to become much larger.
+func Decode(encoded []byte, m proto.Message) error {
+	if len(encoded) >= scanFrom {
+		if err := scan(encoded, m.ProtoReflect().Descriptor()); err != nil {
+			return err
+		}
+	}
+	return proto.Unmarshal(encoded, m)
 }
 
 // Name is that of the protobuf codec: the bytes on the wire are the same.

@@ -127,7 +127,7 @@ func (r *ReportReader) Read(encoded []byte, o ReportOptions) (out load.Report, u
 	out.Services = make([]load.ServiceReport, 0, clusters)
 	r.names.mu.RLock()
 	defer r.names.mu.RUnlock()
-	cr := clusterReader{names: &r.names, options: &o, left: clusters}
+	cr := clusterReader{names: &r.names, options: &o, left: clusters, budget: maxMessages}
 	for c = (cursor{rest: encoded}); c.next(); {
 		if c.key != reportClusters<<keyShift|bytesKind {
 			c.skip()

@@ -1,6 +1,8 @@
 package wire_test
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"math"
 	"reflect"
@@ -11,6 +13,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	loadstatsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -268,5 +271,40 @@ func TestLoadReportOfTooManyClusters(t *testing.T) {
 	_, _, err := readBoth(t, m, load.AgentGRPC)
 	if err == nil || !strings.Contains(err.Error(), "cluster_stats") {
 		t.Errorf("error %v, want one that names cluster_stats", err)
+	}
+}
+
+func TestReportsBuiltToGrowAreRefused(t *testing.T) {
+	// A locality of two bytes becomes 70 times as much in memory.
+	cluster := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "checkout")
+	for range 1000 {
+		cluster = protowire.AppendBytes(protowire.AppendTag(cluster, 2, protowire.BytesType), nil)
+	}
+	var data []byte
+	for range 300 {
+		data = protowire.AppendBytes(protowire.AppendTag(data, 2, protowire.BytesType), cluster)
+	}
+	var reader wire.ReportReader
+	if _, _, err := reader.Read(data, wire.ReportOptions{}); !errors.Is(err, wire.ErrMessage) || !strings.Contains(err.Error(), "more than 250000 parts") {
+		t.Errorf("%d bytes of empty localities: %v", len(data), err)
+	}
+}
+
+func TestMalformedReports(t *testing.T) {
+	good, err := proto.Marshal(&loadstatsv3.LoadStatsRequest{ClusterStats: []*endpointv3.ClusterStats{goodStats()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var reader wire.ReportReader
+	for n := range good {
+		var m loadstatsv3.LoadStatsRequest
+		cut := good[:n]
+		if _, _, err := reader.Read(cut, wire.ReportOptions{Endpoints: true}); (err == nil) != (proto.Unmarshal(cut, &m) == nil) {
+			t.Errorf("cut after %d bytes: %v", n, err)
+		}
+	}
+	bad := bytes.ReplaceAll(good, []byte("us-east"), []byte("us-\xff\xfe\xfd\xfc"))
+	if _, _, err := reader.Read(bad, wire.ReportOptions{}); !errors.Is(err, wire.ErrMessage) {
+		t.Errorf("a name that is no UTF-8: %v", err)
 	}
 }

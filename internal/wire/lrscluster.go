@@ -17,6 +17,7 @@ type clusterReader struct {
 	names   *reportNames
 	options *ReportOptions
 	left    int // clusters to read, this one included
+	budget  int // parts of clusters that may still come; see scan
 	unknown int
 	err     error // ends the whole message
 
@@ -80,6 +81,9 @@ func (r *clusterReader) cluster(encoded []byte) (out load.ServiceReport, ok bool
 	if h.localities == 0 {
 		return out, true
 	}
+	if !r.afford(h.localities) {
+		return out, false
+	}
 	out.Localities = r.take(h.localities)
 	for c := (cursor{rest: encoded}); c.next(); {
 		if c.key != clusterLocalities<<keyShift|bytesKind {
@@ -93,6 +97,14 @@ func (r *clusterReader) cluster(encoded []byte) (out load.ServiceReport, ok bool
 		}
 	}
 	return out, true
+}
+
+// afford ends messages that are built to become much larger in memory.
+func (r *clusterReader) afford(parts int) bool {
+	if r.budget -= parts; r.budget < 0 {
+		r.err = badMessage("cluster_stats", "more than %d parts in one report", maxMessages)
+	}
+	return r.err == nil
 }
 
 // maxRoom is how many localities get their memory at once.

@@ -240,6 +240,9 @@ func (r *clusterReader) endpoints(encoded []byte, n int) ([]load.EndpointReport,
 	if n > maxReportEndpoints {
 		return nil, r.refuse(RejectSize, "upstream_endpoint_stats: %d endpoints, want at most %d", n, maxReportEndpoints)
 	}
+	if !r.afford(n) {
+		return nil, false
+	}
 	out := make([]load.EndpointReport, 0, min(n, maxEndpointRoom))
 	for c := (cursor{rest: encoded}); c.next(); {
 		if c.key != statsEndpoints<<keyShift|bytesKind {

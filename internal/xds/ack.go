@@ -4,7 +4,6 @@ import (
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/isobar-xds/isobar/internal/wire"
 )
@@ -26,7 +25,7 @@ func (r *sotwRequest) ReadMessage(encoded []byte) error {
 		return nil
 	}
 	r.decoded = &discoveryv3.DiscoveryRequest{}
-	return proto.Unmarshal(encoded, r.decoded)
+	return wire.Decode(encoded, r.decoded)
 }
 
 // acceptEncoded handles a request that only accepts the last response, with
