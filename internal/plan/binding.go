@@ -9,6 +9,13 @@ import (
 	"github.com/isobar-xds/isobar/internal/assign"
 )
 
+const (
+	// shownShare is the least share that a text names.
+	shownShare = 0.005
+	// raisedSlack is the factor up to which a raised ceiling is a rounding error.
+	raisedSlack = 1.001
+)
+
 // binding names what keeps the source from its nearest locality: the most
 // deliberate cause first, because it would bind whatever the others do.
 func (e *explainer) binding(rows []LocalityExplained, reasons []assign.Reason) BindingExplained {
@@ -30,12 +37,13 @@ func (e *explainer) binding(rows []LocalityExplained, reasons []assign.Reason) B
 	if r, ok := findReason(reasons, assign.ReasonBounded); ok {
 		return BindingExplained{Kind: BindingMode, Locality: place(r.Locality), Text: r.Text}
 	}
-	return nearest(rows)
+	return nearest(rows, e.result == nil || e.result.Demand == 0)
 }
 
 // nearest looks at the localities in the order of their distance, up to the
-// farthest that is used: the first that is not used in full binds.
-func nearest(rows []LocalityExplained) BindingExplained {
+// farthest that is used: the first that is not used in full binds. A source is
+// idle while it has no demand.
+func nearest(rows []LocalityExplained, idle bool) BindingExplained {
 	first := rows[0].Distance
 	for i := range rows {
 		r := &rows[i]
@@ -55,14 +63,30 @@ func nearest(rows []LocalityExplained) BindingExplained {
 		case r.Full && r.Healthy < r.Endpoints:
 			return BindingExplained{BindingHealth, at, fmt.Sprintf("%s is at its ceiling with %d of %d endpoints healthy", r.Locality, r.Healthy, r.Endpoints)}
 		case r.Full:
-			load, limit := r.Load+r.Background, r.Limit+r.Background
-			return BindingExplained{BindingCeiling, at, fmt.Sprintf("%s is at its ceiling: %.0f of %.0f requests/s", r.Locality, load, limit)}
+			return BindingExplained{BindingCeiling, at, full(r)}
 		}
 	}
-	if used(slices.DeleteFunc(slices.Clone(rows), func(r LocalityExplained) bool { return r.Distance > first })) > 0.99 {
+	near := slices.DeleteFunc(slices.Clone(rows), func(r LocalityExplained) bool { return r.Distance > first })
+	several := len(slices.DeleteFunc(slices.Clone(near), func(r LocalityExplained) bool { return r.Published < shownShare })) > 1
+	switch {
+	case used(near) > 0.99 && several:
+		return BindingExplained{Kind: BindingNone, Text: "everything goes to the nearest localities, which are equally far"}
+	case used(near) > 0.99:
 		return BindingExplained{Kind: BindingNone, Text: "everything goes to the nearest"}
+	case idle:
+		return BindingExplained{Kind: BindingNone, Text: "without demand, localities that cost nearly the same share by headroom"}
 	}
 	return BindingExplained{Kind: BindingQueue, Text: "nothing is full: waiting in queues makes sharing cheaper than the nearest alone"}
+}
+
+// full tells of a locality that carries all that it may.
+func full(r *LocalityExplained) string {
+	load, limit := r.Load+r.Background, r.Limit+r.Background
+	if raised := limit / (r.Ceiling * r.Capacity); raised > raisedSlack {
+		return fmt.Sprintf("%s is full: %.0f of %.0f requests/s, its ceiling of %.0f%% raised by %.2f because demand does not fit",
+			r.Locality, load, limit, 100*r.Ceiling, raised)
+	}
+	return fmt.Sprintf("%s is at its ceiling: %.0f of %.0f requests/s", r.Locality, load, limit)
 }
 
 func used(rows []LocalityExplained) float64 {
@@ -126,7 +150,7 @@ func summarize(e *Explanation) string {
 		return 0
 	})
 	for i := range rows {
-		if rows[i].Published >= 0.005 {
+		if rows[i].Published >= shownShare {
 			parts = append(parts, fmt.Sprintf("%.0f%% to %s", 100*rows[i].Published, rows[i].Locality))
 		}
 	}

@@ -147,3 +147,41 @@ func TestExplainShowsTheNumbers(t *testing.T) {
 		t.Errorf("a source nobody knows, at assumed distances: %+v", far)
 	}
 }
+
+// TestExplainOverflow: a locality above its ceiling is not said to be at it.
+func TestExplainOverflow(t *testing.T) {
+	e := explain(t, ticks(t, threeZones(t), 40, map[string]float64{"us/a": 3300}), "us/a")
+	const want = "us/a is full: 1100 of 1100 requests/s, its ceiling of 80% raised by 1.38 because demand does not fit"
+	if e.Binding.Kind != plan.BindingCeiling || e.Binding.Text != want {
+		t.Errorf("binding %+v, want %q", e.Binding, want)
+	}
+}
+
+// TestExplainIdleSources: who sends nothing has nothing bound, and where it
+// would go is said without contradiction.
+func TestExplainIdleSources(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		toB  float64 // ms from us/c
+		want string
+	}{
+		{"equally far", 1, "nothing is sent from here; clients that come go 50% to us/a, 50% to us/b: everything goes to the nearest localities, which are equally far"},
+		{"nearly", 1.5, "nothing is sent from here; clients that come go 50% to us/a, 50% to us/b: without demand, localities that cost nearly the same share by headroom"},
+		{"nearest", 5, "nothing is sent from here; clients that come go 100% to us/a: everything goes to the nearest"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			top := threeZones(t)
+			network, err := isobar.NewNetwork([]isobar.LatencyRule{
+				{From: loc("us"), To: loc("eu"), MS: 80}, {From: loc("us/c"), To: loc("us/a"), MS: 1}, {From: loc("us/c"), To: loc("us/b"), MS: tt.toB},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			top.Network = network
+			e := explain(t, ticks(t, top, 3, map[string]float64{"us/a": 100, "us/b": 100}), "us/c")
+			if e.Binding.Kind != plan.BindingNone || e.Summary != tt.want {
+				t.Errorf("binding %s, summary %q, want %q", e.Binding.Kind, e.Summary, tt.want)
+			}
+		})
+	}
+}

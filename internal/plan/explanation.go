@@ -104,7 +104,7 @@ type BindingExplained struct {
 
 // The kinds of binding constraints.
 const (
-	BindingNone    = "none"     // everything goes to the nearest
+	BindingNone    = "none"     // everything goes to the nearest, or there is no demand that anything could bind
 	BindingQueue   = "queueing" // nothing is full; queues make sharing cheaper than the nearest alone
 	BindingCeiling = "ceiling"  // a nearer locality is at its ceiling
 	BindingHealth  = "health"   // a nearer locality has no healthy capacity
