@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -40,7 +39,7 @@ locality.`,
 			if flags.output == outputJSON {
 				return writeJSON(cmd.OutOrStdout(), e)
 			}
-			return writeExplanation(cmd.OutOrStdout(), &e)
+			return writeExplanation(cmd.OutOrStdout(), &e, widthOf(cmd.OutOrStdout()))
 		},
 	}
 	flags.register(cmd)
@@ -49,11 +48,11 @@ locality.`,
 }
 
 // writeExplanation prints the head, the table of localities and the remarks.
-func writeExplanation(w io.Writer, e *plan.Explanation) error {
+func writeExplanation(w io.Writer, e *plan.Explanation, width int) error {
 	var b strings.Builder
 	writeHead(&b, e)
 	b.WriteByte('\n')
-	writeLocalities(&b, e.Localities)
+	writeLocalities(&b, e.Localities, width)
 	writeRemarks(&b, e)
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -114,27 +113,62 @@ func demandLine(d *plan.DemandExplained) string {
 	return fmt.Sprintf("%.1f/s of %.1f/s for the whole service (%s)", d.Rate, d.Service, strings.Join(parts, ", "))
 }
 
-func writeLocalities(b *strings.Builder, rows []plan.LocalityExplained) {
-	table := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "LOCALITY\tTIER\tDISTANCE\tPRICE\tCOST\tHEALTHY\tCAPACITY\tLOAD\tUSED\tCEILING\tTARGET\tSHARE\tLANDED\tLATENCY\tNOTES")
+// writeLocalities prints the table of localities, no wider than width
+// characters (0 = any), and beneath it what is special about some.
+func writeLocalities(b *strings.Builder, rows []plan.LocalityExplained, width int) {
+	columns, left := fitColumns(localityColumns(rows), width)
+	writeColumns(b, columns)
 	for i := range rows {
-		r := &rows[i]
-		tier := "-"
-		if r.Tier >= 0 {
-			tier = fmt.Sprintf("P%d", r.Tier)
+		if text := notes(&rows[i]); text != "" {
+			fmt.Fprintf(b, "%s: %s\n", rows[i].Locality, text)
 		}
-		latency := "-"
-		if r.Latency > 0 {
-			latency = fmt.Sprintf("%.1f ms", r.Latency)
-		}
-		fmt.Fprintf(table, "%s\t%s\t%.1f ms\t%.1f\t%.1f\t%d/%d\t%.0f/s\t%.0f/s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
-			r.Locality, tier, r.Distance, r.Price, r.Cost, r.Healthy, r.Endpoints, r.Capacity, r.Load+r.Background,
-			percent(r.Utilization), percent(r.Ceiling), percent(r.Target), percent(r.Published), percent(r.Landed), latency, notes(r))
 	}
-	_ = table.Flush() // a strings.Builder takes everything
+	if len(left) > 0 {
+		fmt.Fprintf(b, "No room for %s: widen the terminal, or use -o json.\n", strings.Join(left, ", "))
+	}
 }
 
-// notes names what is special about a locality.
+// localityColumns are distance, price, cost and latency in milliseconds,
+// capacity and load in requests/s.
+func localityColumns(rows []plan.LocalityExplained) []column {
+	number := func(x float64) string { return fmt.Sprintf("%.1f", x) }
+	where := func(known bool, text string) string {
+		if known {
+			return text
+		}
+		return "-"
+	}
+	columns := []struct {
+		head  string
+		spare int
+		cell  func(r *plan.LocalityExplained) string
+	}{
+		{"LOCALITY", 0, func(r *plan.LocalityExplained) string { return r.Locality.String() }},
+		{"TIER", 4, func(r *plan.LocalityExplained) string { return where(r.Tier >= 0, fmt.Sprintf("P%d", r.Tier)) }},
+		{"DIST", 1, func(r *plan.LocalityExplained) string { return number(r.Distance) }},
+		{"PRICE", 2, func(r *plan.LocalityExplained) string { return where(r.Capacity > 0, number(r.Price)) }}, // nothing can be bought there
+		{"COST", 0, func(r *plan.LocalityExplained) string { return where(r.Capacity > 0, number(r.Cost)) }},
+		{"HEALTHY", 5, func(r *plan.LocalityExplained) string { return fmt.Sprintf("%d/%d", r.Healthy, r.Endpoints) }},
+		{"CAP", 1, func(r *plan.LocalityExplained) string { return fmt.Sprintf("%.0f", r.Capacity) }},
+		{"LOAD", 0, func(r *plan.LocalityExplained) string { return fmt.Sprintf("%.0f", r.Load+r.Background) }},
+		{"USED", 1, func(r *plan.LocalityExplained) string { return percent(r.Utilization) }},
+		{"CEIL", 6, func(r *plan.LocalityExplained) string { return fmt.Sprintf("%.0f%%", 100*r.Ceiling) }},
+		{"TARGET", 3, func(r *plan.LocalityExplained) string { return percent(r.Target) }},
+		{"SHARE", 0, func(r *plan.LocalityExplained) string { return percent(r.Published) }},
+		{"LANDED", 2, func(r *plan.LocalityExplained) string { return percent(r.Landed) }},
+		{"LATENCY", 7, func(r *plan.LocalityExplained) string { return where(r.Latency > 0, number(r.Latency)) }},
+	}
+	out := make([]column, len(columns))
+	for i, c := range columns {
+		out[i] = column{head: c.head, spare: c.spare, cells: make([]string, len(rows))}
+		for j := range rows {
+			out[i].cells[j] = c.cell(&rows[j])
+		}
+	}
+	return out
+}
+
+// notes names what is special about a locality; often nothing.
 func notes(r *plan.LocalityExplained) string {
 	var out []string
 	add := func(when bool, text string) {
@@ -144,13 +178,11 @@ func notes(r *plan.LocalityExplained) string {
 	}
 	add(r.Unreachable, "unreachable (observed)")
 	add(r.Barred, "barred: a probe only")
+	add(r.Drained, "drained: too few endpoints are healthy")
 	add(r.Full, "full")
 	add(r.Assumed, "distance assumed")
 	add(r.Background > 0, fmt.Sprintf("background %.0f/s", r.Background))
 	add(r.ORCA > 0, "reports "+percent(r.ORCA)+" used")
-	if len(out) == 0 {
-		return "-"
-	}
 	return strings.Join(out, ", ")
 }
 

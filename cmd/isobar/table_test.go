@@ -1,0 +1,47 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/isobar-xds/isobar"
+)
+
+// TestExplanationFitsTheTerminal: a narrow terminal gets fewer columns, never
+// broken lines, and learns which it does not see.
+func TestExplanationFitsTheTerminal(t *testing.T) {
+	e, err := fixedExplanation(fixedPlan{}.Current(), "checkout", isobar.MustLocality("us-east/b"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		width, most int
+		head, left  string
+	}{
+		{0, 101, "LOCALITY   TIER  DIST   PRICE  COST  HEALTHY  CAP   LOAD  USED   CEIL  TARGET  SHARE  LANDED  LATENCY", ""},
+		{120, 101, "LOCALITY   TIER  DIST   PRICE  COST  HEALTHY  CAP   LOAD  USED   CEIL  TARGET  SHARE  LANDED  LATENCY", ""},
+		{100, 100, "LOCALITY   TIER  DIST   PRICE  COST  HEALTHY  CAP   LOAD  USED   CEIL  TARGET  SHARE  LANDED", "LATENCY"},
+		{80, 80, "LOCALITY   TIER  DIST   PRICE  COST  CAP   LOAD  USED   TARGET  SHARE  LANDED", "LATENCY, CEIL, HEALTHY"},
+		{1, 30, "LOCALITY   COST  LOAD  SHARE", "LATENCY, CEIL, HEALTHY, TIER, TARGET, PRICE, LANDED, DIST, CAP, USED"},
+	}
+	for _, tt := range tests {
+		var b strings.Builder
+		if err := writeExplanation(&b, &e, tt.width); err != nil {
+			t.Fatal(err)
+		}
+		_, table, _ := strings.Cut(b.String(), "as served\n\n")
+		table, _, _ = strings.Cut(table, "us-east/b: full")
+		for line := range strings.Lines(table) {
+			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > tt.most {
+				t.Errorf("width %d: a line of %d: %q", tt.width, n, line)
+			}
+		}
+		if head, _, _ := strings.Cut(table, "\n"); head != tt.head {
+			t.Errorf("width %d: columns %q, want %q", tt.width, head, tt.head)
+		}
+		if told := strings.Contains(b.String(), "No room for "+tt.left+":"); told != (tt.left != "") {
+			t.Errorf("width %d: %s", tt.width, b.String())
+		}
+	}
+}
