@@ -49,6 +49,7 @@ type Server struct {
 	limit   logLimit
 	metrics *metrics
 	reader  wire.ReportReader
+	rooms   rooms
 
 	asking sync.Mutex // held while the options are asked
 
@@ -122,9 +123,11 @@ func (s *Server) wanted() (*settings, <-chan struct{}) {
 
 // Collect hands over what each stream reported since the last call, in order
 // of the streams. A stream that has closed since then comes once more, with
-// Closed set. The windows belong to the caller.
+// Closed set. The windows belong to the caller until the next call, which takes
+// the memory of their reports back.
 func (s *Server) Collect(time.Time) []load.StreamWindow {
 	s.Changed()
+	s.rooms.recycle()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := s.ended

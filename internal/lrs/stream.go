@@ -37,7 +37,8 @@ type stream struct {
 
 	mu       sync.Mutex // guards what follows; window.Stream is written before the stream is shared
 	window   load.StreamWindow
-	last     time.Time // arrival of the newest report
+	rooms    []*wire.ReportRoom // of the window's reports
+	last     time.Time          // arrival of the newest report
 	reports  uint64
 	rejected uint64
 	reason   string
@@ -209,8 +210,9 @@ func (st *stream) book(encoded []byte, now time.Time) error {
 	want, _ := s.wanted()
 	rejected := uint64(0)
 	reason := ""
+	room := s.rooms.take()
 	r, unknown, err := s.reader.Read(encoded, wire.ReportOptions{
-		Agent: st.node.Agent, Arrived: now, Known: want.lookup(),
+		Agent: st.node.Agent, Arrived: now, Known: want.lookup(), Room: room,
 		Endpoints: want.granularity, // who sends them unasked gains nothing by it
 		Reject: func(x wire.Rejection) {
 			rejected++
@@ -224,7 +226,7 @@ func (st *stream) book(encoded []byte, now time.Time) error {
 	s.metrics.unknown.Add(float64(unknown))
 	s.metrics.reports.Inc()
 
-	if st.append(r, rejected, reason) {
+	if st.append(r, room, rejected, reason) {
 		s.metrics.merged.Inc()
 	}
 	if rejected > 0 {
@@ -238,7 +240,7 @@ func (st *stream) book(encoded []byte, now time.Time) error {
 
 // append adds a report to the window and tells whether it was merged into the
 // one before.
-func (st *stream) append(r load.Report, rejected uint64, reason string) bool {
+func (st *stream) append(r load.Report, room *wire.ReportRoom, rejected uint64, reason string) bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.last = r.Arrived
@@ -246,6 +248,9 @@ func (st *stream) append(r load.Report, rejected uint64, reason string) bool {
 	st.rejected += rejected
 	if rejected > 0 {
 		st.reason = reason
+	}
+	if len(st.rooms) < maxReports { // the others are not used again
+		st.rooms = append(st.rooms, room)
 	}
 	return st.window.Append(r, maxReports)
 }
@@ -256,6 +261,9 @@ func (st *stream) collect() load.StreamWindow {
 	defer st.mu.Unlock()
 	out := st.window
 	st.window.Reports = nil
+	st.server.rooms.lend(st.rooms)
+	clear(st.rooms)
+	st.rooms = st.rooms[:0]
 	return out
 }
 

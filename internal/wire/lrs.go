@@ -73,8 +73,17 @@ type ReportOptions struct {
 	Known func(name []byte) (string, bool)
 	// Endpoints keeps the statistics by endpoint.
 	Endpoints bool
+	// Room is where the report is put; nil = new memory.
+	Room *ReportRoom
 	// Reject is told what was left out because it can't be true; may be nil.
 	Reject func(Rejection)
+}
+
+// ReportRoom is the memory of one report. It may be used for another one when
+// nobody needs the report any more: reports are large, and alike.
+type ReportRoom struct {
+	services   []load.ServiceReport
+	localities []load.LocalityReport
 }
 
 // Fields of LoadStatsRequest, ClusterStats, DroppedRequests and Duration.
@@ -124,10 +133,17 @@ func (r *ReportReader) Read(encoded []byte, o ReportOptions) (out load.Report, u
 	if clusters > maxReportClusters {
 		return out, 0, badMessage("cluster_stats", "%d clusters, want at most %d", clusters, maxReportClusters)
 	}
-	out.Services = make([]load.ServiceReport, 0, clusters)
+	room := o.Room
+	if room == nil {
+		room = &ReportRoom{}
+	}
+	if room.services == nil || cap(room.services) < clusters {
+		room.services = make([]load.ServiceReport, 0, clusters)
+	}
+	out.Services = room.services[:0]
 	r.names.mu.RLock()
 	defer r.names.mu.RUnlock()
-	cr := clusterReader{names: &r.names, options: &o, left: clusters, budget: maxMessages}
+	cr := clusterReader{names: &r.names, options: &o, left: clusters, budget: maxMessages, room: room, free: room.localities}
 	for c = (cursor{rest: encoded}); c.next(); {
 		if c.key != reportClusters<<keyShift|bytesKind {
 			c.skip()

@@ -21,7 +21,8 @@ type clusterReader struct {
 	unknown int
 	err     error // ends the whole message
 
-	room []load.LocalityReport // taken from the front
+	room *ReportRoom
+	free []load.LocalityReport // what is left of the room
 
 	// The localities that were read last; clusters have few different ones.
 	seen [16]struct {
@@ -113,11 +114,15 @@ const maxRoom = 4096
 // take gives room for the localities of a cluster. Clusters are mostly alike:
 // the first one says how much all of them will need.
 func (r *clusterReader) take(n int) []load.LocalityReport {
-	if len(r.room) < n {
-		r.room = make([]load.LocalityReport, max(n, min(maxRoom, n*r.left)))
+	if len(r.free) < n {
+		r.free = make([]load.LocalityReport, max(n, min(maxRoom, n*r.left)))
+		if len(r.free) > len(r.room.localities) {
+			r.room.localities = r.free
+		}
 	}
-	out := r.room[:0:n]
-	r.room = r.room[n:]
+	out := r.free[:0:n]
+	clear(r.free[:n])
+	r.free = r.free[n:]
 	return out
 }
 
