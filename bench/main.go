@@ -57,6 +57,7 @@ func run(args []string) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	rounds := flags.Int("rounds", 5, "rounds to measure, after one to warm up")
 	match := flags.String("run", "", "run only the scenarios that match this regular expression")
+	profiles := flags.String("profiles", "", "write CPU and heap profiles of the servers to this directory")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -66,6 +67,9 @@ func run(args []string) error {
 	}
 	if *rounds < 1 {
 		return errors.New("-rounds: want at least 1")
+	}
+	if err := os.Setenv(process.ProfilesEnv, *profiles); err != nil {
+		return err
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()

@@ -137,46 +137,58 @@ func (r *reporters) close() {
 	_ = r.process.Stop()
 }
 
-// round has every stream report in turn until the server has all reports.
+// round has every stream report once, again and again; as in a fleet, the
+// server has dealt with a report before the same client sends the next one.
 func (l *Load) round(r *reporters, body []byte) (Result, error) {
 	before, err := r.process.Quiet()
 	if err != nil {
 		return Result{}, err
 	}
-	each := max(1, l.Reports/l.Streams)
-	for _, c := range r.conns {
-		var messages []rawclient.Message
-		for range each {
-			for s := range l.PerConnection {
-				messages = append(messages, rawclient.Message{Stream: s, Body: body})
+	turn := make([]rawclient.Message, l.PerConnection)
+	for s := range turn {
+		turn[s] = rawclient.Message{Stream: s, Body: body}
+	}
+	n := int64(0)
+	for range max(1, l.Reports/l.Streams) {
+		for _, c := range r.conns {
+			if err := c.Send(turn); err != nil {
+				return Result{}, err
 			}
 		}
-		if err := c.Send(messages); err != nil {
+		n += int64(l.Streams)
+		if err := l.await(r, before.Counted+n); err != nil {
 			return Result{}, err
 		}
 	}
-	n := int64(each) * int64(l.Streams)
+	after, err := r.process.Quiet()
+	if err != nil {
+		return Result{}, err
+	}
+	per := float64(after.CPU-before.CPU) / float64(n)
+	return Result{Name: l.Name() + "/server=" + r.process.Kind, N: n, Values: []Value{
+		{per, "cpu-ns/report"}, {1e9 / per, "reports/core-s"}, {float64(len(body)), "B/report"},
+	}}, nil
+}
+
+// await waits until the server has counted that many reports.
+func (l *Load) await(r *reporters, want int64) error {
 	for begun := time.Now(); ; {
-		after, err := r.process.Quiet()
-		if err != nil {
-			return Result{}, err
-		}
-		if after.Counted-before.Counted >= n {
-			per := float64(after.CPU-before.CPU) / float64(n)
-			return Result{Name: l.Name() + "/server=" + r.process.Kind, N: n, Values: []Value{
-				{per, "cpu-ns/report"}, {1e9 / per, "reports/core-s"}, {float64(len(body)), "B/report"},
-			}}, nil
+		now, err := r.process.Stats()
+		if err != nil || now.Counted >= want {
+			return err
 		}
 		select {
 		case err := <-r.failed:
-			return Result{}, err
-		default:
+			return err
+		case <-time.After(awaitEvery):
 		}
 		if time.Since(begun) > patience {
-			return Result{}, fmt.Errorf("%d of %d reports within %v", after.Counted-before.Counted, n, patience)
+			return fmt.Errorf("%d of %d reports within %v", now.Counted, want, patience)
 		}
 	}
 }
+
+const awaitEvery = 2 * time.Millisecond
 
 // report is what a client of all clusters sends.
 func (l *Load) report() *loadstatsv3.LoadStatsRequest {

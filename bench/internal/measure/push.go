@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -97,7 +96,7 @@ func (p *Push) start(ctx context.Context, kind string) (*crowd, Result, error) {
 	if err == nil {
 		err = p.connect(ctx, c)
 	}
-	var after process.Stats
+	var after process.Memory
 	if err == nil {
 		after, err = c.rest()
 	}
@@ -107,20 +106,18 @@ func (p *Push) start(ctx context.Context, kind string) (*crowd, Result, error) {
 	}
 	n := float64(p.Streams)
 	return c, Result{N: int64(p.Streams), Values: []Value{
-		{float64(after.Memory-before.Memory) / n, "B/stream"},
+		{float64(after.Heap+after.Stacks-before.Heap-before.Stacks) / n, "B/stream"},
+		{float64(after.Stacks-before.Stacks) / n, "stack-B/stream"},
 		{float64(after.RSS-before.RSS) / n, "RSS-B/stream"},
 	}}, nil
 }
 
 // rest waits until the server rests and gives its memory in use then.
-func (c *crowd) rest() (process.Stats, error) {
+func (c *crowd) rest() (process.Memory, error) {
 	if _, err := c.process.Quiet(); err != nil {
-		return process.Stats{}, err
+		return process.Memory{}, err
 	}
-	if err := c.process.Settle(); err != nil {
-		return process.Stats{}, err
-	}
-	return c.process.Stats()
+	return c.process.Memory()
 }
 
 func (p *Push) connect(ctx context.Context, c *crowd) error {
@@ -193,12 +190,10 @@ func (c *crowd) wait() error {
 }
 
 func (c *crowd) close() {
-	var closing sync.WaitGroup
+	_ = c.process.Stop() // first, so that its profile still shows the streams
 	for _, conn := range c.conns {
-		closing.Go(func() { _ = conn.Close() })
+		_ = conn.Close()
 	}
-	closing.Wait()
-	_ = c.process.Stop()
 }
 
 var errNothing = errors.New("nothing was measured")

@@ -4,12 +4,15 @@ package process
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"runtime/pprof"
 	"strconv"
 	"strings"
 	"syscall"
@@ -21,19 +24,32 @@ import (
 // Stats is what a server process has used so far.
 type Stats struct {
 	CPU     time.Duration // user and system
-	Memory  int64         // bytes of heap in use and stacks; current after Settle only
-	RSS     int64         // bytes resident
 	Counted int64         // load reports received
+}
+
+// Memory is what a server process holds after its garbage is collected, in
+// bytes.
+type Memory struct {
+	Heap   int64 // live objects
+	Stacks int64 // of goroutines
+	RSS    int64 // resident
 }
 
 // Run is the whole of a server process: it serves on loopback, tells the
 // address, and obeys the lines that come in until there are no more.
 //
 //	change N   change one endpoint of cluster N
-//	settle     collect garbage
 //	stats      print Stats
+//	memory     collect garbage, print Memory
 func Run(kind string, in io.Reader, out io.Writer) error {
 	runtime.GOMAXPROCS(1)
+	if dir := os.Getenv(ProfilesEnv); dir != "" {
+		stop, err := profile(filepath.Join(dir, kind))
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
 	s, err := servers.New(kind)
 	if err != nil {
 		return err
@@ -61,6 +77,30 @@ func Run(kind string, in io.Reader, out io.Writer) error {
 	}
 }
 
+// ProfilesEnv names the environment variable with the directory for CPU and
+// heap profiles of servers; empty = none are written.
+const ProfilesEnv = "BENCH_PROFILES"
+
+// profile begins to write profiles to files with a common prefix, until stop.
+func profile(prefix string) (stop func(), err error) {
+	f, err := os.Create(prefix + ".cpu")
+	if err != nil {
+		return nil, err
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return func() {
+		pprof.StopCPUProfile()
+		_ = f.Close()
+		if h, err := os.Create(prefix + ".heap"); err == nil {
+			runtime.GC()
+			_ = pprof.WriteHeapProfile(h)
+			_ = h.Close()
+		}
+	}, nil
+}
+
 func obey(s servers.Server, line string, out io.Writer) error {
 	verb, rest, _ := strings.Cut(line, " ")
 	switch verb {
@@ -70,31 +110,30 @@ func obey(s servers.Server, line string, out io.Writer) error {
 			return err
 		}
 		return s.Change(cluster)
-	case "settle":
-		debug.FreeOSMemory()
-		debug.FreeOSMemory() // sync.Pools need two
-		_, err := fmt.Fprintln(out, "settled")
-		return err
 	case "stats":
-		st, err := stats(s)
+		var u syscall.Rusage
+		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintln(out, u.Utime.Nano()+u.Stime.Nano(), s.Counted())
+		return err
+	case "memory":
+		m, err := memory()
 		if err != nil {
 			return err
 		}
-		_, err = fmt.Fprintln(out, int64(st.CPU), st.Memory, st.RSS, st.Counted)
+		_, err = fmt.Fprintln(out, m.Heap, m.Stacks, m.RSS)
 		return err
 	}
 	return fmt.Errorf("no command %q", line)
 }
 
-func stats(s servers.Server) (Stats, error) {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		return Stats{}, err
-	}
-	out := Stats{CPU: time.Duration(u.Utime.Nano() + u.Stime.Nano()), Counted: s.Counted()}
+func memory() (Memory, error) {
+	debug.FreeOSMemory()
+	debug.FreeOSMemory() // sync.Pools need two
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	out.Memory = int64(m.HeapAlloc + m.StackInuse) //nolint:gosec // far below 2^63
+	out := Memory{Heap: int64(m.HeapAlloc), Stacks: int64(m.StackInuse)} //nolint:gosec // far below 2^63
 	b, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
 		return out, err

@@ -63,19 +63,18 @@ func (p *Process) Stats() (Stats, error) {
 		return s, err
 	}
 	var cpu int64
-	_, err := fmt.Fscanln(p.out, &cpu, &s.Memory, &s.RSS, &s.Counted)
+	_, err := fmt.Fscanln(p.out, &cpu, &s.Counted)
 	s.CPU = time.Duration(cpu)
 	return s, err
 }
 
-// Settle collects the garbage of the process.
-func (p *Process) Settle() error {
-	if _, err := fmt.Fprintln(p.in, "settle"); err != nil {
-		return err
+// Memory collects the garbage of the process and asks for what remains.
+func (p *Process) Memory() (m Memory, err error) {
+	if _, err := fmt.Fprintln(p.in, "memory"); err != nil {
+		return m, err
 	}
-	var word string
-	_, err := fmt.Fscanln(p.out, &word)
-	return err
+	_, err = fmt.Fscanln(p.out, &m.Heap, &m.Stacks, &m.RSS)
+	return m, err
 }
 
 // Bounds of Quiet.

@@ -17,45 +17,72 @@ import (
 // reportInterval is what clients are asked for.
 const reportInterval = 5 * time.Second
 
-// loadIsobar is Isobar's load report service; its windows are collected so
-// often that each holds a report or two, as in a server that ticks as often as
-// its clients report.
+// loadIsobar is Isobar's load report service. Its windows are collected
+// whenever all streams have reported once, as in a server that ticks as often
+// as its clients report.
 type loadIsobar struct {
-	grpc *grpc.Server
-	lrs  *lrs.Server
+	grpc     *grpc.Server
+	lrs      *lrs.Server
+	streams  atomic.Int64
+	received atomic.Int64
+	tick     chan struct{} // capacity 1
 }
-
-const collectEvery = 10 * time.Millisecond
 
 func newLoadIsobar() *loadIsobar {
 	names := fleet.Names(fleet.Clusters)
 	s := &loadIsobar{
-		grpc: grpc.NewServer(transport(grpc.ForceServerCodecV2(wire.ServerCodec()))...),
 		lrs: lrs.New(lrs.Options{
 			Interval: func() time.Duration { return reportInterval },
 			Services: func() []string { return names },
+			// All that a report can hold is read.
+			EndpointGranularity: true,
 		}),
+		tick: make(chan struct{}, 1),
 	}
+	s.grpc = grpc.NewServer(transport(grpc.ForceServerCodecV2(wire.ServerCodec()), grpc.StreamInterceptor(s.watch))...)
 	s.lrs.Register(s.grpc)
 	go func() {
-		for now := range time.Tick(collectEvery) {
-			s.lrs.Collect(now)
+		for range s.tick {
+			s.lrs.Collect(time.Now())
 		}
 	}()
 	return s
+}
+
+// watch counts what a stream receives.
+func (s *loadIsobar) watch(srv any, g grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+	s.streams.Add(1)
+	defer s.streams.Add(-1)
+	return handle(srv, &countedStream{ServerStream: g, server: s})
+}
+
+type countedStream struct {
+	grpc.ServerStream
+
+	server *loadIsobar
+	spoke  bool // the first message is no report
+}
+
+func (c *countedStream) RecvMsg(m any) error {
+	err := c.ServerStream.RecvMsg(m)
+	if err != nil || !c.spoke {
+		c.spoke = true
+		return err
+	}
+	if n := c.server.received.Add(1); n%c.server.streams.Load() == 0 {
+		select {
+		case c.server.tick <- struct{}{}:
+		default:
+		}
+	}
+	return nil
 }
 
 func (s *loadIsobar) Serve(l net.Listener) error { return s.grpc.Serve(l) }
 
 func (s *loadIsobar) Change(int) error { return nil }
 
-func (s *loadIsobar) Counted() int64 {
-	sum := int64(0)
-	for _, c := range s.lrs.Clients() {
-		sum += int64(c.Reports) //nolint:gosec // few
-	}
-	return sum
-}
+func (s *loadIsobar) Counted() int64 { return s.received.Load() }
 
 // loadSink receives reports and forgets them, decoded by the generated types
 // or not at all.
