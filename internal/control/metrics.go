@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/isobar-xds/isobar/internal/assign"
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
@@ -21,6 +22,13 @@ type metrics struct {
 	unregisterer prometheus.Registerer
 }
 
+// rules are those that the check of a plan knows.
+var rules = []string{
+	assign.RuleWeights, assign.RuleUnique, assign.RuleGapless, assign.RuleNonEmpty, assign.RuleDrain, assign.RuleDrop,
+	assign.RuleUnhealthy, assign.RuleConservation, assign.RuleCeiling,
+	assign.RuleStep, assign.RuleRealised,
+}
+
 func newMetrics(reg prometheus.Registerer, l *Loop) *metrics {
 	m := &metrics{
 		ticks: counter("isobar_ticks_total", "Decisions taken."),
@@ -35,6 +43,9 @@ func newMetrics(reg prometheus.Registerer, l *Loop) *metrics {
 			Name: "isobar_plan_violations_total",
 			Help: "Invariants that a plan broke before it was published; it was replaced by the previous one on current health.",
 		}, []string{"rule"}),
+	}
+	for _, rule := range rules {
+		m.violations.WithLabelValues(rule) // a rate sees the first event only of a series that was there
 	}
 	if reg == nil {
 		return m

@@ -1,0 +1,78 @@
+package control_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/isobar-xds/isobar/internal/control"
+	"github.com/isobar-xds/isobar/internal/views"
+)
+
+// rulesOf reads the names of the rules from the source of package assign, so
+// that a new one can't be forgotten.
+func rulesOf(t *testing.T) []string {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join("..", "assign", "check.go"), nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	ast.Inspect(file, func(n ast.Node) bool {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok || len(spec.Values) != 1 || !strings.HasPrefix(spec.Names[0].Name, "Rule") {
+			return true
+		}
+		if lit, ok := spec.Values[0].(*ast.BasicLit); ok {
+			name, err := strconv.Unquote(lit.Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out = append(out, name)
+		}
+		return true
+	})
+	if len(out) < 11 {
+		t.Fatalf("found only %q", out)
+	}
+	return out
+}
+
+// TestViolationsHaveSeriesFromTheStart: a rate sees the first event of a
+// counter only if the counter was there before.
+func TestViolationsHaveSeriesFromTheStart(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	p := newParts()
+	_, err := control.New(control.Options{
+		Timing:   func() control.Timing { return control.Timing{Tick: time.Second, Interval: time.Second} },
+		Topology: p, Reports: p, Clients: p, State: p, Views: p.views(views.NewBuilder(views.Options{})), Registerer: registry,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	zero := map[string]bool{}
+	for _, f := range families {
+		if f.GetName() != "isobar_plan_violations_total" {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			zero[m.GetLabel()[0].GetValue()] = m.GetCounter().GetValue() == 0
+		}
+	}
+	for _, rule := range rulesOf(t) {
+		if !zero[rule] {
+			t.Errorf("rule %s has no series at 0", rule)
+		}
+	}
+}
