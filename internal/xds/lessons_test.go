@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -49,6 +50,54 @@ func TestRejectionsDoNotLoop(t *testing.T) {
 			if responses != 1 {
 				w.t.Errorf("%d responses to a client that rejects all, want 1", responses)
 			}
+		})
+	}
+}
+
+// A client that names in each answer what it wants, again, is answered, but not
+// as fast as the network goes; changes still reach it.
+func TestSubscriptionsInEveryAnswerDoNotLoop(t *testing.T) {
+	for _, refuses := range []bool{false, true} {
+		inWorld(t, func(w *world) {
+			w.publish(serve("a", 1), serve("b", 1))
+			c := w.delta(at("us-east/b")).subscribe(edsURL, "a")
+			responses, last := 0, ""
+			answer := func() {
+				for _, m := range c.take() {
+					responses++
+					last = describe(t, m)
+					r := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: edsURL, ResponseNonce: c.kind(edsURL).nonce, ResourceNamesSubscribe: []string{"a"}}
+					if refuses {
+						r.ErrorDetail = &statuspb.Status{Message: "never"}
+					}
+					c.send(r)
+				}
+			}
+			for range 1000 {
+				answer()
+				time.Sleep(10 * time.Millisecond) //nolint:forbidigo // virtual time
+			}
+			if responses < 10 || responses > 12 {
+				t.Errorf("refusing %v: %d responses in 10 s, want one a second and the first", refuses, responses)
+			}
+			w.publish(serve("a", 2))
+			for range 200 {
+				answer()
+				time.Sleep(10 * time.Millisecond) //nolint:forbidigo // virtual time
+			}
+			if last != "eds v2: a@2" {
+				t.Errorf("refusing %v: after a change it has %s", refuses, last)
+			}
+			// What it asks for anew comes, too.
+			c.subscribe(edsURL, "b")
+			for range 300 {
+				answer()
+				if strings.Contains(last, "b@1") {
+					return
+				}
+				time.Sleep(10 * time.Millisecond) //nolint:forbidigo // virtual time
+			}
+			t.Errorf("refusing %v: subscribed to b, got %s", refuses, last)
 		})
 	}
 }

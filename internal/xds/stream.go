@@ -35,6 +35,7 @@ type stream struct {
 	connected time.Time
 	wake      chan struct{} // capacity 1
 	spoke     atomic.Bool   // a request came
+	repeated  time.Time     // when it last asked again for what it had; the receiver's
 
 	sending sync.Mutex // held while sending; taken before mu
 
@@ -170,6 +171,11 @@ func (s *stream) receiveDelta() error {
 	}
 	if err := s.identify(&r.Head); err != nil {
 		return err
+	}
+	if s.asksAgain(&r) {
+		if err := s.slowDown(&r); err != nil {
+			return err
+		}
 	}
 	if err := s.deltaRequest(&r); err != nil {
 		return err

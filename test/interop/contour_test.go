@@ -58,7 +58,7 @@ services:
 // what it subscribes to, which by delta asks for it again.
 func TestContour(t *testing.T) {
 	t.Parallel()
-	for _, form := range []string{"stream"} {
+	for _, form := range []string{"stream", "delta"} {
 		t.Run(form, func(t *testing.T) {
 			t.Parallel()
 			s := startIsobar(t, split)
