@@ -20,11 +20,13 @@ func Assign(in Input) *Result {
 	w.carry()
 	w.wantAll()
 	caps := w.move()
+	w.settleEntries(caps)
 	w.load = make([]float64, len(w.sites))
 	w.round(w.load, caps)
 	if in.deciding() {
 		w.suppress(w.load, caps)
 	}
+	w.settleUnits(w.load, caps)
 	w.moveIdle(w.rooms(w.load))
 	return w.result()
 }
@@ -121,6 +123,7 @@ func (w *work) moveIdle(room []float64) {
 			w.stepAlone(r, none)
 			copy(r.next, r.pace)
 		}
+		w.settleEntry(r, none, nil)
 		r.floor(none)
 		r.topUp(none, nil)
 		if deciding && w.quiet(r) {

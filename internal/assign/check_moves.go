@@ -77,14 +77,9 @@ func (c *checker) barred(source, site int) bool {
 	return site < len(b) && b[site]
 }
 
-// ceilings: at current demand no locality is lifted above its limit, and no
-// excess over that grows. What left unfit capacity may land anywhere.
-func (c *checker) ceilings() {
-	if c.in.Service.Mode != isobar.ModeFull || !c.anyFit {
-		return
-	}
-	ref := c.reference()
-	displaced, slack := 0.0, c.rounding()
+// displaced is the load that left unfit capacity, or sites that it can't reach.
+func (c *checker) displaced() float64 {
+	displaced := 0.0
 	for i := range c.next.Sources {
 		if was := c.was[i]; was != nil {
 			stays := 0.0
@@ -98,6 +93,17 @@ func (c *checker) ceilings() {
 			displaced += c.rate(i) * math.Max(0, 1-stays)
 		}
 	}
+	return displaced
+}
+
+// ceilings: at current demand no locality is lifted above its limit, and no
+// excess over that grows. What left unfit capacity may land anywhere.
+func (c *checker) ceilings() {
+	if c.in.Service.Mode != isobar.ModeFull || !c.anyFit {
+		return
+	}
+	ref := c.reference()
+	displaced, slack := c.displaced(), c.rounding()
 	for l := range c.next.Sites {
 		if c.next.Sites[l].Unreachable {
 			continue // what goes there is told by what is fit

@@ -61,7 +61,7 @@ func move(r *assign.Result, source, from, to int, units uint32) {
 
 func TestEachRuleSeesItsViolation(t *testing.T) {
 	half := []isobar.HealthStatus{isobar.Healthy, isobar.Unhealthy, isobar.Unhealthy, isobar.Unhealthy}
-	in := input([]assign.Site{site(east, 1000, half...), site(eastB, 130), site(west, 1000), site(asia, 1000)},
+	in := input([]assign.Site{site(east, 1000, half...), site(eastB, 130.03), site(west, 1000), site(asia, 1000)},
 		source(east, 400, []float64{0, 1, 80, 200}, 0.4, 0.2, 0.4, 0),
 		source(west, 100, []float64{80, 81, 0, 220}, 0, 0.2, 0.8, 0))
 	in.Service.MaxShed = 0.1
@@ -119,6 +119,13 @@ func TestEachRuleSeesItsViolation(t *testing.T) {
 			p0[1].Weight++
 		}},
 		{rule: assign.RuleCeiling, corrupt: func(r *assign.Result) { move(r, 0, 0, 1, 900) }},
+		{rule: assign.RuleRounding, corrupt: func(r *assign.Result) { move(r, 0, 0, 1, 101) }}, // 0.016 requests/s too many, a unit is 0.04
+		{rule: assign.RuleEntry, corrupt: func(r *assign.Result) {
+			a := r.Sources[0].Assignment
+			a.Priorities[0] = append(a.Priorities[0], isobar.LocalityWeight{EndpointGroup: r.Groups[3]})
+			a.Priorities = a.Priorities[:1]
+			move(r, 0, 0, 3, 60)
+		}},
 		{rule: assign.RuleStep, corrupt: func(r *assign.Result) { move(r, 0, 0, 2, 1100) }},
 		{rule: assign.RuleStep, rebase: true, corrupt: func(r *assign.Result) { move(r, 0, 0, 2, 20) }},
 		{rule: assign.RuleRealised, corrupt: func(r *assign.Result) {

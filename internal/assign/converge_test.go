@@ -31,7 +31,7 @@ func TestSharesConverge(t *testing.T) {
 			most = max(most, away(start.Sources[i].Shares, s.Target))
 		}
 		low, high := envelope(in, start)
-		for range int(math.Ceil(most/10)) + 1 {
+		for range int(math.Ceil(most/10)) + 3 { // what leaves stays for up to 3 ticks
 			in, out, _ := w.next()
 			for i := range in.Sources {
 				for l, v := range out.Sources[i].Shares {

@@ -14,7 +14,7 @@ func malformed(vs []Violation) int {
 	n := 0
 	for i := range vs {
 		switch vs[i].Rule {
-		case RuleCeiling, RuleStep, RuleUnhealthy, RuleDrain:
+		case RuleCeiling, RuleRounding, RuleEntry, RuleStep, RuleUnhealthy, RuleDrain:
 		default:
 			n++
 		}

@@ -139,6 +139,7 @@ const (
 	ReasonPaced      ReasonCode = "paced"      // clamped at the step of this tick
 	ReasonSuppressed ReasonCode = "suppressed" // the change was too small to publish
 	ReasonEntry      ReasonCode = "entry"      // below the entry threshold, left out
+	ReasonFull       ReasonCode = "full"       // enters below the entry threshold: the others have no room
 	ReasonExit       ReasonCode = "exit"       // kept in until 3 ticks below the exit threshold
 	ReasonHold       ReasonCode = "hold"       // weights held, see the text
 	ReasonUnhealthy  ReasonCode = "unhealthy"  // share moved off unhealthy capacity
