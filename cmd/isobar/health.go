@@ -114,15 +114,16 @@ func writeVerdicts(w io.Writer, r *health.ServiceReport, now time.Time) error {
 }
 
 func verdictOf(v *health.Verdict) string {
-	out := v.Status.String()
+	words := []string{v.Status.String()}
 	for _, flag := range []struct {
 		set  bool
 		name string
 	}{{v.Frozen, "frozen"}, {v.Divided, "divided"}, {v.Pending, "pending"}, {v.Held, "held"}} {
 		if flag.set {
-			out += ", " + flag.name
+			words = append(words, flag.name)
 		}
 	}
+	out := strings.Join(words, ", ")
 	if v.Divided && len(v.Zones) > 0 {
 		out += " (down seen from " + places(v.Zones) + ")"
 	}
