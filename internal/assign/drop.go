@@ -39,10 +39,19 @@ func nextDrop(in *Input) float64 {
 	}
 }
 
-// wireDrop rounds up to what the wire can tell, 1/10,000, but never above the
-// most that the operator allows.
+// fineDrop is the largest drop that goes out in 1/10,000: grpc-go before 1.85
+// overflows above it, so that larger ones are told in whole percents.
+const fineDrop = 0.4294
+
+// wireDrop rounds up to what the wire can tell, but never above the most that
+// the operator allows.
 func wireDrop(drop, most float64) float64 {
-	const scale = 10_000
-	up := math.Ceil(drop*scale-1e-6) / scale
-	return max(0, min(up, math.Floor(most*scale+1e-6)/scale))
+	fine := min(roundUp(drop, 10_000), roundDown(most, 10_000))
+	if fine <= fineDrop {
+		return max(0, fine)
+	}
+	return max(fineDrop, min(roundUp(drop, 100), roundDown(most, 100)))
 }
+
+func roundUp(v, scale float64) float64   { return math.Ceil(v*scale-1e-6) / scale }
+func roundDown(v, scale float64) float64 { return math.Floor(v*scale+1e-6) / scale }

@@ -56,3 +56,18 @@ func TestDrops(t *testing.T) {
 		t.Errorf("without leave to shed %v, want 0", got)
 	}
 }
+
+// Large drops are planned as they can be told: in whole percents, within what
+// the operator allows.
+func TestLargeDropsAreWholePercents(t *testing.T) {
+	tests := []struct{ shed, most, want float64 }{
+		{0.123456, 1, 0.1235}, {0.4294, 1, 0.4294}, {0.4295, 1, 0.43}, {0.501, 1, 0.51}, {0.501, 0.505, 0.5}, {0.9, 0.4299, 0.4294}, {0.9, 0.4, 0.4},
+	}
+	for _, tt := range tests {
+		in := input([]assign.Site{site(east, 1000)}, source(east, 1000, []float64{0}, 1))
+		in.Service.MaxShed, in.Shed = tt.most, tt.shed
+		if got := assign.Assign(in).Drop; math.Abs(got-tt.want) > 1e-9 {
+			t.Errorf("shed %v of at most %v: %v, want %v", tt.shed, tt.most, got, tt.want)
+		}
+	}
+}
