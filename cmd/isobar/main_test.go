@@ -14,7 +14,7 @@ import (
 func TestMain(m *testing.M) {
 	// Servers that are killed make grpc-go log errors, and they are meant to die.
 	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard))
-	testscript.Main(m, map[string]func(){"isobar": main})
+	testscript.Main(m, map[string]func(){"isobar": main, "xds-client": xdsClient})
 }
 
 // TestScripts runs testdata/script. `want CODE isobar ...` runs a command that

@@ -23,7 +23,7 @@ import (
 
 // process is a server in a process of its own, with real backends.
 type process struct {
-	t        *testing.T
+	t        testing.TB
 	file     string
 	xds, api string
 	places   map[string]isobar.Locality // of the backends, by address
@@ -63,11 +63,11 @@ func newProcess(t *testing.T, extra string, zones []isobar.Locality, rates []int
 	return p
 }
 
-func freePort(t *testing.T) string {
-	t.Helper()
+func freePort(tb testing.TB) string {
+	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	defer func() { _ = l.Close() }()
 	return l.Addr().String()

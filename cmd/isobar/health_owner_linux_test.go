@@ -1,0 +1,38 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+const canCutProcesses = true
+
+// ownsPort tells whether a process has a TCP socket with a local port.
+func ownsPort(pid, port int) bool {
+	f, err := os.Open("/proc/net/tcp")
+	if err != nil {
+		return false
+	}
+	defer func() { _ = f.Close() }()
+	local := fmt.Sprintf(":%04X", port)
+	sockets := map[string]bool{}
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		if w := strings.Fields(lines.Text()); len(w) > 9 && strings.HasSuffix(w[1], local) {
+			sockets["socket:["+w[9]+"]"] = true
+		}
+	}
+	files, err := filepath.Glob(filepath.Join("/proc", strconv.Itoa(pid), "fd", "*"))
+	if err != nil {
+		return false
+	}
+	for _, name := range files {
+		if to, err := os.Readlink(name); err == nil && sockets[to] {
+			return true
+		}
+	}
+	return false
+}
