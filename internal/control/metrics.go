@@ -25,7 +25,7 @@ type metrics struct {
 // rules are those that the check of a plan knows.
 var rules = []string{
 	assign.RuleWeights, assign.RuleUnique, assign.RuleGapless, assign.RuleNonEmpty, assign.RuleDrain, assign.RuleDrop,
-	assign.RuleUnhealthy, assign.RuleConservation, assign.RuleCeiling,
+	assign.RuleUnhealthy, assign.RuleConservation, assign.RuleCeiling, assign.RuleRounding, assign.RuleEntry,
 	assign.RuleStep, assign.RuleRealised,
 }
 
