@@ -41,8 +41,12 @@ func writeSolvedService(b *strings.Builder, names *config.SolveNames, p *solver.
 	fmt.Fprintln(table, "\nLOCALITY\tCAPACITY\tCEILING\tLOAD\tUTILIZATION\tPRICE MS")
 	for j, l := range names.Localities {
 		site := &p.Localities[j]
-		fmt.Fprintf(table, "%s\t%.2f\t%.2f\t%.2f\t%.4f\t%.4f\n", l, site.Capacity, site.Ceiling,
-			at(s.Load, j)+site.Background, at(s.Utilization, j), at(s.Prices, j))
+		price := "-" // nothing can be bought where nothing can be served
+		if site.Capacity > 0 {
+			price = fmt.Sprintf("%.4f", at(s.Prices, j))
+		}
+		fmt.Fprintf(table, "%s\t%.2f\t%.2f\t%.2f\t%.4f\t%s\n", l, site.Capacity, site.Ceiling,
+			at(s.Load, j)+site.Background, at(s.Utilization, j), price)
 	}
 	fmt.Fprintln(table, "\nFROM\tTO\tRATE\tSHARE\tLATENCY MS")
 	for i, row := range s.Flows {
