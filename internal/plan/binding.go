@@ -61,7 +61,7 @@ func nearest(rows []LocalityExplained, idle bool) BindingExplained {
 		case r.Drained:
 			return BindingExplained{BindingHealth, at, fmt.Sprintf("%s is drained: %d of %d endpoints are healthy", r.Locality, r.Healthy, r.Endpoints)}
 		case r.Full && r.Healthy < r.Endpoints:
-			return BindingExplained{BindingHealth, at, fmt.Sprintf("%s is at its ceiling with %d of %d endpoints healthy", r.Locality, r.Healthy, r.Endpoints)}
+			return BindingExplained{BindingHealth, at, full(r) + fmt.Sprintf(", with %d of %d endpoints healthy", r.Healthy, r.Endpoints)}
 		case r.Full:
 			return BindingExplained{BindingCeiling, at, full(r)}
 		}

@@ -185,3 +185,15 @@ func TestExplainIdleSources(t *testing.T) {
 		})
 	}
 }
+
+// TestExplainFullWithLoss: a locality that is full because endpoints are lost is
+// a matter of health, and the numbers stand beside it.
+func TestExplainFullWithLoss(t *testing.T) {
+	top := threeZones(t)
+	top.Services[0].Localities[1].Endpoints[0].Health = isobar.Unhealthy // us/a; the list is sorted
+	e := explain(t, ticks(t, top, 30, map[string]float64{"us/a": 1500}), "us/a")
+	const want = "us/a is at its ceiling: 400 of 400 requests/s, with 1 of 2 endpoints healthy"
+	if e.Binding.Kind != plan.BindingHealth || e.Binding.Text != want {
+		t.Errorf("binding %+v, want %q", e.Binding, want)
+	}
+}
