@@ -1,15 +1,11 @@
 package source_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"reflect"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -190,86 +186,6 @@ func TestRevisions(t *testing.T) {
 	}
 }
 
-func TestHealth(t *testing.T) {
-	memory := store.NewMemory()
-	r := open(t, memory)
-	setFile(t, r, svc("f", 1))
-	before, _ := r.State()
-	revision, err := r.SetHealth("f", "[0:0::1]:80", isobar.Draining) // another spelling of [::1]:80
-	if err != nil || revision <= before.Revision {
-		t.Fatal(revision, err)
-	}
-	status := func(r *source.Registry, address string) isobar.HealthStatus {
-		_, table := r.State()
-		return table.Status("f", &isobar.Endpoint{Address: address})
-	}
-	if got := status(r, "[::1]:80"); got != isobar.Draining {
-		t.Errorf("got %v", got)
-	}
-	if again, err := r.SetHealth("f", "[::1]:80", isobar.Draining); err != nil || again != revision {
-		t.Errorf("the same again: %d, %v, want %d", again, err, revision)
-	}
-	restarted := open(t, memory)
-	if got := status(restarted, "[::1]:80"); got != isobar.Draining {
-		t.Errorf("after a restart, before the file: %v", got)
-	}
-	setFile(t, restarted, svc("f", 1))
-	if got := status(restarted, "[::1]:80"); got != isobar.Draining {
-		t.Errorf("after a restart and the file: %v", got)
-	}
-	if _, err := restarted.SetHealth("f", "[::1]:80", isobar.Unknown); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := restarted.SetHealth("f", "10.0.0.1:80", isobar.Unhealthy); err != nil {
-		t.Fatal(err)
-	}
-	if _, table := restarted.State(); len(table.Overrides()) != 1 {
-		t.Errorf("overrides %v, want the one that was not taken back", table.Overrides())
-	}
-	setFile(t, restarted)
-	setFile(t, restarted, svc("f", 1))
-	if _, table := restarted.State(); len(table.Overrides()) != 0 {
-		t.Errorf("overrides %v outlive their endpoints", table.Overrides())
-	}
-}
-
-// TestOverrides: what operators set can be read back, with its place and since
-// when, also after a restart.
-func TestOverrides(t *testing.T) {
-	memory := store.NewMemory()
-	r := open(t, memory)
-	setFile(t, r, svc("g", 1), svc("f", 1))
-	began := time.Now().Add(-time.Second)
-	for _, set := range []struct{ service, address string }{{"g", "10.0.0.1:80"}, {"f", "[::1]:80"}} {
-		if _, err := r.SetHealth(set.service, set.address, isobar.Draining); err != nil {
-			t.Fatal(err)
-		}
-	}
-	first := r.Overrides()
-	if len(first) != 2 || first[0].Service != "f" || first[0].Address != "[::1]:80" || first[0].Locality != isobar.MustLocality("a/a") ||
-		first[1].Locality != isobar.MustLocality("b/b") || first[1].Status != isobar.Draining || first[1].Since.Before(began) {
-		t.Errorf("overrides %+v", first)
-	}
-	if _, err := r.SetHealth("f", "[::1]:80", isobar.Draining); err != nil {
-		t.Fatal(err)
-	}
-	restarted := open(t, memory)
-	if early := restarted.Overrides(); len(early) != 2 || !early[0].Locality.IsZero() {
-		t.Errorf("before the file is read: %+v", early)
-	}
-	setFile(t, restarted, svc("g", 1), svc("f", 1))
-	if again := restarted.Overrides(); !reflect.DeepEqual(again, first) {
-		t.Errorf("after a restart: %+v, want %+v", again, first)
-	}
-	if _, err := restarted.SetHealth("f", "[::1]:80", isobar.Unknown); err != nil {
-		t.Fatal(err)
-	}
-	setFile(t, restarted, svc("f", 1))
-	if left := restarted.Overrides(); len(left) != 0 {
-		t.Errorf("taken back and gone: %+v", left)
-	}
-}
-
 func TestRestart(t *testing.T) {
 	memory := store.NewMemory()
 	r := open(t, memory)
@@ -358,113 +274,6 @@ func TestValidate(t *testing.T) {
 		t.Errorf("SetFile: %v", err)
 	}
 	if got := names(r); got != "a=api f=file" {
-		t.Errorf("have %s", got)
-	}
-}
-
-func TestTooManyServices(t *testing.T) {
-	r := open(t, store.NewMemory())
-	services := make([]isobar.Service, source.MaxServices+1)
-	for i := range services {
-		services[i] = isobar.Service{Name: fmt.Sprint("s", i)}
-	}
-	if _, err := r.SetFile(services, nil); !errors.Is(err, isobar.ErrInvalid) {
-		t.Errorf("SetFile: %v", err)
-	}
-	setFile(t, r, services[1:]...)
-	if _, _, err := r.Put("a", svc("a", 1), 0); !errors.Is(err, isobar.ErrInvalid) {
-		t.Errorf("Put: %v", err)
-	}
-}
-
-// flaky is a store that fails, before or after it has written.
-type flaky struct {
-	*store.Memory
-
-	before, after bool
-}
-
-var errDisk = errors.New("disk full")
-
-func (f *flaky) CompareAndSwap(ctx context.Context, key string, revision uint64, data []byte) (uint64, error) {
-	if f.before {
-		return 0, errDisk
-	}
-	next, err := f.Memory.CompareAndSwap(ctx, key, revision, data)
-	if f.after && err == nil {
-		return 0, errDisk
-	}
-	return next, err
-}
-
-func TestStoreThatFails(t *testing.T) {
-	for _, test := range []flaky{{before: true}, {after: true}} {
-		t.Run(fmt.Sprintf("before %v", test.before), func(t *testing.T) {
-			disk := &flaky{Memory: store.NewMemory()}
-			r := open(t, disk)
-			put(t, r, svc("a", 1))
-			disk.before, disk.after = test.before, test.after
-			if _, _, err := r.Put("a", svc("a", 2), 0); !errors.Is(err, errDisk) {
-				t.Fatalf("Put: %v", err)
-			}
-			if o, err := r.Get("a"); err != nil || o.Service.Localities[1].MaxRate != 1 {
-				t.Error("what could not be saved is in force")
-			}
-			before, _ := r.State()
-			setFile(t, r, svc("f", 1))
-			if after, _ := r.State(); names(r) != "a=api f=file" || after.Revision <= before.Revision {
-				t.Errorf("the file waits for the disk: %s", names(r))
-			}
-			disk.before, disk.after = false, false
-			put(t, r, svc("a", 3))
-			last, _ := r.State()
-			if topology, _ := open(t, disk).State(); topology.Revision <= last.Revision {
-				t.Errorf("revision %d after %d", topology.Revision, last.Revision)
-			}
-		})
-	}
-}
-
-func TestOpenRefusesWhatItCannotRead(t *testing.T) {
-	for name, data := range map[string]string{
-		"not JSON":     "{",
-		"newer format": `{"format": 2}`,
-		"bad mode":     `{"format": 1, "objects": [{"service": {"name": "a", "mode": "fast"}}]}`,
-	} {
-		t.Run(name, func(t *testing.T) {
-			memory := store.NewMemory()
-			if _, err := memory.CompareAndSwap(t.Context(), "sources", 0, []byte(data)); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := source.Open(t.Context(), source.Options{Store: memory}); err == nil || !strings.Contains(err.Error(), "saved services") {
-				t.Errorf("got %v", err)
-			}
-		})
-	}
-	disk := &flaky{Memory: store.NewMemory(), before: true}
-	if _, err := source.Open(t.Context(), source.Options{Store: disk}); !errors.Is(err, errDisk) {
-		t.Errorf("a store that can't be written: %v", err)
-	}
-}
-
-func TestWritersAtOnce(t *testing.T) {
-	r := open(t, store.NewMemory())
-	var wg sync.WaitGroup
-	for i := range 4 {
-		wg.Go(func() {
-			for j := range 10 {
-				if _, _, err := r.Put(fmt.Sprint("s", i), svc(fmt.Sprint("s", i), float64(j+1)), 0); err != nil {
-					t.Error(err)
-				}
-				topology, _ := r.State()
-				if s, ok := topology.Service(fmt.Sprint("s", i)); !ok || s.Localities[1].MaxRate != float64(j+1) {
-					t.Error("what was put is not in the topology")
-				}
-			}
-		})
-	}
-	wg.Wait()
-	if got := names(r); got != "s0=api s1=api s2=api s3=api" {
 		t.Errorf("have %s", got)
 	}
 }
