@@ -13,8 +13,8 @@ import (
 // are handled from their bytes, and nothing is decoded.
 type sotwRequest struct {
 	stream  *stream
-	decoded *discoveryv3.DiscoveryRequest // nil when it was handled
-	pending bool                          // handled, and there is something to send now
+	pending bool  // there is something to send now
+	refused error // ends the stream
 }
 
 // ReadMessage implements wire.Reader.
@@ -24,8 +24,30 @@ func (r *sotwRequest) ReadMessage(encoded []byte) error {
 		r.pending = pending
 		return nil
 	}
-	r.decoded = &discoveryv3.DiscoveryRequest{}
-	return wire.Decode(encoded, r.decoded)
+	// All others take deep calls, and a stack that has grown for them would
+	// stay: they get one of their own, which is given back.
+	malformed := make(chan error, 1)
+	go func() {
+		r.refused = r.stream.guarded(func() error {
+			m := &discoveryv3.DiscoveryRequest{}
+			err := wire.Decode(encoded, m)
+			malformed <- err
+			if err != nil {
+				return nil
+			}
+			return r.stream.decoded(m)
+		})
+		close(malformed)
+	}()
+	return r.wait(malformed)
+}
+
+// wait waits until the request is handled; the error is that of decoding it.
+func (r *sotwRequest) wait(malformed <-chan error) (err error) {
+	for e := range malformed {
+		err = e
+	}
+	return err
 }
 
 // acceptEncoded handles a request that only accepts the last response, with

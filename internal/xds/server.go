@@ -135,6 +135,9 @@ func (s *Server) Stop() {
 	if !s.stopped {
 		s.stopped = true
 		close(s.stop)
+		for _, st := range s.streams {
+			st.kick()
+		}
 	}
 	s.mu.Unlock()
 	s.work.Wait()

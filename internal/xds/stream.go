@@ -47,6 +47,7 @@ type stream struct {
 	view      *views.View
 	watches   []*watch    // in the order of their kinds
 	broken    error       // why sending failed outside of the handler
+	received  error       // why nothing more is received; nil while it is
 	heldSince time.Time   // since when removals wait; zero = they do not
 	holdTimer *time.Timer // wakes the stream when they have waited enough
 }
@@ -79,37 +80,56 @@ func (s *Server) serve(raw grpc.ServerStream, only string, delta bool) error {
 	return s.statusOf(st.run())
 }
 
-// run sends until the stream ends; what it returns ends the stream.
+// run sends until the stream ends; what it returns ends the stream. It waits on
+// one channel only, whatever happens, because thousands of streams do little
+// else: a select would take more stack than all the rest of it.
 func (s *stream) run() error {
-	received := make(chan error, 1)
-	go func() { received <- s.guarded() }() // gRPC ends it when this handler returns
-	silent := time.NewTimer(s.server.options.FirstRequestWait)
+	go func() { s.finish(s.guarded(s.receive)) }() // gRPC ends it when this handler returns
+	silent := time.AfterFunc(s.server.options.FirstRequestWait, s.kick)
 	defer silent.Stop()
 	for {
-		select {
-		case <-silent.C:
-			if !s.spoke.Load() {
-				return errSilent
-			}
-		case <-s.server.stop:
-			return errStopped
-		case err := <-received:
-			if errors.Is(err, io.EOF) {
-				// The client asks for nothing more; it gets what it asked for.
-				return s.flush()
-			}
-			return err
-		case <-s.wake:
+		<-s.wake
+		over, why := s.over()
+		if !over || errors.Is(why, io.EOF) {
+			// Of a client that asks for nothing more, too: it gets what it
+			// asked for.
 			if err := s.flush(); err != nil {
 				return err
 			}
+			why = nil
+		}
+		if over {
+			return why
 		}
 	}
 }
 
-// guarded is receive, with a panic as an error: outside of the handler nobody
-// else would stop it from ending the process.
-func (s *stream) guarded() (err error) {
+// finish notes why there is nothing more to receive.
+func (s *stream) finish(why error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.received = why
+	s.kick()
+}
+
+// over tells whether the stream has to end.
+func (s *stream) over() (bool, error) {
+	select {
+	case <-s.server.stop:
+		return true, errStopped
+	default:
+	}
+	if !s.spoke.Load() && time.Since(s.connected) >= s.server.options.FirstRequestWait {
+		return true, errSilent
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.received != nil, s.received
+}
+
+// guarded calls f, with a panic as an error: outside of the handler nobody else
+// would stop it from ending the process.
+func (s *stream) guarded(f func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			s.server.options.Log.Error("a stream failed by a defect; others go on",
@@ -117,7 +137,7 @@ func (s *stream) guarded() (err error) {
 			err = status.Error(codes.Internal, "isobar: internal error; it is in the server's log")
 		}
 	}()
-	return s.receive()
+	return f()
 }
 
 // receive handles requests until the client or an error ends the stream.
@@ -140,13 +160,15 @@ func (s *stream) receiveSotW() error {
 	if err := s.raw.RecvMsg(m); err != nil {
 		return err
 	}
-	if m.decoded == nil {
-		if m.pending {
-			s.offer()
-		}
-		return nil
+	if m.pending {
+		s.offer()
 	}
-	r, err := wire.RequestFrom(m.decoded, s.only, s.server.options.Limits)
+	return m.refused
+}
+
+// decoded handles a state-of-the-world request that had to be decoded.
+func (s *stream) decoded(m *discoveryv3.DiscoveryRequest) error {
+	r, err := wire.RequestFrom(m, s.only, s.server.options.Limits)
 	if err != nil {
 		return err
 	}
