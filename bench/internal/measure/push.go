@@ -38,7 +38,8 @@ const patience = 3 * time.Minute
 type crowd struct {
 	process *process.Process
 	conns   []*rawclient.Conn
-	target  int64 // streams
+	target  int64          // streams
+	alone   process.Memory // before anybody connects
 
 	got    atomic.Int64
 	most   int64 // count at which 99% have it
@@ -58,13 +59,14 @@ func (p *Push) Run(ctx context.Context, rounds int, report func(Result)) error {
 		}
 	}()
 	for _, kind := range p.Servers {
-		c, idle, err := p.start(ctx, kind)
+		c, err := p.start(ctx, kind)
 		if err != nil {
 			return fmt.Errorf("%s: %w", kind, err)
 		}
 		crowds = append(crowds, c)
-		idle.Name = fmt.Sprintf("Idle/streams=%d/subs=%d/perconn=%d/server=%s", p.Streams, p.Subscriptions, p.PerConnection, kind)
-		report(idle)
+		if err := p.idle(c, "connected", report); err != nil {
+			return err
+		}
 	}
 	for round := range rounds + 1 {
 		for _, c := range crowds {
@@ -80,36 +82,49 @@ func (p *Push) Run(ctx context.Context, rounds int, report func(Result)) error {
 			}
 		}
 	}
+	for _, c := range crowds {
+		if err := p.idle(c, "pushed", report); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
-// start starts a server and connects its clients; the result is what an idle
-// stream takes.
-func (p *Push) start(ctx context.Context, kind string) (*crowd, Result, error) {
+// idle reports what an idle stream takes.
+func (p *Push) idle(c *crowd, after string, report func(Result)) error {
+	now, err := c.rest()
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.process.Kind, err)
+	}
+	n := float64(p.Streams)
+	report(Result{
+		Name: fmt.Sprintf("Idle/streams=%d/subs=%d/perconn=%d/after=%s/server=%s", p.Streams, p.Subscriptions, p.PerConnection, after, c.process.Kind),
+		N:    int64(p.Streams),
+		Values: []Value{
+			{float64(now.Heap+now.Stacks-c.alone.Heap-c.alone.Stacks) / n, "B/stream"},
+			{float64(now.Stacks-c.alone.Stacks) / n, "stack-B/stream"},
+			{float64(now.RSS-c.alone.RSS) / n, "RSS-B/stream"},
+		},
+	})
+	return nil
+}
+
+// start starts a server and connects its clients.
+func (p *Push) start(ctx context.Context, kind string) (*crowd, error) {
 	proc, err := process.Start(ctx, kind)
 	if err != nil {
-		return nil, Result{}, err
+		return nil, err
 	}
 	c := &crowd{process: proc, target: int64(p.Streams), wave: make(chan struct{}, 1), failed: make(chan error, 1)}
 	c.most = (c.target*99 + 99) / 100
-	before, err := c.rest()
-	if err == nil {
+	if c.alone, err = c.rest(); err == nil {
 		err = p.connect(ctx, c)
-	}
-	var after process.Memory
-	if err == nil {
-		after, err = c.rest()
 	}
 	if err != nil {
 		c.close()
-		return nil, Result{}, err
+		return nil, err
 	}
-	n := float64(p.Streams)
-	return c, Result{N: int64(p.Streams), Values: []Value{
-		{float64(after.Heap+after.Stacks-before.Heap-before.Stacks) / n, "B/stream"},
-		{float64(after.Stacks-before.Stacks) / n, "stack-B/stream"},
-		{float64(after.RSS-before.RSS) / n, "RSS-B/stream"},
-	}}, nil
+	return c, nil
 }
 
 // rest waits until the server rests and gives its memory in use then.
