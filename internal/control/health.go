@@ -47,6 +47,8 @@ func (l *Loop) startHealth(now time.Time) error {
 // observeHealth takes in what checkers say and tells whether clients should be
 // told of a change now.
 func (l *Loop) observeHealth(now time.Time) (publish bool) {
+	t := l.timing()
+	l.keeper.Retime(t.Interval, t.Tick)
 	topology, operators := l.opts.Topology.State()
 	r := l.keeper.Observe(health.Event{
 		Now: now, Topology: topology, Operators: operators,

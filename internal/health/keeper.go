@@ -43,6 +43,16 @@ func NewKeeper(report, tick time.Duration, saved SavedKeeper, now time.Time) *Ke
 	}
 }
 
+// Retime takes over changed intervals; see [NewKeeper].
+func (k *Keeper) Retime(report, tick time.Duration) {
+	if report > 0 {
+		k.hold, k.roster.hold, k.book.interval = report, report, report
+	}
+	if tick > 0 {
+		k.pushes.tick = tick
+	}
+}
+
 // Event is what happened since the last one.
 type Event struct {
 	Now       time.Time
