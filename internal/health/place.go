@@ -50,11 +50,13 @@ func Probed(s *isobar.Service, e *isobar.Endpoint) bool {
 // first, no checker much above the mean load, none above its limit.
 //
 // What was designated before stays, unless the checker is gone, can't probe
-// with a protocol that the service asks for, is over its limit, or is over 1.25
-// times the mean load while another could do the work. The last is looked at
-// only when no checker was lost: a loss moves nothing but the lost share. So
-// Place should be called once more a little after a loss; with nothing left
-// to do it gives what it was given.
+// with a protocol that the service asks for, is over its limit, is over 1.25
+// times the mean load while another could do the work, or is one of two in a
+// zone while the endpoint's checkers are in no more zones than have to agree
+// and one in a further zone could do it. The last two are looked at only when
+// no checker was lost: a loss moves nothing but the lost share. So Place should
+// be called once more a little after a loss; with nothing left to do it gives
+// what it was given.
 func Place(in PlacementInput) Placement {
 	p := newPlacer(&in)
 	lost := p.keep(in.Previous)
@@ -69,6 +71,7 @@ func Place(in PlacementInput) Placement {
 		p.spread(i)
 	}
 	if !lost {
+		p.widen()
 		p.rebalance()
 	}
 	return p.result(in.Previous)

@@ -51,8 +51,59 @@ func (p *placer) spread(i int) {
 	}
 }
 
-// rounds bounds rebalancing: what one round moved can make room for another.
+// rounds bounds widening and rebalancing: what one round moved can make room
+// for another.
 const rounds = 8
+
+// widen exchanges one of two checkers in a zone for one in another zone, where
+// an endpoint's checkers are in no more zones than have to agree: if the zone
+// of the third is cut off, the two agree in vain. Without this the order in
+// which checkers first came would decide for ever which zones an endpoint's
+// verdict depends on.
+func (p *placer) widen() {
+	for range rounds {
+		moved := false
+		for i := range p.jobs {
+			moved = p.exchange(i) || moved
+		}
+		if !moved {
+			return
+		}
+	}
+}
+
+// exchange widens one job, if a checker is near enough and has room. Those that
+// stay are enough for a verdict while the new one has nothing to say yet.
+func (p *placer) exchange(i int) bool {
+	j := &p.jobs[i]
+	if j.domains < 2 || len(j.chosen) < j.want || p.domains(j) >= min(j.want, j.domains+1) {
+		return false
+	}
+	from := p.doubled(j)
+	c, ok := p.pick(j, true)
+	if !ok || c.crowded || c.over || c.score >= p.distance(j, from)+apart {
+		return false
+	}
+	p.remove(i, from)
+	p.add(i, c.checker)
+	return true
+}
+
+// doubled gives the farthest, then the busiest, of a job's checkers that share
+// their zone with another; there is one if the job has fewer zones than
+// checkers.
+func (p *placer) doubled(j *job) int {
+	best := -1
+	for _, c := range j.chosen {
+		if p.inZone(j, p.zone(c)) < 2 {
+			continue
+		}
+		if best < 0 || cmp.Or(cmp.Compare(p.distance(j, c), p.distance(j, best)), cmp.Compare(p.load[c], p.load[best]), c-best) > 0 {
+			best = c
+		}
+	}
+	return best
+}
 
 // rebalance moves work from checkers over the soft limit to others that stay
 // under it, no more than that needs.

@@ -160,3 +160,38 @@ func TestAZoneThatComesBackIsUsed(t *testing.T) {
 		t.Errorf("%d shortfalls, %d endpoints for the checker in the second zone; want 0 and 10", len(p.Shortfalls), len(p.Of("b")))
 	}
 }
+
+// TestTheOrderOfArrivalDoesNotDecide: checkers come one by one, zone after
+// zone, and at last every endpoint has one in each of three, so that any zone
+// may be cut off and the other two still agree.
+func TestTheOrderOfArrivalDoesNotDecide(t *testing.T) {
+	top := topology(service("web", 30, zoneA, zoneB))
+	all := checkersIn(2, zoneA, zoneB, zoneC)
+	var p health.Placement
+	for i := range all {
+		p = health.Place(health.PlacementInput{Topology: top, Checkers: all[:i+1], Previous: p})
+	}
+	zone := map[string]isobar.Locality{}
+	for i := range all {
+		zone[all[i].ID] = all[i].Zone()
+	}
+	for i := range 60 {
+		seen := map[isobar.Locality]bool{}
+		for _, id := range designated(&p, health.Key{Service: "web", Address: top.Services[0].Localities[i/30].Endpoints[i%30].Address}) {
+			seen[zone[id]] = true
+		}
+		if len(seen) != 3 {
+			t.Errorf("endpoint %d has checkers in %d zones, want 3", i, len(seen))
+		}
+	}
+	// A far zone is not worth it.
+	p = health.Place(health.PlacementInput{Topology: top, Checkers: checkersIn(2, zoneA, zoneB)})
+	next := health.Place(health.PlacementInput{Topology: top, Checkers: append(checkersIn(2, zoneA, zoneB), checker("far", zoneF)), Previous: p})
+	limit := 0
+	for _, d := range p.Designations {
+		limit += max(0, len(d.Endpoints)-45) // 1.25 times the mean of 180 designations over 5 checkers
+	}
+	if n := len(next.Of("far")); n > limit {
+		t.Errorf("a checker on another continent took over %d endpoints, want what was above the cap, %d", n, limit)
+	}
+}
