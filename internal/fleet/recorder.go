@@ -189,8 +189,9 @@ func (r *Recorder) Window(from, to time.Duration) Summary {
 
 func (r *Recorder) sum(from, to int) Summary {
 	n := len(r.zones)
+	from = max(0, from) // no time went by before the beginning
 	total := slotCounts{arrivals: make([]uint64, n), due: make([]uint64, n), flows: make([]uint64, n*n)}
-	for i := max(0, from); i < min(to, len(r.slots)); i++ {
+	for i := from; i < min(to, len(r.slots)); i++ {
 		s := r.slots[i]
 		total.served.Merge(&s.served)
 		total.failures = append(total.failures, s.failures...)

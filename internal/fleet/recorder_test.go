@@ -62,6 +62,8 @@ func TestRecorderSumsUpWindows(t *testing.T) {
 	}
 	second := r.Window(time.Second, 2*time.Second)
 	near(t, "load of a in the second slot", second.Zones[0].Load, 1.2, 1e-9)
+	early := r.Window(-time.Second, time.Second)
+	near(t, "demand of a over the only slot that there was", early.Zones[0].Demand, 60, 1e-9)
 	if empty := r.Window(5*time.Second, 9*time.Second); empty.Requests != 0 || empty.P99 != 0 || empty.CrossRegion != 0 {
 		t.Errorf("a window without slots: %+v", empty)
 	}
