@@ -26,28 +26,20 @@ func (r *sotwRequest) ReadMessage(encoded []byte) error {
 	}
 	// All others take deep calls, and a stack that has grown for them would
 	// stay: they get one of their own, which is given back.
-	malformed := make(chan error, 1)
+	var malformed error
+	done := make(chan struct{})
 	go func() {
+		defer close(done)
 		r.refused = r.stream.guarded(func() error {
 			m := &discoveryv3.DiscoveryRequest{}
-			err := wire.Decode(encoded, m)
-			malformed <- err
-			if err != nil {
-				return nil
+			if malformed = wire.Decode(encoded, m); malformed == nil {
+				return r.stream.decoded(m)
 			}
-			return r.stream.decoded(m)
+			return nil
 		})
-		close(malformed)
 	}()
-	return r.wait(malformed)
-}
-
-// wait waits until the request is handled; the error is that of decoding it.
-func (r *sotwRequest) wait(malformed <-chan error) (err error) {
-	for e := range malformed {
-		err = e
-	}
-	return err
+	<-done
+	return malformed
 }
 
 // acceptEncoded handles a request that only accepts the last response, with

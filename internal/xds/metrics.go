@@ -39,7 +39,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		v := counter(name, help, "type")
 		vectors = append(vectors, v)
 		for k := range out {
-			out[k] = v.WithLabelValues(wire.Kind(k).String()) //nolint:gosec // few
+			out[k] = v.WithLabelValues(wire.Kind(k).String())
 		}
 		return out
 	}
