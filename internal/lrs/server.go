@@ -133,7 +133,9 @@ func (s *Server) Collect(time.Time) []load.StreamWindow {
 	out := s.ended
 	s.ended = nil
 	for _, st := range s.streams {
-		out = append(out, st.collect())
+		w, rooms := st.collect()
+		s.rooms.lend(rooms)
+		out = append(out, w)
 	}
 	slices.SortFunc(out, func(a, b load.StreamWindow) int { return cmp.Compare(a.Stream, b.Stream) })
 	return out

@@ -255,20 +255,19 @@ func (st *stream) append(r load.Report, room *wire.ReportRoom, rejected uint64, 
 	return st.window.Append(r, maxReports)
 }
 
-// collect swaps the window for an empty one.
-func (st *stream) collect() load.StreamWindow {
+// collect swaps the window for an empty one, and gives the rooms of its reports.
+func (st *stream) collect() (load.StreamWindow, []*wire.ReportRoom) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	out := st.window
-	st.window.Reports = nil
-	st.server.rooms.lend(st.rooms)
-	clear(st.rooms)
-	st.rooms = st.rooms[:0]
-	return out
+	out, rooms := st.window, st.rooms
+	st.window.Reports, st.rooms = nil, nil
+	return out, rooms
 }
 
+// close gives the last window. It is handed over later, so its rooms are not
+// used again.
 func (st *stream) close(now time.Time) load.StreamWindow {
-	out := st.collect()
+	out, _ := st.collect()
 	out.Closed = now
 	return out
 }
