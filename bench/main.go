@@ -12,6 +12,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"regexp"
@@ -24,7 +25,7 @@ import (
 )
 
 func main() {
-	if err := run(os.Args[1:]); err != nil {
+	if err := run(os.Args[1:], os.Stdout, os.Stderr); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
@@ -50,9 +51,9 @@ func scenarios() []scenario {
 	}
 }
 
-func run(args []string) error {
+func run(args []string, stdout, stderr io.Writer) error {
 	if len(args) == 2 && args[0] == "serve" {
-		return process.Run(args[1], os.Stdin, os.Stdout)
+		return process.Run(args[1], os.Stdin, stdout)
 	}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	rounds := flags.Int("rounds", 5, "rounds to measure, after one to warm up")
@@ -74,19 +75,19 @@ func run(args []string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	runtime.GOMAXPROCS(1) // one core for the clients, one for the server
-	fmt.Printf("goos: %s\ngoarch: %s\npkg: github.com/isobar-xds/isobar/bench\ncpu: %s\n", runtime.GOOS, runtime.GOARCH, cpu())
+	_, _ = fmt.Fprintf(stdout, "goos: %s\ngoarch: %s\npkg: github.com/isobar-xds/isobar/bench\ncpu: %s\n", runtime.GOOS, runtime.GOARCH, cpu())
 	var all measure.Summary
 	for _, s := range scenarios() {
 		if !pattern.MatchString(s.Name()) {
 			continue
 		}
 		begun := time.Now()
-		if err := s.Run(ctx, *rounds, func(r measure.Result) { fmt.Println(r); all.Add(r) }); err != nil {
+		if err := s.Run(ctx, *rounds, func(r measure.Result) { all.Add(r); _, _ = fmt.Fprintln(stdout, r) }); err != nil {
 			return fmt.Errorf("%s: %w", s.Name(), err)
 		}
-		fmt.Fprintf(os.Stderr, "%s: %.0f s, load %s\n", s.Name(), time.Since(begun).Seconds(), load())
+		_, _ = fmt.Fprintf(stderr, "%s: %.0f s, load %s\n", s.Name(), time.Since(begun).Seconds(), load())
 	}
-	return all.Write(os.Stderr)
+	return all.Write(stderr)
 }
 
 // cpu names the processor, as far as the system tells.

@@ -105,7 +105,7 @@ func (w *world) windows(changing, tick int) []load.StreamWindow {
 			r.Services = append(r.Services, sr)
 		}
 		out = append(out, load.StreamWindow{
-			Stream: load.StreamID(z + 1), Opened: w.now.Add(-time.Hour), //nolint:gosec // small
+			Stream: load.StreamID(z + 1), Opened: w.now.Add(-time.Hour),
 			Node:    load.Node{ID: fmt.Sprint(z), Locality: zone(z), Agent: load.AgentEnvoy},
 			Reports: []load.Report{r},
 		})
@@ -147,7 +147,7 @@ func BenchmarkTick(b *testing.B) {
 			w := newWorld(b)
 			b.ReportAllocs()
 			b.ResetTimer()
-			for i := 0; i < b.N; i++ {
+			for i := range b.N {
 				w.tick(services*percent/100, i)
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/services, "ns/service")

@@ -53,7 +53,7 @@ func Assignments(cluster, changes int) [Zones]*isobar.Assignment {
 	var out [Zones]*isobar.Assignment
 	for z := range out {
 		a := &isobar.Assignment{Service: Name(cluster), Source: Zone(z), OverprovisioningFactor: 140}
-		near := uint32(1000 + 100*z) //nolint:gosec // at most 1,900
+		near := uint32(1000 + 100*z)
 		a.Priorities = [][]isobar.LocalityWeight{{
 			{EndpointGroup: groups[0], Weight: near},
 			{EndpointGroup: groups[1], Weight: 3000},

@@ -201,10 +201,10 @@ func (l *Load) report() *loadstatsv3.LoadStatsRequest {
 		for i, lw := range fleet.Assignments(c, 0)[0].Priorities[0] {
 			ls := &endpointv3.UpstreamLocalityStats{
 				Locality:                &corev3.Locality{Region: lw.Locality.Region, Zone: lw.Locality.Zone},
-				TotalIssuedRequests:     uint64(1000 + 10*c + i), //nolint:gosec // small
-				TotalSuccessfulRequests: uint64(990 + 10*c),      //nolint:gosec // small
+				TotalIssuedRequests:     uint64(1000 + 10*c + i),
+				TotalSuccessfulRequests: uint64(990 + 10*c),
 				TotalErrorRequests:      3,
-				TotalRequestsInProgress: uint64(5 + i), //nolint:gosec // small
+				TotalRequestsInProgress: uint64(5 + i),
 			}
 			if l.Endpoints {
 				for _, e := range lw.Endpoints {

@@ -4,6 +4,7 @@ package process
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -54,7 +55,8 @@ func Run(kind string, in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	var lc net.ListenConfig
+	l, err := lc.Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
@@ -83,7 +85,7 @@ const ProfilesEnv = "BENCH_PROFILES"
 
 // profile begins to write profiles to files with a common prefix, until stop.
 func profile(prefix string) (stop func(), err error) {
-	f, err := os.Create(prefix + ".cpu")
+	f, err := os.Create(prefix + ".cpu") //nolint:gosec // where the user wants it
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +95,7 @@ func profile(prefix string) (stop func(), err error) {
 	return func() {
 		pprof.StopCPUProfile()
 		_ = f.Close()
-		if h, err := os.Create(prefix + ".heap"); err == nil {
+		if h, err := os.Create(prefix + ".heap"); err == nil { //nolint:gosec // where the user wants it
 			runtime.GC()
 			_ = pprof.WriteHeapProfile(h)
 			_ = h.Close()

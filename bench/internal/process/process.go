@@ -92,7 +92,7 @@ func (p *Process) Quiet() (Stats, error) {
 		if err != nil {
 			return last, err
 		}
-		time.Sleep(quietEvery)
+		<-time.After(quietEvery)
 		var next Stats
 		next, err = p.Stats()
 		if err == nil && next.CPU-last.CPU < quietBelow {

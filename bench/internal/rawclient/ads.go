@@ -67,10 +67,10 @@ func (s *Subscriber) Message(stream int, m []byte) ([]byte, error) {
 			return nil, errResponse
 		}
 		m = m[n:]
-		switch field {
-		case fieldVersion:
+		if field == fieldVersion {
 			version = v
-		case fieldNonce:
+		}
+		if field == fieldNonce {
 			nonce = v
 		}
 	}

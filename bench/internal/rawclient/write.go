@@ -106,7 +106,7 @@ func (c *Conn) frame(t http2.FrameType, flags http2.Flags, id uint32, payload []
 }
 
 func (c *Conn) frameHead(t http2.FrameType, flags http2.Flags, id uint32, n int) {
-	c.out = append(c.out, byte(n>>16), byte(n>>8), byte(n), byte(t), byte(flags))
+	c.out = append(c.out, byte(n>>16), byte(n>>8), byte(n), byte(t), byte(flags)) //nolint:gosec // three bytes of a length
 	c.out = binary.BigEndian.AppendUint32(c.out, id)
 }
 

@@ -73,7 +73,7 @@ func (s *floor) StreamAggregatedResources(g discoveryv3.AggregatedDiscoveryServi
 	defer s.leave(g)
 	for {
 		if err := g.RecvMsg(dropped{}); err != nil {
-			return nil //nolint:nilerr // the client has gone
+			return nil // the client has gone
 		}
 	}
 }

@@ -25,7 +25,7 @@ type isobarServer struct {
 	set     *views.Set
 }
 
-func newIsobar() (*isobarServer, error) {
+func newIsobar() *isobarServer {
 	registry := prometheus.NewRegistry()
 	s := &isobarServer{
 		grpc:    grpc.NewServer(transport(grpc.ForceServerCodecV2(wire.ServerCodec()), grpc.MaxHeaderListSize(16<<10))...),
@@ -35,7 +35,7 @@ func newIsobar() (*isobarServer, error) {
 	}
 	s.xds.Register(s.grpc)
 	s.publish()
-	return s, nil
+	return s
 }
 
 func (s *isobarServer) Serve(l net.Listener) error { return s.grpc.Serve(l) }

@@ -27,7 +27,7 @@ type Server interface {
 func New(kind string) (Server, error) {
 	switch kind {
 	case "isobar":
-		return newIsobar()
+		return newIsobar(), nil
 	case "linear":
 		return newLinear()
 	case "floor":
