@@ -54,19 +54,26 @@ func (l *Loop) observeHealth(now time.Time) (publish bool) {
 		Now: now, Topology: topology, Operators: operators,
 		Reports: l.opts.Checkers.Collect(now), Connected: l.opts.Checkers.Connected(now),
 	})
-	if r.Designate {
-		l.opts.Checkers.Designate(topology, l.keeper.Placement().Designations)
+	if r.Designate || t.Interval != l.designated {
+		l.opts.Checkers.Designate(r.Topology, l.keeper.Placement().Designations)
+		l.designated = t.Interval
 	}
 	l.metrics.ignored.Add(float64(r.Ignored))
 	l.healthDue = r.Next
-	if r.Publish || now.Sub(l.healthSaved) >= saveEvery {
+	l.healthDirty = l.healthDirty || r.Publish
+	if age := now.Sub(l.healthSaved); age >= saveEvery || (l.healthDirty && age >= saveHealthEvery) {
 		saved := l.keeper.Save()
 		l.saver.save(job{health: &saved})
-		l.healthSaved = now
+		l.healthSaved, l.healthDirty = now, false
 	}
 	l.showHealth()
 	return r.Publish
 }
+
+// saveHealthEvery bounds how often what checkers found is written: all of it
+// is, and flapping endpoints must not keep a disk busy. What a killed process
+// loses by it the checkers tell anew.
+const saveHealthEvery = 5 * time.Second
 
 // believe feeds what load reports prove back into health: a mass flip that
 // clients confirm by failing to land requests there is no fault of the
@@ -82,35 +89,35 @@ func (l *Loop) believe() {
 // Health tells what is known of a service's health, or of all services that
 // have health checks for an empty name. The loop answers between two turns.
 func (l *Loop) Health(ctx context.Context, service string) ([]health.ServiceReport, error) {
-	var out []health.ServiceReport
-	err := l.ask(ctx, func() { out = l.keeper.Report(service) })
-	return out, err
+	return ask(ctx, l, func() []health.ServiceReport { return l.keeper.Report(service) })
 }
 
 // Release believes a held mass flip of a service, as an operator says; false if
 // nothing is held.
-func (l *Loop) Release(ctx context.Context, service string) (released bool, err error) {
-	err = l.ask(ctx, func() {
-		if released = l.keeper.Book().Release(service); released && l.observeHealth(time.Now()) {
+func (l *Loop) Release(ctx context.Context, service string) (bool, error) {
+	return ask(ctx, l, func() bool {
+		released := l.keeper.Book().Release(service)
+		if released && l.observeHealth(time.Now()) {
 			l.rebase()
 		}
+		return released
 	})
-	return released, err
 }
 
-// ask runs something in the loop's goroutine, which owns the state.
-func (l *Loop) ask(ctx context.Context, do func()) error {
-	done := make(chan struct{})
+// ask has something answered by the loop's goroutine, which owns the state.
+func ask[T any](ctx context.Context, l *Loop, do func() T) (T, error) {
+	answer := make(chan T, 1)
+	var none T
 	select {
-	case l.asked <- func() { do(); close(done) }:
+	case l.asked <- func() { answer <- do() }:
 	case <-ctx.Done():
-		return ctx.Err()
+		return none, ctx.Err()
 	}
 	select {
-	case <-done:
-		return nil
+	case v := <-answer:
+		return v, nil
 	case <-ctx.Done():
-		return ctx.Err()
+		return none, ctx.Err()
 	}
 }
 

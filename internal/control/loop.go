@@ -44,7 +44,7 @@ type Topology interface {
 // Reports is where load reports come from.
 type Reports interface {
 	// Collect hands over what each stream reported since the last call. The
-	// windows belong to the caller from then on.
+	// windows are valid until the next call.
 	Collect(now time.Time) []load.StreamWindow
 }
 
@@ -110,6 +110,8 @@ type Loop struct {
 	keeper      *health.Keeper
 	healthDue   time.Time // when health should be looked at again
 	healthSaved time.Time
+	healthDirty bool          // verdicts or drains changed since
+	designated  time.Duration // the report interval that checkers were told
 	lastRebase  time.Time
 	bad         map[string]time.Time // violations logged, to bound the log
 }
@@ -203,6 +205,7 @@ func (l *Loop) Run(ctx context.Context) error {
 			return nil
 		case <-l.opts.Topology.Changed():
 			l.observeHealth(time.Now())
+			look.Reset(time.Until(l.healthDue))
 			changed()
 		case <-l.opts.Checkers.Changed():
 			sick()
@@ -210,11 +213,13 @@ func (l *Loop) Run(ctx context.Context) error {
 			sick()
 		case do := <-l.asked:
 			do()
+			look.Reset(time.Until(l.healthDue))
 		case <-holdOff.C:
 			pending = false
 			l.rebase()
 		case <-l.retimed:
 			tick.Reset(l.timing().Tick)
+			sick()
 		case <-tick.C:
 			started := time.Now()
 			l.tick()

@@ -16,7 +16,7 @@ type Keeper struct {
 	book      *Book
 	drains    *Drains
 	pushes    *Coalescer
-	topology  *isobar.Topology
+	checked   *isobar.Topology // the last in which a service with health checks changed
 	placement Placement
 	published *Verdicts // what clients are told; it may lag behind the book
 }
@@ -66,8 +66,9 @@ type Event struct {
 type Reaction struct {
 	Table     Table // for the planner: operators over verdicts, and drains
 	Publish   bool  // what clients should be told has changed: rebase now
-	Designate bool  // checkers have to be told what to probe
-	Ignored   int   // reports that do not count
+	Designate bool  // checkers have to be told what to probe, by Topology
+	Topology  *isobar.Topology
+	Ignored   int // reports that do not count
 	Next      time.Time
 }
 
@@ -75,17 +76,19 @@ type Reaction struct {
 // when the topology changed, when Reaction.Next has come, and at least once per
 // report interval.
 func (k *Keeper) Observe(e Event) Reaction {
-	first := k.topology == nil
-	moved := e.Topology != k.topology
-	k.topology = e.Topology
-	r := Reaction{Designate: moved}
+	first := k.checked == nil
+	moved := first || !sameChecked(k.checked, e.Topology)
+	if moved {
+		k.checked = e.Topology
+	}
+	r := Reaction{Designate: moved, Topology: k.checked}
 	if k.roster.Observe(e.Now, e.Connected) || moved {
-		next := Place(PlacementInput{Topology: e.Topology, Checkers: k.roster.Checkers(), Previous: k.placement})
+		next := Place(PlacementInput{Topology: k.checked, Checkers: k.roster.Checkers(), Previous: k.placement})
 		r.Designate = r.Designate || !next.Equal(&k.placement)
 		k.placement = next
 	}
 	out := k.book.Observe(Observation{
-		Now: e.Now, Reports: e.Reports, Checkers: k.roster.Checkers(), Placement: k.placement, Topology: e.Topology,
+		Now: e.Now, Reports: e.Reports, Checkers: k.roster.Checkers(), Placement: k.placement, Topology: k.checked,
 	})
 	r.Ignored = out.Ignored
 	due := k.pushes.Ready(e.Now)
@@ -137,4 +140,40 @@ func (k *Keeper) Save() SavedKeeper {
 		Placement: k.placement, Checkers: slices.Clone(k.roster.Checkers()),
 		Book: k.book.Save(), Drains: k.drains.Save(),
 	}
+}
+
+// sameChecked tells whether two topologies have the same services with health
+// checks, by the identity of their parts, which are immutable: a change of any
+// other service must not cost the work of all that are checked.
+func sameChecked(a, b *isobar.Topology) bool {
+	if a == b {
+		return true
+	}
+	if a.Network != b.Network {
+		return false
+	}
+	i, j := 0, 0
+	for {
+		i, j = nextChecked(a, i), nextChecked(b, j)
+		switch {
+		case i == len(a.Services) || j == len(b.Services):
+			return i == len(a.Services) && j == len(b.Services)
+		case !sameService(&a.Services[i], &b.Services[j]):
+			return false
+		}
+		i, j = i+1, j+1
+	}
+}
+
+func nextChecked(t *isobar.Topology, from int) int {
+	for from < len(t.Services) && len(t.Services[from].HealthChecks) == 0 {
+		from++
+	}
+	return from
+}
+
+func sameService(a, b *isobar.Service) bool {
+	return a.Name == b.Name && a.Checkers == b.Checkers &&
+		&a.HealthChecks[0] == &b.HealthChecks[0] && len(a.HealthChecks) == len(b.HealthChecks) &&
+		len(a.Localities) == len(b.Localities) && (len(a.Localities) == 0 || &a.Localities[0] == &b.Localities[0])
 }

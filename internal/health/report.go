@@ -16,20 +16,19 @@ type ServiceReport struct {
 // name; a service without health checks has none.
 func (k *Keeper) Report(service string) []ServiceReport {
 	alarms := k.book.Alarms()
+	short := map[string][]Shortfall{}
+	for _, s := range k.placement.Shortfalls {
+		short[s.Service] = append(short[s.Service], s)
+	}
 	out := []ServiceReport{}
 	for _, name := range k.book.Services() {
 		if service != "" && name != service {
 			continue
 		}
-		r := ServiceReport{Service: name, Summary: k.book.Summary(name), Endpoints: k.book.Explain(name), Drained: k.Drained(name)}
+		r := ServiceReport{Service: name, Summary: k.book.Summary(name), Endpoints: k.book.Explain(name), Drained: k.Drained(name), Shortfalls: short[name]}
 		for i := range alarms {
 			if alarms[i].Service == name {
 				r.Alarm = &alarms[i]
-			}
-		}
-		for _, s := range k.placement.Shortfalls {
-			if s.Service == name {
-				r.Shortfalls = append(r.Shortfalls, s)
 			}
 		}
 		out = append(out, r)

@@ -144,7 +144,7 @@ func (s *Server) buildLoop() error {
 			c := s.current.Load()
 			return control.Timing{Tick: c.Tick, Interval: c.ReportInterval}
 		},
-		Topology: s.registry, Checkers: checkers{s.hds}, Reports: s.lrs, Clients: s.xds, State: loopState{s.opts.Store},
+		Topology: s.registry, Checkers: checkers{s.hds}, Reports: s.lrs, Clients: s.xds, State: &loopState{store: s.opts.Store, revisions: map[string]uint64{}},
 		Views: func(p *plan.Plan, previous *views.Set) *views.Set {
 			set := builder.Build(p, previous)
 			s.lrs.Changed()

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/isobar-xds/isobar"
@@ -25,23 +26,24 @@ const (
 // writer.
 type loopState struct {
 	store store.Store
+
+	mu        sync.Mutex
+	revisions map[string]uint64 // as last written
 }
 
 // LoadPlan implements control.State.
-func (s loopState) LoadPlan() (*plan.Saved, error) { return loadJSON[plan.Saved](s.store, planKey) }
+func (s *loopState) LoadPlan() (*plan.Saved, error) { return loadJSON[plan.Saved](s.store, planKey) }
 
 // SavePlan implements control.State.
-func (s loopState) SavePlan(saved plan.Saved) error { return saveJSON(s.store, planKey, saved) }
+func (s *loopState) SavePlan(saved plan.Saved) error { return s.save(planKey, saved) }
 
 // LoadHealth implements control.State.
-func (s loopState) LoadHealth() (*health.SavedKeeper, error) {
+func (s *loopState) LoadHealth() (*health.SavedKeeper, error) {
 	return loadJSON[health.SavedKeeper](s.store, healthKey)
 }
 
 // SaveHealth implements control.State.
-func (s loopState) SaveHealth(saved health.SavedKeeper) error {
-	return saveJSON(s.store, healthKey, saved)
-}
+func (s *loopState) SaveHealth(saved health.SavedKeeper) error { return s.save(healthKey, saved) }
 
 // loadJSON reads a key; nil without error where nothing stands there.
 func loadJSON[T any](s store.Store, key string) (*T, error) {
@@ -59,18 +61,38 @@ func loadJSON[T any](s store.Store, key string) (*T, error) {
 	return &saved, nil
 }
 
-func saveJSON[T any](s store.Store, key string, saved T) error {
-	data, err := json.Marshal(saved)
+// save writes a key. It knows at which revision the key stands from its last
+// write, and reads it only the first time and when somebody else wrote.
+func (s *loopState) save(key string, value any) error {
+	data, err := json.Marshal(value)
 	if err != nil {
 		return err
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	ctx := context.Background()
-	v, err := s.Get(ctx, key)
-	if err != nil && !errors.Is(err, isobar.ErrNotFound) {
+	revision, known := s.revisions[key]
+	if !known {
+		if revision, err = s.revision(ctx, key); err != nil {
+			return err
+		}
+	}
+	revision, err = s.store.CompareAndSwap(ctx, key, revision, data)
+	if err != nil {
+		delete(s.revisions, key)
 		return err
 	}
-	_, err = s.CompareAndSwap(ctx, key, v.Revision, data)
-	return err
+	s.revisions[key] = revision
+	return nil
+}
+
+// revision reads at which revision a key stands; 0 where nothing does.
+func (s *loopState) revision(ctx context.Context, key string) (uint64, error) {
+	v, err := s.store.Get(ctx, key)
+	if errors.Is(err, isobar.ErrNotFound) {
+		return 0, nil
+	}
+	return v.Revision, err
 }
 
 // checkers shows the loop what it needs of the health discovery service.
