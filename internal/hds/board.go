@@ -15,6 +15,7 @@ type board struct {
 	at        map[joint]int
 	former    map[joint]bool           // of the specifier before: reports on them may be under way
 	byAddress map[netip.AddrPort][]int // for the flat form; nil until it is needed
+	orders    *orders                  // that the slots agree with
 }
 
 // joint is what reports and specifiers are joined on.
@@ -28,6 +29,8 @@ type joint struct {
 type slot struct {
 	key      health.Key
 	locality isobar.Locality
+	check    isobar.EndpointCheck // how it is probed, where it differs from other endpoints
+	from     time.Time            // reports before that may tell of what stood there before
 
 	status   isobar.HealthStatus // Unknown before the first report
 	arrived  time.Time
@@ -40,13 +43,25 @@ func (s *slot) joint() joint {
 	return joint{s.key.Service, s.locality, netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())}
 }
 
-// renew makes the board of a new specifier; what stands in both is kept.
-func (b *board) renew(slots []slot) board {
+// renew makes the board of a new specifier; what stands in both is kept. To a
+// checker an endpoint is its locality, its address and how it is probed: one
+// that changed in any of that starts anew there, as down, so that what was said
+// of it before says nothing. Nor do reports before from, which were under way
+// when the checker was told.
+func (b *board) renew(slots []slot, from time.Time) board {
 	next := board{slots: slots, at: make(map[joint]int, len(slots)), former: make(map[joint]bool, len(b.slots))}
+	probed := make(map[health.Key]bool, len(b.slots))
+	for i := range b.slots {
+		probed[b.slots[i].key] = true
+	}
 	for i := range slots {
-		j := slots[i].joint()
-		if k, ok := b.at[j]; ok {
-			slots[i] = b.slots[k]
+		s := &slots[i]
+		j := s.joint()
+		switch k, ok := b.at[j]; {
+		case ok && b.slots[k].check == s.check:
+			*s = b.slots[k]
+		case probed[s.key], b.former[j]:
+			s.from = from
 		}
 		next.at[j] = i
 	}
@@ -80,7 +95,7 @@ func (b *board) book(entries []wire.HealthEntry, flat bool, now time.Time) outco
 		k, ok := b.at[j]
 		switch {
 		case ok:
-			o.changed = b.slots[k].set(e, now) || o.changed
+			b.slots[k].set(e, now, &o)
 		case b.former[j]:
 			o.former++
 		default:
@@ -134,27 +149,36 @@ func (b *board) bookFlat(entries []wire.HealthEntry, now time.Time, o *outcome) 
 			o.sample = e.Address.String() + " is in several services, and a flat report does not tell which is meant"
 		default:
 			for _, k := range slots {
-				o.changed = b.slots[k].set(e, now) || o.changed
+				b.slots[k].set(e, now, o)
 			}
 		}
 	}
 }
 
-// set notes what was said and tells whether it is something else than before.
-func (s *slot) set(e *wire.HealthEntry, now time.Time) (changed bool) {
-	changed = s.status != e.Status
+// set notes what was said, and whether it is something else than before.
+func (s *slot) set(e *wire.HealthEntry, now time.Time, o *outcome) {
+	if now.Before(s.from) {
+		o.former++
+		return
+	}
+	o.changed = o.changed || s.status != e.Status
 	s.status, s.metadata, s.arrived, s.fresh = e.Status, e.Metadata, now, true
-	return changed
 }
 
-// collect appends what is new as reports of a checker.
-func (b *board) collect(checker string, out []health.Report) []health.Report {
+// collect appends what is new as reports of a checker. What it says of
+// endpoints that are other ones by the newest orders, which it has not been
+// told yet, is no word on those.
+func (b *board) collect(checker string, newest *orders, out []health.Report) []health.Report {
+	same := b.orders == nil || b.orders.topology == newest.topology
 	for i := range b.slots {
 		s := &b.slots[i]
 		if !s.fresh {
 			continue
 		}
 		s.fresh = false
+		if !same && newest.altered(s) {
+			continue
+		}
 		out = append(out, health.Report{
 			Checker: checker, Service: s.key.Service, Locality: s.locality, Address: s.key.Address,
 			Status: s.status, Arrived: s.arrived, Metadata: s.metadata,

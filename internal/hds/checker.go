@@ -96,10 +96,10 @@ func (c *checker) silent(now time.Time, interval time.Duration) bool {
 	return now.Sub(c.lastSeen) > silentIntervals*interval
 }
 
-func (c *checker) collect(out []health.Report) []health.Report {
+func (c *checker) collect(newest *orders, out []health.Report) []health.Report {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.board.collect(c.id, out)
+	return c.board.collect(c.id, newest, out)
 }
 
 func (c *checker) describe() Checker {
@@ -213,8 +213,11 @@ func (s *Server) prepare(c *checker, o *orders, now time.Time) (message, error) 
 	defer c.mu.Unlock()
 	c.interval = interval
 	if m.news {
-		c.board = c.board.renew(w.slots)
+		// A specifier restarts the wait for the next report: what comes sooner
+		// was sent before the specifier arrived.
+		c.board = c.board.renew(w.slots, now.Add(interval/2))
 	}
+	c.board.orders = o
 	return m, nil
 }
 

@@ -27,13 +27,17 @@ const (
 
 // names hands out the IDs of checkers. A checker is its node id and locality:
 // one that comes back gets the ID that it had. Two of the same node id that are
-// there at once are two checkers, the second is called "id#2".
+// there at once are two checkers, the second is called "id#2". No two identities
+// have the same ID, also if a node calls itself "id#2".
 type names struct {
 	start    uint64
 	families map[string]*family // by node id
+	taken    map[string]bool    // the IDs of all members
 }
 
-func newNames(start uint64) names { return names{start: start, families: map[string]*family{}} }
+func newNames(start uint64) names {
+	return names{start: start, families: map[string]*family{}, taken: map[string]bool{}}
+}
 
 // family is all checkers that share a node id.
 type family struct {
@@ -65,7 +69,8 @@ func (n *names) enter(c *checker, now time.Time, interval time.Duration) (evicte
 	f.streams++
 	m := f.find(c, now, interval)
 	if m == nil {
-		m = &member{id: f.freeID(c.hello.Node.ID), locality: c.hello.Node.Locality}
+		m = &member{id: n.freeID(c.hello.Node.ID), locality: c.hello.Node.Locality}
+		n.taken[m.id] = true
 		f.members = append(f.members, m)
 	}
 	evicted = m.checker
@@ -94,17 +99,13 @@ func (f *family) find(c *checker, now time.Time, interval time.Duration) *member
 	return nil
 }
 
-// freeID gives the first ID that no member has.
-func (f *family) freeID(node string) string {
-	for k := 1; ; k++ { // ends: there are fewer members than numbers
-		id := node
-		if k > 1 {
-			id = fmt.Sprintf("%s#%d", node, k)
-		}
-		if !slices.ContainsFunc(f.members, func(m *member) bool { return m.id == id }) {
-			return id
-		}
+// freeID gives the first ID for a node that no identity has.
+func (n *names) freeID(node string) string {
+	id := node
+	for k := 2; n.taken[id]; k++ { // ends: there are fewer identities than numbers
+		id = fmt.Sprintf("%s#%d", node, k)
 	}
+	return id
 }
 
 // leave notes that a checker is away.
@@ -131,7 +132,13 @@ func (n *names) forget(now time.Time) {
 // away drops identities that have been away for so long, and counts the others.
 func (n *names) away(now time.Time, most time.Duration) (kept int) {
 	for node, f := range n.families {
-		f.members = slices.DeleteFunc(f.members, func(m *member) bool { return m.checker == nil && now.Sub(m.left) >= most })
+		f.members = slices.DeleteFunc(f.members, func(m *member) bool {
+			gone := m.checker == nil && now.Sub(m.left) >= most
+			if gone {
+				delete(n.taken, m.id)
+			}
+			return gone
+		})
 		kept += len(f.members)
 		if len(f.members) == 0 {
 			delete(n.families, node)

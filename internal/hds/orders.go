@@ -69,6 +69,29 @@ func (o *orders) site(name string) *site {
 	return s
 }
 
+// altered tells whether an endpoint is in another locality, or probed otherwise,
+// than when a slot was made for it. Of those that are gone it does not.
+func (o *orders) altered(s *slot) bool {
+	site := o.site(s.key.Service)
+	if site == nil {
+		return false
+	}
+	p, ok := site.places[s.key.Address]
+	if !ok {
+		return false
+	}
+	l := &site.service.Localities[p.locality]
+	return l.Locality != s.locality || checkOf(&l.Endpoints[p.endpoint]) != s.check
+}
+
+// checkOf is what an endpoint says of its probes; the zero value for nothing.
+func checkOf(e *isobar.Endpoint) isobar.EndpointCheck {
+	if e.Check == nil {
+		return isobar.EndpointCheck{}
+	}
+	return *e.Check
+}
+
 // work is what one checker shall probe.
 type work struct {
 	clusters []*healthv3.ClusterHealthCheck
@@ -141,7 +164,9 @@ func (s *site) pick(keys []health.Key) ([]wire.ProbeTarget, []slot) {
 				continue
 			}
 			t.Endpoints = append(t.Endpoints, *e)
-			slots = append(slots, slot{key: health.Key{Service: s.service.Name, Address: e.Address}, locality: l.Locality})
+			slots = append(slots, slot{
+				key: health.Key{Service: s.service.Name, Address: e.Address}, locality: l.Locality, check: checkOf(e),
+			})
 		}
 		if len(t.Endpoints) > 0 {
 			targets = append(targets, t)

@@ -149,8 +149,9 @@ func (s *Server) current() *orders {
 // checker comes back, it may have been started anew.
 func (s *Server) Collect(now time.Time) []health.Report {
 	var out []health.Report
+	newest := s.current()
 	for _, c := range s.present(now) {
-		out = c.collect(out)
+		out = c.collect(newest, out)
 	}
 	return out
 }

@@ -1,0 +1,137 @@
+package hds_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/hds"
+)
+
+// collected lists the addresses that reports came of, with what they say.
+func (h *harness) collected() string {
+	var out []string
+	for _, r := range h.srv.Collect(time.Now()) {
+		out = append(out, r.Address+" "+r.Locality.String()+" "+r.Status.String())
+	}
+	return strings.Join(out, ", ")
+}
+
+// To a checker an endpoint is its locality, its address and how it is probed.
+// One that changed in any of that starts anew there, as down: what the checker
+// said of it before, or was just about to say, is no vote on what it is now.
+func TestChangedEndpointsStartAnew(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		alter func(*isobar.Service)
+		flat  bool
+		after string // locality of the endpoint that changed
+	}{
+		{"port of the probe", func(s *isobar.Service) {
+			s.Localities[0].Endpoints[0].Check = &isobar.EndpointCheck{Port: 8081}
+		}, false, "r/a"},
+		{"port of the probe, reported flat", func(s *isobar.Service) {
+			s.Localities[0].Endpoints[0].Check = &isobar.EndpointCheck{Port: 8081}
+		}, true, "r/a"},
+		{"locality", func(s *isobar.Service) {
+			moved := s.Localities[0].Endpoints[0]
+			s.Localities[0].Endpoints = s.Localities[0].Endpoints[1:]
+			s.Localities[1].Endpoints = append(s.Localities[1].Endpoints, moved)
+		}, false, "r/b"},
+		{"locality, reported flat", func(s *isobar.Service) {
+			moved := s.Localities[0].Endpoints[0]
+			s.Localities[0].Endpoints = s.Localities[0].Endpoints[1:]
+			s.Localities[1].Endpoints = append(s.Localities[1].Endpoints, moved)
+		}, true, "r/b"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			inBubble(t, hds.Options{Interval: every(4 * time.Second)}, func(h *harness) {
+				report := func(c *client, locality string) {
+					m := grouped("cart", "r/a", endpoint("10.0.1.2:80", up))
+					other := grouped("cart", locality, endpoint("10.0.1.1:80", up))
+					m.ClusterEndpointsHealth = append(m.ClusterEndpointsHealth, other.GetClusterEndpointsHealth()...)
+					if tc.flat {
+						m = flat(endpoint("10.0.1.2:80", up), endpoint("10.0.1.1:80", up))
+					}
+					c.report(m)
+				}
+				c := h.enter("probe-1", "r/a")
+				before := topology(service("cart", 1))
+				h.srv.Designate(before, all(before, "probe-1"))
+				c.recv()
+				report(c, "r/a")
+				if got, want := h.collected(), "10.0.1.1:80 r/a healthy, 10.0.1.2:80 r/a healthy"; got != want {
+					t.Fatalf("at first %q, want %q", got, want)
+				}
+				pass(4 * time.Second)
+				svc := service("cart", 1)
+				tc.alter(&svc)
+				after := topology(svc)
+				said := c.next()
+				report(c, "r/a") // before it is told, and collected after the change
+				h.srv.Designate(after, all(after, "probe-1"))
+				if got, want := h.collected(), "10.0.1.2:80 r/a healthy"; got != want {
+					t.Errorf("not told yet: %q, want %q", got, want)
+				}
+				<-said
+				h.signalled()
+				report(c, "r/a") // was under way when it was told
+				if got, want := h.collected(), "10.0.1.2:80 r/a healthy"; got != want || h.signalled() {
+					t.Errorf("under way: %q, want %q", got, want)
+				}
+				pass(4 * time.Second)
+				report(c, tc.after)
+				if !h.signalled() {
+					t.Error("the first word on it is no news")
+				}
+				want := []string{"10.0.1.1:80 " + tc.after + " healthy", "10.0.1.2:80 r/a healthy"}
+				got := strings.Split(h.collected(), ", ")
+				slices.Sort(got)
+				if !slices.Equal(got, want) {
+					t.Errorf("at last %q, want %q", got, want)
+				}
+				c.leave()
+			})
+		})
+	}
+}
+
+// A node may be called as the second of another: both are known all the same.
+func TestIdentitiesOfSimilarNames(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		nodes []string // each in a zone of its own
+		want  string
+	}{
+		{"second first", []string{"a", "a", "a#2"}, "a a#2 a#2#2"},
+		{"second last", []string{"a#2", "a", "a"}, "a a#2 a#3"},
+		{"both twice", []string{"a#2", "a#2", "a", "a"}, "a a#2 a#2#2 a#3"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			inBubble(t, hds.Options{}, func(h *harness) {
+				var open []*client
+				for i, node := range tc.nodes {
+					open = append(open, h.enter(node, "r/"+string(rune('a'+i))))
+				}
+				if got := strings.Join(h.ids(), " "); got != tc.want {
+					t.Errorf("checkers %q, want %q", got, tc.want)
+				}
+				for _, c := range open {
+					c.leave()
+				}
+				if got := h.ids(); len(got) != 0 {
+					t.Errorf("%q are still there", got)
+				}
+				// Names that were forgotten can be had again.
+				pass(11 * time.Minute)
+				c := h.enter("a", "r/z")
+				if got := strings.Join(h.ids(), " "); got != "a" {
+					t.Errorf("later %q", got)
+				}
+				c.leave()
+			})
+		})
+	}
+}
