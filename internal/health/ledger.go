@@ -31,12 +31,14 @@ type rule struct {
 type record struct {
 	address  string
 	locality isobar.Locality
-	ballots  []ballot // sorted by checker
+	probe    isobar.EndpointCheck // where it is probed
+	ballots  []ballot             // sorted by checker
 
 	status    isobar.HealthStatus // Unknown: no verdict
 	since     instant             // of the status
 	confirmed instant             // when a quorum last agreed with it
 	appeared  instant
+	moved     instant // to where checkers have to probe it anew
 	disputed  instant // since when fresh votes contradict each other
 	quorum    bool    // one agrees with the status now
 	pending   bool    // waits for its first verdict without traffic
@@ -100,12 +102,12 @@ func (b *Book) open(spec *isobar.Service, old *ledger) *ledger {
 			if !Probed(spec, e) {
 				continue
 			}
-			r := record{address: e.Address, since: never, confirmed: never, appeared: b.now, disputed: never, pending: l.judged}
+			r := record{address: e.Address, since: never, confirmed: never, appeared: b.now, moved: never, disputed: never, pending: l.judged}
 			if was := old.record(e.Address); was != nil {
 				r = *was
 				r.ballots = nil // designate fills them in
 			}
-			r.locality, r.dirty = sl.Locality, true
+			b.place(&r, sl.Locality, e)
 			l.records = append(l.records, r)
 		}
 	}
@@ -115,6 +117,19 @@ func (b *Book) open(spec *isobar.Service, old *ledger) *ledger {
 		l.index[l.records[i].address] = int32(i)
 	}
 	return l
+}
+
+// place notes where an endpoint is and is probed. For checkers one that changes
+// there is another, with which they begin with unhealthy.
+func (b *Book) place(r *record, at isobar.Locality, e *isobar.Endpoint) {
+	var probe isobar.EndpointCheck
+	if e.Check != nil {
+		probe = *e.Check
+	}
+	if !r.locality.IsZero() && (r.locality != at || r.probe != probe) {
+		r.moved = b.now
+	}
+	r.locality, r.probe, r.dirty = at, probe, true
 }
 
 // rule works out how long things take, by the slowest check.
@@ -151,6 +166,9 @@ func (b *Book) designate(before []*ledger, checkers []known) {
 					if checkers[o.ballots[i].checker].id == d.Checker {
 						v = o.ballots[i]
 						v.checker = int32(c)
+						if r.moved != o.moved {
+							v.listed, v.healthy = never, false
+						}
 					}
 				}
 			}
@@ -223,6 +241,9 @@ func (b *Book) vote(l *ledger, r *record, checker int32, rep *Report) bool {
 	}
 	v := &r.ballots[i]
 	at := min(b.at(rep.Arrived), b.now)
+	if r.moved != never && time.Duration(at-r.moved) <= b.interval {
+		return true // the checker may not know yet, and tell of the old place
+	}
 	if !v.stream.Equal(stream) || v.listed == never {
 		v.stream, v.listed, v.healthy = stream, at, false
 		r.dirty, l.dirty = true, true

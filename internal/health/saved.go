@@ -93,7 +93,7 @@ func (b *Book) restore(s Saved) {
 }
 
 func (b *Book) revive(e *SavedEndpoint) record {
-	r := record{address: e.Address, since: never, confirmed: never, appeared: b.past(e.Waiting), disputed: never}
+	r := record{address: e.Address, since: never, confirmed: never, appeared: b.past(e.Waiting), moved: never, disputed: never}
 	if classOf(e.Status) != undecided {
 		r.status, r.since, r.confirmed = e.Status, b.past(e.Since), b.past(e.Confirmed)
 	} else {
