@@ -52,16 +52,18 @@ func (d *Drains) service(now time.Time, spec *isobar.Service, table Table) []dra
 	return states
 }
 
-// wards lists the localities of a service that have endpoints. Endpoints that
-// are draining are on their way out on purpose and say nothing.
+// wards lists the localities of a service that have endpoints. Those that are
+// draining are on their way out on purpose and say nothing, nor do those that
+// wait for their first verdict.
 func (d *Drains) wards(spec *isobar.Service, table Table) []ward {
 	var out []ward
 	for i := range spec.Localities {
 		sl := &spec.Localities[i]
 		all, healthy := 0, 0
 		for j := range sl.Endpoints {
-			switch h := table.Status(spec.Name, &sl.Endpoints[j]); {
-			case h == isobar.Draining:
+			e := &sl.Endpoints[j]
+			switch h := table.Status(spec.Name, e); {
+			case h == isobar.Draining, !h.Usable() && table.pending(spec.Name, e):
 			case h.Usable():
 				healthy++
 				all++

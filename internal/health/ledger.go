@@ -190,15 +190,15 @@ func (l *ledger) record(address string) *record {
 }
 
 // statuses writes the verdicts down.
-func (l *ledger) statuses() map[string]isobar.HealthStatus {
-	out := make(map[string]isobar.HealthStatus, len(l.records))
+func (l *ledger) statuses() map[string]belief {
+	out := make(map[string]belief, len(l.records))
 	withheld := l.withholds()
 	for i := range l.records {
 		switch r := &l.records[i]; {
 		case r.status != isobar.Unknown:
-			out[r.address] = r.status
+			out[r.address] = belief{status: r.status}
 		case r.pending && withheld:
-			out[r.address] = isobar.Unhealthy
+			out[r.address] = belief{status: isobar.Unhealthy, pending: true}
 		}
 	}
 	return out

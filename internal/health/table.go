@@ -107,6 +107,16 @@ func (t Table) Status(service string, e *isobar.Endpoint) isobar.HealthStatus {
 	}
 }
 
+// pending tells whether an endpoint is without traffic only because it waits
+// for its first verdict: that says nothing of its health.
+func (t Table) pending(service string, e *isobar.Endpoint) bool {
+	if _, found := t.find(Key{Service: service, Address: e.Address}); found || down(e.Health) {
+		return false
+	}
+	b, _ := t.verdicts.belief(service, e.Address)
+	return b.pending
+}
+
 // Drained tells whether a locality of a service is to get no traffic because
 // too few of its endpoints are healthy.
 func (t Table) Drained(service string, l isobar.Locality) bool { return t.drained.Has(service, l) }

@@ -17,18 +17,29 @@ type Verdicts struct {
 
 type serviceVerdicts struct {
 	name   string
-	status map[string]isobar.HealthStatus // by address
+	status map[string]belief // by address
+}
+
+// belief is what is known of an endpoint.
+type belief struct {
+	status  isobar.HealthStatus
+	pending bool // nothing yet: it waits for its first verdict without traffic
 }
 
 // Status gives the verdict on an endpoint, false if there is none. An endpoint
 // that waits for its first verdict is unhealthy.
 func (v *Verdicts) Status(service, address string) (isobar.HealthStatus, bool) {
+	b, found := v.belief(service, address)
+	return b.status, found
+}
+
+func (v *Verdicts) belief(service, address string) (belief, bool) {
 	s := v.service(service)
 	if s == nil {
-		return isobar.Unknown, false
+		return belief{}, false
 	}
-	h, found := s.status[address]
-	return h, found
+	b, found := s.status[address]
+	return b, found
 }
 
 func (v *Verdicts) service(name string) *serviceVerdicts {
@@ -100,7 +111,7 @@ func (v *Verdicts) with(name string, s *serviceVerdicts) *Verdicts {
 }
 
 // put replaces the verdicts on one service, and keeps v if they are the same.
-func (v *Verdicts) put(name string, status map[string]isobar.HealthStatus) *Verdicts {
+func (v *Verdicts) put(name string, status map[string]belief) *Verdicts {
 	before := v.service(name)
 	switch {
 	case len(status) == 0 && before == nil:
