@@ -32,6 +32,7 @@ type checkedFleet struct {
 	targets  map[string][]target
 	checkers []*checkerProcess
 	watch    *watcher
+	stalls   *stalls
 }
 
 // checkedService is how a service is probed and what its servers are.
@@ -58,7 +59,7 @@ func newCheckedFleet(tb testing.TB) *checkedFleet {
 	dir := tb.TempDir()
 	f := &checkedFleet{
 		process: &process{t: tb, file: filepath.Join(dir, "isobar.yaml"), xds: freePort(tb), api: freePort(tb)},
-		network: newNetwork(), targets: map[string][]target{},
+		network: newNetwork(), targets: map[string][]target{}, stalls: watchStalls(tb),
 	}
 	var c bytes.Buffer
 	fmt.Fprintf(&c, "xds: {listen: %q}\nadmin: {listen: %q}\ntick: 1s\nreport_interval: %s\nstate_dir: %q\nservices:\n",
@@ -111,13 +112,14 @@ func (f *checkedFleet) allHealthy(except ...target) bool {
 	return true
 }
 
-// eventually polls for at most 30 seconds and tells how long it took.
+// eventually polls for at most 30 seconds and tells how long it took, without
+// stalls of the machine.
 func (f *checkedFleet) eventually(what string, ok func() bool) time.Duration {
 	f.t.Helper()
 	began := time.Now()
 	for time.Since(began) < 30*time.Second {
 		if ok() {
-			return time.Since(began)
+			return time.Since(began) - f.stalls.between(began, time.Now())
 		}
 		time.Sleep(20 * time.Millisecond) //nolint:forbidigo // real processes: bounded polling
 	}

@@ -199,8 +199,9 @@ func (c *gateConn) Close() error {
 func (c *gateConn) from(pid int) bool {
 	is, known := c.owners[pid]
 	if !known {
-		remote, ok := c.RemoteAddr().(*net.TCPAddr)
-		is = ok && ownsPort(pid, remote.Port)
+		there, ok := c.RemoteAddr().(*net.TCPAddr)
+		here, ours := c.LocalAddr().(*net.TCPAddr)
+		is = ok && ours && ownsSocket(pid, there.Port, here.Port)
 		if c.owners == nil {
 			c.owners = map[int]bool{}
 		}

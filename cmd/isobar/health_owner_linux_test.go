@@ -11,17 +11,18 @@ import (
 
 const canCutProcesses = true
 
-// ownsPort tells whether a process has a TCP socket with a local port.
-func ownsPort(pid, port int) bool {
+// ownsSocket tells whether a process has a TCP socket with these ports. The
+// local one alone would not do: sockets to other addresses may have it, too.
+func ownsSocket(pid, local, remote int) bool {
 	f, err := os.Open("/proc/net/tcp")
 	if err != nil {
 		return false
 	}
 	defer func() { _ = f.Close() }()
-	local := fmt.Sprintf(":%04X", port)
+	from, to := fmt.Sprintf(":%04X", local), fmt.Sprintf(":%04X", remote)
 	sockets := map[string]bool{}
 	for lines := bufio.NewScanner(f); lines.Scan(); {
-		if w := strings.Fields(lines.Text()); len(w) > 9 && strings.HasSuffix(w[1], local) {
+		if w := strings.Fields(lines.Text()); len(w) > 9 && strings.HasSuffix(w[1], from) && strings.HasSuffix(w[2], to) {
 			sockets["socket:["+w[9]+"]"] = true
 		}
 	}

@@ -4,6 +4,6 @@ package main
 
 const canCutProcesses = false
 
-// ownsPort would tell whether a process has a socket: there is no simple way to
+// ownsSocket would tell whether a process has a socket: there is no simple way to
 // find out here.
-func ownsPort(int, int) bool { return false }
+func ownsSocket(int, int, int) bool { return false }

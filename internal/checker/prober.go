@@ -92,6 +92,9 @@ func lost(ctx context.Context, err error) (Outcome, error) {
 	case ownFault(err):
 		return Blind, err
 	case timedOut(ctx, err):
+		if errors.Is(err, net.ErrClosed) {
+			err = context.Cause(ctx) // it was closed here, because time was up
+		}
 		return TimedOut, err
 	default:
 		return Broken, err
