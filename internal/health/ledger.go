@@ -42,9 +42,15 @@ type record struct {
 	disputed  instant // since when fresh votes contradict each other
 	quorum    bool    // one agrees with the status now
 	pending   bool    // waits for its first verdict without traffic
+	added     bool    // later than the service, so that it had to wait
+	proven    bool    // it has been healthy or degraded
 	held      bool
 	dirty     bool
 }
+
+// unseen tells an endpoint that was added and never came up: that it is down is
+// no change.
+func (r *record) unseen() bool { return r.added && !r.proven }
 
 // ballot is the last word of a checker on an endpoint.
 type ballot struct {
@@ -102,7 +108,7 @@ func (b *Book) open(spec *isobar.Service, old *ledger) *ledger {
 			if !Probed(spec, e) {
 				continue
 			}
-			r := record{address: e.Address, since: never, confirmed: never, appeared: b.now, moved: never, disputed: never, pending: l.judged}
+			r := record{address: e.Address, since: never, confirmed: never, appeared: b.now, moved: never, disputed: never, pending: l.judged, added: l.judged}
 			if was := old.record(e.Address); was != nil {
 				r = *was
 				r.ballots = nil // designate fills them in

@@ -39,7 +39,8 @@ func (l *ledger) judgeDown(b *Book, s *sight, candidates []*record) {
 
 // watch tells whether more than half of the endpoints went down within one
 // window, or would now. While a mass flip lasts, those count that went down
-// shortly before it began: time alone does not make it believable.
+// shortly before it began: time alone does not make it believable. Endpoints
+// that never came up say nothing about what happens now.
 func (l *ledger) watch(b *Book, candidates int) {
 	from := b.now
 	if l.mass.active {
@@ -48,7 +49,7 @@ func (l *ledger) watch(b *Book, candidates int) {
 	flips, total := candidates, 0
 	for i := range l.records {
 		r := &l.records[i]
-		if r.pending {
+		if r.unseen() {
 			continue
 		}
 		total++
@@ -151,6 +152,9 @@ func (s *sight) count() {
 	for _, l := range s.book.services {
 		for i := range l.records {
 			r := &l.records[i]
+			if !r.proven {
+				continue // it would be down whoever looks
+			}
 			for j := range r.ballots {
 				v := &r.ballots[j]
 				if !s.book.fresh(v) || !s.book.counts(v, l.rule) {

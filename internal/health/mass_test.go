@@ -154,3 +154,36 @@ func TestBrokenNetworkOfCheckers(t *testing.T) {
 		t.Errorf("%d down, alarms %v; want none and two", n, w.book.Alarms())
 	}
 }
+
+func TestEndpointsThatNeverCameUpAreNoMass(t *testing.T) {
+	for name, between := range map[string]func(*office){
+		"at once":         func(*office) {},
+		"after a restart": func(o *office) { o.restart(nil) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := atRest(t, 2, 1, zoneA, zoneB, zoneC)
+			o.add(0, fresh(7)...)
+			o.dead(fresh(7)...)
+			o.run(26 * time.Second)
+			between(o)
+			o.dead(append(fresh(7), second)...)
+			o.run(22 * time.Second) // a restart makes checkers begin anew
+			if v := o.verdict(second); v.Held || v.Status != isobar.Unhealthy {
+				t.Errorf("%+v, want unhealthy: one of six failed", v)
+			}
+		})
+	}
+}
+
+// Endpoints that never came up don't keep checkers from being believed.
+func TestEndpointsThatNeverCameUpAreNoEvidence(t *testing.T) {
+	dead := service("api", 40, zoneC)
+	w := newWorld(t, topology(dead, service("web", 10, zoneA), service("db", 3, zoneC)), checkersIn(1, zoneA, zoneB, zoneC))
+	w.says = downWhere(func(k health.Key) bool { return k.Service == "api" })
+	w.run(40 * time.Second)
+	w.says = downWhere(func(k health.Key) bool { return k.Service != "db" })
+	w.run(4 * interval)
+	if n := w.count("web", isobar.Unhealthy); n != 10 {
+		t.Errorf("%d down, want all 10: db is up", n)
+	}
+}

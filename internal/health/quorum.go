@@ -145,7 +145,7 @@ func (l *ledger) weigh(b *Book, r *record) (candidate bool) {
 	if agreed == undecided || agreed == current {
 		return false
 	}
-	if agreed == classDown && !r.pending {
+	if agreed == classDown && !r.unseen() {
 		return true
 	}
 	l.flip(b, r, agreed)
@@ -156,6 +156,7 @@ func (l *ledger) weigh(b *Book, r *record) (candidate bool) {
 func (l *ledger) flip(b *Book, r *record, to class) {
 	r.status, r.since, r.confirmed = b.label(r, l.rule, to), b.now, b.now
 	r.quorum, r.pending, r.held = true, false, false
+	r.proven = r.proven || to != classDown
 	l.judged, l.changed = true, true
 }
 

@@ -24,7 +24,9 @@ type SavedEndpoint struct {
 	// Waiting is when it was added, if it still waits for its first verdict
 	// without traffic.
 	Waiting time.Time   `json:"waiting,omitzero"`
-	Votes   []SavedVote `json:"votes,omitempty"` // sorted by checker
+	Added   bool        `json:"added,omitempty"`  // later than the service's first verdict
+	Proven  bool        `json:"proven,omitempty"` // it has been healthy or degraded
+	Votes   []SavedVote `json:"votes,omitempty"`  // sorted by checker
 }
 
 // SavedVote is one vote of SavedEndpoint.
@@ -44,7 +46,7 @@ func (b *Book) Save() Saved {
 			r := &l.records[i]
 			e := SavedEndpoint{
 				Key: Key{Service: l.name, Address: r.address}, Status: r.status,
-				Since: b.time(r.since), Confirmed: b.time(r.confirmed),
+				Since: b.time(r.since), Confirmed: b.time(r.confirmed), Added: r.added, Proven: r.proven,
 			}
 			if r.pending {
 				e.Waiting = b.time(r.appeared)
@@ -93,7 +95,7 @@ func (b *Book) restore(s Saved) {
 }
 
 func (b *Book) revive(e *SavedEndpoint) record {
-	r := record{address: e.Address, since: never, confirmed: never, appeared: b.past(e.Waiting), moved: never, disputed: never}
+	r := record{address: e.Address, since: never, confirmed: never, appeared: b.past(e.Waiting), moved: never, disputed: never, added: e.Added, proven: e.Proven}
 	if classOf(e.Status) != undecided {
 		r.status, r.since, r.confirmed = e.Status, b.past(e.Since), b.past(e.Confirmed)
 	} else {
