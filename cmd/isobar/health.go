@@ -23,7 +23,8 @@ func healthCommand() *cobra.Command {
 		Long: `Show the services with health checks. With a service: each of its endpoints with
 its verdict, since when it stands, how fresh it is, the vote of every designated
 checker and why the verdict is what it is. Without: a line a service, and the
-connected checkers.`,
+connected checkers. A service that is called as one of the commands below is shown
+by "isobar health -- NAME".`,
 		Example: "  isobar health\n  isobar health checkout\n  isobar health checkout -o json",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -45,6 +46,7 @@ connected checkers.`,
 		},
 	}
 	flags.register(cmd)
+	cmd.AddCommand(healthReleaseCommand(), healthSetCommand())
 	return cmd
 }
 

@@ -44,7 +44,7 @@ func (e *StatusError) Error() string {
 	return text
 }
 
-// Remote reads the admin interface of a running server.
+// Remote speaks with the admin interface of a running server.
 type Remote struct {
 	base   *url.URL
 	client *http.Client
@@ -95,7 +95,12 @@ func (r *Remote) Verdicts(ctx context.Context, service string) (VerdictList, err
 func (r *Remote) get(ctx context.Context, path string, query url.Values, out any) error {
 	u := r.base.JoinPath(path)
 	u.RawQuery = query.Encode()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), http.NoBody)
+	return r.do(ctx, http.MethodGet, u, http.NoBody, out)
+}
+
+// do sends a request and reads its answer, of whatever success.
+func (r *Remote) do(ctx context.Context, method string, u *url.URL, body io.Reader, out any) error {
+	req, err := http.NewRequestWithContext(ctx, method, u.String(), body)
 	if err != nil {
 		return err
 	}
@@ -104,16 +109,16 @@ func (r *Remote) get(ctx context.Context, path string, query url.Values, out any
 		return fmt.Errorf("%w: is isobar running there, and is this its admin address?", err)
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes))
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes))
 	if err != nil {
 		return fmt.Errorf("reading the answer of %s: %w", r.base.Host, err)
 	}
-	if resp.StatusCode != http.StatusOK {
+	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusAccepted {
 		e := &StatusError{Code: resp.StatusCode}
-		_ = json.Unmarshal(body, &e.Problem) // an answer that is no problem of ours shows its status
+		_ = json.Unmarshal(answer, &e.Problem) // an answer that is no problem of ours shows its status
 		return e
 	}
-	if err := json.Unmarshal(body, out); err != nil {
+	if err := json.Unmarshal(answer, out); err != nil {
 		return fmt.Errorf("%s does not answer as an isobar admin interface: %w", r.base.Host, err)
 	}
 	return nil

@@ -35,16 +35,8 @@ type Checker struct {
 // getVerdicts answers GET /v1/verdicts, of all services or, with ?service=NAME, of
 // one.
 func (s *Server) getVerdicts(w http.ResponseWriter, r *http.Request) {
-	name := r.URL.Query().Get("service")
-	services, err := s.opts.Health(r.Context(), name)
-	if err != nil {
-		fail(w, http.StatusServiceUnavailable, Problem{Error: "the control loop does not answer: " + err.Error()})
-		return
-	}
-	if name != "" && len(services) == 0 {
-		fail(w, http.StatusNotFound, Problem{
-			Error: "no health checks for this service", Place: "service=" + name, Fix: "set health_checks of the service; GET /v1/services lists the names",
-		})
+	services, ok := s.probed(w, r, r.URL.Query().Get("service"))
+	if !ok {
 		return
 	}
 	list := VerdictList{Services: services, Checkers: []Checker{}}
@@ -52,6 +44,23 @@ func (s *Server) getVerdicts(w http.ResponseWriter, r *http.Request) {
 		list.Checkers = append(list.Checkers, s.opts.Checkers()...)
 	}
 	reply(w, http.StatusOK, list)
+}
+
+// probed gives what checkers found of a service, or of all for an empty name; a
+// service that has no health checks is answered for.
+func (s *Server) probed(w http.ResponseWriter, r *http.Request, name string) ([]health.ServiceReport, bool) {
+	services, err := s.opts.Health(r.Context(), name)
+	if err != nil {
+		fail(w, http.StatusServiceUnavailable, Problem{Error: "the control loop does not answer: " + err.Error()})
+		return nil, false
+	}
+	if name != "" && len(services) == 0 {
+		fail(w, http.StatusNotFound, Problem{
+			Error: "no health checks for this service", Place: "service=" + name, Fix: "set health_checks of the service; GET /v1/services lists the names",
+		})
+		return nil, false
+	}
+	return services, true
 }
 
 // Released is the body of the answer to a release.
@@ -63,7 +72,13 @@ type Released struct {
 // putRelease answers PUT /v1/services/{name}/health/release: a mass flip that
 // is held is believed.
 func (s *Server) putRelease(w http.ResponseWriter, r *http.Request, _ []byte) {
+	if conditional(w, r, "what checkers found has no revision", "leave the header out") {
+		return
+	}
 	name := r.PathValue("name")
+	if _, ok := s.probed(w, r, name); !ok {
+		return
+	}
 	released, err := s.opts.Release(r.Context(), name)
 	if err != nil {
 		fail(w, http.StatusServiceUnavailable, Problem{Error: "the control loop does not answer: " + err.Error()})

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/isobar-xds/isobar"
+)
+
+func healthReleaseCommand() *cobra.Command {
+	var flags remoteFlags
+	cmd := &cobra.Command{
+		Use:   "release SERVICE",
+		Short: "Believe checkers that voted down so much of a service at once that it is held",
+		Long: `Believe a mass flip. When more than half of a service is voted down at once, the
+fault is likely with the checkers or their network, so the verdicts from before are
+held and an alarm stands in "isobar health". This command says that the endpoints
+are down indeed. The admin interface must be writable.`,
+		Example: "  isobar health release checkout",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			remote, err := flags.remote()
+			if err != nil {
+				return err
+			}
+			answer, err := remote.Release(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			if flags.output == outputJSON {
+				return writeJSON(cmd.OutOrStdout(), answer)
+			}
+			text := "what was held is believed"
+			if !answer.Released {
+				text = "nothing is held"
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", printable(args[0]), text)
+			return err
+		},
+	}
+	flags.register(cmd)
+	return cmd
+}
+
+// clearHealth takes back what an operator set.
+const clearHealth = "clear"
+
+// settableHealth is what an operator may say of an endpoint.
+var settableHealth = []string{isobar.Healthy.String(), isobar.Unhealthy.String(), isobar.Draining.String(), clearHealth}
+
+func healthSetCommand() *cobra.Command {
+	var flags remoteFlags
+	cmd := &cobra.Command{
+		Use:   "set SERVICE ADDRESS healthy|unhealthy|draining|clear",
+		Short: "Say how an endpoint is, over the configuration and checkers; clear takes that back",
+		Long: `Set the health of one endpoint, of any service. It stands over the configuration
+and the checkers, also after a restart, until it is cleared or the endpoint is
+removed. The command waits for the plan that has it in it. The admin interface must
+be writable.`,
+		Example: "  isobar health set checkout 10.0.0.1:8080 draining\n  isobar health set checkout 10.0.0.1:8080 clear",
+		Args:    setHealthArgs,
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			if len(args) != 2 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return settableHealth, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			remote, err := flags.remote()
+			if err != nil {
+				return err
+			}
+			status := isobar.Unknown
+			text := "what the configuration and checkers say"
+			if state := strings.ToLower(args[2]); state != clearHealth {
+				if status, err = isobar.ParseHealth(state); err != nil {
+					return err
+				}
+				text = state + " by operator"
+			}
+			answer, err := remote.SetHealth(cmd.Context(), args[0], args[1], status)
+			if err != nil {
+				return err
+			}
+			if flags.output == outputJSON {
+				return writeJSON(cmd.OutOrStdout(), answer)
+			}
+			when := "plan " + answer.Version
+			if answer.Reason != "" {
+				when = "no plan yet: " + answer.Reason
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s of %s is %s; in %s\n", printable(args[1]), printable(args[0]), text, printable(when))
+			return err
+		},
+	}
+	flags.register(cmd)
+	return cmd
+}
+
+func setHealthArgs(cmd *cobra.Command, args []string) error {
+	if err := cobra.ExactArgs(3)(cmd, args); err != nil {
+		return err
+	}
+	if !slices.Contains(settableHealth, strings.ToLower(args[2])) {
+		return fmt.Errorf("health %q: want %s", args[2], strings.Join(settableHealth, ", "))
+	}
+	return nil
+}

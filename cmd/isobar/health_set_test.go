@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/admin"
+	"github.com/isobar-xds/isobar/internal/health"
+)
+
+// TestHealthScripts runs what operators do about health as scripts against a
+// real admin interface.
+func TestHealthScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/script-health",
+		Setup: func(env *testscript.Env) error {
+			o := &operated{}
+			env.Values[operatedKey{}] = o
+			for name, writable := range map[string]bool{"ADMIN": true, "READONLY": false} {
+				s, err := admin.New(admin.Options{
+					Objects: o, Parser: noParser{}, Planner: fixedPlan{}, Explain: fixedExplanation, Clients: fixedClients,
+					Health: o.health, Release: o.release, Writable: writable, Gatherer: prometheus.NewRegistry(),
+				})
+				if err != nil {
+					return err
+				}
+				srv := httptest.NewServer(s.Handler())
+				env.Defer(srv.Close)
+				env.Setenv(name, srv.URL)
+			}
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"isobar": inProcess, "said": wantSaid},
+	})
+}
+
+type operatedKey struct{}
+
+// wantSaid compares what operators said so far with its arguments.
+func wantSaid(ts *testscript.TestScript, _ bool, args []string) {
+	o, _ := ts.Value(operatedKey{}).(*operated)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !slices.Equal(o.said, args) {
+		ts.Fatalf("operators said %s, want %s", strings.Join(o.said, " "), strings.Join(args, " "))
+	}
+}
+
+// operated is a server with one service, of which a mass flip is held.
+type operated struct {
+	noObjects
+
+	mu       sync.Mutex
+	said     []string
+	believed bool
+}
+
+func (o *operated) SetHealth(service, address string, status isobar.HealthStatus) (uint64, error) {
+	if service != "checkout" || address != "10.0.0.1:8080" {
+		return 0, isobar.ErrNotFound
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.said = append(o.said, status.String())
+	return 7, nil
+}
+
+func (o *operated) health(_ context.Context, service string) ([]health.ServiceReport, error) {
+	if service != "" && service != "checkout" {
+		return nil, nil
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	r := health.ServiceReport{Service: "checkout", Summary: health.Summary{Endpoints: 1, Healthy: 1}}
+	if !o.believed {
+		r.Summary.Held = 1
+		r.Alarm = &health.Alarm{Service: "checkout", Why: "half of it at once"}
+	}
+	return []health.ServiceReport{r}, nil
+}
+
+func (o *operated) release(context.Context, string) (bool, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	held := !o.believed
+	o.believed = true
+	return held, nil
+}
