@@ -34,9 +34,12 @@ type Observation struct {
 
 // Outcome is what an observation changed.
 type Outcome struct {
-	// Changed lists the services of which an endpoint's verdict changed,
-	// sorted.
+	// Changed lists the services of which votes or time changed an endpoint's
+	// verdict, sorted.
 	Changed []string
+	// Moved lists the services of which the topology did: endpoints are gone,
+	// or were added and wait. Sorted.
+	Moved []string
 	// Ignored counts reports that do not count: on endpoints that the checker
 	// is not designated to, or with a status that there is not.
 	Ignored int
@@ -106,15 +109,18 @@ func (b *Book) Verdicts() *Verdicts { return b.verdicts }
 // passed. It should be called when reports came, when topology, placement or
 // checkers changed, and at least once per report interval.
 func (b *Book) Observe(o Observation) Outcome {
+	var out Outcome
 	before := b.verdicts
 	b.now = max(b.now, b.at(o.Now))
 	synced := false
 	if o.Topology != b.topology || !sameLists(o.Placement.Designations, b.placement.Designations) {
 		b.sync(&o)
-		synced = true
+		b.writeAll()
+		synced, out.Moved = true, before.Changed(b.verdicts)
+		before = b.verdicts
 	}
 	b.meet(o.Checkers)
-	out := Outcome{Ignored: b.take(o.Reports)}
+	out.Ignored = b.take(o.Reports)
 	all := synced || b.swept == never || b.since(b.swept) >= b.interval/2
 	if all {
 		b.swept = b.now
@@ -122,20 +128,27 @@ func (b *Book) Observe(o Observation) Outcome {
 	sight := &sight{book: b}
 	for _, l := range b.services {
 		l.judge(b, sight, all)
-		if l.changed || synced {
-			b.verdicts = b.verdicts.put(l.name, l.statuses())
-			l.changed = false
-		}
-	}
-	if synced {
-		b.forget()
+		b.write(l)
 	}
 	out.Changed = before.Changed(b.verdicts)
 	return out
 }
 
-// forget drops the verdicts on services that are gone.
-func (b *Book) forget() {
+// write publishes what changed in a ledger.
+func (b *Book) write(l *ledger) {
+	if l.changed {
+		b.verdicts = b.verdicts.put(l.name, l.statuses())
+		l.changed = false
+	}
+}
+
+// writeAll publishes all ledgers, and drops the verdicts on services that are
+// gone.
+func (b *Book) writeAll() {
+	for _, l := range b.services {
+		l.changed = true
+		b.write(l)
+	}
 	if b.verdicts == nil {
 		return
 	}

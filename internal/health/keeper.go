@@ -100,7 +100,8 @@ func (k *Keeper) Observe(e Event) Reaction {
 	if first {
 		k.published = k.book.Verdicts() // also what an earlier process found
 	} else {
-		k.published = k.published.Adopt(k.book.Verdicts(), due...)
+		// What follows from the topology is pushed with it, and is no flapping.
+		k.published = k.published.Adopt(k.book.Verdicts(), append(out.Moved, due...)...)
 	}
 	drained := k.drains.Observe(e.Now, e.Topology, e.Operators.WithVerdicts(k.published))
 	r.Publish = first || len(due) > 0 || len(drained) > 0

@@ -3,6 +3,7 @@ package health_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/isobar-xds/isobar"
 )
@@ -33,5 +34,43 @@ func TestGrowingALocalityDoesNotDrainIt(t *testing.T) {
 	o.run(30 * interval)
 	if !o.last.Table.Drained("web", zoneA) {
 		t.Error("one of 7 is healthy, but the locality is not drained")
+	}
+}
+
+func TestAddedEndpointsAreNeverLetInByCoalescing(t *testing.T) {
+	o := atRest(t, 2, 1, zoneA, zoneB, zoneC)
+	for i, address := range fresh(6) {
+		o.add(0, address)
+		o.now = o.now.Add(300 * time.Millisecond)
+		if o.look(); o.told(address).Usable() {
+			t.Errorf("added endpoint %d is %s before any verdict", i, o.told(address))
+		}
+	}
+	// Nor do they use up what is free for failures.
+	o.dead(append(fresh(6), second)...)
+	if r := o.step(300 * time.Millisecond); !r.Publish || o.told(second) != isobar.Unhealthy {
+		t.Errorf("a failure is told as %s, published %v; want unhealthy at once", o.told(second), r.Publish)
+	}
+}
+
+func TestFlappingIsGathered(t *testing.T) {
+	o := atRest(t, 2, 1, zoneA, zoneB, zoneC)
+	o.step(2 * tick)
+	published := 0
+	for i := range 50 {
+		if o.dead(); i%2 == 0 {
+			o.dead(first)
+		}
+		published += count(o.step(100 * time.Millisecond).Publish)
+	}
+	if published > 4 { // 3 at once and one after a tick
+		t.Errorf("%d pushes in 5 s of flapping", published)
+	}
+	o.dead(first)
+	for range 50 {
+		o.step(100 * time.Millisecond)
+	}
+	if got := o.told(first); got != isobar.Unhealthy {
+		t.Errorf("%s after a tick, want what was gathered", got)
 	}
 }

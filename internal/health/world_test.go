@@ -67,7 +67,8 @@ func (w *world) reports() (out []health.Report) {
 	return out
 }
 
-// step lets one report interval pass.
+// step lets one report interval pass, and gives the services that changed for
+// whatever reason.
 func (w *world) step() (changed []string) {
 	if !w.settled {
 		w.place()
@@ -75,7 +76,9 @@ func (w *world) step() (changed []string) {
 	w.now = w.now.Add(interval)
 	out := w.book.Observe(health.Observation{Now: w.now, Reports: w.reports(), Checkers: w.checkers, Placement: w.placement, Topology: w.topology})
 	w.ignored += out.Ignored
-	return out.Changed
+	changed = append(out.Moved, out.Changed...)
+	slices.Sort(changed)
+	return slices.Compact(changed)
 }
 
 func (w *world) run(d time.Duration) {
