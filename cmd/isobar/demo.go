@@ -29,17 +29,19 @@ func demoCommand() *cobra.Command {
 	var flags demoFlags
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Show the whole loop on this machine: real gRPC backends and clients, a load step, the loss of a zone",
+		Short: "Show the whole loop on this machine: real gRPC backends and clients, a load step, a hung backend, the loss of a zone",
 		Long: `Show the whole loop on this machine, on loopback, without any set-up.
 
 Four zones in two regions run real gRPC backends with limited concurrency, and
 real grpc-go xDS clients that send them requests over connections as slow as the
-distance. The fleet goes through a load step in one zone and the loss of another
-twice: with plain locality failover (mode observe), then with Isobar (mode
-full). A table shows what happens; the verdict sets both beside each other.
+distance. Health checkers in three zones probe the backends. The fleet goes
+through a load step in one zone, a backend that hangs in another, and the loss
+of a third, twice: with plain locality failover (mode observe), then with Isobar
+(mode full). Health is checked in both. A table shows what happens; the verdict sets both beside each other.
 
-The exit status is 0 only if the fleet settled under Isobar both times, and
-served all that capacity allows. It takes less than 90 seconds.`,
+The exit status is 0 only if the fleet settled under Isobar after step and loss,
+served all that capacity allows, and the backend that hung was found, drained
+and used again. It takes less than 90 seconds.`,
 		Example: "  isobar demo\n  isobar demo --keep     # leave it running, to look around\n  isobar demo --json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -88,7 +90,7 @@ func runDemo(ctx context.Context, flags demoFlags, s fleet.Scenario, start fleet
 // linger leaves a fleet running until the context ends.
 func linger(ctx context.Context, r *fleet.Run, w io.Writer) error {
 	_, err := fmt.Fprintf(w, "\nThe fleet goes on, without the lost zone. Admin API: http://%s "+
-		"(try /v1/plan, /v1/clients, /metrics).\nInterrupt to end.\n", r.Admin())
+		"(try /v1/plan, /v1/health, /metrics).\nInterrupt to end.\n", r.Admin())
 	if err != nil {
 		return err
 	}

@@ -119,8 +119,12 @@ func TestDemoFitsATerminal(t *testing.T) {
 		Failed: 1051, FailedAtOnce: 480, FailedUnderWay: 640,
 		WhyNotSettled: "in the last 3s us-east/a was loaded at 132%, above 90% and 812 of 3000 requests failed (812 ResourceExhausted)",
 	}
-	o := fleet.Outcome{Mode: isobar.ModeObserve, Step: p, Loss: p, Requests: 32517, Failed: 4450, FailedElsewhere: 108}
-	v := fleet.Judge([]fleet.Outcome{o, {Mode: isobar.ModeFull, Step: fleet.PhaseOutcome{Zone: p.Zone, Settled: true}, Loss: p}})
+	h := fleet.HangOutcome{
+		Zone: s.Hang.Zone, Seconds: 7, Found: true, FoundSeconds: 5.9, Drained: true, DrainedSeconds: 5.9, Failed: 1234,
+		Back: true, BackSeconds: 3.9,
+	}
+	o := fleet.Outcome{Mode: isobar.ModeObserve, Step: p, Hang: h, Loss: p, Requests: 32517, Failed: 4450, FailedElsewhere: 108}
+	v := fleet.Judge([]fleet.Outcome{o, {Mode: isobar.ModeFull, Step: fleet.PhaseOutcome{Zone: p.Zone, Settled: true}, Hang: h, Loss: p}})
 	fits(t, verdictText(&v))
 }
 
@@ -136,27 +140,33 @@ func TestDemoVerdict(t *testing.T) {
 	}
 	died := good
 	died.FailedUnderWay = 7
+	died.CheckersFound, died.CheckersSeconds = true, 2.31
+	hung := fleet.HangOutcome{
+		Zone: isobar.MustLocality("eu-west/b"), Seconds: 7.0004, Found: true, FoundSeconds: 2.14, As: isobar.Timeout,
+		Drained: true, DrainedSeconds: 2.16, Failed: 171, Back: true, BackSeconds: 1.55,
+	}
+	lost := fleet.HangOutcome{Zone: hung.Zone, Seconds: 7, Failed: 560}
 	v := fleet.Judge([]fleet.Outcome{
-		{Mode: isobar.ModeObserve, Step: bad, Loss: bad, Requests: 20000, Failed: 1642, FailedElsewhere: 2},
-		{Mode: isobar.ModeFull, Step: good, Loss: died, Requests: 20000, Failed: 7},
+		{Mode: isobar.ModeObserve, Step: bad, Hang: lost, Loss: bad, Requests: 20000, Failed: 2202, FailedElsewhere: 2},
+		{Mode: isobar.ModeFull, Step: good, Hang: hung, Loss: died, Requests: 20000, Failed: 178},
 	})
 	const want = `                        plain failover              Isobar
 Load step in us-east/a
   mean / p99 latency    312 / 801 ms                38 / 190 ms
     in the last third   400 / 803 ms                9.9 / 130 ms
-  fullest zone then     130% (us-east/a)            79% (us-east/a)
-  cross-region share    0.0%                        11.4%
+  fullest/cross-region  130% (us-east/a) / 0.0%     79% (us-east/a) / 11.4%
   failed requests       812 of 9000                 0 of 9000
   settled               not within 14 s             after 4 s
+Hang in eu-west/b       missed                      found 2.1 s, back 1.6 s
+  requests lost to it   560, never drained          171, none after 2.2 s
 Loss of us-east/a
   mean / p99 latency    312 / 801 ms                38 / 190 ms
     in the last third   400 / 803 ms                9.9 / 130 ms
-  fullest zone then     130% (us-east/a)            79% (us-east/a)
-  cross-region share    0.0%                        11.4%
+  fullest/cross-region  130% (us-east/a) / 0.0%     79% (us-east/a) / 11.4%
   failed as it died     5 under way, 3 in 2 s       7 under way, 0 in 2 s
   failed after that     812 of 9000                 0 of 9000
-  settled               not within 14 s             after 4 s
-All that failed         1642 of 20000, 2 elsewhere  7 of 20000
+  checkers / settled    no / not within 14 s        in 2.3 s / after 4 s
+All that failed         2202 of 20000, 2 elsewhere  178 of 20000
 
 Busy machine: requests left up to 600 ms late, which spoils the figures.
 Isobar settled both times and served all that capacity allows.
@@ -166,14 +176,17 @@ Isobar settled both times and served all that capacity allows.
 	}
 }
 
-// TestDemoCommand runs the whole demo with phases too short to settle in: both
+// TestDemoCommand runs the whole demo with phases too short to settle in, and a
+// hang that may be too short to be found: both
 // modes are played with the real server, progress and verdict come out where
 // they should, and the error says what the verdict says.
 func TestDemoCommand(t *testing.T) {
 	t.Parallel()
 	s := fleet.DefaultScenario()
 	s.Slot = 250 * time.Millisecond
-	s.WarmUp, s.OnStep, s.Recover, s.OnLoss = 0, 3*s.Slot, 0, 3*s.Slot
+	s.Deadline = time.Second
+	s.Hang.After, s.Hang.For = 0, 10*s.Slot
+	s.WarmUp, s.OnStep, s.Recover, s.OnLoss = 0, 3*s.Slot, 14*s.Slot, 3*s.Slot
 	var stdout, stderr bytes.Buffer
 	err := runDemo(t.Context(), demoFlags{json: true}, s, fleet.ServeIsobar, &stdout, &stderr)
 	var v fleet.Verdict
@@ -190,9 +203,12 @@ func TestDemoCommand(t *testing.T) {
 		if o.Step.Requests == 0 || o.Loss.Requests == 0 || o.Step.MeanMS < 15 {
 			t.Errorf("mode %s: nothing was sent: %+v", o.Mode, o)
 		}
+		if o.Hang.Zone != s.Hang.Zone || o.Hang.Seconds < 0.9*s.Hang.For.Seconds() || o.Hang.Failed == 0 {
+			t.Errorf("mode %s: nothing hung: %+v", o.Mode, o.Hang)
+		}
 	}
-	if lines := strings.Count(stderr.String(), "\n"); lines != 12 {
-		t.Errorf("%d lines of progress, want 12:\n%s", lines, stderr.String())
+	if lines := strings.Count(stderr.String(), "\n"); lines != 40 {
+		t.Errorf("%d lines of progress, want 40:\n%s", lines, stderr.String())
 	}
 }
 
@@ -201,6 +217,7 @@ func TestDemoKeep(t *testing.T) {
 	t.Parallel()
 	s := fleet.DefaultScenario()
 	s.Slot = 250 * time.Millisecond
+	s.Hang.For = 0
 	s.WarmUp, s.OnStep, s.Recover, s.OnLoss = 0, 3*s.Slot, 0, 3*s.Slot
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

@@ -21,6 +21,7 @@ func verdictText(v *fleet.Verdict) string {
 		fmt.Fprintf(w, "\t%s", modeTitle(v.Outcomes[i].Mode))
 	}
 	phaseText(w, v, "Load step in %s", stepRows, func(o *fleet.Outcome) *fleet.PhaseOutcome { return &o.Step })
+	hangText(w, v)
 	phaseText(w, v, "Loss of %s", lossRows, func(o *fleet.Outcome) *fleet.PhaseOutcome { return &o.Loss })
 	fmt.Fprint(w, "\nAll that failed")
 	for i := range v.Outcomes {
@@ -95,20 +96,13 @@ var (
 	latencyRows = []verdictRow{
 		{"mean / p99 latency", func(p *fleet.PhaseOutcome) string { return latencies(p.MeanMS, p.P99MS) }},
 		{"  in the last third", func(p *fleet.PhaseOutcome) string { return latencies(p.FinalMeanMS, p.FinalP99MS) }},
-		{"fullest zone then", func(p *fleet.PhaseOutcome) string {
-			return fmt.Sprintf("%.0f%% (%s)", 100*p.FullestLoad, p.FullestZone)
+		{"fullest/cross-region", func(p *fleet.PhaseOutcome) string {
+			return fmt.Sprintf("%.0f%% (%s) / %.1f%%", 100*p.FullestLoad, p.FullestZone, 100*p.CrossRegion)
 		}},
-		{"cross-region share", func(p *fleet.PhaseOutcome) string { return fmt.Sprintf("%.1f%%", 100*p.CrossRegion) }},
 	}
-	settledRow = verdictRow{"settled", func(p *fleet.PhaseOutcome) string {
-		if !p.Settled {
-			return fmt.Sprintf("not within %.0f s", p.Seconds)
-		}
-		return fmt.Sprintf("after %.0f s", p.SecondsToSettle)
-	}}
 	stepRows = append(slices.Clip(latencyRows),
 		verdictRow{"failed requests", func(p *fleet.PhaseOutcome) string { return fmt.Sprintf("%d of %d", p.Failed, p.Requests) }},
-		settledRow)
+		verdictRow{"settled", settled})
 	lossRows = append(slices.Clip(latencyRows),
 		verdictRow{"failed as it died", func(p *fleet.PhaseOutcome) string {
 			return fmt.Sprintf("%d under way, %d in 2 s", p.FailedUnderWay, p.FailedAtOnce)
@@ -116,8 +110,20 @@ var (
 		verdictRow{"failed after that", func(p *fleet.PhaseOutcome) string {
 			return fmt.Sprintf("%d of %d", p.Failed, p.Requests)
 		}},
-		settledRow)
+		verdictRow{"checkers / settled", func(p *fleet.PhaseOutcome) string {
+			if !p.CheckersFound {
+				return "no / " + settled(p)
+			}
+			return fmt.Sprintf("in %.1f s / %s", p.CheckersSeconds, settled(p))
+		}})
 )
+
+func settled(p *fleet.PhaseOutcome) string {
+	if !p.Settled {
+		return fmt.Sprintf("not within %.0f s", p.Seconds)
+	}
+	return fmt.Sprintf("after %.0f s", p.SecondsToSettle)
+}
 
 func latencies(mean, p99 float64) string { return bareMS(mean) + " / " + cellMS(p99) }
 
@@ -128,6 +134,40 @@ func allFailed(o *fleet.Outcome) string {
 		cell += fmt.Sprintf(", %d elsewhere", o.FailedElsewhere)
 	}
 	return cell
+}
+
+// hangText is the block of the backend that hung; nothing when none did.
+func hangText(w *tabwriter.Writer, v *fleet.Verdict) {
+	if len(v.Outcomes) == 0 || v.Outcomes[0].Hang.Seconds == 0 {
+		return
+	}
+	fmt.Fprintf(w, "\nHang in %s", v.Outcomes[0].Hang.Zone)
+	for i := range v.Outcomes {
+		fmt.Fprintf(w, "\t%s", hangFound(&v.Outcomes[i].Hang))
+	}
+	fmt.Fprint(w, "\n  requests lost to it")
+	for i := range v.Outcomes {
+		fmt.Fprintf(w, "\t%s", hangLost(&v.Outcomes[i].Hang))
+	}
+}
+
+// hangFound tells how soon checkers found the hang, and how soon after its end
+// the backend was used again.
+func hangFound(h *fleet.HangOutcome) string {
+	switch {
+	case !h.Found:
+		return "missed"
+	case !h.Back:
+		return fmt.Sprintf("found %.1f s, not back", h.FoundSeconds)
+	}
+	return fmt.Sprintf("found %.1f s, back %.1f s", h.FoundSeconds, h.BackSeconds)
+}
+
+func hangLost(h *fleet.HangOutcome) string {
+	if !h.Drained {
+		return fmt.Sprintf("%d, never drained", h.Failed)
+	}
+	return fmt.Sprintf("%d, none after %.1f s", h.Failed, h.DrainedSeconds)
 }
 
 func phaseText(

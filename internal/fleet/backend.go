@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/orca"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
@@ -32,7 +33,8 @@ type BackendOptions struct {
 }
 
 // Backend is a real gRPC server on loopback with limited concurrency: requests
-// beyond it wait, in order, so that an overloaded backend is slow.
+// beyond it wait, in order, so that an overloaded backend is slow. Health checks
+// over gRPC do not wait: overload is not illness.
 type Backend struct {
 	opts     BackendOptions
 	address  string
@@ -42,8 +44,9 @@ type Backend struct {
 	inside   atomic.Int64  // requests waiting or worked on
 	arrivals atomic.Int64
 
-	mu  sync.Mutex
-	rng *rand.Rand
+	mu   sync.Mutex
+	rng  *rand.Rand
+	hang chan struct{} // closed when it ends; nil = it does not hang
 }
 
 // worker works on one request at a time. It is free from a moment on that may
@@ -78,6 +81,7 @@ func StartBackend(opts BackendOptions) (*Backend, error) {
 	}
 	b.server = grpc.NewServer(serverOptions...)
 	b.server.RegisterService(&backendService, b)
+	healthpb.RegisterHealthServer(b.server, backendHealth{backend: b})
 	go func() {
 		defer close(b.served)
 		_ = b.server.Serve(lis) // ends with Kill
@@ -120,6 +124,11 @@ func (b *Backend) serve(ctx context.Context) error {
 	if b.opts.OnArrival != nil {
 		b.opts.OnArrival()
 	}
+	if hung, err := b.await(ctx); err != nil {
+		return err
+	} else if hung {
+		arrived = time.Now() // what it gets done begins now
+	}
 	inside := b.inside.Add(1)
 	defer b.inside.Add(-1)
 	if b.opts.ORCA {
@@ -136,8 +145,12 @@ func (b *Backend) serve(ctx context.Context) error {
 		w.free = later(arrived, w.free).Add(b.serviceTime())
 		timer := time.NewTimer(time.Until(w.free))
 		<-timer.C
+		hung, err := b.await(ctx)
+		if hung {
+			w.free = time.Now()
+		}
 		b.workers <- w
-		return nil
+		return err
 	case <-ctx.Done():
 		return status.FromContextError(ctx.Err()).Err()
 	}

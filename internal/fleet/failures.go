@@ -12,6 +12,7 @@ import (
 type failure struct {
 	ended time.Duration // from the beginning of the run
 	cause string
+	at    string // the address of the backend that had the request; empty when none had
 }
 
 // Cause is why requests failed, and how many.
@@ -54,15 +55,28 @@ func joinCauses(causes []Cause) string {
 // failed after an event at an offset at or after its end. The window is rounded
 // down to whole slots.
 func (r *Recorder) FailedUnderWay(from, to, event time.Duration) uint64 {
+	return r.countFailures(from, to, func(f *failure) bool { return f.ended >= event })
+}
+
+func (r *Recorder) countFailures(from, to time.Duration, counts func(*failure) bool) uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var n uint64
 	for i := max(0, int(from/r.slot)); i < min(int(to/r.slot), len(r.slots)); i++ {
-		for _, f := range r.slots[i].failures {
-			if f.ended >= event {
+		for j := range r.slots[i].failures {
+			if counts(&r.slots[i].failures[j]) {
 				n++
 			}
 		}
 	}
 	return n
+}
+
+// FailedAt counts the requests that were due in a window of a run, and that a
+// backend had when they failed, from one offset on and before another. The
+// window is rounded down to whole slots.
+func (r *Recorder) FailedAt(backend string, from, to, since, before time.Duration) uint64 {
+	return r.countFailures(from, to, func(f *failure) bool {
+		return f.at == backend && f.ended >= since && f.ended < before
+	})
 }

@@ -60,6 +60,22 @@ func (s *isobarServer) XDSAddress() string { return s.server.XDSAddress() }
 // AdminAddress implements [Management].
 func (s *isobarServer) AdminAddress() string { return s.server.AdminAddress() }
 
+// Health implements [Management].
+func (s *isobarServer) Health(ctx context.Context) (map[string]isobar.HealthStatus, error) {
+	reports, err := s.server.Health(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string]isobar.HealthStatus)
+	for i := range reports {
+		for j := range reports[i].Endpoints {
+			v := &reports[i].Endpoints[j]
+			out[v.Address] = v.Status
+		}
+	}
+	return out, nil
+}
+
 // Stop implements [Management].
 func (s *isobarServer) Stop() error {
 	s.cancel()

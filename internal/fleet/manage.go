@@ -10,6 +10,8 @@ import (
 type Management interface {
 	XDSAddress() string   // for the clients' bootstrap
 	AdminAddress() string // of the HTTP API; empty when it has none
+	// Health tells what health checkers agree on of the endpoints, by address.
+	Health(ctx context.Context) (map[string]isobar.HealthStatus, error)
 	// Stop ends the server and returns when nothing of it runs any more.
 	Stop() error
 }

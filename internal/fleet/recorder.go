@@ -114,6 +114,7 @@ func (r *Recorder) Open() uint64 {
 type Sample struct {
 	Source  isobar.Locality
 	Landed  isobar.Locality // zero when no backend was reached
+	Backend string          // address of the backend that had it; empty when none was reached
 	Due     time.Time       // when it should have been sent
 	Late    time.Duration   // how much later it was sent
 	Latency time.Duration   // from when it was due until the answer, good or bad
@@ -131,7 +132,7 @@ func (r *Recorder) Record(s Sample) {
 	}
 	slot.late = max(slot.late, s.Late)
 	if s.Failed || to < 0 {
-		slot.failures = append(slot.failures, failure{ended: s.Due.Add(s.Latency).Sub(r.began), cause: s.Cause})
+		slot.failures = append(slot.failures, failure{ended: s.Due.Add(s.Latency).Sub(r.began), cause: s.Cause, at: s.Backend})
 		return
 	}
 	slot.served.Add(s.Latency)

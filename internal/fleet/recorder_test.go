@@ -117,6 +117,26 @@ func TestRecorderFailures(t *testing.T) {
 	}
 }
 
+func TestRecorderFailuresAtABackend(t *testing.T) {
+	r := fleet.NewRecorder(epoch, time.Second, threeZones())
+	at := func(backend string, due, ended time.Duration, failed bool) {
+		r.Wanted(zoneA, epoch.Add(due))
+		r.Record(fleet.Sample{Source: zoneA, Landed: zoneB, Backend: backend, Due: epoch.Add(due), Latency: ended - due, Failed: failed})
+	}
+	const ms = time.Millisecond
+	at("x", 900*ms, 2100*ms, true)  // due before the window
+	at("x", 1100*ms, 1900*ms, true) // failed before the event
+	at("x", 1100*ms, 2000*ms, true)
+	at("x", 2500*ms, 4500*ms, true)
+	at("x", 2500*ms, 5000*ms, true) // failed too late
+	at("x", 2500*ms, 2600*ms, false)
+	at("y", 2500*ms, 4500*ms, true)
+	at("x", 3000*ms, 4500*ms, true) // due after the window
+	if n := r.FailedAt("x", time.Second, 3*time.Second, 2*time.Second, 5*time.Second); n != 2 {
+		t.Errorf("%d failed at x, want 2", n)
+	}
+}
+
 func TestRecorderSettles(t *testing.T) {
 	cases := map[string]struct {
 		loads  []int // requests/s to a zone of 100 requests/s, from second 0 on

@@ -39,7 +39,12 @@ type Run struct {
 	began    time.Time
 	stopLoad context.CancelFunc
 	load     sync.WaitGroup
-	lost     bool
+	checkers checkers
+	believed beliefs
+	todo     []event // what is still to happen, in order
+	hung     *Backend
+	hang     hangWatch
+	lostAt   time.Time // of the zone; zero before
 }
 
 // readyTimeout bounds how long a fleet may take until every client gets
@@ -51,7 +56,7 @@ func Start(ctx context.Context, s Scenario, mode isobar.Mode, start StartManagem
 	if err := s.check(); err != nil {
 		return nil, err
 	}
-	r := &Run{scenario: s, mode: mode, places: make(map[string]isobar.Locality)}
+	r := &Run{scenario: s, mode: mode, places: make(map[string]isobar.Locality), todo: s.events()}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, r.Close())
@@ -73,6 +78,10 @@ func Start(ctx context.Context, s Scenario, mode isobar.Mode, start StartManagem
 	if r.manager, err = start(ctx, topology, &r.scenario); err != nil {
 		return nil, fmt.Errorf("management server: %w", err)
 	}
+	if err := r.startCheckers(ctx); err != nil {
+		return nil, err
+	}
+	r.believed.watch(ctx, r.manager.Health)
 	if err := r.connect(ctx); err != nil {
 		return nil, err
 	}
@@ -84,13 +93,23 @@ func (r *Run) startBackends() (*isobar.Topology, error) {
 	addresses := make(map[isobar.Locality][]string)
 	for zi, z := range r.scenario.Zones {
 		for i := range z.Backends {
+			hangs := r.scenario.Hang.For > 0 && z.Locality == r.scenario.Hang.Zone && i == 0
 			b, err := StartBackend(BackendOptions{
 				Locality: z.Locality, Concurrency: r.scenario.Concurrency, ServiceTime: r.scenario.ServiceTime,
 				MaxQueue: r.scenario.MaxQueue, Seed: uint64(100*zi + i),
-				OnArrival: func() { r.recorder.Arrived(z.Locality, time.Now()) },
+				OnArrival: func() {
+					now := time.Now()
+					r.recorder.Arrived(z.Locality, now)
+					if hangs {
+						r.hang.arrived(now)
+					}
+				},
 			})
 			if err != nil {
 				return nil, err
+			}
+			if hangs {
+				r.hung = b
 			}
 			r.backends = append(r.backends, b)
 			r.places[b.Address()] = z.Locality
@@ -109,10 +128,7 @@ func (r *Run) connect(ctx context.Context) error {
 			c, err := NewClient(ClientOptions{
 				ID: fmt.Sprintf("demo-%s-%d", z.Locality, i), Cluster: "demo", Locality: z.Locality,
 				Server: r.manager.XDSAddress(), Service: r.scenario.Service,
-				RTT: func(address string) time.Duration {
-					ms, _ := r.network.Latency(z.Locality, r.places[address])
-					return time.Duration(ms * float64(time.Millisecond))
-				},
+				RTT: func(address string) time.Duration { return r.rtt(z.Locality, address) },
 			})
 			if err != nil {
 				return err
@@ -128,6 +144,12 @@ func (r *Run) connect(ctx context.Context) error {
 	}
 	wg.Wait()
 	return errors.Join(errs...)
+}
+
+// rtt is the round-trip time from a zone to a backend.
+func (r *Run) rtt(from isobar.Locality, address string) time.Duration {
+	ms, _ := r.network.Latency(from, r.places[address])
+	return time.Duration(ms * float64(time.Millisecond))
 }
 
 func (r *Run) startLoad(ctx context.Context) {
@@ -158,7 +180,7 @@ func (r *Run) send(ctx context.Context, c *Client, due time.Time) {
 	late := time.Since(due)
 	address, err := c.Call(ctx)
 	r.recorder.Record(Sample{
-		Source: c.Locality(), Landed: r.places[address], Due: due, Late: late, Latency: time.Since(due),
+		Source: c.Locality(), Landed: r.places[address], Backend: address, Due: due, Late: late, Latency: time.Since(due),
 		Failed: err != nil, Cause: status.Code(err).String(),
 	})
 }
@@ -167,7 +189,7 @@ func (r *Run) send(ctx context.Context, c *Client, due time.Time) {
 // It returns early with the context's error.
 func (r *Run) Play(ctx context.Context, frame func(Frame)) error {
 	for at := r.scenario.Slot; at <= r.scenario.Length(); at += r.scenario.Slot {
-		if err := r.loseWhenDue(ctx, at); err != nil {
+		if err := r.happen(ctx, at); err != nil {
 			return err
 		}
 		if err := waitUntil(ctx, r.began.Add(at)); err != nil {
@@ -180,26 +202,6 @@ func (r *Run) Play(ctx context.Context, frame func(Frame)) error {
 	return nil
 }
 
-// loseWhenDue kills the zone of the loss when that is due before an offset.
-func (r *Run) loseWhenDue(ctx context.Context, before time.Duration) error {
-	loss := r.scenario.lossAt()
-	if r.lost || loss >= before {
-		return nil
-	}
-	if err := waitUntil(ctx, r.began.Add(loss)); err != nil {
-		return err
-	}
-	r.lost = true
-	var wg sync.WaitGroup
-	for _, b := range r.backends {
-		if b.Locality() == r.scenario.Loss.Zone {
-			wg.Go(b.Kill)
-		}
-	}
-	wg.Wait()
-	return nil
-}
-
 // frameSlots is how many slots a live view averages over.
 const frameSlots = 2
 
@@ -208,7 +210,7 @@ func (r *Run) Frame() Frame {
 	whole := time.Since(r.began).Truncate(r.scenario.Slot)
 	return Frame{
 		Mode: r.mode, Phase: r.scenario.phase(whole - r.scenario.Slot), At: whole, Length: r.scenario.Length(),
-		Admin: r.manager.AdminAddress(), Dead: r.lost,
+		Admin: r.manager.AdminAddress(), Dead: !r.lostAt.IsZero(),
 		Now:     r.recorder.Window(whole-frameSlots*r.scenario.Slot, whole),
 		Overall: r.recorder.Window(0, whole),
 	}
@@ -239,15 +241,17 @@ func (r *Run) StopLoad() {
 // Admin is the address of the management server's admin API.
 func (r *Run) Admin() string { return r.manager.AdminAddress() }
 
-// Close ends everything, the clients first: all at once, since grpc-go waits
-// up to a second for a server to answer its goodbye.
+// Close ends everything, clients and checkers first: all at once, since grpc-go
+// waits up to a second for a server to answer its goodbye.
 func (r *Run) Close() error {
 	r.StopLoad()
-	errs := make([]error, len(r.clients)+1)
+	errs := make([]error, len(r.clients)+3)
+	errs[len(r.clients)+1] = r.believed.close()
 	var wg sync.WaitGroup
 	for i, c := range r.clients {
 		wg.Go(func() { errs[i] = c.Close() })
 	}
+	wg.Go(func() { errs[len(r.clients)+2] = r.checkers.stop() })
 	wg.Wait()
 	if r.manager != nil {
 		errs[len(r.clients)] = r.manager.Stop()

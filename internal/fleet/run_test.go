@@ -29,6 +29,9 @@ type plainFailover struct {
 
 func (p *plainFailover) XDSAddress() string   { return p.address }
 func (p *plainFailover) AdminAddress() string { return "" }
+func (p *plainFailover) Health(context.Context) (map[string]isobar.HealthStatus, error) {
+	return map[string]isobar.HealthStatus{}, nil
+}
 func (p *plainFailover) Stop() error {
 	p.server.Stop()
 	<-p.served
@@ -98,6 +101,7 @@ func quick() fleet.Scenario {
 	s.Step.Zone, s.Loss.Zone = s.Zones[0].Locality, s.Zones[1].Locality
 	s.Slot = 250 * time.Millisecond
 	s.MaxQueue = 30
+	s.Checkers, s.Hang = nil, fleet.HangEvent{}
 	s.WarmUp, s.OnStep, s.Recover, s.OnLoss = 500*time.Millisecond, 2*time.Second, 500*time.Millisecond, 3*time.Second
 	return s
 }
@@ -148,7 +152,7 @@ func TestRunWithPlainFailover(t *testing.T) {
 // partitioned checks that every failure of a run belongs somewhere.
 func partitioned(t *testing.T, o *fleet.Outcome) {
 	t.Helper()
-	if parts := o.Step.AllFailed() + o.Loss.AllFailed() + o.FailedElsewhere; parts != o.Failed {
+	if parts := o.Step.AllFailed() + o.Hang.Failed + o.Loss.AllFailed() + o.FailedElsewhere; parts != o.Failed {
 		t.Errorf("%d requests failed, but %d of them in the parts of %+v", o.Failed, parts, o)
 	}
 	var causes uint64
@@ -201,6 +205,7 @@ func TestEvents(t *testing.T) {
 	for i := range half.Zones {
 		half.Zones[i].Rate /= 2
 	}
+	half.Checkers, half.Hang = nil, fleet.HangEvent{} // load reports alone must do
 	half.WarmUp, half.Recover = time.Second, 0
 	step, loss := half, half
 	step.OnStep, step.OnLoss = time.Minute, 3*time.Second

@@ -9,7 +9,7 @@ import (
 )
 
 // Scenario is what a demo plays: a fleet, its load, a step of the load in one
-// zone and the loss of another.
+// zone, a backend that hangs and the loss of a zone.
 type Scenario struct {
 	Service     string
 	Zones       []ScenarioZone
@@ -21,13 +21,15 @@ type Scenario struct {
 	Deadline    time.Duration        // of a request
 	Interval    time.Duration        // of load reports, and the server's tick
 	Slot        time.Duration        // resolution of the statistics
+	Checkers    []isobar.Locality    // where health checkers run; none: health is not checked
 
 	Step StepEvent
+	Hang HangEvent
 	Loss LossEvent
 
 	WarmUp  time.Duration // before the step
 	OnStep  time.Duration // how long the step lasts
-	Recover time.Duration // between the end of the step and the loss
+	Recover time.Duration // between the end of the step and the loss; the hang is in it
 	OnLoss  time.Duration // from the loss to the end
 }
 
@@ -51,7 +53,8 @@ type LossEvent struct {
 
 // DefaultScenario is the demo: two regions of two zones, 60 ms apart. Each
 // zone serves 400 requests/s; the step takes one zone to 130% of that, and the
-// loss leaves its neighbour with 120%. Both fit easily into the whole fleet. A
+// loss leaves its neighbour with 120%. Both fit easily into the whole fleet. One
+// of two backends hangs in a zone that can do without it. A
 // backend's queue holds 1.6 s of work: overload is slow first, and fails later.
 func DefaultScenario() Scenario {
 	us, eu := isobar.MustLocality("us-east"), isobar.MustLocality("eu-west")
@@ -77,12 +80,14 @@ func DefaultScenario() Scenario {
 		Deadline:    2 * time.Second,
 		Interval:    time.Second,
 		Slot:        time.Second,
+		Checkers:    []isobar.Locality{usA, euA, euB},
 		Step:        StepEvent{Zone: usA, Rate: 520},
+		Hang:        HangEvent{Zone: euB, After: time.Second, For: 7 * time.Second},
 		Loss:        LossEvent{Zone: usB},
-		WarmUp:      5 * time.Second,
-		OnStep:      14 * time.Second,
-		Recover:     5 * time.Second,
-		OnLoss:      14 * time.Second,
+		WarmUp:      3 * time.Second,
+		OnStep:      12 * time.Second,
+		Recover:     12 * time.Second,
+		OnLoss:      12 * time.Second,
 	}
 }
 
@@ -91,6 +96,9 @@ func (s *Scenario) Length() time.Duration { return s.WarmUp + s.OnStep + s.Recov
 
 // lossAt is the offset of the loss.
 func (s *Scenario) lossAt() time.Duration { return s.WarmUp + s.OnStep + s.Recover }
+
+// hangAt is the offset at which a backend hangs.
+func (s *Scenario) hangAt() time.Duration { return s.WarmUp + s.OnStep + s.Hang.After }
 
 // backendCapacity is what one backend serves, requests/s.
 func (s *Scenario) backendCapacity() float64 { return float64(s.Concurrency) / s.ServiceTime.Seconds() }
@@ -117,6 +125,9 @@ func (s *Scenario) Topology(mode isobar.Mode, addresses map[isobar.Locality][]st
 		}
 		service.Localities = append(service.Localities, l)
 	}
+	if len(s.Checkers) > 0 {
+		service.HealthChecks = []isobar.HealthCheck{healthCheck()}
+	}
 	topology := &isobar.Topology{Services: []isobar.Service{service}, Network: network, Revision: 1}
 	topology.Normalize()
 	return topology, nil
@@ -138,6 +149,8 @@ func (s *Scenario) phase(at time.Duration) string {
 		return "warm-up"
 	case at < s.WarmUp+s.OnStep:
 		return fmt.Sprintf("step: %s at %.0f requests/s", s.Step.Zone, s.Step.Rate)
+	case s.Hang.For > 0 && at >= s.hangAt() && at < s.hangAt()+s.Hang.For:
+		return s.Hang.Zone.String() + ": a backend hangs"
 	case at < s.lossAt():
 		return "recovery"
 	default:
@@ -161,6 +174,24 @@ func (s *Scenario) check() error {
 	}
 	if s.OnStep < settleSpan*s.Slot || s.OnLoss < settleSpan*s.Slot || s.WarmUp < 0 || s.Recover < 0 {
 		return fmt.Errorf("%w: step and loss must last at least %d slots", errScenario, settleSpan)
+	}
+	return s.checkHang(known)
+}
+
+// checkHang wants all of the hang in the recovery, so that its failures and
+// those of the other events are told apart.
+func (s *Scenario) checkHang(known map[isobar.Locality]bool) error {
+	h := &s.Hang
+	switch {
+	case h.For == 0:
+		return nil
+	case len(s.Checkers) == 0:
+		return fmt.Errorf("%w: a hang needs Checkers that find it", errScenario)
+	case !known[h.Zone]:
+		return fmt.Errorf("%w: the zone of the hang must be among the zones", errScenario)
+	case h.For <= quietSpan || h.After < 0 || h.After+h.For+s.Deadline > s.Recover:
+		return fmt.Errorf("%w: the hang must last more than %v, and with the deadline of its last request fit into the recovery",
+			errScenario, quietSpan)
 	}
 	return nil
 }

@@ -19,11 +19,12 @@ type Verdict struct {
 type Outcome struct {
 	Mode isobar.Mode  `json:"mode"`
 	Step PhaseOutcome `json:"step"` // from the step of the load until its end
+	Hang HangOutcome  `json:"hang"` // of a backend between the two
 	Loss PhaseOutcome `json:"loss"` // from the loss of a zone until the end
 
 	Requests uint64 `json:"requests"` // in the whole run
-	// Failed are the failures in the whole run: those of both phases and those
-	// of neither, FailedElsewhere.
+	// Failed are the failures in the whole run: those of both phases, those of
+	// the hang and all others, FailedElsewhere.
 	Failed          uint64  `json:"failed"`
 	FailedElsewhere uint64  `json:"failed_elsewhere"`
 	Causes          []Cause `json:"causes,omitempty"` // of all failures, the most frequent first
@@ -51,7 +52,11 @@ type PhaseOutcome struct {
 	SecondsToSettle  float64         `json:"seconds_to_settle"` // 0 when it has not settled
 	WhyNotSettled    string          `json:"why_not_settled,omitempty"`
 	SettledBelowLoad float64         `json:"settled_below_load"`
-	LateMS           float64         `json:"late_ms"` // how late the load generator was at worst
+	// CheckersFound says that health checkers agreed that all backends of the
+	// zone are down; of the loss only.
+	CheckersFound   bool    `json:"checkers_found"`
+	CheckersSeconds float64 `json:"checkers_seconds"` // how long after the loss; 0 when they did not
+	LateMS          float64 `json:"late_ms"`          // how late the load generator was at worst
 }
 
 const (
@@ -79,8 +84,37 @@ func (r *Run) Outcome() Outcome {
 	// What the loss caught under way may have been due in the step.
 	o.Step.Failed -= r.recorder.FailedUnderWay(s.WarmUp, s.WarmUp+s.OnStep, s.lossAt())
 	o.Loss.FailedUnderWay = r.recorder.FailedUnderWay(0, s.lossAt(), s.lossAt())
-	o.FailedElsewhere = o.Failed - o.Step.AllFailed() - o.Loss.AllFailed()
+	o.Loss.CheckersFound, o.Loss.CheckersSeconds = r.lossFound()
+	o.Hang = r.hangOutcome()
+	o.FailedElsewhere = o.Failed - o.Step.AllFailed() - o.Hang.Failed - o.Loss.AllFailed()
 	return o
+}
+
+// hangOutcome sums up the hang. Its failures are those of requests that the
+// backend had, due between the end of the step and that of the hang.
+func (r *Run) hangOutcome() HangOutcome {
+	if r.hung == nil {
+		return HangOutcome{}
+	}
+	s := &r.scenario
+	o := r.hang.outcome(r.hung.Address(), &r.believed)
+	o.Zone = s.Hang.Zone
+	o.Failed = r.recorder.FailedAt(r.hung.Address(), s.WarmUp+s.OnStep, s.hangAt()+s.Hang.For, s.hangAt(), s.lossAt())
+	return o
+}
+
+// lossFound tells how long after the loss the last backend of its zone was
+// believed to be down.
+func (r *Run) lossFound() (found bool, seconds float64) {
+	end := r.began.Add(r.scenario.Length())
+	for _, b := range r.in(r.scenario.Loss.Zone) {
+		at, _, ok := r.believed.down(b.Address(), r.lostAt, end)
+		if !ok {
+			return false, 0
+		}
+		found, seconds = true, max(seconds, at.Sub(r.lostAt).Seconds())
+	}
+	return found, seconds
 }
 
 // phaseOutcome sums up what was due after an event at an offset; dead is the
@@ -114,7 +148,8 @@ func (r *Run) phaseOutcome(zone isobar.Locality, event, end, grace time.Duration
 }
 
 // Judge says whether Isobar did its work: in mode full the fleet settled after
-// both events and served all that capacity allows. For the loss itself
+// the step and the loss, served all that capacity allows, and a backend that
+// hung was found, drained and used again. Requests that it had may fail. For the loss itself
 // requests may fail that it caught under way, or that came within 2 s of it.
 func Judge(outcomes []Outcome) Verdict {
 	v := Verdict{Outcomes: outcomes}
@@ -143,7 +178,7 @@ func (o *Outcome) faults() []string {
 	add("in the load step", o.Step.Failed, o.Step.Unavoidable)
 	add(fmt.Sprintf("from %v after the loss", graceAfterLoss), o.Loss.Failed, o.Loss.Unavoidable)
 	add("outside of both phases", o.FailedElsewhere, 0)
-	return why
+	return append(why, o.Hang.faults()...)
 }
 
 func (p *PhaseOutcome) unsettled(event string) []string {
