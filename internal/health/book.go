@@ -89,6 +89,17 @@ type known struct {
 	id    string
 	zone  isobar.Locality
 	since time.Time // of its stream; zero when it is not connected
+	voted time.Time // when it last said something that counts
+}
+
+// Voted tells when a checker last said something on an endpoint that it is
+// designated to; zero if never.
+func (b *Book) Voted(checker string) time.Time {
+	i, found := b.checker(checker)
+	if !found {
+		return time.Time{}
+	}
+	return b.checkers[i].voted
 }
 
 // NewBook makes a book; saved is what an earlier process knew, the zero value
@@ -120,7 +131,7 @@ func (b *Book) Observe(o Observation) Outcome {
 		before = b.verdicts
 	}
 	b.meet(o.Checkers)
-	out.Ignored = b.take(o.Reports)
+	out.Ignored = b.take(o.Reports, o.Now)
 	all := synced || b.swept == never || b.since(b.swept) >= b.interval/2
 	if all {
 		b.swept = b.now

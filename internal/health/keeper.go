@@ -18,6 +18,7 @@ type Keeper struct {
 	pushes    *Coalescer
 	checked   *isobar.Topology // the last in which a service with health checks changed
 	placement Placement
+	silent    bool      // checkers are, or no longer: their work has to be placed anew
 	published *Verdicts // what clients are told; it may lag behind the book
 }
 
@@ -82,7 +83,7 @@ func (k *Keeper) Observe(e Event) Reaction {
 		k.checked = e.Topology
 	}
 	r := Reaction{Designate: moved, Topology: k.checked}
-	if k.roster.Observe(e.Now, e.Connected) || moved {
+	if k.roster.Observe(e.Now, e.Connected) || moved || k.silent {
 		next := Place(PlacementInput{Topology: k.checked, Checkers: k.roster.Checkers(), Previous: k.placement})
 		r.Designate = r.Designate || !next.Equal(&k.placement)
 		k.placement = next
@@ -91,6 +92,7 @@ func (k *Keeper) Observe(e Event) Reaction {
 		Now: e.Now, Reports: e.Reports, Checkers: k.roster.Checkers(), Placement: k.placement, Topology: k.checked,
 	})
 	r.Ignored = out.Ignored
+	k.silent = k.roster.Listen(e.Now, func(id string) bool { return len(k.placement.Of(id)) > 0 }, k.book.Voted)
 	due := k.pushes.Ready(e.Now)
 	for _, service := range out.Changed {
 		if !first && k.pushes.Due(e.Now, service) {
@@ -117,6 +119,9 @@ func (k *Keeper) Table(operators Table) Table {
 
 // next is when Observe should be called again, whatever happens until then.
 func (k *Keeper) next(now time.Time) time.Time {
+	if k.silent {
+		return now
+	}
 	at := now.Add(k.hold)
 	for _, next := range []func() (time.Time, bool){k.pushes.Next, k.roster.Next} {
 		if t, ok := next(); ok && t.Before(at) {
@@ -128,6 +133,10 @@ func (k *Keeper) next(now time.Time) time.Time {
 
 // Placement says who is to probe what.
 func (k *Keeper) Placement() Placement { return k.placement }
+
+// Silent lists the checkers that are connected and say nothing on what they
+// were to probe, so that others do it; sorted by id.
+func (k *Keeper) Silent() []Checker { return k.roster.Silent() }
 
 // Book gives the votes and verdicts behind it all, for reading and Release.
 func (k *Keeper) Book() *Book { return k.book }

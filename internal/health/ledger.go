@@ -218,7 +218,7 @@ func (l *ledger) withholds() bool {
 }
 
 // take books reports and counts those that are ignored.
-func (b *Book) take(reports []Report) (ignored int) {
+func (b *Book) take(reports []Report, now time.Time) (ignored int) {
 	var l *ledger
 	var checker int32
 	var designated bool
@@ -233,7 +233,9 @@ func (b *Book) take(reports []Report) (ignored int) {
 		r := l.record(rep.Address)
 		if r == nil || !designated || rep.Status > isobar.Degraded || !b.vote(l, r, checker, rep) {
 			ignored++
+			continue
 		}
+		b.checkers[checker].voted = now
 	}
 	return ignored
 }

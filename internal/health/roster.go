@@ -15,13 +15,15 @@ const restartHold = 15 * time.Second
 // probing meanwhile: handing its endpoints to others and back would make all
 // of them start from nothing.
 type Roster struct {
-	hold    time.Duration
-	entries []entry // sorted by id
-	again   time.Time
+	hold     time.Duration
+	entries  []entry // sorted by id
+	again    time.Time
+	listened time.Time // last
 }
 
 type entry struct {
 	Checker
+	silence
 
 	until time.Time // zero while it is connected
 }
@@ -43,10 +45,15 @@ func NewRoster(hold time.Duration, saved []Checker, now time.Time) *Roster {
 func (r *Roster) Observe(now time.Time, connected []Checker) (place bool) {
 	next := make([]entry, 0, len(connected))
 	for _, c := range uniqueCheckers(connected) {
-		next = append(next, entry{Checker: c})
-		if i, found := r.find(c.ID); !found || r.entries[i].Locality != c.Locality || r.entries[i].Protocols != c.Protocols {
+		e := entry{Checker: c}
+		i, found := r.find(c.ID)
+		if found && r.entries[i].Since.Equal(c.Since) {
+			e.silence = r.entries[i].silence
+		}
+		if !found || r.entries[i].Locality != c.Locality || r.entries[i].Protocols != c.Protocols || r.entries[i].aside != e.aside {
 			place = true
 		}
+		next = append(next, e)
 	}
 	here := len(next)
 	for _, e := range r.entries {
@@ -75,12 +82,15 @@ func (r *Roster) find(id string) (int, bool) {
 	return slices.BinarySearchFunc(r.entries, id, func(e entry, id string) int { return strings.Compare(e.ID, id) })
 }
 
-// Checkers lists those that are connected or waited for, sorted by id: the
-// input of Place, and what is worth saving beside the placement.
+// Checkers lists those that are connected or waited for and not set aside for
+// their silence, sorted by id: the input of Place, and what is worth saving
+// beside the placement.
 func (r *Roster) Checkers() []Checker {
-	out := make([]Checker, len(r.entries))
+	out := make([]Checker, 0, len(r.entries))
 	for i := range r.entries {
-		out[i] = r.entries[i].Checker
+		if !r.entries[i].aside {
+			out = append(out, r.entries[i].Checker)
+		}
 	}
 	return out
 }

@@ -76,7 +76,7 @@ func (w *world) step() (changed []string) {
 	w.now = w.now.Add(interval)
 	out := w.book.Observe(health.Observation{Now: w.now, Reports: w.reports(), Checkers: w.checkers, Placement: w.placement, Topology: w.topology})
 	w.ignored += out.Ignored
-	changed = append(out.Moved, out.Changed...)
+	changed = slices.Concat(out.Moved, out.Changed)
 	slices.Sort(changed)
 	return slices.Compact(changed)
 }
