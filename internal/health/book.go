@@ -30,6 +30,7 @@ type Observation struct {
 	Checkers  []Checker // at least those that reported; a Roster's will do
 	Placement Placement // in force
 	Topology  *isobar.Topology
+	Operators Table // what operators set
 }
 
 // Outcome is what an observation changed.
@@ -37,8 +38,8 @@ type Outcome struct {
 	// Changed lists the services of which votes or time changed an endpoint's
 	// verdict, sorted.
 	Changed []string
-	// Moved lists the services of which the topology did: endpoints are gone,
-	// or were added and wait. Sorted.
+	// Moved lists the services of which the topology or operators did:
+	// endpoints are gone, or were added and wait. Sorted.
 	Moved []string
 	// Ignored counts reports that do not count: on endpoints that the checker
 	// is not designated to, or with a status that there is not.
@@ -73,6 +74,7 @@ type Book struct {
 	swept    instant
 
 	topology  *isobar.Topology
+	overrides []Override
 	placement Placement
 	checkers  []known // by index, sorted by id
 	services  []*ledger
@@ -123,16 +125,19 @@ func (b *Book) Observe(o Observation) Outcome {
 	var out Outcome
 	before := b.verdicts
 	b.now = max(b.now, b.at(o.Now))
-	synced := false
-	if o.Topology != b.topology || !sameLists(o.Placement.Designations, b.placement.Designations) {
+	synced := o.Topology != b.topology || !sameLists(o.Placement.Designations, b.placement.Designations)
+	if synced {
 		b.sync(&o)
+	}
+	moved := b.withdraw(o.Operators, synced)
+	if moved {
 		b.writeAll()
-		synced, out.Moved = true, before.Changed(b.verdicts)
+		out.Moved = before.Changed(b.verdicts)
 		before = b.verdicts
 	}
 	b.meet(o.Checkers)
 	out.Ignored = b.take(o.Reports, o.Now)
-	all := synced || b.swept == never || b.since(b.swept) >= b.interval/2
+	all := moved || b.swept == never || b.since(b.swept) >= b.interval/2
 	if all {
 		b.swept = b.now
 	}

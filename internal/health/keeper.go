@@ -89,7 +89,7 @@ func (k *Keeper) Observe(e Event) Reaction {
 		k.placement = next
 	}
 	out := k.book.Observe(Observation{
-		Now: e.Now, Reports: e.Reports, Checkers: k.roster.Checkers(), Placement: k.placement, Topology: k.checked,
+		Now: e.Now, Reports: e.Reports, Checkers: k.roster.Checkers(), Placement: k.placement, Topology: k.checked, Operators: e.Operators,
 	})
 	r.Ignored = out.Ignored
 	k.silent = k.roster.Listen(e.Now, func(id string) bool { return len(k.placement.Of(id)) > 0 }, k.book.Voted)
@@ -102,7 +102,8 @@ func (k *Keeper) Observe(e Event) Reaction {
 	if first {
 		k.published = k.book.Verdicts() // also what an earlier process found
 	} else {
-		// What follows from the topology is pushed with it, and is no flapping.
+		// What follows from the topology or operators is pushed with it, and is
+		// no flapping.
 		k.published = k.published.Adopt(k.book.Verdicts(), append(out.Moved, due...)...)
 	}
 	drained := k.drains.Observe(e.Now, e.Topology, e.Operators.WithVerdicts(k.published))

@@ -34,6 +34,9 @@ type record struct {
 	probe    isobar.EndpointCheck // where it is probed
 	ballots  []ballot             // sorted by checker
 
+	configured isobar.HealthStatus
+	withdrawn  bool // out of use whatever checkers find
+
 	status    isobar.HealthStatus // Unknown: no verdict
 	since     instant             // of the status
 	confirmed instant             // when a quorum last agreed with it
@@ -48,9 +51,9 @@ type record struct {
 	dirty     bool
 }
 
-// unseen tells an endpoint that was added and never came up: that it is down is
-// no change.
-func (r *record) unseen() bool { return r.added && !r.proven }
+// expected tells an endpoint that is no news when it is down: it was added and
+// never came up, or is out of use anyway.
+func (r *record) expected() bool { return r.withdrawn || (r.added && !r.proven) }
 
 // ballot is the last word of a checker on an endpoint.
 type ballot struct {
@@ -135,7 +138,7 @@ func (b *Book) place(r *record, at isobar.Locality, e *isobar.Endpoint) {
 	if !r.locality.IsZero() && (r.locality != at || r.probe != probe) {
 		r.moved = b.now
 	}
-	r.locality, r.probe, r.dirty = at, probe, true
+	r.locality, r.probe, r.configured, r.dirty = at, probe, e.Health, true
 }
 
 // rule works out how long things take, by the slowest check.
@@ -211,10 +214,10 @@ func (l *ledger) statuses() map[string]belief {
 }
 
 // withholds tells whether endpoints that wait for their first verdict go
-// without traffic: not when all others are down or gone, as after a service
-// has moved to other addresses altogether.
+// without traffic: not when all others are down, out of use or gone, as after a
+// service has moved to other addresses altogether.
 func (l *ledger) withholds() bool {
-	return slices.ContainsFunc(l.records, func(r record) bool { return r.status == isobar.Healthy })
+	return slices.ContainsFunc(l.records, func(r record) bool { return r.status == isobar.Healthy && !r.withdrawn })
 }
 
 // take books reports and counts those that are ignored.

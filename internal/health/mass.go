@@ -40,7 +40,7 @@ func (l *ledger) judgeDown(b *Book, s *sight, candidates []*record) {
 // watch tells whether more than half of the endpoints went down within one
 // window, or would now. While a mass flip lasts, those count that went down
 // shortly before it began: time alone does not make it believable. Endpoints
-// that never came up say nothing about what happens now.
+// that never came up, or are out of use, say nothing about what happens now.
 func (l *ledger) watch(b *Book, candidates int) {
 	from := b.now
 	if l.mass.active {
@@ -49,7 +49,7 @@ func (l *ledger) watch(b *Book, candidates int) {
 	flips, total := candidates, 0
 	for i := range l.records {
 		r := &l.records[i]
-		if r.unseen() {
+		if r.expected() {
 			continue
 		}
 		total++
@@ -152,7 +152,7 @@ func (s *sight) count() {
 	for _, l := range s.book.services {
 		for i := range l.records {
 			r := &l.records[i]
-			if !r.proven {
+			if !r.proven || r.withdrawn {
 				continue // it would be down whoever looks
 			}
 			for j := range r.ballots {

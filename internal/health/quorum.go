@@ -145,7 +145,7 @@ func (l *ledger) weigh(b *Book, r *record) (candidate bool) {
 	if agreed == undecided || agreed == current {
 		return false
 	}
-	if agreed == classDown && !r.unseen() {
+	if agreed == classDown && !r.expected() {
 		return true
 	}
 	l.flip(b, r, agreed)
