@@ -92,12 +92,16 @@ func (p *parts) change() {
 }
 
 // start runs a loop until the test's bubble is done with it.
-func start(t *testing.T, p *parts) (l *control.Loop, stop func()) {
+func start(t *testing.T, p *parts, change ...func(*control.Options)) (l *control.Loop, stop func()) {
 	t.Helper()
-	l, err := control.New(control.Options{
+	opts := control.Options{
 		Timing:   func() control.Timing { return control.Timing{Tick: time.Second, Interval: time.Second} },
 		Topology: p, Reports: p, Clients: p, State: p, Views: p.views(views.NewBuilder(views.Options{})),
-	})
+	}
+	for _, f := range change {
+		f(&opts)
+	}
+	l, err := control.New(opts)
 	if err != nil {
 		t.Fatal(err)
 	}

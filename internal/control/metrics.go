@@ -95,6 +95,7 @@ var (
 	descDeviation   = desc("isobar_source_deviation_ratio",
 		"Largest difference between a planned share and what landed, of sources whose clients do not follow.", []string{"service", "source", "cause"})
 	descUnreachable = desc("isobar_locality_unreachable", "1 where no source was seen to reach the locality.", perLocality)
+	descDrained     = desc("isobar_locality_drained", "1 where too few endpoints are healthy for the locality to be used.", perLocality)
 )
 
 func desc(name, help string, labels []string) *prometheus.Desc {
@@ -109,7 +110,7 @@ func counter(name, help string) prometheus.Counter {
 func (c *planCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descVersion, descMade, descGap, descServedGap, descExcess, descDemand,
-		descCoverage, descDrop, descDeviation, descUtilization, descCapacity, descUnreachable,
+		descCoverage, descDrop, descDeviation, descUtilization, descCapacity, descUnreachable, descDrained,
 	} {
 		ch <- d
 	}
@@ -150,11 +151,15 @@ func (c *planCollector) Collect(ch chan<- prometheus.Metric) {
 			if site.Capacity > 0 {
 				gauge(descUtilization, (s.Result.Load[i]+site.Background)/site.Capacity, name, loc)
 			}
-			unreachable := 0.0
-			if site.Unreachable {
-				unreachable = 1
-			}
-			gauge(descUnreachable, unreachable, name, loc)
+			gauge(descUnreachable, flag(site.Unreachable), name, loc)
+			gauge(descDrained, flag(site.Drained), name, loc)
 		}
 	}
+}
+
+func flag(set bool) float64 {
+	if set {
+		return 1
+	}
+	return 0
 }

@@ -1,6 +1,8 @@
 package control
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/isobar-xds/isobar/internal/health"
@@ -13,15 +15,17 @@ type healthCollector struct {
 }
 
 var (
-	descEndpoints  = desc("isobar_health_endpoints", "Endpoints that checkers probe, by what is believed of them.", []string{"service", "state"})
-	descVotes      = desc("isobar_health_votes", "Votes of designated checkers: fresh, stale, not counted yet, or none.", []string{"service", "state"})
-	descAlarms     = desc("isobar_health_mass_flips_held", "Services of which so much was voted down at once that it is not believed.", nil)
+	descEndpoints = desc("isobar_health_endpoints", "Endpoints that checkers probe, by what is believed of them.", []string{"service", "state"})
+	descVotes     = desc("isobar_health_votes", "Votes of designated checkers: fresh, stale, not counted yet, or none.", []string{"service", "state"})
+	descAlarms    = desc("isobar_health_mass_flips_held", "Services of which so much was voted down at once that it is not believed.", nil)
+	descOldest    = desc("isobar_health_oldest_verdict_age_seconds",
+		"Time since the verdict that went longest without enough fresh votes was last confirmed.", perService)
 	descShortfalls = desc("isobar_health_endpoints_short_of_checkers", "Endpoints with fewer checkers, or in fewer zones, than asked for.", nil)
 )
 
 // Describe implements prometheus.Collector.
 func (c *healthCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descEndpoints, descVotes, descAlarms, descShortfalls} {
+	for _, d := range []*prometheus.Desc{descEndpoints, descVotes, descAlarms, descShortfalls, descOldest} {
 		ch <- d
 	}
 }
@@ -32,18 +36,22 @@ func (c *healthCollector) Collect(ch chan<- prometheus.Metric) {
 	if v == nil {
 		return
 	}
-	gauge := func(d *prometheus.Desc, n int, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n), labels...)
+	gauge := func(d *prometheus.Desc, n float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, n, labels...)
 	}
-	gauge(descAlarms, v.alarms)
-	gauge(descShortfalls, v.shortfalls)
+	now := time.Now()
+	gauge(descAlarms, float64(v.alarms))
+	gauge(descShortfalls, float64(v.shortfalls))
 	//isobar:sorted each summary has labels of its own
 	for service, s := range v.summaries {
+		if !s.OldestConfirmed.IsZero() { // else there is no verdict that could be old
+			gauge(descOldest, max(0, now.Sub(s.OldestConfirmed).Seconds()), service)
+		}
 		for state, n := range endpointStates(&s) {
-			gauge(descEndpoints, n, service, state)
+			gauge(descEndpoints, float64(n), service, state)
 		}
 		for state, n := range voteStates(&s) {
-			gauge(descVotes, n, service, state)
+			gauge(descVotes, float64(n), service, state)
 		}
 	}
 }
