@@ -219,8 +219,8 @@ func (b *Book) meet(checkers []Checker) {
 		c := &checkers[i]
 		if k, found := b.checker(c.ID); found {
 			b.checkers[k].zone = c.Zone()
-			if c.Since.After(b.checkers[k].since) {
-				b.checkers[k].since = c.Since
+			if !c.Since.IsZero() {
+				b.checkers[k].since = c.Since // which is earlier after the clock was set back
 			}
 		}
 	}

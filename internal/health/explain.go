@@ -17,7 +17,7 @@ func (b *Book) Explain(service string) []Verdict {
 	if l == nil {
 		return nil
 	}
-	open := len(l.records) > 0 && !slices.ContainsFunc(l.records, func(r record) bool { return classOf(r.status) != classDown })
+	open := b.failsOpen(l)
 	withheld := l.withholds()
 	out := make([]Verdict, len(l.records))
 	for i := range l.records {
@@ -116,8 +116,20 @@ func (b *Book) Summary(service string) Summary {
 			s.StaleVotes += one(!fresh && v.status != isobar.Unknown)
 		}
 	}
-	s.FailOpen = s.Endpoints > 0 && s.Down == s.Endpoints
+	s.FailOpen = b.failsOpen(l)
 	return s
+}
+
+// failsOpen tells whether a service has nothing left to use because all that is
+// probed is voted down.
+func (b *Book) failsOpen(l *ledger) bool {
+	if len(l.records) == 0 || slices.ContainsFunc(l.records, func(r record) bool { return classOf(r.status) != classDown }) {
+		return false
+	}
+	operators := Table{overrides: b.overrides}
+	return !slices.ContainsFunc(l.others, func(o other) bool {
+		return operators.Status(l.name, &isobar.Endpoint{Address: o.address, Health: o.configured}).Usable()
+	})
 }
 
 func one(yes bool) int {

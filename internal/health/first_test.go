@@ -154,3 +154,38 @@ func TestAllDownFailsOpen(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 }
+
+func TestAnEndpointThatServesDoesNotWaitForItsCheck(t *testing.T) {
+	s := service("web", 2, zoneA, zoneB, zoneC)
+	s.Localities[0].Endpoints[0].Check = &isobar.EndpointCheck{Disabled: true}
+	o := newOffice(t, topology(s), checkersIn(1, zoneA, zoneB, zoneC))
+	o.run(10 * time.Second)
+	o.change(func(s *isobar.Service) { s.Localities[0].Endpoints[0].Check = nil })
+	for range 10 {
+		if o.step(interval); !o.told(first).Usable() {
+			t.Fatalf("%s because its check was switched on", o.told(first))
+		}
+	}
+	o.dead(first)
+	o.step(interval)
+	if got := o.told(first); got != isobar.Unhealthy {
+		t.Errorf("%s, want unhealthy", got)
+	}
+}
+
+func TestWhatIsNotProbedKeepsAServiceFromFailingOpen(t *testing.T) {
+	s := service("web", 2, zoneA)
+	s.Localities[0].Endpoints[1].Check = &isobar.EndpointCheck{Disabled: true}
+	o := newOffice(t, topology(s), checkersIn(1, zoneA, zoneB, zoneC))
+	o.run(10 * time.Second)
+	o.dead(first)
+	o.run(10 * time.Second)
+	if v := o.verdict(first); v.Status != isobar.Unhealthy || v.FailOpen || o.keeper.Book().Summary("web").FailOpen {
+		t.Errorf("%+v: clients use the endpoint that is not probed", v)
+	}
+	o.operators = o.operators.With(health.Override{Key: health.Key{Service: "web", Address: "10.0.0.1:80"}, Status: isobar.Draining})
+	o.look()
+	if v := o.verdict(first); !v.FailOpen || !o.keeper.Book().Summary("web").FailOpen {
+		t.Errorf("%+v: nothing else is left", v)
+	}
+}

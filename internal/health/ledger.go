@@ -2,7 +2,6 @@ package health
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/isobar-xds/isobar"
@@ -14,6 +13,7 @@ type ledger struct {
 	rule    rule
 	records []record         // sorted by address
 	index   map[string]int32 // of records, by address
+	others  []other          // endpoints that are not probed, sorted by address
 	judged  bool             // an endpoint has had a verdict
 	dirty   bool             // a record is
 	changed bool             // a status did, since it was last written out
@@ -55,6 +55,12 @@ type record struct {
 // never came up, or is out of use anyway.
 func (r *record) expected() bool { return r.withdrawn || (r.added && !r.proven) }
 
+// other is an endpoint that is not probed.
+type other struct {
+	address    string
+	configured isobar.HealthStatus
+}
+
 // ballot is the last word of a checker on an endpoint.
 type ballot struct {
 	checker int32
@@ -64,126 +70,6 @@ type ballot struct {
 	since   instant             // of the status
 	heard   instant             // last
 	listed  instant             // first heard on this stream
-}
-
-// sync takes over a new topology and placement. What is known of endpoints
-// that stay is kept, and of checkers that stay designated to them.
-func (b *Book) sync(o *Observation) {
-	before, checkers := b.services, b.checkers
-	b.topology, b.placement = o.Topology, o.Placement
-	b.checkers = nil
-	for i := range o.Placement.Designations {
-		k := known{id: o.Placement.Designations[i].Checker}
-		if j, found := slices.BinarySearchFunc(checkers, k.id, func(k known, id string) int { return strings.Compare(k.id, id) }); found {
-			k = checkers[j]
-		}
-		b.checkers = append(b.checkers, k)
-	}
-	b.services = nil
-	if o.Topology == nil {
-		return
-	}
-	for i := range o.Topology.Services {
-		spec := &o.Topology.Services[i]
-		if len(spec.HealthChecks) == 0 {
-			continue
-		}
-		j, found := slices.BinarySearchFunc(before, spec.Name, func(l *ledger, name string) int { return strings.Compare(l.name, name) })
-		var old *ledger
-		if found {
-			old = before[j]
-		}
-		b.services = append(b.services, b.open(spec, old))
-	}
-	b.designate(before, checkers)
-}
-
-// open makes the ledger of a service.
-func (b *Book) open(spec *isobar.Service, old *ledger) *ledger {
-	l := &ledger{name: spec.Name, rule: b.rule(spec), index: map[string]int32{}}
-	if old != nil {
-		l.judged, l.mass = old.judged, old.mass
-	}
-	for i := range spec.Localities {
-		sl := &spec.Localities[i]
-		for j := range sl.Endpoints {
-			e := &sl.Endpoints[j]
-			if !Probed(spec, e) {
-				continue
-			}
-			r := record{address: e.Address, since: never, confirmed: never, appeared: b.now, moved: never, disputed: never, pending: l.judged, added: l.judged}
-			if was := old.record(e.Address); was != nil {
-				r = *was
-				r.ballots = nil // designate fills them in
-			}
-			b.place(&r, sl.Locality, e)
-			l.records = append(l.records, r)
-		}
-	}
-	slices.SortStableFunc(l.records, func(a, b record) int { return strings.Compare(a.address, b.address) })
-	l.records = slices.CompactFunc(l.records, func(a, b record) bool { return a.address == b.address })
-	for i := range l.records {
-		l.index[l.records[i].address] = int32(i)
-	}
-	return l
-}
-
-// place notes where an endpoint is and is probed. For checkers one that changes
-// there is another, with which they begin with unhealthy.
-func (b *Book) place(r *record, at isobar.Locality, e *isobar.Endpoint) {
-	var probe isobar.EndpointCheck
-	if e.Check != nil {
-		probe = *e.Check
-	}
-	if !r.locality.IsZero() && (r.locality != at || r.probe != probe) {
-		r.moved = b.now
-	}
-	r.locality, r.probe, r.configured, r.dirty = at, probe, e.Health, true
-}
-
-// rule works out how long things take, by the slowest check.
-func (b *Book) rule(spec *isobar.Service) rule {
-	count, domains := wanted(spec)
-	r := rule{domains: domains, least: min(twoVotes, count)}
-	for i := range spec.HealthChecks {
-		c := &spec.HealthChecks[i]
-		every := c.Interval + c.Jitter + c.Timeout
-		r.grace = max(r.grace, every*time.Duration(max(1, c.UnhealthyThreshold)))
-		r.window = max(r.window, every+2*b.interval)
-	}
-	return r
-}
-
-// designate makes a ballot for each designation, with what its checker has
-// said before. Designations are sorted by checker, so ballots are too.
-func (b *Book) designate(before []*ledger, checkers []known) {
-	old := &Book{services: before}
-	for c := range b.placement.Designations {
-		d := &b.placement.Designations[c]
-		var l, was *ledger
-		for _, k := range d.Endpoints {
-			if l == nil || l.name != k.Service {
-				l, was = b.ledger(k.Service), old.ledger(k.Service)
-			}
-			r := l.record(k.Address)
-			if r == nil {
-				continue
-			}
-			v := ballot{checker: int32(c), since: never, heard: never, listed: never}
-			if o := was.record(k.Address); o != nil {
-				for i := range o.ballots {
-					if checkers[o.ballots[i].checker].id == d.Checker {
-						v = o.ballots[i]
-						v.checker = int32(c)
-						if r.moved != o.moved {
-							v.listed, v.healthy = never, false
-						}
-					}
-				}
-			}
-			r.ballots = append(r.ballots, v)
-		}
-	}
 }
 
 // record finds an endpoint; also on a nil ledger.

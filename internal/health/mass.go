@@ -18,6 +18,7 @@ const (
 type mass struct {
 	active   bool
 	since    instant
+	total    int               // endpoints that count; those that are added meanwhile do not
 	released []isobar.Locality // believed whatever checkers see elsewhere
 	all      bool              // the whole service is released
 }
@@ -57,10 +58,14 @@ func (l *ledger) watch(b *Book, candidates int) {
 			flips++
 		}
 	}
+	if l.mass.active {
+		total = min(total, l.mass.total)
+		l.mass.total = total
+	}
 	many := flips >= massFlips && 2*flips > total
 	switch {
 	case many && !l.mass.active:
-		l.mass.active, l.mass.since = true, b.now
+		l.mass.active, l.mass.since, l.mass.total = true, b.now, total
 	case l.mass.active && candidates == 0 && b.since(l.mass.since) >= l.rule.window, !many:
 		l.mass = mass{}
 	}
@@ -78,7 +83,9 @@ func (b *Book) Release(service string, localities ...isobar.Locality) bool {
 		return false
 	}
 	l.mass.all = l.mass.all || len(localities) == 0
-	l.mass.released = append(l.mass.released, localities...)
+	released := slices.Concat(l.mass.released, localities)
+	slices.SortFunc(released, isobar.Locality.Compare)
+	l.mass.released = slices.Compact(released)
 	return true
 }
 

@@ -1,6 +1,7 @@
 package health_test
 
 import (
+	"runtime"
 	"testing"
 	"time"
 
@@ -185,5 +186,53 @@ func TestEndpointsThatNeverCameUpAreNoEvidence(t *testing.T) {
 	w.run(4 * interval)
 	if n := w.count("web", isobar.Unhealthy); n != 10 {
 		t.Errorf("%d down, want all 10: db is up", n)
+	}
+}
+
+func TestEndpointsThatAreAddedDoNotDiluteAMassFlip(t *testing.T) {
+	o := newOffice(t, topology(service("web", 4, zoneA)), checkersIn(1, zoneA, zoneB, zoneC))
+	o.run(10 * time.Second)
+	held := func(when string) {
+		t.Helper()
+		if v := o.verdict(first); !v.Held || o.told(first) != isobar.Healthy || len(o.keeper.Book().Alarms()) != 1 {
+			t.Errorf("%s: %+v, alarms %v; want it held", when, v, o.keeper.Book().Alarms())
+		}
+	}
+	o.dead(first, "10.0.0.1:80", "10.0.0.2:80")
+	o.run(20 * interval)
+	held("three of four are down")
+	o.add(0, fresh(3)...)
+	o.run(20 * interval)
+	held("three are added and up")
+	// Taking them back proves nothing either.
+	o.change(func(s *isobar.Service) { s.Localities[0].Endpoints = s.Localities[0].Endpoints[:4] })
+	o.run(20 * interval)
+	held("they are gone")
+}
+
+// The loop releases at each tick what load reports prove, for as long as they
+// do.
+func TestReleasesAreKeptOnce(t *testing.T) {
+	w := many(t, service("api", 3, zoneC))
+	w.all(isobar.Unhealthy)
+	w.run(20 * interval)
+	live := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := live()
+	for range 100_000 {
+		if !w.book.Release("web", zoneB, zoneB) {
+			t.Fatal("not released")
+		}
+	}
+	if after := live(); after > before+1<<20 {
+		t.Errorf("%d bytes more after releasing the same over and over", after-before)
+	}
+	w.step()
+	if n := w.count("web", isobar.Unhealthy); n != 10 {
+		t.Errorf("%d down, want the 10 in eu/b", n)
 	}
 }

@@ -89,3 +89,25 @@ func TestDamagedSavedState(t *testing.T) {
 		t.Errorf("%d healthy, want all 3", got)
 	}
 }
+
+// A clock that was set back makes streams seem older than those of before.
+func TestAClockThatIsSetBackOverARestart(t *testing.T) {
+	o := atRest(t, 5, 1, zoneA, zoneB, zoneC)
+	o.restart(func(s *health.SavedKeeper) {
+		for i := range s.Checkers {
+			s.Checkers[i].Since = start.Add(time.Hour)
+		}
+	})
+	o.keeper.Observe(health.Event{Now: o.now, Topology: o.topology}) // nobody is connected yet
+	for i := range o.connected {
+		o.connected[i].Since = o.now.Add(time.Second)
+	}
+	o.dead(second)
+	ignored := 0
+	for range 15 {
+		ignored += o.step(interval).Ignored
+	}
+	if got := o.told(second); got != isobar.Unhealthy || ignored != 0 {
+		t.Errorf("%s after 30 s, %d reports ignored; want unhealthy and none", got, ignored)
+	}
+}
