@@ -78,6 +78,7 @@ soak: ## run every property CHECKS times (20000) instead of 100
 bench: ## compare with go-control-plane and the floor (10 minutes); bench.txt is for benchstat
 	cd bench && $(GO) build -o ../bin/bench . && ../bin/bench > ../bench.txt
 	cd bench && $(GO) test -run '^$$' -bench . -benchtime 3x ./loop >> ../bench.txt
+	cd bench && $(GO) test -run '^$$' -bench . -benchtime 2s ./health >> ../bench.txt
 
 microbench: ## run the benchmarks of the packages; compare two runs with benchstat
 	$(GO) test -run '^$$' -bench . -benchmem -count 6 ./...
