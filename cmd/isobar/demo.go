@@ -37,11 +37,12 @@ real grpc-go xDS clients that send them requests over connections as slow as the
 distance. Health checkers in three zones probe the backends. The fleet goes
 through a load step in one zone, a backend that hangs in another, and the loss
 of a third, twice: with plain locality failover (mode observe), then with Isobar
-(mode full). Health is checked in both. A table shows what happens; the verdict sets both beside each other.
+(mode full). Health is checked in both. A table shows what happens; the verdict
+sets both beside each other.
 
 The exit status is 0 only if the fleet settled under Isobar after step and loss,
-served all that capacity allows, and the backend that hung was found, drained
-and used again. It takes less than 90 seconds.`,
+served all that capacity allows but what hang and loss caught, and the backend
+that hung was found, drained and used again. It takes less than 90 seconds.`,
 		Example: "  isobar demo\n  isobar demo --keep     # leave it running, to look around\n  isobar demo --json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

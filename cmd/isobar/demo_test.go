@@ -169,7 +169,7 @@ Loss of us-east/a
 All that failed         2202 of 20000, 2 elsewhere  178 of 20000
 
 Busy machine: requests left up to 600 ms late, which spoils the figures.
-Isobar settled both times and served all that capacity allows.
+Isobar settled both times and served all that capacity, hang and loss allow.
 `
 	if got := verdictText(&v); got != want {
 		t.Errorf("verdict:\n%s\nwant:\n%s", got, want)

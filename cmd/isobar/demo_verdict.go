@@ -35,13 +35,24 @@ func verdictText(v *fleet.Verdict) string {
 		fmt.Fprintf(&b, "Busy machine: requests left up to %.0f ms late, which spoils the figures.\n", late)
 	}
 	if v.OK {
-		b.WriteString("Isobar settled both times and served all that capacity allows.\n")
+		b.WriteString(success(v) + "\n")
 		return b.String()
 	}
 	for _, why := range v.Why {
 		b.WriteString(wrap("FAILED: "+why, verdictWidth) + "\n")
 	}
 	return b.String()
+}
+
+// success is the last line of a good verdict. What a hung backend had is lost,
+// as what a dying zone works on.
+func success(v *fleet.Verdict) string {
+	for i := range v.Outcomes {
+		if v.Outcomes[i].Hang.Seconds > 0 {
+			return "Isobar settled both times and served all that capacity, hang and loss allow."
+		}
+	}
+	return "Isobar settled both times and served all that capacity and loss allow."
 }
 
 func withoutTrailingBlanks(s string) string {

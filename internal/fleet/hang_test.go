@@ -65,6 +65,24 @@ func TestBackendHangs(t *testing.T) {
 	}
 }
 
+// TestBackendDiesWhileItHangs: nothing keeps it from ending.
+func TestBackendDiesWhileItHangs(t *testing.T) {
+	b := backend(t, fleet.BackendOptions{Locality: zoneA, Concurrency: 1, ServiceTime: time.Millisecond, MaxQueue: 10})
+	conn := dial(t, b)
+	b.Hang()
+	errs := make(chan error, 2)
+	for range cap(errs) {
+		go func() { errs <- serve(t.Context(), conn) }()
+	}
+	eventually(t, "all have arrived", func() bool { return b.Arrivals() == 2 })
+	b.Kill()
+	for range cap(errs) {
+		if err := <-errs; status.Code(err) != codes.Unavailable {
+			t.Errorf("a request to a backend that dies while it hangs: %v", err)
+		}
+	}
+}
+
 // TestHangIsFound: with the real server and real checkers a backend that hangs
 // is found, drained and used again, whatever the mode, and every failure of
 // the run belongs somewhere.

@@ -122,7 +122,7 @@ func TestRunWithPlainFailover(t *testing.T) {
 	frames := 0
 	err = run.Play(t.Context(), func(f fleet.Frame) {
 		frames++
-		if wantDead := f.At > 3*time.Second; f.Dead != wantDead || f.Mode != isobar.ModeObserve {
+		if wantDead := frames > int(3*time.Second/s.Slot); f.Dead != wantDead || f.Mode != isobar.ModeObserve {
 			t.Errorf("frame at %v in phase %q: dead %v, mode %v", f.At, f.Phase, f.Dead, f.Mode)
 		}
 	})
