@@ -72,6 +72,7 @@ type Book struct {
 	epoch    time.Time
 	now      instant
 	swept    instant
+	sight    sight // as of the last sweep
 
 	topology  *isobar.Topology
 	overrides []Override
@@ -139,11 +140,10 @@ func (b *Book) Observe(o Observation) Outcome {
 	out.Ignored = b.take(o.Reports, o.Now)
 	all := moved || b.swept == never || b.since(b.swept) >= b.interval/2
 	if all {
-		b.swept = b.now
+		b.swept, b.sight = b.now, sight{book: b}
 	}
-	sight := &sight{book: b}
 	for _, l := range b.services {
-		l.judge(b, sight, all)
+		l.judge(b, &b.sight, all)
 		b.write(l)
 	}
 	out.Changed = before.Changed(b.verdicts)

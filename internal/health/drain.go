@@ -61,8 +61,10 @@ func (d *Drained) Of(service string) []isobar.Locality {
 // half, is not drained, and is used as soon as it comes back. The zero value
 // is ready to use.
 type Drains struct {
-	states  []drainState // sorted; only those with something to remember
-	current *Drained
+	states   []drainState // sorted; only those with something to remember
+	current  *Drained
+	topology *isobar.Topology // last seen
+	table    Table
 }
 
 type drainState struct {
@@ -108,17 +110,37 @@ func RestoreDrains(saved []SavedDrain) *Drains {
 	return d
 }
 
-// Observe looks at the health of everything and gives the services of which
-// the drained localities changed, sorted.
+// Observe takes the health of everything and gives the services of which the
+// drained localities changed, sorted. It looks at those that changed, and at
+// those for which time makes a difference.
 func (d *Drains) Observe(now time.Time, topology *isobar.Topology, table Table) (changed []string) {
 	before := d.current
 	var next []drainState
-	for i := range topology.Services {
-		next = append(next, d.service(now, &topology.Services[i], table)...)
+	if topology != d.topology || !slices.Equal(table.overrides, d.table.overrides) {
+		for i := range topology.Services {
+			next = append(next, d.service(now, &topology.Services[i], table)...)
+		}
+	} else {
+		for _, name := range d.due(table) {
+			if spec, found := topology.Service(name); found {
+				next = append(next, d.service(now, spec, table)...)
+			}
+		}
 	}
-	d.states = next
+	d.states, d.topology, d.table = next, topology, table
 	d.publish()
 	return before.changed(d.current)
+}
+
+// due lists the services of which verdicts changed or something is remembered:
+// all others stay as they are, with nothing drained. Sorted.
+func (d *Drains) due(table Table) []string {
+	out := d.table.verdicts.Changed(table.verdicts)
+	for i := range d.states {
+		out = append(out, d.states[i].service)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 func (d *Drains) publish() {

@@ -198,3 +198,60 @@ func count(yes bool) int {
 	}
 	return 0
 }
+
+// believed gives the verdicts that the first down[i] endpoints of zone i of a
+// service are unhealthy and the rest healthy.
+func believed(spec *isobar.Service, down []int) *health.Verdicts {
+	var saved health.Saved
+	for i, n := range down {
+		for j, e := range spec.Localities[i].Endpoints {
+			h := isobar.Healthy
+			if j < n {
+				h = isobar.Unhealthy
+			}
+			saved.Endpoints = append(saved.Endpoints, health.SavedEndpoint{Key: health.Key{Service: spec.Name, Address: e.Address}, Status: h, Since: start})
+		}
+	}
+	return health.NewBook(health.Settings{}, saved, start).Verdicts()
+}
+
+// TestDrainsLookAtWhatChanged: looking only at services that changed gives the
+// same as looking at everything.
+func TestDrainsLookAtWhatChanged(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		names := []string{"a", "b", "c"}
+		everything := func() *isobar.Topology {
+			return topology(service("a", 10, zones[:3]...), service("b", 10, zones[:4]...), service("c", 10, zones[:2]...))
+		}
+		top := everything()
+		var d, dumb health.Drains
+		var verdicts *health.Verdicts
+		var table health.Table
+		now := start
+		for range rapid.IntRange(1, 30).Draw(t, "steps") {
+			now = now.Add(time.Duration(rapid.IntRange(0, 70).Draw(t, "seconds")) * time.Second)
+			if i := rapid.IntRange(0, 4).Draw(t, "service"); i < len(names) {
+				spec, _ := top.Service(names[i])
+				n := len(spec.Localities)
+				down := rapid.SliceOfN(rapid.SampledFrom([]int{0, 6, 7, 8, 9, 10}), n, n).Draw(t, "down")
+				verdicts = verdicts.Adopt(believed(spec, down), names[i])
+			}
+			switch rapid.IntRange(0, 9).Draw(t, "else") {
+			case 0:
+				top = everything()
+			case 1:
+				table = marked(&top.Services[0], rapid.IntRange(0, 10).Draw(t, "marked"))
+			}
+			changed := d.Observe(now, top, table.WithVerdicts(verdicts))
+			want := dumb.Observe(now, everything(), table.WithVerdicts(verdicts))
+			if !slices.Equal(changed, want) {
+				t.Fatalf("changed %v, want %v", changed, want)
+			}
+			for _, name := range names {
+				if got, want := d.Current().Of(name), dumb.Current().Of(name); !slices.Equal(got, want) {
+					t.Fatalf("%s: drained %v, want %v", name, got, want)
+				}
+			}
+		}
+	})
+}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/health"
 )
 
 // fresh gives addresses that no service has yet.
@@ -72,5 +73,27 @@ func TestFlappingIsGathered(t *testing.T) {
 	}
 	if got := o.told(first); got != isobar.Unhealthy {
 		t.Errorf("%s after a tick, want what was gathered", got)
+	}
+}
+
+// While something is held, events in which nothing happens cost next to
+// nothing: they come for each report of each checker.
+func TestEventsAreCheapWhileMuchIsHeld(t *testing.T) {
+	services := []isobar.Service{service("web", 100, zoneA, zoneB)}
+	for i := range 100 {
+		services = append(services, service(fmt.Sprintf("s%d", i), 10, zoneC))
+	}
+	o := newOffice(t, topology(services...), checkersIn(1, zoneA, zoneB, zoneC))
+	o.run(10 * time.Second)
+	o.says = downWhere(func(health.Key) bool { return true })
+	o.run(5 * interval)
+	if n := o.keeper.Book().Summary("web").Held; n != 200 {
+		t.Fatalf("%d held, want all", n)
+	}
+	if got := testing.AllocsPerRun(100, func() {
+		o.now = o.now.Add(time.Millisecond)
+		o.look()
+	}); got > 100 {
+		t.Errorf("%g allocations by an event", got)
 	}
 }

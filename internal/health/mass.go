@@ -85,7 +85,7 @@ func (b *Book) Release(service string, localities ...isobar.Locality) bool {
 	l.mass.all = l.mass.all || len(localities) == 0
 	released := slices.Concat(l.mass.released, localities)
 	slices.SortFunc(released, isobar.Locality.Compare)
-	l.mass.released = slices.Compact(released)
+	l.mass.released, l.dirty = slices.Compact(released), true
 	return true
 }
 
@@ -125,7 +125,9 @@ func (b *Book) Alarms() []Alarm {
 	return out
 }
 
-// sight is what checkers see everywhere; counted when it is first needed.
+// sight is what checkers see everywhere. It is counted when it is first needed
+// after a sweep: once per half a report interval is often enough to tell
+// whether a checker's network works, and all too much for each report.
 type sight struct {
 	book    *Book
 	counted bool

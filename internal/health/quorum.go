@@ -103,13 +103,12 @@ func (t *tally) divided() bool {
 }
 
 // judge changes verdicts by the votes: of all endpoints, or only of those on
-// which a vote changed.
+// which a vote changed. In a mass flip these are no longer for themselves.
 func (l *ledger) judge(b *Book, s *sight, all bool) {
-	all = all || l.mass.active
 	if !all && !l.dirty {
 		return
 	}
-	l.dirty = false
+	all, l.dirty = all || l.mass.active, false
 	var candidates []*record
 	for i := range l.records {
 		r := &l.records[i]
