@@ -112,7 +112,39 @@ func writeVerdicts(w io.Writer, r *health.ServiceReport, now time.Time) error {
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", v.Address, v.Locality, verdictOf(v),
 			ago(v.Since, now), ago(v.Confirmed, now), votesText(v.Votes, now), printable(v.Why))
 	}
-	return table.Flush()
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	return writeMetadata(w, r)
+}
+
+// maxMetadataLines bounds what checkers add to their votes on a screen.
+const maxMetadataLines = 20
+
+// writeMetadata prints what checkers said beside the status.
+func writeMetadata(w io.Writer, r *health.ServiceReport) error {
+	shown, more := 0, 0
+	for i := range r.Endpoints {
+		for j := range r.Endpoints[i].Votes {
+			v := &r.Endpoints[i].Votes[j]
+			if v.Metadata == "" {
+				continue
+			}
+			if shown == maxMetadataLines {
+				more++
+				continue
+			}
+			shown++
+			if _, err := fmt.Fprintf(w, "%s, by %s: %s\n", r.Endpoints[i].Address, printable(v.Checker), printable(v.Metadata)); err != nil {
+				return err
+			}
+		}
+	}
+	if more == 0 {
+		return nil
+	}
+	_, err := fmt.Fprintf(w, "%d votes more have metadata: -o json shows it\n", more)
+	return err
 }
 
 func verdictOf(v *health.Verdict) string {

@@ -22,7 +22,7 @@ func TestHealthText(t *testing.T) {
 			Key: health.Key{Service: "checkout", Address: "10.0.0.1:80"}, Locality: a, Status: isobar.Timeout,
 			Since: now.Add(-5 * time.Minute), Confirmed: now.Add(-2 * time.Second), Why: "2 of 3 say down", Divided: true, Zones: []isobar.Locality{a},
 			Votes: []health.Vote{
-				{Checker: "c1", Status: isobar.Timeout, Heard: now.Add(-time.Second), Fresh: true, Counts: true},
+				{Checker: "c1", Status: isobar.Timeout, Heard: now.Add(-time.Second), Fresh: true, Counts: true, Metadata: "{\"rtt_ms\":1.5}\x1b[2J"},
 				{Checker: "c2", Status: isobar.Healthy, Heard: now.Add(-3 * time.Minute), Counts: true},
 				{Checker: "c3"},
 				{Checker: "c4", Status: isobar.Unhealthy, Heard: now, Fresh: true},
@@ -35,7 +35,7 @@ func TestHealthText(t *testing.T) {
 	}
 	for _, want := range []string{
 		"timeout, divided (down seen from us/a)", "c1=timeout", "c2=healthy(3m ago)", "c3=-", "c4=unhealthy(not counted yet)",
-		"5m", "2 of 3 say down", "drained: us/a",
+		"5m", "2 of 3 say down", "drained: us/a", "10.0.0.1:80, by c1: {\"rtt_ms\":1.5}\uFFFD[2J\n",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in:\n%s", want, out.String())

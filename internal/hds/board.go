@@ -16,6 +16,7 @@ type board struct {
 	former    map[joint]bool           // of the specifier before: reports on them may be under way
 	byAddress map[netip.AddrPort][]int // for the flat form; nil until it is needed
 	orders    *orders                  // that the slots agree with
+	metadata  int                      // bytes, of all slots
 }
 
 // joint is what reports and specifiers are joined on.
@@ -60,6 +61,7 @@ func (b *board) renew(slots []slot, from time.Time) board {
 		switch k, ok := b.at[j]; {
 		case ok && b.slots[k].check == s.check:
 			*s = b.slots[k]
+			next.metadata += len(s.metadata)
 		case probed[s.key], b.former[j]:
 			s.from = from
 		}
@@ -79,6 +81,7 @@ type outcome struct {
 	former    int  // entries on endpoints that were taken off the checker
 	foreign   int  // entries on endpoints that it was never told to probe
 	ambiguous int  // flat entries that fit several endpoints of different status
+	crowded   int  // entries that count, but whose metadata found no room
 	sample    string
 }
 
@@ -95,7 +98,7 @@ func (b *board) book(entries []wire.HealthEntry, flat bool, now time.Time) outco
 		k, ok := b.at[j]
 		switch {
 		case ok:
-			b.slots[k].set(e, now, &o)
+			b.set(k, e, now, &o)
 		case b.former[j]:
 			o.former++
 		default:
@@ -149,20 +152,29 @@ func (b *board) bookFlat(entries []wire.HealthEntry, now time.Time, o *outcome) 
 			o.sample = e.Address.String() + " is in several services, and a flat report does not tell which is meant"
 		default:
 			for _, k := range slots {
-				b.slots[k].set(e, now, o)
+				b.set(k, e, now, o)
 			}
 		}
 	}
 }
 
-// set notes what was said, and whether it is something else than before.
-func (s *slot) set(e *wire.HealthEntry, now time.Time, o *outcome) {
+// set notes what was said of slot k, and whether it is something else than
+// before.
+func (b *board) set(k int, e *wire.HealthEntry, now time.Time, o *outcome) {
+	s := &b.slots[k]
 	if now.Before(s.from) {
 		o.former++
 		return
 	}
 	o.changed = o.changed || s.status != e.Status
-	s.status, s.metadata, s.arrived, s.fresh = e.Status, e.Metadata, now, true
+	s.status, s.arrived, s.fresh = e.Status, now, true
+	metadata := e.Metadata
+	if b.metadata-len(s.metadata)+len(metadata) > maxMetadata {
+		metadata = ""
+		o.crowded++
+	}
+	b.metadata += len(metadata) - len(s.metadata)
+	s.metadata = metadata
 }
 
 // collect appends what is new as reports of a checker. What it says of
@@ -181,7 +193,7 @@ func (b *board) collect(checker string, newest *orders, out []health.Report) []h
 		}
 		out = append(out, health.Report{
 			Checker: checker, Service: s.key.Service, Locality: s.locality, Address: s.key.Address,
-			Status: s.status, Arrived: s.arrived, Metadata: s.metadata,
+			Status: s.status, Arrived: s.arrived,
 		})
 	}
 	return out

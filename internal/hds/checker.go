@@ -266,6 +266,7 @@ func (s *Server) report(c *checker, r *healthv3.EndpointHealthResponse, now time
 	s.metrics.former.Add(float64(o.former))
 	s.metrics.rejected.WithLabelValues(rejectForeign).Add(float64(o.foreign))
 	s.metrics.rejected.WithLabelValues(rejectAmbiguous).Add(float64(o.ambiguous))
+	s.metrics.rejected.WithLabelValues(string(wire.RejectMetadata)).Add(float64(o.crowded))
 	if o.changed {
 		s.signal()
 	}

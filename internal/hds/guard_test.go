@@ -117,25 +117,6 @@ func TestFlatReports(t *testing.T) {
 	})
 }
 
-func TestMetadataIsKept(t *testing.T) {
-	inBubble(t, hds.Options{}, func(h *harness) {
-		c := h.enter("probe-1", "r/a")
-		top := topology(service("cart", 1))
-		h.srv.Designate(top, all(top, "probe-1"))
-		c.recv()
-		e := endpoint("10.0.1.1:80", up)
-		e.HealthMetadata = metadataOf(t, map[string]any{"rtt_ms": 1.5, "a": "b"})
-		huge := endpoint("10.0.1.2:80", down)
-		huge.HealthMetadata = metadataOf(t, map[string]any{"text": strings.Repeat("x", 10_000)})
-		c.report(grouped("cart", "r/a", e, huge))
-		got := h.srv.Collect(time.Now())
-		if len(got) != 2 || got[0].Metadata != `{"a":"b","rtt_ms":1.5}` || got[1].Metadata != "" || got[1].Status != isobar.Unhealthy {
-			t.Errorf("reports %+v", got)
-		}
-		c.leave()
-	})
-}
-
 // Services that a checker can't probe, or that break a rule, are kept from it.
 func TestUnfitServicesAreLeftOut(t *testing.T) {
 	grpcCheck, redisCheck := tcpCheck(), tcpCheck()

@@ -89,8 +89,6 @@ type Report struct {
 	Address  string              `json:"address"`  // the endpoint's, not the one that is probed in its place
 	Status   isobar.HealthStatus `json:"status"`
 	Arrived  time.Time           `json:"arrived"`
-	// Metadata is what the checker adds as JSON text, bounded; for display only.
-	Metadata string `json:"metadata,omitempty"`
 }
 
 // Designation is what one checker is to probe.
@@ -157,6 +155,9 @@ type Vote struct {
 	// checker that never saw the endpoint healthy and may not have probed it
 	// often enough yet.
 	Counts bool `json:"counts"`
+	// Metadata is what the checker adds as JSON text, bounded; for display only.
+	// The stream layer fills it in: a [Book] knows nothing of it.
+	Metadata string `json:"metadata,omitempty"`
 }
 
 // Age is how long ago the vote was last heard; 0 if never.

@@ -181,7 +181,7 @@ func (s *Server) buildAdmin() error {
 			return p.Explain(service, source)
 		},
 		Clients:  s.clients,
-		Health:   s.loop.Health,
+		Health:   s.Health,
 		Release:  s.loop.Release,
 		Checkers: s.listCheckers,
 		Polls:    s.hds.Handler(),
@@ -227,7 +227,9 @@ func (s *Server) Plan() *plan.Plan { return s.loop.Current() }
 // Health tells what checkers found, of one service or, for an empty name, of
 // all that have health checks.
 func (s *Server) Health(ctx context.Context, service string) ([]health.ServiceReport, error) {
-	return s.loop.Health(ctx, service)
+	found, err := s.loop.Health(ctx, service)
+	s.hds.AddMetadata(found)
+	return found, err
 }
 
 // Metrics gives everything that the server counts.
