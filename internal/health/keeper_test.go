@@ -2,12 +2,144 @@ package health_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/health"
 )
+
+// TestKeeper goes through the life of a keeper: nobody is there, checkers come
+// and vote, endpoints fail and come back, the process is replaced, checkers go.
+func TestKeeper(t *testing.T) {
+	o := newOffice(t, topology(service("web", 10, zoneA, zoneB, zoneC)), nil)
+	if r := o.last; !r.Publish || !r.Designate || r.Next.After(start.Add(interval)) {
+		t.Errorf("first look: %+v, want everything told", r)
+	}
+	p := o.keeper.Placement()
+	if o.told(first) != isobar.Unknown || len(p.Shortfalls) != 30 {
+		t.Errorf("nobody is there: %s, %d shortfalls; want the configured status, and 30", o.told(first), len(p.Shortfalls))
+	}
+
+	o.connected = checkersIn(2, zoneA, zoneB, zoneC)
+	if r := o.look(); !r.Designate || r.Publish {
+		t.Errorf("checkers came: %+v, want them designated and nothing published", r)
+	}
+	if r := o.look(); r.Designate || r.Publish || r.Ignored != 0 {
+		t.Errorf("nothing happened: %+v", r)
+	}
+	p = o.keeper.Placement()
+	if len(p.Shortfalls) != 0 || len(designated(&p, health.Key{Service: "web", Address: first})) != 3 {
+		t.Errorf("%d shortfalls", len(p.Shortfalls))
+	}
+
+	if r := o.step(interval); !r.Publish || o.told(first) != isobar.Healthy {
+		t.Errorf("all vote: published %v, %s; want healthy", r.Publish, o.told(first))
+	}
+	o.run(2 * tick)
+	o.dead(first)
+	if r := o.step(interval); !r.Publish || o.told(first) != isobar.Unhealthy || o.told(second) != isobar.Healthy {
+		t.Errorf("one fails: published %v, %s; want unhealthy at once", r.Publish, o.told(first))
+	}
+	if r := o.step(interval); r.Publish {
+		t.Error("published what is known")
+	}
+
+	keeperDrains(t, o)
+	keeperRestarts(t, o)
+	keeperLoses(t, o)
+}
+
+// keeperDrains lets most of a locality fail and come back.
+func keeperDrains(t *testing.T, o *office) {
+	t.Helper()
+	o.says = downWhere(func(k health.Key) bool { return k.Address < "10.0.0.8" })
+	if r := o.step(interval); !r.Publish || !slices.Equal(o.keeper.Drained("web"), []isobar.Locality{zoneA}) || !r.Table.Drained("web", zoneA) {
+		t.Errorf("8 of 10 fail: published %v, drained %v; want %v", r.Publish, o.keeper.Drained("web"), zoneA)
+	}
+	o.dead()
+	o.run(30 * time.Second)
+	if !o.last.Table.Drained("web", zoneA) || o.told(first) != isobar.Healthy {
+		t.Error("used again too early")
+	}
+	o.run(40 * time.Second)
+	if o.last.Table.Drained("web", zoneA) {
+		t.Error("not used again after a minute")
+	}
+}
+
+// keeperRestarts replaces the keeper while endpoints are down.
+func keeperRestarts(t *testing.T, o *office) {
+	t.Helper()
+	o.says = downWhere(func(k health.Key) bool { return k.Address < "10.0.0.8" })
+	o.run(2 * interval)
+	before, back := o.keeper.Placement(), o.connected
+	o.restart(nil)
+	o.connected = nil
+	if r := o.look(); !r.Publish || o.told(first) != isobar.Unhealthy || o.told(second) != isobar.Healthy || !r.Table.Drained("web", zoneA) {
+		t.Errorf("after a restart: published %v, %s, %s, drained %v; want what was known",
+			r.Publish, o.told(first), o.told(second), o.keeper.Drained("web"))
+	}
+	o.now = o.now.Add(time.Second)
+	for i := range back {
+		back[i].Since = o.now
+	}
+	o.connected = back
+	o.run(20 * interval)
+	if after := o.keeper.Placement(); !after.Equal(&before) {
+		t.Error("a restart moved designations")
+	}
+	if v := o.verdict(first); v.Frozen || v.Status != isobar.Unhealthy {
+		t.Errorf("%+v, want it confirmed", v)
+	}
+}
+
+// keeperLoses takes the checkers away, one and then all.
+func keeperLoses(t *testing.T, o *office) {
+	t.Helper()
+	lost := o.connected[0].ID
+	began := o.now
+	o.connected = o.connected[1:]
+	for o.work(lost) > 0 && o.now.Sub(began) < time.Minute {
+		if o.step(interval); o.last.Publish {
+			t.Error("the loss of a checker changed a verdict")
+		}
+	}
+	p := o.keeper.Placement()
+	if took := o.now.Sub(began); took > 2*interval || len(p.Shortfalls) != 0 {
+		t.Errorf("designated again after %s, %d shortfalls; want two report intervals and none", took, len(p.Shortfalls))
+	}
+	o.connected = nil
+	o.run(time.Minute)
+	if v := o.verdict(second); v.Status != isobar.Healthy || !v.Frozen || o.told(first) != isobar.Unhealthy {
+		t.Errorf("%+v, want it frozen without checkers", v)
+	}
+}
+
+// What is gathered is due when the reaction says so.
+func TestKeeperSaysWhenToLookAgain(t *testing.T) {
+	o := atRest(t, 2, 1, zoneA, zoneB, zoneC)
+	o.run(4 * tick)
+	for i := range 4 {
+		if o.dead(); i%2 == 0 {
+			o.dead(first)
+		}
+		o.step(10 * time.Millisecond)
+	}
+	if o.last.Publish || o.told(first) == isobar.Healthy {
+		t.Fatalf("the fourth change in 40 ms was told")
+	}
+	for range 10 {
+		o.now = o.last.Next
+		if o.look(); o.last.Publish {
+			break
+		}
+	}
+	if got := o.told(first); got != isobar.Healthy || o.now.Sub(start) > 10*time.Second+5*tick+time.Second {
+		t.Errorf("%s at %s, want what was gathered a tick after the third push", got, o.now.Sub(start))
+	}
+}
 
 // fresh gives addresses that no service has yet.
 func fresh(n int) (out []string) {
