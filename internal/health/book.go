@@ -54,11 +54,12 @@ type Outcome struct {
 // stays and grows old. Votes are fresh for 3 report intervals. A checker that
 // has not seen an endpoint healthy since it was designated, or since it
 // connected, may vote it down only after it had the time to probe it often
-// enough: checkers begin with unhealthy.
+// enough: checkers begin with unhealthy. They begin anew with an endpoint that
+// moves to another locality or is probed elsewhere.
 //
 // An endpoint without a verdict has its configured status; but one that is
 // added to a service that has verdicts gets no traffic until its first one, or
-// for 30 s, as long as another endpoint is healthy.
+// for 30 s, as long as another endpoint is healthy and in use.
 //
 // If more than half of a service's endpoints (and at least 3) are voted down
 // within the time that one failure needs to be seen by all, the network of the
@@ -66,7 +67,8 @@ type Outcome struct {
 // believed if a quorum of the checkers that say so see most of what is in other
 // localities up (of what other services have here, if they probe nothing
 // there). If not they stay held, with an alarm, until the votes change or
-// Release is called. Recoveries are never held.
+// Release is called. Recoveries are never held. Endpoints that were added and
+// never came up, and those that operators took out of use, are no part of it.
 type Book struct {
 	interval time.Duration
 	epoch    time.Time

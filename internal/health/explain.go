@@ -128,7 +128,7 @@ func (b *Book) failsOpen(l *ledger) bool {
 	}
 	operators := Table{overrides: b.overrides}
 	return !slices.ContainsFunc(l.others, func(o other) bool {
-		return operators.Status(l.name, &isobar.Endpoint{Address: o.address, Health: o.configured}).Usable()
+		return !down(operators.Status(l.name, &isobar.Endpoint{Address: o.address, Health: o.configured}))
 	})
 }
 

@@ -98,6 +98,7 @@ func (b *Book) revive(e *SavedEndpoint) record {
 	r := record{address: e.Address, since: never, confirmed: never, appeared: b.past(e.Waiting), moved: never, disputed: never, added: e.Added, proven: e.Proven}
 	if classOf(e.Status) != undecided {
 		r.status, r.since, r.confirmed = e.Status, b.past(e.Since), b.past(e.Confirmed)
+		r.proven = r.proven || !down(e.Status)
 	} else {
 		r.pending = !e.Waiting.IsZero()
 	}
