@@ -124,7 +124,8 @@ func ask[T any](ctx context.Context, l *Loop, do func() T) (T, error) {
 // showHealth leaves what metrics show where scrapes find it.
 func (l *Loop) showHealth() {
 	book := l.keeper.Book()
-	view := healthView{summaries: map[string]health.Summary{}, alarms: len(book.Alarms()), shortfalls: len(l.keeper.Placement().Shortfalls)}
+	view := healthView{summaries: map[string]health.Summary{}, alarms: len(book.Alarms()), shortfalls: len(l.keeper.Placement().Shortfalls),
+		silent: len(l.keeper.Silent())}
 	for _, name := range book.Services() {
 		view.summaries[name] = book.Summary(name)
 	}
@@ -135,4 +136,5 @@ func (l *Loop) showHealth() {
 type healthView struct {
 	summaries          map[string]health.Summary
 	alarms, shortfalls int
+	silent             int // checkers that are connected and say nothing
 }

@@ -20,12 +20,13 @@ var (
 	descAlarms    = desc("isobar_health_mass_flips_held", "Services of which so much was voted down at once that it is not believed.", nil)
 	descOldest    = desc("isobar_health_oldest_verdict_age_seconds",
 		"Time since the verdict that went longest without enough fresh votes was last confirmed.", perService)
+	descSilent     = desc("isobar_health_checkers_silent", "Checkers that are connected, have work and say nothing: they are set aside.", nil)
 	descShortfalls = desc("isobar_health_endpoints_short_of_checkers", "Endpoints with fewer checkers, or in fewer zones, than asked for.", nil)
 )
 
 // Describe implements prometheus.Collector.
 func (c *healthCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descEndpoints, descVotes, descAlarms, descShortfalls, descOldest} {
+	for _, d := range []*prometheus.Desc{descEndpoints, descVotes, descAlarms, descSilent, descShortfalls, descOldest} {
 		ch <- d
 	}
 }
