@@ -234,7 +234,7 @@ func (s *Server) leftOut(c *checker, w *work) {
 	if w.unfit+w.invalid == 0 {
 		return
 	}
-	if skipped, ok := s.limit.allow(time.Now()); ok {
+	if skipped, ok := s.limit.Allow(time.Now()); ok {
 		s.log.Warn("a checker is not told of services that it can't probe", "checker", c.id, "unfit", w.unfit,
 			"invalid", w.invalid, "error", w.err, "skipped_lines", skipped)
 	}
@@ -271,7 +271,7 @@ func (s *Server) report(c *checker, r *healthv3.EndpointHealthResponse, now time
 		s.signal()
 	}
 	if rejected > 0 {
-		if skipped, ok := s.limit.allow(now); ok {
+		if skipped, ok := s.limit.Allow(now); ok {
 			s.log.Warn("entries of a health report do not count", "checker", c.id, "locality", c.hello.Node.Locality.String(),
 				"entries", rejected, "reason", reason, "skipped_lines", skipped)
 		}

@@ -1,9 +1,6 @@
 package hds
 
 import (
-	"sync"
-	"time"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/isobar-xds/isobar/internal/wire"
@@ -72,34 +69,4 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		r.MustRegister(m.checkers, m.reports, m.rejected, m.former, m.told, m.leftOut, m.refused)
 	}
 	return m
-}
-
-// logLimit lets a few lines pass in each window of time: what checkers can
-// trigger must not fill a disk.
-type logLimit struct {
-	mu      sync.Mutex
-	began   time.Time
-	passed  int
-	skipped int
-}
-
-const (
-	logLines  = 20
-	logWindow = 10 * time.Second
-)
-
-// allow tells whether to log, and how many lines were skipped since the last.
-func (l *logLimit) allow(now time.Time) (skipped int, ok bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if now.Sub(l.began) >= logWindow {
-		l.began, l.passed = now, 0
-	}
-	if l.passed >= logLines {
-		l.skipped++
-		return 0, false
-	}
-	l.passed++
-	skipped, l.skipped = l.skipped, 0
-	return skipped, true
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/health"
+	"github.com/isobar-xds/isobar/internal/wire"
 )
 
 // Defaults and bounds of Options.
@@ -47,7 +48,7 @@ type Server struct {
 
 	opts    Options
 	log     *slog.Logger
-	limit   logLimit
+	limit   wire.LogLimit
 	metrics *metrics
 
 	mu      sync.Mutex

@@ -133,7 +133,7 @@ func (t *teller) tell(anyway bool) error {
 		// The checker keeps what it has: a specifier that breaks a rule could
 		// break the checker.
 		s.metrics.leftOut.WithLabelValues(leftSpecifier).Inc()
-		if skipped, ok := s.limit.allow(now); ok {
+		if skipped, ok := s.limit.Allow(now); ok {
 			s.log.Error("a specifier was not sent", "checker", t.checker.id, "error", err, "skipped_lines", skipped)
 		}
 		return nil
@@ -235,7 +235,7 @@ func (s *Server) admit(c *checker, now time.Time) bool {
 // refuse counts and logs why a stream is ended, and makes its status.
 func (s *Server) refuse(reason string, code codes.Code, text string) error {
 	s.metrics.refused.WithLabelValues(reason).Inc()
-	if skipped, ok := s.limit.allow(time.Now()); ok && reason != refusedStopped {
+	if skipped, ok := s.limit.Allow(time.Now()); ok && reason != refusedStopped {
 		s.log.Warn("a health discovery stream was ended", "reason", reason, "text", text, "skipped_lines", skipped)
 	}
 	return status.Error(code, text)

@@ -1,9 +1,6 @@
 package lrs
 
 import (
-	"sync"
-	"time"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/isobar-xds/isobar/internal/wire"
@@ -62,34 +59,4 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		r.MustRegister(m.streams, m.reports, m.rejected, m.unknown, m.merged, m.lost, m.told, m.refused)
 	}
 	return m
-}
-
-// logLimit lets a few lines pass in each window of time: what clients can
-// trigger must not fill a disk.
-type logLimit struct {
-	mu      sync.Mutex
-	began   time.Time
-	passed  int
-	skipped int
-}
-
-const (
-	logLines  = 20
-	logWindow = 10 * time.Second
-)
-
-// allow tells whether to log, and how many lines were skipped since the last.
-func (l *logLimit) allow(now time.Time) (skipped int, ok bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if now.Sub(l.began) >= logWindow {
-		l.began, l.passed = now, 0
-	}
-	if l.passed >= logLines {
-		l.skipped++
-		return 0, false
-	}
-	l.passed++
-	skipped, l.skipped = l.skipped, 0
-	return skipped, true
 }

@@ -46,7 +46,7 @@ type Server struct {
 
 	opts    Options
 	log     *slog.Logger
-	limit   logLimit
+	limit   wire.LogLimit
 	metrics *metrics
 	reader  wire.ReportReader
 	rooms   rooms

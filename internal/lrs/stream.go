@@ -230,7 +230,7 @@ func (st *stream) book(encoded []byte, now time.Time) error {
 		s.metrics.merged.Inc()
 	}
 	if rejected > 0 {
-		if skipped, ok := s.limit.allow(now); ok {
+		if skipped, ok := s.limit.Allow(now); ok {
 			s.log.Warn("entries of a load report can't be true and were left out", "node", st.node.ID, "locality", st.node.Locality.String(),
 				"entries", rejected, "reason", reason, "skipped_lines", skipped)
 		}
@@ -285,7 +285,7 @@ func (st *stream) client() Client {
 // refuse counts and logs why a stream is ended, and makes its status.
 func (s *Server) refuse(reason string, code codes.Code, text string) error {
 	s.metrics.refused.WithLabelValues(reason).Inc()
-	if skipped, ok := s.limit.allow(time.Now()); ok && reason != refusedStopped {
+	if skipped, ok := s.limit.Allow(time.Now()); ok && reason != refusedStopped {
 		s.log.Warn("a load reporting stream was ended", "reason", reason, "text", text, "skipped_lines", skipped)
 	}
 	return status.Error(code, text)

@@ -189,7 +189,7 @@ func (s *stream) reject(w *watch, h *wire.Head, carried []*sub, now time.Time) {
 			w.rejects++
 		}
 	}
-	if skipped, ok := s.server.nacks.allow(now); ok {
+	if skipped, ok := s.server.nacks.Allow(now); ok {
 		s.server.options.Log.Warn("a client rejected a response",
 			slog.String("type", w.kind.String()), slog.String("version", w.sent.version), slog.String("error", h.Error),
 			slog.String("node", s.node.ID), slog.String("peer", s.peer), slog.Int("not_logged", skipped))

@@ -19,7 +19,7 @@ import (
 type Server struct {
 	options Options
 	metrics *metrics
-	nacks   *logLimit
+	nacks   *wire.LogLimit
 	lists   nameLists
 	tails   [2][wire.Kinds][]byte // ends of responses; delta last
 
@@ -44,7 +44,7 @@ func New(o Options) *Server {
 	s := &Server{
 		options: o.withDefaults(),
 		metrics: newMetrics(o.Registerer),
-		nacks:   &logLimit{},
+		nacks:   &wire.LogLimit{},
 		first:   make(chan struct{}),
 		stop:    make(chan struct{}),
 		changed: make(chan struct{}, 1),

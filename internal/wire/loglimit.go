@@ -1,13 +1,13 @@
-package xds
+package wire
 
 import (
 	"sync"
 	"time"
 )
 
-// logLimit lets at most 20 lines pass in 10 seconds: what clients can trigger
-// must not fill a disk.
-type logLimit struct {
+// LogLimit lets at most 20 lines pass in 10 seconds: what clients can trigger
+// must not fill a disk. The zero value is ready; it is safe for concurrent use.
+type LogLimit struct {
 	mu      sync.Mutex
 	began   time.Time
 	passed  int
@@ -19,8 +19,8 @@ const (
 	logWindow = 10 * time.Second
 )
 
-// allow tells whether to log, and how many were skipped since the last line.
-func (l *logLimit) allow(now time.Time) (skipped int, ok bool) {
+// Allow tells whether to log, and how many were skipped since the last line.
+func (l *LogLimit) Allow(now time.Time) (skipped int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if now.Sub(l.began) >= logWindow {
