@@ -89,12 +89,15 @@ func TestUnhealthyZoneIsLeftAtOnce(t *testing.T) {
 			w.tick()
 		}
 		for e := range 4 {
-			w.put(fmt.Sprintf("/v1/services/checkout/endpoints/10.3.0.%d:80/health", e+1), "unhealthy")
+			if status, answer := w.put(fmt.Sprintf("/v1/services/checkout/endpoints/10.3.0.%d:80/health", e+1), "unhealthy"); status != http.StatusOK {
+				t.Errorf("answered %d %v", status, answer)
+			}
 		}
 		p := w.server.Plan()
 		noViolations(t, p)
 		if s := worstShare(p, "us/b"); s > 0 {
-			t.Errorf("a source still sends %.3f to us/b", s)
+			svc, _ := p.Service("checkout")
+			t.Errorf("a source still sends %.3f to us/b: %+v", s, svc.Sites[site(t, p, "us/b")])
 		}
 		if s := p.Assignment("checkout", loc("us/b")).Share(loc("us/a")); s < 0.99 {
 			t.Errorf("us/b sends %.3f to us/a, want all: it is nearest and has room", s)
