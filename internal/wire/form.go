@@ -1,0 +1,23 @@
+package wire
+
+// Form is one of the forms of the API that are in the field. Inside there is
+// only v3; the others are translations at the edge.
+type Form uint8
+
+// The forms.
+const (
+	// V3 is the current one.
+	V3 Form = iota
+	// V2 is the form in which v2 was frozen.
+	V2
+	// V2017 is that of data-plane-api between 2017-11-30 and 2018-01-25. Its
+	// methods and type URLs are those of V2: only the listener, or a rule on
+	// the node, tells them apart.
+	V2017
+)
+
+// Forms counts the forms.
+const Forms = int(V2017) + 1
+
+// String gives the name; it is bounded and fit for a metric label.
+func (f Form) String() string { return [...]string{"v3", "v2", "2017"}[min(int(f), Forms-1)] }
