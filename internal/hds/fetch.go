@@ -32,7 +32,7 @@ func (s *Server) FetchHealthCheck(ctx context.Context, in *healthv3.HealthCheckR
 	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
 		address = p.Addr.String()
 	}
-	spec, id, err := s.fetch(wire.HealthMessageOf(in), id, address, time.Now())
+	spec, id, err := s.fetch(ctx, wire.HealthMessageOf(in), id, address, time.Now())
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +40,7 @@ func (s *Server) FetchHealthCheck(ctx context.Context, in *healthv3.HealthCheckR
 }
 
 // fetch serves one message of a checker that polls; the errors are statuses.
-func (s *Server) fetch(m wire.HealthMessage, id, address string, now time.Time) (*healthv3.HealthCheckSpecifier, string, error) {
+func (s *Server) fetch(ctx context.Context, m wire.HealthMessage, id, address string, now time.Time) (*healthv3.HealthCheckSpecifier, string, error) {
 	select {
 	case <-s.stopped:
 		return nil, "", s.refuse(refusedStopped, codes.Unavailable, "the server is going away")
@@ -50,9 +50,9 @@ func (s *Server) fetch(m wire.HealthMessage, id, address string, now time.Time) 
 	var c *checker
 	var err error
 	if m.Request != nil {
-		c, err = s.poll(m, address, now)
+		c, err = s.poll(ctx, m, address, now)
 	} else {
-		c, err = s.poller(id)
+		c, err = s.poller(ctx, id)
 	}
 	if err != nil {
 		return nil, "", err
@@ -76,10 +76,13 @@ func (s *Server) fetch(m wire.HealthMessage, id, address string, now time.Time) 
 }
 
 // poll enters a checker that polls, or finds it.
-func (s *Server) poll(m wire.HealthMessage, address string, now time.Time) (*checker, error) {
+func (s *Server) poll(ctx context.Context, m wire.HealthMessage, address string, now time.Time) (*checker, error) {
 	hello, err := wire.CheckerFrom(m.Request)
 	if err != nil {
 		return nil, s.refuse(refusedMessage, codes.InvalidArgument, err.Error())
+	}
+	if err := s.allowed(ctx, hello.Node); err != nil {
+		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,16 +105,19 @@ func (s *Server) poll(m wire.HealthMessage, address string, now time.Time) (*che
 
 // poller finds the checker that a header names. A stream can't be named so: it
 // speaks for itself.
-func (s *Server) poller(id string) (*checker, error) {
+func (s *Server) poller(ctx context.Context, id string) (*checker, error) {
 	if id == "" {
 		return nil, s.refuse(refusedMessage, codes.InvalidArgument,
 			"a report says nothing of who sends it: add the header "+CheckerHeader+" with the value that the answer to your health_check_request had")
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	c := s.live[id]
+	s.mu.Unlock()
 	if c == nil || !c.polling {
 		return nil, status.Errorf(codes.FailedPrecondition, "no checker %.100q polls here: send a health_check_request first", id)
+	}
+	if err := s.allowed(ctx, c.hello.Node); err != nil { // a name in a header proves nothing
+		return nil, err
 	}
 	return c, nil
 }

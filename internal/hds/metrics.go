@@ -34,6 +34,7 @@ const (
 	refusedMessage  = "bad_message"
 	refusedStopped  = "stopped"
 	refusedReplaced = "replaced"
+	refusedDenied   = "denied" // by who the checker is
 )
 
 func newMetrics(r prometheus.Registerer) *metrics {
@@ -59,7 +60,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		m.rejected: {rejectForeign, rejectAmbiguous},
 		m.told:     {toldFirst, toldAgain, toldFetched},
 		m.leftOut:  {leftCapability, leftInvalid, leftSpecifier},
-		m.refused:  {refusedFull, refusedSilent, refusedMessage, refusedStopped, refusedReplaced},
+		m.refused:  {refusedFull, refusedSilent, refusedMessage, refusedStopped, refusedReplaced, refusedDenied},
 	} {
 		for _, l := range labels {
 			v.WithLabelValues(l)

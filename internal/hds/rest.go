@@ -47,7 +47,7 @@ func (s *Server) Handler() http.Handler {
 			http.Error(w, "not a HealthCheckRequestOrEndpointHealthResponse in JSON: "+err.Error(), http.StatusBadRequest)
 			return
 		}
-		spec, id, err := s.fetch(m, r.Header.Get(CheckerHeader), r.RemoteAddr, time.Now())
+		spec, id, err := s.fetch(r.Context(), m, r.Header.Get(CheckerHeader), r.RemoteAddr, time.Now())
 		if err != nil {
 			http.Error(w, status.Convert(err).Message(), httpStatus(status.Code(err)))
 			return
@@ -84,6 +84,10 @@ func httpStatus(code codes.Code) int {
 	switch code {
 	case codes.InvalidArgument:
 		return http.StatusBadRequest
+	case codes.Unauthenticated:
+		return http.StatusUnauthorized
+	case codes.PermissionDenied:
+		return http.StatusForbidden
 	case codes.FailedPrecondition:
 		return http.StatusConflict
 	case codes.ResourceExhausted:

@@ -1,6 +1,7 @@
 package hds
 
 import (
+	"context"
 	"log/slog"
 	"math/rand/v2"
 	"slices"
@@ -30,6 +31,10 @@ const (
 type Options struct {
 	// Interval is at what interval checkers report; at least MinInterval.
 	Interval func() time.Duration
+	// Admit is asked for each stream, and each request of a checker that polls,
+	// with its context and the checker's node; an error, which should be a gRPC
+	// status, refuses it. nil = every node is welcome.
+	Admit func(context.Context, wire.Node) error
 
 	MaxStreams int           // checkers at once, those that poll among them
 	FirstWait  time.Duration // how long a stream may say nothing before its first message

@@ -1,6 +1,7 @@
 package hds
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -193,6 +194,9 @@ func (st *stream) introduce(data []byte, now time.Time) error {
 	if err != nil {
 		return err
 	}
+	if err := s.allowed(st.grpc.Context(), hello.Node); err != nil {
+		return err
+	}
 	c := newChecker(hello, st.peer, st.opened)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -230,6 +234,18 @@ func (s *Server) admit(c *checker, now time.Time) bool {
 	s.metrics.checkers.Set(float64(len(s.live)))
 	s.signal()
 	return true
+}
+
+// allowed asks whether a checker may be what it says it is.
+func (s *Server) allowed(ctx context.Context, n wire.Node) error {
+	if s.opts.Admit == nil {
+		return nil
+	}
+	err := s.opts.Admit(ctx, n)
+	if err != nil {
+		s.metrics.refused.WithLabelValues(refusedDenied).Inc()
+	}
+	return err
 }
 
 // refuse counts and logs why a stream is ended, and makes its status.

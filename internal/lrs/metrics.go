@@ -11,6 +11,7 @@ type metrics struct {
 	reports  prometheus.Counter
 	rejected *prometheus.CounterVec
 	unknown  prometheus.Counter
+	foreign  prometheus.Counter
 	merged   prometheus.Counter
 	lost     prometheus.Counter
 	told     *prometheus.CounterVec
@@ -27,6 +28,7 @@ const (
 	refusedSilent  = "silent"
 	refusedMessage = "bad_message"
 	refusedStopped = "stopped"
+	refusedDenied  = "denied" // by who the client is
 )
 
 func newMetrics(r prometheus.Registerer) *metrics {
@@ -41,6 +43,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		reports:  counter("reports_total", "Load reports received."),
 		rejected: vec("rejected_entries_total", "Entries of load reports that were left out because they can't be true, by reason.", "reason"),
 		unknown:  counter("unknown_service_entries_total", "Entries of load reports on services that are not configured."),
+		foreign:  counter("unsubscribed_entries_total", "Entries left out because no client in the locality of the reporter asks for the service."),
 		merged:   counter("merged_reports_total", "Load reports that were added to the one before because the collector was slow."),
 		lost:     counter("lost_windows_total", "Windows of closed streams that were thrown away because the collector stood still."),
 		told:     vec("configurations_total", "Configurations given to clients: first, changed, or closed for clients that read one only.", "kind"),
@@ -52,11 +55,11 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	for _, kind := range []string{toldFirst, toldAgain, toldClosed} {
 		m.told.WithLabelValues(kind)
 	}
-	for _, reason := range []string{refusedFull, refusedSilent, refusedMessage, refusedStopped} {
+	for _, reason := range []string{refusedFull, refusedSilent, refusedMessage, refusedStopped, refusedDenied} {
 		m.refused.WithLabelValues(reason)
 	}
 	if r != nil {
-		r.MustRegister(m.streams, m.reports, m.rejected, m.unknown, m.merged, m.lost, m.told, m.refused)
+		r.MustRegister(m.streams, m.reports, m.rejected, m.unknown, m.foreign, m.merged, m.lost, m.told, m.refused)
 	}
 	return m
 }

@@ -2,6 +2,7 @@ package lrs
 
 import (
 	"cmp"
+	"context"
 	"log/slog"
 	"slices"
 	"sync"
@@ -11,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 
+	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/internal/wire"
 )
@@ -32,6 +34,13 @@ type Options struct {
 	Services func() []string
 	// EndpointGranularity asks clients for statistics by endpoint too.
 	EndpointGranularity bool
+	// Admit is asked once for each stream, with its context and its node; an
+	// error, which should be a gRPC status, ends the stream. nil = every node is
+	// welcome.
+	Admit func(context.Context, wire.Node) error
+	// MayReport tells whether clients of a locality may report on a service;
+	// what they tell of others is dropped. nil = on all.
+	MayReport func(client isobar.Locality, service string) bool
 
 	MaxStreams int           // open streams at once
 	FirstWait  time.Duration // how long a stream may say nothing before its first message

@@ -171,6 +171,13 @@ func (m *message) ReadMessage(encoded []byte) error {
 			m.refused = s.refuse(refusedMessage, codes.InvalidArgument, err.Error())
 			return nil
 		}
+		if s.opts.Admit != nil {
+			if err := s.opts.Admit(st.grpc.Context(), st.node); err != nil {
+				s.metrics.refused.WithLabelValues(refusedDenied).Inc()
+				m.refused = err
+				return nil
+			}
+		}
 		if !s.admit(st) {
 			m.refused = s.refuse(refusedFull, codes.ResourceExhausted, "too many load reporting streams")
 			return nil
@@ -212,7 +219,7 @@ func (st *stream) book(encoded []byte, now time.Time) error {
 	reason := ""
 	room := s.rooms.take()
 	r, unknown, err := s.reader.Read(encoded, wire.ReportOptions{
-		Agent: st.node.Agent, Arrived: now, Known: want.lookup(), Room: room,
+		Agent: st.node.Agent, Arrived: now, Known: st.known(want), Room: room,
 		Endpoints: want.granularity, // who sends them unasked gains nothing by it
 		Reject: func(x wire.Rejection) {
 			rejected++
@@ -236,6 +243,28 @@ func (st *stream) book(encoded []byte, now time.Time) error {
 		}
 	}
 	return nil
+}
+
+// known gives what finds the services that the client may report on.
+func (st *stream) known(want *settings) func([]byte) (string, bool) {
+	known, may := want.lookup(), st.server.opts.MayReport
+	if may == nil {
+		return known
+	}
+	return func(name []byte) (string, bool) {
+		service, ok := string(name), true
+		if known != nil {
+			service, ok = known(name)
+		}
+		if !ok {
+			return "", false
+		}
+		if !may(st.node.Locality, service) {
+			st.server.metrics.foreign.Inc()
+			return "", false
+		}
+		return service, true
+	}
 }
 
 // append adds a report to the window and tells whether it was merged into the

@@ -119,6 +119,15 @@ type Subscription struct {
 	AckedAt time.Time
 }
 
+// Subscribed tells whether a stream of the locality asks for the assignment of
+// the service now.
+func (s *Server) Subscribed(l isobar.Locality, service string) bool {
+	s.mu.Lock()
+	z := s.zones[l]
+	s.mu.Unlock()
+	return z != nil && z.subscribed(service)
+}
+
 // Subscriptions lists who asks for which assignment, by locality and service;
 // it includes services that do not exist (yet). It speaks of what was
 // published last, even if that is still on its way to the streams.

@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"context"
 	"log/slog"
 	"time"
 
@@ -15,6 +16,11 @@ type Options struct {
 	Registerer prometheus.Registerer // default: metrics are kept but not exported
 	Identifier string                // control_plane.identifier of every response; default "isobar"
 	Limits     wire.Limits           // of a single request
+
+	// Admit is asked once for each stream, with its context and the node of its
+	// first request; an error, which should be a gRPC status, ends the stream.
+	// Default: every node is welcome.
+	Admit func(context.Context, wire.Node) error
 
 	MaxStreams    int // open streams at once; default 20,000
 	MaxLocalities int // different client localities at once; default 2,000

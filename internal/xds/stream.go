@@ -218,6 +218,11 @@ func (s *stream) identify(h *wire.Head) error {
 	if err != nil {
 		return err
 	}
+	if admit := s.server.options.Admit; admit != nil {
+		if err := admit(s.raw.Context(), node); err != nil {
+			return err
+		}
+	}
 	if err := s.server.ready(s.raw.Context()); err != nil {
 		return err
 	}

@@ -1,0 +1,49 @@
+package lrs_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	loadstatsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/lrs"
+	"github.com/isobar-xds/isobar/internal/wire"
+)
+
+// TestWhoMayReport: a node that is not welcome is told why, and reports count
+// only on the services that the client's locality may report on.
+func TestWhoMayReport(t *testing.T) {
+	inBubble(t, lrs.Options{
+		Services: names("cart", "checkout"),
+		Admit: func(_ context.Context, n wire.Node) error {
+			if n.Cluster != "frontend" {
+				return status.Error(codes.PermissionDenied, "not you: "+n.Cluster)
+			}
+			return nil
+		},
+		MayReport: func(l isobar.Locality, service string) bool { return l.Zone == "a" && service == "checkout" },
+	}, func(h *harness) {
+		stranger := h.open()
+		n := grpcNode()
+		n.Cluster = "backend"
+		stranger.send(&loadstatsv3.LoadStatsRequest{Node: n})
+		if _, err := stranger.stream.Recv(); status.Code(err) != codes.PermissionDenied || status.Convert(err).Message() != "not you: backend" {
+			t.Errorf("a stranger got %v", err)
+		}
+		c, _ := h.greet(grpcNode())
+		c.report(stats("checkout", 10, time.Second), stats("cart", 10, time.Second), stats("other", 10, time.Second))
+		synctest.Wait()
+		windows := h.srv.Collect(time.Now())
+		if len(windows) != 1 || len(windows[0].Reports) != 1 {
+			t.Fatalf("windows %+v", windows)
+		}
+		if got := windows[0].Reports[0].Services; len(got) != 1 || got[0].Service != "checkout" {
+			t.Errorf("services %+v, want checkout alone", got)
+		}
+	})
+}
