@@ -36,13 +36,13 @@ func TestWhoMayCheck(t *testing.T) {
 		_, err := c.stream.Recv()
 		denied("stream", err)
 		api := healthv3.NewHealthDiscoveryServiceClient(h.conn)
-		_, err = api.FetchHealthCheck(t.Context(), hello("stranger", "r/b"))
+		_, err = api.FetchHealthCheck(h.t.Context(), hello("stranger", "r/b"))
 		denied("poll", err)
-		if _, err := api.FetchHealthCheck(t.Context(), hello("poller", "r/a")); err != nil {
+		if _, err := api.FetchHealthCheck(h.t.Context(), hello("poller", "r/a")); err != nil {
 			t.Fatal(err)
 		}
 		welcome = "r/c"
-		_, err = api.FetchHealthCheck(metadata.AppendToOutgoingContext(t.Context(), hds.CheckerHeader, "poller"), &request{})
+		_, err = api.FetchHealthCheck(metadata.AppendToOutgoingContext(h.t.Context(), hds.CheckerHeader, "poller"), &request{})
 		denied("report", err)
 		w := httptest.NewRecorder()
 		body := strings.NewReader(`{"health_check_request": {"node": {"id": "x", "locality": {"region": "r", "zone": "b"}}}}`)
