@@ -1,6 +1,9 @@
 package isobar
 
-import "slices"
+import (
+	"slices"
+	"time"
+)
 
 // WeightedEndpoint is an endpoint as clients get it.
 type WeightedEndpoint struct {
@@ -46,6 +49,12 @@ type Assignment struct {
 	Priorities             [][]LocalityWeight `json:"priorities"`              // gapless; the localities of each sorted
 	Drop                   float64            `json:"drop,omitempty"`          // fraction of requests to drop at the client
 	OverprovisioningFactor uint32             `json:"overprovisioning_factor"` // percent; 140 is the data planes' default
+
+	// What the service's AssignmentSettings say, as far as planned shares are
+	// realised with it.
+	WeightedPriorityHealth bool          `json:"weighted_priority_health,omitempty"`
+	EndpointStaleAfter     time.Duration `json:"endpoint_stale_after,omitempty"` // 0 = endpoints never go stale
+	ResourceTTL            time.Duration `json:"resource_ttl,omitempty"`         // 0 = none; for clients that support it
 }
 
 // DropCategory is the one category under which Isobar drops.

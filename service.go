@@ -104,6 +104,8 @@ type Service struct {
 
 	HealthChecks []HealthCheck `json:"health_checks,omitempty"` // none: health is what the configuration and operators say
 	Checkers     Checkers      `json:"checkers,omitzero"`
+
+	Assignment AssignmentSettings `json:"assignment,omitzero"`
 }
 
 // Endpoint finds an endpoint by its address, in whatever spelling, with the

@@ -54,7 +54,10 @@ func FromAssignment(a *isobar.Assignment) Cluster {
 	if a == nil {
 		return Cluster{}
 	}
-	c := Cluster{OverprovisioningFactor: a.OverprovisioningFactor, Priorities: make([]Priority, len(a.Priorities))}
+	c := Cluster{
+		OverprovisioningFactor: a.OverprovisioningFactor, WeightedPriorityHealth: a.WeightedPriorityHealth,
+		Priorities: make([]Priority, len(a.Priorities)),
+	}
 	if a.Drop > 0 {
 		c.Drops = []float64{a.Drop}
 	}

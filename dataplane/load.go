@@ -1,6 +1,6 @@
 package dataplane
 
-import "math"
+import "math/bits"
 
 // Hosts counts the hosts of one priority or of one locality.
 type Hosts struct {
@@ -78,14 +78,15 @@ func availability(h Hosts, factor uint32) (healthy, degraded int) {
 	return percent(f, g, n), percent(f, d, n)
 }
 
-// percent is min(100, factor*part/of) in integers, safe from overflow: a factor
-// is below 2^32 and so are sums of weights that clients accept; larger ones are
-// scaled down first.
+// percent is min(100, factor*part/of) in integers, exact however large the sums
+// of weights are.
 func percent(factor, part, of uint64) int {
-	for part > math.MaxUint32 {
-		part, of = part>>1, max(1, of>>1)
+	hi, lo := bits.Mul64(factor, part)
+	if hi >= of {
+		return 100
 	}
-	return int(min(100, factor*part/of))
+	q, _ := bits.Div64(hi, lo, of)
+	return int(min(100, q)) //nolint:gosec // at most 100
 }
 
 func inPanic(h Hosts, threshold float64) bool {

@@ -43,7 +43,7 @@ func ForNewSource(r *Result, prices, distance []float64, l isobar.Locality) *iso
 		return known.Assignment
 	}
 	in := Input{
-		Service:  &isobar.Service{Name: r.Service, Mode: r.Mode, MaxShift: r.MaxShift},
+		Service:  &isobar.Service{Name: r.Service, Mode: r.Mode, MaxShift: r.MaxShift, Assignment: r.Settings},
 		Sites:    r.Sites,
 		Sources:  []Source{{Locality: l, Distance: distance}},
 		Prices:   prices,
@@ -136,7 +136,7 @@ func (w *work) result() *Result {
 	in := w.in
 	out := &Result{
 		Service: in.Service.Name, Sites: in.Sites, Drop: w.drop, Load: w.load,
-		Mode: w.mode, MaxShift: in.Service.MaxShift, Groups: w.view.groups, Over: w.countOver(w.load),
+		Mode: w.mode, MaxShift: in.Service.MaxShift, Settings: in.Service.Assignment, Groups: w.view.groups, Over: w.countOver(w.load),
 		Sources: make([]SourceResult, len(w.rows)),
 	}
 	room := w.rooms(w.load)

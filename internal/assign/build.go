@@ -1,6 +1,7 @@
 package assign
 
 import (
+	"math"
 	"slices"
 
 	"github.com/isobar-xds/isobar"
@@ -10,7 +11,11 @@ import (
 // build makes the row's assignment, or gives the one before when nothing in it
 // changed. room is the headroom that weighs the failover tiers.
 func (w *work) build(r *row, room []float64) *isobar.Assignment {
-	a := &isobar.Assignment{Service: w.in.Service.Name, Source: r.src.Locality, Drop: w.drop}
+	settings := &w.in.Service.Assignment
+	a := &isobar.Assignment{
+		Service: w.in.Service.Name, Source: r.src.Locality, Drop: w.drop,
+		EndpointStaleAfter: settings.EndpointStaleAfter, ResourceTTL: settings.ResourceTTL,
+	}
 	before := r.was
 	n := 0
 	for _, u := range r.units {
@@ -41,33 +46,54 @@ func (w *work) build(r *row, room []float64) *isobar.Assignment {
 		}
 		a.Priorities = append(a.Priorities, ws)
 	}
-	a.OverprovisioningFactor = factor(a.Priorities)
+	a.OverprovisioningFactor, a.WeightedPriorityHealth = realising(a.Priorities, settings)
 	if sameAssignment(a, before) {
 		return before
 	}
 	return a
 }
 
-// factor is the least overprovisioning factor, and at least the data planes'
-// own, with which unhealthy endpoints do not shrink a locality of priority 0:
-// our shares count them already.
-func factor(priorities [][]isobar.LocalityWeight) uint32 {
-	f := uint32(dataplane.DefaultOverprovisioningFactor)
-	if len(priorities) == 0 {
-		return f
+// realising gives the least overprovisioning factor, and at least the configured
+// one, with which unhealthy endpoints neither shrink a locality of priority 0
+// nor push a part of its load to the next: our shares count them already.
+// Where weighted priority health would need a factor that can't be expressed,
+// it is not asked for.
+func realising(priorities [][]isobar.LocalityWeight, settings *isobar.AssignmentSettings) (factor uint32, weighted bool) {
+	factor = settings.OverprovisioningFactor
+	if factor == 0 {
+		factor = dataplane.DefaultOverprovisioningFactor
 	}
+	weighted = settings.WeightedPriorityHealth
+	if len(priorities) == 0 {
+		return factor, weighted
+	}
+	var all, healthy uint64 // weights of the endpoints of priority 0
 	for _, lw := range priorities[0] {
-		total, usable := len(lw.Endpoints), lw.Usable()
-		if usable > 0 {
-			f = max(f, uint32((100*total+usable-1)/usable)) //nolint:gosec // counts of endpoints
+		if total, usable := len(lw.Endpoints), lw.Usable(); usable > 0 {
+			factor = max(factor, uint32((100*total+usable-1)/usable)) //nolint:gosec // counts of endpoints
+		}
+		for i := range lw.Endpoints {
+			e := &lw.Endpoints[i]
+			all += uint64(e.Weight)
+			if e.Health.Usable() {
+				healthy += uint64(e.Weight)
+			}
 		}
 	}
-	return f
+	if !weighted || healthy == 0 {
+		return factor, weighted
+	}
+	need := (100*all + healthy - 1) / healthy
+	if need > math.MaxUint32 {
+		return factor, false
+	}
+	return max(factor, uint32(need)), true
 }
 
 func sameAssignment(a, b *isobar.Assignment) bool {
 	if b == nil || a.Service != b.Service || a.Source != b.Source || a.Drop != b.Drop ||
-		a.OverprovisioningFactor != b.OverprovisioningFactor || len(a.Priorities) != len(b.Priorities) {
+		a.OverprovisioningFactor != b.OverprovisioningFactor || a.WeightedPriorityHealth != b.WeightedPriorityHealth ||
+		a.EndpointStaleAfter != b.EndpointStaleAfter || a.ResourceTTL != b.ResourceTTL || len(a.Priorities) != len(b.Priorities) {
 		return false
 	}
 	for p := range a.Priorities {

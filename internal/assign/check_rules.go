@@ -150,7 +150,7 @@ func (c *checker) realised() {
 		hosts := make([]dataplane.Hosts, len(r.Assignment.Priorities))
 		for p, ls := range r.Assignment.Priorities {
 			for _, lw := range ls {
-				addHosts(&hosts[p], lw.EndpointGroup)
+				addHosts(&hosts[p], lw.EndpointGroup, r.Assignment.WeightedPriorityHealth)
 			}
 		}
 		weights, eligible = weights[:0], eligible[:0]
@@ -166,14 +166,21 @@ func (c *checker) realised() {
 	}
 }
 
-func addHosts(h *dataplane.Hosts, g *isobar.EndpointGroup) {
+func addHosts(h *dataplane.Hosts, g *isobar.EndpointGroup, weighted bool) {
 	h.Total += len(g.Endpoints)
 	for k := range g.Endpoints {
+		var weight uint64
+		if weighted {
+			weight = uint64(g.Endpoints[k].Weight)
+			h.CountedWeight += weight
+		}
 		switch g.Endpoints[k].Health {
 		case isobar.Healthy, isobar.Unknown:
 			h.Healthy++
+			h.HealthyWeight += weight
 		case isobar.Degraded:
 			h.Degraded++
+			h.DegradedWeight += weight
 		default:
 		}
 	}

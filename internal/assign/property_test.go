@@ -32,6 +32,7 @@ func TestCheckFindsNothing(t *testing.T) {
 				t.Fatal("the same input gave another result")
 			}
 			shared(t, prev, out)
+			obeyed(t, w.service.Assignment, out)
 		}
 	})
 }

@@ -88,6 +88,7 @@ type Result struct {
 
 	Mode     isobar.Mode
 	MaxShift float64 // points; of mode bounded
+	Settings isobar.AssignmentSettings
 	// Groups holds, per site, the endpoints as clients get them. They differ
 	// from those of Sites only while the service fails open.
 	Groups []*isobar.EndpointGroup

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -16,6 +17,7 @@ type place struct {
 	at       isobar.Locality
 	gone     bool
 	health   []isobar.HealthStatus
+	weights  []uint32 // of the endpoints
 	nominal  float64
 	ceiling  float64
 	ignored  float64 // background
@@ -58,7 +60,7 @@ func (w *world) sites() []assign.Site {
 		g := &isobar.EndpointGroup{Locality: p.at}
 		healthy := 0
 		for k, h := range p.health {
-			g.Endpoints = append(g.Endpoints, isobar.WeightedEndpoint{Address: fmt.Sprintf("10.0.%d.%d:80", i, k), Weight: 1, Health: h})
+			g.Endpoints = append(g.Endpoints, isobar.WeightedEndpoint{Address: fmt.Sprintf("10.0.%d.%d:80", i, k), Weight: p.weights[k], Health: h})
 			if h.Usable() {
 				healthy++
 			}
@@ -137,6 +139,7 @@ func drawWorld(t *rapid.T) *world {
 		}
 		for range rapid.IntRange(1, 4).Draw(t, "endpoints") {
 			p.health = append(p.health, isobar.Healthy)
+			p.weights = append(p.weights, rapid.SampledFrom([]uint32{1, 1, 1, 2, 1000, 1 << 30}).Draw(t, "weight"))
 		}
 		w.places = append(w.places, p)
 	}
@@ -164,7 +167,7 @@ func (w *world) change(t *rapid.T) {
 	w.trigger, w.hold = assign.Tick, ""
 	p := &w.places[rapid.IntRange(0, len(w.places)-1).Draw(t, "place")]
 	c := &w.clients[rapid.IntRange(0, len(w.clients)-1).Draw(t, "client")]
-	switch rapid.IntRange(0, 13).Draw(t, "event") {
+	switch rapid.IntRange(0, 14).Draw(t, "event") {
 	case 0:
 		c.demand = drawDemand(t)
 	case 1, 2:
@@ -193,7 +196,19 @@ func (w *world) change(t *rapid.T) {
 		p.nominal = rapid.Float64Range(10, 2000).Draw(t, "nominal")
 	case 11:
 		p.ignored = rapid.Float64Range(0, 100).Draw(t, "background")
+	case 12:
+		w.service.Assignment = drawSettings(t)
+		w.trigger = rapid.SampledFrom([]assign.Trigger{assign.Tick, assign.Rebase}).Draw(t, "trigger")
 	default: // one more quiet tick
+	}
+}
+
+func drawSettings(t *rapid.T) isobar.AssignmentSettings {
+	return isobar.AssignmentSettings{
+		EndpointStaleAfter:     rapid.SampledFrom([]time.Duration{0, time.Minute}).Draw(t, "stale_after"),
+		OverprovisioningFactor: rapid.SampledFrom([]uint32{0, 100, 140, 200, isobar.MaxOverprovisioningFactor}).Draw(t, "factor"),
+		WeightedPriorityHealth: rapid.Bool().Draw(t, "weighted"),
+		ResourceTTL:            rapid.SampledFrom([]time.Duration{0, 10 * time.Second}).Draw(t, "ttl"),
 	}
 }
 

@@ -81,6 +81,7 @@ func (r *serviceReader) service(v strict.Value) isobar.Service {
 		{Name: "calls", Read: func(v strict.Value) { s.Calls = r.servedCalls(v, s.Name) }},
 		{Name: "health_checks", Read: func(v strict.Value) { s.HealthChecks = r.healthChecks(v) }},
 		{Name: "checkers", Read: func(v strict.Value) { r.checkersAt, s.Checkers = &v, readCheckers(v) }},
+		{Name: "assignment", Read: func(v strict.Value) { s.Assignment = readAssignment(v) }},
 		{Name: "ceiling", Elsewhere: "give it to each of the localities, or to all services in `defaults` of the file"},
 		ofLocality("max_rate"), ofLocality("concurrency"), ofLocality("scaler"), ofLocality("background"), ofLocality("endpoints"),
 	})

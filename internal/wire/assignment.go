@@ -8,6 +8,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/isobar-xds/isobar"
@@ -108,10 +109,13 @@ func assignmentPolicy(a *isobar.Assignment) (*endpointv3.ClusterLoadAssignment_P
 		return nil, err
 	}
 	plain := a.OverprovisioningFactor == defaultOverprovisioning || a.OverprovisioningFactor == 0
-	if drop == nil && plain {
+	if drop == nil && plain && !a.WeightedPriorityHealth && a.EndpointStaleAfter == 0 {
 		return nil, nil //nolint:nilnil // no policy is a policy: the defaults
 	}
-	p := &endpointv3.ClusterLoadAssignment_Policy{}
+	p := &endpointv3.ClusterLoadAssignment_Policy{WeightedPriorityHealth: a.WeightedPriorityHealth}
+	if a.EndpointStaleAfter != 0 {
+		p.EndpointStaleAfter = durationpb.New(a.EndpointStaleAfter)
+	}
 	if drop != nil {
 		p.DropOverloads = []*endpointv3.ClusterLoadAssignment_Policy_DropOverload{drop}
 	}
