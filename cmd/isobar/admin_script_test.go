@@ -154,7 +154,7 @@ func fixedExplanation(p *plan.Plan, service string, source isobar.Locality) (pla
 func fixedClients() []admin.Client {
 	return []admin.Client{
 		{
-			ID: "web-1", Cluster: "web", Locality: "us-east/b", InSync: true,
+			ID: "web-1", Cluster: "web", Locality: "us-east/b", Form: "v3", InSync: true,
 			Types: map[string]admin.ClientType{
 				"eds": {Subscribed: 2, SentVersion: "4711", AckedVersion: "4711", AgeSeconds: 3.2, InSync: true},
 				"cds": {
@@ -164,7 +164,7 @@ func fixedClients() []admin.Client {
 			},
 		},
 		{
-			ID: "web-2", Cluster: "web", Locality: "eu-west/a",
+			ID: "web-2", Cluster: "web", Locality: "eu-west/a", Form: "2017",
 			Types: map[string]admin.ClientType{"eds": {
 				Subscribed: 1, SentVersion: "4711", AckedVersion: "4710", AgeSeconds: 61, Rejected: 1,
 				NACK: &admin.NACK{Version: "4711", Text: "duplicate locality\nin priority 0", At: made},

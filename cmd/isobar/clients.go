@@ -55,7 +55,7 @@ func writeClients(w io.Writer, list admin.ClientList) error {
 	inSync := 0
 	if len(list.Clients) > 0 {
 		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(table, "NODE\tCLUSTER\tLOCALITY\tTYPE\tNAMES\tSENT\tACKED\tAGE\tSTATE")
+		fmt.Fprintln(table, "NODE\tCLUSTER\tLOCALITY\tFORM\tTYPE\tNAMES\tSENT\tACKED\tAGE\tSTATE")
 		for i := range list.Clients {
 			writeClient(table, &list.Clients[i])
 			if list.Clients[i].InSync {
@@ -87,11 +87,12 @@ func writeClient(table *tabwriter.Writer, c *admin.Client) {
 			names = "*"
 		}
 		age := time.Duration(t.AgeSeconds * float64(time.Second)).Round(time.Second)
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
-			orDash(c.ID), orDash(c.Cluster), orDash(c.Locality), name, names, orDash(t.SentVersion), orDash(t.AckedVersion), age, t.State())
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
+			orDash(c.ID), orDash(c.Cluster), orDash(c.Locality), orDash(c.Form), name, names, orDash(t.SentVersion), orDash(t.AckedVersion), age, t.State())
 	}
 	if len(c.Types) == 0 {
-		fmt.Fprintf(table, "%s\t%s\t%s\t-\t-\t-\t-\t-\tno subscription\n", orDash(c.ID), orDash(c.Cluster), orDash(c.Locality))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t-\t-\t-\t-\t-\tno subscription\n",
+			orDash(c.ID), orDash(c.Cluster), orDash(c.Locality), orDash(c.Form))
 	}
 }
 

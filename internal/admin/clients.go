@@ -11,6 +11,7 @@ type Client struct {
 	Cluster        string                `json:"cluster"`
 	Locality       string                `json:"locality"`
 	Agent          string                `json:"agent"` // user agent and its version
+	Form           string                `json:"form"`  // of the API that it speaks: v3, v2 or 2017
 	Peer           string                `json:"peer"`  // remote address
 	ConnectedSince time.Time             `json:"connected_since"`
 	Types          map[string]ClientType `json:"types"`   // by short name: lds, rds, cds, eds

@@ -138,6 +138,9 @@ func (t *Table) register(w *StreamWindow) {
 		i, _ := slices.BinarySearchFunc(t.streams, s.id, func(x *stream, id StreamID) int { return cmp.Compare(x.id, id) })
 		t.streams = slices.Insert(t.streams, i, s)
 	}
+	if s.arrived.IsZero() {
+		s.opened = later(s.opened, w.Opened)
+	}
 	if counted := later(w.Opened, t.started); t.firstStream.IsZero() || counted.Before(t.firstStream) {
 		t.firstStream = counted
 	}

@@ -95,8 +95,10 @@ type EndpointReport struct {
 // StreamWindow is everything that one stream reported since it was last
 // collected; see [Table.Merge].
 type StreamWindow struct {
-	Stream  StreamID
-	Node    Node
+	Stream StreamID
+	Node   Node
+	// Opened is when the stream opened. It may move, before the first report,
+	// to when the client was told what to report, if that took long.
 	Opened  time.Time
 	Closed  time.Time // zero while the stream is open
 	Reports []Report  // in order of arrival; empty when nothing came

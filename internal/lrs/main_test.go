@@ -36,6 +36,9 @@ func inBubble(t *testing.T, opts lrs.Options, test func(h *harness)) {
 		srv := lrs.New(opts)
 		g := grpc.NewServer(grpc.ForceServerCodecV2(wire.ServerCodec()))
 		srv.Register(g)
+		g.RegisterService(&grpc.ServiceDesc{
+			ServiceName: "envoy.api.v2.EndpointDiscoveryService", HandlerType: (*any)(nil), Streams: []grpc.StreamDesc{srv.Stream2017()},
+		}, srv)
 		lis := bufconn.Listen(1 << 16)
 		served := make(chan error, 1)
 		go func() { served <- g.Serve(lis) }()

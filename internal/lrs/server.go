@@ -8,9 +8,7 @@ import (
 	"sync"
 	"time"
 
-	loadstatsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
 	"github.com/prometheus/client_golang/prometheus"
-	"google.golang.org/grpc"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/load"
@@ -49,10 +47,8 @@ type Options struct {
 	Registerer prometheus.Registerer // default: metrics are kept but not exported
 }
 
-// Server serves LoadReportingService v3. It is safe for concurrent use.
+// Server serves load reporting in all its forms. It is safe for concurrent use.
 type Server struct {
-	loadstatsv3.UnimplementedLoadReportingServiceServer
-
 	opts    Options
 	log     *slog.Logger
 	limit   wire.LogLimit
@@ -94,11 +90,6 @@ func New(opts Options) *Server {
 	}
 	s.want = s.settings()
 	return s
-}
-
-// Register makes r serve load reporting.
-func (s *Server) Register(r grpc.ServiceRegistrar) {
-	loadstatsv3.RegisterLoadReportingServiceServer(r, s)
 }
 
 // Stop ends all streams, with a status that makes clients come back later.
@@ -153,6 +144,7 @@ func (s *Server) Collect(time.Time) []load.StreamWindow {
 // Client is what is known about an open stream.
 type Client struct {
 	Stream     load.StreamID
+	Form       wire.Form // that it speaks
 	Node       load.Node
 	UserAgent  string    // name and version
 	Address    string    // of the peer

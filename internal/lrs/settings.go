@@ -60,11 +60,13 @@ func (s *settings) knows(service string) bool {
 
 // response is the configuration for a client: all clusters where it
 // understands that, else the list of names.
-func (s *settings) response(n *wire.Node) *loadstatsv3.LoadStatsResponse {
-	out := &loadstatsv3.LoadStatsResponse{
-		LoadReportingInterval:     durationpb.New(s.interval),
-		ReportEndpointGranularity: s.granularity,
+func (s *settings) response(n *wire.Node, form wire.Form) *loadstatsv3.LoadStatsResponse {
+	out := &loadstatsv3.LoadStatsResponse{LoadReportingInterval: durationpb.New(s.interval)}
+	if form == wire.V2017 {
+		out.Clusters = s.services
+		return out
 	}
+	out.ReportEndpointGranularity = s.granularity
 	if n.SendAllClusters {
 		out.SendAllClusters = true
 	} else {
@@ -73,9 +75,21 @@ func (s *settings) response(n *wire.Node) *loadstatsv3.LoadStatsResponse {
 	return out
 }
 
+// sayable tells whether the configuration can be put in words in a form: in
+// that of 2017 the list must have an entry.
+func (s *settings) sayable(form wire.Form) bool { return form != wire.V2017 || len(s.services) > 0 }
+
 // differs tells whether a client that was told before has to be told anew.
-func (s *settings) differs(before *settings, n *wire.Node) bool {
-	if s.interval != before.interval || s.granularity != before.granularity {
+func (s *settings) differs(before *settings, n *wire.Node, form wire.Form) bool {
+	if s.interval != before.interval {
+		return true
+	}
+	if form == wire.V2017 {
+		// Each response makes the client forget what it has counted, so it
+		// hears of nothing that it can do without.
+		return s.adds(before)
+	}
+	if s.granularity != before.granularity {
 		return true
 	}
 	return !n.SendAllClusters && !slices.Equal(s.services, before.services)
@@ -83,7 +97,6 @@ func (s *settings) differs(before *settings, n *wire.Node) bool {
 
 // misses tells whether a client that can't be told again would report wrongly
 // with what it was told before: at another interval, or not on a new service.
-// Services that are gone do no harm, their reports are dropped here.
 func (s *settings) misses(before *settings, n *wire.Node) bool {
 	if s.interval != before.interval {
 		return true
@@ -91,5 +104,11 @@ func (s *settings) misses(before *settings, n *wire.Node) bool {
 	if n.SendAllClusters || len(before.services) == 0 { // grpc-go reads an empty list as all
 		return false
 	}
+	return s.adds(before)
+}
+
+// adds tells whether there is a service that was not there before. Those that
+// are gone do no harm, their reports are dropped here.
+func (s *settings) adds(before *settings) bool {
 	return slices.ContainsFunc(s.services, func(name string) bool { return !before.knows(name) })
 }

@@ -4,13 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
 
 	loadstatsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
@@ -29,27 +29,30 @@ const grpcGo = "grpc go"
 // stream is one client.
 type stream struct {
 	server *Server
-	grpc   loadstatsv3.LoadReportingService_StreamLoadStatsServer
+	grpc   grpc.ServerStream
+	form   wire.Form
 	node   wire.Node
 	once   bool   // it reads one configuration only
 	peer   string // address
-	left   bool   // the handler has returned; guarded by the server's lock
+	opened time.Time
+	left   bool // the handler has returned; guarded by the server's lock
 
 	mu       sync.Mutex // guards what follows; window.Stream is written before the stream is shared
 	window   load.StreamWindow
 	rooms    []*wire.ReportRoom // of the window's reports
 	last     time.Time          // arrival of the newest report
+	clock    clock              // of a client that does not tell how long it counted
 	reports  uint64
 	rejected uint64
 	reason   string
 	interval time.Duration // as told
 }
 
-// StreamLoadStats serves one stream: one goroutine reads and books, this one
-// answers and watches for changes of what is asked for.
-func (s *Server) StreamLoadStats(g loadstatsv3.LoadReportingService_StreamLoadStatsServer) error {
-	st := &stream{server: s, grpc: g}
-	st.window.Opened = time.Now()
+// stream serves one stream: one goroutine reads and books, this one answers and
+// watches for changes of what is asked for.
+func (s *Server) stream(g grpc.ServerStream, form wire.Form) error {
+	st := &stream{server: s, grpc: g, form: form, opened: time.Now()}
+	st.window.Opened = st.opened
 	if p, ok := peer.FromContext(g.Context()); ok && p.Addr != nil {
 		st.peer = p.Addr.String()
 	}
@@ -66,10 +69,9 @@ func (st *stream) serve(ready <-chan struct{}, ended <-chan error) error {
 	s := st.server
 	silent := time.NewTimer(s.opts.FirstWait)
 	defer silent.Stop()
-	var told *settings
-	var changed <-chan struct{}
-	var farewell <-chan time.Time // when a client that has to come back is sent away
+	t := teller{stream: st}
 	for {
+		var err error
 		select {
 		case err := <-ended:
 			return err
@@ -80,45 +82,17 @@ func (st *stream) serve(ready <-chan struct{}, ended <-chan error) error {
 		case <-ready:
 			ready = nil
 			silent.Stop()
-			told, changed = s.wanted()
-			if err := st.tell(told, toldFirst); err != nil {
-				return err
-			}
-		case <-changed:
-			var want *settings
-			want, changed = s.wanted()
-			if st.once {
-				switch {
-				case !want.misses(told, &st.node):
-					farewell = nil
-				case farewell == nil:
-					// Spread over an interval, so that they don't come back in
-					// one herd. Further changes don't put it off.
-					farewell = time.After(rand.N(want.interval)) //nolint:gosec // no secret
-				}
-				continue
-			}
-			if !want.differs(told, &st.node) {
-				continue
-			}
-			told = want
-			if err := st.tell(told, toldAgain); err != nil {
-				return err
-			}
-		case <-farewell:
+			err = t.look()
+		case <-t.changed:
+			err = t.look()
+		case <-t.farewell:
 			s.metrics.told.WithLabelValues(toldClosed).Inc()
 			return status.Error(codes.Unavailable, "what to report has changed: open a new stream")
 		}
+		if err != nil {
+			return err
+		}
 	}
-}
-
-// tell sends a configuration.
-func (st *stream) tell(want *settings, kind string) error {
-	st.mu.Lock()
-	st.interval = want.interval
-	st.mu.Unlock()
-	st.server.metrics.told.WithLabelValues(kind).Inc()
-	return st.grpc.Send(want.response(&st.node))
 }
 
 // guarded is read, with a panic as an error: outside of the handler nobody else
@@ -272,6 +246,9 @@ func (st *stream) known(want *settings) func([]byte) (string, bool) {
 func (st *stream) append(r load.Report, room *wire.ReportRoom, rejected uint64, reason string) bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
+	if st.form == wire.V2017 {
+		st.clock.measure(&r, st.interval)
+	}
 	st.last = r.Arrived
 	st.reports++
 	st.rejected += rejected
@@ -305,8 +282,8 @@ func (st *stream) client() Client {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	return Client{
-		Stream: st.window.Stream, Node: st.node.Node, UserAgent: st.node.UserAgent, Address: st.peer,
-		Since: st.window.Opened, LastReport: st.last, Reports: st.reports,
+		Stream: st.window.Stream, Form: st.form, Node: st.node.Node, UserAgent: st.node.UserAgent, Address: st.peer,
+		Since: st.opened, LastReport: st.last, Reports: st.reports,
 		Rejected: st.rejected, LastReason: st.reason, Interval: st.interval,
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/lrs"
+	"github.com/isobar-xds/isobar/internal/wire"
 	"github.com/isobar-xds/isobar/internal/xds"
 )
 
@@ -79,14 +80,14 @@ func (s *Server) clients() []admin.Client {
 // elsewhere.
 func reportingClient(r *lrs.Client) admin.Client {
 	return admin.Client{
-		ID: r.Node.ID, Cluster: r.Node.Cluster, Locality: r.Node.Locality.String(), Agent: r.UserAgent,
+		ID: r.Node.ID, Cluster: r.Node.Cluster, Locality: r.Node.Locality.String(), Agent: r.UserAgent, Form: r.Form.String(),
 		Peer: r.Address, ConnectedSince: r.Since, InSync: true, LRS: reportInfo(r), Types: map[string]admin.ClientType{},
 	}
 }
 
 func discoveryClient(c *xds.Client, now time.Time) admin.Client {
 	a := admin.Client{
-		ID: c.Node, Cluster: c.Cluster, Locality: c.Locality.String(), Agent: c.Agent, Peer: c.Peer,
+		ID: c.Node, Cluster: c.Cluster, Locality: c.Locality.String(), Agent: c.Agent, Form: wire.V3.String(), Peer: c.Peer,
 		ConnectedSince: c.Connected, InSync: c.InSync, Types: make(map[string]admin.ClientType, len(c.Types)),
 	}
 	for i := range c.Types {

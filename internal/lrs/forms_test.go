@@ -1,0 +1,250 @@
+package lrs_test
+
+import (
+	"context"
+	"math"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev2 "github.com/envoyproxy/go-control-plane/envoy/api/v2/core"
+	endpointv2 "github.com/envoyproxy/go-control-plane/envoy/api/v2/endpoint"
+	loadstatsv2 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v2"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/load"
+	"github.com/isobar-xds/isobar/internal/lrs"
+	"github.com/isobar-xds/isobar/internal/wire"
+)
+
+const (
+	method2    = "/envoy.service.load_stats.v2.LoadReportingService/StreamLoadStats"
+	method2017 = "/envoy.api.v2.EndpointDiscoveryService/StreamLoadStats"
+)
+
+// oldClient speaks with the messages of v2.
+type oldClient struct {
+	t      *testing.T
+	stream grpc.ClientStream
+	cancel context.CancelFunc
+}
+
+func (h *harness) old(method string, node *corev2.Node) *oldClient {
+	h.t.Helper()
+	ctx, cancel := context.WithCancel(h.t.Context())
+	stream, err := h.conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method)
+	if err != nil {
+		cancel()
+		h.t.Fatal(err)
+	}
+	c := &oldClient{t: h.t, stream: stream, cancel: cancel}
+	c.send(&loadstatsv2.LoadStatsRequest{Node: node})
+	return c
+}
+
+func (c *oldClient) send(m proto.Message) {
+	c.t.Helper()
+	if err := c.stream.SendMsg(m); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *oldClient) recv() *loadstatsv2.LoadStatsResponse {
+	c.t.Helper()
+	var m loadstatsv2.LoadStatsResponse
+	if err := c.stream.RecvMsg(&m); err != nil {
+		c.t.Fatal(err)
+	}
+	return &m
+}
+
+// listen gives what the server says from now on.
+func (c *oldClient) listen() <-chan *loadstatsv2.LoadStatsResponse {
+	out := make(chan *loadstatsv2.LoadStatsResponse, 16)
+	go func() {
+		defer close(out)
+		for {
+			var m loadstatsv2.LoadStatsResponse
+			if c.stream.RecvMsg(&m) != nil {
+				return
+			}
+			out <- &m
+		}
+	}()
+	return out
+}
+
+func oldNode() *corev2.Node {
+	return &corev2.Node{Id: "old-1", Cluster: "frontend", Locality: &corev2.Locality{Region: "us-east", Zone: "a"}}
+}
+
+// counted is what a client of 2017 tells of a service: neither how long it
+// counted nor what it issued.
+func counted(service string, succeeded, errors, inProgress uint64) *loadstatsv2.LoadStatsRequest {
+	return &loadstatsv2.LoadStatsRequest{Node: oldNode(), ClusterStats: []*endpointv2.ClusterStats{{
+		ClusterName: service,
+		UpstreamLocalityStats: []*endpointv2.UpstreamLocalityStats{{
+			Locality:                &corev2.Locality{Region: "us-east", Zone: "b"},
+			TotalSuccessfulRequests: succeeded, TotalErrorRequests: errors, TotalRequestsInProgress: inProgress,
+		}},
+	}}}
+}
+
+func TestV2(t *testing.T) {
+	inBubble(t, lrs.Options{Services: names("a"), EndpointGranularity: true}, func(h *harness) {
+		n := oldNode()
+		n.ClientFeatures = []string{wire.FeatureSendAllClusters}
+		c := h.old(method2, n)
+		defer c.cancel()
+		want := &loadstatsv2.LoadStatsResponse{
+			SendAllClusters: true, ReportEndpointGranularity: true, LoadReportingInterval: durationpb.New(lrs.DefaultInterval),
+		}
+		if got := c.recv(); !proto.Equal(got, want) {
+			t.Errorf("first response %v, want %v", got, want)
+		}
+		pass(5 * time.Second)
+		r := counted("a", 100, 0, 0)
+		r.ClusterStats[0].LoadReportInterval = durationpb.New(4 * time.Second)
+		c.send(r)
+		synctest.Wait()
+		w := h.srv.Collect(time.Now())
+		if len(w) != 1 || len(w[0].Reports) != 1 || w[0].Reports[0].Services[0].Interval != 4*time.Second {
+			t.Errorf("windows %+v, want a report over 4 s", w)
+		}
+		if got := h.srv.Clients(); len(got) != 1 || got[0].Form != wire.V2 {
+			t.Errorf("clients %+v, want one that speaks v2", got)
+		}
+	})
+}
+
+// What is asked of a client of 2017 names its clusters and nothing that it does
+// not know, and it waits until there is a first one.
+func Test2017IsAskedForClusters(t *testing.T) {
+	services := atomic.Pointer[[]string]{}
+	services.Store(&[]string{})
+	interval := atomic.Int64{}
+	interval.Store(int64(5 * time.Second))
+	opts := lrs.Options{
+		Services: func() []string { return *services.Load() }, EndpointGranularity: true,
+		Interval: func() time.Duration { return time.Duration(interval.Load()) },
+	}
+	inBubble(t, opts, func(h *harness) {
+		n := oldNode()
+		n.ClientFeatures = []string{wire.FeatureSendAllClusters} // there were no features then
+		c := h.old(method2017, n)
+		defer c.cancel()
+		said := c.listen()
+		for _, step := range []struct {
+			name     string
+			services []string
+			interval time.Duration
+			want     []string // nil: nothing is said
+		}{
+			{"no service", nil, 5 * time.Second, nil},
+			{"the first one", []string{"a"}, 5 * time.Second, []string{"a"}},
+			{"another one", []string{"a", "b"}, 5 * time.Second, []string{"a", "b"}},
+			{"one less does no harm", []string{"b"}, 5 * time.Second, nil},
+			{"it comes back", []string{"a", "b"}, 5 * time.Second, nil},
+			{"another interval", []string{"b"}, 7 * time.Second, []string{"b"}},
+			{"none is left", nil, 7 * time.Second, nil},
+		} {
+			pass(time.Minute)
+			services.Store(&step.services)
+			interval.Store(int64(step.interval))
+			h.srv.Changed()
+			synctest.Wait()
+			var got *loadstatsv2.LoadStatsResponse
+			select {
+			case got = <-said:
+			default:
+			}
+			if step.want == nil {
+				if got != nil {
+					t.Errorf("%s: the client was told %v, want nothing", step.name, got)
+				}
+				continue
+			}
+			want := &loadstatsv2.LoadStatsResponse{Clusters: step.want, LoadReportingInterval: durationpb.New(step.interval)}
+			if !proto.Equal(got, want) {
+				t.Errorf("%s: the client was told %v, want %v", step.name, got, want)
+			}
+		}
+		if got := h.srv.Clients(); len(got) != 1 || got[0].Form != wire.V2017 {
+			t.Errorf("clients %+v, want one of 2017", got)
+		}
+	})
+}
+
+// The reports of a client of 2017 make the right demand, from what it succeeded
+// and failed with, what it has in progress, and when its reports come: at its
+// first report, in steady state, and after it was told something new, when it
+// starts to count from zero.
+func Test2017Demand(t *testing.T) {
+	services := atomic.Pointer[[]string]{}
+	services.Store(&[]string{})
+	opts := lrs.Options{Services: func() []string { return *services.Load() }, Interval: every(10 * time.Second)}
+	inBubble(t, opts, func(h *harness) {
+		c := h.old(method2017, oldNode())
+		defer c.cancel()
+		said := c.listen()
+		tab := load.NewTable(load.Settings{Interval: 10 * time.Second}, nil, time.Now())
+		landed := func() float64 {
+			t.Helper()
+			synctest.Wait()
+			tab.Merge(h.srv.Collect(time.Now()))
+			src := tab.Snapshot(time.Now()).Service("checkout").Source(isobar.MustLocality("us-east/a"))
+			if src == nil {
+				t.Fatal("the table knows nothing of the source")
+			}
+			return src.Raw
+		}
+		pass(time.Hour) // there is nothing to report on
+		synctest.Wait()
+		tab.Merge(h.srv.Collect(time.Now()))
+		services.Store(&[]string{"checkout"})
+		h.srv.Changed()
+		<-said
+
+		pass(10 * time.Second)
+		c.send(counted("checkout", 900, 100, 50))
+		want(t, "after the first report", landed(), 100)
+		pass(10 * time.Second)
+		c.send(counted("checkout", 940, 10, 100)) // 50 more have been issued than ended
+		want(t, "with more in progress", landed(), 100)
+		pass(10 * time.Second)
+		c.send(counted("checkout", 1080, 0, 20))
+		want(t, "with less in progress", landed(), 100)
+
+		// It is told of another service halfway: its counters start anew.
+		pass(5 * time.Second)
+		services.Store(&[]string{"checkout", "search"})
+		h.srv.Changed()
+		<-said
+		pass(10 * time.Second)
+		c.send(counted("checkout", 1000, 0, 20))
+		want(t, "after it has been told anew", landed(), 100)
+
+		// A report that was under way when it was told covers the time before.
+		pass(9900 * time.Millisecond)
+		services.Store(&[]string{"checkout", "search", "basket"})
+		h.srv.Changed()
+		<-said
+		pass(10 * time.Millisecond)
+		c.send(counted("checkout", 990, 0, 20))
+		want(t, "with a report that was under way", landed(), 100)
+		pass(10 * time.Second)
+		c.send(counted("checkout", 1000, 0, 20))
+		want(t, "after that", landed(), 100)
+	})
+}
+
+func want(t *testing.T, when string, got, want float64) {
+	t.Helper()
+	if math.Abs(got-want) > 0.2 {
+		t.Errorf("%s: %v requests/s, want %v", when, got, want)
+	}
+}
