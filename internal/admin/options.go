@@ -111,6 +111,8 @@ type Options struct {
 	// as stuck: several times what it may rest between two ticks. It is asked
 	// at every probe; nil = DefaultStall.
 	Stall func() time.Duration
+	// Stopping tells whether the server is on its way out; nil = never.
+	Stopping func() bool
 
 	Gatherer   prometheus.Gatherer   // for /metrics; nil = the registry of the process
 	Registerer prometheus.Registerer // for the interface's own metrics; nil = none
@@ -130,6 +132,9 @@ func (o *Options) complete() error {
 	}
 	if o.Stall == nil {
 		o.Stall = func() time.Duration { return DefaultStall }
+	}
+	if o.Stopping == nil {
+		o.Stopping = func() bool { return false }
 	}
 	if o.Gatherer == nil {
 		o.Gatherer = prometheus.DefaultGatherer

@@ -22,7 +22,8 @@ func (s *Server) livez(w http.ResponseWriter, _ *http.Request) {
 	reply(w, http.StatusOK, Health{Status: "ok"})
 }
 
-// readyz fails while there is no plan to serve.
+// readyz fails while there is no plan to serve, and when the server is about to
+// stop.
 func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
 	p := s.opts.Planner.Current()
 	switch wrong := s.stalled(); {
@@ -30,6 +31,8 @@ func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
 		reply(w, http.StatusServiceUnavailable, Health{Status: "no plan has been published yet"})
 	case wrong != "":
 		reply(w, http.StatusServiceUnavailable, Health{Status: wrong, Version: p.VersionString()})
+	case s.opts.Stopping():
+		reply(w, http.StatusServiceUnavailable, Health{Status: "stopping", Version: p.VersionString()})
 	default:
 		reply(w, http.StatusOK, Health{Status: "ok", Version: p.VersionString()})
 	}

@@ -30,6 +30,9 @@ const (
 	DefaultXDSListen   = "127.0.0.1:18000"
 	DefaultAdminListen = "127.0.0.1:18080"
 	DefaultStateDir    = "isobar-data"
+
+	DefaultStopSpread = 10 * time.Second
+	MaxStopSpread     = 5 * time.Minute
 )
 
 // Config is a whole configuration file, with defaults filled in.
@@ -39,6 +42,7 @@ type Config struct {
 	ReportInterval time.Duration // how often clients report load
 	Tick           time.Duration // how often the planner decides
 	StateDir       string        // where plans and API objects are kept
+	StopSpread     time.Duration // over which a server that stops sends its clients away; 0 = all at once
 	Log            Log
 
 	Defaults Defaults // for services, also for those of the API
@@ -89,6 +93,7 @@ func Default() Config {
 		ReportInterval: DefaultInterval,
 		Tick:           DefaultInterval,
 		StateDir:       DefaultStateDir,
+		StopSpread:     DefaultStopSpread,
 		Log:            Log{Level: slog.LevelInfo},
 	}
 }

@@ -24,6 +24,11 @@ func readFile(root strict.Value, c *Config) {
 		interval("report_interval", &c.ReportInterval),
 		interval("tick", &c.Tick),
 		{Name: "state_dir", Read: func(v strict.Value) { readStateDir(v, &c.StateDir) }},
+		{Name: "stop_spread", Read: func(v strict.Value) {
+			if d, ok := v.Duration(0, MaxStopSpread); ok {
+				c.StopSpread = d
+			}
+		}},
 		{Name: "log", Read: func(v strict.Value) { readLog(v, &c.Log) }},
 		{Name: "defaults", Read: func(v strict.Value) { readDefaults(v, &c.Defaults) }},
 		{Name: "network", Read: func(v strict.Value) { c.Network = readNetwork(v, &named) }},

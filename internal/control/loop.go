@@ -97,7 +97,9 @@ type Loop struct {
 	beat       atomic.Pointer[time.Time] // of the last turn of the loop
 	retimed    chan struct{}             // capacity 1: the timing changed
 	waiters    waiters
-	asked      chan func() // to be run by the loop
+	asked      chan func()   // to be run by the loop
+	left       chan struct{} // closed when the last plan is published
+	undropped  atomic.Bool   // that one took drops back
 	healthView atomic.Pointer[healthView]
 	metrics    *metrics
 
@@ -110,6 +112,7 @@ type Loop struct {
 	keeper      *health.Keeper
 	healthDue   time.Time // when health should be looked at again
 	healthSaved time.Time
+	last        *plan.Plan    // the last that was decided, drops and all
 	healthDirty bool          // verdicts or drains changed since
 	designated  time.Duration // the report interval that checkers were told
 	lastRebase  time.Time
@@ -131,7 +134,7 @@ func New(opts Options) (*Loop, error) {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
-	l := &Loop{opts: opts, log: opts.Log, bad: map[string]time.Time{}, retimed: make(chan struct{}, 1), asked: make(chan func())}
+	l := &Loop{opts: opts, log: opts.Log, bad: map[string]time.Time{}, retimed: make(chan struct{}, 1), asked: make(chan func()), left: make(chan struct{})}
 	l.metrics = newMetrics(opts.Registerer, l)
 	return l, nil
 }
@@ -156,7 +159,8 @@ func (l *Loop) Retime() {
 	}
 }
 
-// Run runs the loop until ctx ends, then saves the plan. What can happen to
+// Run runs the loop until ctx ends, then takes back what clients drop and saves
+// the plan. What can happen to
 // the state, all of it here:
 //
 //	topology changed   rebase at once, or when the hold-off since the last is over
@@ -166,12 +170,14 @@ func (l *Loop) Retime() {
 //	hold-off over      rebase
 //	timing changed     the next tick comes when the new timing says
 //	tick               collect reports, solve, assign, check, publish
-//	ctx done           save and leave
+//	ctx done           take back drops, save and leave
 func (l *Loop) Run(ctx context.Context) error {
 	if err := l.start(); err != nil {
+		close(l.left)
 		return err
 	}
 	defer l.stop()
+	defer l.leave()
 	tick := time.NewTimer(l.timing().Tick)
 	defer tick.Stop()
 	holdOff := time.NewTimer(0)
@@ -267,7 +273,7 @@ func (l *Loop) start() error {
 }
 
 func (l *Loop) stop() {
-	saved, found := l.toSave(l.Current()), l.keeper.Save()
+	saved, found := l.toSave(l.last), l.keeper.Save()
 	l.saver.save(job{plan: &saved, health: &found})
 	l.saver.close()
 	l.metrics.unregister()
@@ -319,14 +325,19 @@ func (l *Loop) publish(p *plan.Plan) {
 		l.reserve(p.Save(), p.Version)
 	}
 	before := l.Current()
-	l.set = l.opts.Views(p, l.set)
-	l.current.Store(p)
-	l.opts.Clients.Publish(l.set)
-	l.waiters.wake()
+	l.show(p)
 	l.report(p)
 	if l.worthSaving(before, p) {
 		saved := l.toSave(p)
 		l.saver.save(job{plan: &saved})
 		l.lastSaved = p.Made
 	}
+}
+
+// show tells the streams of a plan, and whoever waits for one.
+func (l *Loop) show(p *plan.Plan) {
+	l.set = l.opts.Views(p, l.set)
+	l.current.Store(p)
+	l.opts.Clients.Publish(l.set)
+	l.waiters.wake()
 }

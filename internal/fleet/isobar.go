@@ -24,6 +24,7 @@ type isobarServer struct {
 func ServeIsobar(ctx context.Context, topology *isobar.Topology, s *Scenario) (Management, error) {
 	cfg := config.Default()
 	cfg.Admin.Writable = true
+	cfg.StopSpread = 0
 	cfg.ReportInterval, cfg.Tick = s.Interval, s.Interval
 	cfg.Services, cfg.Network = topology.Services, topology.Network
 	listeners, err := listenLoopback(ctx)

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime/debug"
 	"time"
@@ -69,36 +68,4 @@ func (s *Server) recovered(method string, err *error) {
 		s.log.Error("a stream failed by a defect; others go on", "method", method, "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
 		*err = status.Error(codes.Internal, "internal error; it is in the server's log")
 	}
-}
-
-// serveGRPC serves until ctx ends, then ends the streams and, where a peer
-// does not let go, the connections.
-func (s *Server) serveGRPC(ctx context.Context) error {
-	served := make(chan error, 1)
-	go func() { served <- s.grpc.Serve(s.listeners.XDS) }()
-	select {
-	case err := <-served:
-		return fmt.Errorf("xds listener: %w", err)
-	case <-ctx.Done():
-	}
-	s.xds.Stop()
-	s.lrs.Stop()
-	s.hds.Stop()
-	stopped := make(chan struct{})
-	go func() {
-		defer close(stopped)
-		s.grpc.GracefulStop()
-	}()
-	patience := time.NewTimer(stopPatience)
-	defer patience.Stop()
-	select {
-	case <-stopped:
-	case <-patience.C:
-		s.grpc.Stop()
-		<-stopped
-	}
-	if err := <-served; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
-		s.log.Warn("the xds listener ended with an error", "error", err)
-	}
-	return nil
 }

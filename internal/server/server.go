@@ -64,12 +64,9 @@ type Server struct {
 	lrs      *lrs.Server
 	hds      *hds.Server
 	loop     *control.Loop
-	grpc     *grpc.Server
+	parts    []*grpc.Server // of the gRPC server; see serveGRPC
 	admin    *admin.Server
 }
-
-// stopPatience is how long streams may take to end when the server stops.
-const stopPatience = 5 * time.Second
 
 // New builds a server from a valid configuration. Nothing is served before
 // Run; on an error the listeners are left to the caller.
@@ -97,7 +94,7 @@ func (s *Server) build() error {
 	if err := s.buildLoop(); err != nil {
 		return err
 	}
-	s.grpc = s.newGRPC()
+	s.parts = s.newParts()
 	return s.buildAdmin()
 }
 
@@ -185,6 +182,7 @@ func (s *Server) buildAdmin() error {
 		Release:  s.loop.Release,
 		Checkers: s.listCheckers,
 		Polls:    s.hds.Handler(),
+		Stopping: s.stopping,
 		Stall:    func() time.Duration { return max(admin.DefaultStall, 3*s.current.Load().Tick) },
 		Writable: s.cfg.Admin.Writable, Hosts: s.cfg.Admin.Hosts,
 		Gatherer: s.metrics, Registerer: s.metrics, Logger: s.log,
@@ -193,15 +191,20 @@ func (s *Server) buildAdmin() error {
 	return err
 }
 
-// Run serves until ctx ends, then saves, ends the streams and returns nil. Run
-// it once.
+// Run serves until ctx ends, then takes back what clients drop, saves, sends the
+// clients away over the configured time, and returns nil. Operators are
+// answered until the last client is gone. Run it once.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.closeStore()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.loop.Run(ctx) })
-	g.Go(func() error { return s.serveGRPC(ctx) })
+	unserved, gone := context.WithCancel(context.WithoutCancel(ctx))
+	g.Go(func() error {
+		defer gone()
+		return s.serveGRPC(ctx)
+	})
 	if s.admin != nil {
-		g.Go(func() error { return s.admin.Serve(ctx, s.listeners.Admin) })
+		g.Go(func() error { return s.admin.Serve(unserved, s.listeners.Admin) })
 	}
 	if s.opts.File != "" {
 		g.Go(func() error {

@@ -60,6 +60,7 @@ func configuration(t *testing.T) *config.Config {
 		s.Localities = append(s.Localities, sl)
 	}
 	c := config.Default()
+	c.StopSpread = 0
 	c.Tick, c.ReportInterval, c.Network, c.Services = interval, interval, network, []isobar.Service{s}
 	return &c
 }

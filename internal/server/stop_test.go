@@ -1,0 +1,149 @@
+package server_test
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/isobar-xds/isobar/internal/fleet"
+	"github.com/isobar-xds/isobar/internal/server"
+	"github.com/isobar-xds/isobar/internal/store"
+)
+
+// watcher is a client with a connection of its own that notes what it is told
+// to drop, and when it was sent away.
+type watcher struct {
+	mu    sync.Mutex
+	drops bool
+	ended time.Time
+}
+
+func (x *watcher) run(ctx context.Context, conn *grpc.ClientConn) error {
+	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(ctx)
+	if err != nil {
+		return err
+	}
+	request := &discoveryv3.DiscoveryRequest{
+		Node:          &corev3.Node{Id: "watcher", Locality: &corev3.Locality{Region: "us", Zone: "a"}},
+		TypeUrl:       "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
+		ResourceNames: []string{"checkout"},
+	}
+	for {
+		if err := stream.Send(request); err != nil {
+			return err
+		}
+		answer, err := stream.Recv()
+		if err != nil {
+			x.mu.Lock()
+			x.ended = time.Now()
+			x.mu.Unlock()
+			return nil
+		}
+		request.VersionInfo, request.ResponseNonce = answer.GetVersionInfo(), answer.GetNonce()
+		for _, r := range answer.GetResources() {
+			cla := &endpointv3.ClusterLoadAssignment{}
+			if err := r.UnmarshalTo(cla); err != nil {
+				return err
+			}
+			x.mu.Lock()
+			x.drops = len(cla.GetPolicy().GetDropOverloads()) > 0
+			x.mu.Unlock()
+		}
+	}
+}
+
+// TestStopSendsClientsAwayOneByOne: a server that is told to stop takes back
+// what clients drop, and then sends them away spread over the configured time,
+// while operators are still answered.
+func TestStopSendsClientsAwayOneByOne(t *testing.T) {
+	const clientsInAll, spread = 200, 10 * time.Second
+	synctest.Test(t, func(t *testing.T) {
+		cfg := configuration(t)
+		cfg.StopSpread = spread
+		cfg.Services[0].MaxShed = 0.5
+		pipe := bufconn.Listen(1 << 16)
+		kept := store.NewMemory()
+		defer func() { _ = kept.Close() }()
+		s, err := server.New(cfg, server.Listeners{XDS: pipe}, server.Options{Store: kept, Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- s.Run(ctx) }()
+
+		dial := func() *grpc.ClientConn {
+			conn, err := grpc.NewClient("passthrough:///isobar", grpc.WithTransportCredentials(insecure.NewCredentials()),
+				grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return pipe.DialContext(ctx) }))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return conn
+		}
+		w := &world{t: t, ctx: t.Context(), server: s, conn: dial()}
+		defer func() { _ = w.conn.Close() }()
+		agents, leave := context.WithCancel(t.Context())
+		defer leave()
+		w.ctx = agents
+		w.start(clients("us/a", 5, constant(6000), func(o *fleet.AgentOptions) { o.Kind = fleet.KindEnvoy })...)
+		all := make([]watcher, clientsInAll)
+		var running sync.WaitGroup
+		for i := range all {
+			conn := dial()
+			defer func() { _ = conn.Close() }()
+			running.Go(func() {
+				if err := all[i].run(t.Context(), conn); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		for range 6 {
+			w.tick()
+		}
+		if !all[0].drops {
+			t.Fatal("nothing is dropped at three times what the service can carry")
+		}
+		leave()
+		began := time.Now()
+		stop()
+		if err := <-done; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		took := time.Since(began)
+		running.Wait()
+		checkSpread(t, all, began, spread, took)
+	})
+}
+
+func checkSpread(t *testing.T, all []watcher, began time.Time, spread, took time.Duration) {
+	t.Helper()
+	after := make([]time.Duration, len(all))
+	for i := range all {
+		if all[i].drops {
+			t.Errorf("client %d was left dropping", i)
+		}
+		after[i] = all[i].ended.Sub(began)
+	}
+	slices.Sort(after)
+	if most := spread + 3*time.Second; took > most {
+		t.Errorf("stopping took %v, want at most %v", took, most)
+	}
+	for i, want := range []time.Duration{spread / 4, spread / 2, 3 * spread / 4} {
+		got := after[(i+1)*len(after)/4]
+		if got < want-2*time.Second || got > want+2*time.Second {
+			t.Errorf("quarter %d of the clients was gone after %v, want about %v", i+1, got, want)
+		}
+	}
+}
