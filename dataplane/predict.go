@@ -99,7 +99,7 @@ func Predict(c Cluster, kind Kind, o Options) Prediction {
 	if kind == Envoy {
 		loads = EnvoyLoads(hosts, factor, o.PanicThreshold)
 	}
-	out := Prediction{Priorities: make([]PriorityPrediction, len(loads)), PassPercent: 100 * pass(c.Drops)}
+	out := Prediction{Priorities: make([]PriorityPrediction, len(loads)), PassPercent: passPercent(c.Drops)}
 	for p, l := range loads {
 		out.Priorities[p] = predictPriority(&c.Priorities[p], l, kind, factor, kind == Envoy || o.EndpointWeights)
 	}
@@ -116,6 +116,10 @@ func factorOf(c Cluster, o Options) uint32 {
 		return DefaultOverprovisioningFactor
 	}
 }
+
+// passPercent is pass in percent, without the dust of binary fractions: what is
+// left of 80% dropped is 20.
+func passPercent(drops []float64) float64 { return math.Round(1e11*pass(drops)) / 1e9 }
 
 // pass is the fraction that gets through all drop categories in turn.
 func pass(drops []float64) float64 {

@@ -13,6 +13,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/dataplane"
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/assign"
 	"github.com/isobar-xds/isobar/internal/plan"
@@ -146,8 +147,17 @@ func fixedExplanation(p *plan.Plan, service string, source isobar.Locality) (pla
 		Drop:     0.01, CeilingScale: 1.05, Gap: 0.001, PlanGap: 0.004,
 		Reasons:   []assign.Reason{{Code: assign.ReasonBounded, Locality: full, Text: "clamped at 20 points"}},
 		Deviation: &plan.DeviationSeen{Points: 12, Cause: "zone-aware routing"},
-		Warnings:  []string{"the latency from us-east/b to eu-west/a is assumed: set network.latency_ms"},
-		Clients:   []plan.ClientExplained{{Client: "web", Rate: 1000}, {Client: "app\x1b[2J", Rate: 200}},
+		DataPlanes: dataplane.PredictAll(dataplane.Cluster{
+			Priorities: []dataplane.Priority{{Localities: []dataplane.Locality{
+				{Locality: full, Weight: 3, Endpoints: []dataplane.Endpoint{{Address: "10.0.0.1:80"}}},
+				{Locality: isobar.MustLocality("us-east/c"), Weight: 1, Endpoints: []dataplane.Endpoint{
+					{Address: "10.0.0.2:80"}, {Address: "10.0.0.3:80", Health: isobar.Unhealthy},
+				}},
+			}}},
+			Drops: []float64{0.01},
+		}, dataplane.DefaultOptions()),
+		Warnings: []string{"the latency from us-east/b to eu-west/a is assumed: set network.latency_ms"},
+		Clients:  []plan.ClientExplained{{Client: "web", Rate: 1000}, {Client: "app\x1b[2J", Rate: 200}},
 	}, nil
 }
 

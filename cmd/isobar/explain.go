@@ -20,8 +20,8 @@ func explainCommand() *cobra.Command {
 		Short: "Show why the clients of a locality get these weights for a service",
 		Long: `Show why the clients in one locality get the weights that they get for a
 service: their demand, each locality's capacity, load, cost and price, what
-binds, and the runner-up. Without --from it is about clients that told no
-locality.`,
+binds, the runner-up, and what Envoy and gRPC make of it. Without --from it is
+about clients that told no locality.`,
 		Example: "  isobar explain checkout --from us-east/b\n  isobar explain checkout --from us-east/b -o json",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -53,6 +53,7 @@ func writeExplanation(w io.Writer, e *plan.Explanation, width int) error {
 	writeHead(&b, e)
 	b.WriteByte('\n')
 	writeLocalities(&b, e.Localities, width)
+	writeDataPlanes(&b, e)
 	writeRemarks(&b, e)
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -184,6 +185,18 @@ func notes(r *plan.LocalityExplained) string {
 	add(r.Background > 0, fmt.Sprintf("background %.0f/s", r.Background))
 	add(r.ORCA > 0, "reports "+percent(r.ORCA)+" used")
 	return strings.Join(out, ", ")
+}
+
+// writeDataPlanes prints what each kind of client does with the assignment.
+func writeDataPlanes(b *strings.Builder, e *plan.Explanation) {
+	if e.DataPlanes.Envoy.Priorities == nil {
+		return // an older server does not tell
+	}
+	b.WriteString("\nWhat clients do with it\n")
+	writeLoads(b, &e.DataPlanes)
+	if len(e.DataPlanes.Envoy.Priorities) > 0 {
+		writeColumns(b, shareColumns(&e.DataPlanes, false))
+	}
 }
 
 func writeRemarks(b *strings.Builder, e *plan.Explanation) {

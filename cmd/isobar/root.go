@@ -18,6 +18,7 @@ func commands() []*cobra.Command {
 		checkCommand(),
 		solveCommand(),
 		explainCommand(),
+		predictCommand(),
 		healthCommand(),
 		clientsCommand(),
 		checkerCommand(),

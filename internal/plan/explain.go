@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/dataplane"
 	"github.com/isobar-xds/isobar/internal/assign"
 )
 
@@ -41,6 +42,7 @@ func (e *explainer) explain() Explanation {
 		Demand: e.demand(), Localities: e.localities(), Drop: e.s.Result.Drop,
 		CeilingScale: 1, PlanGap: e.s.PlanGap,
 		Reasons: []assign.Reason{}, Warnings: []string{}, Clients: []ClientExplained{},
+		DataPlanes: dataplane.PredictAll(dataplane.FromAssignment(e.assignment), dataplane.DefaultOptions()),
 	}
 	if e.s.Spec.Mode == isobar.ModeBounded {
 		out.MaxShift = orDefault(e.s.Spec.MaxShift, isobar.DefaultMaxShift)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/dataplane"
 	"github.com/isobar-xds/isobar/internal/assign"
 	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/load"
@@ -133,6 +134,18 @@ func TestExplainShowsTheNumbers(t *testing.T) {
 	}
 	if math.Abs(sum-1) > 1e-9 || math.Abs(load-1300) > 1 {
 		t.Errorf("shares sum to %v, loads to %v", sum, load)
+	}
+	for kind, is := range map[string]dataplane.Prediction{"envoy": e.DataPlanes.Envoy, "grpc": e.DataPlanes.GRPC} {
+		if is.PassPercent != 100 || len(is.Priorities) < 2 || is.Priorities[0].Load != 100 {
+			t.Fatalf("%s: %+v", kind, is)
+		}
+		for _, l := range is.Priorities[0].Localities {
+			for i := range e.Localities {
+				if x := &e.Localities[i]; x.Locality == l.Locality && math.Abs(l.Share-x.Published) > 0.01 {
+					t.Errorf("%s sends %v to %s, published is %v", kind, l.Share, l.Locality, x.Published)
+				}
+			}
+		}
 	}
 	if e.Localities[0].Tier != 0 || e.Localities[2].Tier < 1 {
 		t.Errorf("tiers %d and %d", e.Localities[0].Tier, e.Localities[2].Tier)

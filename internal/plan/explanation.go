@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/dataplane"
 	"github.com/isobar-xds/isobar/internal/assign"
 )
 
@@ -44,6 +45,10 @@ type Explanation struct {
 	Deviation *DeviationSeen    `json:"deviation,omitempty"` // nil while the source follows its shares
 	Warnings  []string          `json:"warnings"`            // assumed latencies, capacity that is not declared, broken invariants
 	Clients   []ClientExplained `json:"clients"`             // who sends this demand
+
+	// DataPlanes is what each kind of client, with its defaults, does with the
+	// assignment that is served.
+	DataPlanes dataplane.Predictions `json:"data_planes"`
 }
 
 // DemandExplained is the demand of the source and how it came to be.
