@@ -65,15 +65,11 @@ func localityFrom(field string, l *endpointv3.LocalityLbEndpoints, named map[str
 	if l.GetLoadBalancingWeight() != nil && out.Weight == 0 {
 		return out, badMessage(field+".load_balancing_weight", "0, want at least 1, or leave it out")
 	}
-	endpoints := l.GetLbEndpoints()
-	switch {
-	case l.GetLedsClusterLocalityConfig() != nil:
+	if l.GetLedsClusterLocalityConfig() != nil {
 		return out, badMessage(field+".leds_cluster_locality_config", "these endpoints stand elsewhere: put them in lb_endpoints")
-	case l.GetLoadBalancerEndpoints() != nil:
-		endpoints = append(endpoints, l.GetLoadBalancerEndpoints().GetLbEndpoints()...)
 	}
 	var sum uint64
-	for i, e := range endpoints {
+	for i, e := range l.GetLbEndpoints() {
 		at := fmt.Sprintf("%s.lb_endpoints[%d]", field, i)
 		one, err := endpointFrom(at, e, named)
 		if err != nil {
