@@ -10,12 +10,17 @@ type WeightedEndpoint struct {
 	Address string       `json:"address"`
 	Weight  uint32       `json:"weight"` // >= 1
 	Health  HealthStatus `json:"health"`
+
+	// Config holds the rest that clients get: the endpoint as it is configured.
+	// nil where there is nothing else.
+	Config *Endpoint `json:"config,omitempty"`
 }
 
 // EndpointGroup is the endpoints of one service in one locality. Groups are
 // immutable and shared by all assignments of a plan.
 type EndpointGroup struct {
 	Locality  Locality           `json:"locality"`
+	Metadata  Metadata           `json:"metadata,omitempty"`
 	Endpoints []WeightedEndpoint `json:"endpoints"`
 }
 

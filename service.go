@@ -70,7 +70,8 @@ type Endpoint struct {
 	Concurrency float64      `json:"concurrency,omitempty"` // requests it can work on at once; 0 = not declared
 	Health      HealthStatus `json:"health,omitzero"`       // as configured, before overrides and verdicts
 
-	Check *EndpointCheck `json:"health_check_config,omitempty"` // nil = as the service's checks say
+	Check   *EndpointCheck   `json:"health_check_config,omitempty"` // nil = as the service's checks say
+	Details *EndpointDetails `json:"-"`                             // nil = none; in JSON its fields stand here
 }
 
 // ServiceLocality is what a service has in one locality.
@@ -81,6 +82,7 @@ type ServiceLocality struct {
 	Ceiling     float64    `json:"ceiling,omitempty"`     // utilization not to exceed, (0, 1]; 0 = DefaultCeiling
 	Scaler      float64    `json:"scaler,omitempty"`      // multiplies the capacity; 0 = 1
 	Background  float64    `json:"background,omitempty"`  // requests/s from clients that neither report nor obey
+	Metadata    Metadata   `json:"metadata,omitempty"`    // goes to clients as it is
 	Endpoints   []Endpoint `json:"endpoints"`             // in the order of the configuration
 }
 

@@ -86,7 +86,7 @@ func percent(factor, part, of uint64) int {
 		return 100
 	}
 	q, _ := bits.Div64(hi, lo, of)
-	return int(min(100, q)) //nolint:gosec // at most 100
+	return int(min(100, q))
 }
 
 func inPanic(h Hosts, threshold float64) bool {

@@ -197,14 +197,24 @@ func (c *checker) groups(gs []*isobar.EndpointGroup, source isobar.Locality) boo
 				c.failf(RuleWeights, source, "endpoint %s has weight 0", e.Address)
 			}
 			total += uint64(e.Weight)
-			if _, twice := seen[e.Address]; twice {
-				c.failf(RuleUnique, source, "address %s occurs twice", e.Address)
+			c.once(seen, e.Address, source)
+			if e.Config != nil && e.Config.Details != nil {
+				for _, more := range e.Config.Details.AdditionalAddresses {
+					c.once(seen, more, source)
+				}
 			}
-			seen[e.Address] = struct{}{}
 		}
 		if total > mostPerPriority {
 			c.failf(RuleWeights, source, "endpoint weights of %s sum to %d", g.Locality, total)
 		}
 	}
 	return len(c.out) == before
+}
+
+// once fails for an address that was seen before.
+func (c *checker) once(seen map[string]struct{}, address string, source isobar.Locality) {
+	if _, twice := seen[address]; twice {
+		c.failf(RuleUnique, source, "address %s occurs twice", address)
+	}
+	seen[address] = struct{}{}
 }

@@ -117,7 +117,7 @@ func mostHopeful(g *isobar.EndpointGroup) int {
 // endpoints that are told to be unhealthy, and Envoy would ignore all weights
 // in panic; so those that are used are published as unknown.
 func opened(g *isobar.EndpointGroup, worst int) *isobar.EndpointGroup {
-	out := &isobar.EndpointGroup{Locality: g.Locality, Endpoints: slices.Clone(g.Endpoints)}
+	out := &isobar.EndpointGroup{Locality: g.Locality, Metadata: g.Metadata, Endpoints: slices.Clone(g.Endpoints)}
 	for k := range out.Endpoints {
 		if hopeOf(out.Endpoints[k].Health) <= worst {
 			out.Endpoints[k].Health = isobar.Unknown
@@ -133,7 +133,7 @@ func reuseGroups(groups, before []*isobar.EndpointGroup, match []int) {
 			continue
 		}
 		old := before[match[i]]
-		if old != nil && g != nil && old != g && old.Locality == g.Locality && slices.Equal(old.Endpoints, g.Endpoints) {
+		if old != nil && g != nil && old != g && old.Equal(g) {
 			groups[i] = old
 		}
 	}

@@ -34,6 +34,7 @@ func (r *serviceReader) endpoint(v strict.Value) isobar.Endpoint {
 		v.Errorf(`write "IP:port", or an object with address and more`, "is not an endpoint")
 		return e
 	}
+	var d isobar.EndpointDetails
 	v.Object([]strict.Field{
 		{Name: "address", Required: true, Read: func(v strict.Value) { r.address(v, &e.Address) }},
 		{Name: "weight", Read: func(v strict.Value) {
@@ -44,8 +45,12 @@ func (r *serviceReader) endpoint(v strict.Value) isobar.Endpoint {
 		floatField("max_rate", &e.MaxRate, rateRange),
 		floatField("concurrency", &e.Concurrency, concurrencyRange),
 		{Name: "health", Read: func(v strict.Value) { readHealth(v, &e.Health) }},
-		{Name: "health_check_config", Read: func(v strict.Value) { e.Check = r.endpointCheck(v) }},
+		{Name: "health_check_config", Read: func(v strict.Value) { e.Check = readEndpointCheck(v) }},
+		hostField("hostname", &d.Hostname),
+		{Name: "additional_addresses", Read: func(v strict.Value) { d.AdditionalAddresses = r.additionalAddresses(v) }},
+		{Name: "metadata", Read: func(v strict.Value) { d.Metadata = r.metadata(v) }},
 	})
+	e.Details = detailsOrNil(d)
 	return e
 }
 

@@ -149,11 +149,7 @@ func (r *serviceReader) checkHealth(s *isobar.Service) {
 	if r.checksBad {
 		return
 	}
-	const hint = "add health_checks, or remove it"
 	if r.checkersAt != nil {
-		r.checkersAt.Warnf(hint, "checkers have nothing to do without health_checks")
-	}
-	if r.endpointCheckAt != nil {
-		r.endpointCheckAt.Warnf(hint, "health_check_config has no effect without health_checks")
+		r.checkersAt.Warnf("add health_checks, or remove it", "checkers have nothing to do without health_checks")
 	}
 }

@@ -237,11 +237,8 @@ func probeText(name string, into *string) strict.Field {
 	}}
 }
 
-// endpointCheck reads how the probes of one endpoint differ.
-func (r *serviceReader) endpointCheck(v strict.Value) *isobar.EndpointCheck {
-	if r.endpointCheckAt == nil {
-		r.endpointCheckAt = &v
-	}
+// readEndpointCheck reads how the probes of one endpoint differ.
+func readEndpointCheck(v strict.Value) *isobar.EndpointCheck {
 	c := &isobar.EndpointCheck{}
 	v.Object([]strict.Field{
 		{Name: "address", Read: func(v strict.Value) { readIP(v, &c.Address) }},

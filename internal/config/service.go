@@ -52,8 +52,10 @@ type serviceReader struct {
 	sites        map[isobar.Locality]int // line of each locality
 	addresses    map[string]int          // line of each endpoint
 
-	checkersAt, endpointCheckAt *strict.Value // where they are given, if at all
-	checksBad                   bool          // health_checks are no list
+	checkersAt *strict.Value // where they are given, if at all
+	checksBad  bool          // health_checks are no list
+
+	seen map[isobar.Metadata]isobar.Metadata
 }
 
 func (r *serviceReader) service(v strict.Value) isobar.Service {
@@ -64,6 +66,7 @@ func (r *serviceReader) service(v strict.Value) isobar.Service {
 	}
 	r.nameAt = v
 	r.sites, r.addresses = map[isobar.Locality]int{}, map[string]int{}
+	r.seen = map[isobar.Metadata]isobar.Metadata{}
 	if r.name != "" && !serviceName.MatchString(r.name) {
 		v.Errorf(serviceNameHint, "%q in the URL is not a service name", r.name)
 	}
@@ -142,6 +145,7 @@ func (r *serviceReader) locality(v strict.Value) isobar.ServiceLocality {
 		floatField("ceiling", &l.Ceiling, ceilingRange),
 		floatField("scaler", &l.Scaler, scalerRange),
 		floatField("background", &l.Background, backgroundRange),
+		{Name: "metadata", Read: func(v strict.Value) { l.Metadata = r.metadata(v) }},
 		{Name: "endpoints", Required: true, Read: func(v strict.Value) {
 			c.at, c.given = v, v.IsList()
 			l.Endpoints = r.endpoints(v)

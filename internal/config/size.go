@@ -15,6 +15,12 @@ const (
 	// endpointFrame is what an endpoint takes in an encoded assignment beside
 	// the text of its IP address: five nested messages, port, health, weight.
 	endpointFrame = 22
+
+	// addressFrame is what an address takes beside its text.
+	addressFrame = 11
+
+	// metadataFactor is how much more room short texts take than in JSON.
+	metadataFactor = 2
 )
 
 // checkSize warns of a service whose assignment clients may refuse for its
@@ -22,9 +28,9 @@ const (
 func checkSize(at strict.Value, s *isobar.Service) {
 	bytes, endpoints := 0, 0
 	for i := range s.Localities {
+		bytes += metadataFactor * len(s.Localities[i].Metadata)
 		for j := range s.Localities[i].Endpoints {
-			host, _, _ := net.SplitHostPort(s.Localities[i].Endpoints[j].Address) // "" where it is wrong, which is told
-			bytes += endpointFrame + len(host)
+			bytes += sizeOf(&s.Localities[i].Endpoints[j])
 			endpoints++
 		}
 	}
@@ -32,4 +38,21 @@ func checkSize(at strict.Value, s *isobar.Service) {
 		at.Warnf("split the service", "%d endpoints take about %.1f MiB on the wire; gRPC clients accept 4 MiB at most, unless built otherwise",
 			endpoints, float64(bytes)/(1<<20))
 	}
+}
+
+// sizeOf is about what an endpoint takes in an encoded assignment.
+func sizeOf(e *isobar.Endpoint) int {
+	bytes := endpointFrame + hostBytes(e.Address)
+	if d := e.Details; d != nil {
+		bytes += len(d.Hostname) + metadataFactor*len(d.Metadata)
+		for _, more := range d.AdditionalAddresses {
+			bytes += addressFrame + hostBytes(more)
+		}
+	}
+	return bytes
+}
+
+func hostBytes(address string) int {
+	host, _, _ := net.SplitHostPort(address) // "" where it is wrong, which is told
+	return len(host)
 }

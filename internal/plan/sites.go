@@ -38,7 +38,7 @@ func buildSites(spec *isobar.Service, table health.Table) []site {
 func buildSite(spec *isobar.Service, sl *isobar.ServiceLocality, table health.Table) site {
 	rates, declared := endpointRates(sl)
 	weights := sentWeights(sl)
-	group := &isobar.EndpointGroup{Locality: sl.Locality, Endpoints: make([]isobar.WeightedEndpoint, len(sl.Endpoints))}
+	group := &isobar.EndpointGroup{Locality: sl.Locality, Metadata: sl.Metadata, Endpoints: make([]isobar.WeightedEndpoint, len(sl.Endpoints))}
 	s := site{declared: declared}
 	var total, usable float64 // rates of all and of the healthy endpoints
 	var allShare, okShare float64
@@ -46,6 +46,9 @@ func buildSite(spec *isobar.Service, sl *isobar.ServiceLocality, table health.Ta
 		e := &sl.Endpoints[i]
 		status := table.Status(spec.Name, e)
 		group.Endpoints[i] = isobar.WeightedEndpoint{Address: e.Address, Weight: weights[i], Health: status}
+		if e.Check != nil || e.Details != nil {
+			group.Endpoints[i].Config = e
+		}
 		share := float64(max(1, e.Weight))
 		total += rates[i]
 		allShare += share

@@ -36,12 +36,13 @@ func EmptyAssignment(service string) *endpointv3.ClusterLoadAssignment {
 // all clients. Errors wrap ErrRefused and name the field.
 func Assignment(a *isobar.Assignment) (*endpointv3.ClusterLoadAssignment, error) {
 	out := EmptyAssignment(a.Service)
+	shared := metadataCache{}
 	for priority, localities := range a.Priorities {
 		if len(localities) == 0 {
 			return nil, refused(fmt.Sprintf("endpoints of priority %d", priority), "missing: priorities must not have gaps")
 		}
 		for i := range localities {
-			l, err := localityEndpoints(&localities[i], priority)
+			l, err := localityEndpoints(&localities[i], priority, shared)
 			if err != nil {
 				return nil, err
 			}
@@ -59,11 +60,16 @@ func Assignment(a *isobar.Assignment) (*endpointv3.ClusterLoadAssignment, error)
 	return out, nil
 }
 
-func localityEndpoints(l *isobar.LocalityWeight, priority int) (*endpointv3.LocalityLbEndpoints, error) {
+func localityEndpoints(l *isobar.LocalityWeight, priority int, shared metadataCache) (*endpointv3.LocalityLbEndpoints, error) {
 	if l.EndpointGroup == nil {
 		return nil, refused(fmt.Sprintf("endpoints of priority %d", priority), "a locality without its endpoints")
 	}
+	metadata, err := shared.of(l.Metadata)
+	if err != nil {
+		return nil, err
+	}
 	out := &endpointv3.LocalityLbEndpoints{
+		Metadata: metadata,
 		// Always set: gRPC rejects an assignment with a locality left out, and
 		// takes an empty one.
 		Locality: &corev3.Locality{
@@ -76,7 +82,7 @@ func localityEndpoints(l *isobar.LocalityWeight, priority int) (*endpointv3.Loca
 		LbEndpoints:         make([]*endpointv3.LbEndpoint, len(l.Endpoints)),
 	}
 	for i := range l.Endpoints {
-		e, err := lbEndpoint(&l.Endpoints[i])
+		e, err := lbEndpoint(&l.Endpoints[i], shared)
 		if err != nil {
 			return nil, err
 		}
@@ -85,21 +91,24 @@ func localityEndpoints(l *isobar.LocalityWeight, priority int) (*endpointv3.Loca
 	return out, nil
 }
 
-func lbEndpoint(e *isobar.WeightedEndpoint) (*endpointv3.LbEndpoint, error) {
+func lbEndpoint(e *isobar.WeightedEndpoint, shared metadataCache) (*endpointv3.LbEndpoint, error) {
 	at, err := netip.ParseAddrPort(e.Address)
 	if err != nil || at.Port() == 0 {
 		return nil, refused("address", "%.100q, want an IP address and a port", e.Address)
 	}
-	return &endpointv3.LbEndpoint{
+	out := &endpointv3.LbEndpoint{
 		HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{
-			Address: &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
-				Address:       at.Addr().String(),
-				PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: uint32(at.Port())},
-			}}},
+			Address: socketAddressOf(at.Addr().String(), at.Port()),
 		}},
 		HealthStatus:        corev3.HealthStatus(e.Health), // the values are the same
 		LoadBalancingWeight: wrapperspb.UInt32(e.Weight),
-	}, nil
+	}
+	if e.Config != nil {
+		if err := addDetails(out, e.Config, at.Port(), shared); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
 }
 
 // assignmentPolicy gives nil where the defaults say the same.

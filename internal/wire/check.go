@@ -37,6 +37,7 @@ func CheckAssignment(m *endpointv3.ClusterLoadAssignment, name string) error {
 		localities: make(map[placedLocality]bool, len(m.GetEndpoints())),
 		weights:    map[uint32]uint64{},
 		addresses:  map[string]string{},
+		checked:    map[*corev3.Metadata]bool{},
 	}
 	for i, l := range m.GetEndpoints() {
 		if err := c.locality(fmt.Sprintf("endpoints[%d]", i), l); err != nil {
@@ -61,6 +62,7 @@ type assignmentCheck struct {
 	localities map[placedLocality]bool
 	weights    map[uint32]uint64 // sum of locality weights by priority
 	addresses  map[string]string // address -> field that has it
+	checked    map[*corev3.Metadata]bool
 }
 
 func (c *assignmentCheck) locality(field string, l *endpointv3.LocalityLbEndpoints) error {
@@ -88,6 +90,9 @@ func (c *assignmentCheck) locality(field string, l *endpointv3.LocalityLbEndpoin
 	if l.GetLbConfig() != nil || l.GetProximity() != nil {
 		return refused(field, "lb_config and proximity are not understood by all clients")
 	}
+	if err := c.metadata(field+".metadata", l.GetMetadata()); err != nil {
+		return err
+	}
 	return c.endpoints(field, l.GetLbEndpoints())
 }
 
@@ -112,31 +117,37 @@ func (c *assignmentCheck) endpoints(field string, endpoints []*endpointv3.LbEndp
 		if err := c.address(at+".endpoint.address", e.GetEndpoint().GetAddress()); err != nil {
 			return err
 		}
-		for j, more := range e.GetEndpoint().GetAdditionalAddresses() {
-			if err := c.address(fmt.Sprintf("%s.endpoint.additional_addresses[%d]", at, j), more.GetAddress()); err != nil {
-				return err
-			}
+		if err := c.details(at, e); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
 func (c *assignmentCheck) address(field string, a *corev3.Address) error {
-	s := a.GetSocketAddress()
-	ip, err := netip.ParseAddr(s.GetAddress())
-	if err != nil || ip.Zone() != "" {
-		return refused(field, "%.100q is not an IP address without zone", s.GetAddress())
+	key, err := sentAddress(field, a)
+	if err != nil {
+		return err
 	}
-	port := s.GetPortValue()
-	if port == 0 || port > math.MaxUint16 {
-		return refused(field, "port %d, want 1 to %d", port, math.MaxUint16)
-	}
-	key := net.JoinHostPort(ip.String(), strconv.FormatUint(uint64(port), 10))
 	if first, twice := c.addresses[key]; twice {
 		return refused(field, "%s stands at %s already", key, first)
 	}
 	c.addresses[key] = field
 	return nil
+}
+
+// sentAddress gives an address that all clients take as IP:port.
+func sentAddress(field string, a *corev3.Address) (string, error) {
+	s := a.GetSocketAddress()
+	ip, err := netip.ParseAddr(s.GetAddress())
+	if err != nil || ip.Zone() != "" {
+		return "", refused(field, "%.100q is not an IP address without zone", s.GetAddress())
+	}
+	port := s.GetPortValue()
+	if port == 0 || port > math.MaxUint16 {
+		return "", refused(field, "port %d, want 1 to %d", port, math.MaxUint16)
+	}
+	return net.JoinHostPort(ip.String(), strconv.FormatUint(uint64(port), 10)), nil
 }
 
 func checkPolicy(p *endpointv3.ClusterLoadAssignment_Policy) error {

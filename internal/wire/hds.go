@@ -99,22 +99,27 @@ func localityEndpointsOf(t ProbeTarget) *healthv3.LocalityEndpoints {
 func probedEndpointOf(e *isobar.Endpoint) *endpointv3.Endpoint {
 	ap, _ := netip.ParseAddrPort(e.Address)
 	out := &endpointv3.Endpoint{Address: socketAddressOf(ap.Addr().String(), ap.Port())}
-	if e.Check == nil {
-		return out
-	}
-	port := ap.Port()
-	c := &endpointv3.Endpoint_HealthCheckConfig{Hostname: e.Check.Hostname}
-	if e.Check.Port != 0 {
-		port = e.Check.Port
-		c.PortValue = uint32(port)
-	}
-	if e.Check.Address != "" {
-		c.Address = socketAddressOf(e.Check.Address, port)
-	}
-	if proto.Size(c) > 0 {
-		out.HealthCheckConfig = c
+	if e.Check != nil {
+		out.HealthCheckConfig = endpointCheckOf(e.Check, ap.Port())
 	}
 	return out
+}
+
+// endpointCheckOf says how the probes of one endpoint differ, as long as they
+// do; nil when they don't. port is the endpoint's own.
+func endpointCheckOf(check *isobar.EndpointCheck, port uint16) *endpointv3.Endpoint_HealthCheckConfig {
+	c := &endpointv3.Endpoint_HealthCheckConfig{Hostname: check.Hostname}
+	if check.Port != 0 {
+		port = check.Port
+		c.PortValue = uint32(port)
+	}
+	if check.Address != "" {
+		c.Address = socketAddressOf(check.Address, port)
+	}
+	if proto.Size(c) == 0 {
+		return nil
+	}
+	return c
 }
 
 func socketAddressOf(ip string, port uint16) *corev3.Address {

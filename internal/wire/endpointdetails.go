@@ -1,0 +1,192 @@
+package wire
+
+import (
+	"fmt"
+	"math"
+	"net/netip"
+	"unicode/utf8"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/isobar-xds/isobar"
+)
+
+// What is sent of an endpoint beside address, weight and health.
+
+const (
+	maxHostname            = 255      // bytes: the longest name that DNS has
+	maxAdditionalAddresses = 16       // of an endpoint: clients try one after the other
+	maxMetadataBytes       = 64 << 10 // encoded; numbers take more room than in JSON
+)
+
+// metadataCache holds the metadata of one assignment: many endpoints have the
+// same. Messages that share them must not be changed.
+type metadataCache map[isobar.Metadata]*corev3.Metadata
+
+func (c metadataCache) of(m isobar.Metadata) (*corev3.Metadata, error) {
+	if m == "" {
+		return nil, nil //nolint:nilnil // there are none
+	}
+	if out, known := c[m]; known {
+		return out, nil
+	}
+	filters, err := m.Filters()
+	if err != nil {
+		return nil, refused("metadata", "%v", err)
+	}
+	out := &corev3.Metadata{FilterMetadata: make(map[string]*structpb.Struct, len(filters))}
+	for name, fields := range filters {
+		s, err := structpb.NewStruct(fields)
+		if err != nil {
+			return nil, refused("metadata.filter_metadata", "%v", err)
+		}
+		out.FilterMetadata[name] = s
+	}
+	c[m] = out
+	return out, nil
+}
+
+// MetadataOf reads what metadata of another control plane say to filters.
+// typed_filter_metadata, which only the same build understands, are left out.
+// Errors wrap isobar.ErrBadMetadata.
+func MetadataOf(m *corev3.Metadata) (isobar.Metadata, error) {
+	filters := make(map[string]map[string]any, len(m.GetFilterMetadata()))
+	for name, s := range m.GetFilterMetadata() {
+		if depth := structDepth(s, isobar.MaxMetadataDepth); depth > isobar.MaxMetadataDepth {
+			return "", fmt.Errorf("%w: nested deeper than %d levels", isobar.ErrBadMetadata, isobar.MaxMetadataDepth)
+		}
+		filters[name] = s.AsMap()
+	}
+	return isobar.NewMetadata(filters)
+}
+
+// structDepth counts the levels of objects and lists, up to one more than most.
+func structDepth(s *structpb.Struct, most int) int {
+	deepest := 0
+	if most > 0 {
+		for _, v := range s.GetFields() {
+			deepest = max(deepest, valueDepth(v, most-1))
+		}
+	}
+	return deepest + 1
+}
+
+func valueDepth(v *structpb.Value, most int) int {
+	switch v := v.GetKind().(type) {
+	case *structpb.Value_StructValue:
+		return structDepth(v.StructValue, most)
+	case *structpb.Value_ListValue:
+		deepest := 0
+		if most > 0 {
+			for _, x := range v.ListValue.GetValues() {
+				deepest = max(deepest, valueDepth(x, most-1))
+			}
+		}
+		return deepest + 1
+	default:
+		return 0
+	}
+}
+
+// addDetails adds what the configuration of an endpoint says. port is that of
+// its address.
+func addDetails(out *endpointv3.LbEndpoint, e *isobar.Endpoint, port uint16, shared metadataCache) error {
+	endpoint := out.GetEndpoint()
+	if e.Check != nil {
+		c := endpointCheckOf(e.Check, port)
+		if e.Check.Disabled {
+			if c == nil {
+				c = &endpointv3.Endpoint_HealthCheckConfig{}
+			}
+			c.DisableActiveHealthCheck = true
+		}
+		endpoint.HealthCheckConfig = c
+	}
+	d := e.Details
+	if d == nil {
+		return nil
+	}
+	endpoint.Hostname = d.Hostname
+	for _, address := range d.AdditionalAddresses {
+		at, err := netip.ParseAddrPort(address)
+		if err != nil || at.Port() == 0 {
+			return refused("additional_addresses", "%.100q, want an IP address and a port", address)
+		}
+		endpoint.AdditionalAddresses = append(endpoint.AdditionalAddresses,
+			&endpointv3.Endpoint_AdditionalAddress{Address: socketAddressOf(at.Addr().String(), at.Port())})
+	}
+	var err error
+	out.Metadata, err = shared.of(d.Metadata)
+	return err
+}
+
+// details holds what an endpoint has beside address, weight and health against
+// the rules of all clients.
+func (c *assignmentCheck) details(field string, e *endpointv3.LbEndpoint) error {
+	endpoint := e.GetEndpoint()
+	if err := checkHostname(field+".endpoint.hostname", endpoint.GetHostname()); err != nil {
+		return err
+	}
+	if n := len(endpoint.GetAdditionalAddresses()); n > maxAdditionalAddresses {
+		return refused(field+".endpoint.additional_addresses", "%d addresses, want at most %d", n, maxAdditionalAddresses)
+	}
+	for i, more := range endpoint.GetAdditionalAddresses() {
+		if err := c.address(fmt.Sprintf("%s.endpoint.additional_addresses[%d]", field, i), more.GetAddress()); err != nil {
+			return err
+		}
+	}
+	if err := checkEndpointCheck(field+".endpoint.health_check_config", endpoint.GetHealthCheckConfig()); err != nil {
+		return err
+	}
+	return c.metadata(field+".metadata", e.GetMetadata())
+}
+
+func checkHostname(field, name string) error {
+	if len(name) > maxHostname {
+		return refused(field, "%d bytes, want at most %d", len(name), maxHostname)
+	}
+	for _, r := range name {
+		if r <= ' ' || r >= 0x7f {
+			return refused(field, "%q holds blanks, control characters or others than ASCII", name)
+		}
+	}
+	return nil
+}
+
+func checkEndpointCheck(field string, c *endpointv3.Endpoint_HealthCheckConfig) error {
+	if p := c.GetPortValue(); p > math.MaxUint16 {
+		return refused(field+".port_value", "%d, want at most %d", p, math.MaxUint16)
+	}
+	if err := checkHostname(field+".hostname", c.GetHostname()); err != nil {
+		return err
+	}
+	if c.GetAddress() == nil {
+		return nil
+	}
+	_, err := sentAddress(field+".address", c.GetAddress())
+	return err
+}
+
+// metadata bounds what clients have to decode; each message once, where
+// endpoints share it.
+func (c *assignmentCheck) metadata(field string, m *corev3.Metadata) error {
+	if m == nil || c.checked[m] {
+		return nil
+	}
+	if n := proto.Size(m); n > maxMetadataBytes {
+		return refused(field, "%d bytes, want at most %d", n, maxMetadataBytes)
+	}
+	for name, s := range m.GetFilterMetadata() {
+		switch {
+		case name == "" || !utf8.ValidString(name):
+			return refused(field+".filter_metadata", "%.100q is not the name of a filter", name)
+		case structDepth(s, isobar.MaxMetadataDepth) > isobar.MaxMetadataDepth:
+			return refused(field+".filter_metadata", "%.100q is nested deeper than %d levels", name, isobar.MaxMetadataDepth)
+		}
+	}
+	c.checked[m] = true
+	return nil
+}
