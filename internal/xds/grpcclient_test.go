@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -57,10 +58,19 @@ func startBackend(t *testing.T) *backend {
 	return b
 }
 
+// group has all that can be said of an endpoint and a locality: the client has
+// to take it.
 func (b *backend) group(locality string) *isobar.EndpointGroup {
+	config := &isobar.Endpoint{
+		Check: &isobar.EndpointCheck{Port: 81, Hostname: "probe.example"},
+		Details: &isobar.EndpointDetails{
+			Hostname: "checkout-1.example", AdditionalAddresses: []string{strings.Replace(b.address, "127.0.0.1", "127.0.0.2", 1)},
+			Metadata: `{"envoy.lb":{"hash_key":"a","version":[1,null,{"of":"canary"}]}}`,
+		},
+	}
 	return &isobar.EndpointGroup{
-		Locality:  isobar.MustLocality(locality),
-		Endpoints: []isobar.WeightedEndpoint{{Address: b.address, Weight: 1}},
+		Locality: isobar.MustLocality(locality), Metadata: `{"example.com/tier":{"gold":true}}`,
+		Endpoints: []isobar.WeightedEndpoint{{Address: b.address, Weight: 1, Config: config}},
 	}
 }
 
