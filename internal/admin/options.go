@@ -64,6 +64,21 @@ type Planner interface {
 	Beat() time.Time
 }
 
+// Operator is the control loop as operators change it. What they change is in
+// force when a method returns; warnings say why it may not survive a restart.
+// Errors wrap isobar.ErrNotFound, and plan.ErrAllPaused.
+type Operator interface {
+	// Pause freezes the weights of a service, or of all for an empty name.
+	Pause(ctx context.Context, p plan.Pause) (next *plan.Plan, warnings []string, err error)
+	// Resume takes a pause back; all of them for an empty name.
+	Resume(ctx context.Context, service, who string) (next *plan.Plan, warnings []string, err error)
+	// Rollback returns to the weights of an earlier version and pauses.
+	Rollback(ctx context.Context, version uint64, p plan.Pause) (next *plan.Plan, warnings []string, err error)
+	// History lists what changed a service, or every change for an empty name,
+	// newest first.
+	History(ctx context.Context, service string) ([]plan.Change, error)
+}
+
 // ExplainFunc explains one service of a plan from one source locality. An
 // error that wraps isobar.ErrNotFound becomes 404.
 type ExplainFunc func(p *plan.Plan, service string, source isobar.Locality) (plan.Explanation, error)
@@ -83,6 +98,9 @@ type Options struct {
 	Planner Planner
 	Explain ExplainFunc
 	Clients func() []Client // the state of the xDS clients, sorted by node id
+
+	// Operator is told what operators decide; nil = they can't.
+	Operator Operator
 
 	// Health tells what checkers found, of one service or, for an empty name, of
 	// all that have health checks; nil = there is no health discovery.

@@ -32,6 +32,7 @@ type ServiceView struct {
 	Mode         isobar.Mode  `json:"mode"`
 	Coverage     float64      `json:"coverage"`
 	Hold         string       `json:"hold,omitempty"`
+	Paused       *plan.Pause  `json:"paused,omitempty"`
 	Solved       bool         `json:"solved"` // false: without demand, answered by distance and headroom
 	Gap          float64      `json:"gap"`
 	ExcessMS     float64      `json:"excess_ms"`
@@ -141,7 +142,7 @@ func viewPlan(p *plan.Plan) PlanView {
 
 func viewService(svc *plan.Service, overrides []isobar.HealthOverride) ServiceView {
 	v := ServiceView{
-		Name: svc.Spec.Name, Mode: svc.Spec.Mode, Coverage: svc.Coverage, Hold: svc.Hold,
+		Name: svc.Spec.Name, Mode: svc.Spec.Mode, Coverage: svc.Coverage, Hold: svc.Hold, Paused: svc.Paused,
 		PlanGap: svc.PlanGap, CeilingScale: 1,
 		Localities: []SiteView{}, Sources: []SourceView{}, HealthOverrides: overrides,
 	}

@@ -34,6 +34,12 @@ func (s *Server) routes() http.Handler {
 	read("/v1/explain", s.getExplanation)
 	read("/v1/clients", s.getClients)
 
+	if s.opts.Operator != nil {
+		read("/v1/history", s.getHistory)
+		write("POST", "/v1/pause", maxHealthBytes, s.postPause)
+		write("POST", "/v1/resume", maxHealthBytes, s.postResume)
+		write("POST", "/v1/rollback", maxHealthBytes, s.postRollback)
+	}
 	if s.opts.Health != nil {
 		read("/v1/verdicts", s.getVerdicts)
 		write("PUT", "/v1/services/{name}/health/release", 0, s.putRelease)
@@ -59,7 +65,7 @@ func (s *Server) routes() http.Handler {
 // notRouted answers what no route takes: 405 where another method would do.
 func notRouted(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
 	var allowed []string
-	for _, method := range []string{http.MethodGet, http.MethodPut, http.MethodDelete} {
+	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete} {
 		other := r.Clone(r.Context())
 		other.Method = method
 		if _, pattern := mux.Handler(other); pattern != "/" {
@@ -70,7 +76,7 @@ func notRouted(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusNotFound, Problem{
 			Error: "no such path",
 			Place: r.URL.Path,
-			Fix:   "use /v1/services, /v1/health, /v1/verdicts, /v1/plan, /v1/explain, /v1/clients, /metrics, /livez, /readyz or /debug/pprof/",
+			Fix:   "use /v1/services, /v1/health, /v1/verdicts, /v1/plan, /v1/explain, /v1/clients, /v1/history, /v1/status, /metrics, /livez, /readyz or /debug/pprof/",
 		})
 		return
 	}

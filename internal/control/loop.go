@@ -64,6 +64,10 @@ type State interface {
 	// LoadHealth and SaveHealth do the same for what checkers found.
 	LoadHealth() (*health.SavedKeeper, error)
 	SaveHealth(saved health.SavedKeeper) error
+	// LoadHistory and SavePage do the same for what changed: a page at a time,
+	// of which the last plan.MaxPages are kept.
+	LoadHistory() ([]plan.Page, error)
+	SavePage(page plan.Page) error
 }
 
 // Timing is what a reload of the configuration may change.
@@ -101,11 +105,14 @@ type Loop struct {
 	left       chan struct{} // closed when the last plan is published
 	undropped  atomic.Bool   // that one took drops back
 	healthView atomic.Pointer[healthView]
+	writing    atomic.Pointer[saver] // the same as saver, for others to ask
 	metrics    *metrics
 
 	// Owned by the goroutine of Run.
 	decider     *plan.Decider
 	set         *views.Set
+	history     *plan.History
+	pages       []plan.Page // of it, to be saved with the next plan
 	saver       *saver
 	reserved    uint64
 	lastSaved   time.Time
@@ -253,8 +260,10 @@ func (l *Loop) start() error {
 	if saved == nil {
 		saved = &plan.Saved{}
 	}
+	l.startHistory(saved)
 	l.decider = plan.NewDecider(l.timing().Interval, saved.Demand(), now)
 	l.saver = newSaver(l.opts.State, l.log, l.metrics)
+	l.writing.Store(l.saver)
 	version := max(saved.Reserved, saved.Version) + 1
 	l.reserve(*saved, version)
 	if err := l.startHealth(now); err != nil {
@@ -268,13 +277,14 @@ func (l *Loop) start() error {
 		return fmt.Errorf("control: the first plan: %w", err)
 	}
 	l.lastRebase = now
+	l.note(plan.Restored(saved, first))
 	l.publish(first)
 	return nil
 }
 
 func (l *Loop) stop() {
 	saved, found := l.toSave(l.last), l.keeper.Save()
-	l.saver.save(job{plan: &saved, health: &found})
+	l.saver.save(job{plan: &saved, health: &found, pages: l.pages})
 	l.saver.close()
 	l.metrics.unregister()
 }
@@ -282,55 +292,62 @@ func (l *Loop) stop() {
 // rebase carries the current weights over to the present topology and health.
 func (l *Loop) rebase() {
 	l.lastRebase = time.Now()
-	l.next(l.decider.Rebase, nil)
+	_, _ = l.next(plan.Origin{}, l.decider.Rebase, nil) // it is logged, and the last plan stays
 }
 
 // tick takes one decision.
 func (l *Loop) tick() {
 	started := time.Now()
 	l.observeHealth(started)
-	l.next(l.decider.Tick, l.opts.Reports.Collect(started))
+	_, _ = l.next(plan.Origin{}, l.decider.Tick, l.opts.Reports.Collect(started))
 	l.believe()
 	l.metrics.ticked(time.Since(started))
 }
 
 // next makes and publishes the plan that follows. A defect that panics in pure
 // code costs this plan only: the one in force goes on serving.
-func (l *Loop) next(decide func(*plan.Turn) (*plan.Plan, error), windows []load.StreamWindow) {
+func (l *Loop) next(o plan.Origin, decide func(*plan.Turn) (*plan.Plan, error), windows []load.StreamWindow) (p *plan.Plan, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			l.metrics.panics.Inc()
 			l.log.Error("planning failed, the last plan stays", "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+			p, err = nil, errDefect
 		}
 	}()
 	current := l.Current()
 	turn := &plan.Turn{
 		Now: time.Now(), Interval: l.timing().Interval, Windows: windows,
-		Watched:  watched(l.opts.Clients.Subscriptions()),
+		Watched: watched(l.opts.Clients.Subscriptions()), Paused: current.Paused,
 		Previous: current, Version: current.Version + 1,
 	}
 	topology, operators := l.opts.Topology.State()
 	turn.Topology, turn.Health = topology, l.keeper.Table(operators)
-	p, err := decide(turn)
-	if err != nil {
-		l.log.Error("planning failed, the last plan stays", "error", err)
-		return
+	if p, err = decide(turn); err != nil {
+		if o.Trigger == "" { // an operator is told
+			l.log.Error("planning failed, the last plan stays", "error", err)
+		}
+		return nil, err
+	}
+	change, ok := plan.Changed(current, p, o)
+	if ok {
+		l.note(change)
 	}
 	l.publish(p)
+	return p, nil
 }
 
 // publish puts a plan in force: one atomic store, then the streams.
 func (l *Loop) publish(p *plan.Plan) {
 	if p.Version > l.reserved {
-		l.reserve(p.Save(), p.Version)
+		l.reserve(l.toSave(p), p.Version)
 	}
 	before := l.Current()
 	l.show(p)
 	l.report(p)
 	if l.worthSaving(before, p) {
 		saved := l.toSave(p)
-		l.saver.save(job{plan: &saved})
-		l.lastSaved = p.Made
+		l.saver.save(job{plan: &saved, pages: l.pages})
+		l.lastSaved, l.pages = p.Made, nil
 	}
 }
 

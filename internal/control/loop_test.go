@@ -56,6 +56,9 @@ func (p *parts) LoadPlan() (*plan.Saved, error) { return p.stored, nil }
 func (p *parts) LoadHealth() (*health.SavedKeeper, error) { return nil, nil } //nolint:nilnil // as State says
 func (p *parts) SaveHealth(health.SavedKeeper) error      { return p.saveErr }
 
+func (p *parts) LoadHistory() ([]plan.Page, error) { return nil, nil }
+func (p *parts) SavePage(plan.Page) error          { return p.saveErr }
+
 func (p *parts) SavePlan(s plan.Saved) error {
 	p.mu.Lock()
 	slow, err := p.slow, p.saveErr

@@ -53,7 +53,7 @@ func newMetrics(reg prometheus.Registerer, l *Loop) *metrics {
 	m.unregisterer = reg
 	m.collectors = []prometheus.Collector{
 		m.ticks, m.tickSeconds, m.panics, m.ignored, m.saveErrors, m.violations,
-		&planCollector{current: l.Current}, &healthCollector{current: l.healthView.Load},
+		&planCollector{current: l.Current, unsaved: l.Unsaved}, &healthCollector{current: l.healthView.Load},
 	}
 	for _, c := range m.collectors {
 		reg.MustRegister(c)
@@ -76,6 +76,7 @@ func (m *metrics) ticked(d time.Duration) {
 // configuration: services and their localities.
 type planCollector struct {
 	current func() *plan.Plan
+	unsaved func() []string
 }
 
 var (
@@ -92,6 +93,8 @@ var (
 	descDrop        = desc("isobar_drop_ratio", "Fraction of requests that clients are told to drop.", perService)
 	descUtilization = desc("isobar_planned_utilization_ratio", "Planned load and background over capacity.", perLocality)
 	descCapacity    = desc("isobar_capacity_requests_per_second", "Capacity of the healthy endpoints.", perLocality)
+	descPaused      = desc("isobar_paused_services", "Services whose weights an operator froze.", nil)
+	descUnsaved     = desc("isobar_state_unsaved", "1 while something can't be written to the state directory; serving goes on from memory.", nil)
 	descDeviation   = desc("isobar_source_deviation_ratio",
 		"Largest difference between a planned share and what landed, of sources whose clients do not follow.", []string{"service", "source", "cause"})
 	descUnreachable = desc("isobar_locality_unreachable", "1 where no source was seen to reach the locality.", perLocality)
@@ -109,7 +112,7 @@ func counter(name, help string) prometheus.Counter {
 // Describe implements prometheus.Collector.
 func (c *planCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		descVersion, descMade, descGap, descServedGap, descExcess, descDemand,
+		descPaused, descUnsaved, descVersion, descMade, descGap, descServedGap, descExcess, descDemand,
 		descCoverage, descDrop, descDeviation, descUtilization, descCapacity, descUnreachable, descDrained,
 	} {
 		ch <- d
@@ -125,6 +128,8 @@ func (c *planCollector) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
+	gauge(descUnsaved, flag(len(c.unsaved()) > 0))
+	gauge(descPaused, float64(p.CountPaused()))
 	gauge(descVersion, float64(p.Version))
 	gauge(descMade, float64(p.Made.UnixNano())/1e9)
 	for _, s := range p.Services {

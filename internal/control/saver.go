@@ -1,6 +1,7 @@
 package control
 
 import (
+	"errors"
 	"log/slog"
 	"slices"
 	"sync"
@@ -23,20 +24,20 @@ const saveEvery = 30 * time.Second
 func (l *Loop) reserve(saved plan.Saved, above uint64) {
 	l.reserved = above + reserveStep
 	saved.Reserved = l.reserved
-	l.saver.write(saved)
+	_ = l.saver.write(saved) // it is told, and serving goes on
 	l.lastSaved = time.Now()
 }
 
 func (l *Loop) toSave(p *plan.Plan) plan.Saved {
 	saved := p.Save()
-	saved.Reserved = l.reserved
+	saved.Reserved, saved.LastChange = l.reserved, l.history.Last()
 	return saved
 }
 
 // worthSaving tells whether a restart from what is saved would serve other
 // weights, or know much older demand.
 func (l *Loop) worthSaving(before, p *plan.Plan) bool {
-	if before == nil || len(before.Services) != len(p.Services) || p.Made.Sub(l.lastSaved) >= saveEvery {
+	if before == nil || len(l.pages) > 0 || len(before.Services) != len(p.Services) || p.Made.Sub(l.lastSaved) >= saveEvery {
 		return true
 	}
 	for i, s := range p.Services {
@@ -60,6 +61,8 @@ func (l *Loop) worthSaving(before, p *plan.Plan) bool {
 type job struct {
 	plan   *plan.Saved
 	health *health.SavedKeeper
+	pages  []plan.Page    // of the history; written before the plan that they lead up to
+	done   []chan<- error // capacity 1: told when the plan is written, or why not
 }
 
 // saver writes state in a goroutine of its own, the newest only: a slow disk
@@ -73,6 +76,9 @@ type saver struct {
 
 	mu       sync.Mutex // one write at a time
 	reserved uint64     // highest ever written: it never goes back
+
+	noting  sync.Mutex
+	failing map[string]string // what can't be saved now, and why
 }
 
 func newSaver(state State, log *slog.Logger, m *metrics) *saver {
@@ -80,11 +86,18 @@ func newSaver(state State, log *slog.Logger, m *metrics) *saver {
 	go func() {
 		defer close(s.done)
 		for j := range s.next {
+			var err error
+			for _, page := range newest(j.pages) {
+				err = errors.Join(err, s.told("the history", s.state.SavePage(page)))
+			}
 			if j.plan != nil {
-				s.write(*j.plan)
+				err = errors.Join(err, s.write(*j.plan))
+			}
+			for _, done := range j.done {
+				done <- err
 			}
 			if j.health != nil {
-				s.told("what checkers found", s.state.SaveHealth(*j.health))
+				_ = s.told("what checkers found", s.state.SaveHealth(*j.health))
 			}
 		}
 	}()
@@ -101,24 +114,43 @@ func (s *saver) save(j job) {
 		if j.health == nil {
 			j.health = waiting.health
 		}
+		j.pages = newest(append(waiting.pages, j.pages...))
+		j.done = append(waiting.done, j.done...)
 	default:
 	}
 	s.next <- j
 }
 
-func (s *saver) write(saved plan.Saved) {
+// newest leaves out pages that a later form of them replaces.
+func newest(pages []plan.Page) []plan.Page {
+	var out []plan.Page
+	for _, p := range pages {
+		if n := len(out); n > 0 && out[n-1].Number == p.Number {
+			out = out[:n-1]
+		}
+		out = append(out, p)
+	}
+	if len(out) > plan.MaxPages {
+		out = out[len(out)-plan.MaxPages:]
+	}
+	return out
+}
+
+func (s *saver) write(saved plan.Saved) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.reserved = max(s.reserved, saved.Reserved)
 	saved.Reserved = s.reserved
-	s.told("the plan", s.state.SavePlan(saved))
+	return s.told("the plan", s.state.SavePlan(saved))
 }
 
-func (s *saver) told(what string, err error) {
+func (s *saver) told(what string, err error) error {
 	if err != nil {
 		s.metrics.saveErrors.Inc()
 		s.log.Error("state could not be saved; serving goes on from memory", "what", what, "error", err)
 	}
+	s.note(what, err)
+	return err
 }
 
 // close writes what waits and ends the goroutine.

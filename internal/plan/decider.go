@@ -30,6 +30,7 @@ type Turn struct {
 	Watched  []Watched
 	Topology *isobar.Topology
 	Health   health.Table
+	Paused   Pauses // what operators froze
 	Previous *Plan
 	Version  uint64 // of the new plan
 }
@@ -108,7 +109,7 @@ func (t *Turn) input(trigger assign.Trigger) Input {
 	})
 	in := Input{
 		Now: t.Now, Trigger: trigger, Topology: t.Topology, Health: t.Health,
-		Previous: t.Previous, Version: t.Version, Subscribed: make([]Subscription, len(t.Watched)),
+		Paused: t.Paused, Previous: t.Previous, Version: t.Version, Subscribed: make([]Subscription, len(t.Watched)),
 	}
 	for i := range t.Watched {
 		in.Subscribed[i] = Subscription{Service: t.Watched[i].Service, Source: t.Watched[i].Source}

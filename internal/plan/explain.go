@@ -38,7 +38,7 @@ type explainer struct {
 func (e *explainer) explain() Explanation {
 	out := Explanation{
 		Service: e.s.Spec.Name, Source: e.source, Version: e.plan.VersionString(), Made: e.plan.Made,
-		Mode: e.s.Spec.Mode, Coverage: e.s.Coverage, Hold: e.s.Hold,
+		Mode: e.s.Spec.Mode, Coverage: e.s.Coverage, Hold: e.s.Hold, Paused: e.s.Paused,
 		Demand: e.demand(), Localities: e.localities(), Drop: e.s.Result.Drop,
 		CeilingScale: 1, PlanGap: e.s.PlanGap,
 		Reasons: []assign.Reason{}, Warnings: []string{}, Clients: []ClientExplained{},

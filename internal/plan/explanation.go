@@ -27,6 +27,8 @@ type Explanation struct {
 	Coverage float64     `json:"coverage"`            // share of the last known demand whose nodes have reported to this process
 	Hold     string      `json:"hold,omitempty"`      // why weights must not move now
 
+	Paused *Pause `json:"paused,omitempty"` // by an operator; hold says it in words
+
 	Demand     DemandExplained     `json:"demand"`
 	Localities []LocalityExplained `json:"localities"` // sorted by distance, then name
 	Binding    BindingExplained    `json:"binding"`

@@ -22,6 +22,8 @@ type Input struct {
 	// Findings compares landings with the previous plan, sorted by service;
 	// read only with Load.
 	Findings []load.Findings
+	// Paused says what operators froze.
+	Paused Pauses
 	// Subscribed lists who wants which service without necessarily sending to
 	// it, sorted by service, then source.
 	Subscribed []Subscription

@@ -23,6 +23,7 @@ func Next(in Input) (*Plan, error) {
 	}
 	p := &Plan{
 		Version: in.Version, Made: in.Now, Trigger: in.Trigger, Topology: in.Topology,
+		Paused:   in.Paused,
 		Services: make([]*Service, len(in.Topology.Services)),
 	}
 	for i := range in.Topology.Services {
@@ -88,6 +89,9 @@ func newDraft(in *Input, spec *isobar.Service, prev *Service) *draft {
 		if !d.Load.Covered {
 			d.Hold = fmt.Sprintf("coverage %.0f%%: waiting for reports of sources known from before", 100*d.Load.Coverage)
 		}
+	}
+	if pause, ok := in.Paused.For(spec.Name); ok {
+		d.Paused, d.Hold = &pause, pause.String()
 	}
 	if prev != nil {
 		d.previous = prev.Result

@@ -18,6 +18,10 @@ type Saved struct {
 	Reserved uint64         `json:"reserved"`
 	Made     time.Time      `json:"made"`
 	Services []SavedService `json:"services"`
+	Paused   Pauses         `json:"paused,omitempty"`
+	// LastChange is the version of the last change in the history that leads
+	// up to this plan.
+	LastChange uint64 `json:"last_change,omitempty"`
 }
 
 // SavedService is one service of Saved.
@@ -55,11 +59,10 @@ type SavedWeight struct {
 
 // Save extracts what survives a restart.
 func (p *Plan) Save() Saved {
-	out := Saved{Version: p.Version, Made: p.Made, Services: make([]SavedService, 0, len(p.Services))}
+	out := Saved{Version: p.Version, Made: p.Made, Paused: p.Paused, Services: make([]SavedService, 0, len(p.Services))}
 	for _, s := range p.Services {
-		ss := SavedService{Name: s.Spec.Name, Drop: s.Result.Drop, Prices: s.Prices}
+		ss := SavedService{Name: s.Spec.Name, Drop: s.Result.Drop, Sites: s.localities(), Prices: s.Prices}
 		for i := range s.Sites {
-			ss.Sites = append(ss.Sites, s.Sites[i].Group.Locality)
 			ss.Limits = append(ss.Limits, SavedSite{Capacity: s.Sites[i].Capacity, Scale: s.Sites[i].Scale})
 		}
 		for i := range s.Result.Sources {
@@ -73,6 +76,14 @@ func (p *Plan) Save() Saved {
 			})
 		}
 		out.Services = append(out.Services, ss)
+	}
+	return out
+}
+
+func (s *Service) localities() []isobar.Locality {
+	out := make([]isobar.Locality, len(s.Sites))
+	for i := range s.Sites {
+		out[i] = s.Sites[i].Group.Locality
 	}
 	return out
 }
@@ -104,7 +115,7 @@ func Restore(saved *Saved, topology *isobar.Topology, table health.Table, now ti
 		}
 	}
 	return Next(Input{
-		Now: now, Trigger: assign.Rebase, Topology: topology, Health: table,
+		Now: now, Trigger: assign.Rebase, Topology: topology, Health: table, Paused: Pauses(nil).With(saved.Paused...),
 		Subscribed: savedSources(before), Previous: before, Version: max(version, saved.Version+1), restoring: true,
 	})
 }

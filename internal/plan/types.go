@@ -3,6 +3,7 @@
 package plan
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,6 +22,7 @@ type Plan struct {
 	Trigger  assign.Trigger
 	Topology *isobar.Topology
 	Services []*Service // sorted by name
+	Paused   Pauses
 
 	// Totals over the services that were solved in this plan.
 	Objective, LowerBound, Gap, ExcessMS float64
@@ -34,6 +36,7 @@ type Service struct {
 	Sites    []assign.Site
 	Coverage float64
 	Hold     string            // why weights are held; empty when they are not
+	Paused   *Pause            // by an operator; nil when it is not
 	Load     *load.ServiceLoad // what was measured; nil when nothing was
 	Findings load.Findings     // landings against plan
 	Problem  *solver.Service   // what was solved; nil without demand
@@ -46,6 +49,15 @@ type Service struct {
 
 // VersionString is the version as it goes over the wire.
 func (p *Plan) VersionString() string { return strconv.FormatUint(p.Version, 10) }
+
+// ParseVersion is the inverse of VersionString.
+func ParseVersion(s string) (uint64, error) {
+	v, err := strconv.ParseUint(s, 10, 64)
+	if err != nil || v == 0 {
+		return 0, fmt.Errorf("%w: %q is not a version", isobar.ErrInvalid, s)
+	}
+	return v, nil
+}
 
 // Service finds a service of the plan; no plan has none.
 func (p *Plan) Service(name string) (*Service, bool) {

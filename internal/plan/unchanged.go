@@ -14,7 +14,7 @@ import (
 func (in *Input) concernsNot(spec *isobar.Service, prev *Service) bool {
 	return in.Trigger == assign.Rebase && !in.restoring && in.Load == nil && prev != nil && prev.Result != nil &&
 		in.Previous.Topology.Network == in.Topology.Network &&
-		sameSpec(prev.Spec, spec) && in.sameHealth(spec, prev) && in.knowsWatchers(prev)
+		sameSpec(prev.Spec, spec) && in.samePause(prev) && in.sameHealth(spec, prev) && in.knowsWatchers(prev)
 }
 
 // sameSpec tells by identity of the parts, which are immutable.
@@ -27,6 +27,11 @@ func sameSpec(a, b *isobar.Service) bool {
 // identical tells whether two slices are the same memory.
 func identical[T any](a, b []T) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
+}
+
+func (in *Input) samePause(prev *Service) bool {
+	pause, paused := in.Paused.For(prev.Spec.Name)
+	return samePause(prev.Paused, pause, paused)
 }
 
 func (in *Input) sameHealth(spec *isobar.Service, prev *Service) bool {

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/admin"
+	"github.com/isobar-xds/isobar/internal/plan"
+)
+
+func historyCommand() *cobra.Command {
+	var flags remoteFlags
+	limit := 20
+	cmd := &cobra.Command{
+		Use:   "history [SERVICE]",
+		Short: "Show what changed: version, time, trigger, shares before and after, why",
+		Long: `Show the last changes of the plan, newest first: version, time, what triggered
+it (tick, health, topology, operator, restart), how far the shares of the source
+that moved most did, and why. With a service, the shares of its sources before
+and after. The server keeps the last 1,000 changes, over restarts too.`,
+		Example: "  isobar history\n  isobar history checkout -n 5\n  isobar history -n 0 -o json",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			remote, err := flags.remote()
+			if err != nil {
+				return err
+			}
+			service := ""
+			if len(args) > 0 {
+				service = args[0]
+			}
+			list, err := remote.History(cmd.Context(), service)
+			if err != nil {
+				return err
+			}
+			if limit > 0 && len(list.Changes) > limit {
+				list.Changes = list.Changes[:limit]
+			}
+			if flags.output == outputJSON {
+				return writeJSON(cmd.OutOrStdout(), list)
+			}
+			return writeHistory(cmd.OutOrStdout(), &list, service != "")
+		},
+	}
+	flags.register(cmd)
+	cmd.Flags().IntVarP(&limit, "number", "n", limit, "how many changes to show at most; 0 = all")
+	return cmd
+}
+
+// writeHistory prints a line for each service of each change, and with detail
+// the shares of its sources.
+func writeHistory(w io.Writer, list *admin.ChangeList, detail bool) error {
+	var b strings.Builder
+	columns := []column{{head: "VERSION"}, {head: "TIME"}, {head: "TRIGGER"}, {head: "SERVICE"}, {head: "MOVED"}, {head: "WHY"}}
+	row := func(c *plan.Change, cells ...string) {
+		all := append([]string{strconv.FormatUint(c.Version, 10), c.Made.UTC().Format(time.RFC3339), c.Trigger}, cells...)
+		for i := range columns {
+			columns[i].cells = append(columns[i].cells, all[i])
+		}
+	}
+	for i := range list.Changes {
+		c := &list.Changes[i]
+		why := ""
+		if c.Trigger == plan.TriggerOperator {
+			why = printable(c.Who + ": " + c.Reason)
+		}
+		if len(c.Services) == 0 {
+			row(c, "-", "-", orDash(why))
+		}
+		for j := range c.Services {
+			s := &c.Services[j]
+			text := why
+			if text == "" {
+				text = printable(s.Reason)
+			}
+			row(c, printable(s.Service), fmt.Sprintf("%.1f", 100*s.Moved()), orDash(text))
+		}
+	}
+	if !detail {
+		writeColumns(&b, columns)
+	} else {
+		writeDetails(&b, list)
+	}
+	fmt.Fprintf(&b, "%d changes, plan %s is in force\n", len(list.Changes), printable(list.Version))
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// writeDetails prints what each change did to each source.
+func writeDetails(b *strings.Builder, list *admin.ChangeList) {
+	for i := range list.Changes {
+		c := &list.Changes[i]
+		fmt.Fprintf(b, "%d  %s  %s", c.Version, c.Made.UTC().Format(time.RFC3339), c.Trigger)
+		if c.Trigger == plan.TriggerOperator {
+			fmt.Fprintf(b, "  %s", printable(c.Who+": "+c.Reason))
+		}
+		b.WriteByte('\n')
+		for j := range c.Services {
+			s := &c.Services[j]
+			fmt.Fprintf(b, "  %s\n", orDash(s.Reason))
+			if s.Before != s.After {
+				fmt.Fprintf(b, "  dropped  %s -> %s\n", percent(s.Before), percent(s.After))
+			}
+			for k := range s.Sources {
+				fmt.Fprintf(b, "  from %s  %s\n", orDash(s.Sources[k].Source.String()), moves(s, &s.Sources[k]))
+			}
+		}
+	}
+}
+
+// moves tells the shares of a source before and after, where they differ.
+func moves(s *plan.ServiceChange, x *plan.SourceChange) string {
+	var parts []string
+	share := func(units []uint16, l int) string {
+		if l >= len(units) {
+			return "-"
+		}
+		return fmt.Sprintf("%.1f%%", 100*float64(units[l])/isobar.WeightScale)
+	}
+	for l := range s.Sites {
+		before, after := share(x.Before, l), share(x.After, l)
+		if before != after && len(strings.Trim(before+after, "-0.%")) > 0 {
+			parts = append(parts, fmt.Sprintf("%s %s -> %s", s.Sites[l], before, after))
+		}
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/user"
+
+	"github.com/spf13/cobra"
+
+	"github.com/isobar-xds/isobar/internal/admin"
+)
+
+// orderFlags are the flags of the commands by which an operator changes the
+// plan.
+type orderFlags struct {
+	remoteFlags
+
+	reason string
+	who    string
+}
+
+func (f *orderFlags) register(cmd *cobra.Command) {
+	f.remoteFlags.register(cmd)
+	cmd.Flags().StringVarP(&f.reason, "reason", "m", "", "why, for the history and for whoever finds it so")
+	cmd.Flags().StringVar(&f.who, "who", whoami(), "who says so")
+}
+
+func (f *orderFlags) order(args []string) admin.Order {
+	o := admin.Order{Who: f.who, Reason: f.reason}
+	if len(args) > 0 {
+		o.Service = args[0]
+	}
+	return o
+}
+
+// whoami names the user and the machine, as far as they have names.
+func whoami() string {
+	name := "somebody"
+	if u, err := user.Current(); err == nil && u.Username != "" {
+		name = u.Username
+	}
+	if host, err := os.Hostname(); err == nil && host != "" {
+		name += "@" + host
+	}
+	return name
+}
+
+func pauseCommand() *cobra.Command {
+	return orderCommand("pause [SERVICE]", "Freeze the weights of a service, or of all; health goes on",
+		`Freeze the weights of a service, or of all services, until they are resumed.
+Nothing is decided meanwhile: shares and drops stay, whatever demand does. What
+fails is left all the same, and endpoints come and go. A pause survives restarts
+of the server; "isobar status" shows it. The admin interface must be writable.`,
+		"  isobar pause checkout -m 'canary of v42'\n  isobar pause",
+		(*admin.Remote).Pause,
+		func(o *admin.Order) string { return orAll(o.Service) + " paused" })
+}
+
+func resumeCommand() *cobra.Command {
+	return orderCommand("resume [SERVICE]", "Take a pause back; without a service, all of them",
+		`Take the pause of a service back, or, without one, every pause. Weights go on
+from where they stand, at the usual pace. The admin interface must be writable.`,
+		"  isobar resume checkout\n  isobar resume",
+		(*admin.Remote).Resume,
+		func(o *admin.Order) string { return orAll(o.Service) + " resumed" })
+}
+
+func orderCommand(use, short, long, example string, send func(*admin.Remote, context.Context, admin.Order) (admin.Operated, error), done func(*admin.Order) string) *cobra.Command {
+	var flags orderFlags
+	cmd := &cobra.Command{
+		Use: use, Short: short, Long: long, Example: example,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o := flags.order(args)
+			return flags.send(cmd, o, done(&o), send)
+		},
+	}
+	flags.register(cmd)
+	return cmd
+}
+
+// send sends an order and tells what came of it.
+func (f *orderFlags) send(cmd *cobra.Command, o admin.Order, done string, send func(*admin.Remote, context.Context, admin.Order) (admin.Operated, error)) error {
+	remote, err := f.remote()
+	if err != nil {
+		return err
+	}
+	out, err := send(remote, cmd.Context(), o)
+	if err != nil {
+		return err
+	}
+	if f.output == outputJSON {
+		return writeJSON(cmd.OutOrStdout(), out)
+	}
+	return writeOperated(cmd.OutOrStdout(), done, &out)
+}
+
+func writeOperated(w io.Writer, done string, out *admin.Operated) error {
+	if _, err := fmt.Fprintf(w, "%s since plan %s\n", printable(done), printable(out.Version)); err != nil {
+		return err
+	}
+	for _, p := range out.Paused {
+		if _, err := fmt.Fprintf(w, "%s: %s\n", orAll(p.Service), printable(p.String())); err != nil {
+			return err
+		}
+	}
+	for _, text := range out.Warnings {
+		if _, err := fmt.Fprintf(w, "warning: %s\n", printable(text)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func orAll(service string) string {
+	if service == "" {
+		return "all services"
+	}
+	return printable(service)
+}

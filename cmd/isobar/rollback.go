@@ -1,0 +1,30 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/isobar-xds/isobar/internal/admin"
+)
+
+func rollbackCommand() *cobra.Command {
+	var flags orderFlags
+	cmd := &cobra.Command{
+		Use:   "rollback VERSION [SERVICE]",
+		Short: "Return to the weights of an earlier version, and pause",
+		Long: `Return to the weights that a service, or all services, had at an earlier version
+of the plan, on the endpoints and the health of now, and pause them: else the
+next decision would go on from there. "isobar history" lists the versions;
+every version since the oldest change listed can be returned to. It takes effect
+at once and as a new version. Drops stay as they are. The admin interface must
+be writable.`,
+		Example: "  isobar history checkout\n  isobar rollback 4711 checkout -m 'before the canary'\n  isobar resume checkout",
+		Args:    cobra.RangeArgs(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o := flags.order(args[1:])
+			o.Version = args[0]
+			return flags.send(cmd, o, orAll(o.Service)+" rolled back to "+o.Version+" and paused", (*admin.Remote).Rollback)
+		},
+	}
+	flags.register(cmd)
+	return cmd
+}

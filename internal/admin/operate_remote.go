@@ -1,0 +1,45 @@
+package admin
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+)
+
+// Pause freezes the weights of a service, or of all for an empty name.
+func (r *Remote) Pause(ctx context.Context, o Order) (Operated, error) {
+	return r.order(ctx, "/v1/pause", o)
+}
+
+// Resume takes a pause back; all of them for an empty service.
+func (r *Remote) Resume(ctx context.Context, o Order) (Operated, error) {
+	return r.order(ctx, "/v1/resume", o)
+}
+
+// Rollback returns to the weights of an earlier version and pauses.
+func (r *Remote) Rollback(ctx context.Context, o Order) (Operated, error) {
+	return r.order(ctx, "/v1/rollback", o)
+}
+
+func (r *Remote) order(ctx context.Context, path string, o Order) (Operated, error) {
+	var out Operated
+	body, err := json.Marshal(o)
+	if err != nil {
+		return out, err
+	}
+	err = r.do(ctx, http.MethodPost, r.base.JoinPath(path), bytes.NewReader(body), &out)
+	return out, err
+}
+
+// History asks what changed a service, or for every change for an empty name.
+func (r *Remote) History(ctx context.Context, service string) (ChangeList, error) {
+	var out ChangeList
+	query := url.Values{}
+	if service != "" {
+		query.Set("service", service)
+	}
+	err := r.get(ctx, "/v1/history", query, &out)
+	return out, err
+}

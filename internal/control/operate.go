@@ -1,0 +1,93 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/plan"
+)
+
+// errDefect answers an operator whose plan was lost to a defect.
+var errDefect = errors.New("the plan failed by a defect; it is in the server's log")
+
+// Pause freezes the weights of services until they are resumed; changes of
+// topology and health go on. An empty name stands for all services, also those
+// to come. The error wraps isobar.ErrNotFound for a service that is not there;
+// warnings tell why the pause may not survive a restart.
+func (l *Loop) Pause(ctx context.Context, pause plan.Pause) (p *plan.Plan, warnings []string, err error) {
+	reason := "pause"
+	if pause.Reason != "" {
+		reason += ": " + pause.Reason
+	}
+	return l.operate(ctx, plan.Origin{Trigger: plan.TriggerOperator, About: pause.Service, Who: pause.Who, Reason: reason}, func(t *plan.Turn) (*plan.Plan, error) {
+		if _, ok := t.Previous.Service(pause.Service); pause.Service != "" && !ok {
+			return nil, fmt.Errorf("service %q: %w", pause.Service, isobar.ErrNotFound)
+		}
+		pause.Since = t.Now
+		t.Paused = t.Paused.With(pause)
+		return l.decider.Rebase(t)
+	})
+}
+
+// Resume takes a pause back; all of them for an empty name.
+func (l *Loop) Resume(ctx context.Context, service, who string) (p *plan.Plan, warnings []string, err error) {
+	return l.operate(ctx, plan.Origin{Trigger: plan.TriggerOperator, About: service, Who: who, Reason: "resume"}, func(t *plan.Turn) (*plan.Plan, error) {
+		paused, err := t.Paused.Without(service)
+		if err != nil {
+			return nil, err
+		}
+		t.Paused = paused
+		return l.decider.Rebase(t)
+	})
+}
+
+// Rollback returns to the weights of an earlier version, of the service of the
+// pause or of all, on present topology and health, and pauses.
+func (l *Loop) Rollback(ctx context.Context, version uint64, pause plan.Pause) (p *plan.Plan, warnings []string, err error) {
+	text := fmt.Sprintf("rollback to version %d", version)
+	if pause.Reason != "" {
+		text += ": " + pause.Reason
+	}
+	pause.Reason = text
+	return l.operate(ctx, plan.Origin{Trigger: plan.TriggerOperator, About: pause.Service, Who: pause.Who, Reason: text}, func(t *plan.Turn) (*plan.Plan, error) {
+		pause.Since = t.Now
+		t.Paused = t.Paused.With(pause)
+		return l.decider.Rollback(t, l.history, version, pause.Service)
+	})
+}
+
+// operate makes and publishes a plan as an operator says, and waits until it is
+// saved.
+func (l *Loop) operate(ctx context.Context, o plan.Origin, decide func(*plan.Turn) (*plan.Plan, error)) (p *plan.Plan, warnings []string, err error) {
+	saved := make(chan error, 1)
+	type outcome struct {
+		plan *plan.Plan
+		err  error
+	}
+	done, err := ask(ctx, l, func() outcome {
+		p, err := l.next(o, decide, nil)
+		if err == nil {
+			kept := l.toSave(p)
+			l.saver.save(job{plan: &kept, done: []chan<- error{saved}})
+		}
+		return outcome{p, err}
+	})
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case done.err != nil:
+		return nil, nil, done.err
+	}
+	l.log.Info("an operator changed the plan", "who", o.Who, "what", o.Reason, "version", done.plan.VersionString())
+	select {
+	case err = <-saved:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	if err != nil {
+		warnings = append(warnings, "it is in force, but not saved: it would not survive a restart: "+err.Error())
+	}
+	return done.plan, warnings, nil
+}

@@ -1,0 +1,282 @@
+package plan
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/assign"
+)
+
+// The triggers of a change.
+const (
+	TriggerTick     = "tick"     // a regular decision
+	TriggerHealth   = "health"   // endpoints came, went or changed their health, without a decision
+	TriggerTopology = "topology" // the configuration or a service of the API changed
+	TriggerOperator = "operator" // pause, resume or rollback
+	TriggerRestart  = "restart"  // the first plan of a process
+)
+
+// Origin says why a plan is made, for the history.
+type Origin struct {
+	Trigger string // empty: told from the plan
+	About   string // service that an operator spoke of; empty: all
+	Who     string // of an operator
+	Reason  string
+}
+
+// Change is what one plan changed of shares and drops. Immutable.
+type Change struct {
+	Version  uint64          `json:"version"`
+	Previous uint64          `json:"previous"` // version of the plan that it followed
+	Made     time.Time       `json:"made"`
+	Trigger  string          `json:"trigger"`
+	Who      string          `json:"who,omitempty"`
+	Reason   string          `json:"reason,omitempty"` // of an operator
+	About    string          `json:"about,omitempty"`  // service that an operator spoke of; empty: all
+	Services []ServiceChange `json:"services"`         // sorted
+}
+
+// ServiceChange is what it changed of one service.
+type ServiceChange struct {
+	Service string            `json:"service"`
+	Reason  string            `json:"reason"` // of the source that moved most
+	Before  float64           `json:"drop_before,omitempty"`
+	After   float64           `json:"drop_after,omitempty"`
+	Sites   []isobar.Locality `json:"localities"` // of the shares; sorted
+	Sources []SourceChange    `json:"sources"`    // that changed; sorted
+}
+
+// SourceChange is what it changed for one source, in 1/10,000 of its traffic
+// and in the order of the localities.
+type SourceChange struct {
+	Source isobar.Locality `json:"source"`
+	Before []uint16        `json:"before,omitempty"` // none: the source was not there
+	After  []uint16        `json:"after,omitempty"`  // none: the source is gone
+}
+
+// Moved is the largest part of its traffic that a source of the change moved,
+// as a fraction.
+func (c *ServiceChange) Moved() float64 {
+	most := 0.0
+	for i := range c.Sources {
+		most = max(most, c.Sources[i].moved())
+	}
+	return most
+}
+
+func (c *SourceChange) moved() float64 {
+	if len(c.Before) != len(c.After) {
+		return 0
+	}
+	sum := 0
+	for i := range c.Before {
+		sum += max(0, int(c.After[i])-int(c.Before[i]))
+	}
+	return float64(sum) / isobar.WeightScale
+}
+
+// only gives the part of a change that is about one service.
+func (c Change) only(service string) (Change, bool) {
+	i, ok := slices.BinarySearchFunc(c.Services, service, func(s ServiceChange, n string) int { return strings.Compare(s.Service, n) })
+	if ok {
+		c.Services = c.Services[i : i+1]
+	} else {
+		c.Services = []ServiceChange{}
+		ok = c.Trigger == TriggerOperator && (c.About == "" || c.About == service)
+	}
+	return c, ok
+}
+
+// valid tells whether a change that was read is one.
+func (c *Change) valid() bool {
+	for i := range c.Services {
+		s := &c.Services[i]
+		for j := range s.Sources {
+			for _, shares := range [][]uint16{s.Sources[j].Before, s.Sources[j].After} {
+				if len(shares) != 0 && len(shares) != len(s.Sites) {
+					return false
+				}
+			}
+		}
+	}
+	return c.Version > c.Previous
+}
+
+// Changed compares two plans that follow each other; false when no share and no
+// drop differs and nobody asked for the plan.
+func Changed(before, after *Plan, o Origin) (Change, bool) {
+	c := Change{Version: after.Version, Made: after.Made, Trigger: o.Trigger, Who: o.Who, Reason: o.Reason, About: o.About, Services: []ServiceChange{}}
+	if before != nil {
+		c.Previous = before.Version
+	}
+	if c.Trigger == "" {
+		c.Trigger = triggerOf(before, after)
+	}
+	for _, name := range namesOf(before, after) {
+		b, _ := before.Service(name)
+		a, _ := after.Service(name)
+		if a == b || sameShares(b, a) {
+			continue
+		}
+		var was, is *SavedService
+		if b != nil {
+			was = b.outline()
+		}
+		if a != nil {
+			is = a.outline()
+		}
+		c.add(name, was, is, a)
+	}
+	return c, len(c.Services) > 0 || o.Trigger != ""
+}
+
+// Restored compares the first plan of a process with what was saved.
+func Restored(saved *Saved, after *Plan) Change {
+	c := Change{Version: after.Version, Previous: saved.Version, Made: after.Made, Trigger: TriggerRestart, Services: []ServiceChange{}}
+	was := map[string]*SavedService{}
+	var names []string
+	for i := range saved.Services {
+		was[saved.Services[i].Name] = &saved.Services[i]
+		names = append(names, saved.Services[i].Name)
+	}
+	names = append(names, after.ServiceNames()...)
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		var is *SavedService
+		a, ok := after.Service(name)
+		if ok {
+			is = a.outline()
+		}
+		c.add(name, was[name], is, a)
+	}
+	return c
+}
+
+// outline is the service as far as changes tell of it.
+func (s *Service) outline() *SavedService {
+	out := &SavedService{Name: s.Spec.Name, Drop: s.Result.Drop, Sites: s.localities()}
+	for i := range s.Result.Sources {
+		out.Sources = append(out.Sources, SavedSource{Source: s.Result.Sources[i].Source, Shares: s.Result.Sources[i].Shares})
+	}
+	return out
+}
+
+// sameShares spares the work of telling what differs where nothing does.
+func sameShares(a, b *Service) bool {
+	if a == nil || b == nil || a.Result.Drop != b.Result.Drop || !sameSites(a.Sites, b.Sites) || len(a.Result.Sources) != len(b.Result.Sources) {
+		return false
+	}
+	for i := range a.Result.Sources {
+		x, y := &a.Result.Sources[i], &b.Result.Sources[i]
+		if x.Source != y.Source || !slices.Equal(x.Shares, y.Shares) {
+			return false
+		}
+	}
+	return true
+}
+
+func triggerOf(before, after *Plan) string {
+	switch {
+	case after.Trigger == assign.Tick:
+		return TriggerTick
+	case before == nil || before.Topology.Revision != after.Topology.Revision:
+		return TriggerTopology
+	default:
+		return TriggerHealth
+	}
+}
+
+func namesOf(before, after *Plan) []string {
+	names := after.ServiceNames()
+	if before != nil {
+		names = append(names, before.ServiceNames()...)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// add notes what differs of a service; was or is is nil where it did not exist.
+func (c *Change) add(name string, was, is *SavedService, now *Service) {
+	s := ServiceChange{Service: name, Sources: []SourceChange{}}
+	var before, after SavedService
+	if was != nil {
+		before = *was
+	}
+	if is != nil {
+		after = *is
+	}
+	s.Before, s.After = before.Drop, after.Drop
+	s.Sites = append(append(s.Sites, before.Sites...), after.Sites...)
+	slices.SortFunc(s.Sites, isobar.Locality.Compare)
+	s.Sites = slices.Compact(s.Sites)
+	var sources []isobar.Locality
+	for _, side := range []*SavedService{&before, &after} {
+		for i := range side.Sources {
+			sources = append(sources, side.Sources[i].Source)
+		}
+	}
+	slices.SortFunc(sources, isobar.Locality.Compare)
+	most := 0.0
+	for _, l := range slices.Compact(sources) {
+		x := SourceChange{Source: l, Before: before.unitsOf(l, s.Sites), After: after.unitsOf(l, s.Sites)}
+		if slices.Equal(x.Before, x.After) {
+			continue
+		}
+		s.Sources = append(s.Sources, x)
+		if m := x.moved(); now != nil && (s.Reason == "" || m > most) {
+			most, s.Reason = m, now.whyMoved(l)
+		}
+	}
+	if len(s.Sources) == 0 && s.Before == s.After && (was == nil) == (is == nil) {
+		return
+	}
+	switch {
+	case is == nil:
+		s.Reason = "the service was removed"
+	case was == nil:
+		s.Reason = "the service is new"
+	case len(s.Sources) == 0:
+		s.Reason = "what does not fit is dropped at the clients"
+	}
+	c.Services = append(c.Services, s)
+}
+
+// unitsOf gives the shares of a source on the given localities, in 1/10,000;
+// nil where the source is not there.
+func (ss *SavedService) unitsOf(source isobar.Locality, sites []isobar.Locality) []uint16 {
+	for i := range ss.Sources {
+		if ss.Sources[i].Source != source {
+			continue
+		}
+		out := make([]uint16, len(sites))
+		for j, share := range ss.Sources[i].Shares {
+			if j >= len(ss.Sites) {
+				break
+			}
+			at, ok := slices.BinarySearchFunc(sites, ss.Sites[j], isobar.Locality.Compare)
+			if ok && share > 0 {
+				out[at] = uint16(math.Round(min(share, 1) * isobar.WeightScale))
+			}
+		}
+		return out
+	}
+	return nil
+}
+
+// whyMoved tells in a line why a source's shares are what they are.
+func (s *Service) whyMoved(source isobar.Locality) string {
+	if r := s.Result.Source(source); r != nil {
+		for i := range r.Reasons {
+			if r.Reasons[i].Code != assign.ReasonSuppressed {
+				return r.Reasons[i].Text
+			}
+		}
+	}
+	if s.Hold != "" {
+		return s.Hold
+	}
+	return "to the solver's target"
+}

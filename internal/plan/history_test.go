@@ -1,0 +1,233 @@
+package plan_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/plan"
+)
+
+// TestRollbackReturnsToWhatWas: whatever was decided since, the shares of every
+// version that is kept come back, also from a history that was written and
+// read; versions go on.
+func TestRollbackReturnsToWhatWas(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	l := &loop{t: t, top: threeZones(t), now: t0, decider: plan.NewDecider(interval, nil, t0)}
+	h := plan.NewHistory(nil, &plan.Saved{})
+	pages := map[uint64]plan.Page{}
+	was := map[uint64][]float64{} // the dumb twin: the shares of every version
+	note := func(before *plan.Plan, o plan.Origin) {
+		if c, ok := plan.Changed(before, l.plan, o); ok {
+			p := h.Add(c)
+			pages[p.Number] = p
+		}
+		s, _ := l.plan.Service("checkout")
+		was[l.plan.Version] = slices.Clone(s.Result.Source(loc("us/a")).Shares)
+	}
+	l.turn(l.decider.Rebase)
+	note(nil, plan.Origin{Trigger: plan.TriggerRestart})
+	for range 60 {
+		before := l.plan
+		l.tick(200+float64(random.IntN(5))*500, false)
+		note(before, plan.Origin{})
+	}
+	for _, history := range []*plan.History{h, reread(t, pages, l.plan)} {
+		for version, want := range was {
+			p, err := l.decider.Rollback(&plan.Turn{
+				Now: l.now, Interval: interval, Topology: l.top, Previous: l.plan, Version: l.plan.Version + 1,
+			}, history, version, "")
+			if err != nil {
+				t.Fatalf("version %d: %v", version, err)
+			}
+			s, _ := p.Service("checkout")
+			if got := s.Result.Source(loc("us/a")).Shares; !slices.Equal(got, want) {
+				t.Errorf("version %d: %v, want %v", version, got, want)
+			}
+			if p.Version != l.plan.Version+1 || len(p.Violations) > 0 {
+				t.Errorf("version %d after %d, violations %v", p.Version, l.plan.Version, p.Violations)
+			}
+			if a := s.Result.Source(loc("us/a")).Assignment; a.Share(loc("us/a")) != shareAt(s, loc("us/a")) {
+				t.Errorf("version %d: clients get %v", version, a.Priorities[0])
+			}
+		}
+	}
+}
+
+func shareAt(s *plan.Service, l isobar.Locality) float64 {
+	for i := range s.Sites {
+		if s.Sites[i].Group.Locality == l {
+			return s.Result.Source(loc("us/a")).Shares[i]
+		}
+	}
+	return 0
+}
+
+func reread(t *testing.T, pages map[uint64]plan.Page, p *plan.Plan) *plan.History {
+	t.Helper()
+	var read []plan.Page
+	for _, page := range pages {
+		data, err := json.Marshal(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var again plan.Page
+		if err := json.Unmarshal(data, &again); err != nil {
+			t.Fatal(err)
+		}
+		read = append(read, again)
+	}
+	return plan.NewHistory(read, &plan.Saved{Version: p.Version})
+}
+
+func TestRollbackRefuses(t *testing.T) {
+	l := &loop{t: t, top: threeZones(t), now: t0, decider: plan.NewDecider(interval, nil, t0)}
+	l.turn(l.decider.Rebase)
+	first := l.plan
+	l.tick(900, false)
+	l.tick(900, false)
+	h := plan.NewHistory(nil, &plan.Saved{})
+	h.Add(plan.Change{Version: 1, Trigger: plan.TriggerRestart})
+	c, _ := plan.Changed(first, l.plan, plan.Origin{Trigger: plan.TriggerRestart})
+	c.Version, c.Previous = 3, 1 // version 2 was published by a process that died
+	h.Add(c)
+	turn := &plan.Turn{Now: l.now, Interval: interval, Topology: l.top, Previous: l.plan, Version: 10}
+	for _, tt := range []struct {
+		version       uint64
+		service, want string
+	}{
+		{2, "", "before version 3 the server restarted, and 1 was the last that it had saved"},
+		{99, "", "the plan in force is 3"},
+		{1, "cart", `service "cart"`},
+	} {
+		_, err := l.decider.Rollback(turn, h, tt.version, tt.service)
+		if !errors.Is(err, isobar.ErrNotFound) || !strings.Contains(fmt.Sprint(err), tt.want) {
+			t.Errorf("version %d of %q: %v, want %q", tt.version, tt.service, err, tt.want)
+		}
+	}
+	_, err := l.decider.Rollback(turn, plan.NewHistory(nil, &plan.Saved{}), 3, "")
+	if !errors.Is(err, isobar.ErrNotFound) {
+		t.Errorf("from no history: %v", err)
+	}
+}
+
+// some makes a change of one service with n sources.
+func some(version uint64, sources int) plan.Change {
+	s := plan.ServiceChange{Service: "checkout", Sites: []isobar.Locality{loc("eu/a"), loc("us/a")}}
+	for i := range sources {
+		s.Sources = append(s.Sources, plan.SourceChange{
+			Source: isobar.Locality{Region: "us", Zone: fmt.Sprintf("z%05d", i)}, Before: []uint16{0, 10_000}, After: []uint16{5000, 5000},
+		})
+	}
+	return plan.Change{Version: version, Previous: version - 1, Trigger: plan.TriggerTick, Services: []plan.ServiceChange{s}}
+}
+
+// TestHistoryIsBounded: the last thousand changes are kept, or fewer where they
+// are large, on a bounded number of pages.
+func TestHistoryIsBounded(t *testing.T) {
+	h := plan.NewHistory(nil, &plan.Saved{})
+	pages := map[uint64]plan.Page{}
+	for v := range uint64(5000) {
+		p := h.Add(some(v+1, 3))
+		pages[p.Number%plan.MaxPages] = p
+	}
+	all := h.Changes("")
+	if len(all) != plan.MaxChanges || all[0].Version != 5000 || all[999].Version != 4001 {
+		t.Errorf("%d changes, from %d", len(all), all[0].Version)
+	}
+	if len(pages) != plan.MaxPages {
+		t.Errorf("%d pages", len(pages))
+	}
+	if got := h.Changes("cart"); len(got) != 0 {
+		t.Errorf("%d changes of another service", len(got))
+	}
+	for v := range uint64(200) {
+		h.Add(some(v+6000, 5000))
+	}
+	if n := len(h.Changes("")); n < 20 || n > 60 {
+		t.Errorf("%d changes of 50,000 numbers each are kept", n)
+	}
+}
+
+// TestHistoryAfterARestart: a page that is missing or damaged ends the past; a
+// history that does not lead up to the saved plan has none.
+func TestHistoryAfterARestart(t *testing.T) {
+	h := plan.NewHistory(nil, &plan.Saved{})
+	pages := map[uint64]plan.Page{}
+	for v := range uint64(200) {
+		p := h.Add(some(v+1, 1))
+		pages[p.Number] = p
+	}
+	list := func(without ...uint64) (out []plan.Page) {
+		for n, p := range pages {
+			if !slices.Contains(without, n) {
+				out = append(out, p)
+			}
+		}
+		return out
+	}
+	damaged := list()
+	for i := range damaged {
+		if damaged[i].Number == 2 {
+			damaged[i].Changes = slices.Clone(damaged[i].Changes)
+			damaged[i].Changes[7] = plan.Change{Version: 5}
+		}
+	}
+	for name, tt := range map[string]struct {
+		pages []plan.Page
+		saved plan.Saved
+		want  int
+	}{
+		"whole":               {list(), plan.Saved{Version: 200, LastChange: 200}, 200},
+		"ahead of the plan":   {list(), plan.Saved{Version: 120, LastChange: 110}, 120},
+		"behind the plan":     {list(), plan.Saved{Version: 300, LastChange: 201}, 0},
+		"a page missing":      {list(1), plan.Saved{Version: 200, LastChange: 200}, 100},
+		"the newest missing":  {list(3), plan.Saved{Version: 200, LastChange: 200}, 0},
+		"a page damaged":      {damaged, plan.Saved{Version: 200, LastChange: 200}, 50},
+		"nothing was written": {nil, plan.Saved{Version: 200, LastChange: 200}, 0},
+	} {
+		h := plan.NewHistory(tt.pages, &tt.saved)
+		if got := len(h.Changes("")); got != tt.want {
+			t.Errorf("%s: %d changes, want %d", name, got, tt.want)
+		}
+		next := h.Add(some(1000, 1))
+		for _, p := range tt.pages {
+			if tt.want == 0 && next.Number <= p.Number {
+				t.Errorf("%s: page %d again", name, next.Number)
+			}
+		}
+	}
+}
+
+// TestPauses keep their order, and tell what they are about.
+func TestPauses(t *testing.T) {
+	p := plan.Pauses{}.With(plan.Pause{Service: "b", Who: "ann", Since: t0}, plan.Pause{Service: "a"}, plan.Pause{Service: "b", Who: "bob", Reason: "canary", Since: t0})
+	if got, ok := p.For("b"); !ok || got.String() != "paused by bob since 2030-01-01T00:00:00Z: canary" || len(p) != 2 {
+		t.Errorf("%v %v", got, ok)
+	}
+	if _, ok := p.For("c"); ok {
+		t.Error("c is paused")
+	}
+	all := p.With(plan.Pause{Since: t0.Add(time.Hour)})
+	if got, _ := all.For("c"); got.Since != t0.Add(time.Hour) {
+		t.Errorf("of all: %v", got)
+	}
+	if _, err := all.Without("c"); !errors.Is(err, plan.ErrAllPaused) {
+		t.Errorf("one of all: %v", err)
+	}
+	if _, err := p.Without("c"); !errors.Is(err, isobar.ErrNotFound) {
+		t.Errorf("none: %v", err)
+	}
+	if left, err := p.Without("b"); err != nil || len(left) != 1 || len(p) != 2 {
+		t.Errorf("without b: %v, %v", left, err)
+	}
+	if left, err := all.Without(""); err != nil || len(left) != 0 {
+		t.Errorf("without any: %v, %v", left, err)
+	}
+}

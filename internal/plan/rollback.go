@@ -1,0 +1,131 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/assign"
+)
+
+// Rollback gives a service, or all for an empty name, the weights of an earlier
+// version, carried over to the turn's topology and health. Drops stay: they
+// belong to today's demand. Localities that are gone since then lose their
+// shares as in a failure, and sources that came since then keep theirs. What it
+// changes is paused by the caller, or the next tick would go on from there.
+//
+// The error wraps [isobar.ErrNotFound] where the version is not kept or the
+// service does not exist.
+func (d *Decider) Rollback(t *Turn, h *History, version uint64, service string) (*Plan, error) {
+	if t.Previous == nil {
+		return nil, fmt.Errorf("version %d: %w: nothing was published yet", version, isobar.ErrNotFound)
+	}
+	if _, ok := t.Previous.Service(service); service != "" && !ok {
+		return nil, fmt.Errorf("service %q: %w", service, isobar.ErrNotFound)
+	}
+	if err := h.reaches(version, t.Previous.Version); err != nil {
+		return nil, err
+	}
+	in := t.input(assign.Rebase)
+	in.Previous, in.restoring = t.Previous.asOf(h.before(version, service)), true
+	p, err := Next(in)
+	if err == nil {
+		d.remember(t, p)
+	}
+	return p, err
+}
+
+// was is the shares of a source at an earlier time.
+type was struct {
+	sites []isobar.Locality
+	units []uint16 // per site; nil: it was not there
+}
+
+// of names a source of a service.
+type of struct {
+	service string
+	source  isobar.Locality
+}
+
+// before tells what the sources had at a version, of those that have changed
+// since: the first change after it tells.
+func (h *History) before(version uint64, service string) map[of]was {
+	out := map[of]was{}
+	for i := range h.pages {
+		for j := range h.pages[i].Changes {
+			c := &h.pages[i].Changes[j]
+			if c.Version <= version {
+				continue
+			}
+			for k := range c.Services {
+				s := &c.Services[k]
+				if service != "" && s.Service != service {
+					continue
+				}
+				for _, x := range s.Sources {
+					key := of{s.Service, x.Source}
+					if _, known := out[key]; !known {
+						out[key] = was{s.Sites, x.Before}
+					}
+				}
+			}
+		}
+	}
+	return out
+}
+
+// asOf gives the plan with other shares, as a previous one to rebase.
+func (p *Plan) asOf(earlier map[of]was) *Plan {
+	out := *p
+	out.Services = slices.Clone(p.Services)
+	for i, s := range p.Services {
+		if s.Result == nil {
+			continue
+		}
+		r := *s.Result
+		r.Sources = slices.Clone(r.Sources)
+		r.Load = make([]float64, len(r.Sites))
+		for j := range r.Sources {
+			src := &r.Sources[j]
+			if w, ok := earlier[of{s.Spec.Name, src.Source}]; ok {
+				w.put(src, &r)
+			}
+			for l, share := range src.Shares {
+				r.Load[l] += share * src.Demand * (1 - r.Drop)
+			}
+		}
+		service := *s
+		service.Result = &r
+		out.Services[i] = &service
+	}
+	return &out
+}
+
+// put gives a source of a result the earlier shares, as far as their localities
+// are still there.
+func (w was) put(src *assign.SourceResult, r *assign.Result) {
+	shares := make([]float64, len(r.Sites))
+	sum := 0.0
+	for l := range r.Sites {
+		at, ok := slices.BinarySearchFunc(w.sites, r.Sites[l].Group.Locality, isobar.Locality.Compare)
+		if ok && at < len(w.units) {
+			shares[l] = min(1, float64(w.units[at])/isobar.WeightScale)
+			sum += shares[l]
+		}
+	}
+	if sum <= 0 {
+		return // it was not there, or nothing of what it had is
+	}
+	before := isobar.Assignment{Service: r.Service, Source: src.Source, Drop: r.Drop}
+	if src.Assignment != nil {
+		before = *src.Assignment
+	}
+	p0 := []isobar.LocalityWeight{}
+	for l, share := range shares {
+		if share > 0 {
+			p0 = append(p0, isobar.LocalityWeight{EndpointGroup: r.Groups[l], Weight: uint32(share*isobar.WeightScale + 0.5)})
+		}
+	}
+	before.Priorities = append([][]isobar.LocalityWeight{p0}, before.Priorities[min(1, len(before.Priorities)):]...)
+	src.Shares, src.Below, src.Assignment = shares, make([]int, len(shares)), &before
+}

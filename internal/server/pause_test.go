@@ -1,0 +1,209 @@
+package server_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/isobar-xds/isobar/internal/admin"
+	"github.com/isobar-xds/isobar/internal/fleet"
+	"github.com/isobar-xds/isobar/internal/plan"
+	"github.com/isobar-xds/isobar/internal/store"
+)
+
+// order sends an order to the admin interface.
+func (w *world) order(path, body string, out any) int {
+	w.t.Helper()
+	req, err := http.NewRequestWithContext(w.ctx, http.MethodPost, "http://127.0.0.1"+path, strings.NewReader(body))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	resp, err := w.api.Do(req)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if err := json.Unmarshal(data, out); err != nil {
+		w.t.Fatalf("%s: %s", resp.Status, data)
+	}
+	return resp.StatusCode
+}
+
+// growing is the fleet of all zones, of which one sends far more later.
+func growing(at time.Time) []fleet.AgentOptions {
+	return append(everywhere(300), clients("us/c", 5, func(now time.Time) float64 {
+		if now.Before(at) {
+			return 100
+		}
+		return 900
+	})...)
+}
+
+// TestPauseFreezesWeightsWhileHealthGoesOn: nothing is decided while a service
+// is paused, also after a restart; a zone that fails is left all the same; and
+// it goes on when it is resumed.
+func TestPauseFreezesWeightsWhileHealthGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kept := store.NewMemory()
+		defer func() { _ = kept.Close() }()
+		cfg := configuration(t)
+		cfg.Admin.Writable = true
+		agents := growing(time.Now().Add(3 * time.Minute))
+		var before *plan.Plan
+		runWorld(t, cfg, kept, func(w *world) {
+			w.start(agents...)
+			for range 20 {
+				before = w.tick()
+			}
+			var out admin.Operated
+			if code := w.order("/v1/pause", `{"service": "checkout", "who": "ann", "reason": "canary"}`, &out); code != 200 || len(out.Paused) != 1 || len(out.Warnings) > 0 {
+				t.Fatalf("%d %+v", code, out)
+			}
+			if got := w.server.Plan(); got.VersionString() != out.Version || got.Version <= before.Version {
+				t.Errorf("plan %d after %d, told of %s", got.Version, before.Version, out.Version)
+			}
+			time.Sleep(3 * time.Minute) //nolint:forbidigo // virtual time: demand has grown
+			p := w.tick()
+			noViolations(t, p)
+			if moved := apart(before, p); moved > 0 {
+				t.Errorf("shares moved by %.2f points while they were paused", moved)
+			}
+			if s, _ := p.Service("checkout"); !strings.Contains(s.Hold, "paused by ann") || !strings.HasSuffix(s.Hold, "canary") {
+				t.Errorf("held because %q", s.Hold)
+			}
+			metrics := gather(t, w.server.Metrics())
+			if metrics["isobar_paused_services"] != 1 || metrics["isobar_state_unsaved"] != 0 {
+				t.Errorf("metrics tell of %v paused services, %v unsaved", metrics["isobar_paused_services"], metrics["isobar_state_unsaved"])
+			}
+		})
+		runWorld(t, cfg, kept, func(w *world) {
+			w.start(agents...)
+			for range 5 {
+				if moved := apart(before, w.tick()); moved > 0 {
+					t.Errorf("shares moved by %.2f points after the restart", moved)
+				}
+			}
+			for e := range 4 {
+				w.put(fmt.Sprintf("/v1/services/checkout/endpoints/10.2.0.%d:80/health", e+1), "unhealthy")
+			}
+			p := w.server.Plan()
+			noViolations(t, p)
+			if share := p.Assignment("checkout", loc("us/c")).Share(loc("us/a")); share != 0 {
+				t.Errorf("a dead zone keeps %.2f while paused", share)
+			}
+			for e := range 4 {
+				w.put(fmt.Sprintf("/v1/services/checkout/endpoints/10.2.0.%d:80/health", e+1), "healthy")
+			}
+			if p := w.tick(); p.Assignment("checkout", loc("us/c")).Share(loc("us/a")) != 0 {
+				t.Error("a zone that came back gets weight while paused")
+			}
+			var refused admin.Problem
+			if code := w.order("/v1/resume", `{"service": "cart"}`, &refused); code != 404 {
+				t.Errorf("%d %+v", code, refused)
+			}
+			if code := w.order("/v1/pause", `{"servce": "cart"}`, &refused); code != 400 {
+				t.Errorf("%d %+v", code, refused)
+			}
+			var out admin.Operated
+			if code := w.order("/v1/resume", "", &out); code != 200 || len(out.Paused) != 0 {
+				t.Errorf("%d %+v", code, out)
+			}
+			for range 20 {
+				p = w.tick()
+			}
+			if s, _ := p.Service("checkout"); s.Hold != "" || p.Assignment("checkout", loc("us/c")).Share(loc("us/a")) == 0 {
+				t.Errorf("after it was resumed: hold %q", s.Hold)
+			}
+		})
+	})
+}
+
+// TestRollbackSurvivesARestart: the weights of an earlier version come back, in
+// a later process too, and stay.
+func TestRollbackSurvivesARestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kept := store.NewMemory()
+		defer func() { _ = kept.Close() }()
+		cfg := configuration(t)
+		cfg.Admin.Writable = true
+		agents := growing(time.Now().Add(2 * time.Minute))
+		var before, after *plan.Plan
+		runWorld(t, cfg, kept, func(w *world) {
+			w.start(agents...)
+			for range 15 {
+				before = w.tick()
+			}
+			time.Sleep(2 * time.Minute) //nolint:forbidigo // virtual time: demand has grown
+			if after = w.tick(); apart(before, after) < 5 {
+				t.Fatalf("shares moved by %.1f points only", apart(before, after))
+			}
+		})
+		runWorld(t, cfg, kept, func(w *world) {
+			w.start(agents...)
+			w.tick()
+			var refused admin.Problem
+			if code := w.order("/v1/rollback", `{"version": "7777"}`, &refused); code != 404 || !strings.Contains(refused.Error, "7777") {
+				t.Errorf("%d %+v", code, refused)
+			}
+			var out admin.Operated
+			body := fmt.Sprintf(`{"version": %q, "who": "ann", "reason": "it was better"}`, before.VersionString())
+			if code := w.order("/v1/rollback", body, &out); code != 200 || len(out.Paused) != 1 {
+				t.Fatalf("%d %+v", code, out)
+			}
+			p := w.server.Plan()
+			noViolations(t, p)
+			if moved := apart(before, p); moved > 0 || p.Version <= after.Version {
+				t.Errorf("version %d after %d is %.2f points from what it should be", p.Version, after.Version, moved)
+			}
+			for range 5 {
+				if moved := apart(before, w.tick()); moved > 0 {
+					t.Errorf("shares moved by %.2f points after the rollback", moved)
+				}
+			}
+			var list admin.ChangeList
+			w.read("127.0.0.1", "/v1/history?service=checkout", &list)
+			if len(list.Changes) < 4 || list.Changes[0].Trigger != plan.TriggerOperator || list.Changes[0].Who != "ann" {
+				t.Fatalf("%d changes, the last %+v", len(list.Changes), list.Changes[0])
+			}
+			triggers := map[string]int{}
+			for i := range list.Changes {
+				triggers[list.Changes[i].Trigger]++
+				if i > 0 && list.Changes[i].Version >= list.Changes[i-1].Version {
+					t.Errorf("version %d before %d", list.Changes[i].Version, list.Changes[i-1].Version)
+				}
+			}
+			if triggers[plan.TriggerTick] == 0 {
+				t.Errorf("triggers %v", triggers)
+			}
+		})
+	})
+}
+
+// gather reads the metrics without labels.
+func gather(t *testing.T, g prometheus.Gatherer) map[string]float64 {
+	t.Helper()
+	families, err := g.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if len(m.GetLabel()) == 0 && m.GetGauge() != nil {
+				out[f.GetName()] = m.GetGauge().GetValue()
+			}
+		}
+	}
+	return out
+}
