@@ -17,6 +17,7 @@ func commands() []*cobra.Command {
 		demoCommand(),
 		checkCommand(),
 		solveCommand(),
+		simulateCommand(),
 		explainCommand(),
 		predictCommand(),
 		healthCommand(),

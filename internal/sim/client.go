@@ -1,92 +1,184 @@
 package sim
 
 import (
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/dataplane"
 	"github.com/isobar-xds/isobar/internal/load"
 )
 
-// client is the state of one Client in a run.
+// client is one process: one stream of assignments, one of load reports.
 type client struct {
-	Client
+	population *population
+	id         uint64
+	kind       dataplane.Kind
+	silent     bool
+	lie        float64 // factor on what it reports
 
-	id       load.StreamID
-	shares   []share // in use
-	pending  []push  // published, not in use yet; in order
-	counts   []count
+	route      *route
+	assignment *isobar.Assignment // that it obeys
+	pending    []push             // in order
+	last       time.Duration      // when the newest of them arrives
+	pushes     uint64
+
+	phase    time.Duration // of its reports, below the interval
+	counts   []count       // per site, since the last report
+	dropped  float64
 	reported time.Duration // end of the last window
+	windows  uint64
+	sent     time.Duration // when the newest report arrives
 }
 
-type share struct {
-	locality isobar.Locality
-	share    float64
-}
-
-// push is an assignment on its way to the client.
+// push is an assignment on its way to a client.
 type push struct {
-	due    time.Duration
-	shares []share
+	due        time.Duration
+	assignment *isobar.Assignment
 }
 
-// count is what landed in one locality since the last report.
+// count is what a client sent to a site since its last report.
 type count struct {
-	locality isobar.Locality
-	issued   float64
-	errors   float64
+	issued, errors    float64
+	measured, metrics float64 // requests that carried a utilization, and its sum
+	busy              float64 // requests in progress
 }
 
-// deliver puts assignments into use that have arrived.
-func (c *client) deliver(at time.Duration) {
-	for len(c.pending) > 0 && c.pending[0].due <= at {
-		c.shares = c.pending[0].shares
-		c.pending = c.pending[1:]
+// deliver puts the assignments into use that have arrived.
+func (w *world) deliver() {
+	for _, c := range w.clients {
+		for len(c.pending) > 0 && c.pending[0].due <= w.now {
+			w.obey(c, c.pending[0].assignment, c.pending[0].due)
+			c.pending = c.pending[1:]
+		}
 	}
 }
 
-// flow lets the client send for one step.
-func (c *client) flow(sc *Scenario, at, step time.Duration) {
-	sent := c.Demand(at) * step.Seconds()
-	if c.Disobeys {
-		c.land(sc, c.Favours, sent, at)
+// ackShare is the share of a source's clients that have to obey an assignment
+// before what they report says anything about it.
+const ackShare = 0.95
+
+func (w *world) obey(c *client, a *isobar.Assignment, due time.Duration) {
+	g := c.population.group
+	c.assignment = a
+	c.use(g.routeOf(a, c.kind))
+	if a != g.assignment {
 		return
 	}
-	for _, s := range c.shares {
-		c.land(sc, s.locality, sent*s.share, at)
+	g.obeying++
+	if g.acked.IsZero() && float64(g.obeying) >= ackShare*float64(len(g.clients)) {
+		g.acked = startTime.Add(due)
 	}
 }
 
-func (c *client) land(sc *Scenario, l isobar.Locality, sent float64, at time.Duration) {
-	lost := 0.0
-	if sc.Lands != nil {
-		lost = sent * (1 - sc.Lands(&c.Client, l, at))
+// publish sends an assignment to all clients of a group, unless they have it or
+// it is on its way.
+func (w *world) publish(g *group, a *isobar.Assignment, now time.Duration) {
+	if a == nil || g.assignment == a {
+		return
 	}
-	for i := range c.counts {
-		if c.counts[i].locality == l {
-			c.counts[i].issued += sent
-			c.counts[i].errors += lost
-			return
+	g.assignment, g.obeying, g.acked = a, 0, time.Time{}
+	for _, c := range g.clients {
+		c.pushes++
+		d := w.sc.PushDelay
+		c.last = max(c.last, now+d.Base+time.Duration(float64(d.Jitter)*draw(w.sc.Seed, drawPush, c.id, c.pushes)))
+		c.pending = append(c.pending, push{due: c.last, assignment: a})
+	}
+}
+
+// arrivals are reports on their way.
+type arrivals []arrival
+
+type arrival struct {
+	due    time.Duration
+	client *client
+	report load.Report
+}
+
+// report closes the windows that end now.
+func (w *world) report(now time.Duration) {
+	if !w.reports {
+		return
+	}
+	for _, c := range w.clients {
+		if c.silent || (now-c.phase)%w.sc.Interval >= w.step || now <= c.reported {
+			continue
 		}
+		c.windows++
+		d := w.sc.ReportDelay
+		c.sent = max(c.sent, now+d.Base+time.Duration(float64(d.Jitter)*draw(w.sc.Seed, drawReport, c.id, c.windows)))
+		w.arriving = append(w.arriving, arrival{due: c.sent, client: c, report: c.window(now, startTime.Add(c.sent))})
 	}
-	c.counts = append(c.counts, count{locality: l, issued: sent, errors: lost})
 }
 
-// report closes the window that ends now. Counters are whole numbers; what is
-// left over stays for the next window.
-func (c *client) report(at time.Duration, arrived time.Time) load.Report {
-	sr := load.ServiceReport{Service: c.Service, Interval: at - c.reported}
+// window is what a client tells of the time since its last report. Counters are
+// whole numbers; what is left over stays for the next window.
+func (c *client) window(now time.Duration, arrived time.Time) load.Report {
+	s := c.population.group.service
+	sr := load.ServiceReport{Service: s.spec.Name, Interval: now - c.reported}
 	for i := range c.counts {
 		k := &c.counts[i]
-		issued, errors := uint64(k.issued+1e-9), uint64(k.errors+1e-9)
-		errors = min(errors, issued)
-		if issued > 0 {
-			sr.Localities = append(sr.Localities, load.LocalityReport{
-				Locality: k.locality, Issued: issued, HasIssued: true, Succeeded: issued - errors, Errors: errors,
-			})
-		}
+		issued := whole(k.issued)
+		errors := min(whole(k.errors), issued)
 		k.issued -= float64(issued)
 		k.errors -= float64(errors)
+		if issued > 0 {
+			lr := load.LocalityReport{
+				Locality: s.sites[i].locality, Issued: c.lied(issued), HasIssued: true,
+				Succeeded: c.lied(issued - errors), Errors: c.lied(issued) - c.lied(issued-errors), InProgress: whole(k.busy),
+			}
+			if s.spec.ORCA && k.measured >= 1 {
+				n := c.lied(whole(k.measured))
+				lr.Metrics = []load.MetricSum{{Name: load.MetricApplication, Requests: n, Total: float64(n) * k.metrics / k.measured}}
+			}
+			sr.Localities = append(sr.Localities, lr)
+		}
+		k.measured, k.metrics = 0, 0
 	}
-	c.reported = at
+	dropped := whole(c.dropped)
+	c.dropped -= float64(dropped)
+	if dropped > 0 {
+		sr.Dropped = c.lied(dropped)
+		sr.DroppedBy = []load.DropCount{{Category: isobar.DropCategory, Count: sr.Dropped}}
+	}
+	c.reported = now
 	return load.Report{Arrived: arrived, Services: []load.ServiceReport{sr}}
+}
+
+func (c *client) lied(n uint64) uint64 { return whole(c.lie * float64(n)) }
+
+func whole(x float64) uint64 { return uint64(max(0, x) + 1e-9) }
+
+// collect gives every stream's window, also empty ones, as a server does.
+func (w *world) collect(now time.Duration) []load.StreamWindow {
+	var out []load.StreamWindow
+	at := make([]int, len(w.clients)+1)
+	for _, c := range w.clients {
+		if c.silent {
+			continue
+		}
+		out = append(out, load.StreamWindow{Stream: load.StreamID(c.id), Opened: startTime, Node: c.node()})
+		at[c.id] = len(out)
+	}
+	for _, a := range w.arriving {
+		if a.due <= now {
+			s := &out[at[a.client.id]-1]
+			s.Reports = append(s.Reports, a.report)
+		}
+	}
+	w.arriving = slices.DeleteFunc(w.arriving, func(a arrival) bool { return a.due <= now })
+	return out
+}
+
+func (c *client) node() load.Node {
+	agent := load.AgentEnvoy
+	if c.kind == dataplane.GRPC {
+		agent = load.AgentGRPC
+	}
+	cluster := "clients"
+	if c.population.source == nil {
+		cluster = "callers"
+	}
+	return load.Node{ID: fmt.Sprintf("client-%d", c.id), Cluster: cluster, Locality: c.population.group.source, Agent: agent}
 }

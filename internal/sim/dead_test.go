@@ -35,7 +35,7 @@ var fourZoneNames = []string{"eu/a", "us/a", "us/b", "us/c"}
 
 // noisy is a rate that differs in every interval by up to a fraction, the same
 // for all clients of a source.
-func noisy(source string, rate, noise float64) func(time.Duration) float64 {
+func noisy(source string, rate, noise float64) sim.Shape {
 	return func(at time.Duration) float64 {
 		h := fnv.New64a()
 		_, _ = fmt.Fprintf(h, "%s %d", source, at/interval)
@@ -49,18 +49,13 @@ func deadScenario(t *testing.T, level, noise float64, delay, dies, lives, length
 	t.Helper()
 	sc := &sim.Scenario{
 		Topology: fourZones(t), Tick: interval, Interval: interval,
-		PushDelay: delay, ReportDelay: delay / 5, Length: length,
+		PushDelay: sim.Delay{Base: delay}, ReportDelay: sim.Delay{Base: delay / 5}, Length: length,
 	}
 	for i, z := range fourZoneNames {
 		rate := []float64{0.6, 1.2, 0.9, 0.9}[i] * 800 * level * 4 / 3.6
-		sc.Clients = append(sc.Clients, clients(z, noisy(z, rate, noise))...)
+		sc.Sources = append(sc.Sources, clients(z, noisy(z, rate, noise))...)
 	}
-	sc.Lands = func(_ *sim.Client, l isobar.Locality, at time.Duration) float64 {
-		if l == loc("us/b") && at >= dies && at < lives {
-			return 0
-		}
-		return 1
-	}
+	sc.Outages = []sim.Outage{{Locality: loc("us/b"), From: dies, To: lives, Unnoticed: true}}
 	return sc
 }
 

@@ -1,212 +1,111 @@
 package sim
 
 import (
+	"context"
 	"fmt"
-	"slices"
 	"time"
 
-	"github.com/isobar-xds/isobar"
-	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
-// Frame is what an observer sees after each decision.
+// balancer decides where clients send; one serves one run.
+type balancer interface {
+	// health is called at the beginning, and whenever what is known about
+	// endpoints changed.
+	health(now time.Duration) error
+	// step is called before every step.
+	step(now time.Duration) error
+	// tick is called after every tick.
+	tick(now time.Duration) error
+}
+
+// idle is what balancers embed that do nothing at some of these moments.
+type idle struct{}
+
+func (idle) health(time.Duration) error { return nil }
+func (idle) step(time.Duration) error   { return nil }
+func (idle) tick(time.Duration) error   { return nil }
+
+// Frame is what an observer sees after each tick.
 type Frame struct {
-	At   time.Duration
-	Plan *plan.Plan
+	At     time.Duration
+	Plan   *plan.Plan // nil for policies that are not Isobar's
+	Sample Sample
 }
 
-// run is the state of a simulation.
-type run struct {
-	sc       *Scenario
-	clients  []*client
-	arriving []arrival // reports on their way, by arrival
-	decider  *plan.Decider
-	plan     *plan.Plan
-	pushed   []published
-}
-
-type arrival struct {
-	due    time.Duration
-	window load.StreamWindow
-}
-
-// published is when the assignment in force of a source was published, and
-// whether it was since acknowledged.
-type published struct {
-	assignment *isobar.Assignment
-	acked      time.Time
-}
-
-// Run simulates a scenario and shows each decision to the observer; an error
-// of the observer ends the run.
-func Run(sc *Scenario, observe func(Frame) error) error {
-	r, err := newRun(sc)
-	if err != nil {
-		return err
-	}
-	step := sc.Step
-	if step <= 0 {
-		step = sc.Interval / 10
-	}
-	nextTick := sc.Tick
-	for at := time.Duration(0); at < sc.Length; at += step {
-		now := at + step
-		for _, c := range r.clients {
-			c.deliver(at)
-			c.flow(sc, at, step)
-			if !c.Silent && (now-c.Phase)%sc.Interval < step && now > c.reported {
-				r.send(c, now)
-			}
+// Run lets a policy balance a scenario's fleet. observe, where it is not nil,
+// sees every tick; its error, and the end of ctx, end the run. A policy that may
+// be set up in several ways is run in each, and the best result counts.
+func Run(ctx context.Context, sc *Scenario, p Policy, observe func(Frame) error) (*Result, error) {
+	var best *Result
+	for _, m := range p.make {
+		r, err := runOne(ctx, sc, p, m, observe)
+		if err != nil {
+			return nil, err
 		}
+		if best == nil || r.better(best) {
+			best = r
+		}
+	}
+	return best, nil
+}
+
+func runOne(ctx context.Context, sc *Scenario, p Policy, set maker, observe func(Frame) error) (*Result, error) {
+	w, err := newWorld(sc)
+	if err != nil {
+		return nil, err
+	}
+	b, err := set(w)
+	if err != nil {
+		return nil, fmt.Errorf("sim: %s: %w", p.Name, err)
+	}
+	m := newMeter(w)
+	nextTick := sc.Tick
+	for w.now = 0; w.now < sc.Length; w.now += w.step {
+		if err := w.advance(b); err != nil {
+			return nil, fmt.Errorf("sim: %s at %v: %w", p.Name, w.now, err)
+		}
+		m.step()
+		now := w.now + w.step
+		w.report(now)
 		if now < nextTick {
 			continue
 		}
 		nextTick += sc.Tick
-		if err := r.decide(now); err != nil {
+		m.endTick(now)
+		if err := b.tick(now); err != nil {
+			return nil, fmt.Errorf("sim: %s at %v: %w", p.Name, now, err)
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if observe != nil {
+			if err := observe(Frame{At: now, Plan: planOf(b), Sample: m.samples[len(m.samples)-1]}); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return m.result(p), nil
+}
+
+// advance takes one step.
+func (w *world) advance(b balancer) error {
+	if w.change() || w.now == 0 {
+		if err := b.health(w.now); err != nil {
 			return err
 		}
-		if err := observe(Frame{At: now, Plan: r.plan}); err != nil {
-			return err
-		}
 	}
-	return nil
-}
-
-func newRun(sc *Scenario) (*run, error) {
-	r := &run{sc: sc, decider: plan.NewDecider(sc.Interval, nil, start)}
-	for i := range sc.Clients {
-		r.clients = append(r.clients, &client{Client: sc.Clients[i], id: load.StreamID(i + 1)})
-	}
-	first, err := r.decider.Rebase(r.turn(0))
-	if err != nil {
-		return nil, err
-	}
-	r.publish(first, 0)
-	return r, nil
-}
-
-// send puts a client's report on its way.
-func (r *run) send(c *client, now time.Duration) {
-	due := now + r.sc.ReportDelay
-	r.arriving = append(r.arriving, arrival{due: due, window: load.StreamWindow{
-		Stream: c.id, Opened: start,
-		Node:    load.Node{ID: fmt.Sprintf("client-%d", c.id), Cluster: "sim", Locality: c.Source, Agent: load.AgentEnvoy},
-		Reports: []load.Report{c.report(now, start.Add(due))},
-	}})
-}
-
-// decide is one turn of the loop.
-func (r *run) decide(now time.Duration) error {
-	turn := r.turn(now)
-	turn.Windows = r.collect(now)
-	p, err := r.decider.Tick(turn)
-	if err != nil {
+	w.deliver()
+	if err := b.step(w.now); err != nil {
 		return err
 	}
-	r.publish(p, now)
+	w.flow()
 	return nil
 }
 
-func (r *run) turn(now time.Duration) *plan.Turn {
-	t := &plan.Turn{
-		Now: start.Add(now), Interval: r.sc.Interval, Watched: r.watched(now),
-		Topology: r.sc.Topology, Previous: r.plan, Version: 1,
+func planOf(b balancer) *plan.Plan {
+	if x, ok := b.(interface{ current() *plan.Plan }); ok {
+		return x.current()
 	}
-	if r.plan != nil {
-		t.Version = r.plan.Version + 1
-	}
-	if r.sc.Health != nil {
-		t.Health = r.sc.Health(now)
-	}
-	return t
-}
-
-// collect gives every open stream's window, also empty ones, as a server does.
-func (r *run) collect(now time.Duration) []load.StreamWindow {
-	var out []load.StreamWindow
-	for _, c := range r.clients {
-		if c.Silent {
-			continue
-		}
-		w := load.StreamWindow{
-			Stream: c.id, Opened: start,
-			Node: load.Node{ID: fmt.Sprintf("client-%d", c.id), Cluster: "sim", Locality: c.Source, Agent: load.AgentEnvoy},
-		}
-		for _, a := range r.arriving {
-			if a.window.Stream == c.id && a.due <= now {
-				w.Reports = append(w.Reports, a.window.Reports...)
-			}
-		}
-		out = append(out, w)
-	}
-	r.arriving = slices.DeleteFunc(r.arriving, func(a arrival) bool { return a.due <= now })
-	return out
-}
-
-// watched tells who watches what, and since when they obey.
-func (r *run) watched(now time.Duration) []plan.Watched {
-	var out []plan.Watched
-	for _, c := range r.clients {
-		i := slices.IndexFunc(out, func(w plan.Watched) bool { return w.Service == c.Service && w.Source == c.Source })
-		if i < 0 {
-			i = len(out)
-			out = append(out, plan.Watched{Service: c.Service, Source: c.Source})
-			if r.plan != nil {
-				out[i].Acked = r.acked(r.plan.Assignment(c.Service, c.Source), now)
-			}
-		}
-		out[i].Streams++
-	}
-	return out
-}
-
-func (r *run) acked(a *isobar.Assignment, now time.Duration) time.Time {
-	for _, p := range r.pushed {
-		if p.assignment == a && !p.acked.After(start.Add(now)) {
-			return p.acked
-		}
-	}
-	return time.Time{}
-}
-
-// publish pushes what changed.
-func (r *run) publish(p *plan.Plan, now time.Duration) {
-	for _, c := range r.clients {
-		a := p.Assignment(c.Service, c.Source)
-		if a == nil || (r.plan != nil && r.plan.Assignment(c.Service, c.Source) == a) {
-			continue
-		}
-		c.pending = append(c.pending, push{due: now + r.sc.PushDelay, shares: sharesOf(a)})
-	}
-	r.remember(p, now)
-	r.plan = p
-}
-
-// remember keeps when each assignment in force is acknowledged.
-func (r *run) remember(p *plan.Plan, now time.Duration) {
-	var keep []published
-	for _, s := range p.Services {
-		for i := range s.Result.Sources {
-			a := s.Result.Sources[i].Assignment
-			j := slices.IndexFunc(r.pushed, func(x published) bool { return x.assignment == a })
-			if j >= 0 {
-				keep = append(keep, r.pushed[j])
-			} else {
-				keep = append(keep, published{assignment: a, acked: start.Add(now + r.sc.PushDelay)})
-			}
-		}
-	}
-	r.pushed = keep
-}
-
-func sharesOf(a *isobar.Assignment) []share {
-	var out []share
-	if len(a.Priorities) == 0 {
-		return nil
-	}
-	for _, lw := range a.Priorities[0] {
-		out = append(out, share{locality: lw.Locality, share: a.Share(lw.Locality)})
-	}
-	return out
+	return nil
 }

@@ -1,47 +1,112 @@
-// Package sim runs a fleet as a fluid in virtual time: clients with smooth
-// demand follow assignments, count what they land and report it, with delays
-// both ways, while the real load table, evidence and planner decide. It has no
-// clock and no randomness of its own, so a run is a function of its scenario.
+// Package sim runs a fleet in virtual time: clients with changing demand, the
+// distance between zones, a queue at each endpoint, reports and pushes that
+// take their time, endpoints that fail. What decides is real: the plan code of
+// the server, and the data planes as package dataplane predicts them. Other
+// policies run in the same fleet, to compare.
+//
+// Requests are a fluid: rates, not single requests. A run has no clock and no
+// randomness but what is derived from its seed, so the same scenario gives the
+// same bytes.
 package sim
 
 import (
 	"time"
 
 	"github.com/isobar-xds/isobar"
-	"github.com/isobar-xds/isobar/internal/health"
+	"github.com/isobar-xds/isobar/dataplane"
 )
 
-// Scenario is one run.
+// Scenario is a fleet and what happens to it.
 type Scenario struct {
+	Seed uint64
+	// Topology is what Isobar is told: also its capacities, which Capacities
+	// may belie.
 	Topology *isobar.Topology
-	Health   func(at time.Duration) health.Table // nil = nothing marked
-	Clients  []Client
+	Sources  []Source
+
+	Length time.Duration
+	Warmup time.Duration // left out of the results; below Length
+	Step   time.Duration // resolution; 0 = a twentieth of Interval
 
 	Tick        time.Duration // between decisions
 	Interval    time.Duration // between load reports of a client
-	ReportDelay time.Duration // from the end of a window to its arrival
-	PushDelay   time.Duration // from publishing to use and acknowledgement
-	Length      time.Duration
-	Step        time.Duration // resolution of the fluid; 0 = a tenth of the interval
+	ReportDelay Delay         // from the end of a window to its arrival
+	PushDelay   Delay         // from publishing to use and acknowledgement
+	HealthDelay time.Duration // from a failure, or its end, to everybody's knowledge of it
+	Timeout     time.Duration // longest time at an endpoint; 0 = 1 s
 
-	// Lands tells which share of what a client sends to a locality arrives, 0
-	// to 1; the rest is reported as errors. nil = all.
-	Lands func(c *Client, l isobar.Locality, at time.Duration) float64
+	Capacities       []Capacity
+	Outages          []Outage
+	UtilizationNoise float64 // relative standard deviation of utilization as endpoints report it
+	Price            Price
+
+	// Marks are the moments, growing, from which it is measured how long shares
+	// go on moving.
+	Marks []time.Duration
 }
 
-// Client is one reporting stream.
-type Client struct {
-	Service  string
-	Source   isobar.Locality
-	Demand   func(at time.Duration) float64 // requests/s
-	Phase    time.Duration                  // of its reports, below the interval
-	Disobeys bool                           // sends everything to Favourite, whatever it is assigned
-	Favours  isobar.Locality
-	Silent   bool // reports nothing
+// Source is clients of one service in one locality.
+type Source struct {
+	Service string
+	From    isobar.Locality
+	Demand  Shape // requests/s of all its clients together
+	Noise   float64
+	Clients int // streams; 0 = 5
+	Kind    dataplane.Kind
+	Silent  int     // of the clients: they report no load
+	Liars   int     // of the clients: they report Lie times their load
+	Lie     float64 // 0 = 1
 }
 
-// start is when every run begins; any moment will do.
-var start = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+// Delay is how long a message takes: Base and up to Jitter more, different for
+// each message but never out of order.
+type Delay struct{ Base, Jitter time.Duration }
+
+// Capacity belies what the topology declares: what the endpoints really serve
+// is Factor times that.
+type Capacity struct {
+	Service  string          // empty = all
+	Locality isobar.Locality // a locality, or a region or zone with all in it
+	Factor   Shape
+}
+
+// Outage lets endpoints fail all their requests for a while.
+type Outage struct {
+	Service  string          // empty = all
+	Locality isobar.Locality // a locality, or a region or zone with all in it
+	Share    float64         // of the endpoints of each locality, the first ones; 0 = all
+	From, To time.Duration
+	Period   time.Duration // > 0: flapping, down in the first half of each period
+	// Unnoticed says that health checks see nothing: only load reports tell.
+	Unnoticed bool
+}
+
+// Price is what requests cost that leave their zone or region, in dollars per
+// million.
+type Price struct{ CrossZone, CrossRegion float64 }
+
+// Defaults of a scenario.
+const (
+	defaultClients = 5
+	defaultTimeout = time.Second
+	stepsPerReport = 20
+)
+
+func (o *Outage) down(at time.Duration) bool {
+	if at < o.From || at >= o.To {
+		return false
+	}
+	return o.Period <= 0 || (at-o.From)%o.Period < o.Period/2
+}
+
+// within tells whether l is scope, or lies in it.
+func within(l, scope isobar.Locality) bool {
+	return scope.IsZero() || (l.Region == scope.Region &&
+		(scope.Zone == "" || l.Zone == scope.Zone) && (scope.SubZone == "" || l.SubZone == scope.SubZone))
+}
+
+// startTime is when every run begins; any moment will do.
+var startTime = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // StartTime is the virtual time at which runs begin.
-func StartTime() time.Time { return start }
+func StartTime() time.Time { return startTime }

@@ -19,10 +19,10 @@ func TestConstantDemandPushesNothing(t *testing.T) {
 	for _, level := range []float64{0.5, 0.9, 0.97} {
 		for _, delay := range []time.Duration{0, interval / 2} {
 			t.Run(fmt.Sprintf("load %.0f%%, pushes %v", 100*level, delay), func(t *testing.T) {
-				sc := &sim.Scenario{Topology: fleet(t), Tick: interval, Interval: interval, PushDelay: delay, ReportDelay: delay / 5, Length: length}
+				sc := &sim.Scenario{Topology: fleet(t), Tick: interval, Interval: interval, PushDelay: sim.Delay{Base: delay}, ReportDelay: sim.Delay{Base: delay / 5}, Length: length, Step: interval / 10}
 				for i, z := range []string{"eu/a", "eu/b", "us/a", "us/b", "us/c"} {
 					rate := []float64{0.5, 0.9, 1.1, 0.9, 0.6}[i] * 800 * level
-					sc.Clients = append(sc.Clients, clients(z, constant(rate))...)
+					sc.Sources = append(sc.Sources, clients(z, constant(rate))...)
 				}
 				last := map[isobar.Locality]*isobar.Assignment{}
 				pushes := 0

@@ -38,23 +38,13 @@ func fleet(t *testing.T) *isobar.Topology {
 }
 
 // clients makes five reporting streams for a source that share its demand.
-func clients(source string, demand func(time.Duration) float64) []sim.Client {
-	const n = 5
-	out := make([]sim.Client, n)
-	for i := range out {
-		out[i] = sim.Client{
-			Service: "checkout", Source: loc(source), Phase: interval * time.Duration(i) / time.Duration(n),
-			Demand: func(at time.Duration) float64 { return demand(at) / float64(n) },
-		}
-	}
-	return out
+func clients(source string, demand sim.Shape) []sim.Source {
+	return []sim.Source{{Service: "checkout", From: loc(source), Demand: demand}}
 }
 
-func constant(rate float64) func(time.Duration) float64 {
-	return func(time.Duration) float64 { return rate }
-}
+func constant(rate float64) sim.Shape { return sim.Constant(rate) }
 
-func step(before, after float64, when time.Duration) func(time.Duration) float64 {
+func step(before, after float64, when time.Duration) sim.Shape {
 	return func(at time.Duration) float64 {
 		if at < when {
 			return before
@@ -69,15 +59,15 @@ func stepScenario(t *testing.T, after, other float64, reportDelay, pushDelay tim
 	t.Helper()
 	sc := &sim.Scenario{
 		Topology: fleet(t), Tick: interval, Interval: interval,
-		ReportDelay: reportDelay, PushDelay: pushDelay, Length: 300 * time.Second,
+		ReportDelay: sim.Delay{Base: reportDelay}, PushDelay: sim.Delay{Base: pushDelay}, Length: 300 * time.Second, Timeout: time.Hour, // nothing fails: only pacing counts
 	}
 	if other > 0 {
-		sc.Clients = append(sc.Clients, clients("us/c", constant(other))...)
+		sc.Sources = append(sc.Sources, clients("us/c", constant(other))...)
 	}
-	sc.Clients = append(sc.Clients, clients("us/a", step(480-other, after, stepAt))...)
-	sc.Clients = append(sc.Clients, clients("us/b", constant(300))...)
-	sc.Clients = append(sc.Clients, clients("eu/a", constant(300))...)
-	sc.Clients = append(sc.Clients, clients("eu/b", constant(300))...)
+	sc.Sources = append(sc.Sources, clients("us/a", step(480-other, after, stepAt))...)
+	sc.Sources = append(sc.Sources, clients("us/b", constant(300))...)
+	sc.Sources = append(sc.Sources, clients("eu/a", constant(300))...)
+	sc.Sources = append(sc.Sources, clients("eu/b", constant(300))...)
 	return sc
 }
 
@@ -112,7 +102,7 @@ func TestStepSettles(t *testing.T) {
 func run(t *testing.T, sc *sim.Scenario) []sim.Frame {
 	t.Helper()
 	var frames []sim.Frame
-	err := sim.Run(sc, func(f sim.Frame) error {
+	_, err := sim.Run(t.Context(), sc, sim.Isobar(), func(f sim.Frame) error {
 		for _, v := range f.Plan.Violations {
 			t.Errorf("at %v: %+v", f.At, v)
 		}
@@ -129,7 +119,7 @@ func judge(t *testing.T, sc *sim.Scenario, frames []sim.Frame) {
 	t.Helper()
 	// The first window that lies wholly after the step ends at most two
 	// intervals after it.
-	shown := stepAt + 2*interval + sc.ReportDelay
+	shown := stepAt + 2*interval + sc.ReportDelay.Base
 	settled := time.Duration(-1)
 	good := 0
 	final := frames[len(frames)-1]
@@ -151,7 +141,7 @@ func judge(t *testing.T, sc *sim.Scenario, frames []sim.Frame) {
 	if testing.Verbose() {
 		t.Logf("settled %.1f ticks after the step was shown, overshoot %.1f points", float64(settled-shown)/float64(sc.Tick), worst)
 	}
-	if limit := shown + 10*sc.Tick + sc.PushDelay; settled < 0 || settled > limit {
+	if limit := shown + 10*sc.Tick + sc.PushDelay.Base; settled < 0 || settled > limit {
 		t.Errorf("settled at %v, want by %v", settled, limit)
 	}
 	if worst > 5 {

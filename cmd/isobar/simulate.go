@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/isobar-xds/isobar/internal/config"
+	"github.com/isobar-xds/isobar/internal/sim"
+)
+
+// simulateFlags are the flags of `isobar simulate`.
+type simulateFlags struct {
+	output   outputFormat
+	policies []string
+	seed     uint64
+}
+
+func simulateCommand() *cobra.Command {
+	var flags simulateFlags
+	cmd := &cobra.Command{
+		Use:   "simulate SCENARIO...",
+		Short: "Run policies side by side in a simulated fleet",
+		Long: `Run Isobar and other policies side by side in a simulated fleet, in virtual
+time, and print what each of them does to latency, utilization and traffic. A
+scenario is a YAML file; of a directory, all its *.yaml files are run; - is
+standard input. The same scenario and seed give the same result, byte for byte.`,
+		Example: "  isobar simulate examples/scenarios\n  isobar simulate flash.yaml --policy isobar,failover -o json",
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if !cmd.Flags().Changed("seed") {
+				flags.seed = 0
+			} else if flags.seed == 0 {
+				return usageError{errors.New("--seed must be at least 1")}
+			}
+			return simulate(cmd.Context(), &flags, args, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	flags.output.register(cmd)
+	cmd.Flags().StringSliceVar(&flags.policies, "policy", nil, "policies to run, by name (default: all)")
+	cmd.Flags().Uint64Var(&flags.seed, "seed", 0, "seed in place of the scenario's")
+	_ = cmd.RegisterFlagCompletionFunc("policy", cobra.FixedCompletions(policyNames(), cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+// simulation is what became of one scenario.
+type simulation struct {
+	Name    string        `json:"name"`
+	Title   string        `json:"title,omitempty"`
+	Seed    uint64        `json:"seed"`
+	Results []*sim.Result `json:"policies"`
+}
+
+func simulate(ctx context.Context, flags *simulateFlags, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
+	policies, err := choosePolicies(flags.policies)
+	if err != nil {
+		return err
+	}
+	files, err := scenarioFiles(args)
+	if err != nil {
+		return err
+	}
+	// All are read before any is run: an error in the last one shall not wait.
+	scenarios := make([]*config.Scenario, len(files))
+	var wrong []error
+	for i, file := range files {
+		data, err := readInput(file, stdin)
+		if err != nil {
+			return err
+		}
+		s, warnings, err := config.DecodeScenario(inputName(file), data)
+		printWarnings(stderr, warnings)
+		if err != nil {
+			wrong = append(wrong, err)
+			continue
+		}
+		if flags.seed > 0 {
+			s.Seed = flags.seed
+		}
+		scenarios[i] = s
+	}
+	if err := errors.Join(wrong...); err != nil {
+		return err
+	}
+	out := make([]simulation, len(files))
+	bar := newProgressBar(stderr, len(files))
+	for i, s := range scenarios {
+		results, err := sim.Compare(ctx, simScenario(s), policies, func(done float64) { bar.show(i, scenarioName(files[i]), done) })
+		if err != nil {
+			bar.clear()
+			return fmt.Errorf("%s: %w", inputName(files[i]), err)
+		}
+		out[i] = simulation{Name: scenarioName(files[i]), Title: s.Title, Seed: s.Seed, Results: results}
+	}
+	bar.clear()
+	return reportSimulations(flags, out, stdout)
+}
+
+func reportSimulations(flags *simulateFlags, all []simulation, stdout io.Writer) error {
+	if flags.output == outputJSON {
+		return writeJSON(stdout, all)
+	}
+	_, err := io.WriteString(stdout, simulationTables(all, widthOf(stdout)))
+	return err
+}
+
+// scenarioFiles resolves directories.
+func scenarioFiles(args []string) ([]string, error) {
+	var out []string
+	for _, arg := range args {
+		info, err := os.Stat(arg)
+		if arg == "-" || err != nil || !info.IsDir() {
+			out = append(out, arg) // reading it tells what is wrong with it
+			continue
+		}
+		found, err := filepath.Glob(filepath.Join(arg, "*.yaml"))
+		if err != nil {
+			return nil, err
+		}
+		if len(found) == 0 {
+			return nil, fmt.Errorf("%s: no *.yaml files in this directory", arg)
+		}
+		out = append(out, found...)
+	}
+	return out, nil
+}
+
+func scenarioName(file string) string {
+	return strings.TrimSuffix(filepath.Base(inputName(file)), ".yaml")
+}
+
+func policyNames() []string {
+	var out []string
+	for _, p := range sim.Policies() {
+		out = append(out, p.Name)
+	}
+	return out
+}
+
+func choosePolicies(names []string) ([]sim.Policy, error) {
+	all := sim.Policies()
+	if len(names) == 0 {
+		return all, nil
+	}
+	var out []sim.Policy
+	for _, n := range names {
+		i := slices.IndexFunc(all, func(p sim.Policy) bool { return p.Name == n })
+		if i < 0 {
+			return nil, usageError{fmt.Errorf("unknown policy %q; want some of %s", n, strings.Join(policyNames(), ", "))}
+		}
+		out = append(out, all[i])
+	}
+	return out, nil
+}

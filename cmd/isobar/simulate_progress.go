@@ -1,0 +1,49 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"golang.org/x/term"
+)
+
+// progressBar is one line on a terminal that stays in place; elsewhere it is
+// nothing.
+type progressBar struct {
+	w     io.Writer // nil = no terminal
+	all   int       // parts
+	shown string
+}
+
+func newProgressBar(w io.Writer, all int) *progressBar {
+	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		return &progressBar{w: w, all: all}
+	}
+	return &progressBar{}
+}
+
+const (
+	progressWidth = 30
+	clearTheLine  = "\r\x1b[K"
+)
+
+// show tells how much of a part is done, 0 to 1.
+func (p *progressBar) show(part int, name string, done float64) {
+	if p.w == nil {
+		return
+	}
+	filled := int(done * progressWidth)
+	line := fmt.Sprintf("[%s%s] %3.0f%%  %d/%d %s", strings.Repeat("#", filled), strings.Repeat("-", progressWidth-filled), 100*done, part+1, p.all, name)
+	if line != p.shown {
+		p.shown = line
+		_, _ = io.WriteString(p.w, clearTheLine+line) // nobody to tell
+	}
+}
+
+func (p *progressBar) clear() {
+	if p.w != nil && p.shown != "" {
+		_, _ = io.WriteString(p.w, clearTheLine)
+	}
+}

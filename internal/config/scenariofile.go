@@ -1,0 +1,285 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/config/strict"
+)
+
+// Scenario is a scenario file of `isobar simulate`: a fleet and what happens to
+// it, with defaults filled in.
+type Scenario struct {
+	Title    string
+	Seed     uint64
+	Services []isobar.Service // sorted by name; addresses are made up
+	Network  *isobar.Network
+
+	Length, Warmup         time.Duration
+	Tick, ReportInterval   time.Duration
+	ReportDelay, PushDelay ScenarioDelay
+	HealthDelay, Timeout   time.Duration
+	UtilizationNoise       float64
+	CrossZone, CrossRegion float64 // dollars per million requests
+	Demand                 []ScenarioDemand
+	Capacity               []ScenarioCapacity
+	Outages                []ScenarioOutage
+}
+
+// ScenarioDelay is how long messages take.
+type ScenarioDelay struct{ Base, Jitter time.Duration }
+
+// ScenarioDemand is what clients of a service in one locality send.
+type ScenarioDemand struct {
+	Service string
+	From    isobar.Locality
+	Rate    float64 // requests/s
+	Shape   []ScenarioShape
+	Noise   float64
+	Clients int
+	GRPC    bool
+	Silent  int // of Clients
+	Liars   int // of Clients
+	Lie     float64
+}
+
+// ScenarioCapacity is what endpoints really serve, as a factor on what is
+// declared.
+type ScenarioCapacity struct {
+	Service  string // empty = all
+	Locality isobar.Locality
+	Factor   float64
+	Shape    []ScenarioShape
+}
+
+// ScenarioOutage lets endpoints fail.
+type ScenarioOutage struct {
+	Service   string // empty = all
+	Locality  isobar.Locality
+	Share     float64
+	From, To  time.Duration
+	Period    time.Duration
+	Unnoticed bool
+}
+
+// Bounds and defaults of scenarios.
+const (
+	maxScenarioLength    = 7 * 24 * time.Hour
+	maxScenarioEndpoints = 1_000   // of a locality
+	maxScenarioFleet     = 100_000 // endpoints in all
+	maxScenarioClients   = 1_000   // of a source
+	maxScenarioRoutes    = 20e6    // clients times endpoints of their service
+	maxScenarioTicks     = 200_000
+
+	defaultScenarioLength = 10 * time.Minute
+	defaultWarmup         = time.Minute
+	defaultHealthDelay    = 10 * time.Second
+	defaultTimeout        = time.Second
+	defaultScenarioCount  = 5 // clients of a source
+)
+
+// DecodeScenario reads a scenario file; file is the name that errors carry.
+func DecodeScenario(file string, data []byte) (*Scenario, []Problem, error) {
+	doc := strict.Parse(file, data)
+	s := &Scenario{
+		Seed: 1, Length: defaultScenarioLength, Warmup: defaultWarmup, Tick: DefaultInterval, ReportInterval: DefaultInterval,
+		ReportDelay: ScenarioDelay{Base: 100 * time.Millisecond}, PushDelay: ScenarioDelay{Base: 100 * time.Millisecond, Jitter: 200 * time.Millisecond},
+		HealthDelay: defaultHealthDelay, Timeout: defaultTimeout,
+	}
+	if root, ok := doc.Root(); ok {
+		readScenario(root, s)
+	}
+	warnings, err := doc.Result()
+	if err != nil {
+		return nil, warnings, err
+	}
+	return s, warnings, nil
+}
+
+func readScenario(root strict.Value, s *Scenario) {
+	var named []placedRegion
+	warmupAt := root
+	r := scenarioReader{scenario: s}
+	root.Object([]strict.Field{
+		{Name: "title", Read: func(v strict.Value) { s.Title, _ = v.Text() }},
+		{Name: "seed", Read: func(v strict.Value) {
+			if n, ok := v.Int(strict.Range{Max: 1 << 53}); ok {
+				s.Seed = uint64(n) //nolint:gosec // >= 0
+			}
+		}},
+		spanField("length", &s.Length, MinInterval, maxScenarioLength),
+		{Name: "warmup", Read: func(v strict.Value) {
+			warmupAt = v
+			spanField("", &s.Warmup, 0, maxScenarioLength).Read(v)
+		}},
+		interval("tick", &s.Tick),
+		interval("report_interval", &s.ReportInterval),
+		delayField("report_delay", &s.ReportDelay),
+		delayField("push_delay", &s.PushDelay),
+		spanField("health_delay", &s.HealthDelay, 0, time.Hour),
+		spanField("timeout", &s.Timeout, time.Millisecond, time.Hour),
+		floatField("utilization_noise", &s.UtilizationNoise, noiseRange),
+		{Name: "price", Read: func(v strict.Value) {
+			v.Object([]strict.Field{
+				floatField("cross_zone", &s.CrossZone, dollarRange),
+				floatField("cross_region", &s.CrossRegion, dollarRange),
+			})
+		}},
+		{Name: "network", Read: func(v strict.Value) { s.Network = readNetwork(v, &named) }},
+		{Name: "services", Required: true, Read: r.services},
+		{Name: "demand", Required: true, Read: r.demand},
+		{Name: "capacity", Read: r.capacity},
+		{Name: "outages", Read: r.outages},
+	})
+	checkRegions(named, s.Services)
+	if s.Network == nil {
+		s.Network, _ = isobar.NewNetwork(nil) // no rules, no error
+	}
+	switch {
+	case s.Warmup+s.Tick > s.Length:
+		warmupAt.Errorf("make it shorter than the length", "nothing is left to measure: the scenario lasts %v", s.Length)
+	case s.Length/min(s.Tick, s.ReportInterval) > maxScenarioTicks:
+		root.Errorf("shorten it, or let it tick less often", "the scenario has more than %d ticks", maxScenarioTicks)
+	}
+}
+
+var (
+	noiseRange    = strict.Range{Max: 1, LargeHint: "it is a fraction: write 0.05 for 5%"}
+	dollarRange   = strict.Range{Max: 1e6, Unit: "dollars per million requests"}
+	factorRange   = strict.Range{Max: 1000}
+	outageRange   = strict.Range{AboveMin: true, Max: 1, LargeHint: "it is a fraction: write 0.5 for half of the endpoints"}
+	lieRange      = strict.Range{Max: 1e6}
+	endpointCount = strict.Range{Min: 1, Max: maxScenarioEndpoints, ZeroHint: "remove the locality"}
+	clientCount   = strict.Range{Min: 1, Max: maxScenarioClients, ZeroHint: "remove the source"}
+	fewClients    = strict.Range{Max: maxScenarioClients}
+)
+
+func spanField(name string, into *time.Duration, lo, hi time.Duration) strict.Field {
+	return strict.Field{Name: name, Read: func(v strict.Value) {
+		if d, ok := v.Duration(lo, hi); ok {
+			*into = d
+		}
+	}}
+}
+
+// requiredSpan is a duration without a default.
+func requiredSpan(name string, into *time.Duration, lo time.Duration) strict.Field {
+	f := spanField(name, into, lo, maxScenarioLength)
+	f.Required = true
+	return f
+}
+
+func wholeField(name string, into *int, r strict.Range) strict.Field {
+	return strict.Field{Name: name, Read: func(v strict.Value) {
+		if n, ok := v.Int(r); ok {
+			*into = int(n)
+		}
+	}}
+}
+
+// delayField reads a duration, or an object with base and jitter.
+func delayField(name string, into *ScenarioDelay) strict.Field {
+	return strict.Field{Name: name, Read: func(v strict.Value) {
+		if !v.IsObject() {
+			if d, ok := v.Duration(0, MaxInterval); ok {
+				*into = ScenarioDelay{Base: d}
+			}
+			return
+		}
+		*into = ScenarioDelay{}
+		v.Object([]strict.Field{
+			spanField("base", &into.Base, 0, MaxInterval),
+			spanField("jitter", &into.Jitter, 0, MaxInterval),
+		})
+	}}
+}
+
+// scenarioReader reads the parts of a scenario that refer to each other.
+type scenarioReader struct {
+	scenario *Scenario
+	calls    []placedCall
+	size     int // endpoints so far
+	routes   float64
+}
+
+func (r *scenarioReader) services(v strict.Value) {
+	items, ok := v.List()
+	if ok && len(items) == 0 {
+		v.Errorf("add a service", "is empty")
+	}
+	lines := map[string]int{}
+	for _, item := range items {
+		at := item
+		s := r.service(item, &at)
+		if s.Name == "" {
+			continue // told already
+		}
+		if line, twice := lines[s.Name]; twice {
+			at.Errorf("rename one", "service %s is given twice, first in line %d", s.Name, line)
+			continue
+		}
+		lines[s.Name] = at.Pos().Line
+		r.scenario.Services = append(r.scenario.Services, s)
+	}
+	if r.size > maxScenarioFleet {
+		v.Errorf("simulate a part of the fleet", "%d endpoints are more than %d", r.size, maxScenarioFleet)
+	}
+	r.checkCalls(lines)
+	slices.SortFunc(r.scenario.Services, func(a, b isobar.Service) int { return strings.Compare(a.Name, b.Name) })
+}
+
+func (r *scenarioReader) service(v strict.Value, at *strict.Value) isobar.Service {
+	names := serviceReader{nameAt: v}
+	s := isobar.Service{}
+	v.Object([]strict.Field{
+		{Name: "name", Required: true, Read: func(v strict.Value) {
+			*at = v
+			names.readName(v, &s.Name)
+		}},
+		modeField(&s.Mode),
+		floatField("max_shift", &s.MaxShift, shiftRange),
+		floatField("max_shed", &s.MaxShed, shedRange),
+		floatField("service_time_ms", &s.ServiceTimeMS, serviceTimeRange),
+		boolField("orca", &s.ORCA),
+		{Name: "localities", Required: true, Read: func(v strict.Value) { s.Localities = r.localities(v) }},
+		{Name: "calls", Read: func(v strict.Value) {
+			s.Calls = names.readCalls(v, s.Name)
+			r.calls = append(r.calls, names.calls...)
+		}},
+	})
+	return s
+}
+
+func (r *scenarioReader) localities(v strict.Value) []isobar.ServiceLocality {
+	items, ok := v.List()
+	if ok && len(items) == 0 {
+		v.Errorf("add the localities where the service runs", "is empty")
+	}
+	lines := map[isobar.Locality]int{}
+	var out []isobar.ServiceLocality
+	for _, item := range items {
+		var l isobar.ServiceLocality
+		n := 0
+		endpoints := wholeField("endpoints", &n, endpointCount)
+		endpoints.Required = true
+		item.Object([]strict.Field{
+			uniqueLocality(&l.Locality, lines), endpoints,
+			requiredFloat("max_rate", &l.MaxRate, rateRange),
+			floatField("concurrency", &l.Concurrency, concurrencyRange),
+			floatField("ceiling", &l.Ceiling, ceilingRange),
+			floatField("scaler", &l.Scaler, scalerRange),
+			floatField("background", &l.Background, backgroundRange),
+		})
+		for range n {
+			if r.size++; r.size <= maxScenarioFleet {
+				l.Endpoints = append(l.Endpoints, isobar.Endpoint{Address: fmt.Sprintf("10.%d.%d.%d:80", r.size>>16&255, r.size>>8&255, r.size&255)})
+			}
+		}
+		out = append(out, l)
+	}
+	slices.SortStableFunc(out, func(a, b isobar.ServiceLocality) int { return a.Locality.Compare(b.Locality) })
+	return out
+}

@@ -1,0 +1,107 @@
+// Package policy holds the rules of thumb by which others place load, as pure
+// functions from a problem to flows: those of Google's service mesh under their
+// published names, and plain locality. They know ceilings and distances, but
+// neither queues nor prices. Nothing here is paced or rounded.
+package policy
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/solver"
+)
+
+// Problem is one service to place, with the names of its indices: regions and
+// zones matter to policies.
+type Problem struct {
+	solver.Service
+
+	Sources []isobar.Locality // of Demand
+	Places  []isobar.Locality // of Localities
+}
+
+// Flows are requests/s [source][locality]. A source without any place that it
+// may use has a row of zeros; all others send their whole demand.
+type Flows [][]float64
+
+// Func is a policy. It returns an error only where the problem's slices do not
+// fit together.
+type Func func(Problem) (Flows, error)
+
+// ErrShape says that the slices of a problem do not fit together.
+var ErrShape = fmt.Errorf("policy: %w: slices of different lengths", isobar.ErrInvalid)
+
+func (p *Problem) check() error {
+	if len(p.Sources) != len(p.Demand) || len(p.Places) != len(p.Localities) || len(p.Latency) != len(p.Demand) {
+		return ErrShape
+	}
+	for _, row := range p.Latency {
+		if len(row) != len(p.Places) {
+			return ErrShape
+		}
+	}
+	if p.Allowed == nil {
+		return nil
+	}
+	if len(p.Allowed) != len(p.Demand) {
+		return ErrShape
+	}
+	for _, row := range p.Allowed {
+		if len(row) != len(p.Places) {
+			return ErrShape
+		}
+	}
+	return nil
+}
+
+// open tells whether source s may use place l: it has capacity, and nothing
+// forbids it.
+func (p *Problem) open(s, l int) bool {
+	return p.Localities[l].Capacity > 0 && (p.Allowed == nil || p.Allowed[s][l])
+}
+
+// target is how much a place takes before it counts as full, requests/s:
+// ceiling (0 = the default) times scale times capacity, less background.
+func (p *Problem) target(l int, scale float64) float64 {
+	c := p.Localities[l].Ceiling
+	if c == 0 {
+		c = isobar.DefaultCeiling
+	}
+	return max(0, c*scale*p.Localities[l].Capacity-p.Localities[l].Background)
+}
+
+func (p *Problem) targets() []float64 {
+	out := make([]float64, len(p.Places))
+	for l := range out {
+		out[l] = p.target(l, 1)
+	}
+	return out
+}
+
+func (p *Problem) flows() Flows {
+	f := make(Flows, len(p.Demand))
+	for s := range f {
+		f[s] = make([]float64, len(p.Places))
+	}
+	return f
+}
+
+// nearest lists the open places of a source that are closest, all that are as
+// close as that; nil when there is none.
+func (p *Problem) nearest(s int) []int {
+	best := math.Inf(1)
+	var out []int
+	for l := range p.Places {
+		if !p.open(s, l) {
+			continue
+		}
+		switch d := p.Latency[s][l]; {
+		case d < best:
+			best, out = d, append(out[:0], l)
+		case d == best:
+			out = append(out, l)
+		}
+	}
+	return out
+}

@@ -1,0 +1,161 @@
+package policy_test
+
+import (
+	"errors"
+	"math"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/policy"
+	"github.com/isobar-xds/isobar/solver"
+)
+
+// world is us/a, us/b, eu/a with 1000 requests/s each at utilization 1, which is
+// 800 beneath the ceiling, and sources in the same places.
+func world(demand ...float64) policy.Problem {
+	p := policy.Problem{}
+	p.Demand = demand
+	for _, l := range []string{"us/a", "us/b", "eu/a"} {
+		p.Places = append(p.Places, isobar.MustLocality(l))
+		p.Localities = append(p.Localities, solver.Locality{Capacity: 1000})
+	}
+	p.Sources = p.Places
+	p.Latency = [][]float64{{0, 1, 80}, {1, 0, 80}, {80, 80, 0}}
+	return p
+}
+
+func TestPolicies(t *testing.T) {
+	lost := world(400, 0, 100)
+	lost.Localities[0].Capacity = 0
+	tests := []struct {
+		name   string
+		policy policy.Func
+		p      policy.Problem
+		want   policy.Flows
+	}{
+		{"nearest ignores fullness", policy.Nearest, world(2000, 100, 0), policy.Flows{{2000, 0, 0}, {0, 100, 0}, {0, 0, 0}}},
+		{"nearest fails over", policy.Nearest, lost, policy.Flows{{0, 400, 0}, {0, 0, 0}, {0, 0, 100}}},
+		{"spray to world", policy.SprayToWorld, world(300, 0, 600), policy.Flows{{100, 100, 100}, {0, 0, 0}, {200, 200, 200}}},
+		{"spray to region", policy.SprayToRegion, world(400, 200, 100), policy.Flows{{200, 200, 0}, {100, 100, 0}, {0, 0, 100}}},
+		{"by region fills evenly, near first", policy.WaterfallByRegion, world(400, 200, 100), policy.Flows{{300, 100, 0}, {0, 200, 0}, {0, 0, 100}}},
+		{"by region overflows", policy.WaterfallByRegion, world(2000, 0, 100), policy.Flows{{800, 800, 400}, {0, 0, 0}, {0, 0, 100}}},
+		{"by zone fills the nearest first", policy.WaterfallByZone, world(900, 200, 0), policy.Flows{{800, 100, 0}, {0, 200, 0}, {0, 0, 0}}},
+		{"by zone: those who are near come first", policy.WaterfallByZone, world(1000, 700, 0), policy.Flows{{800, 100, 100}, {0, 700, 0}, {0, 0, 0}}},
+		{"all full: equal overflow", policy.WaterfallByRegion, world(3000, 0, 0), policy.Flows{{1000, 1000, 1000}, {0, 0, 0}, {0, 0, 0}}},
+		{"by zone, all full: equal overflow", policy.WaterfallByZone, world(0, 0, 3000), policy.Flows{{0, 0, 0}, {0, 0, 0}, {1000, 1000, 1000}}},
+		{
+			"rings", func(p policy.Problem) (policy.Flows, error) {
+				return policy.Rings(p, []policy.Ring{{MS: 0, Full: 0.5}, {MS: 10, Full: 0.6}, {MS: 1000, Full: 0.8}})
+			}, world(1320, 0, 0), policy.Flows{{620, 620, 80}, {0, 0, 0}, {0, 0, 0}},
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			got, err := test.policy(test.p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for s := range test.want {
+				for l, want := range test.want[s] {
+					if math.Abs(got[s][l]-want) > 1e-6 {
+						t.Fatalf("flows %.2f, want %.2f", got, test.want)
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestShape(t *testing.T) {
+	for _, broken := range []func(*policy.Problem){
+		func(p *policy.Problem) { p.Sources = p.Sources[1:] },
+		func(p *policy.Problem) { p.Places = p.Places[1:] },
+		func(p *policy.Problem) { p.Latency[1] = nil },
+		func(p *policy.Problem) { p.Allowed = [][]bool{{true, true, true}} },
+		func(p *policy.Problem) { p.Allowed = [][]bool{{true}, {true}, {true}} },
+	} {
+		p := world(1, 1, 1)
+		broken(&p)
+		for _, f := range all {
+			if _, err := f(p); !errors.Is(err, isobar.ErrInvalid) {
+				t.Errorf("error %v", err)
+			}
+		}
+	}
+}
+
+var all = []policy.Func{
+	policy.Nearest, policy.SprayToWorld, policy.SprayToRegion, policy.WaterfallByRegion, policy.WaterfallByZone,
+	func(p policy.Problem) (policy.Flows, error) {
+		return policy.Rings(p, []policy.Ring{{MS: 5, Full: 0.55}, {MS: 35, Full: 0.65}, {MS: 1e6, Full: 0.8}})
+	},
+}
+
+// TestProperties: all demand that may go anywhere goes, nowhere else than where
+// it may; what has to fit does.
+func TestProperties(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := random(t)
+		for i, f := range all {
+			flows, err := f(p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			load := make([]float64, len(p.Places))
+			total, room := 0.0, 0.0
+			for s, row := range flows {
+				sum, open := 0.0, false
+				for l, x := range row {
+					ok := p.Localities[l].Capacity > 0 && (p.Allowed == nil || p.Allowed[s][l])
+					open = open || ok
+					if math.IsNaN(x) || x < 0 || (x > 0 && !ok) {
+						t.Fatalf("policy %d: flow %v from %d to %d", i, x, s, l)
+					}
+					sum += x
+					load[l] += x
+				}
+				if want := p.Demand[s]; open && math.Abs(sum-want) > 1e-6*(1+want) {
+					t.Fatalf("policy %d: %v of %v placed", i, sum, want)
+				}
+				total += sum
+			}
+			for _, l := range p.Localities {
+				room += 0.8 * l.Capacity
+			}
+			if i >= 2 && p.Allowed == nil && total < room {
+				for l, y := range load {
+					if y > 0.8*p.Localities[l].Capacity*(1+1e-6)+1e-6 {
+						t.Fatalf("policy %d: %v lands on a capacity of %v although all fits", i, y, p.Localities[l].Capacity)
+					}
+				}
+			}
+		}
+	})
+}
+
+func random(t *rapid.T) policy.Problem {
+	sources, places := rapid.IntRange(1, 5).Draw(t, "sources"), rapid.IntRange(1, 6).Draw(t, "places")
+	p := policy.Problem{}
+	regions := rapid.SampledFrom([]string{"a", "b", "c"})
+	for l := range places {
+		p.Places = append(p.Places, isobar.Locality{Region: regions.Draw(t, "region"), Zone: string(rune('a' + l))})
+		p.Localities = append(p.Localities, solver.Locality{Capacity: rapid.SampledFrom([]float64{0, 1, 100, 1000}).Draw(t, "capacity")})
+	}
+	forbid := rapid.Bool().Draw(t, "forbid")
+	for range sources {
+		p.Sources = append(p.Sources, isobar.Locality{Region: regions.Draw(t, "from")})
+		p.Demand = append(p.Demand, rapid.SampledFrom([]float64{0, 1, 300, 2000}).Draw(t, "demand"))
+		row, allowed := make([]float64, places), make([]bool, places)
+		for l := range row {
+			row[l] = float64(rapid.IntRange(0, 4).Draw(t, "ms") * 20)
+			allowed[l] = rapid.Bool().Draw(t, "allowed")
+		}
+		p.Latency = append(p.Latency, row)
+		if forbid {
+			p.Allowed = append(p.Allowed, allowed)
+		}
+	}
+	return p
+}

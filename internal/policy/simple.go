@@ -1,0 +1,75 @@
+package policy
+
+// Nearest sends every source to its closest place with capacity, however full
+// that is. Places at the same distance share in proportion to their capacity.
+func Nearest(p Problem) (Flows, error) {
+	if err := p.check(); err != nil {
+		return nil, err
+	}
+	f := p.flows()
+	for s, d := range p.Demand {
+		near := p.nearest(s)
+		total := 0.0
+		for _, l := range near {
+			total += p.Localities[l].Capacity
+		}
+		for _, l := range near {
+			f[s][l] = d * p.Localities[l].Capacity / total
+		}
+	}
+	return f, nil
+}
+
+// SprayToWorld spreads every source over all places in proportion to what they
+// may take, wherever they are.
+func SprayToWorld(p Problem) (Flows, error) {
+	if err := p.check(); err != nil {
+		return nil, err
+	}
+	f := p.flows()
+	p.spill(f, p.Demand)
+	return f, nil
+}
+
+// spill adds what is left of each source to all places that it may use, in
+// proportion to what they may take: where all are full, all overflow by the
+// same factor.
+func (p *Problem) spill(f Flows, left []float64) {
+	for s, d := range left {
+		if d <= 0 {
+			continue
+		}
+		weights := p.weights(s)
+		total := 0.0
+		for _, w := range weights {
+			total += w
+		}
+		for l, w := range weights {
+			if w > 0 {
+				f[s][l] += d * w / total
+			}
+		}
+	}
+}
+
+// weights is what the places of a source may take, or, where background leaves
+// nothing of that anywhere, what they are made for.
+func (p *Problem) weights(s int) []float64 {
+	out := make([]float64, len(p.Places))
+	some := false
+	for l := range out {
+		if p.open(s, l) {
+			out[l] = p.target(l, 1)
+			some = some || out[l] > 0
+		}
+	}
+	if some {
+		return out
+	}
+	for l := range out {
+		if p.open(s, l) {
+			out[l] = p.Localities[l].Capacity
+		}
+	}
+	return out
+}

@@ -1,0 +1,180 @@
+package sim
+
+import "math"
+
+// flow lets all clients send for one step, and the endpoints serve.
+func (w *world) flow() {
+	w.demand()
+	for _, s := range w.services {
+		s.arrive()
+		w.serve(s)
+		for _, g := range s.groups {
+			w.book(g)
+		}
+	}
+}
+
+// demand sets the rates of this step. What callers cause follows from what they
+// served in the step before.
+func (w *world) demand() {
+	for _, s := range w.services {
+		for _, g := range s.groups {
+			if g.called != nil {
+				g.called.rate = 0
+			}
+		}
+	}
+	for _, s := range w.services {
+		for i := range s.calls {
+			for l, g := range s.calls[i].groups {
+				g.called.rate += s.calls[i].perRequest * s.sites[l].served
+			}
+		}
+	}
+	for _, s := range w.services {
+		for _, g := range s.groups {
+			g.rate = 0
+			for _, p := range g.populations {
+				if p.source != nil {
+					p.rate = w.rateOf(p)
+				}
+				g.rate += p.rate
+			}
+		}
+	}
+}
+
+// noiseSeconds is for how long one draw of noise lasts.
+const noiseSeconds = 1
+
+func (w *world) rateOf(p *population) float64 {
+	rate := p.source.Demand(w.now)
+	if p.source.Noise > 0 {
+		second := uint64(w.now.Seconds() / noiseSeconds)
+		rate *= 1 + p.source.Noise*normal(w.sc.Seed, drawDemand, p.index, second)
+	}
+	return max(0, rate)
+}
+
+// arrive adds up what reaches each endpoint.
+func (s *service) arrive() {
+	for i := range s.endpoints {
+		s.endpoints[i].arrived = 0
+	}
+	for _, g := range s.groups {
+		for _, p := range g.populations {
+			p.average()
+			if p.rate == 0 {
+				continue
+			}
+			for e, share := range p.mean.endpoint {
+				if share > 0 {
+					s.endpoints[e].arrived += p.rate * share
+				}
+			}
+		}
+	}
+}
+
+// serve steps the queues.
+func (w *world) serve(s *service) {
+	length, timeout := w.step.Seconds(), w.timeout()
+	var last *endpoint
+	for i := range s.sites {
+		x := &s.sites[i]
+		x.arrived, x.served = 0, 0
+		last = nil
+		for j := x.first; j < x.end; j++ {
+			e := &s.endpoints[j]
+			capacity := e.declared * x.factor
+			x.arrived += e.arrived
+			switch {
+			case !e.up || capacity <= 0:
+				e.ok, e.stay = 0, 0
+				continue
+			case last != nil && e.like(last):
+				e.queue, e.ok, e.stay = last.queue, last.ok, last.stay
+			default:
+				before := e.queue.present
+				e.ok = 1 - e.queue.step(e.arrived, capacity, e.servers, timeout, length)
+				e.stay = e.queue.stay(capacity, e.servers)
+				last = e
+				e.previous = before
+			}
+			x.served += e.arrived * e.ok
+		}
+		x.utilization = 0
+		if x.capacity > 0 {
+			x.utilization = x.arrived / x.capacity
+		}
+		if w.sc.UtilizationNoise > 0 {
+			second := uint64(w.now.Seconds() / noiseSeconds)
+			x.noise = max(0, 1+w.sc.UtilizationNoise*normal(w.sc.Seed, drawUtilization, uint64(s.index), uint64(i), second)) //nolint:gosec // indices
+		}
+	}
+}
+
+// like tells whether an endpoint of the same site goes through the same step as
+// another one that has gone through it.
+func (e *endpoint) like(o *endpoint) bool {
+	return e.arrived == o.arrived && e.declared == o.declared && e.servers == o.servers && e.up == o.up &&
+		e.queue.present == o.previous
+}
+
+func (w *world) timeout() float64 {
+	if w.sc.Timeout > 0 {
+		return w.sc.Timeout.Seconds()
+	}
+	return defaultTimeout.Seconds()
+}
+
+// book adds what a group's clients sent in this step to what they will report.
+func (w *world) book(g *group) {
+	if !w.reports {
+		return
+	}
+	length := w.step.Seconds()
+	for _, p := range g.populations {
+		each := p.rate / float64(len(p.clients))
+		if each == 0 {
+			continue
+		}
+		for _, c := range p.clients {
+			c.dropped += each * length * c.route.dropped
+			for i, share := range c.route.site {
+				k := &c.counts[i]
+				if share == 0 {
+					k.busy = 0
+					continue
+				}
+				sent := each * length * share
+				ok, stay := g.service.outcome(i, c.route, share)
+				k.issued += sent
+				k.errors += sent * (1 - ok)
+				k.busy = each * share * (stay + g.latency[i]) / 1000
+				if ok > 0 {
+					k.measured += sent * ok
+					k.metrics += sent * ok * g.service.reportedUtilization(i)
+				}
+			}
+		}
+	}
+}
+
+// outcome is what becomes of requests that a route sends to a site: the
+// fraction that is served, and how long they stay, ms.
+func (s *service) outcome(i int, r *route, share float64) (ok, stay float64) {
+	for e := s.sites[i].first; e < s.sites[i].end; e++ {
+		x := &s.endpoints[e]
+		ok += r.endpoint[e] * x.ok
+		stay += r.endpoint[e] * x.stay
+	}
+	return min(1, ok/share), stay / share
+}
+
+// reportedUtilization is what the site's endpoints tell: that of their
+// processors, which can't be above 1, with noise.
+func (s *service) reportedUtilization(i int) float64 {
+	x := &s.sites[i]
+	return math.Min(1, x.utilization) * x.noise
+}

@@ -1,0 +1,97 @@
+package sim
+
+import "math"
+
+// queue is one endpoint as a fluid. Its only state is the mean number of
+// requests in it. At a steady rate that number is what the solver's cost
+// assumes for M/M/c (Sakasegawa's approximation):
+//
+//	X(u) = c u + u^sqrt(2(c+1)) / (1-u)
+//
+// In between, requests come at the rate offered and leave at the rate K u, with
+// u such that X(u) is the number present: the pointwise stationary fluid flow
+// approximation (W. Wang, D. Tipper, S. Banerjee, "A simple approximation for
+// modeling nonstationary queues", INFOCOM 1996). Beyond u = 1 the number just
+// grows, until requests would stay for longer than the timeout.
+type queue struct {
+	present float64 // requests
+	busy    float64 // u, in [0, 1)
+
+	// What the last step was made from: the same again changes nothing once the
+	// number stands still.
+	rate, capacity float64
+	still          bool
+}
+
+// stillness is the relative change per step below which a queue stands still.
+const stillness = 1e-9
+
+// step lets requests come at a rate (requests/s) for a while (s) and gives the
+// fraction of them that times out. capacity is in requests/s, servers is c, and
+// timeout is in s.
+func (q *queue) step(rate, capacity, servers, timeout, length float64) (lost float64) {
+	if q.still && rate == q.rate && capacity == q.capacity {
+		return 0
+	}
+	before := q.present
+	q.rate, q.capacity = rate, capacity
+	q.busy = utilizationOf(before+rate*length, servers, capacity*length)
+	q.present = before + (rate-capacity*q.busy)*length
+	if q.present < 0 || q.busy == 0 {
+		q.present = presentAt(q.busy, servers)
+	}
+	if most := capacity * timeout; q.present > most {
+		lost = min(1, (q.present-most)/(rate*length))
+		q.present = most
+	}
+	q.still = lost == 0 && math.Abs(q.present-before) <= stillness*max(q.present, 1e-6)
+	return lost
+}
+
+// stay is the mean time at the endpoint, ms, of requests that come now; none
+// present means the time of service alone.
+func (q *queue) stay(capacity, servers float64) float64 {
+	if q.busy < 1e-9 || capacity <= 0 {
+		if capacity <= 0 {
+			return 0
+		}
+		return 1000 * servers / capacity
+	}
+	return 1000 * q.present / (capacity * q.busy)
+}
+
+func (q *queue) clear() { *q = queue{} }
+
+func presentAt(u, servers float64) float64 {
+	return servers*u + math.Pow(u, math.Sqrt(2*(servers+1)))/(1-u)
+}
+
+// utilizationOf solves X(u) + drain u = sum for u in [0, 1): one implicit step
+// of Euler's method, which is stable however short the queue's own times are.
+// The left side is convex and grows, so Newton's method falls onto the root
+// from above.
+func utilizationOf(sum, servers, drain float64) float64 {
+	if sum <= 0 {
+		return 0
+	}
+	a := math.Sqrt(2 * (servers + 1))
+	linear := servers + drain
+	u := 1 - 1/(2+2*sum)
+	if linear > 0 && sum/linear < u {
+		u = sum / linear
+	}
+	for range 60 {
+		p := math.Pow(u, a) / (1 - u)
+		f := p + linear*u - sum
+		slope := p*(a/u+1/(1-u)) + linear
+		next := u - f/slope
+		if next <= 0 {
+			next = u / 2
+		}
+		if math.Abs(next-u) <= 1e-13 {
+			return next
+		}
+		u = min(next, 1-1e-12)
+	}
+	return u
+}

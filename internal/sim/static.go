@@ -1,0 +1,117 @@
+package sim
+
+import (
+	"time"
+
+	"github.com/isobar-xds/isobar/solver"
+)
+
+// static is weights that an operator typed once, as good as they get: what the
+// solver finds for demand that is known beforehand, at declared capacity. Health
+// is obeyed; nothing else is.
+type static struct {
+	idle
+
+	w      *world
+	shares [][][]float64 // per service, group and site; of any sum
+}
+
+func newStatic(demand func(w *world) [][]float64) func(w *world) (balancer, error) {
+	return func(w *world) (balancer, error) {
+		b := &static{w: w}
+		for i, d := range demand(w) {
+			s := w.services[i]
+			p := s.problem(d, s.believed()).Service
+			p.MaxShed = 0
+			sol, err := solver.Solve(solver.Problem{Services: []solver.Service{p}})
+			if err != nil {
+				return nil, err
+			}
+			b.shares = append(b.shares, sol.Services[0].Flows)
+		}
+		return b, nil
+	}
+}
+
+func (b *static) health(time.Duration) error {
+	for i, s := range b.w.services {
+		for j, g := range s.groups {
+			g.useAll(s.spread(b.shares[i][j]))
+		}
+	}
+	return nil
+}
+
+// meanDemand is what each group sends on average over the run, calls included.
+func meanDemand(w *world) [][]float64 {
+	return w.foreseen(func(s Shape) float64 {
+		sum, n := 0.0, 0.0
+		for at := w.sc.Warmup; at < w.sc.Length; at += w.step {
+			sum += s(at)
+			n++
+		}
+		return sum / n
+	})
+}
+
+// peakDemand is the most that each group sends, as if all did at once.
+func peakDemand(w *world) [][]float64 {
+	return w.foreseen(func(s Shape) float64 {
+		most := 0.0
+		for at := w.sc.Warmup; at < w.sc.Length; at += w.step {
+			most = max(most, s(at))
+		}
+		return most
+	})
+}
+
+// foreseen condenses the demand of each group. Groups of callers get what
+// callers cause that keep to their own locality's share of capacity.
+func (w *world) foreseen(of func(Shape) float64) [][]float64 {
+	out := make([][]float64, len(w.services))
+	for i, s := range w.services {
+		out[i] = make([]float64, len(s.groups))
+	}
+	// Calls form no cycle; as many rounds as services carry them to the end.
+	for range len(w.services) + 1 {
+		w.addForeseenCalls(out, of)
+	}
+	return out
+}
+
+func (w *world) addForeseenCalls(demand [][]float64, of func(Shape) float64) {
+	for i, s := range w.services {
+		for j, g := range s.groups {
+			demand[i][j] = 0
+			for _, p := range g.populations {
+				if p.source != nil {
+					demand[i][j] += of(p.source.Demand)
+				}
+			}
+			demand[i][j] += w.calledFrom(g, demand)
+		}
+	}
+}
+
+// calledFrom is what callers in a group's locality cause when their service's
+// demand is spread over its sites by capacity.
+func (w *world) calledFrom(g *group, demand [][]float64) float64 {
+	sum := 0.0
+	for i, s := range w.services {
+		total, capacity := 0.0, 0.0
+		for _, d := range demand[i] {
+			total += d
+		}
+		for l := range s.sites {
+			capacity += s.sites[l].nominal
+		}
+		for _, c := range s.calls {
+			for l, to := range c.groups {
+				if to == g && capacity > 0 {
+					sum += c.perRequest * total * s.sites[l].nominal / capacity
+				}
+			}
+		}
+	}
+	return sum
+}
