@@ -8,10 +8,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/health"
-	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/status"
 
 	"github.com/isobar-xds/isobar/internal/eds"
@@ -46,8 +43,7 @@ func (s *Server) newGRPC() *grpc.Server {
 	eds.Register(g, s.xds)
 	s.lrs.Register(g)
 	s.hds.Register(g)
-	healthpb.RegisterHealthServer(g, health.NewServer())
-	reflection.Register(g)
+	s.registerOperational(g)
 	return g
 }
 

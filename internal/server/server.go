@@ -16,11 +16,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
+	grpchealth "google.golang.org/grpc/health"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/config"
 	"github.com/isobar-xds/isobar/internal/control"
+	"github.com/isobar-xds/isobar/internal/csds"
 	"github.com/isobar-xds/isobar/internal/hds"
 	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/lrs"
@@ -63,6 +65,8 @@ type Server struct {
 	xds      *xds.Server
 	lrs      *lrs.Server
 	hds      *hds.Server
+	csds     *csds.Server
+	health   *grpchealth.Server // gRPC's own service, not that of endpoints
 	loop     *control.Loop
 	parts    []*grpc.Server // of the gRPC server; see serveGRPC
 	admin    *admin.Server
@@ -94,6 +98,7 @@ func (s *Server) build() error {
 	if err := s.buildLoop(); err != nil {
 		return err
 	}
+	s.csds, s.health = csds.New(s.xds), grpchealth.NewServer()
 	s.parts = s.newParts()
 	return s.buildAdmin()
 }
@@ -202,6 +207,10 @@ func (s *Server) Run(ctx context.Context) error {
 	g.Go(func() error {
 		defer gone()
 		return s.serveGRPC(ctx)
+	})
+	g.Go(func() error {
+		s.tellHealth(ctx)
+		return nil
 	})
 	if s.admin != nil {
 		g.Go(func() error { return s.admin.Serve(unserved, s.listeners.Admin) })

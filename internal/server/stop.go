@@ -139,6 +139,7 @@ func (s *Server) endAll() {
 	s.xds.Stop()
 	s.lrs.Stop()
 	s.hds.Stop()
+	s.csds.Stop()
 	var ending sync.WaitGroup
 	for _, part := range s.parts {
 		ending.Go(func() { end(part, stopPatience) })

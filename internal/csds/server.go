@@ -1,0 +1,169 @@
+package csds
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"sync"
+	"sync/atomic"
+
+	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/isobar-xds/isobar/internal/xds"
+)
+
+// Bounds of what the service gives and keeps.
+const (
+	// MaxAnswer is the size of an answer in bytes: what gRPC clients take unless
+	// told otherwise.
+	MaxAnswer = 4 << 20
+	// MaxStreams is how many streams may be open; operators open few.
+	MaxStreams = 100
+	// atOnce is how many answers are made at the same time; others wait.
+	atOnce = 2
+)
+
+// Clients are those that the service tells of.
+type Clients interface {
+	// Introspect gives the open streams. What it gives is used at once and not
+	// kept.
+	Introspect() iter.Seq[xds.Introspected]
+}
+
+// Server serves ClientStatusDiscoveryService v3. Safe for concurrent use.
+type Server struct {
+	statusv3.UnimplementedClientStatusDiscoveryServiceServer
+
+	clients Clients
+	working chan struct{} // holds a token for each answer that is being made
+	streams atomic.Int64
+	stopped chan struct{} // closed by Stop
+	stop    sync.Once
+}
+
+// New makes a server; Register puts it on a gRPC server.
+func New(clients Clients) *Server {
+	return &Server{clients: clients, working: make(chan struct{}, atOnce), stopped: make(chan struct{})}
+}
+
+// Register makes r serve client status.
+func (s *Server) Register(r grpc.ServiceRegistrar) {
+	statusv3.RegisterClientStatusDiscoveryServiceServer(r, s)
+}
+
+// Stop ends all streams with UNAVAILABLE; it may be called again.
+func (s *Server) Stop() { s.stop.Do(func() { close(s.stopped) }) }
+
+// FetchClientStatus answers one request.
+func (s *Server) FetchClientStatus(ctx context.Context, r *statusv3.ClientStatusRequest) (*statusv3.ClientStatusResponse, error) {
+	matches, err := matcherOf(r.GetNodeMatchers())
+	if err != nil {
+		return nil, status.Errorf(codes.InvalidArgument, "isobar: %v", err)
+	}
+	select {
+	case s.working <- struct{}{}:
+	case <-ctx.Done():
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
+	defer func() { <-s.working }()
+	return s.answer(ctx, matches, r.GetExcludeResourceContents())
+}
+
+// StreamClientStatus answers each request of a stream in turn.
+func (s *Server) StreamClientStatus(stream statusv3.ClientStatusDiscoveryService_StreamClientStatusServer) error {
+	if s.streams.Add(1) > MaxStreams {
+		s.streams.Add(-1)
+		return status.Errorf(codes.ResourceExhausted, "isobar: %d client status streams are open already", MaxStreams)
+	}
+	defer s.streams.Add(-1)
+	for requests := receive(stream); ; {
+		select {
+		case r := <-requests:
+			if errors.Is(r.err, io.EOF) {
+				return nil
+			}
+			if r.err != nil {
+				return r.err
+			}
+			answer, err := s.FetchClientStatus(stream.Context(), r.request)
+			if err != nil {
+				return err
+			}
+			if err := stream.Send(answer); err != nil {
+				return err
+			}
+		case <-s.stopped:
+			return status.Error(codes.Unavailable, "isobar: the server is stopping")
+		}
+	}
+}
+
+type received struct {
+	request *statusv3.ClientStatusRequest
+	err     error // the last one
+}
+
+// receive gives the requests of a stream one by one. It ends with the stream.
+func receive(stream statusv3.ClientStatusDiscoveryService_StreamClientStatusServer) <-chan received {
+	out := make(chan received)
+	go func() {
+		for {
+			request, err := stream.Recv()
+			select {
+			case out <- received{request, err}:
+			case <-stream.Context().Done():
+				return
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return out
+}
+
+// answer gathers the clients that match, as long as they fit.
+func (s *Server) answer(ctx context.Context, matches func(id string) bool, bare bool) (*statusv3.ClientStatusResponse, error) {
+	out := &statusv3.ClientStatusResponse{}
+	size := 0
+	for client := range s.clients.Introspect() {
+		if err := ctx.Err(); err != nil {
+			return nil, status.FromContextError(err).Err()
+		}
+		if !matches(client.Node.ID) {
+			continue
+		}
+		config := &statusv3.ClientConfig{Node: nodeOf(&client.Node)}
+		size += proto.Size(config) + framing
+		for _, r := range client.Resources() {
+			one := configOf(&r, bare)
+			if size += proto.Size(one) + framing; size > MaxAnswer {
+				return nil, tooLarge(len(out.GetConfig()), bare)
+			}
+			config.GenericXdsConfigs = append(config.GenericXdsConfigs, one)
+		}
+		if size > MaxAnswer {
+			return nil, tooLarge(len(out.GetConfig()), bare)
+		}
+		out.Config = append(out.Config, config)
+	}
+	return out, nil
+}
+
+// framing is the most that tag and length of a part take.
+const framing = 6
+
+func tooLarge(clients int, bare bool) error {
+	advice := "name fewer clients with node_matchers"
+	if !bare {
+		advice += ", or set exclude_resource_contents"
+	}
+	return status.Error(codes.ResourceExhausted,
+		fmt.Sprintf("isobar: more than %d MiB: only %d clients fit; %s", MaxAnswer>>20, clients, advice))
+}

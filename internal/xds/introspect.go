@@ -1,0 +1,127 @@
+package xds
+
+import (
+	"cmp"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/isobar-xds/isobar/internal/views"
+	"github.com/isobar-xds/isobar/internal/wire"
+)
+
+// Delivery is how far a resource got with a client.
+type Delivery uint8
+
+// How far a resource got.
+const (
+	NotSent    Delivery = iota // nothing was sent, or that it is gone
+	Unanswered                 // sent last; the client has not answered yet
+	Accepted
+	Rejected
+)
+
+// Resource is what a client was told of one resource that it subscribes to.
+type Resource struct {
+	TypeURL, Name string
+
+	// Sent is what the client was told last; nil = nothing, or that it is gone.
+	Sent     *views.Resource
+	Delivery Delivery
+	Newer    bool      // there is another version than Sent, which waits to be sent
+	Absent   bool      // the client was told that there is no such resource
+	At       time.Time // when the last response of the type was answered, else when it was sent
+	Nack     Nack      // when rejected: the last rejection of the type
+}
+
+// Introspected is an open stream that has said who it is.
+type Introspected struct {
+	Node wire.Node
+
+	stream *stream
+}
+
+// Introspect gives the open streams that have said who they are, in the order
+// in which they were opened. Those that open or end meanwhile may be left out.
+func (s *Server) Introspect() iter.Seq[Introspected] {
+	return func(yield func(Introspected) bool) {
+		s.mu.Lock()
+		streams := make([]*stream, 0, len(s.streams))
+		for _, st := range s.streams {
+			streams = append(streams, st)
+		}
+		s.mu.Unlock()
+		slices.SortFunc(streams, func(a, b *stream) int { return cmp.Compare(a.id, b.id) })
+		for _, st := range streams {
+			if node, ok := st.who(); ok && !yield(Introspected{node, st}) {
+				return
+			}
+		}
+	}
+}
+
+func (s *stream) who() (wire.Node, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.node, !s.closed && s.zone != nil
+}
+
+// Resources lists what the client subscribes to, by type in the order in which
+// a push sends them, then by name.
+func (i *Introspected) Resources() []Resource {
+	s := i.stream
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil
+	}
+	var out []Resource
+	for _, w := range s.watches {
+		from := len(out)
+		out = s.introspect(w, out)
+		slices.SortFunc(out[from:], func(a, b Resource) int { return strings.Compare(a.Name, b.Name) })
+	}
+	return out
+}
+
+// introspect appends the resources of one type; the lock is held.
+func (s *stream) introspect(w *watch, out []Resource) []Resource {
+	flying := map[*sub]bool{}
+	if w.unacked {
+		for _, x := range w.flight {
+			flying[x] = true
+		}
+	}
+	for name := range w.each {
+		x := w.subs[name]
+		if x == nil { // the client has it as the view says, and accepted it
+			x = &sub{name: name, named: true, sent: s.view.Lookup(w.kind, name)}
+		}
+		out = append(out, s.resource(w, x, flying[x]))
+	}
+	return out
+}
+
+func (s *stream) resource(w *watch, x *sub, flying bool) Resource {
+	r := Resource{TypeURL: w.url, Name: x.name, Sent: x.sent, At: w.acked.at}
+	if flying || r.At.IsZero() {
+		r.At = w.sent.at
+	}
+	switch {
+	case x.rejected:
+		r.Delivery, r.Nack, r.At = Rejected, w.nack, w.nack.At
+	case flying:
+		r.Delivery = Unanswered
+	case x.sent != nil:
+		r.Delivery = Accepted
+	default:
+		// Delta says so; and what a full set leaves out does not exist.
+		r.Absent = !x.queued && !w.sent.at.IsZero() && (s.delta || w.kind.FullSet())
+	}
+	r.Newer = x.queued && !same(s.want(w, x), x.sent)
+	return r
+}
+
+// Ready is closed by the first publication.
+func (s *Server) Ready() <-chan struct{} { return s.first }
