@@ -18,9 +18,6 @@ const (
 
 	// addressFrame is what an address takes beside its text.
 	addressFrame = 11
-
-	// metadataFactor is how much more room short texts take than in JSON.
-	metadataFactor = 2
 )
 
 // checkSize warns of a service whose assignment clients may refuse for its
@@ -28,7 +25,7 @@ const (
 func checkSize(at strict.Value, s *isobar.Service) {
 	bytes, endpoints := 0, 0
 	for i := range s.Localities {
-		bytes += metadataFactor * len(s.Localities[i].Metadata)
+		bytes += metadataBytes(s.Localities[i].Metadata)
 		for j := range s.Localities[i].Endpoints {
 			bytes += sizeOf(&s.Localities[i].Endpoints[j])
 			endpoints++
@@ -44,7 +41,7 @@ func checkSize(at strict.Value, s *isobar.Service) {
 func sizeOf(e *isobar.Endpoint) int {
 	bytes := endpointFrame + hostBytes(e.Address)
 	if d := e.Details; d != nil {
-		bytes += len(d.Hostname) + metadataFactor*len(d.Metadata)
+		bytes += len(d.Hostname) + metadataBytes(d.Metadata)
 		for _, more := range d.AdditionalAddresses {
 			bytes += addressFrame + hostBytes(more)
 		}
@@ -56,3 +53,7 @@ func hostBytes(address string) int {
 	host, _, _ := net.SplitHostPort(address) // "" where it is wrong, which is told
 	return len(host)
 }
+
+// metadataBytes: nested messages take a little more than the punctuation of
+// JSON.
+func metadataBytes(m isobar.Metadata) int { return len(m) + len(m)/4 }
