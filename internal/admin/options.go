@@ -119,6 +119,11 @@ type Options struct {
 	// addressed, beside IP addresses and localhost. It keeps a web page from
 	// reading and writing by way of a name that it controls.
 	Hosts []string
+	// Token tells whether a bearer token is the right one; nil = none is asked
+	// for. Requests other than GET and HEAD need it; with TokenForAll all do but
+	// the probes.
+	Token       func(presented string) bool
+	TokenForAll bool
 	// MaxBodies bounds the bytes of the bodies of all writes under way together;
 	// 0 = DefaultMaxBodies.
 	MaxBodies int64

@@ -59,7 +59,7 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 
 	mux.Handle("/", s.metrics.wrap("other", func(w http.ResponseWriter, r *http.Request) { notRouted(mux, w, r) }))
-	return s.knownHosts(mux)
+	return s.knownHosts(s.tokens(mux))
 }
 
 // notRouted answers what no route takes: 405 where another method would do.

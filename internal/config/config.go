@@ -5,11 +5,13 @@
 package config
 
 import (
+	"cmp"
 	"log/slog"
 	"time"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/config/strict"
+	"github.com/isobar-xds/isobar/internal/identity"
 )
 
 // Problem is one error or warning with its place.
@@ -57,6 +59,44 @@ type XDS struct {
 	MaxStreams int    // streams of each kind served at once; 0 = 20,000
 	// EndpointLoad asks clients to report load by endpoint, too.
 	EndpointLoad bool
+
+	TLS        *identity.Files // nil = plaintext
+	Identities identity.Policy // empty = every client may do everything
+	// SubscribedOnly lets load reports count only on services that someone in
+	// the client's locality subscribes to.
+	SubscribedOnly bool
+	Admission      Admission
+}
+
+// Admission bounds what may come in. Zero values stand for the defaults.
+type Admission struct {
+	// StreamsPerSecond is how many new streams are served, and as many new
+	// connections; Burst as many at once. One address may take half of it.
+	StreamsPerSecond float64
+	Burst            int
+	MaxConnections   int // open at once; one address may take half of them
+	PeerStreams      int // open at once of one identity, else of one address
+	PeerLocalities   int // different ones that one identity, else one address, may speak for
+}
+
+// Defaults of Admission. Those that are left out follow max_streams.
+const (
+	DefaultMaxStreams       = 20_000
+	DefaultStreamsPerSecond = 4_000
+	DefaultBurst            = 20_000
+	DefaultPeerLocalities   = 1_000
+)
+
+// Limits gives the admission with defaults filled in.
+func (x *XDS) Limits() Admission {
+	a := x.Admission
+	a.StreamsPerSecond = cmp.Or(a.StreamsPerSecond, DefaultStreamsPerSecond)
+	a.Burst = cmp.Or(a.Burst, DefaultBurst)
+	streams := cmp.Or(x.MaxStreams, DefaultMaxStreams)
+	a.MaxConnections = cmp.Or(a.MaxConnections, 2*streams) // for discovery and load reports
+	a.PeerStreams = cmp.Or(a.PeerStreams, streams)
+	a.PeerLocalities = cmp.Or(a.PeerLocalities, DefaultPeerLocalities)
+	return a
 }
 
 // Admin is the listener for operators.
@@ -67,6 +107,12 @@ type Admin struct {
 	// Hosts are the names, beside localhost and IP addresses, by which requests
 	// may address it; lower case, without port.
 	Hosts []string
+
+	TLS *identity.Files // nil = plaintext
+	// TokenFile holds the token that writes ask for, or all requests but
+	// probes; empty = none.
+	TokenFile   string
+	TokenForAll bool
 }
 
 // Log says how to log.

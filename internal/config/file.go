@@ -58,6 +58,13 @@ func readXDS(v strict.Value, x *XDS) {
 			}
 		}},
 		boolField("endpoint_load", &x.EndpointLoad),
+		tlsField(&l, &x.TLS),
+		{Name: "identities", Read: func(v strict.Value) {
+			x.Identities = readIdentities(v, x.TLS)
+			x.SubscribedOnly = true // unless reports says else
+		}},
+		reportsField(x),
+		{Name: "admission", Read: func(v strict.Value) { readAdmission(v, &x.Admission) }},
 	})
 	x.Listen, x.Insecure = l.checked()
 }
@@ -68,6 +75,9 @@ func readAdmin(v strict.Value, c *Config) {
 	v.Object([]strict.Field{
 		l.listenField(), boolField("insecure", &l.insecure), boolField("writable", &a.Writable),
 		{Name: "hosts", Read: func(v strict.Value) { a.Hosts = readHosts(v) }},
+		tlsField(&l, &a.TLS),
+		pathField("token_file", &a.TokenFile),
+		tokenForField(a),
 	})
 	a.Listen, a.Insecure = l.checked()
 	if a.Listen == c.XDS.Listen && !strings.HasSuffix(a.Listen, ":0") {
@@ -101,10 +111,11 @@ func readHosts(v strict.Value) []string {
 }
 
 // listener is a listen address while it is read: whether it may leave loopback
-// is known only when insecure has been read, too.
+// is known only when insecure and tls have been read, too.
 type listener struct {
 	address  string
 	insecure bool
+	secure   bool          // TLS is given
 	at       *strict.Value // where listen is given
 }
 
@@ -146,8 +157,8 @@ func (l *listener) checked() (string, bool) {
 		l.at.Errorf(form, "%q is not an address to listen on", l.address)
 		return l.address, l.insecure
 	}
-	if !ap.Addr().Unmap().IsLoopback() && !l.insecure {
-		l.at.Errorf("listen on 127.0.0.1, or write insecure: true beside it if the network is trusted",
+	if !ap.Addr().Unmap().IsLoopback() && !l.insecure && !l.secure {
+		l.at.Errorf("give it tls: {cert: FILE, key: FILE}, listen on 127.0.0.1, or write insecure: true beside it if the network is trusted",
 			"%s can be reached from other machines, in plaintext", l.address)
 	}
 	return ap.String(), l.insecure

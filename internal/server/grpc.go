@@ -28,7 +28,7 @@ const (
 
 // newGRPC builds the gRPC server with all services on it.
 func (s *Server) newGRPC() *grpc.Server {
-	g := grpc.NewServer(
+	options := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(wire.ServerCodec()),
 		grpc.MaxConcurrentStreams(maxStreamsPerConnection),
 		grpc.MaxRecvMsgSize(maxReceive),
@@ -36,9 +36,13 @@ func (s *Server) newGRPC() *grpc.Server {
 		grpc.ConnectionTimeout(handshakeTimeout),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: clientPingsAtMost, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingAfter, Timeout: pingTimeout}),
-		grpc.ChainStreamInterceptor(s.guardStream),
-		grpc.ChainUnaryInterceptor(s.guardUnary),
-	)
+		grpc.ChainStreamInterceptor(s.guardStream, s.enterStream),
+		grpc.ChainUnaryInterceptor(s.guardUnary, s.enterUnary),
+	}
+	if s.security.xds != nil {
+		options = append(options, grpc.Creds(s.transportCredentials()))
+	}
+	g := grpc.NewServer(options...)
 	s.xds.Register(g)
 	eds.Register(g, s.xds)
 	s.lrs.Register(g)

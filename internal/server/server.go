@@ -24,6 +24,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/control"
 	"github.com/isobar-xds/isobar/internal/csds"
 	"github.com/isobar-xds/isobar/internal/hds"
+	"github.com/isobar-xds/isobar/internal/identity"
 	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/lrs"
 	"github.com/isobar-xds/isobar/internal/plan"
@@ -70,6 +71,7 @@ type Server struct {
 	loop     *control.Loop
 	parts    []*grpc.Server // of the gRPC server; see serveGRPC
 	admin    *admin.Server
+	security security
 }
 
 // New builds a server from a valid configuration. Nothing is served before
@@ -92,6 +94,9 @@ func New(cfg *config.Config, ls Listeners, opts Options) (*Server, error) {
 }
 
 func (s *Server) build() error {
+	if err := s.openSecurity(); err != nil {
+		return err
+	}
 	if err := s.openSources(); err != nil {
 		return err
 	}
@@ -130,14 +135,16 @@ func (s *Server) openSources() error {
 
 // buildLoop builds the stream layers and the loop between them.
 func (s *Server) buildLoop() error {
-	s.xds = xds.New(xds.Options{Log: s.log, Registerer: s.metrics, MaxStreams: s.cfg.XDS.MaxStreams})
+	s.xds = xds.New(xds.Options{Log: s.log, Registerer: s.metrics, MaxStreams: s.cfg.XDS.MaxStreams, Admit: s.admits(identity.RoleClient)})
 	s.lrs = lrs.New(lrs.Options{
 		Interval: func() time.Duration { return s.current.Load().ReportInterval },
 		Services: s.services, EndpointGranularity: s.cfg.XDS.EndpointLoad, MaxStreams: s.cfg.XDS.MaxStreams,
+		Admit: s.admits(identity.RoleClient), MayReport: s.mayReport,
 		Log: s.log, Registerer: s.metrics,
 	})
 	s.hds = hds.New(hds.Options{
 		Interval: func() time.Duration { return s.current.Load().ReportInterval },
+		Admit:    s.admits(identity.RoleChecker),
 		Log:      s.log, Registerer: s.metrics,
 	})
 	builder := views.NewBuilder(views.Options{Registerer: s.metrics, Refused: s.refused})
@@ -186,10 +193,11 @@ func (s *Server) buildAdmin() error {
 		Health:   s.Health,
 		Release:  s.loop.Release,
 		Checkers: s.listCheckers,
-		Polls:    s.hds.Handler(),
+		Polls:    s.pollsWithIdentity(s.hds.Handler()),
 		Stopping: s.stopping,
 		Stall:    func() time.Duration { return max(admin.DefaultStall, 3*s.current.Load().Tick) },
 		Writable: s.cfg.Admin.Writable, Hosts: s.cfg.Admin.Hosts,
+		Token: s.tokenCheck(), TokenForAll: s.cfg.Admin.TokenForAll,
 		Gatherer: s.metrics, Registerer: s.metrics, Logger: s.log,
 	})
 	s.admin = a
@@ -213,8 +221,9 @@ func (s *Server) Run(ctx context.Context) error {
 		return nil
 	})
 	if s.admin != nil {
-		g.Go(func() error { return s.admin.Serve(unserved, s.listeners.Admin) })
+		g.Go(func() error { return s.admin.Serve(unserved, s.adminListener()) })
 	}
+	s.followFiles(ctx, g.Go)
 	if s.opts.File != "" {
 		g.Go(func() error {
 			source.WatchFile(ctx, s.opts.File, source.WatchOptions{Current: s.opts.Data, Logger: s.log, Registerer: s.metrics}, s.reload)
@@ -291,9 +300,15 @@ func needsRestart(old, next *config.Config) []string {
 			out = append(out, name)
 		}
 	}
-	add("xds", old.XDS != next.XDS)
+	add("xds", !reflect.DeepEqual(fixedXDS(old.XDS), fixedXDS(next.XDS)))
 	add("admin", !reflect.DeepEqual(old.Admin, next.Admin))
 	add("state_dir", old.StateDir != next.StateDir)
 	add("log", old.Log != next.Log)
 	return out
+}
+
+// fixedXDS leaves out what a reload does change.
+func fixedXDS(x config.XDS) config.XDS {
+	x.Identities, x.SubscribedOnly = nil, false
+	return x
 }

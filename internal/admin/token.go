@@ -1,0 +1,51 @@
+package admin
+
+import (
+	"net/http"
+	"strings"
+)
+
+// tokens lets requests through that show the bearer token, where one is asked
+// for: by everything but GET and HEAD, or by all requests but the probes.
+func (s *Server) tokens(h http.Handler) http.Handler {
+	if s.opts.Token == nil {
+		return h
+	}
+	refuse := s.metrics.wrap("no token", func(w http.ResponseWriter, r *http.Request) {
+		p := Problem{
+			Error: "this request needs the bearer token of the admin interface",
+			Fix:   "send `Authorization: Bearer TOKEN`, or give the command --token-file FILE",
+		}
+		challenge := `Bearer realm="isobar"`
+		if r.Header.Get("Authorization") != "" {
+			p.Error = "the bearer token is not the one of admin.token_file"
+			challenge += `, error="invalid_token"`
+		}
+		w.Header().Set("WWW-Authenticate", challenge)
+		fail(w, http.StatusUnauthorized, p)
+	})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.needsToken(r) && !s.showsToken(r) {
+			refuse.ServeHTTP(w, r)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+func (s *Server) needsToken(r *http.Request) bool {
+	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
+	switch {
+	case !reads:
+		return true
+	case r.URL.Path == "/livez", r.URL.Path == "/readyz":
+		return false
+	default:
+		return s.opts.TokenForAll
+	}
+}
+
+func (s *Server) showsToken(r *http.Request) bool {
+	scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " ")
+	return ok && strings.EqualFold(scheme, "Bearer") && s.opts.Token(strings.TrimSpace(token))
+}

@@ -1,0 +1,96 @@
+package admission
+
+import (
+	"sync"
+
+	"github.com/isobar-xds/isobar"
+)
+
+// Budgets bound what one peer may hold open at once. What is remembered of a
+// peer ends with its last stream. They are safe for concurrent use.
+type Budgets struct {
+	streams, localities int
+
+	mu    sync.Mutex
+	peers map[string]*account
+}
+
+// account is what one peer has open.
+type account struct {
+	streams    int
+	localities map[isobar.Locality]int // streams in each
+}
+
+// NewBudgets makes budgets of open streams and different localities for each
+// peer.
+func NewBudgets(streams, localities int) *Budgets {
+	return &Budgets{streams: streams, localities: localities, peers: map[string]*account{}}
+}
+
+// Open books a stream of a peer, or gives the reason why not. A stream that was
+// booked must be closed.
+func (b *Budgets) Open(peer string) (*Stream, Reason) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	a := b.peers[peer]
+	switch {
+	case a == nil:
+		a = &account{}
+		b.peers[peer] = a
+	case a.streams >= b.streams:
+		return nil, PeerStreams
+	}
+	a.streams++
+	return &Stream{budgets: b, peer: peer}, ""
+}
+
+// Stream is one open stream in the books.
+type Stream struct {
+	budgets *Budgets
+	peer    string
+
+	locality isobar.Locality // guarded by the budgets' lock
+	located  bool
+	closed   bool
+}
+
+// Locate books the locality that a stream speaks for, or gives the reason why
+// it may not. Only the first one of a stream counts.
+func (s *Stream) Locate(l isobar.Locality) Reason {
+	b := s.budgets
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if s.located || s.closed {
+		return ""
+	}
+	a := b.peers[s.peer]
+	if a.localities[l] == 0 && len(a.localities) >= b.localities {
+		return PeerLocalities
+	}
+	if a.localities == nil {
+		a.localities = map[isobar.Locality]int{}
+	}
+	a.localities[l]++
+	s.locality, s.located = l, true
+	return ""
+}
+
+// Close takes a stream out of the books. It may be called again.
+func (s *Stream) Close() {
+	b := s.budgets
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if s.closed {
+		return
+	}
+	s.closed = true
+	a := b.peers[s.peer]
+	if s.located {
+		if a.localities[s.locality]--; a.localities[s.locality] == 0 {
+			delete(a.localities, s.locality)
+		}
+	}
+	if a.streams--; a.streams == 0 {
+		delete(b.peers, s.peer)
+	}
+}

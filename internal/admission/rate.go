@@ -1,0 +1,89 @@
+package admission
+
+import (
+	"sync"
+	"time"
+)
+
+// bucket is a token bucket.
+type bucket struct {
+	tokens float64
+	last   time.Time
+}
+
+// fill adds what has come in since the last call. A clock that goes back adds
+// nothing.
+func (b *bucket) fill(now time.Time, rate, burst float64) {
+	if d := now.Sub(b.last); d > 0 {
+		b.tokens = min(burst, b.tokens+rate*d.Seconds())
+		b.last = now
+	}
+}
+
+// Bounds on what is remembered of addresses.
+const (
+	maxAddresses = 16_384
+	sweepEvery   = time.Second
+)
+
+// Rate limits how many come in, altogether and from one address, which gets at
+// most half: who floods from one place does not shut out the others. It is safe
+// for concurrent use.
+type Rate struct {
+	rate, burst float64 // of all together; half of it for an address
+
+	mu        sync.Mutex
+	all       bucket
+	addresses map[string]*bucket // those whose bucket is not full
+	others    bucket             // shared by the addresses that there was no room for
+	swept     time.Time
+}
+
+// NewRate makes a limit of rate a second, and burst at once.
+func NewRate(rate float64, burst int, now time.Time) *Rate {
+	b := float64(max(1, burst))
+	r := &Rate{rate: rate, burst: b, all: bucket{b, now}, addresses: map[string]*bucket{}}
+	r.others = bucket{r.half(), now}
+	return r
+}
+
+// half is how many of one address come in at once.
+func (r *Rate) half() float64 { return max(1, r.burst/2) }
+
+// Take lets one in, or gives the reason why not.
+func (r *Rate) Take(address string, now time.Time) (refused Reason) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all.fill(now, r.rate, r.burst)
+	own := r.bucketOf(address, now)
+	own.fill(now, r.rate/2, r.half())
+	switch {
+	case own.tokens < 1:
+		return PeerRate
+	case r.all.tokens < 1:
+		return TotalRate
+	}
+	own.tokens--
+	r.all.tokens--
+	return ""
+}
+
+func (r *Rate) bucketOf(address string, now time.Time) *bucket {
+	if b := r.addresses[address]; b != nil {
+		return b
+	}
+	if len(r.addresses) >= maxAddresses && now.Sub(r.swept) >= sweepEvery {
+		r.swept = now
+		for a, b := range r.addresses { // who is full again need not be remembered
+			if b.fill(now, r.rate/2, r.half()); b.tokens >= r.half() {
+				delete(r.addresses, a)
+			}
+		}
+	}
+	if len(r.addresses) >= maxAddresses {
+		return &r.others
+	}
+	b := &bucket{r.half(), now}
+	r.addresses[address] = b
+	return b
+}

@@ -1,0 +1,90 @@
+package admission
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Reason is why one was not let in; "" = it was.
+type Reason string
+
+// The reasons.
+const (
+	TotalRate       Reason = "rate"
+	PeerRate        Reason = "peer_rate"
+	PeerStreams     Reason = "peer_streams"
+	PeerLocalities  Reason = "peer_localities"
+	Connections     Reason = "connections"
+	PeerConnections Reason = "peer_connections"
+)
+
+// Text says what the reason is, for the peer.
+func (r Reason) Text() string {
+	switch r {
+	case TotalRate:
+		return "too many new streams at once"
+	case PeerRate:
+		return "too many new streams from your address at once"
+	case PeerStreams:
+		return "too many open streams of one peer"
+	case PeerLocalities:
+		return "one peer speaks for too many localities"
+	case Connections:
+		return "too many connections"
+	case PeerConnections:
+		return "too many connections from your address"
+	default:
+		return fmt.Sprintf("refused (%s)", string(r))
+	}
+}
+
+// Metrics count what was not let in.
+type Metrics struct {
+	refused     *prometheus.CounterVec
+	connections prometheus.Gauge
+}
+
+// NewMetrics makes the metrics; nil exports none.
+func NewMetrics(r prometheus.Registerer) *Metrics {
+	m := &Metrics{
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "isobar_admission_refused_total", Help: "Streams and connections that were not let in, by what and why.",
+		}, []string{"what", "reason"}),
+		connections: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "isobar_xds_connections", Help: "Open connections of the xDS listener.",
+		}),
+	}
+	for _, reason := range []Reason{TotalRate, PeerRate, PeerStreams, PeerLocalities} {
+		m.refused.WithLabelValues("stream", string(reason))
+	}
+	for _, reason := range []Reason{TotalRate, PeerRate, Connections, PeerConnections} {
+		m.refused.WithLabelValues("connection", string(reason))
+	}
+	if r != nil {
+		r.MustRegister(m.refused, m.connections)
+	}
+	return m
+}
+
+// Stream counts a stream that was refused.
+func (m *Metrics) Stream(r Reason) { m.refused.WithLabelValues("stream", string(r)).Inc() }
+
+func (m *Metrics) connection(r Reason) { m.refused.WithLabelValues("connection", string(r)).Inc() }
+
+// Address is what a peer without identity is counted under: its IP address,
+// and of IPv6 the first 64 bits, since one machine has all the others. What is
+// no IP address, such as a socket in memory, counts as one peer.
+func Address(a net.Addr) string {
+	tcp, ok := a.(*net.TCPAddr)
+	if !ok {
+		return "local"
+	}
+	ip := tcp.AddrPort().Addr().Unmap().WithZone("")
+	if ip.Is6() {
+		return netip.PrefixFrom(ip, 64).Masked().String()
+	}
+	return ip.String()
+}

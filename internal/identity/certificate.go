@@ -1,0 +1,124 @@
+package identity
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+)
+
+// Files are the PEM files that a listener's TLS is made of.
+type Files struct {
+	Cert     string // the certificate, followed by those between it and the root
+	Key      string // its key, not encrypted
+	ClientCA string // who signs client certificates, which are then required; "" = none are asked for
+}
+
+// Paths lists the files that are given.
+func (f Files) Paths() []string {
+	out := []string{f.Cert, f.Key}
+	if f.ClientCA != "" {
+		out = append(out, f.ClientCA)
+	}
+	return out
+}
+
+// Options of what is kept up to date with files. The zero value is useful.
+type Options struct {
+	Name    string // of the listener, in logs and metrics
+	Log     *slog.Logger
+	Metrics *Metrics // nil = none
+}
+
+func (o Options) withDefaults() Options {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Metrics == nil {
+		o.Metrics = NewMetrics(nil)
+	}
+	return o
+}
+
+// Certificates are the TLS settings of a listener. They follow their files as
+// long as Follow runs. They are safe for concurrent use.
+type Certificates struct {
+	files   Files
+	opts    Options
+	current atomic.Pointer[tls.Config]
+	follower
+}
+
+// OpenCertificates reads the files; an error names the one that is bad.
+func OpenCertificates(files Files, o Options) (*Certificates, error) {
+	c := &Certificates{files: files, opts: o.withDefaults()}
+	c.follower = follower{
+		what: "certificates", paths: files.Paths(), opts: c.opts, replace: c.replace,
+	}
+	if err := c.open(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// Config gives settings for a listener; each new connection gets what the files
+// held last. The protocols are those of ALPN.
+func (c *Certificates) Config(protocols ...string) *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		NextProtos: protocols,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			current := c.current.Load().Clone()
+			current.NextProtos = protocols
+			return current, nil
+		},
+	}
+}
+
+// replace puts new contents of the files in force, if they are good.
+func (c *Certificates) replace(contents [][]byte) error {
+	next, expiry, err := c.files.parse(contents)
+	if err != nil {
+		return err
+	}
+	c.current.Store(next)
+	c.opts.Metrics.expiry.WithLabelValues(c.opts.Name).Set(float64(expiry.Unix()))
+	if time.Now().After(expiry) {
+		c.opts.Log.Error("the certificate has expired: clients will refuse it", "listener", c.opts.Name, "file", c.files.Cert, "expired", expiry)
+	}
+	return nil
+}
+
+// parse makes settings of the contents of Paths, and tells when the first
+// certificate of the chain expires.
+func (f Files) parse(contents [][]byte) (*tls.Config, time.Time, error) {
+	pair, err := tls.X509KeyPair(contents[0], contents[1])
+	if err != nil {
+		return nil, time.Time{}, fmt.Errorf("%s with %s: %w", f.Cert, f.Key, err)
+	}
+	expiry := pair.Leaf.NotAfter
+	for i, der := range pair.Certificate[1:] {
+		link, err := x509.ParseCertificate(der)
+		if err != nil {
+			return nil, time.Time{}, fmt.Errorf("%s: certificate %d: %w", f.Cert, i+2, err)
+		}
+		if link.NotAfter.Before(expiry) {
+			expiry = link.NotAfter
+		}
+	}
+	out := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}
+	if f.ClientCA != "" {
+		out.ClientCAs = x509.NewCertPool()
+		if !out.ClientCAs.AppendCertsFromPEM(contents[2]) {
+			return nil, time.Time{}, fmt.Errorf("%s: no PEM certificate in it", f.ClientCA)
+		}
+		out.ClientAuth = tls.RequireAndVerifyClientCert
+		// A resumed session would carry an old verification past a change of
+		// client_ca. Connections here live for days: a full handshake each costs
+		// nothing that counts.
+		out.SessionTicketsDisabled = true
+	}
+	return out, expiry, nil
+}

@@ -1,0 +1,103 @@
+package identity
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+)
+
+// maxFile bounds a file that is read, in bytes.
+const maxFile = 4 << 20
+
+func readFile(path string) ([]byte, error) {
+	file, err := os.Open(path) //nolint:gosec // the operator's own file
+	if err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(io.LimitReader(file, maxFile+1))
+	if err = errors.Join(err, file.Close()); err != nil {
+		return nil, err
+	}
+	if len(data) > maxFile {
+		return nil, fmt.Errorf("%s: longer than %d bytes", path, maxFile)
+	}
+	return data, nil
+}
+
+// follower keeps something up to date with files. What changes in it changes in
+// the goroutine of Follow.
+type follower struct {
+	what    string
+	paths   []string
+	opts    Options
+	replace func(contents [][]byte) error
+
+	seen    [sha256.Size]byte // of the contents in force
+	refused string            // the error that was logged last; empty when all is well
+}
+
+// open reads the files for the first time.
+func (f *follower) open() error {
+	contents, sum, err := f.read()
+	if err == nil {
+		err = f.replace(contents)
+	}
+	if err != nil {
+		return fmt.Errorf("%s of %s: %w", f.what, f.opts.Name, err)
+	}
+	f.seen = sum
+	f.opts.Metrics.good.WithLabelValues(f.opts.Name, f.what).Set(1)
+	return nil
+}
+
+func (f *follower) read() (contents [][]byte, sum [sha256.Size]byte, err error) {
+	all := sha256.New()
+	for _, path := range f.paths {
+		data, err := readFile(path)
+		if err != nil {
+			return nil, sum, err
+		}
+		one := sha256.Sum256(data)
+		all.Write(one[:])
+		contents = append(contents, data)
+	}
+	return contents, [sha256.Size]byte(all.Sum(nil)), nil
+}
+
+// check reads the files again. What is bad is logged and counted once, and
+// what was good goes on.
+func (f *follower) check() {
+	contents, sum, err := f.read()
+	if err == nil && sum == f.seen {
+		f.accepted()
+		return
+	}
+	if err == nil {
+		err = f.replace(contents)
+	}
+	if err == nil {
+		f.seen = sum
+		f.opts.Metrics.reloads.WithLabelValues(f.opts.Name, f.what, resultOK).Inc()
+		f.opts.Log.Info("files reloaded; new connections use them", "listener", f.opts.Name, "what", f.what)
+		f.accepted()
+		return
+	}
+	f.opts.Metrics.good.WithLabelValues(f.opts.Name, f.what).Set(0)
+	if err.Error() == f.refused {
+		return
+	}
+	f.refused = err.Error()
+	f.opts.Metrics.reloads.WithLabelValues(f.opts.Name, f.what, resultRefused).Inc()
+	f.opts.Log.Error("files refused; what they held before stays in force", "listener", f.opts.Name, "what", f.what, "error", err)
+}
+
+func (f *follower) accepted() {
+	f.opts.Metrics.good.WithLabelValues(f.opts.Name, f.what).Set(1)
+	f.refused = ""
+}
+
+// Follow keeps up with the files until ctx ends.
+func (f *follower) Follow(ctx context.Context) { watch(ctx, f.paths, f.opts.Log, f.check) }

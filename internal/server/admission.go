@@ -1,0 +1,176 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/isobar-xds/isobar/internal/admission"
+	"github.com/isobar-xds/isobar/internal/identity"
+	"github.com/isobar-xds/isobar/internal/wire"
+)
+
+// visitor is who a stream or request is from, in its context.
+type visitor struct {
+	peer   *identity.Peer // nil without a certificate
+	stream *admission.Stream
+}
+
+type visitorKey struct{}
+
+func visitorOf(ctx context.Context) *visitor {
+	if v, ok := ctx.Value(visitorKey{}).(*visitor); ok {
+		return v
+	}
+	return &visitor{}
+}
+
+// enteredStream is a stream with its visitor.
+type enteredStream struct {
+	grpc.ServerStream
+
+	ctx context.Context //nolint:containedctx // what grpc.ServerStream asks for
+}
+
+// Context implements grpc.ServerStream.
+func (s *enteredStream) Context() context.Context { return s.ctx }
+
+// enterStream lets a stream in, if there is room and its client may use the
+// service, and keeps the books on it.
+func (s *Server) enterStream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, h grpc.StreamHandler) error {
+	v, err := s.enter(ss.Context(), info.FullMethod)
+	if err != nil {
+		return advised(err, ss.SetTrailer)
+	}
+	defer v.stream.Close()
+	return advised(h(srv, &enteredStream{ss, context.WithValue(ss.Context(), visitorKey{}, v)}), ss.SetTrailer)
+}
+
+// enterUnary does the same for single requests. Health checks always get in:
+// a load balancer that gets none answered takes the server out.
+func (s *Server) enterUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, h grpc.UnaryHandler) (any, error) {
+	if info.FullMethod == healthpb.Health_Check_FullMethodName {
+		return h(ctx, req)
+	}
+	trailer := func(md metadata.MD) { _ = grpc.SetTrailer(ctx, md) } // fails only without a stream
+	v, err := s.enter(ctx, info.FullMethod)
+	if err != nil {
+		return nil, advised(err, trailer)
+	}
+	defer v.stream.Close()
+	resp, err := h(context.WithValue(ctx, visitorKey{}, v), req)
+	return resp, advised(err, trailer)
+}
+
+func (s *Server) enter(ctx context.Context, method string) (*visitor, error) {
+	address := "local"
+	v := &visitor{}
+	if p, ok := peer.FromContext(ctx); ok {
+		if p.Addr != nil {
+			address = admission.Address(p.Addr)
+		}
+		if info, ok := p.AuthInfo.(credentials.TLSInfo); ok {
+			v.peer = identity.PeerOfState(&info.State)
+		}
+	}
+	if refused := s.security.rate.Take(address, time.Now()); refused != "" {
+		return nil, s.turnAway(refused, address)
+	}
+	if role := roleOf(method); role != 0 {
+		if err := s.policy().CheckRole(v.peer, role); err != nil {
+			return nil, s.refuseIdentity(err, role, address)
+		}
+	}
+	account := "address " + address
+	if v.peer != nil {
+		account = "identity " + v.peer.Name()
+	}
+	var refused admission.Reason
+	if v.stream, refused = s.security.budgets.Open(account); refused != "" {
+		return nil, s.turnAway(refused, account)
+	}
+	return v, nil
+}
+
+// admits gives what the stream layers ask about each node.
+func (s *Server) admits(role identity.Role) func(context.Context, wire.Node) error {
+	return func(ctx context.Context, n wire.Node) error {
+		v := visitorOf(ctx)
+		if err := s.policy().Check(v.peer, role, n.Locality); err != nil {
+			return s.refuseIdentity(err, role, n.ID)
+		}
+		if v.stream == nil {
+			return nil // a request over HTTP: there is nothing that stays open
+		}
+		if refused := v.stream.Locate(n.Locality); refused != "" {
+			return s.turnAway(refused, n.ID)
+		}
+		return nil
+	}
+}
+
+// turnAway counts and logs that there is no room, and makes the status.
+func (s *Server) turnAway(r admission.Reason, who string) error {
+	s.security.admission.Stream(r)
+	if skipped, ok := s.security.logs.Allow(time.Now()); ok {
+		s.log.Warn("a stream was not let in", "reason", r, "from", who, "skipped_lines", skipped)
+	}
+	return status.Error(codes.ResourceExhausted, "isobar: "+r.Text()+"; try again later")
+}
+
+// refuseIdentity counts and logs that a client is not what it should be, and
+// makes the status.
+func (s *Server) refuseIdentity(err error, role identity.Role, who string) error {
+	code, reason := codes.PermissionDenied, "unknown"
+	switch {
+	case errors.Is(err, identity.ErrAnonymous):
+		code, reason = codes.Unauthenticated, "anonymous"
+	case errors.Is(err, identity.ErrRole):
+		reason = "role"
+	case errors.Is(err, identity.ErrLocality):
+		reason = "locality"
+	}
+	s.security.refused.WithLabelValues(role.String(), reason).Inc()
+	if skipped, ok := s.security.logs.Allow(time.Now()); ok {
+		s.log.Warn("a client was refused", "error", err, "from", who, "skipped_lines", skipped)
+	}
+	return status.Error(code, "isobar: "+err.Error())
+}
+
+// How long clients that find no room are told to wait: at random in between,
+// so that they don't come back as one herd.
+const (
+	retryAfter  = time.Second
+	retryBefore = 10 * time.Second
+)
+
+// retryPushback is the trailer by which gRPC is told when to try again.
+const retryPushback = "grpc-retry-pushback-ms"
+
+// advised adds to a status that says that there is no room when to try again.
+// Messages that are too large for gRPC itself are too large later, too.
+func advised(err error, trailer func(metadata.MD)) error {
+	st, ok := status.FromError(err)
+	if !ok || st.Code() != codes.ResourceExhausted || strings.HasPrefix(st.Message(), "grpc: ") {
+		return err
+	}
+	wait := retryAfter + rand.N(retryBefore-retryAfter) //nolint:gosec // no secret
+	trailer(metadata.Pairs(retryPushback, strconv.FormatInt(wait.Milliseconds(), 10)))
+	if with, derr := st.WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(wait)}); derr == nil {
+		st = with
+	}
+	return st.Err()
+}

@@ -1,0 +1,67 @@
+package server
+
+import (
+	"sync"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+)
+
+// subscriptionGrace is for how long a locality that subscribed to a service may
+// report on it: gRPC's longest back-off, so that clients whose discovery
+// streams broke and whose load report streams did not go on counting.
+const subscriptionGrace = 2 * time.Minute
+
+// recentSubscriptions remembers who subscribed to what not long ago. It holds
+// nothing that was not served.
+type recentSubscriptions struct {
+	mu    sync.Mutex
+	seen  map[subscriber]time.Time
+	swept time.Time
+}
+
+type subscriber struct {
+	locality isobar.Locality
+	service  string
+}
+
+// note remembers a subscription.
+func (r *recentSubscriptions) note(k subscriber, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.seen == nil {
+		r.seen = map[subscriber]time.Time{}
+	}
+	if now.Sub(r.swept) > subscriptionGrace {
+		r.swept = now
+		for k, at := range r.seen {
+			if now.Sub(at) > subscriptionGrace {
+				delete(r.seen, k)
+			}
+		}
+	}
+	r.seen[k] = now
+}
+
+func (r *recentSubscriptions) has(k subscriber, now time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	at, ok := r.seen[k]
+	return ok && now.Sub(at) <= subscriptionGrace
+}
+
+// mayReport tells whether clients of a locality may report on a service: on
+// any, or, where it is configured, on those that someone there subscribes to.
+// It need not be the same stream or connection: many clients keep one for load
+// reports alone.
+func (s *Server) mayReport(l isobar.Locality, service string) bool {
+	if !s.current.Load().XDS.SubscribedOnly {
+		return true
+	}
+	k, now := subscriber{l, service}, time.Now()
+	if s.xds.Subscribed(l, service) {
+		s.security.recent.note(k, now)
+		return true
+	}
+	return s.security.recent.has(k, now)
+}

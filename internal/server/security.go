@@ -1,0 +1,195 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc/credentials"
+
+	"github.com/isobar-xds/isobar/internal/admission"
+	"github.com/isobar-xds/isobar/internal/identity"
+	"github.com/isobar-xds/isobar/internal/wire"
+)
+
+// security is what stands between the listeners and the services.
+type security struct {
+	xds, admin *identity.Certificates // nil = plaintext
+	token      *identity.Token        // nil = none is asked for
+
+	rate      *admission.Rate // of new streams
+	budgets   *admission.Budgets
+	admission *admission.Metrics
+
+	refused    *prometheus.CounterVec // by identity
+	handshakes *prometheus.CounterVec // that failed
+	logs       wire.LogLimit
+	recent     recentSubscriptions
+}
+
+// maxAdminConnections bounds those of operators; one address may have half.
+const maxAdminConnections = 2_000
+
+// openSecurity reads certificates and tokens, and puts limits on the listeners.
+func (s *Server) openSecurity() error {
+	sec := &s.security
+	sec.refused = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "isobar_identity_refused_total", Help: "Streams and requests refused for who the client is, by role and reason.",
+	}, []string{"role", "reason"})
+	sec.handshakes = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "isobar_tls_handshake_failures_total", Help: "TLS handshakes on the xDS listener that failed, by reason.",
+	}, []string{"reason"})
+	s.metrics.MustRegister(sec.refused, sec.handshakes)
+	metrics := identity.NewMetrics(s.metrics)
+	options := func(listener string) identity.Options {
+		return identity.Options{Name: listener, Log: s.log, Metrics: metrics}
+	}
+	var err error
+	if f := s.cfg.XDS.TLS; f != nil {
+		if sec.xds, err = identity.OpenCertificates(*f, options("xds")); err != nil {
+			return err
+		}
+	}
+	if f := s.cfg.Admin.TLS; f != nil {
+		if sec.admin, err = identity.OpenCertificates(*f, options("admin")); err != nil {
+			return err
+		}
+	}
+	if path := s.cfg.Admin.TokenFile; path != "" {
+		if sec.token, err = identity.OpenToken(path, options("admin")); err != nil {
+			return err
+		}
+	}
+	s.limitListeners()
+	return nil
+}
+
+func (s *Server) limitListeners() {
+	sec, limits, now := &s.security, s.cfg.XDS.Limits(), time.Now()
+	sec.rate = admission.NewRate(limits.StreamsPerSecond, limits.Burst, now)
+	sec.budgets = admission.NewBudgets(limits.PeerStreams, limits.PeerLocalities)
+	sec.admission = admission.NewMetrics(s.metrics)
+	s.listeners.XDS = admission.Listen(s.listeners.XDS, admission.Limits{
+		Rate: admission.NewRate(limits.StreamsPerSecond, limits.Burst, now),
+		Most: limits.MaxConnections, Metrics: sec.admission,
+	})
+	if s.listeners.Admin != nil {
+		s.listeners.Admin = admission.Listen(s.listeners.Admin, admission.Limits{Most: maxAdminConnections})
+	}
+}
+
+// followFiles keeps certificates and tokens up to date until ctx ends.
+func (s *Server) followFiles(ctx context.Context, start func(func() error)) {
+	run := func(follow func(context.Context)) {
+		start(func() error {
+			follow(ctx)
+			return nil
+		})
+	}
+	if c := s.security.xds; c != nil {
+		run(c.Follow)
+	}
+	if c := s.security.admin; c != nil {
+		run(c.Follow)
+	}
+	if t := s.security.token; t != nil {
+		run(t.Follow)
+	}
+}
+
+// adminListener is that of operators, over TLS where it is configured.
+func (s *Server) adminListener() net.Listener {
+	if c := s.security.admin; c != nil {
+		return tls.NewListener(s.listeners.Admin, c.Config("http/1.1"))
+	}
+	return s.listeners.Admin
+}
+
+// tokenCheck tells a right token from a wrong one; nil where none is asked for.
+func (s *Server) tokenCheck() func(string) bool {
+	if t := s.security.token; t != nil {
+		return t.Valid
+	}
+	return nil
+}
+
+// policy gives the rules in force. They follow the configuration file; whether
+// clients show certificates is decided at the start.
+func (s *Server) policy() identity.Policy {
+	if f := s.cfg.XDS.TLS; f == nil || f.ClientCA == "" {
+		return s.cfg.XDS.Identities
+	}
+	return s.current.Load().XDS.Identities
+}
+
+// pollsWithIdentity lets checkers that poll over HTTP show who they are.
+func (s *Server) pollsWithIdentity(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		v := &visitor{peer: identity.PeerOfState(r.TLS)}
+		h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), visitorKey{}, v)))
+	})
+}
+
+// tlsCredentials tells of handshakes that fail: the client is told little, and
+// often shows less.
+type tlsCredentials struct {
+	credentials.TransportCredentials
+
+	failed func(peer net.Addr, err error)
+}
+
+// ServerHandshake implements credentials.TransportCredentials.
+func (c tlsCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	conn, info, err := c.TransportCredentials.ServerHandshake(raw)
+	if err != nil {
+		c.failed(raw.RemoteAddr(), err)
+	}
+	return conn, info, err
+}
+
+// Clone implements credentials.TransportCredentials.
+func (c tlsCredentials) Clone() credentials.TransportCredentials {
+	return tlsCredentials{c.TransportCredentials.Clone(), c.failed}
+}
+
+func (s *Server) transportCredentials() credentials.TransportCredentials {
+	return tlsCredentials{credentials.NewTLS(s.security.xds.Config("h2")), s.handshakeFailed}
+}
+
+func (s *Server) handshakeFailed(peer net.Addr, err error) {
+	reason := handshakeReason(err)
+	s.security.handshakes.WithLabelValues(reason).Inc()
+	if reason == handshakeBroken {
+		return // port scans and probes of load balancers
+	}
+	if skipped, ok := s.security.logs.Allow(time.Now()); ok {
+		s.log.Warn("a TLS handshake failed", "peer", peer.String(), "reason", reason, "error", err, "skipped_lines", skipped)
+	}
+}
+
+const handshakeBroken = "broken"
+
+// handshakeReason tells what was wrong, for a label.
+func handshakeReason(err error) string {
+	if bad, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		if invalid, ok := errors.AsType[x509.CertificateInvalidError](bad.Err); ok && invalid.Reason == x509.Expired {
+			return "expired"
+		}
+		if _, ok := errors.AsType[x509.UnknownAuthorityError](bad.Err); ok {
+			return "unknown_authority"
+		}
+		return "bad_certificate"
+	}
+	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
+		return "not_tls"
+	}
+	if err.Error() == "tls: client didn't provide a certificate" { // crypto/tls has no value for it
+		return "no_certificate"
+	}
+	return handshakeBroken
+}
