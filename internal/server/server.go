@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"reflect"
 	"sync/atomic"
 	"time"
 
@@ -24,8 +23,8 @@ import (
 	"github.com/isobar-xds/isobar/internal/control"
 	"github.com/isobar-xds/isobar/internal/csds"
 	"github.com/isobar-xds/isobar/internal/hds"
-	"github.com/isobar-xds/isobar/internal/identity"
 	"github.com/isobar-xds/isobar/internal/health"
+	"github.com/isobar-xds/isobar/internal/identity"
 	"github.com/isobar-xds/isobar/internal/lrs"
 	"github.com/isobar-xds/isobar/internal/plan"
 	"github.com/isobar-xds/isobar/internal/source"
@@ -291,24 +290,3 @@ func (s *Server) reload(data []byte) error {
 
 // defaults are those of the file in force.
 func (s *Server) defaults() config.Defaults { return s.current.Load().Defaults }
-
-// needsRestart lists the settings that a reload can't change.
-func needsRestart(old, next *config.Config) []string {
-	var out []string
-	add := func(name string, changed bool) {
-		if changed {
-			out = append(out, name)
-		}
-	}
-	add("xds", !reflect.DeepEqual(fixedXDS(old.XDS), fixedXDS(next.XDS)))
-	add("admin", !reflect.DeepEqual(old.Admin, next.Admin))
-	add("state_dir", old.StateDir != next.StateDir)
-	add("log", old.Log != next.Log)
-	return out
-}
-
-// fixedXDS leaves out what a reload does change.
-func fixedXDS(x config.XDS) config.XDS {
-	x.Identities, x.SubscribedOnly = nil, false
-	return x
-}

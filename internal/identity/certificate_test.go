@@ -1,0 +1,308 @@
+package identity_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/goleak"
+
+	"github.com/isobar-xds/isobar/internal/identity"
+	"github.com/isobar-xds/isobar/internal/identity/identitytest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// logged is a log that tests read while others write.
+type logged struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// eventually waits for a condition, for a bounded time.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(20 * time.Second)
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("%s: not in time", what)
+		}
+	}
+}
+
+// listening is a TLS server with certificates that follow their files.
+type listening struct {
+	t        *testing.T
+	address  string
+	log      *logged
+	registry *prometheus.Registry
+}
+
+func listen(t *testing.T, f identity.Files) *listening {
+	t.Helper()
+	l := &listening{t: t, log: &logged{}, registry: prometheus.NewRegistry()}
+	certs, err := identity.OpenCertificates(f, identity.Options{
+		Name: "xds", Log: slog.New(slog.NewTextHandler(l.log, nil)), Metrics: identity.NewMetrics(l.registry),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lis, err := tls.Listen("tcp", "127.0.0.1:0", certs.Config("h2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.address = lis.Addr().String()
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { certs.Follow(ctx) })
+	running.Go(func() {
+		for {
+			c, err := lis.Accept()
+			if err != nil {
+				return
+			}
+			running.Go(func() {
+				defer func() { _ = c.Close() }()
+				_ = c.(*tls.Conn).Handshake()
+				_, _ = c.Write([]byte("x")) // by which a client knows that it is in
+			})
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		_ = lis.Close()
+		running.Wait()
+	})
+	return l
+}
+
+// serial connects and gives the serial number of the server's certificate.
+func (l *listening) serial(c *tls.Config) (string, error) {
+	l.t.Helper()
+	conn, err := tls.DialWithDialer(&net.Dialer{Timeout: 10 * time.Second}, "tcp", l.address, c)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = conn.Close() }()
+	if _, err := conn.Read(make([]byte, 1)); err != nil {
+		return "", err
+	}
+	return conn.ConnectionState().PeerCertificates[0].SerialNumber.String(), nil
+}
+
+func (l *listening) must(c *tls.Config) string {
+	l.t.Helper()
+	s, err := l.serial(c)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return s
+}
+
+func (l *listening) metric(name string, labels string) float64 {
+	l.t.Helper()
+	found, err := l.registry.Gather()
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	for _, f := range found {
+		for _, m := range f.GetMetric() {
+			var have []string
+			for _, p := range m.GetLabel() {
+				have = append(have, p.GetValue())
+			}
+			if f.GetName() == name && strings.Join(have, ",") == labels {
+				return m.GetGauge().GetValue() + m.GetCounter().GetValue()
+			}
+		}
+	}
+	return 0
+}
+
+// TestRotation: a new pair serves new connections; a bad one is told of and
+// changes nothing, until a good one comes.
+func TestRotation(t *testing.T) {
+	ca := identitytest.NewCA(t)
+	dir := t.TempDir()
+	soon := time.Now().Add(10 * time.Minute).Truncate(time.Second)
+	f := ca.Write(dir, identitytest.Leaf{NotAfter: soon})
+	l := listen(t, f)
+	client := ca.Client(&identitytest.Leaf{DNS: []string{"a.example"}})
+	first := l.must(client)
+	if got := l.metric("isobar_tls_certificate_expiry_seconds", "xds"); got != float64(soon.Unix()) {
+		t.Errorf("expires at %v, want %v", got, soon.Unix())
+	}
+
+	ca.Write(dir, identitytest.Leaf{})
+	eventually(t, "the second pair", func() bool { return l.must(client) != first })
+	second := l.must(client)
+	if got := l.metric("isobar_tls_certificate_expiry_seconds", "xds"); got <= float64(soon.Unix()) {
+		t.Errorf("expires at %v", got)
+	}
+
+	// A certificate without its key.
+	cert, key := ca.Issue(identitytest.Leaf{})
+	identitytest.Replace(t, f.Cert, cert)
+	eventually(t, "the refusal", func() bool { return l.metric("isobar_tls_reloads_total", "xds,refused,certificates") == 1 })
+	if got := l.must(client); got != second || l.metric("isobar_tls_files_good", "xds,certificates") != 0 {
+		t.Errorf("after a bad pair: %s", got)
+	}
+	if text := l.log.String(); !strings.Contains(text, "refused") || !strings.Contains(text, f.Cert) || !strings.Contains(text, "private key does not match") {
+		t.Errorf("the log says %s", text)
+	}
+	identitytest.Replace(t, f.Key, key)
+	eventually(t, "the third pair", func() bool { return l.must(client) != second })
+	eventually(t, "good again", func() bool { return l.metric("isobar_tls_files_good", "xds,certificates") == 1 })
+
+	// Another authority for clients.
+	other := identitytest.NewCA(t)
+	identitytest.Replace(t, f.ClientCA, other.PEM)
+	stranger := ca.Client(nil)
+	stranger.GetClientCertificate = other.Client(&identitytest.Leaf{DNS: []string{"b.example"}}).GetClientCertificate
+	eventually(t, "the other authority", func() bool { _, err := l.serial(stranger); return err == nil })
+	if _, err := l.serial(client); err == nil {
+		t.Error("a client of the old authority still gets in")
+	}
+	identitytest.Replace(t, f.ClientCA, []byte("nothing"))
+	eventually(t, "the bad authority", func() bool { return strings.Contains(l.log.String(), "no PEM certificate in it") })
+	if _, err := l.serial(stranger); err != nil {
+		t.Errorf("after a bad authority: %v", err)
+	}
+}
+
+// TestLinkSwap is how Kubernetes replaces the files of a Secret: a link to a
+// directory beside them.
+func TestLinkSwap(t *testing.T) {
+	ca := identitytest.NewCA(t)
+	mount := t.TempDir()
+	for _, d := range []string{"first", "second"} {
+		if err := os.Mkdir(filepath.Join(mount, d), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		ca.Write(filepath.Join(mount, d), identitytest.Leaf{})
+	}
+	link := func(to string) {
+		next := filepath.Join(mount, "..data_tmp")
+		if err := os.Symlink(to, next); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(next, filepath.Join(mount, "..data")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link("first")
+	for _, name := range []string{"cert.pem", "key.pem", "ca.pem"} {
+		if err := os.Symlink(filepath.Join("..data", name), filepath.Join(mount, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l := listen(t, identity.Files{
+		Cert: filepath.Join(mount, "cert.pem"), Key: filepath.Join(mount, "key.pem"), ClientCA: filepath.Join(mount, "ca.pem"),
+	})
+	client := ca.Client(&identitytest.Leaf{DNS: []string{"a.example"}})
+	first := l.must(client)
+	link("second")
+	eventually(t, "the swapped pair", func() bool { return l.must(client) != first })
+}
+
+func TestWhoGetsNoConnection(t *testing.T) {
+	ca, other := identitytest.NewCA(t), identitytest.NewCA(t)
+	l := listen(t, ca.Write(t.TempDir(), identitytest.Leaf{}))
+	stranger := ca.Client(nil)
+	stranger.GetClientCertificate = other.Client(&identitytest.Leaf{DNS: []string{"a.example"}}).GetClientCertificate
+	old := ca.Client(&identitytest.Leaf{DNS: []string{"a.example"}})
+	old.MaxVersion, old.MinVersion = tls.VersionTLS11, tls.VersionTLS10
+	for name, tt := range map[string]struct {
+		config *tls.Config
+		says   string
+	}{
+		"none":    {ca.Client(nil), "certificate required"},
+		"expired": {ca.Client(&identitytest.Leaf{DNS: []string{"a.example"}, NotAfter: time.Now().Add(-time.Minute)}), "expired certificate"},
+		"foreign": {stranger, "unknown certificate authority"},
+		"TLS 1.1": {old, "protocol version"},
+	} {
+		if _, err := l.serial(tt.config); err == nil || !strings.Contains(err.Error(), tt.says) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestBadFilesAtTheStart(t *testing.T) {
+	ca := identitytest.NewCA(t)
+	for name, tt := range map[string]struct {
+		spoil func(f *identity.Files)
+		says  string
+	}{
+		"no file":      {func(f *identity.Files) { f.Key += ".not" }, "key.pem.not"},
+		"no PEM":       {func(f *identity.Files) { identitytest.Replace(t, f.Cert, []byte("x")) }, "cert.pem"},
+		"no authority": {func(f *identity.Files) { identitytest.Replace(t, f.ClientCA, []byte("x")) }, "ca.pem"},
+		"huge":         {func(f *identity.Files) { identitytest.Replace(t, f.Cert, make([]byte, 5<<20)) }, "longer than"},
+	} {
+		f := ca.Write(t.TempDir(), identitytest.Leaf{})
+		tt.spoil(&f)
+		if _, err := identity.OpenCertificates(f, identity.Options{Name: "xds"}); err == nil || !strings.Contains(err.Error(), tt.says) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestToken(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "token")
+	const first, second = "0123456789abcdef", "a token without blanks is better?"
+	identitytest.Replace(t, path, []byte(" "+first+"\n"))
+	registry := prometheus.NewRegistry()
+	token, err := identity.OpenToken(path, identity.Options{Name: "admin", Metrics: identity.NewMetrics(registry)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { token.Follow(ctx) })
+	defer running.Wait()
+	defer cancel()
+	for presented, want := range map[string]bool{first: true, "": false, first + "0": false, " " + first: false, first[:15]: false} {
+		if token.Valid(presented) != want {
+			t.Errorf("%q: %v", presented, !want)
+		}
+	}
+	identitytest.Replace(t, path, []byte(second)) // blanks within
+	identitytest.Replace(t, path, []byte("short"))
+	eventually(t, "the refusal", func() bool {
+		n, err := testutil.GatherAndCount(registry, "isobar_tls_reloads_total")
+		return err == nil && n == 1
+	})
+	if !token.Valid(first) {
+		t.Error("a bad token file took the good token away")
+	}
+	identitytest.Replace(t, path, []byte("fedcba9876543210"))
+	eventually(t, "the new token", func() bool { return token.Valid("fedcba9876543210") && !token.Valid(first) })
+	if _, err := identity.OpenToken(path+".not", identity.Options{Name: "admin"}); err == nil {
+		t.Error("a token file that is not there")
+	}
+}

@@ -1,0 +1,28 @@
+package server
+
+import (
+	"reflect"
+
+	"github.com/isobar-xds/isobar/internal/config"
+)
+
+// needsRestart lists the settings that a reload can't change.
+func needsRestart(old, next *config.Config) []string {
+	var out []string
+	add := func(name string, changed bool) {
+		if changed {
+			out = append(out, name)
+		}
+	}
+	add("xds", !reflect.DeepEqual(fixedXDS(old.XDS), fixedXDS(next.XDS)))
+	add("admin", !reflect.DeepEqual(old.Admin, next.Admin))
+	add("state_dir", old.StateDir != next.StateDir)
+	add("log", old.Log != next.Log)
+	return out
+}
+
+// fixedXDS leaves out what a reload does change.
+func fixedXDS(x config.XDS) config.XDS {
+	x.Identities, x.SubscribedOnly = nil, false
+	return x
+}

@@ -1,0 +1,354 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	healthv3 "github.com/envoyproxy/go-control-plane/envoy/service/health/v3"
+	loadstatsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	"google.golang.org/grpc/status"
+
+	"github.com/isobar-xds/isobar/internal/config"
+	"github.com/isobar-xds/isobar/internal/identity"
+	"github.com/isobar-xds/isobar/internal/identity/identitytest"
+	"github.com/isobar-xds/isobar/internal/server"
+	"github.com/isobar-xds/isobar/internal/store"
+	"github.com/isobar-xds/isobar/internal/wire"
+)
+
+// logText is a log that tests read while the server writes.
+type logText struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logText) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logText) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// loopback is a real server on loopback, in real time.
+type loopback struct {
+	t      *testing.T
+	server *server.Server
+	log    *logText
+}
+
+func onLoopback(t *testing.T, change func(*config.Config)) *loopback {
+	t.Helper()
+	cfg := configuration(t)
+	cfg.XDS.Listen, cfg.Admin.Listen = "127.0.0.1:0", "127.0.0.1:0"
+	cfg.Tick, cfg.ReportInterval, cfg.StopSpread = time.Second, time.Second, 0
+	change(cfg)
+	ls, err := server.Listen(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := store.NewMemory()
+	l := &loopback{t: t, log: &logText{}}
+	l.server, err = server.New(cfg, ls, server.Options{Store: kept, Log: slog.New(slog.NewTextHandler(l.log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- l.server.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		_ = kept.Close()
+	})
+	return l
+}
+
+// metric gives the value with those labels; 0 if there is none.
+func (l *loopback) metric(name, labels string) float64 {
+	l.t.Helper()
+	found, err := l.server.Metrics().Gather()
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	for _, f := range found {
+		for _, m := range f.GetMetric() {
+			var have []string
+			for _, p := range m.GetLabel() {
+				have = append(have, p.GetValue())
+			}
+			if f.GetName() == name && strings.Join(have, ",") == labels {
+				return m.GetGauge().GetValue() + m.GetCounter().GetValue()
+			}
+		}
+	}
+	return 0
+}
+
+// dial connects over TLS, or in plaintext with nil.
+func (l *loopback) dial(c *tls.Config) *grpc.ClientConn {
+	l.t.Helper()
+	creds := insecure.NewCredentials()
+	if c != nil {
+		creds = credentials.NewTLS(c)
+	}
+	conn, err := grpc.NewClient("dns:///"+l.server.XDSAddress(), grpc.WithTransportCredentials(creds), grpc.WithDisableServiceConfig())
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+type adsClient = discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient
+
+func nodeIn(id, locality string) *corev3.Node {
+	l := loc(locality)
+	return &corev3.Node{Id: id, Cluster: "web", Locality: &corev3.Locality{Region: l.Region, Zone: l.Zone, SubZone: l.SubZone}}
+}
+
+// subscribe opens a stream and gets its first response.
+func subscribe(ctx context.Context, conn *grpc.ClientConn, n *corev3.Node, names ...string) (adsClient, *discoveryv3.DiscoveryResponse, error) {
+	s, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	_ = s.Send(&discoveryv3.DiscoveryRequest{Node: n, TypeUrl: wire.EndpointsURL, ResourceNames: names}) // Recv knows why it failed
+	m, err := s.Recv()
+	return s, m, err
+}
+
+// eventually waits for a condition, for a bounded time.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(30 * time.Second)
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("%s: not in time", what)
+		}
+	}
+}
+
+// serverSerial is that of the certificate which new connections see.
+func (l *loopback) serverSerial(c *tls.Config) string {
+	l.t.Helper()
+	c = c.Clone()
+	c.NextProtos = []string{"h2"}
+	conn, err := tls.DialWithDialer(&net.Dialer{Timeout: 10 * time.Second}, "tcp", l.server.XDSAddress(), c)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	return conn.ConnectionState().PeerCertificates[0].SerialNumber.String()
+}
+
+// TestRotationDropsNoStream: 1,000 streams stay open while the certificates
+// change twice, and are served afterwards.
+func TestRotationDropsNoStream(t *testing.T) {
+	const streams, connections = 1000, 5
+	ca := identitytest.NewCA(t)
+	dir := t.TempDir()
+	files := ca.Write(dir, identitytest.Leaf{})
+	l := onLoopback(t, func(c *config.Config) { c.XDS.TLS = &files })
+	client := ca.Client(&identitytest.Leaf{URIs: []string{"spiffe://prod.example/envoy"}})
+	open := make([]adsClient, streams)
+	last := make([]*discoveryv3.DiscoveryResponse, streams)
+	conns := make([]*grpc.ClientConn, connections)
+	for i := range conns {
+		conns[i] = l.dial(client)
+	}
+	var err error
+	for i := range open {
+		if open[i], last[i], err = subscribe(t.Context(), conns[i%connections], nodeIn(fmt.Sprint("node-", i), "us/a"), "checkout"); err != nil {
+			t.Fatalf("stream %d: %v", i, err)
+		}
+	}
+	for range 2 {
+		before := l.serverSerial(client)
+		ca.Write(dir, identitytest.Leaf{})
+		eventually(t, "the new certificate", func() bool { return l.serverSerial(client) != before })
+	}
+	for i, s := range open {
+		// Another type: only a stream that lives answers it.
+		if err := s.Send(&discoveryv3.DiscoveryRequest{TypeUrl: wire.ClusterURL, ResourceNames: []string{"checkout"}}); err != nil {
+			t.Fatalf("stream %d: %v", i, err)
+		}
+		for {
+			m, err := s.Recv()
+			if err != nil {
+				t.Fatalf("stream %d was dropped: %v", i, err)
+			}
+			if m.GetTypeUrl() == wire.ClusterURL {
+				break
+			}
+		}
+	}
+	if n := l.metric("isobar_xds_streams", "sotw"); n != streams {
+		t.Errorf("%v streams are open, want %d", n, streams)
+	}
+}
+
+func policy(t *testing.T, rules ...[3]string) identity.Policy {
+	t.Helper()
+	var out identity.Policy
+	for _, r := range rules {
+		p, err := identity.ParsePattern(r[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		rule := identity.Rule{Match: p}
+		for s := range strings.FieldsSeq(r[1]) {
+			role, err := identity.ParseRole(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			rule.Roles |= role
+		}
+		for s := range strings.FieldsSeq(r[2]) {
+			x, err := identity.ParseLocality(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			rule.Localities = append(rule.Localities, x)
+		}
+		out = append(out, rule)
+	}
+	return out
+}
+
+// calls are one of each kind, with a node.
+func (l *loopback) calls(conn *grpc.ClientConn, locality string) map[string]error {
+	ctx, cancel := context.WithTimeout(l.t.Context(), 20*time.Second)
+	defer cancel()
+	out := map[string]error{}
+	n := nodeIn("n", locality)
+	_, _, out["ads"] = subscribe(ctx, conn, n, "checkout")
+	if s, err := loadstatsv3.NewLoadReportingServiceClient(conn).StreamLoadStats(ctx); err != nil {
+		out["lrs"] = err
+	} else {
+		_ = s.Send(&loadstatsv3.LoadStatsRequest{Node: n})
+		_, out["lrs"] = s.Recv()
+	}
+	_, out["hds"] = healthv3.NewHealthDiscoveryServiceClient(conn).FetchHealthCheck(ctx, &healthv3.HealthCheckRequestOrEndpointHealthResponse{
+		RequestType: &healthv3.HealthCheckRequestOrEndpointHealthResponse_HealthCheckRequest{
+			HealthCheckRequest: &healthv3.HealthCheckRequest{Node: n, Capability: &healthv3.Capability{
+				HealthCheckProtocols: []healthv3.Capability_Protocol{healthv3.Capability_TCP},
+			}},
+		},
+	})
+	if s, err := reflectionpb.NewServerReflectionClient(conn).ServerReflectionInfo(ctx); err != nil {
+		out["reflection"] = err
+	} else {
+		_ = s.Send(&reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{}})
+		_, out["reflection"] = s.Recv()
+	}
+	_, out["health"] = healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{})
+	return out
+}
+
+// TestIdentities: a client may do what its certificate's roles say, in its
+// localities, and is told why where it may not.
+func TestIdentities(t *testing.T) {
+	ca := identitytest.NewCA(t)
+	files := ca.Write(t.TempDir(), identitytest.Leaf{})
+	l := onLoopback(t, func(c *config.Config) {
+		c.XDS.TLS = &files
+		c.XDS.Identities = policy(t,
+			[3]string{"spiffe://prod.example/ns/*/sa/envoy", "client", "us/*"},
+			[3]string{"checker.example", "checker", ""},
+			[3]string{"*.ops.example", "admin client", "eu"})
+	})
+	const denied = codes.PermissionDenied
+	all := func(c codes.Code) map[string]codes.Code {
+		return map[string]codes.Code{"ads": c, "lrs": c, "hds": c, "reflection": c}
+	}
+	envoy := identitytest.Leaf{URIs: []string{"spiffe://prod.example/ns/shop/sa/envoy"}}
+	tests := []struct {
+		name, locality string
+		leaf           identitytest.Leaf
+		want           map[string]codes.Code // those left out succeed
+		says           map[string]string
+	}{
+		{"a client", "us/a", envoy, map[string]codes.Code{"hds": denied, "reflection": denied}, map[string]string{
+			"hds": "spiffe://prod.example/ns/shop/sa/envoy may not act as checker: not its role, it has client",
+		}},
+		{"a client elsewhere", "eu/a", envoy, all(denied), map[string]string{
+			"ads": `may not act as client in locality "eu/a": not its locality, it may in us/*`,
+			"lrs": `may not act as client in locality "eu/a": not its locality, it may in us/*`,
+		}},
+		{"a checker", "eu/a", identitytest.Leaf{DNS: []string{"checker.example"}},
+			map[string]codes.Code{"ads": denied, "lrs": denied, "reflection": denied}, map[string]string{"ads": "checker.example may not act as client"}},
+		{"an operator", "eu/b", identitytest.Leaf{DNS: []string{"jo.ops.example"}}, map[string]codes.Code{"hds": denied}, nil},
+		{"a stranger", "us/a", identitytest.Leaf{DNS: []string{"x.example"}}, all(denied), map[string]string{
+			"ads": "no identity in the configuration matches x.example",
+		}},
+	}
+	for _, tt := range tests {
+		for call, err := range l.calls(l.dial(ca.Client(&tt.leaf)), tt.locality) {
+			s := status.Convert(err)
+			if s.Code() != tt.want[call] || !strings.Contains(s.Message(), tt.says[call]) {
+				t.Errorf("%s, %s: %v", tt.name, call, err)
+			}
+		}
+	}
+	text := l.log.String()
+	for _, want := range []string{"not its locality", "not its role"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the log does not say %q:\n%s", want, text)
+		}
+	}
+}
+
+// TestNoGoodCertificate: a handshake that fails is told in the log with the
+// reason. The client may see no more than that its connection broke.
+func TestNoGoodCertificate(t *testing.T) {
+	ca := identitytest.NewCA(t)
+	files := ca.Write(t.TempDir(), identitytest.Leaf{})
+	l := onLoopback(t, func(c *config.Config) { c.XDS.TLS = &files })
+	foreign := ca.Client(nil)
+	foreign.GetClientCertificate = identitytest.NewCA(t).Client(&identitytest.Leaf{DNS: []string{"a.example"}}).GetClientCertificate
+	tests := []struct {
+		name   string
+		config *tls.Config
+	}{
+		{"no_certificate", ca.Client(nil)},
+		{"expired", ca.Client(&identitytest.Leaf{DNS: []string{"a.example"}, NotAfter: time.Now().Add(-time.Minute)})},
+		{"unknown_authority", foreign},
+		{"not_tls", nil},
+	}
+	for _, tt := range tests {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		_, _, err := subscribe(ctx, l.dial(tt.config), nodeIn("n", "us/a"), "checkout")
+		cancel()
+		if status.Code(err) != codes.Unavailable {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+		eventually(t, tt.name+" in the log", func() bool { return strings.Contains(l.log.String(), "reason="+tt.name) })
+	}
+}
