@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"strings"
 	"unicode"
@@ -8,17 +9,25 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/isobar-xds/isobar/internal/admin"
+	"github.com/isobar-xds/isobar/internal/identity"
 )
 
-// The address of the admin interface, where neither flag nor environment say.
+// The address of the admin interface, where neither flag nor environment say,
+// and the variables of the environment.
 const (
 	defaultAdmin = "http://127.0.0.1:18080"
 	adminEnv     = "ISOBAR_ADMIN"
+	tokenEnv     = "ISOBAR_TOKEN_FILE"
+	caEnv        = "ISOBAR_CA"
+	certEnv      = "ISOBAR_CERT"
+	keyEnv       = "ISOBAR_KEY"
 )
 
 // remoteFlags are the flags of the commands that ask a running server.
 type remoteFlags struct {
 	admin  string
+	token  string // file
+	tls    identity.DialFiles
 	output outputFormat
 }
 
@@ -28,12 +37,32 @@ func (f *remoteFlags) register(cmd *cobra.Command) {
 		address = defaultAdmin
 	}
 	cmd.Flags().StringVar(&f.admin, "admin", address, "address of the admin interface, also from $"+adminEnv)
+	fs := cmd.Flags()
+	fs.StringVar(&f.token, "token-file", os.Getenv(tokenEnv), "file with the bearer token to show, also from $"+tokenEnv)
+	fs.StringVar(&f.tls.CA, "ca", os.Getenv(caEnv), "certificates (PEM) that the server's must be signed by, for https; default: those the system trusts; also from $"+caEnv)
+	fs.StringVar(&f.tls.Cert, "cert", os.Getenv(certEnv), "certificate (PEM) to show to the server; also from $"+certEnv)
+	fs.StringVar(&f.tls.Key, "key", os.Getenv(keyEnv), "the key of --cert (PEM); also from $"+keyEnv)
 	f.output.register(cmd)
 }
 
 // remote gives the server to ask.
 func (f *remoteFlags) remote() (*admin.Remote, error) {
-	return admin.NewRemote(f.admin)
+	var options []admin.RemoteOption
+	if f.tls != (identity.DialFiles{}) {
+		config, err := f.tls.Config()
+		if err != nil {
+			return nil, fmt.Errorf("--ca, --cert, --key: %w", err)
+		}
+		options = append(options, admin.WithTLS(config))
+	}
+	if f.token != "" {
+		token, err := identity.ReadToken(f.token)
+		if err != nil {
+			return nil, fmt.Errorf("--token-file: %w", err)
+		}
+		options = append(options, admin.WithToken(token))
+	}
+	return admin.NewRemote(f.admin, options...)
 }
 
 // maxShown bounds a text that comes from a client.

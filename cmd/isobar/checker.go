@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -25,6 +23,7 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/checker"
+	"github.com/isobar-xds/isobar/internal/identity"
 )
 
 // checkerFlags are the flags of `isobar checker`.
@@ -85,7 +84,7 @@ func runChecker(ctx context.Context, flags *checkerFlags, log *slog.Logger) erro
 			return fmt.Errorf("--node-id: not given, and the host has no name: %w", err)
 		}
 	}
-	creds, err := flags.credentials()
+	creds, err := flags.credentials(log)
 	if err != nil {
 		return err
 	}
@@ -133,7 +132,7 @@ func checkerLocality(text string) (isobar.Locality, error) {
 
 // credentials decides how to connect: TLS where certificates are given, and
 // plaintext only on this machine unless that is written out.
-func (f *checkerFlags) credentials() (credentials.TransportCredentials, error) {
+func (f *checkerFlags) credentials(log *slog.Logger) (credentials.TransportCredentials, error) {
 	host, _, err := net.SplitHostPort(f.server)
 	if err != nil || host == "" {
 		return nil, fmt.Errorf("--server %q: want HOST:PORT, for example 127.0.0.1:18000", f.server)
@@ -147,22 +146,7 @@ func (f *checkerFlags) credentials() (credentials.TransportCredentials, error) {
 		}
 		return insecure.NewCredentials(), nil
 	}
-	pem, err := os.ReadFile(f.ca)
-	if err != nil {
-		return nil, fmt.Errorf("--ca: %w", err)
-	}
-	config := &tls.Config{RootCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS12}
-	if !config.RootCAs.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("--ca %s: no PEM certificate in it", f.ca)
-	}
-	if f.cert != "" || f.key != "" {
-		pair, err := tls.LoadX509KeyPair(f.cert, f.key)
-		if err != nil {
-			return nil, fmt.Errorf("--cert, --key: %w", err)
-		}
-		config.Certificates = []tls.Certificate{pair}
-	}
-	return credentials.NewTLS(config), nil
+	return followedCredentials(identity.DialFiles{CA: f.ca, Cert: f.cert, Key: f.key}, log)
 }
 
 func onLoopback(host string) bool {

@@ -2,11 +2,13 @@ package admin
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strings"
 	"time"
@@ -48,11 +50,27 @@ func (e *StatusError) Error() string {
 type Remote struct {
 	base   *url.URL
 	client *http.Client
+	token  string
 }
+
+// RemoteOption is how a Remote differs.
+type RemoteOption func(*Remote)
+
+// WithTLS sets how https addresses are spoken with.
+func WithTLS(c *tls.Config) RemoteOption {
+	return func(r *Remote) {
+		r.client.Transport = &http.Transport{
+			Proxy: http.ProxyFromEnvironment, TLSClientConfig: c, ForceAttemptHTTP2: true, TLSHandshakeTimeout: remoteTimeout,
+		}
+	}
+}
+
+// WithToken sets the bearer token that is shown.
+func WithToken(token string) RemoteOption { return func(r *Remote) { r.token = token } }
 
 // NewRemote takes an address such as http://127.0.0.1:18080; the scheme may be
 // left out.
-func NewRemote(address string) (*Remote, error) {
+func NewRemote(address string, options ...RemoteOption) (*Remote, error) {
 	if !strings.Contains(address, "://") {
 		address = "http://" + address
 	}
@@ -63,7 +81,23 @@ func NewRemote(address string) (*Remote, error) {
 	case base.Scheme != "http" && base.Scheme != "https", base.Host == "":
 		return nil, fmt.Errorf("%w %q: want http://HOST:PORT", ErrAddress, address)
 	}
-	return &Remote{base: base, client: &http.Client{Timeout: remoteTimeout}}, nil
+	r := &Remote{base: base, client: &http.Client{Timeout: remoteTimeout}}
+	for _, o := range options {
+		o(r)
+	}
+	if r.token != "" {
+		if base.Scheme == "http" && !onLoopback(base.Hostname()) {
+			return nil, fmt.Errorf("%w %q: a token would go to another machine in plaintext: use https://", ErrAddress, address)
+		}
+		// A redirect must not carry the token, or a write, elsewhere.
+		r.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	}
+	return r, nil
+}
+
+func onLoopback(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || (err == nil && ip.IsLoopback())
 }
 
 // Explain asks for an explanation; from is a locality in its text form.
@@ -103,6 +137,9 @@ func (r *Remote) do(ctx context.Context, method string, u *url.URL, body io.Read
 	req, err := http.NewRequestWithContext(ctx, method, u.String(), body)
 	if err != nil {
 		return err
+	}
+	if r.token != "" {
+		req.Header.Set("Authorization", "Bearer "+r.token)
 	}
 	resp, err := r.client.Do(req)
 	if err != nil {

@@ -1,0 +1,64 @@
+package identity
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+)
+
+// DialFiles are the PEM files of a client.
+type DialFiles struct {
+	CA   string // who signs the server's certificate; "" = whom the system trusts
+	Cert string // shown to the server; "" = none
+	Key  string
+}
+
+// Config reads the files; an error names the one that is bad. A client that
+// wants to follow them asks again for each connection.
+func (f DialFiles) Config() (*tls.Config, error) {
+	out := &tls.Config{MinVersion: tls.VersionTLS12}
+	if f.CA != "" {
+		pem, err := readFile(f.CA)
+		if err != nil {
+			return nil, err
+		}
+		out.RootCAs = x509.NewCertPool()
+		if !out.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("%s: no PEM certificate in it", f.CA)
+		}
+	}
+	if (f.Cert == "") != (f.Key == "") {
+		return nil, errors.New("a certificate and its key belong together: give both")
+	}
+	if f.Cert == "" {
+		return out, nil
+	}
+	cert, err := readFile(f.Cert)
+	if err != nil {
+		return nil, err
+	}
+	key, err := readFile(f.Key)
+	if err != nil {
+		return nil, err
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return nil, fmt.Errorf("%s with %s: %w", f.Cert, f.Key, err)
+	}
+	out.Certificates = []tls.Certificate{pair}
+	return out, nil
+}
+
+// ReadToken reads a token file.
+func ReadToken(path string) (string, error) {
+	content, err := readFile(path)
+	if err != nil {
+		return "", err
+	}
+	token, err := ParseToken(content)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", path, err)
+	}
+	return token, nil
+}
