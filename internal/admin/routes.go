@@ -45,7 +45,9 @@ func (s *Server) routes() http.Handler {
 		write("PUT", "/v1/services/{name}/health/release", 0, s.putRelease)
 	}
 	if s.opts.Polls != nil {
-		mux.Handle("POST "+pollPath, s.metrics.wrap("POST "+pollPath, s.opts.Polls.ServeHTTP))
+		for _, path := range pollPaths {
+			mux.Handle("POST "+path, s.metrics.wrap("POST "+path, s.opts.Polls.ServeHTTP))
+		}
 	}
 
 	read("/livez", s.livez)

@@ -8,8 +8,8 @@ import (
 	"github.com/isobar-xds/isobar/internal/health"
 )
 
-// pollPath is where checkers fetch their work over REST, as Envoy's API has it.
-const pollPath = "/v3/discovery:health_check"
+// pollPaths is where checkers fetch their work over REST, as Envoy's API has it.
+var pollPaths = []string{"/v3/discovery:health_check", "/v2/discovery:health_check"}
 
 // VerdictList is the body of GET /v1/verdicts.
 type VerdictList struct {

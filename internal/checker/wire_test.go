@@ -84,7 +84,7 @@ func TestOwnServerWords(t *testing.T) {
 			t.Errorf("the server reads %+v", e)
 		}
 	}
-	hello, err := wire.CheckerFrom(s.hello)
+	hello, err := wire.CheckerFrom(s.hello, wire.V3)
 	if err != nil {
 		t.Fatal(err)
 	}

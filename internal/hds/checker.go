@@ -24,6 +24,7 @@ const silentIntervals = 3
 // before it is shared.
 type checker struct {
 	hello   wire.CheckerHello
+	form    wire.Form
 	id      string
 	perturb time.Duration // added to the interval, see perturbations
 	peer    string        // address
@@ -47,9 +48,9 @@ type checker struct {
 	waiting  bool          // there is something to tell it then
 }
 
-func newChecker(hello wire.CheckerHello, peer string, now time.Time) *checker {
+func newChecker(hello wire.CheckerHello, form wire.Form, peer string, now time.Time) *checker {
 	return &checker{
-		hello: hello, peer: peer, since: now, lastSeen: now,
+		hello: hello, form: form, peer: peer, since: now, lastSeen: now,
 		wake: make(chan struct{}, 1), evicted: make(chan struct{}),
 	}
 }
@@ -110,7 +111,7 @@ func (c *checker) describe() Checker {
 			ID: c.id, NodeID: c.hello.Node.ID, Locality: c.hello.Node.Locality,
 			Protocols: c.hello.Protocols, Since: c.since, LastSeen: c.lastSeen,
 		},
-		UserAgent: c.hello.Node.UserAgent, Address: c.peer, Polling: c.polling, Designated: len(c.board.slots),
+		Form: c.form.String(), UserAgent: c.hello.Node.UserAgent, Address: c.peer, Polling: c.polling, Designated: len(c.board.slots),
 		Interval: c.interval, LastReport: c.last, Reports: c.reports, Rejected: c.rejected, LastReason: c.reason,
 	}
 }
@@ -181,9 +182,9 @@ func (d *desk) drained(wanted []*healthv3.ClusterHealthCheck, now time.Time, wai
 
 // message is a specifier that is due.
 type message struct {
-	specifier *healthv3.HealthCheckSpecifier
-	news      bool      // it differs from the last one
-	again     time.Time // when to look again for draining clusters, zero for never
+	specifier proto.Message // in the checker's form
+	news      bool          // it differs from the last one
+	again     time.Time     // when to look again for draining clusters, zero for never
 }
 
 // prepare makes the specifier that the checker should have now, and lets it
@@ -203,7 +204,11 @@ func (s *Server) prepare(c *checker, o *orders, now time.Time) (message, error) 
 	if err != nil {
 		return message{}, fmt.Errorf("encode the specifier: %w", err)
 	}
-	m := message{specifier: spec, news: !bytes.Equal(encoded, c.desk.bytes), again: again}
+	told, err := wire.SpecifierIn(c.form, spec)
+	if err != nil {
+		return message{}, err
+	}
+	m := message{specifier: told, news: !bytes.Equal(encoded, c.desk.bytes), again: again}
 	c.desk.bytes = encoded
 	c.desk.clusters = make(map[string]*healthv3.ClusterHealthCheck, len(w.clusters))
 	for _, cluster := range w.clusters {

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/isobar-xds/isobar/internal/wire"
 )
@@ -20,10 +21,10 @@ import (
 // request said.
 const CheckerHeader = "Isobar-Checker"
 
-// FetchHealthCheck serves checkers that poll. A request enters the checker, or
+// fetchOne serves checkers that poll over gRPC. A request enters the checker, or
 // keeps it; a report needs the [CheckerHeader]. The answer to both is what the
 // checker shall probe now.
-func (s *Server) FetchHealthCheck(ctx context.Context, in *healthv3.HealthCheckRequestOrEndpointHealthResponse) (*healthv3.HealthCheckSpecifier, error) {
+func (s *Server) fetchOne(ctx context.Context, in *healthv3.HealthCheckRequestOrEndpointHealthResponse, form wire.Form) (proto.Message, error) {
 	id := ""
 	if v := metadata.ValueFromIncomingContext(ctx, CheckerHeader); len(v) > 0 {
 		id = v[0]
@@ -32,34 +33,41 @@ func (s *Server) FetchHealthCheck(ctx context.Context, in *healthv3.HealthCheckR
 	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
 		address = p.Addr.String()
 	}
-	spec, id, err := s.fetch(ctx, wire.HealthMessageOf(in), id, address, time.Now())
+	out, err := s.fetch(ctx, wire.HealthMessageOf(in), form, id, address, time.Now())
 	if err != nil {
 		return nil, err
 	}
-	return spec, grpc.SetHeader(ctx, metadata.Pairs(CheckerHeader, id))
+	return out.specifier, grpc.SetHeader(ctx, metadata.Pairs(CheckerHeader, out.checker.id))
 }
 
-// fetch serves one message of a checker that polls; the errors are statuses.
-func (s *Server) fetch(ctx context.Context, m wire.HealthMessage, id, address string, now time.Time) (*healthv3.HealthCheckSpecifier, string, error) {
+// fetched is the answer to a checker that polls.
+type fetched struct {
+	checker   *checker
+	specifier proto.Message // in the checker's form
+}
+
+// fetch serves one message of a checker that polls; the errors are statuses. A
+// request says what form its checker speaks, a report is of that form.
+func (s *Server) fetch(ctx context.Context, m wire.HealthMessage, form wire.Form, id, address string, now time.Time) (fetched, error) {
 	select {
 	case <-s.stopped:
-		return nil, "", s.refuse(refusedStopped, codes.Unavailable, "the server is going away")
+		return fetched{}, s.refuse(refusedStopped, codes.Unavailable, "the server is going away")
 	default:
 	}
 	s.present(now) // takes out those that have fallen silent
 	var c *checker
 	var err error
 	if m.Request != nil {
-		c, err = s.poll(ctx, m, address, now)
+		c, err = s.poll(ctx, m, form, address, now)
 	} else {
 		c, err = s.poller(ctx, id)
 	}
 	if err != nil {
-		return nil, "", err
+		return fetched{}, err
 	}
 	if m.Response != nil {
 		if err := s.report(c, m.Response, now); err != nil {
-			return nil, "", s.refuse(refusedMessage, codes.InvalidArgument, err.Error())
+			return fetched{}, s.refuse(refusedMessage, codes.InvalidArgument, err.Error())
 		}
 	} else {
 		c.mu.Lock()
@@ -69,15 +77,15 @@ func (s *Server) fetch(ctx context.Context, m wire.HealthMessage, id, address st
 	out, err := s.prepare(c, s.current(), now)
 	if err != nil {
 		s.metrics.leftOut.WithLabelValues(leftSpecifier).Inc()
-		return nil, "", status.Error(codes.Internal, err.Error())
+		return fetched{}, status.Error(codes.Internal, err.Error())
 	}
 	s.metrics.told.WithLabelValues(toldFetched).Inc()
-	return out.specifier, c.id, nil
+	return fetched{c, out.specifier}, nil
 }
 
 // poll enters a checker that polls, or finds it.
-func (s *Server) poll(ctx context.Context, m wire.HealthMessage, address string, now time.Time) (*checker, error) {
-	hello, err := wire.CheckerFrom(m.Request)
+func (s *Server) poll(ctx context.Context, m wire.HealthMessage, form wire.Form, address string, now time.Time) (*checker, error) {
+	hello, err := wire.CheckerFrom(m.Request, form)
 	if err != nil {
 		return nil, s.refuse(refusedMessage, codes.InvalidArgument, err.Error())
 	}
@@ -86,7 +94,7 @@ func (s *Server) poll(ctx context.Context, m wire.HealthMessage, address string,
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c := s.names.polling(&hello); c != nil {
+	if c := s.names.polling(&hello, form); c != nil {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if c.hello.Protocols != hello.Protocols {
@@ -95,7 +103,7 @@ func (s *Server) poll(ctx context.Context, m wire.HealthMessage, address string,
 		}
 		return c, nil
 	}
-	c := newChecker(hello, address, now)
+	c := newChecker(hello, form, address, now)
 	c.polling = true
 	if !s.admit(c, now) {
 		return nil, s.refuse(refusedFull, codes.ResourceExhausted, "too many checkers")
@@ -122,14 +130,15 @@ func (s *Server) poller(ctx context.Context, id string) (*checker, error) {
 	return c, nil
 }
 
-// polling finds the live checker that polls under a node id and locality.
-func (n *names) polling(hello *wire.CheckerHello) *checker {
+// polling finds the live checker that polls under a node id and locality, in a
+// form: one that comes back speaking another is a new one.
+func (n *names) polling(hello *wire.CheckerHello, form wire.Form) *checker {
 	f := n.families[hello.Node.ID]
 	if f == nil {
 		return nil
 	}
 	for _, m := range f.members {
-		if m.checker != nil && m.checker.polling && m.locality == hello.Node.Locality {
+		if m.checker != nil && m.checker.polling && m.checker.form == form && m.locality == hello.Node.Locality {
 			return m.checker
 		}
 	}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/hds"
-	"github.com/isobar-xds/isobar/internal/health"
 )
 
 const (
@@ -48,7 +47,7 @@ func TestAnHourOfReports(t *testing.T) {
 		}
 		list := h.srv.Checkers(time.Now())
 		if len(list) != 1 || list[0].ID != "probe-1" || list[0].Locality != isobar.MustLocality("r/a") ||
-			list[0].Protocols != health.ProtocolsOf(isobar.CheckHTTP, isobar.CheckTCP) || list[0].UserAgent != "envoy" {
+			list[0].Protocols.String() != "http+tcp" || list[0].UserAgent != "envoy" {
 			t.Fatalf("checkers %+v", list)
 		}
 		top := topology(service("checkout", 0))

@@ -56,10 +56,7 @@ func (o *orders) site(name string) *site {
 	if !ok || len(svc.HealthChecks) == 0 {
 		return nil
 	}
-	s := &site{service: svc, places: map[string]place{}}
-	for _, c := range svc.HealthChecks {
-		s.needs |= health.ProtocolsOf(c.Protocol)
-	}
+	s := &site{service: svc, needs: health.Needs(svc), places: map[string]place{}}
 	for i := range svc.Localities {
 		for j := range svc.Localities[i].Endpoints {
 			s.places[svc.Localities[i].Endpoints[j].Address] = place{i, j}
@@ -96,7 +93,7 @@ func checkOf(e *isobar.Endpoint) isobar.EndpointCheck {
 type work struct {
 	clusters []*healthv3.ClusterHealthCheck
 	slots    []slot
-	unfit    int   // services that need what the checker can't do
+	unfit    int   // services that need what the checker can't do, or of whose endpoints one does
 	invalid  int   // services that must not be sent
 	err      error // the last reason of those
 }
@@ -126,7 +123,10 @@ func (o *orders) add(w *work, keys []health.Key, can health.Protocols) {
 		w.unfit++
 		return
 	}
-	targets, slots := s.pick(keys)
+	targets, slots, unfit := s.pick(keys, can)
+	if unfit {
+		w.unfit++
+	}
 	if len(slots) == 0 {
 		return
 	}
@@ -140,8 +140,9 @@ func (o *orders) add(w *work, keys []health.Key, can health.Protocols) {
 	w.slots = append(w.slots, slots...)
 }
 
-// pick gathers endpoints by locality, in the order of the topology.
-func (s *site) pick(keys []health.Key) ([]wire.ProbeTarget, []slot) {
+// pick gathers the endpoints that a checker can probe by locality, in the order
+// of the topology, and tells whether it had to leave others out.
+func (s *site) pick(keys []health.Key, can health.Protocols) (targets []wire.ProbeTarget, slots []slot, unfit bool) {
 	chosen := make([][]bool, len(s.service.Localities))
 	for _, k := range keys {
 		p, ok := s.places[k.Address]
@@ -153,14 +154,16 @@ func (s *site) pick(keys []health.Key) ([]wire.ProbeTarget, []slot) {
 		}
 		chosen[p.locality][p.endpoint] = true
 	}
-	var targets []wire.ProbeTarget
-	var slots []slot
 	for i, picked := range chosen {
 		l := &s.service.Localities[i]
 		t := wire.ProbeTarget{Locality: l.Locality}
 		for j := range picked {
 			e := &l.Endpoints[j]
 			if !picked[j] || e.Check != nil && e.Check.Disabled {
+				continue
+			}
+			if !can.Has(health.NeedsOf(e)) {
+				unfit = true
 				continue
 			}
 			t.Endpoints = append(t.Endpoints, *e)
@@ -172,5 +175,5 @@ func (s *site) pick(keys []health.Key) ([]wire.ProbeTarget, []slot) {
 			targets = append(targets, t)
 		}
 	}
-	return targets, slots
+	return targets, slots, unfit
 }

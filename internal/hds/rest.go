@@ -6,26 +6,27 @@ import (
 	"net/http"
 	"time"
 
-	healthv3 "github.com/envoyproxy/go-control-plane/envoy/service/health/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/isobar-xds/isobar/internal/wire"
 )
 
-// RESTPath is where checkers that poll over HTTP post their messages.
-const RESTPath = "/v3/discovery:health_check"
+// Where checkers that poll over HTTP post their messages.
+const (
+	RESTPath   = "/v3/discovery:health_check"
+	RESTPathV2 = "/v2/discovery:health_check" // in the form of v2 or of 2017
+)
 
 // maxBody bounds a message in JSON, in bytes.
 const maxBody = 4 << 20
 
-// Handler serves health discovery over HTTP: POST to [RESTPath] with a
-// HealthCheckRequestOrEndpointHealthResponse in JSON, in either spelling of the
-// field names; a HealthCheckRequest alone is taken, too. The answer is a
-// HealthCheckSpecifier in JSON with the field names of the proto files. See
-// [CheckerHeader] for reports.
+// Handler serves health discovery over HTTP: POST to [RESTPath] or [RESTPathV2]
+// with a HealthCheckRequestOrEndpointHealthResponse in JSON, in either spelling
+// of the field names; a HealthCheckRequest alone is taken, too. The answer is a
+// HealthCheckSpecifier in JSON with the field names of the proto files. A
+// request with the names of 2017 gets an answer with those. See [CheckerHeader]
+// for reports.
 func (s *Server) Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
@@ -42,42 +43,29 @@ func (s *Server) Handler() http.Handler {
 			http.Error(w, err.Error(), code)
 			return
 		}
-		m, err := messageOfJSON(body)
+		form := wire.V3
+		if r.URL.Path == RESTPathV2 {
+			form = wire.V2
+		}
+		m, form, err := wire.HealthMessageFromJSON(body, form)
 		if err != nil {
 			http.Error(w, "not a HealthCheckRequestOrEndpointHealthResponse in JSON: "+err.Error(), http.StatusBadRequest)
 			return
 		}
-		spec, id, err := s.fetch(r.Context(), m, r.Header.Get(CheckerHeader), r.RemoteAddr, time.Now())
+		got, err := s.fetch(r.Context(), m, form, r.Header.Get(CheckerHeader), r.RemoteAddr, time.Now())
 		if err != nil {
 			http.Error(w, status.Convert(err).Message(), httpStatus(status.Code(err)))
 			return
 		}
-		out, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(spec)
+		out, err := wire.SpecifierJSON(got.checker.form, got.specifier)
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
-		w.Header().Set(CheckerHeader, id)
+		w.Header().Set(CheckerHeader, got.checker.id)
 		_, _ = w.Write(out) //nolint:gosec // JSON by its content type; when the client has gone, nobody is left to tell
 	})
-}
-
-// messageOfJSON reads a message, or a request alone. Fields that are not known
-// are of a later version.
-func messageOfJSON(body []byte) (wire.HealthMessage, error) {
-	var m healthv3.HealthCheckRequestOrEndpointHealthResponse
-	lenient := protojson.UnmarshalOptions{DiscardUnknown: true}
-	if err := lenient.Unmarshal(body, &m); err != nil {
-		return wire.HealthMessage{}, err
-	}
-	if m.GetRequestType() == nil {
-		var bare healthv3.HealthCheckRequest
-		if err := lenient.Unmarshal(body, &bare); err == nil && proto.Size(bare.GetNode()) > 0 {
-			return wire.HealthMessage{Request: &bare}, nil
-		}
-	}
-	return wire.HealthMessageOf(&m), nil
 }
 
 func httpStatus(code codes.Code) int {

@@ -9,9 +9,7 @@ import (
 	"sync"
 	"time"
 
-	healthv3 "github.com/envoyproxy/go-control-plane/envoy/service/health/v3"
 	"github.com/prometheus/client_golang/prometheus"
-	"google.golang.org/grpc"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/health"
@@ -47,10 +45,8 @@ type Options struct {
 	Registerer prometheus.Registerer // default: metrics are kept but not exported
 }
 
-// Server serves HealthDiscoveryService v3. It is safe for concurrent use.
+// Server serves health discovery in all its forms. It is safe for concurrent use.
 type Server struct {
-	healthv3.UnimplementedHealthDiscoveryServiceServer
-
 	opts    Options
 	log     *slog.Logger
 	limit   wire.LogLimit
@@ -98,13 +94,6 @@ func (s *Server) interval() time.Duration {
 		return DefaultInterval
 	}
 	return max(MinInterval, s.opts.Interval())
-}
-
-// Register makes r serve health discovery. The gRPC server must have been made
-// with [wire.ServerCodec]: the first message of old checkers can be read from
-// its bytes only.
-func (s *Server) Register(r grpc.ServiceRegistrar) {
-	healthv3.RegisterHealthDiscoveryServiceServer(r, s)
 }
 
 // Stop ends all streams, with a status that makes checkers come back later;
@@ -166,6 +155,7 @@ func (s *Server) Collect(now time.Time) []health.Report {
 type Checker struct {
 	health.Checker
 
+	Form       string        `json:"form"` // of the API that it speaks: v3, v2 or 2017
 	UserAgent  string        `json:"user_agent"`
 	Address    string        `json:"address"`    // of the peer
 	Polling    bool          `json:"polling"`    // it fetches its work, rather than hold a stream

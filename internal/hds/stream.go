@@ -8,7 +8,7 @@ import (
 	"runtime/debug"
 	"time"
 
-	healthv3 "github.com/envoyproxy/go-control-plane/envoy/service/health/v3"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
@@ -19,7 +19,8 @@ import (
 // stream is one open stream.
 type stream struct {
 	server *Server
-	grpc   healthv3.HealthDiscoveryService_StreamHealthCheckServer
+	grpc   grpc.ServerStream
+	form   wire.Form
 	peer   string
 	opened time.Time
 	// checker is set before ready is closed.
@@ -28,11 +29,11 @@ type stream struct {
 	left    bool // the handler has returned; guarded by the server's lock
 }
 
-// StreamHealthCheck serves one stream: one goroutine reads and books, this one
+// stream serves one stream: one goroutine reads and books, this one
 // tells the checker what to probe. A checker that takes its time to read
 // delays nobody else: when it is ready it gets the newest state.
-func (s *Server) StreamHealthCheck(g healthv3.HealthDiscoveryService_StreamHealthCheckServer) error {
-	st := &stream{server: s, grpc: g, opened: time.Now(), ready: make(chan struct{})}
+func (s *Server) stream(g grpc.ServerStream, form wire.Form) error {
+	st := &stream{server: s, grpc: g, form: form, opened: time.Now(), ready: make(chan struct{})}
 	if p, ok := peer.FromContext(g.Context()); ok && p.Addr != nil {
 		st.peer = p.Addr.String()
 	}
@@ -149,7 +150,7 @@ func (t *teller) tell(anyway bool) error {
 	s.metrics.told.WithLabelValues(t.kind).Inc()
 	t.kind = toldAgain
 	t.checker.hold(now)
-	return t.stream.grpc.Send(m.specifier)
+	return t.stream.grpc.SendMsg(m.specifier)
 }
 
 // read takes messages until the stream ends.
@@ -190,14 +191,14 @@ func (st *stream) introduce(data []byte, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	hello, err := wire.CheckerFrom(m.Request)
+	hello, err := wire.CheckerFrom(m.Request, st.form)
 	if err != nil {
 		return err
 	}
 	if err := s.allowed(st.grpc.Context(), hello.Node); err != nil {
 		return err
 	}
-	c := newChecker(hello, st.peer, st.opened)
+	c := newChecker(hello, st.form, st.peer, st.opened)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if st.left || !s.admit(c, now) {

@@ -17,7 +17,7 @@ var (
 	zoneF = isobar.MustLocality("us/f")
 )
 
-var everything = health.ProtocolsOf(isobar.CheckHTTP, isobar.CheckTCP, isobar.CheckGRPC, isobar.CheckRedis)
+var everything = health.ProtocolsOf(isobar.CheckHTTP, isobar.CheckTCP, isobar.CheckGRPC, isobar.CheckRedis) | health.SpeaksV2 | health.SpeaksV3
 
 // tcp is a check every 5 s with the default thresholds.
 func tcp() isobar.HealthCheck {

@@ -59,20 +59,19 @@ func sortJobs(list []job) {
 func demands(spec *isobar.Service) (needs Protocols, rate float64) {
 	for i := range spec.HealthChecks {
 		c := &spec.HealthChecks[i]
-		needs |= ProtocolsOf(c.Protocol)
 		every := c.Interval
 		if every <= 0 {
 			every = isobar.DefaultCheckInterval
 		}
 		rate += 1 / every.Seconds()
 	}
-	return needs, rate
+	return Needs(spec), rate
 }
 
 func newJob(spec *isobar.Service, e *isobar.Endpoint, needs Protocols, rate float64, class int, budget float64) job {
 	count, domains := wanted(spec)
 	return job{
-		key: Key{Service: spec.Name, Address: e.Address}, needs: needs, rate: rate, class: class,
+		key: Key{Service: spec.Name, Address: e.Address}, needs: needs | NeedsOf(e), rate: rate, class: class,
 		asked: count, want: min(count, max(1, int(budget/rate+1e-9))), domains: domains,
 	}
 }
@@ -144,11 +143,11 @@ func (p *placer) shortfall(j *job) (Shortfall, bool) {
 	case len(p.checkers) == 0:
 		s.Why = "no checker is connected"
 	case able == 0:
-		s.Why = fmt.Sprintf("no connected checker can probe with %s", j.needs)
+		s.Why = fmt.Sprintf("no connected checker can probe with %s", j.needs.describe())
 	case len(j.chosen) < j.want && j.overfull:
 		s.Why = fmt.Sprintf("checkers are at their limit of %g probes/s", p.hard)
 	case len(j.chosen) < j.want:
-		s.Why = fmt.Sprintf("only %d connected checkers can probe with %s", able, j.needs)
+		s.Why = fmt.Sprintf("only %d connected checkers can probe with %s", able, j.needs.describe())
 	case j.want < j.asked:
 		s.Why = fmt.Sprintf("more checkers would probe it too often: each makes %g probes/s", j.rate)
 	case j.asked < j.domains:

@@ -15,7 +15,7 @@ type Checker struct {
 	ID       string          `json:"id"`
 	NodeID   string          `json:"node_id"`
 	Locality isobar.Locality `json:"locality"`
-	// Protocols it can probe with.
+	// Protocols it can probe with, and how it can be told what to probe.
 	Protocols Protocols `json:"protocols"`
 	// Since is when its present stream opened: what it reported on an earlier
 	// one is forgotten, because it may have been started anew in between.
@@ -27,7 +27,8 @@ type Checker struct {
 // Zone is the checker's failure domain.
 func (c *Checker) Zone() isobar.Locality { return c.Locality.ZoneOnly() }
 
-// Protocols is a set of protocols; the zero value is empty.
+// Protocols is a set of protocols; the zero value is empty. It may hold how a
+// checker can be told of checks, too: see [SpeaksV2].
 type Protocols uint8
 
 // ProtocolsOf makes a set.

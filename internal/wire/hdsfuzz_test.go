@@ -33,7 +33,7 @@ func FuzzHealthReport(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if m, err := wire.FirstHealthMessage(data); err == nil {
-			if c, err := wire.CheckerFrom(m.Request); err == nil && (c.Node.ID == "" || len(c.Node.ID) > 1024) {
+			if c, err := wire.CheckerFrom(m.Request, wire.V3); err == nil && (c.Node.ID == "" || len(c.Node.ID) > 1024) {
 				t.Errorf("checker %+v", c)
 			}
 		}

@@ -143,7 +143,7 @@ func TestFirstHealthMessage(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, got.Request, err)
 			continue
 		}
-		c, err := wire.CheckerFrom(got.Request)
+		c, err := wire.CheckerFrom(got.Request, wire.V3)
 		if err != nil || c.Node.ID != "probe-1" || c.Node.Locality != isobar.MustLocality("r/a") {
 			t.Errorf("%s: %+v, %v", name, c, err)
 		}
@@ -168,13 +168,13 @@ func TestCapabilities(t *testing.T) {
 	} {
 		r := helloOf("probe-1")
 		tc.change(r)
-		c, err := wire.CheckerFrom(r)
+		c, err := wire.CheckerFrom(r, wire.V3)
 		if err != nil || c.Protocols.String() != tc.want {
 			t.Errorf("%v: %q, %v, want %q", r, c.Protocols, err, tc.want)
 		}
 	}
 	for _, r := range []*healthv3.HealthCheckRequest{nil, {}, helloOf(""), helloOf("a\nb"), helloOf(strings.Repeat("x", 2000))} {
-		if _, err := wire.CheckerFrom(r); !errors.Is(err, wire.ErrMessage) {
+		if _, err := wire.CheckerFrom(r, wire.V3); !errors.Is(err, wire.ErrMessage) {
 			t.Errorf("%.100v: %v", r, err)
 		}
 	}

@@ -135,7 +135,8 @@ func HealthMessageOf(m *healthv3.HealthCheckRequestOrEndpointHealthResponse) Hea
 // CheckerFrom converts the request of a checker. The node's id is needed, since
 // it is what votes are counted by; without a locality all such checkers are
 // one failure domain, and without capabilities a checker gets nothing to do.
-func CheckerFrom(r *healthv3.HealthCheckRequest) (CheckerHello, error) {
+// What it can be told depends on the form that it speaks.
+func CheckerFrom(r *healthv3.HealthCheckRequest, form Form) (CheckerHello, error) {
 	if r == nil {
 		return CheckerHello{}, badMessage("health_check_request", "missing: the first message must be one")
 	}
@@ -160,6 +161,14 @@ func CheckerFrom(r *healthv3.HealthCheckRequest) (CheckerHello, error) {
 			out.Protocols |= health.ProtocolsOf(isobar.CheckRedis)
 		default: // of a later version
 		}
+	}
+	switch form {
+	case V3:
+		out.Protocols |= health.SpeaksV3 | health.SpeaksV2
+	case V2:
+		out.Protocols |= health.SpeaksV2
+	case V2017:
+		return out, nil
 	}
 	if r.GetNode().GetUserAgentName() == checkerAgent || slices.Contains(r.GetNode().GetClientFeatures(), FeatureGRPCChecks) {
 		out.Protocols |= health.ProtocolsOf(isobar.CheckGRPC)

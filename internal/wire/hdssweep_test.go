@@ -182,11 +182,11 @@ func TestSweepOfInbound(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		c, err := wire.CheckerFrom(m.Request)
+		c, err := wire.CheckerFrom(m.Request, wire.V3)
 		if err != nil {
 			continue
 		}
-		if c.Node.ID != "probe-1" || !health.ProtocolsOf(isobar.CheckHTTP, isobar.CheckTCP).Has(c.Protocols) {
+		if c.Node.ID != "probe-1" || !(health.ProtocolsOf(isobar.CheckHTTP, isobar.CheckTCP) | health.SpeaksV2 | health.SpeaksV3).Has(c.Protocols) {
 			t.Errorf("without %s: %+v", field, c)
 		}
 	}

@@ -44,7 +44,7 @@ func NodeFrom(n *corev3.Node) (Node, error) {
 			ID:       n.GetId(),
 			Cluster:  n.GetCluster(),
 			Locality: isobar.Locality{Region: l.GetRegion(), Zone: l.GetZone(), SubZone: l.GetSubZone()},
-			Agent:    agentOf(n.GetUserAgentName()),
+			Agent:    agentOfNode(n),
 		},
 		UserAgent:       userAgent(n),
 		SendAllClusters: slices.Contains(n.GetClientFeatures(), FeatureSendAllClusters),
@@ -94,6 +94,9 @@ func agentOf(name string) load.Agent {
 func userAgent(n *corev3.Node) string {
 	if v := n.GetUserAgentVersion(); v != "" {
 		return n.GetUserAgentName() + " " + v
+	}
+	if n.GetUserAgentName() == "" {
+		return buildVersion(n)
 	}
 	return n.GetUserAgentName()
 }

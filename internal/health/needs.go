@@ -1,0 +1,78 @@
+package health
+
+import (
+	"slices"
+
+	"github.com/isobar-xds/isobar"
+)
+
+// How a checker can be told what to probe. Each form of the API added to what
+// it can say of a check; a checker that speaks an older one would probe
+// something else, and report it as this. They are part of what a checker can do
+// and of what endpoints need, as protocols are, but no protocols: String leaves
+// them out.
+const (
+	// SpeaksV2 is for what v2 can say and the form of 2017 could not: HTTP/2,
+	// request headers, statuses other than 200, a host that is not the service's
+	// name, a Redis key, another port or host name of an endpoint. No checker of
+	// that form does gRPC.
+	SpeaksV2 Protocols = 1 << (iota + 4)
+	// SpeaksV3 is for what only v3 can say: TLS, other methods than GET, another
+	// address of an endpoint.
+	SpeaksV3
+)
+
+// Needs is what a checker must be able to do to probe the endpoints of a
+// service; those that say something of their own may need more.
+func Needs(s *isobar.Service) Protocols {
+	var out Protocols
+	for i := range s.HealthChecks {
+		out |= needsOfCheck(s, &s.HealthChecks[i])
+	}
+	return out
+}
+
+// NeedsOf is what an endpoint needs in addition to [Needs] of its service.
+func NeedsOf(e *isobar.Endpoint) Protocols {
+	switch {
+	case e.Check == nil || e.Check.Disabled:
+		return 0
+	case e.Check.Address != "":
+		return SpeaksV3 | SpeaksV2
+	case e.Check.Port != 0 || e.Check.Hostname != "":
+		return SpeaksV2
+	}
+	return 0
+}
+
+func needsOfCheck(s *isobar.Service, c *isobar.HealthCheck) Protocols {
+	out := ProtocolsOf(c.Protocol)
+	if c.TLS {
+		out |= SpeaksV3 | SpeaksV2
+	}
+	switch {
+	case c.Protocol == isobar.CheckRedis && c.Redis != nil && c.Redis.Key != "":
+		out |= SpeaksV2
+	case c.Protocol == isobar.CheckHTTP && c.HTTP != nil:
+		h := c.HTTP
+		if h.Method != "" && h.Method != "GET" {
+			out |= SpeaksV3 | SpeaksV2
+		}
+		plain := []isobar.StatusRange{{Start: 200, End: 201}}
+		if h.HTTP2 || len(h.Headers) > 0 || len(h.Expected) > 0 && !slices.Equal(h.Expected, plain) || h.Host != "" && h.Host != s.Name {
+			out |= SpeaksV2
+		}
+	}
+	return out
+}
+
+// describe says in words what is needed.
+func (p Protocols) describe() string {
+	switch {
+	case p.Has(SpeaksV3):
+		return p.String() + ", told in the form of v3"
+	case p.Has(SpeaksV2):
+		return p.String() + ", told in the form of v2 or later"
+	}
+	return p.String()
+}
