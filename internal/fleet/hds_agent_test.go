@@ -30,10 +30,10 @@ var builds = map[string]fleet.EnvoyBuild{
 }
 
 // over serves health discovery in memory.
-func over(t *testing.T, srv healthv3.HealthDiscoveryServiceServer) (conn *grpc.ClientConn, stop func()) {
+func over(t *testing.T, srv interface{ Register(r grpc.ServiceRegistrar) }) (conn *grpc.ClientConn, stop func()) {
 	t.Helper()
 	g := grpc.NewServer(grpc.ForceServerCodecV2(wire.ServerCodec()))
-	healthv3.RegisterHealthDiscoveryServiceServer(g, srv)
+	srv.Register(g)
 	lis := bufconn.Listen(1 << 16)
 	served := make(chan error, 1)
 	go func() { served <- g.Serve(lis) }()
@@ -222,6 +222,10 @@ type carelessServer struct {
 
 	specs []*healthv3.HealthCheckSpecifier
 	every time.Duration
+}
+
+func (s *carelessServer) Register(r grpc.ServiceRegistrar) {
+	healthv3.RegisterHealthDiscoveryServiceServer(r, s)
 }
 
 func (s *carelessServer) StreamHealthCheck(g healthv3.HealthDiscoveryService_StreamHealthCheckServer) error {

@@ -162,6 +162,7 @@ func TestRESTForms(t *testing.T) {
 		} {
 			_, id := post(tc.path, "", tc.request)
 			h.srv.Designate(top, all(top, id))
+			h.srv.Collect(time.Now())
 			answer, _ := post(tc.path, "", tc.request)
 			if again, _ := post(tc.path, id, report); again != answer {
 				t.Errorf("a report as %s was answered %s, the request %s", tc.form, again, answer)

@@ -64,7 +64,7 @@ func (s *Server) Handler() http.Handler {
 		}
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set(CheckerHeader, got.checker.id)
-		_, _ = w.Write(out) //nolint:gosec // JSON by its content type; when the client has gone, nobody is left to tell
+		_, _ = w.Write(out) // when the client has gone, nobody is left to tell
 	})
 }
 

@@ -45,6 +45,9 @@ func NeedsOf(e *isobar.Endpoint) Protocols {
 	return 0
 }
 
+// plainMethod is the one method of old HTTP checks.
+const plainMethod = "GET"
+
 func needsOfCheck(s *isobar.Service, c *isobar.HealthCheck) Protocols {
 	out := ProtocolsOf(c.Protocol)
 	if c.TLS {
@@ -55,7 +58,7 @@ func needsOfCheck(s *isobar.Service, c *isobar.HealthCheck) Protocols {
 		out |= SpeaksV2
 	case c.Protocol == isobar.CheckHTTP && c.HTTP != nil:
 		h := c.HTTP
-		if h.Method != "" && h.Method != "GET" {
+		if h.Method != "" && h.Method != plainMethod {
 			out |= SpeaksV3 | SpeaksV2
 		}
 		plain := []isobar.StatusRange{{Start: 200, End: 201}}

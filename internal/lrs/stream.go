@@ -5,11 +5,9 @@ import (
 	"fmt"
 	"io"
 	"runtime/debug"
-	"strings"
 	"sync"
 	"time"
 
-	loadstatsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
@@ -22,9 +20,6 @@ import (
 // maxReports is how many reports of a stream wait for the collector apart from
 // each other.
 const maxReports = 4
-
-// grpcGo is the user agent that reads only the first response of a stream.
-const grpcGo = "grpc go"
 
 // stream is one client.
 type stream struct {
@@ -137,29 +132,9 @@ func (m *message) ReadMessage(encoded []byte) error {
 	st, s := m.stream, m.stream.server
 	now := time.Now()
 	if m.ready != nil {
-		var hello loadstatsv3.LoadStatsRequest
-		if err := wire.Decode(encoded, &hello); err != nil {
+		statistics, err := m.greet(encoded)
+		if err != nil || m.refused != nil || !statistics {
 			return err
-		}
-		if err := st.introduce(&hello); err != nil {
-			m.refused = s.refuse(refusedMessage, codes.InvalidArgument, err.Error())
-			return nil
-		}
-		if s.opts.Admit != nil {
-			if err := s.opts.Admit(st.grpc.Context(), st.node); err != nil {
-				s.metrics.refused.WithLabelValues(refusedDenied).Inc()
-				m.refused = err
-				return nil
-			}
-		}
-		if !s.admit(st) {
-			m.refused = s.refuse(refusedFull, codes.ResourceExhausted, "too many load reporting streams")
-			return nil
-		}
-		close(m.ready)
-		m.ready = nil
-		if len(hello.GetClusterStats()) == 0 {
-			return nil
 		}
 	}
 	if err := st.book(encoded, now); err != nil {
@@ -167,23 +142,6 @@ func (m *message) ReadMessage(encoded []byte) error {
 	}
 	return nil
 }
-
-// introduce reads the node of the first message; later ones don't count.
-func (st *stream) introduce(m *loadstatsv3.LoadStatsRequest) error {
-	if m.GetNode() == nil {
-		return errNoNode
-	}
-	n, err := wire.NodeFrom(m.GetNode())
-	if err != nil {
-		return err
-	}
-	st.node = n
-	st.window.Node = n.Node
-	st.once = strings.EqualFold(m.GetNode().GetUserAgentName(), grpcGo)
-	return nil
-}
-
-var errNoNode = errors.New("node: missing, the first message of a stream must carry it")
 
 // book checks a report and adds it to the window.
 func (st *stream) book(encoded []byte, now time.Time) error {

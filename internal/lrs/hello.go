@@ -1,0 +1,63 @@
+package lrs
+
+import (
+	"errors"
+	"strings"
+
+	loadstatsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
+	"google.golang.org/grpc/codes"
+
+	"github.com/isobar-xds/isobar/internal/wire"
+)
+
+// grpcGo is the user agent that reads only the first response of a stream.
+const grpcGo = "grpc go"
+
+// greet takes the first message and tells whether it holds statistics.
+func (m *message) greet(encoded []byte) (statistics bool, err error) {
+	st, s := m.stream, m.stream.server
+	var hello loadstatsv3.LoadStatsRequest
+	if err := wire.Decode(encoded, &hello); err != nil {
+		return false, err
+	}
+	if err := st.introduce(&hello); err != nil {
+		m.refused = s.refuse(refusedMessage, codes.InvalidArgument, err.Error())
+	} else if m.refused = s.permit(st); m.refused == nil && !s.admit(st) {
+		m.refused = s.refuse(refusedFull, codes.ResourceExhausted, "too many load reporting streams")
+	}
+	if m.refused != nil {
+		return false, nil
+	}
+	close(m.ready)
+	m.ready = nil
+	return len(hello.GetClusterStats()) > 0, nil
+}
+
+// permit asks whether the client may be what it says it is.
+func (s *Server) permit(st *stream) error {
+	if s.opts.Admit == nil {
+		return nil
+	}
+	err := s.opts.Admit(st.grpc.Context(), st.node)
+	if err != nil {
+		s.metrics.refused.WithLabelValues(refusedDenied).Inc()
+	}
+	return err
+}
+
+// introduce reads the node of the first message; later ones don't count.
+func (st *stream) introduce(m *loadstatsv3.LoadStatsRequest) error {
+	if m.GetNode() == nil {
+		return errNoNode
+	}
+	n, err := wire.NodeFrom(m.GetNode())
+	if err != nil {
+		return err
+	}
+	st.node = n
+	st.window.Node = n.Node
+	st.once = strings.EqualFold(m.GetNode().GetUserAgentName(), grpcGo)
+	return nil
+}
+
+var errNoNode = errors.New("node: missing, the first message of a stream must carry it")
