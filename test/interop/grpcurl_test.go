@@ -91,16 +91,18 @@ func node(id string) string {
 }
 
 // TestGrpcurl speaks to the services by hand: reflection, health, endpoints by
-// stream and by delta, load reports.
+// stream and by delta, load reports, client status, health discovery.
 //
 //nolint:tparallel // the parts follow one another on the same endpoints
 func TestGrpcurl(t *testing.T) {
 	t.Parallel()
-	s := startIsobar(t, split)
+	s := startIsobar(t, probed)
 	const name = "grpcurl"
-	seen.is(name, grpcurlVersion, "v3, reflection; EDS stream and delta, LRS by hand")
+	seen.is(name, grpcurlVersion, "v3, reflection; EDS stream and delta, LRS, CSDS and HDS by hand")
 	t.Run("reflection", func(t *testing.T) { s.on(t).reflected() })
 	t.Run("delta", func(t *testing.T) { s.on(t).deltaByHand() })
+	t.Run("client status", func(t *testing.T) { s.on(t).statusByHand() })
+	t.Run("health discovery", func(t *testing.T) { s.on(t).probesByHand() })
 	for _, scenario := range []struct {
 		column string
 		run    func(*isobar)
@@ -119,9 +121,11 @@ func (s *isobar) reflected() {
 		{"list", "", "envoy.service.endpoint.v3.EndpointDiscoveryService"},
 		{"list", "", "envoy.service.discovery.v3.AggregatedDiscoveryService"},
 		{"list", "", "envoy.service.load_stats.v3.LoadReportingService"},
+		{"list", "", "envoy.service.status.v3.ClientStatusDiscoveryService"},
+		{"list", "", "grpc.channelz.v1.Channelz"},
 		{"describe", "envoy.service.load_stats.v3.LoadStatsResponse", "send_all_clusters"},
 		{"describe", "envoy.config.endpoint.v3.ClusterLoadAssignment", "cluster_name"},
-		{"grpc.health.v1.Health/Check", "", "SERVING"},
+		{"grpc.health.v1.Health/Check", "", `"SERVING"`},
 	} {
 		args := []string{"-plaintext", s.xds, tc.verb}
 		if tc.what != "" {
@@ -140,8 +144,8 @@ func (s *isobar) loadByHand() {
 	h := grpcurl(t, s.xds, "envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats")
 	h.send(t, `{`+node("by-hand")+`}`)
 	told := h.receive(t)
-	if told["loadReportingInterval"] != "1s" || fmt.Sprint(told["clusters"]) != "[split]" {
-		t.Errorf("told %v, want [split] every second: this client did not say that it understands send_all_clusters", told)
+	if told["loadReportingInterval"] != "1s" || fmt.Sprint(told["clusters"]) != "[probed split]" {
+		t.Errorf("told %v, want [probed split] every second: this client did not say that it understands send_all_clusters", told)
 	}
 	await(t, 20*time.Second, "demand of 50 requests/s", func() error {
 		h.send(t, `{"cluster_stats": [{"cluster_name": "split", "cluster_service_name": "split", "load_report_interval": "1s",
