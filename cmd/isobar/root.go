@@ -21,6 +21,7 @@ func commands() []*cobra.Command {
 		explainCommand(),
 		predictCommand(),
 		healthCommand(),
+		statusCommand(),
 		clientsCommand(),
 		historyCommand(),
 		pauseCommand(),

@@ -33,6 +33,13 @@ func (r *Remote) order(ctx context.Context, path string, o Order) (Operated, err
 	return out, err
 }
 
+// Status asks whether everything is in order.
+func (r *Remote) Status(ctx context.Context) (Status, error) {
+	var out Status
+	err := r.get(ctx, "/v1/status", nil, &out)
+	return out, err
+}
+
 // History asks what changed a service, or for every change for an empty name.
 func (r *Remote) History(ctx context.Context, service string) (ChangeList, error) {
 	var out ChangeList

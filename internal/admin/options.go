@@ -110,6 +110,10 @@ type Options struct {
 	Release func(ctx context.Context, service string) (bool, error)
 	// Checkers lists the connected checkers, sorted by id.
 	Checkers func() []Checker
+	// Unsaved lists what can't be written to the state, and why; nil = nothing.
+	Unsaved func() []string
+	// Certificates lists those that the server shows; nil = none.
+	Certificates func() []Certificate
 	// Polls answers checkers that fetch their work over REST; nil = none may.
 	Polls http.Handler
 

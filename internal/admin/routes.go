@@ -34,6 +34,7 @@ func (s *Server) routes() http.Handler {
 	read("/v1/explain", s.getExplanation)
 	read("/v1/clients", s.getClients)
 
+	read("/v1/status", s.getStatus)
 	if s.opts.Operator != nil {
 		read("/v1/history", s.getHistory)
 		write("POST", "/v1/pause", maxHealthBytes, s.postPause)

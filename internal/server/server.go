@@ -184,7 +184,7 @@ func (s *Server) buildAdmin() error {
 		return nil
 	}
 	a, err := admin.New(admin.Options{
-		Objects: s.registry, Parser: parser{s.defaults}, Planner: s.loop, Operator: s.loop,
+		Objects: s.registry, Parser: parser{s.defaults}, Planner: s.loop, Operator: s.loop, Unsaved: s.loop.Unsaved,
 		Explain: func(p *plan.Plan, service string, source isobar.Locality) (plan.Explanation, error) {
 			return p.Explain(service, source)
 		},

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/isobar-xds/isobar/internal/admin"
+)
+
+// errAttention makes the exit status tell what the screen does.
+var errAttention = errors.New("something needs attention")
+
+func statusCommand() *cobra.Command {
+	var flags remoteFlags
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show whether everything is in order, and what needs attention",
+		Long: `Show on one screen whether everything is in order: the plan in force, demand and
+coverage, what is held or paused, the clients by state, and whether state can be
+saved. What needs attention stands at the end, a line each; then the exit status
+is 1, so that scripts can wait for order. A pause alone needs none.`,
+		Example: "  isobar status\n  until isobar status >/dev/null; do sleep 5; done",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			remote, err := flags.remote()
+			if err != nil {
+				return err
+			}
+			s, err := remote.Status(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if flags.output == outputJSON {
+				err = writeJSON(cmd.OutOrStdout(), s)
+			} else {
+				_, err = io.WriteString(cmd.OutOrStdout(), statusText(&s))
+			}
+			if err == nil && !s.OK {
+				err = errAttention
+			}
+			return err
+		},
+	}
+	flags.register(cmd)
+	return cmd
+}
+
+// statusText is the screen of a status.
+func statusText(s *admin.Status) string {
+	var b strings.Builder
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(&b, "%-10s %s\n", name, fmt.Sprintf(format, args...))
+	}
+	if s.Version == "" {
+		line("plan", "none yet")
+	} else {
+		line("plan", "%s, made %s ago", printable(s.Version), age(s.AgeSeconds))
+	}
+	line("services", "%d, %.0f requests/s, coverage %s", s.Services, s.Demand, percent(s.Coverage))
+	for _, h := range s.Holds {
+		line("held", "%s: %s", printable(h.Service), printable(h.Reason))
+	}
+	for _, p := range s.Paused {
+		line("paused", "%s: %s", orAll(p.Service), printable(p.String()))
+	}
+	c := &s.Clients
+	line("clients", "%d: %d in sync, %d behind, %d refusing; %d report load", c.Total, c.InSync, c.Behind, c.Refusing, c.Reporting)
+	if c.OldestAckSeconds > 0 {
+		line("oldest", "%s has not acknowledged for %s", orDash(c.OldestAck), age(c.OldestAckSeconds))
+	}
+	line("checkers", "%d", s.Checkers)
+	if len(s.Unsaved) == 0 {
+		line("state", "saved")
+	} else {
+		line("state", "NOT SAVED")
+	}
+	if s.OK {
+		b.WriteString("\nall in order\n")
+		return b.String()
+	}
+	b.WriteString("\nneeds attention:\n")
+	for _, text := range s.Attention {
+		fmt.Fprintf(&b, "  %s\n", printable(text))
+	}
+	return b.String()
+}
+
+func age(seconds float64) string {
+	d := time.Duration(seconds * float64(time.Second))
+	if d < 10*time.Second {
+		return d.Round(100 * time.Millisecond).String()
+	}
+	return d.Round(time.Second).String()
+}

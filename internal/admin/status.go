@@ -1,0 +1,250 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/isobar-xds/isobar/internal/plan"
+)
+
+// Status is the body of GET /v1/status: is everything in order.
+type Status struct {
+	OK        bool     `json:"ok"`        // nothing needs attention
+	Attention []string `json:"attention"` // what does, at most maxAttention
+
+	Version    string    `json:"version"` // of the plan in force; empty before the first
+	Made       time.Time `json:"made,omitzero"`
+	AgeSeconds float64   `json:"age_seconds"` // of the plan
+	Stopping   bool      `json:"stopping,omitempty"`
+
+	Services int           `json:"services"`
+	Demand   float64       `json:"demand"` // requests/s, of all services
+	Coverage float64       `json:"coverage"`
+	Holds    []Held        `json:"holds"`  // services whose weights are held, but for paused ones
+	Paused   plan.Pauses   `json:"paused"` // by operators
+	Clients  ClientSummary `json:"clients"`
+	Checkers int           `json:"checkers"`
+	Unsaved  []string      `json:"unsaved"` // what can't be written to the state directory
+}
+
+// Held is a service whose weights are held.
+type Held struct {
+	Service string `json:"service"`
+	Reason  string `json:"reason"`
+}
+
+// ClientSummary counts the clients by state.
+type ClientSummary struct {
+	Total            int     `json:"total"`
+	InSync           int     `json:"in_sync"`
+	Behind           int     `json:"behind"`             // something sent is not accepted yet
+	Refusing         int     `json:"refusing"`           // something sent was rejected and not accepted since
+	Reporting        int     `json:"reporting"`          // have a load report stream
+	OldestAckSeconds float64 `json:"oldest_ack_seconds"` // of what clients that are behind were sent
+	OldestAck        string  `json:"oldest_ack,omitempty"`
+}
+
+// Bounds of a Status.
+const (
+	maxAttention = 20
+	maxHolds     = 20
+	// maxBehind is for how long a client may be behind without a word.
+	maxBehind = 30 * time.Second
+	// statusPatience bounds the wait for what the loop has to tell.
+	statusPatience = 2 * time.Second
+)
+
+// getStatus answers GET /v1/status.
+func (s *Server) getStatus(w http.ResponseWriter, r *http.Request) {
+	reply(w, http.StatusOK, s.status(r.Context()))
+}
+
+func (s *Server) status(ctx context.Context) Status {
+	b := &statusBuilder{Status: Status{Holds: []Held{}, Paused: plan.Pauses{}, Attention: []string{}, Unsaved: []string{}, Coverage: 1}}
+	if wrong := s.stalled(); wrong != "" {
+		b.attend("%s", wrong)
+	}
+	if b.Stopping = s.opts.Stopping(); b.Stopping {
+		b.attend("the server is stopping")
+	}
+	b.plan(s.opts.Planner.Current())
+	b.clients(s.opts.Clients())
+	b.health(ctx, s)
+	if s.opts.Unsaved != nil {
+		for _, text := range s.opts.Unsaved() {
+			b.Unsaved = append(b.Unsaved, text)
+			b.attend("not saved: %s; serving goes on from memory, but a restart would go back", text)
+		}
+	}
+	for _, c := range s.certificates() {
+		if left := time.Until(c.NotAfter); left < certificateWarning {
+			b.attend("the certificate of %s ends at %s", c.Name, c.NotAfter.UTC().Format(time.RFC3339))
+		}
+	}
+	if n := b.more; n > 0 {
+		b.Attention = append(b.Attention, fmt.Sprintf("and %d more", n))
+	}
+	b.OK = len(b.Attention) == 0
+	return b.Status
+}
+
+type statusBuilder struct {
+	Status
+
+	more int // things that need attention and are not listed
+}
+
+func (b *statusBuilder) attend(format string, args ...any) {
+	if len(b.Attention) >= maxAttention {
+		b.more++
+		return
+	}
+	b.Attention = append(b.Attention, fmt.Sprintf(format, args...))
+}
+
+func (b *statusBuilder) plan(p *plan.Plan) {
+	if p == nil {
+		b.attend("no plan has been published yet")
+		return
+	}
+	b.Version, b.Made, b.AgeSeconds, b.Services = p.VersionString(), p.Made, seconds(time.Since(p.Made)), len(p.Services)
+	b.Paused = append(b.Paused, p.Paused...)
+	covered := 0.0
+	for _, svc := range p.Services {
+		demand := b.service(svc)
+		b.Demand += demand
+		covered += demand * svc.Coverage
+	}
+	if b.Demand > 0 {
+		b.Coverage = covered / b.Demand
+	}
+	for _, v := range p.Violations {
+		b.attend("%s: the check refused a plan: %s: %s", v.Service, v.Rule, v.Text)
+	}
+}
+
+// service looks at one service and gives its demand.
+func (b *statusBuilder) service(svc *plan.Service) (demand float64) {
+	name := svc.Spec.Name
+	if svc.Result == nil {
+		return 0
+	}
+	for i := range svc.Result.Sources {
+		demand += svc.Result.Sources[i].Demand
+	}
+	if svc.Hold != "" && svc.Paused == nil {
+		if len(b.Holds) < maxHolds {
+			b.Holds = append(b.Holds, Held{Service: name, Reason: svc.Hold})
+		}
+		b.attend("%s: weights are held: %s", name, svc.Hold)
+	}
+	if svc.Result.Drop > 0 {
+		b.attend("%s: clients drop %.1f%% of their requests", name, 100*svc.Result.Drop)
+	}
+	if svc.Solution != nil && svc.Solution.CeilingScale > raisedSlack {
+		b.attend("%s: demand does not fit: ceilings are raised by %.2f", name, svc.Solution.CeilingScale)
+	}
+	for i := range svc.Sites {
+		site := &svc.Sites[i]
+		switch {
+		case site.Unreachable:
+			b.attend("%s: nobody reaches %s", name, site.Group.Locality)
+		case site.Drained:
+			b.attend("%s: %s is drained: %d of %d endpoints are healthy", name, site.Group.Locality, site.Group.Usable(), len(site.Group.Endpoints))
+		case len(site.Group.Endpoints) > 0 && site.Group.Usable() == 0:
+			b.attend("%s: no endpoint in %s is healthy", name, site.Group.Locality)
+		}
+	}
+	for _, d := range svc.Findings.Deviating {
+		b.attend("%s: clients in %s are off their shares by %.0f points: %s", name, d.Source, d.Points, d.Cause)
+	}
+	return demand
+}
+
+// raisedSlack is the factor up to which a raised ceiling is a rounding error.
+const raisedSlack = 1.001
+
+func (b *statusBuilder) clients(all []Client) {
+	b.Clients.Total = len(all)
+	late := 0
+	for i := range all {
+		c := &all[i]
+		if c.LRS != nil {
+			b.Clients.Reporting++
+		}
+		refuses := ""
+		for name, t := range c.Types {
+			if t.Rejected > 0 {
+				refuses = name
+			}
+			if !t.InSync && t.AgeSeconds > b.Clients.OldestAckSeconds {
+				b.Clients.OldestAckSeconds, b.Clients.OldestAck = t.AgeSeconds, c.ID
+			}
+			if !t.InSync && t.AgeSeconds > maxBehind.Seconds() && t.Rejected == 0 {
+				late++
+			}
+		}
+		switch {
+		case refuses != "":
+			b.Clients.Refusing++
+		case c.InSync:
+			b.Clients.InSync++
+		default:
+			b.Clients.Behind++
+		}
+	}
+	if n := b.Clients.Refusing; n > 0 {
+		b.attend("%d clients refuse what they are sent: isobar clients tells why", n)
+	}
+	if late > 0 {
+		b.attend("%d subscriptions have not been acknowledged for more than %s", late, maxBehind)
+	}
+}
+
+func (b *statusBuilder) health(ctx context.Context, s *Server) {
+	if s.opts.Checkers != nil {
+		b.Checkers = len(s.opts.Checkers())
+	}
+	if s.opts.Health == nil || b.Stopping {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, statusPatience)
+	defer cancel()
+	services, err := s.opts.Health(ctx, "")
+	if err != nil {
+		b.attend("the control loop does not answer: %v", err)
+		return
+	}
+	for i := range services {
+		r := &services[i]
+		if r.Alarm != nil {
+			b.attend("%s: %s", r.Service, r.Alarm.Why)
+		}
+		if r.Summary.FailOpen {
+			b.attend("%s: every endpoint is down: all of them are tried", r.Service)
+		}
+		if n := len(r.Shortfalls); n > 0 {
+			b.attend("%s: %d endpoints have fewer checkers, or in fewer zones, than asked for", r.Service, n)
+		}
+	}
+}
+
+func seconds(d time.Duration) float64 { return float64(d.Milliseconds()) / 1000 }
+
+// Certificate is one that the server shows.
+type Certificate struct {
+	Name     string    `json:"name"` // of the listener
+	NotAfter time.Time `json:"not_after"`
+}
+
+// certificateWarning is how long before its end a certificate needs attention.
+const certificateWarning = 7 * 24 * time.Hour
+
+func (s *Server) certificates() []Certificate {
+	if s.opts.Certificates == nil {
+		return nil
+	}
+	return s.opts.Certificates()
+}

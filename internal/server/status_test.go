@@ -1,0 +1,90 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"github.com/isobar-xds/isobar/internal/admin"
+	"github.com/isobar-xds/isobar/internal/store"
+)
+
+// fullDisk is a store that keeps what it has, and takes nothing more while the
+// disk is full.
+type fullDisk struct {
+	store.Store
+
+	full atomic.Bool
+}
+
+func (d *fullDisk) CompareAndSwap(ctx context.Context, key string, revision uint64, data []byte) (uint64, error) {
+	if d.full.Load() {
+		return 0, errors.New("write: no space left on device")
+	}
+	return d.Store.CompareAndSwap(ctx, key, revision, data)
+}
+
+// TestStatusTellsWhatNeedsAttention: nothing while all is in order; a state
+// that can't be written, overload and dead zones when there are any; and
+// nothing again when they are over.
+func TestStatusTellsWhatNeedsAttention(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := store.NewMemory()
+		defer func() { _ = memory.Close() }()
+		disk := &fullDisk{Store: memory}
+		cfg := configuration(t)
+		cfg.Admin.Writable = true
+		runLogged(t, cfg, disk, slog.New(slog.DiscardHandler), func(w *world) {
+			w.start(everywhere(300)...)
+			for range 10 {
+				w.tick()
+			}
+			var s admin.Status
+			if w.read("127.0.0.1", "/v1/status", &s); !s.OK || s.Clients.Total != 20 || s.Clients.InSync != 20 || s.Services != 1 || s.Coverage < 0.99 {
+				t.Errorf("in order: %+v", s)
+			}
+			if s.Demand < 1100 || s.Demand > 1300 {
+				t.Errorf("demand %v, want about 1200", s.Demand)
+			}
+			for e := range 4 {
+				w.put("/v1/services/checkout/endpoints/10.0.0."+string(rune('1'+e))+":80/health", "unhealthy")
+			}
+			disk.full.Store(true)
+			before := w.server.Plan().Version
+			var out admin.Operated
+			if code := w.order("/v1/pause", "", &out); code != 200 || len(out.Warnings) != 1 || !strings.Contains(out.Warnings[0], "no space left") {
+				t.Errorf("paused on a full disk: %d %+v", code, out)
+			}
+			w.tick()
+			s = admin.Status{}
+			w.read("127.0.0.1", "/v1/status", &s)
+			told := strings.Join(s.Attention, "\n")
+			for _, want := range []string{
+				"not saved: the plan: write: no space left on device", "checkout: no endpoint in eu/a is healthy",
+			} {
+				if !strings.Contains(told, want) {
+					t.Errorf("%q is not among\n%s", want, told)
+				}
+			}
+			if s.OK || len(s.Unsaved) == 0 || len(s.Paused) != 1 || w.server.Plan().Version <= before {
+				t.Errorf("on a full disk: %+v", s)
+			}
+			if gather(t, w.server.Metrics())["isobar_state_unsaved"] != 1 {
+				t.Error("no metric tells of the full disk")
+			}
+			disk.full.Store(false)
+			w.order("/v1/resume", "", &out)
+			for range 10 {
+				w.tick()
+			}
+			s = admin.Status{}
+			if w.read("127.0.0.1", "/v1/status", &s); len(s.Unsaved) != 0 || gather(t, w.server.Metrics())["isobar_state_unsaved"] != 0 {
+				t.Errorf("when the disk has room again: %+v", s)
+			}
+		})
+	})
+}
