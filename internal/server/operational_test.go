@@ -62,11 +62,19 @@ func TestChannelz(t *testing.T) {
 		w.start(clients("us/a", 2, constant(10))...)
 		w.tick()
 		client := channelzpb.NewChannelzClient(w.conn)
-		servers, err := client.GetServers(w.t.Context(), &channelzpb.GetServersRequest{})
-		if err != nil {
-			t.Fatal(err)
+		var servers []*channelzpb.Server // of the whole process, a page at a time
+		for next := int64(0); ; {
+			page, err := client.GetServers(w.t.Context(), &channelzpb.GetServersRequest{StartServerId: next})
+			if err != nil {
+				t.Fatal(err)
+			}
+			servers = append(servers, page.GetServer()...)
+			if page.GetEnd() || len(servers) > 10_000 {
+				break
+			}
+			next = servers[len(servers)-1].GetRef().GetServerId() + 1
 		}
-		if !slices.ContainsFunc(servers.GetServer(), func(s *channelzpb.Server) bool { return s.GetData().GetCallsStarted() >= 5 }) {
+		if !slices.ContainsFunc(servers, func(s *channelzpb.Server) bool { return s.GetData().GetCallsStarted() >= 5 }) {
 			t.Errorf("no server has the streams of two clients: %v", servers)
 		}
 	})

@@ -86,6 +86,9 @@ func New(cfg *config.Config, ls Listeners, opts Options) (*Server, error) {
 	s.current.Store(cfg)
 	s.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if err := s.build(); err != nil {
+		for _, part := range s.parts {
+			part.Stop()
+		}
 		s.closeStore()
 		return nil, err
 	}
