@@ -46,6 +46,11 @@ func TestShortfalls(t *testing.T) {
 	for i := range envoys {
 		envoys[i].Protocols = health.ProtocolsOf(isobar.CheckHTTP, isobar.CheckTCP)
 	}
+	secure, ranged := service("vault", 1, zoneA), service("vault", 1, zoneA)
+	secure.HealthChecks[0].TLS = true
+	ranged.Localities[0].Endpoints[0].Check = &isobar.EndpointCheck{Port: 9000}
+	late := slices.Clone(envoys) // one of them speaks v2
+	late[0].Protocols |= health.SpeaksV2
 	for _, row := range []struct {
 		name     string
 		spec     isobar.Service
@@ -56,6 +61,8 @@ func TestShortfalls(t *testing.T) {
 	}{
 		{"none", service("web", 1, zoneA), nil, health.Limits{}, 0, "no checker is connected"},
 		{"unfit", grpcOnly, envoys, health.Limits{}, 0, "no connected checker can probe with grpc"},
+		{"untold", secure, late, health.Limits{}, 0, "no connected checker can probe with tcp, told in the form of v3"},
+		{"half told", ranged, late, health.Limits{}, 1, "only 1 connected checkers can probe with tcp, told in the form of v2 or later"},
 		{"few", service("web", 1, zoneA), checkersIn(1, zoneA, zoneB), health.Limits{}, 2, "only 2 connected checkers can probe with tcp"},
 		{"one zone", service("web", 1, zoneA), checkersIn(5, zoneA), health.Limits{}, 3, "in 1 zones only; `checkers: {domains: 1}` accepts that"},
 		{"one zone accepted", one, checkersIn(5, zoneA), health.Limits{}, 3, ""},

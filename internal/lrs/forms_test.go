@@ -3,6 +3,7 @@ package lrs_test
 import (
 	"context"
 	"math"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -11,105 +12,84 @@ import (
 	corev2 "github.com/envoyproxy/go-control-plane/envoy/api/v2/core"
 	endpointv2 "github.com/envoyproxy/go-control-plane/envoy/api/v2/endpoint"
 	loadstatsv2 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v2"
-	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/fleet/client2017"
 	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/internal/lrs"
 	"github.com/isobar-xds/isobar/internal/wire"
 )
 
-const (
-	method2    = "/envoy.service.load_stats.v2.LoadReportingService/StreamLoadStats"
-	method2017 = "/envoy.api.v2.EndpointDiscoveryService/StreamLoadStats"
-)
-
-// oldClient speaks with the messages of v2.
-type oldClient struct {
-	t      *testing.T
-	stream grpc.ClientStream
-	cancel context.CancelFunc
-}
-
-func (h *harness) old(method string, node *corev2.Node) *oldClient {
+// client2017 opens a stream of a client of that time.
+func (h *harness) client2017() (c *client2017.Load, cancel context.CancelFunc) {
 	h.t.Helper()
 	ctx, cancel := context.WithCancel(h.t.Context())
-	stream, err := h.conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method)
+	old := client2017.Client{Conn: h.conn, Node: client2017.Node{
+		ID: "old-1", Cluster: "frontend", Locality: &client2017.Locality{Region: "us-east", Zone: "a"},
+	}}
+	c, err := old.Load(ctx)
 	if err != nil {
 		cancel()
 		h.t.Fatal(err)
 	}
-	c := &oldClient{t: h.t, stream: stream, cancel: cancel}
-	c.send(&loadstatsv2.LoadStatsRequest{Node: node})
-	return c
-}
-
-func (c *oldClient) send(m proto.Message) {
-	c.t.Helper()
-	if err := c.stream.SendMsg(m); err != nil {
-		c.t.Fatal(err)
-	}
-}
-
-func (c *oldClient) recv() *loadstatsv2.LoadStatsResponse {
-	c.t.Helper()
-	var m loadstatsv2.LoadStatsResponse
-	if err := c.stream.RecvMsg(&m); err != nil {
-		c.t.Fatal(err)
-	}
-	return &m
+	return c, cancel
 }
 
 // listen gives what the server says from now on.
-func (c *oldClient) listen() <-chan *loadstatsv2.LoadStatsResponse {
-	out := make(chan *loadstatsv2.LoadStatsResponse, 16)
+func listen(t *testing.T, c *client2017.Load) <-chan client2017.LoadRequest {
+	t.Helper()
+	out := make(chan client2017.LoadRequest, 16)
 	go func() {
 		defer close(out)
 		for {
-			var m loadstatsv2.LoadStatsResponse
-			if c.stream.RecvMsg(&m) != nil {
+			m, err := c.Receive()
+			if err != nil {
+				if status.Code(err) != codes.Canceled && status.Code(err) != codes.Unavailable {
+					t.Errorf("a message that is not of that time: %v", err)
+				}
 				return
 			}
-			out <- &m
+			out <- m
 		}
 	}()
 	return out
 }
 
-func oldNode() *corev2.Node {
-	return &corev2.Node{Id: "old-1", Cluster: "frontend", Locality: &corev2.Locality{Region: "us-east", Zone: "a"}}
-}
-
 // counted is what a client of 2017 tells of a service: neither how long it
 // counted nor what it issued.
-func counted(service string, succeeded, errors, inProgress uint64) *loadstatsv2.LoadStatsRequest {
-	return &loadstatsv2.LoadStatsRequest{Node: oldNode(), ClusterStats: []*endpointv2.ClusterStats{{
-		ClusterName: service,
-		UpstreamLocalityStats: []*endpointv2.UpstreamLocalityStats{{
-			Locality:                &corev2.Locality{Region: "us-east", Zone: "b"},
-			TotalSuccessfulRequests: succeeded, TotalErrorRequests: errors, TotalRequestsInProgress: inProgress,
-		}},
+func counted(service string, succeeded, errors, inProgress uint64) client2017.ClusterStats {
+	return client2017.ClusterStats{ClusterName: service, Localities: []client2017.LocalityStats{{
+		Locality: client2017.Locality{Region: "us-east", Zone: "b"}, Succeeded: succeeded, Errors: errors, InProgress: inProgress,
 	}}}
 }
 
 func TestV2(t *testing.T) {
 	inBubble(t, lrs.Options{Services: names("a"), EndpointGranularity: true}, func(h *harness) {
-		n := oldNode()
-		n.ClientFeatures = []string{wire.FeatureSendAllClusters}
-		c := h.old(method2, n)
-		defer c.cancel()
+		ctx, cancel := context.WithCancel(h.t.Context())
+		defer cancel()
+		c, err := loadstatsv2.NewLoadReportingServiceClient(h.conn).StreamLoadStats(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hello := &corev2.Node{Id: "old-1", ClientFeatures: []string{wire.FeatureSendAllClusters}}
+		if err := c.Send(&loadstatsv2.LoadStatsRequest{Node: hello}); err != nil {
+			t.Fatal(err)
+		}
 		want := &loadstatsv2.LoadStatsResponse{
 			SendAllClusters: true, ReportEndpointGranularity: true, LoadReportingInterval: durationpb.New(lrs.DefaultInterval),
 		}
-		if got := c.recv(); !proto.Equal(got, want) {
-			t.Errorf("first response %v, want %v", got, want)
+		if got, err := c.Recv(); err != nil || !proto.Equal(got, want) {
+			t.Errorf("first response %v, %v, want %v", got, err, want)
 		}
 		pass(5 * time.Second)
-		r := counted("a", 100, 0, 0)
-		r.ClusterStats[0].LoadReportInterval = durationpb.New(4 * time.Second)
-		c.send(r)
+		report := &endpointv2.ClusterStats{ClusterName: "a", LoadReportInterval: durationpb.New(4 * time.Second)}
+		if err := c.Send(&loadstatsv2.LoadStatsRequest{ClusterStats: []*endpointv2.ClusterStats{report}}); err != nil {
+			t.Fatal(err)
+		}
 		synctest.Wait()
 		w := h.srv.Collect(time.Now())
 		if len(w) != 1 || len(w[0].Reports) != 1 || w[0].Reports[0].Services[0].Interval != 4*time.Second {
@@ -133,11 +113,9 @@ func Test2017IsAskedForClusters(t *testing.T) {
 		Interval: func() time.Duration { return time.Duration(interval.Load()) },
 	}
 	inBubble(t, opts, func(h *harness) {
-		n := oldNode()
-		n.ClientFeatures = []string{wire.FeatureSendAllClusters} // there were no features then
-		c := h.old(method2017, n)
-		defer c.cancel()
-		said := c.listen()
+		c, cancel := h.client2017()
+		defer cancel()
+		said := listen(t, c)
 		for _, step := range []struct {
 			name     string
 			services []string
@@ -157,19 +135,16 @@ func Test2017IsAskedForClusters(t *testing.T) {
 			interval.Store(int64(step.interval))
 			h.srv.Changed()
 			synctest.Wait()
-			var got *loadstatsv2.LoadStatsResponse
+			var got client2017.LoadRequest
 			select {
 			case got = <-said:
 			default:
 			}
+			want := client2017.LoadRequest{Clusters: step.want, Interval: client2017.Duration(step.interval)}
 			if step.want == nil {
-				if got != nil {
-					t.Errorf("%s: the client was told %v, want nothing", step.name, got)
-				}
-				continue
+				want.Interval = 0
 			}
-			want := &loadstatsv2.LoadStatsResponse{Clusters: step.want, LoadReportingInterval: durationpb.New(step.interval)}
-			if !proto.Equal(got, want) {
+			if !slices.Equal(got.Clusters, want.Clusters) || got.Interval != want.Interval {
 				t.Errorf("%s: the client was told %v, want %v", step.name, got, want)
 			}
 		}
@@ -188,9 +163,15 @@ func Test2017Demand(t *testing.T) {
 	services.Store(&[]string{})
 	opts := lrs.Options{Services: func() []string { return *services.Load() }, Interval: every(10 * time.Second)}
 	inBubble(t, opts, func(h *harness) {
-		c := h.old(method2017, oldNode())
-		defer c.cancel()
-		said := c.listen()
+		c, cancel := h.client2017()
+		defer cancel()
+		said := listen(t, c)
+		report := func(m client2017.ClusterStats) {
+			t.Helper()
+			if err := c.Report(m); err != nil {
+				t.Fatal(err)
+			}
+		}
 		tab := load.NewTable(load.Settings{Interval: 10 * time.Second}, nil, time.Now())
 		landed := func() float64 {
 			t.Helper()
@@ -210,13 +191,13 @@ func Test2017Demand(t *testing.T) {
 		<-said
 
 		pass(10 * time.Second)
-		c.send(counted("checkout", 900, 100, 50))
+		report(counted("checkout", 900, 100, 50))
 		want(t, "after the first report", landed(), 100)
 		pass(10 * time.Second)
-		c.send(counted("checkout", 940, 10, 100)) // 50 more have been issued than ended
+		report(counted("checkout", 940, 10, 100)) // 50 more have been issued than ended
 		want(t, "with more in progress", landed(), 100)
 		pass(10 * time.Second)
-		c.send(counted("checkout", 1080, 0, 20))
+		report(counted("checkout", 1080, 0, 20))
 		want(t, "with less in progress", landed(), 100)
 
 		// It is told of another service halfway: its counters start anew.
@@ -225,7 +206,7 @@ func Test2017Demand(t *testing.T) {
 		h.srv.Changed()
 		<-said
 		pass(10 * time.Second)
-		c.send(counted("checkout", 1000, 0, 20))
+		report(counted("checkout", 1000, 0, 20))
 		want(t, "after it has been told anew", landed(), 100)
 
 		// A report that was under way when it was told covers the time before.
@@ -234,10 +215,10 @@ func Test2017Demand(t *testing.T) {
 		h.srv.Changed()
 		<-said
 		pass(10 * time.Millisecond)
-		c.send(counted("checkout", 990, 0, 20))
+		report(counted("checkout", 990, 0, 20))
 		want(t, "with a report that was under way", landed(), 100)
 		pass(10 * time.Second)
-		c.send(counted("checkout", 1000, 0, 20))
+		report(counted("checkout", 1000, 0, 20))
 		want(t, "after that", landed(), 100)
 	})
 }
