@@ -94,11 +94,9 @@ func (s *stream) introspect(w *watch, out []Resource) []Resource {
 		}
 	}
 	for name := range w.each {
-		x := w.subs[name]
-		if x == nil { // the client has it as the view says, and accepted it
-			x = &sub{name: name, named: true, sent: s.view.Lookup(w.kind, name)}
-		}
+		x := w.find(s.view, name)
 		out = append(out, s.resource(w, x, flying[x]))
+		w.retire(s.view, x) // what was not on its way is forgotten again
 	}
 	return out
 }

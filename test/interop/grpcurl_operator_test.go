@@ -42,7 +42,7 @@ type clientStatus struct {
 			ClientStatus string
 			XdsConfig    map[string]any
 			ErrorState   struct{ Details string }
-		} `json:"genericXdsConfigs"`
+		} `json:"genericXdsConfigs"` //nolint:tagliatelle // as grpcurl prints it
 	}
 }
 
