@@ -9,6 +9,7 @@ import (
 	"go/types"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"strings"
@@ -134,6 +135,11 @@ type pkg struct {
 }
 
 func newChecker(root string) *checker {
+	if build.Default.GOROOT == "" { // of a test that was built with -trimpath
+		if out, err := exec.Command("go", "env", "GOROOT").Output(); err == nil {
+			build.Default.GOROOT = strings.TrimSpace(string(out))
+		}
+	}
 	fset := token.NewFileSet()
 	return &checker{root: root, fset: fset, std: importer.ForCompiler(fset, "gc", nil), loaded: map[string]*pkg{}}
 }

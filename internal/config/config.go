@@ -55,8 +55,13 @@ type Config struct {
 // XDS is the listener for xDS clients.
 type XDS struct {
 	Listen     string // IP:port; port 0 takes a free one
+	Listen2017 string // the same for clients of 2017 alone; "" = none
+	ListenREST string // the same for clients that poll over HTTP; "" = none
 	Insecure   bool   // plaintext beyond loopback is wanted
-	MaxStreams int    // streams of each kind served at once; 0 = 20,000
+	// Clients2017 are patterns, as of [path.Match], of the node ids or node
+	// clusters of clients that call the methods of v2 and mean those of 2017.
+	Clients2017 []string
+	MaxStreams  int // streams of each kind served at once; 0 = 20,000
 	// EndpointLoad asks clients to report load by endpoint, too.
 	EndpointLoad bool
 

@@ -3,6 +3,7 @@ package config
 import (
 	"log/slog"
 	"net/netip"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -50,6 +51,7 @@ func interval(name string, into *time.Duration) strict.Field {
 
 func readXDS(v strict.Value, x *XDS) {
 	l := listener{address: x.Listen}
+	var old, rest listener
 	v.Object([]strict.Field{
 		l.listenField(), boolField("insecure", &l.insecure),
 		{Name: "max_streams", Read: func(v strict.Value) {
@@ -65,8 +67,14 @@ func readXDS(v strict.Value, x *XDS) {
 		}},
 		reportsField(x),
 		{Name: "admission", Read: func(v strict.Value) { readAdmission(v, &x.Admission) }},
+		old.listenFieldNamed("listen_2017"), rest.listenFieldNamed("listen_rest"),
+		{Name: "clients_2017", Read: func(v strict.Value) { x.Clients2017 = readPatterns(v) }},
 	})
 	x.Listen, x.Insecure = l.checked()
+	old.insecure, rest.insecure = l.insecure, l.insecure
+	old.secure, rest.secure = l.secure, l.secure
+	x.Listen2017, _ = old.checked()
+	x.ListenREST, _ = rest.checked()
 }
 
 func readAdmin(v strict.Value, c *Config) {
@@ -83,6 +91,24 @@ func readAdmin(v strict.Value, c *Config) {
 	if a.Listen == c.XDS.Listen && !strings.HasSuffix(a.Listen, ":0") {
 		l.place(v).Errorf("give it a port of its own", "%s is the address of xds, too", a.Listen)
 	}
+}
+
+// readPatterns reads patterns of the names of nodes.
+func readPatterns(v strict.Value) []string {
+	items, _ := v.List()
+	var out []string
+	for _, item := range items {
+		s, ok := item.Text()
+		if !ok {
+			continue
+		}
+		if _, err := path.Match(s, ""); err != nil || s == "" {
+			item.Errorf("write the name of a node, with * for any characters but a slash", "%q is not a pattern", s)
+			continue
+		}
+		out = append(out, s)
+	}
+	return out
 }
 
 // hostName is a DNS name. IP addresses are let in anyway.
@@ -119,8 +145,10 @@ type listener struct {
 	at       *strict.Value // where listen is given
 }
 
-func (l *listener) listenField() strict.Field {
-	return strict.Field{Name: "listen", Read: func(v strict.Value) {
+func (l *listener) listenField() strict.Field { return l.listenFieldNamed("listen") }
+
+func (l *listener) listenFieldNamed(name string) strict.Field {
+	return strict.Field{Name: name, Read: func(v strict.Value) {
 		if s, ok := v.Text(); ok {
 			l.address, l.at = s, &v
 		}

@@ -3,33 +3,26 @@
 package eds
 
 import (
-	endpointservice "github.com/envoyproxy/go-control-plane/envoy/service/endpoint/v3"
 	"google.golang.org/grpc"
 
 	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/xds"
 )
 
-// Streams serves streams of resources; only is the one type URL of the stream.
-type Streams interface {
-	Serve(stream grpc.ServerStream, only string) error
-	ServeDelta(stream grpc.ServerStream, only string) error
-}
-
-// Register adds the service.
-func Register(r grpc.ServiceRegistrar, s Streams) {
-	endpointservice.RegisterEndpointDiscoveryServiceServer(r, endpoints{streams: s})
-}
-
-type endpoints struct {
-	endpointservice.UnimplementedEndpointDiscoveryServiceServer
-
-	streams Streams
-}
-
-func (e endpoints) StreamEndpoints(s endpointservice.EndpointDiscoveryService_StreamEndpointsServer) error {
-	return e.streams.Serve(s, wire.EndpointsURL)
-}
-
-func (e endpoints) DeltaEndpoints(s endpointservice.EndpointDiscoveryService_DeltaEndpointsServer) error {
-	return e.streams.ServeDelta(s, wire.EndpointsURL)
+// Register adds the service in all forms, with the methods beside its own that
+// it had in 2017: load reports were one. On a listener that is for clients of
+// 2017 alone, say so: there the methods of v2 are those of 2017.
+func Register(r grpc.ServiceRegistrar, s xds.Streams, only2017 bool, more2017 ...grpc.StreamDesc) {
+	const noun = "Endpoints"
+	form := wire.V2
+	if only2017 {
+		form = wire.V2017
+	} else {
+		r.RegisterService(xds.Desc(s, "envoy.service.endpoint.v3.EndpointDiscoveryService", "envoy/service/endpoint/v3/eds.proto", noun,
+			xds.Method{Only: wire.EndpointsURL, Form: wire.V3}, true), s)
+	}
+	old := xds.Desc(s, "envoy.api.v2.EndpointDiscoveryService", "envoy/api/v2/eds.proto", noun,
+		xds.Method{Only: wire.EndpointsURLv2, Form: form}, !only2017)
+	old.Streams = append(old.Streams, more2017...)
+	r.RegisterService(old, s)
 }

@@ -48,7 +48,7 @@ func dial(t *testing.T) endpointservice.EndpointDiscoveryServiceClient {
 	engine.Publish(views.NewBuilder(views.Options{}).Build(oneService{}, nil))
 	listener := bufconn.Listen(1 << 16)
 	server := grpc.NewServer(grpc.ForceServerCodecV2(wire.ServerCodec()))
-	eds.Register(server, engine)
+	eds.Register(server, engine, false)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	conn, err := grpc.NewClient("passthrough:///bufnet",

@@ -45,7 +45,10 @@ func (s *settings) lookup() func(name []byte) (string, bool) {
 		return nil
 	}
 	return func(name []byte) (string, bool) {
-		known, ok := s.known[string(name)]
+		if known, ok := s.known[string(name)]; ok {
+			return known, ok
+		}
+		known, ok := s.known[wire.ReportedService(string(name))]
 		return known, ok
 	}
 }

@@ -26,8 +26,8 @@ const (
 	clientPingsAtMost       = 10 * time.Second
 )
 
-// newGRPC builds the gRPC server with all services on it.
-func (s *Server) newGRPC() *grpc.Server {
+// newGRPC builds a gRPC server with all services on it, or with those of 2017.
+func (s *Server) newGRPC(only2017 bool) *grpc.Server {
 	options := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(wire.ServerCodec()),
 		grpc.MaxConcurrentStreams(maxStreamsPerConnection),
@@ -43,8 +43,8 @@ func (s *Server) newGRPC() *grpc.Server {
 		options = append(options, grpc.Creds(s.transportCredentials()))
 	}
 	g := grpc.NewServer(options...)
-	s.xds.Register(g)
-	eds.Register(g, s.xds)
+	s.xds.Register(g, only2017)
+	eds.Register(g, s.xds, only2017, s.lrs.Stream2017())
 	s.lrs.Register(g)
 	s.hds.Register(g)
 	s.registerOperational(g)

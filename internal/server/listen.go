@@ -12,22 +12,43 @@ import (
 // Listen opens the listeners that a configuration names.
 func Listen(ctx context.Context, cfg *config.Config) (Listeners, error) {
 	var lc net.ListenConfig
-	x, err := lc.Listen(ctx, "tcp", cfg.XDS.Listen)
-	if err != nil {
-		return Listeners{}, fmt.Errorf("xds.listen: %w", err)
+	var out Listeners
+	for _, l := range []struct {
+		field, address string
+		into           *net.Listener
+	}{
+		{"xds.listen", cfg.XDS.Listen, &out.XDS},
+		{"xds.listen_2017", cfg.XDS.Listen2017, &out.XDS2017},
+		{"xds.listen_rest", cfg.XDS.ListenREST, &out.REST},
+		{"admin.listen", cfg.Admin.Listen, &out.Admin},
+	} {
+		if l.address == "" {
+			continue
+		}
+		opened, err := lc.Listen(ctx, "tcp", l.address)
+		if err != nil {
+			return Listeners{}, errors.Join(fmt.Errorf("%s: %w", l.field, err), out.Close())
+		}
+		*l.into = opened
 	}
-	a, err := lc.Listen(ctx, "tcp", cfg.Admin.Listen)
-	if err != nil {
-		return Listeners{}, errors.Join(fmt.Errorf("admin.listen: %w", err), x.Close())
+	return out, nil
+}
+
+// grpc lists the listeners of gRPC clients.
+func (l Listeners) grpc() []net.Listener {
+	if l.XDS2017 == nil {
+		return []net.Listener{l.XDS}
 	}
-	return Listeners{XDS: x, Admin: a}, nil
+	return []net.Listener{l.XDS, l.XDS2017}
 }
 
 // Close closes the listeners, for callers that could not start a server.
 func (l Listeners) Close() error {
-	err := l.XDS.Close()
-	if l.Admin != nil {
-		err = errors.Join(err, l.Admin.Close())
+	var err error
+	for _, x := range []net.Listener{l.XDS, l.XDS2017, l.REST, l.Admin} {
+		if x != nil {
+			err = errors.Join(err, x.Close())
+		}
 	}
 	return err
 }

@@ -32,7 +32,7 @@ func (s *Server) setHealth(g *grpc.Server, to healthpb.HealthCheckResponse_Servi
 func (s *Server) tellHealth(ctx context.Context) {
 	select {
 	case <-s.xds.Ready():
-		s.setHealth(s.parts[0], healthpb.HealthCheckResponse_SERVING)
+		s.setHealth(s.parts[0].server, healthpb.HealthCheckResponse_SERVING)
 		<-ctx.Done()
 	case <-ctx.Done():
 	}

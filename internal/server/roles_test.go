@@ -20,7 +20,7 @@ func TestRoles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name := range s.newGRPC().GetServiceInfo() {
+	for name := range s.newGRPC(false).GetServiceInfo() {
 		forOperators := strings.HasPrefix(name, "grpc.") || strings.HasPrefix(name, "envoy.service.status.")
 		if roleOf("/"+name+"/X") == identity.RoleAdmin && !forOperators {
 			t.Errorf("%s asks for the role admin, since roleOf does not know it", name)

@@ -74,10 +74,12 @@ func (s *Server) limitListeners() {
 	sec.rate = admission.NewRate(limits.StreamsPerSecond, limits.Burst, now)
 	sec.budgets = admission.NewBudgets(limits.PeerStreams, limits.PeerLocalities)
 	sec.admission = admission.NewMetrics(s.metrics)
-	s.listeners.XDS = admission.Listen(s.listeners.XDS, admission.Limits{
-		Rate: admission.NewRate(limits.StreamsPerSecond, limits.Burst, now),
-		Most: limits.MaxConnections, Metrics: sec.admission,
-	})
+	connections := admission.NewRate(limits.StreamsPerSecond, limits.Burst, now)
+	for _, l := range []*net.Listener{&s.listeners.XDS, &s.listeners.XDS2017, &s.listeners.REST} {
+		if *l != nil {
+			*l = admission.Listen(*l, admission.Limits{Rate: connections, Most: limits.MaxConnections, Metrics: sec.admission})
+		}
+	}
 	if s.listeners.Admin != nil {
 		s.listeners.Admin = admission.Listen(s.listeners.Admin, admission.Limits{Most: maxAdminConnections})
 	}
@@ -110,6 +112,14 @@ func (s *Server) adminListener() net.Listener {
 	return s.listeners.Admin
 }
 
+// restListener is that of clients that poll, over TLS where xds has it.
+func (s *Server) restListener() net.Listener {
+	if c := s.security.xds; c != nil {
+		return tls.NewListener(s.listeners.REST, c.Config("http/1.1"))
+	}
+	return s.listeners.REST
+}
+
 // tokenCheck tells a right token from a wrong one; nil where none is asked for.
 func (s *Server) tokenCheck() func(string) bool {
 	if t := s.security.token; t != nil {
@@ -127,7 +137,7 @@ func (s *Server) policy() identity.Policy {
 	return s.current.Load().XDS.Identities
 }
 
-// pollsWithIdentity lets checkers that poll over HTTP show who they are.
+// pollsWithIdentity lets those that poll over HTTP show who they are.
 func (s *Server) pollsWithIdentity(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		v := &visitor{peer: identity.PeerOfState(r.TLS)}

@@ -14,7 +14,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/grpc"
 	grpchealth "google.golang.org/grpc/health"
 
 	"github.com/isobar-xds/isobar"
@@ -35,8 +34,10 @@ import (
 
 // Listeners are where the server listens. The server closes them.
 type Listeners struct {
-	XDS   net.Listener // required
-	Admin net.Listener // nil = no admin interface
+	XDS     net.Listener // required
+	XDS2017 net.Listener // for clients of 2017 alone; nil = none
+	REST    net.Listener // for clients that poll over HTTP; nil = none
+	Admin   net.Listener // nil = no admin interface
 }
 
 // Options of a Server beside its configuration. The zero value is useful.
@@ -68,7 +69,7 @@ type Server struct {
 	csds     *csds.Server
 	health   *grpchealth.Server // gRPC's own service, not that of endpoints
 	loop     *control.Loop
-	parts    []*grpc.Server // of the gRPC server; see serveGRPC
+	parts    []part // of the gRPC server; see serveGRPC
 	admin    *admin.Server
 	security security
 }
@@ -87,7 +88,7 @@ func New(cfg *config.Config, ls Listeners, opts Options) (*Server, error) {
 	s.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if err := s.build(); err != nil {
 		for _, part := range s.parts {
-			part.Stop()
+			part.server.Stop()
 		}
 		s.closeStore()
 		return nil, err
@@ -137,7 +138,7 @@ func (s *Server) openSources() error {
 
 // buildLoop builds the stream layers and the loop between them.
 func (s *Server) buildLoop() error {
-	s.xds = xds.New(xds.Options{Log: s.log, Registerer: s.metrics, MaxStreams: s.cfg.XDS.MaxStreams, Admit: s.admits(identity.RoleClient)})
+	s.xds = xds.New(xds.Options{Log: s.log, Registerer: s.metrics, MaxStreams: s.cfg.XDS.MaxStreams, Is2017: s.is2017, Admit: s.admits(identity.RoleClient)})
 	s.lrs = lrs.New(lrs.Options{
 		Interval: func() time.Duration { return s.current.Load().ReportInterval },
 		Services: s.services, EndpointGranularity: s.cfg.XDS.EndpointLoad, MaxStreams: s.cfg.XDS.MaxStreams,
@@ -222,6 +223,9 @@ func (s *Server) Run(ctx context.Context) error {
 		s.tellHealth(ctx)
 		return nil
 	})
+	if s.listeners.REST != nil {
+		g.Go(func() error { return s.serveREST(ctx) })
+	}
 	if s.admin != nil {
 		g.Go(func() error { return s.admin.Serve(unserved, s.adminListener()) })
 	}

@@ -30,15 +30,25 @@ const (
 	lastPlanPatience = time.Second
 )
 
-// newParts builds the gRPC server: as many as are to be stopped one by one.
-func (s *Server) newParts() []*grpc.Server {
+// part is a share of the connections of a listener, with a gRPC server of its
+// own.
+type part struct {
+	server   *grpc.Server
+	listener *counted
+}
+
+// newParts builds the gRPC server of each listener: as many as are to be stopped
+// one by one.
+func (s *Server) newParts() []part {
 	n := stopParts
 	if s.cfg.StopSpread <= 0 {
 		n = 1
 	}
-	parts := make([]*grpc.Server, n)
-	for i := range parts {
-		parts[i] = s.newGRPC()
+	var parts []part
+	for _, l := range s.listeners.grpc() {
+		for range n {
+			parts = append(parts, part{s.newGRPC(l == s.listeners.XDS2017), &counted{Listener: l}})
+		}
 	}
 	return parts
 }
@@ -48,10 +58,8 @@ func (s *Server) newParts() []*grpc.Server {
 // connections from one listener.
 func (s *Server) serveGRPC(ctx context.Context) error {
 	served := make(chan error, len(s.parts))
-	open := make([]atomic.Int64, len(s.parts))
-	for i, part := range s.parts {
-		l := &counted{Listener: s.listeners.XDS, open: &open[i]}
-		go func() { served <- part.Serve(l) }()
+	for _, p := range s.parts {
+		go func() { served <- p.server.Serve(p.listener) }()
 	}
 	var failed error
 	left := len(s.parts)
@@ -62,12 +70,14 @@ func (s *Server) serveGRPC(ctx context.Context) error {
 	case <-ctx.Done():
 		<-s.loop.Left()
 		// Who is sent away, and who comes anew, is better served elsewhere.
-		if err := s.listeners.XDS.Close(); err != nil {
-			s.log.Warn("closing the xds listener", "error", err)
+		for _, l := range s.listeners.grpc() {
+			if err := l.Close(); err != nil {
+				s.log.Warn("closing the xds listener", "error", err)
+			}
 		}
 		s.lastPlanTaken()
-		if len(s.parts) > 1 {
-			s.sendAway(open)
+		if s.cfg.StopSpread > 0 {
+			s.sendAway()
 		}
 	}
 	s.endAll()
@@ -118,17 +128,17 @@ func (s *Server) lastPlanTaken() {
 // sendAway ends the parts one after the other, in random order, spread over the
 // configured time as far as they have connections. A fleet that came back all
 // at once would meet the next server as a herd.
-func (s *Server) sendAway(open []atomic.Int64) {
+func (s *Server) sendAway() {
 	spread := s.current.Load().StopSpread
 	s.log.Info("sending clients away", "over", spread.String())
 	step := time.NewTicker(max(spread/time.Duration(len(s.parts)), time.Millisecond))
 	defer step.Stop()
 	var ending sync.WaitGroup
 	for _, i := range rand.Perm(len(s.parts)) { //nolint:gosec // no secret
-		if open[i].Load() == 0 {
+		if s.parts[i].listener.open.Load() == 0 {
 			continue
 		}
-		ending.Go(func() { end(s.parts[i], goAwayPatience) })
+		ending.Go(func() { end(s.parts[i].server, goAwayPatience) })
 		<-step.C
 	}
 	ending.Wait()
@@ -141,8 +151,8 @@ func (s *Server) endAll() {
 	s.hds.Stop()
 	s.csds.Stop()
 	var ending sync.WaitGroup
-	for _, part := range s.parts {
-		ending.Go(func() { end(part, stopPatience) })
+	for _, p := range s.parts {
+		ending.Go(func() { end(p.server, stopPatience) })
 	}
 	ending.Wait()
 }
@@ -169,7 +179,7 @@ func end(part *grpc.Server, patience time.Duration) {
 type counted struct {
 	net.Listener
 
-	open *atomic.Int64
+	open atomic.Int64
 }
 
 // Accept implements [net.Listener].

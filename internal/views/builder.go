@@ -72,6 +72,12 @@ func (b *Builder) Build(p Plan, previous *Set) *Set {
 		if spec == nil {
 			continue
 		}
+		if l := (Lifetime{Stale: spec.Assignment.EndpointStaleAfter, TTL: spec.Assignment.ResourceTTL}); l != (Lifetime{}) {
+			if s.lifetimes == nil {
+				s.lifetimes = map[string]Lifetime{}
+			}
+			s.lifetimes[name] = l
+		}
 		old := previous.staticOf(name)
 		if old != nil && old.orca == spec.ORCA {
 			s.static[name] = old

@@ -1,7 +1,8 @@
 package views
 
 import (
-	"google.golang.org/protobuf/proto"
+	"sync"
+	"time"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/wire"
@@ -23,7 +24,21 @@ type Set struct {
 	seq     uint64
 	base    uint64   // seq of the set that changed was compared with; 0 = none
 	changed []string // services that are new, gone, or have another cluster
+	// lifetimes holds the services whose assignments clients forget unless they
+	// hear of them again.
+	lifetimes map[string]Lifetime
 }
+
+// Lifetime is how long clients keep an assignment without hearing of it; 0 = for
+// ever.
+type Lifetime struct {
+	Stale time.Duration // of the endpoints: the assignment has to be sent again
+	TTL   time.Duration // of the resource, with clients that know of it: a heartbeat is enough
+}
+
+// Lifetimes lists the services whose assignments do not live for ever. The map
+// must not be changed.
+func (s *Set) Lifetimes() map[string]Lifetime { return s.lifetimes }
 
 // Version is the version of the plan.
 func (s *Set) Version() string { return s.version }
@@ -37,6 +52,9 @@ func (s *Set) Head() []byte { return s.head }
 // Seq counts the sets: a later set has a higher number.
 func (s *Set) Seq() uint64 { return s.seq }
 
+// Has tells whether the plan has a service of that name.
+func (s *Set) Has(service string) bool { return s.static[service] != nil }
+
 func (s *Set) staticOf(name string) *static {
 	if s == nil {
 		return nil
@@ -49,41 +67,74 @@ func (s *Set) staticOf(name string) *static {
 type static struct {
 	name  string
 	orca  bool
-	slots [wire.Kinds]slot
+	slots [wire.Kinds][wire.Forms]slot // under the service's own name
+
+	mu      sync.Mutex
+	renamed map[staticKey]*slot // under xdstp names
 }
+
+// staticKey is a resource under another name than the service's.
+type staticKey struct {
+	kind wire.Kind
+	form wire.Form
+	name string
+}
+
+// maxRenamed bounds the names of one service that encodings are kept for: any
+// number of names stands for it.
+const maxRenamed = 1024
 
 func newStatic(name string, orca bool, old *static) *static {
 	s := &static{name: name, orca: orca}
-	if old != nil {
-		for k := range s.slots {
-			s.slots[k].fallback = old.slots[k].peek()
+	if old == nil {
+		return s
+	}
+	for k := range s.slots {
+		for f := range s.slots[k] {
+			s.slots[k][f].fallback = old.slots[k][f].peek()
 		}
+	}
+	old.mu.Lock()
+	defer old.mu.Unlock()
+	for key, slot := range old.renamed {
+		s.slotOf(key).fallback = slot.peek()
 	}
 	return s
 }
 
-func (s *static) get(b *Builder, kind wire.Kind) *Resource {
-	return s.slots[kind].get(func() (*Resource, error) {
-		spec := &isobar.Service{Name: s.name, ORCA: s.orca}
-		var (
-			m   proto.Message
-			err error
-		)
-		switch kind {
-		case wire.Cluster:
-			m, err = wire.ClusterOf(spec)
-		case wire.Listener:
-			m, err = wire.ListenerOf(spec)
-		case wire.Route:
-			m, err = wire.RouteOf(spec)
-		default:
-			return nil, nil // no such resource
+// slotOf finds or makes the slot of another name.
+func (s *static) slotOf(key staticKey) *slot {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if found := s.renamed[key]; found != nil {
+		return found
+	}
+	made := &slot{}
+	if s.renamed == nil {
+		s.renamed = map[staticKey]*slot{}
+	}
+	if len(s.renamed) < maxRenamed {
+		s.renamed[key] = made
+	}
+	return made
+}
+
+func (s *static) get(b *Builder, form wire.Form, kind wire.Kind, name string) *Resource {
+	at := &s.slots[kind][form]
+	if name != s.name {
+		at = s.slotOf(staticKey{kind, form, name})
+	}
+	return at.get(func() (*Resource, error) {
+		m, err := wire.StaticOf(kind, &isobar.Service{Name: s.name, ORCA: s.orca}, name)
+		var r *Resource
+		if err == nil {
+			r, err = wire.EncodeAs(wire.As{Form: form}, name, kind, m, 0)
 		}
 		if err != nil {
 			b.refuse(kind, Refusal{Service: s.name, Err: err})
 			return nil, err
 		}
 		b.done(kind)
-		return wire.Encode(s.name, kind, m)
+		return r, nil
 	})
 }

@@ -17,14 +17,7 @@ type View struct {
 	changed  []string // services whose assignments differ from the base view's
 
 	mu      sync.RWMutex
-	entries map[string]*entry // by service, of all that was ever asked for
-}
-
-// entry is one assignment and its encoding.
-type entry struct {
-	assignment *isobar.Assignment // nil: there is no such service
-	slot       slot
-	empty      slot // the assignment without endpoints
+	entries map[string]*entry // by resource name, of all that was ever asked for
 }
 
 // View makes the view of a locality. What the locality's previous view knew and
@@ -40,16 +33,12 @@ func (s *Set) View(l isobar.Locality, previous *View, wanted func(service string
 		if wanted != nil && !wanted(name) {
 			continue
 		}
-		a := s.plan.Assignment(name, l)
+		a := s.assignment(name, l)
 		if a == old.assignment {
 			v.entries[name] = old
 			continue
 		}
-		e := &entry{assignment: a}
-		if a != nil {
-			e.slot.fallback = old.slot.peek()
-		}
-		v.entries[name] = e
+		v.entries[name] = old.successor(a)
 		v.changed = append(v.changed, name)
 	}
 	slices.Sort(v.changed)
@@ -66,47 +55,60 @@ func (v *View) snapshot() map[string]*entry {
 // Set is the set that the view belongs to.
 func (v *View) Set() *Set { return v.set }
 
-// Gone tells whether the plan has no service of that name.
-func (v *View) Gone(name string) bool { return v.set.static[name] == nil }
+// Gone tells whether the plan has no service for the name of an assignment.
+func (v *View) Gone(name string) bool { return !v.set.Has(wire.ServiceOf(wire.Endpoints, name)) }
 
-// Lookup gives a resource by kind and name; nil when there is none.
+// Lookup is LookupAs for plain v3.
 func (v *View) Lookup(kind wire.Kind, name string) *Resource {
+	return v.LookupAs(wire.As{}, kind, name)
+}
+
+// LookupAs gives a resource by kind and name, as a client wants it; nil when
+// there is none.
+func (v *View) LookupAs(as wire.As, kind wire.Kind, name string) *Resource {
 	switch kind {
 	case wire.Endpoints:
-		return v.endpoints(name)
+		return v.endpoints(as, name)
 	case wire.Cluster, wire.Listener, wire.Route:
-		if s := v.set.static[name]; s != nil {
-			return s.get(v.set.builder, kind)
+		if s := v.set.static[wire.ServiceOf(kind, name)]; s != nil {
+			return s.get(v.set.builder, as.Form, kind, name)
 		}
 	case wire.Other:
 	}
 	return nil
 }
 
-func (v *View) endpoints(name string) *Resource {
+func (v *View) endpoints(as wire.As, name string) *Resource {
 	e := v.entry(name)
 	if e.assignment == nil {
 		return nil
 	}
-	return e.slot.get(func() (*Resource, error) {
+	if e.assignment.ResourceTTL == 0 {
+		as.TTL = false // the same bytes
+	}
+	return e.slot(as).get(func() (*Resource, error) {
 		m, err := wire.Assignment(e.assignment)
+		var r *Resource
 		if err == nil {
-			err = wire.CheckAssignment(m, name)
+			m.ClusterName = name // by which it was asked for
+			if err = wire.CheckAssignment(m, name); err == nil {
+				r, err = wire.EncodeAs(as, name, wire.Endpoints, m, e.assignment.ResourceTTL)
+			}
 		}
 		if err != nil {
-			v.set.builder.refuse(wire.Endpoints, Refusal{Service: name, Source: v.locality, Err: err})
+			v.set.builder.refuse(wire.Endpoints, Refusal{Service: e.assignment.Service, Source: v.locality, Err: err})
 			return nil, err
 		}
 		v.set.builder.done(wire.Endpoints)
-		return wire.Encode(name, wire.Endpoints, m)
+		return r, nil
 	})
 }
 
 // Empty gives the assignment without endpoints, for the clients of a service
 // that is gone.
-func (v *View) Empty(name string) *Resource {
-	return v.entry(name).empty.get(func() (*Resource, error) {
-		return wire.Encode(name, wire.Endpoints, wire.EmptyAssignment(name))
+func (v *View) Empty(as wire.As, name string) *Resource {
+	return v.entry(name).emptySlot(as).get(func() (*Resource, error) {
+		return wire.EncodeAs(as, name, wire.Endpoints, wire.EmptyAssignment(name), 0)
 	})
 }
 
@@ -122,7 +124,7 @@ func (v *View) entry(name string) *entry {
 	if e := v.entries[name]; e != nil {
 		return e
 	}
-	e = &entry{assignment: v.set.plan.Assignment(name, v.locality)}
+	e = &entry{assignment: v.set.assignment(name, v.locality)}
 	v.entries[name] = e
 	return e
 }

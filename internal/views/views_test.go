@@ -170,7 +170,7 @@ func TestServicesComeAndGo(t *testing.T) {
 		v2.Lookup(wire.Listener, "b") != nil || v2.Lookup(wire.Route, "late") == nil || v2.Lookup(wire.Other, "late") != nil {
 		t.Error("what is there and what is gone is wrong")
 	}
-	if e := v2.Empty("b"); e == nil || e != v2.Empty("b") {
+	if e := v2.Empty(wire.As{}, "b"); e == nil || e != v2.Empty(wire.As{}, "b") {
 		t.Error("the empty assignment is not made once")
 	}
 	if second.Version() != "2" || !slices.Equal(second.Names(), []string{"a", "late"}) {

@@ -15,16 +15,16 @@ const (
 	requestNonce   = 5
 )
 
-// AckHead gives what follows version and node in an encoded state-of-the-world
-// request, which is the names, or else what comes after them. It tells false
-// for a request that has to be decoded to be understood.
-func AckHead(request []byte) (rest []byte, ok bool) {
-	version, request, ok := field(request, requestVersion)
+// AckHead gives the version of an encoded state-of-the-world request, and what
+// follows version and node, which is the names, or else what comes after them.
+// It tells false for a request that has to be decoded to be understood.
+func AckHead(request []byte) (version, rest []byte, ok bool) {
+	version, request, ok = field(request, requestVersion)
 	if ok && (len(version) > maxToken || !utf8.Valid(version)) {
-		return nil, false
+		return nil, nil, false
 	}
 	_, request, _ = field(request, requestNode) // counts in a first request only
-	return request, true
+	return version, request, true
 }
 
 // AckTail reads what follows the names in the request of a client that accepts

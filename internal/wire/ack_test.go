@@ -24,7 +24,7 @@ func marshalled(t interface{ Fatal(args ...any) }, m proto.Message) []byte {
 // readAck reads an acceptance of a response with these names, as a stream that
 // knows them does.
 func readAck(request []byte, names []string) (url, nonce []byte, ok bool) {
-	rest, ok := wire.AckHead(request)
+	_, rest, ok := wire.AckHead(request)
 	raw := wire.AppendNames(nil, names)
 	if !ok || !bytes.HasPrefix(rest, raw) {
 		return nil, nil, false

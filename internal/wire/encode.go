@@ -4,9 +4,12 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
+	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 )
 
 // deterministic makes equal messages equal bytes, and so equal versions,
@@ -31,12 +34,13 @@ const (
 	resourceVersion = 1
 	resourceBody    = 2
 	resourceName    = 3
+	resourceTTL     = 6
 
 	controlPlaneIdentifier = 1
 )
 
-// Encoded is a resource as it goes over the wire, framed for both forms of
-// response. The bytes are shared by all streams and never written again.
+// Encoded is a resource as it goes over the wire, framed for both kinds of
+// stream. The bytes are shared by all streams and never written again.
 type Encoded struct {
 	Name    string
 	Version string // hash of the bytes: equal content has equal versions everywhere
@@ -45,39 +49,98 @@ type Encoded struct {
 	// entry ends with Body.
 	Delta []byte
 	Body  []byte // the google.protobuf.Any; the tail of SotW
+	// Beat tells a client that what it has still holds: a whole entry of the
+	// same field of both kinds of response. It is there only with a TTL.
+	Beat *Beat
 }
 
-// Encode encodes a resource deterministically.
-func Encode(name string, kind Kind, m proto.Message) (*Encoded, error) {
-	value, err := deterministic.Marshal(m)
-	if err != nil {
-		return nil, fmt.Errorf("encode %s %q: %w", kind, name, err)
-	}
-	body := protowire.SizeTag(anyURL) + protowire.SizeBytes(len(kind.URL())) +
-		protowire.SizeTag(anyValue) + protowire.SizeBytes(len(value))
-	sotw := make([]byte, 0, protowire.SizeTag(responseResources)+protowire.SizeBytes(body))
-	sotw = protowire.AppendTag(sotw, responseResources, protowire.BytesType)
-	sotw = protowire.AppendVarint(sotw, uint64(body)) //nolint:gosec // a length
-	start := len(sotw)
-	sotw = appendString(sotw, anyURL, kind.URL())
-	sotw = protowire.AppendTag(sotw, anyValue, protowire.BytesType)
-	sotw = protowire.AppendBytes(sotw, value)
+// Beat is a heartbeat for a resource with a TTL, framed for both kinds of
+// stream.
+type Beat struct {
+	SotW, Delta []byte
+}
 
-	sum := sha256.Sum256(sotw[start:])
-	e := &Encoded{Name: name, Version: hex.EncodeToString(sum[:8]), SotW: sotw, Body: sotw[start:]}
-	e.Delta = deltaHead(e)
+// Encode encodes a resource of v3 deterministically.
+func Encode(name string, kind Kind, m proto.Message) (*Encoded, error) {
+	return EncodeAs(As{}, name, kind, m, 0)
+}
+
+// EncodeAs encodes a resource of v3 for clients of some form,
+// deterministically. It gives nil without an error for what did not exist at
+// the time of the form. A ttl > 0 is told to those who understand it.
+func EncodeAs(as As, name string, kind Kind, m proto.Message, ttl time.Duration) (*Encoded, error) {
+	value, err := translate(as.Form, kind, m)
+	if err != nil || value == nil {
+		return nil, err
+	}
+	var body []byte
+	body = appendString(body, anyURL, kind.URLIn(as.Form))
+	body = protowire.AppendTag(body, anyValue, protowire.BytesType)
+	body = protowire.AppendBytes(body, value)
+	e := &Encoded{Name: name, Version: hashOf(body)}
+	if ttl > 0 && as.TTL {
+		return e, e.frameWithTTL(body, ttl)
+	}
+	e.SotW = appendMessage(nil, responseResources, body)
+	e.Body = e.SotW[len(e.SotW)-len(body):]
+	e.Delta = e.deltaHead(nil)
 	return e, nil
 }
 
-func deltaHead(e *Encoded) []byte {
-	var inner []byte
-	inner = appendString(inner, resourceVersion, e.Version)
+func hashOf(parts ...[]byte) string {
+	h := sha256.New()
+	for _, p := range parts {
+		h.Write(p)
+	}
+	return hex.EncodeToString(h.Sum(nil)[:8])
+}
+
+// frameWithTTL frames a resource that the client shall forget unless it hears
+// of it again. State-of-the-world responses carry it in a wrapper.
+func (e *Encoded) frameWithTTL(body []byte, ttl time.Duration) error {
+	d, err := deterministic.Marshal(durationpb.New(ttl))
+	if err != nil {
+		return fmt.Errorf("encode the ttl of %q: %w", e.Name, err)
+	}
+	e.Version = hashOf(body, d)
+	e.Body = body
+	e.Delta = e.deltaHead(d)
+	beat := e.resourceHead(d)
+	e.Beat = &Beat{Delta: appendMessage(nil, responseResources, beat), SotW: appendMessage(nil, responseResources, wrapped(beat))}
+	whole := appendMessage(slices.Clip(beat), resourceBody, body)
+	e.SotW = appendMessage(nil, responseResources, wrapped(whole))
+	return nil
+}
+
+// wrapperURL is the type of the message that carries a resource with its TTL.
+const wrapperURL = typePrefix + "envoy.service.discovery.v3.Resource"
+
+func wrapped(resource []byte) []byte {
+	return appendMessage(appendString(nil, anyURL, wrapperURL), anyValue, resource)
+}
+
+// resourceHead encodes all of a Resource but what it carries.
+func (e *Encoded) resourceHead(ttl []byte) []byte {
+	inner := appendString(nil, resourceVersion, e.Version)
 	inner = appendString(inner, resourceName, e.Name)
+	if ttl != nil {
+		inner = appendMessage(inner, resourceTTL, ttl)
+	}
+	return inner
+}
+
+func (e *Encoded) deltaHead(ttl []byte) []byte {
+	inner := e.resourceHead(ttl)
 	inner = protowire.AppendTag(inner, resourceBody, protowire.BytesType)
 	inner = protowire.AppendVarint(inner, uint64(len(e.Body)))
 	head := protowire.AppendTag(nil, responseResources, protowire.BytesType)
 	head = protowire.AppendVarint(head, uint64(len(inner)+len(e.Body)))
 	return append(head, inner...)
+}
+
+func appendMessage(b []byte, field protowire.Number, m []byte) []byte {
+	b = protowire.AppendTag(b, field, protowire.BytesType)
+	return protowire.AppendBytes(b, m)
 }
 
 // ResponseHead encodes what stands before the resources of a response: its

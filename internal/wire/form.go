@@ -21,3 +21,28 @@ const Forms = int(V2017) + 1
 
 // String gives the name; it is bounded and fit for a metric label.
 func (f Form) String() string { return [...]string{"v3", "v2", "2017"}[min(int(f), Forms-1)] }
+
+// As is how a client wants its resources.
+type As struct {
+	Form Form
+	TTL  bool // v3 only: it understands a time to live, in the kind of stream that it uses
+}
+
+// Variants counts the values of As.
+const Variants = Forms + 1
+
+// Variant numbers the values of As, from 0 for plain v3.
+func (a As) Variant() int {
+	if a.TTL && a.Form == V3 {
+		return Forms
+	}
+	return int(a.Form)
+}
+
+// AsVariant is the inverse of Variant.
+func AsVariant(n int) As {
+	if n == Forms {
+		return As{TTL: true}
+	}
+	return As{Form: Form(n)} //nolint:gosec // below Variants
+}

@@ -14,6 +14,8 @@ import (
 const (
 	FeatureSendAllClusters    = "envoy.lrs.supports_send_all_clusters"
 	FeatureNoOverprovisioning = "envoy.lb.does_not_support_overprovisioning"
+	FeatureTTL                = "xds.config.supports-resource-ttl"
+	FeatureWrapped            = "xds.config.resource-in-sotw"
 )
 
 // Bounds on what a node may tell. Real nodes stay far below.
@@ -30,6 +32,8 @@ type Node struct {
 	UserAgent       string // name and version, for display
 	SendAllClusters bool   // understands send_all_clusters of LRS
 	NoOverprovision bool   // ignores overprovisioning factors
+	TTL             bool   // understands resources with a time to live
+	Wrapped         bool   // unwraps resources in state-of-the-world responses
 }
 
 // NodeFrom converts a node. A missing node, id or locality is allowed: such a
@@ -49,6 +53,8 @@ func NodeFrom(n *corev3.Node) (Node, error) {
 		UserAgent:       userAgent(n),
 		SendAllClusters: slices.Contains(n.GetClientFeatures(), FeatureSendAllClusters),
 		NoOverprovision: slices.Contains(n.GetClientFeatures(), FeatureNoOverprovisioning),
+		TTL:             slices.Contains(n.GetClientFeatures(), FeatureTTL),
+		Wrapped:         slices.Contains(n.GetClientFeatures(), FeatureWrapped),
 	}
 	return out, nil
 }
@@ -92,11 +98,11 @@ func agentOf(name string) load.Agent {
 }
 
 func userAgent(n *corev3.Node) string {
-	if v := n.GetUserAgentVersion(); v != "" {
-		return n.GetUserAgentName() + " " + v
-	}
 	if n.GetUserAgentName() == "" {
 		return buildVersion(n)
+	}
+	if v := n.GetUserAgentVersion(); v != "" {
+		return n.GetUserAgentName() + " " + v
 	}
 	return n.GetUserAgentName()
 }

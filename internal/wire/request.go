@@ -39,6 +39,7 @@ func (l Limits) MaxNames() int { return l.withDefaults().Names }
 type Head struct {
 	Node    *corev3.Node // to be trusted in the first message of a stream only
 	Kind    Kind
+	Form    Form // V3 or V2; by the type URL
 	TypeURL string
 	Nonce   string // "" = not an answer to a response
 	Nack    bool   // the response was rejected
@@ -64,7 +65,8 @@ type DeltaRequest struct {
 
 // RequestFrom checks and converts a request. The type of a service for one
 // kind of resource is given in only, and taken where the request leaves it
-// out; it is "" on aggregated streams. Errors name the field.
+// out; it is "" on aggregated streams. What a request says counts: resources of
+// v3 may be asked for over the services of v2. Errors name the field.
 func RequestFrom(r *discoveryv3.DiscoveryRequest, only string, limits Limits) (Request, error) {
 	limits = limits.withDefaults()
 	if len(r.GetResourceLocators()) > 0 {
@@ -117,7 +119,7 @@ func headFrom(node *corev3.Node, url, only, nonce string, detail *statuspb.Statu
 	switch {
 	case url == "":
 		return Head{}, badMessage("type_url", "missing: an aggregated stream needs it in every request")
-	case only != "" && url != only:
+	case only != "" && KindOf(url) != KindOf(only):
 		return Head{}, badMessage("type_url", "%.200q on a stream for %s", url, baseName(only))
 	case len(url) > maxToken:
 		return Head{}, badMessage("type_url", "%d bytes long, want at most %d", len(url), maxToken)
@@ -126,7 +128,8 @@ func headFrom(node *corev3.Node, url, only, nonce string, detail *statuspb.Statu
 	case len(nonce) > maxToken:
 		return Head{}, badMessage("response_nonce", "%d bytes long, want at most %d", len(nonce), maxToken)
 	}
-	h := Head{Node: node, Kind: KindOf(url), TypeURL: url, Nonce: nonce}
+	h := Head{Node: node, TypeURL: url, Nonce: nonce}
+	h.Kind, h.Form = ParseURL(url)
 	if detail != nil {
 		h.Nack, h.Error = true, shorten(detail.GetMessage(), maxErrorText)
 	}

@@ -31,23 +31,47 @@ const (
 	RouteURL     = typePrefix + "envoy.config.route.v3.RouteConfiguration"
 )
 
+// Type URLs of the same resources in v2, and in 2017.
+const (
+	ClusterURLv2   = typePrefix + "envoy.api.v2.Cluster"
+	EndpointsURLv2 = typePrefix + "envoy.api.v2.ClusterLoadAssignment"
+	ListenerURLv2  = typePrefix + "envoy.api.v2.Listener"
+	RouteURLv2     = typePrefix + "envoy.api.v2.RouteConfiguration"
+)
+
 var (
-	kindURLs  = [...]string{ClusterURL, EndpointsURL, ListenerURL, RouteURL}
+	kindURLs = [Forms][Kinds]string{
+		V3:    {ClusterURL, EndpointsURL, ListenerURL, RouteURL},
+		V2:    {ClusterURLv2, EndpointsURLv2, ListenerURLv2, RouteURLv2},
+		V2017: {ClusterURLv2, EndpointsURLv2, ListenerURLv2, RouteURLv2},
+	}
 	kindNames = [...]string{"cds", "eds", "lds", "rds", "other"}
 )
 
 // KindOf gives the kind of a type URL; Other when Isobar does not serve it.
 func KindOf(url string) Kind {
-	if i := slices.Index(kindURLs[:], url); i >= 0 {
-		return Kind(i) //nolint:gosec // i < 4
-	}
-	return Other
+	k, _ := ParseURL(url)
+	return k
 }
 
-// URL gives the type URL of a kind that is served, else "".
-func (k Kind) URL() string {
-	if int(k) < len(kindURLs) {
-		return kindURLs[k]
+// ParseURL gives the kind that a type URL names, and in which form: V3 or V2,
+// since the URLs of 2017 are those of v2.
+func ParseURL(url string) (Kind, Form) {
+	for _, f := range [...]Form{V3, V2} {
+		if i := slices.Index(kindURLs[f][:], url); i >= 0 {
+			return Kind(i), f //nolint:gosec // i < 4
+		}
+	}
+	return Other, V3
+}
+
+// URL gives the type URL of a kind that is served, in v3, else "".
+func (k Kind) URL() string { return k.URLIn(V3) }
+
+// URLIn gives the type URL of a kind that is served in a form, else "".
+func (k Kind) URLIn(f Form) string {
+	if int(k) < Kinds && int(f) < Forms {
+		return kindURLs[f][k]
 	}
 	return ""
 }

@@ -43,17 +43,36 @@ func noCircuitBreakers() *clusterv3.CircuitBreakers {
 	}}}
 }
 
-// ClusterOf makes the cluster of a service: endpoints over ADS, load reports to
+// StaticOf makes the resource of a service that does not depend on who asks: a
+// cluster, listener or route under the name by which it was asked for, which
+// may be an xdstp name. What it refers to is named alike. Errors wrap
+// ErrRefused.
+func StaticOf(kind Kind, s *isobar.Service, name string) (proto.Message, error) {
+	switch kind {
+	case Cluster:
+		return clusterOf(s, name)
+	case Listener:
+		return listenerOf(s, name)
+	case Route:
+		return routeOf(s, name)
+	case Endpoints, Other:
+	}
+	return nil, refused("type", "%s is no static resource", kind)
+}
+
+// ClusterOf is StaticOf for the cluster under the service's own name: endpoints over ADS, load reports to
 // the same server, locality weights obeyed, no limits of its own.
 //
 // gRPC turns ROUND_ROBIN into weighted localities by itself, Envoy does so by
 // locality_weighted_lb_config. With ORCA both need load_balancing_policy;
 // Envoy rejects that together with locality_weighted_lb_config.
-func ClusterOf(s *isobar.Service) (*clusterv3.Cluster, error) {
+func ClusterOf(s *isobar.Service) (*clusterv3.Cluster, error) { return clusterOf(s, s.Name) }
+
+func clusterOf(s *isobar.Service, name string) (*clusterv3.Cluster, error) {
 	c := &clusterv3.Cluster{
-		Name:                 s.Name,
+		Name:                 name,
 		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
-		EdsClusterConfig:     &clusterv3.Cluster_EdsClusterConfig{EdsConfig: overADS(), ServiceName: s.Name},
+		EdsClusterConfig:     &clusterv3.Cluster_EdsClusterConfig{EdsConfig: overADS(), ServiceName: Renamed(name, Endpoints)},
 		LbPolicy:             clusterv3.Cluster_ROUND_ROBIN,
 		CircuitBreakers:      noCircuitBreakers(),
 		LrsServer: &corev3.ConfigSource{
@@ -62,11 +81,7 @@ func ClusterOf(s *isobar.Service) (*clusterv3.Cluster, error) {
 		},
 	}
 	if !s.ORCA {
-		c.CommonLbConfig = &clusterv3.Cluster_CommonLbConfig{
-			LocalityConfigSpecifier: &clusterv3.Cluster_CommonLbConfig_LocalityWeightedLbConfig_{
-				LocalityWeightedLbConfig: &clusterv3.Cluster_CommonLbConfig_LocalityWeightedLbConfig{},
-			},
-		}
+		c.CommonLbConfig = localityWeighted()
 		return c, checkName(s.Name)
 	}
 	policy, err := orcaPolicy()
@@ -78,6 +93,15 @@ func ClusterOf(s *isobar.Service) (*clusterv3.Cluster, error) {
 	// since applications may have any number of them.
 	c.LrsReportEndpointMetrics = []string{"application_utilization", "cpu_utilization", "mem_utilization"}
 	return c, checkName(s.Name)
+}
+
+// localityWeighted has Envoy obey the weights of localities.
+func localityWeighted() *clusterv3.Cluster_CommonLbConfig {
+	return &clusterv3.Cluster_CommonLbConfig{
+		LocalityConfigSpecifier: &clusterv3.Cluster_CommonLbConfig_LocalityWeightedLbConfig_{
+			LocalityWeightedLbConfig: &clusterv3.Cluster_CommonLbConfig_LocalityWeightedLbConfig{},
+		},
+	}
 }
 
 // orcaPolicy is wrr_locality over client_side_weighted_round_robin, the only
@@ -118,7 +142,9 @@ func policiesOf(list ...namedPolicy) (*clusterv3.LoadBalancingPolicy, error) {
 
 // ListenerOf makes the API listener of a service, which gRPC clients ask for by
 // the name in their target. Its routes come over ADS.
-func ListenerOf(s *isobar.Service) (*listenerv3.Listener, error) {
+func ListenerOf(s *isobar.Service) (*listenerv3.Listener, error) { return listenerOf(s, s.Name) }
+
+func listenerOf(s *isobar.Service, name string) (*listenerv3.Listener, error) {
 	router, err := packed(&routerv3.Router{})
 	if err != nil {
 		return nil, err
@@ -126,7 +152,7 @@ func ListenerOf(s *isobar.Service) (*listenerv3.Listener, error) {
 	manager, err := packed(&hcmv3.HttpConnectionManager{
 		StatPrefix: s.Name, // Envoy demands one
 		RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{
-			Rds: &hcmv3.Rds{ConfigSource: overADS(), RouteConfigName: s.Name},
+			Rds: &hcmv3.Rds{ConfigSource: overADS(), RouteConfigName: Renamed(name, Route)},
 		},
 		HttpFilters: []*hcmv3.HttpFilter{{
 			Name:       "envoy.filters.http.router",
@@ -136,20 +162,22 @@ func ListenerOf(s *isobar.Service) (*listenerv3.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &listenerv3.Listener{Name: s.Name, ApiListener: &listenerv3.ApiListener{ApiListener: manager}}, checkName(s.Name)
+	return &listenerv3.Listener{Name: name, ApiListener: &listenerv3.ApiListener{ApiListener: manager}}, checkName(s.Name)
 }
 
 // RouteOf makes the routes of a service: everything goes to its cluster.
-func RouteOf(s *isobar.Service) (*routev3.RouteConfiguration, error) {
+func RouteOf(s *isobar.Service) (*routev3.RouteConfiguration, error) { return routeOf(s, s.Name) }
+
+func routeOf(s *isobar.Service, name string) (*routev3.RouteConfiguration, error) {
 	return &routev3.RouteConfiguration{
-		Name: s.Name,
+		Name: name,
 		VirtualHosts: []*routev3.VirtualHost{{
 			Name:    s.Name,
 			Domains: []string{"*"},
 			Routes: []*routev3.Route{{
 				Match: &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: ""}},
 				Action: &routev3.Route_Route{Route: &routev3.RouteAction{
-					ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: s.Name},
+					ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: Renamed(name, Cluster)},
 					// Envoy would cut off every request after 15 s; deadlines
 					// are the caller's, as they are with gRPC.
 					Timeout: durationpb.New(0),

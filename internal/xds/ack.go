@@ -47,13 +47,13 @@ func (r *sotwRequest) ReadMessage(encoded []byte) error {
 // whether there is something to send now. All other requests are not handled,
 // and nothing is done.
 func (s *stream) acceptEncoded(request []byte) (handled, pending bool) {
-	rest, ok := wire.AckHead(request)
+	version, rest, ok := wire.AckHead(request)
 	if !ok {
 		return false, false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w := s.acceptedBy(rest)
+	w := s.acceptedBy(version, rest)
 	if w == nil || s.closed {
 		return false, false
 	}
@@ -64,13 +64,13 @@ func (s *stream) acceptEncoded(request []byte) (handled, pending bool) {
 
 // acceptedBy finds the watch whose last response a request accepts, from its
 // bytes after version and node; nil when it does anything else.
-func (s *stream) acceptedBy(rest []byte) *watch {
+func (s *stream) acceptedBy(version, rest []byte) *watch {
 	for _, w := range s.watches {
 		if !w.unacked || w.list == nil || len(rest) < len(w.list.raw) || string(rest[:len(w.list.raw)]) != w.list.raw {
 			continue
 		}
 		url, nonce, ok := wire.AckTail(rest[len(w.list.raw):])
-		if ok && string(url) == w.url && string(nonce) == w.nonce {
+		if ok && string(url) == w.url && string(nonce) == w.nonce && (w.as.Form != wire.V2017 || string(version) == w.sent.version) {
 			return w
 		}
 	}

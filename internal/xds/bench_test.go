@@ -84,7 +84,7 @@ func benchmarkPublish(b *testing.B, streams int) {
 	for i := range streams {
 		s := &ackingStream{ctx: ctx, next: make(chan []byte, 1), names: names, got: &got}
 		s.next <- encode(&discoveryv3.DiscoveryRequest{Node: at(fmt.Sprintf("region/zone-%d", i%10)), TypeUrl: edsURL, ResourceNames: names})
-		running.Go(func() { _ = server.Serve(s, "") })
+		running.Go(func() { _ = server.Serve(s, xds.Method{}) })
 	}
 	got.Wait()
 	port := 1

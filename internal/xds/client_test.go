@@ -291,7 +291,11 @@ func describe(t *testing.T, m proto.Message) string {
 
 func describeResource(t *testing.T, a *anypb.Any) string {
 	t.Helper()
+	var m proto.Message
 	m, err := a.UnmarshalNew()
+	if a.GetTypeUrl() == wire.EndpointsURLv2 {
+		m, err = wire.AssignmentFrom(wire.V2, a.GetValue())
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,10 +2,12 @@ package xds
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/wire"
 )
 
 // Client is one open stream, for display.
@@ -16,7 +18,8 @@ type Client struct {
 	Locality  isobar.Locality `json:"locality"`
 	Agent     string          `json:"agent"`
 	Peer      string          `json:"peer"`
-	Form      string          `json:"form"` // sotw or delta
+	Form      string          `json:"form"` // sotw, delta or rest
+	API       string          `json:"api"`  // v3, v2 or 2017: of what it asks for
 	Connected time.Time       `json:"connected"`
 	Types     []ClientType    `json:"types"`
 	InSync    bool            `json:"in_sync"` // of all types
@@ -52,7 +55,7 @@ func (s *Server) Clients() []Client {
 		streams = append(streams, st)
 	}
 	s.mu.Unlock()
-	out := make([]Client, 0, len(streams))
+	out := s.polling()
 	for _, st := range streams {
 		if c, ok := st.describe(); ok {
 			out = append(out, c)
@@ -79,11 +82,16 @@ func (s *stream) describe() (Client, bool) {
 		Connected: s.connected,
 		InSync:    true,
 	}
+	var api wire.Form
 	for _, w := range s.watches {
 		t := w.describe()
+		if w.kind != wire.Other && w.as.Form > api {
+			api = w.as.Form
+		}
 		c.Types = append(c.Types, t)
 		c.InSync = c.InSync && t.InSync
 	}
+	c.API = api.String()
 	return c, true
 }
 
@@ -136,6 +144,7 @@ func (s *Server) Subscriptions() []Subscription {
 	if set == nil {
 		return nil
 	}
+	s.sweep(time.Now())
 	var out []Subscription
 	for _, z := range s.allZones() {
 		z.update(set)
@@ -147,16 +156,32 @@ func (s *Server) Subscriptions() []Subscription {
 	return out
 }
 
+// describe joins the forms and names of each service. Its clients have what is
+// published when those of every form have it.
 func (z *zone) describe() []Subscription {
 	z.mu.Lock()
 	defer z.mu.Unlock()
-	out := make([]Subscription, 0, len(z.subs))
-	for name, sub := range z.subs {
-		d := Subscription{Locality: z.locality, Service: name, Streams: sub.streams, AckedAt: sub.ackedAt}
-		if sub.current != "" {
-			d.Acked = sub.acked[sub.current]
+	byService := make(map[string]Subscription, len(z.subs))
+	for key, sub := range z.subs {
+		service := wire.ServiceOf(wire.Endpoints, key.name)
+		if service == "" {
+			continue // stands for nothing
 		}
-		out = append(out, d)
+		d, known := byService[service]
+		if !known {
+			d = Subscription{Locality: z.locality, Service: service, AckedAt: sub.ackedAt}
+		}
+		d.Streams += sub.streams
+		if sub.current != "" {
+			d.Acked += sub.acked[sub.current]
+		}
+		switch {
+		case sub.ackedAt.IsZero() || d.AckedAt.IsZero():
+			d.AckedAt = time.Time{}
+		case sub.ackedAt.After(d.AckedAt):
+			d.AckedAt = sub.ackedAt
+		}
+		byService[service] = d
 	}
-	return out
+	return slices.Collect(maps.Values(byService))
 }

@@ -16,7 +16,8 @@ import (
 // answer is what one response will carry.
 type answer struct {
 	resources []*views.Resource
-	removed   []string // delta only
+	beats     []*views.Resource // that still hold
+	removed   []string          // delta only
 	carried   []*sub
 	size      int
 }
@@ -35,8 +36,17 @@ func (a *answer) add(w *watch, x *sub, r *views.Resource) {
 	a.resources = append(a.resources, r)
 	a.size += len(r.SotW)
 	w.clear(x)
-	x.sent, x.due = r, false
+	x.sent, x.due, x.beat = r, false, false
 	a.carried = append(a.carried, x)
+}
+
+// still adds a heartbeat for what has not changed, if one is wanted.
+func (a *answer) still(x *sub, r *views.Resource) {
+	if x.beat && r != nil && r.Beat != nil {
+		a.beats = append(a.beats, r)
+		a.size += len(r.Beat.SotW)
+	}
+	x.beat = false
 }
 
 // next composes the next response, or gives nil when there is none to send.
@@ -118,13 +128,14 @@ func (s *stream) collectChanged(w *watch, breaking bool) *answer {
 			left = append(left, x)
 		case !x.due && same(want, x.sent):
 			x.queued = false
+			a.still(x, want)
 			w.retire(s.view, x)
 		default:
 			s.change(w, x, want, a)
 		}
 	}
 	w.keep(left)
-	if len(a.resources) > 0 || len(a.removed) > 0 {
+	if len(a.resources) > 0 || len(a.removed) > 0 || len(a.beats) > 0 {
 		w.owed = false
 		return a
 	}
@@ -221,11 +232,12 @@ func (s *stream) refreshEndpoints(w *watch, x *sub, want *views.Resource) {
 		return
 	}
 	x.renewed = true // for endpoints that are subscribed to later
+	name := wire.Renamed(x.name, wire.Endpoints)
 	for _, other := range s.watches {
 		if other.kind != wire.Endpoints {
 			continue
 		}
-		if e := other.find(s.view, x.name); e != nil {
+		if e := other.find(s.view, name); e != nil {
 			other.demand(e)
 		}
 	}
@@ -237,13 +249,20 @@ func (s *stream) frame(w *watch, a *answer) *wire.Frame {
 	w.unacked, w.flight = true, a.carried
 	w.sent = stamp{version: s.view.Set().Version(), at: time.Now()}
 
-	pieces := make(mem.BufferSlice, 0, 2*len(a.resources)+3)
+	pieces := make(mem.BufferSlice, 0, 2*len(a.resources)+len(a.beats)+3)
 	pieces = append(pieces, mem.SliceBuffer(s.view.Set().Head()))
 	for _, r := range a.resources {
 		if s.delta {
 			pieces = append(pieces, mem.SliceBuffer(r.Delta), mem.SliceBuffer(r.Body))
 		} else {
 			pieces = append(pieces, mem.SliceBuffer(r.SotW))
+		}
+	}
+	for _, r := range a.beats {
+		if s.delta {
+			pieces = append(pieces, mem.SliceBuffer(r.Beat.Delta))
+		} else {
+			pieces = append(pieces, mem.SliceBuffer(r.Beat.SotW))
 		}
 	}
 	var end []byte

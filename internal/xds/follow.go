@@ -46,6 +46,9 @@ func (s *stream) follow(w *watch, before *views.View) {
 		names = s.view.Set().Names() // for the wildcard
 	}
 	s.renew(w, before, names)
+	if known && w.xdstp && w.kind != wire.Endpoints {
+		s.renewXDSTP(w, before) // names tells of services only
+	}
 }
 
 // renew queues those of names that are subscribed and not the same as before.
@@ -55,7 +58,7 @@ func (s *stream) renew(w *watch, before *views.View, names []string) {
 		case x != nil:
 			w.enqueue(x)
 		case w.lists(n):
-			if !same(before.Lookup(w.kind, n), s.view.Lookup(w.kind, n)) {
+			if !same(w.lookup(before, n), w.lookup(s.view, n)) {
 				w.enqueue(w.find(before, n))
 			}
 		case w.covers(s.view, n):
@@ -64,17 +67,29 @@ func (s *stream) renew(w *watch, before *views.View, names []string) {
 	}
 }
 
+// renewXDSTP is renew for what is subscribed under another name than that of
+// the service.
+func (s *stream) renewXDSTP(w *watch, before *views.View) {
+	var names []string
+	for n := range w.each {
+		if wire.IsXDSTP(n) {
+			names = append(names, n)
+		}
+	}
+	s.renew(w, before, names)
+}
+
 // want gives what the client should have of a resource; nil = nothing.
 func (s *stream) want(w *watch, x *sub) *views.Resource {
 	if w.kind == wire.Listener && !x.named {
 		return nil
 	}
-	r := s.view.Lookup(w.kind, x.name)
+	r := w.lookup(s.view, x.name)
 	if r != nil || w.kind != wire.Endpoints || x.sent == nil {
 		return r
 	}
 	if s.view.Gone(x.name) {
-		return s.view.Empty(x.name) // Envoy ignores removals of assignments
+		return s.view.Empty(w.as, x.name) // Envoy ignores removals of assignments
 	}
 	return x.sent // not decided for this locality, or refused: keep what works
 }

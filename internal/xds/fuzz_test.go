@@ -122,9 +122,9 @@ func fuzzStream(t *testing.T, data []byte, delta bool) {
 	defer cancel()
 	s := &rawStream{t: t, ctx: ctx, requests: split(data), between: publish, delta: delta}
 	if delta {
-		_ = server.ServeDelta(s, "")
+		_ = server.Serve(s, xds.Method{Delta: true})
 	} else {
-		_ = server.Serve(s, "")
+		_ = server.Serve(s, xds.Method{})
 	}
 	server.Clients()
 	if n := len(server.Subscriptions()); n != 0 {

@@ -92,7 +92,7 @@ func startFleet(t *testing.T) *fleet {
 	}
 	f := &fleet{t: t, server: xds.New(xds.Options{}), builder: views.NewBuilder(views.Options{})}
 	g := grpc.NewServer(grpc.ForceServerCodecV2(wire.ServerCodec()))
-	f.server.Register(g)
+	f.server.Register(g, false)
 	var done sync.WaitGroup
 	done.Go(func() { _ = g.Serve(l) })
 	t.Cleanup(func() {

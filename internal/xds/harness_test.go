@@ -125,8 +125,8 @@ func newWorld(t *testing.T, options ...func(*xds.Options)) *world {
 	w.builder = views.NewBuilder(views.Options{Refused: func(r views.Refusal) { w.refused = append(w.refused, r) }})
 	listener := bufconn.Listen(1 << 16)
 	g := grpc.NewServer(grpc.ForceServerCodecV2(wire.ServerCodec()))
-	w.server.Register(g)
-	eds.Register(g, w.server)
+	w.server.Register(g, false)
+	eds.Register(g, w.server, false)
 	served := make(chan struct{})
 	go func() {
 		defer close(served)

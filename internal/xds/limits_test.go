@@ -309,16 +309,6 @@ func TestHalfClosedStreamIsAnswered(t *testing.T) {
 	})
 }
 
-func TestFetchIsNotServed(t *testing.T) {
-	inWorld(t, func(w *world) {
-		err := w.conn.Invoke(w.t.Context(), "/envoy.service.endpoint.v3.EndpointDiscoveryService/FetchEndpoints",
-			&discoveryv3.DiscoveryRequest{}, &discoveryv3.DiscoveryResponse{})
-		if err == nil || !strings.Contains(err.Error(), "not implemented") {
-			w.t.Errorf("got %v", err)
-		}
-	})
-}
-
 // Bytes that are no message, and a message beyond the limit of the server.
 func TestMalformedAndOversizedMessages(t *testing.T) {
 	for says, data := range map[string][]byte{

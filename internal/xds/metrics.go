@@ -68,6 +68,9 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	return m
 }
 
+// formRest stands for clients without a stream.
+const formRest = "rest"
+
 // form is the label of a stream.
 func form(delta bool) string {
 	if delta {

@@ -22,6 +22,10 @@ type Options struct {
 	// Default: every node is welcome.
 	Admit func(context.Context, wire.Node) error
 
+	// Is2017 tells which of the clients that call the methods of v2 mean their
+	// form of 2017; default: none. Only 2017's own methods tell by themselves.
+	Is2017 func(wire.Node) bool
+
 	MaxStreams    int // open streams at once; default 20,000
 	MaxLocalities int // different client localities at once; default 2,000
 	// ResponseSize is the size in bytes beyond which a response is continued

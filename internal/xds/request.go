@@ -24,7 +24,7 @@ func (s *stream) request(r *wire.Request) error {
 		// Answered in full, whatever version or nonce it shows: those are of
 		// an earlier stream.
 		w.owed = true
-	} else if !s.settle(w, &r.Head) {
+	} else if s.rejects2017(w, r); !s.settle(w, &r.Head) {
 		// It answers a response that another has overtaken; the client will
 		// answer that one with all the names it then wants.
 		return nil
@@ -116,14 +116,11 @@ func (s *stream) watchFor(h *wire.Head) (w *watch, first bool, err error) {
 	if len(s.watches) >= maxTypes {
 		return nil, false, wire.BadMessage("type_url", fmt.Sprintf("more than %d types on one stream", maxTypes))
 	}
-	w = &watch{kind: h.Kind, url: h.TypeURL}
-	switch {
-	case h.Kind == wire.Other:
+	w = &watch{kind: h.Kind, as: s.as(h.Form), url: h.TypeURL}
+	if h.Kind == wire.Other {
 		w.tail = wire.ResponseTail(h.TypeURL, s.server.options.Identifier, s.delta)
-	case s.delta:
-		w.tail = s.server.tails[1][h.Kind]
-	default:
-		w.tail = s.server.tails[0][h.Kind]
+	} else {
+		w.tail = s.server.tails.of(s.delta, w.as.Form, h.Kind)
 	}
 	at, _ := slices.BinarySearchFunc(s.watches, h.Kind+1, func(w *watch, k wire.Kind) int { return int(w.kind) - int(k) })
 	s.watches = slices.Insert(s.watches, at, w)
@@ -174,7 +171,7 @@ func (s *stream) accept(w *watch, carried []*sub, now time.Time) {
 		w.clear(x)
 	}
 	if w.kind == wire.Endpoints {
-		s.zone.acknowledge(carried, now)
+		s.zone.acknowledge(w.as, carried, now)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/views"
@@ -21,7 +22,7 @@ type Server struct {
 	metrics *metrics
 	nacks   *wire.LogLimit
 	lists   nameLists
-	tails   [2][wire.Kinds][]byte // ends of responses; delta last
+	tails   tails
 
 	published atomic.Pointer[views.Set]
 	first     chan struct{} // closed by the first publication
@@ -34,8 +35,11 @@ type Server struct {
 	mu          sync.Mutex
 	stopped     bool
 	dispatching bool
+	refreshing  bool // from the first assignment that does not live for ever
 	zones       map[isobar.Locality]*zone
 	streams     map[uint64]*stream
+	pollers     map[pollKey]*poller
+	swept       time.Time // when leases of pollers were looked at
 	lastID      uint64
 }
 
@@ -50,12 +54,9 @@ func New(o Options) *Server {
 		changed: make(chan struct{}, 1),
 		zones:   map[isobar.Locality]*zone{},
 		streams: map[uint64]*stream{},
+		pollers: map[pollKey]*poller{},
 	}
-	for k := range wire.Kinds {
-		url := wire.Kind(k).URL()
-		s.tails[0][k] = wire.ResponseTail(url, s.options.Identifier, false)
-		s.tails[1][k] = wire.ResponseTail(url, s.options.Identifier, true)
-	}
+	s.tails = newTails(s.options.Identifier)
 	return s
 }
 
@@ -69,6 +70,10 @@ func (s *Server) Publish(set *views.Set) {
 	}
 	if s.published.Swap(set) == nil {
 		close(s.first)
+	}
+	if len(set.Lifetimes()) > 0 && !s.refreshing {
+		s.refreshing = true
+		s.work.Go(s.refresher)
 	}
 	if !s.dispatching {
 		s.dispatching = true

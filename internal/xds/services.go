@@ -1,76 +1,86 @@
 package xds
 
 import (
-	clusterservice "github.com/envoyproxy/go-control-plane/envoy/service/cluster/v3"
+	"context"
+
+	_ "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v2" // for reflection
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	listenerservice "github.com/envoyproxy/go-control-plane/envoy/service/listener/v3"
-	routeservice "github.com/envoyproxy/go-control-plane/envoy/service/route/v3"
 	"google.golang.org/grpc"
 
 	"github.com/isobar-xds/isobar/internal/wire"
 )
 
+// service is a discovery service of one form.
+type service struct {
+	name  string // full name
+	noun  string // ends the names of its methods
+	proto string // file that defines it
+	only  wire.Kind
+	form  wire.Form
+	delta bool
+}
+
+// services lists what Register serves. That of endpoints is the package eds.
+func services() []service {
+	const ads, v2 = "AggregatedResources", "envoy.api.v2."
+	return []service{
+		{"envoy.service.discovery.v3.AggregatedDiscoveryService", ads, "envoy/service/discovery/v3/ads.proto", wire.Other, wire.V3, true},
+		{"envoy.service.cluster.v3.ClusterDiscoveryService", "Clusters", "envoy/service/cluster/v3/cds.proto", wire.Cluster, wire.V3, true},
+		{"envoy.service.listener.v3.ListenerDiscoveryService", "Listeners", "envoy/service/listener/v3/lds.proto", wire.Listener, wire.V3, true},
+		{"envoy.service.route.v3.RouteDiscoveryService", "Routes", "envoy/service/route/v3/rds.proto", wire.Route, wire.V3, true},
+
+		{"envoy.service.discovery.v2.AggregatedDiscoveryService", ads, "envoy/service/discovery/v2/ads.proto", wire.Other, wire.V2, true},
+		{v2 + "ClusterDiscoveryService", "Clusters", "envoy/api/v2/cds.proto", wire.Cluster, wire.V2, true},
+		{v2 + "ListenerDiscoveryService", "Listeners", "envoy/api/v2/lds.proto", wire.Listener, wire.V2, true},
+		{v2 + "RouteDiscoveryService", "Routes", "envoy/api/v2/rds.proto", wire.Route, wire.V2, true},
+
+		{v2 + "AggregatedDiscoveryService", ads, "", wire.Other, wire.V2017, false},
+	}
+}
+
 // Register adds the aggregated service and those of clusters, listeners and
-// routes. That of endpoints is the package eds.
-func (s *Server) Register(r grpc.ServiceRegistrar) {
-	discoveryv3.RegisterAggregatedDiscoveryServiceServer(r, aggregated{server: s})
-	clusterservice.RegisterClusterDiscoveryServiceServer(r, clusters{server: s})
-	listenerservice.RegisterListenerDiscoveryServiceServer(r, listeners{server: s})
-	routeservice.RegisterRouteDiscoveryServiceServer(r, routes{server: s})
+// routes, in all forms. On a listener that is for clients of 2017 alone, say so:
+// there the methods of v2 are those of 2017.
+func (s *Server) Register(r grpc.ServiceRegistrar, only2017 bool) {
+	for _, v := range services() {
+		if only2017 {
+			if v.form == wire.V3 || v.name == "envoy.service.discovery.v2.AggregatedDiscoveryService" {
+				continue
+			}
+			v.form, v.delta = wire.V2017, false
+		}
+		r.RegisterService(Desc(s, v.name, v.proto, v.noun, Method{Only: v.only.URLIn(v.form), Form: v.form}, v.delta), s)
+	}
 }
 
-type aggregated struct {
-	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
-
-	server *Server
+// Streams serves resources.
+type Streams interface {
+	Serve(stream grpc.ServerStream, m Method) error
+	Fetch(ctx context.Context, r *discoveryv3.DiscoveryRequest, m Method) (*wire.Frame, error)
 }
 
-func (a aggregated) StreamAggregatedResources(s discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
-	return a.server.Serve(s, "")
-}
-
-func (a aggregated) DeltaAggregatedResources(s discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
-	return a.server.ServeDelta(s, "")
-}
-
-type clusters struct {
-	clusterservice.UnimplementedClusterDiscoveryServiceServer
-
-	server *Server
-}
-
-func (c clusters) StreamClusters(s clusterservice.ClusterDiscoveryService_StreamClustersServer) error {
-	return c.server.Serve(s, wire.ClusterURL)
-}
-
-func (c clusters) DeltaClusters(s clusterservice.ClusterDiscoveryService_DeltaClustersServer) error {
-	return c.server.ServeDelta(s, wire.ClusterURL)
-}
-
-type listeners struct {
-	listenerservice.UnimplementedListenerDiscoveryServiceServer
-
-	server *Server
-}
-
-func (l listeners) StreamListeners(s listenerservice.ListenerDiscoveryService_StreamListenersServer) error {
-	return l.server.Serve(s, wire.ListenerURL)
-}
-
-func (l listeners) DeltaListeners(s listenerservice.ListenerDiscoveryService_DeltaListenersServer) error {
-	return l.server.ServeDelta(s, wire.ListenerURL)
-}
-
-type routes struct {
-	routeservice.UnimplementedRouteDiscoveryServiceServer
-
-	server *Server
-}
-
-func (r routes) StreamRoutes(s routeservice.RouteDiscoveryService_StreamRoutesServer) error {
-	return r.server.Serve(s, wire.RouteURL)
-}
-
-func (r routes) DeltaRoutes(s routeservice.RouteDiscoveryService_DeltaRoutesServer) error {
-	return r.server.ServeDelta(s, wire.RouteURL)
+// Desc describes a discovery service to gRPC: its name, the file that defines
+// it ("" = none that reflection knows), and the noun that its methods end with.
+// All forms of a service take and give the same bytes, so one description
+// serves them.
+func Desc(s Streams, name, proto, noun string, m Method, delta bool) *grpc.ServiceDesc {
+	stream := func(name string, delta bool) grpc.StreamDesc {
+		m := m
+		m.Delta = delta
+		return grpc.StreamDesc{
+			StreamName: name, ServerStreams: true, ClientStreams: true,
+			Handler: func(_ any, g grpc.ServerStream) error { return s.Serve(g, m) },
+		}
+	}
+	d := &grpc.ServiceDesc{ServiceName: name, HandlerType: (*any)(nil), Streams: []grpc.StreamDesc{stream("Stream"+noun, false)}}
+	if proto != "" {
+		d.Metadata = proto
+	}
+	if m.Only != "" {
+		d.Methods = []grpc.MethodDesc{fetchMethod(s, name, "Fetch"+noun, m)}
+	}
+	if delta {
+		d.Streams = append(d.Streams, stream("Delta"+noun, true))
+	}
+	return d
 }

@@ -29,7 +29,8 @@ type stream struct {
 	server    *Server
 	raw       grpc.ServerStream
 	id        uint64
-	only      string // type URL of a service for one type; "" = aggregated
+	only      string    // type URL of a service for one type; "" = aggregated
+	form      wire.Form // of the method, or as the node's is known to be
 	delta     bool
 	peer      string
 	connected time.Time
@@ -52,21 +53,23 @@ type stream struct {
 	holdTimer *time.Timer // wakes the stream when they have waited enough
 }
 
-// Serve runs a state-of-the-world stream until it ends. The only type that it
-// serves is given by its URL; "" serves all types on one stream.
-func (s *Server) Serve(raw grpc.ServerStream, only string) error { return s.serve(raw, only, false) }
-
-// ServeDelta is Serve for delta streams.
-func (s *Server) ServeDelta(raw grpc.ServerStream, only string) error {
-	return s.serve(raw, only, true)
+// Method is what a stream is opened by.
+type Method struct {
+	// Only is the URL of the one type that the stream serves; "" = all types.
+	// Requests may leave their type out, then.
+	Only  string
+	Form  wire.Form // what the client speaks, as far as the method tells
+	Delta bool      // else state of the world
 }
 
-func (s *Server) serve(raw grpc.ServerStream, only string, delta bool) error {
+// Serve runs a stream until it ends.
+func (s *Server) Serve(raw grpc.ServerStream, m Method) error {
 	st := &stream{
 		server:    s,
 		raw:       raw,
-		only:      only,
-		delta:     delta,
+		only:      m.Only,
+		form:      m.Form,
+		delta:     m.Delta,
 		connected: time.Now(),
 		wake:      make(chan struct{}, 1),
 	}
@@ -237,6 +240,9 @@ func (s *stream) identify(h *wire.Head) error {
 		return errStopped
 	}
 	s.node, s.zone = node, z
+	if is := s.server.options.Is2017; is != nil && s.form == wire.V2 && is(node) {
+		s.form = wire.V2017
+	}
 	s.view = z.add(s)
 	return nil
 }
@@ -285,9 +291,9 @@ func (s *stream) close() *zone {
 		}
 		for n := range w.each {
 			if x := w.subs[n]; x != nil {
-				s.zone.unsubscribe(n, x.acked)
+				s.zone.unsubscribe(w.key(n), x.acked)
 			} else {
-				s.zone.unsubscribe(n, versionOf(s.view, n))
+				s.zone.unsubscribe(w.key(n), versionOf(s.view, w.key(n)))
 			}
 		}
 	}

@@ -58,7 +58,7 @@ func (s *stream) subscribe(w *watch, name string) *sub {
 		x.named = true
 		w.demand(x)
 		if w.kind == wire.Endpoints {
-			s.zone.subscribe(x.name)
+			s.zone.subscribe(w.key(x.name))
 		}
 	}
 	return x
@@ -69,6 +69,7 @@ func (s *stream) track(w *watch, name string) *sub {
 	x := &sub{name: name}
 	w.add(x)
 	w.fresh = true
+	w.xdstp = w.xdstp || wire.IsXDSTP(name)
 	return x
 }
 
@@ -85,7 +86,7 @@ func (s *stream) forget(w *watch, x *sub) {
 	delete(w.subs, x.name)
 	w.clear(x)
 	if w.kind == wire.Endpoints {
-		s.zone.unsubscribe(x.name, x.acked)
+		s.zone.unsubscribe(w.key(x.name), x.acked)
 	}
 }
 
@@ -120,9 +121,10 @@ func (s *stream) cover(w *watch, name string) {
 	w.enqueue(x)
 }
 
-// renewed tells whether a cluster was sent on this stream that the client did
+// renewed tells whether the cluster of an assignment was sent on this stream that the client did
 // not have like that: it waits for the endpoints, whether they changed or not.
-func (s *stream) renewed(cluster string) bool {
+func (s *stream) renewed(assignment string) bool {
+	cluster := wire.Renamed(assignment, wire.Cluster)
 	for _, w := range s.watches {
 		if w.kind == wire.Cluster {
 			x := w.subs[cluster]
@@ -155,6 +157,6 @@ func (s *stream) adopt(w *watch, held map[string]string) {
 		}
 	}
 	if w.kind == wire.Endpoints {
-		s.zone.acknowledge(kept, time.Now())
+		s.zone.acknowledge(w.as, kept, time.Now())
 	}
 }

@@ -12,6 +12,7 @@ import (
 // has followed. Guarded by its stream's lock.
 type watch struct {
 	kind wire.Kind
+	as   wire.As // how the client wants its resources
 	url  string
 	tail []byte // end of every response
 
@@ -29,6 +30,7 @@ type watch struct {
 	owed  bool   // an answer is due even if it says nothing
 	queue []*sub // may have changed; each at most once
 	fresh bool   // something was subscribed since the stream's view was set
+	xdstp bool   // some name is or was an xdstp name: other than the service's
 
 	// The last response.
 	nonce   string
@@ -54,6 +56,7 @@ type sub struct {
 	acked    string          // version that the client acknowledged; assignments only
 	named    bool            // subscribed by name, not only by the wildcard
 	due      bool            // to be answered even if unchanged
+	beat     bool            // to be told that it still holds, if it is unchanged
 	queued   bool
 	rejected bool
 	renewed  bool // sent on this stream, other than the client had it; clusters only
@@ -150,7 +153,7 @@ func (w *watch) find(view *views.View, name string) *sub {
 	if !w.lists(name) {
 		return nil
 	}
-	x := &sub{name: name, named: true, sent: view.Lookup(w.kind, name)}
+	x := &sub{name: name, named: true, sent: w.lookup(view, name)}
 	if w.kind == wire.Endpoints && x.sent != nil {
 		x.acked = x.sent.Version
 	}
@@ -175,7 +178,7 @@ func (w *watch) retire(view *views.View, x *sub) {
 	if x.due || x.queued || x.rejected || !x.named || !w.live(x) || !w.lists(x.name) {
 		return
 	}
-	if !same(x.sent, view.Lookup(w.kind, x.name)) {
+	if !same(x.sent, w.lookup(view, x.name)) {
 		return
 	}
 	if w.kind == wire.Endpoints && x.sent != nil && x.acked != x.sent.Version {
@@ -190,7 +193,12 @@ func (w *watch) retire(view *views.View, x *sub) {
 // covers tells whether the wildcard extends to a name. API listeners are only
 // for those who ask by name: Envoy takes them from its bootstrap alone.
 func (w *watch) covers(view *views.View, name string) bool {
-	return w.wildcard && w.kind == wire.Cluster && view.Lookup(w.kind, name) != nil
+	return w.wildcard && w.kind == wire.Cluster && view.Set().Has(name) && w.lookup(view, name) != nil
+}
+
+// lookup gives a resource as the client wants it; nil when there is none.
+func (w *watch) lookup(view *views.View, name string) *views.Resource {
+	return view.LookupAs(w.as, w.kind, name)
 }
 
 // pending tells whether there is something that could be sent now.

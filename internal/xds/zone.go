@@ -1,6 +1,8 @@
 package xds
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,9 +23,19 @@ type zone struct {
 	// mu may be taken while a stream's lock is held, never the other way.
 	mu      sync.Mutex
 	view    *views.View
+	changed chan struct{} // closed and replaced when view changes
 	streams map[*stream]struct{}
-	subs    map[string]*subscription // by service
+	subs    map[subKey]*subscription
 }
+
+// subKey is an assignment as some clients get it.
+type subKey struct {
+	name string // as they ask for it
+	as   wire.As
+}
+
+// key gives what a watch of assignments means by a name.
+func (w *watch) key(name string) subKey { return subKey{name, w.as} }
 
 // subscription is an assignment with those who should have it.
 type subscription struct {
@@ -34,7 +46,7 @@ type subscription struct {
 }
 
 func newZone(l isobar.Locality, appeared func()) *zone {
-	return &zone{locality: l, appeared: appeared, streams: map[*stream]struct{}{}, subs: map[string]*subscription{}}
+	return &zone{locality: l, appeared: appeared, changed: make(chan struct{}), streams: map[*stream]struct{}{}, subs: map[subKey]*subscription{}}
 }
 
 // update brings the zone to a set and gives its view and the streams that have
@@ -58,8 +70,10 @@ func (z *zone) update(set *views.Set) (*views.View, []*stream) {
 	defer z.mu.Unlock()
 	if view != old {
 		z.view = view
-		for name, sub := range z.subs {
-			sub.publish(versionOf(view, name), now)
+		close(z.changed)
+		z.changed = make(chan struct{})
+		for key, sub := range z.subs {
+			sub.publish(versionOf(view, key), now)
 		}
 	}
 	streams := make([]*stream, 0, len(z.streams))
@@ -73,18 +87,15 @@ func (z *zone) update(set *views.Set) (*views.View, []*stream) {
 // it but who needs it.
 func (z *zone) encode(view *views.View) {
 	z.mu.Lock()
-	names := make([]string, 0, len(z.subs))
-	for name := range z.subs {
-		names = append(names, name)
-	}
+	keys := slices.Collect(maps.Keys(z.subs))
 	z.mu.Unlock()
-	for _, name := range names {
-		view.Lookup(wire.Endpoints, name)
+	for _, key := range keys {
+		view.LookupAs(key.as, wire.Endpoints, key.name)
 	}
 }
 
-func versionOf(view *views.View, name string) string {
-	if r := view.Lookup(wire.Endpoints, name); r != nil {
+func versionOf(view *views.View, key subKey) string {
+	if r := view.LookupAs(key.as, wire.Endpoints, key.name); r != nil {
 		return r.Version
 	}
 	return ""
@@ -93,7 +104,18 @@ func versionOf(view *views.View, name string) string {
 func (z *zone) subscribed(name string) bool {
 	z.mu.Lock()
 	defer z.mu.Unlock()
-	return z.subs[name] != nil
+	return z.wants(name)
+}
+
+// wants tells whether anybody subscribes to an assignment, in whatever form. The
+// lock is held.
+func (z *zone) wants(name string) bool {
+	for n := range wire.Variants {
+		if z.subs[subKey{name, wire.AsVariant(n)}] != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // add makes st follow the zone and gives the view to start from.
@@ -104,44 +126,53 @@ func (z *zone) add(st *stream) *views.View {
 	return z.view
 }
 
+// current gives the view, and a channel that closes when there is a newer one.
+func (z *zone) current() (*views.View, <-chan struct{}) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	return z.view, z.changed
+}
+
 func (z *zone) remove(st *stream) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	delete(z.streams, st)
 }
 
-func (z *zone) subscribe(name string) {
-	if z.count(name) {
+func (z *zone) subscribe(key subKey) {
+	if z.count(key) {
 		z.appeared()
 	}
 }
 
 // count notes one more subscriber and tells whether it is the first.
-func (z *zone) count(name string) bool {
+func (z *zone) count(key subKey) bool {
 	z.mu.Lock()
 	defer z.mu.Unlock()
-	sub := z.subs[name]
+	sub := z.subs[key]
 	first := sub == nil
 	if first {
-		sub = &subscription{acked: map[string]int{}, current: versionOf(z.view, name)}
-		z.subs[name] = sub
+		sub = &subscription{acked: map[string]int{}, current: versionOf(z.view, key)}
+		z.subs[key] = sub
 	}
 	sub.streams++
 	return first
 }
 
 // unsubscribe is told the version that the stream acknowledged last.
-func (z *zone) unsubscribe(name, acked string) {
+func (z *zone) unsubscribe(key subKey, acked string) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
-	sub := z.subs[name]
+	sub := z.subs[key]
 	if sub == nil {
 		return
 	}
 	sub.streams--
 	if sub.streams == 0 {
-		delete(z.subs, name)
-		z.view.Forget(name)
+		delete(z.subs, key)
+		if !z.wants(key.name) {
+			z.view.Forget(key.name)
+		}
 		return
 	}
 	sub.move(acked, "")
@@ -149,14 +180,14 @@ func (z *zone) unsubscribe(name, acked string) {
 }
 
 // acknowledge notes that a stream now holds what it was sent.
-func (z *zone) acknowledge(subs []*sub, now time.Time) {
+func (z *zone) acknowledge(as wire.As, subs []*sub, now time.Time) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	for _, s := range subs {
 		if s.sent == nil {
 			continue
 		}
-		if sub := z.subs[s.name]; sub != nil {
+		if sub := z.subs[subKey{s.name, as}]; sub != nil {
 			sub.move(s.acked, s.sent.Version)
 			sub.settle(now)
 		}

@@ -33,7 +33,7 @@ func newIsobar() *isobarServer {
 		builder: views.NewBuilder(views.Options{Registerer: registry}),
 		plan:    newPlan(),
 	}
-	s.xds.Register(s.grpc)
+	s.xds.Register(s.grpc, false)
 	s.publish()
 	return s
 }

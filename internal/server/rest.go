@@ -1,0 +1,59 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"path"
+	"time"
+
+	"github.com/isobar-xds/isobar/internal/hds"
+	"github.com/isobar-xds/isobar/internal/wire"
+)
+
+// Limits of a connection over which a client polls.
+const (
+	restHeaderWait = 10 * time.Second
+	restReadWait   = 30 * time.Second
+	restIdle       = 5 * time.Minute
+)
+
+// serveREST serves clients that poll over HTTP until ctx ends.
+func (s *Server) serveREST(ctx context.Context) error {
+	mux := http.NewServeMux()
+	mux.Handle("/", s.xds.Handler(false))
+	for _, path := range []string{hds.RESTPath, "/v2/discovery:health_check"} {
+		mux.Handle(path, s.hds.Handler())
+	}
+	srv := &http.Server{
+		Handler: s.pollsWithIdentity(mux), ReadHeaderTimeout: restHeaderWait, ReadTimeout: restReadWait, IdleTimeout: restIdle,
+		MaxHeaderBytes: maxHeaderList,
+	}
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(s.restListener()) }()
+	select {
+	case err := <-served:
+		return fmt.Errorf("rest listener: %w", err)
+	case <-ctx.Done():
+	}
+	patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopPatience)
+	defer cancel()
+	if err := srv.Shutdown(patience); err != nil {
+		s.log.Warn("some clients that poll did not let go", "error", errors.Join(err, srv.Close()))
+	}
+	<-served
+	return nil
+}
+
+// is2017 tells whether the configuration knows a client as one of 2017.
+func (s *Server) is2017(n wire.Node) bool {
+	for _, pattern := range s.cfg.XDS.Clients2017 {
+		for _, name := range []string{n.ID, n.Cluster} {
+			if ok, err := path.Match(pattern, name); ok && err == nil {
+				return true
+			}
+		}
+	}
+	return false
+}

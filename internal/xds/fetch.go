@@ -1,0 +1,58 @@
+package xds
+
+import (
+	"context"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/peer"
+
+	"github.com/isobar-xds/isobar/internal/wire"
+)
+
+// Fetch answers one request over gRPC, at once and in full.
+func (s *Server) Fetch(ctx context.Context, m *discoveryv3.DiscoveryRequest, method Method) (*wire.Frame, error) {
+	address := ""
+	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
+		address = p.Addr.String()
+	}
+	a, err := s.Poll(ctx, m, method, address, 0)
+	if err == nil && a.Unchanged { // which gRPC has no way to say
+		m.VersionInfo = ""
+		a, err = s.Poll(ctx, m, method, address, 0)
+	}
+	if err != nil {
+		return nil, err
+	}
+	pieces := mem.BufferSlice{mem.SliceBuffer(wire.ResponseHead(a.Version))}
+	for _, r := range a.Resources {
+		pieces = append(pieces, mem.SliceBuffer(r.SotW))
+	}
+	kind, _ := wire.ParseURL(a.TypeURL)
+	tail := wire.ResponseTail(a.TypeURL, s.options.Identifier, false)
+	if kind != wire.Other {
+		tail = s.tails.of(false, a.Form, kind)
+	}
+	return &wire.Frame{Pieces: append(pieces, mem.SliceBuffer(tail), mem.SliceBuffer(wire.AppendNonce(nil, a.Version)))}, nil
+}
+
+// fetchMethod describes a method that answers one request.
+func fetchMethod(s Streams, service, name string, m Method) grpc.MethodDesc {
+	return grpc.MethodDesc{
+		MethodName: name,
+		Handler: func(srv any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
+			request := &discoveryv3.DiscoveryRequest{}
+			if err := decode(request); err != nil {
+				return nil, err
+			}
+			handle := func(ctx context.Context, request any) (any, error) {
+				return s.Fetch(ctx, request.(*discoveryv3.DiscoveryRequest), m) //nolint:forcetypeassert // decoded above
+			}
+			if intercept == nil {
+				return handle(ctx, request)
+			}
+			return intercept(ctx, request, &grpc.UnaryServerInfo{Server: srv, FullMethod: "/" + service + "/" + name}, handle)
+		},
+	}
+}

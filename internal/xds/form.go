@@ -1,0 +1,53 @@
+package xds
+
+import (
+	"github.com/isobar-xds/isobar/internal/wire"
+)
+
+// tails are the ends of responses, encoded once.
+type tails [2][wire.Forms][wire.Kinds][]byte // delta last
+
+func newTails(identifier string) tails {
+	var t tails
+	for delta := range t {
+		for f := range t[delta] {
+			name := identifier
+			if wire.Form(f) == wire.V2017 {
+				name = "" // there was no such field
+			}
+			for k := range t[delta][f] {
+				t[delta][f][k] = wire.ResponseTail(wire.Kind(k).URLIn(wire.Form(f)), name, delta == 1)
+			}
+		}
+	}
+	return t
+}
+
+func (t *tails) of(delta bool, form wire.Form, kind wire.Kind) []byte {
+	if delta {
+		return t[1][form][kind]
+	}
+	return t[0][form][kind]
+}
+
+// as tells how the client wants resources whose type URL is of a form. The URLs
+// of 2017 are those of v2.
+func (s *stream) as(form wire.Form) wire.As {
+	switch {
+	case form == wire.V2 && s.form == wire.V2017:
+		return wire.As{Form: wire.V2017}
+	case form == wire.V3:
+		return wire.As{TTL: s.node.TTL && (s.delta || s.node.Wrapped)}
+	default:
+		return wire.As{Form: form}
+	}
+}
+
+// rejects2017 takes a request of a client of 2017 as a rejection when it shows
+// another version than that of the response which it answers: there was no
+// other way to say so.
+func (s *stream) rejects2017(w *watch, r *wire.Request) {
+	if w.as.Form == wire.V2017 && w.unacked && r.Nonce == w.nonce && r.Version != w.sent.version {
+		r.Nack, r.Error = true, "rejected; clients of 2017 do not say why"
+	}
+}

@@ -1,0 +1,114 @@
+package xds
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/isobar-xds/isobar/internal/views"
+	"github.com/isobar-xds/isobar/internal/wire"
+)
+
+// refreshTick is how often it is looked which assignments have to be sent
+// again. They live for 5 s at least.
+const refreshTick = time.Second
+
+// refreshShare is the part of its life after which an assignment is sent again:
+// one message may be lost, and the next be late.
+const refreshShare = 3
+
+// refresher sends assignments again before clients forget them, as long as the
+// server runs.
+func (s *Server) refresher() {
+	ticker := time.NewTicker(refreshTick)
+	defer ticker.Stop()
+	next := map[string]time.Time{} // by service
+	for {
+		select {
+		case <-s.stop:
+			return
+		case now := <-ticker.C:
+			if due := dueAt(now, s.published.Load().Lifetimes(), next); len(due) > 0 {
+				s.refresh(due)
+			}
+		}
+	}
+}
+
+// dueAt gives the services whose time has come, and notes when it comes again.
+func dueAt(now time.Time, all map[string]views.Lifetime, next map[string]time.Time) map[string]views.Lifetime {
+	maps.DeleteFunc(next, func(name string, _ time.Time) bool { _, still := all[name]; return !still })
+	due := map[string]views.Lifetime{}
+	for name, l := range all { // the order of sending is that of the streams' queues
+		shortest := l.Stale
+		if shortest == 0 || (l.TTL > 0 && l.TTL < shortest) {
+			shortest = l.TTL
+		}
+		at, known := next[name]
+		if known && now.Before(at) {
+			continue
+		}
+		next[name] = now.Add(shortest/refreshShare - refreshTick/2) // never later than that
+		if known {
+			due[name] = l
+		}
+	}
+	return due
+}
+
+// refresh sends the assignments of services again to all who have them.
+func (s *Server) refresh(due map[string]views.Lifetime) {
+	for _, z := range s.allZones() {
+		z.mu.Lock()
+		streams := slices.Collect(maps.Keys(z.streams))
+		z.mu.Unlock()
+		for _, st := range streams {
+			if st.renewDue(due) {
+				st.offer()
+			}
+		}
+	}
+}
+
+// renewDue queues what has to be sent again, and tells whether there is
+// something to send.
+func (s *stream) renewDue(due map[string]views.Lifetime) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	for _, w := range s.watches {
+		if w.kind != wire.Endpoints || w.as.Form == wire.V2017 {
+			continue // in 2017 nothing grew stale
+		}
+		if !w.xdstp {
+			for name, l := range due {
+				s.keepAlive(w, name, l)
+			}
+			continue
+		}
+		for _, name := range slices.Collect(w.each) { // keepAlive adds to them
+			if l, is := due[wire.ServiceOf(wire.Endpoints, name)]; is {
+				s.keepAlive(w, name, l)
+			}
+		}
+	}
+	return s.pending()
+}
+
+// keepAlive queues an assignment that the client has: a heartbeat where that is
+// enough, else all of it. What it rejected it does not get again.
+func (s *stream) keepAlive(w *watch, name string, l views.Lifetime) {
+	x := w.find(s.view, name)
+	switch {
+	case x == nil || x.sent == nil || x.rejected:
+	case l.Stale > 0:
+		w.demand(x)
+	case w.as.TTL:
+		x.beat = true
+		w.enqueue(x)
+	default:
+		w.retire(s.view, x)
+	}
+}

@@ -1,0 +1,181 @@
+package xds
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/isobar-xds/isobar/internal/wire"
+)
+
+// Bounds of polls over HTTP.
+const (
+	maxPollBody = 4 << 20 // bytes
+
+	// defaultPatience is shorter than the timeout of Envoy, 1 s, from which its
+	// poll would fail.
+	defaultPatience = 700 * time.Millisecond
+	maxPatience     = time.Minute
+)
+
+// expectedTimeout is the header in which Envoy tells how long it will wait.
+const expectedTimeout = "X-Envoy-Expected-Rq-Timeout-Ms"
+
+// restPaths are the paths of the kinds, after the version.
+var restPaths = [wire.Kinds]string{
+	wire.Cluster: "clusters", wire.Endpoints: "endpoints", wire.Listener: "listeners", wire.Route: "routes",
+}
+
+// Handler serves discovery to clients that poll over HTTP: POST to
+// /v3/discovery:endpoints, clusters, listeners or routes, or the same under
+// /v2/, a DiscoveryRequest in JSON, in either spelling of the field names. The
+// answer is a DiscoveryResponse in JSON with the field names of the proto files,
+// or 304 when the client has it already; that is said only after having waited
+// for a change for as long as the client may (see patience). only2017 makes /v2/
+// mean the form of 2017.
+func (s *Server) Handler(only2017 bool) http.Handler {
+	mux := http.NewServeMux()
+	for kind, path := range restPaths {
+		k := wire.Kind(kind)
+		old := wire.V2
+		if only2017 {
+			old = wire.V2017
+		}
+		mux.Handle("/v3/discovery:"+path, s.rest(Method{Only: k.URLIn(wire.V3), Form: wire.V3}))
+		mux.Handle("/v2/discovery:"+path, s.rest(Method{Only: k.URLIn(old), Form: old}))
+	}
+	return mux
+}
+
+func (s *Server) rest(m Method) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost {
+			w.Header().Set("Allow", http.MethodPost)
+			http.Error(w, "POST a DiscoveryRequest in JSON", http.StatusMethodNotAllowed)
+			return
+		}
+		request, code, err := readPoll(w, r)
+		if err != nil {
+			http.Error(w, err.Error(), code)
+			return
+		}
+		a, err := s.Poll(peerContext(r).Context(), request, m, r.RemoteAddr, patience(r))
+		if err != nil {
+			if status.Code(err) == codes.ResourceExhausted || status.Code(err) == codes.Unavailable {
+				w.Header().Set("Retry-After", "5")
+			}
+			http.Error(w, status.Convert(err).Message(), restStatus(status.Code(err)))
+			return
+		}
+		if a.Unchanged {
+			w.WriteHeader(http.StatusNotModified)
+			return
+		}
+		out, err := a.json(s.options.Identifier)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(out) //nolint:gosec // JSON by its content type; when the client has gone, nobody is left to tell
+	})
+}
+
+// readPoll reads a request, or gives the status with which it is refused.
+func readPoll(w http.ResponseWriter, r *http.Request) (*discoveryv3.DiscoveryRequest, int, error) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxPollBody))
+	if err != nil {
+		if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+			return nil, http.StatusRequestEntityTooLarge, err
+		}
+		return nil, http.StatusBadRequest, err
+	}
+	m := &discoveryv3.DiscoveryRequest{}
+	// Fields that are not known are of another version.
+	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(body, m); err != nil {
+		return nil, http.StatusBadRequest, fmt.Errorf("not a DiscoveryRequest in JSON: %w", err)
+	}
+	return m, 0, nil
+}
+
+// peerContext tells who the client is in the way of gRPC.
+func peerContext(r *http.Request) *http.Request {
+	p := &peer.Peer{Addr: restAddr(r.RemoteAddr)}
+	if r.TLS != nil {
+		p.AuthInfo = credentials.TLSInfo{State: *r.TLS, CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}}
+	}
+	return r.WithContext(peer.NewContext(r.Context(), p))
+}
+
+type restAddr string
+
+func (restAddr) Network() string  { return "tcp" }
+func (a restAddr) String() string { return string(a) }
+
+// patience is how long the client may be kept waiting for news: four fifths of
+// the time that it tells it will wait, or what it prefers (RFC 7240), else what
+// suits the defaults of Envoy.
+func patience(r *http.Request) time.Duration {
+	if ms, err := strconv.ParseUint(r.Header.Get(expectedTimeout), 10, 31); err == nil {
+		return min(maxPatience, time.Duration(ms)*time.Millisecond*4/5)
+	}
+	for preference := range strings.SplitSeq(r.Header.Get("Prefer"), ",") {
+		wait, ok := strings.CutPrefix(strings.TrimSpace(preference), "wait=")
+		if seconds, err := strconv.ParseUint(wait, 10, 31); ok && err == nil {
+			return min(maxPatience, time.Duration(seconds)*time.Second)
+		}
+	}
+	return defaultPatience
+}
+
+// json encodes an answer as a DiscoveryResponse. The message is put together
+// here since 2017 had fields that no type knows any more.
+func (a *Answer) json(identifier string) ([]byte, error) {
+	out := struct {
+		Version      string            `json:"version_info"`
+		Resources    []json.RawMessage `json:"resources"`
+		TypeURL      string            `json:"type_url"`
+		Nonce        string            `json:"nonce,omitempty"`
+		ControlPlane map[string]string `json:"control_plane,omitempty"`
+	}{Version: a.Version, TypeURL: a.TypeURL, Nonce: a.Version, Resources: []json.RawMessage{}}
+	if a.Form != wire.V2017 {
+		out.ControlPlane = map[string]string{"identifier": identifier}
+	}
+	for _, r := range a.Resources {
+		b, err := wire.ResourceJSON(a.Form, r)
+		if err != nil {
+			return nil, err
+		}
+		out.Resources = append(out.Resources, b)
+	}
+	return json.Marshal(&out)
+}
+
+func restStatus(code codes.Code) int {
+	switch code {
+	case codes.InvalidArgument:
+		return http.StatusBadRequest
+	case codes.Unauthenticated:
+		return http.StatusUnauthorized
+	case codes.PermissionDenied:
+		return http.StatusForbidden
+	case codes.ResourceExhausted:
+		return http.StatusTooManyRequests
+	case codes.Unavailable:
+		return http.StatusServiceUnavailable
+	default:
+		return http.StatusInternalServerError
+	}
+}
