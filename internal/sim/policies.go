@@ -20,6 +20,7 @@ const (
 	NameIsobar      = "isobar"
 	NameClairvoyant = "clairvoyant"
 	NameStatic      = "static"
+	NameWaterfall   = "waterfall-region"
 )
 
 // Isobar is the policy that this project is about.
@@ -35,5 +36,11 @@ func Policies() []Policy {
 		{Name: "closest", Title: "the closest healthy locality only", make: []maker{local(policy.Nearest)}},
 		{Name: "failover", Title: "locality failover by health: zone, region, rest", make: []maker{newFailover}},
 		{Name: NameStatic, Title: "the best fixed weights known beforehand", make: []maker{newStatic(meanDemand), newStatic(peakDemand)}},
+		{Name: NameWaterfall, Title: "waterfall by region", make: []maker{newCentral(policy.WaterfallByRegion)}},
+		{Name: "waterfall-zone", Title: "waterfall by zone", make: []maker{newCentral(policy.WaterfallByZone)}},
+		{Name: "rings", Title: "latency rings, opened at 55%, 65% and 80%", make: []maker{newCentral(byRings)}},
+		{Name: "load-aware", Title: "Envoy's load_aware_locality over all localities", make: []maker{newLoadAware}},
+		{Name: "isobar+load-aware", Title: "Envoy's load_aware_locality over the localities that Isobar chooses", make: []maker{newBeneath}},
+		{Name: "latency-band", Title: "each proxy widens its set of endpoints when they are slow", make: []maker{newBand}},
 	}
 }
