@@ -25,7 +25,7 @@ func simScenario(f *config.Scenario) *sim.Scenario {
 		d := &f.Demand[i]
 		src := sim.Source{
 			Service: d.Service, From: d.From, Demand: shape(d.Rate, d.Shape), Noise: d.Noise,
-			Clients: d.Clients, Silent: d.Silent, Liars: d.Liars, Lie: d.Lie,
+			Clients: d.Clients, Silent: d.Silent, Liars: d.Liars, Lie: d.Lie, LieFrom: d.LieFrom,
 		}
 		if d.GRPC {
 			src.Kind = dataplane.GRPC

@@ -55,6 +55,7 @@ func (r *scenarioReader) demand(v strict.Value) {
 			{Name: "silent", Read: func(v strict.Value) { silentAt = v; wholeField("", &d.Silent, fewClients).Read(v) }},
 			{Name: "liars", Read: func(v strict.Value) { liarsAt = v; wholeField("", &d.Liars, fewClients).Read(v) }},
 			floatField("lie", &d.Lie, lieRange),
+			spanField("lie_from", &d.LieFrom, 0, maxScenarioLength),
 		})
 		switch {
 		case d.Silent > d.Clients:

@@ -44,6 +44,7 @@ type ScenarioDemand struct {
 	Silent  int // of Clients
 	Liars   int // of Clients
 	Lie     float64
+	LieFrom time.Duration
 }
 
 // ScenarioCapacity is what endpoints really serve, as a factor on what is

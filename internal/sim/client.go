@@ -16,7 +16,8 @@ type client struct {
 	id         uint64
 	kind       dataplane.Kind
 	silent     bool
-	lie        float64 // factor on what it reports
+	liar       bool
+	lie        float64 // factor on what it reports now
 
 	route      *route
 	assignment *isobar.Assignment // that it obeys
@@ -106,6 +107,9 @@ func (w *world) report(now time.Duration) {
 			continue
 		}
 		c.windows++
+		if c.liar {
+			c.lie = c.population.source.lieAt(c.reported)
+		}
 		d := w.sc.ReportDelay
 		c.sent = max(c.sent, now+d.Base+time.Duration(float64(d.Jitter)*draw(w.sc.Seed, drawReport, c.id, c.windows)))
 		w.arriving = append(w.arriving, arrival{due: c.sent, client: c, report: c.window(now, startTime.Add(c.sent))})

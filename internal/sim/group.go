@@ -94,9 +94,7 @@ func (w *world) populate(g *group, src *Source, index uint64, n int) *population
 		if src != nil {
 			c.kind = src.Kind
 			c.silent = i < src.Silent
-			if i >= n-src.Liars {
-				c.lie = src.Lie
-			}
+			c.liar = i >= n-src.Liars
 		}
 		p.clients = append(p.clients, c)
 	}

@@ -53,9 +53,10 @@ type Source struct {
 	Noise   float64
 	Clients int // streams; 0 = 5
 	Kind    dataplane.Kind
-	Silent  int     // of the clients: they report no load
-	Liars   int     // of the clients: they report Lie times their load
-	Lie     float64 // 0 = 1
+	Silent  int // of the clients: they report no load
+	Liars   int // of the clients: they report Lie times their load
+	Lie     float64
+	LieFrom time.Duration // before it, they tell the truth
 }
 
 // Delay is how long a message takes: Base and up to Jitter more, different for
@@ -97,6 +98,14 @@ func (o *Outage) down(at time.Duration) bool {
 		return false
 	}
 	return o.Period <= 0 || (at-o.From)%o.Period < o.Period/2
+}
+
+// lieAt is the factor on what its liars report of a window that begins then.
+func (s *Source) lieAt(at time.Duration) float64 {
+	if at < s.LieFrom {
+		return 1
+	}
+	return s.Lie
 }
 
 // within tells whether l is scope, or lies in it.
