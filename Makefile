@@ -11,7 +11,7 @@ LINT     := $(GOBIN)/golangci-lint
 RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
 
 .DEFAULT_GOAL := help
-.PHONY: tools help build demo test test-race test-norace test-interop lint fmt fuzz soak bench microbench cover clean
+.PHONY: tools help build demo scenarios test test-race test-norace test-interop lint fmt fuzz soak bench microbench cover clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,6 +21,10 @@ build: ## build bin/isobar
 
 demo: ## run the whole loop on this machine and print the verdict (under 90 s)
 	$(GO) run ./cmd/isobar demo
+
+scenarios: ## run the library of scenarios and write its table into the documentation
+	$(GO) test ./cmd/isobar -count 1 -run '^TestScenarioLibrary$$' -update-scenarios
+	$(GO) run ./cmd/isobar simulate examples/scenarios
 
 test: test-race test-norace ## run all tests: with the race detector, then what is too heavy for it
 

@@ -67,13 +67,26 @@ func simulate(ctx context.Context, flags *simulateFlags, args []string, stdin io
 	if err != nil {
 		return err
 	}
-	// All are read before any is run: an error in the last one shall not wait.
+	scenarios, err := readScenarios(files, flags.seed, stdin, stderr)
+	if err != nil {
+		return err
+	}
+	out, err := runScenarios(ctx, files, scenarios, policies, stderr)
+	if err != nil {
+		return err
+	}
+	return reportSimulations(flags, out, stdout)
+}
+
+// readScenarios reads all files before any is run: an error in the last one
+// shall not wait. seed replaces those of the files unless it is 0.
+func readScenarios(files []string, seed uint64, stdin io.Reader, stderr io.Writer) ([]*config.Scenario, error) {
 	scenarios := make([]*config.Scenario, len(files))
 	var wrong []error
 	for i, file := range files {
 		data, err := readInput(file, stdin)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		s, warnings, err := config.DecodeScenario(inputName(file), data)
 		printWarnings(stderr, warnings)
@@ -81,26 +94,27 @@ func simulate(ctx context.Context, flags *simulateFlags, args []string, stdin io
 			wrong = append(wrong, err)
 			continue
 		}
-		if flags.seed > 0 {
-			s.Seed = flags.seed
+		if seed > 0 {
+			s.Seed = seed
 		}
 		scenarios[i] = s
 	}
-	if err := errors.Join(wrong...); err != nil {
-		return err
-	}
+	return scenarios, errors.Join(wrong...)
+}
+
+// runScenarios runs one scenario after the other; progress shows on stderr.
+func runScenarios(ctx context.Context, files []string, scenarios []*config.Scenario, policies []sim.Policy, stderr io.Writer) ([]simulation, error) {
 	out := make([]simulation, len(files))
 	bar := newProgressBar(stderr, len(files))
+	defer bar.clear()
 	for i, s := range scenarios {
 		results, err := sim.Compare(ctx, simScenario(s), policies, func(done float64) { bar.show(i, scenarioName(files[i]), done) })
 		if err != nil {
-			bar.clear()
-			return fmt.Errorf("%s: %w", inputName(files[i]), err)
+			return nil, fmt.Errorf("%s: %w", inputName(files[i]), err)
 		}
 		out[i] = simulation{Name: scenarioName(files[i]), Title: s.Title, Seed: s.Seed, Results: results}
 	}
-	bar.clear()
-	return reportSimulations(flags, out, stdout)
+	return out, nil
 }
 
 func reportSimulations(flags *simulateFlags, all []simulation, stdout io.Writer) error {
