@@ -123,7 +123,7 @@ func TestOutage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if during < 0.1 || (p.Name == sim.NameIsobar && after > 0.001) {
+		if during < 0.05 || (p.Name == sim.NameIsobar && after > 0.001) {
 			t.Errorf("%s: %v failed at first, %v later", p.Name, during, after)
 		}
 	}
