@@ -86,10 +86,14 @@ func (s *Server) failWrite(w http.ResponseWriter, err error, name string) {
 }
 
 func ownerPlace(owner string) string {
-	if owner == isobar.OwnerFile {
+	switch owner {
+	case isobar.OwnerFile:
 		return "configuration file"
+	case isobar.OwnerXDS:
+		return "configuration file, under source.xds, or in the control plane that lists its endpoints"
+	default:
+		return "admin API"
 	}
-	return "admin API"
 }
 
 func fail(w http.ResponseWriter, code int, p Problem) { reply(w, code, p) }

@@ -19,6 +19,7 @@ type contents struct {
 	revision uint64
 	api      map[string]isobar.Object
 	file     map[string]isobar.Object // also those that the API keeps out of force
+	listed   map[string]isobar.Object // by another control plane; those of API and file come before them
 	network  *isobar.Network
 	health   health.Table
 	since    sinces // of health
@@ -29,16 +30,22 @@ type contents struct {
 
 // effective gives the object in force under a name.
 func (c contents) effective(name string) (isobar.Object, bool) {
-	if o, ok := c.api[name]; ok {
-		return o, true
+	for _, owned := range c.owners() {
+		if o, ok := owned[name]; ok {
+			return o, true
+		}
 	}
-	o, ok := c.file[name]
-	return o, ok
+	return isobar.Object{}, false
+}
+
+// owners gives the objects of each owner, in the order in which they count.
+func (c contents) owners() [3]map[string]isobar.Object {
+	return [...]map[string]isobar.Object{c.api, c.file, c.listed}
 }
 
 // objects lists what is in force, sorted by name.
 func (c contents) objects() []isobar.Object {
-	out := make([]isobar.Object, 0, len(c.api)+len(c.file))
+	out := make([]isobar.Object, 0, len(c.api)+len(c.file)+len(c.listed))
 	for _, o := range c.api {
 		out = append(out, o)
 	}
@@ -47,13 +54,31 @@ func (c contents) objects() []isobar.Object {
 			out = append(out, o)
 		}
 	}
+	for name, o := range c.listed {
+		if !c.claimed(name) {
+			out = append(out, o)
+		}
+	}
 	slices.SortFunc(out, func(a, b isobar.Object) int { return strings.Compare(a.Service.Name, b.Service.Name) })
 	return out
 }
 
-// conflicts says which services of the file are not in force, sorted.
+// claimed tells whether a name belongs to the API or the file.
+func (c contents) claimed(name string) bool {
+	_, api := c.api[name]
+	_, file := c.file[name]
+	return api || file
+}
+
+// conflicts says which services of the file and of another control plane are
+// not in force, sorted.
 func (c contents) conflicts() []string {
 	var out []string
+	for name := range c.listed {
+		if c.claimed(name) {
+			out = append(out, fmt.Sprintf("service %s of source.xds belongs to the API or the file, which come first: delete it there, or remove it from source.xds", name))
+		}
+	}
 	for name := range c.file {
 		if _, taken := c.api[name]; taken {
 			out = append(out, fmt.Sprintf("service %s belongs to the API, which had it first: delete it there, or remove it from the file", name))
@@ -89,8 +114,8 @@ func (c contents) putAll(services []isobar.Service) (contents, error) {
 			return c, fmt.Errorf("%w: service %q is given twice, or has no name", isobar.ErrInvalid, s.Name)
 		}
 		_, ours := c.api[s.Name]
-		if _, theirs := c.file[s.Name]; theirs && !ours {
-			return c, owned(s.Name, isobar.OwnerFile)
+		if have, exists := c.effective(s.Name); exists && !ours {
+			return c, owned(s.Name, have.Owner)
 		}
 		next[s.Name] = isobar.Object{Service: s, Owner: isobar.OwnerAPI}
 	}
@@ -113,16 +138,41 @@ func (c contents) remove(name string, ifMatch uint64) (contents, error) {
 	return c, nil
 }
 
-func (c contents) setFile(services []isobar.Service, network *isobar.Network) (contents, error) {
-	next := make(map[string]isobar.Object, len(services))
-	for _, s := range services {
-		if _, twice := next[s.Name]; twice || s.Name == "" {
-			return c, fmt.Errorf("%w: service %q is given twice, or has no name", isobar.ErrInvalid, s.Name)
-		}
-		next[s.Name] = isobar.Object{Service: s, Owner: isobar.OwnerFile}
+func (c contents) setFile(services []isobar.Service, network *isobar.Network) (_ contents, err error) {
+	if c.file, err = objectsOf(services, isobar.OwnerFile); err != nil {
+		return c, err
 	}
-	c.file, c.network, c.fileSeen = next, network, true
+	c.network, c.fileSeen = network, true
 	return c, nil
+}
+
+func (c contents) setListed(services []isobar.Service) (_ contents, err error) {
+	c.listed, err = objectsOf(services, isobar.OwnerXDS)
+	return c, err
+}
+
+// putListed costs no more than what it changes: the others keep their identity.
+func (c contents) putListed(services []isobar.Service) (contents, error) {
+	add, err := objectsOf(services, isobar.OwnerXDS)
+	if err != nil {
+		return c, err
+	}
+	next := make(map[string]isobar.Object, len(c.listed)+len(add))
+	maps.Copy(next, c.listed)
+	maps.Copy(next, add)
+	c.listed = next
+	return c, nil
+}
+
+func objectsOf(services []isobar.Service, owner string) (map[string]isobar.Object, error) {
+	out := make(map[string]isobar.Object, len(services))
+	for _, s := range services {
+		if _, twice := out[s.Name]; twice || s.Name == "" {
+			return nil, fmt.Errorf("%w: service %q is given twice, or has no name", isobar.ErrInvalid, s.Name)
+		}
+		out[s.Name] = isobar.Object{Service: s, Owner: owner}
+	}
+	return out, nil
 }
 
 func (c contents) setHealth(service, address string, h isobar.HealthStatus, now time.Time) (contents, error) {
@@ -180,6 +230,7 @@ func (c contents) pruned() contents {
 func (c contents) stamped(before contents) contents {
 	c.api = stamp(c.api, before.api, c.revision)
 	c.file = stamp(c.file, before.file, c.revision)
+	c.listed = stamp(c.listed, before.listed, c.revision)
 	if before.network != nil && slices.Equal(c.network.Rules(), before.network.Rules()) {
 		c.network = before.network
 	}
@@ -201,7 +252,7 @@ func stamp(objects, before map[string]isobar.Object, revision uint64) map[string
 func (c contents) equal(o contents) bool {
 	same := func(a, b isobar.Object) bool { return sameService(&a, &b) }
 	return c.fileSeen == o.fileSeen &&
-		maps.EqualFunc(c.api, o.api, same) && maps.EqualFunc(c.file, o.file, same) &&
+		maps.EqualFunc(c.api, o.api, same) && maps.EqualFunc(c.file, o.file, same) && maps.EqualFunc(c.listed, o.listed, same) &&
 		slices.Equal(c.network.Rules(), o.network.Rules()) &&
 		slices.Equal(c.health.Overrides(), o.health.Overrides())
 }
@@ -220,7 +271,7 @@ func endpointsOf(o isobar.Object) map[string]bool {
 
 func owned(name, owner string) error {
 	return fmt.Errorf("service %s is %w owner: it belongs to the %s", name, isobar.ErrOwned, cmp.Or(map[string]string{
-		isobar.OwnerFile: "configuration file", isobar.OwnerAPI: "API",
+		isobar.OwnerFile: "configuration file", isobar.OwnerAPI: "API", isobar.OwnerXDS: "other control plane (source.xds of the configuration file)",
 	}[owner], owner))
 }
 

@@ -1,6 +1,6 @@
 // Package source keeps what the fleet is made of: the services of the
-// configuration file and those of the API, each with one owner, and the health
-// that operators set. What the API and operators set survives restarts.
+// configuration file, those of the API and those that another control plane
+// lists, each with one owner, and the health that operators set. What the API and operators set survives restarts.
 package source
 
 import (
@@ -66,6 +66,7 @@ type Registry struct {
 	mu            sync.Mutex // held while a change is made and saved
 	now           contents
 	storeRevision uint64 // of the last version read from or written to the store
+	savedRevision uint64 // of the contents that were saved last
 }
 
 // state is what readers get. Immutable.
@@ -167,33 +168,6 @@ func (r *Registry) SetHealth(service, address string, h isobar.HealthStatus) (to
 // already owns a name, it keeps it: the file's service waits until the API's
 // is deleted, and a conflict tells so. With an error nothing has changed.
 //
-// The file itself is durable, so a store that can't be written does not keep
-// its content from taking effect.
-func (r *Registry) SetFile(services []isobar.Service, network *isobar.Network) (conflicts []string, err error) {
-	services = cloneServices(services)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	next, err := r.now.setFile(services, network)
-	if err != nil {
-		return nil, err
-	}
-	next, changed, err := r.checked(next)
-	if err != nil {
-		return nil, err
-	}
-	conflicts = next.conflicts()
-	for _, c := range conflicts {
-		r.log.Warn("service of the file is not in force", "reason", c)
-	}
-	if !changed {
-		return conflicts, nil
-	}
-	if err := r.save(context.Background(), next); err != nil {
-		r.log.Error("revision of the configuration could not be saved", "error", err)
-	}
-	r.publish(next)
-	return conflicts, nil
-}
 
 // change makes a change that must be durable before it takes effect.
 func (r *Registry) change(edit func(contents) (contents, error)) (topology uint64, err error) {
@@ -268,7 +242,7 @@ func (r *Registry) save(ctx context.Context, c contents) error {
 	}
 	revision, err := r.opts.Store.CompareAndSwap(ctx, storeKey, r.storeRevision, data)
 	if err == nil {
-		r.storeRevision = revision
+		r.storeRevision, r.savedRevision = revision, c.revision
 		return nil
 	}
 	// A write can fail after it took effect; the next one has to build on what

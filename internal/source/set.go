@@ -1,0 +1,86 @@
+package source
+
+import (
+	"context"
+
+	"github.com/isobar-xds/isobar"
+)
+
+// SetFile replaces the services of the file and the network. Where the API
+// already owns a name, it keeps it: the file's service waits until the API's
+// is deleted, and a conflict tells so. With an error nothing has changed.
+//
+// The file itself is durable, so a store that can't be written does not keep
+// its content from taking effect.
+func (r *Registry) SetFile(services []isobar.Service, network *isobar.Network) (conflicts []string, err error) {
+	services = cloneServices(services)
+	return r.set(func(c contents) (contents, error) { return c.setFile(services, network) })
+}
+
+// SetConfigured replaces the services of the file, those that another control
+// plane lists, and the network, in one change: a service that moves between
+// file and control plane is never missing. Where the API owns a name it keeps
+// it, and the file comes before the control plane; conflicts tell so.
+func (r *Registry) SetConfigured(file, listed []isobar.Service, network *isobar.Network) (conflicts []string, err error) {
+	file, listed = cloneServices(file), cloneServices(listed)
+	return r.set(func(c contents) (contents, error) {
+		c, err := c.setFile(file, network)
+		if err != nil {
+			return c, err
+		}
+		return c.setListed(listed)
+	})
+}
+
+// PutListed replaces some of the services that another control plane lists, or
+// adds to them; the others stay. Whoever calls it keeps them over restarts.
+func (r *Registry) PutListed(services []isobar.Service) error {
+	services = cloneServices(services)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	next, err := r.now.putListed(services)
+	if err != nil {
+		return err
+	}
+	next, changed, err := r.checked(next)
+	if err != nil || !changed {
+		return err
+	}
+	// Nothing of it is saved here but its revision and, with an endpoint that
+	// goes, what operators said of it. A restart skips restartGap revisions, so
+	// not every one needs a write.
+	if next.revision-r.savedRevision >= restartGap/2 || !next.health.Equal(r.now.health) {
+		r.trySave(next)
+	}
+	r.publish(next)
+	return nil
+}
+
+// set makes a change whose content is durable elsewhere.
+func (r *Registry) set(edit func(contents) (contents, error)) (conflicts []string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	next, err := edit(r.now)
+	if err != nil {
+		return nil, err
+	}
+	next, changed, err := r.checked(next)
+	if err != nil {
+		return nil, err
+	}
+	conflicts = next.conflicts()
+	for _, c := range conflicts {
+		r.log.Warn("a configured service is not in force", "reason", c)
+	}
+	if changed {
+		r.trySave(next)
+		r.publish(next)
+	}
+	return conflicts, nil
+}
+
+func (r *Registry) trySave(c contents) {
+	if err := r.save(context.Background(), c); err != nil {
+		r.log.Error("revision of the configuration could not be saved", "error", err)
+	}
+}
