@@ -19,6 +19,7 @@ import (
 // services that use them, wherever they stand in the file.
 func readFile(root strict.Value, c *Config) {
 	var named []placedRegion
+	var listed []placedName
 	root.Object([]strict.Field{
 		{Name: "xds", Read: func(v strict.Value) { readXDS(v, &c.XDS) }},
 		{Name: "admin", Read: func(v strict.Value) { readAdmin(v, c) }},
@@ -34,8 +35,12 @@ func readFile(root strict.Value, c *Config) {
 		{Name: "defaults", Read: func(v strict.Value) { readDefaults(v, &c.Defaults) }},
 		{Name: "network", Read: func(v strict.Value) { c.Network = readNetwork(v, &named) }},
 		{Name: "services", Read: func(v strict.Value) { c.Services = readServices(v, c.Defaults) }},
+		{Name: "source", Read: func(v strict.Value) { c.Source = readSource(v, c.Defaults, &listed) }},
 	})
-	checkRegions(named, c.Services)
+	checkListed(listed, c.Services)
+	if c.Source == nil { // else nobody knows where services run
+		checkRegions(named, c.Services)
+	}
 	if c.Network == nil {
 		c.Network, _ = isobar.NewNetwork(nil) // no rules, no error
 	}

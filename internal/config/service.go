@@ -42,7 +42,8 @@ func readServices(v strict.Value, d Defaults) []isobar.Service {
 // its parts need.
 type serviceReader struct {
 	defaults Defaults
-	name     string // what the URL calls the service; empty in a list
+	name     string        // what the URL calls the service; empty in a list
+	listed   *listedReader // nil = the endpoints are given with the service
 
 	nameAt     strict.Value
 	maxShiftAt *strict.Value
@@ -80,11 +81,12 @@ func (r *serviceReader) service(v strict.Value) isobar.Service {
 		floatField("max_shed", &s.MaxShed, shedRange),
 		floatField("service_time_ms", &s.ServiceTimeMS, serviceTimeRange),
 		boolField("orca", &s.ORCA),
-		{Name: "localities", Required: true, Read: func(v strict.Value) { r.localitiesAt, s.Localities = &v, r.localities(v) }},
+		{Name: "localities", Required: r.listed == nil, Read: func(v strict.Value) { r.localitiesAt, s.Localities = &v, r.localities(v) }},
 		{Name: "calls", Read: func(v strict.Value) { s.Calls = r.servedCalls(v, s.Name) }},
 		{Name: "health_checks", Read: func(v strict.Value) { s.HealthChecks = r.healthChecks(v) }},
 		{Name: "checkers", Read: func(v strict.Value) { r.checkersAt, s.Checkers = &v, readCheckers(v) }},
 		{Name: "assignment", Read: func(v strict.Value) { s.Assignment = readAssignment(v) }},
+		r.listed.field(),
 		{Name: "ceiling", Elsewhere: "give it to each of the localities, or to all services in `defaults` of the file"},
 		ofLocality("max_rate"), ofLocality("concurrency"), ofLocality("scaler"), ofLocality("background"), ofLocality("endpoints"),
 	})
@@ -146,10 +148,10 @@ func (r *serviceReader) locality(v strict.Value) isobar.ServiceLocality {
 		floatField("scaler", &l.Scaler, scalerRange),
 		floatField("background", &l.Background, backgroundRange),
 		{Name: "metadata", Read: func(v strict.Value) { l.Metadata = r.metadata(v) }},
-		{Name: "endpoints", Required: true, Read: func(v strict.Value) {
+		r.listed.endpoints(func(v strict.Value) {
 			c.at, c.given = v, v.IsList()
 			l.Endpoints = r.endpoints(v)
-		}},
+		}),
 		{Name: "weight", Elsewhere: "it belongs to an endpoint; what a locality gets follows from its max_rate and the demand"},
 		{Name: "health", Elsewhere: "it belongs to an endpoint: write endpoints as objects with address and health"},
 	})
