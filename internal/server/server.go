@@ -27,6 +27,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/lrs"
 	"github.com/isobar-xds/isobar/internal/plan"
 	"github.com/isobar-xds/isobar/internal/source"
+	"github.com/isobar-xds/isobar/internal/source/xdsource"
 	"github.com/isobar-xds/isobar/internal/store"
 	"github.com/isobar-xds/isobar/internal/views"
 	"github.com/isobar-xds/isobar/internal/xds"
@@ -50,6 +51,9 @@ type Options struct {
 	// server closes only a store that it opened.
 	Store store.Store
 	Log   *slog.Logger
+	// DialSource opens the connection to the other control plane that the
+	// configuration names; nil = the system's dialer.
+	DialSource func(ctx context.Context, address string) (net.Conn, error)
 }
 
 // Server is the management server.
@@ -63,6 +67,7 @@ type Server struct {
 
 	files    *store.Files // nil when the store was given
 	registry *source.Registry
+	upstream *xdsource.Client // another control plane that lists endpoints, if one is configured
 	xds      *xds.Server
 	lrs      *lrs.Server
 	hds      *hds.Server
@@ -129,7 +134,7 @@ func (s *Server) openSources() error {
 		return err
 	}
 	s.registry = registry
-	if _, err = registry.SetFile(s.cfg.Services, s.cfg.Network); err != nil {
+	if err := s.openUpstream(kept); err != nil {
 		return err
 	}
 	s.tellOverrides()
@@ -214,9 +219,11 @@ func (s *Server) Run(ctx context.Context) error {
 	defer s.closeStore()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.loop.Run(ctx) })
+	g.Go(func() error { return s.upstream.Run(ctx) })
 	unserved, gone := context.WithCancel(context.WithoutCancel(ctx))
 	g.Go(func() error {
 		defer gone()
+		s.upstream.WaitAnswered(ctx, upstreamPatience)
 		return s.serveGRPC(ctx)
 	})
 	g.Go(func() error {
@@ -283,7 +290,7 @@ func (s *Server) reload(data []byte) error {
 	for i := range warnings {
 		s.log.Warn("configuration", "warning", warnings[i].String())
 	}
-	if _, err := s.registry.SetFile(next.Services, next.Network); err != nil {
+	if err := s.configureSources(next); err != nil {
 		return fmt.Errorf("%s: %w", s.opts.File, err)
 	}
 	s.current.Store(next)

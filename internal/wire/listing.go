@@ -18,7 +18,7 @@ import (
 // memory for all of it.
 const (
 	maxListedLocalities = 512
-	maxListedEndpoints  = 100_000
+	maxListedEndpoints  = 30_000
 )
 
 // Listing is what another control plane lists for a service: endpoints by

@@ -1,0 +1,60 @@
+package server
+
+import (
+	"context"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/config"
+	"github.com/isobar-xds/isobar/internal/source/xdsource"
+	"github.com/isobar-xds/isobar/internal/store"
+)
+
+// upstreamPatience is how long clients wait at a start until the other control
+// plane has listed services of which nothing is known yet.
+const upstreamPatience = 5 * time.Second
+
+// openUpstream opens what another control plane listed last, and puts the
+// configured services of all sources in force.
+func (s *Server) openUpstream(kept store.Store) error {
+	upstream, err := xdsource.Open(context.Background(), xdsource.Options{
+		Registry: s.registry, Store: kept, Dial: s.opts.DialSource, Log: s.log, Registerer: s.metrics,
+	})
+	if err != nil {
+		return err
+	}
+	s.upstream = upstream
+	return s.configureSources(&s.cfg)
+}
+
+// configureSources puts the services of a configuration in force: those of the
+// file and those that another control plane lists, in one change.
+func (s *Server) configureSources(c *config.Config) error {
+	return s.upstream.Configure(upstreamConfig(c.Source), func(listed []isobar.Service) error {
+		_, err := s.registry.SetConfigured(c.Services, listed, c.Network)
+		return err
+	})
+}
+
+// upstreamConfig translates; nil stays nil.
+func upstreamConfig(c *config.XDSSource) *xdsource.Config {
+	if c == nil {
+		return nil
+	}
+	out := &xdsource.Config{
+		Server: c.Server, ADS: c.ADS, DefaultLocality: c.DefaultLocality, EmptyHold: c.EmptyHold,
+		Node:     xdsource.Node{ID: c.Node.ID, Cluster: c.Node.Cluster, Locality: c.Node.Locality},
+		Services: make([]xdsource.Service, len(c.Services)),
+	}
+	if t := c.TLS; t != nil {
+		out.TLS = &xdsource.TLS{CA: t.CA, Cert: t.Cert, Key: t.Key, ServerName: t.ServerName}
+	}
+	for i := range c.Services {
+		out.Services[i] = xdsource.Service{EDSName: c.Services[i].EDSName, Settings: c.Services[i].Service, Ceiling: c.Services[i].Ceiling}
+	}
+	return out
+}
+
+// Upstream tells how things stand with the other control plane; false when
+// there is none.
+func (s *Server) Upstream() (xdsource.Status, bool) { return s.upstream.Status() }
