@@ -114,6 +114,9 @@ type Options struct {
 	Unsaved func() []string
 	// Certificates lists those that the server shows; nil = none.
 	Certificates func() []Certificate
+	// Source gives the state of the other control plane that lists endpoints, to
+	// be shown as JSON, or false when none is configured; nil = there never is.
+	Source func() (state any, ok bool)
 	// Polls answers checkers that fetch their work over REST; nil = none may.
 	Polls http.Handler
 

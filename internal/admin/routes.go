@@ -45,6 +45,9 @@ func (s *Server) routes() http.Handler {
 		read("/v1/verdicts", s.getVerdicts)
 		write("PUT", "/v1/services/{name}/health/release", 0, s.putRelease)
 	}
+	if s.opts.Source != nil {
+		read("/v1/source", s.getSource)
+	}
 	if s.opts.Polls != nil {
 		for _, path := range pollPaths {
 			mux.Handle("POST "+path, s.metrics.wrap("POST "+path, s.opts.Polls.ServeHTTP))
@@ -79,7 +82,7 @@ func notRouted(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusNotFound, Problem{
 			Error: "no such path",
 			Place: r.URL.Path,
-			Fix:   "use /v1/services, /v1/health, /v1/verdicts, /v1/plan, /v1/explain, /v1/clients, /v1/history, /v1/status, /metrics, /livez, /readyz or /debug/pprof/",
+			Fix:   "use /v1/services, /v1/health, /v1/verdicts, /v1/plan, /v1/explain, /v1/clients, /v1/history, /v1/status, /v1/source, /metrics, /livez, /readyz or /debug/pprof/",
 		})
 		return
 	}

@@ -1,6 +1,7 @@
 package archtest
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -107,7 +108,9 @@ func TestEveryMetricIsDocumented(t *testing.T) {
 			t.Errorf("docs/reference/metrics.md does not have %s of %s", name, in)
 		}
 	}
-	for name, data := range filesOf(t, filepath.Join(root, "internal", "*", "*.go")) {
+	files := filesOf(t, filepath.Join(root, "internal", "*", "*.go"))
+	maps.Copy(files, filesOf(t, filepath.Join(root, "internal", "*", "*", "*.go")))
+	for name, data := range files {
 		for _, m := range whole.FindAllStringSubmatch(string(data), -1) {
 			expect(m[1], name)
 		}

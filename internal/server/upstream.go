@@ -55,6 +55,5 @@ func upstreamConfig(c *config.XDSSource) *xdsource.Config {
 	return out
 }
 
-// Upstream tells how things stand with the other control plane; false when
-// there is none.
-func (s *Server) Upstream() (xdsource.Status, bool) { return s.upstream.Status() }
+// upstreamState shows operators how things stand with the other control plane.
+func (s *Server) upstreamState() (any, bool) { return s.upstream.Status() }

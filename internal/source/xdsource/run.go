@@ -32,6 +32,10 @@ func (c *Client) Run(ctx context.Context) error {
 func (c *Client) follow(ctx context.Context) {
 	failures := 0
 	for ctx.Err() == nil {
+		select {
+		case <-c.changed: // seen by what follows
+		default:
+		}
 		cfg := c.config()
 		if cfg == nil {
 			select {
@@ -53,7 +57,6 @@ func (c *Client) follow(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case <-c.changed: // perhaps to a server that can be reached
-			signal(c.changed) // for the stream to see
 		case <-timer.C:
 		}
 		timer.Stop()
