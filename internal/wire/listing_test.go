@@ -45,18 +45,20 @@ func TestReadListingRefuses(t *testing.T) {
 		"weights too large": {func(m *assignment) { first(m).LoadBalancingWeight = wrapperspb.UInt32(math.MaxUint32) }, "2^32"},
 		"locality weight 0": {func(m *assignment) { m.Endpoints[0].LoadBalancingWeight = wrapperspb.UInt32(0) }, "endpoints[0].load_balancing_weight"},
 		"priority":          {func(m *assignment) { m.Endpoints[0].Priority = 129 }, "endpoints[0].priority"},
-		"LEDS":              {func(m *assignment) { m.Endpoints[0].LbConfig = &endpointv3.LocalityLbEndpoints_LedsClusterLocalityConfig{} }, "LEDS"},
-		"no locality":       {func(m *assignment) { m.Endpoints[0].Locality = nil }, "default_locality"},
-		"long zone":         {func(m *assignment) { m.Endpoints[0].Locality.Zone = strings.Repeat("z", 254) }, "254 bytes"},
-		"odd zone":          {func(m *assignment) { m.Endpoints[0].Locality.Zone = "a\nb" }, "printed"},
-		"health 99":         {func(m *assignment) { first(m).HealthStatus = 99 }, "health_status"},
-		"health -1":         {func(m *assignment) { first(m).HealthStatus = -1 }, "health_status"},
-		"port 0":            {func(m *assignment) { socket(m).PortSpecifier = nil }, "port 0"},
-		"port 65536":        {func(m *assignment) { socket(m).PortSpecifier = &corev3.SocketAddress_PortValue{PortValue: 65536} }, "port 65536"},
-		"everywhere":        {func(m *assignment) { socket(m).Address = "0.0.0.0" }, "connect"},
-		"multicast":         {func(m *assignment) { socket(m).Address = "ff02::1" }, "connect"},
-		"IPv6 zone":         {func(m *assignment) { socket(m).Address = "fe80::1%eth0" }, "connect"},
-		"twice":             {func(m *assignment) { socket(m).Address = "::ffff:10.0.0.2" }, "lb_endpoints[1].endpoint.address: 10.0.0.2:80 stands at endpoints[0].lb_endpoints[0]"},
+		"LEDS": {func(m *assignment) {
+			m.Endpoints[0].LbConfig = &endpointv3.LocalityLbEndpoints_LedsClusterLocalityConfig{}
+		}, "LEDS"},
+		"no locality": {func(m *assignment) { m.Endpoints[0].Locality = nil }, "default_locality"},
+		"long zone":   {func(m *assignment) { m.Endpoints[0].Locality.Zone = strings.Repeat("z", 254) }, "254 bytes"},
+		"odd zone":    {func(m *assignment) { m.Endpoints[0].Locality.Zone = "a\nb" }, "printed"},
+		"health 99":   {func(m *assignment) { first(m).HealthStatus = 99 }, "health_status"},
+		"health -1":   {func(m *assignment) { first(m).HealthStatus = -1 }, "health_status"},
+		"port 0":      {func(m *assignment) { socket(m).PortSpecifier = nil }, "port 0"},
+		"port 65536":  {func(m *assignment) { socket(m).PortSpecifier = &corev3.SocketAddress_PortValue{PortValue: 65536} }, "port 65536"},
+		"everywhere":  {func(m *assignment) { socket(m).Address = "0.0.0.0" }, "connect"},
+		"multicast":   {func(m *assignment) { socket(m).Address = "ff02::1" }, "connect"},
+		"IPv6 zone":   {func(m *assignment) { socket(m).Address = "fe80::1%eth0" }, "connect"},
+		"twice":       {func(m *assignment) { socket(m).Address = "::ffff:10.0.0.2" }, "lb_endpoints[1].endpoint.address: 10.0.0.2:80 stands at endpoints[0].lb_endpoints[0]"},
 		"twice in two localities": {func(m *assignment) {
 			again, _ := proto.Clone(m.GetEndpoints()[0]).(*endpointv3.LocalityLbEndpoints)
 			again.Locality.Zone, again.Priority = "y", 1
