@@ -23,7 +23,7 @@ func TestOperateScripts(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			options := admin.Options{
 				Objects: noObjects{}, Parser: noParser{}, Planner: fixedPlan{}, Explain: fixedExplanation, Clients: fixedClients,
-				Operator: &orders{}, Gatherer: prometheus.NewRegistry(),
+				Operator: &orders{}, Preview: fixedPreview, Gatherer: prometheus.NewRegistry(),
 			}
 			for _, name := range []string{"READONLY", "ADMIN"} {
 				options.Writable = name == "ADMIN"
@@ -82,4 +82,15 @@ func (o *orders) History(_ context.Context, service string) ([]plan.Change, erro
 		{Version: 4711, Previous: 4710, Made: made, Trigger: plan.TriggerOperator, Who: "ann", Reason: "pause: canary", Services: []plan.ServiceChange{}},
 		{Version: 4710, Previous: 4709, Made: made, Trigger: plan.TriggerTick, Services: []plan.ServiceChange{moved}},
 	}, nil
+}
+
+func fixedPreview(context.Context, []byte) (plan.Difference, []admin.Problem, error) {
+	a, b := isobar.MustLocality("us-east/b"), isobar.MustLocality("us-east/c")
+	return plan.Difference{Version: "4711", Ticks: 4, Settled: true, Same: 3, Services: []plan.ServiceDifference{{
+		Service: "checkout", Change: plan.ChangeChanged,
+		Localities: []plan.LocalityDifference{{Locality: a, Utilization: plan.Three{Before: 0.95, First: 0.85, Settled: 0.6}}},
+		Sources: []plan.SourceDifference{{Source: a, Demand: 100, Shares: []plan.ShareDifference{
+			{Locality: a, Share: plan.Three{Before: 1, First: 0.9, Settled: 0.6}}, {Locality: b, Share: plan.Three{First: 0.1, Settled: 0.4}},
+		}}},
+	}}}, nil, nil
 }

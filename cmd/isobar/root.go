@@ -24,6 +24,7 @@ func commands() []*cobra.Command {
 		statusCommand(),
 		clientsCommand(),
 		historyCommand(),
+		planCommand(),
 		pauseCommand(),
 		resumeCommand(),
 		rollbackCommand(),

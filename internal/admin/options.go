@@ -110,6 +110,9 @@ type Options struct {
 	Release func(ctx context.Context, service string) (bool, error)
 	// Checkers lists the connected checkers, sorted by id.
 	Checkers func() []Checker
+	// Preview tells what another configuration file would change; errors wrap
+	// isobar.ErrInvalid where it does not hold. nil = there is none.
+	Preview func(ctx context.Context, body []byte) (plan.Difference, []Problem, error)
 	// Unsaved lists what can't be written to the state, and why; nil = nothing.
 	Unsaved func() []string
 	// Certificates lists those that the server shows; nil = none.

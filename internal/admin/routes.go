@@ -31,6 +31,9 @@ func (s *Server) routes() http.Handler {
 	write("DELETE", health, 0, s.deleteHealth)
 
 	read("/v1/plan", s.getPlan)
+	if s.opts.Preview != nil {
+		mux.Handle("POST /v1/plan", s.metrics.wrap("POST /v1/plan", s.postPlan))
+	}
 	read("/v1/explain", s.getExplanation)
 	read("/v1/clients", s.getClients)
 

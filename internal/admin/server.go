@@ -27,11 +27,12 @@ const (
 
 // Server is the admin interface.
 type Server struct {
-	opts    Options
-	handler http.Handler
-	writes  chan struct{} // a token for each write under way
-	bodies  budget
-	metrics *metrics
+	opts     Options
+	handler  http.Handler
+	writes   chan struct{} // a token for each write under way
+	previews chan struct{} // of those that play changes through
+	bodies   budget
+	metrics  *metrics
 }
 
 // New builds the interface; nothing listens yet.
@@ -43,7 +44,7 @@ func New(opts Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("admin: %w", err)
 	}
-	s := &Server{opts: opts, writes: make(chan struct{}, maxWrites), bodies: budget{most: opts.MaxBodies}, metrics: m}
+	s := &Server{opts: opts, writes: make(chan struct{}, maxWrites), previews: make(chan struct{}, 1), bodies: budget{most: opts.MaxBodies}, metrics: m}
 	s.handler = s.routes()
 	return s, nil
 }

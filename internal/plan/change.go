@@ -210,17 +210,15 @@ func (c *Change) add(name string, was, is *SavedService, now *Service) {
 	}
 	s.Before, s.After = before.Drop, after.Drop
 	s.Sites = append(append(s.Sites, before.Sites...), after.Sites...)
-	slices.SortFunc(s.Sites, isobar.Locality.Compare)
-	s.Sites = slices.Compact(s.Sites)
+	s.Sites = sortedLocalities(s.Sites)
 	var sources []isobar.Locality
 	for _, side := range []*SavedService{&before, &after} {
 		for i := range side.Sources {
 			sources = append(sources, side.Sources[i].Source)
 		}
 	}
-	slices.SortFunc(sources, isobar.Locality.Compare)
 	most := 0.0
-	for _, l := range slices.Compact(sources) {
+	for _, l := range sortedLocalities(sources) {
 		x := SourceChange{Source: l, Before: before.unitsOf(l, s.Sites), After: after.unitsOf(l, s.Sites)}
 		if slices.Equal(x.Before, x.After) {
 			continue
@@ -242,6 +240,12 @@ func (c *Change) add(name string, was, is *SavedService, now *Service) {
 		s.Reason = "what does not fit is dropped at the clients"
 	}
 	c.Services = append(c.Services, s)
+}
+
+// sortedLocalities sorts in place and leaves out what is there twice.
+func sortedLocalities(l []isobar.Locality) []isobar.Locality {
+	slices.SortFunc(l, isobar.Locality.Compare)
+	return slices.Compact(l)
 }
 
 // unitsOf gives the shares of a source on the given localities, in 1/10,000;

@@ -169,6 +169,23 @@ func (r *Registry) SetHealth(service, address string, h isobar.HealthStatus) (to
 // is deleted, and a conflict tells so. With an error nothing has changed.
 //
 
+// Preview gives the topology that [Registry.SetFile] would make, which services
+// of the file would not be in force, and the health that operators set. Nothing
+// changes.
+func (r *Registry) Preview(services []isobar.Service, network *isobar.Network) (t *isobar.Topology, operators health.Table, conflicts []string, err error) {
+	services = cloneServices(services)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	next, err := r.now.setFile(services, network)
+	if err != nil {
+		return nil, health.Table{}, nil, err
+	}
+	if next, _, err = r.checked(next); err != nil {
+		return nil, health.Table{}, nil, err
+	}
+	return next.topology(next.objects()), next.health, next.conflicts(), nil
+}
+
 // change makes a change that must be durable before it takes effect.
 func (r *Registry) change(edit func(contents) (contents, error)) (topology uint64, err error) {
 	r.mu.Lock()
@@ -218,18 +235,23 @@ func (r *Registry) checked(next contents) (_ contents, changed bool, err error) 
 func (r *Registry) publish(c contents) {
 	r.now = c
 	objects := c.objects()
-	topology := &isobar.Topology{Network: c.network, Revision: c.revision, Services: make([]isobar.Service, len(objects))}
-	for i := range objects {
-		// Not cloned: services are immutable in here and in normal form, and
-		// planners tell by identity what has not changed.
-		topology.Services[i] = objects[i].Service
-	}
-	r.state.Store(&state{topology: topology, health: c.health, since: c.since, objects: objects})
+	r.state.Store(&state{topology: c.topology(objects), health: c.health, since: c.since, objects: objects})
 	r.metrics.show(objects, len(c.conflicts()))
 	select {
 	case r.changed <- struct{}{}:
 	default: // a signal is waiting already
 	}
+}
+
+// topology is what planners see of the objects in force.
+func (c contents) topology(objects []isobar.Object) *isobar.Topology {
+	t := &isobar.Topology{Network: c.network, Revision: c.revision, Services: make([]isobar.Service, len(objects))}
+	for i := range objects {
+		// Not cloned: services are immutable in here and in normal form, and
+		// planners tell by identity what has not changed.
+		t.Services[i] = objects[i].Service
+	}
+	return t
 }
 
 func notFound(name string) error { return fmt.Errorf("service %s: %w", name, isobar.ErrNotFound) }

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/isobar-xds/isobar/internal/admin"
+	"github.com/isobar-xds/isobar/internal/config"
+	"github.com/isobar-xds/isobar/internal/plan"
+)
+
+func planCommand() *cobra.Command {
+	var flags remoteFlags
+	file := defaultConfig
+	cmd := &cobra.Command{
+		Use:   "plan",
+		Short: "Show what a changed configuration file would do to shares, publishing nothing",
+		Long: `Ask a running server what another configuration file would change: shares and
+utilization before, after the first tick, and when all has settled, at the demand
+and the health of now. Nothing is published, and the server goes on meanwhile.
+Services of the API stay as they are. What is paused or held stays held.`,
+		Example: "  isobar plan -c new.yaml\n  isobar plan -c new.yaml -o json",
+		Args:    configByFlag,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			data, err := readInput(file, cmd.InOrStdin())
+			if err != nil {
+				return err
+			}
+			// Every error at its place, as isobar check tells them.
+			_, warnings, err := config.Decode(file, data)
+			printWarnings(cmd.ErrOrStderr(), warnings)
+			if err != nil {
+				return err
+			}
+			remote, err := flags.remote()
+			if err != nil {
+				return err
+			}
+			out, err := remote.Preview(cmd.Context(), data)
+			if err != nil {
+				return err
+			}
+			if flags.output == outputJSON {
+				return writeJSON(cmd.OutOrStdout(), out)
+			}
+			return writePreview(cmd.OutOrStdout(), &out)
+		},
+	}
+	flags.register(cmd)
+	cmd.Flags().StringVarP(&file, "config", "c", file, "the changed configuration file; - is standard input")
+	_ = cmd.MarkFlagFilename("config", "yaml", "yml", "json") // fails only for a flag that does not exist
+	return cmd
+}
+
+// writePreview prints a table of shares and one of utilization for each service
+// that would change.
+func writePreview(w io.Writer, p *admin.Previewed) error {
+	var b strings.Builder
+	for i := range p.Services {
+		writeServiceDifference(&b, &p.Services[i])
+	}
+	switch {
+	case len(p.Services) == 0:
+		fmt.Fprintf(&b, "nothing would change: %d services stay as they are in plan %s\n", p.Same, printable(p.Version))
+	case p.Settled:
+		fmt.Fprintf(&b, "%d services would change, %d stay; compared with plan %s, settled after %d ticks\n", len(p.Services), p.Same, printable(p.Version), p.Ticks)
+	default:
+		fmt.Fprintf(&b, "%d services would change, %d stay; compared with plan %s, still moving after %d ticks\n", len(p.Services), p.Same, printable(p.Version), p.Ticks)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func writeServiceDifference(b *strings.Builder, d *plan.ServiceDifference) {
+	fmt.Fprintf(b, "%s: %s\n", printable(d.Service), d.Change)
+	if d.Hold != "" {
+		fmt.Fprintf(b, "  held: %s\n", printable(d.Hold))
+	}
+	if d.Drop != (plan.Three{}) {
+		fmt.Fprintf(b, "  dropped: %s, %s after a tick, %s settled\n", percent(d.Drop.Before), percent(d.Drop.First), percent(d.Drop.Settled))
+	}
+	columns := []column{{head: "  FROM"}, {head: "TO"}, {head: "BEFORE"}, {head: "FIRST TICK"}, {head: "SETTLED"}}
+	row := func(cells ...string) {
+		for i := range columns {
+			columns[i].cells = append(columns[i].cells, cells[i])
+		}
+	}
+	for i := range d.Sources {
+		s := &d.Sources[i]
+		for _, x := range s.Shares {
+			row("  "+orDash(s.Source.String()), x.Locality.String(), percent(x.Share.Before), percent(x.Share.First), percent(x.Share.Settled))
+		}
+	}
+	for _, l := range d.Localities {
+		row("  utilization", l.Locality.String(), percent(l.Utilization.Before), percent(l.Utilization.First), percent(l.Utilization.Settled))
+	}
+	writeColumns(b, columns)
+	b.WriteByte('\n')
+}

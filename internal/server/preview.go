@@ -1,0 +1,27 @@
+package server
+
+import (
+	"context"
+
+	"github.com/isobar-xds/isobar/internal/admin"
+	"github.com/isobar-xds/isobar/internal/config"
+	"github.com/isobar-xds/isobar/internal/plan"
+)
+
+// preview tells what another configuration file would change.
+func (s *Server) preview(ctx context.Context, body []byte) (plan.Difference, []admin.Problem, error) {
+	next, found, err := config.Decode("body", body)
+	warnings := problems(found)
+	if err != nil {
+		return plan.Difference{}, warnings, inputError(err)
+	}
+	topology, operators, conflicts, err := s.registry.Preview(next.Services, next.Network)
+	if err != nil {
+		return plan.Difference{}, warnings, inputError(err)
+	}
+	for _, text := range conflicts {
+		warnings = append(warnings, admin.Problem{Error: text})
+	}
+	d, err := s.loop.Preview(ctx, topology, operators)
+	return d, warnings, err
+}
