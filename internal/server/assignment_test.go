@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -106,6 +107,11 @@ func TestWholeAssignmentReachesClients(t *testing.T) {
 			if a.Assignment("pay") != before {
 				t.Errorf("%s differs from %s", object.Service, last)
 			}
+			time.Sleep(15 * time.Second) //nolint:forbidigo // virtual time
+			if synctest.Wait(); a.Assignment("pay") == before {
+				t.Error("half of endpoint_stale_after has passed, and nothing was sent again")
+			}
+			wantSent(t, a, lastPolicy)
 		})
 		runWorld(t, cfg, kept, func(w *world) {
 			wantSent(t, agent(w), lastPolicy)
