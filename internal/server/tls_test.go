@@ -89,9 +89,14 @@ func onLoopback(t *testing.T, change func(*config.Config)) *loopback {
 // metric gives the value with those labels; 0 if there is none.
 func (l *loopback) metric(name, labels string) float64 {
 	l.t.Helper()
-	found, err := l.server.Metrics().Gather()
+	return valueOf(l.t, l.server, name, labels)
+}
+
+func valueOf(t *testing.T, s *server.Server, name, labels string) float64 {
+	t.Helper()
+	found, err := s.Metrics().Gather()
 	if err != nil {
-		l.t.Fatal(err)
+		t.Fatal(err)
 	}
 	for _, f := range found {
 		for _, m := range f.GetMetric() {

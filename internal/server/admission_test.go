@@ -1,0 +1,169 @@
+package server_test
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	"github.com/isobar-xds/isobar/internal/config"
+	"github.com/isobar-xds/isobar/internal/identity/identitytest"
+	"github.com/isobar-xds/isobar/internal/wire"
+)
+
+// advice is when a refused client is told to come back, in both ways.
+func advice(t *testing.T, s grpc.ClientStream, err error) time.Duration {
+	t.Helper()
+	st := status.Convert(err)
+	if st.Code() != codes.ResourceExhausted {
+		t.Fatalf("got %v, want RESOURCE_EXHAUSTED", err)
+	}
+	var wait time.Duration
+	for _, d := range st.Details() {
+		if info, ok := d.(*errdetails.RetryInfo); ok {
+			wait = info.GetRetryDelay().AsDuration()
+		}
+	}
+	pushback := strings.Join(s.Trailer().Get("grpc-retry-pushback-ms"), ",")
+	if ms, perr := strconv.Atoi(pushback); perr != nil || time.Duration(ms)*time.Millisecond != wait.Truncate(time.Millisecond) {
+		t.Errorf("the trailer says %q, the details %v", pushback, wait)
+	}
+	if wait < time.Second || wait > 10*time.Second {
+		t.Errorf("told to wait %v, want 1 to 10 s", wait)
+	}
+	return wait
+}
+
+// TestFloodOfStreams: a flood from one address is refused with the advice when
+// to come back, each stream another, and those that are open go on.
+func TestFloodOfStreams(t *testing.T) {
+	const burst = 40
+	l := onLoopback(t, func(c *config.Config) {
+		c.XDS.Admission = config.Admission{StreamsPerSecond: 1, Burst: burst}
+	})
+	conn := l.dial(nil)
+	open := make([]adsClient, burst/2)
+	var err error
+	for i := range open {
+		if open[i], _, err = subscribe(t.Context(), conn, nodeIn(fmt.Sprint(i), "us/a"), "checkout"); err != nil {
+			t.Fatalf("stream %d: %v", i, err)
+		}
+	}
+	waits := map[time.Duration]bool{}
+	for range 200 {
+		s, _, err := subscribe(t.Context(), conn, nodeIn("flood", "us/a"), "checkout")
+		if err == nil {
+			continue // the one stream a second that comes in
+		}
+		if !strings.Contains(err.Error(), "too many new streams from your address") {
+			t.Fatal(err)
+		}
+		waits[advice(t, s, err)] = true
+	}
+	if len(waits) < 100 {
+		t.Errorf("%d different waits for 200 refusals: they would come back together", len(waits))
+	}
+	if n := l.metric("isobar_admission_refused_total", "peer_rate,stream"); n < 150 {
+		t.Errorf("%v refusals counted", n)
+	}
+	for i, s := range open {
+		if err := s.Send(&discoveryv3.DiscoveryRequest{TypeUrl: wire.ClusterURL, ResourceNames: []string{"checkout"}}); err != nil {
+			t.Fatalf("stream %d: %v", i, err)
+		}
+		if _, err := s.Recv(); err != nil {
+			t.Fatalf("stream %d: %v", i, err)
+		}
+	}
+	if _, err := healthpb.NewHealthClient(conn).Check(t.Context(), &healthpb.HealthCheckRequest{}); err != nil {
+		t.Errorf("a load balancer's check: %v", err)
+	}
+}
+
+// TestBudgetOfAPeer: one identity holds no more streams and localities than its
+// budget, whatever the others do; what it closes it may open again.
+func TestBudgetOfAPeer(t *testing.T) {
+	ca := identitytest.NewCA(t)
+	files := ca.Write(t.TempDir(), identitytest.Leaf{})
+	l := onLoopback(t, func(c *config.Config) {
+		c.XDS.TLS = &files
+		c.XDS.Admission = config.Admission{PeerStreams: 4, PeerLocalities: 2}
+	})
+	greedy, other := l.dial(ca.Client(&identitytest.Leaf{DNS: []string{"greedy.example"}})), l.dial(ca.Client(&identitytest.Leaf{DNS: []string{"other.example"}}))
+	var last context.CancelFunc
+	for i, zone := range []string{"us/a", "us/b", "us/a"} {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		last = cancel
+		if _, _, err := subscribe(ctx, greedy, nodeIn(fmt.Sprint(i), zone), "checkout"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, _, err := subscribe(t.Context(), greedy, nodeIn("x", "us/c"), "checkout")
+	if advice(t, s, err); !strings.Contains(err.Error(), "too many localities") {
+		t.Error(err)
+	}
+	if _, _, err := subscribe(t.Context(), greedy, nodeIn("4", "us/b"), "checkout"); err != nil {
+		t.Fatal(err)
+	}
+	s, _, err = subscribe(t.Context(), greedy, nodeIn("5", "us/b"), "checkout")
+	if advice(t, s, err); !strings.Contains(err.Error(), "too many open streams") {
+		t.Error(err)
+	}
+	for i := range 4 {
+		if _, _, err := subscribe(t.Context(), other, nodeIn(fmt.Sprint("other-", i), "us/c"), "checkout"); err != nil {
+			t.Errorf("the other peer: %v", err)
+		}
+	}
+	last()
+	eventually(t, "room for another stream", func() bool {
+		_, _, err := subscribe(t.Context(), greedy, nodeIn("6", "us/b"), "checkout")
+		return err == nil
+	})
+}
+
+// TestFullServerAdvises: also the limits of the stream layers say when to come
+// back.
+func TestFullServerAdvises(t *testing.T) {
+	l := onLoopback(t, func(c *config.Config) { c.XDS.MaxStreams = 1 })
+	conn := l.dial(nil)
+	c := config.XDS{MaxStreams: 1}
+	if got := c.Limits(); got.PeerStreams != 1 || got.MaxConnections != 2 {
+		t.Errorf("limits %+v", got)
+	}
+	if _, _, err := subscribe(t.Context(), conn, nodeIn("a", "us/a"), "checkout"); err != nil {
+		t.Fatal(err)
+	}
+	s, _, err := subscribe(t.Context(), conn, nodeIn("b", "us/a"), "checkout")
+	advice(t, s, err)
+}
+
+// TestTooManyConnections: a connection beyond the limit is closed, and counted.
+func TestTooManyConnections(t *testing.T) {
+	l := onLoopback(t, func(c *config.Config) { c.XDS.Admission.MaxConnections = 4 })
+	first, second := l.dial(nil), l.dial(nil)
+	for _, conn := range []*grpc.ClientConn{first, second} {
+		if _, _, err := subscribe(t.Context(), conn, nodeIn("n", "us/a"), "checkout"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, _, err := subscribe(t.Context(), l.dial(nil), nodeIn("n", "us/a"), "checkout"); status.Code(err) != codes.Unavailable {
+		t.Errorf("got %v", err)
+	}
+	if l.metric("isobar_admission_refused_total", "peer_connections,connection") < 1 || l.metric("isobar_xds_connections", "") != 2 {
+		t.Error("the refusal is not counted, or a connection too many")
+	}
+	_ = first.Close()
+	eventually(t, "room for another connection", func() bool {
+		_, _, err := subscribe(t.Context(), l.dial(nil), nodeIn("n", "us/a"), "checkout")
+		return err == nil
+	})
+}

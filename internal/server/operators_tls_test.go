@@ -1,0 +1,96 @@
+package server_test
+
+import (
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/isobar-xds/isobar/internal/admin"
+	"github.com/isobar-xds/isobar/internal/config"
+	"github.com/isobar-xds/isobar/internal/hds"
+	"github.com/isobar-xds/isobar/internal/identity/identitytest"
+)
+
+const token = "0123456789abcdef0123456789abcdef"
+
+// TestAdminOverTLS: operators are spoken with over TLS, writes show the token,
+// and checkers that poll are held to their identity.
+func TestAdminOverTLS(t *testing.T) {
+	ca := identitytest.NewCA(t)
+	files := ca.Write(t.TempDir(), identitytest.Leaf{})
+	path := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(path, []byte(token+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l := onLoopback(t, func(c *config.Config) {
+		c.XDS.TLS, c.Admin.TLS, c.Admin.TokenFile, c.Admin.Writable = &files, &files, path, true
+		c.XDS.Identities = policy(t, [3]string{"checker.example", "checker", "us/*"}, [3]string{"jo.example", "admin", ""})
+	})
+	base := "https://" + l.server.AdminAddress()
+	ask := func(leaf identitytest.Leaf, method, path, body, authorization string) (int, string) {
+		t.Helper()
+		client := &http.Client{Transport: &http.Transport{TLSClientConfig: ca.Client(&leaf), DisableKeepAlives: true}}
+		req, err := http.NewRequestWithContext(t.Context(), method, base+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if authorization != "" {
+			req.Header.Set("Authorization", authorization)
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		answer, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, string(answer)
+	}
+	jo, checker := identitytest.Leaf{DNS: []string{"jo.example"}}, identitytest.Leaf{DNS: []string{"checker.example"}}
+	const endpoint = "/v1/services/checkout/endpoints/10.0.0.1:80/health"
+	poll := func(locality string) string {
+		region, zone, _ := strings.Cut(locality, "/")
+		return `{"health_check_request": {"node": {"id": "p", "locality": {"region": "` + region + `", "zone": "` + zone + `"}}, "capability": {"health_check_protocols": ["TCP"]}}}`
+	}
+	tests := []struct {
+		name                    string
+		leaf                    identitytest.Leaf
+		method, path, body, say string
+		want                    int
+		says                    string
+	}{
+		{"reading", jo, "GET", "/v1/services", "", "", 200, "checkout"},
+		{"a write without token", jo, "PUT", endpoint, `"draining"`, "", 401, "needs the bearer token"},
+		{"a write with another token", jo, "PUT", endpoint, `"draining"`, "Bearer " + token[1:], 401, "not the one"},
+		{"a write with the token", jo, "PUT", endpoint, `{"health": "draining"}`, "bearer " + token, 200, ""},
+		{"a poll without token", checker, "POST", hds.RESTPath, poll("us/a"), "", 401, ""},
+		{"a poll", checker, "POST", hds.RESTPath, poll("us/a"), "Bearer " + token, 200, ""},
+		{"a poll from elsewhere", checker, "POST", hds.RESTPath, poll("eu/a"), "Bearer " + token, 403, "not its locality"},
+		{"a poll of an operator", jo, "POST", hds.RESTPath, poll("us/a"), "Bearer " + token, 403, "not its role"},
+	}
+	for _, tt := range tests {
+		if code, body := ask(tt.leaf, tt.method, tt.path, tt.body, tt.say); code != tt.want || !strings.Contains(body, tt.says) {
+			t.Errorf("%s: %d %s", tt.name, code, body)
+		}
+	}
+
+	remote, err := admin.NewRemote(base, admin.WithTLS(ca.Client(&jo)), admin.WithToken(token))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := remote.Clients(t.Context()); err != nil {
+		t.Error(err)
+	}
+	resp, err := http.Get("http://" + l.server.AdminAddress() + "/livez")
+	if err == nil {
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusBadRequest {
+			t.Errorf("plaintext gets %d", resp.StatusCode)
+		}
+	}
+}
