@@ -17,7 +17,7 @@ import (
 const (
 	defaultAdmin = "http://127.0.0.1:18080"
 	adminEnv     = "ISOBAR_ADMIN"
-	tokenEnv     = "ISOBAR_TOKEN_FILE"
+	tokenEnv     = "ISOBAR_TOKEN_FILE" //nolint:gosec // the name of a variable
 	caEnv        = "ISOBAR_CA"
 	certEnv      = "ISOBAR_CERT"
 	keyEnv       = "ISOBAR_KEY"
@@ -39,7 +39,7 @@ func (f *remoteFlags) register(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.admin, "admin", address, "address of the admin interface, also from $"+adminEnv)
 	fs := cmd.Flags()
 	fs.StringVar(&f.token, "token-file", os.Getenv(tokenEnv), "file with the bearer token to show, also from $"+tokenEnv)
-	fs.StringVar(&f.tls.CA, "ca", os.Getenv(caEnv), "certificates (PEM) that the server's must be signed by, for https; default: those the system trusts; also from $"+caEnv)
+	fs.StringVar(&f.tls.CA, "ca", os.Getenv(caEnv), "certificates (PEM) that the server's must be signed by, for https, also from $"+caEnv)
 	fs.StringVar(&f.tls.Cert, "cert", os.Getenv(certEnv), "certificate (PEM) to show to the server; also from $"+certEnv)
 	fs.StringVar(&f.tls.Key, "key", os.Getenv(keyEnv), "the key of --cert (PEM); also from $"+keyEnv)
 	f.output.register(cmd)

@@ -45,10 +45,11 @@ func (o Options) withDefaults() Options {
 // Certificates are the TLS settings of a listener. They follow their files as
 // long as Follow runs. They are safe for concurrent use.
 type Certificates struct {
+	follower
+
 	files   Files
 	opts    Options
 	current atomic.Pointer[tls.Config]
-	follower
 }
 
 // OpenCertificates reads the files; an error names the one that is bad.

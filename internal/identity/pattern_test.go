@@ -14,8 +14,8 @@ import (
 )
 
 // peer is one whose certificate holds the names; those with a scheme are URIs.
-func peer(t testing.TB, names ...string) *identity.Peer {
-	t.Helper()
+func peer(tb testing.TB, names ...string) *identity.Peer {
+	tb.Helper()
 	c := &x509.Certificate{}
 	c.Subject.CommonName = "common"
 	for _, n := range names {
@@ -25,7 +25,7 @@ func peer(t testing.TB, names ...string) *identity.Peer {
 		}
 		u, err := url.Parse(n)
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		c.URIs = append(c.URIs, u)
 	}

@@ -21,8 +21,9 @@ var errToken = errors.New("want one line of 16 to 4096 printable characters, for
 // Token is a secret that operators show. It follows its file as long as Follow
 // runs. It is safe for concurrent use.
 type Token struct {
-	current atomic.Pointer[[sha256.Size]byte]
 	follower
+
+	current atomic.Pointer[[sha256.Size]byte]
 }
 
 // OpenToken reads the file.

@@ -22,7 +22,7 @@ import (
 
 // CA is a certificate authority.
 type CA struct {
-	t    testing.TB
+	tb   testing.TB
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 	PEM  []byte
@@ -38,33 +38,33 @@ type Leaf struct {
 }
 
 // NewCA makes an authority.
-func NewCA(t testing.TB) *CA {
-	t.Helper()
+func NewCA(tb testing.TB) *CA {
+	tb.Helper()
 	template := &x509.Certificate{
-		SerialNumber: serial(t), Subject: pkix.Name{CommonName: "test CA"},
+		SerialNumber: serial(tb), Subject: pkix.Name{CommonName: "test CA"},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
-	key := newKey(t)
+	key := newKey(tb)
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	cert, err := x509.ParseCertificate(der)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	return &CA{t: t, cert: cert, key: key, PEM: block("CERTIFICATE", der)}
+	return &CA{tb: tb, cert: cert, key: key, PEM: block("CERTIFICATE", der)}
 }
 
 // Issue gives a certificate and its key in PEM.
 func (ca *CA) Issue(l Leaf) (cert, key []byte) {
-	ca.t.Helper()
+	ca.tb.Helper()
 	if l.NotAfter.IsZero() {
 		l.NotAfter = time.Now().Add(time.Hour)
 	}
 	template := &x509.Certificate{
-		SerialNumber: serial(ca.t), Subject: pkix.Name{CommonName: l.Name},
+		SerialNumber: serial(ca.tb), Subject: pkix.Name{CommonName: l.Name},
 		NotBefore: l.NotAfter.Add(-24 * time.Hour), NotAfter: l.NotAfter,
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
@@ -76,18 +76,18 @@ func (ca *CA) Issue(l Leaf) (cert, key []byte) {
 	for _, uri := range l.URIs {
 		u, err := url.Parse(uri)
 		if err != nil {
-			ca.t.Fatal(err)
+			ca.tb.Fatal(err)
 		}
 		template.URIs = append(template.URIs, u)
 	}
-	private := newKey(ca.t)
+	private := newKey(ca.tb)
 	der, err := x509.CreateCertificate(rand.Reader, template, ca.cert, &private.PublicKey, ca.key)
 	if err != nil {
-		ca.t.Fatal(err)
+		ca.tb.Fatal(err)
 	}
 	encoded, err := x509.MarshalECPrivateKey(private)
 	if err != nil {
-		ca.t.Fatal(err)
+		ca.tb.Fatal(err)
 	}
 	return block("CERTIFICATE", der), block("EC PRIVATE KEY", encoded)
 }
@@ -95,19 +95,19 @@ func (ca *CA) Issue(l Leaf) (cert, key []byte) {
 // Write issues a certificate into the files cert.pem, key.pem and ca.pem of a
 // directory.
 func (ca *CA) Write(dir string, l Leaf) identity.Files {
-	ca.t.Helper()
+	ca.tb.Helper()
 	f := identity.Files{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem"), ClientCA: filepath.Join(dir, "ca.pem")}
 	cert, key := ca.Issue(l)
-	Replace(ca.t, f.Cert, cert)
-	Replace(ca.t, f.Key, key)
-	Replace(ca.t, f.ClientCA, ca.PEM)
+	Replace(ca.tb, f.Cert, cert)
+	Replace(ca.tb, f.Key, key)
+	Replace(ca.tb, f.ClientCA, ca.PEM)
 	return f
 }
 
 // Client gives the settings of a client that trusts the authority and shows a
 // certificate of it; a nil leaf shows none.
 func (ca *CA) Client(l *Leaf) *tls.Config {
-	ca.t.Helper()
+	ca.tb.Helper()
 	c := &tls.Config{RootCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS12}
 	c.RootCAs.AddCert(ca.cert)
 	if l == nil {
@@ -115,7 +115,7 @@ func (ca *CA) Client(l *Leaf) *tls.Config {
 	}
 	pair, err := tls.X509KeyPair(ca.Issue(*l))
 	if err != nil {
-		ca.t.Fatal(err)
+		ca.tb.Fatal(err)
 	}
 	// Shown also to servers that ask for another authority's.
 	c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
@@ -124,31 +124,31 @@ func (ca *CA) Client(l *Leaf) *tls.Config {
 
 // Replace puts a file in the place of another at once, as cert-manager and
 // editors do.
-func Replace(t testing.TB, path string, data []byte) {
-	t.Helper()
+func Replace(tb testing.TB, path string, data []byte) {
+	tb.Helper()
 	next := path + ".next"
 	if err := os.WriteFile(next, data, 0o600); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if err := os.Rename(next, path); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }
 
-func newKey(t testing.TB) *ecdsa.PrivateKey {
-	t.Helper()
+func newKey(tb testing.TB) *ecdsa.PrivateKey {
+	tb.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return key
 }
 
-func serial(t testing.TB) *big.Int {
-	t.Helper()
+func serial(tb testing.TB) *big.Int {
+	tb.Helper()
 	n, err := rand.Int(rand.Reader, big.NewInt(1<<62))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return n
 }
