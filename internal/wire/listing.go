@@ -127,16 +127,18 @@ func (r *listingReader) endpoint(field string, where isobar.Locality, e *endpoin
 	if err != nil {
 		return err
 	}
-	if first, twice := r.addresses[address]; twice {
-		return badMessage(field+".endpoint.address", "%s stands at %s already", address, first)
+	if err := r.claim(field+".endpoint.address", field, address); err != nil {
+		return err
 	}
-	r.addresses[address] = field
 	r.weights[where] += uint64(max(1, out.Weight))
 	if r.weights[where] > math.MaxUint32 {
 		return badMessage(field+".load_balancing_weight", "the weights of the endpoints in %s sum to 2^32 or more", where)
 	}
 	out.Address = address
 	if out.Check, err = probeOf(field+".endpoint.health_check_config", e.GetEndpoint().GetHealthCheckConfig()); err != nil {
+		return err
+	}
+	if out.Details, err = r.details(field, e); err != nil {
 		return err
 	}
 	return r.add(where, out)
@@ -163,7 +165,11 @@ func socketOf(e *endpointv3.LbEndpoint) (_ *corev3.SocketAddress, why string) {
 	if name := e.GetEndpointName(); name != "" {
 		return nil, fmt.Sprintf("the endpoint is only named, %.100q", name)
 	}
-	s := e.GetEndpoint().GetAddress().GetSocketAddress()
+	return socketAt(e.GetEndpoint().GetAddress())
+}
+
+func socketAt(a *corev3.Address) (_ *corev3.SocketAddress, why string) {
+	s := a.GetSocketAddress()
 	switch {
 	case s == nil:
 		return nil, "the address is no socket address"
