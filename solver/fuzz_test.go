@@ -80,6 +80,61 @@ func (r *reader) row(n int) []float64 {
 	return row
 }
 
+// call makes the first service call the second: rows of latencies follow.
+func (r *reader) call(services []solver.Service) {
+	services[0].Calls = []solver.Call{{Service: 1, PerRequest: r.float()}}
+	s := &services[1]
+	for range services[0].Localities {
+		n := len(s.Localities)
+		s.Latency = append(s.Latency, r.row(n))
+		if s.Price != nil {
+			s.Price = append(s.Price, r.row(n))
+		}
+		if s.Previous != nil {
+			s.Previous = append(s.Previous, r.row(n))
+		}
+		if s.Allowed != nil {
+			s.Allowed = append(s.Allowed, allTrue(n))
+		}
+	}
+}
+
+// FuzzCalls is FuzzSolve for a service that calls another.
+func FuzzCalls(f *testing.F) {
+	f.Add([]byte{2, 2, 0, 40, 16, 4, 0, 0, 80, 16, 4, 0, 0, 20, 4, 40, 24, 40, 4, 0, 2, 0, 40, 16, 4, 0, 0, 80, 16, 4, 0, 0, 8, 4, 8, 12, 16})
+	f.Add([]byte{3, 2, 31, 40, 16, 4, 0, 4, 8, 80, 16, 4, 0, 0, 8, 20, 4, 40, 4, 4, 4, 4, 1, 1, 24, 40, 4, 4, 4, 4, 4, 0, 1, 8, 1, 3, 31, 8})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r := reader{data}
+		p := solver.Problem{Services: []solver.Service{r.service(), r.service()}}
+		r.call(p.Services)
+		sol, err := solver.Solve(p)
+		if err != nil {
+			if !errors.Is(err, solver.ErrInvalid) {
+				t.Fatalf("unexpected error %v", err)
+			}
+			return
+		}
+		if err := solver.CheckAll(p, sol); err != nil {
+			t.Fatalf("%v\n%+v\n%+v", err, p, sol)
+		}
+		for _, v := range []float64{sol.Objective, sol.LowerBound, sol.Gap, sol.ExcessMS} {
+			if math.IsNaN(v) || math.IsInf(v, 0) {
+				t.Fatalf("not a number in %+v\n%+v", sol, p)
+			}
+		}
+		if sol.LowerBound > sol.Objective {
+			t.Fatalf("bound %v above objective %v", sol.LowerBound, sol.Objective)
+		}
+		for i := range sol.Services {
+			for l, price := range sol.Services[i].Prices {
+				if math.IsNaN(price) || math.IsInf(price, 0) {
+					t.Fatalf("price %d of %d is %v\n%+v", l, i, price, p)
+				}
+			}
+		}
+	})
+}
+
 // FuzzSolve: any numbers give an error that says ErrInvalid, or an answer that
 // keeps every constraint and is certified.
 func FuzzSolve(f *testing.F) {

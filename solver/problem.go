@@ -11,13 +11,15 @@ type Problem struct {
 	Services []Service
 }
 
-// Service is one service with its sources s and localities l.
+// Service is one service with its sources s and localities l. Where others call
+// it, the localities of its callers are sources too: see [Problem.Sources]. What
+// they demand follows from what their own services serve there.
 type Service struct {
-	Demand     []float64   // per source, requests/s, >= 0; below 1e-9 there is none
+	Demand     []float64   // per source of its own, requests/s, >= 0; below 1e-9 there is none
 	Localities []Locality  // where it runs
 	Latency    [][]float64 // [s][l] network latency w_sl, ms, >= 0
 	Price      [][]float64 // [s][l] price of a request, in ms; nil = 0 everywhere
-	Allowed    [][]bool    // [s][l]; nil = everything is allowed
+	Allowed    [][]bool    // [s][l]; nil = everything is allowed; calls must be allowed everywhere
 	MaxShed    float64     // fraction of the demand that may be shed when it does not fit, [0, 1]
 	Calls      []Call      // requests that one request to this service causes
 
@@ -41,10 +43,11 @@ type Locality struct {
 	Background float64 // b_l, requests/s that do not obey, >= 0
 }
 
-// Call is a call from one service of the problem to another.
+// Call is a call from one service of the problem to another, from the locality
+// where the request that causes it is served. Calls must not go in a circle.
 type Call struct {
-	Service    int     // index into Problem.Services
-	PerRequest float64 // requests caused by one request
+	Service    int     // index into Problem.Services; each at most once
+	PerRequest float64 // requests caused by one request, (0, 1e6]
 }
 
 // Sentinel errors of Solve; they are wrapped with the place.
@@ -52,8 +55,8 @@ var (
 	// ErrInvalid marks a number that is out of its range, or slices that do
 	// not fit together.
 	ErrInvalid = errors.New("invalid problem")
-	// ErrCalls says that solving over call graphs is not supported yet.
-	ErrCalls = errors.New("calls between services are not solved yet: remove `calls`")
+	// ErrCycle says that calls lead back to where they came from.
+	ErrCycle = errors.New("calls go in a circle")
 )
 
 // Solution is the answer to a Problem.
@@ -61,13 +64,18 @@ type Solution struct {
 	Objective  float64 // requests/s * ms: divide by the demand for mean latency
 	LowerBound float64 // no feasible flow can be below it
 	Gap        float64 // (Objective - LowerBound) / Objective, 0 if both are 0
-	ExcessMS   float64 // (Objective - LowerBound) / demand served
+	ExcessMS   float64 // (Objective - LowerBound) / demand served, calls not counted
 	Services   []ServiceSolution
 }
 
 // ServiceSolution is the answer for one service.
 type ServiceSolution struct {
+	// Objective counts the service's own requests. LowerBound, Gap and ExcessMS
+	// are 0 for services that calls connect (Joint): what is best for all may be
+	// worse for one, so that only the totals of the Solution are certified.
 	Objective, LowerBound, Gap, ExcessMS float64
+
+	Joint bool
 
 	Flows       [][]float64 // [s][l] requests/s
 	Load        []float64   // [l] y_l, requests/s without background
@@ -75,12 +83,16 @@ type ServiceSolution struct {
 	// Prices are p_l [l], ms: what one more request/s in l costs everybody, also
 	// where nothing flows yet. Where nothing can land (no capacity, or background
 	// fills it), the least price at which no source would want to go there. A
-	// request of any source is placed best where way + p_l is least.
+	// request of any source is placed best where way + p_l is least, with calls
+	// where way + p_l + what the calls cost from l on is.
 	Prices []float64
 	Scale  []float64 // [l] factor by which the ceiling was raised for overflow, >= 1
 	// CeilingScale is the largest of Scale: 1 when everything fits.
 	CeilingScale float64
 	Shed         []float64 // [s] requests/s shed
 	Unreachable  []float64 // [s] requests/s without any allowed locality
-	Iterations   int
+	// CallsServed is, per call of the service, the fraction of calls that is
+	// served: the rest is shed, or has no locality to go to.
+	CallsServed []float64
+	Iterations  int
 }

@@ -8,17 +8,25 @@ import (
 
 // Solve minimises the latency of all requests (see Objective) under the
 // ceilings, and certifies the answer with a lower bound (see Bound). The same
-// problem gives the same bytes. Errors wrap ErrInvalid or ErrCalls and name
-// the place; demand that does not fit is no error but shed, served above the
+// problem gives the same bytes. Errors wrap ErrInvalid and name the place; demand that does not fit is no error but shed, served above the
 // ceilings or reported as unreachable.
 func Solve(p Problem) (Solution, error) {
-	if err := p.Validate(); err != nil {
+	graph, err := p.checked()
+	if err != nil {
 		return Solution{}, fmt.Errorf("solve: %w", err)
 	}
 	out := Solution{Services: make([]ServiceSolution, len(p.Services))}
 	var method interior
 	served := 0.0
-	for i := range p.Services {
+	for _, group := range graph.groups() {
+		if len(group) > 1 {
+			sum, rate := p.solveGroup(graph, group, out.Services)
+			out.Objective += sum.Objective
+			out.LowerBound += sum.LowerBound
+			served += rate
+			continue
+		}
+		i := group[0]
 		sol, rate := solveService(&p.Services[i], &method)
 		out.Services[i] = sol
 		out.Objective += sol.Objective
@@ -49,7 +57,6 @@ func solveService(s *Service, method *interior) (ServiceSolution, float64) {
 	parts := in.splitTight(in.partition(in.served, in.ceilings()))
 	out := answer{
 		flow:   make([]float64, in.sources*in.localities),
-		load:   make([]float64, in.localities),
 		prices: make([]float64, in.localities),
 		worth:  make([]float64, in.sources),
 	}
@@ -78,7 +85,6 @@ const freeShare = 1 - 1e-6
 // answer collects what the parts give.
 type answer struct {
 	flow       []float64 // per arc
-	load       []float64
 	prices     []float64 // per locality
 	worth      []float64 // price of a source's demand, min over l of cost + price
 	iterations int
@@ -86,8 +92,7 @@ type answer struct {
 
 func (in *instance) finish(out *answer) (ServiceSolution, float64) {
 	sol := ServiceSolution{
-		Flows: make([][]float64, in.sources), Load: out.load, Utilization: make([]float64, in.localities),
-		Prices: out.prices, Scale: in.scale, CeilingScale: 1,
+		Flows: make([][]float64, in.sources), Prices: out.prices, Scale: in.scale,
 		Shed: in.shed, Unreachable: in.unreachable, Iterations: out.iterations,
 	}
 	served := 0.0
@@ -95,9 +100,19 @@ func (in *instance) finish(out *answer) (ServiceSolution, float64) {
 		sol.Flows[s] = out.flow[s*in.localities : (s+1)*in.localities : (s+1)*in.localities]
 		served += in.served[s]
 	}
-	clear(sol.Load)
+	sol.total(in)
+	sol.Objective = Objective(*in.service, sol.Flows)
+	in.certify(&sol)
+	sol.Gap, sol.ExcessMS = quality(sol.Objective, sol.LowerBound, served)
+	return sol, served
+}
+
+// total sums flows up to what depends on them.
+func (sol *ServiceSolution) total(in *instance) {
+	sol.Load, sol.Utilization = make([]float64, in.localities), make([]float64, in.localities)
+	sol.CeilingScale = 1
 	for l := range in.localities {
-		for s := range in.sources {
+		for s := range sol.Flows {
 			sol.Load[l] += sol.Flows[s][l]
 		}
 		if c := &in.curves[l]; c.capacity > 0 {
@@ -105,10 +120,6 @@ func (in *instance) finish(out *answer) (ServiceSolution, float64) {
 		}
 		sol.CeilingScale = math.Max(sol.CeilingScale, in.scale[l])
 	}
-	sol.Objective = Objective(*in.service, sol.Flows)
-	in.certify(&sol)
-	sol.Gap, sol.ExcessMS = quality(sol.Objective, sol.LowerBound, served)
-	return sol, served
 }
 
 // certify bounds the objective, with the slopes at the final loads as prices

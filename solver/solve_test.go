@@ -64,15 +64,6 @@ func TestInvalid(t *testing.T) {
 	}
 }
 
-func TestCallsAreRefused(t *testing.T) {
-	s := two(10, 20)
-	s.Calls = []solver.Call{{Service: 0, PerRequest: 1}}
-	_, err := solver.Solve(solver.Problem{Services: []solver.Service{two(1, 1), s}})
-	if !errors.Is(err, solver.ErrCalls) || !strings.Contains(err.Error(), "services[1].calls") {
-		t.Errorf("got %v", err)
-	}
-}
-
 func TestNothingToSolve(t *testing.T) {
 	for name, p := range map[string]solver.Problem{
 		"no service":    {},

@@ -19,20 +19,25 @@ const (
 )
 
 // Validate tells whether a problem can be solved: every number in its range
-// and all slices of matching lengths. The error wraps ErrInvalid or ErrCalls
-// and names the place.
+// all slices of matching lengths, and no calls in a circle. The error wraps
+// ErrInvalid, and ErrCycle if that is why, and names the place.
 func (p Problem) Validate() error {
-	for i := range p.Services {
-		if err := p.Services[i].validate(); err != nil {
-			return fmt.Errorf("services[%d]%w", i, err)
-		}
+	_, err := p.checked()
+	return err
+}
+
+// checked is the graph of a problem that can be solved.
+func (p Problem) checked() (*callGraph, error) {
+	g, err := p.graph()
+	if err != nil {
+		return nil, err
 	}
 	for i := range p.Services {
-		if len(p.Services[i].Calls) > 0 {
-			return fmt.Errorf("services[%d].calls: %w", i, ErrCalls)
+		if err := p.Services[i].validate(p.Sources(i)); err != nil {
+			return nil, fmt.Errorf("services[%d]%w", i, err)
 		}
 	}
-	return nil
+	return g, p.validateCalls(g)
 }
 
 func invalid(place string, format string, args ...any) error {
@@ -47,7 +52,7 @@ func within(place string, v, lo, hi float64) error {
 	return invalid(place, "%v is not between %g and %g", v, lo, hi)
 }
 
-func (s *Service) validate() error {
+func (s *Service) validate(sources int) error {
 	for i, d := range s.Demand {
 		if err := within(fmt.Sprintf(".demand[%d]", i), d, 0, maxRate); err != nil {
 			return err
@@ -61,7 +66,7 @@ func (s *Service) validate() error {
 	if err := within(".max_shed", s.MaxShed, 0, 1); err != nil {
 		return err
 	}
-	if err := s.validateMatrices(); err != nil {
+	if err := s.validateMatrices(sources); err != nil {
 		return err
 	}
 	if s.WarmPrices != nil && len(s.WarmPrices) != len(s.Localities) {
@@ -75,26 +80,26 @@ func (s *Service) validate() error {
 	return nil
 }
 
-func (s *Service) validateMatrices() error {
-	if err := s.matrix(".latency", s.Latency, maxLatency); err != nil {
+func (s *Service) validateMatrices(sources int) error {
+	if err := s.matrix(".latency", s.Latency, sources, maxLatency); err != nil {
 		return err
 	}
 	if s.Price != nil {
-		if err := s.matrix(".price", s.Price, maxLatency); err != nil {
+		if err := s.matrix(".price", s.Price, sources, maxLatency); err != nil {
 			return err
 		}
 	}
 	if s.Previous != nil {
 		// Flows of any size: only their shares count.
-		if err := s.matrix(".previous", s.Previous, math.MaxFloat64/1e6); err != nil {
+		if err := s.matrix(".previous", s.Previous, sources, math.MaxFloat64/1e6); err != nil {
 			return err
 		}
 	}
 	if s.Allowed == nil {
 		return nil
 	}
-	if len(s.Allowed) != len(s.Demand) {
-		return invalid(".allowed", "%d rows for %d sources", len(s.Allowed), len(s.Demand))
+	if len(s.Allowed) != sources {
+		return invalid(".allowed", "%d rows for %d sources", len(s.Allowed), sources)
 	}
 	for i, row := range s.Allowed {
 		if len(row) != len(s.Localities) {
@@ -104,9 +109,9 @@ func (s *Service) validateMatrices() error {
 	return nil
 }
 
-func (s *Service) matrix(place string, m [][]float64, limit float64) error {
-	if len(m) != len(s.Demand) {
-		return invalid(place, "%d rows for %d sources", len(m), len(s.Demand))
+func (s *Service) matrix(place string, m [][]float64, sources int, limit float64) error {
+	if len(m) != sources {
+		return invalid(place, "%d rows for %d sources", len(m), sources)
 	}
 	for i, row := range m {
 		if len(row) != len(s.Localities) {

@@ -28,7 +28,13 @@ lower bound that no assignment can be below.
       egress:     [{from: us-east/b, to: eu-west/a, price: 0.02}]
 
 A locality may also have queues (default 1), ceiling (0.8) and background (0),
-a source allowed: [localities], a service max_shed (0).`,
+a source allowed: [localities], a service max_shed (0) and
+
+        calls:      [{service: payment, per_request: 0.8}]
+
+which makes its localities sources of the called service, which then needs none
+of its own. All services that calls connect are solved together: load moves at
+the hop where that costs least. Then only the totals have a lower bound.`,
 		Example: "  isobar solve problem.yaml\n  isobar solve problem.yaml -o json",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -57,7 +63,7 @@ a source allowed: [localities], a service max_shed (0).`,
 
 // solvedProblem is the JSON form of a solution. Arrays follow the order of the
 // problem file: utilization and prices its localities, shed and unreachable its
-// sources.
+// sources, then the localities of each service that calls it.
 type solvedProblem struct {
 	quality
 
@@ -72,10 +78,18 @@ type quality struct {
 	ExcessMS   float64 `json:"excess_ms"` // of each request, on average
 }
 
+// partQuality is that of one service: with calls only totals are certified.
+type partQuality struct {
+	Objective  float64  `json:"objective"`
+	LowerBound *float64 `json:"lower_bound,omitempty"`
+	Gap        *float64 `json:"gap,omitempty"`
+	ExcessMS   *float64 `json:"excess_ms,omitempty"`
+}
+
 //nolint:embeddedstructfieldcheck // the name comes first in the JSON, too
 type solvedService struct {
 	Name string `json:"name"`
-	quality
+	partQuality
 
 	CeilingScale float64      `json:"ceiling_scale"` // factor of equal overflow; 1 when everything fits
 	Flows        []solvedFlow `json:"flows"`         // those above 0
@@ -83,12 +97,21 @@ type solvedService struct {
 	Prices       []float64    `json:"prices"`        // ms
 	Shed         []float64    `json:"shed"`          // requests/s
 	Unreachable  []float64    `json:"unreachable"`   // requests/s
+	Calls        []solvedCall `json:"calls,omitempty"`
+}
+
+// solvedCall is a call to another service and the fraction of it that is served.
+type solvedCall struct {
+	Service    string  `json:"service"`
+	PerRequest float64 `json:"per_request"`
+	Served     float64 `json:"served"`
 }
 
 type solvedFlow struct {
-	From string  `json:"from"`
-	To   string  `json:"to"`
-	Rate float64 `json:"rate"` // requests/s
+	From   string  `json:"from"`
+	Caller string  `json:"caller,omitempty"` // the service that calls; none for a source of the service's own
+	To     string  `json:"to"`
+	Rate   float64 `json:"rate"` // requests/s
 }
 
 func solveResult(file *config.SolveFile, s *solver.Solution) solvedProblem {
@@ -100,14 +123,27 @@ func solveResult(file *config.SolveFile, s *solver.Solution) solvedProblem {
 		one := &s.Services[i]
 		out.Services[i] = solvedService{
 			Name:         file.Names[i].Service,
-			quality:      quality{one.Objective, one.LowerBound, one.Gap, one.ExcessMS},
+			partQuality:  partQuality{Objective: one.Objective},
 			CeilingScale: one.CeilingScale,
 			Flows:        solvedFlows(&file.Names[i], one),
 			Utilization:  notNil(one.Utilization),
 			Prices:       notNil(one.Prices),
 			Shed:         notNil(one.Shed),
 			Unreachable:  notNil(one.Unreachable),
+			Calls:        solvedCalls(file, i, one),
 		}
+		if !one.Joint {
+			part := &out.Services[i].partQuality
+			part.LowerBound, part.Gap, part.ExcessMS = &one.LowerBound, &one.Gap, &one.ExcessMS
+		}
+	}
+	return out
+}
+
+func solvedCalls(file *config.SolveFile, service int, s *solver.ServiceSolution) []solvedCall {
+	var out []solvedCall
+	for k, c := range file.Problem.Services[service].Calls {
+		out = append(out, solvedCall{Service: file.Names[c.Service].Service, PerRequest: c.PerRequest, Served: s.CallsServed[k]})
 	}
 	return out
 }
@@ -117,7 +153,9 @@ func solvedFlows(names *config.SolveNames, s *solver.ServiceSolution) []solvedFl
 	for i, row := range s.Flows {
 		for j, rate := range row {
 			if rate > 0 {
-				out = append(out, solvedFlow{From: names.Sources[i].String(), To: names.Localities[j].String(), Rate: rate})
+				out = append(out, solvedFlow{
+					From: names.Sources[i].String(), Caller: names.Callers[i], To: names.Localities[j].String(), Rate: rate,
+				})
 			}
 		}
 	}

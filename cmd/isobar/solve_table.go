@@ -15,7 +15,7 @@ func writeSolution(w io.Writer, file *config.SolveFile, s *solver.Solution) erro
 	var b strings.Builder
 	fmt.Fprintln(&b, "total: "+solutionQuality(s.Objective, s.LowerBound, s.Gap, s.ExcessMS))
 	for i := range s.Services {
-		writeSolvedService(&b, &file.Names[i], &file.Problem.Services[i], &s.Services[i])
+		writeSolvedService(&b, file, i, &s.Services[i])
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -25,17 +25,29 @@ func solutionQuality(objective, bound, gap, excess float64) string {
 	return fmt.Sprintf("objective %.2f requests/s x ms, lower bound %.2f, gap %.4f%%, excess %.4f ms", objective, bound, 100*gap, excess)
 }
 
-func writeSolvedService(b *strings.Builder, names *config.SolveNames, p *solver.Service, s *solver.ServiceSolution) {
-	fmt.Fprintf(b, "\n%s: %s\n", names.Service, solutionQuality(s.Objective, s.LowerBound, s.Gap, s.ExcessMS))
+func writeSolvedService(b *strings.Builder, file *config.SolveFile, i int, s *solver.ServiceSolution) {
+	names, p := &file.Names[i], &file.Problem.Services[i]
+	if s.Joint {
+		fmt.Fprintf(b, "\n%s: objective %.2f requests/s x ms of the total, which alone is certified\n", names.Service, s.Objective)
+	} else {
+		fmt.Fprintf(b, "\n%s: %s\n", names.Service, solutionQuality(s.Objective, s.LowerBound, s.Gap, s.ExcessMS))
+	}
+	for k, c := range p.Calls {
+		fmt.Fprintf(b, "calls %s %g times per request", file.Names[c.Service].Service, c.PerRequest)
+		if s.CallsServed[k] < 1 {
+			fmt.Fprintf(b, ", %.1f%% of which is served", 100*s.CallsServed[k])
+		}
+		fmt.Fprintln(b)
+	}
 	if served := sum(s.Load); served > 0 {
 		fmt.Fprintf(b, "mean cost of a request %.3f ms (network, price, service and queueing) over %.2f requests/s served\n", s.Objective/served, served)
 	}
 	if s.CeilingScale > 1 {
 		fmt.Fprintf(b, "it does not fit: ceilings are raised by up to %.4f\n", s.CeilingScale)
 	}
-	for i, from := range names.Sources {
-		writeLost(b, "shed", from.String(), at(s.Shed, i))
-		writeLost(b, "unreachable", from.String(), at(s.Unreachable, i))
+	for i := range names.Sources {
+		writeLost(b, "shed", names.From(i), at(s.Shed, i))
+		writeLost(b, "unreachable", names.From(i), at(s.Unreachable, i))
 	}
 	table := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "\nLOCALITY\tCAPACITY\tCEILING\tLOAD\tUTILIZATION\tPRICE MS")
@@ -50,14 +62,21 @@ func writeSolvedService(b *strings.Builder, names *config.SolveNames, p *solver.
 	}
 	fmt.Fprintln(table, "\nFROM\tTO\tRATE\tSHARE\tLATENCY MS")
 	for i, row := range s.Flows {
+		demand := sum(row) + at(s.Shed, i) + at(s.Unreachable, i)
 		for j, rate := range row {
-			if rate > 0 {
-				fmt.Fprintf(table, "%s\t%s\t%.2f\t%.1f%%\t%.2f\n", names.Sources[i], names.Localities[j], rate, 100*rate/p.Demand[i], p.Latency[i][j])
+			if rate > leastShown || rate > leastShare*demand {
+				fmt.Fprintf(table, "%s\t%s\t%.2f\t%.1f%%\t%.2f\n", names.From(i), names.Localities[j], rate, 100*rate/demand, p.Latency[i][j])
 			}
 		}
 	}
 	_ = table.Flush() // a strings.Builder takes everything
 }
+
+// Flows below both are not shown: they would print as 0.00 and 0.0%.
+const (
+	leastShown = 0.005  // requests/s
+	leastShare = 0.0005 // of a source's demand
+)
 
 func writeLost(b *strings.Builder, what, from string, rate float64) {
 	if rate > 0 {

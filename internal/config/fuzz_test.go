@@ -115,11 +115,14 @@ func FuzzDecodeProblem(f *testing.F) {
 		}
 		for i, s := range p.Problem.Services {
 			n := p.Names[i]
-			if len(s.Demand) != len(n.Sources) || len(s.Localities) != len(n.Localities) || len(s.Latency) != len(n.Sources) {
+			if p.Problem.Sources(i) != len(n.Sources) || len(n.Callers) != len(n.Sources) ||
+				len(s.Localities) != len(n.Localities) || len(s.Latency) != len(n.Sources) {
 				t.Fatal("slices do not fit together")
 			}
-			for k, row := range s.Latency {
-				mustBeFinite(t, s.Demand[k])
+			for _, d := range s.Demand {
+				mustBeFinite(t, d)
+			}
+			for _, row := range s.Latency {
 				if len(row) != len(s.Localities) {
 					t.Fatal("a row of the wrong length")
 				}

@@ -15,11 +15,21 @@ type SolveFile struct {
 	Problem solver.Problem
 }
 
-// SolveNames are the names of one service of a problem, in the order of the file.
+// SolveNames are the names of one service of a problem, in the order of the
+// file. Sources are its own, then the localities of each service that calls it.
 type SolveNames struct {
 	Service    string
 	Sources    []isobar.Locality
+	Callers    []string // of Sources; empty for the service's own
 	Localities []isobar.Locality
+}
+
+// From is the name of a source: its locality, and who calls from there.
+func (n *SolveNames) From(source int) string {
+	if caller := n.Callers[source]; caller != "" {
+		return n.Sources[source].String() + " (" + caller + ")"
+	}
+	return n.Sources[source].String()
 }
 
 // Defaults of a problem's localities.
@@ -77,6 +87,7 @@ func (r *solveReader) read(root strict.Value) {
 	})
 	index := map[string]int{}
 	var calls []placedCall
+	var kept []*solveService
 	lines := map[string]int{}
 	for _, s := range r.services {
 		if _, twice := index[s.name]; twice {
@@ -86,10 +97,36 @@ func (r *solveReader) read(root strict.Value) {
 		index[s.name] = len(r.names)
 		lines[s.name] = s.nameAt.Pos().Line
 		calls = append(calls, s.calls...)
-		r.names = append(r.names, SolveNames{Service: s.name, Sources: s.sources, Localities: s.localities})
+		r.names = append(r.names, SolveNames{
+			Service: s.name, Sources: s.sources, Localities: s.localities, Callers: make([]string, len(s.sources)),
+		})
 		r.problem.Services = append(r.problem.Services, s.problem(&r.network, at))
+		kept = append(kept, s)
 	}
 	r.link(calls, index)
+	r.addCallers(kept, at)
+}
+
+// addCallers makes the localities of callers sources of what they call.
+func (r *solveReader) addCallers(services []*solveService, at strict.Value) {
+	called := make([]bool, len(services))
+	for i := range services {
+		for _, c := range r.problem.Services[i].Calls {
+			called[c.Service] = true
+			to, names := &r.problem.Services[c.Service], &r.names[c.Service]
+			for _, from := range services[i].localities {
+				services[c.Service].addRow(to, &r.network, from, nil, at)
+				names.Sources = append(names.Sources, from)
+				names.Callers = append(names.Callers, services[i].name)
+			}
+		}
+	}
+	for i, s := range services {
+		if !s.hasSources && !called[i] {
+			s.nameAt.Errorf("add sources, or a service that calls it", "nobody sends requests to %s", s.name)
+		}
+		s.simplify(&r.problem.Services[i])
+	}
 }
 
 func (r *solveReader) readServices(v strict.Value) {
@@ -127,6 +164,7 @@ type solveService struct {
 	nameAt     strict.Value
 	sources    []isobar.Locality
 	demand     []float64
+	hasSources bool
 	allowed    []map[isobar.Locality]bool // per source; nil = everywhere
 	localities []isobar.Locality
 	sites      []solver.Locality
@@ -142,7 +180,7 @@ func readSolveService(v strict.Value) *solveService {
 			s.name, _ = v.Text()
 		}},
 		{Name: "localities", Required: true, Read: s.readLocalities},
-		{Name: "sources", Required: true, Read: s.readSources},
+		{Name: "sources", Read: s.readSources},
 		floatField("max_shed", &s.maxShed, solveShed),
 		{Name: "calls", Read: func(v strict.Value) {
 			r := serviceReader{}
@@ -154,6 +192,7 @@ func readSolveService(v strict.Value) *solveService {
 }
 
 func (s *solveService) readSources(v strict.Value) {
+	s.hasSources = true
 	items, _ := v.List()
 	lines := map[isobar.Locality]int{}
 	for _, item := range items {

@@ -2,7 +2,9 @@ package config
 
 import (
 	"fmt"
+	"slices"
 
+	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/config/strict"
 	"github.com/isobar-xds/isobar/solver"
 )
@@ -68,30 +70,38 @@ func (n *solveNetwork) need(p pair, service string, at strict.Value) float64 {
 // problem turns the service into numbers; at is where missing pairs are told.
 func (s *solveService) problem(n *solveNetwork, at strict.Value) solver.Service {
 	out := solver.Service{Demand: s.demand, Localities: s.sites, MaxShed: s.maxShed}
-	restricted, priced := false, false
 	for i, from := range s.sources {
-		ms := make([]float64, len(s.localities))
-		price := make([]float64, len(s.localities))
-		allowed := make([]bool, len(s.localities))
-		for j, to := range s.localities {
-			p := pair{from: from, to: to}
-			allowed[j] = s.allowed[i] == nil || s.allowed[i][to]
-			price[j] = n.price[p]
-			if allowed[j] {
-				ms[j] = n.need(p, s.name, at)
-			}
-			restricted = restricted || !allowed[j]
-			priced = priced || price[j] > 0
-		}
-		out.Latency = append(out.Latency, ms)
-		out.Price = append(out.Price, price)
-		out.Allowed = append(out.Allowed, allowed)
-	}
-	if !restricted {
-		out.Allowed = nil
-	}
-	if !priced {
-		out.Price = nil
+		s.addRow(&out, n, from, s.allowed[i], at)
 	}
 	return out
+}
+
+// addRow adds a source that may use some localities (nil = all).
+func (s *solveService) addRow(out *solver.Service, n *solveNetwork, from isobar.Locality, allowed map[isobar.Locality]bool, at strict.Value) {
+	ms := make([]float64, len(s.localities))
+	price := make([]float64, len(s.localities))
+	open := make([]bool, len(s.localities))
+	for j, to := range s.localities {
+		p := pair{from: from, to: to}
+		open[j] = allowed == nil || allowed[to]
+		price[j] = n.price[p]
+		if open[j] {
+			ms[j] = n.need(p, s.name, at)
+		}
+	}
+	out.Latency = append(out.Latency, ms)
+	out.Price = append(out.Price, price)
+	out.Allowed = append(out.Allowed, open)
+}
+
+// simplify leaves out what says nothing.
+func (s *solveService) simplify(out *solver.Service) {
+	if !slices.ContainsFunc(out.Allowed, func(row []bool) bool { return slices.Contains(row, false) }) {
+		out.Allowed = nil
+	}
+	if !slices.ContainsFunc(out.Price, func(row []float64) bool {
+		return slices.ContainsFunc(row, func(price float64) bool { return price > 0 })
+	}) {
+		out.Price = nil
+	}
 }

@@ -1,0 +1,28 @@
+package solver_test
+
+import (
+	"testing"
+
+	"github.com/isobar-xds/isobar/solver"
+)
+
+// TestCallGraphs is the quality that callers are promised, proved by our own
+// certificate, with all constraints kept from light load to overflow.
+func TestCallGraphs(t *testing.T) {
+	for i := range uint64(300) {
+		p := callsProblem(i)
+		sol, err := solver.Solve(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if sol.Gap > 5e-4 || sol.ExcessMS > tieMS {
+			t.Errorf("problem %d: %d services: gap %.3g, excess %.3g ms", i, len(p.Services), sol.Gap, sol.ExcessMS)
+		}
+		if err := solver.CheckAll(p, sol); err != nil {
+			t.Errorf("problem %d: %v", i, err)
+		}
+		if bound, err := solver.TotalBound(p, sol.Services); err != nil || sol.LowerBound > bound {
+			t.Errorf("problem %d: bound %v, recomputed %v, %v", i, sol.LowerBound, bound, err)
+		}
+	}
+}
