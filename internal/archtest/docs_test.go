@@ -17,7 +17,7 @@ func TestExamplesHold(t *testing.T) {
 	for name, data := range filesOf(t, filepath.Join(root, "examples", "*.yaml")) {
 		var warnings []config.Problem
 		var err error
-		if filepath.Base(name) == "problem.yaml" {
+		if strings.HasPrefix(filepath.Base(name), "problem") {
 			_, warnings, err = config.DecodeProblem(name, data)
 		} else {
 			_, warnings, err = config.Decode(name, data)
