@@ -39,17 +39,18 @@ test-norace: tools ## run the packages that have tests which leave the race dete
 	if [ -n "$$pkgs" ]; then echo "$(GO) test" $$pkgs; $(GO) test $$pkgs; fi
 
 # Programs that tests need: GLPK is the oracle of the solver's, Redis is probed by
-# the checker's. As root on Debian, as in a container, they are installed; on
+# the checker's, promtool reads the alert rules. As root on Debian, as in a container, they are installed; on
 # your own machine that is yours to do.
 tools:
 	@missing=; \
 	command -v glpsol >/dev/null || missing="$$missing glpk-utils"; \
 	command -v redis-server >/dev/null || missing="$$missing redis-server"; \
+	command -v promtool >/dev/null || missing="$$missing prometheus"; \
 	if [ -z "$$missing" ]; then exit 0; fi; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		apt-get update -qq && apt-get install -y -qq --no-install-recommends $$missing; \
 	else \
-		echo "the tests need$$missing (names of Debian's packages; Homebrew: glpk, redis)"; exit 1; \
+		echo "the tests need$$missing (names of Debian's packages; Homebrew: glpk, redis, prometheus)"; exit 1; \
 	fi
 
 test-interop: ## run the tests against clients of others (needs Node, npm, g++, pkg-config, libgrpc++-dev, python3-grpcio)
