@@ -9,7 +9,6 @@ import (
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/lrs"
-	"github.com/isobar-xds/isobar/internal/wire"
 	"github.com/isobar-xds/isobar/internal/xds"
 )
 
@@ -87,7 +86,7 @@ func reportingClient(r *lrs.Client) admin.Client {
 
 func discoveryClient(c *xds.Client, now time.Time) admin.Client {
 	a := admin.Client{
-		ID: c.Node, Cluster: c.Cluster, Locality: c.Locality.String(), Agent: c.Agent, Form: wire.V3.String(), Peer: c.Peer,
+		ID: c.Node, Cluster: c.Cluster, Locality: c.Locality.String(), Agent: c.Agent, Form: c.API, Peer: c.Peer,
 		ConnectedSince: c.Connected, InSync: c.InSync, Types: make(map[string]admin.ClientType, len(c.Types)),
 	}
 	for i := range c.Types {
