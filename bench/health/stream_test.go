@@ -3,7 +3,6 @@ package health
 import (
 	"context"
 	"fmt"
-	"io"
 	"slices"
 	"testing"
 
@@ -35,14 +34,27 @@ type stream struct {
 
 func (s *stream) Context() context.Context { return s.ctx }
 
-// Send implements the stream of the service.
-func (s *stream) Send(m *healthv3.HealthCheckSpecifier) error {
-	s.told <- m
+// SendMsg takes what the checker is told.
+func (s *stream) SendMsg(m any) error {
+	told, ok := m.(*healthv3.HealthCheckSpecifier)
+	if !ok {
+		return fmt.Errorf("a %T is sent", m)
+	}
+	s.told <- told
 	return nil
 }
 
-// Recv implements the stream of the service, which reads bytes instead.
-func (s *stream) Recv() (*message, error) { return nil, io.ErrUnexpectedEOF }
+// handlers finds the handler of streams of v3 among what a server registers.
+type handlers struct {
+	stream grpc.StreamHandler
+}
+
+// RegisterService implements grpc.ServiceRegistrar.
+func (h *handlers) RegisterService(d *grpc.ServiceDesc, _ any) {
+	if d.ServiceName == healthv3.HealthDiscoveryService_ServiceDesc.ServiceName {
+		h.stream = d.Streams[0].Handler
+	}
+}
 
 // RecvMsg gives the next message as gRPC does: in memory of its own.
 func (s *stream) RecvMsg(m any) error {
@@ -66,7 +78,9 @@ func enter(b *testing.B, server *hds.Server, id string, at isobar.Locality) *str
 	ctx, cancel := context.WithCancel(b.Context())
 	s := &stream{ctx: ctx, idle: make(chan struct{}, 1), incoming: make(chan []byte), told: make(chan *healthv3.HealthCheckSpecifier, 1)}
 	ended := make(chan error, 1)
-	go func() { ended <- server.StreamHealthCheck(s) }()
+	var h handlers
+	server.Register(&h)
+	go func() { ended <- h.stream(nil, s) }()
 	b.Cleanup(func() {
 		cancel()
 		<-ended //nolint:errcheck // the stream was cancelled

@@ -173,6 +173,7 @@ func (p *parser) StreamAggregatedResources(g discoveryv3.AggregatedDiscoveryServ
 }
 
 func assignmentsOf(t *testing.T, version int, all []*endpointv3.ClusterLoadAssignment) *discoveryv3.DiscoveryResponse {
+	t.Helper()
 	out := &discoveryv3.DiscoveryResponse{VersionInfo: fmt.Sprint(version), Nonce: fmt.Sprint(version), TypeUrl: wire.EndpointsURL}
 	wanted := proto.CloneOf(all[0])
 	wanted.ClusterName = parsed
@@ -183,6 +184,7 @@ func assignmentsOf(t *testing.T, version int, all []*endpointv3.ClusterLoadAssig
 }
 
 func anyOf(t *testing.T, m proto.Message) *anypb.Any {
+	t.Helper()
 	a, err := anypb.New(m)
 	if err != nil {
 		t.Error(err)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -34,8 +35,13 @@ func (p *Push) Name() string {
 // patience bounds every wait for a server.
 const patience = 3 * time.Minute
 
+// mixed ends the name of a server whose clients are a third each of v3, of v2 and
+// of 2017.
+const mixed = "-mixed"
+
 // crowd is all clients of one server.
 type crowd struct {
+	kind    string // the server's, and mixed
 	process *process.Process
 	conns   []*rawclient.Conn
 	target  int64          // streams
@@ -72,7 +78,7 @@ func (p *Push) Run(ctx context.Context, rounds int, report func(Result)) error {
 		for _, c := range crowds {
 			results, err := p.round(ctx, c, round)
 			if err != nil {
-				return fmt.Errorf("%s: %w", c.process.Kind, err)
+				return fmt.Errorf("%s: %w", c.kind, err)
 			}
 			if round == 0 {
 				continue // everything warms up
@@ -94,11 +100,11 @@ func (p *Push) Run(ctx context.Context, rounds int, report func(Result)) error {
 func (p *Push) idle(c *crowd, after string, report func(Result)) error {
 	now, err := c.rest()
 	if err != nil {
-		return fmt.Errorf("%s: %w", c.process.Kind, err)
+		return fmt.Errorf("%s: %w", c.kind, err)
 	}
 	n := float64(p.Streams)
 	report(Result{
-		Name: fmt.Sprintf("Idle/streams=%d/subs=%d/perconn=%d/after=%s/server=%s", p.Streams, p.Subscriptions, p.PerConnection, after, c.process.Kind),
+		Name: fmt.Sprintf("Idle/streams=%d/subs=%d/perconn=%d/after=%s/server=%s", p.Streams, p.Subscriptions, p.PerConnection, after, c.kind),
 		N:    int64(p.Streams),
 		Values: []Value{
 			{float64(now.Heap+now.Stacks-c.alone.Heap-c.alone.Stacks) / n, "B/stream"},
@@ -111,11 +117,11 @@ func (p *Push) idle(c *crowd, after string, report func(Result)) error {
 
 // start starts a server and connects its clients.
 func (p *Push) start(ctx context.Context, kind string) (*crowd, error) {
-	proc, err := process.Start(ctx, kind)
+	proc, err := process.Start(ctx, strings.TrimSuffix(kind, mixed))
 	if err != nil {
 		return nil, err
 	}
-	c := &crowd{process: proc, target: int64(p.Streams), wave: make(chan struct{}, 1), failed: make(chan error, 1)}
+	c := &crowd{kind: kind, process: proc, target: int64(p.Streams), wave: make(chan struct{}, 1), failed: make(chan error, 1)}
 	c.most = (c.target*99 + 99) / 100
 	if c.alone, err = c.rest(); err == nil {
 		err = p.connect(ctx, c)
@@ -139,11 +145,15 @@ func (p *Push) connect(ctx context.Context, c *crowd) error {
 	names := fleet.Names(p.Subscriptions)
 	for first := 0; first < p.Streams; first += p.PerConnection {
 		node := func(stream int) *corev3.Node { return node(first + stream) }
-		s, err := rawclient.NewSubscriber(names, node, func(int, int) { c.count() })
+		form := rawclient.V3
+		if strings.HasSuffix(c.kind, mixed) {
+			form = []rawclient.Form{rawclient.V3, rawclient.V2, rawclient.V2017}[len(c.conns)%3]
+		}
+		s, err := rawclient.NewSubscriber(form, names, node, func(int, int) { c.count() })
 		if err != nil {
 			return err
 		}
-		conn, err := rawclient.Dial(ctx, c.process.Address, rawclient.ADSMethod, min(p.PerConnection, p.Streams-first), s.First, s)
+		conn, err := rawclient.Dial(ctx, c.process.Address, form.Method, min(p.PerConnection, p.Streams-first), s.First, s)
 		if err != nil {
 			return err
 		}
@@ -234,7 +244,7 @@ func (p *Push) round(ctx context.Context, c *crowd, round int) ([]Result, error)
 			return nil, err
 		}
 		results = append(results, Result{
-			Name: "Reach" + p.Name()[len("Push"):] + "/server=" + c.process.Kind, N: 1,
+			Name: "Reach" + p.Name()[len("Push"):] + "/server=" + c.kind, N: 1,
 			Values: []Value{{milliseconds(c.at99.Sub(sent)), "99%-ms"}, {milliseconds(c.atLast.Sub(sent)), "last-ms"}},
 		})
 		if _, err := c.process.Quiet(); err != nil {
@@ -250,7 +260,7 @@ func (p *Push) round(ctx context.Context, c *crowd, round int) ([]Result, error)
 		return nil, errNothing
 	}
 	return append(results, Result{
-		Name: p.Name() + "/server=" + c.process.Kind, N: n,
+		Name: p.Name() + "/server=" + c.kind, N: n,
 		Values: []Value{{float64(after.CPU-before.CPU) / float64(n), "cpu-ns/response"}},
 	}), nil
 }

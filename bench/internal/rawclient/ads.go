@@ -10,11 +10,24 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// ADSMethod is the method of the aggregated discovery service.
-const ADSMethod = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources"
+// Form is one of the forms of the API: how a client asks for assignments.
+type Form struct {
+	Method string // of the aggregated discovery service
+	URL    string // type URL of assignments
+}
 
-// EndpointsURL is the type URL of assignments.
-const EndpointsURL = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
+// The forms.
+var (
+	V3 = Form{
+		"/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources",
+		"type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
+	}
+	V2 = Form{
+		"/envoy.service.discovery.v2.AggregatedDiscoveryService/StreamAggregatedResources",
+		"type.googleapis.com/envoy.api.v2.ClusterLoadAssignment",
+	}
+	V2017 = Form{"/envoy.api.v2.AggregatedDiscoveryService/StreamAggregatedResources", V2.URL}
+)
 
 // Fields that requests and responses share, and those of requests.
 const (
@@ -30,20 +43,21 @@ type Subscriber struct {
 	// Got is told of each response, from the goroutine of the connection.
 	Got func(stream int, size int)
 
+	form   Form
 	names  []string
 	middle []byte // of an acknowledgement: names and type URL
 	ack    []byte // scratch
 }
 
 // NewSubscriber makes a subscriber to names.
-func NewSubscriber(names []string, node func(stream int) *corev3.Node, got func(stream, size int)) (*Subscriber, error) {
-	middle, err := proto.Marshal(&discoveryv3.DiscoveryRequest{ResourceNames: names, TypeUrl: EndpointsURL})
-	return &Subscriber{Node: node, Got: got, names: slices.Clone(names), middle: middle}, err
+func NewSubscriber(form Form, names []string, node func(stream int) *corev3.Node, got func(stream, size int)) (*Subscriber, error) {
+	middle, err := proto.Marshal(&discoveryv3.DiscoveryRequest{ResourceNames: names, TypeUrl: form.URL})
+	return &Subscriber{Node: node, Got: got, form: form, names: slices.Clone(names), middle: middle}, err
 }
 
 // First encodes the first request of a stream.
 func (s *Subscriber) First(stream int) []byte {
-	b, err := proto.Marshal(&discoveryv3.DiscoveryRequest{Node: s.Node(stream), ResourceNames: s.names, TypeUrl: EndpointsURL})
+	b, err := proto.Marshal(&discoveryv3.DiscoveryRequest{Node: s.Node(stream), ResourceNames: s.names, TypeUrl: s.form.URL})
 	if err != nil {
 		panic(err) // made of plain strings
 	}
