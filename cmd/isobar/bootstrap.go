@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -45,36 +46,53 @@ where the client is. The locality decides which weights it gets.`,
 
 func bootstrapGRPCCommand() *cobra.Command {
 	var flags bootstrapFlags
+	var besides besideFlags
 	cmd := &cobra.Command{
 		Use:   "grpc",
 		Short: "Print a bootstrap file for gRPC clients (JSON)",
 		Long: `Print a bootstrap file for gRPC clients. Point the environment variable
-GRPC_XDS_BOOTSTRAP to it and dial xds:///SERVICE.`,
-		Example: "  isobar bootstrap grpc --cluster shop --locality us-east/b > bootstrap.json",
-		Args:    cobra.NoArgs,
+GRPC_XDS_BOOTSTRAP to it and dial xds:///SERVICE.
+
+With --beside it is what to add to the bootstrap file of clients that have
+another control plane: an authority, of which routes of that control plane name
+clusters as xdstp://isobar/envoy.config.cluster.v3.Cluster/SERVICE.`,
+		Example: "  isobar bootstrap grpc --cluster shop --locality us-east/b > bootstrap.json\n" +
+			"  isobar bootstrap grpc --beside --locality us-east/b",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			b, err := flags.check()
 			if err != nil {
 				return err
 			}
+			if besides.beside {
+				return besides.writeGRPC(cmd, b)
+			}
 			return writeJSON(cmd.OutOrStdout(), grpcBootstrap(b))
 		},
 	}
 	flags.register(cmd)
+	besides.register(cmd)
+	cmd.Flags().StringVar(&besides.authority, "authority", "isobar", "with --beside: the authority in the names of Isobar's resources")
 	return cmd
 }
 
 func bootstrapEnvoyCommand() *cobra.Command {
 	var flags bootstrapFlags
+	var besides besideFlags
 	var services []string
 	cmd := &cobra.Command{
 		Use:   "envoy",
 		Short: "Print a bootstrap file for Envoy (YAML)",
 		Long: `Print a bootstrap file for Envoy: clusters and endpoints over ADS, load reports
 over LRS. Listeners stay yours: add them under static_resources. With --service
-the clusters stand in the file and only their endpoints come from the server.`,
+the clusters stand in the file and only their endpoints come from the server.
+
+With --beside it is what to add to the bootstrap file of Envoys that have another
+control plane: where Isobar is, and that load reports go there. That control
+plane then gives clusters an eds_config that names the cluster "isobar".`,
 		Example: "  isobar bootstrap envoy --cluster shop --locality us-east/b > envoy.yaml\n" +
-			"  isobar bootstrap envoy --locality us-east/b --service checkout --service payment",
+			"  isobar bootstrap envoy --locality us-east/b --service checkout --service payment\n" +
+			"  isobar bootstrap envoy --beside --locality us-east/b",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			b, err := flags.check()
@@ -87,10 +105,18 @@ the clusters stand in the file and only their endpoints come from the server.`,
 				}
 			}
 			b.Services = services
+			if besides.beside {
+				return besides.writeEnvoy(cmd, b)
+			}
+			if besides.checks {
+				return errors.New("--checks goes with --beside")
+			}
 			return envoyBootstrap.Execute(cmd.OutOrStdout(), b)
 		},
 	}
 	flags.register(cmd)
+	besides.register(cmd)
+	cmd.Flags().BoolVar(&besides.checks, "checks", false, "with --beside: let the Envoys probe endpoints for Isobar, too")
 	cmd.Flags().StringArrayVar(&services, "service", nil, "a service whose cluster stands in the file; may be repeated; without it all clusters come over CDS")
 	return cmd
 }
@@ -170,11 +196,12 @@ func grpcBootstrap(b bootstrap) grpcFile {
 	}
 }
 
-// envoyBootstrap writes every text as JSON, which YAML reads as it is.
-var envoyBootstrap = template.Must(template.New("envoy").Funcs(template.FuncMap{"json": func(v any) (string, error) {
+// envoyParts are shared by the files for Envoy. They write every text as JSON,
+// which YAML reads as it is.
+var envoyParts = template.Must(template.New("envoy").Funcs(template.FuncMap{"json": func(v any) (string, error) {
 	text, err := json.Marshal(v)
 	return string(text), err
-}}).Parse(`node:
+}}).Parse(`{{define "node"}}node:
   id: {{json .NodeID}}
   cluster: {{json .Cluster}}
   locality:
@@ -182,34 +209,15 @@ var envoyBootstrap = template.Must(template.New("envoy").Funcs(template.FuncMap{
     zone: {{json .Locality.Zone}}
 {{- if .Locality.SubZone}}
     sub_zone: {{json .Locality.SubZone}}
-{{- end}}
-
-dynamic_resources:
-  ads_config:
-    api_type: GRPC
-    transport_api_version: V3
-    set_node_on_first_message_only: true
-    grpc_services:
-      - envoy_grpc: {cluster_name: isobar}
-{{- if not .Services}}
-  cds_config:
-    resource_api_version: V3
-    ads: {}
-{{- end}}
-
-# Load reports: what this Envoy sends where, which is what Isobar balances by.
+{{- end}}{{end}}
+{{- define "load"}}# Load reports: what this Envoy sends where, which is what Isobar balances by.
 cluster_manager:
   load_stats_config:
     api_type: GRPC
     transport_api_version: V3
     grpc_services:
-      - envoy_grpc: {cluster_name: isobar}
-
-static_resources:
-  # Your listeners go here; route to the services by their names.
-  listeners: []
-  clusters:
-    - name: isobar
+      - envoy_grpc: {cluster_name: isobar}{{end}}
+{{- define "isobar"}}    - name: isobar
       type: {{if .IsIP}}STATIC{{else}}STRICT_DNS{{end}}
       connect_timeout: 5s
       typed_extension_protocol_options:
@@ -224,7 +232,31 @@ static_resources:
           - lb_endpoints:
               - endpoint:
                   address:
-                    socket_address: {address: {{json .Host}}, port_value: {{.Port}}}
+                    socket_address: {address: {{json .Host}}, port_value: {{.Port}}}{{end}}`))
+
+// envoyBootstrap is a whole file.
+var envoyBootstrap = template.Must(template.Must(envoyParts.Clone()).Parse(`{{template "node" .}}
+
+dynamic_resources:
+  ads_config:
+    api_type: GRPC
+    transport_api_version: V3
+    set_node_on_first_message_only: true
+    grpc_services:
+      - envoy_grpc: {cluster_name: isobar}
+{{- if not .Services}}
+  cds_config:
+    resource_api_version: V3
+    ads: {}
+{{- end}}
+
+{{template "load" .}}
+
+static_resources:
+  # Your listeners go here; route to the services by their names.
+  listeners: []
+  clusters:
+{{template "isobar" .}}
 {{- range .Services}}
     - name: {{json .}}
       type: EDS
