@@ -23,7 +23,7 @@ const (
 func (s *Server) serveREST(ctx context.Context) error {
 	mux := http.NewServeMux()
 	mux.Handle("/", s.xds.Handler(false))
-	for _, path := range []string{hds.RESTPath, "/v2/discovery:health_check"} {
+	for _, path := range []string{hds.RESTPath, hds.RESTPathV2} {
 		mux.Handle(path, s.hds.Handler())
 	}
 	srv := &http.Server{
