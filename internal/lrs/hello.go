@@ -15,17 +15,11 @@ const grpcGo = "grpc go"
 
 // greet takes the first message and tells whether it holds statistics.
 func (m *message) greet(encoded []byte) (statistics bool, err error) {
-	st, s := m.stream, m.stream.server
 	var hello loadstatsv3.LoadStatsRequest
 	if err := wire.Decode(encoded, &hello); err != nil {
 		return false, err
 	}
-	if err := st.introduce(&hello); err != nil {
-		m.refused = s.refuse(refusedMessage, codes.InvalidArgument, err.Error())
-	} else if m.refused = s.permit(st); m.refused == nil && !s.admit(st) {
-		m.refused = s.refuse(refusedFull, codes.ResourceExhausted, "too many load reporting streams")
-	}
-	if m.refused != nil {
+	if m.refused = m.stream.server.enter(m.stream, &hello); m.refused != nil {
 		return false, nil
 	}
 	close(m.ready)
@@ -33,16 +27,21 @@ func (m *message) greet(encoded []byte) (statistics bool, err error) {
 	return len(hello.GetClusterStats()) > 0, nil
 }
 
-// permit asks whether the client may be what it says it is.
-func (s *Server) permit(st *stream) error {
-	if s.opts.Admit == nil {
-		return nil
+// enter takes a stream in by its first message; the errors are statuses.
+func (s *Server) enter(st *stream, hello *loadstatsv3.LoadStatsRequest) error {
+	if err := st.introduce(hello); err != nil {
+		return s.refuse(refusedMessage, codes.InvalidArgument, err.Error())
 	}
-	err := s.opts.Admit(st.grpc.Context(), st.node)
-	if err != nil {
-		s.metrics.refused.WithLabelValues(refusedDenied).Inc()
+	if s.opts.Admit != nil {
+		if err := s.opts.Admit(st.grpc.Context(), st.node); err != nil {
+			s.metrics.refused.WithLabelValues(refusedDenied).Inc()
+			return err
+		}
 	}
-	return err
+	if !s.admit(st) {
+		return s.refuse(refusedFull, codes.ResourceExhausted, "too many load reporting streams")
+	}
+	return nil
 }
 
 // introduce reads the node of the first message; later ones don't count.
