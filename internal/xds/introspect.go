@@ -35,15 +35,18 @@ type Resource struct {
 	Nack     Nack      // when rejected: the last rejection of the type
 }
 
-// Introspected is an open stream that has said who it is.
+// Introspected is an open stream that has said who it is, or a client that
+// polls.
 type Introspected struct {
 	Node wire.Node
 
-	stream *stream
+	stream *stream    // nil for those that poll
+	polled []Resource // what they were told
 }
 
 // Introspect gives the open streams that have said who they are, in the order
-// in which they were opened. Those that open or end meanwhile may be left out.
+// in which they were opened, and then the clients that poll. Those that open or
+// end meanwhile may be left out.
 func (s *Server) Introspect() iter.Seq[Introspected] {
 	return func(yield func(Introspected) bool) {
 		s.mu.Lock()
@@ -54,7 +57,12 @@ func (s *Server) Introspect() iter.Seq[Introspected] {
 		s.mu.Unlock()
 		slices.SortFunc(streams, func(a, b *stream) int { return cmp.Compare(a.id, b.id) })
 		for _, st := range streams {
-			if node, ok := st.who(); ok && !yield(Introspected{node, st}) {
+			if node, ok := st.who(); ok && !yield(Introspected{Node: node, stream: st}) {
+				return
+			}
+		}
+		for _, p := range s.introspectPolls() {
+			if !yield(p) {
 				return
 			}
 		}
@@ -70,6 +78,9 @@ func (s *stream) who() (wire.Node, bool) {
 // Resources lists what the client subscribes to, by type in the order in which
 // a push sends them, then by name.
 func (i *Introspected) Resources() []Resource {
+	if i.stream == nil {
+		return i.polled
+	}
 	s := i.stream
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -96,6 +96,11 @@ func TestPolls(t *testing.T) {
 			if c := w.server.Clients(); len(c) != 1 || c[0].Form != "rest" || c[0].InSync {
 				t.Errorf("clients: %+v", c)
 			}
+			for i := range w.server.Introspect() {
+				if all := i.Resources(); i.Node.ID != "n" || len(all) != 1 || all[0].Delivery != xds.Unanswered || all[0].TypeURL != got.TypeURL {
+					t.Errorf("introspected: %+v", all)
+				}
+			}
 		})
 	}
 }
