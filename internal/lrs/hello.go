@@ -20,7 +20,7 @@ func (m *message) greet(encoded []byte) (statistics bool, err error) {
 		return false, err
 	}
 	if m.refused = m.stream.server.enter(m.stream, &hello); m.refused != nil {
-		return false, nil
+		return false, nil //nolint:nilerr // whoever receives the message ends the stream with it
 	}
 	close(m.ready)
 	m.ready = nil
