@@ -3,6 +3,7 @@
 GO       ?= go
 FUZZTIME ?= 20s
 CHECKS   ?= 20000
+SIMULATIONS ?= 10000
 LINT_VERSION := v2.15.0
 GOBIN    := $(shell $(GO) env GOPATH)/bin
 LINT     := $(GOBIN)/golangci-lint
@@ -73,11 +74,12 @@ fuzz: ## run every fuzz target for FUZZTIME (20s)
 		done || exit 1; \
 	done
 
-soak: tools ## run every property CHECKS times (20000) instead of 100, and 500 call graphs against GLPK
+soak: tools ## run every property CHECKS times (20000) instead of 100, 500 call graphs against GLPK, SIMULATIONS (10000) large fleets
 	$(GO) test -timeout 2h -count 1 -v -run TestCallsAgainstLP ./solver -lp.problems=500
 	@grep -rl --include='*_test.go' '"pgregory.net/rapid"' . | xargs -r -n1 dirname | sort -u | while read -r dir; do \
 		$(GO) test -timeout 2h -count 1 $$dir -rapid.checks=$(CHECKS) || exit 1; \
 	done
+	$(GO) test -timeout 6h -count 1 ./internal/sim -run TestSimulations -simulations $(SIMULATIONS) -large
 
 # Servers and clients are processes of one core each: two cores, and nothing else
 # that is busy, or the times (not the proportions) mean little.

@@ -23,6 +23,9 @@ type queue struct {
 	still          bool
 }
 
+// nobody is how many requests count as none.
+const nobody = 1e-12
+
 // stillness is the relative change per step below which a queue stands still.
 const stillness = 1e-9
 
@@ -71,7 +74,7 @@ func presentAt(u, servers float64) float64 {
 // The left side is convex and grows, so Newton's method falls onto the root
 // from above.
 func utilizationOf(sum, servers, drain float64) float64 {
-	if sum <= 0 {
+	if sum < nobody {
 		return 0
 	}
 	a := math.Sqrt(2 * (servers + 1))
