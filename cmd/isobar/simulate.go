@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +22,7 @@ type simulateFlags struct {
 	output   outputFormat
 	policies []string
 	seed     uint64
+	html     string
 }
 
 func simulateCommand() *cobra.Command {
@@ -32,8 +34,9 @@ func simulateCommand() *cobra.Command {
 time, and print what each of them does to latency, utilization and traffic. A
 scenario is a YAML file; of a directory, all its *.yaml files are run; - is
 standard input. The same scenario and seed give the same result, byte for byte.`,
-		Example: "  isobar simulate examples/scenarios\n  isobar simulate flash.yaml --policy isobar,failover -o json",
-		Args:    cobra.MinimumNArgs(1),
+		Example: "  isobar simulate examples/scenarios\n  isobar simulate flash.yaml --policy isobar,failover -o json\n" +
+			"  isobar simulate flash.yaml --html flash.html",
+		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !cmd.Flags().Changed("seed") {
 				flags.seed = 0
@@ -46,6 +49,8 @@ standard input. The same scenario and seed give the same result, byte for byte.`
 	flags.output.register(cmd)
 	cmd.Flags().StringSliceVar(&flags.policies, "policy", nil, "policies to run, by name (default: all)")
 	cmd.Flags().Uint64Var(&flags.seed, "seed", 0, "seed in place of the scenario's")
+	cmd.Flags().StringVar(&flags.html, "html", "", "write a page with charts to this `file`, too")
+	_ = cmd.MarkFlagFilename("html", "html") // fails only for a flag that is not there
 	_ = cmd.RegisterFlagCompletionFunc("policy", cobra.FixedCompletions(policyNames(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
@@ -118,6 +123,15 @@ func runScenarios(ctx context.Context, files []string, scenarios []*config.Scena
 }
 
 func reportSimulations(flags *simulateFlags, all []simulation, stdout io.Writer) error {
+	if flags.html != "" {
+		var page bytes.Buffer
+		if err := writeSimulationPage(&page, all); err != nil {
+			return err
+		}
+		if err := os.WriteFile(flags.html, page.Bytes(), 0o644); err != nil { //nolint:gosec // a report, to be shown around
+			return err
+		}
+	}
 	if flags.output == outputJSON {
 		return writeJSON(stdout, all)
 	}

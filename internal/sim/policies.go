@@ -19,6 +19,7 @@ type maker func(w *world) (balancer, error)
 const (
 	NameIsobar      = "isobar"
 	NameClairvoyant = "clairvoyant"
+	NameClosest     = "closest"
 	NameStatic      = "static"
 	NameWaterfall   = "waterfall-region"
 )
@@ -33,7 +34,7 @@ func Policies() []Policy {
 	return []Policy{
 		Isobar(),
 		{Name: NameClairvoyant, Title: "the optimum, with all inputs true and at once", make: []maker{newClairvoyant}},
-		{Name: "closest", Title: "the closest healthy locality only", make: []maker{local(policy.Nearest)}},
+		{Name: NameClosest, Title: "the closest healthy locality only", make: []maker{local(policy.Nearest)}},
 		{Name: "failover", Title: "locality failover by health: zone, region, rest", make: []maker{newFailover}},
 		{Name: NameStatic, Title: "the best fixed weights known beforehand", make: []maker{newStatic(meanDemand), newStatic(peakDemand)}},
 		{Name: NameWaterfall, Title: "waterfall by region", make: []maker{newCentral(policy.WaterfallByRegion)}},
