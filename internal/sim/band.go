@@ -54,7 +54,7 @@ func (b *band) health(time.Duration) error {
 			}
 		}
 		// Neighbours take in the endpoints of equally far zones in turns.
-		n := uint64(max(1, len(v.order))) //nolint:gosec // a count
+		n := uint64(max(1, len(v.order)))
 		slices.SortStableFunc(v.order, func(x, y int) int {
 			turn := func(e int) uint64 { return (uint64(e)*golden + c.id) % n } //nolint:gosec // an index
 			return cmp.Or(cmp.Compare(g.latency[s.endpoints[x].at], g.latency[s.endpoints[y].at]), cmp.Compare(turn(x), turn(y)))

@@ -112,10 +112,10 @@ func TestOutage(t *testing.T) {
 		}
 		var during, after float64
 		_, err := sim.Run(t.Context(), sc, p, func(f sim.Frame) error {
-			switch f.At {
-			case 2*time.Minute + interval:
+			if f.At == 2*time.Minute+interval {
 				during = f.Sample.Failed
-			case 3 * time.Minute:
+			}
+			if f.At == 3*time.Minute {
 				after = f.Sample.Failed
 			}
 			return nil

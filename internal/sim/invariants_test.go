@@ -45,7 +45,7 @@ func TestSimulations(t *testing.T) {
 		wait.Go(func() {
 			for {
 				seed := next.Add(1)
-				if seed > uint64(*simulations) || t.Failed() { //nolint:gosec // a count
+				if seed > uint64(*simulations) || t.Failed() {
 					return
 				}
 				if _, err := simulateRandom(t, seed, size); err != nil {

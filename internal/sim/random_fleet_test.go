@@ -22,7 +22,7 @@ var (
 
 // randomFleet makes a fleet, and what happens to it, from a seed.
 func randomFleet(seed uint64, b bounds) *Scenario {
-	r := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // repeatable on purpose
+	r := rand.New(rand.NewPCG(seed, 0))
 	const interval = 5 * time.Second
 	delay := func() Delay {
 		return Delay{Base: time.Duration(r.IntN(4)) * interval / time.Duration(1+r.IntN(10)), Jitter: time.Duration(r.Int64N(int64(interval)))}
@@ -101,7 +101,7 @@ func randomSources(r *rand.Rand, s *isobar.Service, b bounds, places []isobar.Lo
 		}
 		n := 1 + r.IntN(b.clients)
 		src := Source{
-			Service: s.Name, From: p, Noise: 0.1 * r.Float64(), Clients: n, Kind: dataplane.Kind(r.IntN(2)), //nolint:gosec // 0 or 1
+			Service: s.Name, From: p, Noise: 0.1 * r.Float64(), Clients: n, Kind: dataplane.Kind(r.IntN(2)),
 			Demand: Times(Constant(level*capacity*2*r.Float64()/float64(len(places))), randomShape(r, b.length)),
 		}
 		if r.IntN(8) == 0 {
