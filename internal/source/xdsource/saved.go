@@ -15,7 +15,7 @@ const (
 	// savedFormat is the version of saved; a newer one is refused.
 	savedFormat = 1
 	// saveEvery is how often the state is written at most.
-	saveEvery = 5 * time.Second
+	saveEvery = time.Second
 )
 
 // saved is what is known of the services.
@@ -73,7 +73,7 @@ func (c *Client) save(ctx context.Context) {
 				return // nothing has changed since
 			}
 		}
-		err := c.saveNow(context.WithoutCancel(ctx))
+		wrote, err := c.saveNow(context.WithoutCancel(ctx))
 		if err != nil {
 			c.metrics.saveErrors.Inc()
 			if !failed {
@@ -85,6 +85,9 @@ func (c *Client) save(ctx context.Context) {
 		if ended {
 			return
 		}
+		if !wrote {
+			continue // nothing to rest from: what comes next is saved at once
+		}
 		rest := time.NewTimer(saveEvery)
 		select {
 		case <-rest.C:
@@ -94,26 +97,27 @@ func (c *Client) save(ctx context.Context) {
 	}
 }
 
-func (c *Client) saveNow(ctx context.Context) error {
+// saveNow tells whether it wrote, or tried to.
+func (c *Client) saveNow(ctx context.Context) (wrote bool, err error) {
 	now := c.snapshot()
 	if len(now.Services) == 0 && c.stored == 0 {
-		return nil // as there is nothing there
+		return false, nil // as there is nothing there
 	}
 	data, err := json.Marshal(now)
 	if err != nil {
-		return err
+		return true, err
 	}
 	revision, err := c.opts.Store.CompareAndSwap(ctx, storeKey, c.stored, data)
 	if err == nil {
 		c.stored = revision
-		return nil
+		return true, nil
 	}
 	// A write can fail after it took effect; the next one builds on what stands
 	// there now.
 	if v, getErr := c.opts.Store.Get(ctx, storeKey); getErr == nil {
 		c.stored = v.Revision
 	}
-	return err
+	return true, err
 }
 
 func (c *Client) snapshot() saved {
