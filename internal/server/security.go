@@ -3,14 +3,11 @@ package server
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
-	"errors"
 	"net"
 	"net/http"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"google.golang.org/grpc/credentials"
 
 	"github.com/isobar-xds/isobar/internal/admission"
 	"github.com/isobar-xds/isobar/internal/identity"
@@ -143,63 +140,4 @@ func (s *Server) pollsWithIdentity(h http.Handler) http.Handler {
 		v := &visitor{peer: identity.PeerOfState(r.TLS)}
 		h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), visitorKey{}, v)))
 	})
-}
-
-// tlsCredentials tells of handshakes that fail: the client is told little, and
-// often shows less.
-type tlsCredentials struct {
-	credentials.TransportCredentials
-
-	failed func(peer net.Addr, err error)
-}
-
-// ServerHandshake implements credentials.TransportCredentials.
-func (c tlsCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	conn, info, err := c.TransportCredentials.ServerHandshake(raw)
-	if err != nil {
-		c.failed(raw.RemoteAddr(), err)
-	}
-	return conn, info, err
-}
-
-// Clone implements credentials.TransportCredentials.
-func (c tlsCredentials) Clone() credentials.TransportCredentials {
-	return tlsCredentials{c.TransportCredentials.Clone(), c.failed}
-}
-
-func (s *Server) transportCredentials() credentials.TransportCredentials {
-	return tlsCredentials{credentials.NewTLS(s.security.xds.Config("h2")), s.handshakeFailed}
-}
-
-func (s *Server) handshakeFailed(peer net.Addr, err error) {
-	reason := handshakeReason(err)
-	s.security.handshakes.WithLabelValues(reason).Inc()
-	if reason == handshakeBroken {
-		return // port scans and probes of load balancers
-	}
-	if skipped, ok := s.security.logs.Allow(time.Now()); ok {
-		s.log.Warn("a TLS handshake failed", "peer", peer.String(), "reason", reason, "error", err, "skipped_lines", skipped)
-	}
-}
-
-const handshakeBroken = "broken"
-
-// handshakeReason tells what was wrong, for a label.
-func handshakeReason(err error) string {
-	if bad, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		if invalid, ok := errors.AsType[x509.CertificateInvalidError](bad.Err); ok && invalid.Reason == x509.Expired {
-			return "expired"
-		}
-		if _, ok := errors.AsType[x509.UnknownAuthorityError](bad.Err); ok {
-			return "unknown_authority"
-		}
-		return "bad_certificate"
-	}
-	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
-		return "not_tls"
-	}
-	if err.Error() == "tls: client didn't provide a certificate" { // crypto/tls has no value for it
-		return "no_certificate"
-	}
-	return handshakeBroken
 }

@@ -330,8 +330,8 @@ func TestIdentities(t *testing.T) {
 	}
 }
 
-// TestNoGoodCertificate: a handshake that fails is told in the log with the
-// reason. The client may see no more than that its connection broke.
+// TestNoGoodCertificate: a handshake that fails is told to the client by TLS,
+// and in the log, with the reason.
 func TestNoGoodCertificate(t *testing.T) {
 	ca := identitytest.NewCA(t)
 	files := ca.Write(t.TempDir(), identitytest.Leaf{})
@@ -339,19 +339,19 @@ func TestNoGoodCertificate(t *testing.T) {
 	foreign := ca.Client(nil)
 	foreign.GetClientCertificate = identitytest.NewCA(t).Client(&identitytest.Leaf{DNS: []string{"a.example"}}).GetClientCertificate
 	tests := []struct {
-		name   string
-		config *tls.Config
+		name, says string
+		config     *tls.Config
 	}{
-		{"no_certificate", ca.Client(nil)},
-		{"expired", ca.Client(&identitytest.Leaf{DNS: []string{"a.example"}, NotAfter: time.Now().Add(-time.Minute)})},
-		{"unknown_authority", foreign},
-		{"not_tls", nil},
+		{"no_certificate", "certificate required", ca.Client(nil)},
+		{"expired", "expired certificate", ca.Client(&identitytest.Leaf{DNS: []string{"a.example"}, NotAfter: time.Now().Add(-time.Minute)})},
+		{"unknown_authority", "unknown certificate authority", foreign},
+		{"not_tls", "", nil},
 	}
 	for _, tt := range tests {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		_, _, err := subscribe(ctx, l.dial(tt.config), nodeIn("n", "us/a"), "checkout")
 		cancel()
-		if status.Code(err) != codes.Unavailable {
+		if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), tt.says) {
 			t.Errorf("%s: %v", tt.name, err)
 		}
 		eventually(t, tt.name+" in the log", func() bool { return strings.Contains(l.log.String(), "reason="+tt.name) })

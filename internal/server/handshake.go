@@ -1,0 +1,98 @@
+package server
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net"
+	"time"
+
+	"google.golang.org/grpc/credentials"
+)
+
+// tlsCredentials tells of handshakes that fail: the client is told little, and
+// often shows less.
+type tlsCredentials struct {
+	credentials.TransportCredentials
+
+	failed func(peer net.Addr, err error)
+}
+
+// ServerHandshake implements credentials.TransportCredentials.
+func (c tlsCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	l := &lingering{Conn: raw}
+	conn, info, err := c.TransportCredentials.ServerHandshake(l)
+	l.established = err == nil
+	if err != nil {
+		c.failed(raw.RemoteAddr(), err)
+	}
+	return conn, info, err
+}
+
+// Bounds on what is waited for after a handshake that failed.
+const (
+	lingerTime  = time.Second
+	lingerBytes = 64 << 10
+)
+
+// lingering reads what a client sends on after a handshake that failed, before
+// it closes the connection. A client of TLS 1.3 takes the handshake for done
+// when the server has yet to see its certificate; closing with its next words
+// unread would reset the connection, and the reason would be lost on the way.
+type lingering struct {
+	net.Conn
+
+	established bool // written before the connection is used by anyone else
+}
+
+// Close implements net.Conn.
+func (l *lingering) Close() error {
+	if !l.established {
+		_ = l.SetReadDeadline(time.Now().Add(lingerTime)) // a connection without deadlines is gone already
+		_, _ = io.CopyN(io.Discard, l.Conn, lingerBytes)
+	}
+	return l.Conn.Close()
+}
+
+// Clone implements credentials.TransportCredentials.
+func (c tlsCredentials) Clone() credentials.TransportCredentials {
+	return tlsCredentials{c.TransportCredentials.Clone(), c.failed}
+}
+
+func (s *Server) transportCredentials() credentials.TransportCredentials {
+	return tlsCredentials{credentials.NewTLS(s.security.xds.Config("h2")), s.handshakeFailed}
+}
+
+func (s *Server) handshakeFailed(peer net.Addr, err error) {
+	reason := handshakeReason(err)
+	s.security.handshakes.WithLabelValues(reason).Inc()
+	if reason == handshakeBroken {
+		return // port scans and probes of load balancers
+	}
+	if skipped, ok := s.security.logs.Allow(time.Now()); ok {
+		s.log.Warn("a TLS handshake failed", "peer", peer.String(), "reason", reason, "error", err, "skipped_lines", skipped)
+	}
+}
+
+const handshakeBroken = "broken"
+
+// handshakeReason tells what was wrong, for a label.
+func handshakeReason(err error) string {
+	if bad, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		if invalid, ok := errors.AsType[x509.CertificateInvalidError](bad.Err); ok && invalid.Reason == x509.Expired {
+			return "expired"
+		}
+		if _, ok := errors.AsType[x509.UnknownAuthorityError](bad.Err); ok {
+			return "unknown_authority"
+		}
+		return "bad_certificate"
+	}
+	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
+		return "not_tls"
+	}
+	if err.Error() == "tls: client didn't provide a certificate" { // crypto/tls has no value for it
+		return "no_certificate"
+	}
+	return handshakeBroken
+}
