@@ -67,7 +67,7 @@ func (l *listener) enter(address string) Reason {
 	}
 	l.total++
 	l.open[address]++
-	l.limits.Metrics.connections.Set(float64(l.total))
+	l.limits.Metrics.connections.Inc()
 	return ""
 }
 
@@ -78,7 +78,7 @@ func (l *listener) leave(address string) {
 	if l.open[address]--; l.open[address] == 0 {
 		delete(l.open, address)
 	}
-	l.limits.Metrics.connections.Set(float64(l.total))
+	l.limits.Metrics.connections.Dec()
 }
 
 // conn tells its listener when it is closed.

@@ -54,7 +54,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			Name: "isobar_admission_refused_total", Help: "Streams and connections that were not let in, by what and why.",
 		}, []string{"what", "reason"}),
 		connections: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "isobar_xds_connections", Help: "Open connections of the xDS listener.",
+			Name: "isobar_xds_connections", Help: "Open connections of the xDS listeners.",
 		}),
 	}
 	for _, reason := range []Reason{TotalRate, PeerRate, PeerStreams, PeerLocalities} {

@@ -94,15 +94,20 @@ func (s *Server) enter(ctx context.Context, method string) (*visitor, error) {
 			return nil, s.refuseIdentity(err, role, address)
 		}
 	}
+	return v, s.open(v, address)
+}
+
+// open books what a visitor has open, under its identity if it has one.
+func (s *Server) open(v *visitor, address string) error {
 	account := "address " + address
 	if v.peer != nil {
 		account = "identity " + v.peer.Name()
 	}
 	var refused admission.Reason
 	if v.stream, refused = s.security.budgets.Open(account); refused != "" {
-		return nil, s.turnAway(refused, account)
+		return s.turnAway(refused, account)
 	}
-	return v, nil
+	return nil
 }
 
 // admits gives what the stream layers ask about each node.
@@ -113,7 +118,7 @@ func (s *Server) admits(role identity.Role) func(context.Context, wire.Node) err
 			return s.refuseIdentity(err, role, n.ID)
 		}
 		if v.stream == nil {
-			return nil // a request over HTTP: there is nothing that stays open
+			return nil // of a caller that keeps no books
 		}
 		if refused := v.stream.Locate(n.Locality); refused != "" {
 			return s.turnAway(refused, n.ID)
@@ -167,10 +172,15 @@ func advised(err error, trailer func(metadata.MD)) error {
 	if !ok || st.Code() != codes.ResourceExhausted || strings.HasPrefix(st.Message(), "grpc: ") {
 		return err
 	}
-	wait := retryAfter + rand.N(retryBefore-retryAfter) //nolint:gosec // no secret
+	wait := retryWait()
 	trailer(metadata.Pairs(retryPushback, strconv.FormatInt(wait.Milliseconds(), 10)))
 	if with, derr := st.WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(wait)}); derr == nil {
 		st = with
 	}
 	return st.Err()
+}
+
+// retryWait is how long one client is told to wait.
+func retryWait() time.Duration {
+	return retryAfter + rand.N(retryBefore-retryAfter) //nolint:gosec // no secret
 }

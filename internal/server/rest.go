@@ -27,7 +27,7 @@ func (s *Server) serveREST(ctx context.Context) error {
 		mux.Handle(path, s.hds.Handler())
 	}
 	srv := &http.Server{
-		Handler: s.pollsWithIdentity(mux), ReadHeaderTimeout: restHeaderWait, ReadTimeout: restReadWait, IdleTimeout: restIdle,
+		Handler: s.enterHTTP(mux), ReadHeaderTimeout: restHeaderWait, ReadTimeout: restReadWait, IdleTimeout: restIdle,
 		MaxHeaderBytes: maxHeaderList,
 	}
 	served := make(chan error, 1)

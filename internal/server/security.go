@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"net"
-	"net/http"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -132,12 +131,4 @@ func (s *Server) policy() identity.Policy {
 		return s.cfg.XDS.Identities
 	}
 	return s.current.Load().XDS.Identities
-}
-
-// pollsWithIdentity lets those that poll over HTTP show who they are.
-func (s *Server) pollsWithIdentity(h http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		v := &visitor{peer: identity.PeerOfState(r.TLS)}
-		h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), visitorKey{}, v)))
-	})
 }

@@ -200,7 +200,7 @@ func (s *Server) buildAdmin() error {
 		Health:   s.Health,
 		Release:  s.loop.Release,
 		Checkers: s.listCheckers,
-		Polls:    s.pollsWithIdentity(s.hds.Handler()),
+		Polls:    s.enterHTTP(s.hds.Handler()),
 		Stopping: s.stopping,
 		Source:   s.upstreamState,
 		Stall:    func() time.Duration { return max(admin.DefaultStall, 3*s.current.Load().Tick) },

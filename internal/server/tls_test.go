@@ -54,6 +54,7 @@ func (l *logText) String() string {
 type loopback struct {
 	t      *testing.T
 	server *server.Server
+	rest   string // address
 	log    *logText
 }
 
@@ -69,6 +70,9 @@ func onLoopback(t *testing.T, change func(*config.Config)) *loopback {
 	}
 	kept := store.NewMemory()
 	l := &loopback{t: t, log: &logText{}}
+	if ls.REST != nil {
+		l.rest = ls.REST.Addr().String()
+	}
 	l.server, err = server.New(cfg, ls, server.Options{Store: kept, Log: slog.New(slog.NewTextHandler(l.log, nil))})
 	if err != nil {
 		t.Fatal(err)

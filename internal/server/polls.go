@@ -1,0 +1,47 @@
+package server
+
+import (
+	"context"
+	"math"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"google.golang.org/grpc/status"
+
+	"github.com/isobar-xds/isobar/internal/admission"
+	"github.com/isobar-xds/isobar/internal/identity"
+)
+
+// enterHTTP lets the requests of clients that poll in as streams are let in:
+// they pay the same rate, count in the same books, and show who they are.
+func (s *Server) enterHTTP(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		v := &visitor{peer: identity.PeerOfState(r.TLS)}
+		address := httpAddress(r)
+		var err error
+		if refused := s.security.rate.Take(address, time.Now()); refused != "" {
+			err = s.turnAway(refused, address)
+		} else {
+			err = s.open(v, address)
+		}
+		if err != nil {
+			w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(retryWait().Seconds()))))
+			http.Error(w, status.Convert(err).Message(), http.StatusTooManyRequests)
+			return
+		}
+		defer v.stream.Close()
+		h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), visitorKey{}, v)))
+	})
+}
+
+// httpAddress is what the peer of a request counts under.
+func httpAddress(r *http.Request) string {
+	ap, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return admission.Address(nil)
+	}
+	return admission.Address(net.TCPAddrFromAddrPort(ap))
+}

@@ -1,0 +1,74 @@
+package server_test
+
+import (
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/isobar-xds/isobar/internal/config"
+	"github.com/isobar-xds/isobar/internal/identity/identitytest"
+)
+
+// TestPollsAreHeldToTheSame: clients that poll show who they are, and pay the
+// same rate, as those with streams.
+func TestPollsAreHeldToTheSame(t *testing.T) {
+	ca := identitytest.NewCA(t)
+	files := ca.Write(t.TempDir(), identitytest.Leaf{})
+	l := onLoopback(t, func(c *config.Config) {
+		c.XDS.ListenREST = "127.0.0.1:0"
+		c.XDS.TLS = &files
+		c.XDS.Admission = config.Admission{StreamsPerSecond: 1, Burst: 20}
+		c.XDS.Identities = policy(t, [3]string{"client.example", "client", "us/*"}, [3]string{"checker.example", "checker", ""})
+	})
+	client := func(name string) *http.Client {
+		return &http.Client{Transport: &http.Transport{TLSClientConfig: ca.Client(&identitytest.Leaf{DNS: []string{name}}), DisableKeepAlives: false}}
+	}
+	poll := func(c *http.Client, locality string) (int, http.Header, string) {
+		t.Helper()
+		region, zone, _ := strings.Cut(locality, "/")
+		body := `{"node": {"id": "p", "locality": {"region": "` + region + `", "zone": "` + zone + `"}}, "resource_names": ["checkout"]}`
+		resp, err := c.Post("https://"+l.rest+"/v3/discovery:endpoints", "application/json", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		answer, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, resp.Header, string(answer)
+	}
+	known, checker := client("client.example"), client("checker.example")
+	defer known.CloseIdleConnections()
+	defer checker.CloseIdleConnections()
+	for _, tt := range []struct {
+		client   *http.Client
+		locality string
+		want     int
+		says     string
+	}{
+		{known, "us/a", 200, "10.0.0.1"},
+		{known, "eu/a", 403, "not its locality"},
+		{checker, "us/a", 403, "not its role"},
+	} {
+		if code, _, body := poll(tt.client, tt.locality); code != tt.want || !strings.Contains(body, tt.says) {
+			t.Errorf("%s: %d %s", tt.locality, code, body)
+		}
+	}
+	refused := 0
+	for range 20 {
+		code, header, body := poll(known, "us/a")
+		if code != http.StatusTooManyRequests {
+			continue
+		}
+		refused++
+		if wait, err := strconv.Atoi(header.Get("Retry-After")); err != nil || wait < 1 || wait > 10 || !strings.Contains(body, "too many new streams from your address") {
+			t.Errorf("told to wait %q: %s", header.Get("Retry-After"), body)
+		}
+	}
+	if refused < 10 {
+		t.Errorf("%d of 20 polls beyond the burst were refused", refused)
+	}
+}
