@@ -24,7 +24,10 @@ const saveEvery = 30 * time.Second
 func (l *Loop) reserve(saved plan.Saved, above uint64) {
 	l.reserved = above + reserveStep
 	saved.Reserved = l.reserved
+	// Twice, because the newest file may be damaged later, and the one before it
+	// must not allow versions that this process has used.
 	_ = l.saver.write(saved) // it is told, and serving goes on
+	_ = l.saver.write(saved)
 	l.lastSaved = time.Now()
 }
 

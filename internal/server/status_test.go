@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 
 	"github.com/isobar-xds/isobar/internal/admin"
+	"github.com/isobar-xds/isobar/internal/plan"
 	"github.com/isobar-xds/isobar/internal/store"
 )
 
@@ -84,6 +85,38 @@ func TestStatusTellsWhatNeedsAttention(t *testing.T) {
 			s = admin.Status{}
 			if w.read("127.0.0.1", "/v1/status", &s); len(s.Unsaved) != 0 || gather(t, w.server.Metrics())["isobar_state_unsaved"] != 0 {
 				t.Errorf("when the disk has room again: %+v", s)
+			}
+		})
+	})
+}
+
+// TestStartOnAFullDisk: what was saved is served again, although nothing can be
+// written.
+func TestStartOnAFullDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := store.NewMemory()
+		defer func() { _ = memory.Close() }()
+		disk := &fullDisk{Store: memory}
+		cfg := configuration(t)
+		cfg.Admin.Writable = true
+		var before *plan.Plan
+		runWorld(t, cfg, disk, func(w *world) {
+			w.start(everywhere(300)...)
+			for range 10 {
+				before = w.tick()
+			}
+		})
+		disk.full.Store(true)
+		runWorld(t, cfg, disk, func(w *world) {
+			synctest.Wait()
+			first := w.server.Plan()
+			sameAssignments(t, before, first)
+			if first.Version <= before.Version {
+				t.Errorf("version %d after %d", first.Version, before.Version)
+			}
+			var s admin.Status
+			if w.read("127.0.0.1", "/v1/status", &s); s.OK || len(s.Unsaved) == 0 {
+				t.Errorf("no alarm: %+v", s)
 			}
 		})
 	})

@@ -92,9 +92,13 @@ func TestOpenRefusesWhatItCannotRead(t *testing.T) {
 			}
 		})
 	}
-	disk := &flaky{Memory: store.NewMemory(), before: true}
-	if _, err := source.Open(t.Context(), source.Options{Store: disk}); !errors.Is(err, errDisk) {
-		t.Errorf("a store that can't be written: %v", err)
+	disk := &flaky{Memory: store.NewMemory()}
+	put(t, open(t, disk), svc("a", 1))
+	disk.before = true
+	if r := open(t, disk); names(r) != "a=api" {
+		t.Errorf("from a store that can't be written: %s", names(r))
+	} else if _, _, err := r.Put("a", svc("a", 2), 0); !errors.Is(err, errDisk) {
+		t.Errorf("written to a store that can't be: %v", err)
 	}
 }
 

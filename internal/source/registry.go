@@ -90,7 +90,8 @@ func Open(ctx context.Context, o Options) (*Registry, error) {
 	}
 	c.revision += restartGap
 	if err := r.save(ctx, c); err != nil {
-		return nil, err
+		// What was read is good all the same; writes are refused until it works.
+		r.log.Error("services could not be saved; serving goes on with what was read", "error", err)
 	}
 	r.metrics = newMetrics(o.Registerer)
 	r.publish(c)

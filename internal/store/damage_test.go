@@ -232,3 +232,48 @@ func TestFailedWrite(t *testing.T) {
 		t.Errorf("got %q, %v", v.Data, err)
 	}
 }
+
+// A crash between the two renames of a write leaves no current version. What
+// was about to become it is complete, and serves where the one before is
+// damaged later; where it is damaged itself, the one before serves.
+func TestCrashBetweenRenames(t *testing.T) {
+	for name, want := range map[string]string{"a.state.prev": "new", "a.state.tmp": "old"} {
+		t.Run(name+" damaged", func(t *testing.T) {
+			dir, _, _ := twoVersions(t)
+			if err := os.Rename(filepath.Join(dir, "a.state"), filepath.Join(dir, "a.state.tmp")); err != nil {
+				t.Fatal(err)
+			}
+			damaged := readBytes(t, dir, name)
+			damaged[len(damaged)-1] ^= 1
+			writeBytes(t, dir, name, damaged)
+			f := open(t, dir)
+			defer closeNow(t, f)
+			v, err := f.Get(t.Context(), "a")
+			if err != nil || string(v.Data) != want {
+				t.Fatalf("got %q, %v; want %q", v.Data, err, want)
+			}
+			if _, err := f.CompareAndSwap(t.Context(), "a", v.Revision, []byte("next")); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// The first version of a key has none before it, and can be damaged all the
+// same.
+func TestFirstVersionDamaged(t *testing.T) {
+	dir := t.TempDir()
+	f := open(t, dir)
+	if _, err := f.CompareAndSwap(t.Context(), "a", 0, []byte("first")); err != nil {
+		t.Fatal(err)
+	}
+	closeNow(t, f)
+	damaged := readBytes(t, dir, "a.state")
+	damaged[20] ^= 4
+	writeBytes(t, dir, "a.state", damaged)
+	f = open(t, dir)
+	defer closeNow(t, f)
+	if v, err := f.Get(t.Context(), "a"); err != nil || string(v.Data) != "first" {
+		t.Errorf("got %q, %v", v.Data, err)
+	}
+}

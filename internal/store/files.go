@@ -65,7 +65,10 @@ func Open(dir string, o Options) (*Files, error) {
 	return f, nil
 }
 
-// sweep removes temporary files: they were never the answer to anything.
+// sweep ends what a crash left half done. A version that is complete on disk,
+// when the one before has given up its name already, takes that name: the one
+// before may be damaged by now. Any other temporary file was never the answer to
+// anything.
 func (f *Files) sweep() error {
 	entries, err := os.ReadDir(f.dir)
 	if err != nil {
@@ -76,8 +79,15 @@ func (f *Files) sweep() error {
 		if !isTemp || checkKey(key) != nil {
 			continue
 		}
-		if err := os.Remove(filepath.Join(f.dir, e.Name())); err != nil {
-			return fmt.Errorf("state directory: %w", err)
+		temp, name := f.path(key, tempSuffix), f.path(key, currentSuffix)
+		_, bad := readFile(temp)
+		if _, taken := os.Lstat(name); bad == nil && errors.Is(taken, fs.ErrNotExist) {
+			err = errors.Join(os.Rename(temp, name), syncDir(f.dir))
+		} else {
+			err = os.Remove(temp)
+		}
+		if err != nil {
+			f.log.Warn("a file that was left half written stays", "error", err) // as on a disk that is read-only
 		}
 	}
 	return nil
@@ -128,7 +138,12 @@ func (f *Files) CompareAndSwap(ctx context.Context, key string, revision uint64,
 	if from == previous {
 		next.Revision++ // the lost version had that number
 	}
-	if err := f.write(key, next, from == current); err != nil {
+	err = f.write(key, next, from == current)
+	if err == nil && from == nowhere {
+		// A first version has none before it to fall back to but itself.
+		err = writeDurably(f.path(key, previousSuffix), encode(next))
+	}
+	if err != nil {
 		f.metrics.failures.Inc()
 		return 0, fmt.Errorf("saving state %s: %w", key, err)
 	}
@@ -221,8 +236,7 @@ func (f *Files) write(key string, v Value, keep bool) error {
 			return errors.Join(err, removeIfThere(temp))
 		}
 	}
-	// A crash here finds no current version and uses the previous one, which
-	// is the last that was ever acknowledged.
+	// A crash here finds no current version: see sweep.
 	if err := os.Rename(temp, f.path(key, currentSuffix)); err != nil {
 		return err
 	}

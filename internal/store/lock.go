@@ -15,8 +15,7 @@ const lockName = "LOCK"
 // lockDir takes the directory for this process. The lock goes with the
 // process, however it ends; the file stays, with the process id as a hint.
 func lockDir(dir string) (*os.File, error) {
-	path := filepath.Join(dir, lockName)
-	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) //nolint:gosec // the operator's own directory
+	file, err := openLock(dir)
 	if err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
@@ -28,10 +27,29 @@ func lockDir(dir string) (*os.File, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("locking state directory %s: %w", dir, err), file.Close())
 	}
-	if err := errors.Join(file.Truncate(0), writePID(file)); err != nil {
-		return nil, errors.Join(fmt.Errorf("locking state directory %s: %w", dir, err), file.Close())
+	// The process id is a hint for people; a full or read-only disk must not keep
+	// the last good state from being served.
+	if file.Truncate(0) == nil {
+		_ = writePID(file)
 	}
 	return file, nil
+}
+
+// openLock opens the file that carries the lock; on a disk that can't be
+// written, as it is, or the directory in its place.
+func openLock(dir string) (*os.File, error) {
+	path := filepath.Join(dir, lockName)
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) //nolint:gosec // the operator's own directory
+	if err == nil || (!errors.Is(err, syscall.EROFS) && !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT)) {
+		return file, err
+	}
+	if file, again := os.Open(path); again == nil { //nolint:gosec // the same
+		return file, nil
+	}
+	if file, again := os.Open(dir); again == nil { //nolint:gosec // the same
+		return file, nil
+	}
+	return nil, err
 }
 
 func writePID(file *os.File) error {
