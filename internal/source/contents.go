@@ -76,7 +76,7 @@ func (c contents) conflicts() []string {
 	var out []string
 	for name := range c.listed {
 		if c.claimed(name) {
-			out = append(out, fmt.Sprintf("service %s of source.xds belongs to the API or the file, which come first: delete it there, or remove it from source.xds", name))
+			out = append(out, fmt.Sprintf("service %s of source.xds belongs to the API or the file, which come first: remove it here or there", name))
 		}
 	}
 	for name := range c.file {

@@ -16,10 +16,10 @@ import (
 
 // listing is one assignment of a response, read.
 type listing struct {
-	name string
 	wire.Listing
 
-	err error
+	name string
+	err  error
 }
 
 // undone is an entry with what it was.

@@ -121,11 +121,11 @@ func (u *upstream) answer(version string, list ...*endpointv3.ClusterLoadAssignm
 	u.t.Helper()
 	resp := &discoveryv3.DiscoveryResponse{VersionInfo: version, Nonce: "nonce of " + version, TypeUrl: wire.EndpointsURL}
 	for _, m := range list {
-		any, err := anypb.New(m)
+		resource, err := anypb.New(m)
 		if err != nil {
 			u.t.Fatal(err)
 		}
-		resp.Resources = append(resp.Resources, any)
+		resp.Resources = append(resp.Resources, resource)
 	}
 	u.send <- resp
 	r := u.request()
