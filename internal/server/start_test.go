@@ -84,8 +84,14 @@ func runWorld(t *testing.T, cfg *config.Config, kept store.Store, test func(w *w
 // runLogged is runWorld with a log.
 func runLogged(t *testing.T, cfg *config.Config, kept store.Store, log *slog.Logger, test func(w *world)) {
 	t.Helper()
+	runWith(t, cfg, server.Options{Store: kept, Log: log}, test)
+}
+
+// runWith is runWorld with all options.
+func runWith(t *testing.T, cfg *config.Config, opts server.Options, test func(w *world)) {
+	t.Helper()
 	pipe, apiPipe := bufconn.Listen(1<<20), bufconn.Listen(1<<16)
-	s, err := server.New(cfg, server.Listeners{XDS: pipe, Admin: apiPipe}, server.Options{Store: kept, Log: log})
+	s, err := server.New(cfg, server.Listeners{XDS: pipe, Admin: apiPipe}, opts)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,100 @@
+package server_test
+
+import (
+	"context"
+	"net"
+	"testing"
+	"testing/synctest"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	endpointservicev3 "github.com/envoyproxy/go-control-plane/envoy/service/endpoint/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/config"
+	"github.com/isobar-xds/isobar/internal/fleet"
+	"github.com/isobar-xds/isobar/internal/server"
+	"github.com/isobar-xds/isobar/internal/store"
+	"github.com/isobar-xds/isobar/internal/wire"
+)
+
+// lister is a control plane that lists one assignment.
+type lister struct {
+	endpointservicev3.UnimplementedEndpointDiscoveryServiceServer
+
+	assignment *endpointv3.ClusterLoadAssignment
+}
+
+func (l *lister) StreamEndpoints(s endpointservicev3.EndpointDiscoveryService_StreamEndpointsServer) error {
+	if _, err := s.Recv(); err != nil {
+		return err
+	}
+	listed, err := anypb.New(l.assignment)
+	if err != nil {
+		return err
+	}
+	if err := s.Send(&discoveryv3.DiscoveryResponse{VersionInfo: "1", Nonce: "1", TypeUrl: wire.EndpointsURL, Resources: []*anypb.Any{listed}}); err != nil {
+		return err
+	}
+	<-s.Context().Done()
+	return nil
+}
+
+// TestEndpointsOfAnotherControlPlane: Envoys that have clusters elsewhere, and
+// endpoints and load reports here, are balanced by configured capacity over
+// what another control plane lists.
+func TestEndpointsOfAnotherControlPlane(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := configuration(t)
+		m := &endpointv3.ClusterLoadAssignment{ClusterName: "listed"}
+		settings := cfg.Services[0]
+		settings.Localities = nil
+		for _, l := range cfg.Services[0].Localities {
+			lb := &endpointv3.LocalityLbEndpoints{Locality: &corev3.Locality{Region: l.Locality.Region, Zone: l.Locality.Zone}, Priority: 5}
+			for _, e := range l.Endpoints {
+				host, _, _ := net.SplitHostPort(e.Address)
+				lb.LbEndpoints = append(lb.LbEndpoints, &endpointv3.LbEndpoint{HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{
+					Address: &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
+						Address: host, PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: 80},
+					}}},
+				}}})
+			}
+			m.Endpoints = append(m.Endpoints, lb)
+			l.Endpoints = nil
+			settings.Localities = append(settings.Localities, l)
+		}
+		cfg.Services = nil
+		cfg.Source = &config.XDSSource{Server: "other:1", Services: []config.ListedService{{EDSName: "listed", Service: settings}}}
+		pipe := bufconn.Listen(1 << 20)
+		other := grpc.NewServer()
+		endpointservicev3.RegisterEndpointDiscoveryServiceServer(other, &lister{assignment: m})
+		served := make(chan error, 1)
+		go func() { served <- other.Serve(pipe) }()
+		defer func() {
+			other.Stop()
+			<-served
+		}()
+		kept := store.NewMemory()
+		defer func() { _ = kept.Close() }()
+		dial := func(ctx context.Context, _ string) (net.Conn, error) { return pipe.DialContext(ctx) }
+		runWith(t, cfg, server.Options{Store: kept, DialSource: dial}, func(w *world) {
+			w.start(clients("us/c", 3, constant(1200), func(o *fleet.AgentOptions) { o.Kind, o.Endpoints = fleet.KindEnvoy, true })...)
+			for range 20 {
+				noViolations(t, w.tick())
+			}
+			s, ok := w.server.Plan().Service("checkout")
+			if !ok || len(s.Result.Sources) != 1 || s.Result.Sources[0].Source != isobar.MustLocality("us/c") {
+				t.Fatalf("the plan has %+v", s)
+			}
+			published, _ := shares(w.server.Plan())
+			// 1,200 requests/s: 800 fit into each of the two zones of the region.
+			if near := published[2] + published[3]; near < 0.99 || published[2] > 0.68 || published[3] > 0.68 {
+				t.Errorf("shares %v", published)
+			}
+		})
+	})
+}
