@@ -184,11 +184,12 @@ func (st *stream) known(want *settings) func([]byte) (string, bool) {
 		return known
 	}
 	return func(name []byte) (string, bool) {
-		service, ok := string(name), true
-		if known != nil {
-			service, ok = known(name)
-		}
-		if !ok {
+		var service string
+		if known == nil {
+			service = string(name)
+		} else if s, ok := known(name); ok { // its own copy of the name: nothing is allocated
+			service = s
+		} else {
 			return "", false
 		}
 		if !may(st.node.Locality, service) {

@@ -16,9 +16,15 @@ import (
 )
 
 // enterHTTP lets the requests of clients that poll in as streams are let in:
-// they pay the same rate, count in the same books, and show who they are.
+// they pay the same rate, count in the same books, and show who they are. A web
+// page that an operator looks at is no such client.
 func (s *Server) enterHTTP(h http.Handler) http.Handler {
+	foreign := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := foreign.Check(r); err != nil {
+			http.Error(w, "the request comes from a web page of another origin", http.StatusForbidden)
+			return
+		}
 		v := &visitor{peer: identity.PeerOfState(r.TLS)}
 		address := httpAddress(r)
 		var err error

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/isobar-xds/isobar/internal/config"
+	"github.com/isobar-xds/isobar/internal/hds"
 	"github.com/isobar-xds/isobar/internal/identity/identitytest"
 )
 
@@ -71,4 +72,32 @@ func TestPollsAreHeldToTheSame(t *testing.T) {
 	if refused < 10 {
 		t.Errorf("%d of 20 polls beyond the burst were refused", refused)
 	}
+}
+
+// TestWebPagesDoNotPoll: a page that an operator looks at can send requests to
+// loopback, too.
+func TestWebPagesDoNotPoll(t *testing.T) {
+	l := onLoopback(t, func(c *config.Config) { c.XDS.ListenREST = "127.0.0.1:0" })
+	for _, address := range []string{l.rest, l.server.AdminAddress()} {
+		for origin, want := range map[string]int{"https://evil.example": http.StatusForbidden, "": http.StatusOK} {
+			body := strings.NewReader(`{"health_check_request": {"node": {"id": "x"}, "capability": {"health_check_protocols": ["TCP"]}}}`)
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+address+hds.RESTPath, body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Content-Type", "text/plain")
+			if origin != "" {
+				req.Header.Set("Origin", origin)
+			}
+			resp, err := http.DefaultTransport.RoundTrip(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = resp.Body.Close()
+			if resp.StatusCode != want {
+				t.Errorf("%s from %q: %d", address, origin, resp.StatusCode)
+			}
+		}
+	}
+	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 }
