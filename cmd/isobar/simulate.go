@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -55,6 +56,9 @@ standard input. The same scenario and seed give the same result, byte for byte.`
 	return cmd
 }
 
+// simulateGC is by how many percent the heap may grow between collections.
+const simulateGC = 400
+
 // simulation is what became of one scenario.
 type simulation struct {
 	Name    string        `json:"name"`
@@ -64,6 +68,8 @@ type simulation struct {
 }
 
 func simulate(ctx context.Context, flags *simulateFlags, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
+	// Memory is cheap beside the time that collecting it more often takes.
+	defer debug.SetGCPercent(debug.SetGCPercent(simulateGC))
 	policies, err := choosePolicies(flags.policies)
 	if err != nil {
 		return err

@@ -23,6 +23,9 @@ func newClairvoyant(w *world) (balancer, error) {
 
 func (b *clairvoyant) step(time.Duration) error {
 	b.w.demand()
+	if slices.ContainsFunc(b.w.services, func(s *service) bool { return len(s.calls) > 0 }) {
+		return b.stepJoint()
+	}
 	for i, s := range b.w.services {
 		demand := make([]float64, len(s.groups))
 		for j, g := range s.groups {

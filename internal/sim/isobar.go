@@ -1,63 +1,130 @@
 package sim
 
 import (
+	"errors"
+	"runtime"
+	"slices"
+	"sync"
 	"time"
 
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
-// isobarLoop is the server's control loop, in virtual time.
+// isobarLoop is the server's control loop, in virtual time. Services that do not
+// call each other have nothing to do with each other, so a large fleet is
+// planned in several parts at a time; the result is the same.
 type isobarLoop struct {
 	idle
 
-	w       *world
-	decider *plan.Decider
-	plan    *plan.Plan
+	w      *world
+	shards []*shard
 }
+
+// shard is some of the services with a loop of their own.
+type shard struct {
+	w        *world
+	services []*service
+	topology *isobar.Topology
+	decider  *plan.Decider
+	plan     *plan.Plan
+	windows  []load.StreamWindow // that arrived since the last tick
+	err      error
+}
+
+// leastShard is how many services make a part of its own worth while.
+const leastShard = 32
 
 func newIsobar(w *world) (balancer, error) {
 	w.reports = true
-	return &isobarLoop{w: w, decider: plan.NewDecider(w.sc.Interval, nil, startTime)}, nil
+	n := max(1, min(runtime.GOMAXPROCS(0), len(w.services)/leastShard))
+	if slices.ContainsFunc(w.services, func(s *service) bool { return len(s.calls) > 0 }) {
+		n = 1
+	}
+	b := &isobarLoop{w: w}
+	for i := range n {
+		from, to := i*len(w.services)/n, (i+1)*len(w.services)/n
+		b.shards = append(b.shards, &shard{
+			w: w, services: w.services[from:to], decider: plan.NewDecider(w.sc.Interval, nil, startTime),
+			topology: &isobar.Topology{
+				Revision: w.sc.Topology.Revision, Network: w.sc.Topology.Network, Services: w.sc.Topology.Services[from:to],
+			},
+		})
+	}
+	return b, nil
 }
-
-func (b *isobarLoop) current() *plan.Plan { return b.plan }
 
 // health carries the current weights over to changed health at once.
 func (b *isobarLoop) health(now time.Duration) error {
-	p, err := b.decider.Rebase(b.turn(now))
-	if err != nil {
-		return err
-	}
-	b.publish(p, now)
-	return nil
+	return b.each(now, (*plan.Decider).Rebase)
 }
 
 func (b *isobarLoop) tick(now time.Duration) error {
-	t := b.turn(now)
-	t.Windows = b.w.collect(now)
-	p, err := b.decider.Tick(t)
-	if err != nil {
+	windows := b.w.collect(now)
+	for _, s := range b.shards {
+		s.windows = s.windows[:0]
+	}
+	if len(b.shards) == 1 {
+		b.shards[0].windows = windows
+	} else {
+		of := make([]*shard, len(b.w.services))
+		for _, s := range b.shards {
+			for _, x := range s.services {
+				of[x.index] = s
+			}
+		}
+		for _, x := range windows {
+			s := of[b.w.clients[x.Stream-1].population.group.service.index]
+			s.windows = append(s.windows, x)
+		}
+	}
+	return b.each(now, (*plan.Decider).Tick)
+}
+
+// each takes a decision in all shards, and publishes it in their order.
+func (b *isobarLoop) each(now time.Duration, decide func(*plan.Decider, *plan.Turn) (*plan.Plan, error)) error {
+	var wait sync.WaitGroup
+	for _, s := range b.shards[1:] {
+		wait.Go(func() { s.decide(now, decide) })
+	}
+	b.shards[0].decide(now, decide)
+	wait.Wait()
+	var all []error
+	for _, s := range b.shards {
+		all = append(all, s.err)
+	}
+	if err := errors.Join(all...); err != nil {
 		return err
 	}
-	b.publish(p, now)
+	for _, s := range b.shards {
+		for _, x := range s.services {
+			for _, g := range x.groups {
+				b.w.publish(g, s.plan.Assignment(x.spec.Name, g.source), now)
+			}
+		}
+	}
 	return nil
 }
 
-func (b *isobarLoop) turn(now time.Duration) *plan.Turn {
+func (s *shard) decide(now time.Duration, decide func(*plan.Decider, *plan.Turn) (*plan.Plan, error)) {
 	t := &plan.Turn{
-		Now: startTime.Add(now), Interval: b.w.sc.Interval, Watched: b.w.watched(now),
-		Topology: b.w.sc.Topology, Health: b.w.known, Previous: b.plan, Version: 1,
+		Now: startTime.Add(now), Interval: s.w.sc.Interval, Windows: s.windows, Watched: watched(s.services, now),
+		Topology: s.topology, Health: s.w.known, Previous: s.plan, Version: 1,
 	}
-	if b.plan != nil {
-		t.Version = b.plan.Version + 1
+	if s.plan != nil {
+		t.Version = s.plan.Version + 1
 	}
-	return t
+	p, err := decide(s.decider, t)
+	if s.err = err; err == nil {
+		s.plan = p
+	}
 }
 
 // watched tells who watches what, and since when they obey.
-func (w *world) watched(now time.Duration) []plan.Watched {
+func watched(services []*service, now time.Duration) []plan.Watched {
 	var out []plan.Watched
-	for _, s := range w.services {
+	for _, s := range services {
 		for _, g := range s.groups {
 			x := plan.Watched{Service: s.spec.Name, Source: g.source, Streams: len(g.clients)}
 			if !g.acked.After(startTime.Add(now)) {
@@ -69,11 +136,21 @@ func (w *world) watched(now time.Duration) []plan.Watched {
 	return out
 }
 
-func (b *isobarLoop) publish(p *plan.Plan, now time.Duration) {
-	b.plan = p
-	for _, s := range b.w.services {
-		for _, g := range s.groups {
-			b.w.publish(g, p.Assignment(s.spec.Name, g.source), now)
-		}
+// current is the plan of all shards together.
+func (b *isobarLoop) current() *plan.Plan {
+	if len(b.shards) == 1 {
+		return b.shards[0].plan
 	}
+	first := *b.shards[0].plan
+	first.Topology, first.Services, first.Violations = b.w.sc.Topology, slices.Clone(first.Services), slices.Clone(first.Violations)
+	for _, s := range b.shards[1:] {
+		first.Services = append(first.Services, s.plan.Services...)
+		first.Violations = append(first.Violations, s.plan.Violations...)
+		first.Objective += s.plan.Objective
+		first.LowerBound += s.plan.LowerBound
+	}
+	if first.Objective > 0 {
+		first.Gap = (first.Objective - first.LowerBound) / first.Objective
+	}
+	return &first
 }

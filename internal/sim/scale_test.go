@@ -11,7 +11,7 @@ import (
 
 // wideFleet is services of ten localities each, of which 5% change their demand
 // at every tick.
-func wideFleet(b *testing.B, services, localities int, length time.Duration) *sim.Scenario {
+func wideFleet(b testing.TB, services, localities int, length time.Duration) *sim.Scenario {
 	b.Helper()
 	var rules []isobar.LatencyRule
 	region := func(i int) isobar.Locality { return isobar.Locality{Region: fmt.Sprintf("r%02d", i)} }
