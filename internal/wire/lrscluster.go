@@ -199,7 +199,7 @@ func (r *clusterReader) interval(h *clusterHead) (time.Duration, bool) {
 	if s := int64(maxReportInterval / time.Second); h.seconds < 0 || h.seconds > s || h.nanos < 0 || h.nanos >= int64(time.Second) {
 		d := &durationpb.Duration{Seconds: h.seconds, Nanos: int32(h.nanos)} //nolint:gosec // it was one
 		if err := d.CheckValid(); err != nil {
-			return 0, r.refuse(RejectInterval, "load_report_interval: %v", err)
+			return 0, r.refuse(RejectInterval, "load_report_interval: %d s and %d ns are no duration", d.GetSeconds(), d.GetNanos())
 		}
 		v = d.AsDuration()
 	}

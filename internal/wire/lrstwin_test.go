@@ -121,7 +121,7 @@ func (r *twinReader) interval(cs *endpointv3.ClusterStats) (time.Duration, bool)
 		return 0, true
 	}
 	if err := d.CheckValid(); err != nil {
-		return 0, r.refuse(wire.RejectInterval, "load_report_interval: %v", err)
+		return 0, r.refuse(wire.RejectInterval, "load_report_interval: %d s and %d ns are no duration", d.GetSeconds(), d.GetNanos())
 	}
 	v := d.AsDuration()
 	if v < 0 || v > maxReportInterval {
