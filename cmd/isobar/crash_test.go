@@ -31,7 +31,7 @@ func TestCrashes(t *testing.T) {
 		}
 		times = n
 	}
-	random := rand.New(rand.NewPCG(uint64(times), 7)) //nolint:gosec // reproducible
+	random := rand.New(rand.NewPCG(uint64(times), 7))
 	zones := []isobar.Locality{isobar.MustLocality("us/a"), isobar.MustLocality("us/b")}
 	p := newProcess(t, "", zones, []int{100, 100})
 	makeWritable(t, p.file)
@@ -57,12 +57,12 @@ func TestCrashes(t *testing.T) {
 
 func makeWritable(t *testing.T, file string) {
 	t.Helper()
-	data, err := os.ReadFile(file) //nolint:gosec // the test's own
+	data, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	data = []byte(strings.Replace(string(data), "admin: {", "admin: {writable: true, ", 1))
-	if err := os.WriteFile(file, data, 0o600); err != nil { //nolint:gosec // the same
+	if err := os.WriteFile(file, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -104,7 +104,7 @@ func flip(t *testing.T, random *rand.Rand, dir string, turn int) {
 		t.Fatalf("no state: %v", err)
 	}
 	file := files[turn%len(files)]
-	data, err := os.ReadFile(file) //nolint:gosec // the test's own
+	data, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +112,7 @@ func flip(t *testing.T, random *rand.Rand, dir string, turn int) {
 		return
 	}
 	data[random.IntN(len(data))] ^= 1 << random.IntN(8)
-	if err := os.WriteFile(file, data, 0o600); err != nil { //nolint:gosec // the same
+	if err := os.WriteFile(file, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -67,7 +67,10 @@ from where they stand, at the usual pace. The admin interface must be writable.`
 		func(o *admin.Order) string { return orAll(o.Service) + " resumed" })
 }
 
-func orderCommand(use, short, long, example string, send func(*admin.Remote, context.Context, admin.Order) (admin.Operated, error), done func(*admin.Order) string) *cobra.Command {
+// sender is a method of a Remote that carries an order.
+type sender = func(*admin.Remote, context.Context, admin.Order) (admin.Operated, error)
+
+func orderCommand(use, short, long, example string, send sender, done func(*admin.Order) string) *cobra.Command {
 	var flags orderFlags
 	cmd := &cobra.Command{
 		Use: use, Short: short, Long: long, Example: example,
@@ -82,7 +85,7 @@ func orderCommand(use, short, long, example string, send func(*admin.Remote, con
 }
 
 // send sends an order and tells what came of it.
-func (f *orderFlags) send(cmd *cobra.Command, o admin.Order, done string, send func(*admin.Remote, context.Context, admin.Order) (admin.Operated, error)) error {
+func (f *orderFlags) send(cmd *cobra.Command, o admin.Order, done string, send sender) error {
 	remote, err := f.remote()
 	if err != nil {
 		return err

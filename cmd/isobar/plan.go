@@ -68,7 +68,8 @@ func writePreview(w io.Writer, p *admin.Previewed) error {
 	case p.Settled:
 		fmt.Fprintf(&b, "%d services would change, %d stay; compared with plan %s, settled after %d ticks\n", len(p.Services), p.Same, printable(p.Version), p.Ticks)
 	default:
-		fmt.Fprintf(&b, "%d services would change, %d stay; compared with plan %s, still moving after %d ticks\n", len(p.Services), p.Same, printable(p.Version), p.Ticks)
+		fmt.Fprintf(&b, "%d services would change, %d stay; compared with plan %s, still moving after %d ticks\n",
+			len(p.Services), p.Same, printable(p.Version), p.Ticks)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -115,7 +115,7 @@ func (s *Server) operated(w http.ResponseWriter, r *http.Request, what string, o
 	case err != nil:
 		fail(w, http.StatusServiceUnavailable, Problem{Error: err.Error()})
 	default:
-		s.audit(r).Info("weights "+what+" by operator", "service", o.Service, "to", o.Version, "who", o.Who, "reason", o.Reason)
+		s.audit(r).Info("weights changed by operator", "what", what, "service", o.Service, "to", o.Version, "who", o.Who, "reason", o.Reason)
 		out := Operated{Version: p.VersionString(), Paused: p.Paused, Warnings: warnings}
 		if out.Paused == nil {
 			out.Paused = plan.Pauses{}

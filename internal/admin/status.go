@@ -64,10 +64,10 @@ func (s *Server) getStatus(w http.ResponseWriter, r *http.Request) {
 func (s *Server) status(ctx context.Context) Status {
 	b := &statusBuilder{Status: Status{Holds: []Held{}, Paused: plan.Pauses{}, Attention: []string{}, Unsaved: []string{}, Coverage: 1}}
 	if wrong := s.stalled(); wrong != "" {
-		b.attend("%s", wrong)
+		b.attendf("%s", wrong)
 	}
 	if b.Stopping = s.opts.Stopping(); b.Stopping {
-		b.attend("the server is stopping")
+		b.attendf("the server is stopping")
 	}
 	b.plan(s.opts.Planner.Current())
 	b.clients(s.opts.Clients())
@@ -75,12 +75,12 @@ func (s *Server) status(ctx context.Context) Status {
 	if s.opts.Unsaved != nil {
 		for _, text := range s.opts.Unsaved() {
 			b.Unsaved = append(b.Unsaved, text)
-			b.attend("not saved: %s; serving goes on from memory, but a restart would go back", text)
+			b.attendf("not saved: %s; serving goes on from memory, but a restart would go back", text)
 		}
 	}
 	for _, c := range s.certificates() {
 		if left := time.Until(c.NotAfter); left < certificateWarning {
-			b.attend("the certificate of %s ends at %s", c.Name, c.NotAfter.UTC().Format(time.RFC3339))
+			b.attendf("the certificate of %s ends at %s", c.Name, c.NotAfter.UTC().Format(time.RFC3339))
 		}
 	}
 	if n := b.more; n > 0 {
@@ -96,7 +96,7 @@ type statusBuilder struct {
 	more int // things that need attention and are not listed
 }
 
-func (b *statusBuilder) attend(format string, args ...any) {
+func (b *statusBuilder) attendf(format string, args ...any) {
 	if len(b.Attention) >= maxAttention {
 		b.more++
 		return
@@ -106,7 +106,7 @@ func (b *statusBuilder) attend(format string, args ...any) {
 
 func (b *statusBuilder) plan(p *plan.Plan) {
 	if p == nil {
-		b.attend("no plan has been published yet")
+		b.attendf("no plan has been published yet")
 		return
 	}
 	b.Version, b.Made, b.AgeSeconds, b.Services = p.VersionString(), p.Made, seconds(time.Since(p.Made)), len(p.Services)
@@ -121,7 +121,7 @@ func (b *statusBuilder) plan(p *plan.Plan) {
 		b.Coverage = covered / b.Demand
 	}
 	for _, v := range p.Violations {
-		b.attend("%s: the check refused a plan: %s: %s", v.Service, v.Rule, v.Text)
+		b.attendf("%s: the check refused a plan: %s: %s", v.Service, v.Rule, v.Text)
 	}
 }
 
@@ -138,27 +138,27 @@ func (b *statusBuilder) service(svc *plan.Service) (demand float64) {
 		if len(b.Holds) < maxHolds {
 			b.Holds = append(b.Holds, Held{Service: name, Reason: svc.Hold})
 		}
-		b.attend("%s: weights are held: %s", name, svc.Hold)
+		b.attendf("%s: weights are held: %s", name, svc.Hold)
 	}
 	if svc.Result.Drop > 0 {
-		b.attend("%s: clients drop %.1f%% of their requests", name, 100*svc.Result.Drop)
+		b.attendf("%s: clients drop %.1f%% of their requests", name, 100*svc.Result.Drop)
 	}
 	if svc.Solution != nil && svc.Solution.CeilingScale > raisedSlack {
-		b.attend("%s: demand does not fit: ceilings are raised by %.2f", name, svc.Solution.CeilingScale)
+		b.attendf("%s: demand does not fit: ceilings are raised by %.2f", name, svc.Solution.CeilingScale)
 	}
 	for i := range svc.Sites {
 		site := &svc.Sites[i]
 		switch {
 		case site.Unreachable:
-			b.attend("%s: nobody reaches %s", name, site.Group.Locality)
+			b.attendf("%s: nobody reaches %s", name, site.Group.Locality)
 		case site.Drained:
-			b.attend("%s: %s is drained: %d of %d endpoints are healthy", name, site.Group.Locality, site.Group.Usable(), len(site.Group.Endpoints))
+			b.attendf("%s: %s is drained: %d of %d endpoints are healthy", name, site.Group.Locality, site.Group.Usable(), len(site.Group.Endpoints))
 		case len(site.Group.Endpoints) > 0 && site.Group.Usable() == 0:
-			b.attend("%s: no endpoint in %s is healthy", name, site.Group.Locality)
+			b.attendf("%s: no endpoint in %s is healthy", name, site.Group.Locality)
 		}
 	}
 	for _, d := range svc.Findings.Deviating {
-		b.attend("%s: clients in %s are off their shares by %.0f points: %s", name, d.Source, d.Points, d.Cause)
+		b.attendf("%s: clients in %s are off their shares by %.0f points: %s", name, d.Source, d.Points, d.Cause)
 	}
 	return demand
 }
@@ -196,10 +196,10 @@ func (b *statusBuilder) clients(all []Client) {
 		}
 	}
 	if n := b.Clients.Refusing; n > 0 {
-		b.attend("%d clients refuse what they are sent: isobar clients tells why", n)
+		b.attendf("%d clients refuse what they are sent: isobar clients tells why", n)
 	}
 	if late > 0 {
-		b.attend("%d subscriptions have not been acknowledged for more than %s", late, maxBehind)
+		b.attendf("%d subscriptions have not been acknowledged for more than %s", late, maxBehind)
 	}
 }
 
@@ -214,19 +214,19 @@ func (b *statusBuilder) health(ctx context.Context, s *Server) {
 	defer cancel()
 	services, err := s.opts.Health(ctx, "")
 	if err != nil {
-		b.attend("the control loop does not answer: %v", err)
+		b.attendf("the control loop does not answer: %v", err)
 		return
 	}
 	for i := range services {
 		r := &services[i]
 		if r.Alarm != nil {
-			b.attend("%s: %s", r.Service, r.Alarm.Why)
+			b.attendf("%s: %s", r.Service, r.Alarm.Why)
 		}
 		if r.Summary.FailOpen {
-			b.attend("%s: every endpoint is down: all of them are tried", r.Service)
+			b.attendf("%s: every endpoint is down: all of them are tried", r.Service)
 		}
 		if n := len(r.Shortfalls); n > 0 {
-			b.attend("%s: %d endpoints have fewer checkers, or in fewer zones, than asked for", r.Service, n)
+			b.attendf("%s: %d endpoints have fewer checkers, or in fewer zones, than asked for", r.Service, n)
 		}
 	}
 }

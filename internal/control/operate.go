@@ -21,7 +21,8 @@ func (l *Loop) Pause(ctx context.Context, pause plan.Pause) (p *plan.Plan, warni
 	if pause.Reason != "" {
 		reason += ": " + pause.Reason
 	}
-	return l.operate(ctx, plan.Origin{Trigger: plan.TriggerOperator, About: pause.Service, Who: pause.Who, Reason: reason}, func(t *plan.Turn) (*plan.Plan, error) {
+	origin := plan.Origin{Trigger: plan.TriggerOperator, About: pause.Service, Who: pause.Who, Reason: reason}
+	return l.operate(ctx, origin, func(t *plan.Turn) (*plan.Plan, error) {
 		if _, ok := t.Previous.Service(pause.Service); pause.Service != "" && !ok {
 			return nil, fmt.Errorf("service %q: %w", pause.Service, isobar.ErrNotFound)
 		}

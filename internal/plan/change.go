@@ -79,15 +79,16 @@ func (c *SourceChange) moved() float64 {
 }
 
 // only gives the part of a change that is about one service.
-func (c Change) only(service string) (Change, bool) {
+func (c *Change) only(service string) (Change, bool) {
+	out := *c
 	i, ok := slices.BinarySearchFunc(c.Services, service, func(s ServiceChange, n string) int { return strings.Compare(s.Service, n) })
 	if ok {
-		c.Services = c.Services[i : i+1]
+		out.Services = c.Services[i : i+1]
 	} else {
-		c.Services = []ServiceChange{}
+		out.Services = []ServiceChange{}
 		ok = c.Trigger == TriggerOperator && (c.About == "" || c.About == service)
 	}
-	return c, ok
+	return out, ok
 }
 
 // valid tells whether a change that was read is one.

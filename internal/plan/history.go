@@ -62,7 +62,7 @@ func NewHistory(pages []Page, saved *Saved) *History {
 // unbroken gives the newest pages that follow each other without a fault.
 func unbroken(pages []Page) []Page {
 	next, number := uint64(math.MaxUint64), uint64(0)
-	for i := len(pages) - 1; i >= 0; i-- {
+	for i := range slices.Backward(pages) {
 		if i < len(pages)-1 && pages[i].Number+1 != number {
 			return pages[i+1:]
 		}
@@ -110,9 +110,8 @@ func (h *History) shares() int {
 func sharesIn(changes []Change) int {
 	n := 0
 	for i := range changes {
-		for j := range changes[i].Services {
-			for k := range changes[i].Services[j].Sources {
-				s := &changes[i].Services[j].Sources[k]
+		for _, service := range changes[i].Services {
+			for _, s := range service.Sources {
 				n += 8 + len(s.Before) + len(s.After)
 			}
 		}
@@ -122,9 +121,9 @@ func sharesIn(changes []Change) int {
 
 // Last is the version of the last change; 0 when there is none.
 func (h *History) Last() uint64 {
-	for i := len(h.pages) - 1; i >= 0; i-- {
-		if n := len(h.pages[i].Changes); n > 0 {
-			return h.pages[i].Changes[n-1].Version
+	for _, p := range slices.Backward(h.pages) {
+		if n := len(p.Changes); n > 0 {
+			return p.Changes[n-1].Version
 		}
 	}
 	return 0
@@ -134,11 +133,13 @@ func (h *History) Last() uint64 {
 // newest first; at most MaxChanges.
 func (h *History) Changes(service string) []Change {
 	out := []Change{}
-	for i := len(h.pages) - 1; i >= 0; i-- {
-		for j := len(h.pages[i].Changes) - 1; j >= 0 && len(out) < MaxChanges; j-- {
-			if c := h.pages[i].Changes[j]; service == "" {
-				out = append(out, c)
-			} else if c, ok := c.only(service); ok {
+	for _, p := range slices.Backward(h.pages) {
+		for _, c := range slices.Backward(p.Changes) {
+			ok := true
+			if service != "" {
+				c, ok = c.only(service)
+			}
+			if ok && len(out) < MaxChanges {
 				out = append(out, c)
 			}
 		}

@@ -49,7 +49,7 @@ func (x *watcher) run(ctx context.Context, conn *grpc.ClientConn) error {
 			x.mu.Lock()
 			x.ended = time.Now()
 			x.mu.Unlock()
-			return nil
+			return nil //nolint:nilerr // that is the end it waits for
 		}
 		request.VersionInfo, request.ResponseNonce = answer.GetVersionInfo(), answer.GetNonce()
 		for _, r := range answer.GetResources() {
