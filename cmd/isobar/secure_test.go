@@ -113,9 +113,13 @@ services: []
 		}
 	}
 
-	// A checker with the same certificate, in its region and out of it.
-	for locality, want := range map[string]string{"us-east/b": `msg="a new specifier"`, "eu/a": "not its locality, it may in us-east/*"} {
+	// A checker with the same certificate, in its region and out of it; and when
+	// the file lets it be elsewhere.
+	const in = `msg="a new specifier"`
+	checks := func(locality, want string) {
+		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
 		logs, w := io.Pipe()
 		ended := make(chan error, 1)
 		go func() {
@@ -131,11 +135,14 @@ services: []
 				cancel()
 			}
 		}
-		cancel()
 		if err := <-ended; err != nil || !found {
 			t.Errorf("a checker in %s: %v, and its log does not say %q", locality, err, want)
 		}
 	}
+	checks("us-east/b", in)
+	checks("eu/a", "not its locality, it may in us-east/*")
+	identitytest.Replace(t, file, []byte(strings.Replace(content, "us-east/*", "eu", 1)))
+	checks("eu/a", in)
 }
 
 // TestRenewedCertificate: each connection shows what the files hold then; where
