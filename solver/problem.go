@@ -91,6 +91,9 @@ type ServiceSolution struct {
 	CeilingScale float64
 	Shed         []float64 // [s] requests/s shed
 	Unreachable  []float64 // [s] requests/s without any allowed locality
+	// CallCosts is, per locality, what the calls of a request that is served there
+	// cost at least, with all that follows, in ms; nil where nothing is called.
+	CallCosts []float64
 	// CallsServed is, per call of the service, the fraction of calls that is
 	// served: the rest is shed, or has no locality to go to.
 	CallsServed []float64

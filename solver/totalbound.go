@@ -130,19 +130,22 @@ func (p Problem) below(g *callGraph, i int, worth [][]float64, solved []ServiceS
 // that they prove: with the slopes at the final loads wherever the ceiling does
 // not bind, or with the method's prices if those prove more.
 func (p Problem) certifyGroup(g *callGraph, group []int, members []*member, with []float64, out []ServiceSolution) float64 {
-	prices := make([][]float64, len(p.Services))
+	prices, costs := make([][]float64, len(p.Services)), make([][]float64, len(p.Services))
 	best := math.Inf(-1)
 	for _, slopes := range []bool{true, false} {
 		worth := make([][]float64, len(p.Services))
 		for _, m := range slices.Backward(members) {
 			below := p.below(g, m.index, worth, out)
-			prices[m.index] = m.prices(with, below, &out[m.index], slopes)
+			prices[m.index], costs[m.index] = m.prices(with, below, &out[m.index], slopes), below
 			worth[m.index] = cheapest(m.service, prices[m.index], below)
 		}
 		if bound := p.boundOf(g, group, prices, out); bound > best || math.IsInf(best, -1) {
 			best = bound
 			for _, m := range members {
 				out[m.index].Prices = prices[m.index]
+				if len(m.service.Calls) > 0 {
+					out[m.index].CallCosts = costs[m.index]
+				}
 			}
 		}
 	}

@@ -178,6 +178,7 @@ func notes(r *plan.LocalityExplained) string {
 		}
 	}
 	add(r.Unreachable, "unreachable (observed)")
+	add(r.Calls > 0, fmt.Sprintf("the calls of a request served here cost %.2f ms of its price", r.Calls))
 	add(r.Barred, "barred: a probe only")
 	add(r.Drained, "drained: too few endpoints are healthy")
 	add(r.Full, "full")

@@ -44,16 +44,6 @@ func (r *serviceReader) readCalls(v strict.Value, from string) []isobar.Call {
 	return out
 }
 
-// servedCalls reads the calls of a service that is to be served, and refuses
-// them: a plan would be made as if they were not there.
-func (r *serviceReader) servedCalls(v strict.Value, from string) []isobar.Call {
-	calls := r.readCalls(v, from)
-	if len(calls) > 0 {
-		v.Errorf("remove `calls`", "calls between services are not solved yet")
-	}
-	return calls
-}
-
 func requiredFloat(name string, into *float64, r strict.Range) strict.Field {
 	f := floatField(name, into, r)
 	f.Required = true

@@ -82,7 +82,7 @@ func (r *serviceReader) service(v strict.Value) isobar.Service {
 		floatField("service_time_ms", &s.ServiceTimeMS, serviceTimeRange),
 		boolField("orca", &s.ORCA),
 		{Name: "localities", Required: r.listed == nil, Read: func(v strict.Value) { r.localitiesAt, s.Localities = &v, r.localities(v) }},
-		{Name: "calls", Read: func(v strict.Value) { s.Calls = r.servedCalls(v, s.Name) }},
+		{Name: "calls", Read: func(v strict.Value) { s.Calls = r.readCalls(v, s.Name) }},
 		{Name: "health_checks", Read: func(v strict.Value) { s.HealthChecks = r.healthChecks(v) }},
 		{Name: "checkers", Read: func(v strict.Value) { r.checkersAt, s.Checkers = &v, readCheckers(v) }},
 		{Name: "assignment", Read: func(v strict.Value) { s.Assignment = readAssignment(v) }},

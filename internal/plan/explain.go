@@ -42,6 +42,7 @@ func (e *explainer) explain() Explanation {
 		Demand: e.demand(), Localities: e.localities(), Drop: e.s.Result.Drop,
 		CeilingScale: 1, PlanGap: e.s.PlanGap,
 		Reasons: []assign.Reason{}, Warnings: []string{}, Clients: []ClientExplained{},
+		Calls:      e.plan.callsTo(e.s),
 		DataPlanes: dataplane.PredictAll(dataplane.FromAssignment(e.assignment), dataplane.DefaultOptions()),
 	}
 	if e.s.Spec.Mode == isobar.ModeBounded {
@@ -123,6 +124,9 @@ func (e *explainer) locality(i, solved int) LocalityExplained {
 	if e.s.Prices != nil {
 		x.Price = e.s.Prices[i]
 	}
+	if e.s.CallCosts != nil {
+		x.Calls = e.s.CallCosts[i]
+	}
 	x.Cost = x.Distance + x.Price
 	if site.Capacity > 0 {
 		x.Utilization = (x.Load + site.Background) / site.Capacity
@@ -202,6 +206,7 @@ func (e *explainer) warnings(rows []LocalityExplained) []string {
 				"up to %.2f times the mean rate per endpoint of the region; set max_rate", sl.Locality, undeclaredSlack))
 		}
 	}
+	out = append(out, e.callWarnings()...)
 	for _, v := range e.plan.Violations {
 		if v.Service == e.s.Spec.Name {
 			out = append(out, "the check refused a plan: "+v.Rule+": "+v.Text)

@@ -48,6 +48,8 @@ type Explanation struct {
 	Warnings  []string          `json:"warnings"`            // assumed latencies, capacity that is not declared, broken invariants
 	Clients   []ClientExplained `json:"clients"`             // who sends this demand
 
+	Calls []CallSeen `json:"calls"` // services that call this one, as configured and as measured
+
 	// DataPlanes is what each kind of client, with its defaults, does with the
 	// assignment that is served.
 	DataPlanes dataplane.Predictions `json:"data_planes"`
@@ -75,8 +77,9 @@ type LocalityExplained struct {
 
 	Distance float64 `json:"distance_ms"` // network latency plus egress price
 	Assumed  bool    `json:"assumed,omitempty"`
-	Price    float64 `json:"price_ms"` // what one more request/s here costs everybody
-	Cost     float64 `json:"cost_ms"`  // distance + price: the solver sends where it is least
+	Price    float64 `json:"price_ms"`           // what one more request/s here costs everybody
+	Calls    float64 `json:"calls_ms,omitempty"` // the part of the price that is the calls of a request served here, with all that follows
+	Cost     float64 `json:"cost_ms"`            // distance + price: the solver sends where it is least
 
 	Endpoints int `json:"endpoints"`
 	Healthy   int `json:"healthy"` // usable by every kind of client

@@ -25,9 +25,11 @@ func (d *draft) carryPrices(prev *Service) {
 
 // finish completes the service once it is assigned: how far the published
 // shares are from the bound, and on a rebase the solution that stands.
-func (d *draft) finish(prev *Service) {
+func (d *draft) finish() {
+	prev := d.last
 	if d.Solution == nil && d.Problem == nil && prev != nil && prev.Solution != nil && sameSites(prev.Sites, d.Sites) && d.previous == prev.Result {
 		d.Problem, d.Solution, d.Solved = prev.Problem, prev.Solution, prev.Solved
+		d.CallCosts, d.Joint, d.PlanGap = prev.CallCosts, prev.Joint, prev.PlanGap
 	}
 	if d.Solution == nil {
 		return
@@ -44,7 +46,8 @@ func (d *draft) finish(prev *Service) {
 			flows[s][l] = r.Shares[l] * served
 		}
 	}
-	if objective := solver.Objective(*d.Problem, flows); objective > 0 {
+	d.published = solver.Objective(*d.Problem, flows)
+	if objective := d.published; objective > 0 && !d.Joint {
 		d.PlanGap = max(0, (objective-d.Solution.LowerBound)/objective)
 	}
 }
@@ -62,10 +65,16 @@ func sameSites(a, b []assign.Site) bool {
 }
 
 // sum adds up the certificates of the services.
-func (p *Plan) sum() {
+func (p *Plan) sum(joint []certificate) {
 	var demand, planned float64
+	for _, c := range joint {
+		p.Objective += c.objective
+		p.LowerBound += c.bound
+		demand += c.demand
+		planned += max(c.published, c.bound)
+	}
 	for _, s := range p.Services {
-		if s.Solution == nil {
+		if s.Solution == nil || s.Joint {
 			continue
 		}
 		p.Objective += s.Solution.Objective

@@ -26,31 +26,34 @@ func Next(in Input) (*Plan, error) {
 		Paused:   in.Paused,
 		Services: make([]*Service, len(in.Topology.Services)),
 	}
+	drafts := make([]*draft, len(p.Services))
 	for i := range in.Topology.Services {
-		var violations []assign.Violation
-		p.Services[i], violations = nextService(&in, &in.Topology.Services[i])
-		p.Violations = append(p.Violations, violations...)
+		spec := &in.Topology.Services[i]
+		prev, _ := in.Previous.Service(spec.Name)
+		if in.concernsNot(spec, prev) {
+			p.Services[i] = prev
+			continue
+		}
+		drafts[i] = newDraft(&in, spec, prev)
+		drafts[i].carryPrices(prev)
 	}
-	p.sum()
+	if in.Trigger != assign.Rebase {
+		linkCalls(drafts)
+	}
+	var sums []certificate
+	for _, group := range groups(drafts) {
+		if c := decideGroup(&in, group); c != nil {
+			sums = append(sums, *c)
+		}
+	}
+	for i, d := range drafts {
+		if d != nil {
+			p.Services[i] = &d.Service
+			p.Violations = append(p.Violations, d.violations...)
+		}
+	}
+	p.sum(sums)
 	return p, nil
-}
-
-// nextService plans one service.
-func nextService(in *Input, spec *isobar.Service) (*Service, []assign.Violation) {
-	var prev *Service
-	if in.Previous != nil {
-		prev, _ = in.Previous.Service(spec.Name)
-	}
-	if in.concernsNot(spec, prev) {
-		return prev, nil
-	}
-	s := newDraft(in, spec, prev)
-	s.carryPrices(prev)
-	s.solve(in.Trigger)
-	var violations []assign.Violation
-	s.Result, violations = decide(s.assignInput(in.Trigger), in.Now)
-	s.finish(prev)
-	return &s.Service, violations
 }
 
 // draft is a service while it is planned.
@@ -61,6 +64,12 @@ type draft struct {
 	sources  []sourceDemand
 	network  *isobar.Network
 	previous *assign.Result
+	last     *Service // of the plan before; nil for a new one
+
+	in, out []*link // calls that count: who calls it, and whom it calls
+
+	published  float64 // cost of what is published, requests/s x ms
+	violations []assign.Violation
 }
 
 // sourceDemand is a source with what it wants to send that can be steered.
@@ -93,11 +102,14 @@ func newDraft(in *Input, spec *isobar.Service, prev *Service) *draft {
 	if pause, ok := in.Paused.For(spec.Name); ok {
 		d.Paused, d.Hold = &pause, pause.String()
 	}
-	if prev != nil {
+	if d.last = prev; prev != nil {
 		d.previous = prev.Result
 	}
 	d.applyFindings()
 	d.sources = d.gatherSources(in.Subscribed)
+	if in.Trigger == assign.Rebase && prev != nil && len(prev.Callers) > 0 {
+		d.keepCalls(prev)
+	}
 	undeclared(d.sites, d.sources)
 	for i := range d.sites {
 		d.Sites = append(d.Sites, d.sites[i].Site)

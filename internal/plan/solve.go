@@ -10,10 +10,7 @@ import (
 
 // solve finds the best flows for the service's demand. A rebase keeps the last
 // solution: current weights go on until the next tick.
-func (d *draft) solve(trigger assign.Trigger) {
-	if trigger == assign.Rebase {
-		return
-	}
+func (d *draft) solve() {
 	problem, solved := d.problem()
 	if problem == nil {
 		return
@@ -25,9 +22,19 @@ func (d *draft) solve(trigger assign.Trigger) {
 		d.Hold = "the solver refused the problem: " + err.Error()
 		return
 	}
-	d.Problem, d.Solved = problem, solved
-	d.Solution = &solution.Services[0]
-	d.Prices = d.Solution.Prices
+	d.take(problem, solved, &solution.Services[0])
+}
+
+// take makes a solution the service's.
+func (d *draft) take(problem *solver.Service, solved []isobar.Locality, solution *solver.ServiceSolution) {
+	d.Problem, d.Solved, d.Solution = problem, solved, solution
+	d.Prices, d.CallCosts = solution.Prices, solution.CallCosts
+	if d.CallCosts != nil {
+		d.Prices = slices.Clone(d.Prices)
+		for l, cost := range d.CallCosts {
+			d.Prices[l] += cost
+		}
+	}
 	for l := range d.Sites {
 		d.Sites[l].Scale = max(1, d.Solution.Scale[l])
 	}
@@ -36,11 +43,27 @@ func (d *draft) solve(trigger assign.Trigger) {
 // problem builds the solver's input from sites and sources with demand; nil
 // when nothing can be decided.
 func (d *draft) problem() (*solver.Service, []isobar.Locality) {
+	p, solved := d.build()
+	if len(solved) == 0 || d.capacity() <= 0 {
+		return nil, nil
+	}
+	return p, solved
+}
+
+// capacity is what all sites can serve, requests/s.
+func (d *draft) capacity() float64 {
+	sum := 0.0
+	for l := range d.sites {
+		sum += d.sites[l].Capacity
+	}
+	return sum
+}
+
+// build makes a problem of whatever sources there are.
+func (d *draft) build() (*solver.Service, []isobar.Locality) {
 	p := &solver.Service{MaxShed: d.Spec.MaxShed, Localities: make([]solver.Locality, len(d.sites))}
-	capacity := 0.0
 	for l := range d.sites {
 		s := &d.sites[l]
-		capacity += s.Capacity
 		p.Localities[l] = solver.Locality{
 			Capacity: s.Capacity, Servers: s.servers, Queues: max(1, s.queues),
 			Ceiling: s.Ceiling, Background: s.Background,
@@ -55,9 +78,6 @@ func (d *draft) problem() (*solver.Service, []isobar.Locality) {
 		p.Demand = append(p.Demand, s.demand)
 		p.Latency = append(p.Latency, d.distances(s.source))
 		p.Allowed = append(p.Allowed, d.allowed(s.barred))
-	}
-	if len(solved) == 0 || capacity <= 0 {
-		return nil, nil
 	}
 	if !slices.ContainsFunc(p.Allowed, func(row []bool) bool { return row != nil }) {
 		p.Allowed = nil

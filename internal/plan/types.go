@@ -42,9 +42,17 @@ type Service struct {
 	Problem  *solver.Service   // what was solved; nil without demand
 	Solution *solver.ServiceSolution
 	Solved   []isobar.Locality // sources of Problem and Solution, in their order
-	Prices   []float64         // per site, ms, of the last solution; nil when there was none
-	PlanGap  float64
-	Result   *assign.Result
+	Prices   []float64         // per site, ms, of the last solution, calls included; nil when there was none
+	// CallCosts is, per site, the part of Prices that is the cost of the calls of
+	// a request served there; nil without calls, or when nothing was solved.
+	CallCosts []float64
+	Callers   []string // services whose calls make a part of its demand, computed from what they serve
+	// Joint says that calls connect the service with others that were solved
+	// together with it: PlanGap, and the gap of Solution, are those of all of them.
+	Joint   bool
+	Alone   bool // calls connect it with too much to solve together: what is measured counts
+	PlanGap float64
+	Result  *assign.Result
 }
 
 // VersionString is the version as it goes over the wire.

@@ -1,0 +1,208 @@
+package plan
+
+import (
+	"slices"
+
+	"github.com/isobar-xds/isobar"
+)
+
+// link is a call that counts: what the caller's instances send in each of their
+// localities follows from what they serve there, in place of what was measured.
+type link struct {
+	from, to   *draft
+	perRequest float64
+}
+
+// maxGroup is how many localities services that calls connect may have together
+// to be solved together: a chain is solved anew from each of its services down.
+const maxGroup = 400
+
+// linkCalls finds the calls between drafts that count. A caller of which no
+// demand is seen (an edge proxy that nobody reports on) tells nothing about its
+// calls: then what was measured from it stands.
+func linkCalls(drafts []*draft) {
+	byName := map[string]*draft{}
+	for _, d := range drafts {
+		if d != nil {
+			byName[d.Spec.Name] = d
+		}
+	}
+	for _, d := range drafts {
+		if d == nil || total(d.sources) < minDemand {
+			continue
+		}
+		for _, c := range d.Spec.Calls {
+			to := byName[c.Service]
+			twice := slices.ContainsFunc(d.out, func(l *link) bool { return l.to == to })
+			if to != nil && to != d && !twice && c.PerRequest > 0 {
+				l := &link{from: d, to: to, perRequest: c.PerRequest}
+				d.out, to.in = append(d.out, l), append(to.in, l)
+			}
+		}
+	}
+}
+
+func total(sources []sourceDemand) float64 {
+	sum := 0.0
+	for _, s := range sources {
+		sum += s.demand
+	}
+	return sum
+}
+
+// groups are the drafts that links connect, callers first, and the others one
+// by one, all in the order of their first service. Calls in a circle, which the
+// configuration refuses, and groups that are too large fall apart: each of
+// their services is solved alone, from what was measured.
+func groups(drafts []*draft) [][]*draft {
+	var out [][]*draft
+	seen := map[*draft]bool{}
+	for _, d := range drafts {
+		if d == nil || seen[d] {
+			continue
+		}
+		members := connected(d, seen)
+		if sorted, ok := callersFirst(members); ok {
+			out = append(out, sorted)
+			continue
+		}
+		for _, m := range members {
+			m.in, m.out, m.Alone = nil, nil, len(m.in)+len(m.out) > 0
+			out = append(out, []*draft{m})
+		}
+	}
+	return out
+}
+
+// connected are the drafts that links lead to from d, whichever way.
+func connected(d *draft, seen map[*draft]bool) []*draft {
+	members := []*draft{d}
+	seen[d] = true
+	for i := 0; i < len(members); i++ {
+		for _, l := range slices.Concat(members[i].in, members[i].out) {
+			for _, m := range []*draft{l.from, l.to} {
+				if !seen[m] {
+					seen[m] = true
+					members = append(members, m)
+				}
+			}
+		}
+	}
+	return members
+}
+
+func callersFirst(members []*draft) (sorted []*draft, ok bool) {
+	waits := map[*draft]int{}
+	localities := 0
+	for _, m := range members {
+		waits[m] = len(m.in)
+		localities += len(m.sites)
+		if len(m.in) == 0 {
+			sorted = append(sorted, m)
+		}
+	}
+	for i := 0; i < len(sorted); i++ {
+		for _, l := range sorted[i].out {
+			if waits[l.to]--; waits[l.to] == 0 {
+				sorted = append(sorted, l.to)
+			}
+		}
+	}
+	return sorted, len(sorted) == len(members) && (len(members) == 1 || localities <= maxGroup)
+}
+
+// dropCallers takes what the callers of a service were measured to send off its
+// sources; what they will send comes with receive. A source of which nothing was
+// reported lately is a caller's if a caller runs there.
+func (d *draft) dropCallers() {
+	if len(d.in) == 0 {
+		return
+	}
+	for i := range d.sources {
+		s := &d.sources[i]
+		s.demand *= 1 - d.callerShare(s.source)
+		if s.demand < minDemand {
+			s.demand = 0
+		}
+	}
+}
+
+// callerShare is the part of a source's measured demand that comes from the
+// instances of linked callers.
+func (d *draft) callerShare(source isobar.Locality) float64 {
+	callers, all := 0.0, 0.0
+	if l := d.Load.Source(source); l != nil {
+		for _, c := range l.Clients {
+			all += c.Rate
+			if slices.ContainsFunc(d.in, func(l *link) bool { return l.from.Spec.Name == c.Name }) {
+				callers += c.Rate
+			}
+		}
+	}
+	if all > 0 {
+		return callers / all
+	}
+	if slices.ContainsFunc(d.in, func(l *link) bool { return l.from.siteIndex(source) >= 0 }) {
+		return 1
+	}
+	return 0
+}
+
+// receive adds what the instances of a caller will send, once it is assigned.
+func (d *draft) receive(l *link) {
+	for i, y := range l.from.landing() {
+		at := l.from.sites[i].Group.Locality
+		rate := l.perRequest * y
+		k, known := slices.BinarySearchFunc(d.sources, at, func(s sourceDemand, l isobar.Locality) int { return s.source.Compare(l) })
+		if !known {
+			if rate < minDemand {
+				continue
+			}
+			d.sources = slices.Insert(d.sources, k, sourceDemand{source: at, barred: d.barredFrom(at)})
+		}
+		d.sources[k].demand += rate
+	}
+}
+
+// keepCalls has the demand of the last plan stand, which callers made a part of:
+// a rebase decides nothing.
+func (d *draft) keepCalls(prev *Service) {
+	d.Callers, d.Joint = prev.Callers, prev.Joint
+	for i := range prev.Result.Sources {
+		s := &prev.Result.Sources[i]
+		k, known := slices.BinarySearchFunc(d.sources, s.Source, func(s sourceDemand, l isobar.Locality) int { return s.source.Compare(l) })
+		switch {
+		case known:
+			d.sources[k].demand = s.Demand
+		case s.Demand >= minDemand:
+			d.sources = slices.Insert(d.sources, k, sourceDemand{source: s.Source, demand: s.Demand, barred: d.barredFrom(s.Source)})
+		}
+	}
+}
+
+// landing is what the assigned shares send to each site, requests/s.
+func (d *draft) landing() []float64 {
+	out := make([]float64, len(d.sites))
+	for _, s := range d.sources {
+		r := d.Result.Source(s.source)
+		if r == nil {
+			continue
+		}
+		for l, share := range r.Shares {
+			out[l] += s.demand * share * (1 - d.Result.Drop)
+		}
+	}
+	return out
+}
+
+// settleDemand brings up to date what depends on demand, once all callers have
+// told theirs.
+func (d *draft) settleDemand() {
+	if len(d.in) == 0 {
+		return
+	}
+	undeclared(d.sites, d.sources)
+	for i := range d.sites {
+		d.Sites[i] = d.sites[i].Site
+	}
+}
