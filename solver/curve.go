@@ -99,6 +99,9 @@ func (c *curve) slopes(y float64) (first, second float64) {
 	return c.service + first/c.capacity, second / (c.capacity * c.capacity)
 }
 
+// gainSlack is by how much gain may overstate, as a fraction of price times load.
+const gainSlack = 1e-13
+
 // gain is an upper bound, tight to rounding, of the largest p y - f(y) over
 // 0 <= y <= room: f is convex, so bisection on its slope finds the maximum,
 // and the tangent at the lower end of the last bracket lies above it.
@@ -110,16 +113,19 @@ func (c *curve) gain(price, room float64) float64 {
 	if price >= c.slope(room) {
 		return price*room - c.value(room)
 	}
+	low := c.slope(lo)
 	for range 100 {
 		mid := lo + (hi-lo)/2
-		if mid <= lo || mid >= hi {
+		// The tangent overstates the maximum by no more than this; from there on
+		// a narrower bracket changes digits only that rounding has already taken.
+		if mid <= lo || mid >= hi || (price-low)*(hi-lo) <= gainSlack*price*lo {
 			break
 		}
-		if c.slope(mid) < price {
-			lo = mid
+		if slope := c.slope(mid); slope < price {
+			lo, low = mid, slope
 		} else {
 			hi = mid
 		}
 	}
-	return price*lo - c.value(lo) + (price-c.slope(lo))*(hi-lo)
+	return price*lo - c.value(lo) + (price-low)*(hi-lo)
 }

@@ -1,17 +1,35 @@
 package sim
 
-import "math"
+import (
+	"math"
+	"runtime"
+	"sync"
+)
 
 // flow lets all clients send for one step, and the endpoints serve.
 func (w *world) flow() {
 	w.demand()
-	for _, s := range w.services {
-		s.arrive()
-		w.serve(s)
-		for _, g := range s.groups {
-			w.book(g)
+	w.inParts(func(services []*service) {
+		for _, s := range services {
+			s.arrive()
+			w.serve(s)
+			for _, g := range s.groups {
+				w.book(g)
+			}
 		}
+	})
+}
+
+// inParts does something that concerns each service alone, in a large fleet for
+// several of them at a time.
+func (w *world) inParts(do func([]*service)) {
+	n := max(1, min(runtime.GOMAXPROCS(0), len(w.services)/leastShard))
+	var wait sync.WaitGroup
+	for i := 1; i < n; i++ {
+		wait.Go(func() { do(w.services[i*len(w.services)/n : (i+1)*len(w.services)/n]) })
 	}
+	do(w.services[:len(w.services)/n])
+	wait.Wait()
 }
 
 // demand sets the rates of this step. What callers cause follows from what they

@@ -2,6 +2,8 @@ package sim_test
 
 import (
 	"fmt"
+	"reflect"
+	"runtime"
 	"testing"
 	"time"
 
@@ -27,7 +29,7 @@ func wideFleet(b testing.TB, services, localities int, length time.Duration) *si
 	}
 	sc := &sim.Scenario{
 		Seed: 1, Topology: &isobar.Topology{Revision: 1, Network: network}, Length: length, Warmup: length / 10,
-		Tick: interval, Interval: interval, Step: interval / 5,
+		Tick: interval, Interval: interval,
 		ReportDelay: sim.Delay{Base: 100 * time.Millisecond}, PushDelay: sim.Delay{Base: 100 * time.Millisecond},
 	}
 	for i := range services {
@@ -68,5 +70,21 @@ func BenchmarkWideFleet(b *testing.B) {
 			}
 			b.ReportMetric(length.Seconds()*float64(b.N)/b.Elapsed().Seconds(), "x-real-time")
 		})
+	}
+}
+
+// TestPartsArePlannedAsOne: a fleet that is planned in parts comes out as if it
+// were not.
+func TestPartsArePlannedAsOne(t *testing.T) {
+	run := func(processors int) *sim.Result {
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(processors))
+		r, err := sim.Run(t.Context(), wideFleet(t, 64, 20, 6*interval), sim.Isobar(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	if a, b := run(1), run(2); !reflect.DeepEqual(a, b) {
+		t.Errorf("as one: mean %v ms, peak %v; in parts: %v ms, %v", a.MeanMS, a.Peak, b.MeanMS, b.Peak)
 	}
 }

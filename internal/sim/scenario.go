@@ -26,7 +26,7 @@ type Scenario struct {
 
 	Length time.Duration
 	Warmup time.Duration // left out of the results; below Length
-	Step   time.Duration // resolution; 0 = a twentieth of Interval
+	Step   time.Duration // resolution; 0 = a twentieth of Interval, or a fifth in large fleets
 
 	Tick        time.Duration // between decisions
 	Interval    time.Duration // between load reports of a client
@@ -91,6 +91,11 @@ const (
 	defaultClients = 5
 	defaultTimeout = time.Second
 	stepsPerReport = 20
+
+	// Fleets of many clients take longer steps: what happens within a second
+	// matters less there than that they can be run at all.
+	largeFleet          = 5_000
+	stepsPerReportLarge = 5
 )
 
 func (o *Outage) down(at time.Duration) bool {

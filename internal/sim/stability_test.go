@@ -5,8 +5,6 @@ package sim_test
 import (
 	"fmt"
 	"math"
-	"reflect"
-	"runtime"
 	"testing"
 	"time"
 
@@ -76,20 +74,4 @@ func turns(frames []sim.Frame) []int {
 		}
 	}
 	return out
-}
-
-// TestPartsArePlannedAsOne: a fleet that is planned in parts comes out as if it
-// were not.
-func TestPartsArePlannedAsOne(t *testing.T) {
-	run := func(processors int) *sim.Result {
-		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(processors))
-		r, err := sim.Run(t.Context(), wideFleet(t, 66, 20, 10*interval), sim.Isobar(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return r
-	}
-	if a, b := run(1), run(2); !reflect.DeepEqual(a, b) {
-		t.Errorf("as one: mean %v ms, peak %v; in parts: %v ms, %v", a.MeanMS, a.Peak, b.MeanMS, b.Peak)
-	}
 }

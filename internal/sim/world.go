@@ -72,10 +72,7 @@ type endpoint struct {
 }
 
 func newWorld(sc *Scenario) (*world, error) {
-	w := &world{sc: sc, step: sc.Step}
-	if w.step <= 0 {
-		w.step = sc.Interval / stepsPerReport
-	}
+	w := &world{sc: sc, step: sc.defaultStep()}
 	if sc.Topology == nil || w.step <= 0 || sc.Tick < w.step || sc.Interval < w.step || sc.Length < sc.Tick || sc.Warmup >= sc.Length {
 		return nil, fmt.Errorf("sim: %w: step, tick, interval, warm-up and length must grow in this order", isobar.ErrInvalid)
 	}
@@ -97,6 +94,22 @@ func newWorld(sc *Scenario) (*world, error) {
 		}
 	}
 	return w, nil
+}
+
+// defaultStep is the step that the scenario asks for, or one that fits its size.
+func (sc *Scenario) defaultStep() time.Duration {
+	clients := 0
+	for i := range sc.Sources {
+		clients += cmp.Or(sc.Sources[i].Clients, defaultClients)
+	}
+	switch {
+	case sc.Step > 0:
+		return sc.Step
+	case clients > largeFleet:
+		return sc.Interval / stepsPerReportLarge
+	default:
+		return sc.Interval / stepsPerReport
+	}
 }
 
 func (w *world) find(name string) (*service, bool) {
