@@ -79,6 +79,10 @@ func statusText(s *admin.Status) string {
 	} else {
 		line("state", "NOT SAVED")
 	}
+	for i := range s.Certificates {
+		c := &s.Certificates[i]
+		line("tls", "%s: certificate until %s", printable(c.Name), c.NotAfter.UTC().Format(time.RFC3339))
+	}
 	if s.OK {
 		b.WriteString("\nall in order\n")
 		return b.String()

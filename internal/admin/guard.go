@@ -75,7 +75,7 @@ func (s *Server) knownHosts(h http.Handler) http.Handler {
 		})
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if s.knownHost(r.Host) {
+		if KnownHost(r.Host, s.opts.Hosts) {
 			h.ServeHTTP(w, r)
 			return
 		}
@@ -83,10 +83,11 @@ func (s *Server) knownHosts(h http.Handler) http.Handler {
 	})
 }
 
-// knownHost tells whether a Host header can be meant for us. A web page that
-// rebinds its own name to our address still sends that name. Only programs
-// leave the name out (HTTP/1.0).
-func (s *Server) knownHost(hostport string) bool {
+// KnownHost tells whether a Host header can be meant for a server that goes by
+// some names, beside its IP addresses and localhost. A web page that rebinds its
+// own name to our address still sends that name. Only programs leave the name
+// out (HTTP/1.0).
+func KnownHost(hostport string, names []string) bool {
 	if hostport == "" {
 		return true
 	}
@@ -101,7 +102,7 @@ func (s *Server) knownHost(hostport string) bool {
 	if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil {
 		return true
 	}
-	return slices.ContainsFunc(s.opts.Hosts, func(known string) bool { return strings.EqualFold(known, host) })
+	return slices.ContainsFunc(names, func(known string) bool { return strings.EqualFold(known, host) })
 }
 
 const (

@@ -27,6 +27,8 @@ type Status struct {
 	Clients  ClientSummary `json:"clients"`
 	Checkers int           `json:"checkers"`
 	Unsaved  []string      `json:"unsaved"` // what can't be written to the state directory
+
+	Certificates []Certificate `json:"certificates"` // that the server shows
 }
 
 // Held is a service whose weights are held.
@@ -62,7 +64,7 @@ func (s *Server) getStatus(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) status(ctx context.Context) Status {
-	b := &statusBuilder{Status: Status{Holds: []Held{}, Paused: plan.Pauses{}, Attention: []string{}, Unsaved: []string{}, Coverage: 1}}
+	b := &statusBuilder{Status: Status{Holds: []Held{}, Paused: plan.Pauses{}, Attention: []string{}, Unsaved: []string{}, Certificates: []Certificate{}, Coverage: 1}}
 	if wrong := s.stalled(); wrong != "" {
 		b.attendf("%s", wrong)
 	}
@@ -78,10 +80,8 @@ func (s *Server) status(ctx context.Context) Status {
 			b.attendf("not saved: %s; serving goes on from memory, but a restart would go back", text)
 		}
 	}
-	for _, c := range s.certificates() {
-		if left := time.Until(c.NotAfter); left < certificateWarning {
-			b.attendf("the certificate of %s ends at %s", c.Name, c.NotAfter.UTC().Format(time.RFC3339))
-		}
+	if s.opts.Certificates != nil {
+		b.certificates(s.opts.Certificates(), time.Now())
 	}
 	if n := b.more; n > 0 {
 		b.Attention = append(b.Attention, fmt.Sprintf("and %d more", n))
@@ -232,19 +232,3 @@ func (b *statusBuilder) health(ctx context.Context, s *Server) {
 }
 
 func seconds(d time.Duration) float64 { return float64(d.Milliseconds()) / 1000 }
-
-// Certificate is one that the server shows.
-type Certificate struct {
-	Name     string    `json:"name"` // of the listener
-	NotAfter time.Time `json:"not_after"`
-}
-
-// certificateWarning is how long before its end a certificate needs attention.
-const certificateWarning = 7 * 24 * time.Hour
-
-func (s *Server) certificates() []Certificate {
-	if s.opts.Certificates == nil {
-		return nil
-	}
-	return s.opts.Certificates()
-}

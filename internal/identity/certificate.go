@@ -49,7 +49,13 @@ type Certificates struct {
 
 	files   Files
 	opts    Options
-	current atomic.Pointer[tls.Config]
+	current atomic.Pointer[inForce]
+}
+
+// inForce is what the files held when they were last good.
+type inForce struct {
+	config      *tls.Config
+	from, until time.Time // of the certificate of the chain that ends first
 }
 
 // OpenCertificates reads the files; an error names the one that is bad.
@@ -71,49 +77,55 @@ func (c *Certificates) Config(protocols ...string) *tls.Config {
 		MinVersion: tls.VersionTLS12,
 		NextProtos: protocols,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-			current := c.current.Load().Clone()
+			current := c.current.Load().config.Clone()
 			current.NextProtos = protocols
 			return current, nil
 		},
 	}
 }
 
+// Validity tells from when until when the chain in force is good: of its
+// certificates, that which ends first.
+func (c *Certificates) Validity() (from, until time.Time) {
+	current := c.current.Load()
+	return current.from, current.until
+}
+
 // replace puts new contents of the files in force, if they are good.
 func (c *Certificates) replace(contents [][]byte) error {
-	next, expiry, err := c.files.parse(contents)
+	next, err := c.files.parse(contents)
 	if err != nil {
 		return err
 	}
 	c.current.Store(next)
-	c.opts.Metrics.expiry.WithLabelValues(c.opts.Name).Set(float64(expiry.Unix()))
-	if time.Now().After(expiry) {
-		c.opts.Log.Error("the certificate has expired: clients will refuse it", "listener", c.opts.Name, "file", c.files.Cert, "expired", expiry)
+	c.opts.Metrics.expiry.WithLabelValues(c.opts.Name).Set(float64(next.until.Unix()))
+	if time.Now().After(next.until) {
+		c.opts.Log.Error("the certificate has expired: clients will refuse it", "listener", c.opts.Name, "file", c.files.Cert, "expired", next.until)
 	}
 	return nil
 }
 
-// parse makes settings of the contents of Paths, and tells when the first
-// certificate of the chain expires.
-func (f Files) parse(contents [][]byte) (*tls.Config, time.Time, error) {
+// parse makes settings of the contents of Paths.
+func (f Files) parse(contents [][]byte) (*inForce, error) {
 	pair, err := tls.X509KeyPair(contents[0], contents[1])
 	if err != nil {
-		return nil, time.Time{}, fmt.Errorf("%s with %s: %w", f.Cert, f.Key, err)
+		return nil, fmt.Errorf("%s with %s: %w", f.Cert, f.Key, err)
 	}
-	expiry := pair.Leaf.NotAfter
+	first := pair.Leaf
 	for i, der := range pair.Certificate[1:] {
 		link, err := x509.ParseCertificate(der)
 		if err != nil {
-			return nil, time.Time{}, fmt.Errorf("%s: certificate %d: %w", f.Cert, i+2, err)
+			return nil, fmt.Errorf("%s: certificate %d: %w", f.Cert, i+2, err)
 		}
-		if link.NotAfter.Before(expiry) {
-			expiry = link.NotAfter
+		if link.NotAfter.Before(first.NotAfter) {
+			first = link
 		}
 	}
 	out := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}
 	if f.ClientCA != "" {
 		out.ClientCAs = x509.NewCertPool()
 		if !out.ClientCAs.AppendCertsFromPEM(contents[2]) {
-			return nil, time.Time{}, fmt.Errorf("%s: no PEM certificate in it", f.ClientCA)
+			return nil, fmt.Errorf("%s: no PEM certificate in it", f.ClientCA)
 		}
 		out.ClientAuth = tls.RequireAndVerifyClientCert
 		// A resumed session would carry an old verification past a change of
@@ -121,5 +133,5 @@ func (f Files) parse(contents [][]byte) (*tls.Config, time.Time, error) {
 		// nothing that counts.
 		out.SessionTicketsDisabled = true
 	}
-	return out, expiry, nil
+	return &inForce{config: out, from: first.NotBefore, until: first.NotAfter}, nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/grpc/status"
 
+	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/admission"
 	"github.com/isobar-xds/isobar/internal/identity"
 )
@@ -23,6 +24,10 @@ func (s *Server) enterHTTP(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := foreign.Check(r); err != nil {
 			http.Error(w, "the request comes from a web page of another origin", http.StatusForbidden)
+			return
+		}
+		if s.fromReboundPage(r) {
+			http.Error(w, "the request comes from a web page, and its Host header names an unknown host", http.StatusForbidden)
 			return
 		}
 		v := &visitor{peer: identity.PeerOfState(r.TLS)}
@@ -41,6 +46,16 @@ func (s *Server) enterHTTP(h http.Handler) http.Handler {
 		defer v.stream.Close()
 		h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), visitorKey{}, v)))
 	})
+}
+
+// fromReboundPage tells whether a request comes from a web page that has our
+// address by a name of its own, so that the browser takes us for the page's
+// origin. The name alone says nothing here: Envoy writes the name of its cluster
+// into the Host header of a poll. But all polls are POSTs, and of those every
+// browser tells the origin.
+func (s *Server) fromReboundPage(r *http.Request) bool {
+	page := r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != ""
+	return page && !admin.KnownHost(r.Host, s.cfg.Admin.Hosts)
 }
 
 // httpAddress is what the peer of a request counts under.

@@ -101,3 +101,47 @@ func TestWebPagesDoNotPoll(t *testing.T) {
 	}
 	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 }
+
+// TestReboundPagesDoNotPoll: a page whose name was rebound to our address is of
+// the same origin for its browser. An Envoy sends the name of its cluster, which
+// we don't know either, and no origin.
+func TestReboundPagesDoNotPoll(t *testing.T) {
+	l := onLoopback(t, func(c *config.Config) {
+		c.XDS.ListenREST = "127.0.0.1:0"
+		c.Admin.Hosts = []string{"isobar.internal"}
+	})
+	for _, tt := range []struct {
+		name, host string
+		header     [2]string
+		want       int
+	}{
+		{"an Envoy", "xds_cluster", [2]string{}, http.StatusOK},
+		{"an Envoy whose cluster has a dotted name", "xds.example", [2]string{}, http.StatusOK},
+		{"a rebound page", "evil.example:18002", [2]string{"Origin", "http://evil.example:18002"}, http.StatusForbidden},
+		{"a rebound page without its origin", "evil.example", [2]string{"Sec-Fetch-Site", "same-origin"}, http.StatusForbidden},
+		{"a sandboxed page", l.rest, [2]string{"Origin", "null"}, http.StatusForbidden},
+		{"a page of ours", "isobar.internal", [2]string{"Origin", "http://isobar.internal"}, http.StatusOK},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			body := strings.NewReader(`{"node": {"id": "x", "locality": {"region": "us", "zone": "a"}}, "resource_names": ["checkout"]}`)
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+l.rest+"/v3/discovery:endpoints", body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Host = tt.host
+			if tt.header[0] != "" {
+				req.Header.Set(tt.header[0], tt.header[1])
+			}
+			resp, err := http.DefaultTransport.RoundTrip(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			answer, err := io.ReadAll(resp.Body)
+			_ = resp.Body.Close()
+			if err != nil || resp.StatusCode != tt.want {
+				t.Errorf("%d %s %v", resp.StatusCode, answer, err)
+			}
+		})
+	}
+	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+}

@@ -1,0 +1,37 @@
+package admin
+
+import "time"
+
+// Certificate is one that the server shows.
+type Certificate struct {
+	Name      string    `json:"name"` // of the listener
+	NotBefore time.Time `json:"not_before"`
+	NotAfter  time.Time `json:"not_after"` // of the chain's certificate that ends first
+}
+
+// certificateWarning is how long before its end a certificate needs attention:
+// a weekend, a holiday and a day to spare.
+const certificateWarning = 14 * 24 * time.Hour
+
+// NeedsAttention tells whether a certificate ends soon: in less than 14 days,
+// or where it was issued for less than eight weeks, in less than a quarter of
+// that. Those who issue them for hours replace them at half of their time.
+func (c *Certificate) NeedsAttention(now time.Time) bool {
+	return c.NotAfter.Sub(now) < min(certificateWarning, c.NotAfter.Sub(c.NotBefore)/4)
+}
+
+func (b *statusBuilder) certificates(all []Certificate, now time.Time) {
+	b.Certificates = append(b.Certificates, all...)
+	for i := range all {
+		c := &all[i]
+		end := c.NotAfter.UTC().Format(time.RFC3339)
+		switch {
+		case !now.Before(c.NotAfter):
+			b.attendf("the certificate of the listener %s has expired at %s: new connections fail", c.Name, end)
+		case now.Before(c.NotBefore):
+			b.attendf("the certificate of the listener %s is not valid before %s: new connections fail", c.Name, c.NotBefore.UTC().Format(time.RFC3339))
+		case c.NeedsAttention(now):
+			b.attendf("the certificate of the listener %s ends at %s: replace its files, no restart is needed", c.Name, end)
+		}
+	}
+}

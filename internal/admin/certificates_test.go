@@ -1,0 +1,43 @@
+package admin_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/isobar-xds/isobar/internal/admin"
+)
+
+func TestCertificatesThatEndSoon(t *testing.T) {
+	const day = 24 * time.Hour
+	tests := []struct {
+		name       string
+		from, left time.Duration // before and after now
+		want       string        // "" = nothing
+	}{
+		{"for a year, with a month left", 335 * day, 30 * day, ""},
+		{"for a year, with 13 days left", 352 * day, 13 * day, "ends at"},
+		{"for an hour, with half of it left", time.Hour / 2, time.Hour / 2, ""},
+		{"for an hour, with ten minutes left", 50 * time.Minute, 10 * time.Minute, "ends at"},
+		{"just issued for two weeks", time.Minute, 14 * day, ""},
+		{"expired", 90 * day, -time.Minute, "has expired"},
+		{"not valid yet", -time.Hour, 90 * day, "not valid before"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			now := time.Now()
+			srv := start(t, newWorld(), func(o *admin.Options) {
+				o.Certificates = func() []admin.Certificate {
+					return []admin.Certificate{{Name: "xds", NotBefore: now.Add(-tt.from), NotAfter: now.Add(tt.left)}}
+				}
+			})
+			var s admin.Status
+			do(t, srv, http.MethodGet, "/v1/status", "").decode(t, &s)
+			told := strings.Join(s.Attention, "\n")
+			if strings.Contains(told, "certificate") != (tt.want != "") || !strings.Contains(told, tt.want) || len(s.Certificates) != 1 {
+				t.Errorf("got %q, %+v", told, s.Certificates)
+			}
+		})
+	}
+}
