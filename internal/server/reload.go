@@ -13,6 +13,11 @@ func (s *Server) reload(data []byte) error {
 	if err != nil {
 		return err
 	}
+	if n := len(s.current.Load().Services); n > 0 && next.Services == nil && next.Source == nil {
+		// Half a file, or one that a tool has lost, must not take every client's
+		// endpoints away.
+		return fmt.Errorf("%s:1:1: services: missing, but %d of this file are in force and stay; write services: [] if they shall go", s.opts.File, n)
+	}
 	for i := range warnings {
 		s.log.Warn("configuration", "warning", warnings[i].String())
 	}

@@ -1,0 +1,112 @@
+package server_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/isobar-xds/isobar/internal/config"
+	"github.com/isobar-xds/isobar/internal/server"
+	"github.com/isobar-xds/isobar/internal/store"
+)
+
+// TestBadFilesKeepTheLastGood: whatever becomes of the file while the server
+// runs, clients keep what they have. A file that was cleaned up to nothing, one
+// with blank fields and one that grew over the limit took large services down
+// elsewhere.
+func TestBadFilesKeepTheLastGood(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "isobar.yaml")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(path+".new", path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file := func(services string) string {
+		return "xds: {listen: \"127.0.0.1:0\"}\nadmin: {listen: \"127.0.0.1:0\"}\nstop_spread: 0s\n" + services
+	}
+	good := func(port int) string {
+		return file(fmt.Sprintf("services:\n- name: checkout\n  localities: [{locality: us/a, endpoints: [\"10.0.0.1:%d\"]}]\n", port))
+	}
+	write(good(1))
+	s, log := serveFile(t, path)
+	endpoints := func() string {
+		v, ok := s.Plan().Service("checkout")
+		if !ok || len(v.Sites) == 0 {
+			return "none"
+		}
+		return v.Sites[0].Group.Endpoints[0].Address
+	}
+	wait := func(what string, holds func() bool) {
+		t.Helper()
+		for deadline := time.Now().Add(10 * time.Second); !holds(); {
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: not within 10 s; serving %s; log:\n%.2000s", what, endpoints(), log.String())
+			}
+			<-time.After(10 * time.Millisecond)
+		}
+	}
+	for i, tc := range []struct{ name, text, says string }{
+		{"empty", "", "the document is empty"},
+		{"without services", file(""), "services: missing, but 1 of this file are in force and stay"},
+		{"blank services", file("services:\n"), "services"},
+		{"blank localities", file("services:\n- name: checkout\n  localities:\n"), "localities"},
+		{"null service", file("services: [null]\n"), "services"},
+		{"null endpoints", file("services: [{name: checkout, localities: [{locality: us/a, endpoints: [null]}]}]\n"), "endpoints"},
+		{"cut in the middle", good(2)[:len(good(2))-8], "isobar.yaml:"},
+		{"over the limit", good(2) + strings.Repeat("#", config.MaxBytes), "too large"},
+	} {
+		port := 10 + i
+		write(good(port)) // so that each is told anew
+		wait(tc.name+", before", func() bool { return endpoints() == fmt.Sprintf("10.0.0.1:%d", port) })
+		before := len(log.String())
+		write(tc.text)
+		wait(tc.name, func() bool { return strings.Contains(log.String()[before:], tc.says) })
+		if got := endpoints(); got != fmt.Sprintf("10.0.0.1:%d", port) {
+			t.Errorf("%s: serving %s", tc.name, got)
+		}
+	}
+	write(file("services: []\n"))
+	wait("services that an operator removes", func() bool { return endpoints() == "none" })
+}
+
+// serveFile runs a server on a configuration file until the test ends.
+func serveFile(t *testing.T, path string) (*server.Server, *logText) {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg, _, err := config.Decode(path, data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ls, err := server.Listen(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, kept := &logText{}, store.NewMemory()
+	s, err := server.New(cfg, ls, server.Options{Store: kept, File: path, Data: data, Log: slog.New(slog.NewTextHandler(log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		_ = kept.Close()
+	})
+	return s, log
+}
