@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -22,6 +23,11 @@ const (
 
 	// maxReportInterval is the longest stretch of time that a report may cover.
 	maxReportInterval = 24 * time.Hour
+	// notMeasured is what grpc-go tells as the interval of the first report of a
+	// stream, up to 1.64 at least: the time since the year 1, cut off. The server's
+	// clock measures such a report. 1.50 opens a stream anew at each assignment, so
+	// that hardly any other report came while weights change.
+	notMeasured = time.Duration(math.MaxInt64)
 	// maxReportRate is beyond what one client can send, requests/s.
 	maxReportRate = 1e8
 	// maxReportGauge is beyond what one client can have in progress, requests.

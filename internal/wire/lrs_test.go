@@ -168,6 +168,14 @@ func TestLoadReportClientBugs(t *testing.T) {
 			t.Errorf("got %+v", got)
 		}
 	})
+	t.Run("the time since the year 1", func(t *testing.T) {
+		cs := goodStats()
+		cs.LoadReportInterval = durationpb.New(math.MaxInt64)
+		got, rejected := read(t, load.AgentGRPC, cs)
+		if len(got) != 1 || got[0].Interval != 0 || len(rejected) > 0 {
+			t.Errorf("got %+v, rejected %+v; want it without an interval", got, rejected)
+		}
+	})
 	t.Run("no locality", func(t *testing.T) {
 		cs := goodStats()
 		cs.UpstreamLocalityStats[0].Locality = nil

@@ -192,7 +192,7 @@ func (r *clusterReader) identify(h *clusterHead) (ok, known bool) {
 // interval gives what the client measured; 0 from those that do not tell.
 func (r *clusterReader) interval(h *clusterHead) (time.Duration, bool) {
 	r.seconds = 1
-	if !h.interval {
+	if !h.interval || h.seconds == int64(notMeasured/time.Second) && h.nanos == int64(notMeasured%time.Second) {
 		return 0, true
 	}
 	v := time.Duration(h.seconds)*time.Second + time.Duration(h.nanos)

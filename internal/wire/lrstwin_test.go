@@ -117,7 +117,7 @@ func (r *twinReader) cluster(cs *endpointv3.ClusterStats, agent load.Agent) (loa
 func (r *twinReader) interval(cs *endpointv3.ClusterStats) (time.Duration, bool) {
 	r.seconds = 1
 	d := cs.GetLoadReportInterval()
-	if d == nil {
+	if d == nil || d.GetSeconds() == 9223372036 && d.GetNanos() == 854775807 {
 		return 0, true
 	}
 	if err := d.CheckValid(); err != nil {

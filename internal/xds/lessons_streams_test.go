@@ -15,6 +15,16 @@ import (
 // More of what other control planes have paid for: what became of streams that
 // are slow, go away, or ask for something that is not there.
 
+// want subscribes to names in the way of the stream.
+func (c *client) want(url string, names ...string) {
+	c.w.t.Helper()
+	if c.delta {
+		c.subscribe(url, names...)
+	} else {
+		c.request(url, names...)
+	}
+}
+
 // What was missing was answered with the same rest again and again, or kept the
 // stream from hearing of it when it came.
 func TestUnknownNamesNeitherLoopNorStopChanges(t *testing.T) {
@@ -74,11 +84,7 @@ func TestStreamThatAsksWithoutReadingBlocksNobody(t *testing.T) {
 			quick.request(edsURL, "a").equals("eds v1: a@1").ack(edsURL)
 			for i := range 100 {
 				for _, url := range []string{cdsURL, edsURL, ldsURL, rdsURL} {
-					if greedy.delta {
-						greedy.subscribe(url, "a", "b", "big", fmt.Sprint("none", i))
-					} else {
-						greedy.request(url, "a", "b", "big", fmt.Sprint("none", i))
-					}
+					greedy.want(url, "a", "b", "big", fmt.Sprint("none", i))
 				}
 				w.publish(serve("a", i+2), serve("b", i+2))
 				if got, want := quick.settled(), fmt.Sprintf("eds v%d: a@%d", i+2, i+2); len(got) != 1 || got[0] != want {
@@ -123,11 +129,11 @@ func TestSlowReaderKeepsItsStream(t *testing.T) {
 // Streams that ended, however they did, left goroutines and watches behind. What
 // is left would keep this bubble from ending.
 func TestStreamsThatEndAnyhowLeaveNothing(t *testing.T) {
-	ask := func(c *client) {
-		if c.delta {
-			c.subscribe(edsURL, "a", "b", "none").subscribe(cdsURL, "*")
-		} else {
-			c.request(edsURL, "a", "b", "none").request(cdsURL)
+	ask := func(c *client, ads bool) {
+		names := []string{"a", "b", "none"}
+		c.want(edsURL, names...)
+		if ads {
+			c.want(cdsURL, "a")
 		}
 	}
 	for name, end := range map[string]func(w *world, c *client){
@@ -150,13 +156,7 @@ func TestStreamsThatEndAnyhowLeaveNothing(t *testing.T) {
 					w.publish(serve("a", 1), serve("b", 1))
 					for range 10 {
 						c := w.open(method, at("us-east/b"), false)
-						if method == adsMethod || method == adsDeltaMethod {
-							ask(c)
-						} else if c.delta {
-							c.subscribe(edsURL, "a", "none")
-						} else {
-							c.request(edsURL, "a", "none")
-						}
+						ask(c, method == adsMethod || method == adsDeltaMethod)
 						end(w, c)
 					}
 					synctest.Wait()

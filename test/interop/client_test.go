@@ -2,6 +2,7 @@ package interop
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -51,6 +52,7 @@ type client struct {
 // kind is a kind of client.
 type kind struct {
 	name string
+	form string // of xDS, as Isobar sees it
 	// command gives the program and its arguments; the bootstrap is in its
 	// environment. Clients that can't be asked for calls print every call, and
 	// parse reads n of those lines.
@@ -58,50 +60,73 @@ type kind struct {
 	parse   func(c *client, n int) (outcome, error)
 }
 
-// kinds are the gRPC clients, all of which speak v3 over ADS and report load.
+// The forms of xDS that gRPC speaks, as /v1/clients calls them.
+const (
+	v3 = "v3"
+	v2 = "v2"
+)
+
+// kinds are the gRPC clients, all of which use ADS and report load.
 var kinds = []kind{
-	{name: "grpc-go", command: func(t *testing.T, target string) *exec.Cmd {
+	{name: "grpc-go", form: v3, command: func(t *testing.T, target string) *exec.Cmd {
 		t.Helper()
 		return exec.CommandContext(context.Background(), goClient(t), target, fmt.Sprint(callRate))
 	}, parse: (*client).ask},
-	{name: "grpc-js", command: func(t *testing.T, target string) *exec.Cmd {
+	{name: "grpc-js", form: v3, command: func(t *testing.T, target string) *exec.Cmd {
 		t.Helper()
 		modules := nodeModules(t)
 		cmd := exec.CommandContext(context.Background(), "node", "clients/node/client.js", target, fmt.Sprint(callRate))
 		cmd.Env = append(os.Environ(), "NODE_PATH="+modules)
 		return cmd
 	}, parse: (*client).ask},
-	{name: "gRPC Python", command: func(t *testing.T, target string) *exec.Cmd {
+	{name: "gRPC Python", form: v3, command: func(t *testing.T, target string) *exec.Cmd {
 		t.Helper()
 		// Debian's, whatever else is in the path.
 		return exec.CommandContext(context.Background(), "/usr/bin/python3", "clients/python/client.py", target, fmt.Sprint(callRate))
 	}, parse: (*client).ask},
-	{name: "gRPC C++", command: func(t *testing.T, target string) *exec.Cmd {
+	{name: "gRPC C++", form: v3, command: func(t *testing.T, target string) *exec.Cmd {
 		t.Helper()
 		return exec.CommandContext(context.Background(), compiled(t), target, fmt.Sprint(callRate))
 	}, parse: (*client).ask},
-	{name: "gRPC interop client", command: func(t *testing.T, target string) *exec.Cmd {
-		t.Helper()
-		path := goTool(t, "google.golang.org/grpc/interop/xds/client", interopVersion)
-		return exec.CommandContext(context.Background(), path, "-server="+target, fmt.Sprintf("-qps=%d", callRate),
-			"-rpc=EmptyCall", "-rpc_timeout=5s", "-stats_port=0", "-print_response")
-	}, parse: (*client).overhear},
+	interop("gRPC interop client", v3, "v1.64.1"),
+	interop("gRPC interop client, v2", v2, "v1.50.1"), // one of the last that speak v2
 }
 
-// interopVersion is that of gRPC's own interop client.
-const interopVersion = "v1.64.1"
+// interop is gRPC's own client for tests of control planes.
+func interop(name, form, version string) kind {
+	return kind{name: name, form: form, parse: (*client).overhear, command: func(t *testing.T, target string) *exec.Cmd {
+		t.Helper()
+		path := goTool(t, "google.golang.org/grpc/interop/xds/client", version)
+		return exec.CommandContext(context.Background(), path, "-server="+target, fmt.Sprintf("-qps=%d", callRate),
+			"-rpc=EmptyCall", "-rpc_timeout=5s", "-stats_port=0", "-print_response")
+	}}
+}
+
+// bootstrap is the file that `isobar bootstrap grpc` prints, for a client in
+// us/a. Without the feature xds_v3 of the server a client speaks v2.
+func (k kind) bootstrap(t *testing.T, xds, id string) []byte {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), isobarPath, "bootstrap", "grpc",
+		"--server", xds, "--node-id", id, "--cluster", "web", "--locality", "us/a").Output()
+	if err != nil {
+		t.Fatalf("isobar bootstrap grpc: %v", err)
+	}
+	if k.form == v3 {
+		return out
+	}
+	old := bytes.ReplaceAll(out, []byte(`"xds_v3"`), nil)
+	if !json.Valid(old) || bytes.Equal(old, out) {
+		t.Fatalf("no xds_v3 in the bootstrap, or not alone: %s", out)
+	}
+	return old
+}
 
 // start starts a client in us/a that calls a service.
 func (k kind) start(t *testing.T, xds, service string) *client {
 	t.Helper()
-	c := &client{id: strings.ReplaceAll(k.name, " ", "-") + "-" + service, lines: make(chan string, 100_000), parse: k.parse, log: new(lockedBuffer)}
+	c := &client{id: strings.NewReplacer(" ", "-", ",", "").Replace(k.name) + "-" + service, lines: make(chan string, 100_000), parse: k.parse, log: new(lockedBuffer)}
 	bootstrap := filepath.Join(t.TempDir(), "bootstrap.json")
-	out, err := exec.CommandContext(t.Context(), isobarPath, "bootstrap", "grpc",
-		"--server", xds, "--node-id", c.id, "--cluster", "web", "--locality", "us/a").Output()
-	if err != nil {
-		t.Fatalf("isobar bootstrap grpc: %v", err)
-	}
-	if err := os.WriteFile(bootstrap, out, 0o600); err != nil {
+	if err := os.WriteFile(bootstrap, k.bootstrap(t, xds, c.id), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	cmd := k.command(t, "xds:///"+service)
@@ -110,6 +135,7 @@ func (k kind) start(t *testing.T, xds, service string) *client {
 	}
 	cmd.Env = append(cmd.Env, "GRPC_XDS_BOOTSTRAP="+bootstrap)
 	cmd.Stderr = c.log
+	var err error
 	if c.in, err = cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}

@@ -28,10 +28,10 @@ type isobar struct {
 
 // process is what the tests of one server share.
 type process struct {
-	xds, api string // addresses
-	config   string // file
-	cmd      *exec.Cmd
-	log      *lockedBuffer
+	xds, xds2017, rest, api string // addresses
+	config                  string // file
+	cmd                     *exec.Cmd
+	log                     *lockedBuffer
 }
 
 // on is the same server for a test within the test.
@@ -45,10 +45,12 @@ func startIsobar(t *testing.T, services string) *isobar {
 	t.Helper()
 	dir := t.TempDir()
 	s := &isobar{t: t, process: &process{
-		xds: freePort(t), api: freePort(t), config: filepath.Join(dir, "isobar.yaml"), log: new(lockedBuffer),
+		xds: freePort(t), xds2017: freePort(t), rest: freePort(t), api: freePort(t),
+		config: filepath.Join(dir, "isobar.yaml"), log: new(lockedBuffer),
 	}}
-	text := fmt.Sprintf("xds: {listen: %q}\nadmin: {listen: %q, writable: true}\ntick: 1s\nreport_interval: 1s\nstate_dir: %q\n%s",
-		s.xds, s.api, filepath.Join(dir, "state"), services)
+	text := fmt.Sprintf("xds: {listen: %q, listen_2017: %q, listen_rest: %q}\n"+
+		"admin: {listen: %q, writable: true}\ntick: 1s\nreport_interval: 1s\nstate_dir: %q\n%s",
+		s.xds, s.xds2017, s.rest, s.api, filepath.Join(dir, "state"), services)
 	if err := os.WriteFile(s.config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"net"
 	"slices"
 	"sync"
@@ -16,11 +17,13 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// endpointsURL is the type of assignments.
-const endpointsURL = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
+// The types of assignments.
+const (
+	endpointsURL   = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
+	endpointsURLv2 = "type.googleapis.com/envoy.api.v2.ClusterLoadAssignment"
+)
 
 // relay stands between a client and Isobar. It notes what the client says, and
 // can spoil assignments on their way, because Isobar sends none that a client
@@ -30,8 +33,7 @@ type relay struct {
 	loadstatsv3.UnimplementedLoadReportingServiceServer
 
 	address string
-	ads     discoveryv3.AggregatedDiscoveryServiceClient
-	lrs     loadstatsv3.LoadReportingServiceClient
+	isobar  *grpc.ClientConn
 
 	mu          sync.Mutex
 	spoil       bool
@@ -47,7 +49,9 @@ type facts struct {
 	nodeLater                 bool     // a later LRS message has the node
 	issued                    bool     // fills total_issued_requests
 	dropped, droppedWithCause uint64   // total_dropped_requests, sum of dropped_requests
+	streams                   int      // of load reports
 	noInterval                bool     // a report without its measured interval
+	yearOne                   bool     // a report whose interval begins in the year 1
 	noServiceName             bool     // a report without cluster_service_name
 	nodeLaterADS              bool     // a later discovery request has the node
 }
@@ -62,13 +66,18 @@ func startRelay(t *testing.T, isobar string) *relay {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &relay{
-		address: lis.Addr().String(),
-		ads:     discoveryv3.NewAggregatedDiscoveryServiceClient(conn), lrs: loadstatsv3.NewLoadReportingServiceClient(conn),
-	}
+	r := &relay{address: lis.Addr().String(), isobar: conn}
 	g := grpc.NewServer()
-	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, r)
-	loadstatsv3.RegisterLoadReportingServiceServer(g, r)
+	// v2 has other names, but the same bytes in all that is looked at here.
+	for name, desc := range map[string]grpc.ServiceDesc{
+		"envoy.service.discovery.v2.AggregatedDiscoveryService": discoveryv3.AggregatedDiscoveryService_ServiceDesc,
+		"envoy.service.load_stats.v2.LoadReportingService":      loadstatsv3.LoadReportingService_ServiceDesc,
+	} {
+		g.RegisterService(&desc, r)
+		old := desc
+		old.ServiceName = name
+		g.RegisterService(&old, r)
+	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -97,24 +106,37 @@ func (r *relay) snapshot() (facts, int, []string) {
 
 // StreamAggregatedResources passes a discovery stream on.
 func (r *relay) StreamAggregatedResources(down discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
-	ctx, cancel := context.WithCancel(down.Context())
-	defer cancel()
-	up, err := r.ads.StreamAggregatedResources(ctx)
+	up, cancel, err := above[discoveryv3.DiscoveryRequest, discoveryv3.DiscoveryResponse](r, down)
 	if err != nil {
 		return err
 	}
+	defer cancel()
 	return pass(cancel, down.Recv, up.Send, up.Recv, down.Send, r.request(), r.response)
 }
 
 // StreamLoadStats passes a stream of load reports on.
 func (r *relay) StreamLoadStats(down loadstatsv3.LoadReportingService_StreamLoadStatsServer) error {
-	ctx, cancel := context.WithCancel(down.Context())
-	defer cancel()
-	up, err := r.lrs.StreamLoadStats(ctx)
+	up, cancel, err := above[loadstatsv3.LoadStatsRequest, loadstatsv3.LoadStatsResponse](r, down)
 	if err != nil {
 		return err
 	}
+	defer cancel()
 	return pass(cancel, down.Recv, up.Send, up.Recv, down.Send, r.report(), func(*loadstatsv3.LoadStatsResponse) error { return nil })
+}
+
+// above opens the same method of Isobar.
+func above[Q, A any](r *relay, down grpc.ServerStream) (*grpc.GenericClientStream[Q, A], context.CancelFunc, error) {
+	method, ok := grpc.MethodFromServerStream(down)
+	if !ok {
+		return nil, nil, errors.New("a stream without a method")
+	}
+	ctx, cancel := context.WithCancel(down.Context())
+	stream, err := r.isobar.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method)
+	if err != nil {
+		cancel()
+		return nil, nil, err
+	}
+	return &grpc.GenericClientStream[Q, A]{ClientStream: stream}, cancel, nil
 }
 
 // pass copies both directions of a stream, showing each message to its
@@ -171,7 +193,7 @@ func (r *relay) request() func(*discoveryv3.DiscoveryRequest) {
 
 // response counts assignments and spoils them where that is wanted.
 func (r *relay) response(m *discoveryv3.DiscoveryResponse) error {
-	if m.GetTypeUrl() != endpointsURL {
+	if m.GetTypeUrl() != endpointsURL && m.GetTypeUrl() != endpointsURLv2 {
 		return nil
 	}
 	r.mu.Lock()
@@ -180,18 +202,17 @@ func (r *relay) response(m *discoveryv3.DiscoveryResponse) error {
 	if !r.spoil {
 		return nil
 	}
-	for i, res := range m.GetResources() {
-		var a endpointv3.ClusterLoadAssignment
-		if err := res.UnmarshalTo(&a); err != nil {
+	for _, res := range m.GetResources() {
+		var a endpointv3.ClusterLoadAssignment // with the same bytes in v2
+		if err := proto.Unmarshal(res.GetValue(), &a); err != nil {
 			return err
 		}
 		// The same locality twice in a priority: gRPC refuses that.
 		a.Endpoints = append(a.Endpoints, proto.CloneOf(a.GetEndpoints()[0]))
-		spoiled, err := anypb.New(&a)
-		if err != nil {
+		var err error
+		if res.Value, err = proto.Marshal(&a); err != nil {
 			return err
 		}
-		m.Resources[i] = spoiled
 	}
 	return nil
 }
@@ -205,6 +226,7 @@ func (r *relay) report() func(*loadstatsv3.LoadStatsRequest) {
 		f := &r.facts
 		if first {
 			first = false
+			f.streams++
 			f.features = features(m.GetNode())
 			return
 		}
@@ -215,6 +237,7 @@ func (r *relay) report() func(*loadstatsv3.LoadStatsRequest) {
 		}
 		for _, c := range m.GetClusterStats() {
 			f.noInterval = f.noInterval || c.GetLoadReportInterval().AsDuration() <= 0
+			f.yearOne = f.yearOne || c.GetLoadReportInterval().AsDuration() == math.MaxInt64
 			f.noServiceName = f.noServiceName || c.GetClusterServiceName() == ""
 			f.dropped += c.GetTotalDroppedRequests()
 			for _, d := range c.GetDroppedRequests() {

@@ -166,6 +166,12 @@ func (s *site) noteReports(r *relay) {
 	if f.noInterval {
 		note("reports without their interval")
 	}
+	if f.yearOne {
+		note("first report of a stream claims an interval of 292 years: it is measured by the server's clock")
+	}
+	if f.streams > 3 {
+		note("opens its load reports anew at each assignment")
+	}
 	if f.noServiceName {
 		note("reports without `cluster_service_name`")
 	}

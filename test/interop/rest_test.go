@@ -1,0 +1,138 @@
+package interop
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+)
+
+// polled is the answer to a poll.
+type polled struct {
+	status  string
+	Version string `json:"version_info"`
+	TypeURL string `json:"type_url"`
+	All     []struct {
+		ClusterName string `json:"cluster_name"`
+		Endpoints   []struct {
+			LBEndpoints []struct {
+				HealthStatus string `json:"health_status"`
+				Endpoint     struct {
+					Address struct {
+						SocketAddress struct {
+							PortValue int `json:"port_value"`
+						} `json:"socket_address"`
+					}
+				}
+			} `json:"lb_endpoints"`
+		}
+	} `json:"resources"`
+}
+
+// ports are those of the endpoints, with what is said of their health.
+func (p *polled) ports() string {
+	var out []string
+	for _, a := range p.All {
+		for _, l := range a.Endpoints {
+			for _, e := range l.LBEndpoints {
+				out = append(out, strings.TrimSpace(fmt.Sprint(e.Endpoint.Address.SocketAddress.PortValue, " ", e.HealthStatus)))
+			}
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
+// curl posts a body and gives the answer once it is there.
+func (s *isobar) curl(path, body string, headers ...string) (polled, error) {
+	args := []string{"--silent", "--show-error", "--max-time", "30", "--write-out", "\n%{http_code}", "--data-binary", "@-", "--header", "Content-Type: application/json"}
+	for _, h := range headers {
+		args = append(args, "--header", h)
+	}
+	cmd := exec.CommandContext(s.t.Context(), "curl", append(args, "http://"+s.rest+path)...)
+	cmd.Stdin = strings.NewReader(body)
+	out, err := cmd.Output()
+	if err != nil {
+		return polled{}, fmt.Errorf("curl %s: %w", path, err)
+	}
+	end := bytes.LastIndexByte(out, '\n')
+	p := polled{status: string(out[end+1:])}
+	if p.status == "200" {
+		err = json.Unmarshal(out[:end], &p)
+	}
+	return p, err
+}
+
+// TestREST polls endpoints over HTTP with curl, in v3 and in v2. The node and
+// the fields of the request are spelled in both ways.
+func TestREST(t *testing.T) {
+	t.Parallel()
+	for _, form := range []string{v3, v2} {
+		t.Run(form, func(t *testing.T) {
+			t.Parallel()
+			s := startIsobar(t, split)
+			if t.Run(healthFilter, func(t *testing.T) { s.on(t).poll(form) }) {
+				name := "curl, " + form
+				seen.is(name, "8 or 7", form+", REST-JSON")
+				seen.passed(name, healthFilter)
+				seen.fact(name, "polls over HTTP are answered with 304 when nothing changed, after as long as the client may wait, and with a change as soon as it comes")
+			}
+		})
+	}
+}
+
+// poll: the first poll is answered at once, the next one with 304 after the
+// patience of the client, and one during which an endpoint drains at once.
+func (s *isobar) poll(form string) {
+	t := s.t
+	path := "/" + form + "/discovery:endpoints"
+	request := func(version string) string {
+		if form == v3 {
+			return `{"version_info": "` + version + `", "resource_names": ["split"], ` + node("poller") + `}`
+		}
+		return `{"versionInfo": "` + version + `", "resourceNames": ["split"], ` + node("poller") + `}`
+	}
+	first, err := s.curl(path, request(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{v3: endpointsURL, v2: endpointsURLv2}[form]
+	if first.status != "200" || first.TypeURL != want || first.ports() != "1 HEALTHY, 2 HEALTHY" && first.ports() != "1, 2" {
+		t.Fatalf("got %s %s: %s", first.status, first.TypeURL, first.ports())
+	}
+	start := time.Now()
+	same, err := s.curl(path, request(first.Version), "X-Envoy-Expected-Rq-Timeout-Ms: 2000")
+	if waited := time.Since(start); err != nil || same.status != "304" || waited < 1600*time.Millisecond || waited > 2*time.Second {
+		t.Errorf("nothing has changed, a client that waits 2 s: %v, %s after %v; want 304 after 1.6 s", err, same.status, waited)
+	}
+	type answer struct {
+		polled
+
+		err error
+		at  time.Time
+	}
+	answered := make(chan answer, 1)
+	go func() {
+		p, err := s.curl(path, request(first.Version), "Prefer: wait=20")
+		answered <- answer{p, err, time.Now()}
+	}()
+	await(t, 10*time.Second, "client that polls", func() error {
+		_, err := s.client("poller")
+		return err
+	})
+	s.health("split", "127.0.0.1:2", "draining")
+	changed := time.Now()
+	got := <-answered
+	if got.err != nil || got.status != "200" || !strings.Contains(got.ports(), "2 DRAINING") {
+		t.Fatalf("an endpoint drains, got %v: %s %s", got.err, got.status, got.ports())
+	}
+	if late := got.at.Sub(changed); late > 5*time.Second {
+		t.Errorf("told %v after the change", late)
+	}
+	c, err := s.client("poller")
+	if err != nil || c.Form != "rest" {
+		t.Errorf("the server says of it: %v, %+v", err, c)
+	}
+}
