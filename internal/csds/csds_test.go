@@ -327,3 +327,25 @@ func TestGRPCGo(t *testing.T) {
 		}
 	}
 }
+
+// TestStreamsThatBreakOff: a stream that its client gives up makes room for
+// another, however it ends.
+func TestStreamsThatBreakOff(t *testing.T) {
+	inWorld(t, services(1, "a"), func(w *world) {
+		for i := range 3 * csds.MaxStreams {
+			ctx, cancel := context.WithCancel(w.t.Context())
+			stream, err := w.csds.StreamClientStatus(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := stream.Send(&statusv3.ClientStatusRequest{}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := stream.Recv(); err != nil {
+				t.Fatalf("stream %d: %v", i, err)
+			}
+			cancel()
+			w.settle()
+		}
+	})
+}

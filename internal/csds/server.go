@@ -98,6 +98,8 @@ func (s *Server) StreamClientStatus(stream statusv3.ClientStatusDiscoveryService
 			if err := stream.Send(answer); err != nil {
 				return err
 			}
+		case <-stream.Context().Done(): // receive may have seen it first, and say nothing more
+			return status.FromContextError(stream.Context().Err()).Err()
 		case <-s.stopped:
 			return status.Error(codes.Unavailable, "isobar: the server is stopping")
 		}

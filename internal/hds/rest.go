@@ -49,7 +49,7 @@ func (s *Server) Handler() http.Handler {
 		}
 		m, form, err := wire.HealthMessageFromJSON(body, form)
 		if err != nil {
-			http.Error(w, "not a HealthCheckRequestOrEndpointHealthResponse in JSON: "+err.Error(), http.StatusBadRequest)
+			http.Error(w, "not a HealthCheckRequestOrEndpointHealthResponse in JSON: "+wire.Complaint(err), http.StatusBadRequest)
 			return
 		}
 		got, err := s.fetch(r.Context(), m, form, r.Header.Get(CheckerHeader), r.RemoteAddr, time.Now())

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"path"
 	"time"
+
+	"google.golang.org/grpc/status"
 
 	"github.com/isobar-xds/isobar/internal/hds"
 	"github.com/isobar-xds/isobar/internal/wire"
@@ -27,8 +30,8 @@ func (s *Server) serveREST(ctx context.Context) error {
 		mux.Handle(path, s.hds.Handler())
 	}
 	srv := &http.Server{
-		Handler: s.enterHTTP(mux), ReadHeaderTimeout: restHeaderWait, ReadTimeout: restReadWait, IdleTimeout: restIdle,
-		MaxHeaderBytes: maxHeaderList,
+		Handler: s.guardHTTP(s.enterHTTP(mux)), ReadHeaderTimeout: restHeaderWait, ReadTimeout: restReadWait, IdleTimeout: restIdle,
+		MaxHeaderBytes: maxHeaderList, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(s.restListener()) }()
@@ -44,6 +47,20 @@ func (s *Server) serveREST(ctx context.Context) error {
 	}
 	<-served
 	return nil
+}
+
+// guardHTTP turns a panic in a handler into the answer to that one request.
+func (s *Server) guardHTTP(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var err error
+		defer func() {
+			if err != nil { // of no effect where an answer has begun
+				http.Error(w, status.Convert(err).Message(), http.StatusInternalServerError)
+			}
+		}()
+		defer s.recovered(r.URL.Path, &err)
+		h.ServeHTTP(w, r)
+	})
 }
 
 // is2017 tells whether the configuration knows a client as one of 2017.

@@ -167,6 +167,13 @@ func checkInitial(versions map[string]string, limits Limits) error {
 	return nil
 }
 
+// maxComplaint bounds what is said about one message, in bytes.
+const maxComplaint = 500
+
+// Complaint is the text of an error about what came in, for whoever sent it.
+// Parsers of JSON quote what they can't read, however long it is.
+func Complaint(err error) string { return shorten(err.Error(), maxComplaint) }
+
 // shorten cuts s to at most n bytes, between runes.
 func shorten(s string, n int) string {
 	if len(s) <= n {

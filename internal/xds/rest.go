@@ -68,7 +68,7 @@ func (s *Server) rest(m Method) http.Handler {
 		}
 		request, code, err := readPoll(w, r)
 		if err != nil {
-			http.Error(w, err.Error(), code)
+			http.Error(w, wire.Complaint(err), code)
 			return
 		}
 		a, err := s.Poll(peerContext(r).Context(), request, m, r.RemoteAddr, patience(r))

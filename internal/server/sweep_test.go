@@ -1,0 +1,296 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/isobar-xds/isobar/internal/server"
+	"github.com/isobar-xds/isobar/internal/store"
+	"github.com/isobar-xds/isobar/internal/wire"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// sweepWorld is a real server in virtual time that gets nothing but nonsense,
+// and one client that makes sense.
+type sweepWorld struct {
+	t      *testing.T
+	server *server.Server
+	log    *logText
+	conn   *grpc.ClientConn
+	polls  *http.Client
+	good   *sweepStream
+}
+
+// inSweep runs a test against a server of its own, and looks afterwards whether
+// it is as well as before.
+func inSweep(t *testing.T, test func(w *sweepWorld)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		kept, pipe, rest := store.NewMemory(), bufconn.Listen(1<<20), bufconn.Listen(1<<20)
+		cfg := checked(t)
+		cfg.XDS.Admission.StreamsPerSecond, cfg.XDS.Admission.Burst = 1e6, 1_000_000
+		w := &sweepWorld{t: t, log: &logText{}}
+		var err error
+		w.server, err = server.New(cfg, server.Listeners{XDS: pipe, REST: rest}, server.Options{Store: kept, Log: slog.New(slog.NewTextHandler(w.log, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- w.server.Run(ctx) }()
+		w.conn, err = grpc.NewClient("passthrough:///isobar", grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithDefaultCallOptions(grpc.ForceCodecV2(wire.ServerCodec())),
+			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return pipe.DialContext(ctx) }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { // also when the test gives up
+			cancel()
+			if err := <-done; err != nil {
+				t.Errorf("Run: %v", err)
+			}
+			_ = w.conn.Close()
+			_ = kept.Close()
+		}()
+		transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return rest.DialContext(ctx) }}
+		w.polls = &http.Client{Transport: transport}
+		time.Sleep(interval) //nolint:forbidigo // virtual time
+		synctest.Wait()
+		w.good = w.open(sotwMethod)
+		w.alive("at first")
+		test(w)
+		w.wellAfter()
+	})
+}
+
+// wellAfter checks that no nonsense is left in the server.
+func (w *sweepWorld) wellAfter() {
+	w.t.Helper()
+	before := w.server.Plan().Version
+	time.Sleep(10 * interval) //nolint:forbidigo // virtual time
+	synctest.Wait()
+	w.alive("at the end")
+	if p := w.server.Plan(); p.Version < before {
+		w.t.Errorf("plan %d after %d", p.Version, before)
+	}
+	for _, form := range []string{"sotw", "delta"} {
+		want := 0.0
+		if form == "sotw" {
+			want = 1
+		}
+		if n := valueOf(w.t, w.server, "isobar_xds_streams", form); n != want {
+			w.t.Errorf("%v %s streams are left", n, form)
+		}
+	}
+	for line := range strings.Lines(w.log.String()) {
+		if strings.Contains(line, "level=ERROR") || strings.Contains(line, "defect") {
+			w.t.Errorf("logged: %.500s", line)
+		}
+	}
+}
+
+// alive checks that the client that makes sense is served.
+func (w *sweepWorld) alive(when string) {
+	w.t.Helper()
+	ask := func(s *sweepStream, name string) {
+		m, err := proto.Marshal(&discoveryv3.DiscoveryRequest{
+			Node: nodeIn("good", "us/a"), TypeUrl: wire.EndpointsURL, ResponseNonce: s.nonce(), ResourceNames: []string{name},
+		})
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		s.send(m)
+	}
+	before := w.good.answers()
+	ask(w.good, "of no use any more") // a name that is new is answered
+	if ask(w.good, "checkout"); w.good.answers() == before {
+		w.t.Fatalf("%s: others are served no longer: %v", when, w.good.err)
+	}
+	one := w.open(sotwMethod)
+	defer one.close()
+	if ask(one, "checkout"); one.answers() != 1 {
+		w.t.Fatalf("%s: new streams are served no longer: %v", when, one.err)
+	}
+}
+
+// sweepStream is a stream of which only the bytes are known.
+type sweepStream struct {
+	grpc.ClientStream
+
+	cancel context.CancelFunc
+
+	mu   sync.Mutex
+	got  int
+	last []byte
+	err  error
+}
+
+func (w *sweepWorld) open(method string) *sweepStream {
+	w.t.Helper()
+	ctx, cancel := context.WithCancel(w.t.Context())
+	s, err := w.conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method)
+	if err != nil {
+		w.t.Fatalf("%s: %v", method, err)
+	}
+	out := &sweepStream{ClientStream: s, cancel: cancel}
+	go out.receive()
+	return out
+}
+
+func (s *sweepStream) receive() {
+	for {
+		var m wire.RawMessage
+		err := s.RecvMsg(&m)
+		s.mu.Lock()
+		if err != nil {
+			s.err = err
+			s.mu.Unlock()
+			return
+		}
+		s.got, s.last = s.got+1, m.Data
+		s.mu.Unlock()
+	}
+}
+
+// send sends a message and waits until all that follows from it has happened.
+func (s *sweepStream) send(message []byte) {
+	_ = s.SendMsg(&wire.Frame{Pieces: mem.BufferSlice{mem.SliceBuffer(message)}}) // RecvMsg knows why it failed
+	synctest.Wait()
+}
+
+func (s *sweepStream) close() {
+	s.cancel()
+	synctest.Wait()
+}
+
+func (s *sweepStream) answers() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.got
+}
+
+// nonce is that of the last response; responses of both kinds have it in the
+// same field.
+func (s *sweepStream) nonce() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var m discoveryv3.DiscoveryResponse
+	_ = (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(s.last, &m) // of another kind: none
+	return m.GetNonce()
+}
+
+// outcome is what a message led to, after which there were already some answers.
+func (s *sweepStream) outcome(before int) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.err != nil:
+		return status.Code(s.err).String()
+	case s.got > before:
+		return "answered"
+	default:
+		return "taken"
+	}
+}
+
+// clear tells whether a refusal says what is wrong, to whom can mend it.
+func (s *sweepStream) clear() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := status.Convert(s.err)
+	switch st.Code() {
+	case codes.OK:
+		return true
+	case codes.InvalidArgument:
+		return len(st.Message()) > 10 && len(st.Message()) < 1000
+	case codes.Internal: // what is no protobuf never comes in
+		return strings.Contains(st.Message(), "unmarshal") && strings.Contains(st.Message(), "UTF-8")
+	default:
+		return false
+	}
+}
+
+// tally is what messages led to, for the table.
+type tally map[string]map[string][]string // by outcome and path
+
+func (t tally) add(outcome string, m mutation) {
+	if t[outcome] == nil {
+		t[outcome] = map[string][]string{}
+	}
+	t[outcome][m.path] = append(t[outcome][m.path], m.what)
+}
+
+// count appends how many messages led to what.
+func (t tally) count(b *bytes.Buffer, title string) {
+	fmt.Fprintf(b, "\n== %s\n", title)
+	for _, outcome := range slices.Sorted(maps.Keys(t)) {
+		fmt.Fprintf(b, "%s: %d\n", outcome, len(slices.Concat(slices.Collect(maps.Values(t[outcome]))...)))
+	}
+}
+
+// write appends that, and which messages were refused.
+func (t tally) write(b *bytes.Buffer, title string) {
+	t.count(b, title)
+	for _, outcome := range slices.Sorted(maps.Keys(t)) {
+		if outcome == "answered" || outcome == "taken" {
+			continue
+		}
+		for _, path := range slices.Sorted(maps.Keys(t[outcome])) {
+			fmt.Fprintf(b, "    %s: %s: %s\n", outcome, path, strings.Join(t[outcome][path], ", "))
+		}
+	}
+}
+
+// golden compares a table with what was seen and judged before.
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, got, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("%s: the outcomes have changed; look at them and run with -update:\n%s", path, got)
+	}
+}
+
+// decodeJSON reads a document as generic values.
+func decodeJSON(t *testing.T, data []byte) any {
+	t.Helper()
+	var out any
+	if err := json.Unmarshal(data, &out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
