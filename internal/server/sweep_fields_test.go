@@ -101,7 +101,7 @@ func fullHealth() *healthv3.HealthCheckRequestOrEndpointHealthResponse {
 	}}
 	return &healthv3.HealthCheckRequestOrEndpointHealthResponse{
 		RequestType: &healthv3.HealthCheckRequestOrEndpointHealthResponse_EndpointHealthResponse{EndpointHealthResponse: &healthv3.EndpointHealthResponse{
-			EndpointsHealth: e,
+			EndpointsHealth: e, //nolint:staticcheck // builds of Envoy still send it
 			ClusterEndpointsHealth: []*healthv3.ClusterEndpointsHealth{{
 				ClusterName:             "checkout",
 				LocalityEndpointsHealth: []*healthv3.LocalityEndpointsHealth{{Locality: &corev3.Locality{Region: "us", Zone: "a"}, EndpointsHealth: e}},
