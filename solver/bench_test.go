@@ -37,3 +37,22 @@ func BenchmarkSolve1000x10x10(b *testing.B) { benchmarkSolve(b, 1000, 10, 10) }
 func BenchmarkSolve100x100(b *testing.B) { benchmarkSolve(b, 1, 100, 100) }
 
 func BenchmarkSolve200x200(b *testing.B) { benchmarkSolve(b, 1, 200, 200) }
+
+func benchmarkCalls(b *testing.B, services, localities int) {
+	b.Helper()
+	p := randomCalls(rand.New(rand.NewPCG(1, 3)), services, localities, func() float64 { return 0.85 }, false)
+	var sol solver.Solution
+	b.ReportAllocs()
+	for b.Loop() {
+		var err error
+		if sol, err = solver.Solve(p); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(sol.Gap, "gap")
+	b.ReportMetric(float64(sol.Services[0].Iterations), "iterations")
+}
+
+func BenchmarkCalls5x30(b *testing.B) { benchmarkCalls(b, 5, 30) }
+
+func BenchmarkCalls40x10(b *testing.B) { benchmarkCalls(b, 40, 10) }

@@ -51,7 +51,8 @@ func randomCalls(rng *rand.Rand, services, localities int, load func() float64, 
 		called := 0.0
 		for j := range i {
 			caller := &p.Services[j]
-			if rng.IntN(3) > 0 && (j < i-1 || called > 0) {
+			// In large graphs a service has a caller or two, as in small ones.
+			if rng.IntN(max(3, services/2)) > 0 && (j < i-1 || called > 0) {
 				continue
 			}
 			per := math.Exp(rng.Float64()*3 - 1.5)

@@ -21,6 +21,7 @@ type joint struct {
 	rowRes, rowSum, rowTerm   []float64
 	p, dp, load, dload, link  []float64 // per column
 	give, giveTerm, through   []float64
+	still, rest               []float64
 	y, dy, slack, dslack      []float64 // per branch
 	mu, dmu, nu, dnu          []float64
 	nodeRes, roomRes, bend    []float64
@@ -41,7 +42,7 @@ const (
 	// further next to the ceilings, and nobody could tell the difference.
 	jointGap = 1e-9
 	// jointPatience is how many iterations may pass without a better iterate.
-	jointPatience = 12
+	jointPatience = 30
 )
 
 func newJoint(n *network) *joint {
@@ -54,7 +55,7 @@ func newJoint(n *network) *joint {
 	}
 	sized(len(n.cost), &j.x, &j.z, &j.dx, &j.dz, &j.weight, &j.arcRes, &j.arcTerm, &j.complete, &j.bestX)
 	sized(len(n.rows), &j.v, &j.dv, &j.rowRes, &j.rowSum, &j.rowTerm)
-	sized(len(n.columns), &j.p, &j.dp, &j.load, &j.dload, &j.link, &j.give, &j.giveTerm, &j.through, &j.bestP)
+	sized(len(n.columns), &j.p, &j.dp, &j.load, &j.dload, &j.link, &j.give, &j.giveTerm, &j.through, &j.still, &j.rest, &j.bestP)
 	sized(len(n.branches), &j.y, &j.dy, &j.slack, &j.dslack, &j.mu, &j.dmu, &j.nu, &j.dnu,
 		&j.nodeRes, &j.roomRes, &j.bend, &j.branchGive, &j.branchTerm, &j.compRoom, &j.compLow)
 	j.system.reset(len(n.columns))

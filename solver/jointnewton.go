@@ -156,7 +156,7 @@ func (j *joint) direction() {
 	for c := range n.columns {
 		// What the column's load would do if no price moved.
 		still := j.through[c] * (j.giveTerm[c]/j.give[c] - j.calledTerm(c))
-		j.dload[c] = still
+		j.still[c] = still
 		rhs[c] -= still
 		for _, r := range n.columns[c].calls {
 			h, base := &n.hops[n.rows[r].hop], n.arc(r)
@@ -167,6 +167,30 @@ func (j *joint) direction() {
 		}
 	}
 	j.system.solve(rhs)
+	j.backSubstitute()
+	j.refine()
+}
+
+// refine corrects the direction by what it misses: that flows into a column
+// change as much as its load.
+func (j *joint) refine() {
+	n := j.net
+	rest := j.rest
+	for c := range rest {
+		rest[c] = j.link[c] - j.dload[c]
+	}
+	for r := range n.rows {
+		h, base := &n.hops[n.rows[r].hop], n.arc(r)
+		for k := range h.columns {
+			if a := base + k; n.open[a] {
+				rest[h.firstCol+k] += j.dx[a]
+			}
+		}
+	}
+	j.system.solve(rest)
+	for c, correction := range rest {
+		j.dp[c] += correction
+	}
 	j.backSubstitute()
 }
 
@@ -193,7 +217,7 @@ func (j *joint) backSubstitute() {
 	for c := range n.columns {
 		// dv lacks what the load of its column adds, which is in through.
 		tension := j.dp[c] - n.downstream(c, j.dv) + j.calledTerm(c)
-		j.dload[c] += j.through[c] * tension
+		j.dload[c] = j.still[c] + j.through[c]*tension
 		for _, r := range n.columns[c].calls {
 			j.dv[r] += n.rows[r].rate * j.dload[c] / j.rowSum[r]
 		}
@@ -209,7 +233,8 @@ func (j *joint) backSubstitute() {
 	}
 	for b := range j.y {
 		c := n.branches[b].column
-		j.dy[b] = j.branchGive[b] * (j.dp[c] - n.downstream(c, j.dv) + j.branchTerm[b])
+		// The changes of a column's branches add up to that of its load.
+		j.dy[b] = j.branchGive[b] * (j.dload[c]/j.give[c] + j.branchTerm[b] - j.giveTerm[c]/j.give[c])
 		j.dslack[b] = j.roomRes[b] - j.dy[b]
 		j.dmu[b] = (j.compRoom[b] - j.mu[b]*j.dslack[b]) / j.slack[b]
 		if n.branches[b].above {
