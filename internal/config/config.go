@@ -49,7 +49,7 @@ type Config struct {
 
 	Defaults Defaults // for services, also for those of the API
 	Services []isobar.Service
-	Source   *XDSSource `json:",omitempty"` // nil = all services are listed here or over the API
+	Source   *XDSSource `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only; nil = all services are listed here or over the API
 	Network  *isobar.Network
 }
 

@@ -218,7 +218,10 @@ type listedReader struct {
 
 func (l *listedReader) field() strict.Field {
 	if l == nil {
-		return strict.Field{Name: "eds_name", Elsewhere: "it belongs to services whose endpoints another control plane lists: put them under `source: {xds: {services: ...}}`"}
+		return strict.Field{
+			Name:      "eds_name",
+			Elsewhere: "it belongs to services whose endpoints another control plane lists: put them under `source: {xds: {services: ...}}`",
+		}
 	}
 	return strict.Field{Name: "eds_name", Read: func(v strict.Value) {
 		const longest = 1024

@@ -199,7 +199,7 @@ func namesOf(before, after *Plan) []string {
 	return slices.Compact(names)
 }
 
-// add notes what differs of a service; was or is is nil where it did not exist.
+// add notes what differs of a service; where it did not exist, was or is stays nil.
 func (c *Change) add(name string, was, is *SavedService, now *Service) {
 	s := ServiceChange{Service: name, Sources: []SourceChange{}}
 	var before, after SavedService

@@ -45,7 +45,9 @@ func (s *Server) serveREST(ctx context.Context) error {
 	if err := srv.Shutdown(patience); err != nil {
 		s.log.Warn("some clients that poll did not let go", "error", errors.Join(err, srv.Close()))
 	}
-	<-served
+	if err := <-served; err != nil && !errors.Is(err, http.ErrServerClosed) {
+		s.log.Warn("the rest listener ended with an error", "error", err)
+	}
 	return nil
 }
 

@@ -76,7 +76,9 @@ func TestEndpointsOfAnotherControlPlane(t *testing.T) {
 		go func() { served <- other.Serve(pipe) }()
 		defer func() {
 			other.Stop()
-			<-served
+			if err := <-served; err != nil {
+				t.Error(err)
+			}
 		}()
 		kept := store.NewMemory()
 		defer func() { _ = kept.Close() }()

@@ -13,8 +13,8 @@ import (
 
 // wideFleet is services of ten localities each, of which 5% change their demand
 // at every tick.
-func wideFleet(b testing.TB, services, localities int, length time.Duration) *sim.Scenario {
-	b.Helper()
+func wideFleet(tb testing.TB, services, localities int, length time.Duration) *sim.Scenario {
+	tb.Helper()
 	var rules []isobar.LatencyRule
 	region := func(i int) isobar.Locality { return isobar.Locality{Region: fmt.Sprintf("r%02d", i)} }
 	const regions = 20
@@ -25,7 +25,7 @@ func wideFleet(b testing.TB, services, localities int, length time.Duration) *si
 	}
 	network, err := isobar.NewNetwork(rules)
 	if err != nil {
-		b.Fatal(err)
+		tb.Fatal(err)
 	}
 	sc := &sim.Scenario{
 		Seed: 1, Topology: &isobar.Topology{Revision: 1, Network: network}, Length: length, Warmup: length / 10,

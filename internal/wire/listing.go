@@ -219,7 +219,7 @@ func probeOf(field string, c *endpointv3.Endpoint_HealthCheckConfig) (*isobar.En
 		}
 		out.Address = ip.Unmap().String()
 		if port := c.GetAddress().GetSocketAddress().GetPortValue(); out.Port == 0 && port <= math.MaxUint16 {
-			out.Port = uint16(port) //nolint:gosec // checked beside it
+			out.Port = uint16(port)
 		}
 	}
 	if out == (isobar.EndpointCheck{}) {

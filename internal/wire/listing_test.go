@@ -77,7 +77,7 @@ func TestReadListingRefuses(t *testing.T) {
 			for i := range 600 {
 				m.Endpoints = append(m.Endpoints, &endpointv3.LocalityLbEndpoints{
 					Locality:    &corev3.Locality{Region: strings.Repeat("r", i%200+1), Zone: strings.Repeat("z", i/200+1)},
-					LbEndpoints: []*endpointv3.LbEndpoint{listedEndpoint("10.1.0.1", uint32(i)+1)}, //nolint:gosec // small
+					LbEndpoints: []*endpointv3.LbEndpoint{listedEndpoint("10.1.0.1", uint32(i)+1)},
 				})
 			}
 		}, "more than 512 localities"},
