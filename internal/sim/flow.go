@@ -45,7 +45,7 @@ func (w *world) demand() {
 	for _, s := range w.services {
 		for i := range s.calls {
 			for l, g := range s.calls[i].groups {
-				g.called.rate += s.calls[i].perRequest * s.sites[l].served
+				g.called.rate = min(mostRate, g.called.rate+s.calls[i].perRequest*s.sites[l].served)
 			}
 		}
 	}
@@ -62,6 +62,10 @@ func (w *world) demand() {
 	}
 }
 
+// mostRate bounds what the clients of one source send, requests/s, whatever the
+// product of their shapes: it is far beyond any fleet.
+const mostRate = 1e10
+
 // noiseSeconds is for how long one draw of noise lasts.
 const noiseSeconds = 1
 
@@ -71,7 +75,7 @@ func (w *world) rateOf(p *population) float64 {
 		second := uint64(w.now.Seconds() / noiseSeconds)
 		rate *= 1 + p.source.Noise*normal(w.sc.Seed, drawDemand, p.index, second)
 	}
-	return max(0, rate)
+	return max(0, min(rate, mostRate))
 }
 
 // arrive adds up what reaches each endpoint.
@@ -105,7 +109,6 @@ func (w *world) serve(s *service) {
 		for j := x.first; j < x.end; j++ {
 			e := &s.endpoints[j]
 			capacity := e.declared * x.factor
-			x.arrived += e.arrived
 			switch {
 			case !e.up || capacity <= 0:
 				e.ok, e.stay = 0, 0
@@ -119,6 +122,7 @@ func (w *world) serve(s *service) {
 				last = e
 				e.previous = before
 			}
+			x.arrived += e.arrived
 			x.served += e.arrived * e.ok
 		}
 		x.utilization = 0

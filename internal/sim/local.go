@@ -65,8 +65,14 @@ func (s *service) believed() []solver.Locality {
 	return s.settings(out)
 }
 
+// leastCapacity is what counts as none, requests/s, as it does for the solver.
+const leastCapacity = 1e-6
+
 func (s *service) settings(sites []solver.Locality) []solver.Locality {
 	for i := range sites {
+		if sites[i].Capacity < leastCapacity {
+			sites[i] = solver.Locality{}
+		}
 		sites[i].Queues = max(1, sites[i].Queues)
 		sites[i].Ceiling = s.sites[i].ceiling
 		sites[i].Background = s.spec.Localities[i].Background

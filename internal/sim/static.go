@@ -85,10 +85,10 @@ func (w *world) addForeseenCalls(demand [][]float64, of func(Shape) float64) {
 			demand[i][j] = 0
 			for _, p := range g.populations {
 				if p.source != nil {
-					demand[i][j] += of(p.source.Demand)
+					demand[i][j] += min(mostRate, of(p.source.Demand))
 				}
 			}
-			demand[i][j] += w.calledFrom(g, demand)
+			demand[i][j] += min(mostRate, w.calledFrom(g, demand))
 		}
 	}
 }

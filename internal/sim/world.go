@@ -46,7 +46,7 @@ type site struct {
 	first, end  int     // its endpoints
 	factor      float64 // true capacity over declared
 	nominal     float64 // true capacity if all endpoints were up, requests/s
-	arrived     float64 // requests/s in this step, whatever became of them
+	arrived     float64 // requests/s in this step at endpoints that are up
 	served      float64 // requests/s in this step
 	noise       float64 // factor on its utilization as it is reported
 	ceiling     float64
