@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"time"
 
@@ -17,8 +16,6 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/isobar-xds/isobar"
@@ -37,8 +34,8 @@ type checkerFlags struct {
 	maxEndpoints int
 	metrics      string
 
-	insecure      bool
-	ca, cert, key string
+	insecure bool
+	tls      identity.DialFiles
 }
 
 func checkerCommand() *cobra.Command {
@@ -66,9 +63,9 @@ away probing goes on. Run at least 3, in at least 2 zones.`,
 	f.IntVar(&flags.maxProbes, "max-probes", checker.DefaultMaxProbes, "probes at once")
 	f.IntVar(&flags.maxEndpoints, "max-endpoints", checker.DefaultMaxEndpoints, "endpoints probed; what the server designates beyond it is left out")
 	f.StringVar(&flags.metrics, "metrics-listen", "", "address for /metrics and /healthz, for example 127.0.0.1:9100; empty = none")
-	f.StringVar(&flags.ca, "ca", "", "certificates (PEM) that the server's must be signed by; with it the connection uses TLS")
-	f.StringVar(&flags.cert, "cert", "", "this checker's certificate (PEM), shown to the server")
-	f.StringVar(&flags.key, "key", "", "the key of --cert (PEM)")
+	f.StringVar(&flags.tls.CA, "ca", "", "certificates (PEM) that the server's must be signed by; with it the connection uses TLS")
+	f.StringVar(&flags.tls.Cert, "cert", "", "this checker's certificate (PEM), shown to the server")
+	f.StringVar(&flags.tls.Key, "key", "", "the key of --cert (PEM)")
 	f.BoolVar(&flags.insecure, "insecure", false, "connect without TLS to a server that is not on this machine")
 	_ = cmd.MarkFlagRequired("locality") // fails only for a flag that is not there
 	return cmd
@@ -84,7 +81,7 @@ func runChecker(ctx context.Context, flags *checkerFlags, log *slog.Logger) erro
 			return fmt.Errorf("--node-id: not given, and the host has no name: %w", err)
 		}
 	}
-	creds, err := flags.credentials(log)
+	creds, err := dialCredentials("--server", flags.server, flags.tls, flags.insecure, log)
 	if err != nil {
 		return err
 	}
@@ -128,30 +125,6 @@ func checkerLocality(text string) (isobar.Locality, error) {
 		return where, fmt.Errorf("--locality %q: want REGION/ZONE: checkers are spread over zones", text)
 	}
 	return where, nil
-}
-
-// credentials decides how to connect: TLS where certificates are given, and
-// plaintext only on this machine unless that is written out.
-func (f *checkerFlags) credentials(log *slog.Logger) (credentials.TransportCredentials, error) {
-	host, _, err := net.SplitHostPort(f.server)
-	if err != nil || host == "" {
-		return nil, fmt.Errorf("--server %q: want HOST:PORT, for example 127.0.0.1:18000", f.server)
-	}
-	if f.ca == "" {
-		switch {
-		case f.cert != "" || f.key != "":
-			return nil, errors.New("--cert, --key: give --ca, too, so that the connection uses TLS")
-		case !f.insecure && !onLoopback(host):
-			return nil, fmt.Errorf("--server %q is not on this machine: give --ca FILE for TLS, or --insecure to go without", f.server)
-		}
-		return insecure.NewCredentials(), nil
-	}
-	return followedCredentials(identity.DialFiles{CA: f.ca, Cert: f.cert, Key: f.key}, log)
-}
-
-func onLoopback(host string) bool {
-	ip, err := netip.ParseAddr(host)
-	return host == "localhost" || (err == nil && ip.IsLoopback())
 }
 
 // serveCheckerMetrics serves /metrics and /healthz until stop is called.

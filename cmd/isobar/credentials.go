@@ -2,12 +2,15 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"sync"
 
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/isobar-xds/isobar/internal/identity"
 )
@@ -60,4 +63,37 @@ func (f followed) newest() credentials.TransportCredentials {
 		f.last.creds = credentials.NewTLS(config)
 	}
 	return f.last.creds
+}
+
+// dialCredentials decides how to connect to an address that a flag gives: TLS
+// where certificates are given, and plaintext only on this machine unless that
+// is written out.
+func dialCredentials(flag, address string, files identity.DialFiles, plaintext bool, log *slog.Logger) (credentials.TransportCredentials, error) {
+	host, err := hostOf(flag, address)
+	if err != nil {
+		return nil, err
+	}
+	if files.CA != "" {
+		return followedCredentials(files, log)
+	}
+	switch {
+	case files.Cert != "" || files.Key != "":
+		return nil, errors.New("--cert, --key: give --ca, too, so that the connection uses TLS")
+	case !plaintext && !onLoopback(host):
+		return nil, fmt.Errorf("%s %q is not on this machine: give --ca FILE for TLS, or --insecure to go without", flag, address)
+	}
+	return insecure.NewCredentials(), nil
+}
+
+func hostOf(flag, address string) (string, error) {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil || host == "" {
+		return "", fmt.Errorf("%s %q: want HOST:PORT, for example 127.0.0.1:18000", flag, address)
+	}
+	return host, nil
+}
+
+func onLoopback(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || (err == nil && ip.IsLoopback())
 }

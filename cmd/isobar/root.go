@@ -28,6 +28,7 @@ func commands() []*cobra.Command {
 		pauseCommand(),
 		resumeCommand(),
 		rollbackCommand(),
+		benchCommand(),
 		checkerCommand(),
 		bootstrapCommand(),
 		versionCommand(),

@@ -124,7 +124,8 @@ services: []
 		ended := make(chan error, 1)
 		go func() {
 			ended <- runChecker(ctx, &checkerFlags{
-				server: xds, locality: locality, nodeID: "c", cluster: "checkers", ca: own.ClientCA, cert: own.Cert, key: own.Key,
+				server: xds, locality: locality, nodeID: "c", cluster: "checkers",
+				tls: identity.DialFiles{CA: own.ClientCA, Cert: own.Cert, Key: own.Key},
 			}, slog.New(slog.NewTextHandler(w, nil)))
 			_ = w.Close()
 		}()

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/identity"
+	"github.com/isobar-xds/isobar/internal/loadgen"
+)
+
+// benchFlags are the flags of `isobar bench`.
+type benchFlags struct {
+	options    loadgen.Options
+	localities []string
+	yes        bool
+	insecure   bool
+	tls        identity.DialFiles
+	output     outputFormat
+}
+
+// errBench says that the run went through, but that not every client was served.
+var errBench = errors.New("not every client was served as it should be")
+
+func benchCommand() *cobra.Command {
+	var flags benchFlags
+	cmd := &cobra.Command{
+		Use:   "bench",
+		Short: "Load a running server with synthetic clients, and measure what they see",
+		Long: `Connect synthetic xDS clients to a running server, and measure what they see: how
+soon assignments come, how far apart the first and the last client get a change,
+and with --reconnect how soon all are served again after every connection was
+lost at once. The exit status is 0 only if every client got all its assignments.
+
+Each client subscribes to some services on an aggregated stream (ADS), and has a
+load reporting stream (LRS) on which it reports as often as the server asks. Its
+reports are empty unless --rate is given.
+
+The clients are real load: they take connections, streams and memory of the
+server, and show up in its metrics. A server that is not on this machine gets
+them only with --yes. --rate claims requests that nobody sent: the server moves
+weights by them. Do not use it against a server with clients of its own.`,
+		Example: "  isobar bench --clients 5000 --duration 1m --reconnect\n" +
+			"  isobar bench --xds isobar.example:18000 --ca ca.pem --yes --clients 200 -o json",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return runBench(cmd.Context(), &flags, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	o, f := &flags.options, cmd.Flags()
+	f.StringVar(&o.Target, "xds", "127.0.0.1:18000", "the server's xDS address, HOST:PORT")
+	f.IntVar(&o.Clients, "clients", 100, "clients, each with a stream for discovery and one for load reports")
+	f.IntVar(&o.Connections, "connections", 0, "TCP connections that the clients share (default: one for 50 clients)")
+	f.StringSliceVar(&flags.localities, "localities", nil, "where the clients are: region/zone,... (default: where services have endpoints)")
+	f.StringSliceVar(&o.Services, "services", nil, "services to subscribe to (default: all that the server lists)")
+	f.IntVar(&o.Subscribe, "subscribe", loadgen.DefaultSubscribe, "services of each client")
+	f.Float64Var(&o.Rate, "rate", 0, "requests/s that each client claims to send, over all its services; moves weights")
+	f.DurationVar(&o.Ramp, "ramp", 5*time.Second, "time over which the clients connect")
+	f.DurationVar(&o.Duration, "duration", 30*time.Second, "how long they stay, from when the first one connects")
+	f.BoolVar(&o.Reconnect, "reconnect", false, "then drop all connections, and let all clients come back at once")
+	f.DurationVar(&o.Patience, "patience", loadgen.DefaultPatience, "how long to wait for the last client's first assignment")
+	f.BoolVar(&flags.yes, "yes", false, "load a server that is not on this machine")
+	f.StringVar(&flags.tls.CA, "ca", "", "certificates (PEM) that the server's must be signed by; with it the connections use TLS")
+	f.StringVar(&flags.tls.Cert, "cert", "", "certificate (PEM) that the clients show to the server")
+	f.StringVar(&flags.tls.Key, "key", "", "the key of --cert (PEM)")
+	f.BoolVar(&flags.insecure, "insecure", false, "connect without TLS to a server that is not on this machine")
+	flags.output.register(cmd)
+	return cmd
+}
+
+func runBench(ctx context.Context, flags *benchFlags, stdout, stderr io.Writer) error {
+	log := slog.New(slog.NewTextHandler(stderr, nil))
+	if err := flags.complete(log); err != nil {
+		return err
+	}
+	if flags.options.Rate > 0 {
+		_, _ = fmt.Fprintf(stderr, "warning: %d clients claim %v requests/s each that nobody sends; the server moves weights by them\n",
+			flags.options.Clients, flags.options.Rate) // nobody to tell
+	}
+	show := newBenchProgress(stderr)
+	flags.options.Progress = show.progress
+	result, err := loadgen.Run(ctx, flags.options)
+	show.end()
+	if err != nil {
+		return err
+	}
+	if flags.output == outputJSON {
+		err = writeJSON(stdout, &result)
+	} else {
+		_, err = io.WriteString(stdout, benchText(&result))
+	}
+	if err == nil && !result.OK() {
+		err = errBench
+	}
+	return err
+}
+
+// complete turns the flags into options.
+func (f *benchFlags) complete(log *slog.Logger) error {
+	host, err := hostOf("--xds", f.options.Target)
+	if err != nil {
+		return err
+	}
+	if !f.yes && !onLoopback(host) {
+		return fmt.Errorf("--xds %q is not on this machine: give --yes to load it with %d clients", f.options.Target, f.options.Clients)
+	}
+	if f.options.Credentials, err = dialCredentials("--xds", f.options.Target, f.tls, f.insecure, log); err != nil {
+		return err
+	}
+	for _, text := range f.localities {
+		l, err := isobar.ParseLocality(text)
+		if err != nil {
+			return fmt.Errorf("--localities: %w", err)
+		}
+		f.options.Localities = append(f.options.Localities, l)
+	}
+	switch {
+	case f.options.Subscribe < 1:
+		return usageError{fmt.Errorf("--subscribe %d, want at least 1", f.options.Subscribe)}
+	case !(f.options.Rate >= 0 && f.options.Rate <= loadgen.MaxRate): // nor NaN
+		return usageError{fmt.Errorf("--rate %v, want 0 to %v requests/s", f.options.Rate, loadgen.MaxRate)}
+	case f.options.Clients < 1 || f.options.Clients > loadgen.MaxClients:
+		return usageError{fmt.Errorf("--clients %d, want 1 to %d", f.options.Clients, loadgen.MaxClients)}
+	}
+	return nil
+}

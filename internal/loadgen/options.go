@@ -1,0 +1,115 @@
+package loadgen
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/isobar-xds/isobar"
+)
+
+// Bounds and defaults of Options.
+const (
+	MaxClients       = 100_000
+	MaxRate          = 1e6 // of a client, requests/s
+	DefaultSubscribe = 10
+	DefaultPatience  = time.Minute
+
+	perConnection    = 50  // clients, where Connections is not said
+	maxPerConnection = 500 // servers take 1,000 streams a connection; each client opens two
+	minReportEvery   = time.Second
+)
+
+// Options says whom to connect to, and as what. Target and Clients are required.
+type Options struct {
+	Target      string                           // HOST:PORT
+	Credentials credentials.TransportCredentials // nil = plaintext
+
+	Clients     int               // 1 to MaxClients
+	Connections int               // that the clients share; 0 = one for 50 clients
+	Localities  []isobar.Locality // of the clients; nil = where the services have endpoints
+	Services    []string          // that the clients subscribe to; nil = all that the server lists
+	Subscribe   int               // services of each client; 0 = DefaultSubscribe; at most all
+
+	// Rate is the load that each client reports, requests/s over all its
+	// services; 0 = its reports are empty.
+	Rate float64
+	// RateOf is the load that a client reports on one service, in place of Rate;
+	// nil = Rate. It must be safe for concurrent use.
+	RateOf func(client int, service string, now time.Time) float64
+
+	Ramp     time.Duration // over which the clients connect
+	Duration time.Duration // from the beginning; then everything ends
+	// Reconnect drops all connections at the end of the duration and lets all
+	// clients come back at once.
+	Reconnect bool
+	// Patience is how long is waited for the last client's first assignment; 0 =
+	// DefaultPatience.
+	Patience time.Duration
+
+	// Progress is told how things stand, four times a second; nil = nobody asks.
+	Progress func(Progress)
+	// Phase is told of each phase when it begins, from the same goroutine.
+	Phase func(Phase)
+}
+
+// Phase is a part of a run.
+type Phase string
+
+// The phases, in their order.
+const (
+	Connecting   Phase = "connecting"
+	Holding      Phase = "holding"
+	Reconnecting Phase = "reconnecting"
+)
+
+// Progress is how things stand.
+type Progress struct {
+	Phase    Phase
+	Done     float64 // of the phase, 0 to 1
+	Clients  int
+	Answered int // clients that have an assignment, on their present connection
+	Pushes   int64
+	Reports  int64
+	Errors   int64
+}
+
+// errOptions marks options that make no run.
+var errOptions = errors.New("bad options")
+
+// complete checks the options and fills in defaults.
+func (o *Options) complete() error {
+	switch {
+	case o.Target == "":
+		return fmt.Errorf("%w: no target", errOptions)
+	case o.Clients < 1 || o.Clients > MaxClients:
+		return fmt.Errorf("%w: %d clients, want 1 to %d", errOptions, o.Clients, MaxClients)
+	case o.Connections < 0 || o.Connections > o.Clients:
+		return fmt.Errorf("%w: %d connections for %d clients, want at most one each", errOptions, o.Connections, o.Clients)
+	case o.Subscribe < 0:
+		return fmt.Errorf("%w: %d services for each client, want at least 1", errOptions, o.Subscribe)
+	case !(o.Rate >= 0 && o.Rate <= MaxRate): // nor NaN
+		return fmt.Errorf("%w: a rate of %v requests/s, want 0 to %v", errOptions, o.Rate, MaxRate)
+	case o.Ramp < 0 || o.Duration < 0 || o.Patience < 0:
+		return fmt.Errorf("%w: durations must not be negative", errOptions)
+	}
+	if o.Connections == 0 {
+		o.Connections = (o.Clients + perConnection - 1) / perConnection
+	}
+	if most := (o.Clients + o.Connections - 1) / o.Connections; most > maxPerConnection {
+		return fmt.Errorf("%w: %d clients on a connection, want at most %d: open more connections", errOptions, most, maxPerConnection)
+	}
+	if o.Credentials == nil {
+		o.Credentials = insecure.NewCredentials()
+	}
+	if o.Subscribe == 0 {
+		o.Subscribe = DefaultSubscribe
+	}
+	if o.Patience == 0 {
+		o.Patience = DefaultPatience
+	}
+	return nil
+}

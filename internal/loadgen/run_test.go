@@ -1,0 +1,200 @@
+package loadgen_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/admin"
+	"github.com/isobar-xds/isobar/internal/fleet"
+	"github.com/isobar-xds/isobar/internal/loadgen"
+	"github.com/isobar-xds/isobar/internal/plan"
+)
+
+const interval = time.Second
+
+// serve starts the real server with services that have endpoints in two zones.
+func serve(t *testing.T, services int) fleet.Management {
+	t.Helper()
+	topology := &isobar.Topology{Network: &isobar.Network{}}
+	for s := range services {
+		topology.Services = append(topology.Services, service(s, 80))
+	}
+	m, err := fleet.ServeIsobar(t.Context(), topology, &fleet.Scenario{Interval: interval})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := m.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return m
+}
+
+func service(s, port int) isobar.Service {
+	out := isobar.Service{Name: fmt.Sprintf("service-%02d", s)}
+	for z, zone := range []string{"us/a", "us/b"} {
+		out.Localities = append(out.Localities, isobar.ServiceLocality{
+			Locality:  isobar.MustLocality(zone),
+			Endpoints: []isobar.Endpoint{{Address: fmt.Sprintf("10.0.%d.%d:%d", z, s, port), MaxRate: 1000}},
+		})
+	}
+	return out
+}
+
+func TestClientsAreServed(t *testing.T) {
+	m := serve(t, 7)
+	var phases []loadgen.Phase
+	var last loadgen.Progress
+	got, err := loadgen.Run(t.Context(), loadgen.Options{
+		Target: m.XDSAddress(), Clients: 40, Connections: 3, Subscribe: 3,
+		Ramp: 100 * time.Millisecond, Duration: 2500 * time.Millisecond, Reconnect: true, Patience: 20 * time.Second,
+		Phase:    func(p loadgen.Phase) { phases = append(phases, p) },
+		Progress: func(p loadgen.Progress) { last = p },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !got.OK() || got.FirstEDS.Count != 40 || got.Reconnect == nil || got.Reconnect.Count != 40 || len(got.Errors) > 0 {
+		t.Errorf("not all were served: %+v", got)
+	}
+	if f := got.FirstEDS; f.P50MS <= 0 || f.P99MS < f.P50MS || f.MaxMS < f.P99MS {
+		t.Errorf("times make no sense: %+v", f)
+	}
+	if got.Services != 7 || got.Subscribed != 3 || !slices.Equal(got.Localities, []string{"us/a", "us/b"}) {
+		t.Errorf("learned %+v", got)
+	}
+	if got.ReportInterval != interval.Seconds() || got.Reports < 40 {
+		t.Errorf("%d reports, each %v s", got.Reports, got.ReportInterval)
+	}
+	if want := []loadgen.Phase{loadgen.Connecting, loadgen.Holding, loadgen.Reconnecting}; !slices.Equal(phases, want) {
+		t.Errorf("phases %v", phases)
+	}
+	if last.Phase != loadgen.Reconnecting || last.Done != 1 || last.Answered != 40 || last.Reports != got.Reports {
+		t.Errorf("progress ended with %+v", last)
+	}
+}
+
+// TestLoadIsReported: the server sees the load that the clients claim, where it
+// assigned it, and believes that they obey.
+func TestLoadIsReported(t *testing.T) {
+	m := serve(t, 2)
+	ctx, cancel := context.WithCancel(t.Context())
+	var e plan.Explanation
+	ask := remote(t, m)
+	got, err := loadgen.Run(ctx, loadgen.Options{
+		Target: m.XDSAddress(), Clients: 10, Subscribe: 2,
+		Localities: []isobar.Locality{isobar.MustLocality("us/a"), isobar.MustLocality("us/b")},
+		Services:   []string{"service-01", "service-00"},
+		Rate:       80,
+		Duration:   30 * time.Second,
+		Progress: func(loadgen.Progress) {
+			var err error
+			if e, err = ask.Explain(t.Context(), "service-00", "us/a"); err != nil {
+				t.Error(err)
+			}
+			if math.Abs(e.Demand.Rate-200) < 4 && e.Coverage == 1 {
+				cancel()
+			}
+		},
+	})
+	cancel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if math.Abs(e.Demand.Rate-200) > 4 || got.NACKs > 0 || got.Reports < 10 {
+		t.Errorf("demand %v, want 200; %+v", e.Demand, got)
+	}
+}
+
+// remote speaks with the server as operators do.
+func remote(t *testing.T, m fleet.Management) *admin.Remote {
+	t.Helper()
+	r, err := admin.NewRemote("http://" + m.AdminAddress())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestChangesAreSeen: a change reaches every stream, and how far apart they got
+// it is measured.
+func TestChangesAreSeen(t *testing.T) {
+	m := serve(t, 1)
+	ask := remote(t, m)
+	changed := false
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	got, err := loadgen.Run(ctx, loadgen.Options{
+		Target: m.XDSAddress(), Clients: 30, Duration: 30 * time.Second,
+		Progress: func(p loadgen.Progress) {
+			if p.Phase == loadgen.Holding && !changed {
+				changed = true
+				if _, err := ask.SetHealth(t.Context(), "service-00", "10.0.0.0:80", isobar.Draining); err != nil {
+					t.Error(err)
+				}
+			}
+			if p.Pushes >= 30 {
+				cancel()
+			}
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Pushes < 30 || got.PushBytes == 0 || got.Spread.Count == 0 || got.Spread.MaxMS <= 0 {
+		t.Errorf("the change was not seen: %+v", got)
+	}
+}
+
+// TestNobodyAnswers: what can't be reached is an error that names it, and not a
+// run that hangs.
+func TestNobodyAnswers(t *testing.T) {
+	_, err := loadgen.Run(t.Context(), loadgen.Options{Target: "127.0.0.1:1", Clients: 1})
+	if err == nil || !strings.Contains(err.Error(), "127.0.0.1:1") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestServicesThatNobodyHas(t *testing.T) {
+	m := serve(t, 1)
+	got, err := loadgen.Run(t.Context(), loadgen.Options{
+		Target: m.XDSAddress(), Clients: 2, Services: []string{"service-00", "nowhere"},
+		Localities: []isobar.Locality{isobar.MustLocality("us/a")}, Patience: 2 * time.Second,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.OK() || got.FirstEDS.Incomplete != 2 || got.FirstEDS.Silent != 0 {
+		t.Errorf("an assignment that does not exist is not missed: %+v", got)
+	}
+}
+
+func TestBadOptions(t *testing.T) {
+	tests := []struct {
+		name string
+		opts loadgen.Options
+		want string
+	}{
+		{"no target", loadgen.Options{Clients: 1}, "no target"},
+		{"no clients", loadgen.Options{Target: "x:1"}, "0 clients, want 1 to 100000"},
+		{"connections", loadgen.Options{Target: "x:1", Clients: 2, Connections: 3}, "3 connections for 2 clients"},
+		{"crowded", loadgen.Options{Target: "x:1", Clients: 2000, Connections: 1}, "2000 clients on a connection"},
+		{"subscribe", loadgen.Options{Target: "x:1", Clients: 2, Subscribe: -1}, "-1 services"},
+		{"rate", loadgen.Options{Target: "x:1", Clients: 2, Rate: math.NaN()}, "a rate of NaN"},
+		{"duration", loadgen.Options{Target: "x:1", Clients: 2, Duration: -1}, "must not be negative"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if _, err := loadgen.Run(t.Context(), tt.opts); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want %q", err, tt.want)
+			}
+		})
+	}
+}
