@@ -22,6 +22,7 @@ func commands() []*cobra.Command {
 		predictCommand(),
 		healthCommand(),
 		statusCommand(),
+		topCommand(),
 		clientsCommand(),
 		historyCommand(),
 		planCommand(),

@@ -113,6 +113,9 @@ type Options struct {
 	// Preview tells what another configuration file would change; errors wrap
 	// isobar.ErrInvalid where it does not hold. nil = there is none.
 	Preview func(ctx context.Context, body []byte) (plan.Difference, []Problem, error)
+	// Ticks counts the decisions since the start of the process, and tells how
+	// long the last one took; nil = nobody counts.
+	Ticks func() (count uint64, took time.Duration)
 	// Unsaved lists what can't be written to the state, and why; nil = nothing.
 	Unsaved func() []string
 	// Certificates lists those that the server shows; nil = none.

@@ -191,3 +191,41 @@ func TestNewWantsItsParts(t *testing.T) {
 		t.Error("an interface without objects was built")
 	}
 }
+
+// TestOverview: a service in one line, with what is sent elsewhere than to the
+// nearest locality.
+func TestOverview(t *testing.T) {
+	w := newWorld()
+	near, far := isobar.MustLocality("eu-west/b"), isobar.MustLocality("us-east/b")
+	svc := w.current.Services[0]
+	site := svc.Result.Sites[0]
+	site.Group = &isobar.EndpointGroup{Locality: near, Endpoints: site.Group.Endpoints}
+	sick := site
+	sick.Group = &isobar.EndpointGroup{Locality: isobar.MustLocality("eu-west/a"), Endpoints: []isobar.WeightedEndpoint{{Address: "x", Health: isobar.Unhealthy}}}
+	sick.Capacity = 0
+	svc.Result.Sites = append(svc.Result.Sites, site, sick)
+	svc.Result.Load = []float64{10, 60, 0}
+	svc.Result.Sources = []assign.SourceResult{
+		{Source: isobar.MustLocality("eu-west/a"), Demand: 60, Shares: []float64{0.25, 0.75, 0}, Want: []float64{0.5, 0.5, 0}},
+		{Source: far, Demand: 20, Shares: []float64{1, 0, 0}, Want: []float64{1, 0, 0}},
+	}
+	srv := start(t, w, func(o *admin.Options) { o.Ticks = func() (uint64, time.Duration) { return 7, time.Second } })
+	var got admin.Overview
+	do(t, srv, http.MethodGet, "/v1/overview", "").decode(t, &got)
+	if len(got.Services) != 1 || got.Status.Version != "101" || got.Status.Ticks != 7 || got.Status.TickSeconds != 1 {
+		t.Fatalf("got %+v", got)
+	}
+	o := got.Services[0]
+	if o.Demand != 80 || o.Shift != 0.1875 || o.Moving != 0.1875 || o.Healthy != 2 || o.Endpoints != 3 || o.Solved {
+		t.Errorf("got %+v", o)
+	}
+	if o.Fullest == nil || o.Fullest.Locality != near || o.Fullest.Utilization != 0.7 {
+		t.Errorf("fullest %+v", o.Fullest)
+	}
+	w.set(func() { w.current = nil })
+	a := do(t, srv, http.MethodGet, "/v1/overview", "")
+	a.decode(t, &got)
+	if a.code != http.StatusOK || len(got.Services) != 0 || got.Status.OK {
+		t.Errorf("before the first plan: %d %s", a.code, a.body)
+	}
+}

@@ -38,6 +38,7 @@ func (s *Server) routes() http.Handler {
 	read("/v1/clients", s.getClients)
 
 	read("/v1/status", s.getStatus)
+	read("/v1/overview", s.getOverview)
 	if s.opts.Operator != nil {
 		read("/v1/history", s.getHistory)
 		write("POST", "/v1/pause", maxHealthBytes, s.postPause)
@@ -85,7 +86,7 @@ func notRouted(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusNotFound, Problem{
 			Error: "no such path",
 			Place: r.URL.Path,
-			Fix: "use /v1/services, /v1/health, /v1/verdicts, /v1/plan, /v1/explain, /v1/clients, /v1/history, /v1/status, /v1/source, " +
+			Fix: "use /v1/services, /v1/health, /v1/verdicts, /v1/plan, /v1/explain, /v1/clients, /v1/history, /v1/status, /v1/overview, /v1/source, " +
 				"/metrics, /livez, /readyz or /debug/pprof/",
 		})
 		return

@@ -19,6 +19,9 @@ type Status struct {
 	AgeSeconds float64   `json:"age_seconds"` // of the plan
 	Stopping   bool      `json:"stopping,omitempty"`
 
+	Ticks       uint64  `json:"ticks"`        // decisions since the start of the process
+	TickSeconds float64 `json:"tick_seconds"` // what the last one took
+
 	Services int           `json:"services"`
 	Demand   float64       `json:"demand"` // requests/s, of all services
 	Coverage float64       `json:"coverage"`
@@ -60,10 +63,11 @@ const (
 
 // getStatus answers GET /v1/status.
 func (s *Server) getStatus(w http.ResponseWriter, r *http.Request) {
-	reply(w, http.StatusOK, s.status(r.Context()))
+	reply(w, http.StatusOK, s.status(r.Context(), s.opts.Planner.Current()))
 }
 
-func (s *Server) status(ctx context.Context) Status {
+// status tells how things stand with a plan, which is nil before the first.
+func (s *Server) status(ctx context.Context, p *plan.Plan) Status {
 	b := &statusBuilder{Status: Status{Holds: []Held{}, Paused: plan.Pauses{}, Attention: []string{}, Unsaved: []string{}, Certificates: []Certificate{}, Coverage: 1}}
 	if wrong := s.stalled(); wrong != "" {
 		b.attendf("%s", wrong)
@@ -71,7 +75,11 @@ func (s *Server) status(ctx context.Context) Status {
 	if b.Stopping = s.opts.Stopping(); b.Stopping {
 		b.attendf("the server is stopping")
 	}
-	b.plan(s.opts.Planner.Current())
+	if s.opts.Ticks != nil {
+		count, took := s.opts.Ticks()
+		b.Ticks, b.TickSeconds = count, took.Seconds()
+	}
+	b.plan(p)
 	b.clients(s.opts.Clients())
 	b.health(ctx, s)
 	if s.opts.Unsaved != nil {

@@ -99,6 +99,7 @@ type Loop struct {
 	log        *slog.Logger
 	current    atomic.Pointer[plan.Plan]
 	beat       atomic.Pointer[time.Time] // of the last turn of the loop
+	ticked     atomic.Pointer[ticks]     // how many there were
 	retimed    chan struct{}             // capacity 1: the timing changed
 	waiters    waiters
 	asked      chan func()   // to be run by the loop
@@ -301,7 +302,7 @@ func (l *Loop) tick() {
 	l.observeHealth(started)
 	_, _ = l.next(plan.Origin{}, l.decider.Tick, l.opts.Reports.Collect(started))
 	l.believe()
-	l.metrics.ticked(time.Since(started))
+	l.countTick(time.Since(started))
 }
 
 // next makes and publishes the plan that follows. A defect that panics in pure

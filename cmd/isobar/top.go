@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/isobar-xds/isobar/internal/admin"
+)
+
+// leastTopInterval keeps a view from being a load.
+const leastTopInterval = 500 * time.Millisecond
+
+var errTopInterval = errors.New("want at least " + leastTopInterval.String())
+
+// topFlags are the flags of isobar top.
+type topFlags struct {
+	remoteFlags
+
+	interval time.Duration
+	count    int // 0 = until interrupted
+	rows     int // 0 = all, or what fits
+	sort     topSort
+	plain    bool
+}
+
+func topCommand() *cobra.Command {
+	var flags topFlags
+	cmd := &cobra.Command{
+		Use:   "top",
+		Short: "Watch services, the fullest first, and what needs attention",
+		Long: `Watch a running server: the plan in force, ticks, clients in sync, what needs
+attention, and a line for each service. On a terminal the view stays in place:
+u, d, s, x and n sort by utilization, demand, shift, drops and name, arrows and
+page keys scroll, q quits. Elsewhere, or with --plain, a block is printed at each
+interval.
+
+USED is the utilization of the fullest locality by the plan in force. SHIFT is how
+much of the demand is sent elsewhere than to the nearest locality; MOVING, how
+much has yet to move to where it is wanted.`,
+		Example: "  isobar top\n  isobar top -n 1 --sort demand --rows 10\n  isobar top -n 1 -o json | jq '.services[] | select(.drop > 0)'",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			switch {
+			case flags.interval < leastTopInterval:
+				return usageError{fmt.Errorf("--interval %s: %w", flags.interval, errTopInterval)}
+			case flags.count < 0, flags.rows < 0:
+				return usageError{errors.New("--count and --rows can't be negative")}
+			}
+			remote, err := flags.remote()
+			if err != nil {
+				return err
+			}
+			return runTop(cmd.Context(), &flags, remote.Overview, cmd.OutOrStdout())
+		},
+	}
+	flags.register(cmd)
+	flags.sort.register(cmd)
+	f := cmd.Flags()
+	f.DurationVar(&flags.interval, "interval", 2*time.Second, "how often to ask the server")
+	f.IntVarP(&flags.count, "count", "n", 0, "stop after so many answers; 0 is never")
+	f.IntVar(&flags.rows, "rows", 0, "show so many services at the most; 0 is all, or what fits")
+	f.BoolVar(&flags.plain, "plain", false, "print blocks of plain lines even on a terminal")
+	return cmd
+}
+
+// askTop gets what is shown.
+type askTop func(context.Context) (admin.Overview, error)
+
+func runTop(ctx context.Context, flags *topFlags, ask askTop, w io.Writer) error {
+	if flags.output == outputText && !flags.plain && isTerminal(w) {
+		return watchLive(ctx, flags, ask, w)
+	}
+	return watchPlain(ctx, flags, ask, w)
+}
+
+// watchPlain prints a block at each interval. A server that does not answer the
+// first time is an error; later it may come back.
+func watchPlain(ctx context.Context, flags *topFlags, ask askTop, w io.Writer) error {
+	ticker := time.NewTicker(flags.interval)
+	defer ticker.Stop()
+	for shown := 0; ; {
+		o, err := ask(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil && (shown == 0 || shown+1 == flags.count):
+			return err
+		case err != nil:
+			_, err = fmt.Fprintf(w, "no answer: %s\n\n", printable(err.Error()))
+		case flags.output == outputJSON:
+			err = json.NewEncoder(w).Encode(o)
+		default:
+			flags.sort.order(o.Services)
+			_, err = io.WriteString(w, topBlock(&o, time.Now(), flags.rows)+"\n")
+		}
+		if err != nil {
+			return err
+		}
+		if shown++; shown == flags.count {
+			return nil
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}

@@ -1,0 +1,217 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/isobar-xds/isobar/internal/admin"
+)
+
+// topSort is what services are sorted by: the value of --sort.
+type topSort string
+
+const (
+	byUtilization topSort = "utilization"
+	byDemand      topSort = "demand"
+	byShift       topSort = "shift"
+	byDrop        topSort = "drop"
+	byName        topSort = "name"
+)
+
+var topSorts = []topSort{byUtilization, byDemand, byShift, byDrop, byName}
+
+var errTopSort = errors.New("want utilization, demand, shift, drop or name")
+
+// String implements pflag.Value.
+func (s *topSort) String() string { return string(*s) }
+
+// Type implements pflag.Value; the help shows it.
+func (s *topSort) Type() string { return "utilization|demand|shift|drop|name" }
+
+// Set implements pflag.Value.
+func (s *topSort) Set(text string) error {
+	if !slices.Contains(topSorts, topSort(text)) {
+		return errTopSort
+	}
+	*s = topSort(text)
+	return nil
+}
+
+func (s *topSort) register(cmd *cobra.Command) {
+	*s = byUtilization
+	cmd.Flags().Var(s, "sort", "what comes first: the fullest, the largest, the most shifted or dropped, or by name")
+	var names []cobra.Completion
+	for _, sort := range topSorts {
+		names = append(names, string(sort))
+	}
+	_ = cmd.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that is not there
+}
+
+// order sorts services in place; ties go by name.
+func (s topSort) order(services []admin.ServiceOverview) {
+	key := func(o *admin.ServiceOverview) float64 {
+		switch s {
+		case byUtilization:
+			return utilization(o)
+		case byDemand:
+			return o.Demand
+		case byShift:
+			return o.Shift
+		case byDrop:
+			return o.Drop
+		}
+		return 0
+	}
+	slices.SortFunc(services, func(a, b admin.ServiceOverview) int {
+		return cmp.Or(cmp.Compare(key(&b), key(&a)), strings.Compare(a.Name, b.Name))
+	})
+}
+
+// utilization of the fullest locality; less than any where none has capacity.
+func utilization(o *admin.ServiceOverview) float64 {
+	if o.Fullest == nil {
+		return -1
+	}
+	return o.Fullest.Utilization
+}
+
+// topColumns are those of the table of services.
+func topColumns(services []admin.ServiceOverview) []column {
+	columns := []struct {
+		head  string
+		spare int
+		cell  func(o *admin.ServiceOverview) string
+	}{
+		{"SERVICE", 0, func(o *admin.ServiceOverview) string { return orDash(o.Name) }},
+		{"REQ/S", 0, func(o *admin.ServiceOverview) string { return rate(o.Demand) }},
+		{"FULLEST", 3, func(o *admin.ServiceOverview) string {
+			if o.Fullest == nil {
+				return "-"
+			}
+			return orDash(o.Fullest.Locality.String())
+		}},
+		{"USED", 0, func(o *admin.ServiceOverview) string {
+			if o.Fullest == nil {
+				return "-"
+			}
+			return percent(o.Fullest.Utilization)
+		}},
+		{"SHIFT", 0, func(o *admin.ServiceOverview) string { return percentOrDash(o.Shift) }},
+		{"MOVING", 4, func(o *admin.ServiceOverview) string { return percentOrDash(o.Moving) }},
+		{"DROP", 2, func(o *admin.ServiceOverview) string { return percentOrDash(o.Drop) }},
+		{"HEALTHY", 5, func(o *admin.ServiceOverview) string { return fmt.Sprintf("%d/%d", o.Healthy, o.Endpoints) }},
+		{"COVER", 6, func(o *admin.ServiceOverview) string { return fmt.Sprintf("%.0f%%", 100*o.Coverage) }},
+		{"GAP", 7, func(o *admin.ServiceOverview) string {
+			if !o.Solved {
+				return "-"
+			}
+			return fmt.Sprintf("%.2f%%", 100*o.Gap)
+		}},
+		{"MODE", 3, func(o *admin.ServiceOverview) string { return o.Mode.String() }},
+		{"STATE", 0, topState},
+	}
+	out := make([]column, len(columns))
+	for i, c := range columns {
+		out[i] = column{head: c.head, spare: c.spare, cells: make([]string, len(services))}
+		for j := range services {
+			out[i].cells[j] = c.cell(&services[j])
+		}
+	}
+	return out
+}
+
+// topState says what is out of the ordinary in a few words.
+func topState(o *admin.ServiceOverview) string {
+	var out []string
+	switch {
+	case o.Paused != nil:
+		out = append(out, "paused")
+	case o.Hold != "":
+		out = append(out, "held: "+printable(o.Hold))
+	}
+	if o.Endpoints > 0 && o.Healthy == 0 {
+		out = append(out, "nothing healthy")
+	}
+	if o.CeilingScale > 1.001 {
+		out = append(out, fmt.Sprintf("overflow x%.2f", o.CeilingScale))
+	}
+	return strings.Join(out, ", ")
+}
+
+// rate shows requests/s.
+func rate(x float64) string {
+	if x > 0 && x < 10 {
+		return fmt.Sprintf("%.1f", x)
+	}
+	return fmt.Sprintf("%.0f", x)
+}
+
+// percentOrDash shows less than a twentieth of a percent as a dash, so that the
+// eye finds the rest.
+func percentOrDash(x float64) string {
+	if x < 0.0005 {
+		return "-"
+	}
+	return percent(x)
+}
+
+// topHead are the lines above the table, but for what needs attention.
+func topHead(s *admin.Status, now time.Time) []string {
+	version := "no plan yet"
+	if s.Version != "" {
+		version = fmt.Sprintf("plan %s, %s old", printable(s.Version), age(s.AgeSeconds))
+	}
+	loop := fmt.Sprintf("tick %d", s.Ticks)
+	if s.Ticks > 0 {
+		loop += ", took " + shortMS(time.Duration(s.TickSeconds*float64(time.Second)))
+	}
+	c := &s.Clients
+	clients := fmt.Sprintf("clients %d: %d in sync, %d behind, %d refusing, %d reporting load; checkers %d",
+		c.Total, c.InSync, c.Behind, c.Refusing, c.Reporting, s.Checkers)
+	services := fmt.Sprintf("services %d: %s requests/s, coverage %s; held %d, paused %d",
+		s.Services, rate(s.Demand), percent(s.Coverage), len(s.Holds), len(s.Paused))
+	return []string{
+		fmt.Sprintf("isobar top  %s  %s  %s", now.Format(time.TimeOnly), version, loop),
+		clients, services,
+	}
+}
+
+// topAlarms are the lines of what needs attention, at most so many.
+func topAlarms(s *admin.Status, most int) []string {
+	if s.OK {
+		return []string{"all in order"}
+	}
+	var out []string
+	for i, text := range s.Attention {
+		if i+1 == most && i+1 < len(s.Attention) {
+			return append(out, fmt.Sprintf("! and %d more: isobar status lists them", len(s.Attention)-i))
+		}
+		out = append(out, "! "+printable(text))
+	}
+	return out
+}
+
+// topBlock is everything as plain lines; rows bounds the services, 0 = all.
+func topBlock(o *admin.Overview, now time.Time, rows int) string {
+	var b strings.Builder
+	for _, line := range slices.Concat(topHead(&o.Status, now), topAlarms(&o.Status, len(o.Status.Attention))) {
+		b.WriteString(line + "\n")
+	}
+	shown := o.Services
+	if rows > 0 && len(shown) > rows {
+		shown = shown[:rows]
+	}
+	if len(shown) > 0 {
+		writeColumns(&b, topColumns(shown))
+	}
+	if left := len(o.Services) - len(shown); left > 0 {
+		fmt.Fprintf(&b, "and %d more\n", left)
+	}
+	return b.String()
+}

@@ -1,0 +1,210 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/admin"
+	"github.com/isobar-xds/isobar/internal/assign"
+	"github.com/isobar-xds/isobar/internal/plan"
+	"github.com/isobar-xds/isobar/solver"
+)
+
+// busyPlan is a control loop that published a plan of three services.
+type busyPlan struct{ fixedPlan }
+
+func (busyPlan) Current() *plan.Plan {
+	near, far := isobar.MustLocality("us-east/b"), isobar.MustLocality("us-east/c")
+	service := func(name string, mode isobar.Mode, demand float64, shares ...float64) *plan.Service {
+		spec := &isobar.Service{Name: name, Mode: mode}
+		r := &assign.Result{Service: name, Load: []float64{demand * shares[0], demand * shares[1]}}
+		for _, l := range []isobar.Locality{near, far} {
+			endpoint := isobar.WeightedEndpoint{Address: "10.0.0.1:80", Weight: 1, Health: isobar.Healthy}
+			r.Sites = append(r.Sites, assign.Site{
+				Group: &isobar.EndpointGroup{Locality: l, Endpoints: []isobar.WeightedEndpoint{endpoint}}, Capacity: 1000, Ceiling: 0.8, Scale: 1,
+			})
+		}
+		r.Sources = []assign.SourceResult{{Source: near, Demand: demand, Shares: shares, Want: []float64{shares[0] - 0.1, shares[1] + 0.1}}}
+		return &plan.Service{Spec: spec, Sites: r.Sites, Coverage: 1, Result: r, Solution: &solver.ServiceSolution{CeilingScale: 1}, PlanGap: 0.002}
+	}
+	cart, checkout, idle := service("cart", isobar.ModeFull, 500, 0.9, 0.1), service("checkout", isobar.ModeBounded, 1200, 0.75, 0.25),
+		service("idle", isobar.ModeObserve, 0, 1, 0)
+	checkout.Result.Drop, checkout.Hold = 0.02, "coverage 60%"
+	idle.Paused, idle.Hold = &plan.Pause{Service: "idle", Who: "ann", Since: made}, "paused by ann"
+	return &plan.Plan{Version: 4711, Made: made, Topology: &isobar.Topology{}, Services: []*plan.Service{cart, checkout, idle}}
+}
+
+func busyAdmin(t *testing.T) string {
+	t.Helper()
+	s, err := admin.New(admin.Options{
+		Objects: noObjects{}, Parser: noParser{}, Planner: busyPlan{}, Explain: fixedExplanation, Clients: fixedClients,
+		Ticks: func() (uint64, time.Duration) { return 1234, 3500 * time.Microsecond }, Gatherer: prometheus.NewRegistry(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := httptest.NewServer(s.Handler())
+	t.Cleanup(srv.Close)
+	return srv.URL
+}
+
+// TestTopScripts runs isobar top where there is no terminal.
+func TestTopScripts(t *testing.T) {
+	address := busyAdmin(t)
+	testscript.Run(t, testscript.Params{
+		Dir:           "testdata/script-top",
+		UpdateScripts: os.Getenv("UPDATE_SCRIPTS") != "", // to be read as a diff before it is committed
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("ADMIN", address)
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"isobar": inProcess},
+	})
+}
+
+func busyOverview(t *testing.T) admin.Overview {
+	t.Helper()
+	remote, err := admin.NewRemote(busyAdmin(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := remote.Overview(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// order is that of the services in a text.
+func order(text string) string {
+	var names []string
+	for line := range strings.Lines(text) {
+		if name, _, _ := strings.Cut(line, " "); slices.Contains([]string{"cart", "checkout", "idle"}, name) {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, " ")
+}
+
+// TestTopLiveView drives the model of the live view by its messages.
+func TestTopLiveView(t *testing.T) {
+	var m tea.Model = topView{
+		interval: time.Second, sort: byUtilization, width: defaultWidth, height: defaultHeight,
+		ask: func() tea.Msg { return topAnswer{} },
+	}
+	show := func() string { return m.View().Content }
+	send := func(msgs ...tea.Msg) (cmd tea.Cmd) {
+		for _, msg := range msgs {
+			m, cmd = m.Update(msg)
+		}
+		return cmd
+	}
+	press := func(keys string) (cmd tea.Cmd) {
+		for _, k := range keys {
+			cmd = send(tea.KeyPressMsg{Code: k, Text: string(k)})
+		}
+		return cmd
+	}
+	if got := show(); !strings.Contains(got, "asking") {
+		t.Errorf("before the first answer: %q", got)
+	}
+	if send(topAnswer{overview: busyOverview(t), at: made}) == nil {
+		t.Error("the next answer is not asked for")
+	}
+	for _, want := range []string{"plan 4711", "tick 1234, took 3.5 ms", "clients 3: 1 in sync, 1 behind, 1 refusing", "! checkout: clients drop 2.0%", "90.0%", "held: coverage 60%", "paused"} {
+		if !strings.Contains(show(), want) {
+			t.Errorf("no %q in\n%s", want, show())
+		}
+	}
+	for _, tt := range []struct{ key, want string }{
+		{"n", "cart checkout idle"}, {"u", "checkout cart idle"}, {"s", "checkout cart idle"}, {"d", "checkout cart idle"}, {"x", "checkout cart idle"},
+	} {
+		if press(tt.key); order(show()) != tt.want {
+			t.Errorf("sorted by %s: %s", tt.key, order(show()))
+		}
+	}
+	// Every line fits, and no more lines are shown than there is room for; what
+	// does not fit can be scrolled to.
+	for _, size := range []tea.WindowSizeMsg{{Width: 200, Height: 50}, {Width: 80, Height: 24}, {Width: 40, Height: 9}, {Width: 5, Height: 1}} {
+		send(size)
+		lines := strings.Split(show(), "\n")
+		if len(lines) > max(size.Height, 9) {
+			t.Errorf("%d lines of %d:\n%s", len(lines), size.Height, show())
+		}
+		for _, line := range lines {
+			if n := len([]rune(plainText(line))); n > size.Width {
+				t.Errorf("%d columns of %d: %q", n, size.Width, line)
+			}
+		}
+	}
+	press("nG")
+	if order(show()) != "idle" && !strings.Contains(show(), "idle") {
+		t.Errorf("at the end:\n%s", show())
+	}
+	press("g")
+	send(tea.WindowSizeMsg{Width: 80, Height: 24}, topAnswer{err: errors.New("connection refused")})
+	if got := show(); !strings.Contains(got, "no answer since") || !strings.Contains(got, "connection refused") || order(got) != "cart checkout idle" {
+		t.Errorf("without an answer:\n%s", got)
+	}
+	if cmd := press("q"); cmd == nil || cmd() != tea.Quit() {
+		t.Error("q does not quit")
+	}
+}
+
+// plainText leaves out how a text is shown.
+func plainText(s string) string {
+	for _, style := range []string{styleAlarm, styleColumn, styleFaint, styleNone} {
+		s = strings.ReplaceAll(s, style, "")
+	}
+	return s
+}
+
+// TestTopEnds: after so many answers, and when there never was one.
+func TestTopEnds(t *testing.T) {
+	var m tea.Model = topView{left: 2, height: 24, width: 80}
+	m, cmd := m.Update(topAnswer{at: made})
+	if cmd == nil || m.(topView).left != 1 {
+		t.Errorf("after one answer: %+v", m)
+	}
+	if _, cmd = m.Update(topAnswer{at: made}); cmd == nil || cmd() != tea.Quit() {
+		t.Error("it goes on after the last answer")
+	}
+	refused := errors.New("refused")
+	m, cmd = topView{}.Update(topAnswer{err: refused})
+	if cmd == nil || cmd() != tea.Quit() || !errors.Is(m.(topView).failed, refused) {
+		t.Errorf("without any answer: %+v", m)
+	}
+}
+
+// TestTopGoesOnWithoutAnAnswer: a server that restarts comes back; that it was
+// away is told.
+func TestTopGoesOnWithoutAnAnswer(t *testing.T) {
+	var out bytes.Buffer
+	asked := 0
+	ask := func(context.Context) (admin.Overview, error) {
+		if asked++; asked == 2 {
+			return admin.Overview{}, fmt.Errorf("attempt %d", asked)
+		}
+		return admin.Overview{}, nil
+	}
+	flags := &topFlags{interval: time.Millisecond, count: 3, sort: byName}
+	if err := watchPlain(t.Context(), flags, ask, &out); err != nil || asked != 3 {
+		t.Errorf("%d times: %v", asked, err)
+	}
+	if got := out.String(); strings.Count(got, "isobar top") != 2 || !strings.Contains(got, "no answer: attempt 2") {
+		t.Errorf("got\n%s", got)
+	}
+}

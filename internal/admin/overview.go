@@ -1,0 +1,150 @@
+package admin
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/plan"
+)
+
+// Overview is the body of GET /v1/overview: the status, and a line for each
+// service. Rates are requests/s, shares and utilizations fractions.
+type Overview struct {
+	Status   Status            `json:"status"`
+	Services []ServiceOverview `json:"services"` // sorted by name
+}
+
+// ServiceOverview is a service in one line.
+type ServiceOverview struct {
+	Name   string      `json:"name"`
+	Mode   isobar.Mode `json:"mode"`
+	Demand float64     `json:"demand"`
+	// Fullest is the locality with the highest utilization of those that have
+	// capacity, by this plan; nil where none has.
+	Fullest   *FullestLocality `json:"fullest,omitempty"`
+	Healthy   int              `json:"healthy"`   // endpoints that take traffic
+	Endpoints int              `json:"endpoints"` // all
+	// Shift is how much of the demand is sent elsewhere than to the nearest
+	// locality that takes traffic; Moving is how much has yet to move to where it
+	// is wanted.
+	Shift        float64     `json:"shift"`
+	Moving       float64     `json:"moving"`
+	Drop         float64     `json:"drop"` // what clients are told to drop
+	Hold         string      `json:"hold,omitempty"`
+	Paused       *plan.Pause `json:"paused,omitempty"`
+	Solved       bool        `json:"solved"` // false: without demand; then Gap is 0
+	Gap          float64     `json:"gap"`    // of what is served from the optimum, at most
+	CeilingScale float64     `json:"ceiling_scale"`
+	Coverage     float64     `json:"coverage"`
+}
+
+// FullestLocality is a locality with its planned utilization and its ceiling.
+type FullestLocality struct {
+	Locality    isobar.Locality `json:"locality"`
+	Utilization float64         `json:"utilization"`
+	Ceiling     float64         `json:"ceiling"`
+}
+
+// getOverview answers GET /v1/overview, also before the first plan.
+func (s *Server) getOverview(w http.ResponseWriter, r *http.Request) {
+	p := s.opts.Planner.Current()
+	out := Overview{Status: s.status(r.Context(), p), Services: []ServiceOverview{}}
+	if p != nil {
+		for _, svc := range p.Services {
+			out.Services = append(out.Services, overviewOf(p, svc))
+		}
+	}
+	reply(w, http.StatusOK, out)
+}
+
+func overviewOf(p *plan.Plan, svc *plan.Service) ServiceOverview {
+	out := ServiceOverview{
+		Name: svc.Spec.Name, Mode: svc.Spec.Mode, Hold: svc.Hold, Paused: svc.Paused, Coverage: svc.Coverage,
+		Gap: svc.PlanGap, CeilingScale: 1,
+	}
+	if svc.Solution != nil {
+		out.Solved, out.CeilingScale = true, max(1, svc.Solution.CeilingScale)
+	}
+	if svc.Result == nil {
+		return out
+	}
+	out.Drop = svc.Result.Drop
+	for i := range svc.Result.Sites {
+		site := &svc.Result.Sites[i]
+		out.Healthy += site.Group.Usable()
+		out.Endpoints += len(site.Group.Endpoints)
+		if site.Capacity <= 0 {
+			continue
+		}
+		used := (at(svc.Result.Load, i) + site.Background) / site.Capacity
+		if out.Fullest == nil || used > out.Fullest.Utilization {
+			out.Fullest = &FullestLocality{Locality: site.Group.Locality, Utilization: used, Ceiling: site.Ceiling}
+		}
+	}
+	out.sources(p, svc)
+	return out
+}
+
+// sources sums what the sources send: by demand, or where there is none, each
+// alike.
+func (o *ServiceOverview) sources(p *plan.Plan, svc *plan.Service) {
+	var network *isobar.Network
+	if p.Topology != nil {
+		network = p.Topology.Network
+	}
+	var plain, weighted [2]float64 // shift and moving
+	for i := range svc.Result.Sources {
+		r := &svc.Result.Sources[i]
+		o.Demand += r.Demand
+		away, moving := away(network, svc, i), 0.0
+		for l, share := range r.Shares {
+			if len(r.Want) == len(r.Shares) {
+				moving += max(0, r.Want[l]-share)
+			}
+		}
+		for k, x := range []float64{away, moving} {
+			plain[k] += x
+			weighted[k] += x * r.Demand
+		}
+	}
+	switch {
+	case o.Demand > 0:
+		o.Shift, o.Moving = weighted[0]/o.Demand, weighted[1]/o.Demand
+	case len(svc.Result.Sources) > 0:
+		n := float64(len(svc.Result.Sources))
+		o.Shift, o.Moving = plain[0]/n, plain[1]/n
+	}
+}
+
+// away is the share of a source's traffic that does not go to the nearest
+// localities that take any, of which there may be several at the same distance.
+func away(network *isobar.Network, svc *plan.Service, source int) float64 {
+	r := &svc.Result.Sources[source]
+	nearest, stays, all := -1.0, 0.0, 0.0
+	for i := range svc.Result.Sites {
+		site := &svc.Result.Sites[i]
+		all += at(r.Shares, i)
+		if !site.Usable() {
+			continue
+		}
+		ms, _ := network.Latency(r.Source, site.Group.Locality)
+		switch {
+		case nearest < 0 || ms < nearest:
+			nearest, stays = ms, at(r.Shares, i)
+		case ms == nearest:
+			stays += at(r.Shares, i)
+		}
+	}
+	if nearest < 0 {
+		return 0
+	}
+	return max(0, all-stays)
+}
+
+// Overview asks for the status and a line for each service.
+func (r *Remote) Overview(ctx context.Context) (Overview, error) {
+	var out Overview
+	err := r.get(ctx, "/v1/overview", nil, &out)
+	return out, err
+}
