@@ -100,7 +100,7 @@ func (w *world) windows(changing, tick int) []load.StreamWindow {
 			a := w.turn.Previous.Assignment(service.Spec.Name, zone(z))
 			for _, l := range a.Localities() {
 				n := uint64(rate * a.Share(l) * interval.Seconds())
-				sr.Localities = append(sr.Localities, load.LocalityReport{Locality: l, Issued: n, HasIssued: true, Succeeded: n})
+				sr.Localities = append(sr.Localities, load.LocalityReport{Locality: &l, Issued: n, HasIssued: true, Succeeded: n})
 			}
 			r.Services = append(r.Services, sr)
 		}

@@ -20,7 +20,7 @@ func BenchmarkTick(b *testing.B) {
 		for j := range perStream {
 			s := load.ServiceReport{Service: fmt.Sprintf("s%03d", (i*7+j*101)%services), Interval: interval}
 			for z := range 3 {
-				s.Localities = append(s.Localities, load.LocalityReport{Locality: isobar.Locality{Region: "r", Zone: fmt.Sprint(z)}, Issued: 100, HasIssued: true})
+				s.Localities = append(s.Localities, load.LocalityReport{Locality: &isobar.Locality{Region: "r", Zone: fmt.Sprint(z)}, Issued: 100, HasIssued: true})
 			}
 			r.Services = append(r.Services, s)
 		}

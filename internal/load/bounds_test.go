@@ -17,7 +17,7 @@ func invented(serial *int, entries, localities int) load.Report {
 		for range localities {
 			*serial++
 			s.Localities = append(s.Localities, load.LocalityReport{
-				Locality: isobar.Locality{Region: fmt.Sprint("r", 1_000_000-*serial)}, Issued: 1, HasIssued: true,
+				Locality: &isobar.Locality{Region: fmt.Sprint("r", 1_000_000-*serial)}, Issued: 1, HasIssued: true,
 			})
 		}
 		r.Services = append(r.Services, s)
@@ -61,10 +61,10 @@ func TestMergedReportsAreBounded(t *testing.T) {
 	l := &many.Services[0].Localities[0]
 	w = load.StreamWindow{}
 	for i := range 5 {
-		l.Endpoints = nil
+		l.Details = &load.LocalityDetails{}
 		many.Services[0].DroppedBy = nil
 		for j := range 16_384 {
-			l.Endpoints = append(l.Endpoints, load.EndpointReport{Address: fmt.Sprint(i, "-", j), Issued: 1})
+			l.Details.Endpoints = append(l.Details.Endpoints, load.EndpointReport{Address: fmt.Sprint(i, "-", j), Issued: 1})
 		}
 		for j := range 64 {
 			many.Services[0].DroppedBy = append(many.Services[0].DroppedBy, load.DropCount{Category: fmt.Sprint(i, "-", j), Count: 1})
@@ -72,7 +72,7 @@ func TestMergedReportsAreBounded(t *testing.T) {
 		w.Append(many, 1)
 	}
 	s := &w.Reports[0].Services[0]
-	if n, m := len(s.Localities[0].Endpoints), len(s.DroppedBy); n != 65_536 || m != 256 {
+	if n, m := len(s.Localities[0].Details.Endpoints), len(s.DroppedBy); n != 65_536 || m != 256 {
 		t.Errorf("%d endpoints and %d categories, want 65536 and 256", n, m)
 	}
 }

@@ -84,26 +84,27 @@ func (w *window) add(r *ServiceReport, length time.Duration, before *window, tel
 	}
 	for i := range r.Localities {
 		l := &r.Localities[i]
-		s := w.site(l.Locality)
+		where := l.Where()
+		s := w.site(where)
 		issued := float64(l.Issued)
 		if !l.HasIssued && !tellsIssued {
 			issued = float64(l.Succeeded) + float64(l.Errors)
 			if before != nil {
 				issued += float64(l.InProgress)
 				if !s.settled { // the gauges of a locality's tiers add up
-					issued -= before.gauge(l.Locality)
+					issued -= before.gauge(where)
 				}
 			}
 			s.settled = true
 		}
-		s.priority = max(s.priority, l.Priority)
+		s.priority = max(s.priority, uint32(l.Priority))
 		s.issued += issued / seconds
 		s.errors += float64(l.Errors) / seconds
 		s.inProgress += float64(l.InProgress)
-		for _, m := range l.Metrics {
+		for _, m := range l.metrics() {
 			s.metrics = addMetric(s.metrics, m)
 		}
-		for _, e := range l.Endpoints {
+		for _, e := range l.endpoints() {
 			s.endpoints = addEndpoint(s.endpoints, EndpointLoad{
 				Address: e.Address,
 				Issued:  float64(max(e.Issued, e.Succeeded+e.Errors)) / seconds,

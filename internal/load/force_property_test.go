@@ -66,7 +66,7 @@ func landed(orders []order, client int, rate float64, from, to time.Time) load.S
 	}
 	for _, l := range []isobar.Locality{zoneA, zoneB, zoneC} {
 		if n := uint64(issued[l] + 0.5); n > 0 {
-			r.Localities = append(r.Localities, load.LocalityReport{Locality: l, Issued: n, HasIssued: true, Succeeded: n})
+			r.Localities = append(r.Localities, load.LocalityReport{Locality: &l, Issued: n, HasIssued: true, Succeeded: n})
 		}
 	}
 	return r

@@ -59,13 +59,14 @@ func mergeServices(a, b *ServiceReport) ServiceReport {
 	for i := range out.Localities {
 		l := &out.Localities[i]
 		l.InProgress = 0 // a gauge: what b does not tell is none
-		if _, twice := places[tierOf{l.Locality, l.Priority}]; !twice {
-			places[tierOf{l.Locality, l.Priority}] = i
+		at := tierOf{l.Where(), l.Priority}
+		if _, twice := places[at]; !twice {
+			places[at] = i
 		}
 	}
 	for i := range b.Localities {
 		l := &b.Localities[i]
-		at := tierOf{l.Locality, l.Priority}
+		at := tierOf{l.Where(), l.Priority}
 		if j, found := places[at]; found {
 			out.Localities[j] = mergeLocalities(&out.Localities[j], l)
 		} else if len(out.Localities) < maxWindowSites {
@@ -79,7 +80,7 @@ func mergeServices(a, b *ServiceReport) ServiceReport {
 // tierOf is what the parts of a service's report are told apart by.
 type tierOf struct {
 	locality isobar.Locality
-	priority uint32
+	priority uint16
 }
 
 func mergeLocalities(a, b *LocalityReport) LocalityReport {
@@ -88,16 +89,22 @@ func mergeLocalities(a, b *LocalityReport) LocalityReport {
 	out.HasIssued = a.HasIssued || b.HasIssued
 	out.Succeeded += a.Succeeded
 	out.Errors += a.Errors
-	out.Metrics = slices.Clone(a.Metrics)
-	for _, m := range b.Metrics {
+	if a.Details != nil || b.Details != nil {
+		out.Details = mergeDetails(a, b)
+	}
+	return out
+}
+
+func mergeDetails(a, b *LocalityReport) *LocalityDetails {
+	out := &LocalityDetails{Metrics: slices.Clone(a.metrics()), Endpoints: slices.Clone(a.endpoints())}
+	for _, m := range b.metrics() {
 		out.Metrics = addMetric(out.Metrics, m)
 	}
-	out.Endpoints = slices.Clone(a.Endpoints)
 	places := make(map[string]int, len(out.Endpoints))
 	for i := range slices.Backward(out.Endpoints) {
 		places[out.Endpoints[i].Address] = i
 	}
-	for _, e := range b.Endpoints {
+	for _, e := range b.endpoints() {
 		i, found := places[e.Address]
 		if !found {
 			if len(out.Endpoints) < maxEndpoints {

@@ -51,7 +51,7 @@ func (r *reporter) due(now time.Time) []load.Report {
 		issued, dropped := math.Floor(r.carry), math.Floor(r.carryD)
 		r.carry -= issued
 		r.carryD -= dropped
-		l := load.LocalityReport{Locality: zoneB, Succeeded: uint64(issued)}
+		l := load.LocalityReport{Locality: &zoneB, Succeeded: uint64(issued)}
 		if r.tells {
 			l.Issued, l.HasIssued = uint64(issued), issued > 0
 		}
@@ -172,7 +172,7 @@ func TestObedientClientsMakeNoFindings(t *testing.T) {
 					}
 				}
 				for z, c := range counts {
-					r.Localities = append(r.Localities, load.LocalityReport{Locality: zones[z], Issued: c, HasIssued: c > 0, Succeeded: c})
+					r.Localities = append(r.Localities, load.LocalityReport{Locality: &zones[z], Issued: c, HasIssued: c > 0, Succeeded: c})
 				}
 				w = append(w, newClient(load.StreamID(n+1), load.AgentGRPC).window(report(at(float64(i)), r)))
 			}

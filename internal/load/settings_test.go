@@ -34,10 +34,10 @@ func TestForgottenEvidence(t *testing.T) {
 
 // Reports that become one keep every service and locality of both.
 func TestMergedReportsKeepAllParts(t *testing.T) {
-	part := func(service string, l int, issued, inProgress uint64) load.ServiceReport {
+	part := func(service string, l int, issued uint64, inProgress uint32) load.ServiceReport {
 		return load.ServiceReport{Service: service, Interval: interval, Localities: []load.LocalityReport{{
-			Locality: []isobar.Locality{zoneA, zoneB}[l], Issued: issued, HasIssued: true, InProgress: inProgress,
-			Endpoints: []load.EndpointReport{{Address: []string{"10.0.0.1:1", "10.0.0.2:1"}[l], Issued: issued}},
+			Locality: &[]isobar.Locality{zoneA, zoneB}[l], Issued: issued, HasIssued: true, InProgress: inProgress,
+			Details: &load.LocalityDetails{Endpoints: []load.EndpointReport{{Address: []string{"10.0.0.1:1", "10.0.0.2:1"}[l], Issued: issued}}},
 		}}}
 	}
 	w := newClient(1, load.AgentGRPC).window(report(at(1), part("a", 0, 100, 7), part("b", 0, 10, 0)))

@@ -54,10 +54,10 @@ func TestGuardAgainstBadReporters(t *testing.T) {
 
 func TestSites(t *testing.T) {
 	tab := table()
-	stats := func(l isobar.Locality, issued, inProgress uint64, metrics ...load.MetricSum) load.ServiceReport {
+	stats := func(l isobar.Locality, issued uint64, inProgress uint32, metrics ...load.MetricSum) load.ServiceReport {
 		return load.ServiceReport{Service: "checkout", Interval: interval, Localities: []load.LocalityReport{{
-			Locality: l, Issued: issued, HasIssued: true, Errors: issued / 10, InProgress: inProgress, Metrics: metrics,
-			Endpoints: []load.EndpointReport{{Address: "10.0.0.1:80", Issued: issued, Errors: issued / 10}},
+			Locality: &l, Issued: issued, HasIssued: true, Errors: issued / 10, InProgress: inProgress,
+			Details: &load.LocalityDetails{Metrics: metrics, Endpoints: []load.EndpointReport{{Address: "10.0.0.1:80", Issued: issued, Errors: issued / 10}}},
 		}}}
 	}
 	a, b := newClient(1, load.AgentGRPC), newClient(2, load.AgentEnvoy)
@@ -92,7 +92,7 @@ func TestLatencyIsALongMean(t *testing.T) {
 	var s *load.Snapshot
 	for i := 1; i <= 200; i++ {
 		r := sent(interval, 500)
-		r.Localities[0].InProgress = uint64(i % 2 * 20) // 10 on average
+		r.Localities[0].InProgress = uint32(i % 2 * 20) // 10 on average
 		tab.Merge([]load.StreamWindow{c.window(report(at(float64(i)), r))})
 		s = tab.Snapshot(at(float64(i)))
 	}
@@ -143,8 +143,10 @@ func TestAppendMergesBeyondItsBound(t *testing.T) {
 		r := sent(interval, 500)
 		r.Dropped = 5
 		r.DroppedBy = []load.DropCount{{Category: "x", Count: 5}}
-		r.Localities[0].Metrics = []load.MetricSum{{Name: load.MetricCPU, Requests: 10, Total: 5}}
-		r.Localities[0].Endpoints = []load.EndpointReport{{Address: "10.0.0.1:80", Issued: 500}}
+		r.Localities[0].Details = &load.LocalityDetails{
+			Metrics:   []load.MetricSum{{Name: load.MetricCPU, Requests: 10, Total: 5}},
+			Endpoints: []load.EndpointReport{{Address: "10.0.0.1:80", Issued: 500}},
+		}
 		if merged := w.Append(report(at(float64(i)), r), 4); merged != (i > 4) {
 			t.Fatalf("report %d: merged = %v", i, merged)
 		}
@@ -168,7 +170,7 @@ func TestAppendMergesBeyondItsBound(t *testing.T) {
 func TestRetriesAreCapped(t *testing.T) {
 	failing := func(good, bad uint64) load.ServiceReport {
 		return load.ServiceReport{Service: "checkout", Interval: interval, Localities: []load.LocalityReport{
-			{Locality: zoneB, Issued: good + bad, HasIssued: true, Succeeded: good, Errors: bad},
+			{Locality: &zoneB, Issued: good + bad, HasIssued: true, Succeeded: good, Errors: bad},
 		}}
 	}
 	for _, tc := range []struct {

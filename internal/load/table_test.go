@@ -51,7 +51,7 @@ func report(arrived time.Time, services ...load.ServiceReport) load.Report {
 
 func sent(length time.Duration, issued uint64) load.ServiceReport {
 	return load.ServiceReport{Service: "checkout", Interval: length, Localities: []load.LocalityReport{
-		{Locality: zoneB, Issued: issued, HasIssued: issued > 0, Succeeded: issued},
+		{Locality: &zoneB, Issued: issued, HasIssued: issued > 0, Succeeded: issued},
 	}}
 }
 
@@ -76,9 +76,9 @@ func near(t *testing.T, what string, got, want, tolerance float64) {
 
 // TestRate feeds one stream's reports and asks for demand at the last arrival.
 func TestRate(t *testing.T) {
-	old := func(issued, errors, inProgress uint64) load.ServiceReport {
+	old := func(issued, errors uint64, inProgress uint32) load.ServiceReport {
 		return load.ServiceReport{Service: "checkout", Localities: []load.LocalityReport{
-			{Locality: zoneB, Succeeded: issued, Errors: errors, InProgress: inProgress},
+			{Locality: &zoneB, Succeeded: issued, Errors: errors, InProgress: inProgress},
 		}}
 	}
 	for _, tc := range []struct {
@@ -96,7 +96,7 @@ func TestRate(t *testing.T) {
 		{"no issued: the gauge's change counts too", load.AgentEnvoy, []load.Report{report(at(1), old(500, 0, 0)), report(at(2), old(400, 0, 100))}, 100},
 		{"no issued: nothing negative", load.AgentEnvoy, []load.Report{report(at(1), old(0, 0, 100)), report(at(2), old(10, 0, 0))}, 0},
 		{"issued 0 of a client that tells it means none", load.AgentEnvoy, []load.Report{report(at(1), sent(interval, 500)), report(at(1.9), load.ServiceReport{
-			Service: "checkout", Interval: 20 * interval, Localities: []load.LocalityReport{{Locality: zoneB, Succeeded: 5000}},
+			Service: "checkout", Interval: 20 * interval, Localities: []load.LocalityReport{{Locality: &zoneB, Succeeded: 5000}},
 		})}, 0},
 		{"one service twice, with clocks of their own", load.AgentGRPC, []load.Report{report(at(1), sent(interval, 250), sent(2*interval, 500))}, 100},
 		{"a tiny first interval is no flood", load.AgentGRPC, []load.Report{report(at(0.01), sent(time.Millisecond, 5))}, 5 / 2.501},

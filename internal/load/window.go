@@ -55,17 +55,48 @@ type DropCount struct {
 	Count    uint64
 }
 
-// LocalityReport is one UpstreamLocalityStats.
+// LocalityReport is one UpstreamLocalityStats. A server keeps very many of them
+// until the next tick, and writing them to memory is what a report costs most:
+// so they are 48 bytes.
 type LocalityReport struct {
-	Locality   isobar.Locality
-	Priority   uint32
-	Issued     uint64 // 0 from clients too old to tell: see HasIssued
-	HasIssued  bool   // false: take successful + error + change of in-progress
+	Locality   *isobar.Locality // shared by reports, never written to; nil = none was named
+	Issued     uint64           // 0 from clients too old to tell: see HasIssued
 	Succeeded  uint64
 	Errors     uint64
-	InProgress uint64 // gauge
-	Metrics    []MetricSum
-	Endpoints  []EndpointReport
+	InProgress uint32 // gauge
+	Priority   uint16
+	HasIssued  bool             // false: take successful + error + change of in-progress
+	Details    *LocalityDetails // nil = there are none
+}
+
+// LocalityDetails is what only some clients tell of a locality.
+type LocalityDetails struct {
+	Metrics   []MetricSum // sorted by name
+	Endpoints []EndpointReport
+}
+
+// Where gives the locality; the zero one where none was named.
+func (l *LocalityReport) Where() isobar.Locality {
+	if l.Locality == nil {
+		return isobar.Locality{}
+	}
+	return *l.Locality
+}
+
+// metrics gives the metrics, if there are any.
+func (l *LocalityReport) metrics() []MetricSum {
+	if l.Details == nil {
+		return nil
+	}
+	return l.Details.Metrics
+}
+
+// endpoints gives the statistics by endpoint, if there are any.
+func (l *LocalityReport) endpoints() []EndpointReport {
+	if l.Details == nil {
+		return nil
+	}
+	return l.Details.Endpoints
 }
 
 // MetricSum is an ORCA metric summed over the requests that carried it. The

@@ -121,8 +121,8 @@ func (s *worldSource) landings(w *world, shares map[isobar.Locality]float64) loa
 		}
 	}
 	n := s.rate * interval.Seconds()
-	add := func(l isobar.Locality, share float64, priority uint32) {
-		x := load.LocalityReport{Locality: l, Priority: priority, Issued: uint64(n*share + 0.5), HasIssued: true}
+	add := func(l isobar.Locality, share float64, priority uint16) {
+		x := load.LocalityReport{Locality: &l, Priority: priority, Issued: uint64(n*share + 0.5), HasIssued: true}
 		if w.fateOf(s.at, l) == failed {
 			x.Errors = x.Issued
 		}

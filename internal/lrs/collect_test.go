@@ -116,7 +116,7 @@ func TestEndpointsCountWhenAskedFor(t *testing.T) {
 			c.report(s)
 			synctest.Wait()
 			l := h.srv.Collect(time.Now())[0].Reports[0].Services[0].Localities[0]
-			if l.Issued != 10 || asked != (len(l.Endpoints) == 1) {
+			if l.Issued != 10 || asked != (l.Details != nil && len(l.Details.Endpoints) == 1) {
 				t.Errorf("asked %v: %+v", asked, l)
 			}
 		})

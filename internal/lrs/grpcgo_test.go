@@ -221,13 +221,16 @@ func (g *gathered) add(t *testing.T, r *load.Report) (requests uint64) {
 		g.dropped += s.Dropped
 		requests += s.Dropped
 		for _, l := range s.Localities {
-			x := g.sites[l.Locality]
+			x := g.sites[l.Where()]
 			x.Issued += l.Issued
-			g.sites[l.Locality] = x
+			g.sites[l.Where()] = x
 			requests += l.Issued
-			for _, m := range l.Metrics {
+			if l.Details == nil {
+				continue
+			}
+			for _, m := range l.Details.Metrics {
 				if m.Name == load.MetricApplication {
-					g.utilization[l.Locality] = m.Total / float64(m.Requests)
+					g.utilization[l.Where()] = m.Total / float64(m.Requests)
 				}
 			}
 		}

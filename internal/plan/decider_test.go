@@ -59,7 +59,7 @@ func (l *loop) tick(rate float64, dead bool) {
 				continue
 			}
 			n := uint64(rate * interval.Seconds() * a.Share(loc(z)))
-			lr := load.LocalityReport{Locality: loc(z), Issued: n, HasIssued: true, Succeeded: n}
+			lr := load.LocalityReport{Locality: new(loc(z)), Issued: n, HasIssued: true, Succeeded: n}
 			if dead && z == "us/a" {
 				lr.Succeeded, lr.Errors = 0, n
 			}

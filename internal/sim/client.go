@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -129,12 +130,12 @@ func (c *client) window(now time.Duration, arrived time.Time) load.Report {
 		k.errors -= float64(errors)
 		if issued > 0 {
 			lr := load.LocalityReport{
-				Locality: s.sites[i].locality, Issued: c.lied(issued), HasIssued: true,
-				Succeeded: c.lied(issued - errors), Errors: c.lied(issued) - c.lied(issued-errors), InProgress: whole(k.busy),
+				Locality: &s.sites[i].locality, Issued: c.lied(issued), HasIssued: true,
+				Succeeded: c.lied(issued - errors), Errors: c.lied(issued) - c.lied(issued-errors), InProgress: uint32(min(whole(k.busy), math.MaxUint32)), //nolint:gosec // bounded
 			}
 			if s.spec.ORCA && k.measured >= 1 {
 				n := c.lied(whole(k.measured))
-				lr.Metrics = []load.MetricSum{{Name: load.MetricApplication, Requests: n, Total: float64(n) * k.metrics / k.measured}}
+				lr.Details = &load.LocalityDetails{Metrics: []load.MetricSum{{Name: load.MetricApplication, Requests: n, Total: float64(n) * k.metrics / k.measured}}}
 			}
 			sr.Localities = append(sr.Localities, lr)
 		}

@@ -86,3 +86,26 @@ func (c *cursor) take(n int) {
 	}
 	c.rest = c.rest[n:]
 }
+
+// kindMask takes the wire type out of a key.
+const kindMask = 1<<keyShift - 1
+
+// short reads a key of one byte and the varint behind it, which is the value
+// of the field or its length. It tells false when there is something else.
+func short(b []byte) (key, v uint64, rest []byte, ok bool) {
+	if len(b) < 2 || b[0] >= maxShort {
+		return 0, 0, nil, false
+	}
+	if v = uint64(b[1]); v < maxShort {
+		return uint64(b[0]), v, b[2:], true
+	}
+	return long(b)
+}
+
+func long(b []byte) (key, v uint64, rest []byte, ok bool) {
+	v, n := protowire.ConsumeVarint(b[1:])
+	if n < 0 {
+		return 0, 0, nil, false
+	}
+	return uint64(b[0]), v, b[1+n:], true
+}

@@ -1,9 +1,11 @@
 package wire
 
 import (
+	"hash/maphash"
 	"math"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -68,6 +70,7 @@ type Rejection struct {
 // names that reports repeat. The zero value is ready to use.
 type ReportReader struct {
 	names reportNames
+	free  sync.Pool // of *clusterReader
 }
 
 // ReportOptions say how a report is read.
@@ -125,51 +128,66 @@ const (
 // encoded is kept.
 func (r *ReportReader) Read(encoded []byte, o ReportOptions) (out load.Report, unknown int, err error) {
 	out = load.Report{Arrived: o.Arrived}
-	clusters := 0
-	c := cursor{rest: encoded}
-	for c.next() {
-		if c.key == reportClusters<<keyShift|bytesKind {
-			clusters++
-		}
-		c.skip()
-	}
-	if c.bad {
+	clusters, ok := countClusters(encoded)
+	if !ok {
 		return out, 0, errReport
 	}
 	if clusters > maxReportClusters {
 		return out, 0, badMessage("cluster_stats", "%d clusters, want at most %d", clusters, maxReportClusters)
 	}
-	room := o.Room
-	if room == nil {
-		room = &ReportRoom{}
-	}
-	if room.services == nil || cap(room.services) < clusters {
-		room.services = make([]load.ServiceReport, 0, clusters)
-	}
-	out.Services = room.services[:0]
-	r.names.mu.RLock()
-	defer r.names.mu.RUnlock()
-	cr := clusterReader{names: &r.names, options: &o, left: clusters, budget: maxMessages, room: room, free: room.localities}
-	for c = (cursor{rest: encoded}); c.next(); {
-		if c.key != reportClusters<<keyShift|bytesKind {
-			c.skip()
-			continue
-		}
-		if s, ok := cr.cluster(c.bytes()); ok {
-			out.Services = append(out.Services, s)
-		}
-		cr.left--
-		if cr.err != nil {
-			return load.Report{Arrived: o.Arrived}, 0, cr.err
-		}
+	cr := r.begin(o, clusters)
+	defer r.end(cr)
+	services, err := cr.report(encoded)
+	if err != nil {
+		return out, 0, err
 	}
 	// Clients key by cluster and service; here only the service matters. Its
 	// entries stay apart, since their clocks may differ, but stand together.
 	byName := func(a, b load.ServiceReport) int { return strings.Compare(a.Service, b.Service) }
-	if !slices.IsSortedFunc(out.Services, byName) {
-		slices.SortStableFunc(out.Services, byName)
+	if !slices.IsSortedFunc(services, byName) {
+		slices.SortStableFunc(services, byName)
 	}
+	out.Services = services
 	return out, cr.unknown, nil
+}
+
+func countClusters(encoded []byte) (n int, ok bool) {
+	c := cursor{rest: encoded}
+	for c.next() {
+		if c.key == reportClusters<<keyShift|bytesKind {
+			n++
+		}
+		c.skip()
+	}
+	return n, !c.bad
+}
+
+// begin makes ready what reads one report. It is large, and remembers what
+// was read last, so that it is used again by whichever stream comes next: it
+// stays in the processor's cache, which the stacks of many streams do not.
+func (r *ReportReader) begin(o ReportOptions, clusters int) *clusterReader {
+	cr, _ := r.free.Get().(*clusterReader)
+	if cr == nil {
+		cr = &clusterReader{seed: maphash.MakeSeed()}
+	}
+	if o.Room == nil {
+		o.Room = &ReportRoom{}
+	}
+	if o.Room.services == nil || cap(o.Room.services) < clusters {
+		o.Room.services = make([]load.ServiceReport, 0, clusters)
+	}
+	cr.names, cr.options = &r.names, o
+	cr.left, cr.budget, cr.unknown, cr.err = clusters, maxMessages, 0, nil
+	cr.free = o.Room.localities
+	return cr
+}
+
+// end lets go of everything that belongs to the report.
+func (r *ReportReader) end(cr *clusterReader) {
+	cr.release()
+	cr.forget()
+	cr.names, cr.options, cr.free, cr.service = nil, ReportOptions{}, nil, ""
+	r.free.Put(cr)
 }
 
 var errReport = badMessage("cluster_stats", "can't be decoded")

@@ -102,14 +102,16 @@ func TestLoadReport(t *testing.T) {
 		Service:  "checkout",
 		Interval: 5 * time.Second,
 		Localities: []load.LocalityReport{{
-			Locality: isobar.MustLocality("us-east/b/1"), Priority: 1,
+			Locality: &isobar.Locality{Region: "us-east", Zone: "b", SubZone: "1"}, Priority: 1,
 			Issued: 100, HasIssued: true, Succeeded: 90, Errors: 5, InProgress: 7,
-			Metrics: []load.MetricSum{
-				{Name: load.MetricApplication, Requests: 4, Total: 2},
-				{Name: load.MetricCPU, Requests: 10, Total: 5},
-				{Name: "queue", Requests: 3, Total: 9},
+			Details: &load.LocalityDetails{
+				Metrics: []load.MetricSum{
+					{Name: load.MetricApplication, Requests: 4, Total: 2},
+					{Name: load.MetricCPU, Requests: 10, Total: 5},
+					{Name: "queue", Requests: 3, Total: 9},
+				},
+				Endpoints: []load.EndpointReport{{Address: "10.0.0.1:80", Issued: 60, Errors: 5}},
 			},
-			Endpoints: []load.EndpointReport{{Address: "10.0.0.1:80", Issued: 60, Errors: 5}},
 		}},
 	}}
 	if !reflect.DeepEqual(got, want) {
@@ -179,7 +181,7 @@ func TestLoadReportClientBugs(t *testing.T) {
 	t.Run("no locality", func(t *testing.T) {
 		cs := goodStats()
 		cs.UpstreamLocalityStats[0].Locality = nil
-		if got, _ := read(t, load.AgentGRPC, cs); len(got) != 1 || !got[0].Localities[0].Locality.IsZero() {
+		if got, _ := read(t, load.AgentGRPC, cs); len(got) != 1 || got[0].Localities[0].Locality != nil {
 			t.Errorf("got %+v", got)
 		}
 	})

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"fmt"
+	"hash/maphash"
 	"slices"
 	"strings"
 	"time"
@@ -15,24 +16,29 @@ import (
 // clusterReader reads one ClusterStats after the other.
 type clusterReader struct {
 	names   *reportNames
-	options *ReportOptions
+	shared  bool // the names are locked for reading
+	options ReportOptions
 	left    int // clusters to read, this one included
 	budget  int // parts of clusters that may still come; see scan
 	unknown int
 	err     error // ends the whole message
 
-	room *ReportRoom
 	free []load.LocalityReport // what is left of the room
 
-	// The localities that were read last; clusters have few different ones.
-	seen [16]struct {
-		encoded  []byte
-		locality isobar.Locality
+	// Localities that were read before, in this report or another; there are
+	// few different ones.
+	seed maphash.Seed
+	seen [64]struct {
+		encoded  string
+		locality *isobar.Locality
 	}
 
 	// Of the cluster at hand.
-	service string
-	seconds float64 // what rates are judged by
+	service  string
+	interval time.Duration // that seconds and most are worked out of
+	seconds  float64       // what rates are judged by
+	most     uint64        // that a counter may say in these seconds
+	parts    [][]byte      // its localities, encoded; not those beyond their bound
 }
 
 // clusterHead is what of a cluster is read first.
@@ -43,6 +49,27 @@ type clusterHead struct {
 	interval       bool
 	localities     int
 	categories     int
+}
+
+// report reads all clusters.
+func (r *clusterReader) report(encoded []byte) ([]load.ServiceReport, error) {
+	services := r.options.Room.services[:0]
+	for c := (cursor{rest: encoded}); c.next(); {
+		if c.key != reportClusters<<keyShift|bytesKind {
+			c.skip()
+			continue
+		}
+		n := len(services)
+		services = services[:n+1]
+		if !r.cluster(c.bytes(), &services[n]) {
+			services = services[:n]
+		}
+		r.left--
+		if r.err != nil {
+			return nil, r.err
+		}
+	}
+	return services, nil
 }
 
 func (r *clusterReader) refuse(code RejectCode, format string, args ...any) bool {
@@ -58,46 +85,40 @@ func (r *clusterReader) malformed() bool {
 	return false
 }
 
-func (r *clusterReader) cluster(encoded []byte) (out load.ServiceReport, ok bool) {
+func (r *clusterReader) cluster(encoded []byte, out *load.ServiceReport) (ok bool) {
 	var h clusterHead
-	if !h.read(encoded) {
-		return out, r.malformed()
+	if !r.head(encoded, &h) {
+		return r.malformed()
 	}
 	if ok, known := r.identify(&h); !ok || !known {
 		if ok {
 			r.unknown++
 		}
-		return out, false
+		return false
 	}
-	out.Service = r.service
-	if out.Interval, ok = r.interval(&h); !ok {
-		return out, false
+	*out = load.ServiceReport{Service: r.service}
+	if out.Interval, ok = r.measured(&h); !ok {
+		return false
 	}
 	if out.Dropped, out.DroppedBy, ok = r.drops(encoded, &h); !ok {
-		return out, false
+		return false
 	}
 	if h.localities > maxReportLocalities {
-		return out, r.refuse(RejectSize, "upstream_locality_stats: %d localities, want at most %d", h.localities, maxReportLocalities)
+		return r.refuse(RejectSize, "upstream_locality_stats: %d localities, want at most %d", h.localities, maxReportLocalities)
 	}
 	if h.localities == 0 {
-		return out, true
+		return true
 	}
 	if !r.afford(h.localities) {
-		return out, false
+		return false
 	}
 	out.Localities = r.take(h.localities)
-	for c := (cursor{rest: encoded}); c.next(); {
-		if c.key != clusterLocalities<<keyShift|bytesKind {
-			c.skip()
-			continue
-		}
-		n := len(out.Localities)
-		out.Localities = out.Localities[:n+1]
-		if !r.locality(c.bytes(), &out.Localities[n]) {
-			return out, false
+	for i, part := range r.parts {
+		if !r.locality(part, &out.Localities[i]) {
+			return false
 		}
 	}
-	return out, true
+	return true
 }
 
 // afford ends messages that are built to become much larger in memory.
@@ -111,22 +132,77 @@ func (r *clusterReader) afford(parts int) bool {
 // maxRoom is how many localities get their memory at once.
 const maxRoom = 4096
 
-// take gives room for the localities of a cluster. Clusters are mostly alike:
-// the first one says how much all of them will need.
+// take gives room for the localities of a cluster, to be written over. Clusters
+// are mostly alike: the first one says how much all of them will need.
 func (r *clusterReader) take(n int) []load.LocalityReport {
 	if len(r.free) < n {
 		r.free = make([]load.LocalityReport, max(n, min(maxRoom, n*r.left)))
-		if len(r.free) > len(r.room.localities) {
-			r.room.localities = r.free
+		if room := r.options.Room; len(r.free) > len(room.localities) {
+			room.localities = r.free
 		}
 	}
-	out := r.free[:0:n]
-	clear(r.free[:n])
+	out := r.free[:n:n]
 	r.free = r.free[n:]
 	return out
 }
 
-func (h *clusterHead) read(encoded []byte) bool {
+// part notes a locality to be read when the rest of the cluster is known.
+func (r *clusterReader) part(h *clusterHead, encoded []byte) {
+	if h.localities++; h.localities <= maxReportLocalities {
+		r.parts = append(r.parts, encoded)
+	}
+}
+
+// forget lets go of the localities, whose bytes are lent.
+func (r *clusterReader) forget() {
+	clear(r.parts)
+	r.parts = r.parts[:0]
+}
+
+// head reads all of a cluster but its localities and drops. What clients write
+// has short keys and lengths; whatever else it may be, readHead reads it.
+func (r *clusterReader) head(encoded []byte, h *clusterHead) bool {
+	r.forget()
+	for rest := encoded; len(rest) > 0; {
+		key, v, after, ok := short(rest)
+		if !ok {
+			return r.readHead(encoded, h)
+		}
+		if key&kindMask != bytesKind {
+			if key != clusterDropped<<keyShift|varintKind {
+				return r.readHead(encoded, h)
+			}
+			h.dropped, rest = v, after
+			continue
+		}
+		if v > uint64(len(after)) {
+			return false
+		}
+		value := after[:v]
+		rest = after[v:]
+		switch key {
+		case clusterName<<keyShift | bytesKind:
+			h.name = value
+		case clusterService<<keyShift | bytesKind:
+			h.service = value
+		case clusterLocalities<<keyShift | bytesKind:
+			r.part(h, value)
+		case clusterDroppedBy<<keyShift | bytesKind:
+			h.categories++
+		case clusterInterval<<keyShift | bytesKind:
+			h.interval = true
+			if !h.duration(value) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// readHead is head for whatever the bytes may be.
+func (r *clusterReader) readHead(encoded []byte, h *clusterHead) bool {
+	*h = clusterHead{}
+	r.forget()
 	c := cursor{rest: encoded}
 	for c.next() {
 		switch c.key {
@@ -135,8 +211,7 @@ func (h *clusterHead) read(encoded []byte) bool {
 		case clusterService<<keyShift | bytesKind:
 			h.service = c.bytes()
 		case clusterLocalities<<keyShift | bytesKind:
-			h.localities++
-			c.bytes()
+			r.part(h, c.bytes())
 		case clusterDropped<<keyShift | varintKind:
 			h.dropped = c.varint()
 		case clusterDroppedBy<<keyShift | bytesKind:
@@ -183,30 +258,33 @@ func (r *clusterReader) identify(h *clusterHead) (ok, known bool) {
 		r.service, known = r.options.Known(name)
 		return true, known
 	}
-	if r.service, ok = r.names.name(name); !ok {
+	if r.service, ok = r.name(name); !ok {
 		return r.malformed(), false
 	}
 	return true, true
 }
 
-// interval gives what the client measured; 0 from those that do not tell.
-func (r *clusterReader) interval(h *clusterHead) (time.Duration, bool) {
-	r.seconds = 1
-	if !h.interval || h.seconds == int64(notMeasured/time.Second) && h.nanos == int64(notMeasured%time.Second) {
-		return 0, true
-	}
-	v := time.Duration(h.seconds)*time.Second + time.Duration(h.nanos)
-	if s := int64(maxReportInterval / time.Second); h.seconds < 0 || h.seconds > s || h.nanos < 0 || h.nanos >= int64(time.Second) {
-		d := &durationpb.Duration{Seconds: h.seconds, Nanos: int32(h.nanos)} //nolint:gosec // it was one
-		if err := d.CheckValid(); err != nil {
-			return 0, r.refuse(RejectInterval, "load_report_interval: %d s and %d ns are no duration", d.GetSeconds(), d.GetNanos())
+// measured gives what the client measured; 0 from those that do not tell.
+func (r *clusterReader) measured(h *clusterHead) (time.Duration, bool) {
+	v := time.Duration(0)
+	if h.interval && (h.seconds != int64(notMeasured/time.Second) || h.nanos != int64(notMeasured%time.Second)) {
+		v = time.Duration(h.seconds)*time.Second + time.Duration(h.nanos)
+		if s := int64(maxReportInterval / time.Second); h.seconds < 0 || h.seconds > s || h.nanos < 0 || h.nanos >= int64(time.Second) {
+			d := &durationpb.Duration{Seconds: h.seconds, Nanos: int32(h.nanos)} //nolint:gosec // it was one
+			if err := d.CheckValid(); err != nil {
+				return 0, r.refuse(RejectInterval, "load_report_interval: %d s and %d ns are no duration", d.GetSeconds(), d.GetNanos())
+			}
+			v = d.AsDuration()
 		}
-		v = d.AsDuration()
+		if v < 0 || v > maxReportInterval {
+			return 0, r.refuse(RejectInterval, "load_report_interval: %v, want 0 to %v", v, maxReportInterval)
+		}
 	}
-	if v < 0 || v > maxReportInterval {
-		return 0, r.refuse(RejectInterval, "load_report_interval: %v, want 0 to %v", v, maxReportInterval)
+	if v != r.interval || r.most == 0 { // mostly that of the cluster before
+		r.interval = v
+		r.seconds = max(1, v.Seconds())
+		r.most = uint64(maxReportRate * r.seconds)
 	}
-	r.seconds = max(1, v.Seconds())
 	return v, true
 }
 
@@ -271,7 +349,7 @@ func (r *clusterReader) drop(encoded []byte) (out load.DropCount, ok bool) {
 	if len(category) > maxReportName {
 		return out, r.refuse(RejectName, "dropped_requests.category: %d bytes long, want at most %d", len(category), maxReportName)
 	}
-	if out.Category, ok = r.names.name(category); !ok {
+	if out.Category, ok = r.name(category); !ok {
 		return out, r.malformed()
 	}
 	return out, true
@@ -279,7 +357,7 @@ func (r *clusterReader) drop(encoded []byte) (out load.DropCount, ok bool) {
 
 // counter refuses counts that no client can reach, 2^64-1 among them.
 func (r *clusterReader) counter(field string, n uint64) bool {
-	if float64(n) > maxReportRate*r.seconds {
+	if n > r.most {
 		return r.refuse(RejectCounter, "%s: %d in %v s, want at most %v a second", field, n, r.seconds, maxReportRate)
 	}
 	return true

@@ -1,7 +1,7 @@
 package wire
 
 import (
-	"bytes"
+	"hash/maphash"
 	"math"
 	"slices"
 	"strings"
@@ -41,9 +41,10 @@ const (
 
 // localityHead is what of a locality's statistics is read first.
 type localityHead struct {
-	locality isobar.Locality
-	located  bool // there is one
-	unnamed  [3]struct {
+	counters
+	parts   int             // of the locality
+	merged  isobar.Locality // of several parts, or of one that is not known
+	unnamed [3]struct {
 		n     uint64
 		total float64
 	} // CPU, memory, application
@@ -51,38 +52,103 @@ type localityHead struct {
 	endpoints int
 }
 
+// counters is what most statistics are made of.
+type counters struct {
+	at                        *isobar.Locality // nil: none, or see localityHead.merged
+	issued, succeeded, failed uint64
+	inProgress                uint64
+	priority                  uint32
+}
+
+// locality reads the statistics of one locality.
 func (r *clusterReader) locality(encoded []byte, out *load.LocalityReport) bool {
+	if x, ok := r.plain(encoded); ok {
+		x.put(out)
+		return true
+	}
 	var h localityHead
-	if !r.readLocality(encoded, &h, out) {
+	if !r.readLocality(encoded, &h) {
 		return r.malformed()
 	}
-	if n := longest(h.locality); n > maxLocalityName {
+	if n := longest(h.merged); n > maxLocalityName {
 		return r.refuse(RejectLocality, "locality: a part is %d bytes long, want at most %d", n, maxLocalityName)
 	}
-	out.Locality = h.locality
-	out.HasIssued = out.Issued > 0
-	if out.Priority > maxReportPriority {
-		return r.refuse(RejectLocality, "priority: %d, want at most %d", out.Priority, maxReportPriority)
+	if h.at == nil && !h.merged.IsZero() {
+		h.at = &h.merged
 	}
-	ok := r.counter("total_issued_requests", out.Issued) &&
-		r.counter("total_successful_requests", out.Succeeded) &&
-		r.counter("total_error_requests", out.Errors) &&
-		r.gauge("total_requests_in_progress", out.InProgress)
+	if h.priority > maxReportPriority {
+		return r.refuse(RejectLocality, "priority: %d, want at most %d", h.priority, maxReportPriority)
+	}
+	ok := r.counter("total_issued_requests", h.issued) &&
+		r.counter("total_successful_requests", h.succeeded) &&
+		r.counter("total_error_requests", h.failed) &&
+		r.gauge("total_requests_in_progress", h.inProgress)
 	if !ok {
 		return false
 	}
-	if out.Metrics = r.metrics(encoded, &h); r.err != nil {
+	h.put(out)
+	var d load.LocalityDetails
+	if d.Metrics = r.metrics(encoded, &h); r.err != nil {
 		return false
 	}
-	if !r.options.Endpoints || h.endpoints == 0 {
-		return true
+	if r.options.Endpoints && h.endpoints > 0 {
+		if d.Endpoints, ok = r.endpoints(encoded, h.endpoints); !ok {
+			return false
+		}
 	}
-	out.Endpoints, ok = r.endpoints(encoded, h.endpoints)
-	return ok
+	if d.Metrics != nil || d.Endpoints != nil {
+		out.Details = &d
+	}
+	return true
+}
+
+// put writes what is within its bounds.
+func (x *counters) put(out *load.LocalityReport) {
+	*out = load.LocalityReport{
+		Locality: x.at, Issued: x.issued, Succeeded: x.succeeded, Errors: x.failed,
+		InProgress: uint32(x.inProgress), Priority: uint16(x.priority), HasIssued: x.issued > 0, //nolint:gosec // bounded
+	}
+}
+
+// plain reads statistics that hold a locality once, counters within their
+// bounds and nothing else. It tells false for all others.
+func (r *clusterReader) plain(encoded []byte) (x counters, ok bool) {
+	located := false
+	for rest := encoded; len(rest) > 0; {
+		key, v, after, ok := short(rest)
+		if !ok {
+			return x, false
+		}
+		rest = after
+		switch key {
+		case statsLocality<<keyShift | bytesKind:
+			if located || v > uint64(len(rest)) {
+				return x, false
+			}
+			located = true
+			if x.at, ok = r.place(rest[:v]); !ok {
+				return x, false
+			}
+			rest = rest[v:]
+		case statsSucceeded<<keyShift | varintKind:
+			x.succeeded = v
+		case statsInProgress<<keyShift | varintKind:
+			x.inProgress = v
+		case statsErrors<<keyShift | varintKind:
+			x.failed = v
+		case statsIssued<<keyShift | varintKind:
+			x.issued = v
+		case statsPriority<<keyShift | varintKind:
+			x.priority = uint32(v) //nolint:gosec // as protobuf reads it
+		default:
+			return x, false
+		}
+	}
+	return x, x.priority <= maxReportPriority && max(x.issued, x.succeeded, x.failed) <= r.most && x.inProgress <= maxReportGauge
 }
 
 // readLocality reads the counters, and counts what needs another look.
-func (r *clusterReader) readLocality(encoded []byte, h *localityHead, out *load.LocalityReport) bool {
+func (r *clusterReader) readLocality(encoded []byte, h *localityHead) bool {
 	c := cursor{rest: encoded}
 	for c.next() {
 		switch c.key {
@@ -91,15 +157,15 @@ func (r *clusterReader) readLocality(encoded []byte, h *localityHead, out *load.
 				return false
 			}
 		case statsSucceeded<<keyShift | varintKind:
-			out.Succeeded = c.varint()
+			h.succeeded = c.varint()
 		case statsInProgress<<keyShift | varintKind:
-			out.InProgress = c.varint()
+			h.inProgress = c.varint()
 		case statsErrors<<keyShift | varintKind:
-			out.Errors = c.varint()
+			h.failed = c.varint()
 		case statsIssued<<keyShift | varintKind:
-			out.Issued = c.varint()
+			h.issued = c.varint()
 		case statsPriority<<keyShift | varintKind:
-			out.Priority = uint32(c.varint()) //nolint:gosec // as protobuf reads it
+			h.priority = uint32(c.varint()) //nolint:gosec // as protobuf reads it
 		case statsMetrics<<keyShift | bytesKind:
 			h.metrics++
 			c.bytes()
@@ -121,22 +187,32 @@ func (r *clusterReader) readLocality(encoded []byte, h *localityHead, out *load.
 // locate reads a locality. A field that occurs again adds to what it said
 // before.
 func (r *clusterReader) locate(h *localityHead, encoded []byte) (ok bool) {
-	if h.located {
-		return mergeLocality(&h.locality, encoded)
-	}
-	h.located = true
-	if len(encoded) == 0 {
-		return true
-	}
-	seen := &r.seen[(len(encoded)+int(encoded[len(encoded)-1]))%len(r.seen)]
-	if !bytes.Equal(seen.encoded, encoded) {
-		if seen.locality, ok = r.names.locality(encoded); !ok {
-			return false
+	if h.parts++; h.parts == 1 {
+		if h.at, ok = r.place(encoded); ok {
+			return true
 		}
-		seen.encoded = encoded
+	} else if h.at != nil {
+		h.merged, h.at = *h.at, nil
 	}
-	h.locality = seen.locality
-	return true
+	return mergeLocality(&h.merged, encoded)
+}
+
+// place finds a locality; nil for the empty one. It tells false for bytes that
+// are no locality and for one that is too long.
+func (r *clusterReader) place(encoded []byte) (*isobar.Locality, bool) {
+	if len(encoded) == 0 {
+		return nil, true
+	}
+	seen := &r.seen[maphash.Bytes(r.seed, encoded)%uint64(len(r.seen))]
+	if seen.encoded == string(encoded) {
+		return seen.locality, true
+	}
+	r.share()
+	l, ok := r.names.locality(encoded)
+	if ok && len(encoded) <= maxRememberedSize {
+		seen.encoded, seen.locality = string(encoded), l
+	}
+	return l, ok
 }
 
 // readMetric reads a sum of a metric, named or not; the count stands in field
@@ -190,7 +266,7 @@ func (r *clusterReader) metrics(encoded []byte, h *localityHead) []load.MetricSu
 			r.malformed()
 			return nil
 		}
-		text, ok := r.names.name(name)
+		text, ok := r.name(name)
 		if !ok {
 			r.malformed()
 			return nil
@@ -306,6 +382,7 @@ func (r *clusterReader) endpoint(encoded []byte, out *load.EndpointReport) bool 
 	switch parts {
 	case 0:
 	case 1:
+		r.share()
 		out.Address, ok = r.names.address(first)
 	default:
 		out.Address = whole.text()

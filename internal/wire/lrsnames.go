@@ -14,7 +14,7 @@ import (
 // share them. It forgets everything when it is full.
 type reportNames struct {
 	mu         sync.RWMutex
-	localities map[string]isobar.Locality
+	localities map[string]*isobar.Locality // nil = the zero locality
 	addresses  map[string]string
 	names      map[string]string
 }
@@ -24,6 +24,27 @@ const (
 	maxRemembered     = 32_768 // of each
 	maxRememberedSize = 512    // bytes of each, encoded
 )
+
+// share locks the names for reading, until the end of the report.
+func (r *clusterReader) share() {
+	if !r.shared {
+		r.names.mu.RLock()
+		r.shared = true
+	}
+}
+
+func (r *clusterReader) release() {
+	if r.shared {
+		r.shared = false
+		r.names.mu.RUnlock()
+	}
+}
+
+// name gives a string; false when it is not valid UTF-8.
+func (r *clusterReader) name(encoded []byte) (string, bool) {
+	r.share()
+	return r.names.name(encoded)
+}
 
 // remember notes a value under its bytes; the read lock is held and is held
 // again afterwards.
@@ -54,20 +75,22 @@ func (n *reportNames) name(encoded []byte) (string, bool) {
 	return s, true
 }
 
-// locality gives a locality whose parts are within their bounds; others are
-// given but not remembered. It tells false for bytes that are no locality.
-func (n *reportNames) locality(encoded []byte) (isobar.Locality, bool) {
+// locality gives a locality, nil for the zero one. It tells false for bytes
+// that are no locality, and for one of which a part is too long.
+func (n *reportNames) locality(encoded []byte) (*isobar.Locality, bool) {
 	if l, ok := n.localities[string(encoded)]; ok {
 		return l, true
 	}
 	var l isobar.Locality
-	if !mergeLocality(&l, encoded) {
-		return l, false
+	if !mergeLocality(&l, encoded) || longest(l) > maxLocalityName {
+		return nil, false
 	}
-	if longest(l) <= maxLocalityName {
-		remember(n, &n.localities, encoded, l)
+	var at *isobar.Locality
+	if !l.IsZero() {
+		at = &l
 	}
-	return l, true
+	remember(n, &n.localities, encoded, at)
+	return at, true
 }
 
 func longest(l isobar.Locality) int { return max(len(l.Region), len(l.Zone), len(l.SubZone)) }

@@ -177,29 +177,34 @@ func (r *twinReader) counter(field string, n uint64) bool {
 func (r *twinReader) locality(ls *endpointv3.UpstreamLocalityStats) (load.LocalityReport, bool) {
 	l := ls.GetLocality()
 	out := load.LocalityReport{
-		Locality:   isobar.Locality{Region: l.GetRegion(), Zone: l.GetZone(), SubZone: l.GetSubZone()},
-		Priority:   ls.GetPriority(),
+		Priority:   uint16(min(ls.GetPriority(), math.MaxUint16)),
 		Issued:     ls.GetTotalIssuedRequests(),
 		HasIssued:  ls.GetTotalIssuedRequests() > 0,
 		Succeeded:  ls.GetTotalSuccessfulRequests(),
 		Errors:     ls.GetTotalErrorRequests(),
-		InProgress: ls.GetTotalRequestsInProgress(),
+		InProgress: uint32(min(ls.GetTotalRequestsInProgress(), math.MaxUint32)),
+	}
+	if at := (isobar.Locality{Region: l.GetRegion(), Zone: l.GetZone(), SubZone: l.GetSubZone()}); !at.IsZero() {
+		out.Locality = &at
 	}
 	if n := max(len(l.GetRegion()), len(l.GetZone()), len(l.GetSubZone())); n > maxLocalityName {
 		return out, r.refuse(wire.RejectLocality, "locality: a part is %d bytes long, want at most %d", n, maxLocalityName)
 	}
-	if out.Priority > maxReportPriority {
-		return out, r.refuse(wire.RejectLocality, "priority: %d, want at most %d", out.Priority, maxReportPriority)
+	if n := ls.GetPriority(); n > maxReportPriority {
+		return out, r.refuse(wire.RejectLocality, "priority: %d, want at most %d", n, maxReportPriority)
 	}
 	ok := r.counter("total_issued_requests", out.Issued) &&
 		r.counter("total_successful_requests", out.Succeeded) &&
 		r.counter("total_error_requests", out.Errors) &&
-		r.gauge("total_requests_in_progress", out.InProgress)
+		r.gauge("total_requests_in_progress", ls.GetTotalRequestsInProgress())
 	if !ok {
 		return out, false
 	}
-	out.Metrics = r.metrics(ls)
-	out.Endpoints, ok = r.endpoints(ls)
+	metrics := r.metrics(ls)
+	endpoints, ok := r.endpoints(ls)
+	if metrics != nil || endpoints != nil {
+		out.Details = &load.LocalityDetails{Metrics: metrics, Endpoints: endpoints}
+	}
 	return out, ok
 }
 
