@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -56,15 +57,16 @@ type Server struct {
 	reader  wire.ReportReader
 	rooms   rooms
 
-	asking sync.Mutex // held while the options are asked
+	bookings bookings
+
+	asking sync.Mutex            // held while the options are asked, and want replaced
+	want   atomic.Pointer[asked] // every report looks at it
 
 	mu      sync.Mutex
 	lastID  load.StreamID
-	streams map[load.StreamID]*stream
+	streams []*stream           // that are open, in order of their ids
 	ended   []load.StreamWindow // closed since the last Collect
-	want    *settings
-	changed chan struct{} // closed and replaced when want changes
-	stopped chan struct{} // closed by Stop
+	stopped chan struct{}       // closed by Stop
 	stop    sync.Once
 }
 
@@ -84,11 +86,9 @@ func New(opts Options) *Server {
 		opts:    opts,
 		log:     opts.Log,
 		metrics: newMetrics(opts.Registerer),
-		streams: map[load.StreamID]*stream{},
-		changed: make(chan struct{}),
 		stopped: make(chan struct{}),
 	}
-	s.want = s.settings()
+	s.want.Store(&asked{settings: s.settings(), changed: make(chan struct{})})
 	return s
 }
 
@@ -103,23 +103,21 @@ func (s *Server) Changed() {
 	// that an older answer never replaces a newer one.
 	s.asking.Lock()
 	defer s.asking.Unlock()
-	next := s.settings()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !next.equal(s.want) {
-		s.want = next
-		close(s.changed)
-		s.changed = make(chan struct{})
+	next, before := s.settings(), s.wanted()
+	if !next.equal(before.settings) {
+		s.want.Store(&asked{settings: next, changed: make(chan struct{})})
+		close(before.changed)
 	}
 }
 
-// wanted gives the settings in force and a channel that closes when they
-// change.
-func (s *Server) wanted() (*settings, <-chan struct{}) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.want, s.changed
+// asked is the settings in force and a channel that closes when they change.
+type asked struct {
+	*settings
+
+	changed chan struct{}
 }
+
+func (s *Server) wanted() *asked { return s.want.Load() }
 
 // Collect hands over what each stream reported since the last call, in order
 // of the streams. A stream that has closed since then comes once more, with
@@ -127,16 +125,18 @@ func (s *Server) wanted() (*settings, <-chan struct{}) {
 // the memory of their reports back.
 func (s *Server) Collect(time.Time) []load.StreamWindow {
 	s.Changed()
-	s.rooms.recycle()
+	rooms := s.rooms.turn()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := s.ended
-	s.ended = nil
+	out := make([]load.StreamWindow, 0, len(s.streams)+len(s.ended))
 	for _, st := range s.streams {
-		w, rooms := st.collect()
-		s.rooms.lend(rooms)
+		var w load.StreamWindow
+		w, rooms = st.collect(rooms)
 		out = append(out, w)
 	}
+	s.rooms.lend(rooms)
+	out = append(out, s.ended...)
+	s.ended = nil
 	slices.SortFunc(out, func(a, b load.StreamWindow) int { return cmp.Compare(a.Stream, b.Stream) })
 	return out
 }
@@ -164,7 +164,6 @@ func (s *Server) Clients() []Client {
 	for _, st := range s.streams {
 		out = append(out, st.client())
 	}
-	slices.SortFunc(out, func(a, b Client) int { return cmp.Compare(a.Stream, b.Stream) })
 	return out
 }
 
@@ -177,7 +176,7 @@ func (s *Server) admit(st *stream) bool {
 	}
 	s.lastID++
 	st.window.Stream = s.lastID
-	s.streams[s.lastID] = st
+	s.streams = append(s.streams, st)
 	s.metrics.streams.Set(float64(len(s.streams)))
 	return true
 }
@@ -189,10 +188,11 @@ func (s *Server) leave(st *stream, now time.Time) {
 	defer s.mu.Unlock()
 	st.left = true
 	id := st.window.Stream
-	if s.streams[id] != st {
+	at, found := slices.BinarySearchFunc(s.streams, id, func(x *stream, id load.StreamID) int { return cmp.Compare(x.window.Stream, id) })
+	if !found { // it never was let in
 		return
 	}
-	delete(s.streams, id)
+	s.streams = slices.Delete(s.streams, at, at+1)
 	s.metrics.streams.Set(float64(len(s.streams)))
 	w := st.close(now)
 	if len(s.ended) >= s.opts.MaxStreams {

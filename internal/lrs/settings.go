@@ -39,18 +39,16 @@ func (s *settings) equal(o *settings) bool {
 	return s.interval == o.interval && s.granularity == o.granularity && s.all == o.all && slices.Equal(s.services, o.services)
 }
 
-// lookup gives what finds the name of a known service; nil when all are known.
-func (s *settings) lookup() func(name []byte) (string, bool) {
+// find gives the name of a service, if it is known.
+func (s *settings) find(name []byte) (string, bool) {
 	if s.all {
-		return nil
+		return string(name), true
 	}
-	return func(name []byte) (string, bool) {
-		if known, ok := s.known[string(name)]; ok {
-			return known, ok
-		}
-		known, ok := s.known[wire.ReportedService(string(name))]
+	if known, ok := s.known[string(name)]; ok { // a copy that there is: nothing is allocated
 		return known, ok
 	}
+	known, ok := s.known[wire.ReportedService(string(name))]
+	return known, ok
 }
 
 func (s *settings) knows(service string) bool {

@@ -32,15 +32,15 @@ type stream struct {
 	opened time.Time
 	left   bool // the handler has returned; guarded by the server's lock
 
-	mu       sync.Mutex // guards what follows; window.Stream is written before the stream is shared
-	window   load.StreamWindow
-	rooms    []*wire.ReportRoom // of the window's reports
-	last     time.Time          // arrival of the newest report
-	clock    clock              // of a client that does not tell how long it counted
+	mu       sync.Mutex        // guards what follows; window.Stream is written before the stream is shared
+	window   load.StreamWindow //
+	rooms    [maxReports]*room // of the window's reports
+	last     time.Time         // arrival of the newest report
 	reports  uint64
 	rejected uint64
 	reason   string
 	interval time.Duration // as told
+	clock    clock         // of a client that does not tell how long it counted
 }
 
 // stream serves one stream: one goroutine reads and books, this one answers and
@@ -141,100 +141,6 @@ func (m *message) ReadMessage(encoded []byte) error {
 		m.refused = s.refuse(refusedMessage, codes.InvalidArgument, err.Error())
 	}
 	return nil
-}
-
-// book checks a report and adds it to the window.
-func (st *stream) book(encoded []byte, now time.Time) error {
-	s := st.server
-	want, _ := s.wanted()
-	rejected := uint64(0)
-	reason := ""
-	room := s.rooms.take()
-	r, unknown, err := s.reader.Read(encoded, wire.ReportOptions{
-		Agent: st.node.Agent, Arrived: now, Known: st.known(want), Room: room,
-		Endpoints: want.granularity, // who sends them unasked gains nothing by it
-		Reject: func(x wire.Rejection) {
-			rejected++
-			reason = x.Service + ": " + x.Text
-			s.metrics.rejected.WithLabelValues(string(x.Code)).Inc()
-		},
-	})
-	if err != nil {
-		return err
-	}
-	s.metrics.unknown.Add(float64(unknown))
-	s.metrics.reports.Inc()
-
-	if st.append(r, room, rejected, reason) {
-		s.metrics.merged.Inc()
-	}
-	if rejected > 0 {
-		if skipped, ok := s.limit.Allow(now); ok {
-			s.log.Warn("entries of a load report can't be true and were left out", "node", st.node.ID, "locality", st.node.Locality.String(),
-				"entries", rejected, "reason", reason, "skipped_lines", skipped)
-		}
-	}
-	return nil
-}
-
-// known gives what finds the services that the client may report on.
-func (st *stream) known(want *settings) func([]byte) (string, bool) {
-	known, may := want.lookup(), st.server.opts.MayReport
-	if may == nil {
-		return known
-	}
-	return func(name []byte) (string, bool) {
-		var service string
-		if known == nil {
-			service = string(name)
-		} else if s, ok := known(name); ok { // its own copy of the name: nothing is allocated
-			service = s
-		} else {
-			return "", false
-		}
-		if !may(st.node.Locality, service) {
-			st.server.metrics.foreign.Inc()
-			return "", false
-		}
-		return service, true
-	}
-}
-
-// append adds a report to the window and tells whether it was merged into the
-// one before.
-func (st *stream) append(r load.Report, room *wire.ReportRoom, rejected uint64, reason string) bool {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	if st.form == wire.V2017 {
-		st.clock.measure(&r, st.interval)
-	}
-	st.last = r.Arrived
-	st.reports++
-	st.rejected += rejected
-	if rejected > 0 {
-		st.reason = reason
-	}
-	if len(st.rooms) < maxReports { // the others are not used again
-		st.rooms = append(st.rooms, room)
-	}
-	return st.window.Append(r, maxReports)
-}
-
-// collect swaps the window for an empty one, and gives the rooms of its reports.
-func (st *stream) collect() (load.StreamWindow, []*wire.ReportRoom) {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	out, rooms := st.window, st.rooms
-	st.window.Reports, st.rooms = nil, nil
-	return out, rooms
-}
-
-// close gives the last window. It is handed over later, so its rooms are not
-// used again.
-func (st *stream) close(now time.Time) load.StreamWindow {
-	out, _ := st.collect()
-	out.Closed = now
-	return out
 }
 
 func (st *stream) client() Client {

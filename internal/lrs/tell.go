@@ -20,8 +20,9 @@ type teller struct {
 // what it has to know.
 func (t *teller) look() error {
 	st := t.stream
-	var want *settings
-	want, t.changed = st.server.wanted()
+	now := st.server.wanted()
+	want := now.settings
+	t.changed = now.changed
 	switch {
 	case !want.sayable(st.form): // the client waits, or goes on with what it has
 		return nil

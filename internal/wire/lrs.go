@@ -126,7 +126,7 @@ const (
 // without localities are kept: they tell that nothing was sent. The error is
 // for messages that can't be decoded or are too large to look at. Nothing of
 // encoded is kept.
-func (r *ReportReader) Read(encoded []byte, o ReportOptions) (out load.Report, unknown int, err error) {
+func (r *ReportReader) Read(encoded []byte, o *ReportOptions) (out load.Report, unknown int, err error) {
 	out = load.Report{Arrived: o.Arrived}
 	clusters, ok := countClusters(encoded)
 	if !ok {
@@ -165,20 +165,20 @@ func countClusters(encoded []byte) (n int, ok bool) {
 // begin makes ready what reads one report. It is large, and remembers what
 // was read last, so that it is used again by whichever stream comes next: it
 // stays in the processor's cache, which the stacks of many streams do not.
-func (r *ReportReader) begin(o ReportOptions, clusters int) *clusterReader {
+func (r *ReportReader) begin(o *ReportOptions, clusters int) *clusterReader {
 	cr, _ := r.free.Get().(*clusterReader)
 	if cr == nil {
 		cr = &clusterReader{seed: maphash.MakeSeed()}
 	}
-	if o.Room == nil {
-		o.Room = &ReportRoom{}
+	cr.names, cr.options, cr.room = &r.names, o, o.Room
+	if cr.room == nil {
+		cr.room = &ReportRoom{}
 	}
-	if o.Room.services == nil || cap(o.Room.services) < clusters {
-		o.Room.services = make([]load.ServiceReport, 0, clusters)
+	if cr.room.services == nil || cap(cr.room.services) < clusters {
+		cr.room.services = make([]load.ServiceReport, 0, clusters)
 	}
-	cr.names, cr.options = &r.names, o
 	cr.left, cr.budget, cr.unknown, cr.err = clusters, maxMessages, 0, nil
-	cr.free = o.Room.localities
+	cr.free = cr.room.localities
 	return cr
 }
 
@@ -186,7 +186,7 @@ func (r *ReportReader) begin(o ReportOptions, clusters int) *clusterReader {
 func (r *ReportReader) end(cr *clusterReader) {
 	cr.release()
 	cr.forget()
-	cr.names, cr.options, cr.free, cr.service = nil, ReportOptions{}, nil, ""
+	cr.names, cr.options, cr.room, cr.free, cr.service = nil, nil, nil, nil, ""
 	r.free.Put(cr)
 }
 

@@ -47,14 +47,14 @@ func readBoth(t *testing.T, m *loadstatsv3.LoadStatsRequest, agent load.Agent) (
 	var rejected []wire.Rejection
 	o := wire.ReportOptions{Agent: agent, Arrived: reportTime, Endpoints: true, Reject: func(x wire.Rejection) { rejected = append(rejected, x) }}
 	var reader wire.ReportReader
-	got, _, err := reader.Read(data, o)
+	got, _, err := reader.Read(data, &o)
 	var twins []wire.Rejection
 	want, twinErr := twinReport(m, agent, reportTime, func(x wire.Rejection) { twins = append(twins, x) })
 	if (err == nil) != (twinErr == nil) || (err == nil && (!reflect.DeepEqual(got, want) || !reflect.DeepEqual(rejected, twins))) {
 		t.Errorf("read %+v, %v, %v\ntwin %+v, %v, %v", got, rejected, err, want, twins, twinErr)
 	}
 	again := len(rejected)
-	second, _, secondErr := reader.Read(data, o) // with names that are known by now
+	second, _, secondErr := reader.Read(data, &o) // with names that are known by now
 	if (err == nil) != (secondErr == nil) || !reflect.DeepEqual(got, second) || !reflect.DeepEqual(rejected[:again], rejected[again:]) {
 		t.Errorf("read again it is %+v, %v, and was %+v, %v", second, secondErr, got, err)
 	}
@@ -295,7 +295,7 @@ func TestReportsBuiltToGrowAreRefused(t *testing.T) {
 		data = protowire.AppendBytes(protowire.AppendTag(data, 2, protowire.BytesType), cluster)
 	}
 	var reader wire.ReportReader
-	if _, _, err := reader.Read(data, wire.ReportOptions{}); !errors.Is(err, wire.ErrMessage) || !strings.Contains(err.Error(), "more than 250000 parts") {
+	if _, _, err := reader.Read(data, &wire.ReportOptions{}); !errors.Is(err, wire.ErrMessage) || !strings.Contains(err.Error(), "more than 250000 parts") {
 		t.Errorf("%d bytes of empty localities: %v", len(data), err)
 	}
 }
@@ -309,12 +309,12 @@ func TestMalformedReports(t *testing.T) {
 	for n := range good {
 		var m loadstatsv3.LoadStatsRequest
 		cut := good[:n]
-		if _, _, err := reader.Read(cut, wire.ReportOptions{Endpoints: true}); (err == nil) != (proto.Unmarshal(cut, &m) == nil) {
+		if _, _, err := reader.Read(cut, &wire.ReportOptions{Endpoints: true}); (err == nil) != (proto.Unmarshal(cut, &m) == nil) {
 			t.Errorf("cut after %d bytes: %v", n, err)
 		}
 	}
 	bad := bytes.ReplaceAll(good, []byte("us-east"), []byte("us-\xff\xfe\xfd\xfc"))
-	if _, _, err := reader.Read(bad, wire.ReportOptions{}); !errors.Is(err, wire.ErrMessage) {
+	if _, _, err := reader.Read(bad, &wire.ReportOptions{}); !errors.Is(err, wire.ErrMessage) {
 		t.Errorf("a name that is no UTF-8: %v", err)
 	}
 }

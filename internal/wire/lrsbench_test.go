@@ -43,7 +43,7 @@ func BenchmarkReport(b *testing.B) {
 			return s, ok
 		}}
 		for b.Loop() {
-			if _, _, err := reader.Read(data, o); err != nil {
+			if _, _, err := reader.Read(data, &o); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -17,12 +17,13 @@ import (
 type clusterReader struct {
 	names   *reportNames
 	shared  bool // the names are locked for reading
-	options ReportOptions
+	options *ReportOptions
 	left    int // clusters to read, this one included
 	budget  int // parts of clusters that may still come; see scan
 	unknown int
 	err     error // ends the whole message
 
+	room *ReportRoom
 	free []load.LocalityReport // what is left of the room
 
 	// Localities that were read before, in this report or another; there are
@@ -53,7 +54,7 @@ type clusterHead struct {
 
 // report reads all clusters.
 func (r *clusterReader) report(encoded []byte) ([]load.ServiceReport, error) {
-	services := r.options.Room.services[:0]
+	services := r.room.services[:0]
 	for c := (cursor{rest: encoded}); c.next(); {
 		if c.key != reportClusters<<keyShift|bytesKind {
 			c.skip()
@@ -137,8 +138,8 @@ const maxRoom = 4096
 func (r *clusterReader) take(n int) []load.LocalityReport {
 	if len(r.free) < n {
 		r.free = make([]load.LocalityReport, max(n, min(maxRoom, n*r.left)))
-		if room := r.options.Room; len(r.free) > len(room.localities) {
-			room.localities = r.free
+		if len(r.free) > len(r.room.localities) {
+			r.room.localities = r.free
 		}
 	}
 	out := r.free[:n:n]

@@ -1,0 +1,137 @@
+package lrs
+
+import (
+	"sync"
+	"time"
+
+	"github.com/isobar-xds/isobar/internal/load"
+	"github.com/isobar-xds/isobar/internal/wire"
+)
+
+// booking books one report. Whichever stream has one next uses it again, so
+// that a report costs no memory but that of its room.
+type booking struct {
+	stream   *stream
+	want     *settings
+	options  wire.ReportOptions
+	rejected uint64 // entries
+	reason   string // of the newest rejection
+
+	known  func([]byte) (string, bool) // the methods of this booking, bound once
+	reject func(wire.Rejection)
+}
+
+// bookings are those that nobody uses.
+type bookings struct{ free sync.Pool }
+
+func (p *bookings) take() *booking {
+	if b, ok := p.free.Get().(*booking); ok {
+		return b
+	}
+	b := &booking{}
+	b.known, b.reject = b.find, b.refuse
+	return b
+}
+
+func (p *bookings) put(b *booking) {
+	b.stream, b.want, b.options, b.rejected, b.reason = nil, nil, wire.ReportOptions{}, 0, ""
+	p.free.Put(b)
+}
+
+// book checks a report and adds it to the window.
+func (st *stream) book(encoded []byte, now time.Time) error {
+	s := st.server
+	b := s.bookings.take()
+	defer s.bookings.put(b)
+	want := s.wanted().settings
+	room := s.rooms.take()
+	b.stream, b.want = st, want
+	b.options = wire.ReportOptions{
+		Agent: st.node.Agent, Arrived: now, Room: &room.report, Reject: b.reject,
+		Endpoints: want.granularity, // who sends them unasked gains nothing by it
+	}
+	if !want.all || s.opts.MayReport != nil {
+		b.options.Known = b.known
+	}
+	r, unknown, err := s.reader.Read(encoded, &b.options)
+	if err != nil {
+		return err
+	}
+	if unknown > 0 {
+		s.metrics.unknown.Add(float64(unknown))
+	}
+	s.metrics.reports.Inc()
+	if st.append(r, room, b.rejected, b.reason) {
+		s.metrics.merged.Inc()
+	}
+	if b.rejected > 0 {
+		if skipped, ok := s.limit.Allow(now); ok {
+			s.log.Warn("entries of a load report can't be true and were left out", "node", st.node.ID, "locality", st.node.Locality.String(),
+				"entries", b.rejected, "reason", b.reason, "skipped_lines", skipped)
+		}
+	}
+	return nil
+}
+
+// refuse takes note of an entry that was left out.
+func (b *booking) refuse(x wire.Rejection) {
+	b.rejected++
+	b.reason = x.Service + ": " + x.Text
+	b.stream.server.metrics.rejected.WithLabelValues(string(x.Code)).Inc()
+}
+
+// find gives the name of a service that the client may report on.
+func (b *booking) find(name []byte) (string, bool) {
+	service, ok := b.want.find(name)
+	if !ok {
+		return "", false
+	}
+	s := b.stream.server
+	if s.opts.MayReport != nil && !s.opts.MayReport(b.stream.node.Locality, service) {
+		s.metrics.foreign.Inc()
+		return "", false
+	}
+	return service, true
+}
+
+// append adds a report to the window and tells whether it was merged into the
+// one before.
+func (st *stream) append(r load.Report, room *room, rejected uint64, reason string) bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.form == wire.V2017 {
+		st.clock.measure(&r, st.interval)
+	}
+	st.last = r.Arrived
+	st.reports++
+	st.rejected += rejected
+	if rejected > 0 {
+		st.reason = reason
+	}
+	if n := len(st.window.Reports); n < maxReports { // the rooms of others are not used again
+		if n == 0 {
+			st.window.Reports = room.window[:0]
+		}
+		st.rooms[n] = room
+	}
+	return st.window.Append(r, maxReports)
+}
+
+// collect swaps the window for an empty one, and adds the rooms of its reports
+// to a list.
+func (st *stream) collect(rooms []*room) (load.StreamWindow, []*room) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	out := st.window
+	rooms = append(rooms, st.rooms[:len(out.Reports)]...)
+	st.window.Reports, st.rooms = nil, [maxReports]*room{}
+	return out, rooms
+}
+
+// close gives the last window. It is handed over later, so its rooms are not
+// used again.
+func (st *stream) close(now time.Time) load.StreamWindow {
+	out, _ := st.collect(nil)
+	out.Closed = now
+	return out
+}
