@@ -12,12 +12,11 @@ import (
 // that a report costs no memory but that of its room.
 type booking struct {
 	stream   *stream
-	want     *settings
 	options  wire.ReportOptions
 	rejected uint64 // entries
 	reason   string // of the newest rejection
 
-	known  func([]byte) (string, bool) // the methods of this booking, bound once
+	may    func(service string) bool // the methods of this booking, bound once
 	reject func(wire.Rejection)
 }
 
@@ -29,12 +28,12 @@ func (p *bookings) take() *booking {
 		return b
 	}
 	b := &booking{}
-	b.known, b.reject = b.find, b.refuse
+	b.may, b.reject = b.mayReport, b.refuse
 	return b
 }
 
 func (p *bookings) put(b *booking) {
-	b.stream, b.want, b.options, b.rejected, b.reason = nil, nil, wire.ReportOptions{}, 0, ""
+	b.stream, b.options, b.rejected, b.reason = nil, wire.ReportOptions{}, 0, ""
 	p.free.Put(b)
 }
 
@@ -45,13 +44,16 @@ func (st *stream) book(encoded []byte, now time.Time) error {
 	defer s.bookings.put(b)
 	want := s.wanted().settings
 	room := s.rooms.take()
-	b.stream, b.want = st, want
+	b.stream = st
 	b.options = wire.ReportOptions{
 		Agent: st.node.Agent, Arrived: now, Room: &room.report, Reject: b.reject,
 		Endpoints: want.granularity, // who sends them unasked gains nothing by it
 	}
-	if !want.all || s.opts.MayReport != nil {
-		b.options.Known = b.known
+	if !want.all {
+		b.options.Known = want
+	}
+	if s.opts.MayReport != nil {
+		b.options.May = b.may
 	}
 	r, unknown, err := s.reader.Read(encoded, &b.options)
 	if err != nil {
@@ -80,18 +82,14 @@ func (b *booking) refuse(x wire.Rejection) {
 	b.stream.server.metrics.rejected.WithLabelValues(string(x.Code)).Inc()
 }
 
-// find gives the name of a service that the client may report on.
-func (b *booking) find(name []byte) (string, bool) {
-	service, ok := b.want.find(name)
-	if !ok {
-		return "", false
-	}
+// mayReport tells whether the client may report on a service.
+func (b *booking) mayReport(service string) bool {
 	s := b.stream.server
-	if s.opts.MayReport != nil && !s.opts.MayReport(b.stream.node.Locality, service) {
-		s.metrics.foreign.Inc()
-		return "", false
+	if s.opts.MayReport(b.stream.node.Locality, service) {
+		return true
 	}
-	return service, true
+	s.metrics.foreign.Inc()
+	return false
 }
 
 // append adds a report to the window and tells whether it was merged into the

@@ -66,6 +66,7 @@ type Server struct {
 	lastID  load.StreamID
 	streams []*stream           // that are open, in order of their ids
 	ended   []load.StreamWindow // closed since the last Collect
+	handed  []load.StreamWindow // what Collect gave last
 	stopped chan struct{}       // closed by Stop
 	stop    sync.Once
 }
@@ -122,13 +123,13 @@ func (s *Server) wanted() *asked { return s.want.Load() }
 // Collect hands over what each stream reported since the last call, in order
 // of the streams. A stream that has closed since then comes once more, with
 // Closed set. The windows belong to the caller until the next call, which takes
-// the memory of their reports back.
+// the memory of both back.
 func (s *Server) Collect(time.Time) []load.StreamWindow {
 	s.Changed()
 	rooms := s.rooms.turn()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := make([]load.StreamWindow, 0, len(s.streams)+len(s.ended))
+	out := slices.Grow(s.handed[:0], len(s.streams)+len(s.ended))
 	for _, st := range s.streams {
 		var w load.StreamWindow
 		w, rooms = st.collect(rooms)
@@ -137,6 +138,8 @@ func (s *Server) Collect(time.Time) []load.StreamWindow {
 	s.rooms.lend(rooms)
 	out = append(out, s.ended...)
 	s.ended = nil
+	clear(out[len(out):cap(out)])
+	s.handed = out
 	slices.SortFunc(out, func(a, b load.StreamWindow) int { return cmp.Compare(a.Stream, b.Stream) })
 	return out
 }

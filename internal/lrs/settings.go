@@ -39,11 +39,8 @@ func (s *settings) equal(o *settings) bool {
 	return s.interval == o.interval && s.granularity == o.granularity && s.all == o.all && slices.Equal(s.services, o.services)
 }
 
-// find gives the name of a service, if it is known.
-func (s *settings) find(name []byte) (string, bool) {
-	if s.all {
-		return string(name), true
-	}
+// Find implements wire.Services: it gives the name of a service, if it is known.
+func (s *settings) Find(name []byte) (string, bool) {
 	if known, ok := s.known[string(name)]; ok { // a copy that there is: nothing is allocated
 		return known, ok
 	}

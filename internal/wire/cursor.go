@@ -87,25 +87,15 @@ func (c *cursor) take(n int) {
 	c.rest = c.rest[n:]
 }
 
-// kindMask takes the wire type out of a key.
-const kindMask = 1<<keyShift - 1
-
-// short reads a key of one byte and the varint behind it, which is the value
-// of the field or its length. It tells false when there is something else.
-func short(b []byte) (key, v uint64, rest []byte, ok bool) {
-	if len(b) < 2 || b[0] >= maxShort {
-		return 0, 0, nil, false
+// long reads the varint behind a key of one byte, and tells how long both are;
+// 0 when there is none. That b begins with such a key is for the caller to see,
+// and so are varints of one byte, which are the most.
+func long(b []byte) (v uint64, n int) {
+	if len(b) < 2 {
+		return 0, 0
 	}
-	if v = uint64(b[1]); v < maxShort {
-		return uint64(b[0]), v, b[2:], true
+	if v, n = protowire.ConsumeVarint(b[1:]); n < 0 {
+		return 0, 0
 	}
-	return long(b)
-}
-
-func long(b []byte) (key, v uint64, rest []byte, ok bool) {
-	v, n := protowire.ConsumeVarint(b[1:])
-	if n < 0 {
-		return 0, 0, nil, false
-	}
-	return uint64(b[0]), v, b[1+n:], true
+	return v, 1 + n
 }

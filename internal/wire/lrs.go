@@ -77,15 +77,25 @@ type ReportReader struct {
 type ReportOptions struct {
 	Agent   load.Agent // the kind of client
 	Arrived time.Time
-	// Known gives the name of a service that reports may be about; others are
-	// left out and counted. nil = all are known.
-	Known func(name []byte) (string, bool)
+	// Known has the services that reports may be about; others are left out and
+	// counted. nil = all are known.
+	Known Services
+	// May tells whether this client may report on a service that is known; if
+	// not it is left out and counted like one that is not. nil = on all.
+	May func(service string) bool
 	// Endpoints keeps the statistics by endpoint.
 	Endpoints bool
 	// Room is where the report is put; nil = new memory.
 	Room *ReportRoom
 	// Reject is told what was left out because it can't be true; may be nil.
 	Reject func(Rejection)
+}
+
+// Services is a set of services, by what reports call them.
+type Services interface {
+	// Find gives the name of a service. It is the same at every call, for a
+	// value that is equal (==) to the one it was asked of.
+	Find(name []byte) (service string, ok bool)
 }
 
 // ReportRoom is the memory of one report. It may be used for another one when
@@ -176,6 +186,9 @@ func (r *ReportReader) begin(o *ReportOptions, clusters int) *clusterReader {
 	}
 	if cr.room.services == nil || cap(cr.room.services) < clusters {
 		cr.room.services = make([]load.ServiceReport, 0, clusters)
+	}
+	if cr.usualFrom != o.Known {
+		cr.usual, cr.usualFrom = [len(cr.usual)]string{}, o.Known
 	}
 	cr.left, cr.budget, cr.unknown, cr.err = clusters, maxMessages, 0, nil
 	cr.free = cr.room.localities

@@ -34,6 +34,10 @@ type clusterReader struct {
 		locality *isobar.Locality
 	}
 
+	// Services under their own names that were found in Known.
+	usual     [512]string
+	usualFrom Services
+
 	// Of the cluster at hand.
 	service  string
 	interval time.Duration // that seconds and most are worked out of
@@ -165,36 +169,39 @@ func (r *clusterReader) forget() {
 func (r *clusterReader) head(encoded []byte, h *clusterHead) bool {
 	r.forget()
 	for rest := encoded; len(rest) > 0; {
-		key, v, after, ok := short(rest)
-		if !ok {
+		v, n := uint64(0), 2
+		if len(rest) > 1 && rest[1] < maxShort {
+			v = uint64(rest[1])
+		} else if v, n = long(rest); n == 0 {
 			return r.readHead(encoded, h)
 		}
-		if key&kindMask != bytesKind {
-			if key != clusterDropped<<keyShift|varintKind {
-				return r.readHead(encoded, h)
-			}
-			h.dropped, rest = v, after
+		key := rest[0]
+		rest = rest[n:]
+		if key == clusterDropped<<keyShift|byte(varintKind) {
+			h.dropped = v
 			continue
 		}
-		if v > uint64(len(after)) {
-			return false
+		if v > uint64(len(rest)) {
+			return r.readHead(encoded, h)
 		}
-		value := after[:v]
-		rest = after[v:]
+		value := rest[:v]
+		rest = rest[v:]
 		switch key {
-		case clusterName<<keyShift | bytesKind:
+		case clusterName<<keyShift | byte(bytesKind):
 			h.name = value
-		case clusterService<<keyShift | bytesKind:
+		case clusterService<<keyShift | byte(bytesKind):
 			h.service = value
-		case clusterLocalities<<keyShift | bytesKind:
+		case clusterLocalities<<keyShift | byte(bytesKind):
 			r.part(h, value)
-		case clusterDroppedBy<<keyShift | bytesKind:
+		case clusterDroppedBy<<keyShift | byte(bytesKind):
 			h.categories++
-		case clusterInterval<<keyShift | bytesKind:
+		case clusterInterval<<keyShift | byte(bytesKind):
 			h.interval = true
 			if !h.duration(value) {
 				return false
 			}
+		default:
+			return r.readHead(encoded, h)
 		}
 	}
 	return true
@@ -256,13 +263,27 @@ func (r *clusterReader) identify(h *clusterHead) (ok, known bool) {
 		return r.refuse(RejectName, "cluster_name: %d bytes long, want 1 to %d", len(name), maxReportName), false
 	}
 	if r.options.Known != nil {
-		r.service, known = r.options.Known(name)
+		r.service, known = r.known(name)
 		return true, known
 	}
 	if r.service, ok = r.name(name); !ok {
 		return r.malformed(), false
 	}
 	return true, true
+}
+
+// known finds the name of a service in what is known, and may be reported on.
+func (r *clusterReader) known(name []byte) (service string, ok bool) {
+	usual := &r.usual[maphash.Bytes(r.seed, name)%uint64(len(r.usual))]
+	if service = *usual; service != string(name) || service == "" {
+		if service, ok = r.options.Known.Find(name); !ok {
+			return "", false
+		}
+		if service == string(name) {
+			*usual = service
+		}
+	}
+	return service, r.options.May == nil || r.options.May(service)
 }
 
 // measured gives what the client measured; 0 from those that do not tell.

@@ -41,10 +41,15 @@ const (
 
 // localityHead is what of a locality's statistics is read first.
 type localityHead struct {
-	counters
-	parts   int             // of the locality
-	merged  isobar.Locality // of several parts, or of one that is not known
-	unnamed [3]struct {
+	at         *isobar.Locality // nil: none, or see merged
+	parts      int              // of it
+	merged     isobar.Locality  // of several parts, or of one that can't be remembered
+	issued     uint64
+	succeeded  uint64
+	failed     uint64
+	inProgress uint64
+	priority   uint32
+	unnamed    [3]struct {
 		n     uint64
 		total float64
 	} // CPU, memory, application
@@ -52,18 +57,9 @@ type localityHead struct {
 	endpoints int
 }
 
-// counters is what most statistics are made of.
-type counters struct {
-	at                        *isobar.Locality // nil: none, or see localityHead.merged
-	issued, succeeded, failed uint64
-	inProgress                uint64
-	priority                  uint32
-}
-
 // locality reads the statistics of one locality.
 func (r *clusterReader) locality(encoded []byte, out *load.LocalityReport) bool {
-	if x, ok := r.plain(encoded); ok {
-		x.put(out)
+	if r.plain(encoded, out) {
 		return true
 	}
 	var h localityHead
@@ -86,7 +82,10 @@ func (r *clusterReader) locality(encoded []byte, out *load.LocalityReport) bool 
 	if !ok {
 		return false
 	}
-	h.put(out)
+	*out = load.LocalityReport{
+		Locality: h.at, Issued: h.issued, Succeeded: h.succeeded, Errors: h.failed,
+		InProgress: uint32(h.inProgress), Priority: uint16(h.priority), HasIssued: h.issued > 0, //nolint:gosec // bounded
+	}
 	var d load.LocalityDetails
 	if d.Metrics = r.metrics(encoded, &h); r.err != nil {
 		return false
@@ -102,49 +101,54 @@ func (r *clusterReader) locality(encoded []byte, out *load.LocalityReport) bool 
 	return true
 }
 
-// put writes what is within its bounds.
-func (x *counters) put(out *load.LocalityReport) {
-	*out = load.LocalityReport{
-		Locality: x.at, Issued: x.issued, Succeeded: x.succeeded, Errors: x.failed,
-		InProgress: uint32(x.inProgress), Priority: uint16(x.priority), HasIssued: x.issued > 0, //nolint:gosec // bounded
-	}
-}
-
 // plain reads statistics that hold a locality once, counters within their
-// bounds and nothing else. It tells false for all others.
-func (r *clusterReader) plain(encoded []byte) (x counters, ok bool) {
-	located := false
+// bounds and nothing else, which most do. It tells false for all others.
+func (r *clusterReader) plain(encoded []byte, out *load.LocalityReport) bool {
+	var (
+		at                                              *isobar.Locality
+		located                                         bool
+		issued, succeeded, failed, inProgress, priority uint64
+	)
 	for rest := encoded; len(rest) > 0; {
-		key, v, after, ok := short(rest)
-		if !ok {
-			return x, false
+		v, n := uint64(0), 2
+		if len(rest) > 1 && rest[1] < maxShort {
+			v = uint64(rest[1])
+		} else if v, n = long(rest); n == 0 {
+			return false
 		}
-		rest = after
+		key := rest[0]
+		rest = rest[n:]
 		switch key {
-		case statsLocality<<keyShift | bytesKind:
+		case statsLocality<<keyShift | byte(bytesKind):
 			if located || v > uint64(len(rest)) {
-				return x, false
+				return false
 			}
-			located = true
-			if x.at, ok = r.place(rest[:v]); !ok {
-				return x, false
+			if at, located = r.place(rest[:v]); !located {
+				return false
 			}
 			rest = rest[v:]
-		case statsSucceeded<<keyShift | varintKind:
-			x.succeeded = v
-		case statsInProgress<<keyShift | varintKind:
-			x.inProgress = v
-		case statsErrors<<keyShift | varintKind:
-			x.failed = v
-		case statsIssued<<keyShift | varintKind:
-			x.issued = v
-		case statsPriority<<keyShift | varintKind:
-			x.priority = uint32(v) //nolint:gosec // as protobuf reads it
+		case statsSucceeded<<keyShift | byte(varintKind):
+			succeeded = v
+		case statsInProgress<<keyShift | byte(varintKind):
+			inProgress = v
+		case statsErrors<<keyShift | byte(varintKind):
+			failed = v
+		case statsIssued<<keyShift | byte(varintKind):
+			issued = v
+		case statsPriority<<keyShift | byte(varintKind):
+			priority = v
 		default:
-			return x, false
+			return false
 		}
 	}
-	return x, x.priority <= maxReportPriority && max(x.issued, x.succeeded, x.failed) <= r.most && x.inProgress <= maxReportGauge
+	if priority > maxReportPriority || max(issued, succeeded, failed) > r.most || inProgress > maxReportGauge {
+		return false
+	}
+	*out = load.LocalityReport{
+		Locality: at, Issued: issued, Succeeded: succeeded, Errors: failed,
+		InProgress: uint32(inProgress), Priority: uint16(priority), HasIssued: issued > 0,
+	}
+	return true
 }
 
 // readLocality reads the counters, and counts what needs another look.
