@@ -54,7 +54,7 @@ tools:
 		echo "the tests need$$missing (names of Debian's packages; Homebrew: glpk, redis, prometheus)"; exit 1; \
 	fi
 
-test-interop: ## run the tests against clients of others (needs Node, npm, g++, pkg-config, libgrpc++-dev, python3-grpcio)
+test-interop: ## run the tests against clients of others (needs Node, npm, curl, g++, pkg-config, libgrpc++-dev, python3-grpcio)
 	@if [ -f test/interop/go.mod ]; then cd test/interop && $(GO) test -count 1 -timeout 15m ./...; else echo "no test/interop"; fi
 
 lint: $(LINT) ## check the code and the direction of its imports

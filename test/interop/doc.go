@@ -1,7 +1,8 @@
 // Package interop tests Isobar with clients that others wrote: gRPC in Go,
-// Node, Python and C++, gRPC's own interop client of an older release, Contour's
-// command line and grpcurl. Each drives a real `isobar serve` and, where it makes
-// calls, real gRPC backends, all on loopback.
+// Node, Python and C++, gRPC's own interop client of two older releases, one of
+// which speaks v2, Contour's command line, grpcurl and curl. Each drives a real
+// `isobar serve` and, where it makes calls, real gRPC backends, all on loopback.
+// The client of 2017 is our own, as no other is to be had.
 //
 // It is a module of its own, so that users of Isobar never download what only
 // these tests need. What passed stands in docs/reference/compatibility.md, which
@@ -9,6 +10,6 @@
 //
 // A client that is missing is a failure, never a skip. The tests install what
 // comes from the Go proxy and from npm into the user's cache directory; Debian's
-// packages (libgrpc++-dev, pkg-config, g++, python3-grpcio) and Node are
+// packages (libgrpc++-dev, pkg-config, g++, python3-grpcio, curl) and Node are
 // installed by .ci/run.
 package interop
