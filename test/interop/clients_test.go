@@ -72,7 +72,13 @@ func newSite(t *testing.T, k kind) *site {
 		}
 		return "[" + strings.Join(addresses, ", ") + "]"
 	}
-	s.isobar = startIsobar(t, `
+	tick := time.Second
+	if k.form == v2 {
+		// gRPC of that time opens its load reports anew at each assignment: one
+		// in each second would leave no time for a report.
+		tick = 3 * time.Second
+	}
+	s.isobar = startTicking(t, tick, `
 network: {latency_ms: [{from: us/a, to: us/b, ms: 5}, {from: us, to: eu, ms: 80}]}
 services:
 - name: split
@@ -82,8 +88,8 @@ services:
 - name: small
   max_shed: 0.5
   localities:
-  - {locality: us/a, max_rate: 40, endpoints: `+at("a")+`}
-  - {locality: us/b, max_rate: 20, endpoints: `+at("b")+`}
+  - {locality: us/a, max_rate: 20, endpoints: `+at("a")+`}
+  - {locality: us/b, max_rate: 10, endpoints: `+at("b")+`}
 - name: tiers
   localities:
   - {locality: us/a, max_rate: 1000, endpoints: `+at("near")+`}
@@ -155,12 +161,14 @@ func (s *site) drops() {
 		if err != nil {
 			return err
 		}
-		if told = service.Drop; told < 0.35 || source.Demand < 0.8*callRate {
+		if told = service.Drop; told < 0.45 {
 			return fmt.Errorf("demand %.0f/s, dropping %.2f", source.Demand, told)
 		}
 		return nil
 	})
+	start := time.Now()
 	o := c.call(t, sample)
+	rate := sample / time.Since(start).Seconds() // a busy machine makes fewer calls
 	if share := float64(total(o.Failed)) / sample; math.Abs(share-told) > tolerance {
 		t.Errorf("told to drop %.2f, dropped %.2f: %+v", told, share, o)
 	}
@@ -173,8 +181,8 @@ func (s *site) drops() {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if source.Demand < 0.75*callRate || source.Demand > 1.25*callRate {
-		t.Errorf("demand %.0f/s while dropping, want about %d", source.Demand, callRate)
+	if source.Demand < 0.75*rate || source.Demand > 1.25*rate {
+		t.Errorf("demand %.0f/s while dropping, want about %.0f", source.Demand, rate)
 	}
 	s.noteReports(r)
 }

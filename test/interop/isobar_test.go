@@ -43,14 +43,20 @@ func (s *isobar) on(t *testing.T) *isobar {
 // startIsobar serves the services, given as YAML, until the test ends.
 func startIsobar(t *testing.T, services string) *isobar {
 	t.Helper()
+	return startTicking(t, time.Second, services)
+}
+
+// startTicking is startIsobar with another time between decisions.
+func startTicking(t *testing.T, tick time.Duration, services string) *isobar {
+	t.Helper()
 	dir := t.TempDir()
 	s := &isobar{t: t, process: &process{
 		xds: freePort(t), xds2017: freePort(t), rest: freePort(t), api: freePort(t),
 		config: filepath.Join(dir, "isobar.yaml"), log: new(lockedBuffer),
 	}}
 	text := fmt.Sprintf("xds: {listen: %q, listen_2017: %q, listen_rest: %q}\n"+
-		"admin: {listen: %q, writable: true}\ntick: 1s\nreport_interval: 1s\nstate_dir: %q\n%s",
-		s.xds, s.xds2017, s.rest, s.api, filepath.Join(dir, "state"), services)
+		"admin: {listen: %q, writable: true}\ntick: %s\nreport_interval: 1s\nstate_dir: %q\n%s",
+		s.xds, s.xds2017, s.rest, s.api, tick, filepath.Join(dir, "state"), services)
 	if err := os.WriteFile(s.config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
