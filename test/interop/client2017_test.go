@@ -35,6 +35,8 @@ type old struct {
 
 // Test2017 connects a client that knows nothing but the messages of 2017 to the
 // listener for such clients.
+//
+//nolint:tparallel // the parts follow one another on the same stream
 func Test2017(t *testing.T) {
 	t.Parallel()
 	s := startIsobar(t, `
@@ -224,11 +226,11 @@ func (o *old) health(s *isobar) {
 			return nil
 		}
 	}
-	await(s.t, 10*time.Second, "two endpoints", listed(2))
+	await(s.t, 30*time.Second, "two endpoints", listed(2))
 	s.health("split", "127.0.0.1:2", "draining")
-	await(s.t, 10*time.Second, "one endpoint", listed(1))
+	await(s.t, 30*time.Second, "one endpoint", listed(1))
 	s.health("split", "127.0.0.1:2", "")
-	await(s.t, 10*time.Second, "two endpoints again", listed(2))
+	await(s.t, 30*time.Second, "two endpoints again", listed(2))
 }
 
 // refusal: it shows, and the same content is not sent again and again.
@@ -237,7 +239,7 @@ func (o *old) refusal(s *isobar) {
 	o.refuses = true
 	o.mu.Unlock()
 	s.health("split", "127.0.0.1:2", "draining")
-	await(s.t, 10*time.Second, "refusal in /v1/clients", func() error {
+	await(s.t, 30*time.Second, "refusal in /v1/clients", func() error {
 		c, err := s.client("old")
 		if err == nil && c.Types["eds"].NACK == nil {
 			err = errors.New("none")

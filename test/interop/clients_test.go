@@ -218,7 +218,7 @@ func (s *site) health() {
 	t := s.t
 	c := s.kind.start(t, s.xds, "pool")
 	c.ready(t)
-	await(t, 10*time.Second, "calls to all three", func() error {
+	await(t, 30*time.Second, "calls to all three", func() error {
 		if o := c.call(t, 60); len(o.Served) < 3 {
 			return fmt.Errorf("%+v", o)
 		}
@@ -226,7 +226,7 @@ func (s *site) health() {
 	})
 	for _, health := range []string{"draining", "unhealthy"} {
 		s.isobar.health("pool", s.backends["two"].address, health)
-		await(t, 10*time.Second, "end of calls to an endpoint that is "+health, func() error {
+		await(t, 30*time.Second, "end of calls to an endpoint that is "+health, func() error {
 			if o := c.call(t, 60); o.Served["two"] > 0 || len(o.Failed) > 0 || len(o.Served) != 2 {
 				return fmt.Errorf("%+v", o)
 			}
@@ -234,7 +234,7 @@ func (s *site) health() {
 		})
 	}
 	s.isobar.health("pool", s.backends["two"].address, "")
-	await(t, 10*time.Second, "calls to the endpoint that is back", func() error {
+	await(t, 30*time.Second, "calls to the endpoint that is back", func() error {
 		if o := c.call(t, 60); o.Served["two"] == 0 || len(o.Failed) > 0 {
 			return fmt.Errorf("%+v", o)
 		}
@@ -248,7 +248,7 @@ func (s *site) orca() {
 	t := s.t
 	c := s.kind.start(t, s.xds, "measured")
 	c.ready(t)
-	await(t, 10*time.Second, "calls to both", func() error {
+	await(t, 30*time.Second, "calls to both", func() error {
 		if o := c.call(t, 60); len(o.Served) < 2 || len(o.Failed) > 0 {
 			return fmt.Errorf("%+v", o)
 		}
@@ -288,7 +288,7 @@ func (s *site) restart() {
 		return err
 	})
 	s.isobar.health("pool", s.backends["two"].address, "draining")
-	await(t, 10*time.Second, "end of calls to an endpoint that drains", func() error {
+	await(t, 30*time.Second, "end of calls to an endpoint that drains", func() error {
 		if o := c.call(t, 60); o.Served["two"] > 0 || len(o.Failed) > 0 {
 			return fmt.Errorf("%+v", o)
 		}

@@ -77,7 +77,7 @@ func (s *isobar) statusByHand() {
 		})
 		return out, contents
 	}
-	await(t, 10*time.Second, "status of three clients", func() error {
+	await(t, 30*time.Second, "status of three clients", func() error {
 		var r clientStatus
 		if err := s.call(service+"FetchClientStatus", `{"node_matchers": [{"node_id": {"prefix": "status-"}}]}`, &r); err != nil {
 			return err

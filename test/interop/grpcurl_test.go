@@ -184,7 +184,7 @@ func (s *isobar) nackByHand() {
 	h := grpcurl(t, s.xds, "envoy.service.endpoint.v3.EndpointDiscoveryService/StreamEndpoints")
 	h.send(t, `{`+node("nack-by-hand")+`, "resource_names": ["split"], "type_url": "`+endpointsURL+`"}`)
 	h.send(t, answer(h.receive(t), "not to my taste"))
-	await(t, 10*time.Second, "refusal", func() error {
+	await(t, 30*time.Second, "refusal", func() error {
 		c, err := s.client("nack-by-hand")
 		if err != nil {
 			return err
@@ -213,7 +213,7 @@ func (s *isobar) deltaByHand() {
 		h.send(t, answer(m, ""))
 	}
 	h.send(t, `{"resource_names_unsubscribe": ["nowhere", "split"]}`)
-	await(t, 10*time.Second, "end of the subscriptions", func() error {
+	await(t, 30*time.Second, "end of the subscriptions", func() error {
 		c, err := s.client("delta-by-hand")
 		if err == nil && (c.Types["eds"].Subscribed != 0 || !c.InSync) {
 			err = fmt.Errorf("%+v", c)

@@ -19,7 +19,7 @@ func (s *site) nack() {
 	c.ready(t)
 	r.setSpoil(true)
 	s.isobar.health("pool", s.backends["two"].address, "draining")
-	refusal := s.awaitNACK(c.id)
+	refusal := s.awaitNACK(c)
 	_, sent, words := r.snapshot()
 	if len(words) == 0 || !strings.HasPrefix(words[0], strings.TrimSuffix(refusal.Text, "...")) && refusal.Text != words[0] {
 		t.Errorf("the client said %q, /v1/clients says %q", words, refusal.Text)
@@ -33,7 +33,7 @@ func (s *site) nack() {
 	r.setSpoil(false)
 	s.isobar.health("pool", s.backends["two"].address, "")
 	s.isobar.health("pool", s.backends["three"].address, "draining")
-	await(t, 10*time.Second, "calls by the next good assignment", func() error {
+	await(t, 30*time.Second, "calls by the next good assignment", func() error {
 		if o := c.call(t, 60); len(o.Failed) > 0 || o.Served["three"] > 0 {
 			return fmt.Errorf("%+v", o)
 		}
@@ -46,12 +46,15 @@ func (s *site) nack() {
 	s.isobar.health("pool", s.backends["three"].address, "")
 }
 
-func (s *site) awaitNACK(id string) admin.NACK {
+// awaitNACK waits for a refusal of a client that makes calls meanwhile: C-core
+// looks at its streams rarely when it has nothing else to do.
+func (s *site) awaitNACK(c *client) admin.NACK {
 	t := s.t
 	t.Helper()
 	var found admin.NACK
-	await(t, 10*time.Second, "refusal in /v1/clients", func() error {
-		client, err := s.client(id)
+	await(t, 30*time.Second, "refusal in /v1/clients", func() error {
+		c.call(t, 5)
+		client, err := s.client(c.id)
 		if err != nil {
 			return err
 		}

@@ -118,7 +118,7 @@ func (s *isobar) poll(form string) {
 		p, err := s.curl(path, request(first.Version), "Prefer: wait=20")
 		answered <- answer{p, err, time.Now()}
 	}()
-	await(t, 10*time.Second, "client that polls", func() error {
+	await(t, 30*time.Second, "client that polls", func() error {
 		_, err := s.client("poller")
 		return err
 	})
