@@ -84,7 +84,7 @@ func writeHead(b *strings.Builder, e *plan.Explanation) {
 	}
 	line("binds", "%s: %s", e.Binding.Kind, e.Binding.Text)
 	if e.RunnerUp != nil {
-		line("runner-up", "%s, %.1f ms worse", e.RunnerUp.Locality, e.RunnerUp.Worse)
+		line("runner-up", "%s, %s", e.RunnerUp.Locality, worse(e.RunnerUp.Worse))
 	}
 	if e.Drop > 0 {
 		line("drop", "%s of the requests, at the clients", percent(e.Drop))
@@ -93,6 +93,18 @@ func writeHead(b *strings.Builder, e *plan.Explanation) {
 		line("overflow", "demand does not fit: ceilings raised by %.3f", e.CeilingScale)
 	}
 	line("gap", "%.2f%% from the optimum at most, %.2f%% as served", 100*e.Gap, 100*e.PlanGap)
+}
+
+// worse tells how a cost compares with another. What is held or bounded may
+// leave a better one unused.
+func worse(ms float64) string {
+	switch {
+	case ms >= 0.05:
+		return fmt.Sprintf("%.1f ms worse", ms)
+	case ms <= -0.05:
+		return fmt.Sprintf("%.1f ms better", -ms)
+	}
+	return "as good"
 }
 
 func demandLine(d *plan.DemandExplained) string {

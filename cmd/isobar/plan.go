@@ -64,12 +64,14 @@ func writePreview(w io.Writer, p *admin.Previewed) error {
 	}
 	switch {
 	case len(p.Services) == 0:
-		fmt.Fprintf(&b, "nothing would change: %d services stay as they are in plan %s\n", p.Same, printable(p.Version))
-	case p.Settled:
-		fmt.Fprintf(&b, "%d services would change, %d stay; compared with plan %s, settled after %d ticks\n", len(p.Services), p.Same, printable(p.Version), p.Ticks)
+		fmt.Fprintf(&b, "nothing would change: %s as in plan %s\n", count(p.Same, "service stays", "services stay"), printable(p.Version))
 	default:
-		fmt.Fprintf(&b, "%d services would change, %d stay; compared with plan %s, still moving after %d ticks\n",
-			len(p.Services), p.Same, printable(p.Version), p.Ticks)
+		end := "settled after"
+		if !p.Settled {
+			end = "still moving after"
+		}
+		fmt.Fprintf(&b, "%s would change, %d would not; compared with plan %s, %s %s\n",
+			count(len(p.Services), "service", "services"), p.Same, printable(p.Version), end, count(p.Ticks, "tick", "ticks"))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -2,6 +2,8 @@ package admin_test
 
 import (
 	"context"
+	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -149,6 +151,22 @@ func TestRemote(t *testing.T) {
 	}
 	if _, err := other.Clients(t.Context()); err == nil || !strings.Contains(err.Error(), "admin interface") {
 		t.Errorf("some web server: %v", err)
+	}
+	over := httptest.NewUnstartedServer(http.NotFoundHandler())
+	over.Config.ErrorLog = log.New(io.Discard, "", 0)
+	over.StartTLS()
+	t.Cleanup(over.Close)
+	for address, want := range map[string]string{
+		over.URL: "name who signs it with --ca",
+		strings.Replace(over.URL, "https:", "http:", 1): "HTTP request to an HTTPS server",
+	} {
+		r, err := admin.NewRemote(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Clients(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", address, err, want)
+		}
 	}
 	for _, bad := range []string{"ftp://x", "http://", "http://%zz"} {
 		if _, err := admin.NewRemote(bad); err == nil {

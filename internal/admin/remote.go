@@ -132,6 +132,14 @@ func (r *Remote) get(ctx context.Context, path string, query url.Values, out any
 	return r.do(ctx, http.MethodGet, u, http.NoBody, out)
 }
 
+// unanswered says what may be the matter where there was no answer.
+func unanswered(err error) error {
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return fmt.Errorf("%w: name who signs it with --ca, and address the server by a name in it", err)
+	}
+	return fmt.Errorf("%w: is isobar running there, and is this its admin address?", err)
+}
+
 // do sends a request and reads its answer, of whatever success.
 func (r *Remote) do(ctx context.Context, method string, u *url.URL, body io.Reader, out any) error {
 	req, err := http.NewRequestWithContext(ctx, method, u.String(), body)
@@ -143,7 +151,7 @@ func (r *Remote) do(ctx context.Context, method string, u *url.URL, body io.Read
 	}
 	resp, err := r.client.Do(req)
 	if err != nil {
-		return fmt.Errorf("%w: is isobar running there, and is this its admin address?", err)
+		return unanswered(err)
 	}
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes))
@@ -152,7 +160,10 @@ func (r *Remote) do(ctx context.Context, method string, u *url.URL, body io.Read
 	}
 	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusAccepted {
 		e := &StatusError{Code: resp.StatusCode}
-		_ = json.Unmarshal(answer, &e.Problem) // an answer that is no problem of ours shows its status
+		if json.Unmarshal(answer, &e.Problem) != nil || e.Problem.Error == "" { // not one of ours
+			first, _, _ := strings.Cut(string(answer), "\n")
+			e.Problem = Problem{Error: http.StatusText(resp.StatusCode), Place: oneLine(first)}
+		}
 		return e
 	}
 	if err := json.Unmarshal(answer, out); err != nil {

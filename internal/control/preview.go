@@ -10,6 +10,10 @@ import (
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
+// previewPatience bounds the time that a preview plays; what has not settled by
+// then is told as not settled. It is less than operators' tools wait.
+const previewPatience = 10 * time.Second
+
 // Preview tells what another topology would change, at today's demand and
 // health. It works outside of the loop, which goes on meanwhile.
 func (l *Loop) Preview(ctx context.Context, topology *isobar.Topology, operators health.Table) (plan.Difference, error) {
@@ -32,10 +36,14 @@ func preview(ctx context.Context, turn *plan.Turn, tick time.Duration) (_ plan.D
 			err = errors.New("the preview failed by a defect")
 		}
 	}()
+	started := time.Now()
 	p, err := plan.NewPreview(turn, tick)
 	for more := true; more && err == nil; {
 		if err = ctx.Err(); err == nil {
 			more, err = p.Step()
+		}
+		if p.First != nil && time.Since(started) > previewPatience {
+			more = false
 		}
 	}
 	if err != nil {

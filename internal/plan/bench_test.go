@@ -3,6 +3,7 @@ package plan_test
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -104,4 +105,36 @@ func mustNext(b *testing.B, in plan.Input) *plan.Plan {
 		b.Fatalf("%+v", p.Violations[0])
 	}
 	return p
+}
+
+// BenchmarkPreview plays a change of capacity in one zone of every tenth of
+// 1,000 services through, until nothing moves.
+func BenchmarkPreview(b *testing.B) {
+	top, snapshot := big(b, 1000)
+	prev := mustNext(b, plan.Input{Now: t0, Trigger: assign.Tick, Topology: top, Load: snapshot(0), Version: 1})
+	for tick := range 10 {
+		prev = mustNext(b, plan.Input{
+			Now: t0.Add(time.Duration(tick) * 5 * time.Second), Trigger: assign.Tick, Topology: top,
+			Load: snapshot(0), Previous: prev, Version: prev.Version + 1,
+		})
+	}
+	changed := &isobar.Topology{Network: top.Network, Revision: 2, Services: slices.Clone(top.Services)}
+	for s := 0; s < len(changed.Services); s += 10 {
+		svc := &changed.Services[s]
+		svc.Localities = slices.Clone(svc.Localities)
+		svc.Localities[s/10%10].MaxRate = 250
+	}
+	for b.Loop() {
+		p, err := plan.NewPreview(&plan.Turn{Previous: prev, Version: prev.Version + 1, Topology: changed, Now: t0.Add(time.Minute)}, 5*time.Second)
+		for more := true; more && err == nil; {
+			more, err = p.Step()
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+		d := p.Difference()
+		b.ReportMetric(float64(d.Ticks), "ticks/op")
+		b.ReportMetric(float64(p.Ticks), "played/op")
+		b.ReportMetric(float64(len(d.Services)), "services/op")
+	}
 }

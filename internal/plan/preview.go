@@ -1,7 +1,7 @@
 package plan
 
 import (
-	"math"
+	"slices"
 	"time"
 
 	"github.com/isobar-xds/isobar"
@@ -10,7 +10,8 @@ import (
 
 // Preview plays a change of topology through, at today's demand and health:
 // what would be decided tick by tick until nothing moves any more. Nothing of it
-// is published.
+// is published. Only services that the change concerns are played, and those
+// that calls connect with them, each until it moves no more.
 type Preview struct {
 	Before  *Plan
 	First   *Plan // after the first tick with the new topology
@@ -18,9 +19,13 @@ type Preview struct {
 	Ticks   int   // that were played
 	Still   bool  // nothing moves any more
 
-	in    Input
-	tick  time.Duration
-	quiet int
+	in       Input
+	topology *isobar.Topology
+	tick     time.Duration
+	changed  map[string]bool // services that the change concerns
+	moving   [][]string      // groups that calls connect, in order; those that are still are left out
+	quiet    map[string]int  // by service: ticks since it moved
+	last     int             // the last tick in which anything moved
 }
 
 // Bounds of a Preview.
@@ -34,209 +39,128 @@ const (
 // NewPreview begins with the turn that would carry the change over; the turn's
 // previous plan must exist.
 func NewPreview(t *Turn, tick time.Duration) (*Preview, error) {
-	p := &Preview{Before: t.Previous, in: t.input(assign.Rebase), tick: tick}
-	if err := p.next(); err != nil {
+	p := &Preview{Before: t.Previous, in: t.input(assign.Rebase), topology: t.Topology, tick: tick, changed: map[string]bool{}, quiet: map[string]int{}}
+	first, err := Next(p.in)
+	if err != nil {
 		return nil, err
 	}
+	p.show(first)
 	p.in.Trigger = assign.Tick
+	for _, name := range namesOf(p.Before, p.Settled) {
+		before, _ := p.Before.Service(name)
+		after, _ := p.Settled.Service(name)
+		p.changed[name] = before != after
+	}
+	for _, group := range callGroups(p.Before.Topology, p.topology) {
+		if slices.ContainsFunc(group, func(name string) bool { return p.changed[name] }) {
+			p.moving = append(p.moving, group)
+		}
+	}
 	return p, nil
+}
+
+// callGroups groups the services that calls connect, before or after a change.
+// The groups, and the names in each, are in the order of their names.
+func callGroups(before, after *isobar.Topology) [][]string {
+	group := map[string]int{} // by service
+	var groups [][]string
+	add := func(name string) int {
+		g, ok := group[name]
+		if !ok {
+			g = len(groups)
+			group[name], groups = g, append(groups, []string{name})
+		}
+		return g
+	}
+	for _, t := range []*isobar.Topology{before, after} {
+		for i := range t.Services {
+			for _, c := range t.Services[i].Calls {
+				from, to := add(t.Services[i].Name), add(c.Service)
+				if from == to {
+					continue
+				}
+				if len(groups[from]) < len(groups[to]) {
+					from, to = to, from
+				}
+				for _, name := range groups[to] {
+					group[name] = from
+				}
+				groups[from], groups[to] = append(groups[from], groups[to]...), nil
+			}
+			add(t.Services[i].Name)
+		}
+	}
+	groups = slices.DeleteFunc(groups, func(g []string) bool { return len(g) == 0 })
+	for _, g := range groups {
+		slices.Sort(g)
+	}
+	slices.SortFunc(groups, func(a, b []string) int { return slices.Compare(a, b) })
+	return groups
 }
 
 // Step plays a tick; false when there is nothing left to play.
 func (p *Preview) Step() (bool, error) {
-	if p.Still || p.Ticks >= maxPreviewTicks {
+	if p.Still = len(p.moving) == 0; p.Still || p.Ticks >= maxPreviewTicks {
+		if p.First == nil {
+			p.First = p.Settled
+		}
 		return false, nil
 	}
-	before := p.in.Previous
-	if err := p.next(); err != nil {
+	before := p.Settled
+	p.in.Topology = p.part()
+	next, err := Next(p.in)
+	if err != nil {
 		return false, err
 	}
+	p.show(next)
 	if p.Ticks++; p.Ticks == 1 {
 		p.First = p.Settled
 	}
-	p.quiet++
-	for i, s := range p.Settled.Services {
-		if !sameShares(before.Services[i], s) {
-			p.quiet = 0
+	for _, s := range next.Services {
+		name := s.Spec.Name
+		p.quiet[name]++
+		if was, ok := before.Service(name); !ok || !sameShares(was, s) {
+			p.quiet[name], p.last = 0, p.Ticks
 		}
 	}
-	p.Still = p.quiet >= quietTicks
+	p.moving = slices.DeleteFunc(p.moving, func(group []string) bool {
+		return !slices.ContainsFunc(group, func(name string) bool {
+			_, there := p.topology.Service(name)
+			return there && p.quiet[name] < quietTicks
+		})
+	})
 	return true, nil
 }
 
-func (p *Preview) next() error {
-	next, err := Next(p.in)
-	if err != nil {
-		return err
-	}
-	p.Settled = next
-	p.in.Previous, p.in.Version, p.in.Now = next, next.Version+1, p.in.Now.Add(p.tick)
-	return nil
-}
-
-// Difference is what a Preview shows: the services that would change.
-type Difference struct {
-	Version  string              `json:"version"`  // of the plan that it is compared with
-	Ticks    int                 `json:"ticks"`    // until it settles
-	Settled  bool                `json:"settled"`  // false: it had not, when that many ticks were played
-	Services []ServiceDifference `json:"services"` // that differ, sorted
-	Same     int                 `json:"same"`     // services that don't
-}
-
-// ServiceDifference is what a change of topology does to one service.
-type ServiceDifference struct {
-	Service    string               `json:"service"`
-	Change     string               `json:"change"`         // new, removed or changed
-	Hold       string               `json:"hold,omitempty"` // why weights would not move
-	Drop       Three                `json:"drop"`           // fraction of the requests
-	Localities []LocalityDifference `json:"localities"`     // sorted
-	Sources    []SourceDifference   `json:"sources"`        // that differ, sorted
-}
-
-// Three is a number before, after the first tick, and when all has settled.
-type Three struct {
-	Before  float64 `json:"before"`
-	First   float64 `json:"first"`
-	Settled float64 `json:"settled"`
-}
-
-// LocalityDifference is a locality's load over its capacity; 0 without one.
-type LocalityDifference struct {
-	Locality    isobar.Locality `json:"locality"`
-	Utilization Three           `json:"utilization"`
-}
-
-// SourceDifference is where a source's traffic goes.
-type SourceDifference struct {
-	Source isobar.Locality   `json:"source"`
-	Demand float64           `json:"demand"` // requests/s, today's
-	Shares []ShareDifference `json:"shares"` // that are not 0 throughout, sorted
-}
-
-// ShareDifference is a locality's share of a source's traffic.
-type ShareDifference struct {
-	Locality isobar.Locality `json:"locality"`
-	Share    Three           `json:"share"`
-}
-
-// The kinds of change.
-const (
-	ChangeNew     = "new"
-	ChangeRemoved = "removed"
-	ChangeChanged = "changed"
-)
-
-// Difference tells what the preview found.
-func (p *Preview) Difference() Difference {
-	out := Difference{Version: p.Before.VersionString(), Ticks: max(0, p.Ticks-p.quiet), Settled: p.Still, Services: []ServiceDifference{}}
-	for _, name := range namesOf(p.Before, p.Settled) {
-		if d, differs := p.service(name); differs {
-			out.Services = append(out.Services, d)
-		} else {
-			out.Same++
+// part is the topology of the services that may still move.
+func (p *Preview) part() *isobar.Topology {
+	may := map[string]bool{}
+	for _, group := range p.moving {
+		for _, name := range group {
+			may[name] = true
 		}
 	}
-	return out
+	part := &isobar.Topology{Network: p.topology.Network, Revision: p.topology.Revision}
+	for i := range p.topology.Services {
+		if may[p.topology.Services[i].Name] {
+			part.Services = append(part.Services, p.topology.Services[i])
+		}
+	}
+	return part
 }
 
-func (p *Preview) service(name string) (d ServiceDifference, differs bool) {
-	var at [3]*Service
-	for i, plan := range []*Plan{p.Before, p.First, p.Settled} {
-		at[i], _ = plan.Service(name)
-	}
-	d = ServiceDifference{Service: name, Localities: []LocalityDifference{}, Sources: []SourceDifference{}}
-	switch {
-	case at[0] == nil:
-		d.Change, differs = ChangeNew, true
-	case at[2] == nil:
-		d.Change, differs = ChangeRemoved, true
-	default:
-		d.Change = ChangeChanged
-	}
-	if at[2] != nil {
-		d.Hold = at[2].Hold
-	}
-	d.Drop = three(at, func(s *Service) float64 { return s.Result.Drop })
-	differs = differs || d.Drop.differ(0)
-	locate := func(s *Service) []isobar.Locality { return s.localities() }
-	for _, l := range union(at, locate) {
-		u := three(at, func(s *Service) float64 { return s.utilization(l) })
-		d.Localities = append(d.Localities, LocalityDifference{l, u})
-		differs = differs || u.differ(0.01)
-	}
-	sources := func(s *Service) (out []isobar.Locality) {
-		for i := range s.Result.Sources {
-			out = append(out, s.Result.Sources[i].Source)
-		}
-		return out
-	}
-	for _, source := range union(at, sources) {
-		x := SourceDifference{Source: source, Shares: []ShareDifference{}}
-		moved := false
-		for _, s := range at {
-			if s != nil && s.Result.Source(source) != nil {
-				x.Demand = s.Result.Source(source).Demand
+// show puts the services of a plan in the place of what they were. It begins
+// with a plan of all.
+func (p *Preview) show(next *Plan) {
+	whole := *next
+	if p.Settled != nil {
+		whole.Topology, whole.Services = p.topology, slices.Clone(p.Settled.Services)
+		for i, s := range whole.Services {
+			if played, ok := next.Service(s.Spec.Name); ok {
+				whole.Services[i] = played
 			}
 		}
-		for i := range d.Localities {
-			l := d.Localities[i].Locality
-			share := three(at, func(s *Service) float64 { return s.share(source, l) })
-			if share != (Three{}) {
-				x.Shares = append(x.Shares, ShareDifference{l, share})
-			}
-			moved = moved || share.differ(0)
-		}
-		if moved {
-			d.Sources, differs = append(d.Sources, x), true
-		}
 	}
-	return d, differs
-}
-
-func three(at [3]*Service, of func(*Service) float64) Three {
-	var v [3]float64
-	for i, s := range at {
-		if s != nil && s.Result != nil {
-			v[i] = of(s)
-		}
-	}
-	return Three{v[0], v[1], v[2]}
-}
-
-func (t Three) differ(by float64) bool {
-	return math.Abs(t.First-t.Before) > by || math.Abs(t.Settled-t.Before) > by
-}
-
-// union lists the localities that of gives for any of the services, sorted.
-func union(at [3]*Service, of func(*Service) []isobar.Locality) []isobar.Locality {
-	var out []isobar.Locality
-	for _, s := range at {
-		if s != nil {
-			out = append(out, of(s)...)
-		}
-	}
-	return sortedLocalities(out)
-}
-
-// utilization is the planned load of a locality over its capacity; 0 without.
-func (s *Service) utilization(l isobar.Locality) float64 {
-	for i := range s.Sites {
-		if site := &s.Sites[i]; site.Group.Locality == l && site.Capacity > 0 {
-			return (s.Result.Load[i] + site.Background) / site.Capacity
-		}
-	}
-	return 0
-}
-
-func (s *Service) share(source, l isobar.Locality) float64 {
-	r := s.Result.Source(source)
-	if r == nil {
-		return 0
-	}
-	for i := range s.Sites {
-		if s.Sites[i].Group.Locality == l {
-			return r.Shares[i]
-		}
-	}
-	return 0
+	p.Settled = &whole
+	p.in.Previous, p.in.Version, p.in.Now = p.Settled, next.Version+1, p.in.Now.Add(p.tick)
 }
