@@ -91,7 +91,8 @@ type ReportOptions struct {
 	Reject func(Rejection)
 }
 
-// Services is a set of services, by what reports call them.
+// Services is a set of services, by what reports call them. Its type has to be
+// comparable.
 type Services interface {
 	// Find gives the name of a service. It is the same at every call, for a
 	// value that is equal (==) to the one it was asked of.

@@ -2,9 +2,6 @@ package wire
 
 import (
 	"hash/maphash"
-	"math"
-	"slices"
-	"strings"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/load"
@@ -110,7 +107,8 @@ func (r *clusterReader) plain(encoded []byte, out *load.LocalityReport) bool {
 		issued, succeeded, failed, inProgress, priority uint64
 	)
 	for rest := encoded; len(rest) > 0; {
-		v, n := uint64(0), 2
+		var v uint64
+		n := 2
 		if len(rest) > 1 && rest[1] < maxShort {
 			v = uint64(rest[1])
 		} else if v, n = long(rest); n == 0 {
@@ -217,179 +215,4 @@ func (r *clusterReader) place(encoded []byte) (*isobar.Locality, bool) {
 		seen.encoded, seen.locality = string(encoded), l
 	}
 	return l, ok
-}
-
-// readMetric reads a sum of a metric, named or not; the count stands in field
-// first, and the total behind it.
-func readMetric(encoded []byte, first uint64, name *[]byte, n *uint64, total *float64) bool {
-	c := cursor{rest: encoded}
-	for c.next() {
-		switch {
-		case c.key == first<<keyShift|varintKind:
-			*n = c.varint()
-		case c.key == (first+1)<<keyShift|doubleKind:
-			*total = c.double()
-		case name != nil && c.key == metricName<<keyShift|bytesKind:
-			*name = c.bytes()
-		default:
-			c.skip()
-		}
-	}
-	return !c.bad
-}
-
-// namedMetrics is what clients put before the names of ORCA's named metrics
-// once they are told which ones to propagate.
-const namedMetrics = "named_metrics."
-
-// metrics reads the ORCA metrics, sorted by name. They come from backends: a
-// bad one says nothing about the client's counters and goes alone.
-func (r *clusterReader) metrics(encoded []byte, h *localityHead) []load.MetricSum {
-	var out []load.MetricSum
-	for i, name := range [...]string{load.MetricCPU, load.MetricMemory, load.MetricApplication} {
-		out = r.metric(out, name, h.unnamed[i].n, h.unnamed[i].total)
-	}
-	if h.metrics == 0 {
-		return out
-	}
-	if h.metrics > maxReportMetrics {
-		r.refuse(RejectSize, "load_metric_stats: %d metrics, want at most %d", h.metrics, maxReportMetrics)
-		return out
-	}
-	for c := (cursor{rest: encoded}); c.next(); {
-		if c.key != statsMetrics<<keyShift|bytesKind {
-			c.skip()
-			continue
-		}
-		var (
-			name  []byte
-			n     uint64
-			total float64
-		)
-		if !readMetric(c.bytes(), metricRequests, &name, &n, &total) {
-			r.malformed()
-			return nil
-		}
-		text, ok := r.name(name)
-		if !ok {
-			r.malformed()
-			return nil
-		}
-		out = r.metric(out, strings.TrimPrefix(text, namedMetrics), n, total)
-	}
-	return out
-}
-
-func (r *clusterReader) metric(to []load.MetricSum, name string, n uint64, total float64) []load.MetricSum {
-	switch {
-	case n == 0 && total == 0:
-		return to
-	case name == "" || len(name) > maxReportName:
-		r.refuse(RejectMetric, "load_metric_stats.metric_name: %d bytes long, want 1 to %d", len(name), maxReportName)
-		return to
-	case n == 0 || math.IsNaN(total) || math.IsInf(total, 0) || math.Abs(total) > maxMetricMean*float64(n):
-		r.refuse(RejectMetric, "%s: a total of %v over %d requests", name, total, n)
-		return to
-	case float64(n) > maxReportRate*r.seconds:
-		r.refuse(RejectMetric, "%s: %d requests, want at most %v a second", name, n, maxReportRate)
-		return to
-	case utilizationMetric(name) && (total < 0 || total > maxUtilization*float64(n)):
-		r.refuse(RejectMetric, "%s: a mean of %v, want 0 to %v", name, total/float64(n), maxUtilization)
-		return to
-	}
-	i, found := slices.BinarySearchFunc(to, name, func(m load.MetricSum, n string) int { return strings.Compare(m.Name, n) })
-	if !found {
-		return slices.Insert(to, i, load.MetricSum{Name: name, Requests: n, Total: total})
-	}
-	to[i].Requests += n
-	to[i].Total += total
-	return to
-}
-
-func utilizationMetric(name string) bool {
-	return name == load.MetricCPU || name == load.MetricMemory || name == load.MetricApplication
-}
-
-// maxEndpointRoom is how many endpoints of a locality get their memory before
-// they are read.
-const maxEndpointRoom = 256
-
-// endpoints reads the statistics by endpoint, which clients send only when
-// asked to. Addresses that are no sockets are skipped.
-func (r *clusterReader) endpoints(encoded []byte, n int) ([]load.EndpointReport, bool) {
-	if n > maxReportEndpoints {
-		return nil, r.refuse(RejectSize, "upstream_endpoint_stats: %d endpoints, want at most %d", n, maxReportEndpoints)
-	}
-	if !r.afford(n) {
-		return nil, false
-	}
-	out := make([]load.EndpointReport, 0, min(n, maxEndpointRoom))
-	for c := (cursor{rest: encoded}); c.next(); {
-		if c.key != statsEndpoints<<keyShift|bytesKind {
-			c.skip()
-			continue
-		}
-		var e load.EndpointReport
-		if !r.endpoint(c.bytes(), &e) {
-			return nil, r.malformed()
-		}
-		if e.Address == "" {
-			continue
-		}
-		ok := r.counter("upstream_endpoint_stats.total_issued_requests", e.Issued) &&
-			r.counter("upstream_endpoint_stats.total_successful_requests", e.Succeeded) &&
-			r.counter("upstream_endpoint_stats.total_error_requests", e.Errors) &&
-			r.gauge("upstream_endpoint_stats.total_requests_in_progress", e.InProgress)
-		if !ok {
-			return nil, false
-		}
-		out = append(out, e)
-	}
-	if len(out) == 0 {
-		return nil, true
-	}
-	return out, true
-}
-
-func (r *clusterReader) endpoint(encoded []byte, out *load.EndpointReport) bool {
-	var whole socket // when the address comes in several parts
-	var first []byte
-	parts := 0
-	c := cursor{rest: encoded}
-	for c.next() {
-		switch c.key {
-		case endpointAddress<<keyShift | bytesKind:
-			b := c.bytes()
-			if parts++; parts == 1 {
-				first = b
-				break
-			}
-			if (parts == 2 && !whole.merge(first)) || !whole.merge(b) {
-				return false
-			}
-		case endpointSucceeded<<keyShift | varintKind:
-			out.Succeeded = c.varint()
-		case endpointInProgress<<keyShift | varintKind:
-			out.InProgress = c.varint()
-		case endpointErrors<<keyShift | varintKind:
-			out.Errors = c.varint()
-		case endpointIssued<<keyShift | varintKind:
-			out.Issued = c.varint()
-		default:
-			c.skip()
-		}
-	}
-	if c.bad {
-		return false
-	}
-	ok := true
-	switch parts {
-	case 0:
-	case 1:
-		r.share()
-		out.Address, ok = r.names.address(first)
-	default:
-		out.Address = whole.text()
-	}
-	return ok
 }
