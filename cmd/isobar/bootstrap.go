@@ -19,6 +19,8 @@ import (
 // bootstrapFlags say where the server is and who the client is.
 type bootstrapFlags struct {
 	server, nodeID, cluster, locality string
+
+	tls bootstrapTLS
 }
 
 // bootstrap is what the flags say, checked.
@@ -31,6 +33,8 @@ type bootstrap struct {
 	Cluster  string
 	Locality isobar.Locality
 	Services []string // Envoy: clusters made here instead of by CDS
+
+	bootstrapTLS
 }
 
 func bootstrapCommand() *cobra.Command {
@@ -104,6 +108,9 @@ plane then gives clusters an eds_config that names the cluster "isobar".`,
 					return fmt.Errorf("--service %q: want a service's name", s)
 				}
 			}
+			if err := b.checkEnvoy(); err != nil {
+				return err
+			}
 			b.Services = services
 			if besides.beside {
 				return besides.writeEnvoy(cmd, b)
@@ -126,11 +133,15 @@ func (f *bootstrapFlags) register(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.nodeID, "node-id", "", "name of this client (default: the host's name)")
 	cmd.Flags().StringVar(&f.cluster, "cluster", "client", "name of the client service")
 	cmd.Flags().StringVar(&f.locality, "locality", "", "where the client runs: region/zone or region/zone/sub_zone")
+	f.tls.register(cmd)
 	_ = cmd.MarkFlagRequired("locality") // fails only for a flag that is not there
 }
 
 func (f *bootstrapFlags) check() (bootstrap, error) {
-	b := bootstrap{Server: f.server, NodeID: f.nodeID, Cluster: f.cluster}
+	if err := f.tls.check(); err != nil {
+		return bootstrap{}, err
+	}
+	b := bootstrap{Server: f.server, NodeID: f.nodeID, Cluster: f.cluster, bootstrapTLS: f.tls}
 	host, port, err := net.SplitHostPort(f.server)
 	if err != nil || host == "" {
 		return b, fmt.Errorf("--server %q: want HOST:PORT, for example 127.0.0.1:18000", f.server)
@@ -172,7 +183,8 @@ type grpcServer struct {
 }
 
 type grpcCreds struct {
-	Type string `json:"type"`
+	Type   string        `json:"type"`
+	Config *grpcTLSFiles `json:"config,omitempty"`
 }
 
 type grpcNode struct {
@@ -189,7 +201,7 @@ type grpcLocality struct {
 
 func grpcBootstrap(b bootstrap) grpcFile {
 	return grpcFile{
-		Servers: []grpcServer{{URI: b.Server, Creds: []grpcCreds{{Type: "insecure"}}, Features: []string{"xds_v3"}}},
+		Servers: []grpcServer{{URI: b.Server, Creds: []grpcCreds{b.grpc()}, Features: []string{"xds_v3"}}},
 		Node: grpcNode{ID: b.NodeID, Cluster: b.Cluster, Locality: grpcLocality{
 			Region: b.Locality.Region, Zone: b.Locality.Zone, SubZone: b.Locality.SubZone,
 		}},
@@ -232,7 +244,8 @@ cluster_manager:
           - lb_endpoints:
               - endpoint:
                   address:
-                    socket_address: {address: {{json .Host}}, port_value: {{.Port}}}{{end}}`))
+                    socket_address: {address: {{json .Host}}, port_value: {{.Port}}}
+{{- template "tls" .}}{{end}}` + envoyTLS))
 
 // envoyBootstrap is a whole file.
 var envoyBootstrap = template.Must(template.Must(envoyParts.Clone()).Parse(`{{template "node" .}}

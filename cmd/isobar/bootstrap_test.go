@@ -3,16 +3,19 @@ package main
 import (
 	"bytes"
 	"net"
+	"slices"
 	"testing"
 
 	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3" // the options of the cluster
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3" // the transport socket of the cluster
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"        // the options of the cluster
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/goccy/go-yaml"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/xds"
@@ -20,6 +23,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/identity"
+	"github.com/isobar-xds/isobar/internal/identity/identitytest"
 	"github.com/isobar-xds/isobar/internal/wire"
 )
 
@@ -56,14 +61,20 @@ func (n *nodes) StreamAggregatedResources(s discoveryv3.AggregatedDiscoveryServi
 }
 
 // TestGRPCBootstrapIsReadByGRPC gives the file to a real client, which then
-// names itself to a real server as the file says.
+// names itself to a real server, over TLS, as the file says.
 func TestGRPCBootstrapIsReadByGRPC(t *testing.T) {
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
+	ca := identitytest.NewCA(t)
+	files := ca.Write(t.TempDir(), identitytest.Leaf{})
+	settings, err := identity.OpenCertificates(files, identity.Options{Name: "xds"})
+	if err != nil {
+		t.Fatal(err)
+	}
 	n := &nodes{first: make(chan *corev3.Node, 1)}
-	srv := grpc.NewServer()
+	srv := grpc.NewServer(grpc.Creds(credentials.NewTLS(settings.Config("h2"))))
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(srv, n)
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(l) }()
@@ -74,7 +85,8 @@ func TestGRPCBootstrapIsReadByGRPC(t *testing.T) {
 		}
 	})
 
-	file := output(t, "grpc", "--server", l.Addr().String(), "--node-id", `web "1"`, "--cluster", "web", "--locality", "us-east/b/rack-1")
+	file := output(t, "grpc", "--server", l.Addr().String(), "--node-id", `web "1"`, "--cluster", "web", "--locality", "us-east/b/rack-1",
+		"--ca", files.ClientCA, "--cert", files.Cert, "--key", files.Key)
 	builder, err := xds.NewXDSResolverWithConfigForTesting(file)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, file)
@@ -121,6 +133,8 @@ func TestEnvoyBootstrapIsValid(t *testing.T) {
 	}{
 		{"all over CDS", []string{"--server", "127.0.0.1:18000"}, []string{"isobar"}, true},
 		{"name that needs quotes", []string{"--server", "isobar.example:1", "--node-id", "a: \"b\"\n"}, []string{"isobar"}, true},
+		{"TLS", []string{"--server", "isobar.example:1", "--ca", "ca: \"x\".pem", "--cert", "c.pem", "--key", "k.pem"}, []string{"isobar"}, true},
+		{"TLS without a certificate, by address", []string{"--server", "[::1]:1", "--ca", "ca.pem"}, []string{"isobar"}, true},
 		{"IPv6 and EDS alone", []string{"--server", "[::1]:18000", "--service", "checkout", "--service", "pay: ment"}, []string{"isobar", "checkout", "pay: ment"}, false},
 	}
 	for _, tt := range tests {
@@ -136,6 +150,9 @@ func TestEnvoyBootstrapIsValid(t *testing.T) {
 			}
 			if err := b.ValidateAll(); err != nil {
 				t.Errorf("%v\n%s", err, file)
+			}
+			if secure := slices.Contains(tt.args, "--ca"); (b.GetStaticResources().GetClusters()[0].GetTransportSocket() != nil) != secure {
+				t.Errorf("TLS %v in\n%s", !secure, file)
 			}
 			if b.GetClusterManager().GetLoadStatsConfig() == nil || b.GetDynamicResources().GetAdsConfig() == nil {
 				t.Errorf("no load reports or no ADS in\n%s", file)
