@@ -14,8 +14,9 @@ type Client struct {
 	Form           string                `json:"form"`  // of the API that it speaks: v3, v2 or 2017
 	Peer           string                `json:"peer"`  // remote address
 	ConnectedSince time.Time             `json:"connected_since"`
-	Types          map[string]ClientType `json:"types"`   // by short name: lds, rds, cds, eds
-	InSync         bool                  `json:"in_sync"` // everything sent was acknowledged
+	Types          map[string]ClientType `json:"types"`           // by short name: lds, rds, cds, eds
+	Polls          bool                  `json:"polls,omitempty"` // it has no stream, but asks again and again, and shows then what it accepted
+	InSync         bool                  `json:"in_sync"`         // everything sent was acknowledged
 	LRS            *ClientLRS            `json:"lrs,omitempty"`
 }
 

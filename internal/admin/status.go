@@ -187,6 +187,9 @@ func (b *statusBuilder) clients(all []Client) {
 			if t.Rejected > 0 {
 				refuses = name
 			}
+			if c.Polls { // it tells when it asks again, and is forgotten when it does not
+				continue
+			}
 			if !t.InSync && t.AgeSeconds > b.Clients.OldestAckSeconds {
 				b.Clients.OldestAckSeconds, b.Clients.OldestAck = t.AgeSeconds, c.ID
 			}

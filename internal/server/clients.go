@@ -87,7 +87,7 @@ func reportingClient(r *lrs.Client) admin.Client {
 func discoveryClient(c *xds.Client, now time.Time) admin.Client {
 	a := admin.Client{
 		ID: c.Node, Cluster: c.Cluster, Locality: c.Locality.String(), Agent: c.Agent, Form: c.API, Peer: c.Peer,
-		ConnectedSince: c.Connected, InSync: c.InSync, Types: make(map[string]admin.ClientType, len(c.Types)),
+		ConnectedSince: c.Connected, Polls: c.Polls(), InSync: c.InSync, Types: make(map[string]admin.ClientType, len(c.Types)),
 	}
 	for i := range c.Types {
 		a.Types[c.Types[i].Type] = clientType(&c.Types[i], now)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/config"
 	"github.com/isobar-xds/isobar/internal/hds"
 	"github.com/isobar-xds/isobar/internal/identity/identitytest"
@@ -144,4 +145,14 @@ func TestReboundPagesDoNotPoll(t *testing.T) {
 		})
 	}
 	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+
+	remote, err := admin.NewRemote(l.server.AdminAddress())
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := remote.Clients(t.Context())
+	if err != nil || len(list.Clients) != 1 || !list.Clients[0].Polls {
+		t.Errorf("%+v is no client that polls, %v", list.Clients, err)
+	}
+	http.DefaultClient.CloseIdleConnections()
 }

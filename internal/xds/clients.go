@@ -25,6 +25,9 @@ type Client struct {
 	InSync    bool            `json:"in_sync"` // of all types
 }
 
+// Polls tells whether the client has no stream, but asks again and again.
+func (c *Client) Polls() bool { return c.Form == formRest }
+
 // ClientType is how far a client has followed one type of resource.
 type ClientType struct {
 	Type       string    `json:"type"` // cds, eds, lds, rds or other

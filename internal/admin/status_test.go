@@ -41,3 +41,20 @@ func TestCertificatesThatEndSoon(t *testing.T) {
 		})
 	}
 }
+
+// TestPollersNeedNoAttention: who polls shows that it took an answer only when it
+// asks again, which may be late, or never.
+func TestPollersNeedNoAttention(t *testing.T) {
+	for _, polls := range []bool{true, false} {
+		srv := start(t, newWorld(), func(o *admin.Options) {
+			o.Clients = func() []admin.Client {
+				return []admin.Client{{ID: "n", Polls: polls, Types: map[string]admin.ClientType{"eds": {Subscribed: 1, SentVersion: "7", AgeSeconds: 60, Waiting: true}}}}
+			}
+		})
+		var s admin.Status
+		do(t, srv, http.MethodGet, "/v1/status", "").decode(t, &s)
+		if s.OK != polls || s.Clients.Behind != 1 || (s.Clients.OldestAck == "") != polls {
+			t.Errorf("polls %v: %+v", polls, s)
+		}
+	}
+}
