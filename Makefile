@@ -66,7 +66,7 @@ $(LINT):
 fmt: ## format the code
 	gofmt -w .
 
-fuzz: ## run every fuzz target for FUZZTIME (20s)
+fuzz: ## run every fuzz target for FUZZTIME (20s; FUZZTIME=10000000x is so many executions of each)
 	@grep -rl --include='*_test.go' '^func Fuzz' . | xargs -r -n1 dirname | sort -u | while read -r dir; do \
 		grep -ho '^func Fuzz[A-Za-z0-9_]*' $$dir/*_test.go | cut -c6- | while read -r target; do \
 			echo "== $$dir $$target"; \

@@ -68,7 +68,7 @@ func (c frameCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	}
 	whole := data.MaterializeToBuffer(mem.DefaultBufferPool())
 	defer whole.Free()
-	if err := scan(whole.ReadOnlyData(), m.ProtoReflect().Descriptor()); err != nil {
+	if err := scan(whole.ReadOnlyData(), m.ProtoReflect().Descriptor(), maxMessages); err != nil {
 		return err
 	}
 	return c.fallback.Unmarshal(mem.BufferSlice{whole}, v)
@@ -76,9 +76,12 @@ func (c frameCodec) Unmarshal(data mem.BufferSlice, v any) error {
 
 // Decode decodes a message for a Reader, as the codec does for others: large
 // ones only if they are not built to become much larger.
-func Decode(encoded []byte, m proto.Message) error {
+func Decode(encoded []byte, m proto.Message) error { return decodeUpTo(encoded, m, maxMessages) }
+
+// decodeUpTo is Decode with another bound on the messages within a message.
+func decodeUpTo(encoded []byte, m proto.Message, most int) error {
 	if len(encoded) >= scanFrom {
-		if err := scan(encoded, m.ProtoReflect().Descriptor()); err != nil {
+		if err := scan(encoded, m.ProtoReflect().Descriptor(), most); err != nil {
 			return err
 		}
 	}

@@ -17,6 +17,7 @@ import (
 const (
 	maxHealthClusters  = 20_000  // in a message
 	maxHealthEndpoints = 100_000 // in a message
+	maxHealthParts     = 500_000 // messages within a message; an endpoint takes four
 	maxHealthMetadata  = 4096    // bytes of the metadata of one endpoint, encoded
 )
 

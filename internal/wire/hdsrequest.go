@@ -49,7 +49,7 @@ func FirstHealthMessage(data []byte) (HealthMessage, error) {
 		return m, nil
 	}
 	bare := &healthv3.HealthCheckRequest{}
-	if err := proto.Unmarshal(data, bare); err == nil && plainNode(bare.GetNode()) {
+	if err := decodeUpTo(data, bare, maxHealthParts); err == nil && plainNode(bare.GetNode()) {
 		return HealthMessage{Request: bare}, nil
 	}
 	return m, wrappedErr
@@ -73,14 +73,14 @@ func DecodeHealthMessage(data []byte) (HealthMessage, error) {
 	if report, ok := onlyReport(data); ok {
 		if grouped, ok := groupedOnly(report); ok {
 			m := &healthv3.EndpointHealthResponse{}
-			if err := proto.Unmarshal(grouped, m); err != nil {
+			if err := decodeUpTo(grouped, m, maxHealthParts); err != nil {
 				return HealthMessage{}, badMessage("endpoint_health_response", "%v", err)
 			}
 			return HealthMessage{Response: m}, nil
 		}
 	}
 	var m healthv3.HealthCheckRequestOrEndpointHealthResponse
-	if err := proto.Unmarshal(data, &m); err != nil {
+	if err := decodeUpTo(data, &m, maxHealthParts); err != nil {
 		return HealthMessage{}, badMessage("message", "%v", err)
 	}
 	return HealthMessageOf(&m), nil

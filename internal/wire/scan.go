@@ -8,18 +8,21 @@ import (
 )
 
 // What a message may make of itself in memory. Two bytes on the wire can be a
-// message of 200 bytes: without a bound 4 MiB become 400 MiB.
+// message of 200 bytes, or a text of 16: without a bound 4 MiB become 400 MiB.
 const (
 	scanFrom    = 64 << 10 // bytes; smaller messages can't do harm
-	maxMessages = 250_000  // within a message; real reports have 16 bytes and more for each
+	maxMessages = 250_000  // and texts in lists, within a message; real reports have 16 bytes and more for each
 	maxNesting  = 100
 )
 
-// scan counts the messages within an encoded message, before anything is
-// allocated for them.
-func scan(data []byte, d protoreflect.MessageDescriptor) error {
-	left := maxMessages
-	return scanFields(data, d, &left, maxNesting)
+// scan counts the messages and list entries within an encoded message, before anything is
+// allocated for them; most is how many there may be.
+func scan(data []byte, d protoreflect.MessageDescriptor, most int) error {
+	left := most
+	if err := scanFields(data, d, &left, maxNesting); left >= 0 {
+		return err
+	}
+	return fmt.Errorf("%w: more than %d messages and list entries within it", ErrMessage, most)
 }
 
 func scanFields(data []byte, d protoreflect.MessageDescriptor, left *int, depth int) error {
@@ -46,11 +49,15 @@ func scanFields(data []byte, d protoreflect.MessageDescriptor, left *int, depth 
 		}
 		data = data[n:]
 		f := fields.ByNumber(number)
-		if f == nil || f.Kind() != protoreflect.MessageKind {
+		message := f != nil && f.Kind() == protoreflect.MessageKind
+		if !message && (f == nil || !f.IsList()) {
 			continue
 		}
 		if *left--; *left < 0 {
-			return fmt.Errorf("%w: more than %d messages within it", ErrMessage, maxMessages)
+			return ErrMessage
+		}
+		if !message {
+			continue
 		}
 		if err := scanFields(value, f.Message(), left, depth-1); err != nil {
 			return err

@@ -47,6 +47,7 @@ func TestLargeMessagesAreScannedFirst(t *testing.T) {
 		{"clusters", empty(2, 2<<20), &loadstatsv3.LoadStatsRequest{}, "more than 250000 messages"},
 		{"localities of a cluster", field(2, empty(2, 2<<20)), &loadstatsv3.LoadStatsRequest{}, "more than 250000 messages"},
 		{"locators", empty(7, 2<<20), &discoveryv3.DiscoveryRequest{}, "more than 250000 messages"},
+		{"names", empty(3, 2<<20), &discoveryv3.DiscoveryRequest{}, "more than 250000 messages and list entries"},
 		{"nesting", append(field(99, make([]byte, 64<<10)), deep...), &structpb.Value{}, "nested more than 100"},
 		{"garbage", bytes.Repeat([]byte{0xff}, 65<<10), &discoveryv3.DiscoveryRequest{}, "overflow"},
 		{"a large report", report, &loadstatsv3.LoadStatsRequest{}, ""},

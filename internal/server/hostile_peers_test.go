@@ -1,0 +1,225 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/isobar-xds/isobar/internal/wire"
+)
+
+// cable is a connection that can be cut: what is sent is lost, nothing comes,
+// and neither end is told.
+type cable struct {
+	net.Conn
+
+	cut    atomic.Bool
+	once   sync.Once
+	closed chan struct{}
+}
+
+func (c *cable) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if c.cut.Load() {
+		<-c.closed
+		return 0, net.ErrClosed
+	}
+	return n, err
+}
+
+func (c *cable) Write(p []byte) (int, error) {
+	if c.cut.Load() {
+		return len(p), nil
+	}
+	return c.Conn.Write(p)
+}
+
+func (c *cable) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	return c.Conn.Close()
+}
+
+// TestHalfOpenConnections: streams whose peer has gone without a word end
+// within a minute.
+func TestHalfOpenConnections(t *testing.T) {
+	inSweep(t, func(w *sweepWorld) {
+		var c *cable
+		conn, err := grpc.NewClient("passthrough:///isobar", grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithDefaultCallOptions(grpc.ForceCodecV2(wire.ServerCodec())), grpc.WithDisableServiceConfig(),
+			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+				raw, err := w.dial(ctx)
+				c = &cable{Conn: raw, closed: make(chan struct{})}
+				return c, err
+			}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close() }()
+		sound := w.conn
+		w.conn = conn
+		for range 10 {
+			w.open(sotwMethod).send(w.encode(fullRequest(wire.EndpointsURL)))
+			w.open(deltaMethod).send(w.encode(fullDelta()))
+			w.open(lrsMethod).send(w.encode(fullReport()))
+		}
+		w.open(hdsMethod).send(w.encode(fullHello()))
+		w.conn = sound
+		if n := w.streams(); n != 1+31 {
+			t.Fatalf("%d streams are open", n)
+		}
+		c.cut.Store(true)
+		time.Sleep(time.Minute) //nolint:forbidigo // virtual time
+		synctest.Wait()
+		if n := w.streams(); n != 1 {
+			t.Errorf("%d streams a minute after their cable was cut, want that of the others", n)
+		}
+	})
+}
+
+// streams counts the open streams of all services.
+func (w *sweepWorld) streams() int {
+	w.t.Helper()
+	n := 0.0
+	for _, x := range [][2]string{{"isobar_xds_streams", "sotw"}, {"isobar_xds_streams", "delta"}, {"isobar_lrs_streams", ""}, {"isobar_hds_checkers", ""}} {
+		n += valueOf(w.t, w.server, x[0], x[1])
+	}
+	return int(n)
+}
+
+// rawPeer is a client that does with HTTP/2 what no library would.
+type rawPeer struct {
+	net.Conn
+
+	framer  *http2.Framer
+	headers bytes.Buffer
+	encoder *hpack.Encoder
+	next    uint32 // id of a stream
+}
+
+// peer connects, with settings of its own.
+func (w *sweepWorld) peer(settings ...http2.Setting) *rawPeer {
+	w.t.Helper()
+	c, err := w.dial(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	p := &rawPeer{Conn: c, framer: http2.NewFramer(c, c), next: 1}
+	p.encoder = hpack.NewEncoder(&p.headers)
+	if _, err := c.Write([]byte(http2.ClientPreface)); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := p.framer.WriteSettings(settings...); err != nil {
+		w.t.Fatal(err)
+	}
+	return p
+}
+
+// call opens a stream and sends a message; errors mean that the server has
+// closed the connection.
+func (p *rawPeer) call(method string, message []byte) error {
+	p.headers.Reset()
+	for _, f := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", method}, {":authority", "x"}, {"content-type", "application/grpc"}, {"te", "trailers"}} {
+		if err := p.encoder.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}); err != nil {
+			return err
+		}
+	}
+	id := p.next
+	p.next += 2
+	if err := p.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: p.headers.Bytes(), EndHeaders: true}); err != nil {
+		return err
+	}
+	framed := binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message))) //nolint:gosec // few bytes
+	return p.framer.WriteData(id, false, append(framed, message...))
+}
+
+// answer reads all frames and answers pings, but gives no window.
+func (p *rawPeer) answer() {
+	for {
+		f, err := p.framer.ReadFrame()
+		if err != nil {
+			return
+		}
+		if ping, ok := f.(*http2.PingFrame); ok && !ping.IsAck() {
+			if err := p.framer.WritePing(true, ping.Data); err != nil {
+				return
+			}
+		}
+	}
+}
+
+// TestStreamsThatNeverRead: clients that take nothing, be it by flow control or
+// by leaving their connection unread, delay nobody; the latter are sent away,
+// and nothing stays of either.
+func TestStreamsThatNeverRead(t *testing.T) {
+	inSweep(t, func(w *sweepWorld) {
+		request := w.encode(&discoveryv3.DiscoveryRequest{Node: nodeIn("stuck", "us/a"), TypeUrl: wire.EndpointsURL, ResourceNames: []string{"checkout"}})
+		shut := w.peer(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+		go shut.answer()
+		deaf := w.peer(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30})
+		if err := deaf.framer.WriteWindowUpdate(0, 1<<30); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 100 {
+			for _, p := range []*rawPeer{shut, deaf} {
+				if err := p.call(sotwMethod, request); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if i%20 == 0 {
+				synctest.Wait()
+				w.alive("beside streams that never read")
+			}
+		}
+		synctest.Wait()
+		if n := w.streams(); n != 1+200 {
+			t.Errorf("%d streams are open", n)
+		}
+		for range 30 {
+			time.Sleep(2 * time.Second) //nolint:forbidigo // virtual time
+			synctest.Wait()
+			w.alive("while they don't read")
+		}
+		if n := w.streams(); n != 1+100 {
+			t.Errorf("%d streams after a minute, want those that answer pings and that of the others", n)
+		}
+		_ = deaf.Close()
+		_ = shut.Close()
+		synctest.Wait()
+		if n := w.streams(); n != 1 {
+			t.Errorf("%d streams after they left", n)
+		}
+	})
+}
+
+// TestStopBesideStuckStreams: clients that don't read do not keep a server from
+// stopping.
+func TestStopBesideStuckStreams(t *testing.T) {
+	inSweep(t, func(w *sweepWorld) {
+		p := w.peer(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+		go p.answer()
+		for range 50 {
+			if err := p.call(sotwMethod, w.encode(fullRequest(wire.EndpointsURL))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		began := time.Now()
+		w.stop()
+		if took := time.Since(began); took > 15*time.Second {
+			t.Errorf("it took %v to stop", took)
+		}
+		_ = p.Close()
+	})
+}
