@@ -140,7 +140,7 @@ func (p *rawPeer) call(method string, message []byte) error {
 	if err := p.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: p.headers.Bytes(), EndHeaders: true}); err != nil {
 		return err
 	}
-	framed := binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message))) //nolint:gosec // few bytes
+	framed := binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message)))
 	return p.framer.WriteData(id, false, append(framed, message...))
 }
 

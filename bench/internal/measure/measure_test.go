@@ -32,6 +32,7 @@ func TestScenarios(t *testing.T) {
 	}{
 		&measure.Push{Streams: 30, PerConnection: 10, Subscriptions: 5, Changes: 3, Servers: []string{"isobar", "isobar-mixed", "linear", "floor"}},
 		&measure.Push{Streams: 5, PerConnection: 1, Subscriptions: 100, Changes: 2, Servers: []string{"isobar"}},
+		&measure.Hostile{Streams: 30, PerConnection: 10, Subscriptions: 100, Mute: 40, Resets: 200, Changes: 3, Servers: []string{"isobar"}},
 		&measure.Load{Clusters: 10, Endpoints: true, Streams: 20, PerConnection: 10, Reports: 60, Servers: []string{"lrs-isobar", "lrs-decode", "lrs-none"}},
 	} {
 		var out measure.Summary

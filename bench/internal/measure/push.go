@@ -51,6 +51,9 @@ type crowd struct {
 	most   int64 // count at which 99% have it
 	at99   time.Time
 	atLast time.Time
+	begun  atomic.Int64   // of the wave, in nanoseconds of the wall clock
+	each   []atomic.Int64 // how long each response took, if it is noted
+	noted  atomic.Int64
 	wave   chan struct{} // capacity 1: all have it
 	failed chan error    // capacity 1
 }
@@ -183,6 +186,9 @@ func (c *crowd) run(conn *rawclient.Conn) {
 // count counts a response. The next wave begins only after the last response
 // of this one.
 func (c *crowd) count() {
+	if i := c.noted.Add(1) - 1; i < int64(len(c.each)) {
+		c.each[i].Store(time.Now().UnixNano() - c.begun.Load())
+	}
 	switch c.got.Add(1) {
 	case c.most:
 		c.at99 = time.Now()

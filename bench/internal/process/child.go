@@ -42,6 +42,7 @@ type Memory struct {
 //	change N   change one endpoint of cluster N
 //	stats      print Stats
 //	memory     collect garbage, print Memory
+//	goroutines print how many there are
 func Run(kind string, in io.Reader, out io.Writer) error {
 	runtime.GOMAXPROCS(1)
 	if dir := os.Getenv(ProfilesEnv); dir != "" {
@@ -118,6 +119,9 @@ func obey(s servers.Server, line string, out io.Writer) error {
 			return err
 		}
 		_, err := fmt.Fprintln(out, u.Utime.Nano()+u.Stime.Nano(), s.Counted())
+		return err
+	case "goroutines":
+		_, err := fmt.Fprintln(out, runtime.NumGoroutine())
 		return err
 	case "memory":
 		m, err := memory()

@@ -77,6 +77,15 @@ func (p *Process) Memory() (m Memory, err error) {
 	return m, err
 }
 
+// Goroutines asks for how many goroutines the process has.
+func (p *Process) Goroutines() (n int, err error) {
+	if _, err := fmt.Fprintln(p.in, "goroutines"); err != nil {
+		return 0, err
+	}
+	_, err = fmt.Fscanln(p.out, &n)
+	return n, err
+}
+
 // Bounds of Quiet.
 const (
 	quietEvery = 10 * time.Millisecond

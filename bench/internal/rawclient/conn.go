@@ -62,31 +62,14 @@ type stream struct {
 // Dial connects and opens n streams of a method, each of which begins with a
 // message.
 func Dial(ctx context.Context, address, method string, n int, first func(stream int) []byte, h Handler) (*Conn, error) {
-	dialer := net.Dialer{Timeout: dialTimeout}
-	raw, err := dialer.DialContext(ctx, "tcp", address)
+	c, err := connect(ctx, address, method, n, h)
 	if err != nil {
 		return nil, err
 	}
-	c := &Conn{raw: raw, handler: h, method: method, window: defaultWindow, perNew: defaultWindow, streams: make([]stream, n)}
-	c.in = bufio.NewReaderSize(raw, 8<<10)
-	c.framer = http2.NewFramer(nil, c.in)
-	c.framer.SetReuseFrames()
-	c.framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
-	c.encoder = hpack.NewEncoder(&c.headers)
-	c.out = append(c.out, http2.ClientPreface...)
 	c.frame(http2.FrameSettings, 0, 0, setting(http2.SettingInitialWindowSize, largestWindow))
 	c.give(0, largestWindow-defaultWindow)
-	if err := c.flush(); err != nil {
-		return nil, errors.Join(err, raw.Close())
-	}
-	for i := range c.streams {
-		c.streams[i].window = c.perNew
-		c.open(i)
-		c.queue(i, first(i), true)
-	}
-	c.writeWaiting()
-	if err := c.flush(); err != nil {
-		return nil, errors.Join(err, raw.Close())
+	if err := c.begin(first); err != nil {
+		return nil, err
 	}
 	return c, nil
 }

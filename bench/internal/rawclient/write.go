@@ -95,6 +95,13 @@ func (c *Conn) flush() error {
 	return err
 }
 
+// message appends a whole message with its head.
+func (c *Conn) message(body []byte) {
+	c.out = append(c.out, 0)
+	c.out = binary.BigEndian.AppendUint32(c.out, uint32(len(body))) //nolint:gosec // far below 4 GiB
+	c.out = append(c.out, body...)
+}
+
 func setting(id http2.SettingID, v uint32) []byte {
 	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint16(nil, uint16(id)), v)
 }
