@@ -82,6 +82,7 @@ type ServiceLocality struct {
 	Ceiling     float64    `json:"ceiling,omitempty"`     // utilization not to exceed, (0, 1]; 0 = DefaultCeiling
 	Scaler      float64    `json:"scaler,omitempty"`      // multiplies the capacity; 0 = 1
 	Background  float64    `json:"background,omitempty"`  // requests/s from clients that neither report nor obey
+	Weight      float64    `json:"weight,omitempty"`      // of policy fixed; 0 = gets traffic only when none with a weight is healthy
 	Metadata    Metadata   `json:"metadata,omitempty"`    // goes to clients as it is
 	Endpoints   []Endpoint `json:"endpoints"`             // in the order of the configuration
 }
@@ -97,6 +98,7 @@ type Call struct {
 type Service struct {
 	Name          string            `json:"name"`
 	Mode          Mode              `json:"mode"`
+	Policy        Policy            `json:"policy,omitzero"`
 	MaxShift      float64           `json:"max_shift,omitempty"`       // points; mode bounded only; 0 = DefaultMaxShift
 	MaxShed       float64           `json:"max_shed,omitempty"`        // fraction of demand that may be dropped, [0, 1)
 	ServiceTimeMS float64           `json:"service_time_ms,omitempty"` // of one request without queueing; 0 = DefaultServiceTimeMS

@@ -78,6 +78,11 @@ func writeHead(b *strings.Builder, e *plan.Explanation) {
 		mode += fmt.Sprintf(", at most %g points from the baseline", e.MaxShift)
 	}
 	line("mode", "%s", mode)
+	policy := e.Policy.String()
+	if e.PolicyGap > 0 {
+		policy += fmt.Sprintf(": %.2f ms of mean latency above the optimum, at most %.2f%% of its cost", e.PolicyMS, 100*e.PolicyGap)
+	}
+	line("policy", "%s", policy)
 	line("coverage", "%s", percent(e.Coverage))
 	if e.Hold != "" {
 		line("held", "%s", e.Hold)

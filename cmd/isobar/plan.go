@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/config"
 	"github.com/isobar-xds/isobar/internal/plan"
@@ -79,6 +80,9 @@ func writePreview(w io.Writer, p *admin.Previewed) error {
 
 func writeServiceDifference(b *strings.Builder, d *plan.ServiceDifference) {
 	fmt.Fprintf(b, "%s: %s\n", printable(d.Service), d.Change)
+	if d.Policy != isobar.PolicyLatency {
+		fmt.Fprintf(b, "  policy %s: %.2f ms of mean latency above the optimum when settled\n", d.Policy, d.PolicyMS)
+	}
 	if d.Hold != "" {
 		fmt.Fprintf(b, "  held: %s\n", printable(d.Hold))
 	}

@@ -28,19 +28,22 @@ type PlanView struct {
 
 // ServiceView is one service of a plan.
 type ServiceView struct {
-	Name         string       `json:"name"`
-	Mode         isobar.Mode  `json:"mode"`
-	Coverage     float64      `json:"coverage"`
-	Hold         string       `json:"hold,omitempty"`
-	Paused       *plan.Pause  `json:"paused,omitempty"`
-	Solved       bool         `json:"solved"` // false: without demand, answered by distance and headroom
-	Gap          float64      `json:"gap"`
-	ExcessMS     float64      `json:"excess_ms"`
-	PlanGap      float64      `json:"plan_gap"`
-	CeilingScale float64      `json:"ceiling_scale"` // 1 = everything fits beneath the ceilings
-	Drop         float64      `json:"drop"`          // fraction that clients are told to drop
-	Localities   []SiteView   `json:"localities"`    // sorted
-	Sources      []SourceView `json:"sources"`       // sorted
+	Name         string        `json:"name"`
+	Mode         isobar.Mode   `json:"mode"`
+	Policy       isobar.Policy `json:"policy"`
+	PolicyGap    float64       `json:"policy_gap,omitempty"` // what a policy other than latency costs above the bound, as a fraction of its cost
+	PolicyMS     float64       `json:"policy_ms,omitempty"`  // the same in mean latency above the solution's
+	Coverage     float64       `json:"coverage"`
+	Hold         string        `json:"hold,omitempty"`
+	Paused       *plan.Pause   `json:"paused,omitempty"`
+	Solved       bool          `json:"solved"` // false: without demand, answered by distance and headroom
+	Gap          float64       `json:"gap"`
+	ExcessMS     float64       `json:"excess_ms"`
+	PlanGap      float64       `json:"plan_gap"`
+	CeilingScale float64       `json:"ceiling_scale"` // 1 = everything fits beneath the ceilings
+	Drop         float64       `json:"drop"`          // fraction that clients are told to drop
+	Localities   []SiteView    `json:"localities"`    // sorted
+	Sources      []SourceView  `json:"sources"`       // sorted
 
 	HealthOverrides []isobar.HealthOverride `json:"health_overrides,omitempty"` // what operators say now, sorted by address
 }
@@ -72,7 +75,7 @@ type SourceView struct {
 // ShareView is a locality's share of a source's traffic.
 type ShareView struct {
 	Locality  isobar.Locality `json:"locality"`
-	Target    float64         `json:"target"`    // what the solver wants
+	Target    float64         `json:"target"`    // what the solver, or another policy, wants
 	Published float64         `json:"published"` // what clients are told
 }
 
@@ -143,6 +146,7 @@ func viewPlan(p *plan.Plan) PlanView {
 func viewService(svc *plan.Service, overrides []isobar.HealthOverride) ServiceView {
 	v := ServiceView{
 		Name: svc.Spec.Name, Mode: svc.Spec.Mode, Coverage: svc.Coverage, Hold: svc.Hold, Paused: svc.Paused,
+		Policy: svc.Spec.Policy, PolicyGap: svc.PolicyGap, PolicyMS: svc.PolicyMS,
 		PlanGap: svc.PlanGap, CeilingScale: 1,
 		Localities: []SiteView{}, Sources: []SourceView{}, HealthOverrides: overrides,
 	}

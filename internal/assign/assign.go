@@ -33,19 +33,20 @@ func Assign(in Input) *Result {
 
 // ForNewSource gives what a source that has no answer yet gets, between two
 // plans: the same as the next Assign would give it, until its demand is known.
-// prices and distance are per site of the result; prices may be nil. The
-// result is nil only when r is.
-func ForNewSource(r *Result, prices, distance []float64, l isobar.Locality) *isobar.Assignment {
+// prices and the source's distance and target are per site of the result;
+// prices and target may be nil. The answer is nil only when r is.
+func ForNewSource(r *Result, prices []float64, source Source) *isobar.Assignment {
 	if r == nil {
 		return nil
 	}
-	if known := r.Source(l); known != nil {
+	if known := r.Source(source.Locality); known != nil {
 		return known.Assignment
 	}
+	source.Demand = 0
 	in := Input{
-		Service:  &isobar.Service{Name: r.Service, Mode: r.Mode, MaxShift: r.MaxShift, Assignment: r.Settings},
+		Service:  &isobar.Service{Name: r.Service, Mode: r.Mode, Policy: r.Policy, MaxShift: r.MaxShift, Assignment: r.Settings},
 		Sites:    r.Sites,
-		Sources:  []Source{{Locality: l, Distance: distance}},
+		Sources:  []Source{source},
 		Prices:   prices,
 		Previous: r,
 	}
@@ -136,7 +137,7 @@ func (w *work) result() *Result {
 	in := w.in
 	out := &Result{
 		Service: in.Service.Name, Sites: in.Sites, Drop: w.drop, Load: w.load,
-		Mode: w.mode, MaxShift: in.Service.MaxShift, Settings: in.Service.Assignment, Groups: w.view.groups, Over: w.countOver(w.load),
+		Mode: w.mode, Policy: in.Service.Policy, MaxShift: in.Service.MaxShift, Settings: in.Service.Assignment, Groups: w.view.groups, Over: w.countOver(w.load),
 		Sources: make([]SourceResult, len(w.rows)),
 	}
 	room := w.rooms(w.load)

@@ -78,10 +78,16 @@ func (r *row) noteLost(w *work, at int) {
 // replace finds a place for what failures set free.
 func (w *work) replace() {
 	switch {
-	case w.mode == isobar.ModeObserve || !w.view.regular:
+	case w.mode == isobar.ModeObserve || !w.view.regular || w.heedless:
 		for i := range w.rows {
 			if r := &w.rows[i]; r.lost > 0 {
-				addScaled(r.from, r.base, r.lost)
+				to := r.base
+				if w.heedless && w.mode == isobar.ModeFull && r.target != nil {
+					to = r.target
+				}
+				if all := sum(to); all > 0 {
+					addScaled(r.from, to, r.lost/all)
+				}
 				r.lost = 0
 			}
 		}

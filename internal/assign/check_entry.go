@@ -1,10 +1,6 @@
 package assign
 
-import (
-	"math"
-
-	"github.com/isobar-xds/isobar"
-)
+import "math"
 
 // checkEntry is the least share with which a site enters: a point, less what
 // rounding takes.
@@ -63,7 +59,7 @@ func hasReason(r *SourceResult, code ReasonCode) bool {
 // new place at once, or sources are new, there is no exact measure of what each
 // locality had to carry before rounding.
 func (c *checker) rounded() {
-	if c.in.Service.Mode != isobar.ModeFull || !c.anyFit {
+	if !c.ceilingsBind() || !c.anyFit {
 		return
 	}
 	ref, most := c.reference(), c.rounding()

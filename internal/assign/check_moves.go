@@ -96,10 +96,15 @@ func (c *checker) displaced() float64 {
 	return displaced
 }
 
+// ceilingsBind: mode full, with a policy that heeds them.
+func (c *checker) ceilingsBind() bool {
+	return c.in.Service.Mode == isobar.ModeFull && !c.in.Service.Policy.IgnoresLoad()
+}
+
 // ceilings: at current demand no locality is lifted above its limit, and no
 // excess over that grows. What left unfit capacity may land anywhere.
 func (c *checker) ceilings() {
-	if c.in.Service.Mode != isobar.ModeFull || !c.anyFit {
+	if !c.ceilingsBind() || !c.anyFit {
 		return
 	}
 	ref := c.reference()
@@ -138,7 +143,7 @@ func (c *checker) steps() {
 			gone := v - c.leaves(i, l, v) - r.Shares[l]
 			switch {
 			case gone <= 0 || c.shrunk(l):
-			case c.in.Service.Mode == isobar.ModeFull && ref[l]+rounding > checkLimit(&c.next.Sites[l]):
+			case c.ceilingsBind() && ref[l]+rounding > checkLimit(&c.next.Sites[l]):
 				relief += gone
 			default:
 				other += gone

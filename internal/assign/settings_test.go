@@ -17,7 +17,7 @@ func obeyed(t *rapid.T, s isobar.AssignmentSettings, out *assign.Result) {
 	least := max(s.OverprovisioningFactor, isobar.MinOverprovisioningFactor)
 	stranger := isobar.MustLocality("elsewhere/a")
 	distance := make([]float64, len(out.Sites))
-	all := []*isobar.Assignment{assign.ForNewSource(out, nil, distance, stranger)}
+	all := []*isobar.Assignment{assign.ForNewSource(out, nil, assign.Source{Locality: stranger, Distance: distance})}
 	for i := range out.Sources {
 		all = append(all, out.Sources[i].Assignment)
 	}

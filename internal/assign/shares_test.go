@@ -181,17 +181,17 @@ func TestForNewSourceIsWhatTheNextAssignGives(t *testing.T) {
 		in.Prices = []float64{0.3, 0.2, 0}
 		out := decide(t, in)
 		distance := []float64{1, 0.2, 75}
-		now := assign.ForNewSource(out, in.Prices, distance, eastB)
+		now := assign.ForNewSource(out, in.Prices, assign.Source{Locality: eastB, Distance: distance})
 		in.Sources = append(in.Sources, source(eastB, 0, distance))
 		wantEqual(t, decide(t, then(in, out)).Sources[1].Assignment, now)
-		if got := assign.ForNewSource(out, in.Prices, nil, east); got != out.Sources[0].Assignment {
+		if got := assign.ForNewSource(out, in.Prices, assign.Source{Locality: east}); got != out.Sources[0].Assignment {
 			t.Error("a known source did not get its own assignment")
 		}
-		if got := assign.ForNewSource(out, nil, nil, isobar.Locality{}); len(tiers(got)[0]) == 0 {
+		if got := assign.ForNewSource(out, nil, assign.Source{}); len(tiers(got)[0]) == 0 {
 			t.Error("a client without a locality got nothing")
 		}
 	}
-	if assign.ForNewSource(nil, nil, nil, east) != nil {
+	if assign.ForNewSource(nil, nil, assign.Source{Locality: east}) != nil {
 		t.Error("no result gave an assignment")
 	}
 }

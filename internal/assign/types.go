@@ -42,7 +42,7 @@ type Source struct {
 	Locality isobar.Locality
 	Demand   float64   // steerable requests/s (background taken off); 0 = subscribed, but sends nothing
 	Distance []float64 // per site: latency + price, ms
-	Target   []float64 // per site: the solver's shares, summing to 1; nil without demand
+	Target   []float64 // per site: the shares that the solver or the policy wants, summing to 1; nil: none is known
 	Barred   []bool    // per site: the source was seen not to reach it; nil = none
 }
 
@@ -87,6 +87,7 @@ type Result struct {
 	Load []float64
 
 	Mode     isobar.Mode
+	Policy   isobar.Policy
 	MaxShift float64 // points; of mode bounded
 	Settings isobar.AssignmentSettings
 	// Groups holds, per site, the endpoints as clients get them. They differ
@@ -114,7 +115,7 @@ func (r *Result) Source(l isobar.Locality) *SourceResult {
 type SourceResult struct {
 	Source     isobar.Locality
 	Demand     float64
-	Target     []float64          // per site: the solver's shares; nil without demand
+	Target     []float64          // per site: the shares that the solver or the policy wants; nil: none
 	Want       []float64          // per site: where the shares are heading: the target after mode, thresholds and ceilings
 	Shares     []float64          // per site: published shares of priority 0, multiples of 1/10,000
 	Below      []int              // per site: ticks for which the wanted share was below the exit threshold

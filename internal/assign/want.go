@@ -93,8 +93,11 @@ func (w *work) wantAll() {
 // locality is at no distance from anywhere, and a source without a target has
 // only prices to go by.
 func (w *work) byHeadroom(r *row) bool {
-	if !w.view.regular || w.mode == isobar.ModeObserve {
+	switch {
+	case !w.view.regular || w.mode == isobar.ModeObserve:
 		return false
+	case r.target != nil && w.in.Service.Policy != isobar.PolicyLatency:
+		return false // policies know what to do with both
 	}
 	return r.src.Locality.IsZero() || (r.target == nil && w.priced())
 }
@@ -105,7 +108,7 @@ func (w *work) priced() bool { return len(w.in.Prices) == len(w.sites) }
 // nothing is fit, or the baseline.
 func (w *work) wantTarget(r *row) {
 	switch {
-	case !w.view.regular && r.prev != nil:
+	case !w.view.regular && r.prev != nil && r.target == nil:
 		copy(r.want, r.from)
 	case r.target != nil && w.mode != isobar.ModeObserve:
 		copy(r.want, r.target)
@@ -190,6 +193,8 @@ func largestOf(v []float64) float64 {
 // shares of the others leave.
 func (w *work) wantIdle(r *row, room []float64) {
 	switch {
+	case r.target != nil && w.mode != isobar.ModeObserve:
+		addScaled(r.want, r.target, 1/sum(r.target))
 	case !w.view.regular && r.prev != nil:
 		copy(r.want, r.from)
 	case !w.view.regular || w.mode == isobar.ModeObserve:

@@ -33,8 +33,10 @@ type work struct {
 	match    []int   // per site: its index in the previous result
 	drop     float64
 	rows     []row
-	// ceilings says that limits bind: mode full, with fit sites.
+	// ceilings says that limits bind: mode full, with fit sites, and a policy
+	// that heeds them.
 	ceilings bool
+	heedless bool      // the policy does not look at load
 	load     []float64 // per site, of the units that are published
 }
 
@@ -65,7 +67,8 @@ type row struct {
 func newWork(in *Input) *work {
 	w := &work{in: in, sites: in.Sites, mode: in.Service.Mode, maxShift: maxShift(in.Service.MaxShift)}
 	w.view = viewOf(in.Sites)
-	w.ceilings = w.mode == isobar.ModeFull && w.view.regular
+	w.heedless = in.Service.Policy.IgnoresLoad()
+	w.ceilings = w.mode == isobar.ModeFull && w.view.regular && !w.heedless
 	var before []Site
 	if in.Previous != nil {
 		before = in.Previous.Sites
@@ -150,7 +153,7 @@ func (r *row) isBarred(i int) bool { return r.barred != nil && r.barred[i] }
 // lost to failures does.
 func (w *work) usableTarget(r *row) []float64 {
 	t := r.src.Target
-	if len(t) != len(w.sites) || !w.view.regular {
+	if len(t) != len(w.sites) || (!w.view.regular && (!w.heedless || w.view.failOpen)) {
 		return nil
 	}
 	all, usable := 0.0, 0.0

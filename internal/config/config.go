@@ -131,6 +131,7 @@ type Log struct {
 // of each field stands for Isobar's own default, as in [isobar.Service].
 type Defaults struct {
 	Mode          isobar.Mode
+	Policy        isobar.Policy
 	MaxShift      float64 // points
 	MaxShed       float64 // fraction of demand
 	Ceiling       float64 // utilization

@@ -23,6 +23,7 @@ var (
 		AboveMin: true, Max: 100,
 		ZeroHint: "set the health of its endpoints to draining to keep traffic away",
 	}
+	shareRange   = strict.Range{AboveMin: true, Max: 1e9, ZeroHint: "leave it out: a locality without weight gets traffic only when none with one is healthy"}
 	weightRange  = strict.Range{Min: 1, Max: 1<<32 - 1, ZeroHint: "remove the endpoint, or set its health to draining"}
 	latencyRange = strict.Range{Max: 3.6e6, Unit: "ms"}
 	perRequest   = strict.Range{AboveMin: true, Max: 1e6, Unit: "calls", ZeroHint: "remove the call"}
@@ -52,6 +53,18 @@ func modeField(into *isobar.Mode) strict.Field {
 		}
 		if m, err := isobar.ParseMode(s); err == nil {
 			*into = m
+		}
+	}}
+}
+
+func policyField(into *isobar.Policy) strict.Field {
+	return strict.Field{Name: "policy", Read: func(v strict.Value) {
+		s, ok := v.Enum(isobar.PolicyNames()...)
+		if !ok {
+			return
+		}
+		if p, err := isobar.ParsePolicy(s); err == nil {
+			*into = p
 		}
 	}}
 }

@@ -230,7 +230,7 @@ func readLog(v strict.Value, l *Log) {
 
 func readDefaults(v strict.Value, d *Defaults) {
 	v.Object([]strict.Field{
-		modeField(&d.Mode),
+		modeField(&d.Mode), policyField(&d.Policy),
 		floatField("max_shift", &d.MaxShift, shiftRange),
 		floatField("max_shed", &d.MaxShed, shedRange),
 		floatField("ceiling", &d.Ceiling, ceilingRange),

@@ -234,6 +234,7 @@ func (r *scenarioReader) services(v strict.Value) {
 
 func (r *scenarioReader) service(v strict.Value, at *strict.Value) isobar.Service {
 	names := serviceReader{nameAt: v}
+	var weights placedWeights
 	s := isobar.Service{}
 	v.Object([]strict.Field{
 		{Name: "name", Required: true, Read: func(v strict.Value) {
@@ -241,20 +242,22 @@ func (r *scenarioReader) service(v strict.Value, at *strict.Value) isobar.Servic
 			names.readName(v, &s.Name)
 		}},
 		modeField(&s.Mode),
+		policyField(&s.Policy),
 		floatField("max_shift", &s.MaxShift, shiftRange),
 		floatField("max_shed", &s.MaxShed, shedRange),
 		floatField("service_time_ms", &s.ServiceTimeMS, serviceTimeRange),
 		boolField("orca", &s.ORCA),
-		{Name: "localities", Required: true, Read: func(v strict.Value) { s.Localities = r.localities(v) }},
+		{Name: "localities", Required: true, Read: func(v strict.Value) { s.Localities = r.localities(v, &weights) }},
 		{Name: "calls", Read: func(v strict.Value) {
 			s.Calls = names.readCalls(v, s.Name)
 			r.calls = append(r.calls, names.calls...)
 		}},
 	})
+	weights.check(&s, v)
 	return s
 }
 
-func (r *scenarioReader) localities(v strict.Value) []isobar.ServiceLocality {
+func (r *scenarioReader) localities(v strict.Value, weights *placedWeights) []isobar.ServiceLocality {
 	items, ok := v.List()
 	if ok && len(items) == 0 {
 		v.Errorf("add the localities where the service runs", "is empty")
@@ -272,7 +275,7 @@ func (r *scenarioReader) localities(v strict.Value) []isobar.ServiceLocality {
 			floatField("concurrency", &l.Concurrency, concurrencyRange),
 			floatField("ceiling", &l.Ceiling, ceilingRange),
 			floatField("scaler", &l.Scaler, scalerRange),
-			floatField("background", &l.Background, backgroundRange),
+			floatField("background", &l.Background, backgroundRange), weights.field(&l.Weight),
 		})
 		for range n {
 			if r.size++; r.size <= maxScenarioFleet {

@@ -53,6 +53,9 @@ type serviceReader struct {
 	sites        map[isobar.Locality]int // line of each locality
 	addresses    map[string]int          // line of each endpoint
 
+	policyAt strict.Value // where the policy is given, else the service
+	weights  placedWeights
+
 	checkersAt *strict.Value // where they are given, if at all
 	checksBad  bool          // health_checks are no list
 
@@ -62,10 +65,10 @@ type serviceReader struct {
 func (r *serviceReader) service(v strict.Value) isobar.Service {
 	d := r.defaults
 	s := isobar.Service{
-		Name: r.name, Mode: d.Mode, MaxShift: d.MaxShift, MaxShed: d.MaxShed, ServiceTimeMS: d.ServiceTimeMS,
+		Name: r.name, Mode: d.Mode, Policy: d.Policy, MaxShift: d.MaxShift, MaxShed: d.MaxShed, ServiceTimeMS: d.ServiceTimeMS,
 		Localities: []isobar.ServiceLocality{},
 	}
-	r.nameAt = v
+	r.nameAt, r.policyAt = v, v
 	r.sites, r.addresses = map[isobar.Locality]int{}, map[string]int{}
 	r.seen = map[isobar.Metadata]isobar.Metadata{}
 	if r.name != "" && !serviceName.MatchString(r.name) {
@@ -74,6 +77,10 @@ func (r *serviceReader) service(v strict.Value) isobar.Service {
 	v.Object([]strict.Field{
 		{Name: "name", Required: r.name == "", Read: func(v strict.Value) { r.readName(v, &s.Name) }},
 		modeField(&s.Mode),
+		{Name: "policy", Read: func(v strict.Value) {
+			r.policyAt = v
+			policyField(&s.Policy).Read(v)
+		}},
 		{Name: "max_shift", Read: func(v strict.Value) {
 			r.maxShiftAt = &v
 			floatField("", &s.MaxShift, shiftRange).Read(v)
@@ -91,6 +98,7 @@ func (r *serviceReader) service(v strict.Value) isobar.Service {
 		ofLocality("max_rate"), ofLocality("concurrency"), ofLocality("scaler"), ofLocality("background"), ofLocality("endpoints"),
 	})
 	r.checkHealth(&s)
+	r.weights.check(&s, r.policyAt)
 	if r.localitiesAt != nil {
 		checkSize(*r.localitiesAt, &s)
 	}
@@ -152,7 +160,7 @@ func (r *serviceReader) locality(v strict.Value) isobar.ServiceLocality {
 			c.at, c.given = v, v.IsList()
 			l.Endpoints = r.endpoints(v)
 		}),
-		{Name: "weight", Elsewhere: "it belongs to an endpoint; what a locality gets follows from its max_rate and the demand"},
+		r.weights.field(&l.Weight),
 		{Name: "health", Elsewhere: "it belongs to an endpoint: write endpoints as objects with address and health"},
 	})
 	c.check(&l)

@@ -34,11 +34,21 @@ func (p *Plan) Assignment(service string, source isobar.Locality) *isobar.Assign
 	if r := s.Result.Source(source); r != nil {
 		return r.Assignment
 	}
-	d := draft{network: p.Topology.Network, sites: make([]site, len(s.Sites))}
+	d := draft{network: p.Topology.Network, sites: make([]site, len(s.Sites)), sources: []sourceDemand{{source: source}}}
+	d.Spec, d.Findings, d.Problem, d.Solution = s.Spec, s.Findings, s.Problem, s.Solution
 	for i := range s.Sites {
 		d.sites[i].Site = s.Sites[i]
 	}
-	return assign.ForNewSource(s.Result, s.Prices, d.distances(source), source)
+	if policyOf(s.Spec.Policy) != nil {
+		for i := range s.Result.Sources { // a policy looks at all of them together
+			r := &s.Result.Sources[i]
+			d.sources = append(d.sources, sourceDemand{source: r.Source, demand: r.Demand, barred: d.barredFrom(r.Source)})
+		}
+		d.applyPolicy()
+	}
+	return assign.ForNewSource(s.Result, s.Prices, assign.Source{
+		Locality: source, Distance: d.distances(source), Target: d.target(source),
+	})
 }
 
 // declaredCapacity gives the declared capacity of the healthy endpoints of a site,

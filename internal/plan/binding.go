@@ -37,7 +37,23 @@ func (e *explainer) binding(rows []LocalityExplained, reasons []assign.Reason) B
 	if r, ok := findReason(reasons, assign.ReasonBounded); ok {
 		return BindingExplained{Kind: BindingMode, Locality: place(r.Locality), Text: r.Text}
 	}
-	return nearest(rows, e.result == nil || e.result.Demand == 0)
+	b := nearest(rows, e.result == nil || e.result.Demand == 0)
+	if p := e.s.Spec.Policy; b.Kind == BindingQueue || (b.Kind == BindingCeiling && p.IgnoresLoad()) {
+		if text, other := policyTexts[p]; other {
+			return BindingExplained{Kind: BindingPolicy, Text: text}
+		}
+	}
+	return b
+}
+
+// policyTexts say what each policy does that is not about latency.
+var policyTexts = map[isobar.Policy]string{
+	isobar.PolicyWaterfallByRegion: "policy waterfall-by-region fills the nearest region's zones evenly, each source near zones first",
+	isobar.PolicyWaterfallByZone:   "policy waterfall-by-zone leaves a part of the nearest zone to those that are nearer",
+	isobar.PolicySprayToRegion:     "policy spray-to-region fills the nearest region's zones evenly",
+	isobar.PolicySprayToWorld:      "policy spray-to-world spreads by capacity, wherever it is",
+	isobar.PolicyNearest:           "policy nearest sends to the nearest healthy locality, however full it is",
+	isobar.PolicyFixed:             "policy fixed splits by the configured weights of healthy localities",
 }
 
 // nearest looks at the localities in the order of their distance, up to the

@@ -18,11 +18,13 @@ type Difference struct {
 // ServiceDifference is what a change of topology does to one service.
 type ServiceDifference struct {
 	Service    string               `json:"service"`
-	Change     string               `json:"change"`         // new, removed or changed
-	Hold       string               `json:"hold,omitempty"` // why weights would not move
-	Drop       Three                `json:"drop"`           // fraction of the requests
-	Localities []LocalityDifference `json:"localities"`     // sorted
-	Sources    []SourceDifference   `json:"sources"`        // that differ, sorted
+	Change     string               `json:"change"`              // new, removed or changed
+	Hold       string               `json:"hold,omitempty"`      // why weights would not move
+	Policy     isobar.Policy        `json:"policy"`              // after the change
+	PolicyMS   float64              `json:"policy_ms,omitempty"` // mean latency that a policy other than latency costs above the optimum, when all has settled
+	Drop       Three                `json:"drop"`                // fraction of the requests
+	Localities []LocalityDifference `json:"localities"`          // sorted
+	Sources    []SourceDifference   `json:"sources"`             // that differ, sorted
 }
 
 // Three is a number before, after the first tick, and when all has settled.
@@ -86,7 +88,7 @@ func (p *Preview) service(name string) (d ServiceDifference, differs bool) {
 		d.Change = ChangeChanged
 	}
 	if at[2] != nil {
-		d.Hold = at[2].Hold
+		d.Hold, d.Policy, d.PolicyMS = at[2].Hold, at[2].Spec.Policy, at[2].PolicyMS
 		differs = differs || (d.Hold != "" && p.changed[name]) // nothing moves, but for another reason
 	}
 	d.Drop = three(at, func(s *Service) float64 { return s.Result.Drop })

@@ -39,6 +39,7 @@ func (e *explainer) explain() Explanation {
 	out := Explanation{
 		Service: e.s.Spec.Name, Source: e.source, Version: e.plan.VersionString(), Made: e.plan.Made,
 		Mode: e.s.Spec.Mode, Coverage: e.s.Coverage, Hold: e.s.Hold, Paused: e.s.Paused,
+		Policy: e.s.Spec.Policy, PolicyGap: e.s.PolicyGap, PolicyMS: e.s.PolicyMS,
 		Demand: e.demand(), Localities: e.localities(), Drop: e.s.Result.Drop,
 		CeilingScale: 1, PlanGap: e.s.PlanGap,
 		Reasons: []assign.Reason{}, Warnings: []string{}, Clients: []ClientExplained{},
@@ -134,6 +135,9 @@ func (e *explainer) locality(i, solved int) LocalityExplained {
 	x.Full = site.Capacity > 0 && x.Load >= fullSlack*x.Limit
 	if solved >= 0 && e.s.Solution != nil && i < len(e.s.Solution.Flows[solved]) {
 		x.Target = shareOf(e.s.Solution.Flows[solved], i)
+	}
+	if e.s.Spec.Policy != isobar.PolicyLatency && e.result != nil && e.result.Target != nil {
+		x.Optimum, x.Target = x.Target, e.result.Target[i]
 	}
 	for _, b := range e.s.Findings.Barred {
 		x.Barred = x.Barred || (b.Source == e.source && b.Locality == name)

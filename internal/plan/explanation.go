@@ -24,8 +24,13 @@ type Explanation struct {
 
 	Mode     isobar.Mode `json:"mode"`
 	MaxShift float64     `json:"max_shift,omitempty"` // points; mode bounded only
-	Coverage float64     `json:"coverage"`            // share of the last known demand whose nodes have reported to this process
-	Hold     string      `json:"hold,omitempty"`      // why weights must not move now
+
+	Policy    isobar.Policy `json:"policy"`
+	PolicyGap float64       `json:"policy_gap,omitempty"` // what a policy other than latency costs above the bound, as a fraction of its cost
+	PolicyMS  float64       `json:"policy_ms,omitempty"`  // the same in mean latency above the solution's
+
+	Coverage float64 `json:"coverage"`       // share of the last known demand whose nodes have reported to this process
+	Hold     string  `json:"hold,omitempty"` // why weights must not move now
 
 	Paused *Pause `json:"paused,omitempty"` // by an operator; hold says it in words
 
@@ -94,10 +99,11 @@ type LocalityExplained struct {
 	Measured        float64 `json:"measured"`    // requests/s that landed here from all sources
 	ORCA            float64 `json:"orca"`        // utilization that the endpoints report; 0 = none
 
-	Target    float64 `json:"target_share"`    // what the solver wants for this source
-	Published float64 `json:"published_share"` // what the clients are told
-	Landed    float64 `json:"landed_share"`    // what the clients did
-	Latency   float64 `json:"latency_ms"`      // mean, by Little's law over long windows; 0 = not known
+	Target    float64 `json:"target_share"`            // what the solver, or another policy, wants for this source
+	Optimum   float64 `json:"optimum_share,omitempty"` // what the solver would do, where another policy decides
+	Published float64 `json:"published_share"`         // what the clients are told
+	Landed    float64 `json:"landed_share"`            // what the clients did
+	Latency   float64 `json:"latency_ms"`              // mean, by Little's law over long windows; 0 = not known
 
 	Barred      bool `json:"barred,omitempty"`      // this source was seen not to reach it: a probe only
 	Unreachable bool `json:"unreachable,omitempty"` // no source was seen to reach it: capacity 0
@@ -120,6 +126,7 @@ const (
 	BindingHealth  = "health"   // a nearer locality has no healthy capacity
 	BindingReach   = "reach"    // a nearer locality is barred or unreachable
 	BindingMode    = "mode"     // mode observe or bounded keeps the baseline
+	BindingPolicy  = "policy"   // a policy that is not about latency decides
 	BindingHold    = "hold"     // weights are held
 	BindingPacing  = "pacing"   // on the way: the step of a tick binds
 )

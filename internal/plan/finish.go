@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/assign"
 	"github.com/isobar-xds/isobar/solver"
 )
@@ -26,30 +27,54 @@ func (d *draft) carryPrices(prev *Service) {
 // finish completes the service once it is assigned: how far the published
 // shares are from the bound, and on a rebase the solution that stands.
 func (d *draft) finish() {
-	prev := d.last
+	prev, solved := d.last, d.Solution != nil
 	if d.Solution == nil && d.Problem == nil && prev != nil && prev.Solution != nil && sameSites(prev.Sites, d.Sites) && d.previous == prev.Result {
 		d.Problem, d.Solution, d.Solved = prev.Problem, prev.Solution, prev.Solved
 		d.CallCosts, d.Joint, d.PlanGap = prev.CallCosts, prev.Joint, prev.PlanGap
+		d.PolicyGap, d.PolicyMS = prev.PolicyGap, prev.PolicyMS
 	}
 	if d.Solution == nil {
 		return
 	}
+	objective, complete := d.cost(func(source isobar.Locality) []float64 {
+		if r := d.Result.Source(source); r != nil {
+			return r.Shares
+		}
+		return nil
+	})
+	if !complete {
+		return
+	}
+	d.published = objective
+	if d.Joint || objective <= 0 {
+		return
+	}
+	d.PlanGap = max(0, (objective-d.Solution.LowerBound)/objective)
+	if d.policy == nil || !solved {
+		return
+	}
+	if wanted, complete := d.cost(d.target); complete && wanted > 0 {
+		served := total(d.sources) * (1 - shedFraction(d.Problem.Demand, d.Solution.Shed))
+		d.PolicyGap = max(0, (wanted-d.Solution.LowerBound)/wanted)
+		d.PolicyMS = max(0, wanted-d.Solution.Objective) / served
+	}
+}
+
+// cost is the objective with other shares; incomplete where a source has none.
+func (d *draft) cost(shares func(isobar.Locality) []float64) (objective float64, complete bool) {
 	flows := make([][]float64, len(d.Solved))
 	for s, source := range d.Solved {
 		flows[s] = make([]float64, len(d.Sites))
-		r := d.Result.Source(source)
-		if r == nil {
-			return
+		of := shares(source)
+		if of == nil {
+			return 0, false
 		}
 		served := d.Problem.Demand[s] - d.Solution.Shed[s] - d.Solution.Unreachable[s]
 		for l := range d.Sites {
-			flows[s][l] = r.Shares[l] * served
+			flows[s][l] = of[l] * served
 		}
 	}
-	d.published = solver.Objective(*d.Problem, flows)
-	if objective := d.published; objective > 0 && !d.Joint {
-		d.PlanGap = max(0, (objective-d.Solution.LowerBound)/objective)
-	}
+	return solver.Objective(*d.Problem, flows), true
 }
 
 func sameSites(a, b []assign.Site) bool {

@@ -68,6 +68,8 @@ type draft struct {
 
 	in, out []*link // calls that count: who calls it, and whom it calls
 
+	policy [][]float64 // per source, the shares that its policy wants; nil for the solver's
+
 	published  float64 // cost of what is published, requests/s x ms
 	violations []assign.Violation
 }

@@ -127,7 +127,10 @@ func (ss *SavedService) revive(spec *isobar.Service, network *isobar.Network, ta
 	d := &draft{network: network, sites: buildSites(spec, table)}
 	d.Spec = spec
 	s := &Service{Spec: spec, Coverage: 0}
-	r := &assign.Result{Service: spec.Name, Drop: clamp(ss.Drop, 0, spec.MaxShed), Mode: spec.Mode, MaxShift: spec.MaxShift, Settings: spec.Assignment}
+	r := &assign.Result{
+		Service: spec.Name, Drop: clamp(ss.Drop, 0, spec.MaxShed),
+		Mode: spec.Mode, Policy: spec.Policy, MaxShift: spec.MaxShift, Settings: spec.Assignment,
+	}
 	for i, l := range ss.Sites {
 		site := assign.Site{Group: &isobar.EndpointGroup{Locality: l}, Ceiling: isobar.DefaultCeiling, Scale: 1}
 		if j := d.siteIndex(l); j >= 0 {

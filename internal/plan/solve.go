@@ -172,6 +172,7 @@ func (d *draft) assignInput(trigger assign.Trigger) assign.Input {
 	} else if d.previous != nil {
 		in.Shed = d.previous.Drop
 	}
+	d.applyPolicy()
 	for i, s := range d.sources {
 		in.Sources[i] = assign.Source{
 			Locality: s.source, Demand: s.demand, Distance: d.distances(s.source),
@@ -181,24 +182,22 @@ func (d *draft) assignInput(trigger assign.Trigger) assign.Input {
 	return in
 }
 
-// target gives the solver's shares of a source; nil when it was not solved.
+// target gives the shares that the policy, or else the solver, wants of a
+// source; nil when it has none.
 func (d *draft) target(source isobar.Locality) []float64 {
+	if d.policy != nil {
+		return d.policy[slices.IndexFunc(d.sources, func(s sourceDemand) bool { return s.source == source })]
+	}
+	return d.optimum(source)
+}
+
+// optimum gives the solver's shares of a source; nil when it was not solved.
+func (d *draft) optimum(source isobar.Locality) []float64 {
 	s, ok := slices.BinarySearchFunc(d.Solved, source, isobar.Locality.Compare)
 	if !ok {
 		return nil
 	}
-	sum := 0.0
-	for _, f := range d.Solution.Flows[s] {
-		sum += f
-	}
-	if sum <= 0 {
-		return nil
-	}
-	out := make([]float64, len(d.sites))
-	for l, f := range d.Solution.Flows[s] {
-		out[l] = f / sum
-	}
-	return out
+	return sharesOf(d.Solution.Flows[s])
 }
 
 func shedFraction(demand, shed []float64) float64 {

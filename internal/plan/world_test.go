@@ -48,6 +48,7 @@ func (w *world) drawTopology(t *rapid.T) {
 	s := isobar.Service{
 		Name:    "checkout",
 		Mode:    rapid.SampledFrom([]isobar.Mode{isobar.ModeFull, isobar.ModeFull, isobar.ModeFull, isobar.ModeBounded, isobar.ModeObserve}).Draw(t, "mode"),
+		Policy:  isobar.Policy(max(0, rapid.IntRange(-4, int(isobar.PolicyFixed)).Draw(t, "policy"))),
 		MaxShed: rapid.SampledFrom([]float64{0, 0, 0.25}).Draw(t, "max_shed"),
 	}
 	declared := rapid.SampledFrom([]string{"all", "none", "some"}).Draw(t, "declared")
@@ -69,6 +70,9 @@ func (w *world) drawTopology(t *rapid.T) {
 				ep.MaxRate = rapid.Float64Range(50, 450).Draw(t, "own max_rate")
 			}
 			sl.Endpoints = append(sl.Endpoints, ep)
+		}
+		if s.Policy == isobar.PolicyFixed {
+			sl.Weight = rapid.SampledFrom([]float64{0, 1, 1, 5, 300}).Draw(t, "share")
 		}
 		sl.Background = rapid.SampledFrom([]float64{0, 0, 0, 60}).Draw(t, "background")
 		sl.Scaler = rapid.SampledFrom([]float64{0, 0, 0, 0.5, 1.4}).Draw(t, "scaler")

@@ -19,6 +19,7 @@ type Problem struct {
 
 	Sources []isobar.Locality // of Demand
 	Places  []isobar.Locality // of Localities
+	Weights []float64         // of Places, for Fixed; may be nil
 }
 
 // Flows are requests/s [source][locality]. A source without any place that it
@@ -33,7 +34,8 @@ type Func func(Problem) (Flows, error)
 var ErrShape = fmt.Errorf("policy: %w: slices of different lengths", isobar.ErrInvalid)
 
 func (p *Problem) check() error {
-	if len(p.Sources) != len(p.Demand) || len(p.Places) != len(p.Localities) || len(p.Latency) != len(p.Demand) {
+	if len(p.Sources) != len(p.Demand) || len(p.Places) != len(p.Localities) || len(p.Latency) != len(p.Demand) ||
+		(p.Weights != nil && len(p.Weights) != len(p.Places)) {
 		return ErrShape
 	}
 	for _, row := range p.Latency {

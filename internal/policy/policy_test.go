@@ -3,6 +3,7 @@ package policy_test
 import (
 	"errors"
 	"math"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -29,6 +30,13 @@ func world(demand ...float64) policy.Problem {
 func TestPolicies(t *testing.T) {
 	lost := world(400, 0, 100)
 	lost.Localities[0].Capacity = 0
+	fixed := world(100, 0, 200)
+	fixed.Weights = []float64{3, 1, 0}
+	last := world(100, 0, 200)
+	last.Weights, last.Localities[0].Capacity, last.Localities[1].Capacity = fixed.Weights, 0, 0
+	nowhere := world(800, 0, 300)
+	nowhere.Sources = slices.Clone(nowhere.Sources)
+	nowhere.Sources[2], nowhere.Latency[2] = isobar.Locality{}, []float64{0, 0, 0}
 	tests := []struct {
 		name   string
 		policy policy.Func
@@ -37,6 +45,9 @@ func TestPolicies(t *testing.T) {
 	}{
 		{"nearest ignores fullness", policy.Nearest, world(2000, 100, 0), policy.Flows{{2000, 0, 0}, {0, 100, 0}, {0, 0, 0}}},
 		{"nearest fails over", policy.Nearest, lost, policy.Flows{{0, 400, 0}, {0, 0, 0}, {0, 0, 100}}},
+		{"fixed", policy.Fixed, fixed, policy.Flows{{75, 25, 0}, {0, 0, 0}, {150, 50, 0}}},
+		{"fixed without those that have a weight", policy.Fixed, last, policy.Flows{{0, 0, 100}, {0, 0, 0}, {0, 0, 200}}},
+		{"by region: who has no locality has no region", policy.WaterfallByRegion, nowhere, policy.Flows{{500, 300, 0}, {0, 0, 0}, {0, 200, 100}}},
 		{"spray to world", policy.SprayToWorld, world(300, 0, 600), policy.Flows{{100, 100, 100}, {0, 0, 0}, {200, 200, 200}}},
 		{"spray to region", policy.SprayToRegion, world(400, 200, 100), policy.Flows{{200, 200, 0}, {100, 100, 0}, {0, 0, 100}}},
 		{"by region fills evenly, near first", policy.WaterfallByRegion, world(400, 200, 100), policy.Flows{{300, 100, 0}, {0, 200, 0}, {0, 0, 100}}},
@@ -73,6 +84,7 @@ func TestShape(t *testing.T) {
 		func(p *policy.Problem) { p.Sources = p.Sources[1:] },
 		func(p *policy.Problem) { p.Places = p.Places[1:] },
 		func(p *policy.Problem) { p.Latency[1] = nil },
+		func(p *policy.Problem) { p.Weights = []float64{1} },
 		func(p *policy.Problem) { p.Allowed = [][]bool{{true, true, true}} },
 		func(p *policy.Problem) { p.Allowed = [][]bool{{true}, {true}, {true}} },
 	} {
@@ -87,7 +99,7 @@ func TestShape(t *testing.T) {
 }
 
 var all = []policy.Func{
-	policy.Nearest, policy.SprayToWorld, policy.SprayToRegion, policy.WaterfallByRegion, policy.WaterfallByZone,
+	policy.Nearest, policy.SprayToWorld, policy.Fixed, policy.SprayToRegion, policy.WaterfallByRegion, policy.WaterfallByZone,
 	func(p policy.Problem) (policy.Flows, error) {
 		return policy.Rings(p, []policy.Ring{{MS: 5, Full: 0.55}, {MS: 35, Full: 0.65}, {MS: 1e6, Full: 0.8}})
 	},
@@ -124,7 +136,7 @@ func TestProperties(t *testing.T) {
 			for _, l := range p.Localities {
 				room += 0.8 * l.Capacity
 			}
-			if i >= 2 && p.Allowed == nil && total < room {
+			if i >= 3 && p.Allowed == nil && total < room {
 				for l, y := range load {
 					if y > 0.8*p.Localities[l].Capacity*(1+1e-6)+1e-6 {
 						t.Fatalf("policy %d: %v lands on a capacity of %v although all fits", i, y, p.Localities[l].Capacity)

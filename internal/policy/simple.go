@@ -20,6 +20,34 @@ func Nearest(p Problem) (Flows, error) {
 	return f, nil
 }
 
+// Fixed splits every source by the weights of the places that it may use, and
+// sends it to the nearest of those without a weight when no other is left. How
+// full they are does not count.
+func Fixed(p Problem) (Flows, error) {
+	f, err := Nearest(p)
+	if err != nil || p.Weights == nil {
+		return f, err
+	}
+	for s, d := range p.Demand {
+		total := 0.0
+		for l, w := range p.Weights {
+			if p.open(s, l) {
+				total += max(0, w)
+			}
+		}
+		if total <= 0 {
+			continue
+		}
+		for l, w := range p.Weights {
+			f[s][l] = 0
+			if p.open(s, l) {
+				f[s][l] = d * max(0, w) / total
+			}
+		}
+	}
+	return f, nil
+}
+
 // SprayToWorld spreads every source over all places in proportion to what they
 // may take, wherever they are.
 func SprayToWorld(p Problem) (Flows, error) {

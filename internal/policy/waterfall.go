@@ -99,6 +99,9 @@ func (p *Problem) regionTiers() [][][]int {
 			if !p.open(s, l) {
 				continue
 			}
+			if p.Sources[s].IsZero() {
+				place.Region = "" // nobody knows which region is near: all are one
+			}
 			i := slices.Index(names, place.Region)
 			if i < 0 {
 				i = len(names)
@@ -243,7 +246,13 @@ func (p *Problem) preferWithin(f Flows, region string) {
 			pairs = append(pairs, pair{s, l})
 		}
 	}
-	slices.SortStableFunc(pairs, func(a, b pair) int { return cmp.Compare(p.Latency[a.s][a.l], p.Latency[b.s][b.l]) })
+	far := func(x pair) float64 {
+		if p.Sources[x.s].IsZero() {
+			return math.Inf(1) // it is at no distance from anywhere: whoever knows where it is comes first
+		}
+		return p.Latency[x.s][x.l]
+	}
+	slices.SortStableFunc(pairs, func(a, b pair) int { return cmp.Compare(far(a), far(b)) })
 	for _, x := range pairs {
 		move := min(out[x.s], in[x.l])
 		f[x.s][x.l] += move

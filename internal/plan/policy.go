@@ -1,0 +1,89 @@
+package plan
+
+import (
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/policy"
+	"github.com/isobar-xds/isobar/solver"
+)
+
+// policyOf gives the policies that decide in the solver's place.
+func policyOf(p isobar.Policy) policy.Func {
+	switch p {
+	case isobar.PolicyWaterfallByRegion:
+		return policy.WaterfallByRegion
+	case isobar.PolicyWaterfallByZone:
+		return policy.WaterfallByZone
+	case isobar.PolicySprayToRegion:
+		return policy.SprayToRegion
+	case isobar.PolicySprayToWorld:
+		return policy.SprayToWorld
+	case isobar.PolicyNearest:
+		return policy.Nearest
+	case isobar.PolicyFixed:
+		return policy.Fixed
+	default:
+		return nil
+	}
+}
+
+// applyPolicy works out what the service's policy wants of each source, where it
+// is not the solver that decides. Sources without demand are placed as a drop in
+// the ocean, so that whoever begins to send there is told what the policy says.
+func (d *draft) applyPolicy() {
+	place := policyOf(d.Spec.Policy)
+	if place == nil || len(d.sources) == 0 {
+		return
+	}
+	shed := 0.0
+	if d.Solution != nil {
+		shed = shedFraction(d.Problem.Demand, d.Solution.Shed)
+	}
+	p := policy.Problem{Service: solver.Service{Localities: make([]solver.Locality, len(d.sites))}}
+	for l := range d.sites {
+		s := &d.sites[l]
+		p.Localities[l] = solver.Locality{Capacity: d.placeable(s), Ceiling: s.Ceiling, Background: s.Background}
+		p.Places = append(p.Places, s.Group.Locality)
+		p.Weights = append(p.Weights, d.Spec.Localities[l].Weight)
+	}
+	for _, s := range d.sources {
+		p.Sources = append(p.Sources, s.source)
+		p.Demand = append(p.Demand, max(minDemand, s.demand*(1-shed)))
+		p.Latency = append(p.Latency, d.distances(s.source))
+		p.Allowed = append(p.Allowed, d.allowed(s.barred))
+	}
+	flows, err := place(p)
+	if err != nil {
+		d.Hold = "the policy refused the problem: " + err.Error()
+		return
+	}
+	d.policy = make([][]float64, len(d.sources))
+	for s := range d.sources {
+		d.policy[s] = sharesOf(flows[s])
+	}
+}
+
+// placeable is the capacity that a policy sees. Those that do not look at load
+// must not wait for demand to tell how much a locality without declared capacity
+// may carry.
+func (d *draft) placeable(s *site) float64 {
+	if s.Capacity == 0 && d.Spec.Policy.IgnoresLoad() && !s.Unreachable && !s.Drained {
+		return float64(s.Group.Usable())
+	}
+	return s.Capacity
+}
+
+// sharesOf gives flows as fractions of their sum; nil when there is none.
+func sharesOf(flows []float64) []float64 {
+	sum := 0.0
+	for _, f := range flows {
+		sum += f
+	}
+	if sum <= 0 {
+		return nil
+	}
+	out := make([]float64, len(flows))
+	for l, f := range flows {
+		out[l] = f / sum
+	}
+	return out
+}
