@@ -100,8 +100,12 @@ func contents(c *config.Config) string {
 			endpoints += len(c.Services[i].Localities[j].Endpoints)
 		}
 	}
-	return fmt.Sprintf("%s in %s with %s", count(len(c.Services), "service", "services"),
+	text := fmt.Sprintf("%s in %s with %s", count(len(c.Services), "service", "services"),
 		count(localities, "locality", "localities"), count(endpoints, "endpoint", "endpoints"))
+	if c.Source != nil {
+		text += fmt.Sprintf(", and %s whose endpoints %s lists", count(len(c.Source.Services), "service", "services"), c.Source.Server)
+	}
+	return text
 }
 
 func count(n int, one, many string) string {

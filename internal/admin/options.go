@@ -118,6 +118,8 @@ type Options struct {
 	Ticks func() (count uint64, took time.Duration)
 	// Unsaved lists what can't be written to the state, and why; nil = nothing.
 	Unsaved func() []string
+	// Attention tells what else needs attention, a line each; nil = nothing.
+	Attention func() []string
 	// Certificates lists those that the server shows; nil = none.
 	Certificates func() []Certificate
 	// Source gives the state of the other control plane that lists endpoints, to

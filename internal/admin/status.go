@@ -88,6 +88,11 @@ func (s *Server) status(ctx context.Context, p *plan.Plan) Status {
 			b.attendf("not saved: %s; serving goes on from memory, but a restart would go back", text)
 		}
 	}
+	if s.opts.Attention != nil {
+		for _, text := range s.opts.Attention() {
+			b.attendf("%s", oneLine(text))
+		}
+	}
 	if s.opts.Certificates != nil {
 		b.certificates(s.opts.Certificates(), time.Now())
 	}

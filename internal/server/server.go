@@ -201,7 +201,7 @@ func (s *Server) buildAdmin() error {
 		Release:  s.loop.Release,
 		Checkers: s.listCheckers,
 		Polls:    s.enterHTTP(s.hds.Handler()),
-		Stopping: s.stopping, Certificates: s.certificates,
+		Stopping: s.stopping, Certificates: s.certificates, Attention: s.upstreamTroubles,
 		Source:   s.upstreamState,
 		Stall:    func() time.Duration { return max(admin.DefaultStall, 3*s.current.Load().Tick) },
 		Writable: s.cfg.Admin.Writable, Hosts: s.cfg.Admin.Hosts,

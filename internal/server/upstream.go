@@ -57,3 +57,38 @@ func upstreamConfig(c *config.XDSSource) *xdsource.Config {
 
 // upstreamState shows operators how things stand with the other control plane.
 func (s *Server) upstreamState() (any, bool) { return s.upstream.Status() }
+
+// upstreamGrace is for how long the other control plane may be away without a
+// word: it restarts, too.
+const upstreamGrace = time.Minute
+
+// upstreamTroubles tells operators what is wrong with the other control plane
+// and what it lists.
+func (s *Server) upstreamTroubles() []string {
+	up, ok := s.upstream.Status()
+	if !ok {
+		return nil
+	}
+	var out []string
+	if !up.Connected && time.Since(up.Since) > upstreamGrace {
+		text := "the control plane " + up.Server + " lists no endpoints"
+		if !up.Since.IsZero() {
+			text += " since " + up.Since.UTC().Format(time.RFC3339)
+		}
+		out = append(out, text+", so what it listed last stays: "+up.Failure)
+	}
+	for i := range up.Services {
+		svc := &up.Services[i]
+		switch svc.State {
+		case xdsource.Waiting:
+			if up.Connected || len(out) > 0 {
+				out = append(out, svc.Name+": not served yet: the other control plane has not listed "+svc.EDSName)
+			}
+		case xdsource.Held:
+			out = append(out, svc.Name+": the other control plane lists no endpoints any more; those of before stay for now")
+		case xdsource.Refused:
+			out = append(out, svc.Name+": what the other control plane lists is refused: "+svc.Refused)
+		}
+	}
+	return out
+}

@@ -3,6 +3,7 @@ package server_test
 import (
 	"context"
 	"net"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -15,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/config"
 	"github.com/isobar-xds/isobar/internal/fleet"
 	"github.com/isobar-xds/isobar/internal/server"
@@ -96,6 +98,19 @@ func TestEndpointsOfAnotherControlPlane(t *testing.T) {
 			// 1,200 requests/s: 800 fit into each of the two zones of the region.
 			if near := published[2] + published[3]; near < 0.99 || published[2] > 0.68 || published[3] > 0.68 {
 				t.Errorf("shares %v", published)
+			}
+			var status admin.Status
+			if w.read("127.0.0.1", "/v1/status", &status); !status.OK {
+				t.Errorf("in order: %q", status.Attention)
+			}
+			other.Stop()
+			for range 20 {
+				noViolations(t, w.tick())
+			}
+			status = admin.Status{}
+			w.read("127.0.0.1", "/v1/status", &status)
+			if told := strings.Join(status.Attention, "\n"); !strings.Contains(told, "the control plane other:1 lists no endpoints since ") {
+				t.Errorf("without the other control plane: %q", told)
 			}
 		})
 	})
