@@ -89,7 +89,7 @@ var kinds = []kind{
 		return exec.CommandContext(context.Background(), compiled(t), target, fmt.Sprint(callRate))
 	}, parse: (*client).ask},
 	interop("gRPC interop client", v3, "v1.64.1"),
-	interop("gRPC interop client, v2", v2, "v1.50.1"), // one of the last that speak v2
+	interop("gRPC interop client (v2)", v2, "v1.50.1"), // one of the last that speak v2
 }
 
 // interop is gRPC's own client for tests of control planes.
@@ -124,7 +124,7 @@ func (k kind) bootstrap(t *testing.T, xds, id string) []byte {
 // start starts a client in us/a that calls a service.
 func (k kind) start(t *testing.T, xds, service string) *client {
 	t.Helper()
-	c := &client{id: strings.NewReplacer(" ", "-", ",", "").Replace(k.name) + "-" + service, lines: make(chan string, 100_000), parse: k.parse, log: new(lockedBuffer)}
+	c := &client{id: strings.NewReplacer(" ", "-", "(", "", ")", "").Replace(k.name) + "-" + service, lines: make(chan string, 100_000), parse: k.parse, log: new(lockedBuffer)}
 	bootstrap := filepath.Join(t.TempDir(), "bootstrap.json")
 	if err := os.WriteFile(bootstrap, k.bootstrap(t, xds, c.id), 0o600); err != nil {
 		t.Fatal(err)

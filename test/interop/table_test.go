@@ -169,7 +169,7 @@ func (s *site) noteReports(r *relay) {
 	if f.yearOne {
 		note("first report of a stream claims an interval of 292 years: it is measured by the server's clock")
 	}
-	if f.streams > 3 {
+	if f.streams > 1 { // it was told a drop after its first assignment
 		note("opens its load reports anew at each assignment")
 	}
 	if f.noServiceName {
