@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/isobar-xds/isobar/internal/loadgen"
+)
+
+// options are the flags.
+type options struct {
+	isobar      string
+	clients     int
+	connections int
+	checkers    int
+	services    int
+	subscribe   int
+	warmup      time.Duration
+	duration    time.Duration
+	profiles    string
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "steady:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	var o options
+	flags := flag.NewFlagSet("steady", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.StringVar(&o.isobar, "isobar", "bin/isobar", "the server's binary")
+	flags.IntVar(&o.clients, "clients", 5000, "clients, each with a stream for discovery and one for load reports")
+	flags.IntVar(&o.connections, "connections", 100, "connections that the clients share")
+	flags.IntVar(&o.checkers, "checkers", 100, "health checkers")
+	flags.IntVar(&o.services, "services", 1000, "services, of 100 endpoints in 10 zones")
+	flags.IntVar(&o.subscribe, "subscribe", 15, "services of each client")
+	flags.DurationVar(&o.warmup, "warmup", time.Minute, "time for the fleet to connect and settle")
+	flags.DurationVar(&o.duration, "duration", 10*time.Minute, "time that is measured")
+	flags.StringVar(&o.profiles, "profiles", "", "write profiles of the server to this directory: CPU over 30 s, and heap")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if o.clients < 1 || o.services < 1 || o.checkers < 0 || o.duration < 2*interval || o.warmup < interval {
+		return fmt.Errorf("want at least 1 client, 1 service, a warm-up of %v and a duration of %v", interval, 2*interval)
+	}
+	runtime.GOMAXPROCS(1) // the other core is the server's
+	return measure(ctx, &o, stdout, stderr)
+}
+
+// measure runs server and fleet, and prints what it found.
+func measure(ctx context.Context, o *options, stdout, stderr io.Writer) (err error) {
+	s, err := startServer(ctx, o.isobar, stderr)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.stop()) }()
+	f := &fleet{opts: o, server: s}
+	if err := f.publish(ctx); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var background sync.WaitGroup
+	defer background.Wait()
+	defer cancel()
+	if err := f.startCheckers(ctx, &background); err != nil {
+		return err
+	}
+	began := time.Now()
+	m := &meter{server: s, from: began.Add(o.warmup), to: began.Add(o.warmup + o.duration), log: stderr}
+	background.Go(func() { m.run(ctx, o.profiles) })
+	background.Go(func() { f.change(ctx, m.to) })
+	clients, err := loadgen.Run(ctx, loadgen.Options{
+		Target: s.xds, Clients: o.clients, Connections: o.connections, Subscribe: o.subscribe, Localities: allZones(),
+		RateOf: f.rateOf, Ramp: o.warmup / 3, Duration: o.warmup + o.duration, Reconnect: true,
+		Progress: func(p loadgen.Progress) { m.progress.Store(&p) },
+	})
+	if err != nil {
+		return err
+	}
+	checkers, err := s.counter(ctx, "isobar_hds_checkers")
+	if err != nil {
+		return err
+	}
+	cancel()
+	background.Wait()
+	return report(stdout, o, m, f, &clients, checkers)
+}

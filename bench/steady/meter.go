@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/isobar-xds/isobar/internal/loadgen"
+)
+
+// meter samples what the server uses.
+type meter struct {
+	server   *server
+	from, to time.Time // what is measured
+	log      io.Writer
+	progress atomic.Pointer[loadgen.Progress]
+
+	samples []usage // in what is measured
+	totals  [2]totals
+	err     error
+}
+
+// totals are counters of the server at one time.
+type totals struct{ collections, pauses, ticks, tickSeconds float64 }
+
+// sampleEvery is how often usage is read, and lineEvery how often it is told.
+const (
+	sampleEvery = 5 * time.Second
+	lineEvery   = 30 * time.Second
+)
+
+// run samples until the end of what is measured.
+func (m *meter) run(ctx context.Context, profiles string) {
+	var profiling sync.WaitGroup
+	defer profiling.Wait()
+	if !waitUntil(ctx, m.from) {
+		return
+	}
+	m.totals[0] = m.count(ctx)
+	if profiles != "" {
+		profiling.Go(func() { m.fail(m.profile(ctx, profiles)) })
+	}
+	told := m.from
+	for next := m.from; ; next = next.Add(sampleEvery) {
+		if !waitUntil(ctx, next) {
+			return
+		}
+		u, err := m.server.usage()
+		if err != nil {
+			m.fail(err)
+			return
+		}
+		m.samples = append(m.samples, u)
+		if u.at.Sub(told) >= lineEvery {
+			told = u.at
+			m.tell(u)
+		}
+		if !next.Add(sampleEvery).Before(m.to.Add(sampleEvery / 2)) {
+			break
+		}
+	}
+	m.totals[1] = m.count(ctx)
+}
+
+func waitUntil(ctx context.Context, at time.Time) bool {
+	timer := time.NewTimer(time.Until(at))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+func (m *meter) fail(err error) {
+	if err != nil {
+		m.err = errors.Join(m.err, err)
+	}
+}
+
+// tell prints how things stand.
+func (m *meter) tell(u usage) {
+	first := m.samples[0]
+	line := fmt.Sprintf("%4.0f s: %.2f cores, %d MiB", u.at.Sub(m.from).Seconds(), cores(first, u), u.rss>>20)
+	if p := m.progress.Load(); p != nil {
+		line += fmt.Sprintf(", %d clients served, %d pushes, %d reports, %d errors", p.Answered, p.Pushes, p.Reports, p.Errors)
+	}
+	_, _ = fmt.Fprintln(m.log, line)
+}
+
+func (m *meter) count(ctx context.Context) (t totals) {
+	var err error
+	for _, c := range []struct {
+		name string
+		into *float64
+	}{
+		{"go_gc_duration_seconds_count", &t.collections},
+		{"go_gc_duration_seconds_sum", &t.pauses},
+		{"isobar_ticks_total", &t.ticks},
+		{"isobar_tick_duration_seconds_sum", &t.tickSeconds},
+	} {
+		if *c.into, err = m.server.counter(ctx, c.name); err != nil {
+			m.fail(err)
+		}
+	}
+	return t
+}
+
+// profile writes profiles of the server.
+func (m *meter) profile(ctx context.Context, dir string) error {
+	for _, p := range []struct{ path, file string }{
+		{"/debug/pprof/profile?seconds=30", "steady.cpu"}, {"/debug/pprof/heap?gc=1", "steady.heap"},
+	} {
+		data, err := m.server.get(ctx, p.path)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, p.file), data, 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func cores(from, to usage) float64 {
+	return (to.cpu - from.cpu).Seconds() / to.at.Sub(from.at).Seconds()
+}
+
+// slope is the growth of resident memory by least squares, bytes/s.
+func (m *meter) slope() float64 {
+	var n, x, y, xx, xy float64
+	for _, s := range m.samples {
+		at, rss := s.at.Sub(m.from).Seconds(), float64(s.rss)
+		n, x, y, xx, xy = n+1, x+at, y+rss, xx+at*at, xy+at*rss
+	}
+	if d := n*xx - x*x; d > 0 {
+		return (n*xy - x*y) / d
+	}
+	return 0
+}

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/isobar-xds/isobar/internal/loadgen"
+)
+
+// What is wanted on two cores.
+const (
+	wantCores    = 0.7
+	wantRSS      = 1536 << 20 // bytes
+	wantFirstEDS = 5000.0     // p99 when all come back at once, ms
+	// flat is the growth of memory, as a share of it in an hour, that is taken
+	// for none: what garbage collection leaves differs from one to the next.
+	flat = 0.3
+)
+
+var errMissed = errors.New("not what is wanted")
+
+// report prints what was measured, as a benchmark and in words, and holds it
+// against what is wanted.
+func report(w io.Writer, o *options, m *meter, f *fleet, clients *loadgen.Result, checkers float64) error {
+	if m.err != nil {
+		return m.err
+	}
+	if len(m.samples) < 2 {
+		return errors.New("interrupted before anything was measured")
+	}
+	first, last := m.samples[0], m.samples[len(m.samples)-1]
+	used, mean, most := cores(first, last), 0.0, int64(0)
+	for _, s := range m.samples {
+		mean += float64(s.rss) / float64(len(m.samples))
+		most = max(most, s.rss)
+	}
+	slope := m.slope()
+	gc := m.totals[1].collections - m.totals[0].collections
+	pause := m.totals[1].pauses - m.totals[0].pauses
+	ticks := m.totals[1].ticks - m.totals[0].ticks
+	tick := (m.totals[1].tickSeconds - m.totals[0].tickSeconds) / max(1, ticks)
+	back := clients.Reconnect
+	if back == nil {
+		return errors.New("interrupted before the clients came back")
+	}
+	seconds := last.at.Sub(first.at).Seconds()
+	lines := []string{
+		fmt.Sprintf("BenchmarkSteady/clients=%d/services=%d/subscribed=%d/checkers=%.0f 1 %.0f ns/op %.3f cores %d maxRSS-B %.0f RSS-B/h %.4f s/tick %.1f p99-spread-ms",
+			o.clients, o.services, o.subscribe, checkers, seconds*1e9, used, most, slope*3600, tick, clients.Spread.P99MS),
+		fmt.Sprintf("BenchmarkReconnect/clients=%d/services=%d/subscribed=%d 1 %.0f ns/op %.1f p50-ms %.1f p99-ms",
+			o.clients, o.services, o.subscribe, back.MaxMS*1e6, back.P50MS, back.P99MS),
+		"",
+		fmt.Sprintf("processor     %.2f cores over %.0f s (%.1f s)", used, seconds, (last.cpu - first.cpu).Seconds()),
+		fmt.Sprintf("memory        at most %d MiB, mean %.0f MiB, %+.1f MiB/h", most>>20, mean/(1<<20), slope*3600/(1<<20)),
+		fmt.Sprintf("collections   %.0f, pauses of %.2f ms on average", gc, 1000*pause/max(1, gc)),
+		fmt.Sprintf("ticks         %.0f, %.0f ms each", ticks, 1000*tick),
+		fmt.Sprintf("changes       %d over the admin API, %d failed", f.changes.Load(), f.changesFailed.Load()),
+		fmt.Sprintf("clients       %d, %d services each: %d pushes, %d reports, %d NACKs", clients.Clients, clients.Subscribed, clients.Pushes, clients.Reports, clients.NACKs),
+		fmt.Sprintf("checkers      %.0f", checkers),
+		fmt.Sprintf("first EDS     p50 %.0f ms, p99 %.0f ms, max %.0f ms, %d silent", clients.FirstEDS.P50MS, clients.FirstEDS.P99MS, clients.FirstEDS.MaxMS, clients.FirstEDS.Silent),
+		fmt.Sprintf("spread        p50 %.1f ms, p99 %.1f ms, max %.1f ms, of %d versions", clients.Spread.P50MS, clients.Spread.P99MS, clients.Spread.MaxMS, clients.Spread.Count),
+		fmt.Sprintf("reconnect     p50 %.0f ms, p99 %.0f ms, max %.0f ms, %d silent", back.P50MS, back.P99MS, back.MaxMS, back.Silent),
+	}
+	for _, e := range clients.Errors {
+		lines = append(lines, fmt.Sprintf("errors        %d %s: %s", e.Count, e.Status, e.Last))
+	}
+	for _, l := range lines {
+		if _, err := fmt.Fprintln(w, l); err != nil {
+			return err
+		}
+	}
+	return errors.Join(
+		missed(used > wantCores, "%.2f cores, want at most %.1f", used, wantCores),
+		missed(most > wantRSS, "%d MiB, want at most %d", most>>20, wantRSS>>20),
+		missed(slope*3600 > flat*mean && seconds >= 300, "memory grows by %.0f MiB/h", slope*3600/(1<<20)),
+		missed(back.P99MS > wantFirstEDS, "clients that come back at once wait %.0f ms, want p99 at most %.0f", back.P99MS, wantFirstEDS),
+		missed(!clients.OK(), "not all clients were served, or some refused something"),
+		missed(f.changesFailed.Load() > 0, "%d changes failed", f.changesFailed.Load()),
+		missed(checkers < float64(o.checkers), "%.0f of %d checkers", checkers, o.checkers),
+	)
+}
+
+func missed(is bool, format string, args ...any) error {
+	if !is {
+		return nil
+	}
+	return fmt.Errorf("%w: %s", errMissed, fmt.Sprintf(format, args...))
+}
