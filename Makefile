@@ -12,7 +12,7 @@ LINT     := $(GOBIN)/golangci-lint
 RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
 
 .DEFAULT_GOAL := help
-.PHONY: tools help build demo scenarios test test-race test-norace test-interop lint fmt fuzz soak bench microbench cover clean
+.PHONY: tools help build demo scenarios test test-race test-norace test-interop lint fmt fuzz soak bench steady microbench cover clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -88,6 +88,13 @@ bench: ## compare with go-control-plane and the floor (10 minutes); bench.txt is
 	cd bench && $(GO) build -o ../bin/bench . && ../bin/bench > ../bench.txt
 	cd bench && $(GO) test -run '^$$' -bench . -benchtime 3x ./loop >> ../bench.txt
 	cd bench && $(GO) test -run '^$$' -bench . -benchtime 2s ./health >> ../bench.txt
+
+# 13 minutes, and two cores with nothing else to do: one for the server, one for
+# the fleet. DURATION shortens what is measured, STEADY passes further flags.
+DURATION ?= 10m
+steady: build ## hold 5,000 clients, 1,000 services and 100 checkers for DURATION (10m): processor, memory, reconnect
+	cd bench && $(GO) build -trimpath -o ../bin/steady ./steady
+	bin/steady -isobar bin/isobar -duration $(DURATION) $(STEADY)
 
 microbench: ## run the benchmarks of the packages; compare two runs with benchstat
 	$(GO) test -run '^$$' -bench . -benchmem -count 6 ./...

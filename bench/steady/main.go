@@ -74,15 +74,16 @@ func measure(ctx context.Context, o *options, stdout, stderr io.Writer) (err err
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	var background sync.WaitGroup
+	var background, metering sync.WaitGroup
 	defer background.Wait()
+	defer metering.Wait()
 	defer cancel()
 	if err := f.startCheckers(ctx, &background); err != nil {
 		return err
 	}
 	began := time.Now()
 	m := &meter{server: s, from: began.Add(o.warmup), to: began.Add(o.warmup + o.duration), log: stderr}
-	background.Go(func() { m.run(ctx, o.profiles) })
+	metering.Go(func() { m.run(ctx, o.profiles) })
 	background.Go(func() { f.change(ctx, m.to) })
 	clients, err := loadgen.Run(ctx, loadgen.Options{
 		Target: s.xds, Clients: o.clients, Connections: o.connections, Subscribe: o.subscribe, Localities: allZones(),
@@ -96,6 +97,7 @@ func measure(ctx context.Context, o *options, stdout, stderr io.Writer) (err err
 	if err != nil {
 		return err
 	}
+	metering.Wait()
 	cancel()
 	background.Wait()
 	return report(stdout, o, m, f, &clients, checkers)

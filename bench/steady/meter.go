@@ -21,9 +21,11 @@ type meter struct {
 	log      io.Writer
 	progress atomic.Pointer[loadgen.Progress]
 
-	samples []usage // in what is measured
-	totals  [2]totals
-	err     error
+	samples []usage   // in what is measured
+	totals  [2]totals // at its ends
+
+	mu  sync.Mutex
+	err error
 }
 
 // totals are counters of the server at one time.
@@ -42,29 +44,31 @@ func (m *meter) run(ctx context.Context, profiles string) {
 	if !waitUntil(ctx, m.from) {
 		return
 	}
-	m.totals[0] = m.count(ctx)
+	begun := make(chan totals, 1) // a busy server answers late
+	go func() { begun <- m.count(ctx) }()
 	if profiles != "" {
 		profiling.Go(func() { m.fail(m.profile(ctx, profiles)) })
 	}
 	told := m.from
-	for next := m.from; ; next = next.Add(sampleEvery) {
+	for next := m.from; !next.After(m.to); next = next.Add(sampleEvery) {
 		if !waitUntil(ctx, next) {
-			return
+			break
 		}
 		u, err := m.server.usage()
 		if err != nil {
 			m.fail(err)
-			return
+			break
 		}
 		m.samples = append(m.samples, u)
 		if u.at.Sub(told) >= lineEvery {
 			told = u.at
 			m.tell(u)
 		}
-		if !next.Add(sampleEvery).Before(m.to.Add(sampleEvery / 2)) {
-			break
+		for time.Until(next.Add(sampleEvery)) < 0 { // late: leave some out
+			next = next.Add(sampleEvery)
 		}
 	}
+	m.totals[0] = <-begun
 	m.totals[1] = m.count(ctx)
 }
 
@@ -80,6 +84,8 @@ func waitUntil(ctx context.Context, at time.Time) bool {
 }
 
 func (m *meter) fail(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if err != nil {
 		m.err = errors.Join(m.err, err)
 	}
