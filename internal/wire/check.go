@@ -4,9 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"net"
 	"net/netip"
-	"strconv"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
@@ -36,12 +34,13 @@ func CheckAssignment(m *endpointv3.ClusterLoadAssignment, name string) error {
 	c := assignmentCheck{
 		localities: make(map[placedLocality]bool, len(m.GetEndpoints())),
 		weights:    map[uint32]uint64{},
-		addresses:  map[string]string{},
+		addresses:  map[netip.AddrPort]addressPlace{},
 		checked:    map[*corev3.Metadata]bool{},
 	}
 	for i, l := range m.GetEndpoints() {
-		if err := c.locality(fmt.Sprintf("endpoints[%d]", i), l); err != nil {
-			return err
+		c.at.locality = i
+		if err := c.locality(l); err != nil {
+			return within(err, "endpoints[%d]", i)
 		}
 	}
 	for p := range uint32(len(c.weights)) { //nolint:gosec // at most 129
@@ -61,93 +60,118 @@ type placedLocality struct {
 type assignmentCheck struct {
 	localities map[placedLocality]bool
 	weights    map[uint32]uint64 // sum of locality weights by priority
-	addresses  map[string]string // address -> field that has it
+	addresses  map[netip.AddrPort]addressPlace
+	at         addressPlace // what is checked now
 	checked    map[*corev3.Metadata]bool
 }
 
-func (c *assignmentCheck) locality(field string, l *endpointv3.LocalityLbEndpoints) error {
+// addressPlace says where in a message an address stands.
+type addressPlace struct {
+	locality, endpoint int
+	additional         int // -1: it is the endpoint's own address
+}
+
+// String names the field as in the proto file.
+func (p addressPlace) String() string {
+	field := fmt.Sprintf("endpoints[%d].lb_endpoints[%d].endpoint.", p.locality, p.endpoint)
+	if p.additional < 0 {
+		return field + "address"
+	}
+	return fmt.Sprintf("%sadditional_addresses[%d]", field, p.additional)
+}
+
+// locality checks one locality. Here and beneath, fields are named from where
+// the check is, and whole names are made of them when something is wrong: there
+// are thousands of endpoints, and nearly always all is well.
+func (c *assignmentCheck) locality(l *endpointv3.LocalityLbEndpoints) error {
 	id := l.GetLocality()
 	if id == nil {
-		return refused(field+".locality", "not set")
+		return refused("locality", "not set")
 	}
 	priority := l.GetPriority()
 	if priority > maxPriority {
-		return refused(field+".priority", "%d, want at most %d", priority, maxPriority)
+		return refused("priority", "%d, want at most %d", priority, maxPriority)
 	}
 	at := placedLocality{priority, id.GetRegion(), id.GetZone(), id.GetSubZone()}
 	if c.localities[at] {
-		return refused(field+".locality", "%s/%s/%s is in priority %d twice", at.region, at.zone, at.subZone, priority)
+		return refused("locality", "%s/%s/%s is in priority %d twice", at.region, at.zone, at.subZone, priority)
 	}
 	c.localities[at] = true
 	weight := l.GetLoadBalancingWeight().GetValue()
 	if weight == 0 {
-		return refused(field+".load_balancing_weight", "0 or not set, want at least 1")
+		return refused("load_balancing_weight", "0 or not set, want at least 1")
 	}
 	c.weights[priority] += uint64(weight)
 	if c.weights[priority] > math.MaxUint32 {
-		return refused(field+".load_balancing_weight", "the weights of priority %d sum to 2^32 or more", priority)
+		return refused("load_balancing_weight", "the weights of priority %d sum to 2^32 or more", priority)
 	}
 	if l.GetLbConfig() != nil || l.GetProximity() != nil {
-		return refused(field, "lb_config and proximity are not understood by all clients")
+		return refused("", "lb_config and proximity are not understood by all clients")
 	}
-	if err := c.metadata(field+".metadata", l.GetMetadata()); err != nil {
+	if err := c.metadata(l.GetMetadata()); err != nil {
 		return err
 	}
-	return c.endpoints(field, l.GetLbEndpoints())
+	return c.endpoints(l.GetLbEndpoints())
 }
 
-func (c *assignmentCheck) endpoints(field string, endpoints []*endpointv3.LbEndpoint) error {
+func (c *assignmentCheck) endpoints(endpoints []*endpointv3.LbEndpoint) error {
 	var sum uint64
 	for i, e := range endpoints {
-		at := fmt.Sprintf("%s.lb_endpoints[%d]", field, i)
 		weight := uint32(1) // what clients take when it is not set
 		if w := e.GetLoadBalancingWeight(); w != nil {
 			weight = w.GetValue()
 		}
-		if weight == 0 {
-			return refused(at+".load_balancing_weight", "0, want at least 1")
-		}
 		sum += uint64(weight)
 		if sum > math.MaxUint32 {
-			return refused(at+".load_balancing_weight", "the weights of the locality sum to 2^32 or more")
+			return refused(fmt.Sprintf("lb_endpoints[%d].load_balancing_weight", i), "the weights of the locality sum to 2^32 or more")
 		}
-		if _, known := corev3.HealthStatus_name[int32(e.GetHealthStatus())]; !known {
-			return refused(at+".health_status", "%d is no health status", e.GetHealthStatus())
-		}
-		if err := c.address(at+".endpoint.address", e.GetEndpoint().GetAddress()); err != nil {
-			return err
-		}
-		if err := c.details(at, e); err != nil {
-			return err
+		c.at.endpoint = i
+		if err := c.endpoint(e, weight); err != nil {
+			return within(err, "lb_endpoints[%d]", i)
 		}
 	}
 	return nil
 }
 
-func (c *assignmentCheck) address(field string, a *corev3.Address) error {
-	key, err := sentAddress(field, a)
+func (c *assignmentCheck) endpoint(e *endpointv3.LbEndpoint, weight uint32) error {
+	if weight == 0 {
+		return refused("load_balancing_weight", "0, want at least 1")
+	}
+	if _, known := corev3.HealthStatus_name[int32(e.GetHealthStatus())]; !known {
+		return refused("health_status", "%d is no health status", e.GetHealthStatus())
+	}
+	c.at.additional = -1
+	if err := c.address(e.GetEndpoint().GetAddress()); err != nil {
+		return within(err, "endpoint.address")
+	}
+	return c.details(e)
+}
+
+// address checks that an address can be taken and stands nowhere else.
+func (c *assignmentCheck) address(a *corev3.Address) error {
+	key, err := sentAddress(a)
 	if err != nil {
 		return err
 	}
 	if first, twice := c.addresses[key]; twice {
-		return refused(field, "%s stands at %s already", key, first)
+		return refused("", "%s stands at %s already", key, first)
 	}
-	c.addresses[key] = field
+	c.addresses[key] = c.at
 	return nil
 }
 
 // sentAddress gives an address that all clients take as IP:port.
-func sentAddress(field string, a *corev3.Address) (string, error) {
+func sentAddress(a *corev3.Address) (netip.AddrPort, error) {
 	s := a.GetSocketAddress()
 	ip, err := netip.ParseAddr(s.GetAddress())
 	if err != nil || ip.Zone() != "" {
-		return "", refused(field, "%.100q is not an IP address without zone", s.GetAddress())
+		return netip.AddrPort{}, refused("", "%.100q is not an IP address without zone", s.GetAddress())
 	}
 	port := s.GetPortValue()
 	if port == 0 || port > math.MaxUint16 {
-		return "", refused(field, "port %d, want 1 to %d", port, math.MaxUint16)
+		return netip.AddrPort{}, refused("", "port %d, want 1 to %d", port, math.MaxUint16)
 	}
-	return net.JoinHostPort(ip.String(), strconv.FormatUint(uint64(port), 10)), nil
+	return netip.AddrPortFrom(ip, uint16(port)), nil //nolint:gosec // checked
 }
 
 func checkPolicy(p *endpointv3.ClusterLoadAssignment_Policy) error {

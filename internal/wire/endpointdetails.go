@@ -125,23 +125,24 @@ func addDetails(out *endpointv3.LbEndpoint, e *isobar.Endpoint, port uint16, sha
 
 // details holds what an endpoint has beside address, weight and health against
 // the rules of all clients.
-func (c *assignmentCheck) details(field string, e *endpointv3.LbEndpoint) error {
+func (c *assignmentCheck) details(e *endpointv3.LbEndpoint) error {
 	endpoint := e.GetEndpoint()
-	if err := checkHostname(field+".endpoint.hostname", endpoint.GetHostname()); err != nil {
+	if err := checkHostname("endpoint.hostname", endpoint.GetHostname()); err != nil {
 		return err
 	}
 	if n := len(endpoint.GetAdditionalAddresses()); n > maxAdditionalAddresses {
-		return refused(field+".endpoint.additional_addresses", "%d addresses, want at most %d", n, maxAdditionalAddresses)
+		return refused("endpoint.additional_addresses", "%d addresses, want at most %d", n, maxAdditionalAddresses)
 	}
 	for i, more := range endpoint.GetAdditionalAddresses() {
-		if err := c.address(fmt.Sprintf("%s.endpoint.additional_addresses[%d]", field, i), more.GetAddress()); err != nil {
-			return err
+		c.at.additional = i
+		if err := c.address(more.GetAddress()); err != nil {
+			return within(err, "endpoint.additional_addresses[%d]", i)
 		}
 	}
-	if err := checkEndpointCheck(field+".endpoint.health_check_config", endpoint.GetHealthCheckConfig()); err != nil {
-		return err
+	if err := checkEndpointCheck(endpoint.GetHealthCheckConfig()); err != nil {
+		return within(err, "endpoint.health_check_config")
 	}
-	return c.metadata(field+".metadata", e.GetMetadata())
+	return c.metadata(e.GetMetadata())
 }
 
 func checkHostname(field, name string) error {
@@ -156,35 +157,37 @@ func checkHostname(field, name string) error {
 	return nil
 }
 
-func checkEndpointCheck(field string, c *endpointv3.Endpoint_HealthCheckConfig) error {
+func checkEndpointCheck(c *endpointv3.Endpoint_HealthCheckConfig) error {
 	if p := c.GetPortValue(); p > math.MaxUint16 {
-		return refused(field+".port_value", "%d, want at most %d", p, math.MaxUint16)
+		return refused("port_value", "%d, want at most %d", p, math.MaxUint16)
 	}
-	if err := checkHostname(field+".hostname", c.GetHostname()); err != nil {
+	if err := checkHostname("hostname", c.GetHostname()); err != nil {
 		return err
 	}
 	if c.GetAddress() == nil {
 		return nil
 	}
-	_, err := sentAddress(field+".address", c.GetAddress())
-	return err
+	if _, err := sentAddress(c.GetAddress()); err != nil {
+		return within(err, "address")
+	}
+	return nil
 }
 
 // metadata bounds what clients have to decode; each message once, where
 // endpoints share it.
-func (c *assignmentCheck) metadata(field string, m *corev3.Metadata) error {
+func (c *assignmentCheck) metadata(m *corev3.Metadata) error {
 	if m == nil || c.checked[m] {
 		return nil
 	}
 	if n := proto.Size(m); n > maxMetadataBytes {
-		return refused(field, "%d bytes, want at most %d", n, maxMetadataBytes)
+		return refused("metadata", "%d bytes, want at most %d", n, maxMetadataBytes)
 	}
 	for name, s := range m.GetFilterMetadata() {
 		switch {
 		case name == "" || !utf8.ValidString(name):
-			return refused(field+".filter_metadata", "%.100q is not the name of a filter", name)
+			return refused("metadata.filter_metadata", "%.100q is not the name of a filter", name)
 		case structDepth(s, isobar.MaxMetadataDepth) > isobar.MaxMetadataDepth:
-			return refused(field+".filter_metadata", "%.100q is nested deeper than %d levels", name, isobar.MaxMetadataDepth)
+			return refused("metadata.filter_metadata", "%.100q is nested deeper than %d levels", name, isobar.MaxMetadataDepth)
 		}
 	}
 	c.checked[m] = true

@@ -32,3 +32,18 @@ func badMessage(field, format string, args ...any) error {
 func refused(field, format string, args ...any) error {
 	return &FieldError{Field: field, Text: fmt.Sprintf(format, args...), base: ErrRefused}
 }
+
+// within names the field of an error from further outside: what it says of a
+// field is true of that field of the message that the prefix names.
+func within(err error, prefix string, args ...any) error {
+	field, ok := errors.AsType[*FieldError](err)
+	if !ok {
+		return err
+	}
+	outer := *field
+	outer.Field = fmt.Sprintf(prefix, args...)
+	if field.Field != "" {
+		outer.Field += "." + field.Field
+	}
+	return &outer
+}
