@@ -67,6 +67,7 @@ type Registry struct {
 	now           contents
 	storeRevision uint64 // of the last version read from or written to the store
 	savedRevision uint64 // of the contents that were saved last
+	encoded       encodings
 }
 
 // state is what readers get. Immutable.
@@ -259,13 +260,15 @@ func notFound(name string) error { return fmt.Errorf("service %s: %w", name, iso
 
 // save writes c under the one key. r.mu is held, or r not shared yet.
 func (r *Registry) save(ctx context.Context, c contents) error {
-	data, err := c.encode()
+	data, encoded, err := c.encode(r.encoded)
 	if err != nil {
 		return err
 	}
 	revision, err := r.opts.Store.CompareAndSwap(ctx, storeKey, r.storeRevision, data)
 	if err == nil {
-		r.storeRevision, r.savedRevision = revision, c.revision
+		// A change that fails leaves its revision to the next one, so what was
+		// encoded for it is forgotten.
+		r.storeRevision, r.savedRevision, r.encoded = revision, c.revision, encoded
 		return nil
 	}
 	// A write can fail after it took effect; the next one has to build on what

@@ -1,6 +1,7 @@
 package source
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -36,22 +37,57 @@ type savedOverride struct {
 // errFormat says that a newer Isobar wrote the objects.
 var errFormat = errors.New("the saved services were written by a newer version")
 
-func (c contents) encode() ([]byte, error) {
-	s := saved{Format: savedFormat, Revision: c.revision}
+// encodings are the API's objects as they were saved last, by name: one change
+// must not cost encoding all of them.
+type encodings map[string]encoding
+
+type encoding struct {
+	revision uint64 // of the object
+	data     []byte
+}
+
+// encode gives what is to be saved. Objects that did not change since they were
+// encoded are taken from there; the result has the encodings of all.
+func (c contents) encode(known encodings) ([]byte, encodings, error) {
+	s := saved{Format: savedFormat, Revision: c.revision, Objects: []savedObject{}}
 	for _, o := range c.health.Overrides() {
 		s.Overrides = append(s.Overrides, savedOverride{Override: o, Since: c.since[o.Key]})
 	}
-	for _, o := range c.objects() {
-		if o.Owner == isobar.OwnerAPI {
-			s.Objects = append(s.Objects, savedObject{Service: o.Service, Revision: o.Revision})
-		}
-	}
-	data, err := json.Marshal(s)
+	rest, err := json.Marshal(s)
 	if err != nil {
-		return nil, fmt.Errorf("%w: the services can't be saved: %w", isobar.ErrInvalid, err)
+		return nil, nil, fmt.Errorf("%w: the services can't be saved: %w", isobar.ErrInvalid, err)
 	}
-	return data, nil
+	next := make(encodings, len(c.api))
+	var objects []byte
+	for _, o := range c.objects() {
+		if o.Owner != isobar.OwnerAPI {
+			continue
+		}
+		e, ok := known[o.Service.Name]
+		if !ok || e.revision != o.Revision {
+			e.revision = o.Revision
+			if e.data, err = json.Marshal(savedObject{Service: o.Service, Revision: o.Revision}); err != nil {
+				return nil, nil, fmt.Errorf("%w: service %q can't be saved: %w", isobar.ErrInvalid, o.Service.Name, err)
+			}
+		}
+		next[o.Service.Name] = e
+		if len(objects) > 0 {
+			objects = append(objects, ',')
+		}
+		objects = append(objects, e.data...)
+	}
+	// The empty list is the first of its kind in what was encoded without objects.
+	head, tail, _ := bytes.Cut(rest, noObjects)
+	data := make([]byte, 0, len(rest)+len(objects))
+	data = append(data, head...)
+	data = append(data, noObjects[:len(noObjects)-1]...)
+	data = append(data, objects...)
+	data = append(data, ']')
+	return append(data, tail...), next, nil
 }
+
+// noObjects is how saved is encoded where it has none.
+var noObjects = []byte(`"objects":[]`)
 
 func decode(data []byte) (contents, error) {
 	var s saved
