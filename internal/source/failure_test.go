@@ -69,8 +69,12 @@ func TestStoreThatFails(t *testing.T) {
 			disk.before, disk.after = false, false
 			put(t, r, svc("a", 3))
 			last, _ := r.State()
-			if topology, _ := open(t, disk).State(); topology.Revision <= last.Revision {
+			reopened := open(t, disk)
+			if topology, _ := reopened.State(); topology.Revision <= last.Revision {
 				t.Errorf("revision %d after %d", topology.Revision, last.Revision)
+			}
+			if o, err := reopened.Get("a"); err != nil || o.Service.Localities[1].MaxRate != 3 {
+				t.Errorf("what was saved last is lost: %+v, %v", o, err)
 			}
 		})
 	}
