@@ -25,6 +25,8 @@ type bootstrapFlags struct {
 
 // bootstrap is what the flags say, checked.
 type bootstrap struct {
+	bootstrapTLS
+
 	Server   string // host:port
 	Host     string
 	Port     uint16
@@ -33,8 +35,6 @@ type bootstrap struct {
 	Cluster  string
 	Locality isobar.Locality
 	Services []string // Envoy: clusters made here instead of by CDS
-
-	bootstrapTLS
 }
 
 func bootstrapCommand() *cobra.Command {

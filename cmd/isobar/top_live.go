@@ -48,10 +48,10 @@ const (
 )
 
 // Init implements [tea.Model].
-func (m topView) Init() tea.Cmd { return m.ask }
+func (m *topView) Init() tea.Cmd { return m.ask }
 
 // Update implements [tea.Model].
-func (m topView) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+func (m *topView) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:
 		m.width, m.height = msg.Width, msg.Height
@@ -66,7 +66,7 @@ func (m topView) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	return m, nil
 }
 
-func (m topView) answered(a topAnswer) (tea.Model, tea.Cmd) {
+func (m *topView) answered(a topAnswer) (tea.Model, tea.Cmd) {
 	if m.err = a.err; a.err == nil {
 		m.overview, m.at = &a.overview, a.at
 		m.sort.order(m.overview.Services)
@@ -83,7 +83,7 @@ func (m topView) answered(a topAnswer) (tea.Model, tea.Cmd) {
 	return m, tea.Tick(m.interval, func(time.Time) tea.Msg { return topDue{} })
 }
 
-func (m topView) key(k string) (tea.Model, tea.Cmd) {
+func (m *topView) key(k string) (tea.Model, tea.Cmd) {
 	page := max(1, m.room())
 	switch k {
 	case "q", "ctrl+c", "esc":
@@ -144,7 +144,7 @@ func (m *topView) room() int {
 }
 
 // View implements [tea.Model].
-func (m topView) View() tea.View {
+func (m *topView) View() tea.View {
 	text := "isobar top  asking the server ..."
 	if m.overview != nil {
 		text = m.text()
@@ -212,7 +212,7 @@ func cut(text string, width int) string {
 // watchLive shows the view until the user quits, ctx ends, or so many answers
 // came.
 func watchLive(ctx context.Context, flags *topFlags, ask askTop, w io.Writer) error {
-	view := topView{
+	view := &topView{
 		interval: flags.interval, left: flags.count, rows: flags.rows, sort: flags.sort, width: defaultWidth, height: defaultHeight,
 		ask: func() tea.Msg {
 			o, err := ask(ctx)
@@ -226,7 +226,7 @@ func watchLive(ctx context.Context, flags *topFlags, ask askTop, w io.Writer) er
 		}
 		return fmt.Errorf("live view: %w", err)
 	}
-	if m, ok := last.(topView); ok {
+	if m, ok := last.(*topView); ok {
 		return m.failed
 	}
 	return nil

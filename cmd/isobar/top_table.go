@@ -54,9 +54,9 @@ func (s *topSort) register(cmd *cobra.Command) {
 }
 
 // order sorts services in place; ties go by name.
-func (s topSort) order(services []admin.ServiceOverview) {
+func (s *topSort) order(services []admin.ServiceOverview) {
 	key := func(o *admin.ServiceOverview) float64 {
-		switch s {
+		switch *s {
 		case byUtilization:
 			return utilization(o)
 		case byDemand:
@@ -65,6 +65,7 @@ func (s topSort) order(services []admin.ServiceOverview) {
 			return o.Shift
 		case byDrop:
 			return o.Drop
+		case byName:
 		}
 		return 0
 	}

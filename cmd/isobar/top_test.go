@@ -101,7 +101,7 @@ func order(text string) string {
 
 // TestTopLiveView drives the model of the live view by its messages.
 func TestTopLiveView(t *testing.T) {
-	var m tea.Model = topView{
+	var m tea.Model = &topView{
 		interval: time.Second, sort: byUtilization, width: defaultWidth, height: defaultHeight,
 		ask: func() tea.Msg { return topAnswer{} },
 	}
@@ -174,17 +174,17 @@ func plainText(s string) string {
 
 // TestTopEnds: after so many answers, and when there never was one.
 func TestTopEnds(t *testing.T) {
-	var m tea.Model = topView{left: 2, height: 24, width: 80}
+	var m tea.Model = &topView{left: 2, height: 24, width: 80}
 	m, cmd := m.Update(topAnswer{at: made})
-	if cmd == nil || m.(topView).left != 1 {
+	if cmd == nil || m.(*topView).left != 1 {
 		t.Errorf("after one answer: %+v", m)
 	}
 	if _, cmd = m.Update(topAnswer{at: made}); cmd == nil || cmd() != tea.Quit() {
 		t.Error("it goes on after the last answer")
 	}
 	refused := errors.New("refused")
-	m, cmd = topView{}.Update(topAnswer{err: refused})
-	if cmd == nil || cmd() != tea.Quit() || !errors.Is(m.(topView).failed, refused) {
+	m, cmd = (&topView{}).Update(topAnswer{err: refused})
+	if cmd == nil || cmd() != tea.Quit() || !errors.Is(m.(*topView).failed, refused) {
 		t.Errorf("without any answer: %+v", m)
 	}
 }

@@ -68,7 +68,9 @@ func (s *Server) getStatus(w http.ResponseWriter, r *http.Request) {
 
 // status tells how things stand with a plan, which is nil before the first.
 func (s *Server) status(ctx context.Context, p *plan.Plan) Status {
-	b := &statusBuilder{Status: Status{Holds: []Held{}, Paused: plan.Pauses{}, Attention: []string{}, Unsaved: []string{}, Certificates: []Certificate{}, Coverage: 1}}
+	b := &statusBuilder{Status: Status{
+		Holds: []Held{}, Paused: plan.Pauses{}, Attention: []string{}, Unsaved: []string{}, Certificates: []Certificate{}, Coverage: 1,
+	}}
 	if wrong := s.stalled(); wrong != "" {
 		b.attendf("%s", wrong)
 	}

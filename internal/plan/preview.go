@@ -94,7 +94,7 @@ func callGroups(before, after *isobar.Topology) [][]string {
 	for _, g := range groups {
 		slices.Sort(g)
 	}
-	slices.SortFunc(groups, func(a, b []string) int { return slices.Compare(a, b) })
+	slices.SortFunc(groups, slices.Compare)
 	return groups
 }
 

@@ -88,6 +88,7 @@ func (s *Server) upstreamTroubles() []string {
 			out = append(out, svc.Name+": the other control plane lists no endpoints any more; those of before stay for now")
 		case xdsource.Refused:
 			out = append(out, svc.Name+": what the other control plane lists is refused: "+svc.Refused)
+		case xdsource.Current, xdsource.Kept, xdsource.Empty:
 		}
 	}
 	return out
