@@ -18,10 +18,12 @@ type flow struct {
 	told    time.Time     // when the service was last heard of; of an inherited flow, when its new stream opened
 	news    time.Duration // length of the windows that came since the last snapshot
 	own     bool          // the window was reported on this stream, not inherited
-	weight  float64       // how much of the window counts; below 1 for streams that jump (see reputation)
+	weight  float64       // how much of the window counts; below 1 for streams that are doubted (see judge)
 	windows int           // so far
 	busy    int           // of them, those with traffic
-	mean    float64       // of the rates that counted while there was traffic, requests/s
+	met     int           // snapshots at which it was compared with the other nodes
+	mean    float64       // of the rates that were believed while there was traffic, requests/s
+	limit   float64       // what counts at most while it is doubted, requests/s; 0 = it is not
 }
 
 // window is one measured stretch of time.

@@ -5,17 +5,23 @@ import (
 	"time"
 )
 
-// Guard against a client that reports far more than is believable: in services
-// of many nodes a node counts at most repute times its own mean, fair of the
-// service's capacity, or alikeness times what its like report, whichever is
-// most.
+// Guard against a client that reports far more than is believable. In services
+// of many nodes a node is doubted when it reports more than repute times its
+// own mean and more than fair of what the service can serve. The jump counts up
+// to those. While it lasts, the limit comes down to fair of the service, or to
+// the node's own mean: real bursts are short, broken counters stay broken. What
+// is doubted does not make the mean, which grows by patience a window only, so
+// that an honest node that is like no other is believed in the end. The limit
+// falls away when the reports come down to it.
 const (
 	guardNodes   = 20
 	guardWindows = 3 // with traffic: without them there is nothing to go by
 	repute       = 10.0
 	fair         = 0.05
 	alikeness    = 2.0
-	meanWindows  = 60 // windows with traffic over which the mean is taken
+	patience     = 0.01
+	afew         = 0.2 // of the nodes: when more are doubted at once, it is no lie
+	meanWindows  = 60  // windows with traffic over which the mean is taken
 )
 
 // judge decides how much of the newest window counts. Windows without traffic
@@ -24,59 +30,143 @@ func (f *flow) judge() {
 	rate, svc := f.window.rate(), f.source.service
 	f.weight = 1
 	f.windows++
+	if rate <= f.limit {
+		f.limit = 0
+	}
 	if rate < negligible {
 		return
 	}
-	if svc.nodes >= guardNodes && f.busy >= guardWindows {
-		allowed := max(repute*f.mean, fair*max(svc.capacity, svc.demand))
-		if rate > allowed {
-			f.weight = allowed / rate
-		}
+	claim := fair * max(svc.capacity, svc.demand)
+	switch {
+	case f.limit > 0:
+		f.mean *= 1 + patience
+		f.limit = min(rate, max(f.mean, claim, f.limit/2))
+	case svc.nodes >= guardNodes && f.busy >= guardWindows && rate > max(repute*f.mean, claim):
+		f.limit = max(repute*f.mean, claim)
 	}
 	f.busy++
-	f.mean += (rate*f.weight - f.mean) / float64(min(f.busy, meanWindows+1))
-}
-
-// vouch lets nodes count for as much as is usual among the nodes of the
-// service: when traffic comes back after a quiet night all of them jump at
-// once. The median is what a few bad reporters cannot move.
-func (t *Table) vouch(svc *service, now time.Time) {
-	if svc.nodes < guardNodes || !svc.capped() {
+	if f.limit > 0 {
+		f.weight = f.limit / rate
 		return
 	}
-	var rates []float64
+	f.mean += (rate - f.mean) / f.experience()
+}
+
+// experience is in how many windows the mean was made, the newest one included.
+func (f *flow) experience() float64 { return float64(min(max(1, f.busy), meanWindows+1)) }
+
+// peers is what the nodes of a service are like at one time.
+type peers struct {
+	flows   []*flow
+	median  float64 // of their rates, requests/s; what a few bad reporters cannot move
+	growth  float64 // median of rate over mean, of those that have a mean
+	largest float64 // rate that counts of a node that is known, requests/s
+	doubted int
+}
+
+// compare holds the nodes of a service against each other.
+func (t *Table) compare(svc *service, now time.Time) (p peers) {
+	var rates, growths []float64
 	for _, src := range svc.sources {
 		for _, f := range src.flows {
-			if trust, _ := f.trust(now, t.interval); trust > 0 {
-				rates = append(rates, f.window.rate())
+			if trust, _ := f.trust(now, t.interval); trust <= 0 {
+				continue
+			}
+			rate := f.window.rate()
+			p.flows = append(p.flows, f)
+			rates = append(rates, rate)
+			if f.limit > 0 {
+				p.doubted++
+			}
+			if f.known() {
+				growths = append(growths, rate/f.mean)
+				p.largest = max(p.largest, rate*f.weight)
 			}
 		}
 	}
-	if len(rates) < guardNodes {
+	p.median, p.growth = median(rates), median(growths)
+	return p
+}
+
+func median(v []float64) float64 {
+	if len(v) == 0 {
+		return 0
+	}
+	slices.Sort(v)
+	return v[(len(v)-1)/2]
+}
+
+// known tells whether the mean is worth something.
+func (f *flow) known() bool { return f.met >= guardWindows && f.mean >= negligible }
+
+// vouch lets the nodes of a service speak for each other: when traffic comes
+// back after a quiet night all of them jump at once. And it doubts nodes that
+// have no past by what the others are like.
+func (t *Table) vouch(svc *service, now time.Time) {
+	if len(svc.sources) == 0 || !svc.questionable() {
 		return
 	}
-	slices.Sort(rates)
-	usual := alikeness * rates[(len(rates)-1)/2]
-	for _, src := range svc.sources {
-		for _, f := range src.flows {
-			f.raise(usual)
+	p := t.compare(svc, now)
+	if len(p.flows) < guardNodes {
+		return
+	}
+	for _, f := range p.flows {
+		f.introduce(&p)
+	}
+	usual := alikeness * p.median
+	for _, f := range p.flows {
+		if f.limit <= 0 {
+			continue
 		}
+		allowed := max(usual, p.growth*f.mean)
+		if float64(p.doubted) > afew*float64(len(p.flows)) {
+			allowed = max(allowed, repute*f.mean)
+		}
+		f.raise(allowed)
 	}
 }
 
-func (s *service) capped() bool {
+// questionable tells whether there is anybody to be vouched for, or new.
+func (s *service) questionable() bool {
 	return slices.ContainsFunc(s.sources, func(src *source) bool {
-		return slices.ContainsFunc(src.flows, func(f *flow) bool { return f.weight < 1 })
+		return slices.ContainsFunc(src.flows, func(f *flow) bool {
+			return f.limit > 0 || (f.busy > 0 && f.met < guardWindows)
+		})
 	})
+}
+
+// introduce doubts a node without a past that claims to be served more than
+// there is: twice the capacity of the service, or, where that is not known, of
+// the demand that was known. A fleet may be one gateway and many that
+// hardly send anything: less than that is no reason.
+func (f *flow) introduce(p *peers) {
+	svc, rate := f.source.service, f.window.rate()
+	room := svc.capacity
+	if room <= 0 {
+		room = svc.demand
+	}
+	if f.limit > 0 || f.busy == 0 || f.met >= guardWindows || room <= 0 {
+		return
+	}
+	allowed := max(alikeness*room, repute*p.median, alikeness*p.largest)
+	if rate-f.window.errors-f.window.dropped <= allowed {
+		f.met++
+		return
+	}
+	f.limit, f.weight, f.mean = room, room/rate, min(f.mean, alikeness*p.median)
+	p.doubted++
 }
 
 // raise lets the newest window count up to a rate, as if it had been judged so.
 func (f *flow) raise(allowed float64) {
 	rate := f.window.rate()
-	if f.weight >= 1 || allowed <= rate*f.weight {
+	if allowed <= f.limit {
 		return
 	}
-	weight := min(1, allowed/rate)
-	f.mean += rate * (weight - f.weight) / float64(min(max(1, f.busy), meanWindows+1))
-	f.weight = weight
+	allowed = min(allowed, rate)
+	f.mean += (allowed - f.mean) / f.experience()
+	f.limit, f.weight = allowed, allowed/rate
+	if allowed >= rate {
+		f.limit, f.weight = 0, 1
+	}
 }

@@ -100,3 +100,76 @@ func TestGuardHoldsAfterQuiet(t *testing.T) {
 		t.Errorf("demand %.1f: three nodes count for more than ten times their own mean of 10 each", got)
 	}
 }
+
+// A client whose counters broke stays broken: it counts for a twentieth of the
+// service, or for its own mean that grows by 1% a window, whenever it began.
+func TestGuardHoldsWhileTheLieLasts(t *testing.T) {
+	const nodes, each, lie = 40, 100, 500_000 // requests in an interval
+	for _, tc := range []struct {
+		name     string
+		from     int // interval
+		capacity float64
+	}{
+		{"later", 20, 4000},
+		{"later, without a capacity", 20, 0},
+		{"from the first window", 0, 4000},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tab := table()
+			got := 0.0
+			for k := range 200 {
+				got = nodesReport(tab, nodes, k+1, func(n int) uint64 {
+					if n == 3 && k >= tc.from {
+						return lie
+					}
+					return each
+				})
+				tab.SetCapacity("checkout", tc.capacity)
+			}
+			others := float64((nodes - 1) * each / 5)
+			limit := max(0.05*tc.capacity, 0.06*others, 2*7.4*each/5) // 1.01 to the power of 200 is 7.3
+			if got < others || got > others+limit {
+				t.Errorf("demand %.0f: a liar counts for %.0f beside honest %.0f", got, got-others, others)
+			}
+		})
+	}
+}
+
+// A fleet may be one gateway and many that hardly send anything: the gateway is
+// believed, from the first window and in overload.
+func TestGuardBelievesAGateway(t *testing.T) {
+	for _, capacity := range []float64{0, 1200, 4000} {
+		tab := table()
+		got := 0.0
+		for k := range 10 {
+			got = nodesReport(tab, 30, k+1, func(n int) uint64 {
+				if n == 0 {
+					return 10_000
+				}
+				return 5
+			})
+			tab.SetCapacity("checkout", capacity)
+		}
+		if got < 2000 {
+			t.Errorf("capacity %.0f: demand %.0f of a gateway that sends 2000 requests/s", capacity, got)
+		}
+	}
+}
+
+// Who alone grows far beyond its past, and stays there, is believed in the end.
+func TestGuardBelievesPersistence(t *testing.T) {
+	tab := table()
+	tab.SetCapacity("checkout", 2000)
+	got := 0.0
+	for k := range 400 {
+		got = nodesReport(tab, 30, k+1, func(n int) uint64 {
+			if n == 0 && k >= 10 {
+				return 1500
+			}
+			return 50
+		})
+	}
+	if want := 29*10.0 + 300; got < 0.99*want {
+		t.Errorf("demand %.0f after half an hour, want %.0f", got, want)
+	}
+}
