@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,9 +23,11 @@ func TestOperateScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script-operate",
 		Setup: func(env *testscript.Env) error {
+			what := &supposed{}
+			env.Values[supposedKey] = what
 			options := admin.Options{
 				Objects: noObjects{}, Parser: noParser{}, Planner: fixedPlan{}, Explain: fixedExplanation, Clients: fixedClients,
-				Operator: &orders{}, Preview: fixedPreview, Gatherer: prometheus.NewRegistry(),
+				Operator: &orders{}, Preview: fixedPreview, WhatIf: what.tell, Gatherer: prometheus.NewRegistry(),
 			}
 			for _, name := range []string{"READONLY", "ADMIN"} {
 				options.Writable = name == "ADMIN"
@@ -37,8 +41,34 @@ func TestOperateScripts(t *testing.T) {
 			}
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"isobar": inProcess},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"isobar": inProcess, "asked": wasAsked},
 	})
+}
+
+const supposedKey = "supposed"
+
+// supposed remembers what the server was asked last.
+type supposed struct{ last []byte }
+
+func (s *supposed) tell(ctx context.Context, w *plan.WhatIf) (plan.Difference, error) {
+	s.last, _ = json.Marshal(w)
+	if len(w.Lose) > 0 && w.Lose[0].Region == "mars" {
+		return plan.Difference{}, fmt.Errorf("lose mars: %w: no service has endpoints there", isobar.ErrNotFound)
+	}
+	d, _, err := fixedPreview(ctx, nil)
+	d.Latency, d.Moved = plan.Three{Before: 2, First: 9, Settled: 7.5}, 0.4
+	d.Services[0].Latency = d.Latency
+	d.Services[0].Localities = append(d.Services[0].Localities, plan.LocalityDifference{
+		Locality: isobar.MustLocality("us-east/c"), Utilization: plan.Three{Before: 0.5, First: 0.7, Settled: 0.9}, Ceiling: 0.8, Declared: true,
+	})
+	return d, err
+}
+
+func wasAsked(ts *testscript.TestScript, neg bool, args []string) {
+	s, _ := ts.Value(supposedKey).(*supposed)
+	if got := string(s.last); neg || got != strings.Join(args, " ") {
+		ts.Fatalf("the server was asked %s", got)
+	}
 }
 
 // orders remembers what it was told, as the loop does.

@@ -89,6 +89,12 @@ func writeServiceDifference(b *strings.Builder, d *plan.ServiceDifference) {
 	if d.Drop != (plan.Three{}) {
 		fmt.Fprintf(b, "  dropped: %s, %s after a tick, %s settled\n", percent(d.Drop.Before), percent(d.Drop.First), percent(d.Drop.Settled))
 	}
+	if d.Latency != (plan.Three{}) {
+		fmt.Fprintf(b, "  mean latency: %s, %s after a tick, %s settled\n", millis(d.Latency.Before), millis(d.Latency.First), millis(d.Latency.Settled))
+	}
+	if d.Dead {
+		b.WriteString("  no endpoint is left: clients try all of them\n")
+	}
 	columns := []column{{head: "  FROM"}, {head: "TO"}, {head: "BEFORE"}, {head: "FIRST TICK"}, {head: "SETTLED"}}
 	row := func(cells ...string) {
 		for i := range columns {

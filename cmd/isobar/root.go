@@ -26,6 +26,7 @@ func commands() []*cobra.Command {
 		clientsCommand(),
 		historyCommand(),
 		planCommand(),
+		whatifCommand(),
 		pauseCommand(),
 		resumeCommand(),
 		rollbackCommand(),

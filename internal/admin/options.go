@@ -113,6 +113,10 @@ type Options struct {
 	// Preview tells what another configuration file would change; errors wrap
 	// isobar.ErrInvalid where it does not hold. nil = there is none.
 	Preview func(ctx context.Context, body []byte) (plan.Difference, []Problem, error)
+	// WhatIf tells what would become of the plan in force; errors wrap
+	// isobar.ErrInvalid and isobar.ErrNotFound where nothing can. nil = nobody
+	// tells.
+	WhatIf func(ctx context.Context, w *plan.WhatIf) (plan.Difference, error)
 	// Ticks counts the decisions since the start of the process, and tells how
 	// long the last one took; nil = nobody counts.
 	Ticks func() (count uint64, took time.Duration)

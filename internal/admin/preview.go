@@ -21,26 +21,11 @@ type Previewed struct {
 // change. It publishes nothing, so that a read-only interface answers too; but
 // it takes work, so that one is answered at a time.
 func (s *Server) postPlan(w http.ResponseWriter, r *http.Request) {
-	if err := http.NewCrossOriginProtection().Check(r); err != nil {
-		fail(w, http.StatusForbidden, Problem{Error: "the request comes from another origin: " + err.Error(), Place: r.Header.Get("Origin")})
-		return
-	}
-	if !readableType(w, r) {
-		return
-	}
-	body, release, ok := s.readBody(w, r, maxSetBytes)
+	body, done, ok := s.beginPreview(w, r)
 	if !ok {
 		return
 	}
-	defer release()
-	select {
-	case s.previews <- struct{}{}:
-		defer func() { <-s.previews }()
-	default:
-		w.Header().Set("Retry-After", "5")
-		fail(w, http.StatusServiceUnavailable, Problem{Error: "another preview is under way", Fix: "try again in some seconds"})
-		return
-	}
+	defer done()
 	d, warnings, err := s.opts.Preview(r.Context(), body)
 	switch {
 	case errors.Is(err, isobar.ErrInvalid):
@@ -50,6 +35,34 @@ func (s *Server) postPlan(w http.ResponseWriter, r *http.Request) {
 	default:
 		reply(w, http.StatusOK, Previewed{Difference: d, Warnings: warnings})
 	}
+}
+
+// beginPreview reads the body of a question that takes work. Without ok it is
+// answered, and done need not be called.
+func (s *Server) beginPreview(w http.ResponseWriter, r *http.Request) (body []byte, done func(), ok bool) {
+	if err := http.NewCrossOriginProtection().Check(r); err != nil {
+		fail(w, http.StatusForbidden, Problem{Error: "the request comes from another origin: " + err.Error(), Place: r.Header.Get("Origin")})
+		return nil, nil, false
+	}
+	if !readableType(w, r) {
+		return nil, nil, false
+	}
+	body, release, ok := s.readBody(w, r, maxSetBytes)
+	if !ok {
+		return nil, nil, false
+	}
+	select {
+	case s.previews <- struct{}{}:
+	default:
+		release()
+		w.Header().Set("Retry-After", "5")
+		fail(w, http.StatusServiceUnavailable, Problem{Error: "another preview is under way", Fix: "try again in some seconds"})
+		return nil, nil, false
+	}
+	return body, func() {
+		<-s.previews
+		release()
+	}, true
 }
 
 // Preview asks what a configuration file would change.

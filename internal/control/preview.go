@@ -17,27 +17,43 @@ const previewPatience = 10 * time.Second
 // Preview tells what another topology would change, at today's demand and
 // health. It works outside of the loop, which goes on meanwhile.
 func (l *Loop) Preview(ctx context.Context, topology *isobar.Topology, operators health.Table) (plan.Difference, error) {
-	turn, err := ask(ctx, l, func() *plan.Turn {
+	turn, err := l.turn(ctx, topology, operators)
+	if err != nil {
+		return plan.Difference{}, err
+	}
+	return play(ctx, func() (*plan.Preview, error) { return plan.NewPreview(turn, l.timing().Tick) })
+}
+
+// WhatIf tells what would become of the present topology and health. It works
+// outside of the loop, as Preview does.
+func (l *Loop) WhatIf(ctx context.Context, w *plan.WhatIf) (plan.Difference, error) {
+	topology, operators := l.opts.Topology.State()
+	turn, err := l.turn(ctx, topology, operators)
+	if err != nil {
+		return plan.Difference{}, err
+	}
+	return play(ctx, func() (*plan.Preview, error) { return plan.NewWhatIf(turn, l.timing().Tick, w) })
+}
+
+// turn is one that begins now, with nothing reported.
+func (l *Loop) turn(ctx context.Context, topology *isobar.Topology, operators health.Table) (*plan.Turn, error) {
+	return ask(ctx, l, func() *plan.Turn {
 		current := l.Current()
 		return &plan.Turn{
 			Now: time.Now(), Interval: l.timing().Interval, Watched: watched(l.opts.Clients.Subscriptions()), Paused: current.Paused,
 			Previous: current, Version: current.Version + 1, Topology: topology, Health: l.keeper.Table(operators),
 		}
 	})
-	if err != nil {
-		return plan.Difference{}, err
-	}
-	return preview(ctx, turn, l.timing().Tick)
 }
 
-func preview(ctx context.Context, turn *plan.Turn, tick time.Duration) (_ plan.Difference, err error) {
+func play(ctx context.Context, begin func() (*plan.Preview, error)) (_ plan.Difference, err error) {
 	defer func() {
 		if r := recover(); r != nil { // a defect must not end a server that publishes nothing of this
 			err = errors.New("the preview failed by a defect")
 		}
 	}()
 	started := time.Now()
-	p, err := plan.NewPreview(turn, tick)
+	p, err := begin()
 	for more := true; more && err == nil; {
 		if err = ctx.Err(); err == nil {
 			more, err = p.Step()

@@ -61,6 +61,23 @@ func (t Table) With(o Override) Table {
 	return t
 }
 
+// WithAll gives a table with all of these added, as With does with each.
+func (t Table) WithAll(all []Override) Table {
+	if len(all) == 0 {
+		return t
+	}
+	next := slices.Concat(t.overrides, all)
+	slices.SortStableFunc(next, func(a, b Override) int { return a.compare(b.Key) })
+	kept := next[:0]
+	for i, o := range next { // the last of a key wins
+		if i+1 == len(next) || next[i+1].Key != o.Key {
+			kept = append(kept, o)
+		}
+	}
+	t.overrides = kept
+	return t
+}
+
 // Without gives a table without the keys that drop tells.
 func (t Table) Without(drop func(Key) bool) Table {
 	t.overrides = slices.DeleteFunc(slices.Clone(t.overrides), func(o Override) bool { return drop(o.Key) })

@@ -119,3 +119,23 @@ func TestProtocols(t *testing.T) {
 		t.Error("smtp was read")
 	}
 }
+
+// TestManyOverrides: adding all at once is adding one after the other.
+func TestManyOverrides(t *testing.T) {
+	var one health.Table
+	var all []health.Override
+	statuses := []isobar.HealthStatus{isobar.Draining, isobar.Healthy, isobar.Unhealthy}
+	for i := range 30 {
+		o := health.Override{Key: health.Key{Service: []string{"web", "api"}[i%2], Address: []string{first, second, "10.9.9.9:80"}[i*7%3]}, Status: statuses[i%len(statuses)]}
+		one, all = one.With(o), append(all, o)
+	}
+	for split := range all {
+		before := health.NewTable(all[:split])
+		if got := before.WithAll(all[split:]); !got.Equal(one) {
+			t.Errorf("after %d: %v, want %v", split, got.Overrides(), one.Overrides())
+		}
+		if !before.Equal(health.NewTable(all[:split])) {
+			t.Error("the table that was added to has changed")
+		}
+	}
+}

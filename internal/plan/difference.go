@@ -13,6 +13,14 @@ type Difference struct {
 	Settled  bool                `json:"settled"`  // false: it had not, when that many ticks were played
 	Services []ServiceDifference `json:"services"` // that differ, sorted
 	Same     int                 `json:"same"`     // services that don't
+
+	// Of the services that are listed: Latency is the mean over the requests that
+	// are served, ms (network, service and queues by the solver's objective), Shed
+	// what they drop, requests/s, and Moved the part of their requests that ends
+	// elsewhere than it began.
+	Latency Three   `json:"latency_ms"`
+	Shed    Three   `json:"shed"`
+	Moved   float64 `json:"moved"`
 }
 
 // ServiceDifference is what a change of topology does to one service.
@@ -23,6 +31,9 @@ type ServiceDifference struct {
 	Policy     isobar.Policy        `json:"policy"`              // after the change
 	PolicyMS   float64              `json:"policy_ms,omitempty"` // mean latency that a policy other than latency costs above the optimum, when all has settled
 	Drop       Three                `json:"drop"`                // fraction of the requests
+	Latency    Three                `json:"latency_ms"`          // mean; 0 where nothing was solved
+	Moved      float64              `json:"moved"`               // part of the requests that ends elsewhere
+	Dead       bool                 `json:"dead,omitempty"`      // in the end no endpoint is healthy: clients use all of them
 	Localities []LocalityDifference `json:"localities"`          // sorted
 	Sources    []SourceDifference   `json:"sources"`             // that differ, sorted
 }
@@ -38,6 +49,10 @@ type Three struct {
 type LocalityDifference struct {
 	Locality    isobar.Locality `json:"locality"`
 	Utilization Three           `json:"utilization"`
+	Ceiling     float64         `json:"ceiling"` // utilization not to exceed
+	// Declared is false where capacity is taken from demand: then utilization
+	// says little, and nothing of what more demand does.
+	Declared bool `json:"declared"`
 }
 
 // SourceDifference is where a source's traffic goes.
@@ -70,7 +85,39 @@ func (p *Preview) Difference() Difference {
 			out.Same++
 		}
 	}
+	out.Same += p.elsewhere
+	p.totals(&out)
 	return out
+}
+
+// totals adds up the services that are listed.
+func (p *Preview) totals(out *Difference) {
+	into := [3]struct{ latency, shed *float64 }{
+		{&out.Latency.Before, &out.Shed.Before}, {&out.Latency.First, &out.Shed.First}, {&out.Latency.Settled, &out.Shed.Settled},
+	}
+	var moved, all float64
+	for i, plan := range []*Plan{p.Before, p.First, p.Settled} {
+		var cost, served float64
+		for k := range out.Services {
+			s, ok := plan.Service(out.Services[k].Service)
+			if !ok || s.Result == nil {
+				continue
+			}
+			c, n := s.cost()
+			cost, served = cost+c, served+n
+			demand := s.demand()
+			*into[i].shed += s.Result.Drop * demand
+			if plan == p.Settled {
+				moved, all = moved+out.Services[k].Moved*demand, all+demand
+			}
+		}
+		if served > 0 {
+			*into[i].latency = cost / served
+		}
+	}
+	if all > 0 {
+		out.Moved = moved / all
+	}
 }
 
 func (p *Preview) service(name string) (d ServiceDifference, differs bool) {
@@ -88,23 +135,32 @@ func (p *Preview) service(name string) (d ServiceDifference, differs bool) {
 		d.Change = ChangeChanged
 	}
 	if at[2] != nil {
-		d.Hold, d.Policy, d.PolicyMS = at[2].Hold, at[2].Spec.Policy, at[2].PolicyMS
+		d.Hold, d.Dead, d.Policy, d.PolicyMS = at[2].Hold, at[2].dead(), at[2].Spec.Policy, at[2].PolicyMS
 		differs = differs || (d.Hold != "" && p.changed[name]) // nothing moves, but for another reason
 	}
+	d.Latency = three(at, (*Service).latency)
 	d.Drop = three(at, func(s *Service) float64 { return s.Result.Drop })
 	differs = differs || d.Drop.differ(0)
 	locate := func(s *Service) []isobar.Locality { return s.localities() }
 	for _, l := range union(at, locate) {
 		u := three(at, func(s *Service) float64 { return s.utilization(l) })
-		d.Localities = append(d.Localities, LocalityDifference{l, u})
+		ceiling, declared := limitsOf(at, l)
+		d.Localities = append(d.Localities, LocalityDifference{l, u, ceiling, declared})
 		differs = differs || u.differ(0.01)
 	}
+	return d, d.addSources(at) || differs
+}
+
+// addSources adds where the traffic of each source goes, and tells whether any
+// of it moves.
+func (d *ServiceDifference) addSources(at [3]*Service) (differs bool) {
 	sources := func(s *Service) (out []isobar.Locality) {
 		for i := range s.Result.Sources {
 			out = append(out, s.Result.Sources[i].Source)
 		}
 		return out
 	}
+	var rate, all float64
 	for _, source := range union(at, sources) {
 		x := SourceDifference{Source: source, Shares: []ShareDifference{}}
 		moved := false
@@ -120,12 +176,34 @@ func (p *Preview) service(name string) (d ServiceDifference, differs bool) {
 				x.Shares = append(x.Shares, ShareDifference{l, share})
 			}
 			moved = moved || share.differ(0)
+			rate += x.Demand * math.Abs(share.Settled-share.Before) / 2
 		}
+		all += x.Demand
 		if moved {
 			d.Sources, differs = append(d.Sources, x), true
 		}
 	}
-	return d, differs
+	if all > 0 {
+		d.Moved = rate / all
+	}
+	return differs
+}
+
+// limitsOf tells the ceiling of a locality, and whether its capacity is
+// declared, in the last plan that has it.
+func limitsOf(at [3]*Service, l isobar.Locality) (ceiling float64, declared bool) {
+	for _, s := range at {
+		if s == nil {
+			continue
+		}
+		for i := range s.Sites {
+			if s.Sites[i].Group.Locality == l {
+				_, declared = endpointRates(&s.Spec.Localities[i])
+				ceiling = s.Sites[i].Ceiling
+			}
+		}
+	}
+	return ceiling, declared
 }
 
 func three(at [3]*Service, of func(*Service) float64) Three {

@@ -26,6 +26,8 @@ type Preview struct {
 	moving   [][]string      // groups that calls connect, in order; those that are still are left out
 	quiet    map[string]int  // by service: ticks since it moved
 	last     int             // the last tick in which anything moved
+
+	elsewhere int // services that are left out
 }
 
 // Bounds of a Preview.
@@ -51,12 +53,18 @@ func NewPreview(t *Turn, tick time.Duration) (*Preview, error) {
 		after, _ := p.Settled.Service(name)
 		p.changed[name] = before != after
 	}
+	p.wake()
+	return p, nil
+}
+
+// wake has the groups played that the change concerns.
+func (p *Preview) wake() {
+	p.moving = nil
 	for _, group := range callGroups(p.Before.Topology, p.topology) {
 		if slices.ContainsFunc(group, func(name string) bool { return p.changed[name] }) {
 			p.moving = append(p.moving, group)
 		}
 	}
-	return p, nil
 }
 
 // callGroups groups the services that calls connect, before or after a change.

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/plan"
+)
+
+var errNothingSupposed = errors.New("nothing is supposed to happen: give --lose, --drain or --demand")
+
+func whatifCommand() *cobra.Command {
+	var flags remoteFlags
+	var lose, drain, demand []string
+	cmd := &cobra.Command{
+		Use:   "whatif",
+		Short: "Show what a lost or drained locality, or more demand, would do, publishing nothing",
+		Long: `Ask a running server what would become of its plan if regions, zones or localities
+were lost, endpoints drained, or demand grew, all at once: utilization, drops, mean
+latency and shares now, after the first tick, and when all has settled. Nothing is
+published, and the server goes on meanwhile. Clients of what is lost stay, and go
+elsewhere. What is paused or held stays held.`,
+		Example: `  isobar whatif --lose us-east/b
+  isobar whatif --drain checkout@us-east/b --drain cart@10.0.0.1:8080
+  isobar whatif --demand +20%
+  isobar whatif --lose eu --demand checkout=+20% --demand checkout@us=-5%`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			what, err := parseWhatIf(lose, drain, demand)
+			if err != nil {
+				return asUsage(cmd, err)
+			}
+			remote, err := flags.remote()
+			if err != nil {
+				return err
+			}
+			out, err := remote.WhatIf(cmd.Context(), what)
+			if err != nil {
+				return err
+			}
+			if flags.output == outputJSON {
+				return writeJSON(cmd.OutOrStdout(), out)
+			}
+			return writeWhatIf(cmd.OutOrStdout(), &out)
+		},
+	}
+	flags.register(cmd)
+	cmd.Flags().StringArrayVar(&lose, "lose", nil, "region, zone or locality whose endpoints are gone; repeatable")
+	cmd.Flags().StringArrayVar(&drain, "drain", nil, "SERVICE@LOCALITY or SERVICE@ADDRESS to take out of traffic; repeatable")
+	cmd.Flags().StringArrayVar(&demand, "demand", nil, "change of demand, as +20%, SERVICE=+20%, @SOURCE=+20% or SERVICE@SOURCE=+20%; repeatable")
+	return cmd
+}
+
+func parseWhatIf(lose, drain, demand []string) (*plan.WhatIf, error) {
+	var w plan.WhatIf
+	for _, text := range lose {
+		l, err := isobar.ParseLocality(text)
+		if err != nil {
+			return nil, fmt.Errorf("--lose: %w", err)
+		}
+		w.Lose = append(w.Lose, l)
+	}
+	for _, text := range drain {
+		d, err := parseDrain(text)
+		if err != nil {
+			return nil, err
+		}
+		w.Drain = append(w.Drain, d)
+	}
+	for _, text := range demand {
+		g, err := parseGrowth(text)
+		if err != nil {
+			return nil, err
+		}
+		w.Demand = append(w.Demand, g)
+	}
+	if len(lose)+len(drain)+len(demand) == 0 {
+		return nil, errNothingSupposed
+	}
+	return &w, nil
+}
+
+func parseDrain(text string) (d plan.Drain, err error) {
+	i := strings.LastIndexByte(text, '@')
+	if i <= 0 || i == len(text)-1 {
+		return d, fmt.Errorf("--drain %q: want SERVICE@LOCALITY or SERVICE@ADDRESS", text)
+	}
+	d.Service = text[:i]
+	if where := text[i+1:]; strings.ContainsRune(where, ':') {
+		d.Address = where
+	} else if d.Locality, err = isobar.ParseLocality(where); err != nil {
+		return d, fmt.Errorf("--drain %q: %w", text, err)
+	}
+	return d, nil
+}
+
+func parseGrowth(text string) (g plan.Growth, err error) {
+	change := text
+	if i := strings.LastIndexByte(text, '='); i >= 0 {
+		change, g.Service = text[i+1:], text[:i]
+		if at := strings.LastIndexByte(g.Service, '@'); at >= 0 {
+			if g.Source, err = isobar.ParseLocality(g.Service[at+1:]); err != nil {
+				return g, fmt.Errorf("--demand %q: %w", text, err)
+			}
+			g.Service = g.Service[:at]
+		}
+	}
+	number, isPercent := strings.CutSuffix(change, "%")
+	x, err := strconv.ParseFloat(number, 64)
+	if err != nil || !isPercent || !strings.ContainsAny(change[:1], "+-") || !(x >= -100 && x <= 100*(plan.MaxGrowth-1)) {
+		return g, fmt.Errorf("--demand %q: want a change as +20%% or -5%%, after SERVICE= for one service", text)
+	}
+	g.Factor = 1 + x/100
+	return g, nil
+}
+
+// writeWhatIf prints a line for the whole, then each service that it concerns.
+func writeWhatIf(w io.Writer, d *plan.Difference) error {
+	var b strings.Builder
+	for i := range d.Services {
+		writeServiceDifference(&b, &d.Services[i])
+	}
+	for i := range d.Services {
+		for _, text := range d.Services[i].Breaches() {
+			fmt.Fprintf(&b, "too much: %s: %s\n", printable(d.Services[i].Service), printable(text))
+		}
+	}
+	if len(d.Services) == 0 {
+		fmt.Fprintf(&b, "nothing would change: %d services stay as they are in plan %s\n", d.Same, printable(d.Version))
+	} else {
+		settled := fmt.Sprintf("settled after %d ticks", d.Ticks)
+		if !d.Settled {
+			settled = fmt.Sprintf("still moving after %d ticks", d.Ticks)
+		}
+		fmt.Fprintf(&b, "%d services would change, %d stay; compared with plan %s, %s\n", len(d.Services), d.Same, printable(d.Version), settled)
+		fmt.Fprintf(&b, "mean latency %s -> %s, dropped %.1f -> %.1f requests/s, %s of the requests go elsewhere\n",
+			millis(d.Latency.Before), millis(d.Latency.Settled), d.Shed.Before, d.Shed.Settled, percent(d.Moved))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// millis shows a latency; a dash where nothing was solved.
+func millis(ms float64) string {
+	if ms <= 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.2f ms", ms)
+}

@@ -1,0 +1,222 @@
+package plan
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/health"
+	"github.com/isobar-xds/isobar/internal/load"
+)
+
+// WhatIf is what is supposed to happen, all of it at once.
+type WhatIf struct {
+	// Lose are regions, zones or localities whose endpoints are gone. Clients
+	// there stay, and go elsewhere.
+	Lose   []isobar.Locality `json:"lose,omitempty"`
+	Drain  []Drain           `json:"drain,omitempty"`
+	Demand []Growth          `json:"demand,omitempty"`
+}
+
+// Drain takes endpoints of a service out of traffic: one address, or those of a
+// region, zone or locality.
+type Drain struct {
+	Service  string          `json:"service"`
+	Address  string          `json:"address,omitempty"`
+	Locality isobar.Locality `json:"locality,omitzero"`
+}
+
+// Growth multiplies demand; several that apply multiply each other.
+type Growth struct {
+	Service string          `json:"service,omitempty"` // empty: all
+	Source  isobar.Locality `json:"source,omitzero"`   // region, zone or locality; zero: all
+	Factor  float64         `json:"factor"`            // 1.2 is 20% more; 0 to MaxGrowth
+}
+
+// Bounds of a WhatIf.
+const (
+	MaxGrowth   = 1000.0
+	maxSupposed = 1000 // entries of each list
+)
+
+// NewWhatIf plays what is supposed through, beginning with a turn whose previous
+// plan must exist. Services that it does not concern are left out. Errors wrap
+// isobar.ErrInvalid, and isobar.ErrNotFound for what is not there.
+func NewWhatIf(t *Turn, tick time.Duration, w *WhatIf) (*Preview, error) {
+	if n := max(len(w.Lose), len(w.Drain), len(w.Demand)); n > maxSupposed {
+		return nil, fmt.Errorf("what if: %w: %d entries, want at most %d", isobar.ErrInvalid, n, maxSupposed)
+	}
+	down, concerned, err := w.down(t.Topology)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.checkDemand(t); err != nil {
+		return nil, err
+	}
+	for i := range t.Topology.Services {
+		if name := t.Topology.Services[i].Name; w.grows(name) {
+			concerned[name] = true
+		}
+	}
+	part := t.only(withCalls(t.Topology, concerned))
+	part.Health = t.Health.WithAll(down)
+	p, err := NewPreview(part, tick)
+	if err != nil {
+		return nil, err
+	}
+	p.elsewhere = len(t.Topology.Services) - len(part.Topology.Services)
+	if len(w.Demand) > 0 {
+		p.in.Load, p.in.Findings = w.grown(part.Previous, t.Now)
+		for _, s := range part.Previous.Services {
+			p.changed[s.Spec.Name] = w.grows(s.Spec.Name) || p.changed[s.Spec.Name]
+		}
+		p.wake()
+	}
+	return p, nil
+}
+
+// down lists the endpoints that get no traffic, and their services.
+func (w *WhatIf) down(t *isobar.Topology) (down []health.Override, concerned map[string]bool, err error) {
+	concerned = map[string]bool{}
+	take := func(s *isobar.Service, e *isobar.Endpoint, status isobar.HealthStatus) {
+		concerned[s.Name] = true
+		down = append(down, health.Override{Key: health.Key{Service: s.Name, Address: e.Address}, Status: status})
+	}
+	for _, d := range w.Drain {
+		if err := d.take(t, func(s *isobar.Service, e *isobar.Endpoint) { take(s, e, isobar.Draining) }); err != nil {
+			return nil, nil, err
+		}
+	}
+	for _, lost := range w.Lose {
+		if lost.IsZero() {
+			return nil, nil, fmt.Errorf("lose: %w: name a region, a zone or a locality", isobar.ErrInvalid)
+		}
+		before := len(down)
+		for i := range t.Services {
+			s := &t.Services[i]
+			endpointsIn(s, lost, func(e *isobar.Endpoint) { take(s, e, isobar.Unhealthy) })
+		}
+		if len(down) == before {
+			return nil, nil, fmt.Errorf("lose %s: %w: no service has endpoints there", lost, isobar.ErrNotFound)
+		}
+	}
+	return down, concerned, nil
+}
+
+func (d *Drain) take(t *isobar.Topology, take func(*isobar.Service, *isobar.Endpoint)) error {
+	s, ok := t.Service(d.Service)
+	if !ok {
+		return fmt.Errorf("drain: service %q: %w", d.Service, isobar.ErrNotFound)
+	}
+	if (d.Address == "") == d.Locality.IsZero() {
+		return fmt.Errorf("drain: service %q: %w: name either an address or a region, zone or locality", d.Service, isobar.ErrInvalid)
+	}
+	found := false
+	if d.Address != "" {
+		var e *isobar.Endpoint
+		if _, e, found = s.Endpoint(d.Address); found {
+			take(s, e)
+		}
+	} else {
+		endpointsIn(s, d.Locality, func(e *isobar.Endpoint) {
+			found = true
+			take(s, e)
+		})
+	}
+	if !found {
+		return fmt.Errorf("drain: service %q has nothing at %s%s: %w", d.Service, d.Address, d.Locality, isobar.ErrNotFound)
+	}
+	return nil
+}
+
+func endpointsIn(s *isobar.Service, scope isobar.Locality, take func(*isobar.Endpoint)) {
+	for i := range s.Localities {
+		if !within(s.Localities[i].Locality, scope) {
+			continue
+		}
+		for j := range s.Localities[i].Endpoints {
+			take(&s.Localities[i].Endpoints[j])
+		}
+	}
+}
+
+// within tells whether a locality is in a region, zone or locality; the zero
+// scope is everywhere.
+func within(l, scope isobar.Locality) bool {
+	return (scope.Region == "" || l.Region == scope.Region) && (scope.Zone == "" || l.Zone == scope.Zone) &&
+		(scope.SubZone == "" || l.SubZone == scope.SubZone)
+}
+
+func (w *WhatIf) checkDemand(t *Turn) error {
+	for _, g := range w.Demand {
+		if math.IsNaN(g.Factor) || g.Factor < 0 || g.Factor > MaxGrowth {
+			return fmt.Errorf("demand: %w: factor %v, want 0 to %v", isobar.ErrInvalid, g.Factor, MaxGrowth)
+		}
+		found := g.Service == ""
+		for i := range t.Topology.Services {
+			found = found || t.Topology.Services[i].Name == g.Service
+		}
+		if !found {
+			return fmt.Errorf("demand: service %q: %w", g.Service, isobar.ErrNotFound)
+		}
+		if !g.Source.IsZero() && !g.sends(t.Previous) {
+			return fmt.Errorf("demand from %s: %w: nothing comes from there", g.Source, isobar.ErrNotFound)
+		}
+	}
+	return nil
+}
+
+// sends tells whether a plan knows demand of what grows.
+func (g *Growth) sends(p *Plan) bool {
+	return slices.ContainsFunc(p.Services, func(s *Service) bool {
+		return (g.Service == "" || g.Service == s.Spec.Name) && s.Load != nil &&
+			slices.ContainsFunc(s.Load.Sources, func(l load.SourceLoad) bool { return within(l.Source, g.Source) })
+	})
+}
+
+func (w *WhatIf) grows(service string) bool {
+	return slices.ContainsFunc(w.Demand, func(g Growth) bool { return g.Service == "" || g.Service == service })
+}
+
+// factor is what the demand of a source is multiplied with; that of nobody in
+// particular grows with what grows everywhere.
+func (w *WhatIf) factor(service string, source *isobar.Locality) float64 {
+	f := 1.0
+	for _, g := range w.Demand {
+		if (g.Service == "" || g.Service == service) && (g.Source.IsZero() || source != nil && within(*source, g.Source)) {
+			f *= g.Factor
+		}
+	}
+	return min(f, MaxGrowth)
+}
+
+// grown is what would be measured with the demand that is supposed.
+func (w *WhatIf) grown(p *Plan, now time.Time) (*load.Snapshot, []load.Findings) {
+	snapshot := &load.Snapshot{At: now}
+	findings := make([]load.Findings, len(p.Services))
+	for i, s := range p.Services {
+		name := s.Spec.Name
+		f := s.Findings
+		f.Service = name
+		f.Background, f.Unreported = slices.Clone(f.Background), slices.Clone(f.Unreported)
+		for j := range f.Background {
+			f.Background[j].Rate *= w.factor(name, &f.Background[j].Source)
+		}
+		for j := range f.Unreported {
+			f.Unreported[j].Rate *= w.factor(name, nil)
+		}
+		findings[i] = f
+		if s.Load == nil {
+			continue
+		}
+		l := *s.Load
+		l.Sources = slices.Clone(l.Sources)
+		for j := range l.Sources {
+			l.Sources[j].Demand *= w.factor(name, &l.Sources[j].Source)
+		}
+		snapshot.Services = append(snapshot.Services, l)
+	}
+	return snapshot, findings
+}
