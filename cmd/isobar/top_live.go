@@ -128,7 +128,7 @@ func (m *topView) head() []string {
 	if m.err != nil {
 		alarms = append([]string{"! no answer since " + m.at.Format(time.TimeOnly) + ": " + printable(m.err.Error())}, alarms...)
 	}
-	return append(topHead(s, m.at), alarms...)
+	return append(topHead(m.overview, m.at), alarms...)
 }
 
 // room is how many services can be shown, at least one.

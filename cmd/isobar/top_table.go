@@ -134,7 +134,8 @@ func topState(o *admin.ServiceOverview) string {
 	case o.Paused != nil:
 		out = append(out, "paused")
 	case o.Hold != "":
-		out = append(out, "held: "+printable(o.Hold))
+		why, _, _ := strings.Cut(o.Hold, ":") // isobar status and explain tell all of it
+		out = append(out, "held: "+printable(why))
 	}
 	if o.Endpoints > 0 && o.Healthy == 0 {
 		out = append(out, "nothing healthy")
@@ -163,7 +164,16 @@ func percentOrDash(x float64) string {
 }
 
 // topHead are the lines above the table, but for what needs attention.
-func topHead(s *admin.Status, now time.Time) []string {
+func topHead(o *admin.Overview, now time.Time) []string {
+	s, held, paused := &o.Status, 0, 0
+	for i := range o.Services {
+		switch {
+		case o.Services[i].Paused != nil:
+			paused++
+		case o.Services[i].Hold != "":
+			held++
+		}
+	}
 	version := "no plan yet"
 	if s.Version != "" {
 		version = fmt.Sprintf("plan %s, %s old", printable(s.Version), age(s.AgeSeconds))
@@ -176,7 +186,7 @@ func topHead(s *admin.Status, now time.Time) []string {
 	clients := fmt.Sprintf("clients %d: %d in sync, %d behind, %d refusing, %d reporting load; checkers %d",
 		c.Total, c.InSync, c.Behind, c.Refusing, c.Reporting, s.Checkers)
 	services := fmt.Sprintf("services %d: %s requests/s, coverage %s; held %d, paused %d",
-		s.Services, rate(s.Demand), percent(s.Coverage), len(s.Holds), len(s.Paused))
+		s.Services, rate(s.Demand), percent(s.Coverage), held, paused)
 	return []string{
 		fmt.Sprintf("isobar top  %s  %s  %s", now.Format(time.TimeOnly), version, loop),
 		clients, services,
@@ -191,7 +201,7 @@ func topAlarms(s *admin.Status, most int) []string {
 	var out []string
 	for i, text := range s.Attention {
 		if i+1 == most && i+1 < len(s.Attention) {
-			return append(out, fmt.Sprintf("! and %d more: isobar status lists them", len(s.Attention)-i))
+			return append(out, "! and more: isobar status lists them")
 		}
 		out = append(out, "! "+printable(text))
 	}
@@ -201,7 +211,7 @@ func topAlarms(s *admin.Status, most int) []string {
 // topBlock is everything as plain lines; rows bounds the services, 0 = all.
 func topBlock(o *admin.Overview, now time.Time, rows int) string {
 	var b strings.Builder
-	for _, line := range slices.Concat(topHead(&o.Status, now), topAlarms(&o.Status, len(o.Status.Attention))) {
+	for _, line := range slices.Concat(topHead(o, now), topAlarms(&o.Status, len(o.Status.Attention))) {
 		b.WriteString(line + "\n")
 	}
 	shown := o.Services
