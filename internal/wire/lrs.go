@@ -99,13 +99,6 @@ type Services interface {
 	Find(name []byte) (service string, ok bool)
 }
 
-// ReportRoom is the memory of one report. It may be used for another one when
-// nobody needs the report any more: reports are large, and alike.
-type ReportRoom struct {
-	services   []load.ServiceReport
-	localities []load.LocalityReport
-}
-
 // Fields of LoadStatsRequest, ClusterStats, DroppedRequests and Duration.
 const (
 	reportClusters = 2
@@ -193,6 +186,7 @@ func (r *ReportReader) begin(o *ReportOptions, clusters int) *clusterReader {
 	}
 	cr.left, cr.budget, cr.unknown, cr.err = clusters, maxMessages, 0, nil
 	cr.free = cr.room.localities
+	cr.room.begin()
 	return cr
 }
 

@@ -15,44 +15,67 @@ import (
 	"github.com/isobar-xds/isobar/internal/wire"
 )
 
-// BenchmarkReport reads a report of 100 services in 3 localities each, from the
-// wire and by way of the generated decoder.
+// BenchmarkReport reads a report of 100 services in 3 localities each, without
+// and with 20 endpoints in each, from the wire and by way of the generated
+// decoder.
 func BenchmarkReport(b *testing.B) {
+	for _, detail := range []struct {
+		name      string
+		endpoints int
+	}{{"localities", 0}, {"endpoints", 20}} {
+		data, known := largeReport(b, 100, detail.endpoints)
+		b.Run(detail.name+"/wire", func(b *testing.B) {
+			b.ReportAllocs()
+			var (
+				reader wire.ReportReader
+				room   wire.ReportRoom
+			)
+			o := wire.ReportOptions{Agent: load.AgentEnvoy, Arrived: reportTime, Known: &known, Endpoints: true, Room: &room}
+			for b.Loop() {
+				if _, _, err := reader.Read(data, &o); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		b.Run(detail.name+"/generated", func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := proto.Unmarshal(data, &loadstatsv3.LoadStatsRequest{}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// largeReport encodes a report on services in 3 localities each.
+func largeReport(t testing.TB, clusters, endpoints int) ([]byte, services) {
+	t.Helper()
 	m := &loadstatsv3.LoadStatsRequest{}
 	known := services{}
-	for c := range 100 {
+	for c := range clusters {
 		cs := &endpointv3.ClusterStats{ClusterName: fmt.Sprintf("cluster-%03d", c), LoadReportInterval: durationpb.New(5 * time.Second)}
 		known[cs.GetClusterName()] = cs.GetClusterName()
 		for l := range 3 {
-			cs.UpstreamLocalityStats = append(cs.UpstreamLocalityStats, &endpointv3.UpstreamLocalityStats{
+			ls := &endpointv3.UpstreamLocalityStats{
 				Locality:            &corev3.Locality{Region: "region-1", Zone: fmt.Sprintf("zone-%d", (c+l)%10)},
 				TotalIssuedRequests: 1000, TotalSuccessfulRequests: 990, TotalErrorRequests: 3, TotalRequestsInProgress: 5,
-			})
+			}
+			for e := range endpoints {
+				ls.UpstreamEndpointStats = append(ls.UpstreamEndpointStats, &endpointv3.UpstreamEndpointStats{
+					Address:             socket(fmt.Sprintf("10.%d.%d.%d", c, l, e), 8080),
+					TotalIssuedRequests: uint64(50 + e), TotalSuccessfulRequests: 49, TotalErrorRequests: 1, TotalRequestsInProgress: 1,
+				})
+			}
+			cs.UpstreamLocalityStats = append(cs.UpstreamLocalityStats, ls)
 		}
 		m.ClusterStats = append(m.ClusterStats, cs)
 	}
 	data, err := proto.Marshal(m)
 	if err != nil {
-		b.Fatal(err)
+		t.Fatal(err)
 	}
-	b.Run("wire", func(b *testing.B) {
-		b.ReportAllocs()
-		var reader wire.ReportReader
-		o := wire.ReportOptions{Agent: load.AgentEnvoy, Arrived: reportTime, Known: &known}
-		for b.Loop() {
-			if _, _, err := reader.Read(data, &o); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-	b.Run("generated", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			if err := proto.Unmarshal(data, &loadstatsv3.LoadStatsRequest{}); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
+	return data, known
 }
 
 // services are those that are known.

@@ -9,7 +9,6 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/load"
 )
 
@@ -29,10 +28,7 @@ type clusterReader struct {
 	// Localities that were read before, in this report or another; there are
 	// few different ones.
 	seed maphash.Seed
-	seen [64]struct {
-		encoded  string
-		locality *isobar.Locality
-	}
+	seen [64]place
 
 	// Services under their own names that were found in Known.
 	usual     [512]string

@@ -2,10 +2,6 @@ package wire
 
 import "github.com/isobar-xds/isobar/internal/load"
 
-// maxEndpointRoom is how many endpoints of a locality get their memory before
-// they are read.
-const maxEndpointRoom = 256
-
 // endpoints reads the statistics by endpoint, which clients send only when
 // asked to. Addresses that are no sockets are skipped.
 func (r *clusterReader) endpoints(encoded []byte, n int) ([]load.EndpointReport, bool) {
@@ -15,15 +11,19 @@ func (r *clusterReader) endpoints(encoded []byte, n int) ([]load.EndpointReport,
 	if !r.afford(n) {
 		return nil, false
 	}
-	out := make([]load.EndpointReport, 0, min(n, maxEndpointRoom))
+	room := r.room.details().endpoints.take(n)
+	out := room[:0]
 	for c := (cursor{rest: encoded}); c.next(); {
 		if c.key != statsEndpoints<<keyShift|bytesKind {
 			c.skip()
 			continue
 		}
-		var e load.EndpointReport
-		if !r.endpoint(c.bytes(), &e) {
-			return nil, r.malformed()
+		e := &room[len(out)]
+		if b := c.bytes(); !r.plainEndpoint(b, e) {
+			*e = load.EndpointReport{}
+			if !r.endpoint(b, e) {
+				return nil, r.malformed()
+			}
 		}
 		if e.Address == "" {
 			continue
@@ -35,12 +35,55 @@ func (r *clusterReader) endpoints(encoded []byte, n int) ([]load.EndpointReport,
 		if !ok {
 			return nil, false
 		}
-		out = append(out, e)
+		out = room[:len(out)+1]
 	}
 	if len(out) == 0 {
 		return nil, true
 	}
 	return out, true
+}
+
+// plainEndpoint reads statistics that hold an address once, counters and
+// nothing else, which nearly all do. It tells false for all others.
+func (r *clusterReader) plainEndpoint(encoded []byte, out *load.EndpointReport) bool {
+	var address []byte
+	var issued, succeeded, failed, inProgress uint64
+	for rest := encoded; len(rest) > 0; {
+		var v uint64
+		n := 2
+		if len(rest) > 1 && rest[1] < maxShort {
+			v = uint64(rest[1])
+		} else if v, n = long(rest); n == 0 {
+			return false
+		}
+		key := rest[0]
+		rest = rest[n:]
+		switch key {
+		case endpointAddress<<keyShift | byte(bytesKind):
+			if address != nil || v > uint64(len(rest)) {
+				return false
+			}
+			address = rest[:v]
+			rest = rest[v:]
+		case endpointSucceeded<<keyShift | byte(varintKind):
+			succeeded = v
+		case endpointInProgress<<keyShift | byte(varintKind):
+			inProgress = v
+		case endpointErrors<<keyShift | byte(varintKind):
+			failed = v
+		case endpointIssued<<keyShift | byte(varintKind):
+			issued = v
+		default:
+			return false
+		}
+	}
+	r.share()
+	text, ok := r.names.address(address)
+	if !ok {
+		return false
+	}
+	*out = load.EndpointReport{Address: text, Issued: issued, Succeeded: succeeded, Errors: failed, InProgress: inProgress}
+	return true
 }
 
 func (r *clusterReader) endpoint(encoded []byte, out *load.EndpointReport) bool {

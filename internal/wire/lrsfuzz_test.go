@@ -15,8 +15,11 @@ import (
 )
 
 // fuzzReader remembers names from one input to the next, as it does from one
-// stream to the other.
-var fuzzReader wire.ReportReader
+// stream to the other, and each report takes the memory of the one before.
+var (
+	fuzzReader wire.ReportReader
+	fuzzRoom   wire.ReportRoom
+)
 
 // FuzzLoadReport feeds bytes from the wire through validation into a load
 // table: nothing may panic, what is read is what the generated decoder reads,
@@ -38,7 +41,7 @@ func FuzzLoadReport(f *testing.F) {
 		entries := 0
 		var rejected []wire.Rejection
 		o := wire.ReportOptions{
-			Agent: load.Agent(agent % 3), Arrived: reportTime.Add(time.Second), Endpoints: true,
+			Agent: load.Agent(agent % 3), Arrived: reportTime.Add(time.Second), Endpoints: true, Room: &fuzzRoom,
 			Reject: func(x wire.Rejection) {
 				entries++
 				rejected = append(rejected, x)

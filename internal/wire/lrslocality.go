@@ -67,7 +67,8 @@ func (r *clusterReader) locality(encoded []byte, out *load.LocalityReport) bool 
 		return r.refuse(RejectLocality, "locality: a part is %d bytes long, want at most %d", n, maxLocalityName)
 	}
 	if h.at == nil && !h.merged.IsZero() {
-		h.at = &h.merged
+		whole := h.merged
+		h.at = &whole
 	}
 	if h.priority > maxReportPriority {
 		return r.refuse(RejectLocality, "priority: %d, want at most %d", h.priority, maxReportPriority)
@@ -83,17 +84,19 @@ func (r *clusterReader) locality(encoded []byte, out *load.LocalityReport) bool 
 		Locality: h.at, Issued: h.issued, Succeeded: h.succeeded, Errors: h.failed,
 		InProgress: uint32(h.inProgress), Priority: uint16(h.priority), HasIssued: h.issued > 0, //nolint:gosec // bounded
 	}
-	var d load.LocalityDetails
-	if d.Metrics = r.metrics(encoded, &h); r.err != nil {
+	metrics := r.metrics(encoded, &h)
+	if r.err != nil {
 		return false
 	}
+	var endpoints []load.EndpointReport
 	if r.options.Endpoints && h.endpoints > 0 {
-		if d.Endpoints, ok = r.endpoints(encoded, h.endpoints); !ok {
+		if endpoints, ok = r.endpoints(encoded, h.endpoints); !ok {
 			return false
 		}
 	}
-	if d.Metrics != nil || d.Endpoints != nil {
-		out.Details = &d
+	if metrics != nil || endpoints != nil {
+		out.Details = &r.room.details().details.take(1)[0]
+		*out.Details = load.LocalityDetails{Metrics: metrics, Endpoints: endpoints}
 	}
 	return true
 }
@@ -211,8 +214,8 @@ func (r *clusterReader) place(encoded []byte) (*isobar.Locality, bool) {
 	}
 	r.share()
 	l, ok := r.names.locality(encoded)
-	if ok && len(encoded) <= maxRememberedSize {
-		seen.encoded, seen.locality = string(encoded), l
+	if ok && l.encoded != "" {
+		*seen = l
 	}
-	return l, ok
+	return l.locality, ok
 }

@@ -14,9 +14,15 @@ import (
 // share them. It forgets everything when it is full.
 type reportNames struct {
 	mu         sync.RWMutex
-	localities map[string]*isobar.Locality // nil = the zero locality
+	localities map[string]place
 	addresses  map[string]string
 	names      map[string]string
+}
+
+// place is a locality and its bytes.
+type place struct {
+	encoded  string           // empty when it is too long to be remembered
+	locality *isobar.Locality // nil = the zero locality
 }
 
 // Bounds on what is remembered.
@@ -75,21 +81,26 @@ func (n *reportNames) name(encoded []byte) (string, bool) {
 	return s, true
 }
 
-// locality gives a locality, nil for the zero one. It tells false for bytes
-// that are no locality, and for one of which a part is too long.
-func (n *reportNames) locality(encoded []byte) (*isobar.Locality, bool) {
+// locality gives a locality. It tells false for bytes that are no locality, and
+// for one of which a part is too long.
+func (n *reportNames) locality(encoded []byte) (place, bool) {
 	if l, ok := n.localities[string(encoded)]; ok {
 		return l, true
 	}
-	var l isobar.Locality
+	var (
+		l  isobar.Locality
+		at place
+	)
 	if !mergeLocality(&l, encoded) || longest(l) > maxLocalityName {
-		return nil, false
+		return at, false
 	}
-	var at *isobar.Locality
 	if !l.IsZero() {
-		at = &l
+		at.locality = &l
 	}
-	remember(n, &n.localities, encoded, at)
+	if len(encoded) <= maxRememberedSize {
+		at.encoded = string(encoded)
+		remember(n, &n.localities, encoded, at)
+	}
 	return at, true
 }
 
