@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/isobar-xds/isobar/bench/internal/fleet"
@@ -30,8 +31,8 @@ const (
 	largeWindow       = 1<<31 - 1
 	smallWindow       = 65_535
 	resetStep         = 10 * time.Millisecond
-	restBetween       = 50 * time.Millisecond // between changes
-	settleFor         = 500 * time.Millisecond
+	restBetween       = 20 * time.Millisecond // between changes
+	settleFor         = 250 * time.Millisecond
 )
 
 // Name is the scenario's name in results.
@@ -68,57 +69,80 @@ func (h *Hostile) server(ctx context.Context, kind string, rounds int, report fu
 	return nil
 }
 
-// round measures the healthy streams alone, then beside the others, then waits
-// until these have left no trace.
+// blocks is into how many parts a round is divided, alone and beside the others
+// in turn, so that what else the machine does meets both.
+const blocks = 4
+
+// round measures the healthy streams alone and beside the others, in turn, and
+// then waits until these have left no trace.
 func (h *Hostile) round(ctx context.Context, c *crowd) (Result, error) {
 	before, err := c.process.Goroutines()
 	if err != nil {
 		return Result{}, err
 	}
-	alone, err := h.waves(ctx, c)
-	if err != nil {
-		return Result{}, err
-	}
-	end, err := h.misbehave(ctx, c.process)
-	if err != nil {
-		return Result{}, err
-	}
-	<-time.After(settleFor)
-	beside, err := h.waves(ctx, c)
-	if err = errors.Join(err, end()); err != nil {
-		return Result{}, err
+	var alone, beside waves
+	for range blocks {
+		if err := alone.run(ctx, c, h); err != nil {
+			return Result{}, err
+		}
+		end, err := h.misbehave(ctx, c.process)
+		if err != nil {
+			return Result{}, err
+		}
+		<-time.After(settleFor)
+		if err := errors.Join(beside.run(ctx, c, h), end()); err != nil {
+			return Result{}, err
+		}
 	}
 	left, err := goroutinesLeft(c.process, before)
-	return Result{Name: h.Name() + "/server=" + c.kind, N: int64(h.Streams) * int64(h.Changes), Values: []Value{
-		{milliseconds(alone), "alone-99%-ms"}, {milliseconds(beside), "99%-ms"},
-		{float64(beside) / float64(alone), "times"}, {float64(left), "goroutines-left"},
+	n := float64(h.Streams * h.Changes)
+	return Result{Name: h.Name() + "/server=" + c.kind, N: int64(n), Values: []Value{
+		{alone.quantile(0.5), "alone-50%-ms"}, {beside.quantile(0.5), "50%-ms"}, {beside.quantile(0.5) / alone.quantile(0.5), "50%-times"},
+		{alone.quantile(0.99), "alone-99%-ms"}, {beside.quantile(0.99), "99%-ms"}, {beside.quantile(0.99) / alone.quantile(0.99), "99%-times"},
+		{float64(alone.cpu) / n, "alone-cpu-ns/response"}, {float64(beside.cpu) / n, "cpu-ns/response"}, {float64(left), "goroutines-left"},
 	}}, err
 }
 
-// waves changes endpoints one after the other and gives the 99th percentile of
-// how long it took to a healthy stream, of all streams and changes.
-func (h *Hostile) waves(ctx context.Context, c *crowd) (time.Duration, error) {
-	c.each = slices.Grow(c.each[:0:0], h.Streams*h.Changes)[:h.Streams*h.Changes]
+// waves is how long changes took to all healthy streams.
+type waves struct {
+	took []int64       // each, in nanoseconds
+	cpu  time.Duration // of the server, meanwhile
+}
+
+// run changes endpoints one after the other.
+func (w *waves) run(ctx context.Context, c *crowd, h *Hostile) error {
+	changes := max(1, h.Changes/blocks)
+	c.each = make([]atomic.Int64, h.Streams*changes)
 	c.noted.Store(0)
-	for i := range h.Changes {
+	before, err := c.process.Stats()
+	if err != nil {
+		return err
+	}
+	for i := range changes {
 		if ctx.Err() != nil {
-			return 0, ctx.Err()
+			return ctx.Err()
 		}
 		<-time.After(restBetween)
 		c.begun.Store(time.Now().UnixNano())
 		if err := c.process.Change(i % h.Subscriptions); err != nil {
-			return 0, err
+			return err
 		}
 		if err := c.wait(); err != nil {
-			return 0, err
+			return err
 		}
 	}
-	took := make([]int64, len(c.each))
-	for i := range took {
-		took[i] = c.each[i].Load()
+	after, err := c.process.Stats()
+	w.cpu += after.CPU - before.CPU
+	for i := range c.each {
+		w.took = append(w.took, c.each[i].Load())
 	}
-	slices.Sort(took)
-	return time.Duration(took[len(took)*99/100]), nil
+	return err
+}
+
+// quantile is that of all streams and changes, in milliseconds.
+func (w *waves) quantile(q float64) float64 {
+	slices.Sort(w.took)
+	return milliseconds(time.Duration(w.took[int(q*float64(len(w.took)-1))]))
 }
 
 // misbehave begins to, and gives what ends it.
