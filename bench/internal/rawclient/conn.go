@@ -67,7 +67,7 @@ func Dial(ctx context.Context, address, method string, n int, first func(stream 
 		return nil, err
 	}
 	c.frame(http2.FrameSettings, 0, 0, setting(http2.SettingInitialWindowSize, largestWindow))
-	c.give(0, largestWindow-defaultWindow)
+	c.give(largestWindow-defaultWindow)
 	if err := c.begin(first); err != nil {
 		return nil, err
 	}
@@ -183,7 +183,7 @@ func ended(f *http2.MetaHeadersFrame) error {
 // data takes the bytes of a frame and hands over the messages that they end.
 func (c *Conn) data(i int, b []byte) error {
 	if c.consumed += len(b); c.consumed >= refillWindowAt {
-		c.give(0, c.consumed)
+		c.give(c.consumed)
 		c.consumed = 0
 	}
 	s := &c.streams[i]

@@ -24,7 +24,7 @@ func Mute(ctx context.Context, address, method string, n int, first func(stream 
 	}
 	c.frame(http2.FrameSettings, 0, 0, setting(http2.SettingInitialWindowSize, uint32(window))) //nolint:gosec // at most 2^31-1
 	if window > defaultWindow {
-		c.give(0, window-defaultWindow)
+		c.give(window-defaultWindow)
 	}
 	return c, c.begin(first)
 }
@@ -65,7 +65,7 @@ func (r *Resetter) read() {
 		switch f := f.(type) {
 		case *http2.DataFrame:
 			if n := len(f.Data()); n > 0 {
-				c.give(0, n)
+				c.give(n)
 			}
 		case *http2.WindowUpdateFrame:
 			if f.StreamID == 0 {

@@ -117,6 +117,6 @@ func (c *Conn) frameHead(t http2.FrameType, flags http2.Flags, id uint32, n int)
 	c.out = binary.BigEndian.AppendUint32(c.out, id)
 }
 
-func (c *Conn) give(id uint32, n int) {
-	c.frame(http2.FrameWindowUpdate, 0, id, binary.BigEndian.AppendUint32(nil, uint32(n))) //nolint:gosec // at most 2^31-1
+func (c *Conn) give(n int) {
+	c.frame(http2.FrameWindowUpdate, 0, 0, binary.BigEndian.AppendUint32(nil, uint32(n))) //nolint:gosec // at most 2^31-1
 }
