@@ -67,7 +67,7 @@ func Dial(ctx context.Context, address, method string, n int, first func(stream 
 		return nil, err
 	}
 	c.frame(http2.FrameSettings, 0, 0, setting(http2.SettingInitialWindowSize, largestWindow))
-	c.give(largestWindow-defaultWindow)
+	c.give(largestWindow - defaultWindow)
 	if err := c.begin(first); err != nil {
 		return nil, err
 	}

@@ -24,7 +24,7 @@ func Mute(ctx context.Context, address, method string, n int, first func(stream 
 	}
 	c.frame(http2.FrameSettings, 0, 0, setting(http2.SettingInitialWindowSize, uint32(window))) //nolint:gosec // at most 2^31-1
 	if window > defaultWindow {
-		c.give(window-defaultWindow)
+		c.give(window - defaultWindow)
 	}
 	return c, c.begin(first)
 }
