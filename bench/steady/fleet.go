@@ -167,7 +167,7 @@ func (f *fleet) startCheckers(ctx context.Context, running *sync.WaitGroup) erro
 			return err
 		}
 		c, err := testfleet.NewEnvoyChecker(testfleet.EnvoyCheckerOptions{
-			Conn: conn, ID: fmt.Sprintf("checker-%d", i), Locality: zoneOf(i % zones), Seed: uint64(i), //nolint:gosec // positive
+			Conn: conn, ID: fmt.Sprintf("checker-%d", i), Locality: zoneOf(i % zones), Seed: uint64(i),
 		})
 		if err != nil {
 			return err

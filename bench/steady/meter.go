@@ -60,7 +60,7 @@ func (m *meter) run(ctx context.Context, profiles string) {
 			break
 		}
 		m.samples = append(m.samples, u)
-		if u.at.Sub(told) >= lineEvery {
+		if u.at.Sub(told) >= lineEvery && len(m.samples) > 1 {
 			told = u.at
 			m.tell(u)
 		}

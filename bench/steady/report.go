@@ -46,8 +46,8 @@ func report(w io.Writer, o *options, m *meter, f *fleet, clients *loadgen.Result
 	}
 	seconds := last.at.Sub(first.at).Seconds()
 	lines := []string{
-		fmt.Sprintf("BenchmarkSteady/clients=%d/services=%d/subscribed=%d/checkers=%.0f 1 %.0f ns/op %.3f cores %d maxRSS-B %.0f RSS-B/h %.4f s/tick %.1f p99-spread-ms",
-			o.clients, o.services, o.subscribe, checkers, seconds*1e9, used, most, slope*3600, tick, clients.Spread.P99MS),
+		fmt.Sprintf("BenchmarkSteady/clients=%d/services=%d/subscribed=%d/checkers=%.0f 1 %.0f ns/op", o.clients, o.services, o.subscribe, checkers, seconds*1e9) +
+			fmt.Sprintf(" %.3f cores %d maxRSS-B %.0f RSS-B/h %.4f s/tick %.1f p99-spread-ms", used, most, slope*3600, tick, clients.Spread.P99MS),
 		fmt.Sprintf("BenchmarkReconnect/clients=%d/services=%d/subscribed=%d 1 %.0f ns/op %.1f p50-ms %.1f p99-ms",
 			o.clients, o.services, o.subscribe, back.MaxMS*1e6, back.P50MS, back.P99MS),
 		"",
@@ -56,11 +56,12 @@ func report(w io.Writer, o *options, m *meter, f *fleet, clients *loadgen.Result
 		fmt.Sprintf("collections   %.0f, pauses of %.2f ms on average", gc, 1000*pause/max(1, gc)),
 		fmt.Sprintf("ticks         %.0f, %.0f ms each", ticks, 1000*tick),
 		fmt.Sprintf("changes       %d over the admin API, %d failed", f.changes.Load(), f.changesFailed.Load()),
-		fmt.Sprintf("clients       %d, %d services each: %d pushes, %d reports, %d NACKs", clients.Clients, clients.Subscribed, clients.Pushes, clients.Reports, clients.NACKs),
+		fmt.Sprintf("clients       %d, %d services each: %d pushes, %d reports, %d NACKs",
+			clients.Clients, clients.Subscribed, clients.Pushes, clients.Reports, clients.NACKs),
 		fmt.Sprintf("checkers      %.0f", checkers),
-		fmt.Sprintf("first EDS     p50 %.0f ms, p99 %.0f ms, max %.0f ms, %d silent", clients.FirstEDS.P50MS, clients.FirstEDS.P99MS, clients.FirstEDS.MaxMS, clients.FirstEDS.Silent),
-		fmt.Sprintf("spread        p50 %.1f ms, p99 %.1f ms, max %.1f ms, of %d versions", clients.Spread.P50MS, clients.Spread.P99MS, clients.Spread.MaxMS, clients.Spread.Count),
-		fmt.Sprintf("reconnect     p50 %.0f ms, p99 %.0f ms, max %.0f ms, %d silent", back.P50MS, back.P99MS, back.MaxMS, back.Silent),
+		fmt.Sprintf("first EDS     %s, %d silent", inWords(&clients.FirstEDS.Latency), clients.FirstEDS.Silent),
+		fmt.Sprintf("spread        %s, of %d versions", inWords(&clients.Spread), clients.Spread.Count),
+		fmt.Sprintf("reconnect     %s, %d silent", inWords(&back.Latency), back.Silent),
 	}
 	for _, e := range clients.Errors {
 		lines = append(lines, fmt.Sprintf("errors        %d %s: %s", e.Count, e.Status, e.Last))
@@ -79,6 +80,10 @@ func report(w io.Writer, o *options, m *meter, f *fleet, clients *loadgen.Result
 		missed(f.changesFailed.Load() > 0, "%d changes failed", f.changesFailed.Load()),
 		missed(checkers < float64(o.checkers), "%.0f of %d checkers", checkers, o.checkers),
 	)
+}
+
+func inWords(l *loadgen.Latency) string {
+	return fmt.Sprintf("p50 %.1f ms, p99 %.1f ms, max %.1f ms", l.P50MS, l.P99MS, l.MaxMS)
 }
 
 func missed(is bool, format string, args ...any) error {

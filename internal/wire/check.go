@@ -171,7 +171,7 @@ func sentAddress(a *corev3.Address) (netip.AddrPort, error) {
 	if port == 0 || port > math.MaxUint16 {
 		return netip.AddrPort{}, refused("", "port %d, want 1 to %d", port, math.MaxUint16)
 	}
-	return netip.AddrPortFrom(ip, uint16(port)), nil //nolint:gosec // checked
+	return netip.AddrPortFrom(ip, uint16(port)), nil
 }
 
 func checkPolicy(p *endpointv3.ClusterLoadAssignment_Policy) error {
