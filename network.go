@@ -31,8 +31,60 @@ const maxLatencyMS = 3.6e6
 
 // Network answers how far localities are from each other. Immutable.
 type Network struct {
-	rules []LatencyRule
-	pairs map[[2]Locality]float64
+	rules  []LatencyRule
+	pairs  map[[2]Locality]float64
+	egress []EgressRule
+	prices map[[2]Locality]float64
+}
+
+// EgressRule sets what a request costs on its way from one scope to another,
+// beside the time that it takes.
+type EgressRule struct {
+	From  Locality `json:"from"`
+	To    Locality `json:"to"`
+	Price float64  `json:"price"` // in the milliseconds that a request may take longer to save it, >= 0, finite
+}
+
+// ErrBadEgress is wrapped by the errors of [Network.WithEgress].
+var ErrBadEgress = errors.New("bad egress price")
+
+// WithEgress gives the network with prices, each in one direction.
+func (n *Network) WithEgress(rules []EgressRule) (*Network, error) {
+	out := &Network{rules: n.rules, pairs: n.pairs, egress: slices.Clone(rules), prices: make(map[[2]Locality]float64, len(rules))}
+	for _, r := range rules {
+		if math.IsNaN(r.Price) || r.Price < 0 || r.Price > maxLatencyMS {
+			return nil, fmt.Errorf("%w from %s to %s: %v, want 0 to %v ms", ErrBadEgress, r.From, r.To, r.Price, maxLatencyMS)
+		}
+		if r.From.IsZero() || r.To.IsZero() {
+			return nil, fmt.Errorf("%w: from and to must name a region, region/zone or locality", ErrBadEgress)
+		}
+		k := [2]Locality{r.From, r.To}
+		if _, dup := out.prices[k]; dup {
+			return nil, fmt.Errorf("%w from %s to %s: given twice", ErrBadEgress, r.From, r.To)
+		}
+		out.prices[k] = r.Price
+	}
+	slices.SortFunc(out.egress, func(a, b EgressRule) int { return cmp.Or(a.From.Compare(b.From), a.To.Compare(b.To)) })
+	return out, nil
+}
+
+// Egress lists the configured prices, sorted.
+func (n *Network) Egress() []EgressRule {
+	if n == nil {
+		return nil
+	}
+	return slices.Clone(n.egress)
+}
+
+// Price gives what a request costs between two localities, in milliseconds: the
+// most specific configured pair, else 0; always 0 within a zone, unless the
+// pair names zones, and for clients without a locality.
+func (n *Network) Price(from, to Locality) float64 {
+	if n == nil || from.IsZero() || to.IsZero() || from == to {
+		return 0
+	}
+	price, _ := mostSpecific(n.prices, from, to)
+	return price
 }
 
 // NewNetwork builds a network. Each pair of scopes may be given once per
@@ -95,7 +147,15 @@ func (n *Network) Latency(from, to Locality) (ms float64, assumed bool) {
 }
 
 func (n *Network) configured(from, to Locality) (float64, bool) {
-	if n == nil || len(n.pairs) == 0 {
+	if n == nil {
+		return 0, false
+	}
+	return mostSpecific(n.pairs, from, to)
+}
+
+// mostSpecific looks up the pair of scopes that names most parts.
+func mostSpecific(pairs map[[2]Locality]float64, from, to Locality) (float64, bool) {
+	if len(pairs) == 0 {
 		return 0, false
 	}
 	sameZone := from.ZoneOnly() == to.ZoneOnly()
@@ -109,7 +169,7 @@ func (n *Network) configured(from, to Locality) (float64, bool) {
 			if a == b && a.Zone == "" && sameZone {
 				continue
 			}
-			if ms, ok := n.pairs[[2]Locality{a, b}]; ok {
+			if ms, ok := pairs[[2]Locality{a, b}]; ok {
 				return ms, true
 			}
 		}

@@ -99,6 +99,8 @@ type Service struct {
 	Name          string            `json:"name"`
 	Mode          Mode              `json:"mode"`
 	Policy        Policy            `json:"policy,omitzero"`
+	Isolation     Isolation         `json:"isolation,omitzero"`
+	Residency     []Residency       `json:"residency,omitempty"`
 	MaxShift      float64           `json:"max_shift,omitempty"`       // points; mode bounded only; 0 = DefaultMaxShift
 	MaxShed       float64           `json:"max_shed,omitempty"`        // fraction of demand that may be dropped, [0, 1)
 	ServiceTimeMS float64           `json:"service_time_ms,omitempty"` // of one request without queueing; 0 = DefaultServiceTimeMS

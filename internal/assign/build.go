@@ -27,7 +27,7 @@ func (w *work) build(r *row, room []float64) *isobar.Assignment {
 		p0 := make([]isobar.LocalityWeight, 0, n)
 		for l, u := range r.units {
 			if u > 0 {
-				p0 = append(p0, isobar.LocalityWeight{EndpointGroup: w.view.groups[l], Weight: uint32(u)}) //nolint:gosec // at most WeightScale
+				p0 = append(p0, isobar.LocalityWeight{EndpointGroup: r.scope.groups[l], Weight: uint32(u)}) //nolint:gosec // at most WeightScale
 			}
 		}
 		a.Priorities = append(make([][]isobar.LocalityWeight, 0, 1+maxTiers), p0)
@@ -37,7 +37,7 @@ func (w *work) build(r *row, room []float64) *isobar.Assignment {
 		!slices.Equal(a.Priorities[0], before.Priorities[0])
 	tier := w.tierOf(r)
 	for t := range maxTiers {
-		ws := w.tierWeights(tier, t, room)
+		ws := r.scope.tierWeights(tier, t, room)
 		if ws == nil {
 			continue
 		}
@@ -101,7 +101,8 @@ func sameAssignment(a, b *isobar.Assignment) bool {
 			return false
 		}
 		for i := range a.Priorities[p] {
-			if a.Priorities[p][i] != b.Priorities[p][i] {
+			x, y := &a.Priorities[p][i], &b.Priorities[p][i]
+			if x.Weight != y.Weight || (x.EndpointGroup != y.EndpointGroup && !x.Equal(y.EndpointGroup)) {
 				return false
 			}
 		}

@@ -39,7 +39,7 @@ func (w *work) keepOpen(r *row) {
 		switch {
 		case r.isProbe(l):
 			keep = min(v, r.probe)
-		case !w.view.use[l]:
+		case !r.scope.use[l]:
 			keep = 0
 		}
 		if v-keep > worst {
@@ -65,7 +65,9 @@ func (r *row) noteLost(w *work, at int) {
 	l := w.sites[at].Group.Locality
 	code, why := ReasonUnhealthy, "it takes no traffic"
 	switch {
-	case r.isBarred(at) && w.view.use[at]:
+	case r.isForbidden(at):
+		code, why = ReasonForbidden, "it is not allowed for this source"
+	case r.isBarred(at) && r.scope.use[at]:
 		code, why = ReasonBarred, "requests from here do not arrive there"
 	case w.sites[at].Unreachable:
 		why = "observed unreachable"
@@ -77,26 +79,25 @@ func (r *row) noteLost(w *work, at int) {
 
 // replace finds a place for what failures set free.
 func (w *work) replace() {
-	switch {
-	case w.mode == isobar.ModeObserve || !w.view.regular || w.heedless:
-		for i := range w.rows {
-			if r := &w.rows[i]; r.lost > 0 {
-				to := r.base
-				if w.heedless && w.mode == isobar.ModeFull && r.target != nil {
-					to = r.target
-				}
-				if all := sum(to); all > 0 {
-					addScaled(r.from, to, r.lost/all)
-				}
-				r.lost = 0
+	for i := range w.rows {
+		r := &w.rows[i]
+		if r.lost > 0 && (w.mode == isobar.ModeObserve || !r.scope.regular || w.heedless) {
+			to := r.base
+			if w.heedless && w.mode == isobar.ModeFull && r.target != nil {
+				to = r.target
 			}
+			if all := sum(to); all > 0 {
+				addScaled(r.from, to, r.lost/all)
+			}
+			r.lost = 0
 		}
-	case w.mode == isobar.ModeBounded:
-		w.replaceBounded()
-	default:
-		w.placeNearest(fromOf, w.spare(w.loads(fromOf)), w.open)
-		w.placeRest(fromOf)
 	}
+	if w.mode == isobar.ModeBounded {
+		w.replaceBounded()
+		return
+	}
+	w.placeNearest(fromOf, w.spare(w.loads(fromOf)), w.open)
+	w.placeRest(fromOf)
 }
 
 // spare gives what is left of each site's limit under the given load of the

@@ -16,6 +16,7 @@ const (
 	RuleNonEmpty     = "non-empty"    // a service with endpoints gives every source some
 	RuleDrain        = "drain"        // at most half of the usable localities are drained
 	RuleDrop         = "drop"         // drops stay within what the operator allows
+	RuleForbidden    = "forbidden"    // no endpoint, in no priority, where the source must not send
 	RuleUnhealthy    = "unhealthy"    // no flow to unfit capacity while fit capacity remains
 	RuleConservation = "conservation" // shares and targets sum to 1, loads are what shares send
 	RuleCeiling      = "ceiling"      // no locality is lifted above its limit
@@ -66,6 +67,7 @@ func Check(prev, next *Result, in CheckInput) []Violation {
 	c.nonEmpty()
 	c.drains()
 	c.drops()
+	c.forbids()
 	c.unhealthy()
 	c.conservation()
 	c.ceilings()

@@ -16,7 +16,7 @@ func (c *checker) entries() {
 	deciding := c.in.Trigger == Tick && c.in.Hold == ""
 	for i := range c.next.Sources {
 		r := &c.next.Sources[i]
-		if (c.was[i] != nil && !deciding) || c.displacedFrom(i) || hasReason(r, ReasonFull) {
+		if (c.was[i] != nil && !deciding) || c.displacedFrom(i) || hasReason(r, ReasonFull) || !c.anyFitFor(i) {
 			continue
 		}
 		for l, v := range r.Shares {
@@ -81,6 +81,12 @@ func (c *checker) rounded() {
 	}
 }
 
+// closed tells whether nothing more may be put on a site for a source.
+func (c *checker) closed(source, site int) bool {
+	s := c.in.Sources[source].Reserve
+	return c.forbidden(source, site) || (site < len(s) && s[site])
+}
+
 // roundedOnto looks for a source that could leave a full locality by a unit.
 func (c *checker) roundedOnto(full int, over float64, y []float64) {
 	for i := range c.next.Sources {
@@ -90,7 +96,7 @@ func (c *checker) roundedOnto(full int, over float64, y []float64) {
 			continue
 		}
 		for k, v := range r.Shares {
-			if k == full || v <= 0 || !c.fit[k] || c.barred(i, k) {
+			if k == full || c.closed(i, k) || v <= 0 || !c.fit[k] || c.barred(i, k) {
 				continue
 			}
 			if checkLimit(&c.next.Sites[k])-y[k] >= step*1.001 {

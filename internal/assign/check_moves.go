@@ -63,7 +63,7 @@ func (c *checker) rounding() float64 {
 // it can't or should not stay.
 func (c *checker) leaves(source, site int, share float64) float64 {
 	switch {
-	case !c.fit[site]:
+	case !c.fit[site] || c.forbidden(source, site):
 		return share
 	case c.barred(source, site):
 		return math.Max(0, share-math.Min(checkProbe, c.next.Sources[source].Shares[site]))

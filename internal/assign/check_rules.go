@@ -19,7 +19,15 @@ func (c *checker) nonEmpty() {
 	}
 	for i := range c.next.Sources {
 		r := &c.next.Sources[i]
-		n := 0
+		n, configured := 0, 0
+		for l := range c.next.Sites {
+			if !c.forbidden(i, l) {
+				configured += len(c.next.Sites[l].Group.Endpoints)
+			}
+		}
+		if configured == 0 {
+			continue // what there is must not be used from here
+		}
 		for p, ls := range r.Assignment.Priorities {
 			for _, lw := range ls {
 				if p == 0 {
@@ -65,12 +73,50 @@ func (c *checker) drops() {
 	}
 }
 
+// forbidden tells whether a source must never send to a site.
+func (c *checker) forbidden(source, site int) bool {
+	f := c.in.Sources[source].Forbidden
+	return site < len(f) && f[site]
+}
+
+// forbids wants nothing where a source must not send, nor the means to.
+func (c *checker) forbids() {
+	for i := range c.next.Sources {
+		r := &c.next.Sources[i]
+		for l := range c.next.Sites {
+			at := c.next.Sites[l].Group.Locality
+			if !c.forbidden(i, l) {
+				continue
+			}
+			listed := r.Shares[l] > 0
+			for _, tier := range r.Assignment.Priorities {
+				for k := range tier {
+					listed = listed || tier[k].Locality == at
+				}
+			}
+			if listed {
+				c.failedf(RuleForbidden, r.Source, r.Shares[l]*c.rate(i), "%s is not allowed for this source", at)
+			}
+		}
+	}
+}
+
+// anyFitFor tells whether a source has fit capacity that it may use.
+func (c *checker) anyFitFor(source int) bool {
+	for l, fit := range c.fit {
+		if fit && !c.forbidden(source, l) {
+			return true
+		}
+	}
+	return false
+}
+
 // unhealthy wants nothing on unfit capacity, but for probes.
 func (c *checker) unhealthy() {
 	for i := range c.next.Sources {
 		r := &c.next.Sources[i]
 		for l, v := range r.Shares {
-			if v > 0 && c.anyFit && !c.fit[l] && !(v <= checkProbe+checkUnit && c.mayProbe(i, l)) {
+			if v > 0 && c.anyFitFor(i) && !c.fit[l] && !(v <= checkProbe+checkUnit && c.mayProbe(i, l)) {
 				c.failedf(RuleUnhealthy, r.Source, v*c.rate(i), "%.2f points go to %s, which is not fit", 100*v, c.next.Sites[l].Group.Locality)
 			}
 		}

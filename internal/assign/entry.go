@@ -12,13 +12,13 @@ import (
 // enters at entryShare and leaves after exitTicks below exitShare. load is what
 // all rows want and is kept up to date.
 func (w *work) settleMembers(r *row, load []float64, decide bool) {
-	bounded := w.mode == isobar.ModeBounded && w.view.regular
+	bounded := w.mode == isobar.ModeBounded && r.scope.regular
 	var before []float64
 	if bounded {
 		before = slices.Clone(r.want)
 	}
 	for l := range r.want {
-		if w.view.use[l] && !r.isBarred(l) {
+		if w.usable(r, l) {
 			w.exit(r, l, load, decide)
 		}
 	}

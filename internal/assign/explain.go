@@ -15,7 +15,7 @@ func (w *work) explain(r *row, shares []float64) {
 	if w.in.Refused != "" {
 		r.note(ReasonFallback, none, "what was published goes on, because the check refused the new plan: "+w.in.Refused)
 	}
-	if w.view.failOpen {
+	if r.scope.failOpen {
 		r.note(ReasonFailOpen, none, "no endpoint is healthy: all are used as if they were")
 	}
 	if w.in.deciding() && r.prev != nil {

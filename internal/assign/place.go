@@ -73,32 +73,33 @@ func (w *work) placeRest(dst func(*row) []float64) {
 		if r.lost <= 0 {
 			continue
 		}
-		w.splitInto(dst(r), r.lost, func(l int) float64 {
-			if w.open(r, l) {
-				return w.view.spread[l]
-			}
-			return 0
-		})
+		w.splitInto(r, dst(r))
 		r.lost = 0
 	}
 }
 
-// splitInto adds share to dst in proportion to measure; when that is zero
-// everywhere, evenly over the sites in use.
-func (w *work) splitInto(dst []float64, share float64, measure func(int) float64) {
+// splitInto adds what the row lost to dst in proportion to what open sites are
+// made for; when that is zero everywhere, evenly over the sites in use.
+func (w *work) splitInto(r *row, dst []float64) {
+	measure := func(l int) float64 {
+		if w.open(r, l) {
+			return r.scope.spread[l]
+		}
+		return 0
+	}
 	total, n := 0.0, 0
 	for l := range dst {
 		total += measure(l)
-		if w.view.use[l] {
+		if r.scope.use[l] {
 			n++
 		}
 	}
 	for l := range dst {
 		switch {
 		case total > 0:
-			dst[l] += share * measure(l) / total
-		case w.view.use[l]:
-			dst[l] += share / float64(n)
+			dst[l] += r.lost * measure(l) / total
+		case r.scope.use[l]:
+			dst[l] += r.lost / float64(n)
 		}
 	}
 }

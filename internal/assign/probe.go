@@ -34,11 +34,11 @@ func (w *work) setProbes(r *row) {
 }
 
 func (w *work) sendsProbe(r *row, l int) bool {
-	if w.view.use[l] {
+	if r.scope.use[l] {
 		return r.isBarred(l)
 	}
 	s := &w.sites[l]
-	if !w.view.regular || !s.Unreachable || !s.Usable() {
+	if r.isForbidden(l) || !r.scope.regular || !s.Unreachable || !s.Usable() {
 		return false
 	}
 	return r.old[l] > 0 || (len(r.src.Barred) == len(w.sites) && r.src.Barred[l])
@@ -78,7 +78,7 @@ func (w *work) probeLoads() []float64 {
 	for i := range w.rows {
 		r := &w.rows[i]
 		for l := range load {
-			if r.isProbe(l) && !w.view.use[l] {
+			if r.isProbe(l) && !r.scope.use[l] {
 				load[l] += r.rate * r.probe
 			}
 		}

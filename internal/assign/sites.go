@@ -20,8 +20,8 @@ type view struct {
 // viewOf ranks the sites and uses those of the best rank that there is: fit
 // ones, else those without capacity, else unreachable ones. When nothing is
 // healthy the service fails open: then those with endpoints in the most hopeful
-// state are used.
-func viewOf(sites []Site) view {
+// state are used. Forbidden sites are as if they were not there; nil = none.
+func viewOf(sites []Site, forbidden []bool) view {
 	v := view{use: make([]bool, len(sites)), limit: make([]float64, len(sites)), spread: make([]float64, len(sites))}
 	ranks := []func(*Site) bool{
 		fit,
@@ -33,7 +33,7 @@ func viewOf(sites []Site) view {
 	}
 	const usableRanks = 3
 	rank := 0
-	for rank < len(ranks) && !v.mark(sites, ranks[rank]) {
+	for rank < len(ranks) && !v.mark(sites, forbidden, ranks[rank]) {
 		rank++
 	}
 	v.regular, v.failOpen = rank == 0, rank >= usableRanks && rank < len(ranks)
@@ -56,10 +56,10 @@ func viewOf(sites []Site) view {
 // fit tells whether a site can take traffic in the regular way.
 func fit(s *Site) bool { return s.Capacity > 0 && !s.Unreachable && s.Usable() }
 
-func (v *view) mark(sites []Site, ok func(*Site) bool) bool {
+func (v *view) mark(sites []Site, forbidden []bool, ok func(*Site) bool) bool {
 	some := false
 	for i := range sites {
-		v.use[i] = ok(&sites[i])
+		v.use[i] = (forbidden == nil || !forbidden[i]) && ok(&sites[i])
 		some = some || v.use[i]
 	}
 	return some

@@ -26,9 +26,9 @@ func (w *work) tierOf(r *row) []int {
 	for l := range w.sites {
 		region := w.sites[l].Group.Locality.Region
 		switch {
-		case r.units[l] > 0 || len(w.view.groups[l].Endpoints) == 0:
+		case r.units[l] > 0 || len(r.scope.groups[l].Endpoints) == 0 || r.isForbidden(l):
 			tier[l] = -1
-		case !w.open(r, l) || r.src.Locality.IsZero():
+		case !w.usable(r, l) || r.src.Locality.IsZero():
 			tier[l] = 2
 		case region == home:
 			tier[l] = 0
@@ -40,7 +40,7 @@ func (w *work) tierOf(r *row) []int {
 		}
 	}
 	for l := range w.sites {
-		if found && tier[l] == 2 && w.open(r, l) && w.sites[l].Group.Locality.Region == next {
+		if found && tier[l] == 2 && w.usable(r, l) && w.sites[l].Group.Locality.Region == next {
 			tier[l] = 1
 		}
 	}
@@ -50,9 +50,9 @@ func (w *work) tierOf(r *row) []int {
 // tierWeights sets the weights of one tier by headroom, at least 1 each. Sites
 // that are full count with a little room: what is left of it there is noise, and
 // all of a zone's traffic must not go to whichever has a request/s more.
-func (w *work) tierWeights(tier []int, t int, room []float64) []isobar.LocalityWeight {
+func (v *view) tierWeights(tier []int, t int, room []float64) []isobar.LocalityWeight {
 	total, n := 0.0, 0
-	measure := func(l int) float64 { return max(room[l], tierFloor*w.view.limit[l]) }
+	measure := func(l int) float64 { return max(room[l], tierFloor*v.limit[l]) }
 	for l, k := range tier {
 		if k == t {
 			total += measure(l)
@@ -63,7 +63,7 @@ func (w *work) tierWeights(tier []int, t int, room []float64) []isobar.LocalityW
 		return nil
 	}
 	if total <= 0 {
-		measure = func(l int) float64 { return w.view.spread[l] }
+		measure = func(l int) float64 { return v.spread[l] }
 		for l, k := range tier {
 			if k == t {
 				total += measure(l)
@@ -79,7 +79,7 @@ func (w *work) tierWeights(tier []int, t int, room []float64) []isobar.LocalityW
 		if total > 0 {
 			weight = uint32(max(1, math.Round(tierScale*measure(l)/total)))
 		}
-		out = append(out, isobar.LocalityWeight{EndpointGroup: w.view.groups[l], Weight: weight})
+		out = append(out, isobar.LocalityWeight{EndpointGroup: v.groups[l], Weight: weight})
 	}
 	return out
 }

@@ -66,7 +66,7 @@ func TestTiersMatchTheDumbTwin(t *testing.T) {
 				continue // another order of things
 			}
 			for i, s := range in.Sources {
-				if slices.Contains(s.Barred, true) {
+				if slices.Contains(s.Barred, true) || s.Forbidden != nil {
 					continue
 				}
 				a := out.Sources[i].Assignment

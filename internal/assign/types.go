@@ -44,6 +44,13 @@ type Source struct {
 	Distance []float64 // per site: latency + price, ms
 	Target   []float64 // per site: the shares that the solver or the policy wants, summing to 1; nil: none is known
 	Barred   []bool    // per site: the source was seen not to reach it; nil = none
+	// Forbidden tells, per site, that clients of the source must never send
+	// there, not even when nothing else is left; nil = none.
+	Forbidden []bool
+	// Reserve tells, per site, that it is for failover only: nothing more is put
+	// there in priority 0, and what is there leaves it at the usual pace; nil =
+	// none. It says nothing where all that is fit is reserve.
+	Reserve []bool
 }
 
 // Trigger says why a plan is made.
@@ -147,6 +154,7 @@ const (
 	ReasonUnhealthy  ReasonCode = "unhealthy"  // share moved off unhealthy capacity
 	ReasonFailOpen   ReasonCode = "fail-open"  // nothing is healthy: all are used
 	ReasonBarred     ReasonCode = "barred"     // observed unreachable from here: a probe only
+	ReasonForbidden  ReasonCode = "forbidden"  // isolation or residency keep the source from other localities
 	ReasonOverflow   ReasonCode = "overflow"   // ceilings raised evenly: it does not fit
 	ReasonShed       ReasonCode = "shed"       // a part is dropped
 	ReasonFallback   ReasonCode = "fallback"   // the check refused the plan; the previous one, rebased

@@ -22,14 +22,14 @@ func (w *work) baseline(r *row) {
 	if !found {
 		return
 	}
-	w.splitNear(r, r.base, r.dist, near+sameDistance, w.view.limit)
+	w.splitNear(r, r.base, r.dist, near+sameDistance, r.scope.limit)
 }
 
 // splitNear puts everything on the open sites whose cost is at most bound, in
 // proportion to room, or, where none has room, to what they are made for.
 func (w *work) splitNear(r *row, dst, cost []float64, bound float64, room []float64) {
 	in := func(l int) bool { return w.open(r, l) && cost[l] <= bound }
-	for _, measure := range [][]float64{room, w.view.spread} {
+	for _, measure := range [][]float64{room, r.scope.spread} {
 		total := 0.0
 		for l := range dst {
 			if in(l) {
@@ -94,7 +94,7 @@ func (w *work) wantAll() {
 // only prices to go by.
 func (w *work) byHeadroom(r *row) bool {
 	switch {
-	case !w.view.regular || w.mode == isobar.ModeObserve:
+	case !r.scope.regular || w.mode == isobar.ModeObserve:
 		return false
 	case r.target != nil && w.in.Service.Policy != isobar.PolicyLatency:
 		return false // policies know what to do with both
@@ -108,7 +108,7 @@ func (w *work) priced() bool { return len(w.in.Prices) == len(w.sites) }
 // nothing is fit, or the baseline.
 func (w *work) wantTarget(r *row) {
 	switch {
-	case !w.view.regular && r.prev != nil && r.target == nil:
+	case !r.scope.regular && r.prev != nil && r.target == nil:
 		copy(r.want, r.from)
 	case r.target != nil && w.mode != isobar.ModeObserve:
 		copy(r.want, r.target)
@@ -195,9 +195,9 @@ func (w *work) wantIdle(r *row, room []float64) {
 	switch {
 	case r.target != nil && w.mode != isobar.ModeObserve:
 		addScaled(r.want, r.target, 1/sum(r.target))
-	case !w.view.regular && r.prev != nil:
+	case !r.scope.regular && r.prev != nil:
 		copy(r.want, r.from)
-	case !w.view.regular || w.mode == isobar.ModeObserve:
+	case !r.scope.regular || w.mode == isobar.ModeObserve:
 		copy(r.want, r.base)
 		r.note(ReasonBaseline, isobar.Locality{}, w.whyBaseline())
 	default:
@@ -208,7 +208,7 @@ func (w *work) wantIdle(r *row, room []float64) {
 
 // shape bounds the want around the baseline in mode bounded, and adds probes.
 func (w *work) shape(r *row) {
-	if w.mode == isobar.ModeBounded && w.view.regular {
+	if w.mode == isobar.ModeBounded && r.scope.regular {
 		if away := shift(r.want, r.base); away > w.maxShift+tiny {
 			back := w.maxShift / away
 			for l := range r.want {

@@ -66,12 +66,17 @@ func pour(sites []assign.Site, sources []assign.Source, limits []float64, factor
 		}
 		barred := false // bars that leave nothing do not count
 		for l := range sites {
-			barred = barred || (limits[l] > 0 && !s.Barred[l])
+			barred = barred || (limits[l] > 0 && !s.Barred[l] && !closed(s, l))
 		}
+		some := false
 		for l := range sites {
-			if !barred || !s.Barred[l] {
+			if (!barred || !s.Barred[l]) && !closed(s, l) {
 				pairs = append(pairs, pair{i, l, s.Distance[l]})
+				some = some || limits[l] > 0
 			}
+		}
+		if !some {
+			s.Target, left[i] = nil, 0 // it can't go anywhere
 		}
 	}
 	slices.SortStableFunc(pairs, func(a, b pair) int { return cmp.Compare(a.ms, b.ms) })
@@ -89,6 +94,10 @@ func pour(sites []assign.Site, sources []assign.Source, limits []float64, factor
 		normalise(sources[i].Target)
 	}
 	return true
+}
+
+func closed(s *assign.Source, l int) bool {
+	return (s.Forbidden != nil && s.Forbidden[l]) || (s.Reserve != nil && s.Reserve[l])
 }
 
 func normalise(v []float64) {

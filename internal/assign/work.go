@@ -33,6 +33,7 @@ type work struct {
 	match    []int   // per site: its index in the previous result
 	drop     float64
 	rows     []row
+	scopes   []scope // of rows that may not use all sites
 	// ceilings says that limits bind: mode full, with fit sites, and a policy
 	// that heeds them.
 	ceilings bool
@@ -48,7 +49,9 @@ type row struct {
 	rate   float64   // requests/s after drops
 	dist   []float64 // per site, ms
 	target []float64 // the solver's shares on sites in use, summing to 1; nil without
+	scope  *view     // the sites as far as the row may know of them
 	barred []bool    // nil = none
+	idle   []bool    // fit, but for failover only; nil = none
 	probes []bool    // sites that get no more than a probe; nil = none
 	probe  float64   // how much that is, for each
 	old    []float64 // published shares on today's sites
@@ -66,7 +69,7 @@ type row struct {
 
 func newWork(in *Input) *work {
 	w := &work{in: in, sites: in.Sites, mode: in.Service.Mode, maxShift: maxShift(in.Service.MaxShift)}
-	w.view = viewOf(in.Sites)
+	w.view = viewOf(in.Sites, nil)
 	w.heedless = in.Service.Policy.IgnoresLoad()
 	w.ceilings = w.mode == isobar.ModeFull && w.view.regular && !w.heedless
 	var before []Site
@@ -104,7 +107,9 @@ func (w *work) addRows(sources []Source) {
 		if len(r.dist) != l {
 			r.dist = make([]float64, l)
 		}
-		r.barred = w.effectiveBars(r.src.Barred)
+		r.scope = w.scopeOf(r.src.Forbidden)
+		r.barred = r.effectiveBars(r.src.Barred)
+		r.idle = w.effectiveReserve(r)
 		r.target = w.usableTarget(r)
 		w.recall(r, i)
 		w.setProbes(r)
@@ -120,13 +125,13 @@ func finite(v float64) float64 {
 }
 
 // effectiveBars ignores bars when they would leave nothing.
-func (w *work) effectiveBars(barred []bool) []bool {
-	if len(barred) != len(w.sites) {
+func (r *row) effectiveBars(barred []bool) []bool {
+	if len(barred) != len(r.scope.use) {
 		return nil
 	}
 	some, left := false, false
 	for i, b := range barred {
-		if w.view.use[i] {
+		if r.scope.use[i] {
 			some = some || b
 			left = left || !b
 		}
@@ -137,8 +142,11 @@ func (w *work) effectiveBars(barred []bool) []bool {
 	return barred
 }
 
+// usable tells whether the row's traffic may stay on site i.
+func (w *work) usable(r *row, i int) bool { return r.scope.use[i] && !r.isBarred(i) }
+
 // open tells whether the row's traffic may be put on site i.
-func (w *work) open(r *row, i int) bool { return w.view.use[i] && !r.isBarred(i) }
+func (w *work) open(r *row, i int) bool { return w.usable(r, i) && (r.idle == nil || !r.idle[i]) }
 
 // member tells whether site i is, or is about to be, part of the row's
 // priority 0.
@@ -153,7 +161,7 @@ func (r *row) isBarred(i int) bool { return r.barred != nil && r.barred[i] }
 // lost to failures does.
 func (w *work) usableTarget(r *row) []float64 {
 	t := r.src.Target
-	if len(t) != len(w.sites) || (!w.view.regular && (!w.heedless || w.view.failOpen)) {
+	if len(t) != len(w.sites) || (!r.scope.regular && (!w.heedless || r.scope.failOpen)) {
 		return nil
 	}
 	all, usable := 0.0, 0.0

@@ -34,6 +34,8 @@ type client struct {
 
 // world is a service with its sources; each change of it leads to an Input.
 type world struct {
+	isolation string // "", strict or nearest
+
 	places  []place
 	clients []client
 	service isobar.Service
@@ -88,10 +90,37 @@ func (w *world) sources(sites []assign.Site) []assign.Source {
 			s.Distance = append(s.Distance, distance(c.at, site.Group.Locality))
 			s.Barred = append(s.Barred, c.barred[site.Group.Locality])
 		}
+		w.isolate(&s, sites)
 		out = append(out, s)
 	}
 	slices.SortFunc(out, func(a, b assign.Source) int { return a.Locality.Compare(b.Locality) })
 	return out
+}
+
+// isolate keeps a source in its region: for good, or as long as the nearest
+// region that has capacity lasts.
+func (w *world) isolate(s *assign.Source, sites []assign.Site) {
+	if s.Locality.IsZero() || w.isolation == "" {
+		return
+	}
+	near := s.Locality.Region
+	out := make([]bool, len(sites))
+	if w.isolation == "nearest" {
+		best := math.Inf(1)
+		for l := range sites {
+			if sites[l].Capacity > 0 && !sites[l].Unreachable && s.Distance[l] < best {
+				best, near = s.Distance[l], sites[l].Group.Locality.Region
+			}
+		}
+	}
+	for l := range sites {
+		out[l] = sites[l].Group.Locality.Region != near
+	}
+	if w.isolation == "strict" {
+		s.Forbidden = out
+	} else {
+		s.Reserve = out
+	}
 }
 
 func (w *world) input() assign.Input {
@@ -196,6 +225,8 @@ func (w *world) change(t *rapid.T) {
 		p.nominal = rapid.Float64Range(10, 2000).Draw(t, "nominal")
 	case 11:
 		p.ignored = rapid.Float64Range(0, 100).Draw(t, "background")
+	case 13:
+		w.isolation = rapid.SampledFrom([]string{"", "strict", "nearest"}).Draw(t, "isolation")
 	case 12:
 		w.service.Assignment = drawSettings(t)
 		w.trigger = rapid.SampledFrom([]assign.Trigger{assign.Tick, assign.Rebase}).Draw(t, "trigger")

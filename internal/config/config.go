@@ -132,10 +132,12 @@ type Log struct {
 type Defaults struct {
 	Mode          isobar.Mode
 	Policy        isobar.Policy
-	MaxShift      float64 // points
-	MaxShed       float64 // fraction of demand
-	Ceiling       float64 // utilization
-	ServiceTimeMS float64 // milliseconds
+	Isolation     isobar.Isolation
+	Residency     []isobar.Residency `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only
+	MaxShift      float64            // points
+	MaxShed       float64            // fraction of demand
+	Ceiling       float64            // utilization
+	ServiceTimeMS float64            // milliseconds
 }
 
 // Default is the configuration of an empty file.

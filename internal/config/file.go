@@ -231,6 +231,7 @@ func readLog(v strict.Value, l *Log) {
 func readDefaults(v strict.Value, d *Defaults) {
 	v.Object([]strict.Field{
 		modeField(&d.Mode), policyField(&d.Policy),
+		isolationField(&d.Isolation), residencyField(&d.Residency),
 		floatField("max_shift", &d.MaxShift, shiftRange),
 		floatField("max_shed", &d.MaxShed, shedRange),
 		floatField("ceiling", &d.Ceiling, ceilingRange),

@@ -28,7 +28,8 @@ func TestConfigFixtures(t *testing.T) {
 			*config.Config
 
 			Network []isobar.LatencyRule
-		}{c, c.Network.Rules()}, warnings, nil
+			Egress  []isobar.EgressRule `json:",omitempty"` //nolint:tagliatelle // called as its neighbours
+		}{c, c.Network.Rules(), c.Network.Egress()}, warnings, nil
 	})
 }
 

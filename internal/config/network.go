@@ -39,6 +39,7 @@ func checkRegions(named []placedRegion, services []isobar.Service) {
 // The regions that it names are added to named.
 func readNetwork(v strict.Value, named *[]placedRegion) *isobar.Network {
 	var rules []isobar.LatencyRule
+	var egress []isobar.EgressRule
 	v.Object([]strict.Field{
 		{Name: "latency_ms", Read: func(v strict.Value) {
 			lines := map[pair]int{}
@@ -50,8 +51,23 @@ func readNetwork(v strict.Value, named *[]placedRegion) *isobar.Network {
 				}
 			}
 		}},
+		{Name: "egress", Read: func(v strict.Value) {
+			lines := map[pair]int{}
+			items, _ := v.List()
+			for _, item := range items {
+				var p pair
+				var price float64
+				if readPair(item, &p, "price", &price, priceRange, lines) {
+					egress = append(egress, isobar.EgressRule{From: p.from, To: p.to, Price: price})
+					*named = append(*named, placedRegion{p.from.Region, item}, placedRegion{p.to.Region, item})
+				}
+			}
+		}},
 	})
 	n, err := isobar.NewNetwork(rules)
+	if err == nil {
+		n, err = n.WithEgress(egress)
+	}
 	if err != nil {
 		v.Errorf("", "%v", err)
 	}

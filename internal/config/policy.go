@@ -26,3 +26,54 @@ func (p *placedWeights) check(s *isobar.Service, at strict.Value) {
 			"weight of a locality has no place in policy %s", s.Policy)
 	}
 }
+
+func isolationField(into *isobar.Isolation) strict.Field {
+	return strict.Field{Name: "isolation", Read: func(v strict.Value) {
+		s, ok := v.Enum(isobar.IsolationNames()...)
+		if !ok {
+			return
+		}
+		if i, err := isobar.ParseIsolation(s); err == nil {
+			*into = i
+		}
+	}}
+}
+
+// residencyField reads where requests may go.
+func residencyField(into *[]isobar.Residency) strict.Field {
+	return strict.Field{Name: "residency", Read: func(v strict.Value) {
+		items, _ := v.List()
+		*into = nil
+		for _, item := range items {
+			var r isobar.Residency
+			item.Object([]strict.Field{
+				{Name: "from", Required: true, Read: func(v strict.Value) { r.From, _ = readGlob(v) }},
+				{Name: "allow", Required: true, Read: func(v strict.Value) {
+					globs, ok := v.List()
+					if ok && len(globs) == 0 {
+						v.Errorf("name the localities to which these clients may send", "is empty")
+					}
+					for _, g := range globs {
+						if glob, ok := readGlob(g); ok {
+							r.Allow = append(r.Allow, glob)
+						}
+					}
+				}},
+			})
+			*into = append(*into, r)
+		}
+	}}
+}
+
+func readGlob(v strict.Value) (isobar.LocalityGlob, bool) {
+	s, ok := v.Text()
+	if !ok {
+		return isobar.LocalityGlob{}, false
+	}
+	g, err := isobar.ParseLocalityGlob(s)
+	if err != nil || !printable(s) {
+		v.Errorf("write region, region/zone or region/zone/sub_zone; * stands for any characters of a part", "%q is not a pattern of localities", s)
+		return isobar.LocalityGlob{}, false
+	}
+	return g, true
+}

@@ -242,7 +242,7 @@ func (r *scenarioReader) service(v strict.Value, at *strict.Value) isobar.Servic
 			names.readName(v, &s.Name)
 		}},
 		modeField(&s.Mode),
-		policyField(&s.Policy),
+		policyField(&s.Policy), isolationField(&s.Isolation),
 		floatField("max_shift", &s.MaxShift, shiftRange),
 		floatField("max_shed", &s.MaxShed, shedRange),
 		floatField("service_time_ms", &s.ServiceTimeMS, serviceTimeRange),

@@ -65,7 +65,8 @@ type serviceReader struct {
 func (r *serviceReader) service(v strict.Value) isobar.Service {
 	d := r.defaults
 	s := isobar.Service{
-		Name: r.name, Mode: d.Mode, Policy: d.Policy, MaxShift: d.MaxShift, MaxShed: d.MaxShed, ServiceTimeMS: d.ServiceTimeMS,
+		Name: r.name, Mode: d.Mode, Policy: d.Policy, Isolation: d.Isolation, Residency: d.Residency,
+		MaxShift: d.MaxShift, MaxShed: d.MaxShed, ServiceTimeMS: d.ServiceTimeMS,
 		Localities: []isobar.ServiceLocality{},
 	}
 	r.nameAt, r.policyAt = v, v
@@ -81,6 +82,7 @@ func (r *serviceReader) service(v strict.Value) isobar.Service {
 			r.policyAt = v
 			policyField(&s.Policy).Read(v)
 		}},
+		isolationField(&s.Isolation), residencyField(&s.Residency),
 		{Name: "max_shift", Read: func(v strict.Value) {
 			r.maxShiftAt = &v
 			floatField("", &s.MaxShift, shiftRange).Read(v)

@@ -34,11 +34,7 @@ func (p *Plan) Assignment(service string, source isobar.Locality) *isobar.Assign
 	if r := s.Result.Source(source); r != nil {
 		return r.Assignment
 	}
-	d := draft{network: p.Topology.Network, sites: make([]site, len(s.Sites)), sources: []sourceDemand{{source: source}}}
-	d.Spec, d.Findings, d.Problem, d.Solution = s.Spec, s.Findings, s.Problem, s.Solution
-	for i := range s.Sites {
-		d.sites[i].Site = s.Sites[i]
-	}
+	d := s.draft(p.Topology.Network, source)
 	if policyOf(s.Spec.Policy) != nil {
 		for i := range s.Result.Sources { // a policy looks at all of them together
 			r := &s.Result.Sources[i]
@@ -46,9 +42,18 @@ func (p *Plan) Assignment(service string, source isobar.Locality) *isobar.Assign
 		}
 		d.applyPolicy()
 	}
-	return assign.ForNewSource(s.Result, s.Prices, assign.Source{
-		Locality: source, Distance: d.distances(source), Target: d.target(source),
-	})
+	return assign.ForNewSource(s.Result, s.Prices, d.assignSource(&d.sources[0]))
+}
+
+// draft makes a draft of a planned service again, for one source.
+func (s *Service) draft(network *isobar.Network, source isobar.Locality) *draft {
+	d := &draft{network: network, sites: make([]site, len(s.Sites)), sources: []sourceDemand{{source: source}}}
+	d.Spec, d.Findings, d.Problem, d.Solution = s.Spec, s.Findings, s.Problem, s.Solution
+	for i := range s.Sites {
+		d.sites[i].Site = s.Sites[i]
+	}
+	d.sources[0].barred = d.barredFrom(source)
+	return d
 }
 
 // declaredCapacity gives the declared capacity of the healthy endpoints of a site,

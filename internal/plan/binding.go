@@ -68,6 +68,8 @@ func nearest(rows []LocalityExplained, idle bool) BindingExplained {
 		}
 		at := place(r.Locality)
 		switch {
+		case r.Forbidden:
+			return BindingExplained{BindingRule, at, fmt.Sprintf("%s is not allowed from here, by isolation or residency", r.Locality)}
 		case r.Unreachable:
 			return BindingExplained{BindingReach, at, fmt.Sprintf("%s is unreachable: no source with a stake lands anything there", r.Locality)}
 		case r.Barred:
@@ -141,7 +143,7 @@ func runnerUp(rows []LocalityExplained) *RunnerUp {
 			if cheapest < 0 || r.Cost < rows[cheapest].Cost {
 				cheapest = i
 			}
-		case r.Healthy == 0 || r.Barred || r.Unreachable || r.Drained:
+		case r.Healthy == 0 || r.Barred || r.Unreachable || r.Drained || r.Forbidden || r.Reserve:
 		case best < 0 || r.Cost < rows[best].Cost:
 			best = i
 		}

@@ -19,7 +19,8 @@ const maxGroup = 400
 
 // linkCalls finds the calls between drafts that count. A caller of which no
 // demand is seen (an edge proxy that nobody reports on) tells nothing about its
-// calls: then what was measured from it stands.
+// calls: then what was measured from it stands, and so it does for a service
+// that not all may use everywhere.
 func linkCalls(drafts []*draft) {
 	byName := map[string]*draft{}
 	for _, d := range drafts {
@@ -34,7 +35,7 @@ func linkCalls(drafts []*draft) {
 		for _, c := range d.Spec.Calls {
 			to := byName[c.Service]
 			twice := slices.ContainsFunc(d.out, func(l *link) bool { return l.to == to })
-			if to != nil && to != d && !twice && c.PerRequest > 0 {
+			if to != nil && to != d && !twice && !to.confines() && c.PerRequest > 0 {
 				l := &link{from: d, to: to, perRequest: c.PerRequest}
 				d.out, to.in = append(d.out, l), append(to.in, l)
 			}

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/load"
 )
 
@@ -86,6 +87,9 @@ func (e *explainer) callWarnings() []string {
 }
 
 func (e *explainer) whyAlone() string {
+	if e.s.Spec.Isolation != isobar.IsolationNone || len(e.s.Spec.Residency) > 0 {
+		return "isolation or residency do not let all callers use all localities"
+	}
 	if e.s.Alone {
 		return fmt.Sprintf("services that calls connect have more than %d localities together, or call each other in a circle", maxGroup)
 	}

@@ -23,6 +23,8 @@ func (p *Plan) Explain(service string, source isobar.Locality) (Explanation, err
 		return Explanation{}, fmt.Errorf("service %q: %w", service, isobar.ErrNotFound)
 	}
 	e := explainer{plan: p, s: s, source: source, assignment: p.Assignment(service, source), result: s.Result.Source(source)}
+	d := s.draft(p.Topology.Network, source)
+	_, e.reserve = d.confined(&d.sources[0])
 	return e.explain(), nil
 }
 
@@ -33,6 +35,7 @@ type explainer struct {
 	source     isobar.Locality
 	assignment *isobar.Assignment
 	result     *assign.SourceResult // nil for a source the plan does not know
+	reserve    []bool               // per site; nil = none
 }
 
 func (e *explainer) explain() Explanation {
@@ -122,6 +125,10 @@ func (e *explainer) locality(i, solved int) LocalityExplained {
 		Published: e.assignment.Share(name),
 	}
 	x.Distance, x.Assumed = e.plan.Topology.Network.Latency(e.source, name)
+	x.Egress = e.plan.Topology.Network.Price(e.source, name)
+	x.Distance += x.Egress
+	x.Forbidden = !e.s.Spec.Allows(e.source, name)
+	x.Reserve = e.reserve != nil && e.reserve[i]
 	if e.s.Prices != nil {
 		x.Price = e.s.Prices[i]
 	}

@@ -105,6 +105,10 @@ type LocalityExplained struct {
 	Landed    float64 `json:"landed_share"`            // what the clients did
 	Latency   float64 `json:"latency_ms"`              // mean, by Little's law over long windows; 0 = not known
 
+	Egress    float64 `json:"egress_ms,omitempty"` // the part of the distance that is the egress price
+	Forbidden bool    `json:"forbidden,omitempty"` // isolation or residency keep the source away, whatever happens
+	Reserve   bool    `json:"reserve,omitempty"`   // isolation keeps the source away while nearer regions have healthy capacity
+
 	Barred      bool `json:"barred,omitempty"`      // this source was seen not to reach it: a probe only
 	Unreachable bool `json:"unreachable,omitempty"` // no source was seen to reach it: capacity 0
 	Drained     bool `json:"drained,omitempty"`     // too few endpoints are healthy: not used
@@ -127,6 +131,7 @@ const (
 	BindingReach   = "reach"    // a nearer locality is barred or unreachable
 	BindingMode    = "mode"     // mode observe or bounded keeps the baseline
 	BindingPolicy  = "policy"   // a policy that is not about latency decides
+	BindingRule    = "rule"     // isolation or residency forbid a nearer locality
 	BindingHold    = "hold"     // weights are held
 	BindingPacing  = "pacing"   // on the way: the step of a tick binds
 )

@@ -103,8 +103,11 @@ func (d *draft) addRows(p *solver.Service, caller *draft) {
 	for i := range caller.sites {
 		at := caller.sites[i].Group.Locality
 		p.Latency = append(p.Latency, d.distances(at))
+		if prices := d.prices(at); prices != nil {
+			p.Price = append(p.Price, prices)
+		}
 		if p.Allowed != nil {
-			p.Allowed = append(p.Allowed, d.allowed(nil))
+			p.Allowed = append(p.Allowed, d.allowed(&sourceDemand{source: at}))
 		}
 		if p.Previous != nil {
 			row := make([]float64, len(d.sites))

@@ -45,11 +45,12 @@ func (d *draft) applyPolicy() {
 		p.Places = append(p.Places, s.Group.Locality)
 		p.Weights = append(p.Weights, d.Spec.Localities[l].Weight)
 	}
-	for _, s := range d.sources {
+	for i := range d.sources {
+		s := &d.sources[i]
 		p.Sources = append(p.Sources, s.source)
 		p.Demand = append(p.Demand, max(minDemand, s.demand*(1-shed)))
 		p.Latency = append(p.Latency, d.distances(s.source))
-		p.Allowed = append(p.Allowed, d.allowed(s.barred))
+		p.Allowed = append(p.Allowed, d.allowed(s))
 	}
 	flows, err := place(p)
 	if err != nil {

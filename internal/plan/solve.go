@@ -70,14 +70,18 @@ func (d *draft) build() (*solver.Service, []isobar.Locality) {
 		}
 	}
 	var solved []isobar.Locality
-	for _, s := range d.sources {
+	for i := range d.sources {
+		s := &d.sources[i]
 		if s.demand == 0 {
 			continue
 		}
 		solved = append(solved, s.source)
 		p.Demand = append(p.Demand, s.demand)
 		p.Latency = append(p.Latency, d.distances(s.source))
-		p.Allowed = append(p.Allowed, d.allowed(s.barred))
+		if prices := d.prices(s.source); prices != nil {
+			p.Price = append(p.Price, prices)
+		}
+		p.Allowed = append(p.Allowed, d.allowed(s))
 	}
 	if !slices.ContainsFunc(p.Allowed, func(row []bool) bool { return row != nil }) {
 		p.Allowed = nil
@@ -86,18 +90,20 @@ func (d *draft) build() (*solver.Service, []isobar.Locality) {
 	return p, solved
 }
 
-// allowed inverts the barred sites, unless that would leave a source nothing.
-func (d *draft) allowed(barred []bool) []bool {
+// allowed tells which sites a source may use. Bars do not count where they would
+// leave it nothing; what is forbidden stays so.
+func (d *draft) allowed(s *sourceDemand) []bool {
+	forbidden, reserve := d.confined(s)
 	row := make([]bool, len(d.sites))
-	some := false
-	for l := range row {
-		row[l] = barred == nil || !barred[l]
-		some = some || (row[l] && d.sites[l].Capacity > 0)
-	}
-	if !some {
+	fill := func(barred []bool) (some bool) {
 		for l := range row {
-			row[l] = true
+			row[l] = (barred == nil || !barred[l]) && (forbidden == nil || !forbidden[l]) && (reserve == nil || !reserve[l])
+			some = some || (row[l] && d.sites[l].Capacity > 0)
 		}
+		return some
+	}
+	if !fill(s.barred) {
+		fill(nil)
 	}
 	return row
 }
@@ -173,13 +179,17 @@ func (d *draft) assignInput(trigger assign.Trigger) assign.Input {
 		in.Shed = d.previous.Drop
 	}
 	d.applyPolicy()
-	for i, s := range d.sources {
-		in.Sources[i] = assign.Source{
-			Locality: s.source, Demand: s.demand, Distance: d.distances(s.source),
-			Target: d.target(s.source), Barred: s.barred,
-		}
+	for i := range d.sources {
+		in.Sources[i] = d.assignSource(&d.sources[i])
 	}
 	return in
+}
+
+// assignSource is what package assign gets of a source.
+func (d *draft) assignSource(s *sourceDemand) assign.Source {
+	out := assign.Source{Locality: s.source, Demand: s.demand, Distance: d.costs(s.source), Target: d.target(s.source), Barred: s.barred}
+	out.Forbidden, out.Reserve = d.confined(s)
+	return out
 }
 
 // target gives the shares that the policy, or else the solver, wants of a

@@ -46,10 +46,14 @@ func drawWorld(t *rapid.T) *world {
 
 func (w *world) drawTopology(t *rapid.T) {
 	s := isobar.Service{
-		Name:    "checkout",
-		Mode:    rapid.SampledFrom([]isobar.Mode{isobar.ModeFull, isobar.ModeFull, isobar.ModeFull, isobar.ModeBounded, isobar.ModeObserve}).Draw(t, "mode"),
-		Policy:  isobar.Policy(max(0, rapid.IntRange(-4, int(isobar.PolicyFixed)).Draw(t, "policy"))),
-		MaxShed: rapid.SampledFrom([]float64{0, 0, 0.25}).Draw(t, "max_shed"),
+		Name:      "checkout",
+		Mode:      rapid.SampledFrom([]isobar.Mode{isobar.ModeFull, isobar.ModeFull, isobar.ModeFull, isobar.ModeBounded, isobar.ModeObserve}).Draw(t, "mode"),
+		Policy:    isobar.Policy(max(0, rapid.IntRange(-4, int(isobar.PolicyFixed)).Draw(t, "policy"))),
+		Isolation: isobar.Isolation(max(0, rapid.IntRange(-3, int(isobar.IsolationStrict)).Draw(t, "isolation"))),
+		MaxShed:   rapid.SampledFrom([]float64{0, 0, 0.25}).Draw(t, "max_shed"),
+	}
+	if rapid.IntRange(0, 4).Draw(t, "resident") == 0 {
+		s.Residency = []isobar.Residency{{From: glob("r0"), Allow: []isobar.LocalityGlob{glob("r0/z0"), glob("r1")}}, {From: glob("*/z1"), Allow: []isobar.LocalityGlob{glob("r1")}}}
 	}
 	declared := rapid.SampledFrom([]string{"all", "none", "some"}).Draw(t, "declared")
 	for i := range 9 {
@@ -132,6 +136,14 @@ func (w *world) drawFindings(t *rapid.T) {
 		}
 	}
 	w.findings = f
+}
+
+func glob(s string) isobar.LocalityGlob {
+	g, err := isobar.ParseLocalityGlob(s)
+	if err != nil {
+		panic(err)
+	}
+	return g
 }
 
 func sourceOf(name string) isobar.Locality {

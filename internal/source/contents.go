@@ -231,7 +231,7 @@ func (c contents) stamped(before contents) contents {
 	c.api = stamp(c.api, before.api, c.revision)
 	c.file = stamp(c.file, before.file, c.revision)
 	c.listed = stamp(c.listed, before.listed, c.revision)
-	if before.network != nil && slices.Equal(c.network.Rules(), before.network.Rules()) {
+	if before.network != nil && sameNetwork(c.network, before.network) {
 		c.network = before.network
 	}
 	return c
@@ -253,7 +253,7 @@ func (c contents) equal(o contents) bool {
 	same := func(a, b isobar.Object) bool { return sameService(&a, &b) }
 	return c.fileSeen == o.fileSeen &&
 		maps.EqualFunc(c.api, o.api, same) && maps.EqualFunc(c.file, o.file, same) && maps.EqualFunc(c.listed, o.listed, same) &&
-		slices.Equal(c.network.Rules(), o.network.Rules()) &&
+		sameNetwork(c.network, o.network) &&
 		slices.Equal(c.health.Overrides(), o.health.Overrides())
 }
 
@@ -280,4 +280,8 @@ func stale(name string, have, want uint64) error {
 		return fmt.Errorf("service %s: %w: it does not exist, revision %d was wanted", name, isobar.ErrStale, want)
 	}
 	return fmt.Errorf("service %s: %w: it is at %d, not %d", name, isobar.ErrStale, have, want)
+}
+
+func sameNetwork(a, b *isobar.Network) bool {
+	return slices.Equal(a.Rules(), b.Rules()) && slices.Equal(a.Egress(), b.Egress())
 }
