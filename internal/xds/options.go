@@ -28,6 +28,9 @@ type Options struct {
 
 	MaxStreams    int // open streams at once; default 20,000
 	MaxLocalities int // different client localities at once; default 2,000
+	// PollMemory bounds what clients that poll may make the server remember, in
+	// bytes, estimated; default 512 MiB.
+	PollMemory int
 	// ResponseSize is the size in bytes beyond which a response is continued
 	// in the next one, where the protocol allows it; default 2 MiB. Clients
 	// take 4 MiB.
@@ -53,6 +56,7 @@ func (o Options) withDefaults() Options {
 	}
 	setDefault(&o.MaxStreams, 20_000)
 	setDefault(&o.MaxLocalities, 2_000)
+	setDefault(&o.PollMemory, 512<<20)
 	setDefault(&o.ResponseSize, 2<<20)
 	setDefault(&o.FirstRequestWait, 30*time.Second)
 	setDefault(&o.FirstPlanWait, 10*time.Second)

@@ -3,6 +3,7 @@ package xds
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"net"
@@ -30,7 +31,6 @@ type poller struct {
 	id    uint64
 	key   pollKey
 	zone  *zone
-	as    wire.As
 	node  wire.Node
 	since time.Time
 
@@ -46,6 +46,7 @@ type poller struct {
 type pollKey struct {
 	id, host, url string
 	locality      isobar.Locality
+	as            wire.As // two listeners, or another configuration, may mean other forms by one URL
 	names         *nameList
 }
 
@@ -60,7 +61,7 @@ type Answer struct {
 
 // Poll answers a request without a stream. If the client has all that it asks
 // for, it waits up to patience for a change. The version of an answer speaks of
-// its content, not of the plan.
+// its content, not of the plan; and of the turn, where content grows stale.
 func (s *Server) Poll(ctx context.Context, m *discoveryv3.DiscoveryRequest, method Method, peer string, patience time.Duration) (*Answer, error) {
 	p, r, err := s.poll(ctx, m, method, peer)
 	if err != nil {
@@ -70,13 +71,15 @@ func (s *Server) Poll(ctx context.Context, m *discoveryv3.DiscoveryRequest, meth
 	defer timer.Stop()
 	for {
 		view, changed := p.zone.current()
-		a := s.answer(p, &r, view)
+		turn := p.turn(view, time.Now())
+		a := s.answer(p, &r, view, turn.number)
 		if !a.Unchanged {
 			s.metrics.pushes[r.Kind].Inc()
 			return a, nil
 		}
 		select {
 		case <-changed:
+		case <-turn.over():
 		case <-timer.C:
 			return a, nil
 		case <-s.stop:
@@ -115,8 +118,8 @@ func (s *Server) poll(ctx context.Context, m *discoveryv3.DiscoveryRequest, meth
 		host = peer
 	}
 	names := s.lists.take(r.Names)
-	key := pollKey{id: node.ID, host: host, url: r.TypeURL, locality: node.Locality, names: names}
-	p, err := s.enter(key, as, node)
+	key := pollKey{id: node.ID, host: host, url: r.TypeURL, locality: node.Locality, as: as, names: names}
+	p, err := s.enter(key, node)
 	if err != nil {
 		s.lists.release(names)
 	}
@@ -124,7 +127,7 @@ func (s *Server) poll(ctx context.Context, m *discoveryv3.DiscoveryRequest, meth
 }
 
 // enter finds or makes the poller of a key, whose list of names it takes over.
-func (s *Server) enter(key pollKey, as wire.As, node wire.Node) (*poller, error) {
+func (s *Server) enter(key pollKey, node wire.Node) (*poller, error) {
 	now := time.Now()
 	s.sweep(now)
 	if p := s.polled(key, now); p != nil {
@@ -136,25 +139,25 @@ func (s *Server) enter(key pollKey, as wire.As, node wire.Node) (*poller, error)
 		return nil, err
 	}
 	s.mu.Lock()
-	if s.stopped || len(s.pollers) >= s.options.MaxStreams {
-		n := len(s.pollers)
-		s.mu.Unlock()
-		s.leave(z)
-		return nil, fmt.Errorf("%w clients that poll: %d are known", errFull, n)
-	}
-	s.lastID++
-	p := &poller{id: s.lastID, key: key, zone: z, as: as, node: node, since: now, seen: now}
 	if other := s.pollers[key]; other != nil { // made meanwhile
 		s.mu.Unlock()
 		s.leave(z)
 		s.lists.release(key.names)
 		return other, nil
 	}
+	if s.stopped || len(s.pollers) >= s.options.MaxStreams || !s.polls.take(z, key, s.options.PollMemory) {
+		n := len(s.pollers)
+		s.mu.Unlock()
+		s.leave(z)
+		return nil, fmt.Errorf("%w clients that poll, or too many names that they ask for: %d clients are known", errFull, n)
+	}
+	s.lastID++
+	p := &poller{id: s.lastID, key: key, zone: z, node: node, since: now, seen: now}
 	s.pollers[key] = p
 	s.mu.Unlock()
 	if wire.KindOf(key.url) == wire.Endpoints {
 		for _, n := range key.names.names {
-			z.subscribe(subKey{n, as})
+			z.subscribe(subKey{n, key.as})
 		}
 	}
 	return p, nil
@@ -179,6 +182,7 @@ func (s *Server) sweep(now time.Time) {
 		for key, p := range s.pollers {
 			if now.Sub(p.seen) > pollLease {
 				delete(s.pollers, key)
+				s.polls.release(p.zone, key)
 				gone = append(gone, p)
 			}
 		}
@@ -191,7 +195,7 @@ func (s *Server) sweep(now time.Time) {
 				acked[x.name] = x.acked
 			}
 			for _, n := range p.key.names.names {
-				p.zone.unsubscribe(subKey{n, p.as}, acked[n])
+				p.zone.unsubscribe(subKey{n, p.key.as}, acked[n])
 			}
 		}
 		s.lists.release(p.key.names)
@@ -201,17 +205,20 @@ func (s *Server) sweep(now time.Time) {
 
 // answer says what a view has for a poller, and takes the version that the
 // request shows as what the client accepted.
-func (s *Server) answer(p *poller, r *wire.Request, view *views.View) *Answer {
-	a := &Answer{TypeURL: r.TypeURL, Form: p.as.Form}
+func (s *Server) answer(p *poller, r *wire.Request, view *views.View, turn int64) *Answer {
+	a := &Answer{TypeURL: r.TypeURL, Form: p.key.as.Form}
 	names := p.key.names.names
 	if r.Kind == wire.Cluster && (len(names) == 0 || p.key.names.has(wire.Wildcard)) {
 		names = view.Set().Names()
 	}
 	h := sha256.New()
+	if turn != 0 {
+		h.Write(binary.BigEndian.AppendUint64(nil, uint64(turn))) //nolint:gosec // only to be another one
+	}
 	for _, n := range names {
-		resource := view.LookupAs(p.as, r.Kind, n)
+		resource := view.LookupAs(p.key.as, r.Kind, n)
 		if resource == nil && r.Kind == wire.Endpoints && view.Gone(n) && r.Version != "" {
-			resource = view.Empty(p.as, n) // it may have had it
+			resource = view.Empty(p.key.as, n) // it may have had it
 		}
 		if resource != nil {
 			a.Resources = append(a.Resources, resource)
@@ -225,7 +232,7 @@ func (s *Server) answer(p *poller, r *wire.Request, view *views.View) *Answer {
 	if p.version != "" && r.Version == p.version && p.acked != p.version {
 		p.acked, p.ackedAt = p.version, now
 		if r.Kind == wire.Endpoints {
-			p.zone.acknowledge(p.as, p.sent, now)
+			p.zone.acknowledge(p.key.as, p.sent, now)
 		}
 	}
 	if a.Version == r.Version {
@@ -258,7 +265,7 @@ func (p *poller) describe() Client {
 	inSync := p.acked == p.version
 	return Client{
 		Stream: p.id, Node: p.node.ID, Cluster: p.node.Cluster, Locality: p.node.Locality, Agent: p.node.UserAgent,
-		Peer: p.key.host, Form: formRest, API: p.as.Form.String(), Connected: p.since, InSync: inSync,
+		Peer: p.key.host, Form: formRest, API: p.key.as.Form.String(), Connected: p.since, InSync: inSync,
 		Types: []ClientType{{
 			Type: kind.String(), Subscribed: len(p.key.names.names), Wildcard: len(p.key.names.names) == 0,
 			Sent: p.version, Acked: p.acked, SentAt: p.sentAt, AckedAt: p.ackedAt, Waiting: !inSync, InSync: inSync,

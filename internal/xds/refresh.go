@@ -45,10 +45,14 @@ func dueAt(now time.Time, all map[string]views.Lifetime, next map[string]time.Ti
 			shortest = l.TTL
 		}
 		at, known := next[name]
+		again := now.Add(shortest/refreshShare - refreshTick/2) // never later than that
 		if known && now.Before(at) {
+			if again.Before(at) {
+				next[name] = again // it lives shorter than it did
+			}
 			continue
 		}
-		next[name] = now.Add(shortest/refreshShare - refreshTick/2) // never later than that
+		next[name] = again
 		if known {
 			due[name] = l
 		}

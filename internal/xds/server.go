@@ -39,6 +39,7 @@ type Server struct {
 	zones       map[isobar.Locality]*zone
 	streams     map[uint64]*stream
 	pollers     map[pollKey]*poller
+	polls       pollBudget
 	swept       time.Time // when leases of pollers were looked at
 	lastID      uint64
 }

@@ -1,0 +1,62 @@
+package xds
+
+// What clients that poll cost, in bytes, estimated. They leave nothing open
+// that would have to be paid for on their side, so that what they make the
+// server remember for the time of a lease has to be bounded as a whole.
+const (
+	pollerCost = 1024 // of a client
+	sentCost   = 128  // of a name, for each client: what it was told
+	nameCost   = 1024 // of a name, for each locality and form: that somebody wants it, and what there is
+)
+
+// pollBudget counts what clients that poll cost. Guarded by Server.mu.
+type pollBudget struct {
+	used  int
+	lists map[polledList]int // how many clients hold it
+}
+
+// polledList is what clients share that ask for the same.
+type polledList struct {
+	zone *zone
+	key  pollKey // without what tells clients apart
+}
+
+func listOf(z *zone, key pollKey) polledList {
+	return polledList{z, pollKey{url: key.url, as: key.as, names: key.names}}
+}
+
+// take counts a client and tells whether it is within the bound; if not, it is
+// not counted.
+func (b *pollBudget) take(z *zone, key pollKey, most int) bool {
+	list, cost := listOf(z, key), ownCost(key)
+	if b.lists[list] == 0 {
+		cost += sharedCost(key)
+	}
+	if b.used+cost > most {
+		return false
+	}
+	if b.lists == nil {
+		b.lists = map[polledList]int{}
+	}
+	b.used += cost
+	b.lists[list]++
+	return true
+}
+
+// release takes back what take has counted.
+func (b *pollBudget) release(z *zone, key pollKey) {
+	list := listOf(z, key)
+	b.used -= ownCost(key)
+	if b.lists[list]--; b.lists[list] == 0 {
+		delete(b.lists, list)
+		b.used -= sharedCost(key)
+	}
+}
+
+func ownCost(key pollKey) int {
+	return pollerCost + len(key.id) + sentCost*len(key.names.names)
+}
+
+func sharedCost(key pollKey) int {
+	return len(key.names.raw) + nameCost*len(key.names.names)
+}
