@@ -103,6 +103,7 @@ type rawPeer struct {
 	net.Conn
 
 	framer  *http2.Framer
+	writing sync.Mutex // of frames
 	headers bytes.Buffer
 	encoder *hpack.Encoder
 	next    uint32 // id of a stream
@@ -129,6 +130,8 @@ func (w *sweepWorld) peer(settings ...http2.Setting) *rawPeer {
 // call opens a stream and sends a message; errors mean that the server has
 // closed the connection.
 func (p *rawPeer) call(method string, message []byte) error {
+	p.writing.Lock()
+	defer p.writing.Unlock()
 	p.headers.Reset()
 	for _, f := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", method}, {":authority", "x"}, {"content-type", "application/grpc"}, {"te", "trailers"}} {
 		if err := p.encoder.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}); err != nil {
@@ -152,7 +155,10 @@ func (p *rawPeer) answer() {
 			return
 		}
 		if ping, ok := f.(*http2.PingFrame); ok && !ping.IsAck() {
-			if err := p.framer.WritePing(true, ping.Data); err != nil {
+			p.writing.Lock()
+			err := p.framer.WritePing(true, ping.Data)
+			p.writing.Unlock()
+			if err != nil {
 				return
 			}
 		}
