@@ -24,7 +24,7 @@ import (
 func TestAdminScripts(t *testing.T) {
 	s, err := admin.New(admin.Options{
 		Objects: noObjects{}, Parser: noParser{}, Planner: fixedPlan{}, Explain: fixedExplanation, Clients: fixedClients,
-		Gatherer: prometheus.NewRegistry(),
+		Gatherer: prometheus.NewRegistry(), Reserves: fixedReserves,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -50,6 +50,16 @@ func inProcess(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	if neg != (err != nil) {
 		ts.Fatalf("isobar %v: error %v", args, err)
+	}
+}
+
+func fixedReserves() (time.Time, []plan.Reserve) {
+	b, c := isobar.MustLocality("us-east/b"), isobar.MustLocality("us-east/c")
+	return time.Now(), []plan.Reserve{
+		{Service: "cart", Lost: b, Fullest: c, Utilization: 0.9, Headroom: 0.2},
+		{Service: "checkout", Lost: b, Fullest: c, Utilization: 1.31, Headroom: -0.31},
+		{Service: "pay", Lost: c, Fullest: b, Utilization: 1, Headroom: -0.1, Drop: 0.1},
+		{Service: "search", Lost: c, Drop: 1, Headroom: -1},
 	}
 }
 

@@ -74,6 +74,7 @@ func statusText(s *admin.Status) string {
 		line("oldest", "%s has not acknowledged for %s", orDash(c.OldestAck), age(c.OldestAckSeconds))
 	}
 	line("checkers", "%d", s.Checkers)
+	writeReserves(line, s.N1)
 	if len(s.Unsaved) == 0 {
 		line("state", "saved")
 	} else {
@@ -92,6 +93,29 @@ func statusText(s *admin.Status) string {
 		fmt.Fprintf(&b, "  %s\n", printable(text))
 	}
 	return b.String()
+}
+
+// writeReserves tells which services would not stand the loss of a zone.
+func writeReserves(line func(name, format string, args ...any), r *admin.ReserveSummary) {
+	switch {
+	case r == nil:
+		return
+	case r.Failing == 0:
+		line("n-1", "%d services stand the loss of any zone, checked %s ago", r.Services, age(r.AgeSeconds))
+		return
+	}
+	line("n-1", "%d of %d services would not stand the loss of a zone, checked %s ago", r.Failing, r.Services, age(r.AgeSeconds))
+	for i := range r.Worst {
+		w := &r.Worst[i]
+		text := fmt.Sprintf("%s at %s of its ceiling", w.Fullest, percent(w.Utilization))
+		switch {
+		case w.Drop >= 1:
+			text = "nothing healthy is left"
+		case w.Drop > 0:
+			text += ", " + percent(w.Drop) + " dropped"
+		}
+		line("", "%s without %s: %s", printable(w.Service), w.Lost, text)
+	}
 }
 
 func age(seconds float64) string {

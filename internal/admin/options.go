@@ -117,6 +117,9 @@ type Options struct {
 	// isobar.ErrInvalid and isobar.ErrNotFound where nothing can. nil = nobody
 	// tells.
 	WhatIf func(ctx context.Context, w *plan.WhatIf) (plan.Difference, error)
+	// Reserves tells how services stand the loss of their worst zone, and when
+	// that was so; nil = nobody tells.
+	Reserves func() (at time.Time, services []plan.Reserve)
 	// Ticks counts the decisions since the start of the process, and tells how
 	// long the last one took; nil = nobody counts.
 	Ticks func() (count uint64, took time.Duration)

@@ -32,6 +32,8 @@ type Status struct {
 	Unsaved  []string      `json:"unsaved"` // what can't be written to the state directory
 
 	Certificates []Certificate `json:"certificates"` // that the server shows
+
+	N1 *ReserveSummary `json:"n1,omitempty"` // what the loss of a zone would do; nil: not known
 }
 
 // Held is a service whose weights are held.
@@ -97,6 +99,9 @@ func (s *Server) status(ctx context.Context, p *plan.Plan) Status {
 	}
 	if s.opts.Certificates != nil {
 		b.certificates(s.opts.Certificates(), time.Now())
+	}
+	if s.opts.Reserves != nil {
+		b.reserves(s.opts.Reserves())
 	}
 	if n := b.more; n > 0 {
 		b.Attention = append(b.Attention, fmt.Sprintf("and %d more", n))

@@ -126,7 +126,7 @@ func read(t *testing.T, file string) []byte {
 func documentedMetrics(t *testing.T, root string) map[string]bool {
 	t.Helper()
 	out := map[string]bool{}
-	for _, m := range regexp.MustCompile("`(isobar_[a-z_]+)`").FindAllStringSubmatch(string(read(t, filepath.Join(root, "docs", "reference", "metrics.md"))), -1) {
+	for _, m := range regexp.MustCompile("`(isobar_[a-z0-9_]+)`").FindAllStringSubmatch(string(read(t, filepath.Join(root, "docs", "reference", "metrics.md"))), -1) {
 		out[m[1]] = true
 	}
 	return out
@@ -134,7 +134,7 @@ func documentedMetrics(t *testing.T, root string) map[string]bool {
 
 func checkMetrics(t *testing.T, where, expr string, known map[string]bool) {
 	t.Helper()
-	names := regexp.MustCompile(`\b(?:isobar|process|go)_[a-z_]+\b`).FindAllString(expr, -1)
+	names := regexp.MustCompile(`\b(?:isobar|process|go)_[a-z0-9_]+\b`).FindAllString(expr, -1)
 	if len(names) == 0 && expr != `up{job="isobar"} == 0` {
 		t.Errorf("%s asks for no metric: %s", where, expr)
 	}

@@ -98,7 +98,7 @@ func TestEveryMetricIsDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	whole := regexp.MustCompile(`(?:Name: +|NewDesc\()"(isobar_[a-z_]*[a-z])"`)
+	whole := regexp.MustCompile(`(?:Name: +|NewDesc\()"(isobar_[a-z0-9_]*[a-z])"`)
 	prefix := regexp.MustCompile(`"(isobar_[a-z]+_)" \+ name`)
 	part := regexp.MustCompile(`\b(?:counter|vec)\("([a-z_]+)"`)
 	found := 0

@@ -33,6 +33,9 @@ const (
 	DefaultAdminListen = "127.0.0.1:18080"
 	DefaultStateDir    = "isobar-data"
 
+	DefaultN1Interval = time.Minute
+	MaxN1Interval     = 24 * time.Hour
+
 	DefaultStopSpread = 10 * time.Second
 	MaxStopSpread     = 5 * time.Minute
 )
@@ -43,6 +46,7 @@ type Config struct {
 	Admin          Admin
 	ReportInterval time.Duration // how often clients report load
 	Tick           time.Duration // how often the planner decides
+	N1Interval     time.Duration // how often the loss of each zone is played; 0 = never
 	StateDir       string        // where plans and API objects are kept
 	StopSpread     time.Duration // over which a server that stops sends its clients away; 0 = all at once
 	Log            Log
@@ -147,6 +151,7 @@ func Default() Config {
 		Admin:          Admin{Listen: DefaultAdminListen},
 		ReportInterval: DefaultInterval,
 		Tick:           DefaultInterval,
+		N1Interval:     DefaultN1Interval,
 		StateDir:       DefaultStateDir,
 		StopSpread:     DefaultStopSpread,
 		Log:            Log{Level: slog.LevelInfo},

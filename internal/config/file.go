@@ -25,6 +25,11 @@ func readFile(root strict.Value, c *Config) {
 		{Name: "admin", Read: func(v strict.Value) { readAdmin(v, c) }},
 		interval("report_interval", &c.ReportInterval),
 		interval("tick", &c.Tick),
+		{Name: "n1_interval", Read: func(v strict.Value) {
+			if d, ok := v.Duration(0, MaxN1Interval); ok {
+				c.N1Interval = d
+			}
+		}},
 		{Name: "state_dir", Read: func(v strict.Value) { readStateDir(v, &c.StateDir) }},
 		{Name: "stop_spread", Read: func(v strict.Value) {
 			if d, ok := v.Duration(0, MaxStopSpread); ok {

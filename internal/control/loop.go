@@ -80,6 +80,9 @@ type Timing struct {
 type Options struct {
 	Timing  func() Timing // asked at every tick; nil = the defaults
 	HoldOff time.Duration // between rebased plans; default 100 ms
+	// SurveyEvery is asked how often to play the loss of each zone; nil, or 0 =
+	// never.
+	SurveyEvery func() time.Duration
 
 	Topology Topology
 	Checkers Checkers // nil = no health discovery
@@ -106,6 +109,7 @@ type Loop struct {
 	left       chan struct{} // closed when the last plan is published
 	undropped  atomic.Bool   // that one took drops back
 	healthView atomic.Pointer[healthView]
+	reserves   atomic.Pointer[reserves]
 	writing    atomic.Pointer[saver] // the same as saver, for others to ask
 	metrics    *metrics
 

@@ -53,7 +53,7 @@ func newMetrics(reg prometheus.Registerer, l *Loop) *metrics {
 	m.unregisterer = reg
 	m.collectors = []prometheus.Collector{
 		m.ticks, m.tickSeconds, m.panics, m.ignored, m.saveErrors, m.violations,
-		&planCollector{current: l.Current, unsaved: l.Unsaved}, &healthCollector{current: l.healthView.Load},
+		&planCollector{current: l.Current, unsaved: l.Unsaved}, &healthCollector{current: l.healthView.Load}, &reserveCollector{reserves: l.Reserves},
 	}
 	for _, c := range m.collectors {
 		reg.MustRegister(c)

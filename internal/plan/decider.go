@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -104,9 +103,7 @@ func (d *Decider) forget(p *Plan) {
 }
 
 func (t *Turn) input(trigger assign.Trigger) Input {
-	slices.SortFunc(t.Watched, func(a, b Watched) int {
-		return cmp.Or(strings.Compare(a.Service, b.Service), a.Source.Compare(b.Source))
-	})
+	t.sortWatched()
 	in := Input{
 		Now: t.Now, Trigger: trigger, Topology: t.Topology, Health: t.Health,
 		Paused: t.Paused, Previous: t.Previous, Version: t.Version, Subscribed: make([]Subscription, len(t.Watched)),

@@ -1,49 +1,54 @@
 package plan
 
 import (
+	"cmp"
 	"slices"
+	"strings"
 
 	"github.com/isobar-xds/isobar"
 )
 
 // withCalls adds the services that calls connect with those named, whichever
-// way: what is decided of the others does not depend on them.
-func withCalls(t *isobar.Topology, named map[string]bool) map[string]bool {
-	out := make(map[string]bool, len(named))
+// way, and gives all of them sorted: what is decided of the others does not
+// depend on them.
+func withCalls(t *isobar.Topology, named map[string]bool) []string {
+	var out []string
 	for _, group := range callGroups(t, t) {
 		if slices.ContainsFunc(group, func(name string) bool { return named[name] }) {
-			for _, name := range group {
-				out[name] = true
-			}
+			out = append(out, group...)
 		}
 	}
+	slices.Sort(out)
 	return out
 }
 
-// only gives a turn of some of the services. What it shares with t is not
-// changed.
-func (t *Turn) only(names map[string]bool) *Turn {
+func (t *Turn) sortWatched() {
+	slices.SortFunc(t.Watched, func(a, b Watched) int {
+		return cmp.Or(strings.Compare(a.Service, b.Service), a.Source.Compare(b.Source))
+	})
+}
+
+// only gives a turn of some of the services, whose names are sorted. What it
+// shares with t, whose Watched are sorted, is not changed.
+func (t *Turn) only(names []string) *Turn {
 	out := *t
-	topology := *t.Topology
-	topology.Services = nil
-	for i := range t.Topology.Services {
-		if names[t.Topology.Services[i].Name] {
-			topology.Services = append(topology.Services, t.Topology.Services[i])
+	topology, previous := *t.Topology, *t.Previous
+	topology.Services, previous.Services, out.Watched = nil, nil, nil
+	for _, name := range names {
+		if s, ok := t.Topology.Service(name); ok {
+			topology.Services = append(topology.Services, *s)
 		}
-	}
-	previous := *t.Previous
-	previous.Services = nil
-	for _, s := range t.Previous.Services {
-		if names[s.Spec.Name] {
+		if s, ok := t.Previous.Service(name); ok {
 			previous.Services = append(previous.Services, s)
 		}
-	}
-	out.Topology, out.Previous = &topology, &previous
-	out.Watched = nil
-	for _, w := range t.Watched {
-		if names[w.Service] {
+		from, _ := slices.BinarySearchFunc(t.Watched, name, func(w Watched, n string) int { return strings.Compare(w.Service, n) })
+		for _, w := range t.Watched[from:] {
+			if w.Service != name {
+				break
+			}
 			out.Watched = append(out.Watched, w)
 		}
 	}
+	out.Topology, out.Previous = &topology, &previous
 	return &out
 }

@@ -60,6 +60,7 @@ func NewWhatIf(t *Turn, tick time.Duration, w *WhatIf) (*Preview, error) {
 			concerned[name] = true
 		}
 	}
+	t.sortWatched()
 	part := t.only(withCalls(t.Topology, concerned))
 	part.Health = t.Health.WithAll(down)
 	p, err := NewPreview(part, tick)

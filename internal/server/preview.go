@@ -2,11 +2,16 @@ package server
 
 import (
 	"context"
+	"time"
 
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/config"
 	"github.com/isobar-xds/isobar/internal/plan"
 )
+
+// Reserves tells how each service stands the loss of its worst zone, and when
+// that was so; zero before the first round.
+func (s *Server) Reserves() (at time.Time, services []plan.Reserve) { return s.loop.Reserves() }
 
 // preview tells what another configuration file would change.
 func (s *Server) preview(ctx context.Context, body []byte) (plan.Difference, []admin.Problem, error) {

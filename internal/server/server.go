@@ -160,7 +160,8 @@ func (s *Server) buildLoop() error {
 			c := s.current.Load()
 			return control.Timing{Tick: c.Tick, Interval: c.ReportInterval}
 		},
-		Topology: s.registry, Checkers: checkers{s.hds}, Reports: s.lrs, Clients: s.xds, State: &loopState{store: s.opts.Store, revisions: map[string]uint64{}},
+		SurveyEvery: func() time.Duration { return s.current.Load().N1Interval },
+		Topology:    s.registry, Checkers: checkers{s.hds}, Reports: s.lrs, Clients: s.xds, State: &loopState{store: s.opts.Store, revisions: map[string]uint64{}},
 		Views: func(p *plan.Plan, previous *views.Set) *views.Set {
 			set := builder.Build(p, previous)
 			s.lrs.Changed()
@@ -192,7 +193,8 @@ func (s *Server) buildAdmin() error {
 		return nil
 	}
 	a, err := admin.New(admin.Options{
-		Objects: s.registry, Parser: parser{s.defaults}, Planner: s.loop, Operator: s.loop, Unsaved: s.loop.Unsaved, Ticks: s.loop.Ticks, Preview: s.preview, WhatIf: s.loop.WhatIf,
+		Objects: s.registry, Parser: parser{s.defaults}, Planner: s.loop, Operator: s.loop, Unsaved: s.loop.Unsaved, Ticks: s.loop.Ticks,
+		Preview: s.preview, WhatIf: s.loop.WhatIf, Reserves: s.loop.Reserves,
 		Explain: func(p *plan.Plan, service string, source isobar.Locality) (plan.Explanation, error) {
 			return p.Explain(service, source)
 		},
@@ -219,6 +221,10 @@ func (s *Server) Run(ctx context.Context) error {
 	defer s.closeStore()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.loop.Run(ctx) })
+	g.Go(func() error {
+		s.loop.Survey(ctx)
+		return nil
+	})
 	g.Go(func() error { return s.upstream.Run(ctx) })
 	unserved, gone := context.WithCancel(context.WithoutCancel(ctx))
 	g.Go(func() error {

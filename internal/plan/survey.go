@@ -1,0 +1,179 @@
+package plan
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/health"
+)
+
+// Reserve is how a service stands the loss of the zone that hurts it most: the
+// N-1 check. It tells only of localities whose capacity is declared.
+type Reserve struct {
+	Service string          `json:"service"`
+	Lost    isobar.Locality `json:"lost"` // the zone
+
+	// Fullest is the locality that comes closest to its ceiling, or goes farthest
+	// above it, and Utilization how full it is over its ceiling.
+	Fullest     isobar.Locality `json:"fullest"`
+	Utilization float64         `json:"utilization"`
+	// Headroom is the part of what the ceilings of all that is left allow which
+	// stays free; below 0 the demand does not fit.
+	Headroom float64 `json:"headroom"`
+	Drop     float64 `json:"drop"` // fraction of the requests that clients drop; 1 when nothing healthy is left
+}
+
+// Stands tells whether the service keeps its ceilings without shedding.
+func (r *Reserve) Stands() bool { return r.Utilization <= breachSlack && r.Drop <= 0 }
+
+// Survey tries the loss of each zone that carries traffic, one at a time, for
+// all services of a plan. Losses are played with the code that decides, for
+// surveyTicks ticks: what is lost moves at once, and mistakes of that are mended
+// by then.
+type Survey struct {
+	turn   *Turn
+	tick   time.Duration
+	groups [][]string // that calls connect; the rest of them
+
+	part  *Turn             // of the first group; nil before it begins
+	zones []isobar.Locality // of it, to be lost yet
+	found []Reserve         // of all groups so far
+}
+
+const surveyTicks = 3
+
+// NewSurvey begins with a turn whose previous plan must exist.
+func NewSurvey(t *Turn, tick time.Duration) *Survey {
+	t.sortWatched()
+	return &Survey{turn: t, tick: tick, groups: callGroups(t.Topology, t.Topology)}
+}
+
+// Step plays one loss; false when there is nothing left to lose. After an error
+// the services that calls connect with what failed are left out, and the rest
+// goes on.
+func (s *Survey) Step() (more bool, err error) {
+	for len(s.groups) > 0 {
+		if s.part == nil {
+			s.part = s.turn.only(s.groups[0])
+			s.zones = loadedZones(s.part.Previous)
+		}
+		if len(s.zones) == 0 {
+			s.part, s.groups = nil, s.groups[1:]
+			continue
+		}
+		zone := s.zones[0]
+		s.zones = s.zones[1:]
+		if err := s.lose(zone); err != nil {
+			s.Skip()
+			return true, err
+		}
+		return true, nil
+	}
+	return false, nil
+}
+
+// Skip leaves out what is left of the services that were last played.
+func (s *Survey) Skip() { s.zones = nil }
+
+// Reserves gives the services whose worst loss is known, sorted by name.
+func (s *Survey) Reserves() []Reserve {
+	out := slices.Clone(s.found)
+	slices.SortFunc(out, func(a, b Reserve) int { return strings.Compare(a.Service, b.Service) })
+	return out
+}
+
+// loadedZones lists the zones to which a plan sends anything, sorted.
+func loadedZones(p *Plan) []isobar.Locality {
+	var out []isobar.Locality
+	for _, s := range p.Services {
+		if s.Result == nil {
+			continue
+		}
+		for i := range s.Sites {
+			if s.Result.Load[i] > 0 {
+				out = append(out, s.Sites[i].Group.Locality.ZoneOnly())
+			}
+		}
+	}
+	return sortedLocalities(out)
+}
+
+func (s *Survey) lose(zone isobar.Locality) error {
+	turn := *s.part
+	var down []health.Override
+	for i := range turn.Topology.Services {
+		service := &turn.Topology.Services[i]
+		endpointsIn(service, zone, func(e *isobar.Endpoint) {
+			down = append(down, health.Override{Key: health.Key{Service: service.Name, Address: e.Address}, Status: isobar.Unhealthy})
+		})
+	}
+	turn.Health = turn.Health.WithAll(down)
+	p, err := NewPreview(&turn, s.tick)
+	for more := true; more && err == nil && p.Ticks < surveyTicks; {
+		more, err = p.Step()
+	}
+	if err != nil {
+		return err
+	}
+	for _, after := range p.Settled.Services {
+		if after.Result != nil && after.demand() > 0 && !onlyIn(after.Spec, zone) {
+			if r, known := after.reserve(zone); known {
+				s.keep(&r)
+			}
+		}
+	}
+	return nil
+}
+
+// onlyIn tells whether a service has nothing outside of a zone: then its loss
+// can be stood by nobody, and no weights are to blame.
+func onlyIn(spec *isobar.Service, zone isobar.Locality) bool {
+	return !slices.ContainsFunc(spec.Localities, func(l isobar.ServiceLocality) bool { return len(l.Endpoints) > 0 && !within(l.Locality, zone) })
+}
+
+// reserve looks at a service after the loss of a zone.
+func (s *Service) reserve(lost isobar.Locality) (r Reserve, known bool) {
+	r = Reserve{Service: s.Spec.Name, Lost: lost, Drop: s.Result.Drop}
+	var load, limit float64
+	for i := range s.Sites {
+		site := &s.Sites[i]
+		if _, declared := endpointRates(&s.Spec.Localities[i]); !declared {
+			return r, false
+		}
+		if within(site.Group.Locality, lost) || site.Capacity <= 0 {
+			continue
+		}
+		y := s.Result.Load[i] + site.Background
+		load += y
+		limit += site.Ceiling * site.Capacity
+		if u := y / (site.Ceiling * site.Capacity); r.Fullest.IsZero() || u > r.Utilization {
+			r.Fullest, r.Utilization = site.Group.Locality, u
+		}
+	}
+	switch {
+	case limit <= 0:
+		r.Drop, r.Headroom = 1, -1
+	case s.Result.Drop < 1:
+		r.Headroom = 1 - load/(1-s.Result.Drop)/limit
+	}
+	return r, true
+}
+
+// keep keeps the worst loss of each service: the one that drops most, else the
+// one that fills most.
+func (s *Survey) keep(r *Reserve) {
+	i := slices.IndexFunc(s.found, func(o Reserve) bool { return o.Service == r.Service })
+	switch {
+	case i < 0:
+		s.found = append(s.found, *r)
+	case cmp.Or(cmp.Compare(r.Drop, s.found[i].Drop), cmp.Compare(r.Utilization, s.found[i].Utilization)) > 0:
+		headroom := min(s.found[i].Headroom, r.Headroom)
+		s.found[i] = *r
+		s.found[i].Headroom = headroom
+	default:
+		s.found[i].Headroom = min(s.found[i].Headroom, r.Headroom)
+	}
+}
