@@ -26,7 +26,7 @@ type metrics struct {
 var rules = []string{
 	assign.RuleWeights, assign.RuleUnique, assign.RuleGapless, assign.RuleNonEmpty, assign.RuleDrain, assign.RuleDrop,
 	assign.RuleUnhealthy, assign.RuleConservation, assign.RuleCeiling, assign.RuleRounding, assign.RuleEntry,
-	assign.RuleStep, assign.RuleRealised,
+	assign.RuleStep, assign.RuleRealised, assign.RuleForbidden,
 }
 
 func newMetrics(reg prometheus.Registerer, l *Loop) *metrics {
