@@ -189,7 +189,7 @@ func fixedClients() []admin.Client {
 				Subscribed: 1, SentVersion: "4711", AckedVersion: "4710", AgeSeconds: 61, Rejected: 1,
 				NACK: &admin.NACK{Version: "4711", Text: "duplicate locality\nin priority 0", At: made},
 			}},
-			LRS: &admin.ClientLRS{Rejected: 3, Reason: "negative interval"},
+			LRS: &admin.ClientLRS{Rejected: 3, Reason: "negative interval", Excess: 12},
 		},
 		{ID: "", Cluster: "app", Locality: ""},
 	}

@@ -56,6 +56,7 @@ type ClientLRS struct {
 	LastReport time.Time `json:"last_report"` // zero: none yet
 	Rejected   uint64    `json:"rejected"`    // entries that were dropped
 	Reason     string    `json:"reason,omitempty"`
+	Excess     uint64    `json:"excess,omitempty"` // reports that were ignored because they came far too often
 }
 
 // ClientList is the body of GET /v1/clients.

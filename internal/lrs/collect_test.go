@@ -17,7 +17,7 @@ import (
 
 // A collector that stands still loses resolution, not requests, and no memory.
 func TestSlowCollector(t *testing.T) {
-	inBubble(t, lrs.Options{}, func(h *harness) {
+	inBubble(t, lrs.Options{Interval: every(time.Second)}, func(h *harness) {
 		c, _ := h.greet(grpcNode())
 		for range 1000 {
 			pass(time.Second)

@@ -16,6 +16,7 @@ func TestCollectedReportsStay(t *testing.T) {
 		busy, _ := h.greet(grpcNode())
 		closing, _ := h.greet(grpcNode())
 		for round := uint64(1); round < 20; round++ {
+			pass(lrs.DefaultInterval)
 			busy.report(stats("busy", round, time.Second))
 			closing.report(stats("closing", round, time.Second))
 			synctest.Wait()

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -41,8 +42,12 @@ type Options struct {
 	// what they tell of others is dropped. nil = on all.
 	MayReport func(client isobar.Locality, service string) bool
 
-	MaxStreams int           // open streams at once
-	FirstWait  time.Duration // how long a stream may say nothing before its first message
+	MaxStreams int // open streams at once
+	// ReportBurst is how many reports of a stream may come at once; in the long
+	// run at most 4 in an interval count. What is too much is ignored, and the
+	// stream read slowly. 0 = 64, negative = reports come as often as they like.
+	ReportBurst int
+	FirstWait   time.Duration // how long a stream may say nothing before its first message
 
 	Log        *slog.Logger          // default: nothing is logged
 	Registerer prometheus.Registerer // default: metrics are kept but not exported
@@ -82,6 +87,12 @@ func New(opts Options) *Server {
 	}
 	if opts.FirstWait <= 0 {
 		opts.FirstWait = DefaultFirstWait
+	}
+	switch {
+	case opts.ReportBurst == 0:
+		opts.ReportBurst = defaultBurst
+	case opts.ReportBurst < 0:
+		opts.ReportBurst = math.MaxInt
 	}
 	s := &Server{
 		opts:    opts,
@@ -156,6 +167,7 @@ type Client struct {
 	Reports    uint64
 	Rejected   uint64 // entries that were left out
 	LastReason string // of the newest rejection
+	Excess     uint64 // reports that were ignored because they came far too often
 	Interval   time.Duration
 }
 

@@ -38,9 +38,11 @@ type stream struct {
 	last     time.Time         // arrival of the newest report
 	reports  uint64
 	rejected uint64
+	excess   uint64 // reports that were ignored
 	reason   string
 	interval time.Duration // as told
 	clock    clock         // of a client that does not tell how long it counted
+	pace     pace
 }
 
 // stream serves one stream: one goroutine reads and books, this one answers and
@@ -117,6 +119,10 @@ func (st *stream) read(ready chan<- struct{}) error {
 		if m.refused != nil {
 			return m.refused
 		}
+		if m.excessive {
+			m.excessive = false
+			st.pause()
+		}
 	}
 }
 
@@ -125,6 +131,8 @@ type message struct {
 	stream  *stream
 	ready   chan<- struct{} // nil after the first message
 	refused error           // ends the stream
+
+	excessive bool // the message was ignored: there are too many
 }
 
 // ReadMessage implements wire.Reader.
@@ -136,6 +144,9 @@ func (m *message) ReadMessage(encoded []byte) error {
 		if err != nil || m.refused != nil || !statistics {
 			return err
 		}
+	}
+	if m.excessive = st.excessive(now); m.excessive {
+		return nil
 	}
 	if err := st.book(encoded, now); err != nil {
 		m.refused = s.refuse(refusedMessage, codes.InvalidArgument, err.Error())
@@ -149,7 +160,7 @@ func (st *stream) client() Client {
 	return Client{
 		Stream: st.window.Stream, Form: st.form, Node: st.node.Node, UserAgent: st.node.UserAgent, Address: st.peer,
 		Since: st.opened, LastReport: st.last, Reports: st.reports,
-		Rejected: st.rejected, LastReason: st.reason, Interval: st.interval,
+		Rejected: st.rejected, LastReason: st.reason, Excess: st.excess, Interval: st.interval,
 	}
 }
 

@@ -49,8 +49,8 @@ func BenchmarkReport(b *testing.B) {
 }
 
 // largeReport encodes a report on services in 3 localities each.
-func largeReport(t testing.TB, clusters, endpoints int) ([]byte, services) {
-	t.Helper()
+func largeReport(tb testing.TB, clusters, endpoints int) ([]byte, services) {
+	tb.Helper()
 	m := &loadstatsv3.LoadStatsRequest{}
 	known := services{}
 	for c := range clusters {
@@ -73,7 +73,7 @@ func largeReport(t testing.TB, clusters, endpoints int) ([]byte, services) {
 	}
 	data, err := proto.Marshal(m)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return data, known
 }

@@ -36,6 +36,7 @@ func newLoadIsobar() *loadIsobar {
 			Services: func() []string { return names },
 			// All that a report can hold is read.
 			EndpointGranularity: true,
+			ReportBurst:         -1, // clients report as fast as they can
 		}),
 		tick: make(chan struct{}, 1),
 	}
