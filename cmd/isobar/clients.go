@@ -114,7 +114,8 @@ func writeTroubles(w io.Writer, c *admin.Client) error {
 		}
 	}
 	if c.LRS != nil && c.LRS.Excess > 0 {
-		if _, err := fmt.Fprintf(w, "%s: %d of its load reports were ignored: it sends them far more often than it was asked to\n", orDash(c.ID), c.LRS.Excess); err != nil {
+		if _, err := fmt.Fprintf(w, "%s: %d of its load reports were ignored: it sends them far more often than it was asked to\n",
+			orDash(c.ID), c.LRS.Excess); err != nil {
 			return err
 		}
 	}
