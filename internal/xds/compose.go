@@ -247,6 +247,9 @@ func (s *stream) refreshEndpoints(w *watch, x *sub, want *views.Resource) {
 func (s *stream) frame(w *watch, a *answer) *wire.Frame {
 	w.nonce = strconv.FormatUint(rand.Uint64(), 36) //nolint:gosec // seeded by the system; guards no secret, see offer
 	w.unacked, w.flight = true, a.carried
+	for _, x := range a.carried {
+		x.flying = true
+	}
 	w.sent = stamp{version: s.view.Set().Version(), at: time.Now()}
 
 	pieces := make(mem.BufferSlice, 0, 2*len(a.resources)+len(a.beats)+3)

@@ -98,29 +98,23 @@ func (i *Introspected) Resources() []Resource {
 
 // introspect appends the resources of one type; the lock is held.
 func (s *stream) introspect(w *watch, out []Resource) []Resource {
-	flying := map[*sub]bool{}
-	if w.unacked {
-		for _, x := range w.flight {
-			flying[x] = true
-		}
-	}
-	for name := range w.each {
+	for _, name := range slices.Collect(w.each) { // find and retire change what is there
 		x := w.find(s.view, name)
-		out = append(out, s.resource(w, x, flying[x]))
+		out = append(out, s.resource(w, x))
 		w.retire(s.view, x) // what was not on its way is forgotten again
 	}
 	return out
 }
 
-func (s *stream) resource(w *watch, x *sub, flying bool) Resource {
+func (s *stream) resource(w *watch, x *sub) Resource {
 	r := Resource{TypeURL: w.url, Name: x.name, Sent: x.sent, At: w.acked.at}
-	if flying || r.At.IsZero() {
+	if x.flying || r.At.IsZero() {
 		r.At = w.sent.at
 	}
 	switch {
 	case x.rejected:
 		r.Delivery, r.Nack, r.At = Rejected, w.nack, w.nack.At
-	case flying:
+	case x.flying:
 		r.Delivery = Unanswered
 	case x.sent != nil:
 		r.Delivery = Accepted

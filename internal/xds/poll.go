@@ -145,11 +145,10 @@ func (s *Server) enter(key pollKey, node wire.Node) (*poller, error) {
 		s.lists.release(key.names)
 		return other, nil
 	}
-	if s.stopped || len(s.pollers) >= s.options.MaxStreams || !s.polls.take(z, key, s.options.PollMemory) {
-		n := len(s.pollers)
+	if err := s.room(z, key); err != nil {
 		s.mu.Unlock()
 		s.leave(z)
-		return nil, fmt.Errorf("%w clients that poll, or too many names that they ask for: %d clients are known", errFull, n)
+		return nil, err
 	}
 	s.lastID++
 	p := &poller{id: s.lastID, key: key, zone: z, node: node, since: now, seen: now}
@@ -161,6 +160,17 @@ func (s *Server) enter(key pollKey, node wire.Node) (*poller, error) {
 		}
 	}
 	return p, nil
+}
+
+// room counts a new client that polls if there is room for it. The lock is held.
+func (s *Server) room(z *zone, key pollKey) error {
+	if s.stopped {
+		return errStopped
+	}
+	if n := len(s.pollers); n >= s.options.MaxStreams {
+		return fmt.Errorf("%w clients that poll: %d are known", errFull, n)
+	}
+	return s.polls.take(z, key, &s.options)
 }
 
 func (s *Server) polled(key pollKey, now time.Time) *poller {

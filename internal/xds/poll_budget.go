@@ -1,5 +1,7 @@
 package xds
 
+import "fmt"
+
 // What clients that poll cost, in bytes, estimated. They leave nothing open
 // that would have to be paid for on their side, so that what they make the
 // server remember for the time of a lease has to be bounded as a whole.
@@ -13,6 +15,7 @@ const (
 type pollBudget struct {
 	used  int
 	lists map[polledList]int // how many clients hold it
+	zones map[*zone]int      // how many clients are there
 }
 
 // polledList is what clients share that ask for the same.
@@ -25,22 +28,26 @@ func listOf(z *zone, key pollKey) polledList {
 	return polledList{z, pollKey{url: key.url, as: key.as, names: key.names}}
 }
 
-// take counts a client and tells whether it is within the bound; if not, it is
-// not counted.
-func (b *pollBudget) take(z *zone, key pollKey, most int) bool {
+// take counts a client, unless it is beyond a bound: that of memory, or half of
+// the localities, so that the others remain for clients with streams.
+func (b *pollBudget) take(z *zone, key pollKey, o *Options) error {
 	list, cost := listOf(z, key), ownCost(key)
 	if b.lists[list] == 0 {
 		cost += sharedCost(key)
 	}
-	if b.used+cost > most {
-		return false
+	switch {
+	case b.used+cost > o.PollMemory:
+		return fmt.Errorf("%w names that clients poll for: they take %d bytes", errFull, b.used)
+	case b.zones[z] == 0 && len(b.zones) >= (o.MaxLocalities+1)/2:
+		return fmt.Errorf("%w localities of clients that poll: %d are served", errFull, len(b.zones))
 	}
 	if b.lists == nil {
-		b.lists = map[polledList]int{}
+		b.lists, b.zones = map[polledList]int{}, map[*zone]int{}
 	}
 	b.used += cost
 	b.lists[list]++
-	return true
+	b.zones[z]++
+	return nil
 }
 
 // release takes back what take has counted.
@@ -50,6 +57,9 @@ func (b *pollBudget) release(z *zone, key pollKey) {
 	if b.lists[list]--; b.lists[list] == 0 {
 		delete(b.lists, list)
 		b.used -= sharedCost(key)
+	}
+	if b.zones[z]--; b.zones[z] == 0 {
+		delete(b.zones, z)
 	}
 }
 

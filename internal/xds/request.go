@@ -149,6 +149,7 @@ func (s *stream) answered(w *watch, h *wire.Head, now time.Time) {
 	w.unacked = false
 	carried := w.flight[:0]
 	for _, x := range w.flight {
+		x.flying = false
 		if w.live(x) {
 			carried = append(carried, x)
 		}

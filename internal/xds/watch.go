@@ -58,6 +58,7 @@ type sub struct {
 	due      bool            // to be answered even if unchanged
 	beat     bool            // to be told that it still holds, if it is unchanged
 	queued   bool
+	flying   bool // in the last response, which is not answered yet
 	rejected bool
 	renewed  bool // sent on this stream, other than the client had it; clusters only
 }
@@ -175,7 +176,7 @@ const smallMap = 8
 // retire drops what is known of a resource that the client has, and has
 // acknowledged, as the view says.
 func (w *watch) retire(view *views.View, x *sub) {
-	if x.due || x.queued || x.rejected || !x.named || !w.live(x) || !w.lists(x.name) {
+	if x.due || x.queued || x.flying || x.rejected || !x.named || !w.live(x) || !w.lists(x.name) {
 		return
 	}
 	if !same(x.sent, w.lookup(view, x.name)) {

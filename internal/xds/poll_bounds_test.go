@@ -116,3 +116,32 @@ func TestMemoryOfPollsIsBounded(t *testing.T) {
 		}
 	}, func(o *xds.Options) { o.PollMemory = 1 << 20 })
 }
+
+// Clients that poll, and leave nothing open, can't take all localities from
+// those with streams.
+func TestPollsLeaveLocalitiesForStreams(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.publish(serve("a", 1))
+		const path = "/v3/discovery:endpoints"
+		for i := range 10 {
+			body := strings.Replace(pollBody("", "n", "a"), `"zone":"b"`, fmt.Sprintf(`"zone":"z%d"`, i), 1)
+			want := http.StatusOK
+			if i >= 2 {
+				want = http.StatusTooManyRequests
+			}
+			if got := w.poll(path, body); got.status != want {
+				t.Errorf("locality %d: %d %s", i, got.status, got.body)
+			}
+		}
+		w.ads(at("eu-west/a")).request(edsURL, "a").equals("eds v1: a@1")
+		w.ads(at("eu-west/b")).request(edsURL, "a").equals("eds v1: a@1")
+		<-time.After(6 * time.Minute)
+		if got := w.poll(path, pollBody("", "n", "a")); got.status != http.StatusOK {
+			t.Errorf("later: %d %s", got.status, got.body)
+		}
+		w.server.Stop()
+		if got := w.poll(path, pollBody("", "late", "a")); got.status != http.StatusServiceUnavailable {
+			t.Errorf("while it stops: %d %s", got.status, got.body)
+		}
+	}, func(o *xds.Options) { o.MaxLocalities = 4 })
+}
