@@ -205,6 +205,9 @@ func notes(r *plan.LocalityExplained) string {
 	add(r.Assumed, "distance assumed")
 	add(r.Background > 0, fmt.Sprintf("background %.0f/s", r.Background))
 	add(r.ORCA > 0, "reports "+percent(r.ORCA)+" used")
+	if r.Learned != nil {
+		add(true, r.Learned.String())
+	}
 	return strings.Join(out, ", ")
 }
 

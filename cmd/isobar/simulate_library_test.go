@@ -41,6 +41,7 @@ var expectations = map[string]expectation{
 	"flash-crowd":    {ofOptimum: moving, better: []string{"rings", "waterfall-region"}},
 	"square-wave":    {ofOptimum: moving},
 	"zone-loss":      {ofOptimum: moving, settled: true},
+	"undeclared":     {ofOptimum: moving, settled: true},
 	"lying-reporter": {ofOptimum: steady, settled: true},
 }
 

@@ -18,7 +18,7 @@ func simScenario(f *config.Scenario) *sim.Scenario {
 		Length:   f.Length, Warmup: f.Warmup, Tick: f.Tick, Interval: f.ReportInterval,
 		ReportDelay: sim.Delay(f.ReportDelay), PushDelay: sim.Delay(f.PushDelay),
 		HealthDelay: f.HealthDelay, Timeout: f.Timeout,
-		UtilizationNoise: f.UtilizationNoise, Price: sim.Price{CrossZone: f.CrossZone, CrossRegion: f.CrossRegion},
+		Undeclared: f.Undeclared, UtilizationNoise: f.UtilizationNoise, Price: sim.Price{CrossZone: f.CrossZone, CrossRegion: f.CrossRegion},
 		Marks: marks(f),
 	}
 	for i := range f.Demand {

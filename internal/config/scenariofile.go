@@ -22,6 +22,7 @@ type Scenario struct {
 	Tick, ReportInterval   time.Duration
 	ReportDelay, PushDelay ScenarioDelay
 	HealthDelay, Timeout   time.Duration
+	Undeclared             bool
 	UtilizationNoise       float64
 	CrossZone, CrossRegion float64 // dollars per million requests
 	Demand                 []ScenarioDemand
@@ -122,6 +123,7 @@ func readScenario(root strict.Value, s *Scenario) {
 		delayField("push_delay", &s.PushDelay),
 		spanField("health_delay", &s.HealthDelay, 0, time.Hour),
 		spanField("timeout", &s.Timeout, time.Millisecond, time.Hour),
+		boolField("undeclared", &s.Undeclared),
 		floatField("utilization_noise", &s.UtilizationNoise, noiseRange),
 		{Name: "price", Read: func(v strict.Value) {
 			v.Object([]strict.Field{

@@ -93,6 +93,7 @@ var (
 	descDrop        = desc("isobar_drop_ratio", "Fraction of requests that clients are told to drop.", perService)
 	descUtilization = desc("isobar_planned_utilization_ratio", "Planned load and background over capacity.", perLocality)
 	descCapacity    = desc("isobar_capacity_requests_per_second", "Capacity of the healthy endpoints.", perLocality)
+	descLearned     = desc("isobar_learned_capacity_requests_per_second", "Capacity of the healthy endpoints as reports of utilization tell it.", perLocality)
 	descPaused      = desc("isobar_paused_services", "Services whose weights an operator froze.", nil)
 	descUnsaved     = desc("isobar_state_unsaved", "1 while something can't be written to the state directory; serving goes on from memory.", nil)
 	descDeviation   = desc("isobar_source_deviation_ratio",
@@ -113,7 +114,7 @@ func counter(name, help string) prometheus.Counter {
 func (c *planCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descPaused, descUnsaved, descVersion, descMade, descGap, descServedGap, descExcess, descDemand,
-		descCoverage, descDrop, descDeviation, descUtilization, descCapacity, descUnreachable, descDrained,
+		descCoverage, descDrop, descDeviation, descUtilization, descCapacity, descLearned, descUnreachable, descDrained,
 	} {
 		ch <- d
 	}
@@ -153,6 +154,9 @@ func (c *planCollector) Collect(ch chan<- prometheus.Metric) {
 			site := &s.Sites[i]
 			loc := site.Group.Locality.String()
 			gauge(descCapacity, site.Capacity, name, loc)
+			if l := p.Learned(s, i); l != nil && l.Capacity > 0 {
+				gauge(descLearned, l.Capacity, name, loc)
+			}
 			if site.Capacity > 0 {
 				gauge(descUtilization, (s.Result.Load[i]+site.Background)/site.Capacity, name, loc)
 			}

@@ -32,6 +32,8 @@ type Site struct {
 	Endpoints int     // all of them
 	Usable    int     // those that take traffic
 	Capacity  float64 // declared, of the usable ones, requests/s; 0 = not declared
+	Units     float64 // weight of the usable ones; 0 = they are not used
+	Given     float64 // what the plan takes for their capacity, requests/s
 }
 
 // Findings is what the comparison of landings with the plan tells about one

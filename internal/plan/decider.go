@@ -39,13 +39,14 @@ type Turn struct {
 type Decider struct {
 	table    *load.Table
 	evidence *load.Evidence
+	learning *load.Capacities
 }
 
 // NewDecider makes a decider that knows the demand of an earlier process. now
 // is when this process began to listen for reports.
 func NewDecider(interval time.Duration, saved []load.Saved, now time.Time) *Decider {
 	settings := load.Settings{Interval: interval}
-	return &Decider{table: load.NewTable(settings, saved, now), evidence: load.NewEvidence(settings)}
+	return &Decider{table: load.NewTable(settings, saved, now), evidence: load.NewEvidence(settings), learning: load.NewCapacities(settings)}
 }
 
 // Tick takes a decision: it books what was reported, compares it with what was
@@ -53,6 +54,7 @@ func NewDecider(interval time.Duration, saved []load.Saved, now time.Time) *Deci
 func (d *Decider) Tick(t *Turn) (*Plan, error) {
 	d.table.SetInterval(t.Interval)
 	d.evidence.SetInterval(t.Interval)
+	d.learning.SetInterval(t.Interval)
 	d.table.Merge(t.Windows)
 	snapshot := d.table.Snapshot(t.Now)
 	in := t.input(assign.Tick)
@@ -68,6 +70,10 @@ func (d *Decider) Tick(t *Turn) (*Plan, error) {
 		d.table.SetCapacity(s.Name, capacity)
 		d.evidence.SetSites(s.Name, sites)
 		in.Findings = append(in.Findings, d.evidence.Observe(t.Now, s, before.planned(t.Watched)))
+		d.learning.Adopt(s.Name, before.Learned)
+		if known := d.learning.Observe(t.Now, s, sites); len(known) > 0 {
+			in.Learned = append(in.Learned, LearnedService{Service: s.Name, Localities: known})
+		}
 	}
 	return Next(in)
 }
@@ -98,6 +104,11 @@ func (d *Decider) forget(p *Plan) {
 	for _, name := range d.evidence.Services() {
 		if _, ok := p.Service(name); !ok {
 			d.evidence.Forget(name)
+		}
+	}
+	for _, name := range d.learning.Services() {
+		if _, ok := p.Service(name); !ok {
+			d.learning.Forget(name)
 		}
 	}
 }
@@ -151,7 +162,7 @@ func (s *Service) known() (capacity float64, sites []load.Site) {
 		site := &s.Sites[i]
 		sites[i] = load.Site{
 			Locality: site.Group.Locality, Endpoints: len(site.Group.Endpoints),
-			Usable: site.Group.Usable(), Capacity: s.declaredCapacity(i),
+			Usable: site.Group.Usable(), Capacity: s.declaredCapacity(i), Units: s.units(i), Given: site.Capacity,
 		}
 		capacity += sites[i].Capacity
 		all = all && (sites[i].Capacity > 0 || sites[i].Usable == 0)

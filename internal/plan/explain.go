@@ -149,6 +149,7 @@ func (e *explainer) locality(i, solved int) LocalityExplained {
 	for _, b := range e.s.Findings.Barred {
 		x.Barred = x.Barred || (b.Source == e.source && b.Locality == name)
 	}
+	x.Learned = e.plan.Learned(e.s, i)
 	e.measured(&x)
 	return x
 }
@@ -212,11 +213,12 @@ func (e *explainer) warnings(rows []LocalityExplained) []string {
 	}
 	for i := range e.s.Spec.Localities {
 		sl := &e.s.Spec.Localities[i]
-		if _, declared := endpointRates(sl); !declared {
+		if _, declared := endpointRates(sl); !declared && !e.s.learns() {
 			out = append(out, fmt.Sprintf("%s declares no capacity: its endpoints count equal, "+
 				"up to %.2f times the mean rate per endpoint of the region; set max_rate", sl.Locality, undeclaredSlack))
 		}
 	}
+	out = append(out, e.learnedWarnings()...)
 	out = append(out, e.callWarnings()...)
 	for _, v := range e.plan.Violations {
 		if v.Service == e.s.Spec.Name {

@@ -99,6 +99,8 @@ type LocalityExplained struct {
 	Measured        float64 `json:"measured"`    // requests/s that landed here from all sources
 	ORCA            float64 `json:"orca"`        // utilization that the endpoints report; 0 = none
 
+	Learned *LearnedExplained `json:"learned,omitempty"` // nil where no utilization was ever reported
+
 	Target    float64 `json:"target_share"`            // what the solver, or another policy, wants for this source
 	Optimum   float64 `json:"optimum_share,omitempty"` // what the solver would do, where another policy decides
 	Published float64 `json:"published_share"`         // what the clients are told

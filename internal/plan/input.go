@@ -22,6 +22,9 @@ type Input struct {
 	// Findings compares landings with the previous plan, sorted by service;
 	// read only with Load.
 	Findings []load.Findings
+	// Learned is what is known of capacities from reports of utilization, sorted
+	// by service; read only with Load.
+	Learned []LearnedService
 	// Paused says what operators froze.
 	Paused Pauses
 	// Subscribed lists who wants which service without necessarily sending to

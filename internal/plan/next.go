@@ -92,8 +92,9 @@ func newDraft(in *Input, spec *isobar.Service, prev *Service) *draft {
 	case in.Load != nil:
 		d.Load = in.Load.Service(spec.Name)
 		d.Findings = findingsOf(in.Findings, spec.Name)
+		d.Learned = learnedOf(in.Learned, spec.Name)
 	case prev != nil:
-		d.Load, d.Findings = prev.Load, prev.Findings
+		d.Load, d.Findings, d.Learned = prev.Load, prev.Findings, prev.Learned
 	}
 	if d.Load != nil {
 		d.Coverage = d.Load.Coverage
@@ -108,6 +109,7 @@ func newDraft(in *Input, spec *isobar.Service, prev *Service) *draft {
 		d.previous = prev.Result
 	}
 	d.applyFindings()
+	d.applyLearned()
 	d.sources = d.gatherSources(in.Subscribed)
 	if in.Trigger == assign.Rebase && prev != nil && len(prev.Callers) > 0 {
 		d.keepCalls(prev)

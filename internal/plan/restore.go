@@ -32,6 +32,8 @@ type SavedService struct {
 	Prices  []float64         `json:"prices,omitempty"` // per site, ms
 	Limits  []SavedSite       `json:"limits"`           // per site
 	Sources []SavedSource     `json:"sources"`
+	// Learned is what reports of utilization told about capacities.
+	Learned []load.Capacity `json:"learned,omitempty"`
 }
 
 // SavedSite is what sites without declared capacity had been given.
@@ -61,7 +63,7 @@ type SavedWeight struct {
 func (p *Plan) Save() Saved {
 	out := Saved{Version: p.Version, Made: p.Made, Paused: p.Paused, Services: make([]SavedService, 0, len(p.Services))}
 	for _, s := range p.Services {
-		ss := SavedService{Name: s.Spec.Name, Drop: s.Result.Drop, Sites: s.localities(), Prices: s.Prices}
+		ss := SavedService{Name: s.Spec.Name, Drop: s.Result.Drop, Sites: s.localities(), Prices: s.Prices, Learned: s.Learned}
 		for i := range s.Sites {
 			ss.Limits = append(ss.Limits, SavedSite{Capacity: s.Sites[i].Capacity, Scale: s.Sites[i].Scale})
 		}
@@ -161,7 +163,7 @@ func (ss *SavedService) revive(spec *isobar.Service, network *isobar.Network, ta
 	if len(ss.Prices) == len(r.Sites) {
 		s.Prices = ss.Prices
 	}
-	s.Load = savedLoad(spec.Name, r)
+	s.Load, s.Learned = savedLoad(spec.Name, r), load.ValidCapacities(ss.Learned)
 	return s
 }
 

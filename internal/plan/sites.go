@@ -22,6 +22,9 @@ type site struct {
 	servers  float64 // n of the healthy part; 0 = no queue term
 	queues   float64 // healthy endpoints
 	weight   float64 // healthy endpoint weights, for sites without declared capacity
+	learned  bool    // capacity is what reports of utilization told
+
+	nominalWeight float64 // the same of all endpoints
 }
 
 // buildSites derives the sites of a service from its configuration and the
@@ -74,7 +77,7 @@ func buildSite(spec *isobar.Service, sl *isobar.ServiceLocality, table health.Ta
 		Scale:      1,
 		Background: sl.Background,
 	}
-	s.weight = okShare * scaler
+	s.weight, s.nominalWeight = okShare*scaler, allShare*scaler
 	if s.Drained = table.Drained(spec.Name, sl.Locality); s.Drained {
 		s.Capacity, s.weight, s.queues = 0, 0, 0
 	}
@@ -216,7 +219,7 @@ func undeclared(sites []site, sources []sourceDemand) {
 	}
 	for i := range sites {
 		s := &sites[i]
-		if s.declared || s.Unreachable || s.weight == 0 {
+		if s.declared || s.learned || s.Unreachable || s.weight == 0 {
 			continue
 		}
 		region := s.Group.Locality.Region

@@ -39,6 +39,7 @@ type Service struct {
 	Paused   *Pause            // by an operator; nil when it is not
 	Load     *load.ServiceLoad // what was measured; nil when nothing was
 	Findings load.Findings     // landings against plan
+	Learned  []load.Capacity   // what reports of utilization tell about capacities, sorted by locality
 	Problem  *solver.Service   // what was solved; nil without demand
 	Solution *solver.ServiceSolution
 	Solved   []isobar.Locality // sources of Problem and Solution, in their order

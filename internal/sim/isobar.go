@@ -43,12 +43,13 @@ func newIsobar(w *world) (balancer, error) {
 		n = 1
 	}
 	b := &isobarLoop{w: w}
+	told := w.sc.told()
 	for i := range n {
 		from, to := i*len(w.services)/n, (i+1)*len(w.services)/n
 		b.shards = append(b.shards, &shard{
 			w: w, services: w.services[from:to], decider: plan.NewDecider(w.sc.Interval, nil, startTime),
 			topology: &isobar.Topology{
-				Revision: w.sc.Topology.Revision, Network: w.sc.Topology.Network, Services: w.sc.Topology.Services[from:to],
+				Revision: told.Revision, Network: told.Network, Services: told.Services[from:to],
 			},
 		})
 	}
@@ -142,7 +143,7 @@ func (b *isobarLoop) current() *plan.Plan {
 		return b.shards[0].plan
 	}
 	first := *b.shards[0].plan
-	first.Topology, first.Services, first.Violations = b.w.sc.Topology, slices.Clone(first.Services), slices.Clone(first.Violations)
+	first.Topology, first.Services, first.Violations = b.shards[0].topology, slices.Clone(first.Services), slices.Clone(first.Violations)
 	for _, s := range b.shards[1:] {
 		first.Services = append(first.Services, s.plan.Services...)
 		first.Violations = append(first.Violations, s.plan.Violations...)

@@ -37,6 +37,7 @@ type Scenario struct {
 
 	Capacities       []Capacity
 	Outages          []Outage
+	Undeclared       bool    // Isobar is not told what endpoints can serve; other policies are
 	UtilizationNoise float64 // relative standard deviation of utilization as endpoints report it
 	Price            Price
 

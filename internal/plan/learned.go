@@ -1,0 +1,148 @@
+package plan
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/load"
+)
+
+// LearnedService is what was learned of the capacities of one service.
+type LearnedService struct {
+	Service    string
+	Localities []load.Capacity // sorted by locality
+}
+
+func learnedOf(all []LearnedService, service string) []load.Capacity {
+	i, ok := slices.BinarySearchFunc(all, service, func(x LearnedService, n string) int { return strings.Compare(x.Service, n) })
+	if !ok {
+		return nil
+	}
+	return all[i].Localities
+}
+
+// learned finds what was learned of a locality; nil when nothing was.
+func (s *Service) learned(l isobar.Locality) *load.Capacity {
+	i, ok := slices.BinarySearchFunc(s.Learned, l, func(x load.Capacity, l isobar.Locality) int { return x.Locality.Compare(l) })
+	if !ok {
+		return nil
+	}
+	return &s.Learned[i]
+}
+
+// applyLearned gives sites without declared capacity what was learned of them.
+// Endpoints of localities of which nothing is known count as the weakest that
+// are: beside localities with queues, one without would look free. It is all or
+// nothing only where nothing is known at all.
+func (d *draft) applyLearned() {
+	least := math.Inf(1)
+	for i := range d.Learned {
+		if u := d.Learned[i].InUse; u > 0 && d.siteIndex(d.Learned[i].Locality) >= 0 {
+			least = min(least, u)
+		}
+	}
+	if math.IsInf(least, 1) {
+		return
+	}
+	for i := range d.sites {
+		s := &d.sites[i]
+		if s.declared || s.Unreachable || s.weight == 0 {
+			continue
+		}
+		perUnit := least
+		if k := d.learned(s.Group.Locality); k != nil && k.InUse > 0 {
+			perUnit = k.InUse
+		}
+		s.learned = true
+		s.Capacity = perUnit * s.weight
+		s.Nominal = perUnit * s.nominalWeight
+		s.servers = servers(d.Spec, &d.Spec.Localities[i], s.Capacity)
+	}
+}
+
+// learns tells whether plans go by learned capacities where none is declared.
+func (s *Service) learns() bool {
+	return slices.ContainsFunc(s.Learned, func(k load.Capacity) bool { return k.InUse > 0 })
+}
+
+// units is the weight of the endpoints of a site that take traffic; 0 where none
+// may.
+func (s *Service) units(i int) float64 {
+	site := &s.Sites[i]
+	if site.Drained || site.Unreachable {
+		return 0
+	}
+	sum := 0.0
+	for j := range site.Group.Endpoints {
+		if site.Group.Endpoints[j].Health.Usable() {
+			sum += float64(max(1, s.Spec.Localities[i].Endpoints[j].Weight))
+		}
+	}
+	return sum
+}
+
+// LearnedExplained is what the reports of utilization tell about the capacity of
+// a locality.
+type LearnedExplained struct {
+	State    load.CapacityState `json:"state"`
+	Capacity float64            `json:"capacity,omitempty"` // requests/s of the healthy endpoints; 0 = can't tell
+	Low      float64            `json:"low,omitempty"`      // of the interval
+	High     float64            `json:"high,omitempty"`
+	InUse    float64            `json:"in_use,omitempty"` // what the plan goes by, where nothing is declared
+	AgeMS    float64            `json:"age_ms"`           // of the newest window that was used, when the plan was made
+}
+
+// String says it in words.
+func (l *LearnedExplained) String() string {
+	var parts []string
+	if l.Capacity > 0 {
+		parts = append(parts, fmt.Sprintf("capacity learned: %.0f/s (%.0f to %.0f)", l.Capacity, l.Low, l.High))
+	} else {
+		parts = append(parts, "capacity can't be learned now: "+string(l.State))
+	}
+	if l.InUse > 0 {
+		parts = append(parts, fmt.Sprintf("%.0f/s in use", l.InUse))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Learned tells what was learned of a locality's capacity, in requests/s of its
+// healthy endpoints; nil when no utilization was ever reported.
+func (p *Plan) Learned(s *Service, i int) *LearnedExplained {
+	k := s.learned(s.Sites[i].Group.Locality)
+	if k == nil {
+		return nil
+	}
+	units := s.units(i) * orDefault(s.Spec.Localities[i].Scaler, 1)
+	out := &LearnedExplained{
+		State: k.State, Capacity: k.PerUnit * units, Low: k.Low * units, High: k.High * units,
+		AgeMS: p.Made.Sub(k.At).Seconds() * 1000,
+	}
+	if _, declared := endpointRates(&s.Spec.Localities[i]); !declared {
+		out.InUse = k.InUse * units
+	}
+	return out
+}
+
+// wrongBy is how far a declaration may be from the interval of what is learned.
+const wrongBy = 1.25
+
+// learnedWarnings name declarations that the reports contradict.
+func (e *explainer) learnedWarnings() []string {
+	var out []string
+	for i := range e.s.Sites {
+		declared := e.s.declaredCapacity(i)
+		l := e.plan.Learned(e.s, i)
+		if l == nil || l.Capacity <= 0 || declared <= 0 {
+			continue
+		}
+		if declared > wrongBy*l.High || wrongBy*declared < l.Low {
+			out = append(out, fmt.Sprintf("%s declares %.0f requests/s, but the utilization that it reports says %.0f (%.0f to %.0f): look at max_rate",
+				e.s.Sites[i].Group.Locality, declared, l.Capacity, l.Low, l.High))
+		}
+	}
+	return out
+}
