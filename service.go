@@ -60,6 +60,8 @@ const (
 	DefaultCeiling       = 0.8
 	DefaultMaxShift      = 20.0 // points
 	DefaultServiceTimeMS = 10.0
+
+	DefaultFailoverThreshold = 0.7
 )
 
 // Endpoint is one address of a service.
@@ -83,6 +85,7 @@ type ServiceLocality struct {
 	Scaler      float64    `json:"scaler,omitempty"`      // multiplies the capacity; 0 = 1
 	Background  float64    `json:"background,omitempty"`  // requests/s from clients that neither report nor obey
 	Weight      float64    `json:"weight,omitempty"`      // of policy fixed; 0 = gets traffic only when none with a weight is healthy
+	Preferred   bool       `json:"preferred,omitempty"`   // filled before localities that are not
 	Metadata    Metadata   `json:"metadata,omitempty"`    // goes to clients as it is
 	Endpoints   []Endpoint `json:"endpoints"`             // in the order of the configuration
 }
@@ -96,11 +99,15 @@ type Call struct {
 // Service is one EDS cluster and how to balance it. Values are immutable once
 // they are part of a [Topology].
 type Service struct {
-	Name          string            `json:"name"`
-	Mode          Mode              `json:"mode"`
-	Policy        Policy            `json:"policy,omitzero"`
-	Isolation     Isolation         `json:"isolation,omitzero"`
-	Residency     []Residency       `json:"residency,omitempty"`
+	Name      string      `json:"name"`
+	Mode      Mode        `json:"mode"`
+	Policy    Policy      `json:"policy,omitzero"`
+	Isolation Isolation   `json:"isolation,omitzero"`
+	Residency []Residency `json:"residency,omitempty"`
+	// FailoverThreshold is the share of healthy endpoints below which a locality
+	// keeps a part of its traffic only, with policies that ignore load; (0, 1].
+	FailoverThreshold float64 `json:"failover_threshold,omitempty"` // 0 = DefaultFailoverThreshold
+
 	MaxShift      float64           `json:"max_shift,omitempty"`       // points; mode bounded only; 0 = DefaultMaxShift
 	MaxShed       float64           `json:"max_shed,omitempty"`        // fraction of demand that may be dropped, [0, 1)
 	ServiceTimeMS float64           `json:"service_time_ms,omitempty"` // of one request without queueing; 0 = DefaultServiceTimeMS
@@ -112,6 +119,11 @@ type Service struct {
 	Checkers     Checkers      `json:"checkers,omitzero"`
 
 	Assignment AssignmentSettings `json:"assignment,omitzero"`
+}
+
+// Prefers tells whether some localities are to be filled before the others.
+func (s *Service) Prefers() bool {
+	return slices.ContainsFunc(s.Localities, func(l ServiceLocality) bool { return l.Preferred })
 }
 
 // Endpoint finds an endpoint by its address, in whatever spelling, with the

@@ -196,6 +196,7 @@ func notes(r *plan.LocalityExplained) string {
 	}
 	add(r.Unreachable, "unreachable (observed)")
 	add(r.Calls > 0, fmt.Sprintf("the calls of a request served here cost %.2f ms of its price", r.Calls))
+	add(r.Preferred, "preferred")
 	add(r.Forbidden, "not allowed from here, by isolation or residency")
 	add(r.Reserve, "for failover only, by isolation")
 	add(r.Egress > 0, fmt.Sprintf("egress makes up %.1f ms of its distance", r.Egress))

@@ -7,6 +7,7 @@ import (
 
 // leg is a site that could take what a row lost.
 type leg struct {
+	rank      int // 0 = preferred, or none is
 	dist      float64
 	row, site int
 }
@@ -18,6 +19,13 @@ const sameDistance = 1e-9
 // may take it: the closest pairs of source and site first, ties split by room.
 // What finds no room stays in lost.
 func (w *work) placeNearest(dst func(*row) []float64, room []float64, may func(r *row, site int) bool) {
+	prefers := slices.ContainsFunc(w.sites, func(s Site) bool { return s.Preferred })
+	rank := func(l int) int {
+		if prefers && !w.sites[l].Preferred {
+			return 1
+		}
+		return 0
+	}
 	var legs []leg
 	for i := range w.rows {
 		r := &w.rows[i]
@@ -26,16 +34,16 @@ func (w *work) placeNearest(dst func(*row) []float64, room []float64, may func(r
 		}
 		for l := range w.sites {
 			if room[l] > 0 && may(r, l) {
-				legs = append(legs, leg{dist: r.dist[l], row: i, site: l})
+				legs = append(legs, leg{rank: rank(l), dist: r.dist[l], row: i, site: l})
 			}
 		}
 	}
 	slices.SortFunc(legs, func(a, b leg) int {
-		return cmp.Or(cmp.Compare(a.dist, b.dist), cmp.Compare(a.row, b.row), cmp.Compare(a.site, b.site))
+		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.dist, b.dist), cmp.Compare(a.row, b.row), cmp.Compare(a.site, b.site))
 	})
 	for i := 0; i < len(legs); {
 		j := i + 1
-		for j < len(legs) && legs[j].row == legs[i].row && legs[j].dist-legs[i].dist <= sameDistance {
+		for j < len(legs) && legs[j].row == legs[i].row && legs[j].rank == legs[i].rank && legs[j].dist-legs[i].dist <= sameDistance {
 			j++
 		}
 		r := &w.rows[legs[i].row]

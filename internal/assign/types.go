@@ -18,6 +18,7 @@ type Site struct {
 	Ceiling    float64               // utilization not to exceed, (0, 1]
 	Scale      float64               // overflow factor of the ceiling from the solver, >= 1
 	Background float64               // requests/s that do not obey
+	Preferred  bool                  // filled before sites that are not
 	// Unreachable says that every source with a stake agrees it cannot reach
 	// this site: Capacity is 0 for that reason and not for health.
 	Unreachable bool

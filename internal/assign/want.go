@@ -96,7 +96,7 @@ func (w *work) byHeadroom(r *row) bool {
 	switch {
 	case !r.scope.regular || w.mode == isobar.ModeObserve:
 		return false
-	case r.target != nil && w.in.Service.Policy != isobar.PolicyLatency:
+	case r.target != nil && (w.in.Service.Policy != isobar.PolicyLatency || w.in.Service.Prefers()):
 		return false // policies know what to do with both
 	}
 	return r.src.Locality.IsZero() || (r.target == nil && w.priced())

@@ -134,14 +134,15 @@ type Log struct {
 // Defaults are the values of services that don't set their own. The zero value
 // of each field stands for Isobar's own default, as in [isobar.Service].
 type Defaults struct {
-	Mode          isobar.Mode
-	Policy        isobar.Policy
-	Isolation     isobar.Isolation
-	Residency     []isobar.Residency `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only
-	MaxShift      float64            // points
-	MaxShed       float64            // fraction of demand
-	Ceiling       float64            // utilization
-	ServiceTimeMS float64            // milliseconds
+	Mode              isobar.Mode
+	Policy            isobar.Policy
+	Isolation         isobar.Isolation
+	Residency         []isobar.Residency `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only
+	FailoverThreshold float64            `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only
+	MaxShift          float64            // points
+	MaxShed           float64            // fraction of demand
+	Ceiling           float64            // utilization
+	ServiceTimeMS     float64            // milliseconds
 }
 
 // Default is the configuration of an empty file.

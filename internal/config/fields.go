@@ -23,10 +23,11 @@ var (
 		AboveMin: true, Max: 100,
 		ZeroHint: "set the health of its endpoints to draining to keep traffic away",
 	}
-	shareRange   = strict.Range{AboveMin: true, Max: 1e9, ZeroHint: "leave it out: a locality without weight gets traffic only when none with one is healthy"}
-	weightRange  = strict.Range{Min: 1, Max: 1<<32 - 1, ZeroHint: "remove the endpoint, or set its health to draining"}
-	latencyRange = strict.Range{Max: 3.6e6, Unit: "ms"}
-	perRequest   = strict.Range{AboveMin: true, Max: 1e6, Unit: "calls", ZeroHint: "remove the call"}
+	failoverRange = strict.Range{AboveMin: true, Max: 1, LargeHint: "it is a fraction: write 0.7 for 70%"}
+	shareRange    = strict.Range{AboveMin: true, Max: 1e9, ZeroHint: "leave it out: a locality without weight gets traffic only when none with one is healthy"}
+	weightRange   = strict.Range{Min: 1, Max: 1<<32 - 1, ZeroHint: "remove the endpoint, or set its health to draining"}
+	latencyRange  = strict.Range{Max: 3.6e6, Unit: "ms"}
+	perRequest    = strict.Range{AboveMin: true, Max: 1e6, Unit: "calls", ZeroHint: "remove the call"}
 )
 
 func floatField(name string, into *float64, r strict.Range) strict.Field {

@@ -237,6 +237,7 @@ func readDefaults(v strict.Value, d *Defaults) {
 	v.Object([]strict.Field{
 		modeField(&d.Mode), policyField(&d.Policy),
 		isolationField(&d.Isolation), residencyField(&d.Residency),
+		floatField("failover_threshold", &d.FailoverThreshold, failoverRange),
 		floatField("max_shift", &d.MaxShift, shiftRange),
 		floatField("max_shed", &d.MaxShed, shedRange),
 		floatField("ceiling", &d.Ceiling, ceilingRange),

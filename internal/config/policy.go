@@ -24,6 +24,8 @@ func (p *placedWeights) check(s *isobar.Service, at strict.Value) {
 	case s.Policy != isobar.PolicyFixed && len(*p) > 0:
 		(*p)[0].Errorf("write policy: fixed, move it to the endpoints, or remove it: what a locality gets follows from its max_rate and the demand otherwise",
 			"weight of a locality has no place in policy %s", s.Policy)
+	case s.Policy == isobar.PolicyFixed && s.Prefers():
+		at.Warnf("remove preferred, or the weights of the other localities", "preferred localities have no effect in policy fixed")
 	}
 }
 

@@ -244,7 +244,7 @@ func (r *scenarioReader) service(v strict.Value, at *strict.Value) isobar.Servic
 			names.readName(v, &s.Name)
 		}},
 		modeField(&s.Mode),
-		policyField(&s.Policy), isolationField(&s.Isolation),
+		policyField(&s.Policy), isolationField(&s.Isolation), floatField("failover_threshold", &s.FailoverThreshold, failoverRange),
 		floatField("max_shift", &s.MaxShift, shiftRange),
 		floatField("max_shed", &s.MaxShed, shedRange),
 		floatField("service_time_ms", &s.ServiceTimeMS, serviceTimeRange),
@@ -277,7 +277,7 @@ func (r *scenarioReader) localities(v strict.Value, weights *placedWeights) []is
 			floatField("concurrency", &l.Concurrency, concurrencyRange),
 			floatField("ceiling", &l.Ceiling, ceilingRange),
 			floatField("scaler", &l.Scaler, scalerRange),
-			floatField("background", &l.Background, backgroundRange), weights.field(&l.Weight),
+			floatField("background", &l.Background, backgroundRange), weights.field(&l.Weight), boolField("preferred", &l.Preferred),
 		})
 		for range n {
 			if r.size++; r.size <= maxScenarioFleet {

@@ -66,7 +66,7 @@ func (r *serviceReader) service(v strict.Value) isobar.Service {
 	d := r.defaults
 	s := isobar.Service{
 		Name: r.name, Mode: d.Mode, Policy: d.Policy, Isolation: d.Isolation, Residency: d.Residency,
-		MaxShift: d.MaxShift, MaxShed: d.MaxShed, ServiceTimeMS: d.ServiceTimeMS,
+		FailoverThreshold: d.FailoverThreshold, MaxShift: d.MaxShift, MaxShed: d.MaxShed, ServiceTimeMS: d.ServiceTimeMS,
 		Localities: []isobar.ServiceLocality{},
 	}
 	r.nameAt, r.policyAt = v, v
@@ -83,6 +83,7 @@ func (r *serviceReader) service(v strict.Value) isobar.Service {
 			policyField(&s.Policy).Read(v)
 		}},
 		isolationField(&s.Isolation), residencyField(&s.Residency),
+		floatField("failover_threshold", &s.FailoverThreshold, failoverRange),
 		{Name: "max_shift", Read: func(v strict.Value) {
 			r.maxShiftAt = &v
 			floatField("", &s.MaxShift, shiftRange).Read(v)
@@ -162,7 +163,7 @@ func (r *serviceReader) locality(v strict.Value) isobar.ServiceLocality {
 			c.at, c.given = v, v.IsList()
 			l.Endpoints = r.endpoints(v)
 		}),
-		r.weights.field(&l.Weight),
+		r.weights.field(&l.Weight), boolField("preferred", &l.Preferred),
 		{Name: "health", Elsewhere: "it belongs to an endpoint: write endpoints as objects with address and health"},
 	})
 	c.check(&l)

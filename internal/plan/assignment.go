@@ -35,7 +35,7 @@ func (p *Plan) Assignment(service string, source isobar.Locality) *isobar.Assign
 		return r.Assignment
 	}
 	d := s.draft(p.Topology.Network, source)
-	if policyOf(s.Spec.Policy) != nil {
+	if policyOf(s.Spec) != nil {
 		for i := range s.Result.Sources { // a policy looks at all of them together
 			r := &s.Result.Sources[i]
 			d.sources = append(d.sources, sourceDemand{source: r.Source, demand: r.Demand, barred: d.barredFrom(r.Source)})

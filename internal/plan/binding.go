@@ -39,6 +39,9 @@ func (e *explainer) binding(rows []LocalityExplained, reasons []assign.Reason) B
 	}
 	b := nearest(rows, e.result == nil || e.result.Demand == 0)
 	if p := e.s.Spec.Policy; b.Kind == BindingQueue || (b.Kind == BindingCeiling && p.IgnoresLoad()) {
+		if e.s.Spec.Prefers() && p != isobar.PolicyFixed {
+			return BindingExplained{Kind: BindingPolicy, Text: fmt.Sprintf("preferred localities are filled first (policy %s)", p)}
+		}
 		if text, other := policyTexts[p]; other {
 			return BindingExplained{Kind: BindingPolicy, Text: text}
 		}

@@ -127,6 +127,7 @@ func (e *explainer) locality(i, solved int) LocalityExplained {
 	x.Distance, x.Assumed = e.plan.Topology.Network.Latency(e.source, name)
 	x.Egress = e.plan.Topology.Network.Price(e.source, name)
 	x.Distance += x.Egress
+	x.Preferred = site.Preferred
 	x.Forbidden = !e.s.Spec.Allows(e.source, name)
 	x.Reserve = e.reserve != nil && e.reserve[i]
 	if e.s.Prices != nil {
@@ -143,7 +144,7 @@ func (e *explainer) locality(i, solved int) LocalityExplained {
 	if solved >= 0 && e.s.Solution != nil && i < len(e.s.Solution.Flows[solved]) {
 		x.Target = shareOf(e.s.Solution.Flows[solved], i)
 	}
-	if e.s.Spec.Policy != isobar.PolicyLatency && e.result != nil && e.result.Target != nil {
+	if policyOf(e.s.Spec) != nil && e.result != nil && e.result.Target != nil {
 		x.Optimum, x.Target = x.Target, e.result.Target[i]
 	}
 	for _, b := range e.s.Findings.Barred {

@@ -107,6 +107,7 @@ type LocalityExplained struct {
 	Landed    float64 `json:"landed_share"`            // what the clients did
 	Latency   float64 `json:"latency_ms"`              // mean, by Little's law over long windows; 0 = not known
 
+	Preferred bool    `json:"preferred,omitempty"` // filled before localities that are not
 	Egress    float64 `json:"egress_ms,omitempty"` // the part of the distance that is the egress price
 	Forbidden bool    `json:"forbidden,omitempty"` // isolation or residency keep the source away, whatever happens
 	Reserve   bool    `json:"reserve,omitempty"`   // isolation keeps the source away while nearer regions have healthy capacity

@@ -7,8 +7,8 @@ import (
 )
 
 // policyOf gives the policies that decide in the solver's place.
-func policyOf(p isobar.Policy) policy.Func {
-	switch p {
+func policyOf(spec *isobar.Service) policy.Func {
+	switch spec.Policy {
 	case isobar.PolicyWaterfallByRegion:
 		return policy.WaterfallByRegion
 	case isobar.PolicyWaterfallByZone:
@@ -22,6 +22,9 @@ func policyOf(p isobar.Policy) policy.Func {
 	case isobar.PolicyFixed:
 		return policy.Fixed
 	default:
+		if spec.Prefers() {
+			return preferring
+		}
 		return nil
 	}
 }
@@ -30,7 +33,7 @@ func policyOf(p isobar.Policy) policy.Func {
 // is not the solver that decides. Sources without demand are placed as a drop in
 // the ocean, so that whoever begins to send there is told what the policy says.
 func (d *draft) applyPolicy() {
-	place := policyOf(d.Spec.Policy)
+	place := policyOf(d.Spec)
 	if place == nil || len(d.sources) == 0 {
 		return
 	}
@@ -38,10 +41,16 @@ func (d *draft) applyPolicy() {
 	if d.Solution != nil {
 		shed = shedFraction(d.Problem.Demand, d.Solution.Shed)
 	}
-	p := policy.Problem{Service: solver.Service{Localities: make([]solver.Locality, len(d.sites))}}
+	p := policy.Problem{Service: solver.Service{Localities: d.localities()}}
 	for l := range d.sites {
 		s := &d.sites[l]
-		p.Localities[l] = solver.Locality{Capacity: d.placeable(s), Ceiling: s.Ceiling, Background: s.Background}
+		p.Localities[l].Capacity = d.placeable(s)
+		if d.Spec.Prefers() {
+			p.Preferred = append(p.Preferred, s.Preferred)
+		}
+		if d.Spec.Policy.IgnoresLoad() {
+			p.Keep = append(p.Keep, d.keeps(s))
+		}
 		p.Places = append(p.Places, s.Group.Locality)
 		p.Weights = append(p.Weights, d.Spec.Localities[l].Weight)
 	}
@@ -50,6 +59,9 @@ func (d *draft) applyPolicy() {
 		p.Sources = append(p.Sources, s.source)
 		p.Demand = append(p.Demand, max(minDemand, s.demand*(1-shed)))
 		p.Latency = append(p.Latency, d.distances(s.source))
+		if prices := d.prices(s.source); prices != nil {
+			p.Price = append(p.Price, prices)
+		}
 		p.Allowed = append(p.Allowed, d.allowed(s))
 	}
 	flows, err := place(p)
@@ -61,6 +73,16 @@ func (d *draft) applyPolicy() {
 	for s := range d.sources {
 		d.policy[s] = sharesOf(flows[s])
 	}
+}
+
+// keeps is how much of its share a site keeps because of its health: all from
+// the failover threshold on, below it in proportion.
+func (d *draft) keeps(s *site) float64 {
+	usable, all := s.Group.Usable(), len(s.Group.Endpoints)
+	if usable == 0 {
+		return 1 // it is closed anyway
+	}
+	return min(1, float64(usable)/float64(all)/orDefault(d.Spec.FailoverThreshold, isobar.DefaultFailoverThreshold))
 }
 
 // placeable is the capacity that a policy sees. Those that do not look at load

@@ -162,3 +162,82 @@ func TestPoliciesUnderModes(t *testing.T) {
 	top.Services[0].Mode, top.Services[0].MaxShift = isobar.ModeBounded, 20
 	wantShares(t, ticks(t, top, 12, map[string]float64{"us/a": 300}), "us/a", [3]float64{0.8, 0.1, 0.1})
 }
+
+// Preferred localities are filled before nearer ones, whatever the policy; only
+// what does not fit goes elsewhere.
+func TestPreferredLocalities(t *testing.T) {
+	for _, test := range []struct {
+		policy isobar.Policy
+		rate   float64
+		want   [3]float64
+	}{
+		{isobar.PolicyLatency, 300, [3]float64{0, 0, 1}},
+		{isobar.PolicyLatency, 1600, [3]float64{0.5, 0, 0.5}},
+		{isobar.PolicyWaterfallByZone, 1600, [3]float64{0.5, 0, 0.5}},
+		{isobar.PolicyNearest, 1600, [3]float64{0, 0, 1}},
+	} {
+		top := underPolicy(t, test.policy)
+		top.Services[0].Localities[0].Preferred = true // eu/a
+		p := ticks(t, top, 15, map[string]float64{"us/a": test.rate})
+		got := sharesOf(t, p, "us/a", "us/a", "us/b", "eu/a")
+		// Latency shares what does not fit between two near zones.
+		if test.policy == isobar.PolicyLatency && test.rate > 800 {
+			got = []float64{got[0] + got[1], 0, got[2]}
+		}
+		for i := range got {
+			if math.Abs(got[i]-test.want[i]) > 0.011 {
+				t.Errorf("%s, %v requests/s: %.3f, want %.3f", test.policy, test.rate, got, test.want)
+				break
+			}
+		}
+		if test.want[2] == 1 { // there is room for who comes next, too
+			wantShares(t, p, "us/b", [3]float64{0, 0, 1})
+		}
+		s, _ := p.Service("checkout")
+		if test.rate == 300 && s.PolicyMS < 70 {
+			t.Errorf("preferring the eu costs %.2f ms, want about the way there", s.PolicyMS)
+		}
+		// Nothing preferred is healthy: as if nothing were preferred.
+		dead := rebased(t, top, p, usDown("10.1.0.1:80", "10.1.0.2:80"))
+		if got := share(t, dead, "us/a", "eu/a"); got != 0 {
+			t.Errorf("%s: %.2f stay in the eu, which is down", test.policy, got)
+		}
+	}
+}
+
+// Policies that ignore load let a locality keep its share down to the failover
+// threshold, and a part in proportion below it.
+func TestFailoverThreshold(t *testing.T) {
+	half := usDown("10.0.0.1:80")
+	for _, test := range []struct {
+		policy    isobar.Policy
+		threshold float64
+		want      [3]float64
+	}{
+		{isobar.PolicyNearest, 0.5, [3]float64{1, 0, 0}},
+		{isobar.PolicyNearest, 0, [3]float64{0.5 / 0.7, 0.2 / 0.7, 0}},
+		{isobar.PolicyFixed, 1, [3]float64{1. / 3, 2. / 3, 0}},
+	} {
+		top := underPolicy(t, test.policy)
+		top.Services[0].FailoverThreshold = test.threshold
+		if test.policy == isobar.PolicyFixed {
+			top.Services[0].Localities[1].Weight, top.Services[0].Localities[2].Weight = 1, 1
+		}
+		p := ticks(t, top, 1, map[string]float64{"us/a": 500})
+		for range 10 {
+			now := p.Made.Add(5 * time.Second)
+			next, err := plan.Next(plan.Input{
+				Now: now, Trigger: assign.Tick, Topology: top, Health: half, Previous: p, Version: p.Version + 1,
+				Load: demand(now, "checkout", map[string]float64{"us/a": 500}),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(next.Violations) > 0 {
+				t.Fatalf("violations: %+v", next.Violations)
+			}
+			p = next
+		}
+		wantShares(t, p, "us/a", test.want)
+	}
+}

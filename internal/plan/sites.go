@@ -76,6 +76,7 @@ func buildSite(spec *isobar.Service, sl *isobar.ServiceLocality, table health.Ta
 		Ceiling:    orDefault(sl.Ceiling, isobar.DefaultCeiling),
 		Scale:      1,
 		Background: sl.Background,
+		Preferred:  sl.Preferred,
 	}
 	s.weight, s.nominalWeight = okShare*scaler, allShare*scaler
 	if s.Drained = table.Drained(spec.Name, sl.Locality); s.Drained {

@@ -59,16 +59,22 @@ func (d *draft) capacity() float64 {
 	return sum
 }
 
-// build makes a problem of whatever sources there are.
-func (d *draft) build() (*solver.Service, []isobar.Locality) {
-	p := &solver.Service{MaxShed: d.Spec.MaxShed, Localities: make([]solver.Locality, len(d.sites))}
+// localities are the sites as the solver sees them.
+func (d *draft) localities() []solver.Locality {
+	out := make([]solver.Locality, len(d.sites))
 	for l := range d.sites {
 		s := &d.sites[l]
-		p.Localities[l] = solver.Locality{
+		out[l] = solver.Locality{
 			Capacity: s.Capacity, Servers: s.servers, Queues: max(1, s.queues),
 			Ceiling: s.Ceiling, Background: s.Background,
 		}
 	}
+	return out
+}
+
+// build makes a problem of whatever sources there are.
+func (d *draft) build() (*solver.Service, []isobar.Locality) {
+	p := &solver.Service{MaxShed: d.Spec.MaxShed, Localities: d.localities()}
 	var solved []isobar.Locality
 	for i := range d.sources {
 		s := &d.sources[i]

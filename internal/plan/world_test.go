@@ -55,6 +55,7 @@ func (w *world) drawTopology(t *rapid.T) {
 	if rapid.IntRange(0, 4).Draw(t, "resident") == 0 {
 		s.Residency = []isobar.Residency{{From: glob("r0"), Allow: []isobar.LocalityGlob{glob("r0/z0"), glob("r1")}}, {From: glob("*/z1"), Allow: []isobar.LocalityGlob{glob("r1")}}}
 	}
+	prefers := rapid.IntRange(0, 3).Draw(t, "prefers") == 0
 	declared := rapid.SampledFrom([]string{"all", "none", "some"}).Draw(t, "declared")
 	for i := range 9 {
 		if rapid.IntRange(0, 2).Draw(t, "there") > 0 {
@@ -78,6 +79,7 @@ func (w *world) drawTopology(t *rapid.T) {
 		if s.Policy == isobar.PolicyFixed {
 			sl.Weight = rapid.SampledFrom([]float64{0, 1, 1, 5, 300}).Draw(t, "share")
 		}
+		sl.Preferred = prefers && rapid.Bool().Draw(t, "preferred")
 		sl.Background = rapid.SampledFrom([]float64{0, 0, 0, 60}).Draw(t, "background")
 		sl.Scaler = rapid.SampledFrom([]float64{0, 0, 0, 0.5, 1.4}).Draw(t, "scaler")
 		s.Localities = append(s.Localities, sl)

@@ -6,7 +6,6 @@ package policy
 
 import (
 	"fmt"
-	"math"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/solver"
@@ -20,6 +19,11 @@ type Problem struct {
 	Sources []isobar.Locality // of Demand
 	Places  []isobar.Locality // of Localities
 	Weights []float64         // of Places, for Fixed; may be nil
+	// Preferred places are filled before the others; nil = none.
+	Preferred []bool
+	// Keep is, for Nearest and Fixed, how much of its share a place keeps because
+	// of its health, (0, 1]; nil = all.
+	Keep []float64
 }
 
 // Flows are requests/s [source][locality]. A source without any place that it
@@ -35,7 +39,8 @@ var ErrShape = fmt.Errorf("policy: %w: slices of different lengths", isobar.ErrI
 
 func (p *Problem) check() error {
 	if len(p.Sources) != len(p.Demand) || len(p.Places) != len(p.Localities) || len(p.Latency) != len(p.Demand) ||
-		(p.Weights != nil && len(p.Weights) != len(p.Places)) {
+		(p.Weights != nil && len(p.Weights) != len(p.Places)) ||
+		(p.Preferred != nil && len(p.Preferred) != len(p.Places)) || (p.Keep != nil && len(p.Keep) != len(p.Places)) {
 		return ErrShape
 	}
 	for _, row := range p.Latency {
@@ -89,21 +94,17 @@ func (p *Problem) flows() Flows {
 	return f
 }
 
-// nearest lists the open places of a source that are closest, all that are as
-// close as that; nil when there is none.
-func (p *Problem) nearest(s int) []int {
-	best := math.Inf(1)
-	var out []int
-	for l := range p.Places {
-		if !p.open(s, l) {
-			continue
-		}
-		switch d := p.Latency[s][l]; {
-		case d < best:
-			best, out = d, append(out[:0], l)
-		case d == best:
-			out = append(out, l)
-		}
+// rank is 0 for places that are filled first, 1 for others.
+func (p *Problem) rank(l int) int {
+	if p.Preferred == nil || p.Preferred[l] {
+		return 0
 	}
-	return out
+	return 1
+}
+
+func (p *Problem) keep(l int) float64 {
+	if p.Keep == nil {
+		return 1
+	}
+	return p.Keep[l]
 }

@@ -37,6 +37,12 @@ func TestPolicies(t *testing.T) {
 	nowhere := world(800, 0, 300)
 	nowhere.Sources = slices.Clone(nowhere.Sources)
 	nowhere.Sources[2], nowhere.Latency[2] = isobar.Locality{}, []float64{0, 0, 0}
+	ill := world(100, 0, 200)
+	ill.Keep = []float64{0.5, 1, 0.25}
+	illFixed := ill
+	illFixed.Weights = []float64{2, 1, 4}
+	preferred := world(1000, 0, 0)
+	preferred.Preferred = []bool{false, false, true}
 	tests := []struct {
 		name   string
 		policy policy.Func
@@ -48,6 +54,12 @@ func TestPolicies(t *testing.T) {
 		{"fixed", policy.Fixed, fixed, policy.Flows{{75, 25, 0}, {0, 0, 0}, {150, 50, 0}}},
 		{"fixed without those that have a weight", policy.Fixed, last, policy.Flows{{0, 0, 100}, {0, 0, 0}, {0, 0, 200}}},
 		{"by region: who has no locality has no region", policy.WaterfallByRegion, nowhere, policy.Flows{{500, 300, 0}, {0, 0, 0}, {0, 200, 100}}},
+		{"nearest spills what health takes", policy.Nearest, ill, policy.Flows{{50, 50, 0}, {0, 0, 0}, {200 * 3. / 13, 200 * 6. / 13, 200 * 4. / 13}}},
+		{"fixed spills in proportion", policy.Fixed, illFixed, policy.Flows{{100. / 3, 100. / 3, 100. / 3}, {0, 0, 0}, {200. / 3, 200. / 3, 200. / 3}}},
+		{"preferred: nearest", policy.Nearest, preferred, policy.Flows{{0, 0, 1000}, {0, 0, 0}, {0, 0, 0}}},
+		{"preferred: by zone", policy.WaterfallByZone, preferred, policy.Flows{{200, 0, 800}, {0, 0, 0}, {0, 0, 0}}},
+		{"preferred: by region", policy.WaterfallByRegion, preferred, policy.Flows{{100, 100, 800}, {0, 0, 0}, {0, 0, 0}}},
+		{"preferred: spray to world", policy.SprayToWorld, preferred, policy.Flows{{100, 100, 800}, {0, 0, 0}, {0, 0, 0}}},
 		{"spray to world", policy.SprayToWorld, world(300, 0, 600), policy.Flows{{100, 100, 100}, {0, 0, 0}, {200, 200, 200}}},
 		{"spray to region", policy.SprayToRegion, world(400, 200, 100), policy.Flows{{200, 200, 0}, {100, 100, 0}, {0, 0, 100}}},
 		{"by region fills evenly, near first", policy.WaterfallByRegion, world(400, 200, 100), policy.Flows{{300, 100, 0}, {0, 200, 0}, {0, 0, 100}}},
@@ -85,6 +97,8 @@ func TestShape(t *testing.T) {
 		func(p *policy.Problem) { p.Places = p.Places[1:] },
 		func(p *policy.Problem) { p.Latency[1] = nil },
 		func(p *policy.Problem) { p.Weights = []float64{1} },
+		func(p *policy.Problem) { p.Keep = []float64{1} },
+		func(p *policy.Problem) { p.Preferred = []bool{true} },
 		func(p *policy.Problem) { p.Allowed = [][]bool{{true, true, true}} },
 		func(p *policy.Problem) { p.Allowed = [][]bool{{true}, {true}, {true}} },
 	} {

@@ -2,22 +2,37 @@ package policy
 
 // Nearest sends every source to its closest place with capacity, however full
 // that is. Places at the same distance share in proportion to their capacity.
+// What a place does not keep for its health goes to the next.
 func Nearest(p Problem) (Flows, error) {
 	if err := p.check(); err != nil {
 		return nil, err
 	}
 	f := p.flows()
+	tiers := p.zoneTiers()
 	for s, d := range p.Demand {
-		near := p.nearest(s)
-		total := 0.0
-		for _, l := range near {
-			total += p.Localities[l].Capacity
+		left := 1.0
+		for _, tier := range tiers[s] {
+			left = p.hand(f[s], tier, left)
 		}
-		for _, l := range near {
-			f[s][l] = d * p.Localities[l].Capacity / total
+		for l := range f[s] {
+			f[s][l] *= d / max(1-left, leastRoom) // all of them spill: then each as much
 		}
 	}
 	return f, nil
+}
+
+// hand gives a tier what is left of a source, and tells what it did not keep.
+func (p *Problem) hand(row []float64, tier []int, left float64) float64 {
+	total, kept := 0.0, 0.0
+	for _, l := range tier {
+		total += p.Localities[l].Capacity
+	}
+	for _, l := range tier {
+		part := left * p.Localities[l].Capacity / total * p.keep(l)
+		row[l] += part
+		kept += part
+	}
+	return left - kept
 }
 
 // Fixed splits every source by the weights of the places that it may use, and
@@ -32,7 +47,7 @@ func Fixed(p Problem) (Flows, error) {
 		total := 0.0
 		for l, w := range p.Weights {
 			if p.open(s, l) {
-				total += max(0, w)
+				total += max(0, w) * p.keep(l)
 			}
 		}
 		if total <= 0 {
@@ -41,7 +56,7 @@ func Fixed(p Problem) (Flows, error) {
 		for l, w := range p.Weights {
 			f[s][l] = 0
 			if p.open(s, l) {
-				f[s][l] = d * max(0, w) / total
+				f[s][l] = d * max(0, w) * p.keep(l) / total
 			}
 		}
 	}
@@ -55,7 +70,20 @@ func SprayToWorld(p Problem) (Flows, error) {
 		return nil, err
 	}
 	f := p.flows()
-	p.spill(f, p.Demand)
+	if p.Preferred == nil {
+		p.spill(f, p.Demand)
+		return f, nil
+	}
+	tiers := make([][][]int, len(p.Demand))
+	for s := range tiers {
+		tiers[s] = make([][]int, 2)
+		for l := range p.Places {
+			if p.open(s, l) {
+				tiers[s][p.rank(l)] = append(tiers[s][p.rank(l)], l)
+			}
+		}
+	}
+	p.spill(f, p.pour(f, p.targets(), tiers))
 	return f, nil
 }
 

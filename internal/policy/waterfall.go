@@ -92,7 +92,11 @@ func byRegion(p Problem, near bool) (Flows, error) {
 func (p *Problem) regionTiers() [][][]int {
 	out := make([][][]int, len(p.Demand))
 	for s := range out {
-		var names []string
+		type group struct {
+			region string
+			rank   int
+		}
+		var names []group
 		var nearest []float64
 		var members [][]int
 		for l, place := range p.Places {
@@ -102,15 +106,16 @@ func (p *Problem) regionTiers() [][][]int {
 			if p.Sources[s].IsZero() {
 				place.Region = "" // nobody knows which region is near: all are one
 			}
-			i := slices.Index(names, place.Region)
+			g := group{place.Region, p.rank(l)}
+			i := slices.Index(names, g)
 			if i < 0 {
 				i = len(names)
-				names, nearest, members = append(names, place.Region), append(nearest, math.Inf(1)), append(members, nil)
+				names, nearest, members = append(names, g), append(nearest, math.Inf(1)), append(members, nil)
 			}
 			nearest[i] = min(nearest[i], p.Latency[s][l])
 			members[i] = append(members[i], l)
 		}
-		for _, i := range order(nearest) {
+		for _, i := range order(nearest, func(i int) int { return names[i].rank }) {
 			out[s] = append(out[s], members[i])
 		}
 	}
@@ -122,29 +127,30 @@ func (p *Problem) regionTiers() [][][]int {
 func (p *Problem) zoneTiers() [][][]int {
 	out := make([][][]int, len(p.Demand))
 	for s := range out {
-		last := -1.0
-		for _, l := range order(p.Latency[s]) {
+		last := -1
+		for _, l := range order(p.Latency[s], p.rank) {
 			switch {
 			case !p.open(s, l):
-			case p.Latency[s][l] == last:
+				continue
+			case last >= 0 && p.Latency[s][l] == p.Latency[s][last] && p.rank(l) == p.rank(last):
 				tier := &out[s][len(out[s])-1]
 				*tier = append(*tier, l)
 			default:
 				out[s] = append(out[s], []int{l})
-				last = p.Latency[s][l]
 			}
+			last = l
 		}
 	}
 	return out
 }
 
-// order gives the indices of v by growing value.
-func order(v []float64) []int {
+// order gives the indices of v by rank, then by growing value.
+func order(v []float64, rank func(int) int) []int {
 	out := make([]int, len(v))
 	for i := range out {
 		out[i] = i
 	}
-	slices.SortStableFunc(out, func(a, b int) int { return cmp.Compare(v[a], v[b]) })
+	slices.SortStableFunc(out, func(a, b int) int { return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(v[a], v[b])) })
 	return out
 }
 
