@@ -54,6 +54,10 @@ func field(message []byte, number protowire.Number) (value, rest []byte, ok bool
 	return value, message[n+m:], true
 }
 
+// CutName takes a name off what follows version and node; false when there is
+// none at its beginning.
+func CutName(rest []byte) (name, after []byte, ok bool) { return field(rest, requestNames) }
+
 // AppendNames appends names as a state-of-the-world request encodes them.
 func AppendNames(b []byte, names []string) []byte {
 	size := 0

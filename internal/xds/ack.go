@@ -9,8 +9,8 @@ import (
 )
 
 // sotwRequest receives a state-of-the-world request. Nearly all of them accept
-// the last response and list the names that the request before listed: those
-// are handled from their bytes, and nothing is decoded.
+// the last response and list the names that the request before listed, in this
+// order or another: those are handled from their bytes, and nothing is decoded.
 type sotwRequest struct {
 	stream  *stream
 	pending bool  // there is something to send now
@@ -42,10 +42,9 @@ func (r *sotwRequest) ReadMessage(encoded []byte) error {
 	return malformed
 }
 
-// acceptEncoded handles a request that only accepts the last response, with
-// names that are byte for byte those of the request before; pending tells
-// whether there is something to send now. All other requests are not handled,
-// and nothing is done.
+// acceptEncoded handles a request that only accepts the last response, with the
+// names of the request before; pending tells whether there is something to send
+// now. All other requests are not handled, and nothing is done.
 func (s *stream) acceptEncoded(request []byte) (handled, pending bool) {
 	version, rest, ok := wire.AckHead(request)
 	if !ok {
@@ -70,9 +69,24 @@ func (s *stream) acceptedBy(version, rest []byte) *watch {
 			continue
 		}
 		url, nonce, ok := wire.AckTail(rest[len(w.list.raw):])
-		if ok && string(url) == w.url && string(nonce) == w.nonce && (w.as.Form != wire.V2017 || string(version) == w.sent.version) {
+		if ok && w.accepted(version, url, nonce) {
+			return w
+		}
+	}
+	listed, tail := sumNames(rest) // the order may be another
+	url, nonce, ok := wire.AckTail(tail)
+	if !ok {
+		return nil
+	}
+	for _, w := range s.watches {
+		if w.unacked && w.list != nil && w.list.listed == listed && w.accepted(version, url, nonce) {
 			return w
 		}
 	}
 	return nil
+}
+
+// accepted tells whether a request accepts the last response of the watch.
+func (w *watch) accepted(version, url, nonce []byte) bool {
+	return string(url) == w.url && string(nonce) == w.nonce && (w.as.Form != wire.V2017 || string(version) == w.sent.version)
 }

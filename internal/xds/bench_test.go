@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 
@@ -21,10 +23,12 @@ import (
 
 // ackingStream is a client without a network: it accepts at once.
 type ackingStream struct {
-	ctx   context.Context
-	next  chan []byte
-	names []string
-	got   *sync.WaitGroup
+	ctx     context.Context
+	next    chan []byte
+	names   []string
+	shuffle bool // the names come in another order each time, as from grpc-go
+	delta   bool
+	got     *sync.WaitGroup
 }
 
 func (s *ackingStream) Context() context.Context     { return s.ctx }
@@ -45,9 +49,24 @@ func (s *ackingStream) SendMsg(m any) error {
 	pieces := m.(*wire.Frame).Pieces
 	_, _, n := protowire.ConsumeTag(pieces[len(pieces)-1].ReadOnlyData())
 	nonce, _ := protowire.ConsumeString(pieces[len(pieces)-1].ReadOnlyData()[n:])
-	s.next <- encode(&discoveryv3.DiscoveryRequest{TypeUrl: edsURL, ResponseNonce: nonce, ResourceNames: s.names})
+	if s.shuffle {
+		rand.Shuffle(len(s.names), func(i, j int) { s.names[i], s.names[j] = s.names[j], s.names[i] })
+	}
+	if s.delta {
+		s.next <- encode(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: edsURL, ResponseNonce: nonce})
+	} else {
+		s.next <- encode(&discoveryv3.DiscoveryRequest{TypeUrl: edsURL, ResponseNonce: nonce, ResourceNames: s.names})
+	}
 	s.got.Done()
 	return nil
+}
+
+// first is what the stream says first.
+func (s *ackingStream) first(zone string) []byte {
+	if s.delta {
+		return encode(&discoveryv3.DeltaDiscoveryRequest{Node: at(zone), TypeUrl: edsURL, ResourceNamesSubscribe: s.names})
+	}
+	return encode(&discoveryv3.DiscoveryRequest{Node: at(zone), TypeUrl: edsURL, ResourceNames: s.names})
 }
 
 func encode(m proto.Message) []byte {
@@ -63,11 +82,13 @@ func encode(m proto.Message) []byte {
 // acknowledgements.
 func BenchmarkPublish(b *testing.B) {
 	for _, streams := range []int{100, 1000, 5000} {
-		b.Run(fmt.Sprint(streams, " streams"), func(b *testing.B) { benchmarkPublish(b, streams) })
+		b.Run(fmt.Sprint(streams, " streams"), func(b *testing.B) { benchmarkPublish(b, streams, ackingStream{}) })
 	}
+	b.Run("1000 streams, names in any order", func(b *testing.B) { benchmarkPublish(b, 1000, ackingStream{shuffle: true}) })
+	b.Run("1000 streams, delta", func(b *testing.B) { benchmarkPublish(b, 1000, ackingStream{delta: true}) })
 }
 
-func benchmarkPublish(b *testing.B, streams int) {
+func benchmarkPublish(b *testing.B, streams int, kind ackingStream) {
 	b.Helper()
 	server, builder := xds.New(xds.Options{}), views.NewBuilder(views.Options{})
 	plan := &testPlan{version: "v", specs: map[string]*isobar.Service{}, assignments: map[string]*isobar.Assignment{}}
@@ -82,9 +103,10 @@ func benchmarkPublish(b *testing.B, streams int) {
 	var got, running sync.WaitGroup
 	got.Add(streams)
 	for i := range streams {
-		s := &ackingStream{ctx: ctx, next: make(chan []byte, 1), names: names, got: &got}
-		s.next <- encode(&discoveryv3.DiscoveryRequest{Node: at(fmt.Sprintf("region/zone-%d", i%10)), TypeUrl: edsURL, ResourceNames: names})
-		running.Go(func() { _ = server.Serve(s, xds.Method{}) })
+		s := kind
+		s.ctx, s.next, s.names, s.got = ctx, make(chan []byte, 1), slices.Clone(names), &got
+		s.next <- s.first(fmt.Sprintf("region/zone-%d", i%10))
+		running.Go(func() { _ = server.Serve(&s, xds.Method{Delta: s.delta}) })
 	}
 	got.Wait()
 	port := 1

@@ -1,19 +1,22 @@
 package xds
 
 import (
+	"hash/maphash"
 	"slices"
 	"sync"
 
 	"github.com/isobar-xds/isobar/internal/wire"
 )
 
-// nameList is the names of a subscription as a request lists them. Streams that
-// send the same list share one, so that a subscription takes no memory of its
-// own; and a request whose names are encoded like those of the request before
+// nameList is the names of a subscription. Streams that ask for the same names
+// share one, in whatever order they list them, so that a subscription takes no
+// memory of its own; and a request that lists the names of the request before
 // need not be decoded. Immutable.
 type nameList struct {
-	raw     string   // as encoded in a request
-	names   []string // sorted, unique; parts of raw
+	raw     string   // as encoded in a request, in the order of the first stream
+	listed  nameSum  // of raw
+	names   []string // sorted, unique; parts of key
+	key     string   // the names, encoded in this order
 	holders int      // guarded by nameLists.mu
 }
 
@@ -22,30 +25,65 @@ func (l *nameList) has(name string) bool {
 	return found
 }
 
+// nameSum tells lists of names apart, whatever their order: many clients walk
+// over a hash table to list their names, and each time it comes out otherwise.
+// It adds up hashes with a seed that nobody else knows, so that two lists are
+// taken for the same by mistake once in 2^64 times, and never by intent.
+type nameSum struct {
+	count int
+	hash  uint64
+}
+
+var nameSeed = maphash.MakeSeed()
+
+// sumNames sums up the names at the beginning of what follows the head of a
+// request, and gives what comes after them.
+func sumNames(rest []byte) (sum nameSum, after []byte) {
+	for {
+		name, next, ok := wire.CutName(rest)
+		if !ok {
+			return sum, rest
+		}
+		sum.count++
+		sum.hash += maphash.Bytes(nameSeed, name)
+		rest = next
+	}
+}
+
 // nameLists keeps the lists that streams hold.
 type nameLists struct {
 	mu    sync.Mutex
-	byRaw map[string]*nameList
+	byKey map[string]*nameList
 }
 
 // take gives the list of names, to be given back with release.
 func (l *nameLists) take(names []string) *nameList {
-	raw := wire.AppendNames(nil, names)
+	sorted := slices.Clone(names)
+	slices.Sort(sorted)
+	key := wire.AppendNames(nil, slices.Compact(sorted))
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	list := l.byRaw[string(raw)]
+	list := l.byKey[string(key)]
 	if list == nil {
-		list = &nameList{raw: string(raw)}
-		list.names = wire.SplitNames(list.raw)
-		slices.Sort(list.names)
-		list.names = slices.Clip(slices.Compact(list.names))
-		if l.byRaw == nil {
-			l.byRaw = map[string]*nameList{}
+		list = newNameList(names, string(key))
+		if l.byKey == nil {
+			l.byKey = map[string]*nameList{}
 		}
-		l.byRaw[list.raw] = list
+		l.byKey[list.key] = list
 	}
 	list.holders++
 	return list
+}
+
+func newNameList(names []string, key string) *nameList {
+	raw := wire.AppendNames(nil, names)
+	out := &nameList{raw: string(raw), key: key}
+	out.listed, _ = sumNames(raw)
+	if out.raw == key { // once is enough
+		out.raw = key
+	}
+	out.names = slices.Clip(wire.SplitNames(key))
+	return out
 }
 
 // release gives a list back; nil is none.
@@ -56,6 +94,6 @@ func (l *nameLists) release(list *nameList) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if list.holders--; list.holders == 0 {
-		delete(l.byRaw, list.raw)
+		delete(l.byKey, list.key)
 	}
 }
