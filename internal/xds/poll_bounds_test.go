@@ -145,3 +145,14 @@ func TestPollsLeaveLocalitiesForStreams(t *testing.T) {
 		}
 	}, func(o *xds.Options) { o.MaxLocalities = 4 })
 }
+
+// Old clients say in JSON, too, what they are.
+func TestPollsTellTheBuildVersion(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.publish(serve("a", 1))
+		got := w.poll("/v2/discovery:endpoints", `{"node": {"id": "n", "build_version": "gRPC Go 1.50.1", "from_the_future": {}}, "resource_names": ["a"]}`)
+		if c := w.server.Clients(); got.status != http.StatusOK || len(c) != 1 || c[0].Agent != "gRPC Go 1.50.1" {
+			t.Errorf("%d %s, %+v", got.status, got.body, c)
+		}
+	})
+}

@@ -10,12 +10,14 @@ import (
 	"strings"
 	"time"
 
+	apiv2 "github.com/envoyproxy/go-control-plane/envoy/api/v2"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/isobar-xds/isobar/internal/wire"
 )
@@ -66,7 +68,7 @@ func (s *Server) rest(m Method) http.Handler {
 			http.Error(w, "POST a DiscoveryRequest in JSON", http.StatusMethodNotAllowed)
 			return
 		}
-		request, code, err := readPoll(w, r)
+		request, code, err := readPoll(w, r, m.Form)
 		if err != nil {
 			http.Error(w, wire.Complaint(err), code)
 			return
@@ -94,7 +96,7 @@ func (s *Server) rest(m Method) http.Handler {
 }
 
 // readPoll reads a request, or gives the status with which it is refused.
-func readPoll(w http.ResponseWriter, r *http.Request) (*discoveryv3.DiscoveryRequest, int, error) {
+func readPoll(w http.ResponseWriter, r *http.Request, form wire.Form) (*discoveryv3.DiscoveryRequest, int, error) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxPollBody))
 	if err != nil {
 		if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
@@ -103,11 +105,32 @@ func readPoll(w http.ResponseWriter, r *http.Request) (*discoveryv3.DiscoveryReq
 		return nil, http.StatusBadRequest, err
 	}
 	m := &discoveryv3.DiscoveryRequest{}
-	// Fields that are not known are of another version.
-	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(body, m); err != nil {
+	if form == wire.V3 {
+		err = pollJSON.Unmarshal(body, m)
+	} else {
+		err = readOldPoll(body, m)
+	}
+	if err != nil {
 		return nil, http.StatusBadRequest, fmt.Errorf("not a DiscoveryRequest in JSON: %w", err)
 	}
 	return m, 0, nil
+}
+
+// pollJSON leaves out fields that are not known: they are of another version.
+var pollJSON = protojson.UnmarshalOptions{DiscardUnknown: true}
+
+// readOldPoll reads a request with the names of v2, so that what v3 has no name
+// for, the build version of a node, is there as over gRPC.
+func readOldPoll(body []byte, m *discoveryv3.DiscoveryRequest) error {
+	old := &apiv2.DiscoveryRequest{}
+	if err := pollJSON.Unmarshal(body, old); err != nil {
+		return err
+	}
+	encoded, err := proto.Marshal(old)
+	if err != nil {
+		return err
+	}
+	return proto.Unmarshal(encoded, m)
 }
 
 // peerContext tells who the client is in the way of gRPC.
