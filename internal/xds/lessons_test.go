@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -142,6 +143,7 @@ func TestNoChangeIsMissedBetweenRequests(t *testing.T) {
 		w.publish(serve("a", 1), serve("b", 1))
 		c := w.ads(at("us-east/b")).request(edsURL, "a").equals("eds v1: a@1")
 		w.publish(serve("b", 2))
+		synctest.Wait() // it has reached the stream
 		c.ack(edsURL)
 		c.request(edsURL, "a", "b").equals("eds v2: b@2").ack(edsURL)
 		w.publish(serve("b", 3), serve("a", 3))
