@@ -161,6 +161,19 @@ func (t *Topology) Service(name string) (*Service, bool) {
 	return &t.Services[i], true
 }
 
+// With gives a topology with these services in the place of those of the same
+// names; others are not added.
+func (t *Topology) With(services []Service) *Topology {
+	out := *t
+	out.Services = slices.Clone(t.Services)
+	for i := range services {
+		if s, ok := out.Service(services[i].Name); ok {
+			*s = services[i]
+		}
+	}
+	return &out
+}
+
 // Normalize sorts services and localities, so that equal topologies are equal
 // byte for byte whatever order their parts came in.
 func (t *Topology) Normalize() {

@@ -53,13 +53,16 @@ var settableHealth = []string{isobar.Healthy.String(), isobar.Unhealthy.String()
 
 func healthSetCommand() *cobra.Command {
 	var flags remoteFlags
+	var force bool
 	cmd := &cobra.Command{
 		Use:   "set SERVICE ADDRESS healthy|unhealthy|draining|clear",
 		Short: "Say how an endpoint is, over the configuration and checkers; clear takes that back",
 		Long: `Set the health of one endpoint, of any service. It stands over the configuration
 and the checkers, also after a restart, until it is cleared or the endpoint is
 removed. The command waits for the plan that has it in it. The admin interface must
-be writable.`,
+be writable. Draining what would push a locality above its ceiling, make clients drop,
+or leave no endpoint at all is refused without --force; "isobar whatif --drain" shows
+why.`,
 		Example: "  isobar health set checkout 10.0.0.1:8080 draining\n  isobar health set checkout 10.0.0.1:8080 clear",
 		Args:    setHealthArgs,
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
@@ -81,12 +84,15 @@ be writable.`,
 				}
 				text = state + " by operator"
 			}
-			answer, err := remote.SetHealth(cmd.Context(), args[0], args[1], status)
+			answer, err := remote.SetHealth(cmd.Context(), args[0], args[1], status, force)
 			if err != nil {
 				return err
 			}
 			if flags.output == outputJSON {
 				return writeJSON(cmd.OutOrStdout(), answer)
+			}
+			for _, w := range answer.Warnings {
+				fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s\n", printable(w.Error))
 			}
 			when := "plan " + answer.Version
 			if answer.Reason != "" {
@@ -97,6 +103,7 @@ be writable.`,
 		},
 	}
 	flags.register(cmd)
+	cmd.Flags().BoolVar(&force, "force", false, "also if what is left can't carry the traffic")
 	return cmd
 }
 

@@ -27,7 +27,7 @@ func TestHealthScripts(t *testing.T) {
 			for name, writable := range map[string]bool{"ADMIN": true, "READONLY": false} {
 				s, err := admin.New(admin.Options{
 					Objects: o, Parser: noParser{}, Planner: fixedPlan{}, Explain: fixedExplanation, Clients: fixedClients,
-					Health: o.health, Release: o.release, Writable: writable, Gatherer: prometheus.NewRegistry(),
+					Health: o.health, Release: o.release, Breaches: o.breaches, Writable: writable, Gatherer: prometheus.NewRegistry(),
 				})
 				if err != nil {
 					return err
@@ -64,13 +64,26 @@ type operated struct {
 }
 
 func (o *operated) SetHealth(service, address string, status isobar.HealthStatus) (uint64, error) {
-	if service != "checkout" || address != "10.0.0.1:8080" {
+	if service != "checkout" || address == "10.0.0.9:8080" {
 		return 0, isobar.ErrNotFound
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.said = append(o.said, status.String())
 	return 7, nil
+}
+
+// breaches refuses the second endpoint.
+func (o *operated) breaches(_ context.Context, d *admin.Drain) ([]string, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch d.Health.Address {
+	case "10.0.0.2:8080":
+		return []string{"checkout: us/a at 93.0% of its capacity, above its ceiling of 80.0%", "checkout: us/b at 81.0% of its capacity, above its ceiling of 80.0%"}, nil
+	case "10.0.0.3:8080":
+		return nil, context.DeadlineExceeded
+	}
+	return nil, nil
 }
 
 func (o *operated) health(_ context.Context, service string) ([]health.ServiceReport, error) {

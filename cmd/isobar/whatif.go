@@ -126,10 +126,8 @@ func writeWhatIf(w io.Writer, d *plan.Difference) error {
 	for i := range d.Services {
 		writeServiceDifference(&b, &d.Services[i])
 	}
-	for i := range d.Services {
-		for _, text := range d.Services[i].Breaches() {
-			fmt.Fprintf(&b, "too much: %s: %s\n", printable(d.Services[i].Service), printable(text))
-		}
+	for _, text := range d.Breaches() {
+		fmt.Fprintf(&b, "too much: %s\n", printable(text))
 	}
 	if len(d.Services) == 0 {
 		fmt.Fprintf(&b, "nothing would change: %d services stay as they are in plan %s\n", d.Same, printable(d.Version))

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/isobar-xds/isobar"
@@ -121,6 +122,16 @@ func (s *Server) setHealth(w http.ResponseWriter, r *http.Request, status isobar
 		return
 	}
 	name, address := r.PathValue("name"), r.PathValue("address")
+	s.drains.Lock()
+	unlock := sync.OnceFunc(s.drains.Unlock)
+	defer unlock()
+	var warnings []Problem
+	if status == isobar.Draining { // unhealthy tells a fact: what is down serves nothing however full the rest is
+		var ok bool
+		if warnings, ok = s.allowDrain(w, r, &Drain{Health: plan.Drain{Service: name, Address: address}}); !ok {
+			return
+		}
+	}
 	revision, err := s.opts.Objects.SetHealth(name, address, status)
 	if err != nil {
 		s.failWrite(w, err, name)
@@ -131,7 +142,8 @@ func (s *Server) setHealth(w http.ResponseWriter, r *http.Request, status isobar
 	} else {
 		s.audit(r).Info("health set by operator", "service", name, "address", address, "health", status.String())
 	}
-	s.published(w, r, revision, Published{Service: name})
+	unlock()
+	s.published(w, r, revision, Published{Service: name, Warnings: warnings})
 }
 
 // parseHealth reads a state from plain text, a JSON string or an object.

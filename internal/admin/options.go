@@ -117,6 +117,9 @@ type Options struct {
 	// isobar.ErrInvalid and isobar.ErrNotFound where nothing can. nil = nobody
 	// tells.
 	WhatIf func(ctx context.Context, w *plan.WhatIf) (plan.Difference, error)
+	// Breaches tells what a drain would make too much, a line each; nil = drains
+	// are not checked.
+	Breaches func(ctx context.Context, d *Drain) ([]string, error)
 	// Reserves tells how services stand the loss of their worst zone, and when
 	// that was so; nil = nobody tells.
 	Reserves func() (at time.Time, services []plan.Reserve)

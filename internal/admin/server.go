@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 )
 
@@ -31,6 +32,7 @@ type Server struct {
 	handler  http.Handler
 	writes   chan struct{} // a token for each write under way
 	previews chan struct{} // of those that play changes through
+	drains   sync.Mutex    // held from the check of a write that drains until it has happened
 	bodies   budget
 	metrics  *metrics
 }

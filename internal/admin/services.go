@@ -55,6 +55,11 @@ func (s *Server) putService(w http.ResponseWriter, r *http.Request, body []byte)
 		fail(w, http.StatusBadRequest, problemOf(err))
 		return
 	}
+	unchecked, unlock, ok := s.beginReplace(w, r, []isobar.Service{svc})
+	if !ok {
+		return
+	}
+	defer unlock()
 	obj, revision, err := s.opts.Objects.Put(name, svc, match)
 	if err != nil {
 		if match != 0 && errors.Is(err, isobar.ErrNotFound) { // If-Match on nothing does not match
@@ -65,7 +70,8 @@ func (s *Server) putService(w http.ResponseWriter, r *http.Request, body []byte)
 	}
 	s.audit(r).Info("service written", "service", name, "revision", obj.Revision)
 	w.Header().Set("ETag", etag(obj.Revision))
-	s.published(w, r, revision, Published{Service: name, Revision: obj.Revision, Warnings: warnings})
+	unlock()
+	s.published(w, r, revision, Published{Service: name, Revision: obj.Revision, Warnings: append(warnings, unchecked...)})
 }
 
 func (s *Server) putServices(w http.ResponseWriter, r *http.Request, body []byte) {
@@ -77,13 +83,19 @@ func (s *Server) putServices(w http.ResponseWriter, r *http.Request, body []byte
 		fail(w, http.StatusBadRequest, problemOf(err))
 		return
 	}
+	unchecked, unlock, ok := s.beginReplace(w, r, services)
+	if !ok {
+		return
+	}
+	defer unlock()
 	revision, err := s.opts.Objects.PutAll(services)
 	if err != nil {
 		s.failWrite(w, err, "")
 		return
 	}
 	s.audit(r).Info("services of the API replaced", "services", len(services))
-	s.published(w, r, revision, Published{Warnings: warnings})
+	unlock()
+	s.published(w, r, revision, Published{Warnings: append(warnings, unchecked...)})
 }
 
 func (s *Server) deleteService(w http.ResponseWriter, r *http.Request, _ []byte) {

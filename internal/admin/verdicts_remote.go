@@ -20,12 +20,16 @@ func (r *Remote) Release(ctx context.Context, service string) (Released, error) 
 // SetHealth says how an endpoint is: healthy, unhealthy or draining, whatever
 // the configuration and checkers say; isobar.Unknown takes that back. An answer
 // with a Reason is of a write that is kept and that no plan has yet.
-func (r *Remote) SetHealth(ctx context.Context, service, address string, status isobar.HealthStatus) (Published, error) {
+// A drain that what is left can't carry is refused, unless it is forced.
+func (r *Remote) SetHealth(ctx context.Context, service, address string, status isobar.HealthStatus, force bool) (Published, error) {
 	var out Published
 	u := r.base.JoinPath("v1", "services", url.PathEscape(service), "endpoints", url.PathEscape(address), "health")
 	if status == isobar.Unknown {
 		err := r.do(ctx, http.MethodDelete, u, http.NoBody, &out)
 		return out, err
+	}
+	if force {
+		u.RawQuery = url.Values{"force": {"true"}}.Encode()
 	}
 	err := r.do(ctx, http.MethodPut, u, strings.NewReader(status.String()), &out)
 	return out, err

@@ -21,7 +21,7 @@ func (l *Loop) Preview(ctx context.Context, topology *isobar.Topology, operators
 	if err != nil {
 		return plan.Difference{}, err
 	}
-	return play(ctx, func() (*plan.Preview, error) { return plan.NewPreview(turn, l.timing().Tick) })
+	return play(ctx, 0, func() (*plan.Preview, error) { return plan.NewPreview(turn, l.timing().Tick) })
 }
 
 // WhatIf tells what would become of the present topology and health. It works
@@ -32,7 +32,7 @@ func (l *Loop) WhatIf(ctx context.Context, w *plan.WhatIf) (plan.Difference, err
 	if err != nil {
 		return plan.Difference{}, err
 	}
-	return play(ctx, func() (*plan.Preview, error) { return plan.NewWhatIf(turn, l.timing().Tick, w) })
+	return play(ctx, 0, func() (*plan.Preview, error) { return plan.NewWhatIf(turn, l.timing().Tick, w) })
 }
 
 // turn is one that begins now, with nothing reported.
@@ -46,7 +46,8 @@ func (l *Loop) turn(ctx context.Context, topology *isobar.Topology, operators he
 	})
 }
 
-func play(ctx context.Context, begin func() (*plan.Preview, error)) (_ plan.Difference, err error) {
+// play plays a preview, for so many ticks at the most; 0 = until it has settled.
+func play(ctx context.Context, ticks int, begin func() (*plan.Preview, error)) (_ plan.Difference, err error) {
 	defer func() {
 		if r := recover(); r != nil { // a defect must not end a server that publishes nothing of this
 			err = errors.New("the preview failed by a defect")
@@ -58,7 +59,7 @@ func play(ctx context.Context, begin func() (*plan.Preview, error)) (_ plan.Diff
 		if err = ctx.Err(); err == nil {
 			more, err = p.Step()
 		}
-		if p.First != nil && time.Since(started) > previewPatience {
+		if err == nil && p.First != nil && (p.Ticks == ticks || time.Since(started) > previewPatience) {
 			more = false
 		}
 	}

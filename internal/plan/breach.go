@@ -27,3 +27,14 @@ func (d *ServiceDifference) Breaches() []string {
 	}
 	return out
 }
+
+// Breaches tells the same of all services, with their names.
+func (d *Difference) Breaches() []string {
+	var out []string
+	for i := range d.Services {
+		for _, text := range d.Services[i].Breaches() {
+			out = append(out, d.Services[i].Service+": "+text)
+		}
+	}
+	return out
+}

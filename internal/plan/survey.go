@@ -31,7 +31,7 @@ func (r *Reserve) Stands() bool { return r.Utilization <= breachSlack && r.Drop 
 
 // Survey tries the loss of each zone that carries traffic, one at a time, for
 // all services of a plan. Losses are played with the code that decides, for
-// surveyTicks ticks: what is lost moves at once, and mistakes of that are mended
+// QuickTicks ticks: what is lost moves at once, and mistakes of that are mended
 // by then.
 type Survey struct {
 	turn   *Turn
@@ -43,7 +43,9 @@ type Survey struct {
 	found []Reserve         // of all groups so far
 }
 
-const surveyTicks = 3
+// QuickTicks is for how many ticks what is lost is played where a quick answer
+// is wanted.
+const QuickTicks = 3
 
 // NewSurvey begins with a turn whose previous plan must exist.
 func NewSurvey(t *Turn, tick time.Duration) *Survey {
@@ -112,7 +114,7 @@ func (s *Survey) lose(zone isobar.Locality) error {
 	}
 	turn.Health = turn.Health.WithAll(down)
 	p, err := NewPreview(&turn, s.tick)
-	for more := true; more && err == nil && p.Ticks < surveyTicks; {
+	for more := true; more && err == nil && p.Ticks < QuickTicks; {
 		more, err = p.Step()
 	}
 	if err != nil {

@@ -139,7 +139,7 @@ func (s *isobar) health(service, address, health string) {
 	if health == "" {
 		method = http.MethodDelete
 	}
-	path := "http://" + s.api + "/v1/services/" + service + "/endpoints/" + address + "/health"
+	path := "http://" + s.api + "/v1/services/" + service + "/endpoints/" + address + "/health?force=true" // small fleets are full soon
 	req, err := http.NewRequestWithContext(s.t.Context(), method, path, strings.NewReader(health))
 	if err != nil {
 		s.t.Fatal(err)

@@ -1,0 +1,125 @@
+package admin
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+	"sync"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/plan"
+)
+
+// Drain is a write that takes endpoints out of traffic.
+type Drain struct {
+	Health   plan.Drain       // one endpoint, by the word of an operator
+	Services []isobar.Service // else: what is to stand in place of services of the same names
+}
+
+// maxBreaches bounds what the refusal of a drain names.
+const maxBreaches = 20
+
+// drainUnchecked warns of a drain that goes ahead without its check: what has to
+// come out of traffic must not wait for arithmetic.
+const drainUnchecked = "it was not checked whether what is left can carry the traffic: "
+
+// allowDrain tells whether a write that drains may happen. What is left must keep
+// its ceilings, unless the request forces the write; a refusal is answered. The
+// caller holds s.drains, so that two drains that are harmless alone are not both
+// let through.
+func (s *Server) allowDrain(w http.ResponseWriter, r *http.Request, d *Drain) (warnings []Problem, ok bool) {
+	force, ok := forced(w, r)
+	if !ok {
+		return nil, false
+	}
+	if force || s.opts.Breaches == nil {
+		return nil, true
+	}
+	breaches, err := s.opts.Breaches(r.Context(), d)
+	if errors.Is(err, isobar.ErrNotFound) || errors.Is(err, isobar.ErrInvalid) {
+		return nil, true // the write itself will say so
+	}
+	if err != nil {
+		s.opts.Logger.Warn("a drain was not checked", "error", err)
+		return []Problem{{Error: drainUnchecked + err.Error()}}, true
+	}
+	if len(breaches) == 0 {
+		return nil, true
+	}
+	p := Problem{
+		Error: "what is left could not carry the traffic: " + breaches[0],
+		Fix:   "add capacity first, or say that it shall happen all the same: ?force=true, or --force on the command line",
+	}
+	for i, text := range breaches {
+		if i == maxBreaches {
+			break
+		}
+		p.Problems = append(p.Problems, Problem{Error: text})
+	}
+	fail(w, http.StatusConflict, p)
+	return nil, false
+}
+
+// beginReplace asks allowDrain about what is to replace services. With ok the
+// caller has s.drains, and gives it back by unlock, once or more often.
+func (s *Server) beginReplace(w http.ResponseWriter, r *http.Request, next []isobar.Service) (warnings []Problem, unlock func(), ok bool) {
+	s.drains.Lock()
+	unlock = sync.OnceFunc(s.drains.Unlock)
+	if drained := s.drainsOf(next); len(drained) > 0 {
+		if warnings, ok = s.allowDrain(w, r, &Drain{Services: drained}); !ok {
+			unlock()
+			return nil, nil, false
+		}
+	}
+	return warnings, unlock, true
+}
+
+// forced reads the parameter force.
+func forced(w http.ResponseWriter, r *http.Request) (force, ok bool) {
+	text := r.URL.Query().Get("force")
+	if text == "" {
+		return false, true
+	}
+	force, err := strconv.ParseBool(text)
+	if err != nil {
+		fail(w, http.StatusBadRequest, Problem{Error: "not a yes or no", Place: "force=" + text, Fix: "send force=true, or leave it out"})
+		return false, false
+	}
+	return force, true
+}
+
+// drainsOf gives those of the services that leave one that stands now with fewer
+// endpoints for traffic in some locality.
+func (s *Server) drainsOf(next []isobar.Service) []isobar.Service {
+	var out []isobar.Service
+	for i := range next {
+		obj, err := s.opts.Objects.Get(next[i].Name)
+		if err == nil && fewer(&obj.Service, &next[i]) {
+			out = append(out, next[i])
+		}
+	}
+	return out
+}
+
+func fewer(now, next *isobar.Service) bool {
+	left := map[isobar.Locality]int{}
+	for i := range next.Localities {
+		left[next.Localities[i].Locality] = usable(&next.Localities[i])
+	}
+	for i := range now.Localities {
+		if usable(&now.Localities[i]) > left[now.Localities[i].Locality] {
+			return true
+		}
+	}
+	return false
+}
+
+func usable(l *isobar.ServiceLocality) int {
+	n := 0
+	for i := range l.Endpoints {
+		if l.Endpoints[i].Health.Usable() {
+			n++
+		}
+	}
+	return n
+}
