@@ -136,7 +136,7 @@ func TestChangesAreSeen(t *testing.T) {
 		Progress: func(p loadgen.Progress) {
 			if p.Phase == loadgen.Holding && !changed {
 				changed = true
-				if _, err := ask.SetHealth(t.Context(), "service-00", "10.0.0.0:80", isobar.Draining); err != nil {
+				if _, err := ask.SetHealth(t.Context(), "service-00", "10.0.0.0:80", isobar.Draining, false); err != nil {
 					t.Error(err)
 				}
 			}
