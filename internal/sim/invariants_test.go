@@ -88,7 +88,7 @@ func soundPlan(before, p *plan.Plan) error {
 		}
 		for i := range s.Result.Sources {
 			r := &s.Result.Sources[i]
-			if err := soundAssignment(s.Spec, r.Assignment); err != nil {
+			if err := soundAssignment(s.Spec, r.Source, r.Assignment); err != nil {
 				return fmt.Errorf("%s from %s: %w", s.Spec.Name, r.Source, err)
 			}
 		}
@@ -97,8 +97,14 @@ func soundPlan(before, p *plan.Plan) error {
 }
 
 // soundAssignment: no empty tier, no weight of 0, no locality twice, and a first
-// tier that can serve as long as anything can.
-func soundAssignment(spec *isobar.Service, a *isobar.Assignment) error {
+// tier that can serve as long as anything can; and nothing that is not allowed.
+func soundAssignment(spec *isobar.Service, from isobar.Locality, a *isobar.Assignment) error {
+	allowed := 0
+	for i := range spec.Localities {
+		if spec.Allows(from, spec.Localities[i].Locality) {
+			allowed++
+		}
+	}
 	seen := map[isobar.Locality]bool{}
 	usable, first := 0, 0
 	for p, tier := range a.Priorities {
@@ -106,6 +112,9 @@ func soundAssignment(spec *isobar.Service, a *isobar.Assignment) error {
 			return fmt.Errorf("priority %d is empty", p)
 		}
 		for _, lw := range tier {
+			if !spec.Allows(from, lw.Locality) {
+				return fmt.Errorf("%s is not allowed", lw.Locality)
+			}
 			if lw.Weight == 0 || seen[lw.Locality] {
 				return fmt.Errorf("%s with weight %d, there before: %v", lw.Locality, lw.Weight, seen[lw.Locality])
 			}
@@ -116,7 +125,7 @@ func soundAssignment(spec *isobar.Service, a *isobar.Assignment) error {
 			}
 		}
 	}
-	if len(spec.Localities) > 0 && (len(a.Priorities) == 0 || (usable > 0 && first == 0)) {
+	if allowed > 0 && (len(a.Priorities) == 0 || (usable > 0 && first == 0)) {
 		return fmt.Errorf("%d priorities, %d usable endpoints, %d in the first", len(a.Priorities), usable, first)
 	}
 	return nil

@@ -53,6 +53,9 @@ func randomFleet(seed uint64, b bounds) *Scenario {
 			services[i].Calls = []isobar.Call{{Service: services[i+1].Name, PerRequest: 0.2 + r.Float64()}}
 		}
 	}
+	for i := range services {
+		randomRules(rand.New(rand.NewPCG(seed, uint64(1+i))), &services[i])
+	}
 	sc.Topology.Normalize()
 	for i := range services {
 		sc.Sources = append(sc.Sources, randomSources(r, &services[i], b, places)...)
@@ -85,6 +88,28 @@ func randomService(r *rand.Rand, index int, b bounds, places []isobar.Locality) 
 		s.Localities = append(s.Localities, sl)
 	}
 	return s
+}
+
+// randomRules gives a third of the services other rules than those of least latency.
+func randomRules(r *rand.Rand, s *isobar.Service) {
+	if r.IntN(3) > 0 {
+		return
+	}
+	s.Policy = isobar.Policy(r.IntN(len(isobar.PolicyNames())))
+	s.Isolation = isobar.Isolation(r.IntN(len(isobar.IsolationNames())))
+	s.FailoverThreshold = r.Float64()
+	prefers := r.IntN(3) == 0
+	for i := range s.Localities {
+		s.Localities[i].Preferred = prefers && r.IntN(2) == 0
+		if s.Policy == isobar.PolicyFixed {
+			s.Localities[i].Weight = float64(r.IntN(4))
+		}
+	}
+	if r.IntN(4) == 0 {
+		from, _ := isobar.ParseLocalityGlob("r0")
+		allow, _ := isobar.ParseLocalityGlob("r*/z0")
+		s.Residency = []isobar.Residency{{From: from, Allow: []isobar.LocalityGlob{from, allow}}}
+	}
 }
 
 // randomSources sends a service between a fifth and a third more than it has.
