@@ -1,0 +1,167 @@
+package plan_test
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/assign"
+	"github.com/isobar-xds/isobar/internal/health"
+	"github.com/isobar-xds/isobar/internal/load"
+	"github.com/isobar-xds/isobar/internal/plan"
+)
+
+// TestWhatIfProperties: whatever is supposed of whatever fleet, it is played to
+// numbers that are numbers, in bounded time, the same each time, and leaves what
+// it began with as it was.
+func TestWhatIfProperties(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := drawWorld(t)
+		for range rapid.IntRange(1, 4).Draw(t, "plans") {
+			p, err := plan.Next(w.input(w.happen(t)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.plan = p
+		}
+		scope := rapid.SampledFrom([]string{"r0", "r1", "r0/z0", "r2/z1", "r9"})
+		what := &plan.WhatIf{}
+		if rapid.Bool().Draw(t, "lose") {
+			what.Lose = append(what.Lose, loc(scope.Draw(t, "lost")))
+		}
+		if rapid.Bool().Draw(t, "drain") {
+			what.Drain = append(what.Drain, plan.Drain{Service: "checkout", Locality: loc(scope.Draw(t, "drained"))})
+		}
+		if rapid.Bool().Draw(t, "grow") {
+			what.Demand = append(what.Demand, plan.Growth{Factor: rapid.SampledFrom([]float64{0, 0.5, 1, 3, plan.MaxGrowth}).Draw(t, "factor")})
+		}
+		turn := func() *plan.Turn {
+			return &plan.Turn{Now: w.now, Interval: interval, Topology: w.topology, Health: w.table, Previous: w.plan, Version: w.plan.Version + 1}
+		}
+		before := fmt.Sprintf("%+v", w.plan.Services[0].Result)
+		play := func() (plan.Difference, error) {
+			p, err := plan.NewWhatIf(turn(), interval, what)
+			for more := true; more && err == nil; {
+				more, err = p.Step()
+			}
+			if err != nil {
+				return plan.Difference{}, err
+			}
+			return p.Difference(), nil
+		}
+		a, err := play()
+		if err != nil {
+			if !errors.Is(err, isobar.ErrNotFound) {
+				t.Fatal(err)
+			}
+			return
+		}
+		b, err := play()
+		if err != nil || !reflect.DeepEqual(a, b) {
+			t.Fatalf("played twice:\n%+v\n%+v %v", a, b, err)
+		}
+		for _, v := range []float64{a.Latency.Before, a.Latency.Settled, a.Shed.Before, a.Shed.Settled} {
+			if math.IsNaN(v) || math.IsInf(v, 0) || v < 0 {
+				t.Fatalf("%+v", a)
+			}
+		}
+		if a.Moved < 0 || a.Moved > 1+1e-9 {
+			t.Fatalf("%v of the requests move", a.Moved)
+		}
+		if fmt.Sprintf("%+v", w.plan.Services[0].Result) != before {
+			t.Fatal("the plan it began with has changed")
+		}
+	})
+}
+
+// chain is web, which calls api, and a third service beside them; each has 100
+// requests/s of capacity in zones a, b and c.
+func chain(t *testing.T, demand float64) *plan.Turn {
+	t.Helper()
+	var services []isobar.Service
+	for n, name := range []string{"api", "lone", "web"} {
+		s := isobar.Service{Name: name}
+		for i, z := range []string{"us/a", "us/b", "us/c"} {
+			s.Localities = append(s.Localities, isobar.ServiceLocality{
+				Locality: loc(z), MaxRate: 100, Concurrency: 10, Endpoints: []isobar.Endpoint{{Address: fmt.Sprintf("10.0.%d.%d:80", n, i)}},
+			})
+		}
+		services = append(services, s)
+	}
+	services[2].Calls = []isobar.Call{{Service: "api", PerRequest: 1}}
+	network, err := isobar.NewNetwork(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	topology := &isobar.Topology{Services: services, Network: network, Revision: 1}
+	snapshot := &load.Snapshot{At: t0}
+	for _, name := range []string{"lone", "web"} {
+		s := load.ServiceLoad{Name: name, Coverage: 1, Covered: true}
+		for _, z := range []string{"us/a", "us/b", "us/c"} {
+			s.Sources = append(s.Sources, load.SourceLoad{Source: loc(z), Demand: demand, Nodes: 1})
+		}
+		snapshot.Services = append(snapshot.Services, s)
+	}
+	p, err := plan.Next(plan.Input{Now: t0, Trigger: assign.Tick, Topology: topology, Health: health.NewTable(nil), Load: snapshot, Version: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &plan.Turn{Now: t0, Interval: interval, Topology: topology, Health: health.NewTable(nil), Previous: p, Version: 2}
+}
+
+// TestWhatIfFollowsCalls: what a caller loses or gains, its callee does too; the
+// service beside them is left out.
+func TestWhatIfFollowsCalls(t *testing.T) {
+	p, err := plan.NewWhatIf(chain(t, 40), interval, &plan.WhatIf{Demand: []plan.Growth{{Service: "web", Factor: 1.5}}})
+	for more := true; more && err == nil; {
+		more, err = p.Step()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := p.Difference()
+	if len(d.Services) != 2 || d.Same != 1 {
+		t.Fatalf("%+v", d)
+	}
+	for _, s := range d.Services {
+		for _, l := range s.Localities {
+			if math.Abs(l.Utilization.Before-0.4) > 0.01 || math.Abs(l.Utilization.Settled-0.6) > 0.01 {
+				t.Errorf("%s in %s: %+v", s.Service, l.Locality, l.Utilization)
+			}
+		}
+	}
+}
+
+// TestSurvey: each service is held against its worst zone, callees with their
+// callers.
+func TestSurvey(t *testing.T) {
+	for _, row := range []struct {
+		demand float64
+		stands bool
+	}{{40, true}, {70, false}} {
+		s := plan.NewSurvey(chain(t, row.demand), interval)
+		steps := 0
+		for more := true; more; steps++ {
+			var err error
+			if more, err = s.Step(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var names []string
+		for _, r := range s.Reserves() {
+			names = append(names, r.Service)
+			if want := 1 - 3*row.demand/160; r.Stands() != row.stands || math.Abs(r.Headroom-want) > 0.02 {
+				t.Errorf("at %v requests/s: %+v, want headroom %.2f", row.demand, r, want)
+			}
+		}
+		if got := strings.Join(names, " "); got != "api lone web" || steps != 7 { // two groups of three zones, and the end
+			t.Errorf("%s after %d steps", got, steps)
+		}
+	}
+}
