@@ -22,6 +22,7 @@ type Builder struct {
 	refusedHook func(Refusal)
 	encoded     *prometheus.CounterVec
 	refused     *prometheus.CounterVec
+	renamed     atomic.Int64 // bytes of what is kept under xdstp names; see maxRenamedSize
 }
 
 // NewBuilder makes a builder.
@@ -89,6 +90,9 @@ func (b *Builder) Build(p Plan, previous *Set) *Set {
 	if previous != nil {
 		for _, name := range previous.names {
 			if s.static[name] == nil {
+				if gone := previous.static[name]; gone != nil {
+					gone.renamed.drop(&b.renamed)
+				}
 				s.changed = append(s.changed, name)
 			}
 		}

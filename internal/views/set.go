@@ -1,7 +1,6 @@
 package views
 
 import (
-	"sync"
 	"time"
 
 	"github.com/isobar-xds/isobar"
@@ -69,20 +68,8 @@ type static struct {
 	orca  bool
 	slots [wire.Kinds][wire.Forms]slot // under the service's own name
 
-	mu      sync.Mutex
-	renamed map[staticKey]*slot // under xdstp names
+	renamed renamed // under xdstp names
 }
-
-// staticKey is a resource under another name than the service's.
-type staticKey struct {
-	kind wire.Kind
-	form wire.Form
-	name string
-}
-
-// maxRenamed bounds the names of one service that encodings are kept for: any
-// number of names stands for it.
-const maxRenamed = 1024
 
 func newStatic(name string, orca bool, old *static) *static {
 	s := &static{name: name, orca: orca}
@@ -94,35 +81,14 @@ func newStatic(name string, orca bool, old *static) *static {
 			s.slots[k][f].fallback = old.slots[k][f].peek()
 		}
 	}
-	old.mu.Lock()
-	defer old.mu.Unlock()
-	for key, slot := range old.renamed {
-		s.slotOf(key).fallback = slot.peek()
-	}
+	s.renamed.succeed(&old.renamed)
 	return s
-}
-
-// slotOf finds or makes the slot of another name.
-func (s *static) slotOf(key staticKey) *slot {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if found := s.renamed[key]; found != nil {
-		return found
-	}
-	made := &slot{}
-	if s.renamed == nil {
-		s.renamed = map[staticKey]*slot{}
-	}
-	if len(s.renamed) < maxRenamed {
-		s.renamed[key] = made
-	}
-	return made
 }
 
 func (s *static) get(b *Builder, form wire.Form, kind wire.Kind, name string) *Resource {
 	at := &s.slots[kind][form]
 	if name != s.name {
-		at = s.slotOf(staticKey{kind, form, name})
+		at = s.renamed.slot(staticKey{kind, form, name}, &b.renamed)
 	}
 	return at.get(func() (*Resource, error) {
 		m, err := wire.StaticOf(kind, &isobar.Service{Name: s.name, ORCA: s.orca}, name)
