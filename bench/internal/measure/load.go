@@ -42,6 +42,7 @@ func (l *Load) Name() string {
 // reporters is all clients of one server.
 type reporters struct {
 	process *process.Process
+	alone   process.Memory // before anybody connects
 	conns   []*rawclient.Conn
 	answers chan struct{}
 	failed  chan error
@@ -71,6 +72,9 @@ func (l *Load) Run(ctx context.Context, rounds int, report func(Result)) error {
 			return fmt.Errorf("%s: %w", kind, err)
 		}
 		all = append(all, r)
+		if err := l.idle(r, "connected", report); err != nil {
+			return err
+		}
 	}
 	for round := range rounds + 1 {
 		for _, r := range all {
@@ -83,6 +87,26 @@ func (l *Load) Run(ctx context.Context, rounds int, report func(Result)) error {
 			}
 		}
 	}
+	for _, r := range all {
+		if err := l.idle(r, "reported", report); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// idle reports what a stream takes that has nothing to say now. What clients
+// reported last is part of it.
+func (l *Load) idle(r *reporters, after string, report func(Result)) error {
+	now, err := r.process.Memory()
+	if err != nil {
+		return fmt.Errorf("%s: %w", r.process.Kind, err)
+	}
+	report(Result{
+		Name:   fmt.Sprintf("Idle%s/after=%s/server=%s", l.Name(), after, r.process.Kind),
+		N:      int64(l.Streams),
+		Values: perStream(now, r.alone, l.Streams),
+	})
 	return nil
 }
 
@@ -92,6 +116,10 @@ func (l *Load) start(ctx context.Context, kind string) (*reporters, error) {
 		return nil, err
 	}
 	r := &reporters{process: p, answers: make(chan struct{}, l.Streams), failed: make(chan error, l.Streams)}
+	if r.alone, err = p.Memory(); err != nil {
+		r.close()
+		return nil, err
+	}
 	for first := 0; first < l.Streams; first += l.PerConnection {
 		hello := func(stream int) []byte {
 			n := node(first + stream)

@@ -105,17 +105,23 @@ func (p *Push) idle(c *crowd, after string, report func(Result)) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.kind, err)
 	}
-	n := float64(p.Streams)
 	report(Result{
-		Name: fmt.Sprintf("Idle/streams=%d/subs=%d/perconn=%d/after=%s/server=%s", p.Streams, p.Subscriptions, p.PerConnection, after, c.kind),
-		N:    int64(p.Streams),
-		Values: []Value{
-			{float64(now.Heap+now.Stacks-c.alone.Heap-c.alone.Stacks) / n, "B/stream"},
-			{float64(now.Stacks-c.alone.Stacks) / n, "stack-B/stream"},
-			{float64(now.RSS-c.alone.RSS) / n, "RSS-B/stream"},
-		},
+		Name:   fmt.Sprintf("Idle/streams=%d/subs=%d/perconn=%d/after=%s/server=%s", p.Streams, p.Subscriptions, p.PerConnection, after, c.kind),
+		N:      int64(p.Streams),
+		Values: perStream(now, c.alone, p.Streams),
 	})
 	return nil
+}
+
+// perStream is what each of a number of streams takes beyond what the server
+// took alone.
+func perStream(now, alone process.Memory, streams int) []Value {
+	n := float64(streams)
+	return []Value{
+		{float64(now.Heap+now.Stacks-alone.Heap-alone.Stacks) / n, "B/stream"},
+		{float64(now.Stacks-alone.Stacks) / n, "stack-B/stream"},
+		{float64(now.RSS-alone.RSS) / n, "RSS-B/stream"},
+	}
 }
 
 // start starts a server and connects its clients.
