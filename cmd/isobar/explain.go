@@ -84,6 +84,9 @@ func writeHead(b *strings.Builder, e *plan.Explanation) {
 	}
 	line("policy", "%s", policy)
 	line("coverage", "%s", percent(e.Coverage))
+	if e.Stale > 0 {
+		line("reports", "%s: what clients last told stands in for %s of the demand", e.Reports, percent(e.Stale))
+	}
 	if e.Hold != "" {
 		line("held", "%s", e.Hold)
 	}

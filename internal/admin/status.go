@@ -160,6 +160,9 @@ func (b *statusBuilder) service(svc *plan.Service) (demand float64) {
 		}
 		b.attendf("%s: weights are held: %s", name, svc.Hold)
 	}
+	if svc.Reports() == plan.InputStale {
+		b.attendf("%s: reports are missing for %.0f%% of the demand: shares move at half the pace", name, 100*svc.Load.Stale)
+	}
 	if svc.Result.Drop > 0 {
 		b.attendf("%s: clients drop %.1f%% of their requests", name, 100*svc.Result.Drop)
 	}

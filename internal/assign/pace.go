@@ -196,12 +196,12 @@ func (w *work) stepAlone(r *row, load []float64) float64 {
 			}
 		}
 	}
-	total := relief + other
-	if total <= tiny || (other <= stepShare && total <= reliefShare) {
+	total, step := relief+other, w.in.step()
+	if total <= tiny || (other <= step && total <= reliefShare) {
 		copy(r.pace, r.want)
 		return 1
 	}
-	slow := min(1, stepShare/max(other, tiny))
+	slow := min(1, step/max(other, tiny))
 	fast := min(1, (reliefShare-slow*other)/max(relief, tiny))
 	ins := r.arrivals(slow*other + fast*relief)
 	left := sum(ins) / (slow*other + fast*relief)
@@ -215,7 +215,15 @@ func (w *work) stepAlone(r *row, load []float64) float64 {
 			r.pace[l] -= left * f * d
 		}
 	}
-	return min(1, stepShare/max(other, tiny), reliefShare/total)
+	return min(1, step/max(other, tiny), reliefShare/total)
+}
+
+// step is the share that a row may move in a tick.
+func (in *Input) step() float64 {
+	if in.Pace > 0 && in.Pace < 1 {
+		return in.Pace * stepShare
+	}
+	return stepShare
 }
 
 func (w *work) overLimit(l int, load []float64) bool {

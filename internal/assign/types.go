@@ -78,6 +78,9 @@ type Input struct {
 	// Hold, when not empty, says why weights must not move now (for example
 	// "coverage 40%"): only topology and health changes are published.
 	Hold string
+	// Pace is the part of the usual step that is allowed, above 0 to 1; 0 = all of
+	// it. What relieves a full locality is not slowed down.
+	Pace float64
 	// Refused, when not empty, says why the check refused what was decided: then
 	// what was published goes on, as on a rebase.
 	Refused string

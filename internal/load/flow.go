@@ -183,6 +183,11 @@ func (f *flow) take(w window, arrived time.Time, interval time.Duration) {
 	f.judge()
 }
 
+// missing tells whether the stream is open and its report overdue.
+func (f *flow) missing(now time.Time, interval time.Duration) bool {
+	return f.stream.closed.IsZero() && now.Sub(f.told) > scale(f.stream.due(interval), freshIntervals)
+}
+
 // trust is how far a flow counts now: 1 while reports come or are only late,
 // falling once they are missing for long or the stream is closed.
 func (f *flow) trust(now time.Time, interval time.Duration) (trust float64, fresh bool) {

@@ -63,6 +63,7 @@ func (t *Table) measure(svc *service, now time.Time, wall time.Duration) Service
 	}
 	l.Coverage, l.Covered = t.cover(svc, loads, live, now, wall)
 	svc.demand = 0
+	l.Stale = staleShare(loads)
 	for i := range loads {
 		svc.demand += loads[i].Demand
 		if loads[i].worthTelling() {
@@ -71,6 +72,18 @@ func (t *Table) measure(svc *service, now time.Time, wall time.Duration) Service
 	}
 	l.Sites = sites.list()
 	return l
+}
+
+func staleShare(loads []SourceLoad) float64 {
+	stale, all := 0.0, 0.0
+	for i := range loads {
+		stale += loads[i].Stale
+		all += loads[i].Raw
+	}
+	if all < negligible {
+		return 0
+	}
+	return min(1, stale/all)
 }
 
 func (l *SourceLoad) worthTelling() bool {
@@ -109,6 +122,9 @@ func (t *Table) measureSource(src *source, now time.Time, wall time.Duration, si
 			live += rate
 		}
 		if !fresh {
+			if f.missing(now, t.interval) {
+				l.Stale += rate
+			}
 			l.Held++
 			continue
 		}

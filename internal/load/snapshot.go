@@ -22,6 +22,9 @@ type ServiceLoad struct {
 	// Covered is false while the plan has to hold (coverage below the
 	// threshold and the grace of three intervals not over).
 	Covered bool
+	// Stale is the share of what is counted now that stands in for reports of
+	// open streams that are missing, 0 to 1.
+	Stale   float64
 	Sources []SourceLoad // sorted by source
 	Sites   []SiteLoad   // sorted by locality: what lands where, summed over sources
 }
@@ -37,6 +40,7 @@ type SourceLoad struct {
 	Errors float64        // requests/s that failed
 	Nodes  int            // streams with a fresh report
 	Held   int            // streams whose last rate is held because a report is missing
+	Stale  float64        // requests/s of open streams whose reports are missing
 	Capped int            // streams of which only a part counts: they jumped too far above their own mean
 	// Since is when the oldest of the fresh windows began, Until when the one
 	// that ended first did, Last when the one that ended last did. All are zero

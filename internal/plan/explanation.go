@@ -32,6 +32,9 @@ type Explanation struct {
 	Coverage float64 `json:"coverage"`       // share of the last known demand whose nodes have reported to this process
 	Hold     string  `json:"hold,omitempty"` // why weights must not move now
 
+	Reports InputState `json:"reports"`         // how fresh the load reports of the service are
+	Stale   float64    `json:"stale,omitempty"` // share of the demand for which the last report of before stands in
+
 	Paused *Pause `json:"paused,omitempty"` // by an operator; hold says it in words
 
 	Demand     DemandExplained     `json:"demand"`

@@ -177,7 +177,7 @@ func (d *draft) mapSites(other []assign.Site) []int {
 func (d *draft) assignInput(trigger assign.Trigger) assign.Input {
 	in := assign.Input{
 		Service: d.Spec, Sites: d.Sites, Sources: make([]assign.Source, len(d.sources)),
-		Prices: d.Prices, Previous: d.previous, Trigger: trigger, Hold: d.Hold,
+		Prices: d.Prices, Previous: d.previous, Trigger: trigger, Hold: d.Hold, Pace: d.pace(),
 	}
 	if d.Solution != nil {
 		in.Shed = shedFraction(d.Problem.Demand, d.Solution.Shed)
