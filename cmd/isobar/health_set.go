@@ -92,7 +92,7 @@ why.`,
 				return writeJSON(cmd.OutOrStdout(), answer)
 			}
 			for _, w := range answer.Warnings {
-				fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s\n", printable(w.Error))
+				_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s\n", printable(w.Error))
 			}
 			when := "plan " + answer.Version
 			if answer.Reason != "" {

@@ -53,8 +53,9 @@ type Config struct {
 
 	Defaults Defaults // for services, also for those of the API
 	Services []isobar.Service
-	Source   *XDSSource `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only; nil = all services are listed here or over the API
-	Network  *isobar.Network
+	// Source is another control plane that lists endpoints; nil = none does.
+	Source  *XDSSource `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only
+	Network *isobar.Network
 }
 
 // XDS is the listener for xDS clients.
