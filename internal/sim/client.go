@@ -132,7 +132,7 @@ func (c *client) window(now time.Duration, arrived time.Time) load.Report {
 			lr := load.LocalityReport{
 				Locality: &s.sites[i].locality, Issued: c.lied(issued), HasIssued: true,
 				Succeeded: c.lied(issued - errors), Errors: c.lied(issued) - c.lied(issued-errors),
-				InProgress: uint32(min(whole(k.busy), math.MaxUint32)), //nolint:gosec // bounded
+				InProgress: uint32(min(whole(k.busy), math.MaxUint32)),
 			}
 			if s.spec.ORCA && k.measured >= 1 {
 				n := c.lied(whole(k.measured))
