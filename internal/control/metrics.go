@@ -90,7 +90,7 @@ var (
 	descExcess      = desc("isobar_plan_excess_seconds", "Mean latency by which the solution may at most be worse than the optimum.", perService)
 	descDemand      = desc("isobar_demand_requests_per_second", "Demand of a service that the plan was made for.", perService)
 	descCoverage    = desc("isobar_coverage_ratio", "Share of the last known demand whose nodes have reported.", perService)
-	descStale       = desc("isobar_stale_demand_ratio", "Share of the demand of a service that earlier reports stand in for, since newer ones are missing.", perService)
+	descStale       = desc("isobar_stale_demand_ratio", "Share of the demand of a service that earlier reports stand in for.", perService)
 	descDrop        = desc("isobar_drop_ratio", "Fraction of requests that clients are told to drop.", perService)
 	descUtilization = desc("isobar_planned_utilization_ratio", "Planned load and background over capacity.", perLocality)
 	descCapacity    = desc("isobar_capacity_requests_per_second", "Capacity of the healthy endpoints.", perLocality)
