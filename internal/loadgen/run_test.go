@@ -76,7 +76,8 @@ func TestClientsAreServed(t *testing.T) {
 	if want := []loadgen.Phase{loadgen.Connecting, loadgen.Holding, loadgen.Reconnecting}; !slices.Equal(phases, want) {
 		t.Errorf("phases %v", phases)
 	}
-	if last.Phase != loadgen.Reconnecting || last.Done != 1 || last.Answered != 40 || last.Reports != got.Reports {
+	// Streams that end may report once more after the last progress.
+	if last.Phase != loadgen.Reconnecting || last.Done != 1 || last.Answered != 40 || last.Reports > got.Reports || last.Reports == 0 {
 		t.Errorf("progress ended with %+v", last)
 	}
 }
