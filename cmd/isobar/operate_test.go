@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -48,10 +49,15 @@ func TestOperateScripts(t *testing.T) {
 const supposedKey = "supposed"
 
 // supposed remembers what the server was asked last.
-type supposed struct{ last []byte }
+type supposed struct {
+	mu   sync.Mutex
+	last []byte
+}
 
 func (s *supposed) tell(ctx context.Context, w *plan.WhatIf) (plan.Difference, error) {
+	s.mu.Lock()
 	s.last, _ = json.Marshal(w)
+	s.mu.Unlock()
 	if len(w.Lose) > 0 && w.Lose[0].Region == "mars" {
 		return plan.Difference{}, fmt.Errorf("lose mars: %w: no service has endpoints there", isobar.ErrNotFound)
 	}
@@ -66,23 +72,32 @@ func (s *supposed) tell(ctx context.Context, w *plan.WhatIf) (plan.Difference, e
 
 func wasAsked(ts *testscript.TestScript, neg bool, args []string) {
 	s, _ := ts.Value(supposedKey).(*supposed)
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if got := string(s.last); neg || got != strings.Join(args, " ") {
 		ts.Fatalf("the server was asked %s", got)
 	}
 }
 
 // orders remembers what it was told, as the loop does.
-type orders struct{ paused plan.Pauses }
+type orders struct {
+	mu     sync.Mutex
+	paused plan.Pauses
+}
 
 func (o *orders) plan() *plan.Plan { return &plan.Plan{Version: 4712, Paused: o.paused} }
 
 func (o *orders) Pause(_ context.Context, p plan.Pause) (*plan.Plan, []string, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	p.Since = made
 	o.paused = o.paused.With(p)
 	return o.plan(), nil, nil
 }
 
 func (o *orders) Resume(_ context.Context, service, _ string) (*plan.Plan, []string, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	paused, err := o.paused.Without(service)
 	if err != nil {
 		return nil, nil, err
@@ -92,6 +107,8 @@ func (o *orders) Resume(_ context.Context, service, _ string) (*plan.Plan, []str
 }
 
 func (o *orders) Rollback(ctx context.Context, version uint64, p plan.Pause) (*plan.Plan, []string, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	if version != 4700 {
 		return nil, nil, fmt.Errorf("version %d: %w: what is kept begins with version 4700", version, isobar.ErrNotFound)
 	}
