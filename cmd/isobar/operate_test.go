@@ -107,8 +107,6 @@ func (o *orders) Resume(_ context.Context, service, _ string) (*plan.Plan, []str
 }
 
 func (o *orders) Rollback(ctx context.Context, version uint64, p plan.Pause) (*plan.Plan, []string, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
 	if version != 4700 {
 		return nil, nil, fmt.Errorf("version %d: %w: what is kept begins with version 4700", version, isobar.ErrNotFound)
 	}
