@@ -1,12 +1,9 @@
 package hds
 
 import (
-	"errors"
-	"io"
 	"net/http"
 	"time"
 
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/isobar-xds/isobar/internal/wire"
@@ -17,9 +14,6 @@ const (
 	RESTPath   = "/v3/discovery:health_check"
 	RESTPathV2 = "/v2/discovery:health_check" // in the form of v2 or of 2017
 )
-
-// maxBody bounds a message in JSON, in bytes.
-const maxBody = 4 << 20
 
 // Handler serves health discovery over HTTP: POST to [RESTPath] or [RESTPathV2]
 // with a HealthCheckRequestOrEndpointHealthResponse in JSON, in either spelling
@@ -34,12 +28,8 @@ func (s *Server) Handler() http.Handler {
 			http.Error(w, "POST only", http.StatusMethodNotAllowed)
 			return
 		}
-		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+		body, code, err := wire.ReadPoll(w, r)
 		if err != nil {
-			code := http.StatusBadRequest
-			if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
-				code = http.StatusRequestEntityTooLarge
-			}
 			http.Error(w, err.Error(), code)
 			return
 		}
@@ -54,7 +44,7 @@ func (s *Server) Handler() http.Handler {
 		}
 		got, err := s.fetch(r.Context(), m, form, r.Header.Get(CheckerHeader), r.RemoteAddr, time.Now())
 		if err != nil {
-			http.Error(w, status.Convert(err).Message(), httpStatus(status.Code(err)))
+			http.Error(w, status.Convert(err).Message(), wire.HTTPStatus(status.Code(err)))
 			return
 		}
 		out, err := wire.SpecifierJSON(got.checker.form, got.specifier)
@@ -66,23 +56,4 @@ func (s *Server) Handler() http.Handler {
 		w.Header().Set(CheckerHeader, got.checker.id)
 		_, _ = w.Write(out) // when the client has gone, nobody is left to tell
 	})
-}
-
-func httpStatus(code codes.Code) int {
-	switch code {
-	case codes.InvalidArgument:
-		return http.StatusBadRequest
-	case codes.Unauthenticated:
-		return http.StatusUnauthorized
-	case codes.PermissionDenied:
-		return http.StatusForbidden
-	case codes.FailedPrecondition:
-		return http.StatusConflict
-	case codes.ResourceExhausted:
-		return http.StatusTooManyRequests
-	case codes.Unavailable:
-		return http.StatusServiceUnavailable
-	default:
-		return http.StatusInternalServerError
-	}
 }

@@ -2,9 +2,7 @@ package xds
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -22,10 +20,8 @@ import (
 	"github.com/isobar-xds/isobar/internal/wire"
 )
 
-// Bounds of polls over HTTP.
+// How long clients that poll are kept waiting.
 const (
-	maxPollBody = 4 << 20 // bytes
-
 	// defaultPatience is shorter than the timeout of Envoy, 1 s, from which its
 	// poll would fail.
 	defaultPatience = 700 * time.Millisecond
@@ -78,7 +74,7 @@ func (s *Server) rest(m Method) http.Handler {
 			if status.Code(err) == codes.ResourceExhausted || status.Code(err) == codes.Unavailable {
 				w.Header().Set("Retry-After", "5")
 			}
-			http.Error(w, status.Convert(err).Message(), restStatus(status.Code(err)))
+			http.Error(w, status.Convert(err).Message(), wire.HTTPStatus(status.Code(err)))
 			return
 		}
 		if a.Unchanged {
@@ -97,12 +93,9 @@ func (s *Server) rest(m Method) http.Handler {
 
 // readPoll reads a request, or gives the status with which it is refused.
 func readPoll(w http.ResponseWriter, r *http.Request, form wire.Form) (*discoveryv3.DiscoveryRequest, int, error) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxPollBody))
+	body, code, err := wire.ReadPoll(w, r)
 	if err != nil {
-		if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
-			return nil, http.StatusRequestEntityTooLarge, err
-		}
-		return nil, http.StatusBadRequest, err
+		return nil, code, err
 	}
 	m := &discoveryv3.DiscoveryRequest{}
 	if form == wire.V3 {
@@ -184,21 +177,4 @@ func (a *Answer) json(identifier string) ([]byte, error) {
 		out.Resources = append(out.Resources, b)
 	}
 	return json.Marshal(&out)
-}
-
-func restStatus(code codes.Code) int {
-	switch code {
-	case codes.InvalidArgument:
-		return http.StatusBadRequest
-	case codes.Unauthenticated:
-		return http.StatusUnauthorized
-	case codes.PermissionDenied:
-		return http.StatusForbidden
-	case codes.ResourceExhausted:
-		return http.StatusTooManyRequests
-	case codes.Unavailable:
-		return http.StatusServiceUnavailable
-	default:
-		return http.StatusInternalServerError
-	}
 }

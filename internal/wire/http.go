@@ -1,0 +1,46 @@
+package wire
+
+import (
+	"errors"
+	"io"
+	"net/http"
+
+	"google.golang.org/grpc/codes"
+)
+
+// maxPollBody bounds what one poll over HTTP may send, in bytes.
+const maxPollBody = 4 << 20
+
+// ReadPoll reads the body of a poll. On an error it gives the HTTP status with
+// which the poll is refused.
+func ReadPoll(w http.ResponseWriter, r *http.Request) ([]byte, int, error) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxPollBody))
+	if err == nil {
+		return body, http.StatusOK, nil
+	}
+	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+		return nil, http.StatusRequestEntityTooLarge, err
+	}
+	return nil, http.StatusBadRequest, err
+}
+
+// HTTPStatus gives the HTTP status that says to those who poll what a code says
+// over gRPC.
+func HTTPStatus(code codes.Code) int {
+	switch code {
+	case codes.InvalidArgument:
+		return http.StatusBadRequest
+	case codes.Unauthenticated:
+		return http.StatusUnauthorized
+	case codes.PermissionDenied:
+		return http.StatusForbidden
+	case codes.FailedPrecondition:
+		return http.StatusConflict
+	case codes.ResourceExhausted:
+		return http.StatusTooManyRequests
+	case codes.Unavailable:
+		return http.StatusServiceUnavailable
+	default:
+		return http.StatusInternalServerError
+	}
+}
