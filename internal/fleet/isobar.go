@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"time"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/config"
@@ -20,7 +21,8 @@ type isobarServer struct {
 	ended  chan error
 }
 
-// ServeIsobar starts the real server, the one that `isobar serve` runs.
+// ServeIsobar starts the real server, the one that `isobar serve` runs, and
+// returns once it has published a plan.
 func ServeIsobar(ctx context.Context, topology *isobar.Topology, s *Scenario) (Management, error) {
 	cfg := config.Default()
 	cfg.Admin.Writable = true
@@ -37,9 +39,34 @@ func ServeIsobar(ctx context.Context, topology *isobar.Topology, s *Scenario) (M
 	}
 	sv := &isobarServer{server: srv, ended: make(chan error, 1)}
 	// The context bounds the start; the server itself runs until Stop.
-	ctx, sv.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	go func() { sv.ended <- srv.Run(ctx) }()
+	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	sv.cancel = cancel
+	go func() { sv.ended <- srv.Run(run) }()
+	if err := sv.awaitPlan(ctx); err != nil {
+		return nil, errors.Join(err, sv.Stop())
+	}
 	return sv, nil
+}
+
+// awaitPlan returns once the first plan is published: whoever asks the server
+// before that gets an answer that says to wait.
+func (s *isobarServer) awaitPlan(ctx context.Context) error {
+	const patience = 30 * time.Second
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	poll := time.NewTicker(5 * time.Millisecond)
+	defer poll.Stop()
+	for s.server.Plan() == nil {
+		select {
+		case err := <-s.ended:
+			s.ended <- err // for Stop
+			return errors.New("the server ended before its first plan")
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the first plan: %w", ctx.Err())
+		case <-poll.C:
+		}
+	}
+	return nil
 }
 
 func listenLoopback(ctx context.Context) (server.Listeners, error) {
