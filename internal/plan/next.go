@@ -48,7 +48,9 @@ func Next(in Input) (*Plan, error) {
 	}
 	for i, d := range drafts {
 		if d != nil {
-			p.Services[i] = &d.Service
+			// A copy: the draft holds on to the plan before, and that one to its own.
+			service := d.Service
+			p.Services[i] = &service
 			p.Violations = append(p.Violations, d.violations...)
 		}
 	}
