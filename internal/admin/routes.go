@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/isobar-xds/isobar/internal/wire"
 )
 
 // routes lists everything the interface answers.
@@ -56,7 +58,7 @@ func (s *Server) routes() http.Handler {
 		read("/v1/source", s.getSource)
 	}
 	if s.opts.Polls != nil {
-		for _, path := range pollPaths {
+		for _, path := range []string{wire.CheckerPath, wire.CheckerPathV2} {
 			mux.Handle("POST "+path, s.metrics.wrap("POST "+path, s.opts.Polls.ServeHTTP))
 		}
 	}

@@ -8,9 +8,6 @@ import (
 	"github.com/isobar-xds/isobar/internal/health"
 )
 
-// pollPaths is where checkers fetch their work over REST, as Envoy's API has it.
-var pollPaths = []string{"/v3/discovery:health_check", "/v2/discovery:health_check"}
-
 // VerdictList is the body of GET /v1/verdicts.
 type VerdictList struct {
 	Services []health.ServiceReport `json:"services"` // those with health checks, sorted by name

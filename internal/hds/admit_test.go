@@ -46,7 +46,7 @@ func TestWhoMayCheck(t *testing.T) {
 		denied("report", err)
 		w := httptest.NewRecorder()
 		body := strings.NewReader(`{"health_check_request": {"node": {"id": "x", "locality": {"region": "r", "zone": "b"}}}}`)
-		h.srv.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodPost, hds.RESTPath, body))
+		h.srv.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodPost, wire.CheckerPath, body))
 		if w.Code != http.StatusForbidden || !strings.Contains(w.Body.String(), "not from r/b") {
 			t.Errorf("REST: %d %s", w.Code, w.Body)
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/fleet/client2017"
 	"github.com/isobar-xds/isobar/internal/hds"
+	"github.com/isobar-xds/isobar/internal/wire"
 )
 
 func (h *harness) client2017(id string) *client2017.Client {
@@ -154,11 +155,11 @@ func TestRESTForms(t *testing.T) {
 		report := `{"endpoint_health_response": {"endpoints_health": [{"endpoint":
 			{"address": {"socket_address": {"address": "10.0.1.1", "port_value": 80}}}, "health_status": "HEALTHY"}]}}`
 		for _, tc := range []struct{ id, path, request, form string }{
-			{"a", hds.RESTPath, `{"health_check_request": {` + node("a") + `, "capability": {"health_check_protocols": ["REDIS"]}}}`, "v3"},
-			{"b", hds.RESTPathV2, `{"healthCheckRequest": {` + node("b") + `, "capability": {"healthCheckProtocols": ["REDIS"]}}}`, "v2"},
-			{"c", hds.RESTPathV2, `{"health_check_request": {` + node("c") + `, "capability": {"health_check_protocol": ["REDIS"]}}}`, "2017"},
-			{"d", hds.RESTPathV2, `{"healthCheckRequest": {` + node("d") + `, "capability": {"healthCheckProtocol": [2]}}}`, "2017"},
-			{"e", hds.RESTPathV2, `{` + node("e") + `, "capability": {"health_check_protocol": ["REDIS"]}}`, "2017"},
+			{"a", wire.CheckerPath, `{"health_check_request": {` + node("a") + `, "capability": {"health_check_protocols": ["REDIS"]}}}`, "v3"},
+			{"b", wire.CheckerPathV2, `{"healthCheckRequest": {` + node("b") + `, "capability": {"healthCheckProtocols": ["REDIS"]}}}`, "v2"},
+			{"c", wire.CheckerPathV2, `{"health_check_request": {` + node("c") + `, "capability": {"health_check_protocol": ["REDIS"]}}}`, "2017"},
+			{"d", wire.CheckerPathV2, `{"healthCheckRequest": {` + node("d") + `, "capability": {"healthCheckProtocol": [2]}}}`, "2017"},
+			{"e", wire.CheckerPathV2, `{` + node("e") + `, "capability": {"health_check_protocol": ["REDIS"]}}`, "2017"},
 		} {
 			_, id := post(tc.path, "", tc.request)
 			h.srv.Designate(top, all(top, id))

@@ -9,14 +9,8 @@ import (
 	"github.com/isobar-xds/isobar/internal/wire"
 )
 
-// Where checkers that poll over HTTP post their messages.
-const (
-	RESTPath   = "/v3/discovery:health_check"
-	RESTPathV2 = "/v2/discovery:health_check" // in the form of v2 or of 2017
-)
-
-// Handler serves health discovery over HTTP: POST to [RESTPath] or [RESTPathV2]
-// with a HealthCheckRequestOrEndpointHealthResponse in JSON, in either spelling
+// Handler serves health discovery over HTTP: POST to [wire.CheckerPath] or
+// [wire.CheckerPathV2] with a HealthCheckRequestOrEndpointHealthResponse in JSON, in either spelling
 // of the field names; a HealthCheckRequest alone is taken, too. The answer is a
 // HealthCheckSpecifier in JSON with the field names of the proto files. A
 // request with the names of 2017 gets an answer with those. See [CheckerHeader]
@@ -34,7 +28,7 @@ func (s *Server) Handler() http.Handler {
 			return
 		}
 		form := wire.V3
-		if r.URL.Path == RESTPathV2 {
+		if r.URL.Path == wire.CheckerPathV2 {
 			form = wire.V2
 		}
 		m, form, err := wire.HealthMessageFromJSON(body, form)

@@ -262,7 +262,7 @@ func TestBadFilesAtTheStart(t *testing.T) {
 		"no file":      {func(f *identity.Files) { f.Key += ".not" }, "key.pem.not"},
 		"no PEM":       {func(f *identity.Files) { identitytest.Replace(t, f.Cert, []byte("x")) }, "cert.pem"},
 		"no authority": {func(f *identity.Files) { identitytest.Replace(t, f.ClientCA, []byte("x")) }, "ca.pem"},
-		"huge":         {func(f *identity.Files) { identitytest.Replace(t, f.Cert, make([]byte, 5<<20)) }, "longer than"},
+		"huge":         {func(f *identity.Files) { identitytest.Replace(t, f.Cert, make([]byte, 5<<20)) }, "file too large"},
 	} {
 		f := ca.Write(t.TempDir(), identitytest.Leaf{})
 		tt.spoil(&f)

@@ -5,6 +5,8 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+
+	"github.com/isobar-xds/isobar/internal/filewatch"
 )
 
 // DialFiles are the PEM files of a client.
@@ -19,7 +21,7 @@ type DialFiles struct {
 func (f DialFiles) Config() (*tls.Config, error) {
 	out := &tls.Config{MinVersion: tls.VersionTLS12}
 	if f.CA != "" {
-		pem, err := readFile(f.CA)
+		pem, err := filewatch.Read(f.CA, maxFile)
 		if err != nil {
 			return nil, err
 		}
@@ -34,11 +36,11 @@ func (f DialFiles) Config() (*tls.Config, error) {
 	if f.Cert == "" {
 		return out, nil
 	}
-	cert, err := readFile(f.Cert)
+	cert, err := filewatch.Read(f.Cert, maxFile)
 	if err != nil {
 		return nil, err
 	}
-	key, err := readFile(f.Key)
+	key, err := filewatch.Read(f.Key, maxFile)
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +54,7 @@ func (f DialFiles) Config() (*tls.Config, error) {
 
 // ReadToken reads a token file.
 func ReadToken(path string) (string, error) {
-	content, err := readFile(path)
+	content, err := filewatch.Read(path, maxFile)
 	if err != nil {
 		return "", err
 	}

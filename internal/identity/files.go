@@ -3,29 +3,13 @@ package identity
 import (
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
-	"io"
-	"os"
+
+	"github.com/isobar-xds/isobar/internal/filewatch"
 )
 
 // maxFile bounds a file that is read, in bytes.
 const maxFile = 4 << 20
-
-func readFile(path string) ([]byte, error) {
-	file, err := os.Open(path) //nolint:gosec // the operator's own file
-	if err != nil {
-		return nil, err
-	}
-	data, err := io.ReadAll(io.LimitReader(file, maxFile+1))
-	if err = errors.Join(err, file.Close()); err != nil {
-		return nil, err
-	}
-	if len(data) > maxFile {
-		return nil, fmt.Errorf("%s: longer than %d bytes", path, maxFile)
-	}
-	return data, nil
-}
 
 // follower keeps something up to date with files. What changes in it changes in
 // the goroutine of Follow.
@@ -56,7 +40,7 @@ func (f *follower) open() error {
 func (f *follower) read() (contents [][]byte, sum [sha256.Size]byte, err error) {
 	all := sha256.New()
 	for _, path := range f.paths {
-		data, err := readFile(path)
+		data, err := filewatch.Read(path, maxFile)
 		if err != nil {
 			return nil, sum, err
 		}
@@ -100,4 +84,6 @@ func (f *follower) accepted() {
 }
 
 // Follow keeps up with the files until ctx ends.
-func (f *follower) Follow(ctx context.Context) { watch(ctx, f.paths, f.opts.Log, f.check) }
+func (f *follower) Follow(ctx context.Context) {
+	filewatch.Watch(ctx, f.paths, filewatch.Options{Logger: f.opts.Log}, f.check)
+}

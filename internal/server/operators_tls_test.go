@@ -10,8 +10,8 @@ import (
 
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/config"
-	"github.com/isobar-xds/isobar/internal/hds"
 	"github.com/isobar-xds/isobar/internal/identity/identitytest"
+	"github.com/isobar-xds/isobar/internal/wire"
 )
 
 const token = "0123456789abcdef0123456789abcdef"
@@ -68,10 +68,10 @@ func TestAdminOverTLS(t *testing.T) {
 		{"a write without token", jo, "PUT", endpoint, `"draining"`, "", 401, "needs the bearer token"},
 		{"a write with another token", jo, "PUT", endpoint, `"draining"`, "Bearer " + token[1:], 401, "not the one"},
 		{"a write with the token", jo, "PUT", endpoint, `{"health": "draining"}`, "bearer " + token, 200, ""},
-		{"a poll without token", checker, "POST", hds.RESTPath, poll("us/a"), "", 401, ""},
-		{"a poll", checker, "POST", hds.RESTPath, poll("us/a"), "Bearer " + token, 200, ""},
-		{"a poll from elsewhere", checker, "POST", hds.RESTPath, poll("eu/a"), "Bearer " + token, 403, "not its locality"},
-		{"a poll of an operator", jo, "POST", hds.RESTPath, poll("us/a"), "Bearer " + token, 403, "not its role"},
+		{"a poll without token", checker, "POST", wire.CheckerPath, poll("us/a"), "", 401, ""},
+		{"a poll", checker, "POST", wire.CheckerPath, poll("us/a"), "Bearer " + token, 200, ""},
+		{"a poll from elsewhere", checker, "POST", wire.CheckerPath, poll("eu/a"), "Bearer " + token, 403, "not its locality"},
+		{"a poll of an operator", jo, "POST", wire.CheckerPath, poll("us/a"), "Bearer " + token, 403, "not its role"},
 	}
 	for _, tt := range tests {
 		if code, body := ask(tt.leaf, tt.method, tt.path, tt.body, tt.say); code != tt.want || !strings.Contains(body, tt.says) {

@@ -11,7 +11,6 @@ import (
 
 	"google.golang.org/grpc/status"
 
-	"github.com/isobar-xds/isobar/internal/hds"
 	"github.com/isobar-xds/isobar/internal/wire"
 )
 
@@ -26,7 +25,7 @@ const (
 func (s *Server) serveREST(ctx context.Context) error {
 	mux := http.NewServeMux()
 	mux.Handle("/", s.xds.Handler(false))
-	for _, path := range []string{hds.RESTPath, hds.RESTPathV2} {
+	for _, path := range []string{wire.CheckerPath, wire.CheckerPathV2} {
 		mux.Handle(path, s.hds.Handler())
 	}
 	srv := &http.Server{

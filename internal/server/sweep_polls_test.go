@@ -25,8 +25,8 @@ func TestSweepOfPolls(t *testing.T) {
 		full proto.Message
 	}{
 		{"/v3/discovery:endpoints", fullRequest(wire.EndpointsURL)},
-		{hds.RESTPath, fullHello()},
-		{hds.RESTPath, fullHealth()},
+		{wire.CheckerPath, fullHello()},
+		{wire.CheckerPath, fullHealth()},
 	} {
 		inSweep(t, func(w *sweepWorld) {
 			out, id := tally{}, w.enterChecker()
@@ -99,7 +99,7 @@ func (w *sweepWorld) enterChecker() string {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	resp, err := w.post(hds.RESTPath, "", hello)
+	resp, err := w.post(wire.CheckerPath, "", hello)
 	if err != nil || resp.StatusCode != http.StatusOK {
 		w.t.Fatalf("a checker's first poll: %v, %v", resp, err)
 	}

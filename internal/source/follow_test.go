@@ -13,11 +13,13 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+
+	"github.com/isobar-xds/isobar/internal/filewatch"
 )
 
 // These tests are inside the package because real notices come from the kernel,
-// which does not live in a bubble of virtual time: they hand follow events of
-// their own. watch_test.go covers the rest with real files.
+// which does not live in a bubble of virtual time: they hand filewatch.Follow
+// events of their own. watch_test.go covers the rest with real files.
 
 type bench struct {
 	path   string
@@ -56,7 +58,7 @@ func start(t *testing.T, o WatchOptions) *bench {
 	b.write(t, "old")
 	o.Current = []byte("old")
 	o.Logger = slog.New(slog.NewTextHandler(b, nil))
-	f := newFollower(b.path, o.withDefaults(), func(data []byte) error {
+	f := newFollower(b.path, o, func(data []byte) error {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.got = append(b.got, string(data))
@@ -66,7 +68,7 @@ func start(t *testing.T, o WatchOptions) *bench {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		f.follow(ctx, b.events, nil, func() {})
+		filewatch.Follow(ctx, filewatch.Notices{Events: b.events}, f.timing(), f.check)
 	}()
 	b.stop = func() {
 		cancel()
@@ -97,40 +99,6 @@ func (b *bench) want(t *testing.T, got ...string) {
 	if strings.Join(b.got, "|") != strings.Join(got, "|") {
 		t.Errorf("handed on %q, want %q", b.got, got)
 	}
-}
-
-func TestABurstIsReadOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := start(t, WatchOptions{})
-		defer b.stop()
-		after(time.Second)
-		b.want(t)
-		for _, content := range []string{"n", "ne", "new"} {
-			b.write(t, content)
-			b.notify()
-			after(90 * time.Millisecond)
-		}
-		b.want(t)
-		after(20 * time.Millisecond)
-		b.want(t, "new")
-		b.notify() // nothing new in it
-		after(time.Minute)
-		b.want(t, "new")
-	})
-}
-
-func TestAFileThatNeverRestsIsReadAllTheSame(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := start(t, WatchOptions{})
-		defer b.stop()
-		after(time.Second)
-		b.write(t, "new")
-		for range 25 {
-			b.notify()
-			after(50 * time.Millisecond)
-		}
-		b.want(t, "new")
-	})
 }
 
 func TestPollFindsWhatNobodyTold(t *testing.T) {
@@ -189,7 +157,7 @@ func TestMissingAndTooLargeFilesKeepTheLastGood(t *testing.T) {
 		b.notify()
 		after(time.Second)
 		b.want(t)
-		for _, want := range []string{"no such file", ErrTooLarge.Error()} {
+		for _, want := range []string{"no such file", filewatch.ErrTooLarge.Error()} {
 			if !strings.Contains(b.logged(), want) {
 				t.Errorf("%q is not told:\n%s", want, b.logged())
 			}

@@ -22,7 +22,7 @@ const deadline = 20 * time.Second
 // watching runs WatchFile on real files; contents come out of the channel.
 func watching(t *testing.T, path string, o source.WatchOptions) <-chan string {
 	t.Helper()
-	o.Quiet, o.Poll = time.Millisecond, time.Hour
+	o.Poll = time.Hour
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}

@@ -8,6 +8,12 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
+// Where checkers that poll over HTTP post their messages, as Envoy's API has it.
+const (
+	CheckerPath   = "/v3/discovery:health_check"
+	CheckerPathV2 = "/v2/discovery:health_check" // in the form of v2 or of 2017
+)
+
 // maxPollBody bounds what one poll over HTTP may send, in bytes.
 const maxPollBody = 4 << 20
 

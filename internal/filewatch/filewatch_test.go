@@ -1,0 +1,166 @@
+package filewatch_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"go.uber.org/goleak"
+
+	"github.com/isobar-xds/isobar/internal/filewatch"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// following runs Follow in a bubble of virtual time with notices of the test's
+// own: real ones come from the kernel, which does not live in a bubble.
+type following struct {
+	events chan fsnotify.Event
+	errs   chan error
+	checks atomic.Int32
+	asked  atomic.Int32 // for notices
+	log    strings.Builder
+	stop   func()
+}
+
+func follow(t *testing.T, o filewatch.Options) *following {
+	t.Helper()
+	f := &following{events: make(chan fsnotify.Event), errs: make(chan error)}
+	o.Logger = slog.New(slog.NewTextHandler(&f.log, nil))
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		n := filewatch.Notices{Events: f.events, Errors: f.errs, Renew: func() { f.asked.Add(1) }}
+		filewatch.Follow(ctx, n, o, func() { f.checks.Add(1) })
+	}()
+	f.stop = func() {
+		cancel()
+		<-done
+	}
+	return f
+}
+
+// after lets virtual time pass and everything come to rest.
+func after(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
+
+func (f *following) want(t *testing.T, checks int32) {
+	t.Helper()
+	if got := f.checks.Load(); got != checks {
+		t.Errorf("%d checks, want %d", got, checks)
+	}
+}
+
+func TestABurstIsOneCheck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := follow(t, filewatch.Options{})
+		defer f.stop()
+		after(time.Second)
+		f.want(t, 1) // for what changed before the watch began
+		for range 3 {
+			f.events <- fsnotify.Event{}
+			after(90 * time.Millisecond)
+		}
+		f.want(t, 1)
+		after(20 * time.Millisecond)
+		f.want(t, 2)
+	})
+}
+
+func TestFilesThatNeverRestAreCheckedAllTheSame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := follow(t, filewatch.Options{})
+		defer f.stop()
+		after(time.Second)
+		for range 25 {
+			f.events <- fsnotify.Event{}
+			after(50 * time.Millisecond)
+		}
+		f.want(t, 2)
+	})
+}
+
+func TestEachPollChecksAndAsksForNotices(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := follow(t, filewatch.Options{Poll: 10 * time.Second})
+		defer f.stop()
+		after(35 * time.Second)
+		f.want(t, 4)
+		if got := f.asked.Load(); got != 4 {
+			t.Errorf("asked for notices %d times, want 4", got)
+		}
+	})
+}
+
+func TestTheEndOfNoticesIsNotTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := follow(t, filewatch.Options{Poll: 10 * time.Second})
+		defer f.stop()
+		f.errs <- errors.New("queue overflow")
+		close(f.events)
+		close(f.errs)
+		after(11 * time.Second)
+		f.want(t, 2)
+		if got := f.log.String(); !strings.Contains(got, "queue overflow") {
+			t.Errorf("the failure is not told:\n%s", got)
+		}
+	})
+}
+
+// TestDirectoriesAreWatched: two files in two directories, one of which is
+// replaced by a rename, as editors and Kubernetes do.
+func TestDirectoriesAreWatched(t *testing.T) {
+	first, second := filepath.Join(t.TempDir(), "a"), filepath.Join(t.TempDir(), "b")
+	checked := make(chan struct{}, 100)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		filewatch.Watch(ctx, []string{first, second}, filewatch.Options{Quiet: time.Millisecond, Poll: time.Hour, Logger: slog.New(slog.DiscardHandler)}, func() { checked <- struct{}{} })
+	}()
+	defer func() {
+		cancel()
+		<-done
+	}()
+	<-checked
+	for _, path := range []string{first, second} {
+		if err := os.WriteFile(path+".new", []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(path+".new", path); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-checked:
+		case <-time.After(20 * time.Second):
+			t.Fatalf("nobody noticed %s", path)
+		}
+	}
+}
+
+func TestRead(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	if err := os.WriteFile(path, []byte("12345678"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if data, err := filewatch.Read(path, 8); err != nil || string(data) != "12345678" {
+		t.Errorf("%q, %v", data, err)
+	}
+	if _, err := filewatch.Read(path, 7); !errors.Is(err, filewatch.ErrTooLarge) || !strings.Contains(err.Error(), path) {
+		t.Errorf("%v, want an error that names the file and the limit", err)
+	}
+	if _, err := filewatch.Read(path+"x", 7); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%v", err)
+	}
+}
