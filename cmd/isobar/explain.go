@@ -87,6 +87,9 @@ func writeHead(b *strings.Builder, e *plan.Explanation) {
 	if e.Stale > 0 {
 		line("reports", "%s: what clients last told stands in for %s of the demand", e.Reports, percent(e.Stale))
 	}
+	if e.Score != nil {
+		line("score", "%s", e.Score)
+	}
 	if e.Hold != "" {
 		line("held", "%s", e.Hold)
 	}

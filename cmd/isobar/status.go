@@ -74,6 +74,9 @@ func statusText(s *admin.Status) string {
 		line("oldest", "%s has not acknowledged for %s", orDash(c.OldestAck), age(c.OldestAckSeconds))
 	}
 	line("checkers", "%d", s.Checkers)
+	if sc := s.Scores; sc != nil {
+		line("score", "%.3f at the least, of %s; %d services are scored", sc.Lowest, printable(sc.Service), sc.Services)
+	}
 	writeReserves(line, s.N1)
 	if len(s.Unsaved) == 0 {
 		line("state", "saved")

@@ -37,6 +37,7 @@ type ServiceOverview struct {
 	Gap          float64     `json:"gap"`    // of what is served from the optimum, at most
 	CeilingScale float64     `json:"ceiling_scale"`
 	Coverage     float64     `json:"coverage"`
+	Score        *float64    `json:"score,omitempty"` // of what was predicted against what was seen; nil while there is too little to tell
 }
 
 // FullestLocality is a locality with its planned utilization and its ceiling.
@@ -65,6 +66,9 @@ func overviewOf(p *plan.Plan, svc *plan.Service) ServiceOverview {
 	}
 	if svc.Solution != nil {
 		out.Solved, out.CeilingScale = true, max(1, svc.Solution.CeilingScale)
+	}
+	if score := svc.Score(); score != nil {
+		out.Score = &score.Score
 	}
 	if svc.Result == nil {
 		return out

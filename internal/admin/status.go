@@ -33,6 +33,8 @@ type Status struct {
 
 	Certificates []Certificate `json:"certificates"` // that the server shows
 
+	Scores *ScoreSummary `json:"scores,omitempty"` // what was predicted against what was seen; nil: too little to tell
+
 	N1 *ReserveSummary `json:"n1,omitempty"` // what the loss of a zone would do; nil: not known
 }
 
@@ -136,6 +138,7 @@ func (b *statusBuilder) plan(p *plan.Plan) {
 		demand := b.service(svc)
 		b.Demand += demand
 		covered += demand * svc.Coverage
+		b.score(svc)
 	}
 	if b.Demand > 0 {
 		b.Coverage = covered / b.Demand

@@ -99,6 +99,8 @@ var (
 	descUnsaved     = desc("isobar_state_unsaved", "1 while something can't be written to the state directory; serving goes on from memory.", nil)
 	descDeviation   = desc("isobar_source_deviation_ratio",
 		"Largest difference between a planned share and what landed, of sources whose clients do not follow.", []string{"service", "source", "cause"})
+	descScore       = desc("isobar_score_ratio", "How well what was predicted agrees with what was then seen: the least part that counts; 1 = in full.", perService)
+	descScorePart   = desc("isobar_score_part_ratio", "The parts of the score: landing, utilization, demand.", []string{"service", "part"})
 	descUnreachable = desc("isobar_locality_unreachable", "1 where no source was seen to reach the locality.", perLocality)
 	descDrained     = desc("isobar_locality_drained", "1 where too few endpoints are healthy for the locality to be used.", perLocality)
 )
@@ -116,6 +118,7 @@ func (c *planCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descPaused, descUnsaved, descVersion, descMade, descGap, descServedGap, descExcess, descDemand,
 		descCoverage, descStale, descDrop, descDeviation, descUtilization, descCapacity, descLearned, descUnreachable, descDrained,
+		descScore, descScorePart,
 	} {
 		ch <- d
 	}
@@ -151,6 +154,16 @@ func (c *planCollector) Collect(ch chan<- prometheus.Metric) {
 			gauge(descStale, s.Load.Stale, name)
 		}
 		gauge(descDrop, s.Result.Drop, name)
+		if score := s.Score(); score != nil {
+			gauge(descScore, score.Score, name)
+			gauge(descScorePart, score.Landing, name, "landing")
+			if score.Utilization != nil {
+				gauge(descScorePart, *score.Utilization, name, "utilization")
+			}
+			if score.Demand != nil {
+				gauge(descScorePart, *score.Demand, name, "demand")
+			}
+		}
 		for _, d := range s.Findings.Deviating {
 			gauge(descDeviation, d.Points/100, name, d.Source.String(), d.Cause)
 		}

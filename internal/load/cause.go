@@ -92,6 +92,9 @@ func (s *serviceEvidence) findings(l *ServiceLoad) Findings {
 				f.Barred = append(f.Barred, Barred{Source: src.source, Locality: p.locality, Since: p.barred, Landed: p.found})
 			}
 		}
+		if src.round.Requests > 0 {
+			f.Rounds = append(f.Rounds, src.round)
+		}
 		if src.off >= offWindows {
 			f.Deviating = append(f.Deviating, Deviation{Source: src.source, Points: src.points, Cause: s.cause(src)})
 		}

@@ -53,6 +53,9 @@ type Findings struct {
 	// Unreachable lists the localities that every source with a stake agrees
 	// cannot be reached: capacity 0, "unreachable (observed)".
 	Unreachable []isobar.Locality
+	// Rounds tells what the windows that came in last say of sources that are
+	// held against their shares now; others have none.
+	Rounds []Round
 	// Deviating names sources that do not follow their shares, and the likely
 	// cause, for explain.
 	Deviating []Deviation
@@ -165,7 +168,7 @@ func (e *Evidence) Observe(now time.Time, s *ServiceLoad, planned []PlannedSourc
 		src.note(now, &planned[i])
 		src.plan(now, &planned[i], scale(e.interval, dropIntervals))
 		l := s.Source(planned[i].Source)
-		src.nodes, src.sends = 0, false
+		src.nodes, src.sends, src.round = 0, false, Round{}
 		if l == nil {
 			continue
 		}
@@ -206,6 +209,7 @@ type sourceEvidence struct {
 	reigns []reign   // shares that clients may use or have used, oldest first
 	pairs  []*pair   // sorted by locality
 	tally  tally
+	round  Round // that the newest windows closed; without requests, none
 
 	off      int        // windows in a row with shares off plan
 	points   float64    // by how much in the newest, percent

@@ -71,6 +71,7 @@ func (s *sourceEvidence) judge(now time.Time, l *SourceLoad, spans []span) {
 	s.tally.add(l, spans, seconds, total)
 	if s.tally.total >= enoughRequests {
 		s.compare()
+		s.round = s.tally.round(s.source)
 		s.tally = tally{}
 	}
 }

@@ -58,7 +58,7 @@ func (d *Decider) Tick(t *Turn) (*Plan, error) {
 	d.table.Merge(t.Windows)
 	snapshot := d.table.Snapshot(t.Now)
 	in := t.input(assign.Tick)
-	in.Load = snapshot
+	in.Load, in.Scoring = snapshot, true
 	d.forget(t.Previous)
 	for i := range snapshot.Services {
 		s := &snapshot.Services[i]

@@ -35,6 +35,8 @@ type Explanation struct {
 	Reports InputState `json:"reports"`         // how fresh the load reports of the service are
 	Stale   float64    `json:"stale,omitempty"` // share of the demand for which the last report of before stands in
 
+	Score *ScoreExplained `json:"score,omitempty"` // what was predicted of the service against what was seen; nil while there is too little to tell
+
 	Paused *Pause `json:"paused,omitempty"` // by an operator; hold says it in words
 
 	Demand     DemandExplained     `json:"demand"`

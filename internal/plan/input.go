@@ -22,6 +22,9 @@ type Input struct {
 	// Findings compares landings with the previous plan, sorted by service;
 	// read only with Load.
 	Findings []load.Findings
+	// Scoring says that Load and Findings are news, seen while Previous was in
+	// force, so that what it predicted can be held against them.
+	Scoring bool
 	// Learned is what is known of capacities from reports of utilization, sorted
 	// by service; read only with Load.
 	Learned []LearnedService

@@ -113,6 +113,7 @@ func newDraft(in *Input, spec *isobar.Service, prev *Service) *draft {
 	if d.last = prev; prev != nil {
 		d.previous = prev.Result
 	}
+	d.score(in, prev)
 	d.applyFindings()
 	d.applyLearned()
 	d.sources = d.gatherSources(in.Subscribed)

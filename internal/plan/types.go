@@ -59,6 +59,9 @@ type Service struct {
 	// connect the service with others.
 	PolicyGap, PolicyMS float64
 	Result              *assign.Result
+	// Scores tells what was predicted against what was then seen; nil before
+	// anything was.
+	Scores *Scores
 }
 
 // VersionString is the version as it goes over the wire.

@@ -1,0 +1,241 @@
+package plan
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/assign"
+	"github.com/isobar-xds/isobar/internal/load"
+)
+
+// Seen holds what plans predicted of a service against what was then seen, over
+// some time. All but the times are requests.
+type Seen struct {
+	From time.Time `json:"from"`
+	To   time.Time `json:"to"`
+	Sent float64   `json:"sent"` // by all sources, judged or not
+
+	// Judged were held against the shares that were served, as [load.Round] has
+	// it; Elsewhere landed in other localities than these say.
+	Judged    float64 `json:"judged"`
+	Elsewhere float64 `json:"elsewhere"`
+
+	// Loaded landed where the endpoints report utilization (ORCA) and the plan
+	// knows a capacity; Misjudged is the same times the difference between the
+	// utilization that this load makes by that capacity and the reported one.
+	Loaded    float64 `json:"loaded"`
+	Misjudged float64 `json:"misjudged"`
+
+	// Expected is what sources were expected to send, and Missed by how much
+	// they sent more or less than a plan before said.
+	Expected float64 `json:"expected"`
+	Missed   float64 `json:"missed"`
+}
+
+// Landing is the share of the judged requests that landed as planned, 0 to 1;
+// false where none were judged.
+func (s *Seen) Landing() (float64, bool) { return agreement(s.Elsewhere, s.Judged) }
+
+// Utilization is 1 less the mean error of utilization, weighted by requests, 0
+// to 1; false where none is reported, or no capacity is known.
+func (s *Seen) Utilization() (float64, bool) { return agreement(s.Misjudged, s.Loaded) }
+
+// Demand is 1 less the error of the forecast of each source's demand from one
+// decision to the next, as a share of the demand, 0 to 1; false without any.
+func (s *Seen) Demand() (float64, bool) { return agreement(s.Missed, s.Expected) }
+
+func agreement(off, of float64) (float64, bool) {
+	if of <= 0 {
+		return 0, false
+	}
+	return clamp(1-off/of, 0, 1), true
+}
+
+// Score is the least of landing and utilization, and in mode observe of demand
+// too: the worst is what is to be told. 0 to 1; false while nothing was judged.
+// Later on the demand does not count: whether it surprises does not tell whether
+// acting on it was right.
+func (s *Seen) Score(mode isobar.Mode) (float64, bool) {
+	score, ok := s.Landing()
+	if !ok {
+		return 0, false
+	}
+	if u, ok := s.Utilization(); ok {
+		score = min(score, u)
+	}
+	if d, ok := s.Demand(); ok && mode == isobar.ModeObserve {
+		score = min(score, d)
+	}
+	return score, true
+}
+
+// add sums two stretches of time of which the second follows.
+func (s *Seen) add(next *Seen) {
+	if s.From.IsZero() {
+		s.From = next.From
+	}
+	s.To = next.To
+	s.Sent += next.Sent
+	s.Judged += next.Judged
+	s.Elsewhere += next.Elsewhere
+	s.Loaded += next.Loaded
+	s.Misjudged += next.Misjudged
+	s.Expected += next.Expected
+	s.Missed += next.Missed
+}
+
+// Rules of the score.
+const (
+	// scoreWindows is over how many windows the score is told.
+	scoreWindows = 12
+	// scoreLength is how long a window is at least; it goes on until it holds
+	// scoreRequests judged requests, of sources that make up scoreCoverage of the
+	// demand. One that does not come to that is thrown away.
+	scoreLength   = 30 * time.Second
+	scoreGiveUp   = 15 * time.Minute
+	scoreRequests = 500.0
+	scoreCoverage = 0.8
+	// utilizationSlack is by how much utilization may differ without an error:
+	// endpoints round it, and take it at other moments.
+	utilizationSlack = 0.02
+	// forecastSigmas is how much of the difference of two Poisson counts is chance.
+	forecastSigmas = 2.0
+	// scoreGap is the longest time between two decisions that counts in full.
+	scoreGap = time.Minute
+)
+
+// Scores is what a service's predictions were worth lately. Immutable once it
+// is part of a plan.
+type Scores struct {
+	Windows []Seen // oldest first, at most scoreWindows
+	Open    Seen   // the window that is not full yet
+
+	judged []isobar.Locality // sources that are judged in Open; sorted
+	at     time.Time         // until when Open tells
+}
+
+// Sum adds up the windows; false when there is none.
+func (s *Scores) Sum() (Seen, bool) {
+	if s == nil || len(s.Windows) == 0 {
+		return Seen{}, false
+	}
+	var out Seen
+	for i := range s.Windows {
+		out.add(&s.Windows[i])
+	}
+	return out, true
+}
+
+// follow gives the scores after a tick at which something was seen. full tells
+// whether the open window holds enough to be judged.
+func (s *Scores) follow(seen *Seen, rounds []load.Round, l *load.ServiceLoad) (out *Scores, full bool) {
+	next := *s
+	next.at = seen.To
+	next.Open.add(seen)
+	for _, r := range rounds {
+		if i, found := slices.BinarySearchFunc(next.judged, r.Source, isobar.Locality.Compare); !found {
+			next.judged = slices.Insert(slices.Clone(next.judged), i, r.Source)
+		}
+	}
+	full = next.Open.Judged >= scoreRequests && next.coverage(l) >= scoreCoverage
+	if !full && next.Open.To.Sub(next.Open.From) > scoreGiveUp {
+		next.restart(seen.To)
+	}
+	return &next, full
+}
+
+// restart forgets the open window.
+func (s *Scores) restart(now time.Time) { s.Open, s.judged, s.at = Seen{}, nil, now }
+
+// close puts the open window to the others.
+func (s *Scores) close() {
+	from := max(0, len(s.Windows)+1-scoreWindows)
+	s.Windows = append(slices.Clone(s.Windows[from:]), s.Open)
+	s.restart(s.at)
+}
+
+// coverage is the share of the demand whose sources are judged in the open window.
+func (s *Scores) coverage(l *load.ServiceLoad) float64 {
+	all, judged := 0.0, 0.0
+	for i := range l.Sources {
+		x := &l.Sources[i]
+		all += x.Demand
+		if _, found := slices.BinarySearchFunc(s.judged, x.Source, isobar.Locality.Compare); found {
+			judged += x.Demand
+		}
+	}
+	if all <= 0 {
+		return 0
+	}
+	return judged / all
+}
+
+// seen holds the plan before, which was in force until now, against what came
+// in since the last tick.
+func (s *Service) seen(since, now time.Time, l *load.ServiceLoad, rounds []load.Round) Seen {
+	seconds := min(now.Sub(since), scoreGap).Seconds()
+	out := Seen{From: since, To: now}
+	for _, r := range rounds {
+		out.Judged += r.Requests
+		out.Elsewhere += r.Off
+	}
+	for i := range l.Sources {
+		x := &l.Sources[i]
+		out.Sent += x.Raw * seconds
+		before := s.Load.Source(x.Source)
+		if before == nil || x.Nodes == 0 || x.Held > 0 || before.Held > 0 || x.Window <= 0 {
+			continue
+		}
+		chance := forecastSigmas * math.Sqrt(x.Raw/x.Window.Seconds())
+		out.Expected += max(x.Raw, before.Demand) * seconds
+		out.Missed += max(0, math.Abs(x.Raw-before.Demand)-chance) * seconds
+	}
+	for i := range l.Sites {
+		x := &l.Sites[i]
+		at := slices.IndexFunc(s.Sites, func(y assign.Site) bool { return y.Group.Locality == x.Locality })
+		if at < 0 || x.Utilization <= 0 || !s.knows(at) {
+			continue
+		}
+		// What is reported can't tell load beyond what can be served.
+		made := min(1, (x.Issued+s.Spec.Localities[at].Background)/s.Sites[at].Capacity)
+		off := max(0, math.Abs(made-min(1, x.Utilization))-utilizationSlack)
+		out.Loaded += x.Issued * seconds
+		out.Misjudged += x.Issued * off * seconds
+	}
+	return out
+}
+
+// knows tells whether the capacity of a site is more than a guess.
+func (s *Service) knows(i int) bool {
+	return s.Sites[i].Capacity > 0 && (s.declaredCapacity(i) > 0 || s.learns())
+}
+
+// score takes the scores of the plan before on by what was seen since. What
+// comes in while weights are held, or from too few clients, is left out.
+func (d *draft) score(in *Input, prev *Service) {
+	if prev == nil {
+		return
+	}
+	d.Scores = prev.Scores
+	if !in.Scoring || d.Load == nil || prev.Load == nil {
+		return
+	}
+	before := d.Scores
+	if before == nil {
+		before = &Scores{at: in.Now}
+	}
+	if !d.Load.Covered || d.Reports() != InputFresh || !in.Now.After(before.at) {
+		next := *before
+		next.restart(in.Now)
+		d.Scores = &next
+		return
+	}
+	seen := prev.seen(before.at, in.Now, d.Load, d.Findings.Rounds)
+	next, full := before.follow(&seen, d.Findings.Rounds, d.Load)
+	if full && next.Open.To.Sub(next.Open.From) >= scoreLength {
+		next.close()
+	}
+	d.Scores = next
+}

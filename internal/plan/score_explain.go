@@ -1,0 +1,55 @@
+package plan
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// ScoreExplained is how well what was predicted of a service agrees with what
+// was then seen. All parts are from 0 to 1, 1 = just as predicted.
+type ScoreExplained struct {
+	Score   float64 `json:"score"`   // the least of the parts that count
+	Landing float64 `json:"landing"` // share of the requests that landed as the served shares say
+	// Utilization is 1 less the mean error of utilization; nil where none is
+	// reported, or no capacity is known.
+	Utilization *float64 `json:"utilization,omitempty"`
+	// Demand is 1 less the error of the forecast of demand. It counts in mode
+	// observe only.
+	Demand   *float64  `json:"demand,omitempty"`
+	Windows  int       `json:"windows"`  // that it is told from
+	Requests float64   `json:"requests"` // in them that were held against the shares
+	From     time.Time `json:"from"`
+	To       time.Time `json:"to"`
+}
+
+// Score tells how well what was predicted lately agrees with what was then
+// seen; nil while there is too little to tell.
+func (s *Service) Score() *ScoreExplained {
+	sum, ok := s.Scores.Sum()
+	if !ok {
+		return nil
+	}
+	out := &ScoreExplained{Windows: len(s.Scores.Windows), Requests: sum.Judged, From: sum.From, To: sum.To}
+	out.Score, _ = sum.Score(s.Spec.Mode)
+	out.Landing, _ = sum.Landing()
+	if u, ok := sum.Utilization(); ok {
+		out.Utilization = &u
+	}
+	if d, ok := sum.Demand(); ok {
+		out.Demand = &d
+	}
+	return out
+}
+
+// String says it in a line.
+func (e *ScoreExplained) String() string {
+	parts := []string{fmt.Sprintf("landing %.3f", e.Landing)}
+	if e.Utilization != nil {
+		parts = append(parts, fmt.Sprintf("utilization %.3f", *e.Utilization))
+	}
+	if e.Demand != nil {
+		parts = append(parts, fmt.Sprintf("demand %.3f", *e.Demand))
+	}
+	return fmt.Sprintf("%.3f over %s and %.0f requests (%s)", e.Score, e.To.Sub(e.From).Round(time.Second), e.Requests, strings.Join(parts, ", "))
+}
