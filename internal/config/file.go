@@ -2,7 +2,6 @@ package config
 
 import (
 	"log/slog"
-	"net/netip"
 	"path"
 	"regexp"
 	"slices"
@@ -20,9 +19,10 @@ import (
 func readFile(root strict.Value, c *Config) {
 	var named []placedRegion
 	var listed []placedName
+	var all listeners
 	root.Object([]strict.Field{
-		{Name: "xds", Read: func(v strict.Value) { readXDS(v, &c.XDS) }},
-		{Name: "admin", Read: func(v strict.Value) { readAdmin(v, c) }},
+		{Name: "xds", Read: func(v strict.Value) { all.xds = readXDS(v, &c.XDS) }},
+		{Name: "admin", Read: func(v strict.Value) { all.admin = readAdmin(v, &c.Admin) }},
 		interval("report_interval", &c.ReportInterval),
 		interval("tick", &c.Tick),
 		{Name: "n1_interval", Read: func(v strict.Value) {
@@ -42,6 +42,7 @@ func readFile(root strict.Value, c *Config) {
 		{Name: "services", Read: func(v strict.Value) { c.Services = readServices(v, c.Defaults) }},
 		{Name: "source", Read: func(v strict.Value) { c.Source = readSource(v, c.Defaults, &listed) }},
 	})
+	all.check(c)
 	checkListed(listed, c.Services)
 	if c.Source == nil { // else nobody knows where services run
 		checkRegions(named, c.Services)
@@ -59,7 +60,8 @@ func interval(name string, into *time.Duration) strict.Field {
 	}}
 }
 
-func readXDS(v strict.Value, x *XDS) {
+// readXDS reads the part of clients. It gives where their listeners stand.
+func readXDS(v strict.Value, x *XDS) (at [3]*strict.Value) {
 	l := listener{address: x.Listen}
 	var old, rest listener
 	v.Object([]strict.Field{
@@ -85,10 +87,10 @@ func readXDS(v strict.Value, x *XDS) {
 	old.secure, rest.secure = l.secure, l.secure
 	x.Listen2017, _ = old.checked()
 	x.ListenREST, _ = rest.checked()
+	return [3]*strict.Value{l.at, old.at, rest.at}
 }
 
-func readAdmin(v strict.Value, c *Config) {
-	a := &c.Admin
+func readAdmin(v strict.Value, a *Admin) (at *strict.Value) {
 	l := listener{address: a.Listen}
 	v.Object([]strict.Field{
 		l.listenField(), boolField("insecure", &l.insecure), boolField("writable", &a.Writable),
@@ -98,9 +100,7 @@ func readAdmin(v strict.Value, c *Config) {
 		tokenForField(a),
 	})
 	a.Listen, a.Insecure = l.checked()
-	if a.Listen == c.XDS.Listen && !strings.HasSuffix(a.Listen, ":0") {
-		l.place(v).Errorf("give it a port of its own", "%s is the address of xds, too", a.Listen)
-	}
+	return l.at
 }
 
 // readPatterns reads patterns of the names of nodes.
@@ -144,62 +144,6 @@ func readHosts(v strict.Value) []string {
 		}
 	}
 	return out
-}
-
-// listener is a listen address while it is read: whether it may leave loopback
-// is known only when insecure and tls have been read, too.
-type listener struct {
-	address  string
-	insecure bool
-	secure   bool          // TLS is given
-	at       *strict.Value // where listen is given
-}
-
-func (l *listener) listenField() strict.Field { return l.listenFieldNamed("listen") }
-
-func (l *listener) listenFieldNamed(name string) strict.Field {
-	return strict.Field{Name: name, Read: func(v strict.Value) {
-		if s, ok := v.Text(); ok {
-			l.address, l.at = s, &v
-		}
-	}}
-}
-
-func (l *listener) place(object strict.Value) strict.Value {
-	if l.at != nil {
-		return *l.at
-	}
-	return object
-}
-
-// checked gives the address in its canonical form.
-func (l *listener) checked() (string, bool) {
-	if l.at == nil {
-		return l.address, l.insecure
-	}
-	const form = "write it as IP:port, for example 127.0.0.1:18000"
-	host, port, _ := strings.Cut(l.address, ":")
-	switch host {
-	case "localhost":
-		host = "127.0.0.1"
-	case "":
-		l.at.Errorf("write 0.0.0.0:"+port+" and insecure: true for all interfaces, or 127.0.0.1:"+port, "%q names no interface", l.address)
-		return l.address, l.insecure
-	}
-	address := l.address
-	if host == "127.0.0.1" {
-		address = host + ":" + port
-	}
-	ap, err := netip.ParseAddrPort(address)
-	if err != nil || ap.Addr().Zone() != "" {
-		l.at.Errorf(form, "%q is not an address to listen on", l.address)
-		return l.address, l.insecure
-	}
-	if !ap.Addr().Unmap().IsLoopback() && !l.insecure && !l.secure {
-		l.at.Errorf("give it tls: {cert: FILE, key: FILE}, listen on 127.0.0.1, or write insecure: true beside it if the network is trusted",
-			"%s can be reached from other machines, in plaintext", l.address)
-	}
-	return ap.String(), l.insecure
 }
 
 func readStateDir(v strict.Value, into *string) {

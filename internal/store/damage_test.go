@@ -22,7 +22,7 @@ func quiet() store.Options { return store.Options{Logger: slog.New(slog.DiscardH
 
 // twoVersions makes a directory whose key "a" was "old" and is "new", and
 // gives the bytes of its two files.
-func twoVersions(t *testing.T) (dir string, current, previous []byte) {
+func twoVersions(t testing.TB) (dir string, current, previous []byte) {
 	t.Helper()
 	dir = t.TempDir()
 	f := open(t, dir)
@@ -37,7 +37,7 @@ func twoVersions(t *testing.T) (dir string, current, previous []byte) {
 	return dir, readBytes(t, dir, "a.state"), readBytes(t, dir, "a.state.prev")
 }
 
-func readBytes(t *testing.T, dir, name string) []byte {
+func readBytes(t testing.TB, dir, name string) []byte {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(dir, name))
 	if err != nil {
@@ -46,7 +46,7 @@ func readBytes(t *testing.T, dir, name string) []byte {
 	return b
 }
 
-func writeBytes(t *testing.T, dir, name string, b []byte) {
+func writeBytes(t testing.TB, dir, name string, b []byte) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
 		t.Fatal(err)

@@ -21,8 +21,9 @@ func FuzzFile(f *testing.F) {
 	f.Add(seed[:40])
 	f.Add([]byte("ISOBARST"))
 	f.Add([]byte(nil))
+	dir, _, before := twoVersions(f) // one directory for all: it is made anew below
 	f.Fuzz(func(t *testing.T, file []byte) {
-		dir, _, _ := twoVersions(t)
+		writeBytes(t, dir, "a.state.prev", before)
 		writeBytes(t, dir, "a.state", file)
 		s := open(t, dir)
 		defer closeNow(t, s)

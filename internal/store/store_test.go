@@ -30,7 +30,7 @@ func both(t *testing.T, test func(t *testing.T, s store.Store)) {
 	})
 }
 
-func open(t *testing.T, dir string) *store.Files {
+func open(t testing.TB, dir string) *store.Files {
 	t.Helper()
 	f, err := store.Open(dir, quiet())
 	if err != nil {
@@ -39,7 +39,7 @@ func open(t *testing.T, dir string) *store.Files {
 	return f
 }
 
-func closeNow(t *testing.T, c interface{ Close() error }) {
+func closeNow(t testing.TB, c interface{ Close() error }) {
 	t.Helper()
 	if err := c.Close(); err != nil {
 		t.Error(err)

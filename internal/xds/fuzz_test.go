@@ -3,6 +3,7 @@ package xds_test
 import (
 	"context"
 	"io"
+	"log/slog"
 	"testing"
 
 	"google.golang.org/grpc/mem"
@@ -97,15 +98,20 @@ func join(messages ...proto.Message) []byte {
 	return out
 }
 
-func fuzzStream(t *testing.T, data []byte, delta bool) {
-	t.Helper()
-	server := xds.New(xds.Options{Limits: wire.Limits{Names: 100}})
-	defer server.Stop()
+// fuzzWorld is one server for all executions of a process, as it is one for all
+// streams of its life, and the publications that come round while they last.
+// What it takes to make them would be most of an execution.
+type fuzzWorld struct {
+	server *xds.Server
+	sets   []*views.Set
+	turn   int
+}
+
+func newFuzzWorld() *fuzzWorld {
+	w := &fuzzWorld{server: xds.New(xds.Options{Limits: wire.Limits{Names: 100}, Log: slog.New(slog.DiscardHandler)})}
 	builder := views.NewBuilder(views.Options{})
 	var set *views.Set
-	turn := 0
-	publish := func() {
-		turn++
+	for turn := 1; turn <= 6; turn++ { // until both remainders have come round
 		p := &testPlan{version: "v", specs: map[string]*isobar.Service{}, assignments: map[string]*isobar.Assignment{}}
 		serve("a", turn)(p)
 		if turn%3 > 0 {
@@ -115,19 +121,25 @@ func fuzzStream(t *testing.T, data []byte, delta bool) {
 			withORCA("a")(p)
 		}
 		set = builder.Build(p, set)
-		server.Publish(set)
+		w.sets = append(w.sets, set)
 	}
-	publish()
+	w.publish()
+	return w
+}
+
+func (w *fuzzWorld) publish() {
+	w.server.Publish(w.sets[w.turn%len(w.sets)])
+	w.turn++
+}
+
+func (w *fuzzWorld) stream(t *testing.T, data []byte, delta bool) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(peer.NewContext(t.Context(), &peer.Peer{}))
 	defer cancel()
-	s := &rawStream{t: t, ctx: ctx, requests: split(data), between: publish, delta: delta}
-	if delta {
-		_ = server.Serve(s, xds.Method{Delta: true})
-	} else {
-		_ = server.Serve(s, xds.Method{})
-	}
-	server.Clients()
-	if n := len(server.Subscriptions()); n != 0 {
+	s := &rawStream{t: t, ctx: ctx, requests: split(data), between: w.publish, delta: delta}
+	_ = w.server.Serve(s, xds.Method{Delta: delta})
+	w.server.Clients()
+	if n := len(w.server.Subscriptions()); n != 0 {
 		t.Errorf("%d subscriptions are left of a stream that ended", n)
 	}
 }
@@ -143,7 +155,9 @@ func FuzzRequests(f *testing.F) {
 	))
 	f.Add(join(&discoveryv3.DiscoveryRequest{TypeUrl: "type.googleapis.com/x"}, &discoveryv3.DiscoveryRequest{}))
 	f.Add([]byte{0x05, 0x0a, 0xff})
-	f.Fuzz(func(t *testing.T, data []byte) { fuzzStream(t, data, false) })
+	w := newFuzzWorld()
+	defer w.server.Stop()
+	f.Fuzz(func(t *testing.T, data []byte) { w.stream(t, data, false) })
 }
 
 // FuzzDeltaRequests feeds delta streams.
@@ -159,5 +173,7 @@ func FuzzDeltaRequests(f *testing.F) {
 		&discoveryv3.DeltaDiscoveryRequest{TypeUrl: ldsURL, ResourceNamesSubscribe: []string{"a"}, ErrorDetail: &statuspb.Status{}},
 	))
 	f.Add([]byte{0x02, 0x0a})
-	f.Fuzz(func(t *testing.T, data []byte) { fuzzStream(t, data, true) })
+	w := newFuzzWorld()
+	defer w.server.Stop()
+	f.Fuzz(func(t *testing.T, data []byte) { w.stream(t, data, true) })
 }
