@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"io"
 	"log/slog"
 
@@ -43,13 +42,9 @@ func serve(ctx context.Context, file string, stderr io.Writer) error {
 		return err
 	}
 	log := newLogger(cfg.Log, stderr)
-	listeners, err := server.Listen(ctx, cfg)
+	s, err := server.Open(ctx, cfg, server.Options{File: file, Data: data, Log: log})
 	if err != nil {
 		return err
-	}
-	s, err := server.New(cfg, listeners, server.Options{File: file, Data: data, Log: log})
-	if err != nil {
-		return errors.Join(err, listeners.Close())
 	}
 	log.Info("serving", "xds", s.XDSAddress(), "admin", s.AdminAddress(), "services", len(cfg.Services), "state_dir", cfg.StateDir)
 	if err := s.Run(ctx); err != nil {

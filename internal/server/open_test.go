@@ -51,3 +51,36 @@ func TestStateThatCannotBeOpened(t *testing.T) {
 		})
 	}
 }
+
+// TestTheStateIsLockedBeforeThePorts: a second server with the same
+// configuration is told of the first one; and one that finds its port taken
+// gives the state back.
+func TestTheStateIsLockedBeforeThePorts(t *testing.T) {
+	cfg := configuration(t)
+	cfg.StateDir, cfg.XDS.Listen, cfg.Admin.Listen = t.TempDir(), "127.0.0.1:0", ""
+	taken, err := server.Listen(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = taken.Close() }()
+	cfg.XDS.Listen = taken.XDS.Addr().String()
+
+	held, err := store.Open(cfg.StateDir, store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := server.Open(t.Context(), cfg, server.Options{}); !errors.Is(err, store.ErrLocked) {
+		t.Errorf("with state and port taken it says %v", err)
+	}
+	if err := held.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := server.Open(t.Context(), cfg, server.Options{}); err == nil || !strings.Contains(err.Error(), "xds.listen: ") {
+		t.Errorf("with the port taken it says %v", err)
+	}
+	again, err := store.Open(cfg.StateDir, store.Options{})
+	if err != nil {
+		t.Fatalf("the state was not given back: %v", err)
+	}
+	_ = again.Close()
+}

@@ -32,7 +32,7 @@ type security struct {
 // maxAdminConnections bounds those of operators; one address may have half.
 const maxAdminConnections = 2_000
 
-// openSecurity reads certificates and tokens, and puts limits on the listeners.
+// openSecurity reads certificates and tokens.
 func (s *Server) openSecurity() error {
 	sec := &s.security
 	sec.refused = prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -62,10 +62,10 @@ func (s *Server) openSecurity() error {
 			return err
 		}
 	}
-	s.limitListeners()
 	return nil
 }
 
+// limitListeners puts limits on the listeners and on what comes in by them.
 func (s *Server) limitListeners() {
 	sec, limits, now := &s.security, s.cfg.XDS.Limits(), time.Now()
 	sec.rate = admission.NewRate(limits.StreamsPerSecond, limits.Burst, now)
