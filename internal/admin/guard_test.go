@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/isobar-xds/isobar/internal/admin"
+	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
 // TestForeignNamesReadNothing: a web page that rebinds its name to our address
@@ -116,20 +117,9 @@ func TestBodiesTogetherAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	put := func() int { return do(t, srv, http.MethodPut, "/v1/services/cart", half).code }
-	eventually(t, "a second body that does not fit is refused", func() bool { return put() == http.StatusServiceUnavailable })
+	testhelp.Eventually(t, "a second body that does not fit is refused", func() bool { return put() == http.StatusServiceUnavailable })
 	if _, err := io.WriteString(slow, " "); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it fits when the first is done", func() bool { return put() == http.StatusOK })
-}
-
-// eventually asks again for a while.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for limit := time.Now().Add(20 * time.Second); time.Now().Before(limit); <-time.After(time.Millisecond) {
-		if holds() {
-			return
-		}
-	}
-	t.Errorf("never: %s", what)
+	testhelp.Eventually(t, "it fits when the first is done", func() bool { return put() == http.StatusOK })
 }

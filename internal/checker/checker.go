@@ -47,7 +47,7 @@ func New(opts Options) (*Checker, error) {
 	}
 	c := &Checker{
 		opts: opts, client: healthv3.NewHealthDiscoveryServiceClient(opts.Conn),
-		metrics: m, log: &limitedLog{to: opts.Log},
+		metrics: m, log: newLimitedLog(opts.Log),
 	}
 	c.loop = newLoop(&c.opts, m, c.log)
 	return c, nil

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/isobar-xds/isobar/internal/fleet"
+	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
 func dial(t *testing.T, b *fleet.Backend) *grpc.ClientConn {
@@ -83,7 +84,7 @@ func TestBackendGivesUpWithTheDeadline(t *testing.T) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { _ = serve(t.Context(), conn) })
-	eventually(t, "the worker is busy", func() bool { return b.Arrivals() == 1 })
+	testhelp.Eventually(t, "the worker is busy", func() bool { return b.Arrivals() == 1 })
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	if err := serve(ctx, conn); status.Code(err) != codes.DeadlineExceeded {
@@ -98,7 +99,7 @@ func TestBackendDiesAtOnce(t *testing.T) {
 	for range cap(errs) {
 		go func() { errs <- serve(t.Context(), conn) }()
 	}
-	eventually(t, "all have arrived", func() bool { return b.Arrivals() == 3 })
+	testhelp.Eventually(t, "all have arrived", func() bool { return b.Arrivals() == 3 })
 	b.Kill()
 	for range cap(errs) {
 		if err := <-errs; status.Code(err) != codes.Unavailable {

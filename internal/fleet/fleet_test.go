@@ -22,6 +22,7 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/fleet"
+	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
 // asAny packs a message that is known to be good.
@@ -173,7 +174,7 @@ func TestRealClient(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Both zones are in use once the far one is connected.
-	eventually(t, "something lands in the far zone", func() bool { return callMany(t, c, 10)[far.Address()] > 0 })
+	testhelp.Eventually(t, "something lands in the far zone", func() bool { return callMany(t, c, 10)[far.Address()] > 0 })
 	inFar, failed := 0, 0
 	for range 5 {
 		landed := callMany(t, c, 200)
@@ -186,8 +187,8 @@ func TestRealClient(t *testing.T) {
 	feelDistance(t, c, far.Address(), rtt)
 
 	a.Kill()
-	eventually(t, "the client fails over", func() bool { return callMany(t, c, 10)[far.Address()] == 10 })
-	eventually(t, "a load report names the far zone", func() bool { return reported(s, zoneC) })
+	testhelp.Eventually(t, "the client fails over", func() bool { return callMany(t, c, 10)[far.Address()] == 10 })
+	testhelp.Eventually(t, "a load report names the far zone", func() bool { return reported(s, zoneC) })
 	if nacks, _ := s.seen(); len(nacks) > 0 {
 		t.Errorf("NACKs: %q", nacks)
 	}
@@ -218,7 +219,7 @@ func TestClientOutlivesALateServer(t *testing.T) {
 	}
 	ready := make(chan error, 1)
 	go func() { ready <- c.Ready(t.Context()) }()
-	eventually(t, "the client has failed once", func() bool {
+	testhelp.Eventually(t, "the client has failed once", func() bool {
 		_, err := c.Call(t.Context())
 		return err != nil
 	})
@@ -262,16 +263,4 @@ func reported(s *xdsServer, l isobar.Locality) bool {
 		}
 	}
 	return false
-}
-
-// eventually polls a condition for at most 15 s.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(15 * time.Second)
-	for !ok() {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within 15 s: %s", what)
-		}
-		<-time.After(5 * time.Millisecond)
-	}
 }

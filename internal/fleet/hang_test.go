@@ -13,6 +13,7 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/fleet"
+	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
 // TestBackendHangs: what is under way and what comes while it hangs, health
@@ -33,7 +34,7 @@ func TestBackendHangs(t *testing.T) {
 	}
 	answered := make(chan error, 1)
 	go func() { answered <- serve(t.Context(), conn) }()
-	eventually(t, "a request is under way", func() bool { return b.Arrivals() == 1 })
+	testhelp.Eventually(t, "a request is under way", func() bool { return b.Arrivals() == 1 })
 	b.Hang()
 	b.Hang()
 	short, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
@@ -74,7 +75,7 @@ func TestBackendDiesWhileItHangs(t *testing.T) {
 	for range cap(errs) {
 		go func() { errs <- serve(t.Context(), conn) }()
 	}
-	eventually(t, "all have arrived", func() bool { return b.Arrivals() == 2 })
+	testhelp.Eventually(t, "all have arrived", func() bool { return b.Arrivals() == 2 })
 	b.Kill()
 	for range cap(errs) {
 		if err := <-errs; status.Code(err) != codes.Unavailable {

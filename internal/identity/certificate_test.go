@@ -1,7 +1,6 @@
 package identity_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"log/slog"
@@ -19,54 +18,22 @@ import (
 
 	"github.com/isobar-xds/isobar/internal/identity"
 	"github.com/isobar-xds/isobar/internal/identity/identitytest"
+	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// logged is a log that tests read while others write.
-type logged struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
-// eventually waits for a condition, for a bounded time.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(20 * time.Second)
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("%s: not in time", what)
-		}
-	}
-}
 
 // listening is a TLS server with certificates that follow their files.
 type listening struct {
 	t        *testing.T
 	address  string
-	log      *logged
+	log      *testhelp.Log
 	registry *prometheus.Registry
 }
 
 func listen(t *testing.T, f identity.Files) *listening {
 	t.Helper()
-	l := &listening{t: t, log: &logged{}, registry: prometheus.NewRegistry()}
+	l := &listening{t: t, log: &testhelp.Log{}, registry: prometheus.NewRegistry()}
 	certs, err := identity.OpenCertificates(f, identity.Options{
 		Name: "xds", Log: slog.New(slog.NewTextHandler(l.log, nil)), Metrics: identity.NewMetrics(l.registry),
 	})
@@ -160,7 +127,7 @@ func TestRotation(t *testing.T) {
 	}
 
 	ca.Write(dir, identitytest.Leaf{})
-	eventually(t, "the second pair", func() bool { return l.must(client) != first })
+	testhelp.Eventually(t, "the second pair", func() bool { return l.must(client) != first })
 	second := l.must(client)
 	if got := l.metric("isobar_tls_certificate_expiry_seconds", "xds"); got <= float64(soon.Unix()) {
 		t.Errorf("expires at %v", got)
@@ -169,7 +136,7 @@ func TestRotation(t *testing.T) {
 	// A certificate without its key.
 	cert, key := ca.Issue(identitytest.Leaf{})
 	identitytest.Replace(t, f.Cert, cert)
-	eventually(t, "the refusal", func() bool { return l.metric("isobar_tls_reloads_total", "xds,refused,certificates") == 1 })
+	testhelp.Eventually(t, "the refusal", func() bool { return l.metric("isobar_tls_reloads_total", "xds,refused,certificates") == 1 })
 	if got := l.must(client); got != second || l.metric("isobar_tls_files_good", "xds,certificates") != 0 {
 		t.Errorf("after a bad pair: %s", got)
 	}
@@ -177,20 +144,20 @@ func TestRotation(t *testing.T) {
 		t.Errorf("the log says %s", text)
 	}
 	identitytest.Replace(t, f.Key, key)
-	eventually(t, "the third pair", func() bool { return l.must(client) != second })
-	eventually(t, "good again", func() bool { return l.metric("isobar_tls_files_good", "xds,certificates") == 1 })
+	testhelp.Eventually(t, "the third pair", func() bool { return l.must(client) != second })
+	testhelp.Eventually(t, "good again", func() bool { return l.metric("isobar_tls_files_good", "xds,certificates") == 1 })
 
 	// Another authority for clients.
 	other := identitytest.NewCA(t)
 	identitytest.Replace(t, f.ClientCA, other.PEM)
 	stranger := ca.Client(nil)
 	stranger.GetClientCertificate = other.Client(&identitytest.Leaf{DNS: []string{"b.example"}}).GetClientCertificate
-	eventually(t, "the other authority", func() bool { _, err := l.serial(stranger); return err == nil })
+	testhelp.Eventually(t, "the other authority", func() bool { _, err := l.serial(stranger); return err == nil })
 	if _, err := l.serial(client); err == nil {
 		t.Error("a client of the old authority still gets in")
 	}
 	identitytest.Replace(t, f.ClientCA, []byte("nothing"))
-	eventually(t, "the bad authority", func() bool { return strings.Contains(l.log.String(), "no PEM certificate in it") })
+	testhelp.Eventually(t, "the bad authority", func() bool { return strings.Contains(l.log.String(), "no PEM certificate in it") })
 	if _, err := l.serial(stranger); err != nil {
 		t.Errorf("after a bad authority: %v", err)
 	}
@@ -228,7 +195,7 @@ func TestLinkSwap(t *testing.T) {
 	client := ca.Client(&identitytest.Leaf{DNS: []string{"a.example"}})
 	first := l.must(client)
 	link("second")
-	eventually(t, "the swapped pair", func() bool { return l.must(client) != first })
+	testhelp.Eventually(t, "the swapped pair", func() bool { return l.must(client) != first })
 }
 
 func TestWhoGetsNoConnection(t *testing.T) {
@@ -293,7 +260,7 @@ func TestToken(t *testing.T) {
 	}
 	identitytest.Replace(t, path, []byte(second)) // blanks within
 	identitytest.Replace(t, path, []byte("short"))
-	eventually(t, "the refusal", func() bool {
+	testhelp.Eventually(t, "the refusal", func() bool {
 		n, err := testutil.GatherAndCount(registry, "isobar_tls_reloads_total")
 		return err == nil && n == 1
 	})
@@ -301,7 +268,7 @@ func TestToken(t *testing.T) {
 		t.Error("a bad token file took the good token away")
 	}
 	identitytest.Replace(t, path, []byte("fedcba9876543210"))
-	eventually(t, "the new token", func() bool { return token.Valid("fedcba9876543210") && !token.Valid(first) })
+	testhelp.Eventually(t, "the new token", func() bool { return token.Valid("fedcba9876543210") && !token.Valid(first) })
 	if _, err := identity.OpenToken(path+".not", identity.Options{Name: "admin"}); err == nil {
 		t.Error("a token file that is not there")
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/isobar-xds/isobar/internal/config"
 	"github.com/isobar-xds/isobar/internal/identity/identitytest"
+	"github.com/isobar-xds/isobar/internal/testhelp"
 	"github.com/isobar-xds/isobar/internal/wire"
 )
 
@@ -124,7 +125,7 @@ func TestBudgetOfAPeer(t *testing.T) {
 		}
 	}
 	last()
-	eventually(t, "room for another stream", func() bool {
+	testhelp.Eventually(t, "room for another stream", func() bool {
 		_, _, err := subscribe(t.Context(), greedy, nodeIn("6", "us/b"), "checkout")
 		return err == nil
 	})
@@ -162,7 +163,7 @@ func TestTooManyConnections(t *testing.T) {
 		t.Error("the refusal is not counted, or a connection too many")
 	}
 	_ = first.Close()
-	eventually(t, "room for another connection", func() bool {
+	testhelp.Eventually(t, "room for another connection", func() bool {
 		_, _, err := subscribe(t.Context(), l.dial(nil), nodeIn("n", "us/a"), "checkout")
 		return err == nil
 	})

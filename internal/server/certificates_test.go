@@ -8,6 +8,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/config"
 	"github.com/isobar-xds/isobar/internal/identity/identitytest"
+	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
 // TestStatusTellsOfCertificates: it lists those that the listeners show, and
@@ -40,7 +41,7 @@ func TestStatusTellsOfCertificates(t *testing.T) {
 		t.Errorf("no %q in %q", want, told)
 	}
 	ca.Write(dir, identitytest.Leaf{NotAfter: late})
-	eventually(t, "the new certificate needs no attention", func() bool {
+	testhelp.Eventually(t, "the new certificate needs no attention", func() bool {
 		_, told := status()
 		return !strings.Contains(told, "certificate")
 	})

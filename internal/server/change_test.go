@@ -1,11 +1,8 @@
 package server_test
 
 import (
-	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,23 +13,8 @@ import (
 // put writes to the admin API and gives the version of the plan that has it.
 func (w *world) put(path, body string) (status int, answer map[string]any) {
 	w.t.Helper()
-	req, err := http.NewRequestWithContext(w.ctx, http.MethodPut, "http://127.0.0.1"+path, strings.NewReader(body))
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	resp, err := w.api.Do(req)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	data, err := io.ReadAll(resp.Body)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	if err := json.Unmarshal(data, &answer); err != nil {
-		w.t.Fatalf("%s: %s", resp.Status, data)
-	}
-	return resp.StatusCode, answer
+	status = w.operate(http.MethodPut, "127.0.0.1", path, body, &answer)
+	return status, answer
 }
 
 // TestChangesDoNotWaitForTheTick: the first change is in a published plan at

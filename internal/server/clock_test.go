@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 
 	"github.com/isobar-xds/isobar/internal/store"
+	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
 // moved puts every time in the state into another year, as if it had been saved
@@ -47,7 +48,7 @@ func TestClockThatJumps(t *testing.T) {
 				if moved(t, kept, year) == 0 {
 					t.Fatal("no times in the state")
 				}
-				log := &logText{}
+				log := &testhelp.Log{}
 				runLogged(t, cfg, kept, slog.New(slog.NewTextHandler(log, nil)), func(w *world) {
 					w.checkers(&truth{}, "us/a", "us/b", "eu/a")
 					w.start(clients("us/a", 4, constant(1200))...)

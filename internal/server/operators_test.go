@@ -26,7 +26,13 @@ import (
 // read asks the admin interface under a host name.
 func (w *world) read(host, path string, out any) int {
 	w.t.Helper()
-	req, err := http.NewRequestWithContext(w.ctx, http.MethodGet, "http://"+host+path, http.NoBody)
+	return w.operate(http.MethodGet, host, path, "", out)
+}
+
+// operate asks the admin interface something and decodes its answer.
+func (w *world) operate(method, host, path, body string, out any) (status int) {
+	w.t.Helper()
+	req, err := http.NewRequestWithContext(w.ctx, method, "http://"+host+path, strings.NewReader(body))
 	if err != nil {
 		w.t.Fatal(err)
 	}

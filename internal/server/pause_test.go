@@ -1,9 +1,7 @@
 package server_test
 
 import (
-	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -21,23 +19,7 @@ import (
 // order sends an order to the admin interface.
 func (w *world) order(path, body string, out any) int {
 	w.t.Helper()
-	req, err := http.NewRequestWithContext(w.ctx, http.MethodPost, "http://127.0.0.1"+path, strings.NewReader(body))
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	resp, err := w.api.Do(req)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	data, err := io.ReadAll(resp.Body)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	if err := json.Unmarshal(data, out); err != nil {
-		w.t.Fatalf("%s: %s", resp.Status, data)
-	}
-	return resp.StatusCode
+	return w.operate(http.MethodPost, "127.0.0.1", path, body, out)
 }
 
 // growing is the fleet of all zones, of which one sends far more later.

@@ -13,6 +13,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/config"
 	"github.com/isobar-xds/isobar/internal/server"
 	"github.com/isobar-xds/isobar/internal/store"
+	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
 // TestBadFilesKeepTheLastGood: whatever becomes of the file while the server
@@ -79,7 +80,7 @@ func TestBadFilesKeepTheLastGood(t *testing.T) {
 }
 
 // serveFile runs a server on a configuration file until the test ends.
-func serveFile(t *testing.T, path string) (*server.Server, *logText) {
+func serveFile(t *testing.T, path string) (*server.Server, *testhelp.Log) {
 	t.Helper()
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -93,7 +94,7 @@ func serveFile(t *testing.T, path string) (*server.Server, *logText) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log, kept := &logText{}, store.NewMemory()
+	log, kept := &testhelp.Log{}, store.NewMemory()
 	s, err := server.New(cfg, ls, server.Options{Store: kept, File: path, Data: data, Log: slog.New(slog.NewTextHandler(log, nil))})
 	if err != nil {
 		t.Fatal(err)

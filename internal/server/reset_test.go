@@ -9,6 +9,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
 	"github.com/isobar-xds/isobar/internal/config"
+	"github.com/isobar-xds/isobar/internal/testhelp"
 	"github.com/isobar-xds/isobar/internal/wire"
 )
 
@@ -60,7 +61,7 @@ func TestRapidResets(t *testing.T) {
 			}
 		}
 	}
-	eventually(t, "the streams that were reset to end", func() bool {
+	testhelp.Eventually(t, "the streams that were reset to end", func() bool {
 		return l.metric("isobar_xds_streams", "sotw") == float64(len(open)+1) && runtime.NumGoroutine() <= before+5
 	})
 	if l.metric("isobar_admission_refused_total", "peer_rate,stream") == 0 {

@@ -30,6 +30,7 @@ import (
 
 	"github.com/isobar-xds/isobar/internal/server"
 	"github.com/isobar-xds/isobar/internal/store"
+	"github.com/isobar-xds/isobar/internal/testhelp"
 	"github.com/isobar-xds/isobar/internal/wire"
 )
 
@@ -40,7 +41,7 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 type sweepWorld struct {
 	t      *testing.T
 	server *server.Server
-	log    *logText
+	log    *testhelp.Log
 	conn   *grpc.ClientConn
 	dial   func(context.Context) (net.Conn, error)
 	polls  *http.Client
@@ -57,7 +58,7 @@ func inSweep(t *testing.T, test func(w *sweepWorld)) {
 		kept, pipe, rest := store.NewMemory(), bufconn.Listen(1<<20), bufconn.Listen(1<<20)
 		cfg := checked(t)
 		cfg.XDS.Admission.StreamsPerSecond, cfg.XDS.Admission.Burst = 1e6, 1_000_000
-		w := &sweepWorld{t: t, log: &logText{}, dial: pipe.DialContext}
+		w := &sweepWorld{t: t, log: &testhelp.Log{}, dial: pipe.DialContext}
 		var err error
 		w.server, err = server.New(cfg, server.Listeners{XDS: pipe, REST: rest}, server.Options{Store: kept, Log: slog.New(slog.NewTextHandler(w.log, nil))})
 		if err != nil {

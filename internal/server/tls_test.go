@@ -1,14 +1,12 @@
 package server_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"net"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -29,33 +27,16 @@ import (
 	"github.com/isobar-xds/isobar/internal/identity/identitytest"
 	"github.com/isobar-xds/isobar/internal/server"
 	"github.com/isobar-xds/isobar/internal/store"
+	"github.com/isobar-xds/isobar/internal/testhelp"
 	"github.com/isobar-xds/isobar/internal/wire"
 )
-
-// logText is a log that tests read while the server writes.
-type logText struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logText) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *logText) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
 
 // loopback is a real server on loopback, in real time.
 type loopback struct {
 	t      *testing.T
 	server *server.Server
 	rest   string // address
-	log    *logText
+	log    *testhelp.Log
 }
 
 func onLoopback(t *testing.T, change func(*config.Config)) *loopback {
@@ -69,7 +50,7 @@ func onLoopback(t *testing.T, change func(*config.Config)) *loopback {
 		t.Fatal(err)
 	}
 	kept := store.NewMemory()
-	l := &loopback{t: t, log: &logText{}}
+	l := &loopback{t: t, log: &testhelp.Log{}}
 	if ls.REST != nil {
 		l.rest = ls.REST.Addr().String()
 	}
@@ -149,21 +130,6 @@ func subscribe(ctx context.Context, conn *grpc.ClientConn, n *corev3.Node, names
 	return s, m, err
 }
 
-// eventually waits for a condition, for a bounded time.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(30 * time.Second)
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("%s: not in time", what)
-		}
-	}
-}
-
 // serverSerial is that of the certificate which new connections see.
 func (l *loopback) serverSerial(c *tls.Config) string {
 	l.t.Helper()
@@ -201,7 +167,7 @@ func TestRotationDropsNoStream(t *testing.T) {
 	for range 2 {
 		before := l.serverSerial(client)
 		ca.Write(dir, identitytest.Leaf{})
-		eventually(t, "the new certificate", func() bool { return l.serverSerial(client) != before })
+		testhelp.Eventually(t, "the new certificate", func() bool { return l.serverSerial(client) != before })
 	}
 	for i, s := range open {
 		// Another type: only a stream that lives answers it.
@@ -358,6 +324,6 @@ func TestNoGoodCertificate(t *testing.T) {
 		if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), tt.says) {
 			t.Errorf("%s: %v", tt.name, err)
 		}
-		eventually(t, tt.name+" in the log", func() bool { return strings.Contains(l.log.String(), "reason="+tt.name) })
+		testhelp.Eventually(t, tt.name+" in the log", func() bool { return strings.Contains(l.log.String(), "reason="+tt.name) })
 	}
 }

@@ -22,6 +22,7 @@ import (
 	xdsclient "google.golang.org/grpc/xds"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/testhelp"
 	"github.com/isobar-xds/isobar/internal/views"
 	"github.com/isobar-xds/isobar/internal/wire"
 	"github.com/isobar-xds/isobar/internal/xds"
@@ -131,7 +132,7 @@ func (f *fleet) publish(orca bool, drop float64, priorities ...[]isobar.Locality
 func (f *fleet) inSync() {
 	f.t.Helper()
 	want := strconv.Itoa(f.version)
-	eventually(f.t, "the client accepted version "+want, func() bool {
+	testhelp.Eventually(f.t, "the client accepted version "+want, func() bool {
 		for _, c := range f.server.Clients() {
 			i := slices.IndexFunc(c.Types, func(ct xds.ClientType) bool { return ct.Type == "eds" })
 			if i >= 0 && c.InSync && c.Types[i].Acked == want {
@@ -180,7 +181,7 @@ func (f *fleet) steers(want map[string]float64) {
 			f.t.Logf("the last shares were %v, want %v", got, want)
 		}
 	}()
-	eventually(f.t, fmt.Sprintf("shares of %v", want), func() bool {
+	testhelp.Eventually(f.t, fmt.Sprintf("shares of %v", want), func() bool {
 		got = f.shares(1000)
 		for to, share := range want {
 			if math.Abs(got[to]-share) > 0.06 {
@@ -244,13 +245,13 @@ func TestRealClientSeesServicesComeAndGo(t *testing.T) {
 		_, err := f.client.Check(ctx, &grpc_health_v1.HealthCheckRequest{}, grpc.WaitForReady(true))
 		answered <- err
 	}()
-	eventually(t, "the client asks", func() bool { return len(f.server.Clients()) == 1 })
+	testhelp.Eventually(t, "the client asks", func() bool { return len(f.server.Clients()) == 1 })
 	f.publish(false, 0, []isobar.LocalityWeight{{EndpointGroup: b.group("us-east/b"), Weight: 1}})
 	if err := <-answered; err != nil {
 		t.Fatalf("a service that appeared: %v", err)
 	}
 	empty("9")
-	eventually(t, "calls fail", func() bool {
+	testhelp.Eventually(t, "calls fail", func() bool {
 		_, err := f.client.Check(ctx, &grpc_health_v1.HealthCheckRequest{})
 		return err != nil
 	})

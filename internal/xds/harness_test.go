@@ -8,7 +8,6 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
@@ -185,21 +184,6 @@ func (w *world) clientType(kind wire.Kind) xds.ClientType {
 	}
 	w.t.Fatalf("the client did not ask for %s", kind)
 	return xds.ClientType{}
-}
-
-// eventually polls outside of bubbles.
-func eventually(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	deadline := time.After(20 * time.Second)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !cond() {
-		select {
-		case <-deadline:
-			t.Fatalf("still not: %s", what)
-		case <-tick.C:
-		}
-	}
 }
 
 func smallResponses(o *xds.Options) { o.ResponseSize = 1 }

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
 // More of what other control planes have paid for: what became of streams that
@@ -186,7 +187,7 @@ func TestStreamEndedForItsRequestWhileAChangeComes(t *testing.T) {
 		<-published
 		<-c.stream.Context().Done()
 	}
-	eventually(t, "no stream is left", func() bool { return len(w.server.Clients()) == 0 && len(w.server.Subscriptions()) == 0 })
+	testhelp.Eventually(t, "no stream is left", func() bool { return len(w.server.Clients()) == 0 && len(w.server.Subscriptions()) == 0 })
 }
 
 // Nothing was sent until everything was there, and for one cluster without

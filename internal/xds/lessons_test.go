@@ -15,6 +15,7 @@ import (
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 
+	"github.com/isobar-xds/isobar/internal/testhelp"
 	"github.com/isobar-xds/isobar/internal/xds"
 )
 
@@ -194,7 +195,7 @@ func TestChurn(t *testing.T) {
 		w.server.Clients()
 		select {
 		case <-gone:
-			eventually(t, "no stream is left", func() bool { return len(w.server.Clients()) == 0 && len(w.server.Subscriptions()) == 0 })
+			testhelp.Eventually(t, "no stream is left", func() bool { return len(w.server.Clients()) == 0 && len(w.server.Subscriptions()) == 0 })
 			return
 		default:
 		}
