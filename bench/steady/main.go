@@ -98,6 +98,9 @@ func measure(ctx context.Context, o *options, stdout, stderr io.Writer) (err err
 		return err
 	}
 	metering.Wait()
+	if m.most, err = s.mostResident(); err != nil {
+		return err
+	}
 	cancel()
 	background.Wait()
 	return report(stdout, o, m, f, &clients, checkers)

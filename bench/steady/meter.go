@@ -23,6 +23,7 @@ type meter struct {
 
 	samples []usage   // in what is measured
 	totals  [2]totals // at its ends
+	most    int64     // memory that was ever resident, start and reconnect included, bytes
 
 	mu  sync.Mutex
 	err error
@@ -119,20 +120,23 @@ func (m *meter) count(ctx context.Context) (t totals) {
 	return t
 }
 
-// profile writes profiles of the server.
+// profile writes profiles of the server: of the processor and of what is
+// allocated over the same 30 s, then of what is in use.
 func (m *meter) profile(ctx context.Context, dir string) error {
-	for _, p := range []struct{ path, file string }{
-		{"/debug/pprof/profile?seconds=30", "steady.cpu"}, {"/debug/pprof/heap?gc=1", "steady.heap"},
-	} {
-		data, err := m.server.get(ctx, p.path)
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return err
+	}
+	fetch := func(path, file string) error {
+		data, err := m.server.get(ctx, path)
 		if err != nil {
 			return err
 		}
-		if err := os.WriteFile(filepath.Join(dir, p.file), data, 0o600); err != nil {
-			return err
-		}
+		return os.WriteFile(filepath.Join(dir, file), data, 0o600)
 	}
-	return nil
+	allocated := make(chan error, 1)
+	go func() { allocated <- fetch("/debug/pprof/allocs?seconds=30", "steady.allocs") }()
+	err := fetch("/debug/pprof/profile?seconds=30", "steady.cpu")
+	return errors.Join(err, <-allocated, fetch("/debug/pprof/heap?gc=1", "steady.heap"))
 }
 
 func cores(from, to usage) float64 {

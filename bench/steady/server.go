@@ -195,3 +195,18 @@ func (s *server) usage() (u usage, err error) {
 	u.rss = pages * int64(os.Getpagesize())
 	return u, err
 }
+
+// mostResident is the most memory that the process ever had resident, bytes.
+func (s *server) mostResident() (int64, error) {
+	data, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(s.cmd.Process.Pid), "status")) //nolint:gosec // of our own child
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(data)) {
+		if text, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			kilobytes, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(text), " kB"), 10, 64)
+			return kilobytes << 10, err
+		}
+	}
+	return 0, errors.New("/proc/PID/status has no VmHWM")
+}

@@ -28,7 +28,8 @@ type Store interface {
 		Data     []byte
 		Revision uint64
 	}, error)
-	// CompareAndSwap durably writes a key that is at revision (0 = not there).
+	// CompareAndSwap durably writes a key that is at revision (0 = not there). It
+	// keeps no reference to data.
 	CompareAndSwap(ctx context.Context, key string, revision uint64, data []byte) (uint64, error)
 }
 
@@ -68,6 +69,7 @@ type Registry struct {
 	storeRevision uint64 // of the last version read from or written to the store
 	savedRevision uint64 // of the contents that were saved last
 	encoded       encodings
+	written       []byte // memory for what is written
 }
 
 // state is what readers get. Immutable.
@@ -260,10 +262,11 @@ func notFound(name string) error { return fmt.Errorf("service %s: %w", name, iso
 
 // save writes c under the one key. r.mu is held, or r not shared yet.
 func (r *Registry) save(ctx context.Context, c contents) error {
-	data, encoded, err := c.encode(r.encoded)
+	data, encoded, err := c.encode(r.encoded, r.written)
 	if err != nil {
 		return err
 	}
+	r.written = data
 	revision, err := r.opts.Store.CompareAndSwap(ctx, storeKey, r.storeRevision, data)
 	if err == nil {
 		// A change that fails leaves its revision to the next one, so what was

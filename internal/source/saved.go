@@ -46,9 +46,10 @@ type encoding struct {
 	data     []byte
 }
 
-// encode gives what is to be saved. Objects that did not change since they were
-// encoded are taken from there; the result has the encodings of all.
-func (c contents) encode(known encodings) ([]byte, encodings, error) {
+// encode gives what is to be saved, in the memory of into. Objects that did not
+// change since they were encoded are taken from there; the result has the
+// encodings of all.
+func (c contents) encode(known encodings, into []byte) ([]byte, encodings, error) {
 	s := saved{Format: savedFormat, Revision: c.revision, Objects: []savedObject{}}
 	for _, o := range c.health.Overrides() {
 		s.Overrides = append(s.Overrides, savedOverride{Override: o, Since: c.since[o.Key]})
@@ -58,8 +59,10 @@ func (c contents) encode(known encodings) ([]byte, encodings, error) {
 		return nil, nil, fmt.Errorf("%w: the services can't be saved: %w", isobar.ErrInvalid, err)
 	}
 	next := make(encodings, len(c.api))
-	var objects []byte
-	for _, o := range c.objects() {
+	size := len(rest)
+	objects := c.objects()
+	for i := range objects {
+		o := &objects[i]
 		if o.Owner != isobar.OwnerAPI {
 			continue
 		}
@@ -71,19 +74,30 @@ func (c contents) encode(known encodings) ([]byte, encodings, error) {
 			}
 		}
 		next[o.Service.Name] = e
-		if len(objects) > 0 {
-			objects = append(objects, ',')
-		}
-		objects = append(objects, e.data...)
+		size += len(e.data) + 1
 	}
-	// The empty list is the first of its kind in what was encoded without objects.
+	return joined(rest, objects, next, slices.Grow(into[:0], size)), next, nil
+}
+
+// joined puts the encoded objects into what was encoded without them.
+func joined(rest []byte, objects []isobar.Object, encoded encodings, into []byte) []byte {
+	// The empty list is the first of its kind there.
 	head, tail, _ := bytes.Cut(rest, noObjects)
-	data := make([]byte, 0, len(rest)+len(objects))
-	data = append(data, head...)
-	data = append(data, noObjects[:len(noObjects)-1]...)
-	data = append(data, objects...)
-	data = append(data, ']')
-	return append(data, tail...), next, nil
+	into = append(into, head...)
+	into = append(into, noObjects[:len(noObjects)-1]...)
+	separate := false
+	for i := range objects {
+		if objects[i].Owner != isobar.OwnerAPI {
+			continue
+		}
+		if separate {
+			into = append(into, ',')
+		}
+		separate = true
+		into = append(into, encoded[objects[i].Service.Name].data...)
+	}
+	into = append(into, ']')
+	return append(into, tail...)
 }
 
 // noObjects is how saved is encoded where it has none.

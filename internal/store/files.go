@@ -80,7 +80,7 @@ func (f *Files) sweep() error {
 			continue
 		}
 		temp, name := f.path(key, tempSuffix), f.path(key, currentSuffix)
-		_, bad := readFile(temp)
+		_, bad := examineFile(temp)
 		if _, taken := os.Lstat(name); bad == nil && errors.Is(taken, fs.ErrNotExist) {
 			err = errors.Join(os.Rename(temp, name), syncDir(f.dir))
 		} else {
@@ -113,7 +113,7 @@ func (f *Files) Get(ctx context.Context, key string) (Value, error) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	v, _, err := f.read(key)
+	v, _, err := f.read(key, readFile)
 	return v, err
 }
 
@@ -127,7 +127,7 @@ func (f *Files) CompareAndSwap(ctx context.Context, key string, revision uint64,
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	have, from, err := f.read(key)
+	have, from, err := f.read(key, examineFile)
 	if err != nil && from != nowhere {
 		return 0, err
 	}
@@ -141,7 +141,7 @@ func (f *Files) CompareAndSwap(ctx context.Context, key string, revision uint64,
 	err = f.write(key, next, from == current)
 	if err == nil && from == nowhere {
 		// A first version has none before it to fall back to but itself.
-		err = writeDurably(f.path(key, previousSuffix), encode(next))
+		err = writeDurably(f.path(key, previousSuffix), next)
 	}
 	if err != nil {
 		f.metrics.failures.Inc()
@@ -154,81 +154,13 @@ func (f *Files) CompareAndSwap(ctx context.Context, key string, revision uint64,
 // Watch implements [Store].
 func (f *Files) Watch(ctx context.Context, key string) <-chan Value { return f.watches.open(ctx, key) }
 
-// origin is where a value was found.
-type origin uint8
-
-const (
-	nowhere origin = iota // neither file exists
-	current
-	previous
-	unreadable
-)
-
-// read gives the newest good version of a key. f.mu is held.
-func (f *Files) read(key string) (Value, origin, error) {
-	if f.closed {
-		return Value{}, unreadable, fmt.Errorf("state %s: %w", key, ErrClosed)
-	}
-	v, err := readFile(f.path(key, currentSuffix))
-	if err == nil {
-		return v, current, nil
-	}
-	// A newer version must not be overwritten; a file that can't be opened may
-	// be fine, and what is wrong is for the operator to see.
-	if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errDamaged) {
-		return Value{}, unreadable, fmt.Errorf("state %s: %w", key, err)
-	}
-	before, errBefore := readFile(f.path(key, previousSuffix))
-	switch {
-	case errBefore == nil:
-		f.tellRecovery(key, before.Revision, err)
-		return before, previous, nil
-	case errors.Is(err, fs.ErrNotExist) && errors.Is(errBefore, fs.ErrNotExist):
-		return Value{}, nowhere, notFound(key)
-	case errors.Is(errBefore, fs.ErrNotExist) || errors.Is(errBefore, errDamaged):
-		return Value{}, unreadable, fmt.Errorf("state %s: %w: %w; the version before: %w; move both files away to begin anew",
-			key, ErrCorrupt, err, errBefore)
-	default:
-		return Value{}, unreadable, fmt.Errorf("state %s: %w", key, errBefore)
-	}
-}
-
-// tellRecovery says once for each version that the one before is used.
-func (f *Files) tellRecovery(key string, revision uint64, cause error) {
-	if f.told[key] == revision {
-		return
-	}
-	f.told[key] = revision
-	f.metrics.recoveries.Inc()
-	f.log.Error("state file is lost or damaged; using the version before", "key", key, "revision", revision, "error", cause)
-}
-
 func (f *Files) path(key, suffix string) string { return filepath.Join(f.dir, key+suffix) }
-
-func readFile(path string) (Value, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return Value{}, err
-	}
-	if info.Size() > headerSize+MaxValueBytes {
-		return Value{}, fmt.Errorf("%s: %w: %d bytes", path, errDamaged, info.Size())
-	}
-	file, err := os.ReadFile(path) //nolint:gosec // the path is made of a checked key
-	if err != nil {
-		return Value{}, err
-	}
-	v, err := decode(file)
-	if err != nil {
-		return Value{}, fmt.Errorf("%s: %w", path, err)
-	}
-	return v, nil
-}
 
 // write makes v the current version of a key; keep says that the version that
 // is current now is good and becomes the previous one. f.mu is held.
 func (f *Files) write(key string, v Value, keep bool) error {
 	temp := f.path(key, tempSuffix)
-	if err := writeDurably(temp, encode(v)); err != nil {
+	if err := writeDurably(temp, v); err != nil {
 		return errors.Join(err, removeIfThere(temp))
 	}
 	if keep {
@@ -243,13 +175,15 @@ func (f *Files) write(key string, v Value, keep bool) error {
 	return syncDir(f.dir)
 }
 
-func writeDurably(path string, data []byte) error {
+func writeDurably(path string, v Value) error {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600) //nolint:gosec // the path is made of a checked key
 	if err != nil {
 		return err
 	}
-	if _, err := file.Write(data); err != nil {
-		return errors.Join(err, file.Close())
+	for _, part := range [][]byte{encodeHead(v), v.Data} {
+		if _, err := file.Write(part); err != nil {
+			return errors.Join(err, file.Close())
+		}
 	}
 	if err := file.Sync(); err != nil {
 		return errors.Join(err, file.Close())

@@ -6,7 +6,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash"
 	"hash/crc32"
+	"io"
 )
 
 // A file is a header and the data. All numbers are big-endian.
@@ -34,51 +36,87 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 var errDamaged = errors.New("damaged file")
 
-// encode gives the bytes of a file.
-func encode(v Value) []byte {
-	out := make([]byte, headerSize+len(v.Data))
+// encodeHead gives what stands before the data in a file.
+func encodeHead(v Value) []byte {
+	out := make([]byte, headerSize)
 	copy(out, magic)
 	binary.BigEndian.PutUint32(out[8:], formatVersion)
 	binary.BigEndian.PutUint32(out[12:], crc32.Checksum(out[:12], castagnoli))
 	binary.BigEndian.PutUint64(out[16:], v.Revision)
 	binary.BigEndian.PutUint64(out[24:], uint64(len(v.Data)))
-	copy(out[headerSize:], v.Data)
-	sum := checksum(out)
-	copy(out[sumOffset:], sum[:])
+	h := newChecksum(out)
+	h.Write(v.Data)
+	h.Sum(out[:sumOffset])
 	return out
 }
 
-func checksum(file []byte) [sha256.Size]byte {
+// newChecksum begins the checksum of a file; its data is still to come.
+func newChecksum(head []byte) hash.Hash {
 	h := sha256.New()
-	h.Write(file[:sumOffset])
-	h.Write(file[headerSize:])
-	return [sha256.Size]byte(h.Sum(nil))
+	h.Write(head[:sumOffset])
+	return h
 }
 
-// decode is the inverse of encode. Its errors are errDamaged or ErrNewerFormat.
-// The data shares memory with file.
+// decode is the inverse of encoding. Its errors are errDamaged or
+// ErrNewerFormat. The data shares memory with file.
 func decode(file []byte) (Value, error) {
-	if len(file) < prefixSize || string(file[:len(magic)]) != magic {
-		return Value{}, fmt.Errorf("%w: %d bytes that do not begin as a state file", errDamaged, len(file))
+	head := file[:min(len(file), headerSize)]
+	if err := checkHead(head, int64(len(file))); err != nil {
+		return Value{}, err
 	}
-	if crc32.Checksum(file[:12], castagnoli) != binary.BigEndian.Uint32(file[12:]) {
-		return Value{}, fmt.Errorf("%w: the header's checksum does not fit", errDamaged)
+	h := newChecksum(head)
+	h.Write(file[headerSize:])
+	revision, err := revisionOf(head, h)
+	if err != nil {
+		return Value{}, err
 	}
-	if version := binary.BigEndian.Uint32(file[8:]); version > formatVersion {
-		return Value{}, fmt.Errorf("%w: format %d, this one reads up to %d", ErrNewerFormat, version, formatVersion)
+	return Value{Data: file[headerSize:], Revision: revision}, nil
+}
+
+// examine is decode without keeping the data of a file, which has size bytes.
+func examine(file io.Reader, size int64) (revision uint64, err error) {
+	head := make([]byte, min(size, headerSize))
+	if _, err := io.ReadFull(file, head); err != nil {
+		return 0, err
 	}
-	if len(file) < headerSize {
-		return Value{}, fmt.Errorf("%w: cut off within the header", errDamaged)
+	if err := checkHead(head, size); err != nil {
+		return 0, err
 	}
-	if length := binary.BigEndian.Uint64(file[24:]); length != uint64(len(file)-headerSize) { //nolint:gosec // the file is longer than its header
-		return Value{}, fmt.Errorf("%w: %d bytes of data, want %d", errDamaged, len(file)-headerSize, length)
+	h := newChecksum(head)
+	if _, err := io.Copy(h, io.LimitReader(file, size-headerSize)); err != nil {
+		return 0, err
 	}
-	if sum := checksum(file); !bytes.Equal(sum[:], file[sumOffset:headerSize]) {
-		return Value{}, fmt.Errorf("%w: the checksum does not fit", errDamaged)
+	return revisionOf(head, h)
+}
+
+// checkHead checks the beginning of a file of size bytes, as far as that tells.
+func checkHead(head []byte, size int64) error {
+	if len(head) < prefixSize || string(head[:len(magic)]) != magic {
+		return fmt.Errorf("%w: %d bytes that do not begin as a state file", errDamaged, size)
 	}
-	v := Value{Data: file[headerSize:], Revision: binary.BigEndian.Uint64(file[16:])}
-	if v.Revision == 0 || v.Revision > maxRevision {
-		return Value{}, fmt.Errorf("%w: revision %d", errDamaged, v.Revision)
+	if crc32.Checksum(head[:12], castagnoli) != binary.BigEndian.Uint32(head[12:]) {
+		return fmt.Errorf("%w: the header's checksum does not fit", errDamaged)
 	}
-	return v, nil
+	if version := binary.BigEndian.Uint32(head[8:]); version > formatVersion {
+		return fmt.Errorf("%w: format %d, this one reads up to %d", ErrNewerFormat, version, formatVersion)
+	}
+	if len(head) < headerSize {
+		return fmt.Errorf("%w: cut off within the header", errDamaged)
+	}
+	if length := binary.BigEndian.Uint64(head[24:]); length != uint64(size-headerSize) { //nolint:gosec // the file is longer than its header
+		return fmt.Errorf("%w: %d bytes of data, want %d", errDamaged, size-headerSize, length)
+	}
+	return nil
+}
+
+// revisionOf gives the revision of a file with a good head and the checksum h.
+func revisionOf(head []byte, h hash.Hash) (uint64, error) {
+	if !bytes.Equal(h.Sum(nil), head[sumOffset:]) {
+		return 0, fmt.Errorf("%w: the checksum does not fit", errDamaged)
+	}
+	revision := binary.BigEndian.Uint64(head[16:])
+	if revision == 0 || revision > maxRevision {
+		return 0, fmt.Errorf("%w: revision %d", errDamaged, revision)
+	}
+	return revision, nil
 }

@@ -2,7 +2,6 @@ package xds
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"time"
 
@@ -148,43 +147,13 @@ func (s *Server) Subscriptions() []Subscription {
 		return nil
 	}
 	s.sweep(time.Now())
-	var out []Subscription
-	for _, z := range s.allZones() {
+	zones := s.allZones()
+	slices.SortFunc(zones, func(a, b *zone) int { return a.locality.Compare(b.locality) })
+	out := make([]Subscription, 0, s.subscriptions.Load())
+	for _, z := range zones {
 		z.update(set)
-		out = append(out, z.describe()...)
+		out = z.describe(out)
 	}
-	slices.SortFunc(out, func(a, b Subscription) int {
-		return cmp.Or(a.Locality.Compare(b.Locality), cmp.Compare(a.Service, b.Service))
-	})
+	s.subscriptions.Store(int64(len(out) + len(out)/8)) // about as many the next time
 	return out
-}
-
-// describe joins the forms and names of each service. Its clients have what is
-// published when those of every form have it.
-func (z *zone) describe() []Subscription {
-	z.mu.Lock()
-	defer z.mu.Unlock()
-	byService := make(map[string]Subscription, len(z.subs))
-	for key, sub := range z.subs {
-		service := wire.ServiceOf(wire.Endpoints, key.name)
-		if service == "" {
-			continue // stands for nothing
-		}
-		d, known := byService[service]
-		if !known {
-			d = Subscription{Locality: z.locality, Service: service, AckedAt: sub.ackedAt}
-		}
-		d.Streams += sub.streams
-		if sub.current != "" {
-			d.Acked += sub.acked[sub.current]
-		}
-		switch {
-		case sub.ackedAt.IsZero() || d.AckedAt.IsZero():
-			d.AckedAt = time.Time{}
-		case sub.ackedAt.After(d.AckedAt):
-			d.AckedAt = sub.ackedAt
-		}
-		byService[service] = d
-	}
-	return slices.Collect(maps.Values(byService))
 }

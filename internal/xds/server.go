@@ -30,6 +30,8 @@ type Server struct {
 	changed   chan struct{} // capacity 1
 	work      sync.WaitGroup
 
+	subscriptions atomic.Int64 // how many to make room for
+
 	// mu guards what follows. It may be taken while a stream's lock is held,
 	// never the other way.
 	mu          sync.Mutex

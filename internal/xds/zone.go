@@ -26,6 +26,7 @@ type zone struct {
 	changed chan struct{} // closed and replaced when view changes
 	streams map[*stream]struct{}
 	subs    map[subKey]*subscription
+	asked   []asked // of subs, by service; nil after these have changed
 }
 
 // subKey is an assignment as some clients get it.
@@ -153,7 +154,7 @@ func (z *zone) count(key subKey) bool {
 	first := sub == nil
 	if first {
 		sub = &subscription{acked: map[string]int{}, current: versionOf(z.view, key)}
-		z.subs[key] = sub
+		z.subs[key], z.asked = sub, nil
 	}
 	sub.streams++
 	return first
@@ -170,6 +171,7 @@ func (z *zone) unsubscribe(key subKey, acked string) {
 	sub.streams--
 	if sub.streams == 0 {
 		delete(z.subs, key)
+		z.asked = nil
 		if !z.wants(key.name) {
 			z.view.Forget(key.name)
 		}

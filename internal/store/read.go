@@ -1,0 +1,103 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+)
+
+// origin is where a value was found.
+type origin uint8
+
+const (
+	nowhere origin = iota // neither file exists
+	current
+	previous
+	unreadable
+)
+
+// read gives the newest good version of a key, read in one way or another. f.mu
+// is held.
+func (f *Files) read(key string, readFile func(path string) (Value, error)) (Value, origin, error) {
+	if f.closed {
+		return Value{}, unreadable, fmt.Errorf("state %s: %w", key, ErrClosed)
+	}
+	v, err := readFile(f.path(key, currentSuffix))
+	if err == nil {
+		return v, current, nil
+	}
+	// A newer version must not be overwritten; a file that can't be opened may
+	// be fine, and what is wrong is for the operator to see.
+	if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errDamaged) {
+		return Value{}, unreadable, fmt.Errorf("state %s: %w", key, err)
+	}
+	before, errBefore := readFile(f.path(key, previousSuffix))
+	switch {
+	case errBefore == nil:
+		f.tellRecovery(key, before.Revision, err)
+		return before, previous, nil
+	case errors.Is(err, fs.ErrNotExist) && errors.Is(errBefore, fs.ErrNotExist):
+		return Value{}, nowhere, notFound(key)
+	case errors.Is(errBefore, fs.ErrNotExist) || errors.Is(errBefore, errDamaged):
+		return Value{}, unreadable, fmt.Errorf("state %s: %w: %w; the version before: %w; move both files away to begin anew",
+			key, ErrCorrupt, err, errBefore)
+	default:
+		return Value{}, unreadable, fmt.Errorf("state %s: %w", key, errBefore)
+	}
+}
+
+// tellRecovery says once for each version that the one before is used.
+func (f *Files) tellRecovery(key string, revision uint64, cause error) {
+	if f.told[key] == revision {
+		return
+	}
+	f.told[key] = revision
+	f.metrics.recoveries.Inc()
+	f.log.Error("state file is lost or damaged; using the version before", "key", key, "revision", revision, "error", cause)
+}
+
+func readFile(path string) (Value, error) {
+	if _, err := sizeOf(path); err != nil {
+		return Value{}, err
+	}
+	file, err := os.ReadFile(path) //nolint:gosec // the path is made of a checked key
+	if err != nil {
+		return Value{}, err
+	}
+	v, err := decode(file)
+	if err != nil {
+		return Value{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return v, nil
+}
+
+// examineFile is readFile without the data: a version that is to be replaced is
+// checked, but needs no memory.
+func examineFile(path string) (Value, error) {
+	size, err := sizeOf(path)
+	if err != nil {
+		return Value{}, err
+	}
+	file, err := os.Open(path) //nolint:gosec // the path is made of a checked key
+	if err != nil {
+		return Value{}, err
+	}
+	defer file.Close() // it was only read
+	revision, err := examine(file, size)
+	if err != nil {
+		return Value{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return Value{Revision: revision}, nil
+}
+
+func sizeOf(path string) (int64, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0, err
+	}
+	if info.Size() > headerSize+MaxValueBytes {
+		return 0, fmt.Errorf("%s: %w: %d bytes", path, errDamaged, info.Size())
+	}
+	return info.Size(), nil
+}
