@@ -87,15 +87,7 @@ func (v *View) endpoints(as wire.As, name string) *Resource {
 		as.TTL = false // the same bytes
 	}
 	return e.slot(as).get(func() (*Resource, error) {
-		m, err := wire.Assignment(e.assignment) // which checks it
-		if err == nil && name != e.assignment.Service {
-			m.ClusterName = name // by which it was asked for
-			err = wire.CheckAssignment(m, name)
-		}
-		var r *Resource
-		if err == nil {
-			r, err = wire.EncodeAs(as, name, wire.Endpoints, m, e.assignment.ResourceTTL)
-		}
+		r, err := wire.EncodeAssignment(as, name, e.assignment) // which checks it
 		if err != nil {
 			v.set.builder.refuse(wire.Endpoints, Refusal{Service: e.assignment.Service, Source: v.locality, Err: err})
 			return nil, err

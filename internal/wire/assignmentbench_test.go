@@ -8,9 +8,30 @@ import (
 	"github.com/isobar-xds/isobar/internal/wire"
 )
 
-// BenchmarkAssignment converts and checks an assignment of 10 localities with
-// 10 endpoints each.
+// BenchmarkEncodeAssignment checks and encodes an assignment of 10 localities
+// with 10 endpoints each.
+func BenchmarkEncodeAssignment(b *testing.B) {
+	a := bigAssignment()
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := wire.EncodeAssignment(wire.As{}, a.Service, a); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkAssignment makes messages of it first.
 func BenchmarkAssignment(b *testing.B) {
+	a := bigAssignment()
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := encodeByMessages(wire.As{}, a.Service, a); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func bigAssignment() *isobar.Assignment {
 	a := &isobar.Assignment{Service: "checkout", OverprovisioningFactor: 140}
 	var localities []isobar.LocalityWeight
 	for l := range 10 {
@@ -21,10 +42,5 @@ func BenchmarkAssignment(b *testing.B) {
 		localities = append(localities, isobar.LocalityWeight{EndpointGroup: g, Weight: 1000})
 	}
 	a.Priorities = [][]isobar.LocalityWeight{localities}
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := wire.Assignment(a); err != nil {
-			b.Fatal(err)
-		}
-	}
+	return a
 }

@@ -73,16 +73,25 @@ func EncodeAs(as As, name string, kind Kind, m proto.Message, ttl time.Duration)
 	if err != nil || value == nil {
 		return nil, err
 	}
-	var body []byte
-	body = appendString(body, anyURL, kind.URLIn(as.Form))
-	body = protowire.AppendTag(body, anyValue, protowire.BytesType)
-	body = protowire.AppendBytes(body, value)
+	return frame(as, name, kind, value, ttl)
+}
+
+// frame frames an encoded message for both kinds of stream. It keeps no
+// reference to value.
+func frame(as As, name string, kind Kind, value []byte, ttl time.Duration) (*Encoded, error) {
+	url := kind.URLIn(as.Form)
+	size := protowire.SizeTag(anyURL) + protowire.SizeBytes(len(url)) + protowire.SizeTag(anyValue) + protowire.SizeBytes(len(value))
+	whole := make([]byte, 0, protowire.SizeTag(responseResources)+protowire.SizeBytes(size))
+	whole = protowire.AppendTag(whole, responseResources, protowire.BytesType)
+	whole = protowire.AppendVarint(whole, uint64(size)) //nolint:gosec // a length
+	whole = appendString(whole, anyURL, url)
+	whole = appendMessage(whole, anyValue, value)
+	body := whole[len(whole)-size:]
 	e := &Encoded{Name: name, Version: hashOf(body)}
 	if ttl > 0 && as.TTL {
 		return e, e.frameWithTTL(body, ttl)
 	}
-	e.SotW = appendMessage(nil, responseResources, body)
-	e.Body = e.SotW[len(e.SotW)-len(body):]
+	e.SotW, e.Body = whole, body
 	e.Delta = e.deltaHead(nil)
 	return e, nil
 }

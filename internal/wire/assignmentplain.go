@@ -1,0 +1,203 @@
+package wire
+
+import (
+	"math"
+	"net/netip"
+	"sync"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/isobar-xds/isobar"
+)
+
+// EncodeAssignment encodes an assignment under the name by which it is asked
+// for, checked against the rules of all clients, as EncodeAs does. Errors wrap
+// ErrRefused and name the field.
+func EncodeAssignment(as As, name string, a *isobar.Assignment) (*Encoded, error) {
+	if as.Form == V3 {
+		e := plainEncoders.Get().(*plainEncoder)
+		defer plainEncoders.Put(e)
+		if value, ok := e.encode(name, a); ok {
+			return frame(as, name, Endpoints, value, a.ResourceTTL)
+		}
+	}
+	m, err := Assignment(a)
+	if err != nil {
+		return nil, err
+	}
+	if name != a.Service {
+		m.ClusterName = name
+		if err := CheckAssignment(m, name); err != nil {
+			return nil, err
+		}
+	}
+	return EncodeAs(as, name, Endpoints, m, a.ResourceTTL)
+}
+
+// Field numbers of what an assignment is made of, beside those that load reports
+// have too.
+const (
+	assignmentName      = 1
+	assignmentEndpoints = 2
+	assignmentPolicyAt  = 4
+
+	groupLocality  = 1
+	groupEndpoints = 2
+	groupWeight    = 3
+	groupPriority  = 5
+
+	lbEndpointEndpoint = 1
+	lbEndpointHealth   = 2
+	lbEndpointWeight   = 4
+
+	endpointAt  = 1
+	uint32Value = 1
+)
+
+// plainEncoder writes assignments without making messages of them first: a
+// fleet gets thousands at once whenever weights move. It writes what is plainly
+// good; all else, with details of endpoints or with something wrong, is left to
+// Assignment, which says what. What both write is the same, byte for byte.
+type plainEncoder struct {
+	out, group []byte
+	ip         []byte
+	addresses  map[netip.AddrPort]struct{}
+	localities map[isobar.Locality]struct{} // of a priority
+}
+
+var plainEncoders = sync.Pool{New: func() any {
+	return &plainEncoder{addresses: map[netip.AddrPort]struct{}{}, localities: map[isobar.Locality]struct{}{}}
+}}
+
+// encode gives the encoded message, which is good until the next call.
+func (e *plainEncoder) encode(name string, a *isobar.Assignment) (_ []byte, ok bool) {
+	clear(e.addresses)
+	if name == "" || a.Service == "" || !utf8.ValidString(name) || !utf8.ValidString(a.Service) || len(a.Priorities) > maxPriority+1 {
+		return nil, false
+	}
+	e.out = appendString(e.out[:0], assignmentName, name)
+	for priority, localities := range a.Priorities {
+		if len(localities) == 0 {
+			return nil, false
+		}
+		clear(e.localities)
+		sum := uint64(0)
+		for i := range localities {
+			l := &localities[i]
+			if sum += uint64(l.Weight); l.Weight == 0 || sum > math.MaxUint32 || !e.appendGroup(l, priority) {
+				return nil, false
+			}
+			e.out = appendMessage(e.out, assignmentEndpoints, e.group)
+		}
+	}
+	return e.out, e.appendPolicy(a)
+}
+
+// appendGroup makes group a locality with its endpoints.
+func (e *plainEncoder) appendGroup(l *isobar.LocalityWeight, priority int) bool {
+	if l.EndpointGroup == nil || l.Metadata != "" {
+		return false
+	}
+	at := l.Locality
+	if _, twice := e.localities[at]; twice || !utf8.ValidString(at.Region) || !utf8.ValidString(at.Zone) || !utf8.ValidString(at.SubZone) {
+		return false
+	}
+	e.localities[at] = struct{}{}
+	e.group = protowire.AppendTag(e.group[:0], groupLocality, protowire.BytesType)
+	e.group = protowire.AppendVarint(e.group, uint64(sizeString(at.Region)+sizeString(at.Zone)+sizeString(at.SubZone)))
+	e.group = appendSet(e.group, localityRegion, at.Region)
+	e.group = appendSet(e.group, localityZone, at.Zone)
+	e.group = appendSet(e.group, localitySubZone, at.SubZone)
+	sum := uint64(0)
+	for i := range l.Endpoints {
+		w := &l.Endpoints[i]
+		if sum += uint64(w.Weight); sum > math.MaxUint32 || !e.appendEndpoint(w) {
+			return false
+		}
+	}
+	e.group = appendWeight(e.group, groupWeight, l.Weight)
+	if priority > 0 {
+		e.group = appendNumber(e.group, groupPriority, uint64(priority))
+	}
+	return true
+}
+
+// appendEndpoint appends an endpoint to group. Nothing in it is longer than 127
+// bytes, so every length is one byte.
+func (e *plainEncoder) appendEndpoint(w *isobar.WeightedEndpoint) bool {
+	at, err := netip.ParseAddrPort(w.Address)
+	if err != nil || at.Port() == 0 || at.Addr().Zone() != "" || w.Weight == 0 || w.Health > isobar.Degraded || w.Config != nil {
+		return false
+	}
+	if _, twice := e.addresses[at]; twice {
+		return false
+	}
+	e.addresses[at] = struct{}{}
+	e.ip = at.Addr().AppendTo(e.ip[:0])
+	port := uint64(at.Port())
+	socket := 2 + len(e.ip) + 1 + protowire.SizeVarint(port)
+	size := 6 + socket + 3 + protowire.SizeVarint(uint64(w.Weight))
+	if w.Health != isobar.Unknown {
+		size += 2
+	}
+	b := e.group
+	b = append(b, head(groupEndpoints), byte(size))
+	if w.Health != isobar.Unknown {
+		b = appendNumber(b, lbEndpointHealth, uint64(w.Health))
+	}
+	b = appendWeight(b, lbEndpointWeight, w.Weight)
+	b = append(b, head(lbEndpointEndpoint), byte(4+socket)) // the generated types write it last, as part of a oneof
+	b = append(b, head(endpointAt), byte(2+socket))
+	b = append(b, head(addressSocket), byte(socket))
+	b = append(b, head(socketHost), byte(len(e.ip)))
+	b = append(b, e.ip...)
+	e.group = appendNumber(b, socketPort, port)
+	return true
+}
+
+// appendPolicy appends the policy, which is hardly ever there, to out.
+func (e *plainEncoder) appendPolicy(a *isobar.Assignment) bool {
+	p, err := assignmentPolicy(a)
+	if err != nil {
+		return false
+	}
+	if p == nil {
+		return true
+	}
+	if checkPolicy(p) != nil {
+		return false
+	}
+	policy, err := deterministic.Marshal(p)
+	e.out = appendMessage(e.out, assignmentPolicyAt, policy)
+	return err == nil
+}
+
+// head is the tag of a field with a length, of a number below 16.
+func head(field protowire.Number) byte { return byte(field<<3) | byte(protowire.BytesType) }
+
+func appendNumber(b []byte, field protowire.Number, v uint64) []byte {
+	return protowire.AppendVarint(protowire.AppendTag(b, field, protowire.VarintType), v)
+}
+
+// appendWeight appends a wrapped number that is not 0.
+func appendWeight(b []byte, field protowire.Number, v uint32) []byte {
+	b = append(b, head(field), byte(1+protowire.SizeVarint(uint64(v))))
+	return appendNumber(b, uint32Value, uint64(v))
+}
+
+// sizeString is what appendSet appends for a field with a number below 16.
+func sizeString(s string) int {
+	if s == "" {
+		return 0
+	}
+	return 1 + protowire.SizeBytes(len(s))
+}
+
+// appendSet appends a string that is not empty.
+func appendSet(b []byte, field protowire.Number, s string) []byte {
+	if s == "" {
+		return b
+	}
+	return appendString(b, field, s)
+}
