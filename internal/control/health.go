@@ -51,10 +51,12 @@ func (l *Loop) observeHealth(now time.Time) (publish bool) {
 	t := l.timing()
 	l.keeper.Retime(t.Interval, t.Tick)
 	topology, operators := l.opts.Topology.State()
-	r := l.keeper.Observe(health.Event{
+	event := health.Event{
 		Now: now, Topology: topology, Operators: operators,
 		Reports: l.opts.Checkers.Collect(now), Connected: l.opts.Checkers.Connected(now),
-	})
+	}
+	l.tell(func(r Recorder) { r.Observe(&event, t.Interval, t.Tick) })
+	r := l.keeper.Observe(event)
 	if r.Designate || t.Interval != l.designated {
 		l.opts.Checkers.Designate(r.Topology, l.keeper.Placement().Designations)
 		l.designated = t.Interval
@@ -82,7 +84,7 @@ const saveHealthEvery = 5 * time.Second
 func (l *Loop) believe() {
 	for _, s := range l.Current().Services {
 		if len(s.Findings.Unreachable) > 0 {
-			l.keeper.Book().Release(s.Spec.Name, s.Findings.Unreachable...)
+			l.release(s.Spec.Name, s.Findings.Unreachable...)
 		}
 	}
 }
@@ -97,7 +99,7 @@ func (l *Loop) Health(ctx context.Context, service string) ([]health.ServiceRepo
 // nothing is held.
 func (l *Loop) Release(ctx context.Context, service string) (bool, error) {
 	return ask(ctx, l, func() bool {
-		released := l.keeper.Book().Release(service)
+		released := l.release(service)
 		if released && l.observeHealth(time.Now()) {
 			l.rebase()
 		}

@@ -114,7 +114,9 @@ type Loop struct {
 	metrics    *metrics
 
 	// Owned by the goroutine of Run.
-	decider     *plan.Decider
+	decider     decider
+	recorders   []Recorder
+	operators   health.Table // of the last turn
 	set         *views.Set
 	history     *plan.History
 	pages       []plan.Page // of it, to be saved with the next plan
@@ -266,7 +268,7 @@ func (l *Loop) start() error {
 		saved = &plan.Saved{}
 	}
 	l.startHistory(saved)
-	l.decider = plan.NewDecider(l.timing().Interval, saved.Demand(), now)
+	l.decider = decider{plan.NewDecider(l.timing().Interval, saved.Demand(), now), l}
 	l.saver = newSaver(l.opts.State, l.log, l.metrics)
 	l.writing.Store(l.saver)
 	version := max(saved.Reserved, saved.Version) + 1
@@ -288,6 +290,7 @@ func (l *Loop) start() error {
 }
 
 func (l *Loop) stop() {
+	l.tell(Recorder.Stopped)
 	saved, found := l.toSave(l.last), l.keeper.Save()
 	l.saver.save(job{plan: &saved, health: &found, pages: l.pages})
 	l.saver.close()
@@ -312,6 +315,8 @@ func (l *Loop) tick() {
 // next makes and publishes the plan that follows. A defect that panics in pure
 // code costs this plan only: the one in force goes on serving.
 func (l *Loop) next(o plan.Origin, decide func(*plan.Turn) (*plan.Plan, error), windows []load.StreamWindow) (p *plan.Plan, err error) {
+	before := l.Current()
+	defer func() { l.tell(func(r Recorder) { r.Decided(before, p, err) }) }()
 	defer func() {
 		if r := recover(); r != nil {
 			l.metrics.panics.Inc()
@@ -319,21 +324,20 @@ func (l *Loop) next(o plan.Origin, decide func(*plan.Turn) (*plan.Plan, error), 
 			p, err = nil, errDefect
 		}
 	}()
-	current := l.Current()
 	turn := &plan.Turn{
 		Now: time.Now(), Interval: l.timing().Interval, Windows: windows,
-		Watched: watched(l.opts.Clients.Subscriptions()), Paused: current.Paused,
-		Previous: current, Version: current.Version + 1,
+		Watched: watched(l.opts.Clients.Subscriptions()), Paused: before.Paused,
+		Previous: before, Version: before.Version + 1,
 	}
-	topology, operators := l.opts.Topology.State()
-	turn.Topology, turn.Health = topology, l.keeper.Table(operators)
+	turn.Topology, l.operators = l.opts.Topology.State()
+	turn.Health = l.keeper.Table(l.operators)
 	if p, err = decide(turn); err != nil {
 		if o.Trigger == "" { // an operator is told
 			l.log.Error("planning failed, the last plan stays", "error", err)
 		}
 		return nil, err
 	}
-	change, ok := plan.Changed(current, p, o)
+	change, ok := plan.Changed(before, p, o)
 	if ok {
 		l.note(change)
 	}

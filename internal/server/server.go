@@ -50,6 +50,8 @@ type Options struct {
 	// server closes only a store that it opened.
 	Store store.Store
 	Log   *slog.Logger
+	// Version is that of the program, for recordings.
+	Version string
 	// DialSource opens the connection to the other control plane that the
 	// configuration names; nil = the system's dialer.
 	DialSource func(ctx context.Context, address string) (net.Conn, error)
