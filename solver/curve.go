@@ -103,29 +103,36 @@ func (c *curve) slopes(y float64) (first, second float64) {
 const gainSlack = 1e-13
 
 // gain is an upper bound, tight to rounding, of the largest p y - f(y) over
-// 0 <= y <= room: f is convex, so bisection on its slope finds the maximum,
-// and the tangent at the lower end of the last bracket lies above it.
+// 0 <= y <= room. f is convex, so a bracket around the maximum follows from its
+// slope, and the tangent at any load in it lies above what is between there and
+// the ends of the bracket. Newton's method on the slope chooses where to look;
+// where it leaves the bracket, the middle does.
 func (c *curve) gain(price, room float64) float64 {
-	lo, hi := 0.0, room
 	if price <= c.slope(0) {
 		return -c.value(0)
 	}
 	if price >= c.slope(room) {
 		return price*room - c.value(room)
 	}
-	low := c.slope(lo)
+	lo, hi, y, above := 0.0, room, room, 0.0
 	for range 100 {
-		mid := lo + (hi-lo)/2
-		// The tangent overstates the maximum by no more than this; from there on
-		// a narrower bracket changes digits only that rounding has already taken.
-		if mid <= lo || mid >= hi || (price-low)*(hi-lo) <= gainSlack*price*lo {
+		slope, bend := c.slopes(y)
+		if slope < price {
+			lo, above = y, (price-slope)*(hi-y)
+		} else {
+			hi, above = y, (slope-price)*(y-lo)
+		}
+		if above <= gainSlack*price*y {
 			break
 		}
-		if slope := c.slope(mid); slope < price {
-			lo, low = mid, slope
-		} else {
-			hi = mid
+		next := y + (price-slope)/bend
+		if !(next > lo && next < hi) {
+			next = lo + (hi-lo)/2
 		}
+		if next <= lo || next >= hi {
+			break
+		}
+		y = next
 	}
-	return price*lo - c.value(lo) + (price-low)*(hi-lo)
+	return price*y - c.value(y) + above
 }

@@ -53,6 +53,9 @@ func quality(objective, bound, served float64) (gap, excess float64) {
 // solveService solves one service and returns the demand that it serves too.
 func solveService(s *Service, method *interior) (ServiceSolution, float64) {
 	in := newInstance(s)
+	if sol, served, ok := in.reuse(); ok {
+		return sol, served
+	}
 	in.shedOverflow()
 	parts := in.splitTight(in.partition(in.served, in.ceilings()))
 	out := answer{
@@ -91,6 +94,14 @@ type answer struct {
 }
 
 func (in *instance) finish(out *answer) (ServiceSolution, float64) {
+	sol, served := in.answer(out)
+	in.certify(&sol)
+	sol.Gap, sol.ExcessMS = quality(sol.Objective, sol.LowerBound, served)
+	return sol, served
+}
+
+// answer is the solution without its certificate, and the demand that it serves.
+func (in *instance) answer(out *answer) (ServiceSolution, float64) {
 	sol := ServiceSolution{
 		Flows: make([][]float64, in.sources), Prices: out.prices, Scale: in.scale,
 		Shed: in.shed, Unreachable: in.unreachable, Iterations: out.iterations,
@@ -102,8 +113,6 @@ func (in *instance) finish(out *answer) (ServiceSolution, float64) {
 	}
 	sol.total(in)
 	sol.Objective = Objective(*in.service, sol.Flows)
-	in.certify(&sol)
-	sol.Gap, sol.ExcessMS = quality(sol.Objective, sol.LowerBound, served)
 	return sol, served
 }
 
@@ -133,9 +142,9 @@ func (in *instance) certify(sol *ServiceSolution) {
 			slopes[l] = c.slope(sol.Load[l])
 		}
 	}
-	bound := Bound(*in.service, slopes, sol.Scale, sol.Shed)
+	bound := in.bound(slopes)
 	if sol.Objective-bound > relativeGap*sol.Objective {
-		if other := Bound(*in.service, sol.Prices, sol.Scale, sol.Shed); other > bound {
+		if other := in.bound(sol.Prices); other > bound {
 			bound, slopes = other, sol.Prices
 		}
 	}

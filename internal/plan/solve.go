@@ -123,10 +123,15 @@ func (d *draft) distances(source isobar.Locality) []float64 {
 	return out
 }
 
-// warmStart hands over what was published, so that ties fall towards it.
+// warmStart hands over what was published, so that ties fall towards it, and the
+// last prices: as long as they prove that it still is as good as ties may be,
+// nothing is solved.
 func (d *draft) warmStart(p *solver.Service, solved []isobar.Locality) {
 	if d.previous == nil {
 		return
+	}
+	if d.last.CallCosts == nil {
+		p.WarmPrices = d.Prices
 	}
 	at := d.mapSites(d.previous.Sites)
 	p.Previous = make([][]float64, len(solved))
