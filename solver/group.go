@@ -70,7 +70,7 @@ func (p Problem) members(g *callGraph, group []int) []*member {
 		s := &p.Services[i]
 		m := &member{index: i, service: s, own: len(s.Demand)}
 		agg := *s
-		agg.Calls, agg.Price, agg.Previous, agg.WarmPrices = nil, nil, nil, nil
+		agg.Calls, agg.Price, agg.Previous, agg.WarmPrices, agg.Last = nil, nil, nil, nil, nil
 		agg.Demand = append([]float64(nil), s.Demand...)
 		agg.Latency = append([][]float64(nil), s.Latency[:m.own]...)
 		if s.Allowed != nil {

@@ -28,10 +28,15 @@ type Service struct {
 	// one is taken. They may belong to other demand: their shares count. Without
 	// them ties are split in proportion to room under the ceilings.
 	Previous [][]float64
-	// WarmPrices holds the prices of the last solution [l] (nil = none), to
-	// start from. They change the number of iterations, not the answer's quality;
-	// absurd ones are ignored.
+	// WarmPrices holds the prices of the last solution [l] (nil = none). As long
+	// as they prove that the shares of Previous, or else of Last, are still as good
+	// as ties may be, that is the answer, after 0 iterations. Otherwise the solver
+	// starts from them. Absurd ones are ignored.
 	WarmPrices []float64
+	// Last holds the flows of the last solution [s][l] (nil = none), where they are
+	// not yet what Previous says, because of pacing and the like. They may belong
+	// to other demand, too.
+	Last [][]float64
 }
 
 // Locality is the capacity of a service in one locality.

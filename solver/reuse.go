@@ -1,24 +1,34 @@
 package solver
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
-// reuse answers with the previous flows, in shares of today's demand, if the
-// previous prices still prove them to be tied with the optimum: then a full
-// solution would end there too (see breakTies), and all that is needed is the
-// proof. The prices stay as they are until they no longer prove enough.
+// reuse answers with the shares of an earlier answer if the last prices prove
+// them to be tied with the optimum of today's demand: those that are in force,
+// where a full solution would end too (see breakTies), else those of the last
+// solution. The prices stay as they are until they no longer prove enough.
 func (in *instance) reuse() (ServiceSolution, float64, bool) {
-	if !in.warm || in.service.Previous == nil {
+	if !in.warm || (in.service.Previous == nil && in.service.Last == nil) {
 		return ServiceSolution{}, 0, false
 	}
-	prog := in.whole()
-	flow := in.byPrevious(part{sources: indices(in.sources)}, indices(in.localities), make([]float64, len(in.cost)))
-	if !prog.keeps(flow) || !in.tied(prog, flow) {
-		return ServiceSolution{}, 0, false
+	prog, all := in.whole(), part{sources: indices(in.sources)}
+	bound := in.bound(in.service.WarmPrices)
+	for _, earlier := range [][][]float64{in.service.Previous, in.service.Last} {
+		if earlier == nil {
+			continue
+		}
+		flow := in.byShares(earlier, all, indices(in.localities), make([]float64, len(in.cost)))
+		if !prog.keeps(flow) || !in.tied(prog.value(flow), bound) {
+			continue
+		}
+		sol, served := in.answer(&answer{flow: flow, prices: slices.Clone(in.service.WarmPrices)})
+		sol.LowerBound = math.Min(sol.Objective, bound)
+		sol.Gap, sol.ExcessMS = quality(sol.Objective, sol.LowerBound, served)
+		return sol, served, true
 	}
-	sol, served := in.answer(&answer{flow: flow, prices: append([]float64(nil), in.service.WarmPrices...)})
-	sol.LowerBound = math.Min(sol.Objective, in.bound(sol.Prices))
-	sol.Gap, sol.ExcessMS = quality(sol.Objective, sol.LowerBound, served)
-	return sol, served, true
+	return ServiceSolution{}, 0, false
 }
 
 // whole is the service as one program, with all its localities.
@@ -33,13 +43,12 @@ func (in *instance) whole() *program {
 	return prog
 }
 
-// tied tells whether the warm prices prove that flows cost no more than ties may.
-func (in *instance) tied(prog *program, flow []float64) bool {
+// tied tells whether flows of a cost are proven to cost no more than ties may.
+func (in *instance) tied(value, bound float64) bool {
 	total := 0.0
 	for _, d := range in.served {
 		total += d
 	}
-	value, bound := prog.value(flow), in.bound(in.service.WarmPrices)
 	return value <= bound+math.Min(tieLatency*total, tieShare*bound)
 }
 

@@ -7,9 +7,9 @@ const (
 	// stay near the previous one; tieShare limits it for very fast services.
 	tieLatency = 0.01
 	tieShare   = 0.004
-	// tieAim is the part of it that a new answer spends, so that the same
-	// answer still lies inside when it comes back as the previous one.
-	tieAim = 0.9
+	// tieAim is the part of it that a new answer spends, so that the same answer
+	// still lies inside when it comes back with slightly different demand.
+	tieAim = 0.5
 )
 
 // breakTies picks among the solutions of (nearly) the same cost: the one
@@ -27,7 +27,7 @@ func (in *instance) breakTies(p part, localities []int, prog *program, best opti
 	if in.service.Previous == nil {
 		target = prog.byHeadroom(flow, best.prices)
 	} else {
-		target = in.byPrevious(p, localities, flow)
+		target = in.byShares(in.service.Previous, p, localities, flow)
 	}
 	if prog.keeps(target) && prog.value(target) <= value+budget {
 		return target
@@ -42,13 +42,13 @@ func (in *instance) breakTies(p part, localities []int, prog *program, best opti
 	return prog.extend(nearest, target, value+tieAim*budget)
 }
 
-// byPrevious is the previous answer in shares of today's demand; a source that
-// had none keeps what the optimum gives it.
-func (in *instance) byPrevious(p part, localities []int, flow []float64) []float64 {
+// byShares is an earlier answer in shares of today's demand; a source that had
+// none keeps what the optimum gives it.
+func (in *instance) byShares(earlier [][]float64, p part, localities []int, flow []float64) []float64 {
 	n := len(localities)
 	target := make([]float64, len(flow))
 	for i, s := range p.sources {
-		row := in.service.Previous[s]
+		row := earlier[s]
 		sum := 0.0
 		for _, x := range row {
 			sum += x

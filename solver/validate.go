@@ -89,6 +89,11 @@ func (s *Service) validateMatrices(sources int) error {
 			return err
 		}
 	}
+	if s.Last != nil {
+		if err := s.matrix(".last", s.Last, sources, math.MaxFloat64/1e6); err != nil {
+			return err
+		}
+	}
 	if s.Previous != nil {
 		// Flows of any size: only their shares count.
 		if err := s.matrix(".previous", s.Previous, sources, math.MaxFloat64/1e6); err != nil {

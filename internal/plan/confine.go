@@ -2,6 +2,7 @@ package plan
 
 import (
 	"math"
+	"slices"
 
 	"github.com/isobar-xds/isobar"
 )
@@ -73,7 +74,11 @@ func (d *draft) prices(source isobar.Locality) []float64 {
 // costs gives latency and price from a source to each site, ms.
 func (d *draft) costs(source isobar.Locality) []float64 {
 	out := d.distances(source)
-	for l, price := range d.prices(source) {
+	prices := d.prices(source)
+	if prices != nil {
+		out = slices.Clone(out)
+	}
+	for l, price := range prices {
 		out[l] += price
 	}
 	return out

@@ -67,6 +67,7 @@ type draft struct {
 	network  *isobar.Network
 	previous *assign.Result
 	last     *Service // of the plan before; nil for a new one
+	sameWays bool     // sites and network are those of last
 
 	in, out []*link // calls that count: who calls it, and whom it calls
 
@@ -124,6 +125,7 @@ func newDraft(in *Input, spec *isobar.Service, prev *Service) *draft {
 	for i := range d.sites {
 		d.Sites = append(d.Sites, d.sites[i].Site)
 	}
+	d.sameWays = prev != nil && in.Previous.Topology != nil && in.Previous.Topology.Network == d.network && sameSites(prev.Sites, d.Sites)
 	return d
 }
 

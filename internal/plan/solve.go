@@ -22,6 +22,7 @@ func (d *draft) solve() {
 		d.Hold = "the solver refused the problem: " + err.Error()
 		return
 	}
+	problem.Last, problem.WarmPrices = nil, nil // else they would live one plan longer
 	d.take(problem, solved, &solution.Services[0])
 }
 
@@ -114,8 +115,14 @@ func (d *draft) allowed(s *sourceDemand) []bool {
 	return row
 }
 
-// distances gives the latency from a source to each site, ms.
+// distances gives the latency from a source to each site, ms. The caller must
+// not change it.
 func (d *draft) distances(source isobar.Locality) []float64 {
+	if d.sameWays && d.last != nil && d.last.Problem != nil {
+		if s, ok := slices.BinarySearchFunc(d.last.Solved, source, isobar.Locality.Compare); ok {
+			return d.last.Problem.Latency[s]
+		}
+	}
 	out := make([]float64, len(d.sites))
 	for l := range d.sites {
 		out[l], _ = d.network.Latency(source, d.sites[l].Group.Locality)
@@ -131,7 +138,7 @@ func (d *draft) warmStart(p *solver.Service, solved []isobar.Locality) {
 		return
 	}
 	if d.last.CallCosts == nil {
-		p.WarmPrices = d.Prices
+		p.WarmPrices, p.Last = d.Prices, d.lastFlows(solved)
 	}
 	at := d.mapSites(d.previous.Sites)
 	p.Previous = make([][]float64, len(solved))
@@ -151,6 +158,15 @@ func (d *draft) warmStart(p *solver.Service, solved []isobar.Locality) {
 			}
 		}
 	}
+}
+
+// lastFlows gives the flows of the last solution; nil where that was one of other
+// sources or sites.
+func (d *draft) lastFlows(solved []isobar.Locality) [][]float64 {
+	if d.last.Solution == nil || d.last.Solution.Joint || !slices.Equal(solved, d.last.Solved) || !sameSites(d.last.Sites, d.Sites) {
+		return nil
+	}
+	return d.last.Solution.Flows
 }
 
 // nearest is the closest site that a source may use, or -1.
@@ -173,6 +189,10 @@ func (d *draft) mapSites(other []assign.Site) []int {
 	out := make([]int, len(d.sites))
 	for l := range d.sites {
 		name := d.sites[l].Group.Locality
+		if l < len(other) && other[l].Group.Locality == name {
+			out[l] = l
+			continue
+		}
 		out[l] = slices.IndexFunc(other, func(s assign.Site) bool { return s.Group.Locality == name })
 	}
 	return out
