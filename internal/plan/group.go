@@ -65,6 +65,7 @@ func solveJointly(rest []*draft) *certificate {
 	var solved []isobar.Locality
 	for i, d := range rest {
 		s, sources := d.build()
+		s.Last, s.WarmPrices = nil, nil // those of services that are solved alone
 		if i == 0 {
 			solved = sources
 		}
