@@ -19,6 +19,7 @@ import (
 
 var (
 	simulations = flag.Int("simulations", 1000, "how many random fleets to simulate")
+	firstSeed   = flag.Uint64("first", 1, "the seed of the first of them")
 	largeFleets = flag.Bool("large", false, "make them larger")
 	onlySeed    = flag.Uint64("seed", 0, "simulate the fleet of this seed only, twice")
 )
@@ -39,16 +40,22 @@ func TestSimulations(t *testing.T) {
 		}
 		return
 	}
-	var next atomic.Uint64
+	const enough = 10 // failures to report
+	var begun, failed atomic.Uint64
 	var wait sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		wait.Go(func() {
 			for {
-				seed := next.Add(1)
-				if seed > uint64(*simulations) || t.Failed() {
+				n := begun.Add(1) - 1
+				if n >= uint64(*simulations) || failed.Load() >= enough {
 					return
 				}
+				if n > 0 && n%1000 == 0 {
+					t.Logf("%d of %d fleets, %d failures", n, *simulations, failed.Load())
+				}
+				seed := *firstSeed + n
 				if _, err := simulateRandom(t, seed, size); err != nil {
+					failed.Add(1)
 					t.Errorf("seed %d: %v\nrepeat it by: go test ./internal/sim -run TestSimulations -seed %d%s", seed, err, seed, extra)
 				}
 			}
