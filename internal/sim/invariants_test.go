@@ -3,17 +3,20 @@
 package sim
 
 import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"math"
-	"reflect"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
-	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
@@ -33,10 +36,10 @@ func TestSimulations(t *testing.T) {
 		size, extra = large, " -large"
 	}
 	if *onlySeed > 0 {
-		a, errA := simulateRandom(t, *onlySeed, size)
-		b, errB := simulateRandom(t, *onlySeed, size)
-		if errA != nil || !reflect.DeepEqual(a, b) || (errA == nil) != (errB == nil) {
-			t.Fatalf("errors %v, %v; the same result twice: %v", errA, errB, reflect.DeepEqual(a, b))
+		first, err := simulateRandom(t.Context(), *onlySeed, size)
+		second, again := simulateRandom(t.Context(), *onlySeed, size)
+		if err != nil || again != nil || first != second {
+			t.Fatalf("transcript %s: %v\ntranscript %s: %v", first, err, second, again)
 		}
 		return
 	}
@@ -54,7 +57,7 @@ func TestSimulations(t *testing.T) {
 					t.Logf("%d of %d fleets, %d failures", n, *simulations, failed.Load())
 				}
 				seed := *firstSeed + n
-				if _, err := simulateRandom(t, seed, size); err != nil {
+				if _, err := simulateRandom(t.Context(), seed, size); err != nil {
 					failed.Add(1)
 					t.Errorf("seed %d: %v\nrepeat it by: go test ./internal/sim -run TestSimulations -seed %d%s", seed, err, seed, extra)
 				}
@@ -64,78 +67,75 @@ func TestSimulations(t *testing.T) {
 	wait.Wait()
 }
 
-func simulateRandom(t *testing.T, seed uint64, size bounds) (*Result, error) {
-	t.Helper()
+// simulateRandom runs the fleet of a seed. What happened is told to the last bit
+// by the transcript, up to the failure if there was one.
+func simulateRandom(ctx context.Context, seed uint64, size bounds, more ...func(Frame) error) (transcript string, err error) {
 	sc := randomFleet(seed, size)
 	var w *world
 	set := func(made *world) (balancer, error) {
 		w = made
-		return newIsobar(made)
+		b, err := newIsobar(made)
+		if err != nil {
+			return nil, err
+		}
+		return &watchedLoop{isobarLoop: b.(*isobarLoop)}, nil
 	}
-	var before *plan.Plan
-	return runOne(t.Context(), sc, Isobar(), set, func(f Frame) error {
-		err := errors.Join(soundPlan(before, f.Plan), w.sound(), soundSample(&f.Sample))
-		before = f.Plan
-		return err
+	sum := sha256.New()
+	_, err = runOne(ctx, sc, Isobar(), set, func(f Frame) error {
+		if err := json.NewEncoder(sum).Encode(struct {
+			Plan   plan.Saved
+			Sample Sample
+		}{f.Plan.Save(), f.Sample}); err != nil {
+			return err
+		}
+		err := errors.Join(w.sound(), soundSample(&f.Sample))
+		for _, check := range more {
+			err = errors.Join(err, check(f))
+		}
+		if err != nil {
+			return fmt.Errorf("at %v: %w", f.At, err)
+		}
+		return nil
 	})
+	return hex.EncodeToString(sum.Sum(nil)), err
 }
 
-// soundPlan: the plan's own check found nothing, versions grow, what had
-// endpoints keeps some, and drops stay within bounds.
-func soundPlan(before, p *plan.Plan) error {
-	for _, v := range p.Violations {
-		return fmt.Errorf("%s of %s from %s: %s", v.Rule, v.Service, v.Source, v.Text)
-	}
-	if before != nil && p.Version <= before.Version {
-		return fmt.Errorf("version %d after %d", p.Version, before.Version)
-	}
-	for _, s := range p.Services {
-		if s.Result.Drop > s.Spec.MaxShed+1e-9 {
-			return fmt.Errorf("%s drops %v of at most %v", s.Spec.Name, s.Result.Drop, s.Spec.MaxShed)
+// TestAFailureReplays: what fails with a seed fails again with it, at the same
+// moment, with the same words, and after the same plans to the last bit; beside
+// others as alone.
+func TestAFailureReplays(t *testing.T) {
+	// An invariant that does not hold for long: no locality is ever so full.
+	tooFull := func(f Frame) error {
+		if f.At > small.length/2 && f.Sample.Fullest > 0.95 {
+			return fmt.Errorf("a locality is %v full, in version %d", f.Sample.Fullest, f.Plan.Version)
 		}
-		for i := range s.Result.Sources {
-			r := &s.Result.Sources[i]
-			if err := soundAssignment(s.Spec, r.Source, r.Assignment); err != nil {
-				return fmt.Errorf("%s from %s: %w", s.Spec.Name, r.Source, err)
+		return nil
+	}
+	type end struct{ transcript, err string }
+	play := func(seed uint64) end {
+		transcript, err := simulateRandom(t.Context(), seed, small, tooFull)
+		return end{transcript, fmt.Sprint(err)}
+	}
+	const seeds = 24
+	var first, second [seeds]end
+	var wait sync.WaitGroup
+	for i := range seeds {
+		wait.Go(func() { first[i] = play(uint64(i + 1)) })
+	}
+	wait.Wait()
+	failed := 0
+	for i := range seeds {
+		if strings.Contains(first[i].err, "full, in version") {
+			failed++
+			second[i] = play(uint64(i + 1))
+			if first[i] != second[i] {
+				t.Errorf("seed %d: first %v, then %v", i+1, first[i], second[i])
 			}
 		}
 	}
-	return nil
-}
-
-// soundAssignment: no empty tier, no weight of 0, no locality twice, and a first
-// tier that can serve as long as anything can; and nothing that is not allowed.
-func soundAssignment(spec *isobar.Service, from isobar.Locality, a *isobar.Assignment) error {
-	allowed := 0
-	for i := range spec.Localities {
-		if spec.Allows(from, spec.Localities[i].Locality) {
-			allowed++
-		}
+	if failed == 0 {
+		t.Error("no seed failed; the test proves nothing")
 	}
-	seen := map[isobar.Locality]bool{}
-	usable, first := 0, 0
-	for p, tier := range a.Priorities {
-		if len(tier) == 0 {
-			return fmt.Errorf("priority %d is empty", p)
-		}
-		for _, lw := range tier {
-			if !spec.Allows(from, lw.Locality) {
-				return fmt.Errorf("%s is not allowed", lw.Locality)
-			}
-			if lw.Weight == 0 || seen[lw.Locality] {
-				return fmt.Errorf("%s with weight %d, there before: %v", lw.Locality, lw.Weight, seen[lw.Locality])
-			}
-			seen[lw.Locality] = true
-			usable += lw.Usable()
-			if p == 0 {
-				first += lw.Usable()
-			}
-		}
-	}
-	if allowed > 0 && (len(a.Priorities) == 0 || (usable > 0 && first == 0)) {
-		return fmt.Errorf("%d priorities, %d usable endpoints, %d in the first", len(a.Priorities), usable, first)
-	}
-	return nil
 }
 
 // sound: clients neither lose nor invent requests, and queues hold what they can.
