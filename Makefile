@@ -12,7 +12,7 @@ LINT     := $(GOBIN)/golangci-lint
 RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
 
 .DEFAULT_GOAL := help
-.PHONY: tools help build demo scenarios test test-race test-norace test-interop lint fmt fuzz soak bench steady microbench cover clean
+.PHONY: tools help build demo scenarios test test-race test-norace test-interop lint fmt fuzz soak bench steady microbench mutants cover clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -107,6 +107,11 @@ steady: build ## hold 5,000 clients, 1,000 services and 100 checkers for DURATIO
 
 microbench: ## run the benchmarks of the packages; compare two runs with benchstat
 	$(GO) test -run '^$$' -bench . -benchmem -count 6 ./...
+
+# A bug that survives is a test that is missing. MUTANTS chooses by name: make mutants MUTANTS='^solver-'
+MUTANTS ?=
+mutants: tools ## try each bug of test/mutants/bugs: do its tests notice? (an hour; MUTANTS=regexp chooses)
+	$(GO) run ./test/mutants -run '$(MUTANTS)'
 
 cover: ## write coverage.html and print the total
 	$(GO) test -coverpkg ./... -coverprofile coverage.out ./...
