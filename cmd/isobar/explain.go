@@ -59,6 +59,19 @@ func writeExplanation(w io.Writer, e *plan.Explanation, width int) error {
 	return err
 }
 
+// writeInputs tells which inputs are missing, and what follows from it.
+func writeInputs(line func(name, format string, args ...any), e *plan.Explanation) {
+	for _, x := range e.Inputs {
+		switch {
+		case x.Rung.Effect() == "":
+		case e.RungBinds:
+			line(string(x.Rung), "%s: %s", x, x.Rung.Effect())
+		default:
+			line(string(x.Rung), "%s: makes no difference in mode %s with policy %s", x, e.Mode, e.Policy)
+		}
+	}
+}
+
 func writeHead(b *strings.Builder, e *plan.Explanation) {
 	source := e.Source.String()
 	if e.Source.IsZero() {
@@ -84,9 +97,7 @@ func writeHead(b *strings.Builder, e *plan.Explanation) {
 	}
 	line("policy", "%s", policy)
 	line("coverage", "%s", percent(e.Coverage))
-	if e.Stale > 0 {
-		line("reports", "%s: what clients last told stands in for %s of the demand", e.Reports, percent(e.Stale))
-	}
+	writeInputs(line, e)
 	if e.Score != nil {
 		line("score", "%s", e.Score)
 	}

@@ -25,8 +25,9 @@ type Status struct {
 	Services int           `json:"services"`
 	Demand   float64       `json:"demand"` // requests/s, of all services
 	Coverage float64       `json:"coverage"`
-	Holds    []Held        `json:"holds"`  // services whose weights are held, but for paused ones
-	Paused   plan.Pauses   `json:"paused"` // by operators
+	Holds    []Held        `json:"holds"`    // services whose weights are held, but for paused ones
+	Degraded []Degraded    `json:"degraded"` // services for which inputs are missing
+	Paused   plan.Pauses   `json:"paused"`   // by operators
 	Clients  ClientSummary `json:"clients"`
 	Checkers int           `json:"checkers"`
 	Unsaved  []string      `json:"unsaved"` // what can't be written to the state directory
@@ -73,7 +74,7 @@ func (s *Server) getStatus(w http.ResponseWriter, r *http.Request) {
 // status tells how things stand with a plan, which is nil before the first.
 func (s *Server) status(ctx context.Context, p *plan.Plan) Status {
 	b := &statusBuilder{Status: Status{
-		Holds: []Held{}, Paused: plan.Pauses{}, Attention: []string{}, Unsaved: []string{}, Certificates: []Certificate{}, Coverage: 1,
+		Holds: []Held{}, Degraded: []Degraded{}, Paused: plan.Pauses{}, Attention: []string{}, Unsaved: []string{}, Certificates: []Certificate{}, Coverage: 1,
 	}}
 	if wrong := s.stalled(); wrong != "" {
 		b.attendf("%s", wrong)
@@ -163,9 +164,7 @@ func (b *statusBuilder) service(svc *plan.Service) (demand float64) {
 		}
 		b.attendf("%s: weights are held: %s", name, svc.Hold)
 	}
-	if svc.Reports() == plan.InputStale {
-		b.attendf("%s: reports are missing for %.0f%% of the demand: shares move at half the pace", name, 100*svc.Load.Stale)
-	}
+	b.degraded(svc)
 	if svc.Result.Drop > 0 {
 		b.attendf("%s: clients drop %.1f%% of their requests", name, 100*svc.Result.Drop)
 	}

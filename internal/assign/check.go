@@ -33,6 +33,7 @@ type CheckInput struct {
 	Sources []Source // as given to Assign
 	Trigger Trigger
 	Hold    string
+	Pace    float64 // the part of the usual step that is allowed; 0 = all of it
 }
 
 // checker holds the facts of one check.

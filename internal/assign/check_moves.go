@@ -156,10 +156,14 @@ func (c *checker) steps() {
 			}
 			continue
 		}
-		if other > checkStep+slack || other+relief > checkRelief+slack {
-			beyond := math.Max(other-checkStep, other+relief-checkRelief)
+		step := checkStep
+		if c.in.Pace > 0 {
+			step *= math.Min(1, c.in.Pace)
+		}
+		if other > step+slack || other+relief > checkRelief+slack {
+			beyond := math.Max(other-step, other+relief-checkRelief)
 			c.failedf(RuleStep, r.Source, c.rate(i)*beyond,
-				"%.2f points moved, %.2f of them to relieve, want at most 10, and 30 with relief", 100*(other+relief), 100*relief)
+				"%.2f points moved, %.2f of them to relieve, want at most %g, and 30 with relief", 100*(other+relief), 100*relief, 100*step)
 		}
 	}
 }

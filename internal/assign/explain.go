@@ -12,6 +12,9 @@ func (w *work) explain(r *row, shares []float64) {
 	if w.in.Hold != "" {
 		r.note(ReasonHold, none, "weights are held: "+w.in.Hold)
 	}
+	if w.in.Slow != "" && w.in.deciding() {
+		r.note(ReasonSlow, none, w.in.Slow)
+	}
 	if w.in.Refused != "" {
 		r.note(ReasonFallback, none, "what was published goes on, because the check refused the new plan: "+w.in.Refused)
 	}

@@ -81,6 +81,7 @@ type Input struct {
 	// Pace is the part of the usual step that is allowed, above 0 to 1; 0 = all of
 	// it. What relieves a full locality is not slowed down.
 	Pace float64
+	Slow string // why Pace is below 1; empty when it is not
 	// Refused, when not empty, says why the check refused what was decided: then
 	// what was published goes on, as on a rebase.
 	Refused string
@@ -155,6 +156,7 @@ const (
 	ReasonFull       ReasonCode = "full"       // enters below the entry threshold: the others have no room
 	ReasonExit       ReasonCode = "exit"       // kept in until 3 ticks below the exit threshold
 	ReasonHold       ReasonCode = "hold"       // weights held, see the text
+	ReasonSlow       ReasonCode = "slow"       // a smaller step than usual, see the text
 	ReasonUnhealthy  ReasonCode = "unhealthy"  // share moved off unhealthy capacity
 	ReasonFailOpen   ReasonCode = "fail-open"  // nothing is healthy: all are used
 	ReasonBarred     ReasonCode = "barred"     // observed unreachable from here: a probe only

@@ -74,6 +74,7 @@ type State interface {
 type Timing struct {
 	Tick     time.Duration // between decisions; 0 = 5 s
 	Interval time.Duration // at which clients report; 0 = 5 s
+	Ladder   plan.Ladder   // what missing inputs do; its zero values are the defaults
 }
 
 // Options of a Loop. Topology, Reports, Clients, State and Views are required.
@@ -85,6 +86,9 @@ type Options struct {
 	SurveyEvery func() time.Duration
 
 	Topology Topology
+	// Outdated lists how old the topology of services is, where it is not that of
+	// now; nil = it always is.
+	Outdated func(now time.Time) []plan.InputAge
 	Checkers Checkers // nil = no health discovery
 	Reports  Reports
 	Clients  Clients
@@ -253,7 +257,7 @@ func (l *Loop) Run(ctx context.Context) error {
 
 func (l *Loop) timing() Timing {
 	t := l.opts.Timing()
-	return Timing{Tick: orDefault(t.Tick, DefaultTick), Interval: orDefault(t.Interval, DefaultInterval)}
+	return Timing{Tick: orDefault(t.Tick, DefaultTick), Interval: orDefault(t.Interval, DefaultInterval), Ladder: t.Ladder}
 }
 
 // start publishes the first plan: the saved one rebased on now, else the
@@ -329,6 +333,7 @@ func (l *Loop) next(o plan.Origin, decide func(*plan.Turn) (*plan.Plan, error), 
 		Watched: watched(l.opts.Clients.Subscriptions()), Paused: before.Paused,
 		Previous: before, Version: before.Version + 1,
 	}
+	turn.Ages, turn.Ladder = l.ages(turn.Now), l.timing().Ladder
 	turn.Topology, l.operators = l.opts.Topology.State()
 	turn.Health = l.keeper.Table(l.operators)
 	if p, err = decide(turn); err != nil {

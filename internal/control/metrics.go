@@ -91,6 +91,7 @@ var (
 	descDemand      = desc("isobar_demand_requests_per_second", "Demand of a service that the plan was made for.", perService)
 	descCoverage    = desc("isobar_coverage_ratio", "Share of the last known demand whose nodes have reported.", perService)
 	descStale       = desc("isobar_stale_demand_ratio", "Share of the demand of a service that earlier reports stand in for.", perService)
+	descDegraded    = desc("isobar_degraded_services", "Services by input and how far its absence has taken them down the ladder.", []string{"input", "rung"})
 	descDrop        = desc("isobar_drop_ratio", "Fraction of requests that clients are told to drop.", perService)
 	descUtilization = desc("isobar_planned_utilization_ratio", "Planned load and background over capacity.", perLocality)
 	descCapacity    = desc("isobar_capacity_requests_per_second", "Capacity of the healthy endpoints.", perLocality)
@@ -117,7 +118,7 @@ func counter(name, help string) prometheus.Counter {
 func (c *planCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descPaused, descUnsaved, descVersion, descMade, descGap, descServedGap, descExcess, descDemand,
-		descCoverage, descStale, descDrop, descDeviation, descUtilization, descCapacity, descLearned, descUnreachable, descDrained,
+		descCoverage, descStale, descDegraded, descDrop, descDeviation, descUtilization, descCapacity, descLearned, descUnreachable, descDrained,
 		descScore, descScorePart,
 	} {
 		ch <- d
@@ -137,6 +138,9 @@ func (c *planCollector) Collect(ch chan<- prometheus.Metric) {
 	gauge(descPaused, float64(p.CountPaused()))
 	gauge(descVersion, float64(p.Version))
 	gauge(descMade, float64(p.Made.UnixNano())/1e9)
+	for _, x := range p.CountInputs() {
+		gauge(descDegraded, float64(x.Services), string(x.Input), string(x.Rung))
+	}
 	for _, s := range p.Services {
 		name := s.Spec.Name
 		if s.Solution != nil {

@@ -56,9 +56,11 @@ func (t *Table) fade(svc *service, now time.Time, wall time.Duration) {
 	}
 	left := 0.0
 	for _, src := range svc.sources {
-		src.saved *= 1 - gain(step, 1, t.interval)
-		if src.saved < negligible {
-			src.saved = 0
+		if !src.isWatched(now, t.interval) { // else its clients are there, and only tell nothing
+			src.saved *= 1 - gain(step, 1, t.interval)
+			if src.saved < negligible {
+				src.saved = 0
+			}
 		}
 		left += src.saved
 	}

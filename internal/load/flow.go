@@ -189,7 +189,8 @@ func (f *flow) missing(now time.Time, interval time.Duration) bool {
 }
 
 // trust is how far a flow counts now: 1 while reports come or are only late,
-// falling once they are missing for long or the stream is closed.
+// falling once they are missing for long or the stream is closed. It does not
+// fall while those of most clients in its place are missing; see standIn.
 func (f *flow) trust(now time.Time, interval time.Duration) (trust float64, fresh bool) {
 	if !f.stream.closed.IsZero() {
 		left := 1 - now.Sub(f.stream.closed).Seconds()/interval.Seconds()
@@ -199,6 +200,12 @@ func (f *flow) trust(now time.Time, interval time.Duration) (trust float64, fres
 	silent := now.Sub(f.told)
 	fresh = f.own && silent <= scale(due, freshIntervals)
 	hold := scale(due, holdIntervals) + due/4 // a report that is a little late is not missing
+	if f.source.silent {
+		return 1, fresh // it is not this client that has a problem
+	}
+	if at := f.source.silentAt; at.After(f.told) { // what stood in for long fades from the end of that
+		silent = min(silent, hold+max(0, now.Sub(at)))
+	}
 	if silent <= hold {
 		return 1, fresh
 	}

@@ -18,6 +18,8 @@ type service struct {
 	awaiting bool    // clients known from an earlier process are awaited
 
 	heldSince time.Time // since when too many of its streams are missing; zero = they are not
+
+	whole, heard time.Time // when at most a fifth, and half, of its demand stood in for missing reports
 }
 
 func (s *service) source(l isobar.Locality) *source {
@@ -59,11 +61,13 @@ func (t *Table) measure(svc *service, now time.Time, wall time.Duration) Service
 	live := make([]float64, len(svc.sources)) // from open streams, requests/s
 	for i, src := range svc.sources {
 		loads[i], live[i] = t.measureSource(src, now, wall, &sites)
+		t.standIn(src, &loads[i], now)
 		svc.nodes += loads[i].Nodes + loads[i].Held
 	}
 	l.Coverage, l.Covered = t.cover(svc, loads, live, now, wall)
 	svc.demand = 0
-	l.Stale = staleShare(loads)
+	l.Stale, l.Age = svc.age(loads, now)
+	l.Heard = svc.heard
 	for i := range loads {
 		svc.demand += loads[i].Demand
 		if loads[i].worthTelling() {
@@ -72,18 +76,6 @@ func (t *Table) measure(svc *service, now time.Time, wall time.Duration) Service
 	}
 	l.Sites = sites.list()
 	return l
-}
-
-func staleShare(loads []SourceLoad) float64 {
-	stale, all := 0.0, 0.0
-	for i := range loads {
-		stale += loads[i].Stale
-		all += loads[i].Raw
-	}
-	if all < negligible {
-		return 0
-	}
-	return min(1, stale/all)
 }
 
 func (l *SourceLoad) worthTelling() bool {
@@ -129,6 +121,7 @@ func (t *Table) measureSource(src *source, now time.Time, wall time.Duration, si
 			continue
 		}
 		l.Nodes++
+		l.fresh += rate
 		if f.window.length <= longest {
 			windows += f.window.length
 			landing++

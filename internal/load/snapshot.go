@@ -22,9 +22,11 @@ type ServiceLoad struct {
 	// Covered is false while the plan has to hold (coverage below the
 	// threshold and the grace of three intervals not over).
 	Covered bool
-	// Stale is the share of what is counted now that stands in for reports of
-	// open streams that are missing, 0 to 1.
+	// Stale is the share of the demand that stands in for reports that are
+	// missing, of clients that are there, 0 to 1.
 	Stale   float64
+	Age     Age          // for how long too much of it has
+	Heard   time.Time    // when at most half of it did
 	Sources []SourceLoad // sorted by source
 	Sites   []SiteLoad   // sorted by locality: what lands where, summed over sources
 }
@@ -40,7 +42,7 @@ type SourceLoad struct {
 	Errors float64        // requests/s that failed
 	Nodes  int            // streams with a fresh report
 	Held   int            // streams whose last rate is held because a report is missing
-	Stale  float64        // requests/s of open streams whose reports are missing
+	Stale  float64        // requests/s that stand in for missing reports
 	Capped int            // streams of which only a part counts: they jumped too far above their own mean
 	// Since is when the oldest of the fresh windows began, Until when the one
 	// that ended first did, Last when the one that ended last did. All are zero
@@ -49,6 +51,8 @@ type SourceLoad struct {
 	Window             time.Duration // mean length of the fresh windows
 	Landed             []LandedLoad  // sorted by locality; of streams with a fresh report only
 	Clients            []ClientLoad  // sorted by name: node.cluster
+
+	fresh float64 // requests/s of streams with a fresh report
 }
 
 // LandedLoad is what a source's reporting nodes land in one locality.

@@ -23,6 +23,12 @@ type source struct {
 	memory     float64   // demand when its clients were last all there, requests/s
 	lost       []loss    // streams that closed lately and did not come back
 	means      []siteMean
+
+	watched time.Time // when clients of it were last connected
+	kept    float64   // demand when most of its clients were last heard of, requests/s
+
+	silent   bool      // most of its clients are there and tell nothing
+	silentAt time.Time // when they last did not
 }
 
 // loss is a stream that closed.

@@ -14,6 +14,9 @@ type Saved struct {
 	Service string
 	Source  isobar.Locality
 	Rate    float64 // requests/s
+	// Heard is when most of the service's demand was last heard of; zero: when
+	// that process ended.
+	Heard time.Time
 }
 
 // Settings of a Table and of an Evidence.
@@ -74,7 +77,12 @@ func NewTable(settings Settings, saved []Saved, startedAt time.Time) *Table {
 		}
 		svc := t.service(s.Service)
 		svc.awaiting = true
-		svc.source(s.Source).saved += s.Rate
+		src := svc.source(s.Source)
+		src.saved += s.Rate
+		src.kept = src.saved
+		if heard := s.Heard; !heard.IsZero() && heard.Before(startedAt) && (svc.heard.IsZero() || heard.Before(svc.heard)) {
+			svc.whole, svc.heard = heard, heard
+		}
 	}
 	return t
 }

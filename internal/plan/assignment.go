@@ -35,7 +35,7 @@ func (p *Plan) Assignment(service string, source isobar.Locality) *isobar.Assign
 		return r.Assignment
 	}
 	d := s.draft(p.Topology.Network, source)
-	if policyOf(s.Spec) != nil {
+	if policyOf(s.Spec) != nil || s.decays() {
 		for i := range s.Result.Sources { // a policy looks at all of them together
 			r := &s.Result.Sources[i]
 			d.sources = append(d.sources, sourceDemand{source: r.Source, demand: r.Demand, barred: d.barredFrom(r.Source)})
@@ -49,6 +49,7 @@ func (p *Plan) Assignment(service string, source isobar.Locality) *isobar.Assign
 func (s *Service) draft(network *isobar.Network, source isobar.Locality) *draft {
 	d := &draft{network: network, sites: make([]site, len(s.Sites)), sources: []sourceDemand{{source: source}}}
 	d.Spec, d.Findings, d.Problem, d.Solution = s.Spec, s.Findings, s.Problem, s.Solution
+	d.Inputs, d.Hold = s.Inputs, s.Hold
 	for i := range s.Sites {
 		d.sites[i].Site = s.Sites[i]
 	}

@@ -28,7 +28,14 @@ func (e *explainer) binding(rows []LocalityExplained, reasons []assign.Reason) B
 	if r, ok := findReason(reasons, assign.ReasonHold, assign.ReasonFallback); ok {
 		return BindingExplained{Kind: BindingHold, Text: r.Text}
 	}
+	slow, isSlow := findReason(reasons, assign.ReasonSlow)
+	if isSlow && e.s.decays() {
+		return BindingExplained{Kind: BindingInput, Text: slow.Text}
+	}
 	if r, ok := findReason(reasons, assign.ReasonPaced); ok {
+		if isSlow {
+			r.Text += "; " + slow.Text
+		}
 		return BindingExplained{Kind: BindingPacing, Locality: place(r.Locality), Text: r.Text}
 	}
 	if e.s.Spec.Mode == isobar.ModeObserve {

@@ -274,6 +274,9 @@ func (ss *SavedService) unitsOf(source isobar.Locality, sites []isobar.Locality)
 // whyMoved tells in a line why a source's shares are what they are.
 func (s *Service) whyMoved(source isobar.Locality) string {
 	if r := s.Result.Source(source); r != nil {
+		if slow, ok := findReason(r.Reasons, assign.ReasonSlow); ok && s.decays() {
+			return slow.Text
+		}
 		for i := range r.Reasons {
 			if r.Reasons[i].Code != assign.ReasonSuppressed {
 				return r.Reasons[i].Text

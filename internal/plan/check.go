@@ -35,7 +35,7 @@ func vet(in assign.Input, result *assign.Result, now time.Time) (*assign.Result,
 // check vets a result by rules that share nothing with what made it.
 func check(in assign.Input, result *assign.Result, now time.Time) []assign.Violation {
 	violations := assign.Check(in.Previous, result, assign.CheckInput{
-		Service: in.Service, Sources: in.Sources, Trigger: in.Trigger, Hold: in.Hold,
+		Service: in.Service, Sources: in.Sources, Trigger: in.Trigger, Hold: in.Hold, Pace: in.Pace,
 	})
 	for i := range violations {
 		violations[i].At = now

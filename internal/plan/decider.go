@@ -30,6 +30,11 @@ type Turn struct {
 	Topology *isobar.Topology
 	Health   health.Table
 	Paused   Pauses // what operators froze
+	// Ages of inputs other than load reports, and the steps of the ladder, of
+	// which 0 stands for the default and [Forever] for never; only a tick reads
+	// them.
+	Ages     []InputAge
+	Ladder   Ladder
 	Previous *Plan
 	Version  uint64 // of the new plan
 }
@@ -56,9 +61,12 @@ func (d *Decider) Tick(t *Turn) (*Plan, error) {
 	d.evidence.SetInterval(t.Interval)
 	d.learning.SetInterval(t.Interval)
 	d.table.Merge(t.Windows)
+	d.table.SetWatched(t.watches(), t.Now)
 	snapshot := d.table.Snapshot(t.Now)
 	in := t.input(assign.Tick)
-	in.Load, in.Scoring = snapshot, true
+	in.Load, in.Ladder, in.Ages = snapshot, t.Ladder.Complete(t.Interval), slices.Clone(t.Ages)
+	slices.SortStableFunc(in.Ages, compareAges)
+	in.Scoring = true
 	d.forget(t.Previous)
 	for i := range snapshot.Services {
 		s := &snapshot.Services[i]
@@ -111,6 +119,15 @@ func (d *Decider) forget(p *Plan) {
 			d.learning.Forget(name)
 		}
 	}
+}
+
+// watches lists who is there, whether it reports load or not.
+func (t *Turn) watches() []load.Watch {
+	out := make([]load.Watch, len(t.Watched))
+	for i := range t.Watched {
+		out[i] = load.Watch{Service: t.Watched[i].Service, Source: t.Watched[i].Source}
+	}
+	return out
 }
 
 func (t *Turn) input(trigger assign.Trigger) Input {

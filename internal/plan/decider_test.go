@@ -21,13 +21,16 @@ type loop struct {
 	now     time.Time
 	streams load.StreamID // that are closed
 	open    bool
+	left    bool // the clients are gone altogether
 }
 
 func (l *loop) turn(step func(*plan.Turn) (*plan.Plan, error), windows ...load.StreamWindow) {
 	l.t.Helper()
 	turn := &plan.Turn{
 		Now: l.now, Interval: interval, Windows: windows, Topology: l.top, Health: health.NewTable(nil), Previous: l.plan, Version: 1,
-		Watched: []plan.Watched{{Service: "checkout", Source: loc("us/a"), Streams: 3, Acked: t0}},
+	}
+	if !l.left {
+		turn.Watched = []plan.Watched{{Service: "checkout", Source: loc("us/a"), Streams: 3, Acked: t0}}
 	}
 	if l.plan != nil {
 		turn.Version = l.plan.Version + 1
@@ -94,12 +97,14 @@ func TestDeletedServiceLeavesNoEvidence(t *testing.T) {
 	if len(idle.Findings.Barred) == 0 {
 		t.Fatal("a dead zone is not found")
 	}
+	l.left = true
 	for n := 0; idle.Load != nil; n++ {
 		l.tick(0, false)
 		if idle, _ = l.plan.Service("checkout"); n > 25 {
 			t.Fatalf("clients that are gone are remembered: %+v", idle.Load)
 		}
 	}
+	l.left = false
 	full := l.top
 	l.top = &isobar.Topology{Network: full.Network, Revision: 2}
 	l.turn(l.decider.Rebase)
@@ -114,22 +119,29 @@ func TestDeletedServiceLeavesNoEvidence(t *testing.T) {
 	}
 }
 
-// A fleet without any load reports is not held for ever by the demand of an
-// earlier process.
+// A fleet that reports no load after a restart is not held for ever by the
+// demand of an earlier process: where clients are there, the ladder ends the
+// hold in the end, and else the demand fades after two minutes.
 func TestHoldEndsWithoutAnyReports(t *testing.T) {
+	t.Run("clients are there", func(t *testing.T) { holdEnds(t, false, 10*time.Minute, "decaying") })
+	t.Run("nobody is there", func(t *testing.T) { holdEnds(t, true, 2*time.Minute, "absent") })
+}
+
+func holdEnds(t *testing.T, left bool, want time.Duration, rung plan.Rung) {
+	t.Helper()
 	saved := plan.Saved{Version: 5, Services: []plan.SavedService{{
 		Name: "checkout", Sites: []isobar.Locality{loc("us/a"), loc("us/b")},
 		Limits:  []plan.SavedSite{{Capacity: 1000, Scale: 1}, {Capacity: 1000, Scale: 1}},
 		Sources: []plan.SavedSource{{Source: loc("us/a"), Demand: 50, Shares: []float64{0, 1}}},
 	}}}
-	l := &loop{t: t, decider: plan.NewDecider(interval, saved.Demand(), t0), top: threeZones(t), now: t0}
+	l := &loop{t: t, decider: plan.NewDecider(interval, saved.Demand(), t0), top: threeZones(t), now: t0, left: left}
 	p, err := plan.Restore(&saved, l.top, health.NewTable(nil), t0, 6)
 	if err != nil {
 		t.Fatal(err)
 	}
 	l.plan = p
 	held := time.Duration(0)
-	for l.now.Before(t0.Add(5 * time.Minute)) {
+	for l.now.Before(t0.Add(20 * time.Minute)) {
 		l.now = l.now.Add(interval)
 		l.turn(l.decider.Tick)
 		if s, _ := l.plan.Service("checkout"); s.Hold != "" {
@@ -139,10 +151,14 @@ func TestHoldEndsWithoutAnyReports(t *testing.T) {
 			}
 		}
 	}
-	if held != 2*time.Minute {
-		t.Errorf("held for %v, want two minutes", held)
+	if held < want-2*interval || held > want {
+		t.Errorf("held for %v, want %v", held, want)
 	}
-	if got := l.plan.Assignment("checkout", loc("us/a")).Share(loc("us/a")); got < 0.4 {
+	s, _ := l.plan.Service("checkout")
+	if got := s.Inputs[0].Rung; got != rung {
+		t.Errorf("in the end %s, want %s", got, rung)
+	}
+	if got := l.plan.Assignment("checkout", loc("us/a")).Share(loc("us/a")); got < 0.3 {
 		t.Errorf("share of the nearest zone is %.2f in the end, want it planned anew", got)
 	}
 }

@@ -42,7 +42,8 @@ func (e *explainer) explain() Explanation {
 	out := Explanation{
 		Service: e.s.Spec.Name, Source: e.source, Version: e.plan.VersionString(), Made: e.plan.Made,
 		Mode: e.s.Spec.Mode, Coverage: e.s.Coverage, Hold: e.s.Hold, Paused: e.s.Paused,
-		Reports: e.s.Reports(), Score: e.s.Score(),
+		Rung: RungFresh, RungBinds: e.s.Bound(), Inputs: append([]InputState{}, e.s.Inputs...),
+		Score:  e.s.Score(),
 		Policy: e.s.Spec.Policy, PolicyGap: e.s.PolicyGap, PolicyMS: e.s.PolicyMS,
 		Demand: e.demand(), Localities: e.localities(), Drop: e.s.Result.Drop,
 		CeilingScale: 1, PlanGap: e.s.PlanGap,
@@ -53,8 +54,8 @@ func (e *explainer) explain() Explanation {
 	if e.s.Spec.Mode == isobar.ModeBounded {
 		out.MaxShift = orDefault(e.s.Spec.MaxShift, isobar.DefaultMaxShift)
 	}
-	if e.s.Load != nil {
-		out.Stale = e.s.Load.Stale
+	if worst, ok := e.s.Degraded(); ok {
+		out.Rung = worst.Rung
 	}
 	if e.s.Solution != nil {
 		out.CeilingScale, out.Gap = e.s.Solution.CeilingScale, e.s.Solution.Gap
@@ -148,7 +149,7 @@ func (e *explainer) locality(i, solved int) LocalityExplained {
 	if solved >= 0 && e.s.Solution != nil && i < len(e.s.Solution.Flows[solved]) {
 		x.Target = shareOf(e.s.Solution.Flows[solved], i)
 	}
-	if policyOf(e.s.Spec) != nil && e.result != nil && e.result.Target != nil {
+	if (policyOf(e.s.Spec) != nil || e.s.decays()) && e.result != nil && e.result.Target != nil {
 		x.Optimum, x.Target = x.Target, e.result.Target[i]
 	}
 	for _, b := range e.s.Findings.Barred {

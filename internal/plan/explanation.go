@@ -32,8 +32,9 @@ type Explanation struct {
 	Coverage float64 `json:"coverage"`       // share of the last known demand whose nodes have reported to this process
 	Hold     string  `json:"hold,omitempty"` // why weights must not move now
 
-	Reports InputState `json:"reports"`         // how fresh the load reports of the service are
-	Stale   float64    `json:"stale,omitempty"` // share of the demand for which the last report of before stands in
+	Rung      Rung         `json:"rung"`       // how far the service has gone down the ladder because inputs are missing
+	RungBinds bool         `json:"rung_binds"` // false: its mode, or its policy, does not look at what is missing
+	Inputs    []InputState `json:"inputs"`     // how fresh each of them is
 
 	Score *ScoreExplained `json:"score,omitempty"` // what was predicted of the service against what was seen; nil while there is too little to tell
 
@@ -142,6 +143,7 @@ const (
 	BindingRule    = "rule"     // isolation or residency forbid a nearer locality
 	BindingHold    = "hold"     // weights are held
 	BindingPacing  = "pacing"   // on the way: the step of a tick binds
+	BindingInput   = "input"    // an input has been missing for long: shares move towards a split by capacity
 )
 
 // RunnerUp is the best locality that gets nothing from the source.

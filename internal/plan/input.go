@@ -28,6 +28,11 @@ type Input struct {
 	// Learned is what is known of capacities from reports of utilization, sorted
 	// by service; read only with Load.
 	Learned []LearnedService
+	// Ages tells how old inputs are, sorted by service, then kind: what is not
+	// listed is fresh, or not there. That of load reports stands in Load. Ages and
+	// Ladder are read only with Load.
+	Ages   []InputAge
+	Ladder Ladder // complete
 	// Paused says what operators froze.
 	Paused Pauses
 	// Subscribed lists who wants which service without necessarily sending to

@@ -1,111 +1,285 @@
 package plan_test
 
 import (
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
+// crowd is ten clients in us/a that send 20 requests/s each, of which some fall
+// silent or lose their load report streams.
+type crowd struct {
+	*fit
+
+	opened time.Time
+}
+
+func newCrowd(t *testing.T) *crowd {
+	t.Helper()
+	f := newFit(t, 900)
+	return &crowd{fit: f, opened: f.now}
+}
+
+func (c *crowd) tick(silent int, closed bool) plan.Explanation {
+	c.t.Helper()
+	c.now = c.now.Add(interval)
+	at := []load.LocalityReport{}
+	for _, z := range []string{"us/a", "us/b"} {
+		share := 0.5
+		if a := c.plan.Assignment("checkout", loc("us/a")); a != nil {
+			share = a.Share(loc(z))
+		}
+		n := uint64(100 * share)
+		at = append(at, load.LocalityReport{Locality: new(loc(z)), Issued: n, HasIssued: true, Succeeded: n})
+	}
+	var windows []load.StreamWindow
+	for i := range 10 {
+		w := load.StreamWindow{Stream: load.StreamID(i + 1), Opened: c.opened, Node: load.Node{ID: "n", Locality: loc("us/a"), Agent: load.AgentEnvoy}}
+		switch {
+		case i >= silent:
+			w.Reports = []load.Report{{Arrived: c.now, Services: []load.ServiceReport{{
+				Service: "checkout", Interval: interval, Localities: at,
+			}}}}
+		case closed:
+			w.Closed = c.now
+		}
+		windows = append(windows, w)
+	}
+	c.turn(c.decider.Tick, windows...)
+	e, err := c.plan.Explain("checkout", loc("us/a"))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return e
+}
+
 // As reports go missing the service goes down the ladder, one rung at a time,
-// and up again when they come back. Clients that fall silent are not load that
-// is gone.
-func TestMissingReports(t *testing.T) {
+// and up again when they come back. Clients that fall silent, or lose their
+// load report streams, are not load that is gone as long as they are there.
+func TestLadderOfReports(t *testing.T) {
+	const decay = 120 // ticks
 	for _, tc := range []struct {
 		name   string
 		silent int // of ten clients
-		want   plan.InputState
+		closed bool
+		after  map[int]plan.Rung // ticks without reports
 	}{
-		{"one in ten", 1, plan.InputFresh},
-		{"three in ten", 3, plan.InputStale},
-		{"six in ten", 6, plan.InputHeld},
-		{"all", 10, plan.InputHeld},
+		{"one in ten", 1, false, map[int]plan.Rung{1: plan.RungFresh, 2: plan.RungFresh, 6: plan.RungFresh}},
+		{"three in ten", 3, false, map[int]plan.Rung{1: plan.RungFresh, 2: plan.RungCautious, 3: plan.RungCautious}},
+		{"six in ten", 6, false, map[int]plan.Rung{1: plan.RungFresh, 2: plan.RungCautious, 4: plan.RungHeld, decay: plan.RungHeld, decay + 2: plan.RungDecaying}},
+		{"all", 10, false, map[int]plan.Rung{1: plan.RungFresh, 3: plan.RungCautious, 4: plan.RungHeld, decay: plan.RungHeld, decay + 2: plan.RungDecaying}},
+		{"all streams lost", 10, true, map[int]plan.Rung{4: plan.RungHeld, decay - 1: plan.RungHeld, decay + 1: plan.RungDecaying}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			f := newFit(t, 900)
-			f.open = true
-			opened := f.now
-			tick := func(silent int) plan.Explanation {
-				f.now = f.now.Add(interval)
-				var windows []load.StreamWindow
-				for i := range 10 {
-					w := load.StreamWindow{Stream: load.StreamID(i + 1), Opened: opened, Node: load.Node{ID: "n", Locality: loc("us/a"), Agent: load.AgentEnvoy}}
-					if i >= silent {
-						w.Reports = []load.Report{{Arrived: f.now, Services: []load.ServiceReport{{
-							Service: "checkout", Interval: interval,
-							Localities: []load.LocalityReport{{Locality: new(loc("us/a")), Issued: 100, HasIssued: true, Succeeded: 100}},
-						}}}}
-					}
-					windows = append(windows, w)
-				}
-				f.turn(f.decider.Tick, windows...)
-				e, err := f.plan.Explain("checkout", loc("us/a"))
-				if err != nil {
-					t.Fatal(err)
-				}
-				return e
-			}
+			c := newCrowd(t)
 			var e plan.Explanation
 			for range 6 {
-				e = tick(0)
+				e = c.tick(0, false)
 			}
-			if e.Reports != plan.InputFresh || e.Stale != 0 || e.Hold != "" {
-				t.Fatalf("before: %s, %.2f stale, hold %q", e.Reports, e.Stale, e.Hold)
+			if e.Rung != plan.RungFresh || e.Hold != "" || len(e.Inputs) != 3 || e.Inputs[0].Share != 0 {
+				t.Fatalf("before: %s, hold %q, %+v", e.Rung, e.Hold, e.Inputs)
 			}
-			e = tick(tc.silent) // late, not missing
-			if e.Reports != plan.InputFresh {
-				t.Errorf("after one interval: %s", e.Reports)
+			last := 0
+			for n := range tc.after {
+				last = max(last, n)
 			}
-			e = tick(tc.silent)
-			if e.Reports != tc.want || (e.Hold != "") != (tc.want == plan.InputHeld) {
-				t.Errorf("after two intervals: %s, %.2f stale, hold %q; want %s", e.Reports, e.Stale, e.Hold, tc.want)
+			for n := 1; n <= last; n++ {
+				e = c.tick(tc.silent, tc.closed)
+				if want, ok := tc.after[n]; ok && e.Rung != want {
+					t.Errorf("after %d ticks: %s, %+v; want %s", n, e.Rung, e.Inputs, want)
+				}
+				if e.Rung == plan.RungHeld && e.Hold == "" || e.Rung == plan.RungDecaying && e.Hold != "" {
+					t.Errorf("after %d ticks: %s, hold %q", n, e.Rung, e.Hold)
+				}
+				if tc.silent > 5 && e.Demand.Rate < 195 {
+					t.Fatalf("after %d ticks: demand %.0f, was 200", n, e.Demand.Rate)
+				}
 			}
-			if e.Demand.Rate < 195 {
-				t.Errorf("demand %.0f, was 200", e.Demand.Rate)
+			from := e.Rung
+			if tc.closed {
+				return // they would come back as new streams
 			}
-			if e = tick(0); e.Reports != plan.InputFresh || e.Hold != "" {
-				t.Errorf("after they came back: %s, hold %q", e.Reports, e.Hold)
+			rungs := plan.Rungs()
+			for i := slices.Index(rungs, from) - 1; i >= 0; i-- {
+				if e = c.tick(0, false); e.Rung != rungs[i] {
+					t.Errorf("coming back from %s: %s, want %s", from, e.Rung, rungs[i])
+				}
 			}
-			for range 60 {
-				e = tick(10)
-			}
-			if e.Reports != plan.InputAbsent || e.Hold != "" || e.Demand.Rate > 1 {
-				t.Errorf("five minutes after the last report: %s, hold %q, demand %.1f", e.Reports, e.Hold, e.Demand.Rate)
+			if tc.silent > 5 && e.Demand.Rate < 195 || e.Demand.Rate > 205 {
+				t.Errorf("in the end: demand %.0f, was 200", e.Demand.Rate)
 			}
 		})
 	}
 }
 
-// On old input shares move at half the pace.
-func TestStaleReportsSlowDown(t *testing.T) {
-	moved := func(stale float64) float64 {
+// When nobody knows where load is for long, shares go towards a split by
+// capacity, a point a tick, and the texts say why.
+func TestDecayTowardsCapacity(t *testing.T) {
+	c := newCrowd(t)
+	for range 20 {
+		c.tick(0, false)
+	}
+	near := c.plan.Assignment("checkout", loc("us/a")).Share(loc("us/a"))
+	if near < 0.8 {
+		t.Fatalf("%.2f goes to the nearest locality before", near)
+	}
+	share := near
+	var e plan.Explanation
+	for range 250 {
+		before := c.plan
+		e = c.tick(10, false)
+		next := c.plan.Assignment("checkout", loc("us/a")).Share(loc("us/a"))
+		if step := share - next; step > 0.0102 || step < -0.0001 {
+			t.Fatalf("%s: a step of %.2f points", e.Rung, 100*step)
+		}
+		if next < share {
+			change, ok := plan.Changed(before, c.plan, plan.Origin{})
+			if !ok || !strings.Contains(change.Services[0].Reason, "split by capacity") {
+				t.Fatalf("history says %+v", change.Services)
+			}
+			if e.Binding.Kind != plan.BindingInput {
+				t.Fatalf("explained as %+v", e.Binding)
+			}
+		}
+		share = next
+	}
+	if share < 0.49 || share > 0.52 {
+		t.Errorf("%.2f goes to the nearest of two equal localities in the end", share)
+	}
+	for _, x := range c.plan.CountInputs() {
+		want := 0
+		switch {
+		case x.Input == plan.InputReports && x.Rung == plan.RungDecaying,
+			x.Input == plan.InputHealth && x.Rung == plan.RungAbsent,
+			x.Input == plan.InputTopology && x.Rung == plan.RungFresh:
+			want = 1
+		}
+		if x.Services != want {
+			t.Errorf("%d services with %s %s, want %d", x.Services, x.Input, x.Rung, want)
+		}
+	}
+	pause := plan.Pause{Service: "checkout", Since: c.now}
+	p, err := plan.Next(plan.Input{
+		Now: c.now.Add(interval), Topology: c.top, Version: c.plan.Version + 1, Previous: c.plan, Paused: plan.Pauses{pause},
+		Load: demandOf(200, 1, time.Hour), Ladder: plan.Ladder{}.Complete(interval),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s, _ := p.Service("checkout"); s.Hold != pause.String() {
+		t.Errorf("paused, but held because %q", s.Hold)
+	}
+}
+
+// On old input shares move at half the pace, and on older not at all: so for
+// each input, as far as its steps say.
+func TestMissingInputsSlowDown(t *testing.T) {
+	ladder := plan.Ladder{Health: plan.Steps{Hold: time.Hour}}.Complete(interval)
+	moved := func(in plan.Input) (points float64, binding string) {
 		f := newFit(t, 900)
-		in := plan.Input{Now: t0, Topology: f.top, Version: 1, Load: demandOf(300, 0)}
-		p, err := plan.Next(in)
+		p, err := plan.Next(plan.Input{Now: t0, Topology: f.top, Version: 1, Load: demandOf(300, 0, 0), Ladder: ladder})
 		if err != nil {
 			t.Fatal(err)
 		}
 		before := p.Assignment("checkout", loc("us/a")).Share(loc("us/a"))
-		p, err = plan.Next(plan.Input{Now: t0.Add(interval), Topology: f.top, Version: 2, Previous: p, Load: demandOf(700, stale)})
+		in.Now, in.Topology, in.Version, in.Previous, in.Ladder = t0.Add(interval), f.top, 2, p, ladder
+		if p, err = plan.Next(in); err != nil {
+			t.Fatal(err)
+		}
+		e, err := p.Explain("checkout", loc("us/a"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		return before - p.Assignment("checkout", loc("us/a")).Share(loc("us/a"))
+		return before - p.Assignment("checkout", loc("us/a")).Share(loc("us/a")), e.Binding.Text
 	}
-	fresh, stale := moved(0), moved(0.3)
-	if fresh < 0.02 || stale > 0.6*fresh || stale <= 0 {
-		t.Errorf("%.1f points moved on fresh reports, %.1f on stale ones", 100*fresh, 100*stale)
+	fresh, _ := moved(plan.Input{Load: demandOf(700, 0, 0)})
+	if fresh < 0.02 {
+		t.Fatalf("%.1f points moved on fresh input", 100*fresh)
 	}
-	if held := moved(0.6); held != 0 {
-		t.Errorf("%.1f points moved on reports that are mostly missing", 100*held)
+	aged := func(kind plan.InputKind, age time.Duration) []plan.InputAge {
+		return []plan.InputAge{{Service: "checkout", Kind: kind, Age: plan.Age{Some: age, Most: age}}}
+	}
+	for _, tc := range []struct {
+		name string
+		in   plan.Input
+		rung plan.Rung
+		says string
+	}{
+		{"a third of the reports", plan.Input{Load: demandOf(700, 0.3, time.Minute)}, plan.RungCautious, "reports are missing"},
+		{"most reports", plan.Input{Load: demandOf(700, 0.6, time.Minute)}, plan.RungHeld, "reports are missing"},
+		{"health", plan.Input{Load: demandOf(700, 0, 0), Ages: aged(plan.InputHealth, time.Minute)}, plan.RungCautious, "health is old"},
+		{"health, for long", plan.Input{Load: demandOf(700, 0, 0), Ages: aged(plan.InputHealth, 2*time.Hour)}, plan.RungHeld, "health is old"},
+		{"topology", plan.Input{Load: demandOf(700, 0, 0), Ages: aged(plan.InputTopology, 200*time.Hour)}, plan.RungCautious, "endpoints are those of before"},
+		{"a little health", plan.Input{Load: demandOf(700, 0, 0), Ages: aged(plan.InputHealth, time.Second)}, plan.RungFresh, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			points, text := moved(tc.in)
+			switch tc.rung {
+			case plan.RungCautious:
+				if points <= 0 || points > 0.6*fresh {
+					t.Errorf("%.1f points moved, %.1f on fresh input", 100*points, 100*fresh)
+				}
+			case plan.RungHeld:
+				if points != 0 {
+					t.Errorf("%.1f points moved", 100*points)
+				}
+			default:
+				if points != fresh {
+					t.Errorf("%.1f points moved, %.1f on fresh input", 100*points, 100*fresh)
+				}
+			}
+			if !strings.Contains(text, tc.says) {
+				t.Errorf("explained as %q", text)
+			}
+		})
 	}
 }
 
-func demandOf(rate, stale float64) *load.Snapshot {
-	return &load.Snapshot{At: time.Time{}, Services: []load.ServiceLoad{{
+// Rungs only ever go down with age, whatever the steps are, and never is never.
+func TestLadderIsMonotone(t *testing.T) {
+	age := func(t *rapid.T, name string) time.Duration {
+		return time.Duration(rapid.IntRange(0, 40).Draw(t, name)) * time.Second
+	}
+	depth := func(r plan.Rung) int { return slices.Index(plan.Rungs(), r) }
+	rapid.Check(t, func(t *rapid.T) {
+		s := plan.Steps{Cautious: age(t, "cautious"), Hold: age(t, "hold"), Decay: age(t, "decay")}
+		a := plan.Age{Most: age(t, "most")}
+		a.Some = a.Most + age(t, "some")
+		b := plan.Age{Some: a.Some + age(t, "later"), Most: a.Most + age(t, "later")}
+		if depth(s.Rung(b)) < depth(s.Rung(a)) {
+			t.Errorf("%+v: %s at %v, %s at %v", s, s.Rung(a), a, s.Rung(b), b)
+		}
+		want := 0
+		for i, step := range []struct{ after, age time.Duration }{{s.Cautious, a.Some}, {s.Hold, a.Most}, {s.Decay, a.Most}} {
+			if step.after > 0 && step.age >= step.after {
+				want = i + 1
+			}
+		}
+		if got := depth(s.Rung(a)); got != want {
+			t.Errorf("%+v at %v: rung %d, want %d", s, a, got, want)
+		}
+	})
+	l := plan.Ladder{Reports: plan.Steps{Hold: plan.Forever}}.Complete(interval)
+	if got := fmt.Sprint(l.Reports, l.Health); got != "{5s 0s 10m0s} {30s 0s 0s}" {
+		t.Errorf("completed as %s", got)
+	}
+}
+
+func demandOf(rate, stale float64, age time.Duration) *load.Snapshot {
+	s := load.ServiceLoad{
 		Name: "checkout", Coverage: 1, Covered: true, Stale: stale,
 		Sources: []load.SourceLoad{{Source: isobar.MustLocality("us/a"), Demand: rate, Raw: rate, Nodes: 3}},
-	}}}
+	}
+	if s.Age.Some = age; stale > 0.5 {
+		s.Age.Most = age
+	}
+	return &load.Snapshot{Services: []load.ServiceLoad{s}}
 }

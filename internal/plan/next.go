@@ -105,8 +105,8 @@ func newDraft(in *Input, spec *isobar.Service, prev *Service) *draft {
 			d.Hold = fmt.Sprintf("coverage %.0f%%: waiting for reports of sources known from before", 100*d.Load.Coverage)
 		}
 	}
-	if d.Hold == "" {
-		d.Hold = d.heldByReports()
+	if d.Inputs = d.inputsOf(in, prev); d.Hold == "" {
+		d.Hold = d.heldByInputs()
 	}
 	if pause, ok := in.Paused.For(spec.Name); ok {
 		d.Paused, d.Hold = &pause, pause.String()

@@ -34,6 +34,9 @@ func policyOf(spec *isobar.Service) policy.Func {
 // the ocean, so that whoever begins to send there is told what the policy says.
 func (d *draft) applyPolicy() {
 	place := policyOf(d.Spec)
+	if d.decays() {
+		place = policy.SprayToWorld
+	}
 	if place == nil || len(d.sources) == 0 {
 		return
 	}

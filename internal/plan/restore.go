@@ -34,6 +34,8 @@ type SavedService struct {
 	Sources []SavedSource     `json:"sources"`
 	// Learned is what reports of utilization told about capacities.
 	Learned []load.Capacity `json:"learned,omitempty"`
+	// Heard is when most of its demand was last heard of, where that is not now.
+	Heard time.Time `json:"heard,omitzero"`
 }
 
 // SavedSite is what sites without declared capacity had been given.
@@ -64,6 +66,9 @@ func (p *Plan) Save() Saved {
 	out := Saved{Version: p.Version, Made: p.Made, Paused: p.Paused, Services: make([]SavedService, 0, len(p.Services))}
 	for _, s := range p.Services {
 		ss := SavedService{Name: s.Spec.Name, Drop: s.Result.Drop, Sites: s.localities(), Prices: s.Prices, Learned: s.Learned}
+		if s.Load != nil && s.Load.Age.Most > 0 {
+			ss.Heard = s.Load.Heard
+		}
 		for i := range s.Sites {
 			ss.Limits = append(ss.Limits, SavedSite{Capacity: s.Sites[i].Capacity, Scale: s.Sites[i].Scale})
 		}
@@ -96,7 +101,7 @@ func (s *Saved) Demand() []load.Saved {
 	for i := range s.Services {
 		for _, src := range s.Services[i].Sources {
 			if src.Demand >= minDemand {
-				out = append(out, load.Saved{Service: s.Services[i].Name, Source: src.Source, Rate: src.Demand})
+				out = append(out, load.Saved{Service: s.Services[i].Name, Source: src.Source, Rate: src.Demand, Heard: s.Services[i].Heard})
 			}
 		}
 	}

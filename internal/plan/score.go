@@ -226,7 +226,7 @@ func (d *draft) score(in *Input, prev *Service) {
 	if before == nil {
 		before = &Scores{at: in.Now}
 	}
-	if !d.Load.Covered || d.Reports() != InputFresh || !in.Now.After(before.at) {
+	if !d.Load.Covered || d.input(InputReports).Rung != RungFresh || !in.Now.After(before.at) {
 		next := *before
 		next.restart(in.Now)
 		d.Scores = &next

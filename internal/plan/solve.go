@@ -202,13 +202,14 @@ func (d *draft) mapSites(other []assign.Site) []int {
 func (d *draft) assignInput(trigger assign.Trigger) assign.Input {
 	in := assign.Input{
 		Service: d.Spec, Sites: d.Sites, Sources: make([]assign.Source, len(d.sources)),
-		Prices: d.Prices, Previous: d.previous, Trigger: trigger, Hold: d.Hold, Pace: d.pace(),
+		Prices: d.Prices, Previous: d.previous, Trigger: trigger, Hold: d.Hold,
 	}
 	if d.Solution != nil {
 		in.Shed = shedFraction(d.Problem.Demand, d.Solution.Shed)
 	} else if d.previous != nil {
 		in.Shed = d.previous.Drop
 	}
+	d.degrade(&in)
 	d.applyPolicy()
 	for i := range d.sources {
 		in.Sources[i] = d.assignSource(&d.sources[i])

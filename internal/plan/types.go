@@ -37,6 +37,7 @@ type Service struct {
 	Coverage float64
 	Hold     string            // why weights are held; empty when they are not
 	Paused   *Pause            // by an operator; nil when it is not
+	Inputs   []InputState      // how fresh what it is decided from is, in the order of [Inputs]
 	Load     *load.ServiceLoad // what was measured; nil when nothing was
 	Findings load.Findings     // landings against plan
 	Learned  []load.Capacity   // what reports of utilization tell about capacities, sorted by locality

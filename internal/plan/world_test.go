@@ -24,6 +24,8 @@ type world struct {
 	watches  map[string]bool
 	findings load.Findings
 	covered  bool
+	ages     []plan.InputAge
+	age      load.Age // of reports
 	now      time.Time
 	plan     *plan.Plan
 }
@@ -155,10 +157,28 @@ func sourceOf(name string) isobar.Locality {
 	return loc(name)
 }
 
+// drawAges lets inputs grow old, or come back.
+func (w *world) drawAges(t *rapid.T) {
+	age := func(name string) time.Duration {
+		return rapid.SampledFrom([]time.Duration{0, 0, 0, 10 * time.Second, time.Minute, time.Hour}).Draw(t, name)
+	}
+	if rapid.IntRange(0, 5).Draw(t, "aging") > 0 {
+		return
+	}
+	w.age.Most = age("age of most reports")
+	w.age.Some = max(w.age.Most, age("age of reports"))
+	w.ages = w.ages[:0:0]
+	for _, kind := range []plan.InputKind{plan.InputHealth, plan.InputTopology} {
+		a := age("age of " + string(kind))
+		w.ages = append(w.ages, plan.InputAge{Service: "checkout", Kind: kind, Age: plan.Age{Some: a, Most: a}})
+	}
+}
+
 // happen lets something happen and tells what kind of plan follows.
 func (w *world) happen(t *rapid.T) assign.Trigger {
 	trigger := assign.Tick
 	w.covered = true
+	w.drawAges(t)
 	switch rapid.IntRange(0, 9).Draw(t, "event") {
 	case 0:
 		w.drawTopology(t)
@@ -194,7 +214,7 @@ func (w *world) input(trigger assign.Trigger) plan.Input {
 	if trigger == assign.Rebase {
 		return in
 	}
-	s := load.ServiceLoad{Name: "checkout", Coverage: 1, Covered: w.covered}
+	s := load.ServiceLoad{Name: "checkout", Coverage: 1, Covered: w.covered, Age: w.age}
 	for _, n := range worldSources {
 		if r, ok := w.rates[n]; ok {
 			s.Sources = append(s.Sources, load.SourceLoad{Source: sourceOf(n), Demand: r, Raw: r, Nodes: 3})
@@ -203,5 +223,6 @@ func (w *world) input(trigger assign.Trigger) plan.Input {
 	slices.SortFunc(s.Sources, func(a, b load.SourceLoad) int { return a.Source.Compare(b.Source) })
 	in.Load = &load.Snapshot{At: w.now, Services: []load.ServiceLoad{s}}
 	in.Findings = []load.Findings{w.findings}
+	in.Ages, in.Ladder = w.ages, plan.Ladder{Health: plan.Steps{Hold: time.Minute, Decay: time.Hour}}.Complete(5*time.Second)
 	return in
 }

@@ -185,10 +185,11 @@ func (s *Server) buildLoop() error {
 	loop, err := control.New(control.Options{
 		Timing: func() control.Timing {
 			c := s.current.Load()
-			return control.Timing{Tick: c.Tick, Interval: c.ReportInterval}
+			return control.Timing{Tick: c.Tick, Interval: c.ReportInterval, Ladder: ladder(c)}
 		},
 		SurveyEvery: func() time.Duration { return s.current.Load().N1Interval },
 		Topology:    s.registry, Checkers: checkers{s.hds}, Reports: s.lrs, Clients: s.xds, State: &loopState{store: s.opts.Store, revisions: map[string]uint64{}},
+		Outdated: s.outdated,
 		Views: func(p *plan.Plan, previous *views.Set) *views.Set {
 			set := builder.Build(p, previous)
 			s.lrs.Changed()

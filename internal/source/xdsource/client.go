@@ -116,6 +116,7 @@ func (c *Client) config() *Config {
 
 // show brings metrics, and who waits, up to what the table says. c.mu is held.
 func (c *Client) show() {
+	c.table.doubt(time.Now())
 	c.metrics.services(&c.table)
 	if c.table.answered() {
 		select {

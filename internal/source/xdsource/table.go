@@ -29,6 +29,8 @@ type entry struct {
 	leftOut int    // endpoints that can't be used
 	reason  string // of the first of them
 	refused string // why the last assignment was refused; empty = it was not
+
+	doubtful time.Time // since when what is in force is not what the server lists; zero = it is
 }
 
 // endpoints counts what is listed.
