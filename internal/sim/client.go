@@ -9,6 +9,7 @@ import (
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/dataplane"
 	"github.com/isobar-xds/isobar/internal/load"
+	"github.com/isobar-xds/isobar/internal/plan"
 )
 
 // client is one process: one stream of assignments, one of load reports.
@@ -104,7 +105,7 @@ func (w *world) report(now time.Duration) {
 		return
 	}
 	for _, c := range w.clients {
-		if c.silent || (now-c.phase)%w.sc.Interval >= w.step || now <= c.reported {
+		if c.silent || (now-c.phase)%w.sc.Interval >= w.step || now <= c.reported || w.sc.lost(plan.InputReports, c.population.group.source, now) != nil {
 			continue
 		}
 		c.windows++

@@ -113,6 +113,7 @@ func (s *shard) decide(now time.Duration, decide func(*plan.Decider, *plan.Turn)
 		Now: startTime.Add(now), Interval: s.w.sc.Interval, Windows: s.windows, Watched: watched(s.services, now),
 		Topology: s.topology, Health: s.w.known, Previous: s.plan, Version: 1,
 	}
+	t.Ages, t.Ladder = s.w.sc.ages(s.services, now), s.w.sc.Ladder
 	if s.plan != nil {
 		t.Version = s.plan.Version + 1
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/dataplane"
+	"github.com/isobar-xds/isobar/internal/plan"
 )
 
 // bounds of random fleets.
@@ -61,6 +62,7 @@ func randomFleet(seed uint64, b bounds) *Scenario {
 		sc.Sources = append(sc.Sources, randomSources(r, &services[i], b, places)...)
 	}
 	randomTrouble(r, sc, places)
+	randomLosses(rand.New(rand.NewPCG(seed, 1000)), sc, places)
 	return sc
 }
 
@@ -156,6 +158,26 @@ func randomShape(r *rand.Rand, length time.Duration) Shape {
 	default:
 		return Constant(1)
 	}
+}
+
+// randomLosses takes inputs away from every third fleet, for so long that the
+// shares of some go towards a split by capacity.
+func randomLosses(r *rand.Rand, sc *Scenario, places []isobar.Locality) {
+	if r.IntN(3) > 0 {
+		return
+	}
+	for _, kind := range plan.Inputs() {
+		if r.IntN(2) == 0 {
+			continue
+		}
+		from := time.Duration(r.Int64N(int64(sc.Length)))
+		x := Loss{Input: kind, From: from, To: from + time.Duration(r.Int64N(int64(sc.Length)))}
+		if r.IntN(2) == 0 {
+			x.Scope = places[r.IntN(len(places))]
+		}
+		sc.Losses = append(sc.Losses, x)
+	}
+	sc.Ladder = plan.Ladder{Reports: plan.Steps{Decay: time.Minute}, Health: plan.Steps{Hold: time.Minute, Decay: 2 * time.Minute}}
 }
 
 func randomTrouble(r *rand.Rand, sc *Scenario, places []isobar.Locality) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/dataplane"
+	"github.com/isobar-xds/isobar/internal/plan"
 )
 
 // Scenario is a fleet and what happens to it.
@@ -37,8 +38,10 @@ type Scenario struct {
 
 	Capacities       []Capacity
 	Outages          []Outage
-	Undeclared       bool    // Isobar is not told what endpoints can serve; other policies are
-	UtilizationNoise float64 // relative standard deviation of utilization as endpoints report it
+	Losses           []Loss      // of inputs
+	Ladder           plan.Ladder // what they do; zero = the defaults
+	Undeclared       bool        // Isobar is not told what endpoints can serve; other policies are
+	UtilizationNoise float64     // relative standard deviation of utilization as endpoints report it
 	Price            Price
 
 	// Marks are the moments, growing, from which it is measured how long shares

@@ -9,6 +9,7 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/health"
+	"github.com/isobar-xds/isobar/internal/plan"
 )
 
 // world is the fleet while it runs.
@@ -165,6 +166,7 @@ func ratesOf(sl *isobar.ServiceLocality) []float64 {
 // known about endpoints changed.
 func (w *world) change() bool {
 	changed := false
+	blind := w.now > 0 && w.sc.lost(plan.InputHealth, isobar.Locality{}, w.now) != nil
 	if w.now > 0 && len(w.sc.Capacities) == 0 && len(w.sc.Outages) == 0 {
 		return false
 	}
@@ -178,7 +180,7 @@ func (w *world) change() bool {
 			if !e.up {
 				e.queue.clear()
 			}
-			if usable := !w.isDown(s, i, w.now-w.sc.HealthDelay, true); usable != e.usable {
+			if usable := !w.isDown(s, i, w.now-w.sc.HealthDelay, true); usable != e.usable && !blind {
 				e.usable, changed = usable, true
 				w.mark(s, e)
 			}
