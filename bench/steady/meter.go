@@ -45,6 +45,9 @@ func (m *meter) run(ctx context.Context, profiles string) {
 	if !waitUntil(ctx, m.from) {
 		return
 	}
+	if most, err := m.server.mostResident(); err == nil {
+		_, _ = fmt.Fprintf(m.log, "   0 s: %d MiB were the most since the start\n", most>>20)
+	}
 	begun := make(chan totals, 1) // a busy server answers late
 	go func() { begun <- m.count(ctx) }()
 	if profiles != "" {
@@ -121,7 +124,7 @@ func (m *meter) count(ctx context.Context) (t totals) {
 }
 
 // profile writes profiles of the server: of the processor and of what is
-// allocated over the same 30 s, then of what is in use.
+// allocated over the same 30 s, then of what is in use, with its metrics.
 func (m *meter) profile(ctx context.Context, dir string) error {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return err
@@ -136,7 +139,7 @@ func (m *meter) profile(ctx context.Context, dir string) error {
 	allocated := make(chan error, 1)
 	go func() { allocated <- fetch("/debug/pprof/allocs?seconds=30", "steady.allocs") }()
 	err := fetch("/debug/pprof/profile?seconds=30", "steady.cpu")
-	return errors.Join(err, <-allocated, fetch("/debug/pprof/heap?gc=1", "steady.heap"))
+	return errors.Join(err, <-allocated, fetch("/metrics", "steady.metrics"), fetch("/debug/pprof/heap?gc=1", "steady.heap"))
 }
 
 func cores(from, to usage) float64 {
