@@ -177,6 +177,16 @@ func (b *board) set(k int, e *wire.HealthEntry, now time.Time, o *outcome) {
 	s.metadata = metadata
 }
 
+func (b *board) fresh() int {
+	n := 0
+	for i := range b.slots {
+		if b.slots[i].fresh {
+			n++
+		}
+	}
+	return n
+}
+
 // collect appends what is new as reports of a checker. What it says of
 // endpoints that are other ones by the newest orders, which it has not been
 // told yet, is no word on those.

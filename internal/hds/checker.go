@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -103,6 +102,13 @@ func (c *checker) collect(newest *orders, out []health.Report) []health.Report {
 	return c.board.collect(c.id, newest, out)
 }
 
+// fresh counts what was not collected yet.
+func (c *checker) fresh() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.board.fresh()
+}
+
 func (c *checker) describe() Checker {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -116,7 +122,7 @@ func (c *checker) describe() Checker {
 	}
 }
 
-// toldClusters gives the clusters that the checker may hold.
+// toldClusters gives the clusters that the checker may hold, without endpoints.
 func (c *checker) toldClusters() map[string]*healthv3.ClusterHealthCheck {
 	c.desk.mu.Lock()
 	defer c.desk.mu.Unlock()
@@ -126,58 +132,6 @@ func (c *checker) toldClusters() map[string]*healthv3.ClusterHealthCheck {
 	}
 	maps.Copy(out, c.desk.clusters)
 	return out
-}
-
-// desk is what a checker was told.
-type desk struct {
-	mu       sync.Mutex
-	bytes    []byte                                  // the last specifier, encoded
-	clusters map[string]*healthv3.ClusterHealthCheck // with endpoints
-	draining map[string]drain                        // without, about to go
-}
-
-// drain is a cluster that goes in two steps: at first only its endpoints are
-// taken away, so that the checker ends its probes, then the cluster. Envoy may
-// crash when a cluster goes whose probes are running.
-type drain struct {
-	cluster *healthv3.ClusterHealthCheck // without endpoints
-	until   time.Time
-}
-
-// drained turns clusters that are not wanted any more into draining ones and
-// gives those that have to be told of, by name; again is when the next of them
-// may go, zero for never.
-func (d *desk) drained(wanted []*healthv3.ClusterHealthCheck, now time.Time, wait time.Duration) (out []*healthv3.ClusterHealthCheck, again time.Time) {
-	want := make(map[string]bool, len(wanted))
-	for _, c := range wanted {
-		want[c.GetClusterName()] = true
-	}
-	for name, c := range d.clusters {
-		if want[name] {
-			continue
-		}
-		if d.draining == nil {
-			d.draining = map[string]drain{}
-		}
-		empty := &healthv3.ClusterHealthCheck{
-			ClusterName: c.GetClusterName(), HealthChecks: c.GetHealthChecks(), TransportSocketMatches: c.GetTransportSocketMatches(),
-		}
-		d.draining[name] = drain{cluster: empty, until: now.Add(wait)}
-	}
-	for name, dr := range d.draining {
-		if want[name] || !now.Before(dr.until) {
-			delete(d.draining, name)
-			continue
-		}
-		out = append(out, dr.cluster)
-		if again.IsZero() || dr.until.Before(again) {
-			again = dr.until
-		}
-	}
-	slices.SortFunc(out, func(a, b *healthv3.ClusterHealthCheck) int {
-		return strings.Compare(a.GetClusterName(), b.GetClusterName())
-	})
-	return out, again
 }
 
 // message is a specifier that is due.
@@ -212,7 +166,7 @@ func (s *Server) prepare(c *checker, o *orders, now time.Time) (message, error) 
 	c.desk.bytes = encoded
 	c.desk.clusters = make(map[string]*healthv3.ClusterHealthCheck, len(w.clusters))
 	for _, cluster := range w.clusters {
-		c.desk.clusters[cluster.GetClusterName()] = cluster
+		c.desk.clusters[cluster.GetClusterName()] = withoutEndpoints(cluster)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -143,9 +143,14 @@ func (s *Server) current() *orders {
 // What a checker said in a stream that has ended is not among it: when the
 // checker comes back, it may have been started anew.
 func (s *Server) Collect(now time.Time) []health.Report {
-	var out []health.Report
+	present := s.present(now)
+	fresh := 0
+	for _, c := range present {
+		fresh += c.fresh()
+	}
+	out := make([]health.Report, 0, fresh)
 	newest := s.current()
-	for _, c := range s.present(now) {
+	for _, c := range present {
 		out = c.collect(newest, out)
 	}
 	return out

@@ -54,9 +54,9 @@ func (d *Drains) service(now time.Time, spec *isobar.Service, table Table) []dra
 
 // wards lists the localities of a service that have endpoints. Those that are
 // draining are on their way out on purpose and say nothing, nor do those that
-// wait for their first verdict.
+// wait for their first verdict. The list is good until the next call.
 func (d *Drains) wards(spec *isobar.Service, table Table) []ward {
-	var out []ward
+	out := d.room[:0]
 	for i := range spec.Localities {
 		sl := &spec.Localities[i]
 		all, healthy := 0, 0
@@ -81,6 +81,7 @@ func (d *Drains) wards(spec *isobar.Service, table Table) []ward {
 		}
 		out = append(out, w)
 	}
+	d.room = out
 	return out
 }
 

@@ -39,22 +39,61 @@ type window struct {
 
 func (w *window) rate() float64 { return w.issued + w.dropped }
 
-// siteWindow is the part of a window that went to one locality.
+// siteWindow is the part of a window that went to one locality. A server keeps
+// one for each stream, service and locality, so it is small.
 type siteWindow struct {
-	locality   isobar.Locality
-	priority   uint32
-	issued     float64 // requests/s
-	errors     float64 // requests/s
+	locality   *isobar.Locality // shared, never written to; nil = the zero one
+	issued     float64          // requests/s
+	errors     float64          // requests/s
 	inProgress float64
+	details    *siteDetails // nil = there are none
+	priority   uint16
 	settled    bool // the gauge before has been taken off
-	metrics    []MetricSum
-	endpoints  []EndpointLoad
+}
+
+// siteDetails is what only some clients tell of a locality.
+type siteDetails struct {
+	metrics   []MetricSum
+	endpoints []EndpointLoad
+}
+
+func (s *siteWindow) where() isobar.Locality {
+	if s.locality == nil {
+		return isobar.Locality{}
+	}
+	return *s.locality
+}
+
+func (s *siteWindow) compare(l *isobar.Locality) int {
+	switch {
+	case s.locality == l:
+		return 0
+	case l == nil:
+		return s.locality.Compare(isobar.Locality{})
+	}
+	return s.where().Compare(*l)
+}
+
+// detailed gives the details to write to.
+func (s *siteWindow) detailed() *siteDetails {
+	if s.details == nil {
+		s.details = &siteDetails{}
+	}
+	return s.details
+}
+
+// told gives the details to read.
+func (s *siteWindow) told() siteDetails {
+	if s.details == nil {
+		return siteDetails{}
+	}
+	return *s.details
 }
 
 // site finds or makes the part of a locality. Beyond maxWindowSites
 // what is booked is lost.
-func (w *window) site(l isobar.Locality) *siteWindow {
-	i, found := slices.BinarySearchFunc(w.sites, l, func(s siteWindow, l isobar.Locality) int { return s.locality.Compare(l) })
+func (w *window) site(l *isobar.Locality) *siteWindow {
+	i, found := slices.BinarySearchFunc(w.sites, l, func(s siteWindow, l *isobar.Locality) int { return s.compare(l) })
 	if !found {
 		if len(w.sites) >= maxWindowSites {
 			return &siteWindow{locality: l}
@@ -65,8 +104,8 @@ func (w *window) site(l isobar.Locality) *siteWindow {
 }
 
 // gauge gives the requests in progress at the end of a window.
-func (w *window) gauge(l isobar.Locality) float64 {
-	i, found := slices.BinarySearchFunc(w.sites, l, func(s siteWindow, l isobar.Locality) int { return s.locality.Compare(l) })
+func (w *window) gauge(l *isobar.Locality) float64 {
+	i, found := slices.BinarySearchFunc(w.sites, l, func(s siteWindow, l *isobar.Locality) int { return s.compare(l) })
 	if !found {
 		return 0
 	}
@@ -86,28 +125,29 @@ func (w *window) add(r *ServiceReport, length time.Duration, before *window, tel
 	}
 	for i := range r.Localities {
 		l := &r.Localities[i]
-		where := l.Where()
-		s := w.site(where)
+		s := w.site(l.Locality)
 		issued := float64(l.Issued)
 		if !l.HasIssued && !tellsIssued {
 			issued = float64(l.Succeeded) + float64(l.Errors)
 			if before != nil {
 				issued += float64(l.InProgress)
 				if !s.settled { // the gauges of a locality's tiers add up
-					issued -= before.gauge(where)
+					issued -= before.gauge(l.Locality)
 				}
 			}
 			s.settled = true
 		}
-		s.priority = max(s.priority, uint32(l.Priority))
+		s.priority = max(s.priority, l.Priority)
 		s.issued += issued / seconds
 		s.errors += float64(l.Errors) / seconds
 		s.inProgress += float64(l.InProgress)
 		for _, m := range l.metrics() {
-			s.metrics = addMetric(s.metrics, m)
+			d := s.detailed()
+			d.metrics = addMetric(d.metrics, m)
 		}
 		for _, e := range l.endpoints() {
-			s.endpoints = addEndpoint(s.endpoints, EndpointLoad{
+			d := s.detailed()
+			d.endpoints = addEndpoint(d.endpoints, EndpointLoad{
 				Address: e.Address,
 				Issued:  float64(max(e.Issued, e.Succeeded+e.Errors)) / seconds,
 				Errors:  float64(e.Errors) / seconds,
@@ -149,7 +189,7 @@ func (w *window) extend(before *window, full time.Duration) {
 	for i := range w.sites {
 		s := &w.sites[i]
 		s.issued, s.errors = s.issued*mine, s.errors*mine
-		scaleEndpoints(s.endpoints, mine)
+		scaleEndpoints(s.told().endpoints, mine)
 	}
 	for i := range before.sites {
 		b := &before.sites[i]
@@ -157,11 +197,13 @@ func (w *window) extend(before *window, full time.Duration) {
 		s.issued += b.issued * theirs
 		s.errors += b.errors * theirs
 		s.priority = max(s.priority, b.priority)
-		for _, m := range b.metrics {
-			s.metrics = addMetric(s.metrics, m)
+		for _, m := range b.told().metrics {
+			d := s.detailed()
+			d.metrics = addMetric(d.metrics, m)
 		}
-		for _, e := range b.endpoints {
-			s.endpoints = addEndpoint(s.endpoints, EndpointLoad{Address: e.Address, Issued: e.Issued * theirs, Errors: e.Errors * theirs})
+		for _, e := range b.told().endpoints {
+			d := s.detailed()
+			d.endpoints = addEndpoint(d.endpoints, EndpointLoad{Address: e.Address, Issued: e.Issued * theirs, Errors: e.Errors * theirs})
 		}
 	}
 	w.length = total

@@ -36,9 +36,9 @@ func (s *sourceEvidence) note(now time.Time, planned *PlannedSource) {
 		}
 	} else {
 		// They came into force after the others were last seen to be.
-		r := reign{from: s.noted, acked: planned.Acked}
-		for _, sh := range planned.Shares {
-			r.spans = append(r.spans, span{locality: sh.Locality, low: sh.Share, high: sh.Share, mean: sh.Share})
+		r := reign{from: s.noted, acked: planned.Acked, spans: make([]span, len(planned.Shares))}
+		for i, sh := range planned.Shares {
+			r.spans[i] = span{locality: sh.Locality, low: sh.Share, high: sh.Share, mean: sh.Share}
 		}
 		s.reigns = append(s.reigns, r)
 	}

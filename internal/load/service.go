@@ -68,11 +68,15 @@ func (t *Table) measure(svc *service, now time.Time, wall time.Duration) Service
 	svc.demand = 0
 	l.Stale, l.Age = svc.age(loads, now)
 	l.Heard = svc.heard
+	told := loads[:0] // in the same memory
 	for i := range loads {
 		svc.demand += loads[i].Demand
 		if loads[i].worthTelling() {
-			l.Sources = append(l.Sources, loads[i])
+			told = append(told, loads[i])
 		}
+	}
+	if len(told) > 0 {
+		l.Sources = told
 	}
 	l.Sites = sites.list()
 	return l
@@ -88,6 +92,9 @@ func (t *Table) measureSource(src *source, now time.Time, wall time.Duration, si
 	var news, windows time.Duration
 	fading, counted, landing := false, 0, 0
 	longest := src.longestWindow(now, t.interval)
+	if n := len(src.means); n > 0 {
+		l.Landed = make([]LandedLoad, 0, n) // most likely the same localities as before
+	}
 	for _, f := range src.flows {
 		trust, fresh := f.trust(now, t.interval)
 		fading = fading || trust < 1
@@ -127,6 +134,9 @@ func (t *Table) measureSource(src *source, now time.Time, wall time.Duration, si
 			landing++
 			l.land(&f.window, f.weight)
 		}
+	}
+	if len(l.Landed) == 0 {
+		l.Landed = nil
 	}
 	if counted > 0 {
 		news /= time.Duration(counted)
@@ -172,17 +182,18 @@ func (l *SourceLoad) land(w *window, weight float64) {
 	l.Last = later(l.Last, w.until)
 	for i := range w.sites {
 		s := &w.sites[i]
-		j, found := slices.BinarySearchFunc(l.Landed, s.locality, func(x LandedLoad, l isobar.Locality) int { return x.Locality.Compare(l) })
+		where := s.where()
+		j, found := slices.BinarySearchFunc(l.Landed, where, func(x LandedLoad, l isobar.Locality) int { return x.Locality.Compare(l) })
 		if !found && len(l.Landed) >= maxSites {
 			continue
 		}
 		if !found {
-			l.Landed = slices.Insert(l.Landed, j, LandedLoad{Locality: s.locality})
+			l.Landed = slices.Insert(l.Landed, j, LandedLoad{Locality: where})
 		}
 		x := &l.Landed[j]
 		x.Issued += s.issued * weight
 		x.Errors += s.errors * weight
 		x.InProgress += s.inProgress * weight
-		x.Priority = max(x.Priority, s.priority)
+		x.Priority = max(x.Priority, uint32(s.priority))
 	}
 }

@@ -29,20 +29,21 @@ type metricSum struct {
 func (s *siteSums) add(w *window, weight float64) {
 	for i := range w.sites {
 		ws := &w.sites[i]
-		j, found := slices.BinarySearchFunc(s.sites, ws.locality, func(x siteSum, l isobar.Locality) int { return x.Locality.Compare(l) })
+		where := ws.where()
+		j, found := slices.BinarySearchFunc(s.sites, where, func(x siteSum, l isobar.Locality) int { return x.Locality.Compare(l) })
 		if !found && len(s.sites) >= maxSites {
 			continue
 		}
 		if !found {
-			s.sites = slices.Insert(s.sites, j, siteSum{SiteLoad: SiteLoad{Locality: ws.locality}})
+			s.sites = slices.Insert(s.sites, j, siteSum{SiteLoad: SiteLoad{Locality: where}})
 		}
 		x := &s.sites[j]
 		x.Issued += ws.issued * weight
 		x.Errors += ws.errors * weight
-		for _, m := range ws.metrics {
+		for _, m := range ws.told().metrics {
 			x.metric(m, weight)
 		}
-		for _, e := range ws.endpoints {
+		for _, e := range ws.told().endpoints {
 			x.Endpoints = addEndpoint(x.Endpoints, EndpointLoad{Address: e.Address, Issued: e.Issued * weight, Errors: e.Errors * weight})
 		}
 	}

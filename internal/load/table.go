@@ -65,6 +65,8 @@ type Table struct {
 	streams  []*stream // sorted by id
 	services map[string]*service
 	names    []string // keys of services, sorted
+
+	spare [][]siteWindow // memory for windows; what take has replaced
 }
 
 // NewTable makes a table that remembers the demand of an earlier process.
@@ -221,7 +223,7 @@ func (t *Table) bookService(s *stream, entries []*ServiceReport, arrived time.Ti
 	if f.own {
 		before = &f.window
 	}
-	w := window{sites: make([]siteWindow, 0, len(entries[0].Localities))}
+	w := window{sites: t.room(len(entries[0].Localities))}
 	long := false
 	for _, e := range entries {
 		length := e.Interval
@@ -239,10 +241,26 @@ func (t *Table) bookService(s *stream, entries []*ServiceReport, arrived time.Ti
 		f.told = arrived // what was inherited is nearer to the truth
 		return
 	}
+	t.spare = append(t.spare, f.window.sites)
 	f.take(w, arrived, t.interval)
 	if long {
 		f.news = 0
 	}
+}
+
+// room gives memory for n sites of a window: that of a window which another one
+// has replaced, where that fits. Much larger memory is not passed on, or a
+// client with many localities would leave it to everybody else.
+func (t *Table) room(n int) []siteWindow {
+	if last := len(t.spare) - 1; last >= 0 {
+		out := t.spare[last]
+		t.spare = t.spare[:last]
+		if cap(out) >= n && cap(out) <= 2*n+16 {
+			clear(out)
+			return out[:0]
+		}
+	}
+	return make([]siteWindow, 0, n)
 }
 
 // silence books zero for the services that a report leaves out. Only gRPC may
