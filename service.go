@@ -19,17 +19,20 @@ const (
 	ModeBounded
 	// ModeObserve serves the baseline and computes beside it.
 	ModeObserve
+	// ModeAuto begins with observe and goes on to bounded and full while what is
+	// seen agrees with what was predicted; see [Promotion].
+	ModeAuto
 )
 
 // ErrBadMode is wrapped by the errors of [ParseMode].
 var ErrBadMode = errors.New("bad mode")
 
-var modeNames = [...]string{"full", "bounded", "observe"}
+var modeNames = [...]string{"full", "bounded", "observe", "auto"}
 
-// ParseMode reads "full", "bounded" or "observe".
+// ParseMode reads "full", "bounded", "observe" or "auto".
 func ParseMode(s string) (Mode, error) {
 	if i := slices.Index(modeNames[:], s); i >= 0 {
-		return Mode(i), nil //nolint:gosec // i < 3
+		return Mode(i), nil //nolint:gosec // i < 4
 	}
 	return ModeFull, fmt.Errorf("%w %q: want one of %s", ErrBadMode, s, strings.Join(modeNames[:], ", "))
 }
@@ -108,6 +111,7 @@ type Service struct {
 	// keeps a part of its traffic only, with policies that ignore load; (0, 1].
 	FailoverThreshold float64 `json:"failover_threshold,omitempty"` // 0 = DefaultFailoverThreshold
 
+	Promote       Promotion         `json:"promote,omitzero"`          // mode auto only
 	MaxShift      float64           `json:"max_shift,omitempty"`       // points; mode bounded only; 0 = DefaultMaxShift
 	MaxShed       float64           `json:"max_shed,omitempty"`        // fraction of demand that may be dropped, [0, 1)
 	ServiceTimeMS float64           `json:"service_time_ms,omitempty"` // of one request without queueing; 0 = DefaultServiceTimeMS

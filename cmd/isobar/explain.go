@@ -87,7 +87,10 @@ func writeHead(b *strings.Builder, e *plan.Explanation) {
 	}
 	line("demand", "%s", demandLine(&e.Demand))
 	mode := e.Mode.String()
-	if e.Mode == isobar.ModeBounded {
+	if e.Trust != nil {
+		mode += ", " + e.Trust.String()
+	}
+	if e.MaxShift > 0 {
 		mode += fmt.Sprintf(", at most %g points from the baseline", e.MaxShift)
 	}
 	line("mode", "%s", mode)

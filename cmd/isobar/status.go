@@ -74,6 +74,9 @@ func statusText(s *admin.Status) string {
 		line("oldest", "%s has not acknowledged for %s", orDash(c.OldestAck), age(c.OldestAckSeconds))
 	}
 	line("checkers", "%d", s.Checkers)
+	if a := s.Auto; a != nil {
+		line("auto", "%d observe, %d bounded, %d full; %d went back", a.Observe, a.Bounded, a.Full, a.Back)
+	}
 	if sc := s.Scores; sc != nil {
 		line("score", "%.3f at the least, of %s; %d services are scored", sc.Lowest, printable(sc.Service), sc.Services)
 	}

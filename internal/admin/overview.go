@@ -19,6 +19,7 @@ type Overview struct {
 type ServiceOverview struct {
 	Name   string      `json:"name"`
 	Mode   isobar.Mode `json:"mode"`
+	Serves isobar.Mode `json:"serves"` // the mode itself, or how far mode auto has come
 	Demand float64     `json:"demand"`
 	// Fullest is the locality with the highest utilization of those that have
 	// capacity, by this plan; nil where none has.
@@ -61,7 +62,7 @@ func (s *Server) getOverview(w http.ResponseWriter, r *http.Request) {
 
 func overviewOf(p *plan.Plan, svc *plan.Service) ServiceOverview {
 	out := ServiceOverview{
-		Name: svc.Spec.Name, Mode: svc.Spec.Mode, Hold: svc.Hold, Paused: svc.Paused, Coverage: svc.Coverage,
+		Name: svc.Spec.Name, Mode: svc.Spec.Mode, Serves: svc.Mode(), Hold: svc.Hold, Paused: svc.Paused, Coverage: svc.Coverage,
 		Gap: svc.PlanGap, CeilingScale: 1,
 	}
 	if svc.Solution != nil {

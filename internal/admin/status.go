@@ -34,6 +34,7 @@ type Status struct {
 
 	Certificates []Certificate `json:"certificates"` // that the server shows
 
+	Auto   *AutoSummary  `json:"auto,omitempty"`   // how far services in mode auto have come; nil: there are none
 	Scores *ScoreSummary `json:"scores,omitempty"` // what was predicted against what was seen; nil: too little to tell
 
 	N1 *ReserveSummary `json:"n1,omitempty"` // what the loss of a zone would do; nil: not known
@@ -140,6 +141,7 @@ func (b *statusBuilder) plan(p *plan.Plan) {
 		b.Demand += demand
 		covered += demand * svc.Coverage
 		b.score(svc)
+		b.auto(svc)
 	}
 	if b.Demand > 0 {
 		b.Coverage = covered / b.Demand

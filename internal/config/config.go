@@ -141,6 +141,7 @@ type Defaults struct {
 	Isolation         isobar.Isolation
 	Residency         []isobar.Residency `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only
 	FailoverThreshold float64            `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only
+	Promote           isobar.Promotion   `json:",omitzero"`  //nolint:tagliatelle // called as its neighbours, in golden files only
 	MaxShift          float64            // points
 	MaxShed           float64            // fraction of demand
 	Ceiling           float64            // utilization

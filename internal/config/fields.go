@@ -48,7 +48,7 @@ func boolField(name string, into *bool) strict.Field {
 
 func modeField(into *isobar.Mode) strict.Field {
 	return strict.Field{Name: "mode", Read: func(v strict.Value) {
-		s, ok := v.Enum(isobar.ModeFull.String(), isobar.ModeBounded.String(), isobar.ModeObserve.String())
+		s, ok := v.Enum(isobar.ModeFull.String(), isobar.ModeBounded.String(), isobar.ModeObserve.String(), isobar.ModeAuto.String())
 		if !ok {
 			return
 		}

@@ -183,7 +183,7 @@ func readDefaults(v strict.Value, d *Defaults) {
 		modeField(&d.Mode), policyField(&d.Policy),
 		isolationField(&d.Isolation), residencyField(&d.Residency),
 		floatField("failover_threshold", &d.FailoverThreshold, failoverRange),
-		floatField("max_shift", &d.MaxShift, shiftRange),
+		promoteField(&d.Promote), floatField("max_shift", &d.MaxShift, shiftRange),
 		floatField("max_shed", &d.MaxShed, shedRange),
 		floatField("ceiling", &d.Ceiling, ceilingRange),
 		floatField("service_time_ms", &d.ServiceTimeMS, serviceTimeRange),

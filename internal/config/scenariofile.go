@@ -245,7 +245,7 @@ func (r *scenarioReader) service(v strict.Value, at *strict.Value) isobar.Servic
 		}},
 		modeField(&s.Mode),
 		policyField(&s.Policy), isolationField(&s.Isolation), floatField("failover_threshold", &s.FailoverThreshold, failoverRange),
-		floatField("max_shift", &s.MaxShift, shiftRange),
+		promoteField(&s.Promote), floatField("max_shift", &s.MaxShift, shiftRange),
 		floatField("max_shed", &s.MaxShed, shedRange),
 		floatField("service_time_ms", &s.ServiceTimeMS, serviceTimeRange),
 		boolField("orca", &s.ORCA),

@@ -47,6 +47,7 @@ type serviceReader struct {
 
 	nameAt     strict.Value
 	maxShiftAt *strict.Value
+	promoteAt  *strict.Value
 
 	localitiesAt *strict.Value
 	calls        []placedCall
@@ -66,7 +67,7 @@ func (r *serviceReader) service(v strict.Value) isobar.Service {
 	d := r.defaults
 	s := isobar.Service{
 		Name: r.name, Mode: d.Mode, Policy: d.Policy, Isolation: d.Isolation, Residency: d.Residency,
-		FailoverThreshold: d.FailoverThreshold, MaxShift: d.MaxShift, MaxShed: d.MaxShed, ServiceTimeMS: d.ServiceTimeMS,
+		FailoverThreshold: d.FailoverThreshold, Promote: d.Promote, MaxShift: d.MaxShift, MaxShed: d.MaxShed, ServiceTimeMS: d.ServiceTimeMS,
 		Localities: []isobar.ServiceLocality{},
 	}
 	r.nameAt, r.policyAt = v, v
@@ -84,6 +85,10 @@ func (r *serviceReader) service(v strict.Value) isobar.Service {
 		}},
 		isolationField(&s.Isolation), residencyField(&s.Residency),
 		floatField("failover_threshold", &s.FailoverThreshold, failoverRange),
+		{Name: "promote", Read: func(v strict.Value) {
+			r.promoteAt = &v
+			promoteField(&s.Promote).Read(v)
+		}},
 		{Name: "max_shift", Read: func(v strict.Value) {
 			r.maxShiftAt = &v
 			floatField("", &s.MaxShift, shiftRange).Read(v)
@@ -105,8 +110,11 @@ func (r *serviceReader) service(v strict.Value) isobar.Service {
 	if r.localitiesAt != nil {
 		checkSize(*r.localitiesAt, &s)
 	}
-	if r.maxShiftAt != nil && s.Mode != isobar.ModeBounded {
+	if r.maxShiftAt != nil && s.Mode != isobar.ModeBounded && s.Mode != isobar.ModeAuto {
 		r.maxShiftAt.Warnf("write mode: bounded, or remove max_shift", "max_shift has no effect in mode %s", s.Mode)
+	}
+	if r.promoteAt != nil && s.Mode != isobar.ModeAuto {
+		r.promoteAt.Warnf("write mode: auto, or remove promote", "promote has no effect in mode %s", s.Mode)
 	}
 	return s
 }

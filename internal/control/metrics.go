@@ -102,6 +102,9 @@ var (
 		"Largest difference between a planned share and what landed, of sources whose clients do not follow.", []string{"service", "source", "cause"})
 	descScore       = desc("isobar_score_ratio", "How well what was predicted agrees with what was then seen: the least part that counts; 1 = in full.", perService)
 	descScorePart   = desc("isobar_score_part_ratio", "The parts of the score: landing, utilization, demand.", []string{"service", "part"})
+	descMode        = desc("isobar_service_mode", "1 for the mode that is served; of mode auto the one that it has come to.", []string{"service", "mode"})
+	descPromotions  = desc("isobar_mode_promotions_total", "Steps forward of services in mode auto.", perService)
+	descRollbacks   = desc("isobar_mode_rollbacks_total", "Steps back of services in mode auto.", perService)
 	descUnreachable = desc("isobar_locality_unreachable", "1 where no source was seen to reach the locality.", perLocality)
 	descDrained     = desc("isobar_locality_drained", "1 where too few endpoints are healthy for the locality to be used.", perLocality)
 )
@@ -119,7 +122,7 @@ func (c *planCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descPaused, descUnsaved, descVersion, descMade, descGap, descServedGap, descExcess, descDemand,
 		descCoverage, descStale, descDegraded, descDrop, descDeviation, descUtilization, descCapacity, descLearned, descUnreachable, descDrained,
-		descScore, descScorePart,
+		descScore, descScorePart, descMode, descPromotions, descRollbacks,
 	} {
 		ch <- d
 	}
@@ -158,6 +161,11 @@ func (c *planCollector) Collect(ch chan<- prometheus.Metric) {
 			gauge(descStale, s.Load.Stale, name)
 		}
 		gauge(descDrop, s.Result.Drop, name)
+		gauge(descMode, 1, name, s.Mode().String())
+		if s.Trust != nil {
+			ch <- prometheus.MustNewConstMetric(descPromotions, prometheus.CounterValue, float64(s.Trust.Promoted), name)
+			ch <- prometheus.MustNewConstMetric(descRollbacks, prometheus.CounterValue, float64(s.Trust.Demoted), name)
+		}
 		if score := s.Score(); score != nil {
 			gauge(descScore, score.Score, name)
 			gauge(descScorePart, score.Landing, name, "landing")

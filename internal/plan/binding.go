@@ -38,7 +38,7 @@ func (e *explainer) binding(rows []LocalityExplained, reasons []assign.Reason) B
 		}
 		return BindingExplained{Kind: BindingPacing, Locality: place(r.Locality), Text: r.Text}
 	}
-	if e.s.Spec.Mode == isobar.ModeObserve {
+	if e.s.Mode() == isobar.ModeObserve {
 		return BindingExplained{Kind: BindingMode, Text: "mode observe: the nearest healthy localities are served, the decision is only shown"}
 	}
 	if r, ok := findReason(reasons, assign.ReasonBounded); ok {

@@ -119,7 +119,8 @@ func Changed(before, after *Plan, o Origin) (Change, bool) {
 	for _, name := range namesOf(before, after) {
 		b, _ := before.Service(name)
 		a, _ := after.Service(name)
-		if a == b || sameShares(b, a) {
+		step := stepOf(b, a)
+		if a == b || (step == "" && sameShares(b, a)) {
 			continue
 		}
 		var was, is *SavedService
@@ -129,7 +130,7 @@ func Changed(before, after *Plan, o Origin) (Change, bool) {
 		if a != nil {
 			is = a.outline()
 		}
-		c.add(name, was, is, a)
+		c.add(name, was, is, a, step)
 	}
 	return c, len(c.Services) > 0 || o.Trigger != ""
 }
@@ -151,7 +152,7 @@ func Restored(saved *Saved, after *Plan) Change {
 		if ok {
 			is = a.outline()
 		}
-		c.add(name, was[name], is, a)
+		c.add(name, was[name], is, a, "")
 	}
 	return c
 }
@@ -163,6 +164,17 @@ func (s *Service) outline() *SavedService {
 		out.Sources = append(out.Sources, SavedSource{Source: s.Result.Sources[i].Source, Shares: s.Result.Sources[i].Shares})
 	}
 	return out
+}
+
+// stepOf tells of the step that mode auto took between two plans; empty for none.
+func stepOf(before, after *Service) string {
+	if before == nil || after == nil || before.Trust == after.Trust || after.Trust == nil {
+		return ""
+	}
+	if before.Trust != nil && before.Trust.Stepped.Equal(after.Trust.Stepped) {
+		return ""
+	}
+	return after.Trust.Why
 }
 
 // sameShares spares the work of telling what differs where nothing does.
@@ -199,8 +211,9 @@ func namesOf(before, after *Plan) []string {
 	return slices.Compact(names)
 }
 
-// add notes what differs of a service; where it did not exist, was or is stays nil.
-func (c *Change) add(name string, was, is *SavedService, now *Service) {
+// add notes what differs of a service; where it did not exist, was or is stays
+// nil. step says that mode auto took one, and why.
+func (c *Change) add(name string, was, is *SavedService, now *Service, step string) {
 	s := ServiceChange{Service: name, Sources: []SourceChange{}}
 	var before, after SavedService
 	if was != nil {
@@ -229,10 +242,12 @@ func (c *Change) add(name string, was, is *SavedService, now *Service) {
 			most, s.Reason = m, now.whyMoved(l)
 		}
 	}
-	if len(s.Sources) == 0 && s.Before == s.After && (was == nil) == (is == nil) {
+	if step == "" && len(s.Sources) == 0 && s.Before == s.After && (was == nil) == (is == nil) {
 		return
 	}
 	switch {
+	case step != "":
+		s.Reason = step
 	case is == nil:
 		s.Reason = "the service was removed"
 	case was == nil:

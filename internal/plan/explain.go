@@ -43,7 +43,7 @@ func (e *explainer) explain() Explanation {
 		Service: e.s.Spec.Name, Source: e.source, Version: e.plan.VersionString(), Made: e.plan.Made,
 		Mode: e.s.Spec.Mode, Coverage: e.s.Coverage, Hold: e.s.Hold, Paused: e.s.Paused,
 		Rung: RungFresh, RungBinds: e.s.Bound(), Inputs: append([]InputState{}, e.s.Inputs...),
-		Score:  e.s.Score(),
+		Score: e.s.Score(), Trust: e.s.ExplainTrust(),
 		Policy: e.s.Spec.Policy, PolicyGap: e.s.PolicyGap, PolicyMS: e.s.PolicyMS,
 		Demand: e.demand(), Localities: e.localities(), Drop: e.s.Result.Drop,
 		CeilingScale: 1, PlanGap: e.s.PlanGap,
@@ -51,7 +51,7 @@ func (e *explainer) explain() Explanation {
 		Calls:      e.plan.callsTo(e.s),
 		DataPlanes: dataplane.PredictAll(dataplane.FromAssignment(e.assignment), dataplane.DefaultOptions()),
 	}
-	if e.s.Spec.Mode == isobar.ModeBounded {
+	if e.s.Mode() == isobar.ModeBounded {
 		out.MaxShift = orDefault(e.s.Spec.MaxShift, isobar.DefaultMaxShift)
 	}
 	if worst, ok := e.s.Degraded(); ok {

@@ -107,7 +107,7 @@ func (s *Service) Degraded() (worst InputState, ok bool) {
 // Bound tells whether what is missing makes a difference: not where the
 // decision does not look at load.
 func (s *Service) Bound() bool {
-	return s.Spec.Mode != isobar.ModeObserve && !s.Spec.Policy.IgnoresLoad()
+	return s.Mode() != isobar.ModeObserve && !s.Spec.Policy.IgnoresLoad()
 }
 
 // String says what is missing, and since when.

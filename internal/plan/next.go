@@ -91,6 +91,7 @@ func newDraft(in *Input, spec *isobar.Service, prev *Service) *draft {
 	d := &draft{network: in.Topology.Network, sites: buildSites(spec, in.Health)}
 	d.Spec = spec
 	d.Coverage = 1
+	d.trusted(prev)
 	switch {
 	case in.Load != nil:
 		d.Load = in.Load.Service(spec.Name)

@@ -34,6 +34,7 @@ type SavedService struct {
 	Sources []SavedSource     `json:"sources"`
 	// Learned is what reports of utilization told about capacities.
 	Learned []load.Capacity `json:"learned,omitempty"`
+	Trust   *SavedTrust     `json:"trust,omitempty"` // of mode auto
 	// Heard is when most of its demand was last heard of, where that is not now.
 	Heard time.Time `json:"heard,omitzero"`
 }
@@ -65,7 +66,7 @@ type SavedWeight struct {
 func (p *Plan) Save() Saved {
 	out := Saved{Version: p.Version, Made: p.Made, Paused: p.Paused, Services: make([]SavedService, 0, len(p.Services))}
 	for _, s := range p.Services {
-		ss := SavedService{Name: s.Spec.Name, Drop: s.Result.Drop, Sites: s.localities(), Prices: s.Prices, Learned: s.Learned}
+		ss := SavedService{Name: s.Spec.Name, Drop: s.Result.Drop, Sites: s.localities(), Prices: s.Prices, Learned: s.Learned, Trust: s.Trust.save()}
 		if s.Load != nil && s.Load.Age.Most > 0 {
 			ss.Heard = s.Load.Heard
 		}
@@ -133,10 +134,10 @@ func Restore(saved *Saved, topology *isobar.Topology, table health.Table, now ti
 func (ss *SavedService) revive(spec *isobar.Service, network *isobar.Network, table health.Table) *Service {
 	d := &draft{network: network, sites: buildSites(spec, table)}
 	d.Spec = spec
-	s := &Service{Spec: spec, Coverage: 0}
+	s := &Service{Spec: spec, Coverage: 0, Trust: ss.Trust.revive()}
 	r := &assign.Result{
 		Service: spec.Name, Drop: clamp(ss.Drop, 0, spec.MaxShed),
-		Mode: spec.Mode, Policy: spec.Policy, MaxShift: spec.MaxShift, Settings: spec.Assignment,
+		Mode: s.Mode(), Policy: spec.Policy, MaxShift: spec.MaxShift, Settings: spec.Assignment,
 	}
 	for i, l := range ss.Sites {
 		site := assign.Site{Group: &isobar.EndpointGroup{Locality: l}, Ceiling: isobar.DefaultCeiling, Scale: 1}

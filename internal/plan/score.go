@@ -128,22 +128,21 @@ func (s *Scores) Sum() (Seen, bool) {
 	return out, true
 }
 
-// follow gives the scores after a tick at which something was seen. full tells
-// whether the open window holds enough to be judged.
-func (s *Scores) follow(seen *Seen, rounds []load.Round, l *load.ServiceLoad) (out *Scores, full bool) {
-	next := *s
-	next.at = seen.To
-	next.Open.add(seen)
+// follow adds a tick at which something was seen, and tells whether the open
+// window holds enough to be judged.
+func (s *Scores) follow(seen *Seen, rounds []load.Round, l *load.ServiceLoad) (full bool) {
+	s.at = seen.To
+	s.Open.add(seen)
 	for _, r := range rounds {
-		if i, found := slices.BinarySearchFunc(next.judged, r.Source, isobar.Locality.Compare); !found {
-			next.judged = slices.Insert(slices.Clone(next.judged), i, r.Source)
+		if i, found := slices.BinarySearchFunc(s.judged, r.Source, isobar.Locality.Compare); !found {
+			s.judged = slices.Insert(slices.Clone(s.judged), i, r.Source)
 		}
 	}
-	full = next.Open.Judged >= scoreRequests && next.coverage(l) >= scoreCoverage
-	if !full && next.Open.To.Sub(next.Open.From) > scoreGiveUp {
-		next.restart(seen.To)
+	full = s.Open.Judged >= scoreRequests && s.coverage(l) >= scoreCoverage
+	if !full && s.Open.To.Sub(s.Open.From) > scoreGiveUp {
+		s.restart(seen.To)
 	}
-	return &next, full
+	return full
 }
 
 // restart forgets the open window.
@@ -213,7 +212,7 @@ func (s *Service) knows(i int) bool {
 }
 
 // score takes the scores of the plan before on by what was seen since. What
-// comes in while weights are held, or from too few clients, is left out.
+// comes in from too few clients is left out.
 func (d *draft) score(in *Input, prev *Service) {
 	if prev == nil {
 		return
@@ -222,20 +221,17 @@ func (d *draft) score(in *Input, prev *Service) {
 	if !in.Scoring || d.Load == nil || prev.Load == nil {
 		return
 	}
-	before := d.Scores
-	if before == nil {
-		before = &Scores{at: in.Now}
+	next := &Scores{at: in.Now}
+	if d.Scores != nil {
+		*next = *d.Scores
 	}
-	if !d.Load.Covered || d.input(InputReports).Rung != RungFresh || !in.Now.After(before.at) {
-		next := *before
+	before := next.at
+	d.Scores = next
+	if !d.Load.Covered || d.input(InputReports).Rung != RungFresh || !in.Now.After(before) {
 		next.restart(in.Now)
-		d.Scores = &next
+		d.forgetStrain()
 		return
 	}
-	seen := prev.seen(before.at, in.Now, d.Load, d.Findings.Rounds)
-	next, full := before.follow(&seen, d.Findings.Rounds, d.Load)
-	if full && next.Open.To.Sub(next.Open.From) >= scoreLength {
-		next.close()
-	}
-	d.Scores = next
+	seen := prev.seen(before, in.Now, d.Load, d.Findings.Rounds)
+	d.watch(in, prev, next.follow(&seen, d.Findings.Rounds, d.Load))
 }

@@ -31,7 +31,7 @@ func (s *Service) Score() *ScoreExplained {
 		return nil
 	}
 	out := &ScoreExplained{Windows: len(s.Scores.Windows), Requests: sum.Judged, From: sum.From, To: sum.To}
-	out.Score, _ = sum.Score(s.Spec.Mode)
+	out.Score, _ = sum.Score(s.Mode())
 	out.Landing, _ = sum.Landing()
 	if u, ok := sum.Utilization(); ok {
 		out.Utilization = &u

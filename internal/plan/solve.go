@@ -201,7 +201,7 @@ func (d *draft) mapSites(other []assign.Site) []int {
 // assignInput is what package assign gets of the draft.
 func (d *draft) assignInput(trigger assign.Trigger) assign.Input {
 	in := assign.Input{
-		Service: d.Spec, Sites: d.Sites, Sources: make([]assign.Source, len(d.sources)),
+		Service: d.served(), Sites: d.Sites, Sources: make([]assign.Source, len(d.sources)),
 		Prices: d.Prices, Previous: d.previous, Trigger: trigger, Hold: d.Hold,
 	}
 	if d.Solution != nil {

@@ -63,6 +63,7 @@ type Service struct {
 	// Scores tells what was predicted against what was then seen; nil before
 	// anything was.
 	Scores *Scores
+	Trust  *Trust // how far mode auto has come; nil with other modes
 }
 
 // VersionString is the version as it goes over the wire.

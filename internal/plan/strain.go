@@ -1,0 +1,127 @@
+package plan
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/isobar-xds/isobar/internal/assign"
+	"github.com/isobar-xds/isobar/internal/load"
+)
+
+// Strain is what must not get worse by a step of mode auto, as fractions of the
+// requests.
+type Strain struct {
+	Errors float64 `json:"errors"` // that failed
+	Over   float64 `json:"over"`   // that landed above the ceilings
+}
+
+// strain adds up to a Strain, in requests.
+type strain struct {
+	from, at     time.Time
+	sent, errors float64
+	// Above the ceilings: as was seen, as the plan's shares make of the demand that
+	// was seen, and as the nearest localities alone would have had it.
+	over, predicted, nearest float64
+}
+
+const (
+	strainLeast    = 15 * time.Second // that is judged
+	strainLength   = 30 * time.Second // that is added up
+	strainRequests = 500.0            // that are judged
+
+	// Errors may be twice what they were, and 2 points more, before it is the
+	// step's fault; what lands above ceilings may be 5 points more than it was,
+	// than predicted, and than without Isobar.
+	strainFactor = 2.0
+	strainErrors = 0.02
+	strainOver   = 0.05
+	strainSigmas = 4.0
+)
+
+// strain adds what was seen since the last tick, and says what got worse by the
+// last step of the mode; empty where nothing did, or the trial is over.
+func (d *draft) strain(t *Trust, prev *Service, now time.Time) string {
+	x := &t.open
+	if x.from.IsZero() {
+		x.from, x.at = now, now
+		return ""
+	}
+	d.addStrain(x, prev, min(now.Sub(x.at), scoreGap).Seconds())
+	x.at = now
+	age := now.Sub(x.from)
+	if age < strainLeast || x.sent < strainRequests {
+		return ""
+	}
+	sum := *x
+	seen := Strain{Errors: sum.errors / sum.sent, Over: sum.over / sum.sent}
+	if age >= strainLength {
+		t.newest, t.open = seen, strain{from: now, at: now}
+	}
+	if t.Trial == 0 {
+		return ""
+	}
+	return sum.worse(seen, t.Before)
+}
+
+func (x *strain) worse(seen, before Strain) string {
+	chance := strainSigmas * math.Sqrt(max(before.Errors, 1/x.sent)/x.sent)
+	if most := max(strainFactor*before.Errors, before.Errors+strainErrors) + chance; seen.Errors > most {
+		return fmt.Sprintf("%.1f%% of the requests fail, and %.1f%% did before", 100*seen.Errors, 100*before.Errors)
+	}
+	predicted, nearest := x.predicted/x.sent, x.nearest/x.sent
+	if seen.Over > max(before.Over, predicted, nearest)+strainOver {
+		return fmt.Sprintf("%.1f%% of the load is above the ceilings, %.1f%% was before and %.1f%% was predicted",
+			100*seen.Over, 100*before.Over, 100*predicted)
+	}
+	return ""
+}
+
+func (d *draft) addStrain(x *strain, prev *Service, seconds float64) {
+	predicted, nearest := make([]float64, len(prev.Sites)), make([]float64, len(prev.Sites))
+	for i := range d.Load.Sources {
+		s := &d.Load.Sources[i]
+		x.sent += s.Raw * seconds
+		x.errors += s.Errors * seconds
+		r := prev.Result.Source(s.Source)
+		if r == nil {
+			continue
+		}
+		for l, share := range r.Shares {
+			predicted[l] += share * s.Raw
+		}
+		best, at := math.Inf(1), -1
+		for l := range prev.Sites {
+			site := &prev.Sites[l]
+			if ms, _ := d.network.Latency(s.Source, site.Group.Locality); ms < best && site.Usable() && d.Spec.Allows(s.Source, site.Group.Locality) {
+				best, at = ms, l
+			}
+		}
+		if at >= 0 {
+			nearest[at] += s.Raw
+		}
+	}
+	for i := range prev.Sites {
+		if !prev.knows(i) {
+			continue
+		}
+		site := &prev.Sites[i]
+		limit := site.Ceiling * max(1, site.Scale) * site.Capacity
+		x.predicted += max(0, predicted[i]+site.Background-limit) * seconds
+		x.nearest += max(0, nearest[i]+site.Background-limit) * seconds
+		at := slices.IndexFunc(d.Load.Sites, func(y load.SiteLoad) bool { return y.Locality == site.Group.Locality })
+		if at >= 0 {
+			x.over += max(0, carried(site, &d.Load.Sites[at])-limit) * seconds
+		}
+	}
+}
+
+// carried is the load of a site: by what its endpoints report, else by what
+// lands there.
+func carried(site *assign.Site, l *load.SiteLoad) float64 {
+	if l.Utilization > 0 {
+		return l.Utilization * site.Capacity
+	}
+	return l.Issued + site.Background
+}

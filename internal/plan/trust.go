@@ -1,0 +1,204 @@
+package plan
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+)
+
+// Trust says how far a service in mode auto has come, and what it takes to go
+// on. It goes a step further after windows in a row whose score is good, and a
+// step back as soon as one is bad, or as something gets worse than was predicted
+// after a step; each step back doubles what the next step forward takes. Immutable
+// once it is part of a plan.
+type Trust struct {
+	Mode isobar.Mode `json:"mode"`           // that is served
+	Good int         `json:"good,omitempty"` // windows in a row whose score speaks for a step forward
+
+	// Failed counts steps back that were not made good for; Calm counts good
+	// windows since the last of them, of which many make good for one.
+	Failed int `json:"failed,omitempty"`
+	Calm   int `json:"calm,omitempty"`
+
+	// Trial is for how many windows more errors and load above the ceilings are
+	// held against Before, what they were before the step.
+	Trial  int    `json:"trial,omitempty"`
+	Before Strain `json:"before,omitzero"`
+
+	Stepped  time.Time `json:"stepped,omitzero"` // when the last step was taken
+	Why      string    `json:"why,omitempty"`    // it was
+	Back     bool      `json:"back,omitempty"`   // it was one back
+	Promoted int       `json:"promoted,omitempty"`
+	Demoted  int       `json:"demoted,omitempty"`
+
+	bad    int    // ticks in a row at which the open window was bad
+	open   strain // adds up
+	newest Strain // of the last stretch that was added up
+}
+
+// Rules of mode auto.
+const (
+	// trustDoublings bounds by how often steps back double the way forward.
+	trustDoublings = 6
+	// trustCalm is how many times the way forward of good windows makes good for
+	// a step back.
+	trustCalm = 8
+	// scoreEarly is how long a window is at least that is bad already, and
+	// scoreBad for how many ticks it has to be.
+	scoreEarly = 10 * time.Second
+	scoreBad   = 2
+)
+
+// needed is how many good windows in a row a step forward takes.
+func (t *Trust) needed(p isobar.Promotion) int {
+	return p.Windows << min(t.Failed, trustDoublings)
+}
+
+// Mode is what is served of a service: the configured mode, or the one that mode
+// auto has come to.
+func (s *Service) Mode() isobar.Mode {
+	switch {
+	case s.Spec.Mode != isobar.ModeAuto:
+		return s.Spec.Mode
+	case s.Trust == nil:
+		return isobar.ModeObserve
+	}
+	return s.Trust.Mode
+}
+
+// served is the configuration with the mode that is served.
+func (s *Service) served() *isobar.Service {
+	if s.Spec.Mode != isobar.ModeAuto {
+		return s.Spec
+	}
+	spec := *s.Spec
+	spec.Mode = s.Mode()
+	return &spec
+}
+
+// trusted takes up how far the service has come. One that is new begins with
+// observe; one whose mode was fixed until now goes on from there, on trial.
+func (d *draft) trusted(prev *Service) {
+	if d.Spec.Mode != isobar.ModeAuto {
+		return
+	}
+	p := d.Spec.Promote.WithDefaults()
+	switch {
+	case prev != nil && prev.Trust != nil:
+		d.Trust = prev.Trust
+	case prev != nil && prev.Spec.Mode != isobar.ModeAuto:
+		d.Trust = &Trust{Mode: prev.Spec.Mode}
+		if d.Trust.Mode != isobar.ModeObserve {
+			d.Trust.Trial = p.Windows
+		}
+	default:
+		d.Trust = &Trust{Mode: isobar.ModeObserve}
+	}
+	if p.Until == isobar.ModeBounded && d.Trust.Mode == isobar.ModeFull {
+		t := *d.Trust
+		t.Mode = isobar.ModeBounded
+		d.Trust = &t
+	}
+}
+
+// watch takes mode auto on by a tick: by the open window, which holds enough to
+// be judged if full says so, and by what gets worse in a trial. It closes the
+// window where that was enough. An operator's pause wins: then nothing is done.
+func (d *draft) watch(in *Input, prev *Service, full bool) {
+	scores := d.Scores // a new one: that of the plan before stays as it is
+	age := scores.Open.To.Sub(scores.Open.From)
+	score, scored := scores.Open.Score(d.Mode())
+	due := full && scored && age >= scoreLength
+	if d.Trust == nil || d.Hold != "" {
+		if due {
+			scores.close()
+		}
+		d.forgetStrain()
+		return
+	}
+	p := d.Spec.Promote.WithDefaults()
+	t := *d.Trust
+	d.Trust = &t
+	why := d.strain(&t, prev, in.Now)
+	t.bad++
+	switch {
+	case t.Mode == isobar.ModeObserve:
+		why, t.bad = "", 0 // there is no way back
+	case !full || !scored || age < scoreEarly || score >= p.Rollback:
+		t.bad = 0
+	case t.bad < scoreBad:
+		due = false // the next tick tells
+	default:
+		why, due = fmt.Sprintf("the score fell to %.2f: %s", score, scores.Open.worst()), true
+	}
+	if due {
+		scores.close()
+		t.count(score, p)
+	}
+	switch {
+	case why != "":
+		t.step(in.Now, true, p, why)
+	case t.Good >= t.needed(p) && t.ahead(p):
+		t.step(in.Now, false, p, fmt.Sprintf("the score was at least %.2f for %d windows", p.Score, t.Good))
+	default:
+		return
+	}
+	// What was seen of one mode says nothing of the other.
+	*scores = Scores{at: in.Now}
+}
+
+// forgetStrain begins anew with what adds up: some time is missing.
+func (d *draft) forgetStrain() {
+	if d.Trust == nil || d.Trust.open.from.IsZero() {
+		return
+	}
+	t := *d.Trust
+	t.open = strain{}
+	d.Trust = &t
+}
+
+// count books a window.
+func (t *Trust) count(score float64, p isobar.Promotion) {
+	t.Trial = max(0, t.Trial-1)
+	if score < p.Score {
+		t.Good = 0
+		return
+	}
+	t.Good = min(t.Good+1, t.needed(p))
+	t.Calm++
+	if t.Failed > 0 && t.Calm >= trustCalm*t.needed(p) {
+		t.Failed, t.Calm = t.Failed-1, 0
+	}
+}
+
+// ahead tells whether there is a step forward to take.
+func (t *Trust) ahead(p isobar.Promotion) bool { return t.Mode > p.Until && t.Mode != isobar.ModeFull }
+
+// step takes a step, and says why.
+func (t *Trust) step(now time.Time, back bool, p isobar.Promotion, why string) {
+	verb := "promoted"
+	if back {
+		verb = "demoted"
+		t.Mode++
+		t.Failed, t.Calm, t.Trial = t.Failed+1, 0, 0
+		t.Demoted++
+	} else {
+		t.Mode--
+		t.Trial, t.Before = p.Windows, t.newest
+		t.Promoted++
+	}
+	t.Good, t.Stepped, t.Back = 0, now, back
+	t.Why = fmt.Sprintf("%s to %s because %s", verb, t.Mode, why)
+	t.open, t.bad = strain{}, 0
+}
+
+// worst says in words which part of a score is the least.
+func (s *Seen) worst() string {
+	landing, _ := s.Landing()
+	text := fmt.Sprintf("%.0f%% of the requests land elsewhere than predicted", 100*(1-landing))
+	if u, ok := s.Utilization(); ok && u < landing {
+		text = fmt.Sprintf("utilization is off by %.2f", 1-u)
+	}
+	return text
+}
