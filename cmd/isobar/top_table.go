@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
 )
 
@@ -114,7 +115,7 @@ func topColumns(services []admin.ServiceOverview) []column {
 			}
 			return fmt.Sprintf("%.2f%%", 100*o.Gap)
 		}},
-		{"MODE", 3, func(o *admin.ServiceOverview) string { return o.Mode.String() }},
+		{"MODE", 3, modeCell},
 		{"STATE", 0, topState},
 	}
 	out := make([]column, len(columns))
@@ -225,4 +226,12 @@ func topBlock(o *admin.Overview, now time.Time, rows int) string {
 		fmt.Fprintf(&b, "and %d more\n", left)
 	}
 	return b.String()
+}
+
+// modeCell is the mode of a service; of mode auto also what it serves now.
+func modeCell(o *admin.ServiceOverview) string {
+	if o.Mode == isobar.ModeAuto {
+		return "auto: " + o.Serves.String()
+	}
+	return o.Mode.String()
 }

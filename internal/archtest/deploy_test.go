@@ -103,10 +103,20 @@ func TestDashboardHolds(t *testing.T) {
 	promtool(t, file)
 }
 
+// TestAlertsFire lets Prometheus evaluate rules over series that are made up.
+func TestAlertsFire(t *testing.T) {
+	promtest(t, "test", filepath.Join(moduleRoot(t), "deploy", "prometheus", "isobar.rules_test.yml"))
+}
+
 // promtool has Prometheus itself read a file of rules.
 func promtool(t *testing.T, file string) {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "promtool", "check", "rules", file).CombinedOutput()
+	promtest(t, "check", file)
+}
+
+func promtest(t *testing.T, how, file string) {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "promtool", how, "rules", file).CombinedOutput()
 	if err != nil {
 		t.Errorf("promtool (`make tools` installs it): %v\n%s", err, out)
 	}

@@ -100,7 +100,7 @@ var (
 	descUnsaved     = desc("isobar_state_unsaved", "1 while something can't be written to the state directory; serving goes on from memory.", nil)
 	descDeviation   = desc("isobar_source_deviation_ratio",
 		"Largest difference between a planned share and what landed, of sources whose clients do not follow.", []string{"service", "source", "cause"})
-	descScore       = desc("isobar_score_ratio", "How well what was predicted agrees with what was then seen: the least part that counts; 1 = in full.", perService)
+	descScore       = desc("isobar_score_ratio", "How well what was predicted agrees with what was then seen: the least part that counts.", perService)
 	descScorePart   = desc("isobar_score_part_ratio", "The parts of the score: landing, utilization, demand.", []string{"service", "part"})
 	descMode        = desc("isobar_service_mode", "1 for the mode that is served; of mode auto the one that it has come to.", []string{"service", "mode"})
 	descPromotions  = desc("isobar_mode_promotions_total", "Steps forward of services in mode auto.", perService)

@@ -12,8 +12,9 @@ const trustFormat = 1
 
 // SavedTrust is how far mode auto has come, as it survives a restart.
 type SavedTrust struct {
-	Format int `json:"format"`
 	Trust
+
+	Format int `json:"format"`
 }
 
 func (t *Trust) save() *SavedTrust {
