@@ -174,7 +174,7 @@ func (r *runner) usesRapid(pkg string) bool {
 func (r *runner) golang(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = r.root
-	// What is interrupted has children: the test binary and its servers.
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // which go passes on to the tests
 	cmd.WaitDelay = 5 * time.Second
 	data, err := cmd.CombinedOutput()
 	return string(data), err

@@ -1,0 +1,210 @@
+package control_test
+
+import (
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/control"
+	"github.com/isobar-xds/isobar/internal/health"
+	"github.com/isobar-xds/isobar/internal/load"
+	"github.com/isobar-xds/isobar/internal/xds"
+)
+
+// serve puts services in the place of all that there are.
+func (p *parts) serve(services ...isobar.Service) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	next := *p.topology
+	next.Revision++
+	next.Services = services
+	p.topology = &next
+	p.changed <- struct{}{}
+}
+
+// web has the given number of endpoints in each of two zones.
+func web(name string, endpoints int) isobar.Service {
+	s := isobar.Service{Name: name}
+	for i, zone := range []string{"east/a", "east/b"} {
+		sl := isobar.ServiceLocality{Locality: isobar.MustLocality(zone), MaxRate: 1000, Concurrency: 20}
+		for e := range endpoints {
+			sl.Endpoints = append(sl.Endpoints, isobar.Endpoint{Address: fmt.Sprintf("10.0.%d.%d:80", i, e+1)})
+		}
+		s.Localities = append(s.Localities, sl)
+	}
+	return s
+}
+
+// slowTicks leaves a test alone with what happens between ticks.
+func slowTicks(o *control.Options) {
+	o.Timing = func() control.Timing { return control.Timing{Tick: time.Hour, Interval: time.Second} }
+}
+
+// TestChangesAreGathered: however often something changes, plans are the
+// hold-off apart; and the last change is in force one hold-off later.
+func TestChangesAreGathered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newParts()
+		l, stop := start(t, p, slowTicks)
+		pass(time.Second)
+		before := l.Current().Version
+		for range 500 {
+			p.change()
+			pass(time.Millisecond)
+		}
+		if n := l.Current().Version - before; n > 7 {
+			t.Errorf("%d plans in half a second", n)
+		}
+		pass(control.DefaultHoldOff)
+		if got, want := l.Current().Topology.Revision, p.topology.Revision; got != want {
+			t.Errorf("revision %d is in force, want %d", got, want)
+		}
+		stop()
+	})
+}
+
+// TestWhatWaitsToBeSavedStays: while the disk is slow a plan waits to be
+// written. What checkers found is handed over after it, and does not take its
+// place.
+func TestWhatWaitsToBeSavedStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newParts()
+		c := &checkers{changed: make(chan struct{}, 1)}
+		_, stop := start(t, p, slowTicks, func(o *control.Options) { o.Checkers = c })
+		p.mu.Lock()
+		p.slow = time.Minute
+		p.mu.Unlock()
+		p.serve(web("a", 1)) // the disk is busy with this
+		pass(20 * time.Second)
+		p.serve(web("a", 1), web("b", 1)) // this waits
+		pass(15 * time.Second)
+		c.changed <- struct{}{} // what checkers found is due
+		pass(5 * time.Second)
+		p.mu.Lock()
+		p.slow = 0
+		p.mu.Unlock()
+		pass(21 * time.Second)
+		p.mu.Lock()
+		if got := len(p.saved[len(p.saved)-1].Services); got != 2 {
+			t.Errorf("%d services are saved, want 2", got)
+		}
+		p.mu.Unlock()
+		stop()
+	})
+}
+
+// checkers are health checkers that can be made to say anything.
+type checkers struct {
+	changed    chan struct{}
+	connected  []health.Checker
+	reports    []health.Report
+	designated atomic.Int64
+}
+
+func (c *checkers) Collect(now time.Time) []health.Report {
+	for i := range c.reports {
+		c.reports[i].Arrived = now
+	}
+	return c.reports
+}
+func (c *checkers) Connected(time.Time) []health.Checker             { return c.connected }
+func (c *checkers) Designate(*isobar.Topology, []health.Designation) { c.designated.Add(1) }
+func (c *checkers) Changed() <-chan struct{}                         { return c.changed }
+
+// TestIntervalReachesCheckers: specifiers carry the report interval, so they go
+// out again when a reload changes it, and not otherwise.
+func TestIntervalReachesCheckers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &checkers{changed: make(chan struct{}, 1)}
+		var interval atomic.Int64
+		interval.Store(int64(time.Second))
+		l, stop := start(t, newParts(), func(o *control.Options) {
+			o.Checkers = c
+			o.Timing = func() control.Timing {
+				return control.Timing{Tick: time.Second, Interval: time.Duration(interval.Load())}
+			}
+		})
+		pass(10 * time.Second)
+		before := c.designated.Load()
+		pass(10 * time.Second)
+		if n := c.designated.Load(); n != before {
+			t.Errorf("designated %d times with nothing new", n-before)
+		}
+		interval.Store(int64(2 * time.Second))
+		l.Retime()
+		pass(time.Millisecond)
+		if n := c.designated.Load(); n != before+1 {
+			t.Errorf("designated %d times after the interval changed", n-before)
+		}
+		stop()
+	})
+}
+
+// reporters are clients of east/a that report every second; of what they send
+// to a zone, failing tells which part fails.
+type reporters struct {
+	*parts
+
+	rate    float64 // requests/s of each
+	nodes   int
+	failing map[string]float64
+	opened  time.Time
+}
+
+func (r *reporters) Subscriptions() []xds.Subscription {
+	return []xds.Subscription{{Locality: isobar.MustLocality("east/a"), Service: "web", Streams: r.nodes, Acked: r.nodes, AckedAt: r.opened}}
+}
+
+func (r *reporters) Collect(now time.Time) []load.StreamWindow {
+	var out []load.StreamWindow
+	for n := range r.nodes {
+		w := load.StreamWindow{
+			Stream: load.StreamID(n + 1), Opened: r.opened,
+			Node: load.Node{ID: fmt.Sprint("node", n), Cluster: "front", Locality: isobar.MustLocality("east/a"), Agent: load.AgentEnvoy},
+		}
+		report := load.ServiceReport{Service: "web", Interval: time.Second}
+		for _, zone := range []string{"east/a", "east/b"} {
+			at, issued := isobar.MustLocality(zone), uint64(r.rate/2)
+			failed := uint64(r.failing[zone] * float64(issued))
+			report.Localities = append(report.Localities, load.LocalityReport{
+				Locality: &at, Issued: issued, HasIssued: true, Succeeded: issued - failed, Errors: failed,
+			})
+		}
+		w.Reports = []load.Report{{Arrived: now, Services: []load.ServiceReport{report}}}
+		out = append(out, w)
+	}
+	return out
+}
+
+// TestReportsMoveWeightsAndAreSaved: what clients report is in the decision of
+// the next tick, and weights that it moves are on disk at once: a crash must
+// not go back to before them.
+func TestReportsMoveWeightsAndAreSaved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &reporters{parts: newParts(), nodes: 2, rate: 700, opened: time.Now()}
+		r.topology.Services = []isobar.Service{web("web", 2)}
+		l, stop := start(t, r.parts, func(o *control.Options) { o.Reports, o.Clients = r, r })
+		for range 5 {
+			pass(time.Second)
+			s, _ := l.Current().Service("web")
+			r.mu.Lock()
+			saved := r.saved[len(r.saved)-1].Services[0]
+			r.mu.Unlock()
+			if got := s.Result.Source(isobar.MustLocality("east/a")).Shares; !slices.Equal(got, saved.Sources[0].Shares) {
+				t.Errorf("the shares are %v, those on disk %v", got, saved.Sources[0].Shares)
+			}
+		}
+		s, _ := l.Current().Service("web")
+		if d := s.Load.Source(isobar.MustLocality("east/a")); d == nil || d.Demand < 1000 {
+			t.Fatalf("demand %+v, want 1,400 requests/s", d)
+		}
+		if shares := s.Result.Source(isobar.MustLocality("east/a")).Shares; shares[0] > 0.9 {
+			t.Errorf("shares %v: nothing moved off a zone that is over its ceiling", shares)
+		}
+		stop()
+	})
+}
