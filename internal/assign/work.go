@@ -94,14 +94,17 @@ func maxShift(points float64) float64 {
 func (w *work) addRows(sources []Source) {
 	n, l := len(sources), len(w.sites)
 	w.rows = make([]row, n)
-	floats, ints := make([]float64, 6*n*l), make([]int, 2*n*l)
-	cut := func() []float64 { v := floats[:l:l]; floats = floats[l:]; return v }
-	cutInts := func() []int { v := ints[:l:l]; ints = ints[l:]; return v }
+	// What the result keeps has memory of its own, so that the rest is free again.
+	work, kept := make([]float64, 4*n*l), make([]float64, 2*n*l)
+	units, below := make([]int, n*l), make([]int, n*l)
+	cut := func(of *[]float64) []float64 { v := (*of)[:l:l]; *of = (*of)[l:]; return v }
+	cutInts := func(of *[]int) []int { v := (*of)[:l:l]; *of = (*of)[l:]; return v }
 	for i := range sources {
 		r := &w.rows[i]
 		r.src = &sources[i]
-		r.old, r.from, r.base, r.want, r.pace, r.next = cut(), cut(), cut(), cut(), cut(), cut()
-		r.units, r.below = cutInts(), cutInts()
+		r.old, r.from, r.base, r.pace = cut(&work), cut(&work), cut(&work), cut(&work)
+		r.want, r.next = cut(&kept), cut(&kept)
+		r.units, r.below = cutInts(&units), cutInts(&below)
 		r.rate = finite(r.src.Demand) * (1 - w.drop)
 		r.dist = r.src.Distance
 		if len(r.dist) != l {

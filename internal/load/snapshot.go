@@ -1,6 +1,7 @@
 package load
 
 import (
+	"sort"
 	"time"
 
 	"github.com/isobar-xds/isobar"
@@ -119,12 +120,12 @@ func (s *Snapshot) Service(name string) *ServiceLoad {
 	if s == nil {
 		return nil
 	}
-	for i := range s.Services {
-		if s.Services[i].Name == name {
-			return &s.Services[i]
-		}
+	// Loads are large: they are looked at in their place.
+	i := sort.Search(len(s.Services), func(i int) bool { return s.Services[i].Name >= name })
+	if i == len(s.Services) || s.Services[i].Name != name {
+		return nil
 	}
-	return nil
+	return &s.Services[i]
 }
 
 // Saved lists the demand per source that is worth remembering, sorted by

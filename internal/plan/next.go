@@ -88,7 +88,7 @@ type sourceDemand struct {
 const minDemand = 1e-3
 
 func newDraft(in *Input, spec *isobar.Service, prev *Service) *draft {
-	d := &draft{network: in.Topology.Network, sites: buildSites(spec, in.Health)}
+	d := &draft{network: in.Topology.Network, sites: buildSites(spec, in.Health, prev)}
 	d.Spec = spec
 	d.Coverage = 1
 	d.trusted(prev)
@@ -123,8 +123,9 @@ func newDraft(in *Input, spec *isobar.Service, prev *Service) *draft {
 		d.keepCalls(prev)
 	}
 	undeclared(d.sites, d.sources)
+	d.Sites = make([]assign.Site, len(d.sites))
 	for i := range d.sites {
-		d.Sites = append(d.Sites, d.sites[i].Site)
+		d.Sites[i] = d.sites[i].Site
 	}
 	d.sameWays = prev != nil && in.Previous.Topology != nil && in.Previous.Topology.Network == d.network && sameSites(prev.Sites, d.Sites)
 	return d

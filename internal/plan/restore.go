@@ -132,7 +132,7 @@ func Restore(saved *Saved, topology *isobar.Topology, table health.Table, now ti
 // that are gone since then lose their shares in the rebase that follows, as
 // they would have in a running process.
 func (ss *SavedService) revive(spec *isobar.Service, network *isobar.Network, table health.Table) *Service {
-	d := &draft{network: network, sites: buildSites(spec, table)}
+	d := &draft{network: network, sites: buildSites(spec, table, nil)}
 	d.Spec = spec
 	s := &Service{Spec: spec, Coverage: 0, Trust: ss.Trust.revive()}
 	r := &assign.Result{

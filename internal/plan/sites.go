@@ -29,29 +29,35 @@ type site struct {
 
 // buildSites derives the sites of a service from its configuration and the
 // health of its endpoints. Sites without declared capacity get theirs later,
-// from demand (see undeclared).
-func buildSites(spec *isobar.Service, table health.Table) []site {
+// from demand (see undeclared). What of the service of the plan before stays as
+// it was is shared with it.
+func buildSites(spec *isobar.Service, table health.Table, prev *Service) []site {
 	sites := make([]site, len(spec.Localities))
 	for i := range spec.Localities {
-		sites[i] = buildSite(spec, &spec.Localities[i], table)
+		var before *isobar.EndpointGroup
+		if prev != nil && i < len(prev.Sites) {
+			before = prev.Sites[i].Group
+		}
+		sites[i] = buildSite(spec, &spec.Localities[i], table, before)
 	}
 	return sites
 }
 
-func buildSite(spec *isobar.Service, sl *isobar.ServiceLocality, table health.Table) site {
+func buildSite(spec *isobar.Service, sl *isobar.ServiceLocality, table health.Table, before *isobar.EndpointGroup) site {
 	rates, declared := endpointRates(sl)
-	weights := sentWeights(sl)
-	group := &isobar.EndpointGroup{Locality: sl.Locality, Metadata: sl.Metadata, Endpoints: make([]isobar.WeightedEndpoint, len(sl.Endpoints))}
+	weights := sentWeights(sl, rates, declared)
+	group := newGroup(sl, before)
 	s := site{declared: declared}
 	var total, usable float64 // rates of all and of the healthy endpoints
 	var allShare, okShare float64
 	for i := range sl.Endpoints {
 		e := &sl.Endpoints[i]
 		status := table.Status(spec.Name, e)
-		group.Endpoints[i] = isobar.WeightedEndpoint{Address: e.Address, Weight: weights[i], Health: status}
+		w := isobar.WeightedEndpoint{Address: e.Address, Weight: weights[i], Health: status}
 		if e.Check != nil || e.Details != nil {
-			group.Endpoints[i].Config = e
+			w.Config = e
 		}
+		group.set(i, w)
 		share := float64(max(1, e.Weight))
 		total += rates[i]
 		allShare += share
@@ -70,7 +76,7 @@ func buildSite(spec *isobar.Service, sl *isobar.ServiceLocality, table health.Ta
 		healthy = okShare / allShare
 	}
 	s.Site = assign.Site{
-		Group:      group,
+		Group:      group.EndpointGroup,
 		Nominal:    total * scaler,
 		Capacity:   usable * scaler,
 		Ceiling:    orDefault(sl.Ceiling, isobar.DefaultCeiling),
@@ -177,10 +183,9 @@ const weightScale = 1000
 // endpoint of the locality sets one (others 1), else in proportion to max_rate.
 // They do not depend on health, because a change of host weights makes Envoy
 // rebuild its balancer.
-func sentWeights(sl *isobar.ServiceLocality) []uint32 {
+func sentWeights(sl *isobar.ServiceLocality, rates []float64, declared bool) []uint32 {
 	out := make([]uint32, len(sl.Endpoints))
 	configured := slices.ContainsFunc(sl.Endpoints, func(e isobar.Endpoint) bool { return e.Weight > 0 })
-	rates, declared := endpointRates(sl)
 	top := 0.0
 	for _, r := range rates {
 		top = max(top, r)
