@@ -51,7 +51,7 @@ func shape(v float64, factors []config.ScenarioShape) sim.Shape {
 		case "flash":
 			all = append(all, sim.Flash(f.At, f.For, f.Factor))
 		case "square":
-			all = append(all, sim.Square(f.Period, f.Low, f.High))
+			all = append(all, sim.Square(f.Period, f.At, f.Low, f.High))
 		case "wave":
 			all = append(all, sim.Wave(f.Period, f.At, f.Swing))
 		case "ramp":

@@ -12,7 +12,7 @@ import (
 // on the kind.
 type ScenarioShape struct {
 	Kind      string        // step, flash, square, wave or ramp
-	At        time.Duration // step, flash; of wave: its first peak
+	At        time.Duration // step, flash; of wave: its first peak; of square: when it is high first
 	For       time.Duration // flash
 	From, To  time.Duration // ramp
 	Period    time.Duration // square, wave
@@ -171,7 +171,7 @@ func readShapes(v strict.Value) []ScenarioShape {
 		item.Object([]strict.Field{
 			kind("step", at, factor),
 			kind("flash", at, requiredSpan("for", &s.For, time.Second), factor),
-			kind("square", period, requiredFloat("low", &s.Low, factorRange), requiredFloat("high", &s.High, factorRange)),
+			kind("square", period, spanField("at", &s.At, 0, maxScenarioLength), requiredFloat("low", &s.Low, factorRange), requiredFloat("high", &s.High, factorRange)),
 			kind("wave", period, spanField("peak", &s.At, 0, maxScenarioLength), requiredFloat("swing", &s.Swing, strict.Range{Max: 1})),
 			kind("ramp", requiredSpan("from", &s.From, 0), requiredSpan("to", &s.To, 0), factor),
 		})

@@ -150,7 +150,7 @@ func randomShape(r *rand.Rand, length time.Duration) Shape {
 	case 1:
 		return Flash(at, time.Minute, 3*r.Float64())
 	case 2:
-		return Square(time.Duration(2+r.IntN(20))*time.Second, r.Float64(), 2*r.Float64())
+		return Square(time.Duration(2+r.IntN(20))*time.Second, 0, r.Float64(), 2*r.Float64())
 	case 3:
 		return Wave(length/2, at, r.Float64())
 	case 4:

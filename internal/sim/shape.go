@@ -42,10 +42,11 @@ func Flash(when, length time.Duration, factor float64) Shape {
 	}
 }
 
-// Square alternates between high, for the first half of each period, and low.
-func Square(period time.Duration, low, high float64) Shape {
+// Square alternates between high, for the first half of each period, and low. A
+// period begins at start.
+func Square(period, start time.Duration, low, high float64) Shape {
 	return func(at time.Duration) float64 {
-		if at%period < period/2 {
+		if ((at-start)%period+period)%period < period/2 {
 			return high
 		}
 		return low
