@@ -12,7 +12,7 @@ LINT     := $(GOBIN)/golangci-lint
 RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
 
 .DEFAULT_GOAL := help
-.PHONY: tools help build demo scenarios test test-race test-norace test-interop lint fmt fuzz soak bench steady microbench mutants cover clean
+.PHONY: tools help build demo scenarios test test-race test-norace test-interop lint fmt fuzz soak bench steady widefleet microbench mutants cover clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -104,6 +104,10 @@ DURATION ?= 10m
 steady: build ## hold 5,000 clients, 1,000 services and 100 checkers for DURATION (10m): processor, memory, reconnect
 	cd bench && $(GO) build -trimpath -o ../bin/steady ./steady
 	bin/steady -isobar bin/isobar -duration $(DURATION) $(STEADY)
+
+widefleet: build ## simulate 1,000 services in 200 localities for a virtual hour: how much faster than real time
+	cd bench && $(GO) build -trimpath -o ../bin/widefleet ./widefleet
+	bin/widefleet -isobar bin/isobar $(WIDEFLEET)
 
 microbench: ## run the benchmarks of the packages; compare two runs with benchstat
 	$(GO) test -run '^$$' -bench . -benchmem -count 6 ./...

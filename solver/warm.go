@@ -8,6 +8,9 @@ const (
 	warmGap = 1e-3
 	// warmRounds is how often Newton's method refines the price of a source.
 	warmRounds = 6
+	// warmStep is how exactly the load that goes with a price is found, as a
+	// fraction of the room.
+	warmStep = 1e-6
 	// maxWarmPrice, in ms, is far above what prices are for.
 	maxWarmPrice = 1e12
 )
@@ -54,18 +57,29 @@ func (in *interior) startWarm() {
 func (in *interior) warmLoad(l int, tau float64) {
 	c, room := &in.prog.curves[l], in.prog.room[l]
 	lo, hi := 1e-4*room, room
+	y := (lo + hi) / 2
 	for range 30 {
-		mid := (lo + hi) / 2
-		if c.slope(mid)+tau/(room-mid) < in.p[l] {
-			lo = mid
+		slope, bend := c.slopes(y)
+		wall := tau / (room - y)
+		over := slope + wall - in.p[l]
+		if over < 0 {
+			lo = y
 		} else {
-			hi = mid
+			hi = y
 		}
+		next := y - over/(bend+wall/(room-y))
+		if !(next > lo && next < hi) {
+			next = (lo + hi) / 2
+		}
+		if math.Abs(next-y) <= warmStep*room {
+			break
+		}
+		y = next
 	}
-	in.y[l] = lo
-	in.slack[l] = room - lo
+	in.y[l] = y
+	in.slack[l] = room - y
 	in.mu[l] = tau / in.slack[l]
-	in.p[l] = c.slope(lo) + in.mu[l]
+	in.p[l] = c.slope(y) + in.mu[l]
 }
 
 // warmSource spreads a source with x z = tau share on every arc: sum of

@@ -31,7 +31,7 @@ func newCentral(flow policy.Func) maker {
 }
 
 func (b *central) tick(now time.Duration) error {
-	b.table.Merge(b.w.collect(now))
+	b.table.Merge(collect(b.w.services, now, nil))
 	b.seen = b.table.Snapshot(startTime.Add(now))
 	return b.decide(now)
 }

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"iter"
 	"math"
 	"slices"
 	"time"
@@ -32,6 +33,8 @@ type client struct {
 	dropped  float64
 	reported time.Duration // end of the last window
 	windows  uint64
+	node     load.Node     // what it tells of itself
+	arriving []arrival     // in order
 	sent     time.Duration // when the newest report arrives
 }
 
@@ -50,10 +53,27 @@ type count struct {
 
 // deliver puts the assignments into use that have arrived.
 func (w *world) deliver() {
-	for _, c := range w.clients {
-		for len(c.pending) > 0 && c.pending[0].due <= w.now {
-			w.obey(c, c.pending[0].assignment, c.pending[0].due)
-			c.pending = c.pending[1:]
+	w.inParts(func(services []*service) {
+		for c := range clientsOf(services) {
+			for len(c.pending) > 0 && c.pending[0].due <= w.now {
+				w.obey(c, c.pending[0].assignment, c.pending[0].due)
+				c.pending = c.pending[1:]
+			}
+		}
+	})
+}
+
+// clientsOf goes through the clients of services, in the order of their ids.
+func clientsOf(services []*service) iter.Seq[*client] {
+	return func(yield func(*client) bool) {
+		for _, s := range services {
+			for _, g := range s.groups {
+				for _, c := range g.clients {
+					if !yield(c) {
+						return
+					}
+				}
+			}
 		}
 	}
 }
@@ -90,12 +110,9 @@ func (w *world) publish(g *group, a *isobar.Assignment, now time.Duration) {
 	}
 }
 
-// arrivals are reports on their way.
-type arrivals []arrival
-
+// arrival is a report on its way.
 type arrival struct {
 	due    time.Duration
-	client *client
 	report load.Report
 }
 
@@ -104,18 +121,24 @@ func (w *world) report(now time.Duration) {
 	if !w.reports {
 		return
 	}
-	for _, c := range w.clients {
-		if c.silent || (now-c.phase)%w.sc.Interval >= w.step || now <= c.reported || w.sc.lost(plan.InputReports, c.population.group.source, now) != nil {
-			continue
+	w.inParts(func(services []*service) {
+		for c := range clientsOf(services) {
+			if !c.silent && (now-c.phase)%w.sc.Interval < w.step && now > c.reported && w.sc.lost(plan.InputReports, c.population.group.source, now) == nil {
+				w.send(c, now)
+			}
 		}
-		c.windows++
-		if c.liar {
-			c.lie = c.population.source.lieAt(c.reported)
-		}
-		d := w.sc.ReportDelay
-		c.sent = max(c.sent, now+d.Base+time.Duration(float64(d.Jitter)*draw(w.sc.Seed, drawReport, c.id, c.windows)))
-		w.arriving = append(w.arriving, arrival{due: c.sent, client: c, report: c.window(now, startTime.Add(c.sent))})
+	})
+}
+
+// send closes a client's window and sends its report off.
+func (w *world) send(c *client, now time.Duration) {
+	c.windows++
+	if c.liar {
+		c.lie = c.population.source.lieAt(c.reported)
 	}
+	d := w.sc.ReportDelay
+	c.sent = max(c.sent, now+d.Base+time.Duration(float64(d.Jitter)*draw(w.sc.Seed, drawReport, c.id, c.windows)))
+	c.arriving = append(c.arriving, arrival{due: c.sent, report: c.window(now, startTime.Add(c.sent))})
 }
 
 // window is what a client tells of the time since its last report. Counters are
@@ -157,28 +180,28 @@ func (c *client) lied(n uint64) uint64 { return whole(c.lie * float64(n)) }
 
 func whole(x float64) uint64 { return uint64(max(0, x) + 1e-9) }
 
-// collect gives every stream's window, also empty ones, as a server does.
-func (w *world) collect(now time.Duration) []load.StreamWindow {
-	var out []load.StreamWindow
-	at := make([]int, len(w.clients)+1)
-	for _, c := range w.clients {
+// collect gives the window of every stream of some services, also empty ones, as
+// a server does, in memory that is used again.
+func collect(services []*service, now time.Duration, out []load.StreamWindow) []load.StreamWindow {
+	out = out[:0]
+	for c := range clientsOf(services) {
 		if c.silent {
 			continue
 		}
-		out = append(out, load.StreamWindow{Stream: load.StreamID(c.id), Opened: startTime, Node: c.node()})
-		at[c.id] = len(out)
-	}
-	for _, a := range w.arriving {
-		if a.due <= now {
-			s := &out[at[a.client.id]-1]
-			s.Reports = append(s.Reports, a.report)
+		x := load.StreamWindow{Stream: load.StreamID(c.id), Opened: startTime, Node: c.node}
+		n := 0
+		for n < len(c.arriving) && c.arriving[n].due <= now {
+			x.Reports = append(x.Reports, c.arriving[n].report)
+			n++
 		}
+		c.arriving = slices.Delete(c.arriving, 0, n)
+		out = append(out, x)
 	}
-	w.arriving = slices.DeleteFunc(w.arriving, func(a arrival) bool { return a.due <= now })
 	return out
 }
 
-func (c *client) node() load.Node {
+// describe is what it tells of itself.
+func (c *client) describe() load.Node {
 	agent := load.AgentEnvoy
 	if c.kind == dataplane.GRPC {
 		agent = load.AgentGRPC

@@ -23,7 +23,7 @@ func (w *world) flow() {
 // inParts does something that concerns each service alone, in a large fleet for
 // several of them at a time.
 func (w *world) inParts(do func([]*service)) {
-	n := max(1, min(runtime.GOMAXPROCS(0), len(w.services)/leastShard))
+	n := w.parts()
 	var wait sync.WaitGroup
 	for i := 1; i < n; i++ {
 		wait.Go(func() { do(w.services[i*len(w.services)/n : (i+1)*len(w.services)/n]) })
@@ -31,6 +31,9 @@ func (w *world) inParts(do func([]*service)) {
 	do(w.services[:len(w.services)/n])
 	wait.Wait()
 }
+
+// parts is how many parts of the services are worth being dealt with at a time.
+func (w *world) parts() int { return max(1, min(runtime.GOMAXPROCS(0), len(w.services)/leastShard)) }
 
 // demand sets the rates of this step. What callers cause follows from what they
 // served in the step before.

@@ -133,6 +133,7 @@ func (w *world) enrol(g *group) {
 		for _, c := range p.clients {
 			w.clients = append(w.clients, c)
 			c.id = uint64(len(w.clients))
+			c.node = c.describe()
 			c.counts = make([]count, len(g.service.sites))
 			g.clients = append(g.clients, c)
 		}

@@ -29,7 +29,7 @@ type shard struct {
 	topology *isobar.Topology
 	decider  *plan.Decider
 	plan     *plan.Plan
-	windows  []load.StreamWindow // that arrived since the last tick
+	windows  []load.StreamWindow // that arrived since the last tick; used again
 	err      error
 }
 
@@ -58,33 +58,19 @@ func newIsobar(w *world) (balancer, error) {
 
 // health carries the current weights over to changed health at once.
 func (b *isobarLoop) health(now time.Duration) error {
-	return b.each(now, (*plan.Decider).Rebase)
+	return b.each(now, func(s *shard, t *plan.Turn) (*plan.Plan, error) { return s.decider.Rebase(t) })
 }
 
 func (b *isobarLoop) tick(now time.Duration) error {
-	windows := b.w.collect(now)
-	for _, s := range b.shards {
-		s.windows = s.windows[:0]
-	}
-	if len(b.shards) == 1 {
-		b.shards[0].windows = windows
-	} else {
-		of := make([]*shard, len(b.w.services))
-		for _, s := range b.shards {
-			for _, x := range s.services {
-				of[x.index] = s
-			}
-		}
-		for _, x := range windows {
-			s := of[b.w.clients[x.Stream-1].population.group.service.index]
-			s.windows = append(s.windows, x)
-		}
-	}
-	return b.each(now, (*plan.Decider).Tick)
+	return b.each(now, func(s *shard, t *plan.Turn) (*plan.Plan, error) {
+		s.windows = collect(s.services, now, s.windows)
+		t.Windows = s.windows
+		return s.decider.Tick(t)
+	})
 }
 
-// each takes a decision in all shards, and publishes it in their order.
-func (b *isobarLoop) each(now time.Duration, decide func(*plan.Decider, *plan.Turn) (*plan.Plan, error)) error {
+// each takes a decision in all shards, and publishes it.
+func (b *isobarLoop) each(now time.Duration, decide func(*shard, *plan.Turn) (*plan.Plan, error)) error {
 	var wait sync.WaitGroup
 	for _, s := range b.shards[1:] {
 		wait.Go(func() { s.decide(now, decide) })
@@ -95,31 +81,27 @@ func (b *isobarLoop) each(now time.Duration, decide func(*plan.Decider, *plan.Tu
 	for _, s := range b.shards {
 		all = append(all, s.err)
 	}
-	if err := errors.Join(all...); err != nil {
-		return err
-	}
-	for _, s := range b.shards {
-		for _, x := range s.services {
-			for _, g := range x.groups {
-				b.w.publish(g, s.plan.Assignment(x.spec.Name, g.source), now)
-			}
-		}
-	}
-	return nil
+	return errors.Join(all...)
 }
 
-func (s *shard) decide(now time.Duration, decide func(*plan.Decider, *plan.Turn) (*plan.Plan, error)) {
+func (s *shard) decide(now time.Duration, decide func(*shard, *plan.Turn) (*plan.Plan, error)) {
 	t := &plan.Turn{
-		Now: startTime.Add(now), Interval: s.w.sc.Interval, Windows: s.windows, Watched: watched(s.services, now),
+		Now: startTime.Add(now), Interval: s.w.sc.Interval, Watched: watched(s.services, now),
 		Topology: s.topology, Health: s.w.known, Previous: s.plan, Version: 1,
 	}
 	t.Ages, t.Ladder = s.w.sc.ages(s.services, now), s.w.sc.Ladder
 	if s.plan != nil {
 		t.Version = s.plan.Version + 1
 	}
-	p, err := decide(s.decider, t)
-	if s.err = err; err == nil {
-		s.plan = p
+	p, err := decide(s, t)
+	if s.err = err; err != nil {
+		return
+	}
+	s.plan = p
+	for _, x := range s.services {
+		for _, g := range x.groups {
+			s.w.publish(g, p.Assignment(x.spec.Name, g.source), now)
+		}
 	}
 }
 

@@ -34,13 +34,11 @@ type totals struct {
 
 // meter measures a run.
 type meter struct {
-	w        *world
-	tick     totals
-	all      totals
-	tickHist histogram
-	hist     histogram
-	steps    uint64
-	quantile [samplesPerStep]float64
+	w      *world
+	blocks []*block
+	all    totals
+	hist   histogram
+	steps  uint64
 
 	loads   [][]siteSum // per service and site, in this tick
 	fullest float64     // highest mean utilization of a locality over a tick
@@ -57,104 +55,11 @@ func newMeter(w *world) *meter {
 		m.loads = append(m.loads, make([]siteSum, len(s.sites)))
 		m.sites = append(m.sites, make([]siteSum, len(s.sites)))
 	}
+	for from := 0; from < len(w.services); from += blockSize {
+		to := min(from+blockSize, len(w.services))
+		m.blocks = append(m.blocks, &block{w: w, services: w.services[from:to], loads: m.loads[from:to]})
+	}
 	return m
-}
-
-// step books one step that has just been taken.
-func (m *meter) step() {
-	m.quantile = exponentialAt(m.steps)
-	m.steps++
-	length := m.w.step.Seconds()
-	m.tick.seconds += length
-	for i, s := range m.w.services {
-		for _, g := range s.groups {
-			for _, p := range g.populations {
-				if p.rate > 0 {
-					m.population(p, length)
-				}
-			}
-		}
-		for j := range s.sites {
-			x := &s.sites[j]
-			m.loads[i][j].used += x.arrived * length
-			m.loads[i][j].capacity += x.capacity * length
-		}
-	}
-}
-
-// population books what became of the requests of one population. Neighbouring
-// endpoints of a site that do alike are taken together.
-func (m *meter) population(p *population, length float64) {
-	g, s := p.group, p.group.service
-	sent := p.rate * length
-	m.tick.hops += sent
-	if p.source != nil {
-		m.tick.roots += sent
-	}
-	m.tick.shed += sent * p.mean.dropped
-	m.tick.failed += sent * p.mean.lost
-	for i := range s.sites {
-		if p.mean.site[i] == 0 {
-			continue
-		}
-		x := &s.sites[i]
-		requests := sent * p.mean.site[i]
-		m.distance(g, x, requests)
-		run, at := 0.0, -1
-		for e := x.first; e < x.end; e++ {
-			share := p.mean.endpoint[e]
-			if share == 0 {
-				continue
-			}
-			if at >= 0 && (s.endpoints[e].stay != s.endpoints[at].stay || s.endpoints[e].ok != s.endpoints[at].ok) {
-				m.hop(&s.endpoints[at], g.latency[i], sent*run)
-				run = 0
-			}
-			run += share
-			at = e
-		}
-		if at >= 0 {
-			m.hop(&s.endpoints[at], g.latency[i], sent*run)
-		}
-	}
-}
-
-func (m *meter) distance(g *group, x *site, requests float64) {
-	price := m.w.sc.Price
-	switch {
-	case g.source.Region != x.locality.Region:
-		m.tick.crossRegion += requests
-		m.tick.dollars += requests * price.CrossRegion / 1e6
-		m.tick.crossZone += requests
-	case g.source.Zone != x.locality.Zone:
-		m.tick.crossZone += requests
-		m.tick.dollars += requests * price.CrossZone / 1e6
-	}
-}
-
-// spreadLimit is how many times the time of service the exponential part of the
-// time at an endpoint may last; what is beyond it is a backlog that all wait for.
-const spreadLimit = 20
-
-// hop books requests that went to one endpoint. Requests to endpoints that are
-// down fail at once and count nowhere else; those that time out count with the
-// timeout.
-func (m *meter) hop(e *endpoint, network, requests float64) {
-	m.tick.failed += requests * (1 - e.ok)
-	if !e.up || requests <= 0 {
-		return
-	}
-	timeout := 1000 * m.w.timeout()
-	m.tick.answered += requests
-	m.tick.latency += requests * (network + e.ok*e.stay + (1-e.ok)*timeout)
-	spread := min(e.stay, spreadLimit*1000*e.servers/max(e.queue.capacity, 1e-9))
-	for _, q := range m.quantile {
-		ms := min(e.stay-spread+spread*q, timeout)
-		m.tickHist.add(network+ms, requests*e.ok/samplesPerStep)
-	}
-	if e.ok < 1 {
-		m.tickHist.add(network+timeout, requests*(1-e.ok))
-	}
 }
 
 // endTick closes a tick that ends now.
@@ -170,17 +75,17 @@ func (m *meter) endTick(now time.Duration) {
 			}
 		}
 	}
-	t := &m.tick
+	t, hist := m.sum()
 	t.used, t.capacity = used, capacity
 	t.moved = m.settle.look(m.w, now)
 	m.samples = append(m.samples, Sample{
 		At: now, Seconds: now.Seconds(), Demand: over(t.roots, t.seconds), MeanMS: over(t.latency, t.rootsAnswered()),
-		P99MS: m.tickHist.quantile(0.99), Fullest: fullest, Utilization: over(used, capacity),
+		P99MS: hist.quantile(0.99), Fullest: fullest, Utilization: over(used, capacity),
 		CrossRegion: over(t.crossRegion, t.hops), Failed: over(t.failed, t.hops), Shed: over(t.shed, t.hops),
 	})
 	if now > m.w.sc.Warmup {
-		m.all.add(t)
-		m.hist.merge(&m.tickHist)
+		m.all.add(&t)
+		m.hist.merge(hist)
 		m.fullest = max(m.fullest, fullest)
 		for i := range m.loads {
 			for j, x := range m.loads[i] {
@@ -189,8 +94,6 @@ func (m *meter) endTick(now time.Duration) {
 			}
 		}
 	}
-	m.tick = totals{}
-	m.tickHist = histogram{}
 	for i := range m.loads {
 		clear(m.loads[i])
 	}

@@ -24,11 +24,13 @@ const settledPoints = 0.02
 // look takes down where requests go and gives how many requests/s go elsewhere
 // than at the last look.
 func (t *settling) look(w *world, now time.Duration) (moved float64) {
-	l := look{at: now}
+	l, marked := look{at: now}, len(w.sc.Marks) > 0
 	for _, s := range w.services {
 		for _, g := range s.groups {
 			if g.rate <= 0 {
-				l.shares = append(l.shares, g.mix...)
+				if marked {
+					l.shares = append(l.shares, g.mix...)
+				}
 				continue
 			}
 			away := 0.0
@@ -41,7 +43,9 @@ func (t *settling) look(w *world, now time.Duration) (moved float64) {
 				g.mix[i] = share
 			}
 			moved += g.rate * away / 2
-			l.shares = append(l.shares, g.mix...)
+			if marked {
+				l.shares = append(l.shares, g.mix...)
+			}
 		}
 	}
 	first := !t.looked
@@ -49,7 +53,7 @@ func (t *settling) look(w *world, now time.Duration) (moved float64) {
 	if first {
 		moved = 0
 	}
-	if len(w.sc.Marks) > 0 {
+	if marked {
 		t.looks = append(t.looks, l)
 	}
 	return moved

@@ -19,9 +19,8 @@ type world struct {
 	now      time.Duration // beginning of the step
 	services []*service    // in the order of the topology
 	clients  []*client     // of all services, in order
-	arriving arrivals
-	known    health.Table // what everybody knows about endpoints
-	reports  bool         // clients report load
+	known    health.Table  // what everybody knows about endpoints
+	reports  bool          // clients report load
 }
 
 // service is one service of the fleet.
