@@ -36,8 +36,9 @@ func main() {
 	flag.BoolVar(&o.print, "print", false, "write the scenario to standard output and run nothing")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, &o, os.Stdout, os.Stderr); err != nil {
+	err := run(ctx, &o, os.Stdout, os.Stderr)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "widefleet:", err)
 		os.Exit(1)
 	}
