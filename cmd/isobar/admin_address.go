@@ -32,6 +32,12 @@ type remoteFlags struct {
 }
 
 func (f *remoteFlags) register(cmd *cobra.Command) {
+	f.registerServer(cmd)
+	f.output.register(cmd)
+}
+
+// registerServer adds those that say whom to ask, and not how to answer.
+func (f *remoteFlags) registerServer(cmd *cobra.Command) {
 	address := os.Getenv(adminEnv)
 	if address == "" {
 		address = defaultAdmin
@@ -42,7 +48,6 @@ func (f *remoteFlags) register(cmd *cobra.Command) {
 	fs.StringVar(&f.tls.CA, "ca", os.Getenv(caEnv), "certificates (PEM) that the server's must be signed by, for https, also from $"+caEnv)
 	fs.StringVar(&f.tls.Cert, "cert", os.Getenv(certEnv), "certificate (PEM) to show to the server; also from $"+certEnv)
 	fs.StringVar(&f.tls.Key, "key", os.Getenv(keyEnv), "the key of --cert (PEM); also from $"+keyEnv)
-	f.output.register(cmd)
 }
 
 // remote gives the server to ask.

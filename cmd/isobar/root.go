@@ -30,6 +30,8 @@ func commands() []*cobra.Command {
 		pauseCommand(),
 		resumeCommand(),
 		rollbackCommand(),
+		recordCommand(),
+		replayCommand(),
 		benchCommand(),
 		checkerCommand(),
 		bootstrapCommand(),

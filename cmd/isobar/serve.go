@@ -42,7 +42,7 @@ func serve(ctx context.Context, file string, stderr io.Writer) error {
 		return err
 	}
 	log := newLogger(cfg.Log, stderr)
-	s, err := server.Open(ctx, cfg, server.Options{File: file, Data: data, Log: log})
+	s, err := server.Open(ctx, cfg, server.Options{File: file, Data: data, Log: log, Version: buildVersion()})
 	if err != nil {
 		return err
 	}

@@ -31,14 +31,14 @@ const (
 
 // show tells how much of a part is done, 0 to 1.
 func (p *progressBar) show(part int, name string, done float64) {
-	if p.w == nil {
-		return
-	}
 	p.line(fmt.Sprintf("%d/%d %s", part+1, p.all, name), done)
 }
 
 // line shows a text and how much is done, 0 to 1.
 func (p *progressBar) line(text string, done float64) {
+	if p.w == nil {
+		return
+	}
 	filled := int(done * progressWidth)
 	line := fmt.Sprintf("[%s%s] %3.0f%%  %s", strings.Repeat("#", filled), strings.Repeat("-", progressWidth-filled), 100*done, text)
 	if line != p.shown {

@@ -7,6 +7,7 @@ package admin
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net/http"
 	"time"
@@ -117,6 +118,9 @@ type Options struct {
 	// isobar.ErrInvalid and isobar.ErrNotFound where nothing can. nil = nobody
 	// tells.
 	WhatIf func(ctx context.Context, w *plan.WhatIf) (plan.Difference, error)
+	// Record writes a trace of everything that is decided until ctx ends; nil =
+	// nobody does.
+	Record func(ctx context.Context, w io.Writer) error
 	// Breaches tells what a drain would make too much, a line each; nil = drains
 	// are not checked.
 	Breaches func(ctx context.Context, d *Drain) ([]string, error)

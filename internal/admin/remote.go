@@ -159,12 +159,7 @@ func (r *Remote) do(ctx context.Context, method string, u *url.URL, body io.Read
 		return fmt.Errorf("reading the answer of %s: %w", r.base.Host, err)
 	}
 	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusAccepted {
-		e := &StatusError{Code: resp.StatusCode}
-		if json.Unmarshal(answer, &e.Problem) != nil || e.Problem.Error == "" { // not one of ours
-			first, _, _ := strings.Cut(string(answer), "\n")
-			e.Problem = Problem{Error: http.StatusText(resp.StatusCode), Place: oneLine(first)}
-		}
-		return e
+		return refusal(resp.StatusCode, answer)
 	}
 	if err := json.Unmarshal(answer, out); err != nil {
 		return fmt.Errorf("%s does not answer as an isobar admin interface: %w", r.base.Host, err)

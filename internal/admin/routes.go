@@ -39,6 +39,9 @@ func (s *Server) routes() http.Handler {
 	if s.opts.WhatIf != nil {
 		mux.Handle("POST /v1/whatif", s.metrics.wrap("POST /v1/whatif", s.postWhatIf))
 	}
+	if s.opts.Record != nil {
+		mux.Handle("POST /v1/record", s.metrics.wrap("POST /v1/record", s.postRecord))
+	}
 	read("/v1/explain", s.getExplanation)
 	read("/v1/clients", s.getClients)
 
@@ -91,8 +94,8 @@ func notRouted(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusNotFound, Problem{
 			Error: "no such path",
 			Place: r.URL.Path,
-			Fix: "use /v1/services, /v1/health, /v1/verdicts, /v1/plan, /v1/whatif, /v1/explain, /v1/clients, /v1/history, /v1/status, /v1/overview, /v1/source, " +
-				"/metrics, /livez, /readyz or /debug/pprof/",
+			Fix: "use /v1/services, /v1/health, /v1/verdicts, /v1/plan, /v1/whatif, /v1/record, /v1/explain, /v1/clients, /v1/history, /v1/status, " +
+				"/v1/overview, /v1/source, /metrics, /livez, /readyz or /debug/pprof/",
 		})
 		return
 	}

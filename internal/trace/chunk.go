@@ -115,6 +115,7 @@ type unchunker struct {
 	r       *bufio.Reader
 	offset  int64 // of what was read
 	raw     []byte
+	head    [chunkHead]byte // of the last chunk
 	packed  []byte
 	inflate inflater
 	begun   bool
@@ -147,6 +148,12 @@ func (u *unchunker) segment() error {
 	return nil
 }
 
+// follows tells whether another segment begins here.
+func (u *unchunker) follows() bool {
+	head, err := u.r.Peek(len(mark))
+	return err == nil && string(head) == mark
+}
+
 func (u *unchunker) cut() error {
 	return fmt.Errorf("%w after %d bytes", ErrCut, u.offset)
 }
@@ -161,7 +168,7 @@ func (u *unchunker) more() error {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
-	whole := make([]byte, chunkHead)
+	whole := u.head[:]
 	n, err := io.ReadFull(u.r, whole)
 	u.offset += int64(n)
 	if err != nil {

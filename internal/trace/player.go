@@ -24,6 +24,7 @@ type Player struct {
 	topology  *isobar.Topology
 	operators health.Table
 	segments  int
+	first     bool // nothing of the present one was decided
 }
 
 // NewPlayer plays what the reader reads.
@@ -53,8 +54,8 @@ func (p *Player) Segments() int { return p.segments }
 // Next plays until the next decision. It gives io.EOF at the end of the trace,
 // and an error that wraps ErrCut where the trace is cut: then all that is whole
 // was played.
-func (p *Player) Next() (*Step, error) {
-	first := false
+func (p *Player) Next() (s *Step, err error) {
+	defer defect(&err)
 	for {
 		e, err := p.in.next()
 		if err != nil {
@@ -62,10 +63,7 @@ func (p *Player) Next() (*Step, error) {
 		}
 		switch e := e.(type) {
 		case *Start:
-			p.decider, p.keeper, p.current = e.Decider, e.Keeper, e.Current
-			p.topology, p.operators, p.sums = e.Topology, e.Operators, summer{}
-			p.segments++
-			first = true
+			p.start(e)
 		case *isobar.Topology:
 			p.topology = e
 		case *operators:
@@ -77,16 +75,22 @@ func (p *Player) Next() (*Step, error) {
 		case *released:
 			p.keeper.Book().Release(e.Service, e.Localities...)
 		case *turned:
-			s, err := p.decide(e)
-			if s != nil {
-				s.First = first
+			if s, err := p.decide(e); s != nil || err != nil {
+				return s, err
 			}
-			return s, err
 		case *Decided:
 			return nil, fmt.Errorf("%w: a decision that nothing led to", ErrDamaged)
 		case *End:
 		}
 	}
+}
+
+// start takes over where a recording begins.
+func (p *Player) start(s *Start) {
+	p.decider, p.keeper, p.current = s.Decider, s.Keeper, s.Current
+	p.topology, p.operators, p.sums = s.Topology, s.Operators, summer{}
+	p.segments++
+	p.first = true
 }
 
 // observe tells the keeper of an event.
@@ -107,7 +111,8 @@ func defect(err *error) {
 	}
 }
 
-// decide takes a decision again and holds it against what follows.
+// decide takes a decision again and holds it against what follows; nil where
+// the recording was cut before that, and another one follows.
 func (p *Player) decide(t *turned) (*Step, error) {
 	t.Turn.Topology, t.Turn.Health, t.Turn.Previous = p.topology, p.keeper.Table(p.operators), p.current
 	s := &Step{How: t.How, Now: t.Turn.Now, Turn: &t.Turn, Before: p.current}
@@ -123,8 +128,11 @@ func (p *Player) decide(t *turned) (*Step, error) {
 		return nil, err
 	}
 	switch e := e.(type) {
+	case *Start:
+		p.start(e)
+		return nil, nil //nolint:nilnil // as it says
 	case *Decided:
-		s.Decided = e
+		s.Decided, s.First, p.first = e, p.first, false
 		return s, p.compare(s, failed)
 	case *End:
 		return nil, fmt.Errorf("%w: it ends before a decision", ErrCut)

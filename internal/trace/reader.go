@@ -48,6 +48,9 @@ func NewReader(r io.Reader, opts ReaderOptions) (*Reader, error) {
 // About tells who wrote the present segment.
 func (r *Reader) About() About { return r.about }
 
+// Offset tells how many bytes were read.
+func (r *Reader) Offset() int64 { return r.in.offset }
+
 // entry is one record, decoded: *Start, *isobar.Topology, *operators, *observed,
 // *released, *turned, *Decided or *End.
 type entry any
@@ -78,12 +81,18 @@ func (r *Reader) record() (byte, []byte, error) {
 	for {
 		if r.in.begun {
 			kind, payload, err := r.in.record(r.opts.MaxRecord)
-			if !errors.Is(err, io.EOF) || err != io.EOF { //nolint:errorlint // a cut may wrap it
-				return kind, payload, err
+			switch {
+			case err == nil:
+				return kind, payload, nil
+			case errors.Is(err, io.EOF) && !r.ended:
+				err = fmt.Errorf("%w after %d bytes: what wrote it did not end it", ErrCut, r.in.offset)
+			case errors.Is(err, io.EOF):
+				err = nil
 			}
-			if !r.ended {
-				r.ended = true
-				return 0, nil, fmt.Errorf("%w: what wrote it did not end it", ErrCut)
+			// A recording that was cut may be followed by another: of the server
+			// that came after the one that was killed.
+			if err != nil && (!errors.Is(err, ErrCut) || !r.in.follows()) {
+				return 0, nil, err
 			}
 		}
 		if err := r.in.segment(); err != nil {

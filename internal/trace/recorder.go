@@ -250,7 +250,7 @@ func (r *Recorder) Run(ctx context.Context, w io.Writer, written func(Counts)) (
 	for {
 		items, closed, err := r.next()
 		if err != nil {
-			return err
+			return r.giveUp(err)
 		}
 		for i := range items {
 			if err := r.write(&items[i], written); err != nil {
@@ -264,6 +264,18 @@ func (r *Recorder) Run(ctx context.Context, w io.Writer, written func(Counts)) (
 			<-r.wake
 		}
 	}
+}
+
+// giveUp says in the recording why it ends.
+func (r *Recorder) giveUp(reason error) error {
+	b, err := json.Marshal(End{Reason: reason.Error()})
+	if err == nil {
+		err = r.out.record(kindEnd, b)
+	}
+	if err == nil {
+		err = r.out.flush()
+	}
+	return errors.Join(reason, err)
 }
 
 // next takes what waits.

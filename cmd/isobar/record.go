@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/isobar-xds/isobar/internal/admin"
+	"github.com/isobar-xds/isobar/internal/trace"
+)
+
+const (
+	defaultRecording = 10 * time.Minute
+	// recordAgain is between two attempts to reach a server that went away.
+	recordAgain = time.Second
+)
+
+func recordCommand() *cobra.Command {
+	var flags remoteFlags
+	var file string
+	length := defaultRecording
+	cmd := &cobra.Command{
+		Use:   "record",
+		Short: "Record everything that a running server decides, and from what, for isobar replay",
+		Long: `Ask a running server for a trace: the state in which it is, then each load report,
+health report, change of the configuration and order, and a digest of each plan
+that it makes of them. "isobar replay" decides all of it again. The server goes on
+as always; a recording whose reader does not keep up is given up. If the server
+restarts meanwhile, the recording goes on with the new one. A trace holds names and
+addresses of services and clients.`,
+		Example: "  isobar record -o monday.trace --for 10m\n  isobar replay monday.trace",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if length <= 0 || length > admin.MaxRecording {
+				return asUsage(cmd, fmt.Errorf("--for %s: want a duration above 0 and of at most %s", length, admin.MaxRecording))
+			}
+			remote, err := flags.remote()
+			if err != nil {
+				return err
+			}
+			return record(cmd.Context(), remote, file, length, cmd.ErrOrStderr())
+		},
+	}
+	flags.registerServer(cmd)
+	cmd.Flags().StringVarP(&file, "output", "o", "", "file to write")
+	cmd.Flags().DurationVar(&length, "for", length, "how long to record")
+	_ = cmd.MarkFlagRequired("output") // these fail only for a flag that is not there
+	_ = cmd.MarkFlagFilename("output")
+	return cmd
+}
+
+// record writes the file until the time is over or the user has enough; in both
+// cases it is whole.
+func record(ctx context.Context, remote *admin.Remote, file string, length time.Duration, stderr io.Writer) (err error) {
+	out, err := os.OpenFile(file, os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o600) //nolint:gosec // the user names it
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, out.Close()) }()
+	r := &recordingRun{remote: remote, out: out, began: time.Now(), length: length, stderr: stderr, bar: newProgressBar(stderr, 1)}
+	err = r.run(ctx)
+	r.bar.clear()
+	if err != nil {
+		return err
+	}
+	return r.tell()
+}
+
+// recordingRun is a recording under way.
+type recordingRun struct {
+	remote  *admin.Remote
+	out     *os.File
+	began   time.Time
+	length  time.Duration
+	stderr  io.Writer
+	bar     *progressBar
+	written int64
+}
+
+func (r *recordingRun) run(ctx context.Context) error {
+	away := false
+	for first := true; ctx.Err() == nil; first = false {
+		left := r.length - time.Since(r.began)
+		if left <= 0 {
+			return nil
+		}
+		more, err := r.once(ctx, left)
+		switch {
+		case err == nil && !more:
+			return nil
+		case ctx.Err() != nil: // the user has enough
+		case first && r.written == 0, errors.Is(err, errFile), errors.Is(err, trace.ErrFormat):
+			return err // another address, no token, or no room: it would not go away
+		case !away:
+			_, _ = fmt.Fprintln(r.stderr, "isobar: the server is away; the recording goes on when it is back") // nobody to tell
+		}
+		away = err != nil
+		select {
+		case <-ctx.Done():
+		case <-time.After(recordAgain):
+		}
+	}
+	return nil
+}
+
+// once records for as long as the server is there, and tells whether there may
+// be more to record after that.
+func (r *recordingRun) once(ctx context.Context, left time.Duration) (more bool, err error) {
+	stream, err := r.remote.Record(ctx, left)
+	if err != nil {
+		return false, err
+	}
+	err = trace.Copy(r, stream)
+	_ = stream.Close() // it was read to its end, or can't be
+	if err != nil {
+		return false, err
+	}
+	found, err := r.skim()
+	return found.Ended == trace.EndStopped, err
+}
+
+// skim tells what the file holds.
+func (r *recordingRun) skim() (trace.Contents, error) {
+	found, err := trace.Skim(io.NewSectionReader(r.out, 0, r.written))
+	if errors.Is(err, trace.ErrCut) {
+		err = nil // what is whole can be replayed
+	}
+	return found, err
+}
+
+// errFile says that the file can't be written.
+var errFile = errors.New("writing the trace")
+
+// Write implements io.Writer, with progress.
+func (r *recordingRun) Write(b []byte) (int, error) {
+	n, err := r.out.Write(b)
+	if err != nil {
+		return n, fmt.Errorf("%w: %w", errFile, err)
+	}
+	r.written += int64(n)
+	r.bar.line("recording, "+bytesText(r.written), min(1, float64(time.Since(r.began))/float64(r.length)))
+	return n, nil
+}
+
+// tell says what was recorded.
+func (r *recordingRun) tell() error {
+	found, err := trace.Skim(io.NewSectionReader(r.out, 0, r.written))
+	if err == nil && found.Recordings > 0 && found.Ended == "" { // the user has enough
+		err = trace.Finish(r)
+	}
+	if err != nil && !errors.Is(err, trace.ErrCut) {
+		return err
+	}
+	text := ""
+	if found.Recordings > 1 {
+		text = fmt.Sprintf(" in %d parts, because the server went away between them", found.Recordings)
+	}
+	_, _ = fmt.Fprintf(r.stderr, "%s recorded%s: %s, %s\n", count(found.Plans, "plan", "plans"), text, bytesText(r.written), r.out.Name()) // nobody to tell
+	switch found.Ended {
+	case trace.EndFinished, trace.EndStopped, "":
+		return nil
+	default:
+		return fmt.Errorf("the recording ended early: %s; what is there can be replayed", found.Ended)
+	}
+}
+
+// bytesText shows a size.
+func bytesText(n int64) string {
+	const kilo, mega = 1e3, 1e6
+	switch {
+	case n >= mega:
+		return fmt.Sprintf("%.1f MB", float64(n)/mega)
+	case n >= kilo:
+		return fmt.Sprintf("%.1f KB", float64(n)/kilo)
+	default:
+		return fmt.Sprintf("%d bytes", n)
+	}
+}

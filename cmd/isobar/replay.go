@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/trace"
+)
+
+// replayFlags are the flags of `isobar replay`.
+type replayFlags struct {
+	output outputFormat
+	config string
+	set    []string
+	quiet  bool
+}
+
+func replayCommand() *cobra.Command {
+	var flags replayFlags
+	cmd := &cobra.Command{
+		Use:   "replay FILE",
+		Short: "Decide again what isobar record recorded: the same, or under another configuration",
+		Long: `Decide everything again that a trace of "isobar record" tells of. Every plan has to
+come out as it was, byte for byte; the first one that does not is named, and the
+exit code is 1.
+
+With -c or --set it is also decided under another configuration or policy, at the
+same demand and health, and both are set side by side: utilization, mean latency,
+traffic between zones and regions, drops, and how much moves. The services of -c
+take the place of those of the same names, and its network that of the recorded
+one. What clients would have done under the other plans a trace can't know: demand
+stays as it was recorded, and so does what followed from how clients obeyed.`,
+		Example: "  isobar replay monday.trace\n  isobar replay monday.trace -c changed.yaml\n" +
+			"  isobar replay monday.trace --set policy=waterfall-by-region --set checkout:max_shed=0.2",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			change, err := flags.change(cmd.InOrStdin(), cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			return replay(cmd.Context(), args[0], &flags, change, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	flags.output.register(cmd)
+	cmd.Flags().StringVarP(&flags.config, "config", "c", "", "configuration file to decide under as well; - is standard input")
+	cmd.Flags().StringArrayVar(&flags.set, "set", nil, "setting to decide under as well, as KEY=VALUE or SERVICE:KEY=VALUE; repeatable")
+	cmd.Flags().BoolVarP(&flags.quiet, "quiet", "q", false, "no line for each plan")
+	_ = cmd.MarkFlagFilename("config", "yaml", "yml", "json") // fails only for a flag that is not there
+	return cmd
+}
+
+// replay plays a trace and reports. It fails where a plan is not the one that
+// was recorded.
+func replay(ctx context.Context, file string, flags *replayFlags, change topologyChange, stdout, stderr io.Writer) error {
+	in, err := os.Open(file) //nolint:gosec // the user names it
+	if err != nil {
+		return err
+	}
+	defer func() { _ = in.Close() }() // it was only read
+	r := newReplayReport()
+	err = play(ctx, in, change, stderr, r.take)
+	if errors.Is(err, trace.ErrCut) {
+		r.Cut = err.Error()
+		_, _ = fmt.Fprintf(stderr, "isobar: %s: %v; what is whole was replayed\n", file, err) // nobody to tell
+		err = nil
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	r.finish()
+	if flags.output == outputJSON {
+		err = writeJSON(stdout, r)
+	} else {
+		err = writeReplay(stdout, r, flags.quiet)
+	}
+	if err == nil && r.Difference != "" {
+		err = fmt.Errorf("%s: not the same: %s", file, r.Difference)
+	}
+	return err
+}
+
+// topologyChange is another configuration in the place of a recorded one.
+type topologyChange = func(*isobar.Topology) *isobar.Topology
+
+// played is a step of a trace and, unless what is nil, what would have been
+// decided in its place.
+type played struct {
+	*trace.Step
+
+	about      trace.About
+	recordings int
+	what       *whatStep
+}
+
+type whatStep struct{ step trace.Step }
+
+// play gives each step of a trace to take.
+func play(ctx context.Context, in *os.File, change topologyChange, stderr io.Writer, take func(*played)) error {
+	size := int64(1)
+	if info, err := in.Stat(); err == nil {
+		size = max(size, info.Size())
+	}
+	bar := newProgressBar(stderr, 1)
+	defer bar.clear()
+	reader, err := trace.NewReader(in, trace.ReaderOptions{})
+	if err != nil {
+		return err
+	}
+	player := trace.NewPlayer(reader)
+	var what *trace.WhatIf
+	if change != nil {
+		what = trace.NewWhatIf(change)
+	}
+	for plans := 1; ctx.Err() == nil; plans++ {
+		step, err := player.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		p := &played{Step: step, about: player.About(), recordings: player.Segments()}
+		if what != nil {
+			if p.what, err = instead(what, step); err != nil {
+				return fmt.Errorf("under the other configuration, at %s: %w", step.Now.UTC().Format(time.RFC3339), err)
+			}
+		}
+		take(p)
+		bar.line(count(plans, "plan", "plans"), float64(reader.Offset())/float64(size))
+	}
+	return ctx.Err()
+}
+
+// instead decides a step under the other configuration.
+func instead(what *trace.WhatIf, step *trace.Step) (*whatStep, error) {
+	before, next, err := what.Next(step)
+	if err != nil {
+		return nil, err
+	}
+	out := &whatStep{*step}
+	out.step.Before, out.step.Plan = before, next
+	return out, nil
+}

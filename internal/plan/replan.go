@@ -1,0 +1,30 @@
+package plan
+
+import (
+	"github.com/isobar-xds/isobar/internal/assign"
+	"github.com/isobar-xds/isobar/internal/load"
+)
+
+// Replan decides the turn with what was measured when another plan was decided
+// for it: demand, landings and capacities as they were, whatever the turn's
+// previous plan and configuration are. What clients would have done under this
+// plan nobody knows, so nothing is inferred from how they follow it.
+func (t *Turn) Replan(measured *Plan) (*Plan, error) {
+	in := t.input(measured.Trigger)
+	if measured.Trigger != assign.Tick {
+		return Next(in)
+	}
+	in.Load = &load.Snapshot{At: t.Now}
+	for _, s := range measured.Services {
+		if s.Load != nil {
+			in.Load.Services = append(in.Load.Services, *s.Load)
+		}
+		f := s.Findings
+		f.Service = s.Spec.Name
+		in.Findings = append(in.Findings, f)
+		if len(s.Learned) > 0 {
+			in.Learned = append(in.Learned, LearnedService{Service: s.Spec.Name, Localities: s.Learned})
+		}
+	}
+	return Next(in)
+}

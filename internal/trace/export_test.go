@@ -1,0 +1,59 @@
+package trace
+
+import (
+	"bytes"
+	"errors"
+	"io"
+)
+
+// Record is one record of a segment, for tests that make up their own.
+type Record struct {
+	Kind    byte
+	Payload []byte
+}
+
+// KindStart is the kind of the record with the state.
+const KindStart = kindStart
+
+// Records takes a segment apart.
+func Records(data []byte) (out []Record, err error) {
+	u := newUnchunker(bytes.NewReader(data))
+	if err := u.segment(); err != nil {
+		return nil, err
+	}
+	for {
+		kind, payload, err := u.record(DefaultMaxRecord)
+		if errors.Is(err, io.EOF) {
+			return out, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, Record{kind, bytes.Clone(payload)})
+	}
+}
+
+// Segment puts one together.
+func Segment(records []Record) ([]byte, error) {
+	var out bytes.Buffer
+	c, err := newChunker(&out)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range records {
+		if err := c.record(r.Kind, r.Payload); err != nil {
+			return nil, err
+		}
+	}
+	err = c.flush()
+	return out.Bytes(), err
+}
+
+// Read reads all records without playing them.
+func (r *Reader) Read() error {
+	for {
+		if _, err := r.next(); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,356 @@
+package trace_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/health"
+	"github.com/isobar-xds/isobar/internal/load"
+	"github.com/isobar-xds/isobar/internal/plan"
+	"github.com/isobar-xds/isobar/internal/trace"
+)
+
+const interval = 5 * time.Second
+
+// fleet is pure code with clients that do as they are told, and what the loop
+// around it does with a recorder.
+type fleet struct {
+	tb       testing.TB
+	now      time.Time
+	topology *isobar.Topology
+	set      health.Table
+	decider  *plan.Decider
+	keeper   *health.Keeper
+	current  *plan.Plan
+	recorder *trace.Recorder
+	opened   time.Time
+	tick     int
+}
+
+var zones = []string{"eu/a", "us/a", "us/b"}
+
+// newFleet is a fleet of some services in three zones.
+func newFleet(tb testing.TB, services int) *fleet {
+	tb.Helper()
+	network, err := isobar.NewNetwork([]isobar.LatencyRule{{From: isobar.MustLocality("us"), To: isobar.MustLocality("eu"), MS: 80}})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	t := &isobar.Topology{Network: network, Revision: 1}
+	for i := range services {
+		s := isobar.Service{Name: fmt.Sprintf("service-%03d", i), ServiceTimeMS: 10}
+		for j, z := range zones {
+			l := isobar.ServiceLocality{Locality: isobar.MustLocality(z), MaxRate: 1000, Concurrency: 10}
+			for e := range 3 {
+				l.Endpoints = append(l.Endpoints, isobar.Endpoint{Address: fmt.Sprintf("10.%d.%d.%d:80", i, j, e)})
+			}
+			s.Localities = append(s.Localities, l)
+		}
+		t.Services = append(t.Services, s)
+	}
+	now := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
+	f := &fleet{tb: tb, now: now, opened: now, topology: t, decider: plan.NewDecider(interval, nil, now)}
+	f.keeper = health.NewKeeper(interval, interval, health.SavedKeeper{}, now)
+	f.observe()
+	if f.current, err = plan.Restore(&plan.Saved{}, t, f.keeper.Table(f.set), now, 1); err != nil {
+		tb.Fatal(err)
+	}
+	return f
+}
+
+func (f *fleet) observe() {
+	e := health.Event{Now: f.now, Topology: f.topology, Operators: f.set}
+	if f.recorder != nil {
+		f.recorder.Observe(&e, interval, interval)
+	}
+	f.keeper.Observe(e)
+}
+
+// windows is what the clients of all zones report of the present plan: more and
+// more from us/a.
+func (f *fleet) windows() []load.StreamWindow {
+	out := make([]load.StreamWindow, len(zones))
+	for i, z := range zones {
+		source := isobar.MustLocality(z)
+		w := load.StreamWindow{Stream: load.StreamID(i + 1), Node: load.Node{ID: z, Cluster: "web", Locality: source, Agent: load.AgentEnvoy}, Opened: f.opened}
+		r := load.Report{Arrived: f.now.Add(-time.Second)}
+		for _, s := range f.current.Services {
+			rate := 300.0
+			if z == "us/a" {
+				rate = min(1200, 300+30*float64(f.tick))
+			}
+			sr := load.ServiceReport{Service: s.Spec.Name, Interval: interval}
+			for l := range s.Sites {
+				share := 1.0 / float64(len(s.Sites))
+				if of := s.Result.Source(source); of != nil {
+					share = of.Shares[l]
+				}
+				n := uint64(rate * share * interval.Seconds())
+				sr.Localities = append(sr.Localities, load.LocalityReport{Locality: &s.Sites[l].Group.Locality, Issued: n, Succeeded: n, HasIssued: true})
+			}
+			r.Services = append(r.Services, sr)
+		}
+		w.Reports = []load.Report{r}
+		out[i] = w
+	}
+	return out
+}
+
+// step takes a turn; how is one of the ways to decide.
+func (f *fleet) step(how string) {
+	f.tb.Helper()
+	f.now = f.now.Add(interval)
+	f.tick++
+	f.observe()
+	turn := &plan.Turn{
+		Now: f.now, Interval: interval, Topology: f.topology, Health: f.keeper.Table(f.set),
+		Paused: f.current.Paused, Previous: f.current, Version: f.current.Version + 1,
+	}
+	for _, s := range f.current.Services {
+		for _, z := range zones {
+			turn.Watched = append(turn.Watched, plan.Watched{Service: s.Spec.Name, Source: isobar.MustLocality(z), Streams: 2, Acked: f.now.Add(-interval)})
+		}
+	}
+	decide := f.decider.Rebase
+	if how == trace.HowTick {
+		turn.Windows = f.windows()
+		decide = f.decider.Tick
+	}
+	if f.recorder != nil && how == trace.HowTick {
+		f.recorder.Tick(turn, f.set)
+	} else if f.recorder != nil {
+		f.recorder.Rebase(turn, f.set)
+	}
+	next, err := decide(turn)
+	if f.recorder != nil {
+		f.recorder.Decided(f.current, next, err)
+	}
+	if err != nil {
+		f.tb.Fatal(err)
+	}
+	f.current = next
+}
+
+// record lets a recorder listen.
+func (f *fleet) record(r *trace.Recorder) {
+	f.tb.Helper()
+	err := r.Begin(&trace.Start{Now: f.now, Decider: f.decider, Keeper: f.keeper, Current: f.current, Topology: f.topology, Operators: f.set})
+	if err != nil {
+		f.tb.Fatal(err)
+	}
+	f.recorder = r
+}
+
+// written is what a recorder wrote when it had ended.
+func written(tb testing.TB, r *trace.Recorder) []byte {
+	tb.Helper()
+	r.End(trace.EndFinished)
+	var out bytes.Buffer
+	if err := r.Run(context.Background(), &out, nil); err != nil {
+		tb.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// recorded is a trace of some ticks with a change of the configuration and of
+// health in between.
+func recorded(tb testing.TB, services int) []byte {
+	tb.Helper()
+	f := newFleet(tb, services)
+	for range 5 {
+		f.step(trace.HowTick)
+	}
+	f.record(trace.NewRecorder("test", 0))
+	for i := range 20 {
+		switch i {
+		case 5: // more capacity for one of them
+			next := *f.topology
+			next.Services = append([]isobar.Service(nil), f.topology.Services...)
+			next.Services[0].Localities = append([]isobar.ServiceLocality(nil), next.Services[0].Localities...)
+			next.Services[0].Localities[1].MaxRate = 1500
+			next.Revision++
+			f.topology = &next
+			f.step(trace.HowRebase)
+		case 10:
+			f.set = f.set.With(health.Override{Key: health.Key{Service: "service-000", Address: "10.0.2.0:80"}, Status: isobar.Draining})
+			f.step(trace.HowRebase)
+		}
+		f.step(trace.HowTick)
+	}
+	return written(tb, f.recorder)
+}
+
+// play plays a trace to its end.
+func play(data []byte, opts trace.ReaderOptions, take func(*trace.Step) error) error {
+	in, err := trace.NewReader(bytes.NewReader(data), opts)
+	if err != nil {
+		return err
+	}
+	for p := trace.NewPlayer(in); ; {
+		s, err := p.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err == nil && take != nil {
+			err = take(s)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func TestReplay(t *testing.T) {
+	steps := 0
+	err := play(recorded(t, 3), trace.ReaderOptions{}, func(s *trace.Step) error {
+		steps++
+		if s.Difference != "" {
+			return fmt.Errorf("plan %d: %s", s.Turn.Version, s.Difference)
+		}
+		return nil
+	})
+	if err != nil || steps != 22 {
+		t.Errorf("%d steps, %v", steps, err)
+	}
+}
+
+// TestTypes: everything that pure code is given can be recorded, whatever fields
+// come to it.
+func TestTypes(t *testing.T) {
+	if err := trace.Check(); err != nil {
+		t.Errorf("add a way to write it to trace/deep, or keep it out of what pure code is given: %v", err)
+	}
+}
+
+// TestTheSameConfigurationIsTheSame: under the configuration that was recorded,
+// the other side of a replay has the same shares.
+func TestTheSameConfigurationIsTheSame(t *testing.T) {
+	same := trace.NewWhatIf(func(t *isobar.Topology) *isobar.Topology { return t })
+	more := trace.NewWhatIf(func(t *isobar.Topology) *isobar.Topology {
+		out := *t
+		out.Services = append([]isobar.Service(nil), t.Services...)
+		for i := range out.Services {
+			out.Services[i].Policy = isobar.PolicyNearest
+		}
+		return &out
+	})
+	var last, other *plan.Plan
+	err := play(recorded(t, 3), trace.ReaderOptions{}, func(s *trace.Step) error {
+		before, next, err := same.Next(s)
+		if err != nil {
+			return err
+		}
+		if change, ok := plan.Changed(s.Plan, next, plan.Origin{}); ok {
+			return fmt.Errorf("plan %d has other shares: %+v", s.Turn.Version, change)
+		}
+		if a, b := next.Outlook(""), s.Plan.Outlook(""); a != b {
+			return fmt.Errorf("plan %d looks like %+v, want %+v", s.Turn.Version, a, b)
+		}
+		if a, b := next.Moved(before, ""), s.Plan.Moved(s.Before, ""); a != b {
+			return fmt.Errorf("plan %d moves %v, want %v", s.Turn.Version, a, b)
+		}
+		last = s.Plan
+		_, other, err = more.Next(s)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if is, what := last.Outlook(""), other.Outlook(""); is.CrossZone == 0 || is.Fullest > 0.81 || what.CrossZone > 0.01 || what.Fullest < 0.9 {
+		t.Errorf("decided %+v\nwhat if %+v", is, what)
+	}
+}
+
+// TestDifferencesAreNamed: a fleet that does something else than it told the
+// recorder.
+func TestDifferencesAreNamed(t *testing.T) {
+	f := newFleet(t, 3)
+	for range 5 {
+		f.step(trace.HowTick)
+	}
+	f.record(trace.NewRecorder("test", 0))
+	f.step(trace.HowTick)
+	// Something that the recorder is not told of.
+	turn := &plan.Turn{Now: f.now, Interval: interval, Topology: f.topology, Health: f.keeper.Table(f.set), Previous: f.current, Version: f.current.Version + 1}
+	turn.Windows = f.windows()
+	for i := range turn.Windows {
+		for j := range turn.Windows[i].Reports[0].Services[1].Localities {
+			turn.Windows[i].Reports[0].Services[1].Localities[j].Issued *= 3
+		}
+	}
+	if _, err := f.decider.Tick(turn); err != nil {
+		t.Fatal(err)
+	}
+	f.step(trace.HowTick)
+	var differences []string
+	err := play(written(t, f.recorder), trace.ReaderOptions{}, func(s *trace.Step) error {
+		differences = append(differences, s.Difference)
+		return nil
+	})
+	if err != nil || len(differences) != 2 || differences[0] != "" || !strings.Contains(differences[1], "source us/a to us/a: share") {
+		t.Errorf("%q, %v", differences, err)
+	}
+}
+
+// TestSlowReaders are given up, and are told why when they read on.
+func TestSlowReaders(t *testing.T) {
+	f := newFleet(t, 3)
+	f.record(trace.NewRecorder("test", 50_000))
+	for range 200 {
+		f.step(trace.HowTick)
+	}
+	if !f.recorder.Done() {
+		t.Fatal("the recorder wants more")
+	}
+	var out bytes.Buffer
+	if err := f.recorder.Run(t.Context(), &out, nil); !errors.Is(err, trace.ErrSlow) {
+		t.Errorf("it ends with %v", err)
+	}
+	found, err := trace.Skim(&out)
+	if err != nil || found.Ended != trace.ErrSlow.Error() {
+		t.Errorf("%+v, %v", found, err)
+	}
+}
+
+// TestCutTraces: whatever is whole is the same, and the cut is told.
+func TestCutTraces(t *testing.T) {
+	data := recorded(t, 1)
+	for at := 10; at < len(data); at += 1 + len(data)/200 {
+		err := play(data[:at], trace.ReaderOptions{}, func(s *trace.Step) error {
+			if s.Difference != "" {
+				return fmt.Errorf("plan %d: %s", s.Turn.Version, s.Difference)
+			}
+			return nil
+		})
+		if !errors.Is(err, trace.ErrCut) {
+			t.Fatalf("cut at %d of %d bytes: %v", at, len(data), err)
+		}
+	}
+	// A recording that was cut, and another one behind it.
+	var copied bytes.Buffer
+	if err := trace.Copy(&copied, bytes.NewReader(data[:len(data)/2])); !errors.Is(err, trace.ErrCut) {
+		t.Fatal(err)
+	}
+	copied.Write(data)
+	steps := 0
+	err := play(copied.Bytes(), trace.ReaderOptions{}, func(s *trace.Step) error {
+		steps++
+		if s.Difference != "" {
+			return errors.New(s.Difference)
+		}
+		return nil
+	})
+	if err != nil || steps <= 22 {
+		t.Errorf("%d steps, %v", steps, err)
+	}
+	if found, err := trace.Skim(bytes.NewReader(copied.Bytes())); err != nil || found.Recordings != 2 || found.Plans < steps {
+		t.Errorf("%+v, %v", found, err)
+	}
+}
