@@ -91,7 +91,8 @@ func (all *listeners) check(c *Config) {
 }
 
 // sameAddress tells whether two listeners can't both have what they ask for. Who
-// listens on all interfaces takes the port on each: of IPv6 on those of IPv4, too.
+// listens on all interfaces takes the port on each, of IPv4 and IPv6: Go opens one
+// socket for both.
 func sameAddress(a, b string) bool {
 	x, errX := netip.ParseAddrPort(a)
 	y, errY := netip.ParseAddrPort(b)
@@ -99,6 +100,5 @@ func sameAddress(a, b string) bool {
 		return false
 	}
 	p, q := x.Addr().Unmap(), y.Addr().Unmap()
-	covers := func(all, one netip.Addr) bool { return all.IsUnspecified() && (all.Is6() || one.Is4()) }
-	return p == q || covers(p, q) || covers(q, p)
+	return p == q || p.IsUnspecified() || q.IsUnspecified()
 }

@@ -58,6 +58,7 @@ func (s *stream) acceptEncoded(request []byte) (handled, pending bool) {
 	}
 	s.server.metrics.requests[w.kind].Inc()
 	s.answered(w, nil, time.Now())
+	s.recount()
 	return true, s.pending()
 }
 

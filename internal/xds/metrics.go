@@ -30,7 +30,7 @@ const (
 	refusedSilent  = "silent"
 )
 
-func newMetrics(r prometheus.Registerer) *metrics {
+func newMetrics(r prometheus.Registerer, names *nameBudget) *metrics {
 	counter := func(name, help string, label string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "isobar_xds_" + name, Help: help}, []string{label})
 	}
@@ -61,6 +61,9 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	if r != nil {
 		r.MustRegister(m.streams, m.failed, m.refused)
 		r.MustRegister(vectors...)
+		r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "isobar_xds_name_bytes", Help: "Bytes, estimated, that the names take that open streams subscribe to.",
+		}, func() float64 { return float64(names.used.Load()) }))
 	}
 	for _, reason := range []string{refusedFull, refusedNoPlan, refusedRequest, refusedSilent} {
 		m.refused.WithLabelValues(reason)

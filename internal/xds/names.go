@@ -52,6 +52,8 @@ func sumNames(rest []byte) (sum nameSum, after []byte) {
 
 // nameLists keeps the lists that streams hold.
 type nameLists struct {
+	budget *nameBudget
+
 	mu    sync.Mutex
 	byKey map[string]*nameList
 }
@@ -70,6 +72,7 @@ func (l *nameLists) take(names []string) *nameList {
 			l.byKey = map[string]*nameList{}
 		}
 		l.byKey[list.key] = list
+		l.budget.add(list.size())
 	}
 	list.holders++
 	return list
@@ -95,5 +98,6 @@ func (l *nameLists) release(list *nameList) {
 	defer l.mu.Unlock()
 	if list.holders--; list.holders == 0 {
 		delete(l.byKey, list.key)
+		l.budget.add(-list.size())
 	}
 }

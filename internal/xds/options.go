@@ -31,6 +31,10 @@ type Options struct {
 	// PollMemory bounds what clients that poll may make the server remember, in
 	// bytes, estimated; default 512 MiB.
 	PollMemory int
+	// StreamNames bounds what the names that one stream subscribes to may make
+	// the server remember, and NameMemory those of all open streams, in bytes,
+	// estimated; defaults 64 MiB and 1 GiB.
+	StreamNames, NameMemory int
 	// ResponseSize is the size in bytes beyond which a response is continued
 	// in the next one, where the protocol allows it; default 2 MiB. Clients
 	// take 4 MiB.
@@ -57,6 +61,8 @@ func (o Options) withDefaults() Options {
 	setDefault(&o.MaxStreams, 20_000)
 	setDefault(&o.MaxLocalities, 2_000)
 	setDefault(&o.PollMemory, 512<<20)
+	setDefault(&o.StreamNames, 64<<20)
+	setDefault(&o.NameMemory, 1<<30)
 	setDefault(&o.ResponseSize, 2<<20)
 	setDefault(&o.FirstRequestWait, 30*time.Second)
 	setDefault(&o.FirstPlanWait, 10*time.Second)

@@ -31,7 +31,7 @@ func (s *stream) request(r *wire.Request) error {
 	}
 	s.replace(w, r.Names)
 	w.prune()
-	return nil
+	return s.checkNames()
 }
 
 // deltaRequest handles a delta request.
@@ -68,7 +68,7 @@ func (s *stream) deltaRequest(r *wire.DeltaRequest) error {
 	if first {
 		s.adopt(w, r.Initial)
 	}
-	return nil
+	return s.checkNames()
 }
 
 // deltaSubscribe answers a name even if the client should know it: it may have

@@ -50,7 +50,9 @@ func (s *stream) composeOne() (frame *wire.Frame, kind wire.Kind, more bool) {
 			return nil, kind, s.pending()
 		}
 	}
-	if frame, kind = s.next(); frame == nil {
+	frame, kind = s.next()
+	s.recount()
+	if frame == nil {
 		return nil, kind, false
 	}
 	return frame, kind, s.pending()
@@ -98,6 +100,7 @@ func (s *stream) compose() (*wire.Frame, wire.Kind, error) {
 		return nil, wire.Other, s.broken
 	}
 	frame, kind := s.next()
+	s.recount()
 	return frame, kind, nil
 }
 

@@ -21,6 +21,7 @@ type Server struct {
 	options Options
 	metrics *metrics
 	nacks   *wire.LogLimit
+	names   nameBudget
 	lists   nameLists
 	tails   tails
 
@@ -50,7 +51,6 @@ type Server struct {
 func New(o Options) *Server {
 	s := &Server{
 		options: o.withDefaults(),
-		metrics: newMetrics(o.Registerer),
 		nacks:   &wire.LogLimit{},
 		first:   make(chan struct{}),
 		stop:    make(chan struct{}),
@@ -59,6 +59,7 @@ func New(o Options) *Server {
 		streams: map[uint64]*stream{},
 		pollers: map[pollKey]*poller{},
 	}
+	s.metrics, s.lists.budget = newMetrics(o.Registerer, &s.names), &s.names
 	s.tails = newTails(s.options.Identifier)
 	return s
 }
@@ -207,7 +208,7 @@ func (s *Server) join(l isobar.Locality) (*zone, error) {
 			s.mu.Unlock()
 			return nil, fmt.Errorf("%w client localities: %d are served", errFull, n)
 		}
-		z = newZone(l, s.signalChanged)
+		z = newZone(l, s.signalChanged, &s.names)
 		s.zones[l] = z
 	}
 	z.members++

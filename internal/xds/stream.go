@@ -47,6 +47,7 @@ type stream struct {
 	zone      *zone // nil before the first message
 	view      *views.View
 	watches   []*watch    // in the order of their kinds
+	counted   int         // bytes of names that are in the server's budget
 	broken    error       // why sending failed outside of the handler
 	received  error       // why nothing more is received; nil while it is
 	heldSince time.Time   // since when removals wait; zero = they do not
@@ -280,6 +281,8 @@ func (s *stream) close() *zone {
 	if s.holdTimer != nil {
 		s.holdTimer.Stop()
 	}
+	s.server.names.add(-s.counted)
+	s.counted = 0
 	if s.zone == nil {
 		return nil
 	}

@@ -83,7 +83,7 @@ func (s *stream) unsubscribe(w *watch, x *sub) {
 }
 
 func (s *stream) forget(w *watch, x *sub) {
-	delete(w.subs, x.name)
+	w.drop(x)
 	w.clear(x)
 	if w.kind == wire.Endpoints {
 		s.zone.unsubscribe(w.key(x.name), x.acked)

@@ -25,6 +25,7 @@ type watch struct {
 	// ones on their way: the client has the others as the stream's view has
 	// them, and has acknowledged that.
 	subs map[string]*sub
+	size int // of what is in subs, in bytes, estimated
 
 	// What the client has to be told; see next.
 	owed  bool   // an answer is due even if it says nothing
@@ -167,7 +168,13 @@ func (w *watch) add(x *sub) {
 		w.subs = map[string]*sub{}
 	}
 	w.subs[x.name] = x
+	w.size += x.size()
 	w.large = w.large || len(w.subs) > smallMap
+}
+
+func (w *watch) drop(x *sub) {
+	delete(w.subs, x.name)
+	w.size -= x.size()
 }
 
 // smallMap is how many entries a map may have had and be kept when it is empty.
@@ -185,7 +192,7 @@ func (w *watch) retire(view *views.View, x *sub) {
 	if w.kind == wire.Endpoints && x.sent != nil && x.acked != x.sent.Version {
 		return
 	}
-	delete(w.subs, x.name)
+	w.drop(x)
 	if w.large && len(w.subs) == 0 {
 		w.subs, w.large = nil, false
 	}

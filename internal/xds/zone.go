@@ -16,7 +16,8 @@ import (
 type zone struct {
 	locality isobar.Locality
 	appeared func() // called when a service is subscribed that was not before
-	members  int    // streams; guarded by Server.mu
+	names    *nameBudget
+	members  int // streams; guarded by Server.mu
 
 	updating sync.Mutex // held by the one that brings the view up to date
 
@@ -46,8 +47,11 @@ type subscription struct {
 	ackedAt time.Time      // when enough streams had the current version; zero before
 }
 
-func newZone(l isobar.Locality, appeared func()) *zone {
-	return &zone{locality: l, appeared: appeared, changed: make(chan struct{}), streams: map[*stream]struct{}{}, subs: map[subKey]*subscription{}}
+func newZone(l isobar.Locality, appeared func(), names *nameBudget) *zone {
+	return &zone{
+		locality: l, appeared: appeared, names: names, changed: make(chan struct{}),
+		streams: map[*stream]struct{}{}, subs: map[subKey]*subscription{},
+	}
 }
 
 // update brings the zone to a set and gives its view and the streams that have
@@ -155,6 +159,7 @@ func (z *zone) count(key subKey) bool {
 	if first {
 		sub = &subscription{acked: map[string]int{}, current: versionOf(z.view, key)}
 		z.subs[key], z.asked = sub, nil
+		z.names.add(key.size())
 	}
 	sub.streams++
 	return first
@@ -172,6 +177,7 @@ func (z *zone) unsubscribe(key subKey, acked string) {
 	if sub.streams == 0 {
 		delete(z.subs, key)
 		z.asked = nil
+		z.names.add(-key.size())
 		if !z.wants(key.name) {
 			z.view.Forget(key.name)
 		}

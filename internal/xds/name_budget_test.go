@@ -1,0 +1,101 @@
+package xds_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc/codes"
+
+	"github.com/isobar-xds/isobar/internal/xds"
+)
+
+func numbered(prefix string, n int) []string {
+	out := make([]string, n)
+	for i := range out {
+		out[i] = fmt.Sprintf("%s-%06d", prefix, i)
+	}
+	return out
+}
+
+// nameBytes is what the server says that names take.
+func nameBytes(t *testing.T, r *prometheus.Registry) float64 {
+	t.Helper()
+	synctest.Wait()
+	found, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range found {
+		if f.GetName() == "isobar_xds_name_bytes" {
+			return f.GetMetric()[0].GetGauge().GetValue()
+		}
+	}
+	t.Fatal("no isobar_xds_name_bytes")
+	return 0
+}
+
+// TestNamesOfAStreamHaveABudget: in one request or many, state of the world or
+// delta, whoever subscribes to more than a stream may is told so, and leaves
+// nothing behind.
+func TestNamesOfAStreamHaveABudget(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	inWorld(t, func(w *world) {
+		w.publish(serve("a", 1))
+		for _, c := range []*client{
+			w.ads(at("us-east/b")).request(edsURL, numbered("x", 3000)...),
+			w.ads(at("us-east/b")).request(edsURL, numbered("x", 1200)...).request(rdsURL, numbered("x", 4500)...),
+			w.delta(at("us-east/b")).subscribe(edsURL, numbered("x", 1200)...).subscribe(edsURL, numbered("y", 2000)...),
+		} {
+			got := c.status()
+			if got.Code() != codes.ResourceExhausted || !strings.Contains(got.Message(), "too many names on one stream: they take ") {
+				t.Errorf("got %v: %s", got.Code(), got.Message())
+			}
+		}
+		few := w.ads(at("us-east/b")).request(edsURL, "a").equals("eds v1: a@1")
+		few.close()
+		if n := nameBytes(t, registry); n != 0 {
+			t.Errorf("%v bytes are left of streams that ended", n)
+		}
+	}, func(o *xds.Options) { o.StreamNames, o.Registerer = 1<<20, registry })
+}
+
+// TestNamesOfAllStreamsHaveABudget: streams with very many names get as far as
+// there is room, and no further; those with a few are served nevertheless, and
+// so are all that were there before.
+func TestNamesOfAllStreamsHaveABudget(t *testing.T) {
+	const room = 4 << 20
+	registry := prometheus.NewRegistry()
+	inWorld(t, func(w *world) {
+		w.publish(serve("a", 1))
+		refused := 0
+		var greedy []*client
+		for i := range 40 {
+			c := w.ads(at(fmt.Sprintf("us-east/%d", i))).request(edsURL, append(numbered(fmt.Sprint("x", i), 1000), "a")...)
+			if got := c.status(); got.Code() == codes.OK {
+				greedy = append(greedy, c.equals("eds v1: a@1").ack(edsURL))
+			} else if refused++; got.Code() != codes.ResourceExhausted || !strings.Contains(got.Message(), "too many names on all streams: they take ") {
+				t.Fatalf("got %v: %s", got.Code(), got.Message())
+			}
+		}
+		if refused == 0 || len(greedy) < 2 {
+			t.Fatalf("%d were served and %d refused", len(greedy), refused)
+		}
+		if n := nameBytes(t, registry); n > room {
+			t.Errorf("names take %v bytes, want at most %d", n, room)
+		}
+		modest := w.ads(at("us-east/z")).request(edsURL, append(numbered("m", 100), "a")...).equals("eds v1: a@1").ack(edsURL)
+		w.publish(serve("a", 2))
+		modest.equals("eds v2: a@2").ack(edsURL)
+		for _, c := range greedy {
+			c.equals("eds v2: a@2").ack(edsURL)
+			c.close()
+		}
+		modest.close()
+		if n := nameBytes(t, registry); n != 0 {
+			t.Errorf("%v bytes are left of streams that ended", n)
+		}
+	}, func(o *xds.Options) { o.NameMemory, o.Registerer = room, registry })
+}
