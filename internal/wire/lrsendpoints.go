@@ -44,7 +44,8 @@ func (r *clusterReader) endpoints(encoded []byte, n int) ([]load.EndpointReport,
 }
 
 // plainEndpoint reads statistics that hold an address once, counters and
-// nothing else, which nearly all do. It tells false for all others.
+// nothing else, which nearly all do. It tells false for all others. How keys are
+// read is repeated in three places: see long.
 func (r *clusterReader) plainEndpoint(encoded []byte, out *load.EndpointReport) bool {
 	var address []byte
 	var issued, succeeded, failed, inProgress uint64

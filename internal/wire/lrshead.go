@@ -24,7 +24,8 @@ func (r *clusterReader) forget() {
 }
 
 // head reads all of a cluster but its localities and drops. What clients write
-// has short keys and lengths; whatever else it may be, readHead reads it.
+// has short keys and lengths; whatever else it may be, readHead reads it. How keys
+// are read is repeated in three places: see long.
 func (r *clusterReader) head(encoded []byte, h *clusterHead) bool {
 	r.forget()
 	for rest := encoded; len(rest) > 0; {

@@ -102,7 +102,8 @@ func (r *clusterReader) locality(encoded []byte, out *load.LocalityReport) bool 
 }
 
 // plain reads statistics that hold a locality once, counters within their
-// bounds and nothing else, which most do. It tells false for all others.
+// bounds and nothing else, which most do. It tells false for all others. How keys
+// are read is repeated in three places: see long.
 func (r *clusterReader) plain(encoded []byte, out *load.LocalityReport) bool {
 	var (
 		at                                              *isobar.Locality
