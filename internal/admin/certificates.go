@@ -4,9 +4,21 @@ import "time"
 
 // Certificate is one that the server shows.
 type Certificate struct {
-	Name      string    `json:"name"` // of the listener
+	Name      string    `json:"name"` // of the listener, or SourceCertificate
 	NotBefore time.Time `json:"not_before"`
 	NotAfter  time.Time `json:"not_after"` // of the chain's certificate that ends first
+}
+
+// SourceCertificate is the name of the certificate that is shown to the control
+// plane that lists endpoints.
+const SourceCertificate = "source.xds"
+
+// where tells in words who sees it, and what fails without it.
+func (c *Certificate) where() (seen, fails string) {
+	if c.Name == SourceCertificate {
+		return SourceCertificate, "the next connection to the other control plane fails"
+	}
+	return "the listener " + c.Name, "new connections fail"
 }
 
 // certificateWarning is how long before its end a certificate needs attention:
@@ -25,13 +37,14 @@ func (b *statusBuilder) certificates(all []Certificate, now time.Time) {
 	for i := range all {
 		c := &all[i]
 		end := c.NotAfter.UTC().Format(time.RFC3339)
+		seen, fails := c.where()
 		switch {
 		case !now.Before(c.NotAfter):
-			b.attendf("the certificate of the listener %s has expired at %s: new connections fail", c.Name, end)
+			b.attendf("the certificate of %s has expired at %s: %s", seen, end, fails)
 		case now.Before(c.NotBefore):
-			b.attendf("the certificate of the listener %s is not valid before %s: new connections fail", c.Name, c.NotBefore.UTC().Format(time.RFC3339))
+			b.attendf("the certificate of %s is not valid before %s: %s", seen, c.NotBefore.UTC().Format(time.RFC3339), fails)
 		case c.NeedsAttention(now):
-			b.attendf("the certificate of the listener %s ends at %s: replace its files, no restart is needed", c.Name, end)
+			b.attendf("the certificate of %s ends at %s: replace its files, no restart is needed", seen, end)
 		}
 	}
 }

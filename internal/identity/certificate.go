@@ -61,9 +61,7 @@ type inForce struct {
 // OpenCertificates reads the files; an error names the one that is bad.
 func OpenCertificates(files Files, o Options) (*Certificates, error) {
 	c := &Certificates{files: files, opts: o.withDefaults()}
-	c.follower = follower{
-		what: "certificates", paths: files.Paths(), opts: c.opts, replace: c.replace,
-	}
+	c.what, c.paths, c.follower.opts, c.follower.replace = "certificates", files.Paths(), c.opts, c.replace
 	if err := c.open(); err != nil {
 		return nil, err
 	}
@@ -111,15 +109,9 @@ func (f Files) parse(contents [][]byte) (*inForce, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s with %s: %w", f.Cert, f.Key, err)
 	}
-	first := pair.Leaf
-	for i, der := range pair.Certificate[1:] {
-		link, err := x509.ParseCertificate(der)
-		if err != nil {
-			return nil, fmt.Errorf("%s: certificate %d: %w", f.Cert, i+2, err)
-		}
-		if link.NotAfter.Before(first.NotAfter) {
-			first = link
-		}
+	first, err := endsFirst(&pair)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", f.Cert, err)
 	}
 	out := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}
 	if f.ClientCA != "" {
@@ -134,4 +126,19 @@ func (f Files) parse(contents [][]byte) (*inForce, error) {
 		out.SessionTicketsDisabled = true
 	}
 	return &inForce{config: out, from: first.NotBefore, until: first.NotAfter}, nil
+}
+
+// endsFirst gives the certificate of a chain that ends first.
+func endsFirst(pair *tls.Certificate) (*x509.Certificate, error) {
+	first := pair.Leaf
+	for i, der := range pair.Certificate[1:] {
+		link, err := x509.ParseCertificate(der)
+		if err != nil {
+			return nil, fmt.Errorf("certificate %d: %w", i+2, err)
+		}
+		if link.NotAfter.Before(first.NotAfter) {
+			first = link
+		}
+	}
+	return first, nil
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/isobar-xds/isobar/internal/filewatch"
 )
@@ -50,6 +51,23 @@ func (f DialFiles) Config() (*tls.Config, error) {
 	}
 	out.Certificates = []tls.Certificate{pair}
 	return out, nil
+}
+
+// Validity reads from when until when the certificate is good that is shown at
+// the next connection; ok is false where none is.
+func (f DialFiles) Validity() (from, until time.Time, ok bool, err error) {
+	if f.Cert == "" {
+		return from, until, false, nil
+	}
+	config, err := f.Config()
+	if err != nil {
+		return from, until, true, err
+	}
+	first, err := endsFirst(&config.Certificates[0])
+	if err != nil {
+		return from, until, true, fmt.Errorf("%s: %w", f.Cert, err)
+	}
+	return first.NotBefore, first.NotAfter, true, nil
 }
 
 // ReadToken reads a token file.

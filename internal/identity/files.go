@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/isobar-xds/isobar/internal/filewatch"
 )
@@ -19,8 +20,16 @@ type follower struct {
 	opts    Options
 	replace func(contents [][]byte) error
 
-	seen    [sha256.Size]byte // of the contents in force
-	refused string            // the error that was logged last; empty when all is well
+	seen    [sha256.Size]byte      // of the contents in force
+	refused atomic.Pointer[string] // the error that was logged last; nil when all is well
+}
+
+// Refused tells why what the files hold now is not in force; empty when it is.
+func (f *follower) Refused() string {
+	if why := f.refused.Load(); why != nil {
+		return *why
+	}
+	return ""
 }
 
 // open reads the files for the first time.
@@ -70,17 +79,18 @@ func (f *follower) check() {
 		return
 	}
 	f.opts.Metrics.good.WithLabelValues(f.opts.Name, f.what).Set(0)
-	if err.Error() == f.refused {
+	why := err.Error()
+	if why == f.Refused() {
 		return
 	}
-	f.refused = err.Error()
+	f.refused.Store(&why)
 	f.opts.Metrics.reloads.WithLabelValues(f.opts.Name, f.what, resultRefused).Inc()
 	f.opts.Log.Error("files refused; what they held before stays in force", "listener", f.opts.Name, "what", f.what, "error", err)
 }
 
 func (f *follower) accepted() {
 	f.opts.Metrics.good.WithLabelValues(f.opts.Name, f.what).Set(1)
-	f.refused = ""
+	f.refused.Store(nil)
 }
 
 // Follow keeps up with the files until ctx ends.

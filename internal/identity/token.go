@@ -29,7 +29,7 @@ type Token struct {
 // OpenToken reads the file.
 func OpenToken(path string, o Options) (*Token, error) {
 	t := &Token{}
-	t.follower = follower{what: "token", paths: []string{path}, opts: o.withDefaults(), replace: t.replace}
+	t.what, t.paths, t.opts, t.follower.replace = "token", []string{path}, o.withDefaults(), t.replace
 	if err := t.open(); err != nil {
 		return nil, err
 	}

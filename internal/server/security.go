@@ -8,7 +8,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/admission"
 	"github.com/isobar-xds/isobar/internal/identity"
 	"github.com/isobar-xds/isobar/internal/wire"
@@ -99,21 +98,6 @@ func (s *Server) followFiles(ctx context.Context, start func(func() error)) {
 	if t := s.security.token; t != nil {
 		run(t.Follow)
 	}
-}
-
-// certificates lists those that the listeners show.
-func (s *Server) certificates() []admin.Certificate {
-	var out []admin.Certificate
-	for _, l := range []struct {
-		name  string
-		shown *identity.Certificates
-	}{{"xds", s.security.xds}, {"admin", s.security.admin}} {
-		if l.shown != nil {
-			from, until := l.shown.Validity()
-			out = append(out, admin.Certificate{Name: l.name, NotBefore: from, NotAfter: until})
-		}
-	}
-	return out
 }
 
 // adminListener is that of operators, over TLS where it is configured.

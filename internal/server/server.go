@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/sync/errgroup"
 	grpchealth "google.golang.org/grpc/health"
 
@@ -78,6 +77,7 @@ type Server struct {
 	parts    []part // of the gRPC server; see serveGRPC
 	admin    *admin.Server
 	security security
+	badFile  refusedFile // the configuration
 }
 
 // New builds a server from a valid configuration. Nothing is served before
@@ -87,59 +87,6 @@ func New(cfg *config.Config, ls Listeners, opts Options) (*Server, error) {
 		return nil, errors.New("server: a listener for xDS is required")
 	}
 	return build(cfg, opts, func() (Listeners, error) { return ls, nil })
-}
-
-// Open is New with the listeners that the configuration names. They are opened
-// once the state directory is locked: a second server with the same
-// configuration is told of the first one, and not of its ports.
-func Open(ctx context.Context, cfg *config.Config, opts Options) (*Server, error) {
-	var opened Listeners
-	s, err := build(cfg, opts, func() (Listeners, error) {
-		var err error
-		opened, err = Listen(ctx, cfg)
-		return opened, err
-	})
-	if err != nil {
-		return nil, errors.Join(err, opened.Close())
-	}
-	return s, nil
-}
-
-func build(cfg *config.Config, opts Options, listen func() (Listeners, error)) (*Server, error) {
-	if opts.Log == nil {
-		opts.Log = slog.New(slog.DiscardHandler)
-	}
-	s := &Server{cfg: *cfg, opts: opts, log: opts.Log, metrics: prometheus.NewRegistry()}
-	s.current.Store(cfg)
-	s.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	if err := s.build(listen); err != nil {
-		for _, part := range s.parts {
-			part.server.Stop()
-		}
-		s.closeStore()
-		return nil, err
-	}
-	return s, nil
-}
-
-func (s *Server) build(listen func() (Listeners, error)) error {
-	if err := s.openSecurity(); err != nil {
-		return err
-	}
-	if err := s.openSources(); err != nil {
-		return err
-	}
-	var err error
-	if s.listeners, err = listen(); err != nil {
-		return err
-	}
-	s.limitListeners()
-	if err := s.buildLoop(); err != nil {
-		return err
-	}
-	s.csds, s.health = csds.New(s.xds), grpchealth.NewServer()
-	s.parts = s.newParts()
-	return s.buildAdmin()
 }
 
 // openSources opens the state and fills the registry from it and the file.
@@ -231,7 +178,7 @@ func (s *Server) buildAdmin() error {
 		Release:  s.loop.Release,
 		Checkers: s.listCheckers,
 		Polls:    s.enterHTTP(s.hds.Handler()),
-		Stopping: s.stopping, Certificates: s.certificates, Attention: s.upstreamTroubles,
+		Stopping: s.stopping, Certificates: s.certificates, Attention: s.troubles,
 		Source:   s.upstreamState,
 		Stall:    func() time.Duration { return max(admin.DefaultStall, 3*s.current.Load().Tick) },
 		Writable: s.cfg.Admin.Writable, Hosts: s.cfg.Admin.Hosts,
@@ -273,7 +220,7 @@ func (s *Server) Run(ctx context.Context) error {
 	s.followFiles(ctx, g.Go)
 	if s.opts.File != "" {
 		g.Go(func() error {
-			source.WatchFile(ctx, s.opts.File, source.WatchOptions{Current: s.opts.Data, Logger: s.log, Registerer: s.metrics}, s.reload)
+			source.WatchFile(ctx, s.opts.File, source.WatchOptions{Current: s.opts.Data, Refused: s.badFile.note, Logger: s.log, Registerer: s.metrics}, s.reload)
 			return nil
 		})
 	}

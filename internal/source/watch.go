@@ -19,6 +19,10 @@ type WatchOptions struct {
 	Poll     time.Duration // how often the file is read without notice; default 30 s
 	MaxBytes int64         // a longer file is refused; default 16 MiB
 
+	// Refused is told why what the file holds is not in force, and nil when it is
+	// again; nil = nobody asks.
+	Refused func(why error)
+
 	Logger     *slog.Logger          // nil = slog.Default()
 	Registerer prometheus.Registerer // nil = no metrics
 }
@@ -26,6 +30,9 @@ type WatchOptions struct {
 func (o WatchOptions) withDefaults() WatchOptions {
 	if o.MaxBytes <= 0 {
 		o.MaxBytes = 16 << 20
+	}
+	if o.Refused == nil {
+		o.Refused = func(error) {}
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
@@ -90,12 +97,14 @@ func (f *follower) check() {
 		return // told before
 	}
 	f.refused = err.Error()
+	f.opts.Refused(err)
 	f.metrics.reloads.WithLabelValues("refused").Inc()
 	f.opts.Logger.Error("configuration file refused; the content before stays in force", "path", f.path, "error", err)
 }
 
 func (f *follower) accepted() {
 	f.metrics.good.Set(1)
+	f.opts.Refused(nil)
 	f.refused = ""
 }
 

@@ -1,0 +1,83 @@
+package server
+
+import (
+	"sync/atomic"
+
+	"github.com/isobar-xds/isobar/internal/admin"
+	"github.com/isobar-xds/isobar/internal/identity"
+)
+
+// refusedFile is why the configuration file, as it is now, is not in force; nil
+// when it is.
+type refusedFile struct{ why atomic.Pointer[string] }
+
+func (r *refusedFile) note(err error) {
+	if err == nil {
+		r.why.Store(nil)
+		return
+	}
+	text := err.Error()
+	r.why.Store(&text)
+}
+
+// troubles tells operators what needs their attention beside the plan.
+func (s *Server) troubles() []string {
+	return append(s.fileTroubles(), s.upstreamTroubles()...)
+}
+
+// fileTroubles tells which files hold what can't be used, so that what they held
+// before is in force: until a restart, which would fail by them.
+func (s *Server) fileTroubles() []string {
+	const before = "; what stood there before is in force, and a restart would fail"
+	var out []string
+	if why := s.badFile.why.Load(); why != nil {
+		out = append(out, "the configuration file is refused: "+*why+before)
+	}
+	note := func(what, why string) {
+		if why != "" {
+			out = append(out, "the "+what+" on disk can't be used: "+why+before)
+		}
+	}
+	if c := s.security.xds; c != nil {
+		note("certificate files of the listener xds", c.Refused())
+	}
+	if c := s.security.admin; c != nil {
+		note("certificate files of the listener admin", c.Refused())
+	}
+	if t := s.security.token; t != nil {
+		note("token file", t.Refused())
+	}
+	if _, _, shown, err := s.sourceFiles().Validity(); shown && err != nil {
+		out = append(out, "the certificate of source.xds can't be used: "+err.Error()+"; the next connection to the other control plane fails")
+	}
+	return out
+}
+
+// sourceFiles are what is shown to the control plane that lists endpoints; zero
+// where there is none. They are read for each connection.
+func (s *Server) sourceFiles() identity.DialFiles {
+	source := s.current.Load().Source
+	if source == nil || source.TLS == nil {
+		return identity.DialFiles{}
+	}
+	return identity.DialFiles{CA: source.TLS.CA, Cert: source.TLS.Cert, Key: source.TLS.Key}
+}
+
+// certificates lists those that the server shows: on its listeners, and to the
+// control plane that lists endpoints.
+func (s *Server) certificates() []admin.Certificate {
+	var out []admin.Certificate
+	for _, l := range []struct {
+		name  string
+		shown *identity.Certificates
+	}{{"xds", s.security.xds}, {"admin", s.security.admin}} {
+		if l.shown != nil {
+			from, until := l.shown.Validity()
+			out = append(out, admin.Certificate{Name: l.name, NotBefore: from, NotAfter: until})
+		}
+	}
+	if from, until, shown, err := s.sourceFiles().Validity(); shown && err == nil {
+		out = append(out, admin.Certificate{Name: admin.SourceCertificate, NotBefore: from, NotAfter: until})
+	}
+	return out
+}

@@ -1,0 +1,67 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	grpchealth "google.golang.org/grpc/health"
+
+	"github.com/isobar-xds/isobar/internal/config"
+	"github.com/isobar-xds/isobar/internal/csds"
+)
+
+// Open is New with the listeners that the configuration names. They are opened
+// once the state directory is locked: a second server with the same
+// configuration is told of the first one, and not of its ports.
+func Open(ctx context.Context, cfg *config.Config, opts Options) (*Server, error) {
+	var opened Listeners
+	s, err := build(cfg, opts, func() (Listeners, error) {
+		var err error
+		opened, err = Listen(ctx, cfg)
+		return opened, err
+	})
+	if err != nil {
+		return nil, errors.Join(err, opened.Close())
+	}
+	return s, nil
+}
+
+func build(cfg *config.Config, opts Options, listen func() (Listeners, error)) (*Server, error) {
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	s := &Server{cfg: *cfg, opts: opts, log: opts.Log, metrics: prometheus.NewRegistry()}
+	s.current.Store(cfg)
+	s.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	if err := s.build(listen); err != nil {
+		for _, part := range s.parts {
+			part.server.Stop()
+		}
+		s.closeStore()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Server) build(listen func() (Listeners, error)) error {
+	if err := s.openSecurity(); err != nil {
+		return err
+	}
+	if err := s.openSources(); err != nil {
+		return err
+	}
+	var err error
+	if s.listeners, err = listen(); err != nil {
+		return err
+	}
+	s.limitListeners()
+	if err := s.buildLoop(); err != nil {
+		return err
+	}
+	s.csds, s.health = csds.New(s.xds), grpchealth.NewServer()
+	s.parts = s.newParts()
+	return s.buildAdmin()
+}
