@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"math"
 	"time"
 
 	"github.com/isobar-xds/isobar"
@@ -198,7 +199,7 @@ func (src *SavedSource) revive(sites int) (assign.SourceResult, bool) {
 		}
 		sum += v
 	}
-	if sum < 0.99 || sum > 1.01 {
+	if math.Abs(sum-1) > 1e-6 { // as they were published
 		return assign.SourceResult{}, false
 	}
 	below := src.Below

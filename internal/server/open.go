@@ -53,7 +53,10 @@ func (s *Server) build(listen func() (Listeners, error)) error {
 	if err := s.openSources(); err != nil {
 		return err
 	}
-	var err error
+	err := readable(s.opts.Store)
+	if err != nil {
+		return err
+	}
 	if s.listeners, err = listen(); err != nil {
 		return err
 	}

@@ -32,12 +32,21 @@ func TestStateThatCannotBeOpened(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	newer := t.TempDir()
+	future, err := os.ReadFile(filepath.Join("testdata", "newer.state"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(newer, "health.state"), future, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	tests := []struct {
 		name, dir, says string
 		is              error
 	}{
 		{"in use", used, "in use by another process", store.ErrLocked},
 		{"a file", file, "directory", nil},
+		{"newer", newer, "start that version again, or move the file away", store.ErrNewerFormat},
 		{"damaged", damaged, "corrupt", store.ErrCorrupt},
 	}
 	for _, tt := range tests {

@@ -143,6 +143,7 @@ func (w *world) start(agents ...fleet.AgentOptions) {
 // tick lets virtual time go on to just after the next decision.
 func (w *world) tick() *plan.Plan {
 	w.t.Helper()
+	synctest.Wait() // a decision of this very moment is not the next one
 	before := w.server.Plan().Version
 	for range 100 {
 		time.Sleep(interval / 20) //nolint:forbidigo // virtual time

@@ -22,6 +22,18 @@ const (
 	healthKey = "health"
 )
 
+// readable tells whether what the loop kept can be read. The loop would tell, too,
+// but not before clients have come, and it may have saved one part by then when it
+// finds that another is of a newer version.
+func readable(s store.Store) error {
+	for _, key := range []string{planKey, healthKey} {
+		if _, err := s.Get(context.Background(), key); err != nil && !errors.Is(err, isobar.ErrNotFound) {
+			return err
+		}
+	}
+	return nil
+}
+
 // loopState keeps the loop's state as JSON in the store. The loop is its only
 // writer.
 type loopState struct {
