@@ -175,6 +175,14 @@ func TestMisconfiguredClientsCannotDrainAZoneForOthers(t *testing.T) {
 			}
 		}
 		w.start(agents...)
+		// The first report comes at the same moment as the first decision. If it
+		// comes before, those who have not reported yet are spread over their region,
+		// and return at the usual pace.
+		if !waitFor(w, 8, func(p *plan.Plan) bool {
+			return min(p.Assignment("checkout", loc("us/a")).Share(loc("us/a")), p.Assignment("checkout", loc("us/b")).Share(loc("us/b"))) > 0.8
+		}) {
+			t.Fatal("us/a and us/b never kept their own traffic")
+		}
 		for range 40 {
 			p := w.tick()
 			noViolations(t, p)
