@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/load"
@@ -32,6 +34,7 @@ type fleet struct {
 	recorder *trace.Recorder
 	opened   time.Time
 	tick     int
+	silent   bool // the clients of the first zone are
 }
 
 var zones = []string{"eu/a", "us/a", "us/b"}
@@ -97,18 +100,16 @@ func (f *fleet) windows() []load.StreamWindow {
 			}
 			r.Services = append(r.Services, sr)
 		}
-		w.Reports = []load.Report{r}
+		if !f.silent || i > 0 {
+			w.Reports = []load.Report{r}
+		}
 		out[i] = w
 	}
 	return out
 }
 
-// step takes a turn; how is one of the ways to decide.
-func (f *fleet) step(how string) {
-	f.tb.Helper()
-	f.now = f.now.Add(interval)
-	f.tick++
-	f.observe()
+// turn is what the present one starts from, without reports.
+func (f *fleet) turn() *plan.Turn {
 	turn := &plan.Turn{
 		Now: f.now, Interval: interval, Topology: f.topology, Health: f.keeper.Table(f.set),
 		Paused: f.current.Paused, Previous: f.current, Version: f.current.Version + 1,
@@ -118,6 +119,16 @@ func (f *fleet) step(how string) {
 			turn.Watched = append(turn.Watched, plan.Watched{Service: s.Spec.Name, Source: isobar.MustLocality(z), Streams: 2, Acked: f.now.Add(-interval)})
 		}
 	}
+	return turn
+}
+
+// step takes a turn; how is one of the ways to decide.
+func (f *fleet) step(how string) {
+	f.tb.Helper()
+	f.now = f.now.Add(interval)
+	f.tick++
+	f.observe()
+	turn := f.turn()
 	decide := f.decider.Rebase
 	if how == trace.HowTick {
 		turn.Windows = f.windows()
@@ -159,6 +170,25 @@ func written(tb testing.TB, r *trace.Recorder) []byte {
 	return out.Bytes()
 }
 
+// grow gives a service more capacity, as a reload of the configuration does:
+// everything else is the same memory.
+func (f *fleet) grow(service int, to float64) {
+	next := *f.topology
+	next.Services = append([]isobar.Service(nil), f.topology.Services...)
+	s := &next.Services[service]
+	s.Localities = append([]isobar.ServiceLocality(nil), s.Localities...)
+	s.Localities[1].MaxRate = to
+	next.Revision++
+	f.topology = &next
+	f.step(trace.HowRebase)
+}
+
+// mark sets the health of an endpoint, as an operator does.
+func (f *fleet) mark(zone int, status isobar.HealthStatus) {
+	f.set = f.set.With(health.Override{Key: health.Key{Service: "service-000", Address: fmt.Sprintf("10.0.%d.0:80", zone)}, Status: status})
+	f.step(trace.HowRebase)
+}
+
 // recorded is a trace of some ticks with a change of the configuration and of
 // health in between.
 func recorded(tb testing.TB, services int) []byte {
@@ -170,21 +200,56 @@ func recorded(tb testing.TB, services int) []byte {
 	f.record(trace.NewRecorder("test", 0))
 	for i := range 20 {
 		switch i {
-		case 5: // more capacity for one of them
-			next := *f.topology
-			next.Services = append([]isobar.Service(nil), f.topology.Services...)
-			next.Services[0].Localities = append([]isobar.ServiceLocality(nil), next.Services[0].Localities...)
-			next.Services[0].Localities[1].MaxRate = 1500
-			next.Revision++
-			f.topology = &next
-			f.step(trace.HowRebase)
+		case 5:
+			f.grow(0, 1500)
 		case 10:
-			f.set = f.set.With(health.Override{Key: health.Key{Service: "service-000", Address: "10.0.2.0:80"}, Status: isobar.Draining})
-			f.step(trace.HowRebase)
+			f.mark(2, isobar.Draining)
 		}
 		f.step(trace.HowTick)
 	}
 	return written(tb, f.recorder)
+}
+
+// TestReplayFromAnywhere: whatever the state is when a recording begins, and
+// whatever happens then, it is decided again the same.
+func TestReplayFromAnywhere(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		f := newFleet(t, 2)
+		happen := func() {
+			switch rapid.SampledFrom([]string{"tick", "tick", "tick", "rebase", "reload", "mark", "silence"}).Draw(r, "happens") {
+			case "tick":
+				f.step(trace.HowTick)
+			case "rebase":
+				f.step(trace.HowRebase)
+			case "reload":
+				f.grow(rapid.IntRange(0, 1).Draw(r, "service"), rapid.Float64Range(500, 2000).Draw(r, "rate"))
+			case "mark":
+				f.mark(rapid.IntRange(0, 2).Draw(r, "zone"), isobar.HealthStatus(rapid.IntRange(0, 5).Draw(r, "health")))
+			case "silence":
+				f.silent = !f.silent
+			}
+		}
+		for range rapid.IntRange(0, 20).Draw(r, "before") {
+			happen()
+		}
+		f.record(trace.NewRecorder("test", 0))
+		for range rapid.IntRange(0, 20).Draw(r, "after") {
+			happen()
+		}
+		steps := uint64(0)
+		var last *plan.Plan
+		err := play(written(t, f.recorder), trace.ReaderOptions{}, func(s *trace.Step) error {
+			steps++
+			last = s.Plan
+			if s.Difference != "" {
+				return fmt.Errorf("plan %d: %s", s.Turn.Version, s.Difference)
+			}
+			return nil
+		})
+		if err != nil || last != nil && last.Version != f.current.Version {
+			r.Fatalf("%d steps, %v", steps, err)
+		}
+	})
 }
 
 // play plays a trace to its end.
