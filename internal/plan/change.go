@@ -223,8 +223,7 @@ func (c *Change) add(name string, was, is *SavedService, now *Service, step stri
 		after = *is
 	}
 	s.Before, s.After = before.Drop, after.Drop
-	s.Sites = append(append(s.Sites, before.Sites...), after.Sites...)
-	s.Sites = sortedLocalities(s.Sites)
+	s.Sites = slices.Clone(sortedLocalities(slices.Concat(before.Sites, after.Sites)))
 	var sources []isobar.Locality
 	for _, side := range []*SavedService{&before, &after} {
 		for i := range side.Sources {
@@ -255,6 +254,7 @@ func (c *Change) add(name string, was, is *SavedService, now *Service, step stri
 	case len(s.Sources) == 0:
 		s.Reason = "what does not fit is dropped at the clients"
 	}
+	s.Sources = slices.Clone(s.Sources) // it is kept for long, without room to grow
 	c.Services = append(c.Services, s)
 }
 
