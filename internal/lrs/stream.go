@@ -55,7 +55,7 @@ func (s *Server) stream(g grpc.ServerStream, form wire.Form) error {
 	}
 	ready := make(chan struct{})
 	ended := make(chan error, 1)
-	go func() { ended <- st.guarded(ready) }() // ends with the handler: Recv fails then
+	go func() { ended <- st.guarded(func() error { return st.read(ready) }) }() // ends with the handler: Recv fails then
 	err := st.serve(ready, ended)
 	s.leave(st, time.Now())
 	return err
@@ -92,16 +92,25 @@ func (st *stream) serve(ready <-chan struct{}, ended <-chan error) error {
 	}
 }
 
-// guarded is read, with a panic as an error: outside of the handler nobody else
+// guarded calls f, with a panic as an error: outside of the handler nobody else
 // would stop it from ending the process.
-func (st *stream) guarded(ready chan<- struct{}) (err error) {
+func (st *stream) guarded(f func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			st.server.log.Error("a stream failed by a defect; others go on", "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
 			err = status.Error(codes.Internal, "internal error; it is in the server's log")
 		}
 	}()
-	return st.read(ready)
+	return f()
+}
+
+// apart calls f, guarded, where its stack goes with it: one that has grown for
+// calls as deep as come once in the life of a stream would stay with the stream,
+// which spends its life waiting.
+func (st *stream) apart(f func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- st.guarded(f) }()
+	return <-done
 }
 
 // read takes messages until the stream ends. The first one names the node and
@@ -140,7 +149,13 @@ func (m *message) ReadMessage(encoded []byte) error {
 	st, s := m.stream, m.stream.server
 	now := time.Now()
 	if m.ready != nil {
-		statistics, err := m.greet(encoded)
+		statistics, err := false, error(nil)
+		if broken := st.apart(func() error {
+			statistics, err = m.greet(encoded)
+			return nil
+		}); broken != nil {
+			m.refused = broken
+		}
 		if err != nil || m.refused != nil || !statistics {
 			return err
 		}

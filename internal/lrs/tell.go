@@ -49,7 +49,7 @@ func (t *teller) tell(want *settings, kind string) error {
 	t.told = want
 	t.stream.asked(want.interval, time.Now())
 	t.stream.server.metrics.told.WithLabelValues(kind).Inc()
-	return t.stream.grpc.SendMsg(want.response(&t.stream.node, t.stream.form))
+	return t.stream.apart(func() error { return t.stream.grpc.SendMsg(want.response(&t.stream.node, t.stream.form)) })
 }
 
 // asked notes that the client is asked for reports at an interval.
