@@ -318,3 +318,21 @@ func TestMalformedReports(t *testing.T) {
 		t.Errorf("a name that is no UTF-8: %v", err)
 	}
 }
+
+// Most reports hold counters and nothing else, and are read a faster way.
+func TestLoadReportOfCountersOnly(t *testing.T) {
+	stats := goodStats()
+	l := stats.GetUpstreamLocalityStats()[0]
+	l.CpuUtilization, l.LoadMetricStats, l.UpstreamEndpointStats = nil, nil, nil
+	got, rejected := read(t, load.AgentGRPC, stats)
+	want := []load.ServiceReport{{
+		Service: "checkout", Interval: 5 * time.Second,
+		Localities: []load.LocalityReport{{
+			Locality: &isobar.Locality{Region: "us-east", Zone: "b", SubZone: "1"}, Priority: 1,
+			Issued: 100, HasIssued: true, Succeeded: 90, Errors: 5, InProgress: 7,
+		}},
+	}}
+	if len(rejected) > 0 || !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v\nrejected %v", got, want, rejected)
+	}
+}
