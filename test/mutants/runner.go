@@ -51,7 +51,7 @@ func (r *runner) sound(ctx context.Context, mutants []mutant) error {
 	slices.Sort(all)
 	all = slices.Compact(all)
 	for i, t := range all {
-		fmt.Fprintf(r.out, "without bugs %d/%d: %s\n", i+1, len(all), t)
+		_, _ = fmt.Fprintf(r.out, "without bugs %d/%d: %s\n", i+1, len(all), t)
 		if failed, output := r.test(ctx, t, ""); failed != "" {
 			return fmt.Errorf("mutants: %s fails as the code is: %s\n%s", t, failed, output)
 		}
@@ -70,7 +70,7 @@ func (r *runner) all(ctx context.Context, mutants []mutant) []result {
 			break
 		}
 		x.took = time.Since(begun)
-		fmt.Fprintf(r.out, "%d/%d %s: %s, %s (%.1f s)\n", i+1, len(mutants), x.Name, x.outcome, x.why, x.took.Seconds())
+		_, _ = fmt.Fprintf(r.out, "%d/%d %s: %s, %s (%.1f s)\n", i+1, len(mutants), x.Name, x.outcome, x.why, x.took.Seconds())
 		out = append(out, x)
 	}
 	return out
@@ -166,13 +166,13 @@ func (r *runner) test(ctx context.Context, test, overlay string) (failed, output
 func (r *runner) usesRapid(pkg string) bool {
 	files, _ := filepath.Glob(filepath.Join(r.root, filepath.FromSlash(pkg), "*_test.go"))
 	return slices.ContainsFunc(files, func(f string) bool {
-		data, err := os.ReadFile(f)
+		data, err := os.ReadFile(f) //nolint:gosec // a test of this module
 		return err == nil && bytes.Contains(data, []byte(`"pgregory.net/rapid"`))
 	})
 }
 
 func (r *runner) golang(ctx context.Context, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd := exec.CommandContext(ctx, "go", args...) //nolint:gosec // of the list, which stands beside the code
 	cmd.Dir = r.root
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // which go passes on to the tests
 	cmd.WaitDelay = 5 * time.Second

@@ -37,14 +37,14 @@ func verdict(out io.Writer, results []result) error {
 	}
 	for i := range results {
 		if x := &results[i]; x.outcome != caught {
-			fmt.Fprintf(out, "%s: %s in %s: %s\n", x.outcome, x.Name, x.File, x.why)
+			_, _ = fmt.Fprintf(out, "%s: %s in %s: %s\n", x.outcome, x.Name, x.File, x.why)
 		}
 	}
 	if total[broken] > 0 {
 		return fmt.Errorf("mutants: %d bugs of the list don't fit the code any more", total[broken])
 	}
 	share := float64(total[caught]) / float64(max(1, len(results)))
-	fmt.Fprintf(out, "%.1f%% of %d bugs are caught\n", 100*share, len(results))
+	_, _ = fmt.Fprintf(out, "%.1f%% of %d bugs are caught\n", 100*share, len(results))
 	if share < enough {
 		return fmt.Errorf("mutants: %.1f%% of the bugs are caught, want %.0f%%: write the tests that are missing", 100*share, 100*enough)
 	}
