@@ -349,36 +349,3 @@ func TestLimitInThePlaceOfARate(t *testing.T) {
 		t.Errorf("us/a counts %s, %.0f/s, %+v", a.Counts, f.allowed("us/a"), a.Limits)
 	}
 }
-
-// A locality that is drained for being sick gets nothing, though some of its
-// endpoints are up, and is left at once.
-func TestDrainedLocalitiesGetNothing(t *testing.T) {
-	top := threeZones(t)
-	rates := map[string]float64{"us/a": 300, "us/b": 300, "eu/a": 300}
-	before := ticks(t, top, 1, rates)
-	drained := health.RestoreDrains([]health.SavedDrain{{Service: "checkout", Locality: loc("us/a"), Since: t0}}).Current()
-	for _, trigger := range []assign.Trigger{assign.Rebase, assign.Tick} {
-		in := plan.Input{
-			Now: before.Made.Add(5), Trigger: trigger, Topology: top, Previous: before, Version: before.Version + 1,
-			Health: health.NewTable(nil).WithDrained(drained),
-		}
-		if trigger == assign.Tick {
-			in.Load = demand(in.Now, "checkout", rates)
-		}
-		p, err := plan.Next(in)
-		if err != nil || len(p.Violations) > 0 {
-			t.Fatal(err, p.Violations)
-		}
-		s, _ := p.Service("checkout")
-		for i := range s.Sites {
-			if is := s.Sites[i].Group.Locality == loc("us/a"); s.Sites[i].Drained != is || (s.Sites[i].Capacity == 0) != is {
-				t.Errorf("trigger %d, %s: drained %v with a capacity of %v", trigger, s.Sites[i].Group.Locality, s.Sites[i].Drained, s.Sites[i].Capacity)
-			}
-		}
-		for _, from := range []string{"us/a", "us/b", "eu/a"} {
-			if x := share(t, p, from, "us/a"); x > 0 {
-				t.Errorf("trigger %d: %s sends %v to a drained locality", trigger, from, x)
-			}
-		}
-	}
-}
