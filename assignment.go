@@ -54,6 +54,9 @@ type Assignment struct {
 	Priorities             [][]LocalityWeight `json:"priorities"`              // gapless; the localities of each sorted
 	Drop                   float64            `json:"drop,omitempty"`          // fraction of requests to drop at the client
 	OverprovisioningFactor uint32             `json:"overprovisioning_factor"` // percent; 140 is the data planes' default
+	// Classes is what clients drop by their class; Drop is then that of clients of
+	// which nothing is said. nil = all of them drop the same.
+	Classes *ClassDrops `json:"classes,omitempty"`
 
 	// What the service's AssignmentSettings say, as far as planned shares are
 	// realised with it.

@@ -114,13 +114,11 @@ type Service struct {
 	Promote       Promotion         `json:"promote,omitzero"`          // mode auto only
 	MaxShift      float64           `json:"max_shift,omitempty"`       // points; mode bounded only; 0 = DefaultMaxShift
 	MaxShed       float64           `json:"max_shed,omitempty"`        // fraction of demand that may be dropped, [0, 1)
+	Criticality   *Criticality      `json:"criticality,omitempty"`     // whose requests are dropped first; nil = all alike
 	ServiceTimeMS float64           `json:"service_time_ms,omitempty"` // of one request without queueing; 0 = DefaultServiceTimeMS
 	ORCA          bool              `json:"orca,omitempty"`            // endpoints report ORCA; clients weigh them by it
 	Localities    []ServiceLocality `json:"localities"`                // sorted, unique
 	Calls         []Call            `json:"calls,omitempty"`
-	// Limits are dimensions of capacity beside max_rate, at most MaxLimits, each
-	// metric at most once to act and once as a dry run.
-	Limits []Limit `json:"limits,omitempty"`
 
 	HealthChecks []HealthCheck `json:"health_checks,omitempty"` // none: health is what the configuration and operators say
 	Checkers     Checkers      `json:"checkers,omitzero"`

@@ -15,7 +15,7 @@ func (in *Input) deciding() bool { return in.Trigger == Tick && in.Hold == "" &&
 // is moved. It never fails: what does not fit is told in the reasons.
 func Assign(in Input) *Result {
 	w := newWork(&in)
-	w.drop = nextDrop(&in)
+	w.drop, w.classes = nextDrops(&in)
 	w.addRows(in.Sources)
 	w.carry()
 	w.wantAll()
@@ -51,7 +51,7 @@ func ForNewSource(r *Result, prices []float64, source Source) *isobar.Assignment
 		Previous: r,
 	}
 	w := newWork(&in)
-	w.drop = r.Drop
+	w.drop, w.classes = r.Drop, r.Classes
 	w.addRows(in.Sources)
 	room := make([]float64, len(w.sites))
 	if len(r.Load) == len(w.sites) {
@@ -136,7 +136,7 @@ func (w *work) moveIdle(room []float64) {
 func (w *work) result() *Result {
 	in := w.in
 	out := &Result{
-		Service: in.Service.Name, Sites: in.Sites, Drop: w.drop, Load: w.load,
+		Service: in.Service.Name, Sites: in.Sites, Drop: w.drop, Classes: w.classes, Load: w.load,
 		Mode: w.mode, Policy: in.Service.Policy, MaxShift: in.Service.MaxShift, Settings: in.Service.Assignment, Groups: w.view.groups, Over: w.countOver(w.load),
 		Sources: make([]SourceResult, len(w.rows)),
 	}
@@ -152,7 +152,7 @@ func (w *work) result() *Result {
 		}
 		w.explain(r, shares)
 		out.Sources[i] = SourceResult{
-			Source: r.src.Locality, Demand: r.src.Demand, Target: r.src.Target, Want: r.want,
+			Source: r.src.Locality, Demand: r.src.Demand, Mix: r.src.Mix, Target: r.src.Target, Want: r.want,
 			Shares: shares, Below: r.below, Assignment: w.build(r, room), Reasons: slices.Clip(r.notes),
 		}
 	}

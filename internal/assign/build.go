@@ -13,7 +13,7 @@ import (
 func (w *work) build(r *row, room []float64) *isobar.Assignment {
 	settings := &w.in.Service.Assignment
 	a := &isobar.Assignment{
-		Service: w.in.Service.Name, Source: r.src.Locality, Drop: w.drop,
+		Service: w.in.Service.Name, Source: r.src.Locality, Drop: w.usualDrop(), Classes: w.classes,
 		EndpointStaleAfter: settings.EndpointStaleAfter, ResourceTTL: settings.ResourceTTL,
 	}
 	before := r.was
@@ -33,7 +33,7 @@ func (w *work) build(r *row, room []float64) *isobar.Assignment {
 		a.Priorities = append(make([][]isobar.LocalityWeight, 0, 1+maxTiers), p0)
 	}
 	// Where clients get a new answer anyway, its tiers are fresh.
-	pushed := before == nil || before.Drop != a.Drop || len(a.Priorities) == 0 || len(before.Priorities) == 0 ||
+	pushed := before == nil || before.Drop != a.Drop || !before.Classes.Equal(a.Classes) || len(a.Priorities) == 0 || len(before.Priorities) == 0 ||
 		!slices.Equal(a.Priorities[0], before.Priorities[0])
 	tier := w.tierOf(r)
 	for t := range maxTiers {
@@ -91,7 +91,7 @@ func realising(priorities [][]isobar.LocalityWeight, settings *isobar.Assignment
 }
 
 func sameAssignment(a, b *isobar.Assignment) bool {
-	if b == nil || a.Service != b.Service || a.Source != b.Source || a.Drop != b.Drop ||
+	if b == nil || a.Service != b.Service || a.Source != b.Source || a.Drop != b.Drop || !a.Classes.Equal(b.Classes) ||
 		a.OverprovisioningFactor != b.OverprovisioningFactor || a.WeightedPriorityHealth != b.WeightedPriorityHealth ||
 		a.EndpointStaleAfter != b.EndpointStaleAfter || a.ResourceTTL != b.ResourceTTL || len(a.Priorities) != len(b.Priorities) {
 		return false

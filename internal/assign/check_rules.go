@@ -61,18 +61,6 @@ func (c *checker) drains() {
 	}
 }
 
-func (c *checker) drops() {
-	most := c.in.Service.MaxShed
-	if d := c.next.Drop; !(d >= 0 && d <= most+1e-12) {
-		c.failf(RuleDrop, isobar.Locality{}, "a drop of %v, want 0 to %v", d, most)
-	}
-	for i := range c.next.Sources {
-		if r := &c.next.Sources[i]; r.Assignment.Drop != c.next.Drop {
-			c.failf(RuleDrop, r.Source, "a drop of %v, want the service's %v", r.Assignment.Drop, c.next.Drop)
-		}
-	}
-}
-
 // forbidden tells whether a source must never send to a site.
 func (c *checker) forbidden(source, site int) bool {
 	f := c.in.Sources[source].Forbidden
@@ -162,7 +150,9 @@ func (c *checker) conservation() {
 }
 
 // rate is the source's demand after drops.
-func (c *checker) rate(source int) float64 { return c.in.Sources[source].Demand * (1 - c.next.Drop) }
+func (c *checker) rate(source int) float64 {
+	return c.in.Sources[source].Demand * (1 - c.dropped(source))
+}
 
 func total(v []float64) float64 {
 	t := 0.0

@@ -28,7 +28,7 @@ func nextDrop(in *Input) float64 {
 	switch {
 	case !in.deciding():
 		return wireDrop(prev, most)
-	case shed > 0 && prev > 0 && prev-shed <= dropSteady && shed-prev <= dropRise:
+	case steadyDrop(shed, prev):
 		return wireDrop(prev, most)
 	case shed > prev:
 		return wireDrop(shed, most)

@@ -34,7 +34,7 @@ func (w *work) explain(r *row, shares []float64) {
 		r.note(ReasonOverflow, none, fmt.Sprintf("demand does not fit: ceilings are raised by %.1f%%", 100*(scale-1)))
 	}
 	if w.drop > 0 {
-		r.note(ReasonShed, none, fmt.Sprintf("%.2f%% of requests are dropped at the clients", 100*w.drop))
+		r.note(ReasonShed, none, w.whyShed())
 	}
 }
 

@@ -44,6 +44,7 @@ type Source struct {
 	Demand   float64   // steerable requests/s (background taken off); 0 = subscribed, but sends nothing
 	Distance []float64 // per site: latency + price, ms
 	Target   []float64 // per site: the shares that the solver or the policy wants, summing to 1; nil: none is known
+	Mix      Mix       // of its clients' classes; read only where the service has classes
 	Barred   []bool    // per site: the source was seen not to reach it; nil = none
 	// Forbidden tells, per site, that clients of the source must never send
 	// there, not even when nothing else is left; nil = none.
@@ -93,7 +94,9 @@ type Result struct {
 	Service string
 	Sites   []Site
 	Sources []SourceResult // sorted by locality
-	Drop    float64        // fraction dropped at the clients
+	Drop    float64        // fraction of the demand that is dropped at the clients
+	// Classes is what they drop by class; nil where they all drop the same.
+	Classes *isobar.ClassDrops
 	// Load is what the published shares send to each site at the demand they
 	// were made for, after drops, requests/s.
 	Load []float64
@@ -127,6 +130,7 @@ func (r *Result) Source(l isobar.Locality) *SourceResult {
 type SourceResult struct {
 	Source     isobar.Locality
 	Demand     float64
+	Mix        Mix                // of its clients' classes
 	Target     []float64          // per site: the shares that the solver or the policy wants; nil: none
 	Want       []float64          // per site: where the shares are heading: the target after mode, thresholds and ceilings
 	Shares     []float64          // per site: published shares of priority 0, multiples of 1/10,000

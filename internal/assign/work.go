@@ -32,6 +32,7 @@ type work struct {
 	maxShift float64 // fraction
 	match    []int   // per site: its index in the previous result
 	drop     float64
+	classes  *isobar.ClassDrops // nil where all clients drop the same
 	rows     []row
 	scopes   []scope // of rows that may not use all sites
 	// ceilings says that limits bind: mode full, with fit sites, and a policy
@@ -105,7 +106,7 @@ func (w *work) addRows(sources []Source) {
 		r.old, r.from, r.base, r.pace = cut(&work), cut(&work), cut(&work), cut(&work)
 		r.want, r.next = cut(&kept), cut(&kept)
 		r.units, r.below = cutInts(&units), cutInts(&below)
-		r.rate = finite(r.src.Demand) * (1 - w.drop)
+		r.rate = finite(r.src.Demand) * (1 - w.dropOf(r.src))
 		r.dist = r.src.Distance
 		if len(r.dist) != l {
 			r.dist = make([]float64, l)

@@ -49,12 +49,12 @@ type serviceReader struct {
 	maxShiftAt *strict.Value
 	promoteAt  *strict.Value
 
+	criticalityAt *strict.Value
+
 	localitiesAt *strict.Value
 	calls        []placedCall
 	sites        map[isobar.Locality]int // line of each locality
 	addresses    map[string]int          // line of each endpoint
-
-	limitsAt *strict.Value // where they are given, if at all
 
 	policyAt strict.Value // where the policy is given, else the service
 	weights  placedWeights
@@ -70,7 +70,6 @@ func (r *serviceReader) service(v strict.Value) isobar.Service {
 	s := isobar.Service{
 		Name: r.name, Mode: d.Mode, Policy: d.Policy, Isolation: d.Isolation, Residency: d.Residency,
 		FailoverThreshold: d.FailoverThreshold, Promote: d.Promote, MaxShift: d.MaxShift, MaxShed: d.MaxShed, ServiceTimeMS: d.ServiceTimeMS,
-		Limits:     d.Limits,
 		Localities: []isobar.ServiceLocality{},
 	}
 	r.nameAt, r.policyAt = v, v
@@ -97,9 +96,9 @@ func (r *serviceReader) service(v strict.Value) isobar.Service {
 			floatField("", &s.MaxShift, shiftRange).Read(v)
 		}},
 		floatField("max_shed", &s.MaxShed, shedRange),
+		{Name: "criticality", Read: func(v strict.Value) { r.criticalityAt, s.Criticality = &v, readCriticality(v) }},
 		floatField("service_time_ms", &s.ServiceTimeMS, serviceTimeRange),
 		boolField("orca", &s.ORCA),
-		{Name: "limits", Read: func(v strict.Value) { r.limitsAt, s.Limits = &v, readLimits(v) }},
 		{Name: "localities", Required: r.listed == nil, Read: func(v strict.Value) { r.localitiesAt, s.Localities = &v, r.localities(v) }},
 		{Name: "calls", Read: func(v strict.Value) { s.Calls = r.readCalls(v, s.Name) }},
 		{Name: "health_checks", Read: func(v strict.Value) { s.HealthChecks = r.healthChecks(v) }},
@@ -111,7 +110,6 @@ func (r *serviceReader) service(v strict.Value) isobar.Service {
 	})
 	r.checkHealth(&s)
 	r.weights.check(&s, r.policyAt)
-	checkLimits(r.limitsAt, &s)
 	if r.localitiesAt != nil {
 		checkSize(*r.localitiesAt, &s)
 	}
@@ -120,6 +118,9 @@ func (r *serviceReader) service(v strict.Value) isobar.Service {
 	}
 	if r.promoteAt != nil && s.Mode != isobar.ModeAuto {
 		r.promoteAt.Warnf("write mode: auto, or remove promote", "promote has no effect in mode %s", s.Mode)
+	}
+	if r.criticalityAt != nil && s.MaxShed == 0 {
+		r.criticalityAt.Warnf("give max_shed to the service, or remove it", "criticality has no effect without max_shed: nothing is dropped")
 	}
 	return s
 }

@@ -1,11 +1,11 @@
 package control
 
 import (
-	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/assign"
 	"github.com/isobar-xds/isobar/internal/plan"
 )
@@ -83,7 +83,6 @@ type planCollector struct {
 var (
 	perService  = []string{"service"}
 	perLocality = []string{"service", "locality"}
-	perLimit    = []string{"service", "locality", "metric", "dry_run"}
 
 	descVersion     = desc("isobar_plan_version", "Version of the plan in force.", nil)
 	descMade        = desc("isobar_plan_timestamp_seconds", "When the plan in force was made, Unix time.", nil)
@@ -95,11 +94,10 @@ var (
 	descStale       = desc("isobar_stale_demand_ratio", "Share of the demand of a service that earlier reports stand in for.", perService)
 	descDegraded    = desc("isobar_degraded_services", "Services by input and how far its absence has taken them down the ladder.", []string{"input", "rung"})
 	descDrop        = desc("isobar_drop_ratio", "Fraction of requests that clients are told to drop.", perService)
+	descClassDrop   = desc("isobar_class_drop_ratio", "Fraction of requests that clients of a class are told to drop.", []string{"service", "class"})
 	descUtilization = desc("isobar_planned_utilization_ratio", "Planned load and background over capacity.", perLocality)
 	descCapacity    = desc("isobar_capacity_requests_per_second", "Capacity of the healthy endpoints.", perLocality)
 	descLearned     = desc("isobar_learned_capacity_requests_per_second", "Capacity of the healthy endpoints as reports of utilization tell it.", perLocality)
-	descLimit       = desc("isobar_limit_requests_per_second", "Rate at which a limited quantity reaches its limit at the healthy endpoints.", perLimit)
-	descCounts      = desc("isobar_limit_counts", "1 where a limit allows less than the capacity and all others, or would as a dry run.", perLimit)
 	descPaused      = desc("isobar_paused_services", "Services whose weights an operator froze.", nil)
 	descUnsaved     = desc("isobar_state_unsaved", "1 while something can't be written to the state directory; serving goes on from memory.", nil)
 	descDeviation   = desc("isobar_source_deviation_ratio",
@@ -125,9 +123,8 @@ func counter(name, help string) prometheus.Counter {
 func (c *planCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descPaused, descUnsaved, descVersion, descMade, descGap, descServedGap, descExcess, descDemand,
-		descCoverage, descStale, descDegraded, descDrop, descDeviation, descUtilization, descCapacity, descLearned, descUnreachable, descDrained,
+		descCoverage, descStale, descDegraded, descDrop, descClassDrop, descDeviation, descUtilization, descCapacity, descLearned, descUnreachable, descDrained,
 		descScore, descScorePart, descMode, descPromotions, descRollbacks,
-		descLimit, descCounts,
 	} {
 		ch <- d
 	}
@@ -166,6 +163,11 @@ func (c *planCollector) Collect(ch chan<- prometheus.Metric) {
 			gauge(descStale, s.Load.Stale, name)
 		}
 		gauge(descDrop, s.Result.Drop, name)
+		if classes := s.Result.Classes; classes != nil {
+			for c, d := range classes.Drops {
+				gauge(descClassDrop, d, name, isobar.Class(c).String()) //nolint:gosec // a class
+			}
+		}
 		gauge(descMode, 1, name, s.Mode().String())
 		if s.Trust != nil {
 			ch <- prometheus.MustNewConstMetric(descPromotions, prometheus.CounterValue, float64(s.Trust.Promoted), name)
@@ -190,13 +192,6 @@ func (c *planCollector) Collect(ch chan<- prometheus.Metric) {
 			gauge(descCapacity, site.Capacity, name, loc)
 			if l := p.Learned(s, i); l != nil && l.Capacity > 0 {
 				gauge(descLearned, l.Capacity, name, loc)
-			}
-			for _, l := range p.Limits(s, i) {
-				dry := strconv.FormatBool(l.DryRun)
-				if l.State.Tells() {
-					gauge(descLimit, l.Capacity, name, loc, l.Metric, dry)
-				}
-				gauge(descCounts, flag(l.Counts), name, loc, l.Metric, dry)
 			}
 			if site.Capacity > 0 {
 				gauge(descUtilization, (s.Result.Load[i]+site.Background)/site.Capacity, name, loc)

@@ -109,9 +109,9 @@ type MetricSum struct {
 
 // Names under which the unnamed ORCA utilizations are kept.
 const (
-	MetricCPU         = isobar.MetricCPU
-	MetricMemory      = isobar.MetricMemory
-	MetricApplication = isobar.MetricApplication
+	MetricCPU         = "cpu_utilization"
+	MetricMemory      = "mem_utilization"
+	MetricApplication = "application_utilization"
 )
 
 // EndpointReport is one UpstreamEndpointStats.

@@ -190,7 +190,7 @@ func (d *draft) landing() []float64 {
 			continue
 		}
 		for l, share := range r.Shares {
-			out[l] += s.demand * share * (1 - d.Result.Drop)
+			out[l] += s.demand * share * (1 - d.Result.DropOf(r))
 		}
 	}
 	return out

@@ -17,7 +17,7 @@ func (s *Service) cost() (cost, served float64) {
 			return 0, 0
 		}
 		for l := range flows[i] {
-			flows[i][l] = r.Shares[l] * s.Problem.Demand[i] * (1 - s.Result.Drop)
+			flows[i][l] = r.Shares[l] * s.Problem.Demand[i] * (1 - s.Result.DropOf(r))
 			served += flows[i][l]
 		}
 	}

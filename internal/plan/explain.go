@@ -46,7 +46,7 @@ func (e *explainer) explain() Explanation {
 		Score: e.s.Score(), Trust: e.s.ExplainTrust(),
 		Policy: e.s.Spec.Policy, PolicyGap: e.s.PolicyGap, PolicyMS: e.s.PolicyMS,
 		Demand: e.demand(), Localities: e.localities(), Drop: e.s.Result.Drop,
-		CeilingScale: 1, PlanGap: e.s.PlanGap,
+		Classes: e.s.classes(e.source), CeilingScale: 1, PlanGap: e.s.PlanGap,
 		Reasons: []assign.Reason{}, Warnings: []string{}, Clients: []ClientExplained{},
 		Calls:      e.plan.callsTo(e.s),
 		DataPlanes: dataplane.PredictAll(dataplane.FromAssignment(e.assignment), dataplane.DefaultOptions()),
@@ -156,7 +156,6 @@ func (e *explainer) locality(i, solved int) LocalityExplained {
 		x.Barred = x.Barred || (b.Source == e.source && b.Locality == name)
 	}
 	x.Learned = e.plan.Learned(e.s, i)
-	x.Counts, x.Limits = e.s.Counting(i), e.plan.Limits(e.s, i)
 	e.measured(&x)
 	return x
 }
@@ -220,13 +219,12 @@ func (e *explainer) warnings(rows []LocalityExplained) []string {
 	}
 	for i := range e.s.Spec.Localities {
 		sl := &e.s.Spec.Localities[i]
-		if _, declared := endpointRates(sl); !declared && !e.s.learns() && e.s.Counting(i) == CountsEqualShare {
+		if _, declared := endpointRates(sl); !declared && !e.s.learns() {
 			out = append(out, fmt.Sprintf("%s declares no capacity: its endpoints count equal, "+
 				"up to %.2f times the mean rate per endpoint of the region; set max_rate", sl.Locality, undeclaredSlack))
 		}
 	}
 	out = append(out, e.learnedWarnings()...)
-	out = append(out, e.plan.LimitWarnings(e.s)...)
 	out = append(out, e.callWarnings()...)
 	for _, v := range e.plan.Violations {
 		if v.Service == e.s.Spec.Name {

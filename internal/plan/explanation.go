@@ -46,8 +46,9 @@ type Explanation struct {
 	Binding    BindingExplained    `json:"binding"`
 	RunnerUp   *RunnerUp           `json:"runner_up,omitempty"` // nil where there is no other allowed locality
 
-	Drop         float64 `json:"drop"`          // fraction that the clients are told to drop
-	CeilingScale float64 `json:"ceiling_scale"` // factor by which ceilings were raised because demand does not fit; 1 = it fits
+	Drop         float64          `json:"drop"`              // fraction that the clients are told to drop
+	Classes      []ClassExplained `json:"classes,omitempty"` // who of them is shed first; none where all are alike
+	CeilingScale float64          `json:"ceiling_scale"`     // factor by which ceilings were raised because demand does not fit; 1 = it fits
 
 	// Gap is how far the solution can be from the optimum at most, as a
 	// fraction of its cost; PlanGap is the same for the paced and rounded
@@ -108,9 +109,6 @@ type LocalityExplained struct {
 
 	Learned *LearnedExplained `json:"learned,omitempty"` // nil where no utilization was ever reported
 
-	Counts string           `json:"counts"`           // what allows the least: the metric of a limit, or a Counts constant
-	Limits []LimitExplained `json:"limits,omitempty"` // in the order of the configuration
-
 	Target    float64 `json:"target_share"`            // what the solver, or another policy, wants for this source
 	Optimum   float64 `json:"optimum_share,omitempty"` // what the solver would do, where another policy decides
 	Published float64 `json:"published_share"`         // what the clients are told
@@ -140,7 +138,6 @@ const (
 	BindingNone    = "none"     // everything goes to the nearest, or there is no demand that anything could bind
 	BindingQueue   = "queueing" // nothing is full; queues make sharing cheaper than the nearest alone
 	BindingCeiling = "ceiling"  // a nearer locality is at its ceiling
-	BindingLimit   = "limit"    // a nearer locality is at a limit of its endpoints
 	BindingHealth  = "health"   // a nearer locality has no healthy capacity
 	BindingReach   = "reach"    // a nearer locality is barred or unreachable
 	BindingMode    = "mode"     // mode observe or bounded keeps the baseline

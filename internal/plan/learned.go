@@ -13,16 +13,15 @@ import (
 // LearnedService is what was learned of the capacities of one service.
 type LearnedService struct {
 	Service    string
-	Localities []load.Capacity  // sorted by locality
-	Dimensions []load.Dimension // of its limits, sorted by locality
+	Localities []load.Capacity // sorted by locality
 }
 
-func learnedOf(all []LearnedService, service string) LearnedService {
+func learnedOf(all []LearnedService, service string) []load.Capacity {
 	i, ok := slices.BinarySearchFunc(all, service, func(x LearnedService, n string) int { return strings.Compare(x.Service, n) })
 	if !ok {
-		return LearnedService{Service: service}
+		return nil
 	}
-	return all[i]
+	return all[i].Localities
 }
 
 // learned finds what was learned of a locality; nil when nothing was.

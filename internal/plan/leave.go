@@ -3,6 +3,7 @@ package plan
 import (
 	"time"
 
+	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/assign"
 )
 
@@ -31,17 +32,20 @@ func (p *Plan) WithoutDrops(now time.Time, version uint64) *Plan {
 func withoutDrop(r *assign.Result) *assign.Result {
 	out := *r
 	out.Drop = 0
+	if r.Classes != nil {
+		out.Classes = &isobar.ClassDrops{Criticality: r.Classes.Criticality}
+	}
 	out.Load = make([]float64, len(r.Load))
-	for i, y := range r.Load {
-		if r.Drop < 1 {
-			out.Load[i] = y / (1 - r.Drop)
+	for i := range r.Sources {
+		for l, share := range r.Sources[i].Shares {
+			out.Load[l] += share * r.Sources[i].Demand
 		}
 	}
 	out.Sources = append([]assign.SourceResult(nil), r.Sources...)
 	for i := range out.Sources {
-		if a := out.Sources[i].Assignment; a != nil && a.Drop > 0 {
+		if a := out.Sources[i].Assignment; a != nil && (a.Drop > 0 || a.Classes != nil) {
 			copied := *a
-			copied.Drop = 0
+			copied.Drop, copied.Classes = 0, out.Classes
 			out.Sources[i].Assignment = &copied
 		}
 	}

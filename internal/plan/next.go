@@ -96,10 +96,9 @@ func newDraft(in *Input, spec *isobar.Service, prev *Service) *draft {
 	case in.Load != nil:
 		d.Load = in.Load.Service(spec.Name)
 		d.Findings = findingsOf(in.Findings, spec.Name)
-		known := learnedOf(in.Learned, spec.Name)
-		d.Learned, d.Dimensions = known.Localities, known.Dimensions
+		d.Learned = learnedOf(in.Learned, spec.Name)
 	case prev != nil:
-		d.Load, d.Findings, d.Learned, d.Dimensions = prev.Load, prev.Findings, prev.Learned, prev.Dimensions
+		d.Load, d.Findings, d.Learned = prev.Load, prev.Findings, prev.Learned
 	}
 	if d.Load != nil {
 		d.Coverage = d.Load.Coverage
@@ -124,7 +123,6 @@ func newDraft(in *Input, spec *isobar.Service, prev *Service) *draft {
 		d.keepCalls(prev)
 	}
 	undeclared(d.sites, d.sources)
-	d.applyLimits()
 	d.Sites = make([]assign.Site, len(d.sites))
 	for i := range d.sites {
 		d.Sites[i] = d.sites[i].Site

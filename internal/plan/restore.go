@@ -29,6 +29,7 @@ type Saved struct {
 type SavedService struct {
 	Name    string            `json:"name"`
 	Drop    float64           `json:"drop,omitempty"`
+	Classes []float64         `json:"classes,omitempty"` // what is dropped by class of client
 	Sites   []isobar.Locality `json:"sites"`
 	Prices  []float64         `json:"prices,omitempty"` // per site, ms
 	Limits  []SavedSite       `json:"limits"`           // per site
@@ -38,8 +39,6 @@ type SavedService struct {
 	Trust   *SavedTrust     `json:"trust,omitempty"` // of mode auto
 	// Heard is when most of its demand was last heard of, where that is not now.
 	Heard time.Time `json:"heard,omitzero"`
-	// Dimensions is what is known of the service's limits.
-	Dimensions []load.Dimension `json:"dimensions,omitempty"`
 }
 
 // SavedSite is what sites without declared capacity had been given.
@@ -54,6 +53,7 @@ type SavedSource struct {
 	Demand float64         `json:"demand"` // requests/s, as measured
 	Shares []float64       `json:"shares"` // per site
 	Below  []int           `json:"below,omitempty"`
+	Mix    []float64       `json:"mix,omitempty"` // of its clients' classes
 	// Tiers are the weights below priority 0. They depend on what was before:
 	// small changes of headroom do not move them.
 	Tiers [][]SavedWeight `json:"tiers,omitempty"`
@@ -69,8 +69,7 @@ type SavedWeight struct {
 func (p *Plan) Save() Saved {
 	out := Saved{Version: p.Version, Made: p.Made, Paused: p.Paused, Services: make([]SavedService, 0, len(p.Services))}
 	for _, s := range p.Services {
-		ss := SavedService{Name: s.Spec.Name, Drop: s.Result.Drop, Sites: s.localities(), Prices: s.Prices, Learned: s.Learned, Trust: s.Trust.save()}
-		ss.Dimensions = s.Dimensions
+		ss := SavedService{Name: s.Spec.Name, Drop: s.Result.Drop, Classes: saveClasses(s.Result), Sites: s.localities(), Prices: s.Prices, Learned: s.Learned, Trust: s.Trust.save()}
 		if s.Load != nil && s.Load.Age.Most > 0 {
 			ss.Heard = s.Load.Heard
 		}
@@ -84,7 +83,7 @@ func (p *Plan) Save() Saved {
 				demand = l.Demand
 			}
 			ss.Sources = append(ss.Sources, SavedSource{
-				Source: r.Source, Demand: demand, Shares: r.Shares, Below: r.Below, Tiers: saveTiers(s.Sites, r.Assignment),
+				Source: r.Source, Demand: demand, Shares: r.Shares, Below: r.Below, Mix: saveMix(r.Mix), Tiers: saveTiers(s.Sites, r.Assignment),
 			})
 		}
 		out.Services = append(out.Services, ss)
@@ -140,7 +139,7 @@ func (ss *SavedService) revive(spec *isobar.Service, network *isobar.Network, ta
 	d.Spec = spec
 	s := &Service{Spec: spec, Coverage: 0, Trust: ss.Trust.revive()}
 	r := &assign.Result{
-		Service: spec.Name, Drop: clamp(ss.Drop, 0, spec.MaxShed),
+		Service: spec.Name, Drop: clamp(ss.Drop, 0, spec.MaxShed), Classes: reviveClasses(spec, ss.Classes),
 		Mode: s.Mode(), Policy: spec.Policy, MaxShift: spec.MaxShift, Settings: spec.Assignment,
 	}
 	for i, l := range ss.Sites {
@@ -173,7 +172,7 @@ func (ss *SavedService) revive(spec *isobar.Service, network *isobar.Network, ta
 	if len(ss.Prices) == len(r.Sites) {
 		s.Prices = ss.Prices
 	}
-	s.Load, s.Learned, s.Dimensions = savedLoad(spec.Name, r), load.ValidCapacities(ss.Learned), load.ValidDimensions(ss.Dimensions)
+	s.Load, s.Learned = savedLoad(spec.Name, r), load.ValidCapacities(ss.Learned)
 	return s
 }
 
@@ -209,7 +208,7 @@ func (src *SavedSource) revive(sites int) (assign.SourceResult, bool) {
 	if len(below) != sites {
 		below = make([]int, sites)
 	}
-	return assign.SourceResult{Source: src.Source, Demand: src.Demand, Shares: src.Shares, Below: below}, true
+	return assign.SourceResult{Source: src.Source, Demand: src.Demand, Shares: src.Shares, Below: below, Mix: reviveMix(src.Mix)}, true
 }
 
 // savedSources keeps every source of the saved plan alive in the first plan,

@@ -91,7 +91,7 @@ func (p *Plan) asOf(earlier map[of]was) *Plan {
 				w.put(src, &r)
 			}
 			for l, share := range src.Shares {
-				r.Load[l] += share * src.Demand * (1 - r.Drop)
+				r.Load[l] += share * src.Demand * (1 - r.DropOf(src))
 			}
 		}
 		service := *s
@@ -116,7 +116,7 @@ func (w was) put(src *assign.SourceResult, r *assign.Result) {
 	if sum <= 0 {
 		return // it was not there, or nothing of what it had is
 	}
-	before := isobar.Assignment{Service: r.Service, Source: src.Source, Drop: r.Drop}
+	before := isobar.Assignment{Service: r.Service, Source: src.Source, Drop: r.Drop, Classes: r.Classes}
 	if src.Assignment != nil {
 		before = *src.Assignment
 	}

@@ -75,7 +75,7 @@ func (d *draft) localities() []solver.Locality {
 
 // build makes a problem of whatever sources there are.
 func (d *draft) build() (*solver.Service, []isobar.Locality) {
-	p := &solver.Service{MaxShed: d.Spec.MaxShed, Localities: d.localities()}
+	p := &solver.Service{MaxShed: d.maxShed(), Localities: d.localities()}
 	var solved []isobar.Locality
 	for i := range d.sources {
 		s := &d.sources[i]
@@ -219,7 +219,7 @@ func (d *draft) assignInput(trigger assign.Trigger) assign.Input {
 
 // assignSource is what package assign gets of a source.
 func (d *draft) assignSource(s *sourceDemand) assign.Source {
-	out := assign.Source{Locality: s.source, Demand: s.demand, Distance: d.costs(s.source), Target: d.target(s.source), Barred: s.barred}
+	out := assign.Source{Locality: s.source, Demand: s.demand, Distance: d.costs(s.source), Target: d.target(s.source), Barred: s.barred, Mix: d.mix(s.source)}
 	out.Forbidden, out.Reserve = d.confined(s)
 	return out
 }

@@ -22,6 +22,7 @@ type world struct {
 	table    health.Table
 	rates    map[string]float64 // per source, requests/s
 	watches  map[string]bool
+	clients  map[string][]load.ClientLoad
 	findings load.Findings
 	covered  bool
 	ages     []plan.InputAge
@@ -39,7 +40,7 @@ func drawWorld(t *rapid.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{network: network, now: t0, covered: true, rates: map[string]float64{}, watches: map[string]bool{}}
+	w := &world{network: network, now: t0, covered: true, rates: map[string]float64{}, watches: map[string]bool{}, clients: map[string][]load.ClientLoad{}}
 	w.findings.Service = "checkout"
 	w.drawTopology(t)
 	w.drawRates(t)
@@ -53,6 +54,12 @@ func (w *world) drawTopology(t *rapid.T) {
 		Policy:    isobar.Policy(max(0, rapid.IntRange(-4, int(isobar.PolicyFixed)).Draw(t, "policy"))),
 		Isolation: isobar.Isolation(max(0, rapid.IntRange(-3, int(isobar.IsolationStrict)).Draw(t, "isolation"))),
 		MaxShed:   rapid.SampledFrom([]float64{0, 0, 0.25}).Draw(t, "max_shed"),
+	}
+	if s.MaxShed > 0 && rapid.Bool().Draw(t, "classes") {
+		s.Criticality = &isobar.Criticality{
+			Clients: []isobar.ClientClass{{Client: "batch-*", Class: isobar.ClassSheddable}, {Client: "pay", Class: isobar.ClassCriticalPlus}},
+			MaxShed: isobar.ClassFractions{0, 0.1, 0.1, rapid.SampledFrom([]float64{0.1, 0.6, 1}).Draw(t, "max_shed of batch")},
+		}
 	}
 	if rapid.IntRange(0, 4).Draw(t, "resident") == 0 {
 		s.Residency = []isobar.Residency{{From: glob("r0"), Allow: []isobar.LocalityGlob{glob("r0/z0"), glob("r1")}}, {From: glob("*/z1"), Allow: []isobar.LocalityGlob{glob("r1")}}}
@@ -100,6 +107,12 @@ func (w *world) drawRates(t *rapid.T) {
 			w.rates[n] = 0
 		default:
 			w.rates[n] = rapid.Float64Range(0, 600).Draw(t, "rate of "+n)
+		}
+		w.clients[n] = nil
+		for _, name := range []string{"batch-1", "pay", "web"} {
+			if part := rapid.Float64Range(0, 0.3).Draw(t, name); part > 0.1 {
+				w.clients[n] = append(w.clients[n], load.ClientLoad{Name: name, Rate: part * w.rates[n]})
+			}
 		}
 		w.watches[n] = rapid.IntRange(0, 8).Draw(t, "watches") > 0
 	}
@@ -217,7 +230,7 @@ func (w *world) input(trigger assign.Trigger) plan.Input {
 	s := load.ServiceLoad{Name: "checkout", Coverage: 1, Covered: w.covered, Age: w.age}
 	for _, n := range worldSources {
 		if r, ok := w.rates[n]; ok {
-			s.Sources = append(s.Sources, load.SourceLoad{Source: sourceOf(n), Demand: r, Raw: r, Nodes: 3})
+			s.Sources = append(s.Sources, load.SourceLoad{Source: sourceOf(n), Demand: r, Raw: r, Nodes: 3, Clients: w.clients[n]})
 		}
 	}
 	slices.SortFunc(s.Sources, func(a, b load.SourceLoad) int { return a.Source.Compare(b.Source) })

@@ -37,6 +37,7 @@ type world struct {
 	server *server.Server
 	conn   *grpc.ClientConn
 	api    *http.Client
+	agents []*fleet.Agent // in the order in which they were started
 }
 
 // configuration is four zones in two regions that carry 800 requests/s each
@@ -135,6 +136,7 @@ func (w *world) start(agents ...fleet.AgentOptions) {
 		if err != nil {
 			w.t.Fatal(err)
 		}
+		w.agents = append(w.agents, a)
 		go a.Run(w.ctx)
 		time.Sleep(interval / time.Duration(len(agents))) //nolint:forbidigo // virtual time
 	}

@@ -12,6 +12,7 @@ type entry struct {
 	assignment *isobar.Assignment // nil: there is no such service
 	plain      slot               // v3 without TTL, which nearly all clients take
 	others     atomic.Pointer[otherSlots]
+	classes    atomic.Pointer[classSlots] // only where clients drop by class
 }
 
 // otherSlots are the encodings that few clients ask for.
@@ -45,6 +46,9 @@ func (e *entry) successor(a *isobar.Assignment) *entry {
 		return next
 	}
 	next.plain.fallback = e.plain.peek()
+	if c := e.classes.Load(); c != nil && a.Classes != nil {
+		next.ofClasses().inherit(c)
+	}
 	if o := e.others.Load(); o != nil {
 		for n := range o.slots {
 			next.more().slots[n].fallback = o.slots[n].peek()

@@ -24,22 +24,22 @@ type View struct {
 // wanted still asks for is compared and carried over; both may be nil, which
 // carries over nothing and everything.
 func (s *Set) View(l isobar.Locality, previous *View, wanted func(service string) bool) *View {
-	v := &View{set: s, locality: l}
+	v := &View{set: s, locality: l, entries: map[string]*entry{}}
 	if previous == nil {
-		v.entries = map[string]*entry{}
 		return v
 	}
 	v.base = previous.set.seq
-	v.entries = previous.snapshot()
-	for name, old := range v.entries {
+	for name, old := range previous.snapshot() {
 		if wanted != nil && !wanted(name) {
-			delete(v.entries, name)
 			continue
 		}
-		if a := s.assignment(name, l); a != old.assignment {
-			v.entries[name] = old.successor(a)
-			v.changed = append(v.changed, name)
+		a := s.assignment(name, l)
+		if a == old.assignment {
+			v.entries[name] = old
+			continue
 		}
+		v.entries[name] = old.successor(a)
+		v.changed = append(v.changed, name)
 	}
 	slices.Sort(v.changed)
 	return v
@@ -63,12 +63,17 @@ func (v *View) Lookup(kind wire.Kind, name string) *Resource {
 	return v.LookupAs(wire.As{}, kind, name)
 }
 
-// LookupAs gives a resource by kind and name, as a client wants it; nil when
-// there is none.
+// LookupAs gives a resource as clients want it of whose class nothing is said.
 func (v *View) LookupAs(as wire.As, kind wire.Kind, name string) *Resource {
+	return v.LookupFor("", as, kind, name)
+}
+
+// LookupFor gives a resource by kind and name, as a client service wants it; nil
+// when there is none.
+func (v *View) LookupFor(client string, as wire.As, kind wire.Kind, name string) *Resource {
 	switch kind {
 	case wire.Endpoints:
-		return v.endpoints(as, name)
+		return v.endpoints(client, as, name)
 	case wire.Cluster, wire.Listener, wire.Route:
 		if s := v.set.static[wire.ServiceOf(kind, name)]; s != nil {
 			return s.get(v.set.builder, as.Form, kind, name)
@@ -78,13 +83,16 @@ func (v *View) LookupAs(as wire.As, kind wire.Kind, name string) *Resource {
 	return nil
 }
 
-func (v *View) endpoints(as wire.As, name string) *Resource {
+func (v *View) endpoints(client string, as wire.As, name string) *Resource {
 	e := v.entry(name)
 	if e.assignment == nil {
 		return nil
 	}
 	if e.assignment.ResourceTTL == 0 {
 		as.TTL = false // the same bytes
+	}
+	if e.assignment.Classes != nil {
+		return v.ofClass(e, client, as, name)
 	}
 	return e.slot(as).get(func() (*Resource, error) {
 		r, err := wire.EncodeAssignment(as, name, e.assignment) // which checks it

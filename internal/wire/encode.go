@@ -44,7 +44,10 @@ const (
 type Encoded struct {
 	Name    string
 	Version string // hash of the bytes: equal content has equal versions everywhere
-	SotW    []byte // a whole entry of DiscoveryResponse.resources
+	// Base is the version that the resource would have if it dropped nothing,
+	// where what is dropped depends on who asks; else it is empty.
+	Base string
+	SotW []byte // a whole entry of DiscoveryResponse.resources
 	// Delta is the head of an entry of DeltaDiscoveryResponse.resources; the
 	// entry ends with Body.
 	Delta []byte
@@ -182,4 +185,13 @@ func AppendRemoved(b []byte, name string) []byte { return appendString(b, deltaR
 func appendString(b []byte, field protowire.Number, s string) []byte {
 	b = protowire.AppendTag(b, field, protowire.BytesType)
 	return protowire.AppendString(b, s)
+}
+
+// Steers is the version of what a resource says but for what is dropped, where
+// clients of different classes drop different parts.
+func (e *Encoded) Steers() string {
+	if e.Base != "" {
+		return e.Base
+	}
+	return e.Version
 }

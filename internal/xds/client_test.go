@@ -305,7 +305,11 @@ func describeResource(t *testing.T, a *anypb.Any) string {
 			return m.GetClusterName() + "@none"
 		}
 		e := m.GetEndpoints()[0].GetLbEndpoints()[0].GetEndpoint()
-		return fmt.Sprintf("%s@%d", m.GetClusterName(), e.GetAddress().GetSocketAddress().GetPortValue())
+		out := fmt.Sprintf("%s@%d", m.GetClusterName(), e.GetAddress().GetSocketAddress().GetPortValue())
+		for _, d := range m.GetPolicy().GetDropOverloads() {
+			out += fmt.Sprintf(" drop %d/%s", d.GetDropPercentage().GetNumerator(), d.GetDropPercentage().GetDenominator())
+		}
+		return out
 	case *clusterv3.Cluster:
 		if m.GetLoadBalancingPolicy() != nil {
 			return m.GetName() + "+orca"

@@ -226,7 +226,7 @@ func (s *Server) answer(p *poller, r *wire.Request, view *views.View, turn int64
 		h.Write(binary.BigEndian.AppendUint64(nil, uint64(turn))) //nolint:gosec // only to be another one
 	}
 	for _, n := range names {
-		resource := view.LookupAs(p.key.as, r.Kind, n)
+		resource := view.LookupFor(p.node.Cluster, p.key.as, r.Kind, n)
 		if resource == nil && r.Kind == wire.Endpoints && view.Gone(n) && r.Version != "" {
 			resource = view.Empty(p.key.as, n) // it may have had it
 		}

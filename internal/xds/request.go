@@ -116,7 +116,7 @@ func (s *stream) watchFor(h *wire.Head) (w *watch, first bool, err error) {
 	if len(s.watches) >= maxTypes {
 		return nil, false, wire.BadMessage("type_url", fmt.Sprintf("more than %d types on one stream", maxTypes))
 	}
-	w = &watch{kind: h.Kind, as: s.as(h.Form), url: h.TypeURL}
+	w = &watch{kind: h.Kind, as: s.as(h.Form), client: s.node.Cluster, url: h.TypeURL}
 	if h.Kind == wire.Other {
 		w.tail = wire.ResponseTail(h.TypeURL, s.server.options.Identifier, s.delta)
 	} else {

@@ -13,8 +13,10 @@ import (
 type watch struct {
 	kind wire.Kind
 	as   wire.As // how the client wants its resources
-	url  string
-	tail []byte // end of every response
+	// client is the client service, on which it may depend what is dropped.
+	client string
+	url    string
+	tail   []byte // end of every response
 
 	wildcard bool // all of the type, too
 	named    bool // a request has named resources: an empty list now means none
@@ -157,7 +159,7 @@ func (w *watch) find(view *views.View, name string) *sub {
 	}
 	x := &sub{name: name, named: true, sent: w.lookup(view, name)}
 	if w.kind == wire.Endpoints && x.sent != nil {
-		x.acked = x.sent.Version
+		x.acked = x.sent.Steers()
 	}
 	w.add(x)
 	return x
@@ -189,7 +191,7 @@ func (w *watch) retire(view *views.View, x *sub) {
 	if !same(x.sent, w.lookup(view, x.name)) {
 		return
 	}
-	if w.kind == wire.Endpoints && x.sent != nil && x.acked != x.sent.Version {
+	if w.kind == wire.Endpoints && x.sent != nil && x.acked != x.sent.Steers() {
 		return
 	}
 	w.drop(x)
@@ -206,7 +208,7 @@ func (w *watch) covers(view *views.View, name string) bool {
 
 // lookup gives a resource as the client wants it; nil when there is none.
 func (w *watch) lookup(view *views.View, name string) *views.Resource {
-	return view.LookupAs(w.as, w.kind, name)
+	return view.LookupFor(w.client, w.as, w.kind, name)
 }
 
 // pending tells whether there is something that could be sent now.

@@ -27,8 +27,7 @@ type zone struct {
 	changed chan struct{} // closed and replaced when view changes
 	streams map[*stream]struct{}
 	subs    map[subKey]*subscription
-	forms   map[string]int // in how many a name is subscribed
-	asked   []asked        // of subs, by service; nil after these have changed
+	asked   []asked // of subs, by service; nil after these have changed
 }
 
 // subKey is an assignment as some clients get it.
@@ -51,7 +50,7 @@ type subscription struct {
 func newZone(l isobar.Locality, appeared func(), names *nameBudget) *zone {
 	return &zone{
 		locality: l, appeared: appeared, names: names, changed: make(chan struct{}),
-		streams: map[*stream]struct{}{}, subs: map[subKey]*subscription{}, forms: map[string]int{},
+		streams: map[*stream]struct{}{}, subs: map[subKey]*subscription{},
 	}
 }
 
@@ -102,7 +101,7 @@ func (z *zone) encode(view *views.View) {
 
 func versionOf(view *views.View, key subKey) string {
 	if r := view.LookupAs(key.as, wire.Endpoints, key.name); r != nil {
-		return r.Version
+		return r.Steers()
 	}
 	return ""
 }
@@ -115,7 +114,14 @@ func (z *zone) subscribed(name string) bool {
 
 // wants tells whether anybody subscribes to an assignment, in whatever form. The
 // lock is held.
-func (z *zone) wants(name string) bool { return z.forms[name] > 0 }
+func (z *zone) wants(name string) bool {
+	for n := range wire.Variants {
+		if z.subs[subKey{name, wire.AsVariant(n)}] != nil {
+			return true
+		}
+	}
+	return false
+}
 
 // add makes st follow the zone and gives the view to start from.
 func (z *zone) add(st *stream) *views.View {
@@ -154,7 +160,6 @@ func (z *zone) count(key subKey) bool {
 		sub = &subscription{acked: map[string]int{}, current: versionOf(z.view, key)}
 		z.subs[key], z.asked = sub, nil
 		z.names.add(key.size())
-		z.forms[key.name]++
 	}
 	sub.streams++
 	return first
@@ -173,8 +178,7 @@ func (z *zone) unsubscribe(key subKey, acked string) {
 		delete(z.subs, key)
 		z.asked = nil
 		z.names.add(-key.size())
-		if z.forms[key.name]--; !z.wants(key.name) {
-			delete(z.forms, key.name)
+		if !z.wants(key.name) {
 			z.view.Forget(key.name)
 		}
 		return
@@ -192,10 +196,10 @@ func (z *zone) acknowledge(as wire.As, subs []*sub, now time.Time) {
 			continue
 		}
 		if sub := z.subs[subKey{s.name, as}]; sub != nil {
-			sub.move(s.acked, s.sent.Version)
+			sub.move(s.acked, s.sent.Steers())
 			sub.settle(now)
 		}
-		s.acked = s.sent.Version
+		s.acked = s.sent.Steers()
 	}
 }
 

@@ -1,0 +1,171 @@
+package assign
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/isobar-xds/isobar"
+)
+
+// Mix is how a source's demand divides over the classes of its clients, as
+// fractions. The zero Mix is all critical.
+type Mix [isobar.Classes]float64
+
+// normal gives the mix with a sum of 1.
+func (m *Mix) normal() Mix {
+	total := 0.0
+	for _, v := range m {
+		total += finite(v)
+	}
+	if total <= tiny {
+		return Mix{isobar.ClassCritical: 1}
+	}
+	var out Mix
+	for c, v := range m {
+		out[c] = finite(v) / total
+	}
+	return out
+}
+
+// Dropped is the part of a source's requests that is dropped by classes.
+func (m *Mix) Dropped(drops *isobar.ClassFractions) float64 {
+	of := m.normal()
+	sum := 0.0
+	for c, v := range of {
+		sum += v * drops[c]
+	}
+	return sum
+}
+
+// mixOf is the mix of a whole service.
+func mixOf(sources []Source) Mix {
+	var out Mix
+	for i := range sources {
+		of := sources[i].Mix.normal()
+		for c, v := range of {
+			out[c] += v * finite(sources[i].Demand)
+		}
+	}
+	return out.normal()
+}
+
+// divide spreads what is to be shed, as a fraction of the demand, over the
+// classes: those that matter least first, each up to its own limit. A class
+// that sends nothing gets what the next one gets that matters more.
+func divide(shed float64, mix Mix, limits *isobar.ClassFractions) (drops isobar.ClassFractions) {
+	left := shed
+	for c := isobar.Classes - 1; c >= 0; c-- {
+		if mix[c] <= tiny {
+			continue
+		}
+		drops[c] = max(0, min(limits[c], left/mix[c]))
+		left -= drops[c] * mix[c]
+	}
+	for c := 1; c < isobar.Classes; c++ {
+		if mix[c] <= tiny {
+			drops[c] = drops[c-1]
+		}
+	}
+	for c := range drops {
+		drops[c] = wireDrop(drops[c], limits[c])
+	}
+	return drops
+}
+
+// nextDrops gives what clients drop after this decision: of all requests, and
+// by class where the service has classes (else nil).
+func nextDrops(in *Input) (total float64, classes *isobar.ClassDrops) {
+	rules := in.Service.Criticality
+	if rules == nil {
+		return nextDrop(in), nil
+	}
+	mix := mixOf(in.Sources)
+	before := in.Previous.classDrops(mix, rules)
+	now := mix.Dropped(&before)
+	most := min(1, finite(in.Service.MaxShed))
+	drops := before
+	switch {
+	case in.Service.Mode == isobar.ModeObserve && in.deciding(), in.Previous == nil, in.deciding() && !steadyDrop(min(1, finite(in.Shed)), now), now > most+coarse:
+		was := in.Previous
+		if was != nil { // as it is with the clients of now
+			copied := *was
+			copied.Drop = min(now, most)
+			was = &copied
+		}
+		alone := *in
+		alone.Previous = was
+		drops = divide(nextDrop(&alone), mix, &rules.MaxShed)
+	}
+	return mix.Dropped(&drops), &isobar.ClassDrops{Criticality: rules, Drops: drops}
+}
+
+// coarse is by how much the steps of the wire may lift what is dropped.
+const coarse = 0.01
+
+// steadyDrop tells whether a drop may stay what it is.
+func steadyDrop(shed, before float64) bool {
+	return shed > 0 && before > 0 && before-shed <= dropSteady && shed-before <= dropRise
+}
+
+// classDrops gives what was dropped by class, within the limits of now; from
+// when there were no classes, what was dropped of all, divided.
+func (r *Result) classDrops(mix Mix, rules *isobar.Criticality) (drops isobar.ClassFractions) {
+	switch {
+	case r == nil || r.Drop <= 0 && r.Classes == nil:
+		return drops
+	case r.Classes == nil:
+		return divide(r.Drop, mix, &rules.MaxShed)
+	}
+	for c, d := range r.Classes.Drops {
+		drops[c] = math.Min(finite(d), rules.MaxShed[c])
+		if c > 0 {
+			drops[c] = math.Max(drops[c], drops[c-1])
+		}
+		drops[c] = wireDrop(drops[c], rules.MaxShed[c])
+	}
+	return drops
+}
+
+// dropOf is the part of a source's requests that its clients drop.
+func (w *work) dropOf(s *Source) float64 {
+	if w.classes == nil {
+		return w.drop
+	}
+	return s.Mix.Dropped(&w.classes.Drops)
+}
+
+// usualDrop is what clients drop of which nothing is said.
+func (w *work) usualDrop() float64 {
+	if w.classes == nil {
+		return w.drop
+	}
+	return w.classes.Drops[isobar.ClassCritical]
+}
+
+// Part is the part of a mix that is of a class.
+func (m *Mix) Part(class isobar.Class) float64 {
+	of := m.normal()
+	return of[class]
+}
+
+// DropOf is the part of a source's requests that its clients drop.
+func (r *Result) DropOf(s *SourceResult) float64 {
+	if r.Classes == nil {
+		return r.Drop
+	}
+	return s.Mix.Dropped(&r.Classes.Drops)
+}
+
+// whyShed tells who drops how much.
+func (w *work) whyShed() string {
+	text := fmt.Sprintf("%.2f%% of requests are dropped at the clients", 100*w.drop)
+	if w.classes == nil {
+		return text
+	}
+	for c := isobar.Classes - 1; c >= 0; c-- {
+		if d := w.classes.Drops[c]; d > 0 {
+			text += fmt.Sprintf("; %.2f%% of those of %s ones", 100*d, isobar.Class(c)) //nolint:gosec // below Classes
+		}
+	}
+	return text
+}
