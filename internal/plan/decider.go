@@ -63,9 +63,7 @@ func (d *Decider) Tick(t *Turn) (*Plan, error) {
 	d.table.Merge(t.Windows)
 	d.table.SetWatched(t.watches(), t.Now)
 	snapshot := d.table.Snapshot(t.Now)
-	in := t.input(assign.Tick)
-	in.Load, in.Ladder, in.Ages = snapshot, t.Ladder.Complete(t.Interval), slices.Clone(t.Ages)
-	slices.SortStableFunc(in.Ages, compareAges)
+	in := t.tick(snapshot)
 	in.Scoring = true
 	d.forget(t.Previous)
 	for i := range snapshot.Services {
@@ -128,6 +126,15 @@ func (t *Turn) watches() []load.Watch {
 		out[i] = load.Watch{Service: t.Watched[i].Service, Source: t.Watched[i].Source}
 	}
 	return out
+}
+
+// tick is what a decision is made from, but for what is inferred from how clients
+// follow plans.
+func (t *Turn) tick(measured *load.Snapshot) Input {
+	in := t.input(assign.Tick)
+	in.Load, in.Ladder, in.Ages = measured, t.Ladder.Complete(t.Interval), slices.Clone(t.Ages)
+	slices.SortStableFunc(in.Ages, compareAges)
+	return in
 }
 
 func (t *Turn) input(trigger assign.Trigger) Input {

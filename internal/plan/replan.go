@@ -10,14 +10,14 @@ import (
 // previous plan and configuration are. What clients would have done under this
 // plan nobody knows, so nothing is inferred from how they follow it.
 func (t *Turn) Replan(measured *Plan) (*Plan, error) {
-	in := t.input(measured.Trigger)
 	if measured.Trigger != assign.Tick {
-		return Next(in)
+		return Next(t.input(measured.Trigger))
 	}
-	in.Load = &load.Snapshot{At: t.Now}
+	snapshot := &load.Snapshot{At: t.Now}
+	in := t.tick(snapshot)
 	for _, s := range measured.Services {
 		if s.Load != nil {
-			in.Load.Services = append(in.Load.Services, *s.Load)
+			snapshot.Services = append(snapshot.Services, *s.Load)
 		}
 		f := s.Findings
 		f.Service = s.Spec.Name

@@ -211,7 +211,8 @@ func recorded(tb testing.TB, services int) []byte {
 }
 
 // TestReplayFromAnywhere: whatever the state is when a recording begins, and
-// whatever happens then, it is decided again the same.
+// whatever happens then, it is decided again the same; and under the same
+// configuration, the other side of the replay has the same shares.
 func TestReplayFromAnywhere(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		f := newFleet(t, 2)
@@ -236,13 +237,21 @@ func TestReplayFromAnywhere(t *testing.T) {
 		for range rapid.IntRange(0, 20).Draw(r, "after") {
 			happen()
 		}
-		steps := uint64(0)
+		steps := 0
 		var last *plan.Plan
+		other := trace.NewWhatIf(func(t *isobar.Topology) *isobar.Topology { return t })
 		err := play(written(t, f.recorder), trace.ReaderOptions{}, func(s *trace.Step) error {
 			steps++
 			last = s.Plan
 			if s.Difference != "" {
 				return fmt.Errorf("plan %d: %s", s.Turn.Version, s.Difference)
+			}
+			_, next, err := other.Next(s)
+			if err != nil {
+				return err
+			}
+			if change, ok := plan.Changed(s.Plan, next, plan.Origin{}); ok {
+				return fmt.Errorf("plan %d would have other shares under the same configuration: %+v", s.Turn.Version, change)
 			}
 			return nil
 		})
