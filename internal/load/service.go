@@ -92,9 +92,6 @@ func (t *Table) measureSource(src *source, now time.Time, wall time.Duration, si
 	var news, windows time.Duration
 	fading, counted, landing := false, 0, 0
 	longest := src.longestWindow(now, t.interval)
-	if n := len(src.means); n > 0 {
-		l.Landed = make([]LandedLoad, 0, n) // most likely the same localities as before
-	}
 	for _, f := range src.flows {
 		trust, fresh := f.trust(now, t.interval)
 		fading = fading || trust < 1
@@ -132,11 +129,8 @@ func (t *Table) measureSource(src *source, now time.Time, wall time.Duration, si
 		if f.window.length <= longest {
 			windows += f.window.length
 			landing++
-			l.land(&f.window, f.weight)
+			l.land(&f.window, f.weight, len(src.means))
 		}
-	}
-	if len(l.Landed) == 0 {
-		l.Landed = nil
 	}
 	if counted > 0 {
 		news /= time.Duration(counted)
@@ -171,8 +165,9 @@ func (s *source) longestWindow(now time.Time, interval time.Duration) time.Durat
 	return longest
 }
 
-// land adds a fresh window to what the source lands.
-func (l *SourceLoad) land(w *window, weight float64) {
+// land adds a fresh window to what the source lands, most likely in as many
+// localities as before.
+func (l *SourceLoad) land(w *window, weight float64, before int) {
 	if l.Since.IsZero() || w.since.Before(l.Since) {
 		l.Since = w.since
 	}
@@ -188,6 +183,9 @@ func (l *SourceLoad) land(w *window, weight float64) {
 			continue
 		}
 		if !found {
+			if l.Landed == nil {
+				l.Landed = make([]LandedLoad, 0, before)
+			}
 			l.Landed = slices.Insert(l.Landed, j, LandedLoad{Locality: where})
 		}
 		x := &l.Landed[j]

@@ -83,7 +83,7 @@ func examineFile(path string) (Value, error) {
 	if err != nil {
 		return Value{}, err
 	}
-	defer file.Close() // it was only read
+	defer func() { _ = file.Close() }() // it was only read
 	revision, err := examine(file, size)
 	if err != nil {
 		return Value{}, fmt.Errorf("%s: %w", path, err)

@@ -16,7 +16,7 @@ import (
 // ErrRefused and name the field.
 func EncodeAssignment(as As, name string, a *isobar.Assignment) (*Encoded, error) {
 	if as.Form == V3 {
-		e := plainEncoders.Get().(*plainEncoder)
+		e, _ := plainEncoders.Get().(*plainEncoder) // nothing else is in there
 		defer plainEncoders.Put(e)
 		if value, ok := e.encode(name, a); ok {
 			return frame(as, name, Endpoints, value, a.ResourceTTL)
@@ -105,7 +105,7 @@ func (e *plainEncoder) appendGroup(l *isobar.LocalityWeight, priority int) bool 
 	}
 	e.localities[at] = struct{}{}
 	e.group = protowire.AppendTag(e.group[:0], groupLocality, protowire.BytesType)
-	e.group = protowire.AppendVarint(e.group, uint64(sizeString(at.Region)+sizeString(at.Zone)+sizeString(at.SubZone)))
+	e.group = protowire.AppendVarint(e.group, uint64(sizeString(at.Region)+sizeString(at.Zone)+sizeString(at.SubZone))) //nolint:gosec // a length
 	e.group = appendSet(e.group, localityRegion, at.Region)
 	e.group = appendSet(e.group, localityZone, at.Zone)
 	e.group = appendSet(e.group, localitySubZone, at.SubZone)
@@ -142,15 +142,15 @@ func (e *plainEncoder) appendEndpoint(w *isobar.WeightedEndpoint) bool {
 		size += 2
 	}
 	b := e.group
-	b = append(b, head(groupEndpoints), byte(size))
+	b = appendHead(b, groupEndpoints, size)
 	if w.Health != isobar.Unknown {
 		b = appendNumber(b, lbEndpointHealth, uint64(w.Health))
 	}
 	b = appendWeight(b, lbEndpointWeight, w.Weight)
-	b = append(b, head(lbEndpointEndpoint), byte(4+socket)) // the generated types write it last, as part of a oneof
-	b = append(b, head(endpointAt), byte(2+socket))
-	b = append(b, head(addressSocket), byte(socket))
-	b = append(b, head(socketHost), byte(len(e.ip)))
+	b = appendHead(b, lbEndpointEndpoint, 4+socket) // the generated types write it last, as part of a oneof
+	b = appendHead(b, endpointAt, 2+socket)
+	b = appendHead(b, addressSocket, socket)
+	b = appendHead(b, socketHost, len(e.ip))
 	b = append(b, e.ip...)
 	e.group = appendNumber(b, socketPort, port)
 	return true
@@ -173,8 +173,11 @@ func (e *plainEncoder) appendPolicy(a *isobar.Assignment) bool {
 	return err == nil
 }
 
-// head is the tag of a field with a length, of a number below 16.
-func head(field protowire.Number) byte { return byte(field<<3) | byte(protowire.BytesType) }
+// appendHead appends the tag of a field with a number below 16, and a length
+// below 128.
+func appendHead(b []byte, field protowire.Number, size int) []byte {
+	return append(b, byte(field<<3)|byte(protowire.BytesType), byte(size)) //nolint:gosec // as small as that
+}
 
 func appendNumber(b []byte, field protowire.Number, v uint64) []byte {
 	return protowire.AppendVarint(protowire.AppendTag(b, field, protowire.VarintType), v)
@@ -182,7 +185,7 @@ func appendNumber(b []byte, field protowire.Number, v uint64) []byte {
 
 // appendWeight appends a wrapped number that is not 0.
 func appendWeight(b []byte, field protowire.Number, v uint32) []byte {
-	b = append(b, head(field), byte(1+protowire.SizeVarint(uint64(v))))
+	b = appendHead(b, field, 1+protowire.SizeVarint(uint64(v)))
 	return appendNumber(b, uint32Value, uint64(v))
 }
 
