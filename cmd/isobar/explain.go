@@ -101,6 +101,9 @@ func writeHead(b *strings.Builder, e *plan.Explanation) {
 	line("policy", "%s", policy)
 	line("coverage", "%s", percent(e.Coverage))
 	writeInputs(line, e)
+	if e.Damping != "" {
+		line("damped", "%s", e.Damping)
+	}
 	if e.Score != nil {
 		line("score", "%s", e.Score)
 	}

@@ -142,6 +142,9 @@ func (b *statusBuilder) plan(p *plan.Plan) {
 		covered += demand * svc.Coverage
 		b.score(svc)
 		b.auto(svc)
+		if text := svc.Damping.String(); text != "" {
+			b.attendf("%s: %s", svc.Spec.Name, text)
+		}
 	}
 	if b.Demand > 0 {
 		b.Coverage = covered / b.Demand

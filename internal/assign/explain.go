@@ -51,5 +51,9 @@ func (w *work) explainPace(r *row, shares []float64) {
 		}
 	}
 	at := w.sites[to].Group.Locality
+	if g := w.in.Gain; g > 0 && g < 1 {
+		r.note(ReasonDamped, at, fmt.Sprintf("moved %.1f of %.1f points toward %s, because %s", 100*gone, 100*total, at, w.in.Damp))
+		return
+	}
 	r.note(ReasonPaced, at, fmt.Sprintf("moved %.1f of %.1f points toward %s: step of this tick", 100*gone, 100*total, at))
 }

@@ -197,6 +197,9 @@ func (w *work) stepAlone(r *row, load []float64) float64 {
 		}
 	}
 	total, step := relief+other, w.in.step()
+	if g := w.in.Gain; g > 0 && g < 1 && other > tiny {
+		step = min(step, g*other)
+	}
 	if total <= tiny || (other <= step && total <= reliefShare) {
 		copy(r.pace, r.want)
 		return 1

@@ -83,6 +83,11 @@ type Input struct {
 	// it. What relieves a full locality is not slowed down.
 	Pace float64
 	Slow string // why Pace is below 1; empty when it is not
+	// Gain is the part of its way that a share may go in a tick, above 0 to 1; 0 =
+	// all of it. It damps what swings, and does not slow down what relieves a full
+	// locality either.
+	Gain float64
+	Damp string // why Gain is below 1; empty when it is not
 	// Refused, when not empty, says why the check refused what was decided: then
 	// what was published goes on, as on a rebase.
 	Refused string
@@ -155,6 +160,7 @@ const (
 	ReasonNoDemand   ReasonCode = "no-demand"  // answered from prices and headroom
 	ReasonBounded    ReasonCode = "bounded"    // mode bounded: clamped at max_shift
 	ReasonPaced      ReasonCode = "paced"      // clamped at the step of this tick
+	ReasonDamped     ReasonCode = "damped"     // shares swung: they go a part of their way only
 	ReasonSuppressed ReasonCode = "suppressed" // the change was too small to publish
 	ReasonEntry      ReasonCode = "entry"      // below the entry threshold, left out
 	ReasonFull       ReasonCode = "full"       // enters below the entry threshold: the others have no room

@@ -107,6 +107,8 @@ var (
 	descMode        = desc("isobar_service_mode", "1 for the mode that is served; of mode auto the one that it has come to.", []string{"service", "mode"})
 	descPromotions  = desc("isobar_mode_promotions_total", "Steps forward of services in mode auto.", perService)
 	descRollbacks   = desc("isobar_mode_rollbacks_total", "Steps back of services in mode auto.", perService)
+	descSwings      = desc("isobar_share_cycles_total", "Limit cycles that were found: shares that swung while demand and health stayed.", perService)
+	descDamping     = desc("isobar_damping_ratio", "Part of their way that shares go at a tick, because they swung; 1 = all of it.", perService)
 	descUnreachable = desc("isobar_locality_unreachable", "1 where no source was seen to reach the locality.", perLocality)
 	descDrained     = desc("isobar_locality_drained", "1 where too few endpoints are healthy for the locality to be used.", perLocality)
 )
@@ -124,7 +126,7 @@ func (c *planCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descPaused, descUnsaved, descVersion, descMade, descGap, descServedGap, descExcess, descDemand,
 		descCoverage, descStale, descDegraded, descDrop, descClassDrop, descDeviation, descUtilization, descCapacity, descLearned, descUnreachable, descDrained,
-		descScore, descScorePart, descMode, descPromotions, descRollbacks,
+		descScore, descScorePart, descMode, descPromotions, descRollbacks, descSwings, descDamping,
 	} {
 		ch <- d
 	}
@@ -168,21 +170,7 @@ func (c *planCollector) Collect(ch chan<- prometheus.Metric) {
 				gauge(descClassDrop, d, name, isobar.Class(c).String()) //nolint:gosec // a class
 			}
 		}
-		gauge(descMode, 1, name, s.Mode().String())
-		if s.Trust != nil {
-			ch <- prometheus.MustNewConstMetric(descPromotions, prometheus.CounterValue, float64(s.Trust.Promoted), name)
-			ch <- prometheus.MustNewConstMetric(descRollbacks, prometheus.CounterValue, float64(s.Trust.Demoted), name)
-		}
-		if score := s.Score(); score != nil {
-			gauge(descScore, score.Score, name)
-			gauge(descScorePart, score.Landing, name, "landing")
-			if score.Utilization != nil {
-				gauge(descScorePart, *score.Utilization, name, "utilization")
-			}
-			if score.Demand != nil {
-				gauge(descScorePart, *score.Demand, name, "demand")
-			}
-		}
+		collectTrust(ch, s)
 		for _, d := range s.Findings.Deviating {
 			gauge(descDeviation, d.Points/100, name, d.Source.String(), d.Cause)
 		}

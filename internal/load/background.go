@@ -155,6 +155,15 @@ type excess struct {
 	rate     float64 // requests/s
 }
 
+// unreportedGain is the part of its way that the estimate of unreported load
+// goes in an interval. Load that is steered away because of it takes with it
+// what it was estimated from, where the declared capacity is wrong: a quick
+// estimate would swing.
+const (
+	unreportedGain = 0.1
+	unreportedFall = 0.05
+)
+
 // weighUnreported looks for load of clients that do not report: application
 // utilization times declared capacity, less what lands.
 func (s *serviceEvidence) weighUnreported(l *ServiceLoad) {
@@ -169,16 +178,23 @@ func (s *serviceEvidence) weighUnreported(l *ServiceLoad) {
 		if !found || site.Capacity <= 0 {
 			continue
 		}
-		rate := applicationUtilization(&l.Sites[j])*site.Capacity - l.Sites[j].Issued
-		if rate <= overPlan*site.Capacity {
-			continue
-		}
+		rate := max(0, applicationUtilization(&l.Sites[j])*site.Capacity-l.Sites[j].Issued)
 		e := excess{locality: site.Locality, windows: 1, rate: rate}
 		if k, had := slices.BinarySearchFunc(s.unreported, site.Locality, func(x excess, l isobar.Locality) int { return x.locality.Compare(l) }); had {
-			e.windows += s.unreported[k].windows
-			e.rate = (e.rate + s.unreported[k].rate) / 2
+			before := &s.unreported[k]
+			e.windows += before.windows
+			gain := unreportedGain
+			if rate < before.rate {
+				gain = unreportedFall
+			}
+			e.rate = before.rate + (rate-before.rate)*gain
+			if before.windows > verdictWindows {
+				rate = 2 * e.rate // found once, it goes when it is down to half of that
+			}
 		}
-		next = append(next, e)
+		if rate > overPlan*site.Capacity {
+			next = append(next, e)
+		}
 	}
 	s.unreported = next
 }

@@ -43,7 +43,7 @@ func (e *explainer) explain() Explanation {
 		Service: e.s.Spec.Name, Source: e.source, Version: e.plan.VersionString(), Made: e.plan.Made,
 		Mode: e.s.Spec.Mode, Coverage: e.s.Coverage, Hold: e.s.Hold, Paused: e.s.Paused,
 		Rung: RungFresh, RungBinds: e.s.Bound(), Inputs: append([]InputState{}, e.s.Inputs...),
-		Score: e.s.Score(), Trust: e.s.ExplainTrust(),
+		Score: e.s.Score(), Trust: e.s.ExplainTrust(), Damping: e.s.Damping.String(),
 		Policy: e.s.Spec.Policy, PolicyGap: e.s.PolicyGap, PolicyMS: e.s.PolicyMS,
 		Demand: e.demand(), Localities: e.localities(), Drop: e.s.Result.Drop,
 		Classes: e.s.classes(e.source), CeilingScale: 1, PlanGap: e.s.PlanGap,

@@ -36,6 +36,8 @@ type Explanation struct {
 	RungBinds bool         `json:"rung_binds"` // false: its mode, or its policy, does not look at what is missing
 	Inputs    []InputState `json:"inputs"`     // how fresh each of them is
 
+	Damping string `json:"damping,omitempty"` // of shares that swung by themselves; empty while nothing is damped
+
 	Trust *TrustExplained `json:"trust,omitempty"` // how far mode auto has come; nil with other modes
 	Score *ScoreExplained `json:"score,omitempty"` // what was predicted of the service against what was seen; nil while there is too little to tell
 

@@ -116,6 +116,7 @@ func newDraft(in *Input, spec *isobar.Service, prev *Service) *draft {
 		d.previous = prev.Result
 	}
 	d.score(in, prev)
+	d.damp(in, prev)
 	d.applyFindings()
 	d.applyLearned()
 	d.sources = d.gatherSources(in.Subscribed)

@@ -210,6 +210,9 @@ func (d *draft) assignInput(trigger assign.Trigger) assign.Input {
 		in.Shed = d.previous.Drop
 	}
 	d.degrade(&in)
+	if d.Damping != nil && d.Damping.Level > 0 {
+		in.Gain, in.Damp = d.Damping.Gain(), d.Damping.why()
+	}
 	d.applyPolicy()
 	for i := range d.sources {
 		in.Sources[i] = d.assignSource(&d.sources[i])

@@ -62,8 +62,9 @@ type Service struct {
 	Result              *assign.Result
 	// Scores tells what was predicted against what was then seen; nil before
 	// anything was.
-	Scores *Scores
-	Trust  *Trust // how far mode auto has come; nil with other modes
+	Scores  *Scores
+	Damping *Damping // of limit cycles; nil before a decision
+	Trust   *Trust   // how far mode auto has come; nil with other modes
 }
 
 // VersionString is the version as it goes over the wire.

@@ -1,0 +1,35 @@
+package control
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/isobar-xds/isobar/internal/plan"
+)
+
+// collectTrust shows what is served of a service and how far that is to be
+// trusted: its mode, its score and whether its shares swing.
+func collectTrust(ch chan<- prometheus.Metric, s *plan.Service) {
+	name := s.Spec.Name
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	gauge(descMode, 1, name, s.Mode().String())
+	if s.Damping != nil {
+		ch <- prometheus.MustNewConstMetric(descSwings, prometheus.CounterValue, float64(s.Damping.Found), name)
+		gauge(descDamping, s.Damping.Gain(), name)
+	}
+	if s.Trust != nil {
+		ch <- prometheus.MustNewConstMetric(descPromotions, prometheus.CounterValue, float64(s.Trust.Promoted), name)
+		ch <- prometheus.MustNewConstMetric(descRollbacks, prometheus.CounterValue, float64(s.Trust.Demoted), name)
+	}
+	if score := s.Score(); score != nil {
+		gauge(descScore, score.Score, name)
+		gauge(descScorePart, score.Landing, name, "landing")
+		if score.Utilization != nil {
+			gauge(descScorePart, *score.Utilization, name, "utilization")
+		}
+		if score.Demand != nil {
+			gauge(descScorePart, *score.Demand, name, "demand")
+		}
+	}
+}

@@ -1,0 +1,113 @@
+package plan
+
+import (
+	"fmt"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/assign"
+)
+
+// Damping is what is done about limit cycles of a service: its shares go only a
+// part of their way at each tick, for a while, and then step by step more again.
+// Immutable once it is part of a plan.
+type Damping struct {
+	Level int // each halves what shares go at a tick; 0 = nothing
+	Left  int // ticks until one level less
+	Found int // cycles that were found so far
+
+	// Of the newest: where, by how much of the service's load, and how many
+	// ticks there and back.
+	Locality  isobar.Locality
+	Amplitude float64
+	Ticks     float64
+
+	again  int // found since the damping was off
+	swings *assign.Swings
+	usable int // endpoints, when swings began
+}
+
+// Rules of damping.
+const (
+	maxDamping    = 3
+	dampTicks     = 60 // at a level; doubled each time that a cycle is found again
+	dampDoublings = 3
+)
+
+// Gain is which part of their way shares go at a tick, above 0 to 1.
+func (d *Damping) Gain() float64 {
+	if d == nil {
+		return 1
+	}
+	return 1 / float64(int(1)<<d.Level)
+}
+
+// String says it in a line; empty while nothing is damped.
+func (d *Damping) String() string {
+	if d == nil || d.Level == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s: steps are damped to 1/%d, for %d more ticks at least", d.why(), 1<<d.Level, d.Left)
+}
+
+func (d *Damping) why() string {
+	return fmt.Sprintf("the load of %s swung by %.1f points in %.0f ticks while demand and health stayed", d.Locality, 100*d.Amplitude, d.Ticks)
+}
+
+// damp takes over what is damped, a tick later.
+func (d *draft) damp(in *Input, prev *Service) {
+	if prev == nil || prev.Damping == nil {
+		return
+	}
+	d.Damping = prev.Damping
+	if !in.Scoring || d.Damping.Level == 0 {
+		return
+	}
+	next := *d.Damping
+	if next.Left--; next.Left <= 0 {
+		if next.Level--; next.Level == 0 {
+			next.again = 0
+		}
+		next.Left = dampTicks
+	}
+	d.Damping = &next
+}
+
+// watchSwings looks for limit cycles in what was decided. What begins anew is
+// not a cycle: other endpoints, another configuration or mode, a hold.
+func (d *draft) watchSwings(in *Input) {
+	prev := d.last
+	if !in.Scoring {
+		return
+	}
+	var before Damping
+	if d.Damping != nil {
+		before = *d.Damping
+	}
+	usable := 0
+	for i := range d.Sites {
+		if !d.Sites[i].Drained {
+			usable += d.Sites[i].Group.Usable()
+		}
+	}
+	if prev == nil || usable != before.usable || !sameSpec(prev.Spec, d.Spec) || prev.Mode() != d.Mode() || d.Hold != "" {
+		before.swings = nil
+	}
+	// What is measured, not what is steered: findings take from that, and they
+	// may be what swings.
+	var demand []float64
+	if d.Load != nil {
+		for i := range d.Load.Sources {
+			demand = append(demand, d.Load.Sources[i].Demand)
+		}
+	}
+	swings, found := before.swings.Observe(d.Result.Load, demand)
+	next := before
+	next.swings, next.usable = swings, usable
+	if found != nil {
+		next.Locality, next.Amplitude, next.Ticks = d.Sites[found.Site].Group.Locality, found.Amplitude, found.Ticks
+		next.Level, next.Left = min(next.Level+1, maxDamping), dampTicks<<min(next.again, dampDoublings)
+		next.Found++
+		next.again++
+	}
+	d.Damping = &next
+}
