@@ -21,6 +21,10 @@ type Damping struct {
 	Amplitude float64
 	Ticks     float64
 
+	// Astray says that clients did not follow their shares when it was found: then
+	// smaller steps of these would not help, and nothing is damped.
+	Astray bool
+
 	again  int // found since the damping was off
 	swings *assign.Swings
 	usable int // endpoints, when swings began
@@ -43,8 +47,11 @@ func (d *Damping) Gain() float64 {
 
 // String says it in a line; empty while nothing is damped.
 func (d *Damping) String() string {
-	if d == nil || d.Level == 0 {
+	switch {
+	case d == nil || d.Left == 0:
 		return ""
+	case d.Level == 0:
+		return d.why() + ": nothing is damped, because clients do not follow their shares"
 	}
 	return fmt.Sprintf("%s: steps are damped to 1/%d, for %d more ticks at least", d.why(), 1<<d.Level, d.Left)
 }
@@ -59,15 +66,20 @@ func (d *draft) damp(in *Input, prev *Service) {
 		return
 	}
 	d.Damping = prev.Damping
-	if !in.Scoring || d.Damping.Level == 0 {
+	if !in.Scoring || d.Damping.Left == 0 {
 		return
 	}
 	next := *d.Damping
-	if next.Left--; next.Left <= 0 {
-		if next.Level--; next.Level == 0 {
+	if next.Left--; next.Left == 0 {
+		next.Level = max(0, next.Level-1)
+		if next.Level > 0 {
+			next.Left = dampTicks
+		} else {
 			next.again = 0
 		}
-		next.Left = dampTicks
+	}
+	if d.astray() {
+		next.Level = 0
 	}
 	d.Damping = &next
 }
@@ -105,9 +117,17 @@ func (d *draft) watchSwings(in *Input) {
 	next.swings, next.usable = swings, usable
 	if found != nil {
 		next.Locality, next.Amplitude, next.Ticks = d.Sites[found.Site].Group.Locality, found.Amplitude, found.Ticks
-		next.Level, next.Left = min(next.Level+1, maxDamping), dampTicks<<min(next.again, dampDoublings)
+		next.Left, next.Astray = dampTicks<<min(next.again, dampDoublings), d.astray()
+		if next.Level = min(next.Level+1, maxDamping); next.Astray {
+			next.Level = 0
+		}
 		next.Found++
 		next.again++
 	}
 	d.Damping = &next
+}
+
+// astray tells whether clients do not do what they are told.
+func (d *draft) astray() bool {
+	return len(d.Findings.Deviating) > 0 || len(d.Findings.Background) > 0
 }
