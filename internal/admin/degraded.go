@@ -4,12 +4,11 @@ import "github.com/isobar-xds/isobar/internal/plan"
 
 // Degraded is a service for which an input is missing.
 type Degraded struct {
-	Service string `json:"service"`
-
 	plan.InputState
 
-	Reason string `json:"reason"`
-	Binds  bool   `json:"binds"` // false: its mode, or its policy, does not look at what is missing
+	Service string `json:"service"`
+	Reason  string `json:"reason"`
+	Binds   bool   `json:"binds"` // false: its mode, or its policy, does not look at what is missing
 }
 
 // degraded tells of the input of a service that is furthest down the ladder.
@@ -19,7 +18,7 @@ func (b *statusBuilder) degraded(svc *plan.Service) {
 		return
 	}
 	if len(b.Degraded) < maxHolds {
-		b.Degraded = append(b.Degraded, Degraded{Service: svc.Spec.Name, InputState: worst, Reason: worst.String(), Binds: svc.Bound()})
+		b.Degraded = append(b.Degraded, Degraded{InputState: worst, Service: svc.Spec.Name, Reason: worst.String(), Binds: svc.Bound()})
 	}
 	if svc.Bound() && worst.Rung != plan.RungHeld { // that it is held is told anyway
 		b.attendf("%s: %s: %s", svc.Spec.Name, worst, worst.Rung.Effect())

@@ -54,14 +54,16 @@ func (c *checker) drops() {
 
 func (c *checker) classDrops(rules *isobar.Criticality) {
 	drops := c.next.Classes.Drops
+	higher := 0.0
 	for k, d := range drops {
-		class := isobar.Class(k) //nolint:gosec // below Classes
+		class := isobar.Class(k)
 		if !(d >= 0 && d <= rules.MaxShed[k]+1e-12) {
 			c.failf(RuleDrop, isobar.Locality{}, "a drop of %v of class %s, want 0 to %v", d, class, rules.MaxShed[k])
 		}
-		if k > 0 && d < drops[k-1] {
-			c.failf(RuleDrop, isobar.Locality{}, "a drop of %v of class %s, but %v of one that matters more", d, class, drops[k-1])
+		if d < higher {
+			c.failf(RuleDrop, isobar.Locality{}, "a drop of %v of class %s, but %v of one that matters more", d, class, higher)
 		}
+		higher = d
 	}
 	demand, dropped := 0.0, 0.0
 	for i := range c.in.Sources {

@@ -116,12 +116,10 @@ func (r *Result) classDrops(mix Mix, rules *isobar.Criticality) (drops isobar.Cl
 	case r.Classes == nil:
 		return divide(r.Drop, mix, &rules.MaxShed)
 	}
+	higher := 0.0 // of the class that matters more: that of a new limit may be lower
 	for c, d := range r.Classes.Drops {
-		drops[c] = math.Min(finite(d), rules.MaxShed[c])
-		if c > 0 {
-			drops[c] = math.Max(drops[c], drops[c-1])
-		}
-		drops[c] = wireDrop(drops[c], rules.MaxShed[c])
+		higher = max(higher, math.Min(finite(d), rules.MaxShed[c]))
+		drops[c] = wireDrop(higher, rules.MaxShed[c])
 	}
 	return drops
 }
@@ -164,7 +162,7 @@ func (w *work) whyShed() string {
 	}
 	for c := isobar.Classes - 1; c >= 0; c-- {
 		if d := w.classes.Drops[c]; d > 0 {
-			text += fmt.Sprintf("; %.2f%% of those of %s ones", 100*d, isobar.Class(c)) //nolint:gosec // below Classes
+			text += fmt.Sprintf("; %.2f%% of those of %s ones", 100*d, isobar.Class(c))
 		}
 	}
 	return text

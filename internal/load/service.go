@@ -118,10 +118,7 @@ func (t *Table) measureSource(src *source, now time.Time, wall time.Duration, si
 			live += rate
 		}
 		if !fresh {
-			if f.missing(now, t.interval) {
-				l.Stale += rate
-			}
-			l.Held++
+			l.hold(rate, f.missing(now, t.interval))
 			continue
 		}
 		l.Nodes++
@@ -146,6 +143,14 @@ func (t *Table) measureSource(src *source, now time.Time, wall time.Duration, si
 		l.Landed[i].InProgress, l.Landed[i].MeanIssued = m.inProgress, m.issued
 	}
 	return l, live
+}
+
+// hold counts a stream whose last rate stands in for a report.
+func (l *SourceLoad) hold(rate float64, missing bool) {
+	l.Held++
+	if missing {
+		l.Stale += rate
+	}
 }
 
 // longestWindow is up to which length windows tell what lands now. A few

@@ -179,7 +179,8 @@ func stepOf(before, after *Service) string {
 
 // sameShares spares the work of telling what differs where nothing does.
 func sameShares(a, b *Service) bool {
-	if a == nil || b == nil || a.Result.Drop != b.Result.Drop || !a.Result.Classes.Equal(b.Result.Classes) || !sameSites(a.Sites, b.Sites) || len(a.Result.Sources) != len(b.Result.Sources) {
+	if a == nil || b == nil || a.Result.Drop != b.Result.Drop || !a.Result.Classes.Equal(b.Result.Classes) ||
+		!sameSites(a.Sites, b.Sites) || len(a.Result.Sources) != len(b.Result.Sources) {
 		return false
 	}
 	for i := range a.Result.Sources {

@@ -80,7 +80,7 @@ func (s *Service) classes(source isobar.Locality) []ClassExplained {
 	}
 	out := make([]ClassExplained, isobar.Classes)
 	for c := range out {
-		class := isobar.Class(c) //nolint:gosec // below Classes
+		class := isobar.Class(c)
 		x := ClassExplained{Class: class, MaxShed: rules.MaxShed[c], Clients: []string{}}
 		if s.Result.Classes != nil {
 			x.Drop = s.Result.Classes.Drops[c]
@@ -120,7 +120,7 @@ func reviveClasses(spec *isobar.Service, saved []float64) *isobar.ClassDrops {
 		if d != d {
 			return nil
 		}
-		out.Drops[c] = clamp(d, 0, spec.Criticality.MaxShed[c])
+		out.Drops[c] = clamp(d, spec.Criticality.MaxShed[c])
 	}
 	return out
 }

@@ -102,7 +102,7 @@ func (l Ladder) Complete(interval time.Duration) Ladder {
 }
 
 // Of gives the steps of an input.
-func (l *Ladder) Of(kind InputKind) Steps {
+func (l Ladder) Of(kind InputKind) Steps {
 	switch kind {
 	case InputHealth:
 		return l.Health

@@ -69,7 +69,10 @@ type SavedWeight struct {
 func (p *Plan) Save() Saved {
 	out := Saved{Version: p.Version, Made: p.Made, Paused: p.Paused, Services: make([]SavedService, 0, len(p.Services))}
 	for _, s := range p.Services {
-		ss := SavedService{Name: s.Spec.Name, Drop: s.Result.Drop, Classes: saveClasses(s.Result), Sites: s.localities(), Prices: s.Prices, Learned: s.Learned, Trust: s.Trust.save()}
+		ss := SavedService{
+			Name: s.Spec.Name, Drop: s.Result.Drop, Classes: saveClasses(s.Result),
+			Sites: s.localities(), Prices: s.Prices, Learned: s.Learned, Trust: s.Trust.save(),
+		}
 		if s.Load != nil && s.Load.Age.Most > 0 {
 			ss.Heard = s.Load.Heard
 		}
@@ -139,7 +142,7 @@ func (ss *SavedService) revive(spec *isobar.Service, network *isobar.Network, ta
 	d.Spec = spec
 	s := &Service{Spec: spec, Coverage: 0, Trust: ss.Trust.revive()}
 	r := &assign.Result{
-		Service: spec.Name, Drop: clamp(ss.Drop, 0, spec.MaxShed), Classes: reviveClasses(spec, ss.Classes),
+		Service: spec.Name, Drop: clamp(ss.Drop, spec.MaxShed), Classes: reviveClasses(spec, ss.Classes),
 		Mode: s.Mode(), Policy: spec.Policy, MaxShift: spec.MaxShift, Settings: spec.Assignment,
 	}
 	for i, l := range ss.Sites {
@@ -223,4 +226,5 @@ func savedSources(p *Plan) []Subscription {
 	return out
 }
 
-func clamp(v, lo, hi float64) float64 { return max(lo, min(hi, v)) }
+// clamp gives v, from 0 to most.
+func clamp(v, most float64) float64 { return max(0, min(most, v)) }

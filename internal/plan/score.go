@@ -50,7 +50,7 @@ func agreement(off, of float64) (float64, bool) {
 	if of <= 0 {
 		return 0, false
 	}
-	return clamp(1-off/of, 0, 1), true
+	return clamp(1-off/of, 1), true
 }
 
 // Score is the least of landing and utilization, and in mode observe of demand

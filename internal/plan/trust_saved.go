@@ -37,7 +37,7 @@ func (s *SavedTrust) revive() *Trust {
 		if *v != *v {
 			*v = 0
 		}
-		*v = clamp(*v, 0, 1)
+		*v = clamp(*v, 1)
 	}
 	return &t
 }

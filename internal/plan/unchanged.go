@@ -20,7 +20,8 @@ func (in *Input) concernsNot(spec *isobar.Service, prev *Service) bool {
 // sameSpec tells by identity of the parts, which are immutable.
 func sameSpec(a, b *isobar.Service) bool {
 	return a == b || (a.Name == b.Name && a.Mode == b.Mode && a.Promote == b.Promote && a.Policy == b.Policy && a.Isolation == b.Isolation &&
-		identical(a.Residency, b.Residency) && a.FailoverThreshold == b.FailoverThreshold && a.MaxShift == b.MaxShift && a.MaxShed == b.MaxShed && a.Criticality.Equal(b.Criticality) &&
+		identical(a.Residency, b.Residency) && a.FailoverThreshold == b.FailoverThreshold && a.MaxShift == b.MaxShift && a.MaxShed == b.MaxShed &&
+		a.Criticality.Equal(b.Criticality) &&
 		a.ServiceTimeMS == b.ServiceTimeMS && a.ORCA == b.ORCA && a.Checkers == b.Checkers && a.Assignment == b.Assignment &&
 		identical(a.Localities, b.Localities) && identical(a.Calls, b.Calls) && identical(a.HealthChecks, b.HealthChecks))
 }
