@@ -1,0 +1,43 @@
+package wire_test
+
+import (
+	"math"
+	"testing"
+
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/load"
+	"github.com/isobar-xds/isobar/internal/wire"
+)
+
+// Counters that no client can reach are refused one by one, also in reports
+// that hold nothing else and are read a faster way.
+func TestAbsurdCountersOnly(t *testing.T) {
+	for name, set := range map[string]func(*endpointv3.UpstreamLocalityStats){
+		"issued":      func(l *endpointv3.UpstreamLocalityStats) { l.TotalIssuedRequests = math.MaxUint64 },
+		"successful":  func(l *endpointv3.UpstreamLocalityStats) { l.TotalSuccessfulRequests = math.MaxUint64 },
+		"error":       func(l *endpointv3.UpstreamLocalityStats) { l.TotalErrorRequests = math.MaxUint64 },
+		"in progress": func(l *endpointv3.UpstreamLocalityStats) { l.TotalRequestsInProgress = math.MaxUint64 },
+	} {
+		stats := goodStats()
+		l := stats.GetUpstreamLocalityStats()[0]
+		l.CpuUtilization, l.LoadMetricStats, l.UpstreamEndpointStats = nil, nil, nil
+		set(l)
+		if got, rejected := read(t, load.AgentEnvoy, stats); len(got) > 0 || len(rejected) != 1 || rejected[0].Code != wire.RejectCounter {
+			t.Errorf("%s: got %+v, rejected %v", name, got, rejected)
+		}
+	}
+}
+
+// Unset, Envoy's timeout of a route is 15 s; deadlines are the caller's.
+func TestRoutesHaveNoTimeout(t *testing.T) {
+	r, err := wire.RouteOf(&isobar.Service{Name: "checkout"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	timeout := r.GetVirtualHosts()[0].GetRoutes()[0].GetRoute().GetTimeout()
+	if timeout == nil || timeout.AsDuration() != 0 {
+		t.Errorf("a timeout of %v, want 0, said explicitly", timeout)
+	}
+}
