@@ -24,22 +24,22 @@ type View struct {
 // wanted still asks for is compared and carried over; both may be nil, which
 // carries over nothing and everything.
 func (s *Set) View(l isobar.Locality, previous *View, wanted func(service string) bool) *View {
-	v := &View{set: s, locality: l, entries: map[string]*entry{}}
+	v := &View{set: s, locality: l}
 	if previous == nil {
+		v.entries = map[string]*entry{}
 		return v
 	}
 	v.base = previous.set.seq
-	for name, old := range previous.snapshot() {
+	v.entries = previous.snapshot()
+	for name, old := range v.entries {
 		if wanted != nil && !wanted(name) {
+			delete(v.entries, name)
 			continue
 		}
-		a := s.assignment(name, l)
-		if a == old.assignment {
-			v.entries[name] = old
-			continue
+		if a := s.assignment(name, l); a != old.assignment {
+			v.entries[name] = old.successor(a)
+			v.changed = append(v.changed, name)
 		}
-		v.entries[name] = old.successor(a)
-		v.changed = append(v.changed, name)
 	}
 	slices.Sort(v.changed)
 	return v

@@ -27,7 +27,8 @@ type zone struct {
 	changed chan struct{} // closed and replaced when view changes
 	streams map[*stream]struct{}
 	subs    map[subKey]*subscription
-	asked   []asked // of subs, by service; nil after these have changed
+	forms   map[string]int // in how many a name is subscribed
+	asked   []asked        // of subs, by service; nil after these have changed
 }
 
 // subKey is an assignment as some clients get it.
@@ -50,7 +51,7 @@ type subscription struct {
 func newZone(l isobar.Locality, appeared func(), names *nameBudget) *zone {
 	return &zone{
 		locality: l, appeared: appeared, names: names, changed: make(chan struct{}),
-		streams: map[*stream]struct{}{}, subs: map[subKey]*subscription{},
+		streams: map[*stream]struct{}{}, subs: map[subKey]*subscription{}, forms: map[string]int{},
 	}
 }
 
@@ -114,14 +115,7 @@ func (z *zone) subscribed(name string) bool {
 
 // wants tells whether anybody subscribes to an assignment, in whatever form. The
 // lock is held.
-func (z *zone) wants(name string) bool {
-	for n := range wire.Variants {
-		if z.subs[subKey{name, wire.AsVariant(n)}] != nil {
-			return true
-		}
-	}
-	return false
-}
+func (z *zone) wants(name string) bool { return z.forms[name] > 0 }
 
 // add makes st follow the zone and gives the view to start from.
 func (z *zone) add(st *stream) *views.View {
@@ -160,6 +154,7 @@ func (z *zone) count(key subKey) bool {
 		sub = &subscription{acked: map[string]int{}, current: versionOf(z.view, key)}
 		z.subs[key], z.asked = sub, nil
 		z.names.add(key.size())
+		z.forms[key.name]++
 	}
 	sub.streams++
 	return first
@@ -178,7 +173,8 @@ func (z *zone) unsubscribe(key subKey, acked string) {
 		delete(z.subs, key)
 		z.asked = nil
 		z.names.add(-key.size())
-		if !z.wants(key.name) {
+		if z.forms[key.name]--; !z.wants(key.name) {
+			delete(z.forms, key.name)
 			z.view.Forget(key.name)
 		}
 		return
