@@ -173,8 +173,15 @@ func (b *statusBuilder) service(svc *plan.Service) (demand float64) {
 	if svc.Result.Drop > 0 {
 		b.attendf("%s: clients drop %.1f%% of their requests", name, 100*svc.Result.Drop)
 	}
-	if svc.Solution != nil && svc.Solution.CeilingScale > raisedSlack {
+	switch {
+	case svc.Solution == nil:
+	case svc.Solution.CeilingScale > raisedSlack:
 		b.attendf("%s: demand does not fit: ceilings are raised by %.2f", name, svc.Solution.CeilingScale)
+	default:
+		for _, o := range svc.Overloads() {
+			b.attendf("%s: %s is planned at %.0f%% of its declared capacity, though others have room: isobar explain %s tells why it stays there",
+				name, o.Locality, 100*o.Used, name)
+		}
 	}
 	for i := range svc.Sites {
 		site := &svc.Sites[i]

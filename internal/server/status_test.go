@@ -9,6 +9,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/plan"
 	"github.com/isobar-xds/isobar/internal/store"
@@ -88,6 +89,27 @@ func TestStatusTellsWhatNeedsAttention(t *testing.T) {
 			}
 		})
 	})
+}
+
+// TestStatusTellsOfOverloadThatTheModeKeeps: where the mode keeps more in a
+// locality than it can serve, though others have room, that needs attention.
+func TestStatusTellsOfOverloadThatTheModeKeeps(t *testing.T) {
+	for _, mode := range []isobar.Mode{isobar.ModeObserve, isobar.ModeFull} {
+		cfg := configuration(t)
+		cfg.Services[0].Mode = mode
+		inWorld(t, cfg, func(w *world) {
+			w.start(clients("us/b", 5, constant(1200))...)
+			for range 20 {
+				w.tick()
+			}
+			var s admin.Status
+			w.read("127.0.0.1", "/v1/status", &s)
+			told := strings.Join(s.Attention, "\n")
+			if strings.Contains(told, "checkout: us/b is planned at 120% of its declared capacity, though others have room") != (mode == isobar.ModeObserve) {
+				t.Errorf("mode %v: %q", mode, told)
+			}
+		})
+	}
 }
 
 // TestStartOnAFullDisk: what was saved is served again, although nothing can be
