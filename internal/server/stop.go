@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -46,8 +45,8 @@ func (s *Server) newParts() []part {
 	}
 	var parts []part
 	for _, l := range s.listeners.grpc() {
-		for range n {
-			parts = append(parts, part{s.newGRPC(l == s.listeners.XDS2017), &counted{Listener: l}})
+		for _, turn := range takeTurns(l, n) {
+			parts = append(parts, part{s.newGRPC(l == s.listeners.XDS2017), turn})
 		}
 	}
 	return parts
@@ -173,23 +172,6 @@ func end(part *grpc.Server, patience time.Duration) {
 		part.Stop()
 		<-stopped
 	}
-}
-
-// counted is a listener that counts the open connections that it accepted.
-type counted struct {
-	net.Listener
-
-	open atomic.Int64
-}
-
-// Accept implements [net.Listener].
-func (l *counted) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	l.open.Add(1)
-	return &countedConn{Conn: c, closed: sync.OnceFunc(func() { l.open.Add(-1) })}, nil
 }
 
 type countedConn struct {
