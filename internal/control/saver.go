@@ -88,10 +88,11 @@ func newSaver(state State, log *slog.Logger, m *metrics) *saver {
 	s := &saver{state: state, log: log, metrics: m, next: make(chan job, 1), done: make(chan struct{})}
 	go func() {
 		defer close(s.done)
+		var owed []plan.Page // those that could not be written are tried again
 		for j := range s.next {
 			var err error
-			for _, page := range newest(j.pages) {
-				err = errors.Join(err, s.told("the history", s.state.SavePage(page)))
+			if owed = newest(append(owed, j.pages...)); len(owed) > 0 {
+				owed, err = s.writePages(owed)
 			}
 			if j.plan != nil {
 				err = errors.Join(err, s.write(*j.plan))
@@ -105,6 +106,16 @@ func newSaver(state State, log *slog.Logger, m *metrics) *saver {
 		}
 	}()
 	return s
+}
+
+// writePages writes pages of the history, and gives those that it could not write.
+func (s *saver) writePages(pages []plan.Page) (left []plan.Page, err error) {
+	for _, page := range pages {
+		if failed := s.state.SavePage(page); failed != nil {
+			left, err = append(left, page), failed
+		}
+	}
+	return left, s.told("the history", err)
 }
 
 // save hands a job over; called by the loop only.

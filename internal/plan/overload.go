@@ -12,7 +12,7 @@ type Overload struct {
 // in the order of the sites: because nothing else has room, because the mode or a
 // pause keeps traffic there, or because shares are on their way.
 func (s *Service) Overloads() []Overload {
-	if s.Result == nil || len(s.Result.Load) != len(s.Sites) {
+	if s.Result == nil || len(s.Result.Load) != len(s.Sites) || len(s.Spec.Localities) != len(s.Sites) {
 		return nil
 	}
 	var out []Overload

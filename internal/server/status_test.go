@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
@@ -86,6 +87,41 @@ func TestStatusTellsWhatNeedsAttention(t *testing.T) {
 			s = admin.Status{}
 			if w.read("127.0.0.1", "/v1/status", &s); len(s.Unsaved) != 0 || gather(t, w.server.Metrics())["isobar_state_unsaved"] != 0 {
 				t.Errorf("when the disk has room again: %+v", s)
+			}
+		})
+	})
+}
+
+// TestWhatAFullDiskRefusedIsWrittenLater: when there is room again all is written
+// within a minute, also what does not change any more.
+func TestWhatAFullDiskRefusedIsWrittenLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := store.NewMemory()
+		defer func() { _ = memory.Close() }()
+		disk := &fullDisk{Store: memory}
+		disk.full.Store(true)
+		var told struct {
+			Changes []plan.Change `json:"changes"`
+		}
+		runWorld(t, configuration(t), disk, func(w *world) {
+			w.tick()
+			disk.full.Store(false)
+			for range int(time.Minute / interval) {
+				w.tick()
+			}
+			var s admin.Status
+			if w.read("127.0.0.1", "/v1/status", &s); len(s.Unsaved) != 0 {
+				t.Errorf("a minute later: %v", s.Unsaved)
+			}
+			if w.read("127.0.0.1", "/v1/history", &told); len(told.Changes) == 0 {
+				t.Fatal("nothing has changed since the start")
+			}
+		})
+		before := len(told.Changes)
+		runWorld(t, configuration(t), memory, func(w *world) {
+			w.tick()
+			if w.read("127.0.0.1", "/v1/history", &told); len(told.Changes) < before {
+				t.Errorf("%d changes are known after a restart, %d were before", len(told.Changes), before)
 			}
 		})
 	})
