@@ -38,7 +38,7 @@ func written(t fataler, records [][]byte, flush func(i int) bool) []byte {
 func drawRecords(t *rapid.T) [][]byte {
 	out := make([][]byte, rapid.IntRange(0, 3).Draw(t, "records"))
 	for i := range out {
-		n := rapid.SampledFrom([]int{0, 1, 127, 128, 5000, 5001, maxChunk - 5, 2*maxChunk + 17}).Draw(t, "length")
+		n := rapid.SampledFrom([]int{0, 1, 127, 128, 129, 5000, 5001, 5002, 5003, maxChunk + 17}).Draw(t, "length")
 		out[i] = make([]byte, n)
 		for j := range out[i] {
 			out[i][j] = byte(j * (i + 1) >> 3)

@@ -396,7 +396,7 @@ func TestSlowReaders(t *testing.T) {
 // TestCutTraces: whatever is whole is the same, and the cut is told.
 func TestCutTraces(t *testing.T) {
 	data := recorded(t, 1)
-	for at := 10; at < len(data); at += 1 + len(data)/200 {
+	for at := 10; at < len(data); at += 1 + len(data)/50 {
 		err := play(data[:at], trace.ReaderOptions{}, func(s *trace.Step) error {
 			if s.Difference != "" {
 				return fmt.Errorf("plan %d: %s", s.Turn.Version, s.Difference)

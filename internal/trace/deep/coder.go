@@ -179,17 +179,16 @@ func at(p unsafe.Pointer, offset uintptr) unsafe.Pointer { return unsafe.Add(p, 
 
 // isZero tells whether memory is all zero.
 func isZero(p unsafe.Pointer, size uintptr) bool {
-	for size >= 8 {
-		if *(*uint64)(p) != 0 {
+	offset := uintptr(0)
+	for ; offset+8 <= size; offset += 8 {
+		if *(*uint64)(at(p, offset)) != 0 {
 			return false
 		}
-		p, size = at(p, 8), size-8
 	}
-	for ; size > 0; size-- {
-		if *(*byte)(p) != 0 {
+	for ; offset < size; offset++ {
+		if *(*byte)(at(p, offset)) != 0 {
 			return false
 		}
-		p = at(p, 1)
 	}
 	return true
 }
