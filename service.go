@@ -119,6 +119,9 @@ type Service struct {
 	ORCA          bool              `json:"orca,omitempty"`            // endpoints report ORCA; clients weigh them by it
 	Localities    []ServiceLocality `json:"localities"`                // sorted, unique
 	Calls         []Call            `json:"calls,omitempty"`
+	// Limits are dimensions of capacity beside max_rate, at most MaxLimits, each
+	// metric at most once to act and once as a dry run.
+	Limits []Limit `json:"limits,omitempty"`
 
 	HealthChecks []HealthCheck `json:"health_checks,omitempty"` // none: health is what the configuration and operators say
 	Checkers     Checkers      `json:"checkers,omitzero"`

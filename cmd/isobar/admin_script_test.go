@@ -16,6 +16,7 @@ import (
 	"github.com/isobar-xds/isobar/dataplane"
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/assign"
+	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
@@ -147,6 +148,13 @@ func fixedExplanation(p *plan.Plan, service string, source isobar.Locality) (pla
 			{
 				Locality: isobar.MustLocality("us-east/c"), Distance: 1, Price: 1.5, Cost: 2.5, Endpoints: 10, Healthy: 10, Capacity: 1000,
 				Ceiling: 0.8, Limit: 800, Load: 310, Utilization: 0.31, Target: 0.25, Published: 0.25, Landed: 0.259,
+				Counts: "named_metrics.kv", Limits: []plan.LimitExplained{
+					{Metric: "named_metrics.kv", Max: 0.9, State: load.LimitLearned, Value: 0.25, Capacity: 620, Low: 600, High: 640, Allowed: 618, Counts: true},
+					{Metric: "in_flight", Max: 40, State: load.LimitFar, Value: 3.5},
+					{Metric: "cpu_utilization", Max: 0.8, DryRun: true, State: load.LimitAssumed, Value: 0.82, Capacity: 500, Allowed: 500, Counts: true, Kept: true},
+					{Metric: "rate", Max: 100, State: load.LimitExact, Value: 31, Capacity: 1000, Allowed: 1000},
+					{Metric: "mem_utilization", Max: 0.9, State: load.LimitAbsent},
+				},
 			},
 			{
 				Locality: isobar.MustLocality("eu-west/a"), Tier: -1, Distance: 100, Assumed: true, Cost: 100, Endpoints: 3, Barred: true,

@@ -165,6 +165,7 @@ func writeLocalities(b *strings.Builder, rows []plan.LocalityExplained, width in
 			fmt.Fprintf(b, "%s: %s\n", rows[i].Locality, text)
 		}
 	}
+	writeLimits(b, rows)
 	if len(left) > 0 {
 		fmt.Fprintf(b, "No room for %s: widen the terminal, or use -o json.\n", strings.Join(left, ", "))
 	}
@@ -234,6 +235,15 @@ func notes(r *plan.LocalityExplained) string {
 		add(true, r.Learned.String())
 	}
 	return strings.Join(out, ", ")
+}
+
+// writeLimits prints what is known of the limits of each locality.
+func writeLimits(b *strings.Builder, rows []plan.LocalityExplained) {
+	for i := range rows {
+		for j := range rows[i].Limits {
+			fmt.Fprintf(b, "%s: %s\n", rows[i].Locality, rows[i].Limits[j].String())
+		}
+	}
 }
 
 // writeDataPlanes prints what each kind of client does with the assignment.

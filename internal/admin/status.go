@@ -137,7 +137,7 @@ func (b *statusBuilder) plan(p *plan.Plan) {
 	b.Paused = append(b.Paused, p.Paused...)
 	covered := 0.0
 	for _, svc := range p.Services {
-		demand := b.service(svc)
+		demand := b.service(p, svc)
 		b.Demand += demand
 		covered += demand * svc.Coverage
 		b.score(svc)
@@ -155,7 +155,7 @@ func (b *statusBuilder) plan(p *plan.Plan) {
 }
 
 // service looks at one service and gives its demand.
-func (b *statusBuilder) service(svc *plan.Service) (demand float64) {
+func (b *statusBuilder) service(p *plan.Plan, svc *plan.Service) (demand float64) {
 	name := svc.Spec.Name
 	if svc.Result == nil {
 		return 0
@@ -193,6 +193,9 @@ func (b *statusBuilder) service(svc *plan.Service) (demand float64) {
 		case len(site.Group.Endpoints) > 0 && site.Group.Usable() == 0:
 			b.attendf("%s: no endpoint in %s is healthy", name, site.Group.Locality)
 		}
+	}
+	for _, text := range p.LimitWarnings(svc) {
+		b.attendf("%s: %s", name, text)
 	}
 	for _, d := range svc.Findings.Deviating {
 		b.attendf("%s: clients in %s are off their shares by %.0f points: %s", name, d.Source, d.Points, d.Cause)

@@ -146,6 +146,7 @@ type Defaults struct {
 	MaxShed           float64            // fraction of demand
 	Ceiling           float64            // utilization
 	ServiceTimeMS     float64            // milliseconds
+	Limits            []isobar.Limit     `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only
 }
 
 // Default is the configuration of an empty file.

@@ -187,5 +187,6 @@ func readDefaults(v strict.Value, d *Defaults) {
 		floatField("max_shed", &d.MaxShed, shedRange),
 		floatField("ceiling", &d.Ceiling, ceilingRange),
 		floatField("service_time_ms", &d.ServiceTimeMS, serviceTimeRange),
+		limitsField(&d.Limits),
 	})
 }

@@ -67,6 +67,7 @@ func mustHavePlaces(t *testing.T, err error) {
 func mustBeSound(t *testing.T, s *isobar.Service) {
 	t.Helper()
 	mustBeProbeable(t, s)
+	mustHaveLimits(t, s)
 	sites, addresses := map[isobar.Locality]bool{}, map[string]bool{}
 	for i := range s.Localities {
 		l := &s.Localities[i]
@@ -90,6 +91,24 @@ func mustBeSound(t *testing.T, s *isobar.Service) {
 		if weights > math.MaxUint32 {
 			t.Errorf("weights sum up to %d", weights)
 		}
+	}
+}
+
+func mustHaveLimits(t *testing.T, s *isobar.Service) {
+	t.Helper()
+	seen := map[isobar.Limit]bool{}
+	for _, l := range s.Limits {
+		if _, err := isobar.ParseLimitMetric(l.Metric); err != nil || !(l.Max > 0) {
+			t.Errorf("limit %+v (%v)", l, err)
+		}
+		mustBeFinite(t, l.Max)
+		if l.Max = 0; seen[l] {
+			t.Errorf("limit of %s given twice", l.Metric)
+		}
+		seen[l] = true
+	}
+	if len(s.Limits) > isobar.MaxLimits {
+		t.Errorf("%d limits", len(s.Limits))
 	}
 }
 

@@ -248,7 +248,7 @@ func (r *scenarioReader) service(v strict.Value, at *strict.Value) isobar.Servic
 		promoteField(&s.Promote), floatField("max_shift", &s.MaxShift, shiftRange),
 		floatField("max_shed", &s.MaxShed, shedRange),
 		floatField("service_time_ms", &s.ServiceTimeMS, serviceTimeRange),
-		boolField("orca", &s.ORCA),
+		boolField("orca", &s.ORCA), limitsField(&s.Limits),
 		{Name: "localities", Required: true, Read: func(v strict.Value) { s.Localities = r.localities(v, &weights) }},
 		{Name: "calls", Read: func(v strict.Value) {
 			s.Calls = names.readCalls(v, s.Name)

@@ -56,6 +56,8 @@ type serviceReader struct {
 	sites        map[isobar.Locality]int // line of each locality
 	addresses    map[string]int          // line of each endpoint
 
+	limitsAt *strict.Value // where they are given, if at all
+
 	policyAt strict.Value // where the policy is given, else the service
 	weights  placedWeights
 
@@ -70,6 +72,7 @@ func (r *serviceReader) service(v strict.Value) isobar.Service {
 	s := isobar.Service{
 		Name: r.name, Mode: d.Mode, Policy: d.Policy, Isolation: d.Isolation, Residency: d.Residency,
 		FailoverThreshold: d.FailoverThreshold, Promote: d.Promote, MaxShift: d.MaxShift, MaxShed: d.MaxShed, ServiceTimeMS: d.ServiceTimeMS,
+		Limits:     d.Limits,
 		Localities: []isobar.ServiceLocality{},
 	}
 	r.nameAt, r.policyAt = v, v
@@ -99,6 +102,7 @@ func (r *serviceReader) service(v strict.Value) isobar.Service {
 		{Name: "criticality", Read: func(v strict.Value) { r.criticalityAt, s.Criticality = &v, readCriticality(v) }},
 		floatField("service_time_ms", &s.ServiceTimeMS, serviceTimeRange),
 		boolField("orca", &s.ORCA),
+		{Name: "limits", Read: func(v strict.Value) { r.limitsAt, s.Limits = &v, readLimits(v) }},
 		{Name: "localities", Required: r.listed == nil, Read: func(v strict.Value) { r.localitiesAt, s.Localities = &v, r.localities(v) }},
 		{Name: "calls", Read: func(v strict.Value) { s.Calls = r.readCalls(v, s.Name) }},
 		{Name: "health_checks", Read: func(v strict.Value) { s.HealthChecks = r.healthChecks(v) }},
@@ -110,6 +114,7 @@ func (r *serviceReader) service(v strict.Value) isobar.Service {
 	})
 	r.checkHealth(&s)
 	r.weights.check(&s, r.policyAt)
+	checkLimits(r.limitsAt, &s)
 	if r.localitiesAt != nil {
 		checkSize(*r.localitiesAt, &s)
 	}

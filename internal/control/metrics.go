@@ -1,6 +1,7 @@
 package control
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -83,6 +84,7 @@ type planCollector struct {
 var (
 	perService  = []string{"service"}
 	perLocality = []string{"service", "locality"}
+	perLimit    = []string{"service", "locality", "metric", "dry_run"}
 
 	descVersion     = desc("isobar_plan_version", "Version of the plan in force.", nil)
 	descMade        = desc("isobar_plan_timestamp_seconds", "When the plan in force was made, Unix time.", nil)
@@ -98,6 +100,8 @@ var (
 	descUtilization = desc("isobar_planned_utilization_ratio", "Planned load and background over capacity.", perLocality)
 	descCapacity    = desc("isobar_capacity_requests_per_second", "Capacity of the healthy endpoints.", perLocality)
 	descLearned     = desc("isobar_learned_capacity_requests_per_second", "Capacity of the healthy endpoints as reports of utilization tell it.", perLocality)
+	descLimit       = desc("isobar_limit_requests_per_second", "Rate at which a limited quantity reaches its limit at the healthy endpoints.", perLimit)
+	descCounts      = desc("isobar_limit_counts", "1 where a limit allows less than the capacity and all others, or would as a dry run.", perLimit)
 	descPaused      = desc("isobar_paused_services", "Services whose weights an operator froze.", nil)
 	descUnsaved     = desc("isobar_state_unsaved", "1 while something can't be written to the state directory; serving goes on from memory.", nil)
 	descDeviation   = desc("isobar_source_deviation_ratio",
@@ -127,6 +131,7 @@ func (c *planCollector) Describe(ch chan<- *prometheus.Desc) {
 		descPaused, descUnsaved, descVersion, descMade, descGap, descServedGap, descExcess, descDemand,
 		descCoverage, descStale, descDegraded, descDrop, descClassDrop, descDeviation, descUtilization, descCapacity, descLearned, descUnreachable, descDrained,
 		descScore, descScorePart, descMode, descPromotions, descRollbacks, descSwings, descDamping,
+		descLimit, descCounts,
 	} {
 		ch <- d
 	}
@@ -180,6 +185,13 @@ func (c *planCollector) Collect(ch chan<- prometheus.Metric) {
 			gauge(descCapacity, site.Capacity, name, loc)
 			if l := p.Learned(s, i); l != nil && l.Capacity > 0 {
 				gauge(descLearned, l.Capacity, name, loc)
+			}
+			for _, l := range p.Limits(s, i) {
+				dry := strconv.FormatBool(l.DryRun)
+				if l.State.Tells() {
+					gauge(descLimit, l.Capacity, name, loc, l.Metric, dry)
+				}
+				gauge(descCounts, flag(l.Counts), name, loc, l.Metric, dry)
 			}
 			if site.Capacity > 0 {
 				gauge(descUtilization, (s.Result.Load[i]+site.Background)/site.Capacity, name, loc)

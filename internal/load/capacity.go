@@ -76,9 +76,11 @@ type learner struct {
 	told int // windows in a row that could tell
 	off  int // windows in a row that disagree with what is in use
 
-	doubted int     // windows in a row that are off the line
-	ratio   float64 // sum over them of what is reported over what was predicted
+	line line
 }
+
+// capacityRules are those for utilization.
+var capacityRules = lineRules{leastMean: leastMean, mostOffset: mostOffset}
 
 // NewCapacities makes one that knows nothing.
 func NewCapacities(settings Settings) *Capacities {
@@ -152,34 +154,12 @@ func (c *Capacities) Observe(now time.Time, s *ServiceLoad, sites []Site) []Capa
 	return out
 }
 
-// take books one window, unless it is off the line, and draws the line anew.
-// Several windows in a row that are off it by the same factor mean that the
-// capacity has changed: then what is known of the line's shape is kept.
+// take books one window and draws the line anew.
 func (l *learner) take(rate, utilization, seconds float64) {
-	if utilization > mostUtilized {
+	if utilization > mostUtilized || !l.line.take(&l.Fit, l.State == CapacityLearned, rate, utilization) {
 		return
 	}
-	if l.State == CapacityLearned {
-		predicted := l.Fit.at(rate)
-		off := utilization - predicted
-		limit := max(outlierSigmas*l.Fit.Sigma, outlierFloor*predicted)
-		switch {
-		case max(off, -off) <= limit || predicted <= 0:
-			l.doubted, l.ratio = 0, 0
-		case l.doubted > 0 && (off > 0) != (l.ratio > float64(l.doubted)):
-			l.doubted, l.ratio = 1, utilization/predicted
-			return
-		default:
-			l.doubted, l.ratio = l.doubted+1, l.ratio+utilization/predicted
-			if l.doubted < stepWindows {
-				return
-			}
-			l.Fit.rescale(l.ratio / float64(l.doubted))
-			l.doubted, l.ratio = 0, 0
-		}
-	}
-	l.Fit.add(rate, utilization)
-	l.State, l.PerUnit, l.Low, l.High = l.Fit.solve(1 / (l.Units * seconds))
+	l.State, l.PerUnit, l.Low, l.High = l.Fit.solve(1/(l.Units*seconds), capacityRules)
 }
 
 // follow moves what is in use: gently towards what is learned, and away when

@@ -34,6 +34,12 @@ type Site struct {
 	Capacity  float64 // declared, of the usable ones, requests/s; 0 = not declared
 	Units     float64 // weight of the usable ones; 0 = they are not used
 	Given     float64 // what the plan takes for their capacity, requests/s
+
+	// Of services with limits. Rates are requests/s of the usable endpoints.
+	Size    float64 // the usable ones, counted by what they can serve; 0 = they are not used
+	Room    float64 // what may land without limits; 0 = nothing is declared or learned
+	Allowed float64 // what may land by the plan in force
+	Least   float64 // what may land whatever is reported
 }
 
 // Findings is what the comparison of landings with the plan tells about one

@@ -2,19 +2,19 @@ package load
 
 import "math"
 
-// Fit is a weighted least-squares line of utilization over rate that forgets:
-// the sums, and the line.
+// Fit is a weighted least-squares line of a quantity (utilization, or what has a
+// limit as a part of it) over rate that forgets: the sums, and the line.
 type Fit struct {
 	W  float64 `json:"w"`  // of the weights
 	W2 float64 `json:"w2"` // of their squares
 	X  float64 `json:"x"`  // rate, requests/s per unit
-	Y  float64 `json:"y"`  // utilization
+	Y  float64 `json:"y"`  // the quantity
 	XX float64 `json:"xx"`
 	XY float64 `json:"xy"`
 	YY float64 `json:"yy"`
 
-	Offset float64 `json:"offset"` // utilization without load
-	Slope  float64 `json:"slope"`  // utilization per request/s
+	Offset float64 `json:"offset"` // without load
+	Slope  float64 `json:"slope"`  // per request/s
 	Sigma  float64 `json:"sigma"`  // standard deviation of the residuals
 }
 
@@ -31,14 +31,20 @@ func (f *Fit) add(x, y float64) {
 
 func (f *Fit) at(x float64) float64 { return f.Offset + f.Slope*x }
 
-// rescale lets all that was seen have been seen with utilization times ratio,
+// scale gives all that was seen in another unit.
+func (f *Fit) scale(ratio float64) {
+	f.Y, f.XY, f.YY = f.Y*ratio, f.XY*ratio, f.YY*ratio*ratio
+	f.Offset, f.Slope, f.Sigma = f.Offset*ratio, f.Slope*ratio, f.Sigma*ratio
+}
+
+// rescale lets all that was seen have been seen with the quantity times ratio,
 // and count for a quarter.
 func (f *Fit) rescale(ratio float64) {
 	const left = 0.25
 	f.W, f.X, f.XX = f.W*left, f.X*left, f.XX*left
-	f.Y, f.XY, f.YY = f.Y*left*ratio, f.XY*left*ratio, f.YY*left*ratio*ratio
+	f.Y, f.XY, f.YY = f.Y*left, f.XY*left, f.YY*left
 	f.W2 *= left // fewer, not lighter: the effective number falls to a quarter, too
-	f.Offset, f.Slope, f.Sigma = f.Offset*ratio, f.Slope*ratio, f.Sigma*ratio
+	f.scale(ratio)
 }
 
 // solve draws the line and tells at which rate it reaches 1, with the interval
@@ -46,14 +52,14 @@ func (f *Fit) rescale(ratio float64) {
 // goes through the origin unless the data clearly say otherwise. chance is the
 // variance of the rate, per request/s, that comes from counting alone: whoever
 // sends at a constant rate shows that much.
-func (f *Fit) solve(chance float64) (state CapacityState, capacity, low, high float64) {
+func (f *Fit) solve(chance float64, rules lineRules) (state CapacityState, capacity, low, high float64) {
 	n := f.W * f.W / f.W2
 	mx, my := f.X/f.W, f.Y/f.W
 	vx, vy, cxy := f.XX/f.W-mx*mx, f.YY/f.W-my*my, f.XY/f.W-mx*my
 	switch {
 	case n < fewWindows:
 		return CapacityFew, 0, 0, 0
-	case my < leastMean:
+	case my < rules.leastMean:
 		return CapacityIdle, 0, 0, 0
 	case vx-chance*mx*(1+6/math.Sqrt(n)) < leastSpread*leastSpread*mx*mx: // four standard errors of a variance
 		return CapacityConstant, 0, 0, 0
@@ -68,10 +74,11 @@ func (f *Fit) solve(chance float64) (state CapacityState, capacity, low, high fl
 	var se float64
 	free := (1 - offset) / slope
 	low, high = free, free // if there is a little offset after all
-	if offset < littleOffset || offset*offset < 9*spread {
-		if offset < -littleOffset && offset*offset > 9*spread {
-			return CapacityPoor, 0, 0, 0 // it grows faster than the rate
-		}
+	certain := offset*offset >= 9*spread && math.Abs(offset) >= littleOffset
+	if offset < 0 && certain && !rules.bent {
+		return CapacityPoor, 0, 0, 0 // it grows faster than the rate
+	}
+	if !certain {
 		offset, slope = 0, f.XY/f.XX
 		s2 = max(0, (f.YY-slope*f.XY)/f.W) * n / (n - 1)
 		capacity = 1 / slope
@@ -80,7 +87,7 @@ func (f *Fit) solve(chance float64) (state CapacityState, capacity, low, high fl
 		capacity = free
 		se = math.Sqrt(s2*(1/n+(capacity-mx)*(capacity-mx)/(n*vx))) / slope
 	}
-	if offset > mostOffset || math.Sqrt(s2) > mostResidual*my || 2*se > mostInterval*capacity {
+	if offset > rules.mostOffset || math.Sqrt(s2) > mostResidual*my || 2*se > mostInterval*capacity {
 		return CapacityPoor, 0, 0, 0
 	}
 	f.Offset, f.Slope, f.Sigma = offset, slope, math.Sqrt(s2)
@@ -88,7 +95,7 @@ func (f *Fit) solve(chance float64) (state CapacityState, capacity, low, high fl
 }
 
 func (f *Fit) valid() bool {
-	for _, v := range [...]float64{f.W, f.W2, f.X, f.Y, f.XX, f.XY, f.YY, f.Offset, f.Slope, f.Sigma} {
+	for _, v := range [...]float64{f.W, f.W2, f.X, f.Y, f.XX, f.XY, f.YY, max(f.Offset, -f.Offset), f.Slope, f.Sigma} {
 		if !(v >= 0 && v < 1e18) {
 			return false
 		}

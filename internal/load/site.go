@@ -40,6 +40,7 @@ func (s *siteSums) add(w *window, weight float64) {
 		x := &s.sites[j]
 		x.Issued += ws.issued * weight
 		x.Errors += ws.errors * weight
+		x.InProgress += float64(ws.inProgress) * weight
 		for _, m := range ws.told().metrics {
 			x.metric(m, weight)
 		}

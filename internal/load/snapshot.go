@@ -97,6 +97,7 @@ type SiteLoad struct {
 	Locality    isobar.Locality
 	Issued      float64        // requests/s, held streams included
 	Errors      float64        // requests/s
+	InProgress  float64        // requests, as the newest reports tell
 	Utilization float64        // ORCA application (else CPU) utilization, mean over requests; 0 = none reported
 	Metrics     []Metric       // sorted by name
 	Endpoints   []EndpointLoad // sorted by address; only where clients report by endpoint

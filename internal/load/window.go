@@ -109,9 +109,9 @@ type MetricSum struct {
 
 // Names under which the unnamed ORCA utilizations are kept.
 const (
-	MetricCPU         = "cpu_utilization"
-	MetricMemory      = "mem_utilization"
-	MetricApplication = "application_utilization"
+	MetricCPU         = isobar.MetricCPU
+	MetricMemory      = isobar.MetricMemory
+	MetricApplication = isobar.MetricApplication
 )
 
 // EndpointReport is one UpstreamEndpointStats.

@@ -45,7 +45,7 @@ func (e *explainer) binding(rows []LocalityExplained, reasons []assign.Reason) B
 		return BindingExplained{Kind: BindingMode, Locality: place(r.Locality), Text: r.Text}
 	}
 	b := nearest(rows, e.result == nil || e.result.Demand == 0)
-	if p := e.s.Spec.Policy; b.Kind == BindingQueue || (b.Kind == BindingCeiling && p.IgnoresLoad()) {
+	if p := e.s.Spec.Policy; b.Kind == BindingQueue || ((b.Kind == BindingCeiling || b.Kind == BindingLimit) && p.IgnoresLoad()) {
 		if e.s.Spec.Prefers() && p != isobar.PolicyFixed {
 			return BindingExplained{Kind: BindingPolicy, Text: fmt.Sprintf("preferred localities are filled first (policy %s)", p)}
 		}
@@ -88,6 +88,9 @@ func nearest(rows []LocalityExplained, idle bool) BindingExplained {
 			return BindingExplained{BindingHealth, at, fmt.Sprintf("%s has no healthy endpoint", r.Locality)}
 		case r.Drained:
 			return BindingExplained{BindingHealth, at, fmt.Sprintf("%s is drained: %d of %d endpoints are healthy", r.Locality, r.Healthy, r.Endpoints)}
+		case r.Full && r.limit() != nil:
+			l := r.limit()
+			return BindingExplained{BindingLimit, at, full(r) + fmt.Sprintf(", because %s is %s of %s at its endpoints", l.Metric, number(l.Value), number(l.Max))}
 		case r.Full && r.Healthy < r.Endpoints:
 			return BindingExplained{BindingHealth, at, full(r) + fmt.Sprintf(", with %d of %d endpoints healthy", r.Healthy, r.Endpoints)}
 		case r.Full:
@@ -105,6 +108,15 @@ func nearest(rows []LocalityExplained, idle bool) BindingExplained {
 		return BindingExplained{Kind: BindingNone, Text: "without demand, localities that cost nearly the same share by headroom"}
 	}
 	return BindingExplained{Kind: BindingQueue, Text: "nothing is full: waiting in queues makes sharing cheaper than the nearest alone"}
+}
+
+// limit is the limit that counts; nil = none does.
+func (r *LocalityExplained) limit() *LimitExplained {
+	i := slices.IndexFunc(r.Limits, func(l LimitExplained) bool { return l.Counts && !l.DryRun })
+	if i < 0 {
+		return nil
+	}
+	return &r.Limits[i]
 }
 
 // full tells of a locality that carries all that it may.

@@ -45,13 +45,17 @@ type Decider struct {
 	table    *load.Table
 	evidence *load.Evidence
 	learning *load.Capacities
+	limits   *load.Dimensions
 }
 
 // NewDecider makes a decider that knows the demand of an earlier process. now
 // is when this process began to listen for reports.
 func NewDecider(interval time.Duration, saved []load.Saved, now time.Time) *Decider {
 	settings := load.Settings{Interval: interval}
-	return &Decider{table: load.NewTable(settings, saved, now), evidence: load.NewEvidence(settings), learning: load.NewCapacities(settings)}
+	return &Decider{
+		table: load.NewTable(settings, saved, now), evidence: load.NewEvidence(settings),
+		learning: load.NewCapacities(settings), limits: load.NewDimensions(settings),
+	}
 }
 
 // Tick takes a decision: it books what was reported, compares it with what was
@@ -60,6 +64,7 @@ func (d *Decider) Tick(t *Turn) (*Plan, error) {
 	d.table.SetInterval(t.Interval)
 	d.evidence.SetInterval(t.Interval)
 	d.learning.SetInterval(t.Interval)
+	d.limits.SetInterval(t.Interval)
 	d.table.Merge(t.Windows)
 	d.table.SetWatched(t.watches(), t.Now)
 	snapshot := d.table.Snapshot(t.Now)
@@ -77,8 +82,13 @@ func (d *Decider) Tick(t *Turn) (*Plan, error) {
 		d.evidence.SetSites(s.Name, sites)
 		in.Findings = append(in.Findings, d.evidence.Observe(t.Now, s, before.planned(t.Watched)))
 		d.learning.Adopt(s.Name, before.Learned)
-		if known := d.learning.Observe(t.Now, s, sites); len(known) > 0 {
-			in.Learned = append(in.Learned, LearnedService{Service: s.Name, Localities: known})
+		d.limits.Adopt(s.Name, before.Dimensions)
+		known := LearnedService{Service: s.Name, Localities: d.learning.Observe(t.Now, s, sites)}
+		if spec, ok := t.Topology.Service(s.Name); ok {
+			known.Dimensions = d.limits.Observe(t.Now, s, spec.Limits, sites)
+		}
+		if len(known.Localities)+len(known.Dimensions) > 0 {
+			in.Learned = append(in.Learned, known)
 		}
 	}
 	return Next(in)
@@ -117,6 +127,10 @@ func (d *Decider) forget(p *Plan) {
 			d.learning.Forget(name)
 		}
 	}
+	d.limits.Retain(func(name string) bool {
+		_, ok := p.Service(name)
+		return ok
+	})
 }
 
 // watches lists who is there, whether it reports load or not.
@@ -188,6 +202,7 @@ func (s *Service) known() (capacity float64, sites []load.Site) {
 			Locality: site.Group.Locality, Endpoints: len(site.Group.Endpoints),
 			Usable: site.Group.Usable(), Capacity: s.declaredCapacity(i), Units: s.units(i), Given: site.Capacity,
 		}
+		s.tellLimits(i, &sites[i])
 		capacity += sites[i].Capacity
 		all = all && (sites[i].Capacity > 0 || sites[i].Usable == 0)
 	}

@@ -156,6 +156,7 @@ func (e *explainer) locality(i, solved int) LocalityExplained {
 		x.Barred = x.Barred || (b.Source == e.source && b.Locality == name)
 	}
 	x.Learned = e.plan.Learned(e.s, i)
+	x.Counts, x.Limits = e.s.Counting(i), e.plan.Limits(e.s, i)
 	e.measured(&x)
 	return x
 }
@@ -219,12 +220,13 @@ func (e *explainer) warnings(rows []LocalityExplained) []string {
 	}
 	for i := range e.s.Spec.Localities {
 		sl := &e.s.Spec.Localities[i]
-		if _, declared := endpointRates(sl); !declared && !e.s.learns() {
+		if _, declared := endpointRates(sl); !declared && !e.s.learns() && e.s.Counting(i) == CountsEqualShare {
 			out = append(out, fmt.Sprintf("%s declares no capacity: its endpoints count equal, "+
 				"up to %.2f times the mean rate per endpoint of the region; set max_rate", sl.Locality, undeclaredSlack))
 		}
 	}
 	out = append(out, e.learnedWarnings()...)
+	out = append(out, e.plan.LimitWarnings(e.s)...)
 	out = append(out, e.callWarnings()...)
 	for _, v := range e.plan.Violations {
 		if v.Service == e.s.Spec.Name {

@@ -111,6 +111,9 @@ type LocalityExplained struct {
 
 	Learned *LearnedExplained `json:"learned,omitempty"` // nil where no utilization was ever reported
 
+	Counts string           `json:"counts"`           // what allows the least: the metric of a limit, or a Counts constant
+	Limits []LimitExplained `json:"limits,omitempty"` // in the order of the configuration
+
 	Target    float64 `json:"target_share"`            // what the solver, or another policy, wants for this source
 	Optimum   float64 `json:"optimum_share,omitempty"` // what the solver would do, where another policy decides
 	Published float64 `json:"published_share"`         // what the clients are told
@@ -140,6 +143,7 @@ const (
 	BindingNone    = "none"     // everything goes to the nearest, or there is no demand that anything could bind
 	BindingQueue   = "queueing" // nothing is full; queues make sharing cheaper than the nearest alone
 	BindingCeiling = "ceiling"  // a nearer locality is at its ceiling
+	BindingLimit   = "limit"    // a nearer locality is at a limit of its endpoints
 	BindingHealth  = "health"   // a nearer locality has no healthy capacity
 	BindingReach   = "reach"    // a nearer locality is barred or unreachable
 	BindingMode    = "mode"     // mode observe or bounded keeps the baseline

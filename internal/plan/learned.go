@@ -13,15 +13,16 @@ import (
 // LearnedService is what was learned of the capacities of one service.
 type LearnedService struct {
 	Service    string
-	Localities []load.Capacity // sorted by locality
+	Localities []load.Capacity  // sorted by locality
+	Dimensions []load.Dimension // of its limits, sorted by locality
 }
 
-func learnedOf(all []LearnedService, service string) []load.Capacity {
+func learnedOf(all []LearnedService, service string) LearnedService {
 	i, ok := slices.BinarySearchFunc(all, service, func(x LearnedService, n string) int { return strings.Compare(x.Service, n) })
 	if !ok {
-		return nil
+		return LearnedService{Service: service}
 	}
-	return all[i].Localities
+	return all[i]
 }
 
 // learned finds what was learned of a locality; nil when nothing was.

@@ -96,9 +96,10 @@ func newDraft(in *Input, spec *isobar.Service, prev *Service) *draft {
 	case in.Load != nil:
 		d.Load = in.Load.Service(spec.Name)
 		d.Findings = findingsOf(in.Findings, spec.Name)
-		d.Learned = learnedOf(in.Learned, spec.Name)
+		known := learnedOf(in.Learned, spec.Name)
+		d.Learned, d.Dimensions = known.Localities, known.Dimensions
 	case prev != nil:
-		d.Load, d.Findings, d.Learned = prev.Load, prev.Findings, prev.Learned
+		d.Load, d.Findings, d.Learned, d.Dimensions = prev.Load, prev.Findings, prev.Learned, prev.Dimensions
 	}
 	if d.Load != nil {
 		d.Coverage = d.Load.Coverage
@@ -124,6 +125,7 @@ func newDraft(in *Input, spec *isobar.Service, prev *Service) *draft {
 		d.keepCalls(prev)
 	}
 	undeclared(d.sites, d.sources)
+	d.applyLimits()
 	d.Sites = make([]assign.Site, len(d.sites))
 	for i := range d.sites {
 		d.Sites[i] = d.sites[i].Site

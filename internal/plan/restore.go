@@ -39,6 +39,8 @@ type SavedService struct {
 	Trust   *SavedTrust     `json:"trust,omitempty"` // of mode auto
 	// Heard is when most of its demand was last heard of, where that is not now.
 	Heard time.Time `json:"heard,omitzero"`
+	// Dimensions is what is known of the service's limits.
+	Dimensions []load.Dimension `json:"dimensions,omitempty"`
 }
 
 // SavedSite is what sites without declared capacity had been given.
@@ -73,6 +75,7 @@ func (p *Plan) Save() Saved {
 			Name: s.Spec.Name, Drop: s.Result.Drop, Classes: saveClasses(s.Result),
 			Sites: s.localities(), Prices: s.Prices, Learned: s.Learned, Trust: s.Trust.save(),
 		}
+		ss.Dimensions = s.Dimensions
 		if s.Load != nil && s.Load.Age.Most > 0 {
 			ss.Heard = s.Load.Heard
 		}
@@ -175,7 +178,7 @@ func (ss *SavedService) revive(spec *isobar.Service, network *isobar.Network, ta
 	if len(ss.Prices) == len(r.Sites) {
 		s.Prices = ss.Prices
 	}
-	s.Load, s.Learned = savedLoad(spec.Name, r), load.ValidCapacities(ss.Learned)
+	s.Load, s.Learned, s.Dimensions = savedLoad(spec.Name, r), load.ValidCapacities(ss.Learned), load.ValidDimensions(ss.Dimensions)
 	return s
 }
 

@@ -41,10 +41,15 @@ type Service struct {
 	Load     *load.ServiceLoad // what was measured; nil when nothing was
 	Findings load.Findings     // landings against plan
 	Learned  []load.Capacity   // what reports of utilization tell about capacities, sorted by locality
-	Problem  *solver.Service   // what was solved; nil without demand
-	Solution *solver.ServiceSolution
-	Solved   []isobar.Locality // sources of Problem and Solution, in their order
-	Prices   []float64         // per site, ms, of the last solution, calls included; nil when there was none
+	// Dimensions is what is known of the limits of the service, sorted by locality,
+	// then in the order of Spec.Limits; Limited, per site, what they make of it. Both
+	// are nil without limits.
+	Dimensions []load.Dimension
+	Limited    []LimitedSite
+	Problem    *solver.Service // what was solved; nil without demand
+	Solution   *solver.ServiceSolution
+	Solved     []isobar.Locality // sources of Problem and Solution, in their order
+	Prices     []float64         // per site, ms, of the last solution, calls included; nil when there was none
 	// CallCosts is, per site, the part of Prices that is the cost of the calls of
 	// a request served there; nil without calls, or when nothing was solved.
 	CallCosts []float64

@@ -23,7 +23,7 @@ func sameSpec(a, b *isobar.Service) bool {
 		identical(a.Residency, b.Residency) && a.FailoverThreshold == b.FailoverThreshold && a.MaxShift == b.MaxShift && a.MaxShed == b.MaxShed &&
 		a.Criticality.Equal(b.Criticality) &&
 		a.ServiceTimeMS == b.ServiceTimeMS && a.ORCA == b.ORCA && a.Checkers == b.Checkers && a.Assignment == b.Assignment &&
-		identical(a.Localities, b.Localities) && identical(a.Calls, b.Calls) && identical(a.HealthChecks, b.HealthChecks))
+		identical(a.Localities, b.Localities) && identical(a.Calls, b.Calls) && identical(a.Limits, b.Limits) && identical(a.HealthChecks, b.HealthChecks))
 }
 
 // identical tells whether two slices are the same memory.

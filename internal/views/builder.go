@@ -80,11 +80,11 @@ func (b *Builder) Build(p Plan, previous *Set) *Set {
 			s.lifetimes[name] = l
 		}
 		old := previous.staticOf(name)
-		if old != nil && old.orca == spec.ORCA {
+		if old != nil && old.fits(spec) {
 			s.static[name] = old
 			continue
 		}
-		s.static[name] = newStatic(name, spec.ORCA, old)
+		s.static[name] = newStatic(spec, old)
 		s.changed = append(s.changed, name)
 	}
 	if previous != nil {

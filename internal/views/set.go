@@ -1,6 +1,7 @@
 package views
 
 import (
+	"slices"
 	"time"
 
 	"github.com/isobar-xds/isobar"
@@ -64,15 +65,21 @@ func (s *Set) staticOf(name string) *static {
 // static is what of a service does not depend on who asks: cluster, listener
 // and routes. It lives as long as the service keeps its form.
 type static struct {
-	name  string
-	orca  bool
-	slots [wire.Kinds][wire.Forms]slot // under the service's own name
+	name   string
+	orca   bool
+	limits []isobar.Limit               // what they are about is passed on by clients
+	slots  [wire.Kinds][wire.Forms]slot // under the service's own name
 
 	renamed renamed // under xdstp names
 }
 
-func newStatic(name string, orca bool, old *static) *static {
-	s := &static{name: name, orca: orca}
+// fits tells whether the service still has this form.
+func (s *static) fits(spec *isobar.Service) bool {
+	return s.orca == spec.ORCA && slices.EqualFunc(s.limits, spec.Limits, func(a, b isobar.Limit) bool { return a.Metric == b.Metric })
+}
+
+func newStatic(spec *isobar.Service, old *static) *static {
+	s := &static{name: spec.Name, orca: spec.ORCA, limits: spec.Limits}
 	if old == nil {
 		return s
 	}
@@ -91,7 +98,7 @@ func (s *static) get(b *Builder, form wire.Form, kind wire.Kind, name string) *R
 		at = s.renamed.slot(staticKey{kind, form, name}, &b.renamed)
 	}
 	return at.get(func() (*Resource, error) {
-		m, err := wire.StaticOf(kind, &isobar.Service{Name: s.name, ORCA: s.orca}, name)
+		m, err := wire.StaticOf(kind, &isobar.Service{Name: s.name, ORCA: s.orca, Limits: s.limits}, name)
 		var r *Resource
 		if err == nil {
 			r, err = wire.EncodeAs(wire.As{Form: form}, name, kind, m, 0)

@@ -266,6 +266,41 @@ func TestMadeResourcesAreValid(t *testing.T) {
 	}
 }
 
+// Clients pass on the ORCA metrics that something depends on, and no others.
+func TestClustersAskForMetrics(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		service isobar.Service
+		want    []string
+	}{
+		{"nothing", isobar.Service{}, nil},
+		{"counted by clients", isobar.Service{Limits: []isobar.Limit{{Metric: isobar.MetricRate}, {Metric: isobar.MetricInFlight}}}, nil},
+		{"orca", isobar.Service{ORCA: true}, []string{"application_utilization", "cpu_utilization", "mem_utilization"}},
+		{
+			"limits", isobar.Service{Limits: []isobar.Limit{{Metric: "named_metrics.kv"}, {Metric: isobar.MetricUtilization}, {Metric: "named_metrics.kv", DryRun: true}}},
+			[]string{"application_utilization", "cpu_utilization", "named_metrics.kv"},
+		},
+		{
+			"both", isobar.Service{ORCA: true, Limits: []isobar.Limit{{Metric: isobar.MetricMemory}, {Metric: "named_metrics.kv"}}},
+			[]string{"application_utilization", "cpu_utilization", "mem_utilization", "named_metrics.kv"},
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tc.service.Name = "checkout"
+			c, err := wire.ClusterOf(&tc.service)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := c.GetLrsReportEndpointMetrics(); !slices.Equal(got, tc.want) {
+				t.Errorf("got %q, want %q", got, tc.want)
+			}
+			if err := c.ValidateAll(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // Clients that don't know the first policy take the next one; without it they
 // refuse the cluster.
 func TestORCAPoliciesFallBack(t *testing.T) {

@@ -80,6 +80,9 @@ func clusterOf(s *isobar.Service, name string) (*clusterv3.Cluster, error) {
 			ResourceApiVersion:    corev3.ApiVersion_V3,
 		},
 	}
+	// Named metrics that nothing depends on stay out, since applications may have
+	// any number of them.
+	c.LrsReportEndpointMetrics = s.ReportedMetrics()
 	if !s.ORCA {
 		c.CommonLbConfig = localityWeighted()
 		return c, checkName(s.Name)
@@ -89,9 +92,6 @@ func clusterOf(s *isobar.Service, name string) (*clusterv3.Cluster, error) {
 		return nil, err
 	}
 	c.LoadBalancingPolicy = policy
-	// The utilizations from which capacity is learned; named metrics stay out,
-	// since applications may have any number of them.
-	c.LrsReportEndpointMetrics = []string{"application_utilization", "cpu_utilization", "mem_utilization"}
 	return c, checkName(s.Name)
 }
 

@@ -1,0 +1,168 @@
+package load
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+)
+
+// dimension is one limit of a service in one locality, while it is learned. The
+// quantity is taken as a part of its limit.
+type dimension struct {
+	Dimension
+
+	line    line
+	windows int     // so far, in this process
+	rate    float64 // of the last few windows, requests/s of an endpoint
+	part    float64 // the same of the quantity
+
+	told      int       // windows in a row that could tell
+	off       int       // windows in a row that disagree with what is in use
+	saturated int       // windows in a row in which the quantity can't grow any more
+	released  time.Time // when what is in use was last let go a step, for want of reports
+}
+
+// observe takes a window, unless one of this interval was taken before, or it
+// does not tell of the quantity.
+func (x *dimension) observe(now time.Time, l *SiteLoad, site *Site, interval time.Duration) {
+	value, told := quantity(l, x.Limit.Metric, site.Size)
+	if !told || (!x.At.IsZero() && now.Sub(x.At) < interval*9/10) {
+		return
+	}
+	x.At, x.Value = now, value
+	x.windows++
+	rate, part := l.Issued/site.Size, value/x.Limit.Max
+	by := max(recentPart, 1/float64(x.windows))
+	x.rate += (rate - x.rate) * by
+	x.part += (part - x.part) * by
+	x.draw(rate, value, part, 1/(site.Size*interval.Seconds()))
+	x.judge()
+	x.follow(site, rate, part)
+}
+
+// quantity reads what a limit is about from what lands: of one endpoint.
+func quantity(l *SiteLoad, metric string, endpoints float64) (value float64, told bool) {
+	switch metric {
+	case isobar.MetricInFlight:
+		return l.InProgress / endpoints, true
+	case isobar.MetricUtilization:
+		return l.Utilization, l.Utilization > 0
+	}
+	name := strings.TrimPrefix(metric, isobar.NamedMetrics)
+	i, found := slices.BinarySearchFunc(l.Metrics, name, func(m Metric, n string) int { return strings.Compare(m.Name, n) })
+	if !found || l.Metrics[i].Mean < 0 {
+		return 0, false // what has an upper limit is no debt
+	}
+	return l.Metrics[i].Mean, true
+}
+
+// draw books the window and draws the line anew. A utilization close to 1 is
+// left out: it can't grow any more with the rate.
+func (x *dimension) draw(rate, value, part, chance float64) {
+	if x.Limit.Ratio() && value > mostUtilized {
+		x.saturated++
+		return
+	}
+	x.saturated = 0
+	if x.line.take(&x.Fit, x.State == LimitLearned, rate, part) {
+		var state CapacityState
+		state, x.PerEndpoint, x.Low, x.High = x.Fit.solve(chance, limitRules)
+		x.State = limitStates[state]
+	}
+}
+
+// judge looks at quantities that are above their limit while the line tells
+// nothing of it. To take load away in proportion is right for what is in
+// proportion, falls short, and is repeated, for what also has a part without
+// load, and lets the rate change, which shows whether it helps.
+func (x *dimension) judge() {
+	above := x.part > 1
+	switch {
+	case !above || x.State == LimitLearned:
+		x.Refuted = false
+	case x.State == LimitPoor:
+		x.Refuted = true
+	}
+	if !above && x.State == LimitAssumed { // the line was not drawn anew
+		x.State, x.PerEndpoint = LimitConstant, 0
+	}
+	if !above || x.Refuted || x.windows < enterWindows {
+		return
+	}
+	if proportional := x.rate / x.part; x.State != LimitLearned || (x.saturated >= enterWindows && proportional < x.PerEndpoint) {
+		x.State, x.PerEndpoint, x.Low, x.High = LimitAssumed, proportional, 0, 0
+	}
+}
+
+// follow moves what is in use: gently towards what is known, and away when
+// nothing is and the reports contradict it. It starts from what is in force, and
+// never goes below what a locality keeps whatever is reported.
+func (x *dimension) follow(site *Site, rate, part float64) {
+	switch {
+	case x.State.Tells():
+		x.told, x.off = min(x.told+1, enterWindows), 0
+		if x.told < enterWindows {
+			break
+		}
+		if x.InUse <= 0 {
+			x.InUse = x.PerEndpoint
+			if site.Allowed > 0 {
+				x.InUse = site.Allowed / site.Size
+			}
+		}
+		x.InUse *= 1 + max(-paceStep, min(paceStep, followGain*(x.PerEndpoint/x.InUse-1)))
+	case x.InUse > 0:
+		x.told = 0
+		if x.agrees(rate, part) {
+			x.off = 0
+		} else if x.off++; x.off > dropWindows {
+			x.release(site)
+		}
+	}
+	x.bound(site)
+}
+
+// bound keeps what is in use between what the locality keeps anyway and a little
+// above what it may carry without limits: from farther away it could not come
+// back in time.
+func (x *dimension) bound(site *Site) {
+	if x.InUse <= 0 || site.Size <= 0 {
+		return
+	}
+	if site.Room > 0 {
+		x.InUse = min(x.InUse, roomAbove*site.Room/site.Size)
+	}
+	x.InUse = max(x.InUse, site.Least/site.Size)
+}
+
+// agrees tells whether a window fits what is in use, where nothing else is known.
+func (x *dimension) agrees(rate, part float64) bool {
+	if x.State == LimitPoor {
+		return false
+	}
+	off := part - (x.Fit.Offset + (1-x.Fit.Offset)*rate/x.InUse)
+	return max(off, -off) <= disagreement*max(part, leastPart)
+}
+
+// release lets go of what is in use, a step at a time, until it limits nothing.
+func (x *dimension) release(site *Site) {
+	if x.InUse *= 1 + paceStep; x.InUse*site.Size >= site.Room {
+		x.InUse, x.off = 0, 0
+	}
+}
+
+// expire takes note that no reports come. What is in use stays in force for a
+// while, and is then let go.
+func (x *dimension) expire(now time.Time, site *Site, interval time.Duration) {
+	if x.At.IsZero() || now.Sub(x.At) <= staleWindows*interval {
+		return
+	}
+	x.State, x.PerEndpoint, x.Low, x.High, x.told = LimitStale, 0, 0, 0, 0
+	if x.InUse > 0 && now.Sub(x.At) > holdLimit*interval && now.Sub(x.released) >= interval*9/10 {
+		x.released = now
+		x.release(site)
+		x.bound(site)
+	}
+}

@@ -1,0 +1,184 @@
+package plan
+
+import (
+	"slices"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/load"
+)
+
+// leastKept is the part of what a locality may carry anyway that limits on
+// measured quantities leave it, whatever is reported: a metric that is wrong must
+// not take a fleet away that is fine.
+const leastKept = 0.5
+
+// LimitedSite is what the limits of a service make of one locality. Rates are
+// requests/s, what does not obey included.
+type LimitedSite struct {
+	// Room is what may land without limits: ceiling times capacity, as declared or
+	// learned; 0 where neither is known.
+	Room float64
+	// By is the limit that counts, as an index into the service's Limits; -1 =
+	// what is declared, learned or taken as equal allows less than all of them.
+	By int
+}
+
+// learned gives what a plan knows about capacities and limits, as the input of
+// another one.
+func (p *Plan) learned() []LearnedService {
+	out := make([]LearnedService, len(p.Services))
+	for i, s := range p.Services {
+		out[i] = LearnedService{Service: s.Spec.Name, Localities: s.Learned, Dimensions: s.Dimensions}
+	}
+	return out
+}
+
+// dimension finds what is known of a limit in a locality; nil when nothing is.
+func (s *Service) dimension(l isobar.Locality, limit *isobar.Limit) *load.Dimension {
+	i, _ := slices.BinarySearchFunc(s.Dimensions, l, func(x load.Dimension, l isobar.Locality) int { return x.Locality.Compare(l) })
+	for ; i < len(s.Dimensions) && s.Dimensions[i].Locality == l; i++ {
+		if d := &s.Dimensions[i]; d.Limit.Metric == limit.Metric && d.Limit.DryRun == limit.DryRun {
+			return d
+		}
+	}
+	return nil
+}
+
+// size counts the endpoints of a locality that take traffic, each by what it can
+// serve against the mean of them all; 0 where none may.
+func size(sl *isobar.ServiceLocality, group *isobar.EndpointGroup) float64 {
+	rates, declared := endpointRates(sl)
+	var all, usable float64
+	for i := range sl.Endpoints {
+		part := rates[i]
+		if !declared {
+			part = float64(max(1, sl.Endpoints[i].Weight))
+		}
+		all += part
+		if group.Endpoints[i].Health.Usable() {
+			usable += part
+		}
+	}
+	if all <= 0 {
+		return 0
+	}
+	return usable / all * float64(len(sl.Endpoints))
+}
+
+// applyLimits lowers the ceilings of sites that a limit keeps below what they
+// could carry by their capacity. Sites without a known capacity have one then.
+func (d *draft) applyLimits() {
+	if len(d.Spec.Limits) == 0 {
+		return
+	}
+	d.Limited = make([]LimitedSite, len(d.sites))
+	for i := range d.sites {
+		s, x := &d.sites[i], &d.Limited[i]
+		x.By = -1
+		if s.Capacity <= 0 {
+			continue
+		}
+		allowed := s.Ceiling * s.Capacity
+		if s.declared || s.learned {
+			x.Room = allowed
+		}
+		by, least := d.counting(i)
+		switch {
+		case by < 0:
+		case x.Room > 0 && least < allowed:
+			x.By = by
+			s.Ceiling *= least / allowed
+		case x.Room == 0:
+			x.By = by
+			s.Nominal *= least / s.Ceiling / s.Capacity
+			s.Capacity = least / s.Ceiling
+		}
+	}
+}
+
+// counting finds the limit that allows a site the least, and how much that is,
+// requests/s, what nobody reports included; -1 where none tells.
+func (d *draft) counting(i int) (by int, least float64) {
+	by = -1
+	for j := range d.Spec.Limits {
+		limit := &d.Spec.Limits[j]
+		if limit.DryRun {
+			continue
+		}
+		rate, _ := d.allows(i, limit, d.sites[i].Group, d.Limited[i].Room)
+		if rate > 0 && (by < 0 || rate < least) {
+			by, least = j, rate
+		}
+	}
+	return by, least + d.unreported(i)
+}
+
+// allows is what a limit lets clients that report land in a site, requests/s, 0
+// where there is no telling, and whether it would be less but for what every site
+// keeps.
+func (s *Service) allows(i int, limit *isobar.Limit, group *isobar.EndpointGroup, room float64) (rate float64, kept bool) {
+	sl := &s.Spec.Localities[i]
+	endpoints := size(sl, group) * orDefault(sl.Scaler, 1)
+	if limit.Metric == isobar.MetricRate {
+		return max(negligible, limit.Max*endpoints-s.unreported(i)), false
+	}
+	known := s.dimension(sl.Locality, limit)
+	if known == nil || known.InUse <= 0 {
+		return 0, false
+	}
+	rate = known.InUse * endpoints
+	if least := s.kept(i, endpoints, room); rate <= least*(1+1e-9) {
+		return least, least > 0
+	}
+	return rate, false
+}
+
+// negligible is what is left, requests/s, where what does not obey takes more
+// than a limit allows.
+const negligible = 1e-3
+
+// kept is what clients that report may land in a site whatever is reported: a
+// part of what they may land there anyway, or, where that is not known, of what
+// they land on as many endpoints on average.
+func (s *Service) kept(i int, endpoints, room float64) float64 {
+	if room > 0 || s.Load == nil {
+		return leastKept * max(0, room-s.unreported(i))
+	}
+	var landed, all float64
+	for j := range s.Load.Sites {
+		landed += s.Load.Sites[j].Issued
+	}
+	for j := range s.Spec.Localities {
+		all += float64(len(s.Spec.Localities[j].Endpoints))
+	}
+	return leastKept * landed * endpoints / max(1, all)
+}
+
+// unreported is the load of a site that no client reports, requests/s: limits
+// are learned from what is.
+func (s *Service) unreported(i int) float64 {
+	out := s.Spec.Localities[i].Background
+	for _, b := range s.Findings.Unreported {
+		if b.Locality == s.Spec.Localities[i].Locality {
+			out += b.Rate
+		}
+	}
+	return out
+}
+
+// tellLimits fills in what learning the limits of a site needs.
+func (s *Service) tellLimits(i int, out *load.Site) {
+	if len(s.Spec.Limits) == 0 || s.Limited == nil || s.Sites[i].Capacity <= 0 {
+		return
+	}
+	sl := &s.Spec.Localities[i]
+	scaler := orDefault(sl.Scaler, 1)
+	site, hidden := &s.Sites[i], s.unreported(i)
+	room := s.Limited[i].Room
+	out.Size = size(sl, site.Group)
+	out.Allowed = max(0, site.Ceiling*site.Capacity-hidden) / scaler
+	out.Least = s.kept(i, out.Size*scaler, room) / scaler
+	if room > 0 {
+		out.Room = max(0, room-hidden) / scaler
+	}
+}

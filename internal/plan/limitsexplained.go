@@ -1,0 +1,182 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/load"
+)
+
+// LimitExplained is one limit of a service in one locality. Rates are requests/s
+// of all its healthy endpoints, without what nobody reports.
+type LimitExplained struct {
+	Metric string          `json:"metric"`
+	Max    float64         `json:"max"` // of an endpoint
+	DryRun bool            `json:"dry_run,omitempty"`
+	State  load.LimitState `json:"state"`
+	Value  float64         `json:"value"` // of an endpoint, in the newest reports
+
+	Capacity float64 `json:"capacity,omitempty"` // rate at which the quantity reaches its limit; 0 = can't tell
+	Low      float64 `json:"low,omitempty"`      // of the interval; 0 = there is none
+	High     float64 `json:"high,omitempty"`
+	// Allowed is what the limit lets land: it follows Capacity at a bounded pace,
+	// and stays for a while when there is no telling; 0 = the limit is not in force.
+	Allowed float64 `json:"allowed,omitempty"`
+	// Counts says that no other limit, and not the capacity either, allows less. Of a
+	// dry run, that it would count.
+	Counts bool    `json:"counts"`
+	Kept   bool    `json:"kept,omitempty"`   // it would allow less, but a part of the capacity always stays
+	AgeMS  float64 `json:"age_ms,omitempty"` // of the newest report of the quantity, when the plan was made
+}
+
+// String says it in words.
+func (l *LimitExplained) String() string {
+	out := fmt.Sprintf("%s %s of %s", l.Metric, number(l.Value), number(l.Max))
+	if l.State == load.LimitAbsent {
+		out = fmt.Sprintf("%s at most %s", l.Metric, number(l.Max))
+	}
+	if l.DryRun {
+		out = "dry run: " + out
+	}
+	switch {
+	case l.State == load.LimitExact:
+		out += fmt.Sprintf(", %.0f/s", l.Capacity)
+	case l.Low > 0:
+		out += fmt.Sprintf(", reached at %.0f/s (%.0f to %.0f)", l.Capacity, l.Low, l.High)
+	case l.Capacity > 0:
+		out += fmt.Sprintf(", reached at about %.0f/s: %s", l.Capacity, l.State)
+	default:
+		out += ", can't tell: " + string(l.State)
+	}
+	if l.Allowed > 0 && l.State != load.LimitExact {
+		out += fmt.Sprintf(", %.0f/s allowed", l.Allowed)
+	}
+	switch {
+	case l.Counts && l.DryRun:
+		out += ", would count"
+	case l.Counts:
+		out += ", counts"
+	}
+	if l.Kept {
+		out += fmt.Sprintf(" (never less than %.0f%% of what it may carry anyway)", 100*leastKept)
+	}
+	return out
+}
+
+// number shows a quantity of any size in few digits.
+func number(v float64) string { return strconv.FormatFloat(v, 'g', 4, 64) }
+
+// Limits tells what is known of each limit of a service in one locality, in the
+// order of the configuration.
+func (p *Plan) Limits(s *Service, i int) []LimitExplained {
+	if s.Limited == nil {
+		return nil
+	}
+	out := make([]LimitExplained, len(s.Spec.Limits))
+	for j := range s.Spec.Limits {
+		out[j] = p.limit(s, i, j)
+	}
+	return out
+}
+
+func (p *Plan) limit(s *Service, i, j int) LimitExplained {
+	site, limit := &s.Sites[i], &s.Spec.Limits[j]
+	sl := &s.Spec.Localities[i]
+	x := LimitExplained{Metric: limit.Metric, Max: limit.Max, DryRun: limit.DryRun, State: load.LimitAbsent}
+	endpoints := size(sl, site.Group) * orDefault(sl.Scaler, 1)
+	if site.Capacity <= 0 {
+		endpoints = 0
+	}
+	known, hidden := s.dimension(sl.Locality, limit), s.unreported(i)
+	switch {
+	case limit.Metric == isobar.MetricRate:
+		x.State, x.Capacity = load.LimitExact, max(0, limit.Max*endpoints-hidden)
+		if landed := s.landed(sl.Locality); landed != nil && endpoints > 0 {
+			x.Value = landed.Issued * orDefault(sl.Scaler, 1) / endpoints
+		}
+	case known == nil:
+		return x
+	default:
+		x.State, x.Value = known.State, known.Value
+		x.Capacity, x.Low, x.High = known.PerEndpoint*endpoints, known.Low*endpoints, known.High*endpoints
+		if !known.At.IsZero() {
+			x.AgeMS = p.Made.Sub(known.At).Seconds() * 1000
+		}
+	}
+	if endpoints > 0 {
+		x.Allowed, x.Kept = s.allows(i, limit, site.Group, s.Limited[i].Room)
+	}
+	x.Counts = s.Limited[i].By == j
+	if limit.DryRun {
+		x.Counts = x.Allowed > 0 && x.Allowed < site.Ceiling*site.Capacity-hidden
+	}
+	return x
+}
+
+func (s *Service) landed(l isobar.Locality) *load.SiteLoad {
+	if s.Load == nil {
+		return nil
+	}
+	i := slices.IndexFunc(s.Load.Sites, func(x load.SiteLoad) bool { return x.Locality == l })
+	if i < 0 {
+		return nil
+	}
+	return &s.Load.Sites[i]
+}
+
+// What allows a locality the least, where no limit does.
+const (
+	CountsDeclared   = "max_rate"
+	CountsLearned    = "learned capacity"
+	CountsEqualShare = "equal share"
+)
+
+// Counting names what allows a locality the least: the metric of a limit, or one
+// of the Counts constants.
+func (s *Service) Counting(i int) string {
+	if s.Limited != nil && s.Limited[i].By >= 0 {
+		return s.Spec.Limits[s.Limited[i].By].Metric
+	}
+	switch _, declared := endpointRates(&s.Spec.Localities[i]); {
+	case declared:
+		return CountsDeclared
+	case s.learns():
+		return CountsLearned
+	}
+	return CountsEqualShare
+}
+
+// LimitWarnings name limits of a service that do not do what they are there for.
+func (p *Plan) LimitWarnings(s *Service) []string {
+	var out []string
+	for i := range s.Sites {
+		limits := p.Limits(s, i)
+		for j := range limits {
+			if text := s.limitWarning(i, &limits[j]); text != "" {
+				out = append(out, text)
+			}
+		}
+	}
+	return out
+}
+
+func (s *Service) limitWarning(i int, l *LimitExplained) string {
+	at := s.Sites[i].Group.Locality
+	switch {
+	case l.State == load.LimitAbsent:
+		if landed := s.landed(at); landed != nil && landed.Issued >= minDemand {
+			return fmt.Sprintf("%s has a limit of %s, but no load report tells of it: it is not in force", at, l.Metric)
+		}
+	case l.State == load.LimitStale:
+		return fmt.Sprintf("%s: %s is not reported any more; its limit stays for a while", at, l.Metric)
+	case l.State == load.LimitPoor && l.Value > l.Max:
+		return fmt.Sprintf("%s: %s is %s, above its limit of %s, and does not follow the rate: taking load away does not help",
+			at, l.Metric, number(l.Value), number(l.Max))
+	case l.Kept && l.Counts && !l.DryRun:
+		return fmt.Sprintf("%s: the limit of %s allows less than %.0f%% of what was declared or expected, and no more is taken away: look at max_rate, or at the metric",
+			at, l.Metric, 100*leastKept)
+	}
+	return ""
+}
