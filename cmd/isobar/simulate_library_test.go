@@ -42,6 +42,7 @@ var expectations = map[string]expectation{
 	"square-wave":    {ofOptimum: moving},
 	"zone-loss":      {ofOptimum: moving, settled: true},
 	"undeclared":     {ofOptimum: moving, settled: true},
+	"kv-cache":       {ofOptimum: moving, settled: true},
 	"lying-reporter": {ofOptimum: steady, settled: true},
 }
 

@@ -35,6 +35,9 @@ func simScenario(f *config.Scenario) *sim.Scenario {
 	for _, c := range f.Capacity {
 		s.Capacities = append(s.Capacities, sim.Capacity{Service: c.Service, Locality: c.Locality, Factor: shape(c.Factor, c.Shape)})
 	}
+	for _, m := range f.Metrics {
+		s.Metrics = append(s.Metrics, sim.Metric(m))
+	}
 	for _, o := range f.Outages {
 		s.Outages = append(s.Outages, sim.Outage(o))
 	}

@@ -27,6 +27,7 @@ type Scenario struct {
 	CrossZone, CrossRegion float64 // dollars per million requests
 	Demand                 []ScenarioDemand
 	Capacity               []ScenarioCapacity
+	Metrics                []ScenarioMetric `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only
 	Outages                []ScenarioOutage
 }
 
@@ -248,7 +249,7 @@ func (r *scenarioReader) service(v strict.Value, at *strict.Value) isobar.Servic
 		promoteField(&s.Promote), floatField("max_shift", &s.MaxShift, shiftRange),
 		floatField("max_shed", &s.MaxShed, shedRange),
 		floatField("service_time_ms", &s.ServiceTimeMS, serviceTimeRange),
-		boolField("orca", &s.ORCA), limitsField(&s.Limits),
+		boolField("orca", &s.ORCA), limitsField(&s.Limits), r.metricsField(&s),
 		{Name: "localities", Required: true, Read: func(v strict.Value) { s.Localities = r.localities(v, &weights) }},
 		{Name: "calls", Read: func(v strict.Value) {
 			s.Calls = names.readCalls(v, s.Name)

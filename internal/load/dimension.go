@@ -64,6 +64,7 @@ type Dimension struct {
 const (
 	leastPart  = 0.10 // of the limit, below which there is no telling
 	mostRest   = 0.90 // of the limit, without load
+	mostPart   = 10   // of the limit: how far above it something is says no more from there on
 	recentPart = 1.0 / 3
 	followGain = 0.25
 	holdLimit  = 60 // intervals without reports for which a limit stays in force

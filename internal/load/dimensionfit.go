@@ -33,7 +33,7 @@ func (x *dimension) observe(now time.Time, l *SiteLoad, site *Site, interval tim
 	}
 	x.At, x.Value = now, value
 	x.windows++
-	rate, part := l.Issued/site.Size, value/x.Limit.Max
+	rate, part := l.Issued/site.Size, min(mostPart, value/x.Limit.Max)
 	by := max(recentPart, 1/float64(x.windows))
 	x.rate += (rate - x.rate) * by
 	x.part += (part - x.part) * by

@@ -49,6 +49,15 @@ type count struct {
 	issued, errors    float64
 	measured, metrics float64 // requests that carried a utilization, and its sum
 	busy              float64 // requests in progress
+	part              float64 // of a request that the gauges so far left out
+}
+
+// gauge is the number of requests in progress, which is whole: what is left over
+// counts the next time, so that the mean is right.
+func (k *count) gauge() uint32 {
+	whole := math.Floor(min(k.busy+k.part, math.MaxUint32))
+	k.part = min(1, k.busy+k.part-whole)
+	return uint32(whole)
 }
 
 // deliver puts the assignments into use that have arrived.
@@ -156,11 +165,10 @@ func (c *client) window(now time.Duration, arrived time.Time) load.Report {
 			lr := load.LocalityReport{
 				Locality: &s.sites[i].locality, Issued: c.lied(issued), HasIssued: true,
 				Succeeded: c.lied(issued - errors), Errors: c.lied(issued) - c.lied(issued-errors),
-				InProgress: uint32(min(whole(k.busy), math.MaxUint32)),
+				InProgress: k.gauge(),
 			}
-			if s.spec.ORCA && k.measured >= 1 {
-				n := c.lied(whole(k.measured))
-				lr.Details = &load.LocalityDetails{Metrics: []load.MetricSum{{Name: load.MetricApplication, Requests: n, Total: float64(n) * k.metrics / k.measured}}}
+			if k.measured >= 1 {
+				lr.Details = s.report(i, c.lied(whole(k.measured)), k.metrics/k.measured)
 			}
 			sr.Localities = append(sr.Localities, lr)
 		}

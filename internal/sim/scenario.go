@@ -37,6 +37,7 @@ type Scenario struct {
 	Timeout     time.Duration // longest time at an endpoint; 0 = 1 s
 
 	Capacities       []Capacity
+	Metrics          []Metric
 	Outages          []Outage
 	Losses           []Loss      // of inputs
 	Ladder           plan.Ladder // what they do; zero = the defaults

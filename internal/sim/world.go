@@ -31,6 +31,7 @@ type service struct {
 	endpoints []endpoint // of all sites, in order
 	groups    []*group   // sorted by source
 	calls     []call
+	metrics   []Metric // that its endpoints report, beside utilization
 }
 
 // call is a call to another service.
@@ -78,6 +79,11 @@ func newWorld(sc *Scenario) (*world, error) {
 	}
 	for i := range sc.Topology.Services {
 		w.services = append(w.services, newService(&sc.Topology.Services[i], i))
+	}
+	for _, m := range sc.Metrics {
+		if s, ok := w.find(m.Service); ok {
+			s.metrics = append(s.metrics, m)
+		}
 	}
 	for i := range sc.Sources {
 		if err := w.addSource(&sc.Sources[i], i); err != nil {
