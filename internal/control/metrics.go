@@ -172,33 +172,39 @@ func (c *planCollector) Collect(ch chan<- prometheus.Metric) {
 		gauge(descDrop, s.Result.Drop, name)
 		if classes := s.Result.Classes; classes != nil {
 			for c, d := range classes.Drops {
-				gauge(descClassDrop, d, name, isobar.Class(c).String()) //nolint:gosec // a class
+				gauge(descClassDrop, d, name, isobar.Class(c).String())
 			}
 		}
 		collectTrust(ch, s)
 		for _, d := range s.Findings.Deviating {
 			gauge(descDeviation, d.Points/100, name, d.Source.String(), d.Cause)
 		}
-		for i := range s.Sites {
-			site := &s.Sites[i]
-			loc := site.Group.Locality.String()
-			gauge(descCapacity, site.Capacity, name, loc)
-			if l := p.Learned(s, i); l != nil && l.Capacity > 0 {
-				gauge(descLearned, l.Capacity, name, loc)
-			}
-			for _, l := range p.Limits(s, i) {
-				dry := strconv.FormatBool(l.DryRun)
-				if l.State.Tells() {
-					gauge(descLimit, l.Capacity, name, loc, l.Metric, dry)
-				}
-				gauge(descCounts, flag(l.Counts), name, loc, l.Metric, dry)
-			}
-			if site.Capacity > 0 {
-				gauge(descUtilization, (s.Result.Load[i]+site.Background)/site.Capacity, name, loc)
-			}
-			gauge(descUnreachable, flag(site.Unreachable), name, loc)
-			gauge(descDrained, flag(site.Drained), name, loc)
+		collectSites(gauge, p, s)
+	}
+}
+
+// collectSites tells of the localities of a service.
+func collectSites(gauge func(*prometheus.Desc, float64, ...string), p *plan.Plan, s *plan.Service) {
+	name := s.Spec.Name
+	for i := range s.Sites {
+		site := &s.Sites[i]
+		loc := site.Group.Locality.String()
+		gauge(descCapacity, site.Capacity, name, loc)
+		if l := p.Learned(s, i); l != nil && l.Capacity > 0 {
+			gauge(descLearned, l.Capacity, name, loc)
 		}
+		for _, l := range p.Limits(s, i) {
+			dry := strconv.FormatBool(l.DryRun)
+			if l.State.Tells() {
+				gauge(descLimit, l.Capacity, name, loc, l.Metric, dry)
+			}
+			gauge(descCounts, flag(l.Counts), name, loc, l.Metric, dry)
+		}
+		if site.Capacity > 0 {
+			gauge(descUtilization, (s.Result.Load[i]+site.Background)/site.Capacity, name, loc)
+		}
+		gauge(descUnreachable, flag(site.Unreachable), name, loc)
+		gauge(descDrained, flag(site.Drained), name, loc)
 	}
 }
 

@@ -48,7 +48,8 @@ func (l *Loop) worthSaving(before, p *plan.Plan) bool {
 		if b == s {
 			continue
 		}
-		if b.Spec.Name != s.Spec.Name || b.Result.Drop != s.Result.Drop || !b.Result.Classes.Equal(s.Result.Classes) || len(b.Result.Sources) != len(s.Result.Sources) {
+		if b.Spec.Name != s.Spec.Name || len(b.Result.Sources) != len(s.Result.Sources) ||
+			b.Result.Drop != s.Result.Drop || !b.Result.Classes.Equal(s.Result.Classes) {
 			return true
 		}
 		for j := range s.Result.Sources {

@@ -38,7 +38,9 @@ func (l *limiting) window(rate, inProgress, heap float64) {
 	l.last = l.d.Observe(at(float64(l.k)), s, l.limits, []load.Site{l.site})
 }
 
-func limitOf(metric string, most float64) isobar.Limit { return isobar.Limit{Metric: metric, Max: most} }
+func limitOf(metric string, most float64) isobar.Limit {
+	return isobar.Limit{Metric: metric, Max: most}
+}
 
 // dumbLine is least squares by definition: all windows, each as heavy as its age
 // says, with a part without load. It tells where the line reaches most.

@@ -175,8 +175,8 @@ func (s *Service) limitWarning(i int, l *LimitExplained) string {
 		return fmt.Sprintf("%s: %s is %s, above its limit of %s, and does not follow the rate: taking load away does not help",
 			at, l.Metric, number(l.Value), number(l.Max))
 	case l.Kept && l.Counts && !l.DryRun:
-		return fmt.Sprintf("%s: the limit of %s allows less than %.0f%% of what was declared or expected, and no more is taken away: look at max_rate, or at the metric",
-			at, l.Metric, 100*leastKept)
+		return fmt.Sprintf("%s: the limit of %s allows less than %.0f%% of what was declared or expected, and no more is taken away: "+
+			"look at max_rate, or at the metric", at, l.Metric, 100*leastKept)
 	}
 	return ""
 }

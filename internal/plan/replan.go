@@ -22,9 +22,7 @@ func (t *Turn) Replan(measured *Plan) (*Plan, error) {
 		f := s.Findings
 		f.Service = s.Spec.Name
 		in.Findings = append(in.Findings, f)
-		if len(s.Learned) > 0 {
-			in.Learned = append(in.Learned, LearnedService{Service: s.Spec.Name, Localities: s.Learned})
-		}
 	}
+	in.Learned = measured.learned()
 	return Next(in)
 }

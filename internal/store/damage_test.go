@@ -22,34 +22,34 @@ func quiet() store.Options { return store.Options{Logger: slog.New(slog.DiscardH
 
 // twoVersions makes a directory whose key "a" was "old" and is "new", and
 // gives the bytes of its two files.
-func twoVersions(t testing.TB) (dir string, current, previous []byte) {
-	t.Helper()
-	dir = t.TempDir()
-	f := open(t, dir)
-	defer closeNow(t, f)
-	revision, err := f.CompareAndSwap(t.Context(), "a", 0, []byte("old"))
+func twoVersions(tb testing.TB) (dir string, current, previous []byte) {
+	tb.Helper()
+	dir = tb.TempDir()
+	f := open(tb, dir)
+	defer closeNow(tb, f)
+	revision, err := f.CompareAndSwap(tb.Context(), "a", 0, []byte("old"))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	if _, err := f.CompareAndSwap(t.Context(), "a", revision, []byte("new")); err != nil {
-		t.Fatal(err)
+	if _, err := f.CompareAndSwap(tb.Context(), "a", revision, []byte("new")); err != nil {
+		tb.Fatal(err)
 	}
-	return dir, readBytes(t, dir, "a.state"), readBytes(t, dir, "a.state.prev")
+	return dir, readBytes(tb, dir, "a.state"), readBytes(tb, dir, "a.state.prev")
 }
 
-func readBytes(t testing.TB, dir, name string) []byte {
-	t.Helper()
+func readBytes(tb testing.TB, dir, name string) []byte {
+	tb.Helper()
 	b, err := os.ReadFile(filepath.Join(dir, name))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return b
 }
 
-func writeBytes(t testing.TB, dir, name string, b []byte) {
-	t.Helper()
+func writeBytes(tb testing.TB, dir, name string, b []byte) {
+	tb.Helper()
 	if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }
 

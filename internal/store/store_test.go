@@ -30,19 +30,19 @@ func both(t *testing.T, test func(t *testing.T, s store.Store)) {
 	})
 }
 
-func open(t testing.TB, dir string) *store.Files {
-	t.Helper()
+func open(tb testing.TB, dir string) *store.Files {
+	tb.Helper()
 	f, err := store.Open(dir, quiet())
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return f
 }
 
-func closeNow(t testing.TB, c interface{ Close() error }) {
-	t.Helper()
+func closeNow(tb testing.TB, c interface{ Close() error }) {
+	tb.Helper()
 	if err := c.Close(); err != nil {
-		t.Error(err)
+		tb.Error(err)
 	}
 }
 
