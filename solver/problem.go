@@ -28,6 +28,9 @@ type Service struct {
 	// one is taken. They may belong to other demand: their shares count. Without
 	// them ties are split in proportion to room under the ceilings.
 	Previous [][]float64
+	// Ties is the part of what ties may cost that may be spent on staying near
+	// Previous, (0, 1]; 0 = all of it.
+	Ties float64
 	// WarmPrices holds the prices of the last solution [l] (nil = none). As long
 	// as they prove that the shares of Previous, or else of Last, are still as good
 	// as ties may be, that is the answer, after 0 iterations. Otherwise the solver

@@ -49,7 +49,7 @@ func (in *instance) tied(value, bound float64) bool {
 	for _, d := range in.served {
 		total += d
 	}
-	return value <= bound+math.Min(tieLatency*total, tieShare*bound)
+	return value <= bound+in.tieBudget(total, bound)
 }
 
 // bound is Bound with the ceilings, and less the demand, of the instance.

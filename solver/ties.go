@@ -9,7 +9,7 @@ const (
 	tieShare   = 0.004
 	// tieAim is the part of it that a new answer spends, so that the same answer
 	// still lies inside when it comes back with slightly different demand.
-	tieAim = 0.5
+	tieAim = 0.1
 )
 
 // breakTies picks among the solutions of (nearly) the same cost: the one
@@ -22,7 +22,7 @@ func (in *instance) breakTies(p part, localities []int, prog *program, best opti
 	}
 	flow := best.flow
 	value := prog.value(flow)
-	budget := math.Min(tieLatency*total, tieShare*value)
+	budget := in.tieBudget(total, value)
 	var target []float64
 	if in.service.Previous == nil {
 		target = prog.byHeadroom(flow, best.prices)
@@ -40,6 +40,15 @@ func (in *instance) breakTies(p part, localities []int, prog *program, best opti
 		return flow
 	}
 	return prog.extend(nearest, target, value+tieAim*budget)
+}
+
+// tieBudget is what ties may cost at a demand and a cost of the optimum.
+func (in *instance) tieBudget(demand, value float64) float64 {
+	budget := math.Min(tieLatency*demand, tieShare*value)
+	if in.service.Ties > 0 {
+		budget *= in.service.Ties
+	}
+	return budget
 }
 
 // byShares is an earlier answer in shares of today's demand; a source that had

@@ -66,6 +66,9 @@ func (s *Service) validate(sources int) error {
 	if err := within(".max_shed", s.MaxShed, 0, 1); err != nil {
 		return err
 	}
+	if err := within(".ties", s.Ties, 0, 1); err != nil {
+		return err
+	}
 	if err := s.validateMatrices(sources); err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ func Assign(in Input) *Result {
 	w.settleEntries(caps)
 	w.load = make([]float64, len(w.sites))
 	w.round(w.load, caps)
-	if in.deciding() {
+	if in.deciding() && !in.Settle {
 		w.suppress(w.load, caps)
 	}
 	w.settleUnits(w.load, caps)

@@ -88,6 +88,8 @@ type Input struct {
 	// locality either.
 	Gain float64
 	Damp string // why Gain is below 1; empty when it is not
+	// Settle lets moves be published that are smaller than what usually counts.
+	Settle bool
 	// Refused, when not empty, says why the check refused what was decided: then
 	// what was published goes on, as on a rebase.
 	Refused string

@@ -38,10 +38,12 @@ func decideGroup(in *Input, group []*draft) *certificate {
 			solveJointly(group[at:])
 		default:
 			d.solve()
+			d.settle()
 		}
 		var violations []assign.Violation
 		d.Result, violations = decide(d.assignInput(in.Trigger), in.Now)
 		d.violations = append(d.violations, violations...)
+		d.watchCalm()
 		d.finish()
 		d.watchSwings(in)
 		for _, l := range d.out {

@@ -71,7 +71,8 @@ type draft struct {
 
 	in, out []*link // calls that count: who calls it, and whom it calls
 
-	policy [][]float64 // per source, the shares that its policy wants; nil for the solver's
+	settled [][]float64 // per source of Problem, shares that calm demand wants; nil = nothing to be gained
+	policy  [][]float64 // per source, the shares that its policy wants; nil for the solver's
 
 	published  float64 // cost of what is published, requests/s x ms
 	violations []assign.Violation

@@ -34,8 +34,9 @@ type Preview struct {
 const (
 	maxPreviewTicks = 60
 	// quietTicks is for how many ticks nothing may move before nothing will: a
-	// locality leaves its priority after three.
-	quietTicks = 5
+	// locality leaves its priority after three, and a calm service settles after
+	// settleFirst.
+	quietTicks = settleFirst + 2
 )
 
 // NewPreview begins with the turn that would carry the change over; the turn's

@@ -202,7 +202,7 @@ func (d *draft) mapSites(other []assign.Site) []int {
 func (d *draft) assignInput(trigger assign.Trigger) assign.Input {
 	in := assign.Input{
 		Service: d.served(), Sites: d.Sites, Sources: make([]assign.Source, len(d.sources)),
-		Prices: d.Prices, Previous: d.previous, Trigger: trigger, Hold: d.Hold,
+		Prices: d.Prices, Previous: d.previous, Trigger: trigger, Hold: d.Hold, Settle: d.settled != nil,
 	}
 	if d.Solution != nil {
 		in.Shed = shedFraction(d.Problem.Demand, d.Solution.Shed)
@@ -239,8 +239,11 @@ func (d *draft) target(source isobar.Locality) []float64 {
 // optimum gives the solver's shares of a source; nil when it was not solved.
 func (d *draft) optimum(source isobar.Locality) []float64 {
 	s, ok := slices.BinarySearchFunc(d.Solved, source, isobar.Locality.Compare)
-	if !ok {
+	switch {
+	case !ok:
 		return nil
+	case d.settled != nil:
+		return d.settled[s]
 	}
 	return sharesOf(d.Solution.Flows[s])
 }

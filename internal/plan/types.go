@@ -59,6 +59,7 @@ type Service struct {
 	Joint   bool
 	Alone   bool // calls connect it with too much to solve together: what is measured counts
 	PlanGap float64
+	Calm    *Calm // nil while something happens
 	// PolicyGap is what the policy costs, before it is paced and rounded, above
 	// the bound, as a fraction of its cost; PolicyMS the same against the solution, in
 	// milliseconds of mean latency. Both are 0 with policy latency, and where calls
