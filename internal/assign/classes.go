@@ -80,23 +80,36 @@ func nextDrops(in *Input) (total float64, classes *isobar.ClassDrops) {
 		return nextDrop(in), nil
 	}
 	mix := mixOf(in.Sources)
-	before := in.Previous.classDrops(mix, rules)
-	now := mix.Dropped(&before)
-	most := min(1, finite(in.Service.MaxShed))
-	drops := before
-	switch {
-	case in.Service.Mode == isobar.ModeObserve && in.deciding(), in.Previous == nil, in.deciding() && !steadyDrop(min(1, finite(in.Shed)), now), now > most+coarse:
-		was := in.Previous
-		if was != nil { // as it is with the clients of now
-			copied := *was
-			copied.Drop = min(now, most)
-			was = &copied
-		}
+	drops := in.Previous.classDrops(mix, rules)
+	if now := mix.Dropped(&drops); !staysDivided(in, now, mix, &drops) {
 		alone := *in
-		alone.Previous = was
+		if in.Previous != nil { // as it is with the clients of now
+			was := *in.Previous
+			was.Drop = min(now, finite(in.Service.MaxShed))
+			alone.Previous = &was
+		}
 		drops = divide(nextDrop(&alone), mix, &rules.MaxShed)
 	}
 	return mix.Dropped(&drops), &isobar.ClassDrops{Criticality: rules, Drops: drops}
+}
+
+// staysDivided tells whether clients go on dropping as before, which is now so
+// much of all requests.
+func staysDivided(in *Input, now float64, mix Mix, drops *isobar.ClassFractions) bool {
+	switch {
+	case in.Previous == nil, now > min(1, finite(in.Service.MaxShed))+coarse:
+		return false
+	case !in.deciding():
+		return true
+	case in.Service.Mode == isobar.ModeObserve, !steadyDrop(min(1, finite(in.Shed)), now):
+		return false
+	}
+	// The same in all, but clients that matter less may have come since.
+	anew, moved := divide(now, mix, &in.Service.Criticality.MaxShed), 0.0
+	for c, d := range drops {
+		moved += mix[c] * max(0, d-anew[c])
+	}
+	return moved <= dropSteady
 }
 
 // coarse is by how much the steps of the wire may lift what is dropped.

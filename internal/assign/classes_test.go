@@ -139,13 +139,13 @@ func TestClassesAgainstATwin(t *testing.T) {
 				continue
 			}
 			// What is dropped in all is at least what has to be, and divided as the twin
-			// does, but for the steps of the wire.
+			// does, but for the steps of the wire and what is not worth telling anew.
 			if out.Drop < in.Shed-0.011 {
 				t.Errorf("%v is dropped, %v does not fit", out.Drop, in.Shed)
 			}
 			want := dumbDrops(out.Drop, mix, rules.MaxShed)
 			for c, d := range out.Classes.Drops {
-				if part := mix[c] * math.Abs(d-want[c]); part > 0.011 {
+				if part := mix[c] * math.Abs(d-want[c]); part > 0.016 {
 					t.Errorf("%s: drops %v, a twin %v, of %v at most; mix %v", isobar.Class(c), d, want[c], rules.MaxShed, mix)
 				}
 			}
