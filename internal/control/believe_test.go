@@ -12,6 +12,8 @@ import (
 
 // vote has all checkers say the same of every endpoint of a zone.
 func (c *checkers) vote(s *isobar.Service, zone string, status isobar.HealthStatus) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for i := range s.Localities {
 		sl := &s.Localities[i]
 		for k := range sl.Endpoints {
@@ -26,6 +28,13 @@ func (c *checkers) vote(s *isobar.Service, zone string, status isobar.HealthStat
 	}
 }
 
+// forget takes back what the checkers said.
+func (c *checkers) forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.reports = nil
+}
+
 // TestClientsConfirmAMassFailure: all checkers say at once that everything is
 // down, which is not believed. What clients then fail to reach is: that zone
 // goes down, and the one that serves them stays.
@@ -35,7 +44,7 @@ func TestClientsConfirmAMassFailure(t *testing.T) {
 		s.HealthChecks = []isobar.HealthCheck{{
 			Protocol: isobar.CheckTCP, Interval: time.Second, Timeout: 500 * time.Millisecond, UnhealthyThreshold: 2, HealthyThreshold: 1, TCP: &isobar.TCPCheck{},
 		}}
-		r := &reporters{parts: newParts(), nodes: 3, rate: 200, opened: time.Now(), failing: map[string]float64{}}
+		r := &reporters{parts: newParts(), nodes: 3, rate: 200, opened: time.Now()}
 		r.topology.Services = []isobar.Service{s}
 		c := &checkers{changed: make(chan struct{}, 1)}
 		for _, zone := range []string{"east/a", "east/b", "east/c"} {
@@ -48,7 +57,7 @@ func TestClientsConfirmAMassFailure(t *testing.T) {
 		c.vote(&s, "east/a", isobar.Healthy)
 		c.vote(&s, "east/b", isobar.Healthy)
 		pass(20 * time.Second)
-		c.reports = nil
+		c.forget()
 		c.vote(&s, "east/a", isobar.Unhealthy)
 		c.vote(&s, "east/b", isobar.Unhealthy)
 		pass(20 * time.Second)
@@ -59,7 +68,7 @@ func TestClientsConfirmAMassFailure(t *testing.T) {
 		if a, b := usable(0), usable(1); a != 4 || b != 4 {
 			t.Fatalf("%d and %d endpoints are up while the failure should be held, want 4 and 4", a, b)
 		}
-		r.failing["east/a"] = 1
+		r.failing.Store("east/a", 1.0)
 		pass(20 * time.Second)
 		if a, b := usable(0), usable(1); a != 0 || b != 4 {
 			t.Errorf("%d and %d endpoints are up after clients failed to reach the first zone, want 0 and 4", a, b)

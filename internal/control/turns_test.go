@@ -3,6 +3,7 @@ package control_test
 import (
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -101,15 +102,19 @@ func TestWhatWaitsToBeSavedStays(t *testing.T) {
 type checkers struct {
 	changed    chan struct{}
 	connected  []health.Checker
-	reports    []health.Report
 	designated atomic.Int64
+
+	mu      sync.Mutex
+	reports []health.Report
 }
 
 func (c *checkers) Collect(now time.Time) []health.Report {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for i := range c.reports {
 		c.reports[i].Arrived = now
 	}
-	return c.reports
+	return slices.Clone(c.reports)
 }
 func (c *checkers) Connected(time.Time) []health.Checker             { return c.connected }
 func (c *checkers) Designate(*isobar.Topology, []health.Designation) { c.designated.Add(1) }
@@ -149,10 +154,11 @@ func TestIntervalReachesCheckers(t *testing.T) {
 type reporters struct {
 	*parts
 
-	rate    float64 // requests/s of each
-	nodes   int
-	failing map[string]float64
-	opened  time.Time
+	rate   float64 // requests/s of each
+	nodes  int
+	opened time.Time
+
+	failing sync.Map // zone → fraction of its requests that fail
 }
 
 func (r *reporters) Subscriptions() []xds.Subscription {
@@ -168,8 +174,10 @@ func (r *reporters) Collect(now time.Time) []load.StreamWindow {
 		}
 		report := load.ServiceReport{Service: "web", Interval: time.Second}
 		for _, zone := range []string{"east/a", "east/b"} {
-			at, issued := isobar.MustLocality(zone), uint64(r.rate/2)
-			failed := uint64(r.failing[zone] * float64(issued))
+			at, issued, failed := isobar.MustLocality(zone), uint64(r.rate/2), uint64(0)
+			if part, fails := r.failing.Load(zone); fails {
+				failed = uint64(part.(float64) * float64(issued))
+			}
 			report.Localities = append(report.Localities, load.LocalityReport{
 				Locality: &at, Issued: issued, HasIssued: true, Succeeded: issued - failed, Errors: failed,
 			})
