@@ -33,20 +33,21 @@ type joint struct {
 	floor                     float64
 	iterations                int
 	bestX, bestP              []float64
-	bestMiss                  float64
-	bestAt                    int
+	bestMiss, bestBad         float64
+	betterAt                  int // the last iteration that was better in one of them
 }
 
 const (
 	// jointGap is where iterations end. A Cholesky factorisation carries no
 	// further next to the ceilings, and nobody could tell the difference.
 	jointGap = 1e-9
-	// jointPatience is how many iterations may pass without a better iterate.
+	// jointPatience is how many iterations may pass without a better iterate, or
+	// one in which clearly less of the demand is still on no way.
 	jointPatience = 30
 )
 
 func newJoint(n *network) *joint {
-	j := &joint{net: n, bestMiss: math.Inf(1)}
+	j := &joint{net: n, bestMiss: math.Inf(1), bestBad: math.Inf(1)}
 	sized := func(size int, slices ...*[]float64) {
 		block := make([]float64, size*len(slices))
 		for i, s := range slices {
@@ -79,7 +80,7 @@ func (j *joint) solve() {
 	j.residuals()
 	for j.iterations = 0; j.iterations < maxIterations; j.iterations++ {
 		tau, done := j.progress()
-		if done || math.IsNaN(tau) || j.iterations-j.bestAt > jointPatience || !j.advance(j.bestDirection(tau)) {
+		if done || math.IsNaN(tau) || j.iterations-j.betterAt > jointPatience || !j.advance(j.bestDirection(tau)) {
 			return
 		}
 	}
@@ -132,9 +133,12 @@ func (j *joint) progress() (tau float64, done bool) {
 	j.floor = 0.1 * jointGap * size / j.pairs
 	off := (gap+miss)/math.Max(size, 1e-9*rate) + bad/rate
 	if off < j.bestMiss {
-		j.bestMiss, j.bestAt = off, j.iterations
+		j.bestMiss, j.betterAt = off, j.iterations
 		copy(j.bestX, j.x)
 		copy(j.bestP, j.p)
+	}
+	if bad < 0.9*j.bestBad {
+		j.bestBad, j.betterAt = bad, j.iterations
 	}
 	done = gap+miss <= jointGap*size+1e-12*rate && bad <= 1e-9*rate
 	return gap / j.pairs, done
