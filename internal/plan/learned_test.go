@@ -22,11 +22,18 @@ type fit struct {
 
 func newFit(t *testing.T, declared float64) *fit {
 	t.Helper()
+	return &fit{loop: twoZones(t, declared, &isobar.Service{ORCA: true})}
+}
+
+// twoZones is a loop over a service with four endpoints in each of two zones.
+func twoZones(t *testing.T, declared float64, with *isobar.Service) *loop {
+	t.Helper()
 	network, err := isobar.NewNetwork(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := isobar.Service{Name: "checkout", ORCA: true}
+	s := *with
+	s.Name = "checkout"
 	for i, z := range []string{"us/a", "us/b"} {
 		sl := isobar.ServiceLocality{Locality: loc(z), MaxRate: declared}
 		for e := range 4 {
@@ -36,7 +43,7 @@ func newFit(t *testing.T, declared float64) *fit {
 	}
 	top := &isobar.Topology{Network: network, Services: []isobar.Service{s}}
 	top.Normalize()
-	return &fit{loop: &loop{t: t, decider: plan.NewDecider(interval, nil, t0), top: top, now: t0}}
+	return &loop{t: t, decider: plan.NewDecider(interval, nil, t0), top: top, now: t0}
 }
 
 // tick lets an interval pass in which three clients in us/a send what they are

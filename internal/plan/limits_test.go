@@ -27,21 +27,7 @@ type limitedFleet struct {
 
 func newLimited(t *testing.T, declared float64, limits ...isobar.Limit) *limitedFleet {
 	t.Helper()
-	network, err := isobar.NewNetwork(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := isobar.Service{Name: "checkout", Limits: limits}
-	for i, z := range []string{"us/a", "us/b"} {
-		sl := isobar.ServiceLocality{Locality: loc(z), MaxRate: declared}
-		for e := range 4 {
-			sl.Endpoints = append(sl.Endpoints, isobar.Endpoint{Address: "10.0." + string(rune('0'+i)) + "." + string(rune('1'+e)) + ":80"})
-		}
-		s.Localities = append(s.Localities, sl)
-	}
-	top := &isobar.Topology{Network: network, Services: []isobar.Service{s}}
-	top.Normalize()
-	return &limitedFleet{loop: &loop{t: t, decider: plan.NewDecider(interval, nil, t0), top: top, now: t0}, demand: 700, swing: 0.3}
+	return &limitedFleet{loop: twoZones(t, declared, &isobar.Service{Limits: limits}), demand: 700, swing: 0.3}
 }
 
 // limit puts limits into force, as an operator does who writes the file anew.
