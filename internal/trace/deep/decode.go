@@ -94,18 +94,13 @@ func (d *Decoder) take(n int, size uintptr) bool {
 	return true
 }
 
-func (d *Decoder) uint() uint64 {
-	v, n := binary.Uvarint(d.data)
-	if n <= 0 {
-		d.failf("a number is cut")
-		return 0
-	}
-	d.data = d.data[n:]
-	return v
-}
+func (d *Decoder) uint() uint64 { return varint(d, binary.Uvarint) }
 
-func (d *Decoder) int() int64 {
-	v, n := binary.Varint(d.data)
+func (d *Decoder) int() int64 { return varint(d, binary.Varint) }
+
+// varint takes a number off the data, as read reads it.
+func varint[T int64 | uint64](d *Decoder, read func([]byte) (T, int)) T {
+	v, n := read(d.data)
 	if n <= 0 {
 		d.failf("a number is cut")
 		return 0
