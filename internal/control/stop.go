@@ -20,3 +20,12 @@ func (l *Loop) Left() <-chan struct{} { return l.left }
 
 // Undropped tells whether that plan differs from the one before.
 func (l *Loop) Undropped() bool { return l.undropped.Load() }
+
+// stop saves the last plan, drops and all, and what checkers found.
+func (l *Loop) stop() {
+	l.tell(Recorder.Stopped)
+	saved, found := l.toSave(l.last), l.keeper.Save()
+	l.saver.save(job{plan: &saved, health: &found, pages: l.pages})
+	l.saver.close()
+	l.metrics.unregister()
+}

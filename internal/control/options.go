@@ -1,0 +1,124 @@
+package control
+
+import (
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/health"
+	"github.com/isobar-xds/isobar/internal/load"
+	"github.com/isobar-xds/isobar/internal/plan"
+	"github.com/isobar-xds/isobar/internal/views"
+	"github.com/isobar-xds/isobar/internal/xds"
+)
+
+// Defaults of Options.
+const (
+	DefaultTick     = 5 * time.Second
+	DefaultInterval = 5 * time.Second
+	// DefaultHoldOff is the least time between two plans that only carry a
+	// topology or health change: the first is published at once, a burst
+	// coalesces.
+	DefaultHoldOff = 100 * time.Millisecond
+)
+
+// Topology is where services and the operator's health marks come from.
+type Topology interface {
+	// State gives the present topology and health. Both are immutable.
+	State() (*isobar.Topology, health.Table)
+	// Changed signals that State gives something new. Capacity 1: several
+	// changes may come as one signal.
+	Changed() <-chan struct{}
+}
+
+// Reports is where load reports come from.
+type Reports interface {
+	// Collect hands over what each stream reported since the last call. The
+	// windows are valid until the next call.
+	Collect(now time.Time) []load.StreamWindow
+}
+
+// Clients is the stream layer: it gets each plan's views, and tells who
+// subscribes to what.
+type Clients interface {
+	Publish(set *views.Set)
+	Subscriptions() []xds.Subscription
+}
+
+// State keeps the plan across restarts.
+type State interface {
+	// LoadPlan gives the last good plan; nil without error when there is none.
+	LoadPlan() (*plan.Saved, error)
+	// SavePlan returns when the plan is durable.
+	SavePlan(saved plan.Saved) error
+	// LoadHealth and SaveHealth do the same for what checkers found.
+	LoadHealth() (*health.SavedKeeper, error)
+	SaveHealth(saved health.SavedKeeper) error
+	// LoadHistory and SavePage do the same for what changed: a page at a time,
+	// of which the last plan.MaxPages are kept.
+	LoadHistory() ([]plan.Page, error)
+	SavePage(page plan.Page) error
+}
+
+// Timing is what a reload of the configuration may change.
+type Timing struct {
+	Tick     time.Duration // between decisions; 0 = 5 s
+	Interval time.Duration // at which clients report; 0 = 5 s
+	Ladder   plan.Ladder   // what missing inputs do; its zero values are the defaults
+}
+
+// Options of a Loop. Topology, Reports, Clients, State and Views are required.
+type Options struct {
+	Timing  func() Timing // asked at every tick; nil = the defaults
+	HoldOff time.Duration // between rebased plans; default 100 ms
+	// SurveyEvery is asked how often to play the loss of each zone; nil, or 0 =
+	// never.
+	SurveyEvery func() time.Duration
+
+	Topology Topology
+	// Outdated lists how old the topology of services is, where it is not that of
+	// now; nil = it always is.
+	Outdated func(now time.Time) []plan.InputAge
+	Checkers Checkers // nil = no health discovery
+	Reports  Reports
+	Clients  Clients
+	State    State
+	// Views encodes a plan; previous is nil for the first.
+	Views func(p *plan.Plan, previous *views.Set) *views.Set
+
+	Log        *slog.Logger
+	Registerer prometheus.Registerer // nil = no metrics
+}
+
+// complete checks what is required and fills in what may be left out.
+func (o Options) complete() (Options, error) {
+	if o.Topology == nil || o.Reports == nil || o.Clients == nil || o.State == nil || o.Views == nil {
+		return o, errors.New("control: Topology, Reports, Clients, State and Views are required")
+	}
+	if o.Checkers == nil {
+		o.Checkers = nobody{}
+	}
+	if o.Timing == nil {
+		o.Timing = func() Timing { return Timing{} }
+	}
+	o.HoldOff = orDefault(o.HoldOff, DefaultHoldOff)
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return o, nil
+}
+
+func (l *Loop) timing() Timing {
+	t := l.opts.Timing()
+	return Timing{Tick: orDefault(t.Tick, DefaultTick), Interval: orDefault(t.Interval, DefaultInterval), Ladder: t.Ladder}
+}
+
+func orDefault(d, def time.Duration) time.Duration {
+	if d > 0 {
+		return d
+	}
+	return def
+}

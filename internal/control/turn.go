@@ -1,0 +1,108 @@
+package control
+
+import (
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/isobar-xds/isobar/internal/load"
+	"github.com/isobar-xds/isobar/internal/plan"
+	"github.com/isobar-xds/isobar/internal/xds"
+)
+
+// rebase carries the current weights over to the present topology and health.
+func (l *Loop) rebase() {
+	l.lastRebase = time.Now()
+	_, _ = l.next(plan.Origin{}, l.decider.Rebase, nil) // it is logged, and the last plan stays
+}
+
+// tick takes one decision.
+func (l *Loop) tick() {
+	started := time.Now()
+	l.observeHealth(started)
+	_, _ = l.next(plan.Origin{}, l.decider.Tick, l.opts.Reports.Collect(started))
+	l.believe()
+	l.countTick(time.Since(started))
+}
+
+// next makes and publishes the plan that follows. A defect that panics in pure
+// code costs this plan only: the one in force goes on serving.
+func (l *Loop) next(o plan.Origin, decide func(*plan.Turn) (*plan.Plan, error), windows []load.StreamWindow) (p *plan.Plan, err error) {
+	before := l.Current()
+	defer func() { l.tell(func(r Recorder) { r.Decided(before, p, err) }) }()
+	defer func() {
+		if r := recover(); r != nil {
+			l.metrics.panics.Inc()
+			l.log.Error("planning failed, the last plan stays", "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+			p, err = nil, errDefect
+		}
+	}()
+	turn := &plan.Turn{
+		Now: time.Now(), Interval: l.timing().Interval, Windows: windows,
+		Watched: watched(l.opts.Clients.Subscriptions()), Paused: before.Paused,
+		Previous: before, Version: before.Version + 1,
+	}
+	turn.Ages, turn.Ladder = l.ages(turn.Now), l.timing().Ladder
+	turn.Topology, l.operators = l.opts.Topology.State()
+	turn.Health = l.keeper.Table(l.operators)
+	if p, err = decide(turn); err != nil {
+		if o.Trigger == "" { // an operator is told
+			l.log.Error("planning failed, the last plan stays", "error", err)
+		}
+		return nil, err
+	}
+	change, ok := plan.Changed(before, p, o)
+	if ok {
+		l.note(change)
+	}
+	l.publish(p)
+	return p, nil
+}
+
+// publish puts a plan in force: one atomic store, then the streams.
+func (l *Loop) publish(p *plan.Plan) {
+	if p.Version > l.reserved {
+		l.reserve(l.toSave(p), p.Version)
+	}
+	before := l.Current()
+	l.show(p)
+	l.report(p)
+	if l.worthSaving(before, p) {
+		saved := l.toSave(p)
+		l.saver.save(job{plan: &saved, pages: l.pages})
+		l.lastSaved, l.pages = p.Made, nil
+	}
+}
+
+// show tells the streams of a plan, and whoever waits for one.
+func (l *Loop) show(p *plan.Plan) {
+	l.set = l.opts.Views(p, l.set)
+	l.current.Store(p)
+	l.opts.Clients.Publish(l.set)
+	l.waiters.wake()
+}
+
+// watched tells the planner who watches what.
+func watched(subscriptions []xds.Subscription) []plan.Watched {
+	out := make([]plan.Watched, len(subscriptions))
+	for i := range subscriptions {
+		s := &subscriptions[i]
+		out[i] = plan.Watched{Service: s.Service, Source: s.Locality, Streams: s.Streams, Acked: s.AckedAt}
+	}
+	return out
+}
+
+// ages tells the planner how old its inputs are, but for load reports, of which
+// it knows itself.
+func (l *Loop) ages(now time.Time) []plan.InputAge {
+	var out []plan.InputAge
+	if l.opts.Outdated != nil {
+		out = l.opts.Outdated(now)
+	}
+	for _, a := range l.keeper.Book().Ages() {
+		if a.Checked {
+			out = append(out, plan.InputAge{Service: a.Service, Kind: plan.InputHealth, Age: plan.Age{Some: a.Some, Most: a.Most}})
+		}
+	}
+	return out
+}
