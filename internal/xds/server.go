@@ -1,7 +1,6 @@
 package xds
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"runtime/debug"
@@ -151,13 +150,6 @@ func (s *Server) Stop() {
 	s.mu.Unlock()
 	s.work.Wait()
 }
-
-var (
-	errStopped = errors.New("the server is stopping")
-	errFull    = errors.New("too many")
-	errNothing = errors.New("nothing is published yet")
-	errSilent  = errors.New("no request came")
-)
 
 // admit registers a new stream.
 func (s *Server) admit(st *stream) error {

@@ -1,7 +1,6 @@
 package xds
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -11,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
@@ -131,145 +129,6 @@ func (s *stream) over() (bool, error) {
 	return s.received != nil, s.received
 }
 
-// guarded calls f, with a panic as an error: outside of the handler nobody else
-// would stop it from ending the process.
-func (s *stream) guarded(f func() error) (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			s.server.options.Log.Error("a stream failed by a defect; others go on",
-				slog.String("panic", fmt.Sprint(r)), slog.String("stack", string(debug.Stack())))
-			err = status.Error(codes.Internal, "isobar: internal error; it is in the server's log")
-		}
-	}()
-	return f()
-}
-
-// receive handles requests until the client or an error ends the stream.
-func (s *stream) receive() error {
-	for {
-		var err error
-		if s.delta {
-			err = s.receiveDelta()
-		} else {
-			err = s.receiveSotW()
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
-func (s *stream) receiveSotW() error {
-	m := &sotwRequest{stream: s}
-	if err := s.raw.RecvMsg(m); err != nil {
-		return err
-	}
-	if m.pending {
-		s.offer()
-	}
-	return m.refused
-}
-
-// decoded handles a state-of-the-world request that had to be decoded.
-func (s *stream) decoded(m *discoveryv3.DiscoveryRequest) error {
-	r, err := wire.RequestFrom(m, s.only, s.server.options.Limits)
-	if err != nil {
-		return err
-	}
-	if err := s.identify(&r.Head); err != nil {
-		return err
-	}
-	if err := s.request(&r); err != nil {
-		return err
-	}
-	s.offer()
-	return nil
-}
-
-func (s *stream) receiveDelta() error {
-	m := &discoveryv3.DeltaDiscoveryRequest{}
-	if err := s.raw.RecvMsg(m); err != nil {
-		return err
-	}
-	r, err := wire.DeltaRequestFrom(m, s.only, s.server.options.Limits)
-	if err != nil {
-		return err
-	}
-	if err := s.identify(&r.Head); err != nil {
-		return err
-	}
-	if s.asksAgain(&r) {
-		if err := s.slowDown(&r); err != nil {
-			return err
-		}
-	}
-	if err := s.deltaRequest(&r); err != nil {
-		return err
-	}
-	s.offer()
-	return nil
-}
-
-// identify takes the node from the first message, and from no other, and makes
-// the stream follow its locality.
-func (s *stream) identify(h *wire.Head) error {
-	s.server.metrics.requests[h.Kind].Inc()
-	s.spoke.Store(true)
-	if s.zone != nil { // written by this goroutine only
-		return nil
-	}
-	node, err := wire.NodeFrom(h.Node)
-	if err != nil {
-		return err
-	}
-	if admit := s.server.options.Admit; admit != nil {
-		if err := admit(s.raw.Context(), node); err != nil {
-			return err
-		}
-	}
-	if err := s.server.ready(s.raw.Context()); err != nil {
-		return err
-	}
-	z, err := s.server.join(node.Locality)
-	if err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed { // by the handler, meanwhile
-		s.server.leave(z)
-		return errStopped
-	}
-	s.node, s.zone = node, z
-	if is := s.server.options.Is2017; is != nil && s.form == wire.V2 && is(node) {
-		s.form = wire.V2017
-	}
-	s.view = z.add(s)
-	return nil
-}
-
-// ready waits for the first publication, for a bounded time: to be refused is
-// better for a client than to wait without end.
-func (s *Server) ready(ctx context.Context) error {
-	select {
-	case <-s.first:
-		return nil
-	default:
-	}
-	timer := time.NewTimer(s.options.FirstPlanWait)
-	defer timer.Stop()
-	select {
-	case <-s.first:
-		return nil
-	case <-timer.C:
-		return errNothing
-	case <-s.stop:
-		return errStopped
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 // close ends all that the stream takes part in, and gives the zone that it was
 // counted in.
 func (s *stream) close() *zone {
@@ -303,27 +162,15 @@ func (s *stream) close() *zone {
 	return s.zone
 }
 
-// statusOf maps what ended a stream to a gRPC status.
-func (s *Server) statusOf(err error) error {
-	if err == nil {
-		return nil
-	}
-	refused := func(reason string, code codes.Code) error {
-		s.metrics.refused.WithLabelValues(reason).Inc()
-		return status.Error(code, fmt.Sprintf("isobar: %v", err))
-	}
-	switch {
-	case errors.Is(err, wire.ErrMessage):
-		return refused(refusedRequest, codes.InvalidArgument)
-	case errors.Is(err, errFull):
-		return refused(refusedFull, codes.ResourceExhausted)
-	case errors.Is(err, errNothing):
-		return refused(refusedNoPlan, codes.Unavailable)
-	case errors.Is(err, errSilent):
-		return refused(refusedSilent, codes.DeadlineExceeded)
-	case errors.Is(err, errStopped):
-		return status.Error(codes.Unavailable, "isobar: the server is stopping")
-	default:
-		return err // a status of gRPC already, or the end of the context
-	}
+// guarded calls f, with a panic as an error: outside of the handler nobody else
+// would stop it from ending the process.
+func (s *stream) guarded(f func() error) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			s.server.options.Log.Error("a stream failed by a defect; others go on",
+				slog.String("panic", fmt.Sprint(r)), slog.String("stack", string(debug.Stack())))
+			err = status.Error(codes.Internal, "isobar: internal error; it is in the server's log")
+		}
+	}()
+	return f()
 }

@@ -148,32 +148,6 @@ func plainKey(t reflect.Type, path string) error {
 	return nil
 }
 
-// timeParts is what a time.Time is made of; checkTime holds it against the Go
-// release at hand. Only so a monotonic reading of another process can be kept.
-type timeParts struct {
-	wall uint64 // bit 63: there is a monotonic reading
-	ext  int64  // it, or the seconds
-	loc  *time.Location
-}
-
-const (
-	hasMonotonic = 1 << 63
-	nanosShift   = 30
-)
-
-func checkTime() error {
-	t, p := reflect.TypeFor[time.Time](), reflect.TypeFor[timeParts]()
-	same := t.NumField() == p.NumField()
-	for i := 0; same && i < t.NumField(); i++ {
-		a, b := t.Field(i), p.Field(i)
-		same = a.Name == b.Name && a.Type == b.Type && a.Offset == b.Offset
-	}
-	if !same {
-		return fmt.Errorf("%w: time.Time is laid out otherwise in this release of Go", ErrType)
-	}
-	return nil
-}
-
 // at is the memory of an element.
 func at(p unsafe.Pointer, offset uintptr) unsafe.Pointer { return unsafe.Add(p, offset) }
 
@@ -191,10 +165,4 @@ func isZero(p unsafe.Pointer, size uintptr) bool {
 		}
 	}
 	return true
-}
-
-// sliceParts is the memory of a slice.
-type sliceParts struct {
-	data     unsafe.Pointer
-	len, cap int
 }

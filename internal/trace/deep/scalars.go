@@ -1,0 +1,125 @@
+package deep
+
+import (
+	"math"
+	"math/bits"
+	"reflect"
+	"unsafe"
+)
+
+func writeByte(e *Encoder, _ *coder, p unsafe.Pointer) { e.buf = append(e.buf, *(*byte)(p)) }
+
+func readByte(d *Decoder, c *coder, p unsafe.Pointer) {
+	b := d.byte()
+	if c.typ.Kind() == reflect.Bool && b > 1 {
+		d.failf("%d is no truth value", b)
+		return
+	}
+	*(*byte)(p) = b
+}
+
+func writeUint(e *Encoder, c *coder, p unsafe.Pointer) { e.uint(loadUint(c, p)) }
+
+func readUint(d *Decoder, c *coder, p unsafe.Pointer) {
+	v := d.uint()
+	switch c.size {
+	case 2:
+		*(*uint16)(p) = uint16(v) //nolint:gosec // checked below
+	case 4:
+		*(*uint32)(p) = uint32(v) //nolint:gosec // checked below
+	default:
+		*(*uint64)(p) = v
+	}
+	if loadUint(c, p) != v {
+		d.failf("%d is too large for a %s", v, c.typ)
+	}
+}
+
+func loadUint(c *coder, p unsafe.Pointer) uint64 {
+	switch c.size {
+	case 2:
+		return uint64(*(*uint16)(p))
+	case 4:
+		return uint64(*(*uint32)(p))
+	default:
+		return *(*uint64)(p)
+	}
+}
+
+func writeInt(e *Encoder, c *coder, p unsafe.Pointer) { e.int(loadInt(c, p)) }
+
+func readInt(d *Decoder, c *coder, p unsafe.Pointer) {
+	v := d.int()
+	switch c.size {
+	case 1:
+		*(*int8)(p) = int8(v) //nolint:gosec // checked below
+	case 2:
+		*(*int16)(p) = int16(v) //nolint:gosec // checked below
+	case 4:
+		*(*int32)(p) = int32(v) //nolint:gosec // checked below
+	default:
+		*(*int64)(p) = v
+	}
+	if loadInt(c, p) != v {
+		d.failf("%d is too large for a %s", v, c.typ)
+	}
+}
+
+func loadInt(c *coder, p unsafe.Pointer) int64 {
+	switch c.size {
+	case 1:
+		return int64(*(*int8)(p))
+	case 2:
+		return int64(*(*int16)(p))
+	case 4:
+		return int64(*(*int32)(p))
+	default:
+		return *(*int64)(p)
+	}
+}
+
+// writeFloat puts the end first: most numbers are short in binary.
+func writeFloat(e *Encoder, _ *coder, p unsafe.Pointer) {
+	e.uint(bits.ReverseBytes64(math.Float64bits(*(*float64)(p))))
+}
+
+func readFloat(d *Decoder, _ *coder, p unsafe.Pointer) {
+	*(*float64)(p) = math.Float64frombits(bits.ReverseBytes64(d.uint()))
+}
+
+// writeString writes a text once, and its number then.
+func writeString(e *Encoder, _ *coder, p unsafe.Pointer) {
+	s := *(*string)(p)
+	if s == "" {
+		e.uint(0)
+		e.uint(0)
+		return
+	}
+	if id, known := e.strings[s]; known {
+		e.uint(id)
+		return
+	}
+	e.strings[s] = uint64(len(e.strings)) + 1
+	e.uint(0)
+	e.uint(uint64(len(s)))
+	e.buf = append(e.buf, s...)
+}
+
+func readString(d *Decoder, _ *coder, p unsafe.Pointer) {
+	if id := d.uint(); id > 0 {
+		if id > uint64(len(d.strings)) {
+			d.failf("text %d of %d", id, len(d.strings))
+			return
+		}
+		*(*string)(p) = d.strings[id-1]
+		return
+	}
+	n := d.length()
+	if n == 0 || !d.take(n, 1) {
+		return
+	}
+	s := string(d.data[:n])
+	d.data = d.data[n:]
+	d.strings = append(d.strings, s)
+	*(*string)(p) = s
+}
