@@ -62,6 +62,23 @@ func TestEnteringWaitsForLeaving(t *testing.T) {
 	wantShares(t, out, 1, 100, 0)
 }
 
+// One source may enter a site faster than another leaves it: then it goes only as
+// far as there is room.
+func TestEnteringKeepsTheCeiling(t *testing.T) {
+	sites := []assign.Site{site(east, 1000), site(eastB, 5000)}
+	in := input(sites, source(east, 800, []float64{0, 1}, 1, 0), source(eastB, 2000, []float64{1, 0}, 0, 1))
+	out := decide(t, in)
+	in.Sources[0].Target, in.Sources[1].Target = []float64{0.5, 0.5}, []float64{0.2, 0.8}
+	for i := range 6 {
+		out = decide(t, then(in, out))
+		if y, limit := out.Load[0], out.Sites[0].Limit(); y > limit*(1+1e-9) {
+			t.Errorf("tick %d: %s carries %.1f of %.0f (%.3f and %.3f of two sources)", i, east, y, limit, out.Sources[0].Shares[0], out.Sources[1].Shares[0])
+		}
+	}
+	wantShares(t, out, 0, 50, 50)
+	wantShares(t, out, 1, 20, 80)
+}
+
 func TestSuppression(t *testing.T) {
 	in := input(twoSites(), source(east, 100, []float64{0, 80}, 0.5, 0.5))
 	first := decide(t, in)

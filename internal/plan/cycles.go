@@ -66,7 +66,7 @@ func (d *draft) damp(in *Input, prev *Service) {
 		return
 	}
 	d.Damping = prev.Damping
-	if !in.Scoring || d.Damping.Left == 0 {
+	if !in.News || d.Damping.Left == 0 {
 		return
 	}
 	next := *d.Damping
@@ -88,7 +88,7 @@ func (d *draft) damp(in *Input, prev *Service) {
 // not a cycle: other endpoints, another configuration or mode, a hold.
 func (d *draft) watchSwings(in *Input) {
 	prev := d.last
-	if !in.Scoring {
+	if !in.News {
 		return
 	}
 	var before Damping

@@ -14,8 +14,9 @@ import (
 
 // swinging lets plans follow each other in a fleet whose us/b over-reacts: the
 // more it gets, the less it seems to be able to carry, by half as much again.
-// It gives the share of us/b after each of the ticks.
-func swinging(t *testing.T, ticks int, over float64) (shares []float64, last *plan.Plan, found []int) {
+// It gives the share of us/b after each of the ticks, and the plan to whoever
+// wants to see it.
+func swinging(t *testing.T, ticks int, over float64, see ...func(*plan.Plan)) (shares []float64, last *plan.Plan, found []int) {
 	t.Helper()
 	top := threeZones(t)
 	for i := range top.Services[0].Localities {
@@ -40,7 +41,7 @@ func swinging(t *testing.T, ticks int, over float64) (shares []float64, last *pl
 			{Locality: loc("us/b"), InUse: demand * want / 0.8 / 2, At: now},
 		}
 		in := plan.Input{
-			Now: now, Topology: top, Previous: p, Version: uint64(tick + 1), Scoring: true,
+			Now: now, Topology: top, Previous: p, Version: uint64(tick + 1), News: true, Scoring: true,
 			Load: &load.Snapshot{At: now, Services: []load.ServiceLoad{{
 				Name: "checkout", Coverage: 1, Covered: true,
 				Sources: []load.SourceLoad{{Source: loc("us/a"), Demand: demand, Raw: demand, Nodes: 3}},
@@ -56,6 +57,9 @@ func swinging(t *testing.T, ticks int, over float64) (shares []float64, last *pl
 		shares = append(shares, p.Assignment("checkout", loc("us/a")).Share(loc("us/b")))
 		if s.Damping.Found > len(found) {
 			found = append(found, tick)
+		}
+		for _, look := range see {
+			look(p)
 		}
 	}
 	return shares, p, found

@@ -69,7 +69,7 @@ func (d *Decider) Tick(t *Turn) (*Plan, error) {
 	d.table.SetWatched(t.watches(), t.Now)
 	snapshot := d.table.Snapshot(t.Now)
 	in := t.tick(snapshot)
-	in.Scoring = true
+	in.News, in.Scoring = true, true
 	d.forget(t.Previous)
 	for i := range snapshot.Services {
 		s := &snapshot.Services[i]

@@ -119,6 +119,37 @@ func TestDeletedServiceLeavesNoEvidence(t *testing.T) {
 	}
 }
 
+// What clients do under shares that a change of health replaces before the next
+// tick is what they were told: it is not held against those that follow.
+func TestSharesThatHealthReplacedAreRemembered(t *testing.T) {
+	f := newFleet(t, declared(t, isobar.ModeFull))
+	f.demand = 180 // 540 requests/s, of which us/a may carry 320
+	for i := range 20 {
+		f.tick()
+		told, reported := f.plan, f.now
+		if got := told.Assignment("checkout", loc("us/a")).Share(loc("us/b")); got < 0.1 {
+			t.Fatalf("tick %d: %.2f of the traffic to us/b, want some", i, got)
+		}
+		// Just before the next tick all of us/b fails, and is back at once.
+		f.now = reported.Add(interval - 2*time.Millisecond)
+		f.table = health.NewTable([]health.Override{
+			{Key: health.Key{Service: "checkout", Address: "10.0.1.1:80"}, Status: isobar.Unhealthy},
+			{Key: health.Key{Service: "checkout", Address: "10.0.1.2:80"}, Status: isobar.Unhealthy},
+		})
+		f.turn(f.decider.Rebase)
+		if got := f.plan.Assignment("checkout", loc("us/a")).Share(loc("us/b")); got > 0 {
+			t.Fatalf("tick %d: %.2f of the traffic to us/b, which is down", i, got)
+		}
+		f.table = health.Table{}
+		f.turn(f.decider.Rebase)
+		f.now = reported
+		f.land = func(l isobar.Locality, _ float64) float64 { return told.Assignment("checkout", loc("us/a")).Share(l) }
+		if found := f.service().Findings; len(found.Background)+len(found.Deviating)+len(found.Barred) > 0 {
+			t.Fatalf("tick %d: %+v", i, found)
+		}
+	}
+}
+
 // A fleet that reports no load after a restart is not held for ever by the
 // demand of an earlier process: where clients are there, the ladder ends the
 // hold in the end, and else the demand fades after two minutes.

@@ -22,9 +22,11 @@ type Input struct {
 	// Findings compares landings with the previous plan, sorted by service;
 	// read only with Load.
 	Findings []load.Findings
-	// Scoring says that Load and Findings are news, seen while Previous was in
-	// force, so that what it predicted can be held against them.
-	Scoring bool
+	// News says that Load was measured since the last tick: time has passed, and
+	// what swings from tick to tick can be told. Scoring says that Load and
+	// Findings were seen while Previous was in force besides, so that what it
+	// predicted can be held against them.
+	News, Scoring bool
 	// Learned is what is known of capacities from reports of utilization, sorted
 	// by service; read only with Load.
 	Learned []LearnedService

@@ -3,6 +3,7 @@ package plan_test
 import (
 	"encoding/json"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -191,6 +192,47 @@ func TestSaveAndRestoreServeTheSameWeights(t *testing.T) {
 	}
 	if d := saved.Demand(); len(d) != 3 || math.Abs(d[1].Rate-1200) > 1e-9 {
 		t.Errorf("saved demand: %+v", d)
+	}
+}
+
+// TestSavedDemandIsWhatWasMeasured: a restart looks for the reports of all that
+// clients sent, also of what lands elsewhere than it is told to.
+func TestSavedDemandIsWhatWasMeasured(t *testing.T) {
+	now := t0
+	p, err := plan.Next(plan.Input{
+		Now: now, Topology: threeZones(t), Version: 1, Load: demand(now, "checkout", map[string]float64{"us/a": 500}),
+		Findings: []load.Findings{{Service: "checkout", Background: []load.Landing{{Source: loc("us/a"), Locality: loc("us/b"), Rate: 200}}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s, _ := p.Service("checkout"); s.Result.Sources[0].Demand != 300 {
+		t.Fatalf("%.0f requests/s can be steered, want 300", s.Result.Sources[0].Demand)
+	}
+	saved := p.Save()
+	if d := saved.Demand(); len(d) != 1 || d[0].Rate != 500 {
+		t.Errorf("saved demand: %+v, want 500", d)
+	}
+}
+
+// TestBarredFromEverywhereIsStillAnswered: who can't reach anything is told to go
+// on trying everything that is there.
+func TestBarredFromEverywhereIsStillAnswered(t *testing.T) {
+	top := threeZones(t)
+	f := load.Findings{Service: "checkout"}
+	for _, l := range []string{"eu/a", "us/a", "us/b"} {
+		f.Barred = append(f.Barred, load.Barred{Source: loc("us/a"), Locality: loc(l), Since: t0})
+	}
+	p, err := plan.Next(plan.Input{Now: t0, Topology: top, Version: 1, Load: demand(t0, "checkout", map[string]float64{"us/a": 500, "us/b": 100}), Findings: []load.Findings{f}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, _ := p.Service("checkout")
+	if len(p.Violations) > 0 || len(s.Solved) != 2 || slices.Max(s.Solution.Unreachable) > 0 {
+		t.Errorf("violations %v, %v solved: %+v", p.Violations, s.Solved, s.Solution)
+	}
+	if got := share(t, p, "us/a", "us/a"); got < 0.5 {
+		t.Errorf("us/a keeps %.3f of its traffic, want most", got)
 	}
 }
 

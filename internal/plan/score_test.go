@@ -22,6 +22,7 @@ type fleet struct {
 	now     time.Time
 	opened  time.Time
 	paused  plan.Pauses
+	table   health.Table
 	demand  float64 // requests/s of each client
 	failing float64 // share of the requests that fail
 	silent  bool    // nobody acknowledges
@@ -41,7 +42,7 @@ func newFleet(t *testing.T, top *isobar.Topology) *fleet {
 func (f *fleet) turn(step func(*plan.Turn) (*plan.Plan, error), windows ...load.StreamWindow) {
 	f.t.Helper()
 	turn := &plan.Turn{
-		Now: f.now, Interval: interval, Windows: windows, Topology: f.top, Health: health.NewTable(nil),
+		Now: f.now, Interval: interval, Windows: windows, Topology: f.top, Health: f.table,
 		Paused: f.paused, Previous: f.plan, Version: 1,
 		Watched: []plan.Watched{{Service: "checkout", Source: loc("us/a"), Streams: 3, Acked: f.now}},
 	}
