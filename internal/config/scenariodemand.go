@@ -24,7 +24,9 @@ type ScenarioShape struct {
 // checkCalls refuses calls to nowhere and in circles.
 func (r *scenarioReader) checkCalls(known map[string]int) {
 	graph := map[string][]string{}
-	for _, c := range r.calls {
+	for i := range r.calls {
+		c := &r.calls[i]
+		r.countCallers(c)
 		if _, ok := known[c.call.Service]; !ok {
 			c.at.Errorf("add that service to the file", "no service %s in this file", c.call.Service)
 		}
@@ -63,24 +65,34 @@ func (r *scenarioReader) demand(v strict.Value) {
 		case d.Silent+d.Liars > d.Clients:
 			liarsAt.Errorf("raise `clients`", "%d silent and %d lying clients are more than all %d", d.Silent, d.Liars, d.Clients)
 		}
-		r.count(v, &d)
+		r.count(v, d.Clients, d.Service, "let fewer clients stand for them all")
 		r.scenario.Demand = append(r.scenario.Demand, d)
 	}
 }
 
-// count keeps the memory of a run within bounds.
-func (r *scenarioReader) count(v strict.Value, d *ScenarioDemand) {
-	before := r.routes
-	for i := range r.scenario.Services {
-		if r.scenario.Services[i].Name != d.Service {
-			continue
-		}
-		for j := range r.scenario.Services[i].Localities {
-			r.routes += float64(d.Clients * len(r.scenario.Services[i].Localities[j].Endpoints))
-		}
+// simulatedCallers is how many streams at most stand for the instances of a
+// calling service in a locality.
+const simulatedCallers = 5
+
+// countCallers counts the clients that a call makes.
+func (r *scenarioReader) countCallers(c *placedCall) {
+	clients := 0
+	for _, n := range r.sizes[c.from] {
+		clients += min(simulatedCallers, n)
 	}
+	r.count(c.at, clients, c.call.Service, "simulate a part of the fleet")
+}
+
+// count keeps the memory of a run within bounds: so many clients know all
+// endpoints of a service.
+func (r *scenarioReader) count(v strict.Value, clients int, service, fix string) {
+	before, all := r.routes, 0
+	for _, n := range r.sizes[service] {
+		all += n
+	}
+	r.routes += float64(clients) * float64(all)
 	if before <= maxScenarioRoutes && r.routes > maxScenarioRoutes {
-		v.Errorf("let fewer clients stand for them all", "too many pairs of clients and endpoints: more than %g", maxScenarioRoutes)
+		v.Errorf(fix, "too many pairs of clients and endpoints: more than %g", maxScenarioRoutes)
 	}
 }
 

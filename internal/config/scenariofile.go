@@ -105,7 +105,7 @@ func DecodeScenario(file string, data []byte) (*Scenario, []Problem, error) {
 func readScenario(root strict.Value, s *Scenario) {
 	var named []placedRegion
 	warmupAt := root
-	r := scenarioReader{scenario: s}
+	r := scenarioReader{scenario: s, sizes: map[string][]int{}}
 	root.Object([]strict.Field{
 		{Name: "title", Read: func(v strict.Value) { s.Title, _ = v.Text() }},
 		{Name: "seed", Read: func(v strict.Value) {
@@ -205,7 +205,8 @@ func delayField(name string, into *ScenarioDelay) strict.Field {
 type scenarioReader struct {
 	scenario *Scenario
 	calls    []placedCall
-	size     int // endpoints so far
+	size     int              // endpoints so far
+	sizes    map[string][]int // per service, of each of its localities
 	routes   float64
 }
 
@@ -227,6 +228,9 @@ func (r *scenarioReader) services(v strict.Value) {
 		}
 		lines[s.Name] = at.Pos().Line
 		r.scenario.Services = append(r.scenario.Services, s)
+		for i := range s.Localities {
+			r.sizes[s.Name] = append(r.sizes[s.Name], len(s.Localities[i].Endpoints))
+		}
 	}
 	if r.size > maxScenarioFleet {
 		v.Errorf("simulate a part of the fleet", "%d endpoints are more than %d", r.size, maxScenarioFleet)

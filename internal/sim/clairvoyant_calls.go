@@ -39,9 +39,10 @@ func (b *clairvoyant) stepJoint() error {
 func (w *world) joint(s *service) solver.Service {
 	demand := make([]float64, len(s.groups))
 	for j, g := range s.groups {
-		demand[j] = g.rate
-		if g.called != nil {
-			demand[j] = max(0, g.rate-g.called.rate)
+		for _, p := range g.populations {
+			if p.source != nil {
+				demand[j] += p.rate
+			}
 		}
 	}
 	p := s.problem(demand, s.trueSites()).Service
@@ -60,8 +61,8 @@ func (w *world) callers(s *service, each func(*group)) {
 			if c.to != s {
 				continue
 			}
-			for _, g := range c.groups {
-				each(g)
+			for _, p := range c.callers {
+				each(p.group)
 			}
 		}
 	}

@@ -214,9 +214,5 @@ func (c *client) describe() load.Node {
 	if c.kind == dataplane.GRPC {
 		agent = load.AgentGRPC
 	}
-	cluster := "clients"
-	if c.population.source == nil {
-		cluster = "callers"
-	}
-	return load.Node{ID: fmt.Sprintf("client-%d", c.id), Cluster: cluster, Locality: c.population.group.source, Agent: agent}
+	return load.Node{ID: fmt.Sprintf("client-%d", c.id), Cluster: c.population.name, Locality: c.population.group.source, Agent: agent}
 }

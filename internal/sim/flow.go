@@ -39,16 +39,9 @@ func (w *world) parts() int { return max(1, min(runtime.GOMAXPROCS(0), len(w.ser
 // served in the step before.
 func (w *world) demand() {
 	for _, s := range w.services {
-		for _, g := range s.groups {
-			if g.called != nil {
-				g.called.rate = 0
-			}
-		}
-	}
-	for _, s := range w.services {
 		for i := range s.calls {
-			for l, g := range s.calls[i].groups {
-				g.called.rate = min(mostRate, g.called.rate+s.calls[i].perRequest*s.sites[l].served)
+			for l, p := range s.calls[i].callers {
+				p.rate = min(mostRate, s.calls[i].perRequest*s.sites[l].served)
 			}
 		}
 	}

@@ -15,7 +15,6 @@ type group struct {
 	source      isobar.Locality
 	latency     []float64 // per site, ms
 	populations []*population
-	called      *population // what callers in this locality cause; nil = nothing
 	clients     []*client
 
 	rate float64   // requests/s in this step
@@ -31,7 +30,8 @@ type group struct {
 // population is clients that are alike and share a rate evenly.
 type population struct {
 	group   *group
-	source  *Source // nil for called ones
+	source  *Source // nil for instances of a service that calls this one
+	name    string  // of the client service
 	index   uint64
 	clients []*client
 	rate    float64 // requests/s of all of them in this step
@@ -69,7 +69,7 @@ func (w *world) addSource(src *Source, index int) error {
 	if n <= 0 {
 		n = defaultClients
 	}
-	w.populate(w.group(s, src.From), src, uint64(index), n) //nolint:gosec // an index
+	w.populate(w.group(s, src.From), src, defaultClient, uint64(index), n) //nolint:gosec // an index
 	return nil
 }
 
@@ -87,8 +87,8 @@ func (w *world) group(s *service, from isobar.Locality) *group {
 	return g
 }
 
-func (w *world) populate(g *group, src *Source, index uint64, n int) *population {
-	p := &population{group: g, source: src, index: index, stale: true, mean: *newRoute(g.service)}
+func (w *world) populate(g *group, src *Source, name string, index uint64, n int) *population {
+	p := &population{group: g, source: src, name: name, index: index, stale: true, mean: *newRoute(g.service)}
 	for i := range n {
 		c := &client{population: p, phase: w.sc.Interval * time.Duration(i) / time.Duration(n), lie: 1, route: newRoute(g.service)}
 		if src != nil {
@@ -102,7 +102,8 @@ func (w *world) populate(g *group, src *Source, index uint64, n int) *population
 	return p
 }
 
-// maxCallers bounds the streams that stand for the callers in one locality.
+// maxCallers bounds the streams that stand for the instances of a caller in one
+// locality.
 const maxCallers = 5
 
 // addCalls makes clients of the endpoints that call other services.
@@ -115,11 +116,8 @@ func (w *world) addCalls() error {
 			}
 			one := call{to: to, perRequest: c.PerRequest}
 			for i := range s.sites {
-				g := w.group(to, s.sites[i].locality)
-				if g.called == nil {
-					g.called = w.populate(g, nil, 0, min(maxCallers, max(1, s.sites[i].end-s.sites[i].first)))
-				}
-				one.groups = append(one.groups, g)
+				g, n := w.group(to, s.sites[i].locality), min(maxCallers, max(1, s.sites[i].end-s.sites[i].first))
+				one.callers = append(one.callers, w.populate(g, nil, s.spec.Name, 0, n))
 			}
 			s.calls = append(s.calls, one)
 		}

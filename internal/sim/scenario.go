@@ -94,6 +94,7 @@ type Price struct{ CrossZone, CrossRegion float64 }
 // Defaults of a scenario.
 const (
 	defaultClients = 5
+	defaultClient  = "clients"
 	defaultTimeout = time.Second
 	stepsPerReport = 20
 

@@ -106,8 +106,8 @@ func (w *world) calledFrom(g *group, demand [][]float64) float64 {
 			capacity += s.sites[l].nominal
 		}
 		for _, c := range s.calls {
-			for l, to := range c.groups {
-				if to == g && capacity > 0 {
+			for l, p := range c.callers {
+				if p.group == g && capacity > 0 {
 					sum += c.perRequest * total * s.sites[l].nominal / capacity
 				}
 			}

@@ -38,7 +38,7 @@ type service struct {
 type call struct {
 	to         *service
 	perRequest float64
-	groups     []*group // of the called service, per site of the caller
+	callers    []*population // of the called service, per site of the caller
 }
 
 // site is a service in one locality.
