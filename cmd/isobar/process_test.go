@@ -19,7 +19,6 @@ import (
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/fleet"
-	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
 // process is a server in a process of its own, with real backends.
@@ -29,7 +28,7 @@ type process struct {
 	xds, api string
 	places   map[string]isobar.Locality // of the backends, by address
 	cmd      *exec.Cmd
-	stderr   *testhelp.Log
+	stderr   bytes.Buffer
 	last     map[string][]admin.ShareView
 	same     int
 }
@@ -81,8 +80,8 @@ func (p *process) start() {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	p.stderr = new(testhelp.Log)
-	p.cmd = &exec.Cmd{Path: self, Args: []string{"isobar", "serve", "-c", p.file}, Stderr: p.stderr}
+	p.stderr.Reset()
+	p.cmd = &exec.Cmd{Path: self, Args: []string{"isobar", "serve", "-c", p.file}, Stderr: &p.stderr}
 	if err := p.cmd.Start(); err != nil {
 		p.t.Fatal(err)
 	}

@@ -55,12 +55,13 @@ func writeSimulationPage(w io.Writer, all []simulation) error {
 
 func newSection(s *simulation) pageSection {
 	out := pageSection{Name: s.Name, Title: s.Title, Seed: s.Seed}
-	for _, c := range resultTable {
+	table := resultTableOf(s.Results)
+	for _, c := range table {
 		out.Heads = append(out.Heads, c.head)
 	}
 	for i, r := range s.Results {
 		row := pageRow{Isobar: r.Policy == sim.NameIsobar}
-		for _, c := range resultTable {
+		for _, c := range table {
 			row.Cells = append(row.Cells, c.cell(r))
 		}
 		out.Rows = append(out.Rows, row)
@@ -76,6 +77,10 @@ func newSection(s *simulation) pageSection {
 		newChart("requests that leave their region, %", s.Results, out.Lines, false, func(x *sim.Sample) float64 { return 100 * x.CrossRegion }),
 		newChart("requests that fail or are shed, %", s.Results, out.Lines, false, func(x *sim.Sample) float64 { return 100 * (x.Failed + x.Shed) }),
 		newChart("demand, requests/s", s.Results[:1], out.Lines, false, func(x *sim.Sample) float64 { return x.Demand }),
+	}
+	for _, class := range classesOf(s.Results) {
+		out.Charts = append(out.Charts, newChart("requests of class "+class.String()+" that are shed, %", s.Results, out.Lines, false,
+			func(x *sim.Sample) float64 { return 100 * shedOf(x.Classes, class) }))
 	}
 	return out
 }

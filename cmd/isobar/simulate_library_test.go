@@ -41,6 +41,7 @@ var expectations = map[string]expectation{
 	"undeclared":     {ofOptimum: moving, settled: true},
 	"kv-cache":       {ofOptimum: moving, settled: true},
 	"lying-reporter": {ofOptimum: steady, settled: true},
+	"shedding":       {ofOptimum: moving},
 }
 
 // TestScenarioLibrary runs the whole library: the table in the documentation is
@@ -88,6 +89,11 @@ func judge(t *testing.T, s *simulation) {
 	}
 	if x := r[sim.NameWaterfall]; s.Name == "two-regions" && x.MeanMS < 2*is.MeanMS {
 		t.Errorf("mean %.2f ms, waterfall by region %.2f", is.MeanMS, x.MeanMS)
+	}
+	if s.Name == "shedding" {
+		if plus, some, most := shedOf(is.Classes, isobar.ClassCriticalPlus), shedOf(is.Classes, isobar.ClassCritical), shedOf(is.Classes, isobar.ClassSheddable); plus > 0 || some > most/5 || most < 0.3 {
+			t.Errorf("of the classes %v, %v and %v are dropped", plus, some, most)
+		}
 	}
 	for _, x := range s.Results {
 		// Within 1% of the latency, or a point of utilization, nobody is better on

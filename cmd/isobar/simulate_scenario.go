@@ -24,7 +24,7 @@ func simScenario(f *config.Scenario) *sim.Scenario {
 	for i := range f.Demand {
 		d := &f.Demand[i]
 		src := sim.Source{
-			Service: d.Service, From: d.From, Demand: shape(d.Rate, d.Shape), Noise: d.Noise,
+			Service: d.Service, From: d.From, Client: d.Client, Demand: shape(d.Rate, d.Shape), Noise: d.Noise,
 			Clients: d.Clients, Silent: d.Silent, Liars: d.Liars, Lie: d.Lie, LieFrom: d.LieFrom,
 		}
 		if d.GRPC {

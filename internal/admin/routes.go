@@ -16,24 +16,23 @@ func (s *Server) routes() http.Handler {
 	read := func(pattern string, h http.HandlerFunc) {
 		mux.Handle("GET "+pattern, s.metrics.wrap("GET "+pattern, h))
 	}
-	large := func(pattern string, h http.HandlerFunc) { read(pattern, s.large(h)) }
 	write := func(method, pattern string, limit int64, h writeFunc) {
 		mux.Handle(method+" "+pattern, s.metrics.wrap(method+" "+pattern, s.guard(limit, h)))
 	}
 	const health = "/v1/services/{name}/endpoints/{address}/health"
 
-	large("/v1/services", s.listServices)
+	read("/v1/services", s.listServices)
 	read("/v1/services/{name}", s.getService)
 	write("PUT", "/v1/services", maxSetBytes, s.putServices)
 	write("PUT", "/v1/services/{name}", maxObjectBytes, s.putService)
 	write("DELETE", "/v1/services/{name}", 0, s.deleteService)
 
-	large("/v1/health", s.getHealths)
+	read("/v1/health", s.getHealths)
 	read(health, s.getHealth)
 	write("PUT", health, maxHealthBytes, s.putHealth)
 	write("DELETE", health, 0, s.deleteHealth)
 
-	large("/v1/plan", s.getPlan)
+	read("/v1/plan", s.getPlan)
 	if s.opts.Preview != nil {
 		mux.Handle("POST /v1/plan", s.metrics.wrap("POST /v1/plan", s.postPlan))
 	}
@@ -44,22 +43,22 @@ func (s *Server) routes() http.Handler {
 		mux.Handle("POST /v1/record", s.metrics.wrap("POST /v1/record", s.postRecord))
 	}
 	read("/v1/explain", s.getExplanation)
-	large("/v1/clients", s.getClients)
+	read("/v1/clients", s.getClients)
 
 	read("/v1/status", s.getStatus)
-	large("/v1/overview", s.getOverview)
+	read("/v1/overview", s.getOverview)
 	if s.opts.Operator != nil {
-		large("/v1/history", s.getHistory)
+		read("/v1/history", s.getHistory)
 		write("POST", "/v1/pause", maxHealthBytes, s.postPause)
 		write("POST", "/v1/resume", maxHealthBytes, s.postResume)
 		write("POST", "/v1/rollback", maxHealthBytes, s.postRollback)
 	}
 	if s.opts.Health != nil {
-		large("/v1/verdicts", s.getVerdicts)
+		read("/v1/verdicts", s.getVerdicts)
 		write("PUT", "/v1/services/{name}/health/release", 0, s.putRelease)
 	}
 	if s.opts.Source != nil {
-		large("/v1/source", s.getSource)
+		read("/v1/source", s.getSource)
 	}
 	if s.opts.Polls != nil {
 		for _, path := range []string{wire.CheckerPath, wire.CheckerPathV2} {
@@ -69,16 +68,16 @@ func (s *Server) routes() http.Handler {
 
 	read("/livez", s.livez)
 	read("/readyz", s.readyz)
-	mux.Handle("GET /metrics", s.large(promhttp.HandlerFor(s.opts.Gatherer, promhttp.HandlerOpts{}).ServeHTTP))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(s.opts.Gatherer, promhttp.HandlerOpts{}))
 
-	mux.HandleFunc("GET /debug/pprof/", few(maxProfiles, pprof.Index))
+	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 
 	mux.Handle("/", s.metrics.wrap("other", func(w http.ResponseWriter, r *http.Request) { notRouted(mux, w, r) }))
-	return s.survive(s.knownHosts(s.tokens(mux)))
+	return s.knownHosts(s.tokens(mux))
 }
 
 // notRouted answers what no route takes: 405 where another method would do.

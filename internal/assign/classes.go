@@ -49,10 +49,15 @@ func mixOf(sources []Source) Mix {
 	return out.normal()
 }
 
-// divide spreads what is to be shed, as a fraction of the demand, over the
-// classes: those that matter least first, each up to its own limit. A class
-// that sends nothing gets what the next one gets that matters more.
-func divide(shed float64, mix Mix, limits *isobar.ClassFractions) (drops isobar.ClassFractions) {
+// ShedByClass spreads what is to be shed of a service, as a fraction of its
+// demand, over the classes of its clients as they are told, but for rounding.
+func ShedByClass(shed float64, sources []Source, rules *isobar.Criticality) isobar.ClassFractions {
+	return fill(shed, mixOf(sources), &rules.MaxShed)
+}
+
+// fill takes what is to be shed, as a fraction of the demand, from those that
+// matter least first, of each class up to its own limit.
+func fill(shed float64, mix Mix, limits *isobar.ClassFractions) (drops isobar.ClassFractions) {
 	left := shed
 	for c := isobar.Classes - 1; c >= 0; c-- {
 		if mix[c] <= tiny {
@@ -61,6 +66,13 @@ func divide(shed float64, mix Mix, limits *isobar.ClassFractions) (drops isobar.
 		drops[c] = max(0, min(limits[c], left/mix[c]))
 		left -= drops[c] * mix[c]
 	}
+	return drops
+}
+
+// divide is fill as the wire can tell it. A class that sends nothing gets what
+// the next one gets that matters more.
+func divide(shed float64, mix Mix, limits *isobar.ClassFractions) isobar.ClassFractions {
+	drops := fill(shed, mix, limits)
 	for c := 1; c < isobar.Classes; c++ {
 		if mix[c] <= tiny {
 			drops[c] = drops[c-1]

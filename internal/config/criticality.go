@@ -12,6 +12,19 @@ const maxClientClasses = 1000
 
 var classShedRange = strict.Range{Max: 1, LargeHint: "it is a fraction: write 0.05 for 5%"}
 
+// criticalityField reads whose requests are dropped first, and where that is
+// said.
+func criticalityField(into **isobar.Criticality, at **strict.Value) strict.Field {
+	return strict.Field{Name: "criticality", Read: func(v strict.Value) { *at, *into = &v, readCriticality(v) }}
+}
+
+// checkCriticality warns of classes that make no difference.
+func checkCriticality(at *strict.Value, s *isobar.Service) {
+	if at != nil && s.MaxShed == 0 {
+		at.Warnf("give max_shed to the service, or remove it", "criticality has no effect without max_shed: nothing is dropped")
+	}
+}
+
 // readCriticality reads whose requests are dropped first.
 func readCriticality(v strict.Value) *isobar.Criticality {
 	c := &isobar.Criticality{MaxShed: unsetShed}

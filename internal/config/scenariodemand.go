@@ -2,6 +2,7 @@ package config
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/isobar-xds/isobar"
@@ -46,6 +47,7 @@ func (r *scenarioReader) demand(v strict.Value) {
 		item.Object([]strict.Field{
 			{Name: "service", Required: true, Read: func(v strict.Value) { d.Service = r.known(v) }},
 			localityField("from", func(_ strict.Value, l isobar.Locality) { d.From = l }),
+			{Name: "client", Read: func(v strict.Value) { d.Client = readClient(v) }},
 			requiredFloat("rate", &d.Rate, demandRange),
 			{Name: "shape", Read: func(v strict.Value) { d.Shape = readShapes(v) }},
 			floatField("noise", &d.Noise, noiseRange),
@@ -69,6 +71,19 @@ func (r *scenarioReader) demand(v strict.Value) {
 		r.scenario.Demand = append(r.scenario.Demand, d)
 	}
 }
+
+// readClient reads the name of a client service.
+func readClient(v strict.Value) string {
+	s, ok := v.Text()
+	if ok && (s == "" || len(s) > maxClientName || !printable(s) || strings.Contains(s, "*")) {
+		v.Errorf("write the node.cluster of these clients; `clients` is how many there are", "%q is not the name of a client service", s)
+		return ""
+	}
+	return s
+}
+
+// maxClientName bounds the name of a client service, in bytes.
+const maxClientName = 256
 
 // simulatedCallers is how many streams at most stand for the instances of a
 // calling service in a locality.

@@ -38,6 +38,7 @@ type ScenarioDelay struct{ Base, Jitter time.Duration }
 type ScenarioDemand struct {
 	Service string
 	From    isobar.Locality
+	Client  string  `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only; empty = clients
 	Rate    float64 // requests/s
 	Shape   []ScenarioShape
 	Noise   float64
@@ -242,6 +243,7 @@ func (r *scenarioReader) services(v strict.Value) {
 func (r *scenarioReader) service(v strict.Value, at *strict.Value) isobar.Service {
 	names := serviceReader{nameAt: v}
 	var weights placedWeights
+	var criticalityAt *strict.Value
 	s := isobar.Service{}
 	v.Object([]strict.Field{
 		{Name: "name", Required: true, Read: func(v strict.Value) {
@@ -251,7 +253,7 @@ func (r *scenarioReader) service(v strict.Value, at *strict.Value) isobar.Servic
 		modeField(&s.Mode),
 		policyField(&s.Policy), isolationField(&s.Isolation), floatField("failover_threshold", &s.FailoverThreshold, failoverRange),
 		promoteField(&s.Promote), floatField("max_shift", &s.MaxShift, shiftRange),
-		floatField("max_shed", &s.MaxShed, shedRange),
+		floatField("max_shed", &s.MaxShed, shedRange), criticalityField(&s.Criticality, &criticalityAt),
 		floatField("service_time_ms", &s.ServiceTimeMS, serviceTimeRange),
 		boolField("orca", &s.ORCA), limitsField(&s.Limits), r.metricsField(&s),
 		{Name: "localities", Required: true, Read: func(v strict.Value) { s.Localities = r.localities(v, &weights) }},
@@ -261,6 +263,7 @@ func (r *scenarioReader) service(v strict.Value, at *strict.Value) isobar.Servic
 		}},
 	})
 	weights.check(&s, v)
+	checkCriticality(criticalityAt, &s)
 	return s
 }
 

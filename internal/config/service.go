@@ -99,7 +99,7 @@ func (r *serviceReader) service(v strict.Value) isobar.Service {
 			floatField("", &s.MaxShift, shiftRange).Read(v)
 		}},
 		floatField("max_shed", &s.MaxShed, shedRange),
-		{Name: "criticality", Read: func(v strict.Value) { r.criticalityAt, s.Criticality = &v, readCriticality(v) }},
+		criticalityField(&s.Criticality, &r.criticalityAt),
 		floatField("service_time_ms", &s.ServiceTimeMS, serviceTimeRange),
 		boolField("orca", &s.ORCA),
 		{Name: "limits", Read: func(v strict.Value) { r.limitsAt, s.Limits = &v, readLimits(v) }},
@@ -124,9 +124,7 @@ func (r *serviceReader) service(v strict.Value) isobar.Service {
 	if r.promoteAt != nil && s.Mode != isobar.ModeAuto {
 		r.promoteAt.Warnf("write mode: auto, or remove promote", "promote has no effect in mode %s", s.Mode)
 	}
-	if r.criticalityAt != nil && s.MaxShed == 0 {
-		r.criticalityAt.Warnf("give max_shed to the service, or remove it", "criticality has no effect without max_shed: nothing is dropped")
-	}
+	checkCriticality(r.criticalityAt, &s)
 	return s
 }
 

@@ -7,8 +7,6 @@ import (
 	"log/slog"
 	"sync/atomic"
 	"time"
-
-	"github.com/isobar-xds/isobar/internal/filewatch"
 )
 
 // Files are the PEM files that a listener's TLS is made of.
@@ -31,8 +29,7 @@ func (f Files) Paths() []string {
 type Options struct {
 	Name    string // of the listener, in logs and metrics
 	Log     *slog.Logger
-	Metrics *Metrics        // nil = none
-	Bell    *filewatch.Bell // asks for a reading without notice; nil = nobody does
+	Metrics *Metrics // nil = none
 }
 
 func (o Options) withDefaults() Options {

@@ -83,6 +83,9 @@ func solveJointly(rest []*draft) *certificate {
 		}
 	}
 	solution, err := solver.Solve(problem)
+	if err == nil {
+		err = rest[0].solveKept(&problem, solved, &solution)
+	}
 	if err != nil {
 		rest[0].Hold = "the solver refused the problem: " + err.Error()
 		return nil

@@ -15,7 +15,11 @@ func (d *draft) solve() {
 	if problem == nil {
 		return
 	}
-	solution, err := solver.Solve(solver.Problem{Services: []solver.Service{*problem}})
+	of := solver.Problem{Services: []solver.Service{*problem}}
+	solution, err := solver.Solve(of)
+	if err == nil {
+		err = d.solveKept(&of, solved, &solution)
+	}
 	if err != nil {
 		// Every number was validated on the way in, so this is a defect of ours;
 		// holding is the answer that can't hurt.

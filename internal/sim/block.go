@@ -83,6 +83,7 @@ func (b *block) population(p *population, length float64) {
 		b.tick.roots += sent
 	}
 	b.tick.shed += sent * p.mean.dropped
+	failedBefore := b.tick.failed
 	b.tick.failed += sent * p.mean.lost
 	for i := range s.sites {
 		if p.mean.site[i] == 0 {
@@ -107,6 +108,9 @@ func (b *block) population(p *population, length float64) {
 		if at >= 0 {
 			b.hop(&s.endpoints[at], g.latency[i], sent*run)
 		}
+	}
+	if s.spec.Criticality != nil {
+		b.tick.classes[p.class].add(sent, sent*p.mean.dropped, b.tick.failed-failedBefore)
 	}
 }
 

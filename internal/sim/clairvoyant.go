@@ -32,6 +32,12 @@ func (b *clairvoyant) step(time.Duration) error {
 			demand[j] = g.rate
 		}
 		p := s.problem(demand, s.trueSites()).Service
+		if s.spec.Criticality != nil {
+			if err := b.stepClasses(s, p); err != nil {
+				return err
+			}
+			continue
+		}
 		if slices.Equal(p.Demand, b.solved[i].Demand) && slices.Equal(p.Localities, b.solved[i].Localities) {
 			continue
 		}

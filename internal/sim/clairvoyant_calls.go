@@ -13,6 +13,7 @@ func (b *clairvoyant) stepJoint() error {
 	same := true
 	for i, s := range b.w.services {
 		x := b.w.joint(s)
+		x.MaxShed = s.mayShed()
 		x.WarmPrices = b.warm[i]
 		p.Services = append(p.Services, x)
 		same = same && slices.Equal(x.Demand, b.solved[i].Demand) && slices.Equal(x.Localities, b.solved[i].Localities)
@@ -27,6 +28,10 @@ func (b *clairvoyant) stepJoint() error {
 	for i, s := range b.w.services {
 		b.solved[i], b.warm[i] = p.Services[i], sol.Services[i].Prices
 		flows, shed := b.w.perGroup(s, &sol.Services[i])
+		if s.spec.Criticality != nil {
+			s.useByClass(flows, s.classShed(shed))
+			continue
+		}
 		for j, g := range s.groups {
 			g.useAll(s.exactly(flows[j], shed[j]))
 		}

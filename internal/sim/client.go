@@ -24,6 +24,7 @@ type client struct {
 
 	route      *route
 	assignment *isobar.Assignment // that it obeys
+	base       *isobar.Assignment // of it, see group
 	pending    []push             // in order
 	last       time.Duration      // when the newest of them arrives
 	pushes     uint64
@@ -42,6 +43,7 @@ type client struct {
 type push struct {
 	due        time.Duration
 	assignment *isobar.Assignment
+	base       *isobar.Assignment
 }
 
 // count is what a client sent to a site since its last report.
@@ -65,7 +67,7 @@ func (w *world) deliver() {
 	w.inParts(func(services []*service) {
 		for c := range clientsOf(services) {
 			for len(c.pending) > 0 && c.pending[0].due <= w.now {
-				w.obey(c, c.pending[0].assignment, c.pending[0].due)
+				w.obey(c, &c.pending[0])
 				c.pending = c.pending[1:]
 			}
 		}
@@ -91,16 +93,16 @@ func clientsOf(services []*service) iter.Seq[*client] {
 // before what they report says anything about it.
 const ackShare = 0.95
 
-func (w *world) obey(c *client, a *isobar.Assignment, due time.Duration) {
-	g := c.population.group
-	c.assignment = a
-	c.use(g.routeOf(a, c.kind))
-	if a != g.assignment {
+func (w *world) obey(c *client, p *push) {
+	g, before := c.population.group, c.base
+	c.assignment, c.base = p.assignment, p.base
+	c.use(g.routeOf(p.assignment, c.kind, c.population.class))
+	if p.base != g.base || p.base == before {
 		return
 	}
 	g.obeying++
 	if g.acked.IsZero() && float64(g.obeying) >= ackShare*float64(len(g.clients)) {
-		g.acked = startTime.Add(due)
+		g.acked = startTime.Add(p.due)
 	}
 }
 
@@ -110,12 +112,15 @@ func (w *world) publish(g *group, a *isobar.Assignment, now time.Duration) {
 	if a == nil || g.assignment == a {
 		return
 	}
-	g.assignment, g.obeying, g.acked = a, 0, time.Time{}
+	if !sameButDrops(g.assignment, a) {
+		g.base, g.obeying, g.acked = a, 0, time.Time{}
+	}
+	g.assignment = a
 	for _, c := range g.clients {
 		c.pushes++
 		d := w.sc.PushDelay
 		c.last = max(c.last, now+d.Base+time.Duration(float64(d.Jitter)*draw(w.sc.Seed, drawPush, c.id, c.pushes)))
-		c.pending = append(c.pending, push{due: c.last, assignment: a})
+		c.pending = append(c.pending, push{due: c.last, assignment: a, base: g.base})
 	}
 }
 

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -20,8 +21,10 @@ type group struct {
 	rate float64   // requests/s in this step
 	mix  []float64 // per site: share of the rate, at the last look
 
-	// What was last published for it, and since when enough clients obey.
+	// What was last published for it, and since when enough clients obey: not the
+	// assignment, but the last one that changed more than what classes drop.
 	assignment *isobar.Assignment
+	base       *isobar.Assignment
 	obeying    int
 	acked      time.Time
 	routes     []knownRoute
@@ -32,6 +35,7 @@ type population struct {
 	group   *group
 	source  *Source // nil for instances of a service that calls this one
 	name    string  // of the client service
+	class   isobar.Class
 	index   uint64
 	clients []*client
 	rate    float64 // requests/s of all of them in this step
@@ -69,7 +73,7 @@ func (w *world) addSource(src *Source, index int) error {
 	if n <= 0 {
 		n = defaultClients
 	}
-	w.populate(w.group(s, src.From), src, defaultClient, uint64(index), n) //nolint:gosec // an index
+	w.populate(w.group(s, src.From), src, cmp.Or(src.Client, defaultClient), uint64(index), n) //nolint:gosec // an index
 	return nil
 }
 
@@ -88,7 +92,10 @@ func (w *world) group(s *service, from isobar.Locality) *group {
 }
 
 func (w *world) populate(g *group, src *Source, name string, index uint64, n int) *population {
-	p := &population{group: g, source: src, name: name, index: index, stale: true, mean: *newRoute(g.service)}
+	p := &population{
+		group: g, source: src, name: name, class: g.service.spec.Criticality.ClassOf(name), index: index,
+		stale: true, mean: *newRoute(g.service),
+	}
 	for i := range n {
 		c := &client{population: p, phase: w.sc.Interval * time.Duration(i) / time.Duration(n), lie: 1, route: newRoute(g.service)}
 		if src != nil {
@@ -202,24 +209,26 @@ func (s *service) spread(shares []float64) *route {
 type knownRoute struct {
 	assignment *isobar.Assignment
 	kind       dataplane.Kind
+	drop       float64
 	route      *route
 }
 
 // maxRoutes bounds how many assignments of a group are remembered.
 const maxRoutes = 16
 
-// routeOf works out what clients of a kind do with an assignment.
-func (g *group) routeOf(a *isobar.Assignment, kind dataplane.Kind) *route {
+// routeOf works out what clients of a kind and class do with an assignment.
+func (g *group) routeOf(a *isobar.Assignment, kind dataplane.Kind, class isobar.Class) *route {
+	drop := toldDrop(a, class)
 	for i := range g.routes {
-		if g.routes[i].assignment == a && g.routes[i].kind == kind {
-			return g.routes[i].route
+		if x := &g.routes[i]; x.assignment == a && x.kind == kind && x.drop == drop {
+			return x.route
 		}
 	}
-	r := predicted(g.service, a, kind)
+	r := predicted(g.service, a.Dropping(drop), kind)
 	if len(g.routes) >= maxRoutes {
 		g.routes = slices.Delete(g.routes, 0, 1)
 	}
-	g.routes = append(g.routes, knownRoute{a, kind, r})
+	g.routes = append(g.routes, knownRoute{a, kind, drop, r})
 	return r
 }
 

@@ -182,7 +182,7 @@ func (b *loadAware) follow(c *client) {
 		}
 	}
 	b.weigh(c, allowed)
-	if d := c.assignment.Drop; d > 0 {
+	if d := toldDrop(c.assignment, c.population.class); d > 0 {
 		c.route.drop(d)
 	}
 }

@@ -110,7 +110,7 @@ func (b *failover) health(time.Duration) error {
 		for _, g := range s.groups {
 			a := s.failoverOf(g)
 			for _, c := range g.clients {
-				c.use(g.routeOf(a, c.kind))
+				c.use(g.routeOf(a, c.kind, c.population.class))
 			}
 		}
 	}

@@ -3,6 +3,8 @@ package sim
 import (
 	"math"
 	"time"
+
+	"github.com/isobar-xds/isobar"
 )
 
 // Sample is what one tick of a run looked like: means over its steps.
@@ -17,6 +19,7 @@ type Sample struct {
 	CrossRegion float64       `json:"cross_region"` // share of the requests
 	Failed      float64       `json:"failed"`       // share of the requests
 	Shed        float64       `json:"shed"`         // share of the requests
+	Classes     []ClassShare  `json:"classes,omitempty"`
 }
 
 // totals are sums over some time; rates are summed as requests.
@@ -30,6 +33,8 @@ type totals struct {
 	dollars                float64
 	moved                  float64 // requests whose clients changed their minds, per look
 	seconds                float64
+
+	classes [isobar.Classes]classTotals // of services that have classes
 }
 
 // meter measures a run.
@@ -82,6 +87,7 @@ func (m *meter) endTick(now time.Duration) {
 		At: now, Seconds: now.Seconds(), Demand: over(t.roots, t.seconds), MeanMS: over(t.latency, t.rootsAnswered()),
 		P99MS: hist.quantile(0.99), Fullest: fullest, Utilization: over(used, capacity),
 		CrossRegion: over(t.crossRegion, t.hops), Failed: over(t.failed, t.hops), Shed: over(t.shed, t.hops),
+		Classes: t.byClass(),
 	})
 	if now > m.w.sc.Warmup {
 		m.all.add(&t)
@@ -122,6 +128,10 @@ func (t *totals) add(o *totals) {
 	t.dollars += o.dollars
 	t.moved += o.moved
 	t.seconds += o.seconds
+	for c := range t.classes {
+		x := &o.classes[c]
+		t.classes[c].add(x.sent, x.shed, x.failed)
+	}
 }
 
 func over(a, b float64) float64 {

@@ -61,6 +61,7 @@ func randomFleet(seed uint64, b bounds) *Scenario {
 	for i := range services {
 		sc.Sources = append(sc.Sources, randomSources(r, &services[i], b, places)...)
 	}
+	randomClasses(rand.New(rand.NewPCG(seed, 2000)), sc)
 	randomTrouble(r, sc, places)
 	randomLosses(rand.New(rand.NewPCG(seed, 1000)), sc, places)
 	return sc
@@ -140,6 +141,31 @@ func randomSources(r *rand.Rand, s *isobar.Service, b bounds, places []isobar.Lo
 		out = append(out, src)
 	}
 	return out
+}
+
+// randomClasses lets half of the services that shed do so by class.
+func randomClasses(r *rand.Rand, sc *Scenario) {
+	names := []string{"payments", "web", "batch-a", "batch-b"}
+	for i := range sc.Sources {
+		sc.Sources[i].Client = names[r.IntN(len(names))]
+	}
+	services := sc.Topology.Services
+	for i := range services {
+		if services[i].MaxShed == 0 || r.IntN(2) == 0 {
+			continue
+		}
+		c := &isobar.Criticality{Clients: []isobar.ClientClass{
+			{Client: "payments", Class: isobar.ClassCriticalPlus},
+			{Client: "batch-*", Class: isobar.ClassSheddable},
+			{Client: "batch-b", Class: isobar.ClassSheddablePlus},
+		}}
+		most := 1.0
+		for k := isobar.Classes - 1; k >= 0; k-- {
+			c.MaxShed[k] = most
+			most *= r.Float64()
+		}
+		services[i].Criticality = c
+	}
 }
 
 func randomShape(r *rand.Rand, length time.Duration) Shape {

@@ -21,6 +21,9 @@ type Result struct {
 
 	Shed   float64 `json:"shed"`   // share that clients drop as told
 	Failed float64 `json:"failed"` // share that met dead endpoints, or timed out
+	// Classes tells the same of each class of clients that sends anything, from
+	// the one that is shed last; of services that have classes.
+	Classes []ClassShare `json:"classes,omitempty"`
 
 	// Churn is points of the traffic that change place per minute.
 	Churn float64 `json:"churn"`
@@ -38,7 +41,7 @@ func (m *meter) result(p Policy) *Result {
 		Peak: m.fullest, Utilization: over(t.used, t.capacity),
 		CrossZone: over(t.crossZone, t.hops), CrossRegion: over(t.crossRegion, t.hops),
 		DollarsHour: over(t.dollars*time.Hour.Seconds(), t.seconds),
-		Shed:        over(t.shed, t.hops), Failed: over(t.failed, t.hops),
+		Shed:        over(t.shed, t.hops), Failed: over(t.failed, t.hops), Classes: t.byClass(),
 		Churn:  100 * over(t.moved, over(t.hops, t.seconds)) / (t.seconds / time.Minute.Seconds()),
 		Settle: m.settled(), Samples: m.samples,
 	}

@@ -54,7 +54,8 @@ type Scenario struct {
 type Source struct {
 	Service string
 	From    isobar.Locality
-	Demand  Shape // requests/s of all its clients together
+	Client  string // the service that these clients are instances of, node.cluster; empty = "clients"
+	Demand  Shape  // requests/s of all its clients together
 	Noise   float64
 	Clients int // streams; 0 = 5
 	Kind    dataplane.Kind

@@ -98,7 +98,7 @@ func newJudgement(before, now *plan.Service, known health.Table, trigger assign.
 	for i := range now.Result.Sources {
 		r := &now.Result.Sources[i]
 		j.is = append(j.is, j.shares(r.Assignment))
-		j.rate = append(j.rate, r.Demand*(1-now.Result.Drop))
+		j.rate = append(j.rate, r.Demand*(1-j.dropOf(i)))
 		var was []float64
 		if before != nil {
 			if b := before.Result.Source(r.Source); b != nil {
@@ -192,18 +192,6 @@ func (j *judgement) drains() error {
 	}
 	if 2*out > could {
 		return fmt.Errorf("%d of %d localities that could serve are out of use", out, could)
-	}
-	return nil
-}
-
-// drops: within what the operator allows, and unchanged without a decision.
-func (j *judgement) drops() error {
-	drop := j.now.Result.Drop
-	if !(drop >= 0 && drop <= j.now.Spec.MaxShed+1e-9) {
-		return fmt.Errorf("drops %v of at most %v", drop, j.now.Spec.MaxShed)
-	}
-	if j.before != nil && !j.deciding && drop != j.before.Result.Drop {
-		return fmt.Errorf("drops %v after %v without a decision", drop, j.before.Result.Drop)
 	}
 	return nil
 }

@@ -24,8 +24,8 @@ func (j *judgement) assignments() error {
 		if err := soundAssignment(j.now.Spec, r.Source, r.Assignment); err != nil {
 			return fmt.Errorf("from %s: %w", r.Source, err)
 		}
-		if r.Assignment.Drop != j.now.Result.Drop {
-			return fmt.Errorf("%s drops %v, the service %v", r.Source, r.Assignment.Drop, j.now.Result.Drop)
+		if err := j.toldDrops(r.Assignment); err != nil {
+			return fmt.Errorf("from %s: %w", r.Source, err)
 		}
 		for _, tier := range r.Assignment.Priorities {
 			for _, lw := range tier {
