@@ -61,6 +61,11 @@ func (p Policy) String() string {
 // are, so that ceilings do not bind.
 func (p Policy) IgnoresLoad() bool { return p == PolicyNearest || p == PolicyFixed }
 
+// FailsOver tells whether the failover threshold of a service counts: where
+// traffic goes to what is nearest or has a weight, whatever is elsewhere.
+// [PolicyLatency] and [PolicySprayToWorld] go by what healthy endpoints can do.
+func (p Policy) FailsOver() bool { return p != PolicyLatency && p != PolicySprayToWorld }
+
 // MarshalText gives the name, for JSON.
 func (p Policy) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 

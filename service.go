@@ -108,7 +108,8 @@ type Service struct {
 	Isolation Isolation   `json:"isolation,omitzero"`
 	Residency []Residency `json:"residency,omitempty"`
 	// FailoverThreshold is the share of healthy endpoints below which a locality
-	// keeps a part of its traffic only, with policies that ignore load; (0, 1].
+	// keeps a part of its traffic only, with policies that have one
+	// ([Policy.FailsOver]); (0, 1].
 	FailoverThreshold float64 `json:"failover_threshold,omitempty"` // 0 = DefaultFailoverThreshold
 
 	Promote       Promotion         `json:"promote,omitzero"`          // mode auto only

@@ -226,6 +226,7 @@ func notes(r *plan.LocalityExplained) string {
 	add(r.Reserve, "for failover only, by isolation")
 	add(r.Egress > 0, fmt.Sprintf("egress makes up %.1f ms of its distance", r.Egress))
 	add(r.Barred, "barred: a probe only")
+	add(r.Keeps > 0, fmt.Sprintf("keeps %s of its traffic: fewer endpoints are healthy than the failover threshold", percent(r.Keeps)))
 	add(r.Drained, "drained: too few endpoints are healthy")
 	add(r.Full, "full")
 	add(r.Assumed, "distance assumed")

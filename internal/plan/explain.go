@@ -135,6 +135,9 @@ func (e *explainer) locality(i, solved int) LocalityExplained {
 	x.Preferred = site.Preferred
 	x.Forbidden = !e.s.Spec.Allows(e.source, name)
 	x.Reserve = e.reserve != nil && e.reserve[i]
+	if k := e.s.keeps(site.Group); k < 1 {
+		x.Keeps = k
+	}
 	if e.s.Prices != nil {
 		x.Price = e.s.Prices[i]
 	}

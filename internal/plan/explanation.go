@@ -123,6 +123,7 @@ type LocalityExplained struct {
 	Preferred bool    `json:"preferred,omitempty"` // filled before localities that are not
 	Egress    float64 `json:"egress_ms,omitempty"` // the part of the distance that is the egress price
 	Forbidden bool    `json:"forbidden,omitempty"` // isolation or residency keep the source away, whatever happens
+	Keeps     float64 `json:"keeps,omitempty"`     // part of its traffic that it keeps, with fewer healthy endpoints than the failover threshold; 0 = all
 	Reserve   bool    `json:"reserve,omitempty"`   // isolation keeps the source away while nearer regions have healthy capacity
 
 	Barred      bool `json:"barred,omitempty"`      // this source was seen not to reach it: a probe only

@@ -51,8 +51,8 @@ func (d *draft) applyPolicy() {
 		if d.Spec.Prefers() {
 			p.Preferred = append(p.Preferred, s.Preferred)
 		}
-		if d.Spec.Policy.IgnoresLoad() {
-			p.Keep = append(p.Keep, d.keeps(s))
+		if d.Spec.Policy.FailsOver() && !d.decays() {
+			p.Keep = append(p.Keep, d.keeps(s.Group))
 		}
 		p.Places = append(p.Places, s.Group.Locality)
 		p.Weights = append(p.Weights, d.Spec.Localities[l].Weight)
@@ -80,12 +80,12 @@ func (d *draft) applyPolicy() {
 
 // keeps is how much of its share a site keeps because of its health: all from
 // the failover threshold on, below it in proportion.
-func (d *draft) keeps(s *site) float64 {
-	usable, all := s.Group.Usable(), len(s.Group.Endpoints)
-	if usable == 0 {
-		return 1 // it is closed anyway
+func (s *Service) keeps(g *isobar.EndpointGroup) float64 {
+	usable, all := g.Usable(), len(g.Endpoints)
+	if usable == 0 || !s.Spec.Policy.FailsOver() {
+		return 1 // it is closed anyway, or the policy has no threshold
 	}
-	return min(1, float64(usable)/float64(all)/orDefault(d.Spec.FailoverThreshold, isobar.DefaultFailoverThreshold))
+	return min(1, float64(usable)/float64(all)/orDefault(s.Spec.FailoverThreshold, isobar.DefaultFailoverThreshold))
 }
 
 // placeable is the capacity that a policy sees. Those that do not look at load

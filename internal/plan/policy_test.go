@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"cmp"
 	"math"
 	"testing"
 	"time"
@@ -205,8 +206,8 @@ func TestPreferredLocalities(t *testing.T) {
 	}
 }
 
-// Policies that ignore load let a locality keep its share down to the failover
-// threshold, and a part in proportion below it.
+// Policies other than latency and spray-to-world let a locality keep its share
+// down to the failover threshold, and a part in proportion below it.
 func TestFailoverThreshold(t *testing.T) {
 	half := usDown("10.0.0.1:80")
 	for _, test := range []struct {
@@ -217,6 +218,12 @@ func TestFailoverThreshold(t *testing.T) {
 		{isobar.PolicyNearest, 0.5, [3]float64{1, 0, 0}},
 		{isobar.PolicyNearest, 0, [3]float64{0.5 / 0.7, 0.2 / 0.7, 0}},
 		{isobar.PolicyFixed, 1, [3]float64{1. / 3, 2. / 3, 0}},
+		{isobar.PolicyWaterfallByZone, 0.5, [3]float64{0.8, 0.2, 0}}, // its ceiling
+		{isobar.PolicyWaterfallByZone, 0, [3]float64{0.5 / 0.7, 0.2 / 0.7, 0}},
+		{isobar.PolicyWaterfallByRegion, 0.5, [3]float64{1. / 3, 2. / 3, 0}},
+		{isobar.PolicyWaterfallByRegion, 1, [3]float64{1. / 6, 5. / 6, 0}},
+		{isobar.PolicySprayToRegion, 1, [3]float64{1. / 6, 5. / 6, 0}},
+		{isobar.PolicySprayToWorld, 1, [3]float64{0.2, 0.4, 0.4}},
 	} {
 		top := underPolicy(t, test.policy)
 		top.Services[0].FailoverThreshold = test.threshold
@@ -239,5 +246,16 @@ func TestFailoverThreshold(t *testing.T) {
 			p = next
 		}
 		wantShares(t, p, "us/a", test.want)
+		e, err := p.Explain("checkout", loc("us/a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		keeps := 0.0
+		if test.policy.FailsOver() && test.threshold != 0.5 {
+			keeps = 0.5 / cmp.Or(test.threshold, 0.7)
+		}
+		if got := e.Localities[0]; got.Locality != loc("us/a") || math.Abs(got.Keeps-keeps) > 1e-9 {
+			t.Errorf("%s: %s is explained to keep %v, want %v", test.policy, got.Locality, got.Keeps, keeps)
+		}
 	}
 }

@@ -21,8 +21,8 @@ type Problem struct {
 	Weights []float64         // of Places, for Fixed; may be nil
 	// Preferred places are filled before the others; nil = none.
 	Preferred []bool
-	// Keep is, for Nearest and Fixed, how much of its share a place keeps because
-	// of its health, (0, 1]; nil = all.
+	// Keep is how much of its share a place keeps because of its health, (0, 1];
+	// nil = all. SprayToWorld does not look at it: there nothing is nearer.
 	Keep []float64
 }
 

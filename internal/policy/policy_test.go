@@ -41,6 +41,10 @@ func TestPolicies(t *testing.T) {
 	ill.Keep = []float64{0.5, 1, 0.25}
 	illFixed := ill
 	illFixed.Weights = []float64{2, 1, 4}
+	sick := world(300, 0, 0)
+	sick.Localities[0].Capacity, sick.Keep = 500, []float64{0.5, 1, 1}
+	allSick := world(100, 0, 0)
+	allSick.Keep = []float64{0.5, 0.5, 0.5}
 	preferred := world(1000, 0, 0)
 	preferred.Preferred = []bool{false, false, true}
 	tests := []struct {
@@ -56,6 +60,11 @@ func TestPolicies(t *testing.T) {
 		{"by region: who has no locality has no region", policy.WaterfallByRegion, nowhere, policy.Flows{{500, 300, 0}, {0, 0, 0}, {0, 200, 100}}},
 		{"nearest spills what health takes", policy.Nearest, ill, policy.Flows{{50, 50, 0}, {0, 0, 0}, {200 * 3. / 13, 200 * 6. / 13, 200 * 4. / 13}}},
 		{"fixed spills in proportion", policy.Fixed, illFixed, policy.Flows{{100. / 3, 100. / 3, 100. / 3}, {0, 0, 0}, {200. / 3, 200. / 3, 200. / 3}}},
+		{"by zone: a sick zone keeps a part", policy.WaterfallByZone, sick, policy.Flows{{150, 150, 0}, {0, 0, 0}, {0, 0, 0}}},
+		{"by region: it keeps a part of its part, the region the rest", policy.WaterfallByRegion, sick, policy.Flows{{50, 250, 0}, {0, 0, 0}, {0, 0, 0}}},
+		{"spray to region: the same", policy.SprayToRegion, sick, policy.Flows{{50, 250, 0}, {0, 0, 0}, {0, 0, 0}}},
+		{"by zone: all are sick", policy.WaterfallByZone, allSick, policy.Flows{{62.5, 25, 12.5}, {0, 0, 0}, {0, 0, 0}}},
+		{"spray to world goes by capacity alone", policy.SprayToWorld, sick, policy.Flows{{60, 120, 120}, {0, 0, 0}, {0, 0, 0}}},
 		{"preferred: nearest", policy.Nearest, preferred, policy.Flows{{0, 0, 1000}, {0, 0, 0}, {0, 0, 0}}},
 		{"preferred: by zone", policy.WaterfallByZone, preferred, policy.Flows{{200, 0, 800}, {0, 0, 0}, {0, 0, 0}}},
 		{"preferred: by region", policy.WaterfallByRegion, preferred, policy.Flows{{100, 100, 800}, {0, 0, 0}, {0, 0, 0}}},
@@ -170,6 +179,11 @@ func random(t *rapid.T) policy.Problem {
 		p.Localities = append(p.Localities, solver.Locality{Capacity: rapid.SampledFrom([]float64{0, 1, 100, 1000}).Draw(t, "capacity")})
 	}
 	forbid := rapid.Bool().Draw(t, "forbid")
+	if rapid.Bool().Draw(t, "sick") {
+		for range places {
+			p.Keep = append(p.Keep, rapid.SampledFrom([]float64{0.01, 0.4, 1}).Draw(t, "keep"))
+		}
+	}
 	for range sources {
 		p.Sources = append(p.Sources, isobar.Locality{Region: regions.Draw(t, "from")})
 		p.Demand = append(p.Demand, rapid.SampledFrom([]float64{0, 1, 300, 2000}).Draw(t, "demand"))
