@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/isobar-xds/isobar/internal/checker"
+	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
 // BenchmarkFleet runs 10,000 endpoints at 5 s for 15 s: the first probes, and
@@ -54,9 +55,9 @@ func BenchmarkFleet(b *testing.B) {
 				<-time.After(lasts)
 				used := cpuTime(b) - cpu
 				b.ReportMetric(used.Seconds()/lasts.Seconds(), "cores")
-				b.ReportMetric(metric(b, registry, "isobar_checker_probes_total")/lasts.Seconds(), "probes/s")
-				b.ReportMetric(metric(b, registry, "isobar_checker_late_probes_total"), "late")
-				b.ReportMetric(metric(b, registry, "isobar_checker_probes_total")-metric(b, registry, "isobar_checker_probes_total", "passed"), "failed")
+				b.ReportMetric(testhelp.Metric(b, registry, "isobar_checker_probes_total")/lasts.Seconds(), "probes/s")
+				b.ReportMetric(testhelp.Metric(b, registry, "isobar_checker_late_probes_total"), "late")
+				b.ReportMetric(testhelp.Metric(b, registry, "isobar_checker_probes_total")-testhelp.Metric(b, registry, "isobar_checker_probes_total", "passed"), "failed")
 				b.ReportMetric(float64(memory()-before)/endpoints/1024, "KiB/endpoint")
 				w.stop()
 			}

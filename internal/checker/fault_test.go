@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/isobar-xds/isobar/internal/checker"
+	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
 // TestOwnFault: a checker that can't open connections says nothing, whatever
@@ -93,7 +94,7 @@ func TestIdleClose(t *testing.T) {
 	for conns.Load() < before+20 {
 		s.next(t)
 	}
-	if all, passed := metric(t, registry, "isobar_checker_probes_total"), metric(t, registry, "isobar_checker_probes_total", "passed"); all != passed {
+	if all, passed := testhelp.Metric(t, registry, "isobar_checker_probes_total"), testhelp.Metric(t, registry, "isobar_checker_probes_total", "passed"); all != passed {
 		t.Errorf("%v of %v probes passed", passed, all)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/isobar-xds/isobar/internal/checker"
+	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
 // TestInvalidClusters: what is wrong with one cluster is counted, and does not
@@ -95,7 +96,7 @@ func TestInvalidClusters(t *testing.T) {
 			if n := len(s.next(t).GetEndpointHealthResponse().GetClusterEndpointsHealth()); n != 1 {
 				t.Errorf("%d clusters are reported, want the good one", n)
 			}
-			if got := metric(t, registry, "isobar_checker_refused_entries_total"); got != 1 {
+			if got := testhelp.Metric(t, registry, "isobar_checker_refused_entries_total"); got != 1 {
 				t.Errorf("%v entries counted as refused, want 1", got)
 			}
 		})

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/isobar-xds/isobar/internal/checker"
+	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
 func every(d time.Duration) *corev3.HealthCheck {
@@ -132,7 +133,7 @@ func TestMaxProbes(t *testing.T) {
 		if got := len(sc.times(all[99])); got < 3 {
 			t.Errorf("an endpoint beside 99 that hang was probed %d times in a minute", got)
 		}
-		if got := metric(t, registry, "isobar_checker_late_probes_total"); got == 0 {
+		if got := testhelp.Metric(t, registry, "isobar_checker_late_probes_total"); got == 0 {
 			t.Error("late probes are not counted")
 		}
 	}, func(o *checker.Options) { o.MaxProbes, o.Registerer = 10, registry })
@@ -149,7 +150,7 @@ func TestMaxEndpoints(t *testing.T) {
 		if _, ok := statusIn(s.next(t), "d", addresses(1)[0]); ok {
 			t.Error("a cluster beyond the limit is probed")
 		}
-		if got := metric(t, registry, "isobar_checker_over_limit_endpoints_total"); got != 6 {
+		if got := testhelp.Metric(t, registry, "isobar_checker_over_limit_endpoints_total"); got != 6 {
 			t.Errorf("%v endpoints counted as too many, want 6", got)
 		}
 	}, func(o *checker.Options) { o.MaxEndpoints, o.Registerer = 10, registry })
@@ -173,7 +174,7 @@ func TestDefect(t *testing.T) {
 		if got, _ := statusIn(s.next(t), "c", a1); got != unhealthy {
 			t.Errorf("an endpoint whose probe panics is %s", got)
 		}
-		if metric(t, registry, "isobar_checker_defects_total") == 0 {
+		if testhelp.Metric(t, registry, "isobar_checker_defects_total") == 0 {
 			t.Error("a defect is not counted")
 		}
 	}, func(o *checker.Options) {
@@ -188,38 +189,4 @@ func TestDefect(t *testing.T) {
 			return always(checker.Passed), nil
 		}
 	})
-}
-
-// metric sums all series of a name, or those that have all of the values among
-// their labels.
-func metric(tb testing.TB, g prometheus.Gatherer, name string, values ...string) float64 {
-	tb.Helper()
-	families, err := g.Gather()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	sum, found := 0.0, false
-	for _, f := range families {
-		if f.GetName() != name {
-			continue
-		}
-		found = true
-	series:
-		for _, m := range f.GetMetric() {
-			for _, want := range values {
-				has := false
-				for _, l := range m.GetLabel() {
-					has = has || l.GetValue() == want
-				}
-				if !has {
-					continue series
-				}
-			}
-			sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
-		}
-	}
-	if !found {
-		tb.Fatalf("no metric %s", name)
-	}
-	return sum
 }

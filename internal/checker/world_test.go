@@ -10,12 +10,11 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	healthv3 "github.com/envoyproxy/go-control-plane/envoy/service/health/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/checker"
+	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
 type (
@@ -91,17 +90,9 @@ type world struct {
 func start(tb testing.TB, change ...func(*checker.Options)) *world {
 	tb.Helper()
 	m := &management{streams: make(chan *hdsStream)}
-	l := bufconn.Listen(1 << 16)
 	srv := grpc.NewServer()
 	healthv3.RegisterHealthDiscoveryServiceServer(srv, m)
-	var running sync.WaitGroup
-	running.Go(func() { _ = srv.Serve(l) })
-	conn, err := grpc.NewClient("passthrough:///management",
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }),
-		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithIdleTimeout(0))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	conn, stop := testhelp.Serve(tb, srv, grpc.WithIdleTimeout(0))
 	opts := checker.Options{
 		Conn: conn, ID: "checker-1", Cluster: "checkers", Version: "test",
 		Locality: isobar.MustLocality("us-east/b/rack-1"),
@@ -114,11 +105,11 @@ func start(tb testing.TB, change ...func(*checker.Options)) *world {
 		tb.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(tb.Context())
+	var running sync.WaitGroup
 	running.Go(func() { c.Run(ctx) })
 	w := &world{t: tb, server: m, stop: sync.OnceFunc(func() {
 		cancel()
-		_ = conn.Close()
-		srv.Stop()
+		stop()
 		running.Wait()
 	})}
 	tb.Cleanup(w.stop)

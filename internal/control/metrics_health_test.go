@@ -12,6 +12,7 @@ import (
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/control"
 	"github.com/isobar-xds/isobar/internal/health"
+	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
 // oneChecker probes everything, and finds it up, until it is lost.
@@ -55,29 +56,6 @@ func (c *oneChecker) Designate(_ *isobar.Topology, designations []health.Designa
 
 func (c *oneChecker) Changed() <-chan struct{} { return nil }
 
-// values gathers the series of a gauge, by the values of their labels.
-func values(t *testing.T, from prometheus.Gatherer, name string) map[string]float64 {
-	t.Helper()
-	families, err := from.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := map[string]float64{}
-	for _, f := range families {
-		if f.GetName() != name {
-			continue
-		}
-		for _, m := range f.GetMetric() {
-			key := ""
-			for _, l := range m.GetLabel() {
-				key += l.GetValue() + " "
-			}
-			out[key] = m.GetGauge().GetValue()
-		}
-	}
-	return out
-}
-
 // TestHealthGauges: a locality that is too sick shows, and verdicts that nobody
 // confirms any more show their age.
 func TestHealthGauges(t *testing.T) {
@@ -104,19 +82,19 @@ func TestHealthGauges(t *testing.T) {
 		registry := prometheus.NewRegistry()
 		_, stop := start(t, p, func(o *control.Options) { o.Checkers, o.Registerer = checker, registry })
 		pass(20 * time.Second)
-		drained := values(t, registry, "isobar_locality_drained")
-		if len(drained) != 2 || drained["us/a cart "] != 0 || drained["us/b cart "] != 1 {
+		drained := testhelp.Series(t, registry, "isobar_locality_drained")
+		if len(drained) != 2 || drained["us/a,cart"] != 0 || drained["us/b,cart"] != 1 {
 			t.Errorf("drained: %v", drained)
 		}
-		age := values(t, registry, "isobar_health_oldest_verdict_age_seconds")
-		if got, ok := age["cart "]; !ok || got > 1 {
+		age := testhelp.Series(t, registry, "isobar_health_oldest_verdict_age_seconds")
+		if got, ok := age["cart"]; !ok || got > 1 {
 			t.Errorf("age while all is fresh: %v", age)
 		}
 		checker.mu.Lock()
 		checker.lost = true
 		checker.mu.Unlock()
 		pass(time.Minute)
-		if got := values(t, registry, "isobar_health_oldest_verdict_age_seconds")["cart "]; got < 55 || got > 61 {
+		if got := testhelp.Series(t, registry, "isobar_health_oldest_verdict_age_seconds")["cart"]; got < 55 || got > 61 {
 			t.Errorf("age a minute after the checker was lost: %v s", got)
 		}
 		stop()

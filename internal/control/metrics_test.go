@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/isobar-xds/isobar/internal/control"
+	"github.com/isobar-xds/isobar/internal/testhelp"
 	"github.com/isobar-xds/isobar/internal/views"
 )
 
@@ -57,21 +58,9 @@ func TestViolationsHaveSeriesFromTheStart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	zero := map[string]bool{}
-	for _, f := range families {
-		if f.GetName() != "isobar_plan_violations_total" {
-			continue
-		}
-		for _, m := range f.GetMetric() {
-			zero[m.GetLabel()[0].GetValue()] = m.GetCounter().GetValue() == 0
-		}
-	}
+	series := testhelp.Series(t, registry, "isobar_plan_violations_total")
 	for _, rule := range rulesOf(t) {
-		if !zero[rule] {
+		if v, ok := series[rule]; !ok || v != 0 {
 			t.Errorf("rule %s has no series at 0", rule)
 		}
 	}

@@ -1,10 +1,8 @@
 package eds_test
 
 import (
-	"context"
 	"errors"
 	"io"
-	"net"
 	"testing"
 
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
@@ -12,12 +10,11 @@ import (
 	endpointservice "github.com/envoyproxy/go-control-plane/envoy/service/endpoint/v3"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/eds"
+	"github.com/isobar-xds/isobar/internal/testhelp"
 	"github.com/isobar-xds/isobar/internal/views"
 	"github.com/isobar-xds/isobar/internal/wire"
 	"github.com/isobar-xds/isobar/internal/xds"
@@ -46,24 +43,12 @@ func dial(t *testing.T) endpointservice.EndpointDiscoveryServiceClient {
 	t.Helper()
 	engine := xds.New(xds.Options{})
 	engine.Publish(views.NewBuilder(views.Options{}).Build(oneService{}, nil))
-	listener := bufconn.Listen(1 << 16)
 	server := grpc.NewServer(grpc.ForceServerCodecV2(wire.ServerCodec()))
 	eds.Register(server, engine, false)
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
-	conn, err := grpc.NewClient("passthrough:///bufnet",
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }),
-		grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn, stop := testhelp.Serve(t, server)
 	t.Cleanup(func() {
-		_ = conn.Close()
+		stop()
 		engine.Stop()
-		server.Stop()
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
 	})
 	return endpointservice.NewEndpointDiscoveryServiceClient(conn)
 }

@@ -2,7 +2,6 @@ package fleet_test
 
 import (
 	"context"
-	"net"
 	"slices"
 	"strconv"
 	"sync"
@@ -12,10 +11,10 @@ import (
 	endpointsvc "github.com/envoyproxy/go-control-plane/envoy/service/endpoint/v3"
 	loadstatsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
 // xdsServer is the least management server that real clients accept: it
@@ -195,25 +194,9 @@ func (s *xdsServer) seen() (nacks []string, reports []*loadstatsv3.LoadStatsRequ
 // stop.
 func overBufconn(t *testing.T, s *xdsServer) (conn *grpc.ClientConn, stop func()) {
 	t.Helper()
-	lis := bufconn.Listen(1 << 20)
 	g := grpc.NewServer()
 	s.register(g)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = g.Serve(lis)
-	}()
-	conn, err := grpc.NewClient("passthrough:///bufconn",
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }),
-		grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return conn, func() {
-		_ = conn.Close()
-		g.Stop()
-		<-done
-	}
+	return testhelp.Serve(t, g)
 }
 
 func sortedKeys[V any](m map[string]V) []string {

@@ -14,6 +14,7 @@ import (
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/hds"
 	"github.com/isobar-xds/isobar/internal/health"
+	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
 // A checker may report only on what it was told to probe.
@@ -44,7 +45,7 @@ func TestReportsOnOthersDoNotCount(t *testing.T) {
 		if got := h.srv.Collect(time.Now()); len(got) != 1 {
 			t.Errorf("its own does not count: %+v", got)
 		}
-		if n := gather(t, reg, "isobar_hds_rejected_entries_total", "not_designated"); n != 5 {
+		if n := testhelp.Metric(t, reg, "isobar_hds_rejected_entries_total", "not_designated"); n != 5 {
 			t.Errorf("%v entries counted", n)
 		}
 		// Bad entries are named, the others stand.
@@ -53,7 +54,7 @@ func TestReportsOnOthersDoNotCount(t *testing.T) {
 		if got := h.srv.Collect(time.Now()); len(got) != 1 || got[0].Status != isobar.Healthy {
 			t.Errorf("reports %+v", got)
 		}
-		if n := gather(t, reg, "isobar_hds_rejected_entries_total", "status"); n != 2 {
+		if n := testhelp.Metric(t, reg, "isobar_hds_rejected_entries_total", "status"); n != 2 {
 			t.Errorf("%v statuses counted", n)
 		}
 		c.leave()
@@ -100,17 +101,17 @@ func TestFlatReports(t *testing.T) {
 		if got := h.srv.Collect(time.Now()); len(got) != 1 || got[0].Address != "10.0.1.2:80" {
 			t.Errorf("reports %+v", got)
 		}
-		if n := gather(t, reg, "isobar_hds_rejected_entries_total", "ambiguous"); n != 2 {
+		if n := testhelp.Metric(t, reg, "isobar_hds_rejected_entries_total", "ambiguous"); n != 2 {
 			t.Errorf("%v entries ambiguous", n)
 		}
 		// What was taken off is no offence.
 		h.srv.Designate(top, all(topology(cart), "probe-1"))
 		c.recv()
 		c.report(flat(endpoint("10.0.2.2:80", up)))
-		if n := gather(t, reg, "isobar_hds_former_entries_total", ""); n != 1 {
+		if n := testhelp.Metric(t, reg, "isobar_hds_former_entries_total"); n != 1 {
 			t.Errorf("%v former entries", n)
 		}
-		if n := gather(t, reg, "isobar_hds_rejected_entries_total", "not_designated"); n != 1 {
+		if n := testhelp.Metric(t, reg, "isobar_hds_rejected_entries_total", "not_designated"); n != 1 {
 			t.Errorf("%v foreign entries", n)
 		}
 		c.leave()
@@ -159,7 +160,7 @@ func TestUnfitServicesAreLeftOut(t *testing.T) {
 			if len(got) != len(tc.want) {
 				t.Errorf("told %v, want %v", got, tc.want)
 			}
-			if n := gather(t, reg, "isobar_hds_left_out_total", "capability"); n != tc.unfit {
+			if n := testhelp.Metric(t, reg, "isobar_hds_left_out_total", "capability"); n != tc.unfit {
 				t.Errorf("%v services unfit, want %v", n, tc.unfit)
 			}
 			c.leave()

@@ -12,14 +12,13 @@ import (
 	healthv3 "github.com/envoyproxy/go-control-plane/envoy/service/health/v3"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/hds"
 	"github.com/isobar-xds/isobar/internal/health"
+	"github.com/isobar-xds/isobar/internal/testhelp"
 	"github.com/isobar-xds/isobar/internal/wire"
 )
 
@@ -39,23 +38,10 @@ func inBubble(t *testing.T, opts hds.Options, test func(h *harness)) {
 		srv := hds.New(opts)
 		g := grpc.NewServer(grpc.ForceServerCodecV2(wire.ServerCodec()))
 		srv.Register(g)
-		lis := bufconn.Listen(1 << 16)
-		served := make(chan error, 1)
-		go func() { served <- g.Serve(lis) }()
-		conn, err := grpc.NewClient("passthrough:///hds", grpc.WithTransportCredentials(insecure.NewCredentials()),
-			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn, stop := testhelp.Serve(t, g)
 		test(&harness{t: t, srv: srv, conn: conn})
-		if err := conn.Close(); err != nil {
-			t.Error(err)
-		}
+		stop()
 		srv.Stop()
-		g.Stop()
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/hds"
 	"github.com/isobar-xds/isobar/internal/health"
+	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
 // shown gives what operators see beside the vote of a checker on an endpoint.
@@ -100,7 +101,7 @@ func TestMetadataIsBounded(t *testing.T) {
 			if got := count(); got != fit {
 				t.Errorf("round %d: metadata of %d endpoints is kept, want %d", round, got, fit)
 			}
-			if got := gather(t, reg, "isobar_hds_rejected_entries_total", "metadata"); got != float64((round+1)*(endpoints-fit)) {
+			if got := testhelp.Metric(t, reg, "isobar_hds_rejected_entries_total", "metadata"); got != float64((round+1)*(endpoints-fit)) {
 				t.Errorf("round %d: %v are counted as dropped", round, got)
 			}
 		}

@@ -92,26 +92,6 @@ func (l *listening) must(c *tls.Config) string {
 	return s
 }
 
-func (l *listening) metric(name string, labels string) float64 {
-	l.t.Helper()
-	found, err := l.registry.Gather()
-	if err != nil {
-		l.t.Fatal(err)
-	}
-	for _, f := range found {
-		for _, m := range f.GetMetric() {
-			var have []string
-			for _, p := range m.GetLabel() {
-				have = append(have, p.GetValue())
-			}
-			if f.GetName() == name && strings.Join(have, ",") == labels {
-				return m.GetGauge().GetValue() + m.GetCounter().GetValue()
-			}
-		}
-	}
-	return 0
-}
-
 // TestRotation: a new pair serves new connections; a bad one is told of and
 // changes nothing, until a good one comes.
 func TestRotation(t *testing.T) {
@@ -122,22 +102,24 @@ func TestRotation(t *testing.T) {
 	l := listen(t, f)
 	client := ca.Client(&identitytest.Leaf{DNS: []string{"a.example"}})
 	first := l.must(client)
-	if got := l.metric("isobar_tls_certificate_expiry_seconds", "xds"); got != float64(soon.Unix()) {
+	if got := testhelp.Series(t, l.registry, "isobar_tls_certificate_expiry_seconds")["xds"]; got != float64(soon.Unix()) {
 		t.Errorf("expires at %v, want %v", got, soon.Unix())
 	}
 
 	ca.Write(dir, identitytest.Leaf{})
 	testhelp.Eventually(t, "the second pair", func() bool { return l.must(client) != first })
 	second := l.must(client)
-	if got := l.metric("isobar_tls_certificate_expiry_seconds", "xds"); got <= float64(soon.Unix()) {
+	if got := testhelp.Series(t, l.registry, "isobar_tls_certificate_expiry_seconds")["xds"]; got <= float64(soon.Unix()) {
 		t.Errorf("expires at %v", got)
 	}
 
 	// A certificate without its key.
 	cert, key := ca.Issue(identitytest.Leaf{})
 	identitytest.Replace(t, f.Cert, cert)
-	testhelp.Eventually(t, "the refusal", func() bool { return l.metric("isobar_tls_reloads_total", "xds,refused,certificates") == 1 })
-	if got := l.must(client); got != second || l.metric("isobar_tls_files_good", "xds,certificates") != 0 {
+	testhelp.Eventually(t, "the refusal", func() bool {
+		return testhelp.Series(t, l.registry, "isobar_tls_reloads_total")["xds,refused,certificates"] == 1
+	})
+	if got := l.must(client); got != second || testhelp.Series(t, l.registry, "isobar_tls_files_good")["xds,certificates"] != 0 {
 		t.Errorf("after a bad pair: %s", got)
 	}
 	if text := l.log.String(); !strings.Contains(text, "refused") || !strings.Contains(text, f.Cert) || !strings.Contains(text, "private key does not match") {
@@ -145,7 +127,7 @@ func TestRotation(t *testing.T) {
 	}
 	identitytest.Replace(t, f.Key, key)
 	testhelp.Eventually(t, "the third pair", func() bool { return l.must(client) != second })
-	testhelp.Eventually(t, "good again", func() bool { return l.metric("isobar_tls_files_good", "xds,certificates") == 1 })
+	testhelp.Eventually(t, "good again", func() bool { return testhelp.Series(t, l.registry, "isobar_tls_files_good")["xds,certificates"] == 1 })
 
 	// Another authority for clients.
 	other := identitytest.NewCA(t)

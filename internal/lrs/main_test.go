@@ -2,7 +2,6 @@ package lrs_test
 
 import (
 	"context"
-	"net"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,11 +11,10 @@ import (
 	loadstatsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/isobar-xds/isobar/internal/lrs"
+	"github.com/isobar-xds/isobar/internal/testhelp"
 	"github.com/isobar-xds/isobar/internal/wire"
 )
 
@@ -39,23 +37,10 @@ func inBubble(t *testing.T, opts lrs.Options, test func(h *harness)) {
 		g.RegisterService(&grpc.ServiceDesc{
 			ServiceName: "envoy.api.v2.EndpointDiscoveryService", HandlerType: (*any)(nil), Streams: []grpc.StreamDesc{srv.Stream2017()},
 		}, srv)
-		lis := bufconn.Listen(1 << 16)
-		served := make(chan error, 1)
-		go func() { served <- g.Serve(lis) }()
-		conn, err := grpc.NewClient("passthrough:///lrs", grpc.WithTransportCredentials(insecure.NewCredentials()),
-			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn, stop := testhelp.Serve(t, g)
 		test(&harness{t: t, srv: srv, conn: conn})
-		if err := conn.Close(); err != nil {
-			t.Error(err)
-		}
+		stop()
 		srv.Stop()
-		g.Stop()
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
 	})
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/internal/lrs"
+	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
 // issued adds up the requests of reports, and counts these.
@@ -72,7 +73,7 @@ func TestFlood(t *testing.T) {
 		if len(c) != 2 || c[1].Excess != 0 || c[0].Reports != flooded || c[0].Excess < 100 || c[0].Excess > 64*seconds/interval+1 {
 			t.Errorf("clients %+v: want at most 64 reports ignored in an interval, of the first", c)
 		}
-		if got := counter(t, reg, "isobar_lrs_excess_reports_total"); got != float64(c[0].Excess) {
+		if got := testhelp.Metric(t, reg, "isobar_lrs_excess_reports_total"); got != float64(c[0].Excess) {
 			t.Errorf("the metric counts %v reports, and the client's state %d", got, c[0].Excess)
 		}
 		flood.cancel()
@@ -157,7 +158,7 @@ func TestNoFlood(t *testing.T) {
 					t.Errorf("%d requests, want %d", got, want)
 				}
 			})
-			if got := counter(t, reg, "isobar_lrs_excess_reports_total"); got != 0 {
+			if got := testhelp.Metric(t, reg, "isobar_lrs_excess_reports_total"); got != 0 {
 				t.Errorf("%v reports ignored", got)
 			}
 		})
@@ -194,19 +195,4 @@ func TestNoPace(t *testing.T) {
 			t.Errorf("%d reports, want 1000", got)
 		}
 	})
-}
-
-func counter(t *testing.T, g prometheus.Gatherer, name string) float64 {
-	t.Helper()
-	families, err := g.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range families {
-		if f.GetName() == name {
-			return f.GetMetric()[0].GetCounter().GetValue()
-		}
-	}
-	t.Fatalf("no metric %s", name)
-	return 0
 }

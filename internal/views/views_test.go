@@ -12,6 +12,7 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/plan"
+	"github.com/isobar-xds/isobar/internal/testhelp"
 	"github.com/isobar-xds/isobar/internal/views"
 	"github.com/isobar-xds/isobar/internal/wire"
 )
@@ -75,18 +76,7 @@ func all(string) bool { return true }
 // encodings counts what was encoded of a type.
 func encodings(t *testing.T, r *prometheus.Registry, kind string) int {
 	t.Helper()
-	families, err := r.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			if f.GetName() == "isobar_views_encoded_total" && m.GetLabel()[0].GetValue() == kind {
-				return int(m.GetCounter().GetValue())
-			}
-		}
-	}
-	return 0
+	return int(testhelp.Metric(t, r, "isobar_views_encoded_total", kind))
 }
 
 func TestEachResourceIsEncodedOnce(t *testing.T) {

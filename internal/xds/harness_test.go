@@ -1,10 +1,8 @@
 package xds_test
 
 import (
-	"context"
 	"fmt"
 	"maps"
-	"net"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -12,12 +10,11 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/eds"
+	"github.com/isobar-xds/isobar/internal/testhelp"
 	"github.com/isobar-xds/isobar/internal/views"
 	"github.com/isobar-xds/isobar/internal/wire"
 	"github.com/isobar-xds/isobar/internal/xds"
@@ -122,27 +119,14 @@ func newWorld(t *testing.T, options ...func(*xds.Options)) *world {
 		plan: &testPlan{specs: map[string]*isobar.Service{}, assignments: map[string]*isobar.Assignment{}},
 	}
 	w.builder = views.NewBuilder(views.Options{Refused: func(r views.Refusal) { w.refused = append(w.refused, r) }})
-	listener := bufconn.Listen(1 << 16)
 	g := grpc.NewServer(grpc.ForceServerCodecV2(wire.ServerCodec()))
 	w.server.Register(g, false)
 	eds.Register(g, w.server, false)
-	served := make(chan struct{})
-	go func() {
-		defer close(served)
-		_ = g.Serve(listener)
-	}()
-	conn, err := grpc.NewClient("passthrough:///bufnet",
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }),
-		grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn, stop := testhelp.Serve(t, g)
 	w.conn = conn
 	t.Cleanup(func() {
-		_ = conn.Close()
-		g.Stop()
+		stop()
 		w.server.Stop()
-		<-served
 	})
 	return w
 }

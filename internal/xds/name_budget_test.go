@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
 
+	"github.com/isobar-xds/isobar/internal/testhelp"
 	"github.com/isobar-xds/isobar/internal/xds"
 )
 
@@ -24,17 +25,7 @@ func numbered(prefix string, n int) []string {
 func nameBytes(t *testing.T, r *prometheus.Registry) float64 {
 	t.Helper()
 	synctest.Wait()
-	found, err := r.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range found {
-		if f.GetName() == "isobar_xds_name_bytes" {
-			return f.GetMetric()[0].GetGauge().GetValue()
-		}
-	}
-	t.Fatal("no isobar_xds_name_bytes")
-	return 0
+	return testhelp.Metric(t, r, "isobar_xds_name_bytes")
 }
 
 // TestNamesOfAStreamHaveABudget: in one request or many, state of the world or

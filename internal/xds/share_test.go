@@ -10,6 +10,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/testhelp"
 	"github.com/isobar-xds/isobar/internal/xds"
 )
 
@@ -182,25 +183,15 @@ func TestMetrics(t *testing.T) {
 		c := w.ads(at("us-east/b")).request(edsURL, "a").equals("eds v1: a@1").ack(edsURL)
 		w.publish(serve("a", 2))
 		c.equals("eds v2: a@2").nack(edsURL, "no").nothing()
-		families, err := registry.Gather()
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		got := map[string]float64{}
-		for _, f := range families {
-			for _, m := range f.GetMetric() {
-				got[f.GetName()] += m.GetCounter().GetValue() + m.GetGauge().GetValue()
-			}
-		}
 		for name, want := range map[string]float64{
 			"isobar_xds_streams": 1, "isobar_xds_requests_total": 3, "isobar_xds_pushes_total": 2,
 			"isobar_xds_acks_total": 1, "isobar_xds_nacks_total": 1, "isobar_xds_push_errors_total": 0,
 		} {
-			if got[name] != want {
-				w.t.Errorf("%s is %v, want %v", name, got[name], want)
+			if got := testhelp.Metric(w.t, registry, name); got != want {
+				w.t.Errorf("%s is %v, want %v", name, got, want)
 			}
 		}
-		if got["isobar_xds_sent_bytes_total"] == 0 {
+		if testhelp.Metric(w.t, registry, "isobar_xds_sent_bytes_total") == 0 {
 			w.t.Error("no bytes counted")
 		}
 	}, func(o *xds.Options) { o.Registerer = registry })
