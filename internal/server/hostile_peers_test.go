@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/isobar-xds/isobar/internal/testhelp"
 	"github.com/isobar-xds/isobar/internal/wire"
 )
 
@@ -93,7 +94,7 @@ func (w *sweepWorld) streams() int {
 	w.t.Helper()
 	n := 0.0
 	for _, x := range [][2]string{{"isobar_xds_streams", "sotw"}, {"isobar_xds_streams", "delta"}, {"isobar_lrs_streams", ""}, {"isobar_hds_checkers", ""}} {
-		n += valueOf(w.t, w.server, x[0], x[1])
+		n += testhelp.Series(w.t, w.server.Metrics(), x[0])[x[1]]
 	}
 	return int(n)
 }

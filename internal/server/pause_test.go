@@ -8,12 +8,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/fleet"
 	"github.com/isobar-xds/isobar/internal/plan"
 	"github.com/isobar-xds/isobar/internal/store"
+	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
 // order sends an order to the admin interface.
@@ -64,9 +63,9 @@ func TestPauseFreezesWeightsWhileHealthGoesOn(t *testing.T) {
 			if s, _ := p.Service("checkout"); !strings.Contains(s.Hold, "paused by ann") || !strings.HasSuffix(s.Hold, "canary") {
 				t.Errorf("held because %q", s.Hold)
 			}
-			metrics := gather(t, w.server.Metrics())
-			if metrics["isobar_paused_services"] != 1 || metrics["isobar_state_unsaved"] != 0 {
-				t.Errorf("metrics tell of %v paused services, %v unsaved", metrics["isobar_paused_services"], metrics["isobar_state_unsaved"])
+			paused, unsaved := testhelp.Metric(t, w.server.Metrics(), "isobar_paused_services"), testhelp.Metric(t, w.server.Metrics(), "isobar_state_unsaved")
+			if paused != 1 || unsaved != 0 {
+				t.Errorf("metrics tell of %v paused services, %v unsaved", paused, unsaved)
 			}
 		})
 		runWorld(t, cfg, kept, func(w *world) {
@@ -170,22 +169,4 @@ func TestRollbackSurvivesARestart(t *testing.T) {
 			}
 		})
 	})
-}
-
-// gather reads the metrics without labels.
-func gather(t *testing.T, g prometheus.Gatherer) map[string]float64 {
-	t.Helper()
-	families, err := g.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := map[string]float64{}
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			if len(m.GetLabel()) == 0 && m.GetGauge() != nil {
-				out[f.GetName()] = m.GetGauge().GetValue()
-			}
-		}
-	}
-	return out
 }

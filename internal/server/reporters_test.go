@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/isobar-xds/isobar/internal/store"
+	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
 // TestReportsOfNonSubscribers: where reports count only on what is subscribed,
@@ -46,7 +47,7 @@ func TestReportsOfNonSubscribers(t *testing.T) {
 				}
 				synctest.Wait()
 				before := dropped
-				dropped = valueOf(t, w.server, "isobar_lrs_unsubscribed_entries_total", "")
+				dropped = testhelp.Metric(t, w.server.Metrics(), "isobar_lrs_unsubscribed_entries_total")
 				return dropped == before
 			}
 			if counts() {

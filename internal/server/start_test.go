@@ -12,7 +12,6 @@ import (
 
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/isobar-xds/isobar"
@@ -21,6 +20,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/plan"
 	"github.com/isobar-xds/isobar/internal/server"
 	"github.com/isobar-xds/isobar/internal/store"
+	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -40,29 +40,13 @@ type world struct {
 	agents []*fleet.Agent // in the order in which they were started
 }
 
-// configuration is four zones in two regions that carry 800 requests/s each
-// beneath their ceilings.
+// configuration is that of the fleet of [testhelp.FourZones].
 func configuration(t *testing.T) *config.Config {
 	t.Helper()
-	network, err := isobar.NewNetwork([]isobar.LatencyRule{
-		{From: loc("us"), To: loc("eu"), MS: 80},
-		{From: loc("us/c"), To: loc("us/a"), MS: 1},
-		{From: loc("us/c"), To: loc("us/b"), MS: 1.9},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := isobar.Service{Name: "checkout"}
-	for i, z := range []string{"eu/a", "eu/b", "us/a", "us/b"} {
-		sl := isobar.ServiceLocality{Locality: loc(z), MaxRate: 1000, Concurrency: 40}
-		for e := range 4 {
-			sl.Endpoints = append(sl.Endpoints, isobar.Endpoint{Address: fmt.Sprintf("10.%d.0.%d:80", i, e+1)})
-		}
-		s.Localities = append(s.Localities, sl)
-	}
+	zones := testhelp.FourZones(t)
 	c := config.Default()
 	c.StopSpread = 0
-	c.Tick, c.ReportInterval, c.Network, c.Services = interval, interval, network, []isobar.Service{s}
+	c.Tick, c.ReportInterval, c.Network, c.Services = interval, interval, zones.Network, zones.Services
 	return &c
 }
 
@@ -99,11 +83,7 @@ func runWith(t *testing.T, cfg *config.Config, opts server.Options, test func(w 
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
-	conn, err := grpc.NewClient("passthrough:///isobar", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return pipe.DialContext(ctx) }))
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := testhelp.Dial(t, pipe)
 	// A connection for each request: bufconn may report a read deadline that was
 	// taken back, as net/http does between two requests of a connection.
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return apiPipe.DialContext(ctx) }}

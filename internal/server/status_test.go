@@ -14,6 +14,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/plan"
 	"github.com/isobar-xds/isobar/internal/store"
+	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
 // fullDisk is a store that keeps what it has, and takes nothing more while the
@@ -76,7 +77,7 @@ func TestStatusTellsWhatNeedsAttention(t *testing.T) {
 			if s.OK || len(s.Unsaved) == 0 || len(s.Paused) != 1 || w.server.Plan().Version <= before {
 				t.Errorf("on a full disk: %+v", s)
 			}
-			if gather(t, w.server.Metrics())["isobar_state_unsaved"] != 1 {
+			if testhelp.Metric(t, w.server.Metrics(), "isobar_state_unsaved") != 1 {
 				t.Error("no metric tells of the full disk")
 			}
 			disk.full.Store(false)
@@ -85,7 +86,7 @@ func TestStatusTellsWhatNeedsAttention(t *testing.T) {
 				w.tick()
 			}
 			s = admin.Status{}
-			if w.read("127.0.0.1", "/v1/status", &s); len(s.Unsaved) != 0 || gather(t, w.server.Metrics())["isobar_state_unsaved"] != 0 {
+			if w.read("127.0.0.1", "/v1/status", &s); len(s.Unsaved) != 0 || testhelp.Metric(t, w.server.Metrics(), "isobar_state_unsaved") != 0 {
 				t.Errorf("when the disk has room again: %+v", s)
 			}
 		})

@@ -3,7 +3,6 @@ package server_test
 import (
 	"context"
 	"log/slog"
-	"net"
 	"slices"
 	"sync"
 	"testing"
@@ -14,12 +13,12 @@ import (
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/isobar-xds/isobar/internal/fleet"
 	"github.com/isobar-xds/isobar/internal/server"
 	"github.com/isobar-xds/isobar/internal/store"
+	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
 // watcher is a client with a connection of its own that notes what it is told
@@ -84,15 +83,7 @@ func TestStopSendsClientsAwayOneByOne(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- s.Run(ctx) }()
 
-		dial := func() *grpc.ClientConn {
-			conn, err := grpc.NewClient("passthrough:///isobar", grpc.WithTransportCredentials(insecure.NewCredentials()),
-				grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return pipe.DialContext(ctx) }))
-			if err != nil {
-				t.Fatal(err)
-			}
-			return conn
-		}
-		w := &world{t: t, ctx: t.Context(), server: s, conn: dial()}
+		w := &world{t: t, ctx: t.Context(), server: s, conn: testhelp.Dial(t, pipe)}
 		defer func() { _ = w.conn.Close() }()
 		agents, leave := context.WithCancel(t.Context())
 		defer leave()
@@ -101,7 +92,7 @@ func TestStopSendsClientsAwayOneByOne(t *testing.T) {
 		all := make([]watcher, clientsInAll)
 		var running sync.WaitGroup
 		for i := range all {
-			conn := dial()
+			conn := testhelp.Dial(t, pipe)
 			defer func() { _ = conn.Close() }()
 			running.Go(func() {
 				if err := all[i].run(t.Context(), conn); err != nil {

@@ -5,10 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/config"
+	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
 // TestLossOfAZoneIsPlayed: the status and the metrics tell whether what is left
@@ -41,10 +40,10 @@ func TestLossOfAZoneIsPlayed(t *testing.T) {
 				if n == nil || n.Services != 1 || n.Failing != row.failing || len(n.Worst) != row.failing {
 					t.Fatalf("%+v", n)
 				}
-				if got := only(t, w.server.Metrics(), "isobar_n1_headroom_ratio"); math.Abs(got-row.headroom) > 0.02 {
+				if got := testhelp.Metric(t, w.server.Metrics(), "isobar_n1_headroom_ratio"); math.Abs(got-row.headroom) > 0.02 {
 					t.Errorf("headroom %.3f, want %.3f", got, row.headroom)
 				}
-				drop, full := only(t, w.server.Metrics(), "isobar_n1_drop_ratio"), only(t, w.server.Metrics(), "isobar_n1_utilization_ratio")
+				drop, full := testhelp.Metric(t, w.server.Metrics(), "isobar_n1_drop_ratio"), testhelp.Metric(t, w.server.Metrics(), "isobar_n1_utilization_ratio")
 				if (drop > 0) != (row.shed > 0) || (full > 1.01) != (row.failing > 0 && row.shed == 0) {
 					t.Errorf("drops %.3f, fullest %.3f of its ceiling", drop, full)
 				}
@@ -54,22 +53,6 @@ func TestLossOfAZoneIsPlayed(t *testing.T) {
 			})
 		})
 	}
-}
-
-// only gives the one gauge of a name.
-func only(t *testing.T, g prometheus.Gatherer, name string) float64 {
-	t.Helper()
-	families, err := g.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range families {
-		if f.GetName() == name && len(f.GetMetric()) == 1 {
-			return f.GetMetric()[0].GetGauge().GetValue()
-		}
-	}
-	t.Fatalf("no single gauge %s", name)
-	return 0
 }
 
 // TestLossesAreNotPlayed: nothing is told where it is switched off, where

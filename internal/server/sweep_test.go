@@ -22,7 +22,6 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
@@ -67,12 +66,7 @@ func inSweep(t *testing.T, test func(w *sweepWorld)) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- w.server.Run(ctx) }()
-		w.conn, err = grpc.NewClient("passthrough:///isobar", grpc.WithTransportCredentials(insecure.NewCredentials()),
-			grpc.WithDefaultCallOptions(grpc.ForceCodecV2(wire.ServerCodec())),
-			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return pipe.DialContext(ctx) }))
-		if err != nil {
-			t.Fatal(err)
-		}
+		w.conn = testhelp.Dial(t, pipe, grpc.WithDefaultCallOptions(grpc.ForceCodecV2(wire.ServerCodec())))
 		w.stop = sync.OnceFunc(func() {
 			cancel()
 			if err := <-done; err != nil {
@@ -112,7 +106,7 @@ func (w *sweepWorld) wellAfter() {
 		if form == "sotw" {
 			want = 1
 		}
-		if n := valueOf(w.t, w.server, "isobar_xds_streams", form); n != want {
+		if n := testhelp.Series(w.t, w.server.Metrics(), "isobar_xds_streams")[form]; n != want {
 			w.t.Errorf("%v %s streams are left", n, form)
 		}
 	}

@@ -74,27 +74,7 @@ func onLoopback(t *testing.T, change func(*config.Config)) *loopback {
 // metric gives the value with those labels; 0 if there is none.
 func (l *loopback) metric(name, labels string) float64 {
 	l.t.Helper()
-	return valueOf(l.t, l.server, name, labels)
-}
-
-func valueOf(t *testing.T, s *server.Server, name, labels string) float64 {
-	t.Helper()
-	found, err := s.Metrics().Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range found {
-		for _, m := range f.GetMetric() {
-			var have []string
-			for _, p := range m.GetLabel() {
-				have = append(have, p.GetValue())
-			}
-			if f.GetName() == name && strings.Join(have, ",") == labels {
-				return m.GetGauge().GetValue() + m.GetCounter().GetValue()
-			}
-		}
-	}
-	return 0
+	return testhelp.Series(l.t, l.server.Metrics(), name)[labels]
 }
 
 // dial connects over TLS, or in plaintext with nil.

@@ -11,13 +11,14 @@ import (
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/dataplane"
 	"github.com/isobar-xds/isobar/internal/sim"
+	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
 // hotZone sends 15% more than it serves to one zone of four.
 func hotZone(t *testing.T) *sim.Scenario {
 	t.Helper()
 	sc := &sim.Scenario{
-		Seed: 1, Topology: fleet(t), Tick: interval, Interval: interval, Length: 5 * time.Minute, Warmup: time.Minute,
+		Seed: 1, Topology: testhelp.FourZones(t), Tick: interval, Interval: interval, Length: 5 * time.Minute, Warmup: time.Minute,
 		ReportDelay: sim.Delay{Base: 100 * time.Millisecond, Jitter: 200 * time.Millisecond},
 		PushDelay:   sim.Delay{Base: 100 * time.Millisecond, Jitter: 400 * time.Millisecond},
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/plan"
 	"github.com/isobar-xds/isobar/internal/sim"
+	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
 const (
@@ -19,7 +20,7 @@ const (
 func lossy(t *testing.T, losses ...sim.Loss) *sim.Scenario {
 	t.Helper()
 	sc := &sim.Scenario{
-		Topology: fleet(t), Tick: interval, Interval: interval, Length: lostTo + 5*time.Minute, Step: interval / 10,
+		Topology: testhelp.FourZones(t), Tick: interval, Interval: interval, Length: lostTo + 5*time.Minute, Step: interval / 10,
 		PushDelay: sim.Delay{Base: time.Second}, ReportDelay: sim.Delay{Base: time.Second}, HealthDelay: 10 * time.Second,
 		Losses: losses,
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/sim"
+	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
 // TestConstantDemandPushesNothing: at constant demand the assignments stand
@@ -19,7 +20,7 @@ func TestConstantDemandPushesNothing(t *testing.T) {
 	for _, level := range []float64{0.5, 0.9, 0.97} {
 		for _, delay := range []time.Duration{0, interval / 2} {
 			t.Run(fmt.Sprintf("load %.0f%%, pushes %v", 100*level, delay), func(t *testing.T) {
-				sc := &sim.Scenario{Topology: fleet(t), Tick: interval, Interval: interval, PushDelay: sim.Delay{Base: delay}, ReportDelay: sim.Delay{Base: delay / 5}, Length: length, Step: interval / 10}
+				sc := &sim.Scenario{Topology: testhelp.FourZones(t), Tick: interval, Interval: interval, PushDelay: sim.Delay{Base: delay}, ReportDelay: sim.Delay{Base: delay / 5}, Length: length, Step: interval / 10}
 				for i, z := range []string{"eu/a", "eu/b", "us/a", "us/b", "us/c"} {
 					rate := []float64{0.5, 0.9, 1.1, 0.9, 0.6}[i] * 800 * level
 					sc.Sources = append(sc.Sources, clients(z, constant(rate))...)

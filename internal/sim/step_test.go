@@ -8,34 +8,12 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/sim"
+	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
 const interval = 5 * time.Second
 
 func loc(s string) isobar.Locality { return isobar.MustLocality(s) }
-
-// fleet is four zones in two regions, each able to carry 800 requests/s
-// beneath its ceiling.
-func fleet(t *testing.T) *isobar.Topology {
-	t.Helper()
-	network, err := isobar.NewNetwork([]isobar.LatencyRule{
-		{From: loc("us"), To: loc("eu"), MS: 80},
-		{From: loc("us/c"), To: loc("us/a"), MS: 1},
-		{From: loc("us/c"), To: loc("us/b"), MS: 1.9},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := isobar.Service{Name: "checkout"}
-	for i, z := range []string{"eu/a", "eu/b", "us/a", "us/b"} {
-		sl := isobar.ServiceLocality{Locality: loc(z), MaxRate: 1000, Concurrency: 40}
-		for e := range 4 {
-			sl.Endpoints = append(sl.Endpoints, isobar.Endpoint{Address: fmt.Sprintf("10.%d.0.%d:80", i, e+1)})
-		}
-		s.Localities = append(s.Localities, sl)
-	}
-	return &isobar.Topology{Revision: 1, Network: network, Services: []isobar.Service{s}}
-}
 
 // clients makes five reporting streams for a source that share its demand.
 func clients(source string, demand sim.Shape) []sim.Source {
@@ -58,7 +36,7 @@ func step(before, after float64, when time.Duration) sim.Shape {
 func stepScenario(t *testing.T, after, other float64, reportDelay, pushDelay time.Duration) *sim.Scenario {
 	t.Helper()
 	sc := &sim.Scenario{
-		Topology: fleet(t), Tick: interval, Interval: interval,
+		Topology: testhelp.FourZones(t), Tick: interval, Interval: interval,
 		ReportDelay: sim.Delay{Base: reportDelay}, PushDelay: sim.Delay{Base: pushDelay}, Length: 300 * time.Second, Timeout: time.Hour, // nothing fails: only pacing counts
 	}
 	if other > 0 {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/isobar-xds/isobar/internal/sim"
+	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
 // TestUndeclaredCapacity: where nobody declared what endpoints can serve, noisy
@@ -13,7 +14,7 @@ func TestUndeclaredCapacity(t *testing.T) {
 	mean := map[bool]float64{}
 	for _, orca := range []bool{false, true} {
 		sc := &sim.Scenario{
-			Topology: fleet(t), Tick: interval, Interval: interval, Step: interval / 10, Length: 40 * time.Minute, Warmup: 20 * time.Minute,
+			Topology: testhelp.FourZones(t), Tick: interval, Interval: interval, Step: interval / 10, Length: 40 * time.Minute, Warmup: 20 * time.Minute,
 			ReportDelay: sim.Delay{Base: interval / 10}, PushDelay: sim.Delay{Base: interval / 10},
 			Undeclared: true, UtilizationNoise: 0.05,
 			Capacities: []sim.Capacity{{Locality: loc("us/a"), Factor: constant(0.6)}},
