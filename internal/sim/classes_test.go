@@ -6,6 +6,7 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/sim"
+	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
 // overloaded is a fleet with more demand than it may carry between two moments,
@@ -13,7 +14,7 @@ import (
 func overloaded(t *testing.T) *sim.Scenario {
 	t.Helper()
 	sc := &sim.Scenario{
-		Topology: fleet(t), Tick: interval, Interval: interval, Length: 12 * time.Minute,
+		Topology: testhelp.FourZones(t), Tick: interval, Interval: interval, Length: 12 * time.Minute,
 		PushDelay: sim.Delay{Base: time.Second}, ReportDelay: sim.Delay{Base: time.Second},
 	}
 	s := &sc.Topology.Services[0]
