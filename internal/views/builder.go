@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc/mem"
 
 	"github.com/isobar-xds/isobar/internal/wire"
 )
@@ -64,7 +65,7 @@ func (b *Builder) Build(p Plan, previous *Set) *Set {
 		static:  make(map[string]*static, len(p.ServiceNames())),
 		seq:     sequence.Add(1),
 	}
-	s.head = wire.ResponseHead(s.version)
+	s.head = mem.SliceBuffer(wire.ResponseHead(s.version))
 	if previous != nil {
 		s.base = previous.seq
 	}

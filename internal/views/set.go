@@ -4,6 +4,8 @@ import (
 	"slices"
 	"time"
 
+	"google.golang.org/grpc/mem"
+
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/wire"
 )
@@ -18,7 +20,7 @@ type Set struct {
 	builder *Builder
 	plan    Plan
 	version string
-	head    []byte
+	head    mem.Buffer
 	names   []string
 	static  map[string]*static
 	seq     uint64
@@ -47,7 +49,7 @@ func (s *Set) Version() string { return s.version }
 func (s *Set) Names() []string { return s.names }
 
 // Head is the encoded beginning of every response from this set.
-func (s *Set) Head() []byte { return s.head }
+func (s *Set) Head() mem.Buffer { return s.head }
 
 // Seq counts the sets: a later set has a higher number.
 func (s *Set) Seq() uint64 { return s.seq }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -55,6 +56,23 @@ type Encoded struct {
 	// Beat tells a client that what it has still holds: a whole entry of the
 	// same field of both kinds of response. It is there only with a TTL.
 	Beat *Beat
+
+	// The fields above as the transport takes them: made once, because each
+	// conversion costs memory of its own.
+	sotw, delta, body mem.Buffer
+}
+
+// AppendSotW appends the resource to the pieces of a DiscoveryResponse.
+func (e *Encoded) AppendSotW(pieces mem.BufferSlice) mem.BufferSlice { return append(pieces, e.sotw) }
+
+// AppendDelta appends the resource to the pieces of a DeltaDiscoveryResponse.
+func (e *Encoded) AppendDelta(pieces mem.BufferSlice) mem.BufferSlice {
+	return append(pieces, e.delta, e.body)
+}
+
+// share prepares the pieces.
+func (e *Encoded) share() {
+	e.sotw, e.delta, e.body = mem.SliceBuffer(e.SotW), mem.SliceBuffer(e.Delta), mem.SliceBuffer(e.Body)
 }
 
 // Beat is a heartbeat for a resource with a TTL, framed for both kinds of
@@ -92,10 +110,14 @@ func frame(as As, name string, kind Kind, value []byte, ttl time.Duration) (*Enc
 	body := whole[len(whole)-size:]
 	e := &Encoded{Name: name, Version: hashOf(body)}
 	if ttl > 0 && as.TTL {
-		return e, e.frameWithTTL(body, ttl)
+		if err := e.frameWithTTL(body, ttl); err != nil {
+			return nil, err
+		}
+	} else {
+		e.SotW, e.Body = whole, body
+		e.Delta = e.deltaHead(nil)
 	}
-	e.SotW, e.Body = whole, body
-	e.Delta = e.deltaHead(nil)
+	e.share()
 	return e, nil
 }
 

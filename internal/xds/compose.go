@@ -252,13 +252,17 @@ func (s *stream) frame(w *watch, a *answer) *wire.Frame {
 	}
 	w.sent = stamp{version: s.view.Set().Version(), at: time.Now()}
 
-	pieces := make(mem.BufferSlice, 0, 2*len(a.resources)+len(a.beats)+3)
-	pieces = append(pieces, mem.SliceBuffer(s.view.Set().Head()))
+	n := len(a.resources)
+	if s.delta {
+		n *= 2
+	}
+	pieces := make(mem.BufferSlice, 0, n+len(a.beats)+3) // exactly: it stays until the client has read it
+	pieces = append(pieces, s.view.Set().Head())
 	for _, r := range a.resources {
 		if s.delta {
-			pieces = append(pieces, mem.SliceBuffer(r.Delta), mem.SliceBuffer(r.Body))
+			pieces = r.AppendDelta(pieces)
 		} else {
-			pieces = append(pieces, mem.SliceBuffer(r.SotW))
+			pieces = r.AppendSotW(pieces)
 		}
 	}
 	for _, r := range a.beats {
@@ -273,5 +277,5 @@ func (s *stream) frame(w *watch, a *answer) *wire.Frame {
 		end = wire.AppendRemoved(end, n)
 	}
 	end = wire.AppendNonce(end, w.nonce)
-	return &wire.Frame{Pieces: append(pieces, mem.SliceBuffer(w.tail), mem.SliceBuffer(end))}
+	return &wire.Frame{Pieces: append(pieces, w.tail, mem.SliceBuffer(end))}
 }

@@ -27,14 +27,16 @@ func (s *Server) Fetch(ctx context.Context, m *discoveryv3.DiscoveryRequest, met
 	}
 	pieces := mem.BufferSlice{mem.SliceBuffer(wire.ResponseHead(a.Version))}
 	for _, r := range a.Resources {
-		pieces = append(pieces, mem.SliceBuffer(r.SotW))
+		pieces = r.AppendSotW(pieces)
 	}
 	kind, _ := wire.ParseURL(a.TypeURL)
-	tail := wire.ResponseTail(a.TypeURL, s.options.Identifier, false)
-	if kind != wire.Other {
+	var tail mem.Buffer
+	if kind == wire.Other {
+		tail = mem.SliceBuffer(wire.ResponseTail(a.TypeURL, s.options.Identifier, false))
+	} else {
 		tail = s.tails.of(false, a.Form, kind)
 	}
-	return &wire.Frame{Pieces: append(pieces, mem.SliceBuffer(tail), mem.SliceBuffer(wire.AppendNonce(nil, a.Version)))}, nil
+	return &wire.Frame{Pieces: append(pieces, tail, mem.SliceBuffer(wire.AppendNonce(nil, a.Version)))}, nil
 }
 
 // fetchMethod describes a method that answers one request.

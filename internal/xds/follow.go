@@ -1,6 +1,8 @@
 package xds
 
 import (
+	"slices"
+
 	"github.com/isobar-xds/isobar/internal/views"
 	"github.com/isobar-xds/isobar/internal/wire"
 )
@@ -25,6 +27,7 @@ func (s *stream) adjust(view *views.View) bool {
 	for _, w := range s.watches {
 		s.follow(w, before)
 	}
+	s.behind.Store(slices.ContainsFunc(s.watches, func(w *watch) bool { return w.unacked }))
 	return s.pending()
 }
 

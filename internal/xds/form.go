@@ -1,11 +1,13 @@
 package xds
 
 import (
+	"google.golang.org/grpc/mem"
+
 	"github.com/isobar-xds/isobar/internal/wire"
 )
 
 // tails are the ends of responses, encoded once.
-type tails [2][wire.Forms][wire.Kinds][]byte // delta last
+type tails [2][wire.Forms][wire.Kinds]mem.Buffer // delta last
 
 func newTails(identifier string) tails {
 	var t tails
@@ -16,14 +18,14 @@ func newTails(identifier string) tails {
 				name = "" // there was no such field
 			}
 			for k := range t[delta][f] {
-				t[delta][f][k] = wire.ResponseTail(wire.Kind(k).URLIn(wire.Form(f)), name, delta == 1)
+				t[delta][f][k] = mem.SliceBuffer(wire.ResponseTail(wire.Kind(k).URLIn(wire.Form(f)), name, delta == 1))
 			}
 		}
 	}
 	return t
 }
 
-func (t *tails) of(delta bool, form wire.Form, kind wire.Kind) []byte {
+func (t *tails) of(delta bool, form wire.Form, kind wire.Kind) mem.Buffer {
 	if delta {
 		return t[1][form][kind]
 	}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"google.golang.org/grpc/mem"
+
 	"github.com/isobar-xds/isobar/internal/wire"
 )
 
@@ -118,7 +120,7 @@ func (s *stream) watchFor(h *wire.Head) (w *watch, first bool, err error) {
 	}
 	w = &watch{kind: h.Kind, as: s.as(h.Form), client: s.node.Cluster, url: h.TypeURL}
 	if h.Kind == wire.Other {
-		w.tail = wire.ResponseTail(h.TypeURL, s.server.options.Identifier, s.delta)
+		w.tail = mem.SliceBuffer(wire.ResponseTail(h.TypeURL, s.server.options.Identifier, s.delta))
 	} else {
 		w.tail = s.server.tails.of(s.delta, w.as.Form, h.Kind)
 	}
@@ -147,6 +149,7 @@ func (s *stream) settle(w *watch, h *wire.Head) bool {
 // rejects it, which only a head can tell.
 func (s *stream) answered(w *watch, h *wire.Head, now time.Time) {
 	w.unacked = false
+	s.behind.Store(false)
 	carried := w.flight[:0]
 	for _, x := range w.flight {
 		x.flying = false

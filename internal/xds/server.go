@@ -3,7 +3,6 @@ package xds
 import (
 	"fmt"
 	"maps"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -81,39 +80,6 @@ func (s *Server) Publish(set *views.Set) {
 	if !s.dispatching {
 		s.dispatching = true
 		s.work.Go(s.dispatch)
-	}
-}
-
-// dispatch brings zones and streams to what is published, until nothing newer
-// has come meanwhile.
-func (s *Server) dispatch() {
-	for {
-		set := s.published.Load()
-		for _, z := range s.allZones() {
-			s.bring(z, set)
-		}
-		s.mu.Lock()
-		if s.stopped || s.published.Load() == set {
-			s.dispatching = false
-			s.mu.Unlock()
-			return
-		}
-		s.mu.Unlock()
-	}
-}
-
-// bring brings a zone and its streams to a set. A defect that panics costs this
-// zone this set, not the process.
-func (s *Server) bring(z *zone, set *views.Set) {
-	defer func() {
-		if r := recover(); r != nil {
-			s.options.Log.Error("a publication failed by a defect; what was served before stays",
-				"locality", z.locality.String(), "version", set.Version(), "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
-		}
-	}()
-	view, streams := z.update(set)
-	for _, st := range streams {
-		st.advance(view)
 	}
 }
 

@@ -35,7 +35,9 @@ func (s *stream) replace(w *watch, names []string) {
 			}
 		}
 	}
-	w.list = next
+	if w.list = next; old == nil && w.subs == nil {
+		w.expect(len(next.names))
+	}
 	for _, x := range w.subs {
 		if x.named && !w.lists(x.name) {
 			s.unsubscribe(w, x)
@@ -46,6 +48,7 @@ func (s *stream) replace(w *watch, names []string) {
 			s.subscribe(w, n)
 		}
 	}
+	w.room = nil
 }
 
 // subscribe adds a name; one that is new is demanded.
@@ -66,7 +69,8 @@ func (s *stream) subscribe(w *watch, name string) *sub {
 
 // track begins to follow a name.
 func (s *stream) track(w *watch, name string) *sub {
-	x := &sub{name: name}
+	x := w.place()
+	x.name = name
 	w.add(x)
 	w.fresh = true
 	w.xdstp = w.xdstp || wire.IsXDSTP(name)

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"time"
 
+	"google.golang.org/grpc/mem"
+
 	"github.com/isobar-xds/isobar/internal/views"
 	"github.com/isobar-xds/isobar/internal/wire"
 )
@@ -16,7 +18,7 @@ type watch struct {
 	// client is the client service, on which it may depend what is dropped.
 	client string
 	url    string
-	tail   []byte // end of every response
+	tail   mem.Buffer // end of every response
 
 	wildcard bool // all of the type, too
 	named    bool // a request has named resources: an empty list now means none
@@ -27,7 +29,8 @@ type watch struct {
 	// ones on their way: the client has the others as the stream's view has
 	// them, and has acknowledged that.
 	subs map[string]*sub
-	size int // of what is in subs, in bytes, estimated
+	size int   // of what is in subs, in bytes, estimated
+	room []sub // for those that are added next
 
 	// What the client has to be told; see next.
 	owed  bool   // an answer is due even if it says nothing
@@ -172,6 +175,23 @@ func (w *watch) add(x *sub) {
 	w.subs[x.name] = x
 	w.size += x.size()
 	w.large = w.large || len(w.subs) > smallMap
+}
+
+// expect makes room for n resources at once: a client that never answers keeps
+// what the first response carries, and as one object it costs the collector of
+// garbage less than as many.
+func (w *watch) expect(n int) {
+	w.subs, w.room, w.large = make(map[string]*sub, n), make([]sub, n), n > smallMap
+}
+
+// place gives the memory of a resource.
+func (w *watch) place() *sub {
+	if len(w.room) == 0 {
+		return &sub{}
+	}
+	x := &w.room[0]
+	w.room = w.room[1:]
+	return x
 }
 
 func (w *watch) drop(x *sub) {

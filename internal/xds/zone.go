@@ -28,6 +28,7 @@ type zone struct {
 	streams map[*stream]struct{}
 	subs    map[subKey]*subscription
 	forms   map[string]int // in how many a name is subscribed
+	keys    []subKey       // of subs, in no order; nil after these have changed
 	asked   []asked        // of subs, by service; nil after these have changed
 }
 
@@ -55,9 +56,9 @@ func newZone(l isobar.Locality, appeared func(), names *nameBudget) *zone {
 	}
 }
 
-// update brings the zone to a set and gives its view and the streams that have
-// to follow. What is subscribed is encoded here, once for all streams.
-func (z *zone) update(set *views.Set) (*views.View, []*stream) {
+// update brings the zone to a set and gives its view, which streams have to
+// follow. What is subscribed is encoded here, once for all of them.
+func (z *zone) update(set *views.Set) *views.View {
 	z.updating.Lock()
 	defer z.updating.Unlock()
 	z.mu.Lock()
@@ -66,38 +67,50 @@ func (z *zone) update(set *views.Set) (*views.View, []*stream) {
 	if old != nil && old.Set().Seq() >= set.Seq() {
 		set = old.Set() // a later one got here first
 	}
-	view := old
-	if old == nil || old.Set() != set {
-		view = set.View(z.locality, old, z.subscribed)
-		z.encode(view)
+	if old != nil && old.Set() == set {
+		return old
 	}
+	view := set.View(z.locality, old, z.subscribed)
+	z.encode(view)
 	now := time.Now()
 	z.mu.Lock()
 	defer z.mu.Unlock()
-	if view != old {
-		z.view = view
-		close(z.changed)
-		z.changed = make(chan struct{})
-		for key, sub := range z.subs {
-			sub.publish(versionOf(view, key), now)
-		}
+	z.view = view
+	close(z.changed)
+	z.changed = make(chan struct{})
+	for key, sub := range z.subs {
+		sub.publish(versionOf(view, key), now)
 	}
-	streams := make([]*stream, 0, len(z.streams))
+	return view
+}
+
+// followers appends the zone's streams, in no order.
+func (z *zone) followers(streams []*stream) []*stream {
+	z.mu.Lock()
+	defer z.mu.Unlock()
 	for st := range z.streams {
 		streams = append(streams, st)
 	}
-	return view, streams
+	return streams
 }
 
 // encode makes what is subscribed outside the lock, so that nobody waits for
 // it but who needs it.
 func (z *zone) encode(view *views.View) {
-	z.mu.Lock()
-	keys := slices.Collect(maps.Keys(z.subs))
-	z.mu.Unlock()
-	for _, key := range keys {
+	for _, key := range z.subscriptions() {
 		view.LookupAs(key.as, wire.Endpoints, key.name)
 	}
+}
+
+// subscriptions lists what is subscribed. The slice must not be changed: it is
+// the same until a name comes or goes.
+func (z *zone) subscriptions() []subKey {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	if z.keys == nil {
+		z.keys = slices.AppendSeq(make([]subKey, 0, len(z.subs)), maps.Keys(z.subs))
+	}
+	return z.keys
 }
 
 func versionOf(view *views.View, key subKey) string {
@@ -152,7 +165,7 @@ func (z *zone) count(key subKey) bool {
 	first := sub == nil
 	if first {
 		sub = &subscription{acked: map[string]int{}, current: versionOf(z.view, key)}
-		z.subs[key], z.asked = sub, nil
+		z.subs[key], z.keys, z.asked = sub, nil, nil
 		z.names.add(key.size())
 		z.forms[key.name]++
 	}
@@ -171,7 +184,7 @@ func (z *zone) unsubscribe(key subKey, acked string) {
 	sub.streams--
 	if sub.streams == 0 {
 		delete(z.subs, key)
-		z.asked = nil
+		z.keys, z.asked = nil, nil
 		z.names.add(-key.size())
 		if z.forms[key.name]--; !z.wants(key.name) {
 			delete(z.forms, key.name)

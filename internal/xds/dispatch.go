@@ -1,0 +1,76 @@
+package xds
+
+import (
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+
+	"github.com/isobar-xds/isobar/internal/views"
+)
+
+// dispatch brings zones and streams to what is published, until nothing newer
+// has come meanwhile.
+func (s *Server) dispatch() {
+	r := &round{log: s.options.Log}
+	for {
+		set := s.published.Load()
+		for _, z := range s.allZones() {
+			r.zone(z, set)
+		}
+		r.rest()
+		s.mu.Lock()
+		if s.stopped || s.published.Load() == set {
+			s.dispatching = false
+			s.mu.Unlock()
+			return
+		}
+		s.mu.Unlock()
+	}
+}
+
+// round is one set on its way to all streams. Streams that owed an answer when
+// the set before came are told of this one after all others: it takes a moment
+// to note what has changed for them, and they wait for themselves anyway.
+type round struct {
+	log     *slog.Logger
+	streams []*stream // of a zone; room that all zones use
+	behind  []*stream // for the end
+}
+
+// zone brings a zone to a set, and those of its streams that are not behind.
+func (r *round) zone(z *zone, set *views.Set) {
+	defer r.survive(z, set)
+	view := z.update(set)
+	r.streams = z.followers(r.streams[:0])
+	for _, st := range r.streams {
+		if st.behind.Load() {
+			r.behind = append(r.behind, st)
+			continue
+		}
+		st.advance(view)
+	}
+}
+
+// rest brings the streams that are behind to the views of their zones.
+func (r *round) rest() {
+	for _, st := range r.behind {
+		r.late(st)
+	}
+	clear(r.behind)
+	r.behind = r.behind[:0]
+}
+
+func (r *round) late(st *stream) {
+	view, _ := st.zone.current() // set before the zone knew of the stream
+	defer r.survive(st.zone, view.Set())
+	st.advance(view)
+}
+
+// survive has a defect that panics cost its zone or stream this set, not the
+// process.
+func (r *round) survive(z *zone, set *views.Set) {
+	if p := recover(); p != nil {
+		r.log.Error("a publication failed by a defect; what was served before stays",
+			"locality", z.locality.String(), "version", set.Version(), "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+	}
+}
