@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -14,25 +15,24 @@ import (
 )
 
 // Hostile is a scenario in which healthy streams get changes, in turn alone and
-// beside clients that misbehave.
+// beside clients that misbehave. The healthy streams, their connections and the
+// server are the same both ways.
 type Hostile struct {
 	Streams       int // healthy ones
 	PerConnection int
 	Subscriptions int // of each stream
-	Mute          int // streams that never read, beside them
-	Resets        int // a second: streams that are opened, ask, and are reset
-	Changes       int // in a round, each way
-	Servers       []string
+	// Mute is how many streams that never read are beside them; see mute.
+	Mute    int
+	Resets  int // a second: streams that are opened, ask, and are reset
+	Changes int // in a round, each way
+	Servers []string
 }
 
 // Bounds and steps of a round.
 const (
-	mutePerConnection = 20 // so that their first messages fit into the server's window
-	largeWindow       = 1<<31 - 1
-	smallWindow       = 65_535
-	resetStep         = 10 * time.Millisecond
-	restBetween       = 20 * time.Millisecond // between changes
-	settleFor         = 250 * time.Millisecond
+	resetStep   = 10 * time.Millisecond
+	restBetween = 10 * time.Millisecond // between changes, so that all are acknowledged
+	settleFor   = 250 * time.Millisecond
 )
 
 // Name is the scenario's name in results.
@@ -71,7 +71,7 @@ func (h *Hostile) server(ctx context.Context, kind string, rounds int, report fu
 
 // blocks is into how many parts a round is divided, alone and beside the others
 // in turn, so that what else the machine does meets both.
-const blocks = 4
+const blocks = 5
 
 // round measures the healthy streams alone and beside the others, in turn, and
 // then waits until these have left no trace.
@@ -81,26 +81,41 @@ func (h *Hostile) round(ctx context.Context, c *crowd) (Result, error) {
 		return Result{}, err
 	}
 	var alone, beside waves
-	for range blocks {
-		if err := alone.run(ctx, c, h); err != nil {
-			return Result{}, err
-		}
-		end, err := h.misbehave(ctx, c.process)
-		if err != nil {
-			return Result{}, err
-		}
-		<-time.After(settleFor)
-		if err := errors.Join(beside.run(ctx, c, h), end()); err != nil {
+	nobody := &Hostile{Streams: h.Streams, Subscriptions: h.Subscriptions, Changes: h.Changes}
+	changes := max(1, h.Changes/blocks)
+	for i := range min(blocks, h.Changes) {
+		skip := i * changes / blocks
+		if err := errors.Join(nobody.block(ctx, c, &alone, skip, changes), h.block(ctx, c, &beside, skip, changes)); err != nil {
 			return Result{}, err
 		}
 	}
 	left, err := goroutinesLeft(c.process, before)
-	n := float64(h.Streams * h.Changes)
+	n := float64(len(alone.took))
 	return Result{Name: h.Name() + "/server=" + c.kind, N: int64(n), Values: []Value{
 		{alone.quantile(0.5), "alone-50%-ms"}, {beside.quantile(0.5), "50%-ms"}, {beside.quantile(0.5) / alone.quantile(0.5), "50%-times"},
 		{alone.quantile(0.99), "alone-99%-ms"}, {beside.quantile(0.99), "99%-ms"}, {beside.quantile(0.99) / alone.quantile(0.99), "99%-times"},
 		{float64(alone.cpu) / n, "alone-cpu-ns/response"}, {float64(beside.cpu) / n, "cpu-ns/response"}, {float64(left), "goroutines-left"},
 	}}, err
+}
+
+// block measures one part of a round. It begins when what came before has left
+// no trace, the others have been there for a while, and server and clients have
+// collected their garbage, so that what connecting leaves behind is not taken for
+// the cost of being there. The slowest changes are those during which the server
+// collects garbage, every so many of them; the first ones are skipped, in each
+// block another number, so that these fall in a block as often as they happen.
+func (h *Hostile) block(ctx context.Context, c *crowd, w *waves, skip, changes int) error {
+	if _, err := c.process.Quiet(); err != nil {
+		return err
+	}
+	end, err := h.misbehave(ctx, c)
+	if err != nil {
+		return err
+	}
+	<-time.After(settleFor)
+	runtime.GC()
+	var skipped waves
+	return errors.Join(c.process.Collect(), skipped.run(ctx, c, h, skip), w.run(ctx, c, h, changes), end())
 }
 
 // waves is how long changes took to all healthy streams.
@@ -110,8 +125,7 @@ type waves struct {
 }
 
 // run changes endpoints one after the other.
-func (w *waves) run(ctx context.Context, c *crowd, h *Hostile) error {
-	changes := max(1, h.Changes/blocks)
+func (w *waves) run(ctx context.Context, c *crowd, h *Hostile, changes int) error {
 	c.each = make([]atomic.Int64, h.Streams*changes)
 	c.noted.Store(0)
 	before, err := c.process.Stats()
@@ -146,48 +160,47 @@ func (w *waves) quantile(q float64) float64 {
 }
 
 // misbehave begins to, and gives what ends it.
-func (h *Hostile) misbehave(ctx context.Context, p *process.Process) (end func() error, err error) {
-	names := fleet.Names(h.Subscriptions)
-	s, err := rawclient.NewSubscriber(rawclient.V3, names, node, nil)
+func (h *Hostile) misbehave(ctx context.Context, c *crowd) (end func() error, err error) {
+	s, err := rawclient.NewSubscriber(rawclient.V3, fleet.Names(h.Subscriptions), node, nil)
+	if err != nil {
+		return nil, err
+	}
+	ends, err := h.mute(ctx, c, s)
+	if err == nil && h.Resets > 0 {
+		var stop func() error
+		if stop, err = h.reset(ctx, c, s); err == nil {
+			ends = append(ends, stop)
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, ends.all())
+	}
+	return ends.all, nil
+}
+
+// endings end what was begun.
+type endings []func() error
+
+func (e endings) all() (err error) {
+	for _, end := range e {
+		err = errors.Join(err, end())
+	}
+	return err
+}
+
+// reset opens and resets streams on a connection of their own.
+func (h *Hostile) reset(ctx context.Context, c *crowd, s *rawclient.Subscriber) (end func() error, err error) {
+	r, err := rawclient.NewResetter(ctx, c.process.Address, rawclient.V3.Method, s.First)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	var mute []*rawclient.Conn
-	resets := make(chan error, 1)
-	end = func() error {
-		cancel()
-		err := <-resets
-		for _, c := range mute {
-			err = errors.Join(err, c.Close())
-		}
-		return err
-	}
-	if h.Resets == 0 {
-		close(resets)
-	} else {
-		r, err := rawclient.NewResetter(ctx, p.Address, rawclient.V3.Method, s.First)
-		if err != nil {
-			cancel()
-			return nil, err
-		}
-		go func() {
-			err := rawclient.Every(ctx, resetStep, func() error { return r.Reset(h.Resets * int(resetStep) / int(time.Second)) })
-			resets <- errors.Join(err, r.Close())
-		}()
-	}
-	for i := 0; i < h.Mute; i += mutePerConnection {
-		window := smallWindow
-		if len(mute)%2 == 1 {
-			window = largeWindow
-		}
-		c, err := rawclient.Mute(ctx, p.Address, rawclient.V3.Method, min(mutePerConnection, h.Mute-i), s.First, window)
-		if err != nil {
-			return nil, errors.Join(err, end())
-		}
-		mute = append(mute, c)
-	}
-	return end, nil
+	done := make(chan error, 1)
+	go func() {
+		err := rawclient.Every(ctx, resetStep, func() error { return r.Reset(h.Resets * int(resetStep) / int(time.Second)) })
+		done <- errors.Join(err, r.Close())
+	}()
+	return func() error { cancel(); return <-done }, nil
 }
 
 // spare is how many goroutines may come and go by themselves.

@@ -42,6 +42,7 @@ type Memory struct {
 //	change N   change one endpoint of cluster N
 //	stats      print Stats
 //	memory     collect garbage, print Memory
+//	collect    free what is no longer in use
 //	goroutines print how many there are
 func Run(kind string, in io.Reader, out io.Writer) error {
 	runtime.GOMAXPROCS(1)
@@ -122,6 +123,10 @@ func obey(s servers.Server, line string, out io.Writer) error {
 		return err
 	case "goroutines":
 		_, err := fmt.Fprintln(out, runtime.NumGoroutine())
+		return err
+	case "collect":
+		runtime.GC()
+		_, err := fmt.Fprintln(out, "collected")
 		return err
 	case "memory":
 		m, err := memory()

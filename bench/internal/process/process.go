@@ -77,6 +77,15 @@ func (p *Process) Memory() (m Memory, err error) {
 	return m, err
 }
 
+// Collect has the process collect its garbage, and waits for that.
+func (p *Process) Collect() error {
+	if _, err := fmt.Fprintln(p.in, "collect"); err != nil {
+		return err
+	}
+	_, err := p.out.ReadString('\n')
+	return err
+}
+
 // Goroutines asks for how many goroutines the process has.
 func (p *Process) Goroutines() (n int, err error) {
 	if _, err := fmt.Fprintln(p.in, "goroutines"); err != nil {

@@ -55,20 +55,22 @@ type Conn struct {
 }
 
 type stream struct {
-	window int
-	partly []byte // beginning of a message
+	window    int
+	partly    []byte // beginning of a message
+	neglected bool   // nobody takes what it is sent; see Neglect
 }
 
 // Dial connects and opens n streams of a method, each of which begins with a
-// message.
+// message. Each gets a window of its own in which everything fits; further
+// streams on the connection have the window that HTTP/2 gives unasked.
 func Dial(ctx context.Context, address, method string, n int, first func(stream int) []byte, h Handler) (*Conn, error) {
 	c, err := connect(ctx, address, method, n, h)
 	if err != nil {
 		return nil, err
 	}
-	c.frame(http2.FrameSettings, 0, 0, setting(http2.SettingInitialWindowSize, largestWindow))
-	c.give(largestWindow - defaultWindow)
-	if err := c.begin(first); err != nil {
+	c.frame(http2.FrameSettings, 0, 0, nil)
+	c.give(0, largestWindow-defaultWindow)
+	if err := c.begin(first, largestWindow-defaultWindow); err != nil {
 		return nil, err
 	}
 	return c, nil
@@ -183,10 +185,13 @@ func ended(f *http2.MetaHeadersFrame) error {
 // data takes the bytes of a frame and hands over the messages that they end.
 func (c *Conn) data(i int, b []byte) error {
 	if c.consumed += len(b); c.consumed >= refillWindowAt {
-		c.give(c.consumed)
+		c.give(0, c.consumed)
 		c.consumed = 0
 	}
 	s := &c.streams[i]
+	if s.neglected {
+		return nil
+	}
 	if len(s.partly) > 0 {
 		s.partly = append(s.partly, b...)
 		b = s.partly

@@ -24,9 +24,37 @@ func Mute(ctx context.Context, address, method string, n int, first func(stream 
 	}
 	c.frame(http2.FrameSettings, 0, 0, setting(http2.SettingInitialWindowSize, uint32(window))) //nolint:gosec // at most 2^31-1
 	if window > defaultWindow {
-		c.give(window - defaultWindow)
+		c.give(0, window-defaultWindow)
 	}
-	return c, c.begin(first)
+	return c, c.begin(first, 0)
+}
+
+// Neglect opens n more streams, which begin with a message and then take
+// nothing of what they are sent: their windows fill and stay full. The
+// connection and its other streams go on. That is what a client of gRPC does
+// that no longer receives on a stream. It gives what resets them.
+func (c *Conn) Neglect(n int, first func(stream int) []byte) (reset func() error, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	begin := len(c.streams)
+	for i := begin; i < begin+n; i++ {
+		c.streams = append(c.streams, stream{window: c.perNew, neglected: true})
+		c.open(i)
+		c.queue(i, first(i), true)
+	}
+	return func() error {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for i := begin; i < begin+n; i++ {
+			c.reset(i)
+		}
+		return c.flush()
+	}, c.flush()
+}
+
+// reset resets a stream.
+func (c *Conn) reset(i int) {
+	c.frame(http2.FrameRSTStream, 0, idOf(i), []byte{0, 0, 0, byte(http2.ErrCodeCancel)})
 }
 
 // Resetter opens streams, sends a request on each and resets it at once.
@@ -65,7 +93,7 @@ func (r *Resetter) read() {
 		switch f := f.(type) {
 		case *http2.DataFrame:
 			if n := len(f.Data()); n > 0 {
-				c.give(n)
+				c.give(0, n)
 			}
 		case *http2.WindowUpdateFrame:
 			if f.StreamID == 0 {
@@ -103,7 +131,7 @@ func (r *Resetter) Reset(n int) error {
 			c.frameHead(http2.FrameData, 0, idOf(i), messageHead+len(m))
 			c.message(m)
 		}
-		c.frame(http2.FrameRSTStream, 0, idOf(i), []byte{0, 0, 0, byte(http2.ErrCodeCancel)})
+		c.reset(i)
 	}
 	return c.flush()
 }
@@ -128,13 +156,17 @@ func connect(ctx context.Context, address, method string, n int, h Handler) (*Co
 	return c, nil
 }
 
-// begin opens all streams, each with its first message.
-func (c *Conn) begin(first func(stream int) []byte) error {
+// begin opens all streams, each with its first message and with so much more
+// window than it has anyway.
+func (c *Conn) begin(first func(stream int) []byte, more int) error {
 	err := c.flush()
 	if err == nil {
 		for i := range c.streams {
 			c.streams[i].window = c.perNew
 			c.open(i)
+			if more > 0 {
+				c.give(idOf(i), more)
+			}
 			c.queue(i, first(i), true)
 		}
 		c.writeWaiting()

@@ -117,6 +117,7 @@ func (c *Conn) frameHead(t http2.FrameType, flags http2.Flags, id uint32, n int)
 	c.out = binary.BigEndian.AppendUint32(c.out, id)
 }
 
-func (c *Conn) give(n int) {
-	c.frame(http2.FrameWindowUpdate, 0, 0, binary.BigEndian.AppendUint32(nil, uint32(n))) //nolint:gosec // at most 2^31-1
+// give lets the server send so much more on a stream; 0 is the connection.
+func (c *Conn) give(id uint32, n int) {
+	c.frame(http2.FrameWindowUpdate, 0, id, binary.BigEndian.AppendUint32(nil, uint32(n))) //nolint:gosec // at most 2^31-1
 }
