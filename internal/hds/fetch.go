@@ -8,7 +8,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -29,11 +28,7 @@ func (s *Server) fetchOne(ctx context.Context, in *healthv3.HealthCheckRequestOr
 	if v := metadata.ValueFromIncomingContext(ctx, CheckerHeader); len(v) > 0 {
 		id = v[0]
 	}
-	address := ""
-	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
-		address = p.Addr.String()
-	}
-	out, err := s.fetch(ctx, wire.HealthMessageOf(in), form, id, address, time.Now())
+	out, err := s.fetch(ctx, wire.HealthMessageOf(in), form, id, wire.PeerAddress(ctx), time.Now())
 	if err != nil {
 		return nil, err
 	}

@@ -3,14 +3,11 @@ package hds
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"runtime/debug"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/isobar-xds/isobar/internal/wire"
@@ -33,10 +30,7 @@ type stream struct {
 // tells the checker what to probe. A checker that takes its time to read
 // delays nobody else: when it is ready it gets the newest state.
 func (s *Server) stream(g grpc.ServerStream, form wire.Form) error {
-	st := &stream{server: s, grpc: g, form: form, opened: time.Now(), ready: make(chan struct{})}
-	if p, ok := peer.FromContext(g.Context()); ok && p.Addr != nil {
-		st.peer = p.Addr.String()
-	}
+	st := &stream{server: s, grpc: g, form: form, peer: wire.PeerAddress(g.Context()), opened: time.Now(), ready: make(chan struct{})}
 	ended := make(chan error, 1)
 	go func() { ended <- st.guarded() }() // ends with the handler: RecvMsg fails then
 	defer st.leave()                      // also when serve fails by a defect, which the gRPC server catches
@@ -56,12 +50,7 @@ func (st *stream) leave() {
 // guarded is read, with a panic as an error: outside of the handler nobody else
 // would keep it from ending the process.
 func (st *stream) guarded() (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			st.server.log.Error("a stream failed by a defect; others go on", "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
-			err = status.Error(codes.Internal, "internal error; it is in the server's log")
-		}
-	}()
+	defer wire.Recovered(&err, st.server.log)
 	return st.read()
 }
 

@@ -2,15 +2,12 @@ package lrs
 
 import (
 	"errors"
-	"fmt"
 	"io"
-	"runtime/debug"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/isobar-xds/isobar/internal/load"
@@ -48,11 +45,8 @@ type stream struct {
 // stream serves one stream: one goroutine reads and books, this one answers and
 // watches for changes of what is asked for.
 func (s *Server) stream(g grpc.ServerStream, form wire.Form) error {
-	st := &stream{server: s, grpc: g, form: form, opened: time.Now()}
+	st := &stream{server: s, grpc: g, form: form, peer: wire.PeerAddress(g.Context()), opened: time.Now()}
 	st.window.Opened = st.opened
-	if p, ok := peer.FromContext(g.Context()); ok && p.Addr != nil {
-		st.peer = p.Addr.String()
-	}
 	ready := make(chan struct{})
 	ended := make(chan error, 1)
 	go func() { ended <- st.guarded(func() error { return st.read(ready) }) }() // ends with the handler: Recv fails then
@@ -95,12 +89,7 @@ func (st *stream) serve(ready <-chan struct{}, ended <-chan error) error {
 // guarded calls f, with a panic as an error: outside of the handler nobody else
 // would stop it from ending the process.
 func (st *stream) guarded(f func() error) (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			st.server.log.Error("a stream failed by a defect; others go on", "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
-			err = status.Error(codes.Internal, "internal error; it is in the server's log")
-		}
-	}()
+	defer wire.Recovered(&err, st.server.log)
 	return f()
 }
 

@@ -2,14 +2,10 @@ package server
 
 import (
 	"context"
-	"fmt"
-	"runtime/debug"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/status"
 
 	"github.com/isobar-xds/isobar/internal/eds"
 	"github.com/isobar-xds/isobar/internal/wire"
@@ -53,19 +49,12 @@ func (s *Server) newGRPC(only2017 bool) *grpc.Server {
 
 // guardStream turns a panic in a handler into the end of that one stream.
 func (s *Server) guardStream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, h grpc.StreamHandler) (err error) {
-	defer s.recovered(info.FullMethod, &err)
+	defer wire.Recovered(&err, s.log, "method", info.FullMethod)
 	return h(srv, ss)
 }
 
 // guardUnary does the same for single requests.
 func (s *Server) guardUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, h grpc.UnaryHandler) (resp any, err error) {
-	defer s.recovered(info.FullMethod, &err)
+	defer wire.Recovered(&err, s.log, "method", info.FullMethod)
 	return h(ctx, req)
-}
-
-func (s *Server) recovered(method string, err *error) {
-	if r := recover(); r != nil {
-		s.log.Error("a stream failed by a defect; others go on", "method", method, "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
-		*err = status.Error(codes.Internal, "internal error; it is in the server's log")
-	}
 }

@@ -6,17 +6,13 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/mem"
-	"google.golang.org/grpc/peer"
 
 	"github.com/isobar-xds/isobar/internal/wire"
 )
 
 // Fetch answers one request over gRPC, at once and in full.
 func (s *Server) Fetch(ctx context.Context, m *discoveryv3.DiscoveryRequest, method Method) (*wire.Frame, error) {
-	address := ""
-	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
-		address = p.Addr.String()
-	}
+	address := wire.PeerAddress(ctx)
 	a, err := s.Poll(ctx, m, method, address, 0)
 	if err == nil && a.Unchanged { // which gRPC has no way to say
 		m.VersionInfo = ""

@@ -2,18 +2,12 @@ package xds
 
 import (
 	"errors"
-	"fmt"
 	"io"
-	"log/slog"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/peer"
-	"google.golang.org/grpc/status"
 
 	"github.com/isobar-xds/isobar/internal/views"
 	"github.com/isobar-xds/isobar/internal/wire"
@@ -70,11 +64,9 @@ func (s *Server) Serve(raw grpc.ServerStream, m Method) error {
 		only:      m.Only,
 		form:      m.Form,
 		delta:     m.Delta,
+		peer:      wire.PeerAddress(raw.Context()),
 		connected: time.Now(),
 		wake:      make(chan struct{}, 1),
-	}
-	if p, ok := peer.FromContext(raw.Context()); ok && p.Addr != nil {
-		st.peer = p.Addr.String()
 	}
 	if err := s.admit(st); err != nil {
 		return s.statusOf(err)
@@ -166,12 +158,6 @@ func (s *stream) close() *zone {
 // guarded calls f, with a panic as an error: outside of the handler nobody else
 // would stop it from ending the process.
 func (s *stream) guarded(f func() error) (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			s.server.options.Log.Error("a stream failed by a defect; others go on",
-				slog.String("panic", fmt.Sprint(r)), slog.String("stack", string(debug.Stack())))
-			err = status.Error(codes.Internal, "isobar: internal error; it is in the server's log")
-		}
-	}()
+	defer wire.Recovered(&err, s.server.options.Log)
 	return f()
 }

@@ -1,0 +1,30 @@
+package wire
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+)
+
+// PeerAddress is the address of whoever made a call; "" if it is not known.
+func PeerAddress(ctx context.Context) string {
+	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
+		return p.Addr.String()
+	}
+	return ""
+}
+
+// Recovered makes a panic the end of one peer's stream or request and not of
+// the process: deferred, it logs the panic with what the attributes say and
+// sets err to a status for the peer.
+func Recovered(err *error, log *slog.Logger, attributes ...any) {
+	if r := recover(); r != nil {
+		log.Error("a stream failed by a defect; others go on", append(attributes, "panic", fmt.Sprint(r), "stack", string(debug.Stack()))...)
+		*err = status.Error(codes.Internal, "isobar: internal error; it is in the server's log")
+	}
+}
