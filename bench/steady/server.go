@@ -116,9 +116,19 @@ func (s *server) stop() error {
 	return errors.Join(err, os.RemoveAll(s.dir))
 }
 
-// get asks the admin interface.
-func (s *server) get(ctx context.Context, path string) ([]byte, error) {
-	return s.do(ctx, http.MethodGet, path, nil)
+// attempts is how often a question is asked whose connection ends unanswered.
+const attempts = 3
+
+// get asks the admin interface. Where this process is short of time its request
+// can come so late that the server no longer waits for it.
+func (s *server) get(ctx context.Context, path string) (data []byte, err error) {
+	for range attempts {
+		data, err = s.do(ctx, http.MethodGet, path, nil)
+		if !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
+			break
+		}
+	}
+	return data, err
 }
 
 func (s *server) do(ctx context.Context, method, path string, body []byte) ([]byte, error) {

@@ -22,6 +22,8 @@ func (b *budget) take(n int64) bool {
 	return true
 }
 
+func (b *budget) release(n int64) { b.used.Add(-n) }
+
 // errBudget says that the bodies of all writes together are too much.
 var errBudget = errors.New("too many bodies at once")
 
@@ -42,7 +44,7 @@ func (m *meteredReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (m *meteredReader) release() { m.budget.used.Add(-m.taken) }
+func (m *meteredReader) release() { m.budget.release(m.taken) }
 
 // readBody reads at most limit bytes. What it read counts against the budget of
 // all bodies until release is called. Without ok the request is answered, and

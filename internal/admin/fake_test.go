@@ -232,13 +232,17 @@ func (w *world) set(f func()) {
 	f()
 }
 
-// start runs the interface over a world.
-func start(t *testing.T, w *world, change func(*admin.Options)) *httptest.Server {
-	t.Helper()
-	opts := admin.Options{
+func optionsOf(w *world) admin.Options {
+	return admin.Options{
 		Objects: w, Parser: jsonParser{}, Planner: w, Explain: explain, Clients: clients,
 		Writable: true, PublishWait: 50 * time.Millisecond, Gatherer: prometheus.NewRegistry(),
 	}
+}
+
+// start runs the interface over a world.
+func start(t *testing.T, w *world, change func(*admin.Options)) *httptest.Server {
+	t.Helper()
+	opts := optionsOf(w)
 	if change != nil {
 		change(&opts)
 	}

@@ -89,6 +89,7 @@ const (
 	DefaultPublishWait = 5 * time.Second
 	DefaultStall       = 30 * time.Second
 	DefaultMaxBodies   = 4 * maxSetBytes
+	DefaultMaxAnswers  = 256 << 20
 )
 
 // Options of a Server. Objects, Parser, Planner, Explain and Clients must be
@@ -156,6 +157,9 @@ type Options struct {
 	// MaxBodies bounds the bytes of the bodies of all writes under way together;
 	// 0 = DefaultMaxBodies.
 	MaxBodies int64
+	// MaxAnswers bounds the bytes of large answers that clients have yet to take,
+	// together; 0 = DefaultMaxAnswers.
+	MaxAnswers int64
 	// PublishWait is how long a write waits for the plan that has it in it;
 	// 0 = DefaultPublishWait.
 	PublishWait time.Duration
@@ -181,6 +185,9 @@ func (o *Options) complete() error {
 	}
 	if o.MaxBodies <= 0 {
 		o.MaxBodies = DefaultMaxBodies
+	}
+	if o.MaxAnswers <= 0 {
+		o.MaxAnswers = DefaultMaxAnswers
 	}
 	if o.Stall == nil {
 		o.Stall = func() time.Duration { return DefaultStall }

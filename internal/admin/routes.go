@@ -16,23 +16,24 @@ func (s *Server) routes() http.Handler {
 	read := func(pattern string, h http.HandlerFunc) {
 		mux.Handle("GET "+pattern, s.metrics.wrap("GET "+pattern, h))
 	}
+	large := func(pattern string, h http.HandlerFunc) { read(pattern, s.large(h)) }
 	write := func(method, pattern string, limit int64, h writeFunc) {
 		mux.Handle(method+" "+pattern, s.metrics.wrap(method+" "+pattern, s.guard(limit, h)))
 	}
 	const health = "/v1/services/{name}/endpoints/{address}/health"
 
-	read("/v1/services", s.listServices)
+	large("/v1/services", s.listServices)
 	read("/v1/services/{name}", s.getService)
 	write("PUT", "/v1/services", maxSetBytes, s.putServices)
 	write("PUT", "/v1/services/{name}", maxObjectBytes, s.putService)
 	write("DELETE", "/v1/services/{name}", 0, s.deleteService)
 
-	read("/v1/health", s.getHealths)
+	large("/v1/health", s.getHealths)
 	read(health, s.getHealth)
 	write("PUT", health, maxHealthBytes, s.putHealth)
 	write("DELETE", health, 0, s.deleteHealth)
 
-	read("/v1/plan", s.getPlan)
+	large("/v1/plan", s.getPlan)
 	if s.opts.Preview != nil {
 		mux.Handle("POST /v1/plan", s.metrics.wrap("POST /v1/plan", s.postPlan))
 	}
@@ -43,22 +44,22 @@ func (s *Server) routes() http.Handler {
 		mux.Handle("POST /v1/record", s.metrics.wrap("POST /v1/record", s.postRecord))
 	}
 	read("/v1/explain", s.getExplanation)
-	read("/v1/clients", s.getClients)
+	large("/v1/clients", s.getClients)
 
 	read("/v1/status", s.getStatus)
-	read("/v1/overview", s.getOverview)
+	large("/v1/overview", s.getOverview)
 	if s.opts.Operator != nil {
-		read("/v1/history", s.getHistory)
+		large("/v1/history", s.getHistory)
 		write("POST", "/v1/pause", maxHealthBytes, s.postPause)
 		write("POST", "/v1/resume", maxHealthBytes, s.postResume)
 		write("POST", "/v1/rollback", maxHealthBytes, s.postRollback)
 	}
 	if s.opts.Health != nil {
-		read("/v1/verdicts", s.getVerdicts)
+		large("/v1/verdicts", s.getVerdicts)
 		write("PUT", "/v1/services/{name}/health/release", 0, s.putRelease)
 	}
 	if s.opts.Source != nil {
-		read("/v1/source", s.getSource)
+		large("/v1/source", s.getSource)
 	}
 	if s.opts.Polls != nil {
 		for _, path := range []string{wire.CheckerPath, wire.CheckerPathV2} {
@@ -68,16 +69,16 @@ func (s *Server) routes() http.Handler {
 
 	read("/livez", s.livez)
 	read("/readyz", s.readyz)
-	mux.Handle("GET /metrics", promhttp.HandlerFor(s.opts.Gatherer, promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics", s.large(promhttp.HandlerFor(s.opts.Gatherer, promhttp.HandlerOpts{}).ServeHTTP))
 
-	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+	mux.HandleFunc("GET /debug/pprof/", few(maxProfiles, pprof.Index))
 	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 
 	mux.Handle("/", s.metrics.wrap("other", func(w http.ResponseWriter, r *http.Request) { notRouted(mux, w, r) }))
-	return s.knownHosts(s.tokens(mux))
+	return s.survive(s.knownHosts(s.tokens(mux)))
 }
 
 // notRouted answers what no route takes: 405 where another method would do.

@@ -9,12 +9,16 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/isobar-xds/isobar/internal/wire"
 )
 
 // Limits of the HTTP server. The write timeout leaves room for a CPU profile
-// of 30 s and for the slowest reader of a large plan.
+// of 30 s and for the slowest reader of a large plan. Clients on a machine that
+// is overloaded may take long from the connection to the request, and that is
+// when they are needed.
 const (
-	readHeaderTimeout = 5 * time.Second
+	readHeaderTimeout = 15 * time.Second
 	readTimeout       = 30 * time.Second
 	writeTimeout      = 90 * time.Second
 	idleTimeout       = 2 * time.Minute
@@ -34,6 +38,8 @@ type Server struct {
 	previews chan struct{} // of those that play changes through
 	drains   sync.Mutex    // held from the check of a write that drains until it has happened
 	bodies   budget
+	answers  budget // what large answers hold until clients have taken them
+	defects  wire.LogLimit
 	metrics  *metrics
 }
 
@@ -46,7 +52,11 @@ func New(opts Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("admin: %w", err)
 	}
-	s := &Server{opts: opts, writes: make(chan struct{}, maxWrites), previews: make(chan struct{}, 1), bodies: budget{most: opts.MaxBodies}, metrics: m}
+	s := &Server{
+		opts: opts, metrics: m,
+		writes: make(chan struct{}, maxWrites), previews: make(chan struct{}, 1), bodies: budget{most: opts.MaxBodies},
+		answers: budget{most: opts.MaxAnswers},
+	}
 	s.handler = s.routes()
 	return s, nil
 }

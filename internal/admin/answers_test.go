@@ -1,0 +1,168 @@
+package admin_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/admin"
+	"github.com/isobar-xds/isobar/internal/plan"
+	"github.com/isobar-xds/isobar/internal/testhelp"
+)
+
+// stalled is a client that takes nothing of its answer until it is let go.
+type stalled struct {
+	httptest.ResponseRecorder
+
+	began, release chan struct{}
+}
+
+func (s *stalled) Write(b []byte) (int, error) {
+	s.began <- struct{}{}
+	<-s.release
+	return len(b), nil
+}
+
+// TestSlowReadersAreBounded: what is written for clients that do not read takes
+// a bounded part of the memory; small answers go on, and large ones do when the
+// slow readers are gone.
+func TestSlowReadersAreBounded(t *testing.T) {
+	w := newWorld()
+	opts := optionsOf(w)
+	opts.MaxAnswers = 3000
+	s, err := admin.New(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	get := func(path string) *httptest.ResponseRecorder {
+		out := httptest.NewRecorder()
+		s.Handler().ServeHTTP(out, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost"+path, http.NoBody))
+		return out
+	}
+	size := get("/v1/plan").Body.Len()
+	if size == 0 || size > 3000 {
+		t.Fatalf("a plan has %d bytes", size)
+	}
+	began, release := make(chan struct{}), make(chan struct{})
+	var readers sync.WaitGroup
+	for range 3000 / size {
+		readers.Go(func() {
+			slow := &stalled{ResponseRecorder: *httptest.NewRecorder(), began: began, release: release}
+			s.Handler().ServeHTTP(slow, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost/v1/plan", http.NoBody))
+		})
+		<-began
+	}
+	if a := get("/v1/plan"); a.Code != http.StatusServiceUnavailable || a.Header().Get("Retry-After") == "" || !strings.Contains(a.Body.String(), "read too slowly") {
+		t.Errorf("one too many: %d %v %s", a.Code, a.Header(), a.Body)
+	}
+	for _, path := range []string{"/v1/status", "/v1/services/legacy", "/livez", "/readyz"} {
+		if a := get(path); a.Code != http.StatusOK {
+			t.Errorf("%s: %d %s", path, a.Code, a.Body)
+		}
+	}
+	close(release)
+	readers.Wait()
+	if a := get("/v1/plan"); a.Code != http.StatusOK || a.Body.Len() != size {
+		t.Errorf("afterwards: %d, %d bytes", a.Code, a.Body.Len())
+	}
+}
+
+// TestReadsThatWaitHoldUpNoOthers: a question that the loop does not answer
+// keeps nobody from the metrics.
+func TestReadsThatWaitHoldUpNoOthers(t *testing.T) {
+	w := newWorld()
+	asked := make(chan struct{})
+	srv := start(t, w, func(o *admin.Options) {
+		o.Operator = mute{asked}
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	var waiting sync.WaitGroup
+	defer waiting.Wait()
+	defer cancel()
+	for range 2 {
+		waiting.Go(func() {
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, srv.URL+"/v1/history", http.NoBody)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if resp, err := srv.Client().Do(req); err == nil {
+				_ = resp.Body.Close()
+			}
+		})
+		<-asked
+	}
+	for _, path := range []string{"/metrics", "/v1/plan", "/v1/clients"} {
+		if a := do(t, srv, http.MethodGet, path, ""); a.code != http.StatusOK {
+			t.Errorf("%s: %d %s", path, a.code, a.body)
+		}
+	}
+}
+
+// mute is a loop that does not answer.
+type mute struct{ asked chan struct{} }
+
+func (m mute) History(ctx context.Context, _ string) ([]plan.Change, error) {
+	m.asked <- struct{}{}
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func (mute) Pause(context.Context, plan.Pause) (*plan.Plan, []string, error) { return nil, nil, nil }
+
+func (mute) Resume(context.Context, string, string) (*plan.Plan, []string, error) {
+	return nil, nil, nil
+}
+
+func (mute) Rollback(context.Context, uint64, plan.Pause) (*plan.Plan, []string, error) {
+	return nil, nil, nil
+}
+
+// TestADefectEndsOneRequest: a panic in a handler is answered with 500 and told
+// in the log, with a bound; the next request is answered.
+func TestADefectEndsOneRequest(t *testing.T) {
+	var log testhelp.Log
+	srv := start(t, newWorld(), func(o *admin.Options) {
+		o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		o.Explain = func(*plan.Plan, string, isobar.Locality) (plan.Explanation, error) { panic("a bug") }
+	})
+	for range 100 {
+		a := do(t, srv, http.MethodGet, "/v1/explain?service=legacy&from=us-east/b", "")
+		if a.code != http.StatusInternalServerError || !strings.Contains(a.body, "defect") {
+			t.Fatalf("got %d %s", a.code, a.body)
+		}
+	}
+	if text := log.String(); !strings.Contains(text, "a bug") || !strings.Contains(text, "answers_test.go") || strings.Count(text, "a bug") > 50 {
+		t.Errorf("the log has %d lines of it:\n%.2000s", strings.Count(text, "a bug"), text)
+	}
+	if a := do(t, srv, http.MethodGet, "/v1/status", ""); a.code != http.StatusOK {
+		t.Errorf("afterwards: %d %s", a.code, a.body)
+	}
+}
+
+// TestHalfAnAnswerIsNotAWholeOne: where an answer has begun, a defect ends the
+// connection.
+func TestHalfAnAnswerIsNotAWholeOne(t *testing.T) {
+	srv := start(t, newWorld(), func(o *admin.Options) {
+		o.Polls = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = w.Write(bytes.Repeat([]byte("x"), 1<<16))
+			panic("a bug")
+		})
+	})
+	resp, err := srv.Client().Post(srv.URL+"/v3/discovery:health_check", "application/json", http.NoBody) //nolint:noctx // a test
+	if err != nil {
+		return
+	}
+	defer resp.Body.Close()
+	if n, err := new(bytes.Buffer).ReadFrom(resp.Body); err == nil {
+		t.Errorf("%d bytes came as a whole answer", n)
+	}
+}
+
