@@ -19,6 +19,7 @@ import (
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/fleet"
+	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
 // process is a server in a process of its own, with real backends.
@@ -28,7 +29,7 @@ type process struct {
 	xds, api string
 	places   map[string]isobar.Locality // of the backends, by address
 	cmd      *exec.Cmd
-	stderr   bytes.Buffer
+	stderr   *testhelp.Log
 	last     map[string][]admin.ShareView
 	same     int
 }
@@ -80,8 +81,8 @@ func (p *process) start() {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	p.stderr.Reset()
-	p.cmd = &exec.Cmd{Path: self, Args: []string{"isobar", "serve", "-c", p.file}, Stderr: &p.stderr}
+	p.stderr = new(testhelp.Log)
+	p.cmd = &exec.Cmd{Path: self, Args: []string{"isobar", "serve", "-c", p.file}, Stderr: p.stderr}
 	if err := p.cmd.Start(); err != nil {
 		p.t.Fatal(err)
 	}

@@ -4,6 +4,10 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -19,7 +23,8 @@ func serveCommand() *cobra.Command {
 		Long: `Run the management server until it is interrupted. The configuration file is
 watched: a change takes effect at once, and a bad one is refused with every
 error at its place while the old one goes on. The last good plan and the API's
-services are kept in state_dir and served again after a restart.`,
+services are kept in state_dir and served again after a restart. SIGHUP has it
+look at its files at once, where the file system does not tell of changes.`,
 		Example: "  isobar serve -c isobar.yaml",
 		Args:    configByFlag,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -46,6 +51,11 @@ func serve(ctx context.Context, file string, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	stop := onHangup(func() {
+		log.Info("asked by SIGHUP to read its files again")
+		s.Reread()
+	})
+	defer stop()
 	log.Info("serving", "xds", s.XDSAddress(), "admin", s.AdminAddress(), "services", len(cfg.Services), "state_dir", cfg.StateDir)
 	if err := s.Run(ctx); err != nil {
 		log.Error("stopped by an error", "error", err)
@@ -53,6 +63,28 @@ func serve(ctx context.Context, file string, stderr io.Writer) error {
 	}
 	log.Info("stopped")
 	return nil
+}
+
+// onHangup calls f at each SIGHUP, until stop is called.
+func onHangup(f func()) (stop func()) {
+	signals, stopped := make(chan os.Signal, 1), make(chan struct{})
+	signal.Notify(signals, syscall.SIGHUP)
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		for {
+			select {
+			case <-signals:
+				f()
+			case <-stopped:
+				return
+			}
+		}
+	})
+	return func() {
+		signal.Stop(signals)
+		close(stopped)
+		waiting.Wait()
+	}
 }
 
 func newLogger(l config.Log, w io.Writer) *slog.Logger {

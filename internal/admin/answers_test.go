@@ -10,7 +10,6 @@ import (
 	"sync"
 	"testing"
 
-
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/plan"
@@ -165,4 +164,3 @@ func TestHalfAnAnswerIsNotAWholeOne(t *testing.T) {
 		t.Errorf("%d bytes came as a whole answer", n)
 	}
 }
-

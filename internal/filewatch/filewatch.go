@@ -21,6 +21,7 @@ type Options struct {
 	Quiet    time.Duration // how long nothing must change before files are read: they are written in steps; default 100 ms
 	Patience time.Duration // how long files that keep changing are waited for; default 1 s
 	Poll     time.Duration // how often files are read without notice; default 30 s
+	Bell     *Bell         // asks for a reading without notice; nil = nobody does
 	Logger   *slog.Logger  // nil = slog.Default()
 }
 
@@ -40,7 +41,7 @@ func (o Options) withDefaults() Options {
 }
 
 // Watch calls check soon after it begins, when one of the files may have
-// changed, and at each poll, until ctx ends. All calls come from the caller's
+// changed, at each poll, and when the bell rings, until ctx ends. All calls come from the caller's
 // goroutine.
 func Watch(ctx context.Context, paths []string, o Options, check func()) {
 	o = o.withDefaults()
@@ -93,6 +94,8 @@ func Follow(ctx context.Context, n Notices, o Options, check func()) {
 	defer poll.Stop()
 	due := time.NewTimer(o.Quiet) // files may have changed since their owner read them
 	defer due.Stop()
+	rings, leave := o.Bell.hear()
+	defer leave()
 	since, pending := time.Now(), true
 	renew()
 	for {
@@ -117,6 +120,9 @@ func Follow(ctx context.Context, n Notices, o Options, check func()) {
 			o.Logger.Warn("a file watch failed; the next poll makes up for it", "error", err)
 		case <-due.C:
 			pending = false
+			check()
+		case <-rings:
+			renew()
 			check()
 		case <-poll.C:
 			renew()

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -163,4 +164,65 @@ func TestRead(t *testing.T) {
 	if _, err := filewatch.Read(path+"x", 7); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%v", err)
 	}
+}
+
+// TestReadComesBack: a pipe in the place of a file blocks nobody for longer than
+// it may, and one that ends is read.
+func TestReadComesBack(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if data, err := filewatch.Read(path, 100); err != nil || len(data) != 0 {
+		t.Errorf("nobody writes: %q, %v", data, err)
+	}
+	writer, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := filewatch.ReadWithin(path, 100, time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the writer says nothing: %v", err)
+	}
+	if _, err := writer.WriteString("secret"); err != nil {
+		t.Fatal(err)
+	}
+	reader, err := os.OpenFile(path, os.O_RDONLY, 0) // keeps the text in the pipe
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := writer.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if data, err := filewatch.Read(path, 100); err != nil || string(data) != "secret" {
+		t.Errorf("a pipe that ends: %q, %v", data, err)
+	}
+	if err := reader.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := filewatch.Read(filepath.Dir(path), 100); err == nil {
+		t.Error("a directory was read")
+	}
+	if _, err := filewatch.Read("/dev/zero", 100); !errors.Is(err, filewatch.ErrTooLarge) {
+		t.Errorf("what does not end: %v", err)
+	}
+}
+
+func TestTheBellAsksAllAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var bell filewatch.Bell
+		bell.Ring() // nobody is there yet
+		first, second := follow(t, filewatch.Options{Bell: &bell, Poll: time.Hour}), follow(t, filewatch.Options{Bell: &bell, Poll: time.Hour})
+		after(time.Second)
+		first.want(t, 1)
+		bell.Ring()
+		after(time.Millisecond)
+		first.want(t, 2)
+		second.want(t, 2)
+		first.stop()
+		bell.Ring()
+		after(time.Millisecond)
+		first.want(t, 2)
+		second.want(t, 3)
+		second.stop()
+	})
 }

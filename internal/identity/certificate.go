@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"sync/atomic"
 	"time"
+
+	"github.com/isobar-xds/isobar/internal/filewatch"
 )
 
 // Files are the PEM files that a listener's TLS is made of.
@@ -29,7 +31,8 @@ func (f Files) Paths() []string {
 type Options struct {
 	Name    string // of the listener, in logs and metrics
 	Log     *slog.Logger
-	Metrics *Metrics // nil = none
+	Metrics *Metrics        // nil = none
+	Bell    *filewatch.Bell // asks for a reading without notice; nil = nobody does
 }
 
 func (o Options) withDefaults() Options {

@@ -43,7 +43,7 @@ func (s *Server) openSecurity() error {
 	s.metrics.MustRegister(sec.refused, sec.handshakes)
 	metrics := identity.NewMetrics(s.metrics)
 	options := func(listener string) identity.Options {
-		return identity.Options{Name: listener, Log: s.log, Metrics: metrics}
+		return identity.Options{Name: listener, Log: s.log, Metrics: metrics, Bell: &s.bell}
 	}
 	var err error
 	if f := s.cfg.XDS.TLS; f != nil {

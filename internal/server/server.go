@@ -19,6 +19,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/config"
 	"github.com/isobar-xds/isobar/internal/control"
 	"github.com/isobar-xds/isobar/internal/csds"
+	"github.com/isobar-xds/isobar/internal/filewatch"
 	"github.com/isobar-xds/isobar/internal/hds"
 	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/identity"
@@ -78,6 +79,7 @@ type Server struct {
 	admin    *admin.Server
 	security security
 	badFile  refusedFile // the configuration
+	bell     filewatch.Bell
 }
 
 // New builds a server from a valid configuration. Nothing is served before
@@ -220,12 +222,19 @@ func (s *Server) Run(ctx context.Context) error {
 	s.followFiles(ctx, g.Go)
 	if s.opts.File != "" {
 		g.Go(func() error {
-			source.WatchFile(ctx, s.opts.File, source.WatchOptions{Current: s.opts.Data, Refused: s.badFile.note, Logger: s.log, Registerer: s.metrics}, s.reload)
+			source.WatchFile(ctx, s.opts.File, source.WatchOptions{
+				Current: s.opts.Data, Refused: s.badFile.note, Bell: &s.bell, Logger: s.log, Registerer: s.metrics,
+			}, s.reload)
 			return nil
 		})
 	}
 	return g.Wait()
 }
+
+// Reread looks at once whether the configuration, certificates or tokens have
+// changed on disk. It is noticed anyway, on most file systems; on others within
+// half a minute.
+func (s *Server) Reread() { s.bell.Ring() }
 
 func (s *Server) closeStore() {
 	if s.files == nil {
