@@ -1,8 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -47,13 +49,22 @@ func configByFlag(cmd *cobra.Command, args []string) error {
 
 // readConfig reads a configuration file and prints its warnings.
 func readConfig(file string, stdin io.Reader, stderr io.Writer) (*config.Config, error) {
-	data, err := readInput(file, stdin)
+	data, err := readConfigFile(file, stdin)
 	if err != nil {
 		return nil, err
 	}
 	c, warnings, err := config.Decode(inputName(file), data)
 	printWarnings(stderr, warnings)
 	return c, err
+}
+
+// readConfigFile reads the bytes of a configuration, as readInput does.
+func readConfigFile(file string, stdin io.Reader) ([]byte, error) {
+	data, err := readInput(file, stdin)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: say with -c FILE where the configuration is; examples/isobar.yaml is one to begin with", err)
+	}
+	return data, err
 }
 
 func printWarnings(stderr io.Writer, warnings []config.Problem) {

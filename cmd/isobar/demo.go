@@ -27,6 +27,7 @@ var errDemo = errors.New("the demo failed")
 
 func demoCommand() *cobra.Command {
 	var flags demoFlags
+	var output outputFormat
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Show the whole loop on this machine: real gRPC backends and clients, a load step, a hung backend, the loss of a zone",
@@ -43,16 +44,18 @@ sets both beside each other.
 The exit status is 0 only if the fleet settled under Isobar after step and loss,
 served all that capacity allows but what hang and loss caught, and the backend
 that hung was found, drained and used again. It takes less than 90 seconds.`,
-		Example: "  isobar demo\n  isobar demo --keep     # leave it running, to look around\n  isobar demo --json",
+		Example: "  isobar demo\n  isobar demo --keep     # leave it running, to look around\n  isobar demo -o json > verdict.json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			flags.json = flags.json || output == outputJSON
 			// A zone that dies makes grpc-go log errors, and it is meant to die.
 			grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard))
 			return runDemo(cmd.Context(), flags, fleet.DefaultScenario(), fleet.ServeIsobar, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	cmd.Flags().BoolVar(&flags.keep, "keep", false, "leave the fleet running after the verdict, until interrupted")
-	cmd.Flags().BoolVar(&flags.json, "json", false, "print the verdict as JSON; progress goes to standard error")
+	output.register(cmd)
+	cmd.Flags().BoolVar(&flags.json, "json", false, "as -o json: print the verdict as JSON; progress goes to standard error")
 	cmd.Flags().BoolVar(&flags.plain, "plain", false, "print progress as plain lines even on a terminal")
 	return cmd
 }

@@ -21,7 +21,8 @@ func explainCommand() *cobra.Command {
 		Long: `Show why the clients in one locality get the weights that they get for a
 service: their demand, each locality's capacity, load, cost and price, what
 binds, the runner-up, and what Envoy and gRPC make of it. Without --from it is
-about clients that told no locality.`,
+about clients that told no locality. Where nothing comes from, it tells where
+the demand does come from.`,
 		Example: "  isobar explain checkout --from us-east/b\n  isobar explain checkout --from us-east/b -o json",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -30,7 +31,7 @@ about clients that told no locality.`,
 				return err
 			}
 			if _, err := isobar.ParseLocality(from); err != nil {
-				return fmt.Errorf("--from: %w", err)
+				return asUsage(cmd, fmt.Errorf("--from: %w", err))
 			}
 			e, err := remote.Explain(cmd.Context(), args[0], from)
 			if err != nil {
@@ -39,7 +40,10 @@ about clients that told no locality.`,
 			if flags.output == outputJSON {
 				return writeJSON(cmd.OutOrStdout(), e)
 			}
-			return writeExplanation(cmd.OutOrStdout(), &e, widthOf(cmd.OutOrStdout()))
+			if err := writeExplanation(cmd.OutOrStdout(), &e, widthOf(cmd.OutOrStdout())); err != nil {
+				return err
+			}
+			return writeSources(cmd, remote, &e)
 		},
 	}
 	flags.register(cmd)
@@ -140,7 +144,7 @@ func demandLine(d *plan.DemandExplained) string {
 	if !d.Measured && d.Saved == 0 {
 		return fmt.Sprintf("%.1f/s; nothing was reported from here (whole service %.1f/s)", d.Rate, d.Service)
 	}
-	parts := []string{fmt.Sprintf("raw %.1f, %d nodes", d.Raw, d.Nodes)}
+	parts := []string{fmt.Sprintf("raw %.1f, %s", d.Raw, count(d.Nodes, "node", "nodes"))}
 	for _, part := range []struct {
 		name string
 		rate float64

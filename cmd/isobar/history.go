@@ -87,7 +87,7 @@ func writeHistory(w io.Writer, list *admin.ChangeList, detail bool) error {
 	} else {
 		writeDetails(&b, list)
 	}
-	fmt.Fprintf(&b, "%d changes, plan %s is in force\n", len(list.Changes), printable(list.Version))
+	fmt.Fprintf(&b, "%s, plan %s is in force\n", count(len(list.Changes), "change", "changes"), printable(list.Version))
 	_, err := io.WriteString(w, b.String())
 	return err
 }

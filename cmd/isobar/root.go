@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -48,6 +50,17 @@ func (e usageError) Unwrap() error { return e.error }
 // It returns when the command is done or ctx has ended and everything that was
 // started has stopped.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	root := newRoot()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	root.InitDefaultCompletionCmd(args...)
+	markUsage(root)
+	return root.ExecuteContext(ctx)
+}
+
+// newRoot is the program with all its commands.
+func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "isobar",
 		Short: "A global load balancer for Envoy and proxyless gRPC fleets",
@@ -57,10 +70,7 @@ distance, and serves each zone its share.`,
 		SilenceUsage:  true, // an error shall not drown in the help
 		SilenceErrors: true, // main prints it, once
 		Args:          knownCommand,
-
-		SuggestionsMinimumDistance: 2,
-
-		RunE: showHelp,
+		RunE:          showHelp,
 		// cobra looks after required flags itself, but as if a missing one were no
 		// error in the call.
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
@@ -73,16 +83,45 @@ distance, and serves each zone its share.`,
 	root.Version = buildVersion()
 	root.SetVersionTemplate("isobar {{.Version}}\n")
 	root.AddCommand(commands()...)
-	root.SetArgs(args)
-	root.SetOut(stdout)
-	root.SetErr(stderr)
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usageError{fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
-	})
+	root.SetFlagErrorFunc(flagError)
+	knownHelp(root)
+	return root
+}
+
+// flagError says of a value that can't be read what is wanted, in place of what
+// strconv calls it.
+func flagError(cmd *cobra.Command, err error) error {
+	text := err.Error()
+	if number, ok := errors.AsType[*strconv.NumError](err); ok {
+		want := "want a number"
+		if number.Func == "ParseBool" {
+			want = "want true or false"
+		}
+		text = strings.Replace(text, number.Error(), want, 1)
+	}
+	return usageError{fmt.Errorf("%s; see %s --help", text, cmd.CommandPath())}
+}
+
+// knownHelp makes it an error to ask for help about what does not exist; cobra
+// shows all commands then, as if nothing were the matter.
+func knownHelp(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
-	root.InitDefaultCompletionCmd(args...)
-	markUsage(root)
-	return root.ExecuteContext(ctx)
+	help, _, err := root.Find([]string{"help"})
+	if err != nil {
+		return // there is none
+	}
+	help.Run = nil
+	help.RunE = func(_ *cobra.Command, args []string) error {
+		cmd, rest, err := root.Find(args)
+		if err != nil {
+			return usageError{err}
+		}
+		if err := knownCommand(cmd, rest); err != nil {
+			return err
+		}
+		cmd.InitDefaultHelpFlag() // so that it is listed
+		return cmd.Help()
+	}
 }
 
 func showHelp(cmd *cobra.Command, _ []string) error { return cmd.Help() }
@@ -93,6 +132,7 @@ func knownCommand(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	hint := "see " + cmd.CommandPath() + " --help"
+	cmd.SuggestionsMinimumDistance = min(2, (len(args[0])-1)/2) // of a short word two letters are too much
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		hint = "did you mean " + strings.Join(near, " or ") + "?"
 	}
@@ -103,12 +143,12 @@ func knownCommand(cmd *cobra.Command, args []string) error {
 // commands. One that is nothing without a command beneath it shows them.
 func markUsage(cmd *cobra.Command) {
 	if cmd.HasSubCommands() && !cmd.Runnable() {
-		cmd.Args, cmd.RunE, cmd.SuggestionsMinimumDistance = knownCommand, showHelp, 2
+		cmd.Args, cmd.RunE = knownCommand, showHelp
 	}
 	if check := cmd.Args; check != nil {
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
 			if err := check(cmd, args); err != nil {
-				return asUsage(cmd, err)
+				return wrongArguments(cmd, args, err)
 			}
 			return nil
 		}
@@ -116,6 +156,15 @@ func markUsage(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
 		markUsage(sub)
 	}
+}
+
+// wrongArguments says how a command is called where cobra only counts.
+func wrongArguments(cmd *cobra.Command, args []string, err error) error {
+	counts := func(start string) bool { return strings.HasPrefix(err.Error(), start) }
+	if exitCode(err) == exitUsage || !(counts("accepts ") || counts("requires ") || counts("unknown command ")) {
+		return asUsage(cmd, err)
+	}
+	return usageError{fmt.Errorf("got %s; want %s; see %s --help", count(len(args), "argument", "arguments"), cmd.UseLine(), cmd.CommandPath())}
 }
 
 func asUsage(cmd *cobra.Command, err error) error {

@@ -37,7 +37,7 @@ look at its files at once, where the file system does not tell of changes.`,
 }
 
 func serve(ctx context.Context, file string, stderr io.Writer) error {
-	data, err := readInput(file, nil)
+	data, err := readConfigFile(file, nil)
 	if err != nil {
 		return err
 	}

@@ -78,7 +78,7 @@ func statusText(s *admin.Status) string {
 		line("auto", "%d observe, %d bounded, %d full; %d went back", a.Observe, a.Bounded, a.Full, a.Back)
 	}
 	if sc := s.Scores; sc != nil {
-		line("score", "%.3f at the least, of %s; %d services are scored", sc.Lowest, printable(sc.Service), sc.Services)
+		line("score", "%.3f at the least, of %s; %s scored", sc.Lowest, printable(sc.Service), count(sc.Services, "service is", "services are"))
 	}
 	writeReserves(line, s.N1)
 	if len(s.Unsaved) == 0 {
@@ -107,10 +107,10 @@ func writeReserves(line func(name, format string, args ...any), r *admin.Reserve
 	case r == nil:
 		return
 	case r.Failing == 0:
-		line("n-1", "%d services stand the loss of any zone, checked %s ago", r.Services, age(r.AgeSeconds))
+		line("n-1", "%s the loss of any zone, checked %s ago", count(r.Services, "service stands", "services stand"), age(r.AgeSeconds))
 		return
 	}
-	line("n-1", "%d of %d services would not stand the loss of a zone, checked %s ago", r.Failing, r.Services, age(r.AgeSeconds))
+	line("n-1", "%d of %s would not stand the loss of a zone, checked %s ago", r.Failing, count(r.Services, "service", "services"), age(r.AgeSeconds))
 	for i := range r.Worst {
 		w := &r.Worst[i]
 		text := fmt.Sprintf("%s at %s of its ceiling", w.Fullest, percent(w.Utilization))

@@ -130,13 +130,13 @@ func writeWhatIf(w io.Writer, d *plan.Difference) error {
 		fmt.Fprintf(&b, "too much: %s\n", printable(text))
 	}
 	if len(d.Services) == 0 {
-		fmt.Fprintf(&b, "nothing would change: %d services stay as they are in plan %s\n", d.Same, printable(d.Version))
+		fmt.Fprintf(&b, "nothing would change: %s as in plan %s\n", count(d.Same, "service stays", "services stay"), printable(d.Version))
 	} else {
-		settled := fmt.Sprintf("settled after %d ticks", d.Ticks)
+		settled := "settled after " + count(d.Ticks, "tick", "ticks")
 		if !d.Settled {
-			settled = fmt.Sprintf("still moving after %d ticks", d.Ticks)
+			settled = "still moving after " + count(d.Ticks, "tick", "ticks")
 		}
-		fmt.Fprintf(&b, "%d services would change, %d stay; compared with plan %s, %s\n", len(d.Services), d.Same, printable(d.Version), settled)
+		fmt.Fprintf(&b, "%s would change, %d would not; compared with plan %s, %s\n", count(len(d.Services), "service", "services"), d.Same, printable(d.Version), settled)
 		fmt.Fprintf(&b, "mean latency %s -> %s, dropped %.1f -> %.1f requests/s, %s of the requests go elsewhere\n",
 			millis(d.Latency.Before), millis(d.Latency.Settled), d.Shed.Before, d.Shed.Settled, percent(d.Moved))
 	}

@@ -98,7 +98,7 @@ func (s *Server) postRollback(w http.ResponseWriter, r *http.Request, body []byt
 	}
 	version, err := plan.ParseVersion(o.Version)
 	if err != nil {
-		fail(w, http.StatusBadRequest, Problem{Error: err.Error(), Place: "version", Fix: "give a version as GET /v1/history lists them"})
+		fail(w, http.StatusBadRequest, Problem{Error: err.Error(), Place: "version", Fix: "give a version as GET /v1/history (`isobar history`) lists them"})
 		return
 	}
 	p, warnings, err := s.opts.Operator.Rollback(r.Context(), version, plan.Pause{Service: o.Service, Who: o.Who, Reason: o.Reason})
@@ -111,7 +111,7 @@ func (s *Server) operated(w http.ResponseWriter, r *http.Request, what string, o
 	case errors.Is(err, plan.ErrAllPaused):
 		fail(w, http.StatusConflict, Problem{Error: err.Error(), Fix: "resume all: leave the service out"})
 	case errors.Is(err, isobar.ErrNotFound):
-		fail(w, http.StatusNotFound, Problem{Error: err.Error(), Fix: "GET /v1/history lists versions, GET /v1/services services, and GET /v1/status what is paused"})
+		fail(w, http.StatusNotFound, Problem{Error: err.Error(), Fix: "GET /v1/history (`isobar history`) lists versions, GET /v1/services (`isobar top`) services, and GET /v1/status (`isobar status`) what is paused"})
 	case err != nil:
 		fail(w, http.StatusServiceUnavailable, Problem{Error: err.Error()})
 	default:

@@ -123,7 +123,7 @@ func (s *Server) plan(w http.ResponseWriter) (*plan.Plan, bool) {
 
 func failUnknownService(w http.ResponseWriter, name string) {
 	fail(w, http.StatusNotFound, Problem{
-		Error: "no such service in the published plan", Place: "service=" + name, Fix: "GET /v1/services lists the names",
+		Error: "no such service in the published plan", Place: "service=" + name, Fix: "GET /v1/services lists the names, and `isobar top -n 1` shows them",
 	})
 }
 

@@ -138,6 +138,10 @@ func TestRemote(t *testing.T) {
 	if _, err := remote.Explain(t.Context(), "none", ""); err == nil || !strings.Contains(err.Error(), "/v1/services lists the names") {
 		t.Errorf("unknown service: %v", err)
 	}
+	sources, err := remote.Sources(t.Context(), "legacy")
+	if err != nil || len(sources) == 0 || sources[0].Demand <= 0 {
+		t.Errorf("sources: %+v %v", sources, err)
+	}
 	list, err := remote.Clients(t.Context())
 	if err != nil || len(list.Clients) != 1 || list.Clients[0].Types["eds"].NACK.Text != "priority gap" {
 		t.Errorf("clients: %+v %v", list, err)
@@ -158,7 +162,7 @@ func TestRemote(t *testing.T) {
 	t.Cleanup(over.Close)
 	for address, want := range map[string]string{
 		over.URL: "name who signs it with --ca",
-		strings.Replace(over.URL, "https:", "http:", 1): "HTTP request to an HTTPS server",
+		strings.Replace(over.URL, "https:", "http:", 1): "HTTP request to an HTTPS server.): write https:// before the address",
 	} {
 		r, err := admin.NewRemote(address)
 		if err != nil {

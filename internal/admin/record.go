@@ -110,6 +110,9 @@ func refusal(code int, answer []byte) error {
 	if json.Unmarshal(answer, &e.Problem) != nil || e.Problem.Error == "" { // not one of ours
 		first, _, _ := strings.Cut(string(answer), "\n")
 		e.Problem = Problem{Error: http.StatusText(code), Place: oneLine(first)}
+		if strings.Contains(first, "HTTP request to an HTTPS server") { // Go's own words, before anything of ours is asked
+			e.Problem.Fix = "write https:// before the address"
+		}
 	}
 	return e
 }

@@ -107,6 +107,15 @@ func (r *Remote) Explain(ctx context.Context, service, from string) (plan.Explan
 	return out, err
 }
 
+// Sources asks where the traffic of a service comes from, sorted by locality.
+func (r *Remote) Sources(ctx context.Context, service string) ([]SourceView, error) {
+	var out PlanView
+	if err := r.get(ctx, "/v1/plan", url.Values{"service": {service}}, &out); err != nil || len(out.Services) != 1 {
+		return nil, err
+	}
+	return out.Services[0].Sources, nil
+}
+
 // Clients asks for the state of the xDS clients.
 func (r *Remote) Clients(ctx context.Context) (ClientList, error) {
 	var out ClientList

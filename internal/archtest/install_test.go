@@ -1,0 +1,124 @@
+package archtest
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/isobar-xds/isobar/internal/config"
+)
+
+// manifest is an object of Kubernetes, as far as it is checked here.
+type manifest struct {
+	Kind string            `yaml:"kind"`
+	Data map[string]string `yaml:"data"`
+	Spec struct {
+		Replicas int `yaml:"replicas"`
+		Ports    []struct {
+			Port       int    `yaml:"port"`
+			TargetPort string `yaml:"targetPort"`
+		} `yaml:"ports"`
+		Template struct {
+			Spec struct {
+				Grace      int `yaml:"terminationGracePeriodSeconds"`
+				Containers []struct {
+					Args  []string `yaml:"args"`
+					Ports []struct {
+						Name string `yaml:"name"`
+						Port int    `yaml:"containerPort"`
+					} `yaml:"ports"`
+					Mounts []struct {
+						Path string `yaml:"mountPath"`
+					} `yaml:"volumeMounts"`
+				} `yaml:"containers"`
+			} `yaml:"spec"`
+		} `yaml:"template"`
+	} `yaml:"spec"`
+}
+
+// TestKubernetesManifestHolds: the configuration is one that the server takes,
+// and ports, paths and times of the other objects are those of it.
+func TestKubernetesManifestHolds(t *testing.T) {
+	objects := manifests(t, filepath.Join(moduleRoot(t), "deploy", "kubernetes", "isobar.yaml"))
+	cfg, warnings, err := config.Decode("isobar.yaml", []byte(objects["ConfigMap"].Data["isobar.yaml"]))
+	if err != nil || len(warnings) > 0 {
+		t.Fatal(err, warnings)
+	}
+	set := objects["StatefulSet"].Spec
+	pod := set.Template.Spec
+	if set.Replicas != 1 || len(pod.Containers) != 1 || time.Duration(pod.Grace)*time.Second < cfg.StopSpread+10*time.Second {
+		t.Fatalf("replicas %d, containers %d, grace %d s for a stop over %s", set.Replicas, len(pod.Containers), pod.Grace, cfg.StopSpread)
+	}
+	box := pod.Containers[0]
+	ports := map[string]int{}
+	for _, p := range box.Ports {
+		ports[p.Name] = p.Port
+	}
+	if !strings.HasSuffix(cfg.XDS.Listen, ":"+strconv.Itoa(ports["xds"])) || !strings.HasSuffix(cfg.Admin.Listen, ":"+strconv.Itoa(ports["admin"])) {
+		t.Errorf("ports %v, but it listens on %s and %s", ports, cfg.XDS.Listen, cfg.Admin.Listen)
+	}
+	for _, p := range objects["Service"].Spec.Ports {
+		if ports[p.TargetPort] != p.Port {
+			t.Errorf("the Service's port %d leads to %s", p.Port, p.TargetPort)
+		}
+	}
+	var mounted []string
+	for _, m := range box.Mounts {
+		mounted = append(mounted, m.Path)
+	}
+	for _, file := range []string{box.Args[len(box.Args)-1], cfg.StateDir + "/", cfg.XDS.TLS.Cert, cfg.XDS.TLS.Key, cfg.XDS.TLS.ClientCA, cfg.Admin.TLS.Cert} {
+		if !strings.Contains(strings.Join(mounted, "/ ")+"/", filepath.Dir(file)+"/") {
+			t.Errorf("%s is not below %v", file, mounted)
+		}
+	}
+}
+
+// TestInstalledPathsAgree: unit, image and manifest have the program, its
+// configuration and its state in the same places, and leave it time to stop.
+func TestInstalledPathsAgree(t *testing.T) {
+	deploy := filepath.Join(moduleRoot(t), "deploy")
+	texts := map[string][]string{
+		filepath.Join("systemd", "isobar.service"): {
+			"ExecStart=/usr/local/bin/isobar serve -c /etc/isobar/isobar.yaml", "StateDirectory=isobar", "WorkingDirectory=/var/lib/isobar", "TimeoutStopSec=30",
+		},
+		filepath.Join("container", "Dockerfile"): {
+			`ENTRYPOINT ["/usr/local/bin/isobar"]`, `CMD ["serve", "-c", "/etc/isobar/isobar.yaml"]`, "WORKDIR /var/lib/isobar", "USER 65532:65532",
+		},
+		filepath.Join("kubernetes", "isobar.yaml"): {"args: [serve, -c, /etc/isobar/isobar.yaml]", "mountPath: /var/lib/isobar", "runAsUser: 65532"},
+	}
+	for name, wants := range texts {
+		text := string(read(t, filepath.Join(deploy, name)))
+		for _, want := range wants {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s does not have %s", name, want)
+			}
+		}
+	}
+	version := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindSubmatch(read(t, filepath.Join(moduleRoot(t), "go.mod")))
+	if image := read(t, filepath.Join(deploy, "container", "Dockerfile")); !bytes.Contains(image, append([]byte("FROM golang:"), version[1]...)) {
+		t.Errorf("the image is not built with Go %s", version[1])
+	}
+}
+
+func manifests(t *testing.T, file string) map[string]manifest {
+	t.Helper()
+	out := map[string]manifest{}
+	for d := yaml.NewDecoder(bytes.NewReader(read(t, file))); ; {
+		var m manifest
+		switch err := d.Decode(&m); {
+		case errors.Is(err, io.EOF):
+			return out
+		case err != nil:
+			t.Fatal(err)
+		}
+		out[m.Kind] = m
+	}
+}
