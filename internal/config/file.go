@@ -20,7 +20,7 @@ func readFile(root strict.Value, c *Config) {
 	var named []placedRegion
 	var listed []placedName
 	var all listeners
-	root.Object([]strict.Field{
+	root.Object(append([]strict.Field{
 		{Name: "xds", Read: func(v strict.Value) { all.xds = readXDS(v, &c.XDS) }},
 		{Name: "admin", Read: func(v strict.Value) { all.admin = readAdmin(v, &c.Admin) }},
 		interval("report_interval", &c.ReportInterval),
@@ -42,7 +42,7 @@ func readFile(root strict.Value, c *Config) {
 		{Name: "network", Read: func(v strict.Value) { c.Network = readNetwork(v, &named) }},
 		{Name: "services", Read: func(v strict.Value) { c.Services = readServices(v, c.Defaults) }},
 		{Name: "source", Read: func(v strict.Value) { c.Source = readSource(v, c.Defaults, &listed) }},
-	})
+	}, deeper()...))
 	all.check(c)
 	checkListed(listed, c.Services)
 	if c.Source == nil { // else nobody knows where services run

@@ -110,7 +110,7 @@ func (r *serviceReader) service(v strict.Value) isobar.Service {
 		{Name: "assignment", Read: func(v strict.Value) { s.Assignment = readAssignment(v) }},
 		r.listed.field(),
 		{Name: "ceiling", Elsewhere: "give it to each of the localities, or to all services in `defaults` of the file"},
-		ofLocality("max_rate"), ofLocality("concurrency"), ofLocality("scaler"), ofLocality("background"), ofLocality("endpoints"),
+		ofLocality("locality"), ofLocality("max_rate"), ofLocality("concurrency"), ofLocality("scaler"), ofLocality("background"), ofLocality("endpoints"),
 	})
 	r.checkHealth(&s)
 	r.weights.check(&s, r.policyAt)

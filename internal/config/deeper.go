@@ -1,0 +1,31 @@
+package config
+
+import "github.com/isobar-xds/isobar/internal/config/strict"
+
+// deeper are fields that the root of a file does not have, but what stands
+// beneath it: who copies a few lines from somewhere often begins there.
+func deeper() []strict.Field {
+	var out []strict.Field
+	for _, of := range []struct {
+		where string
+		names []string
+	}{
+		{
+			"it belongs to a service in `services`, or for all of them into `defaults`", []string{
+				"mode", "policy", "isolation", "residency", "failover_threshold", "promote", "max_shift", "max_shed", "service_time_ms", "limits",
+			},
+		},
+		{"it belongs to a service in `services`", []string{"name", "localities", "orca", "health_checks", "checkers", "calls", "criticality", "assignment"}},
+		{"it belongs to a locality of a service, or for all of them into `defaults`", []string{"ceiling"}},
+		{"it belongs to a locality of a service in `services`", []string{"locality", "endpoints", "max_rate", "concurrency"}},
+		{"it belongs to `network`", []string{"latency_ms", "egress"}},
+		{"it belongs to `xds`, and another one to `admin`", []string{"listen", "tls", "insecure"}},
+		{"it belongs to `xds`", []string{"identities", "admission", "max_streams", "listen_rest", "listen_2017", "clients_2017"}},
+		{"it belongs to `admin`", []string{"writable", "token_file", "hosts"}},
+	} {
+		for _, name := range of.names {
+			out = append(out, strict.Field{Name: name, Elsewhere: of.where})
+		}
+	}
+	return out
+}
