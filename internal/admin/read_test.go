@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -125,6 +126,31 @@ func TestMetricsCountByRoute(t *testing.T) {
 	}
 }
 
+// http2Server gives the address of one that greets with settings, as gRPC does.
+func http2Server(t *testing.T) string {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Write([]byte("\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x05\x00\x00@\x00"))
+			_ = conn.Close()
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		serving.Wait()
+	})
+	return l.Addr().String()
+}
+
 func TestRemote(t *testing.T) {
 	srv := start(t, newWorld(), nil)
 	remote, err := admin.NewRemote(strings.TrimPrefix(srv.URL, "http://"))
@@ -161,6 +187,7 @@ func TestRemote(t *testing.T) {
 	over.StartTLS()
 	t.Cleanup(over.Close)
 	for address, want := range map[string]string{
+		http2Server(t): "speaks gRPC, or TLS: the admin interface is at admin.listen",
 		over.URL: "name who signs it with --ca",
 		strings.Replace(over.URL, "https:", "http:", 1): "HTTP request to an HTTPS server.): write https:// before the address",
 	} {

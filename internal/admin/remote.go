@@ -142,9 +142,12 @@ func (r *Remote) get(ctx context.Context, path string, query url.Values, out any
 }
 
 // unanswered says what may be the matter where there was no answer.
-func unanswered(err error) error {
+func unanswered(host string, err error) error {
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return fmt.Errorf("%w: name who signs it with --ca, and address the server by a name in it", err)
+	}
+	if strings.Contains(err.Error(), "malformed HTTP response") { // HTTP/2, as gRPC speaks it
+		return fmt.Errorf("%s speaks gRPC, or TLS: the admin interface is at admin.listen, 127.0.0.1:18080 by default, and https:// where it has tls", host)
 	}
 	return fmt.Errorf("%w: is isobar running there, and is this its admin address?", err)
 }
@@ -160,7 +163,7 @@ func (r *Remote) do(ctx context.Context, method string, u *url.URL, body io.Read
 	}
 	resp, err := r.client.Do(req)
 	if err != nil {
-		return unanswered(err)
+		return unanswered(u.Host, err)
 	}
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes))
