@@ -2,34 +2,97 @@ package control
 
 import (
 	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
+// errUnplayed says that a drain could not be looked at in full.
+var errUnplayed = errors.New("there was no time to play the loss of each zone")
+
 // Breaches tells what a drain would make too much, and worse than it is: a line
-// each, none where what is left keeps its ceilings. It looks some ticks ahead:
-// what is drained moves at once.
+// each, none where what is left keeps its ceilings, also without one more zone
+// if it could do that before. It looks some ticks ahead: what is drained moves
+// at once.
 func (l *Loop) Breaches(ctx context.Context, d plan.Drain) ([]string, error) {
 	topology, operators := l.opts.Topology.State()
 	turn, err := l.turn(ctx, topology, operators)
 	if err != nil {
 		return nil, err
 	}
-	out, err := play(ctx, plan.QuickTicks, func() (*plan.Preview, error) {
+	return l.breaches(ctx, turn, func() (*plan.Preview, error) {
 		return plan.NewWhatIf(turn, l.timing().Tick, &plan.WhatIf{Drain: []plan.Drain{d}})
 	})
-	return out.Breaches(), err
 }
 
 // BreachesOf tells the same of other services in the place of those of the same
 // names.
 func (l *Loop) BreachesOf(ctx context.Context, services []isobar.Service) ([]string, error) {
 	topology, operators := l.opts.Topology.State()
-	turn, err := l.turn(ctx, topology.With(services), operators)
+	turn, err := l.turn(ctx, topology, operators)
 	if err != nil {
 		return nil, err
 	}
-	out, err := play(ctx, plan.QuickTicks, func() (*plan.Preview, error) { return plan.NewPreview(turn, l.timing().Tick) })
-	return out.Breaches(), err
+	changed := *turn
+	changed.Topology = topology.With(services)
+	return l.breaches(ctx, turn, func() (*plan.Preview, error) { return plan.NewPreview(&changed, l.timing().Tick) })
+}
+
+// breaches plays what begin begins with, and compares it with the present.
+func (l *Loop) breaches(ctx context.Context, present *plan.Turn, begin func() (*plan.Preview, error)) ([]string, error) {
+	deadline := time.Now().Add(previewPatience)
+	p, err := play(ctx, plan.QuickTicks, begin)
+	if err != nil {
+		return nil, err
+	}
+	difference := p.Difference()
+	if out := difference.Breaches(); len(out) > 0 || l.opts.SurveyEvery == nil || l.opts.SurveyEvery() <= 0 {
+		return out, nil
+	}
+	fall, err := l.fallen(ctx, p.Survey(), deadline)
+	if err != nil || len(fall) == 0 {
+		return nil, err
+	}
+	// What could not stand a loss before is not to blame on this.
+	survey := plan.NewSurvey(present, l.timing().Tick)
+	survey.Only(func(name string) bool { return fall[name] != nil })
+	fell, err := l.fallen(ctx, survey, deadline)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(fall)) {
+		if fell[name] == nil {
+			out = append(out, fall[name].Breach())
+		}
+	}
+	return out, nil
+}
+
+// fallen plays the loss of each zone, and gives what would not stand it, by
+// service.
+func (l *Loop) fallen(ctx context.Context, survey *plan.Survey, deadline time.Time) (map[string]*plan.Reserve, error) {
+	for more := true; more; {
+		var err error
+		if more, err = l.surveyStep(survey); err != nil {
+			return nil, err
+		}
+		if err = ctx.Err(); err == nil && more && time.Now().After(deadline) {
+			err = errUnplayed
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	out := map[string]*plan.Reserve{}
+	for _, r := range survey.Reserves() {
+		if !r.Stands() {
+			out[r.Service] = &r
+		}
+	}
+	return out, nil
 }

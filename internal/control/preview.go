@@ -21,7 +21,7 @@ func (l *Loop) Preview(ctx context.Context, topology *isobar.Topology, operators
 	if err != nil {
 		return plan.Difference{}, err
 	}
-	return play(ctx, 0, func() (*plan.Preview, error) { return plan.NewPreview(turn, l.timing().Tick) })
+	return difference(play(ctx, 0, func() (*plan.Preview, error) { return plan.NewPreview(turn, l.timing().Tick) }))
 }
 
 // WhatIf tells what would become of the present topology and health. It works
@@ -32,7 +32,14 @@ func (l *Loop) WhatIf(ctx context.Context, w *plan.WhatIf) (plan.Difference, err
 	if err != nil {
 		return plan.Difference{}, err
 	}
-	return play(ctx, 0, func() (*plan.Preview, error) { return plan.NewWhatIf(turn, l.timing().Tick, w) })
+	return difference(play(ctx, 0, func() (*plan.Preview, error) { return plan.NewWhatIf(turn, l.timing().Tick, w) }))
+}
+
+func difference(p *plan.Preview, err error) (plan.Difference, error) {
+	if err != nil {
+		return plan.Difference{}, err
+	}
+	return p.Difference(), nil
 }
 
 // turn is one that begins now, with nothing reported.
@@ -47,14 +54,14 @@ func (l *Loop) turn(ctx context.Context, topology *isobar.Topology, operators he
 }
 
 // play plays a preview, for so many ticks at the most; 0 = until it has settled.
-func play(ctx context.Context, ticks int, begin func() (*plan.Preview, error)) (_ plan.Difference, err error) {
+func play(ctx context.Context, ticks int, begin func() (*plan.Preview, error)) (p *plan.Preview, err error) {
 	defer func() {
 		if r := recover(); r != nil { // a defect must not end a server that publishes nothing of this
 			err = errors.New("the preview failed by a defect")
 		}
 	}()
 	started := time.Now()
-	p, err := begin()
+	p, err = begin()
 	for more := true; more && err == nil; {
 		if err = ctx.Err(); err == nil {
 			more, err = p.Step()
@@ -63,8 +70,5 @@ func play(ctx context.Context, ticks int, begin func() (*plan.Preview, error)) (
 			more = false
 		}
 	}
-	if err != nil {
-		return plan.Difference{}, err
-	}
-	return p.Difference(), nil
+	return p, err
 }

@@ -19,6 +19,7 @@ type Preview struct {
 	Ticks   int   // that were played
 	Still   bool  // nothing moves any more
 
+	turn     *Turn // that it begins with
 	in       Input
 	topology *isobar.Topology
 	tick     time.Duration
@@ -42,7 +43,7 @@ const (
 // NewPreview begins with the turn that would carry the change over; the turn's
 // previous plan must exist.
 func NewPreview(t *Turn, tick time.Duration) (*Preview, error) {
-	p := &Preview{Before: t.Previous, in: t.input(assign.Rebase), topology: t.Topology, tick: tick, changed: map[string]bool{}, quiet: map[string]int{}}
+	p := &Preview{Before: t.Previous, turn: t, in: t.input(assign.Rebase), topology: t.Topology, tick: tick, changed: map[string]bool{}, quiet: map[string]int{}}
 	first, err := Next(p.in)
 	if err != nil {
 		return nil, err

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -29,6 +30,19 @@ type Reserve struct {
 // Stands tells whether the service keeps its ceilings without shedding.
 func (r *Reserve) Stands() bool { return r.Utilization <= breachSlack && r.Drop <= 0 }
 
+// Breach says of a service that stood the loss of any zone why it no longer
+// does.
+func (r *Reserve) Breach() string {
+	text := fmt.Sprintf("%s at %.1f%% of its ceiling", r.Fullest, 100*r.Utilization)
+	switch {
+	case r.Drop >= 1:
+		text = "nothing healthy would be left"
+	case r.Drop > 0:
+		text = fmt.Sprintf("clients drop %.1f%% of the requests", 100*r.Drop)
+	}
+	return fmt.Sprintf("%s: the loss of %s could no longer be stood: %s", r.Service, r.Lost, text)
+}
+
 // Survey tries the loss of each zone that carries traffic, one at a time, for
 // all services of a plan. Losses are played with the code that decides, for
 // QuickTicks ticks: what is lost moves at once, and mistakes of that are mended
@@ -51,6 +65,22 @@ const QuickTicks = 3
 func NewSurvey(t *Turn, tick time.Duration) *Survey {
 	t.sortWatched()
 	return &Survey{turn: t, tick: tick, groups: callGroups(t.Topology, t.Topology)}
+}
+
+// Survey begins with what a preview has come to; it tries the losses for the
+// services that the preview concerns.
+func (p *Preview) Survey() *Survey {
+	t := *p.turn
+	t.Now, t.Previous, t.Version = p.in.Now, p.Settled, p.in.Version
+	s := NewSurvey(&t, p.tick)
+	s.Only(func(name string) bool { return p.changed[name] })
+	return s
+}
+
+// Only leaves out services that neither are wanted nor connected by calls with
+// one that is.
+func (s *Survey) Only(wanted func(name string) bool) {
+	s.groups = slices.DeleteFunc(s.groups, func(group []string) bool { return !slices.ContainsFunc(group, wanted) })
 }
 
 // Step plays one loss; false when there is nothing left to lose. After an error

@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/isobar-xds/isobar/internal/config"
 )
 
 // TestDrainsThatBreakNeedForce: endpoints can be drained as long as the rest
@@ -54,6 +57,59 @@ func TestDrainsThatBreakNeedForce(t *testing.T) {
 			t.Errorf("nobody: %d %v", status, answer)
 		}
 	})
+}
+
+// TestDrainsThatLeaveNoReserveNeedForce: what stands the loss of any zone goes on
+// to do so; where the loss of zones is not played, drains go on until the rest is
+// full.
+func TestDrainsThatLeaveNoReserveNeedForce(t *testing.T) {
+	for name, row := range map[string]struct {
+		every   time.Duration
+		drained int
+	}{
+		"with reserve":    {config.DefaultN1Interval, 1},
+		"nothing is kept": {0, 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := configuration(t)
+			cfg.Admin.Writable, cfg.N1Interval = true, row.every
+			inWorld(t, cfg, func(w *world) {
+				// 2,150 in all, and 200 below the ceiling of each of 16 endpoints: 11 are
+				// needed, which are left without a zone of four if one more is missing.
+				w.start(everywhere(537.5)...)
+				for range 10 {
+					w.tick()
+				}
+				drained := 0
+				var status int
+				var answer map[string]any
+				for ; drained < 16; drained++ {
+					path := fmt.Sprintf("/v1/services/checkout/endpoints/10.%d.0.%d:80/health", drained%4, drained/4+1)
+					if status, answer = w.put(path, "draining"); status != 200 {
+						break
+					}
+					w.tick()
+				}
+				if status != 409 || drained != row.drained {
+					t.Fatalf("%d %v after %d drains, want %d", status, answer, drained, row.drained)
+				}
+				text := fmt.Sprint(answer["error"])
+				if reserve := strings.Contains(text, "checkout: the loss of ") && strings.Contains(text, "could no longer be stood: "); reserve != (row.every > 0) {
+					t.Errorf("%s", text)
+				}
+				if row.every == 0 {
+					return
+				}
+				if status, answer = w.put("/v1/services/checkout/endpoints/10.2.0.1:80/health?force=true", "draining"); status != 200 {
+					t.Fatalf("forced: %d %v", status, answer)
+				}
+				w.tick()
+				if status, answer = w.put("/v1/services/checkout/endpoints/10.3.0.1:80/health", "draining"); status != 200 {
+					t.Errorf("where there is no reserve any more: %d %v", status, answer)
+				}
+			})
+		})
+	}
 }
 
 // TestServicesThatDrainNeedForce: a service that is replaced by one without a
