@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -64,6 +65,10 @@ func TestServiceNameOfURL(t *testing.T) {
 func TestLimits(t *testing.T) {
 	for _, test := range []struct{ name, in, want string }{
 		{"too large", strings.Repeat("#", config.MaxBytes+1), "x:1:1: 16777217 bytes are too many; keep it within 16777216 bytes"},
+		{
+			"too dense", "services:\n" + strings.Repeat("- {a: 1}\n", 1<<20),
+			"x:838862:5: more than 4194304 lines, brackets, separators and quoted texts; write fewer services into one document; the admin API takes others",
+		},
 		{"not UTF-8", "tick: 5s\nlog: \xff\n", "x:2:6: not UTF-8 text; save the file as UTF-8"},
 		{"long text", "tick: " + strings.Repeat("x", 1<<16), `x:1:7: tick: "` + strings.Repeat("x", 60) + `..." is not a duration; write it like 5s or 1m30s`},
 	} {
@@ -77,7 +82,8 @@ func TestLimits(t *testing.T) {
 }
 
 // A document must cost time in proportion to its size: the inputs here are
-// shapes for which parsers are known to be slow or to recurse.
+// shapes for which parsers are known to be slow or to recurse. It is the time of
+// the processor that counts: a machine that has other things to do takes longer.
 func TestHostileShapesAreRefusedQuickly(t *testing.T) {
 	const n = 100_000
 	for name, in := range map[string]string{
@@ -106,16 +112,26 @@ func TestHostileShapesAreRefusedQuickly(t *testing.T) {
 		"comments":      "tick: [\n" + strings.Repeat("# x\n", n),
 	} {
 		t.Run(name, func(t *testing.T) {
-			start := time.Now()
+			start := processorTime(t)
 			_, _, err := config.Decode("x", []byte(in))
 			if err == nil {
 				t.Error("accepted")
 			}
-			if took := time.Since(start); took > 10*time.Second {
+			if took := processorTime(t) - start; took > 5*time.Second {
 				t.Errorf("took %v", took)
 			}
 		})
 	}
+}
+
+// processorTime is what this process has used.
+func processorTime(t *testing.T) time.Duration {
+	t.Helper()
+	var used syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
 func stairs(n int) string {

@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
@@ -13,16 +14,31 @@ import (
 // them.
 type parser struct {
 	defaults func() config.Defaults
+	large    *sync.Mutex // held while a body of more than largeBody is read
+}
+
+// largeBody is from when on bodies are read one after the other: it takes memory
+// of a hundred times their size.
+const largeBody = 1 << 20
+
+func (p parser) enter(body []byte) (leave func()) {
+	if len(body) <= largeBody {
+		return func() {}
+	}
+	p.large.Lock()
+	return p.large.Unlock
 }
 
 // ParseService implements admin.Parser.
 func (p parser) ParseService(name string, body []byte) (isobar.Service, []admin.Problem, error) {
+	defer p.enter(body)()
 	s, warnings, err := config.DecodeService(name, body, p.defaults())
 	return s, problems(warnings), inputError(err)
 }
 
 // ParseServices implements admin.Parser.
 func (p parser) ParseServices(body []byte) ([]isobar.Service, []admin.Problem, error) {
+	defer p.enter(body)()
 	s, warnings, err := config.DecodeServices(body, p.defaults())
 	return s, problems(warnings), inputError(err)
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -170,7 +171,7 @@ func (s *Server) buildAdmin() error {
 		return nil
 	}
 	a, err := admin.New(admin.Options{
-		Objects: s.registry, Parser: parser{s.defaults}, Planner: s.loop, Operator: s.loop, Unsaved: s.loop.Unsaved, Ticks: s.loop.Ticks,
+		Objects: s.registry, Parser: parser{s.defaults, new(sync.Mutex)}, Planner: s.loop, Operator: s.loop, Unsaved: s.loop.Unsaved, Ticks: s.loop.Ticks,
 		Preview: s.preview, WhatIf: s.loop.WhatIf, Record: s.Record, Reserves: s.loop.Reserves, Breaches: s.breaches,
 		Explain: func(p *plan.Plan, service string, source isobar.Locality) (plan.Explanation, error) {
 			return p.Explain(service, source)

@@ -5,8 +5,9 @@
 //
 // Refused as a whole: more than [MaxBytes], text that is not UTF-8, more than
 // one document, anchors, aliases, merge keys, tags and directives, nesting
-// deeper than [MaxDepth], objects of more than [MaxFields] fields. So no input
-// can expand to more than it shows. Refused value by value: unknown and
+// deeper than [MaxDepth], objects of more than [MaxFields] fields, more than
+// [MaxMarks] of what makes a parser work. So no input can expand to more than it
+// shows. Refused value by value: unknown and
 // repeated fields, null, NaN and infinity, numbers in another notation than
 // decimal, and scalars of another type than wanted.
 package strict
@@ -74,7 +75,8 @@ func readable(data []byte) (string, *Problem) {
 	}
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")) // a byte order mark
 	if utf8.Valid(data) {
-		return string(data), nil
+		text := string(data)
+		return text, tooDense(text)
 	}
 	pos := Position{1, 1}
 	for rest := data; len(rest) > 0; {
