@@ -47,6 +47,7 @@ the demand does come from.`,
 		},
 	}
 	flags.register(cmd)
+	cmd.ValidArgsFunction = flags.completeServices(0)
 	cmd.Flags().StringVar(&from, "from", "", "the clients' locality: region/zone or region/zone/sub_zone")
 	return cmd
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -23,7 +24,7 @@ func healthCommand() *cobra.Command {
 		Long: `Show the services with health checks. With a service: each of its endpoints with
 its verdict, since when it stands, how fresh it is, the vote of every designated
 checker and why the verdict is what it is. Without: a line a service, and the
-connected checkers. A service that is called as one of the commands below is shown
+connected checkers, and what operators set. A service that is called as one of the commands below is shown
 by "isobar health -- NAME".`,
 		Example: "  isobar health\n  isobar health checkout\n  isobar health checkout -o json",
 		Args:    cobra.MaximumNArgs(1),
@@ -40,12 +41,16 @@ by "isobar health -- NAME".`,
 				return writeJSON(cmd.OutOrStdout(), list)
 			case len(args) == 1 && len(list.Services) == 1:
 				return writeVerdicts(cmd.OutOrStdout(), &list.Services[0], time.Now())
-			default:
-				return writeHealth(cmd.OutOrStdout(), &list, time.Now())
 			}
+			set, err := remote.Overrides(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return errors.Join(writeHealth(cmd.OutOrStdout(), &list, time.Now()), writeOverrides(cmd.OutOrStdout(), set, time.Now()))
 		},
 	}
 	flags.register(cmd)
+	cmd.ValidArgsFunction = flags.completeServices(0)
 	cmd.AddCommand(healthReleaseCommand(), healthSetCommand())
 	return cmd
 }
@@ -70,6 +75,20 @@ func writeHealth(w io.Writer, list *admin.VerdictList, now time.Time) error {
 	}
 	if len(list.Checkers) == 0 {
 		fmt.Fprintln(table, "(none is connected)")
+	}
+	return table.Flush()
+}
+
+// writeOverrides prints what operators say of endpoints, if anything.
+func writeOverrides(w io.Writer, set []isobar.HealthOverride, now time.Time) error {
+	if len(set) == 0 {
+		return nil
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "\nSET BY OPERATORS\tSERVICE\tLOCALITY\tSTATE\tSINCE")
+	for i := range set {
+		o := &set[i]
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", printable(o.Address), printable(o.Service), orDash(o.Locality.String()), o.Status, ago(o.Since, now))
 	}
 	return table.Flush()
 }

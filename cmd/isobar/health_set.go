@@ -42,6 +42,7 @@ are down indeed. The admin interface must be writable.`,
 		},
 	}
 	flags.register(cmd)
+	cmd.ValidArgsFunction = flags.completeServices(0)
 	return cmd
 }
 
@@ -65,9 +66,9 @@ or leave no endpoint at all is refused without --force; "isobar whatif --drain" 
 why.`,
 		Example: "  isobar health set checkout 10.0.0.1:8080 draining\n  isobar health set checkout 10.0.0.1:8080 clear",
 		Args:    setHealthArgs,
-		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, start string) ([]cobra.Completion, cobra.ShellCompDirective) {
 			if len(args) != 2 {
-				return nil, cobra.ShellCompDirectiveNoFileComp
+				return flags.completeServices(0)(cmd, args, start)
 			}
 			return settableHealth, cobra.ShellCompDirectiveNoFileComp
 		},

@@ -61,6 +61,13 @@ type operated struct {
 	mu       sync.Mutex
 	said     []string
 	believed bool
+	last     []isobar.HealthOverride // one at most
+}
+
+func (o *operated) Overrides() []isobar.HealthOverride {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.last
 }
 
 func (o *operated) SetHealth(service, address string, status isobar.HealthStatus) (uint64, error) {
@@ -70,6 +77,10 @@ func (o *operated) SetHealth(service, address string, status isobar.HealthStatus
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.said = append(o.said, status.String())
+	o.last = []isobar.HealthOverride{{Service: service, Address: address, Locality: isobar.MustLocality("us-east/b"), Status: status}}
+	if status == isobar.Unknown {
+		o.last = nil
+	}
 	return 7, nil
 }
 

@@ -49,6 +49,7 @@ and after. The server keeps the last 1,000 changes, over restarts too.`,
 		},
 	}
 	flags.register(cmd)
+	cmd.ValidArgsFunction = flags.completeServices(0)
 	cmd.Flags().IntVarP(&limit, "number", "n", limit, "how many changes to show at most; 0 = all")
 	return cmd
 }

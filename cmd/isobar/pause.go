@@ -81,6 +81,7 @@ func orderCommand(use, short, long, example string, send sender, done func(*admi
 		},
 	}
 	flags.register(cmd)
+	cmd.ValidArgsFunction = flags.completeServices(0)
 	return cmd
 }
 

@@ -26,5 +26,6 @@ be writable.`,
 		},
 	}
 	flags.register(cmd)
+	cmd.ValidArgsFunction = flags.completeServices(1)
 	return cmd
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -145,6 +146,9 @@ func markUsage(cmd *cobra.Command) {
 	if cmd.HasSubCommands() && !cmd.Runnable() {
 		cmd.Args, cmd.RunE = knownCommand, showHelp
 	}
+	if cmd.ValidArgsFunction == nil && cmd.Use == cmd.Name() { // it takes no arguments, so no files either
+		cmd.ValidArgsFunction = cobra.NoFileCompletions
+	}
 	if check := cmd.Args; check != nil {
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
 			if err := check(cmd, args); err != nil {
@@ -160,8 +164,8 @@ func markUsage(cmd *cobra.Command) {
 
 // wrongArguments says how a command is called where cobra only counts.
 func wrongArguments(cmd *cobra.Command, args []string, err error) error {
-	counts := func(start string) bool { return strings.HasPrefix(err.Error(), start) }
-	if exitCode(err) == exitUsage || !(counts("accepts ") || counts("requires ") || counts("unknown command ")) {
+	first, _, _ := strings.Cut(err.Error(), " ")
+	if exitCode(err) == exitUsage || !slices.Contains([]string{"accepts", "requires", "unknown"}, first) {
 		return asUsage(cmd, err)
 	}
 	return usageError{fmt.Errorf("got %s; want %s; see %s --help", count(len(args), "argument", "arguments"), cmd.UseLine(), cmd.CommandPath())}

@@ -56,7 +56,7 @@ func serve(ctx context.Context, file string, stderr io.Writer) error {
 		s.Reread()
 	})
 	defer stop()
-	log.Info("serving", "xds", s.XDSAddress(), "admin", s.AdminAddress(), "services", len(cfg.Services), "state_dir", cfg.StateDir)
+	log.Info("serving", "xds", s.XDSAddress(), "admin", s.AdminAddress(), "services", services(cfg), "state_dir", cfg.StateDir)
 	if err := s.Run(ctx); err != nil {
 		log.Error("stopped by an error", "error", err)
 		return err
@@ -85,6 +85,15 @@ func onHangup(f func()) (stop func()) {
 		close(stopped)
 		waiting.Wait()
 	}
+}
+
+// services counts those of the file, and those that another control plane lists.
+func services(c *config.Config) int {
+	n := len(c.Services)
+	if c.Source != nil {
+		n += len(c.Source.Services)
+	}
+	return n
 }
 
 func newLogger(l config.Log, w io.Writer) *slog.Logger {

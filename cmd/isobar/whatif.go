@@ -136,7 +136,8 @@ func writeWhatIf(w io.Writer, d *plan.Difference) error {
 		if !d.Settled {
 			settled = "still moving after " + count(d.Ticks, "tick", "ticks")
 		}
-		fmt.Fprintf(&b, "%s would change, %d would not; compared with plan %s, %s\n", count(len(d.Services), "service", "services"), d.Same, printable(d.Version), settled)
+		fmt.Fprintf(&b, "%s would change, %d would not; compared with plan %s, %s\n",
+			count(len(d.Services), "service", "services"), d.Same, printable(d.Version), settled)
 		fmt.Fprintf(&b, "mean latency %s -> %s, dropped %.1f -> %.1f requests/s, %s of the requests go elsewhere\n",
 			millis(d.Latency.Before), millis(d.Latency.Settled), d.Shed.Before, d.Shed.Settled, percent(d.Moved))
 	}

@@ -22,7 +22,7 @@ func (s *Server) guard(limit int64, h writeFunc) http.HandlerFunc {
 		if !s.opts.Writable {
 			fail(w, http.StatusForbidden, Problem{
 				Error: "the admin interface is read-only",
-				Fix:   "set `admin: {writable: true}` in the configuration file",
+				Fix:   "set `admin: {writable: true}` in the configuration file, and restart the server",
 			})
 			return
 		}

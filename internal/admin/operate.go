@@ -111,7 +111,11 @@ func (s *Server) operated(w http.ResponseWriter, r *http.Request, what string, o
 	case errors.Is(err, plan.ErrAllPaused):
 		fail(w, http.StatusConflict, Problem{Error: err.Error(), Fix: "resume all: leave the service out"})
 	case errors.Is(err, isobar.ErrNotFound):
-		fail(w, http.StatusNotFound, Problem{Error: err.Error(), Fix: "GET /v1/history (`isobar history`) lists versions, GET /v1/services (`isobar top`) services, and GET /v1/status (`isobar status`) what is paused"})
+		fail(w, http.StatusNotFound, Problem{
+			Error: err.Error(),
+			Fix: "GET /v1/history (`isobar history`) lists versions, GET /v1/services (`isobar top`) services, " +
+				"and GET /v1/status (`isobar status`) what is paused",
+		})
 	case err != nil:
 		fail(w, http.StatusServiceUnavailable, Problem{Error: err.Error()})
 	default:

@@ -188,7 +188,7 @@ func TestRemote(t *testing.T) {
 	t.Cleanup(over.Close)
 	for address, want := range map[string]string{
 		http2Server(t): "speaks gRPC, or TLS: the admin interface is at admin.listen",
-		over.URL: "name who signs it with --ca",
+		over.URL:       "name who signs it with --ca",
 		strings.Replace(over.URL, "https:", "http:", 1): "HTTP request to an HTTPS server.): write https:// before the address",
 	} {
 		r, err := admin.NewRemote(address)

@@ -54,7 +54,8 @@ func (s *Server) probed(w http.ResponseWriter, r *http.Request, name string) ([]
 	}
 	if name != "" && len(services) == 0 {
 		fail(w, http.StatusNotFound, Problem{
-			Error: "no health checks for this service", Place: "service=" + name, Fix: "set health_checks of the service; GET /v1/services lists the names",
+			Error: "no health checks for this service", Place: "service=" + name,
+			Fix: "set health_checks of the service; GET /v1/services lists the names, GET /v1/health what operators set",
 		})
 		return nil, false
 	}

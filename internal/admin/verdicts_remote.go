@@ -17,6 +17,14 @@ func (r *Remote) Release(ctx context.Context, service string) (Released, error) 
 	return out, err
 }
 
+// Overrides asks for the health that operators set, sorted by service and
+// address.
+func (r *Remote) Overrides(ctx context.Context) ([]isobar.HealthOverride, error) {
+	var out HealthList
+	err := r.get(ctx, "/v1/health", nil, &out)
+	return out.Overrides, err
+}
+
 // SetHealth says how an endpoint is: healthy, unhealthy or draining, whatever
 // the configuration and checkers say; isobar.Unknown takes that back. An answer
 // with a Reason is of a write that is kept and that no plan has yet.

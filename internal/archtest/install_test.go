@@ -24,20 +24,20 @@ type manifest struct {
 		Replicas int `yaml:"replicas"`
 		Ports    []struct {
 			Port       int    `yaml:"port"`
-			TargetPort string `yaml:"targetPort"`
+			TargetPort string `yaml:"targetPort"` //nolint:tagliatelle // as Kubernetes calls it
 		} `yaml:"ports"`
 		Template struct {
 			Spec struct {
-				Grace      int `yaml:"terminationGracePeriodSeconds"`
+				Grace      int `yaml:"terminationGracePeriodSeconds"` //nolint:tagliatelle // as Kubernetes calls it
 				Containers []struct {
 					Args  []string `yaml:"args"`
 					Ports []struct {
 						Name string `yaml:"name"`
-						Port int    `yaml:"containerPort"`
+						Port int    `yaml:"containerPort"` //nolint:tagliatelle // as Kubernetes calls it
 					} `yaml:"ports"`
 					Mounts []struct {
-						Path string `yaml:"mountPath"`
-					} `yaml:"volumeMounts"`
+						Path string `yaml:"mountPath"` //nolint:tagliatelle // as Kubernetes calls it
+					} `yaml:"volumeMounts"` //nolint:tagliatelle // the same
 				} `yaml:"containers"`
 			} `yaml:"spec"`
 		} `yaml:"template"`
