@@ -41,6 +41,7 @@ var expectations = map[string]expectation{
 	"undeclared":     {ofOptimum: moving, settled: true},
 	"kv-cache":       {ofOptimum: moving, settled: true},
 	"lying-reporter": {ofOptimum: steady, settled: true},
+	"reports-lost":   {ofOptimum: moving, settled: true},
 	"shedding":       {ofOptimum: moving},
 }
 

@@ -7,6 +7,8 @@ import (
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/dataplane"
 	"github.com/isobar-xds/isobar/internal/config"
+	"github.com/isobar-xds/isobar/internal/plan"
+	"github.com/isobar-xds/isobar/internal/server"
 	"github.com/isobar-xds/isobar/internal/sim"
 )
 
@@ -19,7 +21,7 @@ func simScenario(f *config.Scenario) *sim.Scenario {
 		ReportDelay: sim.Delay(f.ReportDelay), PushDelay: sim.Delay(f.PushDelay),
 		HealthDelay: f.HealthDelay, Timeout: f.Timeout,
 		Undeclared: f.Undeclared, UtilizationNoise: f.UtilizationNoise, Price: sim.Price{CrossZone: f.CrossZone, CrossRegion: f.CrossRegion},
-		Marks: marks(f),
+		Marks: marks(f), Ladder: server.Ladder(&f.Degradation),
 	}
 	for i := range f.Demand {
 		d := &f.Demand[i]
@@ -40,6 +42,9 @@ func simScenario(f *config.Scenario) *sim.Scenario {
 	}
 	for _, o := range f.Outages {
 		s.Outages = append(s.Outages, sim.Outage(o))
+	}
+	for _, x := range f.Losses {
+		s.Losses = append(s.Losses, sim.Loss{Input: plan.InputKind(x.What), Scope: x.Locality, From: x.From, To: x.To})
 	}
 	return s
 }

@@ -50,6 +50,11 @@ func FuzzDecodeScenario(f *testing.F) {
 			mustBeFinite(t, d.Rate)
 			mustBeFinite(t, d.Lie)
 		}
+		for _, x := range s.Losses {
+			if x.What == "" || x.From < 0 || x.To < x.From {
+				t.Errorf("loss %+v", x)
+			}
+		}
 		for _, c := range s.Capacity {
 			mustBeFinite(t, c.Factor)
 		}

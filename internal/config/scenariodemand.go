@@ -168,8 +168,7 @@ func (r *scenarioReader) somewhere(v strict.Value, service string, scope isobar.
 			continue
 		}
 		for j := range s.Localities {
-			l := s.Localities[j].Locality
-			if l.Region == scope.Region && (scope.Zone == "" || l.Zone == scope.Zone) && (scope.SubZone == "" || l.SubZone == scope.SubZone) {
+			if lies(s.Localities[j].Locality, scope) {
 				return
 			}
 		}

@@ -7,9 +7,8 @@ import (
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
-// ladder translates what is configured of missing inputs.
-func ladder(c *config.Config) plan.Ladder {
-	d := &c.Degradation
+// Ladder translates what is configured of missing inputs.
+func Ladder(d *config.Degradation) plan.Ladder {
 	return plan.Ladder{Reports: steps(d.Reports), Health: steps(d.Health), Topology: steps(d.Topology)}
 }
 

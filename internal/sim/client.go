@@ -66,12 +66,23 @@ func (k *count) gauge() uint32 {
 func (w *world) deliver() {
 	w.inParts(func(services []*service) {
 		for c := range clientsOf(services) {
+			if len(c.pending) > 0 && w.sc.lost(Pushes, c.population.group.source, w.now) != nil {
+				c.await(w.now + w.step)
+				continue
+			}
 			for len(c.pending) > 0 && c.pending[0].due <= w.now {
 				w.obey(c, &c.pending[0])
 				c.pending = c.pending[1:]
 			}
 		}
 	})
+}
+
+// await keeps the newest assignment until a moment, instead of those that should
+// have arrived by then.
+func (c *client) await(until time.Duration) {
+	c.pending = c.pending[len(c.pending)-1:]
+	c.pending[0].due = max(c.pending[0].due, until)
 }
 
 // clientsOf goes through the clients of services, in the order of their ids.

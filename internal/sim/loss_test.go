@@ -147,3 +147,27 @@ func TestHealthAndTopologyLost(t *testing.T) {
 		t.Errorf("in the end %s, %d endpoints are healthy, %d were", rungOf(last), usable(last), known)
 	}
 }
+
+// Clients that no assignment reaches go on with the one they have, and get the
+// newest when they can be reached again.
+func TestPushesLost(t *testing.T) {
+	sc := lossy(t, sim.Loss{Input: sim.Pushes, Scope: isobar.MustLocality("us/a"), From: lostFrom, To: lostTo})
+	for i := range sc.Sources {
+		if sc.Sources[i].From.Region == "us" {
+			sc.Sources[i].Demand = sim.Times(sc.Sources[i].Demand, sim.Step(lostFrom+time.Minute, 1.15))
+		}
+	}
+	var before, worst, end float64
+	for _, f := range run(t, sc) {
+		switch {
+		case f.At <= lostFrom:
+			before = f.Sample.Fullest
+		case f.At > lostFrom+5*time.Minute && f.At <= lostTo:
+			worst = max(worst, f.Sample.Fullest)
+		}
+		end = f.Sample.Fullest
+	}
+	if before > 0.81 || worst < 0.85 || end > 0.81 {
+		t.Errorf("the fullest locality is at %.3f before, at %.3f while us/a can't be told, and at %.3f in the end", before, worst, end)
+	}
+}

@@ -192,7 +192,7 @@ func randomLosses(r *rand.Rand, sc *Scenario, places []isobar.Locality) {
 	if r.IntN(3) > 0 {
 		return
 	}
-	for _, kind := range plan.Inputs() {
+	for _, kind := range append(plan.Inputs(), Pushes) {
 		if r.IntN(2) == 0 {
 			continue
 		}
