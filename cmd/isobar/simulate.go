@@ -24,6 +24,7 @@ type simulateFlags struct {
 	policies []string
 	seed     uint64
 	html     string
+	record   string
 }
 
 func simulateCommand() *cobra.Command {
@@ -36,7 +37,8 @@ time, and print what each of them does to latency, utilization and traffic. A
 scenario is a YAML file; of a directory, all its *.yaml files are run; - is
 standard input. The same scenario and seed give the same result, byte for byte.`,
 		Example: "  isobar simulate examples/scenarios\n  isobar simulate flash.yaml --policy isobar,failover -o json\n" +
-			"  isobar simulate flash.yaml --html flash.html",
+			"  isobar simulate flash.yaml --html flash.html\n" +
+			"  isobar simulate flash.yaml --record flash.trace && isobar replay flash.trace --set policy=waterfall-by-region",
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !cmd.Flags().Changed("seed") {
@@ -51,7 +53,9 @@ standard input. The same scenario and seed give the same result, byte for byte.`
 	cmd.Flags().StringSliceVar(&flags.policies, "policy", nil, "policies to run, by name (default: all)")
 	cmd.Flags().Uint64Var(&flags.seed, "seed", 0, "seed in place of the scenario's")
 	cmd.Flags().StringVar(&flags.html, "html", "", "write a page with charts to this `file`, too")
-	_ = cmd.MarkFlagFilename("html", "html") // fails only for a flag that is not there
+	cmd.Flags().StringVar(&flags.record, "record", "", "write what Isobar decides, and from what, to this `file`, for isobar replay")
+	_ = cmd.MarkFlagFilename("html", "html") // these fail only for a flag that is not there
+	_ = cmd.MarkFlagFilename("record")
 	_ = cmd.RegisterFlagCompletionFunc("policy", cobra.FixedCompletions(policyNames(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
@@ -82,8 +86,12 @@ func simulate(ctx context.Context, flags *simulateFlags, args []string, stdin io
 	if err != nil {
 		return err
 	}
-	out, err := runScenarios(ctx, files, scenarios, policies, stderr)
+	record, err := newSimulationRecorder(flags.record, files, policies)
 	if err != nil {
+		return err
+	}
+	out, err := runScenarios(ctx, files, scenarios, policies, stderr)
+	if err = errors.Join(err, record.end()); err != nil {
 		return err
 	}
 	return reportSimulations(flags, out, stdout)

@@ -20,6 +20,7 @@ type isobarLoop struct {
 
 	w      *world
 	shards []*shard
+	record *recording // nil = none
 }
 
 // shard is some of the services with a loop of their own.
@@ -37,11 +38,16 @@ type shard struct {
 const leastShard = 32
 
 func newIsobar(w *world) (balancer, error) {
-	w.reports = true
 	n := max(1, min(runtime.GOMAXPROCS(0), len(w.services)/leastShard))
 	if slices.ContainsFunc(w.services, func(s *service) bool { return len(s.calls) > 0 }) {
 		n = 1
 	}
+	return newLoop(w, n), nil
+}
+
+// newLoop makes a loop that plans in so many parts.
+func newLoop(w *world, n int) *isobarLoop {
+	w.reports = true
 	b := &isobarLoop{w: w}
 	told := w.sc.told()
 	for i := range n {
@@ -53,18 +59,22 @@ func newIsobar(w *world) (balancer, error) {
 			},
 		})
 	}
-	return b, nil
+	return b
 }
 
 // health carries the current weights over to changed health at once.
 func (b *isobarLoop) health(now time.Duration) error {
-	return b.each(now, func(s *shard, t *plan.Turn) (*plan.Plan, error) { return s.decider.Rebase(t) })
+	return b.each(now, func(s *shard, t *plan.Turn) (*plan.Plan, error) {
+		b.record.rebase(s, t)
+		return s.decider.Rebase(t)
+	})
 }
 
 func (b *isobarLoop) tick(now time.Duration) error {
 	return b.each(now, func(s *shard, t *plan.Turn) (*plan.Plan, error) {
 		s.windows = collect(s.services, now, s.windows)
 		t.Windows = s.windows
+		b.record.tick(s, t)
 		return s.decider.Tick(t)
 	})
 }
@@ -75,9 +85,10 @@ func (b *isobarLoop) each(now time.Duration, decide func(*shard, *plan.Turn) (*p
 	for _, s := range b.shards[1:] {
 		wait.Go(func() { s.decide(now, decide) })
 	}
+	before := b.shards[0].plan
 	b.shards[0].decide(now, decide)
 	wait.Wait()
-	var all []error
+	all := []error{b.record.decided(b.shards[0], before, now)}
 	for _, s := range b.shards {
 		all = append(all, s.err)
 	}

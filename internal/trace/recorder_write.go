@@ -26,20 +26,48 @@ func (r *Recorder) Run(ctx context.Context, w io.Writer, written func(Counts)) (
 	stop := context.AfterFunc(ctx, func() { r.End(EndFinished) })
 	defer stop()
 	for {
+		closed, err := r.drain(written)
+		if closed || err != nil {
+			return err
+		}
+		<-r.wake
+	}
+}
+
+// WriteNow writes what waits, in place of Run: for a loop that may wait for it.
+// w is the same at each call.
+func (r *Recorder) WriteNow(w io.Writer) (err error) {
+	defer func() {
+		if err != nil {
+			r.fail(err)
+		}
+	}()
+	if r.out == nil {
+		if r.out, err = newChunker(w); err != nil {
+			return err
+		}
+	}
+	_, err = r.drain(nil)
+	return err
+}
+
+// drain writes what waits, and tells whether that is the end.
+func (r *Recorder) drain(written func(Counts)) (closed bool, err error) {
+	for {
 		items, closed, err := r.next()
 		if err != nil {
-			return r.giveUp(err)
+			return false, r.giveUp(err)
 		}
 		for i := range items {
 			if err := r.write(&items[i], written); err != nil {
-				return err
+				return false, err
 			}
 		}
 		switch {
 		case closed:
-			return r.out.flush()
+			return true, r.out.flush()
 		case len(items) == 0:
-			<-r.wake
+			return false, nil
 		}
 	}
 }
