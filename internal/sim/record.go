@@ -14,7 +14,7 @@ import (
 type Recorder interface {
 	// Begin is given the state from which the recording goes on, to be read before
 	// it returns.
-	Begin(Beginning) error
+	Begin(from Beginning) error
 	// Tick and Rebase are told of what is to be decided. What they are given may
 	// change when they have returned.
 	Tick(t *plan.Turn, operators health.Table)
