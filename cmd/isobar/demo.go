@@ -124,10 +124,11 @@ func playPlain(ctx context.Context, w io.Writer, play func(context.Context, func
 }
 
 // isTerminal tells whether a live view can be shown on w and get its keys:
-// both ends are terminals, and this one says how wide it is.
+// both ends are terminals, and this one says how wide it is and can move its
+// cursor.
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
-	if !ok || !term.IsTerminal(int(os.Stdin.Fd())) {
+	if !ok || os.Getenv("TERM") == "dumb" || !term.IsTerminal(int(os.Stdin.Fd())) {
 		return false
 	}
 	width, _, err := term.GetSize(int(f.Fd()))
