@@ -137,39 +137,35 @@ func exclude(c Cluster, addresses []string) Cluster {
 	if len(addresses) == 0 {
 		return c
 	}
-	c.Priorities = slices.Clone(c.Priorities)
-	for p := range c.Priorities {
-		ls := slices.Clone(c.Priorities[p].Localities)
-		for i := range ls {
-			ls[i].Endpoints = slices.Clone(ls[i].Endpoints)
-			for k := range ls[i].Endpoints {
-				e := &ls[i].Endpoints[k]
-				e.Excluded = e.Excluded || slices.Contains(addresses, e.Address)
-			}
-		}
-		c.Priorities[p].Localities = ls
-	}
-	return c
+	return changed(c, func(_ *Locality, e *Endpoint) { e.Excluded = e.Excluded || slices.Contains(addresses, e.Address) })
 }
 
 // asGRPC leaves out what gRPC does not know: exclusion, weighted health, and
 // the endpoints of localities without a weight, which it skips as a whole.
 func asGRPC(c Cluster) Cluster {
 	c.WeightedPriorityHealth = false
+	return changed(c, func(l *Locality, e *Endpoint) {
+		e.Excluded = false
+		if l.Weight == 0 {
+			e.Health = isobar.Unhealthy
+		}
+	})
+}
+
+// changed is a cluster with other endpoints; those that it came with stay as they
+// are.
+func changed(c Cluster, change func(*Locality, *Endpoint)) Cluster {
 	c.Priorities = slices.Clone(c.Priorities)
 	for p := range c.Priorities {
-		ls := slices.Clone(c.Priorities[p].Localities)
-		for i := range ls {
-			ls[i].Endpoints = slices.Clone(ls[i].Endpoints)
-			for k := range ls[i].Endpoints {
-				e := &ls[i].Endpoints[k]
-				e.Excluded = false
-				if ls[i].Weight == 0 {
-					e.Health = isobar.Unhealthy
-				}
+		localities := slices.Clone(c.Priorities[p].Localities)
+		for i := range localities {
+			l := &localities[i]
+			l.Endpoints = slices.Clone(l.Endpoints)
+			for k := range l.Endpoints {
+				change(l, &l.Endpoints[k])
 			}
 		}
-		c.Priorities[p].Localities = ls
+		c.Priorities[p].Localities = localities
 	}
 	return c
 }

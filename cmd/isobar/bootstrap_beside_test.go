@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"net"
 	"testing"
 	"time"
 
@@ -14,29 +13,19 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/xds"
 	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
 // TestGRPCFragmentIsReadByGRPC merges the fragment into the bootstrap file of
 // another control plane and gives it to a real client: what is of the authority
 // is asked of the server that the fragment names.
 func TestGRPCFragmentIsReadByGRPC(t *testing.T) {
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	n := &nodes{first: make(chan *corev3.Node, 1)}
 	srv := grpc.NewServer()
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(srv, n)
-	served := make(chan error, 1)
-	go func() { served <- srv.Serve(l) }()
-	t.Cleanup(func() {
-		srv.Stop()
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
-	})
 	var merged map[string]any
-	if err := json.Unmarshal(output(t, "grpc", "--beside", "--server", l.Addr().String(), "--node-id", "web-1", "--locality", "us-east/b"), &merged); err != nil {
+	if err := json.Unmarshal(output(t, "grpc", "--beside", "--server", testhelp.Loopback(t, srv), "--node-id", "web-1", "--locality", "us-east/b"), &merged); err != nil {
 		t.Fatal(err)
 	}
 	merged["xds_servers"] = []any{map[string]any{

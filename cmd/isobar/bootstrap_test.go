@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"net"
 	"slices"
 	"testing"
 
@@ -25,6 +24,7 @@ import (
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/identity"
 	"github.com/isobar-xds/isobar/internal/identity/identitytest"
+	"github.com/isobar-xds/isobar/internal/testhelp"
 	"github.com/isobar-xds/isobar/internal/wire"
 )
 
@@ -63,10 +63,6 @@ func (n *nodes) StreamAggregatedResources(s discoveryv3.AggregatedDiscoveryServi
 // TestGRPCBootstrapIsReadByGRPC gives the file to a real client, which then
 // names itself to a real server, over TLS, as the file says.
 func TestGRPCBootstrapIsReadByGRPC(t *testing.T) {
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	ca := identitytest.NewCA(t)
 	files := ca.Write(t.TempDir(), identitytest.Leaf{})
 	settings, err := identity.OpenCertificates(files, identity.Options{Name: "xds"})
@@ -76,16 +72,7 @@ func TestGRPCBootstrapIsReadByGRPC(t *testing.T) {
 	n := &nodes{first: make(chan *corev3.Node, 1)}
 	srv := grpc.NewServer(grpc.Creds(credentials.NewTLS(settings.Config("h2"))))
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(srv, n)
-	served := make(chan error, 1)
-	go func() { served <- srv.Serve(l) }()
-	t.Cleanup(func() {
-		srv.Stop()
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
-	})
-
-	file := output(t, "grpc", "--server", l.Addr().String(), "--node-id", `web "1"`, "--cluster", "web", "--locality", "us-east/b/rack-1",
+	file := output(t, "grpc", "--server", testhelp.Loopback(t, srv), "--node-id", `web "1"`, "--cluster", "web", "--locality", "us-east/b/rack-1",
 		"--ca", files.ClientCA, "--cert", files.Cert, "--key", files.Key)
 	builder, err := xds.NewXDSResolverWithConfigForTesting(file)
 	if err != nil {

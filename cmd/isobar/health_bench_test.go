@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/isobar-xds/isobar/internal/admin"
+	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
 // BenchmarkCheckerProcess lets a server designate 10,000 HTTP endpoints at 5 s
@@ -23,7 +24,7 @@ func BenchmarkCheckerProcess(b *testing.B) {
 	const endpoints, lasts = 10_000, 30 * time.Second
 	port := webServer(b)
 	for range b.N {
-		p := &process{t: b, file: filepath.Join(b.TempDir(), "isobar.yaml"), xds: freePort(b), api: freePort(b)}
+		p := &process{t: b, file: filepath.Join(b.TempDir(), "isobar.yaml"), xds: testhelp.FreePort(b), api: testhelp.FreePort(b)}
 		if err := writeManyEndpoints(p, endpoints, port); err != nil {
 			b.Fatal(err)
 		}

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
 // child is this program, or a part of it, as a process of its own; see
@@ -91,7 +92,7 @@ type checkerProcess struct {
 
 func startChecker(tb testing.TB, server, id, zone string) *checkerProcess {
 	tb.Helper()
-	c := &checkerProcess{id: id, zone: isobar.MustLocality(zone), metrics: freePort(tb)}
+	c := &checkerProcess{id: id, zone: isobar.MustLocality(zone), metrics: testhelp.FreePort(tb)}
 	c.child = &child{t: tb, name: "isobar", args: []string{
 		"checker", "--server", server, "--locality", zone, "--node-id", id, "--metrics-listen", c.metrics,
 	}}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/health"
+	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
 const (
@@ -58,7 +59,7 @@ func newCheckedFleet(tb testing.TB) *checkedFleet {
 	tb.Helper()
 	dir := tb.TempDir()
 	f := &checkedFleet{
-		process: &process{t: tb, file: filepath.Join(dir, "isobar.yaml"), xds: freePort(tb), api: freePort(tb)},
+		process: &process{t: tb, file: filepath.Join(dir, "isobar.yaml"), xds: testhelp.FreePort(tb), api: testhelp.FreePort(tb)},
 		network: newNetwork(), targets: map[string][]target{}, stalls: watchStalls(tb),
 	}
 	var c bytes.Buffer

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -24,19 +23,10 @@ func TestHealthScripts(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			o := &operated{}
 			env.Values[operatedKey{}] = o
-			for name, writable := range map[string]bool{"ADMIN": true, "READONLY": false} {
-				s, err := admin.New(admin.Options{
-					Objects: o, Parser: noParser{}, Planner: fixedPlan{}, Explain: fixedExplanation, Clients: fixedClients,
-					Health: o.health, Release: o.release, Breaches: o.breaches, Writable: writable, Gatherer: prometheus.NewRegistry(),
-				})
-				if err != nil {
-					return err
-				}
-				srv := httptest.NewServer(s.Handler())
-				env.Defer(srv.Close)
-				env.Setenv(name, srv.URL)
-			}
-			return nil
+			return serveAdmin(env, admin.Options{
+				Objects: o, Parser: noParser{}, Planner: fixedPlan{}, Explain: fixedExplanation, Clients: fixedClients,
+				Health: o.health, Release: o.release, Breaches: o.breaches, Gatherer: prometheus.NewRegistry(),
+			})
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"isobar": inProcess, "said": wantSaid},
 	})

@@ -16,6 +16,8 @@ import (
 	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
+
+	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
 // failure is how a server fails.
@@ -167,7 +169,7 @@ type cache struct {
 
 func newCache(tb testing.TB, _ *network) target {
 	tb.Helper()
-	c := &cache{address: freePort(tb), dir: tb.TempDir()}
+	c := &cache{address: testhelp.FreePort(tb), dir: tb.TempDir()}
 	c.client = redis.NewClient(&redis.Options{Addr: c.address, MaxRetries: -1})
 	tb.Cleanup(func() {
 		_ = c.client.Close()

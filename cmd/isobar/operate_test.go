@@ -26,24 +26,29 @@ func TestOperateScripts(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			what := &supposed{}
 			env.Values[supposedKey] = what
-			options := admin.Options{
+			return serveAdmin(env, admin.Options{
 				Objects: noObjects{}, Parser: noParser{}, Planner: fixedPlan{}, Explain: fixedExplanation, Clients: fixedClients,
 				Operator: &orders{}, Preview: fixedPreview, WhatIf: what.tell, Gatherer: prometheus.NewRegistry(),
-			}
-			for _, name := range []string{"READONLY", "ADMIN"} {
-				options.Writable = name == "ADMIN"
-				s, err := admin.New(options)
-				if err != nil {
-					return err
-				}
-				srv := httptest.NewServer(s.Handler())
-				env.Defer(srv.Close)
-				env.Setenv(name, srv.URL)
-			}
-			return nil
+			})
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"isobar": inProcess, "asked": wasAsked},
 	})
+}
+
+// serveAdmin serves an admin interface to a script: at $ADMIN, and at $READONLY
+// one that is not writable.
+func serveAdmin(env *testscript.Env, options admin.Options) error {
+	for _, name := range []string{"READONLY", "ADMIN"} {
+		options.Writable = name == "ADMIN"
+		s, err := admin.New(options)
+		if err != nil {
+			return err
+		}
+		srv := httptest.NewServer(s.Handler())
+		env.Defer(srv.Close)
+		env.Setenv(name, srv.URL)
+	}
+	return nil
 }
 
 const supposedKey = "supposed"

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -40,7 +39,7 @@ type process struct {
 func newProcess(t *testing.T, extra string, zones []isobar.Locality, rates []int) *process {
 	t.Helper()
 	dir := t.TempDir()
-	p := &process{t: t, file: filepath.Join(dir, "isobar.yaml"), xds: freePort(t), api: freePort(t), places: map[string]isobar.Locality{}}
+	p := &process{t: t, file: filepath.Join(dir, "isobar.yaml"), xds: testhelp.FreePort(t), api: testhelp.FreePort(t), places: map[string]isobar.Locality{}}
 	var c bytes.Buffer
 	fmt.Fprintf(&c, "xds: {listen: %q}\nadmin: {listen: %q}\ntick: 1s\nreport_interval: 1s\nstate_dir: %q\n", p.xds, p.api, filepath.Join(dir, "state"))
 	fmt.Fprintf(&c, "services:\n- name: checkout\n%s  localities:\n", extra)
@@ -62,16 +61,6 @@ func newProcess(t *testing.T, extra string, zones []isobar.Locality, rates []int
 	}
 	t.Cleanup(p.kill)
 	return p
-}
-
-func freePort(tb testing.TB) string {
-	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
 }
 
 // start runs this test binary as isobar; see TestMain.

@@ -1,34 +1,16 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
+
+	"github.com/isobar-xds/isobar/internal/testhelp"
 )
-
-// lockedBuffer takes what a program writes while a test reads it.
-type lockedBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
-}
 
 // TestServeEndsWithoutAnError: who stops the server reads of no error.
 func TestServeEndsWithoutAnError(t *testing.T) {
@@ -40,7 +22,7 @@ func TestServeEndsWithoutAnError(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	var log lockedBuffer
+	var log testhelp.Log
 	done := make(chan error, 1)
 	go func() { done <- run(ctx, []string{"serve", "-c", file}, io.Discard, &log) }()
 	for limit := time.Now().Add(20 * time.Second); !strings.Contains(log.String(), "msg=serving"); <-time.After(time.Millisecond) {

@@ -16,6 +16,8 @@ import (
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
 const (
@@ -136,20 +138,7 @@ func TestGRPC(t *testing.T) {
 	state.SetServingStatus("shop", healthpb.HealthCheckResponse_NOT_SERVING)
 	srv := grpc.NewServer()
 	healthpb.RegisterHealthServer(srv, state)
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	served := make(chan struct{})
-	go func() {
-		defer close(served)
-		_ = srv.Serve(l)
-	}()
-	t.Cleanup(func() {
-		srv.Stop()
-		<-served
-	})
-	hangs, none, address := listen(t, "tcp", "127.0.0.1:0", hang), refused(t), l.Addr().String()
+	hangs, none, address := listen(t, "tcp", "127.0.0.1:0", hang), refused(t), testhelp.Loopback(t, srv)
 
 	s := start(t).stream()
 	s.specify(t, spec(

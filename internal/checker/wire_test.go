@@ -18,6 +18,7 @@ import (
 	healthv3 "github.com/envoyproxy/go-control-plane/envoy/service/health/v3"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/testhelp"
 	"github.com/isobar-xds/isobar/internal/wire"
 )
 
@@ -116,18 +117,5 @@ func grpcTLS(t *testing.T, certificate tls.Certificate) string {
 	t.Helper()
 	srv := grpc.NewServer(grpc.Creds(credentials.NewServerTLSFromCert(&certificate)))
 	healthpb.RegisterHealthServer(srv, health.NewServer())
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	served := make(chan struct{})
-	go func() {
-		defer close(served)
-		_ = srv.Serve(l)
-	}()
-	t.Cleanup(func() {
-		srv.Stop()
-		<-served
-	})
-	return l.Addr().String()
+	return testhelp.Loopback(t, srv)
 }

@@ -3,7 +3,6 @@ package lrs_test
 import (
 	"context"
 	"encoding/json"
-	"net"
 	"testing"
 	"time"
 
@@ -21,6 +20,7 @@ import (
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/internal/lrs"
+	"github.com/isobar-xds/isobar/internal/testhelp"
 	"github.com/isobar-xds/isobar/internal/wire"
 )
 
@@ -51,28 +51,10 @@ func (s *fixedADS) StreamAggregatedResources(stream discoveryv3.AggregatedDiscov
 	}
 }
 
-// serve runs a gRPC server on loopback until the test ends.
-func serve(t *testing.T, g *grpc.Server) string {
-	t.Helper()
-	lis, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	served := make(chan error, 1)
-	go func() { served <- g.Serve(lis) }()
-	t.Cleanup(func() {
-		g.Stop()
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
-	})
-	return lis.Addr().String()
-}
-
 // backend answers every call and says how busy it is.
 func backend(t *testing.T, utilization float64) string {
 	t.Helper()
-	return serve(t, grpc.NewServer(orca.CallMetricsServerOption(nil), grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
+	return testhelp.Loopback(t, grpc.NewServer(orca.CallMetricsServerOption(nil), grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
 		if err := stream.RecvMsg(new(emptypb.Empty)); err != nil {
 			return err
 		}
@@ -108,7 +90,7 @@ func manage(t *testing.T, srv *lrs.Server, svc *isobar.Service, a *isobar.Assign
 	g := grpc.NewServer(grpc.ForceServerCodecV2(wire.ServerCodec()))
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, ads)
 	srv.Register(g)
-	return serve(t, g)
+	return testhelp.Loopback(t, g)
 }
 
 func dialXDS(t *testing.T, server, service string) *grpc.ClientConn {

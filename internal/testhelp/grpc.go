@@ -40,3 +40,34 @@ func Serve(tb testing.TB, g *grpc.Server, options ...grpc.DialOption) (conn *grp
 		}
 	}
 }
+
+// Loopback runs a server on a port of this machine until the test ends, and
+// gives its address.
+func Loopback(tb testing.TB, g *grpc.Server) string {
+	tb.Helper()
+	l, err := (&net.ListenConfig{}).Listen(tb.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- g.Serve(l) }()
+	tb.Cleanup(func() {
+		g.Stop()
+		if err := <-served; err != nil {
+			tb.Error(err)
+		}
+	})
+	return l.Addr().String()
+}
+
+// FreePort is an address of this machine where nothing listens: for a process
+// that is to be found there, even when it starts anew.
+func FreePort(tb testing.TB) string {
+	tb.Helper()
+	l, err := (&net.ListenConfig{}).Listen(tb.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}

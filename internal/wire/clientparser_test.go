@@ -4,9 +4,7 @@ package wire_test
 
 import (
 	"fmt"
-	"net"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -22,6 +20,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/testhelp"
 	"github.com/isobar-xds/isobar/internal/wire"
 )
 
@@ -83,18 +82,12 @@ const parsed = "checkout" // the one service that the client is interested in
 func startParser(t *testing.T) *parser {
 	t.Helper()
 	p := &parser{t: t, send: make(chan []*endpointv3.ClusterLoadAssignment), heard: make(chan string), done: make(chan struct{})}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	g := grpc.NewServer()
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, p)
-	var served sync.WaitGroup
-	served.Go(func() { _ = g.Serve(l) })
 	resolver, err := xdsclient.NewXDSResolverWithConfigForTesting(fmt.Appendf(nil, `{
 		"xds_servers": [{"server_uri": %q, "channel_creds": [{"type": "insecure"}], "server_features": ["xds_v3"]}],
 		"node": {"id": "parser"}
-	}`, l.Addr().String()))
+	}`, testhelp.Loopback(t, g)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,8 +99,6 @@ func startParser(t *testing.T) *parser {
 	t.Cleanup(func() {
 		close(p.done)
 		_ = conn.Close()
-		g.Stop()
-		served.Wait()
 	})
 	return p
 }

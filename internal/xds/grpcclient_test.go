@@ -4,11 +4,9 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"net"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -44,19 +42,9 @@ func (healthService) Check(context.Context, *grpc_health_v1.HealthCheckRequest) 
 
 func startBackend(t *testing.T) *backend {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := &backend{address: l.Addr().String(), server: grpc.NewServer(orca.CallMetricsServerOption(nil))}
-	grpc_health_v1.RegisterHealthServer(b.server, healthService{})
-	var done sync.WaitGroup
-	done.Go(func() { _ = b.server.Serve(l) })
-	t.Cleanup(func() {
-		b.server.Stop()
-		done.Wait()
-	})
-	return b
+	g := grpc.NewServer(orca.CallMetricsServerOption(nil))
+	grpc_health_v1.RegisterHealthServer(g, healthService{})
+	return &backend{address: testhelp.Loopback(t, g), server: g}
 }
 
 // group has all that can be said of an endpoint and a locality: the client has
@@ -87,24 +75,14 @@ type fleet struct {
 
 func startFleet(t *testing.T) *fleet {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	f := &fleet{t: t, server: xds.New(xds.Options{}), builder: views.NewBuilder(views.Options{})}
 	g := grpc.NewServer(grpc.ForceServerCodecV2(wire.ServerCodec()))
 	f.server.Register(g, false)
-	var done sync.WaitGroup
-	done.Go(func() { _ = g.Serve(l) })
-	t.Cleanup(func() {
-		g.Stop()
-		f.server.Stop()
-		done.Wait()
-	})
+	t.Cleanup(f.server.Stop)
 	resolver, err := xdsclient.NewXDSResolverWithConfigForTesting(fmt.Appendf(nil, `{
 		"xds_servers": [{"server_uri": %q, "channel_creds": [{"type": "insecure"}], "server_features": ["xds_v3"]}],
 		"node": {"id": "client-1", "cluster": "frontend", "locality": {"region": "us-east", "zone": "b"}}
-	}`, l.Addr().String()))
+	}`, testhelp.Loopback(t, g)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
 // callRate is at how many calls a second every client works.
@@ -46,7 +48,7 @@ type client struct {
 	in    io.Writer
 	lines chan string // what it prints
 	parse func(c *client, n int) (outcome, error)
-	log   *lockedBuffer
+	log   *testhelp.Log
 }
 
 // kind is a kind of client.
@@ -124,7 +126,7 @@ func (k kind) bootstrap(t *testing.T, xds, id string) []byte {
 // start starts a client in us/a that calls a service.
 func (k kind) start(t *testing.T, xds, service string) *client {
 	t.Helper()
-	c := &client{id: strings.NewReplacer(" ", "-", "(", "", ")", "").Replace(k.name) + "-" + service, lines: make(chan string, 100_000), parse: k.parse, log: new(lockedBuffer)}
+	c := &client{id: strings.NewReplacer(" ", "-", "(", "", ")", "").Replace(k.name) + "-" + service, lines: make(chan string, 100_000), parse: k.parse, log: new(testhelp.Log)}
 	bootstrap := filepath.Join(t.TempDir(), "bootstrap.json")
 	if err := os.WriteFile(bootstrap, k.bootstrap(t, xds, c.id), 0o600); err != nil {
 		t.Fatal(err)

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
 // contourVersion is that of the command line of Contour, another control plane.
@@ -17,7 +19,7 @@ const contourVersion = "v1.33.8"
 // watcher is a run of `contour cli eds`, which prints all that it gets.
 type watcher struct {
 	id     string
-	output *lockedBuffer
+	output *testhelp.Log
 }
 
 func (w *watcher) responses() int {
@@ -27,7 +29,7 @@ func (w *watcher) responses() int {
 func startWatcher(t *testing.T, xds, id string, flags ...string) *watcher {
 	t.Helper()
 	path := goTool(t, "github.com/projectcontour/contour/cmd/contour", contourVersion)
-	w := &watcher{id: id, output: new(lockedBuffer)}
+	w := &watcher{id: id, output: new(testhelp.Log)}
 	args := append([]string{"cli", "eds", "split", "--contour=" + xds, "--node-id=" + id}, flags...)
 	cmd := exec.CommandContext(context.Background(), path, args...)
 	cmd.Stdout, cmd.Stderr = w.output, w.output

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
 // grpcurlVersion is that of grpcurl, which learns the services by reflection.
@@ -19,14 +21,14 @@ const grpcurlVersion = "v1.9.3"
 type hand struct {
 	in  io.Writer
 	out chan map[string]any // messages of the server
-	log *lockedBuffer
+	log *testhelp.Log
 }
 
 func grpcurl(t *testing.T, address, method string) *hand {
 	t.Helper()
 	path := goTool(t, "github.com/fullstorydev/grpcurl/cmd/grpcurl", grpcurlVersion)
 	cmd := exec.CommandContext(context.Background(), path, "-plaintext", "-d", "@", address, method)
-	h := &hand{out: make(chan map[string]any, 1000), log: new(lockedBuffer)}
+	h := &hand{out: make(chan map[string]any, 1000), log: new(testhelp.Log)}
 	cmd.Stderr = h.log
 	var err error
 	if h.in, err = cmd.StdinPipe(); err != nil {

@@ -1,22 +1,20 @@
 package interop
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/isobar-xds/isobar/internal/admin"
+	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
 // isobar is a server in a process of its own, as one test sees it.
@@ -31,7 +29,7 @@ type process struct {
 	xds, xds2017, rest, api string // addresses
 	config                  string // file
 	cmd                     *exec.Cmd
-	log                     *lockedBuffer
+	log                     *testhelp.Log
 }
 
 // on is the same server for a test within the test.
@@ -51,8 +49,8 @@ func startTicking(t *testing.T, tick time.Duration, services string) *isobar {
 	t.Helper()
 	dir := t.TempDir()
 	s := &isobar{t: t, process: &process{
-		xds: freePort(t), xds2017: freePort(t), rest: freePort(t), api: freePort(t),
-		config: filepath.Join(dir, "isobar.yaml"), log: new(lockedBuffer),
+		xds: testhelp.FreePort(t), xds2017: testhelp.FreePort(t), rest: testhelp.FreePort(t), api: testhelp.FreePort(t),
+		config: filepath.Join(dir, "isobar.yaml"), log: new(testhelp.Log),
 	}}
 	text := fmt.Sprintf("xds: {listen: %q, listen_2017: %q, listen_rest: %q}\n"+
 		"admin: {listen: %q, writable: true}\ntick: %s\nreport_interval: 1s\nstate_dir: %q\n%s",
@@ -181,32 +179,4 @@ func await(t *testing.T, patience time.Duration, what string, missing func() err
 		time.Sleep(100 * time.Millisecond) //nolint:forbidigo // real processes: bounded polling
 	}
 	t.Fatalf("no %s within %s: %v", what, patience, err)
-}
-
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
-}
-
-// lockedBuffer is written by a process and read by the test.
-type lockedBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }

@@ -57,6 +57,16 @@ func coderOf(t reflect.Type) (*coder, error) {
 	return c, nil
 }
 
+// pointed is what v, a pointer, points to.
+func pointed(v any) (ref, error) {
+	p := reflect.ValueOf(v)
+	if p.Kind() != reflect.Pointer || p.IsNil() {
+		return ref{}, fmt.Errorf("%w: %T is no pointer to a value", ErrType, v)
+	}
+	c, err := coderOf(p.Type())
+	return ref{p: p.UnsafePointer(), c: c}, err
+}
+
 // Check tells whether values of the types of these can be written, and if not
 // which field stands in the way.
 func Check(values ...any) error {

@@ -3,7 +3,6 @@ package deep
 import (
 	"encoding/binary"
 	"fmt"
-	"reflect"
 )
 
 // Decoder reads what an [Encoder] wrote. Whatever the bytes are, it takes no
@@ -33,17 +32,13 @@ func NewDecoder(data []byte, sharing bool, budget int64) *Decoder {
 // Decode reads a value into the one that v, a pointer, points to. On an error
 // it is of no use.
 func (d *Decoder) Decode(v any) error {
-	p := reflect.ValueOf(v)
-	if p.Kind() != reflect.Pointer || p.IsNil() {
-		return fmt.Errorf("%w: %T is no pointer to a value", ErrType, v)
-	}
-	c, err := coderOf(p.Type().Elem())
+	r, err := pointed(v)
 	if err != nil {
 		return err
 	}
-	c.read(d, c, p.UnsafePointer())
+	r.c.elem.read(d, r.c.elem, r.p)
 	for len(d.queue) > 0 && d.err == nil {
-		r := d.queue[0]
+		r = d.queue[0]
 		d.queue = d.queue[1:]
 		r.c.elem.read(d, r.c.elem, r.p)
 	}

@@ -23,11 +23,7 @@ type Digester struct{ h hasher }
 
 // Sum gives the digest of the value that v, a pointer, points to.
 func (d *Digester) Sum(v any) (Sum, error) {
-	p := reflect.ValueOf(v)
-	if p.Kind() != reflect.Pointer || p.IsNil() {
-		return Sum{}, fmt.Errorf("%w: %T is no pointer to a value", ErrType, v)
-	}
-	c, err := coderOf(p.Type())
+	r, err := pointed(v)
 	if err != nil {
 		return Sum{}, err
 	}
@@ -35,7 +31,7 @@ func (d *Digester) Sum(v any) (Sum, error) {
 		d.h.memo = map[ref]Sum{}
 	}
 	d.h.err = nil
-	return d.h.pointee(ref{p: p.UnsafePointer(), c: c}), d.h.err
+	return d.h.pointee(r), d.h.err
 }
 
 // Forget drops what is remembered.

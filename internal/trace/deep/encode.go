@@ -2,8 +2,6 @@ package deep
 
 import (
 	"encoding/binary"
-	"fmt"
-	"reflect"
 	"unsafe"
 )
 
@@ -34,17 +32,13 @@ func NewEncoder(sharing bool) *Encoder {
 
 // Encode adds the value that v, a pointer, points to.
 func (e *Encoder) Encode(v any) error {
-	p := reflect.ValueOf(v)
-	if p.Kind() != reflect.Pointer || p.IsNil() {
-		return fmt.Errorf("%w: %T is no pointer to a value", ErrType, v)
-	}
-	c, err := coderOf(p.Type().Elem())
+	r, err := pointed(v)
 	if err != nil {
 		return err
 	}
-	c.write(e, c, p.UnsafePointer())
+	r.c.elem.write(e, r.c.elem, r.p)
 	for len(e.queue) > 0 { // no recursion: chains of pointers may be long
-		r := e.queue[0]
+		r = e.queue[0]
 		e.queue = e.queue[1:]
 		r.c.elem.write(e, r.c.elem, r.p)
 	}
