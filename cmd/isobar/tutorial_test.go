@@ -16,6 +16,7 @@ import (
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/fleet"
+	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
 // TestTutorial goes through the tutorial: its fleet, on other ports, with real
@@ -103,7 +104,7 @@ func tutorialFleet(t *testing.T) (*process, *strings.Replacer) {
 	}
 	addresses := strings.NewReplacer(replace...)
 	dir := t.TempDir()
-	p := &process{t: t, file: filepath.Join(dir, "isobar.yaml"), xds: freePort(t), api: freePort(t), places: places}
+	p := &process{t: t, file: filepath.Join(dir, "isobar.yaml"), xds: testhelp.FreePort(t), api: testhelp.FreePort(t), places: places}
 	text := strings.Replace(addresses.Replace(string(data)), "admin: {", fmt.Sprintf("xds: {listen: %q}\nstate_dir: %q\nadmin: {listen: %q, ", p.xds, filepath.Join(dir, "state"), p.api), 1)
 	if err := os.WriteFile(p.file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
