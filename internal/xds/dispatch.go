@@ -3,6 +3,7 @@ package xds
 import (
 	"fmt"
 	"log/slog"
+	"runtime"
 	"runtime/debug"
 
 	"github.com/isobar-xds/isobar/internal/views"
@@ -51,8 +52,12 @@ func (r *round) zone(z *zone, set *views.Set) {
 	}
 }
 
-// rest brings the streams that are behind to the views of their zones.
+// rest brings the streams that are behind to the views of their zones, after the
+// transport has had its turn to write what the others were sent.
 func (r *round) rest() {
+	if len(r.behind) > 0 {
+		runtime.Gosched()
+	}
 	for _, st := range r.behind {
 		r.late(st)
 	}
