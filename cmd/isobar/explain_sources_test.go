@@ -2,11 +2,13 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
+	"github.com/isobar-xds/isobar/internal/plan"
 )
 
 func TestSourcesText(t *testing.T) {
@@ -24,5 +26,28 @@ func TestSourcesText(t *testing.T) {
 	got := sourcesText(many)
 	if strings.Count(got, "\n") != mostSources+1 || !strings.HasPrefix(got, "  us/z24 25.0/s\n") || !strings.HasSuffix(got, "  and 15 more\n") {
 		t.Errorf("got %q", got)
+	}
+}
+
+// TestColumnsOfAPlaceThatSendsNothing: there is no target for it, and nothing
+// landed; 0% would look as if it went elsewhere.
+func TestColumnsOfAPlaceThatSendsNothing(t *testing.T) {
+	rows := []plan.LocalityExplained{{Locality: isobar.MustLocality("us/a"), Published: 1}, {Locality: isobar.MustLocality("us/b")}}
+	cells := func(head string) []string {
+		for _, c := range localityColumns(rows) {
+			if c.head == head {
+				return c.cells
+			}
+		}
+		return nil
+	}
+	for head, want := range map[string][]string{"TARGET": {"-", "-"}, "LANDED": {"-", "-"}, "SHARE": {"100.0%", "0.0%"}} {
+		if got := cells(head); !slices.Equal(got, want) {
+			t.Errorf("%s: %q", head, got)
+		}
+	}
+	rows[0].Target, rows[1].Landed = 1, 1
+	if got := append(cells("TARGET"), cells("LANDED")...); !slices.Equal(got, []string{"100.0%", "0.0%", "0.0%", "100.0%"}) {
+		t.Errorf("with demand: %q", got)
 	}
 }
