@@ -50,6 +50,7 @@ type Server struct {
 	opts    Options
 	log     *slog.Logger
 	limit   wire.LogLimit
+	defects wire.Defects
 	metrics *metrics
 
 	mu      sync.Mutex

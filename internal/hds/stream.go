@@ -50,7 +50,7 @@ func (st *stream) leave() {
 // guarded is read, with a panic as an error: outside of the handler nobody else
 // would keep it from ending the process.
 func (st *stream) guarded() (err error) {
-	defer wire.Recovered(&err, st.server.log)
+	defer st.server.defects.Recovered(&err, st.server.log)
 	return st.read()
 }
 

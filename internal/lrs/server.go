@@ -58,6 +58,7 @@ type Server struct {
 	opts    Options
 	log     *slog.Logger
 	limit   wire.LogLimit
+	defects wire.Defects
 	metrics *metrics
 	reader  wire.ReportReader
 	rooms   rooms

@@ -89,7 +89,7 @@ func (st *stream) serve(ready <-chan struct{}, ended <-chan error) error {
 // guarded calls f, with a panic as an error: outside of the handler nobody else
 // would stop it from ending the process.
 func (st *stream) guarded(f func() error) (err error) {
-	defer wire.Recovered(&err, st.server.log)
+	defer st.server.defects.Recovered(&err, st.server.log)
 	return f()
 }
 

@@ -49,12 +49,12 @@ func (s *Server) newGRPC(only2017 bool) *grpc.Server {
 
 // guardStream turns a panic in a handler into the end of that one stream.
 func (s *Server) guardStream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, h grpc.StreamHandler) (err error) {
-	defer wire.Recovered(&err, s.log, "method", info.FullMethod)
+	defer s.defects.Recovered(&err, s.log, "method", info.FullMethod)
 	return h(srv, ss)
 }
 
 // guardUnary does the same for single requests.
 func (s *Server) guardUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, h grpc.UnaryHandler) (resp any, err error) {
-	defer wire.Recovered(&err, s.log, "method", info.FullMethod)
+	defer s.defects.Recovered(&err, s.log, "method", info.FullMethod)
 	return h(ctx, req)
 }

@@ -30,6 +30,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/source/xdsource"
 	"github.com/isobar-xds/isobar/internal/store"
 	"github.com/isobar-xds/isobar/internal/views"
+	"github.com/isobar-xds/isobar/internal/wire"
 	"github.com/isobar-xds/isobar/internal/xds"
 )
 
@@ -81,6 +82,7 @@ type Server struct {
 	security security
 	badFile  refusedFile // the configuration
 	bell     filewatch.Bell
+	defects  wire.Defects
 }
 
 // New builds a server from a valid configuration. Nothing is served before

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -79,6 +80,26 @@ func TestDamageFallsBackToTheVersionBefore(t *testing.T) {
 		}
 		closeNow(t, f)
 	})
+}
+
+// TestWhatIsNoFileFallsBackToo: a directory or a pipe in the place of a version
+// neither ends nor stops the start.
+func TestWhatIsNoFileFallsBackToo(t *testing.T) {
+	for name, put := range map[string]func(path string) error{
+		"directory": func(path string) error { return os.Mkdir(path, 0o700) },
+		"pipe":      func(path string) error { return syscall.Mkfifo(path, 0o600) },
+	} {
+		dir, _, _ := twoVersions(t)
+		path := filepath.Join(dir, "a.state")
+		if err := errors.Join(os.Remove(path), put(path)); err != nil {
+			t.Fatal(err)
+		}
+		f := open(t, dir)
+		if v, err := f.Get(t.Context(), "a"); err != nil || string(v.Data) != "old" {
+			t.Errorf("%s: %q, %v", name, v.Data, err)
+		}
+		closeNow(t, f)
+	}
 }
 
 func TestDamageOfTheVersionBeforeIsHarmless(t *testing.T) {

@@ -30,7 +30,7 @@ func (f *Files) read(key string, readFile func(path string) (Value, error)) (Val
 	// A newer version must not be overwritten; a file that can't be opened may
 	// be fine, and what is wrong is for the operator to see.
 	if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errDamaged) {
-		return Value{}, unreadable, fmt.Errorf("state %s: %w", key, err)
+		return Value{}, unreadable, fmt.Errorf("state %s: %w; mend what keeps it from being read, or move it away to go on with the version before", key, err)
 	}
 	before, errBefore := readFile(f.path(key, previousSuffix))
 	switch {
@@ -95,6 +95,9 @@ func sizeOf(path string) (int64, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return 0, err
+	}
+	if !info.Mode().IsRegular() { // to read a pipe could take for ever
+		return 0, fmt.Errorf("%s: %w: no regular file", path, errDamaged)
 	}
 	if info.Size() > headerSize+MaxValueBytes {
 		return 0, fmt.Errorf("%s: %w: %d bytes", path, errDamaged, info.Size())

@@ -19,6 +19,7 @@ type Server struct {
 	options Options
 	metrics *metrics
 	nacks   *wire.LogLimit
+	defects wire.Defects
 	names   nameBudget
 	lists   nameLists
 	tails   tails

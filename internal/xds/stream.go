@@ -158,6 +158,6 @@ func (s *stream) close() *zone {
 // guarded calls f, with a panic as an error: outside of the handler nobody else
 // would stop it from ending the process.
 func (s *stream) guarded(f func() error) (err error) {
-	defer wire.Recovered(&err, s.server.options.Log)
+	defer s.server.defects.Recovered(&err, s.server.options.Log)
 	return f()
 }
