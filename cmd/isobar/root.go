@@ -12,33 +12,25 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// commands lists the commands in the order of the help; each stands in the
-// file of its name.
-func commands() []*cobra.Command {
-	return []*cobra.Command{
-		serveCommand(),
-		demoCommand(),
-		checkCommand(),
-		solveCommand(),
-		simulateCommand(),
-		explainCommand(),
-		predictCommand(),
-		healthCommand(),
-		statusCommand(),
-		topCommand(),
-		clientsCommand(),
-		historyCommand(),
-		planCommand(),
-		whatifCommand(),
-		pauseCommand(),
-		resumeCommand(),
-		rollbackCommand(),
-		recordCommand(),
-		replayCommand(),
-		benchCommand(),
-		checkerCommand(),
-		bootstrapCommand(),
-		versionCommand(),
+// group is a part of the list of commands in the help.
+type group struct {
+	id, title string
+	commands  []*cobra.Command
+}
+
+// groups holds all commands by what they are for; each stands in the file of
+// its name.
+func groups() []group {
+	return []group{
+		{"run", "Run it", []*cobra.Command{serveCommand(), checkCommand(), checkerCommand(), bootstrapCommand()}},
+		{"see", "See what a running server does, and why", []*cobra.Command{
+			statusCommand(), topCommand(), explainCommand(), clientsCommand(), healthCommand(), historyCommand(),
+		}},
+		{"ask", "Ask what would happen", []*cobra.Command{planCommand(), whatifCommand(), recordCommand(), replayCommand()}},
+		{"change", "Take over", []*cobra.Command{pauseCommand(), resumeCommand(), rollbackCommand()}},
+		{"try", "Try without a fleet, and measure", []*cobra.Command{
+			demoCommand(), simulateCommand(), solveCommand(), predictCommand(), benchCommand(),
+		}},
 	}
 }
 
@@ -83,7 +75,14 @@ distance, and serves each zone its share.`,
 	}
 	root.Version = buildVersion()
 	root.SetVersionTemplate("isobar {{.Version}}\n")
-	root.AddCommand(commands()...)
+	for _, g := range groups() {
+		root.AddGroup(&cobra.Group{ID: g.id, Title: g.title + ":"})
+		for _, c := range g.commands {
+			c.GroupID = g.id
+		}
+		root.AddCommand(g.commands...)
+	}
+	root.AddCommand(versionCommand())
 	root.SetFlagErrorFunc(flagError)
 	knownHelp(root)
 	return root
