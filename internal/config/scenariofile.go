@@ -149,7 +149,7 @@ func readScenario(root strict.Value, s *Scenario) {
 	}
 	switch {
 	case s.Warmup+s.Tick > s.Length:
-		warmupAt.Errorf("make it shorter than the length", "nothing is left to measure: the scenario lasts %v", s.Length)
+		warmupAt.Errorf("write a warmup that is shorter than the length", "nothing is left to measure: of %v, %v are warm-up", s.Length, s.Warmup)
 	case s.Length/min(s.Tick, s.ReportInterval) > maxScenarioTicks:
 		root.Errorf("shorten it, or let it tick less often", "the scenario has more than %d ticks", maxScenarioTicks)
 	}

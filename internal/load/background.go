@@ -152,8 +152,13 @@ func (s *sourceEvidence) deviate() {
 type excess struct {
 	locality isobar.Locality
 	windows  int
-	rate     float64 // requests/s
+	rate     float64 // requests/s, of the utilization that is not explained
+	least    float64 // up to which it says nothing, requests/s
 }
+
+// told is what counts: nothing at the least, all from three times as much on, and
+// no step between, or what leaves because of it could bring it to an end.
+func (e *excess) told() float64 { return min(e.rate, unreportedRamp*(e.rate-e.least)) }
 
 // unreportedGain is the part of its way that the estimate of unreported load
 // goes in an interval. Load that is steered away because of it takes with it
@@ -162,6 +167,7 @@ type excess struct {
 const (
 	unreportedGain = 0.1
 	unreportedFall = 0.05
+	unreportedRamp = 1.5
 )
 
 // weighUnreported looks for load of clients that do not report: application
@@ -179,7 +185,7 @@ func (s *serviceEvidence) weighUnreported(l *ServiceLoad) {
 			continue
 		}
 		rate := max(0, applicationUtilization(&l.Sites[j])*site.Capacity-l.Sites[j].Issued)
-		e := excess{locality: site.Locality, windows: 1, rate: rate}
+		e := excess{locality: site.Locality, windows: 1, rate: rate, least: overPlan / 2 * site.Capacity}
 		if k, had := slices.BinarySearchFunc(s.unreported, site.Locality, func(x excess, l isobar.Locality) int { return x.locality.Compare(l) }); had {
 			before := &s.unreported[k]
 			e.windows += before.windows
@@ -189,7 +195,10 @@ func (s *serviceEvidence) weighUnreported(l *ServiceLoad) {
 			}
 			e.rate = before.rate + (rate-before.rate)*gain
 			if before.windows > verdictWindows {
-				rate = 2 * e.rate // found once, it goes when it is down to half of that
+				if e.rate > e.least {
+					next = append(next, e)
+				}
+				continue
 			}
 		}
 		if rate > overPlan*site.Capacity {

@@ -109,7 +109,7 @@ func (s *serviceEvidence) findings(l *ServiceLoad) Findings {
 	}
 	for _, e := range s.unreported {
 		if e.windows > verdictWindows {
-			f.Unreported = append(f.Unreported, Landing{Locality: e.locality, Rate: e.rate})
+			f.Unreported = append(f.Unreported, Landing{Locality: e.locality, Rate: e.told()})
 		}
 	}
 	return f

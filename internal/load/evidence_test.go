@@ -283,4 +283,19 @@ func TestUnreportedLoadIsSeenByUtilization(t *testing.T) {
 		t.Fatalf("unreported = %v, want one at us-east/a", f.Unreported)
 	}
 	near(t, "unreported", f.Unreported[0].Rate, 400, 1e-6)
+
+	// It fades without a step, down to nothing: what is steered by it must not
+	// come back all at once.
+	s.Sites[0].Metrics[0].Mean = 0.3
+	last := f.Unreported[0].Rate
+	for i := 3; last > 0; i++ {
+		now := 0.0
+		if f = e.Observe(at(float64(i)), s, nil); len(f.Unreported) > 0 {
+			now = f.Unreported[0].Rate
+		}
+		if step := last - now; step < 0 || step > 0.051*400 || (now == 0 && step > 4) || i > 60 {
+			t.Fatalf("after %d reports it goes from %.1f to %.1f", i+1, last, now)
+		}
+		last = now
+	}
 }
