@@ -50,7 +50,8 @@ type Config struct {
 	StateDir       string        // where plans and API objects are kept
 	StopSpread     time.Duration // over which a server that stops sends its clients away; 0 = all at once
 	Log            Log
-	Degradation    Degradation `json:",omitzero"` //nolint:tagliatelle // called as its neighbours, in golden files only
+	Trace          *Trace      `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only; nil = none is kept
+	Degradation    Degradation `json:",omitzero"`  //nolint:tagliatelle // called as its neighbours, in golden files only
 
 	Defaults Defaults // for services, also for those of the API
 	Services []isobar.Service

@@ -37,6 +37,7 @@ func readFile(root strict.Value, c *Config) {
 			}
 		}},
 		{Name: "degradation", Read: func(v strict.Value) { readDegradation(v, &c.Degradation) }},
+		{Name: "trace", Read: func(v strict.Value) { c.Trace = readTrace(v) }},
 		{Name: "log", Read: func(v strict.Value) { readLog(v, &c.Log) }},
 		{Name: "defaults", Read: func(v strict.Value) { readDefaults(v, &c.Defaults) }},
 		{Name: "network", Read: func(v strict.Value) { c.Network = readNetwork(v, &named) }},

@@ -45,8 +45,9 @@ type Beginning struct {
 	Operators health.Table
 }
 
-// maxRecorders is how many may listen at once: each costs time of the loop.
-const maxRecorders = 2
+// maxRecorders is how many may listen at once: each costs time of the loop. A
+// rolling trace begins with the next one before it ends the last.
+const maxRecorders = 4
 
 // ErrRecorders says that enough recorders listen.
 var ErrRecorders = errors.New("enough recordings are under way")

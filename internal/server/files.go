@@ -22,7 +22,11 @@ func (r *refusedFile) note(err error) {
 
 // troubles tells operators what needs their attention beside the plan.
 func (s *Server) troubles() []string {
-	return append(s.fileTroubles(), s.upstreamTroubles()...)
+	out := append(s.fileTroubles(), s.upstreamTroubles()...)
+	if why := s.tracing.Trouble(); why != "" {
+		out = append(out, "the rolling trace has stopped: "+why)
+	}
+	return out
 }
 
 // fileTroubles tells which files hold what can't be used, so that what they held

@@ -64,6 +64,7 @@ func (s *Server) build(listen func() (Listeners, error)) error {
 	if err := s.buildLoop(); err != nil {
 		return err
 	}
+	s.openTrace()
 	s.csds, s.health = csds.New(s.xds), grpchealth.NewServer()
 	s.parts = s.newParts()
 	return s.buildAdmin()

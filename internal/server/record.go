@@ -13,12 +13,40 @@ import (
 // keep up, the recording fails, and nothing else waits.
 func (s *Server) Record(ctx context.Context, w io.Writer) error {
 	r := trace.NewRecorder(s.opts.Version, 0)
-	err := s.loop.Record(ctx, r, func(b control.Beginning) error {
-		start := trace.Start(b)
-		return r.Begin(&start)
-	})
-	if err != nil {
+	if err := s.listen(ctx, r, func() {}); err != nil {
 		return err
 	}
 	return r.Run(ctx, w, nil)
+}
+
+// listen lets a recorder hear everything from now on. begun is called when it has
+// begun, before anything else is decided.
+func (s *Server) listen(ctx context.Context, r *trace.Recorder, begun func()) error {
+	return s.loop.Record(ctx, r, func(b control.Beginning) error {
+		start := trace.Start(b)
+		if err := r.Begin(&start); err != nil {
+			return err
+		}
+		begun()
+		return nil
+	})
+}
+
+// openTrace prepares the rolling trace, where one is configured.
+func (s *Server) openTrace() {
+	t := s.cfg.Trace
+	if t == nil {
+		return
+	}
+	s.tracing = trace.NewRoller(trace.RollOptions{
+		Directory: t.Directory, Keep: t.Keep, MaxBytes: t.MaxBytes,
+		Version: s.opts.Version, Open: s.opts.CreateTrace, Logger: s.log, Registerer: s.metrics,
+	})
+}
+
+// keepTrace records until ctx ends.
+func (s *Server) keepTrace(ctx context.Context) {
+	if s.tracing != nil {
+		s.tracing.Run(ctx, s.listen)
+	}
 }

@@ -18,6 +18,7 @@ func needsRestart(old, next *config.Config) []string {
 	add("admin", !reflect.DeepEqual(old.Admin, next.Admin))
 	add("state_dir", old.StateDir != next.StateDir)
 	add("log", old.Log != next.Log)
+	add("trace", !reflect.DeepEqual(old.Trace, next.Trace))
 	return out
 }
 

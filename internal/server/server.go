@@ -5,6 +5,7 @@ package server
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"sync"
@@ -29,6 +30,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/source"
 	"github.com/isobar-xds/isobar/internal/source/xdsource"
 	"github.com/isobar-xds/isobar/internal/store"
+	"github.com/isobar-xds/isobar/internal/trace"
 	"github.com/isobar-xds/isobar/internal/views"
 	"github.com/isobar-xds/isobar/internal/wire"
 	"github.com/isobar-xds/isobar/internal/xds"
@@ -57,6 +59,8 @@ type Options struct {
 	// DialSource opens the connection to the other control plane that the
 	// configuration names; nil = the system's dialer.
 	DialSource func(ctx context.Context, address string) (net.Conn, error)
+	// CreateTrace creates files of the rolling trace; nil = in the file system.
+	CreateTrace func(path string) (io.WriteCloser, error)
 }
 
 // Server is the management server.
@@ -77,7 +81,8 @@ type Server struct {
 	csds     *csds.Server
 	health   *grpchealth.Server // gRPC's own service, not that of endpoints
 	loop     *control.Loop
-	parts    []part // of the gRPC server; see serveGRPC
+	tracing  *trace.Roller // nil = no rolling trace
+	parts    []part        // of the gRPC server; see serveGRPC
 	admin    *admin.Server
 	security security
 	badFile  refusedFile // the configuration
@@ -203,6 +208,10 @@ func (s *Server) Run(ctx context.Context) error {
 	g.Go(func() error { return s.loop.Run(ctx) })
 	g.Go(func() error {
 		s.loop.Survey(ctx)
+		return nil
+	})
+	g.Go(func() error {
+		s.keepTrace(ctx)
 		return nil
 	})
 	g.Go(func() error { return s.upstream.Run(ctx) })
