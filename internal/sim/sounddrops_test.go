@@ -50,10 +50,26 @@ func (j *judgement) drops() error {
 		return nil
 	}
 	before := j.before.Result
-	if before.Classes == nil && drop != before.Drop || before.Classes != nil && classes.Drops != before.Classes.Drops {
-		return fmt.Errorf("drops %v after %v without a decision", drop, before.Drop)
+	switch {
+	case before.Classes == nil && drop == before.Drop, before.Classes != nil && classes.Drops == before.Classes.Drops:
+		return nil
+	case before.Classes != nil && j.wouldDrop(&before.Classes.Drops) > most:
+		return nil // more clients of low class have come than the operator's limit for all allows
 	}
-	return nil
+	return fmt.Errorf("drops %v after %v without a decision", drop, before.Drop)
+}
+
+// wouldDrop is what the clients of now would drop of all requests, with other drops.
+func (j *judgement) wouldDrop(drops *isobar.ClassFractions) float64 {
+	sum, all := 0.0, 0.0
+	for i := range j.now.Result.Sources {
+		r := &j.now.Result.Sources[i]
+		for c, part := range r.Mix {
+			sum += r.Demand * part * drops[c]
+			all += r.Demand * part
+		}
+	}
+	return sum / max(all, 1e-9)
 }
 
 // toldDrops: every source is told what the service decided.
