@@ -23,7 +23,7 @@ func (f *bootstrapTLS) register(cmd *cobra.Command) {
 
 func (f *bootstrapTLS) check() error {
 	if (f.Cert == "") != (f.Key == "") {
-		return errors.New("--cert and --key belong together: give both")
+		return usageError{errors.New("--cert and --key belong together: give both")}
 	}
 	f.TLS = f.TLS || f.CA != "" || f.Cert != ""
 	return nil
@@ -50,7 +50,7 @@ func (f *bootstrapTLS) grpc() grpcCreds {
 // checkEnvoy refuses what Envoy would take for no check at all.
 func (f *bootstrapTLS) checkEnvoy() error {
 	if f.TLS && f.CA == "" {
-		return errors.New("--ca: Envoy trusts everybody without it; name the file with the authority, for example /etc/ssl/certs/ca-certificates.crt")
+		return usageError{errors.New("--ca: Envoy trusts everybody without it; name the file with the authority, for example /etc/ssl/certs/ca-certificates.crt")}
 	}
 	return nil
 }

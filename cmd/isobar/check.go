@@ -22,13 +22,17 @@ func checkCommand() *cobra.Command {
 		Short: "Check a configuration file: every error with its place and what to write instead",
 		Long: `Check a configuration file. Every error and warning is printed at once, each as
 file:line:column: what is wrong; what to write instead. The exit status is 0 if
-a server would take the file, warnings or not.`,
+a server would take the file, warnings or not. Files of certificates and tokens
+that can't be used here are warned about: they may be good where the server runs.`,
 		Example: "  isobar check -c isobar.yaml\n  isobar check -c - < isobar.yaml",
 		Args:    configByFlag,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := readConfig(file, cmd.InOrStdin(), cmd.ErrOrStderr())
 			if err != nil {
 				return err
+			}
+			for _, err := range missingFiles(c) {
+				_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s: warning: %v\n", inputName(file), err) // nobody to tell
 			}
 			_, err = fmt.Fprintln(cmd.OutOrStdout(), inputName(file)+": ok, "+contents(c))
 			return err

@@ -17,7 +17,7 @@ func localityColumns(rows []plan.LocalityExplained) []column {
 		}
 		return "-"
 	}
-	// Of a place that sends nothing nothing is wanted, and nothing landed.
+	// Where no demand comes from there is no target, and nothing landed.
 	wanted := slices.ContainsFunc(rows, func(r plan.LocalityExplained) bool { return r.Target > 0 })
 	landed := slices.ContainsFunc(rows, func(r plan.LocalityExplained) bool { return r.Landed > 0 })
 	columns := []struct {

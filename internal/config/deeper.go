@@ -18,6 +18,7 @@ func deeper() []strict.Field {
 		{"it belongs to a service in `services`", []string{"name", "localities", "orca", "health_checks", "checkers", "calls", "criticality", "assignment"}},
 		{"it belongs to a locality of a service, or for all of them into `defaults`", []string{"ceiling"}},
 		{"it belongs to a locality of a service in `services`", []string{"locality", "endpoints", "max_rate", "concurrency"}},
+		{"it belongs to a scenario, which `isobar simulate` runs", []string{"title", "seed", "length", "warmup", "demand", "outages", "capacity", "price"}},
 		{"it belongs to `network`", []string{"latency_ms", "egress"}},
 		{"it belongs to `xds`, and another one to `admin`", []string{"listen", "tls", "insecure"}},
 		{"it belongs to `xds`", []string{"identities", "admission", "max_streams", "listen_rest", "listen_2017", "clients_2017"}},
