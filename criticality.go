@@ -20,7 +20,7 @@ const (
 	ClassSheddable           // may be dropped at any time
 )
 
-// Classes counts them.
+// Classes is how many classes there are.
 const Classes = int(ClassSheddable) + 1
 
 // ErrBadClass is wrapped by the errors of [ParseClass].

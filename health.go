@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 )
 
 // HealthStatus is the health of an endpoint. The values are those of
@@ -59,4 +60,14 @@ func (h *HealthStatus) UnmarshalText(b []byte) error {
 	}
 	*h = v
 	return nil
+}
+
+// HealthOverride is the health of one endpoint as an operator set it, in place
+// of what the configuration and checkers say.
+type HealthOverride struct {
+	Service  string       `json:"service"`
+	Address  string       `json:"address"`
+	Locality Locality     `json:"locality"` // zero while no configuration names the endpoint
+	Status   HealthStatus `json:"status"`
+	Since    time.Time    `json:"since,omitzero"` // zero: not known
 }

@@ -33,7 +33,8 @@ type PriorityLoad struct {
 }
 
 // EnvoyLoads works out how Envoy spreads requests over priorities. factor is
-// the overprovisioning factor and threshold the panic threshold, both in
+// the overprovisioning factor, taken as it is ([DefaultOverprovisioningFactor] is
+// Envoy's own), and threshold the panic threshold, 0 = panic is off; both are in
 // percent. The loads of a cluster with at least one priority sum to 100.
 func EnvoyLoads(hosts []Hosts, factor uint32, threshold float64) []PriorityLoad {
 	loads := make([]PriorityLoad, len(hosts))

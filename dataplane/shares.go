@@ -38,7 +38,8 @@ type Eligible struct {
 
 // LocalityShares gives the fraction of a priority's load that each of its
 // localities gets, and the sum of the effective weights; with a sum of 0 no
-// locality can be picked by weight. factor is Envoy's overprovisioning factor
+// locality can be picked by weight, and all fractions are 0. weights and hosts
+// are by locality, in the same order. factor is Envoy's overprovisioning factor
 // in percent; 0 stands for gRPC, where a locality counts in full as long as one
 // host is eligible.
 func LocalityShares(weights []uint32, hosts []Eligible, factor uint32) (shares []float64, sum float64) {

@@ -1,6 +1,21 @@
 // Package solver decides where load should go: it minimises the latency of all
 // requests over the flows from sources to localities, and proves with a lower
 // bound how close to the optimum it came. It knows numbers and indices only.
+//
+// The cost of a service with sources s and localities l, in requests/s * ms, for
+// flows x_sl and the load y_l that they sum up to in each locality:
+//
+//	sum_sl x_sl (w_sl + price_sl)  +  sum_l y_l t_l + Q_l(y_l + b_l)
+//	t_l = 1000 n_l / K_l                                   service time, ms
+//	Q_l = 1000 r_l u^sqrt(2(n_l/r_l + 1)) / (1 - u)        u = (y_l + b_l) / K_l
+//
+// w is network latency, K capacity, n servers, r queues, b background; see
+// [Service] and [Locality]. Q_l is the rate times the mean waiting time of r_l
+// independent M/M/(n_l/r_l) queues, by the approximation of H. Sakasegawa, "An
+// approximation formula Lq = alpha rho^beta / (1-rho)", Annals of the Institute
+// of Statistical Mathematics 29 (1977); above u = 0.98 it goes on as its tangent.
+// All demand is served, and every load stays at or below its ceiling, unless that
+// can't be: see [Service.MaxShed] and [ServiceSolution.Scale].
 package solver
 
 import "errors"
@@ -20,7 +35,7 @@ type Service struct {
 	Latency    [][]float64 // [s][l] network latency w_sl, ms, >= 0
 	Price      [][]float64 // [s][l] price of a request, in ms; nil = 0 everywhere
 	Allowed    [][]bool    // [s][l]; nil = everything is allowed; calls must be allowed everywhere
-	MaxShed    float64     // fraction of the demand that may be shed when it does not fit, [0, 1]
+	MaxShed    float64     // fraction of the demand that may be shed when it does not fit, [0, 1]; then ceilings are raised
 	Calls      []Call      // requests that one request to this service causes
 
 	// Previous holds the flows of the last solution [s][l] (nil = none): among
@@ -44,10 +59,10 @@ type Service struct {
 
 // Locality is the capacity of a service in one locality.
 type Locality struct {
-	Capacity   float64 // K_l, requests/s at utilization 1; 0 removes the locality
-	Servers    float64 // n_l, requests worked on at once, may be fractional; 0 = no queue term
+	Capacity   float64 // K_l, requests/s at utilization 1, >= 1e-6; 0 removes the locality
+	Servers    float64 // n_l, requests worked on at once, may be fractional, <= 1e9; 0 = no queue term
 	Queues     float64 // r_l, independent queues, >= 1 (0 is read as 1)
-	Ceiling    float64 // highest utilization to plan for, (0, 1] (0 is read as 0.8)
+	Ceiling    float64 // highest utilization to plan for, [0.001, 1] (0 is read as 0.8)
 	Background float64 // b_l, requests/s that do not obey, >= 0
 }
 
@@ -78,12 +93,12 @@ type Solution struct {
 
 // ServiceSolution is the answer for one service.
 type ServiceSolution struct {
-	// Objective counts the service's own requests. LowerBound, Gap and ExcessMS
-	// are 0 for services that calls connect (Joint): what is best for all may be
-	// worse for one, so that only the totals of the Solution are certified.
+	// Objective counts the service's own requests; these four mean what they mean
+	// in [Solution]. LowerBound, Gap and ExcessMS are 0 where Joint is set: what is
+	// best for all may be worse for one, so that only the totals are certified.
 	Objective, LowerBound, Gap, ExcessMS float64
 
-	Joint bool
+	Joint bool // calls connect the service with others: they were solved together
 
 	Flows       [][]float64 // [s][l] requests/s
 	Load        []float64   // [l] y_l, requests/s without background
@@ -105,5 +120,5 @@ type ServiceSolution struct {
 	// CallsServed is, per call of the service, the fraction of calls that is
 	// served: the rest is shed, or has no locality to go to.
 	CallsServed []float64
-	Iterations  int
+	Iterations  int // of the interior point; 0 where the last solution still holds
 }

@@ -6,10 +6,12 @@ import (
 	"slices"
 )
 
-// Solve minimises the latency of all requests (see Objective) under the
-// ceilings, and certifies the answer with a lower bound (see Bound). The same
-// problem gives the same bytes. Errors wrap ErrInvalid and name the place; demand that does not fit is no error but shed, served above the
-// ceilings or reported as unreachable.
+// Solve minimises the latency of all requests (see [Objective]) under the
+// ceilings, and certifies the answer with a lower bound (see [Bound] and, with
+// calls, [TotalBound]). The same problem gives the same bytes. Errors wrap
+// [ErrInvalid], and [ErrCycle] if that is why, and name the place. Demand that
+// does not fit is no error but shed, served above the ceilings or reported as
+// unreachable.
 func Solve(p Problem) (Solution, error) {
 	graph, err := p.checked()
 	if err != nil {

@@ -18,7 +18,7 @@ const (
 	maxServers = 1e9
 )
 
-// Validate tells whether a problem can be solved: every number in its range
+// Validate tells whether a problem can be solved: every number in its range,
 // all slices of matching lengths, and no calls in a circle. The error wraps
 // ErrInvalid, and ErrCycle if that is why, and names the place.
 func (p Problem) Validate() error {
