@@ -84,7 +84,7 @@ func TestHelpOfNothing(t *testing.T) {
 func documents(t *testing.T) map[string]string {
 	t.Helper()
 	out := map[string]string{}
-	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md", "deploy/*/*", "examples/*.yaml"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md", "deploy/*/*", "examples/*.md"} {
 		names, err := filepath.Glob(filepath.Join("..", "..", pattern))
 		if err != nil {
 			t.Fatal(err)

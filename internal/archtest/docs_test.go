@@ -39,7 +39,7 @@ func TestDocumentsHold(t *testing.T) {
 	root := moduleRoot(t)
 	link := regexp.MustCompile(`\]\(([^)#]+)(#[^)]*)?\)`)
 	block := regexp.MustCompile("(?s)```yaml\n# (\\S+\\.yaml)\n(.*?)```")
-	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md", "examples/*.md"} {
 		for name, data := range filesOf(t, filepath.Join(root, pattern)) {
 			for _, m := range link.FindAllStringSubmatch(string(data), -1) {
 				if strings.Contains(m[1], "://") {
