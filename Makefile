@@ -40,9 +40,9 @@ test-norace: tools ## run the packages that have tests which leave the race dete
 	if [ -n "$$pkgs" ]; then echo "$(GO) test" $$pkgs; $(GO) test $$pkgs; fi
 
 # Programs that tests need: GLPK is the oracle of the solver's, Redis is probed by
-# the checker's, promtool reads the alert rules. As root on Debian, as in a container, they are installed; on
-# your own machine that is yours to do.
-tools:
+# the checker's, promtool reads the alert rules. As root on Debian, as in a
+# container, they are installed; on your own machine that is yours to do.
+tools: ## see that glpsol, redis-server and promtool are there, which tests need
 	@missing=; \
 	command -v glpsol >/dev/null || missing="$$missing glpk-utils"; \
 	command -v redis-server >/dev/null || missing="$$missing redis-server"; \
