@@ -53,29 +53,32 @@ func (l *Loop) breaches(ctx context.Context, present *plan.Turn, begin func() (*
 	if out := difference.Breaches(); len(out) > 0 || l.opts.SurveyEvery == nil || l.opts.SurveyEvery() <= 0 {
 		return out, nil
 	}
-	fall, err := l.fallen(ctx, p.Survey(), deadline)
-	if err != nil || len(fall) == 0 {
+	after, err := l.losses(ctx, p.Survey(), deadline)
+	if err != nil {
 		return nil, err
+	}
+	maps.DeleteFunc(after, func(_ string, r *plan.Reserve) bool { return r.Stands() })
+	if len(after) == 0 {
+		return nil, nil
 	}
 	// What could not stand a loss before is not to blame on this.
 	survey := plan.NewSurvey(present, l.timing().Tick)
-	survey.Only(func(name string) bool { return fall[name] != nil })
-	fell, err := l.fallen(ctx, survey, deadline)
+	survey.Only(func(name string) bool { return after[name] != nil })
+	before, err := l.losses(ctx, survey, deadline)
 	if err != nil {
 		return nil, err
 	}
 	var out []string
-	for _, name := range slices.Sorted(maps.Keys(fall)) {
-		if fell[name] == nil {
-			out = append(out, fall[name].Breach())
+	for _, name := range slices.Sorted(maps.Keys(after)) {
+		if was := before[name]; was != nil && was.Stands() {
+			out = append(out, after[name].Breach())
 		}
 	}
 	return out, nil
 }
 
-// fallen plays the loss of each zone, and gives what would not stand it, by
-// service.
-func (l *Loop) fallen(ctx context.Context, survey *plan.Survey, deadline time.Time) (map[string]*plan.Reserve, error) {
+// losses plays the loss of each zone, and gives the worst by service.
+func (l *Loop) losses(ctx context.Context, survey *plan.Survey, deadline time.Time) (map[string]*plan.Reserve, error) {
 	for more := true; more; {
 		var err error
 		if more, err = l.surveyStep(survey); err != nil {
@@ -90,9 +93,7 @@ func (l *Loop) fallen(ctx context.Context, survey *plan.Survey, deadline time.Ti
 	}
 	out := map[string]*plan.Reserve{}
 	for _, r := range survey.Reserves() {
-		if !r.Stands() {
-			out[r.Service] = &r
-		}
+		out[r.Service] = &r
 	}
 	return out, nil
 }
