@@ -32,7 +32,7 @@ type Hostile struct {
 const (
 	resetStep   = 10 * time.Millisecond
 	restBetween = 10 * time.Millisecond // between changes, so that all are acknowledged
-	settleFor   = 250 * time.Millisecond
+	settleFor   = 150 * time.Millisecond
 )
 
 // Name is the scenario's name in results.
@@ -203,15 +203,15 @@ func (h *Hostile) reset(ctx context.Context, c *crowd, s *rawclient.Subscriber) 
 	return func() error { cancel(); return <-done }, nil
 }
 
-// spare is how many goroutines may come and go by themselves.
-const spare = 3
+// leaveWithin is how long connections that have ended may take to leave no trace.
+const leaveWithin = 10 * time.Second
 
 // goroutinesLeft waits until there are as many goroutines as before, for a
 // bounded time, and gives how many there are more.
 func goroutinesLeft(p *process.Process, before int) (int, error) {
 	for begun := time.Now(); ; {
 		now, err := p.Goroutines()
-		if err != nil || now-before <= spare || time.Since(begun) > 2*patience/3 {
+		if err != nil || now <= before || time.Since(begun) > leaveWithin {
 			return max(0, now-before), err
 		}
 		<-time.After(restBetween)
