@@ -9,7 +9,7 @@
 // A publication brings every stream's state up to date and sends at once to
 // those streams that have answered everything, since that waits for nobody; all
 // others are left to their handlers, which find all changes merged when they
-// get to send again. A response is composed of resources that all streams
+// get to send again, and those that owe an answer for longer come last. A response is composed of resources that all streams
 // share.
 //
 // Streams that subscribe to the same names share the list of them, and a stream
