@@ -76,7 +76,7 @@ func ReadToken(path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	token, err := ParseToken(content)
+	token, err := parseToken(content)
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", path, err)
 	}

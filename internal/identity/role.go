@@ -15,9 +15,6 @@ const (
 	RoleAdmin                    // client status, channelz, reflection
 )
 
-// AllRoles are all there are.
-const AllRoles = RoleClient | RoleChecker | RoleAdmin
-
 // roleNames are in the order of display.
 var roleNames = []struct {
 	role Role

@@ -37,7 +37,7 @@ func OpenToken(path string, o Options) (*Token, error) {
 }
 
 func (t *Token) replace(contents [][]byte) error {
-	token, err := ParseToken(contents[0])
+	token, err := parseToken(contents[0])
 	if err != nil {
 		return fmt.Errorf("%s: %w", t.paths[0], err)
 	}
@@ -46,9 +46,9 @@ func (t *Token) replace(contents [][]byte) error {
 	return nil
 }
 
-// ParseToken reads the content of a token file: blanks around the token don't
+// parseToken reads the content of a token file: blanks around the token don't
 // count.
-func ParseToken(content []byte) (string, error) {
+func parseToken(content []byte) (string, error) {
 	token := bytes.TrimSpace(content)
 	printable := func(b byte) bool { return b > ' ' && b < 0x7f }
 	if len(token) < minToken || len(token) > maxToken {

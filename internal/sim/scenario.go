@@ -128,6 +128,3 @@ func within(l, scope isobar.Locality) bool {
 
 // startTime is when every run begins; any moment will do.
 var startTime = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
-
-// StartTime is the virtual time at which runs begin.
-func StartTime() time.Time { return startTime }

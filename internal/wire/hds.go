@@ -49,7 +49,7 @@ func HealthCheckSpecifier(clusters []*healthv3.ClusterHealthCheck, interval time
 // ClusterHealthCheckOf makes what a checker has to know of one service.
 // Without targets the cluster stands there empty: so a checker lets go of its
 // endpoints before it loses the cluster itself. The result has passed
-// [CheckClusterHealthCheck]; errors wrap ErrRefused.
+// [CheckSpecifier]; errors wrap ErrRefused.
 //
 // Endpoints whose check is disabled are left out, and so are localities of
 // which nothing remains: older builds of Envoy would probe the former, and all
@@ -76,7 +76,7 @@ func ClusterHealthCheckOf(s *isobar.Service, targets []ProbeTarget) (*healthv3.C
 			out.LocalityEndpoints = append(out.LocalityEndpoints, l)
 		}
 	}
-	if err := CheckClusterHealthCheck(out); err != nil {
+	if err := checkClusterHealthCheck(out); err != nil {
 		return nil, fmt.Errorf("service %s: %w", s.Name, err)
 	}
 	return out, nil
@@ -181,7 +181,7 @@ func setProbe(out *corev3.HealthCheck, c *isobar.HealthCheck, service string) er
 func httpProbeOf(c *isobar.HTTPCheck, service string) *corev3.HealthCheck_HttpHealthCheck {
 	out := &corev3.HealthCheck_HttpHealthCheck{Host: either(c.Host, service), Path: c.Path}
 	if c.Method != "" {
-		// A method that does not exist stays 0, which CheckClusterHealthCheck
+		// A method that does not exist stays 0, which checkClusterHealthCheck
 		// can't tell from GET; configuration refuses it.
 		out.Method = corev3.RequestMethod(corev3.RequestMethod_value[c.Method])
 	}

@@ -27,7 +27,7 @@ func CheckSpecifier(m *healthv3.HealthCheckSpecifier) error {
 	}
 	names := make(map[string]bool, len(m.GetClusterHealthChecks()))
 	for i, c := range m.GetClusterHealthChecks() {
-		if err := CheckClusterHealthCheck(c); err != nil {
+		if err := checkClusterHealthCheck(c); err != nil {
 			return fmt.Errorf("cluster_health_checks[%d]: %w", i, err)
 		}
 		if names[c.GetClusterName()] {
@@ -38,8 +38,8 @@ func CheckSpecifier(m *healthv3.HealthCheckSpecifier) error {
 	return nil
 }
 
-// CheckClusterHealthCheck is CheckSpecifier for one cluster.
-func CheckClusterHealthCheck(m *healthv3.ClusterHealthCheck) error {
+// checkClusterHealthCheck is CheckSpecifier for one cluster.
+func checkClusterHealthCheck(m *healthv3.ClusterHealthCheck) error {
 	if n := len(m.GetClusterName()); n == 0 || n > defaultNameSize {
 		return refused("cluster_name", "%d bytes long, want 1 to %d", n, defaultNameSize)
 	}

@@ -12,14 +12,14 @@ import (
 // The methods of that time.
 const (
 	MethodEndpoints = "/envoy.api.v2.EndpointDiscoveryService/StreamEndpoints"
-	MethodADS       = "/envoy.api.v2.AggregatedDiscoveryService/StreamAggregatedResources"
-	MethodLoad      = "/envoy.api.v2.EndpointDiscoveryService/StreamLoadStats"
-	MethodChecks    = "/envoy.api.v2.HealthDiscoveryService/StreamHealthCheck"
-	MethodFetch     = "/envoy.api.v2.HealthDiscoveryService/FetchHealthCheck"
+	methodADS       = "/envoy.api.v2.AggregatedDiscoveryService/StreamAggregatedResources"
+	methodLoad      = "/envoy.api.v2.EndpointDiscoveryService/StreamLoadStats"
+	methodChecks    = "/envoy.api.v2.HealthDiscoveryService/StreamHealthCheck"
+	methodFetch     = "/envoy.api.v2.HealthDiscoveryService/FetchHealthCheck"
 )
 
-// AssignmentURL is the type of assignments.
-const AssignmentURL = typePrefix + pkg + "ClusterLoadAssignment"
+// assignmentURL is the type of assignments.
+const assignmentURL = typePrefix + pkg + "ClusterLoadAssignment"
 
 // Client speaks to one server.
 type Client struct {
@@ -82,14 +82,14 @@ type request struct {
 }
 
 // Endpoints subscribes to assignments over a method: [MethodEndpoints] or
-// [MethodADS].
+// [methodADS].
 func (c *Client) Endpoints(ctx context.Context, method string, names ...string) (*Endpoints, error) {
 	s, err := c.open(ctx, method, "DiscoveryRequest", "DiscoveryResponse")
 	if err != nil {
 		return nil, err
 	}
 	e := &Endpoints{stream: s, names: names}
-	return e, s.send(request{Node: &c.Node, Names: names, TypeURL: AssignmentURL})
+	return e, s.send(request{Node: &c.Node, Names: names, TypeURL: assignmentURL})
 }
 
 // Receive waits for the next response. It has to be answered by Accept or
@@ -102,7 +102,7 @@ func (e *Endpoints) Receive() ([]Assignment, error) {
 	text := func(m protoreflect.Message, field protoreflect.Name) protoreflect.Value {
 		return m.Get(m.Descriptor().Fields().ByName(field))
 	}
-	if url := text(m, "type_url").String(); url != AssignmentURL {
+	if url := text(m, "type_url").String(); url != assignmentURL {
 		return nil, fmt.Errorf("a response of type %s", url)
 	}
 	e.answer = response{text(m, "version_info").String(), text(m, "nonce").String()}
@@ -110,7 +110,7 @@ func (e *Endpoints) Receive() ([]Assignment, error) {
 	out := make([]Assignment, list.Len())
 	for i := range out {
 		resource := list.Get(i).Message()
-		if url := text(resource, "type_url").String(); url != AssignmentURL {
+		if url := text(resource, "type_url").String(); url != assignmentURL {
 			return nil, fmt.Errorf("a resource of type %s", url)
 		}
 		a, err := Decode("ClusterLoadAssignment", text(resource, "value").Bytes())
@@ -124,9 +124,6 @@ func (e *Endpoints) Receive() ([]Assignment, error) {
 	return out, nil
 }
 
-// Version is that of the newest response.
-func (e *Endpoints) Version() string { return e.answer.version }
-
 // Accept acknowledges the newest response.
 func (e *Endpoints) Accept() error {
 	e.version = e.answer.version
@@ -136,7 +133,7 @@ func (e *Endpoints) Accept() error {
 // Reject refuses the newest response: all that shows it is that the version is
 // still the one before.
 func (e *Endpoints) Reject() error {
-	return e.stream.send(request{Version: e.version, Names: e.names, TypeURL: AssignmentURL, Nonce: e.answer.nonce})
+	return e.stream.send(request{Version: e.version, Names: e.names, TypeURL: assignmentURL, Nonce: e.answer.nonce})
 }
 
 // Load is an open stream of load reports.
@@ -147,7 +144,7 @@ type Load struct {
 
 // Load offers load reports.
 func (c *Client) Load(ctx context.Context) (*Load, error) {
-	s, err := c.open(ctx, MethodLoad, "LoadStatsRequest", "LoadStatsResponse")
+	s, err := c.open(ctx, methodLoad, "LoadStatsRequest", "LoadStatsResponse")
 	if err != nil {
 		return nil, err
 	}
@@ -202,7 +199,7 @@ func (c *Client) checker(protocols []string) checkMessage {
 
 // Checks offers to probe with protocols: HTTP, TCP or REDIS.
 func (c *Client) Checks(ctx context.Context, protocols ...string) (*Checks, error) {
-	s, err := c.open(ctx, MethodChecks, "HealthCheckRequestOrEndpointHealthResponse", "HealthCheckSpecifier")
+	s, err := c.open(ctx, methodChecks, "HealthCheckRequestOrEndpointHealthResponse", "HealthCheckSpecifier")
 	if err != nil {
 		return nil, err
 	}
@@ -219,7 +216,7 @@ func (c *Client) Fetch(ctx context.Context, protocols ...string) (out Specifier,
 	if err != nil {
 		return out, err
 	}
-	if err := c.Conn.Invoke(ctx, MethodFetch, in, m); err != nil {
+	if err := c.Conn.Invoke(ctx, methodFetch, in, m); err != nil {
 		return out, err
 	}
 	return out, decode(m, &out)

@@ -30,14 +30,6 @@ type Address struct {
 	} `json:"socket_address"`
 }
 
-// AddressOf makes an address of "ip:port".
-func AddressOf(s string) (Address, error) {
-	ap, err := netip.ParseAddrPort(s)
-	var out Address
-	out.SocketAddress.Address, out.SocketAddress.Port = ap.Addr().String(), uint32(ap.Port())
-	return out, err
-}
-
 // String gives "ip:port".
 func (a *Address) String() string {
 	ip, err := netip.ParseAddr(a.SocketAddress.Address)
