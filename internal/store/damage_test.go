@@ -102,6 +102,25 @@ func TestWhatIsNoFileFallsBackToo(t *testing.T) {
 	}
 }
 
+// TestFilesThatAreGoneAreTold: who removed the directory of a running server
+// reads what it means.
+func TestFilesThatAreGoneAreTold(t *testing.T) {
+	dir, _, _ := twoVersions(t)
+	f := open(t, dir)
+	defer closeNow(t, f)
+	v, err := f.Get(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.CompareAndSwap(t.Context(), "a", v.Revision, []byte("newer"))
+	if !errors.Is(err, isobar.ErrStale) || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), "gone") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestDamageOfTheVersionBeforeIsHarmless(t *testing.T) {
 	dir, _, previous := twoVersions(t)
 	damages(previous, func(b []byte) {

@@ -12,6 +12,8 @@ import (
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/isobar-xds/isobar"
 )
 
 // Options of [Open].
@@ -130,6 +132,9 @@ func (f *Files) CompareAndSwap(ctx context.Context, key string, revision uint64,
 	have, from, err := f.read(key, examineFile)
 	if err != nil && from != nowhere {
 		return 0, err
+	}
+	if from == nowhere && revision > 0 {
+		return 0, fmt.Errorf("%w: the files of %s are gone from %s: put them back; a restart without them begins anew", isobar.ErrStale, key, f.dir)
 	}
 	if have.Revision != revision {
 		return 0, stale(key, have.Revision, revision)
