@@ -155,7 +155,7 @@ func TestHalfAnAnswerIsNotAWholeOne(t *testing.T) {
 			panic("a bug")
 		})
 	})
-	resp, err := srv.Client().Post(srv.URL+"/v3/discovery:health_check", "application/json", http.NoBody) //nolint:noctx // a test
+	resp, err := srv.Client().Post(srv.URL+"/v3/discovery:health_check", "application/json", http.NoBody)
 	if err != nil {
 		return
 	}

@@ -71,14 +71,17 @@ func (s *Server) routes() http.Handler {
 	read("/readyz", s.readyz)
 	mux.Handle("GET /metrics", s.large(promhttp.HandlerFor(s.opts.Gatherer, promhttp.HandlerOpts{}).ServeHTTP))
 
+	profiles(mux)
+	mux.Handle("/", s.metrics.wrap("other", func(w http.ResponseWriter, r *http.Request) { notRouted(mux, w, r) }))
+	return s.survive(s.knownHosts(s.tokens(mux)))
+}
+
+func profiles(mux *http.ServeMux) {
 	mux.HandleFunc("GET /debug/pprof/", few(maxProfiles, pprof.Index))
 	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
-
-	mux.Handle("/", s.metrics.wrap("other", func(w http.ResponseWriter, r *http.Request) { notRouted(mux, w, r) }))
-	return s.survive(s.knownHosts(s.tokens(mux)))
 }
 
 // notRouted answers what no route takes: 405 where another method would do.
