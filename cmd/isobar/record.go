@@ -23,6 +23,7 @@ const (
 func recordCommand() *cobra.Command {
 	var flags remoteFlags
 	var file string
+	var hide anonymising
 	length := defaultRecording
 	cmd := &cobra.Command{
 		Use:   "record",
@@ -32,23 +33,32 @@ health report, change of the configuration and order, and a digest of each plan
 that it makes of them. "isobar replay" decides all of it again. The server goes on
 as always; a recording whose reader does not keep up is given up. If the server
 restarts meanwhile, the recording goes on with the new one. A trace holds names and
-addresses of services and clients.`,
-		Example: "  isobar record -o monday.trace --for 10m\n  isobar replay monday.trace",
-		Args:    cobra.NoArgs,
+addresses of services and clients; with --anonymise it holds pseudonyms instead, so
+that it can be shared, and --from does that to a trace that is there already. Numbers
+and times stay; a trace that would be decided differently under pseudonyms is refused.`,
+		Example: "  isobar record -o monday.trace --for 10m\n  isobar replay monday.trace\n" +
+			"  isobar record -o shared.trace --anonymise --from monday.trace",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if length <= 0 || length > admin.MaxRecording {
 				return asUsage(cmd, fmt.Errorf("--for %s: want a duration above 0 and of at most %s", length, admin.MaxRecording))
+			}
+			if hide.from != "" {
+				return hide.copy(cmd, file)
 			}
 			remote, err := flags.remote()
 			if err != nil {
 				return err
 			}
-			return record(cmd.Context(), remote, file, length, cmd.ErrOrStderr())
+			return hide.record(file, func(file string) error {
+				return record(cmd.Context(), remote, file, length, cmd.ErrOrStderr())
+			})
 		},
 	}
 	flags.registerServer(cmd)
 	cmd.Flags().StringVarP(&file, "output", "o", "", "file to write")
 	cmd.Flags().DurationVar(&length, "for", length, "how long to record")
+	hide.register(cmd)
 	_ = cmd.MarkFlagRequired("output") // these fail only for a flag that is not there
 	_ = cmd.MarkFlagFilename("output")
 	return cmd

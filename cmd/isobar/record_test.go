@@ -86,6 +86,17 @@ func TestRecordAndReplay(t *testing.T) {
 	if text := replayed(file, "-q"); !strings.Contains(text, "all of them are decided again the same, byte for byte") {
 		t.Errorf("it says %s", text)
 	}
+	// To be shared, without names.
+	shared := file + ".shared"
+	if err := run(t.Context(), []string{"record", "--admin", p.api, "-o", shared, "--for", "3s", "--anonymise"}, &told, &told); err != nil {
+		t.Fatal(err)
+	}
+	if text := replayed(shared); !strings.Contains(text, "decided again the same, byte for byte") || strings.Contains(text, "checkout") {
+		t.Errorf("it says %s", text)
+	}
+	if _, err := os.Stat(shared + ".names"); !os.IsNotExist(err) {
+		t.Error("what was recorded is still there")
+	}
 	// The file says the same in its own words.
 	edit(t, p.file, "- name: checkout\n", "- name: checkout\n  policy: nearest\n")
 	if text := replayed(file, "-q", "-c", p.file); !strings.Contains(text, "WHAT IF") {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -120,6 +121,13 @@ func TestReplayIsTheSame(t *testing.T) {
 			t.Errorf("replayed %d plans from %d to %d, want %d to %d", len(got.plans), first, end, from+1, last)
 		}
 		t.Logf("%d bytes for %d plans, %v", len(data), len(got.plans), got.how)
+		var anonymous bytes.Buffer
+		if err := trace.Anonymise(&anonymous, bytes.NewReader(data)); err != nil {
+			t.Fatal(err)
+		}
+		if other := replay(t, anonymous.Bytes()); !slices.Equal(other.plans, got.plans) {
+			t.Errorf("under pseudonyms %d plans, were %d", len(other.plans), len(got.plans))
+		}
 	})
 }
 

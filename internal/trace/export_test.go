@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"reflect"
+	"strings"
+	"testing"
 )
 
 // Record is one record of a segment, for tests that make up their own.
@@ -57,3 +60,31 @@ func (r *Reader) Read() error {
 		}
 	}
 }
+
+// Texts is all records of a trace, unpacked.
+func Texts(tb testing.TB, data []byte) string {
+	tb.Helper()
+	records, err := Records(data)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var out strings.Builder
+	for _, r := range records {
+		out.Write(r.Payload)
+	}
+	return out.String()
+}
+
+// Pseudonyms gives those of names.
+func Pseudonyms(names []string) (map[string]string, error) {
+	set := map[string]bool{}
+	for _, n := range names {
+		if isName(reflect.TypeFor[string](), n) {
+			set[n] = true
+		}
+	}
+	return pseudonyms(set)
+}
+
+// Words are texts that stay.
+func Words() []string { return words }

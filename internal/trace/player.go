@@ -25,6 +25,7 @@ type Player struct {
 	operators health.Table
 	segments  int
 	first     bool // nothing of the present one was decided
+	copy      *copying
 }
 
 // NewPlayer plays what the reader reads.
@@ -59,6 +60,9 @@ func (p *Player) Next() (s *Step, err error) {
 	for {
 		e, err := p.in.next()
 		if err != nil {
+			return nil, err
+		}
+		if err := p.copy.take(p, e); err != nil {
 			return nil, err
 		}
 		switch e := e.(type) {
@@ -117,8 +121,14 @@ func (p *Player) decide(t *turned) (*Step, error) {
 	t.Turn.Topology, t.Turn.Health, t.Turn.Previous = p.topology, p.keeper.Table(p.operators), p.current
 	s := &Step{How: t.How, Now: t.Turn.Now, Turn: &t.Turn, Before: p.current}
 	var failed error
+	if err := p.copy.turn(p, t); err != nil {
+		return nil, err
+	}
 	if s.Plan, failed = p.take(t); failed == nil {
 		p.current = s.Plan
+	}
+	if err := p.copy.decided(s, failed); err != nil {
+		return nil, err
 	}
 	e, err := p.in.next()
 	switch {
@@ -129,6 +139,9 @@ func (p *Player) decide(t *turned) (*Step, error) {
 	}
 	switch e := e.(type) {
 	case *Start:
+		if err := p.copy.take(p, e); err != nil {
+			return nil, err
+		}
 		p.start(e)
 		return nil, nil //nolint:nilnil // as it says
 	case *Decided:

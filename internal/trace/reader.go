@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/trace/deep"
@@ -15,6 +16,8 @@ import (
 type ReaderOptions struct {
 	MaxRecord int   // bytes of a record; 0 = DefaultMaxRecord
 	MaxMemory int64 // bytes that a record may take in memory; 0 = DefaultMaxMemory
+
+	rename func(t reflect.Type, text string) string // puts other texts into the place of those that are read
 }
 
 // DefaultMaxMemory bounds what one record may take in memory, in bytes.
@@ -115,6 +118,7 @@ func (r *Reader) begin(payload []byte) error {
 func (r *Reader) decode(kind byte, payload []byte) (entry, error) {
 	into := func(sharing bool, v entry) (entry, error) {
 		d := deep.NewDecoder(payload, sharing, r.opts.MaxMemory)
+		d.Rename(r.opts.rename)
 		if kind == kindTopology {
 			if err := d.Known(r.last); err != nil {
 				return nil, err

@@ -148,7 +148,9 @@ func readSlice(d *Decoder, c *coder, p unsafe.Pointer) {
 	}
 	*(*sliceParts)(p) = s
 	if c.elem.typ.Kind() == reflect.Uint8 {
-		copy(unsafe.Slice((*byte)(s.data), n), d.data) //nolint:gosec // it was made with that length
+		if d.rename == nil || c.elem.typ != reflect.TypeFor[byte]() {
+			copy(unsafe.Slice((*byte)(s.data), n), d.data) //nolint:gosec // it was made with that length
+		}
 		d.data = d.data[n:]
 		return
 	}
@@ -196,6 +198,9 @@ func sortedEntries(c *coder, p unsafe.Pointer) []entry {
 		key.Elem().SetIterKey(iter)
 		value.Elem().SetIterValue(iter)
 		from := len(h.buf)
+		h.ordering = true
+		c.key.sum(&h, c.key, key.UnsafePointer())
+		h.ordering = false // texts that hold zeros are told apart by this
 		c.key.sum(&h, c.key, key.UnsafePointer())
 		out = append(out, entry{order: h.buf[from:len(h.buf):len(h.buf)], key: key.UnsafePointer(), value: value.UnsafePointer()})
 	}

@@ -3,6 +3,7 @@ package deep
 import (
 	"encoding/binary"
 	"fmt"
+	"reflect"
 )
 
 // Decoder reads what an [Encoder] wrote. Whatever the bytes are, it takes no
@@ -17,7 +18,15 @@ type Decoder struct {
 	clock   clock
 	depth   int
 	err     error
+
+	rename     func(t reflect.Type, text string) string
+	knownTexts int // of strings, that are renamed already
 }
+
+// Rename lets the decoder put other texts into the place of those that it reads,
+// by what it is told of each, with its type; and zeros into byte slices, which
+// are texts of others.
+func (d *Decoder) Rename(to func(t reflect.Type, text string) string) { d.rename = to }
 
 // maxDepth bounds how deep slices and maps may be nested in each other; types
 // of ours stay far below.
@@ -58,6 +67,7 @@ func (d *Decoder) Known(v any) error {
 		texts[id-1] = s
 	}
 	d.strings = append(d.strings, texts...)
+	d.knownTexts = len(d.strings)
 	d.clock = e.clock
 	return nil
 }

@@ -43,6 +43,9 @@ type hasher struct {
 	memo  map[ref]Sum // nil: nothing is remembered, and there are no pointers
 	depth int
 	err   error
+	// ordering writes texts so that they sort as they do themselves: then entries
+	// of a map keep their order under other names that keep theirs.
+	ordering bool
 }
 
 func (h *hasher) uint(v uint64) { h.buf = binary.BigEndian.AppendUint64(h.buf, v) }
@@ -78,6 +81,10 @@ func sumFloat(h *hasher, _ *coder, p unsafe.Pointer) { h.uint(math.Float64bits(*
 
 func sumString(h *hasher, _ *coder, p unsafe.Pointer) {
 	s := *(*string)(p)
+	if h.ordering {
+		h.buf = append(append(h.buf, s...), 0)
+		return
+	}
 	h.uint(uint64(len(s)))
 	h.buf = append(h.buf, s...)
 }

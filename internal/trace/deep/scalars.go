@@ -105,21 +105,30 @@ func writeString(e *Encoder, _ *coder, p unsafe.Pointer) {
 	e.buf = append(e.buf, s...)
 }
 
-func readString(d *Decoder, _ *coder, p unsafe.Pointer) {
+func readString(d *Decoder, c *coder, p unsafe.Pointer) {
+	text, known := readText(d)
+	if d.rename != nil && text != "" && !known {
+		text = d.rename(c.typ, text)
+	}
+	*(*string)(p) = text
+}
+
+// readText reads a text, and tells whether it is one of a value that was known
+// before, which has the names of now.
+func readText(d *Decoder) (text string, known bool) {
 	if id := d.uint(); id > 0 {
 		if id > uint64(len(d.strings)) {
 			d.failf("text %d of %d", id, len(d.strings))
-			return
+			return "", false
 		}
-		*(*string)(p) = d.strings[id-1]
-		return
+		return d.strings[id-1], id <= uint64(d.knownTexts) //nolint:gosec // not negative
 	}
 	n := d.length()
 	if n == 0 || !d.take(n, 1) {
-		return
+		return "", false
 	}
 	s := string(d.data[:n])
 	d.data = d.data[n:]
 	d.strings = append(d.strings, s)
-	*(*string)(p) = s
+	return s, false
 }
