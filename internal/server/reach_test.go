@@ -33,21 +33,21 @@ func site(t *testing.T, p *plan.Plan, name string) int {
 	return -1
 }
 
+// fates are the ways in which requests to a dead zone fail.
+var fates = map[string]fleet.Fate{"requests fail": fleet.Failed, "no connection stands": fleet.Unconnected}
+
 // TestDeadZoneIsFoundByMissingLandings: nobody tells that us/b is dead, all
 // requests to it just fail. It is found, avoided but for a probe, and taken
 // back when it lives again.
 func TestDeadZoneIsFoundByMissingLandings(t *testing.T) {
-	for _, fate := range []struct {
-		name string
-		fate fleet.Fate
-	}{{"requests fail", fleet.Failed}, {"no connection stands", fleet.Unconnected}} {
-		t.Run(fate.name, func(t *testing.T) {
+	for name, fate := range fates {
+		t.Run(name, func(t *testing.T) {
 			inWorld(t, configuration(t), func(w *world) {
 				var dead atomic.Bool
 				w.start(everywhere(400, func(o *fleet.AgentOptions) {
 					o.Landing = func(_ string, l isobar.Locality) fleet.Fate {
 						if dead.Load() && l == loc("us/b") {
-							return fate.fate
+							return fate
 						}
 						return fleet.Served
 					}
@@ -87,11 +87,8 @@ func noisy(source string, rate float64) func(time.Time) float64 {
 // it is dead, and is taken back when it lives again, though demand is noisy and
 // pushes take half an interval.
 func TestDeadZoneStaysFound(t *testing.T) {
-	for _, fate := range []struct {
-		name string
-		fate fleet.Fate
-	}{{"requests fail", fleet.Failed}, {"no connection stands", fleet.Unconnected}} {
-		t.Run(fate.name, func(t *testing.T) {
+	for name, fate := range fates {
+		t.Run(name, func(t *testing.T) {
 			inWorld(t, configuration(t), func(w *world) {
 				var dead atomic.Bool
 				var agents []fleet.AgentOptions
@@ -100,7 +97,7 @@ func TestDeadZoneStaysFound(t *testing.T) {
 						o.PushDelay = interval / 2
 						o.Landing = func(_ string, l isobar.Locality) fleet.Fate {
 							if dead.Load() && l == loc("us/b") {
-								return fate.fate
+								return fate
 							}
 							return fleet.Served
 						}

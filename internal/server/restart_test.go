@@ -6,6 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/isobar-xds/isobar/internal/config"
+	"github.com/isobar-xds/isobar/internal/fleet"
 	"github.com/isobar-xds/isobar/internal/plan"
 	"github.com/isobar-xds/isobar/internal/store"
 )
@@ -19,13 +21,7 @@ func TestRestartServesTheSameWeights(t *testing.T) {
 		defer func() { _ = kept.Close() }()
 		cfg := configuration(t)
 		agents := append(everywhere(300), clients("us/c", 5, constant(900))...)
-		var before *plan.Plan
-		runWorld(t, cfg, kept, func(w *world) {
-			w.start(agents...)
-			for range 20 {
-				before = w.tick()
-			}
-		})
+		before := settled(t, cfg, kept, agents)
 		runWorld(t, cfg, kept, func(w *world) {
 			synctest.Wait()
 			first := w.server.Plan()
@@ -53,13 +49,7 @@ func TestRestartHoldsWhileClientsAreMissing(t *testing.T) {
 		defer func() { _ = kept.Close() }()
 		cfg := configuration(t)
 		agents := append(everywhere(300), clients("us/c", 5, constant(900))...)
-		var before *plan.Plan
-		runWorld(t, cfg, kept, func(w *world) {
-			w.start(agents...)
-			for range 20 {
-				before = w.tick()
-			}
-		})
+		before := settled(t, cfg, kept, agents)
 		runWorld(t, cfg, kept, func(w *world) {
 			w.start(agents[:5]...)
 			p := w.tick()
@@ -76,6 +66,19 @@ func TestRestartHoldsWhileClientsAreMissing(t *testing.T) {
 			}
 		})
 	})
+}
+
+// settled runs a server with a whole fleet until shares stand, and gives its last
+// plan.
+func settled(t *testing.T, cfg *config.Config, kept store.Store, agents []fleet.AgentOptions) (last *plan.Plan) {
+	t.Helper()
+	runWorld(t, cfg, kept, func(w *world) {
+		w.start(agents...)
+		for range 20 {
+			last = w.tick()
+		}
+	})
+	return last
 }
 
 func sameAssignments(t *testing.T, a, b *plan.Plan) {
