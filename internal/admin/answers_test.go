@@ -73,6 +73,36 @@ func TestSlowReadersAreBounded(t *testing.T) {
 	}
 }
 
+// TestFewProfilesAtATime: a profile can take tens of megabytes, and stops the
+// world.
+func TestFewProfilesAtATime(t *testing.T) {
+	s, err := admin.New(optionsOf(newWorld()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	profile := func(w http.ResponseWriter) {
+		s.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost/debug/pprof/goroutine?debug=2", http.NoBody))
+	}
+	began, release := make(chan struct{}, 1000), make(chan struct{})
+	var readers sync.WaitGroup
+	for range 8 {
+		readers.Go(func() { profile(&stalled{ResponseRecorder: *httptest.NewRecorder(), began: began, release: release}) })
+		<-began
+	}
+	refused := httptest.NewRecorder()
+	profile(refused)
+	if refused.Code != http.StatusServiceUnavailable || refused.Header().Get("Retry-After") == "" {
+		t.Errorf("one too many: %d %v", refused.Code, refused.Header())
+	}
+	close(release)
+	readers.Wait()
+	again := httptest.NewRecorder()
+	profile(again)
+	if again.Code != http.StatusOK {
+		t.Errorf("afterwards: %d", again.Code)
+	}
+}
+
 // TestReadsThatWaitHoldUpNoOthers: a question that the loop does not answer
 // keeps nobody from the metrics.
 func TestReadsThatWaitHoldUpNoOthers(t *testing.T) {
