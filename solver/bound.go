@@ -6,23 +6,35 @@ import "math"
 //
 //	sum_sl x_sl (w_sl + price_sl)  +  sum_l y_l t_l + Q_l(y_l + b_l),  y_l = sum_s x_sl
 //
-// Divided by the demand it is the mean latency in ms where there is neither
-// background nor price. Localities of capacity 0 count only the way to them.
+// Where demand swings, a locality costs the mean of what y+D and y-D cost, with
+// the standard deviation D_l = sqrt(sum_s (swing_s x_sl)^2). Divided by the demand
+// the objective is the mean latency in ms where there is neither background nor
+// price. Localities of capacity 0 count only the way to them.
 func Objective(s Service, flows [][]float64) float64 {
 	total := 0.0
 	for l := range s.Localities {
-		y := 0.0
+		y, square := 0.0, 0.0
 		for i := range flows {
 			x := flows[i][l]
 			y += x
 			total += x * s.cost(i, l)
+			if i < len(s.Swing) {
+				square += s.Swing[i] * x * s.Swing[i] * x
+			}
 		}
 		if s.Localities[l].Capacity > 0 {
 			c := newCurve(s.Localities[l])
-			total += c.value(y)
+			total += c.swung(y, math.Sqrt(square))
 		}
 	}
 	return total
+}
+
+// SwingBound is Bound for a service whose demand swings and fits beneath its
+// ceilings, with what a solution tells beside its prices. The slices must have the
+// lengths that those of a solution have.
+func SwingBound(s Service, prices []float64, swing *SwingPrices) float64 {
+	return newInstance(&s).swungBound(prices, swing)
 }
 
 // Bound is a number that no flows of s can cost less than, whatever the prices

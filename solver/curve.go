@@ -24,6 +24,7 @@ type curve struct {
 	exponent   float64 // sqrt(2(n/r+1))
 	kneeCost   float64 // Q at the knee
 	kneeSlope  float64 // dQ/du at the knee
+	deviation  float64 // what counts is the mean of loads that are so much higher and lower, requests/s
 }
 
 func newCurve(l Locality) curve {
@@ -53,9 +54,10 @@ func (c *curve) room(scale float64) float64 {
 }
 
 // knee is the load where the queue cost becomes straight; negative if
-// background alone is beyond it, and infinite without a queue term.
+// background alone is beyond it, and infinite without a queue term, and where what
+// counts is the mean of two loads.
 func (c *curve) knee() float64 {
-	if c.queues == 0 {
+	if c.queues == 0 || c.deviation > 0 {
 		return math.Inf(1)
 	}
 	return kneeUtilization*c.capacity - c.background
@@ -63,6 +65,10 @@ func (c *curve) knee() float64 {
 
 // value is f(y).
 func (c *curve) value(y float64) float64 {
+	if c.deviation > 0 {
+		steady := c.steady()
+		return steady.swung(y, c.deviation)
+	}
 	if c.queues == 0 {
 		return y * c.service
 	}
@@ -81,6 +87,9 @@ func (c *curve) slope(y float64) float64 {
 
 // slopes is f'(y) and f”(y).
 func (c *curve) slopes(y float64) (first, second float64) {
+	if c.deviation > 0 {
+		return c.swungSlopes(y)
+	}
 	if c.queues == 0 {
 		return c.service, 0
 	}

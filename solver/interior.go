@@ -4,7 +4,7 @@ import "math"
 
 // program is one convex transportation problem without overflow left in it:
 //
-//	minimise  sum_a cost_a x_a + pull/2 sum_a (x_a - target_a)^2 + sum_l f_l(y_l)
+//	minimise  sum_a cost_a x_a + 1/2 sum_a spring_a (x_a - target_a)^2 + sum_l f_l(y_l)
 //	subject to  sum_l x_sl = demand_s,  x >= 0,  y_l = sum_s x_sl <= room_l  (= room_l if forced)
 //
 // Arcs a = (s, l) are stored row by row: a = s*localities + l.
@@ -17,8 +17,9 @@ type program struct {
 	share               []float64 // barrier weight of a locality; mean about 1
 	forced              bool      // y = room in every locality
 
-	pull   float64   // 0 = no quadratic term
+	spring []float64 // per arc; nil = no quadratic term
 	target []float64 // per arc
+	swing  []float64 // per source; nil = 0. What minimises does not know of it: see swung
 
 	warmPrices []float64 // nil = cold start
 }
@@ -38,7 +39,7 @@ type point struct {
 // It is a primal-dual predictor-corrector method (Mehrotra 1992) on the
 // optimality conditions
 //
-//	cost + pull (x - target) + p_l - v_s - z = 0,   x z = tau share
+//	cost + spring (x - target) + p_l - v_s - z = 0,   x z = tau share
 //	f'(y) + mu - p = 0,                                   slack mu = tau
 //
 // Each Newton step is reduced to one system in the prices p, whose matrix is a
@@ -50,7 +51,7 @@ type interior struct {
 	dx, dz                []float64
 	dv, dp, dy            []float64
 	dslack, dmu           []float64
-	weight                []float64 // E = 1 / (pull + z/x), per arc
+	weight                []float64 // E = 1 / (spring + z/x), per arc
 	arcRes, arcTerm       []float64 // residual of the arc condition; R in the reduction
 	rowWeight, rowTerm    []float64
 	rowRes                []float64

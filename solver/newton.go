@@ -31,8 +31,8 @@ func (in *interior) residuals() {
 				continue
 			}
 			r := p.cost[a] + in.p[l] - in.v[s] - in.z[a]
-			if p.pull > 0 {
-				r += p.pull * (in.x[a] - p.target[a])
+			if p.spring != nil {
+				r += p.spring[a] * (in.x[a] - p.target[a])
 			}
 			in.arcRes[a] = r
 		}
@@ -53,8 +53,8 @@ func (in *interior) factor() {
 				continue
 			}
 			e := in.z[a] / in.x[a]
-			if p.pull > 0 {
-				e += p.pull
+			if p.spring != nil {
+				e += p.spring[a]
 			}
 			row[l] = 1 / e
 			sum += row[l]

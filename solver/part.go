@@ -95,6 +95,13 @@ func (p *program) value(flow []float64) float64 {
 		total += x * p.cost[a]
 		load[a%p.localities] += x
 	}
+	if p.swing != nil {
+		deviation := p.deviations(flow)
+		for l, y := range load {
+			total += p.curves[l].swung(y, deviation[l])
+		}
+		return total
+	}
 	for l, y := range load {
 		total += p.curves[l].value(y)
 	}

@@ -14,7 +14,11 @@ func (in *instance) reuse() (ServiceSolution, float64, bool) {
 		return ServiceSolution{}, 0, false
 	}
 	prog, all := in.whole(), part{sources: indices(in.sources)}
-	bound := in.bound(in.service.WarmPrices)
+	bound, ok := in.warmBound()
+	if !ok {
+		return ServiceSolution{}, 0, false
+	}
+	prog.swing = in.swingsOf(all.sources)
 	for _, earlier := range [][][]float64{in.service.Previous, in.service.Last} {
 		if earlier == nil {
 			continue
@@ -24,11 +28,26 @@ func (in *instance) reuse() (ServiceSolution, float64, bool) {
 			continue
 		}
 		sol, served := in.answer(&answer{flow: flow, prices: slices.Clone(in.service.WarmPrices)})
+		if prog.swing != nil {
+			sol.Swing = in.service.WarmSwing
+		}
 		sol.LowerBound = math.Min(sol.Objective, bound)
 		sol.Gap, sol.ExcessMS = quality(sol.Objective, sol.LowerBound, served)
 		return sol, served, true
 	}
 	return ServiceSolution{}, 0, false
+}
+
+// warmBound is what the last prices prove today; not where there are none of a swing
+// that there is.
+func (in *instance) warmBound() (bound float64, ok bool) {
+	if !in.swings() {
+		return in.bound(in.service.WarmPrices), true
+	}
+	if !in.service.WarmSwing.fits(in.sources, in.localities) {
+		return 0, false
+	}
+	return in.swungBound(in.service.WarmPrices, in.service.WarmSwing), true
 }
 
 // whole is the service as one program, with all its localities.

@@ -43,6 +43,16 @@ func (in *instance) shedOverflow() {
 	}
 }
 
+// fits tells whether nothing was shed.
+func (in *instance) fits() bool {
+	for _, shed := range in.shed {
+		if shed > 0 {
+			return false
+		}
+	}
+	return true
+}
+
 // excessOf is the demand of a part beyond its ceilings.
 func (in *instance) excessOf(p part) float64 {
 	if !p.saturated || p.factor <= 1+fullSlack {

@@ -60,6 +60,9 @@ func solveService(s *Service, method *interior) (ServiceSolution, float64) {
 	}
 	in.shedOverflow()
 	parts := in.splitTight(in.partition(in.served, in.ceilings()))
+	if len(parts) == 1 && !parts[0].saturated && in.swings() && in.fits() {
+		return in.solveSwung(parts[0], method)
+	}
 	out := answer{
 		flow:   make([]float64, in.sources*in.localities),
 		prices: make([]float64, in.localities),

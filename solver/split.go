@@ -19,7 +19,7 @@ func (p *program) split() (wide *program, of []int) {
 	if len(of) == p.localities {
 		return p, of
 	}
-	w := &program{sources: p.sources, localities: len(of), demand: p.demand, pull: p.pull}
+	w := &program{sources: p.sources, localities: len(of), demand: p.demand}
 	for j, l := range of {
 		room, c := p.room[l], p.curves[l]
 		switch {
@@ -38,7 +38,8 @@ func (p *program) split() (wide *program, of []int) {
 		for j, l := range of {
 			a := s*p.localities + l
 			w.cost, w.open = append(w.cost, p.cost[a]), append(w.open, p.open[a])
-			if p.pull > 0 {
+			if p.spring != nil {
+				w.spring = append(w.spring, p.spring[a])
 				target := p.target[a]
 				if second[j] {
 					target = 0

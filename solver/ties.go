@@ -137,10 +137,13 @@ func (p *program) pullTo(target, optimal []float64, budget float64, method *inte
 		distance += (x - target[a]) * (x - target[a])
 	}
 	pulled := *p
-	pulled.target = target
-	pulled.pull = 2 * budget / distance
-	if !(pulled.pull > 0) || math.IsInf(pulled.pull, 1) {
+	pull := 2 * budget / distance
+	if !(pull > 0) || math.IsInf(pull, 1) {
 		return optimal
+	}
+	pulled.target, pulled.spring = target, make([]float64, len(target))
+	for a := range pulled.spring {
+		pulled.spring[a] = pull
 	}
 	best := pulled.solve(method)
 	*iterations += best.iterations

@@ -72,12 +72,32 @@ func (s *Service) validate(sources int) error {
 	if err := s.validateMatrices(sources); err != nil {
 		return err
 	}
+	if err := s.validateSwing(sources); err != nil {
+		return err
+	}
 	if s.WarmPrices != nil && len(s.WarmPrices) != len(s.Localities) {
 		return invalid(".warm_prices", "%d entries for %d localities", len(s.WarmPrices), len(s.Localities))
 	}
 	for l, p := range s.WarmPrices {
 		if math.IsNaN(p) || math.IsInf(p, 0) {
 			return invalid(fmt.Sprintf(".warm_prices[%d]", l), "%v is not a number", p)
+		}
+	}
+	return nil
+}
+
+func (s *Service) validateSwing(sources int) error {
+	switch {
+	case s.Swing == nil:
+		return nil
+	case len(s.Calls) > 0 || sources != len(s.Demand):
+		return invalid(".swing", "calls connect the service with others")
+	case len(s.Swing) != sources:
+		return invalid(".swing", "%d entries for %d sources", len(s.Swing), sources)
+	}
+	for i, v := range s.Swing {
+		if err := within(fmt.Sprintf(".swing[%d]", i), v, 0, 1); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -154,6 +154,9 @@ func demandLine(d *plan.DemandExplained) string {
 			parts = append(parts, fmt.Sprintf("%s %.1f", part.name, part.rate))
 		}
 	}
+	if d.Swing > 0 {
+		parts = append(parts, fmt.Sprintf("swings by %.0f%%", 100*d.Swing))
+	}
 	if d.Held > 0 {
 		parts = append(parts, fmt.Sprintf("%d held for a missing report", d.Held))
 	}

@@ -175,6 +175,7 @@ const (
 	ReasonForbidden  ReasonCode = "forbidden"  // isolation or residency keep the source from other localities
 	ReasonOverflow   ReasonCode = "overflow"   // ceilings raised evenly: it does not fit
 	ReasonShed       ReasonCode = "shed"       // a part is dropped
+	ReasonSwing      ReasonCode = "swing"      // demand swings faster than it can be followed, see the text
 	ReasonFallback   ReasonCode = "fallback"   // the check refused the plan; the previous one, rebased
 )
 

@@ -92,6 +92,7 @@ var (
 	descServedGap   = desc("isobar_plan_served_gap_ratio", "The same for the paced and rounded assignment that is served.", perService)
 	descExcess      = desc("isobar_plan_excess_seconds", "Mean latency by which the solution may at most be worse than the optimum.", perService)
 	descDemand      = desc("isobar_demand_requests_per_second", "Demand of a service that the plan was made for.", perService)
+	descSwing       = desc("isobar_demand_swing_ratio", "How far the demand swings faster than it can be followed, of the source that swings most.", perService)
 	descCoverage    = desc("isobar_coverage_ratio", "Share of the last known demand whose nodes have reported.", perService)
 	descStale       = desc("isobar_stale_demand_ratio", "Share of the demand of a service that earlier reports stand in for.", perService)
 	descDegraded    = desc("isobar_degraded_services", "Services by input and how far its absence has taken them down the ladder.", []string{"input", "rung"})
@@ -128,7 +129,7 @@ func counter(name, help string) prometheus.Counter {
 // Describe implements prometheus.Collector.
 func (c *planCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		descPaused, descUnsaved, descVersion, descMade, descGap, descServedGap, descExcess, descDemand,
+		descPaused, descUnsaved, descVersion, descMade, descGap, descServedGap, descExcess, descDemand, descSwing,
 		descCoverage, descStale, descDegraded, descDrop, descClassDrop, descDeviation, descUtilization, descCapacity, descLearned, descUnreachable, descDrained,
 		descScore, descScorePart, descMode, descPromotions, descRollbacks, descSwings, descDamping,
 		descLimit, descCounts,
@@ -165,6 +166,7 @@ func (c *planCollector) Collect(ch chan<- prometheus.Metric) {
 			demand += s.Result.Sources[i].Demand
 		}
 		gauge(descDemand, demand, name)
+		gauge(descSwing, s.Swing(), name)
 		gauge(descCoverage, s.Coverage, name)
 		if s.Load != nil {
 			gauge(descStale, s.Load.Stale, name)

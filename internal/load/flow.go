@@ -14,16 +14,20 @@ type flow struct {
 	stream *stream
 	source *source
 
-	window  window
-	told    time.Time     // when the service was last heard of; of an inherited flow, when its new stream opened
-	news    time.Duration // length of the windows that came since the last snapshot
-	own     bool          // the window was reported on this stream, not inherited
-	weight  float64       // how much of the window counts; below 1 for streams that are doubted (see judge)
-	windows int           // so far
-	busy    int           // of them, those with traffic
-	met     int           // snapshots at which it was compared with the other nodes
-	mean    float64       // of the rates that were believed while there was traffic, requests/s
-	limit   float64       // what counts at most while it is doubted, requests/s; 0 = it is not
+	window   window
+	told     time.Time     // when the service was last heard of; of an inherited flow, when its new stream opened
+	news     time.Duration // length of the windows that came since the last snapshot
+	own      bool          // the window was reported on this stream, not inherited
+	extended bool          // it was too short, and is prolonged by the one before
+	habits   uint8         // windows that usual was made of, up to usualWindows
+	weight   float64       // how much of the window counts; below 1 for streams that are doubted (see judge)
+	windows  int           // so far
+	busy     int           // of them, those with traffic
+	met      int           // snapshots at which it was compared with the other nodes
+	mean     float64       // of the rates that were believed while there was traffic, requests/s
+	limit    float64       // what counts at most while it is doubted, requests/s; 0 = it is not
+	usual    float64       // mean of the rates lately, requests/s; see swing
+	above    float64       // by how much the newest window was above what was expected, as a fraction
 }
 
 // window is one measured stretch of time.
@@ -211,7 +215,8 @@ func (w *window) extend(before *window, full time.Duration) {
 
 // take makes w the flow's newest window.
 func (f *flow) take(w window, arrived time.Time, interval time.Duration) {
-	if w.length < interval/2 {
+	f.extended = w.length < interval/2
+	if f.extended {
 		before := &f.window
 		if f.windows == 0 {
 			before = &window{length: interval / 2} // nothing is known of the time before: as if idle

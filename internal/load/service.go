@@ -55,11 +55,13 @@ func (t *Table) Snapshot(now time.Time) *Snapshot {
 func (t *Table) measure(svc *service, now time.Time, wall time.Duration) ServiceLoad {
 	l := ServiceLoad{Name: svc.name}
 	var sites siteSums
+	var memory moments
 	t.vouch(svc, now)
 	svc.nodes = 0
 	loads := make([]SourceLoad, len(svc.sources))
 	live := make([]float64, len(svc.sources)) // from open streams, requests/s
 	for i, src := range svc.sources {
+		src.swings(now, t.interval, wall, &memory)
 		loads[i], live[i] = t.measureSource(src, now, wall, &sites)
 		t.standIn(src, &loads[i], now)
 		svc.nodes += loads[i].Nodes + loads[i].Held
@@ -136,7 +138,7 @@ func (t *Table) measureSource(src *source, now time.Time, wall time.Duration, si
 		l.Window = windows / time.Duration(landing)
 	}
 	src.follow(l.Raw, l.Errors, news, wall, t.interval, now, fading || len(src.flows) == 0)
-	l.Demand = src.demand
+	l.Demand, l.Swing = src.demand, src.swing.seen
 	src.learn(l.Landed, news, t.interval)
 	for i := range l.Landed {
 		m := src.mean(l.Landed[i].Locality)

@@ -37,6 +37,7 @@ type SourceLoad struct {
 	Source isobar.Locality
 	Demand float64        // requests/s, smoothed, held, capped: what the solver gets (before background is taken off)
 	Raw    float64        // requests/s of the last windows, unsmoothed
+	Swing  float64        // standard deviation of what it sends, faster than Demand follows, as a fraction of it; 0 = none that is beyond doubt
 	Saved  float64        // requests/s remembered from before; 0 when not in use
 	Drop   float64        // requests/s dropped by the clients
 	Drops  []CategoryDrop // sorted; drops without a category are in Drop only
@@ -140,7 +141,7 @@ func (s *Snapshot) Saved() []Saved {
 		svc := &s.Services[i]
 		for j := range svc.Sources {
 			if src := &svc.Sources[j]; src.Demand >= negligible {
-				out = append(out, Saved{Service: svc.Name, Source: src.Source, Rate: src.Demand})
+				out = append(out, Saved{Service: svc.Name, Source: src.Source, Rate: src.Demand, Swing: src.Swing})
 			}
 		}
 	}

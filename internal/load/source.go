@@ -27,6 +27,8 @@ type source struct {
 	watched time.Time // when clients of it were last connected
 	kept    float64   // demand when most of its clients were last heard of, requests/s
 
+	swing swing
+
 	silent   bool      // most of its clients are there and tell nothing
 	silentAt time.Time // when they last did not
 }

@@ -14,6 +14,7 @@ type Saved struct {
 	Service string
 	Source  isobar.Locality
 	Rate    float64 // requests/s
+	Swing   float64 // see [SourceLoad]
 	// Heard is when most of the service's demand was last heard of; zero: when
 	// that process ended.
 	Heard time.Time
@@ -82,6 +83,7 @@ func NewTable(settings Settings, saved []Saved, startedAt time.Time) *Table {
 		src := svc.source(s.Source)
 		src.saved += s.Rate
 		src.kept = src.saved
+		src.swing.recall(s.Swing)
 		if heard := s.Heard; !heard.IsZero() && heard.Before(startedAt) && (svc.heard.IsZero() || heard.Before(svc.heard)) {
 			svc.whole, svc.heard = heard, heard
 		}

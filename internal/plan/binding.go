@@ -202,6 +202,9 @@ func summarize(e *Explanation) string {
 		what = "nothing is sent from here; clients that come go"
 	}
 	out := what + " " + strings.Join(parts, ", ") + ": " + e.Binding.Text
+	if r, ok := findReason(e.Reasons, assign.ReasonSwing); ok {
+		out += "; " + r.Text
+	}
 	if e.Deviation != nil {
 		out += fmt.Sprintf("; but clients are off that by %.0f points: %s", e.Deviation.Points, e.Deviation.Cause)
 	}

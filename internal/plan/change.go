@@ -302,5 +302,8 @@ func (s *Service) whyMoved(source isobar.Locality) string {
 	if s.Hold != "" {
 		return s.Hold
 	}
+	if why := s.whySwung(source); why != "" {
+		return why
+	}
 	return "to the solver's target"
 }

@@ -74,6 +74,7 @@ type Explanation struct {
 type DemandExplained struct {
 	Rate     float64 `json:"rate"`      // what the plan was made for: smoothed, held, capped
 	Raw      float64 `json:"raw"`       // of the last windows, unsmoothed
+	Swing    float64 `json:"swing"`     // standard deviation within report intervals that the shares were made for, as a fraction; 0 = none beyond doubt
 	Saved    float64 `json:"saved"`     // remembered from before a restart; 0 when not in use
 	Dropped  float64 `json:"dropped"`   // dropped by the clients
 	Errors   float64 `json:"errors"`    // failed

@@ -52,8 +52,9 @@ type SavedSite struct {
 // SavedSource is what one source got, and its demand.
 type SavedSource struct {
 	Source isobar.Locality `json:"source"`
-	Demand float64         `json:"demand"` // requests/s, as measured
-	Shares []float64       `json:"shares"` // per site
+	Demand float64         `json:"demand"`          // requests/s, as measured
+	Swing  float64         `json:"swing,omitempty"` // of the demand, as a fraction of it
+	Shares []float64       `json:"shares"`          // per site
 	Below  []int           `json:"below,omitempty"`
 	Mix    []float64       `json:"mix,omitempty"` // of its clients' classes
 	// Tiers are the weights below priority 0. They depend on what was before:
@@ -84,12 +85,12 @@ func (p *Plan) Save() Saved {
 		}
 		for i := range s.Result.Sources {
 			r := &s.Result.Sources[i]
-			demand := r.Demand
+			demand, swing := r.Demand, 0.0
 			if l := s.Load.Source(r.Source); l != nil {
-				demand = l.Demand
+				demand, swing = l.Demand, l.Swing
 			}
 			ss.Sources = append(ss.Sources, SavedSource{
-				Source: r.Source, Demand: demand, Shares: r.Shares, Below: r.Below, Mix: saveMix(r.Mix), Tiers: saveTiers(s.Sites, r.Assignment),
+				Source: r.Source, Demand: demand, Swing: swing, Shares: r.Shares, Below: r.Below, Mix: saveMix(r.Mix), Tiers: saveTiers(s.Sites, r.Assignment),
 			})
 		}
 		out.Services = append(out.Services, ss)
@@ -111,7 +112,7 @@ func (s *Saved) Demand() []load.Saved {
 	for i := range s.Services {
 		for _, src := range s.Services[i].Sources {
 			if src.Demand >= minDemand {
-				out = append(out, load.Saved{Service: s.Services[i].Name, Source: src.Source, Rate: src.Demand, Heard: s.Services[i].Heard})
+				out = append(out, load.Saved{Service: s.Services[i].Name, Source: src.Source, Rate: src.Demand, Swing: src.Swing, Heard: s.Services[i].Heard})
 			}
 		}
 	}

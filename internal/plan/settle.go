@@ -77,6 +77,7 @@ func (c *Calm) holds(demand []float64) bool {
 // sameProblem tells whether nothing but demand differs from the plan before.
 func (d *draft) sameProblem(before *Service) bool {
 	return d.sameWays && before.Problem != nil && slices.Equal(d.Solved, before.Solved) &&
+		slices.Equal(d.Problem.Swing, before.Problem.Swing) &&
 		slices.Equal(d.Problem.Localities, before.Problem.Localities) &&
 		slices.EqualFunc(d.Problem.Allowed, before.Problem.Allowed, slices.Equal[[]bool])
 }

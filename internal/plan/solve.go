@@ -15,8 +15,8 @@ func (d *draft) solve() {
 	if problem == nil {
 		return
 	}
+	solution, err := solveSwung(problem)
 	of := solver.Problem{Services: []solver.Service{*problem}}
-	solution, err := solver.Solve(of)
 	if err == nil {
 		err = d.solveKept(&of, solved, &solution)
 	}
@@ -26,7 +26,7 @@ func (d *draft) solve() {
 		d.Hold = "the solver refused the problem: " + err.Error()
 		return
 	}
-	problem.Last, problem.WarmPrices = nil, nil // else they would live one plan longer
+	problem.Last, problem.WarmPrices, problem.WarmSwing = nil, nil, nil // else they would live one plan longer
 	d.take(problem, solved, &solution.Services[0])
 }
 
@@ -52,6 +52,7 @@ func (d *draft) problem() (*solver.Service, []isobar.Locality) {
 	if len(solved) == 0 || d.capacity() <= 0 {
 		return nil, nil
 	}
+	d.swings(p, solved)
 	return p, solved
 }
 

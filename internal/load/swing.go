@@ -1,0 +1,214 @@
+package load
+
+import (
+	"math"
+	"time"
+)
+
+// swing is how far a source's demand swings, faster than decisions follow.
+//
+// One window of one client tells little: what it counts fluctuates anyway. But
+// clients report at different times, so that all windows together show the moving
+// average of the demand of one report interval at many moments. What clients do
+// alike at one moment is the source's, what they do each for itself is chance. So
+// each tick is divided into short spans, the clients that reported in a span are
+// divided into two halves, and the mean product of what both deviate by is the
+// variance of what they have in common: chance, which is independent, is 0 on
+// average, whatever its size.
+type swing struct {
+	ratio float64 // of what clients send to their own means, smoothed; 0 = not known
+
+	ticks  int                 // that told something, up to swingMemory
+	at     int                 // next place in recent
+	mean   float64             // of the variances that they told
+	next   float64             // mean covariance with the windows before
+	chance float64             // mean square of what the variance of a tick would be by chance
+	recent [blockTicks]float64 // variances of the last ticks
+	blocks float64             // mean of their means
+	square float64             // and of the squares of these
+	mute   int                 // snapshots in a row that told nothing
+	seen   float64             // standard deviation, as a fraction of demand; 0 = none that is beyond doubt
+}
+
+const (
+	// slowIntervals is the time constant of what is expected, in intervals: about
+	// what it takes to see a step of demand and to pace what it asks for.
+	slowIntervals = 5.0
+
+	leastSpans  = 4  // spans of a report interval, where few clients report
+	mostSpans   = 16 // and where many do
+	spanClients = 3  // clients in a span, about
+	swingMemory = 24 // ticks that the means reach back, about
+	swingTicks  = 8  // ticks before anything is said
+	blockTicks  = 4  // ticks that are taken together to tell what comes again from what comes once
+	swingMean   = 4  // windows that a client's own mean takes at least
+
+	// usualWindows is how many windows a client's own mean reaches back: for what is
+	// slower the plan follows, and a client that sends more from now on has soon
+	// always done so.
+	usualWindows = 16
+
+	// A swing is seen where the mean variance is beyond chance by so many standard
+	// errors, and comes again and again: it is as far from 0 by what differs between
+	// blocks of ticks, which a step of demand, or a crowd that comes once, is not. It is
+	// gone where that no longer holds by half.
+	beyondChance, againAndAgain = 4.0, 2.5
+	// leastSwing is what is worth planning for, and goneSwing where that ends.
+	leastSwing, goneSwing = 0.08, 0.05
+	// swingStep is by how much the swing has to change to be told anew: as a
+	// fraction of itself.
+	swingStep = 0.15
+)
+
+// moment is what the clients say whose windows ended in it, in two halves: rates
+// above what was expected, now and in their windows before, requests/s, and the
+// squares of those now.
+type moment struct {
+	count                          int
+	means, above, aboveBy, squares [2]float64
+}
+
+// moments is memory for those of a source.
+type moments [2 * mostSpans]moment
+
+// swings looks at the windows that came since the last snapshot.
+func (s *source) swings(now time.Time, interval, wall time.Duration, memory *moments) {
+	parts := min(max(leastSpans, len(s.flows)/spanClients), mostSpans)
+	length := max(1, interval/time.Duration(parts))
+	spans := memory[:2*parts] // of two intervals: ticks and reports may be late
+	clear(spans)
+	sent, usual := 0.0, 0.0
+	expected := s.swing.ratio
+	for _, f := range s.flows {
+		rate, mean := f.window.rate(), f.usual
+		if f.news > 0 {
+			f.accustom()
+		}
+		if !f.own || f.limit > 0 || f.extended || f.habits < swingMean || mean < negligible {
+			f.above = 0
+			continue
+		}
+		sent += rate
+		usual += mean
+		if f.news == 0 || expected <= 0 {
+			continue
+		}
+		above := rate/(mean*expected) - 1
+		if at := int(max(0, now.Sub(f.window.until)) / length); at < len(spans) && f.window.length <= 2*interval {
+			x := &spans[at]
+			half := x.count % 2
+			x.count++
+			x.means[half] += mean
+			x.above[half] += mean * above
+			x.squares[half] += mean * above * mean * above
+			x.aboveBy[half] += mean * f.above
+		}
+		f.above = above
+	}
+	if usual <= 0 {
+		s.swing.ratio = 0
+		return
+	}
+	s.swing.book(spans)
+	if expected <= 0 {
+		s.swing.ratio = sent / usual
+		return
+	}
+	s.swing.ratio += (sent/usual - expected) * gain(wall, slowIntervals, interval)
+}
+
+// accustom moves what the client usually sends on by its newest window, unless that
+// was too short to mean anything alone.
+func (f *flow) accustom() {
+	rate := f.window.rate()
+	switch {
+	case !f.own || f.limit > 0 || f.extended:
+		return
+	case f.habits == 0:
+		f.usual = 0
+	}
+	f.habits = min(f.habits+1, usualWindows)
+	f.usual += (rate - f.usual) / float64(f.habits)
+}
+
+// book adds a tick to the means.
+func (s *swing) book(spans []moment) {
+	product, next, chance, weight := 0.0, 0.0, 0.0, 0.0
+	for i := range spans {
+		x := &spans[i]
+		product += x.above[0] * x.above[1]
+		next += (x.above[0]*x.aboveBy[1] + x.above[1]*x.aboveBy[0]) / 2
+		chance += x.squares[0] * x.squares[1]
+		weight += x.means[0] * x.means[1]
+	}
+	if weight <= 0 {
+		if s.mute++; s.mute >= swingMemory {
+			*s = swing{ratio: s.ratio}
+		}
+		return
+	}
+	s.mute = 0
+	s.recent[s.at] = product / weight
+	s.at = (s.at + 1) % blockTicks
+	s.ticks = min(s.ticks+1, swingMemory)
+	part := 1 / float64(s.ticks)
+	s.mean += (product/weight - s.mean) * part
+	s.next += (next/weight - s.next) * part
+	s.chance += (chance/weight/weight - s.chance) * part
+	if s.ticks >= blockTicks {
+		block := 0.0
+		for _, v := range s.recent {
+			block += v / blockTicks
+		}
+		part = 1 / float64(s.ticks-blockTicks+1)
+		s.blocks += (block - s.blocks) * part
+		s.square += (block*block - s.square) * part
+	}
+	s.judge()
+}
+
+// judge decides what the means amount to.
+func (s *swing) judge() {
+	if s.ticks < swingTicks {
+		return // what an earlier process saw goes on until then
+	}
+	if s.mean <= 0 {
+		s.seen = 0
+		return
+	}
+	need, least := 1.0, leastSwing
+	if s.seen > 0 {
+		need, least = 0.5, goneSwing
+	}
+	n := float64(s.ticks)
+	chance := math.Sqrt(s.chance / n)
+	once := math.Sqrt(max(0, s.square-s.blocks*s.blocks) * blockTicks / n)
+	now := s.deviation()
+	switch {
+	case s.mean < need*beyondChance*chance || s.mean < need*againAndAgain*once || now < least:
+		s.seen = 0
+	case math.Abs(now-s.seen) > swingStep*s.seen:
+		s.seen = now
+	}
+}
+
+// recall takes up what an earlier process saw.
+func (s *swing) recall(seen float64) {
+	if seen >= goneSwing && seen <= 1 { // refuses NaN too
+		s.seen = seen
+	}
+}
+
+// deviation is the standard deviation of the demand itself, of which windows show
+// a moving average. How much that hides follows from how a window goes with the
+// one before it, as for a sine: opposite to it, the period is two windows, and 1.57
+// times as much swings as can be seen. What is as fast as a window can't be seen.
+func (s *swing) deviation() float64 {
+	follows := max(-1, min(1, s.next/s.mean))
+	x := math.Acos(follows) / 2 // pi times a window's part of the period
+	hidden := 1.0
+	if x > 1e-3 {
+		hidden = math.Sin(x) / x
+	}
+	return min(1, math.Sqrt(s.mean)/hidden)
+}

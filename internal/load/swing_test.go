@@ -1,0 +1,163 @@
+package load_test
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/isobar-xds/isobar/internal/load"
+)
+
+// crowd is clients of one source that report at different times.
+type crowd struct {
+	clients int
+	each    float64                     // requests/s of one client on average
+	shape   func(time.Duration) float64 // of all of them
+	alone   float64                     // how far each client swings by itself, from window to window, as a fraction
+	chance  bool                        // what a window counts is drawn; else it is the mean, rounded
+	seed    uint64
+}
+
+// seen plays a crowd for some intervals, and gives the last swing that the table
+// tells of it, and the largest.
+func (c *crowd) seen(tab *load.Table, from, intervals int) (last, most float64) {
+	rng := rand.New(rand.NewPCG(c.seed, 7))
+	for k := from + 1; k <= from+intervals; k++ {
+		now := at(float64(k))
+		var windows []load.StreamWindow
+		for i := range c.clients {
+			late := interval * time.Duration(i) / time.Duration(c.clients)
+			until := now.Add(-late)
+			mean := 0.0
+			const parts = 50
+			for p := range parts {
+				when := until.Add(-interval * time.Duration(2*p+1) / (2 * parts)).Sub(at(0))
+				mean += c.each * c.shape(when) * interval.Seconds() / parts
+			}
+			mean *= 1 + c.alone*(2*rng.Float64()-1)
+			count := mean
+			if c.chance { // Poisson, by its normal approximation
+				count = max(0, mean+math.Sqrt(mean)*rng.NormFloat64())
+			}
+			node := newClient(load.StreamID(i+1), load.AgentEnvoy)
+			windows = append(windows, node.window(report(until, sent(interval, uint64(count+0.5)))))
+		}
+		tab.Merge(windows)
+		last = tab.Snapshot(now).Service("checkout").Source(zoneA).Swing
+		most = max(most, last)
+	}
+	return last, most
+}
+
+func steady(time.Duration) float64 { return 1 }
+
+func square(period time.Duration, swing float64) func(time.Duration) float64 {
+	return func(at time.Duration) float64 {
+		if (at%period+period)%period < period/2 {
+			return 1 + swing
+		}
+		return 1 - swing
+	}
+}
+
+// A swing is seen, whatever its period, unless it is as fast as a window: those
+// hide it. Slow ones are followed.
+func TestSwingIsSeen(t *testing.T) {
+	for _, tt := range []struct {
+		period        time.Duration
+		swing, lo, hi float64
+		clients       int
+		alone         float64
+	}{
+		{period: 7 * time.Second, swing: 0.5, lo: 0.15, hi: 0.6, clients: 40},
+		{period: 10 * time.Second, swing: 0.5, lo: 0.35, hi: 0.6, clients: 10},
+		{period: 10 * time.Second, swing: 0.5, lo: 0.35, hi: 0.6, clients: 10, alone: 0.5},
+		{period: 10 * time.Second, swing: 0.2, lo: 0.14, hi: 0.24, clients: 40},
+		{period: 15 * time.Second, swing: 0.5, lo: 0.35, hi: 0.6, clients: 10},
+		{period: 20 * time.Second, swing: 0.5, lo: 0.35, hi: 0.65, clients: 40},
+		{period: 60 * time.Second, swing: 0.5, lo: 0.2, hi: 0.8, clients: 40},
+		{period: 5 * time.Second, swing: 0.5, clients: 40},                      // as fast as a window
+		{period: 2 * time.Hour, swing: 0.5, clients: 40},                        // one step an hour is no swing
+		{period: 10 * time.Second, swing: 0.5, clients: 1},                      // one client tells nothing
+		{period: 10 * time.Second, swing: 0, clients: 40, alone: 0.9},           // each for itself
+		{period: 10 * time.Second, swing: 0.02, lo: 0, hi: 0.0001, clients: 40}, // not worth planning for
+	} {
+		for seed := range uint64(5) {
+			c := crowd{clients: tt.clients, each: 100, shape: square(tt.period, tt.swing), alone: tt.alone, chance: true, seed: seed}
+			tab := table()
+			if last, most := c.seen(tab, 0, 60); last < tt.lo || (tt.hi > 0 && last > tt.hi) || (tt.hi == 0 && most > 0) {
+				t.Errorf("period %v, swing %v, %d clients, seed %d: seen %v, at most %v", tt.period, tt.swing, tt.clients, seed, last, most)
+			}
+		}
+	}
+}
+
+// Chance is no swing, however small the counts are.
+func TestNoiseIsNoSwing(t *testing.T) {
+	for _, clients := range []int{2, 3, 10, 40} {
+		for _, each := range []float64{0.5, 2, 10, 1000} {
+			for seed := range uint64(10) {
+				c := crowd{clients: clients, each: each, shape: steady, alone: 0.3, chance: true, seed: seed}
+				tab := table()
+				if _, most := c.seen(tab, 0, 200); most > 0 {
+					t.Errorf("%d clients of %v requests/s, seed %d: a swing of %v in steady demand", clients, each, seed, most)
+				}
+			}
+		}
+	}
+}
+
+// What comes once is no swing: a step, a crowd that leaves again.
+func TestEventsAreNoSwing(t *testing.T) {
+	for name, shape := range map[string]func(time.Duration) float64{
+		"step up": func(at time.Duration) float64 {
+			return 1 + max(0, min(1, float64((at-2*time.Minute)/time.Microsecond)))
+		},
+		"step down": func(at time.Duration) float64 {
+			return 2 - max(0, min(1, float64((at-2*time.Minute)/time.Microsecond)))
+		},
+		"flash": func(at time.Duration) float64 {
+			if at > 3*time.Minute && at < 3*time.Minute+18*time.Second {
+				return 2.25
+			}
+			return 1
+		},
+		"ramp": func(at time.Duration) float64 { return 1 + at.Minutes()/20 },
+	} {
+		c := crowd{clients: 20, each: 100, shape: shape, chance: true}
+		tab := table()
+		if last, most := c.seen(tab, 0, 100); most > 0 {
+			t.Errorf("%s: a swing of %v, %v at last", name, most, last)
+		}
+	}
+}
+
+// A swing that ends is forgotten, and one that an earlier process saw is believed
+// until this one knows better.
+func TestSwingEndsAndIsRemembered(t *testing.T) {
+	tab := table()
+	swinging := crowd{clients: 20, each: 100, shape: square(2*interval, 0.5), chance: true}
+	calm := crowd{clients: 20, each: 100, shape: steady, chance: true}
+	swing, _ := swinging.seen(tab, 0, 40)
+	saved := tab.Snapshot(at(40)).Saved()
+	if swing == 0 || len(saved) != 1 || saved[0].Swing != swing {
+		t.Fatalf("seen %v, saved %+v", swing, saved)
+	}
+	if last, _ := calm.seen(tab, 40, 60); last != 0 {
+		t.Errorf("a swing of %v a long time after its end", last)
+	}
+	again := table(saved...)
+	if last, _ := swinging.seen(again, 0, 3); last != swing {
+		t.Errorf("swing %v of %v after a restart", last, swing)
+	}
+	if last, _ := calm.seen(again, 3, 60); last != 0 {
+		t.Errorf("a swing of %v that an earlier process saw", last)
+	}
+	for _, bad := range []float64{-1, 2, math.NaN(), math.Inf(1)} {
+		saved[0].Swing = bad
+		if last, _ := calm.seen(table(saved...), 0, 2); last != 0 {
+			t.Errorf("saved swing %v is believed: %v", bad, last)
+		}
+	}
+}
