@@ -42,7 +42,7 @@ func ParseLocality(s string) (Locality, error) {
 		if p == "" || strings.TrimSpace(p) != p {
 			return Locality{}, fmt.Errorf("%w %q: a part is empty or has blanks around it", ErrBadLocality, s)
 		}
-		if len(p) > maxNameLen {
+		if len(unescaper.Replace(p)) > maxNameLen {
 			return Locality{}, fmt.Errorf("%w: a part is longer than %d bytes", ErrBadLocality, maxNameLen)
 		}
 	}

@@ -55,7 +55,7 @@ func TestLocalityTextRoundTrip(t *testing.T) {
 }
 
 func FuzzLocality(f *testing.F) {
-	for _, s := range []string{"", "us-east/b/7", "a//b", "%2F/%25", "a/b/c/d"} {
+	for _, s := range []string{"", "us-east/b/7", "a//b", "%2F/%25", "a/b/c/d", strings.Repeat("%", 200)} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
