@@ -69,6 +69,11 @@ func (r *reader) service() solver.Service {
 	if flags&16 != 0 {
 		s.MaxShed = r.float() / 64
 	}
+	if flags&32 != 0 {
+		for range sources {
+			s.Swing = append(s.Swing, r.float()/64)
+		}
+	}
 	return s
 }
 
@@ -140,6 +145,7 @@ func FuzzCalls(f *testing.F) {
 func FuzzSolve(f *testing.F) {
 	f.Add([]byte{2, 2, 0, 40, 16, 4, 0, 0, 80, 16, 4, 0, 0, 20, 4, 40, 24, 40, 4})
 	f.Add([]byte{3, 2, 31, 40, 16, 4, 0, 4, 8, 80, 16, 4, 0, 0, 8, 20, 4, 40, 4, 4, 4, 4, 1, 1, 24, 40, 4, 4, 4, 4, 4, 0, 1, 8})
+	f.Add([]byte{2, 2, 32, 40, 16, 4, 0, 0, 80, 16, 4, 0, 0, 20, 4, 40, 24, 40, 4, 128, 64})
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r := reader{data}
 		s := r.service()

@@ -18,7 +18,7 @@ type bounds struct {
 
 var (
 	small = bounds{services: 3, localities: 6, endpoints: 4, clients: 4, length: 10 * time.Minute}
-	large = bounds{services: 6, localities: 16, endpoints: 12, clients: 10, length: 15 * time.Minute}
+	large = bounds{services: 6, localities: 16, endpoints: 12, clients: 10, length: 10 * time.Minute}
 )
 
 // randomFleet makes a fleet, and what happens to it, from a seed.
