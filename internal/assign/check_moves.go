@@ -59,6 +59,21 @@ func (c *checker) rounding() float64 {
 	return sum
 }
 
+// untold is the load of what sources want in shares too small for the wire: it
+// goes where they send most.
+func (c *checker) untold() float64 {
+	sum := 0.0
+	for i := range c.next.Sources {
+		s := &c.next.Sources[i]
+		for l, v := range s.Want {
+			if l < len(s.Shares) && s.Shares[l] == 0 && v > 0 && v < checkUnit {
+				sum += c.rate(i) * v
+			}
+		}
+	}
+	return sum
+}
+
 // leaves tells how much of a published share may leave a site at once, because
 // it can't or should not stay.
 func (c *checker) leaves(source, site int, share float64) float64 {
@@ -108,7 +123,7 @@ func (c *checker) ceilings() {
 		return
 	}
 	ref := c.reference()
-	displaced, slack := c.displaced(), c.rounding()
+	displaced, slack := c.displaced(), c.rounding()+c.untold()
 	for l := range c.next.Sites {
 		if c.next.Sites[l].Unreachable {
 			continue // what goes there is told by what is fit

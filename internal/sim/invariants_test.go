@@ -67,6 +67,17 @@ func TestSimulations(t *testing.T) {
 	wait.Wait()
 }
 
+// TestLargeFleets are fleets of the soak in which something rare happens: clients of
+// a low class come while others of it are told to drop, and a full service with
+// shares that are too small for the wire.
+func TestLargeFleets(t *testing.T) {
+	for _, seed := range []uint64{1271, 4253} {
+		if _, err := simulateRandom(t.Context(), seed, large); err != nil {
+			t.Errorf("seed %d: %v", seed, err)
+		}
+	}
+}
+
 // simulateRandom runs the fleet of a seed. What happened is told to the last bit
 // by the transcript, up to the failure if there was one.
 func simulateRandom(ctx context.Context, seed uint64, size bounds, more ...func(Frame) error) (transcript string, err error) {

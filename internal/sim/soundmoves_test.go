@@ -190,13 +190,28 @@ func (j *judgement) loads() (before, now []float64, displaced, rounding float64)
 	return before, now, displaced, rounding
 }
 
+// untold is what sources want in shares of less than a unit, which the wire can't
+// tell, and which goes where they send most.
+func (j *judgement) untold() float64 {
+	sum := 0.0
+	for i, is := range j.is {
+		for l, want := range j.now.Result.Sources[i].Want {
+			if is[l] == 0 && want < aUnit {
+				sum += j.rate[i] * want
+			}
+		}
+	}
+	return sum
+}
+
 // ceilings: no locality is lifted above its limit, and no excess grows, but for
-// what had to go somewhere.
+// what had to go somewhere, and what is too little for the wire to say where.
 func (j *judgement) ceilings() error {
 	if !j.binds() {
 		return nil
 	}
 	before, now, displaced, rounding := j.loads()
+	rounding += j.untold()
 	for l := range now {
 		most := math.Max(j.limit(l), before[l]) + displaced + rounding
 		if j.fit[l] && now[l] > most*(1+1e-5) {
