@@ -88,7 +88,7 @@ func (r *Remote) Record(ctx context.Context, length time.Duration) (io.ReadClose
 	client.Timeout = 0 // it takes as long as it takes
 	resp, err := client.Do(req)
 	if err != nil {
-		return nil, unanswered(req.URL.Host, err)
+		return nil, unanswered(ctx, req.URL.Host, err)
 	}
 	if resp.StatusCode == http.StatusOK && resp.Header.Get("Content-Type") == mediaTrace {
 		return resp.Body, nil

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -142,15 +143,39 @@ func (r *Remote) get(ctx context.Context, path string, query url.Values, out any
 }
 
 // unanswered says what may be the matter where there was no answer.
-func unanswered(host string, err error) error {
+func unanswered(ctx context.Context, host string, err error) error {
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return fmt.Errorf("%w: name who signs it with --ca, and address the server by a name in it", err)
 	}
-	if strings.Contains(err.Error(), "malformed HTTP response") { // HTTP/2, as gRPC speaks it
+	if strings.Contains(err.Error(), "malformed HTTP response") || greetsAsHTTP2(ctx, host) {
 		return fmt.Errorf("%s speaks gRPC, or TLS: the admin interface is at admin.listen, 127.0.0.1:18080 by default, and https:// where it has tls", host)
 	}
 	return fmt.Errorf("%w: is isobar running there, and is this its admin address?", err)
 }
+
+// greetsAsHTTP2 tells whether a listener speaks first, with the settings of
+// HTTP/2, as servers of gRPC do. What the transport makes of such a greeting
+// depends on when it comes: before the request, behind it, or lost with a reset.
+func greetsAsHTTP2(ctx context.Context, host string) bool {
+	ctx, cancel := context.WithTimeout(ctx, greetingWait)
+	defer cancel()
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", host)
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	deadline, _ := ctx.Deadline()
+	if conn.SetReadDeadline(deadline) != nil {
+		return false
+	}
+	var frame [9]byte // length 3, type 1, flags 1, stream 4
+	_, err = io.ReadFull(conn, frame[:])
+	const settings = 4
+	return err == nil && frame[3] == settings && [4]byte(frame[5:]) == [4]byte{}
+}
+
+// greetingWait is how long a failed command waits for a greeting.
+const greetingWait = time.Second
 
 // do sends a request and reads its answer, of whatever success.
 func (r *Remote) do(ctx context.Context, method string, u *url.URL, body io.Reader, out any) error {
@@ -163,7 +188,7 @@ func (r *Remote) do(ctx context.Context, method string, u *url.URL, body io.Read
 	}
 	resp, err := r.client.Do(req)
 	if err != nil {
-		return unanswered(u.Host, err)
+		return unanswered(ctx, u.Host, err)
 	}
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes))

@@ -170,6 +170,27 @@ func TestProperties(t *testing.T) {
 	})
 }
 
+// TestNearestKeepsAll: places of one distance, whose parts of what is left
+// may add up to more than that by rounding, leave nothing to take back from the next one.
+func TestNearestKeepsAll(t *testing.T) {
+	some := []float64{1, 3, 7, 100}
+	for i := range len(some) * len(some) * len(some) {
+		p := policy.Problem{Sources: []isobar.Locality{{Region: "a"}}, Keep: []float64{0.4, 1, 1, 1, 0.4}}
+		p.Demand, p.Latency = []float64{1}, [][]float64{{0, 20, 20, 20, 40}}
+		for l, c := range []float64{1, some[i%4], some[i/4%4], some[i/16], 1} {
+			p.Places = append(p.Places, isobar.Locality{Region: "a", Zone: string(rune('a' + l))})
+			p.Localities = append(p.Localities, solver.Locality{Capacity: c})
+		}
+		flows, err := policy.Nearest(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if x := slices.Min(flows[0]); x < 0 {
+			t.Errorf("capacities %v: a flow of %v", p.Localities, x)
+		}
+	}
+}
+
 func random(t *rapid.T) policy.Problem {
 	sources, places := rapid.IntRange(1, 5).Draw(t, "sources"), rapid.IntRange(1, 6).Draw(t, "places")
 	p := policy.Problem{}

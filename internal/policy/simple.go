@@ -32,7 +32,7 @@ func (p *Problem) hand(row []float64, tier []int, left float64) float64 {
 		row[l] += part
 		kept += part
 	}
-	return left - kept
+	return max(0, left-kept) // a tier that keeps all may add up to an ulp more
 }
 
 // Fixed splits every source by the weights of the places that it may use, and
