@@ -27,6 +27,10 @@ scenarios: ## run the library of scenarios and write its table into the document
 	$(GO) test ./cmd/isobar -count 1 -run '^TestScenarioLibrary$$' -update-scenarios
 	$(GO) run ./cmd/isobar simulate examples/scenarios
 
+# The same commit gets the same verdict each time: properties are tried on the same
+# examples. `go test` alone takes new ones at each run, and soak many of them.
+test test-race test-norace: export RAPID_SEED ?= 1
+
 test: test-race test-norace ## run all tests: with the race detector, then what is too heavy for it
 
 test-race: tools ## run the tests with the race detector (without where there is no C compiler)
