@@ -17,7 +17,7 @@ func drawCalls(t *rapid.T, high float64) solver.Problem {
 	return randomCalls(rng, services, localities, func() float64 { return load * rng.Float64() }, rapid.Bool().Draw(t, "restrict"))
 }
 
-func mustAll(t *rapid.T, p solver.Problem) solver.Solution {
+func mustAll(t rapid.TB, p solver.Problem) solver.Solution {
 	t.Helper()
 	sol, err := solver.Solve(p)
 	if err != nil {
@@ -108,22 +108,24 @@ func TestTotalBoundHoldsForAnyPrices(t *testing.T) {
 
 // A caller whose calls cost nothing is solved as if it made none.
 func TestFreeCallsChangeNothing(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		s := drawService(t, 0.95)
-		n := len(s.Localities)
-		free := solver.Service{Localities: []solver.Locality{{Capacity: 1e9}}, Latency: make([][]float64, n)}
-		for l := range free.Latency {
-			free.Latency[l] = []float64{0}
-		}
-		caller := s
-		caller.Calls = []solver.Call{{Service: 1, PerRequest: 0.5}}
-		alone, err := solver.Solve(solver.Problem{Services: []solver.Service{s}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		with := mustAll(t, solver.Problem{Services: []solver.Service{caller, free}})
-		if !near(s, alone.Objective, with.Objective) || !near(s, alone.LowerBound, with.LowerBound) {
-			t.Fatalf("alone %v (bound %v), with free calls %v (bound %v)", alone.Objective, alone.LowerBound, with.Objective, with.LowerBound)
-		}
-	})
+	rapid.Check(t, func(t *rapid.T) { freeCallsChangeNothing(t, drawService(t, 0.95)) })
+}
+
+func freeCallsChangeNothing(t rapid.TB, s solver.Service) {
+	t.Helper()
+	n := len(s.Localities)
+	free := solver.Service{Localities: []solver.Locality{{Capacity: 1e9}}, Latency: make([][]float64, n)}
+	for l := range free.Latency {
+		free.Latency[l] = []float64{0}
+	}
+	caller := s
+	caller.Calls = []solver.Call{{Service: 1, PerRequest: 0.5}}
+	alone, err := solver.Solve(solver.Problem{Services: []solver.Service{s}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	with := mustAll(t, solver.Problem{Services: []solver.Service{caller, free}})
+	if !near(s, alone.Objective, with.Objective) || !near(s, alone.LowerBound, with.LowerBound) {
+		t.Fatalf("alone %v (bound %v), with free calls %v (bound %v)", alone.Objective, alone.LowerBound, with.Objective, with.LowerBound)
+	}
 }

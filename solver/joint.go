@@ -10,7 +10,9 @@ import "math"
 //	f_b'(y_b) + sum of rate_s v_s over calls + mu - nu - p_l = 0,  slack mu = tau, y nu = tau
 //
 // p_l includes what a request in l costs in the hops below. nu keeps the load
-// of a branch above the knee from being negative.
+// of a branch from being negative. That of a branch below the knee is positive
+// at the optimum anyway, but on the way there flows and loads differ: without a
+// nu it runs into 0, and no further step is possible.
 type joint struct {
 	net *network
 
@@ -65,12 +67,7 @@ func newJoint(n *network) *joint {
 			j.pairs++
 		}
 	}
-	for _, b := range n.branches {
-		j.pairs++
-		if b.above {
-			j.pairs++
-		}
-	}
+	j.pairs += float64(2 * len(n.branches))
 	return j
 }
 
@@ -114,10 +111,7 @@ func (j *joint) progress() (tau float64, done bool) {
 		miss += x * math.Abs(j.arcRes[a])
 	}
 	for b, y := range j.y {
-		gap += j.slack[b] * j.mu[b]
-		if n.branches[b].above {
-			gap += y * j.nu[b]
-		}
+		gap += j.slack[b]*j.mu[b] + y*j.nu[b]
 		first, _ := n.branches[b].curve.slopes(y)
 		size += y * first
 		miss += y * math.Abs(j.nodeRes[b])

@@ -72,12 +72,8 @@ func (j *joint) factor() {
 		col := &n.columns[c]
 		give := 0.0
 		for b := col.first; b < col.last; b++ {
-			stiff := j.bend[b] + j.mu[b]/j.slack[b]
-			if n.branches[b].above {
-				stiff += j.nu[b] / j.y[b]
-			}
-			j.branchGive[b] = 1 / stiff
-			give += 1 / stiff
+			j.branchGive[b] = 1 / (j.bend[b] + j.mu[b]/j.slack[b] + j.nu[b]/j.y[b])
+			give += j.branchGive[b]
 		}
 		j.give[c] = give
 		resist := 1 / give
@@ -114,9 +110,7 @@ func (j *joint) aim(tau, correct float64) {
 	}
 	for b := range j.y {
 		j.compRoom[b] = tau - j.slack[b]*j.mu[b] - correct*j.dslack[b]*j.dmu[b]
-		if n.branches[b].above {
-			j.compLow[b] = tau - j.y[b]*j.nu[b] - correct*j.dy[b]*j.dnu[b]
-		}
+		j.compLow[b] = tau - j.y[b]*j.nu[b] - correct*j.dy[b]*j.dnu[b]
 	}
 }
 
@@ -129,10 +123,7 @@ func (j *joint) direction() {
 		col := &n.columns[c]
 		j.giveTerm[c] = 0
 		for b := col.first; b < col.last; b++ {
-			term := -j.nodeRes[b] - (j.compRoom[b]-j.mu[b]*j.roomRes[b])/j.slack[b]
-			if n.branches[b].above {
-				term += j.compLow[b] / j.y[b]
-			}
+			term := j.compLow[b]/j.y[b] - j.nodeRes[b] - (j.compRoom[b]-j.mu[b]*j.roomRes[b])/j.slack[b]
 			j.branchTerm[b] = term
 			j.giveTerm[c] += j.branchGive[b] * term
 		}
@@ -237,8 +228,6 @@ func (j *joint) backSubstitute() {
 		j.dy[b] = j.branchGive[b] * (j.dload[c]/j.give[c] + j.branchTerm[b] - j.giveTerm[c]/j.give[c])
 		j.dslack[b] = j.roomRes[b] - j.dy[b]
 		j.dmu[b] = (j.compRoom[b] - j.mu[b]*j.dslack[b]) / j.slack[b]
-		if n.branches[b].above {
-			j.dnu[b] = (j.compLow[b] - j.nu[b]*j.dy[b]) / j.y[b]
-		}
+		j.dnu[b] = (j.compLow[b] - j.nu[b]*j.dy[b]) / j.y[b]
 	}
 }

@@ -23,12 +23,14 @@ func (j *joint) start() {
 	}
 }
 
-// startCeilings prices the ceilings of a column's branches, and puts a little
-// load on its branch above the knee where it has none.
+// startCeilings prices the ceilings of a column's branches and what keeps their
+// loads from being negative, and puts a little load on its branch above the knee
+// where it has none.
 func (j *joint) startCeilings(c int, tau float64) {
 	n := j.net
 	col := &n.columns[c]
 	j.mu[col.first] = tau / j.slack[col.first]
+	j.nu[col.first] = tau / j.y[col.first]
 	raise := j.mu[col.first]
 	j.p[c] += raise
 	for b := col.first + 1; b < col.last; b++ {

@@ -29,7 +29,7 @@ func (j *joint) tauAfter(step float64) float64 {
 	}
 	for b, q := range j.slack {
 		gap += (q + step*j.dslack[b]) * (j.mu[b] + step*j.dmu[b])
-		gap += (j.y[b] + step*j.dy[b]) * (j.nu[b] + step*j.dnu[b]) // nu is 0 below the knee
+		gap += (j.y[b] + step*j.dy[b]) * (j.nu[b] + step*j.dnu[b])
 	}
 	return gap / j.pairs
 }

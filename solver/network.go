@@ -50,7 +50,6 @@ type branch struct {
 	column int
 	curve  curve
 	room   float64
-	above  bool // the straight part: its load must be kept from being negative
 }
 
 // arc is the index of the arc from a row to the first column of its hop.
@@ -76,7 +75,7 @@ func (n *network) addColumn(locality int, c *curve, room float64) {
 	if knee > 0 && knee < room*(1-1e-6) {
 		n.branches = append(n.branches,
 			branch{column: at, curve: *c, room: knee},
-			branch{column: at, curve: curve{service: c.service + c.kneeSlope/c.capacity}, room: room - knee, above: true})
+			branch{column: at, curve: curve{service: c.service + c.kneeSlope/c.capacity}, room: room - knee})
 	} else {
 		n.branches = append(n.branches, branch{column: at, curve: *c, room: room})
 	}
