@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/plan"
@@ -88,7 +89,7 @@ func (l *Loop) operate(ctx context.Context, o plan.Origin, decide func(*plan.Tur
 		err = ctx.Err()
 	}
 	if err != nil {
-		warnings = append(warnings, "it is in force, but not saved: it would not survive a restart: "+err.Error())
+		warnings = append(warnings, "it is in force, but not saved: it would not survive a restart: "+strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 	return done.plan, warnings, nil
 }

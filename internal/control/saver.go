@@ -19,16 +19,26 @@ const reserveStep = 10_000
 const saveEvery = 30 * time.Second
 
 // reserve makes versions up to above+reserveStep usable, durably. Where the
-// state can't be written, serving goes on: clients do not need versions to
-// grow, and the metric alarms.
-func (l *Loop) reserve(saved plan.Saved, above uint64) {
+// state can't be written, which has been told then, serving goes on.
+func (l *Loop) reserve(saved plan.Saved, above uint64) error {
 	l.reserved = above + reserveStep
 	saved.Reserved = l.reserved
 	// Twice, because the newest file may be damaged later, and the one before it
 	// must not allow versions that this process has used.
-	_ = l.saver.write(saved) // it is told, and serving goes on
-	_ = l.saver.write(saved)
+	err := errors.Join(l.saver.write(saved), l.saver.write(saved))
 	l.lastSaved = time.Now()
+	return err
+}
+
+// beyond is where versions begin that can't be reserved: the process before may
+// have begun with the same state, and could not write either. So the clock tells
+// them apart, by as many versions as it has had milliseconds since that state
+// was saved, which is more than anybody publishes.
+func beyond(saved *plan.Saved, version uint64, now time.Time) uint64 {
+	if saved.Made.IsZero() || !now.After(saved.Made) {
+		return version
+	}
+	return version + uint64(now.Sub(saved.Made).Milliseconds()) //nolint:gosec // it is positive
 }
 
 func (l *Loop) toSave(p *plan.Plan) plan.Saved {
@@ -160,11 +170,16 @@ func (s *saver) write(saved plan.Saved) error {
 }
 
 func (s *saver) told(what string, err error) error {
+	news := s.note(what, err)
 	if err != nil {
 		s.metrics.saveErrors.Inc()
-		s.log.Error("state could not be saved; serving goes on from memory", "what", what, "error", err)
 	}
-	s.note(what, err)
+	switch { // what goes on is told by the status and the metric
+	case news && err != nil:
+		s.log.Error("state could not be saved; serving goes on from memory", "what", what, "error", err)
+	case news:
+		s.log.Info("state is saved again", "what", what)
+	}
 	return err
 }
 

@@ -23,7 +23,10 @@ func (l *Loop) start() error {
 	l.saver = newSaver(l.opts.State, l.log, l.metrics)
 	l.writing.Store(l.saver)
 	version := max(saved.Reserved, saved.Version) + 1
-	l.reserve(*saved, version)
+	if l.reserve(*saved, version) != nil {
+		version = beyond(saved, version, now)
+		l.reserved = version + reserveStep
+	}
 	if err := l.startHealth(now); err != nil {
 		l.saver.close()
 		return fmt.Errorf("control: the saved health: %w", err)

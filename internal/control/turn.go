@@ -62,7 +62,7 @@ func (l *Loop) next(o plan.Origin, decide func(*plan.Turn) (*plan.Plan, error), 
 // publish puts a plan in force: one atomic store, then the streams.
 func (l *Loop) publish(p *plan.Plan) {
 	if p.Version > l.reserved {
-		l.reserve(l.toSave(p), p.Version)
+		_ = l.reserve(l.toSave(p), p.Version) // it is told, and serving goes on
 	}
 	before := l.Current()
 	l.show(p)

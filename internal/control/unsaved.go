@@ -5,19 +5,21 @@ import (
 	"slices"
 )
 
-// note remembers what can't be saved now. Writes of different things may end at
-// the same time.
-func (s *saver) note(what string, err error) {
+// note remembers what can't be saved now, and gives whether that is other than
+// before. Writes of different things may end at the same time.
+func (s *saver) note(what string, err error) (news bool) {
 	s.noting.Lock()
 	defer s.noting.Unlock()
+	before, failing := s.failing[what]
 	if err == nil {
 		delete(s.failing, what)
-		return
+		return failing
 	}
 	if s.failing == nil {
 		s.failing = map[string]string{}
 	}
 	s.failing[what] = err.Error()
+	return err.Error() != before
 }
 
 // unsaved lists what can't be saved now, and why.

@@ -108,6 +108,11 @@ func (c *Certificates) replace(contents [][]byte) error {
 
 // parse makes settings of the contents of Paths.
 func (f Files) parse(contents [][]byte) (*inForce, error) {
+	for i, path := range f.Paths() {
+		if err := checkPEM(contents[i]); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+	}
 	pair, err := tls.X509KeyPair(contents[0], contents[1])
 	if err != nil {
 		return nil, fmt.Errorf("%s with %s: %w", f.Cert, f.Key, err)
@@ -118,9 +123,8 @@ func (f Files) parse(contents [][]byte) (*inForce, error) {
 	}
 	out := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}
 	if f.ClientCA != "" {
-		out.ClientCAs = x509.NewCertPool()
-		if !out.ClientCAs.AppendCertsFromPEM(contents[2]) {
-			return nil, fmt.Errorf("%s: no PEM certificate in it", f.ClientCA)
+		if out.ClientCAs, err = parseAuthorities(contents[2]); err != nil {
+			return nil, fmt.Errorf("%s: %w", f.ClientCA, err)
 		}
 		out.ClientAuth = tls.RequireAndVerifyClientCert
 		// A resumed session would carry an old verification past a change of

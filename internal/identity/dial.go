@@ -2,7 +2,6 @@ package identity
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"time"
@@ -26,9 +25,8 @@ func (f DialFiles) Config() (*tls.Config, error) {
 		if err != nil {
 			return nil, err
 		}
-		out.RootCAs = x509.NewCertPool()
-		if !out.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("%s: no PEM certificate in it", f.CA)
+		if out.RootCAs, err = parseAuthorities(pem); err != nil {
+			return nil, fmt.Errorf("%s: %w", f.CA, err)
 		}
 	}
 	if (f.Cert == "") != (f.Key == "") {
@@ -44,6 +42,9 @@ func (f DialFiles) Config() (*tls.Config, error) {
 	key, err := filewatch.Read(f.Key, maxFile)
 	if err != nil {
 		return nil, err
+	}
+	if err := checkPEM(cert); err != nil {
+		return nil, fmt.Errorf("%s: %w", f.Cert, err)
 	}
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {

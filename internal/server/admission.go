@@ -25,8 +25,9 @@ import (
 
 // visitor is who a stream or request is from, in its context.
 type visitor struct {
-	peer   *identity.Peer // nil without a certificate
-	stream *admission.Stream
+	peer    *identity.Peer // nil without a certificate
+	address string         // that it counts under
+	stream  *admission.Stream
 }
 
 type visitorKey struct{}
@@ -76,36 +77,35 @@ func (s *Server) enterUnary(ctx context.Context, req any, info *grpc.UnaryServer
 }
 
 func (s *Server) enter(ctx context.Context, method string) (*visitor, error) {
-	address := "local"
-	v := &visitor{}
+	v := &visitor{address: "local"}
 	if p, ok := peer.FromContext(ctx); ok {
 		if p.Addr != nil {
-			address = admission.Address(p.Addr)
+			v.address = admission.Address(p.Addr)
 		}
 		if info, ok := p.AuthInfo.(credentials.TLSInfo); ok {
 			v.peer = identity.PeerOfState(&info.State)
 		}
 	}
-	if refused := s.security.rate.Take(address, time.Now()); refused != "" {
-		return nil, s.turnAway(refused, address)
+	if refused := s.security.rate.Take(v.address, time.Now()); refused != "" {
+		return nil, s.turnAway(refused, v.address, "")
 	}
 	if role := roleOf(method); role != 0 {
 		if err := s.policy().CheckRole(v.peer, role); err != nil {
-			return nil, s.refuseIdentity(err, role, address)
+			return nil, s.refuseIdentity(err, role, v.address, "")
 		}
 	}
-	return v, s.open(v, address)
+	return v, s.open(v)
 }
 
 // open books what a visitor has open, under its identity if it has one.
-func (s *Server) open(v *visitor, address string) error {
-	account := "address " + address
+func (s *Server) open(v *visitor) error {
+	account := "address " + v.address
 	if v.peer != nil {
 		account = "identity " + v.peer.Name()
 	}
 	var refused admission.Reason
 	if v.stream, refused = s.security.budgets.Open(account); refused != "" {
-		return s.turnAway(refused, account)
+		return s.turnAway(refused, account, "")
 	}
 	return nil
 }
@@ -115,30 +115,31 @@ func (s *Server) admits(role identity.Role) func(context.Context, wire.Node) err
 	return func(ctx context.Context, n wire.Node) error {
 		v := visitorOf(ctx)
 		if err := s.policy().Check(v.peer, role, n.Locality); err != nil {
-			return s.refuseIdentity(err, role, n.ID)
+			return s.refuseIdentity(err, role, v.address, n.ID)
 		}
 		if v.stream == nil {
 			return nil // of a caller that keeps no books
 		}
 		if refused := v.stream.Locate(n.Locality); refused != "" {
-			return s.turnAway(refused, n.ID)
+			return s.turnAway(refused, v.address, n.ID)
 		}
 		return nil
 	}
 }
 
-// turnAway counts and logs that there is no room, and makes the status.
-func (s *Server) turnAway(r admission.Reason, who string) error {
+// turnAway counts and logs that there is no room, and makes the status. The node
+// is empty as long as the client has not said what it calls itself.
+func (s *Server) turnAway(r admission.Reason, from, node string) error {
 	s.security.admission.Stream(r)
 	if skipped, ok := s.security.logs.Allow(time.Now()); ok {
-		s.log.Warn("a stream was not let in", "reason", r, "from", who, "skipped_lines", skipped)
+		s.log.Warn("a stream was not let in", "reason", r, "from", from, "node", node, "skipped_lines", skipped)
 	}
 	return status.Error(codes.ResourceExhausted, "isobar: "+r.Text()+"; try again later")
 }
 
 // refuseIdentity counts and logs that a client is not what it should be, and
-// makes the status.
-func (s *Server) refuseIdentity(err error, role identity.Role, who string) error {
+// makes the status. The node is empty as above.
+func (s *Server) refuseIdentity(err error, role identity.Role, from, node string) error {
 	code, reason := codes.PermissionDenied, "unknown"
 	switch {
 	case errors.Is(err, identity.ErrAnonymous):
@@ -150,7 +151,7 @@ func (s *Server) refuseIdentity(err error, role identity.Role, who string) error
 	}
 	s.security.refused.WithLabelValues(role.String(), reason).Inc()
 	if skipped, ok := s.security.logs.Allow(time.Now()); ok {
-		s.log.Warn("a client was refused", "error", err, "from", who, "skipped_lines", skipped)
+		s.log.Warn("a client was refused", "error", err, "from", from, "node", node, "skipped_lines", skipped)
 	}
 	return status.Error(code, "isobar: "+err.Error())
 }

@@ -30,13 +30,12 @@ func (s *Server) enterHTTP(h http.Handler) http.Handler {
 			http.Error(w, "the request comes from a web page, and its Host header names an unknown host", http.StatusForbidden)
 			return
 		}
-		v := &visitor{peer: identity.PeerOfState(r.TLS)}
-		address := httpAddress(r)
+		v := &visitor{peer: identity.PeerOfState(r.TLS), address: httpAddress(r)}
 		var err error
-		if refused := s.security.rate.Take(address, time.Now()); refused != "" {
-			err = s.turnAway(refused, address)
+		if refused := s.security.rate.Take(v.address, time.Now()); refused != "" {
+			err = s.turnAway(refused, v.address, "")
 		} else {
-			err = s.open(v, address)
+			err = s.open(v)
 		}
 		if err != nil {
 			w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(retryWait().Seconds()))))

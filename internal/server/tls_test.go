@@ -273,9 +273,15 @@ func TestIdentities(t *testing.T) {
 		}
 	}
 	text := l.log.String()
-	for _, want := range []string{"not its locality", "not its role"} {
+	for _, want := range []string{"not its locality", "not its role", "from=127.0.0.1 node="} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the log does not say %q:\n%s", want, text)
+		}
+	}
+	// One client was in the wrong locality, which shows only on its streams.
+	for _, metric := range []string{"isobar_xds_refused_streams_total", "isobar_lrs_refused_streams_total"} {
+		if n := l.metric(metric, "denied"); n != 1 {
+			t.Errorf("%s: %v denied", metric, n)
 		}
 	}
 }

@@ -28,6 +28,7 @@ const (
 	refusedNoPlan  = "no_plan"
 	refusedRequest = "bad_request"
 	refusedSilent  = "silent"
+	refusedDenied  = "denied" // by who the client is
 )
 
 func newMetrics(r prometheus.Registerer, names *nameBudget) *metrics {
@@ -65,7 +66,7 @@ func newMetrics(r prometheus.Registerer, names *nameBudget) *metrics {
 			Name: "isobar_xds_name_bytes", Help: "Bytes, estimated, that the names take that open streams subscribe to.",
 		}, func() float64 { return float64(names.used.Load()) }))
 	}
-	for _, reason := range []string{refusedFull, refusedNoPlan, refusedRequest, refusedSilent} {
+	for _, reason := range []string{refusedFull, refusedNoPlan, refusedRequest, refusedSilent, refusedDenied} {
 		m.refused.WithLabelValues(reason)
 	}
 	return m

@@ -103,6 +103,7 @@ func (s *Server) poll(ctx context.Context, m *discoveryv3.DiscoveryRequest, meth
 	}
 	if s.options.Admit != nil {
 		if err := s.options.Admit(ctx, node); err != nil {
+			s.metrics.refused.WithLabelValues(refusedDenied).Inc()
 			return nil, r, err
 		}
 	}

@@ -89,6 +89,7 @@ func (s *stream) identify(h *wire.Head) error {
 	}
 	if admit := s.server.options.Admit; admit != nil {
 		if err := admit(s.raw.Context(), node); err != nil {
+			s.server.metrics.refused.WithLabelValues(refusedDenied).Inc()
 			return err
 		}
 	}

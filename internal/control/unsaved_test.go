@@ -1,0 +1,71 @@
+package control_test
+
+import (
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/isobar-xds/isobar/internal/control"
+	"github.com/isobar-xds/isobar/internal/plan"
+	"github.com/isobar-xds/isobar/internal/testhelp"
+)
+
+// TestVersionsGrowOnAFullDisk: processes that can't write begin with the same
+// state one after the other, and yet none of them uses a version again.
+func TestVersionsGrowOnAFullDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newParts()
+		p.stored = &plan.Saved{Version: 41, Reserved: 50, Made: time.Now()}
+		p.saveErr = errors.New("write: no space left on device")
+		last := uint64(50)
+		for i := range 3 {
+			pass(10 * time.Second)
+			l, stop := start(t, p)
+			if v := l.Current().Version; v <= last {
+				t.Errorf("start %d: the first version is %d, %d was in force before", i, v, last)
+			}
+			pass(time.Minute)
+			last = l.Current().Version
+			stop()
+		}
+		p.saveErr = nil
+		l, stop := start(t, p)
+		before := l.Current().Version
+		stop()
+		if saved := p.saved[len(p.saved)-1]; saved.Reserved < before {
+			t.Errorf("with room again %d versions are reserved, %d is in force", saved.Reserved, before)
+		}
+	})
+}
+
+// TestTheLogTellsOfAFullDiskOnce, and when it is over.
+func TestTheLogTellsOfAFullDiskOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, log := newParts(), &testhelp.Log{}
+		_, stop := start(t, p, func(o *control.Options) { o.Log = slog.New(slog.NewTextHandler(log, nil)) })
+		fill := func(err error) {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.saveErr = err
+		}
+		fill(errors.New("write: no space left on device"))
+		pass(5 * time.Minute)
+		if n := strings.Count(log.String(), `what="the plan" error="write: no space left on device"`); n != 1 {
+			t.Errorf("told %d times:\n%s", n, log.String())
+		}
+		fill(errors.New("open: read-only file system"))
+		pass(5 * time.Minute)
+		if n := strings.Count(log.String(), `what="the plan" error="open: read-only file system"`); n != 1 {
+			t.Errorf("another reason is told %d times:\n%s", n, log.String())
+		}
+		fill(nil)
+		pass(5 * time.Minute)
+		if n := strings.Count(log.String(), `msg="state is saved again" what="the plan"`); n != 1 {
+			t.Errorf("the end of it is told %d times:\n%s", n, log.String())
+		}
+		stop()
+	})
+}
