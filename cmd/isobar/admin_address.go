@@ -67,7 +67,11 @@ func (f *remoteFlags) remote() (*admin.Remote, error) {
 		}
 		options = append(options, admin.WithToken(token))
 	}
-	return admin.NewRemote(f.admin, options...)
+	remote, err := admin.NewRemote(f.admin, options...)
+	if err != nil {
+		return nil, usageError{fmt.Errorf("--admin: %w", err)}
+	}
+	return remote, nil
 }
 
 // maxShown bounds a text that comes from a client.

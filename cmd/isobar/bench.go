@@ -108,7 +108,7 @@ func (f *benchFlags) complete(log *slog.Logger) error {
 		return err
 	}
 	if !f.yes && !onLoopback(host) {
-		return fmt.Errorf("--xds %q is not on this machine: give --yes to load it with %d clients", f.options.Target, f.options.Clients)
+		return usageError{fmt.Errorf("--xds %q is not on this machine: give --yes to load it with %d clients", f.options.Target, f.options.Clients)}
 	}
 	if f.options.Credentials, err = dialCredentials("--xds", f.options.Target, f.tls, f.insecure, log); err != nil {
 		return err
@@ -116,7 +116,7 @@ func (f *benchFlags) complete(log *slog.Logger) error {
 	for _, text := range f.localities {
 		l, err := isobar.ParseLocality(text)
 		if err != nil {
-			return fmt.Errorf("--localities: %w", err)
+			return usageError{fmt.Errorf("--localities: %w", err)}
 		}
 		f.options.Localities = append(f.options.Localities, l)
 	}

@@ -9,7 +9,9 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/isobar-xds/isobar/internal/checker"
 	"github.com/isobar-xds/isobar/internal/config"
+	"github.com/isobar-xds/isobar/internal/loadgen"
 )
 
 // The exit codes.
@@ -34,7 +36,8 @@ func exitCode(err error) int {
 	if err == nil {
 		return exitOK
 	}
-	if _, ok := errors.AsType[usageError](err); ok {
+	_, wrong := errors.AsType[usageError](err)
+	if wrong || errors.Is(err, checker.ErrOptions) || errors.Is(err, loadgen.ErrOptions) {
 		return exitUsage
 	}
 	return exitError

@@ -77,30 +77,30 @@ type Progress struct {
 	Errors   int64
 }
 
-// errOptions marks options that make no run.
-var errOptions = errors.New("bad options")
+// ErrOptions marks options that make no run.
+var ErrOptions = errors.New("bad options")
 
 // complete checks the options and fills in defaults.
 func (o *Options) complete() error {
 	switch {
 	case o.Target == "":
-		return fmt.Errorf("%w: no target", errOptions)
+		return fmt.Errorf("%w: no target", ErrOptions)
 	case o.Clients < 1 || o.Clients > MaxClients:
-		return fmt.Errorf("%w: %d clients, want 1 to %d", errOptions, o.Clients, MaxClients)
+		return fmt.Errorf("%w: %d clients, want 1 to %d", ErrOptions, o.Clients, MaxClients)
 	case o.Connections < 0 || o.Connections > o.Clients:
-		return fmt.Errorf("%w: %d connections for %d clients, want at most one each", errOptions, o.Connections, o.Clients)
+		return fmt.Errorf("%w: %d connections for %d clients, want at most one each", ErrOptions, o.Connections, o.Clients)
 	case o.Subscribe < 0:
-		return fmt.Errorf("%w: %d services for each client, want at least 1", errOptions, o.Subscribe)
+		return fmt.Errorf("%w: %d services for each client, want at least 1", ErrOptions, o.Subscribe)
 	case !(o.Rate >= 0 && o.Rate <= MaxRate): // nor NaN
-		return fmt.Errorf("%w: a rate of %v requests/s, want 0 to %v", errOptions, o.Rate, MaxRate)
+		return fmt.Errorf("%w: a rate of %v requests/s, want 0 to %v", ErrOptions, o.Rate, MaxRate)
 	case o.Ramp < 0 || o.Duration < 0 || o.Patience < 0:
-		return fmt.Errorf("%w: durations must not be negative", errOptions)
+		return fmt.Errorf("%w: durations must not be negative", ErrOptions)
 	}
 	if o.Connections == 0 {
 		o.Connections = (o.Clients + perConnection - 1) / perConnection
 	}
 	if most := (o.Clients + o.Connections - 1) / o.Connections; most > maxPerConnection {
-		return fmt.Errorf("%w: %d clients on a connection, want at most %d: open more connections", errOptions, most, maxPerConnection)
+		return fmt.Errorf("%w: %d clients on a connection, want at most %d: open more connections", ErrOptions, most, maxPerConnection)
 	}
 	if o.Credentials == nil {
 		o.Credentials = insecure.NewCredentials()
