@@ -20,10 +20,11 @@ type swing struct {
 
 	ticks  int                 // that told something, up to swingMemory
 	at     int                 // next place in recent
-	mean   float64             // of the variances that they told
+	mean   float64             // of the mean squares that they told
+	drift  float64             // and of by how much all were above what was expected
 	next   float64             // mean covariance with the windows before
 	chance float64             // mean square of what the variance of a tick would be by chance
-	recent [blockTicks]float64 // variances of the last ticks
+	recent [blockTicks]float64 // mean squares of the last ticks
 	blocks float64             // mean of their means
 	square float64             // and of the squares of these
 	mute   int                 // snapshots in a row that told nothing
@@ -53,6 +54,10 @@ const (
 	// blocks of ticks, which a step of demand, or a crowd that comes once, is not. It is
 	// gone where that no longer holds by half.
 	beyondChance, againAndAgain = 4.0, 2.5
+	// otherHabits is how many times more, or less, than usual is sent for a while
+	// where other things have become usual.
+	otherHabits = 10.0
+
 	// leastSwing is what is worth planning for, and goneSwing where that ends.
 	leastSwing, goneSwing = 0.08, 0.05
 	// swingStep is by how much the swing has to change to be told anew: as a
@@ -115,6 +120,19 @@ func (s *source) swings(now time.Time, interval, wall time.Duration, memory *mom
 		return
 	}
 	s.swing.ratio += (sent/usual - expected) * gain(wall, slowIntervals, interval)
+	if s.swing.ratio < 1/otherHabits || s.swing.ratio > otherHabits {
+		s.unaccustom()
+	}
+}
+
+// unaccustom forgets what is usual. Demand that has left would be below that for a
+// long time, and above it while that falls: much like a swing. And beside demand
+// that has come back nothing else would be seen for as long.
+func (s *source) unaccustom() {
+	s.swing = swing{}
+	for _, f := range s.flows {
+		f.habits, f.above = 0, 0
+	}
 }
 
 // accustom moves what the client usually sends on by its newest window, unless that
@@ -133,13 +151,15 @@ func (f *flow) accustom() {
 
 // book adds a tick to the means.
 func (s *swing) book(spans []moment) {
-	product, next, chance, weight := 0.0, 0.0, 0.0, 0.0
+	product, next, chance, weight, above, mean := 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
 	for i := range spans {
 		x := &spans[i]
 		product += x.above[0] * x.above[1]
 		next += (x.above[0]*x.aboveBy[1] + x.above[1]*x.aboveBy[0]) / 2
 		chance += x.squares[0] * x.squares[1]
 		weight += x.means[0] * x.means[1]
+		above += x.above[0] + x.above[1]
+		mean += x.means[0] + x.means[1]
 	}
 	if weight <= 0 {
 		if s.mute++; s.mute >= swingMemory {
@@ -154,6 +174,7 @@ func (s *swing) book(spans []moment) {
 	part := 1 / float64(s.ticks)
 	s.mean += (product/weight - s.mean) * part
 	s.next += (next/weight - s.next) * part
+	s.drift += (above/mean - s.drift) * part
 	s.chance += (chance/weight/weight - s.chance) * part
 	if s.ticks >= blockTicks {
 		block := 0.0
@@ -172,7 +193,8 @@ func (s *swing) judge() {
 	if s.ticks < swingTicks {
 		return // what an earlier process saw goes on until then
 	}
-	if s.mean <= 0 {
+	variance := s.variance()
+	if variance <= 0 {
 		s.seen = 0
 		return
 	}
@@ -185,7 +207,7 @@ func (s *swing) judge() {
 	once := math.Sqrt(max(0, s.square-s.blocks*s.blocks) * blockTicks / n)
 	now := s.deviation()
 	switch {
-	case s.mean < need*beyondChance*chance || s.mean < need*againAndAgain*once || now < least:
+	case variance < need*beyondChance*chance || variance < need*againAndAgain*once || now < least:
 		s.seen = 0
 	case math.Abs(now-s.seen) > swingStep*s.seen:
 		s.seen = now
@@ -199,16 +221,21 @@ func (s *swing) recall(seen float64) {
 	}
 }
 
+// variance is that of what clients have in common. Demand that keeps growing, or
+// shrinking, is above or below what is expected all the time: it does not swing.
+func (s *swing) variance() float64 { return s.mean - s.drift*s.drift }
+
 // deviation is the standard deviation of the demand itself, of which windows show
 // a moving average. How much that hides follows from how a window goes with the
 // one before it, as for a sine: opposite to it, the period is two windows, and 1.57
 // times as much swings as can be seen. What is as fast as a window can't be seen.
 func (s *swing) deviation() float64 {
-	follows := max(-1, min(1, s.next/s.mean))
+	variance := s.variance()
+	follows := max(-1, min(1, (s.next-s.drift*s.drift)/variance))
 	x := math.Acos(follows) / 2 // pi times a window's part of the period
 	hidden := 1.0
 	if x > 1e-3 {
 		hidden = math.Sin(x) / x
 	}
-	return min(1, math.Sqrt(s.mean)/hidden)
+	return min(1, math.Sqrt(variance)/hidden)
 }

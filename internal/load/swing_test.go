@@ -124,11 +124,44 @@ func TestEventsAreNoSwing(t *testing.T) {
 			return 1
 		},
 		"ramp": func(at time.Duration) float64 { return 1 + at.Minutes()/20 },
+		"evacuation": func(at time.Duration) float64 {
+			return max(0.01, math.Exp(-max(0, float64((at-7*time.Minute)/time.Second))/50))
+		},
+		"growth": func(at time.Duration) float64 {
+			return min(1, 0.03*math.Exp(max(0, float64((at-7*time.Minute)/time.Second))/120))
+		},
+		"all leave": func(at time.Duration) float64 {
+			return 1 - max(0, min(1, float64((at-7*time.Minute)/time.Microsecond)))
+		},
+		"nearly all leave": func(at time.Duration) float64 {
+			return 1 - 0.999*max(0, min(1, float64((at-7*time.Minute)/time.Microsecond)))
+		},
+		"all leave and come back": func(at time.Duration) float64 {
+			if at > 7*time.Minute && at < 20*time.Minute {
+				return 0
+			}
+			return 1
+		},
 	} {
 		c := crowd{clients: 20, each: 100, shape: shape, chance: true}
 		tab := table()
-		if last, most := c.seen(tab, 0, 100); most > 0 {
+		if last, most := c.seen(tab, 0, 200); most > 0 {
 			t.Errorf("%s: a swing of %v, %v at last", name, most, last)
+		}
+	}
+}
+
+// What there was little of is no reason to miss a swing of what has come since.
+func TestSwingIsSeenAfterAQuietTime(t *testing.T) {
+	for _, quiet := range []float64{0, 0.001, 0.02} {
+		tab := table()
+		calm := crowd{clients: 20, each: 100, shape: steady, chance: true}
+		calm.seen(tab, 0, 30)
+		calm.each *= quiet
+		calm.seen(tab, 30, 60)
+		swinging := crowd{clients: 20, each: 100, shape: square(2*interval, 0.5), chance: true}
+		if last, _ := swinging.seen(tab, 90, 60); last < 0.3 {
+			t.Errorf("swing %v after %v of the demand", last, quiet)
 		}
 	}
 }
