@@ -179,22 +179,33 @@ func (ss *SavedService) revive(spec *isobar.Service, network *isobar.Network, ta
 	if len(ss.Prices) == len(r.Sites) {
 		s.Prices = ss.Prices
 	}
-	s.Load, s.Learned, s.Dimensions = savedLoad(spec.Name, r), load.ValidCapacities(ss.Learned), load.ValidDimensions(ss.Dimensions)
+	s.Load, s.Learned, s.Dimensions = ss.load(r), load.ValidCapacities(ss.Learned), load.ValidDimensions(ss.Dimensions)
 	return s
 }
 
-// savedLoad stands in for measurements until there are any. A service that had
-// no demand has nothing to wait for.
-func savedLoad(name string, r *assign.Result) *load.ServiceLoad {
-	l := &load.ServiceLoad{Name: name, Coverage: 1, Covered: true}
+// load stands in for measurements until there are any. A service that had no
+// demand has nothing to wait for.
+func (ss *SavedService) load(r *assign.Result) *load.ServiceLoad {
+	l := &load.ServiceLoad{Name: ss.Name, Coverage: 1, Covered: true}
 	for i := range r.Sources {
 		src := &r.Sources[i]
-		l.Sources = append(l.Sources, load.SourceLoad{Source: src.Source, Demand: src.Demand, Saved: src.Demand})
+		l.Sources = append(l.Sources, load.SourceLoad{Source: src.Source, Demand: src.Demand, Saved: src.Demand, Swing: ss.swing(src.Source)})
 		if src.Demand >= minDemand {
 			l.Coverage, l.Covered = 0, false
 		}
 	}
 	return l
+}
+
+// swing is what was known of the swing of a source: a process that ends before
+// its first decision saves it again.
+func (ss *SavedService) swing(source isobar.Locality) float64 {
+	for i := range ss.Sources {
+		if ss.Sources[i].Source == source {
+			return ss.Sources[i].Swing
+		}
+	}
+	return 0
 }
 
 func (src *SavedSource) revive(sites int) (assign.SourceResult, bool) {
