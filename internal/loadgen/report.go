@@ -173,12 +173,15 @@ func (c *client) stats(now time.Time, over time.Duration, only []string) []byte 
 func (a *assignment) stats(b []byte, requests, rate float64, over time.Duration) []byte {
 	b = protowire.AppendTag(b, fieldStatsCluster, protowire.BytesType)
 	b = protowire.AppendString(b, a.service)
-	issued := math.Round(requests * a.pass)
-	// Rounding the sums, and not the parts, loses nothing.
-	sum, given := 0.0, 0.0
+	issued := someOf(requests * a.pass)
+	// A report may be on one request, which goes to a locality as often as the
+	// shares say: rounded always in the same way, small shares would get none and
+	// the server would see that a locality can't be reached. One draw for all of
+	// them loses none.
+	draw, sum, given := rand.Float64(), 0.0, 0.0 //nolint:gosec // no secret
 	for _, s := range a.shares {
 		sum += s.part
-		upTo := math.Round(min(1, sum) * issued)
+		upTo := math.Floor(min(1, sum+1e-9)*issued + draw)
 		b = s.stats(b, uint64(upTo-given), uint64(rate*s.part*responseTime.Seconds()))
 		given = upTo
 	}
@@ -190,6 +193,11 @@ func (a *assignment) stats(b []byte, requests, rate float64, over time.Duration)
 	d = appendCount(d, fieldNanos, uint64(over%time.Second))   //nolint:gosec // positive
 	b = protowire.AppendTag(b, fieldStatsInterval, protowire.BytesType)
 	return protowire.AppendBytes(b, d)
+}
+
+// someOf gives a whole number that on average is n >= 0.
+func someOf(n float64) float64 {
+	return math.Floor(n + rand.Float64()) //nolint:gosec // no secret
 }
 
 // stats appends the statistics of one locality.

@@ -114,6 +114,51 @@ func TestLoadIsReported(t *testing.T) {
 	}
 }
 
+// TestFewRequestsLandAsAssigned: also of clients that report one request at a
+// time, as many land in each locality as the shares say, and as many are dropped.
+func TestFewRequestsLandAsAssigned(t *testing.T) {
+	topology := &isobar.Topology{Network: &isobar.Network{}, Services: []isobar.Service{service(0, 80)}}
+	s := &topology.Services[0]
+	s.MaxShed = 0.5
+	s.Localities[0].Endpoints[0].MaxRate, s.Localities[1].Endpoints[0].MaxRate = 50, 30 // 40 and 24 of 80 requests/s
+	m, err := fleet.ServeIsobar(t.Context(), topology, &fleet.Scenario{Interval: interval})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := m.Stop(); err != nil {
+			t.Error(err)
+		}
+	}()
+	ctx, cancel := context.WithCancel(t.Context())
+	var e plan.Explanation
+	ask, fits := remote(t, m), false
+	_, err = loadgen.Run(ctx, loadgen.Options{
+		Target: m.XDSAddress(), Clients: 80, Localities: []isobar.Locality{isobar.MustLocality("us/a")}, Rate: 1,
+		Duration: time.Minute,
+		Progress: func(loadgen.Progress) {
+			var err error
+			if e, err = ask.Explain(t.Context(), "service-00", "us/a"); err != nil {
+				t.Error(err)
+			}
+			fits = len(e.Localities) == 2 && math.Abs(e.Drop-0.2) < 0.04
+			for _, l := range e.Localities {
+				fits = fits && l.Landed > 0.2 && math.Abs(l.Landed-l.Published) < 0.05
+			}
+			if fits {
+				cancel()
+			}
+		},
+	})
+	cancel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !fits {
+		t.Errorf("drop %v, localities %+v", e.Drop, e.Localities)
+	}
+}
+
 // remote speaks with the server as operators do.
 func remote(t *testing.T, m fleet.Management) *admin.Remote {
 	t.Helper()

@@ -32,13 +32,15 @@ func TestStateThatCannotBeOpened(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	newer := t.TempDir()
+	newer, newerHistory := t.TempDir(), t.TempDir()
 	future, err := os.ReadFile(filepath.Join("testdata", "newer.state"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(newer, "health.state"), future, 0o600); err != nil {
-		t.Fatal(err)
+	for _, path := range []string{filepath.Join(newer, "health.state"), filepath.Join(newerHistory, "history-03.state")} {
+		if err := os.WriteFile(path, future, 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	tests := []struct {
 		name, dir, says string
@@ -47,6 +49,7 @@ func TestStateThatCannotBeOpened(t *testing.T) {
 		{"in use", used, "in use by another process", store.ErrLocked},
 		{"a file", file, "directory", nil},
 		{"newer", newer, "start that version again, or move the file away", store.ErrNewerFormat},
+		{"a newer history", newerHistory, "start that version again, or move the file away", store.ErrNewerFormat},
 		{"damaged", damaged, "corrupt", store.ErrCorrupt},
 	}
 	for _, tt := range tests {

@@ -24,10 +24,16 @@ const (
 
 // readable tells whether what the loop kept can be read. The loop would tell, too,
 // but not before clients have come, and it may have saved one part by then when it
-// finds that another is of a newer version.
+// finds that another is of a newer version. A history that is damaged can be done
+// without, but not one that only a newer version could go on with.
 func readable(s store.Store) error {
 	for _, key := range []string{planKey, healthKey} {
 		if _, err := s.Get(context.Background(), key); err != nil && !errors.Is(err, isobar.ErrNotFound) {
+			return err
+		}
+	}
+	for n := range uint64(plan.MaxPages) {
+		if _, err := s.Get(context.Background(), pageKey(n)); errors.Is(err, store.ErrNewerFormat) {
 			return err
 		}
 	}

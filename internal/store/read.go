@@ -29,7 +29,10 @@ func (f *Files) read(key string, readFile func(path string) (Value, error)) (Val
 	}
 	// A newer version must not be overwritten; a file that can't be opened may
 	// be fine, and what is wrong is for the operator to see.
-	if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errDamaged) {
+	switch {
+	case errors.Is(err, ErrNewerFormat):
+		return Value{}, unreadable, fmt.Errorf("state %s: %w", key, err)
+	case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errDamaged):
 		return Value{}, unreadable, fmt.Errorf("state %s: %w; mend what keeps it from being read, or move it away to go on with the version before", key, err)
 	}
 	before, errBefore := readFile(f.path(key, previousSuffix))
