@@ -30,11 +30,14 @@ type BackendOptions struct {
 	ORCA        bool          // report utilization with every response
 	// OnArrival is called for every request, also for those turned away; nil = not.
 	OnArrival func()
+	// Listener is where it listens, to be closed by it; nil = a free port of the
+	// loopback interface.
+	Listener net.Listener
 }
 
-// Backend is a real gRPC server on loopback with limited concurrency: requests
-// beyond it wait, in order, so that an overloaded backend is slow. Health checks
-// over gRPC do not wait: overload is not illness.
+// Backend is a real gRPC server with limited concurrency: requests beyond it
+// wait, in order, so that an overloaded backend is slow. Health checks over gRPC
+// do not wait: overload is not illness.
 type Backend struct {
 	opts     BackendOptions
 	address  string
@@ -56,14 +59,17 @@ type worker struct {
 	free time.Time
 }
 
-// StartBackend starts a backend on a free port of the loopback interface.
+// StartBackend starts a backend.
 func StartBackend(opts BackendOptions) (*Backend, error) {
 	if opts.Concurrency < 1 || opts.ServiceTime <= 0 || opts.MaxQueue < 0 {
 		return nil, errors.New("backend: Concurrency must be >= 1, ServiceTime > 0 and MaxQueue >= 0")
 	}
-	lis, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // listening on loopback does not wait
-	if err != nil {
-		return nil, fmt.Errorf("backend: %w", err)
+	lis := opts.Listener
+	if lis == nil {
+		var err error
+		if lis, err = net.Listen("tcp", "127.0.0.1:0"); err != nil { //nolint:noctx // listening on loopback does not wait
+			return nil, fmt.Errorf("backend: %w", err)
+		}
 	}
 	b := &Backend{
 		opts:    opts,

@@ -13,22 +13,25 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/isobar-xds/isobar/internal/fleet"
 	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
-func dial(t *testing.T, b *fleet.Backend) *grpc.ClientConn {
+// inMemory starts a backend in a bubble of virtual time. dial makes connections
+// to it.
+func inMemory(t *testing.T, opts fleet.BackendOptions) (b *fleet.Backend, dial func() *grpc.ClientConn) {
 	t.Helper()
-	conn, err := grpc.NewClient(b.Address(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
+	lis := bufconn.Listen(1 << 16)
+	opts.Listener = lis
+	return backend(t, opts), func() *grpc.ClientConn {
+		conn := testhelp.Dial(t, lis)
+		t.Cleanup(func() { _ = conn.Close() })
+		return conn
 	}
-	t.Cleanup(func() { _ = conn.Close() })
-	return conn
 }
 
 func serve(ctx context.Context, conn *grpc.ClientConn) error {
@@ -38,77 +41,85 @@ func serve(ctx context.Context, conn *grpc.ClientConn) error {
 // TestBackendQueues sends a burst: it is worked off at the backend's capacity,
 // neither faster nor noticeably slower, and what exceeds the queue is refused.
 func TestBackendQueues(t *testing.T) {
-	var arrivals atomic.Int64
-	b := backend(t, fleet.BackendOptions{
-		Locality: zoneA, Concurrency: 4, ServiceTime: 10 * time.Millisecond, MaxQueue: 96, Seed: 1, ORCA: true,
-		OnArrival: func() { arrivals.Add(1) },
-	})
-	near(t, "capacity", b.Capacity(), 400, 1e-9)
-	conn := dial(t, b)
-	if err := serve(t.Context(), conn); err != nil {
-		t.Fatal(err)
-	}
-	const burst = 150
-	began := time.Now()
-	var refused, served atomic.Int64
-	var wg sync.WaitGroup
-	for range burst {
-		wg.Go(func() {
-			switch err := serve(t.Context(), conn); status.Code(err) {
-			case codes.OK:
-				served.Add(1)
-			case codes.ResourceExhausted:
-				refused.Add(1)
-			default:
-				t.Errorf("unexpected: %v", err)
-			}
+	synctest.Test(t, func(t *testing.T) {
+		var arrivals atomic.Int64
+		b, dial := inMemory(t, fleet.BackendOptions{
+			Locality: zoneA, Concurrency: 4, ServiceTime: 10 * time.Millisecond, MaxQueue: 96, Seed: 1, ORCA: true,
+			OnArrival: func() { arrivals.Add(1) },
 		})
-	}
-	wg.Wait()
-	took := time.Since(began)
-	if served.Load() < 100 || refused.Load() == 0 || served.Load()+refused.Load() != burst {
-		t.Errorf("%d served, %d refused", served.Load(), refused.Load())
-	}
-	want := time.Duration(float64(served.Load()) / b.Capacity() * float64(time.Second))
-	if took < want*8/10 {
-		t.Errorf("%d requests took %v, less than capacity allows (%v)", served.Load(), took, want)
-	}
-	if arrivals.Load() != burst+1 || b.Arrivals() != burst+1 {
-		t.Errorf("%d and %d arrivals", arrivals.Load(), b.Arrivals())
-	}
+		near(t, "capacity", b.Capacity(), 400, 1e-9)
+		conn := dial()
+		if err := serve(t.Context(), conn); err != nil {
+			t.Fatal(err)
+		}
+		const burst = 150
+		began := time.Now()
+		var refused, served atomic.Int64
+		var wg sync.WaitGroup
+		for range burst {
+			wg.Go(func() {
+				switch err := serve(t.Context(), conn); status.Code(err) {
+				case codes.OK:
+					served.Add(1)
+				case codes.ResourceExhausted:
+					refused.Add(1)
+				default:
+					t.Errorf("unexpected: %v", err)
+				}
+			})
+		}
+		wg.Wait()
+		if served.Load() != 100 || refused.Load() != 50 {
+			t.Errorf("%d served, %d refused", served.Load(), refused.Load())
+		}
+		near(t, "seconds for 100 requests", time.Since(began).Seconds(), 100/b.Capacity(), 0.025)
+		if arrivals.Load() != burst+1 || b.Arrivals() != burst+1 {
+			t.Errorf("%d and %d arrivals", arrivals.Load(), b.Arrivals())
+		}
+	})
 }
 
 func TestBackendGivesUpWithTheDeadline(t *testing.T) {
-	b := backend(t, fleet.BackendOptions{Locality: zoneA, Concurrency: 1, ServiceTime: 300 * time.Millisecond, MaxQueue: 10, Seed: 1})
-	conn := dial(t, b)
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	wg.Go(func() { _ = serve(t.Context(), conn) })
-	testhelp.Eventually(t, "the worker is busy", func() bool { return b.Arrivals() == 1 })
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	if err := serve(ctx, conn); status.Code(err) != codes.DeadlineExceeded {
-		t.Errorf("waiting beyond the deadline: %v", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		b, dial := inMemory(t, fleet.BackendOptions{Locality: zoneA, Concurrency: 1, ServiceTime: 300 * time.Millisecond, MaxQueue: 10, Seed: 1})
+		conn := dial()
+		var wg sync.WaitGroup
+		defer wg.Wait()
+		wg.Go(func() { _ = serve(t.Context(), conn) })
+		synctest.Wait()
+		if b.Arrivals() != 1 {
+			t.Errorf("%d requests have arrived, want that which keeps the worker busy", b.Arrivals())
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		if err := serve(ctx, conn); status.Code(err) != codes.DeadlineExceeded {
+			t.Errorf("waiting beyond the deadline: %v", err)
+		}
+	})
 }
 
 func TestBackendDiesAtOnce(t *testing.T) {
-	b := backend(t, fleet.BackendOptions{Locality: zoneA, Concurrency: 1, ServiceTime: 100 * time.Millisecond, MaxQueue: 10})
-	conn := dial(t, b)
-	errs := make(chan error, 3)
-	for range cap(errs) {
-		go func() { errs <- serve(t.Context(), conn) }()
-	}
-	testhelp.Eventually(t, "all have arrived", func() bool { return b.Arrivals() == 3 })
-	b.Kill()
-	for range cap(errs) {
-		if err := <-errs; status.Code(err) != codes.Unavailable {
-			t.Errorf("a request to a dying backend: %v", err)
+	synctest.Test(t, func(t *testing.T) {
+		b, dial := inMemory(t, fleet.BackendOptions{Locality: zoneA, Concurrency: 1, ServiceTime: 100 * time.Millisecond, MaxQueue: 10})
+		conn := dial()
+		errs := make(chan error, 3)
+		for range cap(errs) {
+			go func() { errs <- serve(t.Context(), conn) }()
 		}
-	}
-	if err := serve(t.Context(), conn); status.Code(err) != codes.Unavailable {
-		t.Errorf("a request to a dead backend: %v", err)
-	}
+		synctest.Wait()
+		b.Kill()
+		for range cap(errs) {
+			if err := <-errs; status.Code(err) != codes.Unavailable {
+				t.Errorf("a request to a dying backend: %v", err)
+			}
+		}
+		if b.Arrivals() != 3 {
+			t.Errorf("%d requests had arrived, want all", b.Arrivals())
+		}
+		if err := serve(t.Context(), conn); status.Code(err) != codes.Unavailable {
+			t.Errorf("a request to a dead backend: %v", err)
+		}
+	})
 }
 
 func TestBackendRefusesBadOptions(t *testing.T) {
@@ -186,66 +197,64 @@ func TestPoissonBoundsWhatIsOpen(t *testing.T) {
 // TestDistance sees that distance delays without narrowing: many messages are
 // under way at once, and each way takes half of the round trip.
 func TestDistance(t *testing.T) {
-	const rtt = 100 * time.Millisecond
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	served := make(chan struct{})
-	go func() {
-		defer close(served)
-		conn, err := lis.Accept()
-		if err != nil {
-			return
+	synctest.Test(t, func(t *testing.T) {
+		const rtt = 100 * time.Millisecond
+		var began time.Time
+		took := func(what string, want time.Duration) {
+			t.Helper()
+			if got := time.Since(began); got != want {
+				t.Errorf("%s took %v, want %v", what, got, want)
+			}
+			began = time.Now()
 		}
-		defer func() { _ = conn.Close() }()
-		_, _ = io.Copy(conn, conn)
-	}()
-	dialer := fleet.DistantDialer(func(string) time.Duration { return rtt })
-	began := time.Now()
-	conn, err := dialer(t.Context(), lis.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if took := time.Since(began); took < rtt {
-		t.Errorf("opening took %v, less than a round trip", took)
-	}
-	const messages = 50
-	began = time.Now()
-	for range messages {
-		if _, err := conn.Write([]byte("hello")); err != nil {
+		near, far := net.Pipe()
+		served := make(chan struct{})
+		go func() {
+			defer close(served)
+			_, _ = io.Copy(far, far)
+			_ = far.Close()
+		}()
+		refusal := errors.New("refused")
+		dialer := fleet.DistantDialer(func(_ context.Context, address string) (net.Conn, error) {
+			if address != "far" {
+				return nil, refusal
+			}
+			return near, nil
+		}, func(string) time.Duration { return rtt })
+		began = time.Now()
+		conn, err := dialer(t.Context(), "far")
+		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	if took := time.Since(began); took > rtt/2 {
-		t.Errorf("writing took %v: it waits for the distance", took)
-	}
-	if _, err := io.ReadFull(conn, make([]byte, 5*messages)); err != nil {
-		t.Fatal(err)
-	}
-	if took := time.Since(began); took < rtt || took > 10*rtt {
-		t.Errorf("%d messages there and back took %v, want about one round trip (%v)", messages, took, rtt)
-	}
-	if err := conn.Close(); err != nil {
-		t.Error(err)
-	}
-	if _, err := conn.Write([]byte("x")); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("writing to a closed connection: %v", err)
-	}
-	<-served
-	_ = lis.Close()
-
-	began = time.Now()
-	if conn, err := dialer(t.Context(), lis.Addr().String()); err == nil {
-		_ = conn.Close()
-		t.Error("a closed port was opened")
-	}
-	if took := time.Since(began); took < rtt {
-		t.Errorf("the refusal came after %v, less than a round trip", took)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := dialer(ctx, lis.Addr().String()); err == nil {
-		t.Error("dialled with a dead context")
-	}
+		took("opening", rtt)
+		const messages = 50
+		for range messages {
+			if _, err := conn.Write([]byte("hello")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		took("writing, which does not wait", 0)
+		if _, err := io.ReadFull(conn, make([]byte, 5*messages)); err != nil {
+			t.Fatal(err)
+		}
+		took("the way there and back of all messages", rtt)
+		if err := conn.Close(); err != nil {
+			t.Error(err)
+		}
+		if _, err := conn.Write([]byte("x")); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("writing to a closed connection: %v", err)
+		}
+		<-served
+		if _, err := dialer(t.Context(), "nowhere"); !errors.Is(err, refusal) {
+			t.Errorf("opening what refuses: %v", err)
+		}
+		took("the refusal", rtt)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if conn, err := dialer(ctx, "nowhere"); err == nil {
+			_ = conn.Close()
+			t.Error("dialled with a dead context")
+		}
+		took("a dead context", 0)
+	})
 }

@@ -61,7 +61,7 @@ func (c *checkers) startChecker(ctx context.Context, server string, from isobar.
 func (r *Run) startCheckers(ctx context.Context) error {
 	ctx, r.checkers.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	for _, from := range r.scenario.Checkers {
-		dial := DistantDialer(func(address string) time.Duration { return r.rtt(from, address) })
+		dial := DistantDialer(TCP, func(address string) time.Duration { return r.rtt(from, address) })
 		if err := r.checkers.startChecker(ctx, r.manager.XDSAddress(), from, dial); err != nil {
 			return err
 		}

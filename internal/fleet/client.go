@@ -48,7 +48,7 @@ func NewClient(opts ClientOptions) (*Client, error) {
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 	}
 	if opts.RTT != nil {
-		options = append(options, grpc.WithContextDialer(DistantDialer(opts.RTT)))
+		options = append(options, grpc.WithContextDialer(DistantDialer(TCP, opts.RTT)))
 	}
 	conn, err := grpc.NewClient("xds:///"+opts.Service, options...)
 	if err != nil {

@@ -14,15 +14,20 @@ import (
 // Dialer opens a connection, as net.Dialer.DialContext does for TCP.
 type Dialer func(ctx context.Context, address string) (net.Conn, error)
 
-// DistantDialer gives a dialer whose connections are as slow as the distance
-// to the address: rtt tells the round-trip time. Each direction delays by half
-// of it, opening by all of it, a refusal too. Any amount of data is under way
-// at once: distance delays, it does not narrow.
-func DistantDialer(rtt func(address string) time.Duration) Dialer {
+// TCP opens connections as they are.
+func TCP(ctx context.Context, address string) (net.Conn, error) {
 	var d net.Dialer
+	return d.DialContext(ctx, "tcp", address)
+}
+
+// DistantDialer gives a dialer whose connections, which dial opens, are as slow
+// as the distance to the address: rtt tells the round-trip time. Each direction
+// delays by half of it, opening by all of it, a refusal too. Any amount of data
+// is under way at once: distance delays, it does not narrow.
+func DistantDialer(dial Dialer, rtt func(address string) time.Duration) Dialer {
 	return func(ctx context.Context, address string) (net.Conn, error) {
 		began := time.Now()
-		conn, err := d.DialContext(ctx, "tcp", address)
+		conn, err := dial(ctx, address)
 		wait := rtt(address)
 		if wait <= 0 {
 			return conn, err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -13,75 +14,84 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/fleet"
-	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
 // TestBackendHangs: what is under way and what comes while it hangs, health
 // checks too, gets no answer; what can still wait when that ends is answered.
 func TestBackendHangs(t *testing.T) {
-	b := backend(t, fleet.BackendOptions{Locality: zoneA, Concurrency: 1, ServiceTime: 50 * time.Millisecond, MaxQueue: 10})
-	conn := dial(t, b)
-	health := healthpb.NewHealthClient(conn)
-	check := func(ctx context.Context) error {
-		resp, err := health.Check(ctx, &healthpb.HealthCheckRequest{})
-		if err == nil && resp.GetStatus() != healthpb.HealthCheckResponse_SERVING {
-			return errors.New(resp.GetStatus().String())
-		}
-		return err
-	}
-	if err := check(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	answered := make(chan error, 1)
-	go func() { answered <- serve(t.Context(), conn) }()
-	testhelp.Eventually(t, "a request is under way", func() bool { return b.Arrivals() == 1 })
-	b.Hang()
-	b.Hang()
-	short, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-	defer cancel()
-	var wg sync.WaitGroup
-	for name, call := range map[string]func() error{
-		"health":  func() error { return check(short) },
-		"request": func() error { return serve(short, dial(t, b)) }, // on a new connection
-	} {
-		wg.Go(func() {
-			if err := call(); status.Code(err) != codes.DeadlineExceeded {
-				t.Errorf("%s while it hangs: %v", name, err)
+	synctest.Test(t, func(t *testing.T) {
+		b, dial := inMemory(t, fleet.BackendOptions{Locality: zoneA, Concurrency: 1, ServiceTime: 50 * time.Millisecond, MaxQueue: 10})
+		conn := dial()
+		health := healthpb.NewHealthClient(conn)
+		check := func(ctx context.Context) error {
+			resp, err := health.Check(ctx, &healthpb.HealthCheckRequest{})
+			if err == nil && resp.GetStatus() != healthpb.HealthCheckResponse_SERVING {
+				return errors.New(resp.GetStatus().String())
 			}
-		})
-	}
-	wg.Wait()
-	select {
-	case err := <-answered:
-		t.Errorf("answered while it hangs: %v", err)
-	default:
-	}
-	b.Resume()
-	b.Resume()
-	if err := <-answered; err != nil {
-		t.Errorf("the request that could wait: %v", err)
-	}
-	if err := errors.Join(check(t.Context()), serve(t.Context(), conn)); err != nil {
-		t.Errorf("afterwards: %v", err)
-	}
+			return err
+		}
+		if err := check(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		answered := make(chan error, 1)
+		go func() { answered <- serve(t.Context(), conn) }()
+		synctest.Wait()
+		if b.Arrivals() != 1 {
+			t.Errorf("%d requests are under way, want 1", b.Arrivals())
+		}
+		b.Hang()
+		b.Hang()
+		short, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer cancel()
+		var wg sync.WaitGroup
+		for name, call := range map[string]func() error{
+			"health":  func() error { return check(short) },
+			"request": func() error { return serve(short, dial()) }, // on a new connection
+		} {
+			wg.Go(func() {
+				if err := call(); status.Code(err) != codes.DeadlineExceeded {
+					t.Errorf("%s while it hangs: %v", name, err)
+				}
+			})
+		}
+		wg.Wait()
+		select {
+		case err := <-answered:
+			t.Errorf("answered while it hangs: %v", err)
+		default:
+		}
+		b.Resume()
+		b.Resume()
+		if err := <-answered; err != nil {
+			t.Errorf("the request that could wait: %v", err)
+		}
+		if err := errors.Join(check(t.Context()), serve(t.Context(), conn)); err != nil {
+			t.Errorf("afterwards: %v", err)
+		}
+	})
 }
 
 // TestBackendDiesWhileItHangs: nothing keeps it from ending.
 func TestBackendDiesWhileItHangs(t *testing.T) {
-	b := backend(t, fleet.BackendOptions{Locality: zoneA, Concurrency: 1, ServiceTime: time.Millisecond, MaxQueue: 10})
-	conn := dial(t, b)
-	b.Hang()
-	errs := make(chan error, 2)
-	for range cap(errs) {
-		go func() { errs <- serve(t.Context(), conn) }()
-	}
-	testhelp.Eventually(t, "all have arrived", func() bool { return b.Arrivals() == 2 })
-	b.Kill()
-	for range cap(errs) {
-		if err := <-errs; status.Code(err) != codes.Unavailable {
-			t.Errorf("a request to a backend that dies while it hangs: %v", err)
+	synctest.Test(t, func(t *testing.T) {
+		b, dial := inMemory(t, fleet.BackendOptions{Locality: zoneA, Concurrency: 1, ServiceTime: time.Millisecond, MaxQueue: 10})
+		conn := dial()
+		b.Hang()
+		errs := make(chan error, 2)
+		for range cap(errs) {
+			go func() { errs <- serve(t.Context(), conn) }()
 		}
-	}
+		synctest.Wait()
+		if b.Arrivals() != 2 {
+			t.Errorf("%d requests have arrived, want all", b.Arrivals())
+		}
+		b.Kill()
+		for range cap(errs) {
+			if err := <-errs; status.Code(err) != codes.Unavailable {
+				t.Errorf("a request to a backend that dies while it hangs: %v", err)
+			}
+		}
+	})
 }
 
 // TestHangIsFound: with the real server and real checkers a backend that hangs
