@@ -32,7 +32,7 @@ func TestOwnFault(t *testing.T) {
 	}
 	srv := newWeb(t, false, http1Only)
 	s := start(t, func(o *checker.Options) { o.Dial = dial }).stream()
-	always := overHTTP()
+	always := patiently(overHTTP())
 	always.ReuseConnection = no()
 	s.specify(t, spec(cluster("http", always, srv.address())))
 	s.until(t, "http", srv.address(), healthy)
@@ -86,7 +86,7 @@ func TestIdleClose(t *testing.T) {
 		}
 	})
 	s := start(t, func(o *checker.Options) { o.Registerer = registry }).stream()
-	s.specify(t, spec(cluster("http", overHTTP(), one), cluster("h2c", overHTTP(http2), two), cluster("tcp", overTCP("PING\n", "PONG"), once)))
+	s.specify(t, spec(cluster("http", patiently(overHTTP()), one), cluster("h2c", patiently(overHTTP(http2)), two), cluster("tcp", patiently(overTCP("PING\n", "PONG")), once)))
 	s.until(t, "http", one, healthy)
 	s.until(t, "h2c", two, healthy)
 	s.until(t, "tcp", once, healthy)

@@ -102,12 +102,15 @@ func TestHTTP(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			srv := newWeb(t, tt.secure, tt.protocols)
-			c := cluster("shop", overHTTP(tt.change), srv.address())
-			if tt.secure {
-				c.TransportSocketMatches = anyTLS(t, nil)
+			with := func(hc *corev3.HealthCheck) *specifier {
+				c := cluster("shop", hc, srv.address())
+				if tt.secure {
+					c.TransportSocketMatches = anyTLS(t, nil)
+				}
+				return spec(c)
 			}
 			s := start(t).stream()
-			s.specify(t, spec(c))
+			s.specify(t, with(patiently(overHTTP(tt.change))))
 			s.until(t, "shop", srv.address(), healthy)
 			r := srv.last()
 			if r.Proto != tt.proto || r.Host != "shop.example" || r.RequestURI != "/healthz?full=1" || r.Method != http.MethodGet || r.UserAgent() != "Isobar/HC" {
@@ -122,6 +125,7 @@ func TestHTTP(t *testing.T) {
 				t.Errorf("%d connections, then %d: want one all the time", before, after)
 			}
 			srv.hang.Store(true)
+			s.specify(t, with(overHTTP(tt.change)))
 			s.until(t, "shop", srv.address(), timeout)
 			srv.hang.Store(false)
 			s.until(t, "shop", srv.address(), healthy)

@@ -64,6 +64,13 @@ func check(kind func(*corev3.HealthCheck)) *corev3.HealthCheck {
 	return hc
 }
 
+// patiently waits for each answer: where one that comes late is no answer, a busy
+// machine would change the outcome.
+func patiently(hc *corev3.HealthCheck) *corev3.HealthCheck {
+	hc.Timeout = durationpb.New(patience)
+	return hc
+}
+
 func itoa(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
 
 func atoi(s string) uint32 {

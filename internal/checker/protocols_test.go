@@ -76,16 +76,6 @@ func pong(conn net.Conn) {
 	}
 }
 
-func refused(t *testing.T) string {
-	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close() //nolint:errcheck // nothing is served
-	return l.Addr().String()
-}
-
 func overTCP(send string, receive ...string) *corev3.HealthCheck {
 	m := &corev3.HealthCheck_TcpHealthCheck{}
 	payload := func(s string) *corev3.HealthCheck_Payload {
@@ -108,7 +98,7 @@ func TestTCP(t *testing.T) {
 	hangs := listen(t, "tcp", "127.0.0.1:0", hang)
 	pipe := listen(t, "unix", filepath.Join(t.TempDir(), "s"), pong)
 	closes := listen(t, "tcp", "127.0.0.1:0", func(net.Conn) {})
-	none := refused(t)
+	none := testhelp.Refused(t)
 	s := start(t).stream()
 	s.specify(t, spec(
 		cluster("connect", overTCP(""), answers, hangs, none),
@@ -138,7 +128,7 @@ func TestGRPC(t *testing.T) {
 	state.SetServingStatus("shop", healthpb.HealthCheckResponse_NOT_SERVING)
 	srv := grpc.NewServer()
 	healthpb.RegisterHealthServer(srv, state)
-	hangs, none, address := listen(t, "tcp", "127.0.0.1:0", hang), refused(t), testhelp.Loopback(t, srv)
+	hangs, none, address := listen(t, "tcp", "127.0.0.1:0", hang), testhelp.Refused(t), testhelp.Loopback(t, srv)
 
 	s := start(t).stream()
 	s.specify(t, spec(

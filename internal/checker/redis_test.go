@@ -11,6 +11,8 @@ import (
 	redisv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/health_checkers/redis/v3"
 	"github.com/redis/go-redis/v9"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
 func overRedis(t *testing.T, key string) *corev3.HealthCheck {
@@ -34,7 +36,7 @@ func redisServer(t *testing.T) (address string, stop func()) {
 	if err != nil {
 		t.Fatal("this test needs redis-server: install the Debian package redis-server (brew install redis)")
 	}
-	address = refused(t) // a port that is free
+	address = testhelp.FreePort(t)
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {
 		t.Fatal(err)
@@ -69,7 +71,7 @@ func redisServer(t *testing.T) (address string, stop func()) {
 
 func TestRedis(t *testing.T) {
 	address, stop := redisServer(t)
-	hangs, none := listen(t, "tcp", "127.0.0.1:0", hang), refused(t)
+	hangs, none := listen(t, "tcp", "127.0.0.1:0", hang), testhelp.Refused(t)
 	s := start(t).stream()
 	s.specify(t, spec(
 		cluster("ping", overRedis(t, ""), address, hangs, none),

@@ -106,7 +106,7 @@ func TestTLS(t *testing.T) {
 	plain, secure := newWeb(t, false, http1Only), newWeb(t, true, http1Only)
 	right, other := pemOf(secure.Certificate()), pemOf(otherAuthority(t))
 	wrap := func(name, address string, ca []byte, names ...*tlsv3.SubjectAltNameMatcher) *clusterHealthCheck {
-		c := cluster(name, overHTTP(), address)
+		c := cluster(name, patiently(overHTTP()), address)
 		c.TransportSocketMatches = anyTLS(t, ca, names...)
 		return c
 	}
@@ -118,7 +118,7 @@ func TestTLS(t *testing.T) {
 	dns, ip := tlsv3.SubjectAltNameMatcher_DNS, tlsv3.SubjectAltNameMatcher_IP_ADDRESS
 	s := start(t).stream()
 	s.specify(t, spec(
-		wrap("tls to plain", plain.address(), nil), cluster("plain to tls", overHTTP(), secure.address()),
+		wrap("tls to plain", plain.address(), nil), cluster("plain to tls", patiently(overHTTP()), secure.address()),
 		wrap("wrong authority", secure.address(), other),
 		wrap("wrong name", secure.address(), right, named(dns, ".shop"), named(ip, ".7")),
 		wrap("name of another kind", secure.address(), right, named(tlsv3.SubjectAltNameMatcher_URI, "example.com")),

@@ -117,7 +117,7 @@ func start(tb testing.TB, change ...func(*checker.Options)) *world {
 }
 
 // patience bounds every wait, far above what any takes.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // stream waits for the checker to open one.
 func (w *world) stream() *hdsStream {

@@ -59,15 +59,3 @@ func Loopback(tb testing.TB, g *grpc.Server) string {
 	})
 	return l.Addr().String()
 }
-
-// FreePort is an address of this machine where nothing listens: for a process
-// that is to be found there, even when it starts anew.
-func FreePort(tb testing.TB) string {
-	tb.Helper()
-	l, err := (&net.ListenConfig{}).Listen(tb.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
-}
