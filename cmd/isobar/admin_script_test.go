@@ -68,7 +68,7 @@ func TestAdminAddressFromTheEnvironment(t *testing.T) {
 	t.Setenv("ISOBAR_ADMIN", "ftp://nowhere")
 	cmd := clientsCommand()
 	cmd.SilenceUsage, cmd.SilenceErrors = true, true
-	cmd.SetArgs(nil)
+	cmd.SetArgs([]string{}) // with nil cobra takes those of the tests
 	if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "ftp://nowhere") {
 		t.Errorf("got %v", err)
 	}

@@ -123,7 +123,7 @@ func TestChecker(t *testing.T) {
 		select {
 		case r := <-d.reports:
 			status = r.GetClusterEndpointsHealth()[0].GetLocalityEndpointsHealth()[0].GetEndpointsHealth()[0].GetHealthStatus()
-		case <-time.After(20 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatal("never reported as healthy")
 		}
 	}

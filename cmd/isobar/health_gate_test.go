@@ -120,7 +120,7 @@ func (g *gate) mend(tb testing.TB) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var err error
-	for range 200 {
+	for range 1200 {
 		if g.listener != nil {
 			return
 		}

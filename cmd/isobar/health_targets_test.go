@@ -193,7 +193,7 @@ func (c *cache) start(tb testing.TB) {
 	if err := c.cmd.Start(); err != nil {
 		tb.Fatal(err)
 	}
-	for range 400 {
+	for range 2400 {
 		if err = c.client.Ping(tb.Context()).Err(); err == nil {
 			return
 		}

@@ -32,7 +32,7 @@ func TestKillAndRestartUnderLoad(t *testing.T) {
 		gen := fleet.Poisson{
 			Seed: uint64(i), Rate: func(time.Time) float64 { return 60 },
 			Send: func(ctx context.Context, _ time.Time) {
-				ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+				ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 				defer cancel()
 				sent.Add(1)
 				if _, err := c.Call(ctx); err != nil {

@@ -183,7 +183,7 @@ func TestNACKShowsInClients(t *testing.T) {
 	defer running.Wait()
 	defer stop()
 	out := ""
-	for range 100 {
+	for range 600 {
 		if out = p.isobar("clients"); strings.Contains(out, "no taste for these weights") {
 			break
 		}

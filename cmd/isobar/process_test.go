@@ -101,7 +101,7 @@ func (p *process) clients(zones []isobar.Locality, each int) []*fleet.Client {
 			p.t.Fatal(err)
 		}
 		p.t.Cleanup(func() { _ = c.Close() })
-		ctx, cancel := context.WithTimeout(p.t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(p.t.Context(), time.Minute)
 		defer cancel()
 		if err := c.Ready(ctx); err != nil {
 			p.t.Fatalf("%v; server says: %s", err, p.stderr.String())
@@ -111,11 +111,11 @@ func (p *process) clients(zones []isobar.Locality, each int) []*fleet.Client {
 	return out
 }
 
-// await polls the plan until it is as wanted, for at most 40 seconds.
+// await polls the plan until it is as wanted, for at most two minutes.
 func (p *process) await(what string, ok func(admin.PlanView) bool) admin.PlanView {
 	p.t.Helper()
 	p.last, p.same = nil, 0
-	for range 400 {
+	for began := time.Now(); time.Since(began) < 2*time.Minute; {
 		if v, err := p.plan(); err == nil && ok(v) {
 			return v
 		}

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +16,8 @@ import (
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/fleet"
+	"github.com/isobar-xds/isobar/internal/testhelp"
+	"github.com/isobar-xds/isobar/internal/trace"
 )
 
 // TestRecordAndReplay records a real server with real clients, through a step of
@@ -47,10 +51,12 @@ func TestRecordAndReplay(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "a.trace")
 	var told bytes.Buffer
 	recorded := make(chan error, 1)
+	recording, enough := context.WithCancel(t.Context())
+	defer enough()
 	go func() {
-		recorded <- run(t.Context(), []string{"record", "--admin", p.api, "-o", file, "--for", "14s"}, &told, &told)
+		recorded <- run(recording, []string{"record", "--admin", p.api, "-o", file}, &told, &told)
 	}()
-	awaitSize(t, file, 1)
+	awaitRecorded(t, file, 1, 1)
 	edit(t, p.file, "max_rate: 90", "max_rate: 95")
 	p.await("reload and step", func(v admin.PlanView) bool {
 		s := v.Services[0].Sources[0]
@@ -58,6 +64,8 @@ func TestRecordAndReplay(t *testing.T) {
 	})
 	p.kill()
 	p.start()
+	awaitRecorded(t, file, 2, 15)
+	enough()
 	if err := <-recorded; err != nil {
 		t.Fatalf("%v\n%s", err, told.String())
 	}
@@ -116,16 +124,18 @@ func TestRecordAndReplay(t *testing.T) {
 	}
 }
 
-// awaitSize waits for a file to have so many bytes.
-func awaitSize(t *testing.T, file string, size int64) {
+// awaitRecorded waits until a file that is written holds so many recordings and
+// plans.
+func awaitRecorded(t *testing.T, file string, recordings int, plans int) {
 	t.Helper()
-	for range 200 {
-		if info, err := os.Stat(file); err == nil && info.Size() >= size {
-			return
+	testhelp.Eventually(t, fmt.Sprintf("%d recordings with %d plans", recordings, plans), func() bool {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return false
 		}
-		time.Sleep(50 * time.Millisecond) //nolint:forbidigo // real processes: bounded polling
-	}
-	t.Fatalf("%s does not grow", file)
+		found, err := trace.Skim(bytes.NewReader(data))
+		return (err == nil || errors.Is(err, trace.ErrCut)) && found.Recordings >= recordings && found.Plans >= plans
+	})
 }
 
 // edit replaces a text in a file at once.

@@ -55,7 +55,7 @@ func serving(t *testing.T, file string) (xds, admin string) {
 	case err := <-done:
 		done <- err
 		t.Fatalf("serve: %v", err)
-	case <-time.After(30 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("serve does not say where")
 	}
 	return "", ""

@@ -121,7 +121,7 @@ func atBackend(t *testing.T, priority, weight uint32, b *fleet.Backend) *endpoin
 // count under the empty address.
 func callMany(t *testing.T, c *fleet.Client, n int) map[string]int {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	landed := map[string]int{}
 	var mu sync.Mutex

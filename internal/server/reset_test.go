@@ -17,7 +17,7 @@ import (
 // nothing behind, and the streams of others are served meanwhile.
 func TestRapidResets(t *testing.T) {
 	const resets = 3000
-	l := onLoopback(t, func(c *config.Config) { c.XDS.Admission = config.Admission{StreamsPerSecond: 200, Burst: 4000} })
+	l := onLoopback(t, func(c *config.Config) { c.XDS.Admission = config.Admission{StreamsPerSecond: 1, Burst: 4000} })
 	healthy, conn := l.dial(nil), l.dial(nil)
 	open := make([]adsClient, 20)
 	var err error

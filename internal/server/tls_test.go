@@ -115,7 +115,7 @@ func (l *loopback) serverSerial(c *tls.Config) string {
 	l.t.Helper()
 	c = c.Clone()
 	c.NextProtos = []string{"h2"}
-	conn, err := tls.DialWithDialer(&net.Dialer{Timeout: 10 * time.Second}, "tcp", l.server.XDSAddress(), c)
+	conn, err := tls.DialWithDialer(&net.Dialer{Timeout: time.Minute}, "tcp", l.server.XDSAddress(), c)
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -199,7 +199,7 @@ func policy(t *testing.T, rules ...[3]string) identity.Policy {
 
 // calls are one of each kind, with a node.
 func (l *loopback) calls(conn *grpc.ClientConn, locality string) map[string]error {
-	ctx, cancel := context.WithTimeout(l.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(l.t.Context(), time.Minute)
 	defer cancel()
 	out := map[string]error{}
 	n := nodeIn("n", locality)
@@ -304,7 +304,7 @@ func TestNoGoodCertificate(t *testing.T) {
 		{"not_tls", "", nil},
 	}
 	for _, tt := range tests {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		_, _, err := subscribe(ctx, l.dial(tt.config), nodeIn("n", "us/a"), "checkout")
 		cancel()
 		if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), tt.says) {

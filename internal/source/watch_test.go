@@ -17,7 +17,7 @@ import (
 )
 
 // deadline bounds the waits for the kernel's notices.
-const deadline = 20 * time.Second
+const deadline = time.Minute
 
 // watching runs WatchFile on real files; contents come out of the channel.
 func watching(t *testing.T, path string, o source.WatchOptions) <-chan string {

@@ -204,7 +204,7 @@ func TestChurn(t *testing.T) {
 
 // churn is the life of one stream.
 func churn(w *world, random *rand.Rand, names []string) {
-	ctx, cancel := context.WithTimeout(w.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
 	defer cancel()
 	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(w.conn).StreamAggregatedResources(ctx, grpc.WaitForReady(true))
 	if err != nil {
