@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	probeInterval  = 800 * time.Millisecond
-	probeTimeout   = 500 * time.Millisecond
+	probeInterval  = time.Second
+	probeTimeout   = time.Second
 	probeThreshold = 2
 	reportInterval = time.Second
 )

@@ -2,8 +2,10 @@ package main
 
 import (
 	"errors"
+	"maps"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -14,11 +16,11 @@ type network struct {
 	mu      sync.Mutex
 	changed chan struct{} // closed and replaced with every change
 	hanging map[*gate]bool
-	cut     map[int]bool // processes that get no answer from any gate
+	cut     map[int]*cutProcess
 }
 
 func newNetwork() *network {
-	return &network{changed: make(chan struct{}), hanging: map[*gate]bool{}, cut: map[int]bool{}}
+	return &network{changed: make(chan struct{}), hanging: map[*gate]bool{}, cut: map[int]*cutProcess{}}
 }
 
 func (n *network) change(do func()) {
@@ -33,12 +35,42 @@ func (n *network) change(do func()) {
 // what is closed when that may have changed.
 func (n *network) holds(c *gateConn) (bool, <-chan struct{}) {
 	n.mu.Lock()
-	defer n.mu.Unlock()
-	held := n.hanging[c.gate]
-	for pid := range n.cut {
-		held = held || c.from(pid)
+	held, changed := n.hanging[c.gate], n.changed
+	cut := slices.Collect(maps.Values(n.cut))
+	n.mu.Unlock()
+	for _, p := range cut {
+		held = held || p.has(c)
 	}
-	return held, n.changed
+	return held, changed
+}
+
+// cutProcess is a process that gets no answer from any gate. The system is asked
+// for all of its connections at once, and never twice at a time: asked for each
+// one it takes so long on a busy machine that the gates answer nobody in time.
+type cutProcess struct {
+	pid int
+
+	mu      sync.Mutex
+	asked   time.Time
+	sockets map[[2]int]bool // its ports, and those at the other end
+}
+
+// has tells whether a connection is one of the process.
+func (p *cutProcess) has(c *gateConn) bool {
+	if is, known := c.owners.Load(p); known {
+		return is == true
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.asked.Before(c.accepted) {
+		p.asked = time.Now()
+		p.sockets = socketsOf(p.pid)
+	}
+	there, ok := c.RemoteAddr().(*net.TCPAddr)
+	here, ours := c.LocalAddr().(*net.TCPAddr)
+	is := ok && ours && p.sockets[[2]int{there.Port, here.Port}]
+	c.owners.Store(p, is)
+	return is
 }
 
 // gate is a listener on loopback that can hang (it accepts connections and
@@ -81,7 +113,7 @@ func (g *gate) accept(l net.Listener) {
 		if err != nil {
 			return
 		}
-		c := &gateConn{Conn: conn, gate: g, closed: make(chan struct{})}
+		c := &gateConn{Conn: conn, gate: g, accepted: time.Now(), closed: make(chan struct{})}
 		g.mu.Lock()
 		g.conns[c] = true
 		g.mu.Unlock()
@@ -154,10 +186,11 @@ func (g *gate) Addr() net.Addr { return g.address }
 type gateConn struct {
 	net.Conn
 
-	gate   *gate
-	once   sync.Once
-	closed chan struct{}
-	owners map[int]bool // what is known of processes; guarded by the network
+	gate     *gate
+	accepted time.Time
+	once     sync.Once
+	closed   chan struct{}
+	owners   sync.Map // of each *cutProcess that was asked whether it is: bool
 }
 
 // Read implements net.Conn.
@@ -193,19 +226,4 @@ func (c *gateConn) Close() error {
 		return nil
 	}
 	return err
-}
-
-// from tells whether the other end is a process.
-func (c *gateConn) from(pid int) bool {
-	is, known := c.owners[pid]
-	if !known {
-		there, ok := c.RemoteAddr().(*net.TCPAddr)
-		here, ours := c.LocalAddr().(*net.TCPAddr)
-		is = ok && ours && ownsSocket(pid, there.Port, here.Port)
-		if c.owners == nil {
-			c.owners = map[int]bool{}
-		}
-		c.owners[pid] = is
-	}
-	return is
 }

@@ -141,7 +141,7 @@ func (f *checkedFleet) partition() {
 	}
 	broken, c := f.decidedWithout("line")
 	before, pid := f.watch.all(), c.cmd.Process.Pid
-	f.network.change(func() { f.network.cut[pid] = true })
+	f.network.change(func() { f.network.cut[pid] = &cutProcess{pid: pid} })
 	broken.Break(f.t, refuses)
 	f.seen("line", broken, "UNHEALTHY", time.Now())
 	broken.Mend(f.t)
