@@ -3,6 +3,7 @@ package fleet_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -96,38 +97,45 @@ func TestBackendDiesWhileItHangs(t *testing.T) {
 
 // TestHangIsFound: with the real server and real checkers a backend that hangs
 // is found, drained and used again, whatever the mode, and every failure of
-// the run belongs somewhere.
+// the run belongs somewhere. How soon is not judged here: it depends on what else
+// the machine does, so that the backend hangs longer from attempt to attempt.
 func TestHangIsFound(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []isobar.Mode{isobar.ModeObserve, isobar.ModeFull} {
 		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
-			s := fleet.DefaultScenario()
-			s.Service = "hangs-" + mode.String()
-			s.Slot = 500 * time.Millisecond
-			s.Deadline = time.Second
-			for i := range s.Zones {
-				s.Zones[i].Rate /= 4
-			}
-			s.Step.Rate = s.Zones[0].Rate // no step
-			s.WarmUp, s.OnStep, s.Recover, s.OnLoss = 2*time.Second, 3*s.Slot, 30*time.Second, 3*s.Slot
-			s.Hang.After, s.Hang.For = 0, 5*time.Second
-			o := playHang(t, s, mode)
-			if why := fleet.Judge([]fleet.Outcome{{
-				Mode: isobar.ModeFull, Step: fleet.PhaseOutcome{Settled: true}, Loss: fleet.PhaseOutcome{Settled: true}, Hang: o.Hang,
-			}}).Why; len(why) > 0 {
-				t.Errorf("%q: %+v", why, o.Hang)
-			}
-			h := o.Hang
-			if h.Zone != s.Hang.Zone || h.As != isobar.Timeout || h.Failed == 0 {
-				t.Errorf("found %s in %s, %d requests lost; want timeout in %s, and some", h.As, h.Zone, h.Failed, s.Hang.Zone)
-			}
-			if h.FoundSeconds <= 0 || h.FoundSeconds >= h.Seconds || h.BackSeconds <= 0 || h.DrainedSeconds <= 0 {
-				t.Errorf("moments of %+v", h)
-			}
-			partitioned(t, &o)
+			atLast(t, func(attempt int) []string {
+				s := fleet.DefaultScenario()
+				s.Service = fmt.Sprintf("hangs-%s-%d", mode, attempt)
+				s.Slot = 500 * time.Millisecond
+				s.Deadline = time.Second
+				for i := range s.Zones {
+					s.Zones[i].Rate /= 4
+				}
+				s.Step.Rate = s.Zones[0].Rate // no step
+				s.Hang.After, s.Hang.For = 0, time.Duration(attempt)*5*time.Second
+				s.WarmUp, s.OnStep, s.Recover, s.OnLoss = 2*time.Second, 3*s.Slot, s.Hang.For+25*time.Second, 3*s.Slot
+				o := playHang(t, s, mode)
+				partitioned(t, &o)
+				return hangFaults(&o, &s)
+			})
 		})
 	}
+}
+
+// hangFaults is what is not as it should be.
+func hangFaults(o *fleet.Outcome, s *fleet.Scenario) []string {
+	wrong := fleet.Judge([]fleet.Outcome{{
+		Mode: isobar.ModeFull, Step: fleet.PhaseOutcome{Settled: true}, Loss: fleet.PhaseOutcome{Settled: true}, Hang: o.Hang,
+	}}).Why
+	h := o.Hang
+	if h.Zone != s.Hang.Zone || h.As != isobar.Timeout || h.Failed == 0 {
+		wrong = append(wrong, fmt.Sprintf("found %s in %s, %d requests lost; want timeout in %s, and some", h.As, h.Zone, h.Failed, s.Hang.Zone))
+	}
+	if h.FoundSeconds <= 0 || h.FoundSeconds >= h.Seconds || h.BackSeconds <= 0 || h.DrainedSeconds <= 0 {
+		wrong = append(wrong, fmt.Sprintf("moments of %+v", h))
+	}
+	return wrong
 }
 
 // playHang plays a scenario until a backend that hung is back in use.
@@ -149,8 +157,8 @@ func playHang(t *testing.T, s fleet.Scenario, mode isobar.Mode) fleet.Outcome {
 			cancel()
 		}
 	})
-	if !errors.Is(err, context.Canceled) {
-		t.Errorf("not back in use in time: %v", err)
+	if err != nil && !errors.Is(err, context.Canceled) {
+		t.Error(err)
 	}
 	run.StopLoad()
 	return run.Outcome()

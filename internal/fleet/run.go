@@ -49,7 +49,7 @@ type Run struct {
 
 // readyTimeout bounds how long a fleet may take until every client gets
 // through.
-const readyTimeout = 20 * time.Second
+const readyTimeout = time.Minute
 
 // Start starts a fleet in a mode, and its load once all clients are connected.
 func Start(ctx context.Context, s Scenario, mode isobar.Mode, start StartManagement) (run *Run, err error) {

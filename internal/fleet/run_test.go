@@ -106,10 +106,38 @@ func quick() fleet.Scenario {
 	return s
 }
 
+// atLast plays something until all of it is as it should be, a few times at most.
+// It is for what shows only where requests leave and arrive when they should: a
+// machine that is busy with other things delays them. What holds always is to be
+// told to t at once.
+func atLast(t *testing.T, play func(attempt int) (wrong []string)) {
+	t.Helper()
+	const most = 5
+	for attempt := 1; ; attempt++ {
+		wrong := play(attempt)
+		if len(wrong) == 0 || t.Failed() {
+			return
+		}
+		if attempt == most {
+			t.Errorf("played %d times; the last: %q", most, wrong)
+			return
+		}
+		t.Logf("attempt %d: %q", attempt, wrong)
+	}
+}
+
 // TestRunWithPlainFailover plays the scenario without Isobar to its end.
 func TestRunWithPlainFailover(t *testing.T) {
 	t.Parallel()
-	s := quick()
+	atLast(t, func(attempt int) []string {
+		s := quick()
+		s.Service += fmt.Sprint(attempt)
+		return playPlainFailover(t, s)
+	})
+}
+
+func playPlainFailover(t *testing.T, s fleet.Scenario) (wrong []string) {
+	t.Helper()
 	run, err := fleet.Start(t.Context(), s, isobar.ModeObserve, startPlainFailover(t))
 	if err != nil {
 		t.Fatal(err)
@@ -134,19 +162,20 @@ func TestRunWithPlainFailover(t *testing.T) {
 		t.Errorf("%d frames, want %d", frames, want)
 	}
 	o := run.Outcome()
+	partitioned(t, &o)
 	for name, p := range map[string]fleet.PhaseOutcome{"step": o.Step, "loss": o.Loss} {
 		if p.FullestZone != s.Step.Zone || p.Unavoidable != 0 || p.CrossRegion != 0 {
-			t.Errorf("%s: fullest %s, %d unavoidable, cross-region %v; want all in %s, for no reason",
-				name, p.FullestZone, p.Unavoidable, p.CrossRegion, s.Step.Zone)
+			wrong = append(wrong, fmt.Sprintf("%s: fullest %s, %d unavoidable, cross-region %v; want all in %s, for no reason",
+				name, p.FullestZone, p.Unavoidable, p.CrossRegion, s.Step.Zone))
 		}
 		if p.Requests == 0 || p.MeanMS < 10 || p.P99MS < p.MeanMS || p.SettledBelowLoad != 0.9 {
-			t.Errorf("%s: %+v", name, p)
+			wrong = append(wrong, fmt.Sprintf("%s: %+v", name, p))
 		}
 	}
 	if v := fleet.Judge([]fleet.Outcome{o}); v.OK {
-		t.Error("judged good")
+		wrong = append(wrong, "judged good")
 	}
-	partitioned(t, &o)
+	return wrong
 }
 
 // partitioned checks that every failure of a run belongs somewhere.
@@ -168,27 +197,33 @@ func partitioned(t *testing.T, o *fleet.Outcome) {
 // of the step, and all that waits in its queues with it.
 func TestVerdictCountsWhatDiesWithAZone(t *testing.T) {
 	t.Parallel()
-	s := quick()
-	s.Service = "dies"
-	s.Loss.Zone = s.Step.Zone
-	s.WarmUp, s.OnStep, s.Recover, s.OnLoss = s.Slot, 4*s.Slot, 0, 4*s.Slot
-	var shown uint64
-	v, _, err := fleet.Compare(t.Context(), s, startPlainFailover(t), func(f fleet.Frame) { shown = max(shown, f.Overall.Failed) }, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var most uint64
-	for i := range v.Outcomes {
-		o := &v.Outcomes[i]
-		partitioned(t, o)
-		if o.Loss.FailedUnderWay == 0 || o.Loss.FailedUnderWay > o.Loss.AllFailed() || o.Failed > o.Requests {
-			t.Errorf("%d requests were lost under way: %+v", o.Loss.FailedUnderWay, o)
+	atLast(t, func(attempt int) (wrong []string) {
+		s := quick()
+		s.Service = fmt.Sprint("dies", attempt)
+		s.Loss.Zone = s.Step.Zone
+		s.WarmUp, s.OnStep, s.Recover, s.OnLoss = s.Slot, 4*s.Slot, 0, 4*s.Slot
+		var shown uint64
+		v, _, err := fleet.Compare(t.Context(), s, startPlainFailover(t), func(f fleet.Frame) { shown = max(shown, f.Overall.Failed) }, false)
+		if err != nil {
+			t.Fatal(err)
 		}
-		most = max(most, o.Failed)
-	}
-	if most < shown {
-		t.Errorf("%d requests failed in the live view, %d in the verdict", shown, most)
-	}
+		var most uint64
+		for i := range v.Outcomes {
+			o := &v.Outcomes[i]
+			partitioned(t, o)
+			if o.Loss.FailedUnderWay > o.Loss.AllFailed() || o.Failed > o.Requests {
+				t.Errorf("%d requests were lost under way: %+v", o.Loss.FailedUnderWay, o)
+			}
+			if o.Loss.FailedUnderWay == 0 {
+				wrong = append(wrong, fmt.Sprintf("none was lost under way: %+v", o))
+			}
+			most = max(most, o.Failed)
+		}
+		if most < shown {
+			t.Errorf("%d requests failed in the live view, %d in the verdict", shown, most)
+		}
+		return wrong
+	})
 }
 
 // TestEvents plays the demo's two events, each in a fleet of half the size:
@@ -208,8 +243,8 @@ func TestEvents(t *testing.T) {
 	half.Checkers, half.Hang = nil, fleet.HangEvent{} // load reports alone must do
 	half.WarmUp, half.Recover = time.Second, 0
 	step, loss := half, half
-	step.OnStep, step.OnLoss = time.Minute, 3*time.Second
-	loss.OnStep, loss.OnLoss = 3*time.Second, time.Minute
+	step.OnStep, step.OnLoss = 5*time.Minute, 3*time.Second
+	loss.OnStep, loss.OnLoss = 3*time.Second, 5*time.Minute
 	loss.Step.Rate = half.Zones[0].Rate // as before: no step
 	overloaded := func(f *fleet.Frame) bool {
 		l, load := f.Now.Fullest()
