@@ -13,9 +13,14 @@ import (
 // in force for both halves of the swing. So the shares are made for both at once.
 // Services that calls connect are solved together, without.
 
+// swingPairs is up to how many pairs of sources and sites swings are planned for.
+// The solver needs a hundred times as long for them, and nothing else is decided
+// meanwhile: with 100 zones it would be seconds.
+const swingPairs = 2500
+
 // swings tells the problem how far its sources swing.
 func (d *draft) swings(p *solver.Service, solved []isobar.Locality) {
-	if d.Load == nil || len(d.in)+len(d.out) > 0 {
+	if d.Load == nil || len(d.in)+len(d.out) > 0 || len(solved)*len(d.sites) > swingPairs {
 		return
 	}
 	for i := range d.Load.Sources {
