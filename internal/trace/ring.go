@@ -154,3 +154,12 @@ func (w *ringWriter) Close() error {
 	w.ring.mu.Unlock()
 	return w.out.Close()
 }
+
+// discard closes a file in which there is nothing, and removes it.
+func (w *ringWriter) discard() error {
+	err := w.Close()
+	w.ring.mu.Lock()
+	defer w.ring.mu.Unlock()
+	w.ring.files = slices.DeleteFunc(w.ring.files, func(f ringFile) bool { return f.name == w.name })
+	return errors.Join(err, os.Remove(filepath.Join(w.ring.dir, w.name)))
+}

@@ -188,7 +188,7 @@ func (r *Roller) begin(ctx context.Context, listen Listen, last *rolled) (*rolle
 	})
 	if err != nil {
 		x.recorder.End(EndStopped) // where the loop began to tell it nevertheless
-		return nil, errors.Join(fmt.Errorf("%w: %w", errListen, err), out.Close())
+		return nil, errors.Join(fmt.Errorf("%w: %w", errListen, err), out.discard())
 	}
 	go func() {
 		err := x.recorder.Run(context.WithoutCancel(ctx), out, func(c Counts) {

@@ -1,0 +1,34 @@
+package trace_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/isobar-xds/isobar/internal/trace"
+)
+
+// TestNoTraceOfWhatNeverBegan: a loop that does not listen, however often it is
+// asked, leaves no empty files behind.
+func TestNoTraceOfWhatNeverBegan(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		asked := 0
+		r := trace.NewRoller(trace.RollOptions{Directory: dir, Keep: 24 * time.Hour, MaxBytes: 1 << 20})
+		r.Run(ctx, func(context.Context, *trace.Recorder, func()) error {
+			asked++
+			return errors.New("enough recordings are under way")
+		})
+		if asked < 30 || r.Trouble() == "" {
+			t.Errorf("asked %d times, trouble: %q", asked, r.Trouble())
+		}
+	})
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("%d files, error %v", len(left), err)
+	}
+}
