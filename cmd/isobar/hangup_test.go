@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -25,4 +27,40 @@ func TestHangupDoesNotEndTheServer(t *testing.T) {
 	if _, err := p.plan(); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestHangupWhileTheServerStarts: who has it read its files again just after it
+// was started does not end it either. Its configuration comes by a pipe here, so
+// that it is still reading that.
+func TestHangupWhileTheServerStarts(t *testing.T) {
+	p := newProcess(t, "", []isobar.Locality{isobar.MustLocality("us/a")}, nil)
+	configuration, err := os.ReadFile(p.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(p.file); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mkfifo(p.file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	pipe, err := os.OpenFile(p.file, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.start()
+	if _, err := pipe.Write(bytes.Repeat([]byte("#\n"), 100_000)); err != nil { // more than a pipe holds: a part was read
+		t.Fatal(err)
+	}
+	if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pipe.Write(configuration); err != nil {
+		t.Fatal(err)
+	}
+	if err := pipe.Close(); err != nil {
+		t.Fatal(err)
+	}
+	p.await("plan", func(v admin.PlanView) bool { return v.Version != "" })
+	testhelp.Eventually(t, "the signal is told of", func() bool { return strings.Contains(p.stderr.String(), "asked by SIGHUP") })
 }

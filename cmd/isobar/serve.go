@@ -37,6 +37,9 @@ look at its files at once, where the file system does not tell of changes.`,
 }
 
 func serve(ctx context.Context, file string, stderr io.Writer) error {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP) // before anything that takes time: it would end the process
+	defer signal.Stop(hangups)
 	data, err := readConfigFile(file, nil)
 	if err != nil {
 		return err
@@ -51,7 +54,7 @@ func serve(ctx context.Context, file string, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	stop := onHangup(func() {
+	stop := onEach(hangups, func() {
 		log.Info("asked by SIGHUP to read its files again")
 		s.Reread()
 	})
@@ -65,10 +68,9 @@ func serve(ctx context.Context, file string, stderr io.Writer) error {
 	return nil
 }
 
-// onHangup calls f at each SIGHUP, until stop is called.
-func onHangup(f func()) (stop func()) {
-	signals, stopped := make(chan os.Signal, 1), make(chan struct{})
-	signal.Notify(signals, syscall.SIGHUP)
+// onEach calls f at each signal, until stop is called.
+func onEach(signals <-chan os.Signal, f func()) (stop func()) {
+	stopped := make(chan struct{})
 	var waiting sync.WaitGroup
 	waiting.Go(func() {
 		for {
@@ -81,7 +83,6 @@ func onHangup(f func()) (stop func()) {
 		}
 	})
 	return func() {
-		signal.Stop(signals)
 		close(stopped)
 		waiting.Wait()
 	}
