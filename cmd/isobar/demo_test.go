@@ -190,8 +190,8 @@ func TestDemoCommand(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	err := runDemo(t.Context(), demoFlags{json: true}, s, fleet.ServeIsobar, &stdout, &stderr)
 	var v fleet.Verdict
-	if err := json.Unmarshal(stdout.Bytes(), &v); err != nil {
-		t.Fatalf("%v in %s", err, stdout.String())
+	if parsed := json.Unmarshal(stdout.Bytes(), &v); parsed != nil {
+		t.Fatalf("%v in %q: %v", parsed, stdout.String(), err)
 	}
 	if v.OK != (err == nil) || (err != nil && !errors.Is(err, errDemo)) {
 		t.Errorf("verdict %v, error %v", v.OK, err)
