@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"sync"
 	"time"
 
 	"github.com/isobar-xds/isobar"
@@ -102,7 +103,8 @@ func Check() error {
 	return deep.Check(Start{}, isobar.Topology{}, operators{}, observed{}, released{}, turned{}, Decided{})
 }
 
-// fingerprint names the types of all of it.
-func fingerprint() (string, error) {
+// fingerprint names the types of all of it, which stay for as long as the
+// program runs.
+var fingerprint = sync.OnceValues(func() (string, error) {
 	return deep.Fingerprint(Start{}, isobar.Topology{}, operators{}, observed{}, released{}, turned{}, Decided{})
-}
+})
