@@ -63,6 +63,7 @@ type interior struct {
 	system                laplacian
 	arcs                  int     // number of open arcs
 	floor                 float64 // complementarity below which there's nothing to gain
+	miss                  float64 // what prices miss by, in the unit of complementarity
 
 	best     point // the best iterate so far: only x and p are kept
 	bestMiss float64
@@ -155,7 +156,7 @@ func (in *interior) bestDirection(tau float64) float64 {
 	in.direction()
 	step := min(1, in.longestStep())
 	centre := in.tauAfter(step) / tau
-	in.aim(math.Max(centre*centre*centre*tau, in.floor), 1)
+	in.aim(nextTau(tau, centre, in.floor, in.miss), 1)
 	in.direction()
 	corrected := in.longestStep()
 	if corrected < shortStep {
@@ -194,7 +195,7 @@ func (in *interior) progress() (tau float64, done bool) {
 	for _, r := range in.rowRes {
 		bad += math.Abs(r)
 	}
-	in.floor = 0.1 * relativeGap * size / pairs
+	in.floor, in.miss = 0.1*relativeGap*size/pairs, miss/pairs
 	in.remember((gap+miss)/math.Max(size, 1e-9*rate) + bad/rate)
 	done = gap+miss <= relativeGap*size+1e-12*rate && bad <= 1e-10*rate
 	return gap / pairs, done

@@ -32,7 +32,7 @@ type joint struct {
 	system                    cholesky
 	segments                  []segment
 	pairs                     float64 // number of complementarity conditions
-	floor                     float64
+	floor, miss               float64 // as in interior
 	iterations                int
 	bestX, bestP              []float64
 	bestMiss, bestBad         float64
@@ -89,7 +89,7 @@ func (j *joint) bestDirection(tau float64) float64 {
 	j.aim(0, 0)
 	j.direction()
 	centre := j.tauAfter(min(1, j.longestStep())) / tau
-	j.aim(math.Max(centre*centre*centre*tau, j.floor), 1)
+	j.aim(nextTau(tau, centre, j.floor, j.miss), 1)
 	j.direction()
 	corrected := j.longestStep()
 	if corrected < shortStep {
@@ -124,7 +124,7 @@ func (j *joint) progress() (tau float64, done bool) {
 	for _, r := range j.rowRes {
 		bad += math.Abs(r)
 	}
-	j.floor = 0.1 * jointGap * size / j.pairs
+	j.floor, j.miss = 0.1*jointGap*size/j.pairs, miss/j.pairs
 	off := (gap+miss)/math.Max(size, 1e-9*rate) + bad/rate
 	if off < j.bestMiss {
 		j.bestMiss, j.betterAt = off, j.iterations

@@ -45,6 +45,18 @@ func (in *interior) tauAfter(step float64) float64 {
 	return gap / pairs
 }
 
+// missShare is the part of what prices miss by that the next complementarity
+// stays above.
+const missShare = 0.1
+
+// nextTau is the mean complementarity that a corrected direction aims at. What
+// prices miss the slopes of the curves by halves at best with every step while a
+// locality loses most of its load. A gap that closes sooner has driven flows and
+// ceilings against their bounds, and only tiny steps remain for the rest.
+func nextTau(tau, centre, floor, miss float64) float64 {
+	return math.Max(math.Max(centre*centre*centre*tau, floor), math.Min(tau, missShare*miss))
+}
+
 // nearBoundary is how much of the way to the boundary a step may go.
 const nearBoundary = 0.995
 
