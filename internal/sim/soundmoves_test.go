@@ -196,7 +196,7 @@ func (j *judgement) untold() float64 {
 	sum := 0.0
 	for i, is := range j.is {
 		for l, want := range j.now.Result.Sources[i].Want {
-			if is[l] == 0 && want < aUnit {
+			if l < len(is) && is[l] == 0 && want < aUnit { // a source that gets nothing has no shares
 				sum += j.rate[i] * want
 			}
 		}
