@@ -1,9 +1,12 @@
 package main
 
 import (
+	"fmt"
+
 	"github.com/spf13/cobra"
 
 	"github.com/isobar-xds/isobar/internal/admin"
+	"github.com/isobar-xds/isobar/internal/plan"
 )
 
 func rollbackCommand() *cobra.Command {
@@ -20,6 +23,9 @@ be writable.`,
 		Example: "  isobar history checkout\n  isobar rollback 4711 checkout -m 'before the canary'\n  isobar resume checkout",
 		Args:    cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if _, err := plan.ParseVersion(args[0]); err != nil {
+				return usageError{fmt.Errorf("%q is not a version: give one as `isobar history` lists them", args[0])}
+			}
 			o := flags.order(args[1:])
 			o.Version = args[0]
 			return flags.send(cmd, o, orAll(o.Service)+" rolled back to "+o.Version+" and paused", (*admin.Remote).Rollback)
