@@ -163,7 +163,7 @@ func greetsAsHTTP2(ctx context.Context, host string) bool {
 	if err != nil {
 		return false
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	deadline, _ := ctx.Deadline()
 	if conn.SetReadDeadline(deadline) != nil {
 		return false
