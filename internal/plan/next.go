@@ -39,6 +39,7 @@ func Next(in Input) (*Plan, error) {
 	}
 	if in.Trigger != assign.Rebase {
 		linkCalls(drafts)
+		chooseSwings(drafts)
 	}
 	var sums []certificate
 	for _, group := range groups(drafts) {
@@ -69,7 +70,8 @@ type draft struct {
 	last     *Service // of the plan before; nil for a new one
 	sameWays bool     // sites and network are those of last
 
-	in, out []*link // calls that count: who calls it, and whom it calls
+	in, out  []*link // calls that count: who calls it, and whom it calls
+	swinging bool    // that demand swings is planned for
 
 	settled [][]float64 // per source of Problem, shares that calm demand wants; nil = nothing to be gained
 	policy  [][]float64 // per source, the shares that its policy wants; nil for the solver's

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -13,14 +14,59 @@ import (
 // in force for both halves of the swing. So the shares are made for both at once.
 // Services that calls connect are solved together, without.
 
-// swingPairs is up to how many pairs of sources and sites swings are planned for.
-// The solver needs a hundred times as long for them, and nothing else is decided
-// meanwhile: with 100 zones it would be seconds.
-const swingPairs = 2500
+// The solver needs ten to a hundred times as long where demand swings, 10 to 60 us
+// for each pair of a source and a site, and nothing else is decided meanwhile.
+const (
+	swingPairs    = 2_500  // of a service, up to which its swing is planned for
+	allSwingPairs = 20_000 // of all services for whose swings it is, 200 services of ten zones
+)
+
+// chooseSwings lets swing what the solver has time for: first the services for whose
+// swing the plan before was made, so that the choice lasts, then those of which
+// most requests come and go.
+func chooseSwings(drafts []*draft) {
+	type candidate struct {
+		d      *draft
+		before bool
+		moving float64 // requests/s
+	}
+	var all []candidate
+	for _, d := range drafts {
+		if d == nil || d.Load == nil || len(d.in)+len(d.out) > 0 || d.swingSize() > swingPairs {
+			continue
+		}
+		c := candidate{d: d, before: d.last != nil && d.last.Swing() > 0}
+		for i := range d.Load.Sources {
+			c.moving += d.Load.Sources[i].Swing * d.Load.Sources[i].Demand
+		}
+		if c.moving > 0 {
+			all = append(all, c)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b candidate) int {
+		if a.before != b.before {
+			if a.before {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Compare(b.moving, a.moving)
+	})
+	room := allSwingPairs
+	for _, c := range all {
+		if size := c.d.swingSize(); size <= room {
+			room -= size
+			c.d.swinging = true
+		}
+	}
+}
+
+// swingSize is how many pairs of sources and sites the solver may have to look at.
+func (d *draft) swingSize() int { return len(d.sources) * len(d.sites) }
 
 // swings tells the problem how far its sources swing.
 func (d *draft) swings(p *solver.Service, solved []isobar.Locality) {
-	if d.Load == nil || len(d.in)+len(d.out) > 0 || len(solved)*len(d.sites) > swingPairs {
+	if !d.swinging {
 		return
 	}
 	for i := range d.Load.Sources {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/assign"
@@ -62,24 +63,68 @@ func TestSharesAreMadeForASwing(t *testing.T) {
 // TestSwingsOfManyZonesAreNotPlannedFor: the loop would wait for the solver.
 func TestSwingsOfManyZonesAreNotPlannedFor(t *testing.T) {
 	for zones, want := range map[int]float64{8: 0.5, 51: 0} {
-		network, err := isobar.NewNetwork(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s := isobar.Service{Name: "checkout"}
-		l := load.ServiceLoad{Name: "checkout", Coverage: 1, Covered: true}
-		for i := range zones {
-			at := loc(fmt.Sprintf("us/%02d", i))
-			s.Localities = append(s.Localities, isobar.ServiceLocality{
-				Locality: at, MaxRate: 1000, Concurrency: 20, Endpoints: endpoints(fmt.Sprintf("10.0.%d.1:80", i)),
-			})
-			l.Sources = append(l.Sources, load.SourceLoad{Source: at, Demand: 500, Raw: 500, Nodes: 3})
-		}
-		top := &isobar.Topology{Network: network, Revision: 1, Services: []isobar.Service{s}}
-		top.Normalize()
-		p := swung(t, top, &load.Snapshot{At: t0, Services: []load.ServiceLoad{l}})
-		if got, _ := p.Service("checkout"); got.Swing() != want {
+		top, l := wide(t, 1, zones)
+		p := swung(t, top, l)
+		if got, _ := p.Service("checkout-00"); got.Swing() != want {
 			t.Errorf("%d zones: a swing of %v is planned for, want %v", zones, got.Swing(), want)
 		}
 	}
+}
+
+// TestSwingsOfManyServices: of 55 services of 20 zones, 50 are planned with their
+// swing, those of which most requests come and go; and these stay chosen.
+func TestSwingsOfManyServices(t *testing.T) {
+	top, l := wide(t, 55, 20)
+	count := func(p *plan.Plan) (n int, last bool) {
+		for _, s := range p.Services {
+			if last = s.Swing() > 0; last {
+				n++
+			}
+		}
+		return n, last
+	}
+	var before *plan.Plan
+	for tick := range 2 {
+		for i := range l.Services {
+			l.Services[i].Sources[0].Swing = 0.2 + 0.005*float64(i)
+			if tick > 0 {
+				l.Services[i].Sources[0].Swing = 0.5 - 0.005*float64(i)
+			}
+		}
+		at := t0.Add(time.Duration(tick) * 10 * time.Second)
+		l.At = at
+		p, err := plan.Next(plan.Input{Now: at, Trigger: assign.Tick, Topology: top, Version: uint64(tick) + 1, Load: l, Previous: before})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, last := count(p); n != 50 || !last || p.Services[0].Swing() > 0 {
+			t.Errorf("tick %d: %d services are planned with their swing, want 50: the last one, which swung most at first (%v), and not the first (%v)",
+				tick, n, last, p.Services[0].Swing() > 0)
+		}
+		before = p
+	}
+}
+
+// wide makes services, each with endpoints and demand in so many zones.
+func wide(t *testing.T, services, zones int) (*isobar.Topology, *load.Snapshot) {
+	t.Helper()
+	network, err := isobar.NewNetwork(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	top, snapshot := &isobar.Topology{Network: network, Revision: 1}, &load.Snapshot{At: t0}
+	for k := range services {
+		s := isobar.Service{Name: fmt.Sprintf("checkout-%02d", k)}
+		l := load.ServiceLoad{Name: s.Name, Coverage: 1, Covered: true}
+		for i := range zones {
+			at := loc(fmt.Sprintf("us/%02d", i))
+			s.Localities = append(s.Localities, isobar.ServiceLocality{
+				Locality: at, MaxRate: 1000, Concurrency: 20, Endpoints: endpoints(fmt.Sprintf("10.%d.%d.1:80", k, i)),
+			})
+			l.Sources = append(l.Sources, load.SourceLoad{Source: at, Demand: 500, Raw: 500, Nodes: 3})
+		}
+		top.Services, snapshot.Services = append(top.Services, s), append(snapshot.Services, l)
+	}
+	top.Normalize()
+	return top, snapshot
 }
