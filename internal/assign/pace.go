@@ -207,7 +207,7 @@ func (w *work) stepAlone(r *row, load []float64) float64 {
 	slow := min(1, step/max(other, tiny))
 	fast := min(1, (reliefShare-slow*other)/max(relief, tiny))
 	ins := r.arrivals(slow*other + fast*relief)
-	left := sum(ins) / (slow*other + fast*relief)
+	left := min(1, sum(ins)/(slow*other+fast*relief))
 	for l := range r.pace {
 		r.pace[l] = r.from[l] + ins[l]
 		if d := r.from[l] - r.want[l]; d > 0 {
@@ -254,7 +254,7 @@ func (r *row) arrivals(moves float64) []float64 {
 		}
 		scale := 0.0
 		if open > 0 {
-			scale = min(1, (moves-held)/open)
+			scale = max(0, min(1, (moves-held)/open)) // held may be a little more than moves
 		}
 		if r.raise(ins, fixed, scale) {
 			continue

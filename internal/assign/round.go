@@ -28,7 +28,7 @@ func (r *row) floor(load []float64) {
 		return
 	}
 	for l, v := range r.next {
-		r.units[l] = int(math.Floor(v/unit + 1e-6))
+		r.units[l] = max(0, int(math.Floor(v/unit+1e-6))) // what the steps before leave may be -1e-10 for 0
 		load[l] += r.rate * unit * float64(r.units[l])
 	}
 }

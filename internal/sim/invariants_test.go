@@ -68,10 +68,11 @@ func TestSimulations(t *testing.T) {
 }
 
 // TestLargeFleets are fleets of the soak in which something rare happens: clients of
-// a low class come while others of it are told to drop, and a full service with
-// shares that are too small for the wire.
+// a low class come while others of it are told to drop, a full service with
+// shares that are too small for the wire, and shares of which less moves than is
+// told from nothing.
 func TestLargeFleets(t *testing.T) {
-	for _, seed := range []uint64{1271, 4253} {
+	for _, seed := range []uint64{1271, 4253, 1012} {
 		if _, err := simulateRandom(t.Context(), seed, large); err != nil {
 			t.Errorf("seed %d: %v", seed, err)
 		}
