@@ -56,3 +56,31 @@ func benchmarkCalls(b *testing.B, services, localities int) {
 func BenchmarkCalls5x30(b *testing.B) { benchmarkCalls(b, 5, 30) }
 
 func BenchmarkCalls40x10(b *testing.B) { benchmarkCalls(b, 40, 10) }
+
+// What demand that swings costs: time per pair of a source and a locality.
+func benchmarkSwing(b *testing.B, n int, load float64) {
+	b.Helper()
+	rng := rand.New(rand.NewPCG(1, 4))
+	p := solver.Problem{}
+	for range 20 {
+		s := randomService(rng, n, n, load)
+		s.Swing = make([]float64, n)
+		for i := range s.Swing {
+			s.Swing[i] = 0.1 + 0.4*rng.Float64()
+		}
+		p.Services = append(p.Services, s)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := solver.Solve(p); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(p.Services)*n*n), "ns/pair")
+}
+
+func BenchmarkSwing10x10(b *testing.B) { benchmarkSwing(b, 10, 0.7) }
+
+func BenchmarkSwingFull10x10(b *testing.B) { benchmarkSwing(b, 10, 0.95) }
+
+func BenchmarkSwing30x30(b *testing.B) { benchmarkSwing(b, 30, 0.7) }

@@ -69,7 +69,7 @@ func (f *remoteFlags) remote() (*admin.Remote, error) {
 	}
 	remote, err := admin.NewRemote(f.admin, options...)
 	if err != nil {
-		return nil, usageError{fmt.Errorf("--admin: %w", err)}
+		return nil, usagef("--admin: %w", err)
 	}
 	return remote, nil
 }

@@ -108,7 +108,7 @@ func (f *benchFlags) complete(log *slog.Logger) error {
 		return err
 	}
 	if !f.yes && !onLoopback(host) {
-		return usageError{fmt.Errorf("--xds %q is not on this machine: give --yes to load it with %d clients", f.options.Target, f.options.Clients)}
+		return usagef("--xds %q is not on this machine: give --yes to load it with %d clients", f.options.Target, f.options.Clients)
 	}
 	if f.options.Credentials, err = dialCredentials("--xds", f.options.Target, f.tls, f.insecure, log); err != nil {
 		return err
@@ -116,17 +116,17 @@ func (f *benchFlags) complete(log *slog.Logger) error {
 	for _, text := range f.localities {
 		l, err := isobar.ParseLocality(text)
 		if err != nil {
-			return usageError{fmt.Errorf("--localities: %w", err)}
+			return usagef("--localities: %w", err)
 		}
 		f.options.Localities = append(f.options.Localities, l)
 	}
 	switch {
 	case f.options.Subscribe < 1:
-		return usageError{fmt.Errorf("--subscribe %d, want at least 1", f.options.Subscribe)}
+		return usagef("--subscribe %d, want at least 1", f.options.Subscribe)
 	case !(f.options.Rate >= 0 && f.options.Rate <= loadgen.MaxRate): // nor NaN
-		return usageError{fmt.Errorf("--rate %v, want 0 to %v requests/s", f.options.Rate, loadgen.MaxRate)}
+		return usagef("--rate %v, want 0 to %v requests/s", f.options.Rate, loadgen.MaxRate)
 	case f.options.Clients < 1 || f.options.Clients > loadgen.MaxClients:
-		return usageError{fmt.Errorf("--clients %d, want 1 to %d", f.options.Clients, loadgen.MaxClients)}
+		return usagef("--clients %d, want 1 to %d", f.options.Clients, loadgen.MaxClients)
 	}
 	return nil
 }

@@ -144,11 +144,11 @@ func (f *bootstrapFlags) check() (bootstrap, error) {
 	b := bootstrap{Server: f.server, NodeID: f.nodeID, Cluster: f.cluster, bootstrapTLS: f.tls}
 	host, port, err := net.SplitHostPort(f.server)
 	if err != nil || host == "" {
-		return b, usageError{fmt.Errorf("--server %q: want HOST:PORT, for example 127.0.0.1:18000", f.server)}
+		return b, usagef("--server %q: want HOST:PORT, for example 127.0.0.1:18000", f.server)
 	}
 	number, err := strconv.ParseUint(port, 10, 16)
 	if err != nil || number == 0 {
-		return b, usageError{fmt.Errorf("--server %q: the port must be a number from 1 to 65535", f.server)}
+		return b, usagef("--server %q: the port must be a number from 1 to 65535", f.server)
 	}
 	b.Host, b.Port = host, uint16(number)
 	_, err = netip.ParseAddr(host)
@@ -156,11 +156,11 @@ func (f *bootstrapFlags) check() (bootstrap, error) {
 	b.Locality, err = isobar.ParseLocality(f.locality)
 	switch {
 	case err != nil:
-		return b, usageError{fmt.Errorf("--locality: %w", err)}
+		return b, usagef("--locality: %w", err)
 	case b.Locality.Zone == "":
-		return b, usageError{fmt.Errorf("--locality %q: want REGION/ZONE: distances and weights are per zone", f.locality)}
+		return b, usagef("--locality %q: want REGION/ZONE: distances and weights are per zone", f.locality)
 	case b.Cluster == "":
-		return b, usageError{fmt.Errorf("--cluster: want the name of the client service: demand is summed under it")}
+		return b, usagef("--cluster: want the name of the client service: demand is summed under it")
 	}
 	if b.NodeID == "" {
 		if b.NodeID, err = os.Hostname(); err != nil {

@@ -48,7 +48,7 @@ func configByFlag(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	return usageError{fmt.Errorf("unexpected argument %q; the configuration file is given by -c: %s -c %s", args[0], cmd.CommandPath(), args[0])}
+	return usagef("unexpected argument %q; the configuration file is given by -c: %s -c %s", args[0], cmd.CommandPath(), args[0])
 }
 
 // readConfig reads a configuration file and prints its warnings.

@@ -120,9 +120,9 @@ func checkerLocality(text string) (isobar.Locality, error) {
 	where, err := isobar.ParseLocality(text)
 	switch {
 	case err != nil:
-		return where, usageError{fmt.Errorf("--locality: %w", err)}
+		return where, usagef("--locality: %w", err)
 	case where.Zone == "":
-		return where, usageError{fmt.Errorf("--locality %q: want REGION/ZONE: checkers are spread over zones", text)}
+		return where, usagef("--locality %q: want REGION/ZONE: checkers are spread over zones", text)
 	}
 	return where, nil
 }

@@ -80,7 +80,7 @@ func dialCredentials(flag, address string, files identity.DialFiles, plaintext b
 	case files.Cert != "" || files.Key != "":
 		return nil, usageError{errors.New("--cert, --key: give --ca, too, so that the connection uses TLS")}
 	case !plaintext && !onLoopback(host):
-		return nil, usageError{fmt.Errorf("%s %q is not on this machine: give --ca FILE for TLS, or --insecure to go without", flag, address)}
+		return nil, usagef("%s %q is not on this machine: give --ca FILE for TLS, or --insecure to go without", flag, address)
 	}
 	return insecure.NewCredentials(), nil
 }
@@ -88,7 +88,7 @@ func dialCredentials(flag, address string, files identity.DialFiles, plaintext b
 func hostOf(flag, address string) (string, error) {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil || host == "" {
-		return "", usageError{fmt.Errorf("%s %q: want HOST:PORT, for example 127.0.0.1:18000", flag, address)}
+		return "", usagef("%s %q: want HOST:PORT, for example 127.0.0.1:18000", flag, address)
 	}
 	return host, nil
 }

@@ -66,7 +66,7 @@ picks the endpoints of a locality in turn, as its round_robin does.`,
 func checkPredictFlags(cmd *cobra.Command, o *dataplane.Options) error {
 	switch {
 	case !(o.PanicThreshold >= 0 && o.PanicThreshold <= 100): // nor NaN
-		return usageError{fmt.Errorf("--panic-threshold %v, want a percentage from 0 to 100", o.PanicThreshold)}
+		return usagef("--panic-threshold %v, want a percentage from 0 to 100", o.PanicThreshold)
 	case cmd.Flags().Changed("overprovisioning-factor") && o.OverprovisioningFactor == 0:
 		return usageError{errors.New("--overprovisioning-factor 0, want at least 1 percent; 100 is no overprovisioning")}
 	}

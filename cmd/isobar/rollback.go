@@ -1,8 +1,6 @@
 package main
 
 import (
-	"fmt"
-
 	"github.com/spf13/cobra"
 
 	"github.com/isobar-xds/isobar/internal/admin"
@@ -24,7 +22,7 @@ be writable.`,
 		Args:    cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if _, err := plan.ParseVersion(args[0]); err != nil {
-				return usageError{fmt.Errorf("%q is not a version: give one as `isobar history` lists them", args[0])}
+				return usagef("%q is not a version: give one as `isobar history` lists them", args[0])
 			}
 			o := flags.order(args[1:])
 			o.Version = args[0]

@@ -39,6 +39,9 @@ type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
+// usagef makes one of a text, as fmt.Errorf does.
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
 // run is the whole program but for its exit: args without the program's name.
 // It returns when the command is done or ctx has ended and everything that was
 // started has stopped.
@@ -99,7 +102,7 @@ func flagError(cmd *cobra.Command, err error) error {
 		}
 		text = strings.Replace(text, number.Error(), want, 1)
 	}
-	return usageError{fmt.Errorf("%s; see %s --help", text, cmd.CommandPath())}
+	return usagef("%s; see %s --help", text, cmd.CommandPath())
 }
 
 // knownHelp makes it an error to ask for help about what does not exist; cobra
@@ -136,7 +139,7 @@ func knownCommand(cmd *cobra.Command, args []string) error {
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		hint = "did you mean " + strings.Join(near, " or ") + "?"
 	}
-	return usageError{fmt.Errorf("unknown command %q; %s", args[0], hint)}
+	return usagef("unknown command %q; %s", args[0], hint)
 }
 
 // markUsage makes errors about the number of arguments usage errors, for all
@@ -167,12 +170,12 @@ func wrongArguments(cmd *cobra.Command, args []string, err error) error {
 	if exitCode(err) == exitUsage || !slices.Contains([]string{"accepts", "requires", "unknown"}, first) {
 		return asUsage(cmd, err)
 	}
-	return usageError{fmt.Errorf("got %s; want %s; see %s --help", count(len(args), "argument", "arguments"), cmd.UseLine(), cmd.CommandPath())}
+	return usagef("got %s; want %s; see %s --help", count(len(args), "argument", "arguments"), cmd.UseLine(), cmd.CommandPath())
 }
 
 func asUsage(cmd *cobra.Command, err error) error {
 	if exitCode(err) == exitUsage {
 		return err
 	}
-	return usageError{fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
+	return usagef("%w; see %s --help", err, cmd.CommandPath())
 }

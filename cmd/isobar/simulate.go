@@ -195,7 +195,7 @@ func choosePolicies(names []string) ([]sim.Policy, error) {
 	for _, n := range names {
 		i := slices.IndexFunc(all, func(p sim.Policy) bool { return p.Name == n })
 		if i < 0 {
-			return nil, usageError{fmt.Errorf("unknown policy %q; want some of %s", n, strings.Join(policyNames(), ", "))}
+			return nil, usagef("unknown policy %q; want some of %s", n, strings.Join(policyNames(), ", "))
 		}
 		out = append(out, all[i])
 	}

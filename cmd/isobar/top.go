@@ -48,7 +48,7 @@ much has yet to move to where it is wanted.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case flags.interval < leastTopInterval:
-				return usageError{fmt.Errorf("--interval %s: %w", flags.interval, errTopInterval)}
+				return usagef("--interval %s: %w", flags.interval, errTopInterval)
 			case flags.count < 0, flags.rows < 0:
 				return usageError{errors.New("--count and --rows can't be negative")}
 			}

@@ -15,7 +15,8 @@ import (
 // Services that calls connect are solved together, without.
 
 // The solver needs ten to a hundred times as long where demand swings, 10 to 60 us
-// for each pair of a source and a site, and nothing else is decided meanwhile.
+// for each pair of a source and a site (BenchmarkSwing of package solver), and
+// nothing else is decided meanwhile.
 const (
 	swingPairs    = 2_500  // of a service, up to which its swing is planned for
 	allSwingPairs = 20_000 // of all services for whose swings it is, 200 services of ten zones
@@ -27,7 +28,7 @@ const (
 func chooseSwings(drafts []*draft) {
 	type candidate struct {
 		d      *draft
-		before bool
+		rank   int     // 0 where the plan before was made for its swing, else 1
 		moving float64 // requests/s
 	}
 	var all []candidate
@@ -35,7 +36,10 @@ func chooseSwings(drafts []*draft) {
 		if d == nil || d.Load == nil || len(d.in)+len(d.out) > 0 || d.swingSize() > swingPairs {
 			continue
 		}
-		c := candidate{d: d, before: d.last != nil && d.last.Swing() > 0}
+		c := candidate{d: d, rank: 1}
+		if d.last != nil && d.last.Swing() > 0 {
+			c.rank = 0
+		}
 		for i := range d.Load.Sources {
 			c.moving += d.Load.Sources[i].Swing * d.Load.Sources[i].Demand
 		}
@@ -44,13 +48,7 @@ func chooseSwings(drafts []*draft) {
 		}
 	}
 	slices.SortStableFunc(all, func(a, b candidate) int {
-		if a.before != b.before {
-			if a.before {
-				return -1
-			}
-			return 1
-		}
-		return cmp.Compare(b.moving, a.moving)
+		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(b.moving, a.moving))
 	})
 	room := allSwingPairs
 	for _, c := range all {
