@@ -55,7 +55,7 @@ func (p Problem) solveGroup(g *callGraph, group []int, out []ServiceSolution) (t
 			out[members[c.member].index].CallsServed[c.call] = m.rates[k] / c.perRequest
 		}
 	}
-	total.LowerBound = min(total.Objective, p.certifyGroup(g, group, members, method.bestP, out))
+	total.LowerBound = lower(total.Objective, p.certifyGroup(g, group, members, method.bestP, out))
 	return total, served
 }
 

@@ -96,7 +96,7 @@ var (
 type Solution struct {
 	Objective  float64 // requests/s * ms: divide by the demand for mean latency
 	LowerBound float64 // no feasible flow can be below it
-	Gap        float64 // (Objective - LowerBound) / Objective, 0 if both are 0
+	Gap        float64 // (Objective - LowerBound) / Objective, in [0, 1]; 0 if both are 0
 	ExcessMS   float64 // (Objective - LowerBound) / demand served, calls not counted
 	Services   []ServiceSolution
 }

@@ -31,7 +31,7 @@ func (in *instance) reuse() (ServiceSolution, float64, bool) {
 		if prog.swing != nil {
 			sol.Swing = in.service.WarmSwing
 		}
-		sol.LowerBound = math.Min(sol.Objective, bound)
+		sol.LowerBound = lower(sol.Objective, bound)
 		sol.Gap, sol.ExcessMS = quality(sol.Objective, sol.LowerBound, served)
 		return sol, served, true
 	}

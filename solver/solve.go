@@ -39,6 +39,12 @@ func Solve(p Problem) (Solution, error) {
 	return out, nil
 }
 
+// lower is what a bound proves: no flow costs less than nothing, and rounding may
+// put the bound of an exact optimum a hair above it. So the gap is within [0, 1].
+func lower(objective, bound float64) float64 {
+	return min(objective, max(0, bound))
+}
+
 func quality(objective, bound, served float64) (gap, excess float64) {
 	if objective <= bound {
 		return 0, 0
@@ -154,6 +160,5 @@ func (in *instance) certify(sol *ServiceSolution) {
 		}
 	}
 	sol.Prices = slopes
-	// Rounding may put the bound of an exact optimum a hair above it.
-	sol.LowerBound = math.Min(sol.Objective, bound)
+	sol.LowerBound = lower(sol.Objective, bound)
 }

@@ -78,7 +78,7 @@ func (in *instance) solveSwung(p part, method *interior) (ServiceSolution, float
 	}
 	sol, served := in.answer(&out)
 	sol.Swing = duals
-	sol.LowerBound = math.Min(sol.Objective, bound)
+	sol.LowerBound = lower(sol.Objective, bound)
 	sol.Gap, sol.ExcessMS = quality(sol.Objective, sol.LowerBound, served)
 	return sol, served
 }

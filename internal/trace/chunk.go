@@ -53,7 +53,12 @@ func newChunker(w io.Writer) (*chunker, error) {
 		return nil, err
 	}
 	c := &chunker{w: w, deflate: deflate}
-	return c, c.write(binary.BigEndian.AppendUint16([]byte(mark), version))
+	return c, c.write(head())
+}
+
+// head is how a segment begins.
+func head() []byte {
+	return binary.BigEndian.AppendUint16([]byte(mark), version)
 }
 
 func (c *chunker) write(b []byte) error {

@@ -2,6 +2,7 @@ package trace
 
 import (
 	"bytes"
+	"compress/flate"
 	"errors"
 	"io"
 	"reflect"
@@ -36,20 +37,28 @@ func Records(data []byte) (out []Record, err error) {
 	}
 }
 
-// Segment puts one together.
-func Segment(records []Record) ([]byte, error) {
-	var out bytes.Buffer
-	c, err := newChunker(&out)
+// Segmenter puts segments together, one at a time. It does not compress them, and
+// uses one writer for all: else that were most of the work of who makes millions.
+func Segmenter() (func([]Record) ([]byte, error), error) {
+	c, err := newChunker(io.Discard)
 	if err != nil {
 		return nil, err
 	}
-	for _, r := range records {
-		if err := c.record(r.Kind, r.Payload); err != nil {
-			return nil, err
-		}
+	c.deflate, err = flate.NewWriter(io.Discard, flate.NoCompression)
+	if err != nil {
+		return nil, err
 	}
-	err = c.flush()
-	return out.Bytes(), err
+	return func(records []Record) ([]byte, error) {
+		out := bytes.NewBuffer(head())
+		c.w = out
+		for _, r := range records {
+			if err := c.record(r.Kind, r.Payload); err != nil {
+				return nil, err
+			}
+		}
+		err := c.flush()
+		return out.Bytes(), err
+	}, nil
 }
 
 // Read reads all records without playing them.
