@@ -5,8 +5,14 @@ import (
 	"math"
 )
 
-// checkSlack is the relative error that sums of many flows may carry.
-const checkSlack = 1e-9
+const (
+	// checkSlack is the relative error that sums of many flows may carry.
+	checkSlack = 1e-9
+	// roomRounding is the rounding of a room, relative to the ceiling and the
+	// background that it is the difference of. Where demand fills all rooms, it may be
+	// found in any of them.
+	roomRounding = 8 * 0x1p-52
+)
 
 // Check tells whether a solution keeps all constraints of its service: flows
 // are finite, not negative and only where they may be; every source's demand is
@@ -47,9 +53,19 @@ func Check(s Service, sol ServiceSolution) error {
 	if shed > s.MaxShed*demand*(1+checkSlack) {
 		return fmt.Errorf("%v is shed of %v: more than the fraction %v", shed, demand, s.MaxShed)
 	}
+	return sol.withinRooms(s, load)
+}
+
+// withinRooms tells whether a load is above its ceiling.
+func (sol *ServiceSolution) withinRooms(s Service, load []float64) error {
+	rounding := 0.0
+	for l := range load {
+		c := newCurve(s.Localities[l])
+		rounding += roomRounding * (sol.Scale[l]*c.ceiling*c.capacity + c.background)
+	}
 	for l, y := range load {
 		c := newCurve(s.Localities[l])
-		if room := c.room(sol.Scale[l]); y > room+checkSlack*sol.Scale[l]*c.ceiling*c.capacity {
+		if room := c.room(sol.Scale[l]); y > room+checkSlack*sol.Scale[l]*c.ceiling*c.capacity+rounding {
 			return fmt.Errorf("locality %d: load %v is above its room %v", l, y, room)
 		}
 		if !(sol.Scale[l] >= 1) || math.IsInf(sol.Scale[l], 1) {
