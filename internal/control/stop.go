@@ -9,6 +9,9 @@ func (l *Loop) leave() {
 	defer close(l.left)
 	l.last = l.Current()
 	if p := l.last.WithoutDrops(time.Now(), l.last.Version+1); p != nil {
+		if p.Version > l.reserved { // or a successor would use it again, for other content
+			_ = l.reserve(l.toSave(l.last), p.Version) // it is told, and there is no later plan to wait for
+		}
 		l.log.Info("clients drop nothing while this server is away", "version", p.VersionString())
 		l.undropped.Store(true)
 		l.show(p)
