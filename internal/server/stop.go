@@ -39,13 +39,9 @@ type part struct {
 // newParts builds the gRPC server of each listener: as many as are to be stopped
 // one by one.
 func (s *Server) newParts() []part {
-	n := stopParts
-	if s.cfg.StopSpread <= 0 {
-		n = 1
-	}
 	var parts []part
 	for _, l := range s.listeners.grpc() {
-		for _, turn := range takeTurns(l, n) {
+		for _, turn := range takeTurns(l, stopParts) {
 			parts = append(parts, part{s.newGRPC(l == s.listeners.XDS2017), turn})
 		}
 	}
@@ -75,8 +71,8 @@ func (s *Server) serveGRPC(ctx context.Context) error {
 			}
 		}
 		s.lastPlanTaken()
-		if s.cfg.StopSpread > 0 {
-			s.sendAway()
+		if spread := s.current.Load().StopSpread; spread > 0 {
+			s.sendAway(spread)
 		}
 	}
 	s.endAll()
@@ -127,8 +123,7 @@ func (s *Server) lastPlanTaken() {
 // sendAway ends the parts one after the other, in random order, spread over the
 // configured time as far as they have connections. A fleet that came back all
 // at once would meet the next server as a herd.
-func (s *Server) sendAway() {
-	spread := s.current.Load().StopSpread
+func (s *Server) sendAway(spread time.Duration) {
 	s.log.Info("sending clients away", "over", spread.String())
 	step := time.NewTicker(max(spread/time.Duration(len(s.parts)), time.Millisecond))
 	defer step.Stop()

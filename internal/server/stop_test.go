@@ -3,7 +3,9 @@ package server_test
 import (
 	"context"
 	"log/slog"
+	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -16,6 +18,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/isobar-xds/isobar/internal/fleet"
+	"github.com/isobar-xds/isobar/internal/identity/identitytest"
 	"github.com/isobar-xds/isobar/internal/server"
 	"github.com/isobar-xds/isobar/internal/store"
 	"github.com/isobar-xds/isobar/internal/testhelp"
@@ -137,4 +140,23 @@ func checkSpread(t *testing.T, all []watcher, began time.Time, spread, took time
 			t.Errorf("quarter %d of the clients was gone after %v, want about %v", i+1, got, want)
 		}
 	}
+}
+
+// TestStopSpreadFollowsTheFile: a server that was started without it spreads
+// its end over what the file says later.
+func TestStopSpreadFollowsTheFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "isobar.yaml")
+	write := func(spread string) {
+		identitytest.Replace(t, path, []byte("xds: {listen: \"127.0.0.1:0\"}\nadmin: {listen: \"127.0.0.1:0\"}\nservices: []\nstop_spread: "+spread+"\n"))
+	}
+	write("0s")
+	var log *testhelp.Log
+	t.Cleanup(func() { // after the server has ended
+		if !strings.Contains(log.String(), `msg="sending clients away" over=321ms`) {
+			t.Errorf("clients are not sent away over what the file says:\n%.3000s", log)
+		}
+	})
+	_, log = serveFile(t, path)
+	write("321ms")
+	testhelp.Eventually(t, "the new file", func() bool { return strings.Contains(log.String(), "configuration file reloaded") })
 }
