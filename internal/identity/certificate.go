@@ -61,6 +61,17 @@ type inForce struct {
 	from, until time.Time // of the certificate of the chain that ends first
 }
 
+// timely tells whether the chain is good at a time, as far as that goes.
+func (f *inForce) timely(now time.Time) error {
+	switch {
+	case now.After(f.until):
+		return fmt.Errorf("the certificate expired at %s", f.until.UTC().Format(time.RFC3339))
+	case now.Before(f.from):
+		return fmt.Errorf("the certificate is not valid before %s", f.from.UTC().Format(time.RFC3339))
+	}
+	return nil
+}
+
 // OpenCertificates reads the files; an error names the one that is bad.
 func OpenCertificates(files Files, o Options) (*Certificates, error) {
 	c := &Certificates{files: files, opts: o.withDefaults()}
@@ -92,15 +103,23 @@ func (c *Certificates) Validity() (from, until time.Time) {
 	return current.from, current.until
 }
 
-// replace puts new contents of the files in force, if they are good.
+// replace puts new contents of the files in force, if they are good. A
+// certificate that clients would refuse today does not take the place of one
+// that they accept; it is looked at again as its time comes.
 func (c *Certificates) replace(contents [][]byte) error {
 	next, err := c.files.parse(contents)
 	if err != nil {
 		return err
 	}
+	now := time.Now()
+	if current := c.current.Load(); current != nil && current.timely(now) == nil {
+		if err := next.timely(now); err != nil {
+			return fmt.Errorf("%s: %w; the one in force is good until %s", c.files.Cert, err, current.until.UTC().Format(time.RFC3339))
+		}
+	}
 	c.current.Store(next)
 	c.opts.Metrics.expiry.WithLabelValues(c.opts.Name).Set(float64(next.until.Unix()))
-	if time.Now().After(next.until) {
+	if now.After(next.until) {
 		c.opts.Log.Error("the certificate has expired: clients will refuse it", "listener", c.opts.Name, "file", c.files.Cert, "expired", next.until)
 	}
 	return nil

@@ -145,6 +145,44 @@ func TestRotation(t *testing.T) {
 	}
 }
 
+// TestCertificatesOfAnotherTime: what clients would refuse today, by its time, is
+// told of and takes no good certificate's place; where none is good it may.
+func TestCertificatesOfAnotherTime(t *testing.T) {
+	ca := identitytest.NewCA(t)
+	dir := t.TempDir()
+	f := ca.Write(dir, identitytest.Leaf{})
+	l := listen(t, f)
+	client := ca.Client(&identitytest.Leaf{DNS: []string{"a.example"}})
+	good := l.must(client)
+	for _, tt := range []struct {
+		notAfter time.Duration
+		says     string
+	}{
+		{-time.Minute, "the certificate expired at "},
+		{48 * time.Hour, "the certificate is not valid before "}, // those of the tests live for a day
+	} {
+		ca.Write(dir, identitytest.Leaf{NotAfter: time.Now().Add(tt.notAfter)})
+		testhelp.Eventually(t, tt.says, func() bool {
+			text := l.log.String()
+			return strings.Contains(text, tt.says) && strings.Contains(text, "the one in force is good until ")
+		})
+		if got := l.must(client); got != good || testhelp.Series(t, l.registry, "isobar_tls_files_good")["xds,certificates"] != 0 {
+			t.Errorf("%s: clients are shown %s, not %s", tt.says, got, good)
+		}
+	}
+	ca.Write(dir, identitytest.Leaf{})
+	testhelp.Eventually(t, "one of today", func() bool { return l.must(client) != good })
+
+	late := ca.Write(t.TempDir(), identitytest.Leaf{NotAfter: time.Now().Add(-time.Minute)})
+	c, err := identity.OpenCertificates(late, identity.Options{Name: "xds"})
+	if err != nil {
+		t.Fatalf("a server that starts with an expired certificate: %v", err)
+	}
+	if _, until := c.Validity(); until.After(time.Now()) {
+		t.Errorf("it is good until %v", until)
+	}
+}
+
 // TestLinkSwap is how Kubernetes replaces the files of a Secret: a link to a
 // directory beside them.
 func TestLinkSwap(t *testing.T) {

@@ -30,9 +30,10 @@ func (s *Server) troubles() []string {
 }
 
 // fileTroubles tells which files hold what can't be used, so that what they held
-// before is in force: until a restart, which would fail by them.
+// before is in force: until a restart, which would fail by them, or go on with
+// what clients refuse.
 func (s *Server) fileTroubles() []string {
-	const before = "; what stood there before is in force, and a restart would fail"
+	const before = "; what stood there before is in force, but not after a restart"
 	var out []string
 	if why := s.badFile.why.Load(); why != nil {
 		out = append(out, "the configuration file is refused: "+*why+before)
