@@ -142,5 +142,5 @@ func fixedPreview(context.Context, []byte) (plan.Difference, []admin.Problem, er
 		Sources: []plan.SourceDifference{{Source: a, Demand: 100, Shares: []plan.ShareDifference{
 			{Locality: a, Share: plan.Three{Before: 1, First: 0.9, Settled: 0.6}}, {Locality: b, Share: plan.Three{First: 0.1, Settled: 0.4}},
 		}}},
-	}}}, nil, nil
+	}}}, []admin.Problem{{Error: "service cart belongs to the API"}}, nil
 }

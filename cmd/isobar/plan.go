@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -44,6 +45,7 @@ Services of the API stay as they are. What is paused or held stays held.`,
 			if err != nil {
 				return err
 			}
+			printMoreWarnings(cmd.ErrOrStderr(), out.Warnings, warnings)
 			if flags.output == outputJSON {
 				return writeJSON(cmd.OutOrStdout(), out)
 			}
@@ -54,6 +56,16 @@ Services of the API stay as they are. What is paused or held stays held.`,
 	cmd.Flags().StringVarP(&file, "config", "c", file, "the changed configuration file; - is standard input")
 	_ = cmd.MarkFlagFilename("config", "yaml", "yml", "json") // fails only for a flag that does not exist
 	return cmd
+}
+
+// printMoreWarnings prints what only the server knows: what in the file alone is
+// doubtful has been told.
+func printMoreWarnings(stderr io.Writer, warnings []admin.Problem, told []config.Problem) {
+	for i := range warnings {
+		if !slices.ContainsFunc(told, func(p config.Problem) bool { return p.Text == warnings[i].Error }) {
+			_, _ = fmt.Fprintln(stderr, "warning: "+printable(warnings[i].Error)) // nobody to tell
+		}
+	}
 }
 
 // writePreview prints a table of shares and one of utilization for each service

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/isobar-xds/isobar/internal/admin"
@@ -21,19 +22,27 @@ func (s *Server) breaches(ctx context.Context, d *admin.Drain) ([]string, error)
 	return s.loop.Breaches(ctx, d.Health)
 }
 
-// preview tells what another configuration file would change.
+// preview tells what another configuration file would change. What a reload would
+// refuse, it refuses.
 func (s *Server) preview(ctx context.Context, body []byte) (plan.Difference, []admin.Problem, error) {
 	next, found, err := config.Decode("body", body)
 	warnings := problems(found)
 	if err != nil {
 		return plan.Difference{}, warnings, inputError(err)
 	}
-	topology, operators, conflicts, err := s.registry.Preview(next.Services, next.Network)
+	if n := s.losesAll(next); n > 0 {
+		return plan.Difference{}, warnings, &admin.InputError{Problems: []admin.Problem{{Error: fmt.Sprintf(textLosesAll, n), Place: "1:1", Fix: fixLosesAll}}}
+	}
+	listed, unknown := s.upstream.Preview(upstreamConfig(next.Source))
+	topology, operators, conflicts, err := s.registry.Preview(next.Services, listed, next.Network)
 	if err != nil {
 		return plan.Difference{}, warnings, inputError(err)
 	}
 	for _, text := range conflicts {
 		warnings = append(warnings, admin.Problem{Error: text})
+	}
+	for _, name := range unknown {
+		warnings = append(warnings, admin.Problem{Error: "service " + name + " of source.xds is left out: its endpoints are not known before the other control plane lists them"})
 	}
 	d, err := s.loop.Preview(ctx, topology, operators)
 	return d, warnings, err

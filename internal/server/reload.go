@@ -13,10 +13,8 @@ func (s *Server) reload(data []byte) error {
 	if err != nil {
 		return err
 	}
-	if n := len(s.current.Load().Services); n > 0 && next.Services == nil && next.Source == nil {
-		// Half a file, or one that a tool has lost, must not take every client's
-		// endpoints away.
-		return fmt.Errorf("%s:1:1: services: missing, but %d of this file are in force and stay; write services: [] if they shall go", s.opts.File, n)
+	if n := s.losesAll(next); n > 0 {
+		return fmt.Errorf("%s:1:1: "+textLosesAll+"; "+fixLosesAll, s.opts.File, n)
 	}
 	for i := range warnings {
 		s.log.Warn("configuration", "warning", warnings[i].String())
@@ -31,6 +29,28 @@ func (s *Server) reload(data []byte) error {
 		s.log.Warn("configuration reloaded; some settings take effect at the next start only", "settings", fixed)
 	}
 	return nil
+}
+
+// What is said of a file that has lost its services.
+const (
+	textLosesAll = "services: missing, but %d of this file are in force and stay"
+	fixLosesAll  = "write services: [] if they shall go"
+)
+
+// losesAll counts the services in force of the file, and of the other control
+// plane that it names, where the next file speaks of none; else it gives 0. Half
+// a file, or one that a tool has lost, must not take every client's endpoints
+// away.
+func (s *Server) losesAll(next *config.Config) int {
+	if next.Services != nil || next.Source != nil {
+		return 0
+	}
+	now := s.current.Load()
+	n := len(now.Services)
+	if now.Source != nil {
+		n += len(now.Source.Services)
+	}
+	return n
 }
 
 // defaults are those of the file in force.

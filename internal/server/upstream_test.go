@@ -19,6 +19,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/config"
 	"github.com/isobar-xds/isobar/internal/fleet"
+	"github.com/isobar-xds/isobar/internal/plan"
 	"github.com/isobar-xds/isobar/internal/server"
 	"github.com/isobar-xds/isobar/internal/store"
 	"github.com/isobar-xds/isobar/internal/wire"
@@ -103,6 +104,7 @@ func TestEndpointsOfAnotherControlPlane(t *testing.T) {
 			if w.read("127.0.0.1", "/v1/status", &status); !status.OK {
 				t.Errorf("in order: %q", status.Attention)
 			}
+			previewBeside(t, w)
 			other.Stop()
 			for range 20 {
 				noViolations(t, w.tick())
@@ -114,4 +116,34 @@ func TestEndpointsOfAnotherControlPlane(t *testing.T) {
 			}
 		})
 	})
+}
+
+// previewBeside: a preview knows what the other control plane lists, and that a
+// file may ask it for more, or for nothing any more.
+func previewBeside(t *testing.T, w *world) {
+	t.Helper()
+	const file = `
+network: {latency_ms: [{from: us, to: eu, ms: 80}, {from: us/c, to: us/a, ms: 1}, {from: us/c, to: us/b, ms: 1.9}]}
+source: {xds: {server: "other:1", insecure: true, services: [{name: more}, {name: checkout, eds_name: listed, localities: [
+  {locality: eu/a, max_rate: 1000, concurrency: 40}, {locality: eu/b, max_rate: 1000, concurrency: 40},
+  {locality: us/a, max_rate: 500, concurrency: 40}, {locality: us/b, max_rate: 1000, concurrency: 40}]}]}}
+`
+	var out admin.Previewed
+	if code := w.order("/v1/plan", file, &out); code != 200 || len(out.Services) != 1 {
+		t.Fatalf("half the capacity in us/a: %d %+v", code, out)
+	}
+	if d := &out.Services[0]; d.Service != "checkout" || d.Change != plan.ChangeChanged {
+		t.Errorf("%+v", d)
+	}
+	if len(out.Warnings) != 1 || !strings.Contains(out.Warnings[0].Error, "service more of source.xds is left out") {
+		t.Errorf("warnings %+v", out.Warnings)
+	}
+	out = admin.Previewed{}
+	if code := w.order("/v1/plan", "services: []", &out); code != 200 || len(out.Services) != 1 || out.Services[0].Change != plan.ChangeRemoved {
+		t.Errorf("without the other control plane: %d %+v", code, out)
+	}
+	var refused admin.Problem
+	if code := w.order("/v1/plan", "network: {}", &refused); code != 400 || refused.Place != "1:1" {
+		t.Errorf("half a file: %d %+v", code, refused)
+	}
 }

@@ -173,14 +173,17 @@ func (r *Registry) SetHealth(service, address string, h isobar.HealthStatus) (to
 // is deleted, and a conflict tells so. With an error nothing has changed.
 //
 
-// Preview gives the topology that [Registry.SetFile] would make, which services
-// of the file would not be in force, and the health that operators set. Nothing
+// Preview gives the topology that [Registry.SetConfigured] would make, which
+// services would not be in force, and the health that operators set. Nothing
 // changes.
-func (r *Registry) Preview(services []isobar.Service, network *isobar.Network) (t *isobar.Topology, operators health.Table, conflicts []string, err error) {
-	services = cloneServices(services)
+func (r *Registry) Preview(file, listed []isobar.Service, network *isobar.Network) (t *isobar.Topology, operators health.Table, conflicts []string, err error) {
+	file, listed = cloneServices(file), cloneServices(listed)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	next, err := r.now.setFile(services, network)
+	next, err := r.now.setFile(file, network)
+	if err == nil {
+		next, err = next.setListed(listed)
+	}
 	if err != nil {
 		return nil, health.Table{}, nil, err
 	}

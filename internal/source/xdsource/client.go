@@ -77,6 +77,21 @@ func (c *Client) Configure(cfg *Config, put func(listed []isobar.Service) error)
 	return nil
 }
 
+// Preview gives what [Client.Configure] would hand over, and the names of the
+// services of which no endpoints are known, so that they would be left out until
+// the server lists some. Nothing changes.
+func (c *Client) Preview(cfg *Config) (listed []isobar.Service, unknown []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	next := c.table.configured(cfg, c.seed, time.Now())
+	for _, e := range next.entries {
+		if !e.known {
+			unknown = append(unknown, e.Settings.Name)
+		}
+	}
+	return next.services(), unknown
+}
+
 // seed gives the endpoints that the file lists for a service that is about to
 // move here.
 func (c *Client) seed(name string) []isobar.ServiceLocality {
