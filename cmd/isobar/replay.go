@@ -41,11 +41,11 @@ stays as it was recorded, and so does what followed from how clients obeyed.`,
 			"  isobar replay monday.trace --set policy=waterfall-by-region --set checkout:max_shed=0.2",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			change, err := flags.change(cmd.InOrStdin(), cmd.ErrOrStderr())
+			other, err := flags.change(cmd.InOrStdin(), cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
-			return replay(cmd.Context(), args[0], &flags, change, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return replay(cmd.Context(), args[0], &flags, other, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	flags.output.register(cmd)
@@ -58,14 +58,14 @@ stays as it was recorded, and so does what followed from how clients obeyed.`,
 
 // replay plays a trace and reports. It fails where a plan is not the one that
 // was recorded.
-func replay(ctx context.Context, file string, flags *replayFlags, change topologyChange, stdout, stderr io.Writer) error {
+func replay(ctx context.Context, file string, flags *replayFlags, other *otherSide, stdout, stderr io.Writer) error {
 	in, err := os.Open(file) //nolint:gosec // the user names it
 	if err != nil {
 		return err
 	}
 	defer func() { _ = in.Close() }() // it was only read
 	r := newReplayReport()
-	err = play(ctx, in, change, stderr, r.take)
+	err = play(ctx, in, other.change, stderr, r.take)
 	if errors.Is(err, trace.ErrCut) {
 		r.Cut = err.Error()
 		_, _ = fmt.Fprintf(stderr, "isobar: %s: %v; what is whole was replayed\n", file, err) // nobody to tell
@@ -73,6 +73,9 @@ func replay(ctx context.Context, file string, flags *replayFlags, change topolog
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", file, err)
+	}
+	if err = other.unmet(); err != nil {
+		return usageError{err}
 	}
 	r.finish()
 	if flags.output == outputJSON {

@@ -14,8 +14,10 @@ import (
 
 // setting changes one field of a service.
 type setting struct {
+	text    string
 	service string // empty: every service
 	apply   func(s *isobar.Service)
+	met     bool // a service that it is for was in the trace, or in the file of -c
 }
 
 // settable are the keys of --set; bounds are those of the configuration file.
@@ -63,7 +65,7 @@ func parseSetting(text string) (setting, error) {
 	if !ok {
 		return setting{}, fmt.Errorf("--set %q: want KEY=VALUE or SERVICE:KEY=VALUE", text)
 	}
-	var out setting
+	out := setting{text: text}
 	if i := strings.LastIndexByte(key, ':'); i >= 0 {
 		out.service, key = key[:i], key[i+1:]
 	}
@@ -89,9 +91,9 @@ func settableKeys() []string {
 
 // change gives what -c and --set make of a recorded topology; nil where neither
 // is given.
-func (f *replayFlags) change(stdin io.Reader, stderr io.Writer) (topologyChange, error) {
+func (f *replayFlags) change(stdin io.Reader, stderr io.Writer) (*otherSide, error) {
 	if f.config == "" && len(f.set) == 0 {
-		return nil, nil //nolint:nilnil // nothing is to be changed
+		return &otherSide{}, nil
 	}
 	var file *config.Config
 	if f.config != "" {
@@ -106,20 +108,40 @@ func (f *replayFlags) change(stdin io.Reader, stderr io.Writer) (topologyChange,
 		}
 		file = decoded
 	}
-	var settings []setting
+	settings := make([]*setting, 0, len(f.set))
 	for _, text := range f.set {
 		s, err := parseSetting(text)
 		if err != nil {
 			return nil, usageError{errors.New(err.Error())}
 		}
-		settings = append(settings, s)
+		settings = append(settings, &s)
 	}
-	return func(t *isobar.Topology) *isobar.Topology { return changed(t, file, settings) }, nil
+	return &otherSide{
+		settings: settings,
+		change:   func(t *isobar.Topology) *isobar.Topology { return changed(t, file, settings) },
+	}, nil
+}
+
+// otherSide is what a trace is decided under as well.
+type otherSide struct {
+	change   topologyChange // nil: nothing is changed
+	settings []*setting
+}
+
+// unmet is an error where a setting is for a service that never was there: what
+// it was to change would look as if it made no difference.
+func (o *otherSide) unmet() error {
+	for _, s := range o.settings {
+		if s.service != "" && !s.met {
+			return fmt.Errorf("--set %q: the trace has no service %q: write its name as `isobar explain` does, or leave it out to set it for all", s.text, s.service)
+		}
+	}
+	return nil
 }
 
 // changed puts the services of a file in the place of the recorded ones, adds
 // those that are new, and changes settings.
-func changed(t *isobar.Topology, file *config.Config, settings []setting) *isobar.Topology {
+func changed(t *isobar.Topology, file *config.Config, settings []*setting) *isobar.Topology {
 	out := *t
 	out.Services = slices.Clone(t.Services)
 	if file != nil {
@@ -138,6 +160,7 @@ func changed(t *isobar.Topology, file *config.Config, settings []setting) *isoba
 		for _, s := range settings {
 			if s.service == "" || s.service == out.Services[i].Name {
 				s.apply(&out.Services[i])
+				s.met = true
 			}
 		}
 	}

@@ -104,7 +104,7 @@ func statusText(s *admin.Status) string {
 // writeReserves tells which services would not stand the loss of a zone.
 func writeReserves(line func(name, format string, args ...any), r *admin.ReserveSummary) {
 	switch {
-	case r == nil:
+	case r == nil, r.Services == 0: // nothing was played: there is no traffic, or no declared capacity
 		return
 	case r.Failing == 0:
 		line("n-1", "%s the loss of any zone, checked %s ago", count(r.Services, "service stands", "services stand"), age(r.AgeSeconds))

@@ -37,8 +37,8 @@ func topCommand() *cobra.Command {
 		Long: `Watch a running server: the plan in force, ticks, clients in sync, what needs
 attention, and a line for each service. On a terminal the view stays in place:
 u, d, s, x and n sort by utilization, demand, shift, drops and name, arrows and
-page keys scroll, q quits. Elsewhere, or with --plain, a block is printed at each
-interval.
+page keys scroll, q quits. Elsewhere, or with --plain or -n, a block is printed at
+each interval.
 
 USED is the utilization of the fullest locality by the plan in force. SHIFT is how
 much of the demand is sent elsewhere than to the nearest locality; MOVING, how
@@ -65,7 +65,7 @@ much has yet to move to where it is wanted.`,
 	f.DurationVar(&flags.interval, "interval", 2*time.Second, "how often to ask the server")
 	f.IntVarP(&flags.count, "count", "n", 0, "stop after so many answers; 0 is never")
 	f.IntVar(&flags.rows, "rows", 0, "show so many services at the most; 0 is all, or what fits")
-	f.BoolVar(&flags.plain, "plain", false, "print blocks of plain lines even on a terminal")
+	f.BoolVar(&flags.plain, "plain", false, "print blocks of plain lines even on a terminal, as -n does")
 	return cmd
 }
 
@@ -73,10 +73,17 @@ much has yet to move to where it is wanted.`,
 type askTop func(context.Context) (admin.Overview, error)
 
 func runTop(ctx context.Context, flags *topFlags, ask askTop, w io.Writer) error {
-	if flags.output == outputText && !flags.plain && isTerminal(w) {
+	if flags.live(isTerminal(w)) {
 		return watchLive(ctx, flags, ask, w)
 	}
 	return watchPlain(ctx, flags, ask, w)
+}
+
+// live tells whether the view stays in place. The live view leaves nothing
+// behind when it ends, so answers that are counted are printed: who asks for one
+// wants to read it.
+func (f *topFlags) live(terminal bool) bool {
+	return terminal && f.output == outputText && !f.plain && f.count == 0
 }
 
 // watchPlain prints a block at each interval. A server that does not answer the
@@ -97,7 +104,7 @@ func watchPlain(ctx context.Context, flags *topFlags, ask askTop, w io.Writer) e
 			err = json.NewEncoder(w).Encode(o)
 		default:
 			flags.sort.order(o.Services)
-			_, err = io.WriteString(w, topBlock(&o, time.Now(), flags.rows)+"\n")
+			_, err = io.WriteString(w, topBlock(&o, time.Now(), flags.rows, widthOf(w))+"\n")
 		}
 		if err != nil {
 			return err

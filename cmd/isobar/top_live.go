@@ -29,7 +29,6 @@ type topDue struct{}
 type topView struct {
 	ask      func() tea.Msg // gives a topAnswer
 	interval time.Duration
-	left     int // answers until it ends; 0 = no end
 	rows     int // services at the most; 0 = what fits
 	sort     topSort
 
@@ -75,11 +74,6 @@ func (m *topView) answered(a topAnswer) (tea.Model, tea.Cmd) {
 		return m, tea.Quit
 	}
 	m.scroll(0)
-	if m.left > 0 {
-		if m.left--; m.left == 0 {
-			return m, tea.Quit
-		}
-	}
 	return m, tea.Tick(m.interval, func(time.Time) tea.Msg { return topDue{} })
 }
 
@@ -209,11 +203,10 @@ func cut(text string, width int) string {
 	return text
 }
 
-// watchLive shows the view until the user quits, ctx ends, or so many answers
-// came.
+// watchLive shows the view until the user quits or ctx ends.
 func watchLive(ctx context.Context, flags *topFlags, ask askTop, w io.Writer) error {
 	view := &topView{
-		interval: flags.interval, left: flags.count, rows: flags.rows, sort: flags.sort, width: defaultWidth, height: defaultHeight,
+		interval: flags.interval, rows: flags.rows, sort: flags.sort, width: defaultWidth, height: defaultHeight,
 		ask: func() tea.Msg {
 			o, err := ask(ctx)
 			return topAnswer{overview: o, err: err, at: time.Now()}

@@ -209,8 +209,9 @@ func topAlarms(s *admin.Status, most int) []string {
 	return out
 }
 
-// topBlock is everything as plain lines; rows bounds the services, 0 = all.
-func topBlock(o *admin.Overview, now time.Time, rows int) string {
+// topBlock is everything as plain lines; rows bounds the services, width the
+// columns; 0 = all.
+func topBlock(o *admin.Overview, now time.Time, rows, width int) string {
 	var b strings.Builder
 	for _, line := range slices.Concat(topHead(o, now), topAlarms(&o.Status, len(o.Status.Attention))) {
 		b.WriteString(line + "\n")
@@ -220,7 +221,8 @@ func topBlock(o *admin.Overview, now time.Time, rows int) string {
 		shown = shown[:rows]
 	}
 	if len(shown) > 0 {
-		writeColumns(&b, topColumns(shown))
+		columns, _ := fitColumns(topColumns(shown), width)
+		writeColumns(&b, columns)
 	}
 	if left := len(o.Services) - len(shown); left > 0 {
 		fmt.Fprintf(&b, "and %d more\n", left)

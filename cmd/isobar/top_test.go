@@ -172,18 +172,45 @@ func plainText(s string) string {
 	return s
 }
 
-// TestTopEnds: after so many answers, and when there never was one.
+// TestTopLive: answers that are counted are printed, because the live view leaves
+// nothing on the screen when it ends.
+func TestTopLive(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		flags    topFlags
+		terminal bool
+		want     bool
+	}{
+		{name: "a terminal", terminal: true, want: true},
+		{name: "a pipe"},
+		{name: "--plain", flags: topFlags{plain: true}, terminal: true},
+		{name: "-n 1", flags: topFlags{count: 1}, terminal: true},
+		{name: "-o json", flags: topFlags{remoteFlags: remoteFlags{output: outputJSON}}, terminal: true},
+	} {
+		if tt.flags.output == "" {
+			tt.flags.output = outputText
+		}
+		if got := tt.flags.live(tt.terminal); got != tt.want {
+			t.Errorf("%s: live is %t", tt.name, got)
+		}
+	}
+}
+
+// TestTopBlockFits: a narrow terminal gets fewer columns, as in the live view.
+func TestTopBlockFits(t *testing.T) {
+	o := busyOverview(t)
+	if wide := topBlock(&o, made, 0, 0); !strings.Contains(wide, "HEALTHY") || !strings.Contains(wide, "GAP") {
+		t.Errorf("without a bound:\n%s", wide)
+	}
+	if narrow := topBlock(&o, made, 0, 60); strings.Contains(narrow, "GAP") || !strings.Contains(narrow, "SHIFT") {
+		t.Errorf("of 60 columns:\n%s", narrow)
+	}
+}
+
+// TestTopEnds: when there never was an answer.
 func TestTopEnds(t *testing.T) {
-	var m tea.Model = &topView{left: 2, height: 24, width: 80}
-	m, cmd := m.Update(topAnswer{at: made})
-	if cmd == nil || m.(*topView).left != 1 {
-		t.Errorf("after one answer: %+v", m)
-	}
-	if _, cmd = m.Update(topAnswer{at: made}); cmd == nil || cmd() != tea.Quit() {
-		t.Error("it goes on after the last answer")
-	}
 	refused := errors.New("refused")
-	m, cmd = (&topView{}).Update(topAnswer{err: refused})
+	m, cmd := (&topView{}).Update(topAnswer{err: refused})
 	if cmd == nil || cmd() != tea.Quit() || !errors.Is(m.(*topView).failed, refused) {
 		t.Errorf("without any answer: %+v", m)
 	}

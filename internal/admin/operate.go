@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -140,10 +141,23 @@ func (s *Server) getHistory(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	changes, err := s.opts.Operator.History(r.Context(), r.URL.Query().Get("service"))
+	name := r.URL.Query().Get("service")
+	changes, err := s.opts.Operator.History(r.Context(), name)
 	if err != nil {
 		fail(w, http.StatusServiceUnavailable, Problem{Error: err.Error()})
 		return
 	}
+	if name != "" && s.unknown(name) && !concerns(changes, name) {
+		failUnknownService(w, name)
+		return
+	}
 	reply(w, http.StatusOK, ChangeList{Version: p.VersionString(), Changes: changes})
+}
+
+// concerns tells whether a change names the service: one that is gone has a
+// history all the same.
+func concerns(changes []plan.Change, service string) bool {
+	return slices.ContainsFunc(changes, func(c plan.Change) bool {
+		return slices.ContainsFunc(c.Services, func(s plan.ServiceChange) bool { return s.Service == service })
+	})
 }

@@ -121,6 +121,16 @@ func (s *Server) plan(w http.ResponseWriter) (*plan.Plan, bool) {
 	return p, true
 }
 
+// unknown tells whether there is a plan, and no such service in it.
+func (s *Server) unknown(name string) bool {
+	p := s.opts.Planner.Current()
+	if p == nil {
+		return false
+	}
+	_, found := p.Service(name)
+	return !found
+}
+
 func failUnknownService(w http.ResponseWriter, name string) {
 	fail(w, http.StatusNotFound, Problem{
 		Error: "no such service in the published plan", Place: "service=" + name, Fix: "GET /v1/services lists the names, and `isobar top -n 1` shows them",

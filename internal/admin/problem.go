@@ -77,6 +77,9 @@ func (s *Server) failWrite(w http.ResponseWriter, err error, name string) {
 		}
 	case errors.Is(err, isobar.ErrNotFound):
 		code = http.StatusNotFound
+		if p.Fix == "" {
+			p.Fix = namesFix
+		}
 	case errors.Is(err, isobar.ErrInvalid):
 		code = http.StatusBadRequest
 	default:
@@ -84,6 +87,9 @@ func (s *Server) failWrite(w http.ResponseWriter, err error, name string) {
 	}
 	fail(w, code, p)
 }
+
+// namesFix says where the names are that a request may have meant.
+const namesFix = "GET /v1/services lists services with their localities and endpoints, and `isobar top -n 1` services"
 
 func ownerPlace(owner string) string {
 	switch owner {

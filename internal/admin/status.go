@@ -178,9 +178,13 @@ func (b *statusBuilder) service(p *plan.Plan, svc *plan.Service) (demand float64
 	case svc.Solution.CeilingScale > raisedSlack:
 		b.attendf("%s: demand does not fit: ceilings are raised by %.2f", name, svc.Solution.CeilingScale)
 	default:
+		others := ", and nothing else takes it"
+		if svc.HasRoom() {
+			others = ", though others have room"
+		}
 		for _, o := range svc.Overloads() {
-			b.attendf("%s: %s is planned at %.0f%% of its declared capacity, though others have room: isobar explain %s tells why it stays there",
-				name, o.Locality, 100*o.Used, name)
+			b.attendf("%s: %s is planned at %.0f%% of its declared capacity%s: isobar explain %s tells why it stays there",
+				name, o.Locality, 100*o.Used, others, name)
 		}
 	}
 	for i := range svc.Sites {

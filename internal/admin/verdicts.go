@@ -53,6 +53,10 @@ func (s *Server) probed(w http.ResponseWriter, r *http.Request, name string) ([]
 		return nil, false
 	}
 	if name != "" && len(services) == 0 {
+		if s.unknown(name) {
+			failUnknownService(w, name)
+			return nil, false
+		}
 		fail(w, http.StatusNotFound, Problem{
 			Error: "no health checks for this service", Place: "service=" + name,
 			Fix: "set health_checks of the service; GET /v1/services lists the names, GET /v1/health what operators set",

@@ -84,9 +84,6 @@ func TestVerdicts(t *testing.T) {
 			t.Errorf("%s: %+v", path, list)
 		}
 	}
-	if a := do(t, srv, http.MethodGet, "/v1/verdicts?service=none", ""); a.code != http.StatusNotFound || !strings.Contains(a.body, "set health_checks") {
-		t.Errorf("a service that is not probed: %d %s", a.code, a.body)
-	}
 	p.failWith = errors.New("it is busy")
 	if a := do(t, srv, http.MethodGet, "/v1/verdicts", ""); a.code != http.StatusServiceUnavailable || !strings.Contains(a.body, "it is busy") {
 		t.Errorf("without the loop: %d %s", a.code, a.body)

@@ -41,7 +41,7 @@ func (s *Server) postWhatIf(w http.ResponseWriter, r *http.Request) {
 	d, err := s.opts.WhatIf(r.Context(), &what)
 	switch {
 	case errors.Is(err, isobar.ErrNotFound):
-		fail(w, http.StatusNotFound, problemOf(err))
+		fail(w, http.StatusNotFound, Problem{Error: err.Error(), Fix: namesFix})
 	case errors.Is(err, isobar.ErrInvalid):
 		fail(w, http.StatusBadRequest, problemOf(err))
 	case err != nil:

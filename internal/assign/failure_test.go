@@ -3,6 +3,7 @@ package assign_test
 import (
 	"math"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/isobar-xds/isobar"
@@ -38,6 +39,29 @@ func TestWhatVanishedIsPlacedToo(t *testing.T) {
 	in = input([]assign.Site{site(west, 1000)}, source(east, 500, []float64{80}, 1))
 	in.Trigger = assign.Rebase
 	wantShares(t, decide(t, then(in, out)), 0, 100)
+}
+
+// TestAFailureIsNotToldAsWantOfDemand: between two decisions a source with demand
+// has no target, and nothing but what failed is moved.
+func TestAFailureIsNotToldAsWantOfDemand(t *testing.T) {
+	in := input(twoSites(), source(east, 500, []float64{0, 80}, 0.7, 0.3))
+	out := decide(t, in)
+	in.Sites = []assign.Site{site(east, 1000), site(west, 1000, isobar.Unhealthy)}
+	in.Sources[0].Target = nil
+	in.Trigger = assign.Rebase
+	out = decide(t, then(in, out))
+	wantShares(t, out, 0, 100, 0)
+	wantReason(t, out, 0, assign.ReasonUnhealthy)
+	if text := reason(&out.Sources[0], assign.ReasonNoDemand); text != "" {
+		t.Errorf("a source with demand is told %q", text)
+	}
+	// One that is new is answered by prices, and told so.
+	in.Sources = append(in.Sources, source(eastB, 100, []float64{1, 80}))
+	in.Sites = twoSites()
+	out = decide(t, then(in, out))
+	if text := reason(&out.Sources[1], assign.ReasonNoDemand); !strings.HasPrefix(text, "nothing was solved for this source yet") {
+		t.Errorf("a new source with demand is told %q", text)
+	}
 }
 
 func TestASiteThatCameBackWaitsForTheTick(t *testing.T) {

@@ -152,8 +152,14 @@ func (w *work) wantHeadroom(r *row, room []float64) {
 		r.note(ReasonNoDemand, isobar.Locality{}, "clients without a locality: by headroom alone")
 	case !w.priced():
 		r.note(ReasonBaseline, isobar.Locality{}, "the service has no demand: the nearest healthy locality")
+	case r.rate > 0 && r.prev != nil && !w.in.deciding():
+		// It stays where it is, and only what failed is moved.
 	default:
-		r.note(ReasonNoDemand, isobar.Locality{}, fmt.Sprintf("no demand: localities within %g ms of the cheapest (%.1f ms), by headroom", sameCost, best))
+		why := "no demand"
+		if r.rate > 0 {
+			why = "nothing was solved for this source yet"
+		}
+		r.note(ReasonNoDemand, isobar.Locality{}, fmt.Sprintf("%s: localities within %g ms of the cheapest (%.1f ms), by headroom", why, sameCost, best))
 	}
 }
 

@@ -27,3 +27,17 @@ func (s *Service) Overloads() []Overload {
 	}
 	return out
 }
+
+// HasRoom tells whether a locality of the service could take more under its
+// ceiling, on the health of now.
+func (s *Service) HasRoom() bool {
+	if s.Result == nil || len(s.Result.Load) != len(s.Sites) {
+		return false
+	}
+	for i := range s.Sites {
+		if s.Sites[i].Limit() > s.Result.Load[i] {
+			return true
+		}
+	}
+	return false
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -147,6 +148,35 @@ func TestStatusTellsOfOverloadThatTheModeKeeps(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestStatusTellsOfOverloadThatADrainLeft: until the next decision nothing says
+// that demand does not fit, but nothing else has room either.
+func TestStatusTellsOfOverloadThatADrainLeft(t *testing.T) {
+	cfg := configuration(t)
+	cfg.Admin.Writable = true
+	inWorld(t, cfg, func(w *world) {
+		w.start(clients("us/b", 5, constant(1200))...)
+		for range 20 {
+			w.tick()
+		}
+		for _, o := range cfg.Services[0].Localities {
+			if o.Locality.String() == "us/b" {
+				continue
+			}
+			for _, e := range o.Endpoints {
+				if status, answer := w.put("/v1/services/checkout/endpoints/"+e.Address+"/health", "unhealthy"); status != http.StatusOK {
+					t.Fatalf("%s: %d %v", e.Address, status, answer)
+				}
+			}
+		}
+		var s admin.Status
+		w.read("127.0.0.1", "/v1/status", &s)
+		told := strings.Join(s.Attention, "\n")
+		if strings.Contains(told, "others have room") || !strings.Contains(told, "us/b is planned at 120% of its declared capacity, and nothing else takes it") {
+			t.Errorf("%q", told)
+		}
+	})
 }
 
 // TestStartOnAFullDisk: what was saved is served again, although nothing can be
