@@ -122,18 +122,15 @@ func fullStatus() *statusv3.ClientStatusRequest {
 // others are served all the while. The table is what was refused.
 func TestSweepOfFields(t *testing.T) {
 	var table bytes.Buffer
-	const urlV2 = "type.googleapis.com/envoy.api.v2.ClusterLoadAssignment"
 	for _, x := range []struct {
 		name, method string
 		first, later proto.Message
 	}{
 		{"discovery request", sotwMethod, fullRequest(wire.EndpointsURL), fullRequest(wire.EndpointsURL)},
 		{"discovery request for clusters", sotwMethod, nil, fullRequest(wire.ClusterURL)},
-		{"discovery request, v2", sotwMethodV2, fullRequest(urlV2), fullRequest(urlV2)},
 		{"discovery request, one type", edsMethod, fullRequest(wire.EndpointsURL), nil},
 		{"delta discovery request", deltaMethod, fullDelta(), fullDelta()},
 		{"load report", lrsMethod, fullReport(), fullReport()},
-		{"load report, v2", lrsMethodV2, fullReport(), fullReport()},
 		{"checker's first message", hdsMethod, fullHello(), nil},
 		{"checker's report", hdsMethod, nil, fullHealth()},
 		{"client status request", csdsMethod, fullStatus(), fullStatus()},
@@ -153,7 +150,7 @@ func TestSweepOfFields(t *testing.T) {
 // hello is a good first message of a method.
 func hello(method string) proto.Message {
 	switch method {
-	case lrsMethod, lrsMethodV2:
+	case lrsMethod:
 		return fullReport()
 	case hdsMethod:
 		return fullHello()
@@ -161,8 +158,6 @@ func hello(method string) proto.Message {
 		return fullStatus()
 	case deltaMethod:
 		return fullDelta()
-	case sotwMethodV2:
-		return fullRequest("type.googleapis.com/envoy.api.v2.ClusterLoadAssignment")
 	default:
 		return fullRequest(wire.EndpointsURL)
 	}

@@ -21,7 +21,6 @@ import (
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
@@ -225,17 +224,7 @@ func (s *sweepStream) outcome(before int) string {
 func (s *sweepStream) clear() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st := status.Convert(s.err)
-	switch st.Code() {
-	case codes.OK:
-		return true
-	case codes.InvalidArgument:
-		return len(st.Message()) > 10 && len(st.Message()) < 1000
-	case codes.Internal: // what is no protobuf never comes in
-		return strings.Contains(st.Message(), "unmarshal") && strings.Contains(st.Message(), "UTF-8")
-	default:
-		return false
-	}
+	return isClear(s.err)
 }
 
 // tally is what messages led to, for the table.
