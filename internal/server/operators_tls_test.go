@@ -14,6 +14,40 @@ import (
 	"github.com/isobar-xds/isobar/internal/wire"
 )
 
+// TestAdminIsNoWayAroundCertificates: where clients of xDS have to show a
+// certificate, a checker that polls at an admin interface that asks for none has
+// to, too.
+func TestAdminIsNoWayAroundCertificates(t *testing.T) {
+	ca := identitytest.NewCA(t)
+	files := ca.Write(t.TempDir(), identitytest.Leaf{})
+	ask := func(l *loopback) (int, string) {
+		t.Helper()
+		body := strings.NewReader(`{"health_check_request": {"node": {"id": "p"}, "capability": {"health_check_protocols": ["TCP"]}}}`)
+		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+		resp, err := client.Post("http://"+l.server.AdminAddress()+wire.CheckerPath, "application/json", body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		answer, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, string(answer)
+	}
+	open := onLoopback(t, func(*config.Config) {})
+	if code, body := ask(open); code != http.StatusOK {
+		t.Errorf("xDS in plaintext: %d %s", code, body)
+	}
+	closed := onLoopback(t, func(c *config.Config) { c.XDS.TLS = &files })
+	if code, body := ask(closed); code != http.StatusUnauthorized || !strings.Contains(body, "no client certificate was shown") {
+		t.Errorf("xDS with client_ca: %d %s", code, body)
+	}
+	if n := closed.metric("isobar_identity_refused_total", "anonymous,checker"); n != 1 {
+		t.Errorf("%v are counted", n)
+	}
+}
+
 const token = "0123456789abcdef0123456789abcdef"
 
 // TestAdminOverTLS: operators are spoken with over TLS, writes show the token,

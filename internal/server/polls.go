@@ -31,6 +31,10 @@ func (s *Server) enterHTTP(h http.Handler) http.Handler {
 			return
 		}
 		v := &visitor{peer: identity.PeerOfState(r.TLS), address: httpAddress(r)}
+		if err := s.knownByTLS(v); err != nil {
+			http.Error(w, status.Convert(err).Message(), http.StatusUnauthorized)
+			return
+		}
 		var err error
 		if refused := s.security.rate.Take(v.address, time.Now()); refused != "" {
 			err = s.turnAway(refused, v.address, "")
@@ -45,6 +49,16 @@ func (s *Server) enterHTTP(h http.Handler) http.Handler {
 		defer v.stream.Close()
 		h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), visitorKey{}, v)))
 	})
+}
+
+// knownByTLS refuses who shows no certificate where clients of xDS have to: the
+// admin interface, where checkers poll too, may ask for none, and must not be a
+// way around it.
+func (s *Server) knownByTLS(v *visitor) error {
+	if f := s.cfg.XDS.TLS; f == nil || f.ClientCA == "" || v.peer != nil {
+		return nil
+	}
+	return s.refuseIdentity(identity.ErrAnonymous, identity.RoleChecker, v.address, "")
 }
 
 // fromReboundPage tells whether a request comes from a web page that has our
