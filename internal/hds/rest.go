@@ -4,8 +4,6 @@ import (
 	"net/http"
 	"time"
 
-	"google.golang.org/grpc/status"
-
 	"github.com/isobar-xds/isobar/internal/wire"
 )
 
@@ -38,7 +36,7 @@ func (s *Server) Handler() http.Handler {
 		}
 		got, err := s.fetch(r.Context(), m, form, r.Header.Get(CheckerHeader), r.RemoteAddr, time.Now())
 		if err != nil {
-			http.Error(w, status.Convert(err).Message(), wire.HTTPStatus(status.Code(err)))
+			wire.HTTPRefusal(w, err)
 			return
 		}
 		out, err := wire.SpecifierJSON(got.checker.form, got.specifier)

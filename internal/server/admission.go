@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"strconv"
 	"strings"
 	"time"
@@ -156,13 +155,6 @@ func (s *Server) refuseIdentity(err error, role identity.Role, from, node string
 	return status.Error(code, "isobar: "+err.Error())
 }
 
-// How long clients that find no room are told to wait: at random in between,
-// so that they don't come back as one herd.
-const (
-	retryAfter  = time.Second
-	retryBefore = 10 * time.Second
-)
-
 // retryPushback is the trailer by which gRPC is told when to try again.
 const retryPushback = "grpc-retry-pushback-ms"
 
@@ -173,15 +165,10 @@ func advised(err error, trailer func(metadata.MD)) error {
 	if !ok || st.Code() != codes.ResourceExhausted || strings.HasPrefix(st.Message(), "grpc: ") {
 		return err
 	}
-	wait := retryWait()
+	wait := wire.RetryWait()
 	trailer(metadata.Pairs(retryPushback, strconv.FormatInt(wait.Milliseconds(), 10)))
 	if with, derr := st.WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(wait)}); derr == nil {
 		st = with
 	}
 	return st.Err()
-}
-
-// retryWait is how long one client is told to wait.
-func retryWait() time.Duration {
-	return retryAfter + rand.N(retryBefore-retryAfter) //nolint:gosec // no secret
 }

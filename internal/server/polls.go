@@ -2,11 +2,9 @@ package server
 
 import (
 	"context"
-	"math"
 	"net"
 	"net/http"
 	"net/netip"
-	"strconv"
 	"time"
 
 	"google.golang.org/grpc/status"
@@ -14,6 +12,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/admission"
 	"github.com/isobar-xds/isobar/internal/identity"
+	"github.com/isobar-xds/isobar/internal/wire"
 )
 
 // enterHTTP lets the requests of clients that poll in as streams are let in:
@@ -42,7 +41,7 @@ func (s *Server) enterHTTP(h http.Handler) http.Handler {
 			err = s.open(v)
 		}
 		if err != nil {
-			w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(retryWait().Seconds()))))
+			w.Header().Set("Retry-After", wire.RetryAfter())
 			http.Error(w, status.Convert(err).Message(), http.StatusTooManyRequests)
 			return
 		}

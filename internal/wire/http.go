@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // Where checkers that poll over HTTP post their messages, as Envoy's API has it.
@@ -30,9 +31,19 @@ func ReadPoll(w http.ResponseWriter, r *http.Request) ([]byte, int, error) {
 	return nil, http.StatusBadRequest, err
 }
 
-// HTTPStatus gives the HTTP status that says to those who poll what a code says
+// HTTPRefusal answers a poll with a status that a stream would have ended with,
+// and with when to try again where it says that there is no room.
+func HTTPRefusal(w http.ResponseWriter, err error) {
+	st := status.Convert(err)
+	if st.Code() == codes.ResourceExhausted || st.Code() == codes.Unavailable {
+		w.Header().Set("Retry-After", RetryAfter())
+	}
+	http.Error(w, st.Message(), httpStatus(st.Code()))
+}
+
+// httpStatus gives the HTTP status that says to those who poll what a code says
 // over gRPC.
-func HTTPStatus(code codes.Code) int {
+func httpStatus(code codes.Code) int {
 	switch code {
 	case codes.InvalidArgument:
 		return http.StatusBadRequest

@@ -10,10 +10,8 @@ import (
 
 	apiv2 "github.com/envoyproxy/go-control-plane/envoy/api/v2"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
@@ -71,10 +69,7 @@ func (s *Server) rest(m Method) http.Handler {
 		}
 		a, err := s.Poll(peerContext(r).Context(), request, m, r.RemoteAddr, patience(r))
 		if err != nil {
-			if status.Code(err) == codes.ResourceExhausted || status.Code(err) == codes.Unavailable {
-				w.Header().Set("Retry-After", "5")
-			}
-			http.Error(w, status.Convert(err).Message(), wire.HTTPStatus(status.Code(err)))
+			wire.HTTPRefusal(w, err)
 			return
 		}
 		if a.Unchanged {

@@ -1,0 +1,49 @@
+package wire_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/isobar-xds/isobar/internal/wire"
+)
+
+// TestRefusalsOfPolls: who polls is refused as who has a stream is. Those for
+// whom there is no room are told to come back, each at a time of its own.
+func TestRefusalsOfPolls(t *testing.T) {
+	for code, want := range map[codes.Code]int{
+		codes.InvalidArgument: http.StatusBadRequest, codes.Unauthenticated: http.StatusUnauthorized,
+		codes.PermissionDenied: http.StatusForbidden, codes.FailedPrecondition: http.StatusConflict,
+		codes.ResourceExhausted: http.StatusTooManyRequests, codes.Unavailable: http.StatusServiceUnavailable,
+		codes.Internal: http.StatusInternalServerError,
+	} {
+		waits := map[string]bool{}
+		for range 50 {
+			w := httptest.NewRecorder()
+			wire.HTTPRefusal(w, status.Error(code, "isobar: the reason"))
+			if w.Code != want || !strings.Contains(w.Body.String(), "isobar: the reason") {
+				t.Fatalf("%v: %d %s, want %d", code, w.Code, w.Body, want)
+			}
+			waits[w.Header().Get("Retry-After")] = true
+		}
+		if code != codes.ResourceExhausted && code != codes.Unavailable {
+			if len(waits) != 1 || !waits[""] {
+				t.Errorf("%v: told to wait %v", code, waits)
+			}
+			continue
+		}
+		for w := range waits {
+			if s, err := strconv.Atoi(w); err != nil || s < 1 || s > 10 {
+				t.Errorf("%v: told to wait %q", code, w)
+			}
+		}
+		if len(waits) < 3 {
+			t.Errorf("%v: all are told to wait %v", code, waits)
+		}
+	}
+}
