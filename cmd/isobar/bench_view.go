@@ -85,6 +85,9 @@ func arrivalText(a *loadgen.Arrival) string {
 	default:
 		text += "; none silent"
 	}
+	if a.NotBegun > 0 {
+		text += fmt.Sprintf("; %d had yet to connect when it was cut short", a.NotBegun)
+	}
 	if a.Incomplete > 0 {
 		text += fmt.Sprintf("; %d LACK A SERVICE", a.Incomplete)
 	}

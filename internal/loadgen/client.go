@@ -38,6 +38,7 @@ type client struct {
 	// Names and type URL, as every request repeats them.
 	clusterNames, endpointNames []byte
 
+	begun    atomic.Bool // it has tried to connect
 	answered atomic.Bool // it has an assignment, on its present connection
 
 	mu       sync.Mutex

@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/wire"
@@ -23,13 +26,32 @@ const (
 // learn asks the server for what the options leave out: the services, and
 // where they have endpoints.
 func (r *run) learn(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, learnTimeout)
+	within := min(learnTimeout, r.opts.Patience)
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	if err := r.ask(ctx); err != nil {
+	err := r.ask(ctx)
+	switch {
+	case err == nil:
+	case ctx.Err() != nil && status.Code(err) == codes.DeadlineExceeded && len(r.opts.Services) > 0:
+		return fmt.Errorf("%s: no assignment of %s within %s: does the server have these services?",
+			r.opts.Target, brief(r.opts.Services), within)
+	case status.Code(err) == codes.Unavailable:
+		return fmt.Errorf("%s: %w: is isobar running there, and is this its address for clients?", r.opts.Target, err)
+	default:
 		return fmt.Errorf("%s: %w", r.opts.Target, err)
 	}
 	r.opts.Subscribe = min(r.opts.Subscribe, len(r.opts.Services))
 	return nil
+}
+
+// brief names the first of some services.
+func brief(services []string) string {
+	const most = 3
+	text := strings.Join(services[:min(most, len(services))], ", ")
+	if more := len(services) - most; more > 0 {
+		text += fmt.Sprintf(" or %d others", more)
+	}
+	return text
 }
 
 func (r *run) ask(ctx context.Context) error {

@@ -32,8 +32,9 @@ type Result struct {
 type Arrival struct {
 	Latency
 
-	Silent     int `json:"silent"`     // clients that got none
-	Incomplete int `json:"incomplete"` // clients that lack the assignment of a service
+	Silent     int `json:"silent"`              // clients that got none
+	NotBegun   int `json:"not_begun,omitempty"` // clients that had yet to connect when the run was cut short
+	Incomplete int `json:"incomplete"`          // clients that lack the assignment of a service
 }
 
 // Latency sums up times.

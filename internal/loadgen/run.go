@@ -92,6 +92,8 @@ func (r *run) arrival() Arrival {
 	out := Arrival{Latency: latency(r.book.takeFirsts())}
 	for _, c := range r.clients {
 		switch {
+		case !c.begun.Load(): // the run was cut short
+			out.NotBegun++
 		case !c.answered.Load():
 			out.Silent++
 		case !c.complete():
@@ -220,6 +222,7 @@ func (c *client) live(ctx context.Context, conn *grpc.ClientConn, at time.Time, 
 		case <-timer.C:
 		}
 	}
+	c.begun.Store(true)
 	tasks.Go(func() { c.report(ctx, conn) })
 	c.discover(ctx, conn, at)
 }

@@ -222,6 +222,39 @@ func TestServicesThatNobodyHas(t *testing.T) {
 	}
 }
 
+// TestNoneOfTheServicesIsThere: without localities to go by, that ends the run
+// before it begins.
+func TestNoneOfTheServicesIsThere(t *testing.T) {
+	m := serve(t, 1)
+	_, err := loadgen.Run(t.Context(), loadgen.Options{
+		Target: m.XDSAddress(), Clients: 2, Services: []string{"e", "d", "c", "b", "a"}, Patience: 300 * time.Millisecond,
+	})
+	if err == nil || !strings.Contains(err.Error(), "no assignment of a, b, c or 2 others within 300ms: does the server have these services?") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestCutShort: clients that had yet to connect were not left without an answer.
+func TestCutShort(t *testing.T) {
+	m := serve(t, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	got, err := loadgen.Run(ctx, loadgen.Options{
+		Target: m.XDSAddress(), Clients: 20, Ramp: time.Hour, Duration: time.Hour,
+		Progress: func(p loadgen.Progress) {
+			if p.Answered > 0 {
+				cancel()
+			}
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f := got.FirstEDS; f.Count != 1 || f.Silent != 0 || f.NotBegun != 19 || !got.OK() {
+		t.Errorf("got %+v", f)
+	}
+}
+
 func TestBadOptions(t *testing.T) {
 	tests := []struct {
 		name string
