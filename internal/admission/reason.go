@@ -17,6 +17,7 @@ const (
 	PeerRate        Reason = "peer_rate"
 	PeerStreams     Reason = "peer_streams"
 	PeerLocalities  Reason = "peer_localities"
+	NoMessage       Reason = "no_message"
 	Connections     Reason = "connections"
 	PeerConnections Reason = "peer_connections"
 )
@@ -32,6 +33,8 @@ func (r Reason) Text() string {
 		return "too many open streams of one peer"
 	case PeerLocalities:
 		return "one peer speaks for too many localities"
+	case NoMessage:
+		return "a request was begun and its message did not come"
 	case Connections:
 		return "too many connections"
 	case PeerConnections:
@@ -57,7 +60,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			Name: "isobar_xds_connections", Help: "Open connections of the xDS listeners.",
 		}),
 	}
-	for _, reason := range []Reason{TotalRate, PeerRate, PeerStreams, PeerLocalities} {
+	for _, reason := range []Reason{TotalRate, PeerRate, PeerStreams, PeerLocalities, NoMessage} {
 		m.refused.WithLabelValues("stream", string(reason))
 	}
 	for _, reason := range []Reason{TotalRate, PeerRate, Connections, PeerConnections} {

@@ -62,6 +62,7 @@ func (s *Server) enterStream(srv any, ss grpc.ServerStream, info *grpc.StreamSer
 // enterUnary does the same for single requests. Health checks always get in:
 // a load balancer that gets none answered takes the server out.
 func (s *Server) enterUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, h grpc.UnaryHandler) (any, error) {
+	arrived(ctx)
 	if info.FullMethod == healthpb.Health_Check_FullMethodName {
 		return h(ctx, req)
 	}

@@ -24,7 +24,9 @@ const (
 
 // newGRPC builds a gRPC server with all services on it, or with those of 2017.
 func (s *Server) newGRPC(only2017 bool) *grpc.Server {
+	single := map[string]bool{} // methods
 	options := []grpc.ServerOption{
+		grpc.InTapHandle(s.tapRequests(&single)),
 		grpc.ForceServerCodecV2(wire.ServerCodec()),
 		grpc.MaxConcurrentStreams(maxStreamsPerConnection),
 		grpc.MaxRecvMsgSize(maxReceive),
@@ -44,6 +46,7 @@ func (s *Server) newGRPC(only2017 bool) *grpc.Server {
 	s.lrs.Register(g)
 	s.hds.Register(g)
 	s.registerOperational(g)
+	single = singleMethods(g)
 	return g
 }
 

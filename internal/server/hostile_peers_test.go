@@ -133,19 +133,26 @@ func (w *sweepWorld) peer(settings ...http2.Setting) *rawPeer {
 func (p *rawPeer) call(method string, message []byte) error {
 	p.writing.Lock()
 	defer p.writing.Unlock()
-	p.headers.Reset()
-	for _, f := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", method}, {":authority", "x"}, {"content-type", "application/grpc"}, {"te", "trailers"}} {
-		if err := p.encoder.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}); err != nil {
-			return err
-		}
-	}
-	id := p.next
-	p.next += 2
-	if err := p.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: p.headers.Bytes(), EndHeaders: true}); err != nil {
+	id, err := p.begin(method)
+	if err != nil {
 		return err
 	}
 	framed := binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message)))
 	return p.framer.WriteData(id, false, append(framed, message...))
+}
+
+// begin opens a stream, without a message.
+func (p *rawPeer) begin(method string, more ...[2]string) (id uint32, err error) {
+	p.headers.Reset()
+	fields := [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", method}, {":authority", "x"}, {"content-type", "application/grpc"}, {"te", "trailers"}}
+	for _, f := range append(fields, more...) {
+		if err := p.encoder.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}); err != nil {
+			return 0, err
+		}
+	}
+	id = p.next
+	p.next += 2
+	return id, p.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: p.headers.Bytes(), EndHeaders: true})
 }
 
 // answer reads all frames and answers pings, but gives no window.

@@ -20,6 +20,7 @@ type security struct {
 
 	rate      *admission.Rate // of new streams
 	budgets   *admission.Budgets
+	requests  *admission.Budgets // of single requests under way
 	admission *admission.Metrics
 
 	refused    *prometheus.CounterVec // by identity
@@ -69,6 +70,7 @@ func (s *Server) limitListeners() {
 	sec, limits, now := &s.security, s.cfg.XDS.Limits(), time.Now()
 	sec.rate = admission.NewRate(limits.StreamsPerSecond, limits.Burst, now)
 	sec.budgets = admission.NewBudgets(limits.PeerStreams, limits.PeerLocalities)
+	sec.requests = admission.NewBudgets(peerRequests, 0)
 	sec.admission = admission.NewMetrics(s.metrics)
 	connections := admission.NewRate(limits.StreamsPerSecond, limits.Burst, now)
 	for _, l := range []*net.Listener{&s.listeners.XDS, &s.listeners.XDS2017, &s.listeners.REST} {

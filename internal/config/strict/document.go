@@ -6,7 +6,8 @@
 // Refused as a whole: more than [MaxBytes], text that is not UTF-8, more than
 // one document, anchors, aliases, merge keys, tags and directives, nesting
 // deeper than [MaxDepth], objects of more than [MaxFields] fields, more than
-// [MaxMarks] of what makes a parser work. So no input can expand to more than it
+// [MaxMarks] of what makes a parser work, and more than [MaxEmptyLines] in a row
+// where texts of several lines are. So no input can expand to more than it
 // shows. Refused value by value: unknown and
 // repeated fields, null, NaN and infinity, numbers in another notation than
 // decimal, and scalars of another type than wanted.
@@ -76,7 +77,10 @@ func readable(data []byte) (string, *Problem) {
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")) // a byte order mark
 	if utf8.Valid(data) {
 		text := string(data)
-		return text, tooDense(text)
+		if p := tooDense(text); p != nil {
+			return "", p
+		}
+		return text, tooEmpty(text)
 	}
 	pos := Position{1, 1}
 	for rest := data; len(rest) > 0; {
