@@ -12,7 +12,7 @@ LINT     := $(GOBIN)/golangci-lint
 RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
 
 .DEFAULT_GOAL := help
-.PHONY: tools help build demo scenarios test test-race test-norace test-interop lint fmt fuzz soak bench steady widefleet microbench mutants cover clean
+.PHONY: tools help build demo scenarios test test-race test-norace test-interop lint fmt reference fuzz soak bench steady widefleet microbench mutants cover clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,6 +69,12 @@ $(LINT):
 
 fmt: ## format the code
 	gofmt -w .
+
+# The tests fail where the documents differ from the code; what a metric means, and
+# what to do about a refusal, is edited in the documents and stays.
+reference: ## write the references of metrics and of refusals into the documentation from the code
+	$(GO) test ./cmd/isobar -count 1 -run '^TestMetricReference$$' -update-metrics
+	$(GO) test ./internal/archtest -count 1 -run '^TestEveryRefusalIsListed$$' -update
 
 # "go test -fuzz" counts what is covered in all dependencies too. The generated code
 # of the protocols is so large that it then makes 20 executions a second instead of

@@ -42,7 +42,8 @@ func (s *Server) preview(ctx context.Context, body []byte) (plan.Difference, []a
 		warnings = append(warnings, admin.Problem{Error: text})
 	}
 	for _, name := range unknown {
-		warnings = append(warnings, admin.Problem{Error: "service " + name + " of source.xds is left out: its endpoints are not known before the other control plane lists them"})
+		text := "service " + name + " of source.xds is left out: its endpoints are not known before the other control plane lists them"
+		warnings = append(warnings, admin.Problem{Error: text})
 	}
 	d, err := s.loop.Preview(ctx, topology, operators)
 	return d, warnings, err

@@ -53,12 +53,14 @@ func built(n *corev2.Node) {
 }
 
 func oldRequest(t *testing.T) *apiv2.DiscoveryRequest {
+	t.Helper()
 	m := older(t, fullRequest(wire.EndpointsURLv2), &apiv2.DiscoveryRequest{})
 	built(m.GetNode())
 	return m
 }
 
 func oldDelta(t *testing.T) *apiv2.DeltaDiscoveryRequest {
+	t.Helper()
 	m := older(t, fullDelta(), &apiv2.DeltaDiscoveryRequest{})
 	m.TypeUrl = wire.EndpointsURLv2
 	built(m.GetNode())
@@ -66,18 +68,21 @@ func oldDelta(t *testing.T) *apiv2.DeltaDiscoveryRequest {
 }
 
 func oldReport(t *testing.T) *loadstatsv2.LoadStatsRequest {
+	t.Helper()
 	m := older(t, fullReport(), &loadstatsv2.LoadStatsRequest{})
 	built(m.GetNode())
 	return m
 }
 
 func oldHello(t *testing.T) proto.Message {
+	t.Helper()
 	m := older(t, fullHello(), &discoveryv2.HealthCheckRequestOrEndpointHealthResponse{})
 	built(m.GetHealthCheckRequest().GetNode())
 	return m
 }
 
 func oldHealth(t *testing.T) proto.Message {
+	t.Helper()
 	return older(t, fullHealth(), &discoveryv2.HealthCheckRequestOrEndpointHealthResponse{})
 }
 
