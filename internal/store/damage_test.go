@@ -252,7 +252,7 @@ func TestDirectoryIsLocked(t *testing.T) {
 func TestDirectoryThatCannotBe(t *testing.T) {
 	dir := t.TempDir()
 	writeBytes(t, dir, "file", nil)
-	if _, err := store.Open(filepath.Join(dir, "file"), quiet()); err == nil || !strings.Contains(err.Error(), "state directory") {
+	if _, err := store.Open(filepath.Join(dir, "file"), quiet()); err == nil || !strings.Contains(err.Error(), "state directory") || !strings.Contains(err.Error(), "give state_dir a directory") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -51,7 +51,7 @@ var _ Store = (*Files)(nil)
 // (ErrLocked) and clears what a crash left half written.
 func Open(dir string, o Options) (*Files, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("state directory: %w", err)
+		return nil, unusable(err)
 	}
 	lock, err := lockDir(dir)
 	if err != nil {
@@ -74,7 +74,7 @@ func Open(dir string, o Options) (*Files, error) {
 func (f *Files) sweep() error {
 	entries, err := os.ReadDir(f.dir)
 	if err != nil {
-		return fmt.Errorf("state directory: %w", err)
+		return unusable(err)
 	}
 	for _, e := range entries {
 		key, isTemp := strings.CutSuffix(e.Name(), tempSuffix)

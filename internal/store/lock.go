@@ -17,7 +17,7 @@ const lockName = "LOCK"
 func lockDir(dir string) (*os.File, error) {
 	file, err := openLock(dir)
 	if err != nil {
-		return nil, fmt.Errorf("state directory: %w", err)
+		return nil, unusable(err)
 	}
 	err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
@@ -65,4 +65,9 @@ func holder(file *os.File) string {
 		return fmt.Sprintf(" (process %d)", pid)
 	}
 	return ""
+}
+
+// unusable tells that there is no directory to keep state in.
+func unusable(err error) error {
+	return fmt.Errorf("state directory: %w: give state_dir a directory that the user of this process may write to", err)
 }
