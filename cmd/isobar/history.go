@@ -1,8 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,7 +25,8 @@ func historyCommand() *cobra.Command {
 		Short: "Show what changed: version, time, trigger, shares before and after, why",
 		Long: `Show the last changes of the plan, newest first: version, time, what triggered
 it (tick, health, topology, operator, restart), how far the shares of the source
-that moved most did, and why. With a service, the shares of its sources before
+that moved most did, and why; of a change of many services, those that moved
+farthest. With a service, the shares of its sources before
 and after. The server keeps the last 1,000 changes, over restarts too.`,
 		Example: "  isobar history\n  isobar history checkout -n 5\n  isobar history -n 0 -o json",
 		Args:    cobra.MaximumNArgs(1),
@@ -74,13 +78,17 @@ func writeHistory(w io.Writer, list *admin.ChangeList, detail bool) error {
 		if len(c.Services) == 0 {
 			row(c, "-", "-", orDash(why))
 		}
-		for j := range c.Services {
-			s := &c.Services[j]
+		shown := mostMoved(c.Services)
+		for j := range shown {
+			s := &shown[j]
 			text := why
 			if text == "" {
 				text = printable(s.Reason)
 			}
 			row(c, printable(s.Service), fmt.Sprintf("%.1f", 100*s.Moved()), orDash(text))
+		}
+		if more := len(c.Services) - len(shown); more > 0 {
+			row(c, fmt.Sprintf("and %d more", more), "-", "none moved farther: -o json has all, isobar history SERVICE one")
 		}
 	}
 	if !detail {
@@ -91,6 +99,23 @@ func writeHistory(w io.Writer, list *admin.ChangeList, detail bool) error {
 	fmt.Fprintf(&b, "%s, plan %s is in force\n", count(len(list.Changes), "change", "changes"), printable(list.Version))
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// mostServices bounds the lines of one change, which may concern thousands of
+// services at once.
+const mostServices = 10
+
+// mostMoved gives the services of a change that moved farthest, in their order
+// where all of them have room.
+func mostMoved(services []plan.ServiceChange) []plan.ServiceChange {
+	if len(services) <= mostServices {
+		return services
+	}
+	sorted := slices.Clone(services)
+	slices.SortStableFunc(sorted, func(a, b plan.ServiceChange) int {
+		return cmp.Or(cmp.Compare(b.Moved(), a.Moved()), cmp.Compare(math.Abs(b.After-b.Before), math.Abs(a.After-a.Before)))
+	})
+	return sorted[:mostServices]
 }
 
 // writeDetails prints what each change did to each source.
