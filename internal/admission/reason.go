@@ -18,6 +18,7 @@ const (
 	PeerStreams     Reason = "peer_streams"
 	PeerLocalities  Reason = "peer_localities"
 	NoMessage       Reason = "no_message"
+	Answers         Reason = "answers"
 	Connections     Reason = "connections"
 	PeerConnections Reason = "peer_connections"
 )
@@ -35,6 +36,8 @@ func (r Reason) Text() string {
 		return "one peer speaks for too many localities"
 	case NoMessage:
 		return "a request was begun and its message did not come"
+	case Answers:
+		return "too many large answers that were not taken yet"
 	case Connections:
 		return "too many connections"
 	case PeerConnections:
@@ -60,7 +63,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			Name: "isobar_xds_connections", Help: "Open connections of the xDS listeners.",
 		}),
 	}
-	for _, reason := range []Reason{TotalRate, PeerRate, PeerStreams, PeerLocalities, NoMessage} {
+	for _, reason := range []Reason{TotalRate, PeerRate, PeerStreams, PeerLocalities, NoMessage, Answers} {
 		m.refused.WithLabelValues("stream", string(reason))
 	}
 	for _, reason := range []Reason{TotalRate, PeerRate, Connections, PeerConnections} {

@@ -38,7 +38,8 @@ func TestEveryReasonIsListed(t *testing.T) {
 	}
 	var used []string
 	for _, r := range []admission.Reason{
-		admission.TotalRate, admission.PeerRate, admission.PeerStreams, admission.PeerLocalities, admission.Connections, admission.PeerConnections,
+		admission.TotalRate, admission.PeerRate, admission.PeerStreams, admission.PeerLocalities, admission.NoMessage, admission.Answers,
+		admission.Connections, admission.PeerConnections,
 	} {
 		used = append(used, string(r))
 	}

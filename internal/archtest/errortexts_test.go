@@ -43,7 +43,7 @@ func TestEveryRefusalIsListed(t *testing.T) {
 		t.Fatalf("%s has no place for the refusals", path)
 	}
 	for _, r := range []admission.Reason{
-		admission.TotalRate, admission.PeerRate, admission.PeerStreams, admission.PeerLocalities,
+		admission.TotalRate, admission.PeerRate, admission.PeerStreams, admission.PeerLocalities, admission.Answers,
 	} {
 		if !strings.Contains(docs, "`"+r.Text()+"`") {
 			t.Errorf("docs/reference/errors.md does not have %q", r.Text())

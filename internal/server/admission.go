@@ -42,7 +42,18 @@ func visitorOf(ctx context.Context) *visitor {
 type enteredStream struct {
 	grpc.ServerStream
 
-	ctx context.Context //nolint:containedctx // what grpc.ServerStream asks for
+	ctx     context.Context //nolint:containedctx // what grpc.ServerStream asks for
+	server  *Server
+	address string
+}
+
+// SendMsg implements grpc.ServerStream.
+func (s *enteredStream) SendMsg(m any) error {
+	m, err := s.server.countedAnswer(m, s.address)
+	if err != nil {
+		return err
+	}
+	return s.ServerStream.SendMsg(m)
 }
 
 // Context implements grpc.ServerStream.
@@ -56,7 +67,7 @@ func (s *Server) enterStream(srv any, ss grpc.ServerStream, info *grpc.StreamSer
 		return advised(err, ss.SetTrailer)
 	}
 	defer v.stream.Close()
-	return advised(h(srv, &enteredStream{ss, context.WithValue(ss.Context(), visitorKey{}, v)}), ss.SetTrailer)
+	return advised(h(srv, &enteredStream{ss, context.WithValue(ss.Context(), visitorKey{}, v), s, v.address}), ss.SetTrailer)
 }
 
 // enterUnary does the same for single requests. Health checks always get in:
@@ -73,6 +84,9 @@ func (s *Server) enterUnary(ctx context.Context, req any, info *grpc.UnaryServer
 	}
 	defer v.stream.Close()
 	resp, err := h(context.WithValue(ctx, visitorKey{}, v), req)
+	if err == nil {
+		resp, err = s.countedAnswer(resp, v.address)
+	}
 	return resp, advised(err, trailer)
 }
 

@@ -20,7 +20,8 @@ import (
 // page that an operator looks at is no such client.
 func (s *Server) enterHTTP(h http.Handler) http.Handler {
 	foreign := http.NewCrossOriginProtection()
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return http.HandlerFunc(func(raw http.ResponseWriter, r *http.Request) {
+		w := s.newPollWriter(raw, httpAddress(r))
 		if err := foreign.Check(r); err != nil {
 			http.Error(w, "the request comes from a web page of another origin", http.StatusForbidden)
 			return
@@ -29,7 +30,7 @@ func (s *Server) enterHTTP(h http.Handler) http.Handler {
 			http.Error(w, "the request comes from a web page, and its Host header names an unknown host", http.StatusForbidden)
 			return
 		}
-		v := &visitor{peer: identity.PeerOfState(r.TLS), address: httpAddress(r)}
+		v := &visitor{peer: identity.PeerOfState(r.TLS), address: w.address}
 		if err := s.knownByTLS(v); err != nil {
 			http.Error(w, status.Convert(err).Message(), http.StatusUnauthorized)
 			return
@@ -41,13 +42,18 @@ func (s *Server) enterHTTP(h http.Handler) http.Handler {
 			err = s.open(v)
 		}
 		if err != nil {
-			w.Header().Set("Retry-After", wire.RetryAfter())
-			http.Error(w, status.Convert(err).Message(), http.StatusTooManyRequests)
+			refusePoll(w, err)
 			return
 		}
 		defer v.stream.Close()
 		h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), visitorKey{}, v)))
 	})
+}
+
+// refusePoll answers that there is no room, and when to come back.
+func refusePoll(w http.ResponseWriter, err error) {
+	w.Header().Set("Retry-After", wire.RetryAfter())
+	http.Error(w, status.Convert(err).Message(), http.StatusTooManyRequests)
 }
 
 // knownByTLS refuses who shows no certificate where clients of xDS have to: the

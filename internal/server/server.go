@@ -85,6 +85,7 @@ type Server struct {
 	parts    []part        // of the gRPC server; see serveGRPC
 	admin    *admin.Server
 	security security
+	answers  answers     // that clients have yet to take
 	badFile  refusedFile // the configuration
 	bell     filewatch.Bell
 	defects  wire.Defects

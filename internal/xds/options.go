@@ -31,6 +31,9 @@ type Options struct {
 	// PollMemory bounds what clients that poll may make the server remember, in
 	// bytes, estimated; default 512 MiB.
 	PollMemory int
+	// PollSize bounds what one poll is answered, in bytes of its resources as
+	// streams get them; in JSON they take some four times as many. Default 8 MiB.
+	PollSize int
 	// StreamNames bounds what the names that one stream subscribes to may make
 	// the server remember, and NameMemory those of all open streams, in bytes,
 	// estimated; defaults 64 MiB and 1 GiB.
@@ -61,6 +64,7 @@ func (o Options) withDefaults() Options {
 	setDefault(&o.MaxStreams, 20_000)
 	setDefault(&o.MaxLocalities, 2_000)
 	setDefault(&o.PollMemory, 512<<20)
+	setDefault(&o.PollSize, 8<<20)
 	setDefault(&o.StreamNames, 64<<20)
 	setDefault(&o.NameMemory, 1<<30)
 	setDefault(&o.ResponseSize, 2<<20)

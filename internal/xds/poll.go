@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net"
-	"slices"
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -72,7 +71,10 @@ func (s *Server) Poll(ctx context.Context, m *discoveryv3.DiscoveryRequest, meth
 	for {
 		view, changed := p.zone.current()
 		turn := p.turn(view, time.Now())
-		a := s.answer(p, &r, view, turn.number)
+		a, err := s.answer(p, &r, view, turn.number)
+		if err != nil {
+			return nil, s.statusOf(err)
+		}
 		if !a.Unchanged {
 			s.metrics.pushes[r.Kind].Inc()
 			return a, nil
@@ -216,13 +218,13 @@ func (s *Server) sweep(now time.Time) {
 
 // answer says what a view has for a poller, and takes the version that the
 // request shows as what the client accepted.
-func (s *Server) answer(p *poller, r *wire.Request, view *views.View, turn int64) *Answer {
+func (s *Server) answer(p *poller, r *wire.Request, view *views.View, turn int64) (*Answer, error) {
 	a := &Answer{TypeURL: r.TypeURL, Form: p.key.as.Form}
 	names := p.key.names.names
 	if r.Kind == wire.Cluster && (len(names) == 0 || p.key.names.has(wire.Wildcard)) {
 		names = view.Set().Names()
 	}
-	h := sha256.New()
+	h, size := sha256.New(), 0
 	if turn != 0 {
 		h.Write(binary.BigEndian.AppendUint64(nil, uint64(turn))) //nolint:gosec // only to be another one
 	}
@@ -232,6 +234,9 @@ func (s *Server) answer(p *poller, r *wire.Request, view *views.View, turn int64
 			resource = view.Empty(p.key.as, n) // it may have had it
 		}
 		if resource != nil {
+			if size += len(resource.Body); size > s.options.PollSize {
+				return nil, fmt.Errorf("%w resources in one answer: they take more than %d bytes; ask for fewer names at once", errFull, s.options.PollSize)
+			}
 			a.Resources = append(a.Resources, resource)
 			h.Write([]byte(resource.Version))
 		}
@@ -248,13 +253,13 @@ func (s *Server) answer(p *poller, r *wire.Request, view *views.View, turn int64
 	}
 	if a.Version == r.Version {
 		a.Resources, a.Unchanged = nil, true
-		return a
+		return a, nil
 	}
 	if p.version != a.Version {
 		p.version, p.sentAt = a.Version, now
 		p.sent = p.carried(a.Resources)
 	}
-	return a
+	return a, nil
 }
 
 // carried notes what an answer holds, with what was acknowledged before.
@@ -282,16 +287,4 @@ func (p *poller) describe() Client {
 			Sent: p.version, Acked: p.acked, SentAt: p.sentAt, AckedAt: p.ackedAt, Waiting: !inSync, InSync: inSync,
 		}},
 	}
-}
-
-// polling lists the clients that poll.
-func (s *Server) polling() []Client {
-	s.sweep(time.Now())
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	out := make([]Client, 0, len(s.pollers))
-	for _, p := range s.pollers {
-		out = append(out, p.describe())
-	}
-	return slices.Clip(out)
 }

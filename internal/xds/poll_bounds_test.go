@@ -156,3 +156,22 @@ func TestPollsTellTheBuildVersion(t *testing.T) {
 		}
 	})
 }
+
+// One poll can't make the server write one service out under thousands of names.
+func TestAnswersToPollsAreBounded(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.publish(serve("a", 1))
+		const path = "/v3/discovery:endpoints"
+		names := make([]string, 5000)
+		for i := range names {
+			names[i] = fmt.Sprintf("xdstp://x%d/envoy.config.endpoint.v3.ClusterLoadAssignment/a", i)
+		}
+		got := w.poll(path, pollBody("", "n", names...))
+		if got.status != http.StatusTooManyRequests || !strings.Contains(got.body, "too many resources in one answer: they take more than 65536 bytes; ask for fewer names at once") {
+			t.Errorf("%d %.200s", got.status, got.body)
+		}
+		if got := w.poll(path, pollBody("", "n", names[:100]...)); got.status != http.StatusOK || len(got.All) != 100 {
+			t.Errorf("a hundred: %d %.200s", got.status, got.body)
+		}
+	}, func(o *xds.Options) { o.PollSize = 64 << 10 })
+}

@@ -45,3 +45,15 @@ func (p *poller) resources() []Resource {
 	slices.SortFunc(out, func(a, b Resource) int { return strings.Compare(a.Name, b.Name) })
 	return out
 }
+
+// polling lists the clients that poll.
+func (s *Server) polling() []Client {
+	s.sweep(time.Now())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]Client, 0, len(s.pollers))
+	for _, p := range s.pollers {
+		out = append(out, p.describe())
+	}
+	return slices.Clip(out)
+}

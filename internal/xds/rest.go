@@ -76,7 +76,7 @@ func (s *Server) rest(m Method) http.Handler {
 			w.WriteHeader(http.StatusNotModified)
 			return
 		}
-		out, err := a.json(s.options.Identifier)
+		out, err := s.encodePoll(a)
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
@@ -150,6 +150,17 @@ func patience(r *http.Request) time.Duration {
 	}
 	return defaultPatience
 }
+
+// encodePoll encodes answers in JSON, a few at a time: making one takes several
+// times its size.
+func (s *Server) encodePoll(a *Answer) ([]byte, error) {
+	s.encoding <- struct{}{}
+	defer func() { <-s.encoding }()
+	return a.json(s.options.Identifier)
+}
+
+// encodedAtOnce is how many answers to polls are put into JSON at the same time.
+const encodedAtOnce = 4
 
 // json encodes an answer as a DiscoveryResponse. The message is put together
 // here since 2017 had fields that no type knows any more.

@@ -28,6 +28,7 @@ type Server struct {
 	first     chan struct{} // closed by the first publication
 	stop      chan struct{} // closed by Stop
 	changed   chan struct{} // capacity 1
+	encoding  chan struct{} // holds a token for each answer that is put into JSON
 	work      sync.WaitGroup
 
 	subscriptions atomic.Int64 // how many to make room for
@@ -49,14 +50,15 @@ type Server struct {
 // New makes a server; nothing is served before the first Publish.
 func New(o Options) *Server {
 	s := &Server{
-		options: o.withDefaults(),
-		nacks:   &wire.LogLimit{},
-		first:   make(chan struct{}),
-		stop:    make(chan struct{}),
-		changed: make(chan struct{}, 1),
-		zones:   map[isobar.Locality]*zone{},
-		streams: map[uint64]*stream{},
-		pollers: map[pollKey]*poller{},
+		options:  o.withDefaults(),
+		nacks:    &wire.LogLimit{},
+		first:    make(chan struct{}),
+		stop:     make(chan struct{}),
+		changed:  make(chan struct{}, 1),
+		encoding: make(chan struct{}, encodedAtOnce),
+		zones:    map[isobar.Locality]*zone{},
+		streams:  map[uint64]*stream{},
+		pollers:  map[pollKey]*poller{},
 	}
 	s.metrics, s.lists.budget = newMetrics(o.Registerer, &s.names), &s.names
 	s.tails = newTails(s.options.Identifier)
