@@ -87,7 +87,7 @@ func (p *rawPeer) ask(method string) error {
 // TestPollsThatAreNotRead: a client that does not read its answer is sent away.
 func TestPollsThatAreNotRead(t *testing.T) {
 	inSweep(t, func(w *sweepWorld) {
-		dial := w.polls.Transport.(*http.Transport).DialContext //nolint:forcetypeassert // made by inSweep
+		dial := w.polls.Transport.(*http.Transport).DialContext
 		conn, err := dial(w.t.Context(), "", "")
 		if err != nil {
 			t.Fatal(err)

@@ -15,9 +15,10 @@ const MaxEmptyLines = 16
 // nil where there are not. It is looked at before the parser sees the text, so it
 // does not ask how far the text goes that was opened, or whether it was one.
 func tooEmpty(text string) *Problem {
-	opened, empty, line := false, 0, ""
+	opened, empty := false, 0
 	for number := 1; text != ""; number++ {
-		line, text = cutLine(text)
+		line, rest := cutLine(text)
+		text = rest
 		if strings.Trim(line, " \t") != "" {
 			opened, empty = opened || opensBlock(line), 0
 			continue
