@@ -117,6 +117,32 @@ func TestRollbackRefuses(t *testing.T) {
 	}
 }
 
+// TestRollbackBeforeTheService: where a service had no weights at a version, there
+// is nothing to return to, and it is not said that it was done.
+func TestRollbackBeforeTheService(t *testing.T) {
+	l := &loop{t: t, top: threeZones(t), now: t0, decider: plan.NewDecider(interval, nil, t0)}
+	l.turn(l.decider.Rebase)
+	l.tick(900, false)
+	h := plan.NewHistory(nil, &plan.Saved{})
+	h.Add(plan.Change{Version: 1, Trigger: plan.TriggerRestart})
+	came, _ := plan.Changed(nil, l.plan, plan.Origin{Trigger: plan.TriggerTopology})
+	came.Previous = 1
+	h.Add(came)
+	turn := &plan.Turn{Now: l.now, Interval: interval, Topology: l.top, Previous: l.plan, Version: 10}
+	_, err := l.decider.Rollback(turn, h, 1, "checkout")
+	if want := `service "checkout" at version 1: not found: it had no weights yet`; !errors.Is(err, isobar.ErrNotFound) || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+	for _, tt := range []struct {
+		version uint64
+		service string
+	}{{l.plan.Version, "checkout"}, {1, ""}} {
+		if _, err := l.decider.Rollback(turn, h, tt.version, tt.service); err != nil {
+			t.Errorf("version %d of %q: %v", tt.version, tt.service, err)
+		}
+	}
+}
+
 // some makes a change of one service with n sources.
 func some(version uint64, sources int) plan.Change {
 	s := plan.ServiceChange{Service: "checkout", Sites: []isobar.Locality{loc("eu/a"), loc("us/a")}}

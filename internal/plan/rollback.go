@@ -14,20 +14,25 @@ import (
 // shares as in a failure, and sources that came since then keep theirs. What it
 // changes is paused by the caller, or the next tick would go on from there.
 //
-// The error wraps [isobar.ErrNotFound] where the version is not kept or the
-// service does not exist.
+// The error wraps [isobar.ErrNotFound] where the version is not kept, and where the
+// service does not exist or had no weights then.
 func (d *Decider) Rollback(t *Turn, h *History, version uint64, service string) (*Plan, error) {
 	if t.Previous == nil {
 		return nil, fmt.Errorf("version %d: %w: nothing was published yet", version, isobar.ErrNotFound)
 	}
-	if _, ok := t.Previous.Service(service); service != "" && !ok {
+	now, ok := t.Previous.Service(service)
+	if service != "" && !ok {
 		return nil, fmt.Errorf("service %q: %w", service, isobar.ErrNotFound)
 	}
 	if err := h.reaches(version, t.Previous.Version); err != nil {
 		return nil, err
 	}
+	earlier := h.before(version, service)
+	if service != "" && now.allNewSince(earlier) {
+		return nil, fmt.Errorf("service %q at version %d: %w: it had no weights yet", service, version, isobar.ErrNotFound)
+	}
 	in := t.input(assign.Rebase)
-	in.Previous, in.restoring = t.Previous.asOf(h.before(version, service)), true
+	in.Previous, in.restoring = t.Previous.asOf(earlier), true
 	p, err := Next(in)
 	if err == nil {
 		d.remember(t, p)
@@ -72,6 +77,21 @@ func (h *History) before(version uint64, service string) map[of]was {
 		}
 	}
 	return out
+}
+
+// allNewSince tells whether none of a service's sources had shares earlier. What
+// has not changed since is not in the list of what was.
+func (s *Service) allNewSince(earlier map[of]was) bool {
+	if s.Result == nil {
+		return false
+	}
+	for i := range s.Result.Sources {
+		w, changed := earlier[of{s.Spec.Name, s.Result.Sources[i].Source}]
+		if !changed || len(w.units) > 0 {
+			return false
+		}
+	}
+	return len(s.Result.Sources) > 0
 }
 
 // asOf gives the plan with other shares, as a previous one to rebase.
