@@ -21,6 +21,7 @@ const (
 	Answers         Reason = "answers"
 	Connections     Reason = "connections"
 	PeerConnections Reason = "peer_connections"
+	PartMessages    Reason = "part_messages"
 )
 
 // Text says what the reason is, for the peer.
@@ -42,6 +43,8 @@ func (r Reason) Text() string {
 		return "too many connections"
 	case PeerConnections:
 		return "too many connections from your address"
+	case PartMessages:
+		return "too many bytes of messages that are not whole yet"
 	default:
 		return fmt.Sprintf("refused (%s)", string(r))
 	}
@@ -57,7 +60,7 @@ type Metrics struct {
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "isobar_admission_refused_total", Help: "Streams and connections that were not let in, by what and why.",
+			Name: "isobar_admission_refused_total", Help: "Streams and connections that were not let in or were closed for want of room, by what and why.",
 		}, []string{"what", "reason"}),
 		connections: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "isobar_xds_connections", Help: "Open connections of the xDS listeners.",
@@ -66,7 +69,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	for _, reason := range []Reason{TotalRate, PeerRate, PeerStreams, PeerLocalities, NoMessage, Answers} {
 		m.refused.WithLabelValues("stream", string(reason))
 	}
-	for _, reason := range []Reason{TotalRate, PeerRate, Connections, PeerConnections} {
+	for _, reason := range []Reason{TotalRate, PeerRate, Connections, PeerConnections, PartMessages} {
 		m.refused.WithLabelValues("connection", string(reason))
 	}
 	if r != nil {

@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/isobar-xds/isobar/internal/admission"
 )
 
 // tlsCredentials tells of handshakes that fail: the client is told little, and
@@ -60,8 +63,42 @@ func (c tlsCredentials) Clone() credentials.TransportCredentials {
 	return tlsCredentials{c.TransportCredentials.Clone(), c.failed}
 }
 
+// transportCredentials are those of the configuration, with connections whose
+// messages are counted.
 func (s *Server) transportCredentials() credentials.TransportCredentials {
-	return tlsCredentials{credentials.NewTLS(s.security.xds.Config("h2")), s.handshakeFailed}
+	if s.security.xds == nil {
+		return countedCredentials{insecure.NewCredentials(), s.security.messages}
+	}
+	return countedCredentials{tlsCredentials{credentials.NewTLS(s.security.xds.Config("h2")), s.handshakeFailed}, s.security.messages}
+}
+
+// countedCredentials counts what messages take that are not whole. It stands
+// above TLS, where frames can be read.
+type countedCredentials struct {
+	credentials.TransportCredentials
+
+	messages *admission.Messages
+}
+
+// ServerHandshake implements credentials.TransportCredentials.
+func (c countedCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	conn, info, err := c.TransportCredentials.ServerHandshake(raw)
+	if err != nil {
+		return nil, nil, err
+	}
+	return c.messages.Follow(conn), info, nil
+}
+
+// Clone implements credentials.TransportCredentials.
+func (c countedCredentials) Clone() credentials.TransportCredentials {
+	return countedCredentials{c.TransportCredentials.Clone(), c.messages}
+}
+
+// messagesTookTooMuch tells of a connection that was closed for them.
+func (s *Server) messagesTookTooMuch(peer net.Addr, bytes int64) {
+	if skipped, ok := s.security.logs.Allow(time.Now()); ok {
+		s.log.Warn("a connection was closed for messages that are not whole", "reason", admission.PartMessages, "peer", peer.String(), "bytes", bytes, "skipped_lines", skipped)
+	}
 }
 
 func (s *Server) handshakeFailed(peer net.Addr, err error) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -236,4 +237,48 @@ func TestStopBesideStuckStreams(t *testing.T) {
 		}
 		_ = p.Close()
 	})
+}
+
+// TestMessagesThatNeverEnd: streams that begin messages and leave them are bounded
+// by what they hold, and cost the others nothing.
+func TestMessagesThatNeverEnd(t *testing.T) {
+	inSweep(t, func(w *sweepWorld) {
+		p := w.peer()
+		go p.answer()
+		begun := append([]byte{0}, binary.BigEndian.AppendUint32(nil, 4<<20)...)
+		begun = append(begun, make([]byte, 60<<10)...) // what a stream may send at first
+		var err error
+		streams := 0
+		for ; err == nil && streams < 900; streams++ {
+			err = p.part(sotwMethod, begun)
+			synctest.Wait()
+			if streams%50 == 0 {
+				w.alive("beside messages that never end")
+			}
+		}
+		if streams < 200 || streams > 300 {
+			t.Errorf("%d streams of 60 KiB until the connection was closed, want 16 MiB of them: %v", streams, err)
+		}
+		if !strings.Contains(w.log.String(), "a connection was closed for messages that are not whole") {
+			t.Errorf("the log does not tell:\n%s", w.log)
+		}
+		_ = p.Close()
+		synctest.Wait()
+		if n := w.streams(); n != 1 {
+			t.Errorf("%d streams are left", n)
+		}
+	})
+}
+
+// part opens a stream and sends bytes on it, frame by frame.
+func (p *rawPeer) part(method string, data []byte) error {
+	p.writing.Lock()
+	defer p.writing.Unlock()
+	id, err := p.begin(method)
+	for err == nil && len(data) > 0 {
+		n := min(len(data), 16<<10)
+		err = p.framer.WriteData(id, false, data[:n])
+		data = data[n:]
+	}
+	return err
 }

@@ -33,6 +33,9 @@ func build(cfg *config.Config, opts Options, listen func() (Listeners, error)) (
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
+	if opts.MessageMemory == 0 {
+		opts.MessageMemory = 512 << 20
+	}
 	s := &Server{cfg: *cfg, opts: opts, log: opts.Log, metrics: prometheus.NewRegistry()}
 	s.current.Store(cfg)
 	s.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

@@ -21,6 +21,7 @@ type security struct {
 	rate      *admission.Rate // of new streams
 	budgets   *admission.Budgets
 	requests  *admission.Budgets // of single requests under way
+	messages  *admission.Messages
 	admission *admission.Metrics
 
 	refused    *prometheus.CounterVec // by identity
@@ -72,6 +73,7 @@ func (s *Server) limitListeners() {
 	sec.budgets = admission.NewBudgets(limits.PeerStreams, limits.PeerLocalities)
 	sec.requests = admission.NewBudgets(peerRequests, 0)
 	sec.admission = admission.NewMetrics(s.metrics)
+	sec.messages = admission.NewMessages(s.opts.MessageMemory, sec.admission, s.messagesTookTooMuch)
 	connections := admission.NewRate(limits.StreamsPerSecond, limits.Burst, now)
 	for _, l := range []*net.Listener{&s.listeners.XDS, &s.listeners.XDS2017, &s.listeners.REST} {
 		if *l != nil {

@@ -58,7 +58,9 @@ func inSweep(t *testing.T, test func(w *sweepWorld)) {
 		cfg.XDS.Admission.StreamsPerSecond, cfg.XDS.Admission.Burst = 1e6, 1_000_000
 		w := &sweepWorld{t: t, log: &testhelp.Log{}, dial: pipe.DialContext}
 		var err error
-		w.server, err = server.New(cfg, server.Listeners{XDS: pipe, REST: rest}, server.Options{Store: kept, Log: slog.New(slog.NewTextHandler(w.log, nil))})
+		w.server, err = server.New(cfg, server.Listeners{XDS: pipe, REST: rest}, server.Options{
+			Store: kept, Log: slog.New(slog.NewTextHandler(w.log, nil)), MessageMemory: 16 << 20,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
