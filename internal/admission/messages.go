@@ -39,7 +39,7 @@ func NewMessages(most int64, m *Metrics, closed func(peer net.Addr, bytes int64)
 func (m *Messages) Used() int64 { return m.used.Load() }
 
 // Follow counts the messages that a client of gRPC sends over a connection, which
-// has to be used by way of what it gives, from its first byte on.
+// has to be used by way of what it gives, from its first byte on. See [Messages.Over].
 func (m *Messages) Follow(c net.Conn) net.Conn {
 	f := &messageConn{Conn: c, all: m, address: Address(c.RemoteAddr()), streams: map[uint32]partial{}}
 	f.in.skip = prefaceSize

@@ -67,31 +67,9 @@ func (c tlsCredentials) Clone() credentials.TransportCredentials {
 // messages are counted.
 func (s *Server) transportCredentials() credentials.TransportCredentials {
 	if s.security.xds == nil {
-		return countedCredentials{insecure.NewCredentials(), s.security.messages}
+		return s.security.messages.Over(insecure.NewCredentials())
 	}
-	return countedCredentials{tlsCredentials{credentials.NewTLS(s.security.xds.Config("h2")), s.handshakeFailed}, s.security.messages}
-}
-
-// countedCredentials counts what messages take that are not whole. It stands
-// above TLS, where frames can be read.
-type countedCredentials struct {
-	credentials.TransportCredentials
-
-	messages *admission.Messages
-}
-
-// ServerHandshake implements credentials.TransportCredentials.
-func (c countedCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	conn, info, err := c.TransportCredentials.ServerHandshake(raw)
-	if err != nil {
-		return nil, nil, err
-	}
-	return c.messages.Follow(conn), info, nil
-}
-
-// Clone implements credentials.TransportCredentials.
-func (c countedCredentials) Clone() credentials.TransportCredentials {
-	return countedCredentials{c.TransportCredentials.Clone(), c.messages}
+	return s.security.messages.Over(tlsCredentials{credentials.NewTLS(s.security.xds.Config("h2")), s.handshakeFailed})
 }
 
 // messagesTookTooMuch tells of a connection that was closed for them.

@@ -11,7 +11,6 @@ import (
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/bench/internal/fleet"
 	"github.com/isobar-xds/isobar/internal/views"
-	"github.com/isobar-xds/isobar/internal/wire"
 	"github.com/isobar-xds/isobar/internal/xds"
 )
 
@@ -28,7 +27,7 @@ type isobarServer struct {
 func newIsobar() *isobarServer {
 	registry := prometheus.NewRegistry()
 	s := &isobarServer{
-		grpc:    grpc.NewServer(transport(grpc.ForceServerCodecV2(wire.ServerCodec()), grpc.MaxHeaderListSize(16<<10))...),
+		grpc:    grpc.NewServer(guarded()...),
 		xds:     xds.New(xds.Options{Registerer: registry}),
 		builder: views.NewBuilder(views.Options{Registerer: registry}),
 		plan:    newPlan(),

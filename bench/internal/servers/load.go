@@ -11,7 +11,6 @@ import (
 
 	"github.com/isobar-xds/isobar/bench/internal/fleet"
 	"github.com/isobar-xds/isobar/internal/lrs"
-	"github.com/isobar-xds/isobar/internal/wire"
 )
 
 // reportInterval is what clients are asked for.
@@ -40,7 +39,7 @@ func newLoadIsobar() *loadIsobar {
 		}),
 		tick: make(chan struct{}, 1),
 	}
-	s.grpc = grpc.NewServer(transport(grpc.ForceServerCodecV2(wire.ServerCodec()), grpc.StreamInterceptor(s.watch))...)
+	s.grpc = grpc.NewServer(guarded(grpc.StreamInterceptor(s.watch))...)
 	s.lrs.Register(s.grpc)
 	go func() {
 		for range s.tick {

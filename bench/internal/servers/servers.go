@@ -9,7 +9,11 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
+
+	"github.com/isobar-xds/isobar/internal/admission"
+	"github.com/isobar-xds/isobar/internal/wire"
 )
 
 // Server is one of the servers.
@@ -43,7 +47,7 @@ func New(kind string) (Server, error) {
 	}
 }
 
-// Settings of the transport, the same for all.
+// transport has the settings that are the same for all.
 func transport(more ...grpc.ServerOption) []grpc.ServerOption {
 	return append([]grpc.ServerOption{
 		grpc.MaxConcurrentStreams(1000),
@@ -51,4 +55,17 @@ func transport(more ...grpc.ServerOption) []grpc.ServerOption {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 20 * time.Second}),
 	}, more...)
+}
+
+// guarded adds what Isobar's server has besides: messages that are not whole are
+// counted, and windows do not grow.
+func guarded(more ...grpc.ServerOption) []grpc.ServerOption {
+	messages := admission.NewMessages(512<<20, admission.NewMetrics(nil), func(net.Addr, int64) {})
+	return transport(append([]grpc.ServerOption{
+		grpc.ForceServerCodecV2(wire.ServerCodec()),
+		grpc.MaxHeaderListSize(16 << 10),
+		grpc.StaticStreamWindowSize(64 << 10),
+		grpc.StaticConnWindowSize(1 << 20),
+		grpc.Creds(messages.Over(insecure.NewCredentials())),
+	}, more...)...)
 }
