@@ -96,6 +96,9 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
+// Beneath implements [Around].
+func (c *conn) Beneath() net.Conn { return c.Conn }
+
 // SyscallConn implements syscall.Conn where the connection has it.
 func (c *conn) SyscallConn() (syscall.RawConn, error) {
 	if raw, ok := c.Conn.(syscall.Conn); ok {

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+
+	"google.golang.org/grpc/mem"
 )
 
 const (
@@ -45,9 +47,49 @@ func (m *Messages) Follow(c net.Conn) net.Conn {
 	f.in.skip = prefaceSize
 	f.visitIn, f.visitOut = f.received, f.sent
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	m.open[f] = struct{}{}
+	m.mu.Unlock()
+	if tcp := tcpOf(c); tcp != nil {
+		if ready := newReadyReader(tcp); ready != nil {
+			return &readyConn{f, ready}
+		}
+	}
 	return f
+}
+
+// Around is a connection that reads and writes what the one beneath it does.
+type Around interface {
+	Beneath() net.Conn
+}
+
+// tcpOf is the socket that a connection reads from, nil if what it reads is not
+// what the socket has, as with TLS.
+func tcpOf(c net.Conn) *net.TCPConn {
+	for {
+		around, ok := c.(Around)
+		if !ok {
+			tcp, _ := c.(*net.TCPConn)
+			return tcp
+		}
+		c = around.Beneath()
+	}
+}
+
+// readyConn is a connection that gRPC need not give a buffer of 32 KB for as long as
+// it has nothing to say: gRPC knows plain sockets, but not what is around them.
+type readyConn struct {
+	*messageConn
+
+	ready *readyReader
+}
+
+// ReadOnReady is what gRPC looks for: it takes the buffer from the pool when there
+// is something to read.
+func (c *readyConn) ReadOnReady(size int, pool mem.BufferPool) (buffer *[]byte, n int, err error) {
+	if buffer, n, err = c.ready.read(size, pool); n > 0 {
+		c.follow((*buffer)[:n])
+	}
+	return buffer, n, err
 }
 
 // relieve closes connections until there is room.
@@ -101,12 +143,17 @@ type messageConn struct {
 func (c *messageConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if n > 0 {
-		c.mu.Lock()
-		c.in.walk(b[:n], c.visitIn)
-		c.mu.Unlock()
-		c.all.relieve()
+		c.follow(b[:n])
 	}
 	return n, err
+}
+
+// follow counts what was read.
+func (c *messageConn) follow(b []byte) {
+	c.mu.Lock()
+	c.in.walk(b, c.visitIn)
+	c.mu.Unlock()
+	c.all.relieve()
 }
 
 // Write implements net.Conn.

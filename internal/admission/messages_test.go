@@ -3,12 +3,15 @@ package admission_test
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"io"
 	"net"
 	"net/netip"
 	"testing"
+	"time"
 
 	"golang.org/x/net/http2"
+	"google.golang.org/grpc/mem"
 	"pgregory.net/rapid"
 
 	"github.com/isobar-xds/isobar/internal/admission"
@@ -196,4 +199,59 @@ func (s *sender) RemoteAddr() net.Addr {
 func (s *sender) Close() error {
 	s.closed = true
 	return nil
+}
+
+// TestIdleConnectionsHoldNoBuffer: gRPC finds what it looks for on the way from a
+// socket to its connection, and reads all that comes by it.
+func TestIdleConnectionsHoldNoBuffer(t *testing.T) {
+	socket, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := admission.Listen(socket, admission.Limits{Most: 10})
+	defer func() { _ = l.Close() }()
+	client, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	accepted, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := admission.NewMessages(1<<20, admission.NewMetrics(nil), func(net.Addr, int64) {})
+	conn := all.Follow(accepted)
+	defer func() { _ = conn.Close() }()
+	ready, ok := conn.(interface {
+		ReadOnReady(size int, pool mem.BufferPool) (*[]byte, int, error)
+	})
+	if !ok {
+		t.Fatalf("%T is read with a buffer of its own", conn)
+	}
+	var sent bytes.Buffer
+	sent.WriteString(http2.ClientPreface)
+	f := http2.NewFramer(&sent, nil)
+	_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndHeaders: true})
+	_ = f.WriteData(1, false, []byte{0, 0, 0, 1, 0, 1, 2, 3})
+	go func() {
+		_, _ = client.Write(sent.Bytes())
+		_ = client.Close()
+	}()
+	var got []byte
+	for {
+		b, n, err := ready.ReadOnReady(16, mem.DefaultBufferPool())
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, (*b)[:n]...)
+	}
+	if !bytes.Equal(got, sent.Bytes()) || all.Used() != 8+128 {
+		t.Errorf("read %q of %q, %d bytes are counted", got, sent.Bytes(), all.Used())
+	}
+	_ = conn.SetReadDeadline(time.Now())
+	if _, _, err := ready.ReadOnReady(16, mem.DefaultBufferPool()); err == nil {
+		t.Error("no error after the end")
+	}
 }

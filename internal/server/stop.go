@@ -175,6 +175,9 @@ type countedConn struct {
 	closed func()
 }
 
+// Beneath implements [admission.Around].
+func (c *countedConn) Beneath() net.Conn { return c.Conn }
+
 // Close implements [net.Conn].
 func (c *countedConn) Close() error {
 	c.closed()
