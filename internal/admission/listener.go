@@ -100,9 +100,12 @@ func (c *conn) Close() error {
 func (c *conn) Beneath() net.Conn { return c.Conn }
 
 // SyscallConn implements syscall.Conn where the connection has it.
-func (c *conn) SyscallConn() (syscall.RawConn, error) {
-	if raw, ok := c.Conn.(syscall.Conn); ok {
-		return raw.SyscallConn()
+func (c *conn) SyscallConn() (syscall.RawConn, error) { return rawConn(c.Conn) }
+
+// rawConn is the socket of a connection, an error where it has none.
+func rawConn(c net.Conn) (syscall.RawConn, error) {
+	if socket, ok := c.(syscall.Conn); ok {
+		return socket.SyscallConn()
 	}
 	return nil, syscall.EINVAL
 }

@@ -171,12 +171,7 @@ func (c *messageConn) Close() error {
 }
 
 // SyscallConn implements syscall.Conn where the connection has it.
-func (c *messageConn) SyscallConn() (syscall.RawConn, error) {
-	if raw, ok := c.Conn.(syscall.Conn); ok {
-		return raw.SyscallConn()
-	}
-	return nil, syscall.EINVAL
-}
+func (c *messageConn) SyscallConn() (syscall.RawConn, error) { return rawConn(c.Conn) }
 
 // leave takes all that it holds out of the count.
 func (c *messageConn) leave() (bytes int64) {
