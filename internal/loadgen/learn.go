@@ -32,7 +32,9 @@ func (r *run) learn(ctx context.Context) error {
 	err := r.ask(ctx)
 	switch {
 	case err == nil:
-	case ctx.Err() != nil && status.Code(err) == codes.DeadlineExceeded && len(r.opts.Services) > 0:
+	// The server ends the stream at the deadline too, and its word may be here
+	// before ctx says that it is done.
+	case status.Code(err) == codes.DeadlineExceeded && len(r.opts.Services) > 0:
 		return fmt.Errorf("%s: no assignment of %s within %s: does the server have these services?",
 			r.opts.Target, brief(r.opts.Services), within)
 	case status.Code(err) == codes.Unavailable:
