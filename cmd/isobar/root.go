@@ -65,8 +65,6 @@ Isobar computes one global assignment from capacity, demand, health and
 distance, and serves each zone its share.`,
 		SilenceUsage:  true, // an error shall not drown in the help
 		SilenceErrors: true, // main prints it, once
-		Args:          knownCommand,
-		RunE:          showHelp,
 		// cobra looks after required flags itself, but as if a missing one were no
 		// error in the call.
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
@@ -86,7 +84,6 @@ distance, and serves each zone its share.`,
 		root.AddCommand(g.commands...)
 	}
 	root.AddCommand(versionCommand())
-	root.SetFlagErrorFunc(flagError)
 	knownHelp(root)
 	return root
 }
@@ -147,6 +144,14 @@ func knownCommand(cmd *cobra.Command, args []string) error {
 func markUsage(cmd *cobra.Command) {
 	if cmd.HasSubCommands() && !cmd.Runnable() {
 		cmd.Args, cmd.RunE = knownCommand, showHelp
+		cmd.SetFlagErrorFunc(func(at *cobra.Command, err error) error {
+			if at == cmd { // with a command that does not exist its flags don't, either
+				if unknown := knownCommand(cmd, cmd.Flags().Args()); unknown != nil {
+					return unknown
+				}
+			}
+			return flagError(at, err)
+		})
 	}
 	if cmd.ValidArgsFunction == nil && cmd.Use == cmd.Name() { // it takes no arguments, so no files either
 		cmd.ValidArgsFunction = cobra.NoFileCompletions
