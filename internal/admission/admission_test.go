@@ -104,6 +104,29 @@ func TestRateKeepsItsPromise(t *testing.T) {
 	})
 }
 
+func TestPace(t *testing.T) {
+	p := admission.NewPace(20, 20, start)
+	wait := func(address string, streams int, after, want time.Duration) {
+		t.Helper()
+		if got := p.Wait(address, streams, start.Add(after)); got != want {
+			t.Errorf("%s waits %v for %d after %v, want %v", address, got, streams, after, want)
+		}
+	}
+	const ms = time.Millisecond
+	wait("a", 4, 0, 0)
+	wait("a", 6, 0, 0) // half of the burst is for one address
+	wait("a", 100, 0, 10*ms)
+	wait("a", 100, 0, 20*ms) // behind the first
+	wait("a", 100, 15*ms, 15*ms)
+	wait("a", 1, 15*ms, 10*ms)      // one alone does not wait for all of those
+	wait("a", 1, 50*ms, ms/10)      // what is over is forgotten
+	wait("a", 1001, 150*ms, 100*ms) // one of them is within the rate
+	wait("a", 1_000_000, 150*ms, 10*time.Second)
+	wait("a", 2000, -time.Hour, 10*time.Second) // a clock that goes back
+	wait("b", 10, 160*ms, 0)
+	wait("a", 1, 500*ms, 0) // within its rate again
+}
+
 func TestBudgets(t *testing.T) {
 	b := admission.NewBudgets(2, 1)
 	open := func(peer string, want admission.Reason) *admission.Stream {

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"google.golang.org/grpc/mem"
 )
@@ -23,6 +24,7 @@ const (
 type Messages struct {
 	most    int64
 	closed  func(peer net.Addr, bytes int64)
+	pace    func(address string, streams int) time.Duration
 	metrics *Metrics
 	used    atomic.Int64
 
@@ -37,13 +39,19 @@ func NewMessages(most int64, m *Metrics, closed func(peer net.Addr, bytes int64)
 	return &Messages{most: most, metrics: m, closed: closed, open: map[*messageConn]struct{}{}}
 }
 
+// Pace asks, before streams that an address opens are handed on, how long that has
+// to wait. Meanwhile nothing of their connection is read, so that a client which
+// opens and resets them without end is slowed down, and no other. It is to be
+// called before the first connection.
+func (m *Messages) Pace(wait func(address string, streams int) time.Duration) { m.pace = wait }
+
 // Used is how many bytes they take now.
 func (m *Messages) Used() int64 { return m.used.Load() }
 
 // Follow counts the messages that a client of gRPC sends over a connection, which
 // has to be used by way of what it gives, from its first byte on. See [Messages.Over].
 func (m *Messages) Follow(c net.Conn) net.Conn {
-	f := &messageConn{Conn: c, all: m, address: Address(c.RemoteAddr()), streams: map[uint32]partial{}}
+	f := &messageConn{Conn: c, all: m, address: Address(c.RemoteAddr()), streams: map[uint32]partial{}, left: make(chan struct{})}
 	f.in.skip = prefaceSize
 	f.visitIn, f.visitOut = f.received, f.sent
 	m.mu.Lock()
@@ -136,6 +144,8 @@ type messageConn struct {
 	mu      sync.Mutex // reading, writing and closing are done by different goroutines
 	in, out frames
 	streams map[uint32]partial // that are open
+	opened  int                // streams, by what was read last
+	left    chan struct{}      // closed when it is gone
 	gone    bool
 }
 
@@ -151,9 +161,20 @@ func (c *messageConn) Read(b []byte) (int, error) {
 // follow counts what was read.
 func (c *messageConn) follow(b []byte) {
 	c.mu.Lock()
+	c.opened = 0
 	c.in.walk(b, c.visitIn)
+	opened := c.opened
 	c.mu.Unlock()
 	c.all.relieve()
+	if opened == 0 || c.all.pace == nil {
+		return
+	}
+	if wait := c.all.pace(c.address, opened); wait > 0 {
+		select {
+		case <-time.After(wait):
+		case <-c.left:
+		}
+	}
 }
 
 // Write implements net.Conn.
@@ -182,6 +203,9 @@ func (c *messageConn) leave() (bytes int64) {
 	defer c.mu.Unlock()
 	bytes = c.held.Load()
 	c.hold(-bytes)
+	if !c.gone {
+		close(c.left)
+	}
 	c.gone, c.streams = true, nil
 	return bytes
 }
@@ -200,6 +224,7 @@ func (c *messageConn) received(f *frames, data []byte, end bool) {
 	switch {
 	case f.kind == frameHeaders && !open:
 		c.streams[f.stream] = p
+		c.opened++
 	case f.kind == frameData && open && len(data) > 0: // what comes after its end is not kept
 		before := p.held
 		p.take(data, f.fresh)

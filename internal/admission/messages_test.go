@@ -7,7 +7,9 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -181,6 +183,57 @@ func TestMessagesBounded(t *testing.T) {
 	if len(closed) != 1 || closed[0] != "192.0.2.1:1" || last.closed || all.Used() > 10_000 {
 		t.Errorf("closed %v, %d bytes are left", closed, all.Used())
 	}
+}
+
+// resets is what a client sends that opens streams and resets them at once.
+func resets(streams int) []byte {
+	var b bytes.Buffer
+	b.WriteString(http2.ClientPreface)
+	f := http2.NewFramer(&b, nil)
+	for i := range uint32(streams) {
+		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, EndHeaders: true})
+		_ = f.WriteRSTStream(2*i+1, http2.ErrCodeCancel)
+	}
+	return b.Bytes()
+}
+
+// TestFloodIsPaced: streams above the rate of an address are read as slowly as it is
+// worth to refuse them, over all its connections; others don't wait.
+func TestFloodIsPaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pace := admission.NewPace(20, 200, time.Now())
+		all := admission.NewMessages(1<<20, admission.NewMetrics(nil), func(net.Addr, int64) {})
+		all.Pace(func(address string, streams int) time.Duration { return pace.Wait(address, streams, time.Now()) })
+		flood := func(from string, streams int) time.Duration {
+			start := time.Now()
+			conn := all.Follow(&sender{wireOf: wireOf{data: resets(streams), pieces: func() int { return 1000 }}, from: from})
+			for buf := make([]byte, 1000); ; {
+				if _, err := conn.Read(buf); err != nil {
+					return time.Since(start)
+				}
+			}
+		}
+		const streams = 30_000
+		var first, second time.Duration
+		var both sync.WaitGroup
+		both.Go(func() { first = flood("192.0.2.1:1", streams) })
+		both.Go(func() { second = flood("192.0.2.1:2", streams) })
+		both.Wait()
+		if took := max(first, second); took < 5*time.Second || took > 7*time.Second {
+			t.Errorf("%d streams came in %v, want 10,000 a second", 2*streams, took)
+		}
+		if took := flood("192.0.2.2:1", 10); took != 0 {
+			t.Errorf("another address waited %v", took)
+		}
+
+		closed := all.Follow(&sender{wireOf: wireOf{data: resets(1000), pieces: func() int { return 1 << 20 }}, from: "192.0.2.1:3"})
+		time.AfterFunc(10*time.Millisecond, func() { _ = closed.Close() })
+		start := time.Now()
+		_, _ = closed.Read(make([]byte, 1<<20))
+		if took := time.Since(start); took != 10*time.Millisecond {
+			t.Errorf("a connection that is closed waits on for %v", took)
+		}
+	})
 }
 
 // sender is a connection from an address.

@@ -9,6 +9,7 @@ import (
 type bucket struct {
 	tokens float64
 	last   time.Time
+	due    time.Time // of Pace: when what came above the rate is dealt with
 }
 
 // fill adds what has come in since the last call. A clock that goes back adds
@@ -42,8 +43,8 @@ type Rate struct {
 // NewRate makes a limit of rate a second, and burst at once.
 func NewRate(rate float64, burst int, now time.Time) *Rate {
 	b := float64(max(1, burst))
-	r := &Rate{rate: rate, burst: b, all: bucket{b, now}, addresses: map[string]*bucket{}}
-	r.others = bucket{r.half(), now}
+	r := &Rate{rate: rate, burst: b, all: bucket{tokens: b, last: now}, addresses: map[string]*bucket{}}
+	r.others = bucket{tokens: r.half(), last: now}
 	return r
 }
 
@@ -83,7 +84,7 @@ func (r *Rate) bucketOf(address string, now time.Time) *bucket {
 	if len(r.addresses) >= maxAddresses {
 		return &r.others
 	}
-	b := &bucket{r.half(), now}
+	b := &bucket{tokens: r.half(), last: now}
 	r.addresses[address] = b
 	return b
 }

@@ -1,14 +1,19 @@
 package server_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
+	"net"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -87,6 +92,61 @@ func TestFloodOfStreams(t *testing.T) {
 	if _, err := healthpb.NewHealthClient(conn).Check(t.Context(), &healthpb.HealthCheckRequest{}); err != nil {
 		t.Errorf("a load balancer's check: %v", err)
 	}
+}
+
+// TestResetsAreSlowedDown: streams above the rate of an address, which are opened
+// and reset at once, cost their own connection time.
+func TestResetsAreSlowedDown(t *testing.T) {
+	l := onLoopback(t, func(c *config.Config) {
+		c.XDS.Admission = config.Admission{StreamsPerSecond: 1, Burst: 40}
+	})
+	conn, err := net.Dial("tcp", l.server.XDSAddress())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	start := time.Now()
+	const streams = 20_000
+	go func() { // an error is seen by the reader
+		_, _ = io.WriteString(conn, http2.ClientPreface)
+		w := http2.NewFramer(conn, nil)
+		_ = w.WriteSettings()
+		for id := uint32(1); id < 2*streams; id += 2 {
+			_ = w.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: adsHeaders(), EndHeaders: true})
+			_ = w.WriteRSTStream(id, http2.ErrCodeCancel)
+		}
+		_ = w.WritePing(false, [8]byte{1})
+	}()
+	for r := http2.NewFramer(io.Discard, conn); ; {
+		f, err := r.ReadFrame()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ping, ok := f.(*http2.PingFrame); ok && ping.IsAck() && ping.Data == [8]byte{1} {
+			break
+		}
+	}
+	// What comes before the first refusal is read at once: a buffer's worth, 500 of these.
+	if took := time.Since(start); took < 1700*time.Millisecond {
+		t.Errorf("%d streams were read in %v, want 10,000 a second", streams, took)
+	}
+}
+
+// adsHeaders are those of a stream, without a table of what came before.
+func adsHeaders() []byte {
+	var b bytes.Buffer
+	e := hpack.NewEncoder(&b)
+	for _, h := range [][2]string{
+		{":method", "POST"},
+		{":scheme", "http"},
+		{":path", discoveryv3.AggregatedDiscoveryService_StreamAggregatedResources_FullMethodName},
+		{":authority", "isobar"},
+		{"content-type", "application/grpc"},
+		{"te", "trailers"},
+	} {
+		_ = e.WriteField(hpack.HeaderField{Name: h[0], Value: h[1], Sensitive: true}) // which no table keeps
+	}
+	return b.Bytes()
 }
 
 // TestBudgetOfAPeer: one identity holds no more streams and localities than its

@@ -74,6 +74,8 @@ func (s *Server) limitListeners() {
 	sec.requests = admission.NewBudgets(peerRequests, 0)
 	sec.admission = admission.NewMetrics(s.metrics)
 	sec.messages = admission.NewMessages(s.opts.MessageMemory, sec.admission, s.messagesTookTooMuch)
+	pace := admission.NewPace(limits.StreamsPerSecond, limits.Burst, now)
+	sec.messages.Pace(func(address string, streams int) time.Duration { return pace.Wait(address, streams, time.Now()) })
 	connections := admission.NewRate(limits.StreamsPerSecond, limits.Burst, now)
 	for _, l := range []*net.Listener{&s.listeners.XDS, &s.listeners.XDS2017, &s.listeners.REST} {
 		if *l != nil {
