@@ -3,7 +3,7 @@ package admission
 import "time"
 
 // Bounds of what streams above the rate of their address cost. To refuse one takes
-// about 5 µs, so that who opens them without end would take a core from all others.
+// microseconds, so that who opens them without end would take a core from all others.
 const (
 	excessTakes = 100 * time.Microsecond // 10,000 a second of one address
 	excessWaits = 10 * time.Millisecond  // at most, for each: who opens few hardly waits for who opens many
