@@ -61,8 +61,8 @@ tools: ## see that glpsol, redis-server and promtool are there, which tests need
 test-interop: ## run the tests against clients of others (needs Node, npm, curl, g++, pkg-config, libgrpc++-dev, python3-grpcio)
 	@if [ -f test/interop/go.mod ]; then cd test/interop && $(GO) test -count 1 -timeout 15m ./...; else echo "no test/interop"; fi
 
-lint: $(LINT) ## check the code and the direction of its imports
-	$(LINT) run ./...
+lint: $(LINT) ## check the code of all modules, and the direction of its imports
+	for module in . bench test/interop; do (cd $$module && $(LINT) run ./...) || exit 1; done
 
 $(LINT):
 	$(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_VERSION)

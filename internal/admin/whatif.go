@@ -24,7 +24,7 @@ func (s *Server) postWhatIf(w http.ResponseWriter, r *http.Request) {
 	var what plan.WhatIf
 	decoder := json.NewDecoder(bytes.NewReader(body))
 	decoder.DisallowUnknownFields()
-	err := decoder.Decode(&what) //nolint:musttag // a locality is a text
+	err := decoder.Decode(&what)
 	if err == nil && decoder.More() {
 		err = errors.New("something follows the object")
 	}
@@ -54,7 +54,7 @@ func (s *Server) postWhatIf(w http.ResponseWriter, r *http.Request) {
 // WhatIf asks what would become of the plan in force.
 func (r *Remote) WhatIf(ctx context.Context, what *plan.WhatIf) (plan.Difference, error) {
 	var out plan.Difference
-	body, err := json.Marshal(what) //nolint:musttag // a locality is a text
+	body, err := json.Marshal(what)
 	if err != nil {
 		return out, err
 	}

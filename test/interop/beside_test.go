@@ -120,6 +120,7 @@ func TestBesideGoControlPlane(t *testing.T) {
 }
 
 func beside(t *testing.T, service string) {
+	t.Helper()
 	p := startPeer(t, startBackend(t, "a", ""), startBackend(t, "b", ""))
 	s := startIsobar(t, fmt.Sprintf(`source:
   xds:

@@ -5,10 +5,10 @@ import (
 	"net"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"github.com/envoyproxy/go-control-plane/pkg/cache/types"        //nolint:depguard // the peer, to compare with
-	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"           //nolint:depguard // the peer, to compare with
-	"github.com/envoyproxy/go-control-plane/pkg/server/sotw/v3"     //nolint:depguard // the peer, to compare with
-	serverv3 "github.com/envoyproxy/go-control-plane/pkg/server/v3" //nolint:depguard // the peer, to compare with
+	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/server/sotw/v3"
+	serverv3 "github.com/envoyproxy/go-control-plane/pkg/server/v3"
 	"google.golang.org/grpc"
 
 	"github.com/isobar-xds/isobar/bench/internal/fleet"

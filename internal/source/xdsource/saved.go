@@ -41,7 +41,7 @@ func (c *Client) load(ctx context.Context) error {
 		return fmt.Errorf("loading what another control plane listed: %w", err)
 	}
 	var s saved
-	if err := json.Unmarshal(v.Data, &s); err != nil { //nolint:musttag // endpoints and localities write themselves
+	if err := json.Unmarshal(v.Data, &s); err != nil {
 		return fmt.Errorf("what another control plane listed can't be read: %w", err)
 	}
 	if s.Format > savedFormat {
@@ -103,7 +103,7 @@ func (c *Client) saveNow(ctx context.Context) (wrote bool, err error) {
 	if len(now.Services) == 0 && c.stored == 0 {
 		return false, nil // as there is nothing there
 	}
-	data, err := json.Marshal(now) //nolint:musttag // as above
+	data, err := json.Marshal(now)
 	if err != nil {
 		return true, err
 	}
