@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"sync"
@@ -23,6 +24,7 @@ type meter struct {
 
 	samples []usage   // in what is measured
 	totals  [2]totals // at its ends
+	live    [2]int64  // memory in use at its ends, bytes
 	most    int64     // memory that was ever resident, start and reconnect included, bytes
 
 	mu  sync.Mutex
@@ -40,8 +42,13 @@ const (
 
 // run samples until the end of what is measured.
 func (m *meter) run(ctx context.Context, profiles string) {
-	var profiling sync.WaitGroup
-	defer profiling.Wait()
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	beside.Go(func() {
+		for i, end := range []time.Time{m.from, m.to} {
+			m.live[i] = m.inUse(ctx, end)
+		}
+	})
 	if !waitUntil(ctx, m.from) {
 		return
 	}
@@ -51,7 +58,7 @@ func (m *meter) run(ctx context.Context, profiles string) {
 	begun := make(chan totals, 1) // a busy server answers late
 	go func() { begun <- m.count(ctx) }()
 	if profiles != "" {
-		profiling.Go(func() { m.fail(m.profile(ctx, profiles)) })
+		beside.Go(func() { m.fail(m.profile(ctx, profiles)) })
 	}
 	told := m.from
 	for next := m.from; !next.After(m.to); next = next.Add(sampleEvery) {
@@ -121,6 +128,22 @@ func (m *meter) count(ctx context.Context) (t totals) {
 		}
 	}
 	return t
+}
+
+// inUse is the least memory in use in the ten seconds before a time, each second
+// after a collection: what a tick needs for itself is gone in most of them.
+func (m *meter) inUse(ctx context.Context, end time.Time) int64 {
+	const seconds = 10
+	least := int64(math.MaxInt64)
+	for i := range seconds {
+		if !waitUntil(ctx, end.Add(time.Duration(i-seconds)*time.Second)) {
+			break
+		}
+		n, err := m.server.inUse(ctx)
+		m.fail(err)
+		least = min(least, n)
+	}
+	return least
 }
 
 // profile writes profiles of the server: of the processor and of what is

@@ -172,6 +172,31 @@ func (s *server) counter(ctx context.Context, name string) (float64, error) {
 	return sum, nil
 }
 
+// inUse is the memory of heap and stacks that is in use after a collection, bytes.
+func (s *server) inUse(ctx context.Context) (int64, error) {
+	data, err := s.get(ctx, "/debug/pprof/heap?gc=1&debug=1")
+	if err != nil {
+		return 0, err
+	}
+	sum, found := int64(0), 0
+	for line := range strings.Lines(string(data)) {
+		name, value, _ := strings.Cut(line, " = ")
+		if name != "# HeapAlloc" && name != "# Stack" {
+			continue
+		}
+		value, _, _ = strings.Cut(strings.TrimSpace(value), " / ") // of stacks: in use, and from the system
+		n, err := strconv.ParseInt(value, 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("%s: %w", name, err)
+		}
+		sum, found = sum+n, found+1
+	}
+	if found != 2 {
+		return 0, errors.New("the heap profile does not tell what is in use")
+	}
+	return sum, nil
+}
+
 // usage is what the server process has used.
 type usage struct {
 	at  time.Time

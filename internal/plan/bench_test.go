@@ -138,3 +138,23 @@ func BenchmarkPreview(b *testing.B) {
 		b.ReportMetric(float64(len(d.Services)), "services/op")
 	}
 }
+
+// BenchmarkSurvey plays the loss of one zone for one of 1,000 services.
+func BenchmarkSurvey(b *testing.B) {
+	top, snapshot := big(b, 1000)
+	prev := mustNext(b, plan.Input{Now: t0, Trigger: assign.Tick, Topology: top, Load: snapshot(0), Version: 1})
+	b.ReportAllocs()
+	var survey *plan.Survey
+	for b.Loop() {
+		if survey == nil {
+			survey = plan.NewSurvey(&plan.Turn{Previous: prev, Version: prev.Version + 1, Topology: top, Now: t0.Add(time.Minute)}, 5*time.Second)
+		}
+		more, err := survey.Step()
+		if err != nil {
+			b.Fatal(err)
+		}
+		if !more {
+			survey = nil
+		}
+	}
+}

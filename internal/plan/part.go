@@ -31,13 +31,10 @@ func (t *Turn) sortWatched() {
 // only gives a turn of some of the services, whose names are sorted. What it
 // shares with t, whose Watched are sorted, is not changed.
 func (t *Turn) only(names []string) *Turn {
-	out := *t
-	topology, previous := *t.Topology, *t.Previous
-	topology.Services, previous.Services, out.Watched = nil, nil, nil
+	out, previous := *t, *t.Previous
+	out.Topology, previous.Topology = onlyOf(t.Topology, names), onlyOf(t.Previous.Topology, names)
+	previous.Services, out.Watched = nil, nil
 	for _, name := range names {
-		if s, ok := t.Topology.Service(name); ok {
-			topology.Services = append(topology.Services, *s)
-		}
 		if s, ok := t.Previous.Service(name); ok {
 			previous.Services = append(previous.Services, s)
 		}
@@ -49,6 +46,21 @@ func (t *Turn) only(names []string) *Turn {
 			out.Watched = append(out.Watched, w)
 		}
 	}
-	out.Topology, out.Previous = &topology, &previous
+	out.Previous = &previous
+	return &out
+}
+
+// onlyOf gives the topology of some of the services, whose names are sorted.
+func onlyOf(t *isobar.Topology, names []string) *isobar.Topology {
+	if t == nil {
+		return nil
+	}
+	out := *t
+	out.Services = nil
+	for _, name := range names {
+		if s, ok := t.Service(name); ok {
+			out.Services = append(out.Services, *s)
+		}
+	}
 	return &out
 }
