@@ -15,8 +15,8 @@ const (
 	wantFirstEDS = 5000.0     // p99 when all come back at once, ms
 	// flat is the growth of memory in use, as a share of it in an hour, that is
 	// taken for none: ten minutes of 2% are not told from what happens to be in use.
-	// Resident memory says less: when collections fall into ticks, it is a
-	// quarter more than when they fall between them, and that goes on for minutes.
+	// Resident memory says less: how far it may grow until the next collection
+	// depends on what a tick held at the last one.
 	flat = 0.3
 )
 
