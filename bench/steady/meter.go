@@ -1,13 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,7 +25,6 @@ type meter struct {
 
 	samples []usage   // in what is measured
 	totals  [2]totals // at its ends
-	live    [2]int64  // memory in use at its ends, bytes
 	most    int64     // memory that was ever resident, start and reconnect included, bytes
 
 	mu  sync.Mutex
@@ -42,13 +42,8 @@ const (
 
 // run samples until the end of what is measured.
 func (m *meter) run(ctx context.Context, profiles string) {
-	var beside sync.WaitGroup
-	defer beside.Wait()
-	beside.Go(func() {
-		for i, end := range []time.Time{m.from, m.to} {
-			m.live[i] = m.inUse(ctx, end)
-		}
-	})
+	var profiling sync.WaitGroup
+	defer profiling.Wait()
 	if !waitUntil(ctx, m.from) {
 		return
 	}
@@ -58,14 +53,14 @@ func (m *meter) run(ctx context.Context, profiles string) {
 	begun := make(chan totals, 1) // a busy server answers late
 	go func() { begun <- m.count(ctx) }()
 	if profiles != "" {
-		beside.Go(func() { m.fail(m.profile(ctx, profiles)) })
+		profiling.Go(func() { m.fail(m.profile(ctx, profiles)) })
 	}
 	told := m.from
 	for next := m.from; !next.After(m.to); next = next.Add(sampleEvery) {
 		if !waitUntil(ctx, next) {
 			break
 		}
-		u, err := m.server.usage()
+		u, err := m.server.usage(ctx)
 		if err != nil {
 			m.fail(err)
 			break
@@ -130,22 +125,6 @@ func (m *meter) count(ctx context.Context) (t totals) {
 	return t
 }
 
-// inUse is the least memory in use in the ten seconds before a time, each second
-// after a collection: what a tick needs for itself is gone in most of them.
-func (m *meter) inUse(ctx context.Context, end time.Time) int64 {
-	const seconds = 10
-	least := int64(math.MaxInt64)
-	for i := range seconds {
-		if !waitUntil(ctx, end.Add(time.Duration(i-seconds)*time.Second)) {
-			break
-		}
-		n, err := m.server.inUse(ctx)
-		m.fail(err)
-		least = min(least, n)
-	}
-	return least
-}
-
 // profile writes profiles of the server: of the processor and of what is
 // allocated over the same 30 s, then of what is in use, with its metrics.
 func (m *meter) profile(ctx context.Context, dir string) error {
@@ -180,4 +159,16 @@ func (m *meter) slope() float64 {
 		return (n*xy - x*y) / d
 	}
 	return 0
+}
+
+// leastGoals gives the least goals of the collector in the first and in the last
+// third of what is measured, bytes. A goal is what was in use at the last
+// collection, doubled, so that it is high after one that fell into a tick; memory
+// stays resident after that for minutes. The least goals only grow with what stays.
+func (m *meter) leastGoals() (first, last int64) {
+	third := (len(m.samples) + 2) / 3
+	least := func(samples []usage) int64 {
+		return slices.MinFunc(samples, func(a, b usage) int { return cmp.Compare(a.goal, b.goal) }).goal
+	}
+	return least(m.samples[:third]), least(m.samples[len(m.samples)-third:])
 }

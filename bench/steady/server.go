@@ -172,42 +172,37 @@ func (s *server) counter(ctx context.Context, name string) (float64, error) {
 	return sum, nil
 }
 
-// inUse is the memory of heap and stacks that is in use after a collection, bytes.
-func (s *server) inUse(ctx context.Context) (int64, error) {
-	data, err := s.get(ctx, "/debug/pprof/heap?gc=1&debug=1")
+// goal is how large the heap may become until the next collection, bytes: twice
+// what was in use at the last one, in short.
+func (s *server) goal(ctx context.Context) (int64, error) {
+	data, err := s.get(ctx, "/debug/pprof/heap?debug=1")
 	if err != nil {
 		return 0, err
 	}
-	sum, found := int64(0), 0
 	for line := range strings.Lines(string(data)) {
-		name, value, _ := strings.Cut(line, " = ")
-		if name != "# HeapAlloc" && name != "# Stack" {
-			continue
+		if text, ok := strings.CutPrefix(line, "# NextGC = "); ok {
+			return strconv.ParseInt(strings.TrimSpace(text), 10, 64)
 		}
-		value, _, _ = strings.Cut(strings.TrimSpace(value), " / ") // of stacks: in use, and from the system
-		n, err := strconv.ParseInt(value, 10, 64)
-		if err != nil {
-			return 0, fmt.Errorf("%s: %w", name, err)
-		}
-		sum, found = sum+n, found+1
 	}
-	if found != 2 {
-		return 0, errors.New("the heap profile does not tell what is in use")
-	}
-	return sum, nil
+	return 0, errors.New("the heap profile does not tell when the next collection is")
 }
 
 // usage is what the server process has used.
 type usage struct {
 	at  time.Time
 	cpu time.Duration // user and system
-	rss int64         // bytes
+
+	rss  int64 // bytes
+	goal int64 // of the garbage collector, bytes
 }
 
 // clockTick is the unit of times in /proc, which is 10 ms on Linux.
 const clockTick = 10 * time.Millisecond
 
-func (s *server) usage() (u usage, err error) {
+func (s *server) usage(ctx context.Context) (u usage, err error) {
+	if u.goal, err = s.goal(ctx); err != nil {
+		return u, err
+	}
 	u.at = time.Now()
 	dir := filepath.Join("/proc", strconv.Itoa(s.cmd.Process.Pid))
 	stat, err := os.ReadFile(filepath.Join(dir, "stat")) //nolint:gosec // of our own child
