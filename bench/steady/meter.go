@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +23,7 @@ type meter struct {
 	progress atomic.Pointer[loadgen.Progress]
 
 	samples []usage   // in what is measured
+	goals   []int64   // of the garbage collector, then, bytes
 	totals  [2]totals // at its ends
 	most    int64     // memory that was ever resident, start and reconnect included, bytes
 
@@ -34,9 +34,9 @@ type meter struct {
 // totals are counters of the server at one time.
 type totals struct{ collections, pauses, ticks, tickSeconds float64 }
 
-// sampleEvery is how often usage is read, and lineEvery how often it is told.
 const (
-	sampleEvery = 5 * time.Second
+	sampleEvery = 5 * time.Second // how often usage is read
+	goalEvery   = 3               // samples; the server takes a quarter of a second for it
 	lineEvery   = 30 * time.Second
 )
 
@@ -60,7 +60,10 @@ func (m *meter) run(ctx context.Context, profiles string) {
 		if !waitUntil(ctx, next) {
 			break
 		}
-		u, err := m.server.usage(ctx)
+		u, err := m.server.usage()
+		if err == nil && len(m.samples)%goalEvery == 0 {
+			err = m.readGoal(ctx)
+		}
 		if err != nil {
 			m.fail(err)
 			break
@@ -161,14 +164,17 @@ func (m *meter) slope() float64 {
 	return 0
 }
 
+func (m *meter) readGoal(ctx context.Context) error {
+	goal, err := m.server.goal(ctx)
+	m.goals = append(m.goals, goal)
+	return err
+}
+
 // leastGoals gives the least goals of the collector in the first and in the last
 // third of what is measured, bytes. A goal is what was in use at the last
 // collection, doubled, so that it is high after one that fell into a tick; memory
 // stays resident after that for minutes. The least goals only grow with what stays.
 func (m *meter) leastGoals() (first, last int64) {
-	third := (len(m.samples) + 2) / 3
-	least := func(samples []usage) int64 {
-		return slices.MinFunc(samples, func(a, b usage) int { return cmp.Compare(a.goal, b.goal) }).goal
-	}
-	return least(m.samples[:third]), least(m.samples[len(m.samples)-third:])
+	third := (len(m.goals) + 2) / 3
+	return slices.Min(m.goals[:third]), slices.Min(m.goals[len(m.goals)-third:])
 }

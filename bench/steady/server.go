@@ -191,18 +191,13 @@ func (s *server) goal(ctx context.Context) (int64, error) {
 type usage struct {
 	at  time.Time
 	cpu time.Duration // user and system
-
-	rss  int64 // bytes
-	goal int64 // of the garbage collector, bytes
+	rss int64         // bytes
 }
 
 // clockTick is the unit of times in /proc, which is 10 ms on Linux.
 const clockTick = 10 * time.Millisecond
 
-func (s *server) usage(ctx context.Context) (u usage, err error) {
-	if u.goal, err = s.goal(ctx); err != nil {
-		return u, err
-	}
+func (s *server) usage() (u usage, err error) {
 	u.at = time.Now()
 	dir := filepath.Join("/proc", strconv.Itoa(s.cmd.Process.Pid))
 	stat, err := os.ReadFile(filepath.Join(dir, "stat")) //nolint:gosec // of our own child
