@@ -36,7 +36,7 @@ type totals struct{ collections, pauses, ticks, tickSeconds float64 }
 
 const (
 	sampleEvery = 5 * time.Second // how often usage is read
-	goalEvery   = 3               // samples; the server takes a quarter of a second for it
+	goalEvery   = 2               // samples; the server takes a quarter of a second for it
 	lineEvery   = 30 * time.Second
 )
 
