@@ -25,7 +25,7 @@ const (
 	zones          = 10
 	perZone        = 10  // endpoints of a service
 	endpointRate   = 100 // requests/s that one can serve
-	utilization    = 0.7 // on average
+	utilization    = 0.7 // where demand is down; 0.8 on average
 	checkedOfTen   = 1   // services with health checks
 	changedPercent = 1   // services in an interval
 	demandStep     = 1.3 // factor by which demand changes, up and down in turn
@@ -142,7 +142,8 @@ func (f *fleet) change(ctx context.Context, until time.Time) {
 }
 
 // rateOf is the load of a client on a service, requests/s: clients differ, and
-// services change it in turn.
+// services change it in turn, half of them up when the others go down, so that
+// the fleet as a whole carries the same at any time.
 func (f *fleet) rateOf(client int, service string, now time.Time) float64 {
 	_, digits, _ := strings.Cut(service, "-")
 	s, err := strconv.Atoi(digits)
@@ -152,7 +153,8 @@ func (f *fleet) rateOf(client int, service string, now time.Time) float64 {
 	perClient := float64(f.opts.services) * zones * perZone * endpointRate * utilization / float64(f.opts.clients*f.opts.subscribe)
 	rate := perClient * (1 + 0.5*math.Sin(float64(3*client+s)))
 	groups := (f.opts.services + f.perInterval() - 1) / f.perInterval()
-	if turns := int(now.Sub(f.began)/interval) - s/f.perInterval() + groups; turns/groups%2 == 1 {
+	group := s / f.perInterval()
+	if turns := int(now.Sub(f.began)/interval) - group + groups; (turns/groups+group)%2 == 1 {
 		rate *= demandStep
 	}
 	return rate

@@ -36,7 +36,7 @@ type totals struct{ collections, pauses, ticks, tickSeconds float64 }
 
 const (
 	sampleEvery = 5 * time.Second // how often usage is read
-	goalEvery   = 2               // samples; the server takes a quarter of a second for it
+	goalEvery   = 2               // samples; the server takes a sixth of a second for it
 	lineEvery   = 30 * time.Second
 )
 
@@ -165,8 +165,8 @@ func (m *meter) slope() float64 {
 }
 
 func (m *meter) readGoal(ctx context.Context) error {
-	goal, err := m.server.goal(ctx)
-	m.goals = append(m.goals, goal)
+	goal, err := m.server.counter(ctx, "go_memstats_next_gc_bytes")
+	m.goals = append(m.goals, int64(goal))
 	return err
 }
 

@@ -172,21 +172,6 @@ func (s *server) counter(ctx context.Context, name string) (float64, error) {
 	return sum, nil
 }
 
-// goal is how large the heap may become until the next collection, bytes: twice
-// what was in use at the last one, in short.
-func (s *server) goal(ctx context.Context) (int64, error) {
-	data, err := s.get(ctx, "/debug/pprof/heap?debug=1")
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(string(data)) {
-		if text, ok := strings.CutPrefix(line, "# NextGC = "); ok {
-			return strconv.ParseInt(strings.TrimSpace(text), 10, 64)
-		}
-	}
-	return 0, errors.New("the heap profile does not tell when the next collection is")
-}
-
 // usage is what the server process has used.
 type usage struct {
 	at  time.Time
