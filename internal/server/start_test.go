@@ -75,7 +75,7 @@ func runLogged(t *testing.T, cfg *config.Config, kept store.Store, log *slog.Log
 // runWith is runWorld with all options.
 func runWith(t *testing.T, cfg *config.Config, opts server.Options, test func(w *world)) {
 	t.Helper()
-	pipe, apiPipe := bufconn.Listen(1<<20), bufconn.Listen(1<<16)
+	pipe, apiPipe := bufconn.Listen(1<<20), testhelp.NewPipe()
 	s, err := server.New(cfg, server.Listeners{XDS: pipe, Admin: apiPipe}, opts)
 	if err != nil {
 		t.Fatal(err)
@@ -84,8 +84,7 @@ func runWith(t *testing.T, cfg *config.Config, opts server.Options, test func(w 
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
 	conn := testhelp.Dial(t, pipe)
-	// A connection for each request: bufconn may report a read deadline that was
-	// taken back, as net/http does between two requests of a connection.
+	// A connection for each request, so that none waits for another when all ends.
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return apiPipe.DialContext(ctx) }}
 	defer func() { // also when the test gives up
 		transport.CloseIdleConnections()

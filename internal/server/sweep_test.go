@@ -53,7 +53,7 @@ type sweepWorld struct {
 func inSweep(t *testing.T, test func(w *sweepWorld)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		kept, pipe, rest := store.NewMemory(), bufconn.Listen(1<<20), bufconn.Listen(1<<20)
+		kept, pipe, rest := store.NewMemory(), bufconn.Listen(1<<20), testhelp.NewPipe()
 		cfg := checked(t)
 		cfg.XDS.Admission.StreamsPerSecond, cfg.XDS.Admission.Burst = 1e6, 1_000_000
 		w := &sweepWorld{t: t, log: &testhelp.Log{}, dial: pipe.DialContext}
