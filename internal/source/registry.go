@@ -168,11 +168,6 @@ func (r *Registry) SetHealth(service, address string, h isobar.HealthStatus) (to
 	return r.change(func(c contents) (contents, error) { return c.setHealth(service, address, h, now) })
 }
 
-// SetFile replaces the services of the file and the network. Where the API
-// already owns a name, it keeps it: the file's service waits until the API's
-// is deleted, and a conflict tells so. With an error nothing has changed.
-//
-
 // Preview gives the topology that [Registry.SetConfigured] would make, which
 // services would not be in force, and the health that operators set. Nothing
 // changes.

@@ -67,6 +67,7 @@ func (p *Pipe) DialContext(ctx context.Context) (net.Conn, error) {
 // the server to read it.
 type sender struct {
 	net.Conn
+
 	mu      sync.Mutex
 	changed sync.Cond // of what follows
 	waiting []byte
