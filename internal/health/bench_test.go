@@ -46,13 +46,28 @@ func BenchmarkObserve(b *testing.B) {
 	}
 }
 
-// BenchmarkStatus asks for the health of an endpoint as the planner does.
+// BenchmarkStatus asks for the health of all endpoints as the planner does: one
+// service in ten of 1,000 has checkers.
 func BenchmarkStatus(b *testing.B) {
-	w := newWorld(b, topology(service("web", 1000, zoneA, zoneB)), checkersIn(1, zoneA, zoneB, zoneC))
+	var checked, all []isobar.Service
+	for i := range 1000 {
+		svc := service(fmt.Sprintf("s%03d", i), 10, zoneA, zoneB)
+		if all = append(all, svc); i%10 == 0 {
+			checked = append(checked, svc)
+		}
+	}
+	w := newWorld(b, topology(checked...), checkersIn(1, zoneA, zoneB, zoneC))
 	w.run(2 * interval)
 	table := health.Table{}.WithVerdicts(w.book.Verdicts())
-	e := &w.topology.Services[0].Localities[1].Endpoints[500]
 	for b.Loop() {
-		table.Status("web", e)
+		for i := range all {
+			known := table.Of(all[i].Name)
+			for _, l := range all[i].Localities {
+				for j := range l.Endpoints {
+					known.Status(&l.Endpoints[j])
+				}
+			}
+		}
 	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/20_000, "ns/endpoint")
 }

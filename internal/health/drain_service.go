@@ -57,13 +57,14 @@ func (d *Drains) service(now time.Time, spec *isobar.Service, table Table) []dra
 // wait for their first verdict. The list is good until the next call.
 func (d *Drains) wards(spec *isobar.Service, table Table) []ward {
 	out := d.room[:0]
+	known := table.Of(spec.Name)
 	for i := range spec.Localities {
 		sl := &spec.Localities[i]
 		all, healthy := 0, 0
 		for j := range sl.Endpoints {
 			e := &sl.Endpoints[j]
-			switch h := table.Status(spec.Name, e); {
-			case h == isobar.Draining, !h.Usable() && table.pending(spec.Name, e):
+			switch h := known.Status(e); {
+			case h == isobar.Draining, !h.Usable() && known.pending(e):
 			case h.Usable():
 				healthy++
 				all++

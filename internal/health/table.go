@@ -107,31 +107,10 @@ func (t Table) Equal(o Table) bool {
 	return t.verdicts == o.verdicts && t.drained == o.drained && slices.Equal(t.overrides, o.overrides)
 }
 
-// Status gives the health of an endpoint: the override, else the verdict, else
-// what the configuration says. A verdict can't undo what is configured as
-// unfit: whoever wrote draining, unhealthy or degraded there knows more than a
-// probe.
+// Status gives the health of an endpoint of a service, see
+// [ServiceTable.Status].
 func (t Table) Status(service string, e *isobar.Endpoint) isobar.HealthStatus {
-	if i, found := t.find(Key{Service: service, Address: e.Address}); found {
-		return t.overrides[i].Status
-	}
-	v, found := t.verdicts.Status(service, e.Address)
-	switch {
-	case !found, down(e.Health), e.Health == isobar.Degraded && v == isobar.Healthy:
-		return e.Health
-	default:
-		return v
-	}
-}
-
-// pending tells whether an endpoint is without traffic only because it waits
-// for its first verdict: that says nothing of its health.
-func (t Table) pending(service string, e *isobar.Endpoint) bool {
-	if _, found := t.find(Key{Service: service, Address: e.Address}); found || down(e.Health) {
-		return false
-	}
-	b, _ := t.verdicts.belief(service, e.Address)
-	return b.pending
+	return t.Of(service).Status(e)
 }
 
 // Drained tells whether a locality of a service is to get no traffic because
@@ -140,9 +119,4 @@ func (t Table) Drained(service string, l isobar.Locality) bool { return t.draine
 
 func (t Table) find(k Key) (int, bool) {
 	return slices.BinarySearchFunc(t.overrides, k, func(o Override, k Key) int { return o.compare(k) })
-}
-
-// down tells the states that no client sends new traffic to.
-func down(h isobar.HealthStatus) bool {
-	return h == isobar.Unhealthy || h == isobar.Draining || h == isobar.Timeout
 }

@@ -29,12 +29,12 @@ type belief struct {
 // Status gives the verdict on an endpoint, false if there is none. An endpoint
 // that waits for its first verdict is unhealthy.
 func (v *Verdicts) Status(service, address string) (isobar.HealthStatus, bool) {
-	b, found := v.belief(service, address)
+	b, found := v.service(service).belief(address)
 	return b.status, found
 }
 
-func (v *Verdicts) belief(service, address string) (belief, bool) {
-	s := v.service(service)
+// belief works on nil, too: nothing is known then.
+func (s *serviceVerdicts) belief(address string) (belief, bool) {
 	if s == nil {
 		return belief{}, false
 	}

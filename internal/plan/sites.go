@@ -47,12 +47,13 @@ func buildSite(spec *isobar.Service, sl *isobar.ServiceLocality, table health.Ta
 	rates, declared := endpointRates(sl)
 	weights := sentWeights(sl, rates, declared)
 	group := newGroup(sl, before)
+	known := table.Of(spec.Name)
 	s := site{declared: declared}
 	var total, usable float64 // rates of all and of the healthy endpoints
 	var allShare, okShare float64
 	for i := range sl.Endpoints {
 		e := &sl.Endpoints[i]
-		status := table.Status(spec.Name, e)
+		status := known.Status(e)
 		w := isobar.WeightedEndpoint{Address: e.Address, Weight: weights[i], Health: status}
 		if e.Check != nil || e.Details != nil {
 			w.Config = e

@@ -37,13 +37,14 @@ func (in *Input) samePause(prev *Service) bool {
 }
 
 func (in *Input) sameHealth(spec *isobar.Service, prev *Service) bool {
+	known := in.Health.Of(spec.Name)
 	for i := range spec.Localities {
 		if in.Health.Drained(spec.Name, spec.Localities[i].Locality) != prev.Sites[i].Drained {
 			return false
 		}
 		endpoints := spec.Localities[i].Endpoints
 		for j := range endpoints {
-			if in.Health.Status(spec.Name, &endpoints[j]) != prev.Sites[i].Group.Endpoints[j].Health {
+			if known.Status(&endpoints[j]) != prev.Sites[i].Group.Endpoints[j].Health {
 				return false
 			}
 		}
