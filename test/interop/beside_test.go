@@ -145,7 +145,7 @@ func beside(t *testing.T, service string) {
 	defer func() { _ = conn.Close() }()
 	served := func(want string) {
 		t.Helper()
-		await(t, 30*time.Second, "calls to "+want, func() error {
+		await(t, "calls to "+want, func() error {
 			for range 20 {
 				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 				var header metadata.MD
@@ -162,7 +162,7 @@ func beside(t *testing.T, service string) {
 		})
 	}
 	served("a")
-	await(t, 20*time.Second, "the client's load in the plan", func() error {
+	await(t, "the client's load in the plan", func() error {
 		served("a")
 		_, _, err := s.source("checkout")
 		return err

@@ -178,7 +178,7 @@ func (o *old) told() (a client2017.Assignment, received int) {
 // reports: what it reports becomes demand, without intervals or requests
 // issued.
 func (o *old) reports(s *isobar) {
-	await(s.t, 40*time.Second, "measured demand", func() error {
+	await(s.t, "measured demand", func() error {
 		_, source, err := s.source("split")
 		if err == nil && math.Abs(source.Demand-callRate) > 0.2*callRate {
 			err = fmt.Errorf("demand %.0f/s", source.Demand)
@@ -194,7 +194,7 @@ func (o *old) reports(s *isobar) {
 // drops: what does not fit reaches it as one percentage, and what it drops
 // stays demand.
 func (o *old) drops(s *isobar) {
-	await(s.t, 40*time.Second, "drop", func() error {
+	await(s.t, "drop", func() error {
 		service, source, err := s.source("split")
 		if err != nil {
 			return err
@@ -226,11 +226,11 @@ func (o *old) health(s *isobar) {
 			return nil
 		}
 	}
-	await(s.t, 30*time.Second, "two endpoints", listed(2))
+	await(s.t, "two endpoints", listed(2))
 	s.health("split", "127.0.0.1:2", "draining")
-	await(s.t, 30*time.Second, "one endpoint", listed(1))
+	await(s.t, "one endpoint", listed(1))
 	s.health("split", "127.0.0.1:2", "")
-	await(s.t, 30*time.Second, "two endpoints again", listed(2))
+	await(s.t, "two endpoints again", listed(2))
 }
 
 // refusal: it shows, and the same content is not sent again and again.
@@ -239,7 +239,7 @@ func (o *old) refusal(s *isobar) {
 	o.refuses = true
 	o.mu.Unlock()
 	s.health("split", "127.0.0.1:2", "draining")
-	await(s.t, 30*time.Second, "refusal in /v1/clients", func() error {
+	await(s.t, "refusal in /v1/clients", func() error {
 		c, err := s.client("old")
 		if err == nil && c.Types["eds"].NACK == nil {
 			err = errors.New("none")

@@ -183,7 +183,7 @@ func (c *client) call(t *testing.T, n int) outcome {
 // ready waits until calls are answered.
 func (c *client) ready(t *testing.T) {
 	t.Helper()
-	await(t, 30*time.Second, c.id+" that is answered", func() error {
+	await(t, c.id+" that is answered", func() error {
 		if o := c.call(t, 5); len(o.Failed) > 0 {
 			return fmt.Errorf("failed: %v", o.Failed)
 		}
@@ -192,8 +192,8 @@ func (c *client) ready(t *testing.T) {
 }
 
 // line gives the next line that the client prints.
-func (c *client) line(patience time.Duration) (string, error) {
-	timer := time.NewTimer(patience)
+func (c *client) line(within time.Duration) (string, error) {
+	timer := time.NewTimer(within)
 	defer timer.Stop()
 	select {
 	case line, ok := <-c.lines:
@@ -202,7 +202,7 @@ func (c *client) line(patience time.Duration) (string, error) {
 		}
 		return line, nil
 	case <-timer.C:
-		return "", fmt.Errorf("silent for %s", patience)
+		return "", fmt.Errorf("silent for %s", within)
 	}
 }
 
@@ -211,7 +211,7 @@ func (c *client) ask(n int) (o outcome, err error) {
 	if _, err := fmt.Fprintln(c.in, n); err != nil {
 		return o, err
 	}
-	line, err := c.line(time.Duration(n)*time.Second/callRate + 20*time.Second)
+	line, err := c.line(time.Duration(n)*time.Second/callRate + patience)
 	if err != nil {
 		return o, err
 	}
@@ -241,7 +241,7 @@ func (c *client) overhear(n int) (outcome, error) {
 		}
 	}
 	for o.calls() < n {
-		line, err := c.line(20 * time.Second)
+		line, err := c.line(patience)
 		if err != nil {
 			return o, err
 		}

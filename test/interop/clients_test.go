@@ -114,7 +114,7 @@ func (s *site) weights() {
 	c := s.kind.start(t, s.xds, "split")
 	c.ready(t)
 	var told float64
-	await(t, 40*time.Second, "split of measured demand", func() error {
+	await(t, "split of measured demand", func() error {
 		c.call(t, callRate)
 		_, source, err := s.source("split")
 		if err != nil {
@@ -155,7 +155,7 @@ func (s *site) drops() {
 	c := s.kind.start(t, r.address, "small")
 	c.ready(t)
 	var told float64
-	await(t, 40*time.Second, "drops", func() error {
+	await(t, "drops", func() error {
 		c.call(t, callRate)
 		service, source, err := s.source("small")
 		if err != nil {
@@ -196,7 +196,7 @@ func (s *site) failover() {
 	all := func(name string) {
 		t.Helper()
 		var last outcome
-		await(t, 40*time.Second, "failover to "+name, func() error {
+		await(t, "failover to "+name, func() error {
 			if last = c.call(t, 30); last.Served[name] < 30 {
 				return fmt.Errorf("%+v", last)
 			}
@@ -218,7 +218,7 @@ func (s *site) health() {
 	t := s.t
 	c := s.kind.start(t, s.xds, "pool")
 	c.ready(t)
-	await(t, 30*time.Second, "calls to all three", func() error {
+	await(t, "calls to all three", func() error {
 		if o := c.call(t, 60); len(o.Served) < 3 {
 			return fmt.Errorf("%+v", o)
 		}
@@ -226,7 +226,7 @@ func (s *site) health() {
 	})
 	for _, health := range []string{"draining", "unhealthy"} {
 		s.isobar.health("pool", s.backends["two"].address, health)
-		await(t, 30*time.Second, "end of calls to an endpoint that is "+health, func() error {
+		await(t, "end of calls to an endpoint that is "+health, func() error {
 			if o := c.call(t, 60); o.Served["two"] > 0 || len(o.Failed) > 0 || len(o.Served) != 2 {
 				return fmt.Errorf("%+v", o)
 			}
@@ -234,7 +234,7 @@ func (s *site) health() {
 		})
 	}
 	s.isobar.health("pool", s.backends["two"].address, "")
-	await(t, 30*time.Second, "calls to the endpoint that is back", func() error {
+	await(t, "calls to the endpoint that is back", func() error {
 		if o := c.call(t, 60); o.Served["two"] == 0 || len(o.Failed) > 0 {
 			return fmt.Errorf("%+v", o)
 		}
@@ -248,7 +248,7 @@ func (s *site) orca() {
 	t := s.t
 	c := s.kind.start(t, s.xds, "measured")
 	c.ready(t)
-	await(t, 30*time.Second, "calls to both", func() error {
+	await(t, "calls to both", func() error {
 		if o := c.call(t, 60); len(o.Served) < 2 || len(o.Failed) > 0 {
 			return fmt.Errorf("%+v", o)
 		}
@@ -276,7 +276,7 @@ func (s *site) restart() {
 		t.Errorf("while the server is dead: %+v", o)
 	}
 	s.run()
-	await(t, 40*time.Second, "return to the server", func() error {
+	await(t, "return to the server", func() error {
 		o := c.call(t, 50)
 		if len(o.Failed) > 0 {
 			t.Fatalf("calls failed: %+v", o)
@@ -288,7 +288,7 @@ func (s *site) restart() {
 		return err
 	})
 	s.isobar.health("pool", s.backends["two"].address, "draining")
-	await(t, 30*time.Second, "end of calls to an endpoint that drains", func() error {
+	await(t, "end of calls to an endpoint that drains", func() error {
 		if o := c.call(t, 60); o.Served["two"] > 0 || len(o.Failed) > 0 {
 			return fmt.Errorf("%+v", o)
 		}

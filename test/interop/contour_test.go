@@ -91,7 +91,7 @@ func (s *isobar) watchHealth(flags []string) {
 		}
 		return err
 	}
-	await(t, 30*time.Second, "acknowledged assignment", inSync)
+	await(t, "acknowledged assignment", inSync)
 	for _, want := range []string{"1", "2"} {
 		// Its JSON has spaces at random, so that nobody compares it.
 		if !regexp.MustCompile(`"port_value":\s+` + want).MatchString(w.output.String()) {
@@ -99,7 +99,7 @@ func (s *isobar) watchHealth(flags []string) {
 		}
 	}
 	s.health("split", "127.0.0.1:2", "draining")
-	await(t, 30*time.Second, "endpoint that drains", func() error {
+	await(t, "endpoint that drains", func() error {
 		if !strings.Contains(w.output.String(), "DRAINING") {
 			return errors.New("not in the output")
 		}
@@ -113,7 +113,7 @@ func (s *isobar) watchHealth(flags []string) {
 func (s *isobar) watchRefused(flags []string) {
 	t := s.t
 	w := startWatcher(t, s.xds, "refusing", flags...)
-	await(t, 30*time.Second, "refusal", func() error {
+	await(t, "refusal", func() error {
 		c, err := s.client(w.id)
 		if err != nil {
 			return err

@@ -77,7 +77,7 @@ func (s *isobar) statusByHand() {
 		})
 		return out, contents
 	}
-	await(t, 30*time.Second, "status of three clients", func() error {
+	await(t, "status of three clients", func() error {
 		var r clientStatus
 		if err := s.call(service+"FetchClientStatus", `{"node_matchers": [{"node_id": {"prefix": "status-"}}]}`, &r); err != nil {
 			return err
@@ -135,7 +135,7 @@ func (s *isobar) probesByHand() {
 	}
 	reported := func(healthy, down int) {
 		t.Helper()
-		await(t, 20*time.Second, fmt.Sprintf("verdict: %d healthy, %d down", healthy, down), func() error {
+		await(t, fmt.Sprintf("verdict: %d healthy, %d down", healthy, down), func() error {
 			report()
 			time.Sleep(500 * time.Millisecond) //nolint:forbidigo // real processes: two reports a second
 			var list admin.VerdictList

@@ -73,7 +73,7 @@ func (h *hand) send(t *testing.T, message string) {
 
 func (h *hand) receive(t *testing.T) map[string]any {
 	t.Helper()
-	timer := time.NewTimer(10 * time.Second)
+	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
 	case m, ok := <-h.out:
@@ -82,7 +82,7 @@ func (h *hand) receive(t *testing.T) map[string]any {
 		}
 		return m
 	case <-timer.C:
-		t.Fatal("no message within 10s")
+		t.Fatal("no message within", patience)
 	}
 	return nil
 }
@@ -149,7 +149,7 @@ func (s *isobar) loadByHand() {
 	if told["loadReportingInterval"] != "1s" || fmt.Sprint(told["clusters"]) != "[probed split]" {
 		t.Errorf("told %v, want [probed split] every second: this client did not say that it understands send_all_clusters", told)
 	}
-	await(t, 20*time.Second, "demand of 50 requests/s", func() error {
+	await(t, "demand of 50 requests/s", func() error {
 		h.send(t, `{"cluster_stats": [{"cluster_name": "split", "cluster_service_name": "split", "load_report_interval": "1s",
 			"upstream_locality_stats": [{"locality": {"region": "us", "zone": "a"}, "total_issued_requests": "50", "total_successful_requests": "50"}]}]}`)
 		time.Sleep(900 * time.Millisecond) //nolint:forbidigo // real processes: a report a second
@@ -187,7 +187,7 @@ func (s *isobar) nackByHand() {
 	h.send(t, `{`+node("nack-by-hand")+`, "resource_names": ["split"], "type_url": "`+endpointsURL+`"}`)
 	refused := h.receive(t)
 	h.send(t, answer(refused, "not to my taste"))
-	await(t, 30*time.Second, "refusal", func() error {
+	await(t, "refusal", func() error {
 		c, err := s.client("nack-by-hand")
 		if err != nil {
 			return err
@@ -224,7 +224,7 @@ func (s *isobar) deltaByHand() {
 		h.send(t, answer(m, ""))
 	}
 	h.send(t, `{"resource_names_unsubscribe": ["nowhere", "split"]}`)
-	await(t, 30*time.Second, "end of the subscriptions", func() error {
+	await(t, "end of the subscriptions", func() error {
 		c, err := s.client("delta-by-hand")
 		if err == nil && (c.Types["eds"].Subscribed != 0 || !c.InSync) {
 			err = fmt.Errorf("%+v", c)

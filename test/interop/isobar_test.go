@@ -77,7 +77,7 @@ func (s *isobar) run() {
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	await(t, 20*time.Second, "plan", func() error {
+	await(t, "plan", func() error {
 		_, err := s.plan("")
 		return err
 	})
@@ -168,8 +168,11 @@ func (s *isobar) get(path string, into any) error {
 	return json.NewDecoder(resp.Body).Decode(into)
 }
 
+// patience only stops a hang: a machine may be busy.
+const patience = 90 * time.Second
+
 // await polls until the condition holds; its error says what is missing.
-func await(t *testing.T, patience time.Duration, what string, missing func() error) {
+func await(t *testing.T, what string, missing func() error) {
 	t.Helper()
 	var err error
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/isobar-xds/isobar/internal/admin"
 )
@@ -33,7 +32,7 @@ func (s *site) nack() {
 	r.setSpoil(false)
 	s.isobar.health("pool", s.backends["two"].address, "")
 	s.isobar.health("pool", s.backends["three"].address, "draining")
-	await(t, 30*time.Second, "calls by the next good assignment", func() error {
+	await(t, "calls by the next good assignment", func() error {
 		if o := c.call(t, 60); len(o.Failed) > 0 || o.Served["three"] > 0 {
 			return fmt.Errorf("%+v", o)
 		}
@@ -52,7 +51,7 @@ func (s *site) awaitNACK(c *client) admin.NACK {
 	t := s.t
 	t.Helper()
 	var found admin.NACK
-	await(t, 30*time.Second, "refusal in /v1/clients", func() error {
+	await(t, "refusal in /v1/clients", func() error {
 		c.call(t, 5)
 		client, err := s.client(c.id)
 		if err != nil {

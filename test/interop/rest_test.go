@@ -113,11 +113,7 @@ func (s *isobar) poll(form string) {
 	if first.status != "200" || first.TypeURL != want || first.ports() != "1 HEALTHY, 2 HEALTHY" && first.ports() != "1, 2" {
 		t.Fatalf("got %s %s: %s", first.status, first.TypeURL, first.ports())
 	}
-	start := time.Now()
-	same, err := s.curl(path, request(first.Version), "X-Envoy-Expected-Rq-Timeout-Ms: 2000")
-	if waited := time.Since(start); err != nil || same.status != "304" || waited < 1600*time.Millisecond || waited > 2*time.Second {
-		t.Errorf("nothing has changed, a client that waits 2 s: %v, %s after %v; want 304 after 1.6 s", err, same.status, waited)
-	}
+	s.longPoll(path, request(first.Version))
 	type answer struct {
 		polled
 
@@ -129,7 +125,7 @@ func (s *isobar) poll(form string) {
 		p, err := s.curl(path, request(first.Version), "Prefer: wait=20")
 		answered <- answer{p, err, time.Now()}
 	}()
-	await(t, 30*time.Second, "client that polls", func() error {
+	await(t, "client that polls", func() error {
 		_, err := s.client("poller")
 		return err
 	})
@@ -139,11 +135,28 @@ func (s *isobar) poll(form string) {
 	if got.err != nil || got.status != "200" || !strings.Contains(got.ports(), "2 DRAINING") {
 		t.Fatalf("an endpoint drains, got %v: %s %s", got.err, got.status, got.ports())
 	}
-	if late := got.at.Sub(changed); late > 5*time.Second {
+	if late := got.at.Sub(changed); late > 10*time.Second {
 		t.Errorf("told %v after the change", late)
 	}
 	c, err := s.client("poller")
 	if err != nil || c.Form != form {
 		t.Errorf("the server says of it: %v, %+v", err, c)
 	}
+}
+
+// longPoll: a client that waits 2 s is told after 1.6 s that nothing has changed,
+// before it gives up, in one of three polls at least: a machine may be busy.
+func (s *isobar) longPoll(path, request string) {
+	for range 3 {
+		start := time.Now()
+		same, err := s.curl(path, request, "X-Envoy-Expected-Rq-Timeout-Ms: 2000")
+		waited := time.Since(start)
+		if err != nil || same.status != "304" || waited < 1600*time.Millisecond {
+			s.t.Fatalf("nothing has changed, a client that waits 2 s: %v, %s after %v; want 304 after 1.6 s", err, same.status, waited)
+		}
+		if waited <= 2*time.Second {
+			return
+		}
+	}
+	s.t.Error("a client that waits 2 s is always told too late that nothing has changed")
 }
