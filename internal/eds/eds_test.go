@@ -39,6 +39,8 @@ func (oneService) Assignment(service string, source isobar.Locality) *isobar.Ass
 	return &isobar.Assignment{Service: service, Source: source, OverprovisioningFactor: 140}
 }
 
+func (oneService) Basis(string) any { return nil }
+
 func dial(t *testing.T) endpointservice.EndpointDiscoveryServiceClient {
 	t.Helper()
 	engine := xds.New(xds.Options{})

@@ -45,6 +45,23 @@ func (p *Plan) Assignment(service string, source isobar.Locality) *isobar.Assign
 	return assign.ForNewSource(s.Result, s.Prices, d.assignSource(&d.sources[0]))
 }
 
+// basis is what the assignments of a service follow from: both are immutable.
+type basis struct {
+	service *Service
+	network *isobar.Network
+}
+
+// Basis is equal in two plans that give all clients of a service the same,
+// because nothing was decided about it in between; nil when the service is not
+// in the plan. It is comparable.
+func (p *Plan) Basis(service string) any {
+	s, ok := p.Service(service)
+	if !ok {
+		return nil
+	}
+	return basis{s, p.Topology.Network}
+}
+
 // draft makes a draft of a planned service again, for one source.
 func (s *Service) draft(network *isobar.Network, source isobar.Locality) *draft {
 	d := &draft{network: network, sites: make([]site, len(s.Sites)), sources: []sourceDemand{{source: source}}}

@@ -80,6 +80,7 @@ func (b *Builder) Build(p Plan, previous *Set) *Set {
 			}
 			s.lifetimes[name] = l
 		}
+		s.compare(name, previous)
 		old := previous.staticOf(name)
 		if old != nil && old.fits(spec) {
 			s.static[name] = old
@@ -99,6 +100,20 @@ func (b *Builder) Build(p Plan, previous *Set) *Set {
 		}
 	}
 	return s
+}
+
+// compare notes whether a service's assignments are those of the previous set.
+func (s *Set) compare(name string, previous *Set) {
+	if previous == nil {
+		return
+	}
+	if basis := s.plan.Basis(name); basis == nil || basis != previous.plan.Basis(name) {
+		return
+	}
+	if s.same == nil {
+		s.same = make(map[string]struct{}, len(s.names))
+	}
+	s.same[name] = struct{}{}
 }
 
 func (b *Builder) done(kind wire.Kind) { b.encoded.WithLabelValues(kind.String()).Inc() }

@@ -18,6 +18,10 @@ type Plan interface {
 	// get; nil when there is no such service. Between plans the pointer stays
 	// the same while nothing in it changes: only then encoding is spared.
 	Assignment(service string, source isobar.Locality) *isobar.Assignment
+	// Basis gives what all assignments of a service follow from: where it is equal
+	// in two plans, they are, and need not be compared. It is comparable; nil is
+	// equal to nothing.
+	Basis(service string) any
 }
 
 // Refusal is a resource that broke a rule and was therefore not sent; the last

@@ -24,8 +24,9 @@ type Set struct {
 	names   []string
 	static  map[string]*static
 	seq     uint64
-	base    uint64   // seq of the set that changed was compared with; 0 = none
-	changed []string // services that are new, gone, or have another cluster
+	base    uint64              // seq of the set that changed was compared with; 0 = none
+	changed []string            // services that are new, gone, or have another cluster
+	same    map[string]struct{} // services whose assignments are those of base, for all
 	// lifetimes holds the services whose assignments clients forget unless they
 	// hear of them again.
 	lifetimes map[string]Lifetime

@@ -36,6 +36,9 @@ func (s *Set) View(l isobar.Locality, previous *View, wanted func(service string
 			delete(v.entries, name)
 			continue
 		}
+		if s.carries(name, previous.set) {
+			continue
+		}
 		if a := s.assignment(name, l); a != old.assignment {
 			v.entries[name] = old.successor(a)
 			v.changed = append(v.changed, name)
@@ -43,6 +46,16 @@ func (s *Set) View(l isobar.Locality, previous *View, wanted func(service string
 	}
 	slices.Sort(v.changed)
 	return v
+}
+
+// carries tells without comparing that an assignment is that of an earlier set,
+// for whomever; false where it may be another.
+func (s *Set) carries(name string, earlier *Set) bool {
+	if earlier.seq != s.base {
+		return false
+	}
+	_, same := s.same[wire.ServiceOf(wire.Endpoints, name)]
+	return same
 }
 
 // snapshot copies the entries, since streams may still ask for new ones.

@@ -54,6 +54,13 @@ func (p *fakePlan) Assignment(service string, _ isobar.Locality) *isobar.Assignm
 	return p.given[service]
 }
 
+func (p *fakePlan) Basis(service string) any {
+	if a := p.given[service]; a != nil {
+		return a
+	}
+	return nil
+}
+
 func assignment(name string, weight uint32) *isobar.Assignment {
 	g := &isobar.EndpointGroup{Locality: east, Endpoints: []isobar.WeightedEndpoint{{Address: "10.0.0.1:80", Weight: 1}}}
 	return &isobar.Assignment{

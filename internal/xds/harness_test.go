@@ -43,6 +43,8 @@ func (p *testPlan) Assignment(service string, source isobar.Locality) *isobar.As
 	return p.assignments[service]
 }
 
+func (p *testPlan) Basis(string) any { return nil }
+
 // edit changes a plan before it is published.
 type edit func(*testPlan)
 
