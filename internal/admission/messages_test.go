@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -17,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/isobar-xds/isobar/internal/admission"
+	"github.com/isobar-xds/isobar/internal/testhelp/bubble"
 )
 
 // wireOf is a connection that a client wrote all at once, read in pieces.
@@ -200,7 +200,7 @@ func resets(streams int) []byte {
 // TestFloodIsPaced: streams above the rate of an address are read as slowly as it is
 // worth to refuse them, over all its connections; others don't wait.
 func TestFloodIsPaced(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		pace := admission.NewPace(20, 200, time.Now())
 		all := admission.NewMessages(1<<20, admission.NewMetrics(nil), func(net.Addr, int64) {})
 		all.Pace(func(address string, streams int) time.Duration { return pace.Wait(address, streams, time.Now()) })

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/isobar-xds/isobar/internal/checker"
+	"github.com/isobar-xds/isobar/internal/testhelp/bubble"
 )
 
 const (
@@ -24,7 +25,7 @@ const (
 // inBubble runs a test in virtual time with a scripted prober.
 func inBubble(t *testing.T, f func(*world, *script), change ...func(*checker.Options)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		sc := newScript()
 		w := start(t, append([]func(*checker.Options){sc.use}, change...)...)
 		f(w, sc)

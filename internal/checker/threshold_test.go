@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/isobar-xds/isobar/internal/checker"
+	"github.com/isobar-xds/isobar/internal/testhelp/bubble"
 )
 
 // stepped is a prober whose every probe waits for the test to say how it ends.
@@ -55,7 +56,7 @@ func TestThresholds(t *testing.T) {
 		{"mixed failures count together", 3, 1, "PBTB", "HHHU"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				steps := make(stepped)
 				w := start(t, func(o *checker.Options) {
 					o.NewProber = func(checker.Target, *corev3.HealthCheck) (checker.Prober, error) { return steps, nil }
@@ -101,7 +102,7 @@ func TestSeveralChecks(t *testing.T) {
 		{[2]checker.Outcome{checker.TimedOut, checker.Failed}, unhealthy},
 	} {
 		t.Run(fmt.Sprint(tt.outcomes), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				w := start(t, func(o *checker.Options) {
 					o.NewProber = func(_ checker.Target, hc *corev3.HealthCheck) (checker.Prober, error) {
 						return always(tt.outcomes[len(hc.GetName())-1]), nil

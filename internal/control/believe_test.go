@@ -2,12 +2,12 @@ package control_test
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/control"
 	"github.com/isobar-xds/isobar/internal/health"
+	"github.com/isobar-xds/isobar/internal/testhelp/bubble"
 )
 
 // vote has all checkers say the same of every endpoint of a zone.
@@ -39,7 +39,7 @@ func (c *checkers) forget() {
 // down, which is not believed. What clients then fail to reach is: that zone
 // goes down, and the one that serves them stays.
 func TestClientsConfirmAMassFailure(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s := web("web", 4)
 		s.HealthChecks = []isobar.HealthCheck{{
 			Protocol: isobar.CheckTCP, Interval: time.Second, Timeout: 500 * time.Millisecond, UnhealthyThreshold: 2, HealthyThreshold: 1, TCP: &isobar.TCPCheck{},

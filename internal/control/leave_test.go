@@ -2,18 +2,18 @@ package control_test
 
 import (
 	"testing"
-	"testing/synctest"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/control"
 	"github.com/isobar-xds/isobar/internal/plan"
+	"github.com/isobar-xds/isobar/internal/testhelp/bubble"
 )
 
 // TestTheLastPlanHasAVersionOfItsOwn: the plan that takes drops back has a
 // version that no successor uses again, also where it is the first one beyond
 // those that were reserved.
 func TestTheLastPlanHasAVersionOfItsOwn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := newParts()
 		service, east := web("web", 1), isobar.MustLocality("east/a")
 		service.MaxShed = 0.5

@@ -15,6 +15,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/internal/plan"
+	"github.com/isobar-xds/isobar/internal/testhelp/bubble"
 	"github.com/isobar-xds/isobar/internal/views"
 	"github.com/isobar-xds/isobar/internal/xds"
 )
@@ -128,7 +129,7 @@ func pass(d time.Duration) {
 // TestVersionsAreReservedBeforeTheyAreUsed: however often plans are published,
 // what is on disk reserves every version that was ever used.
 func TestVersionsAreReservedBeforeTheyAreUsed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := newParts()
 		p.stored = &plan.Saved{Version: 41, Reserved: 50}
 		l, stop := start(t, p)
@@ -156,7 +157,7 @@ func TestVersionsAreReservedBeforeTheyAreUsed(t *testing.T) {
 // TestSlowDiskDelaysNoPlan: saving takes a minute, deciding goes on, and the
 // newest plan is what is saved in the end.
 func TestSlowDiskDelaysNoPlan(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := newParts()
 		l, stop := start(t, p)
 		p.mu.Lock()
@@ -177,7 +178,7 @@ func TestSlowDiskDelaysNoPlan(t *testing.T) {
 
 // TestUnwritableStateServesOn: nothing can be saved, plans go on.
 func TestUnwritableStateServesOn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := newParts()
 		p.saveErr = errors.New("disk full")
 		l, stop := start(t, p)
@@ -193,7 +194,7 @@ func TestUnwritableStateServesOn(t *testing.T) {
 // TestDefectCostsOnePlan: planning panics, the last plan stays in force, and
 // when the defect is gone the loop goes on.
 func TestDefectCostsOnePlan(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := newParts()
 		l, stop := start(t, p)
 		pass(5 * time.Second)
@@ -219,7 +220,7 @@ func TestDefectCostsOnePlan(t *testing.T) {
 // TestWaitRevision: it returns with the first plan that has the revision, or
 // with its context.
 func TestWaitRevision(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := newParts()
 		l, stop := start(t, p)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

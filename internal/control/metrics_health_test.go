@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -13,6 +12,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/control"
 	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/testhelp"
+	"github.com/isobar-xds/isobar/internal/testhelp/bubble"
 )
 
 // oneChecker probes everything, and finds it up, until it is lost.
@@ -59,7 +59,7 @@ func (c *oneChecker) Changed() <-chan struct{} { return nil }
 // TestHealthGauges: a locality that is too sick shows, and verdicts that nobody
 // confirms any more show their age.
 func TestHealthGauges(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := newParts()
 		well := isobar.ServiceLocality{Locality: isobar.MustLocality("us/a"), MaxRate: 100}
 		sick := isobar.ServiceLocality{Locality: isobar.MustLocality("us/b"), MaxRate: 100}

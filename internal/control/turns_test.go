@@ -6,13 +6,13 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/control"
 	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/load"
+	"github.com/isobar-xds/isobar/internal/testhelp/bubble"
 	"github.com/isobar-xds/isobar/internal/xds"
 )
 
@@ -48,7 +48,7 @@ func slowTicks(o *control.Options) {
 // TestChangesAreGathered: however often something changes, plans are the
 // hold-off apart; and the last change is in force one hold-off later.
 func TestChangesAreGathered(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := newParts()
 		l, stop := start(t, p, slowTicks)
 		pass(time.Second)
@@ -72,7 +72,7 @@ func TestChangesAreGathered(t *testing.T) {
 // written. What checkers found is handed over after it, and does not take its
 // place.
 func TestWhatWaitsToBeSavedStays(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := newParts()
 		c := &checkers{changed: make(chan struct{}, 1)}
 		_, stop := start(t, p, slowTicks, func(o *control.Options) { o.Checkers = c })
@@ -123,7 +123,7 @@ func (c *checkers) Changed() <-chan struct{}                         { return c.
 // TestIntervalReachesCheckers: specifiers carry the report interval, so they go
 // out again when a reload changes it, and not otherwise.
 func TestIntervalReachesCheckers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c := &checkers{changed: make(chan struct{}, 1)}
 		var interval atomic.Int64
 		interval.Store(int64(time.Second))
@@ -192,7 +192,7 @@ func (r *reporters) Collect(now time.Time) []load.StreamWindow {
 // the next tick, and weights that it moves are on disk at once: a crash must
 // not go back to before them.
 func TestReportsMoveWeightsAndAreSaved(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		r := &reporters{parts: newParts(), nodes: 2, rate: 700, opened: time.Now()}
 		r.topology.Services = []isobar.Service{web("web", 2)}
 		l, stop := start(t, r.parts, func(o *control.Options) { o.Reports, o.Clients = r, r })

@@ -5,18 +5,18 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/isobar-xds/isobar/internal/control"
 	"github.com/isobar-xds/isobar/internal/plan"
 	"github.com/isobar-xds/isobar/internal/testhelp"
+	"github.com/isobar-xds/isobar/internal/testhelp/bubble"
 )
 
 // TestVersionsGrowOnAFullDisk: processes that can't write begin with the same
 // state one after the other, and yet none of them uses a version again.
 func TestVersionsGrowOnAFullDisk(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := newParts()
 		p.stored = &plan.Saved{Version: 41, Reserved: 50, Made: time.Now()}
 		p.saveErr = errors.New("write: no space left on device")
@@ -43,7 +43,7 @@ func TestVersionsGrowOnAFullDisk(t *testing.T) {
 
 // TestTheLogTellsOfAFullDiskOnce, and when it is over.
 func TestTheLogTellsOfAFullDiskOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p, log := newParts(), &testhelp.Log{}
 		_, stop := start(t, p, func(o *control.Options) { o.Log = slog.New(slog.NewTextHandler(log, nil)) })
 		fill := func(err error) {

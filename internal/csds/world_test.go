@@ -22,6 +22,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/server"
 	"github.com/isobar-xds/isobar/internal/store"
 	"github.com/isobar-xds/isobar/internal/testhelp"
+	"github.com/isobar-xds/isobar/internal/testhelp/bubble"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -55,7 +56,7 @@ type world struct {
 
 func inWorld(t *testing.T, c *config.Config, test func(w *world)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		kept := store.NewMemory()
 		defer func() { _ = kept.Close() }()
 		listener := bufconn.Listen(1 << 20)

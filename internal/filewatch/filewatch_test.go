@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/isobar-xds/isobar/internal/filewatch"
+	"github.com/isobar-xds/isobar/internal/testhelp/bubble"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -64,7 +65,7 @@ func (f *following) want(t *testing.T, checks int32) {
 }
 
 func TestABurstIsOneCheck(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := follow(t, filewatch.Options{})
 		defer f.stop()
 		after(time.Second)
@@ -80,7 +81,7 @@ func TestABurstIsOneCheck(t *testing.T) {
 }
 
 func TestFilesThatNeverRestAreCheckedAllTheSame(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := follow(t, filewatch.Options{})
 		defer f.stop()
 		after(time.Second)
@@ -93,7 +94,7 @@ func TestFilesThatNeverRestAreCheckedAllTheSame(t *testing.T) {
 }
 
 func TestEachPollChecksAndAsksForNotices(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := follow(t, filewatch.Options{Poll: 10 * time.Second})
 		defer f.stop()
 		after(35 * time.Second)
@@ -105,7 +106,7 @@ func TestEachPollChecksAndAsksForNotices(t *testing.T) {
 }
 
 func TestTheEndOfNoticesIsNotTheEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := follow(t, filewatch.Options{Poll: 10 * time.Second})
 		defer f.stop()
 		f.errs <- errors.New("queue overflow")
@@ -208,7 +209,7 @@ func TestReadComesBack(t *testing.T) {
 }
 
 func TestTheBellAsksAllAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var bell filewatch.Bell
 		bell.Ring() // nobody is there yet
 		first, second := follow(t, filewatch.Options{Bell: &bell, Poll: time.Hour}), follow(t, filewatch.Options{Bell: &bell, Poll: time.Hour})

@@ -6,13 +6,13 @@ import (
 	"math"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/fleet"
+	"github.com/isobar-xds/isobar/internal/testhelp/bubble"
 )
 
 func TestAgentFollowsWeightsAndReports(t *testing.T) {
@@ -187,7 +187,7 @@ func TestEnvoySplitSpillsByHealth(t *testing.T) {
 }
 
 func TestAgentReconnects(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s := newXDSServer()
 		s.set(t, "checkout", assignment(group(zoneA, 0, 1, up)))
 		conn, stop := overBufconn(t, s)

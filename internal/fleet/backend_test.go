@@ -19,6 +19,7 @@ import (
 
 	"github.com/isobar-xds/isobar/internal/fleet"
 	"github.com/isobar-xds/isobar/internal/testhelp"
+	"github.com/isobar-xds/isobar/internal/testhelp/bubble"
 )
 
 // inMemory starts a backend in a bubble of virtual time. dial makes connections
@@ -41,7 +42,7 @@ func serve(ctx context.Context, conn *grpc.ClientConn) error {
 // TestBackendQueues sends a burst: it is worked off at the backend's capacity,
 // neither faster nor noticeably slower, and what exceeds the queue is refused.
 func TestBackendQueues(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var arrivals atomic.Int64
 		b, dial := inMemory(t, fleet.BackendOptions{
 			Locality: zoneA, Concurrency: 4, ServiceTime: 10 * time.Millisecond, MaxQueue: 96, Seed: 1, ORCA: true,
@@ -80,7 +81,7 @@ func TestBackendQueues(t *testing.T) {
 }
 
 func TestBackendGivesUpWithTheDeadline(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b, dial := inMemory(t, fleet.BackendOptions{Locality: zoneA, Concurrency: 1, ServiceTime: 300 * time.Millisecond, MaxQueue: 10, Seed: 1})
 		conn := dial()
 		var wg sync.WaitGroup
@@ -99,7 +100,7 @@ func TestBackendGivesUpWithTheDeadline(t *testing.T) {
 }
 
 func TestBackendDiesAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b, dial := inMemory(t, fleet.BackendOptions{Locality: zoneA, Concurrency: 1, ServiceTime: 100 * time.Millisecond, MaxQueue: 10})
 		conn := dial()
 		errs := make(chan error, 3)
@@ -134,7 +135,7 @@ func TestBackendRefusesBadOptions(t *testing.T) {
 }
 
 func TestPoissonRate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var requests, refused atomic.Int64
 		began := time.Now()
@@ -171,7 +172,7 @@ func TestPoissonRate(t *testing.T) {
 }
 
 func TestPoissonBoundsWhatIsOpen(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var refused atomic.Int64
 		hang := make(chan struct{})
@@ -197,7 +198,7 @@ func TestPoissonBoundsWhatIsOpen(t *testing.T) {
 // TestDistance sees that distance delays without narrowing: many messages are
 // under way at once, and each way takes half of the round trip.
 func TestDistance(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		const rtt = 100 * time.Millisecond
 		var began time.Time
 		took := func(what string, want time.Duration) {

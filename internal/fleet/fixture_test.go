@@ -16,6 +16,7 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/fleet"
+	"github.com/isobar-xds/isobar/internal/testhelp/bubble"
 )
 
 var (
@@ -68,7 +69,7 @@ const up, down = corev3.HealthStatus_HEALTHY, corev3.HealthStatus_UNHEALTHY
 // inBubble runs an agent against a server in virtual time.
 func inBubble(t *testing.T, opts fleet.AgentOptions, script func(t *testing.T, s *xdsServer, a *fleet.Agent)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s := newXDSServer()
 		s.loadStats = &loadstatsv3.LoadStatsResponse{SendAllClusters: true, LoadReportingInterval: durationpb.New(5 * time.Second)}
 		conn, stop := overBufconn(t, s)

@@ -15,12 +15,13 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/fleet"
+	"github.com/isobar-xds/isobar/internal/testhelp/bubble"
 )
 
 // TestBackendHangs: what is under way and what comes while it hangs, health
 // checks too, gets no answer; what can still wait when that ends is answered.
 func TestBackendHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b, dial := inMemory(t, fleet.BackendOptions{Locality: zoneA, Concurrency: 1, ServiceTime: 50 * time.Millisecond, MaxQueue: 10})
 		conn := dial()
 		health := healthpb.NewHealthClient(conn)
@@ -74,7 +75,7 @@ func TestBackendHangs(t *testing.T) {
 
 // TestBackendDiesWhileItHangs: nothing keeps it from ending.
 func TestBackendDiesWhileItHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b, dial := inMemory(t, fleet.BackendOptions{Locality: zoneA, Concurrency: 1, ServiceTime: time.Millisecond, MaxQueue: 10})
 		conn := dial()
 		b.Hang()

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -20,6 +19,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/hds"
 	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/testhelp"
+	"github.com/isobar-xds/isobar/internal/testhelp/bubble"
 	"github.com/isobar-xds/isobar/internal/wire"
 )
 
@@ -81,7 +81,7 @@ func (l latest) collect(srv *hds.Server) {
 func TestEnvoysOfEveryAgeThroughHealthDiscovery(t *testing.T) {
 	for name, build := range builds {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				srv := hds.New(hds.Options{Interval: func() time.Duration { return 2 * time.Second }})
 				conn, stop := over(t, srv)
 				defer stop()
@@ -169,7 +169,7 @@ func TestEnvoysOfEveryAgeThroughHealthDiscovery(t *testing.T) {
 
 // Designations that change all the time don't keep an Envoy from reporting.
 func TestRestlessDesignationsDoNotSilence(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		srv := hds.New(hds.Options{Interval: func() time.Duration { return 5 * time.Second }})
 		conn, stop := over(t, srv)
 		defer stop()
@@ -267,7 +267,7 @@ func TestEnvoyCrashes(t *testing.T) {
 		"abrupt": {[]*healthv3.HealthCheckSpecifier{spec(good), wire.HealthCheckSpecifier(nil, time.Second)}, fleet.EnvoyNow, "running"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				conn, stop := over(t, &carelessServer{specs: tc.specs, every: 2500 * time.Millisecond})
 				defer stop()
 				e, err := fleet.NewEnvoyChecker(fleet.EnvoyCheckerOptions{
@@ -301,7 +301,7 @@ func TestEnvoyFallsSilent(t *testing.T) {
 		"new build": {same, fleet.EnvoyNow, true}, "old build": {same, fleet.EnvoyEarly2021, false}, "interval 0": {never, fleet.EnvoyNow, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				conn, stop := over(t, &carelessServer{specs: []*healthv3.HealthCheckSpecifier{tc.spec}})
 				defer stop()
 				e, err := fleet.NewEnvoyChecker(fleet.EnvoyCheckerOptions{Conn: conn, ID: "envoy-1", Build: tc.build})

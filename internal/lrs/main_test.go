@@ -17,6 +17,7 @@ import (
 
 	"github.com/isobar-xds/isobar/internal/lrs"
 	"github.com/isobar-xds/isobar/internal/testhelp"
+	"github.com/isobar-xds/isobar/internal/testhelp/bubble"
 	"github.com/isobar-xds/isobar/internal/wire"
 )
 
@@ -32,7 +33,7 @@ type harness struct {
 // inBubble runs a test against a server over real gRPC in memory.
 func inBubble(t *testing.T, opts lrs.Options, test func(h *harness)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		srv := lrs.New(opts)
 		g := grpc.NewServer(grpc.ForceServerCodecV2(wire.ServerCodec()))
 		srv.Register(g)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/isobar-xds/isobar/internal/fleet"
 	"github.com/isobar-xds/isobar/internal/store"
+	"github.com/isobar-xds/isobar/internal/testhelp/bubble"
 )
 
 // canary is a service with all that can be said of an assignment; settings go
@@ -69,7 +70,7 @@ func TestWholeAssignmentReachesClients(t *testing.T) {
 	}
 	last := canary(`"endpoint_stale_after": "30s", "overprovisioning_factor": 200`)
 	const lastPolicy = `{"endpointStaleAfter": "30s", "overprovisioningFactor": 200}`
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		kept := store.NewMemory()
 		defer func() { _ = kept.Close() }()
 		runWorld(t, cfg, kept, func(w *world) {

@@ -5,10 +5,10 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	"github.com/isobar-xds/isobar/internal/store"
 	"github.com/isobar-xds/isobar/internal/testhelp"
+	"github.com/isobar-xds/isobar/internal/testhelp/bubble"
 )
 
 // moved puts every time in the state into another year, as if it had been saved
@@ -33,7 +33,7 @@ func moved(t *testing.T, kept store.Store, year string) (times int) {
 func TestClockThatJumps(t *testing.T) {
 	for _, year := range []string{"2090", "9999", "1970", "0001"} {
 		t.Run(year, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				kept := store.NewMemory()
 				defer func() { _ = kept.Close() }()
 				cfg := checked(t)

@@ -13,6 +13,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/fleet"
 	"github.com/isobar-xds/isobar/internal/plan"
 	"github.com/isobar-xds/isobar/internal/store"
+	"github.com/isobar-xds/isobar/internal/testhelp/bubble"
 )
 
 // checked is the configuration with health checks: every 5 s, down after two
@@ -216,7 +217,7 @@ func TestLostCheckersFlipNothing(t *testing.T) {
 // TestHealthSurvivesARestart: a new process goes by what was found before,
 // until the checkers are back, and nothing flips when they are.
 func TestHealthSurvivesARestart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		kept := store.NewMemory()
 		defer func() { _ = kept.Close() }()
 		cfg := checked(t)

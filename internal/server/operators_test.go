@@ -21,6 +21,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/fleet"
 	"github.com/isobar-xds/isobar/internal/store"
+	"github.com/isobar-xds/isobar/internal/testhelp/bubble"
 )
 
 // read asks the admin interface under a host name.
@@ -54,7 +55,7 @@ func (w *world) operate(method, host, path, body string, out any) (status int) {
 // TestOverridesAreToldAtTheStart: what an operator set is in force after a
 // restart, and whoever starts the server learns of it.
 func TestOverridesAreToldAtTheStart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		kept := store.NewMemory()
 		defer func() { _ = kept.Close() }()
 		cfg := configuration(t)

@@ -6,18 +6,18 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/plan"
 	"github.com/isobar-xds/isobar/internal/store"
+	"github.com/isobar-xds/isobar/internal/testhelp/bubble"
 )
 
 // TestOrdersOutliveServices: a rollback to a version that had a service which is
 // gone does not bring it back, history goes on telling of it, over a restart too,
 // and what is paused together is paused when it comes back.
 func TestOrdersOutliveServices(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		kept := store.NewMemory()
 		defer func() { _ = kept.Close() }()
 		cfg := configuration(t)

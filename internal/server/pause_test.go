@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/isobar-xds/isobar/internal/admin"
@@ -13,6 +12,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/plan"
 	"github.com/isobar-xds/isobar/internal/store"
 	"github.com/isobar-xds/isobar/internal/testhelp"
+	"github.com/isobar-xds/isobar/internal/testhelp/bubble"
 )
 
 // order sends an order to the admin interface.
@@ -35,7 +35,7 @@ func growing(at time.Time) []fleet.AgentOptions {
 // is paused, also after a restart; a zone that fails is left all the same; and
 // it goes on when it is resumed.
 func TestPauseFreezesWeightsWhileHealthGoesOn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		kept := store.NewMemory()
 		defer func() { _ = kept.Close() }()
 		cfg := configuration(t)
@@ -113,7 +113,7 @@ func TestPauseFreezesWeightsWhileHealthGoesOn(t *testing.T) {
 // TestRollbackSurvivesARestart: the weights of an earlier version come back, in
 // a later process too, and stay.
 func TestRollbackSurvivesARestart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		kept := store.NewMemory()
 		defer func() { _ = kept.Close() }()
 		cfg := configuration(t)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/isobar-xds/isobar/internal/store"
 	"github.com/isobar-xds/isobar/internal/testhelp"
+	"github.com/isobar-xds/isobar/internal/testhelp/bubble"
 )
 
 // TestReportsOfNonSubscribers: where reports count only on what is subscribed,
@@ -21,7 +22,7 @@ import (
 func TestReportsOfNonSubscribers(t *testing.T) {
 	cfg := configuration(t)
 	cfg.XDS.SubscribedOnly = true
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		kept := store.NewMemory()
 		defer func() { _ = kept.Close() }()
 		runLogged(t, cfg, kept, slog.New(slog.DiscardHandler), func(w *world) {

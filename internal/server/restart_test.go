@@ -10,13 +10,14 @@ import (
 	"github.com/isobar-xds/isobar/internal/fleet"
 	"github.com/isobar-xds/isobar/internal/plan"
 	"github.com/isobar-xds/isobar/internal/store"
+	"github.com/isobar-xds/isobar/internal/testhelp/bubble"
 )
 
 // TestRestartServesTheSameWeights: a new process on the same state serves what
 // the old one served, from its first plan on, with versions that go on, and
 // holds it until it has heard of the fleet.
 func TestRestartServesTheSameWeights(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		kept := store.NewMemory()
 		defer func() { _ = kept.Close() }()
 		cfg := configuration(t)
@@ -44,7 +45,7 @@ func TestRestartServesTheSameWeights(t *testing.T) {
 // TestRestartHoldsWhileClientsAreMissing: with a fifth of the fleet back,
 // weights stay; after three intervals what is seen counts.
 func TestRestartHoldsWhileClientsAreMissing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		kept := store.NewMemory()
 		defer func() { _ = kept.Close() }()
 		cfg := configuration(t)

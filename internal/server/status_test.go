@@ -16,6 +16,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/plan"
 	"github.com/isobar-xds/isobar/internal/store"
 	"github.com/isobar-xds/isobar/internal/testhelp"
+	"github.com/isobar-xds/isobar/internal/testhelp/bubble"
 )
 
 // fullDisk is a store that keeps what it has, and takes nothing more while the
@@ -37,7 +38,7 @@ func (d *fullDisk) CompareAndSwap(ctx context.Context, key string, revision uint
 // that can't be written, overload and dead zones when there are any; and
 // nothing again when they are over.
 func TestStatusTellsWhatNeedsAttention(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		memory := store.NewMemory()
 		defer func() { _ = memory.Close() }()
 		disk := &fullDisk{Store: memory}
@@ -97,7 +98,7 @@ func TestStatusTellsWhatNeedsAttention(t *testing.T) {
 // TestWhatAFullDiskRefusedIsWrittenLater: when there is room again all is written
 // within a minute, also what does not change any more.
 func TestWhatAFullDiskRefusedIsWrittenLater(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		memory := store.NewMemory()
 		defer func() { _ = memory.Close() }()
 		disk := &fullDisk{Store: memory}
@@ -182,7 +183,7 @@ func TestStatusTellsOfOverloadThatADrainLeft(t *testing.T) {
 // TestStartOnAFullDisk: what was saved is served again, although nothing can be
 // written.
 func TestStartOnAFullDisk(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		memory := store.NewMemory()
 		defer func() { _ = memory.Close() }()
 		disk := &fullDisk{Store: memory}

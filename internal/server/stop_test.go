@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -22,6 +21,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/server"
 	"github.com/isobar-xds/isobar/internal/store"
 	"github.com/isobar-xds/isobar/internal/testhelp"
+	"github.com/isobar-xds/isobar/internal/testhelp/bubble"
 )
 
 // watcher is a client with a connection of its own that notes what it is told
@@ -71,7 +71,7 @@ func (x *watcher) run(ctx context.Context, conn *grpc.ClientConn) error {
 // while operators are still answered.
 func TestStopSendsClientsAwayOneByOne(t *testing.T) {
 	const clientsInAll, spread = 200, 10 * time.Second
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		cfg := configuration(t)
 		cfg.StopSpread = spread
 		cfg.Services[0].MaxShed = 0.5

@@ -29,6 +29,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/server"
 	"github.com/isobar-xds/isobar/internal/store"
 	"github.com/isobar-xds/isobar/internal/testhelp"
+	"github.com/isobar-xds/isobar/internal/testhelp/bubble"
 	"github.com/isobar-xds/isobar/internal/wire"
 )
 
@@ -52,8 +53,8 @@ type sweepWorld struct {
 // it is as well as before.
 func inSweep(t *testing.T, test func(w *sweepWorld)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		kept, pipe, rest := store.NewMemory(), bufconn.Listen(1<<20), testhelp.NewPipe()
+	bubble.Test(t, func(t *testing.T) {
+		kept, pipe, rest := store.NewMemory(), bufconn.Listen(1<<20), bufconn.Listen(1<<20)
 		cfg := checked(t)
 		cfg.XDS.Admission.StreamsPerSecond, cfg.XDS.Admission.Burst = 1e6, 1_000_000
 		w := &sweepWorld{t: t, log: &testhelp.Log{}, dial: pipe.DialContext}

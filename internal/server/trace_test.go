@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/isobar-xds/isobar/internal/admin"
@@ -17,6 +16,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/server"
 	"github.com/isobar-xds/isobar/internal/store"
 	"github.com/isobar-xds/isobar/internal/testhelp"
+	"github.com/isobar-xds/isobar/internal/testhelp/bubble"
 )
 
 // traced is a configuration with a rolling trace.
@@ -49,7 +49,7 @@ func files(t *testing.T, dir string) (all [][]byte, bytes int64) {
 // nothing of the time that is kept, up to the last plan of a server that stops,
 // and what is older is gone.
 func TestRollingTrace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		kept := store.NewMemory()
 		defer func() { _ = kept.Close() }()
 		cfg := traced(t, 10*time.Minute, 1<<30)
@@ -144,7 +144,7 @@ func TestTraceOnAFullDisk(t *testing.T) {
 		{"too small", "does not fit into its size", 6000, func(*testing.T, *atomic.Bool, string) {}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				kept := store.NewMemory()
 				defer func() { _ = kept.Close() }()
 				var full atomic.Bool

@@ -5,7 +5,6 @@ import (
 	"net"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
@@ -22,6 +21,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/plan"
 	"github.com/isobar-xds/isobar/internal/server"
 	"github.com/isobar-xds/isobar/internal/store"
+	"github.com/isobar-xds/isobar/internal/testhelp/bubble"
 	"github.com/isobar-xds/isobar/internal/wire"
 )
 
@@ -51,7 +51,7 @@ func (l *lister) StreamEndpoints(s endpointservicev3.EndpointDiscoveryService_St
 // endpoints and load reports here, are balanced by configured capacity over
 // what another control plane lists.
 func TestEndpointsOfAnotherControlPlane(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		cfg := configuration(t)
 		m := &endpointv3.ClusterLoadAssignment{ClusterName: "listed"}
 		settings := cfg.Services[0]

@@ -15,6 +15,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 
 	"github.com/isobar-xds/isobar/internal/filewatch"
+	"github.com/isobar-xds/isobar/internal/testhelp/bubble"
 )
 
 // These tests are inside the package because real notices come from the kernel,
@@ -102,7 +103,7 @@ func (b *bench) want(t *testing.T, got ...string) {
 }
 
 func TestPollFindsWhatNobodyTold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := start(t, WatchOptions{Poll: 10 * time.Second})
 		defer b.stop()
 		after(time.Second)
@@ -115,7 +116,7 @@ func TestPollFindsWhatNobodyTold(t *testing.T) {
 }
 
 func TestChangeBeforeTheWatchBegan(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := start(t, WatchOptions{})
 		defer b.stop()
 		b.write(t, "new") // after it was read as current, before the first notice could come
@@ -125,7 +126,7 @@ func TestChangeBeforeTheWatchBegan(t *testing.T) {
 }
 
 func TestRefusedContentIsToldOnceAndTriedAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := start(t, WatchOptions{Poll: 10 * time.Second})
 		defer b.stop()
 		b.refuseWith(errors.New("f:1:1: bad"))
@@ -145,7 +146,7 @@ func TestRefusedContentIsToldOnceAndTriedAgain(t *testing.T) {
 }
 
 func TestMissingAndTooLargeFilesKeepTheLastGood(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := start(t, WatchOptions{MaxBytes: 8})
 		defer b.stop()
 		if err := os.Remove(b.path); err != nil {

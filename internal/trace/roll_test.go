@@ -5,9 +5,9 @@ import (
 	"errors"
 	"os"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/isobar-xds/isobar/internal/testhelp/bubble"
 	"github.com/isobar-xds/isobar/internal/trace"
 )
 
@@ -15,7 +15,7 @@ import (
 // asked, leaves no empty files behind.
 func TestNoTraceOfWhatNeverBegan(t *testing.T) {
 	dir := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		asked := 0

@@ -15,6 +15,7 @@ import (
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/eds"
 	"github.com/isobar-xds/isobar/internal/testhelp"
+	"github.com/isobar-xds/isobar/internal/testhelp/bubble"
 	"github.com/isobar-xds/isobar/internal/views"
 	"github.com/isobar-xds/isobar/internal/wire"
 	"github.com/isobar-xds/isobar/internal/xds"
@@ -103,7 +104,7 @@ type world struct {
 // happen has happened, so "nothing was sent" can be seen without a clock.
 func inWorld(t *testing.T, f func(w *world), options ...func(*xds.Options)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := newWorld(t, options...)
 		defer w.close()
 		f(w)

@@ -26,6 +26,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/source"
 	"github.com/isobar-xds/isobar/internal/source/xdsource"
 	"github.com/isobar-xds/isobar/internal/store"
+	"github.com/isobar-xds/isobar/internal/testhelp/bubble"
 	"github.com/isobar-xds/isobar/internal/wire"
 )
 
@@ -160,7 +161,7 @@ type world struct {
 // inWorld runs a test with a configured client.
 func inWorld(t *testing.T, cfg *xdsource.Config, test func(w *world)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := &world{t: t, kept: store.NewMemory(), control: &control{streams: make(chan *upstream)}}
 		w.serve()
 		w.start(cfg)
