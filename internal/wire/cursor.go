@@ -86,20 +86,3 @@ func (c *cursor) take(n int) {
 	}
 	c.rest = c.rest[n:]
 }
-
-// long reads the varint behind a key of one byte, and tells how long both are;
-// 0 when there is none. That b begins with such a key is for the caller to see,
-// and so are varints of one byte, which are the most.
-//
-// What callers do around it, six lines at the top of their loops, stands in each
-// of them (head, plain, plainEndpoint): a function of it is too large to be
-// inlined, and a call for each field makes large reports a twentieth slower.
-func long(b []byte) (v uint64, n int) {
-	if len(b) < 2 {
-		return 0, 0
-	}
-	if v, n = protowire.ConsumeVarint(b[1:]); n < 0 {
-		return 0, 0
-	}
-	return v, 1 + n
-}

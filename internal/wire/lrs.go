@@ -147,23 +147,41 @@ func (r *ReportReader) Read(encoded []byte, o *ReportOptions) (out load.Report, 
 	}
 	// Clients key by cluster and service; here only the service matters. Its
 	// entries stay apart, since their clocks may differ, but stand together.
-	byName := func(a, b load.ServiceReport) int { return strings.Compare(a.Service, b.Service) }
-	if !slices.IsSortedFunc(services, byName) {
-		slices.SortStableFunc(services, byName)
+	if cr.mixed {
+		slices.SortStableFunc(services, func(a, b load.ServiceReport) int { return strings.Compare(a.Service, b.Service) })
 	}
 	out.Services = services
 	return out, cr.unknown, nil
 }
 
+// countClusters tells how many there are, and whether all of encoded is fields.
 func countClusters(encoded []byte) (n int, ok bool) {
-	c := cursor{rest: encoded}
-	for c.next() {
-		if c.key == reportClusters<<keyShift|bytesKind {
+	for b := encoded; len(b) > 0; {
+		var value []byte
+		if value, b, ok = nextCluster(b); !ok {
+			return 0, false
+		}
+		if value != nil {
 			n++
 		}
+	}
+	return n, true
+}
+
+// nextCluster gives the cluster that b begins with, nil if it is another field,
+// and what is behind it; it tells false when it is none.
+func nextCluster(b []byte) (value, rest []byte, ok bool) {
+	const key = reportClusters<<keyShift | bytesKind
+	if value, rest = nextBytes(b, byte(key)); value != nil {
+		return value, rest, true
+	}
+	c := cursor{rest: b}
+	if c.next() && c.key == key {
+		value = c.bytes()
+	} else {
 		c.skip()
 	}
-	return n, !c.bad
+	return value, c.rest, !c.bad
 }
 
 // begin makes ready what reads one report. It is large, and remembers what
@@ -182,9 +200,9 @@ func (r *ReportReader) begin(o *ReportOptions, clusters int) *clusterReader {
 		cr.room.services = make([]load.ServiceReport, 0, clusters)
 	}
 	if cr.usualFrom != o.Known {
-		cr.usual, cr.usualFrom = [len(cr.usual)]string{}, o.Known
+		cr.usual, cr.usualFrom = [len(cr.usual)]usual{}, o.Known
 	}
-	cr.left, cr.budget, cr.unknown, cr.err = clusters, maxMessages, 0, nil
+	cr.left, cr.budget, cr.unknown, cr.mixed, cr.err = clusters, maxMessages, 0, false, nil
 	cr.free = cr.room.localities
 	cr.room.begin()
 	return cr
@@ -193,7 +211,6 @@ func (r *ReportReader) begin(o *ReportOptions, clusters int) *clusterReader {
 // end lets go of everything that belongs to the report.
 func (r *ReportReader) end(cr *clusterReader) {
 	cr.release()
-	cr.forget()
 	cr.names, cr.options, cr.room, cr.free, cr.service = nil, nil, nil, nil, ""
 	r.free.Put(cr)
 }

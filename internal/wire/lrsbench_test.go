@@ -15,15 +15,15 @@ import (
 	"github.com/isobar-xds/isobar/internal/wire"
 )
 
-// BenchmarkReport reads a report of 100 services in 3 localities each, without
-// and with 20 endpoints in each, from the wire and by way of the generated
-// decoder.
+// BenchmarkReport reads a report of 10 services in 3 localities each, and one of
+// 100, without and with 20 endpoints in each, from the wire and by way of the
+// generated decoder.
 func BenchmarkReport(b *testing.B) {
 	for _, detail := range []struct {
-		name      string
-		endpoints int
-	}{{"localities", 0}, {"endpoints", 20}} {
-		data, known := largeReport(b, 100, detail.endpoints)
+		name                string
+		clusters, endpoints int
+	}{{"small", 10, 0}, {"localities", 100, 0}, {"endpoints", 100, 20}} {
+		data, known := largeReport(b, detail.clusters, detail.endpoints)
 		b.Run(detail.name+"/wire", func(b *testing.B) {
 			b.ReportAllocs()
 			var (

@@ -20,6 +20,7 @@ type clusterReader struct {
 	left    int // clusters to read, this one included
 	budget  int // parts of clusters that may still come; see scan
 	unknown int
+	mixed   bool  // the services are not in the order of their names
 	err     error // ends the whole message
 
 	room *ReportRoom
@@ -28,32 +29,46 @@ type clusterReader struct {
 	// Localities that were read before, in this report or another; there are
 	// few different ones.
 	seed maphash.Seed
-	seen [64]place
+	seen [256]place
 
 	// Services under their own names that were found in Known.
-	usual     [512]string
+	usual     [2048]usual
 	usualFrom Services
+	other     usual // stands for all services that are not among them
 
 	// Of the cluster at hand.
 	service  string
+	usually  *usual
 	interval time.Duration // that seconds and most are worked out of
 	seconds  float64       // what rates are judged by
 	most     uint64        // that a counter may say in these seconds
-	parts    [][]byte      // its localities, encoded; not those beyond their bound
+	parts    []part        // its localities; not those beyond their bound
 }
 
-// report reads all clusters.
+// usual is what reports say of a service again and again.
+type usual struct {
+	name  string
+	where [8]uint8 // its first localities, by their place in seen
+}
+
+// part is where a part of an encoded cluster begins and ends.
+type part struct{ from, to uint32 }
+
+// report reads all clusters, which countClusters has counted.
 func (r *clusterReader) report(encoded []byte) ([]load.ServiceReport, error) {
-	services := r.room.services[:0]
-	for c := (cursor{rest: encoded}); c.next(); {
-		if c.key != reportClusters<<keyShift|bytesKind {
-			c.skip()
+	services, last := r.room.services[:0], ""
+	for b := encoded; len(b) > 0; {
+		var value []byte
+		if value, b, _ = nextCluster(b); value == nil {
 			continue
 		}
 		n := len(services)
 		services = services[:n+1]
-		if !r.cluster(c.bytes(), &services[n]) {
+		if !r.cluster(value, &services[n]) {
 			services = services[:n]
+		} else {
+			r.mixed = r.mixed || r.service < last
+			last = r.service
 		}
 		r.left--
 		if r.err != nil {
@@ -87,7 +102,7 @@ func (r *clusterReader) cluster(encoded []byte, out *load.ServiceReport) (ok boo
 		}
 		return false
 	}
-	*out = load.ServiceReport{Service: r.service}
+	out.Service, out.Localities = r.service, nil
 	if out.Interval, ok = r.measured(&h); !ok {
 		return false
 	}
@@ -104,8 +119,8 @@ func (r *clusterReader) cluster(encoded []byte, out *load.ServiceReport) (ok boo
 		return false
 	}
 	out.Localities = r.take(h.localities)
-	for i, part := range r.parts {
-		if !r.locality(part, &out.Localities[i]) {
+	for i, p := range r.parts {
+		if !r.locality(encoded[p.from:p.to], i, &out.Localities[i]) {
 			return false
 		}
 	}
@@ -143,7 +158,7 @@ func (r *clusterReader) identify(h *clusterHead) (ok, known bool) {
 	if len(name) == 0 {
 		name = h.name
 	}
-	r.service = ""
+	r.service, r.usually = "", &r.other
 	if len(name) == 0 || len(name) > maxReportName {
 		return r.refuse(RejectName, "cluster_name: %d bytes long, want 1 to %d", len(name), maxReportName), false
 	}
@@ -159,15 +174,18 @@ func (r *clusterReader) identify(h *clusterHead) (ok, known bool) {
 
 // known finds the name of a service in what is known, and may be reported on.
 func (r *clusterReader) known(name []byte) (service string, ok bool) {
-	usual := &r.usual[maphash.Bytes(r.seed, name)%uint64(len(r.usual))]
-	if service = *usual; service != string(name) || service == "" {
+	u := &r.usual[maphash.Bytes(r.seed, name)%uint64(len(r.usual))]
+	if service = u.name; service != string(name) || service == "" {
 		if service, ok = r.options.Known.Find(name); !ok {
 			return "", false
 		}
-		if service == string(name) {
-			*usual = service
+		if service != string(name) {
+			u = &r.other
+		} else {
+			u.name = service
 		}
 	}
+	r.usually = u
 	return service, r.options.May == nil || r.options.May(service)
 }
 

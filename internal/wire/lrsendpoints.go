@@ -43,47 +43,22 @@ func (r *clusterReader) endpoints(encoded []byte, n int) ([]load.EndpointReport,
 	return out, true
 }
 
-// plainEndpoint reads statistics that hold an address once, counters and
-// nothing else, which nearly all do. It tells false for all others. How keys are
-// read is repeated in three places: see long.
-func (r *clusterReader) plainEndpoint(encoded []byte, out *load.EndpointReport) bool {
-	var address []byte
-	var issued, succeeded, failed, inProgress uint64
-	for rest := encoded; len(rest) > 0; {
-		var v uint64
-		n := 2
-		if len(rest) > 1 && rest[1] < maxShort {
-			v = uint64(rest[1])
-		} else if v, n = long(rest); n == 0 {
-			return false
-		}
-		key := rest[0]
-		rest = rest[n:]
-		switch key {
-		case endpointAddress<<keyShift | byte(bytesKind):
-			if address != nil || v > uint64(len(rest)) {
-				return false
-			}
-			address = rest[:v]
-			rest = rest[v:]
-		case endpointSucceeded<<keyShift | byte(varintKind):
-			succeeded = v
-		case endpointInProgress<<keyShift | byte(varintKind):
-			inProgress = v
-		case endpointErrors<<keyShift | byte(varintKind):
-			failed = v
-		case endpointIssued<<keyShift | byte(varintKind):
-			issued = v
-		default:
-			return false
-		}
+// plainEndpoint reads statistics that hold an address, counters and nothing else,
+// which nearly all do. It tells false for all others.
+func (r *clusterReader) plainEndpoint(b []byte, out *load.EndpointReport) bool {
+	const known = 1<<endpointSucceeded | 1<<endpointInProgress | 1<<endpointErrors | 1<<endpointIssued
+	address, b := nextBytes(b, endpointAddress<<keyShift|byte(bytesKind))
+	var v counters
+	if fields, ok := v.read(b); !ok || fields&^known != 0 {
+		return false
 	}
 	r.share()
 	text, ok := r.names.address(address)
 	if !ok {
 		return false
 	}
-	*out = load.EndpointReport{Address: text, Issued: issued, Succeeded: succeeded, Errors: failed, InProgress: inProgress}
+	out.Address, out.Issued, out.Succeeded = text, v[endpointIssued], v[endpointSucceeded]
+	out.Errors, out.InProgress = v[endpointErrors], v[endpointInProgress]
 	return true
 }
 

@@ -10,68 +10,43 @@ type clusterHead struct {
 	categories     int
 }
 
-// part notes a locality to be read when the rest of the cluster is known.
-func (r *clusterReader) part(h *clusterHead, encoded []byte) {
+// part notes a locality to be read when the rest of the cluster is known: size
+// bytes that end where so many are left.
+func (r *clusterReader) part(h *clusterHead, encoded []byte, size, left int) {
 	if h.localities++; h.localities <= maxReportLocalities {
-		r.parts = append(r.parts, encoded)
+		to := len(encoded) - left
+		r.parts = append(r.parts, part{from: uint32(to - size), to: uint32(to)}) //nolint:gosec // messages are far smaller
 	}
 }
 
-// forget lets go of the localities, whose bytes are lent.
-func (r *clusterReader) forget() {
-	clear(r.parts)
-	r.parts = r.parts[:0]
-}
-
-// head reads all of a cluster but its localities and drops. What clients write
-// has short keys and lengths; whatever else it may be, readHead reads it. How keys
-// are read is repeated in three places: see long.
+// head reads all of a cluster but its localities and drops.
 func (r *clusterReader) head(encoded []byte, h *clusterHead) bool {
-	r.forget()
-	for rest := encoded; len(rest) > 0; {
-		var v uint64
-		n := 2
-		if len(rest) > 1 && rest[1] < maxShort {
-			v = uint64(rest[1])
-		} else if v, n = long(rest); n == 0 {
-			return r.readHead(encoded, h)
+	r.parts = r.parts[:0]
+	var value []byte
+	b := encoded
+	h.name, b = nextBytes(b, clusterName<<keyShift|byte(bytesKind))
+	for {
+		if value, b = nextBytes(b, clusterLocalities<<keyShift|byte(bytesKind)); value == nil {
+			break
 		}
-		key := rest[0]
-		rest = rest[n:]
-		if key == clusterDropped<<keyShift|byte(varintKind) {
-			h.dropped = v
-			continue
-		}
-		if v > uint64(len(rest)) {
-			return r.readHead(encoded, h)
-		}
-		value := rest[:v]
-		rest = rest[v:]
-		switch key {
-		case clusterName<<keyShift | byte(bytesKind):
-			h.name = value
-		case clusterService<<keyShift | byte(bytesKind):
-			h.service = value
-		case clusterLocalities<<keyShift | byte(bytesKind):
-			r.part(h, value)
-		case clusterDroppedBy<<keyShift | byte(bytesKind):
-			h.categories++
-		case clusterInterval<<keyShift | byte(bytesKind):
-			h.interval = true
-			if !h.duration(value) {
-				return false
-			}
-		default:
-			return r.readHead(encoded, h)
-		}
+		r.part(h, encoded, len(value), len(b))
 	}
-	return true
+	if value, b = nextBytes(b, clusterInterval<<keyShift|byte(bytesKind)); value != nil {
+		h.interval = true
+		var v counters
+		if fields, ok := v.read(value); !ok || fields&^(1<<durationSeconds|1<<durationNanos) != 0 {
+			return r.readHead(encoded, h)
+		}
+		h.seconds, h.nanos = int64(v[durationSeconds]), int64(int32(v[durationNanos])) //nolint:gosec // two's complement, as protobuf reads it
+	}
+	h.service, b = nextBytes(b, clusterService<<keyShift|byte(bytesKind))
+	return len(b) == 0 || r.readHead(encoded, h)
 }
 
 // readHead is head for whatever the bytes may be.
 func (r *clusterReader) readHead(encoded []byte, h *clusterHead) bool {
 	*h = clusterHead{}
-	r.forget()
+	r.parts = r.parts[:0]
 	c := cursor{rest: encoded}
 	for c.next() {
 		switch c.key {
@@ -80,7 +55,8 @@ func (r *clusterReader) readHead(encoded []byte, h *clusterHead) bool {
 		case clusterService<<keyShift | bytesKind:
 			h.service = c.bytes()
 		case clusterLocalities<<keyShift | bytesKind:
-			r.part(h, c.bytes())
+			size := len(c.bytes())
+			r.part(h, encoded, size, len(c.rest))
 		case clusterDropped<<keyShift | varintKind:
 			h.dropped = c.varint()
 		case clusterDroppedBy<<keyShift | bytesKind:

@@ -54,11 +54,13 @@ type localityHead struct {
 	endpoints int
 }
 
-// locality reads the statistics of one locality.
-func (r *clusterReader) locality(encoded []byte, out *load.LocalityReport) bool {
-	if r.plain(encoded, out) {
-		return true
-	}
+// locality reads the statistics of one locality, the i-th of its cluster.
+func (r *clusterReader) locality(encoded []byte, i int, out *load.LocalityReport) bool {
+	return r.plain(encoded, i, out) || r.anyLocality(encoded, out)
+}
+
+// anyLocality is locality for whatever the bytes may be.
+func (r *clusterReader) anyLocality(encoded []byte, out *load.LocalityReport) bool {
 	var h localityHead
 	if !r.readLocality(encoded, &h) {
 		return r.malformed()
@@ -101,55 +103,26 @@ func (r *clusterReader) locality(encoded []byte, out *load.LocalityReport) bool 
 	return true
 }
 
-// plain reads statistics that hold a locality once, counters within their
-// bounds and nothing else, which most do. It tells false for all others. How keys
-// are read is repeated in three places: see long.
-func (r *clusterReader) plain(encoded []byte, out *load.LocalityReport) bool {
-	var (
-		at                                              *isobar.Locality
-		located                                         bool
-		issued, succeeded, failed, inProgress, priority uint64
-	)
-	for rest := encoded; len(rest) > 0; {
-		var v uint64
-		n := 2
-		if len(rest) > 1 && rest[1] < maxShort {
-			v = uint64(rest[1])
-		} else if v, n = long(rest); n == 0 {
-			return false
-		}
-		key := rest[0]
-		rest = rest[n:]
-		switch key {
-		case statsLocality<<keyShift | byte(bytesKind):
-			if located || v > uint64(len(rest)) {
-				return false
-			}
-			if at, located = r.place(rest[:v]); !located {
-				return false
-			}
-			rest = rest[v:]
-		case statsSucceeded<<keyShift | byte(varintKind):
-			succeeded = v
-		case statsInProgress<<keyShift | byte(varintKind):
-			inProgress = v
-		case statsErrors<<keyShift | byte(varintKind):
-			failed = v
-		case statsIssued<<keyShift | byte(varintKind):
-			issued = v
-		case statsPriority<<keyShift | byte(varintKind):
-			priority = v
-		default:
-			return false
-		}
-	}
-	if priority > maxReportPriority || max(issued, succeeded, failed) > r.most || inProgress > maxReportGauge {
+// plain reads statistics that hold a locality, counters within their bounds and
+// nothing else, which most do. It tells false for all others.
+func (r *clusterReader) plain(b []byte, i int, out *load.LocalityReport) bool {
+	const known = 1<<statsSucceeded | 1<<statsInProgress | 1<<statsErrors | 1<<statsPriority | 1<<statsIssued
+	encoded, b := nextBytes(b, statsLocality<<keyShift|byte(bytesKind))
+	var v counters
+	if fields, ok := v.read(b); !ok || fields&^known != 0 {
 		return false
 	}
-	*out = load.LocalityReport{
-		Locality: at, Issued: issued, Succeeded: succeeded, Errors: failed,
-		InProgress: uint32(inProgress), Priority: uint16(priority), HasIssued: issued > 0,
+	if max(v[statsIssued], v[statsSucceeded], v[statsErrors]) > r.most || v[statsPriority] > maxReportPriority || v[statsInProgress] > maxReportGauge {
+		return false
 	}
+	at, ok := r.place(encoded, &r.usually.where[i%len(r.usually.where)])
+	if !ok {
+		return false
+	}
+	// One by one: all of it at once is written twice.
+	out.Locality, out.Details = at, nil
+	out.Issued, out.Succeeded, out.Errors = v[statsIssued], v[statsSucceeded], v[statsErrors]
+	out.InProgress, out.Priority, out.HasIssued = uint32(v[statsInProgress]), uint16(v[statsPriority]), v[statsIssued] > 0 //nolint:gosec // bounded
 	return true
 }
 
@@ -194,7 +167,7 @@ func (r *clusterReader) readLocality(encoded []byte, h *localityHead) bool {
 // before.
 func (r *clusterReader) locate(h *localityHead, encoded []byte) (ok bool) {
 	if h.parts++; h.parts == 1 {
-		if h.at, ok = r.place(encoded); ok {
+		if h.at, ok = r.place(encoded, &r.usually.where[0]); ok {
 			return true
 		}
 	} else if h.at != nil {
@@ -204,13 +177,18 @@ func (r *clusterReader) locate(h *localityHead, encoded []byte) (ok bool) {
 }
 
 // place finds a locality; nil for the empty one. It tells false for bytes that
-// are no locality and for one that is too long.
-func (r *clusterReader) place(encoded []byte) (*isobar.Locality, bool) {
+// are no locality and for one that is too long. Where it was found the last time
+// is looked at first, and noted.
+func (r *clusterReader) place(encoded []byte, where *uint8) (*isobar.Locality, bool) {
 	if len(encoded) == 0 {
 		return nil, true
 	}
-	seen := &r.seen[maphash.Bytes(r.seed, encoded)%uint64(len(r.seen))]
+	seen := &r.seen[*where]
 	if seen.encoded == string(encoded) {
+		return seen.locality, true
+	}
+	*where = uint8(maphash.Bytes(r.seed, encoded)) //nolint:gosec // its last bits
+	if seen = &r.seen[*where]; seen.encoded == string(encoded) {
 		return seen.locality, true
 	}
 	r.share()
