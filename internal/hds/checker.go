@@ -144,12 +144,17 @@ type message struct {
 // prepare makes the specifier that the checker should have now, and lets it
 // report on what stands there.
 func (s *Server) prepare(c *checker, o *orders, now time.Time) (message, error) {
-	w := o.work(c.id, c.can())
-	s.leftOut(c, &w)
+	can, interval := c.can(), o.interval+c.perturb
 	c.desk.mu.Lock()
 	defer c.desk.mu.Unlock()
+	if !c.polling && len(c.desk.draining) == 0 && c.desk.basis.holds(o, c.id, can, interval) {
+		c.agree(o)
+		return message{}, nil
+	}
+	c.desk.basis = nil
+	w := o.work(c.id, can)
+	s.leftOut(c, &w)
 	gone, again := c.desk.drained(w.clusters, now, o.interval)
-	interval := o.interval + c.perturb
 	spec := wire.HealthCheckSpecifier(slices.Concat(w.clusters, gone), interval)
 	if err := wire.CheckSpecifier(spec); err != nil {
 		return message{}, err
@@ -168,6 +173,9 @@ func (s *Server) prepare(c *checker, o *orders, now time.Time) (message, error) 
 	for _, cluster := range w.clusters {
 		c.desk.clusters[cluster.GetClusterName()] = withoutEndpoints(cluster)
 	}
+	if len(gone) == 0 && !c.polling {
+		c.desk.basis = newBasis(o, c.id, can, interval, w.clusters)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.interval = interval
@@ -178,6 +186,13 @@ func (s *Server) prepare(c *checker, o *orders, now time.Time) (message, error) 
 	}
 	c.board.orders = o
 	return m, nil
+}
+
+// agree notes that what the checker was told is what orders say.
+func (c *checker) agree(o *orders) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.board.orders = o
 }
 
 func (c *checker) can() health.Protocols {

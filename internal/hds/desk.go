@@ -15,6 +15,7 @@ type desk struct {
 	bytes    []byte                                  // the last specifier, encoded
 	clusters map[string]*healthv3.ClusterHealthCheck // that were sent with endpoints, kept without
 	draining map[string]drain                        // without, about to go
+	basis    *basis                                  // of bytes; nil where they don't hold just that
 }
 
 // drain is a cluster that goes in two steps: at first only its endpoints are

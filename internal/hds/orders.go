@@ -1,6 +1,8 @@
 package hds
 
 import (
+	"iter"
+	"maps"
 	"sync"
 	"time"
 
@@ -17,8 +19,8 @@ type orders struct {
 	interval time.Duration
 	keys     map[string][]health.Key // by checker
 
-	mu       sync.Mutex
-	services map[string]*site // found so far
+	mu    sync.Mutex
+	found map[string]*site // nil where there is none to probe
 }
 
 // site is a service with the places of its endpoints.
@@ -30,12 +32,43 @@ type site struct {
 
 type place struct{ locality, endpoint int }
 
-func newOrders(t *isobar.Topology, designations []health.Designation, interval time.Duration) *orders {
-	o := &orders{topology: t, interval: interval, keys: make(map[string][]health.Key, len(designations)), services: map[string]*site{}}
+// newOrders makes orders that follow those before: services that are the same
+// ones keep their sites.
+func newOrders(t *isobar.Topology, designations []health.Designation, interval time.Duration, before map[string]*site) *orders {
+	o := &orders{topology: t, interval: interval, keys: make(map[string][]health.Key, len(designations)), found: make(map[string]*site, len(before))}
 	for _, d := range designations {
 		o.keys[d.Checker] = d.Endpoints
 	}
+	for name, s := range before {
+		if svc, ok := t.Service(name); ok && s != nil && s.of(svc) {
+			o.found[name] = s
+		}
+	}
 	return o
+}
+
+// sites gives the services found so far.
+func (o *orders) sites() map[string]*site {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return maps.Clone(o.found)
+}
+
+// services gives what a checker shall probe, the endpoints of one service after
+// those of the other.
+func (o *orders) services(id string) iter.Seq[[]health.Key] {
+	return func(yield func([]health.Key) bool) {
+		for keys := o.keys[id]; len(keys) > 0; {
+			n := 1
+			for n < len(keys) && keys[n].Service == keys[0].Service {
+				n++
+			}
+			if !yield(keys[:n]) {
+				return
+			}
+			keys = keys[n:]
+		}
+	}
 }
 
 // knows tells whether a checker was thought of when these orders were made.
@@ -48,23 +81,33 @@ func (o *orders) knows(id string) bool {
 func (o *orders) site(name string) *site {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if s, ok := o.services[name]; ok {
+	if s, ok := o.found[name]; ok {
 		return s
 	}
-	o.services[name] = nil
+	o.found[name] = nil
 	svc, ok := o.topology.Service(name)
 	if !ok || len(svc.HealthChecks) == 0 {
 		return nil
 	}
-	s := &site{service: svc, needs: health.Needs(svc), places: map[string]place{}}
+	own := *svc // the topology is not kept for it
+	s := &site{service: &own, needs: health.Needs(svc), places: map[string]place{}}
 	for i := range svc.Localities {
 		for j := range svc.Localities[i].Endpoints {
 			s.places[svc.Localities[i].Endpoints[j].Address] = place{i, j}
 		}
 	}
-	o.services[name] = s
+	o.found[name] = s
 	return s
 }
+
+// of tells whether a service is probed as the one of the site, by the identity of
+// its parts, which are immutable.
+func (s *site) of(svc *isobar.Service) bool {
+	return identical(s.service.HealthChecks, svc.HealthChecks) && identical(s.service.Localities, svc.Localities)
+}
+
+// identical tells whether two slices, neither empty, are the same memory.
+func identical[T any](a, b []T) bool { return len(a) == len(b) && len(a) > 0 && &a[0] == &b[0] }
 
 // altered tells whether an endpoint is in another locality, or probed otherwise,
 // than when a slot was made for it. Of those that are gone it does not.
@@ -101,43 +144,43 @@ type work struct {
 // work translates the designation of a checker.
 func (o *orders) work(id string, can health.Protocols) work {
 	var w work
-	keys := o.keys[id]
-	for len(keys) > 0 {
-		n := 1
-		for n < len(keys) && keys[n].Service == keys[0].Service {
-			n++
+	for keys := range o.services(id) {
+		if s := o.site(keys[0].Service); s != nil { // else it was removed since the designation was made
+			w.add(s, keys, can)
 		}
-		o.add(&w, keys[:n], can)
-		keys = keys[n:]
 	}
 	return w
 }
 
 // add adds the endpoints of one service.
-func (o *orders) add(w *work, keys []health.Key, can health.Protocols) {
-	s := o.site(keys[0].Service)
-	if s == nil {
-		return // removed since the designation was made
-	}
-	if !can.Has(s.needs) {
-		w.unfit++
-		return
-	}
-	targets, slots, unfit := s.pick(keys, can)
+func (w *work) add(s *site, keys []health.Key, can health.Protocols) {
+	c, slots, unfit, err := s.cluster(keys, can)
 	if unfit {
 		w.unfit++
 	}
-	if len(slots) == 0 {
-		return
-	}
-	c, err := wire.ClusterHealthCheckOf(s.service, targets)
 	if err != nil {
 		w.invalid++
 		w.err = err
 		return
 	}
-	w.clusters = append(w.clusters, c)
-	w.slots = append(w.slots, slots...)
+	if c != nil {
+		w.clusters = append(w.clusters, c)
+		w.slots = append(w.slots, slots...)
+	}
+}
+
+// cluster is what a checker is told of a service, nil for nothing, and tells
+// whether there is something that it can't probe.
+func (s *site) cluster(keys []health.Key, can health.Protocols) (c *healthv3.ClusterHealthCheck, slots []slot, unfit bool, err error) {
+	if !can.Has(s.needs) {
+		return nil, nil, true, nil
+	}
+	targets, slots, unfit := s.pick(keys, can)
+	if len(slots) == 0 {
+		return nil, nil, unfit, nil
+	}
+	c, err = wire.ClusterHealthCheckOf(s.service, targets)
+	return c, slots, unfit, err
 }
 
 // pick gathers the endpoints that a checker can probe by locality, in the order

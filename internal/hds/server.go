@@ -86,7 +86,7 @@ func New(opts Options) *Server {
 		changed: make(chan struct{}, 1),
 		stopped: make(chan struct{}),
 	}
-	s.orders = newOrders(&isobar.Topology{}, nil, s.interval())
+	s.orders = newOrders(&isobar.Topology{}, nil, s.interval(), nil)
 	return s
 }
 
@@ -122,7 +122,7 @@ func (s *Server) Designate(t *isobar.Topology, designations []health.Designation
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before := s.orders
-	s.orders = newOrders(t, designations, interval)
+	s.orders = newOrders(t, designations, interval, before.sites())
 	all := before.topology != t || before.interval != interval
 	for id, c := range s.live { // waking has no order
 		was, known := before.keys[id]
