@@ -47,6 +47,11 @@ func TestClientsConverge(t *testing.T) {
 					w.t.Errorf("seed %d, %s: the client holds %v, want %v", seed, form, got, want)
 				}
 			}
+			for _, s := range w.server.Subscriptions() {
+				if w.plan.specs[s.Service] != nil && (s.Acked != 2 || s.AckedAt.IsZero()) {
+					w.t.Errorf("seed %d: %+v, want that both clients have what is published", seed, s)
+				}
+			}
 			for _, c := range w.server.Clients() {
 				if !c.InSync {
 					w.t.Errorf("seed %d: not in sync: %+v", seed, c)

@@ -36,8 +36,9 @@ func (s *stream) follow(w *watch, before *views.View) {
 	names, known := s.view.Changed(before.Set().Seq(), w.kind)
 	if !known || w.fresh {
 		// What was subscribed after the set was compared with the one before
-		// may be missing in names.
-		w.fresh = false
+		// may be missing in names, and in those of the next view, too, where the
+		// zone was ahead of the stream.
+		w.fresh = s.view.Set().Seq() < w.unlisted
 		for _, x := range w.subs {
 			w.enqueue(x)
 		}

@@ -61,7 +61,7 @@ func (s *stream) subscribe(w *watch, name string) *sub {
 		x.named = true
 		w.demand(x)
 		if w.kind == wire.Endpoints {
-			s.zone.subscribe(w.key(x.name))
+			w.unlisted = max(w.unlisted, s.zone.subscribe(w.key(x.name)))
 		}
 	}
 	return x

@@ -35,8 +35,11 @@ type watch struct {
 	// What the client has to be told; see next.
 	owed  bool   // an answer is due even if it says nothing
 	queue []*sub // may have changed; each at most once
-	fresh bool   // something was subscribed since the stream's view was set
-	xdstp bool   // some name is or was an xdstp name: other than the service's
+	fresh bool   // something was subscribed since the stream's view was set, or see unlisted
+	// unlisted is the seq of the newest view that may not list a change of what
+	// is subscribed: it was being made, or there already, when that began.
+	unlisted uint64
+	xdstp    bool // some name is or was an xdstp name: other than the service's
 
 	// The last response.
 	nonce   string

@@ -27,9 +27,11 @@ type zone struct {
 	changed chan struct{} // closed and replaced when view changes
 	streams map[*stream]struct{}
 	subs    map[subKey]*subscription
-	forms   map[string]int // in how many a name is subscribed
-	keys    []subKey       // of subs, in no order; nil after these have changed
-	asked   []asked        // of subs, by service; nil after these have changed
+	forms   map[string]int  // in how many a name is subscribed
+	as      map[wire.As]int // in how many ways assignments are subscribed
+	making  uint64          // seq of the view that is being made; 0 = none is
+	came    []subKey        // subscribed in the meantime
+	asked   []asked         // of subs, by service; nil after these have changed
 }
 
 // subKey is an assignment as some clients get it.
@@ -52,7 +54,7 @@ type subscription struct {
 func newZone(l isobar.Locality, appeared func(), names *nameBudget) *zone {
 	return &zone{
 		locality: l, appeared: appeared, names: names, changed: make(chan struct{}),
-		streams: map[*stream]struct{}{}, subs: map[subKey]*subscription{}, forms: map[string]int{},
+		streams: map[*stream]struct{}{}, subs: map[subKey]*subscription{}, forms: map[string]int{}, as: map[wire.As]int{},
 	}
 }
 
@@ -70,18 +72,63 @@ func (z *zone) update(set *views.Set) *views.View {
 	if old != nil && old.Set() == set {
 		return old
 	}
+	z.begin(set)
 	view := set.View(z.locality, old, z.subscribed)
-	z.encode(view)
+	keys := z.concerned(view, old)
+	for _, key := range keys { // outside the lock, so that nobody waits for it but who needs it
+		view.LookupAs(key.as, wire.Endpoints, key.name)
+	}
+	z.replace(view, keys)
+	return view
+}
+
+// begin notes that a view is being made: what is subscribed from now on may be
+// missing among what it says has changed.
+func (z *zone) begin(set *views.Set) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	z.making = set.Seq()
+}
+
+// concerned lists what is subscribed of which a view may give something else than
+// the one before, in no order.
+func (z *zone) concerned(view, before *views.View) []subKey {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	var names []string
+	known := false
+	if before != nil {
+		names, known = view.Changed(before.Set().Seq(), wire.Endpoints)
+	}
+	if !known {
+		return slices.AppendSeq(make([]subKey, 0, len(z.subs)), maps.Keys(z.subs))
+	}
+	var out []subKey
+	for _, name := range names {
+		for as := range z.as {
+			if key := (subKey{name, as}); z.subs[key] != nil {
+				out = append(out, key)
+			}
+		}
+	}
+	return out
+}
+
+// replace publishes a view, which differs for these keys. What was subscribed in
+// the meantime began with the view before.
+func (z *zone) replace(view *views.View, keys []subKey) {
 	now := time.Now()
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	z.view = view
 	close(z.changed)
 	z.changed = make(chan struct{})
-	for key, sub := range z.subs {
-		sub.publish(versionOf(view, key), now)
+	for _, key := range slices.Concat(keys, z.came) {
+		if sub := z.subs[key]; sub != nil {
+			sub.publish(versionOf(view, key), now)
+		}
 	}
-	return view
+	z.making, z.came = 0, nil
 }
 
 // followers appends the zone's streams, in no order.
@@ -92,25 +139,6 @@ func (z *zone) followers(streams []*stream) []*stream {
 		streams = append(streams, st)
 	}
 	return streams
-}
-
-// encode makes what is subscribed outside the lock, so that nobody waits for
-// it but who needs it.
-func (z *zone) encode(view *views.View) {
-	for _, key := range z.subscriptions() {
-		view.LookupAs(key.as, wire.Endpoints, key.name)
-	}
-}
-
-// subscriptions lists what is subscribed. The slice must not be changed: it is
-// the same until a name comes or goes.
-func (z *zone) subscriptions() []subKey {
-	z.mu.Lock()
-	defer z.mu.Unlock()
-	if z.keys == nil {
-		z.keys = slices.AppendSeq(make([]subKey, 0, len(z.subs)), maps.Keys(z.subs))
-	}
-	return z.keys
 }
 
 func versionOf(view *views.View, key subKey) string {
@@ -151,26 +179,32 @@ func (z *zone) remove(st *stream) {
 	delete(z.streams, st)
 }
 
-func (z *zone) subscribe(key subKey) {
-	if z.count(key) {
+// subscribe tells up to which view changes of the assignment may not be listed.
+func (z *zone) subscribe(key subKey) (seq uint64) {
+	first, seq := z.count(key)
+	if first {
 		z.appeared()
 	}
+	return seq
 }
 
 // count notes one more subscriber and tells whether it is the first.
-func (z *zone) count(key subKey) bool {
+func (z *zone) count(key subKey) (first bool, seq uint64) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	sub := z.subs[key]
-	first := sub == nil
-	if first {
+	if first = sub == nil; first {
 		sub = &subscription{acked: map[string]int{}, current: versionOf(z.view, key)}
-		z.subs[key], z.keys, z.asked = sub, nil, nil
+		z.subs[key], z.asked = sub, nil
+		if z.making > 0 {
+			z.came = append(z.came, key)
+		}
+		z.as[key.as]++
 		z.names.add(key.size())
 		z.forms[key.name]++
 	}
 	sub.streams++
-	return first
+	return first, max(z.making, z.view.Set().Seq())
 }
 
 // unsubscribe is told the version that the stream acknowledged last.
@@ -184,7 +218,10 @@ func (z *zone) unsubscribe(key subKey, acked string) {
 	sub.streams--
 	if sub.streams == 0 {
 		delete(z.subs, key)
-		z.keys, z.asked = nil, nil
+		z.asked = nil
+		if z.as[key.as]--; z.as[key.as] == 0 {
+			delete(z.as, key.as)
+		}
 		z.names.add(-key.size())
 		if z.forms[key.name]--; !z.wants(key.name) {
 			delete(z.forms, key.name)
