@@ -40,7 +40,7 @@ func newOrders(t *isobar.Topology, designations []health.Designation, interval t
 		o.keys[d.Checker] = d.Endpoints
 	}
 	for name, s := range before {
-		if svc, ok := t.Service(name); ok && s != nil && s.of(svc) {
+		if svc, ok := t.Service(name); ok && s != nil && health.SameProbes(svc, s.service) {
 			o.found[name] = s
 		}
 	}
@@ -99,15 +99,6 @@ func (o *orders) site(name string) *site {
 	o.found[name] = s
 	return s
 }
-
-// of tells whether a service is probed as the one of the site, by the identity of
-// its parts, which are immutable.
-func (s *site) of(svc *isobar.Service) bool {
-	return identical(s.service.HealthChecks, svc.HealthChecks) && identical(s.service.Localities, svc.Localities)
-}
-
-// identical tells whether two slices, neither empty, are the same memory.
-func identical[T any](a, b []T) bool { return len(a) == len(b) && len(a) > 0 && &a[0] == &b[0] }
 
 // altered tells whether an endpoint is in another locality, or probed otherwise,
 // than when a slot was made for it. Of those that are gone it does not.

@@ -184,7 +184,16 @@ func nextChecked(t *isobar.Topology, from int) int {
 }
 
 func sameService(a, b *isobar.Service) bool {
-	return a.Name == b.Name && a.Checkers == b.Checkers &&
-		&a.HealthChecks[0] == &b.HealthChecks[0] && len(a.HealthChecks) == len(b.HealthChecks) &&
-		len(a.Localities) == len(b.Localities) && (len(a.Localities) == 0 || &a.Localities[0] == &b.Localities[0])
+	return a.Name == b.Name && a.Checkers == b.Checkers && SameProbes(a, b)
+}
+
+// SameProbes tells whether two services, both with health checks, have the same
+// ones and the same endpoints, by the identity of these, which are immutable.
+func SameProbes(a, b *isobar.Service) bool {
+	return identical(a.HealthChecks, b.HealthChecks) && identical(a.Localities, b.Localities)
+}
+
+// identical tells whether two slices are the same memory.
+func identical[T any](a, b []T) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }

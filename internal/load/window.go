@@ -56,8 +56,7 @@ type DropCount struct {
 }
 
 // LocalityReport is one UpstreamLocalityStats. A server keeps very many of them
-// until the next tick, and writing them to memory is what a report costs most:
-// so they are 48 bytes.
+// until the next tick, so they are 48 bytes.
 type LocalityReport struct {
 	Locality   *isobar.Locality // shared by reports, never written to; nil = none was named
 	Issued     uint64           // 0 from clients too old to tell: see HasIssued
