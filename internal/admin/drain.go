@@ -36,6 +36,10 @@ func (s *Server) allowDrain(w http.ResponseWriter, r *http.Request, d *Drain) (w
 		return nil, true
 	}
 	breaches, err := s.opts.Breaches(r.Context(), d)
+	if gone := r.Context().Err(); gone != nil { // so nobody would read a refusal; it did not wait for s.drains to be done unchecked
+		fail(w, http.StatusServiceUnavailable, Problem{Error: "given up before it was checked what the drain does: " + gone.Error(), Fix: "try again"})
+		return nil, false
+	}
 	if errors.Is(err, isobar.ErrNotFound) || errors.Is(err, isobar.ErrInvalid) {
 		return nil, true // the write itself will say so
 	}
@@ -65,13 +69,16 @@ func (s *Server) allowDrain(w http.ResponseWriter, r *http.Request, d *Drain) (w
 func (s *Server) beginReplace(w http.ResponseWriter, r *http.Request, next []isobar.Service) (warnings []Problem, unlock func(), ok bool) {
 	s.drains.Lock()
 	unlock = sync.OnceFunc(s.drains.Unlock)
-	if drained := s.drainsOf(next); len(drained) > 0 {
-		if warnings, ok = s.allowDrain(w, r, &Drain{Services: drained}); !ok {
+	defer func() {
+		if !ok { // also when the check panics
 			unlock()
-			return nil, nil, false
 		}
+	}()
+	if drained := s.drainsOf(next); len(drained) > 0 {
+		warnings, ok = s.allowDrain(w, r, &Drain{Services: drained})
+		return warnings, unlock, ok
 	}
-	return warnings, unlock, true
+	return nil, unlock, true
 }
 
 // forced reads the parameter force.

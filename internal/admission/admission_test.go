@@ -131,7 +131,7 @@ func TestBudgets(t *testing.T) {
 	b := admission.NewBudgets(2, 1)
 	open := func(peer string, want admission.Reason) *admission.Stream {
 		t.Helper()
-		s, why := b.Open(peer)
+		s, why := b.Open(peer, admission.LoadReports)
 		if why != want {
 			t.Fatalf("%s: %q, want %q", peer, why, want)
 		}
@@ -151,6 +151,11 @@ func TestBudgets(t *testing.T) {
 	locate(two, "eu/a", "")
 	locate(two, "eu/b", "") // it has its locality already
 	locate(other, "eu/b", "")
+	if s, why := b.Open("a", admission.Discovery); why != "" {
+		t.Errorf("another kind: %q", why)
+	} else {
+		s.Close()
+	}
 	one.Close()
 	one.Close()
 	locate(one, "eu/b", "")

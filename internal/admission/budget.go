@@ -6,10 +6,23 @@ import (
 	"github.com/isobar-xds/isobar"
 )
 
+// Kind is what a stream is for. Each kind has room of its own.
+type Kind uint8
+
+// The kinds.
+const (
+	Discovery Kind = iota
+	LoadReports
+	HealthChecks // done by checkers
+	Operation    // what operators ask for
+	kinds
+)
+
 // Budgets bound what one peer may hold open at once. What is remembered of a
 // peer ends with its last stream. They are safe for concurrent use.
 type Budgets struct {
-	streams, localities int
+	streams    int // of each kind
+	localities int
 
 	mu    sync.Mutex
 	peers map[string]*account
@@ -17,19 +30,19 @@ type Budgets struct {
 
 // account is what one peer has open.
 type account struct {
-	streams    int
+	streams    [kinds]int
 	localities map[isobar.Locality]int // streams in each
 }
 
-// NewBudgets makes budgets of open streams and different localities for each
-// peer.
+// NewBudgets makes budgets of open streams of each kind and different
+// localities for each peer.
 func NewBudgets(streams, localities int) *Budgets {
 	return &Budgets{streams: streams, localities: localities, peers: map[string]*account{}}
 }
 
 // Open books a stream of a peer, or gives the reason why not. A stream that was
 // booked must be closed.
-func (b *Budgets) Open(peer string) (*Stream, Reason) {
+func (b *Budgets) Open(peer string, k Kind) (*Stream, Reason) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	a := b.peers[peer]
@@ -37,17 +50,18 @@ func (b *Budgets) Open(peer string) (*Stream, Reason) {
 	case a == nil:
 		a = &account{}
 		b.peers[peer] = a
-	case a.streams >= b.streams:
+	case a.streams[k] >= b.streams:
 		return nil, PeerStreams
 	}
-	a.streams++
-	return &Stream{budgets: b, peer: peer}, ""
+	a.streams[k]++
+	return &Stream{budgets: b, peer: peer, kind: k}, ""
 }
 
 // Stream is one open stream in the books.
 type Stream struct {
 	budgets *Budgets
 	peer    string
+	kind    Kind
 
 	locality isobar.Locality // guarded by the budgets' lock
 	located  bool
@@ -90,7 +104,7 @@ func (s *Stream) Close() {
 			delete(a.localities, s.locality)
 		}
 	}
-	if a.streams--; a.streams == 0 {
+	if a.streams[s.kind]--; a.streams == [kinds]int{} {
 		delete(b.peers, s.peer)
 	}
 }

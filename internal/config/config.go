@@ -88,7 +88,7 @@ type Admission struct {
 	StreamsPerSecond float64
 	Burst            int
 	MaxConnections   int // open at once; one address may take half of them
-	PeerStreams      int // open at once of one identity, else of one address
+	PeerStreams      int // of each kind open at once of one identity, else of one address
 	PeerLocalities   int // different ones that one identity, else one address, may speak for
 }
 
@@ -107,7 +107,7 @@ func (x *XDS) Limits() Admission {
 	a.Burst = cmp.Or(a.Burst, DefaultBurst)
 	streams := cmp.Or(x.MaxStreams, DefaultMaxStreams)
 	a.MaxConnections = cmp.Or(a.MaxConnections, 2*streams) // for discovery and load reports
-	a.PeerStreams = cmp.Or(a.PeerStreams, streams)
+	a.PeerStreams = cmp.Or(a.PeerStreams, (streams+1)/2)
 	a.PeerLocalities = cmp.Or(a.PeerLocalities, DefaultPeerLocalities)
 	return a
 }

@@ -1,6 +1,7 @@
 package control_test
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/isobar-xds/isobar"
@@ -25,6 +26,7 @@ func TestTheLastPlanHasAVersionOfItsOwn(t *testing.T) {
 		l, stop := start(t, p, slowTicks)
 		p.mu.Lock()
 		reserved := p.saved[len(p.saved)-1].Reserved
+		p.saveErr = errors.New("write: no space left on device") // so that no more are reserved ahead
 		p.mu.Unlock()
 		for l.Current().Version < reserved {
 			p.change()
@@ -33,6 +35,9 @@ func TestTheLastPlanHasAVersionOfItsOwn(t *testing.T) {
 		if s, _ := l.Current().Service("web"); s.Result.Drop != 0.2 {
 			t.Fatalf("version %d drops %v", l.Current().Version, s.Result.Drop)
 		}
+		p.mu.Lock()
+		p.saveErr = nil
+		p.mu.Unlock()
 		stop()
 		last := l.Current()
 		if s, _ := last.Service("web"); s.Result.Drop != 0 || last.Version != reserved+1 {

@@ -39,7 +39,8 @@ type Loop struct {
 	history     *plan.History
 	pages       []plan.Page // of it, to be saved with the next plan
 	saver       *saver
-	reserved    uint64
+	reserved    uint64 // versions up to here may be used
+	ahead       uint64 // those up to here are being reserved
 	lastSaved   time.Time
 	keeper      *health.Keeper
 	healthDue   time.Time // when health should be looked at again

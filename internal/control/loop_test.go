@@ -154,6 +154,34 @@ func TestVersionsAreReservedBeforeTheyAreUsed(t *testing.T) {
 	})
 }
 
+// TestReservingDelaysNoPlan: also the versions for the next hours are reserved
+// while deciding goes on.
+func TestReservingDelaysNoPlan(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		p := newParts()
+		l, stop := start(t, p)
+		p.mu.Lock()
+		p.slow = time.Minute
+		p.mu.Unlock()
+		before := l.Current().Version
+		for range 21_000 {
+			pass(time.Second)
+		}
+		if got := l.Current().Version - before; got < 20_999 {
+			t.Errorf("%d plans in 21,000 ticks", got)
+		}
+		p.mu.Lock()
+		last := p.saved[len(p.saved)-2:]
+		p.mu.Unlock()
+		for i := range last {
+			if v := l.Current().Version; v > last[i].Reserved {
+				t.Errorf("version %d is in force, %d are reserved", v, last[i].Reserved)
+			}
+		}
+		stop()
+	})
+}
+
 // TestSlowDiskDelaysNoPlan: saving takes a minute, deciding goes on, and the
 // newest plan is what is saved in the end.
 func TestSlowDiskDelaysNoPlan(t *testing.T) {

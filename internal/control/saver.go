@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/isobar-xds/isobar/internal/health"
@@ -41,9 +42,18 @@ func beyond(saved *plan.Saved, version uint64, now time.Time) uint64 {
 	return version + uint64(now.Sub(saved.Made).Milliseconds()) //nolint:gosec // it is positive
 }
 
+// reserveAhead has what is saved from now on reserve the next versions as well,
+// once half of those reserved are used: publishing then never waits for the disk.
+func (l *Loop) reserveAhead(version uint64) {
+	l.reserved = max(l.reserved, l.saver.durable.Load())
+	if version+reserveStep/2 > l.reserved {
+		l.ahead = max(l.ahead, l.reserved+reserveStep)
+	}
+}
+
 func (l *Loop) toSave(p *plan.Plan) plan.Saved {
 	saved := p.Save()
-	saved.Reserved, saved.LastChange = l.reserved, l.history.Last()
+	saved.Reserved, saved.LastChange = max(l.reserved, l.ahead), l.history.Last()
 	return saved
 }
 
@@ -88,8 +98,13 @@ type saver struct {
 	next    chan job // capacity 1: what waits is replaced
 	done    chan struct{}
 
+	// durable is up to where both of the last two plans written reserve versions:
+	// the newest file may be damaged later.
+	durable atomic.Uint64
+
 	mu       sync.Mutex // one write at a time
 	reserved uint64     // highest ever written: it never goes back
+	written  uint64     // what the last plan written reserves
 
 	noting  sync.Mutex
 	failing map[string]string // what can't be saved now, and why
@@ -166,7 +181,12 @@ func (s *saver) write(saved plan.Saved) error {
 	defer s.mu.Unlock()
 	s.reserved = max(s.reserved, saved.Reserved)
 	saved.Reserved = s.reserved
-	return s.told("the plan", s.state.SavePlan(saved))
+	err := s.state.SavePlan(saved)
+	if err == nil {
+		s.durable.Store(s.written)
+		s.written = saved.Reserved
+	}
+	return s.told("the plan", err)
 }
 
 func (s *saver) told(what string, err error) error {

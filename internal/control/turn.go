@@ -61,7 +61,7 @@ func (l *Loop) next(o plan.Origin, decide func(*plan.Turn) (*plan.Plan, error), 
 
 // publish puts a plan in force: one atomic store, then the streams.
 func (l *Loop) publish(p *plan.Plan) {
-	if p.Version > l.reserved {
+	if l.reserveAhead(p.Version); p.Version > l.reserved { // the disk has failed, or hung, for long
 		_ = l.reserve(l.toSave(p), p.Version) // it is told, and serving goes on
 	}
 	before := l.Current()

@@ -19,14 +19,15 @@ import (
 // counts as silent.
 const silentIntervals = 3
 
-// checker is one connected checker. Its hello, id and perturb are written
-// before it is shared.
+// checker is one connected checker. Its hello, id, account and perturb are
+// written before it is shared.
 type checker struct {
 	hello   wire.CheckerHello
 	form    wire.Form
 	id      string
 	perturb time.Duration // added to the interval, see perturbations
 	peer    string        // address
+	account string        // that it counts under, "" for none
 	since   time.Time
 	polling bool
 

@@ -99,11 +99,8 @@ func (s *Server) poll(ctx context.Context, m wire.HealthMessage, form wire.Form,
 		return c, nil
 	}
 	c := newChecker(hello, form, address, now)
-	c.polling = true
-	if !s.admit(c, now) {
-		return nil, s.refuse(refusedFull, codes.ResourceExhausted, "too many checkers")
-	}
-	return c, nil
+	c.polling, c.account = true, s.account(ctx)
+	return c, s.admit(c, now)
 }
 
 // poller finds the checker that a header names. A stream can't be named so: it

@@ -1,6 +1,7 @@
 package hds_test
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -101,5 +102,25 @@ func TestBareFirstMessage(t *testing.T) {
 		if err := s.RecvMsg(&ignored); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "message:") {
 			t.Errorf("garbage later: %v", err)
 		}
+	})
+}
+
+// TestCheckersOfOneAddress: half of the room is for others.
+func TestCheckersOfOneAddress(t *testing.T) {
+	account := "address a"
+	inBubble(t, hds.Options{MaxStreams: 4, Account: func(context.Context) string { return account }}, func(h *harness) {
+		h.enter("one", "r/a")
+		two := h.enter("two", "r/a")
+		c := h.open()
+		c.send(hello("three", "r/a"))
+		if _, err := c.stream.Recv(); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "from one address") {
+			t.Errorf("the third of one address: %v", err)
+		}
+		two.leave()
+		synctest.Wait()
+		h.enter("four", "r/a")
+		account = "" // one that shows who it is
+		h.enter("five", "r/a")
+		h.enter("six", "r/a")
 	})
 }

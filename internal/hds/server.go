@@ -33,6 +33,10 @@ type Options struct {
 	// with its context and the checker's node; an error, which should be a gRPC
 	// status, refuses it. nil = every node is welcome.
 	Admit func(context.Context, wire.Node) error
+	// Account says under what a checker counts, by the context of its stream or
+	// request: no account holds more than half of MaxStreams. "" = it is not
+	// counted. nil = none is.
+	Account func(context.Context) string
 
 	MaxStreams int           // checkers at once, those that poll among them
 	FirstWait  time.Duration // how long a stream may say nothing before its first message

@@ -188,10 +188,14 @@ func (st *stream) introduce(data []byte, now time.Time) error {
 		return err
 	}
 	c := newChecker(hello, st.form, st.peer, st.opened)
+	c.account = s.account(st.grpc.Context())
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if st.left || !s.admit(c, now) {
+	if st.left {
 		return s.refuse(refusedFull, codes.ResourceExhausted, "too many checkers")
+	}
+	if err := s.admit(c, now); err != nil {
+		return err
 	}
 	st.checker = c
 	return nil
@@ -212,10 +216,13 @@ func (st *stream) book(data []byte, now time.Time) error {
 	return st.server.report(st.checker, m.Response, now)
 }
 
-// admit enters a checker. The caller holds the lock.
-func (s *Server) admit(c *checker, now time.Time) bool {
+// admit enters a checker, or refuses it. The caller holds the lock.
+func (s *Server) admit(c *checker, now time.Time) error {
 	if len(s.live) >= s.opts.MaxStreams {
-		return false
+		return s.refuse(refusedFull, codes.ResourceExhausted, "too many checkers")
+	}
+	if c.account != "" && 2*s.held(c.account) >= s.opts.MaxStreams {
+		return s.refuse(refusedFull, codes.ResourceExhausted, "too many checkers from one address")
 	}
 	if old := s.names.enter(c, now, s.orders.interval); old != nil {
 		close(old.evicted)
@@ -223,7 +230,25 @@ func (s *Server) admit(c *checker, now time.Time) bool {
 	s.live[c.id] = c
 	s.metrics.checkers.Set(float64(len(s.live)))
 	s.signal()
-	return true
+	return nil
+}
+
+// held counts the checkers of an account. The caller holds the lock.
+func (s *Server) held(account string) int {
+	n := 0
+	for _, c := range s.live {
+		if c.account == account {
+			n++
+		}
+	}
+	return n
+}
+
+func (s *Server) account(ctx context.Context) string {
+	if s.opts.Account == nil {
+		return ""
+	}
+	return s.opts.Account(ctx)
 }
 
 // allowed asks whether a checker may be what it says it is.

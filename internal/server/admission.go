@@ -108,17 +108,30 @@ func (s *Server) enter(ctx context.Context, method string) (*visitor, error) {
 			return nil, s.refuseIdentity(err, role, v.address, "")
 		}
 	}
-	return v, s.open(v)
+	return v, s.open(v, kindOf(method))
 }
 
-// open books what a visitor has open, under its identity if it has one.
-func (s *Server) open(v *visitor) error {
-	account := "address " + v.address
+// account is what a visitor counts under: its identity, if it has one.
+func (v *visitor) account() string {
 	if v.peer != nil {
-		account = "identity " + v.peer.Name()
+		return "identity " + v.peer.Name()
 	}
+	return "address " + v.address
+}
+
+// anonymousAccount is the account of a visitor that shows no certificate.
+func anonymousAccount(ctx context.Context) string {
+	if v := visitorOf(ctx); v.peer == nil && v.address != "" {
+		return v.account()
+	}
+	return ""
+}
+
+// open books what a visitor has open.
+func (s *Server) open(v *visitor, k admission.Kind) error {
+	account := v.account()
 	var refused admission.Reason
-	if v.stream, refused = s.security.budgets.Open(account); refused != "" {
+	if v.stream, refused = s.security.budgets.Open(account, k); refused != "" {
 		return s.turnAway(refused, account, "")
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	loadstatsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -191,6 +192,41 @@ func TestBudgetOfAPeer(t *testing.T) {
 	})
 }
 
+// TestOnePeerLeavesRoom: by default, one peer takes half of the streams of a kind,
+// and no less for having others of another kind open.
+func TestOnePeerLeavesRoom(t *testing.T) {
+	ca := identitytest.NewCA(t)
+	files := ca.Write(t.TempDir(), identitytest.Leaf{})
+	l := onLoopback(t, func(c *config.Config) { c.XDS.TLS, c.XDS.MaxStreams = &files, 4 })
+	greedy, other := l.dial(ca.Client(&identitytest.Leaf{DNS: []string{"greedy.example"}})), l.dial(ca.Client(&identitytest.Leaf{DNS: []string{"other.example"}}))
+	report := func(conn *grpc.ClientConn) error {
+		s, err := loadstatsv3.NewLoadReportingServiceClient(conn).StreamLoadStats(t.Context())
+		if err != nil {
+			return err
+		}
+		_ = s.Send(&loadstatsv3.LoadStatsRequest{Node: nodeIn("n", "us/a")}) // Recv knows why it failed
+		_, err = s.Recv()
+		return err
+	}
+	for _, peer := range []*grpc.ClientConn{greedy, other} {
+		for range 2 {
+			if _, _, err := subscribe(t.Context(), peer, nodeIn("n", "us/a"), "checkout"); err != nil {
+				t.Fatal(err)
+			}
+			if err := report(peer); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s, _, err := subscribe(t.Context(), peer, nodeIn("n", "us/a"), "checkout")
+		if advice(t, s, err); !strings.Contains(err.Error(), "too many open streams of one peer") {
+			t.Error(err)
+		}
+		if err := report(peer); status.Code(err) != codes.ResourceExhausted {
+			t.Errorf("a third stream for reports: %v", err)
+		}
+	}
+}
+
 // TestFullServerAdvises: also the limits of the stream layers say when to come
 // back.
 func TestFullServerAdvises(t *testing.T) {
@@ -199,6 +235,9 @@ func TestFullServerAdvises(t *testing.T) {
 	c := config.XDS{MaxStreams: 1}
 	if got := c.Limits(); got.PeerStreams != 1 || got.MaxConnections != 2 {
 		t.Errorf("limits %+v", got)
+	}
+	if got := new(config.XDS).Limits(); got.PeerStreams != config.DefaultMaxStreams/2 {
+		t.Errorf("one peer may open %d of %d streams", got.PeerStreams, config.DefaultMaxStreams)
 	}
 	if _, _, err := subscribe(t.Context(), conn, nodeIn("a", "us/a"), "checkout"); err != nil {
 		t.Fatal(err)

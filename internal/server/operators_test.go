@@ -172,7 +172,7 @@ func TestClientThatRecovers(t *testing.T) {
 func TestLoadReportSettings(t *testing.T) {
 	for _, wanted := range []bool{false, true} {
 		cfg := configuration(t)
-		cfg.XDS.EndpointLoad, cfg.XDS.MaxStreams = wanted, 2
+		cfg.XDS.EndpointLoad, cfg.XDS.MaxStreams, cfg.XDS.Admission.PeerStreams = wanted, 2, 10
 		inWorld(t, cfg, func(w *world) {
 			var told []bool
 			for i := range 3 {

@@ -18,7 +18,7 @@ import (
 // enterHTTP lets the requests of clients that poll in as streams are let in:
 // they pay the same rate, count in the same books, and show who they are. A web
 // page that an operator looks at is no such client.
-func (s *Server) enterHTTP(h http.Handler) http.Handler {
+func (s *Server) enterHTTP(k admission.Kind, h http.Handler) http.Handler {
 	foreign := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(raw http.ResponseWriter, r *http.Request) {
 		w := s.newPollWriter(raw, httpAddress(r))
@@ -39,7 +39,7 @@ func (s *Server) enterHTTP(h http.Handler) http.Handler {
 		if refused := s.security.rate.Take(v.address, time.Now()); refused != "" {
 			err = s.turnAway(refused, v.address, "")
 		} else {
-			err = s.open(v)
+			err = s.open(v, k)
 		}
 		if err != nil {
 			refusePoll(w, err)
@@ -60,7 +60,7 @@ func refusePoll(w http.ResponseWriter, err error) {
 // admin interface, where checkers poll too, may ask for none, and must not be a
 // way around it.
 func (s *Server) knownByTLS(v *visitor) error {
-	if f := s.cfg.XDS.TLS; f == nil || f.ClientCA == "" || v.peer != nil {
+	if !asksCertificates(&s.cfg.XDS) || v.peer != nil {
 		return nil
 	}
 	return s.refuseIdentity(identity.ErrAnonymous, identity.RoleChecker, v.address, "")

@@ -1,16 +1,27 @@
 package server_test
 
 import (
+	"context"
+	"fmt"
 	"io"
+	"log/slog"
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/config"
 	"github.com/isobar-xds/isobar/internal/identity/identitytest"
+	"github.com/isobar-xds/isobar/internal/server"
+	"github.com/isobar-xds/isobar/internal/store"
+	"github.com/isobar-xds/isobar/internal/testhelp"
+	"github.com/isobar-xds/isobar/internal/testhelp/bubble"
 	"github.com/isobar-xds/isobar/internal/wire"
+	"google.golang.org/grpc/test/bufconn"
 )
 
 // TestPollsAreHeldToTheSame: clients that poll show who they are, and pay the
@@ -155,4 +166,61 @@ func TestReboundPagesDoNotPoll(t *testing.T) {
 		t.Errorf("%+v is no client that polls, %v", list.Clients, err)
 	}
 	http.DefaultClient.CloseIdleConnections()
+}
+
+// TestPollsUntilTheEnd: who polls is answered as long as there are others to send
+// away, and so learns what it is to drop no longer.
+func TestPollsUntilTheEnd(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		cfg := configuration(t)
+		cfg.StopSpread = 10 * time.Second
+		kept := store.NewMemory()
+		defer func() { _ = kept.Close() }()
+		grpc, rest := bufconn.Listen(1<<16), bufconn.Listen(1<<16)
+		s, err := server.New(cfg, server.Listeners{XDS: grpc, REST: rest}, server.Options{Store: kept, Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- s.Run(ctx) }()
+		client := &http.Client{Transport: &http.Transport{
+			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return rest.DialContext(ctx) },
+		}}
+		defer client.CloseIdleConnections()
+		poll := func() error {
+			body := `{"node": {"id": "p", "locality": {"region": "us", "zone": "a"}}, "resource_names": ["checkout"]}`
+			resp, err := client.Post("http://localhost/v3/discovery:endpoints", "application/json", strings.NewReader(body))
+			if err != nil {
+				return err
+			}
+			defer resp.Body.Close()
+			if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != http.StatusOK {
+				return fmt.Errorf("%s, %w", resp.Status, err)
+			}
+			return nil
+		}
+		conn := testhelp.Dial(t, grpc) // so that there is someone to send away
+		defer func() { _ = conn.Close() }()
+		if _, _, err := subscribe(t.Context(), conn, nodeIn("n", "us/a"), "checkout"); err != nil {
+			t.Fatal(err)
+		}
+		if err := poll(); err != nil {
+			t.Fatal(err)
+		}
+		stop()
+		synctest.Wait()
+		time.Sleep(time.Second) //nolint:forbidigo // virtual time
+		select {
+		case err := <-done:
+			t.Fatalf("it has stopped already: %v", err)
+		default:
+		}
+		if err := poll(); err != nil {
+			t.Errorf("a poll while clients are sent away: %v", err)
+		}
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
 }

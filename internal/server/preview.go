@@ -34,7 +34,7 @@ func (s *Server) preview(ctx context.Context, body []byte) (plan.Difference, []a
 		return plan.Difference{}, warnings, &admin.InputError{Problems: []admin.Problem{{Error: fmt.Sprintf(textLosesAll, n), Place: "1:1", Fix: fixLosesAll}}}
 	}
 	listed, unknown := s.upstream.Preview(upstreamConfig(next.Source))
-	topology, operators, conflicts, err := s.registry.Preview(next.Services, listed, next.Network)
+	topology, operators, conflicts, err := s.registry.Preview(next.Services, listed, unknown, next.Network)
 	if err != nil {
 		return plan.Difference{}, warnings, inputError(err)
 	}

@@ -14,6 +14,7 @@ import (
 func (s *Server) Record(ctx context.Context, w io.Writer) error {
 	r := trace.NewRecorder(s.opts.Version, 0)
 	if err := s.listen(ctx, r, func() {}); err != nil {
+		r.End(trace.EndStopped) // where the loop began to tell it nevertheless
 		return err
 	}
 	return r.Run(ctx, w, nil)

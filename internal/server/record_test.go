@@ -132,3 +132,21 @@ func TestReplayIsTheSame(t *testing.T) {
 }
 
 func versionText(v uint64) string { return strconv.FormatUint(v, 10) }
+
+// TestRecordingsGivenUp: whoever goes away before the recording has begun leaves
+// nothing that the loop goes on telling.
+func TestRecordingsGivenUp(t *testing.T) {
+	inWorld(t, configuration(t), func(w *world) {
+		w.start(everywhere(300)...)
+		gone, leave := context.WithCancel(w.ctx)
+		leave()
+		for range 100 { // the loop is asked in about half of them
+			if err := w.server.Record(gone, io.Discard); !errors.Is(err, context.Canceled) {
+				t.Fatalf("got %v", err)
+			}
+		}
+		r := w.record()
+		w.settle(time.Minute)
+		replay(t, r.end(t))
+	})
+}

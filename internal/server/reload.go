@@ -22,6 +22,7 @@ func (s *Server) reload(data []byte) error {
 	if err := s.configureSources(next); err != nil {
 		return fmt.Errorf("%s: %w", s.opts.File, err)
 	}
+	s.keepIdentities(next)
 	s.current.Store(next)
 	s.lrs.Changed()
 	s.loop.Retime()
@@ -30,6 +31,18 @@ func (s *Server) reload(data []byte) error {
 	}
 	return nil
 }
+
+// keepIdentities leaves who may do what as it is where the next file asks for no
+// certificates any more: that takes effect at the next start only, and until then
+// everyone with a certificate could do everything.
+func (s *Server) keepIdentities(next *config.Config) {
+	if asksCertificates(&s.cfg.XDS) && !asksCertificates(&next.XDS) {
+		now := s.current.Load()
+		next.XDS.Identities, next.XDS.SubscribedOnly = now.XDS.Identities, now.XDS.SubscribedOnly
+	}
+}
+
+func asksCertificates(x *config.XDS) bool { return x.TLS != nil && x.TLS.ClientCA != "" }
 
 // What is said of a file that has lost its services.
 const (

@@ -11,9 +11,12 @@ import (
 	"time"
 
 	"github.com/isobar-xds/isobar/internal/config"
+	"github.com/isobar-xds/isobar/internal/identity/identitytest"
 	"github.com/isobar-xds/isobar/internal/server"
 	"github.com/isobar-xds/isobar/internal/store"
 	"github.com/isobar-xds/isobar/internal/testhelp"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // TestBadFilesKeepTheLastGood: whatever becomes of the file while the server
@@ -110,4 +113,39 @@ func serveFile(t *testing.T, path string) (*server.Server, *testhelp.Log) {
 		_ = kept.Close()
 	})
 	return s, log
+}
+
+// TestIdentitiesStayWithTLS: a file that asks for no certificates any more, which
+// takes effect at the next start only, does not let everyone with a certificate do
+// everything until then.
+func TestIdentitiesStayWithTLS(t *testing.T) {
+	ca := identitytest.NewCA(t)
+	files := ca.Write(t.TempDir(), identitytest.Leaf{})
+	path := filepath.Join(t.TempDir(), "isobar.yaml")
+	write := func(xds string) {
+		t.Helper()
+		text := "xds: {listen: \"127.0.0.1:0\"" + xds + "}\nadmin: {listen: \"127.0.0.1:0\"}\nstop_spread: 0s\n" +
+			"services:\n- name: checkout\n  localities: [{locality: us/a, endpoints: [\"10.0.0.1:80\"]}]\n"
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tls := fmt.Sprintf(", tls: {cert: %q, key: %q, client_ca: %q}", files.Cert, files.Key, files.ClientCA)
+	write(tls + ", identities: [{match: known.example, roles: [client]}]")
+	s, log := serveFile(t, path)
+	l := &loopback{t: t, server: s, log: log}
+	denied := func() bool {
+		_, _, err := subscribe(t.Context(), l.dial(ca.Client(&identitytest.Leaf{DNS: []string{"stranger.example"}})), nodeIn("n", "us/a"), "checkout")
+		return status.Code(err) == codes.PermissionDenied
+	}
+	if !denied() {
+		t.Fatal("a stranger gets in")
+	}
+	write("")
+	testhelp.Eventually(t, "the file without certificates", func() bool { return strings.Contains(log.String(), "take effect at the next start only") })
+	if !denied() {
+		t.Error("a stranger gets in with a file that asks for no certificates from the next start on")
+	}
+	write(tls)
+	testhelp.Eventually(t, "identities that the file takes away with certificates in force", func() bool { return !denied() })
 }

@@ -47,7 +47,7 @@ func (s *Server) tapRequests(single *map[string]bool) tap.ServerInHandle {
 		if info.FullMethodName == healthpb.Health_Check_FullMethodName {
 			account = "health " + address // others' requests keep no health check out
 		}
-		booked, refused := s.security.requests.Open(account)
+		booked, refused := s.security.requests.Open(account, admission.Operation)
 		if refused != "" {
 			return s.refuseRequest(ctx, refused, address)
 		}

@@ -3,6 +3,7 @@ package server
 import (
 	"strings"
 
+	"github.com/isobar-xds/isobar/internal/admission"
 	"github.com/isobar-xds/isobar/internal/identity"
 )
 
@@ -10,18 +11,39 @@ import (
 // is asked for: a health check tells nothing but that the server is there. What
 // is not named here is for operators.
 func roleOf(method string) identity.Role {
-	service, _, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")
-	name := service[strings.LastIndexByte(service, '.')+1:]
-	switch {
-	case name == "Health":
+	if serviceOf(method) == "Health" {
 		return 0
-	case name == "HealthDiscoveryService":
+	}
+	switch kindOf(method) {
+	case admission.HealthChecks:
 		return identity.RoleChecker
-	case name == "ClientStatusDiscoveryService":
-		return identity.RoleAdmin
-	case name == "LoadReportingService", strings.HasSuffix(name, "DiscoveryService"):
+	case admission.Discovery, admission.LoadReports:
 		return identity.RoleClient
 	default:
 		return identity.RoleAdmin
 	}
+}
+
+// kindOf tells what a method is for, by its service. What is not named here is
+// for operators.
+func kindOf(method string) admission.Kind {
+	name := serviceOf(method)
+	switch {
+	case name == "HealthDiscoveryService":
+		return admission.HealthChecks
+	case name == "ClientStatusDiscoveryService":
+		return admission.Operation
+	case name == "LoadReportingService":
+		return admission.LoadReports
+	case strings.HasSuffix(name, "DiscoveryService"):
+		return admission.Discovery
+	default:
+		return admission.Operation
+	}
+}
+
+// serviceOf gives the name of a method's service, without its package.
+func serviceOf(method string) string {
+	service, _, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")
+	return service[strings.LastIndexByte(service, '.')+1:]
 }

@@ -133,7 +133,7 @@ func (s *Server) tokenCheck() func(string) bool {
 // policy gives the rules in force. They follow the configuration file; whether
 // clients show certificates is decided at the start.
 func (s *Server) policy() identity.Policy {
-	if f := s.cfg.XDS.TLS; f == nil || f.ClientCA == "" {
+	if !asksCertificates(&s.cfg.XDS) {
 		return s.cfg.XDS.Identities
 	}
 	return s.current.Load().XDS.Identities

@@ -18,6 +18,7 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
+	"github.com/isobar-xds/isobar/internal/admission"
 	"github.com/isobar-xds/isobar/internal/config"
 	"github.com/isobar-xds/isobar/internal/control"
 	"github.com/isobar-xds/isobar/internal/csds"
@@ -140,6 +141,7 @@ func (s *Server) buildLoop() error {
 	s.hds = hds.New(hds.Options{
 		Interval: func() time.Duration { return s.current.Load().ReportInterval },
 		Admit:    s.admits(identity.RoleChecker),
+		Account:  anonymousAccount,
 		Log:      s.log, Registerer: s.metrics,
 	})
 	builder := views.NewBuilder(views.Options{Registerer: s.metrics, Refused: s.refused})
@@ -191,7 +193,7 @@ func (s *Server) buildAdmin() error {
 		Health:   s.Health,
 		Release:  s.loop.Release,
 		Checkers: s.listCheckers,
-		Polls:    s.enterHTTP(s.hds.Handler()),
+		Polls:    s.enterHTTP(admission.HealthChecks, s.hds.Handler()),
 		Stopping: s.stopping, Certificates: s.certificates, Attention: s.troubles,
 		Source:   s.upstreamState,
 		Stall:    func() time.Duration { return max(admin.DefaultStall, 3*s.current.Load().Tick) },
@@ -225,13 +227,16 @@ func (s *Server) Run(ctx context.Context) error {
 		s.upstream.WaitAnswered(ctx, upstreamPatience)
 		return s.serveGRPC(ctx)
 	})
+	if s.listeners.REST != nil {
+		g.Go(func() error {
+			s.upstream.WaitAnswered(ctx, upstreamPatience)
+			return s.serveREST(unserved) // those that poll learn what they drop no longer, too
+		})
+	}
 	g.Go(func() error {
 		s.tellHealth(ctx)
 		return nil
 	})
-	if s.listeners.REST != nil {
-		g.Go(func() error { return s.serveREST(ctx) })
-	}
 	if s.admin != nil {
 		g.Go(func() error { return s.admin.Serve(unserved, s.adminListener()) })
 	}

@@ -30,8 +30,8 @@ func (s *Server) openUpstream(kept store.Store) error {
 // configureSources puts the services of a configuration in force: those of the
 // file and those that another control plane lists, in one change.
 func (s *Server) configureSources(c *config.Config) error {
-	return s.upstream.Configure(upstreamConfig(c.Source), func(listed []isobar.Service) error {
-		_, err := s.registry.SetConfigured(c.Services, listed, c.Network)
+	return s.upstream.Configure(upstreamConfig(c.Source), func(listed []isobar.Service, unknown []string) error {
+		_, err := s.registry.SetConfigured(c.Services, listed, unknown, c.Network)
 		return err
 	})
 }

@@ -20,6 +20,7 @@ type contents struct {
 	api      map[string]isobar.Object
 	file     map[string]isobar.Object // also those that the API keeps out of force
 	listed   map[string]isobar.Object // by another control plane; those of API and file come before them
+	awaited  map[string]bool          // that the other control plane has listed nothing of yet
 	network  *isobar.Network
 	health   health.Table
 	since    sinces // of health
@@ -146,7 +147,11 @@ func (c contents) setFile(services []isobar.Service, network *isobar.Network) (_
 	return c, nil
 }
 
-func (c contents) setListed(services []isobar.Service) (_ contents, err error) {
+func (c contents) setListed(services []isobar.Service, awaited []string) (_ contents, err error) {
+	c.awaited = make(map[string]bool, len(awaited))
+	for _, name := range awaited {
+		c.awaited[name] = true
+	}
 	c.listed, err = objectsOf(services, isobar.OwnerXDS)
 	return c, err
 }
@@ -211,7 +216,10 @@ func (c contents) pruned() contents {
 	gone := map[health.Key]bool{}
 	for _, o := range overrides {
 		if known[o.Service] == nil {
-			object, _ := c.effective(o.Service)
+			object, exists := c.effective(o.Service)
+			if !exists && c.awaited[o.Service] {
+				continue // its endpoints may still come
+			}
 			known[o.Service] = endpointsOf(object)
 		}
 		if !known[o.Service][o.Address] {
@@ -251,7 +259,7 @@ func stamp(objects, before map[string]isobar.Object, revision uint64) map[string
 
 func (c contents) equal(o contents) bool {
 	same := func(a, b isobar.Object) bool { return sameService(&a, &b) }
-	return c.fileSeen == o.fileSeen &&
+	return c.fileSeen == o.fileSeen && maps.Equal(c.awaited, o.awaited) &&
 		maps.EqualFunc(c.api, o.api, same) && maps.EqualFunc(c.file, o.file, same) && maps.EqualFunc(c.listed, o.listed, same) &&
 		sameNetwork(c.network, o.network) &&
 		slices.Equal(c.health.Overrides(), o.health.Overrides())

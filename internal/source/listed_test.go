@@ -79,7 +79,7 @@ func TestServicesMoveBetweenFileAndControlPlane(t *testing.T) {
 	r := open(t, store.NewMemory())
 	set := func(file, listed []isobar.Service) {
 		t.Helper()
-		if _, err := r.SetConfigured(file, listed, nil); err != nil {
+		if _, err := r.SetConfigured(file, listed, nil, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -95,10 +95,58 @@ func TestServicesMoveBetweenFileAndControlPlane(t *testing.T) {
 	if got := names(r); got != "s=file" || len(r.Overrides()) != 1 {
 		t.Errorf("in force are %s, with %d overrides", got, len(r.Overrides()))
 	}
-	conflicts, err := r.SetConfigured([]isobar.Service{svc("s", 1)}, []isobar.Service{svc("s", 2)}, nil)
+	conflicts, err := r.SetConfigured([]isobar.Service{svc("s", 1)}, []isobar.Service{svc("s", 2)}, nil, nil)
 	if err != nil || len(conflicts) != 1 {
 		t.Errorf("a name in both: %q, %v; want one conflict", conflicts, err)
 	}
+}
+
+// TestOverridesWaitForTheirService: a service that moves to the control plane
+// while nobody knows its endpoints, as at a start, keeps what operators said of
+// them, until it is listed without them or nobody waits for it any more.
+func TestOverridesWaitForTheirService(t *testing.T) {
+	kept := store.NewMemory()
+	begin := func() *source.Registry {
+		r := open(t, kept)
+		if _, err := r.SetConfigured([]isobar.Service{svc("s", 1), svc("gone", 1)}, nil, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"s", "gone"} {
+			if _, err := r.SetHealth(name, "10.0.0.1:80", isobar.Draining); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r = open(t, kept) // a restart
+		if _, err := r.SetConfigured(nil, nil, []string{"s"}, nil); err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	expect := func(r *source.Registry, why string, want int) {
+		t.Helper()
+		if got := r.Overrides(); len(got) != want || want > 0 && got[0].Service != "s" {
+			t.Errorf("%s: overrides %+v, want %d", why, got, want)
+		}
+	}
+	r := begin()
+	expect(r, "awaited", 1)
+	putListed(t, r, svc("other", 1))
+	expect(r, "another is listed", 1)
+	putListed(t, r, svc("s", 1))
+	expect(r, "listed", 1)
+	if _, table := r.State(); len(table.Overrides()) != 1 {
+		t.Error("the override is not in force")
+	}
+	without := svc("s", 1)
+	without.Localities = nil
+	putListed(t, r, without)
+	expect(r, "listed without the endpoint", 0)
+
+	r = begin()
+	if _, err := r.SetConfigured(nil, nil, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	expect(r, "no longer awaited", 0)
 }
 
 // TestRevisionsOfListedServicesNeverGoBack: they are not saved one by one, but

@@ -21,14 +21,17 @@ func (r *Registry) SetFile(services []isobar.Service, network *isobar.Network) (
 // plane lists, and the network, in one change: a service that moves between
 // file and control plane is never missing. Where the API owns a name it keeps
 // it, and the file comes before the control plane; conflicts tell so.
-func (r *Registry) SetConfigured(file, listed []isobar.Service, network *isobar.Network) (conflicts []string, err error) {
+//
+// Awaited names those services of the control plane of which it has listed
+// nothing yet: what operators said of their endpoints is kept for them.
+func (r *Registry) SetConfigured(file, listed []isobar.Service, awaited []string, network *isobar.Network) (conflicts []string, err error) {
 	file, listed = cloneServices(file), cloneServices(listed)
 	return r.set(func(c contents) (contents, error) {
 		c, err := c.setFile(file, network)
 		if err != nil {
 			return c, err
 		}
-		return c.setListed(listed)
+		return c.setListed(listed, awaited)
 	})
 }
 

@@ -82,12 +82,13 @@ func TestDamageFallsBackToTheVersionBefore(t *testing.T) {
 	})
 }
 
-// TestWhatIsNoFileFallsBackToo: a directory or a pipe in the place of a version
-// neither ends nor stops the start.
+// TestWhatIsNoFileFallsBackToo: a directory or a pipe in the place of a version,
+// or a file that gives an I/O error, neither ends nor stops the start.
 func TestWhatIsNoFileFallsBackToo(t *testing.T) {
 	for name, put := range map[string]func(path string) error{
 		"directory": func(path string) error { return os.Mkdir(path, 0o700) },
 		"pipe":      func(path string) error { return syscall.Mkfifo(path, 0o600) },
+		"EIO":       func(path string) error { return os.Symlink("/proc/self/mem", path) }, // nothing is mapped at 0
 	} {
 		dir, _, _ := twoVersions(t)
 		path := filepath.Join(dir, "a.state")
@@ -247,6 +248,30 @@ func TestDirectoryIsLocked(t *testing.T) {
 		t.Error("a watch after Close tells something")
 	}
 	closeNow(t, open(t, dir))
+}
+
+// TestEitherLockKeepsOthersOut: of the directory, which is all that a process has
+// that began on a full disk, and of the file, which is all there is on some file
+// systems.
+func TestEitherLockKeepsOthersOut(t *testing.T) {
+	dir := t.TempDir()
+	closeNow(t, open(t, dir))
+	for _, name := range []string{".", "LOCK"} {
+		file, err := os.Open(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := store.Open(dir, quiet()); !errors.Is(err, store.ErrLocked) {
+			t.Errorf("%s is locked, got %v", name, err)
+		}
+		if err := file.Close(); err != nil {
+			t.Fatal(err)
+		}
+		closeNow(t, open(t, dir))
+	}
 }
 
 func TestDirectoryThatCannotBe(t *testing.T) {

@@ -36,7 +36,7 @@ const (
 type Files struct {
 	dir     string
 	log     *slog.Logger
-	lock    *os.File
+	lock    *dirLock
 	watches watchers
 	metrics metrics
 

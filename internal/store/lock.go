@@ -12,44 +12,90 @@ import (
 
 const lockName = "LOCK"
 
-// lockDir takes the directory for this process. The lock goes with the
-// process, however it ends; the file stays, with the process id as a hint.
-func lockDir(dir string) (*os.File, error) {
-	file, err := openLock(dir)
+// dirLock is what keeps other processes out of a directory: locks on the
+// directory itself and on a file in it. On a full disk the file can't be made, and
+// some file systems lock no directories; two processes always meet at one of them.
+// The locks go with the process, however it ends; the file stays, with the process
+// id as a hint.
+type dirLock struct {
+	held []*os.File
+}
+
+// Close gives up the locks.
+func (l *dirLock) Close() error {
+	var err error
+	for _, f := range l.held {
+		err = errors.Join(err, f.Close())
+	}
+	return err
+}
+
+// take locks a file, or gives EWOULDBLOCK where another process has it.
+func (l *dirLock) take(file *os.File) error {
+	err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if err != nil {
+		return errors.Join(err, file.Close())
+	}
+	l.held = append(l.held, file)
+	return nil
+}
+
+// lockDir takes the directory for this process.
+func lockDir(dir string) (*dirLock, error) {
+	l := &dirLock{}
+	self, err := os.Open(dir) //nolint:gosec // the operator's own directory
 	if err != nil {
 		return nil, unusable(err)
 	}
-	err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-	if errors.Is(err, syscall.EWOULDBLOCK) {
-		return nil, errors.Join(fmt.Errorf("state directory %s is %w%s: stop that one, or give this one a state_dir of its own",
-			dir, ErrLocked, holder(file)), file.Close())
+	onDir := l.take(self)
+	if errors.Is(onDir, syscall.EWOULDBLOCK) {
+		return nil, inUse(dir)
 	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("locking state directory %s: %w", dir, err), file.Close())
+	path := filepath.Join(dir, lockName)
+	file, err := openLock(path)
+	switch {
+	case err == nil:
+	case onDir == nil && cannotWrite(err):
+		return l, nil // the directory is locked; the last good state is served
+	default:
+		return nil, errors.Join(unusable(err), l.Close())
+	}
+	if err := l.take(file); err != nil {
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			err = inUse(dir)
+		} else {
+			err = fmt.Errorf("locking state directory %s: %w", dir, err)
+		}
+		return nil, errors.Join(err, l.Close())
 	}
 	// The process id is a hint for people; a full or read-only disk must not keep
 	// the last good state from being served.
 	if file.Truncate(0) == nil {
 		_ = writePID(file)
 	}
-	return file, nil
+	return l, nil
 }
 
-// openLock opens the file that carries the lock; on a disk that can't be
-// written, as it is, or the directory in its place.
-func openLock(dir string) (*os.File, error) {
-	path := filepath.Join(dir, lockName)
+// openLock opens the file that carries a lock; on a disk that can't be written,
+// as it is.
+func openLock(path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) //nolint:gosec // the operator's own directory
-	if err == nil || (!errors.Is(err, syscall.EROFS) && !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT)) {
-		return file, err
+	if cannotWrite(err) {
+		if asItIs, again := os.Open(path); again == nil { //nolint:gosec // the same
+			return asItIs, nil
+		}
 	}
-	if file, again := os.Open(path); again == nil { //nolint:gosec // the same
-		return file, nil
-	}
-	if file, again := os.Open(dir); again == nil { //nolint:gosec // the same
-		return file, nil
-	}
-	return nil, err
+	return file, err
+}
+
+// cannotWrite tells whether the disk is full, read-only or failing.
+func cannotWrite(err error) bool {
+	return errors.Is(err, syscall.EROFS) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EIO)
+}
+
+// inUse says that another process has the directory.
+func inUse(dir string) error {
+	return fmt.Errorf("state directory %s is %w%s: stop that one, or give this one a state_dir of its own", dir, ErrLocked, holder(dir))
 }
 
 func writePID(file *os.File) error {
@@ -58,7 +104,12 @@ func writePID(file *os.File) error {
 }
 
 // holder says which process has the lock, as far as its file tells.
-func holder(file *os.File) string {
+func holder(dir string) string {
+	file, err := os.Open(filepath.Join(dir, lockName)) //nolint:gosec // the operator's own directory
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = file.Close() }() // it was only read
 	text := make([]byte, 20)
 	n, _ := file.ReadAt(text, 0) // a short file is the usual case
 	if pid, err := strconv.Atoi(strings.TrimSpace(string(text[:n]))); err == nil {

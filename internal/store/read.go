@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"syscall"
 )
 
 // origin is where a value was found.
@@ -28,11 +29,12 @@ func (f *Files) read(key string, readFile func(path string) (Value, error)) (Val
 		return v, current, nil
 	}
 	// A newer version must not be overwritten; a file that can't be opened may
-	// be fine, and what is wrong is for the operator to see.
+	// be fine, and what is wrong is for the operator to see. A disk that can't read
+	// its sectors gives nothing more: the version before may lie on better ones.
 	switch {
 	case errors.Is(err, ErrNewerFormat):
 		return Value{}, unreadable, fmt.Errorf("state %s: %w", key, err)
-	case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errDamaged):
+	case !errors.Is(err, fs.ErrNotExist) && !damaged(err):
 		return Value{}, unreadable, fmt.Errorf("state %s: %w; mend what keeps it from being read, or move it away to go on with the version before", key, err)
 	}
 	before, errBefore := readFile(f.path(key, previousSuffix))
@@ -42,13 +44,16 @@ func (f *Files) read(key string, readFile func(path string) (Value, error)) (Val
 		return before, previous, nil
 	case errors.Is(err, fs.ErrNotExist) && errors.Is(errBefore, fs.ErrNotExist):
 		return Value{}, nowhere, notFound(key)
-	case errors.Is(errBefore, fs.ErrNotExist) || errors.Is(errBefore, errDamaged):
+	case errors.Is(errBefore, fs.ErrNotExist) || damaged(errBefore):
 		return Value{}, unreadable, fmt.Errorf("state %s: %w: %w; the version before: %w; move both files away to begin anew",
 			key, ErrCorrupt, err, errBefore)
 	default:
 		return Value{}, unreadable, fmt.Errorf("state %s: %w", key, errBefore)
 	}
 }
+
+// damaged tells whether a file is there, and its content lost.
+func damaged(err error) bool { return errors.Is(err, errDamaged) || errors.Is(err, syscall.EIO) }
 
 // tellRecovery says once for each version that the one before is used.
 func (f *Files) tellRecovery(key string, revision uint64, cause error) {

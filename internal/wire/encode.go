@@ -53,9 +53,9 @@ type Encoded struct {
 	// entry ends with Body.
 	Delta []byte
 	Body  []byte // the google.protobuf.Any; the tail of SotW
-	// Beat tells a client that what it has still holds: a whole entry of the
-	// same field of both kinds of response. It is there only with a TTL.
-	Beat *Beat
+	// Beat tells a client that what it has still holds: a whole entry of
+	// DeltaDiscoveryResponse.resources. It is there only with a TTL.
+	Beat []byte
 
 	// The fields above as the transport takes them: made once, because each
 	// conversion costs memory of its own.
@@ -73,12 +73,6 @@ func (e *Encoded) AppendDelta(pieces mem.BufferSlice) mem.BufferSlice {
 // share prepares the pieces.
 func (e *Encoded) share() {
 	e.sotw, e.delta, e.body = mem.SliceBuffer(e.SotW), mem.SliceBuffer(e.Delta), mem.SliceBuffer(e.Body)
-}
-
-// Beat is a heartbeat for a resource with a TTL, framed for both kinds of
-// stream.
-type Beat struct {
-	SotW, Delta []byte
 }
 
 // Encode encodes a resource of v3 deterministically.
@@ -140,7 +134,7 @@ func (e *Encoded) frameWithTTL(body []byte, ttl time.Duration) error {
 	e.Body = body
 	e.Delta = e.deltaHead(d)
 	beat := e.resourceHead(d)
-	e.Beat = &Beat{Delta: appendMessage(nil, responseResources, beat), SotW: appendMessage(nil, responseResources, wrapped(beat))}
+	e.Beat = appendMessage(nil, responseResources, beat)
 	whole := appendMessage(slices.Clip(beat), resourceBody, body)
 	e.SotW = appendMessage(nil, responseResources, wrapped(whole))
 	return nil

@@ -162,21 +162,20 @@ func TestTTL(t *testing.T) {
 		t.Fatal(err)
 	}
 	sotw, delta := &discoveryv3.DiscoveryResponse{}, &discoveryv3.DeltaDiscoveryResponse{}
-	if err := proto.Unmarshal(append(append([]byte(nil), e.SotW...), e.Beat.SotW...), sotw); err != nil {
+	if err := proto.Unmarshal(e.SotW, sotw); err != nil {
 		t.Fatal(err)
 	}
-	both := append(append(append([]byte(nil), e.Delta...), e.Body...), e.Beat.Delta...)
+	both := append(append(append([]byte(nil), e.Delta...), e.Body...), e.Beat...)
 	if err := proto.Unmarshal(both, delta); err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range delta.GetResources() {
-		got := &discoveryv3.Resource{}
-		if err := sotw.GetResources()[i].UnmarshalTo(got); err != nil {
-			t.Fatal(err)
-		}
-		if !proto.Equal(got, want) || got.GetName() != "a" || got.GetTtl().AsDuration() != 7*time.Second || got.GetVersion() != e.Version ||
-			(got.GetResource() == nil) != (i == 1) {
-			t.Errorf("%d: got %v and %v", i, got, want)
+	wrapped := &discoveryv3.Resource{}
+	if err := sotw.GetResources()[0].UnmarshalTo(wrapped); err != nil || !proto.Equal(wrapped, delta.GetResources()[0]) {
+		t.Errorf("wrapped %v, %v", wrapped, err)
+	}
+	for i, got := range delta.GetResources() {
+		if got.GetName() != "a" || got.GetTtl().AsDuration() != 7*time.Second || got.GetVersion() != e.Version || (got.GetResource() == nil) != (i == 1) {
+			t.Errorf("%d: got %v", i, got)
 		}
 	}
 }

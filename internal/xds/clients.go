@@ -135,7 +135,7 @@ func (s *Server) Subscribed(l isobar.Locality, service string) bool {
 	s.mu.Lock()
 	z := s.zones[l]
 	s.mu.Unlock()
-	return z != nil && z.subscribed(service)
+	return z != nil && z.asksFor(service)
 }
 
 // Subscriptions lists who asks for which assignment, by locality and service;

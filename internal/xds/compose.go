@@ -16,15 +16,19 @@ import (
 // answer is what one response will carry.
 type answer struct {
 	resources []*views.Resource
-	beats     []*views.Resource // that still hold
+	beats     []*views.Resource // that still hold; delta only
 	removed   []string          // delta only
 	carried   []*sub
 	size      int
+	apart     bool // it takes nothing more
 }
 
 // full tells whether one more resource, or the name of one that is gone, would
-// make the answer larger than limit. A single one always fits.
+// make the answer larger than limit, or has to go apart. A single one always fits.
 func (a *answer) full(x *sub, r *views.Resource, limit int) bool {
+	if a.apart || x.apart && a.size > 0 {
+		return true
+	}
 	more := len(x.name)
 	if r != nil {
 		more = len(r.SotW)
@@ -35,6 +39,7 @@ func (a *answer) full(x *sub, r *views.Resource, limit int) bool {
 func (a *answer) add(w *watch, x *sub, r *views.Resource) {
 	a.resources = append(a.resources, r)
 	a.size += len(r.SotW)
+	a.apart = a.apart || x.apart
 	w.clear(x)
 	x.sent, x.due, x.beat = r, false, false
 	a.carried = append(a.carried, x)
@@ -44,7 +49,7 @@ func (a *answer) add(w *watch, x *sub, r *views.Resource) {
 func (a *answer) still(x *sub, r *views.Resource) {
 	if x.beat && r != nil && r.Beat != nil {
 		a.beats = append(a.beats, r)
-		a.size += len(r.Beat.SotW)
+		a.size += len(r.Beat)
 	}
 	x.beat = false
 }
@@ -266,11 +271,7 @@ func (s *stream) frame(w *watch, a *answer) *wire.Frame {
 		}
 	}
 	for _, r := range a.beats {
-		if s.delta {
-			pieces = append(pieces, mem.SliceBuffer(r.Beat.Delta))
-		} else {
-			pieces = append(pieces, mem.SliceBuffer(r.Beat.SotW))
-		}
+		pieces = append(pieces, mem.SliceBuffer(r.Beat))
 	}
 	var end []byte
 	for _, n := range a.removed {

@@ -167,6 +167,9 @@ func TestXDSTPNames(t *testing.T) {
 		if got := w.server.Subscriptions(); len(got) != 1 || got[0].Service != "a" || got[0].Acked != 1 {
 			t.Errorf("subscribed: %+v", got)
 		}
+		if l := isobar.MustLocality("us-east/b"); !w.server.Subscribed(l, "a") || w.server.Subscribed(l, endpoints) {
+			t.Error("the service is not known to be subscribed")
+		}
 		w.publish(without("a"))
 		c.equals("cds v5:", "eds v5: "+endpoints+"@none").ack(cdsURL).ack(edsURL).nothing()
 		// A name of another type stands for nothing.
@@ -209,7 +212,32 @@ func TestStaleEndpointsAreSentAgain(t *testing.T) {
 	})
 }
 
-// Clients that know of a TTL get heartbeats, the others nothing.
+// What was rejected together with something else is kept alive, alone: one of them
+// may be as it should be, and must not grow stale for the other's sake.
+func TestStaleEndpointsBesideABadOne(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.publish(serve("a", 1), living("a", 30*time.Second, 0), serve("b", 1), living("b", 30*time.Second, 0))
+		c := w.ads(at("us-east/b")).request(edsURL, "a", "b").equals("eds v1: a@1 b@1").ack(edsURL)
+		d := w.delta(at("us-east/b")).subscribe(edsURL, "a", "b").equals("eds v1: a@1 b@1").ack(edsURL)
+		<-time.After(6 * time.Second)
+		w.publish(serve("a", 2), living("a", 30*time.Second, 0), serve("b", 2), living("b", 30*time.Second, 0))
+		for _, s := range []*client{c, d} {
+			s.equals("eds v2: a@2 b@2").nack(edsURL, "a is bad").nothing()
+		}
+		<-time.After(5 * time.Second)
+		for _, s := range []*client{c, d} {
+			s.equals("eds v2: a@2").nack(edsURL, "a is bad").equals("eds v2: b@2").ack(edsURL)
+		}
+		for range 3 {
+			<-time.After(10 * time.Second)
+			c.equals("eds v2: b@2").ack(edsURL)
+			d.equals("eds v2: b@2").ack(edsURL)
+		}
+	})
+}
+
+// Clients that know of a TTL get heartbeats, or all of it again on streams that
+// tell the state of the world; the others get nothing.
 func TestHeartbeats(t *testing.T) {
 	node := func(features ...string) *corev3.Node {
 		n := at("us-east/b")
@@ -236,9 +264,9 @@ func TestHeartbeats(t *testing.T) {
 		<-time.After(time.Second) // the first look
 		for range 4 {
 			<-time.After(3 * time.Second)
-			for _, beat := range []*discoveryv3.Resource{resourceOf(t, both, true), resourceOf(t, delta, false)} {
-				if beat.GetResource() != nil || beat.GetVersion() != first.GetVersion() || beat.GetTtl().AsDuration() != 9*time.Second {
-					t.Fatalf("got %v, want a heartbeat", beat)
+			for i, beat := range []*discoveryv3.Resource{resourceOf(t, both, true), resourceOf(t, delta, false)} {
+				if (beat.GetResource() == nil) != (i == 1) || beat.GetVersion() != first.GetVersion() || beat.GetTtl().AsDuration() != 9*time.Second {
+					t.Fatalf("%d: got %v", i, beat)
 				}
 			}
 			both.ack(edsURL)

@@ -255,3 +255,20 @@ func TestRejectionIsPerClient(t *testing.T) {
 		}
 	})
 }
+
+// Envoy's unified mux shows the nonce that it accepted last in requests that
+// answer nothing: also after it has rejected another, and what it then asks for
+// is what it wants.
+func TestNewNamesAfterANack(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.publish(serve("a", 1), serve("b", 1))
+		c := w.ads(at("us-east/b")).request(edsURL, "a").equals("eds v1: a@1").ack(edsURL)
+		good := *c.kind(edsURL)
+		w.publish(serve("a", 2))
+		c.equals("eds v2: a@2").nack(edsURL, "no").nothing()
+		c.send(&discoveryv3.DiscoveryRequest{
+			TypeUrl: edsURL, VersionInfo: good.version, ResponseNonce: good.nonce, ResourceNames: []string{"a", "b"},
+		})
+		c.equals("eds v2: b@1")
+	})
+}

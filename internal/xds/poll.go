@@ -43,10 +43,10 @@ type poller struct {
 
 // pollKey is what tells pollers apart. Node ids are not unique.
 type pollKey struct {
-	id, host, url string
-	locality      isobar.Locality
-	as            wire.As // two listeners, or another configuration, may mean other forms by one URL
-	names         *nameList
+	id, cluster, host, url string
+	locality               isobar.Locality
+	as                     wire.As // two listeners, or another configuration, may mean other forms by one URL
+	names                  *nameList
 }
 
 // Answer is what a client that polls gets.
@@ -121,7 +121,7 @@ func (s *Server) poll(ctx context.Context, m *discoveryv3.DiscoveryRequest, meth
 		host = peer
 	}
 	names := s.lists.take(r.Names)
-	key := pollKey{id: node.ID, host: host, url: r.TypeURL, locality: node.Locality, as: as, names: names}
+	key := pollKey{id: node.ID, cluster: node.Cluster, host: host, url: r.TypeURL, locality: node.Locality, as: as, names: names}
 	p, err := s.enter(key, node)
 	if err != nil {
 		s.lists.release(names)
@@ -245,21 +245,28 @@ func (s *Server) answer(p *poller, r *wire.Request, view *views.View, turn int64
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p.version != "" && r.Version == p.version && p.acked != p.version {
-		p.acked, p.ackedAt = p.version, now
-		if r.Kind == wire.Endpoints {
-			p.zone.acknowledge(p.key.as, p.sent, now)
-		}
-	}
-	if a.Version == r.Version {
-		a.Resources, a.Unchanged = nil, true
-		return a, nil
-	}
+	p.accept(r, now)
 	if p.version != a.Version {
 		p.version, p.sentAt = a.Version, now
 		p.sent = p.carried(a.Resources)
 	}
+	p.accept(r, now) // also of what it has from a server before this one
+	if a.Version == r.Version {
+		a.Resources, a.Unchanged = nil, true
+	}
 	return a, nil
+}
+
+// accept takes note that the client has the last answer, if the request shows its
+// version. Server.mu is held.
+func (p *poller) accept(r *wire.Request, now time.Time) {
+	if p.version == "" || r.Version != p.version || p.acked == p.version {
+		return
+	}
+	p.acked, p.ackedAt = p.version, now
+	if r.Kind == wire.Endpoints {
+		p.zone.acknowledge(p.key.as, p.sent, now)
+	}
 }
 
 // carried notes what an answer holds, with what was acknowledged before.

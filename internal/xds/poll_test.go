@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -224,6 +225,48 @@ func TestPollOfWhatIsGone(t *testing.T) {
 		}
 		if again := w.poll("/v3/discovery:endpoints", pollBody(got.Version, "n", "a")); again.status != http.StatusNotModified {
 			t.Errorf("%d %s", again.status, again.body)
+		}
+	})
+}
+
+// TestPollAfterARestart: a client that shows a version which another server gave
+// it, and which is what it would be given, has what is published.
+func TestPollAfterARestart(t *testing.T) {
+	version := ""
+	for restarted := range 2 {
+		inWorld(t, func(w *world) {
+			w.publish(serve("a", 1))
+			got := w.poll("/v3/discovery:endpoints", pollBody(version, "n", "a"))
+			if version = got.Version; restarted == 0 {
+				return
+			}
+			if got.status != http.StatusNotModified {
+				t.Fatalf("got %+v", got)
+			}
+			if s := w.server.Subscriptions(); len(s) != 1 || s[0].Acked != 1 || s[0].AckedAt.IsZero() {
+				t.Errorf("subscribed: %+v", s)
+			}
+		})
+	}
+}
+
+// TestPollersOfTwoClientServices: what is dropped may depend on node.cluster, so
+// those that share all else are told apart by it.
+func TestPollersOfTwoClientServices(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.publish(serve("a", 1))
+		for _, cluster := range []string{"shop", "batch"} {
+			body := strings.Replace(pollBody("", "n", "a"), `"id"`, `"cluster": "`+cluster+`", "id"`, 1)
+			if got := w.poll("/v3/discovery:endpoints", body); got.status != http.StatusOK {
+				t.Fatalf("got %+v", got)
+			}
+		}
+		var clusters []string
+		for _, c := range w.server.Clients() {
+			clusters = append(clusters, c.Cluster)
+		}
+		if slices.Sort(clusters); !slices.Equal(clusters, []string{"batch", "shop"}) {
+			t.Errorf("clients of %v", clusters)
 		}
 	})
 }

@@ -102,17 +102,21 @@ func (s *stream) renewDue(due map[string]views.Lifetime) bool {
 }
 
 // keepAlive queues an assignment that the client has: a heartbeat where that is
-// enough, else all of it. What it rejected it does not get again.
+// enough, else all of it. On state-of-the-world streams it is not: Envoy takes a
+// message for a heartbeat only if that has the version of the last one, which
+// speaks of all resources. What the client rejected it does not get again, but for
+// what it rejected together with others: that is sent alone, or the defect of one
+// service would let the endpoints of another grow stale.
 func (s *stream) keepAlive(w *watch, name string, l views.Lifetime) {
 	x := w.find(s.view, name)
 	switch {
-	case x == nil || x.sent == nil || x.rejected:
-	case l.Stale > 0:
+	case x == nil || x.sent == nil || x.rejected && !x.apart:
+	case l.Stale == 0 && !w.as.TTL:
+		w.retire(s.view, x)
+	case l.Stale > 0 || x.apart || !s.delta:
 		w.demand(x)
-	case w.as.TTL:
+	default:
 		x.beat = true
 		w.enqueue(x)
-	default:
-		w.retire(s.view, x)
 	}
 }

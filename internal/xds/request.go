@@ -26,9 +26,11 @@ func (s *stream) request(r *wire.Request) error {
 		// Answered in full, whatever version or nonce it shows: those are of
 		// an earlier stream.
 		w.owed = true
-	} else if s.rejects2017(w, r); !s.settle(w, &r.Head) {
+	} else if s.rejects2017(w, r); !s.settle(w, &r.Head) && w.unacked {
 		// It answers a response that another has overtaken; the client will
-		// answer that one with all the names it then wants.
+		// answer that one with all the names it then wants. Where nothing is to
+		// be answered it wants these: Envoy's unified mux shows the nonce that it
+		// accepted last, also after it has rejected others.
 		return nil
 	}
 	s.replace(w, r.Names)
@@ -185,6 +187,7 @@ func (s *stream) reject(w *watch, h *wire.Head, carried []*sub, now time.Time) {
 	s.server.metrics.nacks[w.kind].Inc()
 	w.nack = Nack{Version: w.sent.version, Text: h.Error, At: now}
 	for _, x := range carried {
+		x.apart = len(carried) > 1
 		if !x.rejected {
 			x.rejected = true
 			w.rejects++

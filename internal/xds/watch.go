@@ -69,6 +69,7 @@ type sub struct {
 	queued   bool
 	flying   bool // in the last response, which is not answered yet
 	rejected bool
+	apart    bool // rejected with others, and it is not known whether for its own sake
 	renewed  bool // sent on this stream, other than the client had it; clusters only
 }
 
@@ -106,6 +107,7 @@ func (w *watch) prune() {
 
 // clear forgets that the client rejected a resource.
 func (w *watch) clear(x *sub) {
+	x.apart = false
 	if x.rejected {
 		x.rejected = false
 		w.rejects--

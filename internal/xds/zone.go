@@ -27,11 +27,13 @@ type zone struct {
 	changed chan struct{} // closed and replaced when view changes
 	streams map[*stream]struct{}
 	subs    map[subKey]*subscription
-	forms   map[string]int  // in how many a name is subscribed
-	as      map[wire.As]int // in how many ways assignments are subscribed
-	making  uint64          // seq of the view that is being made; 0 = none is
-	came    []subKey        // subscribed in the meantime
-	asked   []asked         // of subs, by service; nil after these have changed
+	forms   map[string]int // in how many a name is subscribed
+	// wanted counts the subs of each service, which may have several names.
+	wanted map[string]int
+	as     map[wire.As]int // in how many ways assignments are subscribed
+	making uint64          // seq of the view that is being made; 0 = none is
+	came   []subKey        // subscribed in the meantime
+	asked  []asked         // of subs, by service; nil after these have changed
 }
 
 // subKey is an assignment as some clients get it.
@@ -39,6 +41,9 @@ type subKey struct {
 	name string // as they ask for it
 	as   wire.As
 }
+
+// service is whose assignment it is.
+func (k subKey) service() string { return wire.ServiceOf(wire.Endpoints, k.name) }
 
 // key gives what a watch of assignments means by a name.
 func (w *watch) key(name string) subKey { return subKey{name, w.as} }
@@ -54,7 +59,7 @@ type subscription struct {
 func newZone(l isobar.Locality, appeared func(), names *nameBudget) *zone {
 	return &zone{
 		locality: l, appeared: appeared, names: names, changed: make(chan struct{}),
-		streams: map[*stream]struct{}{}, subs: map[subKey]*subscription{}, forms: map[string]int{}, as: map[wire.As]int{},
+		streams: map[*stream]struct{}{}, subs: map[subKey]*subscription{}, forms: map[string]int{}, wanted: map[string]int{}, as: map[wire.As]int{},
 	}
 }
 
@@ -154,6 +159,14 @@ func (z *zone) subscribed(name string) bool {
 	return z.wants(name)
 }
 
+// asksFor tells whether anybody subscribes to the assignment of a service, by
+// whatever name.
+func (z *zone) asksFor(service string) bool {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	return z.wanted[service] > 0
+}
+
 // wants tells whether anybody subscribes to an assignment, in whatever form. The
 // lock is held.
 func (z *zone) wants(name string) bool { return z.forms[name] > 0 }
@@ -202,6 +215,7 @@ func (z *zone) count(key subKey) (first bool, seq uint64) {
 		z.as[key.as]++
 		z.names.add(key.size())
 		z.forms[key.name]++
+		z.wanted[key.service()]++
 	}
 	sub.streams++
 	return first, max(z.making, z.view.Set().Seq())
@@ -223,6 +237,9 @@ func (z *zone) unsubscribe(key subKey, acked string) {
 			delete(z.as, key.as)
 		}
 		z.names.add(-key.size())
+		if z.wanted[key.service()]--; z.wanted[key.service()] == 0 {
+			delete(z.wanted, key.service())
+		}
 		if z.forms[key.name]--; !z.wants(key.name) {
 			delete(z.forms, key.name)
 			z.view.Forget(key.name)

@@ -3,6 +3,7 @@ package xdsource
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/isobar-xds/isobar"
@@ -19,6 +20,8 @@ type Client struct {
 	dirty   chan struct{} // there is something to save; room for one signal
 
 	stored uint64 // revision of the store; of the goroutine that saves
+
+	outdated atomic.Pointer[[]Outdated] // as the table said last; nil before Configure
 
 	mu     sync.Mutex // guards all below
 	cfg    *Config    // nil = there is no other control plane
@@ -58,16 +61,17 @@ func Open(ctx context.Context, o Options) (*Client, error) {
 }
 
 // Configure changes what is asked of whom; nil = nothing any more. It hands
-// all services of which endpoints are known to put, with the lock held that
-// keeps others from coming between. An error of put refuses the configuration.
+// all services of which endpoints are known to put, and the names of the others,
+// with the lock held that keeps others from coming between. An error of put
+// refuses the configuration.
 //
 // A service that was configured otherwise until now, by the file, begins with
 // the endpoints that it has there: it is not empty until the first answer.
-func (c *Client) Configure(cfg *Config, put func(listed []isobar.Service) error) error {
+func (c *Client) Configure(cfg *Config, put func(listed []isobar.Service, unknown []string) error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	next := c.table.configured(cfg, c.seed, time.Now())
-	if err := put(next.services()); err != nil {
+	if err := put(next.services(), next.unknown()); err != nil {
 		return err
 	}
 	c.cfg, c.table = cfg, next
@@ -84,12 +88,7 @@ func (c *Client) Preview(cfg *Config) (listed []isobar.Service, unknown []string
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	next := c.table.configured(cfg, c.seed, time.Now())
-	for _, e := range next.entries {
-		if !e.known {
-			unknown = append(unknown, e.Settings.Name)
-		}
-	}
-	return next.services(), unknown
+	return next.services(), next.unknown()
 }
 
 // seed gives the endpoints that the file lists for a service that is about to
@@ -132,6 +131,8 @@ func (c *Client) config() *Config {
 // show brings metrics, and who waits, up to what the table says. c.mu is held.
 func (c *Client) show() {
 	c.table.doubt(time.Now())
+	list := c.table.outdated()
+	c.outdated.Store(&list)
 	c.metrics.services(&c.table)
 	if c.table.answered() {
 		select {

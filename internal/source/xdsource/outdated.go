@@ -15,14 +15,18 @@ type Outdated struct {
 // Outdated lists the services whose endpoints are those of before, sorted: the
 // server can't be reached or has not answered for them yet, what it says is
 // refused, or it calls them empty.
+// It waits for nobody, so a disk that is slow to take a change holds no decision up.
 func (c *Client) Outdated() []Outdated {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.cfg == nil {
-		return nil
+	if list := c.outdated.Load(); list != nil {
+		return slices.Clone(*list)
 	}
+	return nil
+}
+
+// outdated is the list for [Client.Outdated].
+func (t *table) outdated() []Outdated {
 	var out []Outdated
-	for _, e := range c.table.entries {
+	for _, e := range t.entries {
 		if !e.doubtful.IsZero() {
 			out = append(out, Outdated{Service: e.Settings.Name, Since: e.doubtful})
 		}

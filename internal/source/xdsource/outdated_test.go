@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/isobar-xds/isobar"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
@@ -27,6 +28,21 @@ func TestOutdated(t *testing.T) {
 		u.accepted("2", assignment("a", "10.0.0.1"))
 		if got := w.client.Outdated(); len(got) != 0 {
 			t.Errorf("listed again, but %+v", got)
+		}
+	})
+}
+
+// TestOutdatedWaitsForNobody: the loop asks with each turn, and must not wait until
+// a slow disk has taken a change of the configuration.
+func TestOutdatedWaitsForNobody(t *testing.T) {
+	inWorld(t, configuration("web"), func(w *world) {
+		asked := false
+		if err := w.client.Configure(configuration("web", "shop"), func([]isobar.Service, []string) error {
+			asked = true
+			w.client.Outdated()
+			return nil
+		}); err != nil || !asked {
+			t.Errorf("%v, asked: %t", err, asked)
 		}
 	})
 }

@@ -144,6 +144,17 @@ func (t *table) services() []isobar.Service {
 	return out
 }
 
+// unknown names the services of which no endpoints are known.
+func (t *table) unknown() []string {
+	var out []string
+	for _, e := range t.entries {
+		if !e.known {
+			out = append(out, e.Settings.Name)
+		}
+	}
+	return out
+}
+
 // answered tells whether something is known, or was said, of every service.
 func (t *table) answered() bool {
 	return !slices.ContainsFunc(t.entries, func(e *entry) bool { return !e.known && !e.answered })
