@@ -76,7 +76,11 @@ func writeHistory(w io.Writer, list *admin.ChangeList, detail bool) error {
 			why = printable(c.Who + ": " + c.Reason)
 		}
 		if len(c.Services) == 0 {
-			row(c, "-", "-", orDash(why))
+			about := "-"
+			if c.Trigger == plan.TriggerOperator {
+				about = orAll(c.About)
+			}
+			row(c, about, "-", orDash(why))
 		}
 		shown := mostMoved(c.Services)
 		for j := range shown {
@@ -124,7 +128,7 @@ func writeDetails(b *strings.Builder, list *admin.ChangeList) {
 		c := &list.Changes[i]
 		fmt.Fprintf(b, "%d  %s  %s", c.Version, c.Made.UTC().Format(time.RFC3339), c.Trigger)
 		if c.Trigger == plan.TriggerOperator {
-			fmt.Fprintf(b, "  %s", printable(c.Who+": "+c.Reason))
+			fmt.Fprintf(b, "  %s  %s", orAll(c.About), printable(c.Who+": "+c.Reason))
 		}
 		b.WriteByte('\n')
 		for j := range c.Services {

@@ -100,10 +100,10 @@ func (o *orders) Pause(_ context.Context, p plan.Pause) (*plan.Plan, []string, e
 	return o.plan(), nil, nil
 }
 
-func (o *orders) Resume(_ context.Context, service, _ string) (*plan.Plan, []string, error) {
+func (o *orders) Resume(_ context.Context, of plan.Pause) (*plan.Plan, []string, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	paused, err := o.paused.Without(service)
+	paused, err := o.paused.Without(of.Service)
 	if err != nil {
 		return nil, nil, err
 	}

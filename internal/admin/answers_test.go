@@ -146,7 +146,7 @@ func (m mute) History(ctx context.Context, _ string) ([]plan.Change, error) {
 
 func (mute) Pause(context.Context, plan.Pause) (*plan.Plan, []string, error) { return nil, nil, nil }
 
-func (mute) Resume(context.Context, string, string) (*plan.Plan, []string, error) {
+func (mute) Resume(context.Context, plan.Pause) (*plan.Plan, []string, error) {
 	return nil, nil, nil
 }
 

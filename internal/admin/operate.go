@@ -88,7 +88,7 @@ func (s *Server) postResume(w http.ResponseWriter, r *http.Request, body []byte)
 	if !ok {
 		return
 	}
-	p, warnings, err := s.opts.Operator.Resume(r.Context(), o.Service, o.Who)
+	p, warnings, err := s.opts.Operator.Resume(r.Context(), plan.Pause{Service: o.Service, Who: o.Who, Reason: o.Reason})
 	s.operated(w, r, "resumed", &o, p, warnings, err)
 }
 

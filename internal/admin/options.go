@@ -72,7 +72,7 @@ type Operator interface {
 	// Pause freezes the weights of a service, or of all for an empty name.
 	Pause(ctx context.Context, p plan.Pause) (next *plan.Plan, warnings []string, err error)
 	// Resume takes a pause back; all of them for an empty name.
-	Resume(ctx context.Context, service, who string) (next *plan.Plan, warnings []string, err error)
+	Resume(ctx context.Context, of plan.Pause) (next *plan.Plan, warnings []string, err error)
 	// Rollback returns to the weights of an earlier version and pauses.
 	Rollback(ctx context.Context, version uint64, p plan.Pause) (next *plan.Plan, warnings []string, err error)
 	// History lists what changed a service, or every change for an empty name,
@@ -154,6 +154,9 @@ type Options struct {
 	// the probes.
 	Token       func(presented string) bool
 	TokenForAll bool
+	// MayWrite, if not nil, is asked about requests other than GET and HEAD, but
+	// for those of checkers that poll; an error, which is answered, refuses them.
+	MayWrite func(*http.Request) error
 	// MaxBodies bounds the bytes of the bodies of all writes under way together;
 	// 0 = DefaultMaxBodies.
 	MaxBodies int64

@@ -3,6 +3,8 @@ package admin
 import (
 	"net/http"
 	"strings"
+
+	"github.com/isobar-xds/isobar/internal/wire"
 )
 
 // tokens lets requests through that show the bearer token, where one is asked
@@ -33,10 +35,30 @@ func (s *Server) tokens(h http.Handler) http.Handler {
 	})
 }
 
+// writers lets requests that may change something through only from who may.
+func (s *Server) writers(h http.Handler) http.Handler {
+	if s.opts.MayWrite == nil {
+		return h
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		poll := r.URL.Path == wire.CheckerPath || r.URL.Path == wire.CheckerPathV2
+		if !reads(r) && !poll {
+			if err := s.opts.MayWrite(r); err != nil {
+				s.metrics.wrap("not an operator", func(w http.ResponseWriter, _ *http.Request) {
+					fail(w, http.StatusForbidden, Problem{Error: err.Error(), Fix: "show a certificate to which xds.identities give the role admin"})
+				}).ServeHTTP(w, r)
+				return
+			}
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+func reads(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }
+
 func (s *Server) needsToken(r *http.Request) bool {
-	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
 	switch {
-	case !reads:
+	case !reads(r):
 		return true
 	case r.URL.Path == "/livez", r.URL.Path == "/readyz":
 		return false

@@ -107,9 +107,15 @@ func (x *XDS) Limits() Admission {
 	a.Burst = cmp.Or(a.Burst, DefaultBurst)
 	streams := cmp.Or(x.MaxStreams, DefaultMaxStreams)
 	a.MaxConnections = cmp.Or(a.MaxConnections, 2*streams) // for discovery and load reports
-	a.PeerStreams = cmp.Or(a.PeerStreams, (streams+1)/2)
+	a.PeerStreams = cmp.Or(a.PeerStreams, streams)         // one identity is often a whole fleet
 	a.PeerLocalities = cmp.Or(a.PeerLocalities, DefaultPeerLocalities)
 	return a
+}
+
+// AddressStreams is how many streams of each kind one address may have open that
+// shows no certificate.
+func (x *XDS) AddressStreams() int {
+	return cmp.Or(x.Admission.PeerStreams, (cmp.Or(x.MaxStreams, DefaultMaxStreams)+1)/2)
 }
 
 // Admin is the listener for operators.

@@ -18,11 +18,7 @@ var errDefect = errors.New("the plan failed by a defect; it is in the server's l
 // to come. The error wraps isobar.ErrNotFound for a service that is not there;
 // warnings tell why the pause may not survive a restart.
 func (l *Loop) Pause(ctx context.Context, pause plan.Pause) (p *plan.Plan, warnings []string, err error) {
-	reason := "pause"
-	if pause.Reason != "" {
-		reason += ": " + pause.Reason
-	}
-	origin := plan.Origin{Trigger: plan.TriggerOperator, About: pause.Service, Who: pause.Who, Reason: reason}
+	origin := plan.Origin{Trigger: plan.TriggerOperator, About: pause.Service, Who: pause.Who, Reason: because("pause", pause.Reason)}
 	return l.operate(ctx, origin, func(t *plan.Turn) (*plan.Plan, error) {
 		if _, ok := t.Previous.Service(pause.Service); pause.Service != "" && !ok {
 			return nil, fmt.Errorf("service %q: %w", pause.Service, isobar.ErrNotFound)
@@ -33,10 +29,12 @@ func (l *Loop) Pause(ctx context.Context, pause plan.Pause) (p *plan.Plan, warni
 	})
 }
 
-// Resume takes a pause back; all of them for an empty name.
-func (l *Loop) Resume(ctx context.Context, service, who string) (p *plan.Plan, warnings []string, err error) {
-	return l.operate(ctx, plan.Origin{Trigger: plan.TriggerOperator, About: service, Who: who, Reason: "resume"}, func(t *plan.Turn) (*plan.Plan, error) {
-		paused, err := t.Paused.Without(service)
+// Resume takes the pause of a service back, or all of them without one; of tells
+// who says so, and why.
+func (l *Loop) Resume(ctx context.Context, of plan.Pause) (p *plan.Plan, warnings []string, err error) {
+	origin := plan.Origin{Trigger: plan.TriggerOperator, About: of.Service, Who: of.Who, Reason: because("resume", of.Reason)}
+	return l.operate(ctx, origin, func(t *plan.Turn) (*plan.Plan, error) {
+		paused, err := t.Paused.Without(of.Service)
 		if err != nil {
 			return nil, err
 		}
@@ -48,10 +46,7 @@ func (l *Loop) Resume(ctx context.Context, service, who string) (p *plan.Plan, w
 // Rollback returns to the weights of an earlier version, of the service of the
 // pause or of all, on present topology and health, and pauses.
 func (l *Loop) Rollback(ctx context.Context, version uint64, pause plan.Pause) (p *plan.Plan, warnings []string, err error) {
-	text := fmt.Sprintf("rollback to version %d", version)
-	if pause.Reason != "" {
-		text += ": " + pause.Reason
-	}
+	text := because(fmt.Sprintf("rollback to version %d", version), pause.Reason)
 	pause.Reason = text
 	return l.operate(ctx, plan.Origin{Trigger: plan.TriggerOperator, About: pause.Service, Who: pause.Who, Reason: text}, func(t *plan.Turn) (*plan.Plan, error) {
 		pause.Since = t.Now
@@ -92,4 +87,12 @@ func (l *Loop) operate(ctx context.Context, o plan.Origin, decide func(*plan.Tur
 		warnings = append(warnings, "it is in force, but not saved: it would not survive a restart: "+strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 	return done.plan, warnings, nil
+}
+
+// because joins what an operator does with the reason, where there is one.
+func because(what, reason string) string {
+	if reason == "" {
+		return what
+	}
+	return what + ": " + reason
 }

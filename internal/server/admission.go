@@ -129,9 +129,12 @@ func anonymousAccount(ctx context.Context) string {
 
 // open books what a visitor has open.
 func (s *Server) open(v *visitor, k admission.Kind) error {
-	account := v.account()
+	account, budgets := v.account(), s.security.identities
+	if v.peer == nil {
+		budgets = s.security.addresses
+	}
 	var refused admission.Reason
-	if v.stream, refused = s.security.budgets.Open(account, k); refused != "" {
+	if v.stream, refused = budgets.Open(account, k); refused != "" {
 		return s.turnAway(refused, account, "")
 	}
 	return nil

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
@@ -192,13 +193,21 @@ func TestBudgetOfAPeer(t *testing.T) {
 	})
 }
 
-// TestOnePeerLeavesRoom: by default, one peer takes half of the streams of a kind,
-// and no less for having others of another kind open.
-func TestOnePeerLeavesRoom(t *testing.T) {
-	ca := identitytest.NewCA(t)
-	files := ca.Write(t.TempDir(), identitytest.Leaf{})
-	l := onLoopback(t, func(c *config.Config) { c.XDS.TLS, c.XDS.MaxStreams = &files, 4 })
-	greedy, other := l.dial(ca.Client(&identitytest.Leaf{DNS: []string{"greedy.example"}})), l.dial(ca.Client(&identitytest.Leaf{DNS: []string{"other.example"}}))
+// TestOneAddressLeavesRoom: by default, one address takes half of the streams of a
+// kind, and no less for having others of another kind open.
+func TestOneAddressLeavesRoom(t *testing.T) {
+	l := onLoopback(t, func(c *config.Config) { c.XDS.MaxStreams = 4 })
+	from := func(address string) *grpc.ClientConn {
+		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
+		conn, err := grpc.NewClient("dns:///"+l.server.XDSAddress(), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDisableServiceConfig(),
+			grpc.WithContextDialer(func(ctx context.Context, to string) (net.Conn, error) { return dialer.DialContext(ctx, "tcp", to) }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		return conn
+	}
+	greedy, other := from("127.0.0.1"), from("127.0.0.2")
 	report := func(conn *grpc.ClientConn) error {
 		s, err := loadstatsv3.NewLoadReportingServiceClient(conn).StreamLoadStats(t.Context())
 		if err != nil {
@@ -236,8 +245,8 @@ func TestFullServerAdvises(t *testing.T) {
 	if got := c.Limits(); got.PeerStreams != 1 || got.MaxConnections != 2 {
 		t.Errorf("limits %+v", got)
 	}
-	if got := new(config.XDS).Limits(); got.PeerStreams != config.DefaultMaxStreams/2 {
-		t.Errorf("one peer may open %d of %d streams", got.PeerStreams, config.DefaultMaxStreams)
+	if got := new(config.XDS).AddressStreams(); got != config.DefaultMaxStreams/2 {
+		t.Errorf("one address may open %d of %d streams", got, config.DefaultMaxStreams)
 	}
 	if _, _, err := subscribe(t.Context(), conn, nodeIn("a", "us/a"), "checkout"); err != nil {
 		t.Fatal(err)

@@ -102,6 +102,7 @@ func TestAdminOverTLS(t *testing.T) {
 		{"a write without token", jo, "PUT", endpoint, `"draining"`, "", 401, "needs the bearer token"},
 		{"a write with another token", jo, "PUT", endpoint, `"draining"`, "Bearer " + token[1:], 401, "not the one"},
 		{"a write with the token", jo, "PUT", endpoint, `{"health": "draining"}`, "bearer " + token, 200, ""},
+		{"a write of a checker", checker, "PUT", endpoint, `"healthy"`, "Bearer " + token, 403, "may not act as admin"},
 		{"a poll without token", checker, "POST", wire.CheckerPath, poll("us/a"), "", 401, ""},
 		{"a poll", checker, "POST", wire.CheckerPath, poll("us/a"), "Bearer " + token, 200, ""},
 		{"a poll from elsewhere", checker, "POST", wire.CheckerPath, poll("eu/a"), "Bearer " + token, 403, "not its locality"},

@@ -13,6 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/test/bufconn"
+
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/config"
 	"github.com/isobar-xds/isobar/internal/identity/identitytest"
@@ -21,7 +23,6 @@ import (
 	"github.com/isobar-xds/isobar/internal/testhelp"
 	"github.com/isobar-xds/isobar/internal/testhelp/bubble"
 	"github.com/isobar-xds/isobar/internal/wire"
-	"google.golang.org/grpc/test/bufconn"
 )
 
 // TestPollsAreHeldToTheSame: clients that poll show who they are, and pay the

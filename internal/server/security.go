@@ -3,10 +3,13 @@ package server
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"net"
+	"net/http"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc/status"
 
 	"github.com/isobar-xds/isobar/internal/admission"
 	"github.com/isobar-xds/isobar/internal/identity"
@@ -18,11 +21,12 @@ type security struct {
 	xds, admin *identity.Certificates // nil = plaintext
 	token      *identity.Token        // nil = none is asked for
 
-	rate      *admission.Rate // of new streams
-	budgets   *admission.Budgets
-	requests  *admission.Budgets // of single requests under way
-	messages  *admission.Messages
-	admission *admission.Metrics
+	rate       *admission.Rate    // of new streams
+	identities *admission.Budgets // of streams of who shows a certificate
+	addresses  *admission.Budgets // of all others
+	requests   *admission.Budgets // of single requests under way
+	messages   *admission.Messages
+	admission  *admission.Metrics
 
 	refused    *prometheus.CounterVec // by identity
 	handshakes *prometheus.CounterVec // that failed
@@ -70,7 +74,8 @@ func (s *Server) openSecurity() error {
 func (s *Server) limitListeners() {
 	sec, limits, now := &s.security, s.cfg.XDS.Limits(), time.Now()
 	sec.rate = admission.NewRate(limits.StreamsPerSecond, limits.Burst, now)
-	sec.budgets = admission.NewBudgets(limits.PeerStreams, limits.PeerLocalities)
+	sec.identities = admission.NewBudgets(limits.PeerStreams, limits.PeerLocalities)
+	sec.addresses = admission.NewBudgets(s.cfg.XDS.AddressStreams(), limits.PeerLocalities)
 	sec.requests = admission.NewBudgets(peerRequests, 0)
 	sec.admission = admission.NewMetrics(s.metrics)
 	sec.messages = admission.NewMessages(s.opts.MessageMemory, sec.admission, s.messagesTookTooMuch)
@@ -126,6 +131,20 @@ func (s *Server) restListener() net.Listener {
 func (s *Server) tokenCheck() func(string) bool {
 	if t := s.security.token; t != nil {
 		return t.Valid
+	}
+	return nil
+}
+
+// mayWrite tells whether an operator may change something: where both listeners
+// ask for certificates, one who shows a certificate has to have the role for it, or
+// every proxy of the fleet could pause it with its own.
+func (s *Server) mayWrite(r *http.Request) error {
+	p := identity.PeerOfState(r.TLS)
+	if p == nil {
+		return nil // the admin listener asks for none
+	}
+	if err := s.policy().CheckRole(p, identity.RoleAdmin); err != nil {
+		return errors.New(status.Convert(s.refuseIdentity(err, identity.RoleAdmin, httpAddress(r), "")).Message())
 	}
 	return nil
 }

@@ -198,7 +198,7 @@ func (s *Server) buildAdmin() error {
 		Source:   s.upstreamState,
 		Stall:    func() time.Duration { return max(admin.DefaultStall, 3*s.current.Load().Tick) },
 		Writable: s.cfg.Admin.Writable, Hosts: s.cfg.Admin.Hosts,
-		Token: s.tokenCheck(), TokenForAll: s.cfg.Admin.TokenForAll,
+		MayWrite: s.mayWrite, Token: s.tokenCheck(), TokenForAll: s.cfg.Admin.TokenForAll,
 		Gatherer: s.metrics, Registerer: s.metrics, Logger: s.log,
 	})
 	s.admin = a

@@ -171,7 +171,9 @@ func (r *Registry) SetHealth(service, address string, h isobar.HealthStatus) (to
 // Preview gives the topology that [Registry.SetConfigured] would make, which
 // services would not be in force, and the health that operators set. Nothing
 // changes.
-func (r *Registry) Preview(file, listed []isobar.Service, awaited []string, network *isobar.Network) (t *isobar.Topology, operators health.Table, conflicts []string, err error) {
+func (r *Registry) Preview(
+	file, listed []isobar.Service, awaited []string, network *isobar.Network,
+) (t *isobar.Topology, operators health.Table, conflicts []string, err error) {
 	file, listed = cloneServices(file), cloneServices(listed)
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -4,9 +4,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/isobar-xds/isobar"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/isobar-xds/isobar"
 )
 
 // TestOutdated: endpoints are those of before from when the stream ends until
