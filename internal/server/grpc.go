@@ -25,6 +25,11 @@ const (
 	// up to 16 MiB. It still opens them for the rest of a message that is read.
 	streamWindow     = 64 << 10
 	connectionWindow = 1 << 20
+
+	// readBufferTLS is what gRPC reads into. A connection without TLS needs none
+	// while it is silent, but from one with TLS gRPC borrows none: and TLS has the
+	// whole record in a buffer of its own already.
+	readBufferTLS = 4 << 10
 )
 
 // newGRPC builds a gRPC server with all services on it, or with those of 2017.
@@ -43,6 +48,9 @@ func (s *Server) newGRPC(only2017 bool) *grpc.Server {
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingAfter, Timeout: pingTimeout}),
 		grpc.ChainStreamInterceptor(s.guardStream, s.enterStream),
 		grpc.ChainUnaryInterceptor(s.guardUnary, s.enterUnary),
+	}
+	if s.security.xds != nil {
+		options = append(options, grpc.ReadBufferSize(readBufferTLS))
 	}
 	options = append(options, grpc.Creds(s.transportCredentials()))
 	g := grpc.NewServer(options...)

@@ -18,7 +18,7 @@ import (
 // enterHTTP lets the requests of clients that poll in as streams are let in:
 // they pay the same rate, count in the same books, and show who they are. A web
 // page that an operator looks at is no such client.
-func (s *Server) enterHTTP(k admission.Kind, h http.Handler) http.Handler {
+func (s *Server) enterHTTP(h http.Handler) http.Handler {
 	foreign := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(raw http.ResponseWriter, r *http.Request) {
 		w := s.newPollWriter(raw, httpAddress(r))
@@ -39,7 +39,7 @@ func (s *Server) enterHTTP(k admission.Kind, h http.Handler) http.Handler {
 		if refused := s.security.rate.Take(v.address, time.Now()); refused != "" {
 			err = s.turnAway(refused, v.address, "")
 		} else {
-			err = s.open(v, k)
+			err = s.open(v, kindOfPoll(r))
 		}
 		if err != nil {
 			refusePoll(w, err)
@@ -48,6 +48,14 @@ func (s *Server) enterHTTP(k admission.Kind, h http.Handler) http.Handler {
 		defer v.stream.Close()
 		h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), visitorKey{}, v)))
 	})
+}
+
+// kindOfPoll tells what a client polls for, by the path.
+func kindOfPoll(r *http.Request) admission.Kind {
+	if r.URL.Path == wire.CheckerPath || r.URL.Path == wire.CheckerPathV2 {
+		return admission.HealthChecks
+	}
+	return admission.Discovery
 }
 
 // refusePoll answers that there is no room, and when to come back.

@@ -11,7 +11,6 @@ import (
 
 	"google.golang.org/grpc/status"
 
-	"github.com/isobar-xds/isobar/internal/admission"
 	"github.com/isobar-xds/isobar/internal/wire"
 )
 
@@ -30,7 +29,7 @@ func (s *Server) serveREST(ctx context.Context) error {
 		mux.Handle(path, s.hds.Handler())
 	}
 	srv := &http.Server{
-		Handler: s.guardHTTP(s.enterHTTP(admission.Discovery, mux)), ReadHeaderTimeout: restHeaderWait, ReadTimeout: restReadWait, IdleTimeout: restIdle,
+		Handler: s.guardHTTP(s.enterHTTP(mux)), ReadHeaderTimeout: restHeaderWait, ReadTimeout: restReadWait, IdleTimeout: restIdle,
 		MaxHeaderBytes: maxHeaderList, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 	served := make(chan error, 1)

@@ -18,7 +18,6 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
-	"github.com/isobar-xds/isobar/internal/admission"
 	"github.com/isobar-xds/isobar/internal/config"
 	"github.com/isobar-xds/isobar/internal/control"
 	"github.com/isobar-xds/isobar/internal/csds"
@@ -193,7 +192,7 @@ func (s *Server) buildAdmin() error {
 		Health:   s.Health,
 		Release:  s.loop.Release,
 		Checkers: s.listCheckers,
-		Polls:    s.enterHTTP(admission.HealthChecks, s.hds.Handler()),
+		Polls:    s.enterHTTP(s.hds.Handler()),
 		Stopping: s.stopping, Certificates: s.certificates, Attention: s.troubles,
 		Source:   s.upstreamState,
 		Stall:    func() time.Duration { return max(admin.DefaultStall, 3*s.current.Load().Tick) },
