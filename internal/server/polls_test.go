@@ -211,7 +211,7 @@ func TestPollsUntilTheEnd(t *testing.T) {
 		}
 		stop()
 		synctest.Wait()
-		time.Sleep(time.Second) //nolint:forbidigo // virtual time
+		time.Sleep(500 * time.Millisecond) //nolint:forbidigo // virtual time: within goAwayPatience
 		select {
 		case err := <-done:
 			t.Fatalf("it has stopped already: %v", err)

@@ -87,18 +87,29 @@ func Open(ctx context.Context, o Options) (*Registry, error) {
 	if r.log == nil {
 		r.log = slog.Default()
 	}
-	c, err := r.load(ctx)
+	c, unsaved, err := r.begin(ctx)
+	if errors.Is(unsaved, isobar.ErrStale) { // the newest version could not be read, and now it can
+		c, unsaved, err = r.begin(ctx)
+	}
 	if err != nil {
 		return nil, err
 	}
-	c.revision += restartGap
-	if err := r.save(ctx, c); err != nil {
+	if unsaved != nil {
 		// What was read is good all the same; writes are refused until it works.
-		r.log.Error("services could not be saved; serving goes on with what was read", "error", err)
+		r.log.Error("services could not be saved; serving goes on with what was read", "error", unsaved)
 	}
 	r.metrics = newMetrics(o.Registerer)
 	r.publish(c)
 	return r, nil
+}
+
+// begin loads what was saved and takes revisions of its own from there on.
+func (r *Registry) begin(ctx context.Context) (c contents, unsaved, err error) {
+	if c, err = r.load(ctx); err != nil {
+		return c, nil, err
+	}
+	c.revision += restartGap
+	return c, r.save(ctx, c), nil
 }
 
 // State gives the present topology and the health that operators set. Both

@@ -25,6 +25,9 @@ func (f *Files) read(key string, readFile func(path string) (Value, error)) (Val
 		return Value{}, unreadable, fmt.Errorf("state %s: %w", key, ErrClosed)
 	}
 	v, err := readFile(f.path(key, currentSuffix))
+	if errors.Is(err, syscall.EIO) { // it may pass, and the version before lacks what was acknowledged last
+		v, err = readFile(f.path(key, currentSuffix))
+	}
 	if err == nil {
 		return v, current, nil
 	}

@@ -26,7 +26,7 @@ type answer struct {
 // full tells whether one more resource, or the name of one that is gone, would
 // make the answer larger than limit, or has to go apart. A single one always fits.
 func (a *answer) full(x *sub, r *views.Resource, limit int) bool {
-	if a.apart || x.apart && a.size > 0 {
+	if a.apart || x.apart && same(r, x.sent) && a.size > 0 {
 		return true
 	}
 	more := len(x.name)
@@ -39,7 +39,7 @@ func (a *answer) full(x *sub, r *views.Resource, limit int) bool {
 func (a *answer) add(w *watch, x *sub, r *views.Resource) {
 	a.resources = append(a.resources, r)
 	a.size += len(r.SotW)
-	a.apart = a.apart || x.apart
+	a.apart = a.apart || x.apart && same(r, x.sent) // what has changed since may be as good as all else
 	w.clear(x)
 	x.sent, x.due, x.beat = r, false, false
 	a.carried = append(a.carried, x)
