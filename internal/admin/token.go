@@ -41,8 +41,7 @@ func (s *Server) writers(h http.Handler) http.Handler {
 		return h
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		poll := r.URL.Path == wire.CheckerPath || r.URL.Path == wire.CheckerPathV2
-		if !reads(r) && !poll {
+		if !reads(r) && !wire.IsCheckerPath(r.URL.Path) {
 			if err := s.opts.MayWrite(r); err != nil {
 				s.metrics.wrap("not an operator", func(w http.ResponseWriter, _ *http.Request) {
 					fail(w, http.StatusForbidden, Problem{Error: err.Error(), Fix: "show a certificate to which xds.identities give the role admin"})

@@ -154,15 +154,22 @@ func TestVersionsAreReservedBeforeTheyAreUsed(t *testing.T) {
 	})
 }
 
+// startOnSlowDisk starts a loop whose saves take a minute from then on.
+func startOnSlowDisk(t *testing.T) (p *parts, l *control.Loop, stop func()) {
+	t.Helper()
+	p = newParts()
+	l, stop = start(t, p)
+	p.mu.Lock()
+	p.slow = time.Minute
+	p.mu.Unlock()
+	return p, l, stop
+}
+
 // TestReservingDelaysNoPlan: also the versions for the next hours are reserved
 // while deciding goes on.
 func TestReservingDelaysNoPlan(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		p := newParts()
-		l, stop := start(t, p)
-		p.mu.Lock()
-		p.slow = time.Minute
-		p.mu.Unlock()
+		p, l, stop := startOnSlowDisk(t)
 		before := l.Current().Version
 		for range 21_000 {
 			pass(time.Second)
@@ -186,11 +193,7 @@ func TestReservingDelaysNoPlan(t *testing.T) {
 // newest plan is what is saved in the end.
 func TestSlowDiskDelaysNoPlan(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		p := newParts()
-		l, stop := start(t, p)
-		p.mu.Lock()
-		p.slow = time.Minute
-		p.mu.Unlock()
+		p, l, stop := startOnSlowDisk(t)
 		before := l.Current().Version
 		pass(100 * time.Second)
 		if got := l.Current().Version - before; got < 99 {

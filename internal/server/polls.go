@@ -52,7 +52,7 @@ func (s *Server) enterHTTP(h http.Handler) http.Handler {
 
 // kindOfPoll tells what a client polls for, by the path.
 func kindOfPoll(r *http.Request) admission.Kind {
-	if r.URL.Path == wire.CheckerPath || r.URL.Path == wire.CheckerPathV2 {
+	if wire.IsCheckerPath(r.URL.Path) {
 		return admission.HealthChecks
 	}
 	return admission.Discovery

@@ -15,6 +15,9 @@ const (
 	CheckerPathV2 = "/v2/discovery:health_check" // in the form of v2 or of 2017
 )
 
+// IsCheckerPath tells whether checkers that poll post to a path.
+func IsCheckerPath(path string) bool { return path == CheckerPath || path == CheckerPathV2 }
+
 // maxPollBody bounds what one poll over HTTP may send, in bytes.
 const maxPollBody = 4 << 20
 
