@@ -43,7 +43,7 @@ func scenarios() []scenario {
 	return []scenario{
 		&measure.Push{Streams: 1000, PerConnection: 100, Subscriptions: 10, Changes: 40, Servers: push},
 		&measure.Push{Streams: 1000, PerConnection: 100, Subscriptions: 100, Changes: 30, Servers: push},
-		&measure.Push{Streams: 5000, PerConnection: 100, Subscriptions: 100, Changes: 10, Servers: push},
+		&measure.Push{Streams: 5000, PerConnection: 100, Subscriptions: 100, Changes: 60, Servers: push},
 		&measure.Push{Streams: 5000, PerConnection: 100, Subscriptions: 10, Changes: 20, Servers: []string{"isobar", "isobar-mixed"}},
 		&measure.Push{Streams: 5000, PerConnection: 1, Subscriptions: 10, Changes: 8, Servers: push},
 		&measure.Hostile{Streams: 1000, PerConnection: 100, Subscriptions: 100, Changes: 200, Servers: []string{"isobar"}},
@@ -57,7 +57,11 @@ func scenarios() []scenario {
 
 func run(args []string, stdout, stderr io.Writer) error {
 	if len(args) == 2 && args[0] == "serve" {
-		return process.Run(args[1], os.Stdin, stdout)
+		in, err := process.Input(os.Stdin)
+		if err != nil {
+			return err
+		}
+		return process.Run(args[1], in, stdout)
 	}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	rounds := flags.Int("rounds", 5, "rounds to measure, after one to warm up")

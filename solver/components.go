@@ -62,8 +62,8 @@ func (in *instance) components(p part) []part {
 	return out
 }
 
-func pick(values []float64, indices []int) []float64 {
-	out := make([]float64, len(indices))
+func pick[T any](values []T, indices []int) []T {
+	out := make([]T, len(indices))
 	for i, j := range indices {
 		out[i] = values[j]
 	}

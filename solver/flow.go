@@ -53,6 +53,27 @@ func (t *transport) fill() {
 	}
 }
 
+// starved gives the sources with demand that reach no room at all. It needs no
+// flow to see them: what rounding leaves of the demand of others, which may be
+// more than all of theirs, is not in it.
+func (t *transport) starved() (sources []int) {
+	for s, d := range t.unmet {
+		if d <= 0 {
+			continue
+		}
+		room := 0.0
+		for l := range t.localities {
+			if t.open[s*t.localities+l] {
+				room += t.room[l]
+			}
+		}
+		if room == 0 {
+			sources = append(sources, s)
+		}
+	}
+	return sources
+}
+
 func (t *transport) send(s, l int, amount float64) {
 	t.flow[s*t.localities+l] += amount
 	t.unmet[s] -= amount
@@ -118,6 +139,16 @@ func (t *transport) search() bool {
 		}
 	}
 	return found
+}
+
+// reached gives the sources that the last search levelled.
+func (t *transport) reached() (sources []int) {
+	for s, level := range t.level[:t.sources] {
+		if level >= 0 {
+			sources = append(sources, s)
+		}
+	}
+	return sources
 }
 
 // push sends up to limit from a source along levels and returns what it could.

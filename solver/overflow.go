@@ -61,10 +61,11 @@ func (in *instance) partition(demand []float64, ramps []ramp) []part {
 
 // hardest finds the sources that need the highest factor, nil if all fit below
 // tight. It is Newton's method on the factor (Dinkelbach 1967): each round
-// raises it to what the last violated cut needs; cuts are finitely many.
+// raises it to what the last violated cut needs. Cuts are finitely many, and a
+// source that gets its first room is never again a cut for want of any.
 func (in *instance) hardest(sources, localities []int, demand []float64, ramps []ramp) (cut []int, factor float64) {
 	factor = tight
-	for range len(sources) + len(localities) + 2 {
+	for range 2*len(sources) + len(localities) + 2 {
 		next := in.violated(sources, localities, demand, ramps, factor)
 		if next == nil {
 			break
@@ -104,21 +105,22 @@ func (in *instance) violated(sources, localities []int, demand []float64, ramps 
 	for j, l := range localities {
 		t.room[j] = ramps[l].room(factor)
 	}
-	t.fill()
-	t.grow()
-	for i, s := range sources {
-		if t.unmet[i] <= unmetSlack*demand[s] {
-			t.unmet[i] = 0
+	cut := t.starved()
+	if len(cut) == 0 {
+		t.fill()
+		t.grow()
+		for i, s := range sources {
+			if t.unmet[i] <= unmetSlack*demand[s] {
+				t.unmet[i] = 0
+			}
 		}
+		t.search()
+		cut = t.reached()
 	}
-	t.search()
-	var cut []int
-	for i, s := range sources {
-		if t.level[i] >= 0 {
-			cut = append(cut, s)
-		}
+	if len(cut) == 0 {
+		return nil
 	}
-	return cut
+	return pick(sources, cut)
 }
 
 // ramp is the room of a locality as a function of the factor:

@@ -15,12 +15,11 @@ import (
 
 // answer is what one response will carry.
 type answer struct {
-	resources []*views.Resource
-	beats     []*views.Resource // that still hold; delta only
-	removed   []string          // delta only
-	carried   []*sub
-	size      int
-	apart     bool // it takes nothing more
+	carried []*sub            // as they are sent
+	beats   []*views.Resource // that still hold; delta only
+	removed []string          // delta only
+	size    int
+	apart   bool // it takes nothing more
 }
 
 // full tells whether one more resource, or the name of one that is gone, would
@@ -37,7 +36,6 @@ func (a *answer) full(x *sub, r *views.Resource, limit int) bool {
 }
 
 func (a *answer) add(w *watch, x *sub, r *views.Resource) {
-	a.resources = append(a.resources, r)
 	a.size += len(r.SotW)
 	a.apart = a.apart || x.apart && same(r, x.sent) // what has changed since may be as good as all else
 	w.clear(x)
@@ -68,8 +66,9 @@ func (s *stream) next() (*wire.Frame, wire.Kind) {
 			if !w.pending() {
 				continue
 			}
-			if a := s.collect(w, breaking); a != nil {
-				return s.frame(w, a), w.kind
+			var a answer
+			if s.collect(w, breaking, &a) {
+				return s.frame(w, &a), w.kind
 			}
 		}
 	}
@@ -104,23 +103,22 @@ func (s *stream) mayBreak(now time.Time) bool {
 	return now.Sub(s.heldSince) >= s.server.options.RemovalWait
 }
 
-// collect takes from the queue what the next response of a type carries; nil
+// collect takes from the queue what the next response of a type carries; false
 // when it would say nothing.
-func (s *stream) collect(w *watch, breaking bool) *answer {
+func (s *stream) collect(w *watch, breaking bool, a *answer) bool {
 	byName := func(a, b *sub) int { return strings.Compare(a.name, b.name) }
 	if !slices.IsSortedFunc(w.queue, byName) {
 		slices.SortFunc(w.queue, byName)
 	}
 	if w.kind.FullSet() && !s.delta {
-		return s.collectAll(w, breaking)
+		return s.collectAll(w, breaking, a)
 	}
-	return s.collectChanged(w, breaking)
+	return s.collectChanged(w, breaking, a)
 }
 
 // collectChanged carries what changed: state-of-the-world assignments and
 // routes, whose absence deletes nothing, and all of delta.
-func (s *stream) collectChanged(w *watch, breaking bool) *answer {
-	a := &answer{}
+func (s *stream) collectChanged(w *watch, breaking bool, a *answer) bool {
 	left := w.queue[:0]
 	for _, x := range w.queue {
 		if !w.live(x) {
@@ -140,16 +138,16 @@ func (s *stream) collectChanged(w *watch, breaking bool) *answer {
 		}
 	}
 	w.keep(left)
-	if len(a.resources) > 0 || len(a.removed) > 0 || len(a.beats) > 0 {
+	if len(a.carried) > 0 || len(a.removed) > 0 || len(a.beats) > 0 {
 		w.owed = false
-		return a
+		return true
 	}
 	if w.owed && s.delta && len(left) == 0 {
 		w.owed = false
-		return a // that there is nothing is an answer, too
+		return true // that there is nothing is an answer, too
 	}
 	w.owed = w.owed && s.delta
-	return nil
+	return false
 }
 
 // change adds what became of one resource to an answer.
@@ -180,7 +178,7 @@ func (s *stream) remove(w *watch, x *sub, a *answer) {
 // collectAll carries everything that is subscribed, as soon as any of it
 // changed: clients of state-of-the-world clusters and listeners delete what a
 // response leaves out.
-func (s *stream) collectAll(w *watch, breaking bool) *answer {
+func (s *stream) collectAll(w *watch, breaking bool, a *answer) bool {
 	send := w.owed
 	left := w.queue[:0]
 	for _, x := range w.queue {
@@ -200,13 +198,12 @@ func (s *stream) collectAll(w *watch, breaking bool) *answer {
 	w.keep(left)
 	w.owed = false
 	if !send {
-		return nil
+		return false
 	}
-	a := &answer{}
 	for _, n := range slices.Sorted(w.each) {
 		s.carry(w, w.find(s.view, n), a)
 	}
-	return a
+	return true
 }
 
 // carry adds one resource to a full set. What vanishes but waits to be taken
@@ -257,17 +254,17 @@ func (s *stream) frame(w *watch, a *answer) *wire.Frame {
 	}
 	w.sent = stamp{version: s.view.Set().Version(), at: time.Now()}
 
-	n := len(a.resources)
+	n := len(a.carried)
 	if s.delta {
 		n *= 2
 	}
 	pieces := make(mem.BufferSlice, 0, n+len(a.beats)+3) // exactly: it stays until the client has read it
 	pieces = append(pieces, s.view.Set().Head())
-	for _, r := range a.resources {
+	for _, x := range a.carried {
 		if s.delta {
-			pieces = r.AppendDelta(pieces)
+			pieces = x.sent.AppendDelta(pieces)
 		} else {
-			pieces = r.AppendSotW(pieces)
+			pieces = x.sent.AppendSotW(pieces)
 		}
 	}
 	for _, r := range a.beats {

@@ -25,7 +25,8 @@ func (s *stream) receive() error {
 }
 
 func (s *stream) receiveSotW() error {
-	m := &sotwRequest{stream: s}
+	m := &s.ack
+	*m = sotwRequest{stream: s}
 	if err := s.raw.RecvMsg(m); err != nil {
 		return err
 	}

@@ -30,6 +30,7 @@ type stream struct {
 	spoke     atomic.Bool   // a request came
 	behind    atomic.Bool   // it owed an answer when the last set came, and has given none since
 	repeated  time.Time     // when it last asked again for what it had; the receiver's
+	ack       sotwRequest   // the request that comes next; the receiver's
 
 	sending sync.Mutex // held while sending; taken before mu
 

@@ -65,6 +65,12 @@ func TestSummary(t *testing.T) {
 	if v, ok := s.Quantile("A", "ms", "isobar", 0.99); !ok || v != 5 {
 		t.Errorf("the 99th percentile is %v, %v", v, ok)
 	}
+	for v := range 300 {
+		s.Add(measure.Result{Name: "B/server=isobar", N: 1, Values: []measure.Value{{Number: float64(v + 1), Unit: "ms"}}})
+	}
+	if v, ok := s.Quantile("B", "ms", "isobar", 0.99); !ok || v != 297 {
+		t.Errorf("the 99th percentile of 1 to 300 is %v, %v", v, ok)
+	}
 	if _, ok := s.Quantile("A", "ms", "linear", 0.5); ok {
 		t.Error("a median of nothing")
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 )
@@ -51,8 +52,8 @@ func (s *Summary) Add(r Result) {
 	}
 }
 
-// Quantile gives the q-quantile of what was measured, and whether anything
-// was.
+// Quantile gives the q-quantile of what was measured, by its nearest rank, and
+// whether anything was.
 func (s *Summary) Quantile(scenario, unit, server string, q float64) (float64, bool) {
 	all := slices.Sorted(slices.Values(s.numbers[key{scenario, unit, server}]))
 	if len(all) == 0 {
@@ -61,7 +62,8 @@ func (s *Summary) Quantile(scenario, unit, server string, q float64) (float64, b
 	if q == 0.5 && len(all)%2 == 0 {
 		return (all[len(all)/2-1] + all[len(all)/2]) / 2, true
 	}
-	return all[min(len(all)-1, int(q*float64(len(all))))], true
+	rank := int(math.Ceil(q * float64(len(all)) * (1 - 1e-12))) // 0.99 x 300 may round up
+	return all[max(rank, 1)-1], true
 }
 
 // Write prints the medians, and what each server is in proportion to Isobar.

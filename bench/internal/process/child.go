@@ -81,6 +81,18 @@ func Run(kind string, in io.Reader, out io.Writer) error {
 	}
 }
 
+// Input gives a server process its standard input so that nothing waits while it
+// reads. A read that blocks takes the only processor with it into the kernel, until
+// the runtime notices, up to 10 ms later: goroutines that the command before
+// started would wait for that, and where a server serves it never happens.
+func Input(stdin *os.File) (*os.File, error) {
+	fd := stdin.Fd()
+	if err := syscall.SetNonblock(int(fd), true); err != nil {
+		return nil, fmt.Errorf("standard input: %w", err)
+	}
+	return os.NewFile(fd, stdin.Name()), nil
+}
+
 // ProfilesEnv names the environment variable with the directory for CPU and
 // heap profiles of servers; empty = none are written.
 const ProfilesEnv = "BENCH_PROFILES"
