@@ -6,6 +6,8 @@ import (
 	"io"
 	"net/http"
 	"sync/atomic"
+
+	"github.com/isobar-xds/isobar/internal/wire"
 )
 
 // budget bounds bytes that many requests hold at once.
@@ -50,7 +52,7 @@ func (m *meteredReader) release() { m.budget.release(m.taken) }
 // all bodies until release is called. Without ok the request is answered, and
 // nothing is left to release.
 func (s *Server) readBody(w http.ResponseWriter, r *http.Request, limit int64) (body []byte, release func(), ok bool) {
-	m := &meteredReader{from: http.MaxBytesReader(w, r.Body, limit), budget: &s.bodies}
+	m := &meteredReader{from: wire.LimitBody(w, r, limit), budget: &s.bodies}
 	body, err := io.ReadAll(m)
 	if err == nil {
 		return body, m.release, true

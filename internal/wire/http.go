@@ -24,7 +24,7 @@ const maxPollBody = 4 << 20
 // ReadPoll reads the body of a poll. On an error it gives the HTTP status with
 // which the poll is refused.
 func ReadPoll(w http.ResponseWriter, r *http.Request) ([]byte, int, error) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxPollBody))
+	body, err := io.ReadAll(LimitBody(w, r, maxPollBody))
 	if err == nil {
 		return body, http.StatusOK, nil
 	}
@@ -32,6 +32,21 @@ func ReadPoll(w http.ResponseWriter, r *http.Request) ([]byte, int, error) {
 		return nil, http.StatusRequestEntityTooLarge, err
 	}
 	return nil, http.StatusBadRequest, err
+}
+
+// LimitBody gives the body of a request, of which it reads at most limit bytes.
+// http.MaxBytesReader alone tells the server of what it cut off only when it is
+// given the server's own writer. A connection that is not known to hold the rest of
+// a body is closed at once, and the reset that the client gets for that rest may
+// take the answer away with it.
+func LimitBody(w http.ResponseWriter, r *http.Request, limit int64) io.ReadCloser {
+	for {
+		wrapped, ok := w.(interface{ Unwrap() http.ResponseWriter })
+		if !ok {
+			return http.MaxBytesReader(w, r.Body, limit)
+		}
+		w = wrapped.Unwrap()
+	}
 }
 
 // HTTPRefusal answers a poll with a status that a stream would have ended with,

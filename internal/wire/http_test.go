@@ -47,3 +47,31 @@ func TestRefusalsOfPolls(t *testing.T) {
 		}
 	}
 }
+
+// TestBodyThatIsCutOff: the server knows of it behind a writer of our own, too, so
+// that it doesn't take the rest of the body for the next request, nor close the
+// connection before the client has the answer.
+func TestBodyThatIsCutOff(t *testing.T) {
+	const limit = 4 << 20
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w = around{around{w}}
+		if _, code, err := wire.ReadPoll(w, r); err != nil {
+			http.Error(w, err.Error(), code)
+		}
+	}))
+	defer srv.Close()
+	for size, want := range map[int]int{limit: http.StatusOK, limit + 1000: http.StatusRequestEntityTooLarge, 2 * limit: http.StatusRequestEntityTooLarge} {
+		resp, err := srv.Client().Post(srv.URL, "application/json", strings.NewReader(strings.Repeat(" ", size)))
+		if err != nil {
+			t.Fatalf("%d bytes: %v", size, err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != want || resp.Close != (want != http.StatusOK) {
+			t.Errorf("%d bytes: %s, and the connection closes: %v", size, resp.Status, resp.Close)
+		}
+	}
+}
+
+type around struct{ http.ResponseWriter }
+
+func (w around) Unwrap() http.ResponseWriter { return w.ResponseWriter }
