@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,7 +22,6 @@ type meter struct {
 	progress atomic.Pointer[loadgen.Progress]
 
 	samples []usage   // in what is measured
-	goals   []int64   // of the garbage collector, then, bytes
 	totals  [2]totals // at its ends
 	most    int64     // memory that was ever resident, start and reconnect included, bytes
 
@@ -36,7 +34,6 @@ type totals struct{ collections, pauses, ticks, tickSeconds float64 }
 
 const (
 	sampleEvery = 5 * time.Second // how often usage is read
-	goalEvery   = 2               // samples; the server takes a sixth of a second for it
 	lineEvery   = 30 * time.Second
 )
 
@@ -61,9 +58,6 @@ func (m *meter) run(ctx context.Context, profiles string) {
 			break
 		}
 		u, err := m.server.usage()
-		if err == nil && len(m.samples)%goalEvery == 0 {
-			err = m.readGoal(ctx)
-		}
 		if err != nil {
 			m.fail(err)
 			break
@@ -164,17 +158,9 @@ func (m *meter) slope() float64 {
 	return 0
 }
 
-func (m *meter) readGoal(ctx context.Context) error {
-	goal, err := m.server.counter(ctx, "go_memstats_next_gc_bytes")
-	m.goals = append(m.goals, int64(goal))
-	return err
-}
-
-// leastGoals gives the least goals of the collector in the first and in the last
-// third of what is measured, bytes. A goal is what was in use at the last
-// collection, doubled, so that it is high after one that fell into a tick; memory
-// stays resident after that for minutes. The least goals only grow with what stays.
-func (m *meter) leastGoals() (first, last int64) {
-	third := (len(m.goals) + 2) / 3
-	return slices.Min(m.goals[:third]), slices.Min(m.goals[len(m.goals)-third:])
+// live gives what collections left in a third of what is measured, bytes, the
+// least first.
+func (m *meter) live(third int) []int64 {
+	step := m.to.Sub(m.from) / 3
+	return m.server.heap.between(m.from.Add(time.Duration(third)*step), m.from.Add(time.Duration(third+1)*step))
 }

@@ -23,6 +23,7 @@ type server struct {
 	dir        string
 	cmd        *exec.Cmd
 	ended      chan error
+	heap       *collections
 }
 
 // configuration of the server: defaults, but for what a test has to set.
@@ -49,7 +50,7 @@ services: []
 const startPatience = 30 * time.Second
 
 func startServer(ctx context.Context, binary string, stderr io.Writer) (_ *server, err error) {
-	s := &server{ended: make(chan error, 1)}
+	s := &server{ended: make(chan error, 1), heap: &collections{rest: stderr}}
 	if s.dir, err = os.MkdirTemp("", "isobar-steady-"); err != nil {
 		return nil, err
 	}
@@ -70,7 +71,8 @@ func startServer(ctx context.Context, binary string, stderr io.Writer) (_ *serve
 		return nil, err
 	}
 	cmd := exec.Command(binary, "serve", "-c", file) //nolint:noctx,gosec // what the user named; stop ends it, in order
-	cmd.Stdout, cmd.Stderr = stderr, stderr
+	cmd.Stdout, cmd.Stderr = stderr, s.heap
+	cmd.Env = append(os.Environ(), traced)
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}

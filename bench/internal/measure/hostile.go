@@ -156,7 +156,7 @@ func (w *waves) run(ctx context.Context, c *crowd, h *Hostile, changes int) erro
 // quantile is that of all streams and changes, in milliseconds.
 func (w *waves) quantile(q float64) float64 {
 	slices.Sort(w.took)
-	return milliseconds(time.Duration(w.took[int(q*float64(len(w.took)-1))]))
+	return milliseconds(time.Duration(nearest(w.took, q)))
 }
 
 // misbehave begins to, and gives what ends it.

@@ -62,8 +62,13 @@ func (s *Summary) Quantile(scenario, unit, server string, q float64) (float64, b
 	if q == 0.5 && len(all)%2 == 0 {
 		return (all[len(all)/2-1] + all[len(all)/2]) / 2, true
 	}
-	rank := int(math.Ceil(q * float64(len(all)) * (1 - 1e-12))) // 0.99 x 300 may round up
-	return all[max(rank, 1)-1], true
+	return nearest(all, q), true
+}
+
+// nearest gives the q-quantile of sorted values by its nearest rank.
+func nearest[T any](sorted []T, q float64) T {
+	rank := int(math.Ceil(q * float64(len(sorted)) * (1 - 1e-12))) // 0.99 x 300 may round up
+	return sorted[max(rank, 1)-1]
 }
 
 // Write prints the medians, and what each server is in proportion to Isobar.
