@@ -103,7 +103,7 @@ func (x *dimension) follow(site *Site, rate, part float64) {
 	switch {
 	case x.State.Tells():
 		x.told, x.off = min(x.told+1, enterWindows), 0
-		if x.told < enterWindows {
+		if x.told < enterWindows || x.PerEndpoint <= 0 { // what is above its limit without any rate is not limited by less
 			break
 		}
 		if x.InUse <= 0 {

@@ -61,7 +61,7 @@ func (f *Fit) solve(chance float64, rules lineRules) (state CapacityState, capac
 		return CapacityFew, 0, 0, 0
 	case my < rules.leastMean:
 		return CapacityIdle, 0, 0, 0
-	case vx-chance*mx*(1+6/math.Sqrt(n)) < leastSpread*leastSpread*mx*mx: // four standard errors of a variance
+	case vx-chance*mx*(1+6/math.Sqrt(n)) <= leastSpread*leastSpread*mx*mx: // four standard errors of a variance; nor does a rate of 0 vary
 		return CapacityConstant, 0, 0, 0
 	}
 	slope := cxy / vx

@@ -132,9 +132,20 @@ func (t *Table) Merge(windows []StreamWindow) {
 	for i := range windows {
 		t.register(&windows[i])
 	}
+	t.bookAll(windows, true)
 	t.takeOver()
+	t.bookAll(windows, false)
+}
+
+// bookAll books the reports of streams that are closed, or of the others. What a
+// stream said before its end comes before another one takes its place, or the
+// client would count twice.
+func (t *Table) bookAll(windows []StreamWindow, closed bool) {
 	for i := range windows {
 		w := &windows[i]
+		if w.Closed.IsZero() == closed {
+			continue
+		}
 		s, _ := t.stream(w.Stream)
 		for j := range w.Reports {
 			t.book(s, &w.Reports[j])

@@ -240,6 +240,29 @@ func TestReconnectTakesOver(t *testing.T) {
 	near(t, "demand after it is back", demand(s), 100, 1e-6)
 }
 
+// What a stream said in the same interval in which it ended and another one took
+// its place counts once.
+func TestReconnectAfterAReport(t *testing.T) {
+	tab := table()
+	c := newClient(1, load.AgentGRPC)
+	for i := 1; i <= 5; i++ {
+		tab.Merge([]load.StreamWindow{c.window(report(at(float64(i)), sent(interval, 500)))})
+		tab.Snapshot(at(float64(i)))
+	}
+	next := newClient(2, load.AgentGRPC)
+	next.open = at(6.3)
+	last := c.closed(at(6.2))
+	last.Reports = []load.Report{report(at(6), sent(interval, 500))}
+	tab.Merge([]load.StreamWindow{next.window(), last})
+	for _, when := range []float64{6.4, 6.9, 7.2} {
+		s := tab.Snapshot(at(when))
+		near(t, "demand after it came back", demand(s), 100, 1e-6)
+		if src := s.Service("checkout").Source(zoneA); src.Held+src.Nodes != 1 {
+			t.Errorf("%d fresh and %d held, want one in all", src.Nodes, src.Held)
+		}
+	}
+}
+
 // Node ids are often duplicated: streams count, not names.
 func TestSharedNodeIDs(t *testing.T) {
 	tab := table()

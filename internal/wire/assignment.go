@@ -21,8 +21,8 @@ const defaultOverprovisioning = 140
 // dropUnits is the finest drop that is sent: 1/10,000 of the requests.
 const dropUnits = 10_000
 
-// maxFineDrop is the most that is sent in those units, rounded down to whole
-// percent above: grpc-go before 1.85 multiplies the numerator by a million in 32
+// maxFineDrop is the most that is sent in those units, and whole percents
+// above: grpc-go before 1.85 multiplies the numerator by a million in 32
 // bits, so that it would drop 7% when told 49.87%.
 const maxFineDrop = math.MaxUint32 / 1_000_000
 

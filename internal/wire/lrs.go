@@ -126,7 +126,8 @@ const (
 
 // Read reads an encoded LoadStatsRequest and tells how many of its clusters are
 // unknown services. What is unbelievable is told to Reject and left out: a
-// cluster with its counters, or a single metric; the rest stands. Idle clusters
+// cluster with its counters, or a single metric, or a number of requests in
+// progress that no rate depends on; the rest stands. Idle clusters
 // without localities are kept: they tell that nothing was sent. The error is
 // for messages that can't be decoded or are too large to look at. Nothing of
 // encoded is kept.
@@ -196,15 +197,12 @@ func (r *ReportReader) begin(o *ReportOptions, clusters int) *clusterReader {
 	if cr.room == nil {
 		cr.room = &ReportRoom{}
 	}
-	if cr.room.services == nil || cap(cr.room.services) < clusters {
-		cr.room.services = make([]load.ServiceReport, 0, clusters)
-	}
 	if cr.usualFrom != o.Known {
 		cr.usual, cr.usualFrom = [len(cr.usual)]usual{}, o.Known
 	}
 	cr.left, cr.budget, cr.unknown, cr.mixed, cr.err = clusters, maxMessages, 0, false, nil
+	cr.room.begin(clusters)
 	cr.free = cr.room.localities
-	cr.room.begin()
 	return cr
 }
 

@@ -223,7 +223,7 @@ func TestLoadReportRejects(t *testing.T) {
 		{"issued 2^64-1", func(cs *endpointv3.ClusterStats) { first(cs).TotalIssuedRequests = math.MaxUint64 }, wire.RejectCounter, false},
 		{"succeeded 2^64-1", func(cs *endpointv3.ClusterStats) { first(cs).TotalSuccessfulRequests = math.MaxUint64 }, wire.RejectCounter, false},
 		{"errors 2^64-1", func(cs *endpointv3.ClusterStats) { first(cs).TotalErrorRequests = math.MaxUint64 }, wire.RejectCounter, false},
-		{"in progress 2^64-1", func(cs *endpointv3.ClusterStats) { first(cs).TotalRequestsInProgress = math.MaxUint64 }, wire.RejectCounter, false},
+		{"in progress 2^64-1", func(cs *endpointv3.ClusterStats) { first(cs).TotalRequestsInProgress = math.MaxUint64 }, wire.RejectCounter, true},
 		{"dropped 2^64-1", func(cs *endpointv3.ClusterStats) { cs.TotalDroppedRequests = math.MaxUint64 }, wire.RejectCounter, false},
 		{"a category of 2^64-1", func(cs *endpointv3.ClusterStats) {
 			cs.DroppedRequests = []*endpointv3.ClusterStats_DroppedRequests{{DroppedCount: math.MaxUint64}}

@@ -63,7 +63,7 @@ func (r *clusterReader) report(encoded []byte) ([]load.ServiceReport, error) {
 			continue
 		}
 		n := len(services)
-		services = services[:n+1]
+		services = slices.Grow(services, 1)[:n+1]
 		if !r.cluster(value, &services[n]) {
 			services = services[:n]
 		} else {
@@ -75,6 +75,7 @@ func (r *clusterReader) report(encoded []byte) ([]load.ServiceReport, error) {
 			return nil, r.err
 		}
 	}
+	r.room.services = services
 	return services, nil
 }
 
@@ -141,6 +142,9 @@ const maxRoom = 4096
 // take gives room for the localities of a cluster, to be written over. Clusters
 // are mostly alike: the first one says how much all of them will need.
 func (r *clusterReader) take(n int) []load.LocalityReport {
+	if whole := len(r.room.localities); len(r.free) == whole && muchMore(whole, n*r.left) { // it is the first
+		r.free, r.room.localities = nil, nil
+	}
 	if len(r.free) < n {
 		r.free = make([]load.LocalityReport, max(n, min(maxRoom, n*r.left)))
 		if len(r.free) > len(r.room.localities) {

@@ -77,10 +77,15 @@ func (r *clusterReader) anyLocality(encoded []byte, out *load.LocalityReport) bo
 	}
 	ok := r.counter("total_issued_requests", h.issued) &&
 		r.counter("total_successful_requests", h.succeeded) &&
-		r.counter("total_error_requests", h.failed) &&
-		r.gauge("total_requests_in_progress", h.inProgress)
+		r.counter("total_error_requests", h.failed)
 	if !ok {
 		return false
+	}
+	if !r.gauge("total_requests_in_progress", h.inProgress) {
+		if h.issued == 0 && r.options.Agent != load.AgentGRPC {
+			return false // the rate would be worked out from it
+		}
+		h.inProgress = 0
 	}
 	*out = load.LocalityReport{
 		Locality: h.at, Issued: h.issued, Succeeded: h.succeeded, Errors: h.failed,

@@ -17,13 +17,28 @@ type detailRoom struct {
 	idle      int // reports in a row that needed little of it
 }
 
+// maxServiceRoom is for how many clusters a room has memory before it is known
+// that they are of services that there are.
+const maxServiceRoom = 1024
+
+// muchMore tells whether a room is so much larger than a report needs it that it
+// is let go. Rooms go from one client to another, so that a few clients with large
+// reports would sooner or later leave a large one to everybody.
+func muchMore(room, need int) bool { return room > 4*need+256 }
+
 // maxIdle is for how many small reports in a row the room of a large one is
 // kept: clients of both kinds take turns in using rooms, and one that is large
 // without need does not stay.
 const maxIdle = 8
 
-// begin makes the room ready for another report.
-func (r *ReportRoom) begin() {
+// begin makes the room ready for another report, of so many clusters.
+func (r *ReportRoom) begin(clusters int) {
+	if muchMore(cap(r.services), clusters) {
+		r.services, r.localities = nil, nil
+	}
+	if r.services == nil {
+		r.services = make([]load.ServiceReport, 0, min(clusters, maxServiceRoom))
+	}
 	d := r.detailed
 	if d == nil {
 		return

@@ -1,11 +1,17 @@
 package wire_test
 
 import (
+	"fmt"
 	"reflect"
+	"runtime"
 	"testing"
+	"time"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	loadstatsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/internal/wire"
@@ -39,6 +45,61 @@ func TestRoomsAreUsedAgain(t *testing.T) {
 			t.Fatalf("report %d, of %d clusters with %d endpoints, is not what the twin makes of it (%v)", i, size.clusters, size.endpoints, err)
 		}
 	}
+}
+
+// A few clients with large reports don't leave memory to everybody else: rooms go
+// from one client to the other.
+func TestLargeReportsLeaveNoLargeRooms(t *testing.T) {
+	large, known := largeReport(t, 2000, 0)
+	small, _ := largeReport(t, 2, 0)
+	wide := wideReport(t, 1000)
+	idle, err := proto.Marshal(&loadstatsv3.LoadStatsRequest{ClusterStats: make([]*endpointv3.ClusterStats, 20_000)}) // of no service
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, data := range map[string][]byte{"clusters": large, "localities": wide, "unknown clusters": idle} {
+		var reader wire.ReportReader
+		rooms := make([]wire.ReportRoom, 200)
+		read := func(data []byte) {
+			for i := range rooms {
+				if _, _, err := reader.Read(data, &wire.ReportOptions{Agent: load.AgentEnvoy, Arrived: reportTime, Known: &known, Room: &rooms[i]}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		read(small)
+		before := inUse()
+		read(data)
+		read(small)
+		if kept := (inUse() - before) / len(rooms); kept > 32<<10 {
+			t.Errorf("%s: %d bytes stay in a room", name, kept)
+		}
+		runtime.KeepAlive(rooms)
+	}
+}
+
+// wideReport is on one cluster in many localities.
+func wideReport(t *testing.T, localities int) []byte {
+	t.Helper()
+	c := &endpointv3.ClusterStats{ClusterName: "cluster-000", LoadReportInterval: durationpb.New(5 * time.Second)}
+	for i := range localities {
+		c.UpstreamLocalityStats = append(c.UpstreamLocalityStats, &endpointv3.UpstreamLocalityStats{
+			Locality: &corev3.Locality{Region: "region-1", Zone: fmt.Sprintf("zone-%d", i)}, TotalIssuedRequests: 10,
+		})
+	}
+	data, err := proto.Marshal(&loadstatsv3.LoadStatsRequest{ClusterStats: []*endpointv3.ClusterStats{c}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// inUse is the memory in use after a collection, bytes.
+func inUse() int {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int(m.HeapAlloc)
 }
 
 // A report like the one before costs no memory, with endpoints or without.

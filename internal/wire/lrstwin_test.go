@@ -43,8 +43,8 @@ const (
 
 // twinReport converts a decoded load report that arrived from a client of a kind. What
 // is unbelievable is told to reject and left out: a cluster with its counters,
-// or a single metric; the rest stands. Idle clusters without localities are
-// kept: they tell that nothing was sent. The error is for messages that are
+// or a single metric, or a number of requests in progress that no rate depends
+// on; the rest stands. Idle clusters without localities are kept: they tell that nothing was sent. The error is for messages that are
 // too large to look at.
 func twinReport(m *loadstatsv3.LoadStatsRequest, agent load.Agent, arrived time.Time, reject func(wire.Rejection)) (load.Report, error) {
 	out := load.Report{Arrived: arrived}
@@ -53,7 +53,7 @@ func twinReport(m *loadstatsv3.LoadStatsRequest, agent load.Agent, arrived time.
 	}
 	out.Services = make([]load.ServiceReport, 0, len(m.GetClusterStats()))
 	for _, cs := range m.GetClusterStats() {
-		r := twinReader{service: reportedService(cs), reject: reject}
+		r := twinReader{service: reportedService(cs), agent: agent, reject: reject}
 		if s, ok := r.cluster(cs, agent); ok {
 			out.Services = append(out.Services, s)
 		}
@@ -75,6 +75,7 @@ func reportedService(cs *endpointv3.ClusterStats) string {
 // twinReader reads one ClusterStats.
 type twinReader struct {
 	service string
+	agent   load.Agent
 	reject  func(wire.Rejection)
 	seconds float64 // what rates are judged by
 }
@@ -195,10 +196,15 @@ func (r *twinReader) locality(ls *endpointv3.UpstreamLocalityStats) (load.Locali
 	}
 	ok := r.counter("total_issued_requests", out.Issued) &&
 		r.counter("total_successful_requests", out.Succeeded) &&
-		r.counter("total_error_requests", out.Errors) &&
-		r.gauge("total_requests_in_progress", ls.GetTotalRequestsInProgress())
+		r.counter("total_error_requests", out.Errors)
 	if !ok {
 		return out, false
+	}
+	if !r.gauge("total_requests_in_progress", ls.GetTotalRequestsInProgress()) {
+		if !out.HasIssued && r.agent != load.AgentGRPC {
+			return out, false
+		}
+		out.InProgress = 0
 	}
 	metrics := r.metrics(ls)
 	endpoints, ok := r.endpoints(ls)

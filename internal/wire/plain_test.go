@@ -2,6 +2,7 @@ package wire_test
 
 import (
 	"math"
+	"strings"
 	"testing"
 
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
@@ -15,10 +16,12 @@ import (
 // that hold nothing else and are read a faster way.
 func TestAbsurdCountersOnly(t *testing.T) {
 	for name, set := range map[string]func(*endpointv3.UpstreamLocalityStats){
-		"issued":      func(l *endpointv3.UpstreamLocalityStats) { l.TotalIssuedRequests = math.MaxUint64 },
-		"successful":  func(l *endpointv3.UpstreamLocalityStats) { l.TotalSuccessfulRequests = math.MaxUint64 },
-		"error":       func(l *endpointv3.UpstreamLocalityStats) { l.TotalErrorRequests = math.MaxUint64 },
-		"in progress": func(l *endpointv3.UpstreamLocalityStats) { l.TotalRequestsInProgress = math.MaxUint64 },
+		"issued":     func(l *endpointv3.UpstreamLocalityStats) { l.TotalIssuedRequests = math.MaxUint64 },
+		"successful": func(l *endpointv3.UpstreamLocalityStats) { l.TotalSuccessfulRequests = math.MaxUint64 },
+		"error":      func(l *endpointv3.UpstreamLocalityStats) { l.TotalErrorRequests = math.MaxUint64 },
+		"in progress": func(l *endpointv3.UpstreamLocalityStats) {
+			l.TotalRequestsInProgress, l.TotalIssuedRequests = math.MaxUint64, 0
+		},
 	} {
 		stats := goodStats()
 		l := stats.GetUpstreamLocalityStats()[0]
@@ -26,6 +29,26 @@ func TestAbsurdCountersOnly(t *testing.T) {
 		set(l)
 		if got, rejected := read(t, load.AgentEnvoy, stats); len(got) > 0 || len(rejected) != 1 || rejected[0].Code != wire.RejectCounter {
 			t.Errorf("%s: got %+v, rejected %v", name, got, rejected)
+		}
+	}
+}
+
+// A number in progress that no rate depends on is refused alone: if the whole
+// cluster were left out, what gRPC sent would be taken for nothing.
+func TestAbsurdGaugeAlone(t *testing.T) {
+	for _, tt := range []struct {
+		agent  load.Agent
+		issued uint64
+	}{{load.AgentEnvoy, 100}, {load.AgentGRPC, 100}, {load.AgentGRPC, 0}} {
+		stats := goodStats()
+		l := stats.GetUpstreamLocalityStats()[0]
+		l.TotalRequestsInProgress, l.TotalIssuedRequests = math.MaxUint64, tt.issued
+		got, rejected := read(t, tt.agent, stats)
+		if len(rejected) != 1 || rejected[0].Code != wire.RejectCounter || !strings.Contains(rejected[0].Text, "total_requests_in_progress") {
+			t.Errorf("%+v: rejected %v", tt, rejected)
+		}
+		if len(got) != 1 || len(got[0].Localities) != 1 || got[0].Localities[0].InProgress != 0 || got[0].Localities[0].Issued != tt.issued {
+			t.Errorf("%+v: got %+v", tt, got)
 		}
 	}
 }
