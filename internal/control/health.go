@@ -61,16 +61,42 @@ func (l *Loop) observeHealth(now time.Time) (publish bool) {
 		l.designated = t.Interval
 	}
 	l.metrics.ignored.Add(float64(r.Ignored))
-	l.healthDue = r.Next
+	l.healthDue, l.healthSeen = r.Next, now
 	l.healthDirty = l.healthDirty || r.Publish
 	if age := now.Sub(l.healthSaved); age >= saveEvery || (l.healthDirty && age >= saveHealthEvery) {
 		saved := l.keeper.Save()
 		l.saver.save(job{health: &saved})
 		l.healthSaved, l.healthDirty = now, false
 	}
-	l.showHealth()
+	if now.Sub(l.healthShown) >= showHealthEvery {
+		l.showHealth()
+		l.healthShown = now
+	}
 	return r.Publish
 }
+
+// checkersChanged has the loop look at what checkers say: now, or soon where it
+// looked just before. In an incident hundreds of them say something else than before
+// within a second, and each look goes over all services.
+func (l *Loop) checkersChanged(now time.Time) (look bool) {
+	next := l.healthSeen.Add(healthEvery)
+	if !now.Before(next) {
+		return true
+	}
+	if next.Before(l.healthDue) {
+		l.healthDue = next
+	}
+	return false
+}
+
+const (
+	// healthEvery is how long changes that checkers report wait for each other.
+	healthEvery = 50 * time.Millisecond
+	// showHealthEvery bounds how often what metrics show is counted anew: all
+	// endpoints are. What changes in between shows at the next look, with the next
+	// tick at the latest.
+	showHealthEvery = time.Second
+)
 
 // saveHealthEvery bounds how often what checkers found is written: all of it
 // is, and flapping endpoints must not keep a disk busy. What a killed process

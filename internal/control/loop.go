@@ -44,6 +44,8 @@ type Loop struct {
 	lastSaved   time.Time
 	keeper      *health.Keeper
 	healthDue   time.Time // when health should be looked at again
+	healthSeen  time.Time // when it was
+	healthShown time.Time // when metrics were last told of it
 	healthSaved time.Time
 	last        *plan.Plan    // the last that was decided, drops and all
 	healthDirty bool          // verdicts or drains changed since
@@ -87,7 +89,7 @@ func (l *Loop) Retime() {
 // the plan. What can happen to the state, all of it here:
 //
 //	topology changed   rebase at once, or when the hold-off since the last is over
-//	health changed     book what checkers say; the same, if clients should know
+//	health changed     book what checkers say, or soon, after a look just before; the same, if clients should know
 //	health due         the same: votes age, and changes that were held back come out
 //	asked              answer an operator
 //	hold-off over      rebase
@@ -137,7 +139,11 @@ func (l *Loop) Run(ctx context.Context) error {
 			look.Reset(time.Until(l.healthDue))
 			changed()
 		case <-l.opts.Checkers.Changed():
-			observe()
+			if l.checkersChanged(time.Now()) {
+				observe()
+			} else {
+				look.Reset(time.Until(l.healthDue))
+			}
 		case <-look.C:
 			observe()
 		case do := <-l.asked:

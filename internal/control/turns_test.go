@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/isobar-xds/isobar"
@@ -103,12 +104,14 @@ type checkers struct {
 	changed    chan struct{}
 	connected  []health.Checker
 	designated atomic.Int64
+	collected  atomic.Int64 // how often the loop looked
 
 	mu      sync.Mutex
 	reports []health.Report
 }
 
 func (c *checkers) Collect(now time.Time) []health.Report {
+	c.collected.Add(1)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := range c.reports {
@@ -144,6 +147,46 @@ func TestIntervalReachesCheckers(t *testing.T) {
 		pass(time.Millisecond)
 		if n := c.designated.Load(); n != before+1 {
 			t.Errorf("designated %d times after the interval changed", n-before)
+		}
+		stop()
+	})
+}
+
+// TestChangesOfCheckersWaitForEachOther: where checkers say something else all
+// the time, the loop has time for other things, and no change is forgotten.
+func TestChangesOfCheckersWaitForEachOther(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		c := &checkers{changed: make(chan struct{}, 1)}
+		_, stop := start(t, newParts(), func(o *control.Options) {
+			o.Checkers = c
+			o.Timing = func() control.Timing { return control.Timing{Tick: 10 * time.Second, Interval: 10 * time.Second} }
+		})
+		pass(time.Second)
+		looks := func(during func()) int64 {
+			before := c.collected.Load()
+			during()
+			return c.collected.Load() - before
+		}
+		signal := func() {
+			c.changed <- struct{}{}
+			synctest.Wait()
+		}
+		if n := looks(signal); n != 1 {
+			t.Errorf("the first change was looked at %d times at once", n)
+		}
+		flood := func() {
+			for range 1000 {
+				signal()
+				pass(time.Millisecond)
+			}
+		}
+		if n := looks(flood); n < 15 || n > 21 {
+			t.Errorf("the loop looked %d times in a second of changes", n)
+		}
+		pass(time.Second)
+		signal()
+		if n := looks(func() { signal(); pass(100 * time.Millisecond) }); n != 1 {
+			t.Errorf("the change right after a look was looked at %d times", n)
 		}
 		stop()
 	})

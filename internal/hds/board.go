@@ -2,6 +2,7 @@ package hds
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/isobar-xds/isobar"
@@ -17,6 +18,7 @@ type board struct {
 	byAddress map[netip.AddrPort][]int // for the flat form; nil until it is needed
 	orders    *orders                  // that the slots agree with
 	metadata  int                      // bytes, of all slots
+	news      []int                    // slots that are not collected yet
 }
 
 // joint is what reports and specifiers are joined on.
@@ -66,6 +68,9 @@ func (b *board) renew(slots []slot, from time.Time) board {
 			s.from = from
 		}
 		next.at[j] = i
+		if s.fresh {
+			next.news = append(next.news, i)
+		}
 	}
 	for j := range b.at {
 		if _, ok := next.at[j]; !ok {
@@ -167,7 +172,11 @@ func (b *board) set(k int, e *wire.HealthEntry, now time.Time, o *outcome) {
 		return
 	}
 	o.changed = o.changed || s.status != e.Status
-	s.status, s.arrived, s.fresh = e.Status, now, true
+	s.status, s.arrived = e.Status, now
+	if !s.fresh {
+		s.fresh = true
+		b.news = append(b.news, k)
+	}
 	metadata := e.Metadata
 	if b.metadata-len(s.metadata)+len(metadata) > maxMetadata {
 		metadata = ""
@@ -177,26 +186,16 @@ func (b *board) set(k int, e *wire.HealthEntry, now time.Time, o *outcome) {
 	s.metadata = metadata
 }
 
-func (b *board) fresh() int {
-	n := 0
-	for i := range b.slots {
-		if b.slots[i].fresh {
-			n++
-		}
-	}
-	return n
-}
+func (b *board) fresh() int { return len(b.news) }
 
-// collect appends what is new as reports of a checker. What it says of
-// endpoints that are other ones by the newest orders, which it has not been
-// told yet, is no word on those.
+// collect appends what is new as reports of a checker, in the order of slots.
+// What it says of endpoints that are other ones by the newest orders, which it
+// has not been told yet, is no word on those.
 func (b *board) collect(checker string, newest *orders, out []health.Report) []health.Report {
 	same := b.orders == nil || b.orders.topology == newest.topology
-	for i := range b.slots {
+	slices.Sort(b.news)
+	for _, i := range b.news {
 		s := &b.slots[i]
-		if !s.fresh {
-			continue
-		}
 		s.fresh = false
 		if !same && newest.altered(s) {
 			continue
@@ -206,5 +205,6 @@ func (b *board) collect(checker string, newest *orders, out []health.Report) []h
 			Status: s.status, Arrived: s.arrived,
 		})
 	}
+	b.news = b.news[:0]
 	return out
 }

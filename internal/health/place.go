@@ -12,7 +12,7 @@ const (
 	// DefaultCheckerRate is 10,000 endpoints every 5 s.
 	DefaultCheckerRate = 2_000.0 // probes/s
 	// DefaultEndpointRate is what health checks of all checkers together may
-	// cost an endpoint.
+	// cost an endpoint, where those whose agreement makes a verdict cost less.
 	DefaultEndpointRate = 10.0 // probes/s
 )
 
@@ -37,7 +37,7 @@ type PlacementInput struct {
 // Limits bounds the work of checkers and what endpoints have to answer.
 type Limits struct {
 	CheckerRate  float64 // probes/s of one checker; 0 = DefaultCheckerRate
-	EndpointRate float64 // probes/s of one endpoint by all checkers; 0 = DefaultEndpointRate
+	EndpointRate float64 // probes/s of one endpoint by all checkers, or by as many as have to agree; 0 = DefaultEndpointRate
 }
 
 // Probed tells whether checkers are to probe an endpoint of a service.

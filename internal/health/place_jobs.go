@@ -72,9 +72,13 @@ func newJob(spec *isobar.Service, e *isobar.Endpoint, needs Protocols, rate floa
 	count, domains := wanted(spec)
 	return job{
 		key: Key{Service: spec.Name, Address: e.Address}, needs: needs | NeedsOf(e), rate: rate, class: class,
-		asked: count, want: min(count, max(1, int(budget/rate+1e-9))), domains: domains,
+		asked: count, want: min(count, max(leastVotes(count), domains, int(budget/rate+1e-9))), domains: domains,
 	}
 }
+
+// leastVotes gives how many checkers have to agree where count are asked for.
+// With fewer there would never be a verdict.
+func leastVotes(count int) int { return min(twoVotes, count) }
 
 // wanted gives how many checkers a service asks for, and in how many domains,
 // with the defaults filled in.

@@ -38,6 +38,11 @@ func TestShortfalls(t *testing.T) {
 	grpcOnly.HealthChecks[0].Protocol = isobar.CheckGRPC
 	fast := service("fast", 1, zoneA)
 	fast.HealthChecks[0].Interval = 250 * time.Millisecond
+	fastest := service("fastest", 1, zoneA)
+	fastest.HealthChecks[0].Interval = 100 * time.Millisecond
+	strict := service("strict", 1, zoneA)
+	strict.HealthChecks[0].Interval = 100 * time.Millisecond
+	strict.Checkers = isobar.Checkers{Count: 4, Domains: 3}
 	lone := service("lone", 1, zoneA)
 	lone.Checkers = isobar.Checkers{Count: 1}
 	one := service("one", 1, zoneA)
@@ -67,6 +72,8 @@ func TestShortfalls(t *testing.T) {
 		{"one zone", service("web", 1, zoneA), checkersIn(5, zoneA), health.Limits{}, 3, "in 1 zones only; `checkers: {domains: 1}` accepts that"},
 		{"one zone accepted", one, checkersIn(5, zoneA), health.Limits{}, 3, ""},
 		{"budget", fast, envoys, health.Limits{}, 2, "more checkers would probe it too often: each makes 4 probes/s"},
+		{"as many as agree", fastest, envoys, health.Limits{}, 2, "more checkers would probe it too often: each makes 10 probes/s"},
+		{"as many as agree in zones", strict, envoys, health.Limits{}, 3, "more checkers would probe it too often: each makes 10 probes/s"},
 		{"limit", service("web", 10, zoneA), envoys, health.Limits{CheckerRate: 1}, 2, "checkers are at their limit of 1 probes/s"},
 		{"contradiction", lone, envoys, health.Limits{}, 1, "1 checkers can't be in 2 zones"},
 		{"enough", service("web", 1, zoneA), envoys, health.Limits{}, 3, ""},

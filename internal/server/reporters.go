@@ -12,10 +12,14 @@ import (
 // streams broke and whose load report streams did not go on counting.
 const subscriptionGrace = 2 * time.Minute
 
+// noteEvery is how long an answer is good for. It is asked for with each service
+// of each report, and to find out takes the locks of all discovery streams.
+const noteEvery = 10 * time.Second
+
 // recentSubscriptions remembers who subscribed to what not long ago. It holds
 // nothing that was not served.
 type recentSubscriptions struct {
-	mu    sync.Mutex
+	mu    sync.RWMutex
 	seen  map[subscriber]time.Time
 	swept time.Time
 }
@@ -35,7 +39,7 @@ func (r *recentSubscriptions) note(k subscriber, now time.Time) {
 	if now.Sub(r.swept) > subscriptionGrace {
 		r.swept = now
 		for k, at := range r.seen {
-			if now.Sub(at) > subscriptionGrace {
+			if now.Sub(at) > subscriptionGrace+noteEvery {
 				delete(r.seen, k)
 			}
 		}
@@ -43,11 +47,12 @@ func (r *recentSubscriptions) note(k subscriber, now time.Time) {
 	r.seen[k] = now
 }
 
-func (r *recentSubscriptions) has(k subscriber, now time.Time) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+// has tells whether a subscription was noted not longer ago than that.
+func (r *recentSubscriptions) has(k subscriber, now time.Time, ago time.Duration) bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
 	at, ok := r.seen[k]
-	return ok && now.Sub(at) <= subscriptionGrace
+	return ok && now.Sub(at) <= ago
 }
 
 // mayReport tells whether clients of a locality may report on a service: on
@@ -59,9 +64,12 @@ func (s *Server) mayReport(l isobar.Locality, service string) bool {
 		return true
 	}
 	k, now := subscriber{l, service}, time.Now()
+	if s.security.recent.has(k, now, noteEvery) {
+		return true
+	}
 	if s.xds.Subscribed(l, service) {
 		s.security.recent.note(k, now)
 		return true
 	}
-	return s.security.recent.has(k, now)
+	return s.security.recent.has(k, now, subscriptionGrace+noteEvery)
 }

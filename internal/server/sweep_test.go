@@ -182,9 +182,11 @@ func (s *sweepStream) receive() {
 	}
 }
 
-// send sends a message and waits until all that follows from it has happened.
+// send sends a message and waits until all that follows from it has happened:
+// what checkers change may wait a little for what else they change.
 func (s *sweepStream) send(message []byte) {
 	_ = s.SendMsg(&wire.Frame{Pieces: mem.BufferSlice{mem.SliceBuffer(message)}}) // RecvMsg knows why it failed
+	time.Sleep(100 * time.Millisecond)                                            //nolint:forbidigo // virtual time
 	synctest.Wait()
 }
 
