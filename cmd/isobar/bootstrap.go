@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -105,7 +104,7 @@ plane then gives clusters an eds_config that names the cluster "isobar".`,
 			}
 			for _, s := range services {
 				if strings.TrimSpace(s) == "" {
-					return fmt.Errorf("--service %q: want a service's name", s)
+					return usagef("--service %q: want a service's name", s)
 				}
 			}
 			if err := b.checkEnvoy(); err != nil {
@@ -116,7 +115,7 @@ plane then gives clusters an eds_config that names the cluster "isobar".`,
 				return besides.writeEnvoy(cmd, b)
 			}
 			if besides.checks {
-				return errors.New("--checks goes with --beside")
+				return usagef("--checks goes with --beside")
 			}
 			return envoyBootstrap.Execute(cmd.OutOrStdout(), b)
 		},

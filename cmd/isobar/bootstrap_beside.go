@@ -1,8 +1,6 @@
 package main
 
 import (
-	"errors"
-	"fmt"
 	"regexp"
 	"text/template"
 
@@ -36,7 +34,7 @@ type grpcAuthority struct {
 
 func (f *besideFlags) writeGRPC(cmd *cobra.Command, b bootstrap) error {
 	if !authorityForm.MatchString(f.authority) {
-		return fmt.Errorf("--authority %q: want letters, digits and . _ -", f.authority)
+		return usagef("--authority %q: want letters, digits and . _ -", f.authority)
 	}
 	whole := grpcBootstrap(b)
 	return writeJSON(cmd.OutOrStdout(), grpcFragment{
@@ -53,7 +51,7 @@ type envoyBeside struct {
 
 func (f *besideFlags) writeEnvoy(cmd *cobra.Command, b bootstrap) error {
 	if len(b.Services) > 0 {
-		return errors.New("--service does not go with --beside: the other control plane gives the clusters")
+		return usagef("--service does not go with --beside: the other control plane gives the clusters")
 	}
 	return envoyFragment.Execute(cmd.OutOrStdout(), envoyBeside{bootstrap: b, Checks: f.checks})
 }

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"errors"
-
 	"github.com/spf13/cobra"
 )
 
@@ -23,7 +21,7 @@ func (f *bootstrapTLS) register(cmd *cobra.Command) {
 
 func (f *bootstrapTLS) check() error {
 	if (f.Cert == "") != (f.Key == "") {
-		return usageError{errors.New("--cert and --key belong together: give both")}
+		return usagef("--cert and --key belong together: give both")
 	}
 	f.TLS = f.TLS || f.CA != "" || f.Cert != ""
 	return nil
@@ -50,7 +48,7 @@ func (f *bootstrapTLS) grpc() grpcCreds {
 // checkEnvoy refuses what Envoy would take for no check at all.
 func (f *bootstrapTLS) checkEnvoy() error {
 	if f.TLS && f.CA == "" {
-		return usageError{errors.New("--ca: Envoy trusts everybody without it; name the file with the authority, for example /etc/ssl/certs/ca-certificates.crt")}
+		return usagef("--ca: Envoy trusts everybody without it; name the file with the authority, for example /etc/ssl/certs/ca-certificates.crt")
 	}
 	return nil
 }

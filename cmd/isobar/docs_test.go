@@ -80,6 +80,24 @@ func TestHelpOfNothing(t *testing.T) {
 	}
 }
 
+// TestCalledWrongly: the exit status tells it from what goes wrong later.
+func TestCalledWrongly(t *testing.T) {
+	for _, args := range [][]string{
+		{"bootstrap", "envoy", "--locality", "us/a", "--checks"},
+		{"bootstrap", "envoy", "--locality", "us/a", "--service", " "},
+		{"bootstrap", "envoy", "--locality", "us/a", "--beside", "--service", "web"},
+		{"bootstrap", "envoy", "--locality", "us/a", "--tls"},
+		{"bootstrap", "grpc", "--locality", "us/a", "--beside", "--authority", "a/b"},
+		{"bootstrap", "grpc", "--locality", "us/a", "--cert", "c.pem"},
+		{"bootstrap", "grpc", "--locality", "us"},
+		{"bootstrap", "grpc", "--locality", "us/a", "--server", "localhost"},
+	} {
+		if err := run(t.Context(), args, io.Discard, io.Discard); exitCode(err) != exitUsage {
+			t.Errorf("%v: exit status %d: %v", args, exitCode(err), err)
+		}
+	}
+}
+
 // documents are the texts that show commands, by path.
 func documents(t *testing.T) map[string]string {
 	t.Helper()

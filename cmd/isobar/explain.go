@@ -249,6 +249,7 @@ func writeRemarks(b *strings.Builder, e *plan.Explanation) {
 	}
 	section("Reasons", reasons)
 	section("Warnings", e.Warnings)
+	section("Called by", callLines(e.Calls))
 	section("Clients", clients)
 }
 

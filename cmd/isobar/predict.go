@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -68,7 +67,7 @@ func checkPredictFlags(cmd *cobra.Command, o *dataplane.Options) error {
 	case !(o.PanicThreshold >= 0 && o.PanicThreshold <= 100): // nor NaN
 		return usagef("--panic-threshold %v, want a percentage from 0 to 100", o.PanicThreshold)
 	case cmd.Flags().Changed("overprovisioning-factor") && o.OverprovisioningFactor == 0:
-		return usageError{errors.New("--overprovisioning-factor 0, want at least 1 percent; 100 is no overprovisioning")}
+		return usagef("--overprovisioning-factor 0, want at least 1 percent; 100 is no overprovisioning")
 	}
 	return nil
 }

@@ -88,7 +88,7 @@ type ExplainFunc func(p *plan.Plan, service string, source isobar.Locality) (pla
 const (
 	DefaultPublishWait = 5 * time.Second
 	DefaultStall       = 30 * time.Second
-	DefaultMaxBodies   = 4 * maxSetBytes
+	DefaultMaxBodies   = 256 << 20
 	DefaultMaxAnswers  = 256 << 20
 )
 

@@ -25,7 +25,7 @@ const (
 	shutdownTimeout   = 5 * time.Second
 	maxHeaderBytes    = 16 << 10
 	maxObjectBytes    = 4 << 20  // one service
-	maxSetBytes       = 64 << 20 // all services of the API
+	maxSetBytes       = 16 << 20 // all services of the API, as a configuration
 	maxHealthBytes    = 1 << 10
 	maxWrites         = 64 // under way at once; each may wait for a plan
 )
