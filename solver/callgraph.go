@@ -137,8 +137,8 @@ func (p Problem) validateCalls(g *callGraph) error {
 		for _, d := range s.Demand {
 			total[i] += d
 		}
-		if len(g.in[i]) > 0 && total[i] > maxRate {
-			return invalid(fmt.Sprintf("services[%d]", i), "calls make a demand of %v, more than %g", total[i], float64(maxRate))
+		if len(g.in[i]) > 0 && total[i] > MaxRate {
+			return invalid(fmt.Sprintf("services[%d]", i), "calls make a demand of %v, more than %g", total[i], float64(MaxRate))
 		}
 		for _, c := range s.Calls {
 			total[c.Service] += c.PerRequest * total[i]

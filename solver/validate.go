@@ -8,14 +8,17 @@ import (
 const (
 	defaultCeiling = 0.8
 
-	// No fleet is near these limits; within them no sum overflows and no
-	// product loses its meaning.
-	maxRate    = 1e12 // requests/s
 	maxLatency = 1e9  // ms
-	minRate    = 1e-6 // smallest capacity that is not 0
 	minDemand  = 1e-9 // less counts as no demand
-	minCeiling = 1e-3 // smallest ceiling
-	maxServers = 1e9
+)
+
+// Ranges of what a problem may hold. No fleet is near these limits; within them no
+// sum overflows and no product loses its meaning.
+const (
+	MaxRate    = 1e12 // largest demand, background and capacity, requests/s
+	MinRate    = 1e-6 // smallest capacity that is not 0, requests/s
+	MinCeiling = 1e-3 // smallest ceiling
+	MaxServers = 1e9  // most servers of a locality
 )
 
 // Validate tells whether a problem can be solved: every number in its range,
@@ -54,7 +57,7 @@ func within(place string, v, lo, hi float64) error {
 
 func (s *Service) validate(sources int) error {
 	for i, d := range s.Demand {
-		if err := within(fmt.Sprintf(".demand[%d]", i), d, 0, maxRate); err != nil {
+		if err := within(fmt.Sprintf(".demand[%d]", i), d, 0, MaxRate); err != nil {
 			return err
 		}
 	}
@@ -157,22 +160,22 @@ func (s *Service) matrix(place string, m [][]float64, sources int, limit float64
 
 func (l Locality) validate(place string) error {
 	if l.Capacity != 0 {
-		if err := within(place+".capacity", l.Capacity, minRate, maxRate); err != nil {
+		if err := within(place+".capacity", l.Capacity, MinRate, MaxRate); err != nil {
 			return err
 		}
 	}
-	if err := within(place+".servers", l.Servers, 0, maxServers); err != nil {
+	if err := within(place+".servers", l.Servers, 0, MaxServers); err != nil {
 		return err
 	}
 	if l.Queues != 0 {
-		if err := within(place+".queues", l.Queues, 1, maxServers); err != nil {
+		if err := within(place+".queues", l.Queues, 1, MaxServers); err != nil {
 			return err
 		}
 	}
 	if l.Ceiling != 0 {
-		if err := within(place+".ceiling", l.Ceiling, minCeiling, 1); err != nil {
+		if err := within(place+".ceiling", l.Ceiling, MinCeiling, 1); err != nil {
 			return err
 		}
 	}
-	return within(place+".background", l.Background, 0, maxRate)
+	return within(place+".background", l.Background, 0, MaxRate)
 }

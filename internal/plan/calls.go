@@ -203,7 +203,10 @@ func (d *draft) settleDemand() {
 		return
 	}
 	undeclared(d.sites, d.sources)
-	for i := range d.sites {
-		d.Sites[i] = d.sites[i].Site
+	for i := range d.Limited {
+		if s := &d.sites[i]; !s.declared && !s.learned { // the capacity that a limit set is gone
+			d.limit(i)
+		}
 	}
+	d.showSites()
 }

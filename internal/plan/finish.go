@@ -26,9 +26,11 @@ func (d *draft) carryPrices(prev *Service) {
 
 // finish completes the service once it is assigned: how far the published
 // shares are from the bound, and on a rebase the solution that stands.
-func (d *draft) finish() {
+func (d *draft) finish(trigger assign.Trigger) {
 	prev, solved := d.last, d.Solution != nil
-	if d.Solution == nil && d.Problem == nil && prev != nil && prev.Solution != nil && sameSites(prev.Sites, d.Sites) && d.previous == prev.Result {
+	// With another network the problem is another one: its distances would go on
+	// from plan to plan.
+	if trigger == assign.Rebase && !solved && d.Problem == nil && prev != nil && prev.Solution != nil && d.sameWays && d.previous == prev.Result {
 		d.Problem, d.Solution, d.Solved = prev.Problem, prev.Solution, prev.Solved
 		d.CallCosts, d.Joint, d.PlanGap = prev.CallCosts, prev.Joint, prev.PlanGap
 		d.PolicyGap, d.PolicyMS = prev.PolicyGap, prev.PolicyMS

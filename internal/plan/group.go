@@ -44,7 +44,7 @@ func decideGroup(in *Input, group []*draft) *certificate {
 		d.Result, violations = decide(d.assignInput(in.Trigger), in.Now)
 		d.violations = append(d.violations, violations...)
 		d.watchCalm()
-		d.finish()
+		d.finish(in.Trigger)
 		d.watchSwings(in)
 		for _, l := range d.out {
 			l.to.receive(l)

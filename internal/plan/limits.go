@@ -73,26 +73,31 @@ func (d *draft) applyLimits() {
 	}
 	d.Limited = make([]LimitedSite, len(d.sites))
 	for i := range d.sites {
-		s, x := &d.sites[i], &d.Limited[i]
-		x.By = -1
-		if s.Capacity <= 0 {
-			continue
-		}
-		allowed := s.Ceiling * s.Capacity
-		if s.declared || s.learned {
-			x.Room = allowed
-		}
-		by, least := d.counting(i)
-		switch {
-		case by < 0:
-		case x.Room > 0 && least < allowed:
-			x.By = by
-			s.Ceiling *= least / allowed
-		case x.Room == 0:
-			x.By = by
-			s.Nominal *= least / s.Ceiling / s.Capacity
-			s.Capacity = least / s.Ceiling
-		}
+		d.limit(i)
+	}
+}
+
+// limit does that for one site.
+func (d *draft) limit(i int) {
+	s, x := &d.sites[i], &d.Limited[i]
+	*x = LimitedSite{By: -1}
+	if s.Capacity <= 0 {
+		return
+	}
+	allowed := s.Ceiling * s.Capacity
+	if s.declared || s.learned {
+		x.Room = allowed
+	}
+	by, least := d.counting(i)
+	switch {
+	case by < 0:
+	case x.Room > 0 && least < allowed:
+		x.By = by
+		s.Ceiling *= least / allowed
+	case x.Room == 0:
+		x.By = by
+		s.Nominal *= least / s.Ceiling / s.Capacity
+		s.Capacity = least / s.Ceiling
 	}
 }
 

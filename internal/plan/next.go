@@ -101,6 +101,9 @@ func newDraft(in *Input, spec *isobar.Service, prev *Service) *draft {
 		d.Findings = findingsOf(in.Findings, spec.Name)
 		known := learnedOf(in.Learned, spec.Name)
 		d.Learned, d.Dimensions = known.Localities, known.Dimensions
+		if d.Load == nil && prev != nil { // nobody sends anything, so nothing is learned, nor forgotten
+			d.Learned, d.Dimensions = prev.Learned, prev.Dimensions
+		}
 	case prev != nil:
 		d.Load, d.Findings, d.Learned, d.Dimensions = prev.Load, prev.Findings, prev.Learned, prev.Dimensions
 	}
@@ -130,11 +133,17 @@ func newDraft(in *Input, spec *isobar.Service, prev *Service) *draft {
 	undeclared(d.sites, d.sources)
 	d.applyLimits()
 	d.Sites = make([]assign.Site, len(d.sites))
-	for i := range d.sites {
-		d.Sites[i] = d.sites[i].Site
-	}
+	d.showSites()
 	d.sameWays = prev != nil && in.Previous.Topology != nil && in.Previous.Topology.Network == d.network && sameSites(prev.Sites, d.Sites)
 	return d
+}
+
+// showSites brings Sites up to date with what was made of sites.
+func (d *draft) showSites() {
+	for i := range d.sites {
+		d.sites[i].bound()
+		d.Sites[i] = d.sites[i].Site
+	}
 }
 
 func findingsOf(all []load.Findings, service string) load.Findings {

@@ -7,6 +7,7 @@ import (
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/assign"
 	"github.com/isobar-xds/isobar/internal/health"
+	"github.com/isobar-xds/isobar/solver"
 )
 
 // undeclaredSlack is how far above its region's mean rate per endpoint a
@@ -234,6 +235,16 @@ func undeclared(sites []site, sources []sourceDemand) {
 		s.Capacity = (undeclaredSlack*mean*s.weight + s.Background) / s.Ceiling
 		s.Nominal = s.Capacity
 	}
+}
+
+// bound keeps what configurations and limits make of a site in the solver's
+// ranges. What is beyond them is a way to say "as much as you like", or "nothing".
+func (s *site) bound() {
+	s.Capacity, s.servers = min(s.Capacity, solver.MaxRate), min(s.servers, solver.MaxServers)
+	if s.Capacity < solver.MinRate {
+		s.Capacity = 0
+	}
+	s.Ceiling = max(s.Ceiling, solver.MinCeiling)
 }
 
 func orDefault(v, def float64) float64 {

@@ -209,9 +209,10 @@ func (d *draft) assignInput(trigger assign.Trigger) assign.Input {
 		Service: d.served(), Sites: d.Sites, Sources: make([]assign.Source, len(d.sources)),
 		Prices: d.Prices, Previous: d.previous, Trigger: trigger, Hold: d.Hold, Settle: d.settled != nil,
 	}
-	if d.Solution != nil {
+	switch {
+	case d.Solution != nil:
 		in.Shed = shedFraction(d.Problem.Demand, d.Solution.Shed)
-	} else if d.previous != nil {
+	case d.previous != nil && (trigger == assign.Rebase || total(d.sources) > 0): // there is nothing to serve with
 		in.Shed = d.previous.Drop
 	}
 	d.degrade(&in)
