@@ -122,11 +122,12 @@ func (s *Server) setHealth(w http.ResponseWriter, r *http.Request, status isobar
 		return
 	}
 	name, address := r.PathValue("name"), r.PathValue("address")
-	s.drains.Lock()
-	unlock := sync.OnceFunc(s.drains.Unlock)
-	defer unlock()
 	var warnings []Problem
-	if status == isobar.Draining { // unhealthy tells a fact: what is down serves nothing however full the rest is
+	unlock := func() {}
+	if status == isobar.Draining { // unhealthy tells a fact: what is down serves nothing however full the rest is, and waits for no drain
+		s.drains.Lock()
+		unlock = sync.OnceFunc(s.drains.Unlock)
+		defer unlock()
 		var ok bool
 		if warnings, ok = s.allowDrain(w, r, &Drain{Health: plan.Drain{Service: name, Address: address}}); !ok {
 			return

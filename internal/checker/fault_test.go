@@ -15,6 +15,7 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/isobar-xds/isobar/internal/checker"
 	"github.com/isobar-xds/isobar/internal/testhelp"
@@ -58,6 +59,14 @@ func TestOwnFault(t *testing.T) {
 		}
 		if time.Since(began) > patience {
 			t.Fatalf("still reported: %v", r)
+		}
+	}
+	edited := patiently(overHTTP())
+	edited.ReuseConnection, edited.UnhealthyThreshold = no(), wrapperspb.UInt32(2)
+	s.specify(t, spec(cluster("http", edited, srv.address())))
+	for range 5 { // no more is known under another check
+		if status, ok := statusIn(s.next(t), "http", srv.address()); ok && status != healthy {
+			t.Fatalf("an endpoint was called %s for want of open files here, when its check was edited", status)
 		}
 	}
 	broken.Store(false)

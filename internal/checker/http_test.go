@@ -1,6 +1,7 @@
 package checker_test
 
 import (
+	"bufio"
 	"io"
 	"log"
 	"net"
@@ -208,4 +209,23 @@ func TestNoReuse(t *testing.T) {
 	for srv.conns.Load() < 3 {
 		s.next(t)
 	}
+}
+
+// TestSwitchedProtocols: an answer with which the server begins to speak something
+// else is judged by its status, and nothing waits for its end.
+func TestSwitchedProtocols(t *testing.T) {
+	upgrades := listen(t, "tcp", "127.0.0.1:0", func(conn net.Conn) {
+		if _, err := http.ReadRequest(bufio.NewReader(conn)); err != nil {
+			return
+		}
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+		hang(conn)
+	})
+	s := start(t).stream()
+	wanted := overHTTP(func(h *corev3.HealthCheck_HttpHealthCheck) {
+		h.ExpectedStatuses = []*typev3.Int64Range{{Start: 101, End: 102}}
+	})
+	s.specify(t, spec(cluster("socket", patiently(wanted), upgrades), cluster("shop", patiently(overHTTP()), upgrades)))
+	s.until(t, "socket", upgrades, healthy)
+	s.until(t, "shop", upgrades, unhealthy)
 }

@@ -81,9 +81,14 @@ func hostPort(u *url.URL) string {
 func (p *httpProber) judge(ctx context.Context, resp *http.Response) (Outcome, error) {
 	defer resp.Body.Close()
 	c := p.check
-	body, err := io.ReadAll(io.LimitReader(resp.Body, mostResponse+1))
-	if err != nil {
-		return lost(ctx, fmt.Errorf("reading the answer: %w", err))
+	var body []byte
+	if resp.StatusCode == http.StatusSwitchingProtocols { // what follows is no answer, and may never end
+		p.Close()
+	} else {
+		var err error
+		if body, err = io.ReadAll(io.LimitReader(resp.Body, mostResponse+1)); err != nil {
+			return lost(ctx, fmt.Errorf("reading the answer: %w", err))
+		}
 	}
 	if len(body) > mostResponse {
 		p.Close() // what is left is not worth reading

@@ -12,11 +12,13 @@ import (
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/isobar-xds/isobar/internal/checker"
 	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
@@ -114,6 +116,24 @@ func TestTCP(t *testing.T) {
 		{"exchange", none, unhealthy}, {"exchange", closes, unhealthy}, {"wrong", answers, timeout},
 	} {
 		s.until(t, want.cluster, want.address, want.status)
+	}
+}
+
+// TestGreeting: a server that speaks first, and once, is healthy at every probe.
+func TestGreeting(t *testing.T) {
+	greets := listen(t, "tcp", "127.0.0.1:0", func(conn net.Conn) {
+		_, _ = io.WriteString(conn, "220 ready\r\n")
+		hang(conn)
+	})
+	registry := prometheus.NewRegistry()
+	s := start(t, func(o *checker.Options) { o.Registerer = registry }).stream()
+	s.specify(t, spec(cluster("mail", overTCP("", "220 "), greets)))
+	s.until(t, "mail", greets, healthy)
+	for testhelp.Metric(t, registry, "isobar_checker_probes_total") < 10 {
+		s.next(t)
+	}
+	if all, passed := testhelp.Metric(t, registry, "isobar_checker_probes_total"), testhelp.Metric(t, registry, "isobar_checker_probes_total", "passed"); all != passed {
+		t.Errorf("%v of %v probes passed", passed, all)
 	}
 }
 

@@ -40,6 +40,7 @@ type redisProber struct {
 	check  *redisCheck
 	target Target
 	client *redis.Client
+	giveUp context.CancelFunc // ends what the client dials
 }
 
 // Probe asks. A key that exists means that the instance is taken out of
@@ -81,11 +82,18 @@ func (p *redisProber) ask(ctx context.Context) (Outcome, error) {
 	return Passed, nil
 }
 
-// connect makes a client of one connection, without retries of its own.
+// connect makes a client of one connection, without retries of its own. It dials
+// in the background, in a context of its own, which ends with the client here: or
+// where nobody answers, dials would pile up.
 func (p *redisProber) connect() *redis.Client {
+	dialing, giveUp := context.WithCancel(context.Background())
+	p.giveUp = giveUp
 	return redis.NewClient(&redis.Options{
 		Addr: p.target.Address,
 		Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
+			defer context.AfterFunc(dialing, cancel)()
 			return p.check.link.open(ctx, p.target.Network, p.target.Address)
 		},
 		Protocol: 2, DisableIdentity: true,
@@ -102,6 +110,7 @@ func (p *redisProber) connect() *redis.Client {
 // Close lets go of the connection.
 func (p *redisProber) Close() {
 	if p.client != nil {
+		p.giveUp()
 		_ = p.client.Close() // fails only when closed before
 		p.client = nil
 	}

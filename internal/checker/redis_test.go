@@ -2,8 +2,10 @@ package checker_test
 
 import (
 	"bytes"
+	"context"
 	"net"
 	"os/exec"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -11,7 +13,9 @@ import (
 	redisv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/health_checkers/redis/v3"
 	"github.com/redis/go-redis/v9"
 	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/isobar-xds/isobar/internal/checker"
 	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
@@ -95,4 +99,26 @@ func TestRedis(t *testing.T) {
 	s.until(t, "key", address, healthy)
 	stop()
 	s.until(t, "ping", address, unhealthy)
+}
+
+// TestRedisDialsDoNotPileUp: where nobody answers, a probe that has timed out
+// dials no more.
+func TestRedisDialsDoNotPileUp(t *testing.T) {
+	var dialing, dialed atomic.Int32
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		dialed.Add(1)
+		dialing.Add(1)
+		defer dialing.Add(-1)
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	s := start(t, func(o *checker.Options) { o.Dial = dial }).stream()
+	hc := overRedis(t, "")
+	hc.Timeout = durationpb.New(10 * time.Millisecond)
+	s.specify(t, spec(cluster("ping", hc, "127.0.0.1:6379")))
+	s.until(t, "ping", "127.0.0.1:6379", timeout)
+	for dialed.Load() < 20 {
+		s.next(t)
+	}
+	testhelp.Eventually(t, "all dials but that of the present probe end", func() bool { return dialing.Load() <= 1 })
 }

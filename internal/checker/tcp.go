@@ -28,6 +28,13 @@ func newTCP(m *corev3.HealthCheck_TcpHealthCheck, l link) (func(Target) (Prober,
 	return func(t Target) (Prober, error) { return &tcpProber{check: c, target: t}, nil }, nil
 }
 
+// reusable tells whether a connection is good for a second probe. Servers that
+// speak first do so once: who sends nothing would wait in vain for a second
+// greeting, and every other probe would fail.
+func (c *tcpCheck) reusable() bool {
+	return c.link.reuse && len(c.payload.receive) > 0 && len(c.payload.send) > 0
+}
+
 // tcpProber probes one endpoint over TCP.
 type tcpProber struct {
 	check  *tcpCheck
@@ -50,7 +57,7 @@ func (p *tcpProber) Probe(ctx context.Context) (Outcome, error) {
 		p.Close()
 		return lost(ctx, err)
 	}
-	if !p.check.link.reuse || len(p.check.payload.receive) == 0 {
+	if !p.check.reusable() {
 		p.Close()
 	}
 	return Passed, nil

@@ -21,7 +21,7 @@ type verdict struct {
 func (v *verdict) record(o Outcome, c *check) (changed, pending bool) {
 	if o == Blind {
 		v.blind++
-		v.unknown = v.blind >= c.unhealthyThreshold
+		v.unknown = v.unknown || v.blind >= c.unhealthyThreshold
 		return false, false
 	}
 	first := !v.checked
@@ -65,9 +65,12 @@ func (v *verdict) status() corev3.HealthStatus {
 }
 
 // inherited is the verdict of a new check on an endpoint whose status is known
-// already: it keeps its health, and the first probe that passes counts.
+// already: it keeps its health, and the first probe that passes counts. What is
+// not known for want of probes stays so until one is made.
 func inherited(s corev3.HealthStatus) verdict {
-	return verdict{healthy: s == corev3.HealthStatus_HEALTHY, timedOut: s == corev3.HealthStatus_TIMEOUT}
+	return verdict{
+		healthy: s == corev3.HealthStatus_HEALTHY, timedOut: s == corev3.HealthStatus_TIMEOUT, unknown: s == corev3.HealthStatus_UNKNOWN,
+	}
 }
 
 // gravity orders the statuses of checks: the gravest is the endpoint's.

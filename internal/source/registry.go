@@ -277,7 +277,9 @@ func (r *Registry) save(ctx context.Context, c contents) error {
 	if err != nil {
 		return err
 	}
-	r.written = data
+	if r.written = data; cap(data) > 4*len(data)+1<<20 {
+		r.written = nil // there were many more services once
+	}
 	revision, err := r.opts.Store.CompareAndSwap(ctx, storeKey, r.storeRevision, data)
 	if err == nil {
 		// A change that fails leaves its revision to the next one, so what was

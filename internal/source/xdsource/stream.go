@@ -140,7 +140,7 @@ func (s *session) serve(ctx context.Context) error {
 			err = s.response(resp)
 		case <-s.client.changed:
 			next := s.client.config()
-			if next == nil || !sameServer(s.cfg, next) {
+			if next == nil || !sameServer(s.cfg, next) || !sameMeaning(s.cfg, next) {
 				return nil
 			}
 			s.cfg = next
@@ -160,6 +160,24 @@ func (s *session) serve(ctx context.Context) error {
 // sameServer tells whether a stream can go on under another configuration.
 func sameServer(a, b *Config) bool {
 	return a.Server == b.Server && reflect.DeepEqual(a.TLS, b.TLS) && a.Node == b.Node && a.ADS == b.ADS
+}
+
+// sameMeaning tells whether what was answered under one configuration says the same
+// under another: servers don't answer again as long as the names are the same.
+func sameMeaning(a, b *Config) bool {
+	if a.DefaultLocality != b.DefaultLocality {
+		return false
+	}
+	services := make(map[string]string, len(a.Services))
+	for i := range a.Services {
+		services[a.Services[i].EDSName] = a.Services[i].Settings.Name
+	}
+	for i := range b.Services {
+		if name, asked := services[b.Services[i].EDSName]; asked && name != b.Services[i].Settings.Name {
+			return false
+		}
+	}
+	return true
 }
 
 // subscribe asks for the names that are configured now, unless that is what

@@ -142,6 +142,33 @@ func TestReload(t *testing.T) {
 	})
 }
 
+// TestReloadOfWhatAnswersMean: under the same names a server does not answer again,
+// so what changes the meaning of its answers has it asked anew.
+func TestReloadOfWhatAnswersMean(t *testing.T) {
+	inWorld(t, configuration("a", "b"), func(w *world) {
+		t := w.t
+		u, _ := w.stream()
+		u.accepted("1", assignment("a", "10.0.0.1"), assignment("b", "10.0.0.2"))
+		swapped := configuration("a", "b")
+		swapped.Services[0].EDSName, swapped.Services[1].EDSName = "eds-b", "eds-a"
+		w.configure(swapped)
+		u, first := w.stream()
+		if first.GetVersionInfo() != "" || len(first.GetResourceNames()) != 2 {
+			t.Errorf("asked by %v", first)
+		}
+		u.accepted("1", assignment("a", "10.0.0.1"), assignment("b", "10.0.0.2"))
+		w.want("a", in("us/a", "10.0.0.2:80"))
+		w.want("b", in("us/a", "10.0.0.1:80"))
+		moved := configuration("a", "b")
+		moved.Services[0].EDSName, moved.Services[1].EDSName = "eds-b", "eds-a"
+		moved.DefaultLocality = isobar.MustLocality("us/z")
+		w.configure(moved)
+		if _, first := w.stream(); first.GetVersionInfo() != "" {
+			t.Errorf("asked by %v for another default locality", first)
+		}
+	})
+}
+
 // TestServiceMovesFromTheFile: it is never missing, and keeps the endpoints of
 // the file until the other control plane lists some.
 func TestServiceMovesFromTheFile(t *testing.T) {
