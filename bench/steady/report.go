@@ -40,11 +40,7 @@ func report(w io.Writer, o *options, m *meter, f *fleet, clients *loadgen.Result
 		mean += float64(s.rss) / float64(len(m.samples))
 		most = max(most, s.rss)
 	}
-	before, after := m.live(0), m.live(2)
-	if len(before) == 0 || len(after) == 0 {
-		return errors.New("the server told of no garbage collections")
-	}
-	live, lastLive := quarter(before), quarter(after)
+	live, lastLive := quarter(m.live(0)), quarter(m.live(2))
 	slope, growth := m.slope(), float64(lastLive-live)/(last.at.Sub(first.at).Hours()*2/3)
 	gc := m.totals[1].collections - m.totals[0].collections
 	pause := m.totals[1].pauses - m.totals[0].pauses
@@ -66,7 +62,7 @@ func report(w io.Writer, o *options, m *meter, f *fleet, clients *loadgen.Result
 		fmt.Sprintf("memory        at most %d MiB, with start and reconnect %d MiB; mean %.0f MiB, %+.1f MiB/h",
 			most>>20, m.most>>20, mean/(1<<20), slope*3600/(1<<20)),
 		fmt.Sprintf("in use        after a quarter of the collections at most %d MiB in the first third, %d MiB in the last, %+.1f%%, %+.1f MiB/h",
-			live>>20, lastLive>>20, 100*float64(lastLive-live)/float64(live), growth/(1<<20)),
+			live>>20, lastLive>>20, 100*float64(lastLive-live)/max(1, float64(live)), growth/(1<<20)),
 		fmt.Sprintf("collections   %.0f, pauses of %.2f ms on average", gc, 1000*pause/max(1, gc)),
 		fmt.Sprintf("ticks         %.0f, %.0f ms each", ticks, 1000*tick),
 		fmt.Sprintf("changes       %d over the admin API, %d failed", f.changes.Load(), f.changesFailed.Load()),
@@ -88,6 +84,7 @@ func report(w io.Writer, o *options, m *meter, f *fleet, clients *loadgen.Result
 	return errors.Join(
 		missed(used > wantCores, "%.2f cores, want at most %.1f", used, wantCores),
 		missed(m.most > wantRSS, "%d MiB, want at most %d", m.most>>20, wantRSS>>20),
+		missed(live == 0 && seconds >= 300, "the server told of no garbage collections in a third of the time"),
 		missed(float64(lastLive-live) > flat*float64(live) && seconds >= 300, "the heap grows by %.0f MiB/h", growth/(1<<20)),
 		missed(back.P99MS > wantFirstEDS, "clients that come back at once wait %.0f ms, want p99 at most %.0f", back.P99MS, wantFirstEDS),
 		missed(!clients.OK(), "not all clients were served, or some refused something"),
@@ -96,8 +93,13 @@ func report(w io.Writer, o *options, m *meter, f *fleet, clients *loadgen.Result
 	)
 }
 
-// quarter gives the lower quartile of sorted values.
-func quarter(sorted []int64) int64 { return sorted[len(sorted)/4] }
+// quarter gives the lower quartile of sorted values, 0 where there are none.
+func quarter(sorted []int64) int64 {
+	if len(sorted) == 0 {
+		return 0
+	}
+	return sorted[len(sorted)/4]
+}
 
 func inWords(l *loadgen.Latency) string {
 	return fmt.Sprintf("p50 %.1f ms, p99 %.1f ms, max %.1f ms", l.P50MS, l.P99MS, l.MaxMS)

@@ -61,7 +61,7 @@ func (l *Loop) observeHealth(now time.Time) (publish bool) {
 		l.designated = t.Interval
 	}
 	l.metrics.ignored.Add(float64(r.Ignored))
-	l.healthDue, l.healthSeen = r.Next, now
+	l.healthDue = r.Next
 	l.healthDirty = l.healthDirty || r.Publish
 	if age := now.Sub(l.healthSaved); age >= saveEvery || (l.healthDirty && age >= saveHealthEvery) {
 		saved := l.keeper.Save()
@@ -72,6 +72,7 @@ func (l *Loop) observeHealth(now time.Time) (publish bool) {
 		l.showHealth()
 		l.healthShown = now
 	}
+	l.healthSeen = time.Now() // the time between two looks, not of one, is what others have
 	return r.Publish
 }
 
@@ -92,9 +93,8 @@ func (l *Loop) checkersChanged(now time.Time) (look bool) {
 const (
 	// healthEvery is how long changes that checkers report wait for each other.
 	healthEvery = 50 * time.Millisecond
-	// showHealthEvery bounds how often what metrics show is counted anew: all
-	// endpoints are. What changes in between shows at the next look, with the next
-	// tick at the latest.
+	// showHealthEvery bounds how often between two ticks what metrics show is
+	// counted anew: all endpoints are.
 	showHealthEvery = time.Second
 )
 

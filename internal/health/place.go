@@ -64,7 +64,7 @@ func Place(in PlacementInput) Placement {
 	// What is enough for a verdict comes first, for all: where checkers are
 	// scarce, a third one for some would leave others without any.
 	for i := range p.jobs {
-		p.fill(i, min(p.jobs[i].want, max(twoVotes, p.jobs[i].domains)))
+		p.fill(i, p.jobs[i].enough)
 	}
 	for i := range p.jobs {
 		p.fill(i, p.jobs[i].want)
@@ -105,7 +105,8 @@ type job struct {
 	rate     float64 // probes/s of one checker
 	class    int     // jobs of one class are equally far from every site
 	asked    int     // checkers that the service asks for
-	want     int     // the same, within the endpoint's budget
+	enough   int     // with fewer there is never a verdict
+	want     int     // what it asks for, within the endpoint's budget
 	domains  int     // that the service asks for
 	chosen   []int   // checkers
 	overfull bool    // a checker that could probe it was full

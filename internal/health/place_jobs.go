@@ -70,15 +70,12 @@ func demands(spec *isobar.Service) (needs Protocols, rate float64) {
 
 func newJob(spec *isobar.Service, e *isobar.Endpoint, needs Protocols, rate float64, class int, budget float64) job {
 	count, domains := wanted(spec)
+	enough := min(count, max(twoVotes, domains))
 	return job{
 		key: Key{Service: spec.Name, Address: e.Address}, needs: needs | NeedsOf(e), rate: rate, class: class,
-		asked: count, want: min(count, max(leastVotes(count), domains, int(budget/rate+1e-9))), domains: domains,
+		asked: count, enough: enough, want: min(count, max(enough, int(budget/rate+1e-9))), domains: domains,
 	}
 }
-
-// leastVotes gives how many checkers have to agree where count are asked for.
-// With fewer there would never be a verdict.
-func leastVotes(count int) int { return min(twoVotes, count) }
 
 // wanted gives how many checkers a service asks for, and in how many domains,
 // with the defaults filled in.

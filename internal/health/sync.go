@@ -105,7 +105,7 @@ func (b *Book) place(r *record, at isobar.Locality, e *isobar.Endpoint) {
 // rule works out how long things take, by the slowest check.
 func (b *Book) rule(spec *isobar.Service) rule {
 	count, domains := wanted(spec)
-	r := rule{domains: domains, least: leastVotes(count)}
+	r := rule{domains: domains, least: min(twoVotes, count)}
 	for i := range spec.HealthChecks {
 		c := &spec.HealthChecks[i]
 		every := c.Interval + c.Jitter + c.Timeout

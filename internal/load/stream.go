@@ -13,7 +13,8 @@ type stream struct {
 	id             StreamID
 	node           Node
 	opened, closed time.Time // closed is zero while it is open
-	arrived        time.Time // when its newest report came; zero before the first
+	arrived        time.Time // when the newest report that is booked came; zero before the first
+	heard          time.Time // when its newest report came
 	// lag is how far reports travel behind the windows they tell of, as the
 	// first one showed; LRS carries no timestamps.
 	lag         time.Duration
@@ -81,7 +82,7 @@ func (t *Table) takeOver() {
 	orphans := map[identity][]*stream{} // each list in order of id
 	for _, s := range t.streams {
 		switch {
-		case !s.closed.IsZero() || t.latest.Sub(s.arrived) > scale(s.due(t.interval), freshIntervals):
+		case !s.closed.IsZero() || t.latest.Sub(s.heard) > scale(s.due(t.interval), freshIntervals):
 			if len(s.flows) > 0 {
 				orphans[s.identity()] = append(orphans[s.identity()], s)
 			}
@@ -109,14 +110,14 @@ func (t *Table) takeOver() {
 // that is known, and old has told nothing since heir opened, because it is
 // closed or hangs half open.
 func (t *Table) replaces(heir, old *stream) bool {
-	if old == heir || old.id > heir.id || len(old.flows) == 0 || old.arrived.After(heir.opened) {
+	if old == heir || old.id > heir.id || len(old.flows) == 0 || old.heard.After(heir.opened) {
 		return false
 	}
 	hold := scale(t.interval, holdIntervals)
 	if !old.closed.IsZero() {
 		return heir.opened.Sub(old.closed) <= hold
 	}
-	silent := later(heir.arrived, heir.opened).Sub(old.arrived)
+	silent := later(heir.heard, heir.opened).Sub(old.heard)
 	return silent > scale(old.due(t.interval), freshIntervals)
 }
 
@@ -128,7 +129,7 @@ func (s *stream) inherit(old *stream) {
 		if s.flow(f.source.service) != nil {
 			continue
 		}
-		f.stream, f.own, f.told, f.news = s, false, later(s.opened, f.told), 0
+		f.stream, f.own, f.told = s, false, later(s.opened, f.told)
 		s.insert(f)
 		f.source.insert(f)
 	}

@@ -172,8 +172,9 @@ func (t *Table) register(w *StreamWindow) {
 	}
 	t.latest = later(t.latest, later(w.Opened, w.Closed))
 	for i := range w.Reports {
-		t.latest = later(t.latest, w.Reports[i].Arrived)
+		s.heard = later(s.heard, w.Reports[i].Arrived)
 	}
+	t.latest = later(t.latest, s.heard)
 	s.listed = t.merges
 }
 

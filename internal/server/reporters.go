@@ -12,8 +12,8 @@ import (
 // streams broke and whose load report streams did not go on counting.
 const subscriptionGrace = 2 * time.Minute
 
-// noteEvery is how long an answer is good for. It is asked for with each service
-// of each report, and to find out takes the locks of all discovery streams.
+// noteEvery is how long a yes is good for. It is asked for with each service of
+// each report, and to find out takes the locks of all discovery streams.
 const noteEvery = 10 * time.Second
 
 // recentSubscriptions remembers who subscribed to what not long ago. It holds

@@ -139,7 +139,9 @@ func healthCheckOf(s *isobar.Service, i int) (*corev3.HealthCheck, error) {
 		NoTrafficInterval:  durationpb.New(c.Interval),
 		UnhealthyThreshold: wrapperspb.UInt32(c.UnhealthyThreshold), // some builds crash without
 		HealthyThreshold:   wrapperspb.UInt32(c.HealthyThreshold),
-		ReuseConnection:    wrapperspb.Bool(true),
+		// Servers greet once: without anything to send, a connection of before
+		// would be silent.
+		ReuseConnection: wrapperspb.Bool(c.TCP == nil || len(c.TCP.Send) > 0 || len(c.TCP.Receive) == 0),
 	}
 	if c.Jitter > 0 {
 		out.IntervalJitter = durationpb.New(c.Jitter)

@@ -126,8 +126,8 @@ const (
 
 // Read reads an encoded LoadStatsRequest and tells how many of its clusters are
 // unknown services. What is unbelievable is told to Reject and left out: a
-// cluster with its counters, or a single metric, or a number of requests in
-// progress that no rate depends on; the rest stands. Idle clusters
+// cluster with its counters, or a single metric, or the number of requests in
+// progress of a client that tells what it issued; the rest stands. Idle clusters
 // without localities are kept: they tell that nothing was sent. The error is
 // for messages that can't be decoded or are too large to look at. Nothing of
 // encoded is kept.
@@ -202,14 +202,13 @@ func (r *ReportReader) begin(o *ReportOptions, clusters int) *clusterReader {
 	}
 	cr.left, cr.budget, cr.unknown, cr.mixed, cr.err = clusters, maxMessages, 0, false, nil
 	cr.room.begin(clusters)
-	cr.free = cr.room.localities
 	return cr
 }
 
 // end lets go of everything that belongs to the report.
 func (r *ReportReader) end(cr *clusterReader) {
 	cr.release()
-	cr.names, cr.options, cr.room, cr.free, cr.service = nil, nil, nil, nil, ""
+	cr.names, cr.options, cr.room, cr.service = nil, nil, nil, ""
 	r.free.Put(cr)
 }
 

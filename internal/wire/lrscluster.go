@@ -24,7 +24,6 @@ type clusterReader struct {
 	err     error // ends the whole message
 
 	room *ReportRoom
-	free []load.LocalityReport // what is left of the room
 
 	// Localities that were read before, in this report or another; there are
 	// few different ones.
@@ -136,24 +135,14 @@ func (r *clusterReader) afford(parts int) bool {
 	return r.err == nil
 }
 
-// maxRoom is how many localities get their memory at once.
-const maxRoom = 4096
-
 // take gives room for the localities of a cluster, to be written over. Clusters
 // are mostly alike: the first one says how much all of them will need.
 func (r *clusterReader) take(n int) []load.LocalityReport {
-	if whole := len(r.room.localities); len(r.free) == whole && muchMore(whole, n*r.left) { // it is the first
-		r.free, r.room.localities = nil, nil
+	s := &r.room.localities
+	if s.used == 0 {
+		s.expect(n * r.left)
 	}
-	if len(r.free) < n {
-		r.free = make([]load.LocalityReport, max(n, min(maxRoom, n*r.left)))
-		if len(r.free) > len(r.room.localities) {
-			r.room.localities = r.free
-		}
-	}
-	out := r.free[:n:n]
-	r.free = r.free[n:]
-	return out
+	return s.take(n)
 }
 
 // identify finds what EDS calls the cluster.

@@ -1,59 +1,66 @@
 package wire
 
-import "github.com/isobar-xds/isobar/internal/load"
+import (
+	"slices"
+
+	"github.com/isobar-xds/isobar/internal/load"
+)
 
 // ReportRoom is the memory of one report. It may be used for another one when
 // nobody needs the report any more: reports are large, and alike.
 type ReportRoom struct {
 	services   []load.ServiceReport
-	localities []load.LocalityReport
+	localities slab[load.LocalityReport]
 	detailed   *detailRoom // nil until a report has details
+	idle       int         // reports in a row that needed little of it
 }
 
 // detailRoom is the memory of what only some clients tell of localities.
 type detailRoom struct {
 	details   slab[load.LocalityDetails]
 	endpoints slab[load.EndpointReport]
-	idle      int // reports in a row that needed little of it
 }
 
-// maxServiceRoom is for how many clusters a room has memory before it is known
-// that they are of services that there are.
-const maxServiceRoom = 1024
-
-// muchMore tells whether a room is so much larger than a report needs it that it
-// is let go. Rooms go from one client to another, so that a few clients with large
-// reports would sooner or later leave a large one to everybody.
-func muchMore(room, need int) bool { return room > 4*need+256 }
-
-// maxIdle is for how many small reports in a row the room of a large one is
-// kept: clients of both kinds take turns in using rooms, and one that is large
-// without need does not stay.
-const maxIdle = 8
+const (
+	// maxIdle is for how many small reports in a row the room of a large one is
+	// kept. Rooms go from one client to another: if it were many, a few clients with
+	// large reports would leave large rooms to everybody.
+	maxIdle = 2
+	// maxServiceRoom is for how many clusters a room has memory before it is known
+	// that they are of services that there are.
+	maxServiceRoom = 1024
+)
 
 // begin makes the room ready for another report, of so many clusters.
 func (r *ReportRoom) begin(clusters int) {
-	if muchMore(cap(r.services), clusters) {
-		r.services, r.localities = nil, nil
+	if r.idle++; !r.roomy() {
+		r.idle = 0
 	}
+	if r.idle >= maxIdle {
+		*r = ReportRoom{}
+	}
+	clear(r.services[:cap(r.services)]) // they hold on to localities, also to those that are room no more
 	if r.services == nil {
 		r.services = make([]load.ServiceReport, 0, min(clusters, maxServiceRoom))
 	}
-	d := r.detailed
-	if d == nil {
-		return
+	r.services = slices.Grow(r.services[:0], min(clusters, maxServiceRoom))
+	if d := r.detailed; d != nil {
+		r.localities.clear() // they hold on to details
+		d.details.clear()    // and those to metrics
+		d.details.begin()
+		d.endpoints.begin()
 	}
-	if d.idle++; !d.details.roomy() && !d.endpoints.roomy() {
-		d.idle = 0
-	}
-	if d.idle >= maxIdle {
-		r.detailed = nil
-		return
-	}
-	clear(d.details.room[:min(len(d.details.room), d.details.used)]) // they hold on to metrics
-	d.details.begin()
-	d.endpoints.begin()
+	r.localities.begin()
 }
+
+// roomy tells whether any of it is much more than the report needed.
+func (r *ReportRoom) roomy() bool {
+	d := r.detailed
+	return muchMore(cap(r.services), len(r.services)) || r.localities.roomy() || d != nil && (d.details.roomy() || d.endpoints.roomy())
+}
+
+// muchMore tells whether room for so many parts is much more than was needed.
+func muchMore(room, needed int) bool { return room > 4*needed+32 }
 
 // details gives room for the details of localities.
 func (r *ReportRoom) details() *detailRoom {
@@ -72,15 +79,21 @@ type slab[T any] struct {
 	room []T // stays for the next report
 	free []T // what is left of it, or of the piece behind it
 	used int // by this report
-	want int // used by the report before
+	want int // used by the report before, or expected of this one
 }
 
 func (s *slab[T]) begin() {
 	s.free, s.used, s.want = s.room, 0, s.used
 }
 
-// roomy tells whether there is much more than the report needs.
-func (s *slab[T]) roomy() bool { return 4*s.used < len(s.room) }
+// clear forgets what the report put there.
+func (s *slab[T]) clear() { clear(s.room[:min(len(s.room), s.used)]) }
+
+// roomy tells whether there is much more than the report needed.
+func (s *slab[T]) roomy() bool { return muchMore(len(s.room), s.used) }
+
+// expect says how much the report will probably need.
+func (s *slab[T]) expect(n int) { s.want = max(s.want, n) }
 
 // take gives n parts.
 func (s *slab[T]) take(n int) []T {

@@ -52,42 +52,53 @@ func TestRoomsAreUsedAgain(t *testing.T) {
 func TestLargeReportsLeaveNoLargeRooms(t *testing.T) {
 	large, known := largeReport(t, 2000, 0)
 	small, _ := largeReport(t, 2, 0)
-	wide := wideReport(t, 1000)
+	none := []byte{}
 	idle, err := proto.Marshal(&loadstatsv3.LoadStatsRequest{ClusterStats: make([]*endpointv3.ClusterStats, 20_000)}) // of no service
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, data := range map[string][]byte{"clusters": large, "localities": wide, "unknown clusters": idle} {
+	detailed, _ := largeReport(t, 10, 300)
+	for name, data := range map[string][]byte{
+		"clusters": large, "localities": wideReport(t, 1, 1000), "clusters and localities": wideReport(t, 10, 1000), "unknown clusters": idle, "endpoints": detailed,
+	} {
 		var reader wire.ReportReader
 		rooms := make([]wire.ReportRoom, 200)
 		read := func(data []byte) {
 			for i := range rooms {
-				if _, _, err := reader.Read(data, &wire.ReportOptions{Agent: load.AgentEnvoy, Arrived: reportTime, Known: &known, Room: &rooms[i]}); err != nil {
+				if _, _, err := reader.Read(data, &wire.ReportOptions{Agent: load.AgentEnvoy, Arrived: reportTime, Known: &known, Endpoints: true, Room: &rooms[i]}); err != nil {
 					t.Fatal(err)
 				}
 			}
 		}
 		read(small)
 		before := inUse()
-		read(data)
-		read(small)
-		if kept := (inUse() - before) / len(rooms); kept > 32<<10 {
-			t.Errorf("%s: %d bytes stay in a room", name, kept)
+		for _, next := range [][]byte{small, none} {
+			read(data)
+			for range 3 {
+				read(next)
+			}
+			if kept := (inUse() - before) / len(rooms); kept > 6<<10 {
+				t.Errorf("%s: %d bytes stay in a room after reports of %d bytes", name, kept, len(next))
+			}
 		}
 		runtime.KeepAlive(rooms)
 	}
 }
 
-// wideReport is on one cluster in many localities.
-func wideReport(t *testing.T, localities int) []byte {
+// wideReport is on clusters in many localities.
+func wideReport(t *testing.T, clusters, localities int) []byte {
 	t.Helper()
-	c := &endpointv3.ClusterStats{ClusterName: "cluster-000", LoadReportInterval: durationpb.New(5 * time.Second)}
-	for i := range localities {
-		c.UpstreamLocalityStats = append(c.UpstreamLocalityStats, &endpointv3.UpstreamLocalityStats{
-			Locality: &corev3.Locality{Region: "region-1", Zone: fmt.Sprintf("zone-%d", i)}, TotalIssuedRequests: 10,
-		})
+	m := &loadstatsv3.LoadStatsRequest{}
+	for n := range clusters {
+		c := &endpointv3.ClusterStats{ClusterName: fmt.Sprintf("cluster-%03d", n), LoadReportInterval: durationpb.New(5 * time.Second)}
+		for i := range localities {
+			c.UpstreamLocalityStats = append(c.UpstreamLocalityStats, &endpointv3.UpstreamLocalityStats{
+				Locality: &corev3.Locality{Region: "region-1", Zone: fmt.Sprintf("zone-%d", i)}, TotalIssuedRequests: 10,
+			})
+		}
+		m.ClusterStats = append(m.ClusterStats, c)
 	}
-	data, err := proto.Marshal(&loadstatsv3.LoadStatsRequest{ClusterStats: []*endpointv3.ClusterStats{c}})
+	data, err := proto.Marshal(m)
 	if err != nil {
 		t.Fatal(err)
 	}

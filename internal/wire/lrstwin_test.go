@@ -43,8 +43,8 @@ const (
 
 // twinReport converts a decoded load report that arrived from a client of a kind. What
 // is unbelievable is told to reject and left out: a cluster with its counters,
-// or a single metric, or a number of requests in progress that no rate depends
-// on; the rest stands. Idle clusters without localities are kept: they tell that nothing was sent. The error is for messages that are
+// or a single metric, or the number of requests in progress of a client that tells
+// what it issued; the rest stands. Idle clusters without localities are kept: they tell that nothing was sent. The error is for messages that are
 // too large to look at.
 func twinReport(m *loadstatsv3.LoadStatsRequest, agent load.Agent, arrived time.Time, reject func(wire.Rejection)) (load.Report, error) {
 	out := load.Report{Arrived: arrived}

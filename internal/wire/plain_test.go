@@ -33,7 +33,7 @@ func TestAbsurdCountersOnly(t *testing.T) {
 	}
 }
 
-// A number in progress that no rate depends on is refused alone: if the whole
+// A number in progress of a client that tells what it issued is refused alone: if the whole
 // cluster were left out, what gRPC sent would be taken for nothing.
 func TestAbsurdGaugeAlone(t *testing.T) {
 	for _, tt := range []struct {
