@@ -64,6 +64,24 @@ func (s *Server) allowDrain(w http.ResponseWriter, r *http.Request, d *Drain) (w
 	return nil, false
 }
 
+// beginDrain gives s.drains to who drains an endpoint, to be given back by unlock,
+// once or more often. Rollouts drain many at once, and each may wait long: only so
+// many may that other writes, such as that an endpoint is unhealthy, find room
+// beside them. Without ok the request is answered.
+func (s *Server) beginDrain(w http.ResponseWriter) (unlock func(), ok bool) {
+	select {
+	case s.draining <- struct{}{}:
+	default:
+		failBusy(w)
+		return nil, false
+	}
+	s.drains.Lock()
+	return sync.OnceFunc(func() {
+		s.drains.Unlock()
+		<-s.draining
+	}), true
+}
+
 // beginReplace asks allowDrain about what is to replace services. With ok the
 // caller has s.drains, and gives it back by unlock, once or more often.
 func (s *Server) beginReplace(w http.ResponseWriter, r *http.Request, next []isobar.Service) (warnings []Problem, unlock func(), ok bool) {

@@ -5,9 +5,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/isobar-xds/isobar/internal/admin"
+	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
 // TestDrainGivenUp: a write whose caller goes away while it is checked what it
@@ -46,4 +49,39 @@ func TestDrainGivenUp(t *testing.T) {
 			t.Errorf("%s: %d %s; asked %d times, revision %d, was %d, health %v", tc.path, answer.Code, answer.Body, asked, w.revision, before, w.health)
 		}
 	}
+}
+
+// TestUnhealthyWaitsForNoDrain: what is down comes out of traffic at once, however
+// many drains are being checked.
+func TestUnhealthyWaitsForNoDrain(t *testing.T) {
+	checking, release := make(chan struct{}, 1), make(chan struct{})
+	srv := start(t, newWorld(), func(o *admin.Options) {
+		o.Breaches = func(context.Context, *admin.Drain) ([]string, error) {
+			select {
+			case checking <- struct{}{}:
+			default:
+			}
+			<-release
+			return nil, nil
+		}
+	})
+	const path = "/v1/services/legacy/endpoints/127.0.0.1:50051/health"
+	var drains sync.WaitGroup
+	var busy atomic.Int32
+	for range 100 {
+		drains.Go(func() {
+			if a := do(t, srv, http.MethodPut, path, "draining"); a.code == http.StatusServiceUnavailable {
+				busy.Add(1)
+			}
+		})
+	}
+	<-checking
+	testhelp.Eventually(t, "the drains that there is no room for are refused", func() bool { return busy.Load() == 68 })
+	for _, state := range []string{"unhealthy", "healthy"} {
+		if a := do(t, srv, http.MethodPut, path, state); a.code != http.StatusOK {
+			t.Errorf("%s: %d %s", state, a.code, a.body)
+		}
+	}
+	close(release)
+	drains.Wait()
 }

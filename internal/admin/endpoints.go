@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/isobar-xds/isobar"
@@ -125,10 +124,11 @@ func (s *Server) setHealth(w http.ResponseWriter, r *http.Request, status isobar
 	var warnings []Problem
 	unlock := func() {}
 	if status == isobar.Draining { // unhealthy tells a fact: what is down serves nothing however full the rest is, and waits for no drain
-		s.drains.Lock()
-		unlock = sync.OnceFunc(s.drains.Unlock)
-		defer unlock()
 		var ok bool
+		if unlock, ok = s.beginDrain(w); !ok {
+			return
+		}
+		defer unlock()
 		if warnings, ok = s.allowDrain(w, r, &Drain{Health: plan.Drain{Service: name, Address: address}}); !ok {
 			return
 		}

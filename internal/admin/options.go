@@ -107,6 +107,9 @@ type Options struct {
 	// Health tells what checkers found, of one service or, for an empty name, of
 	// all that have health checks; nil = there is no health discovery.
 	Health func(ctx context.Context, service string) ([]health.ServiceReport, error)
+	// HealthOverview is Health of all services without their endpoints, which is all
+	// that the status shows; nil = Health.
+	HealthOverview func(ctx context.Context) ([]health.ServiceReport, error)
 	// Release believes a mass flip of a service that is held; false if nothing
 	// is held.
 	Release func(ctx context.Context, service string) (bool, error)

@@ -28,6 +28,7 @@ const (
 	maxSetBytes       = 16 << 20 // all services of the API, as a configuration
 	maxHealthBytes    = 1 << 10
 	maxWrites         = 64 // under way at once; each may wait for a plan
+	maxDrains         = maxWrites / 2
 )
 
 // Server is the admin interface.
@@ -37,6 +38,7 @@ type Server struct {
 	writes   chan struct{} // a token for each write under way
 	previews chan struct{} // of those that play changes through
 	drains   sync.Mutex    // held from the check of a write that drains until it has happened
+	draining chan struct{} // a token for each drain of an endpoint that has it or waits for it
 	bodies   budget
 	answers  budget // what large answers hold until clients have taken them
 	defects  wire.LogLimit
@@ -54,7 +56,7 @@ func New(opts Options) (*Server, error) {
 	}
 	s := &Server{
 		opts: opts, metrics: m,
-		writes: make(chan struct{}, maxWrites), previews: make(chan struct{}, 1), bodies: budget{most: opts.MaxBodies},
+		writes: make(chan struct{}, maxWrites), draining: make(chan struct{}, maxDrains), previews: make(chan struct{}, 1), bodies: budget{most: opts.MaxBodies},
 		answers: budget{most: opts.MaxAnswers},
 	}
 	s.handler = s.routes()

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
@@ -259,7 +260,11 @@ func (b *statusBuilder) health(ctx context.Context, s *Server) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, statusPatience)
 	defer cancel()
-	services, err := s.opts.Health(ctx, "")
+	overview := s.opts.HealthOverview
+	if overview == nil {
+		overview = func(ctx context.Context) ([]health.ServiceReport, error) { return s.opts.Health(ctx, "") }
+	}
+	services, err := overview(ctx)
 	if err != nil {
 		b.attendf("the control loop does not answer: %v", err)
 		return

@@ -2,6 +2,7 @@ package health_test
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -79,7 +80,11 @@ func TestShortfalls(t *testing.T) {
 		{"enough", service("web", 1, zoneA), envoys, health.Limits{}, 3, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			p := health.Place(health.PlacementInput{Topology: topology(row.spec), Checkers: row.checkers, Limits: row.limits})
+			in := health.PlacementInput{Topology: topology(row.spec), Checkers: row.checkers, Limits: row.limits}
+			p := health.Place(in)
+			if in.Previous = p; !reflect.DeepEqual(health.Place(in), p) {
+				t.Error("with nothing left to do it gives something else")
+			}
 			if got := len(designated(&p, health.Key{Service: row.spec.Name, Address: "10.0.0.0:80"})); got != row.got {
 				t.Errorf("%d checkers, want %d", got, row.got)
 			}

@@ -15,6 +15,17 @@ type ServiceReport struct {
 // Report describes a service, or all services with health checks for an empty
 // name; a service without health checks has none.
 func (k *Keeper) Report(service string) []ServiceReport {
+	out := k.overview(service)
+	for i := range out {
+		out[i].Endpoints = k.book.Explain(out[i].Service)
+	}
+	return out
+}
+
+// Overview describes all services with health checks, without their endpoints.
+func (k *Keeper) Overview() []ServiceReport { return k.overview("") }
+
+func (k *Keeper) overview(service string) []ServiceReport {
 	alarms := k.book.Alarms()
 	short := map[string][]Shortfall{}
 	for _, s := range k.placement.Shortfalls {
@@ -25,7 +36,7 @@ func (k *Keeper) Report(service string) []ServiceReport {
 		if service != "" && name != service {
 			continue
 		}
-		r := ServiceReport{Service: name, Summary: k.book.Summary(name), Endpoints: k.book.Explain(name), Drained: k.Drained(name), Shortfalls: short[name]}
+		r := ServiceReport{Service: name, Summary: k.book.Summary(name), Drained: k.Drained(name), Shortfalls: short[name]}
 		for i := range alarms {
 			if alarms[i].Service == name {
 				r.Alarm = &alarms[i]

@@ -188,8 +188,8 @@ func (s *Server) buildAdmin() error {
 		Explain: func(p *plan.Plan, service string, source isobar.Locality) (plan.Explanation, error) {
 			return p.Explain(service, source)
 		},
-		Clients:  s.clients,
-		Health:   s.Health,
+		Clients: s.clients,
+		Health:  s.Health, HealthOverview: s.loop.HealthOverview,
 		Release:  s.loop.Release,
 		Checkers: s.listCheckers,
 		Polls:    s.enterHTTP(s.hds.Handler()),

@@ -149,6 +149,36 @@ isobar_source_xds_responses_total{result="nack"} 2
 	})
 }
 
+// TestRefusedAlone: a service that does not go together with the others is refused,
+// and takes none of the same response with it.
+func TestRefusedAlone(t *testing.T) {
+	inWorld(t, configuration("a", "b", "c", "d", "e"), func(w *world) {
+		t := w.t
+		u, _ := w.stream()
+		all := func(c, others string) (list []*endpointv3.ClusterLoadAssignment) {
+			for _, name := range []string{"a", "b", "c", "d", "e"} {
+				at := others
+				if name == "c" {
+					at = c
+				}
+				list = append(list, assignment(name, at))
+			}
+			return list
+		}
+		u.accepted("1", all("10.0.0.1", "10.0.0.1")...)
+		text := u.answer("2", all(unfit, "10.0.0.2")...).GetErrorDetail().GetMessage()
+		if !strings.Contains(text, "eds-c: ") || strings.Count(text, "eds-") != 1 {
+			t.Errorf("refused: %s", text)
+		}
+		for _, name := range []string{"a", "b", "d", "e"} {
+			w.want(name, in("us/a", "10.0.0.2:80"))
+		}
+		w.want("c", in("us/a", "10.0.0.1:80"))
+		u.accepted("3", all("10.0.0.3", "10.0.0.3")...)
+		w.want("c", in("us/a", "10.0.0.3:80"))
+	})
+}
+
 // TestBadResponses: what can't even be attributed is refused, too, and a type
 // that was not asked for ends the stream.
 func TestBadResponses(t *testing.T) {

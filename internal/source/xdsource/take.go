@@ -54,15 +54,24 @@ func (c *Client) take(cfg *Config, resp *discoveryv3.DiscoveryResponse) error {
 		}
 		c.tellOddities(e, &before, l, now)
 	}
-	if err := c.put(changed); err != nil {
-		for _, u := range undo {
-			*u.entry = u.before
-			problems = append(problems, c.refuse(u.entry, err))
-		}
-	}
+	problems = append(problems, c.putAll(changed, undo)...)
 	c.counted(problems, now)
 	c.show()
 	return errors.Join(problems...)
+}
+
+// putAll puts services in force, those that are refused left out: halves of what
+// is refused together are tried apart. c.mu is held.
+func (c *Client) putAll(services []isobar.Service, undo []undone) (problems []error) {
+	err := c.put(services)
+	switch half := len(services) / 2; {
+	case err == nil:
+		return nil
+	case half > 0:
+		return append(c.putAll(services[:half], undo[:half]), c.putAll(services[half:], undo[half:])...)
+	}
+	*undo[0].entry = undo[0].before
+	return []error{c.refuse(undo[0].entry, err)}
 }
 
 // readAll decodes and checks the resources of a response.

@@ -2,8 +2,10 @@ package xdsource_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -31,6 +33,22 @@ import (
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// unfit is an address with which a service does not go together with the others.
+const unfit = "10.66.6.6"
+
+func validate(services []isobar.Service) error {
+	for i := range services {
+		for _, l := range services[i].Localities {
+			for _, e := range l.Endpoints {
+				if strings.HasPrefix(e.Address, unfit) {
+					return fmt.Errorf("service %s does not go together with the others", services[i].Name)
+				}
+			}
+		}
+	}
+	return nil
+}
 
 // control is the other control plane: it hands each stream to the test.
 type control struct {
@@ -199,7 +217,7 @@ func (w *world) dial(ctx context.Context, _ string) (net.Conn, error) {
 func (w *world) start(cfg *xdsource.Config) {
 	w.t.Helper()
 	var err error
-	if w.registry, err = source.Open(w.t.Context(), source.Options{Store: w.kept, Logger: slog.New(slog.DiscardHandler)}); err != nil {
+	if w.registry, err = source.Open(w.t.Context(), source.Options{Store: w.kept, Validate: validate, Logger: slog.New(slog.DiscardHandler)}); err != nil {
 		w.t.Fatal(err)
 	}
 	w.metrics = prometheus.NewRegistry()
