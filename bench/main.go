@@ -47,7 +47,7 @@ func scenarios() []scenario {
 		&measure.Push{Streams: 5000, PerConnection: 100, Subscriptions: 10, Changes: 20, Servers: []string{"isobar", "isobar-mixed"}},
 		&measure.Push{Streams: 5000, PerConnection: 1, Subscriptions: 10, Changes: 8, Servers: push},
 		&measure.Hostile{Streams: 1000, PerConnection: 100, Subscriptions: 100, Changes: 200, Servers: []string{"isobar"}},
-		&measure.Hostile{Streams: 900, PerConnection: 100, Subscriptions: 100, Mute: 100, Changes: 200, Servers: []string{"isobar"}},
+		&measure.Hostile{Streams: 900, PerConnection: 100, Subscriptions: 100, Mute: 100, Changes: 600, Servers: []string{"isobar"}},
 		&measure.Hostile{Streams: 1000, PerConnection: 100, Subscriptions: 100, Resets: 1000, Changes: 200, Servers: []string{"isobar"}},
 		&measure.Load{Clusters: 10, Streams: 1000, PerConnection: 100, Reports: 40_000, Servers: load},
 		&measure.Load{Clusters: 100, Streams: 1000, PerConnection: 100, Reports: 10_000, Servers: load},

@@ -73,6 +73,10 @@ func (h *Hostile) server(ctx context.Context, kind string, rounds int, report fu
 // in turn, so that what else the machine does meets both.
 const blocks = 5
 
+// betweenCollections is how many changes there are at most between two garbage
+// collections of the server.
+const betweenCollections = 40
+
 // round measures the healthy streams alone and beside the others, in turn, and
 // then waits until these have left no trace.
 func (h *Hostile) round(ctx context.Context, c *crowd) (Result, error) {
@@ -84,7 +88,7 @@ func (h *Hostile) round(ctx context.Context, c *crowd) (Result, error) {
 	nobody := &Hostile{Streams: h.Streams, Subscriptions: h.Subscriptions, Changes: h.Changes}
 	changes := max(1, h.Changes/blocks)
 	for i := range min(blocks, h.Changes) {
-		skip := i * changes / blocks
+		skip := i * min(changes, betweenCollections) / blocks
 		if err := errors.Join(nobody.block(ctx, c, &alone, skip, changes), h.block(ctx, c, &beside, skip, changes)); err != nil {
 			return Result{}, err
 		}
