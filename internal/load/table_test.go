@@ -217,15 +217,26 @@ func TestClosedStreamDecays(t *testing.T) {
 	}
 }
 
-func TestReconnectTakesOver(t *testing.T) {
-	tab := table()
-	c := newClient(1, load.AgentGRPC)
+// reporting is a client that has reported 100 requests/s five times.
+func reporting() (*load.Table, client) {
+	tab, c := table(), newClient(1, load.AgentGRPC)
 	for i := 1; i <= 5; i++ {
 		tab.Merge([]load.StreamWindow{c.window(report(at(float64(i)), sent(interval, 500)))})
 		tab.Snapshot(at(float64(i)))
 	}
+	return tab, c
+}
+
+// successor is the next stream of the client.
+func successor(opened float64) client {
 	next := newClient(2, load.AgentGRPC)
-	next.open = at(5.4)
+	next.open = at(opened)
+	return next
+}
+
+func TestReconnectTakesOver(t *testing.T) {
+	tab, c := reporting()
+	next := successor(5.4)
 	tab.Merge([]load.StreamWindow{c.closed(at(5.2)), next.window()})
 	for _, when := range []float64{5.5, 6, 6.3} {
 		s := tab.Snapshot(at(when))
@@ -241,25 +252,36 @@ func TestReconnectTakesOver(t *testing.T) {
 }
 
 // What a stream said in the same interval in which it ended and another one took
-// its place counts once.
+// its place counts once, and is news.
 func TestReconnectAfterAReport(t *testing.T) {
-	tab := table()
-	c := newClient(1, load.AgentGRPC)
-	for i := 1; i <= 5; i++ {
-		tab.Merge([]load.StreamWindow{c.window(report(at(float64(i)), sent(interval, 500)))})
-		tab.Snapshot(at(float64(i)))
-	}
-	next := newClient(2, load.AgentGRPC)
-	next.open = at(6.3)
-	last := c.closed(at(6.2))
-	last.Reports = []load.Report{report(at(6), sent(interval, 500))}
-	tab.Merge([]load.StreamWindow{next.window(), last})
-	for _, when := range []float64{6.4, 6.9, 7.2} {
-		s := tab.Snapshot(at(when))
-		near(t, "demand after it came back", demand(s), 100, 1e-6)
-		if src := s.Service("checkout").Source(zoneA); src.Held+src.Nodes != 1 {
-			t.Errorf("%d fresh and %d held, want one in all", src.Nodes, src.Held)
+	for _, sends := range []uint64{500, 600} {
+		tab, c := reporting()
+		next, last := successor(6.3), c.closed(at(6.2))
+		last.Reports = []load.Report{report(at(6), sent(interval, sends))}
+		tab.Merge([]load.StreamWindow{next.window(), last})
+		for _, when := range []float64{6.4, 6.9, 7.2} {
+			s := tab.Snapshot(at(when))
+			src := s.Service("checkout").Source(zoneA)
+			near(t, "raw after it came back", src.Raw, float64(sends)/5, 1e-6)
+			if src.Held+src.Nodes != 1 {
+				t.Errorf("%d fresh and %d held, want one in all", src.Nodes, src.Held)
+			}
+			if d := demand(s); d < 99.9 || d > float64(sends)/5+0.1 || (sends > 500 && d < 105) {
+				t.Errorf("demand %v after %d requests in 5 s", d, sends)
+			}
 		}
+	}
+}
+
+// A stream that has reported in the interval in which another one of its name
+// opens goes on: it is not silent because that report is not booked yet.
+func TestReportBesideANewStream(t *testing.T) {
+	tab, c := reporting()
+	tab.Snapshot(at(5.9))
+	next := successor(6.6)
+	tab.Merge([]load.StreamWindow{c.window(report(at(6), sent(interval, 500))), next.window()})
+	for _, when := range []float64{6.9, 7.2} {
+		near(t, "demand", demand(tab.Snapshot(at(when))), 100, 1e-6)
 	}
 }
 

@@ -66,16 +66,22 @@ func ticks(t *testing.T, top *isobar.Topology, n int, rates map[string]float64) 
 			in.Now, in.Version = prev.Made.Add(5*time.Second), prev.Version+1
 		}
 		in.Load = demand(in.Now, "checkout", rates)
-		p, err := plan.Next(in)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(p.Violations) > 0 {
-			t.Fatalf("violations: %+v", p.Violations)
-		}
-		prev = p
+		prev = decided(t, in)
 	}
 	return prev
+}
+
+// decided makes a plan, in which nothing may be violated.
+func decided(t *testing.T, in plan.Input) *plan.Plan {
+	t.Helper()
+	p, err := plan.Next(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(p.Violations) > 0 {
+		t.Fatalf("violations: %+v", p.Violations)
+	}
+	return p
 }
 
 func share(t *testing.T, p *plan.Plan, source, to string) float64 {

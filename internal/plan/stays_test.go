@@ -18,14 +18,7 @@ func next(t *testing.T, prev *plan.Plan, in plan.Input) *plan.Plan {
 	if in.Load != nil {
 		in.Load.At = in.Now
 	}
-	p, err := plan.Next(in)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(p.Violations) > 0 {
-		t.Fatalf("violations: %+v", p.Violations)
-	}
-	return p
+	return decided(t, in)
 }
 
 // Distances that a reload changes are those of the next tick, also where demand

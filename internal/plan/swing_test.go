@@ -17,14 +17,7 @@ import (
 func swung(t *testing.T, top *isobar.Topology, l *load.Snapshot) *plan.Plan {
 	t.Helper()
 	l.Services[0].Sources[0].Swing = 0.5
-	p, err := plan.Next(plan.Input{Now: t0, Trigger: assign.Tick, Topology: top, Version: 1, Load: l})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(p.Violations) > 0 {
-		t.Fatalf("violations: %+v", p.Violations)
-	}
-	return p
+	return decided(t, plan.Input{Now: t0, Trigger: assign.Tick, Topology: top, Version: 1, Load: l})
 }
 
 // TestSharesAreMadeForASwing: more goes to the next zone than of steady demand, and
