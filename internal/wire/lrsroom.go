@@ -41,7 +41,7 @@ func (r *ReportRoom) begin(clusters int) {
 	}
 	clear(r.services[:cap(r.services)]) // they hold on to localities, also to those that are room no more
 	if r.services == nil {
-		r.services = make([]load.ServiceReport, 0, min(clusters, maxServiceRoom))
+		r.services = []load.ServiceReport{} // a report on nothing has none
 	}
 	r.services = slices.Grow(r.services[:0], min(clusters, maxServiceRoom))
 	if d := r.detailed; d != nil {
