@@ -2,6 +2,7 @@ package load_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/isobar-xds/isobar"
@@ -51,11 +52,16 @@ func TestMergedReportsAreBounded(t *testing.T) {
 		r := load.Report{}
 		for j := range 10_000 {
 			r.Services = append(r.Services, load.ServiceReport{Service: fmt.Sprint("s", i, "-", j)})
+			r.Refused = append(r.Refused, fmt.Sprint("r", i, "-", j))
 		}
 		w.Append(r, 1)
+		w.Append(r, 1)
 	}
-	if n := len(w.Reports[0].Services); n != 20_000 {
-		t.Errorf("%d entries in one report, want 20000", n)
+	if n, m := len(w.Reports[0].Services), len(w.Reports[0].Refused); n != 20_000 || m != 20_000 {
+		t.Errorf("%d entries and %d refused services in one report, want 20000 each", n, m)
+	}
+	if r := w.Reports[0].Refused; !slices.IsSorted(r) || len(slices.Compact(slices.Clone(r))) != len(r) {
+		t.Error("what is refused of several reports is not a sorted set")
 	}
 	many := load.Report{Services: []load.ServiceReport{{Service: "checkout", Localities: []load.LocalityReport{{}}}}}
 	l := &many.Services[0].Localities[0]

@@ -24,7 +24,7 @@ func (w *StreamWindow) Append(r Report, bound int) (merged bool) {
 // mergeReports makes one report of two that follow each other. It takes time in
 // proportion to their size, whatever they hold: clients write them.
 func mergeReports(a, b *Report) Report {
-	out := Report{Arrived: b.Arrived, Services: slices.Clone(a.Services)}
+	out := Report{Arrived: b.Arrived, Services: slices.Clone(a.Services), Refused: mergeNames(a.Refused, b.Refused)}
 	places := make(map[string][]int, len(out.Services)) // of a service's entries that are not merged yet
 	for i := range out.Services {
 		name := out.Services[i].Service
@@ -41,6 +41,14 @@ func mergeReports(a, b *Report) Report {
 	}
 	slices.SortStableFunc(out.Services, func(x, y ServiceReport) int { return strings.Compare(x.Service, y.Service) })
 	return out
+}
+
+// mergeNames makes one sorted list of two.
+func mergeNames(a, b []string) []string {
+	out := slices.Concat(a, b)
+	slices.Sort(out)
+	out = slices.Compact(out)
+	return out[:min(len(out), maxEntries)]
 }
 
 func mergeServices(a, b *ServiceReport) ServiceReport {

@@ -49,6 +49,11 @@ func report(arrived time.Time, services ...load.ServiceReport) load.Report {
 	return load.Report{Arrived: arrived, Services: services}
 }
 
+// refused tells of services what can't be true.
+func refused(arrived time.Time, services ...string) load.Report {
+	return load.Report{Arrived: arrived, Refused: services}
+}
+
 func sent(length time.Duration, issued uint64) load.ServiceReport {
 	return load.ServiceReport{Service: "checkout", Interval: length, Localities: []load.LocalityReport{
 		{Locality: &zoneB, Issued: issued, HasIssued: issued > 0, Succeeded: issued},
@@ -103,6 +108,8 @@ func TestRate(t *testing.T) {
 		{"a tiny last interval neither", load.AgentGRPC, []load.Report{report(at(1), sent(interval, 500)), report(at(1.01), sent(50*time.Millisecond, 5))}, 100},
 		{"an absurd first interval gives way to the next", load.AgentGRPC, []load.Report{report(at(1), sent(20*time.Hour, 500)), report(at(2), sent(interval, 500))}, 100},
 		{"an empty report of gRPC is zero", load.AgentGRPC, []load.Report{report(at(1), sent(interval, 500)), report(at(20))}, 0},
+		{"what is refused of gRPC is no silence", load.AgentGRPC, []load.Report{report(at(1), sent(interval, 500)), refused(at(2), "cart", "checkout")}, 100},
+		{"what is refused of another service is", load.AgentGRPC, []load.Report{report(at(1), sent(interval, 500)), refused(at(20), "cart", "search")}, 0},
 		{"an empty report of Envoy tells nothing", load.AgentEnvoy, []load.Report{report(at(1), sent(interval, 500)), report(at(2))}, 100},
 		{"an idle service of Envoy is zero", load.AgentEnvoy, []load.Report{report(at(1), sent(interval, 500)), report(at(20), load.ServiceReport{Service: "checkout", Interval: 19 * interval})}, 0},
 		{"arrivals that run backwards", load.AgentEnvoy, []load.Report{report(at(1), sent(interval, 500)), report(at(0.5), sent(interval, 500))}, 100},

@@ -37,6 +37,10 @@ const (
 type Report struct {
 	Arrived  time.Time
 	Services []ServiceReport
+	// Refused are services that the client told of what can't be true: nothing of
+	// it counts, but nor does it say that nothing was sent. Sorted, without
+	// repetition.
+	Refused []string
 }
 
 // ServiceReport is one ClusterStats.

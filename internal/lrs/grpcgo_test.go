@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/orca"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/xds"
 	"google.golang.org/protobuf/proto"
@@ -131,26 +132,29 @@ func TestGRPCGoReports(t *testing.T) {
 	srv := lrs.New(lrs.Options{Interval: every(time.Second), Services: names("checkout")})
 	conn := dialXDS(t, manage(t, srv, &isobar.Service{Name: "checkout", ORCA: true}, assignment), "checkout")
 
-	const calls = 1000
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	dropped := 0
-	for range calls {
-		err := conn.Invoke(ctx, "/test/Call", new(emptypb.Empty), new(emptypb.Empty), grpc.WaitForReady(true))
-		if status.Code(err) == codes.Unavailable {
-			dropped++
-		} else if err != nil {
-			t.Fatal(err)
-		}
+	c := caller{conn: conn, answered: map[string]uint64{}}
+	for len(c.answered) < 2 { // as long as it reaches one locality only, all calls go there
+		c.call(ctx, t)
 	}
-	got := gather(ctx, t, srv, calls)
+	nearby := assignment.Priorities[0][0].Endpoints[0].Address
+	before := c.answered[nearby]
+	const calls = 1000
+	for range calls {
+		c.call(ctx, t)
+	}
+	got := gather(ctx, t, srv, c.made)
 	if err := conn.Close(); err != nil {
 		t.Error(err)
 	}
-	if int(got.dropped) != dropped || dropped < calls/10 || dropped > calls*3/10 {
-		t.Errorf("%d drops reported of %d, want about %d", got.dropped, dropped, calls/5)
+	if got.dropped != c.dropped || c.dropped < c.made/10 || c.dropped > c.made*3/10 {
+		t.Errorf("%d drops reported of %d, of %d calls, want about a fifth", got.dropped, c.dropped, c.made)
 	}
-	if share := float64(got.sites[near].Issued) / float64(calls-dropped); share < 0.6 || share > 0.8 {
+	if got.sites[near].Issued != c.answered[nearby] {
+		t.Errorf("%d requests were issued nearby, and %d answered", got.sites[near].Issued, c.answered[nearby])
+	}
+	if share := float64(c.answered[nearby]-before) / (calls * 0.8); share < 0.6 || share > 0.8 {
 		t.Errorf("a share of %v was issued nearby, want about 0.7", share)
 	}
 	for l, want := range map[isobar.Locality]float64{near: 0.3, far: 0.9} {
@@ -160,6 +164,28 @@ func TestGRPCGoReports(t *testing.T) {
 	}
 	if got.node.ID != "web-1" || got.node.Agent != load.AgentGRPC || got.node.Locality != near {
 		t.Errorf("node %+v", got.node)
+	}
+}
+
+// caller makes calls one after the other.
+type caller struct {
+	conn          *grpc.ClientConn
+	made, dropped uint64
+	answered      map[string]uint64 // by address of the backend
+}
+
+func (c *caller) call(ctx context.Context, t *testing.T) {
+	t.Helper()
+	var from peer.Peer
+	err := c.conn.Invoke(ctx, "/test/Call", new(emptypb.Empty), new(emptypb.Empty), grpc.WaitForReady(true), grpc.Peer(&from))
+	c.made++
+	switch {
+	case err == nil:
+		c.answered[from.Addr.String()]++
+	case status.Code(err) == codes.Unavailable:
+		c.dropped++
+	default:
+		t.Fatal(err)
 	}
 }
 

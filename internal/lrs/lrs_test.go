@@ -265,6 +265,9 @@ func TestBadEntriesAreNamed(t *testing.T) {
 		if len(w) != 1 || len(w[0].Reports) != 1 || len(w[0].Reports[0].Services) != 1 || w[0].Reports[0].Services[0].Localities[0].Issued != 7 {
 			t.Fatalf("windows %+v, want the good entry only", w)
 		}
+		if got := w[0].Reports[0].Refused; !slices.Equal(got, []string{"checkout"}) {
+			t.Errorf("refused %q, want what is known and can't be true", got)
+		}
 		clients := h.srv.Clients()
 		if len(clients) != 1 {
 			t.Fatalf("clients %+v", clients)

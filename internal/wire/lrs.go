@@ -151,7 +151,8 @@ func (r *ReportReader) Read(encoded []byte, o *ReportOptions) (out load.Report, 
 	if cr.mixed {
 		slices.SortStableFunc(services, func(a, b load.ServiceReport) int { return strings.Compare(a.Service, b.Service) })
 	}
-	out.Services = services
+	slices.Sort(cr.refused)
+	out.Services, out.Refused = services, slices.Compact(cr.refused)
 	return out, cr.unknown, nil
 }
 
@@ -208,7 +209,7 @@ func (r *ReportReader) begin(o *ReportOptions, clusters int) *clusterReader {
 // end lets go of everything that belongs to the report.
 func (r *ReportReader) end(cr *clusterReader) {
 	cr.release()
-	cr.names, cr.options, cr.room, cr.service = nil, nil, nil, ""
+	cr.names, cr.options, cr.room, cr.service, cr.refused = nil, nil, nil, "", nil
 	r.free.Put(cr)
 }
 

@@ -20,8 +20,9 @@ type clusterReader struct {
 	left    int // clusters to read, this one included
 	budget  int // parts of clusters that may still come; see scan
 	unknown int
-	mixed   bool  // the services are not in the order of their names
-	err     error // ends the whole message
+	mixed   bool     // the services are not in the order of their names
+	refused []string // services with an entry that can't be true
+	err     error    // ends the whole message
 
 	room *ReportRoom
 
@@ -36,7 +37,7 @@ type clusterReader struct {
 	other     usual // stands for all services that are not among them
 
 	// Of the cluster at hand.
-	service  string
+	service  string // empty without a name, or if nobody wants to know of it
 	usually  *usual
 	interval time.Duration // that seconds and most are worked out of
 	seconds  float64       // what rates are judged by
@@ -65,6 +66,9 @@ func (r *clusterReader) report(encoded []byte) ([]load.ServiceReport, error) {
 		services = slices.Grow(services, 1)[:n+1]
 		if !r.cluster(value, &services[n]) {
 			services = services[:n]
+			if r.service != "" {
+				r.refused = append(r.refused, r.service)
+			}
 		} else {
 			r.mixed = r.mixed || r.service < last
 			last = r.service
@@ -99,6 +103,7 @@ func (r *clusterReader) cluster(encoded []byte, out *load.ServiceReport) (ok boo
 	if ok, known := r.identify(&h); !ok || !known {
 		if ok {
 			r.unknown++
+			r.service = ""
 		}
 		return false
 	}

@@ -56,8 +56,11 @@ func twinReport(m *loadstatsv3.LoadStatsRequest, agent load.Agent, arrived time.
 		r := twinReader{service: reportedService(cs), agent: agent, reject: reject}
 		if s, ok := r.cluster(cs, agent); ok {
 			out.Services = append(out.Services, s)
+		} else if r.service != "" && !slices.Contains(out.Refused, r.service) {
+			out.Refused = append(out.Refused, r.service)
 		}
 	}
+	slices.Sort(out.Refused)
 	// Clients key by cluster and service; here only the service matters. Its
 	// entries stay apart, since their clocks may differ, but stand together.
 	slices.SortStableFunc(out.Services, func(a, b load.ServiceReport) int { return strings.Compare(a.Service, b.Service) })

@@ -1,0 +1,127 @@
+package load
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// book takes one report of a stream.
+func (t *Table) book(s *stream, r *Report) {
+	first := s.arrived.IsZero()
+	from := s.arrived
+	if first {
+		from = s.opened
+		s.lag = min(max(0, r.Arrived.Sub(s.opened)-t.interval), maxLagIntervals*t.interval)
+	}
+	gap := max(0, r.Arrived.Sub(from))
+	if !first {
+		s.paced(gap, t.interval)
+	}
+	s.arrived = later(r.Arrived, from)
+	if t.firstReport.IsZero() {
+		t.firstReport = s.arrived
+	}
+	order := serviceOrder(r.Services)
+	for i := 0; i < len(order); {
+		j := i + 1
+		for j < len(order) && order[j].Service == order[i].Service {
+			j++
+		}
+		t.bookService(s, order[i:j], r.Arrived, gap, first)
+		i = j
+	}
+	if s.node.Agent == AgentGRPC {
+		t.silence(s, order, r.Refused, r.Arrived, gap)
+	}
+}
+
+// serviceOrder lists the entries of a report by service, those of one service
+// in their own order.
+func serviceOrder(services []ServiceReport) []*ServiceReport {
+	order := make([]*ServiceReport, len(services))
+	for i := range services {
+		order[i] = &services[i]
+	}
+	slices.SortStableFunc(order, func(a, b *ServiceReport) int { return strings.Compare(a.Service, b.Service) })
+	return order
+}
+
+// bookService makes the flow's new window of all entries for one service.
+func (t *Table) bookService(s *stream, entries []*ServiceReport, arrived time.Time, gap time.Duration, first bool) {
+	svc := t.service(entries[0].Service)
+	f := s.flow(svc)
+	if f == nil {
+		f = &flow{stream: s, source: svc.source(s.node.Locality), weight: 1}
+		s.insert(f)
+		f.source.insert(f)
+	}
+	for _, e := range entries {
+		for i := range e.Localities {
+			s.tellsIssued = s.tellsIssued || e.Localities[i].HasIssued
+		}
+	}
+	var before *window
+	if f.own {
+		before = &f.window
+	}
+	w := window{sites: t.room(len(entries[0].Localities))}
+	long := false
+	for _, e := range entries {
+		length := e.Interval
+		if length <= 0 {
+			length = gap
+		}
+		// The first window of a clock that started before the stream did: its
+		// mean is true, or its start is absurd; either way it says little about
+		// now.
+		long = long || (first && e.Interval > gap+t.interval)
+		w.add(e, max(length, minLength), before, s.tellsIssued)
+	}
+	w.finish()
+	if long && f.windows > 0 {
+		f.told = arrived // what was inherited is nearer to the truth
+		return
+	}
+	t.spare = append(t.spare, f.window.sites)
+	f.take(w, arrived, t.interval)
+	if long {
+		f.news = 0
+	}
+}
+
+// room gives memory for n sites of a window: that of a window which another one
+// has replaced, where that fits. Much larger memory is not passed on, or a
+// client with many localities would leave it to everybody else.
+func (t *Table) room(n int) []siteWindow {
+	if last := len(t.spare) - 1; last >= 0 {
+		out := t.spare[last]
+		t.spare = t.spare[:last]
+		if cap(out) >= n && cap(out) <= 2*n+16 {
+			clear(out)
+			return out[:0]
+		}
+	}
+	return make([]siteWindow, 0, n)
+}
+
+// silence books zero for the services that a report leaves out. Only gRPC may
+// be read that way: it omits idle services but sends its empty report. Of what
+// was refused the client did tell something: its last rate stands in, as for a
+// report that is missing.
+func (t *Table) silence(s *stream, reported []*ServiceReport, refused []string, arrived time.Time, gap time.Duration) {
+	i := 0
+	for _, f := range s.flows {
+		name := f.source.service.name
+		for i < len(reported) && reported[i].Service < name {
+			i++
+		}
+		if i < len(reported) && reported[i].Service == name {
+			continue
+		}
+		if _, told := slices.BinarySearch(refused, name); told {
+			continue
+		}
+		f.take(window{length: max(gap, minLength)}, arrived, t.interval)
+	}
+}
