@@ -28,7 +28,7 @@ func (t *Table) book(s *stream, r *Report) {
 		for j < len(order) && order[j].Service == order[i].Service {
 			j++
 		}
-		t.bookService(s, order[i:j], r.Arrived, gap, first)
+		t.bookService(s, order[i:j], r, gap, first)
 		i = j
 	}
 	if s.node.Agent == AgentGRPC {
@@ -48,7 +48,7 @@ func serviceOrder(services []ServiceReport) []*ServiceReport {
 }
 
 // bookService makes the flow's new window of all entries for one service.
-func (t *Table) bookService(s *stream, entries []*ServiceReport, arrived time.Time, gap time.Duration, first bool) {
+func (t *Table) bookService(s *stream, entries []*ServiceReport, r *Report, gap time.Duration, first bool) {
 	svc := t.service(entries[0].Service)
 	f := s.flow(svc)
 	if f == nil {
@@ -66,11 +66,11 @@ func (t *Table) bookService(s *stream, entries []*ServiceReport, arrived time.Ti
 		before = &f.window
 	}
 	w := window{sites: t.room(len(entries[0].Localities))}
-	long := false
+	long, byArrival := false, r.ByArrival
 	for _, e := range entries {
 		length := e.Interval
 		if length <= 0 {
-			length = gap
+			length, byArrival = gap, true
 		}
 		// The first window of a clock that started before the stream did: its
 		// mean is true, or its start is absurd; either way it says little about
@@ -80,11 +80,11 @@ func (t *Table) bookService(s *stream, entries []*ServiceReport, arrived time.Ti
 	}
 	w.finish()
 	if long && f.windows > 0 {
-		f.told = arrived // what was inherited is nearer to the truth
+		f.told = r.Arrived // what was inherited is nearer to the truth
 		return
 	}
 	t.spare = append(t.spare, f.window.sites)
-	f.take(w, arrived, t.interval)
+	f.take(w, byArrival, r.Arrived, t.interval)
 	if long {
 		f.news = 0
 	}
@@ -122,6 +122,6 @@ func (t *Table) silence(s *stream, reported []*ServiceReport, refused []string, 
 		if _, told := slices.BinarySearch(refused, name); told {
 			continue
 		}
-		f.take(window{length: max(gap, minLength)}, arrived, t.interval)
+		f.take(window{length: max(gap, minLength)}, false, arrived, t.interval)
 	}
 }

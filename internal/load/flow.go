@@ -213,15 +213,22 @@ func (w *window) extend(before *window, full time.Duration) {
 	w.length = total
 }
 
-// take makes w the flow's newest window.
-func (f *flow) take(w window, arrived time.Time, interval time.Duration) {
+// take makes w the flow's newest window. byArrival says that its length is the
+// time between arrivals, not what the client measured.
+func (f *flow) take(w window, byArrival bool, arrived time.Time, interval time.Duration) {
 	f.extended = w.length < interval/2
 	if f.extended {
 		before := &f.window
 		if f.windows == 0 {
 			before = &window{length: interval / 2} // nothing is known of the time before: as if idle
 		}
-		w.extend(before, interval)
+		full := interval
+		if byArrival && w.length < interval/10 {
+			// What was stuck on its way arrives with what followed it: the time between
+			// arrivals is too long for the first, and nothing for the others.
+			full = max(full, min(before.length, maxPeriodIntervals*interval))
+		}
+		w.extend(before, full)
 	}
 	w.until = arrived.Add(-f.stream.lag)
 	w.since = w.until.Add(-w.length)

@@ -24,7 +24,7 @@ func (w *StreamWindow) Append(r Report, bound int) (merged bool) {
 // mergeReports makes one report of two that follow each other. It takes time in
 // proportion to their size, whatever they hold: clients write them.
 func mergeReports(a, b *Report) Report {
-	out := Report{Arrived: b.Arrived, Services: slices.Clone(a.Services), Refused: mergeNames(a.Refused, b.Refused)}
+	out := Report{Arrived: b.Arrived, Services: slices.Clone(a.Services), Refused: mergeNames(a.Refused, b.Refused), ByArrival: a.ByArrival || b.ByArrival}
 	places := make(map[string][]int, len(out.Services)) // of a service's entries that are not merged yet
 	for i := range out.Services {
 		name := out.Services[i].Service

@@ -54,6 +54,11 @@ func refused(arrived time.Time, services ...string) load.Report {
 	return load.Report{Arrived: arrived, Refused: services}
 }
 
+// byArrival is a report of a client whose windows the server measures.
+func byArrival(arrived time.Time, services ...load.ServiceReport) load.Report {
+	return load.Report{Arrived: arrived, ByArrival: true, Services: services}
+}
+
 func sent(length time.Duration, issued uint64) load.ServiceReport {
 	return load.ServiceReport{Service: "checkout", Interval: length, Localities: []load.LocalityReport{
 		{Locality: &zoneB, Issued: issued, HasIssued: issued > 0, Succeeded: issued},
@@ -97,6 +102,16 @@ func TestRate(t *testing.T) {
 		{"drops are demand", load.AgentGRPC, []load.Report{report(at(1), load.ServiceReport{Service: "checkout", Interval: interval, Dropped: 250})}, 50},
 		{"no interval: since the stream opened", load.AgentEnvoy, []load.Report{report(at(2), sent(0, 1000))}, 100},
 		{"no interval: between arrivals", load.AgentEnvoy, []load.Report{report(at(1), sent(0, 500)), report(at(3), sent(0, 1000))}, 100},
+		{"no interval: what was stuck comes at once", load.AgentEnvoy, []load.Report{
+			report(at(1), sent(0, 500)), report(at(4), sent(0, 500)), report(at(4.001), sent(0, 500)), report(at(4.002), sent(0, 500)),
+		}, 100},
+		{"no interval: what was stuck, by the server's clock", load.AgentEnvoy, []load.Report{
+			byArrival(at(1), sent(interval, 500)), byArrival(at(4), sent(3*interval, 500)),
+			byArrival(at(4.001), sent(interval/1000, 500)), byArrival(at(4.002), sent(interval/1000, 500)),
+		}, 100},
+		{"no interval: what was stuck is soon over", load.AgentEnvoy, []load.Report{
+			report(at(1), sent(0, 500)), report(at(4), sent(0, 1500)), report(at(4.1), sent(0, 100)), report(at(5), sent(0, 900)),
+		}, 200},
 		{"no issued: the first window counts what ended", load.AgentEnvoy, []load.Report{report(at(1), old(400, 100, 50))}, 100},
 		{"no issued: the gauge's change counts too", load.AgentEnvoy, []load.Report{report(at(1), old(500, 0, 0)), report(at(2), old(400, 0, 100))}, 100},
 		{"no issued: nothing negative", load.AgentEnvoy, []load.Report{report(at(1), old(0, 0, 100)), report(at(2), old(10, 0, 0))}, 0},

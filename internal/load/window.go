@@ -41,6 +41,8 @@ type Report struct {
 	// it counts, but nor does it say that nothing was sent. Sorted, without
 	// repetition.
 	Refused []string
+	// ByArrival says that the intervals lie between arrivals: the client told none.
+	ByArrival bool
 }
 
 // ServiceReport is one ClusterStats.

@@ -91,6 +91,7 @@ func (c *clock) measure(r *load.Report, interval time.Duration) {
 		return
 	}
 	c.reported = end
+	r.ByArrival = true
 	for i := range r.Services {
 		if r.Services[i].Interval == 0 {
 			r.Services[i].Interval = max(0, end.Sub(from))
