@@ -20,6 +20,10 @@ func versionCommand() *cobra.Command {
 	}
 }
 
+// builtFrom is the commit where the sources come without their history, as in a
+// container: -ldflags "-X main.builtFrom=..." sets it.
+var builtFrom string
+
 // buildVersion names the module version, the commit where the build knows it,
 // and the Go version.
 func buildVersion() string {
@@ -34,6 +38,9 @@ func buildVersion() string {
 				dirty = " with changes"
 			}
 		}
+	}
+	if commit == "" && builtFrom != "" {
+		commit = ", commit " + builtFrom
 	}
 	return fmt.Sprintf("%s (%s%s%s)", version, runtime.Version(), commit, dirty)
 }

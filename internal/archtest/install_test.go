@@ -3,6 +3,7 @@ package archtest
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"path/filepath"
 	"regexp"
@@ -103,8 +104,14 @@ func TestInstalledPathsAgree(t *testing.T) {
 		}
 	}
 	version := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindSubmatch(read(t, filepath.Join(moduleRoot(t), "go.mod")))
-	if image := read(t, filepath.Join(deploy, "container", "Dockerfile")); !bytes.Contains(image, append([]byte("FROM golang:"), version[1]...)) {
+	image := read(t, filepath.Join(deploy, "container", "Dockerfile"))
+	if !bytes.Contains(image, append([]byte("FROM golang:"), version[1]...)) {
 		t.Errorf("the image is not built with Go %s", version[1])
+	}
+	// The linker says nothing of a variable that there is not.
+	commit := regexp.MustCompile(`-X main\.(\w+)=\$\{COMMIT\}`).FindSubmatch(image)
+	if commit == nil || !bytes.Contains(read(t, filepath.Join(moduleRoot(t), "cmd", "isobar", "version.go")), fmt.Appendf(nil, "\nvar %s string\n", commit[1])) {
+		t.Error("the image is built without the commit, or the program has no variable for it")
 	}
 }
 
