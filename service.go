@@ -155,7 +155,11 @@ func (s *Service) Endpoint(address string) (Locality, *Endpoint, bool) {
 // version of it.
 type Topology struct {
 	Services []Service // sorted by name, unique
-	Network  *Network
+	// Awaited are services that are configured, but of whose endpoints nothing is
+	// known yet: nothing is decided for them, and clients keep what they have of
+	// them. Sorted by name, none of them among Services; they have no localities.
+	Awaited []Service
+	Network *Network
 	// Revision grows with every change of the topology or of the health that
 	// an operator set; a plan that carries it has that change in it.
 	Revision uint64

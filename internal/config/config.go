@@ -90,6 +90,7 @@ type Admission struct {
 	MaxConnections   int // open at once; one address may take half of them
 	PeerStreams      int // of each kind open at once of one identity, else of one address
 	PeerLocalities   int // different ones that one identity, else one address, may speak for
+	NameMegabytes    int // of what the names take that all streams subscribe to, estimated
 }
 
 // Defaults of Admission. Those that are left out follow max_streams.
@@ -98,6 +99,7 @@ const (
 	DefaultStreamsPerSecond = 4_000
 	DefaultBurst            = 20_000
 	DefaultPeerLocalities   = 1_000
+	DefaultNameMegabytes    = 1_024
 )
 
 // Limits gives the admission with defaults filled in.
@@ -109,6 +111,7 @@ func (x *XDS) Limits() Admission {
 	a.MaxConnections = cmp.Or(a.MaxConnections, 2*streams) // for discovery and load reports
 	a.PeerStreams = cmp.Or(a.PeerStreams, streams)         // one identity is often a whole fleet
 	a.PeerLocalities = cmp.Or(a.PeerLocalities, DefaultPeerLocalities)
+	a.NameMegabytes = cmp.Or(a.NameMegabytes, DefaultNameMegabytes)
 	return a
 }
 

@@ -25,7 +25,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // oneService is a plan with one service whose endpoints are all gone.
 type oneService struct{}
 
-func (oneService) VersionString() string  { return "1" }
+func (oneService) VersionString() string     { return "1" }
+func (oneService) Awaited() []isobar.Service { return nil }
+
 func (oneService) ServiceNames() []string { return []string{"a"} }
 
 func (oneService) Spec(name string) *isobar.Service {

@@ -23,6 +23,9 @@ func (p *Plan) Spec(name string) *isobar.Service {
 	return s.Spec
 }
 
+// Awaited lists the services of which no endpoints are known yet, sorted.
+func (p *Plan) Awaited() []isobar.Service { return p.Topology.Awaited }
+
 // Assignment gives what clients of a service in a source locality get; nil
 // when the service is not in the plan. A source that the plan does not know is
 // answered from prices and headroom, as the next plan would.

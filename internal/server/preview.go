@@ -41,8 +41,8 @@ func (s *Server) preview(ctx context.Context, body []byte) (plan.Difference, []a
 	for _, text := range conflicts {
 		warnings = append(warnings, admin.Problem{Error: text})
 	}
-	for _, name := range unknown {
-		text := "service " + name + " of source.xds is left out: its endpoints are not known before the other control plane lists them"
+	for i := range unknown {
+		text := "service " + unknown[i].Name + " of source.xds has no endpoints before the other control plane lists them: its clients keep what they have"
 		warnings = append(warnings, admin.Problem{Error: text})
 	}
 	d, err := s.loop.Preview(ctx, topology, operators)

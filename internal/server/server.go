@@ -130,7 +130,10 @@ func (s *Server) openSources() error {
 
 // buildLoop builds the stream layers and the loop between them.
 func (s *Server) buildLoop() error {
-	s.xds = xds.New(xds.Options{Log: s.log, Registerer: s.metrics, MaxStreams: s.cfg.XDS.MaxStreams, Is2017: s.is2017, Admit: s.admits(identity.RoleClient)})
+	s.xds = xds.New(xds.Options{
+		Log: s.log, Registerer: s.metrics, MaxStreams: s.cfg.XDS.MaxStreams, NameMemory: s.cfg.XDS.Limits().NameMegabytes << 20,
+		Is2017: s.is2017, Admit: s.admits(identity.RoleClient), Account: anonymousAccount,
+	})
 	s.lrs = lrs.New(lrs.Options{
 		Interval: func() time.Duration { return s.current.Load().ReportInterval },
 		Services: s.services, EndpointGranularity: s.cfg.XDS.EndpointLoad, MaxStreams: s.cfg.XDS.MaxStreams,

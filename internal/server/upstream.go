@@ -30,7 +30,7 @@ func (s *Server) openUpstream(kept store.Store) error {
 // configureSources puts the services of a configuration in force: those of the
 // file and those that another control plane lists, in one change.
 func (s *Server) configureSources(c *config.Config) error {
-	return s.upstream.Configure(upstreamConfig(c.Source), func(listed []isobar.Service, unknown []string) error {
+	return s.upstream.Configure(upstreamConfig(c.Source), func(listed, unknown []isobar.Service) error {
 		_, err := s.registry.SetConfigured(c.Services, listed, unknown, c.Network)
 		return err
 	})
@@ -82,7 +82,7 @@ func (s *Server) upstreamTroubles() []string {
 		switch svc.State {
 		case xdsource.Waiting:
 			if up.Connected || len(out) > 0 {
-				out = append(out, svc.Name+": not served yet: the other control plane has not listed "+svc.EDSName)
+				out = append(out, svc.Name+": its clients get no endpoints yet: the other control plane has not listed "+svc.EDSName)
 			}
 		case xdsource.Held:
 			out = append(out, svc.Name+": the other control plane lists no endpoints any more; those of before stay for now")

@@ -135,7 +135,7 @@ source: {xds: {server: "other:1", insecure: true, services: [{name: more}, {name
 	if d := &out.Services[0]; d.Service != "checkout" || d.Change != plan.ChangeChanged {
 		t.Errorf("%+v", d)
 	}
-	if len(out.Warnings) != 1 || !strings.Contains(out.Warnings[0].Error, "service more of source.xds is left out") {
+	if len(out.Warnings) != 1 || !strings.Contains(out.Warnings[0].Error, "service more of source.xds has no endpoints before") {
 		t.Errorf("warnings %+v", out.Warnings)
 	}
 	out = admin.Previewed{}

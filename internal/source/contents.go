@@ -20,7 +20,7 @@ type contents struct {
 	api      map[string]isobar.Object
 	file     map[string]isobar.Object // also those that the API keeps out of force
 	listed   map[string]isobar.Object // by another control plane; those of API and file come before them
-	awaited  map[string]bool          // that the other control plane has listed nothing of yet
+	awaited  map[string]isobar.Object // that the other control plane has listed nothing of yet
 	network  *isobar.Network
 	health   health.Table
 	since    sinces // of health
@@ -147,13 +147,24 @@ func (c contents) setFile(services []isobar.Service, network *isobar.Network) (_
 	return c, nil
 }
 
-func (c contents) setListed(services []isobar.Service, awaited []string) (_ contents, err error) {
-	c.awaited = make(map[string]bool, len(awaited))
-	for _, name := range awaited {
-		c.awaited[name] = true
+func (c contents) setListed(services, awaited []isobar.Service) (_ contents, err error) {
+	if c.awaited, err = objectsOf(awaited, isobar.OwnerXDS); err != nil {
+		return c, err
 	}
 	c.listed, err = objectsOf(services, isobar.OwnerXDS)
 	return c, err
+}
+
+// waiting lists the services that have no endpoints yet, sorted by name: those
+// that are awaited, and that nobody else has.
+func (c contents) waiting() []isobar.Service {
+	var out []isobar.Service
+	for _, name := range slices.Sorted(maps.Keys(c.awaited)) {
+		if _, exists := c.effective(name); !exists {
+			out = append(out, c.awaited[name].Service)
+		}
+	}
+	return out
 }
 
 // putListed costs no more than what it changes: the others keep their identity.
@@ -217,7 +228,7 @@ func (c contents) pruned() contents {
 	for _, o := range overrides {
 		if known[o.Service] == nil {
 			object, exists := c.effective(o.Service)
-			if !exists && c.awaited[o.Service] {
+			if _, awaited := c.awaited[o.Service]; awaited && !exists {
 				continue // its endpoints may still come
 			}
 			known[o.Service] = endpointsOf(object)
@@ -259,7 +270,7 @@ func stamp(objects, before map[string]isobar.Object, revision uint64) map[string
 
 func (c contents) equal(o contents) bool {
 	same := func(a, b isobar.Object) bool { return sameService(&a, &b) }
-	return c.fileSeen == o.fileSeen && maps.Equal(c.awaited, o.awaited) &&
+	return c.fileSeen == o.fileSeen && maps.EqualFunc(c.awaited, o.awaited, same) &&
 		maps.EqualFunc(c.api, o.api, same) && maps.EqualFunc(c.file, o.file, same) && maps.EqualFunc(c.listed, o.listed, same) &&
 		sameNetwork(c.network, o.network) &&
 		slices.Equal(c.health.Overrides(), o.health.Overrides())

@@ -117,7 +117,7 @@ func TestOverridesWaitForTheirService(t *testing.T) {
 			}
 		}
 		r = open(t, kept) // a restart
-		if _, err := r.SetConfigured(nil, nil, []string{"s"}, nil); err != nil {
+		if _, err := r.SetConfigured(nil, nil, []isobar.Service{{Name: "s"}}, nil); err != nil {
 			t.Fatal(err)
 		}
 		return r

@@ -183,9 +183,9 @@ func (r *Registry) SetHealth(service, address string, h isobar.HealthStatus) (to
 // services would not be in force, and the health that operators set. Nothing
 // changes.
 func (r *Registry) Preview(
-	file, listed []isobar.Service, awaited []string, network *isobar.Network,
+	file, listed, awaited []isobar.Service, network *isobar.Network,
 ) (t *isobar.Topology, operators health.Table, conflicts []string, err error) {
-	file, listed = cloneServices(file), cloneServices(listed)
+	file, listed, awaited = cloneServices(file), cloneServices(listed), cloneServices(awaited)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	next, err := r.now.setFile(file, network)
@@ -260,7 +260,7 @@ func (r *Registry) publish(c contents) {
 
 // topology is what planners see of the objects in force.
 func (c contents) topology(objects []isobar.Object) *isobar.Topology {
-	t := &isobar.Topology{Network: c.network, Revision: c.revision, Services: make([]isobar.Service, len(objects))}
+	t := &isobar.Topology{Network: c.network, Revision: c.revision, Services: make([]isobar.Service, len(objects)), Awaited: c.waiting()}
 	for i := range objects {
 		// Not cloned: services are immutable in here and in normal form, and
 		// planners tell by identity what has not changed.

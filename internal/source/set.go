@@ -22,10 +22,11 @@ func (r *Registry) SetFile(services []isobar.Service, network *isobar.Network) (
 // file and control plane is never missing. Where the API owns a name it keeps
 // it, and the file comes before the control plane; conflicts tell so.
 //
-// Awaited names those services of the control plane of which it has listed
-// nothing yet: what operators said of their endpoints is kept for them.
-func (r *Registry) SetConfigured(file, listed []isobar.Service, awaited []string, network *isobar.Network) (conflicts []string, err error) {
-	file, listed = cloneServices(file), cloneServices(listed)
+// Awaited are those services of the control plane of which it has listed
+// nothing yet, without endpoints: what operators said of those is kept for them,
+// and clients are not told that the services are gone.
+func (r *Registry) SetConfigured(file, listed, awaited []isobar.Service, network *isobar.Network) (conflicts []string, err error) {
+	file, listed, awaited = cloneServices(file), cloneServices(listed), cloneServices(awaited)
 	return r.set(func(c contents) (contents, error) {
 		c, err := c.setFile(file, network)
 		if err != nil {

@@ -1,11 +1,14 @@
 package views
 
 import (
+	"slices"
+	"strings"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/mem"
 
+	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/wire"
 )
 
@@ -57,23 +60,22 @@ var sequence atomic.Uint64
 // Build makes the set of a plan. What the previous set has encoded already is
 // taken over where it still holds; previous may be nil.
 func (b *Builder) Build(p Plan, previous *Set) *Set {
+	specs := specsOf(p)
 	s := &Set{
 		builder: b,
 		plan:    p,
 		version: p.VersionString(),
-		names:   p.ServiceNames(),
-		static:  make(map[string]*static, len(p.ServiceNames())),
+		names:   make([]string, 0, len(specs)),
+		static:  make(map[string]*static, len(specs)),
 		seq:     sequence.Add(1),
 	}
 	s.head = mem.SliceBuffer(wire.ResponseHead(s.version))
 	if previous != nil {
 		s.base = previous.seq
 	}
-	for _, name := range s.names {
-		spec := p.Spec(name)
-		if spec == nil {
-			continue
-		}
+	for _, spec := range specs {
+		name := spec.Name
+		s.names = append(s.names, name)
 		if l := (Lifetime{Stale: spec.Assignment.EndpointStaleAfter, TTL: spec.Assignment.ResourceTTL}); l != (Lifetime{}) {
 			if s.lifetimes == nil {
 				s.lifetimes = map[string]Lifetime{}
@@ -100,6 +102,27 @@ func (b *Builder) Build(p Plan, previous *Set) *Set {
 		}
 	}
 	return s
+}
+
+// specsOf lists the services that clients can see, sorted. Those whose endpoints
+// are not known yet are among them: they have cluster, listener and routes, so
+// that clients that know them already do not take them for gone.
+func specsOf(p Plan) []*isobar.Service {
+	names, awaited := p.ServiceNames(), p.Awaited()
+	out := make([]*isobar.Service, 0, len(names)+len(awaited))
+	for _, name := range names {
+		if spec := p.Spec(name); spec != nil {
+			out = append(out, spec)
+		}
+	}
+	if len(awaited) == 0 {
+		return out
+	}
+	for i := range awaited {
+		out = append(out, &awaited[i])
+	}
+	slices.SortFunc(out, func(a, b *isobar.Service) int { return strings.Compare(a.Name, b.Name) })
+	return out
 }
 
 // compare notes whether a service's assignments are those of the previous set.

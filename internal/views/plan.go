@@ -14,6 +14,9 @@ type Plan interface {
 	ServiceNames() []string
 	// Spec gives a service; nil when there is none of that name.
 	Spec(name string) *isobar.Service
+	// Awaited lists services of which nothing is decided, since their endpoints
+	// are not known yet, sorted and unique; none of them is a service of the plan.
+	Awaited() []isobar.Service
 	// Assignment gives what the clients of a service in a source locality
 	// get; nil when there is no such service. Between plans the pointer stays
 	// the same while nothing in it changes: only then encoding is spared.

@@ -55,7 +55,7 @@ func (s *Set) Head() mem.Buffer { return s.head }
 // Seq counts the sets: a later set has a higher number.
 func (s *Set) Seq() uint64 { return s.seq }
 
-// Has tells whether the plan has a service of that name.
+// Has tells whether there is a service of that name.
 func (s *Set) Has(service string) bool { return s.static[service] != nil }
 
 func (s *Set) staticOf(name string) *static {

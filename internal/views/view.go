@@ -68,7 +68,8 @@ func (v *View) snapshot() map[string]*entry {
 // Set is the set that the view belongs to.
 func (v *View) Set() *Set { return v.set }
 
-// Gone tells whether the plan has no service for the name of an assignment.
+// Gone tells whether there is no service for the name of an assignment. One
+// whose endpoints are not known yet is not gone: it has no assignment.
 func (v *View) Gone(name string) bool { return !v.set.Has(wire.ServiceOf(wire.Endpoints, name)) }
 
 // Lookup is LookupAs for plain v3.

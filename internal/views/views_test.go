@@ -29,9 +29,12 @@ type fakePlan struct {
 	version string
 	specs   []*isobar.Service // sorted
 	given   map[string]*isobar.Assignment
+	awaited []isobar.Service
 }
 
 func (p *fakePlan) VersionString() string { return p.version }
+
+func (p *fakePlan) Awaited() []isobar.Service { return p.awaited }
 
 func (p *fakePlan) ServiceNames() []string {
 	var out []string

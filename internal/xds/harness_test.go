@@ -29,9 +29,12 @@ type testPlan struct {
 	version     string
 	specs       map[string]*isobar.Service
 	assignments map[string]*isobar.Assignment // by service, or service@locality
+	awaited     []isobar.Service              // sorted
 }
 
 func (p *testPlan) VersionString() string { return p.version }
+
+func (p *testPlan) Awaited() []isobar.Service { return p.awaited }
 
 func (p *testPlan) ServiceNames() []string { return slices.Sorted(maps.Keys(p.specs)) }
 
@@ -56,7 +59,13 @@ func serve(name string, port int) edit {
 			p.specs[name] = &isobar.Service{Name: name}
 		}
 		p.assignments[name] = assignmentOf(name, port)
+		p.awaited = slices.DeleteFunc(p.awaited, func(s isobar.Service) bool { return s.Name == name })
 	}
+}
+
+// await says of a service that its endpoints are not known yet.
+func await(name string) edit {
+	return func(p *testPlan) { p.awaited = append(p.awaited, isobar.Service{Name: name}) }
 }
 
 // serveAt gives the clients of one locality other content.

@@ -72,18 +72,20 @@ func (s *stream) recount() {
 	}
 }
 
-// checkNames tells whether the stream may subscribe to what it does now. Its
-// lock is held.
-func (s *stream) checkNames() error {
+// checkNames tells whether the stream may subscribe to what it does now; its
+// names cost before bytes when the request came. What all streams have only bars
+// those that ask for more: the others answer what they are sent, and would end for
+// what newcomers do. Its lock is held.
+func (s *stream) checkNames(before int) error {
 	s.recount()
 	o := &s.server.options
 	used, own := s.server.names.used.Load(), s.ownNames()
 	switch {
 	case own > o.StreamNames:
 		return fmt.Errorf("%w names on one stream: they take %d bytes, want at most %d; ask for fewer or shorter ones", errFull, own, o.StreamNames)
-	case own > modestNames && used > int64(o.NameMemory):
-		return fmt.Errorf("%w names on all streams: they take %d bytes, of which this stream's may be %d, want at most %d; ask for fewer, or come back later",
-			errFull, used, own, o.NameMemory)
+	case own > before && own > modestNames && used > int64(o.NameMemory):
+		return fmt.Errorf("%w names on all streams: they take %d bytes, of which this stream's may be %d, want at most %d; "+
+			"ask for fewer, come back later, or raise xds.admission.name_megabytes", errFull, used, own, o.NameMemory)
 	}
 	return nil
 }

@@ -90,3 +90,44 @@ func TestNamesOfAllStreamsHaveABudget(t *testing.T) {
 		}
 	}, func(o *xds.Options) { o.NameMemory, o.Registerer = room, registry })
 }
+
+// TestAnswersEndNoStream: what others subscribe to bars those that ask for more.
+// Who answers what it was sent asks for nothing.
+func TestAnswersEndNoStream(t *testing.T) {
+	for _, delta := range []bool{true, false} {
+		inWorld(t, func(w *world) {
+			names := numbered("x", 250)
+			w.publish(serve(names[0], 1))
+			var c *client
+			if delta {
+				c = w.delta(at("us-east/b")).subscribe(edsURL, names...)
+			} else {
+				c = w.ads(at("us-east/b")).request(edsURL, names...)
+			}
+			c.settled()
+			for range 30 { // each within what it may always have
+				m := w.delta(at("us-east/b")).subscribe(edsURL, names[:150]...)
+				if m.settled(); m.status().Code() != codes.OK {
+					t.Fatal(m.status())
+				}
+			}
+			w.publish(serve(names[0], 2))
+			c.settled()
+			c.nack(edsURL, "no")
+			w.publish(serve(names[0], 3))
+			c.settled()
+			c.ack(edsURL)
+			if got := c.status(); got.Code() != codes.OK {
+				t.Errorf("delta %v: %v", delta, got)
+			}
+			if delta {
+				c.subscribe(edsURL, "more")
+			} else {
+				c.request(edsURL, append(names, "more")...)
+			}
+			if got := c.status(); got.Code() != codes.ResourceExhausted {
+				t.Errorf("delta %v, for more: %v", delta, got)
+			}
+		}, func(o *xds.Options) { o.NameMemory = 160 << 10 })
+	}
+}

@@ -22,6 +22,11 @@ type Options struct {
 	// Default: every node is welcome.
 	Admit func(context.Context, wire.Node) error
 
+	// Account says under what a client that polls counts, by the context of its
+	// request: no account holds more than half of what all that poll may have. "" =
+	// it is not counted under any. Default: nobody is.
+	Account func(context.Context) string
+
 	// Is2017 tells which of the clients that call the methods of v2 mean their
 	// form of 2017; default: none. Only 2017's own methods tell by themselves.
 	Is2017 func(wire.Node) bool

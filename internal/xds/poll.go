@@ -2,9 +2,6 @@ package xds
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
-	"encoding/hex"
 	"fmt"
 	"net"
 	"time"
@@ -33,9 +30,13 @@ type poller struct {
 	node  wire.Node
 	since time.Time
 
+	account string // that it counts under, "" for none
+
 	seen    time.Time
-	sent    []*sub // what the last answer held; assignments only
-	version string // of the last answer
+	heard   bool            // it has shown a version that it was sent
+	known   map[string]*sub // all assignments that it was sent
+	sent    []*sub          // those of the last answer
+	version string          // of the last answer
 	sentAt  time.Time
 	acked   string
 	ackedAt time.Time
@@ -122,7 +123,7 @@ func (s *Server) poll(ctx context.Context, m *discoveryv3.DiscoveryRequest, meth
 	}
 	names := s.lists.take(r.Names)
 	key := pollKey{id: node.ID, cluster: node.Cluster, host: host, url: r.TypeURL, locality: node.Locality, as: as, names: names}
-	p, err := s.enter(key, node)
+	p, err := s.enter(ctx, key, node)
 	if err != nil {
 		s.lists.release(names)
 	}
@@ -130,7 +131,7 @@ func (s *Server) poll(ctx context.Context, m *discoveryv3.DiscoveryRequest, meth
 }
 
 // enter finds or makes the poller of a key, whose list of names it takes over.
-func (s *Server) enter(key pollKey, node wire.Node) (*poller, error) {
+func (s *Server) enter(ctx context.Context, key pollKey, node wire.Node) (*poller, error) {
 	now := time.Now()
 	s.sweep(now)
 	if p := s.polled(key, now); p != nil {
@@ -148,32 +149,47 @@ func (s *Server) enter(key pollKey, node wire.Node) (*poller, error) {
 		s.lists.release(key.names)
 		return other, nil
 	}
-	if err := s.room(z, key); err != nil {
+	account := ""
+	if s.options.Account != nil {
+		account = s.options.Account(ctx)
+	}
+	if err := s.room(z, key, account); err != nil {
 		s.mu.Unlock()
 		s.leave(z)
 		return nil, err
 	}
 	s.lastID++
-	p := &poller{id: s.lastID, key: key, zone: z, node: node, since: now, seen: now}
+	p := &poller{id: s.lastID, key: key, zone: z, node: node, since: now, account: account, seen: now, known: map[string]*sub{}}
 	s.pollers[key] = p
-	s.mu.Unlock()
-	if wire.KindOf(key.url) == wire.Endpoints {
-		for _, n := range key.names.names {
-			z.subscribe(subKey{n, key.as})
-		}
+	for _, k := range p.keys() {
+		z.subscribe(k)
 	}
+	z.heed(p.keys(), false) // until it says what it has
+	s.mu.Unlock()
 	return p, nil
 }
 
+// keys lists the assignments that a poller asks for.
+func (p *poller) keys() []subKey {
+	if wire.KindOf(p.key.url) != wire.Endpoints {
+		return nil
+	}
+	out := make([]subKey, len(p.key.names.names))
+	for i, n := range p.key.names.names {
+		out[i] = subKey{n, p.key.as}
+	}
+	return out
+}
+
 // room counts a new client that polls if there is room for it. The lock is held.
-func (s *Server) room(z *zone, key pollKey) error {
+func (s *Server) room(z *zone, key pollKey, account string) error {
 	if s.stopped {
 		return errStopped
 	}
 	if n := len(s.pollers); n >= s.options.MaxStreams {
 		return fmt.Errorf("%w clients that poll: %d are known", errFull, n)
 	}
-	return s.polls.take(z, key, &s.options)
+	return s.polls.take(z, key, account, &s.options)
 }
 
 func (s *Server) polled(key pollKey, now time.Time) *poller {
@@ -195,91 +211,26 @@ func (s *Server) sweep(now time.Time) {
 		for key, p := range s.pollers {
 			if now.Sub(p.seen) > pollLease {
 				delete(s.pollers, key)
-				s.polls.release(p.zone, key)
+				s.polls.release(p.zone, key, p.account)
 				gone = append(gone, p)
 			}
 		}
 	}
 	s.mu.Unlock()
 	for _, p := range gone {
-		if wire.KindOf(p.key.url) == wire.Endpoints {
-			acked := map[string]string{}
-			for _, x := range p.sent {
-				acked[x.name] = x.acked
+		if !p.heard {
+			p.zone.heed(p.keys(), true)
+		}
+		for _, k := range p.keys() {
+			acked := ""
+			if x := p.known[k.name]; x != nil {
+				acked = x.acked
 			}
-			for _, n := range p.key.names.names {
-				p.zone.unsubscribe(subKey{n, p.key.as}, acked[n])
-			}
+			p.zone.unsubscribe(k, acked)
 		}
 		s.lists.release(p.key.names)
 		s.leave(p.zone)
 	}
-}
-
-// answer says what a view has for a poller, and takes the version that the
-// request shows as what the client accepted.
-func (s *Server) answer(p *poller, r *wire.Request, view *views.View, turn int64) (*Answer, error) {
-	a := &Answer{TypeURL: r.TypeURL, Form: p.key.as.Form}
-	names := p.key.names.names
-	if r.Kind == wire.Cluster && (len(names) == 0 || p.key.names.has(wire.Wildcard)) {
-		names = view.Set().Names()
-	}
-	h, size := sha256.New(), 0
-	if turn != 0 {
-		h.Write(binary.BigEndian.AppendUint64(nil, uint64(turn))) //nolint:gosec // only to be another one
-	}
-	for _, n := range names {
-		resource := view.LookupFor(p.node.Cluster, p.key.as, r.Kind, n)
-		if resource == nil && r.Kind == wire.Endpoints && view.Gone(n) && r.Version != "" {
-			resource = view.Empty(p.key.as, n) // it may have had it
-		}
-		if resource != nil {
-			if size += len(resource.Body); size > s.options.PollSize {
-				return nil, fmt.Errorf("%w resources in one answer: they take more than %d bytes; ask for fewer names at once", errFull, s.options.PollSize)
-			}
-			a.Resources = append(a.Resources, resource)
-			h.Write([]byte(resource.Version))
-		}
-	}
-	a.Version = hex.EncodeToString(h.Sum(nil)[:8])
-	now := time.Now()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p.accept(r, now)
-	if p.version != a.Version {
-		p.version, p.sentAt = a.Version, now
-		p.sent = p.carried(a.Resources)
-	}
-	p.accept(r, now) // also of what it has from a server before this one
-	if a.Version == r.Version {
-		a.Resources, a.Unchanged = nil, true
-	}
-	return a, nil
-}
-
-// accept takes note that the client has the last answer, if the request shows its
-// version. Server.mu is held.
-func (p *poller) accept(r *wire.Request, now time.Time) {
-	if p.version == "" || r.Version != p.version || p.acked == p.version {
-		return
-	}
-	p.acked, p.ackedAt = p.version, now
-	if r.Kind == wire.Endpoints {
-		p.zone.acknowledge(p.key.as, p.sent, now)
-	}
-}
-
-// carried notes what an answer holds, with what was acknowledged before.
-func (p *poller) carried(resources []*views.Resource) []*sub {
-	acked := map[string]string{}
-	for _, x := range p.sent {
-		acked[x.name] = x.acked
-	}
-	out := make([]*sub, len(resources))
-	for i, r := range resources {
-		out[i] = &sub{name: r.Name, sent: r, acked: acked[r.Name]}
-	}
-	return out
 }
 
 // describe tells of a poller as of a stream. Server.mu is held.

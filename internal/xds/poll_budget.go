@@ -16,6 +16,14 @@ type pollBudget struct {
 	used  int
 	lists map[polledList]int // how many clients hold it
 	zones map[*zone]int      // how many clients are there
+
+	accounts map[string]*polledAccount
+}
+
+// polledAccount is what the clients have that count under one account.
+type polledAccount struct {
+	clients int
+	zones   map[*zone]int
 }
 
 // polledList is what clients share that ask for the same.
@@ -29,20 +37,34 @@ func listOf(z *zone, key pollKey) polledList {
 }
 
 // take counts a client, unless it is beyond a bound: that of memory, or half of
-// the localities, so that the others remain for clients with streams.
-func (b *pollBudget) take(z *zone, key pollKey, o *Options) error {
+// the localities, so that the others remain for clients with streams. One account
+// gets half of each: it leaves nothing open that would have to be paid for.
+func (b *pollBudget) take(z *zone, key pollKey, account string, o *Options) error {
 	list, cost := listOf(z, key), ownCost(key)
 	if b.lists[list] == 0 {
 		cost += sharedCost(key)
 	}
+	most, have := (o.MaxLocalities+1)/2, b.accounts[account]
 	switch {
+	case have != nil && 2*have.clients >= o.MaxStreams:
+		return fmt.Errorf("%w clients that poll from one address: %d are known", errFull, have.clients)
+	case have != nil && have.zones[z] == 0 && len(have.zones) >= (most+1)/2:
+		return fmt.Errorf("%w localities of clients that poll from one address: %d are served", errFull, len(have.zones))
 	case b.used+cost > o.PollMemory:
 		return fmt.Errorf("%w names that clients poll for: they take %d bytes", errFull, b.used)
-	case b.zones[z] == 0 && len(b.zones) >= (o.MaxLocalities+1)/2:
+	case b.zones[z] == 0 && len(b.zones) >= most:
 		return fmt.Errorf("%w localities of clients that poll: %d are served", errFull, len(b.zones))
 	}
 	if b.lists == nil {
-		b.lists, b.zones = map[polledList]int{}, map[*zone]int{}
+		b.lists, b.zones, b.accounts = map[polledList]int{}, map[*zone]int{}, map[string]*polledAccount{}
+	}
+	if account != "" {
+		if have == nil {
+			have = &polledAccount{zones: map[*zone]int{}}
+			b.accounts[account] = have
+		}
+		have.clients++
+		have.zones[z]++
 	}
 	b.used += cost
 	b.lists[list]++
@@ -51,7 +73,15 @@ func (b *pollBudget) take(z *zone, key pollKey, o *Options) error {
 }
 
 // release takes back what take has counted.
-func (b *pollBudget) release(z *zone, key pollKey) {
+func (b *pollBudget) release(z *zone, key pollKey, account string) {
+	if have := b.accounts[account]; have != nil {
+		if have.zones[z]--; have.zones[z] == 0 {
+			delete(have.zones, z)
+		}
+		if have.clients--; have.clients == 0 {
+			delete(b.accounts, account)
+		}
+	}
 	list := listOf(z, key)
 	b.used -= ownCost(key)
 	if b.lists[list]--; b.lists[list] == 0 {

@@ -29,6 +29,9 @@ func (s *stream) asksAgain(r *wire.DeltaRequest) bool {
 			if x := w.subs[name]; x != nil && x.named && !x.due {
 				return true
 			}
+			if name == wire.Wildcard && w.wildcard {
+				return true
+			}
 		}
 	}
 	return false

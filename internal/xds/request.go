@@ -18,6 +18,7 @@ func (s *stream) request(r *wire.Request) error {
 	if s.closed {
 		return nil
 	}
+	before := s.ownNames()
 	w, first, err := s.watchFor(&r.Head)
 	if err != nil {
 		return err
@@ -35,7 +36,7 @@ func (s *stream) request(r *wire.Request) error {
 	}
 	s.replace(w, r.Names)
 	w.prune()
-	return s.checkNames()
+	return s.checkNames(before)
 }
 
 // deltaRequest handles a delta request.
@@ -45,6 +46,7 @@ func (s *stream) deltaRequest(r *wire.DeltaRequest) error {
 	if s.closed {
 		return nil
 	}
+	before := s.ownNames()
 	w, first, err := s.watchFor(&r.Head)
 	if err != nil {
 		return err
@@ -72,7 +74,7 @@ func (s *stream) deltaRequest(r *wire.DeltaRequest) error {
 	if first {
 		s.adopt(w, r.Initial)
 	}
-	return s.checkNames()
+	return s.checkNames(before)
 }
 
 // deltaSubscribe answers a name even if the client should know it: it may have

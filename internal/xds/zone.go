@@ -48,14 +48,6 @@ func (k subKey) service() string { return wire.ServiceOf(wire.Endpoints, k.name)
 // key gives what a watch of assignments means by a name.
 func (w *watch) key(name string) subKey { return subKey{name, w.as} }
 
-// subscription is an assignment with those who should have it.
-type subscription struct {
-	streams int
-	current string         // version of what is published; "" = there is none
-	acked   map[string]int // streams by the version that they acknowledged last
-	ackedAt time.Time      // when enough streams had the current version; zero before
-}
-
 func newZone(l isobar.Locality, appeared func(), names *nameBudget) *zone {
 	return &zone{
 		locality: l, appeared: appeared, names: names, changed: make(chan struct{}),
@@ -250,6 +242,27 @@ func (z *zone) unsubscribe(key subKey, acked string) {
 	sub.settle(time.Now())
 }
 
+// heed says of a subscriber of assignments whether to wait until it says that it
+// has what is published. Of one that asks once, and is not heard of again, that
+// would never come.
+func (z *zone) heed(keys []subKey, yes bool) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	now := time.Now()
+	for _, k := range keys {
+		sub := z.subs[k]
+		if sub == nil {
+			continue
+		}
+		if yes {
+			sub.mute--
+			continue
+		}
+		sub.mute++
+		sub.settle(now)
+	}
+}
+
 // acknowledge notes that a stream now holds what it was sent.
 func (z *zone) acknowledge(as wire.As, subs []*sub, now time.Time) {
 	z.mu.Lock()
@@ -263,41 +276,5 @@ func (z *zone) acknowledge(as wire.As, subs []*sub, now time.Time) {
 			sub.settle(now)
 		}
 		s.acked = s.sent.Steers()
-	}
-}
-
-// publish takes note of new content. The same content again changes nothing.
-func (s *subscription) publish(version string, now time.Time) {
-	if version == s.current {
-		return
-	}
-	s.current, s.ackedAt = version, time.Time{}
-	s.settle(now) // some may have it from before
-}
-
-// move counts a stream at another version than before.
-func (s *subscription) move(from, to string) {
-	if from == to {
-		return
-	}
-	if from != "" {
-		if s.acked[from]--; s.acked[from] <= 0 {
-			delete(s.acked, from)
-		}
-	}
-	if to != "" {
-		s.acked[to]++
-	}
-}
-
-// settle notes when enough streams have the current content: 95%. It stays
-// noted until the content changes: a stream that joins later begins with the
-// current content anyway.
-func (s *subscription) settle(now time.Time) {
-	if s.current == "" || !s.ackedAt.IsZero() || s.streams == 0 {
-		return
-	}
-	if s.acked[s.current]*100 >= s.streams*95 {
-		s.ackedAt = now
 	}
 }

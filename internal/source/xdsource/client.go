@@ -61,13 +61,13 @@ func Open(ctx context.Context, o Options) (*Client, error) {
 }
 
 // Configure changes what is asked of whom; nil = nothing any more. It hands
-// all services of which endpoints are known to put, and the names of the others,
-// with the lock held that keeps others from coming between. An error of put
-// refuses the configuration.
+// all services of which endpoints are known to put, and the others, with the lock
+// held that keeps others from coming between. An error of put refuses the
+// configuration.
 //
 // A service that was configured otherwise until now, by the file, begins with
 // the endpoints that it has there: it is not empty until the first answer.
-func (c *Client) Configure(cfg *Config, put func(listed []isobar.Service, unknown []string) error) error {
+func (c *Client) Configure(cfg *Config, put func(listed, unknown []isobar.Service) error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	next := c.table.configured(cfg, c.seed, time.Now())
@@ -81,10 +81,10 @@ func (c *Client) Configure(cfg *Config, put func(listed []isobar.Service, unknow
 	return nil
 }
 
-// Preview gives what [Client.Configure] would hand over, and the names of the
-// services of which no endpoints are known, so that they would be left out until
-// the server lists some. Nothing changes.
-func (c *Client) Preview(cfg *Config) (listed []isobar.Service, unknown []string) {
+// Preview gives what [Client.Configure] would hand over, and the services of
+// which no endpoints are known, so that they would have none until the server
+// lists some. Nothing changes.
+func (c *Client) Preview(cfg *Config) (listed, unknown []isobar.Service) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	next := c.table.configured(cfg, c.seed, time.Now())
@@ -116,7 +116,7 @@ func (c *Client) WaitAnswered(ctx context.Context, patience time.Duration) {
 	select {
 	case <-c.answer:
 	case <-timer.C:
-		c.opts.Log.Warn("the other control plane has not answered for all services yet; serving without them", "waited", patience)
+		c.opts.Log.Warn("the other control plane has not answered for all services yet; serving them without endpoints", "waited", patience)
 	case <-ctx.Done():
 	}
 }

@@ -38,7 +38,7 @@ func TestOutdated(t *testing.T) {
 func TestOutdatedWaitsForNobody(t *testing.T) {
 	inWorld(t, configuration("web"), func(w *world) {
 		asked := false
-		if err := w.client.Configure(configuration("web", "shop"), func([]isobar.Service, []string) error {
+		if err := w.client.Configure(configuration("web", "shop"), func(_, _ []isobar.Service) error {
 			asked = true
 			w.client.Outdated()
 			return nil

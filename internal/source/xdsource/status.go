@@ -11,7 +11,7 @@ type State string
 
 // The states.
 const (
-	Waiting State = "waiting" // nothing is known: the service is not served yet
+	Waiting State = "waiting" // nothing is known: the service has no assignment yet
 	Current State = "current" // as the server has listed it on the present stream
 	Kept    State = "kept"    // as it was known before; on the present stream, if any, the server has not answered for it
 	Held    State = "held"    // the server says that it is empty; its endpoints stay for now

@@ -144,12 +144,14 @@ func (t *table) services() []isobar.Service {
 	return out
 }
 
-// unknown names the services of which no endpoints are known.
-func (t *table) unknown() []string {
-	var out []string
+// unknown gives the services of which no endpoints are known, without any.
+func (t *table) unknown() []isobar.Service {
+	var out []isobar.Service
 	for _, e := range t.entries {
 		if !e.known {
-			out = append(out, e.Settings.Name)
+			s := e.Settings
+			s.Localities = nil
+			out = append(out, s)
 		}
 	}
 	return out

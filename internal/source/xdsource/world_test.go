@@ -239,7 +239,7 @@ func (w *world) start(cfg *xdsource.Config) {
 // configure gives the client a configuration, and the file these services.
 func (w *world) configure(cfg *xdsource.Config, file ...isobar.Service) {
 	w.t.Helper()
-	if err := w.client.Configure(cfg, func(listed []isobar.Service, unknown []string) error {
+	if err := w.client.Configure(cfg, func(listed, unknown []isobar.Service) error {
 		_, err := w.registry.SetConfigured(file, listed, unknown, nil)
 		return err
 	}); err != nil {

@@ -1,0 +1,125 @@
+package xds_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/isobar-xds/isobar/internal/xds"
+)
+
+type addressKey struct{}
+
+// byAddress lets clients that poll count under their address.
+func byAddress(o *xds.Options) {
+	o.Account = func(ctx context.Context) string {
+		address, _ := ctx.Value(addressKey{}).(string)
+		return address
+	}
+}
+
+// pollFrom polls for a from an address.
+func (w *world) pollFrom(address, id, zone string) int {
+	body := strings.Replace(pollBody("", id, "a"), `"zone":"b"`, `"zone":"`+zone+`"`, 1)
+	ctx := context.WithValue(w.t.Context(), addressKey{}, address)
+	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/v3/discovery:endpoints", strings.NewReader(body))
+	r.RemoteAddr = address + ":1000"
+	answer := httptest.NewRecorder()
+	w.server.Handler(false).ServeHTTP(answer, r)
+	return answer.Code
+}
+
+// TestOneAddressCannotTakeAllPolls: neither the room for clients nor that for
+// localities, and it has room again when its clients are forgotten.
+func TestOneAddressCannotTakeAllPolls(t *testing.T) {
+	for name, set := range map[string]func(*xds.Options){
+		"clients":    func(o *xds.Options) { o.MaxStreams = 20 },
+		"localities": func(o *xds.Options) { o.MaxLocalities = 40 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				w.publish(serve("a", 1))
+				fill := func() (taken int) {
+					for i := range 20 {
+						switch got := w.pollFrom("10.0.0.1", fmt.Sprint("n", i), fmt.Sprint("z", i)); got {
+						case http.StatusOK:
+							taken++
+						case http.StatusTooManyRequests:
+						default:
+							t.Fatal(got)
+						}
+					}
+					return taken
+				}
+				if taken := fill(); taken != 10 {
+					t.Errorf("one address took %d of 20", taken)
+				}
+				if got := w.pollFrom("10.0.0.1", "n0", "z0"); got != http.StatusOK {
+					t.Errorf("one that is known: %d", got)
+				}
+				if got := w.pollFrom("10.0.0.2", "n", "z"); got != http.StatusOK {
+					t.Errorf("another address: %d", got)
+				}
+				<-time.After(6 * time.Minute)
+				if taken := fill(); taken != 10 {
+					t.Errorf("later it took %d of 20", taken)
+				}
+			}, byAddress, set)
+		})
+	}
+}
+
+// TestWhoAsksOnceHoldsNobodyUp: whether clients have what is published is judged
+// by those that say what they have.
+func TestWhoAsksOnceHoldsNobodyUp(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.publish(serve("a", 1))
+		c := w.ads(at("us-east/b")).request(edsURL, "a").equals("eds v1: a@1").ack(edsURL).nothing()
+		if got := w.pollFrom("10.0.0.1", "curl", "b"); got != http.StatusOK {
+			t.Fatal(got)
+		}
+		w.publish(serve("a", 2))
+		c.equals("eds v2: a@2").ack(edsURL).nothing()
+		if s := w.server.Subscriptions(); len(s) != 1 || s[0].Streams != 2 || s[0].AckedAt.IsZero() {
+			t.Errorf("beside one that asked once: %+v", s)
+		}
+		const path = "/v3/discovery:endpoints"
+		first := w.poll(path, pollBody("", "n", "a"))
+		w.poll(path, pollBody(first.Version, "n", "a")) // it says what it has: from now on it is waited for
+		w.publish(serve("a", 3))
+		c.equals("eds v3: a@3").ack(edsURL).nothing()
+		if s := w.server.Subscriptions(); !s[0].AckedAt.IsZero() {
+			t.Errorf("beside one that has not polled since: %+v", s)
+		}
+		<-time.After(6 * time.Minute)
+		w.poll("/v3/discovery:clusters", pollBody("", "n")) // which looks for who is gone
+		if s := w.server.Subscriptions(); len(s) != 1 || s[0].Streams != 1 || s[0].Acked != 1 || s[0].AckedAt.IsZero() {
+			t.Errorf("when the others are forgotten: %+v", s)
+		}
+	})
+}
+
+// TestPollersAreCountedOnce: also those that start anew, of a service that goes
+// and comes.
+func TestPollersAreCountedOnce(t *testing.T) {
+	inWorld(t, func(w *world) {
+		const path = "/v3/discovery:endpoints"
+		for i := range 6 {
+			w.publish(serve("a", 1+i%2))
+			synctest.Wait()
+			got := w.poll(path, pollBody("", "n", "a"))
+			w.poll(path, pollBody(got.Version, "n", "a"))
+			if s := w.server.Subscriptions(); len(s) != 1 || s[0].Streams != 1 || s[0].Acked != 1 {
+				t.Errorf("round %d: %+v", i, s)
+			}
+			w.publish(without("a"))
+			synctest.Wait()
+			w.poll(path, pollBody("", "n", "a"))
+		}
+	})
+}
