@@ -40,14 +40,23 @@ type Endpoint struct {
 	// Excluded hosts are not counted: Envoy leaves out those that wait for
 	// their first active health check.
 	Excluded bool
+	// Repeated hosts have an address that came before in the assignment,
+	// whatever its locality and priority: Envoy knows only the first.
+	Repeated bool
+	// Unweighted hosts came in a part of their locality that had no weight,
+	// though another part had one: gRPC skips such a part.
+	Unweighted bool
 }
 
 func (e *Endpoint) weight() uint64 { return uint64(max(1, e.Weight)) }
 
-// healthy tells whether the data planes count the endpoint as healthy.
-func (e *Endpoint) healthy() bool { return !e.Excluded && e.Health.Usable() }
+// counted tells whether the endpoint is in the denominators.
+func (e *Endpoint) counted() bool { return !e.Excluded && !e.Repeated }
 
-func (e *Endpoint) degraded() bool { return !e.Excluded && e.Health == isobar.Degraded }
+// healthy tells whether the data planes count the endpoint as healthy.
+func (e *Endpoint) healthy() bool { return e.counted() && e.Health.Usable() }
+
+func (e *Endpoint) degraded() bool { return e.counted() && e.Health == isobar.Degraded }
 
 // FromAssignment gives the plain values of an assignment.
 func FromAssignment(a *isobar.Assignment) Cluster {

@@ -10,7 +10,7 @@
 //	H_p = min(100, f*healthy/n)   D_p = min(100, f*degraded/n)   0 when n = 0
 //	N   = min(100, sum H + sum D)
 //	healthy load of p = min(what remains, H_p*100/N), in order; degraded likewise
-//	panic of p        = N < 100 and 100*(healthy+degraded)/n < threshold
+//	panic of p        = N < 100 and 100*(healthy+degraded)/n < threshold, in whole percent
 //	locality weight   = w * min(1, f/100 * eligible/n of the locality)
 //
 // gRPC knows no overprovisioning and no panic: the first priority with a usable

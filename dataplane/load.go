@@ -1,6 +1,9 @@
 package dataplane
 
-import "math/bits"
+import (
+	"math"
+	"math/bits"
+)
 
 // Hosts counts the hosts of one priority or of one locality.
 type Hosts struct {
@@ -34,8 +37,8 @@ type PriorityLoad struct {
 
 // EnvoyLoads works out how Envoy spreads requests over priorities. factor is
 // the overprovisioning factor, taken as it is ([DefaultOverprovisioningFactor] is
-// Envoy's own), and threshold the panic threshold, 0 = panic is off; both are in
-// percent. The loads of a cluster with at least one priority sum to 100.
+// Envoy's own), and threshold the panic threshold, of which the whole part counts,
+// 0 = panic is off; both are in percent. The loads of a cluster with at least one priority sum to 100.
 func EnvoyLoads(hosts []Hosts, factor uint32, threshold float64) []PriorityLoad {
 	loads := make([]PriorityLoad, len(hosts))
 	if len(hosts) == 0 {
@@ -95,8 +98,13 @@ func inPanic(h Hosts, threshold float64) bool {
 	if n := h.counted(); n > 0 {
 		share = 100 * float64(h.Healthy+h.Degraded) / float64(n)
 	}
-	return share < min(100, threshold)
+	return share < wholeThreshold(threshold)
 }
+
+// wholeThreshold is what Envoy holds in an integer: the percentage as a fraction,
+// times 100, is cut, not rounded. So 33.4 is 33, and 29 is 28, because 0.29 is a
+// little less in binary.
+func wholeThreshold(percent float64) float64 { return math.Floor(100 * (min(100, percent) / 100)) }
 
 // spread gives healthy hosts their load in order of priority, then degraded
 // ones; what integer division leaves goes to the first priority that can.

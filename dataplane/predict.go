@@ -32,7 +32,8 @@ func (k Kind) String() string {
 // Options say how the client is configured. Use [DefaultOptions] as the start:
 // a panic threshold of 0 means that panic is off.
 type Options struct {
-	// PanicThreshold in percent of hosts, 0 to 100; Envoy only.
+	// PanicThreshold in percent of hosts, 0 to 100, of which Envoy takes the
+	// whole part; Envoy only.
 	PanicThreshold float64
 	// OverprovisioningFactor in percent overrides the assignment's; 0 = as the
 	// assignment says. Envoy only.
@@ -141,12 +142,13 @@ func exclude(c Cluster, addresses []string) Cluster {
 }
 
 // asGRPC leaves out what gRPC does not know: exclusion, weighted health, and
-// the endpoints of localities without a weight, which it skips as a whole.
+// the endpoints of localities or parts without a weight, which it skips as a
+// whole. Of repeated addresses it refuses all, unless it has skipped the others.
 func asGRPC(c Cluster) Cluster {
 	c.WeightedPriorityHealth = false
 	return changed(c, func(l *Locality, e *Endpoint) {
-		e.Excluded = false
-		if l.Weight == 0 {
+		e.Excluded, e.Repeated = false, false
+		if l.Weight == 0 || e.Unweighted {
 			e.Health = isobar.Unhealthy
 		}
 	})
@@ -179,9 +181,13 @@ func count(p *Priority, weighted bool) Hosts {
 }
 
 func countLocality(l *Locality, weighted bool) Hosts {
-	h := Hosts{Total: len(l.Endpoints)}
+	var h Hosts
 	for i := range l.Endpoints {
 		e := &l.Endpoints[i]
+		if e.Repeated {
+			continue
+		}
+		h.Total++
 		var w uint64
 		if weighted {
 			w = e.weight()

@@ -181,7 +181,7 @@ func drawCluster(t *rapid.T) dataplane.Cluster {
 			for range rapid.IntRange(0, 5).Draw(t, "endpoints") {
 				l.Endpoints = append(l.Endpoints, dataplane.Endpoint{
 					Weight: rapid.Uint32Range(0, 4).Draw(t, "w"), Health: rapid.SampledFrom(states).Draw(t, "health"),
-					Excluded: rapid.IntRange(0, 9).Draw(t, "excluded") == 0,
+					Excluded: rapid.IntRange(0, 9).Draw(t, "excluded") == 0, Repeated: rapid.IntRange(0, 9).Draw(t, "repeated") == 0,
 				})
 			}
 			p.Localities = append(p.Localities, l)
@@ -195,7 +195,7 @@ func TestSharesAddUp(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := drawCluster(t)
 		o := dataplane.DefaultOptions()
-		o.PanicThreshold = rapid.SampledFrom([]float64{0, 50, 100}).Draw(t, "panic")
+		o.PanicThreshold = rapid.SampledFrom([]float64{0, 33.4, 50, 100}).Draw(t, "panic")
 		for _, kind := range []dataplane.Kind{dataplane.Envoy, dataplane.GRPC} {
 			got := dataplane.Predict(c, kind, o)
 			load, locality, endpoint := 0, 0.0, 0.0

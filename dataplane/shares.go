@@ -3,7 +3,8 @@ package dataplane
 // eligible selects the hosts that a part of the load goes to.
 type eligible func(*Endpoint) bool
 
-func anyHost(*Endpoint) bool { return true }
+// known selects all: the excluded too, of which only the health is not known yet.
+func known(e *Endpoint) bool { return !e.Repeated }
 
 func predictPriority(p *Priority, load PriorityLoad, kind Kind, factor uint32, byWeight bool) PriorityPrediction {
 	out := PriorityPrediction{
@@ -20,7 +21,7 @@ func predictPriority(p *Priority, load PriorityLoad, kind Kind, factor uint32, b
 	healthyLoad := float64(load.Healthy) / 100
 	switch {
 	case load.Panic:
-		byHosts(&out, p, healthyLoad+float64(load.Degraded)/100, anyHost)
+		byHosts(&out, p, healthyLoad+float64(load.Degraded)/100, known)
 	case kind == GRPC:
 		byLocality(&out, p, healthyLoad, (*Endpoint).healthy, 0, byWeight)
 	default:
@@ -73,7 +74,7 @@ func byLocality(out *PriorityPrediction, p *Priority, load float64, ok eligible,
 		l := &p.Localities[i]
 		weights[i] = l.Weight
 		for k := range l.Endpoints {
-			if !l.Endpoints[k].Excluded {
+			if l.Endpoints[k].counted() {
 				hosts[i].Counted++
 			}
 			if ok(&l.Endpoints[k]) {

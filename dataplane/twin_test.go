@@ -18,6 +18,11 @@ func twinLoads(hosts []dataplane.Hosts, factor int, threshold float64) (healthy,
 		}
 		return h
 	}
+	whole := 0 // of the threshold, as Envoy computes it
+	for whole < 100 && float64(whole+1) <= 100*(threshold/100) {
+		whole++
+	}
+	threshold = float64(whole)
 	var h, d []int
 	total := 0
 	for _, p := range hosts {
@@ -95,7 +100,7 @@ func TestLoadsMatchTheDumbTwin(t *testing.T) {
 			hosts[p] = dataplane.Hosts{Total: n, Healthy: g, Degraded: d, Excluded: rapid.IntRange(0, n-g-d).Draw(t, "excluded")}
 		}
 		factor := rapid.IntRange(1, 500).Draw(t, "factor")
-		threshold := rapid.SampledFrom([]float64{0, 33, 50, 100}).Draw(t, "threshold")
+		threshold := rapid.SampledFrom([]float64{0, 0.5, 29, 33, 33.4, 50, 100}).Draw(t, "threshold")
 		healthy, degraded := twinLoads(hosts, factor, threshold)
 		got := dataplane.EnvoyLoads(hosts, uint32(factor), threshold)
 		for p := range got {

@@ -28,7 +28,8 @@ form; a DiscoveryResponse with one assignment will do. Loads and pass_percent
 are percent, shares are fractions of the requests that pass the drops.
 
 It is taken that Envoy's cluster has locality_weighted_lb_config, and that gRPC
-picks the endpoints of a locality in turn, as its round_robin does.`,
+picks the endpoints of a locality in turn, as its round_robin does. Envoy joins
+entries of one locality and takes of an address the first; gRPC refuses both.`,
 		Example: "  isobar predict assignment.json\n  isobar predict assignment.json -o text --panic-threshold 0\n" +
 			"  isobar predict assignment.json --exclude 10.0.0.1:8080 --overprovisioning-factor 100",
 		Args: cobra.ExactArgs(1),
@@ -56,7 +57,7 @@ picks the endpoints of a locality in turn, as its round_robin does.`,
 	cmd.Flags().Uint32Var(&options.OverprovisioningFactor, "overprovisioning-factor", 0,
 		"percent, in place of the assignment's own or of 140; Envoy only")
 	cmd.Flags().Float64Var(&options.PanicThreshold, "panic-threshold", options.PanicThreshold,
-		"percent of hosts, 0 to 100; 0 is no panic; Envoy only")
+		"percent of hosts, 0 to 100, without the fraction; 0 is no panic; Envoy only")
 	cmd.Flags().StringArrayVar(&options.Excluded, "exclude", nil,
 		"address of a host that counts nowhere yet, for example 10.0.0.1:8080; repeatable; Envoy only")
 	return cmd
@@ -94,7 +95,11 @@ func readCluster(file string, stdin io.Reader, stderr io.Writer) (dataplane.Clus
 	for _, w := range warnings {
 		_, _ = fmt.Fprintf(stderr, "%s:%v: left out\n", name, w) // nobody to tell
 	}
-	if err := wire.CheckAssignment(m, m.GetClusterName()); err != nil {
+	grpc := wire.RefusedByGRPC(m)
+	if grpc != nil {
+		_, _ = fmt.Fprintf(stderr, "%s: warning: gRPC refuses this and stays with what it had, so its shares do not apply: %v\n", name, grpc)
+	}
+	if err := wire.CheckAssignment(m, m.GetClusterName()); err != nil && (grpc == nil || err.Error() != grpc.Error()) {
 		_, _ = fmt.Fprintf(stderr, "%s: warning: some clients refuse this, or take it otherwise: %v\n", name, err)
 	}
 	return c, nil

@@ -51,7 +51,8 @@ func localityOfHosts(zone string, priority int, weight uint32, hosts, healthy, d
 		case i < healthy+degraded:
 			state = "DEGRADED"
 		}
-		address := object{"address": fmt.Sprintf("10.%d.0.%d", priority, i), "port_value": 80}
+		// No address twice: Envoy would take only the first.
+		address := object{"address": fmt.Sprintf("10.%d.%d.%d", priority, zone[len(zone)-1], i), "port_value": 80}
 		endpoints = append(endpoints, object{"health_status": state, "endpoint": object{"address": object{"socket_address": address}}})
 	}
 	return object{"locality": object{"zone": zone}, "priority": priority, "load_balancing_weight": weight, "lb_endpoints": endpoints}

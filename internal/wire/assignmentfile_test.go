@@ -124,7 +124,7 @@ func TestClusterFrom(t *testing.T) {
 	c, err := read(t, `{"named_endpoints": {"n": {"address": {"pipe": {"path": "/run/x"}}}}, "endpoints": [
 		{"lb_endpoints": [{"endpoint_name": "n"}, {}, {"endpoint": {"address": {"envoy_internal_address": {"server_listener_name": "in"}}}},
 			{"endpoint": {"address": {"socket_address": {"address": "::1", "named_port": "http"}}}}]},
-		{"lb_endpoints": [{"endpoint": {"address": {"socket_address": {"address": "h", "port_value": 1}}}}]}]}`)
+		{"locality": {"zone": "z"}, "lb_endpoints": [{"endpoint": {"address": {"socket_address": {"address": "h", "port_value": 1}}}}]}]}`)
 	if err != nil || len(c.Priorities) != 1 || len(c.Priorities[0].Localities) != 2 {
 		t.Fatalf("%+v, %v", c, err)
 	}

@@ -56,6 +56,15 @@ type placedLocality struct {
 	region, zone, subZone string
 }
 
+func placeOf(l *endpointv3.LocalityLbEndpoints) placedLocality {
+	id := l.GetLocality()
+	return placedLocality{l.GetPriority(), id.GetRegion(), id.GetZone(), id.GetSubZone()}
+}
+
+func (p placedLocality) twice() error {
+	return refused("locality", "%s/%s/%s is in priority %d twice", p.region, p.zone, p.subZone, p.priority)
+}
+
 // assignmentCheck gathers what has to be unique or bounded over a message.
 type assignmentCheck struct {
 	localities map[placedLocality]bool
@@ -84,17 +93,16 @@ func (p addressPlace) String() string {
 // the check is, and whole names are made of them when something is wrong: there
 // are thousands of endpoints, and nearly always all is well.
 func (c *assignmentCheck) locality(l *endpointv3.LocalityLbEndpoints) error {
-	id := l.GetLocality()
-	if id == nil {
+	if l.GetLocality() == nil {
 		return refused("locality", "not set")
 	}
 	priority := l.GetPriority()
 	if priority > maxPriority {
 		return refused("priority", "%d, want at most %d", priority, maxPriority)
 	}
-	at := placedLocality{priority, id.GetRegion(), id.GetZone(), id.GetSubZone()}
+	at := placeOf(l)
 	if c.localities[at] {
-		return refused("locality", "%s/%s/%s is in priority %d twice", at.region, at.zone, at.subZone, priority)
+		return at.twice()
 	}
 	c.localities[at] = true
 	weight := l.GetLoadBalancingWeight().GetValue()

@@ -67,6 +67,18 @@ func TestClientTakesRandomAssignments(t *testing.T) {
 	}
 }
 
+// TestClientRefusesWhatGRPCRefuses holds our list against a real client.
+func TestClientRefusesWhatGRPCRefuses(t *testing.T) {
+	p := startParser(t)
+	for _, tt := range mergeTests {
+		m := ofParts(t, tt.parts)
+		err := wire.RefusedByGRPC(m)
+		if text := p.show(m); (text != "") != (err != nil) {
+			t.Errorf("%s: the client says %q, we say %v", tt.name, text, err)
+		}
+	}
+}
+
 // parser is a client of grpc-go with a server that sends it what it is given.
 type parser struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"net/netip"
 	"strconv"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -16,6 +17,12 @@ import (
 // ClusterFrom gives what data planes read from an assignment of whatever
 // origin. Errors wrap ErrMessage, name the field, and are about what both Envoy
 // and gRPC refuse; what only one of them refuses is in the cluster.
+//
+// As in Envoy, the parts of a locality within a priority are one, with the last
+// weight that is set; a weight without a locality is none, which is not the same
+// as an empty locality; and later endpoints with an address that came before, in
+// whatever priority, are marked as repeated. gRPC refuses all of it, see
+// [RefusedByGRPC], save parts without a weight: it skips them.
 func ClusterFrom(m *endpointv3.ClusterLoadAssignment) (dataplane.Cluster, error) {
 	policy := m.GetPolicy()
 	c := dataplane.Cluster{
@@ -34,35 +41,70 @@ func ClusterFrom(m *endpointv3.ClusterLoadAssignment) (dataplane.Cluster, error)
 		}
 		c.Drops = append(c.Drops, min(1, float64(p.GetNumerator())/float64(whole)))
 	}
+	r := assignmentReader{named: m.GetNamedEndpoints(), addresses: map[string]bool{}, places: map[placedLocality]int{}}
 	weights := map[uint32]uint64{}
 	for i, l := range m.GetEndpoints() {
 		field := fmt.Sprintf("endpoints[%d]", i)
-		at, err := localityFrom(field, l, m.GetNamedEndpoints())
+		at, err := r.locality(field, l)
 		if err != nil {
 			return c, err
 		}
 		p := l.GetPriority()
-		if weights[p] += uint64(at.Weight); weights[p] > math.MaxUint32 {
+		if weights[p] += uint64(l.GetLoadBalancingWeight().GetValue()); weights[p] > math.MaxUint32 {
 			return c, badMessage(field+".load_balancing_weight", "the weights of priority %d sum to 2^32 or more", p)
 		}
 		for uint32(len(c.Priorities)) <= p { //nolint:gosec // at most 129
 			c.Priorities = append(c.Priorities, dataplane.Priority{})
 		}
-		c.Priorities[p].Localities = append(c.Priorities[p].Localities, at)
+		r.add(&c.Priorities[p], placeOf(l), at)
 	}
 	return c, nil
 }
 
-func localityFrom(field string, l *endpointv3.LocalityLbEndpoints, named map[string]*endpointv3.Endpoint) (dataplane.Locality, error) {
+// assignmentReader gathers what belongs together over a message.
+type assignmentReader struct {
+	named     map[string]*endpointv3.Endpoint
+	addresses map[string]bool        // of all endpoints so far
+	places    map[placedLocality]int // of localities among those of their priority
+}
+
+// add puts a locality into its priority, or joins it with what is there of it.
+func (r *assignmentReader) add(p *dataplane.Priority, at placedLocality, l dataplane.Locality) {
+	i, ok := r.places[at]
+	if !ok {
+		r.places[at] = len(p.Localities)
+		p.Localities = append(p.Localities, l)
+		return
+	}
+	whole := &p.Localities[i]
+	switch {
+	case l.Weight == 0 && whole.Weight > 0:
+		markUnweighted(l.Endpoints)
+	case l.Weight > 0 && whole.Weight == 0:
+		markUnweighted(whole.Endpoints)
+	}
+	if l.Weight > 0 {
+		whole.Weight = l.Weight
+	}
+	whole.Endpoints = append(whole.Endpoints, l.Endpoints...)
+}
+
+func markUnweighted(endpoints []dataplane.Endpoint) {
+	for i := range endpoints {
+		endpoints[i].Unweighted = true
+	}
+}
+
+func (r *assignmentReader) locality(field string, l *endpointv3.LocalityLbEndpoints) (dataplane.Locality, error) {
 	name := l.GetLocality()
-	out := dataplane.Locality{
-		Locality: isobar.Locality{Region: name.GetRegion(), Zone: name.GetZone(), SubZone: name.GetSubZone()},
-		Weight:   l.GetLoadBalancingWeight().GetValue(),
+	out := dataplane.Locality{Locality: isobar.Locality{Region: name.GetRegion(), Zone: name.GetZone(), SubZone: name.GetSubZone()}}
+	if name != nil {
+		out.Weight = l.GetLoadBalancingWeight().GetValue()
 	}
 	if p := l.GetPriority(); p > maxPriority {
 		return out, badMessage(field+".priority", "%d, want at most %d", p, maxPriority)
 	}
-	if l.GetLoadBalancingWeight() != nil && out.Weight == 0 {
+	if w := l.GetLoadBalancingWeight(); w != nil && w.GetValue() == 0 {
 		return out, badMessage(field+".load_balancing_weight", "0, want at least 1, or leave it out")
 	}
 	if l.GetLedsClusterLocalityConfig() != nil {
@@ -71,7 +113,7 @@ func localityFrom(field string, l *endpointv3.LocalityLbEndpoints, named map[str
 	var sum uint64
 	for i, e := range l.GetLbEndpoints() {
 		at := fmt.Sprintf("%s.lb_endpoints[%d]", field, i)
-		one, err := endpointFrom(at, e, named)
+		one, err := r.endpoint(at, e)
 		if err != nil {
 			return out, err
 		}
@@ -83,7 +125,7 @@ func localityFrom(field string, l *endpointv3.LocalityLbEndpoints, named map[str
 	return out, nil
 }
 
-func endpointFrom(field string, e *endpointv3.LbEndpoint, named map[string]*endpointv3.Endpoint) (dataplane.Endpoint, error) {
+func (r *assignmentReader) endpoint(field string, e *endpointv3.LbEndpoint) (dataplane.Endpoint, error) {
 	status := e.GetHealthStatus()
 	if _, known := corev3.HealthStatus_name[int32(status)]; !known {
 		return dataplane.Endpoint{}, badMessage(field+".health_status", "%d is no health status", status)
@@ -95,15 +137,34 @@ func endpointFrom(field string, e *endpointv3.LbEndpoint, named map[string]*endp
 	at := e.GetEndpoint()
 	if name := e.GetEndpointName(); name != "" {
 		var ok bool
-		if at, ok = named[name]; !ok {
+		if at, ok = r.named[name]; !ok {
 			return dataplane.Endpoint{}, badMessage(field+".endpoint_name", "%.200q is not among named_endpoints", name)
 		}
 	}
+	key := addressKey(at.GetAddress())
+	repeated := r.addresses[key]
+	r.addresses[key] = key != "" // without an address, none is like another
 	return dataplane.Endpoint{
-		Address: addressText(at.GetAddress()),
-		Weight:  w.GetValue(),
-		Health:  isobar.HealthStatus(status), //nolint:gosec // known, and the values are the same
+		Address:  addressText(at.GetAddress()),
+		Weight:   w.GetValue(),
+		Health:   isobar.HealthStatus(status), //nolint:gosec // known, and the values are the same
+		Repeated: repeated,
 	}, nil
+}
+
+// addressKey is equal for what is the same address to data planes: IPv6 can be
+// written in several ways, and an internal listener has several endpoints.
+func addressKey(a *corev3.Address) string {
+	switch at := a.GetAddress().(type) {
+	case *corev3.Address_SocketAddress:
+		ip, err := netip.ParseAddr(at.SocketAddress.GetAddress())
+		if err == nil && at.SocketAddress.GetNamedPort() == "" {
+			return net.JoinHostPort(ip.String(), strconv.FormatUint(uint64(at.SocketAddress.GetPortValue()), 10))
+		}
+	case *corev3.Address_EnvoyInternalAddress:
+		return "envoy://" + at.EnvoyInternalAddress.GetServerListenerName() + "/" + at.EnvoyInternalAddress.GetEndpointId()
+	}
+	return addressText(a)
 }
 
 // addressText names an address; empty when there is none.
