@@ -93,7 +93,7 @@ func (l *Loop) Retime() {
 //	health due         the same: votes age, and changes that were held back come out
 //	asked              answer an operator
 //	hold-off over      rebase
-//	timing changed     the next tick comes when the new timing says
+//	timing changed     the next tick comes when the new timing says, counted from the last one
 //	tick               collect reports, solve, assign, check, publish
 //	ctx done           take back drops, save and leave
 func (l *Loop) Run(ctx context.Context) error {
@@ -103,8 +103,8 @@ func (l *Loop) Run(ctx context.Context) error {
 	}
 	defer l.stop()
 	defer l.leave()
-	tick := time.NewTimer(l.timing().Tick)
-	defer tick.Stop()
+	tick := newMetronome(l.timing().Tick)
+	defer tick.timer.Stop()
 	holdOff := time.NewTimer(0)
 	defer holdOff.Stop()
 	<-holdOff.C
@@ -153,15 +153,13 @@ func (l *Loop) Run(ctx context.Context) error {
 			pending = false
 			l.rebase()
 		case <-l.retimed:
-			tick.Reset(l.timing().Tick)
+			tick.retime(l.timing().Tick)
 			observe()
-		case <-tick.C:
+		case <-tick.timer.C:
 			started := time.Now()
 			l.tick()
 			look.Reset(time.Until(l.healthDue))
-			// A late tick moves the next one; ticks never pile up.
-			period := l.timing().Tick
-			tick.Reset(max(period/4, period-time.Since(started)))
+			tick.ticked(started, l.timing().Tick)
 		}
 	}
 }
