@@ -56,8 +56,10 @@ type Config struct {
 	Defaults Defaults // for services, also for those of the API
 	Services []isobar.Service
 	// Source is another control plane that lists endpoints; nil = none does.
-	Source  *XDSSource `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only
-	Network *isobar.Network
+	Source *XDSSource `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only
+	// NoSource says that the file means it: what another control plane listed may go.
+	NoSource bool `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only
+	Network  *isobar.Network
 }
 
 // XDS is the listener for xDS clients.

@@ -13,8 +13,8 @@ func (s *Server) reload(data []byte) error {
 	if err != nil {
 		return err
 	}
-	if n := s.losesAll(next); n > 0 {
-		return fmt.Errorf("%s:1:1: "+textLosesAll+"; "+fixLosesAll, s.opts.File, n)
+	if err := s.lost(s.opts.File, next); err != nil {
+		return err
 	}
 	for i := range warnings {
 		s.log.Warn("configuration", "warning", warnings[i].String())
@@ -43,28 +43,6 @@ func (s *Server) keepIdentities(next *config.Config) {
 }
 
 func asksCertificates(x *config.XDS) bool { return x.TLS != nil && x.TLS.ClientCA != "" }
-
-// What is said of a file that has lost its services.
-const (
-	textLosesAll = "services: missing, but %d of this file are in force and stay"
-	fixLosesAll  = "write services: [] if they shall go"
-)
-
-// losesAll counts the services in force of the file, and of the other control
-// plane that it names, where the next file speaks of none; else it gives 0. Half
-// a file, or one that a tool has lost, must not take every client's endpoints
-// away.
-func (s *Server) losesAll(next *config.Config) int {
-	if next.Services != nil || next.Source != nil {
-		return 0
-	}
-	now := s.current.Load()
-	n := len(now.Services)
-	if now.Source != nil {
-		n += len(now.Source.Services)
-	}
-	return n
-}
 
 // defaults are those of the file in force.
 func (s *Server) defaults() config.Defaults { return s.current.Load().Defaults }
