@@ -23,7 +23,7 @@ func (s *Server) reload(data []byte) error {
 		return fmt.Errorf("%s: %w", s.opts.File, err)
 	}
 	s.keepIdentities(next)
-	s.current.Store(next)
+	s.enforce(next)
 	s.lrs.Changed()
 	s.loop.Retime()
 	if fixed := needsRestart(&s.cfg, next); len(fixed) > 0 {
