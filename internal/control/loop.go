@@ -22,6 +22,7 @@ type Loop struct {
 	beat       atomic.Pointer[time.Time] // of the last turn of the loop
 	ticked     atomic.Pointer[ticks]     // how many there were
 	retimed    chan struct{}             // capacity 1: the timing changed
+	resurvey   chan struct{}             // the same, for the survey
 	waiters    waiters
 	asked      chan func()   // to be run by the loop
 	left       chan struct{} // closed when the last plan is published
@@ -60,7 +61,10 @@ func New(opts Options) (*Loop, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Loop{opts: opts, log: opts.Log, bad: map[string]time.Time{}, retimed: make(chan struct{}, 1), asked: make(chan func()), left: make(chan struct{})}
+	l := &Loop{
+		opts: opts, log: opts.Log, bad: map[string]time.Time{},
+		retimed: make(chan struct{}, 1), resurvey: make(chan struct{}, 1), asked: make(chan func()), left: make(chan struct{}),
+	}
 	l.metrics = newMetrics(opts.Registerer, l)
 	return l, nil
 }
@@ -76,12 +80,14 @@ func (l *Loop) Beat() time.Time {
 	return time.Time{}
 }
 
-// Retime tells that Options.Timing gives something new, which then holds from
-// now on and not only after the next tick.
+// Retime tells that Options.Timing or Options.SurveyEvery gives something new,
+// which then holds from now on and not only after the next tick or round.
 func (l *Loop) Retime() {
-	select {
-	case l.retimed <- struct{}{}:
-	default:
+	for _, woken := range []chan struct{}{l.retimed, l.resurvey} {
+		select {
+		case woken <- struct{}{}:
+		default:
+		}
 	}
 }
 
