@@ -44,6 +44,9 @@ func (s *Server) preview(ctx context.Context, body []byte) (plan.Difference, []a
 		text := "service " + name + " of source.xds is left out: its endpoints are not known before the other control plane lists them"
 		warnings = append(warnings, admin.Problem{Error: text})
 	}
+	if text := s.outdatedDefaults(next); text != "" {
+		warnings = append(warnings, admin.Problem{Error: text})
+	}
 	d, err := s.loop.Preview(ctx, topology, operators)
 	return d, warnings, err
 }

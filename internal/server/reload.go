@@ -22,6 +22,9 @@ func (s *Server) reload(data []byte) error {
 	if err := s.configureSources(next); err != nil {
 		return fmt.Errorf("%s: %w", s.opts.File, err)
 	}
+	if text := s.outdatedDefaults(next); text != "" {
+		s.log.Warn("configuration", "warning", text)
+	}
 	s.keepIdentities(next)
 	s.enforce(next)
 	s.lrs.Changed()
@@ -43,6 +46,3 @@ func (s *Server) keepIdentities(next *config.Config) {
 }
 
 func asksCertificates(x *config.XDS) bool { return x.TLS != nil && x.TLS.ClientCA != "" }
-
-// defaults are those of the file in force.
-func (s *Server) defaults() config.Defaults { return s.current.Load().Defaults }
