@@ -53,11 +53,13 @@ type Config struct {
 	Trace          *Trace      `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only; nil = none is kept
 	Degradation    Degradation `json:",omitzero"`  //nolint:tagliatelle // called as its neighbours, in golden files only
 
-	Defaults Defaults // for services, also for those of the API
+	Defaults Defaults // for services; those of the API get them when they are written
 	Services []isobar.Service
 	// Source is another control plane that lists endpoints; nil = none does.
-	Source  *XDSSource `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only
-	Network *isobar.Network
+	Source *XDSSource `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only
+	// NoSource says that the file means it: what another control plane listed may go.
+	NoSource bool `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only
+	Network  *isobar.Network
 }
 
 // XDS is the listener for xDS clients.

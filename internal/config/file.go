@@ -42,7 +42,10 @@ func readFile(root strict.Value, c *Config) {
 		{Name: "defaults", Read: func(v strict.Value) { readDefaults(v, &c.Defaults) }},
 		{Name: "network", Read: func(v strict.Value) { c.Network = readNetwork(v, &named) }},
 		{Name: "services", Read: func(v strict.Value) { c.Services = readServices(v, c.Defaults) }},
-		{Name: "source", Read: func(v strict.Value) { c.Source = readSource(v, c.Defaults, &listed) }},
+		{Name: "source", Read: func(v strict.Value) {
+			c.Source = readSource(v, c.Defaults, &listed)
+			c.NoSource = c.Source == nil
+		}},
 	}, deeper()...))
 	all.check(c)
 	checkListed(listed, c.Services)

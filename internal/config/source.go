@@ -62,10 +62,12 @@ type placedName struct {
 	at   strict.Value
 }
 
+// readSource gives nil where the object is empty: no other control plane lists
+// endpoints, and none shall any more.
 func readSource(v strict.Value, d Defaults, names *[]placedName) *XDSSource {
 	var out *XDSSource
 	v.Object([]strict.Field{
-		{Name: "xds", Required: true, Read: func(v strict.Value) { out = readXDSSource(v, d, names) }},
+		{Name: "xds", Read: func(v strict.Value) { out = readXDSSource(v, d, names) }},
 		{Name: "services", Elsewhere: "it belongs to xds, beneath `source`"},
 		{Name: "server", Elsewhere: "it belongs to xds, beneath `source`"},
 	})

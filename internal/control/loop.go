@@ -22,6 +22,7 @@ type Loop struct {
 	beat       atomic.Pointer[time.Time] // of the last turn of the loop
 	ticked     atomic.Pointer[ticks]     // how many there were
 	retimed    chan struct{}             // capacity 1: the timing changed
+	resurvey   chan struct{}             // the same, for the survey
 	waiters    waiters
 	asked      chan func()   // to be run by the loop
 	left       chan struct{} // closed when the last plan is published
@@ -60,7 +61,10 @@ func New(opts Options) (*Loop, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Loop{opts: opts, log: opts.Log, bad: map[string]time.Time{}, retimed: make(chan struct{}, 1), asked: make(chan func()), left: make(chan struct{})}
+	l := &Loop{
+		opts: opts, log: opts.Log, bad: map[string]time.Time{},
+		retimed: make(chan struct{}, 1), resurvey: make(chan struct{}, 1), asked: make(chan func()), left: make(chan struct{}),
+	}
 	l.metrics = newMetrics(opts.Registerer, l)
 	return l, nil
 }
@@ -76,12 +80,14 @@ func (l *Loop) Beat() time.Time {
 	return time.Time{}
 }
 
-// Retime tells that Options.Timing gives something new, which then holds from
-// now on and not only after the next tick.
+// Retime tells that Options.Timing or Options.SurveyEvery gives something new,
+// which then holds from now on and not only after the next tick or round.
 func (l *Loop) Retime() {
-	select {
-	case l.retimed <- struct{}{}:
-	default:
+	for _, woken := range []chan struct{}{l.retimed, l.resurvey} {
+		select {
+		case woken <- struct{}{}:
+		default:
+		}
 	}
 }
 
@@ -93,7 +99,7 @@ func (l *Loop) Retime() {
 //	health due         the same: votes age, and changes that were held back come out
 //	asked              answer an operator
 //	hold-off over      rebase
-//	timing changed     the next tick comes when the new timing says
+//	timing changed     the next tick comes when the new timing says, counted from the last one
 //	tick               collect reports, solve, assign, check, publish
 //	ctx done           take back drops, save and leave
 func (l *Loop) Run(ctx context.Context) error {
@@ -103,8 +109,8 @@ func (l *Loop) Run(ctx context.Context) error {
 	}
 	defer l.stop()
 	defer l.leave()
-	tick := time.NewTimer(l.timing().Tick)
-	defer tick.Stop()
+	tick := newMetronome(l.timing().Tick)
+	defer tick.timer.Stop()
 	holdOff := time.NewTimer(0)
 	defer holdOff.Stop()
 	<-holdOff.C
@@ -153,15 +159,13 @@ func (l *Loop) Run(ctx context.Context) error {
 			pending = false
 			l.rebase()
 		case <-l.retimed:
-			tick.Reset(l.timing().Tick)
+			tick.retime(l.timing().Tick)
 			observe()
-		case <-tick.C:
+		case <-tick.timer.C:
 			started := time.Now()
 			l.tick()
 			look.Reset(time.Until(l.healthDue))
-			// A late tick moves the next one; ticks never pile up.
-			period := l.timing().Tick
-			tick.Reset(max(period/4, period-time.Since(started)))
+			tick.ticked(started, l.timing().Tick)
 		}
 	}
 }

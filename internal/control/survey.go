@@ -40,14 +40,33 @@ func (l *Loop) Survey(ctx context.Context) {
 		}
 		return l.opts.SurveyEvery()
 	}
-	const lookAgain = time.Minute // where it is off, a reload may turn it on
-	for rest(ctx, orDefault(every(), lookAgain)) {
-		if every() <= 0 {
-			l.reserves.Store(nil)
-			continue
-		}
+	last := time.Now()
+	for l.restUntilSurvey(ctx, last, every) {
 		if err := l.surveyRound(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, errLeft) {
 			l.log.Warn("the check for the loss of zones failed; the next one tries again", "error", err)
+		}
+		last = time.Now()
+	}
+}
+
+// restUntilSurvey waits until a round is due, which a reload may bring nearer or
+// farther: the interval counts from the last round on. While there are none,
+// nothing is told of those before. It gives false when ctx ended.
+func (l *Loop) restUntilSurvey(ctx context.Context, last time.Time, every func() time.Duration) bool {
+	for {
+		interval := every()
+		var due <-chan time.Time // never, where it is off
+		if interval > 0 {
+			due = time.After(time.Until(last.Add(interval)))
+		} else {
+			l.reserves.Store(nil)
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-due:
+			return true
+		case <-l.resurvey:
 		}
 	}
 }

@@ -19,7 +19,7 @@ import (
 // counts as silent.
 const silentIntervals = 3
 
-// checker is one connected checker. Its hello, id, account and perturb are
+// checker is one connected checker. Its hello, id, account, stream and perturb are
 // written before it is shared.
 type checker struct {
 	hello   wire.CheckerHello
@@ -30,6 +30,7 @@ type checker struct {
 	account string        // that it counts under, "" for none
 	since   time.Time
 	polling bool
+	stream  *stream // nil for one that polls
 
 	wake    chan struct{} // capacity 1: its designation may have changed
 	evicted chan struct{} // closed when another stream took its identity

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -29,8 +30,8 @@ const (
 type Options struct {
 	// Interval is at what interval checkers report; at least MinInterval.
 	Interval func() time.Duration
-	// Admit is asked for each stream, and each request of a checker that polls,
-	// with its context and the checker's node; an error, which should be a gRPC
+	// Admit is asked for each stream, by Readmit once more, and for each request of
+	// a checker that polls, with its context and the checker's node; an error, which should be a gRPC
 	// status, refuses it. nil = every node is welcome.
 	Admit func(context.Context, wire.Node) error
 	// Account says under what a checker counts, by the context of its stream or
@@ -62,6 +63,8 @@ type Server struct {
 	names   names
 	orders  *orders
 	changed chan struct{} // capacity 1
+
+	readmissions atomic.Uint64 // how often Readmit was called
 
 	stopped chan struct{} // closed by Stop
 	stop    sync.Once

@@ -23,14 +23,15 @@ type stream struct {
 	// checker is set before ready is closed.
 	checker *checker
 	ready   chan struct{}
-	left    bool // the handler has returned; guarded by the server's lock
+	left    bool       // the handler has returned; guarded by the server's lock
+	denied  chan error // capacity 1: it is not welcome any more
 }
 
 // stream serves one stream: one goroutine reads and books, this one
 // tells the checker what to probe. A checker that takes its time to read
 // delays nobody else: when it is ready it gets the newest state.
 func (s *Server) stream(g grpc.ServerStream, form wire.Form) error {
-	st := &stream{server: s, grpc: g, form: form, peer: wire.PeerAddress(g.Context()), opened: time.Now(), ready: make(chan struct{})}
+	st := &stream{server: s, grpc: g, form: form, peer: wire.PeerAddress(g.Context()), opened: time.Now(), ready: make(chan struct{}), denied: make(chan error, 1)}
 	ended := make(chan error, 1)
 	go func() { ended <- st.guarded() }() // ends with the handler: RecvMsg fails then
 	defer st.leave()                      // also when serve fails by a defect, which the gRPC server catches
@@ -82,6 +83,8 @@ func (st *stream) serve(ended <-chan error) error {
 			return err
 		case <-s.stopped:
 			return s.refuse(refusedStopped, codes.Unavailable, "the server is going away")
+		case err := <-st.denied:
+			return err
 		case <-t.checker.evicted:
 			return s.refuse(refusedReplaced, codes.Aborted, "another stream of this checker has taken its place")
 		case <-t.checker.wake:
@@ -184,11 +187,24 @@ func (st *stream) introduce(data []byte, now time.Time) error {
 	if err != nil {
 		return err
 	}
+	before := s.readmissions.Load()
 	if err := s.allowed(st.grpc.Context(), hello.Node); err != nil {
 		return err
 	}
 	c := newChecker(hello, st.form, st.peer, st.opened)
-	c.account = s.account(st.grpc.Context())
+	c.account, c.stream = s.account(st.grpc.Context()), st
+	if err := st.enter(c, now); err != nil {
+		return err
+	}
+	if s.readmissions.Load() != before { // that one may have missed this stream
+		return s.allowed(st.grpc.Context(), hello.Node)
+	}
+	return nil
+}
+
+// enter takes the checker of a stream in.
+func (st *stream) enter(c *checker, now time.Time) error {
+	s := st.server
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if st.left {

@@ -32,14 +32,15 @@ func (s *Server) enter(st *stream, hello *loadstatsv3.LoadStatsRequest) error {
 	if err := st.introduce(hello); err != nil {
 		return s.refuse(refusedMessage, codes.InvalidArgument, err.Error())
 	}
-	if s.opts.Admit != nil {
-		if err := s.opts.Admit(st.grpc.Context(), st.node); err != nil {
-			s.metrics.refused.WithLabelValues(refusedDenied).Inc()
-			return err
-		}
+	before := s.readmissions.Load()
+	if err := s.welcome(st); err != nil {
+		return err
 	}
 	if !s.admit(st) {
 		return s.refuse(refusedFull, codes.ResourceExhausted, "too many load reporting streams")
+	}
+	if s.readmissions.Load() != before { // that one may have missed this stream
+		return s.welcome(st)
 	}
 	return nil
 }

@@ -34,8 +34,8 @@ type Options struct {
 	Services func() []string
 	// EndpointGranularity asks clients for statistics by endpoint too.
 	EndpointGranularity bool
-	// Admit is asked once for each stream, with its context and its node; an
-	// error, which should be a gRPC status, ends the stream. nil = every node is
+	// Admit is asked once for each stream, with its context and its node, and
+	// again by Readmit; an error, which should be a gRPC status, ends the stream. nil = every node is
 	// welcome.
 	Admit func(context.Context, wire.Node) error
 	// MayReport tells whether clients of a locality may report on a service;
@@ -64,6 +64,8 @@ type Server struct {
 	rooms   rooms
 
 	bookings bookings
+
+	readmissions atomic.Uint64 // how often Readmit was called
 
 	asking sync.Mutex            // held while the options are asked, and want replaced
 	want   atomic.Pointer[asked] // every report looks at it

@@ -27,7 +27,8 @@ type stream struct {
 	once   bool   // it reads one configuration only
 	peer   string // address
 	opened time.Time
-	left   bool // the handler has returned; guarded by the server's lock
+	left   bool       // the handler has returned; guarded by the server's lock
+	denied chan error // capacity 1: it is not welcome any more
 
 	mu       sync.Mutex        // guards what follows; window.Stream is written before the stream is shared
 	window   load.StreamWindow //
@@ -45,7 +46,7 @@ type stream struct {
 // stream serves one stream: one goroutine reads and books, this one answers and
 // watches for changes of what is asked for.
 func (s *Server) stream(g grpc.ServerStream, form wire.Form) error {
-	st := &stream{server: s, grpc: g, form: form, peer: wire.PeerAddress(g.Context()), opened: time.Now()}
+	st := &stream{server: s, grpc: g, form: form, peer: wire.PeerAddress(g.Context()), opened: time.Now(), denied: make(chan error, 1)}
 	st.window.Opened = st.opened
 	ready := make(chan struct{})
 	ended := make(chan error, 1)
@@ -65,6 +66,8 @@ func (st *stream) serve(ready <-chan struct{}, ended <-chan error) error {
 		var err error
 		select {
 		case err := <-ended:
+			return err
+		case err := <-st.denied:
 			return err
 		case <-s.stopped:
 			return s.refuse(refusedStopped, codes.Unavailable, "the server is going away")

@@ -44,12 +44,13 @@ type enteredStream struct {
 
 	ctx     context.Context //nolint:containedctx // what grpc.ServerStream asks for
 	server  *Server
-	address string
+	visitor *visitor
+	role    identity.Role // that the method asks for
 }
 
 // SendMsg implements grpc.ServerStream.
 func (s *enteredStream) SendMsg(m any) error {
-	m, err := s.server.countedAnswer(m, s.address)
+	m, err := s.server.countedAnswer(m, s.visitor.address)
 	if err != nil {
 		return err
 	}
@@ -67,7 +68,8 @@ func (s *Server) enterStream(srv any, ss grpc.ServerStream, info *grpc.StreamSer
 		return advised(err, ss.SetTrailer)
 	}
 	defer v.stream.Close()
-	return advised(h(srv, &enteredStream{ss, context.WithValue(ss.Context(), visitorKey{}, v), s, v.address}), ss.SetTrailer)
+	ctx := context.WithValue(ss.Context(), visitorKey{}, v)
+	return advised(h(srv, &enteredStream{ss, ctx, s, v, roleOf(info.FullMethod)}), ss.SetTrailer)
 }
 
 // enterUnary does the same for single requests. Health checks always get in:

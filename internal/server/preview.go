@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/isobar-xds/isobar/internal/admin"
@@ -30,8 +29,8 @@ func (s *Server) preview(ctx context.Context, body []byte) (plan.Difference, []a
 	if err != nil {
 		return plan.Difference{}, warnings, inputError(err)
 	}
-	if n := s.losesAll(next); n > 0 {
-		return plan.Difference{}, warnings, &admin.InputError{Problems: []admin.Problem{{Error: fmt.Sprintf(textLosesAll, n), Place: "1:1", Fix: fixLosesAll}}}
+	if err := s.lost("body", next); err != nil {
+		return plan.Difference{}, warnings, inputError(err)
 	}
 	listed, unknown := s.upstream.Preview(upstreamConfig(next.Source))
 	topology, operators, conflicts, err := s.registry.Preview(next.Services, listed, unknown, next.Network)
@@ -43,6 +42,9 @@ func (s *Server) preview(ctx context.Context, body []byte) (plan.Difference, []a
 	}
 	for i := range unknown {
 		text := "service " + unknown[i].Name + " of source.xds has no endpoints before the other control plane lists them: its clients keep what they have"
+		warnings = append(warnings, admin.Problem{Error: text})
+	}
+	if text := s.outdatedDefaults(next); text != "" {
 		warnings = append(warnings, admin.Problem{Error: text})
 	}
 	d, err := s.loop.Preview(ctx, topology, operators)

@@ -13,8 +13,8 @@ func (s *Server) reload(data []byte) error {
 	if err != nil {
 		return err
 	}
-	if n := s.losesAll(next); n > 0 {
-		return fmt.Errorf("%s:1:1: "+textLosesAll+"; "+fixLosesAll, s.opts.File, n)
+	if err := s.lost(s.opts.File, next); err != nil {
+		return err
 	}
 	for i := range warnings {
 		s.log.Warn("configuration", "warning", warnings[i].String())
@@ -22,8 +22,11 @@ func (s *Server) reload(data []byte) error {
 	if err := s.configureSources(next); err != nil {
 		return fmt.Errorf("%s: %w", s.opts.File, err)
 	}
+	if text := s.outdatedDefaults(next); text != "" {
+		s.log.Warn("configuration", "warning", text)
+	}
 	s.keepIdentities(next)
-	s.current.Store(next)
+	s.enforce(next)
 	s.lrs.Changed()
 	s.loop.Retime()
 	if fixed := needsRestart(&s.cfg, next); len(fixed) > 0 {
@@ -43,28 +46,3 @@ func (s *Server) keepIdentities(next *config.Config) {
 }
 
 func asksCertificates(x *config.XDS) bool { return x.TLS != nil && x.TLS.ClientCA != "" }
-
-// What is said of a file that has lost its services.
-const (
-	textLosesAll = "services: missing, but %d of this file are in force and stay"
-	fixLosesAll  = "write services: [] if they shall go"
-)
-
-// losesAll counts the services in force of the file, and of the other control
-// plane that it names, where the next file speaks of none; else it gives 0. Half
-// a file, or one that a tool has lost, must not take every client's endpoints
-// away.
-func (s *Server) losesAll(next *config.Config) int {
-	if next.Services != nil || next.Source != nil {
-		return 0
-	}
-	now := s.current.Load()
-	n := len(now.Services)
-	if now.Source != nil {
-		n += len(now.Source.Services)
-	}
-	return n
-}
-
-// defaults are those of the file in force.
-func (s *Server) defaults() config.Defaults { return s.current.Load().Defaults }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -149,4 +150,37 @@ func TestIdentitiesStayWithTLS(t *testing.T) {
 	}
 	write(tls)
 	testhelp.Eventually(t, "identities that the file takes away with certificates in force", func() bool { return !denied() })
+}
+
+// TestReloadTellsOfDefaultsThatDoNotReachTheAPI: they were filled in when the
+// services were written.
+func TestReloadTellsOfDefaultsThatDoNotReachTheAPI(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "isobar.yaml")
+	write := func(defaults string) {
+		t.Helper()
+		text := "xds: {listen: \"127.0.0.1:0\"}\nadmin: {listen: \"127.0.0.1:0\", writable: true}\nstop_spread: 0s\n" + defaults
+		if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(path+".new", path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("")
+	s, log := serveFile(t, path)
+	body := strings.NewReader(`{"localities": [{"locality": "us/a", "endpoints": ["10.9.0.1:80"]}]}`)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://"+s.AdminAddress()+"/v1/services/a", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil || answer.StatusCode/100 != 2 {
+		t.Fatalf("answered %+v, %v", answer, err)
+	}
+	_ = answer.Body.Close()
+	http.DefaultClient.CloseIdleConnections()
+	write("defaults: {mode: observe}\n")
+	testhelp.Eventually(t, "the warning", func() bool {
+		return strings.Contains(log.String(), "defaults have changed, but 1 services of the API keep the defaults")
+	})
 }

@@ -139,7 +139,7 @@ source: {xds: {server: "other:1", insecure: true, services: [{name: more}, {name
 		t.Errorf("warnings %+v", out.Warnings)
 	}
 	out = admin.Previewed{}
-	if code := w.order("/v1/plan", "services: []", &out); code != 200 || len(out.Services) != 1 || out.Services[0].Change != plan.ChangeRemoved {
+	if code := w.order("/v1/plan", "source: {}", &out); code != 200 || len(out.Services) != 1 || out.Services[0].Change != plan.ChangeRemoved {
 		t.Errorf("without the other control plane: %d %+v", code, out)
 	}
 	var refused admin.Problem

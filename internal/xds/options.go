@@ -18,7 +18,7 @@ type Options struct {
 	Limits     wire.Limits           // of a single request
 
 	// Admit is asked once for each stream, with its context and the node of its
-	// first request; an error, which should be a gRPC status, ends the stream.
+	// first request, and again by Readmit; an error, which should be a gRPC status, ends the stream.
 	// Default: every node is welcome.
 	Admit func(context.Context, wire.Node) error
 

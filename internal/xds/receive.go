@@ -88,15 +88,24 @@ func (s *stream) identify(h *wire.Head) error {
 	if err != nil {
 		return err
 	}
-	if admit := s.server.options.Admit; admit != nil {
-		if err := admit(s.raw.Context(), node); err != nil {
-			s.server.metrics.refused.WithLabelValues(refusedDenied).Inc()
-			return err
-		}
+	before := s.server.readmissions.Load()
+	if err := s.server.welcome(s, node); err != nil {
+		return err
 	}
 	if err := s.server.ready(s.raw.Context()); err != nil {
 		return err
 	}
+	if err := s.takePart(node); err != nil {
+		return err
+	}
+	if s.server.readmissions.Load() != before { // that one may have missed this stream
+		return s.server.welcome(s, node)
+	}
+	return nil
+}
+
+// takePart has the stream take part in the zone of its node.
+func (s *stream) takePart(node wire.Node) error {
 	z, err := s.server.join(node.Locality)
 	if err != nil {
 		return err

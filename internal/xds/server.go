@@ -31,7 +31,8 @@ type Server struct {
 	encoding  chan struct{} // holds a token for each answer that is put into JSON
 	work      sync.WaitGroup
 
-	subscriptions atomic.Int64 // how many to make room for
+	subscriptions atomic.Int64  // how many to make room for
+	readmissions  atomic.Uint64 // how often Readmit was called
 
 	// mu guards what follows. It may be taken while a stream's lock is held,
 	// never the other way.

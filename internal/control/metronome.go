@@ -1,0 +1,34 @@
+package control
+
+import "time"
+
+// metronome tells when the next tick is due. A changed period counts from the
+// last tick on, and the same one changes nothing: a configuration that is
+// reloaded more often than ticks come would else keep all of them away.
+type metronome struct {
+	timer  *time.Timer
+	period time.Duration // from the last tick to due
+	due    time.Time
+}
+
+func newMetronome(period time.Duration) *metronome {
+	return &metronome{timer: time.NewTimer(period), period: period, due: time.Now().Add(period)}
+}
+
+// retime takes over another period; what is over by now comes at once.
+func (m *metronome) retime(period time.Duration) {
+	if period == m.period {
+		return
+	}
+	m.due = m.due.Add(period - m.period)
+	m.period = period
+	m.timer.Reset(max(0, time.Until(m.due)))
+}
+
+// ticked sets the next tick, after one that began at started. A late tick moves
+// the next one; ticks never pile up.
+func (m *metronome) ticked(started time.Time, period time.Duration) {
+	wait := max(period/4, period-time.Since(started))
+	m.period, m.due = period, time.Now().Add(wait)
+	m.timer.Reset(wait)
+}

@@ -1,0 +1,70 @@
+package control_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/isobar-xds/isobar/internal/control"
+	"github.com/isobar-xds/isobar/internal/testhelp/bubble"
+)
+
+// TestSurveyFollowsReloads: a changed interval counts from the last round on, at
+// once, and reloads that change nothing delay no round.
+func TestSurveyFollowsReloads(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		var every atomic.Int64
+		every.Store(int64(time.Hour))
+		l, stop := start(t, newParts(), func(o *control.Options) {
+			o.SurveyEvery = func() time.Duration { return time.Duration(every.Load()) }
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			l.Survey(ctx)
+		}()
+		reload := func(interval time.Duration) {
+			every.Store(int64(interval))
+			l.Retime()
+			synctest.Wait()
+		}
+		var last time.Time
+		played := func(what string, want bool) {
+			t.Helper()
+			at, _ := l.Reserves()
+			if got := at.After(last); got != want {
+				t.Errorf("%s: a round was played: %v, want %v", what, got, want)
+			}
+			last = at
+		}
+		pass(10 * time.Minute)
+		played("before the first hour is over", false)
+		reload(time.Minute)
+		pass(time.Second)
+		played("an interval that is over by now", true)
+		pass(57 * time.Second)
+		played("before the minute is over", false)
+		pass(4 * time.Second)
+		played("after it", true)
+		for range 90 {
+			reload(time.Minute)
+			pass(time.Second)
+		}
+		played("with a reload each second", true)
+		reload(0)
+		if at, _ := l.Reserves(); !at.IsZero() {
+			t.Errorf("what was found at %v is told although it is off", at)
+		}
+		pass(time.Hour)
+		played("switched off", false)
+		reload(time.Minute)
+		pass(time.Second)
+		played("switched on", true)
+		cancel()
+		<-done
+		stop()
+	})
+}

@@ -1,0 +1,72 @@
+package server
+
+import (
+	"fmt"
+
+	"github.com/isobar-xds/isobar/internal/config"
+)
+
+// lost tells what another file has lost of the one in force: all of its services,
+// or all that another control plane lists. Half a file, or one that a tool has
+// cut, must not take every client's endpoints away, so each of the two sections is
+// missed by itself. What moved to the other one by name is not lost.
+func (s *Server) lost(name string, next *config.Config) error {
+	now := s.current.Load()
+	var out []config.Problem
+	note := func(n int, text, hint string) {
+		if n == 0 {
+			return
+		}
+		p := config.Problem{File: name, Text: fmt.Sprintf(text, n), Hint: hint}
+		p.Line, p.Column = 1, 1
+		out = append(out, p)
+	}
+	if next.Services == nil {
+		note(missing(ownNames(now), listedNames(next)),
+			"services: missing, but %d of this file are in force and stay", "write services: [] if they shall go")
+	}
+	if next.Source == nil && !next.NoSource {
+		note(missing(listedNames(now), ownNames(next)),
+			"source: missing, but %d services whose endpoints it lists are in force and stay", "write source: {} if they shall go")
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	return &config.Error{Problems: out}
+}
+
+// missing counts the names that are not elsewhere.
+func missing(names, elsewhere []string) int {
+	moved := make(map[string]bool, len(elsewhere))
+	for _, n := range elsewhere {
+		moved[n] = true
+	}
+	out := 0
+	for _, n := range names {
+		if !moved[n] {
+			out++
+		}
+	}
+	return out
+}
+
+// ownNames are those of the services that the file itself lists.
+func ownNames(c *config.Config) []string {
+	out := make([]string, len(c.Services))
+	for i := range c.Services {
+		out[i] = c.Services[i].Name
+	}
+	return out
+}
+
+// listedNames are those of the services that another control plane lists.
+func listedNames(c *config.Config) []string {
+	if c.Source == nil {
+		return nil
+	}
+	out := make([]string, len(c.Source.Services))
+	for i := range c.Source.Services {
+		out[i] = c.Source.Services[i].Service.Name
+	}
+	return out
+}
