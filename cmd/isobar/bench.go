@@ -103,7 +103,7 @@ func runBench(ctx context.Context, flags *benchFlags, stdout, stderr io.Writer) 
 
 // complete turns the flags into options.
 func (f *benchFlags) complete(log *slog.Logger) error {
-	host, err := hostOf("--xds", f.options.Target)
+	host, _, err := hostPort("--xds", f.options.Target)
 	if err != nil {
 		return err
 	}

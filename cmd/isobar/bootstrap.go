@@ -3,10 +3,8 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
-	"strconv"
 	"strings"
 	"text/template"
 
@@ -141,16 +139,11 @@ func (f *bootstrapFlags) check() (bootstrap, error) {
 		return bootstrap{}, err
 	}
 	b := bootstrap{Server: f.server, NodeID: f.nodeID, Cluster: f.cluster, bootstrapTLS: f.tls}
-	host, port, err := net.SplitHostPort(f.server)
-	if err != nil || host == "" {
-		return b, usagef("--server %q: want HOST:PORT, for example 127.0.0.1:18000", f.server)
+	var err error
+	if b.Host, b.Port, err = hostPort("--server", f.server); err != nil {
+		return b, err
 	}
-	number, err := strconv.ParseUint(port, 10, 16)
-	if err != nil || number == 0 {
-		return b, usagef("--server %q: the port must be a number from 1 to 65535", f.server)
-	}
-	b.Host, b.Port = host, uint16(number)
-	_, err = netip.ParseAddr(host)
+	_, err = netip.ParseAddr(b.Host)
 	b.IsIP = err == nil
 	b.Locality, err = isobar.ParseLocality(f.locality)
 	switch {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"strconv"
 	"sync"
 
 	"google.golang.org/grpc/credentials"
@@ -69,7 +70,7 @@ func (f followed) newest() credentials.TransportCredentials {
 // where certificates are given, and plaintext only on this machine unless that
 // is written out.
 func dialCredentials(flag, address string, files identity.DialFiles, plaintext bool, log *slog.Logger) (credentials.TransportCredentials, error) {
-	host, err := hostOf(flag, address)
+	host, _, err := hostPort(flag, address)
 	if err != nil {
 		return nil, err
 	}
@@ -85,12 +86,17 @@ func dialCredentials(flag, address string, files identity.DialFiles, plaintext b
 	return insecure.NewCredentials(), nil
 }
 
-func hostOf(flag, address string) (string, error) {
-	host, _, err := net.SplitHostPort(address)
+// hostPort splits the address that a flag gives.
+func hostPort(flag, address string) (host string, port uint16, err error) {
+	host, text, err := net.SplitHostPort(address)
 	if err != nil || host == "" {
-		return "", usagef("%s %q: want HOST:PORT, for example 127.0.0.1:18000", flag, address)
+		return "", 0, usagef("%s %q: want HOST:PORT, for example 127.0.0.1:18000", flag, address)
 	}
-	return host, nil
+	number, err := strconv.ParseUint(text, 10, 16)
+	if err != nil || number == 0 {
+		return "", 0, usagef("%s %q: the port must be a number from 1 to 65535", flag, address)
+	}
+	return host, uint16(number), nil
 }
 
 func onLoopback(host string) bool {

@@ -33,18 +33,20 @@ by "isobar health -- NAME".`,
 			if err != nil {
 				return err
 			}
-			list, err := remote.Verdicts(cmd.Context(), strings.Join(args, ""))
+			service := strings.Join(args, "")
+			list, err := remote.Verdicts(cmd.Context(), service)
 			switch {
 			case err != nil:
 				return err
-			case flags.output == outputJSON:
-				return writeJSON(cmd.OutOrStdout(), list)
-			case len(args) == 1 && len(list.Services) == 1:
+			case flags.output == outputText && len(args) == 1 && len(list.Services) == 1:
 				return writeVerdicts(cmd.OutOrStdout(), &list.Services[0], time.Now())
 			}
 			set, err := remote.Overrides(cmd.Context())
 			if err != nil {
 				return err
+			}
+			if flags.output == outputJSON {
+				return writeJSON(cmd.OutOrStdout(), healthOutput{list, overridesOf(set, service)})
 			}
 			return errors.Join(writeHealth(cmd.OutOrStdout(), &list, time.Now()), writeOverrides(cmd.OutOrStdout(), set, time.Now()))
 		},
@@ -53,6 +55,24 @@ by "isobar health -- NAME".`,
 	cmd.ValidArgsFunction = flags.completeServices(0)
 	cmd.AddCommand(healthReleaseCommand(), healthSetCommand())
 	return cmd
+}
+
+// healthOutput is what -o json shows.
+type healthOutput struct {
+	admin.VerdictList
+
+	Overrides []isobar.HealthOverride `json:"overrides"` // sorted by service and address
+}
+
+// overridesOf are those of one service, or all for an empty name.
+func overridesOf(set []isobar.HealthOverride, service string) []isobar.HealthOverride {
+	out := []isobar.HealthOverride{}
+	for i := range set {
+		if service == "" || set[i].Service == service {
+			out = append(out, set[i])
+		}
+	}
+	return out
 }
 
 // writeHealth prints a line for each service, then one for each checker.

@@ -27,12 +27,12 @@ Services of the API stay as they are. What is paused or held stays held.`,
 		Example: "  isobar plan -c new.yaml\n  isobar plan -c new.yaml -o json",
 		Args:    configByFlag,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			data, err := readInput(file, cmd.InOrStdin())
+			data, err := readConfigFile(file, cmd.InOrStdin())
 			if err != nil {
 				return err
 			}
 			// Every error at its place, as isobar check tells them.
-			_, warnings, err := config.Decode(file, data)
+			_, warnings, err := config.Decode(inputName(file), data)
 			printWarnings(cmd.ErrOrStderr(), warnings)
 			if err != nil {
 				return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"time"
 
@@ -65,20 +66,39 @@ and times stay; a trace that would be decided differently under pseudonyms is re
 }
 
 // record writes the file until the time is over or the user has enough; in both
-// cases it is whole.
+// cases it is whole. Until the server sends something the file stays as it is.
 func record(ctx context.Context, remote *admin.Remote, file string, length time.Duration, stderr io.Writer) (err error) {
-	out, err := os.OpenFile(file, os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o600) //nolint:gosec // the user names it
+	out, made, err := openTrace(file)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, out.Close()) }()
 	r := &recordingRun{remote: remote, out: out, began: time.Now(), length: length, stderr: stderr, bar: newProgressBar(stderr, 1)}
+	defer func() {
+		err = errors.Join(err, out.Close())
+		if made && r.written == 0 {
+			err = errors.Join(err, os.Remove(file))
+		}
+	}()
 	err = r.run(ctx)
 	r.bar.clear()
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case r.written == 0: // the user had enough before it began
+		return errors.New("nothing was recorded")
 	}
 	return r.tell()
+}
+
+// openTrace opens a file for a trace, and tells whether it made it. What is in it
+// stays: whether there will be another trace in its place, only the server knows.
+func openTrace(file string) (out *os.File, made bool, err error) {
+	out, err = os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600) //nolint:gosec // the user names it
+	if errors.Is(err, fs.ErrExist) {
+		out, err = os.OpenFile(file, os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // as above
+		return out, false, err
+	}
+	return out, true, err
 }
 
 // recordingRun is a recording under way.
@@ -146,15 +166,30 @@ func (r *recordingRun) skim() (trace.Contents, error) {
 // errFile says that the file can't be written.
 var errFile = errors.New("writing the trace")
 
-// Write implements io.Writer, with progress.
-func (r *recordingRun) Write(b []byte) (int, error) {
-	n, err := r.out.Write(b)
+// Write implements io.Writer, with progress. The first write takes the place of
+// what was in the file.
+func (r *recordingRun) Write(b []byte) (n int, err error) {
+	if r.written == 0 {
+		err = empty(r.out)
+	}
+	if err == nil {
+		n, err = r.out.Write(b)
+	}
 	if err != nil {
 		return n, fmt.Errorf("%w: %w", errFile, err)
 	}
 	r.written += int64(n)
 	r.bar.line("recording, "+bytesText(r.written), min(1, float64(time.Since(r.began))/float64(r.length)))
 	return n, nil
+}
+
+// empty makes room in a file; a pipe has nothing to make room in.
+func empty(f *os.File) error {
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return err
+	}
+	return f.Truncate(0)
 }
 
 // tell says what was recorded.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -31,21 +32,49 @@ func (a *anonymising) copy(cmd *cobra.Command, file string) error {
 }
 
 // record records to a file. One that gets pseudonyms is written from one that
-// stands beside it until then.
+// stands beside it until then, and stays where that fails: what was recorded does
+// not come again.
 func (a *anonymising) record(file string, record func(file string) error) error {
 	if !a.wanted {
 		return record(file)
 	}
-	own := file + ".names"
-	defer func() { _ = os.Remove(own) }() // it may not be there
-	if err := record(own); err != nil {
+	if err := writable(file); err != nil {
 		return err
 	}
-	return anonymise(own, file)
+	own := file + ".names"
+	if _, err := os.Lstat(own); err == nil {
+		return fmt.Errorf("%s is there from a recording that failed: remove it, or give it pseudonyms with --from %s", own, own)
+	}
+	err := record(own)
+	if err == nil {
+		err = anonymise(own, file)
+	}
+	if err == nil {
+		return os.Remove(own)
+	}
+	if _, gone := os.Lstat(own); gone == nil {
+		err = fmt.Errorf("%w; what was recorded stays in %s, with all names: isobar record -o %s --anonymise --from %s tries again", err, own, file, own)
+	}
+	return err
 }
 
-// anonymise writes a trace under pseudonyms; on an error it leaves no file.
-func anonymise(from, to string) (err error) {
+// writable is an error where a file is there and can't be written: that is to be
+// known before it is recorded for an hour. A pipe is not opened, which would wait
+// for its reader.
+func writable(file string) error {
+	if info, err := os.Stat(file); err == nil && (info.Mode().IsRegular() || info.IsDir()) {
+		out, err := os.OpenFile(file, os.O_WRONLY, 0) //nolint:gosec // the user names it
+		if err != nil {
+			return err
+		}
+		return out.Close()
+	}
+	return nil
+}
+
+// anonymise writes a trace under pseudonyms; on an error it leaves no file, or the
+// one that was there.
+func anonymise(from, to string) error {
 	in, err := os.Open(from) //nolint:gosec // the user names it
 	if err != nil {
 		return err
@@ -54,17 +83,31 @@ func anonymise(from, to string) (err error) {
 	if same(in, to) {
 		return fmt.Errorf("%s: write the pseudonyms to another file", to)
 	}
-	out, err := os.OpenFile(to, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600) //nolint:gosec // the user names it
+	if err := writable(to); err != nil {
+		return err
+	}
+	info, err := os.Lstat(to)
+	special := err == nil && !info.Mode().IsRegular() // a pipe, or a way to somewhere: nothing takes its place
+	var out *os.File
+	if special {
+		out, err = os.OpenFile(to, os.O_TRUNC|os.O_WRONLY, 0) //nolint:gosec // the user names it
+	} else {
+		out, err = os.CreateTemp(filepath.Dir(to), filepath.Base(to)+".*")
+	}
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err = errors.Join(err, out.Close()); err != nil {
-			err = fmt.Errorf("%s: %w", from, err)
-			_ = os.Remove(to)
-		}
-	}()
-	return trace.Anonymise(out, in)
+	err = errors.Join(trace.Anonymise(out, in), out.Close())
+	switch {
+	case err != nil:
+		err = fmt.Errorf("%s: %w", from, err)
+	case !special:
+		err = os.Rename(out.Name(), to)
+	}
+	if err != nil && !special {
+		_ = os.Remove(out.Name()) // the error before it is the one to tell
+	}
+	return err
 }
 
 // same tells whether a file is the one at a path.

@@ -30,7 +30,7 @@ var settable = map[string]func(text string) (func(*isobar.Service), error){
 		m, err := isobar.ParseMode(text)
 		return func(s *isobar.Service) { s.Mode = m }, err
 	},
-	"max_shift": numeric(0, 100, func(s *isobar.Service, v float64) { s.MaxShift = v }),
+	"max_shift": maxShift,
 	"max_shed":  numeric(0, 0.99, func(s *isobar.Service, v float64) { s.MaxShed = v }),
 	"ceiling": numeric(0.01, 1, func(s *isobar.Service, v float64) {
 		eachLocality(s, func(l *isobar.ServiceLocality) { l.Ceiling = v })
@@ -49,6 +49,15 @@ func numeric(lo, hi float64, apply func(*isobar.Service, float64)) func(string) 
 		}
 		return func(s *isobar.Service) { apply(s, v) }, nil
 	}
+}
+
+// maxShift refuses 0: in a service that stands for the default.
+func maxShift(text string) (func(*isobar.Service), error) {
+	v, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(v > 0 && v <= 100) {
+		return nil, fmt.Errorf("%q: want a number above 0 and of at most 100: mode=observe moves nothing", text)
+	}
+	return func(s *isobar.Service) { s.MaxShift = v }, nil
 }
 
 // eachLocality changes the localities of a copy of the service, which shares

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"strings"
 
@@ -34,10 +35,14 @@ func (p *progressBar) show(part int, name string, done float64) {
 	p.line(fmt.Sprintf("%d/%d %s", part+1, p.all, name), done)
 }
 
-// line shows a text and how much is done, 0 to 1.
+// line shows a text and how much is done, 0 to 1. What is beyond that is shown as
+// its end: of a trace in a pipe, or of one that grows, the size is not known.
 func (p *progressBar) line(text string, done float64) {
 	if p.w == nil {
 		return
+	}
+	if done = max(0, min(1, done)); math.IsNaN(done) {
+		done = 0
 	}
 	filled := int(done * progressWidth)
 	line := fmt.Sprintf("[%s%s] %3.0f%%  %s", strings.Repeat("#", filled), strings.Repeat("-", progressWidth-filled), 100*done, text)

@@ -26,6 +26,7 @@ type topFlags struct {
 	count    int // 0 = until interrupted
 	rows     int // 0 = all, or what fits
 	sort     topSort
+	sorted   bool // sort was asked for
 	plain    bool
 }
 
@@ -38,7 +39,7 @@ func topCommand() *cobra.Command {
 attention, and a line for each service. On a terminal the view stays in place:
 u, d, s, x and n sort by utilization, demand, shift, drops and name, arrows and
 page keys scroll, q quits. Elsewhere, or with --plain or -n, a block is printed at
-each interval.
+each interval. -o json has services by name, unless --sort is given.
 
 USED is the utilization of the fullest locality by the plan in force. SHIFT is how
 much of the demand is sent elsewhere than to the nearest locality; MOVING, how
@@ -46,6 +47,7 @@ much has yet to move to where it is wanted.`,
 		Example: "  isobar top\n  isobar top -n 1 --sort demand --rows 10\n  isobar top -n 1 -o json | jq '.services[] | select(.drop > 0)'",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			flags.sorted = cmd.Flags().Changed("sort")
 			switch {
 			case flags.interval < leastTopInterval:
 				return usagef("--interval %s: %w", flags.interval, errTopInterval)
@@ -86,6 +88,18 @@ func (f *topFlags) live(terminal bool) bool {
 	return terminal && f.output == outputText && !f.plain && f.count == 0
 }
 
+// asked gives the services in the order and to the number that were asked for;
+// unless one was, in that of their names, which is the same in each answer.
+func (f *topFlags) asked(o admin.Overview) admin.Overview {
+	if f.sorted {
+		f.sort.order(o.Services)
+	}
+	if f.rows > 0 && len(o.Services) > f.rows {
+		o.Services = o.Services[:f.rows]
+	}
+	return o
+}
+
 // watchPlain prints a block at each interval. A server that does not answer the
 // first time is an error; later it may come back.
 func watchPlain(ctx context.Context, flags *topFlags, ask askTop, w io.Writer) error {
@@ -101,7 +115,7 @@ func watchPlain(ctx context.Context, flags *topFlags, ask askTop, w io.Writer) e
 		case err != nil:
 			_, err = fmt.Fprintf(w, "no answer: %s\n\n", printable(err.Error()))
 		case flags.output == outputJSON:
-			err = json.NewEncoder(w).Encode(o)
+			err = json.NewEncoder(w).Encode(flags.asked(o))
 		default:
 			flags.sort.order(o.Services)
 			_, err = io.WriteString(w, topBlock(&o, time.Now(), flags.rows, widthOf(w))+"\n")

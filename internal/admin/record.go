@@ -73,11 +73,36 @@ func (p *patient) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Record asks for a trace of a length and gives it as it comes, to be closed.
+// Record asks for a trace of a length and gives it as it comes, to be closed. A
+// server that does not begin, or does not end when it should, is given up.
 func (r *Remote) Record(ctx context.Context, length time.Duration) (io.ReadCloser, error) {
+	bounded, cancel := context.WithTimeout(ctx, length+recordPatience)
+	stream, err := r.record(ctx, bounded, cancel, length)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	return &recordStream{ReadCloser: stream, end: cancel}, nil
+}
+
+// recordStream ends its request when it is closed.
+type recordStream struct {
+	io.ReadCloser
+
+	end context.CancelFunc
+}
+
+// Close implements io.Closer.
+func (s *recordStream) Close() error {
+	defer s.end()
+	return s.ReadCloser.Close()
+}
+
+// record sends the request within bounded, which cancel ends; ctx is the caller's.
+func (r *Remote) record(ctx, bounded context.Context, cancel func(), length time.Duration) (io.ReadCloser, error) {
 	u := r.base.JoinPath("/v1/record")
 	u.RawQuery = url.Values{"for": {length.String()}}.Encode()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, u.String(), http.NoBody)
+	req, err := http.NewRequestWithContext(bounded, http.MethodPost, u.String(), http.NoBody)
 	if err != nil {
 		return nil, err
 	}
@@ -85,9 +110,14 @@ func (r *Remote) Record(ctx context.Context, length time.Duration) (io.ReadClose
 		req.Header.Set("Authorization", "Bearer "+r.token)
 	}
 	client := *r.client
-	client.Timeout = 0 // it takes as long as it takes
+	client.Timeout = 0 // bounded has it
+	begin := time.AfterFunc(recordPatience, cancel)
 	resp, err := client.Do(req)
+	late := !begin.Stop()
 	if err != nil {
+		if late && ctx.Err() == nil {
+			return nil, fmt.Errorf("%s has not begun to answer within %s: its process may be stuck", req.URL.Host, recordPatience)
+		}
 		return nil, unanswered(ctx, req.URL.Host, err)
 	}
 	if resp.StatusCode == http.StatusOK && resp.Header.Get("Content-Type") == mediaTrace {

@@ -4,11 +4,14 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
+	"github.com/isobar-xds/isobar/internal/store"
 )
 
 func bodyOf(t *testing.T, v any) string {
@@ -270,6 +273,27 @@ func TestStoreFailureIsNoFaultOfTheCaller(t *testing.T) {
 	w.failWith = errors.New("disk full")
 	a := do(t, start(t, w, nil), http.MethodPut, "/v1/services/cart", bodyOf(t, service("cart")))
 	if a.code != http.StatusInternalServerError || !strings.Contains(a.body, "disk full") {
+		t.Errorf("got %d %s", a.code, a.body)
+	}
+}
+
+// TestFilesThatAreGone: the answer says what the store says, and not that the
+// change is to be repeated.
+func TestFilesThatAreGone(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	files, err := store.Open(dir, store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = files.Close() }()
+	revision, err := files.CompareAndSwap(t.Context(), "services", 0, []byte("x"))
+	if err := errors.Join(err, os.RemoveAll(dir)); err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld()
+	_, w.failWith = files.CompareAndSwap(t.Context(), "services", revision, []byte("y"))
+	a := do(t, start(t, w, nil), http.MethodPut, "/v1/services/cart", bodyOf(t, service("cart")))
+	if a.code != http.StatusInternalServerError || !strings.Contains(a.body, "put them back") || strings.Contains(a.body, "repeat the change") {
 		t.Errorf("got %d %s", a.code, a.body)
 	}
 }

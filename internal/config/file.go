@@ -36,7 +36,7 @@ func readFile(root strict.Value, c *Config) {
 				c.StopSpread = d
 			}
 		}},
-		{Name: "degradation", Read: func(v strict.Value) { readDegradation(v, &c.Degradation) }},
+		{Name: "degradation", Read: func(v strict.Value) { readDegradation(v, &c.Degradation, c.ReportInterval) }},
 		{Name: "trace", Read: func(v strict.Value) { c.Trace = readTrace(v) }},
 		{Name: "log", Read: func(v strict.Value) { readLog(v, &c.Log) }},
 		{Name: "defaults", Read: func(v strict.Value) { readDefaults(v, &c.Defaults) }},

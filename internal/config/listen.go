@@ -2,6 +2,7 @@ package config
 
 import (
 	"net/netip"
+	"strconv"
 	"strings"
 
 	"github.com/isobar-xds/isobar/internal/config/strict"
@@ -31,12 +32,13 @@ func (l *listener) checked() (string, bool) {
 	if l.at == nil {
 		return l.address, l.insecure
 	}
-	const form = "write it as IP:port, for example 127.0.0.1:18000"
+	const form = "write it as IP:port, for example 127.0.0.1:18000 or [::1]:18000"
 	host, port, _ := strings.Cut(l.address, ":")
-	switch host {
-	case "localhost":
+	_, notPort := strconv.ParseUint(port, 10, 16)
+	switch {
+	case host == "localhost":
 		host = "127.0.0.1"
-	case "":
+	case host == "" && notPort == nil: // else it may be IPv6
 		l.at.Errorf("write 0.0.0.0:"+port+" and insecure: true for all interfaces, or 127.0.0.1:"+port, "%q names no interface", l.address)
 		return l.address, l.insecure
 	}

@@ -141,7 +141,7 @@ func readScenario(root strict.Value, s *Scenario) {
 		{Name: "capacity", Read: r.capacity},
 		{Name: "outages", Read: r.outages},
 		{Name: "losses", Read: r.losses},
-		{Name: "degradation", Read: func(v strict.Value) { readDegradation(v, &s.Degradation) }},
+		{Name: "degradation", Read: func(v strict.Value) { readDegradation(v, &s.Degradation, s.ReportInterval) }},
 	})
 	checkRegions(named, s.Services)
 	if s.Network == nil {

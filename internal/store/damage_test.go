@@ -116,8 +116,9 @@ func TestFilesThatAreGoneAreTold(t *testing.T) {
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}
+	// Nothing that the caller could read again would help, as it does after ErrStale.
 	_, err = f.CompareAndSwap(t.Context(), "a", v.Revision, []byte("newer"))
-	if !errors.Is(err, isobar.ErrStale) || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), "gone") {
+	if !errors.Is(err, store.ErrGone) || errors.Is(err, isobar.ErrStale) || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), "put them back") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -12,8 +12,6 @@ import (
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/isobar-xds/isobar"
 )
 
 // Options of [Open].
@@ -43,6 +41,7 @@ type Files struct {
 	mu     sync.Mutex // guards the files of all keys
 	closed bool
 	told   map[string]uint64 // recoveries that were logged: key to revision
+	seen   map[string]bool   // keys that were read or written
 }
 
 var _ Store = (*Files)(nil)
@@ -57,7 +56,7 @@ func Open(dir string, o Options) (*Files, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Files{dir: dir, log: o.Logger, lock: lock, told: map[string]uint64{}, metrics: newMetrics(o.Registerer)}
+	f := &Files{dir: dir, log: o.Logger, lock: lock, told: map[string]uint64{}, seen: map[string]bool{}, metrics: newMetrics(o.Registerer)}
 	if f.log == nil {
 		f.log = slog.Default()
 	}
@@ -133,8 +132,8 @@ func (f *Files) CompareAndSwap(ctx context.Context, key string, revision uint64,
 	if err != nil && from != nowhere {
 		return 0, err
 	}
-	if from == nowhere && revision > 0 {
-		return 0, fmt.Errorf("%w: the files of %s are gone from %s: put them back; a restart without them begins anew", isobar.ErrStale, key, f.dir)
+	if from == nowhere && revision > 0 && f.seen[key] {
+		return 0, fmt.Errorf("%w: the files of %s were removed from %s: put them back; a restart without them begins anew", ErrGone, key, f.dir)
 	}
 	if have.Revision != revision {
 		return 0, stale(key, have.Revision, revision)
@@ -152,6 +151,7 @@ func (f *Files) CompareAndSwap(ctx context.Context, key string, revision uint64,
 		f.metrics.failures.Inc()
 		return 0, fmt.Errorf("saving state %s: %w", key, err)
 	}
+	f.seen[key] = true
 	f.watches.tell(key, next)
 	return next.Revision, nil
 }

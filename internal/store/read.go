@@ -29,6 +29,7 @@ func (f *Files) read(key string, readFile func(path string) (Value, error)) (Val
 		v, err = readFile(f.path(key, currentSuffix))
 	}
 	if err == nil {
+		f.seen[key] = true
 		return v, current, nil
 	}
 	// A newer version must not be overwritten; a file that can't be opened may
@@ -43,6 +44,7 @@ func (f *Files) read(key string, readFile func(path string) (Value, error)) (Val
 	before, errBefore := readFile(f.path(key, previousSuffix))
 	switch {
 	case errBefore == nil:
+		f.seen[key] = true
 		f.tellRecovery(key, before.Revision, err)
 		return before, previous, nil
 	case errors.Is(err, fs.ErrNotExist) && errors.Is(errBefore, fs.ErrNotExist):

@@ -26,7 +26,8 @@ type Store interface {
 	// caller owns the data.
 	Get(ctx context.Context, key string) (Value, error)
 	// CompareAndSwap writes data if the key is still at revision (0 = there is
-	// nothing yet) and gives the new revision; else isobar.ErrStale. When it
+	// nothing yet) and gives the new revision; else isobar.ErrStale, or ErrGone
+	// where what stood there was removed behind the store's back. When it
 	// returns without error the data is durable. It keeps no reference to data.
 	CompareAndSwap(ctx context.Context, key string, revision uint64, data []byte) (uint64, error)
 	// Watch tells changes of a key that come after the call. A slow reader
@@ -48,6 +49,9 @@ var (
 	ErrLocked = errors.New("in use by another process")
 	// ErrTooLarge says that a value exceeds MaxValueBytes.
 	ErrTooLarge = errors.New("value too large")
+	// ErrGone says that the files of a key were there, and are not any more. To read
+	// again and repeat the change is no remedy, as it is for isobar.ErrStale.
+	ErrGone = errors.New("state is gone")
 	// ErrClosed says that the store was closed.
 	ErrClosed = errors.New("store is closed")
 )
