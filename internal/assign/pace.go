@@ -190,8 +190,16 @@ func (w *work) stepAlone(r *row, load []float64) float64 {
 	}
 	slow := min(1, step/max(other, tiny))
 	fast := min(1, (reliefShare-slow*other)/max(relief, tiny))
-	ins := r.arrivals(slow*other + fast*relief)
-	left := min(1, sum(ins)/(slow*other+fast*relief))
+	moves := slow*other + fast*relief
+	ins := r.arrivals(moves)
+	if sum(ins) <= tiny && moves < entryShare && entryShare <= w.in.step() {
+		// Only sites that enter are left, and with a part of the way none ever gets
+		// what it takes: so one of them does. More is damped as before.
+		moves = min(total, entryShare)
+		slow, fast = moves/total, moves/total
+		ins = r.arrivals(moves)
+	}
+	left := min(1, sum(ins)/moves)
 	for l := range r.pace {
 		r.pace[l] = r.from[l] + ins[l]
 		if d := r.from[l] - r.want[l]; d > 0 {
