@@ -113,31 +113,31 @@ func (in *interior) reset(p *program) {
 	in.iterations, in.bestAt, in.bestMiss = 0, 0, math.Inf(1)
 }
 
-// solve runs the method, from warm prices if there are any; if these lead
-// nowhere, again without them. The result stays valid until the next call.
+// solve runs the method, from warm prices if there are any; if these do not lead
+// to the end soon, again without them. The result stays valid until the next call.
 func (in *interior) solve(p *program) *point {
 	in.reset(p)
 	if p.warmPrices != nil {
 		in.startWarm()
-		if in.run() {
+		if in.run(warmIterations) {
 			return &in.best
 		}
 		wasted := in.iterations
 		in.reset(p)
 		in.start()
-		in.run()
+		in.run(maxIterations)
 		in.best.iterations += wasted
 		return &in.best
 	}
 	in.start()
-	in.run()
+	in.run(maxIterations)
 	return &in.best
 }
 
-// run iterates; it tells whether the gap was closed.
-func (in *interior) run() bool {
+// run iterates, so often at the most; it tells whether the gap was closed.
+func (in *interior) run(most int) bool {
 	in.residuals()
-	for in.iterations = 0; in.iterations < maxIterations; in.iterations++ {
+	for in.iterations = 0; in.iterations < most; in.iterations++ {
 		tau, done := in.progress()
 		if done {
 			return true

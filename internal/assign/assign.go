@@ -20,13 +20,14 @@ func Assign(in Input) *Result {
 	w.carry()
 	w.wantAll()
 	caps := w.move()
-	w.settleEntries(caps)
+	full := w.full()
+	w.settleEntries(full)
 	w.load = make([]float64, len(w.sites))
-	w.round(w.load, caps)
+	w.round(w.load, full)
 	if in.deciding() && !in.Settle {
 		w.suppress(w.load, caps)
 	}
-	w.settleUnits(w.load, caps)
+	w.settleUnits(w.load, caps, full)
 	w.moveIdle(w.rooms(w.load))
 	return w.result()
 }

@@ -117,7 +117,8 @@ func (c *checker) ceilingsBind() bool {
 }
 
 // ceilings: at current demand no locality is lifted above its limit, and no
-// excess over that grows. What left unfit capacity may land anywhere.
+// excess over that grows. What left unfit capacity may land anywhere, and probes
+// have to.
 func (c *checker) ceilings() {
 	if !c.ceilingsBind() || !c.anyFit {
 		return
@@ -128,11 +129,14 @@ func (c *checker) ceilings() {
 		if c.next.Sites[l].Unreachable {
 			continue // what goes there is told by what is fit
 		}
-		y := 0.0
+		y, probes := 0.0, 0.0
 		for i := range c.next.Sources {
 			y += c.rate(i) * c.next.Sources[i].Shares[l]
+			if c.barred(i, l) && !c.forbidden(i, l) {
+				probes += c.rate(i) * checkProbe
+			}
 		}
-		limit := checkLimit(&c.next.Sites[l])
+		limit := math.Max(checkLimit(&c.next.Sites[l]), probes)
 		if most := math.Max(limit, ref[l]) + displaced + slack; y > most*(1+1e-5) {
 			c.failedf(RuleCeiling, isobar.Locality{}, y-math.Max(limit, ref[l]),
 				"%s is lifted from %.1f to %.1f requests/s, its limit is %.1f", c.next.Sites[l].Group.Locality, ref[l], y, limit)

@@ -53,6 +53,70 @@ func TestSharesConverge(t *testing.T) {
 	})
 }
 
+// TestNoSiteStaysAboveItsLimit steps demand once among many localities, of which
+// most get less than a point of anybody's traffic: after the time that moving
+// all of it takes, each carries what it may or what is wanted of it.
+func TestNoSiteStaysAboveItsLimit(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := drawManyPlaces(t)
+		w.demand(t, "before")
+		w.next()
+		w.demand(t, "after")
+		var in assign.Input
+		for range 25 { // 100 points, 10 a tick; and what leaves stays for up to 3
+			var bad []assign.Violation
+			if in, _, bad = w.next(); len(bad) > 0 {
+				t.Fatal(bad)
+			}
+		}
+		want, rounding := make([]float64, len(in.Sites)), 0.0
+		for i := range w.prev.Sources {
+			for l, v := range w.prev.Sources[i].Want {
+				want[l] += in.Sources[i].Demand * v
+			}
+			rounding += in.Sources[i].Demand / isobar.WeightScale
+		}
+		for l, y := range w.prev.Load {
+			if most := max(in.Sites[l].Limit(), want[l]); y > 1.006*most+rounding { // suppression leaves half a percent
+				t.Fatalf("%s stays at %.2f, its limit is %.2f and %.2f are wanted there", in.Sites[l].Group.Locality, y, in.Sites[l].Limit(), want[l])
+			}
+		}
+	})
+}
+
+// drawManyPlaces makes a world of 20 to 100 localities of very different size.
+func drawManyPlaces(t *rapid.T) *world {
+	w := &world{service: isobar.Service{Name: "svc", Mode: isobar.ModeFull}}
+	for i := range rapid.IntRange(20, 100).Draw(t, "places") {
+		w.places = append(w.places, place{
+			at:      isobar.Locality{Region: fmt.Sprintf("r%d", i/40), Zone: fmt.Sprintf("z%03d", i)},
+			nominal: math.Exp(rapid.Float64Range(2, 7).Draw(t, "nominal")), ceiling: 0.8,
+			health: []isobar.HealthStatus{isobar.Healthy}, weights: []uint32{1},
+		})
+	}
+	for i := range rapid.IntRange(1, 6).Draw(t, "clients") {
+		w.clients = append(w.clients, client{at: isobar.Locality{Region: fmt.Sprintf("r%d", i%3), Zone: fmt.Sprintf("z%03d", i)}})
+	}
+	return w
+}
+
+// demand gives the clients demand that fills the service to a degree that is
+// drawn, and more than that.
+func (w *world) demand(t *rapid.T, when string) {
+	room, all := 0.0, 0.0
+	for i := range w.places {
+		room += w.places[i].ceiling * w.places[i].nominal
+	}
+	for i := range w.clients {
+		w.clients[i].demand = math.Exp(rapid.Float64Range(0, 3).Draw(t, when))
+		all += w.clients[i].demand
+	}
+	fill := rapid.SampledFrom([]float64{0.1, 0.5, 0.8, 0.95, 0.999, 1.3}).Draw(t, "fill")
+	for i := range w.clients {
+		w.clients[i].demand *= fill * room / all
+	}
+}
+
 // within is how close to the target shares have to come: a point, and one more
 // or all that the target wants of sites below the entry threshold, which others
 // get instead.

@@ -28,13 +28,13 @@ func (w *work) fitWants() (caps []float64) {
 // trim moves what exceeds the caps to the nearest sites with room below theirs,
 // and tells whether there was anything to move.
 func (w *work) trim(caps []float64) bool {
-	load := w.loads(wantOf)
+	load, probes := w.loads(wantOf), w.probeLoads()
 	over := false
-	excess := make([]float64, len(caps)) // fraction of the load
+	excess := make([]float64, len(caps)) // fraction of the load without probes, which stay
 	room := make([]float64, len(caps))
 	for l := range caps {
 		if e := load[l] - caps[l]; e > caps[l]*(slackFactor-1) && e > tiny {
-			excess[l], over = e/load[l], true
+			excess[l], over = min(1, e/max(tiny, load[l]-probes[l])), true
 		} else if w.view.use[l] {
 			room[l] = max(0, caps[l]-load[l])
 		}
@@ -61,11 +61,16 @@ func (w *work) trim(caps []float64) bool {
 }
 
 // caps is what each site may carry after the step: its limit, what it carries
-// already, or its probes.
+// already, or its probes. Where no regular traffic goes, only rows that may not
+// use other sites send more than probes, and stay: the probes come on top.
 func (w *work) caps(load []float64) []float64 {
 	caps := w.probeLoads()
 	for l := range caps {
-		caps[l] = max(caps[l], w.view.limit[l], load[l])
+		if w.view.use[l] {
+			caps[l] = max(caps[l], w.view.limit[l], load[l])
+		} else {
+			caps[l] += load[l]
+		}
 	}
 	return caps
 }
@@ -102,27 +107,6 @@ func (w *work) step(caps []float64) {
 	clear(mix)
 	w.blend(mix, common)
 	w.retreat(load, caps)
-}
-
-// retreat is for wants that do not fit together, as when bars leave no way to
-// keep the limits: then all go only so far that no site is lifted further.
-func (w *work) retreat(load, caps []float64) {
-	w.loadsInto(load, nextOf)
-	if overCap(load, caps) < 0 {
-		return
-	}
-	keep := 1.0
-	for l, y := range w.loads(fromOf) {
-		if load[l] > caps[l] {
-			keep = min(keep, max(0, (caps[l]-y)/(load[l]-y)))
-		}
-	}
-	for i := range w.rows {
-		r := &w.rows[i]
-		for l := range r.next {
-			r.next[l] = r.from[l] + keep*(r.next[l]-r.from[l])
-		}
-	}
 }
 
 // overCap finds the site that is furthest above its cap; -1 when none is.
@@ -206,8 +190,16 @@ func (w *work) stepAlone(r *row, load []float64) float64 {
 	}
 	slow := min(1, step/max(other, tiny))
 	fast := min(1, (reliefShare-slow*other)/max(relief, tiny))
-	ins := r.arrivals(slow*other + fast*relief)
-	left := min(1, sum(ins)/(slow*other+fast*relief))
+	moves := slow*other + fast*relief
+	ins := r.arrivals(moves)
+	if sum(ins) <= tiny && moves < entryShare && entryShare <= w.in.step() {
+		// Only sites that enter are left, and with a part of the way none ever gets
+		// what it takes: so one of them does. More is damped as before.
+		moves = min(total, entryShare)
+		slow, fast = moves/total, moves/total
+		ins = r.arrivals(moves)
+	}
+	left := min(1, sum(ins)/moves)
 	for l := range r.pace {
 		r.pace[l] = r.from[l] + ins[l]
 		if d := r.from[l] - r.want[l]; d > 0 {

@@ -72,13 +72,14 @@ func (w *work) addProbes(r *row) {
 	}
 }
 
-// probeLoads is what the probes send to sites that take no regular traffic.
+// probeLoads is what the probes send to each site: it has to carry them, even
+// if that is more than its limit, for nobody knows whether they arrive.
 func (w *work) probeLoads() []float64 {
 	load := make([]float64, len(w.sites))
 	for i := range w.rows {
 		r := &w.rows[i]
 		for l := range load {
-			if r.isProbe(l) && !r.scope.use[l] {
+			if r.isProbe(l) {
 				load[l] += r.rate * r.probe
 			}
 		}

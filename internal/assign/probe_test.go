@@ -108,3 +108,66 @@ func TestSeveralProbes(t *testing.T) {
 	in.Sources[0].Barred = []bool{true, true, false}
 	wantShares(t, decide(t, in), 0, 1, 1, 98)
 }
+
+// A site that has no room for a probe, because of what is there that does not
+// obey, gets it all the same; and whatever becomes of it, it keeps nobody else
+// from relieving another site.
+func TestAProbeWithoutRoomHoldsUpNobody(t *testing.T) {
+	for _, background := range []float64{0, 78, 100} { // of 100, with a ceiling of 80
+		full := site(asia, 100)
+		full.Background = background
+		in := input([]assign.Site{site(east, 1000), site(west, 1000), full},
+			source(east, 600, []float64{0, 1, 1}, 1, 0, 0), source(west, 300, []float64{1, 0, 1}, 0, 1, 0))
+		out := decide(t, in)
+		in.Sources[0].Barred = []bool{false, false, true}
+		in.Sources[1].Demand, in.Sources[1].Target = 900, []float64{0.12, 0.88, 0}
+		out = decide(t, then(in, out))
+		wantShares(t, out, 0, 99, 0, 1)
+		wantShares(t, out, 1, 12, 88, 0)
+	}
+}
+
+// What others send to a site that is full makes room for a probe, and they move
+// on as fast as ever.
+func TestAProbeTakesItsPlaceAmongOthers(t *testing.T) {
+	sites := []assign.Site{site(east, 1000), site(west, 1000), site(asia, 10)}
+	in := input(sites, source(east, 600, []float64{0, 1, 1}, 1, 0, 0), source(west, 100, []float64{1, 0, 1}, 0, 0.92, 0.08))
+	out := decide(t, in)
+	in.Sources[0].Barred = []bool{false, false, true}
+	for range 6 {
+		out = decide(t, then(in, out))
+	}
+	wantShares(t, out, 0, 99, 0, 1)
+	wantShares(t, out, 1, 0, 98, 2)
+}
+
+// Where some may only use a site that nobody reaches, the probes of others come
+// on top of what these send there.
+func TestProbesComeOnTopOfWhatMayNotLeave(t *testing.T) {
+	sites := []assign.Site{site(east, 1000), site(eastB, 1000), site(west, 1000)}
+	in := input(sites, source(east, 100, []float64{0, 1, 80}, 1, 0, 0), source(west, 300, []float64{80, 80, 0}, 0, 0, 1))
+	in.Sources[1].Forbidden = []bool{true, true, false}
+	out := decide(t, in)
+	in.Sites[2].Unreachable, in.Sites[2].Capacity = true, 0
+	in.Sources[0].Barred, in.Sources[1].Target = []bool{false, false, true}, nil
+	out = decide(t, then(in, out))
+	wantShares(t, out, 0, 99, 0, 1)
+	wantShares(t, out, 1, 0, 0, 100)
+}
+
+// Who wants to go where there is no room, because somebody else has no choice
+// but to stay, waits alone.
+func TestWhoCanNotMoveHoldsUpNobodyElse(t *testing.T) {
+	in := input([]assign.Site{site(east, 1000), site(eastB, 1000), site(west, 100)},
+		source(asia, 100, []float64{9, 10, 11}, 1, 0, 0), // all the way from one site to another
+		source(east, 100, []float64{0, 1, 80}, 1, 0, 0),  // to where there is no room
+		source(west, 60, []float64{80, 80, 0}, 0, 0, 1))  // may not go elsewhere
+	in.Sources[2].Forbidden = []bool{true, true, false}
+	out := decide(t, in)
+	in.Sources[0].Target, in.Sources[1].Target = []float64{0, 1, 0}, []float64{0.6, 0, 0.4}
+	for range 10 {
+		out = decide(t, then(in, out))
+	}
+	wantShares(t, out, 0, 0, 100, 0)
+	wantShares(t, out, 1, 80, 0, 20)
+}

@@ -6,10 +6,21 @@ import (
 	"github.com/isobar-xds/isobar"
 )
 
+// full is the load with which each site takes no more than it has: its limit.
+// What one carries above that counts in its cap, for it leaves step by step; but
+// it is no room, or what leaves would find its place where it came from. nil
+// where no ceilings bind.
+func (w *work) full() []float64 {
+	if !w.ceilings {
+		return nil
+	}
+	return w.view.limit
+}
+
 // round turns the shares of the sources with demand into units that sum to
 // WeightScale, by largest remainders, but gives a unit only to a site that stays
-// below its cap as long as there is one. caps is nil where no ceilings bind.
-func (w *work) round(load, caps []float64) {
+// below its limit as long as there is one. full is nil where no ceilings bind.
+func (w *work) round(load, full []float64) {
 	for i := range w.rows {
 		if w.rows[i].rate > 0 {
 			w.rows[i].floor(load)
@@ -17,7 +28,7 @@ func (w *work) round(load, caps []float64) {
 	}
 	for i := range w.rows {
 		if w.rows[i].rate > 0 {
-			w.rows[i].topUp(load, caps)
+			w.rows[i].topUp(load, full)
 		}
 	}
 }
@@ -34,7 +45,7 @@ func (r *row) floor(load []float64) {
 }
 
 // topUp hands out what rounding down left.
-func (r *row) topUp(load, caps []float64) {
+func (r *row) topUp(load, full []float64) {
 	left := isobar.WeightScale
 	for _, u := range r.units {
 		left -= u
@@ -45,11 +56,11 @@ func (r *row) topUp(load, caps []float64) {
 	step := r.rate * unit
 	given := make([]bool, len(r.units))
 	for range left {
-		at := r.bestRemainder(load, caps, given, step)
+		at := r.bestRemainder(load, full, given, step)
 		if at < 0 {
 			clear(given)
-			if at = r.bestRemainder(load, caps, given, step); at < 0 {
-				at = r.leastExcess(load, caps, step)
+			if at = r.bestRemainder(load, full, given, step); at < 0 {
+				at = r.leastExcess(load, full, step)
 			}
 		}
 		if at < 0 {
@@ -63,10 +74,10 @@ func (r *row) topUp(load, caps []float64) {
 
 // bestRemainder finds the site that rounding down cut most, among those that
 // have room for one more unit.
-func (r *row) bestRemainder(load, caps []float64, given []bool, step float64) int {
+func (r *row) bestRemainder(load, full []float64, given []bool, step float64) int {
 	at, most := -1, 0.0
 	for l, v := range r.next {
-		if given[l] || v < unit || r.isProbe(l) || (caps != nil && load[l]+step > caps[l]) {
+		if given[l] || v < unit || r.isProbe(l) || (full != nil && load[l]+step > full[l]) {
 			continue
 		}
 		if rest := v/unit - float64(r.units[l]); at < 0 || rest > most+tiny {
@@ -76,17 +87,17 @@ func (r *row) bestRemainder(load, caps []float64, given []bool, step float64) in
 	return at
 }
 
-// leastExcess finds where one more unit goes when every site is at its cap:
-// among those that rounding down cut, where it does least relative to the cap.
-func (r *row) leastExcess(load, caps []float64, step float64) int {
+// leastExcess finds where one more unit goes when every site is full:
+// among those that rounding down cut, where it does least relative to the limit.
+func (r *row) leastExcess(load, full []float64, step float64) int {
 	at, least := -1, 0.0
 	for l, v := range r.next {
 		if v < unit || r.isProbe(l) || v/unit-float64(r.units[l]) <= tiny {
 			continue
 		}
 		excess := 0.0
-		if caps != nil {
-			excess = (load[l] + step) / max(tiny, caps[l])
+		if full != nil {
+			excess = (load[l] + step) / max(tiny, full[l])
 		}
 		if at < 0 || excess < least {
 			at, least = l, excess

@@ -10,23 +10,23 @@ import (
 
 // settleEntries takes back what would enter below the threshold, because the
 // step was cut or the want is that small, if the other sites of the row have
-// room for it. caps is nil where no ceilings bind.
-func (w *work) settleEntries(caps []float64) {
+// room for it. full is nil where no ceilings bind.
+func (w *work) settleEntries(full []float64) {
 	load := w.loads(nextOf)
 	for i := range w.rows {
 		if r := &w.rows[i]; r.rate > 0 {
-			w.settleEntry(r, load, caps)
+			w.settleEntry(r, load, full)
 		}
 	}
 }
 
-func (w *work) settleEntry(r *row, load, caps []float64) {
+func (w *work) settleEntry(r *row, load, full []float64) {
 	left, count, last := 0.0, 0, 0
 	for l, v := range r.next {
 		if !w.entersSmall(r, l) {
 			continue
 		}
-		if !w.takeBack(r, l, load, caps) {
+		if !w.takeBack(r, l, load, full) {
 			left, count, last = left+v, count+1, l
 		}
 	}
@@ -43,15 +43,15 @@ func (w *work) entersSmall(r *row, l int) bool {
 // takeBack spreads what a row would send to site l over its other sites, first
 // to those that it is leaving, then to the nearest. It tells whether there was
 // room; else nothing changes.
-func (w *work) takeBack(r *row, l int, load, caps []float64) bool {
+func (w *work) takeBack(r *row, l int, load, full []float64) bool {
 	space := func(k int) float64 {
 		switch {
 		case k == l || r.next[k] <= 0 || !w.open(r, k) || w.entersSmall(r, k):
 			return 0
-		case caps == nil || r.rate <= 0:
+		case full == nil || r.rate <= 0:
 			return math.Inf(1)
 		default:
-			return max(0, caps[k]-load[k]) / r.rate
+			return max(0, full[k]-load[k]) / r.rate
 		}
 	}
 	total := 0.0
@@ -94,7 +94,7 @@ func (w *work) takeBack(r *row, l int, load, caps []float64) bool {
 
 // settleUnits moves units that rounding put above a cap to sites where staying
 // rows have left room since.
-func (w *work) settleUnits(load, caps []float64) {
+func (w *work) settleUnits(load, caps, full []float64) {
 	if caps == nil {
 		return
 	}
@@ -102,7 +102,7 @@ func (w *work) settleUnits(load, caps []float64) {
 		moved := false
 		for l := range load {
 			for i := 0; i < len(w.rows) && load[l] > caps[l]; i++ {
-				moved = w.moveUnit(&w.rows[i], l, load, caps) || moved
+				moved = w.moveUnit(&w.rows[i], l, load, caps, full) || moved
 			}
 		}
 		if !moved {
@@ -113,14 +113,14 @@ func (w *work) settleUnits(load, caps []float64) {
 
 // moveUnit moves one unit by which a row lifts site l above its cap to another
 // of its sites.
-func (w *work) moveUnit(r *row, l int, load, caps []float64) bool {
+func (w *work) moveUnit(r *row, l int, load, caps, full []float64) bool {
 	step := r.rate * unit
 	if step < load[l]-caps[l] || step <= 0 || r.isProbe(l) || r.units[l] < 2 || float64(r.units[l])*unit <= r.old[l]+unit/2 {
 		return false
 	}
 	to := -1
-	for k := range caps {
-		if k != l && r.units[k] > 0 && w.open(r, k) && load[k]+step <= caps[k] && (to < 0 || caps[k]-load[k] > caps[to]-load[to]) {
+	for k := range full {
+		if k != l && r.units[k] > 0 && w.open(r, k) && load[k]+step <= full[k] && (to < 0 || full[k]-load[k] > full[to]-load[to]) {
 			to = k
 		}
 	}

@@ -37,6 +37,29 @@ func TestPacing(t *testing.T) {
 	}
 }
 
+// Damping makes steps smaller and keeps nobody out: a site that would get less
+// than a point of what moves enters with a point, once nothing else is to be moved.
+func TestDampedSharesEnter(t *testing.T) {
+	in := input([]assign.Site{site(east, 1000), site(eastB, 1000), site(west, 1000)}, source(east, 500, []float64{0, 1, 80}, 1, 0, 0))
+	out := decide(t, in)
+	in.Sources[0].Target, in.Gain = []float64{0.95, 0.02, 0.03}, 0.125
+	for _, want := range [][]float64{{99, 0, 1}, {98.5, 0, 1.5}, {98.06, 0, 1.94}} {
+		out = decide(t, then(in, out))
+		wantShares(t, out, 0, want...)
+	}
+	for range 20 {
+		out = decide(t, then(in, out))
+	}
+	if d := away(out.Sources[0].Shares, in.Sources[0].Target); d > 1 || out.Sources[0].Shares[1] == 0 { // the rest is too little to publish
+		t.Errorf("%v after 23 ticks", out.Sources[0].Shares)
+	}
+	// A step that is bounded to less than that stays so.
+	in.Sources[0].Target, in.Gain, in.Pace = []float64{1, 0, 0}, 0, 0.05
+	out = decide(t, in)
+	in.Sources[0].Target = []float64{0, 0.5, 0.5}
+	wantShares(t, decide(t, then(in, out)), 0, 100, 0, 0)
+}
+
 func TestReliefMovesFaster(t *testing.T) {
 	in := input(twoSites(), source(east, 500, []float64{0, 80}, 1, 0))
 	out := decide(t, in)

@@ -40,6 +40,7 @@ type world struct {
 	clients []client
 	service isobar.Service
 	prev    *assign.Result
+	gain    float64
 	trigger assign.Trigger
 	hold    string
 }
@@ -136,7 +137,7 @@ func (w *world) input() assign.Input {
 	svc := w.service
 	return assign.Input{
 		Service: &svc, Sites: sites, Sources: sources, Prices: prices, Shed: shed,
-		Previous: w.prev, Trigger: w.trigger, Hold: w.hold,
+		Previous: w.prev, Trigger: w.trigger, Hold: w.hold, Gain: w.gain,
 	}
 }
 

@@ -16,6 +16,9 @@ type Result struct {
 
 	FirstEDS  Arrival  `json:"first_eds"`
 	Reconnect *Arrival `json:"reconnect,omitempty"`
+	// NoReconnect says that the clients were to come back, and that the run was
+	// cut short before that.
+	NoReconnect bool `json:"no_reconnect,omitempty"`
 
 	Pushes    int64   `json:"pushes"`     // responses with assignments, after the first of each stream
 	PushBytes int64   `json:"push_bytes"` // in them
@@ -52,10 +55,11 @@ type Failure struct {
 	Last   string `json:"last"` // what the last one said
 }
 
-// OK tells whether every client was served as it should be.
+// OK tells whether every client was served as it should be: of one that had no
+// chance to be, because the run was cut short, nobody knows.
 func (r *Result) OK() bool {
-	whole := func(a *Arrival) bool { return a == nil || a.Silent+a.Incomplete == 0 }
-	return r.NACKs == 0 && whole(&r.FirstEDS) && whole(r.Reconnect)
+	whole := func(a *Arrival) bool { return a == nil || a.Silent+a.NotBegun+a.Incomplete == 0 }
+	return r.NACKs == 0 && !r.NoReconnect && whole(&r.FirstEDS) && whole(r.Reconnect)
 }
 
 // latency sums up times, which it sorts. Quantiles are the smallest time that

@@ -68,6 +68,7 @@ func (r *run) phases(ctx context.Context, out *Result) error {
 	r.wait(ctx, Holding, hold, func() bool { return false })
 	f.drop()
 	if !r.opts.Reconnect || ctx.Err() != nil {
+		out.NoReconnect = r.opts.Reconnect
 		return nil
 	}
 	for _, c := range r.clients {

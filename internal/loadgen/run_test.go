@@ -234,7 +234,8 @@ func TestNoneOfTheServicesIsThere(t *testing.T) {
 	}
 }
 
-// TestCutShort: clients that had yet to connect were not left without an answer.
+// TestCutShort: clients that had yet to connect were not left without an answer,
+// but that all are served is not known either.
 func TestCutShort(t *testing.T) {
 	m := serve(t, 1)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -250,8 +251,32 @@ func TestCutShort(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f := got.FirstEDS; f.Count != 1 || f.Silent != 0 || f.NotBegun != 19 || !got.OK() {
+	if f := got.FirstEDS; f.Count != 1 || f.Silent != 0 || f.NotBegun != 19 || got.OK() {
 		t.Errorf("got %+v", f)
+	}
+}
+
+// TestCutShortBeforeComingBack: that clients come back was asked for, so it is no
+// success when they did not get to. Otherwise all that counts has been seen.
+func TestCutShortBeforeComingBack(t *testing.T) {
+	m := serve(t, 1)
+	for _, back := range []bool{false, true} {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		got, err := loadgen.Run(ctx, loadgen.Options{
+			Target: m.XDSAddress(), Clients: 3, Duration: time.Hour, Reconnect: back,
+			Progress: func(p loadgen.Progress) {
+				if p.Phase == loadgen.Holding {
+					cancel()
+				}
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.FirstEDS.Count != 3 || got.NoReconnect != back || got.OK() == back {
+			t.Errorf("to come back %v: got %+v", back, got)
+		}
 	}
 }
 

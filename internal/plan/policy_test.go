@@ -206,6 +206,24 @@ func TestPreferredLocalities(t *testing.T) {
 	}
 }
 
+// Who may not use any preferred locality says nothing about whether these are
+// full: the others go on sharing them by their queues.
+func TestPreferredLocalitiesThatSomeMayNotUse(t *testing.T) {
+	top := underPolicy(t, isobar.PolicyLatency)
+	top.Services[0].Isolation = isobar.IsolationStrict
+	top.Services[0].Localities[1].Preferred, top.Services[0].Localities[2].Preferred = true, true // us/a, us/b
+	for _, eu := range []float64{0, 0.001, 50, 900} {                                             // 900 is more than eu/a can take
+		p := ticks(t, top, 15, map[string]float64{"us/a": 1000, "eu/a": eu})
+		wantShares(t, p, "us/a", [3]float64{0.528, 0.472, 0})
+		wantShares(t, p, "eu/a", [3]float64{0, 0, 1})
+	}
+	// And they are placed as well themselves.
+	top = underPolicy(t, isobar.PolicyLatency)
+	top.Services[0].Isolation = isobar.IsolationStrict
+	top.Services[0].Localities[0].Preferred = true // eu/a
+	wantShares(t, ticks(t, top, 15, map[string]float64{"us/a": 1000, "eu/a": 50}), "us/a", [3]float64{0.528, 0.472, 0})
+}
+
 // Policies other than latency and spray-to-world let a locality keep its share
 // down to the failover threshold, and a part in proportion below it.
 func TestFailoverThreshold(t *testing.T) {
