@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"regexp"
@@ -74,6 +75,22 @@ func TestBenchInWords(t *testing.T) {
 	} {
 		if !regexp.MustCompile(want).MatchString(stdout.String()) {
 			t.Errorf("no line %s in\n%s", want, stdout.String())
+		}
+	}
+}
+
+// TestBenchCutShort: what was not done is no success, and is told.
+func TestBenchCutShort(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	var stdout, stderr bytes.Buffer
+	args := []string{"bench", "--xds", benchServer(t), "--clients", "50", "--ramp", "1m", "--reconnect", "--services", "service-1"}
+	if err := run(ctx, args, &stdout, &stderr); err == nil || exitCode(err) != exitError {
+		t.Errorf("clients were not served, but the error is %v", err)
+	}
+	for _, want := range []string{`\d+ had yet to connect when it was cut short`, `reconnect +cut short before it`} {
+		if !regexp.MustCompile(want).MatchString(stdout.String()) {
+			t.Errorf("no %s in\n%s", want, stdout.String())
 		}
 	}
 }

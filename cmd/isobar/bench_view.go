@@ -52,6 +52,9 @@ func benchText(r *loadgen.Result) string {
 	if r.Reconnect != nil {
 		line("reconnect", "%s", arrivalText(r.Reconnect))
 	}
+	if r.NoReconnect {
+		line("reconnect", "cut short before it")
+	}
 	line("pushes", "%d, %.1f MB", r.Pushes, float64(r.PushBytes)/1e6)
 	if r.Spread.Count > 0 {
 		line("spread", "%s from the first to the last client, of %d versions", latencyText(&r.Spread), r.Spread.Count)
