@@ -1,8 +1,6 @@
 package server_test
 
 import (
-	"context"
-	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -11,12 +9,9 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	endpointservicev3 "github.com/envoyproxy/go-control-plane/envoy/service/endpoint/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/config"
-	"github.com/isobar-xds/isobar/internal/server"
-	"github.com/isobar-xds/isobar/internal/store"
 	"github.com/isobar-xds/isobar/internal/testhelp/bubble"
 	"github.com/isobar-xds/isobar/internal/wire"
 )
@@ -41,21 +36,7 @@ func TestServicesOfASilentControlPlane(t *testing.T) {
 		settings.Localities = nil
 		cfg.Services = nil
 		cfg.Source = &config.XDSSource{Server: "other:1", Services: []config.ListedService{{EDSName: "it-all", Service: settings}}}
-		pipe := bufconn.Listen(1 << 20)
-		other := grpc.NewServer()
-		endpointservicev3.RegisterEndpointDiscoveryServiceServer(other, silentLister{})
-		served := make(chan error, 1)
-		go func() { served <- other.Serve(pipe) }()
-		defer func() {
-			other.Stop()
-			if err := <-served; err != nil {
-				t.Error(err)
-			}
-		}()
-		kept := store.NewMemory()
-		defer func() { _ = kept.Close() }()
-		dial := func(ctx context.Context, _ string) (net.Conn, error) { return pipe.DialContext(ctx) }
-		runWith(t, cfg, server.Options{Store: kept, DialSource: dial}, func(w *world) {
+		beside(t, cfg, silentLister{}, func(w *world, _ *grpc.Server) {
 			keepsSets(t, w)
 			keepsResources(t, w)
 			var status admin.Status

@@ -47,6 +47,26 @@ func (l *lister) StreamEndpoints(s endpointservicev3.EndpointDiscoveryService_St
 	return nil
 }
 
+// beside runs a test with a server beside another control plane.
+func beside(t *testing.T, cfg *config.Config, plane endpointservicev3.EndpointDiscoveryServiceServer, f func(w *world, other *grpc.Server)) {
+	t.Helper()
+	pipe := bufconn.Listen(1 << 20)
+	other := grpc.NewServer()
+	endpointservicev3.RegisterEndpointDiscoveryServiceServer(other, plane)
+	served := make(chan error, 1)
+	go func() { served <- other.Serve(pipe) }()
+	defer func() {
+		other.Stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	}()
+	kept := store.NewMemory()
+	defer func() { _ = kept.Close() }()
+	dial := func(ctx context.Context, _ string) (net.Conn, error) { return pipe.DialContext(ctx) }
+	runWith(t, cfg, server.Options{Store: kept, DialSource: dial}, func(w *world) { f(w, other) })
+}
+
 // TestEndpointsOfAnotherControlPlane: Envoys that have clusters elsewhere, and
 // endpoints and load reports here, are balanced by configured capacity over
 // what another control plane lists.
@@ -72,21 +92,7 @@ func TestEndpointsOfAnotherControlPlane(t *testing.T) {
 		}
 		cfg.Services = nil
 		cfg.Source = &config.XDSSource{Server: "other:1", Services: []config.ListedService{{EDSName: "listed", Service: settings}}}
-		pipe := bufconn.Listen(1 << 20)
-		other := grpc.NewServer()
-		endpointservicev3.RegisterEndpointDiscoveryServiceServer(other, &lister{assignment: m})
-		served := make(chan error, 1)
-		go func() { served <- other.Serve(pipe) }()
-		defer func() {
-			other.Stop()
-			if err := <-served; err != nil {
-				t.Error(err)
-			}
-		}()
-		kept := store.NewMemory()
-		defer func() { _ = kept.Close() }()
-		dial := func(ctx context.Context, _ string) (net.Conn, error) { return pipe.DialContext(ctx) }
-		runWith(t, cfg, server.Options{Store: kept, DialSource: dial}, func(w *world) {
+		beside(t, cfg, &lister{assignment: m}, func(w *world, other *grpc.Server) {
 			w.start(clients("us/c", 3, constant(1200), func(o *fleet.AgentOptions) { o.Kind, o.Endpoints = fleet.KindEnvoy, true })...)
 			for range 20 {
 				noViolations(t, w.tick())
