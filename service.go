@@ -127,7 +127,8 @@ type Service struct {
 	HealthChecks []HealthCheck `json:"health_checks,omitempty"` // none: health is what the configuration and operators say
 	Checkers     Checkers      `json:"checkers,omitzero"`
 
-	Assignment AssignmentSettings `json:"assignment,omitzero"`
+	Assignment      AssignmentSettings `json:"assignment,omitzero"`
+	ClusterSettings                    //nolint:embeddedstructfieldcheck // its fields are the last in JSON
 }
 
 // Prefers tells whether some localities are to be filled before the others.

@@ -50,6 +50,7 @@ func scenarios() []scenario {
 		&measure.Hostile{Streams: 900, PerConnection: 100, Subscriptions: 100, Mute: 100, Changes: 600, Servers: []string{"isobar"}},
 		&measure.Hostile{Streams: 1000, PerConnection: 100, Subscriptions: 100, Resets: 1000, Changes: 200, Servers: []string{"isobar"}},
 		&measure.Load{Clusters: 10, Streams: 1000, PerConnection: 100, Reports: 40_000, Servers: load},
+		&measure.Load{Clusters: 10, Nodes: true, Streams: 1000, PerConnection: 1, Reports: 10_000, Servers: load},
 		&measure.Load{Clusters: 100, Streams: 1000, PerConnection: 100, Reports: 10_000, Servers: load},
 		&measure.Load{Clusters: 100, Endpoints: true, Streams: 200, PerConnection: 50, Reports: 600, Servers: load},
 	}

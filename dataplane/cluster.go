@@ -38,7 +38,8 @@ type Endpoint struct {
 	Weight  uint32 // 0 = not set, which counts as 1
 	Health  isobar.HealthStatus
 	// Excluded hosts are not counted: Envoy leaves out those that wait for
-	// their first active health check.
+	// their first active health check. It does the same with hosts that drain,
+	// which need no mark here.
 	Excluded bool
 	// Repeated hosts have an address that came before in the assignment,
 	// whatever its locality and priority: Envoy knows only the first.
@@ -50,8 +51,12 @@ type Endpoint struct {
 
 func (e *Endpoint) weight() uint64 { return uint64(max(1, e.Weight)) }
 
-// counted tells whether the endpoint is in the denominators.
-func (e *Endpoint) counted() bool { return !e.Excluded && !e.Repeated }
+// excluded reports whether Envoy leaves the endpoint out of every denominator. In
+// panic it gets traffic nevertheless.
+func (e *Endpoint) excluded() bool { return e.Excluded || e.Health == isobar.Draining }
+
+// counted reports whether the endpoint is in the denominators.
+func (e *Endpoint) counted() bool { return !e.excluded() && !e.Repeated }
 
 // healthy tells whether the data planes count the endpoint as healthy.
 func (e *Endpoint) healthy() bool { return e.counted() && e.Health.Usable() }

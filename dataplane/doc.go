@@ -5,7 +5,7 @@
 //
 // Formulas (Envoy's load balancer; gRPC's priority and weighted-locality
 // policies), with n = hosts - excluded hosts and f = the overprovisioning
-// factor in percent:
+// factor in percent; hosts that drain are excluded:
 //
 //	H_p = min(100, f*healthy/n)   D_p = min(100, f*degraded/n)   0 when n = 0
 //	N   = min(100, sum H + sum D)

@@ -10,7 +10,7 @@ type Hosts struct {
 	Total    int // all hosts
 	Healthy  int // HEALTHY or UNKNOWN, not excluded
 	Degraded int // DEGRADED, not excluded
-	Excluded int // not counted in any denominator
+	Excluded int // not counted in any denominator: DRAINING, or waiting for the first active health check
 
 	// Sums of host weights of the same sets without the excluded, for
 	// weighted priority health; CountedWeight 0 means that hosts count alike.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/isobar-xds/isobar"
 )
@@ -29,6 +30,48 @@ func (k Kind) String() string {
 	}
 }
 
+// LBPolicy is how Envoy picks among the hosts of a priority: lb_policy of its
+// cluster.
+type LBPolicy uint8
+
+// The policies. Measured on Envoy, RoundRobin is predicted exactly and LeastRequest
+// while requests come one at a time: it lowers the weights of hosts that are busy.
+// Random ignores the weights of endpoints. RingHash and Maglev serve by the share of
+// the hashes, take localities whatever part of their hosts is healthy, know no
+// degraded hosts, and can send nowhere if no locality of a priority has a weight.
+const (
+	RoundRobin LBPolicy = iota
+	LeastRequest
+	Random
+	RingHash
+	Maglev
+)
+
+var lbPolicyNames = [...]string{"round_robin", "least_request", "random", "ring_hash", "maglev"}
+
+// LBPolicies lists the names of all policies.
+func LBPolicies() []string { return slices.Clone(lbPolicyNames[:]) }
+
+// String returns the policy's name.
+func (p LBPolicy) String() string {
+	if int(p) < len(lbPolicyNames) {
+		return lbPolicyNames[p]
+	}
+	return fmt.Sprintf("lb_policy(%d)", uint8(p))
+}
+
+// ParseLBPolicy returns the policy of a name, in either case.
+func ParseLBPolicy(name string) (LBPolicy, error) {
+	i := slices.Index(lbPolicyNames[:], strings.ToLower(name))
+	if i < 0 {
+		return 0, fmt.Errorf("no policy %.100q, want one of %s", name, strings.Join(lbPolicyNames[:], ", "))
+	}
+	return LBPolicy(i), nil //nolint:gosec // a small index
+}
+
+// hashes reports whether the policy spreads hashes of requests.
+func (p LBPolicy) hashes() bool { return p == RingHash || p == Maglev }
+
 // Options say how the client is configured. Use [DefaultOptions] as the start:
 // a panic threshold of 0 means that panic is off.
 type Options struct {
@@ -41,9 +84,11 @@ type Options struct {
 	// Excluded lists addresses that are left out of all counts, besides those
 	// that the cluster itself marks. Envoy only: gRPC has no such state.
 	Excluded []string
+	// LBPolicy is the cluster's lb_policy; Envoy only.
+	LBPolicy LBPolicy
 	// EndpointWeights makes gRPC pick the endpoints of a locality by weight, as
-	// ring_hash does; its round_robin ignores their weights. Envoy always
-	// obeys them.
+	// ring_hash does; its round_robin ignores their weights. Envoy obeys
+	// them with each policy but Random.
 	EndpointWeights bool
 }
 
@@ -102,7 +147,15 @@ func Predict(c Cluster, kind Kind, o Options) Prediction {
 	}
 	out := Prediction{Priorities: make([]PriorityPrediction, len(loads)), PassPercent: passPercent(c.Drops)}
 	for p, l := range loads {
-		out.Priorities[p] = predictPriority(&c.Priorities[p], l, kind, factor, kind == Envoy || o.EndpointWeights)
+		if kind == Envoy && o.LBPolicy.hashes() {
+			out.Priorities[p] = predictHashed(&c.Priorities[p], l)
+			continue
+		}
+		byWeight := o.EndpointWeights
+		if kind == Envoy {
+			byWeight = o.LBPolicy != Random
+		}
+		out.Priorities[p] = predictPriority(&c.Priorities[p], l, kind, factor, byWeight)
 	}
 	return out
 }
@@ -192,7 +245,7 @@ func countLocality(l *Locality, weighted bool) Hosts {
 		if weighted {
 			w = e.weight()
 		}
-		if e.Excluded {
+		if e.excluded() {
 			h.Excluded++
 			continue
 		}

@@ -124,6 +124,33 @@ func TestExcludedHostsLeaveDenominators(t *testing.T) {
 	}
 }
 
+// Measured: P0 {healthy, draining x3}, P1 {healthy} sends everything to P0.
+func TestDrainingHostsLeaveDenominators(t *testing.T) {
+	draining := hosts("a", 4, 1, 0)
+	for i := range draining[1:] {
+		draining[1+i].Health, draining[1+i].Weight = isobar.Draining, 9
+	}
+	for _, weighted := range []bool{false, true} {
+		c := one(dataplane.Locality{Locality: zone("a"), Weight: 1, Endpoints: draining}, dataplane.Locality{Locality: zone("c"), Weight: 1, Endpoints: hosts("c", 1, 1, 0)})
+		c.Priorities = append(c.Priorities, one(dataplane.Locality{Locality: zone("b"), Weight: 1, Endpoints: hosts("b", 1, 1, 0)}).Priorities...)
+		c.OverprovisioningFactor, c.WeightedPriorityHealth = 100, weighted
+		got := dataplane.Predict(c, dataplane.Envoy, dataplane.DefaultOptions()).Priorities[0]
+		if got.Load != 100 || got.Panic {
+			t.Errorf("%+v, want all load and no panic", got)
+		}
+		near(t, "a locality that drains", got.Localities[0].Share, 0.5)
+		near(t, "its healthy host", got.Localities[0].Endpoints[0].Share, 0.5)
+	}
+	for i := range draining {
+		draining[i].Health, draining[i].Weight = isobar.Draining, 1
+	}
+	got := dataplane.Predict(one(dataplane.Locality{Locality: zone("a"), Weight: 1, Endpoints: draining}), dataplane.Envoy, dataplane.DefaultOptions()).Priorities[0]
+	if !got.Panic {
+		t.Error("all hosts drain, and there is no panic")
+	}
+	near(t, "a host that drains, in panic", got.Localities[0].Endpoints[0].Share, 0.25)
+}
+
 func TestWeightedPriorityHealth(t *testing.T) {
 	es := hosts("a", 2, 1, 0)
 	es[1].Weight = 9
@@ -243,4 +270,34 @@ func TestOrderOfLocalitiesDoesNotMatter(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Random ignores the weights of endpoints; hashes spread over the healthy hosts of
+// localities whose weights stay, and over nothing where no locality has one.
+func TestLBPolicies(t *testing.T) {
+	a, b := hosts("a", 4, 1, 2), hosts("b", 2, 2, 0)
+	b[1].Weight = 3
+	c := one(dataplane.Locality{Locality: zone("a"), Weight: 1, Endpoints: a}, dataplane.Locality{Locality: zone("b"), Weight: 1, Endpoints: b})
+	predict := func(p dataplane.LBPolicy) []dataplane.LocalityPrediction {
+		o := dataplane.DefaultOptions()
+		o.LBPolicy = p
+		return dataplane.Predict(c, dataplane.Envoy, o).Priorities[0].Localities
+	}
+	near(t, "round_robin, the heavy endpoint of its locality", predict(dataplane.RoundRobin)[1].Endpoints[1].Share/predict(dataplane.RoundRobin)[1].Share, 0.75)
+	near(t, "random, the heavy endpoint of its locality", predict(dataplane.Random)[1].Endpoints[1].Share/predict(dataplane.Random)[1].Share, 0.5)
+	for _, p := range []dataplane.LBPolicy{dataplane.RingHash, dataplane.Maglev} {
+		near(t, "hashes, a locality with 1 of 4 healthy", predict(p)[0].Share, 0.5)
+		near(t, "hashes, its healthy host", predict(p)[0].Endpoints[0].Share, 0.5)
+		near(t, "hashes, the heavy endpoint", predict(p)[1].Endpoints[1].Share, 0.375)
+	}
+	c.Priorities[0].Localities[0].Weight, c.Priorities[0].Localities[1].Weight = 0, 0
+	near(t, "hashes without weights", predict(dataplane.Maglev)[0].Share+predict(dataplane.Maglev)[1].Share, 0)
+	for _, name := range dataplane.LBPolicies() {
+		if p, err := dataplane.ParseLBPolicy(name); err != nil || p.String() != name {
+			t.Errorf("%s is read as %s, %v", name, p, err)
+		}
+	}
+	if _, err := dataplane.ParseLBPolicy("fastest"); err == nil {
+		t.Error("an unknown policy is read")
+	}
 }

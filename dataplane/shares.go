@@ -7,6 +7,22 @@ type eligible func(*Endpoint) bool
 func known(e *Endpoint) bool { return !e.Repeated }
 
 func predictPriority(p *Priority, load PriorityLoad, kind Kind, factor uint32, byWeight bool) PriorityPrediction {
+	out := unpredicted(p, load)
+	healthyLoad := float64(load.Healthy) / 100
+	switch {
+	case load.Panic:
+		byHosts(&out, p, healthyLoad+float64(load.Degraded)/100, known, byWeight)
+	case kind == GRPC:
+		byLocality(&out, p, healthyLoad, (*Endpoint).healthy, 0, byWeight)
+	default:
+		byLocality(&out, p, healthyLoad, (*Endpoint).healthy, factor, byWeight)
+		byLocality(&out, p, float64(load.Degraded)/100, (*Endpoint).degraded, factor, byWeight)
+	}
+	return out
+}
+
+// unpredicted is a priority of which no share is known yet.
+func unpredicted(p *Priority, load PriorityLoad) PriorityPrediction {
 	out := PriorityPrediction{
 		Load: load.Healthy, DegradedLoad: load.Degraded, Panic: load.Panic,
 		Localities: make([]LocalityPrediction, len(p.Localities)),
@@ -18,16 +34,20 @@ func predictPriority(p *Priority, load PriorityLoad, kind Kind, factor uint32, b
 			out.Localities[i].Endpoints[k].Address = l.Endpoints[k].Address
 		}
 	}
-	healthyLoad := float64(load.Healthy) / 100
-	switch {
-	case load.Panic:
-		byHosts(&out, p, healthyLoad+float64(load.Degraded)/100, known)
-	case kind == GRPC:
-		byLocality(&out, p, healthyLoad, (*Endpoint).healthy, 0, byWeight)
-	default:
-		byLocality(&out, p, healthyLoad, (*Endpoint).healthy, factor, byWeight)
-		byLocality(&out, p, float64(load.Degraded)/100, (*Endpoint).degraded, factor, byWeight)
+	return out
+}
+
+// predictHashed spreads the load of a priority over a ring or a table of hashes: of
+// the healthy hosts, or in panic of all. They have their part of the weight of their
+// locality, which does not shrink with its health. What is for degraded hosts is
+// spread in the same way.
+func predictHashed(p *Priority, load PriorityLoad) PriorityPrediction {
+	out := unpredicted(p, load)
+	ok := (*Endpoint).healthy
+	if load.Panic {
+		ok = known
 	}
+	byLocality(&out, p, float64(load.Healthy+load.Degraded)/100, ok, 0, true)
 	return out
 }
 
@@ -87,7 +107,7 @@ func byLocality(out *PriorityPrediction, p *Priority, load float64, ok eligible,
 		// Envoy without any locality weight falls back to all eligible hosts;
 		// gRPC leaves localities without a weight out.
 		if factor > 0 {
-			byHosts(out, p, load, ok)
+			byHosts(out, p, load, ok, byWeight)
 		}
 		return
 	}
@@ -121,12 +141,12 @@ func hostWeight(e *Endpoint, byWeight bool) uint64 {
 }
 
 // byHosts ignores locality weights: panic, and priorities without any weight.
-func byHosts(out *PriorityPrediction, p *Priority, load float64, ok eligible) {
+func byHosts(out *PriorityPrediction, p *Priority, load float64, ok eligible, byWeight bool) {
 	var sum uint64
 	for i := range p.Localities {
 		for k := range p.Localities[i].Endpoints {
 			if e := &p.Localities[i].Endpoints[k]; ok(e) {
-				sum += e.weight()
+				sum += hostWeight(e, byWeight)
 			}
 		}
 	}
@@ -136,7 +156,7 @@ func byHosts(out *PriorityPrediction, p *Priority, load float64, ok eligible) {
 	for i := range p.Localities {
 		for k := range p.Localities[i].Endpoints {
 			if e := &p.Localities[i].Endpoints[k]; ok(e) {
-				share := load * float64(e.weight()) / float64(sum)
+				share := load * float64(hostWeight(e, byWeight)) / float64(sum)
 				out.Localities[i].Share += share
 				out.Localities[i].Endpoints[k].Share += share
 			}

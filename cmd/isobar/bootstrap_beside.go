@@ -2,7 +2,6 @@ package main
 
 import (
 	"regexp"
-	"text/template"
 
 	"github.com/spf13/cobra"
 )
@@ -11,7 +10,6 @@ import (
 // plane.
 type besideFlags struct {
 	beside    bool
-	checks    bool   // Envoy
 	authority string // gRPC
 }
 
@@ -41,48 +39,3 @@ func (f *besideFlags) writeGRPC(cmd *cobra.Command, b bootstrap) error {
 		Authorities: map[string]grpcAuthority{f.authority: {Servers: whole.Servers}}, Node: whole.Node,
 	})
 }
-
-// envoyBeside is what an Envoy is told beside what its own control plane tells.
-type envoyBeside struct {
-	bootstrap
-
-	Checks bool
-}
-
-func (f *besideFlags) writeEnvoy(cmd *cobra.Command, b bootstrap) error {
-	if len(b.Services) > 0 {
-		return usagef("--service does not go with --beside: the other control plane gives the clusters")
-	}
-	return envoyFragment.Execute(cmd.OutOrStdout(), envoyBeside{bootstrap: b, Checks: f.checks})
-}
-
-var envoyFragment = template.Must(template.Must(envoyParts.Clone()).Parse(`# Merge this into the bootstrap file. The other control plane gives each cluster
-# that Isobar balances:
-#
-#   type: EDS
-#   lb_policy: ROUND_ROBIN
-#   common_lb_config: {locality_weighted_lb_config: {}}
-#   eds_cluster_config:
-#     eds_config:
-#       resource_api_version: V3
-#       api_config_source:
-#         api_type: GRPC
-#         transport_api_version: V3
-#         grpc_services: [{envoy_grpc: {cluster_name: isobar}}]
-{{template "node" .}}
-
-{{template "load" .}}
-{{- if .Checks}}
-
-# Health checks: Isobar says which endpoints this Envoy probes.
-hds_config:
-  api_type: GRPC
-  transport_api_version: V3
-  grpc_services:
-    - envoy_grpc: {cluster_name: isobar}
-{{- end}}
-
-static_resources:
-  clusters:
-{{template "isobar" .}}
-`))

@@ -3,13 +3,17 @@ package main
 import (
 	"bytes"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3" // the transport socket of the cluster
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"        // the options of the cluster
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"                     // the listener's
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3" // the listener's
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"                   // the transport socket of the cluster
+	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/goccy/go-yaml"
 	"google.golang.org/grpc"
@@ -99,13 +103,58 @@ func TestGRPCBootstrapIsReadByGRPC(t *testing.T) {
 // worksAsServed: a cluster in the file balances and limits as one from CDS.
 func worksAsServed(t *testing.T, c *clusterv3.Cluster) {
 	t.Helper()
+	served, err := wire.ClusterOf(&isobar.Service{Name: c.GetName()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	served.LrsServer = nil                   // the bootstrap says it for all clusters
+	served.EdsClusterConfig.ServiceName = "" // is the cluster's name
+	if !proto.Equal(c, served) {
+		t.Errorf("cluster %q is %v, from CDS it is %v", c.GetName(), c, served)
+	}
+}
+
+// waits: an Envoy that starts while the server is away waits for it. Unset, it
+// goes on after 15 seconds.
+func waits(t *testing.T, c *corev3.ConfigSource) {
+	t.Helper()
+	if c.GetInitialFetchTimeout() == nil || c.GetInitialFetchTimeout().AsDuration() != 0 {
+		t.Errorf("initial_fetch_timeout %v, want 0s", c.GetInitialFetchTimeout())
+	}
+}
+
+// leadsToTheServer: the cluster of the server has no limit of requests, since
+// outside ADS each EDS cluster is one, finds out that a connection is dead, and
+// tries IPv4 where a name has both kinds of addresses.
+func leadsToTheServer(t *testing.T, c *clusterv3.Cluster) {
+	t.Helper()
 	served, err := wire.ClusterOf(&isobar.Service{Name: "checkout"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.GetLbPolicy() != served.GetLbPolicy() || !proto.Equal(c.GetCircuitBreakers(), served.GetCircuitBreakers()) ||
-		!proto.Equal(c.GetCommonLbConfig(), served.GetCommonLbConfig()) {
-		t.Errorf("cluster %q is %v, from CDS it is %v", c.GetName(), c, served)
+	if !proto.Equal(c.GetCircuitBreakers(), served.GetCircuitBreakers()) {
+		t.Errorf("circuit breakers %v", c.GetCircuitBreakers())
+	}
+	if c.GetType() == clusterv3.Cluster_STRICT_DNS && c.GetDnsLookupFamily() != clusterv3.Cluster_V4_PREFERRED {
+		t.Errorf("dns_lookup_family %s", c.GetDnsLookupFamily())
+	}
+	options := &httpv3.HttpProtocolOptions{}
+	if err := c.GetTypedExtensionProtocolOptions()["envoy.extensions.upstreams.http.v3.HttpProtocolOptions"].UnmarshalTo(options); err != nil {
+		t.Fatal(err)
+	}
+	alive := options.GetExplicitHttpConfig().GetHttp2ProtocolOptions().GetConnectionKeepalive()
+	if alive.GetInterval().AsDuration() != 30*time.Second || alive.GetTimeout().AsDuration() != 10*time.Second {
+		t.Errorf("keepalive %v", alive)
+	}
+}
+
+// TestEnvoyBootstrapTimeout: the operator may choose another time.
+func TestEnvoyBootstrapTimeout(t *testing.T) {
+	for _, args := range [][]string{nil, {"--service", "checkout"}, {"--beside"}} {
+		file := string(output(t, append([]string{"envoy", "--locality", "us/a", "--initial-fetch-timeout", "1m0.5s"}, args...)...))
+		if !strings.Contains(file, "initial_fetch_timeout: 60.5s") || strings.Contains(file, "initial_fetch_timeout: 0s") {
+			t.Errorf("%v:\n%s", args, file)
+		}
 	}
 }
 
@@ -122,6 +171,7 @@ func TestEnvoyBootstrapIsValid(t *testing.T) {
 		{"name that needs quotes", []string{"--server", "isobar.example:1", "--node-id", "a: \"b\"\n"}, []string{"isobar"}, true},
 		{"TLS", []string{"--server", "isobar.example:1", "--ca", "ca: \"x\".pem", "--cert", "c.pem", "--key", "k.pem"}, []string{"isobar"}, true},
 		{"TLS without a certificate, by address", []string{"--server", "[::1]:1", "--ca", "ca.pem"}, []string{"isobar"}, true},
+		{"a listener, and probes", []string{"--server", "127.0.0.1:1", "--listener", "10000", "--checks"}, []string{"isobar"}, true},
 		{"IPv6 and EDS alone", []string{"--server", "[::1]:18000", "--service", "checkout", "--service", "pay: ment"}, []string{"isobar", "checkout", "pay: ment"}, false},
 	}
 	for _, tt := range tests {
@@ -147,13 +197,25 @@ func TestEnvoyBootstrapIsValid(t *testing.T) {
 			if got := b.GetDynamicResources().GetCdsConfig() != nil; got != tt.cds {
 				t.Errorf("clusters over CDS: %v", got)
 			}
+			if tt.cds {
+				waits(t, b.GetDynamicResources().GetCdsConfig())
+			}
+			if want := slices.Contains(tt.args, "--checks"); (b.GetHdsConfig() != nil) != want {
+				t.Errorf("health checks %v in\n%s", !want, file)
+			}
+			if want := slices.Contains(tt.args, "--listener"); (len(b.GetStaticResources().GetListeners()) > 0) != want {
+				t.Errorf("a listener %v in\n%s", !want, file)
+			}
 			for i, c := range b.GetStaticResources().GetClusters() {
 				if i >= len(tt.clusters) || c.GetName() != tt.clusters[i] {
 					t.Errorf("cluster %d is %q", i, c.GetName())
 				}
-				if i > 0 { // the first is Isobar's own
-					worksAsServed(t, c)
+				if i == 0 { // the first is Isobar's own
+					leadsToTheServer(t, c)
+					continue
 				}
+				worksAsServed(t, c)
+				waits(t, c.GetEdsClusterConfig().GetEdsConfig())
 			}
 		})
 	}

@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -20,6 +23,7 @@ type demoFlags struct {
 	keep  bool
 	json  bool
 	plain bool
+	envoy bool
 }
 
 // errDemo says that the demo ran, but that Isobar did not do its work.
@@ -43,21 +47,67 @@ sets both beside each other.
 
 The exit status is 0 only if the fleet settled under Isobar after step and loss,
 served all that capacity allows but what hang and loss caught, and the backend
-that hung was found, drained and used again. It takes less than 90 seconds.`,
-		Example: "  isobar demo\n  isobar demo --keep     # leave it running, to look around\n  isobar demo -o json > verdict.json",
-		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+that hung was found, drained and used again. It takes less than 90 seconds.
+
+With --envoy each client sends through an Envoy of its own, which does the
+balancing: the program "envoy" of PATH, or the one given.`,
+		Example: "  isobar demo\n  isobar demo --keep     # leave it running, to look around\n  isobar demo -o json > verdict.json\n" +
+			"  isobar demo --envoy\n  isobar demo --envoy ./envoy-1.40.0",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if flags.envoy {
+				return cobra.MaximumNArgs(1)(cmd, args)
+			}
+			return cobra.NoArgs(cmd, args)
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
 			flags.json = flags.json || output == outputJSON
+			scenario := fleet.DefaultScenario()
+			if flags.envoy {
+				var err error
+				if scenario.Proxies, err = demoProxies(args); err != nil {
+					return err
+				}
+			}
 			// A zone that dies makes grpc-go log errors, and it is meant to die.
 			grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard))
-			return runDemo(cmd.Context(), flags, fleet.DefaultScenario(), fleet.ServeIsobar, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return runDemo(cmd.Context(), flags, scenario, fleet.ServeIsobar, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	cmd.Flags().BoolVar(&flags.keep, "keep", false, "leave the fleet running after the verdict, until interrupted")
 	output.register(cmd)
 	cmd.Flags().BoolVar(&flags.json, "json", false, "as -o json: print the verdict as JSON; progress goes to standard error")
 	cmd.Flags().BoolVar(&flags.plain, "plain", false, "print progress as plain lines even on a terminal")
+	cmd.Flags().BoolVar(&flags.envoy, "envoy", false, "send through Envoys: the program envoy of PATH, or the one whose path follows")
 	return cmd
+}
+
+// demoProxies finds the Envoy that the demo's clients send through.
+func demoProxies(args []string) (*fleet.Proxies, error) {
+	name := "envoy"
+	if len(args) > 0 {
+		name = args[0]
+	}
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return nil, usagef("--envoy: %w; install Envoy (https://www.envoyproxy.io/docs/envoy/latest/start/install), or give its path: isobar demo --envoy PATH", err)
+	}
+	if path, err = filepath.Abs(path); err != nil {
+		return nil, err
+	}
+	return &fleet.Proxies{Path: path, Bootstrap: func(c *fleet.ClientOptions) (string, error) {
+		client := bootstrapFlags{server: c.Server, nodeID: c.ID, cluster: c.Cluster, locality: c.Locality.String()}
+		b, err := client.check()
+		if err != nil {
+			return "", err
+		}
+		file, err := new(envoyFlags).check(b, false)
+		if err != nil {
+			return "", err
+		}
+		var text strings.Builder
+		err = envoyBootstrap.Execute(&text, file)
+		return text.String(), err
+	}}, nil
 }
 
 func runDemo(ctx context.Context, flags demoFlags, s fleet.Scenario, start fleet.StartManagement, stdout, stderr io.Writer) error {

@@ -83,7 +83,10 @@ func TestHelpOfNothing(t *testing.T) {
 // TestCalledWrongly: the exit status tells it from what goes wrong later.
 func TestCalledWrongly(t *testing.T) {
 	for _, args := range [][]string{
-		{"bootstrap", "envoy", "--locality", "us/a", "--checks"},
+		{"bootstrap", "envoy", "--locality", "us/a", "--initial-fetch-timeout", "-1s"},
+		{"bootstrap", "envoy", "--locality", "us/a", "--listener", "http"},
+		{"bootstrap", "envoy", "--locality", "us/a", "--listener", "10000", "--beside"},
+		{"bootstrap", "envoy", "--locality", "us/a", "--service", "isobar"},
 		{"bootstrap", "envoy", "--locality", "us/a", "--service", " "},
 		{"bootstrap", "envoy", "--locality", "us/a", "--beside", "--service", "web"},
 		{"bootstrap", "envoy", "--locality", "us/a", "--tls"},

@@ -15,6 +15,7 @@ import (
 
 func predictCommand() *cobra.Command {
 	var output outputFormat
+	var policy string
 	options := dataplane.DefaultOptions()
 	cmd := &cobra.Command{
 		Use:   "predict ASSIGNMENT",
@@ -27,15 +28,23 @@ The file (- for standard input) is proto JSON, v3 or v2, or YAML of the same
 form; a DiscoveryResponse with one assignment will do. Loads and pass_percent
 are percent, shares are fractions of the requests that pass the drops.
 
-It is taken that Envoy's cluster has locality_weighted_lb_config, and that gRPC
-picks the endpoints of a locality in turn, as its round_robin does. Envoy joins
-entries of one locality and takes of an address the first; gRPC refuses both.`,
+It is taken that Envoy's cluster has locality_weighted_lb_config, and so no
+zone-aware routing, that it has neither fail_traffic_on_panic nor slow start, and
+that gRPC picks the endpoints of a locality in turn, as its round_robin does.
+Warnings on standard error tell what Envoy or gRPC refuses and, with --lb-policy,
+which settings of the cluster would change what is predicted. Envoy joins entries of one locality and
+takes of an address the first; gRPC refuses both.`,
 		Example: "  isobar predict assignment.json\n  isobar predict assignment.json -o text --panic-threshold 0\n" +
+			"  isobar predict assignment.json --lb-policy maglev\n" +
 			"  isobar predict assignment.json --exclude 10.0.0.1:8080 --overprovisioning-factor 100",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkPredictFlags(cmd, &options); err != nil {
 				return err
+			}
+			var err error
+			if options.LBPolicy, err = dataplane.ParseLBPolicy(policy); err != nil {
+				return usagef("--lb-policy: %v", err)
 			}
 			c, err := readCluster(args[0], cmd.InOrStdin(), cmd.ErrOrStderr())
 			if err != nil {
@@ -45,6 +54,11 @@ entries of one locality and takes of an address the first; gRPC refuses both.`,
 				return err
 			}
 			found := dataplane.PredictAll(c, options)
+			if cmd.Flags().Changed("lb-policy") {
+				for _, w := range settingsThatMatter(&c, &found.Envoy, options.LBPolicy) {
+					_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s: warning: %s\n", inputName(args[0]), w) // nobody to tell
+				}
+			}
 			if output == outputJSON {
 				return writeJSON(cmd.OutOrStdout(), found)
 			}
@@ -58,6 +72,8 @@ entries of one locality and takes of an address the first; gRPC refuses both.`,
 		"percent, in place of the assignment's own or of 140; Envoy only")
 	cmd.Flags().Float64Var(&options.PanicThreshold, "panic-threshold", options.PanicThreshold,
 		"percent of hosts, 0 to 100, without the fraction; 0 is no panic; Envoy only")
+	cmd.Flags().StringVar(&policy, "lb-policy", options.LBPolicy.String(),
+		"lb_policy of Envoy's cluster: "+strings.Join(dataplane.LBPolicies(), ", "))
 	cmd.Flags().StringArrayVar(&options.Excluded, "exclude", nil,
 		"address of a host that counts nowhere yet, for example 10.0.0.1:8080; repeatable; Envoy only")
 	return cmd
@@ -95,14 +111,72 @@ func readCluster(file string, stdin io.Reader, stderr io.Writer) (dataplane.Clus
 	for _, w := range warnings {
 		_, _ = fmt.Fprintf(stderr, "%s:%v: left out\n", name, w) // nobody to tell
 	}
+	refused := wire.RefusedByEnvoy(m)
+	if refused != nil {
+		_, _ = fmt.Fprintf(stderr, "%s: warning: Envoy refuses this and stays with what it had, so its shares do not apply: %v\n", name, refused)
+	}
 	grpc := wire.RefusedByGRPC(m)
 	if grpc != nil {
 		_, _ = fmt.Fprintf(stderr, "%s: warning: gRPC refuses this and stays with what it had, so its shares do not apply: %v\n", name, grpc)
 	}
-	if err := wire.CheckAssignment(m, m.GetClusterName()); err != nil && (grpc == nil || err.Error() != grpc.Error()) {
+	if err := wire.CheckAssignment(m, m.GetClusterName()); err != nil && refused == nil && (grpc == nil || err.Error() != grpc.Error()) {
 		_, _ = fmt.Fprintf(stderr, "%s: warning: some clients refuse this, or take it otherwise: %v\n", name, err)
 	}
 	return c, nil
+}
+
+// settingsThatMatter names the settings of Envoy's cluster under which this
+// assignment would be served otherwise than predicted.
+func settingsThatMatter(c *dataplane.Cluster, envoy *dataplane.Prediction, policy dataplane.LBPolicy) []string {
+	notes := policyNotes(policy)
+	if weighsLocalities(c) && policy != dataplane.RingHash && policy != dataplane.Maglev {
+		notes = append(notes, "the cluster has to have locality_weighted_lb_config: without it Envoy ignores the weights of localities, and"+
+			" with zone-aware routing in its place, the Envoy's own zone can get all the traffic")
+	}
+	if policy == dataplane.RingHash || policy == dataplane.Maglev {
+		if slices.ContainsFunc(c.Priorities, func(p dataplane.Priority) bool { return len(p.Localities) == 0 }) {
+			notes = append(notes, fmt.Sprintf("a priority has no localities: with %s, Envoy 1.36 crashes on it (1.40 does not)", policy))
+		}
+	}
+	for p := range envoy.Priorities {
+		if envoy.Priorities[p].Panic {
+			notes = append(notes, fmt.Sprintf("P%d panics: with fail_traffic_on_panic Envoy answers its requests with 503 instead", p))
+		}
+	}
+	return notes
+}
+
+// policyNotes tells what a policy does not do as the prediction has it.
+func policyNotes(policy dataplane.LBPolicy) []string {
+	switch policy {
+	case dataplane.LeastRequest:
+		return []string{"least_request lowers the weights of endpoints that have requests in flight: shares are those of requests that come one at a time" +
+			" (active_request_bias 0 keeps the weights); slow start raises a new endpoint's weight over time"}
+	case dataplane.Random:
+		return []string{"random ignores the weights of endpoints"}
+	case dataplane.RingHash, dataplane.Maglev:
+		return []string{fmt.Sprintf("%s gives each endpoint a part of the hashes, not of the requests: shares hold for many different hashes, and"+
+			" for ring_hash roughly, by the size of the ring; localities do not shrink with their health, degraded endpoints get nothing,"+
+			" and a priority without any weight of a locality answers 503", policy)}
+	default:
+		return []string{}
+	}
+}
+
+// weighsLocalities reports whether a priority has localities to choose from.
+func weighsLocalities(c *dataplane.Cluster) bool {
+	for p := range c.Priorities {
+		weighted := 0
+		for _, l := range c.Priorities[p].Localities {
+			if l.Weight > 0 {
+				weighted++
+			}
+		}
+		if weighted > 0 && len(c.Priorities[p].Localities) > 1 {
+			return true
+		}
+	}
+	return false
 }
 
 // checkExcluded refuses addresses that the assignment does not have: they were

@@ -27,7 +27,7 @@ func groups() []group {
 			statusCommand(), topCommand(), explainCommand(), clientsCommand(), healthCommand(), historyCommand(),
 		}},
 		{"ask", "Ask what would happen", []*cobra.Command{planCommand(), whatifCommand(), recordCommand(), replayCommand()}},
-		{"change", "Take over", []*cobra.Command{pauseCommand(), resumeCommand(), rollbackCommand()}},
+		{"change", "Take over", []*cobra.Command{pauseCommand(), resumeCommand(), rollbackCommand(), reloadCommand()}},
 		{"try", "Try without a fleet, and measure", []*cobra.Command{
 			demoCommand(), simulateCommand(), solveCommand(), predictCommand(), benchCommand(),
 		}},

@@ -81,6 +81,7 @@ func statusText(s *admin.Status) string {
 		line("score", "%.3f at the least, of %s; %s scored", sc.Lowest, printable(sc.Service), count(sc.Services, "service is", "services are"))
 	}
 	writeReserves(line, s.N1)
+	writeUnknown(line, s.UnknownClusters)
 	if len(s.Unsaved) == 0 {
 		line("state", "saved")
 	} else {
@@ -99,6 +100,24 @@ func statusText(s *admin.Status) string {
 		fmt.Fprintf(&b, "  %s\n", printable(text))
 	}
 	return b.String()
+}
+
+// writeUnknown names clusters in load reports that are no services. They are no
+// reason for concern where another control plane manages clusters of its own.
+func writeUnknown(line func(name, format string, args ...any), clusters []string) {
+	const most = 5
+	if len(clusters) == 0 {
+		return
+	}
+	names := make([]string, min(len(clusters), most))
+	for i := range names {
+		names[i] = printable(clusters[i])
+	}
+	more := ""
+	if n := len(clusters) - len(names); n > 0 {
+		more = fmt.Sprintf(" and %d more", n)
+	}
+	line("unknown", "clients report load on clusters that are no services: %s%s", strings.Join(names, ", "), more)
 }
 
 // writeReserves tells which services would not stand the loss of a zone.

@@ -14,10 +14,11 @@ import (
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
-// Order is the body of POST /v1/pause, /v1/resume and /v1/rollback.
+// Order is the body of POST /v1/pause, /v1/resume, /v1/rollback and /v1/reload.
 type Order struct {
 	Service string `json:"service,omitempty"` // empty: all services
 	Version string `json:"version,omitempty"` // of a rollback: where to return to
+	Confirm string `json:"confirm,omitempty"` // of a reload: the digest of what is held
 	Who     string `json:"who,omitempty"`     // empty: the address that the request came from
 	Reason  string `json:"reason,omitempty"`
 }

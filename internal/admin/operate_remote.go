@@ -23,8 +23,18 @@ func (r *Remote) Rollback(ctx context.Context, o Order) (Operated, error) {
 	return r.order(ctx, "/v1/rollback", o)
 }
 
+// Reload has the server read its configuration file again, and confirms what is
+// held of it.
+func (r *Remote) Reload(ctx context.Context, o Order) (Reloaded, error) {
+	return posted[Reloaded](ctx, r, "/v1/reload", o)
+}
+
 func (r *Remote) order(ctx context.Context, path string, o Order) (Operated, error) {
-	var out Operated
+	return posted[Operated](ctx, r, path, o)
+}
+
+// posted sends an order and gives the answer.
+func posted[T any](ctx context.Context, r *Remote, path string, o Order) (out T, err error) {
 	body, err := json.Marshal(o)
 	if err != nil {
 		return out, err

@@ -138,11 +138,19 @@ type Options struct {
 	Unsaved func() []string
 	// Attention tells what else needs attention, a line each; nil = nothing.
 	Attention func() []string
+	// UnknownClusters lists clusters in load reports that are no services; nil = none.
+	UnknownClusters func() []string
 	// Certificates lists those that the server shows; nil = none.
 	Certificates func() []Certificate
 	// Source gives the state of the other control plane that lists endpoints, to
 	// be shown as JSON, or false when none is configured; nil = there never is.
 	Source func() (state any, ok bool)
+	// Reload reads the configuration file again; a digest confirms what is held of
+	// it. It gives what is held then. Errors wrap isobar.ErrStale where the file is
+	// another one, and isobar.ErrInvalid where it is refused. nil = there is no file.
+	Reload func(confirm string) (*HeldConfiguration, error)
+	// Held is what of the configuration file is held; nil = nothing ever is.
+	Held func() *HeldConfiguration
 	// Polls answers checkers that fetch their work over REST; nil = none may.
 	Polls http.Handler
 

@@ -54,6 +54,9 @@ func (s *Server) routes() http.Handler {
 		write("POST", "/v1/resume", maxHealthBytes, s.postResume)
 		write("POST", "/v1/rollback", maxHealthBytes, s.postRollback)
 	}
+	if s.opts.Reload != nil {
+		write("POST", "/v1/reload", maxHealthBytes, s.postReload)
+	}
 	if s.opts.Health != nil {
 		large("/v1/verdicts", s.getVerdicts)
 		write("PUT", "/v1/services/{name}/health/release", 0, s.putRelease)
@@ -98,7 +101,7 @@ func notRouted(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusNotFound, Problem{
 			Error: "no such path",
 			Place: r.URL.Path,
-			Fix: "use /v1/services, /v1/health, /v1/verdicts, /v1/plan, /v1/whatif, /v1/record, /v1/explain, /v1/clients, /v1/history, /v1/status, " +
+			Fix: "use /v1/services, /v1/health, /v1/verdicts, /v1/plan, /v1/whatif, /v1/record, /v1/explain, /v1/clients, /v1/history, /v1/reload, /v1/status, " +
 				"/v1/overview, /v1/source, /metrics, /livez, /readyz or /debug/pprof/",
 		})
 		return

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/isobar-xds/isobar/internal/health"
@@ -32,6 +33,12 @@ type Status struct {
 	Clients  ClientSummary `json:"clients"`
 	Checkers int           `json:"checkers"`
 	Unsaved  []string      `json:"unsaved"` // what can't be written to the state directory
+
+	Held *HeldConfiguration `json:"held,omitempty"` // of the configuration file
+
+	// UnknownClusters are those in load reports of the last minutes that are no
+	// services, sorted, at most 100.
+	UnknownClusters []string `json:"unknown_clusters,omitempty"`
 
 	Certificates []Certificate `json:"certificates"` // that the server shows
 
@@ -96,6 +103,12 @@ func (s *Server) status(ctx context.Context, p *plan.Plan) Status {
 			b.Unsaved = append(b.Unsaved, text)
 			b.attendf("not saved: %s; serving goes on from memory, but a restart would go back", text)
 		}
+	}
+	if s.opts.Held != nil {
+		b.Held = s.opts.Held()
+	}
+	if s.opts.UnknownClusters != nil {
+		b.UnknownClusters = s.opts.UnknownClusters()
 	}
 	if s.opts.Attention != nil {
 		for _, text := range s.opts.Attention() {
@@ -191,13 +204,14 @@ func (b *statusBuilder) service(p *plan.Plan, svc *plan.Service) (demand float64
 	for i := range svc.Sites {
 		site := &svc.Sites[i]
 		switch {
-		case site.Unreachable:
-			b.attendf("%s: nobody reaches %s", name, site.Group.Locality)
 		case site.Drained:
 			b.attendf("%s: %s is drained: %d of %d endpoints are healthy", name, site.Group.Locality, site.Group.Usable(), len(site.Group.Endpoints))
 		case len(site.Group.Endpoints) > 0 && site.Group.Usable() == 0:
 			b.attendf("%s: no endpoint in %s is healthy", name, site.Group.Locality)
 		}
+	}
+	for _, text := range slices.Concat(svc.Outages(), svc.Failures()) {
+		b.attendf("%s: %s", name, text)
 	}
 	for _, text := range p.LimitWarnings(svc) {
 		b.attendf("%s: %s", name, text)
@@ -277,10 +291,24 @@ func (b *statusBuilder) health(ctx context.Context, s *Server) {
 		if r.Summary.FailOpen {
 			b.attendf("%s: every endpoint is down: all of them are tried", r.Service)
 		}
+		if r.Suspicion != nil {
+			b.attendf("%s: %s", r.Service, r.Suspicion.Text())
+		}
 		if n := len(r.Shortfalls); n > 0 {
-			b.attendf("%s: %d endpoints have fewer checkers, or in fewer zones, than asked for", r.Service, n)
+			b.attendf("%s: %s", r.Service, shortOf(r.Shortfalls))
 		}
 	}
+}
+
+// shortOf describes endpoints that did not get the checkers asked for. Where none
+// of them has any, for one reason, that reason is all there is to say.
+func shortOf(list []health.Shortfall) string {
+	for i := range list {
+		if list[i].Checkers > 0 || list[i].Why != list[0].Why {
+			return fmt.Sprintf("%d endpoints have fewer checkers, or in fewer zones, than asked for", len(list))
+		}
+	}
+	return fmt.Sprintf("nobody probes %d endpoints: %s", len(list), list[0].Why)
 }
 
 func seconds(d time.Duration) float64 { return float64(d.Milliseconds()) / 1000 }

@@ -11,6 +11,7 @@ import (
 type Limits struct {
 	Rate    *Rate // of new connections; nil = none
 	Most    int   // open connections; one address may have half of them
+	Pool    *Pool // bounds them together with those of other listeners; nil = it does not
 	Metrics *Metrics
 }
 
@@ -65,6 +66,9 @@ func (l *listener) enter(address string) Reason {
 			return refused
 		}
 	}
+	if !l.limits.Pool.take() {
+		return Connections
+	}
 	l.total++
 	l.open[address]++
 	l.limits.Metrics.connections.Inc()
@@ -75,6 +79,7 @@ func (l *listener) leave(address string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.total--
+	l.limits.Pool.release()
 	if l.open[address]--; l.open[address] == 0 {
 		delete(l.open, address)
 	}

@@ -62,3 +62,13 @@ func (r *readyReader) read(size int, pool mem.BufferPool) (*[]byte, int, error) 
 	r.pool, r.buffer, r.n, r.err = nil, nil, 0, nil
 	return buffer, n, err
 }
+
+// OpenFiles returns how many files the process may have open; 0 where that is
+// unknown or unlimited.
+func OpenFiles() int {
+	var l syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil || l.Cur > 1<<30 {
+		return 0
+	}
+	return int(l.Cur)
+}

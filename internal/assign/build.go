@@ -56,6 +56,8 @@ func (w *work) build(r *row, room []float64) *isobar.Assignment {
 // realising gives the least overprovisioning factor, and at least the configured
 // one, with which unhealthy endpoints neither shrink a locality of priority 0
 // nor push a part of its load to the next: our shares count them already.
+// Endpoints that drain need no larger factor: Envoy does not count them, and what
+// the factor hides of failures that only the client sees would not spill over.
 // Where weighted priority health would need a factor that can't be expressed,
 // it is not asked for.
 func realising(priorities [][]isobar.LocalityWeight, settings *isobar.AssignmentSettings) (factor uint32, weighted bool) {
@@ -69,11 +71,14 @@ func realising(priorities [][]isobar.LocalityWeight, settings *isobar.Assignment
 	}
 	var all, healthy uint64 // weights of the endpoints of priority 0
 	for _, lw := range priorities[0] {
-		if total, usable := len(lw.Endpoints), lw.Usable(); usable > 0 {
-			factor = max(factor, uint32((100*total+usable-1)/usable)) //nolint:gosec // counts of endpoints
+		if counted, usable := countCounted(lw.EndpointGroup), lw.Usable(); usable > 0 {
+			factor = max(factor, uint32((100*counted+usable-1)/usable)) //nolint:gosec // counts of endpoints
 		}
 		for i := range lw.Endpoints {
 			e := &lw.Endpoints[i]
+			if e.Health == isobar.Draining {
+				continue
+			}
 			all += uint64(e.Weight)
 			if e.Health.Usable() {
 				healthy += uint64(e.Weight)
@@ -88,6 +93,17 @@ func realising(priorities [][]isobar.LocalityWeight, settings *isobar.Assignment
 		return factor, false
 	}
 	return max(factor, uint32(need)), true
+}
+
+// countCounted counts the endpoints that are in Envoy's denominators.
+func countCounted(g *isobar.EndpointGroup) int {
+	n := 0
+	for i := range g.Endpoints {
+		if g.Endpoints[i].Health != isobar.Draining {
+			n++
+		}
+	}
+	return n
 }
 
 func sameAssignment(a, b *isobar.Assignment) bool {

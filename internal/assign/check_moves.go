@@ -179,12 +179,25 @@ func (c *checker) steps() {
 		if c.in.Pace > 0 {
 			step *= math.Min(1, c.in.Pace)
 		}
-		if other > step+slack || other+relief > checkRelief+slack {
-			beyond := math.Max(other-step, other+relief-checkRelief)
+		back := c.comesBack(i, was)
+		step, most := math.Max(step, back), math.Max(checkRelief, back)
+		if other > step+slack || other+relief > most+slack {
+			beyond := math.Max(other-step, other+relief-most)
 			c.failedf(RuleStep, r.Source, c.rate(i)*beyond,
 				"%.2f points moved, %.2f of them to relieve, want at most %g, and 30 with relief", 100*(other+relief), 100*relief, 100*step)
 		}
 	}
+}
+
+// comesBack is the share that may return at once to sites that work again.
+func (c *checker) comesBack(source int, was []float64) float64 {
+	back, sum := c.in.Sources[source].Back, 0.0
+	for l, v := range was {
+		if l < len(back) && back[l] && c.in.Service.Mode == isobar.ModeFull {
+			sum += math.Max(0, c.next.Sources[source].Want[l]-v)
+		}
+	}
+	return sum
 }
 
 // shrunk tells whether a site lost endpoints.

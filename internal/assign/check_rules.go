@@ -192,7 +192,7 @@ func (c *checker) realised() {
 		weights, eligible = weights[:0], eligible[:0]
 		for _, lw := range r.Assignment.Priorities[0] {
 			weights = append(weights, lw.Weight)
-			eligible = append(eligible, dataplane.Eligible{Hosts: countUsable(lw.EndpointGroup), Counted: len(lw.Endpoints)})
+			eligible = append(eligible, dataplane.Eligible{Hosts: countUsable(lw.EndpointGroup), Counted: countCounted(lw.EndpointGroup)})
 		}
 		factor := r.Assignment.OverprovisioningFactor
 		envoy, _ := dataplane.LocalityShares(weights, eligible, factor)
@@ -205,6 +205,10 @@ func (c *checker) realised() {
 func addHosts(h *dataplane.Hosts, g *isobar.EndpointGroup, weighted bool) {
 	h.Total += len(g.Endpoints)
 	for k := range g.Endpoints {
+		if g.Endpoints[k].Health == isobar.Draining {
+			h.Excluded++
+			continue
+		}
 		var weight uint64
 		if weighted {
 			weight = uint64(g.Endpoints[k].Weight)

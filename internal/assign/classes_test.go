@@ -33,11 +33,8 @@ func TestClassesAreShedInOrder(t *testing.T) {
 		{0.2, 0.5, 0, 0.2},
 		{0.23, 0.5, 0.05, 0.23}, // and 30 of 600
 		{0.35, 0.5, 0.1, 0.26},  // no more is allowed
-		{0, 0.325, 0, 0.13},     // down by half a tick: web first
-		{0, 0.1625, 0, 0.065},
-		{0, 0.0815, 0, 0.0326},
-		{0, 0.0408, 0, 0.0163},
-		{0, 0.0205, 0, 0.0082},
+		{0, 0.1625, 0, 0.065},   // down to a quarter: web first
+		{0, 0.0408, 0, 0.01632},
 		{0, 0, 0, 0},
 	} {
 		in.Shed = row.shed

@@ -11,11 +11,12 @@ const (
 	dropOff    = 0.005 // a decaying drop ends below this
 	dropSteady = 0.005 // a drop stays while at most this much too high
 	dropRise   = 0.001 // and this much too low
+	dropEnds   = 4.0   // by which it is divided in a tick when nothing has to be dropped any more
 )
 
 // nextDrop gives the fraction that clients drop. It follows the solver up at
-// once and goes down by half a tick, so that load does not come back all at
-// once; without a decision it stays.
+// once and goes down by half a tick, or by three quarters once everything fits,
+// so that load does not come back all at once; without a decision it stays.
 func nextDrop(in *Input) float64 {
 	shed, most := min(1, finite(in.Shed)), min(1, finite(in.Service.MaxShed))
 	if in.Service.Mode == isobar.ModeObserve {
@@ -32,8 +33,10 @@ func nextDrop(in *Input) float64 {
 		return wireDrop(prev, most)
 	case shed > prev:
 		return wireDrop(shed, most)
-	case shed <= 0 && prev/2 < dropOff:
+	case shed <= 0 && prev/dropEnds < dropOff:
 		return 0
+	case shed <= 0:
+		return wireDrop(prev/dropEnds, most)
 	default:
 		return wireDrop(max(shed, prev/2), most)
 	}

@@ -21,9 +21,7 @@ func TestDrops(t *testing.T) {
 		{0.25, 0.25},       // more
 		{0.02, 0.125},      // down by half a tick
 		{0.1, 0.1},         // but not below what is needed
-		{0, 0.05},
-		{0, 0.025},
-		{0, 0.0125},
+		{0, 0.025},         // down faster where all fits
 		{0, 0.0063},
 		{0, 0}, // and then off
 		{0.9, 0.3},
@@ -41,8 +39,8 @@ func TestDrops(t *testing.T) {
 		}
 	}
 	in.Service.Mode, in.Shed = isobar.ModeObserve, 0.9
-	if got := decide(t, then(in, out)).Drop; got != 0.15 {
-		t.Errorf("mode observe: %v, want 0.15: it only ends what there was", got)
+	if got := decide(t, then(in, out)).Drop; got != 0.075 {
+		t.Errorf("mode observe: %v, want 0.075: it only ends what there was", got)
 	}
 	in.Service.Mode = isobar.ModeFull
 	// Without a decision the drop stays, but an operator can end it.

@@ -102,7 +102,7 @@ func TestOverprovisioningFactor(t *testing.T) {
 		{[]isobar.HealthStatus{h, h, h, u}, 140},
 		{[]isobar.HealthStatus{h, h, u}, 150},
 		{[]isobar.HealthStatus{h, u, u}, 300},
-		{[]isobar.HealthStatus{h, h, h, u, u, isobar.Draining, isobar.Degraded}, 234},
+		{[]isobar.HealthStatus{h, h, h, u, u, isobar.Draining, isobar.Degraded}, 200},
 	} {
 		in := input([]assign.Site{site(east, 1000, row.health...), site(west, 1000)}, source(east, 200, []float64{0, 80}, 0.5, 0.5))
 		a := decide(t, in).Sources[0].Assignment

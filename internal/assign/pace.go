@@ -54,8 +54,8 @@ func (w *work) trim(caps []float64) bool {
 			}
 		}
 	}
-	w.placeNearest(wantOf, room, w.member)
-	w.placeNearest(wantOf, room, w.open)
+	w.placeNearest(wantOf, room, func(r *row, l int) bool { return w.member(r, l) && w.unbounded(r, l) })
+	w.placeNearest(wantOf, room, w.unbounded)
 	w.placeRest(wantOf)
 	return true
 }
@@ -184,12 +184,14 @@ func (w *work) stepAlone(r *row, load []float64) float64 {
 	if g := w.in.Gain; g > 0 && g < 1 && other > tiny {
 		step = min(step, g*other)
 	}
-	if total <= tiny || (other <= step && total <= reliefShare) {
+	back := w.comesBack(r)
+	step, most := max(step, back), max(reliefShare, back)
+	if total <= tiny || (other <= step && total <= most) {
 		copy(r.pace, r.want)
 		return 1
 	}
 	slow := min(1, step/max(other, tiny))
-	fast := min(1, (reliefShare-slow*other)/max(relief, tiny))
+	fast := min(1, (most-slow*other)/max(relief, tiny))
 	moves := slow*other + fast*relief
 	ins := r.arrivals(moves)
 	if sum(ins) <= tiny && moves < entryShare && entryShare <= w.in.step() {
@@ -210,7 +212,7 @@ func (w *work) stepAlone(r *row, load []float64) float64 {
 			r.pace[l] -= left * f * d
 		}
 	}
-	return min(1, step/max(other, tiny), reliefShare/total)
+	return min(1, step/max(other, tiny), most/total)
 }
 
 // step is the share that a row may move in a tick.

@@ -46,6 +46,15 @@ func TestSettingsOfAssignments(t *testing.T) {
 		{"below the default", isobar.AssignmentSettings{OverprovisioningFactor: 100}, nil, nil, 100, false},
 		{"raised as one of three is down", isobar.AssignmentSettings{OverprovisioningFactor: 100}, []isobar.HealthStatus{up, up, down}, nil, 150, false},
 		{"the configured one does already", isobar.AssignmentSettings{OverprovisioningFactor: 200}, []isobar.HealthStatus{up, up, down}, nil, 200, false},
+		{"one of two drains", isobar.AssignmentSettings{}, []isobar.HealthStatus{up, isobar.Draining}, nil, 140, false},
+		{
+			"one of three drains and one is down", isobar.AssignmentSettings{},
+			[]isobar.HealthStatus{up, isobar.Draining, down}, nil, 200, false,
+		},
+		{
+			"what drains has no weight", isobar.AssignmentSettings{WeightedPriorityHealth: true},
+			[]isobar.HealthStatus{up, up, isobar.Draining}, []uint32{1, 1, 8}, 140, true,
+		},
 		{
 			"raised by weight", isobar.AssignmentSettings{WeightedPriorityHealth: true},
 			[]isobar.HealthStatus{up, up, down}, []uint32{1, 1, 8}, 500, true,

@@ -10,6 +10,7 @@ import (
 type view struct {
 	use    []bool    // may take traffic in priority 0
 	limit  []float64 // requests/s that obey and that it may carry
+	size   []float64 // endpoints that take traffic, where any do
 	spread []float64 // splits traffic where no headroom tells: never all zero over use
 	groups []*isobar.EndpointGroup
 	// regular is false while no site is fully fit: limits then mean nothing.
@@ -22,7 +23,7 @@ type view struct {
 // healthy the service fails open: then those with endpoints in the most hopeful
 // state are used. Forbidden sites are as if they were not there; nil = none.
 func viewOf(sites []Site, forbidden []bool) view {
-	v := view{use: make([]bool, len(sites)), limit: make([]float64, len(sites)), spread: make([]float64, len(sites))}
+	v := view{use: make([]bool, len(sites)), limit: make([]float64, len(sites)), size: make([]float64, len(sites)), spread: make([]float64, len(sites))}
 	ranks := []func(*Site) bool{
 		fit,
 		func(s *Site) bool { return s.Usable() && !s.Unreachable },
@@ -40,6 +41,7 @@ func viewOf(sites []Site, forbidden []bool) view {
 	for i := range sites {
 		if v.use[i] {
 			v.limit[i] = sites[i].Limit()
+			v.size[i] = float64(sites[i].Group.Usable())
 		}
 	}
 	v.setSpread(sites)

@@ -46,6 +46,13 @@ type Source struct {
 	Target   []float64 // per site: the shares that the solver or the policy wants, summing to 1; nil: none is known
 	Mix      Mix       // of its clients' classes; read only where the service has classes
 	Barred   []bool    // per site: the source was seen not to reach it; nil = none
+	// Most is, per site, the largest share that the source may get of it, because it
+	// fails more than before or works again only since a moment; nil = no bound. It
+	// counts in mode full, for sources that have an answer.
+	Most []float64
+	// Back tells, per site, that it works again: what comes back to it is not bound
+	// by the step of a tick; nil = none.
+	Back []bool
 	// Forbidden tells, per site, that clients of the source must never send
 	// there, not even when nothing else is left; nil = none.
 	Forbidden []bool
@@ -172,6 +179,7 @@ const (
 	ReasonUnhealthy  ReasonCode = "unhealthy"  // share moved off unhealthy capacity
 	ReasonFailOpen   ReasonCode = "fail-open"  // nothing is healthy: all are used
 	ReasonBarred     ReasonCode = "barred"     // observed unreachable from here: a probe only
+	ReasonHeld       ReasonCode = "held-back"  // the share does not rise further now: requests fail there, or did until a moment ago
 	ReasonForbidden  ReasonCode = "forbidden"  // isolation or residency keep the source from other localities
 	ReasonOverflow   ReasonCode = "overflow"   // ceilings raised evenly: it does not fit
 	ReasonShed       ReasonCode = "shed"       // a part is dropped

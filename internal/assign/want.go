@@ -11,7 +11,7 @@ import (
 const sameCost = 1.0
 
 // baseline is what plain locality failover does: the nearest site in use, ties
-// together by the room they have without load.
+// together by their healthy endpoints. It knows nothing of load and capacity.
 func (w *work) baseline(r *row) {
 	near, found := 0.0, false
 	for l := range w.sites {
@@ -22,7 +22,7 @@ func (w *work) baseline(r *row) {
 	if !found {
 		return
 	}
-	w.splitNear(r, r.base, r.dist, near+sameDistance, r.scope.limit)
+	w.splitNear(r, r.base, r.dist, near+sameDistance, r.scope.size)
 }
 
 // splitNear puts everything on the open sites whose cost is at most bound, in
@@ -85,6 +85,12 @@ func (w *work) wantAll() {
 	for i := range w.rows {
 		if r := &w.rows[i]; r.rate > 0 {
 			w.shape(r)
+		}
+	}
+	w.keepMost()
+	for i := range w.rows {
+		if r := &w.rows[i]; r.rate > 0 {
+			w.addProbes(r)
 		}
 	}
 }
@@ -210,9 +216,10 @@ func (w *work) wantIdle(r *row, room []float64) {
 		w.wantHeadroom(r, room)
 	}
 	w.shape(r)
+	w.addProbes(r)
 }
 
-// shape bounds the want around the baseline in mode bounded, and adds probes.
+// shape bounds the want around the baseline in mode bounded.
 func (w *work) shape(r *row) {
 	if w.mode == isobar.ModeBounded && r.scope.regular {
 		if away := shift(r.want, r.base); away > w.maxShift+tiny {
@@ -223,5 +230,4 @@ func (w *work) shape(r *row) {
 			r.note(ReasonBounded, isobar.Locality{}, fmt.Sprintf("mode bounded: %.1f of %.1f points away from the nearest locality", 100*w.maxShift, 100*away))
 		}
 	}
-	w.addProbes(r)
 }

@@ -63,8 +63,9 @@ type row struct {
 	next   []float64 // what comes out
 	units  []int
 	below  []int
-	lost   float64 // share that failures set free
-	moved  bool    // failures changed the shares
+	lost   float64   // share that failures set free
+	cut    []float64 // what was cut off the want, per site; nil = nothing
+	moved  bool      // failures changed the shares
 	notes  []Reason
 }
 

@@ -184,6 +184,7 @@ func TestHTTPRequest(t *testing.T) {
 		h.RequestHeadersToAdd = []*corev3.HeaderValueOption{
 			{Header: &corev3.HeaderValue{Key: "x-check", Value: "one"}},
 			{Header: &corev3.HeaderValue{Key: "X-Check", Value: "two"}},
+			{Header: &corev3.HeaderValue{Key: "X-Format", Value: "100%% of %%FOO%% %BAR% %"}},
 		}
 		h.RequestHeadersToRemove = []string{"user-agent"}
 	})
@@ -195,6 +196,9 @@ func TestHTTPRequest(t *testing.T) {
 	r := srv.last()
 	if r.Method != http.MethodPost || r.ContentLength != 2 || r.Host != "own.example" || r.UserAgent() != "" || len(r.Header["X-Check"]) != 2 {
 		t.Errorf("the request was %s of %d bytes for %s, %v", r.Method, r.ContentLength, r.Host, r.Header)
+	}
+	if got, want := r.Header.Get("X-Format"), "100% of %FOO% %BAR% %"; got != want {
+		t.Errorf("a value that is a format string was sent as %q, want %q", got, want)
 	}
 }
 

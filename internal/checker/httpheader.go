@@ -15,8 +15,7 @@ const (
 	mostHeaderBytes = 16 << 10
 )
 
-// setHeaders works out the request's header. Values are sent as they are:
-// Envoy's %COMMAND% operators are not known here.
+// setHeaders works out the request's header.
 func (c *httpCheck) setHeaders(m *corev3.HealthCheck_HttpHealthCheck) error {
 	c.header = http.Header{"User-Agent": {"Isobar/HC"}}
 	added, err := addedHeaders(m.GetRequestHeadersToAdd())
@@ -64,6 +63,9 @@ func addedHeaders(options []*corev3.HeaderValueOption) ([]addedHeader, error) {
 		if h.value == "" {
 			h.value = string(o.GetHeader().GetRawValue())
 		}
+		// Values are format strings. No command is known here, so a single
+		// percent sign stands for itself.
+		h.value = strings.ReplaceAll(h.value, "%%", "%")
 		if !validHeaderName(h.name) {
 			return nil, fmt.Errorf("%q is not the name of a header", short(h.name))
 		}

@@ -1,6 +1,8 @@
 package config
 
 import (
+	"time"
+
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/config/strict"
 )
@@ -13,17 +15,32 @@ var overprovisioningRange = strict.Range{
 // readAssignment reads what is set for all assignments of a service.
 func readAssignment(v strict.Value) isobar.AssignmentSettings {
 	var s isobar.AssignmentSettings
-	lo, hi := isobar.MinAssignmentLifetime, isobar.MaxAssignmentLifetime
 	v.Object([]strict.Field{
-		durationField("endpoint_stale_after", lo, hi, &s.EndpointStaleAfter, nil),
+		lifetimeField("endpoint_stale_after", &s.EndpointStaleAfter),
 		{Name: "overprovisioning_factor", Read: func(v strict.Value) {
 			if f, ok := v.Int(overprovisioningRange); ok {
 				s.OverprovisioningFactor = uint32(f) //nolint:gosec // within the range
 			}
 		}},
 		boolField("weighted_priority_health", &s.WeightedPriorityHealth),
-		durationField("resource_ttl", lo, hi, &s.ResourceTTL, nil),
+		lifetimeField("resource_ttl", &s.ResourceTTL),
 		{Name: "drop_overloads", Elsewhere: "drops follow from the demand: give max_shed to the service"},
 	})
 	return s
+}
+
+// longestAbsence is a restart of Isobar and the longest pause that Envoy makes
+// before it tries to connect again, which is 20 s.
+const longestAbsence = 30 * time.Second
+
+// lifetimeField is how long clients use an assignment without a word of the
+// server.
+func lifetimeField(name string, into *time.Duration) strict.Field {
+	return strict.Field{Name: name, Read: func(v strict.Value) {
+		durationField(name, isobar.MinAssignmentLifetime, isobar.MaxAssignmentLifetime, into, nil).Read(v)
+		if *into > 0 && *into < longestAbsence {
+			v.Warnf("write 30s or more", "%s %s is shorter than a restart of Isobar and Envoy's pause before it connects again (up to 20 s): "+
+				"clients lose endpoints that work", name, *into)
+		}
+	}}
 }

@@ -159,6 +159,8 @@ type Defaults struct {
 	Ceiling           float64            // utilization
 	ServiceTimeMS     float64            // milliseconds
 	Limits            []isobar.Limit     `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only
+	// Cluster has no TLS.
+	Cluster isobar.ClusterSettings `json:",omitzero"` //nolint:tagliatelle // called as its neighbours, in golden files only
 }
 
 // Default is the configuration of an empty file.

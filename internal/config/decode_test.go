@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"encoding/json"
 	"errors"
 	"reflect"
 	"slices"
@@ -194,5 +195,69 @@ func TestCheckCalls(t *testing.T) {
 	err := config.CheckCalls(circle)
 	if !errors.Is(err, config.ErrCycle) || !errors.Is(err, isobar.ErrInvalid) || !strings.Contains(err.Error(), "b -> c -> elsewhere -> b") {
 		t.Errorf("a circle: %v", err)
+	}
+}
+
+// Envoys have a cluster of that name, which leads to the management server. It
+// is refused wherever services come from.
+func TestNoServiceIsCalledIsobar(t *testing.T) {
+	const service = `{"localities": [{"locality": "a", "endpoints": ["10.0.0.1:80"]}]}`
+	_, _, viaURL := config.DecodeService("isobar", []byte(service), config.Defaults{})
+	_, _, viaBody := config.DecodeServices([]byte(`[{"name": "isobar", `+service[1:]+`]`), config.Defaults{})
+	_, _, listed := config.Decode("isobar.yaml", []byte("source: {xds: {server: \"127.0.0.1:1\", services: [{name: isobar}]}}"))
+	for name, err := range map[string]error{"the URL": viaURL, "a list": viaBody, "another control plane": listed} {
+		if err == nil || !strings.Contains(err.Error(), "the management server's own cluster") {
+			t.Errorf("named by %s: %v", name, err)
+		}
+	}
+	if _, _, err := config.Decode("isobar.yaml", []byte("source: {xds: {server: \"127.0.0.1:1\", services: [{name: shop, eds_name: isobar}]}}")); err != nil {
+		t.Errorf("what another control plane calls it is its own affair: %v", err)
+	}
+}
+
+// What the API shows of a service's clients can be written back, and is read from
+// the state directory as it was.
+func TestClusterSettingsComeBack(t *testing.T) {
+	const place = `{"localities": [{"locality": "a", "endpoints": ["10.0.0.1:80"]}], `
+	for _, in := range []string{
+		place + `"outlier_detection": "none"}`,
+		place + `"protocol": "auto", "lb_policy": "least_request", "connect_timeout": "250ms", "circuit_breakers": {"max_requests": 7}, "healthy_panic_threshold": 0,
+			"tls": {"sni": "a.example", "ca": "system", "cert": "/c", "key": "/k", "grpc": {"ca": "roots", "cert": "mine"}},
+			"outlier_detection": {"interval": "1s", "max_ejection_percent": 0, "always_eject_one_host": true, "split_external_local_origin_errors": false, "consecutive_5xx": 7}}`,
+	} {
+		s, _, err := config.DecodeService("shop", []byte(in), config.Defaults{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		shown, err := json.Marshal(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		written, _, err := config.DecodeService("shop", shown, config.Defaults{})
+		var stored isobar.Service
+		if err := errors.Join(err, json.Unmarshal(shown, &stored)); err != nil {
+			t.Fatalf("%v\n%s", err, shown)
+		}
+		if !reflect.DeepEqual(written.ClusterSettings, s.ClusterSettings) || !reflect.DeepEqual(stored.ClusterSettings, s.ClusterSettings) {
+			t.Errorf("%s\nis written back as %+v,\nstored as %+v", shown, written.ClusterSettings, stored.ClusterSettings)
+		}
+	}
+}
+
+// Clients lose endpoints that work where an assignment expires before they can
+// be connected again after a restart.
+func TestShortLifetimesAreWarnedOf(t *testing.T) {
+	for _, field := range []string{"endpoint_stale_after", "resource_ttl"} {
+		for value, warned := range map[string]bool{"29s": true, "30s": false} {
+			text := "services: [{name: a, assignment: {" + field + ": " + value + "}, localities: [{locality: us/a, endpoints: [\"10.0.0.1:80\"]}]}]\n"
+			_, warnings, err := config.Decode("f.yaml", []byte(text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			told := slices.ContainsFunc(warnings, func(p config.Problem) bool { return strings.Contains(p.String(), "shorter than a restart") })
+			if told != warned {
+				t.Errorf("%s %s: warnings %v", field, value, warnings)
+			}
+		}
 	}
 }

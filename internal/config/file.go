@@ -183,7 +183,7 @@ func readLog(v strict.Value, l *Log) {
 }
 
 func readDefaults(v strict.Value, d *Defaults) {
-	v.Object([]strict.Field{
+	v.Object(append([]strict.Field{
 		modeField(&d.Mode), policyField(&d.Policy),
 		isolationField(&d.Isolation), residencyField(&d.Residency),
 		floatField("failover_threshold", &d.FailoverThreshold, failoverRange),
@@ -192,5 +192,6 @@ func readDefaults(v strict.Value, d *Defaults) {
 		floatField("ceiling", &d.Ceiling, ceilingRange),
 		floatField("service_time_ms", &d.ServiceTimeMS, serviceTimeRange),
 		limitsField(&d.Limits),
-	})
+		{Name: "tls", Elsewhere: "give it to each of the services: it names their certificates"},
+	}, clusterFields(&d.Cluster, &clusterPlaces{})...))
 }

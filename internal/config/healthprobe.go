@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -19,6 +20,8 @@ const (
 	maxProbeText    = 4096 // bytes of a path, header or payload
 	maxProbeName    = 253  // bytes of a host or authority
 	maxProbeParts   = 16   // ranges of statuses, pieces of an answer
+
+	maxProbeHeaderBytes = 16 << 10 // of all headers of a probe, as `isobar checker` takes
 )
 
 // checkMethods are those that Envoy takes; CONNECT it refuses.
@@ -127,24 +130,26 @@ func readHeaders(v strict.Value) []isobar.Header {
 		return nil
 	}
 	out := make([]isobar.Header, 0, len(items))
+	size := 0
 	for _, item := range items {
 		var h isobar.Header
 		item.Object([]strict.Field{
 			{Name: "name", Required: true, Read: func(v strict.Value) { readHeaderName(v, &h.Name) }},
-			{Name: "value", Required: true, Read: func(v strict.Value) {
-				s, ok := v.Text()
-				if ok && (len(s) > maxProbeText || !httpguts.ValidHeaderFieldValue(s)) {
-					v.Errorf("write it on one line, without control characters", "%q can't be the value of a header", s)
-					ok = false
-				}
-				if ok {
-					h.Value = s
-				}
-			}},
+			{Name: "value", Required: true, Read: func(v strict.Value) { readHeaderValue(v, &h.Value) }},
 		})
 		out = append(out, h)
+		size += len(h.Name) + len(h.Value)
+	}
+	if size > maxProbeHeaderBytes {
+		v.Errorf("make them shorter: few servers take so much", "%d bytes of headers, more than %d", size, maxProbeHeaderBytes)
 	}
 	return out
+}
+
+// connectionHeaders belong to the connection, which a checker manages; most
+// servers refuse a probe that adds one of them.
+var connectionHeaders = []string{
+	"connection", "content-length", "expect", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
 }
 
 func readHeaderName(v strict.Value, into *string) {
@@ -153,11 +158,35 @@ func readHeaderName(v strict.Value, into *string) {
 	case !ok:
 	case strings.EqualFold(s, "host"):
 		v.Errorf("set http.host in place of it", "host is no header to add")
+	case slices.Contains(connectionHeaders, strings.ToLower(s)):
+		v.Errorf("remove it", "checkers set %s themselves", s)
 	case len(s) > maxProbeName || !httpguts.ValidHeaderFieldName(s):
 		v.Errorf("use letters, digits and -", "%q is not the name of a header", s)
 	default:
 		*into = s
 	}
+}
+
+// rewritten are commands of old format strings. Envoy replaces them in the
+// values of headers even where their percent signs are escaped.
+var rewritten = []string{"%PER_REQUEST_STATE(", "%DYNAMIC_METADATA([", "%UPSTREAM_METADATA(["}
+
+func readHeaderValue(v strict.Value, into *string) {
+	s, ok := v.Text()
+	if !ok {
+		return
+	}
+	if len(s) > maxProbeText || !httpguts.ValidHeaderFieldValue(s) {
+		v.Errorf("write it on one line, without control characters", "%q can't be the value of a header", s)
+		return
+	}
+	for _, command := range rewritten {
+		if strings.Contains(s, command) {
+			v.Errorf("send another value", "Envoy would replace %s...)%% in it; values are sent as they stand", command)
+			return
+		}
+	}
+	*into = s
 }
 
 func readTCPCheck(v strict.Value) *isobar.TCPCheck {

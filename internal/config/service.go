@@ -14,6 +14,8 @@ var serviceName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:|-]{0,252}$`)
 
 const serviceNameHint = "use letters, digits and . _ - : |, beginning with a letter or digit, at most 253"
 
+const reservedHint = "give the service another name: Envoys have a cluster of this name already, and would ignore the service's"
+
 // readServices reads a list of services and checks them against each other.
 func readServices(v strict.Value, d Defaults) []isobar.Service {
 	items, _ := v.List()
@@ -61,6 +63,8 @@ type serviceReader struct {
 	policyAt strict.Value // where the policy is given, else the service
 	weights  placedWeights
 
+	cluster clusterPlaces
+
 	checkersAt *strict.Value // where they are given, if at all
 	checksBad  bool          // health_checks are no list
 
@@ -72,16 +76,19 @@ func (r *serviceReader) service(v strict.Value) isobar.Service {
 	s := isobar.Service{
 		Name: r.name, Mode: d.Mode, Policy: d.Policy, Isolation: d.Isolation, Residency: d.Residency,
 		FailoverThreshold: d.FailoverThreshold, Promote: d.Promote, MaxShift: d.MaxShift, MaxShed: d.MaxShed, ServiceTimeMS: d.ServiceTimeMS,
-		Limits:     d.Limits,
+		Limits: d.Limits, ClusterSettings: d.Cluster,
 		Localities: []isobar.ServiceLocality{},
 	}
 	r.nameAt, r.policyAt = v, v
 	r.sites, r.addresses = map[isobar.Locality]int{}, map[string]int{}
 	r.seen = map[isobar.Metadata]isobar.Metadata{}
-	if r.name != "" && !serviceName.MatchString(r.name) {
+	switch {
+	case r.name == ReservedName:
+		v.Errorf(reservedHint, "%q in the URL is the name of the management server's own cluster", r.name)
+	case r.name != "" && !serviceName.MatchString(r.name):
 		v.Errorf(serviceNameHint, "%q in the URL is not a service name", r.name)
 	}
-	v.Object([]strict.Field{
+	v.Object(append([]strict.Field{
 		{Name: "name", Required: r.name == "", Read: func(v strict.Value) { r.readName(v, &s.Name) }},
 		modeField(&s.Mode),
 		{Name: "policy", Read: func(v strict.Value) {
@@ -111,7 +118,9 @@ func (r *serviceReader) service(v strict.Value) isobar.Service {
 		r.listed.field(),
 		{Name: "ceiling", Elsewhere: "give it to each of the localities, or to all services in `defaults` of the file"},
 		ofLocality("locality"), ofLocality("max_rate"), ofLocality("concurrency"), ofLocality("scaler"), ofLocality("background"), ofLocality("endpoints"),
-	})
+		{Name: "tls", Read: func(v strict.Value) { s.TLS = readEndpointTLS(v) }},
+	}, clusterFields(&s.ClusterSettings, &r.cluster)...))
+	r.cluster.check(&s)
 	r.checkHealth(&s)
 	r.weights.check(&s, r.policyAt)
 	checkLimits(r.limitsAt, &s)
@@ -139,6 +148,8 @@ func (r *serviceReader) readName(v strict.Value, into *string) {
 	case !ok:
 	case r.name != "" && s != r.name:
 		v.Errorf("use the same name, or leave it out of the body", "the body names %q, the URL %q", s, r.name)
+	case s == ReservedName:
+		v.Errorf(reservedHint, "%q is the name of the management server's own cluster", s)
 	case !serviceName.MatchString(s):
 		v.Errorf(serviceNameHint, "%q is not a service name", s)
 	default:

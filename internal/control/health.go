@@ -14,6 +14,8 @@ type Checkers interface {
 	Collect(now time.Time) []health.Report
 	// Connected lists the checkers that are connected.
 	Connected(now time.Time) []health.Checker
+	// Ended hands over which checkers ended soon after they were told what to probe.
+	Ended() []health.Ended
 	// Designate tells checkers what to probe. It does not wait.
 	Designate(topology *isobar.Topology, designations []health.Designation)
 	// Changed signals that Collect or Connected give something new that should
@@ -26,6 +28,7 @@ type nobody struct{}
 
 func (nobody) Collect(time.Time) []health.Report                { return nil }
 func (nobody) Connected(time.Time) []health.Checker             { return nil }
+func (nobody) Ended() []health.Ended                            { return nil }
 func (nobody) Designate(*isobar.Topology, []health.Designation) {}
 func (nobody) Changed() <-chan struct{}                         { return nil }
 
@@ -52,7 +55,7 @@ func (l *Loop) observeHealth(now time.Time) (publish bool) {
 	topology, operators := l.opts.Topology.State()
 	event := health.Event{
 		Now: now, Topology: topology, Operators: operators,
-		Reports: l.opts.Checkers.Collect(now), Connected: l.opts.Checkers.Connected(now),
+		Reports: l.opts.Checkers.Collect(now), Connected: l.opts.Checkers.Connected(now), Ended: l.opts.Checkers.Ended(),
 	}
 	l.tell(func(r Recorder) { r.Observe(&event, t.Interval, t.Tick) })
 	r := l.keeper.Observe(event)
@@ -61,6 +64,9 @@ func (l *Loop) observeHealth(now time.Time) (publish bool) {
 		l.designated = t.Interval
 	}
 	l.metrics.ignored.Add(float64(r.Ignored))
+	for _, service := range r.Suspected {
+		l.opts.Log.Warn("checkers end when they are told to probe a service: it is given to one at a time", "service", service)
+	}
 	l.healthDue = r.Next
 	l.healthDirty = l.healthDirty || r.Publish
 	if age := now.Sub(l.healthSaved); age >= saveEvery || (l.healthDirty && age >= saveHealthEvery) {

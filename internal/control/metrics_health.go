@@ -42,6 +42,7 @@ func (c *healthCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	now := time.Now()
 	gauge(descAlarms, float64(v.alarms))
+	gauge(descSilent, float64(v.silent))
 	gauge(descShortfalls, float64(v.shortfalls))
 	//isobar:sorted each summary has labels of its own
 	for service, s := range v.summaries {

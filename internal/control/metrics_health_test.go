@@ -45,6 +45,8 @@ func (c *oneChecker) Connected(now time.Time) []health.Checker {
 	return []health.Checker{c.checker}
 }
 
+func (c *oneChecker) Ended() []health.Ended { return nil }
+
 func (c *oneChecker) Designate(_ *isobar.Topology, designations []health.Designation) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

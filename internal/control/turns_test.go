@@ -119,7 +119,9 @@ func (c *checkers) Collect(now time.Time) []health.Report {
 	}
 	return slices.Clone(c.reports)
 }
-func (c *checkers) Connected(time.Time) []health.Checker             { return c.connected }
+func (c *checkers) Connected(time.Time) []health.Checker { return c.connected }
+func (c *checkers) Ended() []health.Ended                { return nil }
+
 func (c *checkers) Designate(*isobar.Topology, []health.Designation) { c.designated.Add(1) }
 func (c *checkers) Changed() <-chan struct{}                         { return c.changed }
 

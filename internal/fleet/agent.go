@@ -38,9 +38,12 @@ const (
 	// Failed requests are sent there and end in an error, as behind a proxy
 	// that does not notice.
 	Failed
-	// Unconnected localities get no requests: no connection stands, so the
+	// Unconnected localities get no requests: no connection is open, so the
 	// client spreads them over the others of the priority, else the next one.
 	Unconnected
+	// Refused requests find no connection: Envoy reports them as errors that it
+	// never issued. To gRPC the locality is unconnected.
+	Refused
 )
 
 // Split gives the shares of the localities, summing to 1, with which an agent

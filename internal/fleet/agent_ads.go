@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 )
 
 // assignmentType is the type URL of endpoint assignments.
@@ -102,6 +103,9 @@ func (a *Agent) apply(resp *discoveryv3.DiscoveryResponse) error {
 		if a.ledger[cla.GetClusterName()] == nil {
 			continue // not subscribed: clients ignore it
 		}
+		if old := a.assigned[cla.GetClusterName()]; old != nil && a.opts.Kind == KindEnvoy && onlyDropsDiffer(old.cla, cla) {
+			cla = old.cla // Envoy accepts the update and goes on as before
+		}
 		a.assigned[cla.GetClusterName()] = &applied{
 			cla: cla, version: resp.GetVersionInfo(), at: time.Now(), localities: localitiesOf(cla),
 		}
@@ -112,6 +116,23 @@ func (a *Agent) apply(resp *discoveryv3.DiscoveryResponse) error {
 	close(a.changed)
 	a.changed = make(chan struct{})
 	return refused
+}
+
+// onlyDropsDiffer reports whether two assignments are equal but for what clients
+// drop.
+func onlyDropsDiffer(a, b *endpointv3.ClusterLoadAssignment) bool {
+	return !proto.Equal(a, b) && proto.Equal(withoutDrops(a), withoutDrops(b))
+}
+
+func withoutDrops(cla *endpointv3.ClusterLoadAssignment) *endpointv3.ClusterLoadAssignment {
+	out := proto.CloneOf(cla)
+	if out.GetPolicy() != nil {
+		out.Policy.DropOverloads = nil
+		if proto.Equal(out.GetPolicy(), new(endpointv3.ClusterLoadAssignment_Policy)) {
+			out.Policy = nil
+		}
+	}
+	return out
 }
 
 func (a *Agent) vet(cla *endpointv3.ClusterLoadAssignment, seen map[string]bool) error {

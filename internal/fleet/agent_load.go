@@ -12,7 +12,7 @@ import (
 
 // Totals is what an agent has sent to a service, in requests.
 type Totals struct {
-	Issued     float64 // sent to a locality
+	Issued     float64 // sent to a locality, also where connections were refused
 	Errors     float64 // of these, failed
 	Dropped    float64 // dropped by the agent, as the assignment told it
 	Unassigned float64 // without any locality to go to
@@ -31,6 +31,7 @@ type serviceLedger struct {
 
 type siteLedger struct {
 	issued, errors float64
+	refused        float64 // errors that were never issued
 	rate           float64 // of the newest step, requests/s
 }
 
@@ -92,13 +93,23 @@ func (a *Agent) land(service string, l *serviceLedger, loc isobar.Locality, rate
 		l.sites[loc] = site
 	}
 	n := rate * seconds
-	site.rate = rate
-	site.issued += n
 	l.totals.Issued += n
 	l.landed[loc] += n
-	if a.opts.Landing != nil && a.opts.Landing(service, loc) != Served {
-		site.errors += n
+	fate := Served
+	if a.opts.Landing != nil {
+		fate = a.opts.Landing(service, loc)
+	}
+	if fate != Served {
 		l.totals.Errors += n
+	}
+	if fate == Refused {
+		site.refused += n
+		return
+	}
+	site.rate = rate
+	site.issued += n
+	if fate != Served {
+		site.errors += n
 	}
 }
 
@@ -129,11 +140,7 @@ func (a *Agent) serviceStats(service string, byEndpoint bool) *endpointv3.Cluste
 			continue
 		}
 		cs.DroppedRequests = append(cs.DroppedRequests, &endpointv3.ClusterStats_DroppedRequests{Category: category, DroppedCount: n})
-		if a.opts.Kind == KindGRPC {
-			// grpc-go's total includes the categories; Envoy's does not
-			// include drops for overload.
-			cs.TotalDroppedRequests += n
-		}
+		cs.TotalDroppedRequests += n // the total of Envoy and of gRPC includes the categories
 	}
 	if len(cs.GetUpstreamLocalityStats()) == 0 && len(cs.GetDroppedRequests()) == 0 {
 		return nil
@@ -149,16 +156,18 @@ func (a *Agent) siteStats(service string, loc isobar.Locality, site *siteLedger,
 		latency = a.opts.LatencyMS(service, loc)
 	}
 	inProgress := uint64(site.rate*latency/1000 + 0.5)
-	if issued == 0 && inProgress == 0 {
+	refused := uint64(site.refused + wholeSlack)
+	if issued == 0 && inProgress == 0 && refused == 0 {
 		return nil
 	}
 	site.issued -= float64(issued)
 	site.errors -= float64(errors)
+	site.refused -= float64(refused)
 	ls := &endpointv3.UpstreamLocalityStats{
 		Locality:                protoLocality(loc),
 		TotalIssuedRequests:     issued,
 		TotalSuccessfulRequests: issued - errors,
-		TotalErrorRequests:      errors,
+		TotalErrorRequests:      errors + refused,
 		TotalRequestsInProgress: inProgress,
 	}
 	if ap := a.assigned[service]; ap != nil {
@@ -197,21 +206,22 @@ func endpointStats(le *endpointv3.LocalityLbEndpoints, ls *endpointv3.UpstreamLo
 	if sum == 0 {
 		return nil
 	}
-	leftIssued, leftErrors := ls.GetTotalIssuedRequests(), ls.GetTotalErrorRequests()
+	left := [3]uint64{ls.GetTotalIssuedRequests(), ls.GetTotalErrorRequests(), ls.GetTotalSuccessfulRequests()}
 	out := make([]*endpointv3.UpstreamEndpointStats, len(le.GetLbEndpoints()))
 	for i := len(out) - 1; i >= 0; i-- {
 		ep := le.GetLbEndpoints()[i]
-		issued := ls.GetTotalIssuedRequests() * uint64(hostWeight(ep)) / sum
-		errors := ls.GetTotalErrorRequests() * uint64(hostWeight(ep)) / sum
-		if i == 0 {
-			issued, errors = leftIssued, leftErrors
+		part := left // of issued, errors, successes
+		if i > 0 {
+			for j, n := range []uint64{ls.GetTotalIssuedRequests(), ls.GetTotalErrorRequests(), ls.GetTotalSuccessfulRequests()} {
+				part[j] = n * uint64(hostWeight(ep)) / sum
+				left[j] -= part[j]
+			}
 		}
-		leftIssued, leftErrors = leftIssued-issued, leftErrors-errors
 		out[i] = &endpointv3.UpstreamEndpointStats{
 			Address:                 ep.GetEndpoint().GetAddress(),
-			TotalIssuedRequests:     issued,
-			TotalErrorRequests:      errors,
-			TotalSuccessfulRequests: issued - errors,
+			TotalIssuedRequests:     part[0],
+			TotalErrorRequests:      part[1],
+			TotalSuccessfulRequests: part[2],
 		}
 	}
 	return out

@@ -49,7 +49,10 @@ func (a *Agent) split(service string) map[isobar.Locality]float64 {
 	}
 	cut := make([]bool, len(ap.localities))
 	for i, l := range ap.localities {
-		cut[i] = a.opts.Landing != nil && a.opts.Landing(service, l) == Unconnected
+		if a.opts.Landing != nil {
+			fate := a.opts.Landing(service, l)
+			cut[i] = fate == Unconnected || fate == Refused && a.opts.Kind == KindGRPC
+		}
 	}
 	if ap.shares == nil || !slices.Equal(cut, ap.cut) {
 		ap.cut, ap.shares = cut, predict(ap, cut, a.opts.Kind)

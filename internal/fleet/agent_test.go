@@ -51,8 +51,8 @@ func TestAgentFollowsWeightsAndReports(t *testing.T) {
 			near(t, "issued to a", issued["a"], 101*100*0.9*0.7, 1)
 			near(t, "issued to b", issued["b"], 101*100*0.9*0.3, 1)
 			near(t, "dropped", dropped, 101*100*0.1, 1)
-			if (total > 0) != (kind == fleet.KindGRPC) {
-				t.Errorf("kind %d: total of drops is %v", kind, total)
+			if total != dropped {
+				t.Errorf("kind %d: the total of drops is %v, those of categories %v", kind, total, dropped)
 			}
 		})
 	}
@@ -85,6 +85,69 @@ func TestAgentFailsOver(t *testing.T) {
 		near(t, "errors", after.Errors-before.Errors, 1000, 15)
 		near(t, "landed in c", after.Sites[zoneC]-before.Sites[zoneC], 1000, 15)
 	})
+}
+
+// Envoy counts refused connections as errors that were never issued.
+func TestEnvoyAgentReportsRefusedConnections(t *testing.T) {
+	opts := fleet.AgentOptions{
+		Kind: fleet.KindEnvoy, Demand: rate(100),
+		Landing: func(_ string, l isobar.Locality) fleet.Fate {
+			if l == zoneA {
+				return fleet.Refused
+			}
+			return fleet.Served
+		},
+	}
+	inBubble(t, opts, func(t *testing.T, s *xdsServer, _ *fleet.Agent) {
+		t.Helper()
+		s.set(t, "checkout", assignment(group(zoneA, 0, 5000, up), group(zoneB, 0, 5000, up)))
+		pass(100 * time.Second)
+		_, reports := s.seen()
+		issued, errors := map[string]uint64{}, map[string]uint64{}
+		for _, r := range reports {
+			for _, cs := range r.GetClusterStats() {
+				for _, ls := range cs.GetUpstreamLocalityStats() {
+					zone := ls.GetLocality().GetZone()
+					issued[zone] += ls.GetTotalIssuedRequests()
+					errors[zone] += ls.GetTotalErrorRequests()
+					if zone == "a" && ls.GetTotalSuccessfulRequests()+ls.GetTotalRequestsInProgress() > 0 {
+						t.Errorf("successes or requests in progress where connections are refused: %v", ls)
+					}
+				}
+			}
+		}
+		if issued["a"] != 0 || errors["b"] != 0 {
+			t.Errorf("issued to a: %d, errors of b: %d, want none", issued["a"], errors["b"])
+		}
+		near(t, "errors of a", float64(errors["a"]), 5000, 30)
+		near(t, "issued to b", float64(issued["b"]), 5000, 30)
+	})
+}
+
+// Envoy ignores an update in which only the drops changed; any other change makes
+// it read the drops, too.
+func TestEnvoyAgentIgnoresUpdatesOfDropsAlone(t *testing.T) {
+	for kind, want := range map[fleet.AgentKind]float64{fleet.KindEnvoy: 0, fleet.KindGRPC: 0.5} {
+		inBubble(t, fleet.AgentOptions{Kind: kind, Demand: rate(100)}, func(t *testing.T, s *xdsServer, a *fleet.Agent) {
+			t.Helper()
+			dropped := func() float64 {
+				before := a.Totals("checkout").Dropped
+				pass(10 * time.Second)
+				return (a.Totals("checkout").Dropped - before) / 1000
+			}
+			s.set(t, "checkout", assignment(group(zoneA, 0, 5000, up)))
+			pass(time.Second)
+			s.set(t, "checkout", withDrop(assignment(group(zoneA, 0, 5000, up)), 50))
+			pass(time.Second)
+			near(t, "dropped after a change of drops alone", dropped(), want, 0.01)
+			if a.NACKs() > 0 {
+				t.Error("the update is refused")
+			}
+			s.set(t, "checkout", withDrop(assignment(group(zoneA, 0, 5001, up)), 50))
+			pass(time.Second)
+			near(t, "dropped after a change of a weight, too", dropped(), 0.5, 0.01)
+		})
+	}
 }
 
 func TestAgentDelays(t *testing.T) {

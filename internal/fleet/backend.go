@@ -28,6 +28,9 @@ type BackendOptions struct {
 	MaxQueue    int           // requests that may wait; beyond it RESOURCE_EXHAUSTED
 	Seed        uint64        // of the service times
 	ORCA        bool          // report utilization with every response
+	// RTT is the network latency, there and back, to a client that sends through
+	// a proxy; nil = none.
+	RTT func(from isobar.Locality) time.Duration
 	// OnArrival is called for every request, also for those turned away; nil = not.
 	OnArrival func()
 	// Listener is where it listens, to be closed by it; nil = a free port of the
@@ -123,8 +126,22 @@ func (b *Backend) serviceTime() time.Duration {
 	return time.Duration(float64(b.opts.ServiceTime) * (0.5 + b.rng.Float64()))
 }
 
-// serve handles one request: it waits for a worker, then takes its time.
+// serve handles one request of a client that may be far away.
 func (b *Backend) serve(ctx context.Context) error {
+	oneWay := b.distance(ctx) / 2
+	if oneWay <= 0 {
+		return b.work(ctx)
+	}
+	if err := waitUntil(ctx, time.Now().Add(oneWay)); err != nil {
+		return status.FromContextError(err).Err()
+	}
+	err := b.work(ctx)
+	_ = waitUntil(ctx, time.Now().Add(oneWay))
+	return err
+}
+
+// work waits for a worker, then takes its time.
+func (b *Backend) work(ctx context.Context) error {
 	arrived := time.Now()
 	b.arrivals.Add(1)
 	if b.opts.OnArrival != nil {

@@ -33,7 +33,7 @@ type Run struct {
 	places   map[string]isobar.Locality // by backend address
 	network  *isobar.Network
 	manager  Management
-	clients  []*Client
+	clients  []caller
 	zoneOf   []int // per client
 	recorder *Recorder
 	began    time.Time
@@ -97,6 +97,7 @@ func (r *Run) startBackends() (*isobar.Topology, error) {
 			b, err := StartBackend(BackendOptions{
 				Locality: z.Locality, Concurrency: r.scenario.Concurrency, ServiceTime: r.scenario.ServiceTime,
 				MaxQueue: r.scenario.MaxQueue, Seed: uint64(100*zi + i),
+				RTT: func(from isobar.Locality) time.Duration { return r.latency(from, z.Locality) },
 				OnArrival: func() {
 					now := time.Now()
 					r.recorder.Arrived(z.Locality, now)
@@ -125,7 +126,7 @@ func (r *Run) connect(ctx context.Context) error {
 	defer cancel()
 	for zi, z := range r.scenario.Zones {
 		for i := range r.scenario.Clients {
-			c, err := NewClient(ClientOptions{
+			c, err := r.newClient(ctx, ClientOptions{
 				ID: fmt.Sprintf("demo-%s-%d", z.Locality, i), Cluster: "demo", Locality: z.Locality,
 				Server: r.manager.XDSAddress(), Service: r.scenario.Service,
 				RTT: func(address string) time.Duration { return r.rtt(z.Locality, address) },
@@ -146,9 +147,20 @@ func (r *Run) connect(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+func (r *Run) newClient(ctx context.Context, o ClientOptions) (caller, error) {
+	if p := r.scenario.Proxies; p != nil {
+		return startProxied(ctx, p, o, r.scenario.Deadline)
+	}
+	return NewClient(o)
+}
+
 // rtt is the round-trip time from a zone to a backend.
 func (r *Run) rtt(from isobar.Locality, address string) time.Duration {
-	ms, _ := r.network.Latency(from, r.places[address])
+	return r.latency(from, r.places[address])
+}
+
+func (r *Run) latency(from, to isobar.Locality) time.Duration {
+	ms, _ := r.network.Latency(from, to)
 	return time.Duration(ms * float64(time.Millisecond))
 }
 
@@ -173,7 +185,7 @@ func (r *Run) startLoad(ctx context.Context) {
 	}
 }
 
-func (r *Run) send(ctx context.Context, c *Client, due time.Time) {
+func (r *Run) send(ctx context.Context, c caller, due time.Time) {
 	ctx, cancel := context.WithTimeout(ctx, r.scenario.Deadline)
 	defer cancel()
 	r.recorder.Wanted(c.Locality(), due)

@@ -18,6 +18,7 @@ type Scenario struct {
 	ServiceTime time.Duration        // mean of one request
 	MaxQueue    int                  // requests that may wait at a backend
 	Clients     int                  // instances per zone
+	Proxies     *Proxies             // nil: the clients balance themselves
 	Deadline    time.Duration        // of a request
 	Interval    time.Duration        // of load reports, and the server's tick
 	Slot        time.Duration        // resolution of the statistics

@@ -27,11 +27,29 @@ type part struct {
 	sum  [sha256.Size]byte // of the cluster, encoded; zero where there is none to be told of
 }
 
-func newBasis(o *orders, id string, can health.Protocols, interval time.Duration, told []*healthv3.ClusterHealthCheck) *basis {
-	sums := make(map[string][sha256.Size]byte, len(told))
+// sums are those of clusters, by name.
+type sums map[string][sha256.Size]byte
+
+func sumsOf(told []*healthv3.ClusterHealthCheck) sums {
+	out := make(sums, len(told))
 	for _, c := range told {
-		sums[c.GetClusterName()] = sumOf(c)
+		out[c.GetClusterName()] = sumOf(c)
 	}
+	return out
+}
+
+// differing lists the clusters that are new or changed, sorted.
+func differing(is, was sums) (out []string) {
+	for name, sum := range is {
+		if before, ok := was[name]; !ok || before != sum {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func newBasis(o *orders, id string, can health.Protocols, interval time.Duration, sums sums) *basis {
 	b := &basis{can: can, interval: interval, parts: map[string]part{}}
 	for keys := range o.services(id) {
 		name := keys[0].Service

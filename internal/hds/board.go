@@ -33,6 +33,7 @@ type slot struct {
 	key      health.Key
 	locality isobar.Locality
 	check    isobar.EndpointCheck // how it is probed, where it differs from other endpoints
+	sockets  string               // TLS settings of its service, see [health.Sockets]
 	from     time.Time            // reports before that may tell of what stood there before
 
 	status   isobar.HealthStatus // Unknown before the first report
@@ -47,8 +48,8 @@ func (s *slot) joint() joint {
 }
 
 // renew makes the board of a new specifier; what stands in both is kept. To a
-// checker an endpoint is its locality, its address and how it is probed: one
-// that changed in any of that starts anew there, as down, so that what was said
+// checker an endpoint is its locality, its address, how it is probed and the TLS
+// settings of its service: one that changed in any of that starts anew there, as down, so that what was said
 // of it before says nothing. Nor do reports before from, which were under way
 // when the checker was told.
 func (b *board) renew(slots []slot, from time.Time) board {
@@ -61,7 +62,7 @@ func (b *board) renew(slots []slot, from time.Time) board {
 		s := &slots[i]
 		j := s.joint()
 		switch k, ok := b.at[j]; {
-		case ok && b.slots[k].check == s.check:
+		case ok && b.slots[k].check == s.check && b.slots[k].sockets == s.sockets:
 			*s = b.slots[k]
 			next.metadata += len(s.metadata)
 		case probed[s.key], b.former[j]:

@@ -135,3 +135,38 @@ func TestIdentitiesOfSimilarNames(t *testing.T) {
 		})
 	}
 }
+
+// With other TLS settings all endpoints of a service are new ones to a checker.
+func TestChangedServerNameStartsAnew(t *testing.T) {
+	inBubble(t, hds.Options{Interval: every(4 * time.Second)}, func(h *harness) {
+		of := func(host string) *isobar.Topology {
+			check := tcpCheck()
+			check.Protocol, check.TCP, check.TLS = isobar.CheckHTTP, nil, true
+			check.HTTP = &isobar.HTTPCheck{Path: "/", Host: host}
+			return topology(service("cart", 1, check))
+		}
+		c := h.enter("probe-1", "r/a")
+		before, after := of("one.example"), of("two.example")
+		h.srv.Designate(before, all(before, "probe-1"))
+		c.recv()
+		c.report(grouped("cart", "r/a", endpoint("10.0.1.1:80", up)))
+		if got, want := h.collected(), "10.0.1.1:80 r/a healthy"; got != want {
+			t.Fatalf("at first %q, want %q", got, want)
+		}
+		pass(4 * time.Second)
+		said := c.next()
+		c.report(grouped("cart", "r/a", endpoint("10.0.1.1:80", down))) // before it is told, and collected after the change
+		h.srv.Designate(after, all(after, "probe-1"))
+		<-said
+		c.report(grouped("cart", "r/a", endpoint("10.0.1.1:80", down))) // was under way when it was told
+		if got := h.collected(); got != "" {
+			t.Errorf("of what was before: %q", got)
+		}
+		pass(4 * time.Second)
+		c.report(grouped("cart", "r/a", endpoint("10.0.1.1:80", up)))
+		if got, want := h.collected(), "10.0.1.1:80 r/a healthy"; got != want {
+			t.Errorf("at last %q, want %q", got, want)
+		}
+		c.leave()
+	})
+}

@@ -3,7 +3,6 @@ package hds
 import (
 	"bytes"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -45,6 +44,8 @@ type checker struct {
 	rejected uint64
 	reason   string
 	interval time.Duration // as told
+	news     []string      // services that are new or changed since it last reported, sorted
+	told     time.Time     // when the newest of them was sent; zero for none
 	quiet    time.Time     // until when it is told nothing, unless it reports before; zero for never
 	waiting  bool          // there is something to tell it then
 }
@@ -67,6 +68,7 @@ func (c *checker) wakeUp() {
 func (c *checker) seen(now time.Time) {
 	c.lastSeen = now
 	c.quiet = time.Time{}
+	c.news, c.told = nil, time.Time{}
 	if c.waiting {
 		c.waiting = false
 		c.wakeUp()
@@ -117,22 +119,25 @@ func (c *checker) describe() Checker {
 	return Checker{
 		Checker: health.Checker{
 			ID: c.id, NodeID: c.hello.Node.ID, Locality: c.hello.Node.Locality,
-			Protocols: c.hello.Protocols, Since: c.since, LastSeen: c.lastSeen,
+			Protocols: c.hello.Protocols, MaxEndpoints: c.hello.MaxEndpoints, Since: c.since, LastSeen: c.lastSeen,
 		},
 		Form: c.form.String(), UserAgent: c.hello.Node.UserAgent, Address: c.peer, Polling: c.polling, Designated: len(c.board.slots),
 		Interval: c.interval, LastReport: c.last, Reports: c.reports, Rejected: c.rejected, LastReason: c.reason,
 	}
 }
 
-// toldClusters gives the clusters that the checker may hold, without endpoints.
+// toldClusters gives the clusters that the checker may hold, as they are drained
+// should it come back: what it was told of them may have ended it.
 func (c *checker) toldClusters() map[string]*healthv3.ClusterHealthCheck {
 	c.desk.mu.Lock()
 	defer c.desk.mu.Unlock()
 	out := make(map[string]*healthv3.ClusterHealthCheck, len(c.desk.clusters)+len(c.desk.draining))
-	for name, d := range c.desk.draining {
-		out[name] = d.cluster
+	for name := range c.desk.draining {
+		out[name] = wire.EmptyClusterHealthCheck(name)
 	}
-	maps.Copy(out, c.desk.clusters)
+	for name := range c.desk.clusters {
+		out[name] = wire.EmptyClusterHealthCheck(name)
+	}
 	return out
 }
 
@@ -170,17 +175,22 @@ func (s *Server) prepare(c *checker, o *orders, now time.Time) (message, error) 
 		return message{}, err
 	}
 	m := message{specifier: told, news: !bytes.Equal(encoded, c.desk.bytes), again: again}
-	c.desk.bytes = encoded
+	sums := sumsOf(w.clusters)
+	changed := differing(sums, c.desk.sums)
+	c.desk.bytes, c.desk.sums = encoded, sums
 	c.desk.clusters = make(map[string]*healthv3.ClusterHealthCheck, len(w.clusters))
 	for _, cluster := range w.clusters {
 		c.desk.clusters[cluster.GetClusterName()] = withoutEndpoints(cluster)
 	}
 	if len(gone) == 0 && !c.polling {
-		c.desk.basis = newBasis(o, c.id, can, interval, w.clusters)
+		c.desk.basis = newBasis(o, c.id, can, interval, sums)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.interval = interval
+	if len(changed) > 0 {
+		c.news, c.told = union(c.news, changed), now
+	}
 	if m.news {
 		// A specifier restarts the wait for the next report: what comes sooner
 		// was sent before the specifier arrived.

@@ -14,6 +14,7 @@ type desk struct {
 	mu       sync.Mutex
 	bytes    []byte                                  // the last specifier, encoded
 	clusters map[string]*healthv3.ClusterHealthCheck // that were sent with endpoints, kept without
+	sums     sums                                    // of the clusters in it that have endpoints
 	draining map[string]drain                        // without, about to go
 	basis    *basis                                  // of bytes; nil where they don't hold just that
 }

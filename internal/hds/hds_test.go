@@ -2,6 +2,7 @@ package hds_test
 
 import (
 	"maps"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -185,11 +186,15 @@ func TestDrainOverTwoSpecifiers(t *testing.T) {
 	})
 }
 
-// A cluster that went while its checker was away is drained when it is back.
+// A cluster that went while its checker was away is drained when it is back, with
+// nothing of the check that may have ended it.
 func TestDrainAfterReconnect(t *testing.T) {
 	inBubble(t, hds.Options{}, func(h *harness) {
 		c := h.enter("probe-1", "r/a")
-		top := topology(service("cart", 1), service("pay", 2))
+		deadly := tcpCheck()
+		deadly.Protocol, deadly.TCP, deadly.TLS = isobar.CheckHTTP, nil, true
+		deadly.HTTP = &isobar.HTTPCheck{Path: "/deadly", Host: "deadly", Headers: []isobar.Header{{Name: "deadly", Value: "deadly"}}}
+		top := topology(service("cart", 1), service("pay", 2, deadly))
 		h.srv.Designate(top, all(top, "probe-1"))
 		before := c.recv()
 		c.leave()
@@ -199,6 +204,9 @@ func TestDrainAfterReconnect(t *testing.T) {
 		after := c.recv()
 		if got := clusters(after); !maps.Equal(got, map[string]int{"cart": 3, "pay": 0}) {
 			t.Errorf("told %v", got)
+		}
+		if text := after.String(); strings.Contains(text, "deadly") {
+			t.Errorf("the checker is told again of a check that is gone: %s", text)
 		}
 		if before.GetInterval().AsDuration() == after.GetInterval().AsDuration() {
 			t.Error("the interval is the same on a new stream: old builds may fall silent")

@@ -14,6 +14,7 @@ type metrics struct {
 	told     *prometheus.CounterVec
 	leftOut  *prometheus.CounterVec
 	refused  *prometheus.CounterVec
+	ended    prometheus.Counter
 }
 
 // Labels of metrics.
@@ -51,7 +52,9 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		former:   counter("former_entries_total", "Entries of health reports on endpoints that had just been taken off the checker."),
 		told:     vec("specifiers_total", "Specifiers given to checkers: the first of a stream, changed, or fetched.", "kind"),
 		leftOut:  vec("left_out_total", "Services that were kept from a checker that was to probe them, or whole specifiers, by reason.", "reason"),
-		refused:  vec("refused_streams_total", "Streams refused or ended by the server, by reason.", "reason"),
+		ended: counter("checkers_ended_total",
+			"Streams that checkers ended within 10 s of being told something new, without a report: their processes may have ended."),
+		refused: vec("refused_streams_total", "Streams refused or ended by the server, by reason.", "reason"),
 	}
 	for _, c := range wire.HealthRejectCodes() {
 		m.rejected.WithLabelValues(string(c))
@@ -67,7 +70,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		}
 	}
 	if r != nil {
-		r.MustRegister(m.checkers, m.reports, m.rejected, m.former, m.told, m.leftOut, m.refused)
+		r.MustRegister(m.checkers, m.reports, m.rejected, m.former, m.told, m.leftOut, m.refused, m.ended)
 	}
 	return m
 }

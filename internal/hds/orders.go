@@ -27,6 +27,7 @@ type orders struct {
 type site struct {
 	service *isobar.Service
 	needs   health.Protocols
+	sockets string           // see [health.Sockets]
 	places  map[string]place // by address
 }
 
@@ -90,7 +91,7 @@ func (o *orders) site(name string) *site {
 		return nil
 	}
 	own := *svc // the topology is not kept for it
-	s := &site{service: &own, needs: health.Needs(svc), places: map[string]place{}}
+	s := &site{service: &own, needs: health.Needs(svc), sockets: health.Sockets(svc), places: map[string]place{}}
 	for i := range svc.Localities {
 		for j := range svc.Localities[i].Endpoints {
 			s.places[svc.Localities[i].Endpoints[j].Address] = place{i, j}
@@ -100,8 +101,8 @@ func (o *orders) site(name string) *site {
 	return s
 }
 
-// altered tells whether an endpoint is in another locality, or probed otherwise,
-// than when a slot was made for it. Of those that are gone it does not.
+// altered tells whether an endpoint is in another locality, or probed elsewhere or
+// with other TLS settings, than when a slot was made for it. Of those that are gone it does not.
 func (o *orders) altered(s *slot) bool {
 	site := o.site(s.key.Service)
 	if site == nil {
@@ -112,7 +113,7 @@ func (o *orders) altered(s *slot) bool {
 		return false
 	}
 	l := &site.service.Localities[p.locality]
-	return l.Locality != s.locality || checkOf(&l.Endpoints[p.endpoint]) != s.check
+	return l.Locality != s.locality || checkOf(&l.Endpoints[p.endpoint]) != s.check || site.sockets != s.sockets
 }
 
 // checkOf is what an endpoint says of its probes; the zero value for nothing.
@@ -203,6 +204,7 @@ func (s *site) pick(keys []health.Key, can health.Protocols) (targets []wire.Pro
 			t.Endpoints = append(t.Endpoints, *e)
 			slots = append(slots, slot{
 				key: health.Key{Service: s.service.Name, Address: e.Address}, locality: l.Locality, check: checkOf(e),
+				sockets: s.sockets,
 			})
 		}
 		if len(t.Endpoints) > 0 {

@@ -62,7 +62,8 @@ type Server struct {
 	live    map[string]*checker // by ID
 	names   names
 	orders  *orders
-	changed chan struct{} // capacity 1
+	ended   []health.Ended // not handed over yet
+	changed chan struct{}  // capacity 1
 
 	readmissions atomic.Uint64 // how often Readmit was called
 

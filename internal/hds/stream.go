@@ -80,6 +80,9 @@ func (st *stream) serve(ended <-chan error) error {
 		}
 		select {
 		case err := <-ended:
+			if _, ours := status.FromError(err); !ours || st.grpc.Context().Err() != nil {
+				s.ends(t.checker, time.Now())
+			}
 			return err
 		case <-s.stopped:
 			return s.refuse(refusedStopped, codes.Unavailable, "the server is going away")

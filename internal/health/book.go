@@ -118,6 +118,23 @@ func NewBook(s Settings, saved Saved, now time.Time) *Book {
 	return b
 }
 
+// voters lists the checkers that have a fresh vote on an endpoint of a service,
+// sorted.
+func (b *Book) voters(service string) (out []string) {
+	l := b.ledger(service)
+	if l == nil {
+		return nil
+	}
+	for i := range l.records {
+		for j := range l.records[i].ballots {
+			if v := &l.records[i].ballots[j]; b.fresh(v) {
+				insert(&out, b.checkers[v.checker].id)
+			}
+		}
+	}
+	return out
+}
+
 // Verdicts gives what is believed now; equal pointers hold the same.
 func (b *Book) Verdicts() *Verdicts { return b.verdicts }
 

@@ -18,7 +18,8 @@ type Keeper struct {
 	pushes    *Coalescer
 	checked   *isobar.Topology // the last in which a service with health checks changed
 	placement Placement
-	silent    bool      // checkers are, or no longer: their work has to be placed anew
+	silent    bool // checkers are, or no longer: their work has to be placed anew
+	suspects  suspects
 	published *Verdicts // what clients are told; it may lag behind the book
 }
 
@@ -61,6 +62,7 @@ type Event struct {
 	Operators Table     // what operators set
 	Reports   []Report  // in the order of arrival
 	Connected []Checker // now
+	Ended     []Ended   // checkers that did
 }
 
 // Reaction is what follows from an event.
@@ -70,6 +72,9 @@ type Reaction struct {
 	Designate bool  // checkers have to be told what to probe, by Topology
 	Topology  *isobar.Topology
 	Ignored   int // reports that do not count
+	// Suspected lists the services that checkers ended on often enough to be
+	// suspected from now on, sorted.
+	Suspected []string
 	Next      time.Time
 }
 
@@ -83,8 +88,11 @@ func (k *Keeper) Observe(e Event) Reaction {
 		k.checked = e.Topology
 	}
 	r := Reaction{Designate: moved, Topology: k.checked}
-	if k.roster.Observe(e.Now, e.Connected) || moved || k.silent {
-		next := Place(PlacementInput{Topology: k.checked, Checkers: k.roster.Checkers(), Previous: k.placement})
+	barred, suspected := k.suspects.observe(&suspicion{Event: &e, topology: k.checked, voters: k.book.voters})
+	r.Suspected = suspected
+	if k.roster.Observe(e.Now, e.Connected) || moved || k.silent || barred {
+		checkers := k.roster.Checkers()
+		next := Place(PlacementInput{Topology: k.checked, Checkers: checkers, Previous: k.placement, Bars: k.suspects.bars(checkers)})
 		r.Designate = r.Designate || !next.Equal(&k.placement)
 		k.placement = next
 	}

@@ -11,6 +11,7 @@ import (
 type ledger struct {
 	name    string
 	rule    rule
+	sockets string           // see [Sockets]
 	records []record         // sorted by address
 	index   map[string]int32 // of records, by address
 	others  []other          // endpoints that are not probed, sorted by address
@@ -41,7 +42,7 @@ type record struct {
 	since     instant             // of the status
 	confirmed instant             // when a quorum last agreed with it
 	appeared  instant
-	moved     instant // to where checkers have to probe it anew
+	moved     instant // to where, or changed so that, checkers probe it anew
 	disputed  instant // since when fresh votes contradict each other
 	quorum    bool    // one agrees with the status now
 	pending   bool    // waits for its first verdict without traffic

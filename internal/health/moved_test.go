@@ -9,7 +9,8 @@ import (
 )
 
 // Checkers begin anew with an endpoint that moves to another locality or is
-// probed elsewhere, which is with unhealthy.
+// probed elsewhere, and with all of a service that is probed with other TLS
+// settings; they begin with unhealthy.
 func TestEndpointsThatChangeAreProbedAnew(t *testing.T) {
 	for name, edit := range map[string]func(*isobar.Service){
 		"moved": func(s *isobar.Service) {
@@ -19,6 +20,15 @@ func TestEndpointsThatChangeAreProbedAnew(t *testing.T) {
 		},
 		"other port": func(s *isobar.Service) {
 			s.Localities[0].Endpoints[0].Check = &isobar.EndpointCheck{Port: 81}
+		},
+		"over TLS": func(s *isobar.Service) {
+			s.HealthChecks = slices.Clone(s.HealthChecks)
+			s.HealthChecks[0].TLS = true
+		},
+		"other server name": func(s *isobar.Service) {
+			s.HealthChecks = append(slices.Clone(s.HealthChecks), s.HealthChecks[0])
+			s.HealthChecks[1].Protocol, s.HealthChecks[1].TCP = isobar.CheckHTTP, nil
+			s.HealthChecks[1].TLS, s.HealthChecks[1].HTTP = true, &isobar.HTTPCheck{Path: "/", Host: "other.example"}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

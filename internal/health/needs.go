@@ -1,7 +1,9 @@
 package health
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/isobar-xds/isobar"
 )
@@ -43,6 +45,28 @@ func NeedsOf(e *isobar.Endpoint) Protocols {
 		return SpeaksV2
 	}
 	return 0
+}
+
+// Sockets describes the TLS settings with which endpoints of a service are
+// probed; "" where all probes are in plaintext. To a checker all endpoints of a
+// service are new ones when they change.
+func Sockets(s *isobar.Service) string {
+	var out strings.Builder
+	for i := range s.HealthChecks {
+		c := &s.HealthChecks[i]
+		if !c.TLS {
+			continue
+		}
+		host := ""
+		switch {
+		case c.HTTP != nil:
+			host = c.HTTP.Host
+		case c.GRPC != nil:
+			host = c.GRPC.Authority
+		}
+		fmt.Fprintf(&out, "%d %q ", i, host)
+	}
+	return out.String()
 }
 
 // plainMethod is the one method of old HTTP checks.

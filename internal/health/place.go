@@ -32,6 +32,7 @@ type PlacementInput struct {
 	Checkers []Checker // that are connected, in any order
 	Previous Placement // the zero value for the first
 	Limits   Limits
+	Bars     []Bar // who must not probe what
 }
 
 // Limits bounds the work of checkers and what endpoints have to answer.
@@ -50,7 +51,7 @@ func Probed(s *isobar.Service, e *isobar.Endpoint) bool {
 // first, no checker much above the mean load, none above its limit.
 //
 // What was designated before stays, unless the checker is gone, can't probe
-// with a protocol that the service asks for, is over its limit, is over 1.25
+// with a protocol that the service asks for, is barred, is over its limits, is over 1.25
 // times the mean load while another could do the work, or is one of two in a
 // zone while the endpoint's checkers are in no more zones than have to agree
 // and one in a further zone could do it. The last two are looked at only when
@@ -81,6 +82,7 @@ func Place(in PlacementInput) Placement {
 type placer struct {
 	checkers []Checker
 	load     []float64 // probes/s per checker
+	count    []int     // endpoints per checker, once for each check
 	sites    []place   // where checkers are
 	siteOf   []int     // per checker
 	jobs     []job
@@ -93,6 +95,7 @@ type placer struct {
 type place struct {
 	locality  isobar.Locality
 	protocols Protocols
+	most      int // endpoints of a checker, 0 for any number
 	zone      int // equal for sites in the same failure domain
 	members   []int
 	least     int // the member with the least load
@@ -109,7 +112,10 @@ type job struct {
 	want     int     // what it asks for, within the endpoint's budget
 	domains  int     // that the service asks for
 	chosen   []int   // checkers
-	overfull bool    // a checker that could probe it was full
+	barred   []int   // checkers that must not
+	slots    int     // endpoints that it counts for: one for each check
+	overfull bool    // a checker that could probe it makes as many probes/s as it may
+	full     int     // endpoints that a checker that could probe it may have, and has
 }
 
 func newPlacer(in *PlacementInput) *placer {
@@ -118,6 +124,7 @@ func newPlacer(in *PlacementInput) *placer {
 		p.hard = DefaultCheckerRate
 	}
 	p.load = make([]float64, len(p.checkers))
+	p.count = make([]int, len(p.checkers))
 	p.arrange()
 	p.addJobs(in)
 	total, most := 0.0, 0.0
@@ -164,12 +171,13 @@ func (p *placer) arrange() {
 	type where struct {
 		locality  isobar.Locality
 		protocols Protocols
+		most      int
 	}
 	sites, zones := map[where]int{}, map[isobar.Locality]int{}
 	p.siteOf = make([]int, len(p.checkers))
 	for i := range p.checkers {
 		c := &p.checkers[i]
-		at := where{locality: c.Locality, protocols: c.Protocols}
+		at := where{locality: c.Locality, protocols: c.Protocols, most: c.MaxEndpoints}
 		s, known := sites[at]
 		if !known {
 			zone, seen := zones[c.Zone()]
@@ -179,7 +187,7 @@ func (p *placer) arrange() {
 			}
 			s = len(p.sites)
 			sites[at] = s
-			p.sites = append(p.sites, place{locality: c.Locality, protocols: c.Protocols, zone: zone, least: i})
+			p.sites = append(p.sites, place{locality: c.Locality, protocols: c.Protocols, most: c.MaxEndpoints, zone: zone, least: i})
 		}
 		p.siteOf[i] = s
 		p.sites[s].members = append(p.sites[s].members, i)

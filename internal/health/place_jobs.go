@@ -17,7 +17,7 @@ func (p *placer) addJobs(in *PlacementInput) {
 	if budget <= 0 {
 		budget = DefaultEndpointRate
 	}
-	classes := map[isobar.Locality]int{}
+	classes, barred := map[isobar.Locality]int{}, p.bars(in.Bars)
 	for i := range in.Topology.Services {
 		spec := &in.Topology.Services[i]
 		needs, rate := demands(spec)
@@ -35,7 +35,9 @@ func (p *placer) addJobs(in *PlacementInput) {
 			}
 			for k := range sl.Endpoints {
 				if e := &sl.Endpoints[k]; Probed(spec, e) {
-					p.jobs = append(p.jobs, newJob(spec, e, needs, rate, class, budget))
+					j := newJob(spec, e, needs, rate, class, budget)
+					j.barred = barred[spec.Name]
+					p.jobs = append(p.jobs, j)
 				}
 			}
 		}
@@ -72,7 +74,7 @@ func newJob(spec *isobar.Service, e *isobar.Endpoint, needs Protocols, rate floa
 	count, domains := wanted(spec)
 	enough := min(count, max(twoVotes, domains))
 	return job{
-		key: Key{Service: spec.Name, Address: e.Address}, needs: needs | NeedsOf(e), rate: rate, class: class,
+		key: Key{Service: spec.Name, Address: e.Address}, needs: needs | NeedsOf(e), rate: rate, class: class, slots: len(spec.HealthChecks),
 		asked: count, enough: enough, want: min(count, max(enough, int(budget/rate+1e-9))), domains: domains,
 	}
 }
@@ -125,7 +127,20 @@ func (p *placer) keep(previous Placement) (lost bool) {
 	return lost
 }
 
-func (p *placer) fit(checker int, j *job) bool { return p.checkers[checker].Protocols.Has(j.needs) }
+func (p *placer) fit(checker int, j *job) bool {
+	return p.checkers[checker].Protocols.Has(j.needs) && !slices.Contains(j.barred, checker)
+}
+
+// bars gives the checkers that must not probe a service, by service.
+func (p *placer) bars(list []Bar) map[string][]int {
+	out := map[string][]int{}
+	for _, b := range list {
+		if c, ok := slices.BinarySearchFunc(p.checkers, b.Checker, func(c Checker, id string) int { return strings.Compare(c.ID, id) }); ok {
+			out[b.Service] = append(out[b.Service], c)
+		}
+	}
+	return out
+}
 
 // shortfall says what a job did not get.
 func (p *placer) shortfall(j *job) (Shortfall, bool) {
@@ -143,8 +158,12 @@ func (p *placer) shortfall(j *job) (Shortfall, bool) {
 	switch {
 	case len(p.checkers) == 0:
 		s.Why = "no checker is connected"
+	case len(j.chosen) < j.want && len(j.barred) > 0:
+		s.Why = fmt.Sprintf("%d checkers are kept from it, one is tried at a time: others ended when they were told to probe it", len(j.barred))
 	case able == 0:
 		s.Why = fmt.Sprintf("no connected checker can probe with %s", j.needs.describe())
+	case len(j.chosen) < j.want && j.full > 0:
+		s.Why = fmt.Sprintf("checkers are at their limit of %d endpoints: add checkers, or raise their limit", j.full)
 	case len(j.chosen) < j.want && j.overfull:
 		s.Why = fmt.Sprintf("checkers are at their limit of %g probes/s", p.hard)
 	case len(j.chosen) < j.want:

@@ -5,19 +5,25 @@ import (
 	"slices"
 )
 
-// trim takes work off checkers that are over their limit: the farthest first.
+// trim takes work off checkers that are over their limits: the farthest first.
 func (p *placer) trim() {
 	for c := range p.checkers {
-		if p.load[c] <= p.hard+1e-9 {
+		if p.within(c) {
 			continue
 		}
 		for _, i := range p.farthest(c) {
-			if p.load[c] <= p.hard+1e-9 {
+			if p.within(c) {
 				break
 			}
 			p.remove(i, c)
 		}
 	}
+}
+
+// within reports whether a checker is at or under its limits.
+func (p *placer) within(c int) bool {
+	most := p.checkers[c].MaxEndpoints
+	return p.load[c] <= p.hard+1e-9 && (most == 0 || p.count[c] <= most)
 }
 
 // farthest lists a checker's jobs, the farthest first.

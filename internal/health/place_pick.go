@@ -8,12 +8,14 @@ import (
 func (p *placer) add(i, checker int) {
 	j := &p.jobs[i]
 	j.chosen = append(j.chosen, checker)
+	p.count[checker] += j.slots
 	p.weigh(checker, j.rate)
 }
 
 func (p *placer) remove(i, checker int) {
 	j := &p.jobs[i]
 	j.chosen = slices.DeleteFunc(j.chosen, func(c int) bool { return c == checker })
+	p.count[checker] -= j.slots
 	p.weigh(checker, -j.rate)
 }
 
@@ -22,15 +24,15 @@ func (p *placer) remove(i, checker int) {
 func (p *placer) weigh(checker int, rate float64) {
 	p.load[checker] = max(0, p.load[checker]+rate)
 	s := &p.sites[p.siteOf[checker]]
-	s.least = p.leastOf(s, nil)
+	s.least = p.leastOf(s, func(int) bool { return true })
 }
 
-// leastOf gives the site's member with the least load that is not among taken,
-// -1 if there is none.
-func (p *placer) leastOf(s *place, taken []int) int {
+// leastOf gives the site's member with the least load of those that are let
+// pass, -1 if there is none.
+func (p *placer) leastOf(s *place, passes func(checker int) bool) int {
 	least := -1
 	for _, m := range s.members {
-		if (least < 0 || p.load[m] < p.load[least]) && !slices.Contains(taken, m) {
+		if (least < 0 || p.load[m] < p.load[least]) && passes(m) {
 			least = m
 		}
 	}
@@ -82,6 +84,11 @@ func (a candidate) better(b candidate) bool {
 	return cmp.Or(cmp.Compare(a.score, b.score), cmp.Compare(a.load, b.load), a.checker-b.checker) < 0
 }
 
+// room reports whether a member of a site may get a job in addition.
+func (p *placer) room(s *place, checker int, j *job) bool {
+	return s.most == 0 || p.count[checker]+j.slots <= s.most
+}
+
 // pick finds the best checker that a job does not have yet.
 func (p *placer) pick(j *job, needsZone bool) (candidate, bool) {
 	best, found := candidate{}, false
@@ -92,8 +99,11 @@ func (p *placer) pick(j *job, needsZone bool) (candidate, bool) {
 		}
 		c := candidate{checker: s.least}
 		here := p.inZone(j, s.zone)
-		if here > 0 && slices.Contains(j.chosen, s.least) {
-			c.checker = p.leastOf(s, j.chosen)
+		if free := func(m int) bool { return !slices.Contains(j.chosen, m) && !slices.Contains(j.barred, m) }; !free(s.least) || !p.room(s, s.least, j) {
+			c.checker = p.leastOf(s, func(m int) bool { return free(m) && p.room(s, m, j) })
+			if c.checker < 0 && slices.ContainsFunc(s.members, free) {
+				j.full = max(j.full, s.most)
+			}
 		}
 		if c.checker < 0 {
 			continue

@@ -10,6 +10,7 @@ type ServiceReport struct {
 	Drained    []isobar.Locality `json:"drained,omitempty"`    // too few endpoints are healthy
 	Alarm      *Alarm            `json:"alarm,omitempty"`      // so much was voted down at once that it is not believed
 	Shortfalls []Shortfall       `json:"shortfalls,omitempty"` // endpoints with fewer checkers than asked for
+	Suspicion  *Suspicion        `json:"suspicion,omitempty"`  // checkers ended when they were told to probe it
 }
 
 // Report describes a service, or all services with health checks for an empty
@@ -36,7 +37,7 @@ func (k *Keeper) overview(service string) []ServiceReport {
 		if service != "" && name != service {
 			continue
 		}
-		r := ServiceReport{Service: name, Summary: k.book.Summary(name), Drained: k.Drained(name), Shortfalls: short[name]}
+		r := ServiceReport{Service: name, Summary: k.book.Summary(name), Drained: k.Drained(name), Shortfalls: short[name], Suspicion: k.suspects.of(name)}
 		for i := range alarms {
 			if alarms[i].Service == name {
 				r.Alarm = &alarms[i]

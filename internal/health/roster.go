@@ -50,7 +50,8 @@ func (r *Roster) Observe(now time.Time, connected []Checker) (place bool) {
 		if found && r.entries[i].Since.Equal(c.Since) {
 			e.silence = r.entries[i].silence
 		}
-		if !found || r.entries[i].Locality != c.Locality || r.entries[i].Protocols != c.Protocols || r.entries[i].aside != e.aside {
+		if !found || r.entries[i].Locality != c.Locality || r.entries[i].Protocols != c.Protocols ||
+			r.entries[i].MaxEndpoints != c.MaxEndpoints || r.entries[i].aside != e.aside {
 			place = true
 		}
 		next = append(next, e)

@@ -42,7 +42,7 @@ func (b *Book) sync(o *Observation) {
 
 // open makes the ledger of a service.
 func (b *Book) open(spec *isobar.Service, old *ledger) *ledger {
-	l := &ledger{name: spec.Name, rule: b.rule(spec), index: map[string]int32{}}
+	l := &ledger{name: spec.Name, rule: b.rule(spec), sockets: Sockets(spec), index: map[string]int32{}}
 	if old != nil {
 		l.judged, l.mass = old.judged, old.mass
 	}
@@ -62,6 +62,9 @@ func (b *Book) open(spec *isobar.Service, old *ledger) *ledger {
 	l.records = slices.CompactFunc(l.records, func(a, b record) bool { return a.address == b.address })
 	for i := range l.records {
 		l.index[l.records[i].address] = int32(i)
+		if old != nil && old.sockets != l.sockets {
+			l.records[i].moved = b.now
+		}
 	}
 	return l
 }

@@ -17,6 +17,9 @@ type Checker struct {
 	Locality isobar.Locality `json:"locality"`
 	// Protocols it can probe with, and how it can be told what to probe.
 	Protocols Protocols `json:"protocols"`
+	// MaxEndpoints bounds what it is to probe, each endpoint counted once for each
+	// check of its service; 0 = no bound but that of [Limits].
+	MaxEndpoints int `json:"max_endpoints,omitempty"`
 	// Since is when its present stream opened: what it reported on an earlier
 	// one is forgotten, because it may have been started anew in between.
 	Since time.Time `json:"since"`

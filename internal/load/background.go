@@ -10,6 +10,7 @@ import (
 // tally is a source's open window over all localities, in requests.
 type tally struct {
 	seconds, total float64
+	failed         float64
 	sites          []siteTally // sorted by locality
 }
 
@@ -37,6 +38,7 @@ func (t *tally) add(l *SourceLoad, spans []span, seconds, total float64) {
 	}
 	t.seconds += seconds
 	t.total += total
+	t.failed += l.Errors * seconds
 	for i := range l.Landed {
 		t.site(l.Landed[i].Locality).issued += l.Landed[i].Issued * seconds
 	}
@@ -54,12 +56,17 @@ const (
 	offPoints    = 0.10 // of the source's traffic, beyond which it deviates
 	offWindows   = 3    // windows in a row that make a deviation
 	steadyPoints = 0.05 // of the source's traffic, by which a share may change in a round that is compared
+	failsOver    = 0.05 // of the source's requests: where more fail, clients may go elsewhere by themselves
 	followShare  = 0.05 // planned shares that must be as planned to tell the rest by
 )
 
 // compare judges the tally: which localities get more than planned, and by how
 // much the shares differ.
 func (s *sourceEvidence) compare() {
+	if s.tally.failed > failsOver*s.tally.total {
+		s.off = 0 // clients leave what fails by themselves: that is no disobedience
+		return
+	}
 	s.deviate()
 	// Traffic that a failing locality does not take lands elsewhere: that is
 	// failover, and the plan of the others grows by it.

@@ -92,6 +92,7 @@ func (s *serviceEvidence) findings(l *ServiceLoad) Findings {
 				f.Barred = append(f.Barred, Barred{Source: src.source, Locality: p.locality, Since: p.barred, Landed: p.found})
 			}
 		}
+		f.Opening = append(f.Opening, s.openings(src)...)
 		if src.round.Requests > 0 {
 			f.Rounds = append(f.Rounds, src.round)
 		}
@@ -99,14 +100,7 @@ func (s *serviceEvidence) findings(l *ServiceLoad) Findings {
 			f.Deviating = append(f.Deviating, Deviation{Source: src.source, Points: src.points, Cause: s.cause(src)})
 		}
 	}
-	for _, v := range s.unreachable {
-		if !v.since.IsZero() {
-			f.Unreachable = append(f.Unreachable, v.locality)
-		}
-	}
-	if len(f.Unreachable) > 0 && len(f.Unreachable) == len(s.localities()) {
-		f.Unreachable = nil // when everything looks dead it is better to try
-	}
+	s.failures(&f)
 	for _, e := range s.unreported {
 		if e.windows > verdictWindows {
 			f.Unreported = append(f.Unreported, Landing{Locality: e.locality, Rate: e.told()})

@@ -56,9 +56,18 @@ type Findings struct {
 	Unreported []Landing
 	// Barred lists the (source, locality) pairs that a source cannot reach.
 	Barred []Barred
-	// Unreachable lists the localities that every source with a stake agrees
-	// cannot be reached: capacity 0, "unreachable (observed)".
+	// Unreachable lists the localities in which nearly no request succeeds from any
+	// source, or that every source with a stake agrees cannot be reached: capacity
+	// 0, "unreachable (observed)".
 	Unreachable []isobar.Locality
+	// Outages tells of these, and of those that open again, with the evidence.
+	Outages []Outage
+	// Opening lists the pairs that worked again lately: their share comes back in
+	// parts.
+	Opening []Opening
+	// Rising lists the localities in which a larger part of the requests fails than
+	// before: nobody's share rises there.
+	Rising []isobar.Locality
 	// Rounds tells what the windows that came in last say of sources that are
 	// held against their shares now; others have none.
 	Rounds []Round
@@ -174,34 +183,39 @@ func (e *Evidence) Observe(now time.Time, s *ServiceLoad, planned []PlannedSourc
 		src.note(now, &planned[i])
 		src.plan(now, &planned[i], scale(e.interval, dropIntervals))
 		l := s.Source(planned[i].Source)
-		src.nodes, src.sends, src.round = 0, false, Round{}
+		src.nodes, src.sends, src.rate, src.round = 0, false, 0, Round{}
 		if l == nil {
 			continue
 		}
-		src.nodes, src.sends = l.Nodes, l.Raw >= negligible
+		src.nodes, src.sends, src.rate = l.Nodes, l.Raw >= negligible, l.Raw
 		if src.sends {
 			src.sent = now
 		}
 		if src.ready(l, e.interval) {
+			se.succeed(l)
+			se.experience(src, l)
 			if spans, ok := src.inForce(l.Since, later(l.Until, l.Last)); ok {
-				src.judge(now, l, spans)
+				se.judge(src, l, spans)
+			} else {
+				src.until = l.Until
 			}
 		}
 	}
-	se.decide()
+	se.decide(s)
 	se.weighUnreported(s)
 	return se.findings(s)
 }
 
 // serviceEvidence is what is known about one service.
 type serviceEvidence struct {
-	interval    time.Duration
-	now         time.Time
-	sites       []Site            // sorted by locality
-	sources     []*sourceEvidence // sorted by source
-	unreachable []verdict         // sorted by locality
-	unreported  []excess          // sorted by locality
-	weighed     time.Time         // when unreported load was last looked for
+	interval   time.Duration
+	now        time.Time
+	sites      []Site            // sorted by locality
+	sources    []*sourceEvidence // sorted by source
+	outages    []*outage         // sorted by locality
+	succeeded  time.Time         // when a request was last seen to succeed
+	unreported []excess          // sorted by locality
+	weighed    time.Time         // when unreported load was last looked for
 }
 
 // sourceEvidence is what is known about one source of a service.
@@ -209,6 +223,7 @@ type sourceEvidence struct {
 	source isobar.Locality
 	nodes  int       // that reported freshly
 	sends  bool      // anything at all
+	rate   float64   // that it sends, requests/s
 	sent   time.Time // when it last did
 	until  time.Time // end of the windows that were judged
 	noted  time.Time // when the plan was last seen
@@ -241,6 +256,10 @@ type pair struct {
 	works     time.Time // when requests were last seen to succeed
 	barred    time.Time // since when; zero = not barred
 	found     float64   // fraction of plan that landed when it was barred
+	trend     trend     // of requests that failed
+	tried     time.Time // when trend last closed a window
+	open      float64   // part of its share that it gets; read only with lifted
+	lifted    time.Time // when open last changed; zero = it was not barred lately
 
 	over, under int     // windows in a row above plan, and not
 	background  float64 // requests/s

@@ -29,7 +29,11 @@ func TestDeadZoneIsFound(t *testing.T) {
 			w := newWorld(t, a, b, c)
 			w.expect("all well", w.run(10), "", "")
 			w.fate = dead(zoneB, how)
-			w.expect("one window is no verdict", w.run(1), "", "")
+			if how == unconnected {
+				w.expect("one window is no verdict", w.run(1), "", "")
+			} else {
+				w.expect("one window of failures is", w.run(1), "", "us-east/b")
+			}
 			const all = "us-east/a>us-east/b us-east/b>us-east/b"
 			f := w.run(1)
 			w.expect("two windows are", f, all, "us-east/b")
@@ -162,10 +166,13 @@ func TestTooLittleTrafficIsNoEvidence(t *testing.T) {
 	a := &worldSource{at: zoneA, nodes: 2, rate: 2, shares: shares{zoneA: 0.5, zoneB: 0.5}}
 	b := &worldSource{at: zoneB, nodes: 3, rate: 100, shares: shares{zoneA: 1}}
 	w := newWorld(t, a, b)
-	w.fate = dead(zoneB, failed)
+	w.fate = dead(zoneB, unconnected)
 	// 10 requests an interval are expected: 5 intervals make a window.
 	w.expect("9 windows", w.run(9), "", "")
 	w.expect("10 windows", w.run(1), "us-east/a>us-east/b", "")
+	few := newWorld(t, &worldSource{at: zoneA, nodes: 2, rate: 0.8, shares: shares{zoneA: 0.5, zoneB: 0.5}}, b)
+	few.fate = dead(zoneB, failed)
+	few.expect("4 failures an interval", few.run(12), "", "") // nor what comes together in many of them
 }
 
 func TestReportsFromBeforeTheAckDoNotCount(t *testing.T) {

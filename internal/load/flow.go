@@ -34,9 +34,9 @@ type flow struct {
 type window struct {
 	since, until time.Time
 	length       time.Duration
-	issued       float64 // requests/s
+	issued       float64 // attempts, requests/s
 	errors       float64 // requests/s
-	dropped      float64 // requests/s
+	dropped      float64 // requests/s; not those that are errors, too
 	drops        []CategoryDrop
 	sites        []siteWindow
 }
@@ -47,10 +47,12 @@ func (w *window) rate() float64 { return w.issued + w.dropped }
 // one for each stream, service and locality, so it is small.
 type siteWindow struct {
 	locality   *isobar.Locality // shared, never written to; nil = the zero one
-	issued     float64          // requests/s
+	issued     float64          // attempts, requests/s; see attempts
 	errors     float64          // requests/s
-	inProgress float64
-	details    *siteDetails // nil = there are none
+	succeeded  float64          // requests/s
+	inProgress float64          // requests
+	abandoned  float64          // requests/s that ended without success or error
+	details    *siteDetails     // nil = there are none
 	priority   uint16
 	settled    bool // the gauge before has been taken off
 }
@@ -117,34 +119,27 @@ func (w *window) gauge(l *isobar.Locality) float64 {
 }
 
 // add books one ClusterStats that measured for length. before is the flow's
-// window before, nil when there is none: clients that do not tell what they
-// issued are worked out from the change of their gauge. finish completes the
-// window.
+// window before, nil when there is none. finish completes the window.
 func (w *window) add(r *ServiceReport, length time.Duration, before *window, tellsIssued bool) {
 	seconds := length.Seconds()
 	w.length = max(w.length, length)
-	w.dropped += float64(r.Dropped) / seconds
-	for _, d := range r.DroppedBy {
-		w.drops = addDrop(w.drops, CategoryDrop{Category: d.Category, Rate: float64(d.Count) / seconds})
-	}
+	var never float64 // errors that were never issued
 	for i := range r.Localities {
 		l := &r.Localities[i]
 		s := w.site(l.Locality)
-		issued := float64(l.Issued)
-		if !l.HasIssued && !tellsIssued {
-			issued = float64(l.Succeeded) + float64(l.Errors)
-			if before != nil {
-				issued += float64(l.InProgress)
-				if !s.settled { // the gauges of a locality's tiers add up
-					issued -= before.gauge(l.Locality)
-				}
-			}
-			s.settled = true
+		change := s.change(l, before)
+		n := attempts(l, change, before != nil, tellsIssued)
+		if l.HasIssued || tellsIssued {
+			never += max(0, n-float64(l.Issued))
 		}
 		s.priority = max(s.priority, l.Priority)
-		s.issued += issued / seconds
+		s.issued += n / seconds
 		s.errors += float64(l.Errors) / seconds
+		s.succeeded += float64(l.Succeeded) / seconds
 		s.inProgress += float64(l.InProgress)
+		if before != nil { // at most what was sent: not all clients count what ends late where it belongs
+			s.abandoned += (n - float64(l.Succeeded) - float64(l.Errors) - max(0, change)) / seconds
+		}
 		for _, m := range l.metrics() {
 			d := s.detailed()
 			d.metrics = addMetric(d.metrics, m)
@@ -158,6 +153,51 @@ func (w *window) add(r *ServiceReport, length time.Duration, before *window, tel
 			})
 		}
 	}
+	w.drop(r, never, seconds)
+}
+
+// change is by how much a locality's requests in progress grew since the window
+// before; 0 without one. The gauges of a locality's tiers add up.
+func (s *siteWindow) change(l *LocalityReport, before *window) float64 {
+	if before == nil {
+		return 0
+	}
+	out := float64(l.InProgress)
+	if !s.settled {
+		out -= before.gauge(l.Locality)
+	}
+	s.settled = true
+	return out
+}
+
+// attempts is how many requests the client tried to send to a locality. A
+// connection that is refused is an error that Envoy never issued, so errors
+// beyond what was issued are attempts. Successes, and what was in progress
+// before and ended now, were issued before. Clients that tell no issued requests
+// are worked out from what ended and the change of their gauge.
+func attempts(l *LocalityReport, change float64, compared, tellsIssued bool) float64 {
+	ended, issued := float64(l.Succeeded)+float64(l.Errors), float64(l.Issued)
+	switch {
+	case l.HasIssued || tellsIssued:
+		return issued + max(0, min(float64(l.Errors), ended+min(0, change)-issued))
+	case compared:
+		return ended + change
+	default:
+		return ended
+	}
+}
+
+// drop books the drops. What overflows a circuit breaker's max_requests is in
+// Envoy's total without a category, and an error that was never issued: those
+// count once, as attempts.
+func (w *window) drop(r *ServiceReport, never, seconds float64) {
+	categorised := 0.0
+	for _, d := range r.DroppedBy {
+		w.drops = addDrop(w.drops, CategoryDrop{Category: d.Category, Rate: float64(d.Count) / seconds})
+		categorised += float64(d.Count)
+	}
+	twice := max(0, min(never, float64(r.Dropped)-categorised))
+	w.dropped += (float64(r.Dropped) - twice) / seconds
 }
 
 // finish sums the window up.
@@ -165,7 +205,7 @@ func (w *window) finish() {
 	w.issued, w.errors = 0, 0
 	for i := range w.sites {
 		s := &w.sites[i]
-		s.issued = max(0, s.issued)
+		s.issued, s.abandoned = max(0, s.issued), max(0, s.abandoned)
 		w.issued += s.issued
 		w.errors += s.errors
 	}
@@ -192,7 +232,7 @@ func (w *window) extend(before *window, full time.Duration) {
 	}
 	for i := range w.sites {
 		s := &w.sites[i]
-		s.issued, s.errors = s.issued*mine, s.errors*mine
+		s.scale(mine)
 		scaleEndpoints(s.told().endpoints, mine)
 	}
 	for i := range before.sites {
@@ -200,6 +240,8 @@ func (w *window) extend(before *window, full time.Duration) {
 		s := w.site(b.locality)
 		s.issued += b.issued * theirs
 		s.errors += b.errors * theirs
+		s.succeeded += b.succeeded * theirs
+		s.abandoned += b.abandoned * theirs
 		s.priority = max(s.priority, b.priority)
 		for _, m := range b.told().metrics {
 			d := s.detailed()
@@ -211,6 +253,10 @@ func (w *window) extend(before *window, full time.Duration) {
 		}
 	}
 	w.length = total
+}
+
+func (s *siteWindow) scale(by float64) {
+	s.issued, s.errors, s.succeeded, s.abandoned = s.issued*by, s.errors*by, s.succeeded*by, s.abandoned*by
 }
 
 // take makes w the flow's newest window. byArrival says that its length is the

@@ -41,9 +41,19 @@ func (s *sourceEvidence) ready(l *SourceLoad, interval time.Duration) bool {
 	return s.until.IsZero() || !l.Since.Before(s.until.Add(-interval/4))
 }
 
+// succeed notes that requests of a service succeed at all.
+func (s *serviceEvidence) succeed(l *SourceLoad) {
+	for i := range l.Landed {
+		if l.Landed[i].Succeeded > 0 {
+			s.succeeded = s.now
+		}
+	}
+}
+
 // judge books one round of windows, during which the shares were within spans.
-func (s *sourceEvidence) judge(now time.Time, l *SourceLoad, spans []span) {
-	s.until = l.Until
+func (s *serviceEvidence) judge(src *sourceEvidence, l *SourceLoad, spans []span) {
+	now := s.now
+	src.until = l.Until
 	issued := 0.0
 	for i := range l.Landed {
 		issued += l.Landed[i].Issued
@@ -54,24 +64,25 @@ func (s *sourceEvidence) judge(now time.Time, l *SourceLoad, spans []span) {
 		return
 	}
 	for _, planned := range spans {
-		landed := 0.0
+		landed, failed := 0.0, 0.0
 		if x := findLanded(l.Landed, planned.locality); x != nil {
-			landed = max(0, x.Issued-x.Errors) * seconds
+			_, failed = s.outcome(x, l.Window)
+			landed = max(0, x.Issued*seconds-failed)
 		}
-		s.pair(planned.locality).book(now, planned, landed, total)
+		src.pair(planned.locality).book(now, planned, landed, failed, total)
 	}
 	for i := range l.Landed {
 		x := &l.Landed[i]
-		p := s.pair(x.Locality)
+		p := src.pair(x.Locality)
 		p.failover, p.told = x.Priority > 0, now
 		if p.share == 0 && x.Issued-x.Errors >= landsAtAll*max(x.Issued, barShare*issued) {
 			p.works, p.missed = now, 0
 		}
 	}
-	s.tally.add(l, spans, seconds, total)
-	if s.tally.total >= enoughRequests {
-		s.compare()
-		s.round = s.tally.round(s.source)
-		s.tally = tally{}
+	src.tally.add(l, spans, seconds, total)
+	if src.tally.total >= enoughRequests {
+		src.compare()
+		src.round = src.tally.round(src.source)
+		src.tally = tally{}
 	}
 }

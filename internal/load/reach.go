@@ -10,7 +10,7 @@ import (
 // book adds a round to the pair's open window and closes it when it holds
 // enough. The share may have changed during the round: what did not land is
 // held against the least that it was, what did against the most.
-func (p *pair) book(now time.Time, share span, landed, total float64) {
+func (p *pair) book(now time.Time, share span, landed, failed, total float64) {
 	if share.low <= 0 || (!p.barred.IsZero() && share.high > share.low*probeChange) {
 		return // clients came in or left meanwhile: any number would do
 	}
@@ -23,7 +23,10 @@ func (p *pair) book(now time.Time, share span, landed, total float64) {
 	p.most += share.high * total
 	p.landed += landed
 	p.total += total
-	if p.planned < enoughRequests && !p.probed() {
+	if !p.barred.IsZero() && p.probe(now, landed, failed) {
+		return
+	}
+	if p.planned < enoughRequests {
 		return
 	}
 	stake := p.planned >= barShare*p.total
@@ -38,6 +41,21 @@ func (p *pair) book(now time.Time, share span, landed, total float64) {
 		p.good = 0
 	}
 	p.planned, p.most, p.landed, p.total = 0, 0, 0, 0
+}
+
+// probe counts the reports in which the probe of a barred pair arrives, and
+// reports whether this one was. Successes can't be chance, so it takes few.
+func (p *pair) probe(now time.Time, landed, failed float64) bool {
+	if failed > deadShare*landed {
+		p.good = 0
+		return false
+	}
+	if landed < 1 || p.landed < p.most/2 {
+		return false
+	}
+	p.good, p.bad, p.works, p.fraction, p.judged = p.good+1, 0, now, p.landed/p.planned, now
+	p.planned, p.most, p.landed, p.total = 0, 0, 0, 0
+	return true
 }
 
 // probeChange is how far the share of a barred pair may change in a round: a
@@ -62,12 +80,6 @@ func (s *serviceEvidence) lands(p *pair) bool {
 	return !p.failing() && p.missed < enoughProbes && s.fresh(p.works)
 }
 
-// probed tells whether a barred pair's probe has landed often enough: successes
-// cannot be chance, so it takes fewer of them than failures.
-func (p *pair) probed() bool {
-	return !p.barred.IsZero() && p.landed >= enoughProbes && p.landed >= p.most/2
-}
-
 // failing tells whether the newest window did not land.
 func (p *pair) failing() bool { return p.bad > 0 }
 
@@ -75,17 +87,10 @@ func (p *pair) failing() bool { return p.bad > 0 }
 // unreachable.
 func (p *pair) agrees() bool { return !p.barred.IsZero() || p.bad >= verdictWindows }
 
-// verdict is a locality that no source reaches, or one that was so until some
-// source reached it again.
-type verdict struct {
-	locality isobar.Locality
-	since    time.Time // zero = reachable
-	cleared  time.Time // when it was last found reachable again
-}
-
 // decide makes and lifts bars, then looks at whole localities. All sources
 // have been booked before.
-func (s *serviceEvidence) decide() {
+func (s *serviceEvidence) decide(l *ServiceLoad) {
+	s.judgeOutages(l)
 	for _, src := range s.sources {
 		for _, p := range src.pairs {
 			s.lift(src, p)
@@ -93,14 +98,31 @@ func (s *serviceEvidence) decide() {
 	}
 	for _, src := range s.sources {
 		for _, p := range src.pairs {
-			if p.barred.IsZero() && p.bad >= verdictWindows && src.nodes >= barNodes && s.contrast(src, p) {
-				p.barred, p.found = s.now, p.fraction
+			if p.barred.IsZero() && s.cutOff(src, p) {
+				p.barred, p.found, p.good = s.now, p.fraction, 0
 			}
 		}
 	}
-	for _, l := range s.localities() {
-		s.reach(l)
+	for _, at := range s.localities() {
+		s.reach(at)
 	}
+}
+
+// cutOff reports whether a source should leave a locality: what it sends there
+// does not arrive, and that is neither the service's fault nor too much load.
+func (s *serviceEvidence) cutOff(src *sourceEvidence, p *pair) bool {
+	windows := verdictWindows
+	if !p.lifted.IsZero() {
+		windows = 1 // it was a moment ago
+	}
+	if p.bad < windows || src.nodes < barNodes || !s.contrast(src, p) {
+		return false
+	}
+	o := s.outage(p.locality)
+	if !s.elsewhere(o) {
+		return false
+	}
+	return s.worksFor(src, p.locality) || !s.overloaded(o) || (o.trend.windows > 0 && o.trend.fraction >= 1 && p.bad >= fullWindows)
 }
 
 // lift takes a bar away when the probe lands, or when no probe can tell any
@@ -108,15 +130,31 @@ func (s *serviceEvidence) decide() {
 // there because its endpoints take no traffic.
 func (s *serviceEvidence) lift(src *sourceEvidence, p *pair) {
 	if p.barred.IsZero() {
+		s.widen(p)
 		return
 	}
 	long := s.now.Add(-scale(s.interval, dropIntervals))
-	switch {
+	switch o := s.outage(p.locality); {
 	case p.good >= verdictWindows:
-		p.barred = time.Time{}
-		s.reopen(p.locality)
+		p.barred, p.open, p.lifted = time.Time{}, openFirst, s.now
+		if o.agreed && o.dead() {
+			s.reopen(o)
+		}
 	case s.left(p.locality) || src.sent.Before(long) || p.seen.Before(long):
 		p.barred, p.bad = time.Time{}, 0
+	}
+}
+
+// widen gives a pair that works again twice the part of its share, report by
+// report.
+func (s *serviceEvidence) widen(p *pair) {
+	age := s.now.Sub(p.lifted)
+	switch {
+	case p.lifted.IsZero():
+	case p.open < 1 && age >= s.interval*3/4 && !p.failing() && p.trend.fraction <= deadShare:
+		p.open, p.lifted = min(1, 2*p.open), s.now
+	case p.open >= 1 && age > scale(s.interval, calmIntervals):
+		p.lifted = time.Time{}
 	}
 }
 
@@ -124,23 +162,6 @@ func (s *serviceEvidence) lift(src *sourceEvidence, p *pair) {
 func (s *serviceEvidence) left(l isobar.Locality) bool {
 	_, found := slices.BinarySearchFunc(s.sites, l, func(x Site, l isobar.Locality) int { return x.Locality.Compare(l) })
 	return len(s.sites) > 0 && !found
-}
-
-// reopen notes that a locality that nobody could reach takes requests again.
-// All may try then; sources with little traffic would wait for ever for their
-// own probes.
-func (s *serviceEvidence) reopen(l isobar.Locality) {
-	v := s.verdict(l)
-	was := !v.since.IsZero()
-	v.since, v.cleared = time.Time{}, s.now
-	if !was {
-		return
-	}
-	for _, src := range s.sources {
-		if p := src.find(l); p != nil && !p.barred.IsZero() {
-			p.barred, p.bad, p.good = time.Time{}, 0, 0
-		}
-	}
 }
 
 // contrast tells whether failures in one locality say something about that
@@ -201,14 +222,6 @@ func (s *serviceEvidence) localities() []isobar.Locality {
 	return slices.Compact(out)
 }
 
-func (s *serviceEvidence) verdict(l isobar.Locality) *verdict {
-	i, found := slices.BinarySearchFunc(s.unreachable, l, func(v verdict, l isobar.Locality) int { return v.locality.Compare(l) })
-	if !found {
-		s.unreachable = slices.Insert(s.unreachable, i, verdict{locality: l})
-	}
-	return &s.unreachable[i]
-}
-
 // reach decides whether anybody can reach a locality. A locality is given up
 // when every source with a stake in it agrees and nobody lands there. One
 // source of two nodes cannot take it from others: they would have to look
@@ -234,12 +247,12 @@ func (s *serviceEvidence) reach(l isobar.Locality) {
 		s.clear(l)
 		return
 	}
-	v := s.verdict(l)
-	if !v.since.IsZero() || !newest.After(v.cleared) {
+	o := s.outage(l)
+	if o.dead() || !newest.After(o.ended) {
 		return
 	}
 	if agreeing > 1 || nodes > barNodes || others == 0 {
-		v.since = s.now
+		o.kill(s.now, true)
 	}
 }
 
@@ -256,9 +269,9 @@ func (s *serviceEvidence) dissents(src *sourceEvidence, p *pair) bool {
 	return s.fresh(p.staked) || s.fresh(p.judged)
 }
 
+// clear takes back what the sources agreed on.
 func (s *serviceEvidence) clear(l isobar.Locality) {
-	i, found := slices.BinarySearchFunc(s.unreachable, l, func(v verdict, l isobar.Locality) int { return v.locality.Compare(l) })
-	if found {
-		s.unreachable[i].since = time.Time{}
+	if o := s.findOutage(l); o != nil && o.agreed && o.dead() {
+		s.reopen(o)
 	}
 }

@@ -198,7 +198,10 @@ func (l *SourceLoad) land(w *window, weight float64, before int) {
 		x := &l.Landed[j]
 		x.Issued += s.issued * weight
 		x.Errors += s.errors * weight
-		x.InProgress += s.inProgress * weight
+		x.Succeeded += s.succeeded * weight
+		x.Abandoned += s.abandoned * weight
+		x.Waiting += s.inProgress * weight
+		x.InProgress = x.Waiting // until the mean takes its place
 		x.Priority = max(x.Priority, uint32(s.priority))
 	}
 }

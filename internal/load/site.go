@@ -40,7 +40,8 @@ func (s *siteSums) add(w *window, weight float64) {
 		x := &s.sites[j]
 		x.Issued += ws.issued * weight
 		x.Errors += ws.errors * weight
-		x.InProgress += float64(ws.inProgress) * weight
+		x.Succeeded += ws.succeeded * weight
+		x.InProgress += ws.inProgress * weight
 		for _, m := range ws.told().metrics {
 			x.metric(m, weight)
 		}

@@ -59,9 +59,14 @@ type SourceLoad struct {
 
 // LandedLoad is what a source's reporting nodes land in one locality.
 type LandedLoad struct {
-	Locality isobar.Locality
-	Issued   float64 // requests/s
-	Errors   float64 // requests/s
+	Locality  isobar.Locality
+	Issued    float64 // attempts, refused connections included, requests/s
+	Errors    float64 // requests/s
+	Succeeded float64 // requests/s
+	// Abandoned are requests that ended without success or error, because the
+	// client left or its own deadline passed, requests/s.
+	Abandoned float64
+	Waiting   float64 // requests in progress as the newest reports tell
 	// Priority is the lowest tier (highest number) through which requests went
 	// there; 0 from clients that do not tell.
 	Priority uint32
@@ -96,8 +101,9 @@ type ClientLoad struct {
 // SiteLoad is what lands in one locality of a service from all sources.
 type SiteLoad struct {
 	Locality    isobar.Locality
-	Issued      float64        // requests/s, held streams included
+	Issued      float64        // attempts, held streams included, requests/s
 	Errors      float64        // requests/s
+	Succeeded   float64        // requests/s
 	InProgress  float64        // requests, as the newest reports tell
 	Utilization float64        // ORCA application (else CPU) utilization, mean over requests; 0 = none reported
 	Metrics     []Metric       // sorted by name

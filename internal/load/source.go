@@ -19,6 +19,7 @@ type source struct {
 	since      time.Time // when it was first measured; zero before
 	base       float64   // demand before failures began to grow it, requests/s
 	baseErrors float64   // failures that are usual, requests/s
+	suffered   time.Time // when much of what it sends last failed
 	saved      float64   // remembered from an earlier process, requests/s; 0 when not in use
 	memory     float64   // demand when its clients were last all there, requests/s
 	lost       []loss    // streams that closed lately and did not come back
@@ -61,12 +62,20 @@ func (s *source) remove(f *flow) {
 	}
 }
 
-// Cap on growth that consists of failures: retries must not look like demand.
+// Bounds on how failures move demand. Retries must not look like demand at once,
+// but nothing tells them from demand that grows and fails: what lasts is believed,
+// for the retries of a locality that fails end when it is left. And clients that
+// wait for answers, or have nowhere to go, send less without wanting less.
 const (
 	retryGrowth  = 0.25 // of the demand before
 	usualErrors  = 0.05 // of the rate: more than that above usual is a failure
 	tinyBase     = 0.01 // of the rate: below it there is no demand before
 	failureTimes = 60.0 // intervals after which lasting failures become usual
+	retryTimes   = 4.0  // intervals after which lasting growth by failures is demand
+	someServed   = 0.05 // of the rate: where less gets through, what grows are retries
+	muchFails    = 0.2  // of the rate: from it on clients may send less because of it
+	agingTimes   = 12.0 // smoothing of demand that shrinks while so much fails, intervals
+	agingLimit   = 36.0 // intervals for which it shrinks so slowly after the last failure
 )
 
 // capRetries takes off the part of raw that is growth by failures beyond 1.25
@@ -84,6 +93,7 @@ func (s *source) capRetries(raw, errors float64) float64 {
 func (s *source) follow(raw, errors float64, news, wall, interval time.Duration, now time.Time, fading bool) {
 	target := s.capRetries(raw, errors)
 	step := min(news, scale(interval, holdIntervals))
+	suffers := s.suffers(raw, errors, now, interval) && !fading
 	switch {
 	case target >= s.demand && !s.since.IsZero() && now.Sub(s.since) < scale(interval, eagerIntervals):
 		s.demand = target // its clients are only just coming in
@@ -93,7 +103,11 @@ func (s *source) follow(raw, errors float64, news, wall, interval time.Duration,
 		if fading {
 			step = max(step, wall) // time goes by without reports
 		}
-		s.demand += (target - s.demand) * gain(step, fallIntervals, interval)
+		fall := fallIntervals
+		if suffers {
+			fall = agingTimes
+		}
+		s.demand += (target - s.demand) * gain(step, fall, interval)
 	}
 	if s.since.IsZero() { // a new source is answered at once
 		s.demand = target
@@ -102,13 +116,27 @@ func (s *source) follow(raw, errors float64, news, wall, interval time.Duration,
 		}
 	}
 	if errors-s.baseErrors > usualErrors*raw && s.base > tinyBase*raw {
-		slow := gain(wall, failureTimes, interval)
-		s.base += (s.demand - s.base) * slow
-		s.baseErrors += (errors - s.baseErrors) * slow
+		if raw-errors >= someServed*raw {
+			s.base += (raw - s.base) * gain(wall, retryTimes, interval)
+		} else {
+			s.base += (s.demand - s.base) * gain(wall, failureTimes, interval)
+		}
+		s.baseErrors += (errors - s.baseErrors) * gain(wall, failureTimes, interval)
 		return
 	}
 	s.base = s.demand
 	s.baseErrors += (errors - s.baseErrors) * gain(step, riseIntervals, interval)
+}
+
+// suffers reports whether so much of what a source sends fails, or did until it
+// sent hardly anything any more, that sending less does not mean wanting less.
+// Envoy counts nothing where it has no healthy host.
+func (s *source) suffers(raw, errors float64, now time.Time, interval time.Duration) bool {
+	if errors > max(muchFails*raw, s.baseErrors) && errors >= negligible {
+		s.suffered = now
+		return true
+	}
+	return raw < muchFails*s.demand && !s.suffered.IsZero() && now.Sub(s.suffered) <= scale(interval, agingLimit)
 }
 
 // gain is the share of a step that a first-order filter takes in step with a

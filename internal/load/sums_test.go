@@ -181,7 +181,7 @@ func TestRetriesAreCapped(t *testing.T) {
 		{"four tries of everything", 0, 2000, 125},
 		{"failures alone are no growth", 0, 500, 100},
 		{"real growth counts in full", 1000, 0, 200},
-		{"real growth beside failures", 1000, 500, 225},
+		{"growth that lasts, a third of which fails", 1000, 500, 300},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tab := table()

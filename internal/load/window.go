@@ -20,7 +20,8 @@ type Node struct {
 	Agent    Agent
 }
 
-// Agent is the kind of client, which decides how its drop counters add up.
+// Agent is the kind of client, which decides what a report without a service
+// means.
 type Agent uint8
 
 // The kinds of clients, by node.user_agent_name.
@@ -49,7 +50,7 @@ type Report struct {
 type ServiceReport struct {
 	Service  string        // cluster_service_name when set, else cluster_name
 	Interval time.Duration // as measured by the client; 0 = not told (old clients): use arrival times
-	Dropped  uint64        // requests dropped at the client, in the sum that is right for its agent
+	Dropped  uint64        // requests dropped at the client, those of all categories included
 	// DroppedBy holds the drops by category, sorted, for display.
 	DroppedBy  []DropCount
 	Localities []LocalityReport

@@ -27,6 +27,7 @@ type world struct {
 	evidence *load.Evidence
 	sources  []*worldSource
 	fate     func(from, to isobar.Locality) fate
+	edit     func(from, to isobar.Locality, x *load.LocalityReport) // what is reported in place of x; nil = x
 	findings load.Findings
 	lag      time.Duration // how late reports arrive
 }
@@ -127,6 +128,9 @@ func (s *worldSource) landings(w *world, shares map[isobar.Locality]float64) loa
 			x.Errors = x.Issued
 		}
 		x.Succeeded = x.Issued - x.Errors
+		if w.edit != nil {
+			w.edit(s.at, l, &x)
+		}
 		r.Localities = append(r.Localities, x)
 	}
 	for l, share := range shares {

@@ -18,6 +18,7 @@ type booking struct {
 
 	may    func(service string) bool // the methods of this booking, bound once
 	reject func(wire.Rejection)
+	stray  func(cluster []byte)
 }
 
 // bookings are those that nobody uses.
@@ -28,7 +29,7 @@ func (p *bookings) take() *booking {
 		return b
 	}
 	b := &booking{}
-	b.may, b.reject = b.mayReport, b.refuse
+	b.may, b.reject, b.stray = b.mayReport, b.refuse, b.noteUnknown
 	return b
 }
 
@@ -46,7 +47,7 @@ func (st *stream) book(encoded []byte, now time.Time) error {
 	room := s.rooms.take()
 	b.stream = st
 	b.options = wire.ReportOptions{
-		Agent: st.node.Agent, Arrived: now, Room: &room.report, Reject: b.reject,
+		Agent: st.node.Agent, Arrived: now, Room: &room.report, Reject: b.reject, Unknown: b.stray,
 		Endpoints: want.granularity, // who sends them unasked gains nothing by it
 	}
 	if !want.all {
@@ -55,12 +56,9 @@ func (st *stream) book(encoded []byte, now time.Time) error {
 	if s.opts.MayReport != nil {
 		b.options.May = b.may
 	}
-	r, unknown, err := s.reader.Read(encoded, &b.options)
+	r, _, err := s.reader.Read(encoded, &b.options)
 	if err != nil {
 		return err
-	}
-	if unknown > 0 {
-		s.metrics.unknown.Add(float64(unknown))
 	}
 	s.metrics.reports.Inc()
 	if st.append(r, room, b.rejected, b.reason) {

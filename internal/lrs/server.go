@@ -42,6 +42,10 @@ type Options struct {
 	// what they tell of others is dropped. nil = on all.
 	MayReport func(client isobar.Locality, service string) bool
 
+	// ManagementCluster is the cluster by which clients reach this server. Every
+	// load report of Envoy has it; it is no unknown service.
+	ManagementCluster string
+
 	MaxStreams int // open streams at once
 	// ReportBurst is how many reports of a stream may come at once; in the long
 	// run at most 4 in an interval count. What is too much is ignored, and the
@@ -64,6 +68,7 @@ type Server struct {
 	rooms   rooms
 
 	bookings bookings
+	unknown  unknownClusters
 
 	readmissions atomic.Uint64 // how often Readmit was called
 

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/internal/wire"
@@ -134,6 +135,14 @@ type message struct {
 	refused error           // ends the stream
 
 	excessive bool // the message was ignored: there are too many
+}
+
+// Skips implements wire.Skipper: the node counts in the first message only.
+func (m *message) Skips() protowire.Number {
+	if m.ready != nil {
+		return 0
+	}
+	return wire.ReportNode
 }
 
 // ReadMessage implements wire.Reader.

@@ -32,6 +32,9 @@ func (e *explainer) binding(rows []LocalityExplained, reasons []assign.Reason) B
 	if isSlow && e.s.decays() {
 		return BindingExplained{Kind: BindingInput, Text: slow.Text}
 	}
+	if r, ok := findReason(reasons, assign.ReasonHeld); ok {
+		return BindingExplained{Kind: BindingReach, Locality: place(r.Locality), Text: fmt.Sprintf("%s: %s", r.Locality, r.Text)}
+	}
 	if r, ok := findReason(reasons, assign.ReasonPaced); ok {
 		if isSlow {
 			r.Text += "; " + slow.Text
@@ -81,7 +84,11 @@ func nearest(rows []LocalityExplained, idle bool) BindingExplained {
 		case r.Forbidden:
 			return BindingExplained{BindingRule, at, fmt.Sprintf("%s is not allowed from here, by isolation or residency", r.Locality)}
 		case r.Unreachable:
-			return BindingExplained{BindingReach, at, fmt.Sprintf("%s is unreachable: no source with a stake lands anything there", r.Locality)}
+			text := fmt.Sprintf("%s is unreachable: no source with a stake lands anything there", r.Locality)
+			if r.Outage != "" {
+				text = r.Outage
+			}
+			return BindingExplained{BindingReach, at, text}
 		case r.Barred:
 			return BindingExplained{BindingReach, at, fmt.Sprintf("%s is barred for this source: what it sends there does not land; a probe goes on", r.Locality)}
 		case r.Healthy == 0:

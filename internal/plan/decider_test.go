@@ -94,7 +94,7 @@ func TestDeletedServiceLeavesNoEvidence(t *testing.T) {
 		l.tick(10, true)
 	}
 	idle, _ := l.plan.Service("checkout")
-	if len(idle.Findings.Barred) == 0 {
+	if len(idle.Findings.Unreachable) == 0 {
 		t.Fatal("a dead zone is not found")
 	}
 	l.left = true
@@ -113,7 +113,7 @@ func TestDeletedServiceLeavesNoEvidence(t *testing.T) {
 	l.turn(l.decider.Rebase)
 	for i := range 2 {
 		l.tick(10, false)
-		if s, _ := l.plan.Service("checkout"); len(s.Findings.Barred) > 0 {
+		if s, _ := l.plan.Service("checkout"); len(s.Findings.Barred)+len(s.Findings.Outages) > 0 {
 			t.Fatalf("%d ticks after it was made anew: %+v", i+1, s.Findings)
 		}
 	}

@@ -160,7 +160,10 @@ func (e *explainer) locality(i, solved int) LocalityExplained {
 		x.Optimum, x.Target = x.Target, e.result.Target[i]
 	}
 	for _, b := range e.s.Findings.Barred {
-		x.Barred = x.Barred || (b.Source == e.source && b.Locality == name)
+		x.Barred = x.Barred || (b.Source == e.source && b.Locality == name && e.s.Mode() != isobar.ModeObserve)
+	}
+	if o := e.s.outage(name); o != nil {
+		x.Outage = e.s.outageText(o)
 	}
 	x.Learned = e.plan.Learned(e.s, i)
 	x.Counts, x.Limits = e.s.Counting(i), e.plan.Limits(e.s, i)

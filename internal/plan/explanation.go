@@ -129,8 +129,11 @@ type LocalityExplained struct {
 
 	Barred      bool `json:"barred,omitempty"`      // this source was seen not to reach it: a probe only
 	Unreachable bool `json:"unreachable,omitempty"` // no source was seen to reach it: capacity 0
-	Drained     bool `json:"drained,omitempty"`     // too few endpoints are healthy: not used
-	Full        bool `json:"full,omitempty"`        // at its ceiling
+	// Outage says with its evidence that requests fail there from all sources, or did
+	// until a moment ago; empty where they do not.
+	Outage  string `json:"outage,omitempty"`
+	Drained bool   `json:"drained,omitempty"` // too few endpoints are healthy: not used
+	Full    bool   `json:"full,omitempty"`    // at its ceiling
 }
 
 // BindingExplained names what keeps the source from its nearest locality.

@@ -157,6 +157,9 @@ func findingsOf(all []load.Findings, service string) load.Findings {
 // applyFindings books observed background and takes away capacity that nobody
 // reaches.
 func (d *draft) applyFindings() {
+	if d.Mode() == isobar.ModeObserve {
+		return // nothing is served but the baseline and health
+	}
 	for _, found := range [][]load.Landing{d.Findings.Background, d.Findings.Unreported} {
 		for _, b := range found {
 			if i := d.siteIndex(b.Locality); i >= 0 {
@@ -224,7 +227,7 @@ func (d *draft) gatherSources(subscribed []Subscription) []sourceDemand {
 		add(s.Source, 0)
 	}
 	for _, b := range d.Findings.Background {
-		if b.Failover {
+		if b.Failover || d.Mode() == isobar.ModeObserve {
 			continue // still to be steered, as soon as it can be
 		}
 		if _, known := byLocality[b.Source]; known {
@@ -246,6 +249,9 @@ func (d *draft) gatherSources(subscribed []Subscription) []sourceDemand {
 // barredFrom tells which sites the source was seen not to reach; nil for none.
 func (d *draft) barredFrom(source isobar.Locality) []bool {
 	var out []bool
+	if d.Mode() == isobar.ModeObserve {
+		return nil
+	}
 	for _, b := range d.Findings.Barred {
 		if b.Source != source {
 			continue

@@ -211,15 +211,25 @@ func sentWeights(sl *isobar.ServiceLocality, rates []float64, declared bool) []u
 // of its region, or of the whole service where that is more: regions without
 // demand of their own have room for that of others, and what comes from regions
 // without endpoints fits too. There is no queue term: what is not known must
-// not look precise.
+// not look precise. Without demand endpoints count as those with a known capacity.
 func undeclared(sites []site, sources []sourceDemand) {
 	weights, demand := map[string]float64{}, map[string]float64{} // healthy endpoint weight, requests/s; by region
-	var weight, rate float64
+	var weight, rate, known, knownWeight float64
 	for i := range sites {
-		if !sites[i].Unreachable {
-			weights[sites[i].Group.Locality.Region] += sites[i].weight
-			weight += sites[i].weight
+		s := &sites[i]
+		if s.Unreachable {
+			continue
 		}
+		weights[s.Group.Locality.Region] += s.weight
+		weight += s.weight
+		if (s.declared || s.learned) && s.weight > 0 {
+			known, knownWeight = known+s.Capacity*s.Ceiling, knownWeight+s.weight
+		}
+	}
+	// Without demand nothing is known, which is not the same as no capacity.
+	idle := 1.0
+	if known > 0 {
+		idle = known / knownWeight
 	}
 	for _, s := range sources {
 		demand[s.source.Region] += s.demand
@@ -232,6 +242,9 @@ func undeclared(sites []site, sources []sourceDemand) {
 		}
 		region := s.Group.Locality.Region
 		mean := max(rate/weight, demand[region]/weights[region])
+		if rate <= 0 {
+			mean = idle
+		}
 		s.Capacity = (undeclaredSlack*mean*s.weight + s.Background) / s.Ceiling
 		s.Nominal = s.Capacity
 	}

@@ -230,7 +230,54 @@ func (d *draft) assignInput(trigger assign.Trigger) assign.Input {
 func (d *draft) assignSource(s *sourceDemand) assign.Source {
 	out := assign.Source{Locality: s.source, Demand: s.demand, Distance: d.costs(s.source), Target: d.target(s.source), Barred: s.barred, Mix: d.mix(s.source)}
 	out.Forbidden, out.Reserve = d.confined(s)
+	d.boundShares(&out)
 	return out
+}
+
+// openFirst is the part of its target that a share which comes back may always
+// have; beyond it, it at most doubles.
+const openFirst = 0.25
+
+// boundShares tells how much a source may get of localities in which requests
+// fail more than before, or did until a moment ago.
+func (d *draft) boundShares(s *assign.Source) {
+	if d.Mode() == isobar.ModeObserve || (len(d.Findings.Rising) == 0 && len(d.Findings.Opening) == 0) {
+		return
+	}
+	most := func(l int, share float64) {
+		if s.Most == nil {
+			s.Most = make([]float64, len(d.sites))
+			for k := range s.Most {
+				s.Most[k] = 1
+			}
+		}
+		s.Most[l] = min(s.Most[l], share)
+	}
+	before := d.previous.Source(s.Locality)
+	if before == nil {
+		return
+	}
+	at := d.mapSites(d.previous.Sites)
+	for _, where := range d.Findings.Rising {
+		if l := d.siteIndex(where); l >= 0 && at[l] >= 0 {
+			most(l, before.Shares[at[l]])
+		}
+	}
+	for _, o := range d.Findings.Opening {
+		l := d.siteIndex(o.Locality)
+		if o.Source != s.Locality || l < 0 || len(s.Target) != len(d.sites) {
+			continue
+		}
+		if s.Back == nil {
+			s.Back = make([]bool, len(d.sites))
+		}
+		s.Back[l] = true
+		now := 0.0
+		if at[l] >= 0 {
+			now = before.Shares[at[l]]
+		}
+		most(l, min(o.Open*s.Target[l], max(openFirst*s.Target[l], 2*now)))
+	}
 }
 
 // target gives the shares that the policy, or else the solver, wants of a

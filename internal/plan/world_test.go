@@ -147,6 +147,16 @@ func (w *world) drawFindings(t *rapid.T) {
 	for _, sl := range w.service.Localities {
 		if sometimes() {
 			f.Unreachable = append(f.Unreachable, sl.Locality)
+			f.Outages = append(f.Outages, load.Outage{Locality: sl.Locality, Attempts: 92})
+		} else if sometimes() {
+			open := rapid.SampledFrom([]float64{0.25, 0.5, 1}).Draw(t, "open")
+			f.Outages = append(f.Outages, load.Outage{Locality: sl.Locality, Attempts: 92, Succeeded: 90, Open: open})
+			for _, n := range worldSources {
+				f.Opening = append(f.Opening, load.Opening{Source: sourceOf(n), Locality: sl.Locality, Open: open})
+			}
+		}
+		if sometimes() {
+			f.Rising = append(f.Rising, sl.Locality)
 		}
 		if sometimes() {
 			f.Unreported = append(f.Unreported, load.Landing{Locality: sl.Locality, Rate: rapid.Float64Range(0, 100).Draw(t, "unreported")})

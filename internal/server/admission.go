@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -107,7 +108,11 @@ func (s *Server) enter(ctx context.Context, method string) (*visitor, error) {
 	}
 	if role := roleOf(method); role != 0 {
 		if err := s.policy().CheckRole(v.peer, role); err != nil {
-			return nil, s.refuseIdentity(err, role, v.address, "")
+			err = s.refuseIdentity(err, role, v.address, "")
+			if role == identity.RoleChecker {
+				s.security.refusals.refuse(ctx, v.account(), err)
+			}
+			return nil, err
 		}
 	}
 	return v, s.open(v, kindOf(method))
@@ -147,7 +152,11 @@ func (s *Server) admits(role identity.Role) func(context.Context, wire.Node) err
 	return func(ctx context.Context, n wire.Node) error {
 		v := visitorOf(ctx)
 		if err := s.policy().Check(v.peer, role, n.Locality); err != nil {
-			return s.refuseIdentity(err, role, v.address, n.ID)
+			err = s.refuseIdentity(err, role, v.address, n.ID)
+			if role == identity.RoleChecker {
+				s.security.refusals.refuse(ctx, fmt.Sprintf("%.100q of %s", n.ID, v.account()), err)
+			}
+			return err
 		}
 		if v.stream == nil {
 			return nil // of a caller that keeps no books

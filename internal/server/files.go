@@ -1,7 +1,10 @@
 package server
 
 import (
+	"errors"
+	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/identity"
@@ -12,7 +15,7 @@ import (
 type refusedFile struct{ why atomic.Pointer[string] }
 
 func (r *refusedFile) note(err error) {
-	if err == nil {
+	if _, held := errors.AsType[*heldChangeError](err); err == nil || held { // what is held is told apart
 		r.why.Store(nil)
 		return
 	}
@@ -22,9 +25,26 @@ func (r *refusedFile) note(err error) {
 
 // troubles tells operators what needs their attention beside the plan.
 func (s *Server) troubles() []string {
-	out := append(s.fileTroubles(), s.upstreamTroubles()...)
+	out := slices.Concat(s.heldTroubles(), s.fileTroubles(), s.upstreamTroubles(), s.connectionTroubles(), s.security.refusals.troubles(time.Now()))
 	if why := s.tracing.Trouble(); why != "" {
 		out = append(out, "the rolling trace has stopped: "+why)
+	}
+	return out
+}
+
+// heldTroubles tells what of the configuration is not in force because clients
+// need what it removes.
+func (s *Server) heldTroubles() []string {
+	held := s.heldState()
+	if held == nil {
+		return nil
+	}
+	var out []string
+	if held.Removes != "" {
+		out = append(out, (&heldChangeError{digest: held.Digest, what: held.Removes}).Error())
+	}
+	for _, h := range held.Services {
+		out = append(out, heldText(h.Service, h.Rate, held.Digest))
 	}
 	return out
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/isobar-xds/isobar/internal/eds"
@@ -65,12 +66,24 @@ func (s *Server) newGRPC(only2017 bool) *grpc.Server {
 
 // guardStream turns a panic in a handler into the end of that one stream.
 func (s *Server) guardStream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, h grpc.StreamHandler) (err error) {
+	if err := plainResponses(ss.Context()); err != nil {
+		return err
+	}
 	defer s.defects.Recovered(&err, s.log, "method", info.FullMethod)
 	return h(srv, ss)
 }
 
 // guardUnary does the same for single requests.
 func (s *Server) guardUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, h grpc.UnaryHandler) (resp any, err error) {
+	if err := plainResponses(ctx); err != nil {
+		return nil, err
+	}
 	defer s.defects.Recovered(&err, s.log, "method", info.FullMethod)
 	return h(ctx, req)
+}
+
+// plainResponses keeps gRPC from compressing responses to clients that compress
+// their requests: responses are encoded once for all streams.
+func plainResponses(ctx context.Context) error {
+	return grpc.SetSendCompressor(ctx, encoding.Identity)
 }

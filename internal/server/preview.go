@@ -2,8 +2,12 @@ package server
 
 import (
 	"context"
+	"fmt"
+	"maps"
+	"slices"
 	"time"
 
+	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/config"
 	"github.com/isobar-xds/isobar/internal/plan"
@@ -32,8 +36,12 @@ func (s *Server) preview(ctx context.Context, body []byte) (plan.Difference, []a
 	if err := s.lost("body", next); err != nil {
 		return plan.Difference{}, warnings, inputError(err)
 	}
+	services, held := s.previewHeld(next, digestOf(body))
+	for _, text := range held {
+		warnings = append(warnings, admin.Problem{Error: text})
+	}
 	listed, unknown := s.upstream.Preview(upstreamConfig(next.Source))
-	topology, operators, conflicts, err := s.registry.Preview(next.Services, listed, unknown, next.Network)
+	topology, operators, conflicts, err := s.registry.Preview(services, listed, unknown, next.Network)
 	if err != nil {
 		return plan.Difference{}, warnings, inputError(err)
 	}
@@ -49,4 +57,25 @@ func (s *Server) preview(ctx context.Context, body []byte) (plan.Difference, []a
 	}
 	d, err := s.loop.Preview(ctx, topology, operators)
 	return d, warnings, err
+}
+
+// previewHeld lists the services that would be in force with another
+// configuration, and says what would be held.
+func (s *Server) previewHeld(next *config.Config, digest string) (services []isobar.Service, warnings []string) {
+	s.held.mu.Lock()
+	defer s.held.mu.Unlock()
+	held, err := s.hold(next, digest)
+	if err != nil {
+		return next.Services, []string{err.Error()}
+	}
+	for _, name := range slices.Sorted(maps.Keys(held)) {
+		warnings = append(warnings, heldText(name, held[name].rate, digest))
+	}
+	return append(slices.Clone(next.Services), specsOf(held, next)...), warnings
+}
+
+// heldText says that a service is held, and what to do.
+func heldText(service string, rate float64, digest string) string {
+	return fmt.Sprintf("service %s: held: removed from the configuration while clients send %.4g requests/s; it is served as before "+
+		"until they stop, or until isobar reload --confirm %s", service, rate, digest)
 }

@@ -34,7 +34,9 @@ func site(t *testing.T, p *plan.Plan, name string) int {
 }
 
 // fates are the ways in which requests to a dead zone fail.
-var fates = map[string]fleet.Fate{"requests fail": fleet.Failed, "no connection stands": fleet.Unconnected}
+var fates = map[string]fleet.Fate{
+	"requests fail": fleet.Failed, "no connection is open": fleet.Unconnected, "connections are refused": fleet.Refused,
+}
 
 // TestDeadZoneIsFoundByMissingLandings: nobody tells that us/b is dead, all
 // requests to it just fail. It is found, avoided but for a probe, and taken

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -87,6 +88,17 @@ func TestBadFilesKeepTheLastGood(t *testing.T) {
 // serveFile runs a server on a configuration file until the test ends.
 func serveFile(t *testing.T, path string) (*server.Server, *testhelp.Log) {
 	t.Helper()
+	kept := store.NewMemory()
+	t.Cleanup(func() { _ = kept.Close() })
+	s, log, stop := serveFileFrom(t, path, kept)
+	t.Cleanup(stop)
+	return s, log
+}
+
+// serveFileFrom is serveFile with the state of an earlier process, until it is
+// stopped.
+func serveFileFrom(t *testing.T, path string, kept store.Store) (_ *server.Server, _ *testhelp.Log, stop func()) {
+	t.Helper()
 	data, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -99,7 +111,7 @@ func serveFile(t *testing.T, path string) (*server.Server, *testhelp.Log) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log, kept := &testhelp.Log{}, store.NewMemory()
+	log := &testhelp.Log{}
 	s, err := server.New(cfg, ls, server.Options{Store: kept, File: path, Data: data, Log: slog.New(slog.NewTextHandler(log, nil))})
 	if err != nil {
 		t.Fatal(err)
@@ -107,14 +119,12 @@ func serveFile(t *testing.T, path string) (*server.Server, *testhelp.Log) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
-	t.Cleanup(func() {
+	return s, log, sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
 			t.Errorf("Run: %v", err)
 		}
-		_ = kept.Close()
 	})
-	return s, log
 }
 
 // TestIdentitiesStayWithTLS: a file that asks for no certificates any more, which

@@ -31,7 +31,11 @@ func TestRapidResets(t *testing.T) {
 	}
 	before := runtime.NumGoroutine()
 	api := discoveryv3.NewAggregatedDiscoveryServiceClient(conn)
-	for i := range resets {
+	refused := func() bool { return l.metric("isobar_admission_refused_total", "peer_rate,stream") > 0 }
+	for i := range 10 * resets { // of those that a slow machine resets before it sends them the server sees nothing
+		if i >= resets && i%500 == 0 && refused() {
+			break
+		}
 		ctx, cancel := context.WithCancel(t.Context())
 		s, err := api.StreamAggregatedResources(ctx)
 		if err == nil && i%2 == 0 {
@@ -64,7 +68,7 @@ func TestRapidResets(t *testing.T) {
 	testhelp.Eventually(t, "the streams that were reset to end", func() bool {
 		return l.metric("isobar_xds_streams", "sotw") == float64(len(open)+1) && runtime.NumGoroutine() <= before+5
 	})
-	if l.metric("isobar_admission_refused_total", "peer_rate,stream") == 0 {
+	if !refused() {
 		t.Error("resets cost nothing")
 	}
 }

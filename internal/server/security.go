@@ -4,6 +4,9 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
+	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"time"
@@ -27,11 +30,13 @@ type security struct {
 	requests   *admission.Budgets // of single requests under way
 	messages   *admission.Messages
 	admission  *admission.Metrics
+	pool       *admission.Pool // connections that the limit of open files allows
 
 	refused    *prometheus.CounterVec // by identity
 	handshakes *prometheus.CounterVec // that failed
 	logs       wire.LogLimit
 	recent     recentSubscriptions
+	refusals   refusals // of checkers
 }
 
 // maxAdminConnections bounds those of operators; one address may have half.
@@ -82,14 +87,41 @@ func (s *Server) limitListeners() {
 	pace := admission.NewPace(limits.StreamsPerSecond, limits.Burst, now)
 	sec.messages.Pace(func(address string, streams int) time.Duration { return pace.Wait(address, streams, time.Now()) })
 	connections := admission.NewRate(limits.StreamsPerSecond, limits.Burst, now)
+	most, operators, pool := s.divideFiles(limits.MaxConnections)
 	for _, l := range []*net.Listener{&s.listeners.XDS, &s.listeners.XDS2017, &s.listeners.REST} {
 		if *l != nil {
-			*l = admission.Listen(*l, admission.Limits{Rate: connections, Most: limits.MaxConnections, Metrics: sec.admission})
+			*l = admission.Listen(*l, admission.Limits{Rate: connections, Most: most, Pool: pool, Metrics: sec.admission})
 		}
 	}
 	if s.listeners.Admin != nil {
-		s.listeners.Admin = admission.Listen(s.listeners.Admin, admission.Limits{Most: maxAdminConnections})
+		s.listeners.Admin = admission.Listen(s.listeners.Admin, admission.Limits{Most: operators})
 	}
+}
+
+// divideFiles returns how many connections each listener of clients and the
+// listener of operators may have, and the pool that clients share, as far as the
+// limit of open files allows.
+func (s *Server) divideFiles(configured int) (clients, operators int, pool *admission.Pool) {
+	limit := admission.OpenFiles()
+	if limit == 0 {
+		limit = math.MaxInt32
+	}
+	files := admission.DivideFiles(limit, maxAdminConnections)
+	s.security.pool = admission.NewPool(files.Clients)
+	if files.Clients < configured {
+		s.log.Warn("the limit of open files allows fewer connections than xds.admission.max_connections; raise it (LimitNOFILE in systemd, ulimit -n)",
+			slog.Int("open_files", limit), slog.Int("connections", files.Clients), slog.Int("max_connections", configured), slog.Int("admin_connections", files.Admin))
+	}
+	return min(files.Clients, configured), files.Admin, s.security.pool
+}
+
+// connectionTroubles reports that the limit of open files is nearly used up.
+func (s *Server) connectionTroubles() []string {
+	open, most := s.security.pool.Open()
+	if open < most*4/5 {
+		return nil
+	}
+	return []string{fmt.Sprintf("%d of %d connections that the limit of open files allows are in use: raise it (LimitNOFILE in systemd, ulimit -n)", open, most)}
 }
 
 // followFiles keeps certificates and tokens up to date until ctx ends.

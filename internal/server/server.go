@@ -90,6 +90,8 @@ type Server struct {
 	security security
 	answers  answers     // that clients have yet to take
 	badFile  refusedFile // the configuration
+	held     heldServices
+	kept     *loopState // for what this package keeps itself
 	bell     filewatch.Bell
 	defects  wire.Defects
 }
@@ -114,6 +116,7 @@ func (s *Server) openSources() error {
 		s.files, kept = files, files
 	}
 	s.opts.Store = kept
+	s.kept = &loopState{store: kept, revisions: map[string]uint64{}}
 	registry, err := source.Open(context.Background(), source.Options{
 		Store: kept, Validate: config.CheckCalls, Logger: s.log, Registerer: s.metrics,
 	})
@@ -135,8 +138,9 @@ func (s *Server) buildLoop() error {
 		Is2017: s.is2017, Admit: s.admits(identity.RoleClient), Account: anonymousAccount,
 	})
 	s.lrs = lrs.New(lrs.Options{
-		Interval: func() time.Duration { return s.current.Load().ReportInterval },
-		Services: s.services, EndpointGranularity: s.cfg.XDS.EndpointLoad, MaxStreams: s.cfg.XDS.MaxStreams,
+		ManagementCluster: config.ReservedName,
+		Interval:          func() time.Duration { return s.current.Load().ReportInterval },
+		Services:          s.services, EndpointGranularity: s.cfg.XDS.EndpointLoad, MaxStreams: s.cfg.XDS.MaxStreams,
 		Admit: s.admits(identity.RoleClient), MayReport: s.mayReport,
 		Log: s.log, Registerer: s.metrics,
 	})
@@ -197,7 +201,8 @@ func (s *Server) buildAdmin() error {
 		Checkers: s.listCheckers,
 		Polls:    s.enterHTTP(s.hds.Handler()),
 		Stopping: s.stopping, Certificates: s.certificates, Attention: s.troubles,
-		Source:   s.upstreamState,
+		Source: s.upstreamState,
+		Reload: s.Reload, Held: s.heldState, UnknownClusters: s.lrs.Unknown,
 		Stall:    func() time.Duration { return max(admin.DefaultStall, 3*s.current.Load().Tick) },
 		Writable: s.cfg.Admin.Writable, Hosts: s.cfg.Admin.Hosts,
 		MayWrite: s.mayWrite, Token: s.tokenCheck(), TokenForAll: s.cfg.Admin.TokenForAll,
@@ -245,8 +250,12 @@ func (s *Server) Run(ctx context.Context) error {
 	s.followFiles(ctx, g.Go)
 	if s.opts.File != "" {
 		g.Go(func() error {
+			s.followHeld(ctx)
+			return nil
+		})
+		g.Go(func() error {
 			source.WatchFile(ctx, s.opts.File, source.WatchOptions{
-				Current: s.opts.Data, Refused: s.badFile.note, Bell: &s.bell, Logger: s.log, Registerer: s.metrics,
+				Current: s.opts.Data, Refused: s.noteFile, Bell: &s.bell, Logger: s.log, Registerer: s.metrics,
 			}, s.reload)
 			return nil
 		})

@@ -157,8 +157,13 @@ type sweepStream struct {
 
 func (w *sweepWorld) open(method string) *sweepStream {
 	w.t.Helper()
+	return w.openOn(w.conn, method)
+}
+
+func (w *sweepWorld) openOn(conn *grpc.ClientConn, method string) *sweepStream {
+	w.t.Helper()
 	ctx, cancel := context.WithCancel(w.t.Context())
-	s, err := w.conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method)
+	s, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method)
 	if err != nil {
 		w.t.Fatalf("%s: %v", method, err)
 	}

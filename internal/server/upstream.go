@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/isobar-xds/isobar"
@@ -24,14 +25,24 @@ func (s *Server) openUpstream(kept store.Store) error {
 		return err
 	}
 	s.upstream = upstream
-	return s.configureSources(&s.cfg)
+	s.held.register(s.metrics)
+	s.held.mu.Lock()
+	defer s.held.mu.Unlock()
+	held := s.holdAtStart(kept)
+	if err := s.configureSources(&s.cfg, held); err != nil {
+		return err
+	}
+	s.keep(&s.cfg, held, digestOf(s.opts.Data))
+	return nil
 }
 
 // configureSources puts the services of a configuration in force: those of the
-// file and those that another control plane lists, in one change.
-func (s *Server) configureSources(c *config.Config) error {
+// file and those that another control plane lists, in one change, with those that
+// are held.
+func (s *Server) configureSources(c *config.Config, held map[string]*heldService) error {
+	services := append(slices.Clone(c.Services), specsOf(held, c)...)
 	return s.upstream.Configure(upstreamConfig(c.Source), func(listed, unknown []isobar.Service) error {
-		_, err := s.registry.SetConfigured(c.Services, listed, unknown, c.Network)
+		_, err := s.registry.SetConfigured(services, listed, unknown, c.Network)
 		return err
 	})
 }

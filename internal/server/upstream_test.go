@@ -145,8 +145,11 @@ source: {xds: {server: "other:1", insecure: true, services: [{name: more}, {name
 		t.Errorf("warnings %+v", out.Warnings)
 	}
 	out = admin.Previewed{}
-	if code := w.order("/v1/plan", "source: {}", &out); code != 200 || len(out.Services) != 1 || out.Services[0].Change != plan.ChangeRemoved {
+	if code := w.order("/v1/plan", "source: {}", &out); code != 200 || len(out.Services) != 1 || out.Services[0].Change != plan.ChangeChanged {
 		t.Errorf("without the other control plane: %d %+v", code, out)
+	}
+	if len(out.Warnings) != 1 || !strings.Contains(out.Warnings[0].Error, "service checkout: held: removed from the configuration while clients send 1200 requests/s") {
+		t.Errorf("warnings %+v", out.Warnings)
 	}
 	var refused admin.Problem
 	if code := w.order("/v1/plan", "network: {}", &refused); code != 400 || refused.Place != "1:1" {

@@ -221,6 +221,24 @@ func (j *judgement) ceilings() error {
 	return nil
 }
 
+// comesBack is the share that a source may move at once, because localities that
+// failed work again: up to a quarter of what is wanted there, or as much again as
+// it sends there.
+func (j *judgement) comesBack(i int) float64 {
+	sum := 0.0
+	if j.now.Spec.Mode != isobar.ModeFull {
+		return sum
+	}
+	for _, o := range j.now.Findings.Opening {
+		for l := range j.was[i] {
+			if r := j.now.Result.Sources[i]; o.Source == r.Source && o.Locality == j.at(l) {
+				sum += math.Max(0, math.Min(r.Want[l]-j.was[i][l], math.Max(0.25, 2*j.was[i][l])))
+			}
+		}
+	}
+	return sum
+}
+
 // steps: a source moves at most so much in a tick, and nothing without a decision.
 func (j *judgement) steps() error {
 	if !j.anyFit {
@@ -243,11 +261,14 @@ func (j *judgement) steps() error {
 			}
 		}
 		slack := aUnit * float64(len(j.fit)+1)
-		most := aStep
+		most, all := aStep, aRelief
+		if back := j.comesBack(i); back > 0 {
+			most, all = math.Max(most, back), math.Max(all, back)
+		}
 		if !j.deciding {
 			most = 0
 		}
-		if other > most+slack || (other+relief > aRelief+slack && j.deciding) || (!j.deciding && relief > slack) {
+		if other > most+slack || (other+relief > all+slack && j.deciding) || (!j.deciding && relief > slack) {
 			return fmt.Errorf("%s moves %.2f points, and %.2f more off what is too full (a decision: %v)", j.from(i), 100*other, 100*relief, j.deciding)
 		}
 	}

@@ -4,13 +4,28 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/views"
 	"github.com/isobar-xds/isobar/internal/wire"
 )
 
-// A cluster depends on whether its endpoints report ORCA. When that changes, it
-// is told to have changed, and is another one; the assignment stays.
+// A cluster depends on settings of its service, and its protocol on the health
+// checks. When one of them changes, the cluster changes; the assignment stays.
 func TestAClusterFollowsItsService(t *testing.T) {
+	for name, set := range map[string]func(*isobar.Service){
+		"orca":       func(s *isobar.Service) { s.ORCA = true },
+		"protocol":   func(s *isobar.Service) { s.Protocol = isobar.ProtocolHTTP2 },
+		"gRPC check": func(s *isobar.Service) { s.HealthChecks = []isobar.HealthCheck{{Protocol: isobar.CheckGRPC}} },
+		"ejection":   func(s *isobar.Service) { s.OutlierDetection.Off = true },
+		"panic":      func(s *isobar.Service) { s.HealthyPanicThreshold = new(uint32) },
+		"TLS":        func(s *isobar.Service) { s.TLS = &isobar.EndpointTLS{CA: "/ca.pem"} },
+	} {
+		t.Run(name, func(t *testing.T) { clusterFollows(t, set) })
+	}
+}
+
+func clusterFollows(t *testing.T, set func(*isobar.Service)) {
+	t.Helper()
 	b := views.NewBuilder(views.Options{})
 	a, other := assignment("a", 1), assignment("b", 1)
 	first := b.Build(planOf("1", a, other), nil)
@@ -18,7 +33,7 @@ func TestAClusterFollowsItsService(t *testing.T) {
 	cluster, endpoints := v1.Lookup(wire.Cluster, "a"), v1.Lookup(wire.Endpoints, "a")
 
 	next := planOf("2", a, other)
-	next.specs[0].ORCA = true
+	set(next.specs[0])
 	second := b.Build(next, first)
 	v2 := second.View(east, v1, all)
 	if r := v2.Lookup(wire.Cluster, "a"); r == cluster || r.Version == cluster.Version {
@@ -29,6 +44,25 @@ func TestAClusterFollowsItsService(t *testing.T) {
 	}
 	if v2.Lookup(wire.Endpoints, "a") != endpoints {
 		t.Error("the assignment changed with the cluster")
+	}
+}
+
+// gRPC clients have a cluster of their own under the same name, and the same of
+// all else.
+func TestClustersForGRPC(t *testing.T) {
+	p := planOf("1", assignment("a", 1))
+	p.specs[0].TLS = &isobar.EndpointTLS{SNI: "a.example", CA: "/ca.pem"}
+	v := views.NewBuilder(views.Options{}).Build(p, nil).View(east, nil, all)
+	for _, form := range []wire.Form{wire.V3, wire.V2} {
+		envoy, grpc := wire.As{Form: form}, wire.As{Form: form, GRPC: true}
+		for _, name := range []string{"a", "xdstp://x/envoy.config.cluster.v3.Cluster/a"} {
+			if of, other := v.LookupAs(envoy, wire.Cluster, name), v.LookupAs(grpc, wire.Cluster, name); of == nil || other == nil || of.Version == other.Version {
+				t.Errorf("%v %s: Envoy gets %v, gRPC %v", form, name, of, other)
+			}
+		}
+		if v.LookupAs(envoy, wire.Listener, "a") != v.LookupAs(grpc, wire.Listener, "a") || v.LookupAs(envoy, wire.Endpoints, "a") != v.LookupAs(grpc, wire.Endpoints, "a") {
+			t.Errorf("%v: listener or assignment differ", form)
+		}
 	}
 }
 

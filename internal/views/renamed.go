@@ -20,6 +20,7 @@ type renamed struct {
 type staticKey struct {
 	kind wire.Kind
 	form wire.Form
+	grpc bool
 	name string
 }
 

@@ -68,21 +68,31 @@ func (s *Set) staticOf(name string) *static {
 // static is what of a service does not depend on who asks: cluster, listener
 // and routes. It lives as long as the service keeps its form.
 type static struct {
-	name   string
-	orca   bool
-	limits []isobar.Limit               // what they are about is passed on by clients
-	slots  [wire.Kinds][wire.Forms]slot // under the service's own name
+	spec  isobar.Service               // what they are made from, and no more
+	slots [wire.Kinds][wire.Forms]slot // under the service's own name
+	grpc  [wire.Forms]slot             // the cluster as gRPC clients get it
 
 	renamed renamed // under xdstp names
 }
 
 // fits tells whether the service still has this form.
 func (s *static) fits(spec *isobar.Service) bool {
-	return s.orca == spec.ORCA && slices.EqualFunc(s.limits, spec.Limits, func(a, b isobar.Limit) bool { return a.Metric == b.Metric })
+	settings := settingsOf(spec)
+	return s.spec.ORCA == spec.ORCA && s.spec.SameCluster(&settings) &&
+		slices.EqualFunc(s.spec.Limits, spec.Limits, func(a, b isobar.Limit) bool { return a.Metric == b.Metric })
+}
+
+// settingsOf is what the cluster of a service is made from, with the protocol
+// that may follow from its health checks.
+func settingsOf(spec *isobar.Service) isobar.ClusterSettings {
+	out := spec.ClusterSettings
+	out.Protocol = spec.EndpointProtocol()
+	return out
 }
 
 func newStatic(spec *isobar.Service, old *static) *static {
-	s := &static{name: spec.Name, orca: spec.ORCA, limits: spec.Limits}
+	// The metrics of limits are passed on by clients.
+	s := &static{spec: isobar.Service{Name: spec.Name, ORCA: spec.ORCA, Limits: spec.Limits, ClusterSettings: settingsOf(spec)}}
 	if old == nil {
 		return s
 	}
@@ -91,23 +101,30 @@ func newStatic(spec *isobar.Service, old *static) *static {
 			s.slots[k][f].fallback = old.slots[k][f].peek()
 		}
 	}
+	for f := range s.grpc {
+		s.grpc[f].fallback = old.grpc[f].peek()
+	}
 	s.renamed.succeed(&old.renamed)
 	return s
 }
 
-func (s *static) get(b *Builder, form wire.Form, kind wire.Kind, name string) *Resource {
+func (s *static) get(b *Builder, as wire.As, kind wire.Kind, name string) *Resource {
+	form, grpc := as.Form, as.GRPC && kind == wire.Cluster
 	at := &s.slots[kind][form]
-	if name != s.name {
-		at = s.renamed.slot(staticKey{kind, form, name}, &b.renamed)
+	switch {
+	case name != s.spec.Name:
+		at = s.renamed.slot(staticKey{kind, form, grpc, name}, &b.renamed)
+	case grpc:
+		at = &s.grpc[form]
 	}
 	return at.get(func() (*Resource, error) {
-		m, err := wire.StaticOf(kind, &isobar.Service{Name: s.name, ORCA: s.orca, Limits: s.limits}, name)
+		m, err := wire.StaticOf(kind, &s.spec, name, grpc)
 		var r *Resource
 		if err == nil {
 			r, err = wire.EncodeAs(wire.As{Form: form}, name, kind, m, 0)
 		}
 		if err != nil {
-			b.refuse(kind, Refusal{Service: s.name, Err: err})
+			b.refuse(kind, Refusal{Service: s.spec.Name, Err: err})
 			return nil, err
 		}
 		b.done(kind)

@@ -90,7 +90,7 @@ func (v *View) LookupFor(client string, as wire.As, kind wire.Kind, name string)
 		return v.endpoints(client, as, name)
 	case wire.Cluster, wire.Listener, wire.Route:
 		if s := v.set.static[wire.ServiceOf(kind, name)]; s != nil {
-			return s.get(v.set.builder, as.Form, kind, name)
+			return s.get(v.set.builder, as, kind, name)
 		}
 	case wire.Other:
 	}

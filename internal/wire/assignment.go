@@ -54,6 +54,7 @@ func Assignment(a *isobar.Assignment) (*endpointv3.ClusterLoadAssignment, error)
 		return nil, err
 	}
 	out.Policy = policy
+	markEndpoints(out)
 	if err := CheckAssignment(out, a.Service); err != nil {
 		return nil, err
 	}

@@ -45,9 +45,10 @@ func TestAssignment(t *testing.T) {
 		"clusterName": "checkout",
 		"endpoints": [
 			{"locality": {"region": "us-east", "zone": "b"}, "loadBalancingWeight": 9000, "lbEndpoints": [
-				{"endpoint": {"address": {"socketAddress": {"address": "10.0.0.1", "portValue": 80}}}, "loadBalancingWeight": 3},
+				{"endpoint": {"address": {"socketAddress": {"address": "10.0.0.1", "portValue": 80}}}, "loadBalancingWeight": 3,
+				 "metadata": {"filterMetadata": {"isobar": {"drop_overload": 0.25}}}},
 				{"endpoint": {"address": {"socketAddress": {"address": "2001:db8::1", "portValue": 81}}}, "loadBalancingWeight": 1,
-				 "healthStatus": "DRAINING"}]},
+				 "healthStatus": "DRAINING", "metadata": {"filterMetadata": {"isobar": {"draining": true}}}}]},
 			{"locality": {"region": "eu-west", "zone": "a", "subZone": "x"}, "loadBalancingWeight": 7, "priority": 1, "lbEndpoints": [
 				{"endpoint": {"address": {"socketAddress": {"address": "10.0.0.2", "portValue": 80}}}, "loadBalancingWeight": 1}]}],
 		"policy": {"dropOverloads": [{"category": "isobar_overload", "dropPercentage": {"numerator": 25, "denominator": "HUNDRED"}}],
@@ -255,7 +256,8 @@ func TestMadeResourcesAreValid(t *testing.T) {
 			t.Errorf("orca %v: %s", orca, protojson.Format(c))
 		}
 		if c.GetLbPolicy() != clusterv3.Cluster_ROUND_ROBIN || c.GetLrsServer().GetSelf() == nil ||
-			c.GetEdsClusterConfig().GetEdsConfig().GetAds() == nil || orca != (len(c.GetLrsReportEndpointMetrics()) > 0) {
+			c.GetEdsClusterConfig().GetEdsConfig().GetAds() == nil || c.GetEdsClusterConfig().GetEdsConfig().GetInitialFetchTimeout() == nil ||
+			orca != (len(c.GetLrsReportEndpointMetrics()) > 0) {
 			t.Errorf("orca %v: %s", orca, protojson.Format(c))
 		}
 	}
@@ -319,29 +321,5 @@ func TestORCAPoliciesFallBack(t *testing.T) {
 	const prefix = "type.googleapis.com/envoy.extensions.load_balancing_policies."
 	if want := []string{prefix + "client_side_weighted_round_robin.v3.ClientSideWeightedRoundRobin", prefix + "round_robin.v3.RoundRobin"}; !slices.Equal(types, want) {
 		t.Errorf("got %v, want %v", types, want)
-	}
-}
-
-// Unset limits are 1,024 concurrent requests in Envoy and in gRPC.
-func TestClustersHaveNoLimits(t *testing.T) {
-	for _, orca := range []bool{false, true} {
-		c, err := wire.ClusterOf(&isobar.Service{Name: "checkout", ORCA: orca})
-		if err != nil {
-			t.Fatal(err)
-		}
-		thresholds := c.GetCircuitBreakers().GetThresholds()
-		if len(thresholds) != 1 || thresholds[0].GetPriority() != corev3.RoutingPriority_DEFAULT {
-			t.Fatalf("orca %v: thresholds %v, want one, of the default priority", orca, thresholds)
-		}
-		for name, limit := range map[string]*wrapperspb.UInt32Value{
-			"max_connections":      thresholds[0].GetMaxConnections(),
-			"max_pending_requests": thresholds[0].GetMaxPendingRequests(),
-			"max_requests":         thresholds[0].GetMaxRequests(),
-			"max_retries":          thresholds[0].GetMaxRetries(),
-		} {
-			if limit.GetValue() != 4294967295 {
-				t.Errorf("orca %v: %s is %v, want 4294967295", orca, name, limit)
-			}
-		}
 	}
 }

@@ -49,6 +49,7 @@ const (
 
 	lbEndpointEndpoint = 1
 	lbEndpointHealth   = 2
+	lbEndpointMetadata = 3
 	lbEndpointWeight   = 4
 
 	endpointAt  = 1
@@ -62,6 +63,7 @@ const (
 type plainEncoder struct {
 	out, group []byte
 	ip         []byte
+	marks      [2][]byte // metadata of the next endpoint: where it does not drain, and where it does; see mark
 	addresses  map[netip.AddrPort]struct{}
 	localities map[isobar.Locality]struct{} // of a priority
 }
@@ -74,6 +76,10 @@ var plainEncoders = sync.Pool{New: func() any {
 func (e *plainEncoder) encode(name string, a *isobar.Assignment) (_ []byte, ok bool) {
 	clear(e.addresses)
 	if name == "" || a.Service == "" || !utf8.ValidString(name) || !utf8.ValidString(a.Service) || len(a.Priorities) > maxPriority+1 {
+		return nil, false
+	}
+	policy, ok := e.policy(a)
+	if !ok {
 		return nil, false
 	}
 	e.out = appendString(e.out[:0], assignmentName, name)
@@ -91,7 +97,10 @@ func (e *plainEncoder) encode(name string, a *isobar.Assignment) (_ []byte, ok b
 			e.out = appendMessage(e.out, assignmentEndpoints, e.group)
 		}
 	}
-	return e.out, e.appendPolicy(a)
+	if policy != nil {
+		e.out = appendMessage(e.out, assignmentPolicyAt, policy)
+	}
+	return e.out, true
 }
 
 // appendGroup makes group a locality with its endpoints.
@@ -141,10 +150,21 @@ func (e *plainEncoder) appendEndpoint(w *isobar.WeightedEndpoint) bool {
 	if w.Health != isobar.Unknown {
 		size += 2
 	}
+	mark := e.marks[0]
+	if w.Health == isobar.Draining {
+		mark = e.marks[1]
+	}
+	e.marks = [2][]byte{nil, drainingMark}
+	if mark != nil {
+		size += 2 + len(mark)
+	}
 	b := e.group
 	b = appendHead(b, groupEndpoints, size)
 	if w.Health != isobar.Unknown {
 		b = appendNumber(b, lbEndpointHealth, uint64(w.Health))
+	}
+	if mark != nil {
+		b = append(appendHead(b, lbEndpointMetadata, len(mark)), mark...)
 	}
 	b = appendWeight(b, lbEndpointWeight, w.Weight)
 	b = appendHead(b, lbEndpointEndpoint, 4+socket) // the generated types write it last, as part of a oneof
@@ -156,21 +176,25 @@ func (e *plainEncoder) appendEndpoint(w *isobar.WeightedEndpoint) bool {
 	return true
 }
 
-// appendPolicy appends the policy, which is hardly ever there, to out.
-func (e *plainEncoder) appendPolicy(a *isobar.Assignment) bool {
+// policy gives the encoded policy, which is hardly ever there, and makes the marks
+// of the first endpoint.
+func (e *plainEncoder) policy(a *isobar.Assignment) (encoded []byte, ok bool) {
+	e.marks = [2][]byte{nil, drainingMark}
 	p, err := assignmentPolicy(a)
 	if err != nil {
-		return false
+		return nil, false
 	}
 	if p == nil {
-		return true
+		return nil, true
 	}
 	if checkPolicy(p) != nil {
-		return false
+		return nil, false
 	}
-	policy, err := deterministic.Marshal(p)
-	e.out = appendMessage(e.out, assignmentPolicyAt, policy)
-	return err == nil
+	if encoded, err = deterministic.Marshal(p); err != nil {
+		return nil, false
+	}
+	e.marks[0], e.marks[1], err = encodedMarks(p)
+	return encoded, err == nil
 }
 
 // appendHead appends the tag of a field with a number below 16, and a length

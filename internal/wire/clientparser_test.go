@@ -87,13 +87,25 @@ type parser struct {
 	send  chan []*endpointv3.ClusterLoadAssignment
 	heard chan string // what the client says of it: "" = accepted
 	done  chan struct{}
+
+	service isobar.Service // whose cluster it gets
+	asEnvoy bool           // as Envoy gets it
+	refused chan string    // what the client says of clusters that it rejects
 }
 
 const parsed = "checkout" // the one service that the client is interested in
 
 func startParser(t *testing.T) *parser {
 	t.Helper()
-	p := &parser{t: t, send: make(chan []*endpointv3.ClusterLoadAssignment), heard: make(chan string), done: make(chan struct{})}
+	return startParserOf(t, isobar.ClusterSettings{}, false)
+}
+
+func startParserOf(t *testing.T, settings isobar.ClusterSettings, asEnvoy bool) *parser {
+	t.Helper()
+	p := &parser{
+		t: t, send: make(chan []*endpointv3.ClusterLoadAssignment), heard: make(chan string), done: make(chan struct{}),
+		service: isobar.Service{Name: parsed, ClusterSettings: settings}, asEnvoy: asEnvoy, refused: make(chan string, 1),
+	}
 	g := grpc.NewServer()
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, p)
 	resolver, err := xdsclient.NewXDSResolverWithConfigForTesting(fmt.Appendf(nil, `{
@@ -162,10 +174,16 @@ func (p *parser) StreamAggregatedResources(g discoveryv3.AggregatedDiscoveryServ
 			}
 			continue
 		}
+		if text := r.GetErrorDetail().GetMessage(); text != "" {
+			select {
+			case p.refused <- text:
+			default: // it was told already
+			}
+		}
 		if r.GetResponseNonce() != "" || len(r.GetResourceNames()) == 0 {
 			continue
 		}
-		m, err := wire.StaticOf(kind, &isobar.Service{Name: parsed}, parsed)
+		m, err := wire.StaticOf(kind, &p.service, parsed, !p.asEnvoy)
 		if err != nil {
 			return err
 		}
@@ -193,4 +211,25 @@ func anyOf(t *testing.T, m proto.Message) *anypb.Any {
 		t.Error(err)
 	}
 	return a
+}
+
+// Only some settings are the client's to refuse: this is what a real client of
+// grpc-go says of them.
+func TestClientTakesClusters(t *testing.T) {
+	endpoints := &endpointv3.ClusterLoadAssignment{ClusterName: "other"}
+	for _, orca := range []bool{false, true} {
+		p := startParserOf(t, everything(), false)
+		p.service.ORCA = orca
+		if text := p.show(endpoints); text != "" {
+			t.Errorf("the client rejects %s", text)
+		}
+	}
+	// It does look: what is Envoy's it refuses.
+	p := startParserOf(t, everything(), true)
+	select {
+	case text := <-p.refused:
+		t.Logf("the client says %s", text)
+	case <-time.After(time.Minute):
+		t.Error("the client takes files of Envoy's")
+	}
 }

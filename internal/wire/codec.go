@@ -1,9 +1,12 @@
 package wire
 
 import (
+	"sync"
+
 	"google.golang.org/grpc/encoding"
 	protocodec "google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
@@ -24,6 +27,16 @@ type RawMessage struct {
 type Reader interface {
 	// ReadMessage takes the encoded message. The bytes are lent for the call.
 	ReadMessage(encoded []byte) error
+}
+
+// Skipper is a Reader that has no use for the field with which a message may
+// begin. Envoy 1.40 sends its node, of 61 kB, with every load report.
+type Skipper interface {
+	Reader
+	// Skips returns the number of the field, of a length-delimited type, or 0 for
+	// none. ReadMessage then gets what comes after that field; also all of the
+	// message, where it does not begin with it.
+	Skips() protowire.Number
 }
 
 // ServerCodec is the codec of servers that send frames: it passes *Frame and
@@ -55,12 +68,7 @@ func (c frameCodec) Unmarshal(data mem.BufferSlice, v any) error {
 		return nil
 	}
 	if r, ok := v.(Reader); ok {
-		if len(data) == 1 {
-			return r.ReadMessage(data[0].ReadOnlyData())
-		}
-		whole := data.MaterializeToBuffer(mem.DefaultBufferPool())
-		defer whole.Free()
-		return r.ReadMessage(whole.ReadOnlyData())
+		return read(data, r)
 	}
 	m, ok := v.(protoreflect.ProtoMessage)
 	if !ok || data.Len() < scanFrom {
@@ -72,6 +80,63 @@ func (c frameCodec) Unmarshal(data mem.BufferSlice, v any) error {
 		return err
 	}
 	return c.fallback.Unmarshal(mem.BufferSlice{whole}, v)
+}
+
+// read lends a message to a reader in one piece. Only what comes in several is
+// copied, and nothing of what the reader skips.
+func read(data mem.BufferSlice, r Reader) error {
+	skip := 0
+	if s, ok := r.(Skipper); ok {
+		skip = leading(data, s.Skips())
+	}
+	for len(data) > 0 && skip >= data[0].Len() {
+		skip -= data[0].Len()
+		data = data[1:]
+	}
+	switch len(data) {
+	case 0:
+		return r.ReadMessage(nil)
+	case 1:
+		return r.ReadMessage(data[0].ReadOnlyData()[skip:])
+	}
+	whole, _ := joined.Get().(*[]byte)
+	if whole == nil {
+		whole = new([]byte)
+	}
+	*whole = append((*whole)[:0], data[0].ReadOnlyData()[skip:]...)
+	for _, b := range data[1:] {
+		*whole = append(*whole, b.ReadOnlyData()...)
+	}
+	err := r.ReadMessage(*whole)
+	if cap(*whole) <= maxJoined {
+		joined.Put(whole)
+	}
+	return err
+}
+
+// joined are buffers (*[]byte) for messages that come in pieces. Those of gRPC
+// are cleared at each use, which costs more than to read what most reports hold.
+var joined sync.Pool
+
+const maxJoined = 1 << 20 // bytes; larger messages are rare
+
+// leading is how many bytes the field takes with which a message begins, if it
+// has the number; 0 if not, or if the bytes are no message.
+func leading(data mem.BufferSlice, number protowire.Number) int {
+	if number == 0 || len(data) == 0 {
+		return 0
+	}
+	c := cursor{rest: data[0].ReadOnlyData()}
+	first := len(c.rest)
+	if !c.next() || c.key != keyOf(number, protowire.BytesType) {
+		return 0
+	}
+	size := c.varint()
+	head := first - len(c.rest)
+	if c.bad || size > uint64(data.Len()-head) { //nolint:gosec // what was read is within the data
+		return 0
+	}
+	return head + int(size) //nolint:gosec // bounded by the data
 }
 
 // Decode decodes a message for a Reader, as the codec does for others: large

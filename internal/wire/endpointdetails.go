@@ -50,9 +50,10 @@ func (c metadataCache) of(m isobar.Metadata) (*corev3.Metadata, error) {
 }
 
 // MetadataOf reads what metadata of another control plane say to filters.
-// typed_filter_metadata, which only the same build understands, are left out.
-// Errors wrap isobar.ErrBadMetadata.
+// typed_filter_metadata, which only the same build understands, are left out,
+// and so are the marks of another Isobar. Errors wrap isobar.ErrBadMetadata.
 func MetadataOf(m *corev3.Metadata) (isobar.Metadata, error) {
+	m = unmarked(m)
 	filters := make(map[string]map[string]any, len(m.GetFilterMetadata()))
 	for name, s := range m.GetFilterMetadata() {
 		if depth := structDepth(s, isobar.MaxMetadataDepth); depth > isobar.MaxMetadataDepth {

@@ -26,12 +26,13 @@ func (f Form) String() string { return [...]string{"v3", "v2", "2017"}[min(int(f
 type As struct {
 	Form Form
 	TTL  bool // v3 only: it understands a time to live, in the kind of stream that it uses
+	GRPC bool // it is a gRPC client, of whose clusters some are other ones; assignments are not
 }
 
-// Variants counts the values of As.
+// Variants counts the encodings of an assignment.
 const Variants = Forms + 1
 
-// Variant numbers the values of As, from 0 for plain v3.
+// Variant numbers the encodings of an assignment, from 0 for plain v3.
 func (a As) Variant() int {
 	if a.TTL && a.Form == V3 {
 		return Forms

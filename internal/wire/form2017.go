@@ -31,7 +31,7 @@ var (
 	clusterFields2017 = fields{
 		1: nil, 2: nil, // name, type
 		3: {1: sourceFields2017, 2: nil}, // eds_cluster_config
-		4: nil, 6: nil, 10: nil,          // connect_timeout, lb_policy, circuit_breakers
+		4: nil, 6: nil, 10: nil, 14: nil, // connect_timeout, lb_policy, circuit_breakers, http2_protocol_options
 	}
 	routeFields2017 = fields{
 		1: nil, // name
@@ -98,11 +98,15 @@ func keep(message []byte, only fields) ([]byte, error) {
 // fraction to drop.
 func assignment2017(m *endpointv3.ClusterLoadAssignment) *endpointv3.ClusterLoadAssignment {
 	out := proto.CloneOf(m)
+	marked := unmarkEndpoints(out)
 	slices.SortStableFunc(out.GetEndpoints(), func(a, b *endpointv3.LocalityLbEndpoints) int {
 		return cmp.Compare(a.GetPriority(), b.GetPriority())
 	})
 	out.Endpoints = usable2017(out.GetEndpoints())
 	rescaleLocalities(out.GetEndpoints())
+	if marked {
+		markEndpoints(out) // another endpoint may be the first now
+	}
 	out.Policy = policy2017(m.GetPolicy())
 	return out
 }

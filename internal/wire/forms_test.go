@@ -81,7 +81,7 @@ func TestOldStaticResources(t *testing.T) {
 	s := &isobar.Service{Name: "checkout", ORCA: true}
 	old := func(kind wire.Kind, into proto.Message) []byte {
 		t.Helper()
-		m, err := wire.StaticOf(kind, s, s.Name)
+		m, err := wire.StaticOf(kind, s, s.Name, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -96,8 +96,7 @@ func TestOldStaticResources(t *testing.T) {
 		if err := body.UnmarshalTo(into); err != nil {
 			t.Fatal(err)
 		}
-		// API listeners have no address; that v2 wants one is for those of Envoy.
-		if v, ok := into.(interface{ ValidateAll() error }); ok && kind != wire.Listener {
+		if v, ok := into.(interface{ ValidateAll() error }); ok {
 			if err := v.ValidateAll(); err != nil {
 				t.Error(err)
 			}
@@ -126,14 +125,14 @@ func TestOldStaticResources(t *testing.T) {
 	old(wire.Route, rc)
 
 	// 2017: no listeners; clusters without what came later.
-	m, err := wire.StaticOf(wire.Listener, s, s.Name)
+	m, err := wire.StaticOf(wire.Listener, s, s.Name, false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if r, err := wire.EncodeAs(wire.As{Form: wire.V2017}, s.Name, wire.Listener, m, 0); err != nil || r != nil {
 		t.Errorf("got %v, %v; want none", r, err)
 	}
-	m, err = wire.StaticOf(wire.Cluster, s, s.Name)
+	m, err = wire.StaticOf(wire.Cluster, s, s.Name, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
+	"strings"
 	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -80,6 +81,22 @@ func ClusterHealthCheckOf(s *isobar.Service, targets []ProbeTarget) (*healthv3.C
 		return nil, fmt.Errorf("service %s: %w", s.Name, err)
 	}
 	return out, nil
+}
+
+// harmlessInterval is that of a check that never probes.
+const harmlessInterval = time.Hour
+
+// EmptyClusterHealthCheck makes a cluster without endpoints and with a check in
+// which nothing of the service stands. A checker that comes back may have been
+// ended by the check that it had.
+func EmptyClusterHealthCheck(service string) *healthv3.ClusterHealthCheck {
+	return &healthv3.ClusterHealthCheck{ClusterName: service, HealthChecks: []*corev3.HealthCheck{{
+		Timeout:            durationpb.New(time.Second),
+		Interval:           durationpb.New(harmlessInterval),
+		NoTrafficInterval:  durationpb.New(harmlessInterval),
+		UnhealthyThreshold: wrapperspb.UInt32(1), HealthyThreshold: wrapperspb.UInt32(1),
+		HealthChecker: &corev3.HealthCheck_TcpHealthCheck_{TcpHealthCheck: &corev3.HealthCheck_TcpHealthCheck{}},
+	}}}
 }
 
 func localityEndpointsOf(t ProbeTarget) *healthv3.LocalityEndpoints {
@@ -195,12 +212,17 @@ func httpProbeOf(c *isobar.HTTPCheck, service string) *corev3.HealthCheck_HttpHe
 	}
 	for _, h := range c.Headers {
 		out.RequestHeadersToAdd = append(out.RequestHeadersToAdd, &corev3.HeaderValueOption{
-			Header:       &corev3.HeaderValue{Key: h.Name, Value: h.Value},
+			Header:       &corev3.HeaderValue{Key: h.Name, Value: literalFormat(h.Value)},
 			AppendAction: corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD,
 		})
 	}
 	return out
 }
+
+// literalFormat gives the format string that stands for a text. Values of
+// headers are format strings in every version of Envoy that adds headers to
+// checks; a command that an Envoy does not know ends its process.
+func literalFormat(text string) string { return strings.ReplaceAll(text, "%", "%%") }
 
 // tcpProbeOf writes payloads in hexadecimal, the one form that every build
 // reads.

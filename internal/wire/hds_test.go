@@ -27,7 +27,7 @@ func everyCheck() *isobar.Service {
 	http, tcp, grpc, redis := base(isobar.CheckHTTP), base(isobar.CheckTCP), base(isobar.CheckGRPC), base(isobar.CheckRedis)
 	http.HTTP = &isobar.HTTPCheck{
 		Path: "/healthz", Host: "shop.example:8443", Method: "HEAD", HTTP2: true,
-		Expected: []isobar.StatusRange{{Start: 200, End: 300}}, Headers: []isobar.Header{{Name: "X-Probe", Value: "1"}},
+		Expected: []isobar.StatusRange{{Start: 200, End: 300}}, Headers: []isobar.Header{{Name: "X-Probe", Value: "100% of %FOO%"}},
 	}
 	http.TLS = true
 	tcp.TCP = &isobar.TCPCheck{Send: []byte("PING\r\n"), Receive: [][]byte{[]byte("PO"), {0xff, 0}}}
@@ -87,7 +87,7 @@ func TestClusterHealthCheck(t *testing.T) {
 	}
 	http := c.GetHealthChecks()[0].GetHttpHealthCheck()
 	if http.GetHost() != "shop.example:8443" || http.GetMethod() != corev3.RequestMethod_HEAD || http.GetCodecClientType().String() != "HTTP2" ||
-		http.GetExpectedStatuses()[0].GetEnd() != 300 || http.GetRequestHeadersToAdd()[0].GetHeader().GetValue() != "1" {
+		http.GetExpectedStatuses()[0].GetEnd() != 300 || http.GetRequestHeadersToAdd()[0].GetHeader().GetValue() != "100%% of %%FOO%%" {
 		t.Errorf("http %v", http)
 	}
 	tcp := c.GetHealthChecks()[1].GetTcpHealthCheck()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"strings"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -146,8 +147,13 @@ func checkHTTPProbe(h *corev3.HealthCheck_HttpHealthCheck) error {
 		}
 	}
 	for i, o := range h.GetRequestHeadersToAdd() {
-		if k := o.GetHeader().GetKey(); k == "" || k[0] == ':' || !headerText(k) || !headerText(o.GetHeader().GetValue()) {
-			return refused(fmt.Sprintf("http_health_check.request_headers_to_add[%d]", i), "%.100q can't be sent", k)
+		field := fmt.Sprintf("http_health_check.request_headers_to_add[%d]", i)
+		k, v := o.GetHeader().GetKey(), o.GetHeader().GetValue()
+		if k == "" || k[0] == ':' || !headerText(k) || !headerText(v) {
+			return refused(field, "%.100q can't be sent", k)
+		}
+		if strings.Contains(strings.ReplaceAll(v, "%%", ""), "%") {
+			return refused(field, "%.100q has a command in its value, which may end an Envoy; want %%%% for each percent sign", k)
 		}
 	}
 	return nil

@@ -179,3 +179,39 @@ func TestCapabilities(t *testing.T) {
 		}
 	}
 }
+
+// An Envoy is given 500 endpoints, and any checker what its metadata says.
+func TestEndpointsOfACheckerAreBounded(t *testing.T) {
+	for _, tc := range []struct {
+		agent string
+		most  any // in the metadata
+		want  int // -1: refused
+	}{
+		{"envoy", nil, 500},
+		{"isobar-checker", nil, 0},
+		{"", nil, 0},
+		{"envoy", 2000.0, 2000},
+		{"other", 7.0, 7},
+		{"envoy", 0.0, -1},
+		{"envoy", 1.5, -1},
+		{"envoy", 1e9, -1},
+		{"envoy", "many", -1},
+	} {
+		r := helloOf("probe-1")
+		r.Node.UserAgentName = tc.agent
+		if tc.most != nil {
+			m, err := structpb.NewStruct(map[string]any{"isobar": map[string]any{"max_endpoints": tc.most}, "other": true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Node.Metadata = m
+		}
+		c, err := wire.CheckerFrom(r, wire.V3)
+		switch {
+		case tc.want < 0 && (!errors.Is(err, wire.ErrMessage) || !strings.Contains(err.Error(), "max_endpoints")):
+			t.Errorf("%s with %v: %v, want it refused", tc.agent, tc.most, err)
+		case tc.want >= 0 && (err != nil || c.MaxEndpoints != tc.want):
+			t.Errorf("%s with %v: %d %v, want %d", tc.agent, tc.most, c.MaxEndpoints, err, tc.want)
+		}
+	}
+}

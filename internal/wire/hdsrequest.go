@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"unicode"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/health"
+	"github.com/isobar-xds/isobar/internal/load"
 )
 
 // FeatureGRPCChecks is the client feature of a checker that can do gRPC checks
@@ -28,6 +30,30 @@ const (
 type CheckerHello struct {
 	Node      Node
 	Protocols health.Protocols
+	// MaxEndpoints bounds what it is to probe, see [health.Checker].
+	MaxEndpoints int
+}
+
+// DefaultEnvoyEndpoints is how many endpoints an Envoy is to probe at most that
+// says nothing else in its metadata. It opens a connection to each of them at
+// once, and its process ends where it may not open as many files.
+const DefaultEnvoyEndpoints = 500
+
+// maxCheckerEndpoints is what a checker may ask for at most.
+const maxCheckerEndpoints = 1_000_000
+
+// maxEndpointsOf reads `isobar: {max_endpoints: N}` in the metadata of a node.
+func maxEndpointsOf(n *corev3.Node, agent load.Agent) (int, error) {
+	v, found := n.GetMetadata().GetFields()["isobar"].GetStructValue().GetFields()["max_endpoints"]
+	switch x := v.GetNumberValue(); {
+	case found && (x < 1 || x > maxCheckerEndpoints || x != math.Trunc(x)):
+		return 0, badMessage("node.metadata.isobar.max_endpoints", "%v, want a whole number from 1 to %d", v.AsInterface(), maxCheckerEndpoints)
+	case found:
+		return int(x), nil
+	case agent == load.AgentEnvoy:
+		return DefaultEnvoyEndpoints, nil
+	}
+	return 0, nil
 }
 
 // HealthMessage is anything that a checker sends.
@@ -151,6 +177,9 @@ func CheckerFrom(r *healthv3.HealthCheckRequest, form Form) (CheckerHello, error
 		return CheckerHello{}, badMessage("node.id", "it holds a control character")
 	}
 	out := CheckerHello{Node: n}
+	if out.MaxEndpoints, err = maxEndpointsOf(r.GetNode(), n.Agent); err != nil {
+		return CheckerHello{}, err
+	}
 	for _, c := range r.GetCapability().GetHealthCheckProtocols() {
 		switch c {
 		case healthv3.Capability_HTTP:

@@ -87,6 +87,9 @@ type ReportOptions struct {
 	Endpoints bool
 	// Room is where the report is put; nil = new memory.
 	Room *ReportRoom
+	// Unknown gets the names of clusters that are no known services. The bytes
+	// are lent for the call. nil = nobody asks.
+	Unknown func(cluster []byte)
 	// Reject is told what was left out because it can't be true; may be nil.
 	Reject func(Rejection)
 }
@@ -98,6 +101,9 @@ type Services interface {
 	// value that is equal (==) to the one it was asked of.
 	Find(name []byte) (service string, ok bool)
 }
+
+// ReportNode is the number of the field of LoadStatsRequest that has the node.
+const ReportNode protowire.Number = 1
 
 // Fields of LoadStatsRequest, ClusterStats, DroppedRequests and Duration.
 const (

@@ -134,7 +134,8 @@ func TestLoadReportDrops(t *testing.T) {
 		want  uint64
 	}{
 		{"gRPC's total holds the categories", load.AgentGRPC, stats(12, 7, 3), 12},
-		{"Envoy's does not", load.AgentEnvoy, stats(12, 7, 3), 22},
+		{"Envoy's does, too", load.AgentEnvoy, stats(12, 7, 3), 12},
+		{"categories without a total", load.AgentEnvoy, stats(0, 7, 3), 10},
 		{"unknown: the total is larger", load.AgentUnknown, stats(12, 7, 3), 12},
 		{"unknown: the categories are larger", load.AgentUnknown, stats(4, 7, 3), 10},
 	} {

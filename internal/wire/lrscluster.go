@@ -175,6 +175,9 @@ func (r *clusterReader) known(name []byte) (service string, ok bool) {
 	u := &r.usual[maphash.Bytes(r.seed, name)%uint64(len(r.usual))]
 	if service = u.name; service != string(name) || service == "" {
 		if service, ok = r.options.Known.Find(name); !ok {
+			if r.options.Unknown != nil {
+				r.options.Unknown(name)
+			}
 			return "", false
 		}
 		if service != string(name) {
@@ -211,10 +214,9 @@ func (r *clusterReader) measured(h *clusterHead) (time.Duration, bool) {
 	return v, true
 }
 
-// drops adds up the requests that the client dropped. The total of gRPC
-// includes the categories, Envoy's leaves the drops for overload out; of
-// unknown clients the larger of both counts: a sum that is too high would
-// raise demand, and with it drops.
+// drops counts the requests that the client dropped. The total of Envoy and of
+// gRPC includes the categories; a client that tells categories alone is believed,
+// too. They are never added up: that would raise demand, and with it drops.
 func (r *clusterReader) drops(encoded []byte, h *clusterHead) (uint64, []load.DropCount, bool) {
 	if h.categories > maxReportDrops {
 		return 0, nil, r.refuse(RejectSize, "dropped_requests: %d categories, want at most %d", h.categories, maxReportDrops)
@@ -240,14 +242,7 @@ func (r *clusterReader) drops(encoded []byte, h *clusterHead) (uint64, []load.Dr
 		by = append(by, d)
 	}
 	slices.SortStableFunc(by, func(a, b load.DropCount) int { return strings.Compare(a.Category, b.Category) })
-	switch r.options.Agent {
-	case load.AgentGRPC:
-		return h.dropped, by, true
-	case load.AgentEnvoy:
-		return h.dropped + sum, by, true
-	default:
-		return max(h.dropped, sum), by, true
-	}
+	return max(h.dropped, sum), by, true
 }
 
 func (r *clusterReader) drop(encoded []byte) (out load.DropCount, ok bool) {

@@ -54,7 +54,7 @@ func twinReport(m *loadstatsv3.LoadStatsRequest, agent load.Agent, arrived time.
 	out.Services = make([]load.ServiceReport, 0, len(m.GetClusterStats()))
 	for _, cs := range m.GetClusterStats() {
 		r := twinReader{service: reportedService(cs), agent: agent, reject: reject}
-		if s, ok := r.cluster(cs, agent); ok {
+		if s, ok := r.cluster(cs); ok {
 			out.Services = append(out.Services, s)
 		} else if r.service != "" && !slices.Contains(out.Refused, r.service) {
 			out.Refused = append(out.Refused, r.service)
@@ -90,7 +90,7 @@ func (r *twinReader) refuse(code wire.RejectCode, format string, args ...any) bo
 	return false
 }
 
-func (r *twinReader) cluster(cs *endpointv3.ClusterStats, agent load.Agent) (load.ServiceReport, bool) {
+func (r *twinReader) cluster(cs *endpointv3.ClusterStats) (load.ServiceReport, bool) {
 	out := load.ServiceReport{Service: r.service}
 	if len(r.service) == 0 || len(r.service) > maxReportName {
 		n := len(r.service)
@@ -101,7 +101,7 @@ func (r *twinReader) cluster(cs *endpointv3.ClusterStats, agent load.Agent) (loa
 	if out.Interval, ok = r.interval(cs); !ok {
 		return out, false
 	}
-	if out.Dropped, out.DroppedBy, ok = r.drops(cs, agent); !ok {
+	if out.Dropped, out.DroppedBy, ok = r.drops(cs); !ok {
 		return out, false
 	}
 	if n := len(cs.GetUpstreamLocalityStats()); n > maxReportLocalities {
@@ -135,11 +135,8 @@ func (r *twinReader) interval(cs *endpointv3.ClusterStats) (time.Duration, bool)
 	return v, true
 }
 
-// drops adds up the requests that the client dropped. The total of gRPC
-// includes the categories, Envoy's leaves the drops for overload out; of
-// unknown clients the larger of both counts: a sum that is too high would
-// raise demand, and with it drops.
-func (r *twinReader) drops(cs *endpointv3.ClusterStats, agent load.Agent) (uint64, []load.DropCount, bool) {
+// drops counts dropped requests: the total includes the categories.
+func (r *twinReader) drops(cs *endpointv3.ClusterStats) (uint64, []load.DropCount, bool) {
 	total := cs.GetTotalDroppedRequests()
 	if n := len(cs.GetDroppedRequests()); n > maxReportDrops {
 		return 0, nil, r.refuse(wire.RejectSize, "dropped_requests: %d categories, want at most %d", n, maxReportDrops)
@@ -160,14 +157,7 @@ func (r *twinReader) drops(cs *endpointv3.ClusterStats, agent load.Agent) (uint6
 		by = append(by, load.DropCount{Category: d.GetCategory(), Count: d.GetDroppedCount()})
 	}
 	slices.SortStableFunc(by, func(a, b load.DropCount) int { return strings.Compare(a.Category, b.Category) })
-	switch agent {
-	case load.AgentGRPC:
-		return total, by, true
-	case load.AgentEnvoy:
-		return total + sum, by, true
-	default:
-		return max(total, sum), by, true
-	}
+	return max(total, sum), by, true
 }
 
 // counter refuses counts that no client can reach, 2^64-1 among them.

@@ -16,6 +16,9 @@ const (
 	FeatureNoOverprovisioning = "envoy.lb.does_not_support_overprovisioning"
 	FeatureTTL                = "xds.config.supports-resource-ttl"
 	FeatureWrapped            = "xds.config.resource-in-sotw"
+	// FeatureSupportsWrapped is the name of the same feature in Envoy's list of
+	// client features.
+	FeatureSupportsWrapped = "xds.config.supports-resource-in-sotw"
 )
 
 // Bounds on what a node may tell. Real nodes stay far below.
@@ -54,7 +57,8 @@ func NodeFrom(n *corev3.Node) (Node, error) {
 		SendAllClusters: slices.Contains(n.GetClientFeatures(), FeatureSendAllClusters),
 		NoOverprovision: slices.Contains(n.GetClientFeatures(), FeatureNoOverprovisioning),
 		TTL:             slices.Contains(n.GetClientFeatures(), FeatureTTL),
-		Wrapped:         slices.Contains(n.GetClientFeatures(), FeatureWrapped),
+		Wrapped: slices.Contains(n.GetClientFeatures(), FeatureWrapped) ||
+			slices.Contains(n.GetClientFeatures(), FeatureSupportsWrapped),
 	}
 	return out, nil
 }
@@ -96,6 +100,12 @@ func agentOf(name string) load.Agent {
 		return load.AgentUnknown
 	}
 }
+
+// IsGRPC reports whether the client is gRPC's own, in any language.
+func (n *Node) IsGRPC() bool { return n.Agent == load.AgentGRPC }
+
+// IsEnvoy reports whether the client is an Envoy.
+func (n *Node) IsEnvoy() bool { return n.Agent == load.AgentEnvoy }
 
 func userAgent(n *corev3.Node) string {
 	if n.GetUserAgentName() == "" {

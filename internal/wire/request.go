@@ -136,14 +136,13 @@ func headFrom(node *corev3.Node, url, only, nonce string, detail *statuspb.Statu
 	return h, nil
 }
 
+// checkNames lets an empty name pass: no resource has it, so it is like any other
+// name that does not exist, and refusing it would end the stream of all the others.
 func checkNames(field string, names []string, limits Limits) error {
 	if len(names) > limits.Names {
 		return badMessage(field, "%d names, want at most %d", len(names), limits.Names)
 	}
 	for i, n := range names {
-		if n == "" {
-			return badMessage(field, "name %d is empty", i)
-		}
 		if len(n) > limits.NameSize {
 			return badMessage(field, "name %d is %d bytes long, want at most %d", i, len(n), limits.NameSize)
 		}
@@ -157,8 +156,8 @@ func checkInitial(versions map[string]string, limits Limits) error {
 		return badMessage(field, "%d names, want at most %d", len(versions), limits.Names)
 	}
 	for n, v := range versions {
-		if n == "" || len(n) > limits.NameSize {
-			return badMessage(field, "a name is %d bytes long, want 1 to %d", len(n), limits.NameSize)
+		if len(n) > limits.NameSize {
+			return badMessage(field, "a name is %d bytes long, want at most %d", len(n), limits.NameSize)
 		}
 		if len(v) > maxToken {
 			return badMessage(field, "the version of %.100q is %d bytes long, want at most %d", n, len(v), maxToken)

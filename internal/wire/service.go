@@ -2,21 +2,15 @@ package wire
 
 import (
 	"fmt"
-	"math"
 
-	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
-	cswrrv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/client_side_weighted_round_robin/v3"
-	roundrobinv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
-	wrrv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/wrr_locality/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/isobar-xds/isobar"
 )
@@ -30,27 +24,23 @@ func overADS() *corev3.ConfigSource {
 	}
 }
 
-// noCircuitBreakers lifts the limits of a cluster. Unset, Envoy and gRPC cap the
-// concurrent requests of each client at 1,024 and fail the rest, unseen by the
-// plan: load is limited here, by ceilings and drops.
-func noCircuitBreakers() *clusterv3.CircuitBreakers {
-	return &clusterv3.CircuitBreakers{Thresholds: []*clusterv3.CircuitBreakers_Thresholds{{
-		Priority:           corev3.RoutingPriority_DEFAULT,
-		MaxConnections:     wrapperspb.UInt32(math.MaxUint32),
-		MaxPendingRequests: wrapperspb.UInt32(math.MaxUint32),
-		MaxRequests:        wrapperspb.UInt32(math.MaxUint32),
-		MaxRetries:         wrapperspb.UInt32(math.MaxUint32),
-	}}}
+// awaitedOverADS is overADS without a time after which Envoy goes on without an
+// answer. After Envoy's own 15 seconds a new cluster would be used without endpoints,
+// and one that changed would lose those that it had.
+func awaitedOverADS() *corev3.ConfigSource {
+	c := overADS()
+	c.InitialFetchTimeout = durationpb.New(0)
+	return c
 }
 
 // StaticOf makes the resource of a service that does not depend on who asks: a
 // cluster, listener or route under the name by which it was asked for, which
-// may be an xdstp name. What it refers to is named alike. Errors wrap
-// ErrRefused.
-func StaticOf(kind Kind, s *isobar.Service, name string) (proto.Message, error) {
+// may be an xdstp name. What it refers to is named alike. A cluster of which not
+// all is for gRPC clients is another one for them. Errors wrap ErrRefused.
+func StaticOf(kind Kind, s *isobar.Service, name string, grpc bool) (proto.Message, error) {
 	switch kind {
 	case Cluster:
-		return clusterOf(s, name)
+		return clusterOf(s, name, grpc)
 	case Listener:
 		return listenerOf(s, name)
 	case Route:
@@ -58,86 +48,6 @@ func StaticOf(kind Kind, s *isobar.Service, name string) (proto.Message, error) 
 	case Endpoints, Other:
 	}
 	return nil, refused("type", "%s is no static resource", kind)
-}
-
-// ClusterOf is StaticOf for the cluster under the service's own name: endpoints over ADS, load reports to
-// the same server, locality weights obeyed, no limits of its own.
-//
-// gRPC turns ROUND_ROBIN into weighted localities by itself, Envoy does so by
-// locality_weighted_lb_config. With ORCA both need load_balancing_policy;
-// Envoy rejects that together with locality_weighted_lb_config.
-func ClusterOf(s *isobar.Service) (*clusterv3.Cluster, error) { return clusterOf(s, s.Name) }
-
-func clusterOf(s *isobar.Service, name string) (*clusterv3.Cluster, error) {
-	c := &clusterv3.Cluster{
-		Name:                 name,
-		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
-		EdsClusterConfig:     &clusterv3.Cluster_EdsClusterConfig{EdsConfig: overADS(), ServiceName: Renamed(name, Endpoints)},
-		LbPolicy:             clusterv3.Cluster_ROUND_ROBIN,
-		CircuitBreakers:      noCircuitBreakers(),
-		LrsServer: &corev3.ConfigSource{
-			ConfigSourceSpecifier: &corev3.ConfigSource_Self{Self: &corev3.SelfConfigSource{}},
-			ResourceApiVersion:    corev3.ApiVersion_V3,
-		},
-	}
-	// Named metrics that nothing depends on stay out, since applications may have
-	// any number of them.
-	c.LrsReportEndpointMetrics = s.ReportedMetrics()
-	if !s.ORCA {
-		c.CommonLbConfig = localityWeighted()
-		return c, checkName(s.Name)
-	}
-	policy, err := orcaPolicy()
-	if err != nil {
-		return nil, err
-	}
-	c.LoadBalancingPolicy = policy
-	return c, checkName(s.Name)
-}
-
-// localityWeighted has Envoy obey the weights of localities.
-func localityWeighted() *clusterv3.Cluster_CommonLbConfig {
-	return &clusterv3.Cluster_CommonLbConfig{
-		LocalityConfigSpecifier: &clusterv3.Cluster_CommonLbConfig_LocalityWeightedLbConfig_{
-			LocalityWeightedLbConfig: &clusterv3.Cluster_CommonLbConfig_LocalityWeightedLbConfig{},
-		},
-	}
-}
-
-// orcaPolicy is wrr_locality over client_side_weighted_round_robin, the only
-// child that Envoy accepts there. Both take the first child that they know:
-// round_robin is for clients that lack the other, grpc-js among them, which
-// else refuse the cluster.
-func orcaPolicy() (*clusterv3.LoadBalancingPolicy, error) {
-	children, err := policiesOf(
-		namedPolicy{"envoy.load_balancing_policies.client_side_weighted_round_robin", &cswrrv3.ClientSideWeightedRoundRobin{}},
-		namedPolicy{"envoy.load_balancing_policies.round_robin", &roundrobinv3.RoundRobin{}},
-	)
-	if err != nil {
-		return nil, err
-	}
-	return policiesOf(namedPolicy{"envoy.load_balancing_policies.wrr_locality", &wrrv3.WrrLocality{EndpointPickingPolicy: children}})
-}
-
-// namedPolicy is the name of an extension and its configuration.
-type namedPolicy struct {
-	name   string
-	config proto.Message
-}
-
-// policiesOf lists policies, best first.
-func policiesOf(list ...namedPolicy) (*clusterv3.LoadBalancingPolicy, error) {
-	out := new(clusterv3.LoadBalancingPolicy)
-	for _, p := range list {
-		config, err := packed(p.config)
-		if err != nil {
-			return nil, err
-		}
-		out.Policies = append(out.Policies, &clusterv3.LoadBalancingPolicy_Policy{
-			TypedExtensionConfig: &corev3.TypedExtensionConfig{Name: p.name, TypedConfig: config},
-		})
-	}
-	return out, nil
 }
 
 // ListenerOf makes the API listener of a service, which gRPC clients ask for by

@@ -2,7 +2,6 @@ package wire
 
 import (
 	"fmt"
-	"time"
 
 	apiv2 "github.com/envoyproxy/go-control-plane/envoy/api/v2"
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -12,9 +11,9 @@ import (
 	hcmv2 "github.com/envoyproxy/go-control-plane/envoy/config/filter/network/http_connection_manager/v2"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
-	"google.golang.org/protobuf/types/known/durationpb"
 )
 
 // translate encodes a resource of v3 in a form. It gives nil where the form has
@@ -42,9 +41,12 @@ func translated(form Form, m proto.Message) ([]byte, error) {
 		}
 		return reread(m, &apiv2.ClusterLoadAssignment{})
 	case *clusterv3.Cluster:
-		old := clusterBefore3(m)
+		old, err := clusterBefore3(m)
+		if err != nil {
+			return nil, err
+		}
 		if form == V2017 {
-			return marshalOnly(old, clusterFields2017)
+			return cluster2017(old)
 		}
 		return reread(old, &apiv2.Cluster{})
 	case *listenerv3.Listener:
@@ -72,22 +74,44 @@ func reread(m, as proto.Message) ([]byte, error) {
 	return deterministic.Marshal(as)
 }
 
-// connectTimeout is told to old clients only: it was required once. It is what
-// others take by default.
-const connectTimeout = 5 * time.Second
-
 // clusterBefore3 is a cluster as v2 could describe it. Utilization as a weight
-// within a locality came with v3, weighted localities are older.
-func clusterBefore3(m *clusterv3.Cluster) *clusterv3.Cluster {
+// within a locality came with v3, weighted localities are older. The protocol
+// had fields of its own.
+func clusterBefore3(m *clusterv3.Cluster) (*clusterv3.Cluster, error) {
 	c := proto.CloneOf(m)
-	c.ConnectTimeout = durationpb.New(connectTimeout)
 	if c.GetLoadBalancingPolicy() != nil {
 		c.LoadBalancingPolicy = nil
-		c.CommonLbConfig = localityWeighted()
+		obeyLocalityWeights(c.GetCommonLbConfig())
 	}
 	sourceBefore3(c.GetEdsClusterConfig().GetEdsConfig())
 	sourceBefore3(c.GetLrsServer())
-	return c
+	if config := c.GetTypedExtensionProtocolOptions()[httpOptionsName]; config != nil {
+		options := &httpv3.HttpProtocolOptions{}
+		if err := config.UnmarshalTo(options); err != nil {
+			return nil, err
+		}
+		c.Http2ProtocolOptions = &corev3.Http2ProtocolOptions{} //nolint:staticcheck // the field of that time
+		if options.GetExplicitHttpConfig() == nil {
+			c.ProtocolSelection = clusterv3.Cluster_USE_DOWNSTREAM_PROTOCOL //nolint:staticcheck // as above
+		}
+	}
+	c.TypedExtensionProtocolOptions = nil
+	var err error
+	c.TransportSocket, err = socketV2(c.GetTransportSocket())
+	return c, err
+}
+
+// cluster2017 encodes a cluster in the form of 2017; nil where that would be
+// plaintext in the place of TLS. Endpoints of a protocol that is not known
+// beforehand are spoken to in HTTP/1.
+func cluster2017(c *clusterv3.Cluster) ([]byte, error) {
+	if c.GetTransportSocket() != nil {
+		return nil, nil
+	}
+	if c.GetProtocolSelection() == clusterv3.Cluster_USE_DOWNSTREAM_PROTOCOL { //nolint:staticcheck // as above
+		c.Http2ProtocolOptions = nil //nolint:staticcheck // as above
+	}
+	return marshalOnly(c, clusterFields2017)
 }
 
 // sourceBefore3 lets a source be of the client's own version.
@@ -116,11 +140,22 @@ func listenerV2(m *listenerv3.Listener) ([]byte, error) {
 		return nil, err
 	}
 	l := proto.CloneOf(m)
-	l.ApiListener = &listenerv3.ApiListener{ApiListener: &anypb.Any{
-		TypeUrl: typePrefix + string((&hcmv2.HttpConnectionManager{}).ProtoReflect().Descriptor().FullName()),
-		Value:   nested,
-	}}
+	l.Address = apiListenerAddress()
+	l.ApiListener = &listenerv3.ApiListener{ApiListener: anyOf(&hcmv2.HttpConnectionManager{}, nested)}
 	return reread(l, &apiv2.Listener{})
+}
+
+// anyOf wraps an encoded message of the type of m.
+func anyOf(m proto.Message, encoded []byte) *anypb.Any {
+	return &anypb.Any{TypeUrl: typePrefix + string(m.ProtoReflect().Descriptor().FullName()), Value: encoded}
+}
+
+// apiListenerAddress is the address of a listener of v2, whose validation wants
+// one. No client listens on the address of an API listener.
+func apiListenerAddress() *corev3.Address {
+	return &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
+		Address: "127.0.0.1", PortSpecifier: &corev3.SocketAddress_PortValue{},
+	}}}
 }
 
 // AssignmentFrom reads an encoded assignment of some form: the inverse of the

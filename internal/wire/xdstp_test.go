@@ -45,7 +45,7 @@ func TestXDSTPNames(t *testing.T) {
 // What refers to other resources does so in the same way as it is named.
 func TestXDSTPResources(t *testing.T) {
 	const name = "xdstp://a/envoy.config.cluster.v3.Cluster/checkout"
-	m, err := wire.StaticOf(wire.Cluster, &isobar.Service{Name: "checkout"}, name)
+	m, err := wire.StaticOf(wire.Cluster, &isobar.Service{Name: "checkout"}, name, false)
 	if err != nil {
 		t.Fatal(err)
 	}

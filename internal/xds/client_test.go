@@ -50,7 +50,7 @@ type seen struct {
 func at(locality string) *corev3.Node {
 	l := isobar.MustLocality(locality)
 	return &corev3.Node{
-		Id: "node-" + strings.ReplaceAll(locality, "/", "-"), Cluster: "frontend", UserAgentName: "envoy",
+		Id: "node-" + strings.ReplaceAll(locality, "/", "-"), Cluster: "frontend", UserAgentName: "test",
 		Locality: &corev3.Locality{Region: l.Region, Zone: l.Zone, SubZone: l.SubZone},
 	}
 }

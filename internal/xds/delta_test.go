@@ -70,7 +70,7 @@ func TestDeltaInitialVersions(t *testing.T) {
 
 		c := w.delta(at("us-east/b"))
 		// What the client has is not sent again; what changed and what is gone is.
-		c.deltaRequest(edsURL, held, "a", "b", "gone").equals("eds v2: b@4").ack(edsURL).equals("eds v2: gone@none").ack(edsURL).nothing()
+		c.deltaRequest(edsURL, held, "a", "b", "gone").equals("eds v2: b@4").ack(edsURL).equals("eds v2: gone@none").ack(edsURL).equals("eds v2: -gone").ack(edsURL).nothing()
 		c.deltaRequest(cdsURL, clusters).equals("cds v2: -gone").ack(cdsURL).nothing()
 		subs := w.server.Subscriptions()
 		if len(subs) != 3 || subs[0].Service != "a" || subs[0].Acked != 1 || subs[0].AckedAt.IsZero() {
@@ -203,7 +203,7 @@ func TestDeltaMakeBeforeBreak(t *testing.T) {
 		c.equals("cds v2: new", "eds v2: new@3 other@4", "lds v2: new -old", "rds v2: new -old")
 		// Envoy ignores removals of assignments: it gets one without endpoints.
 		c.ack(edsURL).ack(ldsURL).ack(rdsURL).equals("eds v2: old@none").ack(edsURL)
-		c.ack(cdsURL).equals("cds v2: -old").ack(cdsURL).nothing()
+		c.ack(cdsURL).equals("cds v2: -old", "eds v2: -old").ack(cdsURL).ack(edsURL).nothing()
 	})
 }
 

@@ -93,9 +93,32 @@ func (s *stream) want(w *watch, x *sub) *views.Resource {
 		return r
 	}
 	if s.view.Gone(x.name) {
-		return s.view.Empty(w.as, x.name) // Envoy ignores removals of assignments
+		if s.withdrawn(x.name) {
+			return x.sent
+		}
+		empty := s.view.Empty(w.as, x.name) // Envoy ignores removals of assignments
+		if s.delta && !x.flying && !x.rejected && same(x.sent, empty) {
+			return nil // the client has it empty: now the name can be removed
+		}
+		return empty
 	}
 	return x.sent // not decided for this locality, or refused: keep what works
+}
+
+// withdrawn reports whether a gRPC client learns from its cluster that the
+// service is gone. It must not get an assignment without endpoints: that would
+// take away what it keeps with ignore_resource_deletion.
+func (s *stream) withdrawn(assignment string) bool {
+	if !s.node.IsGRPC() {
+		return false
+	}
+	cluster := wire.Renamed(assignment, wire.Cluster)
+	for _, w := range s.watches {
+		if w.kind == wire.Cluster {
+			return w.wildcard || w.subs[cluster] != nil || w.lists(cluster)
+		}
+	}
+	return false
 }
 
 // vanishes tells whether sending a resource takes something away that listeners

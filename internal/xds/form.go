@@ -3,6 +3,7 @@ package xds
 import (
 	"google.golang.org/grpc/mem"
 
+	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/internal/wire"
 )
 
@@ -32,16 +33,17 @@ func (t *tails) of(delta bool, form wire.Form, kind wire.Kind) mem.Buffer {
 	return t[0][form][kind]
 }
 
-// as tells how the client wants resources whose type URL is of a form. The URLs
-// of 2017 are those of v2.
-func (s *stream) as(form wire.Form) wire.As {
+// as tells how the client wants resources of a kind whose type URL is of a form.
+// The URLs of 2017 are those of v2.
+func (s *stream) as(form wire.Form, kind wire.Kind) wire.As {
+	grpc := kind == wire.Cluster && s.node.Agent == load.AgentGRPC
 	switch {
 	case form == wire.V2 && s.form == wire.V2017:
-		return wire.As{Form: wire.V2017}
+		return wire.As{Form: wire.V2017, GRPC: grpc}
 	case form == wire.V3:
-		return wire.As{TTL: s.node.TTL && (s.delta || s.node.Wrapped)}
+		return wire.As{TTL: s.node.TTL && (s.delta || s.node.Wrapped), GRPC: grpc}
 	default:
-		return wire.As{Form: form}
+		return wire.As{Form: form, GRPC: grpc}
 	}
 }
 

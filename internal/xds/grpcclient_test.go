@@ -71,6 +71,8 @@ type fleet struct {
 	set     *views.Set
 	version int
 	client  grpc_health_v1.HealthClient
+
+	settings isobar.ClusterSettings
 }
 
 func startFleet(t *testing.T) *fleet {
@@ -98,7 +100,7 @@ func startFleet(t *testing.T) *fleet {
 func (f *fleet) publish(orca bool, drop float64, priorities ...[]isobar.LocalityWeight) {
 	f.version++
 	p := &testPlan{version: strconv.Itoa(f.version), specs: map[string]*isobar.Service{}, assignments: map[string]*isobar.Assignment{}}
-	p.specs["checkout"] = &isobar.Service{Name: "checkout", ORCA: orca}
+	p.specs["checkout"] = &isobar.Service{Name: "checkout", ORCA: orca, ClusterSettings: f.settings}
 	p.assignments["checkout"] = &isobar.Assignment{
 		Service: "checkout", Drop: drop, OverprovisioningFactor: 140, Priorities: priorities,
 	}
@@ -202,6 +204,30 @@ func TestRealClient(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Settings that are Envoy's alone are kept from gRPC, and a change of settings
+// reaches it without failing calls.
+func TestRealClientTakesClustersMadeForEnvoy(t *testing.T) {
+	f := startFleet(t)
+	near, mid := startBackend(t), startBackend(t)
+	weights := []isobar.LocalityWeight{{EndpointGroup: near.group("us-east/b"), Weight: 7000}, {EndpointGroup: mid.group("us-east/c"), Weight: 3000}}
+	want := map[string]float64{near.address: 0.7, mid.address: 0.3}
+	f.publish(false, 0, weights)
+	f.steers(want)
+	f.settings = isobar.ClusterSettings{
+		Protocol: isobar.ProtocolAuto, LBPolicy: isobar.LBLeastRequest,
+		TLS: &isobar.EndpointTLS{SNI: "checkout.example", CA: "/nowhere.pem", SubjectAltNames: []string{"checkout.example"}},
+	}
+	f.publish(false, 0, weights)
+	f.steers(want)
+	for _, c := range f.server.Clients() {
+		for _, ct := range c.Types {
+			if ct.Rejected > 0 {
+				t.Errorf("the client refuses %s: %+v", ct.Type, ct)
+			}
+		}
 	}
 }
 

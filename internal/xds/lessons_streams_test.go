@@ -2,6 +2,7 @@ package xds_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -183,7 +184,7 @@ func TestStreamEndedForItsRequestWhileAChangeComes(t *testing.T) {
 			defer close(published)
 			w.publish(serve("a", port))
 		}()
-		c.send(&discoveryv3.DiscoveryRequest{TypeUrl: edsURL, ResourceNames: []string{""}}) // refused
+		c.send(&discoveryv3.DiscoveryRequest{TypeUrl: edsURL, ResourceNames: []string{strings.Repeat("a", 3000)}}) // refused
 		<-published
 		<-c.stream.Context().Done()
 	}

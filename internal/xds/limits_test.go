@@ -36,7 +36,6 @@ func TestBadRequestsEndTheirStreamOnly(t *testing.T) {
 		{"odd type", adsMethod, &discoveryv3.DiscoveryRequest{TypeUrl: "clusters"}, `type_url: "clusters", want type.googleapis.com/`},
 		{"other type", edsMethod, &discoveryv3.DiscoveryRequest{TypeUrl: cdsURL}, "on a stream for envoy.config.endpoint.v3.ClusterLoadAssignment"},
 		{"long type", adsMethod, &discoveryv3.DiscoveryRequest{TypeUrl: "type.googleapis.com/" + long}, "type_url: 3020 bytes"},
-		{"empty name", adsMethod, &discoveryv3.DiscoveryRequest{TypeUrl: edsURL, ResourceNames: []string{"a", ""}}, "resource_names: name 1 is empty"},
 		{"long name", adsMethod, &discoveryv3.DiscoveryRequest{TypeUrl: edsURL, ResourceNames: []string{long}}, "resource_names: name 0 is 3000 bytes long, want at most 2048"},
 		{"many names", adsMethod, &discoveryv3.DiscoveryRequest{TypeUrl: edsURL, ResourceNames: many}, "resource_names: 11 names, want at most 10"},
 		{"locators", adsMethod, &discoveryv3.DiscoveryRequest{TypeUrl: edsURL, ResourceLocators: []*discoveryv3.ResourceLocator{{Name: "a"}}}, "resource_locators: not supported"},
@@ -68,9 +67,9 @@ func TestBadDeltaRequests(t *testing.T) {
 		request *discoveryv3.DeltaDiscoveryRequest
 		says    string
 	}{
-		{&discoveryv3.DeltaDiscoveryRequest{TypeUrl: edsURL, ResourceNamesSubscribe: []string{""}}, "resource_names_subscribe: name 0 is empty"},
-		{&discoveryv3.DeltaDiscoveryRequest{TypeUrl: edsURL, ResourceNamesUnsubscribe: []string{""}}, "resource_names_unsubscribe: name 0 is empty"},
-		{&discoveryv3.DeltaDiscoveryRequest{TypeUrl: edsURL, InitialResourceVersions: map[string]string{"": "1"}}, "initial_resource_versions: a name is 0 bytes"},
+		{&discoveryv3.DeltaDiscoveryRequest{TypeUrl: edsURL, ResourceNamesSubscribe: []string{strings.Repeat("a", 3000)}}, "resource_names_subscribe: name 0 is 3000 bytes"},
+		{&discoveryv3.DeltaDiscoveryRequest{TypeUrl: edsURL, ResourceNamesUnsubscribe: []string{strings.Repeat("a", 3000)}}, "resource_names_unsubscribe: name 0 is 3000 bytes"},
+		{&discoveryv3.DeltaDiscoveryRequest{TypeUrl: edsURL, InitialResourceVersions: map[string]string{strings.Repeat("a", 3000): "1"}}, "initial_resource_versions: a name is 3000 bytes"},
 		{&discoveryv3.DeltaDiscoveryRequest{TypeUrl: edsURL, InitialResourceVersions: map[string]string{"a": strings.Repeat("1", 2000)}}, `the version of "a" is 2000 bytes`},
 		{&discoveryv3.DeltaDiscoveryRequest{
 			TypeUrl: edsURL, ResourceLocatorsSubscribe: []*discoveryv3.ResourceLocator{{Name: "a"}},

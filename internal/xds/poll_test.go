@@ -169,7 +169,7 @@ func TestBadPolls(t *testing.T) {
 		w.publish(serve("a", 1))
 		for body, want := range map[string]int{
 			`{`:                        http.StatusBadRequest,
-			`{"resource_names": [""]}`: http.StatusBadRequest,
+			`{"resource_names": [""]}`: http.StatusOK,
 			`{"type_url": "rubbish"}`:  http.StatusBadRequest,
 			`{"resourceNames": ["a"]}`: http.StatusOK,
 			`{"type_url": "type.googleapis.com/envoy.config.cluster.v3.Cluster"}`: http.StatusBadRequest,

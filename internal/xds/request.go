@@ -32,6 +32,7 @@ func (s *stream) request(r *wire.Request) error {
 		// answer that one with all the names it then wants. Where nothing is to
 		// be answered it wants these: Envoy's unified mux shows the nonce that it
 		// accepted last, also after it has rejected others.
+		s.lapse(w, r.Names)
 		return nil
 	}
 	s.replace(w, r.Names)
@@ -53,7 +54,7 @@ func (s *stream) deltaRequest(r *wire.DeltaRequest) error {
 	}
 	if first {
 		w.owed = w.kind.FullSet() || len(r.Subscribe) > 0
-		if len(r.Subscribe) == 0 {
+		if len(r.Subscribe) == 0 && len(r.Unsubscribe) == 0 {
 			s.setWildcard(w, true) // the wildcard of old clients
 		}
 	} else {
@@ -122,7 +123,8 @@ func (s *stream) watchFor(h *wire.Head) (w *watch, first bool, err error) {
 	if len(s.watches) >= maxTypes {
 		return nil, false, wire.BadMessage("type_url", fmt.Sprintf("more than %d types on one stream", maxTypes))
 	}
-	w = &watch{kind: h.Kind, as: s.as(h.Form), client: s.node.Cluster, url: h.TypeURL}
+	w = &watch{kind: h.Kind, as: s.as(h.Form, h.Kind), client: s.node.Cluster, url: h.TypeURL,
+		answersUnknown: h.Kind == wire.Endpoints && !s.delta && s.node.IsEnvoy()}
 	if h.Kind == wire.Other {
 		w.tail = mem.SliceBuffer(wire.ResponseTail(h.TypeURL, s.server.options.Identifier, s.delta))
 	} else {
@@ -178,8 +180,14 @@ func (s *stream) accept(w *watch, carried []*sub, now time.Time) {
 	for _, x := range carried {
 		w.clear(x)
 	}
-	if w.kind == wire.Endpoints {
-		s.zone.acknowledge(w.as, carried, now)
+	if w.kind != wire.Endpoints {
+		return
+	}
+	s.zone.acknowledge(w.as, carried, now)
+	for _, x := range carried {
+		if s.delta && s.view.Gone(x.name) {
+			w.enqueue(x) // to be removed, see want
+		}
 	}
 }
 

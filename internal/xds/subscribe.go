@@ -51,6 +51,24 @@ func (s *stream) replace(w *watch, names []string) {
 	w.room = nil
 }
 
+// lapse demands the listed names that a request with a stale nonce leaves out.
+// The client has forgotten their resources; if it lists the names again in
+// the request that counts, it needs the resources again.
+func (s *stream) lapse(w *watch, names []string) {
+	if w.list == nil {
+		return
+	}
+	still := make(map[string]bool, len(names))
+	for _, n := range names {
+		still[n] = true
+	}
+	for _, n := range w.list.names {
+		if !still[n] && w.lists(n) {
+			w.demand(w.find(s.view, n))
+		}
+	}
+}
+
 // subscribe adds a name; one that is new is demanded.
 func (s *stream) subscribe(w *watch, name string) *sub {
 	x := w.subs[name]
@@ -142,6 +160,9 @@ func (s *stream) renewed(assignment string) bool {
 func (s *stream) adopt(w *watch, held map[string]string) {
 	var kept []*sub
 	for _, name := range slices.Sorted(maps.Keys(held)) {
+		if name == "" {
+			continue // no resource has this name, so the client holds none
+		}
 		version := held[name]
 		x := w.subs[name]
 		if x == nil {

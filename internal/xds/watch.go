@@ -40,6 +40,10 @@ type watch struct {
 	// is subscribed: it was being made, or there already, when that began.
 	unlisted uint64
 	xdstp    bool // some name is or was an xdstp name: other than the service's
+	// answersUnknown is for Envoys, of which none would finish its start without an
+	// answer for each assignment: a name of no service is one without endpoints.
+	// It also takes endpoints away from those that come back after the service left.
+	answersUnknown bool
 
 	// The last response.
 	nonce   string
@@ -233,7 +237,11 @@ func (w *watch) covers(view *views.View, name string) bool {
 
 // lookup gives a resource as the client wants it; nil when there is none.
 func (w *watch) lookup(view *views.View, name string) *views.Resource {
-	return view.LookupFor(w.client, w.as, w.kind, name)
+	r := view.LookupFor(w.client, w.as, w.kind, name)
+	if r == nil && w.answersUnknown && name != "" && name != wire.Wildcard && view.Gone(name) {
+		return view.Empty(w.as, name)
+	}
+	return r
 }
 
 // pending tells whether there is something that could be sent now.

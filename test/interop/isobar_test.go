@@ -28,6 +28,7 @@ type isobar struct {
 type process struct {
 	xds, xds2017, rest, api string // addresses
 	config                  string // file
+	settings                string // in it, before the services
 	cmd                     *exec.Cmd
 	log                     *testhelp.Log
 }
@@ -47,25 +48,43 @@ func startIsobar(t *testing.T, services string) *isobar {
 // startTicking is startIsobar with another time between decisions.
 func startTicking(t *testing.T, tick time.Duration, services string) *isobar {
 	t.Helper()
+	s := prepareIsobar(t, tick, "", services)
+	s.run()
+	return s
+}
+
+// prepareIsobar is startTicking for a server that run starts later. Settings
+// of xds, in the flow style of YAML, are added to those of every server.
+func prepareIsobar(t *testing.T, tick time.Duration, xds, services string) *isobar {
+	t.Helper()
 	dir := t.TempDir()
 	s := &isobar{t: t, process: &process{
 		xds: testhelp.FreePort(t), xds2017: testhelp.FreePort(t), rest: testhelp.FreePort(t), api: testhelp.FreePort(t),
 		config: filepath.Join(dir, "isobar.yaml"), log: new(testhelp.Log),
 	}}
-	text := fmt.Sprintf("xds: {listen: %q, listen_2017: %q, listen_rest: %q}\n"+
-		"admin: {listen: %q, writable: true}\ntick: %s\nreport_interval: 1s\nstate_dir: %q\n%s",
-		s.xds, s.xds2017, s.rest, s.api, tick, filepath.Join(dir, "state"), services)
-	if err := os.WriteFile(s.config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s.run()
+	s.settings = fmt.Sprintf("xds: {listen: %q, listen_2017: %q, listen_rest: %q%s}\n"+
+		"admin: {listen: %q, writable: true}\ntick: %s\nreport_interval: 1s\nstate_dir: %q\n",
+		s.xds, s.xds2017, s.rest, xds, s.api, tick, filepath.Join(dir, "state"))
+	s.configure(services)
 	t.Cleanup(func() {
-		s.kill()
+		if s.cmd != nil {
+			s.kill()
+		}
 		if t.Failed() {
 			t.Logf("server: %s", s.log.String())
 		}
 	})
 	return s
+}
+
+// configure writes the configuration file with these services. A server that
+// runs takes them over by itself.
+func (s *isobar) configure(services string) {
+	s.t.Helper()
+	next := s.config + ".next"
+	if err := errors.Join(os.WriteFile(next, []byte(s.settings+services), 0o600), os.Rename(next, s.config)); err != nil {
+		s.t.Fatal(err)
+	}
 }
 
 // run starts the process and waits for its first plan.

@@ -30,7 +30,7 @@ var meanings = map[string]string{
 	drops:        "drops of Isobar's category are done, and what is dropped stays demand, neither lost nor counted twice",
 	failover:     "lower tiers take over in order when zones die, and give back what returns",
 	healthFilter: "endpoints that are drained or unhealthy are left; a tool that makes no calls is told of it",
-	orcaWeights:  "calls of a service with `orca: true` reach all its endpoints",
+	orcaWeights:  "calls of a service with `orca: true` reach all its endpoints; from Envoy's reports their capacity is learned",
 	nack:         "a refusal shows in `/v1/clients` in the client's words, the client goes on by what it had, and what it refused is not sent in a loop",
 	restart:      "no call fails while the server is killed and started again, and the client follows the new one",
 }

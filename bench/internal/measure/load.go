@@ -24,6 +24,7 @@ const lrsMethod = "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadS
 type Load struct {
 	Clusters      int
 	Endpoints     bool // with statistics by endpoint
+	Nodes         bool // with the node of an Envoy in every report
 	Streams       int
 	PerConnection int
 	Reports       int // in a round
@@ -35,6 +36,9 @@ func (l *Load) Name() string {
 	detail := "localities"
 	if l.Endpoints {
 		detail = "endpoints"
+	}
+	if l.Nodes {
+		detail += "/nodes"
 	}
 	return fmt.Sprintf("Report/clusters=%d/detail=%s", l.Clusters, detail)
 }
@@ -123,6 +127,9 @@ func (l *Load) start(ctx context.Context, kind string) (*reporters, error) {
 	for first := 0; first < l.Streams; first += l.PerConnection {
 		hello := func(stream int) []byte {
 			n := node(first + stream)
+			if l.Nodes {
+				n = envoyNode(first + stream)
+			}
 			n.ClientFeatures = []string{"envoy.lrs.supports_send_all_clusters"}
 			b, err := proto.Marshal(&loadstatsv3.LoadStatsRequest{Node: n})
 			if err != nil {
@@ -218,9 +225,28 @@ func (l *Load) await(r *reporters, want int64) error {
 
 const awaitEvery = 2 * time.Millisecond
 
+// envoyNode is as large as the node of Envoy 1.40, which names what it is built
+// with and comes with every load report.
+func envoyNode(i int) *corev3.Node {
+	n := node(i)
+	n.UserAgentName = "envoy"
+	n.UserAgentVersionType = &corev3.Node_UserAgentBuildVersion{UserAgentBuildVersion: &corev3.BuildVersion{}}
+	for e := range 470 {
+		kind := fmt.Sprintf("envoy.filters.some_category_%02d", e%60)
+		n.Extensions = append(n.Extensions, &corev3.Extension{
+			Name: fmt.Sprintf("%s.extension_%03d", kind, e), Category: kind,
+			TypeUrls: []string{fmt.Sprintf("envoy.extensions.filters.some.v3.Extension%03d", e)},
+		})
+	}
+	return n
+}
+
 // report is what a client of all clusters sends.
 func (l *Load) report() *loadstatsv3.LoadStatsRequest {
 	m := &loadstatsv3.LoadStatsRequest{}
+	if l.Nodes {
+		m.Node = envoyNode(0)
+	}
 	for c := range l.Clusters {
 		cs := &endpointv3.ClusterStats{
 			ClusterName: fleet.Name(c), LoadReportInterval: durationpb.New(5 * time.Second),

@@ -97,6 +97,8 @@ func build(t reflect.Type, made map[reflect.Type]*coder, path string) (*coder, e
 		c.write, c.read, c.sum = writeInt, readInt, sumInt
 	case reflect.Float64:
 		c.write, c.read, c.sum = writeFloat, readFloat, sumFloat
+	case reflect.Float32:
+		c.write, c.read, c.sum = writeFloat32, readFloat32, sumFloat32
 	case reflect.String:
 		c.write, c.read, c.sum = writeString, readString, sumString
 	case reflect.Struct:

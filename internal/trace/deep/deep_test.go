@@ -24,6 +24,7 @@ type thing struct {
 	u32     uint32
 	u64     uint64
 	Float   float64
+	Single  float32
 	Text    string
 	bytes   []byte
 	at      time.Time
@@ -48,7 +49,8 @@ func drawThing(t *rapid.T, pool []*thing, depth int) thing {
 	x := thing{
 		Bool: rapid.Bool().Draw(t, "bool"), small: rapid.Int8().Draw(t, "int8"), Int: rapid.Int64().Draw(t, "int"),
 		u8: rapid.Byte().Draw(t, "u8"), u16: rapid.Uint16().Draw(t, "u16"), u32: rapid.Uint32().Draw(t, "u32"), u64: rapid.Uint64().Draw(t, "u64"),
-		Float: rapid.SampledFrom([]float64{0, 1, -0.5, 1e300, math.Inf(1), math.Copysign(0, -1)}).Draw(t, "float"), Text: text.Draw(t, "text"),
+		Float:  rapid.SampledFrom([]float64{0, 1, -0.5, 1e300, math.Inf(1), math.Copysign(0, -1)}).Draw(t, "float"),
+		Single: rapid.SampledFrom([]float32{0, 1, -0.5, 1e30, float32(math.Inf(1))}).Draw(t, "single"), Text: text.Draw(t, "text"),
 		bytes: rapid.SampledFrom([][]byte{nil, {}, {1, 2}}).Draw(t, "bytes"), at: drawTime(t), For: time.Duration(rapid.Int64().Draw(t, "for")),
 		array: [2]string{text.Draw(t, "first"), text.Draw(t, "second")}, next: other.Draw(t, "next"),
 		shared:  rapid.SliceOfN(other, 0, 3).Draw(t, "shared"),

@@ -79,6 +79,10 @@ func sumInt(h *hasher, c *coder, p unsafe.Pointer) {
 
 func sumFloat(h *hasher, _ *coder, p unsafe.Pointer) { h.uint(math.Float64bits(*(*float64)(p))) }
 
+func sumFloat32(h *hasher, _ *coder, p unsafe.Pointer) {
+	h.uint(uint64(math.Float32bits(*(*float32)(p))))
+}
+
 func sumString(h *hasher, _ *coder, p unsafe.Pointer) {
 	s := *(*string)(p)
 	if h.ordering {

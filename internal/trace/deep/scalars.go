@@ -87,6 +87,19 @@ func readFloat(d *Decoder, _ *coder, p unsafe.Pointer) {
 	*(*float64)(p) = math.Float64frombits(bits.ReverseBytes64(d.uint()))
 }
 
+// writeFloat32 puts the end first, as writeFloat.
+func writeFloat32(e *Encoder, _ *coder, p unsafe.Pointer) {
+	e.uint(uint64(bits.ReverseBytes32(math.Float32bits(*(*float32)(p)))))
+}
+
+func readFloat32(d *Decoder, _ *coder, p unsafe.Pointer) {
+	v := d.uint()
+	if v > math.MaxUint32 {
+		d.failf("%d is too large for a float32", v)
+	}
+	*(*float32)(p) = math.Float32frombits(bits.ReverseBytes32(uint32(v))) //nolint:gosec // checked above
+}
+
 // writeString writes a text once, and its number then.
 func writeString(e *Encoder, _ *coder, p unsafe.Pointer) {
 	s := *(*string)(p)

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/isobar-xds/isobar/internal/admin"
+)
+
+func reloadCommand() *cobra.Command {
+	var flags orderFlags
+	var confirm string
+	cmd := &cobra.Command{
+		Use:   "reload",
+		Short: "Read the configuration file again, and confirm what is held of it",
+		Long: `Have a running server read its configuration file now, and show what of it is
+held. The server notices changes of the file by itself.
+
+A change is held where clients would suffer from it. A service that the file no
+longer has is served as before while clients send to it. A file that removes more
+than a third of the services, or of their localities, and more than one, is not
+taken at all. "isobar status" and the log show both, with a digest of the file.
+--confirm DIGEST takes what is held of exactly that file, once. The admin
+interface must be writable.`,
+		Example: "  isobar reload\n  isobar reload --confirm 3f1d9c02ab4e -m 'checkout was renamed'",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			remote, err := flags.remote()
+			if err != nil {
+				return err
+			}
+			o := flags.order(nil)
+			o.Confirm = confirm
+			out, err := remote.Reload(cmd.Context(), o)
+			if err != nil {
+				return err
+			}
+			if flags.output == outputJSON {
+				return writeJSON(cmd.OutOrStdout(), out)
+			}
+			return writeReloaded(cmd.OutOrStdout(), &out)
+		},
+	}
+	flags.register(cmd)
+	cmd.Flags().StringVar(&confirm, "confirm", "", "digest of the file of which everything is to be taken, as isobar status shows it")
+	return cmd
+}
+
+func writeReloaded(w io.Writer, out *admin.Reloaded) error {
+	held := out.Held
+	if held == nil {
+		_, err := fmt.Fprintln(w, "the configuration file is in force")
+		return err
+	}
+	if held.Removes != "" {
+		_, err := fmt.Fprintf(w, "held: the file removes %s, and is not in force; isobar reload --confirm %s takes it\n",
+			printable(held.Removes), printable(held.Digest))
+		return err
+	}
+	for i := range held.Services {
+		h := &held.Services[i]
+		if _, err := fmt.Fprintf(w, "%s: held: removed from the configuration while clients send %.4g requests/s\n", printable(h.Service), h.Rate); err != nil {
+			return err
+		}
+	}
+	_, err := fmt.Fprintf(w, "the rest of the configuration file is in force; isobar reload --confirm %s removes what is held\n", printable(held.Digest))
+	return err
+}

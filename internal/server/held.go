@@ -1,0 +1,380 @@
+package server
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/admin"
+	"github.com/isobar-xds/isobar/internal/config"
+	"github.com/isobar-xds/isobar/internal/plan"
+	"github.com/isobar-xds/isobar/internal/store"
+)
+
+const (
+	// heldRate is the least rate that holds a removed service, requests/s.
+	heldRate = 0.05
+	// heldIntervals is for how many report intervals nothing has to be sent to a
+	// held service before it is removed.
+	heldIntervals = 6
+	// fewRemoved is how many services or localities a change may always remove.
+	fewRemoved = 1
+	// configuredKey is where the services of the configuration are kept, for a
+	// service that is removed while the process is down.
+	configuredKey = "configured"
+)
+
+// heldServices are those that the configuration no longer has and clients still
+// send to, and a whole change that waits for an operator.
+type heldServices struct {
+	mu       sync.Mutex // held while the configuration changes
+	services map[string]*heldService
+	digest   string // of the file in force
+	waiting  *heldChangeError
+
+	servicesGauge, waitingGauge prometheus.Gauge
+}
+
+// heldService is served as before.
+type heldService struct {
+	spec      isobar.Service
+	rate      float64   // requests/s that clients sent last
+	since     time.Time // of the removal
+	idle      time.Time // since when nothing is sent; zero = something is
+	confirmed bool      // only an operator removes it
+}
+
+// heldChangeError is a change of the configuration that removes so much that an
+// operator has to confirm it. It is the error of who makes the change.
+type heldChangeError struct {
+	digest string
+	what   string
+}
+
+func (c *heldChangeError) Error() string {
+	return fmt.Sprintf("the change is held: it removes %s; if that is meant, isobar reload --confirm %s", c.what, c.digest)
+}
+
+// digestOf names a content of the configuration file.
+func digestOf(data []byte) string {
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:6])
+}
+
+// register adds the metrics.
+func (h *heldServices) register(r prometheus.Registerer) {
+	h.servicesGauge = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "isobar_source_held_services", Help: "Services that the configuration no longer has, and that are served because clients send to them.",
+	})
+	h.waitingGauge = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "isobar_source_held_change", Help: "1 while a change of the configuration file is held because of how much it removes, else 0.",
+	})
+	r.MustRegister(h.servicesGauge, h.waitingGauge)
+}
+
+// show brings the metrics up to date. h.mu is held.
+func (h *heldServices) show() {
+	h.servicesGauge.Set(float64(len(h.services)))
+	h.waitingGauge.Set(0)
+	if h.waiting != nil {
+		h.waitingGauge.Set(1)
+	}
+}
+
+// specsOf lists held services, sorted by name. They call only what else there is.
+func specsOf(held map[string]*heldService, next *config.Config) []isobar.Service {
+	known := names(next)
+	for name := range held {
+		known[name] = true
+	}
+	out := make([]isobar.Service, 0, len(held))
+	for _, name := range slices.Sorted(maps.Keys(held)) {
+		spec := held[name].spec
+		spec.Calls = slices.DeleteFunc(slices.Clone(spec.Calls), func(c isobar.Call) bool { return !known[c.Service] })
+		out = append(out, spec)
+	}
+	return out
+}
+
+// names are those of all services of a configuration.
+func names(c *config.Config) map[string]bool {
+	out := map[string]bool{}
+	for _, list := range [][]string{ownNames(c), listedNames(c)} {
+		for _, name := range list {
+			out[name] = true
+		}
+	}
+	return out
+}
+
+// removesAll reports whether an operator wrote that there are no services.
+func removesAll(c *config.Config) bool { return c.Services != nil && len(c.Services) == 0 }
+
+// removal says how much a change of the configuration removes, where that is
+// more than a third of the services, or of the localities of services, and more
+// than one; "" otherwise.
+func removal(before, after *config.Config) string {
+	services, left := names(before), names(after)
+	if n := missingOf(services, left); large(n, len(services)) {
+		return fmt.Sprintf("%d of %d services", n, len(services))
+	}
+	localities, stay := localitiesOf(before), localitiesOf(after)
+	for _, name := range listedNames(after) {
+		for l := range localities[name] {
+			stay[name][l] = true // its endpoints come from elsewhere now
+		}
+	}
+	n, of := 0, 0
+	for name, list := range localities {
+		of += len(list)
+		n += missingOf(list, stay[name])
+	}
+	if large(n, of) {
+		return fmt.Sprintf("%d of the %d localities of all services", n, of)
+	}
+	return ""
+}
+
+func large(n, of int) bool { return n > fewRemoved && 3*n > of }
+
+func missingOf[K comparable](before, after map[K]bool) (n int) {
+	for x := range before {
+		if !after[x] {
+			n++
+		}
+	}
+	return n
+}
+
+// localitiesOf lists where the services that the file itself has are.
+func localitiesOf(c *config.Config) map[string]map[isobar.Locality]bool {
+	out := map[string]map[isobar.Locality]bool{}
+	for name := range names(c) {
+		out[name] = map[isobar.Locality]bool{}
+	}
+	for i := range c.Services {
+		for j := range c.Services[i].Localities {
+			out[c.Services[i].Name][c.Services[i].Localities[j].Locality] = true
+		}
+	}
+	return out
+}
+
+// hold decides what of a change has to wait: all of it, which is the error, or
+// the removal of some services. s.held.mu is held.
+func (s *Server) hold(next *config.Config, digest string) (map[string]*heldService, error) {
+	out := map[string]*heldService{}
+	if removesAll(next) {
+		return out, nil
+	}
+	if what := removal(s.current.Load(), next); what != "" {
+		return nil, &heldChangeError{digest: digest, what: what}
+	}
+	for _, spec := range s.leaving(next) {
+		held := s.held.services[spec.Name]
+		if rate := s.rateOf(spec.Name); held == nil && rate > heldRate {
+			held = &heldService{spec: spec, rate: rate, since: time.Now()}
+		}
+		if held != nil {
+			out[spec.Name] = held
+		}
+	}
+	return out, nil
+}
+
+// leaving lists the services in force that another configuration does not have,
+// with the endpoints that they have now.
+func (s *Server) leaving(next *config.Config) []isobar.Service {
+	stay := names(next)
+	var out []isobar.Service
+	for _, o := range s.registry.List() {
+		if o.Owner != isobar.OwnerAPI && !stay[o.Service.Name] {
+			out = append(out, o.Service)
+		}
+	}
+	return out
+}
+
+// rateOf is what clients send to a service, requests/s.
+func (s *Server) rateOf(service string) (rate float64) {
+	p := s.loop.Current()
+	if p == nil {
+		return 0
+	}
+	v, ok := p.Service(service)
+	if !ok || v.Result == nil {
+		return 0
+	}
+	for i := range v.Result.Sources {
+		rate += v.Result.Sources[i].Demand
+	}
+	return rate
+}
+
+// keep takes note of what a change that is in force holds. s.held.mu is held.
+func (s *Server) keep(next *config.Config, held map[string]*heldService, digest string) {
+	for name, h := range held {
+		if s.held.services[name] == nil {
+			s.log.Warn("a service is held: it was removed from the configuration while clients send to it",
+				"service", name, "rate", h.rate, "confirm", "isobar reload --confirm "+digest)
+		}
+	}
+	for name := range s.held.services {
+		if held[name] == nil {
+			s.log.Info("a held service is held no longer", "service", name, "removed", !names(next)[name])
+		}
+	}
+	s.held.services, s.held.digest, s.held.waiting = held, digest, nil
+	s.held.show()
+	if err := s.saveConfigured(); err != nil {
+		s.log.Error("the services of the configuration could not be saved; those that are removed while the process is down are not held", "error", err)
+	}
+}
+
+// savedConfigured are the services of the configuration as they are kept.
+type savedConfigured struct {
+	Services []isobar.Service `json:"services"` // sorted by name
+	// Held are the services that are held, with what clients sent to them when that
+	// began, requests/s: the demand of the saved plan is up to half a minute old.
+	Held map[string]float64 `json:"held,omitempty"`
+}
+
+// saveConfigured keeps what the configuration has put in force. s.held.mu is held.
+func (s *Server) saveConfigured() error {
+	if s.opts.File == "" {
+		return nil
+	}
+	saved := savedConfigured{Services: []isobar.Service{}}
+	for _, o := range s.registry.List() {
+		if o.Owner != isobar.OwnerAPI {
+			saved.Services = append(saved.Services, o.Service)
+		}
+	}
+	for name, h := range s.held.services {
+		if saved.Held == nil {
+			saved.Held = map[string]float64{}
+		}
+		saved.Held[name] = h.rate
+	}
+	return s.kept.save(configuredKey, saved)
+}
+
+// holdAtStart is hold for what was removed while the process was down.
+func (s *Server) holdAtStart(kept store.Store) map[string]*heldService {
+	if s.opts.File == "" || removesAll(&s.cfg) {
+		return nil
+	}
+	saved, err := loadJSON[savedConfigured](kept, configuredKey)
+	if err != nil {
+		s.log.Error("the services of before could not be read; those that were removed are not held", "error", err)
+		return nil
+	}
+	demand, err := loadJSON[plan.Saved](kept, planKey)
+	if saved == nil || (demand == nil || err != nil) && len(saved.Held) == 0 {
+		return nil // nothing is known of before; a plan that can't be read is told elsewhere
+	}
+	rates := map[string]float64{}
+	if demand != nil && err == nil {
+		for _, d := range demand.Demand() {
+			rates[d.Service] += d.Rate
+		}
+	}
+	for name, rate := range saved.Held {
+		rates[name] = max(rates[name], rate)
+	}
+	before := &config.Config{Services: saved.Services}
+	all := missingOf(names(before), names(&s.cfg))
+	out := map[string]*heldService{}
+	for i := range saved.Services {
+		spec := saved.Services[i]
+		if _, err := s.registry.Get(spec.Name); err == nil || names(&s.cfg)[spec.Name] {
+			continue // the API has it
+		}
+		many := large(all, len(saved.Services))
+		if rate := rates[spec.Name]; rate > heldRate || many {
+			out[spec.Name] = &heldService{spec: spec, rate: rate, since: time.Now(), confirmed: many}
+		}
+	}
+	return out
+}
+
+// followHeld removes held services to which nothing is sent any more.
+func (s *Server) followHeld(ctx context.Context) {
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			s.dropIdle(time.Now())
+		}
+	}
+}
+
+func (s *Server) dropIdle(now time.Time) {
+	s.held.mu.Lock()
+	defer s.held.mu.Unlock()
+	current := s.current.Load()
+	patience := heldIntervals * current.ReportInterval
+	left := map[string]*heldService{}
+	for name, h := range s.held.services {
+		rate := s.rateOf(name)
+		switch {
+		case rate > heldRate:
+			h.rate, h.idle = rate, time.Time{}
+		case h.idle.IsZero():
+			h.idle = now
+		}
+		if h.confirmed || h.idle.IsZero() || now.Sub(h.idle) < patience {
+			left[name] = h
+		}
+	}
+	if len(left) == len(s.held.services) {
+		return
+	}
+	if err := s.configureSources(current, left); err != nil {
+		s.log.Error("held services could not be removed", "error", err)
+		return
+	}
+	s.keep(current, left, s.held.digest)
+}
+
+// noteFile takes note of why the configuration file is not in force; nil = it is.
+func (s *Server) noteFile(err error) {
+	_, held := errors.AsType[*heldChangeError](err)
+	if !held {
+		s.held.mu.Lock()
+		defer s.held.mu.Unlock()
+		s.held.waiting = nil
+		s.held.show()
+	}
+	s.badFile.note(err)
+}
+
+// heldState is what operators see of what is held; nil = nothing is.
+func (s *Server) heldState() *admin.HeldConfiguration {
+	s.held.mu.Lock()
+	defer s.held.mu.Unlock()
+	if s.held.waiting == nil && len(s.held.services) == 0 {
+		return nil
+	}
+	out := &admin.HeldConfiguration{Digest: s.held.digest, Services: []admin.HeldService{}}
+	if s.held.waiting != nil {
+		out.Digest, out.Removes = s.held.waiting.digest, s.held.waiting.what
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.held.services)) {
+		h := s.held.services[name]
+		out.Services = append(out.Services, admin.HeldService{Service: name, Rate: h.rate, Since: h.since})
+	}
+	return out
+}

@@ -1,0 +1,250 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	loadstatsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/admin"
+	"github.com/isobar-xds/isobar/internal/server"
+	"github.com/isobar-xds/isobar/internal/store"
+	"github.com/isobar-xds/isobar/internal/testhelp"
+)
+
+// heldWorld is a server whose configuration file changes, while a client sends
+// to the services that load names.
+type heldWorld struct {
+	*server.Server
+
+	t    *testing.T
+	path string
+	kept *store.Memory
+	log  *testhelp.Log
+	stop func()
+}
+
+// write replaces the file; each service is in one locality, us/a.
+func (w *heldWorld) write(services ...string) {
+	w.t.Helper()
+	text := "xds: {listen: \"127.0.0.1:0\"}\nadmin: {listen: \"127.0.0.1:0\", writable: true}\nstop_spread: 0s\ntick: 1s\nreport_interval: 1s\nservices:"
+	if len(services) == 0 {
+		text += " []"
+	}
+	for _, name := range services {
+		text += fmt.Sprintf("\n- {name: %s, localities: [{locality: us/a, endpoints: [\"10.0.0.1:80\"]}]}", name)
+	}
+	if err := os.WriteFile(w.path+".new", []byte(text+"\n"), 0o600); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := os.Rename(w.path+".new", w.path); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *heldWorld) serve() {
+	w.t.Helper()
+	w.Server, w.log, w.stop = serveFileFrom(w.t, w.path, w.kept)
+	w.t.Cleanup(w.stop)
+}
+
+func newHeldWorld(t *testing.T, services ...string) *heldWorld {
+	t.Helper()
+	w := &heldWorld{t: t, path: filepath.Join(t.TempDir(), "isobar.yaml"), kept: store.NewMemory()}
+	t.Cleanup(func() { _ = w.kept.Close() })
+	w.write(services...)
+	w.serve()
+	return w
+}
+
+// report has a client send 40 requests/s to a service, until it is stopped.
+func (w *heldWorld) report(service string) (stop func()) {
+	w.t.Helper()
+	ctx, cancel := context.WithCancel(w.t.Context())
+	conn, err := grpc.NewClient(w.XDSAddress(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	s, err := loadstatsv3.NewLoadReportingServiceClient(conn).StreamLoadStats(ctx)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			err := s.Send(&loadstatsv3.LoadStatsRequest{Node: nodeIn("reporter", "us/a"), ClusterStats: []*endpointv3.ClusterStats{{
+				ClusterName: service, LoadReportInterval: durationpb.New(time.Second),
+				UpstreamLocalityStats: []*endpointv3.UpstreamLocalityStats{{
+					Locality: nodeIn("", "us/a").GetLocality(), TotalIssuedRequests: 40, TotalSuccessfulRequests: 40,
+				}},
+			}}})
+			if err != nil {
+				return
+			}
+			select {
+			case <-time.After(time.Second):
+			case <-ctx.Done():
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+		_ = conn.Close()
+	}
+}
+
+func (w *heldWorld) status() (out admin.Status) {
+	w.t.Helper()
+	remote, err := admin.NewRemote("http://" + w.AdminAddress())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if out, err = remote.Status(w.t.Context()); err != nil {
+		w.t.Fatal(err)
+	}
+	return out
+}
+
+// in waits until exactly these services are in the plan.
+func (w *heldWorld) in(services ...string) {
+	w.t.Helper()
+	testhelp.Eventually(w.t, fmt.Sprint("plan of ", services), func() bool {
+		var have []string
+		if p := w.Plan(); p != nil {
+			for _, s := range p.Services {
+				have = append(have, s.Spec.Name)
+			}
+		}
+		return fmt.Sprint(have) == fmt.Sprint(services)
+	})
+}
+
+// loaded waits until the plan has the client's demand.
+func (w *heldWorld) loaded(service string) {
+	w.t.Helper()
+	testhelp.Eventually(w.t, "demand of "+service, func() bool {
+		s, ok := w.Plan().Service(service)
+		return ok && s.Result != nil && len(s.Result.Sources) > 0 && s.Result.Sources[0].Demand > 10
+	})
+}
+
+// TestRemovedServicesAreHeldUnderLoad: a service that clients send to stays when
+// the file no longer has it, also where it was removed or renamed while the process
+// was down; what nobody sends to goes. An operator's confirmation removes it.
+func TestRemovedServicesAreHeldUnderLoad(t *testing.T) {
+	t.Parallel()
+	w := newHeldWorld(t, "a", "b", "c", "idle")
+	stop := w.report("a")
+	w.loaded("a")
+	w.write("b", "c", "idle", "new-a") // renamed
+	w.in("a", "b", "c", "idle", "new-a")
+	w.write("b", "c", "new-a")
+	w.in("a", "b", "c", "new-a")
+	held := w.status().Held
+	if held == nil || len(held.Services) != 1 || held.Services[0].Service != "a" || held.Services[0].Rate < 10 || held.Removes != "" {
+		t.Fatalf("held %+v", held)
+	}
+	if text := strings.Join(w.status().Attention, "\n"); !strings.Contains(text, "service a: held: removed from the configuration while clients send 40 requests/s") {
+		t.Errorf("attention:\n%s", text)
+	}
+	if n := testhelp.Metric(t, w.Metrics(), "isobar_source_held_services"); n != 1 {
+		t.Errorf("the metric says %g services", n)
+	}
+	if !strings.Contains(w.log.String(), "a service is held") {
+		t.Error("the log does not say so")
+	}
+
+	stop()
+	w.stop()
+	w.write("b", "c", "new-a")
+	w.serve()
+	w.in("a", "b", "c", "new-a")
+	stop = w.report("a")
+	defer stop()
+	w.loaded("a")
+	held = w.status().Held
+	if held == nil || len(held.Services) != 1 {
+		t.Fatalf("held after the restart: %+v", held)
+	}
+	if _, err := w.Reload("0123456789ab"); !errors.Is(err, isobar.ErrStale) {
+		t.Errorf("a wrong digest: %v", err)
+	}
+	if left, err := w.Reload(held.Digest); err != nil || left != nil {
+		t.Fatalf("confirmed: %+v, %v", left, err)
+	}
+	w.in("b", "c", "new-a")
+	if _, err := w.Reload(held.Digest); !errors.Is(err, isobar.ErrStale) {
+		t.Errorf("confirmed twice: %v", err)
+	}
+}
+
+// TestHeldServiceLeavesWithItsLoad: nobody has to confirm what harms nobody.
+func TestHeldServiceLeavesWithItsLoad(t *testing.T) {
+	t.Parallel()
+	w := newHeldWorld(t, "a", "b", "c")
+	stop := w.report("a")
+	w.loaded("a")
+	w.write("b", "c")
+	w.in("a", "b", "c")
+	w.loaded("a")
+	stop()
+	w.in("b", "c")
+	if held := w.status().Held; held != nil {
+		t.Errorf("held %+v", held)
+	}
+}
+
+// TestLargeRemovalsAreHeld: a file that lost more than a third of its services, as
+// one that is written in two parts has for a moment, is not taken before an
+// operator confirms it; services: [] is what an operator means.
+func TestLargeRemovalsAreHeld(t *testing.T) {
+	t.Parallel()
+	w := newHeldWorld(t, "a", "b", "c", "d", "e")
+	w.write("a", "b", "c")
+	testhelp.Eventually(t, "a held change", func() bool { h := w.status().Held; return h != nil && h.Removes == "2 of 5 services" })
+	w.in("a", "b", "c", "d", "e")
+	if n := testhelp.Metric(t, w.Metrics(), "isobar_source_held_change"); n != 1 {
+		t.Errorf("the metric says %g", n)
+	}
+	w.write("a", "b", "c", "d", "e") // taken back
+	testhelp.Eventually(t, "nothing held", func() bool { return w.status().Held == nil })
+	w.write("a", "b", "c", "d") // one is not many
+	w.in("a", "b", "c", "d")
+	w.write("a", "b")
+	testhelp.Eventually(t, "a held change", func() bool { return w.status().Held != nil })
+	if left, err := w.Reload(w.status().Held.Digest); err != nil || left != nil {
+		t.Fatalf("confirmed: %+v, %v", left, err)
+	}
+	w.in("a", "b")
+	w.write()
+	w.in()
+}
+
+// TestLargeRemovalsAreHeldAtStart: a file that lost them while the process was
+// down takes nothing away, either.
+func TestLargeRemovalsAreHeldAtStart(t *testing.T) {
+	t.Parallel()
+	w := newHeldWorld(t, "a", "b", "c", "d")
+	w.in("a", "b", "c", "d")
+	w.stop()
+	w.write("a", "b")
+	w.serve()
+	w.in("a", "b", "c", "d")
+	if left, err := w.Reload(w.status().Held.Digest); err != nil || left != nil {
+		t.Fatalf("confirmed: %+v, %v", left, err)
+	}
+	w.in("a", "b")
+}

@@ -1,0 +1,121 @@
+package wire_test
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	loadstatsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/isobar-xds/isobar/internal/load"
+	"github.com/isobar-xds/isobar/internal/wire"
+)
+
+// kept is a reader that keeps what it is lent.
+type kept struct {
+	skips protowire.Number
+	read  []byte
+}
+
+func (k *kept) Skips() protowire.Number { return k.skips }
+
+func (k *kept) ReadMessage(encoded []byte) error {
+	k.read = bytes.Clone(encoded)
+	return nil
+}
+
+// TestSkippedField: wherever a message is cut into pieces, a reader gets all of
+// it but the field that it skips, and all of what does not begin with that field
+// or is cut off.
+func TestSkippedField(t *testing.T) {
+	node := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), bytes.Repeat([]byte("n"), 200))
+	rest := protowire.AppendBytes(protowire.AppendTag(nil, 2, protowire.BytesType), []byte("cluster"))
+	for name, test := range map[string]struct {
+		message, want []byte
+		skips         protowire.Number
+	}{
+		"skipped":        {append(bytes.Clone(node), rest...), rest, 1},
+		"nothing else":   {node, nil, 1},
+		"not asked for":  {append(bytes.Clone(node), rest...), append(bytes.Clone(node), rest...), 0},
+		"not first":      {append(bytes.Clone(rest), node...), append(bytes.Clone(rest), node...), 1},
+		"twice":          {append(bytes.Clone(node), node...), node, 1},
+		"cut off":        {node[:100], node[:100], 1},
+		"length cut off": {node[:1], node[:1], 1},
+		"other type":     {[]byte{1 << 3, 5}, []byte{1 << 3, 5}, 1},
+		"empty":          {nil, nil, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for first := range len(test.message) + 1 {
+				for second := first; second <= len(test.message); second += 1 + len(test.message)/7 {
+					data := mem.BufferSlice{mem.SliceBuffer(test.message[:first]), mem.SliceBuffer(test.message[first:second]), mem.SliceBuffer(test.message[second:])}
+					if first == 0 { // gRPC has no empty pieces
+						data = data[1:]
+					}
+					k := &kept{skips: test.skips}
+					if err := wire.ServerCodec().Unmarshal(data, k); err != nil {
+						t.Fatal(err)
+					}
+					// Where the head of the field is cut apart, all of it may come.
+					if !bytes.Equal(k.read, test.want) && (first > 3 || !bytes.Equal(k.read, test.message)) {
+						t.Fatalf("cut at %d and %d: read %x, want %x", first, second, k.read, test.want)
+					}
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkReportWithNode reads a report of 10 services in 3 localities that comes
+// with the node of an Envoy, in pieces as large as the frames of HTTP/2.
+func BenchmarkReportWithNode(b *testing.B) {
+	report, known := largeReport(b, 10, 0)
+	n := &corev3.Node{Id: "e", UserAgentName: "envoy"}
+	for e := range 470 {
+		n.Extensions = append(n.Extensions, &corev3.Extension{
+			Name: fmt.Sprintf("envoy.filters.some_category.extension_%03d", e), Category: "envoy.filters.some_category",
+			TypeUrls: []string{fmt.Sprintf("envoy.extensions.filters.some.v3.Extension%03d", e)},
+		})
+	}
+	message, err := proto.Marshal(&loadstatsv3.LoadStatsRequest{Node: n})
+	if err != nil {
+		b.Fatal(err)
+	}
+	message = append(message, report...)
+	var data mem.BufferSlice
+	for rest := message; len(rest) > 0; {
+		size := min(len(rest), 16<<10)
+		data, rest = append(data, mem.SliceBuffer(rest[:size])), rest[size:]
+	}
+	for name, skips := range map[string]protowire.Number{"skipped": wire.ReportNode, "whole": 0} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			b.SetBytes(int64(len(message)))
+			r := &reportReader{skips: skips, options: wire.ReportOptions{
+				Agent: load.AgentEnvoy, Arrived: reportTime, Known: &known, Room: new(wire.ReportRoom),
+			}}
+			for b.Loop() {
+				if err := wire.ServerCodec().Unmarshal(data, r); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// reportReader reads load reports as their streams do.
+type reportReader struct {
+	skips   protowire.Number
+	reader  wire.ReportReader
+	options wire.ReportOptions
+}
+
+func (r *reportReader) Skips() protowire.Number { return r.skips }
+
+func (r *reportReader) ReadMessage(encoded []byte) error {
+	_, _, err := r.reader.Read(encoded, &r.options)
+	return err
+}

@@ -1,0 +1,154 @@
+package xds_test
+
+import (
+	"testing"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+
+	"github.com/isobar-xds/isobar/internal/wire"
+)
+
+// An empty name is a name that does not exist. One of it among others must not
+// end the stream, which would take the others away, too.
+func TestEmptyNameIsUnknown(t *testing.T) {
+	t.Run("state of the world", func(t *testing.T) {
+		inWorld(t, func(w *world) {
+			w.publish(serve("a", 1))
+			c := w.ads(at("us-east/b"))
+			c.request(edsURL, "", "a").equals("eds v1: a@1").ack(edsURL).nothing()
+			c.request(cdsURL, "").equals("cds v1:").ack(cdsURL).nothing() // named, so no wildcard
+			w.publish(serve("a", 2))
+			c.equals("eds v2: a@2").ack(edsURL).nothing()
+		})
+	})
+	t.Run("delta", func(t *testing.T) {
+		inWorld(t, func(w *world) {
+			w.publish(serve("a", 1))
+			c := w.delta(at("us-east/b"))
+			c.subscribe(edsURL, "", "a").equals("eds v1: a@1 -").ack(edsURL).nothing()
+			c.subscribe(edsURL, "-").nothing()
+			d := w.delta(at("us-east/b"))
+			d.deltaRequest(edsURL, map[string]string{"": "7"}, "", "a").equals("eds v1: a@1 -").ack(edsURL).nothing()
+		})
+	})
+}
+
+// A client that drops a name and takes it again has forgotten the resource,
+// even if both requests answered a response that another has overtaken.
+func TestNameDroppedAndTakenAgainInFlight(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.publish(serve("a", 1), serve("b", 2))
+		c := w.ads(at("us-east/b"))
+		c.request(edsURL, "a", "b").equals("eds v1: a@1 b@2")
+		first := *c.kind(edsURL)
+		c.ack(edsURL).nothing()
+		w.publish(serve("b", 3))
+		c.equals("eds v2: b@3")
+		stale := func(names ...string) {
+			c.send(&discoveryv3.DiscoveryRequest{TypeUrl: edsURL, VersionInfo: first.version, ResponseNonce: first.nonce, ResourceNames: names})
+		}
+		stale("b")
+		stale("a", "b")
+		c.nothing()
+		c.ack(edsURL).equals("eds v2: a@1").ack(edsURL).nothing()
+		// A name that stays dropped is not sent.
+		w.publish(serve("b", 4))
+		c.equals("eds v3: b@4")
+		stale("b")
+		c.request(edsURL, "b").nothing()
+	})
+}
+
+// Two clients that ask for the same name hold the same state of it, whether the
+// service left while they were connected or before.
+func TestDeltaGoneServiceIsRemovedAfterItsEmptyAssignment(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.publish(serve("a", 1))
+		c := w.delta(at("us-east/b"))
+		c.subscribe(edsURL, "a").equals("eds v1: a@1").ack(edsURL).nothing()
+		w.publish(without("a"))
+		c.equals("eds v2: a@none").ack(edsURL).equals("eds v2: -a").ack(edsURL).nothing()
+		late := w.delta(at("us-east/b"))
+		late.subscribe(edsURL, "a").equals("eds v2: -a").ack(edsURL).nothing()
+		w.publish(serve("a", 2))
+		c.equals("eds v3: a@2").ack(edsURL).nothing()
+		late.equals("eds v3: a@2").ack(edsURL).nothing()
+	})
+}
+
+// A client that rejects the empty assignment keeps what it has: the name is not
+// withdrawn beside it.
+func TestDeltaRejectedEmptyAssignmentIsNotRemoved(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.publish(serve("a", 1))
+		c := w.delta(at("us-east/b"))
+		c.subscribe(edsURL, "a").equals("eds v1: a@1").ack(edsURL).nothing()
+		w.publish(without("a"))
+		c.equals("eds v2: a@none").nack(edsURL, "no").nothing()
+	})
+}
+
+// A first request that only unsubscribes asks for nothing.
+func TestDeltaFirstUnsubscribeIsNoWildcard(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.publish(serve("a", 1))
+		c := w.delta(at("us-east/b"))
+		c.subscribe(cdsURL, "-a").equals("cds v1:").ack(cdsURL)
+		w.publish(serve("b", 2))
+		c.nothing()
+	})
+}
+
+// The feature that says that a client unwraps resources has two names.
+func TestFeatureOfWrappedResources(t *testing.T) {
+	for _, feature := range []string{"xds.config.resource-in-sotw", "xds.config.supports-resource-in-sotw"} {
+		node := at("us-east/b")
+		node.ClientFeatures = []string{feature}
+		if n, err := wire.NodeFrom(node); err != nil || !n.Wrapped {
+			t.Errorf("%s: wrapped %v, error %v", feature, n.Wrapped, err)
+		}
+	}
+}
+
+// An Envoy does not finish its start before each of its assignments was answered,
+// and one that came back after a service had left kept endpoints that the others
+// had lost: names of no service are answered, and forgotten like others.
+func TestEnvoysAreToldThatAServiceIsUnknown(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.publish(serve("a", 1))
+		node := at("us-east/b")
+		node.UserAgentName = "envoy"
+		c := w.ads(node)
+		c.request(edsURL, "", "*", "a", "gone").equals("eds v1: a@1 gone@none").ack(edsURL).nothing()
+		w.publish(serve("a", 2))
+		c.equals("eds v2: a@2").ack(edsURL).nothing()
+		w.publish(serve("gone", 3))
+		c.equals("eds v3: gone@3").ack(edsURL).nothing()
+		w.publish(without("gone"))
+		c.equals("eds v4: gone@none").ack(edsURL).nothing()
+		c.request(edsURL, "a", "gone", "more").equals("eds v4: more@none").ack(edsURL).nothing()
+	})
+}
+
+// A gRPC client learns from its cluster that a service is gone. An assignment
+// without endpoints would take away what it keeps with ignore_resource_deletion.
+func TestGRPCClientsAreNotToldTwiceThatAServiceIsGone(t *testing.T) {
+	for _, cds := range []bool{true, false} {
+		inWorld(t, func(w *world) {
+			w.publish(serve("a", 1), serve("b", 1))
+			node := at("us-east/b")
+			node.UserAgentName = "gRPC C-core Linux"
+			c := w.ads(node)
+			if cds {
+				c.request(cdsURL, "a", "b").equals("cds v1: a b").ack(cdsURL)
+			}
+			c.request(edsURL, "a", "unknown").equals("eds v1: a@1").ack(edsURL).nothing()
+			w.publish(without("a"))
+			if cds {
+				c.equals("cds v2: b").ack(cdsURL).nothing()
+			} else {
+				c.equals("eds v2: a@none").ack(edsURL).nothing()
+			}
+		})
+	}
+}
