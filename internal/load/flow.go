@@ -27,6 +27,7 @@ type flow struct {
 	mean     float64       // of the rates that were believed while there was traffic, requests/s
 	limit    float64       // what counts at most while it is doubted, requests/s; 0 = it is not
 	usual    float64       // mean of the rates lately, requests/s; see swing
+	gauge    gauge         // requests in progress against the rate
 	above    float64       // by how much the newest window was above what was expected, as a fraction
 }
 

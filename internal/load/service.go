@@ -13,6 +13,7 @@ type service struct {
 	capacity float64   // over all localities, requests/s; 0 = not known
 	sources  []*source // sorted by locality
 
+	observed int     // localities in the newest observation
 	nodes    int     // streams that told of it, at the last snapshot
 	demand   float64 // at the last snapshot, requests/s
 	awaiting bool    // clients known from an earlier process are awaited
@@ -81,6 +82,7 @@ func (t *Table) measure(svc *service, now time.Time, wall time.Duration) Service
 		l.Sources = told
 	}
 	l.Sites = sites.list()
+	l.Observations, l.LeftOut = t.observe(svc, now)
 	return l
 }
 

@@ -30,6 +30,10 @@ type ServiceLoad struct {
 	Heard   time.Time    // when at most half of it did
 	Sources []SourceLoad // sorted by source
 	Sites   []SiteLoad   // sorted by locality: what lands where, summed over sources
+	// Observations are what requests experience where, sorted by locality, and
+	// LeftOut the clients whose requests in progress are not counted in them.
+	Observations []Observation
+	LeftOut      []LeftOut
 }
 
 // SourceLoad is what one source locality sends to a service.

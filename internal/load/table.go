@@ -66,6 +66,10 @@ type Table struct {
 	services map[string]*service
 	names    []string // keys of services, sorted
 
+	network *isobar.Network
+	views   views     // memory for observe
+	ratios  []float64 // the same
+
 	spare [][]siteWindow // memory for windows; what take has replaced
 }
 
@@ -94,6 +98,10 @@ func NewTable(settings Settings, saved []Saved, startedAt time.Time) *Table {
 func (t *Table) SetInterval(interval time.Duration) {
 	t.interval = Settings{Interval: interval}.interval()
 }
+
+// SetNetwork tells how far localities are from each other. Unset, the latencies
+// hold that are assumed where none is configured.
+func (t *Table) SetNetwork(network *isobar.Network) { t.network = network }
 
 // SetCapacity tells the capacity of a service over all localities, requests/s:
 // a single client may claim 5% of it whatever it claimed before. Unset, the

@@ -65,6 +65,7 @@ func (d *Decider) Tick(t *Turn) (*Plan, error) {
 	d.evidence.SetInterval(t.Interval)
 	d.learning.SetInterval(t.Interval)
 	d.limits.SetInterval(t.Interval)
+	d.table.SetNetwork(t.Topology.Network)
 	d.table.Merge(t.Windows)
 	d.table.SetWatched(t.watches(), t.Now)
 	snapshot := d.table.Snapshot(t.Now)

@@ -1,0 +1,341 @@
+package load
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+)
+
+// Observation is what requests experience in one locality of a service, summed
+// over all clients.
+type Observation struct {
+	Locality isobar.Locality
+	// Rate is the attempts/s that reach the locality. A client that is left out
+	// because its figures disagree counts with at most twice the mean of the other
+	// clients of its source.
+	Rate      float64
+	Goodput   float64 // requests/s that succeeded
+	Errors    float64 // requests/s
+	Abandoned float64 // requests/s that ended without success or error
+	// Sampled is the part of Rate, in requests/s, whose clients told of their
+	// requests in progress since the observation before. 0 = nobody did, and
+	// InProgress says nothing.
+	Sampled float64
+	// InProgress is the number of requests of these clients, Network the part of it
+	// that is expected on the way by Little's law, and Clipped what was told beyond
+	// what the other clients of the same source make believable, all in requests.
+	InProgress, Network, Clipped float64
+}
+
+// AtServer is the number of requests of the sampled clients at the server.
+func (o *Observation) AtServer() float64 { return max(0, o.InProgress-o.Network) }
+
+// Failing is the part of the requests that ended without success, 0 to 1.
+func (o *Observation) Failing() float64 {
+	failed := o.Errors + o.Abandoned
+	if ended := o.Goodput + failed; ended > 0 {
+		return failed / ended
+	}
+	return 0
+}
+
+// LeftOutReason says why a client's requests in progress are not counted.
+type LeftOutReason string
+
+// The reasons.
+const (
+	LeftOutMute     LeftOutReason = "it never reports requests in progress"
+	LeftOutDisagree LeftOutReason = "its requests in progress do not fit its rate"
+)
+
+// LeftOut is a client whose requests in progress are not counted.
+type LeftOut struct {
+	Source isobar.Locality
+	Node   string // node.id
+	Reason LeftOutReason
+}
+
+// Rules of observations. The expected number of requests in progress of a client
+// is its rate times the requests in progress per request/s of the other clients.
+const (
+	memoryGauges = 16.0 // windows over which a client is compared with the others
+	leastGauges  = 8.0  // requests that have to be expected of a client before it is judged by none
+	jury         = 3    // clients of a source from which on they are compared with their median
+	disagrees    = 3.0  // factor from the median beyond which a client is left out
+	mostLeftOut  = 64   // clients of a service that are named
+)
+
+// clip is the largest number of requests in progress that is believed where
+// expected are.
+func clip(expected float64) float64 { return 2*expected + 3*math.Sqrt(expected) + 1 }
+
+// gauge compares the requests in progress that a flow reports with its rate,
+// over the last windows.
+type gauge struct {
+	held    float64 // requests in progress, a sum over windows that forgets
+	rate    float64 // requests/s, the same
+	sampled time.Time
+	at      time.Time // of the snapshot that counted the newest window
+	left    LeftOutReason
+}
+
+// take counts the newest window of a flow, and reports whether it holds a sample
+// that no snapshot before this one counted.
+func (f *flow) sample(now time.Time) bool {
+	g := &f.gauge
+	switch {
+	case f.window.until.Equal(g.sampled):
+		return g.at.Equal(now)
+	case !f.own:
+		return false
+	}
+	g.sampled, g.at = f.window.until, now
+	held := 0.0
+	for i := range f.window.sites {
+		held += f.window.sites[i].inProgress
+	}
+	keep := 1 - 1/memoryGauges
+	g.held, g.rate = g.held*keep+held, g.rate*keep+f.window.issued
+	return true
+}
+
+// siteView is what the clients of one source tell of one locality.
+type siteView struct {
+	locality *isobar.Locality
+	delay    float64 // on the network, seconds; below 0 = not looked up yet
+	assumed  bool    // delay is a guess, so nothing can be taken off by it
+	rate     float64 // requests/s of the clients with a new sample that are not left out
+	held     float64 // requests in progress that they tell
+	all      float64 // requests/s of all clients
+	clients  int     // that send there
+}
+
+// views are the localities of one source, sorted. The memory is used again for
+// the next source.
+type views struct {
+	list []siteView
+	next int // where the search begins: windows list localities in the same order
+}
+
+func (v *views) reset() { v.list, v.next = v.list[:0], 0 }
+
+// find finds or makes the view of a locality.
+func (v *views) find(l *isobar.Locality) *siteView {
+	for range 2 {
+		if v.next < len(v.list) && v.list[v.next].locality == l {
+			v.next++
+			return &v.list[v.next-1]
+		}
+		v.next = 0
+	}
+	i, found := slices.BinarySearchFunc(v.list, l, func(x siteView, l *isobar.Locality) int { return compareLocalities(x.locality, l) })
+	if !found {
+		v.list = slices.Insert(v.list, i, siteView{locality: l, delay: -1})
+	}
+	v.next = i + 1
+	return &v.list[i]
+}
+
+// compareLocalities compares localities by their content; nil is the zero one.
+func compareLocalities(a, b *isobar.Locality) int {
+	s := siteWindow{locality: a}
+	return s.compare(b)
+}
+
+// observe works out what requests to a service experience. It reads the windows
+// of all flows that count.
+func (t *Table) observe(svc *service, now time.Time) (out []Observation, left []LeftOut) {
+	out = make([]Observation, 0, svc.observed)
+	typical := svc.typical(t.judgeGauges(svc, now))
+	for _, src := range svc.sources {
+		t.views.reset()
+		t.tally(src, now)
+		for _, f := range src.flows {
+			if weight := t.counts(f, now); weight > 0 {
+				out = t.addFlow(out, f, weight, now)
+				if f.gauge.left != "" && len(left) < mostLeftOut {
+					left = append(left, LeftOut{Source: src.locality, Node: f.stream.node.ID, Reason: f.gauge.left})
+				}
+			}
+		}
+	}
+	svc.observed = len(out)
+	if typical <= 0 { // nobody tells of requests in progress
+		for i := range out {
+			out[i].Sampled, out[i].InProgress, out[i].Network = 0, 0, 0
+		}
+	}
+	return out, left
+}
+
+// counts is how far a flow counts, 0 to 1.
+func (t *Table) counts(f *flow, now time.Time) float64 {
+	trust, _ := f.trust(now, t.interval)
+	return trust * f.weight
+}
+
+// judgeGauges decides which clients are left out, and gives the requests in
+// progress per request/s of each of the others that ever told of any.
+func (t *Table) judgeGauges(svc *service, now time.Time) []float64 {
+	all := t.ratios[:0]
+	for _, src := range svc.sources {
+		for _, f := range src.flows {
+			f.sample(now)
+			if f.gauge.rate > 0 && f.gauge.held > 0 {
+				all = append(all, f.gauge.held/f.gauge.rate)
+			}
+		}
+	}
+	service := median(all)
+	t.ratios = all
+	var own []float64
+	for _, src := range svc.sources {
+		own = own[:0]
+		for _, f := range src.flows {
+			if f.gauge.rate > 0 {
+				own = append(own, f.gauge.held/f.gauge.rate)
+			}
+		}
+		usual := 0.0
+		if len(own) >= jury {
+			usual = median(own)
+		}
+		for _, f := range src.flows {
+			f.gauge.judge(usual, service)
+		}
+	}
+	return all
+}
+
+// typical is the median number of requests in progress per request/s; 0 when no
+// client tells of any.
+func (s *service) typical(ratios []float64) float64 {
+	if len(ratios) == 0 {
+		return 0
+	}
+	return ratios[(len(ratios)-1)/2] // sorted by median
+}
+
+// judge compares a client with the usual requests in progress per request/s of
+// its source, or, where that has too few clients, of the service.
+func (g *gauge) judge(usual, service float64) {
+	g.left = ""
+	reference := usual
+	if reference <= 0 {
+		reference = service
+	}
+	expected := reference * g.rate
+	switch {
+	case g.held <= 0 && expected >= leastGauges:
+		g.left = LeftOutMute
+	case usual <= 0 || expected < 1:
+		// Two clients can't tell which of them is wrong.
+	case max(g.held, expected) > disagrees*min(g.held, expected) && math.Abs(g.held-expected) > sigmas*math.Sqrt(expected)+leastGauges:
+		g.left = LeftOutDisagree
+	}
+}
+
+// tally sums the newest windows of a source by locality.
+func (t *Table) tally(src *source, now time.Time) {
+	for _, f := range src.flows {
+		weight := t.counts(f, now)
+		if weight <= 0 {
+			continue
+		}
+		t.views.next = 0
+		sampled := f.gauge.left == "" && f.sample(now)
+		for i := range f.window.sites {
+			s := &f.window.sites[i]
+			v := t.views.find(s.locality)
+			if v.delay < 0 {
+				ms, assumed := t.network.Latency(src.locality, s.where())
+				v.delay, v.assumed = ms/1000, assumed
+			}
+			v.all += s.issued * weight
+			v.clients++
+			if sampled {
+				v.rate += s.issued * weight
+				v.held += s.inProgress * weight
+			}
+		}
+	}
+}
+
+// addFlow adds the newest window of one flow to the observations.
+func (t *Table) addFlow(out []Observation, f *flow, weight float64, now time.Time) []Observation {
+	t.views.next = 0
+	sampled := f.gauge.left == "" && f.sample(now)
+	for i := range f.window.sites {
+		s := &f.window.sites[i]
+		v := t.views.find(s.locality)
+		var o *Observation
+		if out, o = observationOf(out, i, s); o == nil {
+			continue
+		}
+		part := weight
+		if f.gauge.left == LeftOutDisagree {
+			part = v.bounded(s.issued*weight) / max(negligible, s.issued)
+		}
+		o.Rate += s.issued * part
+		o.Goodput += s.succeeded * part
+		o.Errors += s.errors * part
+		o.Abandoned += s.abandoned * part
+		if sampled && !v.assumed {
+			o.sample(v, s.issued*weight, s.inProgress*weight)
+		}
+	}
+	return out
+}
+
+// observationOf finds or makes the observation of a window's locality. It looks
+// at guess first.
+func observationOf(out []Observation, guess int, s *siteWindow) ([]Observation, *Observation) {
+	if guess < len(out) && s.locality != nil && out[guess].Locality == *s.locality {
+		return out, &out[guess]
+	}
+	where := s.where()
+	i, found := slices.BinarySearchFunc(out, where, func(x Observation, l isobar.Locality) int { return x.Locality.Compare(l) })
+	if !found {
+		if len(out) >= maxSites {
+			return out, nil
+		}
+		out = slices.Insert(out, i, Observation{Locality: where})
+	}
+	return out, &out[i]
+}
+
+// bounded is what counts of a rate that is not believed: at most twice the mean
+// of the other clients.
+func (v *siteView) bounded(rate float64) float64 {
+	if v.clients < 2 {
+		return rate
+	}
+	return min(rate, 2*max(0, v.all-rate)/float64(v.clients-1))
+}
+
+// sample adds one client's requests in progress. They count up to what the other
+// clients of the same source make believable.
+func (o *Observation) sample(v *siteView, rate, held float64) {
+	counted := held
+	if others := v.rate - rate; others > negligible {
+		counted = min(held, clip(rate*max(0, v.held-held)/others))
+	}
+	o.Sampled += rate
+	o.InProgress += counted
+	o.Network += rate * v.delay
+	o.Clipped += held - counted
+}
+
+// Observation finds what is observed of a locality; nil when nothing is.
+func (s *ServiceLoad) Observation(l isobar.Locality) *Observation {
+	if s == nil {
+		return nil
+	}
+	i, found := slices.BinarySearchFunc(s.Observations, l, func(x Observation, l isobar.Locality) int { return x.Locality.Compare(l) })
+	if !found {
+		return nil
+	}
+	return &s.Observations[i]
+}
