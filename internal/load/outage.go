@@ -79,12 +79,14 @@ type outage struct {
 	locality isobar.Locality
 	trend    trend
 	attempts float64   // requests, of the open window
+	expected float64   // requests that the shares in force would have sent there meanwhile
 	opened   time.Time // when the open window was
 	nodes    int       // that sent there in the rounds of the open window
 
 	// Of the newest window.
 	decided   float64 // requests that succeeded or failed; 0 = none was closed
 	witnesses int     // nodes that sent them
+	avoided   bool    // none was closed, since clients don't send there what they should
 	judged    time.Time
 
 	bad    int       // windows in a row in which nearly nothing succeeded
@@ -144,6 +146,15 @@ const hangTimes = 5.0
 
 // experience books what became of a source's requests in one round of windows.
 func (s *serviceEvidence) experience(src *sourceEvidence, l *SourceLoad) {
+	sent := 0.0
+	for i := range l.Landed {
+		sent += l.Landed[i].Issued * l.Window.Seconds()
+	}
+	for _, p := range src.pairs {
+		if p.share >= barShare {
+			s.outage(p.locality).expected += p.share * sent
+		}
+	}
 	for i := range l.Landed {
 		x := &l.Landed[i]
 		ok, failed := s.outcome(x, l.Window)
@@ -176,6 +187,7 @@ func (s *serviceEvidence) judgeOutages(l *ServiceLoad) {
 		case o.decided > 0:
 			s.move(o)
 		case o.since.IsZero():
+			s.suspect(o)
 		case o.dead() && !s.barsAny(o.locality) && s.now.Sub(later(o.judged, o.since)) > scale(s.interval, dropIntervals):
 			s.reopen(o) // no probe goes there that could tell
 		case o.open > 0 && s.now.Sub(o.lifted) >= 2*s.interval:
@@ -187,7 +199,7 @@ func (s *serviceEvidence) judgeOutages(l *ServiceLoad) {
 // close judges the open window of a locality once it has lasted, and holds
 // enough. decided is 0 where it does not.
 func (o *outage) close(now time.Time, interval time.Duration) {
-	o.decided = 0
+	o.decided, o.avoided = 0, false
 	if now.Sub(o.opened) < interval*3/4 {
 		return
 	}
@@ -197,7 +209,10 @@ func (o *outage) close(now time.Time, interval time.Duration) {
 		least = 1
 	}
 	shown, decided := Outage{Attempts: o.attempts, Succeeded: o.trend.ok}, o.trend.ok+o.trend.failed
+	expected := o.expected
+	o.expected = 0
 	if !o.trend.close(least) {
+		o.avoided = expected >= enoughDecided && o.attempts < landsAtAll*expected
 		// What a few requests told long ago must not speak for now.
 		o.trend.ok, o.trend.failed, o.attempts = o.trend.ok/2, o.trend.failed/2, o.attempts/2
 		return
@@ -269,6 +284,24 @@ func (s *serviceEvidence) condemn(o *outage) {
 		}
 	}
 	o.bad++
+	s.sentence(o)
+}
+
+// suspect counts a window in which clients keep away from a locality that nearly
+// all requests to failed just before: their outlier detection ejected it, so no
+// more failures will come. When the ejection ends they would all go back.
+func (s *serviceEvidence) suspect(o *outage) {
+	if !o.avoided || o.bad == 0 || !s.recent(o.judged) || s.overloaded(o) {
+		return
+	}
+	o.bad++
+	o.judged = s.now
+	s.sentence(o)
+}
+
+// sentence takes all but a probe from a locality in which requests fail, if that
+// is sure and there is another one.
+func (s *serviceEvidence) sentence(o *outage) {
 	warned := !o.warned.IsZero() && s.now.Sub(o.warned) <= 2*s.interval
 	sure := o.decided >= clearlyDecided || warned || o.bad >= verdictWindows
 	if o.witnesses < barNodes && o.bad < 2*verdictWindows {

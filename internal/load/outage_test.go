@@ -117,6 +117,28 @@ func TestOutageThatComesBackIsTrustedLess(t *testing.T) {
 	w.expect("four are", w.run(2), "", "")
 }
 
+// One client whose outlier detection ejects the zone after two reports is no less a
+// witness for that: before the ejection ends, the zone is dead for all sources.
+func TestOutageThatClientsLeave(t *testing.T) {
+	w := outageWorld(t, 1000)
+	for _, s := range w.sources {
+		s.nodes = 1
+	}
+	w.assign(w.sources[2], shares{zoneC: 1})
+	w.run(10)
+	w.fails(refuses)
+	w.expect("one witness", w.run(2), "", "")
+	w.fate = dead(zoneB, unconnected)
+	w.expect("it has left for one report", w.run(1), "", "")
+	w.expect("it stays away", w.run(1), "", "us-east/b")
+
+	// Who leaves a locality that worked says nothing about it.
+	moved := outageWorld(t, 1000)
+	moved.run(10)
+	moved.fate = dead(zoneB, unconnected)
+	moved.expect("no failure was seen", moved.run(1), "", "")
+}
+
 // What is full goes on to serve: it is neither dead nor cut off, whatever fails.
 func TestOutageIsNoOverload(t *testing.T) {
 	w := outageWorld(t, 45) // gets 44

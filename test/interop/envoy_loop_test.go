@@ -1,7 +1,9 @@
 package interop
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -9,46 +11,69 @@ import (
 	"github.com/isobar-xds/isobar/internal/fleet/envoyloop"
 )
 
+// loopLimits are what a run of a scenario has to hold, as parts of requests.
+type loopLimits struct {
+	scenario string
+	below    float64 // most below Envoys alone, of requests that succeed while the fault lasts
+	least    float64 // of requests that succeed in the last third of the fault
+	bad      float64 // most of a source's requests to the bad zone from the third tick on
+}
+
 // Envoys that Isobar steers do no worse than the same Envoys alone when a zone
 // refuses connections, and better when one zone gets more than it can serve.
 // `make envoy-loop` plays more faults, for longer, with narrower limits.
 //
 //nolint:tparallel // it measures: other tests wait until it is done
 func TestEnvoyLoop(t *testing.T) {
-	for _, tt := range []struct {
-		scenario string
-		below    float64 // most points below Envoys alone, of requests that succeed while the fault lasts
-		least    float64 // of requests that succeed in the last third of the fault
-		bad      float64 // most of a source's requests to the bad zone from the third tick on
-	}{
+	for _, tt := range []loopLimits{
 		{scenario: "zone-1.5", below: 0, least: 0.9, bad: 1},
 		{scenario: "refuse", below: 0.05, least: 0.95, bad: 0.05},
 	} {
 		t.Run(tt.scenario, func(t *testing.T) {
 			t.Parallel()
-			result, busy := playLoop(t, tt.scenario)
-			isobar, alone, below := &result.Isobar, result.Alone, tt.below
-			if busy { // what both lack means nothing, and what one of them has little
-				below = 0.1
-			}
-			if isobar.During < alone.During-below {
-				t.Errorf("%.3f of requests succeed during the fault, with Envoys alone %.3f", isobar.During, alone.During)
-			}
-			if isobar.LastThird < tt.least && !busy {
-				t.Errorf("%.3f of requests succeed in the last third of the fault", isobar.LastThird)
-			}
-			for zone, share := range isobar.Rest {
-				if share > tt.bad && !busy {
-					t.Errorf("%.3f of the requests from %s go to the bad zone from the third tick on", share, envoyloop.Zones[zone])
+			// One run is a sample of a random process: what counts is missed twice.
+			const tries = 2
+			for try := 1; ; try++ {
+				result, busy := playLoop(t, tt.scenario)
+				missed := tt.missed(result, busy)
+				if len(missed) == 0 {
+					return
 				}
-			}
-			if t.Failed() {
-				if err := result.Write(t.Output()); err != nil {
-					t.Error(err)
+				var text strings.Builder
+				if err := result.Write(&text); err != nil {
+					t.Fatal(err)
 				}
+				if try == tries {
+					t.Fatalf("%s\n%s", strings.Join(missed, "\n"), text.String())
+				}
+				t.Logf("missed once: %s\n%s", strings.Join(missed, "\n"), text.String())
 			}
 		})
 	}
+}
+
+// missed lists the limits that a run did not hold. What a busy machine is at fault
+// for counts less.
+func (l *loopLimits) missed(result *envoyloop.Result, busy bool) (out []string) {
+	isobar, alone, below := &result.Isobar, result.Alone, l.below
+	if busy { // what both lack means nothing, and what one of them has little
+		below = 0.1
+	}
+	if isobar.During < alone.During-below {
+		out = append(out, fmt.Sprintf("%.3f of requests succeed during the fault, with Envoys alone %.3f", isobar.During, alone.During))
+	}
+	if busy {
+		return out
+	}
+	if isobar.LastThird < l.least {
+		out = append(out, fmt.Sprintf("%.3f of requests succeed in the last third of the fault", isobar.LastThird))
+	}
+	for zone, share := range isobar.Rest {
+		if share > l.bad {
+			out = append(out, fmt.Sprintf("%.3f of the requests from %s go to the bad zone from the third tick on", share, envoyloop.Zones[zone]))
+		}
+	}
+	return out
 }
 
 // In mode observe nothing is served but the nearest healthy locality: no zone is
