@@ -1,13 +1,19 @@
 package hds_test
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	healthv3 "github.com/envoyproxy/go-control-plane/envoy/service/health/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/hds"
+	"github.com/isobar-xds/isobar/internal/wire"
 )
 
 // collected lists the addresses that reports came of, with what they say.
@@ -168,5 +174,88 @@ func TestChangedServerNameStartsAnew(t *testing.T) {
 			t.Errorf("at last %q, want %q", got, want)
 		}
 		c.leave()
+	})
+}
+
+// A second request on a stream changes what the checker can probe, in both directions; who it is
+// stays as its first one said.
+func TestCapabilitiesChange(t *testing.T) {
+	inBubble(t, hds.Options{Interval: every(2 * time.Second)}, func(h *harness) {
+		c := h.enter("probe-1", "r/a", healthv3.Capability_TCP)
+		web := tcpCheck()
+		web.Protocol, web.TCP, web.HTTP = isobar.CheckHTTP, nil, &isobar.HTTPCheck{Path: "/healthz"}
+		top := topology(service("cart", 1), service("web", 2, web))
+		h.srv.Designate(top, all(top, "probe-1"))
+		if got := clusters(c.recv()); !maps.Equal(got, map[string]int{"cart": 3}) {
+			t.Fatalf("told %v", got)
+		}
+		h.signalled()
+		again := hello("another-name", "r/b", healthv3.Capability_HTTP)
+		node := again.GetHealthCheckRequest().GetNode()
+		node.ClientFeatures = []string{wire.FeatureGRPCChecks}
+		node.Metadata = metadataOf(t, map[string]any{"isobar": map[string]any{"max_endpoints": 7}})
+		c.send(again)
+		if got := clusters(c.recv()); !maps.Equal(got, map[string]int{"cart": 0, "web": 3}) {
+			t.Errorf("told %v", got)
+		}
+		if !h.signalled() {
+			t.Error("nobody is told that the checker can do something else")
+		}
+		got := h.srv.Checkers(time.Now())[0]
+		if got.ID != "probe-1" || got.Locality != isobar.MustLocality("r/a") || got.Protocols.String() != "http+grpc" || got.MaxEndpoints != 7 {
+			t.Errorf("checker %+v", got)
+		}
+		// The same again, and what says nothing of itself, is no news.
+		c.send(again)
+		c.send(&request{RequestType: &healthv3.HealthCheckRequestOrEndpointHealthResponse_HealthCheckRequest{HealthCheckRequest: &healthv3.HealthCheckRequest{}}})
+		if h.signalled() {
+			t.Error("a request that changes nothing is news")
+		}
+		if got := h.srv.Checkers(time.Now())[0].Protocols.String(); got != "http+grpc" {
+			t.Errorf("protocols %s", got)
+		}
+		// Builds before the end of 2018 send a request without the message around it.
+		bare := &healthv3.HealthCheckRequest{
+			Node: node, Capability: &healthv3.Capability{HealthCheckProtocols: []healthv3.Capability_Protocol{healthv3.Capability_REDIS}},
+		}
+		if err := c.stream.SendMsg(bare); err != nil {
+			t.Fatal(err)
+		}
+		if !h.signalled() || h.srv.Checkers(time.Now())[0].Protocols.String() != "grpc+redis" {
+			t.Errorf("after a bare request: %+v", h.srv.Checkers(time.Now()))
+		}
+		node.Metadata = metadataOf(t, map[string]any{"isobar": map[string]any{"max_endpoints": -1}})
+		c.send(again)
+		var err error
+		for err == nil { // what it was told meanwhile
+			_, err = c.stream.Recv()
+		}
+		if status.Code(err) != codes.InvalidArgument {
+			t.Errorf("ended with %v", err)
+		}
+		c.leave()
+	})
+}
+
+// A checker that polls says with each request what it can probe, and how much.
+func TestCapabilitiesOfPollersChange(t *testing.T) {
+	inBubble(t, hds.Options{Interval: every(2 * time.Second)}, func(h *harness) {
+		poll := func(protocol healthv3.Capability_Protocol, most float64) {
+			m := hello("poller", "r/a", protocol)
+			m.GetHealthCheckRequest().Node.Metadata = metadataOf(t, map[string]any{"isobar": map[string]any{"max_endpoints": most}})
+			if _, err := healthv3.NewHealthDiscoveryServiceClient(h.conn).FetchHealthCheck(h.t.Context(), m); err != nil {
+				t.Fatal(err)
+			}
+		}
+		poll(healthv3.Capability_TCP, 10)
+		h.signalled()
+		poll(healthv3.Capability_TCP, 20)
+		if got := h.srv.Checkers(time.Now())[0]; !h.signalled() || got.MaxEndpoints != 20 {
+			t.Errorf("another bound: %+v", got)
+		}
+		poll(healthv3.Capability_HTTP, 20)
+		if got := h.srv.Checkers(time.Now())[0]; !h.signalled() || got.Protocols.String() != "http" {
+			t.Errorf("another protocol: %+v", got)
+		}
 	})
 }

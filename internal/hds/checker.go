@@ -18,14 +18,15 @@ import (
 // counts as silent.
 const silentIntervals = 3
 
-// checker is one connected checker. Its hello, id, account, stream and perturb are
+// checker is one connected checker. Its node, id, account, stream and perturb are
 // written before it is shared.
 type checker struct {
-	hello   wire.CheckerHello
+	hello   wire.CheckerHello // mu guards all of it but the node
 	form    wire.Form
 	id      string
 	perturb time.Duration // added to the interval, see perturbations
 	peer    string        // address
+	origin  string        // of its requests, if it polls, see [Server.origin]; guarded by the server's lock
 	account string        // that it counts under, "" for none
 	since   time.Time
 	polling bool
@@ -211,6 +212,24 @@ func (c *checker) can() health.Protocols {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.hello.Protocols
+}
+
+// renew takes a later request of a checker, which may change what it can probe.
+func (s *Server) renew(c *checker, r *healthv3.HealthCheckRequest, now time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	hello, err := c.hello.Changed(r, c.form)
+	if err != nil {
+		return err
+	}
+	c.seen(now)
+	if hello.Protocols == c.hello.Protocols && hello.MaxEndpoints == c.hello.MaxEndpoints {
+		return nil
+	}
+	c.hello.Protocols, c.hello.MaxEndpoints = hello.Protocols, hello.MaxEndpoints
+	s.signal()
+	c.wakeUp() // what it can't probe any more goes at once, the rest with the next orders
+	return nil
 }
 
 // leftOut counts and logs what a checker was designated and can't be sent.

@@ -2,6 +2,7 @@ package hds
 
 import (
 	"context"
+	"net"
 	"time"
 
 	healthv3 "github.com/envoyproxy/go-control-plane/envoy/service/health/v3"
@@ -17,11 +18,12 @@ import (
 // CheckerHeader names the header by which a checker that polls says who it is
 // when it reports: a report holds no node, and there is no stream that it
 // belongs to. The value is what the same header of the answer to the checker's
-// request said.
+// request said. A checker that knows only the API sends no such header: its reports count
+// as long as no other checker polls from where they come from.
 const CheckerHeader = "Isobar-Checker"
 
 // fetchOne serves checkers that poll over gRPC. A request enters the checker, or
-// keeps it; a report needs the [CheckerHeader]. The answer to both is what the
+// keeps it; for a report see [CheckerHeader]. The answer to both is what the
 // checker shall probe now.
 func (s *Server) fetchOne(ctx context.Context, in *healthv3.HealthCheckRequestOrEndpointHealthResponse, form wire.Form) (proto.Message, error) {
 	id := ""
@@ -55,7 +57,7 @@ func (s *Server) fetch(ctx context.Context, m wire.HealthMessage, form wire.Form
 	if m.Request != nil {
 		c, err = s.poll(ctx, m, form, address, now)
 	} else {
-		c, err = s.poller(ctx, id)
+		c, err = s.poller(ctx, id, address)
 	}
 	if err != nil {
 		return fetched{}, err
@@ -92,34 +94,72 @@ func (s *Server) poll(ctx context.Context, m wire.HealthMessage, form wire.Form,
 	if c := s.names.polling(&hello, form); c != nil {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if c.hello.Protocols != hello.Protocols {
-			c.hello.Protocols = hello.Protocols
+		if c.hello.Protocols != hello.Protocols || c.hello.MaxEndpoints != hello.MaxEndpoints {
+			c.hello.Protocols, c.hello.MaxEndpoints = hello.Protocols, hello.MaxEndpoints
 			s.signal()
 		}
+		c.peer, c.origin = address, s.origin(ctx, address)
 		return c, nil
 	}
 	c := newChecker(hello, form, address, now)
-	c.polling, c.account = true, s.account(ctx)
+	c.polling, c.account, c.origin = true, s.account(ctx), s.origin(ctx, address)
 	return c, s.admit(c, now)
 }
 
-// poller finds the checker that a header names. A stream can't be named so: it
+// poller finds the checker that reports: the one that a header names or, without
+// a header, the only one that polls from there. A stream can't be named so: it
 // speaks for itself.
-func (s *Server) poller(ctx context.Context, id string) (*checker, error) {
-	if id == "" {
-		return nil, s.refuse(refusedMessage, codes.InvalidArgument,
-			"a report says nothing of who sends it: add the header "+CheckerHeader+" with the value that the answer to your health_check_request had")
-	}
-	s.mu.Lock()
-	c := s.live[id]
-	s.mu.Unlock()
-	if c == nil || !c.polling {
-		return nil, status.Errorf(codes.FailedPrecondition, "no checker %.100q polls here: send a health_check_request first", id)
+func (s *Server) poller(ctx context.Context, id, address string) (*checker, error) {
+	c, err := s.named(id, s.origin(ctx, address))
+	if err != nil {
+		return nil, err
 	}
 	if err := s.allowed(ctx, c.hello.Node); err != nil { // a name in a header proves nothing
 		return nil, err
 	}
 	return c, nil
+}
+
+// named finds a checker that polls by its ID or, if that is empty, by its origin.
+func (s *Server) named(id, origin string) (*checker, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if id != "" {
+		if c := s.live[id]; c != nil && c.polling {
+			return c, nil
+		}
+		return nil, status.Errorf(codes.FailedPrecondition, "no checker %.100q polls here: send a health_check_request first", id)
+	}
+	var only *checker
+	for _, c := range s.live { // whether there is exactly one has no order
+		switch {
+		case !c.polling || c.origin != origin:
+		case only != nil:
+			return nil, s.refuse(refusedMessage, codes.InvalidArgument,
+				"several checkers poll from your address, and a report says nothing of who sends it: add the header "+CheckerHeader+
+					" with the value that the answer to your health_check_request had")
+		default:
+			only = c
+		}
+	}
+	if only == nil {
+		return nil, s.refuse(refusedMessage, codes.InvalidArgument,
+			"a report says nothing of who sends it, and no checker polls from your address: send a health_check_request first")
+	}
+	return only, nil
+}
+
+// origin is where requests of a checker come from: its host, and who it has proved to
+// be. A checker that polls may open a connection for each request.
+func (s *Server) origin(ctx context.Context, address string) string {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		host = address // of connections that have no port
+	}
+	if s.opts.Identity == nil {
+		return host
+	}
+	return host + " " + s.opts.Identity(ctx)
 }
 
 // polling finds the live checker that polls under a node id and locality, in a

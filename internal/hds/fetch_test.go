@@ -1,6 +1,7 @@
 package hds_test
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -57,7 +58,7 @@ func TestFetch(t *testing.T) {
 		if got := h.srv.Collect(time.Now()); len(got) != 1 || got[0].Checker != id || got[0].Status != isobar.Unhealthy {
 			t.Errorf("reports %+v", got)
 		}
-		for name, want := range map[string]codes.Code{"": codes.InvalidArgument, "nobody": codes.FailedPrecondition, "poller": codes.FailedPrecondition} {
+		for name, want := range map[string]codes.Code{"nobody": codes.FailedPrecondition, "poller": codes.FailedPrecondition} {
 			if _, _, err := fetch(name, report(&response{})); status.Code(err) != want {
 				t.Errorf("a report as %q: %v, want %v", name, err, want)
 			}
@@ -86,6 +87,61 @@ func TestFetch(t *testing.T) {
 		h.srv.Stop()
 		if _, _, err := fetch("", hello("poller", "r/a")); status.Code(err) != codes.Unavailable {
 			t.Errorf("after Stop: %v", err)
+		}
+		streaming.leave()
+	})
+}
+
+// A checker that knows the API only sends no header of ours. Its reports count as long as it alone
+// polls from its address; beside another one there nobody could tell whose they are.
+func TestFetchWithoutTheHeader(t *testing.T) {
+	identity := ""
+	opts := hds.Options{Interval: every(2 * time.Second), Identity: func(context.Context) string { return identity }}
+	inBubble(t, opts, func(h *harness) {
+		fetch := func(m *request) (map[string]int, error) {
+			spec, err := healthv3.NewHealthDiscoveryServiceClient(h.conn).FetchHealthCheck(h.t.Context(), m)
+			return clusters(spec), err
+		}
+		report := &request{RequestType: &healthv3.HealthCheckRequestOrEndpointHealthResponse_EndpointHealthResponse{
+			EndpointHealthResponse: grouped("cart", "r/a", endpoint("10.0.1.1:80", down)),
+		}}
+		if _, err := fetch(report); status.Code(err) != codes.InvalidArgument {
+			t.Errorf("a report before any request: %v", err)
+		}
+		streaming := h.enter("streaming", "r/a") // from the same address, and takes no part in it
+		if _, err := fetch(hello("poller", "r/a")); err != nil {
+			t.Fatal(err)
+		}
+		top := topology(service("cart", 1))
+		h.srv.Designate(top, all(top, "streaming", "poller"))
+		if got, err := fetch(report); err != nil || got["cart"] != 3 {
+			t.Fatalf("told %v, %v", got, err)
+		}
+		pass(2 * time.Second)
+		if _, err := fetch(report); err != nil {
+			t.Fatal(err)
+		}
+		if got := h.srv.Collect(time.Now()); len(got) != 1 || got[0].Checker != "poller" || got[0].Status != isobar.Unhealthy {
+			t.Errorf("votes %+v", got)
+		}
+		identity = "spiffe://example/other" // who shows a certificate is somebody else
+		if _, err := fetch(report); status.Code(err) != codes.InvalidArgument {
+			t.Errorf("a report of another identity: %v", err)
+		}
+		identity = ""
+		if _, err := fetch(hello("second", "r/a")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := fetch(report); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), hds.CheckerHeader) {
+			t.Errorf("a report of one of two: %v", err)
+		}
+		pass(5 * time.Second) // the first has fallen silent by then
+		if _, err := fetch(hello("second", "r/a")); err != nil {
+			t.Fatal(err)
+		}
+		pass(2 * time.Second)
+		if _, err := fetch(report); err != nil {
+			t.Errorf("a report of the one that is left: %v", err)
 		}
 		streaming.leave()
 	})
@@ -140,11 +196,13 @@ func TestREST(t *testing.T) {
 	if got := srv.Collect(time.Now()); len(got) != 1 || got[0].Status != isobar.Timeout || got[0].Address != "10.0.1.1:80" {
 		t.Errorf("reports %+v", got)
 	}
+	if code, out, id := post("", report); code != http.StatusOK || id != "rest-1" {
+		t.Errorf("report without the header: %d %s", code, out)
+	}
 	for _, tc := range []struct {
 		id, body string
 		want     int
 	}{
-		{"", report, http.StatusBadRequest},
 		{"rest-2", report, http.StatusConflict},
 		{"", `{"health_check_request": {"node": {"id": "rest-2"}}}`, http.StatusTooManyRequests},
 		{"", `{"health_check_request": {}}`, http.StatusBadRequest},

@@ -38,6 +38,9 @@ type Options struct {
 	// request: no account holds more than half of MaxStreams. "" = it is not
 	// counted. nil = none is.
 	Account func(context.Context) string
+	// Identity names who the caller of a stream or request has proved to be, by its
+	// context; "" = nobody. nil = nobody does.
+	Identity func(context.Context) string
 
 	MaxStreams int           // checkers at once, those that poll among them
 	FirstWait  time.Duration // how long a stream may say nothing before its first message

@@ -222,17 +222,20 @@ func (st *stream) enter(c *checker, now time.Time) error {
 
 // book reads a later message.
 func (st *stream) book(data []byte, now time.Time) error {
-	m, err := wire.DecodeHealthMessage(data)
+	m, err := wire.LaterHealthMessage(data)
 	if err != nil {
 		return err
 	}
-	if m.Response == nil {
-		st.checker.mu.Lock() // nothing to report on, or a request once more
-		defer st.checker.mu.Unlock()
-		st.checker.seen(now)
-		return nil
+	switch {
+	case m.Response != nil:
+		return st.server.report(st.checker, m.Response, now)
+	case m.Request != nil:
+		return st.server.renew(st.checker, m.Request, now)
 	}
-	return st.server.report(st.checker, m.Response, now)
+	st.checker.mu.Lock() // nothing to report on
+	defer st.checker.mu.Unlock()
+	st.checker.seen(now)
+	return nil
 }
 
 // admit enters a checker, or refuses it. The caller holds the lock.

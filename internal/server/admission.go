@@ -134,6 +134,14 @@ func anonymousAccount(ctx context.Context) string {
 	return ""
 }
 
+// provenIdentity is what the certificate of a visitor names, "" without one.
+func provenIdentity(ctx context.Context) string {
+	if v := visitorOf(ctx); v.peer != nil {
+		return v.peer.Name()
+	}
+	return ""
+}
+
 // open books what a visitor has open.
 func (s *Server) open(v *visitor, k admission.Kind) error {
 	account, budgets := v.account(), s.security.identities

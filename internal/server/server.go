@@ -148,6 +148,7 @@ func (s *Server) buildLoop() error {
 		Interval: func() time.Duration { return s.current.Load().ReportInterval },
 		Admit:    s.admits(identity.RoleChecker),
 		Account:  anonymousAccount,
+		Identity: provenIdentity,
 		Log:      s.log, Registerer: s.metrics,
 	})
 	builder := views.NewBuilder(views.Options{Registerer: s.metrics, Refused: s.refused})

@@ -26,7 +26,7 @@ func BenchmarkHealthReport(b *testing.B) {
 	b.SetBytes(int64(len(data)))
 	b.ReportAllocs()
 	for b.Loop() {
-		m, err := wire.DecodeHealthMessage(data)
+		m, err := wire.LaterHealthMessage(data)
 		if err != nil {
 			b.Fatal(err)
 		}

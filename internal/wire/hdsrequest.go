@@ -58,8 +58,8 @@ func maxEndpointsOf(n *corev3.Node, agent load.Agent) (int, error) {
 
 // HealthMessage is anything that a checker sends.
 type HealthMessage struct {
-	// Request is set in the first message of a stream; later ones count for
-	// nothing.
+	// Request is set in the first message of a stream; a later one changes what
+	// the checker can probe.
 	Request *healthv3.HealthCheckRequest
 	// Response is a report. Neither is set where a checker has nothing to
 	// report on and says so once per interval.
@@ -70,7 +70,7 @@ type HealthMessage struct {
 // stands or, from builds before the end of 2018, without the message around
 // it. Errors wrap ErrMessage.
 func FirstHealthMessage(data []byte) (HealthMessage, error) {
-	m, wrappedErr := DecodeHealthMessage(data)
+	m, wrappedErr := decodeWrapped(data)
 	if wrappedErr == nil && m.Request != nil && whole(m.Request) && whole(m.Request.GetNode()) {
 		return m, nil
 	}
@@ -90,21 +90,29 @@ func plainNode(n *corev3.Node) bool {
 	return n != nil && n.GetId() != "" && !strings.ContainsFunc(n.GetId(), unicode.IsControl)
 }
 
-// DecodeHealthMessage decodes a message of a stream. A message without a
+// LaterHealthMessage decodes a message of a stream after the first: a report, or a
+// request in either form of [FirstHealthMessage]. A message without a
 // member is allowed. Errors wrap ErrMessage.
 //
 // Reports say everything twice, see [HealthEntries]. The form that is not
 // looked at is not decoded either, which is half of the work.
-func DecodeHealthMessage(data []byte) (HealthMessage, error) {
-	if report, ok := onlyReport(data); ok {
-		if grouped, ok := groupedOnly(report); ok {
-			m := &healthv3.EndpointHealthResponse{}
-			if err := decodeUpTo(grouped, m, maxHealthParts); err != nil {
-				return HealthMessage{}, badMessage("endpoint_health_response", "%v", err)
-			}
-			return HealthMessage{Response: m}, nil
-		}
+func LaterHealthMessage(data []byte) (HealthMessage, error) {
+	report, ok := onlyReport(data)
+	if !ok {
+		return FirstHealthMessage(data)
 	}
+	if grouped, ok := groupedOnly(report); ok {
+		m := &healthv3.EndpointHealthResponse{}
+		if err := decodeUpTo(grouped, m, maxHealthParts); err != nil {
+			return HealthMessage{}, badMessage("endpoint_health_response", "%v", err)
+		}
+		return HealthMessage{Response: m}, nil
+	}
+	return decodeWrapped(data)
+}
+
+// decodeWrapped decodes a message as the API has had it since the end of 2018.
+func decodeWrapped(data []byte) (HealthMessage, error) {
 	var m healthv3.HealthCheckRequestOrEndpointHealthResponse
 	if err := decodeUpTo(data, &m, maxHealthParts); err != nil {
 		return HealthMessage{}, badMessage("message", "%v", err)
@@ -176,31 +184,62 @@ func CheckerFrom(r *healthv3.HealthCheckRequest, form Form) (CheckerHello, error
 	if strings.ContainsFunc(n.ID, unicode.IsControl) {
 		return CheckerHello{}, badMessage("node.id", "it holds a control character")
 	}
-	out := CheckerHello{Node: n}
-	if out.MaxEndpoints, err = maxEndpointsOf(r.GetNode(), n.Agent); err != nil {
-		return CheckerHello{}, err
+	out := CheckerHello{Node: n, Protocols: protocolsOf(r.GetCapability(), form)}
+	if probesGRPC(r.GetNode(), form) {
+		out.Protocols |= health.ProtocolsOf(isobar.CheckGRPC)
 	}
-	for _, c := range r.GetCapability().GetHealthCheckProtocols() {
-		switch c {
+	out.MaxEndpoints, err = maxEndpointsOf(r.GetNode(), n.Agent)
+	return out, err
+}
+
+// Changed gives what h is after a later request of the same checker. Its node's id and
+// locality stay those of the first. A request without capabilities, or without a node,
+// changes nothing of what they would say. Errors wrap ErrMessage.
+func (h CheckerHello) Changed(r *healthv3.HealthCheckRequest, form Form) (CheckerHello, error) {
+	ofNode := h.Protocols & health.ProtocolsOf(isobar.CheckGRPC)
+	if r.GetNode().GetId() != "" {
+		most, err := maxEndpointsOf(r.GetNode(), h.Node.Agent)
+		if err != nil {
+			return h, err
+		}
+		h.MaxEndpoints, ofNode = most, 0
+		if probesGRPC(r.GetNode(), form) {
+			ofNode = health.ProtocolsOf(isobar.CheckGRPC)
+		}
+	}
+	if r.GetCapability() != nil {
+		h.Protocols = protocolsOf(r.GetCapability(), form)
+	}
+	h.Protocols = h.Protocols&^health.ProtocolsOf(isobar.CheckGRPC) | ofNode
+	return h, nil
+}
+
+// protocolsOf gives what a checker names, and how it can be told.
+func protocolsOf(c *healthv3.Capability, form Form) health.Protocols {
+	var out health.Protocols
+	for _, p := range c.GetHealthCheckProtocols() {
+		switch p {
 		case healthv3.Capability_HTTP:
-			out.Protocols |= health.ProtocolsOf(isobar.CheckHTTP)
+			out |= health.ProtocolsOf(isobar.CheckHTTP)
 		case healthv3.Capability_TCP:
-			out.Protocols |= health.ProtocolsOf(isobar.CheckTCP)
+			out |= health.ProtocolsOf(isobar.CheckTCP)
 		case healthv3.Capability_REDIS:
-			out.Protocols |= health.ProtocolsOf(isobar.CheckRedis)
+			out |= health.ProtocolsOf(isobar.CheckRedis)
 		default: // of a later version
 		}
 	}
 	switch form {
 	case V3:
-		out.Protocols |= health.SpeaksV3 | health.SpeaksV2
+		out |= health.SpeaksV3 | health.SpeaksV2
 	case V2:
-		out.Protocols |= health.SpeaksV2
+		out |= health.SpeaksV2
 	case V2017:
-		return out, nil
 	}
-	if r.GetNode().GetUserAgentName() == checkerAgent || slices.Contains(r.GetNode().GetClientFeatures(), FeatureGRPCChecks) {
-		out.Protocols |= health.ProtocolsOf(isobar.CheckGRPC)
-	}
-	return out, nil
+	return out
+}
+
+// probesGRPC reports whether a checker says by its node that it can do gRPC checks.
+// In the form of 2017 it can't be told of them.
+func probesGRPC(n *corev3.Node, form Form) bool {
+	return form != V2017 && (n.GetUserAgentName() == checkerAgent || slices.Contains(n.GetClientFeatures(), FeatureGRPCChecks))
 }
