@@ -47,27 +47,29 @@ func boolField(name string, into *bool) strict.Field {
 }
 
 func modeField(into *isobar.Mode) strict.Field {
-	return strict.Field{Name: "mode", Read: func(v strict.Value) {
-		s, ok := v.Enum(isobar.ModeFull.String(), isobar.ModeBounded.String(), isobar.ModeObserve.String(), isobar.ModeAuto.String())
-		if !ok {
-			return
-		}
-		if m, err := isobar.ParseMode(s); err == nil {
-			*into = m
-		}
-	}}
+	return strict.Field{Name: "mode", Read: func(v strict.Value) { readMode(v, into) }}
+}
+
+// readMode reports whether there is such a mode; else the value is reported.
+func readMode(v strict.Value, into *isobar.Mode) bool {
+	s, ok := v.Enum(isobar.ModeFull.String(), isobar.ModeBounded.String(), isobar.ModeObserve.String(), isobar.ModeAuto.String())
+	if m, err := isobar.ParseMode(s); ok && err == nil {
+		*into = m
+	}
+	return ok
 }
 
 func policyField(into *isobar.Policy) strict.Field {
-	return strict.Field{Name: "policy", Read: func(v strict.Value) {
-		s, ok := v.Enum(isobar.PolicyNames()...)
-		if !ok {
-			return
-		}
-		if p, err := isobar.ParsePolicy(s); err == nil {
-			*into = p
-		}
-	}}
+	return strict.Field{Name: "policy", Read: func(v strict.Value) { readPolicy(v, into) }}
+}
+
+// readPolicy reports whether there is such a policy; else the value is reported.
+func readPolicy(v strict.Value, into *isobar.Policy) bool {
+	s, ok := v.Enum(isobar.PolicyNames()...)
+	if p, err := isobar.ParsePolicy(s); ok && err == nil {
+		*into = p
+	}
+	return ok
 }
 
 // localityField reads a locality that must be given.

@@ -63,6 +63,8 @@ type serviceReader struct {
 	policyAt strict.Value // where the policy is given, else the service
 	weights  placedWeights
 
+	modeUnknown, policyUnknown bool // given, and no such thing: told, so what depends on them is not
+
 	cluster clusterPlaces
 
 	checkersAt *strict.Value // where they are given, if at all
@@ -90,11 +92,8 @@ func (r *serviceReader) service(v strict.Value) isobar.Service {
 	}
 	v.Object(append([]strict.Field{
 		{Name: "name", Required: r.name == "", Read: func(v strict.Value) { r.readName(v, &s.Name) }},
-		modeField(&s.Mode),
-		{Name: "policy", Read: func(v strict.Value) {
-			r.policyAt = v
-			policyField(&s.Policy).Read(v)
-		}},
+		{Name: "mode", Read: func(v strict.Value) { r.modeUnknown = !readMode(v, &s.Mode) }},
+		{Name: "policy", Read: func(v strict.Value) { r.policyAt, r.policyUnknown = v, !readPolicy(v, &s.Policy) }},
 		isolationField(&s.Isolation), residencyField(&s.Residency),
 		floatField("failover_threshold", &s.FailoverThreshold, failoverRange),
 		{Name: "promote", Read: func(v strict.Value) {
@@ -122,10 +121,22 @@ func (r *serviceReader) service(v strict.Value) isobar.Service {
 	}, clusterFields(&s.ClusterSettings, &r.cluster)...))
 	r.cluster.check(&s)
 	r.checkHealth(&s)
-	r.weights.check(&s, r.policyAt)
+	if !r.policyUnknown {
+		r.weights.check(&s, r.policyAt)
+	}
 	checkLimits(r.limitsAt, &s)
 	if r.localitiesAt != nil {
 		checkSize(*r.localitiesAt, &s)
+	}
+	r.checkMode(&s)
+	checkCriticality(r.criticalityAt, &s)
+	return s
+}
+
+// checkMode warns of settings that have no effect in the mode.
+func (r *serviceReader) checkMode(s *isobar.Service) {
+	if r.modeUnknown {
+		return
 	}
 	if r.maxShiftAt != nil && s.Mode != isobar.ModeBounded && s.Mode != isobar.ModeAuto {
 		r.maxShiftAt.Warnf("write mode: bounded, or remove max_shift", "max_shift has no effect in mode %s", s.Mode)
@@ -133,8 +144,6 @@ func (r *serviceReader) service(v strict.Value) isobar.Service {
 	if r.promoteAt != nil && s.Mode != isobar.ModeAuto {
 		r.promoteAt.Warnf("write mode: auto, or remove promote", "promote has no effect in mode %s", s.Mode)
 	}
-	checkCriticality(r.criticalityAt, &s)
-	return s
 }
 
 // ofLocality is a field that a service does not have, but its localities.

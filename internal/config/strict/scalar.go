@@ -136,7 +136,7 @@ func oddText(s string) bool {
 func (v Value) Duration(lo, hi time.Duration) (time.Duration, bool) {
 	n := v.node
 	if n.kind == numberKind {
-		v.Errorf("write it as "+clip(n.text)+"s or "+clip(n.text)+"ms", "%s has no unit", clip(n.text))
+		v.Errorf(withUnit(clip(n.text), lo, hi), "%s has no unit", clip(n.text))
 		return 0, false
 	}
 	if n.kind != textKind {
@@ -153,6 +153,17 @@ func (v Value) Duration(lo, hi time.Duration) (time.Duration, bool) {
 		return d, true
 	}
 	return 0, false
+}
+
+// withUnit gives the hint for a number without a unit: as seconds, or as
+// milliseconds where so many seconds would be out of range.
+func withUnit(number string, lo, hi time.Duration) string {
+	for _, unit := range []string{"s", "ms"} {
+		if d, err := time.ParseDuration(number + unit); err == nil && lo <= d && d <= hi {
+			return "write it as " + number + unit
+		}
+	}
+	return "write a duration from " + short(lo) + " to " + short(hi)
 }
 
 // short writes a duration without the zero parts that Duration.String adds.

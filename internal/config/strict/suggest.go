@@ -3,8 +3,8 @@ package strict
 import "strings"
 
 // suggest gives the hint for an unknown field: the field that was likely
-// meant, else all that there are.
-func suggest(name string, fields []Field) string {
+// meant, which is returned, too, else all that there are.
+func suggest(name string, fields []Field) (hint, meant string) {
 	const longest = 64 // no field has a longer name
 	best, bestDistance := "", 1+max(1, len(name)/3)
 	if len(name) <= longest {
@@ -15,13 +15,13 @@ func suggest(name string, fields []Field) string {
 		}
 	}
 	if best != "" {
-		return "did you mean " + best + "?"
+		return "did you mean " + best + "?", best
 	}
 	names := make([]string, len(fields))
 	for i, f := range fields {
 		names[i] = f.Name
 	}
-	return "the fields here are " + strings.Join(names, ", ")
+	return "the fields here are " + strings.Join(names, ", "), ""
 }
 
 var separators = strings.NewReplacer("_", "", "-", "", " ", "")

@@ -107,13 +107,16 @@ func (v Value) Object(fields []Field) bool {
 		return false
 	}
 	given := make(map[string]Value, len(v.node.fields))
+	meant := make(map[string]bool) // fields whose names are mistyped
 	lines := make(map[string]int, len(v.node.fields))
 	for i := range v.node.fields {
 		f := &v.node.fields[i]
 		first, repeated := lines[f.name]
 		switch {
 		case !known(fields, f.name):
-			v.at(f).Errorf(v.suggest(f.name, fields), "unknown field \"%s\"", clip(f.name))
+			hint, name := v.suggest(f.name, fields)
+			v.at(f).Errorf(hint, "unknown field \"%s\"", clip(f.name))
+			meant[name] = true
 		case repeated:
 			v.at(f).Errorf("keep one of them", "field %q is given twice, first in line %d", f.name, first)
 		default:
@@ -121,14 +124,15 @@ func (v Value) Object(fields []Field) bool {
 			given[f.name] = Value{doc: v.doc, node: f.value, parent: &v, name: f.name}
 		}
 	}
-	v.dispatch(fields, given)
+	v.dispatch(fields, given, meant)
 	return true
 }
 
-// suggest is left out once there are more errors than are told.
-func (v Value) suggest(name string, fields []Field) string {
+// suggest gives the hint for an unknown field, and the field that was likely
+// meant. It is left out once there are more errors than are told.
+func (v Value) suggest(name string, fields []Field) (hint, meant string) {
 	if v.doc.report.full() {
-		return ""
+		return "", ""
 	}
 	here := make([]Field, 0, len(fields))
 	for _, f := range fields {
@@ -136,16 +140,19 @@ func (v Value) suggest(name string, fields []Field) string {
 		case f.Elsewhere == "":
 			here = append(here, f)
 		case f.Name == name:
-			return f.Elsewhere
+			return f.Elsewhere, ""
 		}
 	}
 	return suggest(name, here)
 }
 
-func (v Value) dispatch(fields []Field, given map[string]Value) {
+// dispatch reads the fields that are given. One whose name is mistyped (meant)
+// is not missing, too: one mistake is one error.
+func (v Value) dispatch(fields []Field, given map[string]Value, meant map[string]bool) {
 	for _, f := range fields {
 		child, ok := given[f.Name]
 		switch {
+		case !ok && meant[f.Name]:
 		case !ok && f.Required:
 			v.Errorf("add it", "field %q is missing", f.Name)
 		case !ok:
