@@ -99,7 +99,19 @@ var made = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 type fixedPlan struct{}
 
 func (fixedPlan) Current() *plan.Plan {
-	return &plan.Plan{Version: 4711, Made: made, Topology: &isobar.Topology{}, Services: []*plan.Service{{Spec: &isobar.Service{Name: "checkout"}}}}
+	near, far := isobar.MustLocality("us-east/b"), isobar.MustLocality("us-east/c")
+	sent := &assign.Result{
+		Service: "checkout",
+		Sites:   []assign.Site{{Group: &isobar.EndpointGroup{Locality: near}}, {Group: &isobar.EndpointGroup{Locality: far}}},
+		Sources: []assign.SourceResult{
+			{Demand: 5, Shares: []float64{1, 0}},
+			{Source: near, Demand: 1200, Shares: []float64{0.75, 0.25}},
+			{Source: far, Shares: []float64{0, 1}},
+		},
+	}
+	return &plan.Plan{Version: 4711, Made: made, Topology: &isobar.Topology{}, Services: []*plan.Service{
+		{Spec: &isobar.Service{Name: "checkout"}, Result: sent}, {Spec: &isobar.Service{Name: "idle"}},
+	}}
 }
 
 func (p fixedPlan) WaitRevision(context.Context, uint64) (*plan.Plan, error) { return p.Current(), nil }

@@ -47,14 +47,14 @@ server, and show up in its metrics. A server that is not on this machine gets
 them only with --yes. --rate claims requests that nobody sent: the server moves
 weights by them. Do not use it against a server with clients of its own.`,
 		Example: "  isobar bench --clients 5000 --duration 1m --reconnect\n" +
-			"  isobar bench --xds isobar.example:18000 --ca ca.pem --yes --clients 200 -o json",
+			"  isobar bench --server isobar.example:18000 --ca ca.pem --yes --clients 200 -o json",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return runBench(cmd.Context(), &flags, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	o, f := &flags.options, cmd.Flags()
-	f.StringVar(&o.Target, "xds", "127.0.0.1:18000", "the server's xDS address, HOST:PORT")
+	f.StringVar(&o.Target, "server", "127.0.0.1:18000", "the server's xDS address, HOST:PORT")
 	f.IntVar(&o.Clients, "clients", 100, "clients, each with a stream for discovery and one for load reports")
 	f.IntVar(&o.Connections, "connections", 0, "TCP connections that the clients share (default: one for 50 clients)")
 	f.StringSliceVar(&flags.localities, "localities", nil, "where the clients are: region/zone,... (default: where services have endpoints)")
@@ -103,14 +103,14 @@ func runBench(ctx context.Context, flags *benchFlags, stdout, stderr io.Writer) 
 
 // complete turns the flags into options.
 func (f *benchFlags) complete(log *slog.Logger) error {
-	host, _, err := hostPort("--xds", f.options.Target)
+	host, _, err := hostPort("--server", f.options.Target)
 	if err != nil {
 		return err
 	}
 	if !f.yes && !onLoopback(host) {
-		return usagef("--xds %q is not on this machine: give --yes to load it with %d clients", f.options.Target, f.options.Clients)
+		return usagef("--server %q is not on this machine: give --yes to load it with %d clients", f.options.Target, f.options.Clients)
 	}
-	if f.options.Credentials, err = dialCredentials("--xds", f.options.Target, f.tls, f.insecure, log); err != nil {
+	if f.options.Credentials, err = dialCredentials("--server", f.options.Target, f.tls, f.insecure, log); err != nil {
 		return err
 	}
 	for _, text := range f.localities {

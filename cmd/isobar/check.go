@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/config"
 )
 
@@ -18,14 +19,13 @@ const defaultConfig = "isobar.yaml"
 func checkCommand() *cobra.Command {
 	file := defaultConfig
 	cmd := &cobra.Command{
-		Use:   "check",
+		Use:   "check [FILE]",
 		Short: "Check a configuration file: every error with its place and what to write instead",
 		Long: `Check a configuration file. Every error and warning is printed at once, each as
 file:line:column: what is wrong; what to write instead. The exit status is 0 if
 a server would take the file, warnings or not. Files of certificates and tokens
 that can't be used here are warned about: they may be good where the server runs.`,
-		Example: "  isobar check -c isobar.yaml\n  isobar check -c - < isobar.yaml",
-		Args:    configByFlag,
+		Example: "  isobar check isobar.yaml\n  isobar check -c isobar.yaml\n  isobar check - < isobar.yaml",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := readConfig(file, cmd.InOrStdin(), cmd.ErrOrStderr())
 			if err != nil {
@@ -38,17 +38,32 @@ that can't be used here are warned about: they may be good where the server runs
 			return err
 		},
 	}
-	cmd.Flags().StringVarP(&file, "config", "c", file, "configuration file; - for standard input")
-	_ = cmd.MarkFlagFilename("config", "yaml", "yml", "json") // fails only for a flag that does not exist
+	registerConfig(cmd, &file, "configuration file; - for standard input")
 	return cmd
 }
 
-// configByFlag refuses arguments: most who give one mean the configuration.
-func configByFlag(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
+// registerConfig lets a command take its configuration file by -c or as its
+// argument, but not by both. file holds the default.
+func registerConfig(cmd *cobra.Command, file *string, usage string) {
+	extensions := []string{"yaml", "yml", "json"}
+	cmd.Flags().StringVarP(file, "config", "c", *file, usage)
+	_ = cmd.MarkFlagFilename("config", extensions...) // fails only for a flag that does not exist
+	cmd.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return extensions, cobra.ShellCompDirectiveFilterFileExt
+	}
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if err := cobra.MaximumNArgs(1)(cmd, args); err != nil || len(args) == 0 {
+			return err
+		}
+		if cmd.Flags().Changed("config") && *file != args[0] {
+			return usagef("two configuration files, %s by -c and %s: give one", *file, args[0])
+		}
+		*file = args[0]
 		return nil
 	}
-	return usagef("unexpected argument %q; the configuration file is given by -c: %s -c %s", args[0], cmd.CommandPath(), args[0])
 }
 
 // readConfig reads a configuration file and prints its warnings.
@@ -66,7 +81,7 @@ func readConfig(file string, stdin io.Reader, stderr io.Writer) (*config.Config,
 func readConfigFile(file string, stdin io.Reader) ([]byte, error) {
 	data, err := readInput(file, stdin)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w: say with -c FILE where the configuration is; examples/isobar.yaml is one to begin with", err)
+		return nil, fmt.Errorf("%w: give the configuration with -c FILE; examples/isobar.yaml is one to begin with", err)
 	}
 	return data, err
 }
@@ -108,15 +123,15 @@ func readInput(file string, stdin io.Reader) (data []byte, err error) {
 
 // contents says in a few words what is configured.
 func contents(c *config.Config) string {
-	localities, endpoints := 0, 0
+	localities, endpoints := map[isobar.Locality]bool{}, 0
 	for i := range c.Services {
-		localities += len(c.Services[i].Localities)
-		for j := range c.Services[i].Localities {
-			endpoints += len(c.Services[i].Localities[j].Endpoints)
+		for _, l := range c.Services[i].Localities {
+			localities[l.Locality] = true
+			endpoints += len(l.Endpoints)
 		}
 	}
 	text := fmt.Sprintf("%s in %s with %s", count(len(c.Services), "service", "services"),
-		count(localities, "locality", "localities"), count(endpoints, "endpoint", "endpoints"))
+		count(len(localities), "locality", "localities"), count(endpoints, "endpoint", "endpoints"))
 	if c.Source != nil {
 		text += fmt.Sprintf(", and %s whose endpoints %s lists", count(len(c.Source.Services), "service", "services"), c.Source.Server)
 	}

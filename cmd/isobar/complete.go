@@ -43,3 +43,32 @@ func (f *remoteFlags) services(ctx context.Context, start string) []cobra.Comple
 	slices.Sort(out)
 	return out
 }
+
+// completeSources completes a flag with the client localities that the service
+// of the first argument has demand from; without an argument, of all services.
+func (f *remoteFlags) completeSources(cmd *cobra.Command, args []string, start string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	remote, err := f.remote()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), completionPatience)
+	defer cancel()
+	service := ""
+	if len(args) > 0 {
+		service = args[0]
+	}
+	view, err := remote.Plan(ctx, service)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var out []cobra.Completion
+	for i := range view.Services {
+		for _, s := range view.Services[i].Sources {
+			if name := s.Source.String(); name != "" && strings.HasPrefix(name, start) {
+				out = append(out, name)
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out), cobra.ShellCompDirectiveNoFileComp
+}

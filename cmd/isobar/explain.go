@@ -16,19 +16,23 @@ func explainCommand() *cobra.Command {
 	var flags remoteFlags
 	var from string
 	cmd := &cobra.Command{
-		Use:   "explain SERVICE --from REGION/ZONE",
+		Use:   "explain SERVICE [--from REGION/ZONE]",
 		Short: "Show why the clients of a locality get these weights for a service",
 		Long: `Show why the clients in one locality get the weights that they get for a
 service: their demand, each locality's capacity, load, cost and price, what
-binds, the runner-up, and what Envoy and gRPC make of it. Without --from it is
-about clients that told no locality. Where nothing comes from, it tells where
-the demand does come from.`,
-		Example: "  isobar explain checkout --from us-east/b\n  isobar explain checkout --from us-east/b -o json",
+binds, the runner-up, and what Envoy and gRPC make of it. --from takes any place:
+where none of the demand comes from, it tells what clients there would get, and
+where the demand does come from. --from "" stands for clients that told no
+locality. Without --from it lists the localities that send, and where to.`,
+		Example: "  isobar explain checkout\n  isobar explain checkout --from us-east/b\n  isobar explain checkout --from us-east/b -o json",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			remote, err := flags.remote()
 			if err != nil {
 				return err
+			}
+			if !cmd.Flags().Changed("from") {
+				return listSources(cmd, remote, args[0], flags.output)
 			}
 			if _, err := isobar.ParseLocality(from); err != nil {
 				return asUsage(cmd, fmt.Errorf("--from: %w", err))
@@ -49,6 +53,7 @@ the demand does come from.`,
 	flags.register(cmd)
 	cmd.ValidArgsFunction = flags.completeServices(0)
 	cmd.Flags().StringVar(&from, "from", "", "the clients' locality: region/zone or region/zone/sub_zone")
+	_ = cmd.RegisterFlagCompletionFunc("from", flags.completeSources) // fails only for a flag that is not there
 	return cmd
 }
 
@@ -78,11 +83,7 @@ func writeInputs(line func(name, format string, args ...any), e *plan.Explanatio
 }
 
 func writeHead(b *strings.Builder, e *plan.Explanation) {
-	source := e.Source.String()
-	if e.Source.IsZero() {
-		source = "clients without a locality"
-	}
-	fmt.Fprintf(b, "%s from %s, plan %s of %s\n", e.Service, source, e.Version, e.Made.UTC().Format(time.RFC3339))
+	fmt.Fprintf(b, "%s from %s, plan %s of %s\n", e.Service, sourceName(e.Source), e.Version, e.Made.UTC().Format(time.RFC3339))
 	if e.Summary != "" {
 		fmt.Fprintf(b, "%s\n", e.Summary)
 	}
@@ -124,7 +125,7 @@ func writeHead(b *strings.Builder, e *plan.Explanation) {
 	}
 	writeClasses(line, e)
 	if e.CeilingScale > 1 {
-		line("overflow", "demand does not fit: ceilings raised by %.3f", e.CeilingScale)
+		line("overflow", "demand does not fit: ceilings are raised by %s", percent(e.CeilingScale-1))
 	}
 	line("gap", "%.2f%% from the optimum at most, %.2f%% as served", 100*e.Gap, 100*e.PlanGap)
 }

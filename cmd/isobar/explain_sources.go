@@ -3,11 +3,13 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/plan"
 )
@@ -36,14 +38,79 @@ func sourcesText(sources []admin.SourceView) string {
 	slices.SortStableFunc(sources, func(a, b admin.SourceView) int { return cmp.Compare(b.Demand, a.Demand) })
 	var b strings.Builder
 	for i := range sources[:min(len(sources), mostSources)] {
-		where := "clients without a locality"
-		if !sources[i].Source.IsZero() {
-			where = sources[i].Source.String()
-		}
-		fmt.Fprintf(&b, "  %s %.1f/s\n", where, sources[i].Demand)
+		fmt.Fprintf(&b, "  %s %.1f/s\n", sourceName(sources[i].Source), sources[i].Demand)
 	}
 	if more := len(sources) - mostSources; more > 0 {
 		fmt.Fprintf(&b, "  and %d more\n", more)
 	}
 	return b.String()
+}
+
+func sourceName(l isobar.Locality) string {
+	if l.IsZero() {
+		return "clients without a locality"
+	}
+	return l.String()
+}
+
+// sourceList is what `isobar explain SERVICE -o json` prints.
+type sourceList struct {
+	Service string             `json:"service"`
+	Version string             `json:"version"` // of the plan
+	Sources []admin.SourceView `json:"sources"` // the largest demand first
+}
+
+// listSources prints the client localities of a service, and where they send.
+func listSources(cmd *cobra.Command, remote *admin.Remote, service string, output outputFormat) error {
+	view, err := remote.Plan(cmd.Context(), service)
+	if err != nil {
+		return err
+	}
+	list := sourceList{Service: service, Version: view.Version, Sources: []admin.SourceView{}}
+	if len(view.Services) == 1 {
+		list.Sources = append(list.Sources, view.Services[0].Sources...)
+	}
+	slices.SortStableFunc(list.Sources, func(a, b admin.SourceView) int { return cmp.Compare(b.Demand, a.Demand) })
+	if output == outputJSON {
+		return writeJSON(cmd.OutOrStdout(), list)
+	}
+	_, err = io.WriteString(cmd.OutOrStdout(), list.text())
+	return err
+}
+
+// text is a table of the sources, and the command that tells more.
+func (l *sourceList) text() string {
+	var b strings.Builder
+	if len(l.Sources) == 0 {
+		fmt.Fprintf(&b, "%s, plan %s: no load was reported, and no client asked for it; --from REGION/ZONE tells what clients there would get\n", l.Service, l.Version)
+		return b.String()
+	}
+	total := 0.0
+	columns := []column{{head: "FROM"}, {head: "REQ/S"}, {head: "SENT TO"}}
+	for i := range l.Sources {
+		s := &l.Sources[i]
+		total += s.Demand
+		columns[0].cells = append(columns[0].cells, sourceName(s.Source))
+		columns[1].cells = append(columns[1].cells, rate(s.Demand))
+		columns[2].cells = append(columns[2].cells, sharesText(s.Shares))
+	}
+	fmt.Fprintf(&b, "%s, plan %s: %s requests/s from %s\n\n", l.Service, l.Version, rate(total), count(len(l.Sources), "locality", "localities"))
+	writeColumns(&b, columns)
+	from := l.Sources[0].Source.String()
+	if from == "" {
+		from = `""`
+	}
+	fmt.Fprintf(&b, "\nWhy: isobar explain %s --from %s\n", l.Service, from)
+	return b.String()
+}
+
+// sharesText lists where requests are sent, the largest share first.
+func sharesText(shares []admin.ShareView) string {
+	shares = slices.DeleteFunc(slices.Clone(shares), func(s admin.ShareView) bool { return s.Published <= 0 })
+	slices.SortStableFunc(shares, func(a, b admin.ShareView) int { return cmp.Compare(b.Published, a.Published) })
+	parts := make([]string, len(shares))
+	for i, s := range shares {
+		parts[i] = s.Locality.String() + " " + percent(s.Published)
+	}
+	return orDash(strings.Join(parts, ", "))
 }

@@ -18,14 +18,13 @@ func planCommand() *cobra.Command {
 	var flags remoteFlags
 	file := defaultConfig
 	cmd := &cobra.Command{
-		Use:   "plan",
+		Use:   "plan [FILE]",
 		Short: "Show what a changed configuration file would do to shares, publishing nothing",
 		Long: `Ask a running server what another configuration file would change: shares and
 utilization before, after the first tick, and when all has settled, at the demand
 and the health of now. Nothing is published, and the server goes on meanwhile.
 Services of the API stay as they are. What is paused or held stays held.`,
 		Example: "  isobar plan -c new.yaml\n  isobar plan -c new.yaml -o json",
-		Args:    configByFlag,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			data, err := readConfigFile(file, cmd.InOrStdin())
 			if err != nil {
@@ -53,8 +52,7 @@ Services of the API stay as they are. What is paused or held stays held.`,
 		},
 	}
 	flags.register(cmd)
-	cmd.Flags().StringVarP(&file, "config", "c", file, "the changed configuration file; - is standard input")
-	_ = cmd.MarkFlagFilename("config", "yaml", "yml", "json") // fails only for a flag that does not exist
+	registerConfig(cmd, &file, "the changed configuration file; - is standard input")
 	return cmd
 }
 

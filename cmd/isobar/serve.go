@@ -18,7 +18,7 @@ import (
 func serveCommand() *cobra.Command {
 	file := defaultConfig
 	cmd := &cobra.Command{
-		Use:   "serve",
+		Use:   "serve [FILE]",
 		Short: "Run the management server",
 		Long: `Run the management server until it is interrupted. The configuration file is
 watched: a change takes effect at once, and a bad one is refused with every
@@ -26,13 +26,11 @@ error at its place while the old one goes on. The last good plan and the API's
 services are kept in state_dir and served again after a restart. SIGHUP has it
 look at its files at once, where the file system does not tell of changes.`,
 		Example: "  isobar serve -c isobar.yaml",
-		Args:    configByFlag,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return serve(cmd.Context(), file, cmd.ErrOrStderr())
 		},
 	}
-	cmd.Flags().StringVarP(&file, "config", "c", file, "configuration file")
-	_ = cmd.MarkFlagFilename("config", "yaml", "yml", "json") // fails only for a flag that does not exist
+	registerConfig(cmd, &file, "configuration file")
 	return cmd
 }
 

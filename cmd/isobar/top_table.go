@@ -142,7 +142,7 @@ func topState(o *admin.ServiceOverview) string {
 		out = append(out, "nothing healthy")
 	}
 	if o.CeilingScale > 1.001 {
-		out = append(out, fmt.Sprintf("overflow x%.2f", o.CeilingScale))
+		out = append(out, "overflow "+percent(o.CeilingScale-1))
 	}
 	return strings.Join(out, ", ")
 }

@@ -108,10 +108,21 @@ func (r *Remote) Explain(ctx context.Context, service, from string) (plan.Explan
 	return out, err
 }
 
+// Plan asks for the published plan: of one service, or of all for an empty name.
+func (r *Remote) Plan(ctx context.Context, service string) (PlanView, error) {
+	var out PlanView
+	query := url.Values{}
+	if service != "" {
+		query.Set("service", service)
+	}
+	err := r.get(ctx, "/v1/plan", query, &out)
+	return out, err
+}
+
 // Sources asks where the traffic of a service comes from, sorted by locality.
 func (r *Remote) Sources(ctx context.Context, service string) ([]SourceView, error) {
-	var out PlanView
-	if err := r.get(ctx, "/v1/plan", url.Values{"service": {service}}, &out); err != nil || len(out.Services) != 1 {
+	out, err := r.Plan(ctx, service)
+	if err != nil || len(out.Services) != 1 {
 		return nil, err
 	}
 	return out.Services[0].Sources, nil

@@ -190,7 +190,7 @@ func (b *statusBuilder) service(p *plan.Plan, svc *plan.Service) (demand float64
 	switch {
 	case svc.Solution == nil:
 	case svc.Solution.CeilingScale > raisedSlack:
-		b.attendf("%s: demand does not fit: ceilings are raised by %.2f", name, svc.Solution.CeilingScale)
+		b.attendf("%s: demand does not fit: ceilings are raised by %.1f%%", name, 100*(svc.Solution.CeilingScale-1))
 	default:
 		others := ", and nothing else takes it"
 		if svc.HasRoom() {

@@ -130,8 +130,8 @@ func (r *LocalityExplained) limit() *LimitExplained {
 func full(r *LocalityExplained) string {
 	load, limit := r.Load+r.Background, r.Limit+r.Background
 	if raised := limit / (r.Ceiling * r.Capacity); raised > raisedSlack {
-		return fmt.Sprintf("%s is full: %.0f of %.0f requests/s, its ceiling of %.0f%% raised by %.2f because demand does not fit",
-			r.Locality, load, limit, 100*r.Ceiling, raised)
+		return fmt.Sprintf("%s is full: %.0f of %.0f requests/s, its ceiling of %.0f%% raised by %.1f%% because demand does not fit",
+			r.Locality, load, limit, 100*r.Ceiling, 100*(raised-1))
 	}
 	return fmt.Sprintf("%s is at its ceiling: %.0f of %.0f requests/s", r.Locality, load, limit)
 }

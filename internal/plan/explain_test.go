@@ -164,7 +164,7 @@ func TestExplainShowsTheNumbers(t *testing.T) {
 // TestExplainOverflow: a locality above its ceiling is not said to be at it.
 func TestExplainOverflow(t *testing.T) {
 	e := explain(t, ticks(t, threeZones(t), 40, map[string]float64{"us/a": 3300}), "us/a")
-	const want = "us/a is full: 1100 of 1100 requests/s, its ceiling of 80% raised by 1.38 because demand does not fit"
+	const want = "us/a is full: 1100 of 1100 requests/s, its ceiling of 80% raised by 37.5% because demand does not fit"
 	if e.Binding.Kind != plan.BindingCeiling || e.Binding.Text != want {
 		t.Errorf("binding %+v, want %q", e.Binding, want)
 	}
