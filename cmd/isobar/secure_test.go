@@ -100,7 +100,8 @@ services: []
 	}{
 		{append([]string{"clients", "--token-file", token}, flags...), ""},
 		{append([]string{"clients"}, flags...), "--token-file"},
-		{[]string{"clients", "--admin", "https://" + admin, "--ca", own.ClientCA, "--token-file", token}, "isobar running there"},
+		{[]string{"clients", "--admin", "https://" + admin, "--ca", own.ClientCA, "--token-file", token}, "give --cert and --key"},
+		{[]string{"bench", "--server", xds, "--ca", own.ClientCA}, "give --cert and --key"},
 		{[]string{"clients", "--admin", "https://" + admin, "--ca", own.ClientCA, "--cert", own.Cert}, "--ca, --cert, --key: a certificate and its key"},
 		{[]string{"clients", "--admin", "https://" + admin, "--ca", token}, "no PEM certificate"},
 		{[]string{"clients", "--admin", "https://" + admin, "--token-file", own.Cert}, "--token-file: " + own.Cert},
@@ -116,7 +117,7 @@ services: []
 	// A checker with the same certificate, in its region and out of it; and when
 	// the file lets it be elsewhere.
 	const in = `msg="a new specifier"`
-	checks := func(locality, want string) {
+	checks := func(ca, locality, want string) {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -125,7 +126,7 @@ services: []
 		go func() {
 			ended <- runChecker(ctx, &checkerFlags{
 				server: xds, locality: locality, nodeID: "c", cluster: "checkers",
-				tls: identity.DialFiles{CA: own.ClientCA, Cert: own.Cert, Key: own.Key},
+				tls: identity.DialFiles{CA: ca, Cert: own.Cert, Key: own.Key},
 			}, slog.New(slog.NewTextHandler(w, nil)))
 			_ = w.Close()
 		}()
@@ -140,10 +141,12 @@ services: []
 			t.Errorf("a checker in %s: %v, and its log does not say %q", locality, err, want)
 		}
 	}
-	checks("us-east/b", in)
-	checks("eu/a", "not its locality, it may in us-east/*")
+	checks(own.ClientCA, "us-east/b", in)
+	checks(own.ClientCA, "eu/a", "not its locality, it may in us-east/*")
+	another := identitytest.NewCA(t).Write(t.TempDir(), identitytest.Leaf{})
+	checks(another.ClientCA, "us-east/b", `hint="none of the certificates in --ca signs the server's`)
 	identitytest.Replace(t, file, []byte(strings.Replace(content, "us-east/*", "eu", 1)))
-	checks("eu/a", in)
+	checks(own.ClientCA, "eu/a", in)
 }
 
 // TestRenewedCertificate: each connection shows what the files hold then; where

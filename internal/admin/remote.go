@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/isobar-xds/isobar/internal/identity"
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
@@ -155,8 +156,8 @@ func (r *Remote) get(ctx context.Context, path string, query url.Values, out any
 
 // unanswered says what may be the matter where there was no answer.
 func unanswered(ctx context.Context, host string, err error) error {
-	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return fmt.Errorf("%w: name who signs it with --ca, and address the server by a name in it", err)
+	if hint := identity.TLSHint(err); hint != "" {
+		return fmt.Errorf("%w: %s", err, hint)
 	}
 	if strings.Contains(err.Error(), "malformed HTTP response") || greetsAsHTTP2(ctx, host) {
 		return fmt.Errorf("%s speaks gRPC, or TLS: the admin interface is at admin.listen, 127.0.0.1:18080 by default, and https:// where it has tls", host)

@@ -72,11 +72,22 @@ func (c *Checker) Run(ctx context.Context) {
 		wait := ceiling/2 + rand.N(ceiling/2) //nolint:gosec // jitter is no secret
 		ceiling = min(2*ceiling, mostBackoff)
 		c.metrics.reconnects.Inc()
-		c.log.warn("no stream to the management server; probing goes on", slog.Any("error", err), slog.Duration("retry_in", wait))
+		c.log.warn("no stream to the management server; probing goes on", c.trouble(err, wait)...)
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(wait):
 		}
 	}
+}
+
+// trouble is what the log tells of a stream that could not be had.
+func (c *Checker) trouble(err error, wait time.Duration) []slog.Attr {
+	out := []slog.Attr{slog.Any("error", err), slog.Duration("retry_in", wait)}
+	if c.opts.Hint != nil && err != nil {
+		if text := c.opts.Hint(err); text != "" {
+			out = append(out, slog.String("hint", text))
+		}
+	}
+	return out
 }

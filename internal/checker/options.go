@@ -49,6 +49,8 @@ type Options struct {
 	// NewProber makes what probes an endpoint, in place of the real protocols.
 	NewProber func(Target, *corev3.HealthCheck) (Prober, error)
 
+	// Hint tells what to do about a stream that failed; "" where it does not know.
+	Hint       func(error) string    // nil = no hints
 	Log        *slog.Logger          // nil = none
 	Registerer prometheus.Registerer // nil = metrics are not registered
 }

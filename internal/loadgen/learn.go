@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/identity"
 	"github.com/isobar-xds/isobar/internal/wire"
 )
 
@@ -37,6 +38,8 @@ func (r *run) learn(ctx context.Context) error {
 	case status.Code(err) == codes.DeadlineExceeded && len(r.opts.Services) > 0:
 		return fmt.Errorf("%s: no assignment of %s within %s: does the server have these services?",
 			r.opts.Target, brief(r.opts.Services), within)
+	case identity.TLSHint(err) != "":
+		return fmt.Errorf("%s: %w: %s", r.opts.Target, err, identity.TLSHint(err))
 	case status.Code(err) == codes.Unavailable:
 		return fmt.Errorf("%s: %w: is isobar running there, and is this its address for clients?", r.opts.Target, err)
 	default:
