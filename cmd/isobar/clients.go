@@ -7,7 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"text/tabwriter"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,9 +20,15 @@ func clientsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "clients",
 		Short: "Show the connected clients: who is in sync, and the last NACK",
-		Long: `Show every connected xDS client: per resource type how many names it subscribes
-to, the version sent and the version acknowledged, the age of that
-acknowledgement, and the text of the last refusal (NACK), also after the client recovered from it.`,
+		Long: `Show every connected client, one a line: the resources that it subscribes to (by
+type, with names where they are one or two, their number else, and * for all), the
+version sent and the version acknowledged, the age of that acknowledgement, and
+whether it reports load. Versions and age are those of the type that is furthest
+behind; -o json has them of each type. Beneath it stands the text of each last
+refusal (NACK), also after the client recovered from it.
+
+The streams of one process on one connection are one client. Clients that share a
+node id have a line each.`,
 		Example: "  isobar clients\n  isobar clients -o json | jq '.clients[] | select(.in_sync | not)'",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -37,7 +43,7 @@ acknowledgement, and the text of the last refusal (NACK), also after the client 
 			if flags.output == outputJSON {
 				return writeJSON(cmd.OutOrStdout(), list)
 			}
-			return writeClients(cmd.OutOrStdout(), list)
+			return writeClients(cmd.OutOrStdout(), list, widthOf(cmd.OutOrStdout()))
 		},
 	}
 	flags.register(cmd)
@@ -50,74 +56,132 @@ func writeJSON(w io.Writer, v any) error {
 	return enc.Encode(v)
 }
 
-// writeClients prints a table with one line for each client and type.
-func writeClients(w io.Writer, list admin.ClientList) error {
+// writeClients prints a table with one line for each client.
+func writeClients(w io.Writer, list admin.ClientList, width int) error {
+	var b strings.Builder
 	inSync := 0
+	for i := range list.Clients {
+		if list.Clients[i].InSync {
+			inSync++
+		}
+	}
 	if len(list.Clients) > 0 {
-		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(table, "NODE\tCLUSTER\tLOCALITY\tFORM\tTYPE\tNAMES\tSENT\tACKED\tAGE\tSTATE")
-		for i := range list.Clients {
-			writeClient(table, &list.Clients[i])
-			if list.Clients[i].InSync {
-				inSync++
-			}
-		}
-		if err := table.Flush(); err != nil {
-			return err
-		}
+		columns, _ := fitColumns(clientColumns(list.Clients), width)
+		writeColumns(&b, columns)
 	}
 	for i := range list.Clients {
-		if err := writeTroubles(w, &list.Clients[i]); err != nil {
-			return err
-		}
+		writeTroubles(&b, &list.Clients[i])
 	}
-	text := fmt.Sprintf("%d of %d clients in sync", inSync, len(list.Clients))
+	fmt.Fprintf(&b, "%d of %d clients in sync", inSync, len(list.Clients))
 	if list.Version != "" {
-		text += ", plan " + list.Version
+		b.WriteString(", plan " + list.Version)
 	}
-	_, err := fmt.Fprintln(w, text)
+	b.WriteByte('\n')
+	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-func writeClient(table *tabwriter.Writer, c *admin.Client) {
+// clientColumns are those of the table of clients.
+func clientColumns(clients []admin.Client) []column {
+	columns := []struct {
+		head  string
+		spare int
+		cell  func(c *admin.Client) string
+	}{
+		{"NODE", 0, func(c *admin.Client) string { return orDash(c.ID) }},
+		{"CLUSTER", 2, func(c *admin.Client) string { return orDash(c.Cluster) }},
+		{"LOCALITY", 0, func(c *admin.Client) string { return orDash(c.Locality) }},
+		{"FORM", 5, func(c *admin.Client) string { return orDash(c.Form) }},
+		{"RESOURCES", 1, clientResources},
+		{"SENT", 4, func(c *admin.Client) string { return orDash(behindMost(c).SentVersion) }},
+		{"ACKED", 3, func(c *admin.Client) string { return orDash(behindMost(c).AckedVersion) }},
+		{"AGE", 3, func(c *admin.Client) string {
+			if len(c.Types) == 0 {
+				return "-"
+			}
+			return age(behindMost(c).AgeSeconds)
+		}},
+		{"LOAD", 2, func(c *admin.Client) string {
+			switch {
+			case c.LRS == nil:
+				return "-"
+			case c.LRS.LastReport.IsZero():
+				return "none yet"
+			}
+			return "reports"
+		}},
+		{"STATE", 0, clientState},
+	}
+	out := make([]column, len(columns))
+	for i, c := range columns {
+		out[i] = column{head: c.head, spare: c.spare, cells: make([]string, len(clients))}
+		for j := range clients {
+			out[i].cells[j] = c.cell(&clients[j])
+		}
+	}
+	return out
+}
+
+// clientResources lists the types of a client with the number of names of each,
+// or with the names where they are one or two; * stands for all.
+func clientResources(c *admin.Client) string {
+	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(c.Types)) {
 		t := c.Types[name]
-		names := strconv.Itoa(t.Subscribed)
-		if t.Subscribed < 0 {
-			names = "*"
+		text := strconv.Itoa(t.Subscribed)
+		switch {
+		case t.Subscribed < 0:
+			text = "*"
+		case len(t.Names) == 1 || len(t.Names) == 2: // more would make lines too long
+			text = printable(strings.Join(t.Names, ","))
 		}
-		age := time.Duration(t.AgeSeconds * float64(time.Second)).Round(time.Second)
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
-			orDash(c.ID), orDash(c.Cluster), orDash(c.Locality), orDash(c.Form), name, names, orDash(t.SentVersion), orDash(t.AckedVersion), age, t.State())
+		parts = append(parts, name+":"+text)
 	}
+	return orDash(strings.Join(parts, " "))
+}
+
+// behindMost is the type that is furthest behind; where all are in sync, the one
+// that was acknowledged last.
+func behindMost(c *admin.Client) admin.ClientType {
+	var worst admin.ClientType
+	for i, name := range slices.Sorted(maps.Keys(c.Types)) {
+		if t := c.Types[name]; i == 0 || t.Late(&worst) {
+			worst = t
+		}
+	}
+	return worst
+}
+
+// clientState says how far a client is, and of which type that holds where it is
+// not in sync.
+func clientState(c *admin.Client) string {
 	if len(c.Types) == 0 {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t-\t-\t-\t-\t-\tno subscription\n",
-			orDash(c.ID), orDash(c.Cluster), orDash(c.Locality), orDash(c.Form))
+		return "no subscription"
 	}
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(c.Types)) {
+		if t := c.Types[name]; t.State() != admin.InSync {
+			out = append(out, t.State()+" "+name)
+		}
+	}
+	if len(out) == 0 {
+		return admin.InSync
+	}
+	return strings.Join(out, ", ")
 }
 
 // writeTroubles prints what a client refused, and what was refused of it.
-func writeTroubles(w io.Writer, c *admin.Client) error {
+func writeTroubles(b *strings.Builder, c *admin.Client) {
 	for _, name := range slices.Sorted(maps.Keys(c.Types)) {
-		nack := c.Types[name].NACK
-		if nack == nil {
-			continue
-		}
-		if _, err := fmt.Fprintf(w, "%s: last NACK of %s, version %s at %s: %s\n",
-			orDash(c.ID), name, orDash(nack.Version), nack.At.UTC().Format(time.RFC3339), orDash(nack.Text)); err != nil {
-			return err
+		if nack := c.Types[name].NACK; nack != nil {
+			fmt.Fprintf(b, "%s: last NACK of %s, version %s at %s: %s\n",
+				orDash(c.ID), name, orDash(nack.Version), nack.At.UTC().Format(time.RFC3339), orDash(nack.Text))
 		}
 	}
 	if c.LRS != nil && c.LRS.Rejected > 0 {
-		if _, err := fmt.Fprintf(w, "%s: %d entries of its load reports were dropped: %s\n", orDash(c.ID), c.LRS.Rejected, orDash(c.LRS.Reason)); err != nil {
-			return err
-		}
+		fmt.Fprintf(b, "%s: %d entries of its load reports were dropped: %s\n", orDash(c.ID), c.LRS.Rejected, orDash(c.LRS.Reason))
 	}
 	if c.LRS != nil && c.LRS.Excess > 0 {
-		if _, err := fmt.Fprintf(w, "%s: %d of its load reports were ignored: it sends them far more often than it was asked to\n",
-			orDash(c.ID), c.LRS.Excess); err != nil {
-			return err
-		}
+		fmt.Fprintf(b, "%s: %d of its load reports were ignored: it sends them far more often than it was asked to\n", orDash(c.ID), c.LRS.Excess)
 	}
-	return nil
 }

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"net/http"
+	"slices"
 	"time"
 )
 
@@ -14,23 +15,71 @@ type Client struct {
 	Form           string                `json:"form"`  // of the API that it speaks: v3, v2 or 2017
 	Peer           string                `json:"peer"`  // remote address
 	ConnectedSince time.Time             `json:"connected_since"`
+	Streams        int                   `json:"streams"`         // for discovery, on its connection
 	Types          map[string]ClientType `json:"types"`           // by short name: lds, rds, cds, eds
 	Polls          bool                  `json:"polls,omitempty"` // it has no stream, but asks again and again, and shows then what it accepted
 	InSync         bool                  `json:"in_sync"`         // everything sent was acknowledged
 	LRS            *ClientLRS            `json:"lrs,omitempty"`
 }
 
-// ClientType is the state of one resource type on a client's stream.
+// ClientType is the state of one resource type of a client. Where it has several
+// streams for the type, versions and age are those of the stream that is
+// furthest behind or, where none is, that was told last.
 type ClientType struct {
-	Subscribed   int     `json:"subscribed"` // names; -1 for a wildcard
-	SentVersion  string  `json:"sent_version"`
-	AckedVersion string  `json:"acked_version"`
-	AgeSeconds   float64 `json:"age_seconds"`         // since the last acknowledgement; of what was sent while there was none
-	InSync       bool    `json:"in_sync"`             // it accepted everything that it should have
-	Waiting      bool    `json:"waiting,omitempty"`   // what was sent last is not answered yet
-	Rejected     int     `json:"rejected,omitempty"`  // resources that the client has rejected and not accepted since
-	NACK         *NACK   `json:"last_nack,omitempty"` // the last refusal, also after the client recovered
+	Subscribed   int      `json:"subscribed"`      // names; -1 for a wildcard
+	Names        []string `json:"names,omitempty"` // sorted; only where they are few
+	SentVersion  string   `json:"sent_version"`
+	AckedVersion string   `json:"acked_version"`
+	AgeSeconds   float64  `json:"age_seconds"`         // since the last acknowledgement; of what was sent while there was none
+	InSync       bool     `json:"in_sync"`             // it accepted everything that it should have
+	Waiting      bool     `json:"waiting,omitempty"`   // what was sent last is not answered yet
+	Rejected     int      `json:"rejected,omitempty"`  // resources that the client has rejected and not accepted since
+	NACK         *NACK    `json:"last_nack,omitempty"` // the last refusal, also after the client recovered
 }
+
+// Join adds what another stream of the client says of the same type.
+func (t *ClientType) Join(other *ClientType) {
+	first, second := *t, *other
+	if second.Late(&first) {
+		first, second = second, first
+	}
+	*t = first
+	if first.Subscribed >= 0 && second.Subscribed >= 0 {
+		t.Subscribed = first.Subscribed + second.Subscribed
+	} else {
+		t.Subscribed = -1
+	}
+	t.Names = nil
+	if len(first.Names)+len(second.Names) == t.Subscribed && t.Subscribed <= mostNames {
+		t.Names = slices.Compact(slices.Sorted(slices.Values(slices.Concat(first.Names, second.Names))))
+	}
+	t.InSync = first.InSync && second.InSync
+	t.Waiting = first.Waiting || second.Waiting
+	t.Rejected = first.Rejected + second.Rejected
+	if second.NACK != nil && (t.NACK == nil || second.NACK.At.After(t.NACK.At)) {
+		t.NACK = second.NACK
+	}
+}
+
+// mostNames bounds the names that are listed of the joined streams of a client.
+const mostNames = 20
+
+// Late reports whether t tells more of how far a client is than other: it is
+// behind for longer or, where none is behind, was acknowledged later.
+func (t *ClientType) Late(other *ClientType) bool {
+	switch {
+	case t.InSync != other.InSync:
+		return !t.InSync
+	case !t.InSync:
+		return t.AgeSeconds > other.AgeSeconds
+	case t.SentVersion == "" || other.SentVersion == "": // of names that do not exist nothing is sent
+		return t.SentVersion != ""
+	}
+	return t.AgeSeconds < other.AgeSeconds
+}
+
+// InSync is the state of a client that accepted everything that it should have.
+const InSync = "in sync"
 
 // State says in a word or two how far the client is: it refuses something now,
 // is behind, or in sync.
@@ -41,7 +90,7 @@ func (t *ClientType) State() string {
 	case !t.InSync:
 		return "behind"
 	}
-	return "in sync"
+	return InSync
 }
 
 // NACK is a version that a client refused.

@@ -34,9 +34,11 @@ func (r reports) take(n node, peer string) (lrs.Client, bool) {
 	return lrs.Client{}, false
 }
 
-// clients joins what both stream layers know, for operators. A load report
-// stream belongs to the discovery stream of the same node: to the one on its
-// connection, if there is one; else it stands alone.
+// clients joins what both stream layers know, for operators. All streams of a
+// node on one connection are one client: Envoys have a stream for each cluster
+// whose endpoints come from here while the cluster does not. A load report stream
+// belongs to the discovery stream of the same node: to the one on its connection,
+// if there is one; else it stands alone.
 func (s *Server) clients() []admin.Client {
 	left := reports{}
 	for _, c := range s.lrs.Clients() {
@@ -64,6 +66,7 @@ func (s *Server) clients() []admin.Client {
 			out[i].LRS = reportInfo(&r)
 		}
 	}
+	out = joined(streams, out)
 	for _, alone := range left {
 		for i := range alone {
 			out = append(out, reportingClient(&alone[i]))
@@ -73,6 +76,63 @@ func (s *Server) clients() []admin.Client {
 		return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Locality, b.Locality), cmp.Compare(a.Peer, b.Peer), a.ConnectedSince.Compare(b.ConnectedSince))
 	})
 	return out
+}
+
+// process is what tells clients apart.
+type process struct{ peer, id, cluster, locality, form string }
+
+// joined makes one client of those streams that belong to one process. described
+// has the streams as clients, in their order. What polls has no connection of
+// its own, and stays as it is.
+func joined(streams []xds.Client, described []admin.Client) []admin.Client {
+	out := make([]admin.Client, 0, len(streams))
+	aggregated := make([]bool, 0, len(streams)) // of out: a stream for all types is in it
+	same := make(map[process][]int, len(streams))
+	for i := range described {
+		c := &described[i]
+		p := process{c.Peer, c.ID, c.Cluster, c.Locality, c.Form}
+		k := slices.IndexFunc(same[p], func(k int) bool {
+			return !(aggregated[k] && streams[i].Aggregated) && !shareNames(&out[k], c)
+		})
+		if k < 0 || c.Polls || c.Peer == "" {
+			same[p] = append(same[p], len(out))
+			out, aggregated = append(out, *c), append(aggregated, streams[i].Aggregated)
+			continue
+		}
+		k = same[p][k]
+		join(&out[k], c)
+		aggregated[k] = aggregated[k] || streams[i].Aggregated
+	}
+	return out
+}
+
+// shareNames reports whether two streams subscribe to the same: then they belong to
+// processes that share a node id, as behind a proxy.
+func shareNames(a, b *admin.Client) bool {
+	for name, t := range a.Types {
+		if slices.ContainsFunc(t.Names, func(n string) bool { return slices.Contains(b.Types[name].Names, n) }) {
+			return true
+		}
+	}
+	return false
+}
+
+func join(c, other *admin.Client) {
+	c.Streams += other.Streams
+	c.InSync = c.InSync && other.InSync
+	if other.ConnectedSince.Before(c.ConnectedSince) {
+		c.ConnectedSince = other.ConnectedSince
+	}
+	if c.LRS == nil {
+		c.LRS = other.LRS
+	}
+	for name, t := range other.Types {
+		if own, both := c.Types[name]; both {
+			own.Join(&t)
+			t = own
+		}
+		c.Types[name] = t
+	}
 }
 
 // reportingClient is a client that reports load and takes its endpoints from
@@ -87,7 +147,7 @@ func reportingClient(r *lrs.Client) admin.Client {
 func discoveryClient(c *xds.Client, now time.Time) admin.Client {
 	a := admin.Client{
 		ID: c.Node, Cluster: c.Cluster, Locality: c.Locality.String(), Agent: c.Agent, Form: c.API, Peer: c.Peer,
-		ConnectedSince: c.Connected, Polls: c.Polls(), InSync: c.InSync, Types: make(map[string]admin.ClientType, len(c.Types)),
+		ConnectedSince: c.Connected, Streams: 1, Polls: c.Polls(), InSync: c.InSync, Types: make(map[string]admin.ClientType, len(c.Types)),
 	}
 	for i := range c.Types {
 		a.Types[c.Types[i].Type] = clientType(&c.Types[i], now)
@@ -97,7 +157,7 @@ func discoveryClient(c *xds.Client, now time.Time) admin.Client {
 
 func clientType(t *xds.ClientType, now time.Time) admin.ClientType {
 	out := admin.ClientType{
-		Subscribed: t.Subscribed, SentVersion: t.Sent, AckedVersion: t.Acked,
+		Subscribed: t.Subscribed, Names: t.Names, SentVersion: t.Sent, AckedVersion: t.Acked,
 		InSync: t.InSync, Waiting: t.Waiting, Rejected: t.Rejected,
 	}
 	if t.Wildcard {

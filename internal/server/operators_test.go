@@ -16,12 +16,15 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	endpointservicev3 "github.com/envoyproxy/go-control-plane/envoy/service/endpoint/v3"
 	loadstatsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
 
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/fleet"
 	"github.com/isobar-xds/isobar/internal/store"
 	"github.com/isobar-xds/isobar/internal/testhelp/bubble"
+	"github.com/isobar-xds/isobar/internal/wire"
 )
 
 // read asks the admin interface under a host name.
@@ -194,4 +197,49 @@ func TestLoadReportSettings(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestStreamsOfOneClient: an Envoy whose clusters come from elsewhere has a
+// stream for the endpoints of each cluster. They are one client, with the names
+// of the services.
+func TestStreamsOfOneClient(t *testing.T) {
+	inWorld(t, configuration(t), func(w *world) {
+		api := endpointservicev3.NewEndpointDiscoveryServiceClient(w.conn)
+		node := &corev3.Node{Id: "envoy-1", Cluster: "web", Locality: &corev3.Locality{Region: "us", Zone: "c"}}
+		for _, service := range []string{"checkout", "cart"} {
+			s, err := api.StreamEndpoints(w.ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			request := &discoveryv3.DiscoveryRequest{Node: node, TypeUrl: wire.EndpointsURL, ResourceNames: []string{service}}
+			if err := s.Send(request); err != nil {
+				t.Fatal(err)
+			}
+			if service != "checkout" {
+				continue // there is no such service: nothing is sent
+			}
+			r, err := s.Recv()
+			if err != nil {
+				t.Fatal(err)
+			}
+			request.VersionInfo, request.ResponseNonce = r.GetVersionInfo(), r.GetNonce()
+			if err := s.Send(request); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.tick()
+		var list admin.ClientList
+		w.read("127.0.0.1", "/v1/clients", &list)
+		if len(list.Clients) != 1 || list.Clients[0].Streams != 2 {
+			t.Fatalf("clients %+v", list.Clients)
+		}
+		eds := list.Clients[0].Types["eds"]
+		if eds.Subscribed != 2 || strings.Join(eds.Names, " ") != "cart checkout" || eds.AckedVersion == "" {
+			t.Errorf("eds %+v", eds)
+		}
+		var status admin.Status
+		if w.read("127.0.0.1", "/v1/status", &status); status.Clients.Total != 1 {
+			t.Errorf("status counts %d clients", status.Clients.Total)
+		}
+	})
 }

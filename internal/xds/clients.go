@@ -11,17 +11,20 @@ import (
 
 // Client is one open stream, for display.
 type Client struct {
-	Stream    uint64          `json:"stream"` // unique in this process
-	Node      string          `json:"node"`
-	Cluster   string          `json:"cluster"` // the client's own service
-	Locality  isobar.Locality `json:"locality"`
-	Agent     string          `json:"agent"`
-	Peer      string          `json:"peer"`
-	Form      string          `json:"form"` // sotw, delta or rest
-	API       string          `json:"api"`  // v3, v2 or 2017: of what it asks for
-	Connected time.Time       `json:"connected"`
-	Types     []ClientType    `json:"types"`
-	InSync    bool            `json:"in_sync"` // of all types
+	Stream   uint64          `json:"stream"` // unique in this process
+	Node     string          `json:"node"`
+	Cluster  string          `json:"cluster"` // the client's own service
+	Locality isobar.Locality `json:"locality"`
+	Agent    string          `json:"agent"`
+	Peer     string          `json:"peer"`
+	Form     string          `json:"form"` // sotw, delta or rest
+	API      string          `json:"api"`  // v3, v2 or 2017: of what it asks for
+	// Aggregated says that the stream serves all types. A process has one such
+	// stream at most, but may have many for one type.
+	Aggregated bool         `json:"aggregated"`
+	Connected  time.Time    `json:"connected"`
+	Types      []ClientType `json:"types"`
+	InSync     bool         `json:"in_sync"` // of all types
 }
 
 // Polls tells whether the client has no stream, but asks again and again.
@@ -31,6 +34,7 @@ func (c *Client) Polls() bool { return c.Form == formRest }
 type ClientType struct {
 	Type       string    `json:"type"` // cds, eds, lds, rds or other
 	Subscribed int       `json:"subscribed"`
+	Names      []string  `json:"names,omitempty"` // sorted; only where they are [MostNamesTold] or fewer, and no wildcard
 	Wildcard   bool      `json:"wildcard,omitempty"`
 	Sent       string    `json:"sent"`  // version of the last response
 	Acked      string    `json:"acked"` // version of the last response that was accepted
@@ -41,6 +45,9 @@ type ClientType struct {
 	LastNack   *Nack     `json:"last_nack,omitempty"`
 	InSync     bool      `json:"in_sync"` // it accepted everything that it should have
 }
+
+// MostNamesTold bounds the names of a [ClientType].
+const MostNamesTold = 10
 
 // Nack is a client's rejection of a response.
 type Nack struct {
@@ -83,6 +90,8 @@ func (s *stream) describe() (Client, bool) {
 		Form:      form(s.delta),
 		Connected: s.connected,
 		InSync:    true,
+
+		Aggregated: s.only == "",
 	}
 	var api wire.Form
 	for _, w := range s.watches {
@@ -109,6 +118,9 @@ func (w *watch) describe() ClientType {
 		Waiting:    w.unacked,
 		Rejected:   w.rejects,
 		InSync:     w.inSync(),
+	}
+	if !t.Wildcard && t.Subscribed <= MostNamesTold {
+		t.Names = slices.Sorted(w.each)
 	}
 	if !w.nack.At.IsZero() {
 		nack := w.nack
