@@ -52,7 +52,7 @@ func (f *remoteFlags) registerServer(cmd *cobra.Command) {
 
 // remote gives the server to ask.
 func (f *remoteFlags) remote() (*admin.Remote, error) {
-	var options []admin.RemoteOption
+	options := []admin.RemoteOption{admin.WithHint(identity.TLSHint)}
 	if f.tls != (identity.DialFiles{}) {
 		config, err := f.tls.Config()
 		if err != nil {

@@ -113,6 +113,7 @@ func (f *benchFlags) complete(log *slog.Logger) error {
 	if f.options.Credentials, err = dialCredentials("--server", f.options.Target, f.tls, f.insecure, log); err != nil {
 		return err
 	}
+	f.options.Hint = identity.TLSHint
 	for _, text := range f.localities {
 		l, err := isobar.ParseLocality(text)
 		if err != nil {

@@ -43,7 +43,7 @@ func benchServer(t *testing.T) string {
 func TestBench(t *testing.T) {
 	server := benchServer(t)
 	var stdout, stderr bytes.Buffer
-	args := []string{"bench", "--xds", server, "--clients", "20", "--ramp", "50ms", "--duration", "1500ms", "--reconnect", "--rate", "10"}
+	args := []string{"bench", "--server", server, "--clients", "20", "--ramp", "50ms", "--duration", "1500ms", "--reconnect", "--rate", "10"}
 	if err := run(t.Context(), append(args, "-o", "json"), &stdout, &stderr); err != nil {
 		t.Fatal(err, stderr.String())
 	}
@@ -64,7 +64,7 @@ func TestBench(t *testing.T) {
 func TestBenchInWords(t *testing.T) {
 	server := benchServer(t)
 	var stdout, stderr bytes.Buffer
-	args := []string{"bench", "--xds", server, "--clients", "4", "--ramp", "0s", "--duration", "100ms", "--services", "service-1,lost", "--patience", "1s"}
+	args := []string{"bench", "--server", server, "--clients", "4", "--ramp", "0s", "--duration", "100ms", "--services", "service-1,lost", "--patience", "1s"}
 	err := run(t.Context(), args, &stdout, &stderr)
 	if err == nil || exitCode(err) != exitError {
 		t.Errorf("clients lack a service, but the error is %v", err)
@@ -84,7 +84,7 @@ func TestBenchCutShort(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	var stdout, stderr bytes.Buffer
-	args := []string{"bench", "--xds", benchServer(t), "--clients", "50", "--ramp", "1m", "--reconnect", "--services", "service-1"}
+	args := []string{"bench", "--server", benchServer(t), "--clients", "50", "--ramp", "1m", "--reconnect", "--services", "service-1"}
 	if err := run(ctx, args, &stdout, &stderr); err == nil || exitCode(err) != exitError {
 		t.Errorf("clients were not served, but the error is %v", err)
 	}

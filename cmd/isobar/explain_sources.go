@@ -82,8 +82,8 @@ func listSources(cmd *cobra.Command, remote *admin.Remote, service string, outpu
 func (l *sourceList) text() string {
 	var b strings.Builder
 	if len(l.Sources) == 0 {
-		fmt.Fprintf(&b, "%s, plan %s: no load was reported, and no client asked for it; --from REGION/ZONE tells what clients there would get\n", l.Service, l.Version)
-		return b.String()
+		const none = "%s, plan %s: no load was reported, and no client asked for it; --from REGION/ZONE tells what clients there would get\n"
+		return fmt.Sprintf(none, l.Service, l.Version)
 	}
 	total := 0.0
 	columns := []column{{head: "FROM"}, {head: "REQ/S"}, {head: "SENT TO"}}

@@ -188,10 +188,15 @@ func TestRemote(t *testing.T) {
 	t.Cleanup(over.Close)
 	for address, want := range map[string]string{
 		http2Server(t): "speaks gRPC, or TLS: the admin interface is at admin.listen",
-		over.URL:       "name who signs it with --ca",
+		over.URL:       "signed by unknown authority: look at --ca",
 		strings.Replace(over.URL, "https:", "http:", 1): "HTTP request to an HTTPS server.): write https:// before the address",
 	} {
-		r, err := admin.NewRemote(address)
+		r, err := admin.NewRemote(address, admin.WithHint(func(err error) string {
+			if strings.Contains(err.Error(), "unknown authority") {
+				return "look at --ca"
+			}
+			return ""
+		}))
 		if err != nil {
 			t.Fatal(err)
 		}

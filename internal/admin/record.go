@@ -118,7 +118,7 @@ func (r *Remote) record(ctx, bounded context.Context, cancel func(), length time
 		if late && ctx.Err() == nil {
 			return nil, fmt.Errorf("%s has not begun to answer within %s: its process may be stuck", req.URL.Host, recordPatience)
 		}
-		return nil, unanswered(ctx, req.URL.Host, err)
+		return nil, r.unanswered(ctx, req.URL.Host, err)
 	}
 	if resp.StatusCode == http.StatusOK && resp.Header.Get("Content-Type") == mediaTrace {
 		return resp.Body, nil

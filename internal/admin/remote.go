@@ -14,7 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/isobar-xds/isobar/internal/identity"
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
@@ -53,6 +52,7 @@ type Remote struct {
 	base   *url.URL
 	client *http.Client
 	token  string
+	hint   func(error) string // what to do about a connection that failed; "" = it does not know
 }
 
 // RemoteOption is how a Remote differs.
@@ -66,6 +66,9 @@ func WithTLS(c *tls.Config) RemoteOption {
 		}
 	}
 }
+
+// WithHint sets what is said of connections that fail; "" where it does not know.
+func WithHint(hint func(error) string) RemoteOption { return func(r *Remote) { r.hint = hint } }
 
 // WithToken sets the bearer token that is shown.
 func WithToken(token string) RemoteOption { return func(r *Remote) { r.token = token } }
@@ -83,7 +86,7 @@ func NewRemote(address string, options ...RemoteOption) (*Remote, error) {
 	case base.Scheme != "http" && base.Scheme != "https", base.Host == "":
 		return nil, fmt.Errorf("%w %q: want http://HOST:PORT", ErrAddress, address)
 	}
-	r := &Remote{base: base, client: &http.Client{Timeout: remoteTimeout}}
+	r := &Remote{base: base, client: &http.Client{Timeout: remoteTimeout}, hint: func(error) string { return "" }}
 	for _, o := range options {
 		o(r)
 	}
@@ -155,8 +158,8 @@ func (r *Remote) get(ctx context.Context, path string, query url.Values, out any
 }
 
 // unanswered says what may be the matter where there was no answer.
-func unanswered(ctx context.Context, host string, err error) error {
-	if hint := identity.TLSHint(err); hint != "" {
+func (r *Remote) unanswered(ctx context.Context, host string, err error) error {
+	if hint := r.hint(err); hint != "" {
 		return fmt.Errorf("%w: %s", err, hint)
 	}
 	if strings.Contains(err.Error(), "malformed HTTP response") || greetsAsHTTP2(ctx, host) {
@@ -200,7 +203,7 @@ func (r *Remote) do(ctx context.Context, method string, u *url.URL, body io.Read
 	}
 	resp, err := r.client.Do(req)
 	if err != nil {
-		return unanswered(ctx, u.Host, err)
+		return r.unanswered(ctx, u.Host, err)
 	}
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes))

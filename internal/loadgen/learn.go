@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/isobar-xds/isobar"
-	"github.com/isobar-xds/isobar/internal/identity"
 	"github.com/isobar-xds/isobar/internal/wire"
 )
 
@@ -38,8 +37,8 @@ func (r *run) learn(ctx context.Context) error {
 	case status.Code(err) == codes.DeadlineExceeded && len(r.opts.Services) > 0:
 		return fmt.Errorf("%s: no assignment of %s within %s: does the server have these services?",
 			r.opts.Target, brief(r.opts.Services), within)
-	case identity.TLSHint(err) != "":
-		return fmt.Errorf("%s: %w: %s", r.opts.Target, err, identity.TLSHint(err))
+	case r.opts.Hint != nil && r.opts.Hint(err) != "":
+		return fmt.Errorf("%s: %w: %s", r.opts.Target, err, r.opts.Hint(err))
 	case status.Code(err) == codes.Unavailable:
 		return fmt.Errorf("%s: %w: is isobar running there, and is this its address for clients?", r.opts.Target, err)
 	default:

@@ -27,6 +27,7 @@ const (
 type Options struct {
 	Target      string                           // HOST:PORT
 	Credentials credentials.TransportCredentials // nil = plaintext
+	Hint        func(error) string               // what to do about a connection that failed; "" = it does not know; nil = it never does
 
 	Clients     int               // 1 to MaxClients
 	Connections int               // that the clients share; 0 = one for 50 clients

@@ -92,7 +92,7 @@ func joined(streams []xds.Client, described []admin.Client) []admin.Client {
 		c := &described[i]
 		p := process{c.Peer, c.ID, c.Cluster, c.Locality, c.Form}
 		k := slices.IndexFunc(same[p], func(k int) bool {
-			return !(aggregated[k] && streams[i].Aggregated) && !shareNames(&out[k], c)
+			return (!aggregated[k] || !streams[i].Aggregated) && !shareNames(&out[k], c)
 		})
 		if k < 0 || c.Polls || c.Peer == "" {
 			same[p] = append(same[p], len(out))
