@@ -1,0 +1,179 @@
+package capacity
+
+import (
+	"math"
+	"slices"
+)
+
+// Estimate is what is believed of a locality. Capacities are requests/s of one
+// unit.
+type Estimate struct {
+	// Low and High are the interval that is told: nine tenths of the belief, each
+	// end widened, since the model is not exact. Known is false while it is about as
+	// wide as the prior's: then there is no telling.
+	Low, High float64
+	Known     bool
+	Median    float64
+	// Safe lies below three quarters of the belief. To plan with the median would
+	// move load by errors that favour what looks large.
+	Safe float64
+	// Plan is what plans go by: the prior's centre while nothing contradicts it, and
+	// nearer to Safe the more the requests tell. While many fail it is Safe: whether
+	// servers refuse what is too much shows only when they get less.
+	Plan     float64
+	Service  float64 // service time, seconds
+	Shedding float64 // probability that the servers refuse what is too much
+}
+
+const (
+	tail        = 0.05 // of the belief beyond either end of the interval
+	safeTail    = 0.25 // of the belief below what plans go by
+	widen       = 1.2  // factor for each end of the interval
+	leastGain   = 0.6  // of the width of the prior's interval, above which there is no telling
+	widest      = 4.0  // from Low to High, the same
+	degrees     = 3    // of freedom: the prior's tails are heavy, since declarations may be wrong by any factor
+	serviceWide = 1.7  // factor within which two thirds of the belief about the service time lie
+)
+
+// belief is the prior as probabilities of the cells.
+type belief struct {
+	rate [rates]float64
+	time [times]float64
+}
+
+var modePrior = [modes]float64{queueing: 1 - sheddingPrior, shedding: sheddingPrior}
+
+func (m *Model) prior(p *Prior) (b belief) {
+	fill(b.rate[:], cellsOf(p.PerUnit)-float64(m.low), math.Log2(p.Width)/step)
+	fill(b.time[:], cellsOf(p.Service)-float64(m.fast), math.Log2(serviceWide)/step)
+	return b
+}
+
+// fill makes a row of cells that follow Student's distribution.
+func fill(row []float64, centre, width float64) {
+	sum := 0.0
+	for i := range row {
+		z := (float64(i) - centre) / width
+		x := 1 + z*z/degrees
+		row[i] = 1 / (x * x) // the power is (degrees+1)/2
+		sum += row[i]
+	}
+	for i := range row {
+		row[i] /= sum
+	}
+}
+
+// settle forgets a little of the evidence, and keeps a small chance that what was
+// known is no longer true.
+func (m *Model) settle(p *Prior) {
+	prior := m.prior(p)
+	top := float32(math.Inf(-1))
+	for mode := range modes {
+		for k := range rates {
+			m.all[mode][k] += conditional(m.waiting[mode][k][:], prior.time[:]) + conditional(m.failed[mode][k][:], failingPrior[:])
+			top = max(top, m.all[mode][k])
+		}
+	}
+	sum := 0.0
+	for mode := range modes {
+		sum += modePrior[mode] * weigh(m.all[mode][:], prior.rate[:], top)
+	}
+	sum = max(sum, 1e-30)
+	for mode := range modes {
+		fade(m.all[mode][:], top+float32(math.Log(sum)))
+	}
+}
+
+// conditional makes a row that is given its mode and capacity, and gives the
+// evidence for these.
+func conditional(row []float32, prior []float64) float32 {
+	top := slices.Max(row)
+	all := top + float32(math.Log(weigh(row, prior, top)))
+	fade(row, all)
+	return all
+}
+
+var logChanged = float32(math.Log(changed))
+
+// fade takes a constant off a row, and lets it forget.
+func fade(row []float32, all float32) {
+	for i, v := range row {
+		row[i] = (1 - forget) * max(v-all, logChanged)
+	}
+}
+
+// weigh sums a row's likelihood ratios over the prior. top is taken off before.
+func weigh(row []float32, prior []float64, top float32) float64 {
+	sum := 0.0
+	for i, v := range row {
+		if d := v - top; d > -30 {
+			sum += prior[i] * math.Exp(float64(d))
+		}
+	}
+	return sum
+}
+
+// Estimate reads what is believed now.
+func (m *Model) Estimate(p *Prior) Estimate {
+	if !m.began || !p.valid() {
+		return Estimate{}
+	}
+	prior := m.prior(p)
+	var rate [rates]float64
+	var out Estimate
+	sum, times := 0.0, 0.0
+	for mode := range modes {
+		for k := range rates {
+			w := modePrior[mode] * prior.rate[k] * math.Exp(float64(m.all[mode][k])) * weigh(m.failed[mode][k][:], failingPrior[:], 0)
+			for s, v := range m.waiting[mode][k] {
+				x := w * prior.time[s] * math.Exp(float64(v))
+				rate[k] += x
+				times += x * float64(s)
+				if mode == shedding {
+					out.Shedding += x
+				}
+				sum += x
+			}
+		}
+	}
+	if !(sum > 0) {
+		return Estimate{}
+	}
+	out.Shedding /= sum
+	out.Service = math.Exp2(step * (float64(m.fast) + times/sum))
+	at := func(q float64) float64 { return math.Exp2(step * (float64(m.low) + quantile(rate[:], q*sum))) }
+	out.Low, out.Safe, out.Median, out.High = at(tail)/widen, at(safeTail), at(0.5), at(1-tail)*widen
+	part := min(1, interval(rate[:], sum)/interval(prior.rate[:], 1))
+	out.Known = part <= leastGain && out.High <= widest*out.Low
+	room := max(0, below(prior.rate[:], cellsOf(p.PerUnit)-float64(m.low))-safeTail)
+	room *= min(1, part/leastGain) * (1 - ramp(m.failing, 0.01, 0.05))
+	out.Plan = min(max(p.PerUnit, out.Safe), at(safeTail+room))
+	return out
+}
+
+// interval is the width, in cells, of what is told of a row with this sum.
+func interval(row []float64, sum float64) float64 {
+	return quantile(row, (1-tail)*sum) - quantile(row, tail*sum)
+}
+
+// below is the sum of a row up to a place; the inverse of quantile.
+func below(row []float64, place float64) float64 {
+	sum := 0.0
+	for i, v := range row {
+		sum += v * min(1, max(0, place-float64(i)+0.5))
+	}
+	return sum
+}
+
+// quantile is the place in a row, in cells, up to which its sum is q. Belief is
+// spread evenly over each cell.
+func quantile(row []float64, q float64) float64 {
+	sum := 0.0
+	for i, v := range row {
+		if sum+v >= q && v > 0 {
+			return float64(i) - 0.5 + (q-sum)/v
+		}
+		sum += v
+	}
+	return float64(len(row)) - 0.5
+}

@@ -1,0 +1,343 @@
+package capacity
+
+import "math"
+
+// The grid. Cells are equally wide in the logarithm, and alike for capacity and
+// service time, so that a number of servers (their product) has cells, too.
+const (
+	rates    = 24 // cells of the capacity of one unit
+	times    = 12 // cells of the service time
+	failures = len(failing)
+	modes    = 2
+	step     = 0.25 // width of a cell in octaves: 19%
+)
+
+// failing are the parts of the requests that fail whatever the load, and
+// failingPrior their probabilities.
+var (
+	failing      = [...]float64{0.002, 0.03, 0.09, 0.18, 0.33, 0.6}
+	failingPrior = [failures]float64{0.92, 0.03, 0.02, 0.01, 0.01, 0.01}
+)
+
+// How servers behave that get more than they can serve.
+const (
+	queueing = iota // requests wait, and fail by timeouts
+	shedding        // servers refuse what is too much
+)
+
+// sheddingPrior is the probability that servers shed.
+const sheddingPrior = 0.5
+
+// Window is what was observed in one report interval. Rates are requests/s.
+type Window struct {
+	Rate float64 // of attempts
+	// Sampled is the part of Rate of the clients whose requests are counted in
+	// InProgress; Network is how many of these are expected on the network. 0 =
+	// there is no sample.
+	Sampled, InProgress, Network float64
+	Goodput                      float64 // requests/s that succeeded
+	Failing                      float64 // part of the requests that failed or were given up, 0 to 1
+	Utilization                  float64 // as reported by the servers; 0 = not reported
+	Seconds                      float64 // length of the window
+	Units                        float64 // of what serves: the weight of the endpoints that take traffic
+	Timeout                      float64 // of the requests, in seconds; 0 = not known
+}
+
+// Prior is what is believed without evidence.
+type Prior struct {
+	PerUnit float64 // capacity of one unit, requests/s
+	Width   float64 // factor within which two thirds of the belief lie; above 1
+	Service float64 // service time in seconds
+}
+
+// Model is the joint belief about the capacity and the service time of one
+// locality. What it holds is evidence alone, as logarithms of likelihood ratios;
+// the prior is added when it is read, and may change at any time. The zero value
+// knows nothing.
+//
+// Given the capacity, the requests in progress tell about the service time, and
+// failures about the part that fails anyway, independently of each other: so two
+// small tables for each capacity do for one large one.
+type Model struct {
+	began     bool
+	failing   float64 // part of the requests that failed lately
+	low, fast int     // cells at which the grid begins, in steps from 1 request/s, and 1 second
+
+	all     [modes][rates]float32           // of the ways to behave and capacities
+	waiting [modes][rates][times]float32    // of service times, given those
+	failed  [modes][rates][failures]float32 // of parts that fail anyway, given those
+}
+
+// Rules of evidence.
+var logQueueFrom = math.Log(queueFrom)
+
+const (
+	lately      = 0.3  // weight of a window in the part that failed lately
+	forget      = 0.03 // of the evidence with each window
+	changed     = 0.01 // probability that what was known is no longer true, with each window
+	temper      = 0.35 // weight of a window's evidence: the errors of the model repeat from window to window
+	variability = 0.6  // of the queue, against that of random arrivals and service times
+	queueFrom   = 0.95 // utilization from which the queue grows towards its bound
+	queueTo     = 1.1  // and where it gets there
+	queueFull   = 0.7  // of the bound: the mean in overload
+	defaultWait = 1.0  // timeout that is assumed, seconds
+	leastWindow = 20.0 // requests in a window, below which it is skipped
+)
+
+// Observe takes one window. It skips those in which next to nothing was sent, and
+// reports whether it took it.
+func (m *Model) Observe(w *Window, p *Prior) bool {
+	if !w.valid() || !p.valid() || w.Rate*w.Seconds < leastWindow {
+		return false
+	}
+	m.place(p, w.Rate/w.Units)
+	c := newCells(m, w, p)
+	if w.Sampled > 0 {
+		m.wait(w, c)
+	}
+	m.fail(w, c)
+	m.failing += (w.Failing - m.failing) * lately
+	m.settle(p)
+	return true
+}
+
+func (w *Window) valid() bool {
+	for _, v := range [...]float64{w.Rate, w.Sampled, w.InProgress, w.Network, w.Goodput, w.Failing, w.Utilization, w.Seconds, w.Units, w.Timeout} {
+		if !(v >= 0 && v < 1e12) {
+			return false
+		}
+	}
+	return w.Seconds > 0 && w.Units > 0 && w.Failing <= 1
+}
+
+func (p *Prior) valid() bool {
+	return p.PerUnit > 1e-9 && p.PerUnit < 1e12 && p.Width > 1 && p.Width < 1e3 && p.Service > 1e-9 && p.Service < 1e6
+}
+
+// cellsOf is a value's place in steps.
+func cellsOf(v float64) float64 { return math.Log2(v) / step }
+
+// place moves the grid to where the prior and the present rate are. Evidence
+// keeps its place; cells that are new have none.
+func (m *Model) place(p *Prior, perUnit float64) {
+	low := int(math.Round(cellsOf(p.PerUnit))) - rates*5/8
+	if perUnit > 0 { // room for twice the present rate, and for a fifth of it
+		low = max(low, int(math.Ceil(cellsOf(2*perUnit)))-rates+1)
+		low = min(low, int(math.Floor(cellsOf(perUnit/5))))
+	}
+	fast := int(math.Round(cellsOf(p.Service))) - times/2
+	switch {
+	case !m.began:
+		m.began, m.low, m.fast = true, low, fast
+		return
+	case abs(low-m.low) < 4 && abs(fast-m.fast) < 3:
+		return
+	}
+	old := *m
+	m.low, m.fast = low, fast
+	for b := range modes {
+		for k := range rates {
+			from := max(0, min(rates-1, k+low-old.low)) // beyond the grid its edge
+			m.all[b][k], m.failed[b][k] = old.all[b][from], old.failed[b][from]
+			for s := range times {
+				m.waiting[b][k][s] = old.waiting[b][from][max(0, min(times-1, s+fast-old.fast))]
+			}
+		}
+	}
+}
+
+func abs(i int) int { return max(i, -i) }
+
+// cells holds what is equal for all cells of a row or a diagonal.
+type cells struct {
+	used     [rates]float64 // utilization
+	log      [rates]float64 // its logarithm
+	service  [times]float64 // seconds
+	exponent [rates + times]float64
+	bound    float64 // requests in progress at which all time out
+}
+
+func newCells(m *Model, w *Window, p *Prior) *cells {
+	c := &cells{}
+	timeout := w.Timeout
+	if timeout <= 0 {
+		timeout = max(defaultWait, 10*p.Service)
+	}
+	c.bound = w.Rate * timeout
+	for k := range rates {
+		c.used[k] = w.Rate / w.Units / math.Exp2(step*float64(m.low+k))
+		c.log[k] = math.Log(c.used[k])
+	}
+	for s := range times {
+		c.service[s] = math.Exp2(step * float64(m.fast+s))
+	}
+	for i := range c.exponent {
+		servers := w.Units * math.Exp2(step*float64(m.low+m.fast+i))
+		c.exponent[i] = math.Sqrt(2 * (servers + 1))
+	}
+	return c
+}
+
+// waiting is the mean number of requests that wait, by Sakasegawa's approximation.
+func (c *cells) waiting(k, s int) float64 {
+	used, log := min(c.used[k], queueFrom), min(c.log[k], logQueueFrom)
+	if c.exponent[k+s]*log < -20 {
+		return 0
+	}
+	return variability * math.Exp(c.exponent[k+s]*log) / (1 - used)
+}
+
+// wait takes the requests in progress as evidence.
+func (m *Model) wait(w *Window, c *cells) {
+	part := w.Sampled / w.Rate
+	for k := range rates {
+		used := c.used[k]
+		full := newShape(used, w.InProgress)
+		refusing := full
+		if used > surelyFull {
+			refusing = newShape(surelyFull, w.InProgress)
+		}
+		over := min(1, (used-queueFrom)/(queueTo-queueFrom))
+		served := w.Rate / max(1, used)
+		for s := range times {
+			queue := c.waiting(k, s)
+			mean := min(c.bound, served*c.service[s]+queue)
+			v := temper * refusing.likelihood(part*mean+w.Network)
+			m.waiting[shedding][k][s] += v
+			if used > surelyFull {
+				// Where nothing is refused, the queue grows towards its bound.
+				mean = w.Rate*c.service[s] + queue
+				mean = min(c.bound, mean+max(0, over)*max(0, queueFull*c.bound-mean))
+				v = temper * full.likelihood(part*mean+w.Network)
+			}
+			m.waiting[queueing][k][s] += v
+		}
+	}
+}
+
+// surelyFull is the utilization from which on servers that shed differ from those
+// that queue.
+const surelyFull = 0.95
+
+// shape is that of a negative binomial distribution of n: the inverse square of
+// the relative error of the model, which grows near saturation.
+type shape struct{ n, r, fixed float64 }
+
+func newShape(used, n float64) shape {
+	e := 0.12 + 0.75*min(1, max(0, (used-0.6)/0.4))
+	r := 1 / (e * e)
+	a, _ := math.Lgamma(n + r)
+	b, _ := math.Lgamma(r)
+	return shape{n: n, r: r, fixed: a - b + r*math.Log(r)}
+}
+
+// likelihood is the logarithm of the probability of n, but for what depends on n
+// alone.
+func (s *shape) likelihood(mean float64) float32 {
+	mean = max(mean, 1e-3)
+	all := math.Log(s.r + mean)
+	return float32(s.fixed + s.n*(math.Log(mean)-all) - s.r*all)
+}
+
+// fail takes failures, successes and the reported utilization as evidence.
+func (m *Model) fail(w *Window, c *cells) {
+	n := w.Rate * w.Seconds
+	for k := range rates {
+		used := c.used[k]
+		known := utilization(w.Utilization, used) + completed(w.Goodput/w.Rate*used)
+		excess := max(0, 1-1/used)
+		// By chance servers refuse, or are too slow, before they are full, too. In
+		// overload those that queue may work on nothing but requests that were given up,
+		// or lose next to nothing while queues grow.
+		refused, wasted := 0.3*ramp(used, 0.6, 1), ramp(used, 0.8, 1.05)
+		for e, p := range failing {
+			shed, queue := known, known
+			if w.Failing <= collapsed {
+				sigma := tolerance(p, n)
+				queue += excessive(w.Failing-p, (1-p)*wasted, 0.2*ramp(used, 0.8, 1)+0.7*ramp(used, 1, 1.3), sigma)
+				shed = queue
+				if used > 0.6 {
+					least := 1 - (1-p)*(1-excess)
+					shed = known + excessive(w.Failing-least, (1-least)*refused, 0.4*ramp(used, 0.6, 1), sigma+cellWidth*min(excess, 1-excess))
+				}
+			}
+			m.failed[shedding][k][e] += temper * float32(shed)
+			m.failed[queueing][k][e] += temper * float32(queue)
+		}
+	}
+}
+
+// collapsed is the part that fails from which on there is no telling capacity by
+// it: all time goes into requests that were given up, or the locality is dead.
+const collapsed = 0.7
+
+// ramp grows from 0 to 1 between two values.
+func ramp(v, from, to float64) float64 { return min(1, max(0, (v-from)/(to-from))) }
+
+// excessive is the logarithm of the density of the part that fails beyond a
+// constant part: none, or, with a probability, anything up to most, of which
+// little is as likely as much.
+func excessive(off, most, probability, sigma float64) float64 {
+	if most <= 0 {
+		return gauss(off, sigma)
+	}
+	const peak = 2.5 // of the normal distribution, whose factor gauss leaves out
+	inside := min(most, max(0, off))
+	spread := probability * peak * sigma / ((inside + peak*sigma) * math.Log1p(most/(peak*sigma)))
+	return math.Log((1-probability)*bell(off, sigma)+spread*bell(off-inside, sigma)) - math.Log(sigma)
+}
+
+// cellWidth is the relative width of a cell.
+const cellWidth = 0.19
+
+// completed weighs a capacity by what it would mean for the part of it that
+// succeeds: not much more than all.
+func completed(part float64) float64 {
+	const (
+		slack  = 0.05
+		spread = 0.08
+		most   = 20
+	)
+	z := max(0, math.Log(max(part, 1e-9))-slack) / spread
+	return max(-most, -z*z/2)
+}
+
+// tolerance is the standard deviation of a part that fails: by chance, by the
+// width of the cells, and because errors come in bursts.
+func tolerance(p, n float64) float64 {
+	wide := 0.01 + 0.3*p*(1-p)
+	return math.Sqrt(p*(1-p)/n + wide*wide)
+}
+
+// bell is a normal density but for its factor. Its tails end at what one window
+// may say at most.
+func bell(off, sigma float64) float64 {
+	const most = 12
+	z := off / sigma
+	return math.Exp(max(-most, -z*z/2))
+}
+
+// gauss is the logarithm of a normal density.
+func gauss(off, sigma float64) float64 {
+	const most = 12
+	z := off / sigma
+	return max(-most, -z*z/2) - math.Log(sigma)
+}
+
+// utilization compares what servers report with what a capacity makes expect.
+// From about 1 on they can't report more.
+func utilization(reported, used float64) float64 {
+	const (
+		spread = 0.2
+		most   = 8
+	)
+	if reported <= 0 {
+		return 0
+	}
+	off := math.Log(min(1, reported) / min(1, used))
+	if reported >= 0.95 && used >= 0.95 {
+		off = 0
+	}
+	z := off / spread
+	return max(-most, -z*z/2)
+}

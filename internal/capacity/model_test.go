@@ -1,0 +1,334 @@
+package capacity_test
+
+import (
+	"maps"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/isobar-xds/isobar/internal/capacity"
+)
+
+// course is a station, what is declared of it, and the utilization over time.
+type course struct {
+	station
+
+	seed uint64
+	kind string
+	used func(window int) float64
+}
+
+// draw makes a random course.
+func draw(seed uint64) course {
+	r := rand.New(rand.NewPCG(seed, 7))
+	pods := 1 << r.IntN(5)
+	c := course{seed: seed, station: station{
+		pods: pods, workers: 1 + r.IntN(4), service: 0.005 * math.Exp2(4*r.Float64()), cv2: []float64{0.1, 0.25, 0.5, 1, 2, 4}[r.IntN(6)],
+		timeout: []float64{0.25, 0.5, 1, 2, 5}[r.IntN(5)], abandons: r.IntN(2) == 0, clients: 1 + r.IntN(12), window: 5,
+	}}
+	if r.IntN(3) == 0 {
+		c.limit = 1 + r.IntN(8)
+	}
+	if r.IntN(5) == 0 {
+		c.failing = 0.2 * r.Float64()
+	}
+	base := 0.2 + 0.75*r.Float64()
+	switch r.IntN(4) {
+	case 0:
+		c.kind, c.used = "constant", func(int) float64 { return base }
+	case 1:
+		c.kind, c.used = "wave", func(w int) float64 { return base * (1 + 0.4*math.Sin(float64(w)/6)) }
+	case 2:
+		c.kind, c.used = "overload", func(w int) float64 {
+			if w > 20 {
+				return 0.9 + base/2
+			}
+			return base
+		}
+	default:
+		c.kind, c.used = "walk", nil
+		path := []float64{base}
+		for len(path) < 200 {
+			path = append(path, min(1.4, max(0.1, path[len(path)-1]*math.Exp(0.1*r.NormFloat64()))))
+		}
+		c.used = func(w int) float64 { return path[w] }
+	}
+	return c
+}
+
+// tally counts what was told in one kind of windows.
+type tally struct {
+	windows, told, right, low int
+	safe                      []float64 // of the truth
+}
+
+func (s *tally) add(e *capacity.Estimate, truth float64) {
+	s.windows++
+	s.safe = append(s.safe, e.Safe/truth)
+	if !e.Known {
+		return
+	}
+	s.told++
+	switch {
+	case e.Low > truth:
+		s.low++
+	case e.High >= truth:
+		s.right++
+	}
+}
+
+// kinds names what a window counts for.
+func (c *course) kinds(window int, undeclared bool) []string {
+	out := []string{"all", c.kind, "queues", "declared"}
+	if c.limit > 0 {
+		out[2] = "sheds"
+	}
+	if undeclared {
+		out[3] = "undeclared"
+	}
+	switch u := c.used(window); {
+	case u < 0.5:
+		return append(out, "used up to 50%")
+	case u < 0.65:
+		return append(out, "used 50 to 65%")
+	case u < 0.85:
+		return append(out, "used 65 to 85%")
+	case u < 1:
+		return append(out, "used 85 to 100%")
+	default:
+		return append(out, "used above 100%")
+	}
+}
+
+// TestIntervalsHoldTheTruth plays random stations request by request, with
+// declarations that are wrong by a factor of 1.7 (standard deviation), or none.
+// No constant of the model was chosen on these seeds.
+func TestIntervalsHoldTheTruth(t *testing.T) {
+	sums := map[string]*tally{}
+	for seed := range uint64(120) {
+		follow(5000+seed, sums)
+	}
+	for _, kind := range slices.Sorted(maps.Keys(sums)) {
+		s := sums[kind]
+		slices.Sort(s.safe)
+		n := len(s.safe)
+		right := float64(s.right) / float64(max(1, s.told))
+		t.Logf("%-16s %5d windows, %3.0f%% told, of them %3.0f%% right (%.0f%% above the truth); quarter quantile %.2f of the truth (%.2f to %.2f)",
+			kind, s.windows, 100*float64(s.told)/float64(s.windows), 100*right, 100*float64(s.low)/float64(max(1, s.told)), s.safe[n/2], s.safe[n/20], s.safe[n*19/20])
+		want := 0.9
+		if strings.HasPrefix(kind, "used") || kind == "constant" || kind == "wave" { // told of a few stations only
+			want = 0.8
+		}
+		if right < want {
+			t.Errorf("%s: the interval holds the truth in %.0f%% of the windows in which it is told, want at least %.0f%%", kind, 100*right, 100*want)
+		}
+		if over := s.safe[n*3/4]; over > 1.5 {
+			t.Errorf("%s: in a quarter of the windows the quantile is %.2f of the truth or more, want at most 1.5", kind, over)
+		}
+	}
+	for kind, least := range map[string]float64{"used above 100%": 0.5, "used 85 to 100%": 0.35} {
+		if told := float64(sums[kind].told) / float64(sums[kind].windows); told < least {
+			t.Errorf("%s: an interval is told in %.0f%% of the windows, want at least %.0f%%", kind, 100*told, 100*least)
+		}
+	}
+}
+
+// follow plays one station, and books what was told of it.
+func follow(seed uint64, sums map[string]*tally) {
+	c := draw(seed)
+	c.start(seed)
+	r := rand.New(rand.NewPCG(seed, 9))
+	truth := c.capacity() / float64(c.pods)
+	prior := capacity.Prior{PerUnit: truth * math.Exp2(0.8*r.NormFloat64()), Width: 2, Service: c.service * math.Exp2(0.3*r.NormFloat64())}
+	undeclared := seed%3 == 0
+	if undeclared {
+		prior.PerUnit, prior.Width = 2.5*truth*c.used(0), 4
+	}
+	var m capacity.Model
+	for w := range 60 {
+		got := c.play(c.used(w) * c.capacity())
+		m.Observe(&got, &prior)
+		if w < 5 {
+			continue
+		}
+		e := m.Estimate(&prior)
+		for _, kind := range c.kinds(w, undeclared) {
+			if sums[kind] == nil {
+				sums[kind] = &tally{}
+			}
+			sums[kind].add(&e, truth)
+		}
+	}
+}
+
+// near reports whether a value is within a factor of another.
+func near(got, want, factor float64) bool { return got <= want*factor && got >= want/factor }
+
+// Without evidence a plan goes by what is declared, and nothing is claimed.
+func TestNothingIsClaimedWithoutEvidence(t *testing.T) {
+	prior := capacity.Prior{PerUnit: 100, Width: 2, Service: 0.02}
+	var m capacity.Model
+	if e := m.Estimate(&prior); e != (capacity.Estimate{}) {
+		t.Errorf("before the first window: %+v", e)
+	}
+	for range 50 { // a tenth of what is declared, and far too few requests to tell
+		m.Observe(&capacity.Window{Rate: 10, Sampled: 10, InProgress: 0.2, Goodput: 10, Seconds: 5, Units: 1}, &prior)
+	}
+	e := m.Estimate(&prior)
+	if e.Known || !near(e.Plan, 100, 1.05) {
+		t.Errorf("known %v, a plan goes by %.1f: want nothing known, and 100", e.Known, e.Plan)
+	}
+}
+
+// A declaration that is twice too high: the requests tell.
+func TestWrongDeclarationIsFoundOut(t *testing.T) {
+	for _, limit := range []int{0, 4} {
+		c := course{station: station{pods: 4, workers: 2, service: 0.04, cv2: 1, timeout: 1, abandons: true, clients: 6, window: 5, limit: limit}}
+		c.start(5)
+		prior := capacity.Prior{PerUnit: 100, Width: 2, Service: 0.04}
+		var m capacity.Model
+		for range 20 {
+			w := c.play(1.28 * c.capacity())
+			m.Observe(&w, &prior)
+		}
+		e := m.Estimate(&prior)
+		if limit == 0 && (!e.Known || e.High >= 100) || !near(e.Plan, 50, 1.4) { // a constant load can't tell refusals from other errors
+			t.Errorf("limit %d: known %v, %.0f to %.0f, a plan goes by %.0f; the truth is 50", limit, e.Known, e.Low, e.High, e.Plan)
+		}
+	}
+}
+
+// Servers at their limit report a utilization of 1: that is the best window of
+// all, and bounds the capacity from above.
+func TestFullUtilizationIsEvidence(t *testing.T) {
+	prior := capacity.Prior{PerUnit: 200, Width: 2, Service: 0.02}
+	for _, x := range []struct{ reported, low, high float64 }{{1, 50, 110}, {0.5, 140, 280}} {
+		var m capacity.Model
+		for range 20 {
+			m.Observe(&capacity.Window{Rate: 100, Goodput: 100, Utilization: x.reported, Seconds: 5, Units: 1}, &prior)
+		}
+		if e := m.Estimate(&prior); !e.Known || e.Median < x.low || e.Median > x.high {
+			t.Errorf("at a reported utilization of %v: known %v, about %.0f (%.0f to %.0f), want %v to %v", x.reported, e.Known, e.Median, e.Low, e.High, x.low, x.high)
+		}
+	}
+}
+
+// When endpoints come, the capacity of a unit stays, and so does what is known of
+// it; after a change of what a unit can do it is learned anew.
+func TestChangeIsFollowed(t *testing.T) {
+	c := course{station: station{pods: 4, workers: 2, service: 0.02, cv2: 1, timeout: 1, abandons: true, clients: 6, window: 5}}
+	c.start(6)
+	prior := capacity.Prior{PerUnit: 100, Width: 2, Service: 0.02}
+	var m capacity.Model
+	for range 40 {
+		w := c.play(0.8 * c.capacity())
+		m.Observe(&w, &prior)
+	}
+	if e := m.Estimate(&prior); !near(e.Plan, 100, 1.25) {
+		t.Errorf("as declared: a plan goes by %.0f, want 100", e.Plan)
+	}
+	rate := 0.8 * c.capacity()
+	c.service *= 2.5 // a brown-out
+	for range 12 {
+		w := c.play(rate)
+		m.Observe(&w, &prior)
+	}
+	if e := m.Estimate(&prior); e.Plan > 60 || e.Plan < 25 {
+		t.Errorf("in a brown-out: a plan goes by %.0f, want about 40", e.Plan)
+	}
+	c.service /= 2.5
+	for range 40 {
+		w := c.play(rate)
+		m.Observe(&w, &prior)
+	}
+	if e := m.Estimate(&prior); e.Plan < 75 {
+		t.Errorf("after a brown-out: a plan goes by %.0f, want about 100", e.Plan)
+	}
+}
+
+// A process that starts anew goes on with what the one before knew.
+func TestSavedEvidenceIsRestored(t *testing.T) {
+	c := draw(4)
+	c.start(4)
+	prior := capacity.Prior{PerUnit: 2 * c.capacity() / float64(c.pods), Width: 2, Service: c.service}
+	var m capacity.Model
+	for range 20 {
+		w := c.play(1.1 * c.capacity())
+		m.Observe(&w, &prior)
+	}
+	saved := m.Save(&prior)
+	again, ok := capacity.Restore(&saved)
+	if !ok {
+		t.Fatal("what was saved is refused")
+	}
+	before, after := m.Estimate(&prior), again.Estimate(&prior)
+	if !near(after.Median, before.Median, 1.05) || !near(after.Low, before.Low, 1.05) || !near(after.High, before.High, 1.05) || !near(after.Service, before.Service, 1.3) {
+		t.Errorf("restored %+v, want %+v", after, before)
+	}
+	for _, damage := range []func(s *capacity.Saved){
+		func(s *capacity.Saved) { s.Evidence = s.Evidence[1:] },
+		func(s *capacity.Saved) { s.Evidence[3] = math.NaN() },
+		func(s *capacity.Saved) { s.Service = math.Inf(1) },
+		func(s *capacity.Saved) { s.Low = math.MinInt },
+	} {
+		s := m.Save(&prior)
+		damage(&s)
+		if _, ok := capacity.Restore(&s); ok {
+			t.Errorf("damaged state is taken: %+v", s)
+		}
+	}
+}
+
+// Nothing that a window or a prior may hold makes a model panic, or tell what is
+// no number.
+func TestModelTakesAnything(t *testing.T) {
+	values := []float64{0, 1e-12, 0.001, 0.5, 1, 3, 1e3, 1e9, 1e13, math.Inf(1), math.NaN(), -1}
+	r := rand.New(rand.NewPCG(1, 2))
+	pick := func() float64 { return values[r.IntN(len(values))] }
+	for range 200 {
+		var m capacity.Model
+		for range 20 {
+			w := capacity.Window{
+				Rate: pick(), Sampled: pick(), InProgress: pick(), Network: pick(), Goodput: pick(), Failing: pick(),
+				Utilization: pick(), Seconds: pick(), Units: pick(), Timeout: pick(),
+			}
+			p := capacity.Prior{PerUnit: pick(), Width: pick(), Service: pick()}
+			m.Observe(&w, &p)
+			e := m.Estimate(&p)
+			for _, v := range []float64{e.Low, e.Safe, e.Median, e.High, e.Plan, e.Service, e.Shedding} {
+				if !(v >= 0 && v < math.Inf(1)) {
+					t.Fatalf("after %+v with %+v: %+v", w, p, e)
+				}
+			}
+			if e.Low > e.Safe || e.Safe > e.Median || e.Median > e.High {
+				t.Fatalf("after %+v with %+v: %+v is not in order", w, p, e)
+			}
+		}
+	}
+}
+
+func BenchmarkObserve(b *testing.B) {
+	c := draw(3)
+	c.start(3)
+	w := c.play(0.7 * c.capacity())
+	prior := capacity.Prior{PerUnit: c.capacity() / float64(c.pods), Width: 2, Service: c.service}
+	var m capacity.Model
+	b.ReportAllocs()
+	for b.Loop() {
+		m.Observe(&w, &prior)
+	}
+}
+
+func BenchmarkEstimate(b *testing.B) {
+	c := draw(3)
+	c.start(3)
+	w := c.play(0.7 * c.capacity())
+	prior := capacity.Prior{PerUnit: c.capacity() / float64(c.pods), Width: 2, Service: c.service}
+	var m capacity.Model
+	m.Observe(&w, &prior)
+	for b.Loop() {
+		_ = m.Estimate(&prior)
+	}
+}
