@@ -211,6 +211,11 @@ func fixedClients() []admin.Client {
 			}},
 			LRS: &admin.ClientLRS{Rejected: 3, Reason: "negative interval", Excess: 12},
 		},
+		{
+			ID: "web-3", Cluster: "web", Locality: "us-east/b", Form: "v3", InSync: true,
+			Types:   map[string]admin.ClientType{"lds": {Subscribed: 1, SentVersion: "4711", AckedVersion: "4711", AgeSeconds: 3, InSync: true, Missing: 1}},
+			Missing: []admin.MissingService{{Name: "chekout", Nearest: []string{"checkout"}}},
+		},
 		{ID: "", Cluster: "app", Locality: ""},
 	}
 }

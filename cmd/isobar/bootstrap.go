@@ -139,9 +139,16 @@ type grpcLocality struct {
 	SubZone string `json:"sub_zone,omitempty"`
 }
 
+// grpcFeatures say how a client takes what the server does. Clients pass over
+// those that they don't know. With ignore_resource_deletion (gRFC A53) a client
+// goes on by what it has if a service is taken away; with
+// resource_timer_is_transient_error (gRFC A88) a resource that does not come within
+// 15 seconds is late and not absent.
+var grpcFeatures = []string{"xds_v3", "ignore_resource_deletion", "resource_timer_is_transient_error"}
+
 func grpcBootstrap(b bootstrap) grpcFile {
 	return grpcFile{
-		Servers: []grpcServer{{URI: b.Server, Creds: []grpcCreds{b.grpc()}, Features: []string{"xds_v3"}}},
+		Servers: []grpcServer{{URI: b.Server, Creds: []grpcCreds{b.grpc()}, Features: grpcFeatures}},
 		Node: grpcNode{ID: b.NodeID, Cluster: b.Cluster, Locality: grpcLocality{
 			Region: b.Locality.Region, Zone: b.Locality.Zone, SubZone: b.Locality.SubZone,
 		}},

@@ -26,6 +26,8 @@ version sent and the version acknowledged, the age of that acknowledgement, and
 whether it reports load. Versions and age are those of the type that is furthest
 behind; -o json has them of each type. Beneath it stands the text of each last
 refusal (NACK), also after the client recovered from it.
+A client that asks for a service that does not exist is shown as "not found", with
+the names that may be meant.
 
 The streams of one process on one connection are one client. Clients that share a
 node id have a line each.`,
@@ -59,10 +61,13 @@ func writeJSON(w io.Writer, v any) error {
 // writeClients prints a table with one line for each client.
 func writeClients(w io.Writer, list admin.ClientList, width int) error {
 	var b strings.Builder
-	inSync := 0
+	inSync, lost := 0, 0
 	for i := range list.Clients {
 		if list.Clients[i].InSync {
 			inSync++
+		}
+		if len(list.Clients[i].Missing) > 0 {
+			lost++
 		}
 	}
 	if len(list.Clients) > 0 {
@@ -73,6 +78,9 @@ func writeClients(w io.Writer, list admin.ClientList, width int) error {
 		writeTroubles(&b, &list.Clients[i])
 	}
 	fmt.Fprintf(&b, "%d of %d clients in sync", inSync, len(list.Clients))
+	if lost > 0 {
+		fmt.Fprintf(&b, ", %d asking for services that do not exist", lost)
+	}
 	if list.Version != "" {
 		b.WriteString(", plan " + list.Version)
 	}
@@ -177,6 +185,9 @@ func writeTroubles(b *strings.Builder, c *admin.Client) {
 			fmt.Fprintf(b, "%s: last NACK of %s, version %s at %s: %s\n",
 				orDash(c.ID), name, orDash(nack.Version), nack.At.UTC().Format(time.RFC3339), orDash(nack.Text))
 		}
+	}
+	for i := range c.Missing {
+		fmt.Fprintf(b, "%s: %s\n", orDash(c.ID), printable(c.Missing[i].String()))
 	}
 	if c.LRS != nil && c.LRS.Rejected > 0 {
 		fmt.Fprintf(b, "%s: %d entries of its load reports were dropped: %s\n", orDash(c.ID), c.LRS.Rejected, orDash(c.LRS.Reason))

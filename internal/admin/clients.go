@@ -1,8 +1,10 @@
 package admin
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -20,6 +22,24 @@ type Client struct {
 	Polls          bool                  `json:"polls,omitempty"` // it has no stream, but asks again and again, and shows then what it accepted
 	InSync         bool                  `json:"in_sync"`         // everything sent was acknowledged
 	LRS            *ClientLRS            `json:"lrs,omitempty"`
+	// Missing holds services that the client asks for and that do not exist, sorted,
+	// at most 10 of each type of resource of a stream.
+	Missing []MissingService `json:"missing,omitempty"`
+}
+
+// MissingService is a service that a client asks for and that does not exist.
+type MissingService struct {
+	Name    string   `json:"name"`
+	Nearest []string `json:"nearest,omitempty"` // services that may be meant, the nearest first
+}
+
+// String says what is wrong, with the names that may be meant.
+func (m *MissingService) String() string {
+	text := fmt.Sprintf("service %q does not exist", m.Name)
+	if len(m.Nearest) > 0 {
+		text += "; did you mean " + strings.Join(m.Nearest, " or ") + "?"
+	}
+	return text
 }
 
 // ClientType is the state of one resource type of a client. Where it has several
@@ -35,6 +55,7 @@ type ClientType struct {
 	Waiting      bool     `json:"waiting,omitempty"`   // what was sent last is not answered yet
 	Rejected     int      `json:"rejected,omitempty"`  // resources that the client has rejected and not accepted since
 	NACK         *NACK    `json:"last_nack,omitempty"` // the last refusal, also after the client recovered
+	Missing      int      `json:"missing,omitempty"`   // names of no service
 }
 
 // Join adds what another stream of the client says of the same type.
@@ -56,6 +77,7 @@ func (t *ClientType) Join(other *ClientType) {
 	t.InSync = first.InSync && second.InSync
 	t.Waiting = first.Waiting || second.Waiting
 	t.Rejected = first.Rejected + second.Rejected
+	t.Missing = first.Missing + second.Missing
 	if second.NACK != nil && (t.NACK == nil || second.NACK.At.After(t.NACK.At)) {
 		t.NACK = second.NACK
 	}
@@ -82,13 +104,15 @@ func (t *ClientType) Late(other *ClientType) bool {
 const InSync = "in sync"
 
 // State says in a word or two how far the client is: it refuses something now,
-// is behind, or in sync.
+// is behind, asks for a service that does not exist, or is in sync.
 func (t *ClientType) State() string {
 	switch {
 	case t.Rejected > 0:
 		return "NACK"
 	case !t.InSync:
 		return "behind"
+	case t.Missing > 0:
+		return "not found"
 	}
 	return InSync
 }

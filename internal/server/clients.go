@@ -47,10 +47,12 @@ func (s *Server) clients() []admin.Client {
 	}
 	now := time.Now()
 	streams := s.xds.Clients()
+	nearest := s.nearest()
 	out := make([]admin.Client, 0, len(streams))
 	for i := range streams {
 		c := &streams[i]
 		out = append(out, discoveryClient(c, now))
+		out[i].Missing = lackedBy(c, nearest)
 		if c.Peer == "" {
 			continue
 		}
@@ -126,6 +128,11 @@ func join(c, other *admin.Client) {
 	if c.LRS == nil {
 		c.LRS = other.LRS
 	}
+	for _, m := range other.Missing {
+		if !slices.ContainsFunc(c.Missing, func(known admin.MissingService) bool { return known.Name == m.Name }) {
+			c.Missing = append(c.Missing, m)
+		}
+	}
 	for name, t := range other.Types {
 		if own, both := c.Types[name]; both {
 			own.Join(&t)
@@ -158,7 +165,7 @@ func discoveryClient(c *xds.Client, now time.Time) admin.Client {
 func clientType(t *xds.ClientType, now time.Time) admin.ClientType {
 	out := admin.ClientType{
 		Subscribed: t.Subscribed, Names: t.Names, SentVersion: t.Sent, AckedVersion: t.Acked,
-		InSync: t.InSync, Waiting: t.Waiting, Rejected: t.Rejected,
+		InSync: t.InSync, Waiting: t.Waiting, Rejected: t.Rejected, Missing: t.MissingCount,
 	}
 	if t.Wildcard {
 		out.Subscribed = -1

@@ -8,7 +8,7 @@ import (
 )
 
 // renamed holds what is encoded of one service under other names than its own,
-// which are xdstp names.
+// which are xdstp names, and what has a mark (wire.Remark).
 type renamed struct {
 	mu    sync.Mutex
 	slots map[staticKey]*slot
@@ -16,12 +16,13 @@ type renamed struct {
 	over  bool  // the service is gone, or has another form: nothing more is kept
 }
 
-// staticKey is a resource under another name than the service's.
+// staticKey is a resource under another name than the service's, or with a mark.
 type staticKey struct {
 	kind wire.Kind
 	form wire.Form
 	grpc bool
 	name string
+	mark uint16
 }
 
 // Bounds on what is kept: any number of names stands for a service, and whoever

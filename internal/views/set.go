@@ -112,13 +112,16 @@ func (s *static) get(b *Builder, as wire.As, kind wire.Kind, name string) *Resou
 	form, grpc := as.Form, as.GRPC && kind == wire.Cluster
 	at := &s.slots[kind][form]
 	switch {
-	case name != s.spec.Name:
-		at = s.renamed.slot(staticKey{kind, form, grpc, name}, &b.renamed)
+	case name != s.spec.Name || as.Mark != 0:
+		at = s.renamed.slot(staticKey{kind, form, grpc, name, as.Mark}, &b.renamed)
 	case grpc:
 		at = &s.grpc[form]
 	}
 	return at.get(func() (*Resource, error) {
 		m, err := wire.StaticOf(kind, &s.spec, name, grpc)
+		if err == nil && as.Mark != 0 {
+			err = wire.Remark(m, as.Mark)
+		}
 		var r *Resource
 		if err == nil {
 			r, err = wire.EncodeAs(wire.As{Form: form}, name, kind, m, 0)

@@ -27,6 +27,9 @@ type As struct {
 	Form Form
 	TTL  bool // v3 only: it understands a time to live, in the kind of stream that it uses
 	GRPC bool // it is a gRPC client, of whose clusters some are other ones; assignments are not
+	// Mark tells a listener or a cluster that returns from the one that was taken
+	// away; 0 for none. See Remark.
+	Mark uint16
 }
 
 // Variants counts the encodings of an assignment.

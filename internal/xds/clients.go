@@ -43,7 +43,11 @@ type ClientType struct {
 	Waiting    bool      `json:"waiting"` // the last response is not answered yet
 	Rejected   int       `json:"rejected,omitempty"`
 	LastNack   *Nack     `json:"last_nack,omitempty"`
-	InSync     bool      `json:"in_sync"` // it accepted everything that it should have
+	// Missing holds services that are subscribed to and do not exist, sorted, 10 at
+	// most; MissingCount says to how many such names there are subscriptions.
+	Missing      []string `json:"missing,omitempty"`
+	MissingCount int      `json:"missing_count,omitempty"`
+	InSync       bool     `json:"in_sync"` // it accepted everything that it should have
 }
 
 // MostNamesTold bounds the names of a [ClientType].
@@ -96,6 +100,7 @@ func (s *stream) describe() (Client, bool) {
 	var api wire.Form
 	for _, w := range s.watches {
 		t := w.describe()
+		t.Missing, t.MissingCount = w.missing(s.view.Set(), maxMissing)
 		if w.kind != wire.Other && w.as.Form > api {
 			api = w.as.Form
 		}

@@ -218,6 +218,7 @@ func (s *stream) carry(w *watch, x *sub, a *answer) {
 		a.add(w, x, x.sent)
 	default:
 		w.clear(x)
+		w.absent(x, s.view.Set().Version())
 		x.sent, x.due = nil, false
 		if !x.named {
 			s.forget(w, x)

@@ -1,6 +1,7 @@
 package xds_test
 
 import (
+	"fmt"
 	"testing"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -128,6 +129,43 @@ func TestEnvoysAreToldThatAServiceIsUnknown(t *testing.T) {
 		c.equals("eds v4: gone@none").ack(edsURL).nothing()
 		c.request(edsURL, "a", "gone", "more").equals("eds v4: more@none").ack(edsURL).nothing()
 	})
+}
+
+// A grpc-js client compares what returns with what was taken away, and ignores
+// what is equal: each time a service returns, its listener and its cluster differ.
+func TestWhatReturnsDiffersForClientsThatCompare(t *testing.T) {
+	for agent, contents := range map[string]int{"gRPC Node Pure JS": 3, "gRPC C-core Linux": 1} {
+		inWorld(t, func(w *world) {
+			w.publish(serve("a", 1), serve("b", 1))
+			node := at("us-east/b")
+			node.UserAgentName = agent
+			for _, url := range []string{ldsURL, cdsURL} {
+				c := w.ads(node)
+				c.request(url, "a", "b")
+				different, others := map[string]bool{}, map[string]bool{}
+				for range 3 { // there, gone, there again
+					w.publish(serve("a", 1))
+					for _, m := range c.take() {
+						for _, r := range m.(*discoveryv3.DiscoveryResponse).GetResources() {
+							set := different
+							if describeResource(t, r) != "a" {
+								set = others
+							}
+							set[string(r.GetValue())] = true
+						}
+					}
+					c.ack(url).nothing()
+					w.publish(without("a"))
+					c.equals(fmt.Sprintf("%s v%d: b", wire.KindOf(url), w.version)).ack(url).nothing()
+				}
+				if len(different) != contents || len(others) != 1 {
+					t.Errorf("%s, %s: %d contents of what returned twice, want %d; %d of the other service", agent, url, len(different), contents, len(others))
+				}
+				c.close()
+				w.publish(serve("a", 1))
+			}
+		})
+	}
 }
 
 // A gRPC client learns from its cluster that a service is gone. An assignment

@@ -14,6 +14,7 @@ type metrics struct {
 	acks     byKind
 	nacks    byKind
 	stale    byKind
+	missing  byKind
 	failed   prometheus.Counter
 	refused  *prometheus.CounterVec
 }
@@ -54,6 +55,7 @@ func newMetrics(r prometheus.Registerer, names *nameBudget) *metrics {
 		acks:     vec("acks_total", "Responses that clients accepted, by type."),
 		nacks:    vec("nacks_total", "Responses that clients rejected, by type."),
 		stale:    vec("stale_requests_total", "Requests that answer a response before the last one, by type."),
+		missing:  vec("missing_names_total", "Subscriptions to names that no service has, by type."),
 		failed: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "isobar_xds_push_errors_total", Help: "Responses that could not be handed to the transport.",
 		}),

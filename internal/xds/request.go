@@ -125,6 +125,9 @@ func (s *stream) watchFor(h *wire.Head) (w *watch, first bool, err error) {
 	}
 	w = &watch{kind: h.Kind, as: s.as(h.Form, h.Kind), client: s.node.Cluster, url: h.TypeURL,
 		answersUnknown: h.Kind == wire.Endpoints && !s.delta && s.node.IsEnvoy()}
+	if (h.Kind == wire.Listener || h.Kind == wire.Cluster) && s.node.KeepsRemoved() {
+		w.returns = map[string]uint16{}
+	}
 	if h.Kind == wire.Other {
 		w.tail = mem.SliceBuffer(wire.ResponseTail(h.TypeURL, s.server.options.Identifier, s.delta))
 	} else {

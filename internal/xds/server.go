@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/views"
 	"github.com/isobar-xds/isobar/internal/wire"
@@ -20,9 +22,16 @@ type Server struct {
 	metrics *metrics
 	nacks   *wire.LogLimit
 	defects wire.Defects
-	names   nameBudget
-	lists   nameLists
-	tails   tails
+	lacking struct { // what clients ask for and does not exist, as it was found last
+		mu   sync.Mutex
+		at   time.Time
+		set  *views.Set
+		list []MissingService
+	}
+	missingLog *wire.LogLimit
+	names      nameBudget
+	lists      nameLists
+	tails      tails
 
 	published atomic.Pointer[views.Set]
 	first     chan struct{} // closed by the first publication
@@ -51,8 +60,11 @@ type Server struct {
 // New makes a server; nothing is served before the first Publish.
 func New(o Options) *Server {
 	s := &Server{
-		options:  o.withDefaults(),
-		nacks:    &wire.LogLimit{},
+		options: o.withDefaults(),
+		nacks:   &wire.LogLimit{},
+
+		missingLog: &wire.LogLimit{},
+
 		first:    make(chan struct{}),
 		stop:     make(chan struct{}),
 		changed:  make(chan struct{}, 1),
@@ -62,6 +74,11 @@ func New(o Options) *Server {
 		pollers:  map[pollKey]*poller{},
 	}
 	s.metrics, s.lists.budget = newMetrics(o.Registerer, &s.names), &s.names
+	if o.Registerer != nil {
+		o.Registerer.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "isobar_xds_missing_services", Help: "Services that clients ask for and that do not exist; 100 at most.",
+		}, func() float64 { return float64(len(s.Missing())) }))
+	}
 	s.tails = newTails(s.options.Identifier)
 	return s
 }

@@ -78,6 +78,7 @@ func (s *stream) subscribe(w *watch, name string) *sub {
 	if !x.named {
 		x.named = true
 		w.demand(x)
+		s.noteMissing(w, name)
 		if w.kind == wire.Endpoints {
 			w.unlisted = max(w.unlisted, s.zone.subscribe(w.key(x.name)))
 		}
@@ -107,6 +108,7 @@ func (s *stream) unsubscribe(w *watch, x *sub) {
 func (s *stream) forget(w *watch, x *sub) {
 	w.drop(x)
 	w.clear(x)
+	delete(w.returns, x.name)
 	if w.kind == wire.Endpoints {
 		s.zone.unsubscribe(w.key(x.name), x.acked)
 	}

@@ -44,6 +44,9 @@ type watch struct {
 	// answer for each assignment: a name of no service is one without endpoints.
 	// It also takes endpoints away from those that come back after the service left.
 	answersUnknown bool
+	// returns holds the marks of resources that the client was told, or could see,
+	// not to be there, by name; nil for clients that need none (wire.ReturnMark).
+	returns map[string]uint16
 
 	// The last response.
 	nonce   string
@@ -237,11 +240,22 @@ func (w *watch) covers(view *views.View, name string) bool {
 
 // lookup gives a resource as the client wants it; nil when there is none.
 func (w *watch) lookup(view *views.View, name string) *views.Resource {
-	r := view.LookupFor(w.client, w.as, w.kind, name)
+	as := w.as
+	as.Mark = w.returns[name]
+	r := view.LookupFor(w.client, as, w.kind, name)
 	if r == nil && w.answersUnknown && name != "" && name != wire.Wildcard && view.Gone(name) {
 		return view.Empty(w.as, name)
 	}
 	return r
+}
+
+// absent notes that a response says a resource is not there, so that what
+// returns differs from what was. One mark is enough until the client has the
+// resource again.
+func (w *watch) absent(x *sub, version string) {
+	if w.returns != nil && (x.sent != nil || w.returns[x.name] == 0) {
+		w.returns[x.name] = wire.ReturnMark(version)
+	}
 }
 
 // pending tells whether there is something that could be sent now.

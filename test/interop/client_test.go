@@ -60,6 +60,7 @@ type kind struct {
 	// parse reads n of those lines.
 	command func(t *testing.T, target string) *exec.Cmd
 	parse   func(c *client, n int) (outcome, error)
+	forgets bool // starts without ignore_resource_deletion
 }
 
 // The forms of xDS that gRPC speaks, as /v1/clients calls them.
@@ -85,6 +86,17 @@ var kinds = []kind{
 		t.Helper()
 		// Debian's, whatever else is in the path.
 		return exec.CommandContext(context.Background(), "/usr/bin/python3", "clients/python/client.py", target, fmt.Sprint(callRate))
+	}, parse: (*client).ask},
+	{name: "gRPC Python, newest", form: v3, command: func(t *testing.T, target string) *exec.Cmd {
+		t.Helper()
+		packages := pythonPackages(t)
+		cmd := exec.CommandContext(context.Background(), "python3", "clients/python/client.py", target, fmt.Sprint(callRate))
+		cmd.Env = append(os.Environ(), "PYTHONPATH="+packages)
+		return cmd
+	}, parse: (*client).ask},
+	{name: "grpc-java", form: v3, command: func(t *testing.T, target string) *exec.Cmd {
+		t.Helper()
+		return java(t, "Client", target, fmt.Sprint(callRate))
 	}, parse: (*client).ask},
 	{name: "gRPC C++", form: v3, command: func(t *testing.T, target string) *exec.Cmd {
 		t.Helper()
@@ -113,10 +125,13 @@ func (k kind) bootstrap(t *testing.T, xds, id string) []byte {
 	if err != nil {
 		t.Fatalf("isobar bootstrap grpc: %v", err)
 	}
+	if k.forgets {
+		out = bytes.ReplaceAll(out, []byte(`"ignore_resource_deletion",`), nil)
+	}
 	if k.form == v3 {
 		return out
 	}
-	old := bytes.ReplaceAll(out, []byte(`"xds_v3"`), nil)
+	old := bytes.ReplaceAll(out, []byte(`"xds_v3",`), nil)
 	if !json.Valid(old) || bytes.Equal(old, out) {
 		t.Fatalf("no xds_v3 in the bootstrap, or not alone: %s", out)
 	}
@@ -127,6 +142,9 @@ func (k kind) bootstrap(t *testing.T, xds, id string) []byte {
 func (k kind) start(t *testing.T, xds, service string) *client {
 	t.Helper()
 	c := &client{id: strings.NewReplacer(" ", "-", "(", "", ")", "").Replace(k.name) + "-" + service, lines: make(chan string, 100_000), parse: k.parse, log: new(testhelp.Log)}
+	if k.forgets {
+		c.id += "-forgets"
+	}
 	bootstrap := filepath.Join(t.TempDir(), "bootstrap.json")
 	if err := os.WriteFile(bootstrap, k.bootstrap(t, xds, c.id), 0o600); err != nil {
 		t.Fatal(err)

@@ -1,5 +1,5 @@
 // Package interop tests Isobar with clients that others wrote: gRPC in Go,
-// Node, Python and C++, gRPC's own interop client of two older releases, one of
+// Node, Python, Java and C++, gRPC's own interop client of two older releases, one of
 // which speaks v2, Envoy, Contour's command line, grpcurl and curl. Each drives a
 // real `isobar serve` and, where it makes calls, real backends, all on loopback.
 // The client of 2017 is our own, as no other is to be had.

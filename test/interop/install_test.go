@@ -87,6 +87,32 @@ func nodeModules(t *testing.T) string {
 	return filepath.Join(dir, "node_modules")
 }
 
+// pythonPackages installs what the requirements of the Python client pin.
+func pythonPackages(t *testing.T) string {
+	t.Helper()
+	const list = "clients/python/requirements.txt"
+	return cached(t, "python", read(t, list), func(ctx context.Context, dir string) error {
+		return command(ctx, ".", "python3", "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
+			"--require-hashes", "--only-binary", ":all:", "--no-deps", "--target", dir, "--requirement", list)
+	})
+}
+
+// java gives a program of clients/java, compiled, with its arguments. Maven
+// fetches the jars of grpc-java.
+func java(t *testing.T, program string, args ...string) *exec.Cmd {
+	t.Helper()
+	const pom = "clients/java/pom.xml"
+	jars := filepath.Join(cached(t, "java", read(t, pom), func(ctx context.Context, dir string) error {
+		return command(ctx, ".", "mvn", "--batch-mode", "--quiet", "--file", pom, "dependency:copy-dependencies", "-DoutputDirectory="+filepath.Join(dir, "jars"))
+	}), "jars", "*")
+	source := filepath.Join("clients/java", program+".java")
+	classes := cached(t, "java-"+program, append(read(t, pom), read(t, source)...), func(ctx context.Context, dir string) error {
+		return command(ctx, ".", "javac", "--release", "17", "-d", dir, "-classpath", jars, source)
+	})
+	args = append([]string{"-Xmx256m", "-classpath", classes + string(filepath.ListSeparator) + jars, program}, args...)
+	return exec.CommandContext(context.Background(), "java", args...)
+}
+
 // compiled builds the C++ client against the system's gRPC.
 func compiled(t *testing.T) string {
 	t.Helper()

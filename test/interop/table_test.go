@@ -19,9 +19,10 @@ const (
 	orcaWeights  = "ORCA"
 	nack         = "NACK"
 	restart      = "restart"
+	deletion     = "deletion"
 )
 
-var columns = []string{demand, weights, drops, failover, healthFilter, orcaWeights, nack, restart}
+var columns = []string{demand, weights, drops, failover, healthFilter, orcaWeights, nack, restart, deletion}
 
 // meanings of the columns, for the head of the page.
 var meanings = map[string]string{
@@ -33,6 +34,7 @@ var meanings = map[string]string{
 	orcaWeights:  "calls of a service with `orca: true` reach all its endpoints; from Envoy's reports their capacity is learned",
 	nack:         "a refusal shows in `/v1/clients` in the client's words, the client goes on by what it had, and what it refused is not sent in a loop",
 	restart:      "no call fails while the server is killed and started again, and the client follows the new one",
+	deletion:     "no call fails while a service is taken away and comes back, with `ignore_resource_deletion` as `isobar bootstrap grpc` writes it; without it calls are answered within 3 s of its return",
 }
 
 // table is what the tests have seen. It has no more than what passed.

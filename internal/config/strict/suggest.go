@@ -1,6 +1,43 @@
 package strict
 
-import "strings"
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
+
+// maxSuggested bounds the lengths of names that are compared: the time grows with
+// their product.
+const maxSuggested = 256
+
+// Nearest lists what may have been meant by a name that does not exist, the
+// nearest first, at most so many. Case and word separators do not count, and a
+// third of the characters may differ.
+func Nearest(name string, names []string, most int) []string {
+	if len(name) > maxSuggested {
+		return nil
+	}
+	type near struct {
+		name     string
+		distance int
+	}
+	var found []near
+	limit := max(1, len(name)/3)
+	for _, n := range names {
+		if len(n) > maxSuggested || len(n)-len(name) > 2*limit || len(name)-len(n) > 2*limit {
+			continue
+		}
+		if d := distance(plain(name), plain(n)); d <= limit {
+			found = append(found, near{n, d})
+		}
+	}
+	slices.SortFunc(found, func(a, b near) int { return cmp.Or(cmp.Compare(a.distance, b.distance), strings.Compare(a.name, b.name)) })
+	out := make([]string, 0, min(len(found), most))
+	for _, f := range found[:min(len(found), most)] {
+		out = append(out, f.name)
+	}
+	return out
+}
 
 // suggest gives the hint for an unknown field: the field that was likely
 // meant, which is returned, too, else all that there are.
