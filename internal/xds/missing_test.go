@@ -55,7 +55,7 @@ func TestNamesOfNoServiceAreTold(t *testing.T) {
 			t.Errorf("log: %s", text)
 		}
 		c.request(ldsURL, "checkout").settled()
-		time.Sleep(11 * time.Second) // virtual
+		<-time.After(11 * time.Second) // virtual
 		missing("chekout 1 node-us-east-c")
 		w.publish(serve("chekout", 2))
 		d.settled()

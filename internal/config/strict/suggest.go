@@ -31,7 +31,9 @@ func Nearest(name string, names []string, most int) []string {
 			found = append(found, near{n, d})
 		}
 	}
-	slices.SortFunc(found, func(a, b near) int { return cmp.Or(cmp.Compare(a.distance, b.distance), strings.Compare(a.name, b.name)) })
+	slices.SortFunc(found, func(a, b near) int {
+		return cmp.Or(cmp.Compare(a.distance, b.distance), strings.Compare(a.name, b.name))
+	})
 	out := make([]string, 0, min(len(found), most))
 	for _, f := range found[:min(len(found), most)] {
 		out = append(out, f.name)
