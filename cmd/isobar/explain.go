@@ -124,7 +124,7 @@ func writeHead(b *strings.Builder, e *plan.Explanation) {
 		line("drop", "%s of the requests, at the clients", percent(e.Drop))
 	}
 	writeClasses(line, e)
-	if e.CeilingScale > 1 {
+	if e.CeilingScale > raisedLeast {
 		line("overflow", "demand does not fit: ceilings are raised by %s", percent(e.CeilingScale-1))
 	}
 	line("gap", "%.2f%% from the optimum at most, %.2f%% as served", 100*e.Gap, 100*e.PlanGap)

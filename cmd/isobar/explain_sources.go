@@ -70,7 +70,7 @@ func listSources(cmd *cobra.Command, remote *admin.Remote, service string, outpu
 	if len(view.Services) == 1 {
 		list.Sources = append(list.Sources, view.Services[0].Sources...)
 	}
-	slices.SortStableFunc(list.Sources, func(a, b admin.SourceView) int { return cmp.Compare(b.Demand, a.Demand) })
+	byLargest(list.Sources)
 	if output == outputJSON {
 		return writeJSON(cmd.OutOrStdout(), list)
 	}
@@ -86,22 +86,33 @@ func (l *sourceList) text() string {
 		return fmt.Sprintf(none, l.Service, l.Version)
 	}
 	total := 0.0
-	columns := []column{{head: "FROM"}, {head: "REQ/S"}, {head: "SENT TO"}}
 	for i := range l.Sources {
-		s := &l.Sources[i]
-		total += s.Demand
-		columns[0].cells = append(columns[0].cells, sourceName(s.Source))
-		columns[1].cells = append(columns[1].cells, rate(s.Demand))
-		columns[2].cells = append(columns[2].cells, sharesText(s.Shares))
+		total += l.Sources[i].Demand
 	}
 	fmt.Fprintf(&b, "%s, plan %s: %s requests/s from %s\n\n", l.Service, l.Version, rate(total), count(len(l.Sources), "locality", "localities"))
-	writeColumns(&b, columns)
+	writeColumns(&b, sourceColumns(l.Sources))
 	from := l.Sources[0].Source.String()
 	if from == "" {
 		from = `""`
 	}
 	fmt.Fprintf(&b, "\nWhy: isobar explain %s --from %s\n", l.Service, from)
 	return b.String()
+}
+
+func byLargest(sources []admin.SourceView) {
+	slices.SortStableFunc(sources, func(a, b admin.SourceView) int { return cmp.Compare(b.Demand, a.Demand) })
+}
+
+// sourceColumns are those of the table of sources.
+func sourceColumns(sources []admin.SourceView) []column {
+	columns := []column{{head: "FROM"}, {head: "REQ/S"}, {head: "SENT TO"}}
+	for i := range sources {
+		s := &sources[i]
+		columns[0].cells = append(columns[0].cells, sourceName(s.Source))
+		columns[1].cells = append(columns[1].cells, rate(s.Demand))
+		columns[2].cells = append(columns[2].cells, sharesText(s.Shares))
+	}
+	return columns
 }
 
 // sharesText lists where requests are sent, the largest share first.

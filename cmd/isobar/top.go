@@ -38,7 +38,8 @@ func topCommand() *cobra.Command {
 		Long: `Watch a running server: the plan in force, ticks, clients in sync, what needs
 attention, and a line for each service. On a terminal the view stays in place:
 u, d, s, x and n sort by utilization, demand, shift, drops and name, arrows and
-page keys scroll, q quits. Elsewhere, or with --plain or -n, a block is printed at
+page keys choose a service, Enter shows its localities and where its load comes
+from, ? lists the keys, q quits. Elsewhere, or with --plain or -n, a block is printed at
 each interval. -o json has services by name, unless --sort is given.
 
 USED is the utilization of the fullest locality by the plan in force. SHIFT is how
@@ -58,7 +59,7 @@ much has yet to move to where it is wanted.`,
 			if err != nil {
 				return err
 			}
-			return runTop(cmd.Context(), &flags, remote.Overview, cmd.OutOrStdout())
+			return runTop(cmd.Context(), &flags, remote, cmd.OutOrStdout())
 		},
 	}
 	flags.register(cmd)
@@ -74,11 +75,11 @@ much has yet to move to where it is wanted.`,
 // askTop gets what is shown.
 type askTop func(context.Context) (admin.Overview, error)
 
-func runTop(ctx context.Context, flags *topFlags, ask askTop, w io.Writer) error {
+func runTop(ctx context.Context, flags *topFlags, remote *admin.Remote, w io.Writer) error {
 	if flags.live(isTerminal(w)) {
-		return watchLive(ctx, flags, ask, w)
+		return watchLive(ctx, flags, remote, w)
 	}
-	return watchPlain(ctx, flags, ask, w)
+	return watchPlain(ctx, flags, remote.Overview, w)
 }
 
 // live tells whether the view stays in place. The live view leaves nothing

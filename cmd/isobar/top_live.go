@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -27,7 +28,8 @@ type topDue struct{}
 // topView is the live view. Its messages are answers, keys, and the size of the
 // terminal.
 type topView struct {
-	ask      func() tea.Msg // gives a topAnswer
+	ask      func() tea.Msg               // gives a topAnswer
+	askOne   func(service string) tea.Msg // gives a topDetail
 	interval time.Duration
 	rows     int // services at the most; 0 = what fits
 	sort     topSort
@@ -37,7 +39,12 @@ type topView struct {
 	at            time.Time       // when it came
 	err           error           // why there is no newer one
 	failed        error           // why there never was one
-	top           int             // the first service that is shown
+	top           int             // the first line of the page that is shown
+	chosen        string          // the service that keys refer to; "" = the first
+
+	page    topPage
+	service string     // of pageService
+	detail  *topDetail // nil before the first
 }
 
 // The size of a terminal before it tells its own, and bounds of its parts.
@@ -55,13 +62,18 @@ func (m *topView) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	case tea.WindowSizeMsg:
 		m.width, m.height = msg.Width, msg.Height
 	case topDue:
-		return m, m.ask
+		return m, tea.Batch(m.ask, m.askService())
+	case topDetail:
+		if m.page == pageService && msg.service == m.service {
+			m.detail = &msg
+		}
+		return m, nil
 	case topAnswer:
 		return m.answered(msg)
 	case tea.KeyPressMsg:
 		return m.key(msg.String())
 	}
-	m.scroll(0)
+	m.follow()
 	return m, nil
 }
 
@@ -73,30 +85,37 @@ func (m *topView) answered(a topAnswer) (tea.Model, tea.Cmd) {
 		m.failed = a.err
 		return m, tea.Quit
 	}
-	m.scroll(0)
+	m.follow()
 	return m, tea.Tick(m.interval, func(time.Time) tea.Msg { return topDue{} })
 }
 
 func (m *topView) key(k string) (tea.Model, tea.Cmd) {
-	page := max(1, m.room())
+	if m.page != pageServices {
+		return m.pageKey(k)
+	}
+	screen := max(1, m.room())
 	switch k {
 	case "q", "ctrl+c", "esc":
 		return m, tea.Quit
+	case "?":
+		m.page, m.top = pageHelp, 0
+	case "enter":
+		return m.openService()
 	case "up", "k":
-		m.scroll(-1)
+		m.choose(-1)
 	case "down", "j":
-		m.scroll(1)
+		m.choose(1)
 	case "pgup":
-		m.scroll(-page)
+		m.choose(-screen)
 	case "pgdown", "space":
-		m.scroll(page)
+		m.choose(screen)
 	case "home", "g":
-		m.top = 0
+		m.choose(-len(m.services()))
 	case "end", "G":
-		m.scroll(len(m.services()))
+		m.choose(len(m.services()))
 	default:
 		if by, ok := map[string]topSort{"u": byUtilization, "d": byDemand, "s": byShift, "x": byDrop, "n": byName}[k]; ok {
-			m.sort, m.top = by, 0
+			m.sort, m.top, m.chosen = by, 0, ""
 			m.sort.order(m.services())
 		}
 	}
@@ -110,9 +129,32 @@ func (m *topView) services() []admin.ServiceOverview {
 	return m.overview.Services
 }
 
-// scroll moves by some lines, as far as there are any.
-func (m *topView) scroll(by int) {
-	m.top = max(0, min(m.top+by, len(m.services())-m.room()))
+// cursor is the place of the chosen service; the first where it is gone.
+func (m *topView) cursor() int {
+	return max(0, slices.IndexFunc(m.services(), func(o admin.ServiceOverview) bool { return o.Name == m.chosen }))
+}
+
+// choose moves to another service, as far as there are any.
+func (m *topView) choose(by int) {
+	services := m.services()
+	if len(services) == 0 {
+		return
+	}
+	m.chosen = services[max(0, min(m.cursor()+by, len(services)-1))].Name
+	m.follow()
+}
+
+// follow scrolls the list so that the chosen service can be seen.
+func (m *topView) follow() {
+	if m.page != pageServices {
+		return
+	}
+	room := m.room()
+	m.top = max(0, min(m.top, len(m.services())-room))
+	if m.chosen != "" {
+		at := m.cursor()
+		m.top = min(max(m.top, at-room+1), at)
+	}
 }
 
 // head are the lines above the table.
@@ -120,9 +162,14 @@ func (m *topView) head() []string {
 	s := &m.overview.Status
 	alarms := topAlarms(s, max(1, min(mostAlarms, m.height/4)))
 	if m.err != nil {
-		alarms = append([]string{"! no answer since " + m.at.Format(time.TimeOnly) + ": " + printable(m.err.Error())}, alarms...)
+		alarms = append([]string{m.noAnswer()}, alarms...)
 	}
 	return append(topHead(m.overview, m.at), alarms...)
+}
+
+// noAnswer says why nothing new is shown.
+func (m *topView) noAnswer() string {
+	return "! no answer since " + m.at.Format(time.TimeOnly) + ": " + printable(m.err.Error())
 }
 
 // room is how many services can be shown, at least one.
@@ -140,7 +187,11 @@ func (m *topView) room() int {
 // View implements [tea.Model].
 func (m *topView) View() tea.View {
 	text := "isobar top  asking the server ..."
-	if m.overview != nil {
+	switch {
+	case m.overview == nil:
+	case m.page != pageServices:
+		text = m.pageText()
+	default:
 		text = m.text()
 	}
 	v := tea.NewView(text)
@@ -152,6 +203,7 @@ func (m *topView) View() tea.View {
 const (
 	styleAlarm  = "\x1b[1;31m"
 	styleColumn = "\x1b[7m"
+	styleChosen = "\x1b[1;4m"
 	styleFaint  = "\x1b[2m"
 	styleNone   = "\x1b[0m"
 )
@@ -179,8 +231,11 @@ func (m *topView) text() string {
 	writeColumns(&table, columns)
 	for i, text := range strings.Split(strings.TrimSuffix(table.String(), "\n"), "\n") {
 		style := ""
-		if i == 0 {
+		switch {
+		case i == 0:
 			style, text = styleColumn, text+strings.Repeat(" ", max(0, m.width-utf8.RuneCountInString(text)))
+		case m.top+i-1 == m.cursor():
+			style = styleChosen
 		}
 		line(style, text)
 	}
@@ -191,7 +246,7 @@ func (m *topView) text() string {
 	if len(services) > 0 {
 		where = fmt.Sprintf("%d to %d of %d by %s", m.top+1, m.top+len(shown), len(services), m.sort)
 	}
-	b.WriteString(styleFaint + cut(where+"   sort: u d s x n   scroll: arrows   q quits", m.width) + styleNone)
+	b.WriteString(styleFaint + cut(where+"   Enter: one service   sort: u d s x n   ? help   q quits", m.width) + styleNone)
 	return b.String()
 }
 
@@ -204,12 +259,16 @@ func cut(text string, width int) string {
 }
 
 // watchLive shows the view until the user quits or ctx ends.
-func watchLive(ctx context.Context, flags *topFlags, ask askTop, w io.Writer) error {
+func watchLive(ctx context.Context, flags *topFlags, remote *admin.Remote, w io.Writer) error {
 	view := &topView{
 		interval: flags.interval, rows: flags.rows, sort: flags.sort, width: defaultWidth, height: defaultHeight,
 		ask: func() tea.Msg {
-			o, err := ask(ctx)
+			o, err := remote.Overview(ctx)
 			return topAnswer{overview: o, err: err, at: time.Now()}
+		},
+		askOne: func(service string) tea.Msg {
+			view, err := remote.Plan(ctx, service)
+			return topDetail{service: service, view: view, err: err}
 		},
 	}
 	last, err := tea.NewProgram(view, tea.WithContext(ctx), tea.WithOutput(w), tea.WithoutSignalHandler()).Run()

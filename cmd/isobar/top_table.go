@@ -141,11 +141,14 @@ func topState(o *admin.ServiceOverview) string {
 	if o.Endpoints > 0 && o.Healthy == 0 {
 		out = append(out, "nothing healthy")
 	}
-	if o.CeilingScale > 1.001 {
+	if o.CeilingScale > raisedLeast {
 		out = append(out, "overflow "+percent(o.CeilingScale-1))
 	}
 	return strings.Join(out, ", ")
 }
+
+// raisedLeast is the factor up to which a raised ceiling is a rounding error.
+const raisedLeast = 1.001
 
 // rate shows requests/s.
 func rate(x float64) string {

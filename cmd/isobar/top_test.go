@@ -91,7 +91,7 @@ func busyOverview(t *testing.T) admin.Overview {
 // order is that of the services in a text.
 func order(text string) string {
 	var names []string
-	for line := range strings.Lines(text) {
+	for line := range strings.Lines(plainText(text)) {
 		if name, _, _ := strings.Cut(line, " "); slices.Contains([]string{"cart", "checkout", "idle"}, name) {
 			names = append(names, name)
 		}
@@ -159,14 +159,76 @@ func TestTopLiveView(t *testing.T) {
 	if got := show(); !strings.Contains(got, "no answer since") || !strings.Contains(got, "connection refused") || order(got) != "cart checkout idle" {
 		t.Errorf("without an answer:\n%s", got)
 	}
+	detail(t, &m)
 	if cmd := press("q"); cmd == nil || cmd() != tea.Quit() {
 		t.Error("q does not quit")
 	}
 }
 
+// detail plays the keys of the live view that lead away from the list and back.
+func detail(t *testing.T, m *tea.Model) {
+	t.Helper()
+	remote, err := admin.NewRemote(busyAdmin(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	(*m).(*topView).askOne = func(service string) tea.Msg {
+		view, err := remote.Plan(t.Context(), service)
+		return topDetail{service: service, view: view, err: err}
+	}
+	press := func(k tea.KeyPressMsg) string {
+		t.Helper()
+		next, cmd := (*m).Update(k)
+		if *m = next; cmd != nil {
+			*m, _ = (*m).Update(cmd())
+		}
+		return plainText((*m).View().Content)
+	}
+	key := func(r rune) tea.KeyPressMsg { return tea.KeyPressMsg{Code: r, Text: string(r)} }
+	send := func(msg tea.Msg) { *m, _ = (*m).Update(msg) }
+	send(tea.WindowSizeMsg{Width: 80, Height: 24})
+	send(topAnswer{overview: busyOverview(t), at: made})
+	for _, step := range []struct {
+		key  tea.KeyPressMsg
+		want []string
+		not  string
+	}{
+		{key: key('?'), want: []string{"Keys", "Enter", "MOVING"}, not: "cart"},
+		{key: key('x'), want: []string{"SERVICE", "cart", "? help"}, not: "Keys"},
+		{key: key('n'), want: []string{"by name"}},
+		{key: tea.KeyPressMsg{Code: tea.KeyDown}, want: []string{"checkout"}},
+		{
+			key:  tea.KeyPressMsg{Code: tea.KeyEnter},
+			want: []string{"checkout  plan 4711  mode bounded, policy latency, held: coverage 60%", "1200 requests/s", "us-east/c", "SENT TO", "us-east/b 75.0%, us-east/c 25.0%"},
+			not:  "cart",
+		},
+		{key: tea.KeyPressMsg{Code: tea.KeyEscape}, want: []string{"cart", "idle"}, not: "SENT TO"},
+	} {
+		got := press(step.key)
+		for _, want := range step.want {
+			if !strings.Contains(got, want) {
+				t.Errorf("after %s: no %q in\n%s", step.key, want, got)
+			}
+		}
+		if step.not != "" && strings.Contains(got, step.not) {
+			t.Errorf("after %s: %q in\n%s", step.key, step.not, got)
+		}
+		if lines := strings.Count(got, "\n") + 1; lines > 24 {
+			t.Errorf("after %s: %d lines", step.key, lines)
+		}
+	}
+	// What is chosen stays chosen as numbers change, and what has no answer says so.
+	press(tea.KeyPressMsg{Code: tea.KeyEnter})
+	send(topDetail{service: "checkout", err: errors.New("gone away")})
+	if got := plainText((*m).View().Content); !strings.Contains(got, "! gone away") {
+		t.Errorf("without an answer:\n%s", got)
+	}
+	press(tea.KeyPressMsg{Code: tea.KeyEscape})
+}
+
 // plainText leaves out how a text is shown.
 func plainText(s string) string {
-	for _, style := range []string{styleAlarm, styleColumn, styleFaint, styleNone} {
+	for _, style := range []string{styleAlarm, styleColumn, styleChosen, styleFaint, styleNone} {
 		s = strings.ReplaceAll(s, style, "")
 	}
 	return s
