@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	tea "charm.land/bubbletea/v2"
 
@@ -16,8 +17,14 @@ var errInterrupted = errors.New("interrupted")
 
 // liveDemo is the live table. Its messages are frames and keys.
 type liveDemo struct {
-	frame  *fleet.Frame
-	cancel context.CancelCauseFunc
+	frame         *fleet.Frame
+	history       *demoHistory
+	width, height int
+	cancel        context.CancelCauseFunc
+}
+
+func newLiveDemo(cancel context.CancelCauseFunc) liveDemo {
+	return liveDemo{history: &demoHistory{}, width: defaultWidth, height: defaultHeight, cancel: cancel}
 }
 
 // Init implements [tea.Model].
@@ -26,8 +33,11 @@ func (m liveDemo) Init() tea.Cmd { return nil }
 // Update implements [tea.Model].
 func (m liveDemo) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	switch msg := msg.(type) {
+	case tea.WindowSizeMsg:
+		m.width, m.height = msg.Width, msg.Height
 	case fleet.Frame:
 		m.frame = &msg
+		m.history.add(&msg)
 	case tea.KeyPressMsg:
 		if k := msg.String(); k == "ctrl+c" || k == "q" {
 			m.cancel(errInterrupted)
@@ -41,14 +51,15 @@ func (m liveDemo) View() tea.View {
 	if m.frame == nil {
 		return tea.NewView("isobar demo   starting backends, clients and the server ...\n")
 	}
-	return tea.NewView(frameTable(m.frame))
+	table := frameTable(m.frame, m.width)
+	return tea.NewView(table + m.history.chart(m.width, m.height-1-strings.Count(table, "\n")))
 }
 
 // playLive shows frames in a table that stays in place.
 func playLive(ctx context.Context, w io.Writer, play func(context.Context, func(fleet.Frame)) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	program := tea.NewProgram(liveDemo{cancel: cancel}, tea.WithOutput(w), tea.WithoutSignalHandler())
+	program := tea.NewProgram(newLiveDemo(cancel), tea.WithOutput(w), tea.WithoutSignalHandler())
 	played := make(chan error, 1)
 	go func() {
 		err := play(ctx, func(f fleet.Frame) { program.Send(f) })

@@ -55,7 +55,7 @@ eu-west/a                  -          100%
 last 2 s   mean 32 ms   p99 412 ms   40 failed   25% cross-region
 this run   mean 32 ms   p99 412 ms   40 failed   25% cross-region
 `
-	if got := frameTable(&f); got != table {
+	if got := frameTable(&f, 80); got != table {
 		t.Errorf("table:\n%s\nwant:\n%s", got, table)
 	}
 }
@@ -64,15 +64,16 @@ this run   mean 32 ms   p99 412 ms   40 failed   25% cross-region
 func TestDemoLiveView(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
-	var m tea.Model = liveDemo{cancel: cancel}
+	var m tea.Model = newLiveDemo(cancel)
 	if got := m.View().Content; !strings.Contains(got, "starting") {
 		t.Errorf("before the first frame: %q", got)
 	}
 	f := demoFrame()
 	m, _ = m.Update(f)
-	if got := m.View().Content; got != frameTable(&f) {
+	if got := m.View().Content; !strings.HasPrefix(got, frameTable(&f, 80)) {
 		t.Errorf("with a frame: %q", got)
 	}
+	fillsScreen(t, m)
 	m, _ = m.Update(tea.KeyPressMsg{Code: 'x', Text: "x"})
 	if ctx.Err() != nil {
 		t.Error("any key ends it")
@@ -80,6 +81,29 @@ func TestDemoLiveView(t *testing.T) {
 	m.Update(tea.KeyPressMsg{Code: 'c', Mod: tea.ModCtrl})
 	if !errors.Is(context.Cause(ctx), errInterrupted) {
 		t.Errorf("ctrl+c: %v", context.Cause(ctx))
+	}
+}
+
+// fillsScreen: in a larger terminal bars are wider, and a chart has the rows that
+// the tables leave.
+func fillsScreen(t *testing.T, m tea.Model) {
+	t.Helper()
+	var widths, heights []int
+	for _, size := range []tea.WindowSizeMsg{{Width: 80, Height: 24}, {Width: 120, Height: 30}, {Width: 200, Height: 60}} {
+		m, _ = m.Update(size)
+		lines, longest := strings.Split(strings.TrimSuffix(m.View().Content, "\n"), "\n"), 0
+		for _, l := range lines {
+			if longest = max(longest, utf8.RuneCountInString(l)); longest > size.Width {
+				t.Errorf("%d columns of %d: %s", longest, size.Width, l)
+			}
+		}
+		if len(lines) >= size.Height {
+			t.Errorf("%d lines of %d", len(lines), size.Height)
+		}
+		widths, heights = append(widths, longest), append(heights, len(lines))
+	}
+	if widths[0] >= widths[1] || widths[1] >= widths[2] || heights[0] >= heights[1] {
+		t.Errorf("columns %v, lines %v", widths, heights)
 	}
 }
 
@@ -111,7 +135,15 @@ func TestDemoFitsATerminal(t *testing.T) {
 			Locality: z.Locality, Demand: 1040, Arrived: 1040, Load: 2.5, Sent: []float64{260, 260, 260, 260},
 		})
 	}
-	fits(t, frameTable(&f))
+	fits(t, frameTable(&f, 80))
+	var m tea.Model = newLiveDemo(nil)
+	for _, mode := range []isobar.Mode{isobar.ModeObserve, isobar.ModeFull} {
+		for second := range 38 {
+			f.Mode, f.At = mode, time.Duration(second+1)*time.Second
+			m, _ = m.Update(f)
+		}
+	}
+	fits(t, m.View().Content)
 
 	p := fleet.PhaseOutcome{
 		Zone: s.Step.Zone, Seconds: 14, Requests: 15103, MeanMS: 1906, P99MS: 1999, FinalMeanMS: 1906, FinalP99MS: 1999,
@@ -138,8 +170,9 @@ func TestDemoVerdict(t *testing.T) {
 		Zone: zone, Seconds: 14, Requests: 9000, MeanMS: 38, P99MS: 190, FinalMeanMS: 9.94, FinalP99MS: 130,
 		FullestZone: zone, FullestLoad: 0.79, CrossRegion: 0.114, Settled: true, SecondsToSettle: 4, LateMS: 600,
 	}
+	good.SettledBelowLoad = 0.85
 	died := good
-	died.FailedUnderWay = 7
+	died.FailedUnderWay, died.SettledBelowLoad = 7, 0.92
 	died.CheckersFound, died.CheckersSeconds = true, 2.31
 	hung := fleet.HangOutcome{
 		Zone: isobar.MustLocality("eu-west/b"), Seconds: 7.0004, Found: true, FoundSeconds: 2.14, As: isobar.Timeout,
@@ -169,6 +202,7 @@ Loss of us-east/a
 All that failed         2202 of 20000, 2 elsewhere  178 of 20000
 
 Busy machine: requests left up to 600 ms late, which spoils the figures.
+Settled: then nothing failed, no zone was above 85% (after the loss: 92%).
 Isobar settled both times and served all that capacity, hang and loss allow.
 `
 	if got := verdictText(&v); got != want {

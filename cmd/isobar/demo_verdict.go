@@ -35,6 +35,9 @@ func verdictText(v *fleet.Verdict) string {
 		fmt.Fprintf(&b, "Busy machine: requests left up to %.0f ms late, which spoils the figures.\n", late)
 	}
 	if v.OK {
+		for _, note := range demoNotes(v) {
+			b.WriteString(wrap(note, verdictWidth) + "\n")
+		}
 		b.WriteString(success(v) + "\n")
 		return b.String()
 	}
@@ -42,6 +45,18 @@ func verdictText(v *fleet.Verdict) string {
 		b.WriteString(wrap("FAILED: "+why, verdictWidth) + "\n")
 	}
 	return b.String()
+}
+
+// demoNotes say what the table means, where it needs a word.
+func demoNotes(v *fleet.Verdict) []string {
+	last := &v.Outcomes[len(v.Outcomes)-1]
+	notes := []string{fmt.Sprintf("Settled: then nothing failed, no zone was above %.0f%% (after the loss: %.0f%%).",
+		100*last.Step.SettledBelowLoad, 100*last.Loss.SettledBelowLoad)}
+	if first := &v.Outcomes[0]; last.Hang.Failed > first.Hang.Failed && last.Hang.Found && first.Hang.Found {
+		notes = append(notes, fmt.Sprintf("The hang cost %s more: %s still served part of the load step of %s then.",
+			modeTitle(last.Mode), last.Hang.Zone, last.Step.Zone))
+	}
+	return notes
 }
 
 // success is the last line of a good verdict. What a hung backend had is lost,

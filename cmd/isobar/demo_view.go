@@ -30,11 +30,13 @@ func frameLine(f *fleet.Frame) string {
 	return b.String()
 }
 
-// barWidth is the width of a load bar at 100%.
-const barWidth = 20
+// barWidth is the width of a load bar at 100%: in a terminal of 80 columns 20, and
+// more in a wider one, of which half as much again may follow.
+func barWidth(columns int) int { return max(20, 20+(columns-80)*2/3) }
 
-// frameTable is a frame as tables, for a terminal of 80 columns and 24 lines.
-func frameTable(f *fleet.Frame) string {
+// frameTable is a frame as tables, for a terminal of so many columns, at least
+// 80, and 24 lines.
+func frameTable(f *fleet.Frame, columns int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "isobar demo   %s (mode %s)\n%2.0f of %.0f s   %s\n\n",
 		modeTitle(f.Mode), f.Mode, f.At.Seconds(), f.Length.Seconds(), f.Phase)
@@ -42,7 +44,7 @@ func frameTable(f *fleet.Frame) string {
 	fmt.Fprint(w, "zone\tclients send\tbackends get\tload of the backends")
 	for i := range f.Now.Zones {
 		z := &f.Now.Zones[i]
-		fmt.Fprintf(w, "\n%s\t%.0f/s\t%.0f/s\t%3.0f%%  %s", z.Locality, z.Demand, z.Arrived, 100*z.Load, bar(z.Load))
+		fmt.Fprintf(w, "\n%s\t%.0f/s\t%.0f/s\t%3.0f%%  %s", z.Locality, z.Demand, z.Arrived, 100*z.Load, bar(z.Load, barWidth(columns)))
 	}
 	_ = w.Flush() // into memory
 	b.WriteString("\n\n")
@@ -56,12 +58,12 @@ func frameTable(f *fleet.Frame) string {
 
 // bar draws a load; what exceeds the capacity stands behind a mark, up to half
 // as much again.
-func bar(load float64) string {
-	n := int(load*barWidth + 0.5)
-	if n <= barWidth {
-		return strings.Repeat("█", max(0, n)) + strings.Repeat("·", barWidth-max(0, n))
+func bar(load float64, width int) string {
+	n := int(load*float64(width) + 0.5)
+	if n <= width {
+		return strings.Repeat("█", max(0, n)) + strings.Repeat("·", width-max(0, n))
 	}
-	return strings.Repeat("█", barWidth) + "|" + strings.Repeat("█", min(barWidth/2, n-barWidth))
+	return strings.Repeat("█", width) + "|" + strings.Repeat("█", min(width/2, n-width))
 }
 
 // landings is the table of where each zone's clients are served.

@@ -1,7 +1,7 @@
 // Command client is a small gRPC client to try Isobar with: it sends requests
 // to a service at a fixed rate by way of gRPC's own xDS client, and prints once
 // a second which backends answered. GRPC_XDS_BOOTSTRAP names its bootstrap file
-// (see `isobar bootstrap grpc`).
+// (see `isobar bootstrap grpc`); examples/backend answers it.
 package main
 
 import (
@@ -77,7 +77,11 @@ func main() {
 
 func run(ctx context.Context, out io.Writer, service string, rate int) error {
 	if rate < 1 {
-		return fmt.Errorf("-rate must be at least 1")
+		return errors.New("-rate must be at least 1")
+	}
+	if os.Getenv("GRPC_XDS_BOOTSTRAP") == "" && os.Getenv("GRPC_XDS_BOOTSTRAP_CONFIG") == "" {
+		return errors.New("GRPC_XDS_BOOTSTRAP names no bootstrap file: write one with " +
+			"`isobar bootstrap grpc --locality us-east/b > bootstrap.json`, and set the variable to its path")
 	}
 	conn, err := grpc.NewClient("xds:///"+service, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
