@@ -166,6 +166,9 @@ func printVerdict(w io.Writer, v *fleet.Verdict, asJSON bool) error {
 func playPlain(ctx context.Context, w io.Writer, play func(context.Context, func(fleet.Frame)) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	if _, err := io.WriteString(w, demoStarts); err != nil {
+		return err
+	}
 	return play(ctx, func(f fleet.Frame) {
 		if _, err := fmt.Fprintln(w, frameLine(&f)); err != nil {
 			cancel(err)

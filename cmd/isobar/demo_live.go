@@ -15,6 +15,9 @@ import (
 // errInterrupted says that the user ended a live view.
 var errInterrupted = errors.New("interrupted")
 
+// demoStarts is shown until there is something to see.
+const demoStarts = "isobar demo   starting backends, clients and the server ...\n"
+
 // liveDemo is the live table. Its messages are frames and keys.
 type liveDemo struct {
 	frame         *fleet.Frame
@@ -49,7 +52,7 @@ func (m liveDemo) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 // View implements [tea.Model].
 func (m liveDemo) View() tea.View {
 	if m.frame == nil {
-		return tea.NewView("isobar demo   starting backends, clients and the server ...\n")
+		return tea.NewView(demoStarts)
 	}
 	table := frameTable(m.frame, m.width)
 	return tea.NewView(table + m.history.chart(m.width, m.height-1-strings.Count(table, "\n")))

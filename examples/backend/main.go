@@ -63,13 +63,9 @@ func run(ctx context.Context, out io.Writer, addresses []string, service time.Du
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	served := make(chan error, len(addresses))
-	for i, address := range addresses {
+	for _, address := range addresses {
 		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 		if err != nil {
-			stop()
-			for range i {
-				<-served
-			}
 			return err
 		}
 		srv := grpc.NewServer()
