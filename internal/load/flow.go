@@ -25,6 +25,10 @@ type flow struct {
 	busy     int           // of them, those with traffic
 	met      int           // snapshots at which it was compared with the other nodes
 	mean     float64       // of the rates that were believed while there was traffic, requests/s
+	began    time.Time     // when its first window came
+	stranger bool          // it is doubted since it came, by what the others are like
+	proof    float64       // of what counts, that raises drops, requests/s; see prove
+	compared bool          // it came when others had a history: its proof grows slowly
 	limit    float64       // what counts at most while it is doubted, requests/s; 0 = it is not
 	usual    float64       // mean of the rates lately, requests/s; see swing
 	gauge    gauge         // requests in progress against the rate
@@ -280,6 +284,12 @@ func (f *flow) take(w window, byArrival bool, arrived time.Time, interval time.D
 	w.until = arrived.Add(-f.stream.lag)
 	w.since = w.until.Add(-w.length)
 	f.window, f.told, f.own = w, arrived, true
+	if f.began.IsZero() {
+		f.began = arrived
+	}
+	if svc := f.source.service; svc.began.IsZero() {
+		svc.began = arrived
+	}
 	f.news += w.length
 	f.judge()
 }

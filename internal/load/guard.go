@@ -31,7 +31,7 @@ func (f *flow) judge() {
 	f.weight = 1
 	f.windows++
 	if rate <= f.limit {
-		f.limit = 0
+		f.limit, f.stranger = 0, false
 	}
 	if rate < negligible {
 		return
@@ -47,9 +47,16 @@ func (f *flow) judge() {
 	f.busy++
 	if f.limit > 0 {
 		f.weight = f.limit / rate
+	}
+	f.learnProof()
+	if f.limit > 0 {
 		return
 	}
-	f.mean += (rate - f.mean) / f.experience()
+	step := (rate - f.mean) / f.experience()
+	if f.busy > meanWindows && rate > claim { // or who grows steadily is never doubted
+		step = min(step, patience*f.mean)
+	}
+	f.mean += step
 }
 
 // experience is in how many windows the mean was made, the newest one included.
@@ -74,6 +81,9 @@ func (t *Table) compare(svc *service, now time.Time) (p peers) {
 			}
 			rate := f.window.rate()
 			p.flows = append(p.flows, f)
+			if f.stranger {
+				continue
+			}
 			rates = append(rates, rate)
 			if f.limit > 0 {
 				p.doubted++
@@ -103,6 +113,7 @@ func (f *flow) known() bool { return f.met >= guardWindows && f.mean >= negligib
 // back after a quiet night all of them jump at once. And it doubts nodes that
 // have no past by what the others are like.
 func (t *Table) vouch(svc *service, now time.Time) {
+	t.newcomers(svc, now)
 	if len(svc.sources) == 0 || !svc.questionable() {
 		return
 	}
@@ -115,7 +126,7 @@ func (t *Table) vouch(svc *service, now time.Time) {
 	}
 	usual := alikeness * p.median
 	for _, f := range p.flows {
-		if f.limit <= 0 {
+		if f.limit <= 0 || f.stranger {
 			continue
 		}
 		allowed := max(usual, p.growth*f.mean)
@@ -167,6 +178,6 @@ func (f *flow) raise(allowed float64) {
 	f.mean += (allowed - f.mean) / f.experience()
 	f.limit, f.weight = allowed, allowed/rate
 	if allowed >= rate {
-		f.limit, f.weight = 0, 1
+		f.limit, f.weight, f.stranger = 0, 1, false
 	}
 }

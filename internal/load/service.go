@@ -13,6 +13,9 @@ type service struct {
 	capacity float64   // over all localities, requests/s; 0 = not known
 	sources  []*source // sorted by locality
 
+	began      time.Time // when the first report came
+	remembered bool      // demand of an earlier process is known
+
 	observed int     // localities in the newest observation
 	nodes    int     // streams that told of it, at the last snapshot
 	demand   float64 // at the last snapshot, requests/s
@@ -58,12 +61,13 @@ func (t *Table) measure(svc *service, now time.Time, wall time.Duration) Service
 	var sites siteSums
 	var memory moments
 	t.vouch(svc, now)
+	rest := others{table: t, service: svc, now: now}
 	svc.nodes = 0
 	loads := make([]SourceLoad, len(svc.sources))
 	live := make([]float64, len(svc.sources)) // from open streams, requests/s
 	for i, src := range svc.sources {
 		src.swings(now, t.interval, wall, &memory)
-		loads[i], live[i] = t.measureSource(src, now, wall, &sites)
+		loads[i], live[i] = t.measureSource(src, now, wall, &sites, &rest)
 		t.standIn(src, &loads[i], now)
 		svc.nodes += loads[i].Nodes + loads[i].Held
 	}
@@ -91,10 +95,10 @@ func (l *SourceLoad) worthTelling() bool {
 }
 
 // measureSource sums a source over its streams, then smooths the sum.
-func (t *Table) measureSource(src *source, now time.Time, wall time.Duration, sites *siteSums) (l SourceLoad, live float64) {
+func (t *Table) measureSource(src *source, now time.Time, wall time.Duration, sites *siteSums, rest *others) (l SourceLoad, live float64) {
 	l.Source = src.locality
 	var news, windows time.Duration
-	fading, counted, landing := false, 0, 0
+	fading, counted, landing, unproven := false, 0, 0, 0.0
 	longest := src.longestWindow(now, t.interval)
 	for _, f := range src.flows {
 		trust, fresh := f.trust(now, t.interval)
@@ -108,6 +112,7 @@ func (t *Table) measureSource(src *source, now time.Time, wall time.Duration, si
 		weight := trust * f.weight
 		rate := f.window.rate() * weight
 		l.Raw += rate
+		unproven += trust * rest.unproven(f)
 		l.Drop += f.window.dropped * weight
 		for _, d := range f.window.drops {
 			l.Drops = addDrop(l.Drops, CategoryDrop{Category: d.Category, Rate: d.Rate * weight})
@@ -139,8 +144,10 @@ func (t *Table) measureSource(src *source, now time.Time, wall time.Duration, si
 	if landing > 0 {
 		l.Window = windows / time.Duration(landing)
 	}
+	t.stand(src, l.Raw, now, wall)
 	src.follow(l.Raw, l.Errors, news, wall, t.interval, now, fading || len(src.flows) == 0)
 	l.Demand, l.Swing = src.demand, src.swing.seen
+	l.Unproven = src.prove(l.Demand, l.Raw, unproven, l.Errors, wall, t.interval)
 	src.learn(l.Landed, news, t.interval)
 	for i := range l.Landed {
 		m := src.mean(l.Landed[i].Locality)

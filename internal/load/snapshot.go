@@ -39,17 +39,20 @@ type ServiceLoad struct {
 // SourceLoad is what one source locality sends to a service.
 type SourceLoad struct {
 	Source isobar.Locality
-	Demand float64        // requests/s, smoothed, held, capped: what the solver gets (before background is taken off)
-	Raw    float64        // requests/s of the last windows, unsmoothed
-	Swing  float64        // standard deviation of what it sends, faster than Demand follows, as a fraction of it; 0 = none that is beyond doubt
-	Saved  float64        // requests/s remembered from before; 0 when not in use
-	Drop   float64        // requests/s dropped by the clients
-	Drops  []CategoryDrop // sorted; drops without a category are in Drop only
-	Errors float64        // requests/s that failed
-	Nodes  int            // streams with a fresh report
-	Held   int            // streams whose last rate is held because a report is missing
-	Stale  float64        // requests/s that stand in for missing reports
-	Capped int            // streams of which only a part counts: they jumped too far above their own mean
+	Demand float64 // requests/s, smoothed, held, capped: what the solver gets (before background is taken off)
+	// Unproven is the part of Demand that raises no drop: of clients without a
+	// history, or what may be retries; requests/s.
+	Unproven float64
+	Raw      float64        // requests/s of the last windows, unsmoothed
+	Swing    float64        // standard deviation of what it sends, faster than Demand follows, as a fraction of it; 0 = none that is beyond doubt
+	Saved    float64        // requests/s remembered from before; 0 when not in use
+	Drop     float64        // requests/s dropped by the clients
+	Drops    []CategoryDrop // sorted; drops without a category are in Drop only
+	Errors   float64        // requests/s that failed
+	Nodes    int            // streams with a fresh report
+	Held     int            // streams whose last rate is held because a report is missing
+	Stale    float64        // requests/s that stand in for missing reports
+	Capped   int            // streams of which only a part counts: they jumped too far above their own mean
 	// Since is when the oldest of the fresh windows began, Until when the one
 	// that ended first did, Last when the one that ended last did. All are zero
 	// without a fresh report.

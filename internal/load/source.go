@@ -22,6 +22,10 @@ type source struct {
 	suffered   time.Time // when much of what it sends last failed
 	saved      float64   // remembered from an earlier process, requests/s; 0 when not in use
 	memory     float64   // demand when its clients were last all there, requests/s
+	standing   float64   // what its clients with a history sent, requests/s; see stand
+	proven     float64   // demand that may raise drops, requests/s; see prove
+	unproven   float64   // demand that is not proven, requests/s
+	calm       float64   // what was sent before requests began to fail, requests/s
 	lost       []loss    // streams that closed lately and did not come back
 	means      []siteMean
 

@@ -12,6 +12,8 @@ import (
 type stream struct {
 	id             StreamID
 	node           Node
+	account        string // see StreamWindow
+	identified     bool
 	opened, closed time.Time // closed is zero while it is open
 	arrived        time.Time // when the newest report that is booked came; zero before the first
 	heard          time.Time // when its newest report came
@@ -65,14 +67,20 @@ func (s *stream) insert(f *flow) {
 }
 
 // identity is what a client keeps over a reconnect. Several clients may share
-// one: node ids are often duplicated.
+// one: node ids are often duplicated. What a certificate has shown nobody inherits
+// without it.
 type identity struct {
 	id, cluster string
 	locality    isobar.Locality
+	certificate string // empty without one
 }
 
 func (s *stream) identity() identity {
-	return identity{id: s.node.ID, cluster: s.node.Cluster, locality: s.node.Locality}
+	out := identity{id: s.node.ID, cluster: s.node.Cluster, locality: s.node.Locality}
+	if s.identified {
+		out.certificate = s.account
+	}
+	return out
 }
 
 // takeOver lets new streams inherit the rates of the ones that they replace, so

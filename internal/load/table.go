@@ -82,7 +82,7 @@ func NewTable(settings Settings, saved []Saved, startedAt time.Time) *Table {
 			continue
 		}
 		svc := t.service(s.Service)
-		svc.awaiting = true
+		svc.awaiting, svc.remembered = true, true
 		src := svc.source(s.Source)
 		src.saved += s.Rate
 		src.kept = src.saved
@@ -164,7 +164,7 @@ func (t *Table) bookAll(windows []StreamWindow, closed bool) {
 func (t *Table) register(w *StreamWindow) {
 	s, known := t.stream(w.Stream)
 	if !known {
-		s = &stream{id: w.Stream, node: w.Node, opened: w.Opened}
+		s = &stream{id: w.Stream, node: w.Node, account: w.Account, identified: w.Identified, opened: w.Opened}
 		i, _ := slices.BinarySearchFunc(t.streams, s.id, func(x *stream, id StreamID) int { return cmp.Compare(x.id, id) })
 		t.streams = slices.Insert(t.streams, i, s)
 	}

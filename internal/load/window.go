@@ -134,6 +134,10 @@ type EndpointReport struct {
 type StreamWindow struct {
 	Stream StreamID
 	Node   Node
+	// Account is the identity or address that the stream belongs to; empty = not
+	// known. Identified says that a certificate shows it.
+	Account    string
+	Identified bool
 	// Opened is when the stream opened. It may move, before the first report,
 	// to when the client was told what to report, if that took long.
 	Opened  time.Time

@@ -26,6 +26,7 @@ func TestWhoMayReport(t *testing.T) {
 			}
 			return nil
 		},
+		Account:   func(context.Context) (string, bool) { return "identity web", true },
 		MayReport: func(l isobar.Locality, service string) bool { return l.Zone == "a" && service == "checkout" },
 	}, func(h *harness) {
 		stranger := h.open()
@@ -41,6 +42,9 @@ func TestWhoMayReport(t *testing.T) {
 		windows := h.srv.Collect(time.Now())
 		if len(windows) != 1 || len(windows[0].Reports) != 1 {
 			t.Fatalf("windows %+v", windows)
+		}
+		if w := windows[0]; w.Account != "identity web" || !w.Identified {
+			t.Errorf("a window of account %q, identified %v", w.Account, w.Identified)
 		}
 		if got := windows[0].Reports[0].Services; len(got) != 1 || got[0].Service != "checkout" {
 			t.Errorf("services %+v, want checkout alone", got)

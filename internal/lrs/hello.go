@@ -56,6 +56,9 @@ func (st *stream) introduce(m *loadstatsv3.LoadStatsRequest) error {
 	}
 	st.node = n
 	st.window.Node = n.Node
+	if account := st.server.opts.Account; account != nil {
+		st.window.Account, st.window.Identified = account(st.grpc.Context())
+	}
 	st.once = strings.EqualFold(m.GetNode().GetUserAgentName(), grpcGo)
 	return nil
 }

@@ -38,6 +38,9 @@ type Options struct {
 	// again by Readmit; an error, which should be a gRPC status, ends the stream. nil = every node is
 	// welcome.
 	Admit func(context.Context, wire.Node) error
+	// Account gives the identity or address that a stream's client counts under, and
+	// whether a certificate shows it; nil = they are not known.
+	Account func(context.Context) (account string, certified bool)
 	// MayReport tells whether clients of a locality may report on a service;
 	// what they tell of others is dropped. nil = on all.
 	MayReport func(client isobar.Locality, service string) bool

@@ -211,7 +211,7 @@ func (d *draft) assignInput(trigger assign.Trigger) assign.Input {
 	}
 	switch {
 	case d.Solution != nil:
-		in.Shed = shedFraction(d.Problem.Demand, d.Solution.Shed)
+		in.Shed = d.shed(shedFraction(d.Problem.Demand, d.Solution.Shed))
 	case d.previous != nil && (trigger == assign.Rebase || total(d.sources) > 0): // there is nothing to serve with
 		in.Shed = d.previous.Drop
 	}
@@ -225,6 +225,50 @@ func (d *draft) assignInput(trigger assign.Trigger) assign.Input {
 	}
 	return in
 }
+
+// shed is the fraction that clients are told to drop, where the solver sheds another
+// one: demand that is not proven raises no drop. It does not end one either, for most
+// clients without a history have taken the place of others.
+func (d *draft) shed(wanted float64) float64 {
+	demand := total(d.sources)
+	unproven := d.unproven(0) * demand
+	if wanted <= 0 || unproven <= 0 {
+		return wanted
+	}
+	proven := 0.0
+	if unproven < demand {
+		proven = min(wanted, max(0, wanted*demand-unproven)/(demand-unproven))
+	}
+	if d.previous != nil {
+		proven = max(proven, min(wanted, d.previous.Drop))
+	}
+	return proven
+}
+
+// unproven is the fraction of the demand that is not proven, that of callers
+// included, through so many calls at the most as there are services in a chain.
+func (d *draft) unproven(depth int) float64 {
+	measured, of := 0.0, 0.0
+	if d.Load != nil {
+		for i := range d.Load.Sources {
+			measured += d.Load.Sources[i].Unproven
+			of += d.Load.Sources[i].Demand
+		}
+	}
+	out := 0.0
+	if measured > 0 {
+		out = min(1, measured/of)
+	}
+	if depth < maxCallDepth {
+		for _, l := range d.in {
+			out = max(out, l.from.unproven(depth+1))
+		}
+	}
+	return out
+}
+
+// maxCallDepth bounds how far calls are followed.
+const maxCallDepth = 8
 
 // assignSource is what package assign gets of a source.
 func (d *draft) assignSource(s *sourceDemand) assign.Source {

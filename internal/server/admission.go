@@ -142,6 +142,16 @@ func provenIdentity(ctx context.Context) string {
 	return ""
 }
 
+// reportingAccount is the account of a client that reports load, and whether a
+// certificate shows it.
+func reportingAccount(ctx context.Context) (account string, certified bool) {
+	v := visitorOf(ctx)
+	if v.peer == nil && v.address == "" {
+		return "", false
+	}
+	return v.account(), v.peer != nil
+}
+
 // open books what a visitor has open.
 func (s *Server) open(v *visitor, k admission.Kind) error {
 	account, budgets := v.account(), s.security.identities

@@ -141,7 +141,7 @@ func (s *Server) buildLoop() error {
 		ManagementCluster: config.ReservedName,
 		Interval:          func() time.Duration { return s.current.Load().ReportInterval },
 		Services:          s.services, EndpointGranularity: s.cfg.XDS.EndpointLoad, MaxStreams: s.cfg.XDS.MaxStreams,
-		Admit: s.admits(identity.RoleClient), MayReport: s.mayReport,
+		Admit: s.admits(identity.RoleClient), MayReport: s.mayReport, Account: reportingAccount,
 		Log: s.log, Registerer: s.metrics,
 	})
 	s.hds = hds.New(hds.Options{

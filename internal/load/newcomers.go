@@ -1,0 +1,266 @@
+package load
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+)
+
+// Newcomers are flows without a history. Where others have one, a newcomer
+// counts for what one of them could be: twice the median of the others of its
+// source, or a twentieth of the service. All newcomers of one identity or address
+// together count for that, too. What a source's known clients no longer send may be
+// sent by newcomers in their place: clients are replaced, and then nothing is known
+// of any of them. A newcomer that claims more stays doubted, and what counts of it
+// grows by patience a window.
+const (
+	introduction  = 12.0 // report intervals in which a client has no history
+	foundation    = 3.0  // report intervals from the first client of a service on, of whom nobody is a newcomer
+	guardPeers    = 3    // clients to compare with; fewer say nothing
+	replacedTimes = 12.0 // time constant with which what known clients sent is forgotten, intervals
+)
+
+// newcomer reports whether a flow has no history at a time.
+func (f *flow) newcomer(now time.Time, interval time.Duration) bool {
+	if f.busy == 0 {
+		return true
+	}
+	svc := f.source.service
+	if !svc.remembered && f.began.Sub(svc.began) <= scale(interval, foundation) {
+		return false
+	}
+	return now.Sub(f.began) < scale(interval, introduction)
+}
+
+// newcomers bounds what newcomers of a service count for, as of now. Calling it again
+// at the same time changes nothing.
+func (t *Table) newcomers(svc *service, now time.Time) {
+	var claims []claim
+	for _, src := range svc.sources {
+		for _, f := range src.flows {
+			if f.busy > 0 && (f.stranger || f.newcomer(now, t.interval)) {
+				f.weight = 1
+				claims = append(claims, claim{flow: f, rate: f.window.rate()})
+			}
+		}
+	}
+	if len(claims) == 0 {
+		return
+	}
+	usual := t.usualOf(svc, now)
+	if !usual.known {
+		return
+	}
+	size := svc.capacity
+	if known := svc.standing(); known > size {
+		size = known
+	}
+	for i := range claims {
+		c := &claims[i]
+		c.like = alikeness * usual.of(c.flow.source)
+		c.most = max(c.like, fair*size)
+		if c.flow.stranger {
+			c.most = max(c.most, min(c.flow.limit, c.flow.mean*usual.growth))
+		}
+		c.counts = min(c.rate, c.most)
+	}
+	boundAccounts(claims)
+	boundUnlike(claims, afew*size)
+	for _, src := range svc.sources {
+		t.replace(src, claims, now)
+	}
+	for i := range claims {
+		claims[i].settle()
+	}
+}
+
+// claim is what a newcomer says that it sends, requests/s.
+type claim struct {
+	flow         *flow
+	rate         float64
+	like         float64 // what another client of the source might send
+	granted      float64 // what it may send in the place of others
+	most, counts float64
+}
+
+// settle makes a claim count. Who claims more than any other client sends, and is no
+// replacement, stays doubted when it is no newcomer any more.
+func (c *claim) settle() {
+	f := c.flow
+	c.counts = max(c.counts, c.granted)
+	if !f.stranger {
+		f.compared, f.proof = true, max(c.granted, min(c.rate, c.like))
+	}
+	if c.counts >= c.rate {
+		f.limit, f.stranger = 0, false
+		return
+	}
+	f.weight = c.counts / c.rate
+	if c.rate > c.most {
+		f.limit, f.stranger = max(c.most, c.counts), true
+		f.mean = min(f.mean, f.limit)
+	}
+}
+
+// usualOf compares clients with a history, where there are enough of them. Where only
+// demand is remembered, as after a restart or when all clients are replaced at once, it
+// compares all.
+func (t *Table) usualOf(svc *service, now time.Time) usual {
+	u := t.medians(svc, now, false)
+	if !u.known && svc.standing() >= negligible {
+		u = t.medians(svc, now, true)
+	}
+	return u
+}
+
+// usual is what clients are like.
+type usual struct {
+	known      bool    // there are enough to tell
+	everywhere float64 // median of their rates, requests/s
+	sources    map[*source]float64
+	growth     float64 // median of their rates over their own means, at least 1
+	surge      float64 // by which a fifth of the proven demand grew, or more; at least 1
+}
+
+// of gives what is usual in a source.
+func (u *usual) of(src *source) float64 {
+	if v, ok := u.sources[src]; ok {
+		return v
+	}
+	return u.everywhere
+}
+
+func (t *Table) medians(svc *service, now time.Time, all bool) usual {
+	u := usual{sources: map[*source]float64{}}
+	var rates, growths []float64
+	var surges []growth
+	for _, src := range svc.sources {
+		first := len(rates)
+		for _, f := range src.flows {
+			if f.busy == 0 || f.stranger || (!all && f.newcomer(now, t.interval)) {
+				continue
+			}
+			if trust, _ := f.trust(now, t.interval); trust <= 0 {
+				continue
+			}
+			rates = append(rates, f.window.rate())
+			if f.mean >= negligible {
+				growths = append(growths, f.window.rate()/f.mean)
+			}
+			if f.proof >= negligible {
+				surges = append(surges, growth{by: f.window.rate() * f.weight / f.proof, of: f.proof})
+			}
+		}
+		if len(rates)-first >= guardPeers {
+			u.sources[src] = median(slices.Clone(rates[first:]))
+		}
+	}
+	if u.known = len(rates) >= guardPeers; u.known {
+		u.everywhere = median(rates)
+		u.growth = max(1, median(growths))
+		u.surge = max(1, surge(surges))
+	}
+	return u
+}
+
+// growth is by how much proven demand grew.
+type growth struct{ by, of float64 }
+
+// surge is the growth that a fifth of the demand has at least. Fewer clients could say
+// anything.
+func surge(all []growth) float64 {
+	slices.SortFunc(all, func(a, b growth) int { return cmp.Compare(b.by, a.by) })
+	rest := 0.0
+	for _, g := range all {
+		rest += afew * g.of
+	}
+	for _, g := range all {
+		if rest -= g.of; rest <= 0 {
+			return g.by
+		}
+	}
+	return 1
+}
+
+// boundAccounts bounds what the newcomers of one identity or address count for together.
+func boundAccounts(claims []claim) {
+	most, sums := map[string]float64{}, map[string]float64{}
+	for i := range claims {
+		account := claims[i].flow.stream.account
+		most[account] = max(most[account], claims[i].most)
+		sums[account] += claims[i].counts
+	}
+	for i := range claims {
+		account := claims[i].flow.stream.account
+		if account != "" && sums[account] > most[account] {
+			claims[i].counts *= most[account] / sums[account]
+		}
+	}
+}
+
+// boundUnlike bounds what newcomers that are like no other client count for together.
+func boundUnlike(claims []claim, most float64) {
+	sum := 0.0
+	for i := range claims {
+		sum += max(0, claims[i].counts-claims[i].like)
+	}
+	if sum <= most {
+		return
+	}
+	for i := range claims {
+		if c := &claims[i]; c.counts > c.like {
+			c.counts = c.like + (c.counts-c.like)*most/sum
+		}
+	}
+}
+
+// standing is what the clients of a service with a history send, requests/s.
+func (s *service) standing() float64 {
+	sum := 0.0
+	for _, src := range s.sources {
+		sum += max(src.standing, src.saved)
+	}
+	return sum
+}
+
+// replace grants newcomers of a source what its known clients no longer send. Those that
+// claim least come first, so that one that claims much gets what others leave.
+func (t *Table) replace(src *source, claims []claim, now time.Time) {
+	left := max(src.standing, src.saved)
+	for _, f := range src.flows {
+		if !f.stranger && !f.newcomer(now, t.interval) {
+			left -= t.rateOf(f, now)
+		}
+	}
+	var mine []*claim
+	for i := range claims {
+		if c := &claims[i]; c.flow.source == src {
+			mine = append(mine, c)
+		}
+	}
+	slices.SortStableFunc(mine, func(a, b *claim) int { return cmp.Compare(a.rate, b.rate) })
+	for i, c := range mine {
+		c.granted = min(c.rate, max(0, left)/float64(len(mine)-i))
+		left -= c.granted
+	}
+}
+
+// rateOf is how much of a flow counts now, requests/s.
+func (t *Table) rateOf(f *flow, now time.Time) float64 {
+	trust, _ := f.trust(now, t.interval)
+	return trust * f.weight * f.window.rate()
+}
+
+// stand follows what the known clients of a source send. What they leave is kept for
+// who comes in their place, for as long as somebody does.
+func (t *Table) stand(src *source, raw float64, now time.Time, wall time.Duration) {
+	known := 0.0
+	for _, f := range src.flows {
+		if !f.newcomer(now, t.interval) {
+			known += t.rateOf(f, now)
+		}
+	}
+	left := src.standing * math.Exp(-wall.Seconds()/(replacedTimes*t.interval.Seconds()))
+	src.standing = max(known, left, min(src.standing, raw), src.saved)
+}
