@@ -241,8 +241,8 @@ func TestDemoCommand(t *testing.T) {
 			t.Errorf("mode %s: nothing hung: %+v", o.Mode, o.Hang)
 		}
 	}
-	if lines := strings.Count(stderr.String(), "\n"); lines != 40 {
-		t.Errorf("%d lines of progress, want 40:\n%s", lines, stderr.String())
+	if lines := strings.Count(stderr.String(), "\n"); lines != 41 {
+		t.Errorf("%d lines of progress, want 41:\n%s", lines, stderr.String())
 	}
 }
 
