@@ -20,6 +20,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/isobar-xds/isobar/bench/internal/fleet"
 	"github.com/isobar-xds/isobar/bench/internal/measure"
 	"github.com/isobar-xds/isobar/bench/internal/process"
 )
@@ -37,10 +38,11 @@ type scenario interface {
 	Run(ctx context.Context, rounds int, report func(measure.Result)) error
 }
 
-func scenarios() []scenario {
+func scenarios(isobar, profiles *string) []scenario {
 	push := []string{"isobar", "linear", "floor"}
 	load := []string{"lrs-isobar", "lrs-decode", "lrs-none"}
 	return []scenario{
+		&measure.Serve{Isobar: isobar, Profiles: profiles, Endpoints: fleet.Few, Streams: 5000, PerConnection: 100, Subscriptions: 100, Changes: 40, Servers: []string{"isobar", "floor"}},
 		&measure.Push{Streams: 1000, PerConnection: 100, Subscriptions: 10, Changes: 40, Servers: push},
 		&measure.Push{Streams: 1000, PerConnection: 100, Subscriptions: 100, Changes: 30, Servers: push},
 		&measure.Push{Streams: 5000, PerConnection: 100, Subscriptions: 100, Changes: 60, Servers: push},
@@ -68,6 +70,7 @@ func run(args []string, stdout, stderr io.Writer) error {
 	rounds := flags.Int("rounds", 5, "rounds to measure, after one to warm up")
 	match := flags.String("run", "", "run only the scenarios that match this regular expression")
 	profiles := flags.String("profiles", "", "write CPU and heap profiles of the servers to this directory")
+	isobar := flags.String("isobar", "bin/isobar", "the program of which `isobar serve` is measured")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -86,7 +89,7 @@ func run(args []string, stdout, stderr io.Writer) error {
 	runtime.GOMAXPROCS(1) // one core for the clients, one for the server
 	_, _ = fmt.Fprintf(stdout, "goos: %s\ngoarch: %s\npkg: github.com/isobar-xds/isobar/bench\ncpu: %s\n", runtime.GOOS, runtime.GOARCH, cpu())
 	var all measure.Summary
-	for _, s := range scenarios() {
+	for _, s := range scenarios(isobar, profiles) {
 		if !pattern.MatchString(s.Name()) {
 			continue
 		}

@@ -109,7 +109,7 @@ func (f *fleet) publish(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = f.server.do(ctx, http.MethodPut, "/v1/services", body)
+	_, err = f.server.Do(ctx, http.MethodPut, "/v1/services", body)
 	return err
 }
 
@@ -132,7 +132,7 @@ func (f *fleet) change(ctx context.Context, until time.Time) {
 		s := n * 37 % f.opts.services // neighbours share clients
 		body, err := json.Marshal(service(s, 1+n/f.opts.services))
 		if err == nil {
-			_, err = f.server.do(ctx, http.MethodPut, "/v1/services/"+serviceName(s), body)
+			_, err = f.server.Do(ctx, http.MethodPut, "/v1/services/"+serviceName(s), body)
 		}
 		if err != nil && ctx.Err() == nil {
 			f.changesFailed.Add(1)
@@ -163,7 +163,7 @@ func (f *fleet) rateOf(client int, service string, now time.Time) float64 {
 // startCheckers connects the health checkers; all their probes pass.
 func (f *fleet) startCheckers(ctx context.Context, running *sync.WaitGroup) error {
 	for i := range f.opts.checkers {
-		conn, err := grpc.NewClient("passthrough:///"+f.server.xds,
+		conn, err := grpc.NewClient("passthrough:///"+f.server.XDS,
 			grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDisableServiceConfig())
 		if err != nil {
 			return err

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/isobar-xds/isobar/bench/internal/process"
 	"github.com/isobar-xds/isobar/internal/loadgen"
 )
 
@@ -68,7 +69,7 @@ func measure(ctx context.Context, o *options, stdout, stderr io.Writer) (err err
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.stop()) }()
+	defer func() { err = errors.Join(err, s.Stop()) }()
 	f := &fleet{opts: o, server: s}
 	if err := f.publish(ctx); err != nil {
 		return err
@@ -86,19 +87,19 @@ func measure(ctx context.Context, o *options, stdout, stderr io.Writer) (err err
 	metering.Go(func() { m.run(ctx, o.profiles) })
 	background.Go(func() { f.change(ctx, m.to) })
 	clients, err := loadgen.Run(ctx, loadgen.Options{
-		Target: s.xds, Clients: o.clients, Connections: o.connections, Subscribe: o.subscribe, Localities: allZones(),
+		Target: s.XDS, Clients: o.clients, Connections: o.connections, Subscribe: o.subscribe, Localities: allZones(),
 		RateOf: f.rateOf, Ramp: o.warmup / 3, Duration: o.warmup + o.duration, Reconnect: true,
 		Progress: func(p loadgen.Progress) { m.progress.Store(&p) },
 	})
 	if err != nil {
 		return err
 	}
-	checkers, err := s.counter(ctx, "isobar_hds_checkers")
+	checkers, err := s.Counter(ctx, "isobar_hds_checkers")
 	if err != nil {
 		return err
 	}
 	metering.Wait()
-	if m.most, err = s.mostResident(); err != nil {
+	if m.most, err = process.MostResident(s.PID()); err != nil {
 		return err
 	}
 	cancel()

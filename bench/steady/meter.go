@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/isobar-xds/isobar/bench/internal/process"
 	"github.com/isobar-xds/isobar/internal/loadgen"
 )
 
@@ -21,9 +22,9 @@ type meter struct {
 	log      io.Writer
 	progress atomic.Pointer[loadgen.Progress]
 
-	samples []usage   // in what is measured
-	totals  [2]totals // at its ends
-	most    int64     // memory that was ever resident, start and reconnect included, bytes
+	samples []process.Usage // in what is measured
+	totals  [2]totals       // at its ends
+	most    int64           // memory that was ever resident, start and reconnect included, bytes
 
 	mu  sync.Mutex
 	err error
@@ -44,7 +45,7 @@ func (m *meter) run(ctx context.Context, profiles string) {
 	if !waitUntil(ctx, m.from) {
 		return
 	}
-	if most, err := m.server.mostResident(); err == nil {
+	if most, err := process.MostResident(m.server.PID()); err == nil {
 		_, _ = fmt.Fprintf(m.log, "   0 s: %d MiB were the most since the start\n", most>>20)
 	}
 	begun := make(chan totals, 1) // a busy server answers late
@@ -57,14 +58,14 @@ func (m *meter) run(ctx context.Context, profiles string) {
 		if !waitUntil(ctx, next) {
 			break
 		}
-		u, err := m.server.usage()
+		u, err := process.UsageOf(m.server.PID())
 		if err != nil {
 			m.fail(err)
 			break
 		}
 		m.samples = append(m.samples, u)
-		if u.at.Sub(told) >= lineEvery && len(m.samples) > 1 {
-			told = u.at
+		if u.At.Sub(told) >= lineEvery && len(m.samples) > 1 {
+			told = u.At
 			m.tell(u)
 		}
 		for time.Until(next.Add(sampleEvery)) < 0 { // late: leave some out
@@ -95,9 +96,9 @@ func (m *meter) fail(err error) {
 }
 
 // tell prints how things stand.
-func (m *meter) tell(u usage) {
+func (m *meter) tell(u process.Usage) {
 	first := m.samples[0]
-	line := fmt.Sprintf("%4.0f s: %.2f cores, %d MiB", u.at.Sub(m.from).Seconds(), cores(first, u), u.rss>>20)
+	line := fmt.Sprintf("%4.0f s: %.2f cores, %d MiB", u.At.Sub(m.from).Seconds(), cores(first, u), u.RSS>>20)
 	if p := m.progress.Load(); p != nil {
 		line += fmt.Sprintf(", %d clients served, %d pushes, %d reports, %d errors", p.Answered, p.Pushes, p.Reports, p.Errors)
 	}
@@ -115,7 +116,7 @@ func (m *meter) count(ctx context.Context) (t totals) {
 		{"isobar_ticks_total", &t.ticks},
 		{"isobar_tick_duration_seconds_sum", &t.tickSeconds},
 	} {
-		if *c.into, err = m.server.counter(ctx, c.name); err != nil {
+		if *c.into, err = m.server.Counter(ctx, c.name); err != nil {
 			m.fail(err)
 		}
 	}
@@ -129,7 +130,7 @@ func (m *meter) profile(ctx context.Context, dir string) error {
 		return err
 	}
 	fetch := func(path, file string) error {
-		data, err := m.server.get(ctx, path)
+		data, err := m.server.Get(ctx, path)
 		if err != nil {
 			return err
 		}
@@ -141,15 +142,15 @@ func (m *meter) profile(ctx context.Context, dir string) error {
 	return errors.Join(err, <-allocated, fetch("/metrics", "steady.metrics"), fetch("/debug/pprof/heap?gc=1", "steady.heap"))
 }
 
-func cores(from, to usage) float64 {
-	return (to.cpu - from.cpu).Seconds() / to.at.Sub(from.at).Seconds()
+func cores(from, to process.Usage) float64 {
+	return (to.CPU - from.CPU).Seconds() / to.At.Sub(from.At).Seconds()
 }
 
 // slope is the growth of resident memory by least squares, bytes/s.
 func (m *meter) slope() float64 {
 	var n, x, y, xx, xy float64
 	for _, s := range m.samples {
-		at, rss := s.at.Sub(m.from).Seconds(), float64(s.rss)
+		at, rss := s.At.Sub(m.from).Seconds(), float64(s.RSS)
 		n, x, y, xx, xy = n+1, x+at, y+rss, xx+at*at, xy+at*rss
 	}
 	if d := n*xx - x*x; d > 0 {

@@ -37,11 +37,11 @@ func report(w io.Writer, o *options, m *meter, f *fleet, clients *loadgen.Result
 	first, last := m.samples[0], m.samples[len(m.samples)-1]
 	used, mean, most := cores(first, last), 0.0, int64(0)
 	for _, s := range m.samples {
-		mean += float64(s.rss) / float64(len(m.samples))
-		most = max(most, s.rss)
+		mean += float64(s.RSS) / float64(len(m.samples))
+		most = max(most, s.RSS)
 	}
 	live, lastLive := quarter(m.live(0)), quarter(m.live(2))
-	slope, growth := m.slope(), float64(lastLive-live)/(last.at.Sub(first.at).Hours()*2/3)
+	slope, growth := m.slope(), float64(lastLive-live)/(last.At.Sub(first.At).Hours()*2/3)
 	gc := m.totals[1].collections - m.totals[0].collections
 	pause := m.totals[1].pauses - m.totals[0].pauses
 	ticks := m.totals[1].ticks - m.totals[0].ticks
@@ -50,7 +50,7 @@ func report(w io.Writer, o *options, m *meter, f *fleet, clients *loadgen.Result
 	if back == nil {
 		return errors.New("interrupted before the clients came back")
 	}
-	seconds := last.at.Sub(first.at).Seconds()
+	seconds := last.At.Sub(first.At).Seconds()
 	lines := []string{
 		fmt.Sprintf("BenchmarkSteady/clients=%d/services=%d/subscribed=%d/checkers=%.0f 1 %.0f ns/op", o.clients, o.services, o.subscribe, checkers, seconds*1e9) +
 			fmt.Sprintf(" %.3f cores %d maxRSS-B %.0f RSS-B/h %.0f live-B/h %.4f s/tick %.1f p99-spread-ms",
@@ -58,7 +58,7 @@ func report(w io.Writer, o *options, m *meter, f *fleet, clients *loadgen.Result
 		fmt.Sprintf("BenchmarkReconnect/clients=%d/services=%d/subscribed=%d 1 %.0f ns/op %.1f p50-ms %.1f p99-ms",
 			o.clients, o.services, o.subscribe, back.MaxMS*1e6, back.P50MS, back.P99MS),
 		"",
-		fmt.Sprintf("processor     %.2f cores over %.0f s (%.1f s)", used, seconds, (last.cpu - first.cpu).Seconds()),
+		fmt.Sprintf("processor     %.2f cores over %.0f s (%.1f s)", used, seconds, (last.CPU - first.CPU).Seconds()),
 		fmt.Sprintf("memory        at most %d MiB, with start and reconnect %d MiB; mean %.0f MiB, %+.1f MiB/h",
 			most>>20, m.most>>20, mean/(1<<20), slope*3600/(1<<20)),
 		fmt.Sprintf("in use        after a quarter of the collections at most %d MiB in the first third, %d MiB in the last, %+.1f%%, %+.1f MiB/h",

@@ -66,6 +66,9 @@ func (s *stream) next() (*wire.Frame, wire.Kind) {
 			if !w.pending() {
 				continue
 			}
+			if w.waits != nil {
+				return s.frameShared(w), w.kind
+			}
 			var a answer
 			if s.collect(w, breaking, &a) {
 				return s.frame(w, &a), w.kind
@@ -246,15 +249,12 @@ func (s *stream) refreshEndpoints(w *watch, x *sub, want *views.Resource) {
 	}
 }
 
-// frame assembles a response from its pieces and notes it as sent.
+// frame assembles a response from its pieces.
 func (s *stream) frame(w *watch, a *answer) *wire.Frame {
-	w.nonce = strconv.FormatUint(rand.Uint64(), 36) //nolint:gosec // seeded by the system; guards no secret, see offer
-	w.unacked, w.flight = true, a.carried
+	w.flight = a.carried
 	for _, x := range a.carried {
 		x.flying = true
 	}
-	w.sent = stamp{version: s.view.Set().Version(), at: time.Now()}
-
 	n := len(a.carried)
 	if s.delta {
 		n *= 2
@@ -275,6 +275,13 @@ func (s *stream) frame(w *watch, a *answer) *wire.Frame {
 	for _, n := range a.removed {
 		end = wire.AppendRemoved(end, n)
 	}
-	end = wire.AppendNonce(end, w.nonce)
-	return &wire.Frame{Pieces: append(pieces, w.tail, mem.SliceBuffer(end))}
+	return s.number(w, append(pieces, w.tail), end)
+}
+
+// number ends a response with its nonce, which goes after end, and notes it as sent.
+func (s *stream) number(w *watch, pieces mem.BufferSlice, end []byte) *wire.Frame {
+	w.nonce = strconv.FormatUint(rand.Uint64(), 36) //nolint:gosec // seeded by the system; guards no secret, see offer
+	w.unacked = true
+	w.sent = stamp{version: s.view.Set().Version(), at: time.Now()}
+	return &wire.Frame{Pieces: append(pieces, mem.SliceBuffer(wire.AppendNonce(end, w.nonce)))}
 }

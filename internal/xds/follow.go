@@ -34,6 +34,10 @@ func (s *stream) adjust(view *views.View) bool {
 // follow queues what may have changed since an earlier view.
 func (s *stream) follow(w *watch, before *views.View) {
 	names, known := s.view.Changed(before.Set().Seq(), w.kind)
+	w.unfold()
+	if s.followShared(w, before, known) {
+		return
+	}
 	if !known || w.fresh {
 		// What was subscribed after the set was compared with the one before
 		// may be missing in names, and in those of the next view, too, where the

@@ -98,6 +98,7 @@ func (i *Introspected) Resources() []Resource {
 
 // introspect appends the resources of one type; the lock is held.
 func (s *stream) introspect(w *watch, out []Resource) []Resource {
+	w.unfold()
 	for _, name := range slices.Collect(w.each) { // find and retire change what is there
 		x := w.find(s.view, name)
 		out = append(out, s.resource(w, x))

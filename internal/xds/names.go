@@ -17,6 +17,7 @@ type nameList struct {
 	listed  nameSum  // of raw
 	names   []string // sorted, unique; parts of key
 	key     string   // the names, encoded in this order
+	xdstp   bool     // one of them is an xdstp name
 	holders int      // guarded by nameLists.mu
 }
 
@@ -86,6 +87,7 @@ func newNameList(names []string, key string) *nameList {
 		out.raw = key
 	}
 	out.names = slices.Clip(wire.SplitNames(key))
+	out.xdstp = slices.ContainsFunc(out.names, wire.IsXDSTP)
 	return out
 }
 

@@ -159,6 +159,11 @@ func (s *stream) settle(w *watch, h *wire.Head) bool {
 func (s *stream) answered(w *watch, h *wire.Head, now time.Time) {
 	w.unacked = false
 	s.behind.Store(false)
+	if w.flies != nil && (h == nil || !h.Nack) {
+		s.acceptShared(w, now)
+		return
+	}
+	w.unfold()
 	carried := w.flight[:0]
 	for _, x := range w.flight {
 		x.flying = false
@@ -175,6 +180,14 @@ func (s *stream) answered(w *watch, h *wire.Head, now time.Time) {
 		w.retire(s.view, x)
 	}
 	w.flight = nil
+}
+
+// acceptShared is accept for a response that others are sent, too.
+func (s *stream) acceptShared(w *watch, now time.Time) {
+	s.server.metrics.acks[w.kind].Inc()
+	w.acked = stamp{version: w.sent.version, at: now}
+	s.zone.acknowledgeShared(w.as, w.flies, now)
+	w.acceptShared()
 }
 
 func (s *stream) accept(w *watch, carried []*sub, now time.Time) {

@@ -141,6 +141,7 @@ func (s *stream) close() *zone {
 	}
 	s.zone.remove(s)
 	for _, w := range s.watches {
+		w.unfold()
 		s.server.lists.release(w.list)
 		if w.kind != wire.Endpoints {
 			continue

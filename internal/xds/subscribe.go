@@ -28,6 +28,7 @@ func (s *stream) replace(w *watch, names []string) {
 	if old == next {
 		return
 	}
+	w.unfold()
 	if old != nil {
 		for _, n := range old.names {
 			if !next.has(n) && w.lists(n) {
@@ -36,6 +37,9 @@ func (s *stream) replace(w *watch, names []string) {
 		}
 	}
 	if w.list = next; old == nil && w.subs == nil {
+		if s.demandAll(w) {
+			return
+		}
 		w.expect(len(next.names))
 	}
 	for _, x := range w.subs {

@@ -31,6 +31,10 @@ type watch struct {
 	subs map[string]*sub
 	size int   // of what is in subs, in bytes, estimated
 	room []sub // for those that are added next
+	// waits is a response that the stream shares with others and that is to be sent,
+	// flies one that was sent and is not answered yet. At most one of them is there,
+	// and then nothing in subs, queue or flight.
+	waits, flies *shared
 
 	// What the client has to be told; see next.
 	owed  bool   // an answer is due even if it says nothing
@@ -166,6 +170,7 @@ func (w *watch) each(yield func(string) bool) {
 // find gives a subscribed resource; nil for others. What is not on its way
 // begins to be: it is as the view that the stream has followed says.
 func (w *watch) find(view *views.View, name string) *sub {
+	w.unfold()
 	if x := w.subs[name]; x != nil {
 		return x
 	}
@@ -259,10 +264,10 @@ func (w *watch) absent(x *sub, version string) {
 }
 
 // pending tells whether there is something that could be sent now.
-func (w *watch) pending() bool { return !w.unacked && (w.owed || len(w.queue) > 0) }
+func (w *watch) pending() bool { return !w.unacked && (w.owed || w.waits != nil || len(w.queue) > 0) }
 
 // inSync tells whether the client has accepted everything that it should have.
-func (w *watch) inSync() bool { return !w.unacked && !w.owed && len(w.queue) == 0 && w.rejects == 0 }
+func (w *watch) inSync() bool { return !w.unacked && !w.owed && w.waits == nil && len(w.queue) == 0 && w.rejects == 0 }
 
 // same tells whether two resources are the same content; nil is none.
 func same(a, b *views.Resource) bool {

@@ -34,6 +34,8 @@ type zone struct {
 	making uint64          // seq of the view that is being made; 0 = none is
 	came   []subKey        // subscribed in the meantime
 	asked  []asked         // of subs, by service; nil after these have changed
+
+	sharing sharing
 }
 
 // subKey is an assignment as some clients get it.
@@ -197,6 +199,30 @@ func (z *zone) subscribe(key subKey) (seq uint64) {
 func (z *zone) count(key subKey) (first bool, seq uint64) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
+	return z.enter(key), z.unlisted()
+}
+
+// unlisted is up to which view changes of what is subscribed to now may not be
+// listed. The lock is held.
+func (z *zone) unlisted() uint64 { return max(z.making, z.view.Set().Seq()) }
+
+// subscribeAll is subscribe for all names in the list of a watch.
+func (z *zone) subscribeAll(w *watch) (seq uint64) {
+	z.mu.Lock()
+	first := false
+	for _, n := range w.list.names {
+		first = z.enter(w.key(n)) || first
+	}
+	seq = z.unlisted()
+	z.mu.Unlock()
+	if first {
+		z.appeared()
+	}
+	return seq
+}
+
+// enter counts a subscriber, and tells whether it is the first. The lock is held.
+func (z *zone) enter(key subKey) (first bool) {
 	sub := z.subs[key]
 	if first = sub == nil; first {
 		sub = &subscription{acked: map[string]int{}, current: versionOf(z.view, key)}
@@ -210,7 +236,7 @@ func (z *zone) count(key subKey) (first bool, seq uint64) {
 		z.wanted[key.service()]++
 	}
 	sub.streams++
-	return first, max(z.making, z.view.Set().Seq())
+	return first
 }
 
 // unsubscribe is told the version that the stream acknowledged last.
@@ -276,5 +302,23 @@ func (z *zone) acknowledge(as wire.As, subs []*sub, now time.Time) {
 			sub.settle(now)
 		}
 		s.acked = s.sent.Steers()
+	}
+}
+
+// acknowledgeShared is acknowledge for a response that many streams are sent.
+func (z *zone) acknowledgeShared(as wire.As, a *shared, now time.Time) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	for _, i := range a.items {
+		sub := z.subs[subKey{i.name, as}]
+		if sub == nil {
+			continue
+		}
+		from := ""
+		if i.before != nil {
+			from = i.before.Steers()
+		}
+		sub.move(from, i.now.Steers())
+		sub.settle(now)
 	}
 }

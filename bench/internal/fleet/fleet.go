@@ -14,6 +14,7 @@ const (
 	Clusters   = 100
 	Localities = 3  // of a cluster
 	Endpoints  = 20 // of a cluster in a locality
+	Few        = 2  // the same, where responses are to be small
 	Zones      = 10 // of clients; each sees weights of its own
 )
 
@@ -37,10 +38,15 @@ func Zone(zone int) isobar.Locality {
 // Assignments is what every zone gets of one cluster, after a number of changes
 // of one of its endpoints.
 func Assignments(cluster, changes int) [Zones]*isobar.Assignment {
+	return AssignmentsOf(Endpoints, cluster, changes)
+}
+
+// AssignmentsOf is Assignments with another number of endpoints.
+func AssignmentsOf(endpoints, cluster, changes int) [Zones]*isobar.Assignment {
 	var groups [Localities]*isobar.EndpointGroup
 	for l := range groups {
 		g := &isobar.EndpointGroup{Locality: Zone((cluster + l) % Zones)}
-		for e := range Endpoints {
+		for e := range endpoints {
 			g.Endpoints = append(g.Endpoints, isobar.WeightedEndpoint{
 				Address: fmt.Sprintf("10.%d.%d.%d:8080", cluster, l, e), Weight: 1, Health: isobar.Healthy,
 			})

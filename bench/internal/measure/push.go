@@ -7,14 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"time"
-
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
 	"github.com/isobar-xds/isobar/bench/internal/fleet"
 	"github.com/isobar-xds/isobar/bench/internal/process"
-	"github.com/isobar-xds/isobar/bench/internal/rawclient"
 )
 
 // Push is a scenario in which one endpoint of one cluster changes, and all
@@ -32,9 +28,6 @@ func (p *Push) Name() string {
 	return fmt.Sprintf("Push/streams=%d/subs=%d/perconn=%d", p.Streams, p.Subscriptions, p.PerConnection)
 }
 
-// patience bounds every wait for a server.
-const patience = 3 * time.Minute
-
 // roundTime ends the round of a slow server early: what takes a fast one enough
 // changes for a 99th percentile would take LinearCache minutes.
 const roundTime = 6 * time.Second
@@ -43,23 +36,13 @@ const roundTime = 6 * time.Second
 // of 2017.
 const mixed = "-mixed"
 
-// crowd is all clients of one server.
+// crowd is all clients of one server that it asks for what it uses.
 type crowd struct {
+	*audience
+
 	kind    string // the server's, and mixed
 	process *process.Process
-	conns   []*rawclient.Conn
-	target  int64          // streams
 	alone   process.Memory // before anybody connects
-
-	got    atomic.Int64
-	most   int64 // count at which 99% have it
-	at99   time.Time
-	atLast time.Time
-	begun  atomic.Int64   // of the wave, in nanoseconds of the wall clock
-	each   []atomic.Int64 // how long each response took, if it is noted
-	noted  atomic.Int64
-	wave   chan struct{} // capacity 1: all have it
-	failed chan error    // capacity 1
 }
 
 // Run measures all servers, in turn, for a number of rounds. Servers and their
@@ -134,10 +117,9 @@ func (p *Push) start(ctx context.Context, kind string) (*crowd, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &crowd{kind: kind, process: proc, target: int64(p.Streams), wave: make(chan struct{}, 1), failed: make(chan error, 1)}
-	c.most = (c.target*99 + 99) / 100
+	c := &crowd{kind: kind, process: proc, audience: newAudience(p.Streams)}
 	if c.alone, err = c.rest(); err == nil {
-		err = p.connect(ctx, c)
+		err = c.connect(ctx, proc.Address, p.PerConnection, fleet.Names(p.Subscriptions), strings.HasSuffix(kind, mixed))
 	}
 	if err != nil {
 		c.close()
@@ -154,87 +136,9 @@ func (c *crowd) rest() (process.Memory, error) {
 	return c.process.Memory()
 }
 
-func (p *Push) connect(ctx context.Context, c *crowd) error {
-	names := fleet.Names(p.Subscriptions)
-	for first := 0; first < p.Streams; first += p.PerConnection {
-		node := func(stream int) *corev3.Node { return node(first + stream) }
-		form := rawclient.V3
-		if strings.HasSuffix(c.kind, mixed) {
-			form = []rawclient.Form{rawclient.V3, rawclient.V2, rawclient.V2017}[len(c.conns)%3]
-		}
-		s, err := rawclient.NewSubscriber(form, names, node, func(int, int) { c.count() })
-		if err != nil {
-			return err
-		}
-		conn, err := rawclient.Dial(ctx, c.process.Address, form.Method, min(p.PerConnection, p.Streams-first), s.First, s)
-		if err != nil {
-			return err
-		}
-		c.conns = append(c.conns, conn)
-		go c.run(conn)
-	}
-	return c.wait()
-}
-
-func node(i int) *corev3.Node {
-	at := fleet.Zone(i % fleet.Zones)
-	return &corev3.Node{
-		Id: fmt.Sprintf("client-%d", i), Cluster: "bench", UserAgentName: "gRPC Go",
-		Locality: &corev3.Locality{Region: at.Region, Zone: at.Zone},
-	}
-}
-
-func (c *crowd) run(conn *rawclient.Conn) {
-	if err := conn.Run(); !rawclient.Ended(err) {
-		select {
-		case c.failed <- err:
-		default:
-		}
-	}
-}
-
-// count counts a response. The next wave begins only after the last response
-// of this one.
-func (c *crowd) count() {
-	if i := c.noted.Add(1) - 1; i < int64(len(c.each)) {
-		c.each[i].Store(time.Now().UnixNano() - c.begun.Load())
-	}
-	switch c.got.Add(1) {
-	case c.most:
-		c.at99 = time.Now()
-		if c.most == c.target {
-			c.last()
-		}
-	case c.target:
-		c.last()
-	}
-}
-
-func (c *crowd) last() {
-	c.atLast = time.Now()
-	c.got.Store(0)
-	c.wave <- struct{}{}
-}
-
-// wait waits until all streams have a response.
-func (c *crowd) wait() error {
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	select {
-	case <-c.wave:
-		return nil
-	case err := <-c.failed:
-		return err
-	case <-timer.C:
-		return fmt.Errorf("only %d of %d streams had a response within %v", c.got.Load(), c.target, patience)
-	}
-}
-
 func (c *crowd) close() {
 	_ = c.process.Stop() // first, so that its profile still shows the streams
-	for _, conn := range c.conns {
-		_ = conn.Close()
-	}
+	c.audience.close()
 }
 
 var errNothing = errors.New("nothing was measured")

@@ -50,6 +50,9 @@ func Start(ctx context.Context, kind string, env ...string) (*Process, error) {
 // Stop ends the process.
 func (p *Process) Stop() error { return errors.Join(p.in.Close(), p.cmd.Wait()) }
 
+// PID is the number of the process.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
 // Change has one endpoint of a cluster changed. It returns at once.
 func (p *Process) Change(cluster int) error {
 	_, err := fmt.Fprintln(p.in, "change", cluster)

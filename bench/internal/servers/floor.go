@@ -23,16 +23,19 @@ import (
 type floor struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 
-	grpc    *grpc.Server
-	current [fleet.Clusters][fleet.Zones]*wire.Encoded
+	grpc      *grpc.Server
+	endpoints int // of a cluster in a locality
+	current   [fleet.Clusters][fleet.Zones]*wire.Encoded
 
 	mu      sync.Mutex
 	streams map[grpc.ServerStream]int // to the zone
 	changes int
 }
 
-func newFloor() (*floor, error) {
-	s := &floor{grpc: grpc.NewServer(transport(grpc.ForceServerCodecV2(passThrough{}))...), streams: map[grpc.ServerStream]int{}}
+func newFloor(endpoints int) (*floor, error) {
+	s := &floor{
+		grpc: grpc.NewServer(transport(grpc.ForceServerCodecV2(passThrough{}))...), endpoints: endpoints, streams: map[grpc.ServerStream]int{},
+	}
 	for c := range s.current {
 		if err := s.encode(c); err != nil {
 			return nil, err
@@ -47,7 +50,7 @@ func (s *floor) Serve(l net.Listener) error { return s.grpc.Serve(l) }
 func (s *floor) Counted() int64 { return 0 }
 
 func (s *floor) encode(cluster int) error {
-	for z, a := range fleet.Assignments(cluster, s.changes) {
+	for z, a := range fleet.AssignmentsOf(s.endpoints, cluster, s.changes) {
 		e, err := fleet.Encode(a)
 		if err != nil {
 			return err

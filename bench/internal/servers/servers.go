@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 
+	"github.com/isobar-xds/isobar/bench/internal/fleet"
 	"github.com/isobar-xds/isobar/internal/admission"
 	"github.com/isobar-xds/isobar/internal/wire"
 )
@@ -35,7 +36,9 @@ func New(kind string) (Server, error) {
 	case "linear":
 		return newLinear()
 	case "floor":
-		return newFloor()
+		return newFloor(fleet.Endpoints)
+	case "floor-small":
+		return newFloor(fleet.Few)
 	case "lrs-isobar":
 		return newLoadIsobar(), nil
 	case "lrs-decode":

@@ -1,0 +1,234 @@
+package xds
+
+import (
+	"slices"
+	"sync"
+
+	"google.golang.org/grpc/mem"
+
+	"github.com/isobar-xds/isobar/internal/views"
+	"github.com/isobar-xds/isobar/internal/wire"
+)
+
+// Bounds of what the streams of a zone share.
+const (
+	// maxShared is how many answers a zone keeps. Streams that subscribe to one
+	// more combination of names have answers of their own.
+	maxShared = 64
+	// maxJoined bounds what is copied into one piece for the transport, bytes. A
+	// client that does not read keeps it.
+	maxJoined = 8 << 10
+)
+
+// shared is a response that many streams are sent, but for its nonce: they
+// subscribe to the same names, have what the same view said of them, and get what
+// the next one says. Immutable.
+type shared struct {
+	first  bool // nothing was sent before: each name of the list is demanded
+	items  []sharedItem
+	pieces mem.BufferSlice // up to the nonce
+	bytes  int             // of pieces
+	cost   int             // of the items, as of so many subs
+	listed int             // the same of all names in the list
+}
+
+// sharedItem is one assignment of it, in the order of the names.
+type sharedItem struct {
+	name        string
+	before, now *views.Resource // nil before = there was none
+}
+
+// sharedKey is what a shared response depends on.
+type sharedKey struct {
+	list           *nameList
+	as             wire.As
+	answersUnknown bool
+	before         uint64 // seq of the view before; 0: the first response
+	all            bool   // all names are compared, not only those that the view lists
+}
+
+// sharing is the shared responses of a zone. nil stands for one that can't be shared.
+type sharing struct {
+	mu   sync.Mutex
+	view *views.View // that all of them lead to
+	made map[sharedKey]*shared
+}
+
+// sharedFor gives the response that brings a watch from one view to another; nil
+// where it has to be composed for the stream alone. The watch has nothing on its way.
+func (s *stream) sharedFor(w *watch, before, now *views.View, all bool) *shared {
+	if w.kind != wire.Endpoints || s.delta || w.list == nil {
+		return nil
+	}
+	key := sharedKey{list: w.list, as: w.as, answersUnknown: w.answersUnknown, all: all}
+	if before != nil {
+		key.before = before.Set().Seq()
+	}
+	c := &s.zone.sharing
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.view != now {
+		if c.view != nil && c.view.Set().Seq() > now.Set().Seq() {
+			return nil // the zone is ahead
+		}
+		c.view, c.made = now, map[sharedKey]*shared{}
+	}
+	out, known := c.made[key]
+	if !known {
+		if len(c.made) >= maxShared {
+			return nil
+		}
+		out = s.share(w, before, now, all)
+		c.made[key] = out
+	}
+	return out
+}
+
+// share makes a shared response; nil where a stream's own state matters: something
+// is taken away, clients differ, or it is too large for one response.
+func (s *stream) share(w *watch, before, now *views.View, all bool) *shared {
+	names := w.list.names
+	if !all {
+		changed, _ := now.Changed(before.Set().Seq(), w.kind)
+		names = slices.DeleteFunc(slices.Clone(changed), func(n string) bool { return !w.list.has(n) })
+		slices.Sort(names)
+	}
+	out := &shared{first: before == nil}
+	for _, n := range w.list.names {
+		out.listed += subCost + len(n)
+	}
+	for _, n := range names {
+		i := sharedItem{name: n, now: w.lookup(now, n)}
+		if before != nil {
+			i.before = w.lookup(before, n)
+		}
+		switch {
+		case i.before != nil && i.before.Base != "", i.now != nil && i.now.Base != "":
+			return nil // clients of other classes get another
+		case same(i.before, i.now):
+			continue // unknown before and now, or unchanged
+		case i.now == nil, i.before != nil && now.Gone(n):
+			return nil
+		}
+		out.items = append(out.items, i)
+		out.bytes += len(i.now.SotW)
+		out.cost += subCost + len(n)
+	}
+	if out.bytes > s.server.options.ResponseSize {
+		return nil
+	}
+	out.join(now.Set().Head(), w.tail)
+	return out
+}
+
+// join assembles the pieces, small ones as one.
+func (a *shared) join(head, tail mem.Buffer) {
+	a.pieces = append(make(mem.BufferSlice, 0, len(a.items)+2), head)
+	for _, i := range a.items {
+		a.pieces = i.now.AppendSotW(a.pieces)
+	}
+	a.pieces = append(a.pieces, tail)
+	if a.bytes = a.pieces.Len(); a.bytes <= maxJoined {
+		a.pieces = mem.BufferSlice{mem.SliceBuffer(a.pieces.Materialize())}
+	}
+}
+
+// demandAll notes that the watch, of which nothing was sent, subscribes to all of
+// its list, and tells whether its response can be shared.
+func (s *stream) demandAll(w *watch) bool {
+	a := s.sharedFor(w, nil, s.view, true)
+	if a == nil || len(a.items) == 0 {
+		return false
+	}
+	w.fresh, w.xdstp = true, w.xdstp || w.list.xdstp
+	w.unlisted = max(w.unlisted, s.zone.subscribeAll(w))
+	w.waits = a
+	w.size += a.listed
+	return true
+}
+
+// followShared brings a watch with nothing on its way to the stream's view by a
+// shared response; false where it has to be done name by name.
+func (s *stream) followShared(w *watch, before *views.View, known bool) bool {
+	if w.list == nil || len(w.subs) > 0 || len(w.queue) > 0 || w.unacked || w.owed || w.wildcard {
+		return false
+	}
+	all := !known || w.fresh
+	a := s.sharedFor(w, before, s.view, all)
+	if a == nil {
+		return false
+	}
+	if all {
+		w.fresh = s.view.Set().Seq() < w.unlisted
+	}
+	if len(a.items) > 0 {
+		w.waits = a
+		w.size += a.cost
+	}
+	return true
+}
+
+// frameShared sends what waits.
+func (s *stream) frameShared(w *watch) *wire.Frame {
+	a := w.waits
+	w.size -= a.size()
+	w.waits, w.flies, w.owed = nil, a, false
+	w.size += a.cost
+	return s.number(w, append(make(mem.BufferSlice, 0, len(a.pieces)+1), a.pieces...), nil)
+}
+
+// size is what the watch counts for it before it is sent.
+func (a *shared) size() int {
+	if a.first {
+		return a.listed
+	}
+	return a.cost
+}
+
+// acceptShared takes note that the client has what it was sent.
+func (w *watch) acceptShared() {
+	w.size -= w.flies.cost
+	w.flies = nil
+}
+
+// unfold makes what waits or flies the watch's own, name by name, for all that is
+// more than to send it and to take the answer.
+func (w *watch) unfold() {
+	switch {
+	case w.waits != nil:
+		a := w.waits
+		w.waits = nil
+		w.size -= a.size()
+		if a.first {
+			w.expect(len(w.list.names))
+			for _, n := range w.list.names {
+				x := w.place()
+				x.name, x.named = n, true
+				w.add(x)
+				w.demand(x)
+			}
+			return
+		}
+		for _, i := range a.items {
+			w.enqueue(w.own(i, i.before))
+		}
+	case w.flies != nil:
+		a := w.flies
+		w.acceptShared()
+		for _, i := range a.items {
+			x := w.own(i, i.now)
+			x.flying = true
+			w.flight = append(w.flight, x)
+		}
+	}
+}
+
+// own adds an item as a sub that was sent last what is given.
+func (w *watch) own(i sharedItem, sent *views.Resource) *sub {
+	x := &sub{name: i.name, named: true, sent: sent}
+	if i.before != nil {
+		x.acked = i.before.Steers()
+	}
+	w.add(x)
+	return x
+}
