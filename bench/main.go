@@ -42,7 +42,11 @@ func scenarios(isobar, profiles *string) []scenario {
 	push := []string{"isobar", "linear", "floor"}
 	load := []string{"lrs-isobar", "lrs-decode", "lrs-none"}
 	return []scenario{
-		&measure.Serve{Isobar: isobar, Profiles: profiles, Endpoints: fleet.Few, Streams: 5000, PerConnection: 100, Subscriptions: 100, Changes: 40, Servers: []string{"isobar", "floor"}},
+		// isobar serve itself, seen from outside.
+		&measure.Serve{
+			Isobar: isobar, Profiles: profiles, Endpoints: fleet.Few,
+			Streams: 5000, PerConnection: 100, Subscriptions: 100, Changes: 40, Servers: []string{"isobar", "floor"},
+		},
 		&measure.Push{Streams: 1000, PerConnection: 100, Subscriptions: 10, Changes: 40, Servers: push},
 		&measure.Push{Streams: 1000, PerConnection: 100, Subscriptions: 100, Changes: 30, Servers: push},
 		&measure.Push{Streams: 5000, PerConnection: 100, Subscriptions: 100, Changes: 60, Servers: push},

@@ -58,6 +58,15 @@ func (s *enteredStream) SendMsg(m any) error {
 	return s.ServerStream.SendMsg(m)
 }
 
+// Direct implements [xds.Direct]: SendMsg and RecvMsg have nothing to do for
+// frames, and for those who are no operators.
+func (s *enteredStream) Direct() grpc.ServerStream {
+	if s.role == identity.RoleAdmin {
+		return s
+	}
+	return s.ServerStream
+}
+
 // Context implements grpc.ServerStream.
 func (s *enteredStream) Context() context.Context { return s.ctx }
 

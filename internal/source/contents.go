@@ -276,7 +276,7 @@ func (c contents) equal(o contents) bool {
 		slices.Equal(c.health.Overrides(), o.health.Overrides())
 }
 
-func sameService(a, b *isobar.Object) bool { return reflect.DeepEqual(a.Service, b.Service) }
+func sameService(a, b *isobar.Object) bool { return reflect.DeepEqual(&a.Service, &b.Service) }
 
 func endpointsOf(o isobar.Object) map[string]bool {
 	out := map[string]bool{}

@@ -283,5 +283,7 @@ func (s *stream) number(w *watch, pieces mem.BufferSlice, end []byte) *wire.Fram
 	w.nonce = strconv.FormatUint(rand.Uint64(), 36) //nolint:gosec // seeded by the system; guards no secret, see offer
 	w.unacked = true
 	w.sent = stamp{version: s.view.Set().Version(), at: time.Now()}
-	return &wire.Frame{Pieces: append(pieces, mem.SliceBuffer(wire.AppendNonce(end, w.nonce)))}
+	pieces = append(pieces, mem.SliceBuffer(wire.AppendNonce(end, w.nonce)))
+	s.frameRoom.Pieces = pieces
+	return &s.frameRoom
 }

@@ -27,7 +27,7 @@ func (s *stream) receive() error {
 func (s *stream) receiveSotW() error {
 	m := &s.ack
 	*m = sotwRequest{stream: s}
-	if err := s.raw.RecvMsg(m); err != nil {
+	if err := s.direct.RecvMsg(m); err != nil {
 		return err
 	}
 	if m.pending {

@@ -108,7 +108,8 @@ func (s *stream) send(frame *wire.Frame, kind wire.Kind) error {
 	m := s.server.metrics
 	m.pushes[kind].Inc()
 	m.bytes[kind].Add(float64(frame.Pieces.Len()))
-	err := s.raw.SendMsg(frame)
+	err := s.direct.SendMsg(frame)
+	frame.Pieces = nil // it is used again, and must not keep what was sent
 	if err != nil {
 		m.failed.Inc()
 	}

@@ -267,7 +267,9 @@ func (w *watch) absent(x *sub, version string) {
 func (w *watch) pending() bool { return !w.unacked && (w.owed || w.waits != nil || len(w.queue) > 0) }
 
 // inSync tells whether the client has accepted everything that it should have.
-func (w *watch) inSync() bool { return !w.unacked && !w.owed && w.waits == nil && len(w.queue) == 0 && w.rejects == 0 }
+func (w *watch) inSync() bool {
+	return !w.unacked && !w.owed && w.waits == nil && len(w.queue) == 0 && w.rejects == 0
+}
 
 // same tells whether two resources are the same content; nil is none.
 func same(a, b *views.Resource) bool {

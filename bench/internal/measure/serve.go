@@ -154,7 +154,7 @@ func (s *Serve) start(ctx context.Context, kind string) (*watched, error) {
 // they take then.
 func (s *Serve) connect(ctx context.Context, w *watched, report func(Result)) error {
 	begun := time.Now()
-	if err := w.audience.connect(ctx, w.address(), s.PerConnection, fleet.Names(s.Subscriptions), false); err != nil {
+	if err := w.connect(ctx, w.address(), s.PerConnection, fleet.Names(s.Subscriptions), false); err != nil {
 		return err
 	}
 	took := w.atLast.Sub(begun)

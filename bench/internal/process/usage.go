@@ -24,7 +24,7 @@ func UsageOf(pid int) (u Usage, err error) {
 	if u.CPU, err = cpuOf(pid); err != nil {
 		return u, err
 	}
-	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat")) //nolint:gosec // of our own child
+	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if err != nil {
 		return u, err
 	}
