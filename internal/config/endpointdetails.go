@@ -20,6 +20,11 @@ func (r *serviceReader) additionalAddresses(v strict.Value) []string {
 		v.Errorf("list other endpoints by themselves", "%d addresses, more than %d", len(items), maxAdditionalAddresses)
 		return nil
 	}
+	if len(items) > 0 && !r.warnedDual {
+		r.warnedDual = true
+		v.Warnf("list endpoints of their own, unless its clients try other addresses",
+			"grpc-java uses additional_addresses only with GRPC_EXPERIMENTAL_XDS_DUALSTACK_ENDPOINTS=true in its environment")
+	}
 	var out []string
 	for _, item := range items {
 		var address string

@@ -3,6 +3,7 @@ package config
 import (
 	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/config/strict"
@@ -71,6 +72,8 @@ type serviceReader struct {
 	checksBad  bool          // health_checks are no list
 
 	seen map[isobar.Metadata]isobar.Metadata
+	// warnedDual is set once it was told what clients do with additional addresses.
+	warnedDual bool
 }
 
 func (r *serviceReader) service(v strict.Value) isobar.Service {
@@ -163,6 +166,9 @@ func (r *serviceReader) readName(v strict.Value, into *string) {
 		v.Errorf(serviceNameHint, "%q is not a service name", s)
 	default:
 		*into, r.nameAt = s, v
+		if strings.Contains(s, "|") {
+			v.Warnf("use another name, unless only Envoys ask for it", "%q: clients of grpc-js can't ask for a name with |, grpc-java does as %%7C", s)
+		}
 	}
 }
 

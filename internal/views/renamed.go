@@ -23,6 +23,7 @@ type staticKey struct {
 	grpc bool
 	name string
 	mark uint16
+	old  bool // for old Envoys
 }
 
 // Bounds on what is kept: any number of names stands for a service, and whoever

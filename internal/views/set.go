@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	"google.golang.org/grpc/mem"
 
 	"github.com/isobar-xds/isobar"
@@ -110,15 +111,19 @@ func newStatic(spec *isobar.Service, old *static) *static {
 
 func (s *static) get(b *Builder, as wire.As, kind wire.Kind, name string) *Resource {
 	form, grpc := as.Form, as.GRPC && kind == wire.Cluster
+	old := as.OldEnvoy && kind == wire.Cluster && s.spec.ORCA
 	at := &s.slots[kind][form]
 	switch {
-	case name != s.spec.Name || as.Mark != 0:
-		at = s.renamed.slot(staticKey{kind, form, grpc, name, as.Mark}, &b.renamed)
+	case name != s.spec.Name || as.Mark != 0 || old:
+		at = s.renamed.slot(staticKey{kind, form, grpc, name, as.Mark, old}, &b.renamed)
 	case grpc:
 		at = &s.grpc[form]
 	}
 	return at.get(func() (*Resource, error) {
 		m, err := wire.StaticOf(kind, &s.spec, name, grpc)
+		if c, ok := m.(*clusterv3.Cluster); ok && old {
+			wire.WithoutPolicies(c)
+		}
 		if err == nil && as.Mark != 0 {
 			err = wire.Remark(m, as.Mark)
 		}

@@ -186,6 +186,17 @@ func orcaPolicy() (*clusterv3.LoadBalancingPolicy, error) {
 	return out, nil
 }
 
+// WithoutPolicies makes a cluster one for Envoys before 1.37, which refuse
+// wrr_locality whatever is listed behind it: they obey the weights of localities,
+// and spread requests evenly within them.
+func WithoutPolicies(c *clusterv3.Cluster) {
+	if c.GetLoadBalancingPolicy() == nil {
+		return
+	}
+	c.LoadBalancingPolicy = nil
+	obeyLocalityWeights(c.GetCommonLbConfig())
+}
+
 // weightedLocalities is wrr_locality over the first of some policies that the
 // client knows.
 func weightedLocalities(within ...namedPolicy) (*clusterv3.LoadBalancingPolicy, error) {

@@ -27,6 +27,8 @@ type As struct {
 	Form Form
 	TTL  bool // v3 only: it understands a time to live, in the kind of stream that it uses
 	GRPC bool // it is a gRPC client, of whose clusters some are other ones; assignments are not
+	// OldEnvoy says of a cluster that an Envoy gets it which refuses wrr_locality.
+	OldEnvoy bool
 	// Mark tells a listener or a cluster that returns from the one that was taken
 	// away; 0 for none. See Remark.
 	Mark uint16

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -108,6 +109,19 @@ func (n *Node) IsGRPC() bool { return n.Agent == load.AgentGRPC }
 // taken away, and heeds it only if it differs: grpc-js does.
 func (n *Node) KeepsRemoved() bool { return strings.HasPrefix(n.UserAgent, "gRPC Node") }
 
+// RefusesWRRLocality reports whether the client is an Envoy before 1.37.
+func (n *Node) RefusesWRRLocality() bool {
+	if !n.IsEnvoy() {
+		return false
+	}
+	var major, minor int
+	_, version, _ := strings.Cut(n.UserAgent, " ")
+	if k, err := fmt.Sscanf(version, "%d.%d", &major, &minor); k < 2 || err != nil {
+		return false // it does not say
+	}
+	return major == 1 && minor < 37
+}
+
 // IsEnvoy reports whether the client is an Envoy.
 func (n *Node) IsEnvoy() bool { return n.Agent == load.AgentEnvoy }
 
@@ -117,6 +131,9 @@ func userAgent(n *corev3.Node) string {
 	}
 	if v := n.GetUserAgentVersion(); v != "" {
 		return n.GetUserAgentName() + " " + v
+	}
+	if v := n.GetUserAgentBuildVersion().GetVersion(); v != nil { // Envoy
+		return fmt.Sprintf("%s %d.%d.%d", n.GetUserAgentName(), v.GetMajorNumber(), v.GetMinorNumber(), v.GetPatch())
 	}
 	return n.GetUserAgentName()
 }

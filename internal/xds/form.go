@@ -3,7 +3,6 @@ package xds
 import (
 	"google.golang.org/grpc/mem"
 
-	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/internal/wire"
 )
 
@@ -36,15 +35,17 @@ func (t *tails) of(delta bool, form wire.Form, kind wire.Kind) mem.Buffer {
 // as tells how the client wants resources of a kind whose type URL is of a form.
 // The URLs of 2017 are those of v2.
 func (s *stream) as(form wire.Form, kind wire.Kind) wire.As {
-	grpc := kind == wire.Cluster && s.node.Agent == load.AgentGRPC
+	as := wire.As{Form: form}
+	if kind == wire.Cluster {
+		as.GRPC, as.OldEnvoy = s.node.IsGRPC(), s.node.RefusesWRRLocality()
+	}
 	switch {
 	case form == wire.V2 && s.form == wire.V2017:
-		return wire.As{Form: wire.V2017, GRPC: grpc}
+		as.Form = wire.V2017
 	case form == wire.V3:
-		return wire.As{TTL: s.node.TTL && (s.delta || s.node.Wrapped), GRPC: grpc}
-	default:
-		return wire.As{Form: form, GRPC: grpc}
+		as.TTL = s.node.TTL && (s.delta || s.node.Wrapped)
 	}
+	return as
 }
 
 // rejects2017 takes a request of a client of 2017 as a rejection when it shows

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
 	"github.com/isobar-xds/isobar/internal/wire"
@@ -187,6 +188,19 @@ func TestGRPCClientsAreNotToldTwiceThatAServiceIsGone(t *testing.T) {
 			} else {
 				c.equals("eds v2: a@none").ack(edsURL).nothing()
 			}
+		})
+	}
+}
+
+// An Envoy before 1.37 refuses clusters that name wrr_locality, and with them the
+// others of the response.
+func TestOldEnvoysGetNoWRRLocality(t *testing.T) {
+	for version, want := range map[string]string{"1.36.2": "cds v1: a", "1.40.0": "cds v1: a+orca"} {
+		inWorld(t, func(w *world) {
+			w.publish(serve("a", 1), withORCA("a"))
+			node := at("us-east/b")
+			node.UserAgentName, node.UserAgentVersionType = "envoy", &corev3.Node_UserAgentVersion{UserAgentVersion: version}
+			w.ads(node).request(cdsURL, "*").equals(want)
 		})
 	}
 }
