@@ -112,10 +112,13 @@ type Service struct {
 	// ([Policy.FailsOver]); (0, 1].
 	FailoverThreshold float64 `json:"failover_threshold,omitempty"` // 0 = DefaultFailoverThreshold
 
-	Promote       Promotion         `json:"promote,omitzero"`          // mode auto only
-	MaxShift      float64           `json:"max_shift,omitempty"`       // points; mode bounded only; 0 = DefaultMaxShift
-	MaxShed       float64           `json:"max_shed,omitempty"`        // fraction of demand that may be dropped, [0, 1)
-	Criticality   *Criticality      `json:"criticality,omitempty"`     // whose requests are dropped first; nil = all alike
+	Promote     Promotion    `json:"promote,omitzero"`      // mode auto only
+	MaxShift    float64      `json:"max_shift,omitempty"`   // points; mode bounded only; 0 = DefaultMaxShift
+	MaxShed     float64      `json:"max_shed,omitempty"`    // fraction of demand that may be dropped, [0, 1)
+	Criticality *Criticality `json:"criticality,omitempty"` // whose requests are dropped first; nil = all alike
+	// CapacityTrust says what plans go by where the declared capacity and what
+	// requests experience differ; empty = declared.
+	CapacityTrust CapacityTrust     `json:"capacity_trust,omitempty"`
 	ServiceTimeMS float64           `json:"service_time_ms,omitempty"` // of one request without queueing; 0 = DefaultServiceTimeMS
 	ORCA          bool              `json:"orca,omitempty"`            // endpoints report ORCA; clients weigh them by it
 	Localities    []ServiceLocality `json:"localities"`                // sorted, unique

@@ -11,18 +11,19 @@ type Estimate struct {
 	// Low and High are the interval that is told: nine tenths of the belief, each
 	// end widened, since the model is not exact. Known is false while it is about as
 	// wide as the prior's: then there is no telling.
-	Low, High float64
-	Known     bool
-	Median    float64
+	Low    float64 `json:"low"`
+	High   float64 `json:"high"`
+	Known  bool    `json:"known"`
+	Median float64 `json:"median"`
 	// Safe lies below three quarters of the belief. To plan with the median would
 	// move load by errors that favour what looks large.
-	Safe float64
+	Safe float64 `json:"safe"`
 	// Plan is what plans go by: the prior's centre while nothing contradicts it, and
 	// nearer to Safe the more the requests tell. While many fail it is Safe: whether
 	// servers refuse what is too much shows only when they get less.
-	Plan     float64
-	Service  float64 // service time, seconds
-	Shedding float64 // probability that the servers refuse what is too much
+	Plan     float64 `json:"plan"`
+	Service  float64 `json:"service"`  // service time, seconds
+	Shedding float64 `json:"shedding"` // probability that the servers refuse what is too much
 }
 
 const (
@@ -176,4 +177,15 @@ func quantile(row []float64, q float64) float64 {
 		sum += v
 	}
 	return float64(len(row)) - 0.5
+}
+
+// Expected is the mean number of requests at the servers of a locality, queues
+// included, at a rate and a capacity, both requests/s of all units, and a service
+// time in seconds.
+func Expected(rate, capacity, service float64) float64 {
+	if !(rate > 0 && capacity > 0 && service > 0) {
+		return 0
+	}
+	used := min(rate/capacity, queueFrom)
+	return rate*service + variability*math.Pow(used, math.Sqrt(2*(capacity*service+1)))/(1-used)
 }

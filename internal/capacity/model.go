@@ -121,9 +121,9 @@ func cellsOf(v float64) float64 { return math.Log2(v) / step }
 // keeps its place; cells that are new have none.
 func (m *Model) place(p *Prior, perUnit float64) {
 	low := int(math.Round(cellsOf(p.PerUnit))) - rates*5/8
-	if perUnit > 0 { // room for twice the present rate, and for a fifth of it
+	if perUnit > 0 { // room for twice the present rate, and for less than half of it
 		low = max(low, int(math.Ceil(cellsOf(2*perUnit)))-rates+1)
-		low = min(low, int(math.Floor(cellsOf(perUnit/5))))
+		low = min(low, max(int(math.Floor(cellsOf(perUnit/2.5))), low-4))
 	}
 	fast := int(math.Round(cellsOf(p.Service))) - times/2
 	switch {

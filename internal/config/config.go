@@ -151,14 +151,15 @@ type Defaults struct {
 	Mode              isobar.Mode
 	Policy            isobar.Policy
 	Isolation         isobar.Isolation
-	Residency         []isobar.Residency `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only
-	FailoverThreshold float64            `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only
-	Promote           isobar.Promotion   `json:",omitzero"`  //nolint:tagliatelle // called as its neighbours, in golden files only
-	MaxShift          float64            // points
-	MaxShed           float64            // fraction of demand
-	Ceiling           float64            // utilization
-	ServiceTimeMS     float64            // milliseconds
-	Limits            []isobar.Limit     `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only
+	Residency         []isobar.Residency   `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only
+	FailoverThreshold float64              `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only
+	Promote           isobar.Promotion     `json:",omitzero"`  //nolint:tagliatelle // called as its neighbours, in golden files only
+	MaxShift          float64              // points
+	MaxShed           float64              // fraction of demand
+	Ceiling           float64              // utilization
+	ServiceTimeMS     float64              // milliseconds
+	CapacityTrust     isobar.CapacityTrust `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only
+	Limits            []isobar.Limit       `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only
 	// Cluster has no TLS.
 	Cluster isobar.ClusterSettings `json:",omitzero"` //nolint:tagliatelle // called as its neighbours, in golden files only
 }

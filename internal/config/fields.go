@@ -59,6 +59,16 @@ func readMode(v strict.Value, into *isobar.Mode) bool {
 	return ok
 }
 
+// trustField reads capacity_trust.
+func trustField(into *isobar.CapacityTrust) strict.Field {
+	return strict.Field{Name: "capacity_trust", Read: func(v strict.Value) {
+		s, ok := v.Enum(string(isobar.TrustDeclared), string(isobar.TrustObserved))
+		if t, err := isobar.ParseCapacityTrust(s); ok && err == nil {
+			*into = t
+		}
+	}}
+}
+
 func policyField(into *isobar.Policy) strict.Field {
 	return strict.Field{Name: "policy", Read: func(v strict.Value) { readPolicy(v, into) }}
 }

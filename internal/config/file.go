@@ -190,6 +190,7 @@ func readDefaults(v strict.Value, d *Defaults) {
 		promoteField(&d.Promote), floatField("max_shift", &d.MaxShift, shiftRange),
 		floatField("max_shed", &d.MaxShed, shedRange),
 		floatField("ceiling", &d.Ceiling, ceilingRange),
+		trustField(&d.CapacityTrust),
 		floatField("service_time_ms", &d.ServiceTimeMS, serviceTimeRange),
 		limitsField(&d.Limits),
 		{Name: "tls", Elsewhere: "give it to each of the services: it names their certificates"},

@@ -207,6 +207,7 @@ func (r *scenarioReader) service(v strict.Value, at *strict.Value) isobar.Servic
 		policyField(&s.Policy), isolationField(&s.Isolation), floatField("failover_threshold", &s.FailoverThreshold, failoverRange),
 		promoteField(&s.Promote), floatField("max_shift", &s.MaxShift, shiftRange),
 		floatField("max_shed", &s.MaxShed, shedRange), criticalityField(&s.Criticality, &criticalityAt),
+		trustField(&s.CapacityTrust),
 		floatField("service_time_ms", &s.ServiceTimeMS, serviceTimeRange),
 		boolField("orca", &s.ORCA), limitsField(&s.Limits), r.metricsField(&s),
 		{Name: "localities", Required: true, Read: func(v strict.Value) { s.Localities = r.localities(v, &weights) }},

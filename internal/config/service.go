@@ -81,7 +81,8 @@ func (r *serviceReader) service(v strict.Value) isobar.Service {
 	s := isobar.Service{
 		Name: r.name, Mode: d.Mode, Policy: d.Policy, Isolation: d.Isolation, Residency: d.Residency,
 		FailoverThreshold: d.FailoverThreshold, Promote: d.Promote, MaxShift: d.MaxShift, MaxShed: d.MaxShed, ServiceTimeMS: d.ServiceTimeMS,
-		Limits: d.Limits, ClusterSettings: d.Cluster,
+		CapacityTrust: d.CapacityTrust,
+		Limits:        d.Limits, ClusterSettings: d.Cluster,
 		Localities: []isobar.ServiceLocality{},
 	}
 	r.nameAt, r.policyAt = v, v
@@ -109,6 +110,7 @@ func (r *serviceReader) service(v strict.Value) isobar.Service {
 		}},
 		floatField("max_shed", &s.MaxShed, shedRange),
 		criticalityField(&s.Criticality, &r.criticalityAt),
+		trustField(&s.CapacityTrust),
 		floatField("service_time_ms", &s.ServiceTimeMS, serviceTimeRange),
 		boolField("orca", &s.ORCA),
 		{Name: "limits", Read: func(v strict.Value) { r.limitsAt, s.Limits = &v, readLimits(v) }},

@@ -46,6 +46,7 @@ type Decider struct {
 	evidence *load.Evidence
 	learning *load.Capacities
 	limits   *load.Dimensions
+	observed *experience
 }
 
 // NewDecider makes a decider that knows the demand of an earlier process. now
@@ -54,7 +55,7 @@ func NewDecider(interval time.Duration, saved []load.Saved, now time.Time) *Deci
 	settings := load.Settings{Interval: interval}
 	return &Decider{
 		table: load.NewTable(settings, saved, now), evidence: load.NewEvidence(settings),
-		learning: load.NewCapacities(settings), limits: load.NewDimensions(settings),
+		learning: load.NewCapacities(settings), limits: load.NewDimensions(settings), observed: newExperience(),
 	}
 }
 
@@ -85,10 +86,11 @@ func (d *Decider) Tick(t *Turn) (*Plan, error) {
 		d.learning.Adopt(s.Name, before.Learned)
 		d.limits.Adopt(s.Name, before.Dimensions)
 		known := LearnedService{Service: s.Name, Localities: d.learning.Observe(t.Now, s, sites)}
+		known.Observed = d.observed.observe(t.Now, t.Interval, s, before)
 		if spec, ok := t.Topology.Service(s.Name); ok {
 			known.Dimensions = d.limits.Observe(t.Now, s, spec.Limits, sites)
 		}
-		if len(known.Localities)+len(known.Dimensions) > 0 {
+		if len(known.Localities)+len(known.Dimensions)+len(known.Observed) > 0 {
 			in.Learned = append(in.Learned, known)
 		}
 	}
@@ -128,10 +130,12 @@ func (d *Decider) forget(p *Plan) {
 			d.learning.Forget(name)
 		}
 	}
-	d.limits.Retain(func(name string) bool {
+	planned := func(name string) bool {
 		_, ok := p.Service(name)
 		return ok
-	})
+	}
+	d.limits.Retain(planned)
+	d.observed.retain(planned)
 }
 
 // watches lists who is there, whether it reports load or not.

@@ -13,8 +13,9 @@ import (
 // LearnedService is what was learned of the capacities of one service.
 type LearnedService struct {
 	Service    string
-	Localities []load.Capacity  // sorted by locality
-	Dimensions []load.Dimension // of its limits, sorted by locality
+	Localities []load.Capacity    // sorted by locality
+	Dimensions []load.Dimension   // of its limits, sorted by locality
+	Observed   []ObservedCapacity // from what requests experience, sorted by locality
 }
 
 func learnedOf(all []LearnedService, service string) LearnedService {
@@ -50,7 +51,7 @@ func (d *draft) applyLearned() {
 	}
 	for i := range d.sites {
 		s := &d.sites[i]
-		if s.declared || s.Unreachable || s.weight == 0 {
+		if s.declared || s.learned || s.Unreachable || s.weight == 0 {
 			continue
 		}
 		perUnit := least

@@ -28,7 +28,7 @@ type LimitedSite struct {
 func (p *Plan) learned() []LearnedService {
 	out := make([]LearnedService, len(p.Services))
 	for i, s := range p.Services {
-		out[i] = LearnedService{Service: s.Spec.Name, Localities: s.Learned, Dimensions: s.Dimensions}
+		out[i] = LearnedService{Service: s.Spec.Name, Localities: s.Learned, Dimensions: s.Dimensions, Observed: s.Observed}
 	}
 	return out
 }

@@ -100,12 +100,12 @@ func newDraft(in *Input, spec *isobar.Service, prev *Service) *draft {
 		d.Load = in.Load.Service(spec.Name)
 		d.Findings = findingsOf(in.Findings, spec.Name)
 		known := learnedOf(in.Learned, spec.Name)
-		d.Learned, d.Dimensions = known.Localities, known.Dimensions
+		d.Learned, d.Dimensions, d.Observed = known.Localities, known.Dimensions, known.Observed
 		if d.Load == nil && prev != nil { // nobody sends anything, so nothing is learned, nor forgotten
-			d.Learned, d.Dimensions = prev.Learned, prev.Dimensions
+			d.Learned, d.Dimensions, d.Observed = prev.Learned, prev.Dimensions, prev.Observed
 		}
 	case prev != nil:
-		d.Load, d.Findings, d.Learned, d.Dimensions = prev.Load, prev.Findings, prev.Learned, prev.Dimensions
+		d.Load, d.Findings, d.Learned, d.Dimensions, d.Observed = prev.Load, prev.Findings, prev.Learned, prev.Dimensions, prev.Observed
 	}
 	if d.Load != nil {
 		d.Coverage = d.Load.Coverage
@@ -125,6 +125,7 @@ func newDraft(in *Input, spec *isobar.Service, prev *Service) *draft {
 	d.score(in, prev)
 	d.damp(in, prev)
 	d.applyFindings()
+	d.applyObserved()
 	d.applyLearned()
 	d.sources = d.gatherSources(in.Subscribed)
 	if in.Trigger == assign.Rebase && prev != nil && len(prev.Callers) > 0 {

@@ -41,6 +41,8 @@ type SavedService struct {
 	Heard time.Time `json:"heard,omitzero"`
 	// Dimensions is what is known of the service's limits.
 	Dimensions []load.Dimension `json:"dimensions,omitempty"`
+	// Observed is what requests told about capacities.
+	Observed []ObservedCapacity `json:"observed,omitempty"`
 }
 
 // SavedSite is what sites without declared capacity had been given.
@@ -76,7 +78,7 @@ func (p *Plan) Save() Saved {
 			Name: s.Spec.Name, Drop: s.Result.Drop, Classes: saveClasses(s.Result),
 			Sites: s.localities(), Prices: s.Prices, Learned: s.Learned, Trust: s.Trust.save(),
 		}
-		ss.Dimensions = s.Dimensions
+		ss.Dimensions, ss.Observed = s.Dimensions, s.Observed
 		if s.Load != nil && s.Load.Age.Most > 0 {
 			ss.Heard = s.Load.Heard
 		}
@@ -180,6 +182,7 @@ func (ss *SavedService) revive(spec *isobar.Service, network *isobar.Network, ta
 		s.Prices = ss.Prices
 	}
 	s.Load, s.Learned, s.Dimensions = ss.load(r), load.ValidCapacities(ss.Learned), load.ValidDimensions(ss.Dimensions)
+	s.Observed = validObserved(ss.Observed)
 	return s
 }
 

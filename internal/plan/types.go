@@ -41,6 +41,8 @@ type Service struct {
 	Load     *load.ServiceLoad // what was measured; nil when nothing was
 	Findings load.Findings     // landings against plan
 	Learned  []load.Capacity   // what reports of utilization tell about capacities, sorted by locality
+	// Observed is what requests tell about capacities, sorted by locality.
+	Observed []ObservedCapacity
 	// Dimensions is what is known of the limits of the service, sorted by locality,
 	// then in the order of Spec.Limits; Limited, per site, what they make of it. Both
 	// are nil without limits.

@@ -1,0 +1,26 @@
+package isobar
+
+import "fmt"
+
+// CapacityTrust says what plans go by where a declared capacity and what requests
+// experience differ.
+type CapacityTrust string
+
+// The kinds of trust. Empty = declared.
+const (
+	TrustDeclared CapacityTrust = "declared" // the declaration
+	TrustObserved CapacityTrust = "observed" // what requests tell, once they tell enough
+)
+
+// CapacityTrusts lists them all.
+func CapacityTrusts() []CapacityTrust { return []CapacityTrust{TrustDeclared, TrustObserved} }
+
+// ParseCapacityTrust reads one by its name. The error wraps [ErrInvalid].
+func ParseCapacityTrust(s string) (CapacityTrust, error) {
+	for _, t := range CapacityTrusts() {
+		if string(t) == s {
+			return t, nil
+		}
+	}
+	return "", fmt.Errorf("%w: %q is no capacity_trust, want declared or observed", ErrInvalid, s)
+}

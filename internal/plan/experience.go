@@ -1,0 +1,285 @@
+package plan
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/assign"
+	"github.com/isobar-xds/isobar/internal/capacity"
+	"github.com/isobar-xds/isobar/internal/load"
+)
+
+// ObservedCapacity is what the requests to one locality of a service tell about
+// its capacity. Capacities are requests/s of one unit of endpoint weight, so that
+// endpoints may come and go; other rates are requests/s of all of them.
+type ObservedCapacity struct {
+	Locality isobar.Locality   `json:"locality"`
+	At       time.Time         `json:"at"`    // of the newest window that was used
+	Since    time.Time         `json:"since"` // since when an interval is told, or none
+	Declared float64           `json:"declared,omitempty"`
+	Usual    float64           `json:"usual,omitempty"` // what a unit is assumed to serve where nothing is declared
+	Estimate capacity.Estimate `json:"estimate"`
+	// InUse is what plans go by with capacity_trust: observed; 0 = nothing is.
+	InUse float64 `json:"in_use,omitempty"`
+
+	Rate       float64 `json:"rate"`        // in the newest window
+	InProgress float64 `json:"in_progress"` // requests at the servers in it
+	Expected   float64 `json:"expected"`    // the same, were the declared capacity right; 0 = none is declared
+	Failing    float64 `json:"failing"`     // part of the requests that failed in it
+
+	Evidence capacity.Saved `json:"evidence"` // for the next process; a few windows old
+}
+
+// valid reports whether saved knowledge makes sense.
+func (o *ObservedCapacity) valid() bool {
+	for _, v := range [...]float64{o.Declared, o.Usual, o.InUse, o.Rate, o.InProgress, o.Expected, o.Failing} {
+		if !(v >= 0 && v < 1e12) {
+			return false
+		}
+	}
+	return o.Evidence.Valid()
+}
+
+// validObserved gives those that make sense, sorted by locality, each locality
+// once: what was saved may be damaged.
+func validObserved(known []ObservedCapacity) []ObservedCapacity {
+	out := slices.DeleteFunc(slices.Clone(known), func(o ObservedCapacity) bool { return !o.valid() })
+	slices.SortStableFunc(out, func(a, b ObservedCapacity) int { return a.Locality.Compare(b.Locality) })
+	return slices.CompactFunc(out, func(a, b ObservedCapacity) bool { return a.Locality == b.Locality })
+}
+
+// Rules of what is made of observations.
+const (
+	trustedWidth  = 2.0  // factor by which declarations are usually wrong at most
+	assumedWidth  = 4.0  // the same of capacities that nobody declared
+	assumedSpare  = 2.5  // what a locality is assumed to serve at first, of what it gets
+	slowerPart    = 0.02 // of its way that the usual service time grows in a window
+	mostFailing   = 0.5  // part of the requests that fail, from which on their time says nothing
+	leastService  = 1e-5 // seconds
+	saveWindows   = 6    // windows between two copies of the evidence
+	raiseStep     = 0.05 // by which what is in use grows in a window at most
+	lowerStep     = 0.15 // by which it falls
+	waitMemory    = 0.94 // of what was counted before, with each window
+	enoughHeld    = 8.0  // requests in progress, a sum over windows, from which on they tell a service time
+	observedLimit = 64   // windows in a row without a report after which what is known is dropped
+)
+
+// experience is what the decider knows of what requests experience. It is owned
+// by the decider.
+type experience struct {
+	services map[string]*serviceExperience
+}
+
+type serviceExperience struct {
+	service float64 // usual service time, seconds; 0 = not known yet
+	sites   []*siteExperience
+}
+
+type siteExperience struct {
+	ObservedCapacity
+
+	model   *capacity.Model
+	held    float64 // requests at the server, a sum over windows that forgets
+	sent    float64 // requests/s, the same
+	windows int
+}
+
+func newExperience() *experience { return &experience{services: map[string]*serviceExperience{}} }
+
+// retain drops everything about services for which keep tells false.
+func (x *experience) retain(keep func(service string) bool) {
+	for name := range x.services { //isobar:sorted each is kept or dropped for itself
+		if !keep(name) {
+			delete(x.services, name)
+		}
+	}
+}
+
+// adopt takes over what an earlier process knew, unless something is known of the
+// service.
+func (x *experience) adopt(service string, known []ObservedCapacity) *serviceExperience {
+	s := x.services[service]
+	if s != nil {
+		return s
+	}
+	s = &serviceExperience{}
+	x.services[service] = s
+	for _, k := range validObserved(known) {
+		if m, ok := capacity.Restore(&k.Evidence); ok {
+			if s.service <= 0 || k.Evidence.Service < s.service {
+				s.service = k.Evidence.Service
+			}
+			s.sites = append(s.sites, &siteExperience{ObservedCapacity: k, model: m})
+		}
+	}
+	return s
+}
+
+func (s *serviceExperience) site(l isobar.Locality) *siteExperience {
+	i, found := slices.BinarySearchFunc(s.sites, l, func(x *siteExperience, l isobar.Locality) int { return x.Locality.Compare(l) })
+	if !found {
+		s.sites = slices.Insert(s.sites, i, &siteExperience{ObservedCapacity: ObservedCapacity{Locality: l}, model: &capacity.Model{}})
+	}
+	return s.sites[i]
+}
+
+// observe takes one round of windows of a service, and tells what is known,
+// sorted by locality. It reads at most one window an interval.
+func (x *experience) observe(now time.Time, interval time.Duration, l *load.ServiceLoad, before *Service) []ObservedCapacity {
+	s := x.adopt(l.Name, before.Observed)
+	if interval <= 0 {
+		interval = load.DefaultInterval
+	}
+	if l.Covered {
+		s.typical(before, l)
+	}
+	if l.Covered && s.service > 0 {
+		for i := range before.Sites {
+			s.window(now, interval, l, before, i)
+		}
+	}
+	s.sites = slices.DeleteFunc(s.sites, func(k *siteExperience) bool {
+		return before.siteIndex(k.Locality) < 0 || !k.At.IsZero() && now.Sub(k.At) > observedLimit*interval
+	})
+	out := make([]ObservedCapacity, 0, len(s.sites))
+	for _, k := range s.sites {
+		if k.Estimate.Median > 0 {
+			out = append(out, k.ObservedCapacity)
+		}
+	}
+	return out
+}
+
+// siteIndex finds a site by its locality; -1 when there is none.
+func (s *Service) siteIndex(l isobar.Locality) int {
+	return slices.IndexFunc(s.Sites, func(x assign.Site) bool { return x.Group.Locality == l })
+}
+
+// typical follows the usual service time: the time at the server in the localities
+// that are faster than three quarters. It falls at once and grows slowly, for what
+// makes requests wait is load.
+func (s *serviceExperience) typical(before *Service, l *load.ServiceLoad) {
+	var waits []float64
+	for i := range l.Observations {
+		o := &l.Observations[i]
+		if o.Sampled <= 0 || o.Failing() > mostFailing || before.siteIndex(o.Locality) < 0 {
+			continue
+		}
+		site := s.site(o.Locality)
+		site.held = site.held*waitMemory + o.InProgress - o.Network
+		site.sent = site.sent*waitMemory + o.Sampled
+		if site.held >= enoughHeld { // a few requests more or less are chance
+			waits = append(waits, (site.held+math.Sqrt(site.held))/site.sent)
+		}
+	}
+	if ms := before.Spec.ServiceTimeMS; ms > 0 {
+		s.service = ms / 1000
+		return
+	}
+	if len(waits) == 0 {
+		return
+	}
+	slices.Sort(waits)
+	fast := max(leastService, waits[(len(waits)-1)/4])
+	if s.service <= 0 || fast < s.service {
+		s.service = fast
+		return
+	}
+	s.service += (fast - s.service) * slowerPart
+}
+
+// window takes one window of one locality.
+func (s *serviceExperience) window(now time.Time, interval time.Duration, l *load.ServiceLoad, before *Service, i int) {
+	locality := before.Sites[i].Group.Locality
+	o := l.Observation(locality)
+	units := before.units(i)
+	if o == nil || units <= 0 || o.Rate <= 0 {
+		return
+	}
+	k := s.site(locality)
+	if now.Sub(k.At) < interval*9/10 {
+		return
+	}
+	utilization := 0.0
+	if j, found := slices.BinarySearchFunc(l.Sites, locality, func(x load.SiteLoad, l isobar.Locality) int { return x.Locality.Compare(l) }); found {
+		utilization = l.Sites[j].Utilization
+	}
+	if o.Sampled <= 0 && utilization <= 0 {
+		return
+	}
+	declared := before.declaredCapacity(i) / orDefault(before.Spec.Localities[i].Scaler, 1)
+	hidden := before.unreported(i) // it takes a part of the capacity, too
+	rate := o.Rate + hidden
+	w := capacity.Window{
+		Rate: rate, Sampled: o.Sampled, InProgress: o.InProgress, Network: o.Network, Goodput: o.Goodput * rate / o.Rate,
+		Failing: o.Failing(), Utilization: utilization, Seconds: interval.Seconds(), Units: units,
+	}
+	k.Declared = declared / units
+	k.Usual = max(assumedSpare*rate/units, k.Usual*(1-slowerPart))
+	prior := s.prior(k)
+	if !k.model.Observe(&w, &prior) {
+		return
+	}
+	k.take(now, &w, &prior)
+	k.Expected = capacity.Expected(rate, declared, k.Estimate.Service) * o.Sampled / rate
+	k.InProgress = o.AtServer()
+}
+
+// prior is what is believed of a locality without evidence: its declaration, or
+// what the service's other localities serve, or some more than it gets.
+func (s *serviceExperience) prior(k *siteExperience) capacity.Prior {
+	p := capacity.Prior{PerUnit: k.Declared, Width: trustedWidth, Service: s.service}
+	if p.PerUnit > 0 {
+		return p
+	}
+	p.PerUnit, p.Width = k.Usual, assumedWidth
+	var others []float64
+	for _, x := range s.sites {
+		if x != k && x.Estimate.Known {
+			others = append(others, x.Estimate.Median)
+		}
+	}
+	if len(others) > 0 {
+		slices.Sort(others)
+		p.PerUnit = others[(len(others)-1)/2]
+	}
+	return p
+}
+
+// take brings what is known up to date after a window.
+func (k *siteExperience) take(now time.Time, w *capacity.Window, prior *capacity.Prior) {
+	known := k.Estimate.Known
+	k.Estimate = k.model.Estimate(prior)
+	if known != k.Estimate.Known || k.Since.IsZero() {
+		k.Since = now
+	}
+	k.At, k.Rate, k.Failing = now, w.Rate, w.Failing
+	if k.windows%saveWindows == 0 {
+		k.Evidence = k.model.Save(prior)
+	}
+	k.windows++
+	k.follow()
+}
+
+// follow moves what is in use towards the estimate. Where nothing is declared
+// nothing is in use before an interval is told.
+func (k *siteExperience) follow() {
+	to := k.Estimate.Plan
+	if k.Declared <= 0 {
+		to = k.Estimate.Safe
+	}
+	switch {
+	case to <= 0:
+	case k.InUse > 0:
+		k.InUse *= max(1-lowerStep, min(1+raiseStep, to/k.InUse))
+	case k.Declared > 0:
+		k.InUse = k.Declared
+	case k.Estimate.Known:
+		k.InUse = to
+	}
+	if math.IsNaN(k.InUse) || math.IsInf(k.InUse, 0) {
+		k.InUse = 0
+	}
+}

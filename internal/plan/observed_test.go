@@ -1,0 +1,213 @@
+package plan_test
+
+import (
+	"encoding/json"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/health"
+	"github.com/isobar-xds/isobar/internal/load"
+	"github.com/isobar-xds/isobar/internal/plan"
+)
+
+// queued is two zones that declare 1000 requests/s each, of which us/a serves
+// less. Clients in us/a wait for answers for a second at most.
+type queued struct {
+	*loop
+
+	serves map[string]float64 // requests/s
+	mute   bool               // clients report no requests in progress
+	rest   map[string]float64 // requests in progress that were rounded off
+}
+
+func newQueued(t *testing.T, declared float64, trust isobar.CapacityTrust) *queued {
+	t.Helper()
+	return &queued{loop: twoZones(t, declared, &isobar.Service{CapacityTrust: trust}), serves: map[string]float64{"us/a": 500, "us/b": 1000}, rest: map[string]float64{}}
+}
+
+// landed is what one window at a rate comes to: successes/s, and requests in
+// progress. A request takes 20 ms.
+func (c *queued) landed(z string, rate float64) (served, inProgress float64) {
+	capacity := c.serves[z]
+	used := rate / capacity
+	n := rate * 0.02
+	if used < 1 {
+		return rate, n + 0.6*math.Pow(used, math.Sqrt(2*(capacity*0.02+1)))/(1-min(0.98, used))
+	}
+	return 0.9 * capacity, 0.7 * rate
+}
+
+// tick lets an interval pass in which three clients in us/a send what they are
+// told.
+func (c *queued) tick(rate float64) {
+	c.t.Helper()
+	opened := c.now
+	c.now = c.now.Add(interval)
+	sr := load.ServiceReport{Service: "checkout", Interval: interval}
+	for _, z := range []string{"us/a", "us/b"} {
+		share := 0.0
+		if a := c.plan.Assignment("checkout", loc("us/a")); a != nil {
+			share = a.Share(loc(z))
+		}
+		served, inProgress := c.landed(z, rate*share)
+		if z == "us/b" {
+			inProgress += rate * share * isobar.SameRegionMS / 1000
+		}
+		n := uint64(rate * share * interval.Seconds() / 3)
+		ok := min(n, uint64(served*interval.Seconds()/3))
+		if c.mute {
+			inProgress = 0
+		}
+		each := math.Floor((inProgress + c.rest[z]) / 3)
+		c.rest[z] += inProgress - 3*each
+		sr.Localities = append(sr.Localities, load.LocalityReport{
+			Locality: new(loc(z)), Issued: n, HasIssued: true, Succeeded: ok, Errors: n - ok, InProgress: uint32(each),
+		})
+	}
+	var windows []load.StreamWindow
+	for i := range load.StreamID(3) {
+		windows = append(windows, load.StreamWindow{
+			Stream: i + 1, Opened: opened, Node: load.Node{ID: "n", Cluster: "web", Locality: loc("us/a"), Agent: load.AgentEnvoy},
+			Reports: []load.Report{{Arrived: c.now, Services: []load.ServiceReport{sr}}},
+		})
+	}
+	c.turn(c.decider.Tick, windows...)
+}
+
+func (c *queued) capacity(z string) plan.CapacityExplained {
+	c.t.Helper()
+	list, err := c.plan.Capacities("checkout")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for _, x := range list {
+		if x.Locality == loc(z) {
+			return x
+		}
+	}
+	c.t.Fatalf("no %s in %+v", z, list)
+	return plan.CapacityExplained{}
+}
+
+func (c *queued) planned(z string) float64 {
+	s, _ := c.plan.Service("checkout")
+	for i := range s.Sites {
+		if s.Sites[i].Group.Locality == loc(z) {
+			return s.Result.Load[i]
+		}
+	}
+	return math.NaN()
+}
+
+// A zone serves half of what is declared. Who trusts declarations is told, and
+// no more; who trusts requests gets a plan that the zone can carry.
+func TestWrongDeclarationIsToldAndMended(t *testing.T) {
+	for _, trust := range []isobar.CapacityTrust{"", isobar.TrustDeclared, isobar.TrustObserved} {
+		c := newQueued(t, 1000, trust)
+		told := false
+		for range 60 {
+			c.tick(1100)
+			if v := c.plan.Violations; len(v) > 0 {
+				t.Fatal(v)
+			}
+			if a := c.capacity("us/a"); a.Contradicted {
+				told = true
+				if a.High > 800 || a.Low > 500 || a.High < 500 {
+					t.Errorf("trust %q: told is %.0f to %.0f, the truth is 500", trust, a.Low, a.High)
+				}
+				s, _ := c.plan.Service("checkout")
+				if w := c.plan.Contradictions(s); len(w) != 1 || !strings.Contains(w[0], "us/a") || !strings.Contains(w[0], "declared 1000/s; requests say") {
+					t.Errorf("trust %q: contradictions %q", trust, w)
+				}
+			}
+		}
+		if !told {
+			t.Errorf("trust %q: nobody is told: %+v", trust, c.capacity("us/a"))
+		}
+		got := c.planned("us/a")
+		switch {
+		case trust != isobar.TrustObserved && got < 500:
+			t.Errorf("trust %q: %.0f/s are planned for us/a, want what is declared to allow it", trust, got)
+		case trust == isobar.TrustObserved && (got > 500 || got < 200):
+			t.Errorf("trust %q: %.0f/s are planned for us/a, which serves 500", trust, got)
+		}
+	}
+}
+
+// With what is declared right, plans go by it at every load.
+func TestRightDeclarationStays(t *testing.T) {
+	for _, rate := range []float64{100, 400, 800, 1200} {
+		c := newQueued(t, 1000, isobar.TrustObserved)
+		c.serves["us/a"] = 1000
+		for range 60 {
+			c.tick(rate)
+		}
+		for _, z := range []string{"us/a", "us/b"} {
+			x := c.capacity(z)
+			if x.Contradicted || x.InUse < 850 || x.InUse > 1500 {
+				t.Errorf("at %.0f/s: the plan goes by %.0f for %s, want about 1000; %+v", rate, x.InUse, z, x)
+			}
+		}
+	}
+}
+
+// Clients that report no requests in progress tell nothing, and that is said.
+func TestMuteFleetCantTell(t *testing.T) {
+	c := newQueued(t, 1000, isobar.TrustObserved)
+	c.mute = true
+	for range 20 {
+		c.tick(300)
+	}
+	x := c.capacity("us/a")
+	if x.Known || x.InUse != 1000 || !strings.Contains(x.String(), "can't tell") {
+		t.Errorf("%q, the plan goes by %.0f", x.String(), x.InUse)
+	}
+}
+
+// What requests told is there again after a restart.
+func TestObservedCapacitySurvivesARestart(t *testing.T) {
+	c := newQueued(t, 1000, isobar.TrustObserved)
+	for range 40 {
+		c.tick(650)
+	}
+	before := c.capacity("us/a")
+	data, err := json.Marshal(c.plan.Save())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var saved plan.Saved
+	if err := json.Unmarshal(data, &saved); err != nil {
+		t.Fatal(err)
+	}
+	revived, err := plan.Restore(&saved, c.top, health.NewTable(nil), c.now, saved.Version+1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.plan, c.decider = revived, plan.NewDecider(interval, saved.Demand(), c.now)
+	after := c.capacity("us/a")
+	if after.Known != before.Known || math.Abs(after.Low-before.Low) > 1 || math.Abs(after.High-before.High) > 1 || math.Abs(after.InUse-before.InUse) > 20 {
+		t.Errorf("after a restart: %+v, want %+v", after, before)
+	}
+	for range 5 {
+		c.tick(650)
+	}
+	if again := c.capacity("us/a"); again.InUse > 1.3*before.InUse || again.InUse < before.InUse/1.3 {
+		t.Errorf("five ticks after a restart the plan goes by %.0f, want about %.0f", again.InUse, before.InUse)
+	}
+}
+
+// Where nothing is declared, requests tell as well.
+func TestUndeclaredCapacityIsObserved(t *testing.T) {
+	c := newQueued(t, 0, isobar.TrustObserved)
+	for range 100 {
+		c.tick(1100)
+		if v := c.plan.Violations; len(v) > 0 {
+			t.Fatal(v)
+		}
+	}
+	if got := c.planned("us/a"); got > 500 {
+		t.Errorf("%.0f/s are planned for us/a, which serves 500; %+v", got, c.capacity("us/a"))
+	}
+}
