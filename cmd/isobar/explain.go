@@ -204,6 +204,7 @@ func notes(r *plan.LocalityExplained) string {
 	if r.Learned != nil {
 		add(true, r.Learned.String())
 	}
+	add(r.Observed != "", r.Observed)
 	return strings.Join(out, ", ")
 }
 

@@ -44,6 +44,7 @@ func (s *Server) routes() http.Handler {
 		mux.Handle("POST /v1/record", s.metrics.wrap("POST /v1/record", s.postRecord))
 	}
 	read("/v1/explain", s.getExplanation)
+	read("/v1/capacity", s.getCapacity)
 	large("/v1/clients", s.getClients)
 
 	read("/v1/status", s.getStatus)
@@ -101,7 +102,7 @@ func notRouted(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusNotFound, Problem{
 			Error: "no such path",
 			Place: r.URL.Path,
-			Fix: "use /v1/services, /v1/health, /v1/verdicts, /v1/plan, /v1/whatif, /v1/record, /v1/explain, /v1/clients, /v1/history, /v1/reload, /v1/status, " +
+			Fix: "use /v1/services, /v1/health, /v1/verdicts, /v1/plan, /v1/whatif, /v1/record, /v1/explain, /v1/capacity, /v1/clients, /v1/history, /v1/reload, /v1/status, " +
 				"/v1/overview, /v1/source, /metrics, /livez, /readyz or /debug/pprof/",
 		})
 		return

@@ -213,6 +213,9 @@ func (b *statusBuilder) service(p *plan.Plan, svc *plan.Service) (demand float64
 	for _, text := range slices.Concat(svc.Outages(), svc.Failures()) {
 		b.attendf("%s: %s", name, text)
 	}
+	for _, text := range svc.Contradictions() {
+		b.attendf("%s: %s", name, text)
+	}
 	for _, text := range p.LimitWarnings(svc) {
 		b.attendf("%s: %s", name, text)
 	}

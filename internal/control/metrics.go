@@ -84,6 +84,7 @@ type planCollector struct {
 var (
 	perService  = []string{"service"}
 	perLocality = []string{"service", "locality"}
+	perBound    = []string{"service", "locality", "bound"}
 	perLimit    = []string{"service", "locality", "metric", "dry_run"}
 
 	descVersion     = desc("isobar_plan_version", "Version of the plan in force.", nil)
@@ -100,6 +101,7 @@ var (
 	descClassDrop   = desc("isobar_class_drop_ratio", "Fraction of requests that clients of a class are told to drop.", []string{"service", "class"})
 	descUtilization = desc("isobar_planned_utilization_ratio", "Planned load and background over capacity.", perLocality)
 	descCapacity    = desc("isobar_capacity_requests_per_second", "Capacity of the healthy endpoints.", perLocality)
+	descObserved    = desc("isobar_observed_capacity_requests_per_second", "Ends (bound low or high) of the interval in which requests tell the capacity of the healthy endpoints to be.", perBound)
 	descLearned     = desc("isobar_learned_capacity_requests_per_second", "Capacity of the healthy endpoints as reports of utilization tell it.", perLocality)
 	descLimit       = desc("isobar_limit_requests_per_second", "Rate at which a limited quantity reaches its limit at the healthy endpoints.", perLimit)
 	descCounts      = desc("isobar_limit_counts", "1 where a limit allows less than the capacity and all others, or would as a dry run.", perLimit)
@@ -130,7 +132,7 @@ func counter(name, help string) prometheus.Counter {
 func (c *planCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descPaused, descUnsaved, descVersion, descMade, descGap, descServedGap, descExcess, descDemand, descSwing,
-		descCoverage, descStale, descDegraded, descDrop, descClassDrop, descDeviation, descUtilization, descCapacity, descLearned, descUnreachable, descDrained,
+		descCoverage, descStale, descDegraded, descDrop, descClassDrop, descDeviation, descUtilization, descCapacity, descLearned, descObserved, descUnreachable, descDrained,
 		descScore, descScorePart, descMode, descPromotions, descRollbacks, descSwings, descDamping,
 		descLimit, descCounts,
 	} {
@@ -194,6 +196,10 @@ func collectSites(gauge func(*prometheus.Desc, float64, ...string), p *plan.Plan
 		gauge(descCapacity, site.Capacity, name, loc)
 		if l := p.Learned(s, i); l != nil && l.Capacity > 0 {
 			gauge(descLearned, l.Capacity, name, loc)
+		}
+		if c := s.ToldCapacity(i); c.Known {
+			gauge(descObserved, c.Low, name, loc, "low")
+			gauge(descObserved, c.High, name, loc, "high")
 		}
 		for _, l := range p.Limits(s, i) {
 			dry := strconv.FormatBool(l.DryRun)

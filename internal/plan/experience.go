@@ -63,6 +63,9 @@ const (
 	lowerStep     = 0.15 // by which it falls
 	waitMemory    = 0.94 // of what was counted before, with each window
 	enoughHeld    = 8.0  // requests in progress, a sum over windows, from which on they tell a service time
+	calmAfter     = 12   // windows from which on a locality may be calm
+	calmPart      = 0.7  // of its capacity, below which it is
+	calmTrust     = 0.9  // of what is declared: what is in use below it is on its way somewhere
 	observedLimit = 64   // windows in a row without a report after which what is known is dropped
 )
 
@@ -199,7 +202,7 @@ func (s *serviceExperience) window(now time.Time, interval time.Duration, l *loa
 		return
 	}
 	k := s.site(locality)
-	if now.Sub(k.At) < interval*9/10 {
+	if now.Sub(k.At) < interval*9/10 || k.calm(now, interval, o, units) {
 		return
 	}
 	utilization := 0.0
@@ -225,6 +228,13 @@ func (s *serviceExperience) window(now time.Time, interval time.Duration, l *loa
 	k.take(now, &w, &prior)
 	k.Expected = capacity.Expected(rate, declared, k.Estimate.Service) * o.Sampled / rate
 	k.InProgress = o.AtServer()
+}
+
+// calm reports whether a locality with much room may be looked at in one window
+// of four only: nothing is learned there quickly, and most localities are so.
+func (k *siteExperience) calm(now time.Time, interval time.Duration, o *load.Observation, units float64) bool {
+	return k.windows >= calmAfter && k.InUse >= calmTrust*k.Declared && o.Rate/units < calmPart*k.Estimate.Safe && o.Failing() < 0.01 &&
+		o.AtServer() < 2*k.InProgress+3*math.Sqrt(k.InProgress)+1 && now.Sub(k.At) < interval*(4*10-1)/10
 }
 
 // prior is what is believed of a locality without evidence: its declaration, or

@@ -166,6 +166,10 @@ func (e *explainer) locality(i, solved int) LocalityExplained {
 		x.Outage = e.s.outageText(o)
 	}
 	x.Learned = e.plan.Learned(e.s, i)
+	if e.s.observed(name) != nil {
+		c := e.s.Capacity(i)
+		x.Observed = c.String()
+	}
 	x.Counts, x.Limits = e.s.Counting(i), e.plan.Limits(e.s, i)
 	e.measured(&x)
 	return x

@@ -112,6 +112,8 @@ type LocalityExplained struct {
 
 	Learned *LearnedExplained `json:"learned,omitempty"` // nil where no utilization was ever reported
 
+	Observed string `json:"observed,omitempty"` // what its requests tell about its capacity, in one sentence; empty where nothing was observed
+
 	Counts string           `json:"counts"`           // what allows the least: the metric of a limit, or a Counts constant
 	Limits []LimitExplained `json:"limits,omitempty"` // in the order of the configuration
 

@@ -45,21 +45,6 @@ type CapacityExplained struct {
 // farOff is how far a declaration may be from the interval that the requests tell.
 const farOff = 1.25
 
-// Capacities tells what is known of the capacity of each locality of a service,
-// in the order of its configuration. The error wraps [isobar.ErrNotFound] for an
-// unknown service.
-func (p *Plan) Capacities(service string) ([]CapacityExplained, error) {
-	s, ok := p.Service(service)
-	if !ok {
-		return nil, fmt.Errorf("service %q: %w", service, isobar.ErrNotFound)
-	}
-	out := make([]CapacityExplained, len(s.Sites))
-	for i := range s.Sites {
-		out[i] = s.Capacity(i)
-	}
-	return out, nil
-}
-
 // Capacity tells what is known of the capacity of a site.
 func (s *Service) Capacity(i int) CapacityExplained {
 	site := &s.Sites[i]
@@ -88,6 +73,14 @@ func (s *Service) Capacity(i int) CapacityExplained {
 	return out
 }
 
+// ToldCapacity tells what the requests tell of a site; nothing where they don't.
+func (s *Service) ToldCapacity(i int) CapacityExplained {
+	if o := s.observed(s.Sites[i].Group.Locality); o == nil || !o.Estimate.Known {
+		return CapacityExplained{}
+	}
+	return s.Capacity(i)
+}
+
 // requests shows a number of requests.
 func requests(n float64) string {
 	if n < 10 {
@@ -110,11 +103,11 @@ func (c *CapacityExplained) String() string {
 
 // Contradictions names the localities whose declared capacity the requests
 // contradict by far.
-func (p *Plan) Contradictions(s *Service) []string {
+func (s *Service) Contradictions() []string {
 	var out []string
 	for i := range s.Sites {
-		if c := s.Capacity(i); c.Contradicted {
-			out = append(out, fmt.Sprintf("%s: %s; set max_rate", c.Locality, c.String()))
+		if c := s.ToldCapacity(i); c.Contradicted && s.Spec.CapacityTrust != isobar.TrustObserved {
+			out = append(out, fmt.Sprintf("%s: %s; set max_rate, or capacity_trust: observed", c.Locality, c.String()))
 		}
 	}
 	return out
