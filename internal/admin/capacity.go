@@ -42,7 +42,10 @@ func (s *Server) getCapacity(w http.ResponseWriter, r *http.Request) {
 		failUnknownService(w, name)
 		return
 	}
-	out := CapacityList{Service: name, Version: p.VersionString(), Trust: svc.Spec.CapacityTrust, Localities: []plan.CapacityExplained{}, LeftOut: []LeftOutClient{}}
+	out := CapacityList{
+		Service: name, Version: p.VersionString(), Trust: svc.Spec.CapacityTrust,
+		Localities: []plan.CapacityExplained{}, LeftOut: []LeftOutClient{},
+	}
 	if out.Trust == "" {
 		out.Trust = isobar.TrustDeclared
 	}

@@ -102,8 +102,8 @@ func notRouted(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusNotFound, Problem{
 			Error: "no such path",
 			Place: r.URL.Path,
-			Fix: "use /v1/services, /v1/health, /v1/verdicts, /v1/plan, /v1/whatif, /v1/record, /v1/explain, /v1/capacity, /v1/clients, /v1/history, /v1/reload, /v1/status, " +
-				"/v1/overview, /v1/source, /metrics, /livez, /readyz or /debug/pprof/",
+			Fix: "use /v1/services, /v1/health, /v1/verdicts, /v1/plan, /v1/whatif, /v1/record, /v1/explain, /v1/capacity, /v1/clients, /v1/history, /v1/reload, " +
+				"/v1/status, /v1/overview, /v1/source, /metrics, /livez, /readyz or /debug/pprof/",
 		})
 		return
 	}

@@ -101,13 +101,14 @@ var (
 	descClassDrop   = desc("isobar_class_drop_ratio", "Fraction of requests that clients of a class are told to drop.", []string{"service", "class"})
 	descUtilization = desc("isobar_planned_utilization_ratio", "Planned load and background over capacity.", perLocality)
 	descCapacity    = desc("isobar_capacity_requests_per_second", "Capacity of the healthy endpoints.", perLocality)
-	descObserved    = desc("isobar_observed_capacity_requests_per_second", "Ends (bound low or high) of the interval in which requests tell the capacity of the healthy endpoints to be.", perBound)
-	descLearned     = desc("isobar_learned_capacity_requests_per_second", "Capacity of the healthy endpoints as reports of utilization tell it.", perLocality)
-	descLimit       = desc("isobar_limit_requests_per_second", "Rate at which a limited quantity reaches its limit at the healthy endpoints.", perLimit)
-	descCounts      = desc("isobar_limit_counts", "1 where a limit allows less than the capacity and all others, or would as a dry run.", perLimit)
-	descPaused      = desc("isobar_paused_services", "Services whose weights an operator froze.", nil)
-	descUnsaved     = desc("isobar_state_unsaved", "1 while something can't be written to the state directory; serving goes on from memory.", nil)
-	descDeviation   = desc("isobar_source_deviation_ratio",
+	descObserved    = desc("isobar_observed_capacity_requests_per_second",
+		"Ends (bound low or high) of the interval in which requests tell the capacity of the healthy endpoints to be.", perBound)
+	descLearned   = desc("isobar_learned_capacity_requests_per_second", "Capacity of the healthy endpoints as reports of utilization tell it.", perLocality)
+	descLimit     = desc("isobar_limit_requests_per_second", "Rate at which a limited quantity reaches its limit at the healthy endpoints.", perLimit)
+	descCounts    = desc("isobar_limit_counts", "1 where a limit allows less than the capacity and all others, or would as a dry run.", perLimit)
+	descPaused    = desc("isobar_paused_services", "Services whose weights an operator froze.", nil)
+	descUnsaved   = desc("isobar_state_unsaved", "1 while something can't be written to the state directory; serving goes on from memory.", nil)
+	descDeviation = desc("isobar_source_deviation_ratio",
 		"Largest difference between a planned share and what landed, of sources whose clients do not follow.", []string{"service", "source", "cause"})
 	descScore       = desc("isobar_score_ratio", "How well what was predicted agrees with what was then seen: the least part that counts.", perService)
 	descScorePart   = desc("isobar_score_part_ratio", "The parts of the score: landing, utilization, demand.", []string{"service", "part"})
@@ -132,7 +133,8 @@ func counter(name, help string) prometheus.Counter {
 func (c *planCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descPaused, descUnsaved, descVersion, descMade, descGap, descServedGap, descExcess, descDemand, descSwing,
-		descCoverage, descStale, descDegraded, descDrop, descClassDrop, descDeviation, descUtilization, descCapacity, descLearned, descObserved, descUnreachable, descDrained,
+		descCoverage, descStale, descDegraded, descDrop, descClassDrop, descDeviation, descUtilization, descCapacity, descLearned, descObserved,
+		descUnreachable, descDrained,
 		descScore, descScorePart, descMode, descPromotions, descRollbacks, descSwings, descDamping,
 		descLimit, descCounts,
 	} {
