@@ -74,6 +74,9 @@ type XDS struct {
 	MaxStreams  int // streams of each kind served at once; 0 = 20,000
 	// EndpointLoad asks clients to report load by endpoint, too.
 	EndpointLoad bool
+	// EnvoyEndpoints is how many endpoints an Envoy that probes is given at most,
+	// unless its metadata say so; 0 = 500.
+	EnvoyEndpoints int `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only
 
 	TLS        *identity.Files // nil = plaintext
 	Identities identity.Policy // empty = every client may do everything

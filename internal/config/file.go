@@ -77,6 +77,11 @@ func readXDS(v strict.Value, x *XDS) (at [3]*strict.Value) {
 			}
 		}},
 		boolField("endpoint_load", &x.EndpointLoad),
+		{Name: "envoy_endpoints", Read: func(v strict.Value) {
+			if n, ok := v.Int(strict.Range{Min: 1, Max: 1e6, ZeroHint: "leave it out for 500"}); ok {
+				x.EnvoyEndpoints = int(n)
+			}
+		}},
 		tlsField(&l, &x.TLS),
 		{Name: "identities", Read: func(v strict.Value) {
 			x.Identities = readIdentities(v, x.TLS)

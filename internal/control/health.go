@@ -68,7 +68,7 @@ func (l *Loop) observeHealth(now time.Time) (publish bool) {
 		l.opts.Log.Warn("checkers end when they are told to probe a service: it is given to one at a time", "service", service)
 	}
 	l.healthDue = r.Next
-	l.healthDirty = l.healthDirty || r.Publish
+	l.healthDirty = l.healthDirty || r.Publish || r.Barred
 	if age := now.Sub(l.healthSaved); age >= saveEvery || (l.healthDirty && age >= saveHealthEvery) {
 		saved := l.keeper.Save()
 		l.saver.save(job{health: &saved})
@@ -148,7 +148,8 @@ func (l *Loop) Release(ctx context.Context, service string) (bool, error) {
 func (l *Loop) showHealth() {
 	book := l.keeper.Book()
 	view := healthView{summaries: map[string]health.Summary{}, alarms: len(book.Alarms()), shortfalls: len(l.keeper.Placement().Shortfalls),
-		silent: len(l.keeper.Silent())}
+		silent: len(l.keeper.Silent()), suspects: l.keeper.Suspected(),
+	}
 	for _, name := range book.Services() {
 		view.summaries[name] = book.Summary(name)
 	}
@@ -160,4 +161,5 @@ type healthView struct {
 	summaries          map[string]health.Summary
 	alarms, shortfalls int
 	silent             int // checkers that are connected and say nothing
+	suspects           int // services that checkers end on
 }

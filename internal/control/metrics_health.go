@@ -20,13 +20,15 @@ var (
 	descAlarms    = desc("isobar_health_mass_flips_held", "Services of which so much was voted down at once that it is not believed.", nil)
 	descOldest    = desc("isobar_health_oldest_verdict_age_seconds",
 		"Time since the verdict that went longest without enough fresh votes was last confirmed.", perService)
-	descSilent     = desc("isobar_health_checkers_silent", "Checkers that are connected, have work and say nothing: they are set aside.", nil)
+	descSilent   = desc("isobar_health_checkers_silent", "Checkers that are connected, have work and say nothing: they are set aside.", nil)
+	descSuspects = desc("isobar_health_suspected_services",
+		"Services that checkers end on when they are told to probe them: each is given to one checker at a time.", nil)
 	descShortfalls = desc("isobar_health_endpoints_short_of_checkers", "Endpoints with fewer checkers, or in fewer zones, than asked for.", nil)
 )
 
 // Describe implements prometheus.Collector.
 func (c *healthCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descEndpoints, descVotes, descAlarms, descSilent, descShortfalls, descOldest} {
+	for _, d := range []*prometheus.Desc{descEndpoints, descVotes, descAlarms, descSilent, descSuspects, descShortfalls, descOldest} {
 		ch <- d
 	}
 }
@@ -43,6 +45,7 @@ func (c *healthCollector) Collect(ch chan<- prometheus.Metric) {
 	now := time.Now()
 	gauge(descAlarms, float64(v.alarms))
 	gauge(descSilent, float64(v.silent))
+	gauge(descSuspects, float64(v.suspects))
 	gauge(descShortfalls, float64(v.shortfalls))
 	//isobar:sorted each summary has labels of its own
 	for service, s := range v.summaries {

@@ -259,3 +259,31 @@ func TestCapabilitiesOfPollersChange(t *testing.T) {
 		}
 	})
 }
+
+// An Envoy that says nothing of how many endpoints it can bear is given what the
+// options say; what it says itself counts more.
+func TestEnvoysThatSayNoBound(t *testing.T) {
+	inBubble(t, hds.Options{Interval: every(2 * time.Second), EnvoyEndpoints: 40}, func(h *harness) {
+		poll := func(metadata map[string]any) int {
+			m := hello("envoy", "r/a", healthv3.Capability_TCP)
+			node := m.GetHealthCheckRequest().Node
+			node.UserAgentName = "envoy"
+			if metadata != nil {
+				node.Metadata = metadataOf(t, map[string]any{"isobar": metadata})
+			}
+			if _, err := healthv3.NewHealthDiscoveryServiceClient(h.conn).FetchHealthCheck(h.t.Context(), m); err != nil {
+				t.Fatal(err)
+			}
+			return h.srv.Checkers(time.Now())[0].MaxEndpoints
+		}
+		if got := poll(nil); got != 40 {
+			t.Errorf("%d endpoints, want 40", got)
+		}
+		if got := poll(map[string]any{"max_endpoints": 3000}); got != 3000 {
+			t.Errorf("%d endpoints, want 3000", got)
+		}
+		if got := poll(nil); got != 40 {
+			t.Errorf("%d endpoints once it says nothing again, want 40", got)
+		}
+	})
+}

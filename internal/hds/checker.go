@@ -219,6 +219,7 @@ func (s *Server) renew(c *checker, r *healthv3.HealthCheckRequest, now time.Time
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	hello, err := c.hello.Changed(r, c.form)
+	hello = hello.Bounded(s.opts.EnvoyEndpoints)
 	if err != nil {
 		return err
 	}

@@ -83,6 +83,7 @@ func (s *Server) fetch(ctx context.Context, m wire.HealthMessage, form wire.Form
 // poll enters a checker that polls, or finds it.
 func (s *Server) poll(ctx context.Context, m wire.HealthMessage, form wire.Form, address string, now time.Time) (*checker, error) {
 	hello, err := wire.CheckerFrom(m.Request, form)
+	hello = hello.Bounded(s.opts.EnvoyEndpoints)
 	if err != nil {
 		return nil, s.refuse(refusedMessage, codes.InvalidArgument, err.Error())
 	}

@@ -26,6 +26,11 @@ const (
 	DefaultDesignationWait = 5 * time.Second
 )
 
+// DefaultEnvoyEndpoints is how many endpoints an Envoy is to probe at most that
+// says nothing else in its metadata. It opens a connection to each of them at
+// once, and its process ends where it may not open as many files.
+const DefaultEnvoyEndpoints = 500
+
 // Options of a Server. The zero value of a field means its default.
 type Options struct {
 	// Interval is at what interval checkers report; at least MinInterval.
@@ -41,6 +46,10 @@ type Options struct {
 	// Identity names who the caller of a stream or request has proved to be, by its
 	// context; "" = nobody. nil = nobody does.
 	Identity func(context.Context) string
+
+	// EnvoyEndpoints is how many endpoints an Envoy is given at most that says
+	// nothing else in its metadata; 0 = DefaultEnvoyEndpoints.
+	EnvoyEndpoints int
 
 	MaxStreams int           // checkers at once, those that poll among them
 	FirstWait  time.Duration // how long a stream may say nothing before its first message
@@ -81,6 +90,9 @@ func New(opts Options) *Server {
 	}
 	if opts.MaxStreams <= 0 {
 		opts.MaxStreams = DefaultMaxStreams
+	}
+	if opts.EnvoyEndpoints <= 0 {
+		opts.EnvoyEndpoints = DefaultEnvoyEndpoints
 	}
 	if opts.FirstWait <= 0 {
 		opts.FirstWait = DefaultFirstWait

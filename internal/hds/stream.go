@@ -187,6 +187,7 @@ func (st *stream) introduce(data []byte, now time.Time) error {
 		return err
 	}
 	hello, err := wire.CheckerFrom(m.Request, st.form)
+	hello = hello.Bounded(st.server.opts.EnvoyEndpoints)
 	if err != nil {
 		return err
 	}

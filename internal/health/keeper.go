@@ -29,6 +29,9 @@ type SavedKeeper struct {
 	Checkers  []Checker    `json:"checkers,omitempty"`
 	Book      Saved        `json:"book"`
 	Drains    []SavedDrain `json:"drains,omitempty"`
+	// Suspects are services that checkers ended on: a restart must not give them
+	// to all checkers again.
+	Suspects []SavedSuspect `json:"suspects,omitempty"`
 }
 
 // NewKeeper makes a keeper. report is the interval at which checkers report,
@@ -42,6 +45,7 @@ func NewKeeper(report, tick time.Duration, saved SavedKeeper, now time.Time) *Ke
 		drains:    RestoreDrains(saved.Drains),
 		pushes:    NewCoalescer(tick),
 		placement: saved.Placement,
+		suspects:  restoreSuspects(saved.Suspects),
 	}
 }
 
@@ -75,7 +79,10 @@ type Reaction struct {
 	// Suspected lists the services that checkers ended on often enough to be
 	// suspected from now on, sorted.
 	Suspected []string
-	Next      time.Time
+	// Barred says that what is known of suspected services changed: it should be
+	// saved soon.
+	Barred bool
+	Next   time.Time
 }
 
 // Observe takes an event. It should be called when reports or checkers came,
@@ -89,7 +96,7 @@ func (k *Keeper) Observe(e Event) Reaction {
 	}
 	r := Reaction{Designate: moved, Topology: k.checked}
 	barred, suspected := k.suspects.observe(&suspicion{Event: &e, topology: k.checked, voters: k.book.voters})
-	r.Suspected = suspected
+	r.Suspected, r.Barred = suspected, barred
 	if k.roster.Observe(e.Now, e.Connected) || moved || k.silent || barred {
 		checkers := k.roster.Checkers()
 		next := Place(PlacementInput{Topology: k.checked, Checkers: checkers, Previous: k.placement, Bars: k.suspects.bars(checkers)})
@@ -147,6 +154,9 @@ func (k *Keeper) Placement() Placement { return k.placement }
 // were to probe, so that others do it; sorted by id.
 func (k *Keeper) Silent() []Checker { return k.roster.Silent() }
 
+// Suspected counts the services that are suspected of ending their checkers.
+func (k *Keeper) Suspected() int { return len(k.suspects.list) }
+
 // Book gives the votes and verdicts behind it all, for reading and Release.
 func (k *Keeper) Book() *Book { return k.book }
 
@@ -157,7 +167,7 @@ func (k *Keeper) Drained(service string) []isobar.Locality { return k.drains.Cur
 func (k *Keeper) Save() SavedKeeper {
 	return SavedKeeper{
 		Placement: k.placement, Checkers: slices.Clone(k.roster.Checkers()),
-		Book: k.book.Save(), Drains: k.drains.Save(),
+		Book: k.book.Save(), Drains: k.drains.Save(), Suspects: k.suspects.save(),
 	}
 }
 

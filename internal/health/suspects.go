@@ -179,7 +179,7 @@ func (s *suspects) end(d *Ended, now time.Time) (changed bool) {
 		if y.Trial == d.Checker && slices.Contains(d.Services, y.service) {
 			y.Trial, y.Last, changed = "", now, true
 			y.Ends++
-			y.next = now.Add(min(suspectMost, suspectRest<<min(y.Ends-suspectAfter, 8)))
+			y.next = now.Add(restAfter(y.Ends))
 			insert(&y.Checkers, d.Checker)
 			s.ends = slices.Delete(s.ends, k, k+1) // it is accounted for
 			return changed

@@ -280,3 +280,43 @@ func TestPlaceBoundsEndpoints(t *testing.T) {
 		})
 	}
 }
+
+// A restart of the server forgets nothing of a suspected service: it is not given
+// to all checkers again.
+func TestSuspicionSurvivesARestart(t *testing.T) {
+	m := newMortals(t, func(_, service string) bool { return service == "s07" }, numbered(20)...)
+	m.pass(12 * time.Minute)
+	if got := m.suspected(); !slices.Equal(got, []string{"s07"}) || m.keeper.Suspected() != 1 {
+		t.Fatalf("%v are suspected, want s07", got)
+	}
+	was := m.keeper.Report("s07")[0].Suspicion
+	before := len(m.ends)
+	m.restart(nil)
+	m.pass(time.Minute)
+	if got := m.suspected(); !slices.Equal(got, []string{"s07"}) {
+		t.Fatalf("after the restart %v are suspected, want s07", got)
+	}
+	if n := len(m.ends) - before; n > 1 {
+		t.Errorf("%d checkers ended in the minute after the restart, want one at most: %v", n, m.ends[before:])
+	}
+	if now := m.keeper.Report("s07")[0].Suspicion; now.Ends < was.Ends || len(now.Checkers) < len(was.Checkers) {
+		t.Errorf("%+v, want no less than %+v", now, was)
+	}
+
+	// What was saved can be damaged, and a check that changed meanwhile ends the suspicion.
+	m.restart(func(s *health.SavedKeeper) {
+		s.Suspects = append(s.Suspects, s.Suspects[0], health.SavedSuspect{Ends: 3}, health.SavedSuspect{Service: "s08", Ends: -1})
+	})
+	if n := m.keeper.Suspected(); n != 1 {
+		t.Errorf("%d services are suspected of what was damaged, want 1", n)
+	}
+	m.deadly = func(string, string) bool { return false }
+	mended := numbered(20)
+	mended[7].HealthChecks = slices.Clone(mended[7].HealthChecks)
+	mended[7].HealthChecks[0].TCP = &isobar.TCPCheck{Send: []byte("another")}
+	m.topology = topology(mended...)
+	m.pass(time.Second)
+	if got := m.suspected(); len(got) > 0 {
+		t.Errorf("%v are suspected of another check", got)
+	}
+}

@@ -149,7 +149,9 @@ func (s *Server) buildLoop() error {
 		Admit:    s.admits(identity.RoleChecker),
 		Account:  anonymousAccount,
 		Identity: provenIdentity,
-		Log:      s.log, Registerer: s.metrics,
+
+		EnvoyEndpoints: s.cfg.XDS.EnvoyEndpoints,
+		Log:            s.log, Registerer: s.metrics,
 	})
 	builder := views.NewBuilder(views.Options{Registerer: s.metrics, Refused: s.refused})
 	loop, err := control.New(control.Options{

@@ -30,28 +30,31 @@ const (
 type CheckerHello struct {
 	Node      Node
 	Protocols health.Protocols
-	// MaxEndpoints bounds what it is to probe, see [health.Checker].
+	// MaxEndpoints bounds what it is to probe, see [health.Checker]; 0 = it says
+	// nothing of it.
 	MaxEndpoints int
 }
 
-// DefaultEnvoyEndpoints is how many endpoints an Envoy is to probe at most that
-// says nothing else in its metadata. It opens a connection to each of them at
-// once, and its process ends where it may not open as many files.
-const DefaultEnvoyEndpoints = 500
+// Bounded gives h with a bound for Envoys that say none.
+func (h CheckerHello) Bounded(envoy int) CheckerHello {
+	if h.MaxEndpoints == 0 && h.Node.Agent == load.AgentEnvoy {
+		h.MaxEndpoints = envoy
+	}
+	return h
+}
 
-// maxCheckerEndpoints is what a checker may ask for at most.
-const maxCheckerEndpoints = 1_000_000
+// MaxCheckerEndpoints is what a checker may ask for at most.
+const MaxCheckerEndpoints = 1_000_000
 
-// maxEndpointsOf reads `isobar: {max_endpoints: N}` in the metadata of a node.
-func maxEndpointsOf(n *corev3.Node, agent load.Agent) (int, error) {
+// maxEndpointsOf reads `isobar: {max_endpoints: N}` in the metadata of a node; 0
+// where it is not there.
+func maxEndpointsOf(n *corev3.Node) (int, error) {
 	v, found := n.GetMetadata().GetFields()["isobar"].GetStructValue().GetFields()["max_endpoints"]
 	switch x := v.GetNumberValue(); {
-	case found && (x < 1 || x > maxCheckerEndpoints || x != math.Trunc(x)):
-		return 0, badMessage("node.metadata.isobar.max_endpoints", "%v, want a whole number from 1 to %d", v.AsInterface(), maxCheckerEndpoints)
+	case found && (x < 1 || x > MaxCheckerEndpoints || x != math.Trunc(x)):
+		return 0, badMessage("node.metadata.isobar.max_endpoints", "%v, want a whole number from 1 to %d", v.AsInterface(), MaxCheckerEndpoints)
 	case found:
 		return int(x), nil
-	case agent == load.AgentEnvoy:
-		return DefaultEnvoyEndpoints, nil
 	}
 	return 0, nil
 }
@@ -188,7 +191,7 @@ func CheckerFrom(r *healthv3.HealthCheckRequest, form Form) (CheckerHello, error
 	if probesGRPC(r.GetNode(), form) {
 		out.Protocols |= health.ProtocolsOf(isobar.CheckGRPC)
 	}
-	out.MaxEndpoints, err = maxEndpointsOf(r.GetNode(), n.Agent)
+	out.MaxEndpoints, err = maxEndpointsOf(r.GetNode())
 	return out, err
 }
 
@@ -198,7 +201,7 @@ func CheckerFrom(r *healthv3.HealthCheckRequest, form Form) (CheckerHello, error
 func (h CheckerHello) Changed(r *healthv3.HealthCheckRequest, form Form) (CheckerHello, error) {
 	ofNode := h.Protocols & health.ProtocolsOf(isobar.CheckGRPC)
 	if r.GetNode().GetId() != "" {
-		most, err := maxEndpointsOf(r.GetNode(), h.Node.Agent)
+		most, err := maxEndpointsOf(r.GetNode())
 		if err != nil {
 			return h, err
 		}
