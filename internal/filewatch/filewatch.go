@@ -42,8 +42,9 @@ func (o Options) withDefaults() Options {
 
 // Watch calls check soon after it begins, when one of the files may have
 // changed, at each poll, and when the bell rings, until ctx ends. All calls come from the caller's
-// goroutine.
-func Watch(ctx context.Context, paths []string, o Options, check func()) {
+// goroutine. Check returns after what time it is to be called again at the latest, 0 for
+// when there is a reason; [Settling] gives that time for files that are being written.
+func Watch(ctx context.Context, paths []string, o Options, check func() (again time.Duration)) {
 	o = o.withDefaults()
 	log := o.Logger.With("files", paths)
 	notify, err := fsnotify.NewWatcher()
@@ -84,7 +85,7 @@ type Notices struct {
 
 // Follow is [Watch] with notices from anywhere. Those in quick succession
 // count as one.
-func Follow(ctx context.Context, n Notices, o Options, check func()) {
+func Follow(ctx context.Context, n Notices, o Options, check func() (again time.Duration)) {
 	o = o.withDefaults()
 	renew := n.Renew
 	if renew == nil {
@@ -97,6 +98,12 @@ func Follow(ctx context.Context, n Notices, o Options, check func()) {
 	rings, leave := o.Bell.hear()
 	defer leave()
 	since, pending := time.Now(), true
+	look := func() {
+		pending = false
+		if again := check(); again > 0 {
+			due.Reset(again)
+		}
+	}
 	renew()
 	for {
 		select {
@@ -119,14 +126,13 @@ func Follow(ctx context.Context, n Notices, o Options, check func()) {
 			}
 			o.Logger.Warn("a file watch failed; the next poll makes up for it", "error", err)
 		case <-due.C:
-			pending = false
-			check()
+			look()
 		case <-rings:
 			renew()
-			check()
+			look()
 		case <-poll.C:
 			renew()
-			check()
+			look()
 		}
 	}
 }

@@ -29,6 +29,7 @@ type following struct {
 	errs   chan error
 	checks atomic.Int32
 	asked  atomic.Int32 // for notices
+	again  time.Duration
 	log    strings.Builder
 	stop   func()
 }
@@ -42,7 +43,7 @@ func follow(t *testing.T, o filewatch.Options) *following {
 	go func() {
 		defer close(done)
 		n := filewatch.Notices{Events: f.events, Errors: f.errs, Renew: func() { f.asked.Add(1) }}
-		filewatch.Follow(ctx, n, o, func() { f.checks.Add(1) })
+		filewatch.Follow(ctx, n, o, func() time.Duration { f.checks.Add(1); return f.again })
 	}()
 	f.stop = func() {
 		cancel()
@@ -93,6 +94,43 @@ func TestFilesThatNeverRestAreCheckedAllTheSame(t *testing.T) {
 	})
 }
 
+// TestSettling: a content counts once it has stayed for the time that it must, by
+// looks at whatever times.
+func TestSettling(t *testing.T) {
+	var s filewatch.Settling
+	begin := time.Unix(1000, 0)
+	for _, look := range []struct {
+		at       time.Duration
+		content  byte
+		wait     time.Duration
+		changing time.Duration
+	}{
+		{0, 1, 2 * time.Second, 0},
+		{time.Second, 1, time.Second, time.Second},
+		{1500 * time.Millisecond, 2, 2 * time.Second, 1500 * time.Millisecond},
+		{2 * time.Second, 1, 2 * time.Second, 2 * time.Second}, // what it was before has not stayed
+		{4 * time.Second, 1, 0, 4 * time.Second},
+		{30 * time.Second, 1, 0, 0}, // tried again
+		{31 * time.Second, 3, 2 * time.Second, 0},
+	} {
+		wait, changing := s.Rest([32]byte{look.content}, begin.Add(look.at), 2*time.Second)
+		if wait != look.wait || changing != look.changing {
+			t.Errorf("at %v: wait %v, changing for %v; want %v, %v", look.at, wait, changing, look.wait, look.changing)
+		}
+	}
+}
+
+// TestCheckAsksToBeCalledAgain: without a notice, and before the next poll.
+func TestCheckAsksToBeCalledAgain(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		f := follow(t, filewatch.Options{Poll: time.Hour})
+		defer f.stop()
+		f.again = 10 * time.Second
+		after(35 * time.Second)
+		f.want(t, 4)
+	})
+}
+
 func TestEachPollChecksAndAsksForNotices(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		f := follow(t, filewatch.Options{Poll: 10 * time.Second})
@@ -129,7 +167,7 @@ func TestDirectoriesAreWatched(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		filewatch.Watch(ctx, []string{first, second}, filewatch.Options{Quiet: time.Millisecond, Poll: time.Hour, Logger: slog.New(slog.DiscardHandler)}, func() { checked <- struct{}{} })
+		filewatch.Watch(ctx, []string{first, second}, filewatch.Options{Quiet: time.Millisecond, Poll: time.Hour, Logger: slog.New(slog.DiscardHandler)}, func() time.Duration { checked <- struct{}{}; return 0 })
 	}()
 	defer func() {
 		cancel()

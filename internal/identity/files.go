@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/isobar-xds/isobar/internal/filewatch"
 )
@@ -95,5 +96,8 @@ func (f *follower) accepted() {
 
 // Follow keeps up with the files until ctx ends.
 func (f *follower) Follow(ctx context.Context) {
-	filewatch.Watch(ctx, f.paths, filewatch.Options{Bell: f.opts.Bell, Logger: f.opts.Log}, f.check)
+	filewatch.Watch(ctx, f.paths, filewatch.Options{Bell: f.opts.Bell, Logger: f.opts.Log}, func() time.Duration {
+		f.check()
+		return 0
+	})
 }

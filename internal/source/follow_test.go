@@ -3,6 +3,7 @@ package source
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -83,6 +84,10 @@ func (b *bench) write(t *testing.T, content string) {
 	if err := os.WriteFile(b.path, []byte(content), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	// The kernel's clock does not live in the bubble.
+	if err := os.Chtimes(b.path, time.Now(), time.Now()); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func (b *bench) notify() { b.events <- fsnotify.Event{Name: b.path, Op: fsnotify.Write} }
@@ -110,7 +115,7 @@ func TestPollFindsWhatNobodyTold(t *testing.T) {
 		b.write(t, "new")
 		after(8 * time.Second)
 		b.want(t)
-		after(2 * time.Second)
+		after(4 * time.Second)
 		b.want(t, "new")
 	})
 }
@@ -120,7 +125,7 @@ func TestChangeBeforeTheWatchBegan(t *testing.T) {
 		b := start(t, WatchOptions{})
 		defer b.stop()
 		b.write(t, "new") // after it was read as current, before the first notice could come
-		after(time.Second)
+		after(2 * time.Second)
 		b.want(t, "new")
 	})
 }
@@ -145,6 +150,83 @@ func TestRefusedContentIsToldOnceAndTriedAgain(t *testing.T) {
 	})
 }
 
+// A part of a file that is written in parts is a file that lost services: it counts
+// when it has stayed the same, whether notices come or not.
+func TestFileWrittenInParts(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		parts []string
+		pause time.Duration
+	}{
+		{name: "two parts", parts: []string{"half", "whole"}, pause: 200 * time.Millisecond},
+		{name: "truncated, then written slowly", parts: []string{"", "w", "wh", "who", "whol", "whole"}, pause: 1400 * time.Millisecond},
+		{name: "many times a second", parts: strings.Split(strings.Repeat("half,more,", 100)+"whole", ","), pause: 70 * time.Millisecond},
+	} {
+		for _, notices := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, notices %v", tc.name, notices), func(t *testing.T) {
+				bubble.Test(t, func(t *testing.T) {
+					b := start(t, WatchOptions{Poll: 2 * time.Second})
+					defer b.stop()
+					after(1900 * time.Millisecond) // a poll falls into it
+					for _, part := range tc.parts {
+						b.write(t, part)
+						if notices {
+							b.notify()
+						}
+						b.want(t)
+						after(tc.pause)
+					}
+					after(4 * time.Second)
+					b.want(t, "whole")
+				})
+			})
+		}
+	}
+}
+
+// A file that is removed and made anew is away for a moment; what is in force says nothing of it.
+func TestReplacedFileIsNotMissing(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		b := start(t, WatchOptions{})
+		defer b.stop()
+		if err := os.Remove(b.path); err != nil {
+			t.Fatal(err)
+		}
+		b.notify()
+		after(time.Second)
+		b.write(t, "new")
+		b.notify()
+		after(2 * time.Second)
+		b.want(t, "new")
+		if strings.Contains(b.logged(), "refused") {
+			t.Errorf("told of a file that was away for a second:\n%s", b.logged())
+		}
+	})
+}
+
+// A file that never rests is told, and what came before stays in force.
+func TestFileThatNeverRests(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		var why error
+		b := start(t, WatchOptions{Refused: func(err error) { why = err }})
+		defer b.stop()
+		for i := range 70 {
+			b.write(t, fmt.Sprint(i))
+			b.notify()
+			after(500 * time.Millisecond)
+		}
+		b.want(t)
+		if !errors.Is(why, errChanging) {
+			t.Errorf("told %v", why)
+		}
+		after(2 * time.Second)
+		b.want(t, "69")
+		if why != nil {
+			t.Errorf("told %v after it came to rest", why)
+		}
+	})
+}
+
 func TestMissingAndTooLargeFilesKeepTheLastGood(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := start(t, WatchOptions{MaxBytes: 8})
@@ -153,10 +235,10 @@ func TestMissingAndTooLargeFilesKeepTheLastGood(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.notify()
-		after(time.Second)
+		after(2 * time.Second)
 		b.write(t, "far too long")
 		b.notify()
-		after(time.Second)
+		after(2 * time.Second)
 		b.want(t)
 		for _, want := range []string{"no such file", filewatch.ErrTooLarge.Error()} {
 			if !strings.Contains(b.logged(), want) {
@@ -165,7 +247,7 @@ func TestMissingAndTooLargeFilesKeepTheLastGood(t *testing.T) {
 		}
 		b.write(t, "old")
 		b.notify()
-		after(time.Second)
+		after(2 * time.Second)
 		b.want(t)
 		if !strings.Contains(b.logged(), "as it was before") {
 			t.Errorf("no word of the end:\n%s", b.logged())
