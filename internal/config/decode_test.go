@@ -65,10 +65,16 @@ func TestServiceNameOfURL(t *testing.T) {
 
 func TestLimits(t *testing.T) {
 	for _, test := range []struct{ name, in, want string }{
-		{"too large", strings.Repeat("#", config.MaxBytes+1), "x:1:1: 16777217 bytes are too many; keep it within 16777216 bytes"},
+		{"too large", strings.Repeat("#", config.MaxBytes+1), "x:1:1: 33554433 bytes are too many; keep it within 33554432 bytes"},
 		{
-			"too dense", "services:\n" + strings.Repeat("- {a: 1}\n", 1<<20),
-			"x:838862:5: more than 4194304 lines, brackets, separators and quoted texts; write fewer services into one document; the admin API takes others",
+			"too dense", "services: [" + strings.Repeat("a,", 1<<20),
+			"x:1:650288: the values up to here take more memory than the 2097163 bytes of the document may; " +
+				"write longer values, or several documents; endpoints of services have room enough",
+		},
+		{
+			"too dense, in a rare form", "tick: 5s\nservices: [" + strings.Repeat("\"\\u0061\",", 1<<18) + "]\n",
+			"x:2:12: an error, or a rare form of YAML, in a document of more than 262144 lines, brackets, separators and quoted texts; " +
+				"large documents are read with names and texts of one line only, without tabs, escapes in quotes, empty values, comments in brackets, | and >",
 		},
 		{"not UTF-8", "tick: 5s\nlog: \xff\n", "x:2:6: not UTF-8 text; save the file as UTF-8"},
 		{"long text", "tick: " + strings.Repeat("x", 1<<16), `x:1:7: tick: "` + strings.Repeat("x", 60) + `..." is not a duration; write it like 5s or 1m30s`},

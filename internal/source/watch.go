@@ -21,7 +21,7 @@ type WatchOptions struct {
 	Current  []byte
 	Poll     time.Duration // how often the file is read without notice; default 30 s
 	Settle   time.Duration // how long a new content must stay the same before it counts; default 1.5 s
-	MaxBytes int64         // a longer file is refused; default 16 MiB
+	MaxBytes int64         // a longer file is refused; default 32 MiB
 
 	// Refused is told why what the file holds is not in force, and nil when it is
 	// again; nil = nobody asks.
@@ -49,7 +49,7 @@ func (o WatchOptions) withDefaults() WatchOptions {
 		o.Settle = defaultSettle
 	}
 	if o.MaxBytes <= 0 {
-		o.MaxBytes = 16 << 20
+		o.MaxBytes = 32 << 20
 	}
 	if o.Refused == nil {
 		o.Refused = func(error) {}

@@ -5,7 +5,8 @@
 //
 // Refused as a whole: more than [MaxBytes], text that is not UTF-8, more than
 // one document, anchors, aliases, merge keys, tags and directives, nesting
-// deeper than [MaxDepth], objects of more than [MaxFields] fields, more than
+// deeper than [MaxDepth], objects of more than [MaxFields] fields, values that take much more
+// memory than their text, in documents that use rare forms of YAML more than
 // [MaxMarks] of what makes a parser work, and more than [MaxEmptyLines] in a row
 // where texts of several lines are. So no input can expand to more than it
 // shows. Refused value by value: unknown and
@@ -28,7 +29,7 @@ import (
 
 // Limits of a document.
 const (
-	MaxBytes  = 16 << 20 // bytes of text
+	MaxBytes  = 32 << 20 // bytes of text
 	MaxDepth  = 32       // levels of objects and lists within each other
 	MaxFields = 256      // fields of one object
 )
@@ -46,7 +47,7 @@ func Parse(file string, data []byte) *Document {
 	d := &Document{report: report{file: file}}
 	text, p := readable(data)
 	if p == nil {
-		d.root, p = parse(text)
+		d.root, p = nodesOf(text)
 	}
 	if p != nil {
 		d.report.add(*p)
@@ -76,11 +77,7 @@ func readable(data []byte) (string, *Problem) {
 	}
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")) // a byte order mark
 	if utf8.Valid(data) {
-		text := string(data)
-		if p := tooDense(text); p != nil {
-			return "", p
-		}
-		return text, tooEmpty(text)
+		return string(data), nil
 	}
 	pos := Position{1, 1}
 	for rest := data; len(rest) > 0; {
@@ -97,7 +94,27 @@ func readable(data []byte) (string, *Problem) {
 	return "", problemAt(pos, "not UTF-8 text", "save the file as UTF-8")
 }
 
-// parse turns text into nodes. The parser recurses and is not ours: guard
+// nodesOf turns text into nodes: by itself where it keeps to common forms, else by the
+// parser, which needs so much memory that it gets to see smaller documents only.
+func nodesOf(text string) (*node, *Problem) {
+	root, doubtful, costly := readQuickly(text, leastCost+costOfByte*len(text))
+	switch {
+	case root != nil:
+		return root, nil
+	case costly:
+		return nil, problemAt(doubtful, fmt.Sprintf("the values up to here take more memory than the %d bytes of the document may", len(text)),
+			"write longer values, or several documents; endpoints of services have room enough")
+	}
+	if p := tooEmpty(text); p != nil {
+		return nil, p
+	}
+	if p := tooDense(text, doubtful); p != nil {
+		return nil, p
+	}
+	return parse(text)
+}
+
+// parse turns text into nodes by the parser. It recurses and is not ours: guard
 // bounds what it gets to see, and a panic in it is an error like another.
 func parse(text string) (root *node, problem *Problem) {
 	defer func() {
