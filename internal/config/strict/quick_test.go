@@ -19,7 +19,9 @@ var endBlanks = regexp.MustCompile(`(?m) +$`)
 
 // sameAsParser fails where a text is read in another way than by the parser. It
 // reports whether the text keeps to common forms.
-func sameAsParser(t interface{ Fatalf(format string, args ...any) }, text string) bool {
+func sameAsParser(t interface {
+	Fatalf(format string, args ...any)
+}, text string) bool {
 	got, _, _ := readQuickly(text, 1<<30)
 	if got == nil {
 		return false
