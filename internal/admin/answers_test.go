@@ -81,7 +81,9 @@ func TestFewProfilesAtATime(t *testing.T) {
 		t.Fatal(err)
 	}
 	profile := func(w http.ResponseWriter) {
-		s.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost/debug/pprof/goroutine?debug=2", http.NoBody))
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost/debug/pprof/goroutine?debug=2", http.NoBody)
+		r.RemoteAddr = "127.0.0.1:1"
+		s.Handler().ServeHTTP(w, r)
 	}
 	began, release := make(chan struct{}, 1000), make(chan struct{})
 	var readers sync.WaitGroup

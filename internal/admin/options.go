@@ -168,6 +168,9 @@ type Options struct {
 	// MayWrite, if not nil, is asked about requests other than GET and HEAD, but
 	// for those of checkers that poll; an error, which is answered, refuses them.
 	MayWrite func(*http.Request) error
+	// IsOperator reports whether a request comes from who has proved to be an operator
+	// other than by the token. nil = nobody has.
+	IsOperator func(*http.Request) bool
 	// MaxBodies bounds the bytes of the bodies of all writes under way together;
 	// 0 = DefaultMaxBodies.
 	MaxBodies int64

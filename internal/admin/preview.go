@@ -21,7 +21,7 @@ type Previewed struct {
 // change. It publishes nothing, so that a read-only interface answers too; but
 // it takes work, so that one is answered at a time.
 func (s *Server) postPlan(w http.ResponseWriter, r *http.Request) {
-	body, done, ok := s.beginPreview(w, r)
+	body, done, ok := s.beginPreview(w, r, maxSetBytes)
 	if !ok {
 		return
 	}
@@ -39,7 +39,7 @@ func (s *Server) postPlan(w http.ResponseWriter, r *http.Request) {
 
 // beginPreview reads the body of a question that takes work. Without ok it is
 // answered, and done need not be called.
-func (s *Server) beginPreview(w http.ResponseWriter, r *http.Request) (body []byte, done func(), ok bool) {
+func (s *Server) beginPreview(w http.ResponseWriter, r *http.Request, limit int64) (body []byte, done func(), ok bool) {
 	if err := http.NewCrossOriginProtection().Check(r); err != nil {
 		fail(w, http.StatusForbidden, Problem{Error: "the request comes from another origin: " + err.Error(), Place: r.Header.Get("Origin")})
 		return nil, nil, false
@@ -47,7 +47,7 @@ func (s *Server) beginPreview(w http.ResponseWriter, r *http.Request) (body []by
 	if !readableType(w, r) {
 		return nil, nil, false
 	}
-	body, release, ok := s.readBody(w, r, maxSetBytes)
+	body, release, ok := s.readBody(w, r, limit)
 	if !ok {
 		return nil, nil, false
 	}

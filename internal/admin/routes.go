@@ -77,7 +77,7 @@ func (s *Server) routes() http.Handler {
 
 	profiles(mux)
 	mux.Handle("/", s.metrics.wrap("other", func(w http.ResponseWriter, r *http.Request) { notRouted(mux, w, r) }))
-	return s.survive(s.knownHosts(s.tokens(s.writers(mux))))
+	return s.survive(s.knownHosts(s.tokens(s.costly(s.writers(mux)))))
 }
 
 func profiles(mux *http.ServeMux) {

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"net/http"
+	"net/netip"
 	"strings"
 
 	"github.com/isobar-xds/isobar/internal/wire"
@@ -51,6 +52,40 @@ func (s *Server) writers(h http.Handler) http.Handler {
 		}
 		h.ServeHTTP(w, r)
 	})
+}
+
+// costly lets requests that take much work, or tell what is in memory, through only from this
+// machine, with the token, or from who has proved to be an operator.
+func (s *Server) costly(h http.Handler) http.Handler {
+	refuse := s.metrics.wrap("no token", func(w http.ResponseWriter, _ *http.Request) {
+		fail(w, http.StatusForbidden, Problem{
+			Error: "from other machines this needs the bearer token of the admin interface, or a certificate with the role admin",
+			Fix: "set `admin: {token_file: FILE}` and give the command --token-file FILE, " +
+				"set `admin: {tls: {client_ca: FILE}}` and show a certificate, or ask on the machine of the server",
+		})
+	})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !isCostly(r) || fromHere(r) || s.opts.Token != nil && s.showsToken(r) || s.opts.IsOperator != nil && s.opts.IsOperator(r) {
+			h.ServeHTTP(w, r)
+			return
+		}
+		refuse.ServeHTTP(w, r)
+	})
+}
+
+func isCostly(r *http.Request) bool {
+	switch path := r.URL.Path; path {
+	case "/v1/plan", "/v1/whatif", "/v1/record":
+		return !reads(r)
+	default:
+		return strings.HasPrefix(path, "/debug/pprof/")
+	}
+}
+
+// fromHere reports whether a request comes from the machine that it is answered on.
+func fromHere(r *http.Request) bool {
+	from, err := netip.ParseAddrPort(r.RemoteAddr)
+	return err == nil && from.Addr().Unmap().IsLoopback()
 }
 
 func reads(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }

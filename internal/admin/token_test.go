@@ -2,6 +2,7 @@ package admin_test
 
 import (
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -48,6 +49,50 @@ func TestToken(t *testing.T) {
 		}
 		if a := do(t, srv, "GET", "/v1/services", "", "Authorization", "Bearer "+secret, "Host", "evil.example"); a.code != http.StatusForbidden {
 			t.Errorf("a token lets a foreign name through: %d", a.code)
+		}
+	}
+}
+
+// TestCostlyRequestsFromElsewhere: who reaches the interface over the network and is
+// nobody may neither have plans computed nor read memory.
+func TestCostlyRequestsFromElsewhere(t *testing.T) {
+	const secret = "s3cret"
+	refused := func(address, method, path, authorization string, o admin.Options) bool {
+		srv := start(t, newWorld(), func(to *admin.Options) { to.Token, to.IsOperator = o.Token, o.IsOperator })
+		r := httptest.NewRequestWithContext(t.Context(), method, "http://127.0.0.1"+path, strings.NewReader("{}"))
+		r.RemoteAddr = address
+		r.Header.Set("Authorization", authorization)
+		w := httptest.NewRecorder()
+		srv.Config.Handler.ServeHTTP(w, r)
+		return w.Code == http.StatusForbidden || w.Code == http.StatusUnauthorized
+	}
+	token := admin.Options{Token: func(presented string) bool { return presented == secret }}
+	operator := admin.Options{IsOperator: func(*http.Request) bool { return true }}
+	for _, x := range []struct{ method, path string }{
+		{"POST", "/v1/plan"}, {"POST", "/v1/whatif"}, {"POST", "/v1/record?for=1x"},
+		{"GET", "/debug/pprof/"}, {"GET", "/debug/pprof/cmdline"}, {"GET", "/debug/pprof/symbol"},
+	} {
+		for _, who := range []struct {
+			address, authorization string
+			options                admin.Options
+			refused                bool
+		}{
+			{"10.0.0.7:1234", "", admin.Options{}, true},
+			{"[2001:db8::1]:1234", "", token, true},
+			{"10.0.0.7:1234", "Bearer wrong", token, true},
+			{"10.0.0.7:1234", "Bearer " + secret, token, false},
+			{"10.0.0.7:1234", "", operator, false},
+			{"127.0.0.1:1234", "", admin.Options{}, false},
+			{"[::ffff:127.0.0.1]:1234", "", admin.Options{}, false},
+			{"[::1]:1234", "", admin.Options{}, false},
+			{"not an address", "", admin.Options{}, true},
+		} {
+			if got := refused(who.address, x.method, x.path, who.authorization, who.options); got != who.refused {
+				t.Errorf("%s %s from %s with %q: refused %v", x.method, x.path, who.address, who.authorization, got)
+			}
+		}
+		if refused("10.0.0.7:1234", "GET", "/v1/plan", "", admin.Options{}) || refused("10.0.0.7:1234", "GET", "/metrics", "", admin.Options{}) {
+			t.Error("what is cheap to read is refused")
 		}
 	}
 }

@@ -16,7 +16,7 @@ import (
 // localities were lost or drained, or demand grew. As postPlan it publishes
 // nothing, and one is answered at a time.
 func (s *Server) postWhatIf(w http.ResponseWriter, r *http.Request) {
-	body, done, ok := s.beginPreview(w, r)
+	body, done, ok := s.beginPreview(w, r, maxObjectBytes)
 	if !ok {
 		return
 	}

@@ -181,6 +181,12 @@ func (s *Server) mayWrite(r *http.Request) error {
 	return nil
 }
 
+// isOperator reports whether a request shows a certificate with the role of operators.
+func (s *Server) isOperator(r *http.Request) bool {
+	p := identity.PeerOfState(r.TLS)
+	return p != nil && s.policy().CheckRole(p, identity.RoleAdmin) == nil
+}
+
 // policy gives the rules in force. They follow the configuration file; whether
 // clients show certificates is decided at the start.
 func (s *Server) policy() identity.Policy {
