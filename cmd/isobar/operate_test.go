@@ -111,12 +111,19 @@ func (o *orders) Resume(_ context.Context, of plan.Pause) (*plan.Plan, []string,
 	return o.plan(), nil, nil
 }
 
-func (o *orders) Rollback(ctx context.Context, version uint64, p plan.Pause) (*plan.Plan, []string, error) {
-	if version != 4700 {
-		return nil, nil, fmt.Errorf("version %d: %w: what is kept begins with version 4700", version, isobar.ErrNotFound)
+func (o *orders) Rollback(ctx context.Context, version uint64, p plan.Pause, force bool) (*plan.Plan, *plan.Plan, []string, error) {
+	if version == 4701 && !force {
+		return nil, nil, nil, &plan.TooMuchError{Breaches: []string{"checkout: us-east/c at 127.0% of its capacity, above its ceiling of 80.0%; it is at 60.0% now"}}
 	}
+	if version == 4711 {
+		return nil, nil, nil, fmt.Errorf("version %d: %w: the shares are those of now", version, plan.ErrUnchanged)
+	}
+	if version != 4700 && version != 4701 {
+		return nil, nil, nil, fmt.Errorf("version %d: %w: what is kept begins with version 4700", version, isobar.ErrNotFound)
+	}
+	before := o.plan()
 	next, _, err := o.Pause(ctx, p)
-	return next, []string{"it is in force, but not saved: " + errors.New("no space left on device").Error()}, err
+	return before, next, []string{"it is in force, but not saved: " + errors.New("no space left on device").Error()}, err
 }
 
 func (o *orders) History(_ context.Context, service string) ([]plan.Change, error) {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/user"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -105,6 +106,9 @@ func writeOperated(w io.Writer, done string, out *admin.Operated) error {
 	if _, err := fmt.Fprintf(w, "%s since plan %s\n", printable(done), printable(out.Version)); err != nil {
 		return err
 	}
+	if err := writeRolledBack(w, out.Changed); err != nil {
+		return err
+	}
 	for _, p := range out.Paused {
 		if _, err := fmt.Fprintf(w, "%s: %s\n", orAll(p.Service), printable(p.String())); err != nil {
 			return err
@@ -116,6 +120,20 @@ func writeOperated(w io.Writer, done string, out *admin.Operated) error {
 		}
 	}
 	return nil
+}
+
+// writeRolledBack tells what a rollback did.
+func writeRolledBack(w io.Writer, changed []admin.RolledBack) error {
+	var b strings.Builder
+	for i := range changed {
+		s := &changed[i]
+		fmt.Fprintf(&b, "%s: %.1f points of its traffic moved; fullest locality %.1f%% -> %.1f%%\n", printable(s.Service), 100*s.Moved(), 100*s.Fullest[0], 100*s.Fullest[1])
+		for k := range s.Sources {
+			fmt.Fprintf(&b, "  from %s  %s\n", printable(s.Sources[k].Source.String()), moves(&s.ServiceChange, &s.Sources[k]))
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
 }
 
 func orAll(service string) string {

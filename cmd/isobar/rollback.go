@@ -9,6 +9,7 @@ import (
 
 func rollbackCommand() *cobra.Command {
 	var flags orderFlags
+	var force bool
 	cmd := &cobra.Command{
 		Use:   "rollback VERSION [SERVICE]",
 		Short: "Return to the weights of an earlier version, and pause",
@@ -16,8 +17,11 @@ func rollbackCommand() *cobra.Command {
 of the plan, on the endpoints and the health of now, and pause them: else the
 next decision would go on from there. "isobar history" lists the versions;
 every version since the oldest change listed can be returned to. It takes effect
-at once and as a new version. Drops stay as they are. The admin interface must
-be writable.`,
+at once and as a new version. Drops stay as they are.
+
+A rollback is refused where today's demand would put a locality above its ceiling
+and above where it is now, unless it is forced, and where no share would change.
+What it does is shown, before and after. The admin interface must be writable.`,
 		Example: "  isobar history checkout\n  isobar rollback 4711 checkout -m 'before the canary'\n  isobar resume checkout",
 		Args:    cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -25,11 +29,12 @@ be writable.`,
 				return usagef("%q is not a version: give one as `isobar history` lists them", args[0])
 			}
 			o := flags.order(args[1:])
-			o.Version = args[0]
+			o.Version, o.Force = args[0], force
 			return flags.send(cmd, o, orAll(o.Service)+" rolled back to "+o.Version+" and paused", (*admin.Remote).Rollback)
 		},
 	}
 	flags.register(cmd)
+	cmd.Flags().BoolVar(&force, "force", false, "also where today's demand does not fit under the ceilings")
 	cmd.ValidArgsFunction = flags.completeServices(1)
 	return cmd
 }

@@ -152,8 +152,8 @@ func (mute) Resume(context.Context, plan.Pause) (*plan.Plan, []string, error) {
 	return nil, nil, nil
 }
 
-func (mute) Rollback(context.Context, uint64, plan.Pause) (*plan.Plan, []string, error) {
-	return nil, nil, nil
+func (mute) Rollback(context.Context, uint64, plan.Pause, bool) (*plan.Plan, *plan.Plan, []string, error) {
+	return nil, nil, nil, nil
 }
 
 // TestADefectEndsOneRequest: a panic in a handler is answered with 500 and told

@@ -21,6 +21,7 @@ type Order struct {
 	Confirm string `json:"confirm,omitempty"` // of a reload: the digest of what is held
 	Who     string `json:"who,omitempty"`     // empty: the address that the request came from
 	Reason  string `json:"reason,omitempty"`
+	Force   bool   `json:"force,omitempty"` // of a rollback: also where today's demand does not fit
 }
 
 // Operated answers an order: it is in force since the plan of the version.
@@ -28,6 +29,28 @@ type Operated struct {
 	Version  string      `json:"version"`
 	Paused   plan.Pauses `json:"paused"` // everything that is paused now
 	Warnings []string    `json:"warnings,omitempty"`
+	// Changed are the services that a rollback changed, sorted by name.
+	Changed []RolledBack `json:"changed,omitempty"`
+}
+
+// RolledBack is what a rollback did to a service.
+type RolledBack struct {
+	plan.ServiceChange
+
+	Fullest [2]float64 `json:"fullest"` // utilization of the fullest locality of declared capacity, before and after
+}
+
+// rolledBack tells what a rollback did.
+func rolledBack(before, after *plan.Plan) []RolledBack {
+	change, _ := plan.Changed(before, after, plan.Origin{Trigger: plan.TriggerOperator})
+	out := make([]RolledBack, 0, len(change.Services))
+	for i := range change.Services {
+		s := &change.Services[i]
+		if s.Moved() > 0 {
+			out = append(out, RolledBack{*s, [2]float64{before.Outlook(s.Service).Fullest, after.Outlook(s.Service).Fullest}})
+		}
+	}
+	return out
 }
 
 // maxOrderText bounds who and why, in characters.
@@ -81,7 +104,11 @@ func (s *Server) postPause(w http.ResponseWriter, r *http.Request, body []byte) 
 		return
 	}
 	p, warnings, err := s.opts.Operator.Pause(r.Context(), plan.Pause{Service: o.Service, Who: o.Who, Reason: o.Reason})
-	s.operated(w, r, "paused", &o, p, warnings, err)
+	if err != nil {
+		s.failOrder(w, err)
+		return
+	}
+	s.operated(w, r, "paused", &o, Operated{Version: p.VersionString(), Paused: p.Paused, Warnings: warnings})
 }
 
 func (s *Server) postResume(w http.ResponseWriter, r *http.Request, body []byte) {
@@ -90,7 +117,11 @@ func (s *Server) postResume(w http.ResponseWriter, r *http.Request, body []byte)
 		return
 	}
 	p, warnings, err := s.opts.Operator.Resume(r.Context(), plan.Pause{Service: o.Service, Who: o.Who, Reason: o.Reason})
-	s.operated(w, r, "resumed", &o, p, warnings, err)
+	if err != nil {
+		s.failOrder(w, err)
+		return
+	}
+	s.operated(w, r, "resumed", &o, Operated{Version: p.VersionString(), Paused: p.Paused, Warnings: warnings})
 }
 
 func (s *Server) postRollback(w http.ResponseWriter, r *http.Request, body []byte) {
@@ -103,31 +134,49 @@ func (s *Server) postRollback(w http.ResponseWriter, r *http.Request, body []byt
 		fail(w, http.StatusBadRequest, Problem{Error: err.Error(), Place: "version", Fix: "give a version as GET /v1/history (`isobar history`) lists them"})
 		return
 	}
-	p, warnings, err := s.opts.Operator.Rollback(r.Context(), version, plan.Pause{Service: o.Service, Who: o.Who, Reason: o.Reason})
-	s.operated(w, r, "rolled back", &o, p, warnings, err)
+	before, p, warnings, err := s.opts.Operator.Rollback(r.Context(), version, plan.Pause{Service: o.Service, Who: o.Who, Reason: o.Reason}, o.Force)
+	if err != nil {
+		s.failOrder(w, err)
+		return
+	}
+	s.operated(w, r, "rolled back", &o, Operated{Version: p.VersionString(), Paused: p.Paused, Warnings: warnings, Changed: rolledBack(before, p)})
 }
 
-// operated answers an order.
-func (s *Server) operated(w http.ResponseWriter, r *http.Request, what string, o *Order, p *plan.Plan, warnings []string, err error) {
+// failOrder answers an order that was not carried out.
+func (s *Server) failOrder(w http.ResponseWriter, err error) {
+	var tooMuch *plan.TooMuchError
 	switch {
 	case errors.Is(err, plan.ErrAllPaused):
 		fail(w, http.StatusConflict, Problem{Error: err.Error(), Fix: "resume all: leave the service out"})
+	case errors.As(err, &tooMuch):
+		p := Problem{
+			Error: "today's demand does not fit those weights: " + tooMuch.Breaches[0],
+			Fix:   `add capacity first, or say that it shall happen all the same: "force": true, or --force on the command line`,
+		}
+		for _, text := range tooMuch.Breaches[:min(len(tooMuch.Breaches), maxBreaches)] {
+			p.Problems = append(p.Problems, Problem{Error: text})
+		}
+		fail(w, http.StatusConflict, p)
+	case errors.Is(err, plan.ErrUnchanged):
+		fail(w, http.StatusConflict, Problem{Error: err.Error(), Fix: "to keep the weights of now, pause: POST /v1/pause (`isobar pause`)"})
 	case errors.Is(err, isobar.ErrNotFound):
 		fail(w, http.StatusNotFound, Problem{
 			Error: err.Error(),
 			Fix: "GET /v1/history (`isobar history`) lists versions, GET /v1/services (`isobar top`) services, " +
 				"and GET /v1/status (`isobar status`) what is paused",
 		})
-	case err != nil:
-		fail(w, http.StatusServiceUnavailable, Problem{Error: err.Error()})
 	default:
-		s.audit(r).Info("weights changed by operator", "what", what, "service", o.Service, "to", o.Version, "who", o.Who, "reason", o.Reason)
-		out := Operated{Version: p.VersionString(), Paused: p.Paused, Warnings: warnings}
-		if out.Paused == nil {
-			out.Paused = plan.Pauses{}
-		}
-		reply(w, http.StatusOK, out)
+		fail(w, http.StatusServiceUnavailable, Problem{Error: err.Error()})
 	}
+}
+
+// operated answers an order that was carried out.
+func (s *Server) operated(w http.ResponseWriter, r *http.Request, what string, o *Order, out Operated) {
+	s.audit(r).Info("weights changed by operator", "what", what, "service", o.Service, "to", o.Version, "who", o.Who, "reason", o.Reason, "force", o.Force)
+	if out.Paused == nil {
+		out.Paused = plan.Pauses{}
+	}
+	reply(w, http.StatusOK, out)
 }
 
 // ChangeList is the body of GET /v1/history.

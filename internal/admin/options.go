@@ -73,8 +73,9 @@ type Operator interface {
 	Pause(ctx context.Context, p plan.Pause) (next *plan.Plan, warnings []string, err error)
 	// Resume takes a pause back; all of them for an empty name.
 	Resume(ctx context.Context, of plan.Pause) (next *plan.Plan, warnings []string, err error)
-	// Rollback returns to the weights of an earlier version and pauses.
-	Rollback(ctx context.Context, version uint64, p plan.Pause) (next *plan.Plan, warnings []string, err error)
+	// Rollback returns to the weights of an earlier version and pauses. It is refused
+	// where today's demand does not fit, with a [*plan.TooMuchError], unless forced.
+	Rollback(ctx context.Context, version uint64, p plan.Pause, force bool) (before, next *plan.Plan, warnings []string, err error)
 	// History lists what changed a service, or every change for an empty name,
 	// newest first.
 	History(ctx context.Context, service string) ([]plan.Change, error)

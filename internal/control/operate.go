@@ -44,15 +44,22 @@ func (l *Loop) Resume(ctx context.Context, of plan.Pause) (p *plan.Plan, warning
 }
 
 // Rollback returns to the weights of an earlier version, of the service of the
-// pause or of all, on present topology and health, and pauses.
-func (l *Loop) Rollback(ctx context.Context, version uint64, pause plan.Pause) (p *plan.Plan, warnings []string, err error) {
+// pause or of all, on present topology and health, and pauses. Errors are those of
+// [plan.Decider.Rollback]; force has it done where demand does not fit.
+func (l *Loop) Rollback(ctx context.Context, version uint64, pause plan.Pause, force bool) (before, next *plan.Plan, warnings []string, err error) {
 	text := because(fmt.Sprintf("rollback to version %d", version), pause.Reason)
 	pause.Reason = text
-	return l.operate(ctx, plan.Origin{Trigger: plan.TriggerOperator, About: pause.Service, Who: pause.Who, Reason: text}, func(t *plan.Turn) (*plan.Plan, error) {
+	origin := plan.Origin{Trigger: plan.TriggerOperator, About: pause.Service, Who: pause.Who, Reason: text}
+	next, warnings, err = l.operate(ctx, origin, func(t *plan.Turn) (*plan.Plan, error) {
 		pause.Since = t.Now
-		t.Paused = t.Paused.With(pause)
+		t.Paused, t.Force = t.Paused.With(pause), force
+		before = t.Previous
 		return l.decider.Rollback(t, l.history, version, pause.Service)
 	})
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	return before, next, warnings, nil
 }
 
 // operate makes and publishes a plan as an operator says, and waits until it is

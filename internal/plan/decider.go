@@ -37,6 +37,7 @@ type Turn struct {
 	Ladder   Ladder
 	Previous *Plan
 	Version  uint64 // of the new plan
+	Force    bool   // of a rollback: also where today's demand does not fit
 }
 
 // Decider carries what is measured from turn to turn: the loop without its

@@ -1,12 +1,26 @@
 package plan
 
 import (
+	"errors"
 	"fmt"
+	"math"
 	"slices"
+	"strings"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/assign"
 )
+
+// ErrUnchanged says that a rollback would change nothing.
+var ErrUnchanged = errors.New("nothing would change")
+
+// TooMuchError says what the weights of an earlier version would do to today's demand.
+type TooMuchError struct{ Breaches []string }
+
+// Error implements error.
+func (e *TooMuchError) Error() string {
+	return "today's demand does not fit those weights: " + strings.Join(e.Breaches, "; ")
+}
 
 // Rollback gives a service, or all for an empty name, the weights of an earlier
 // version, carried over to the turn's topology and health. Drops stay: they
@@ -15,7 +29,9 @@ import (
 // changes is paused by the caller, or the next tick would go on from there.
 //
 // The error wraps [isobar.ErrNotFound] where the version is not kept, and where the
-// service does not exist or had no weights then.
+// service does not exist or had no weights then; [ErrUnchanged] where no share would
+// change; and is a [*TooMuchError] where localities would get more than their
+// ceilings and more than they get now, unless the turn forces it.
 func (d *Decider) Rollback(t *Turn, h *History, version uint64, service string) (*Plan, error) {
 	if t.Previous == nil {
 		return nil, fmt.Errorf("version %d: %w: nothing was published yet", version, isobar.ErrNotFound)
@@ -34,10 +50,62 @@ func (d *Decider) Rollback(t *Turn, h *History, version uint64, service string) 
 	in := t.input(assign.Rebase)
 	in.Previous, in.restoring = t.Previous.asOf(earlier), true
 	p, err := Next(in)
-	if err == nil {
-		d.remember(t, p)
+	if err != nil {
+		return nil, err
 	}
-	return p, err
+	if !p.sharesDiffer(t.Previous, service) {
+		return nil, fmt.Errorf("version %d: %w: the shares are those of now", version, ErrUnchanged)
+	}
+	if breaches := p.breaches(t.Previous, service); len(breaches) > 0 && !t.Force {
+		return nil, &TooMuchError{Breaches: breaches}
+	}
+	d.remember(t, p)
+	return p, nil
+}
+
+// sharesDiffer reports whether a source of a service, or of any for an empty name, has
+// other shares than in the plan before.
+func (p *Plan) sharesDiffer(before *Plan, service string) bool {
+	for _, s := range p.named(service) {
+		was, ok := before.Service(s.Spec.Name)
+		if !ok || s.Result == nil || was.Result == nil {
+			continue
+		}
+		for i := range s.Result.Sources {
+			r := &s.Result.Sources[i]
+			for _, l := range union([3]*Service{was, s}, (*Service).localities) {
+				if math.Abs(s.share(r.Source, l)-was.share(r.Source, l)) >= 0.5/isobar.WeightScale {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// breaches tells which localities of a service, or of all for an empty name, get more
+// than their ceilings, and more than in the plan before.
+func (p *Plan) breaches(before *Plan, service string) []string {
+	var out []string
+	for _, s := range p.named(service) {
+		was, ok := before.Service(s.Spec.Name)
+		if !ok || s.Result == nil {
+			continue
+		}
+		for i := range s.Sites {
+			site := &s.Sites[i]
+			if s.declaredCapacity(i) <= 0 || site.Capacity <= 0 || site.Ceiling <= 0 {
+				continue
+			}
+			l := site.Group.Locality
+			now, then := s.utilization(l), was.utilization(l)
+			if now > breachSlack*site.Ceiling && now > breachSlack*then {
+				out = append(out, fmt.Sprintf("%s: %s at %.1f%% of its capacity, above its ceiling of %.1f%%; it is at %.1f%% now",
+					s.Spec.Name, l, 100*now, 100*site.Ceiling, 100*then))
+			}
+		}
+	}
+	return out
 }
 
 // was is the shares of a source at an earlier time.

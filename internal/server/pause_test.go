@@ -139,8 +139,21 @@ func TestRollbackSurvivesARestart(t *testing.T) {
 			}
 			var out admin.Operated
 			body := fmt.Sprintf(`{"version": %q, "who": "ann", "reason": "it was better"}`, before.VersionString())
+			if code := w.order("/v1/rollback", body, &refused); code != 409 || !strings.Contains(refused.Error, "above its ceiling") || !strings.Contains(refused.Fix, "--force") {
+				t.Fatalf("%d %+v", code, refused)
+			}
+			if p := w.server.Plan(); len(p.Paused) != 0 {
+				t.Fatalf("a rollback that was refused paused %v", p.Paused)
+			}
+			body = strings.Replace(body, "{", `{"force": true, `, 1)
 			if code := w.order("/v1/rollback", body, &out); code != 200 || len(out.Paused) != 1 {
 				t.Fatalf("%d %+v", code, out)
+			}
+			if len(out.Changed) != 1 || out.Changed[0].Moved() < 0.01 || out.Changed[0].Fullest[1] <= out.Changed[0].Fullest[0] {
+				t.Errorf("it is told that it did %+v", out.Changed)
+			}
+			if code := w.order("/v1/rollback", body, &refused); code != 409 || !strings.Contains(refused.Error, "nothing would change") {
+				t.Errorf("the second time: %d %+v", code, refused)
 			}
 			p := w.server.Plan()
 			noViolations(t, p)
