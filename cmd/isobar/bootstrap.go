@@ -44,6 +44,7 @@ where the client is. The locality decides which weights it gets.`,
 func bootstrapGRPCCommand() *cobra.Command {
 	var flags bootstrapFlags
 	var besides besideFlags
+	var language grpcLanguage
 	cmd := &cobra.Command{
 		Use:   "grpc",
 		Short: "Print a bootstrap file for gRPC clients (JSON)",
@@ -52,7 +53,10 @@ GRPC_XDS_BOOTSTRAP to it and dial xds:///SERVICE.
 
 With --beside it is what to add to the bootstrap file of clients that have
 another control plane: an authority, of which routes of that control plane name
-clusters as xdstp://isobar/envoy.config.cluster.v3.Cluster/SERVICE.`,
+clusters as xdstp://isobar/envoy.config.cluster.v3.Cluster/SERVICE.
+
+Where the server speaks TLS, clients differ in what they take: --language says
+what the client is written in.`,
 		Example: "  isobar bootstrap grpc --cluster shop --locality us-east/b > bootstrap.json\n" +
 			"  isobar bootstrap grpc --beside --locality us-east/b",
 		Args: cobra.NoArgs,
@@ -61,14 +65,22 @@ clusters as xdstp://isobar/envoy.config.cluster.v3.Cluster/SERVICE.`,
 			if err != nil {
 				return err
 			}
-			if besides.beside {
-				return besides.writeGRPC(cmd, b)
+			creds, warning, err := language.credentials(&b.bootstrapTLS)
+			if err != nil {
+				return err
 			}
-			return writeJSON(cmd.OutOrStdout(), grpcBootstrap(b))
+			if warning != "" {
+				cmd.PrintErrf("warning: %s\n", warning)
+			}
+			if besides.beside {
+				return besides.writeGRPC(cmd, b, creds)
+			}
+			return writeJSON(cmd.OutOrStdout(), grpcBootstrap(b, creds))
 		},
 	}
 	flags.register(cmd)
 	besides.register(cmd)
+	language.register(cmd)
 	cmd.Flags().StringVar(&besides.authority, "authority", "isobar", "with --beside: the authority in the names of Isobar's resources")
 	return cmd
 }
@@ -146,9 +158,9 @@ type grpcLocality struct {
 // 15 seconds is late and not absent.
 var grpcFeatures = []string{"xds_v3", "ignore_resource_deletion", "resource_timer_is_transient_error"}
 
-func grpcBootstrap(b bootstrap) grpcFile {
+func grpcBootstrap(b bootstrap, creds grpcCreds) grpcFile {
 	return grpcFile{
-		Servers: []grpcServer{{URI: b.Server, Creds: []grpcCreds{b.grpc()}, Features: grpcFeatures}},
+		Servers: []grpcServer{{URI: b.Server, Creds: []grpcCreds{creds}, Features: grpcFeatures}},
 		Node: grpcNode{ID: b.NodeID, Cluster: b.Cluster, Locality: grpcLocality{
 			Region: b.Locality.Region, Zone: b.Locality.Zone, SubZone: b.Locality.SubZone,
 		}},

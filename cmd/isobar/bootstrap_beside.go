@@ -30,11 +30,11 @@ type grpcAuthority struct {
 	Servers []grpcServer `json:"xds_servers"`
 }
 
-func (f *besideFlags) writeGRPC(cmd *cobra.Command, b bootstrap) error {
+func (f *besideFlags) writeGRPC(cmd *cobra.Command, b bootstrap, creds grpcCreds) error {
 	if !authorityForm.MatchString(f.authority) {
 		return usagef("--authority %q: want letters, digits and . _ -", f.authority)
 	}
-	whole := grpcBootstrap(b)
+	whole := grpcBootstrap(b, creds)
 	return writeJSON(cmd.OutOrStdout(), grpcFragment{
 		Authorities: map[string]grpcAuthority{f.authority: {Servers: whole.Servers}}, Node: whole.Node,
 	})

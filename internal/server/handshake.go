@@ -5,7 +5,10 @@ import (
 	"crypto/x509"
 	"errors"
 	"io"
+	"maps"
 	"net"
+	"sync"
+	"syscall"
 	"time"
 
 	"google.golang.org/grpc/credentials"
@@ -28,9 +31,21 @@ func (c tlsCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.Aut
 	conn, info, err := c.TransportCredentials.ServerHandshake(l)
 	l.established = err == nil
 	if err != nil {
+		if l.heard && silentEnd(err) {
+			err = errClientClosed
+		}
 		c.failed(raw.RemoteAddr(), err)
 	}
 	return conn, info, err
+}
+
+// errClientClosed stands for a client that began a handshake and closed the
+// connection without a word, as some do that do not trust the server.
+var errClientClosed = errors.New("the client closed the connection during the handshake; most often it does not trust the server's certificate, or its name")
+
+// silentEnd reports whether a connection ended without an alert of TLS.
+func silentEnd(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET)
 }
 
 // Bounds on what is waited for after a handshake that failed.
@@ -47,6 +62,16 @@ type lingering struct {
 	net.Conn
 
 	established bool // written before the connection is used by anyone else
+	heard       bool // the client has sent something; read and written by the handshake only
+}
+
+// Read implements net.Conn.
+func (l *lingering) Read(b []byte) (int, error) {
+	n, err := l.Conn.Read(b)
+	if !l.established && n > 0 {
+		l.heard = true
+	}
+	return n, err
 }
 
 // Close implements net.Conn.
@@ -86,12 +111,54 @@ func (s *Server) handshakeFailed(peer net.Addr, err error) {
 	if reason == handshakeBroken {
 		return // port scans and probes of load balancers
 	}
+	if reason == handshakeClient && !s.security.ended.allow(peer, time.Now()) {
+		return // a client that does not trust the server tries again and again
+	}
 	if skipped, ok := s.security.logs.Allow(time.Now()); ok {
 		s.log.Warn("a TLS handshake failed", "peer", peer.String(), "reason", reason, "error", err, "skipped_lines", skipped)
 	}
 }
 
-const handshakeBroken = "broken"
+// Reasons of handshakes that fail by no fault of a certificate of the client.
+const (
+	handshakeBroken = "broken"          // the connection ended before anything was said
+	handshakeClient = "ended_by_client" // most often it does not trust the server
+)
+
+// addressLog lets one line a minute pass for each address. The zero value is
+// ready; it is safe for concurrent use.
+type addressLog struct {
+	mu   sync.Mutex
+	last map[string]time.Time
+}
+
+const (
+	addressLogEach = time.Minute
+	addressLogMost = 1024 // addresses that are remembered; of more nothing is logged
+)
+
+func (l *addressLog) allow(peer net.Addr, now time.Time) bool {
+	host, _, err := net.SplitHostPort(peer.String())
+	if err != nil {
+		host = peer.String()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if at, known := l.last[host]; known && now.Sub(at) < addressLogEach {
+		return false
+	}
+	if len(l.last) >= addressLogMost {
+		maps.DeleteFunc(l.last, func(_ string, at time.Time) bool { return now.Sub(at) >= addressLogEach })
+	}
+	if len(l.last) >= addressLogMost {
+		return false
+	}
+	if l.last == nil {
+		l.last = map[string]time.Time{}
+	}
+	l.last[host] = now
+	return true
+}
 
 // handshakeReason tells what was wrong, for a label.
 func handshakeReason(err error) string {
@@ -109,6 +176,12 @@ func handshakeReason(err error) string {
 	}
 	if err.Error() == "tls: client didn't provide a certificate" { // crypto/tls has no value for it
 		return "no_certificate"
+	}
+	if alert, ok := errors.AsType[*net.OpError](err); ok && alert.Op == "remote error" { // as crypto/tls calls an alert of the other end
+		return handshakeClient
+	}
+	if errors.Is(err, errClientClosed) {
+		return handshakeClient
 	}
 	return handshakeBroken
 }

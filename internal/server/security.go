@@ -35,6 +35,7 @@ type security struct {
 	refused    *prometheus.CounterVec // by identity
 	handshakes *prometheus.CounterVec // that failed
 	logs       wire.LogLimit
+	ended      addressLog // of handshakes that clients end
 	recent     recentSubscriptions
 	refusals   refusals // of checkers
 }

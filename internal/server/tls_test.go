@@ -313,3 +313,38 @@ func TestNoGoodCertificate(t *testing.T) {
 		testhelp.Eventually(t, tt.name+" in the log", func() bool { return strings.Contains(l.log.String(), "reason="+tt.name) })
 	}
 }
+
+// TestHandshakeThatTheClientEnds: a client that does not trust the server's
+// certificate ends the handshake, over and over. It is logged with the address and
+// the reason, once a minute; a connection on which nothing is said is not.
+func TestHandshakeThatTheClientEnds(t *testing.T) {
+	ca := identitytest.NewCA(t)
+	files := ca.Write(t.TempDir(), identitytest.Leaf{})
+	l := onLoopback(t, func(c *config.Config) { c.XDS.TLS = &files })
+	connect := func() net.Conn {
+		t.Helper()
+		conn, err := net.Dial("tcp", l.server.XDSAddress())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return conn
+	}
+	_ = connect().Close() // a port scan
+	testhelp.Eventually(t, "a broken handshake", func() bool { return l.metric("isobar_tls_handshake_failures_total", "broken") == 1 })
+	for range 3 {
+		conn := connect()
+		other := identitytest.NewCA(t).Client(nil)
+		other.ServerName = "localhost"
+		if err := tls.Client(conn, other).Handshake(); err == nil {
+			t.Error("a server of another authority is trusted")
+		}
+		_ = conn.Close()
+	}
+	silent := connect() // says hello, and goes without an alert
+	_, _ = silent.Write([]byte{22, 3, 1, 0, 200, 1})
+	_ = silent.Close()
+	testhelp.Eventually(t, "four that the client ended", func() bool { return l.metric("isobar_tls_handshake_failures_total", "ended_by_client") == 4 })
+	if text := l.log.String(); strings.Count(text, "reason=ended_by_client") != 1 || !strings.Contains(text, "peer=127.0.0.1:") {
+		t.Errorf("log: %s", text)
+	}
+}

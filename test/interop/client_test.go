@@ -60,7 +60,9 @@ type kind struct {
 	// parse reads n of those lines.
 	command func(t *testing.T, target string) *exec.Cmd
 	parse   func(c *client, n int) (outcome, error)
-	forgets bool // starts without ignore_resource_deletion
+	forgets bool     // starts without ignore_resource_deletion
+	flags   []string // of isobar bootstrap grpc, too
+	env     []string // of the client, too
 }
 
 // The forms of xDS that gRPC speaks, as /v1/clients calls them.
@@ -120,8 +122,8 @@ func interop(name, form, version string) kind {
 // us/a. Without the feature xds_v3 of the server a client speaks v2.
 func (k kind) bootstrap(t *testing.T, xds, id string) []byte {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), isobarPath, "bootstrap", "grpc",
-		"--server", xds, "--node-id", id, "--cluster", "web", "--locality", "us/a").Output()
+	args := []string{"bootstrap", "grpc", "--server", xds, "--node-id", id, "--cluster", "web", "--locality", "us/a"}
+	out, err := exec.CommandContext(t.Context(), isobarPath, append(args, k.flags...)...).Output()
 	if err != nil {
 		t.Fatalf("isobar bootstrap grpc: %v", err)
 	}
@@ -153,7 +155,7 @@ func (k kind) start(t *testing.T, xds, service string) *client {
 	if cmd.Env == nil {
 		cmd.Env = os.Environ()
 	}
-	cmd.Env = append(cmd.Env, "GRPC_XDS_BOOTSTRAP="+bootstrap)
+	cmd.Env = append(append(cmd.Env, "GRPC_XDS_BOOTSTRAP="+bootstrap), k.env...)
 	cmd.Stderr = c.log
 	var err error
 	if c.in, err = cmd.StdinPipe(); err != nil {
