@@ -47,6 +47,9 @@ func scenarios(isobar, profiles *string) []scenario {
 			Isobar: isobar, Profiles: profiles, Endpoints: fleet.Few,
 			Streams: 5000, PerConnection: 100, Subscriptions: 100, Changes: 40, Servers: []string{"isobar", "floor"},
 		},
+		&measure.ServeLoad{
+			Isobar: isobar, Clusters: 10, Streams: 5000, PerConnection: 100, Interval: time.Second, Length: 4 * time.Second, Servers: load,
+		},
 		&measure.Push{Streams: 1000, PerConnection: 100, Subscriptions: 10, Changes: 40, Servers: push},
 		&measure.Push{Streams: 1000, PerConnection: 100, Subscriptions: 100, Changes: 30, Servers: push},
 		&measure.Push{Streams: 5000, PerConnection: 100, Subscriptions: 100, Changes: 60, Servers: push},

@@ -52,6 +52,10 @@ type reporters struct {
 	failed  chan error
 }
 
+func newReporters(streams int) *reporters {
+	return &reporters{answers: make(chan struct{}, streams), failed: make(chan error, streams)}
+}
+
 // Message implements rawclient.Handler: the answer to the first message.
 func (r *reporters) Message(int, []byte) ([]byte, error) {
 	r.answers <- struct{}{}
@@ -119,17 +123,28 @@ func (l *Load) start(ctx context.Context, kind string) (*reporters, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &reporters{process: p, answers: make(chan struct{}, l.Streams), failed: make(chan error, l.Streams)}
+	r := newReporters(l.Streams)
+	r.process = p
 	if r.alone, err = p.Memory(); err != nil {
 		r.close()
 		return nil, err
 	}
-	for first := 0; first < l.Streams; first += l.PerConnection {
+	hello := node
+	if l.Nodes {
+		hello = envoyNode
+	}
+	if err := r.dial(ctx, p.Address, l.Streams, l.PerConnection, hello); err != nil {
+		r.close()
+		return nil, err
+	}
+	return r, nil
+}
+
+// dial opens the streams, and waits until each was told what to report.
+func (r *reporters) dial(ctx context.Context, address string, streams, perConnection int, nodeOf func(i int) *corev3.Node) error {
+	for first := 0; first < streams; first += perConnection {
 		hello := func(stream int) []byte {
-			n := node(first + stream)
-			if l.Nodes {
-				n = envoyNode(first + stream)
-			}
+			n := nodeOf(first + stream)
 			n.ClientFeatures = []string{"envoy.lrs.supports_send_all_clusters"}
 			b, err := proto.Marshal(&loadstatsv3.LoadStatsRequest{Node: n})
 			if err != nil {
@@ -137,10 +152,9 @@ func (l *Load) start(ctx context.Context, kind string) (*reporters, error) {
 			}
 			return b
 		}
-		conn, err := rawclient.Dial(ctx, p.Address, lrsMethod, l.PerConnection, hello, r)
+		conn, err := rawclient.Dial(ctx, address, lrsMethod, perConnection, hello, r)
 		if err != nil {
-			r.close()
-			return nil, err
+			return err
 		}
 		r.conns = append(r.conns, conn)
 		go func() {
@@ -151,25 +165,27 @@ func (l *Load) start(ctx context.Context, kind string) (*reporters, error) {
 	}
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
-	for range l.Streams {
+	for range streams {
 		select {
 		case <-r.answers:
 		case err := <-r.failed:
-			r.close()
-			return nil, err
+			return err
 		case <-timer.C:
-			r.close()
-			return nil, fmt.Errorf("no answer to all streams within %v", patience)
+			return fmt.Errorf("no answer to all streams within %v", patience)
 		}
 	}
-	return r, nil
+	return nil
 }
 
 func (r *reporters) close() {
+	r.hangUp()
+	_ = r.process.Stop()
+}
+
+func (r *reporters) hangUp() {
 	for _, c := range r.conns {
 		_ = c.Close()
 	}
-	_ = r.process.Stop()
 }
 
 // round has every stream report once, again and again; as in a fleet, the

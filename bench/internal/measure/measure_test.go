@@ -5,9 +5,13 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/isobar-xds/isobar/bench/internal/fleet"
 	"github.com/isobar-xds/isobar/bench/internal/measure"
 	"github.com/isobar-xds/isobar/bench/internal/process"
 )
@@ -26,6 +30,12 @@ func TestMain(m *testing.M) {
 
 // TestScenarios runs small ones: every server answers everybody, every time.
 func TestScenarios(t *testing.T) {
+	isobar, profiles := filepath.Join(t.TempDir(), "isobar"), ""
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", isobar, "./cmd/isobar")
+	build.Dir = "../../.."
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
 	for _, s := range []interface {
 		Name() string
 		Run(ctx context.Context, rounds int, report func(measure.Result)) error
@@ -33,6 +43,14 @@ func TestScenarios(t *testing.T) {
 		&measure.Push{Streams: 30, PerConnection: 10, Subscriptions: 5, Changes: 3, Servers: []string{"isobar", "isobar-mixed", "linear", "floor"}},
 		&measure.Push{Streams: 5, PerConnection: 1, Subscriptions: 100, Changes: 2, Servers: []string{"isobar"}},
 		&measure.Hostile{Streams: 30, PerConnection: 10, Subscriptions: 100, Mute: 40, Resets: 200, Changes: 3, Servers: []string{"isobar"}},
+		&measure.Serve{
+			Isobar: &isobar, Profiles: &profiles, Endpoints: fleet.Few, Streams: 20, PerConnection: 10, Subscriptions: 5, Changes: 2,
+			Servers: []string{"isobar", "floor"},
+		},
+		&measure.ServeLoad{
+			Isobar: &isobar, Clusters: 5, Streams: 20, PerConnection: 10, Interval: time.Second, Length: time.Second,
+			Servers: []string{"lrs-isobar", "lrs-decode", "lrs-none"},
+		},
 		&measure.Load{Clusters: 10, Endpoints: true, Streams: 20, PerConnection: 10, Reports: 60, Servers: []string{"lrs-isobar", "lrs-decode", "lrs-none"}},
 	} {
 		var out measure.Summary
