@@ -48,7 +48,7 @@ func scenarios(isobar, profiles *string) []scenario {
 			Streams: 5000, PerConnection: 100, Subscriptions: 100, Changes: 40, Servers: []string{"isobar", "floor"},
 		},
 		&measure.ServeLoad{
-			Isobar: isobar, Clusters: 10, Streams: 5000, PerConnection: 100, Interval: time.Second, Length: 4 * time.Second, Servers: load,
+			Isobar: isobar, Clusters: 10, Streams: 5000, PerConnection: 100, Interval: time.Second, Length: 5 * time.Second, Servers: load,
 		},
 		&measure.Push{Streams: 1000, PerConnection: 100, Subscriptions: 10, Changes: 40, Servers: push},
 		&measure.Push{Streams: 1000, PerConnection: 100, Subscriptions: 100, Changes: 30, Servers: push},

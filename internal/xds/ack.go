@@ -89,5 +89,5 @@ func (s *stream) acceptedBy(version, rest []byte) *watch {
 
 // accepted tells whether a request accepts the last response of the watch.
 func (w *watch) accepted(version, url, nonce []byte) bool {
-	return string(url) == w.url && string(nonce) == w.nonce && (w.as.Form != wire.V2017 || string(version) == w.sent.version)
+	return string(url) == w.url && w.nonce.is(nonce) && (w.as.Form != wire.V2017 || string(version) == w.sent.version)
 }

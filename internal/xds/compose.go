@@ -1,9 +1,7 @@
 package xds
 
 import (
-	"math/rand/v2"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -280,10 +278,10 @@ func (s *stream) frame(w *watch, a *answer) *wire.Frame {
 
 // number ends a response with its nonce, which goes after end, and notes it as sent.
 func (s *stream) number(w *watch, pieces mem.BufferSlice, end []byte) *wire.Frame {
-	w.nonce = strconv.FormatUint(rand.Uint64(), 36) //nolint:gosec // seeded by the system; guards no secret, see offer
+	w.nonce.draw()
 	w.unacked = true
 	w.sent = stamp{version: s.view.Set().Version(), at: time.Now()}
-	pieces = append(pieces, mem.SliceBuffer(wire.AppendNonce(end, w.nonce)))
+	pieces = append(pieces, mem.SliceBuffer(append(end, w.nonce.encoded[:]...)))
 	s.frameRoom.Pieces = pieces
 	return &s.frameRoom
 }

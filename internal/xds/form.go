@@ -52,7 +52,7 @@ func (s *stream) as(form wire.Form, kind wire.Kind) wire.As {
 // another version than that of the response which it answers: there was no
 // other way to say so.
 func (s *stream) rejects2017(w *watch, r *wire.Request) {
-	if w.as.Form == wire.V2017 && w.unacked && r.Nonce == w.nonce && r.Version != w.sent.version {
+	if w.as.Form == wire.V2017 && w.unacked && w.nonce.says(r.Nonce) && r.Version != w.sent.version {
 		r.Nack, r.Error = true, "rejected; clients of 2017 do not say why"
 	}
 }

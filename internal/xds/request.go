@@ -144,7 +144,7 @@ func (s *stream) settle(w *watch, h *wire.Head) bool {
 	if h.Nonce == "" {
 		return true // answers nothing
 	}
-	if h.Nonce != w.nonce {
+	if !w.nonce.says(h.Nonce) {
 		s.server.metrics.stale[w.kind].Inc()
 		return false
 	}

@@ -52,6 +52,9 @@ type sharing struct {
 	mu   sync.Mutex
 	view *views.View // that all of them lead to
 	made map[sharedKey]*shared
+	// The last one that was asked for: the next stream mostly asks for the same.
+	key  sharedKey
+	last *shared
 }
 
 // sharedFor gives the response that brings a watch from one view to another; nil
@@ -71,7 +74,10 @@ func (s *stream) sharedFor(w *watch, before, now *views.View, all bool) *shared 
 		if c.view != nil && c.view.Set().Seq() > now.Set().Seq() {
 			return nil // the zone is ahead
 		}
-		c.view, c.made = now, map[sharedKey]*shared{}
+		c.view, c.made, c.key, c.last = now, map[sharedKey]*shared{}, sharedKey{}, nil
+	}
+	if c.key == key {
+		return c.last
 	}
 	out, known := c.made[key]
 	if !known {
@@ -81,6 +87,7 @@ func (s *stream) sharedFor(w *watch, before, now *views.View, all bool) *shared 
 		out = s.share(w, before, now, all)
 		c.made[key] = out
 	}
+	c.key, c.last = key, out
 	return out
 }
 

@@ -53,7 +53,7 @@ type watch struct {
 	returns map[string]uint16
 
 	// The last response.
-	nonce   string
+	nonce   nonce
 	unacked bool
 	flight  []*sub // what it carried
 	sent    stamp
