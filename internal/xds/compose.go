@@ -55,9 +55,9 @@ func (a *answer) still(x *sub, r *views.Resource) {
 // Make before break: first what is new or changed, in the order of the kinds
 // (clusters before the listeners and routes that lead to them), then what is
 // taken away.
-func (s *stream) next() (*wire.Frame, wire.Kind) {
+func (s *stream) next(now time.Time) (*wire.Frame, wire.Kind) {
 	for _, breaking := range []bool{false, true} {
-		if breaking && !s.mayBreak(time.Now()) {
+		if breaking && !s.mayBreak(now) {
 			break
 		}
 		for _, w := range s.watches {
@@ -65,11 +65,11 @@ func (s *stream) next() (*wire.Frame, wire.Kind) {
 				continue
 			}
 			if w.waits != nil {
-				return s.frameShared(w), w.kind
+				return s.frameShared(w, now), w.kind
 			}
 			var a answer
 			if s.collect(w, breaking, &a) {
-				return s.frame(w, &a), w.kind
+				return s.frame(w, &a, now), w.kind
 			}
 		}
 	}
@@ -248,7 +248,7 @@ func (s *stream) refreshEndpoints(w *watch, x *sub, want *views.Resource) {
 }
 
 // frame assembles a response from its pieces.
-func (s *stream) frame(w *watch, a *answer) *wire.Frame {
+func (s *stream) frame(w *watch, a *answer, now time.Time) *wire.Frame {
 	w.flight = a.carried
 	for _, x := range a.carried {
 		x.flying = true
@@ -273,14 +273,14 @@ func (s *stream) frame(w *watch, a *answer) *wire.Frame {
 	for _, n := range a.removed {
 		end = wire.AppendRemoved(end, n)
 	}
-	return s.number(w, append(pieces, w.tail), end)
+	return s.number(w, append(pieces, w.tail), end, now)
 }
 
 // number ends a response with its nonce, which goes after end, and notes it as sent.
-func (s *stream) number(w *watch, pieces mem.BufferSlice, end []byte) *wire.Frame {
+func (s *stream) number(w *watch, pieces mem.BufferSlice, end []byte, now time.Time) *wire.Frame {
 	w.nonce.draw()
 	w.unacked = true
-	w.sent = stamp{version: s.view.Set().Version(), at: time.Now()}
+	w.sent = stamp{version: s.view.Set().Version(), at: now}
 	pieces = append(pieces, mem.SliceBuffer(append(end, w.nonce.encoded[:]...)))
 	s.frameRoom.Pieces = pieces
 	return &s.frameRoom

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"runtime"
 	"runtime/debug"
+	"time"
 
 	"github.com/isobar-xds/isobar/internal/views"
 )
@@ -18,7 +19,7 @@ func (s *Server) dispatch() {
 		for _, z := range s.allZones() {
 			r.zone(z, set)
 		}
-		r.rest()
+		r.rest(time.Now())
 		s.mu.Lock()
 		if s.stopped || s.published.Load() == set {
 			s.dispatching = false
@@ -42,33 +43,34 @@ type round struct {
 func (r *round) zone(z *zone, set *views.Set) {
 	defer r.survive(z, set)
 	view := z.update(set)
+	now := time.Now() // once: it takes as long as to compose a response
 	r.streams = z.followers(r.streams[:0])
 	for _, st := range r.streams {
 		if st.behind.Load() {
 			r.behind = append(r.behind, st)
 			continue
 		}
-		st.advance(view)
+		st.advance(view, now)
 	}
 }
 
 // rest brings the streams that are behind to the views of their zones, after the
 // transport has had its turn to write what the others were sent.
-func (r *round) rest() {
+func (r *round) rest(now time.Time) {
 	if len(r.behind) > 0 {
 		runtime.Gosched()
 	}
 	for _, st := range r.behind {
-		r.late(st)
+		r.late(st, now)
 	}
 	clear(r.behind)
 	r.behind = r.behind[:0]
 }
 
-func (r *round) late(st *stream) {
+func (r *round) late(st *stream, now time.Time) {
 	view, _ := st.zone.current() // set before the zone knew of the stream
 	defer r.survive(st.zone, view.Set())
-	st.advance(view)
+	st.advance(view, now)
 }
 
 // survive has a defect that panics cost its zone or stream this set, not the

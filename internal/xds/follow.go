@@ -2,15 +2,16 @@ package xds
 
 import (
 	"slices"
+	"time"
 
 	"github.com/isobar-xds/isobar/internal/views"
 	"github.com/isobar-xds/isobar/internal/wire"
 )
 
 // advance brings the stream to a view, and has sent what that leaves to send.
-func (s *stream) advance(view *views.View) {
+func (s *stream) advance(view *views.View, now time.Time) {
 	if s.adjust(view) {
-		s.offer()
+		s.offer(now)
 	}
 }
 

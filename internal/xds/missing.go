@@ -85,6 +85,7 @@ func (s *Server) findMissing() []MissingService {
 		streams = append(streams, st)
 	}
 	s.mu.Unlock()
+	slices.SortFunc(streams, func(a, b *stream) int { return cmp.Compare(a.id, b.id) }) // the oldest client is named
 	found := map[string]*MissingService{}
 	lists := map[listOfKind][]string{} // streams share lists
 	for _, st := range streams {

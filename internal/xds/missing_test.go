@@ -65,3 +65,27 @@ func TestNamesOfNoServiceAreTold(t *testing.T) {
 		missing("chekout 1 node-us-east-c")
 	}, options)
 }
+
+// Names of no service are counted and logged for each client that begins to ask for
+// them, also where clients share what they are sent.
+func TestMissingNamesOfClientsThatShare(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	log := new(testhelp.Log)
+	inWorld(t, func(w *world) {
+		w.publish(serve("checkout", 1))
+		for range 3 {
+			w.ads(at("us-east/b")).request(edsURL, "checkout", "chekout").equals("eds v1: checkout@1").ack(edsURL)
+		}
+		if n := testhelp.Metric(t, registry, "isobar_xds_missing_names_total", "eds"); n != 3 {
+			t.Errorf("%v subscriptions of assignments counted, want 3", n)
+		}
+		if text := log.String(); !strings.Contains(text, "name=chekout node=node-us-east-b") {
+			t.Errorf("log: %s", text)
+		}
+		if m := w.server.Missing(); len(m) != 1 || m[0].Name != "chekout" || m[0].Streams != 3 {
+			t.Errorf("missing %+v, want chekout of 3 streams", m)
+		}
+	}, func(o *xds.Options) {
+		o.Registerer, o.Log = registry, slog.New(slog.NewTextHandler(log, nil))
+	})
+}

@@ -31,7 +31,7 @@ func (s *stream) receiveSotW() error {
 		return err
 	}
 	if m.pending {
-		s.offer()
+		s.offer(time.Now())
 	}
 	return m.refused
 }
@@ -48,7 +48,7 @@ func (s *stream) decoded(m *discoveryv3.DiscoveryRequest) error {
 	if err := s.request(&r); err != nil {
 		return err
 	}
-	s.offer()
+	s.offer(time.Now())
 	return nil
 }
 
@@ -72,7 +72,7 @@ func (s *stream) receiveDelta() error {
 	if err := s.deltaRequest(&r); err != nil {
 		return err
 	}
-	s.offer()
+	s.offer(time.Now())
 	return nil
 }
 

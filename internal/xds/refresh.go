@@ -68,7 +68,7 @@ func (s *Server) refresh(due map[string]views.Lifetime) {
 		z.mu.Unlock()
 		for _, st := range streams {
 			if st.renewDue(due) {
-				st.offer()
+				st.offer(time.Now())
 			}
 		}
 	}

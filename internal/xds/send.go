@@ -1,6 +1,8 @@
 package xds
 
 import (
+	"time"
+
 	"github.com/isobar-xds/isobar/internal/wire"
 )
 
@@ -19,13 +21,13 @@ func (s *stream) kick() {
 // It cannot block when the client has answered all responses so far. A nonce
 // can't be guessed and is the last thing in a response, so the client has read
 // all of them to the end, and nothing waits for its window.
-func (s *stream) offer() {
+func (s *stream) offer(now time.Time) {
 	if !s.sending.TryLock() {
 		s.kick() // the handler is at it
 		return
 	}
 	defer s.sending.Unlock()
-	frame, kind, more := s.composeOne()
+	frame, kind, more := s.composeOne(now)
 	if frame != nil {
 		if err := s.send(frame, kind); err != nil {
 			s.fail(err)
@@ -39,7 +41,7 @@ func (s *stream) offer() {
 
 // composeOne gives the next response of a stream that has answered all others,
 // and whether something is left for the handler to do.
-func (s *stream) composeOne() (frame *wire.Frame, kind wire.Kind, more bool) {
+func (s *stream) composeOne(now time.Time) (frame *wire.Frame, kind wire.Kind, more bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -50,7 +52,7 @@ func (s *stream) composeOne() (frame *wire.Frame, kind wire.Kind, more bool) {
 			return nil, kind, s.pending()
 		}
 	}
-	frame, kind = s.next()
+	frame, kind = s.next(now)
 	s.recount()
 	if frame == nil {
 		return nil, kind, false
@@ -99,7 +101,7 @@ func (s *stream) compose() (*wire.Frame, wire.Kind, error) {
 	if s.broken != nil {
 		return nil, wire.Other, s.broken
 	}
-	frame, kind := s.next()
+	frame, kind := s.next(time.Now())
 	s.recount()
 	return frame, kind, nil
 }

@@ -3,6 +3,7 @@ package xds
 import (
 	"slices"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc/mem"
 
@@ -30,12 +31,15 @@ type shared struct {
 	bytes  int             // of pieces
 	cost   int             // of the items, as of so many subs
 	listed int             // the same of all names in the list
+	// missing is the names of no service, where the response is the first.
+	missing []string
 }
 
 // sharedItem is one assignment of it, in the order of the names.
 type sharedItem struct {
 	name        string
 	before, now *views.Resource // nil before = there was none
+	sub         *subscription   // of the zone, unless it has ended since; nil = to be looked up
 }
 
 // sharedKey is what a shared response depends on.
@@ -103,9 +107,12 @@ func (s *stream) share(w *watch, before, now *views.View, all bool) *shared {
 	out := &shared{first: before == nil}
 	for _, n := range w.list.names {
 		out.listed += subCost + len(n)
+		if out.first && w.isMissing(now.Set(), n) {
+			out.missing = append(out.missing, n)
+		}
 	}
 	for _, n := range names {
-		i := sharedItem{name: n, now: w.lookup(now, n)}
+		i := sharedItem{name: n, now: w.lookup(now, n), sub: s.zone.subscription(w.key(n))}
 		if before != nil {
 			i.before = w.lookup(before, n)
 		}
@@ -151,6 +158,9 @@ func (s *stream) demandAll(w *watch) bool {
 	w.unlisted = max(w.unlisted, s.zone.subscribeAll(w))
 	w.waits = a
 	w.size += a.listed
+	for _, n := range a.missing {
+		s.noteMissing(w, n)
+	}
 	return true
 }
 
@@ -176,12 +186,12 @@ func (s *stream) followShared(w *watch, before *views.View, known bool) bool {
 }
 
 // frameShared sends what waits.
-func (s *stream) frameShared(w *watch) *wire.Frame {
+func (s *stream) frameShared(w *watch, now time.Time) *wire.Frame {
 	a := w.waits
 	w.size -= a.size()
 	w.waits, w.flies, w.owed = nil, a, false
 	w.size += a.cost
-	return s.number(w, append(make(mem.BufferSlice, 0, len(a.pieces)+1), a.pieces...), nil)
+	return s.number(w, append(make(mem.BufferSlice, 0, len(a.pieces)+1), a.pieces...), nil, now)
 }
 
 // size is what the watch counts for it before it is sent.

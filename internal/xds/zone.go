@@ -221,6 +221,13 @@ func (z *zone) subscribeAll(w *watch) (seq uint64) {
 	return seq
 }
 
+// subscription gives what is subscribed to; nil if it is not.
+func (z *zone) subscription(key subKey) *subscription {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	return z.subs[key]
+}
+
 // enter counts a subscriber, and tells whether it is the first. The lock is held.
 func (z *zone) enter(key subKey) (first bool) {
 	sub := z.subs[key]
@@ -310,9 +317,11 @@ func (z *zone) acknowledgeShared(as wire.As, a *shared, now time.Time) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	for _, i := range a.items {
-		sub := z.subs[subKey{i.name, as}]
-		if sub == nil {
-			continue
+		sub := i.sub
+		if sub == nil || sub.streams == 0 { // all left, and others came
+			if sub = z.subs[subKey{i.name, as}]; sub == nil {
+				continue
+			}
 		}
 		from := ""
 		if i.before != nil {
