@@ -200,11 +200,12 @@ func (s *Serve) round(ctx context.Context, w *watched, round int) ([]Result, err
 		if err := w.change(ctx, (round*s.Changes+i)%s.Subscriptions); err != nil {
 			return nil, err
 		}
+		taken := time.Since(w.sent)
 		if err := w.wait(); err != nil {
 			return nil, err
 		}
 		results = append(results, Result{Name: "Reach" + s.suffix(w), N: 1, Values: []Value{
-			{milliseconds(w.at99.Sub(w.sent)), "99%-ms"}, {milliseconds(w.atLast.Sub(w.sent)), "last-ms"},
+			{milliseconds(w.at99.Sub(w.sent)), "99%-ms"}, {milliseconds(w.atLast.Sub(w.sent)), "last-ms"}, {milliseconds(taken), "taken-ms"},
 		}})
 		if _, err := process.Quiet(w.pid()); err != nil {
 			return nil, err
