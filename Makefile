@@ -107,7 +107,7 @@ soak: tools ## run every property CHECKS times (20000) instead of 100, 500 call 
 
 # Servers and clients are processes of one core each: two cores, and nothing else
 # that is busy, or the times (not the proportions) mean little.
-bench: build ## compare with go-control-plane and the floor (10 minutes); bench.txt is for benchstat
+bench: build ## compare with go-control-plane and the floor (12 minutes); bench.txt is for benchstat
 	cd bench && $(GO) build -o ../bin/bench .
 	bin/bench -isobar bin/isobar > bench.txt
 	cd bench && $(GO) test -run '^$$' -bench . -benchtime 3x ./loop >> ../bench.txt
