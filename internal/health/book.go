@@ -62,8 +62,8 @@ type Outcome struct {
 // for 30 s, as long as another endpoint is healthy and in use.
 //
 // If more than half of a service's endpoints (and at least 3) are voted down
-// within the time that one failure needs to be seen by all, the network of the
-// checkers may be at fault. These are held for 2 report intervals, and then
+// within five minutes, or the time that one failure needs to be seen by all where that
+// is longer, the network of the checkers may be at fault. These are held for 2 report intervals, and then
 // believed if a quorum of the checkers that say so see most of what is in other
 // localities up (of what other services have here, if they probe nothing
 // there). If not they stay held, with an alarm, until the votes change or

@@ -12,6 +12,9 @@ import (
 const (
 	massFlips     = 3 // endpoints at least: two of three are no mass
 	massIntervals = 2 // of reports that a mass flip is held at least
+	// massMemory is for how long endpoints that went down count as a part of it: what
+	// takes them one by one is no better than what takes all at once.
+	massMemory = 5 * time.Minute
 )
 
 // mass is the state of a mass flip.
@@ -38,8 +41,8 @@ func (l *ledger) judgeDown(b *Book, s *sight, candidates []*record) {
 	}
 }
 
-// watch tells whether more than half of the endpoints went down within one
-// window, or would now. While a mass flip lasts, those count that went down
+// watch tells whether more than half of the endpoints went down within massMemory,
+// or within one window where that is longer, or would now. While a mass flip lasts, those count that went down
 // shortly before it began: time alone does not make it believable. Endpoints
 // that never came up, or are out of use, say nothing about what happens now.
 func (l *ledger) watch(b *Book, candidates int) {
@@ -54,7 +57,7 @@ func (l *ledger) watch(b *Book, candidates int) {
 			continue
 		}
 		total++
-		if classOf(r.status) == classDown && r.since != never && time.Duration(from-r.since) <= l.rule.window {
+		if classOf(r.status) == classDown && r.since != never && time.Duration(from-r.since) <= max(l.rule.window, massMemory) {
 			flips++
 		}
 	}

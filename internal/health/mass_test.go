@@ -1,6 +1,7 @@
 package health_test
 
 import (
+	"fmt"
 	"runtime"
 	"testing"
 	"time"
@@ -137,6 +138,22 @@ func TestASlowMassFlipIsHeldFromTheMiddle(t *testing.T) {
 	n := w.count("web", isobar.Unhealthy)
 	if held := w.book.Summary("web").Held; n > 10 || n == 0 || n+held != 19 {
 		t.Errorf("%d down and %d held, want at most half down and the rest of 19 held", n, held)
+	}
+}
+
+// What takes endpoints one by one, over minutes, is held from the middle as well.
+func TestAMassFlipStepByStepIsHeld(t *testing.T) {
+	for _, pause := range []time.Duration{2 * time.Second, 10 * time.Second, 24 * time.Second} {
+		w := many(t)
+		dead := map[string]bool{}
+		w.says = downWhere(func(k health.Key) bool { return dead[k.Address] })
+		for i := range 18 {
+			dead[fmt.Sprintf("10.%d.0.%d:80", i%2, i/2)] = true
+			w.run(pause)
+			if n := w.count("web", isobar.Unhealthy); n > 10 && time.Duration(i)*pause < 5*time.Minute {
+				t.Fatalf("one each %v: %d of 20 are down after %v", pause, n, time.Duration(i)*pause)
+			}
+		}
 	}
 }
 
