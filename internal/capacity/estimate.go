@@ -29,6 +29,7 @@ type Estimate struct {
 const (
 	tail        = 0.05 // of the belief beyond either end of the interval
 	safeTail    = 0.25 // of the belief below what plans go by
+	proven      = 1.25 // of what is carried well: how far above the prior's centre plans may go
 	widen       = 1.2  // factor for each end of the interval
 	leastGain   = 0.6  // of the width of the prior's interval, above which there is no telling
 	widest      = 4.0  // from Low to High, the same
@@ -148,7 +149,10 @@ func (m *Model) Estimate(p *Prior) Estimate {
 	out.Known = part <= leastGain && out.High <= widest*out.Low
 	room := max(0, below(prior.rate[:], cellsOf(p.PerUnit)-float64(m.low))-safeTail)
 	room *= min(1, part/leastGain) * (1 - ramp(m.failing, 0.01, 0.05))
-	out.Plan = min(max(p.PerUnit, out.Safe), at(safeTail+room))
+	// Above the prior's centre only what is carried now is proof: queues that are
+	// short may mean that servers are slow and few, or that they are many.
+	most := max(p.PerUnit, min(out.Low, proven*m.carried))
+	out.Plan = min(most, at(safeTail+room))
 	return out
 }
 

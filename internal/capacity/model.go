@@ -60,6 +60,7 @@ type Prior struct {
 // small tables for each capacity do for one large one.
 type Model struct {
 	began     bool
+	carried   float64 // requests/s of a unit in the newest window
 	failing   float64 // part of the requests that failed lately
 	low, fast int     // cells at which the grid begins, in steps from 1 request/s, and 1 second
 
@@ -96,6 +97,7 @@ func (m *Model) Observe(w *Window, p *Prior) bool {
 		m.wait(w, c)
 	}
 	m.fail(w, c)
+	m.carried = w.Rate / w.Units
 	m.failing += (w.Failing - m.failing) * lately
 	m.settle(p)
 	return true

@@ -61,6 +61,7 @@ const (
 	saveWindows   = 6    // windows between two copies of the evidence
 	raiseStep     = 0.05 // by which what is in use grows in a window at most
 	lowerStep     = 0.15 // by which it falls
+	steadyPart    = 0.2  // by which the rate may differ from that of the window before
 	waitMemory    = 0.94 // of what was counted before, with each window
 	enoughHeld    = 8.0  // requests in progress, a sum over windows, from which on they tell a service time
 	calmAfter     = 12   // windows from which on a locality may be calm
@@ -218,6 +219,11 @@ func (s *serviceExperience) window(now time.Time, interval time.Duration, l *loa
 	w := capacity.Window{
 		Rate: rate, Sampled: o.Sampled, InProgress: o.InProgress, Network: o.Network, Goodput: o.Goodput * rate / o.Rate,
 		Failing: o.Failing(), Utilization: utilization, Seconds: interval.Seconds(), Units: units,
+	}
+	if before := k.Rate; k.windows > 0 && math.Abs(rate-before) > steadyPart*max(rate, before) {
+		// Requests in progress are counted at the end of a window, and its rate is a
+		// mean: where that changes they don't belong together.
+		w.Sampled = 0
 	}
 	k.Declared = declared / units
 	k.Usual = max(assumedSpare*rate/units, k.Usual*(1-slowerPart))

@@ -62,7 +62,7 @@ func TestDocumentedSeriesAppear(t *testing.T) {
 	scrape(withEverything(t))
 	// What needs clients that do not follow, reports of utilization at many rates, or
 	// identities (TestAdminIsNoWayAroundCertificates), and what another program has.
-	for _, name := range []string{"isobar_source_deviation_ratio", "isobar_learned_capacity_requests_per_second", "isobar_identity_refused_total"} {
+	for _, name := range []string{"isobar_source_deviation_ratio", "isobar_learned_capacity_requests_per_second", "isobar_observed_capacity_requests_per_second", "isobar_identity_refused_total"} {
 		delete(wanted, name)
 	}
 	maps.DeleteFunc(wanted, func(name string, _ bool) bool { return strings.HasPrefix(name, "isobar_checker_") })
