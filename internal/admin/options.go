@@ -172,6 +172,9 @@ type Options struct {
 	// IsOperator reports whether a request comes from who has proved to be an operator
 	// other than by the token. nil = nobody has.
 	IsOperator func(*http.Request) bool
+	// Removes says how much is removed where these services replace those of the API;
+	// "" = little. nil = nobody asks.
+	Removes func(services []isobar.Service) string
 	// MaxBodies bounds the bytes of the bodies of all writes under way together;
 	// 0 = DefaultMaxBodies.
 	MaxBodies int64

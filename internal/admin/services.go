@@ -1,6 +1,8 @@
 package admin
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -83,6 +85,9 @@ func (s *Server) putServices(w http.ResponseWriter, r *http.Request, body []byte
 		fail(w, http.StatusBadRequest, problemOf(err))
 		return
 	}
+	if !s.confirmed(w, r, services, body) {
+		return
+	}
 	unchecked, unlock, ok := s.beginReplace(w, r, services)
 	if !ok {
 		return
@@ -96,6 +101,31 @@ func (s *Server) putServices(w http.ResponseWriter, r *http.Request, body []byte
 	s.audit(r).Info("services of the API replaced", "services", len(services))
 	unlock()
 	s.published(w, r, revision, Published{Warnings: append(warnings, unchecked...)})
+}
+
+// confirmed reports whether a set may replace the services of the API: one that removes much of
+// what is there, as a writer that has lost its source sends it, needs the digest of the body in
+// ?confirm=. An empty set says what it means. Otherwise the request is answered.
+func (s *Server) confirmed(w http.ResponseWriter, r *http.Request, services []isobar.Service, body []byte) bool {
+	if s.opts.Removes == nil || len(services) == 0 {
+		return true
+	}
+	digest := digestOf(body)
+	what := s.opts.Removes(services)
+	if what == "" || r.URL.Query().Get("confirm") == digest {
+		return true
+	}
+	fail(w, http.StatusConflict, Problem{
+		Error: "the set is held: it removes " + what + " of the API", Place: "confirm",
+		Fix: "if that is meant, send the same body to /v1/services?confirm=" + digest,
+	})
+	return false
+}
+
+// digestOf names a body.
+func digestOf(body []byte) string {
+	sum := sha256.Sum256(body)
+	return hex.EncodeToString(sum[:6])
 }
 
 func (s *Server) deleteService(w http.ResponseWriter, r *http.Request, _ []byte) {

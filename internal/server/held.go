@@ -144,6 +144,18 @@ func removal(before, after *config.Config) string {
 	return ""
 }
 
+// removesOfAPI says how much of the services of the API others in their place remove, as
+// removal does.
+func (s *Server) removesOfAPI(services []isobar.Service) string {
+	before := &config.Config{}
+	for _, o := range s.registry.List() {
+		if o.Owner == isobar.OwnerAPI {
+			before.Services = append(before.Services, o.Service)
+		}
+	}
+	return removal(before, &config.Config{Services: services})
+}
+
 func large(n, of int) bool { return n > fewRemoved && 3*n > of }
 
 func missingOf[K comparable](before, after map[K]bool) (n int) {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -247,4 +249,53 @@ func TestLargeRemovalsAreHeldAtStart(t *testing.T) {
 		t.Fatalf("confirmed: %+v, %v", left, err)
 	}
 	w.in("a", "b")
+}
+
+// TestLargeRemovalsOverTheAPIAreHeld: a set of services that lost more than a third of them
+// is not taken before it is confirmed; an empty one is what its writer means.
+func TestLargeRemovalsOverTheAPIAreHeld(t *testing.T) {
+	t.Parallel()
+	w := newHeldWorld(t, "of-file")
+	put := func(query string, services ...string) (int, string) {
+		t.Helper()
+		list := []string{}
+		for _, name := range services {
+			list = append(list, fmt.Sprintf(`{"name": %q, "localities": [{"locality": "us/a", "endpoints": ["10.0.0.1:80"]}]}`, name))
+		}
+		body := strings.NewReader(`{"services": [` + strings.Join(list, ", ") + `]}`)
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://"+w.AdminAddress()+"/v1/services"+query, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(resp.Body)
+		if err := errors.Join(err, resp.Body.Close()); err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, string(text)
+	}
+	taken := func(query string, services ...string) {
+		t.Helper()
+		if code, text := put(query, services...); code != http.StatusOK {
+			t.Errorf("%v with %q: %d %s", services, query, code, text)
+		}
+	}
+	taken("", "a", "b", "c", "d", "e")
+	taken("", "a", "b", "c", "d") // one is not many
+	code, text := put("", "a", "b")
+	_, confirm, told := strings.Cut(text, "?confirm=")
+	if code != http.StatusConflict || !told || !strings.Contains(text, "2 of 4 services") {
+		t.Fatalf("half of the services: %d %s", code, text)
+	}
+	w.in("a", "b", "c", "d", "of-file")
+	if code, text := put("?confirm="+confirm[:12], "a"); code != http.StatusConflict {
+		t.Errorf("another set under that digest: %d %s", code, text)
+	}
+	taken("?confirm="+confirm[:12], "a", "b")
+	w.in("a", "b", "of-file")
+	taken("")
+	w.in("of-file")
 }

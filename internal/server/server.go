@@ -208,7 +208,7 @@ func (s *Server) buildAdmin() error {
 		Reload: s.Reload, Held: s.heldState, UnknownClusters: s.lrs.Unknown,
 		Stall:    func() time.Duration { return max(admin.DefaultStall, 3*s.current.Load().Tick) },
 		Writable: s.cfg.Admin.Writable, Hosts: s.cfg.Admin.Hosts,
-		MayWrite: s.mayWrite, IsOperator: s.isOperator, Token: s.tokenCheck(), TokenForAll: s.cfg.Admin.TokenForAll,
+		MayWrite: s.mayWrite, IsOperator: s.isOperator, Removes: s.removesOfAPI, Token: s.tokenCheck(), TokenForAll: s.cfg.Admin.TokenForAll,
 		Gatherer: s.metrics, Registerer: s.metrics, Logger: s.log,
 	})
 	s.admin = a
