@@ -21,7 +21,7 @@ func clientsCommand() *cobra.Command {
 		Use:   "clients",
 		Short: "Show the connected clients: who is in sync, and the last NACK",
 		Long: `Show every connected client, one a line: the resources that it subscribes to (by
-type, with names where they are one or two, their number else, and * for all), the
+type, how many, and * for all; of endpoints one or two services by name), the
 version sent and the version acknowledged, the age of that acknowledgement, and
 whether it reports load. Versions and age are those of the type that is furthest
 behind; -o json has them of each type. Beneath it stands the text of each last
@@ -130,8 +130,9 @@ func clientColumns(clients []admin.Client) []column {
 	return out
 }
 
-// clientResources lists the types of a client with the number of names of each,
-// or with the names where they are one or two; * stands for all.
+// clientResources lists the types of a client with the number of names of each;
+// of assignments with the names of the services where they are one or two. *
+// stands for all.
 func clientResources(c *admin.Client) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(c.Types)) {
@@ -140,7 +141,7 @@ func clientResources(c *admin.Client) string {
 		switch {
 		case t.Subscribed < 0:
 			text = "*"
-		case len(t.Names) == 1 || len(t.Names) == 2: // more would make lines too long
+		case name == "eds" && (len(t.Names) == 1 || len(t.Names) == 2): // more would make lines too long
 			text = printable(strings.Join(t.Names, ","))
 		}
 		parts = append(parts, name+":"+text)

@@ -188,13 +188,13 @@ func notes(r *plan.LocalityExplained) string {
 			out = append(out, text)
 		}
 	}
-	add(r.Unreachable, "unreachable (observed)")
+	add(r.Unreachable, "dead: nearly nothing that is sent there succeeds; a probe only")
 	add(r.Calls > 0, fmt.Sprintf("the calls of a request served here cost %.2f ms of its price", r.Calls))
 	add(r.Preferred, "preferred")
 	add(r.Forbidden, "not allowed from here, by isolation or residency")
 	add(r.Reserve, "for failover only, by isolation")
 	add(r.Egress > 0, fmt.Sprintf("egress makes up %.1f ms of its distance", r.Egress))
-	add(r.Barred, "barred: a probe only")
+	add(r.Barred && !r.Unreachable, "cut off from here: a probe only")
 	add(r.Keeps > 0, fmt.Sprintf("keeps %s of its traffic: fewer endpoints are healthy than the failover threshold", percent(r.Keeps)))
 	add(r.Drained, "drained: too few endpoints are healthy")
 	add(r.Full, "full")

@@ -58,7 +58,7 @@ type Findings struct {
 	Barred []Barred
 	// Unreachable lists the localities in which nearly no request succeeds from any
 	// source, or that every source with a stake agrees cannot be reached: capacity
-	// 0, "unreachable (observed)".
+	// 0, and "dead" in explanations.
 	Unreachable []isobar.Locality
 	// Outages tells of these, and of those that open again, with the evidence.
 	Outages []Outage

@@ -84,13 +84,13 @@ func nearest(rows []LocalityExplained, idle bool) BindingExplained {
 		case r.Forbidden:
 			return BindingExplained{BindingRule, at, fmt.Sprintf("%s is not allowed from here, by isolation or residency", r.Locality)}
 		case r.Unreachable:
-			text := fmt.Sprintf("%s is unreachable: no source with a stake lands anything there", r.Locality)
+			text := fmt.Sprintf("%s is dead: nothing that any source sends there arrives; a probe goes on", r.Locality)
 			if r.Outage != "" {
 				text = r.Outage
 			}
 			return BindingExplained{BindingReach, at, text}
 		case r.Barred:
-			return BindingExplained{BindingReach, at, fmt.Sprintf("%s is barred for this source: what it sends there does not land; a probe goes on", r.Locality)}
+			return BindingExplained{BindingReach, at, fmt.Sprintf("%s is cut off from this source: what it sends there does not land; a probe goes on", r.Locality)}
 		case r.Healthy == 0:
 			return BindingExplained{BindingHealth, at, fmt.Sprintf("%s has no healthy endpoint", r.Locality)}
 		case r.Drained:
@@ -132,6 +132,9 @@ func full(r *LocalityExplained) string {
 	if raised := limit / (r.Ceiling * r.Capacity); raised > raisedSlack {
 		return fmt.Sprintf("%s is full: %.0f of %.0f requests/s, its ceiling of %.0f%% raised by %.1f%% because demand does not fit",
 			r.Locality, load, limit, 100*r.Ceiling, 100*(raised-1))
+	}
+	if load > 1.01*limit { // health moved load here at once; the next decision takes it away
+		return fmt.Sprintf("%s is above its ceiling: %.0f of %.0f requests/s", r.Locality, load, limit)
 	}
 	return fmt.Sprintf("%s is at its ceiling: %.0f of %.0f requests/s", r.Locality, load, limit)
 }

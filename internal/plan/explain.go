@@ -166,7 +166,7 @@ func (e *explainer) locality(i, solved int) LocalityExplained {
 		x.Outage = e.s.outageText(o)
 	}
 	x.Learned = e.plan.Learned(e.s, i)
-	if e.s.observed(name) != nil {
+	if e.s.observed(name) != nil && x.Healthy > 0 { // else nothing of its capacity is there
 		c := e.s.Capacity(i)
 		x.Observed = c.String()
 	}

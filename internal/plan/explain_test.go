@@ -95,7 +95,7 @@ func TestExplainNamesWhatBinds(t *testing.T) {
 				p = next
 			}
 			return p
-		}, plan.BindingReach, "us/a", "barred"},
+		}, plan.BindingReach, "us/a", "cut off from this source"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
