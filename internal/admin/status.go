@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/plan"
 )
@@ -168,6 +169,23 @@ func (b *statusBuilder) plan(p *plan.Plan) {
 	}
 }
 
+// longestAbsence is a restart of Isobar and the longest pause that Envoy makes before
+// it connects again, which is 20 s.
+const longestAbsence = 30 * time.Second
+
+// lifetimes tells of assignments that end while Isobar restarts.
+func (b *statusBuilder) lifetimes(spec *isobar.Service) {
+	for _, x := range []struct {
+		field string
+		set   time.Duration
+	}{{"endpoint_stale_after", spec.Assignment.EndpointStaleAfter}, {"resource_ttl", spec.Assignment.ResourceTTL}} {
+		if x.set > 0 && x.set < longestAbsence {
+			b.attendf("%s: %s %s is shorter than a restart of Isobar and Envoy's pause before it connects again (up to 20 s): clients lose endpoints that work; "+
+				"write %s or more", spec.Name, x.field, x.set, longestAbsence)
+		}
+	}
+}
+
 // service looks at one service and gives its demand.
 func (b *statusBuilder) service(p *plan.Plan, svc *plan.Service) (demand float64) {
 	name := svc.Spec.Name
@@ -184,6 +202,7 @@ func (b *statusBuilder) service(p *plan.Plan, svc *plan.Service) (demand float64
 		b.attendf("%s: weights are held: %s", name, svc.Hold)
 	}
 	b.degraded(svc)
+	b.lifetimes(svc.Spec)
 	if svc.Result.Drop > 0 {
 		b.attendf("%s: clients drop %.1f%% of their requests", name, 100*svc.Result.Drop)
 	}

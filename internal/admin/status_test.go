@@ -58,3 +58,25 @@ func TestPollersNeedNoAttention(t *testing.T) {
 		}
 	}
 }
+
+// TestLifetimesShorterThanARestart: clients would lose endpoints that work each time that
+// the server restarts.
+func TestLifetimesShorterThanARestart(t *testing.T) {
+	for _, tt := range []struct {
+		stale, ttl time.Duration
+		want       int // lines of attention
+	}{{10 * time.Second, 0, 1}, {10 * time.Second, 29 * time.Second, 2}, {30 * time.Second, time.Minute, 0}, {0, 0, 0}} {
+		w := newWorld()
+		svc := service("brief")
+		svc.Assignment.EndpointStaleAfter, svc.Assignment.ResourceTTL = tt.stale, tt.ttl
+		if _, _, err := w.Put("brief", svc, 0); err != nil {
+			t.Fatal(err)
+		}
+		var s admin.Status
+		do(t, start(t, w, func(*admin.Options) {}), http.MethodGet, "/v1/status", "").decode(t, &s)
+		told := strings.Join(s.Attention, "\n")
+		if n := strings.Count(told, "brief: endpoint_stale_after 10s is shorter") + strings.Count(told, "brief: resource_ttl 29s is shorter"); n != tt.want {
+			t.Errorf("endpoint_stale_after %v, resource_ttl %v: %q", tt.stale, tt.ttl, s.Attention)
+		}
+	}
+}
