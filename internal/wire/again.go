@@ -12,11 +12,11 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// A grpc-js client keeps the listeners and clusters that were taken away from it
-// and compares with them what it is sent: one that returns with equal content is
-// no change, and calls go on failing. So what returns differs, by a mark that
-// clients parse and that has no effect: the stat_prefix of a listener, and the
-// limit of concurrent requests of a cluster.
+// Clients of grpc-js, and of the core of gRPC in 1.51, keep the listeners and
+// clusters that were taken away from them and compare with them what they are
+// sent: one that returns with equal content is no change, and calls go on failing.
+// So what returns differs, by a mark that clients parse and that has no effect: the
+// name of a listener's filter, and the limit of concurrent requests of a cluster.
 
 // ReturnMark makes the mark of resources that return, from the version at which
 // they were absent; never 0, which is no mark.
@@ -34,7 +34,9 @@ func Remark(m proto.Message, mark uint16) error {
 		if err := m.GetApiListener().GetApiListener().UnmarshalTo(manager); err != nil {
 			return err
 		}
-		manager.StatPrefix += "-" + strconv.Itoa(int(mark))
+		for _, f := range manager.GetHttpFilters() {
+			f.Name += "-" + strconv.Itoa(int(mark)) // of the instance; the kind of filter is its type
+		}
 		marked, err := packed(manager)
 		if err != nil {
 			return err

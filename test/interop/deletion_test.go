@@ -20,6 +20,10 @@ func (s *site) deletion() {
 	if interopAll() {
 		away = 12 * time.Second
 	}
+	if s.kind.form == v2 {
+		t.Log("gRPC of that time does not know ignore_resource_deletion")
+		return
+	}
 	forgetful := s.kind
 	forgetful.forgets = true
 	keeps, forgets := s.kind.start(t, s.xds, "leaving"), forgetful.start(t, s.xds, "leaving")
