@@ -12,11 +12,11 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// Clients of grpc-js, and of the core of gRPC in 1.51, keep the listeners and
-// clusters that were taken away from them and compare with them what they are
-// sent: one that returns with equal content is no change, and calls go on failing.
-// So what returns differs, by a mark that clients parse and that has no effect: the
-// name of a listener's filter, and the limit of concurrent requests of a cluster.
+// A grpc-js client keeps the listeners and clusters that were taken away from it
+// and compares with them what it is sent: one that returns with equal content is
+// no change, and calls go on failing. So what returns differs, by a mark that
+// clients parse and that has no effect: the stat_prefix of a listener, and the
+// limit of concurrent requests of a cluster.
 
 // ReturnMark makes the mark of resources that return, from the version at which
 // they were absent; never 0, which is no mark.
@@ -34,9 +34,7 @@ func Remark(m proto.Message, mark uint16) error {
 		if err := m.GetApiListener().GetApiListener().UnmarshalTo(manager); err != nil {
 			return err
 		}
-		for _, f := range manager.GetHttpFilters() {
-			f.Name += "-" + strconv.Itoa(int(mark)) // of the instance; the kind of filter is its type
-		}
+		manager.StatPrefix += "-" + strconv.Itoa(int(mark))
 		marked, err := packed(manager)
 		if err != nil {
 			return err

@@ -106,11 +106,8 @@ func agentOf(name string) load.Agent {
 func (n *Node) IsGRPC() bool { return n.Agent == load.AgentGRPC }
 
 // KeepsRemoved reports whether the client compares what returns with what was
-// taken away, and heeds it only if it differs: grpc-js does, and the core of gRPC
-// (C++, Python) of 1.51.
-func (n *Node) KeepsRemoved() bool {
-	return strings.HasPrefix(n.UserAgent, "gRPC Node") || strings.HasPrefix(n.UserAgent, "gRPC C-core")
-}
+// taken away, and heeds it only if it differs: grpc-js does.
+func (n *Node) KeepsRemoved() bool { return strings.HasPrefix(n.UserAgent, "gRPC Node") }
 
 // RefusesWRRLocality reports whether the client is an Envoy before 1.37.
 func (n *Node) RefusesWRRLocality() bool {

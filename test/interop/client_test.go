@@ -60,7 +60,7 @@ type kind struct {
 	// parse reads n of those lines.
 	command func(t *testing.T, target string) *exec.Cmd
 	parse   func(c *client, n int) (outcome, error)
-	forgets bool     // starts without ignore_resource_deletion, or does not know it
+	forgets bool     // starts without ignore_resource_deletion
 	flags   []string // of isobar bootstrap grpc, too
 	env     []string // of the client, too
 }
