@@ -82,10 +82,11 @@ func isCostly(r *http.Request) bool {
 	}
 }
 
-// fromHere reports whether a request comes from the machine that it is answered on.
+// fromHere reports whether a request comes from the machine that it is answered on, as those
+// over connections without an IP address do.
 func fromHere(r *http.Request) bool {
 	from, err := netip.ParseAddrPort(r.RemoteAddr)
-	return err == nil && from.Addr().Unmap().IsLoopback()
+	return err != nil || from.Addr().Unmap().IsLoopback()
 }
 
 func reads(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }

@@ -85,7 +85,8 @@ func TestCostlyRequestsFromElsewhere(t *testing.T) {
 			{"127.0.0.1:1234", "", admin.Options{}, false},
 			{"[::ffff:127.0.0.1]:1234", "", admin.Options{}, false},
 			{"[::1]:1234", "", admin.Options{}, false},
-			{"not an address", "", admin.Options{}, true},
+			{"@", "", admin.Options{}, false}, // a Unix socket
+			{"[fe80::1%eth0]:1234", "", admin.Options{}, true},
 		} {
 			if got := refused(who.address, x.method, x.path, who.authorization, who.options); got != who.refused {
 				t.Errorf("%s %s from %s with %q: refused %v", x.method, x.path, who.address, who.authorization, got)
