@@ -64,7 +64,7 @@ type sharing struct {
 // sharedFor gives the response that brings a watch from one view to another; nil
 // where it has to be composed for the stream alone. The watch has nothing on its way.
 func (s *stream) sharedFor(w *watch, before, now *views.View, all bool) *shared {
-	if w.kind != wire.Endpoints || s.delta || w.list == nil {
+	if w.kind != wire.Endpoints || s.delta || w.list == nil || w.returns != nil { // those with marks differ
 		return nil
 	}
 	key := sharedKey{list: w.list, as: w.as, answersUnknown: w.answersUnknown, all: all}
