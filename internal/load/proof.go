@@ -72,8 +72,10 @@ func (s *source) prove(demand, raw, unproven, errors float64, wall, interval tim
 		s.calm = raw
 	}
 	kept := min(demand, max(s.saved, s.proven*math.Exp(-wall.Seconds()/(provenTimes*interval.Seconds()))))
-	// Demand is smoothed, and falls slowly when who made it is gone.
-	s.unproven = max(unproven, s.unproven+(unproven-s.unproven)*gain(wall, 2*fallIntervals, interval))
+	// Demand is smoothed, and falls slowly when who made it is gone. What clients send
+	// now, and have proven, is proven at once.
+	left := min(s.unproven+(unproven-s.unproven)*gain(wall, 2*fallIntervals, interval), demand-(raw-unproven))
+	s.unproven = max(unproven, left)
 	unproven = max(0, min(s.unproven, demand-kept))
 	s.proven = demand - unproven
 	return unproven

@@ -56,7 +56,7 @@ func TestClockThatJumps(t *testing.T) {
 					if p.Version <= version {
 						t.Errorf("version %d after %d", p.Version, version)
 					}
-					for range 6 {
+					for range 14 { // until new clients of one address are believed
 						p = w.tick()
 					}
 					noViolations(t, p)
