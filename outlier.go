@@ -66,8 +66,7 @@ type OutlierSpec struct {
 // outlierSpecs are the settings with their defaults. An endpoint that answers
 // nearly nothing but errors in an interval is ejected, whoever makes the errors.
 // Errors in a row and success rates relative to others eject nothing: overload
-// makes both, and ejecting an overloaded zone overloads the next one. One second
-// is enough: where everything gets too much, Envoys that eject later serve less.
+// makes both, and ejecting an overloaded zone overloads the next one.
 //
 // A whole locality, even all of them, may be ejected: what remains of a locality
 // that fails would draw all of its traffic. Where nearly all endpoints are
@@ -75,7 +74,7 @@ type OutlierSpec struct {
 // counts every status but OK as a failure, NOT_FOUND too. So there at most half
 // of the endpoints of a priority are ejected, and never the only one.
 var outlierSpecs = [OutlierFields]OutlierSpec{
-	OutlierInterval:                              {Name: "interval", value: int64(time.Second)},
+	OutlierInterval:                              {Name: "interval", value: int64(2 * time.Second)},
 	OutlierBaseEjectionTime:                      {Name: "base_ejection_time", value: int64(10 * time.Second)},
 	OutlierMaxEjectionTime:                       {Name: "max_ejection_time", value: int64(30 * time.Second)},
 	OutlierMaxEjectionTimeJitter:                 {Name: "max_ejection_time_jitter"},

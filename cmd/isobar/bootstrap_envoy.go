@@ -173,7 +173,7 @@ hds_config:
           - {max_connections: 4294967295, max_pending_requests: 4294967295, max_requests: 4294967295, max_retries: 4294967295}
           - {priority: HIGH, max_connections: 4294967295, max_pending_requests: 4294967295, max_requests: 4294967295, max_retries: 4294967295}{{end}}
 {{- define "ejection"}}outlier_detection:
-        interval: 1s
+        interval: 2s
         base_ejection_time: 10s
         max_ejection_time: 30s
         max_ejection_percent: 100

@@ -63,7 +63,7 @@ func cluster(t *testing.T, s *isobar.Service, grpc bool) *clusterv3.Cluster {
 // counts every status but OK as a failure.
 func TestClustersEjectByDefault(t *testing.T) {
 	const text = `{
-		"interval": "1s", "base_ejection_time": "10s", "max_ejection_time": "30s", "max_ejection_percent": 100,
+		"interval": "2s", "base_ejection_time": "10s", "max_ejection_time": "30s", "max_ejection_percent": 100,
 		"failure_percentage_threshold": 90, "failure_percentage_minimum_hosts": 1, "failure_percentage_request_volume": 5,
 		"enforcing_failure_percentage": 100, "enforcing_failure_percentage_local_origin": 100,
 		"enforcing_consecutive_5xx": 0, "enforcing_consecutive_gateway_failure": 0, "enforcing_consecutive_local_origin_failure": 0,
