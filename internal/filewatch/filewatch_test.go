@@ -29,7 +29,7 @@ type following struct {
 	errs   chan error
 	checks atomic.Int32
 	asked  atomic.Int32 // for notices
-	again  time.Duration
+	again  atomic.Int64 // nanoseconds
 	log    strings.Builder
 	stop   func()
 }
@@ -43,7 +43,7 @@ func follow(t *testing.T, o filewatch.Options) *following {
 	go func() {
 		defer close(done)
 		n := filewatch.Notices{Events: f.events, Errors: f.errs, Renew: func() { f.asked.Add(1) }}
-		filewatch.Follow(ctx, n, o, func() time.Duration { f.checks.Add(1); return f.again })
+		filewatch.Follow(ctx, n, o, func() time.Duration { f.checks.Add(1); return time.Duration(f.again.Load()) })
 	}()
 	f.stop = func() {
 		cancel()
@@ -125,7 +125,7 @@ func TestCheckAsksToBeCalledAgain(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		f := follow(t, filewatch.Options{Poll: time.Hour})
 		defer f.stop()
-		f.again = 10 * time.Second
+		f.again.Store(int64(10 * time.Second))
 		after(35 * time.Second)
 		f.want(t, 4)
 	})

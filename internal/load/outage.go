@@ -317,6 +317,9 @@ func (s *serviceEvidence) sentence(o *outage) {
 func (o *outage) kill(now time.Time, agreed bool) {
 	o.since, o.open, o.good, o.bad, o.full, o.agreed = now, 0, 0, 0, 0, agreed
 	o.served = 0
+	if agreed { // nothing arrives, whatever became of the last that did
+		o.shown = Outage{}
+	}
 }
 
 // reopen gives a locality a part of its share again, from all sources: those

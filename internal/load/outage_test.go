@@ -137,6 +137,11 @@ func TestOutageThatClientsLeave(t *testing.T) {
 	moved.run(10)
 	moved.fate = dead(zoneB, unconnected)
 	moved.expect("no failure was seen", moved.run(1), "", "")
+	f := moved.run(8)
+	moved.expect("nobody gets there", f, "eu-west/c>us-east/b us-east/b>us-east/b", "us-east/b")
+	if o := f.Outages[0]; o.Attempts != 0 || o.Succeeded != 0 {
+		t.Errorf("what succeeded before is no evidence: %+v", o)
+	}
 }
 
 // What is full goes on to serve: it is neither dead nor cut off, whatever fails.
