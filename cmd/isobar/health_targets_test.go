@@ -5,13 +5,11 @@ import (
 	"context"
 	"net"
 	"net/http"
-	"os/exec"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
@@ -160,57 +158,14 @@ func newRPC(tb testing.TB, n *network) target {
 }
 
 // cache is a redis-server, a process of its own.
-type cache struct {
-	address string
-	dir     string
-	client  *redis.Client
-	cmd     *exec.Cmd
-}
+type cache struct{ server *testhelp.Redis }
 
 func newCache(tb testing.TB, _ *network) target {
 	tb.Helper()
-	c := &cache{address: testhelp.FreePort(tb), dir: tb.TempDir()}
-	c.client = redis.NewClient(&redis.Options{Addr: c.address, MaxRetries: -1})
-	tb.Cleanup(func() {
-		_ = c.client.Close()
-		c.kill()
-	})
-	c.start(tb)
-	return c
+	return &cache{server: testhelp.NewRedis(tb)}
 }
 
-func (c *cache) start(tb testing.TB) {
-	tb.Helper()
-	program, err := exec.LookPath("redis-server")
-	if err != nil {
-		tb.Fatal("this test needs redis-server: install the Debian package redis-server (brew install redis)")
-	}
-	_, port, err := net.SplitHostPort(c.address)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	c.cmd = exec.Command(program, "--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--daemonize", "no", "--dir", c.dir)
-	if err := c.cmd.Start(); err != nil {
-		tb.Fatal(err)
-	}
-	for range 2400 {
-		if err = c.client.Ping(tb.Context()).Err(); err == nil {
-			return
-		}
-		time.Sleep(25 * time.Millisecond) //nolint:forbidigo // a real process: bounded polling
-	}
-	tb.Fatalf("redis-server does not answer: %v", err)
-}
-
-func (c *cache) kill() {
-	if c.cmd != nil {
-		_ = c.cmd.Process.Kill()
-		_ = c.cmd.Wait() // "signal: killed"
-		c.cmd = nil
-	}
-}
-
-func (c *cache) Address() string { return c.address }
+func (c *cache) Address() string { return c.server.Address }
 
 func (c *cache) Break(tb testing.TB, how failure) {
 	tb.Helper()
@@ -218,13 +173,13 @@ func (c *cache) Break(tb testing.TB, how failure) {
 	switch how {
 	case works:
 	case hangs: // the system accepts connections for it
-		err = c.cmd.Process.Signal(syscall.SIGSTOP)
+		err = c.server.Cmd.Process.Signal(syscall.SIGSTOP)
 	case refuses:
-		c.kill()
+		c.server.Kill()
 	case errs:
-		err = c.client.Set(tb.Context(), "maintenance", "yes", 0).Err()
+		c.server.Do(tb, "SET", "maintenance", "yes")
 	case slow: // it answers when the pause is over
-		err = c.client.Do(tb.Context(), "CLIENT", "PAUSE", "600000", "ALL").Err()
+		c.server.Do(tb, "CLIENT", "PAUSE", "600000", "ALL")
 	}
 	if err != nil {
 		tb.Fatal(err)
@@ -234,6 +189,6 @@ func (c *cache) Break(tb testing.TB, how failure) {
 // Mend starts it anew, which ends all of them.
 func (c *cache) Mend(tb testing.TB) {
 	tb.Helper()
-	c.kill()
-	c.start(tb)
+	c.server.Kill()
+	c.server.Start(tb)
 }

@@ -1,17 +1,14 @@
 package checker_test
 
 import (
-	"bytes"
 	"context"
 	"net"
-	"os/exec"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	redisv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/health_checkers/redis/v3"
-	"github.com/redis/go-redis/v9"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -33,48 +30,9 @@ func overRedis(t *testing.T, key string) *corev3.HealthCheck {
 	})
 }
 
-// redisServer runs a real server on loopback until it is stopped.
-func redisServer(t *testing.T) (address string, stop func()) {
-	t.Helper()
-	program, err := exec.LookPath("redis-server")
-	if err != nil {
-		t.Fatal("this test needs redis-server: install the Debian package redis-server (brew install redis)")
-	}
-	address = testhelp.FreePort(t)
-	_, port, err := net.SplitHostPort(address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out bytes.Buffer
-	cmd := exec.CommandContext(t.Context(), program, "--port", port, "--bind", "127.0.0.1",
-		"--save", "", "--appendonly", "no", "--daemonize", "no", "--dir", t.TempDir())
-	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_ = cmd.Wait() // it is killed
-	}()
-	stopped := false
-	stop = func() {
-		if stopped {
-			return
-		}
-		stopped = true
-		_ = cmd.Process.Kill()
-		<-ended
-		if t.Failed() {
-			t.Logf("redis-server wrote:\n%s", out.String())
-		}
-	}
-	t.Cleanup(stop)
-	return address, stop
-}
-
 func TestRedis(t *testing.T) {
-	address, stop := redisServer(t)
+	server := testhelp.NewRedis(t)
+	address := server.Address
 	hangs, none := listen(t, "tcp", "127.0.0.1:0", hang), testhelp.Refused(t)
 	s := start(t).stream()
 	s.specify(t, spec(
@@ -86,18 +44,12 @@ func TestRedis(t *testing.T) {
 	s.until(t, "ping", none, unhealthy)
 	s.until(t, "key", address, healthy)
 
-	client := redis.NewClient(&redis.Options{Addr: address})
-	t.Cleanup(func() { _ = client.Close() })
-	if err := client.Set(t.Context(), "maintenance", "yes", time.Minute).Err(); err != nil {
-		t.Fatal(err)
-	}
+	server.Do(t, "SET", "maintenance", "yes")
 	s.until(t, "key", address, unhealthy)
 	s.until(t, "ping", address, healthy)
-	if err := client.Del(t.Context(), "maintenance").Err(); err != nil {
-		t.Fatal(err)
-	}
+	server.Do(t, "DEL", "maintenance")
 	s.until(t, "key", address, healthy)
-	stop()
+	server.Kill()
 	s.until(t, "ping", address, unhealthy)
 }
 

@@ -71,12 +71,10 @@ func (p *tcpProber) exchange(ctx context.Context) (got int, err error) {
 			return 0, err
 		}
 	}
-	deadline, _ := ctx.Deadline() // none is the zero time, which sets none
-	if err := p.conn.SetDeadline(deadline); err != nil {
+	stop, err := bound(ctx, p.conn)
+	if err != nil {
 		return 0, err
 	}
-	// Deadlines alone would let a probe outlive a checker that is stopped.
-	stop := context.AfterFunc(ctx, p.interrupt(p.conn))
 	defer stop()
 	if send := p.check.payload.send; len(send) > 0 {
 		if _, err := p.conn.Write(send); err != nil {
@@ -86,8 +84,15 @@ func (p *tcpProber) exchange(ctx context.Context) (got int, err error) {
 	return p.receive()
 }
 
-func (p *tcpProber) interrupt(conn net.Conn) func() {
-	return func() { _ = conn.Close() } // it is being given up
+// bound ends reads and writes of the connection with the context. Until stop is
+// called, the end of the context closes the connection: a deadline alone would
+// let a probe outlive a checker that is stopped.
+func bound(ctx context.Context, conn net.Conn) (stop func() bool, err error) {
+	deadline, _ := ctx.Deadline() // none is the zero time, which sets none
+	if err := conn.SetDeadline(deadline); err != nil {
+		return nil, err
+	}
+	return context.AfterFunc(ctx, func() { _ = conn.Close() }), nil
 }
 
 func (p *tcpProber) receive() (int, error) {

@@ -30,7 +30,7 @@ func TestOwnServerWords(t *testing.T) {
 	webTLS.status.Store(http.StatusTeapot)
 	line := listenTLS(t, certificate)
 	rpc := grpcTLS(t, certificate)
-	redis, _ := redisServer(t)
+	redis := testhelp.NewRedis(t).Address
 
 	common := isobar.HealthCheck{
 		Interval: 50 * time.Millisecond, Timeout: 300 * time.Millisecond, Jitter: 5 * time.Millisecond,
