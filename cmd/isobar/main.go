@@ -17,8 +17,10 @@ import (
 // The exit codes.
 const (
 	exitOK    = 0
-	exitError = 1
+	exitError = 1 // of isobar status also: something needs attention
 	exitUsage = 2
+	// exitUnasked is that of isobar status where the server does not answer.
+	exitUnasked = 3
 )
 
 func main() {
@@ -39,6 +41,9 @@ func exitCode(err error) int {
 	_, wrong := errors.AsType[usageError](err)
 	if wrong || errors.Is(err, checker.ErrOptions) || errors.Is(err, loadgen.ErrOptions) {
 		return exitUsage
+	}
+	if _, unasked := errors.AsType[unaskedError](err); unasked {
+		return exitUnasked
 	}
 	return exitError
 }

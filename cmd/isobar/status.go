@@ -15,15 +15,32 @@ import (
 // errAttention makes the exit status tell what the screen does.
 var errAttention = errors.New("something needs attention")
 
+// unaskedError says that nothing is known, because the server did not answer.
+type unaskedError struct{ error }
+
+func (e unaskedError) Unwrap() error { return e.error }
+
 func statusCommand() *cobra.Command {
 	var flags remoteFlags
+	strict := false
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show whether everything is in order, and what needs attention",
 		Long: `Show on one screen whether everything is in order: the plan in force, demand and
 coverage, what is held or paused, the clients by state, and whether state can be
-saved. What needs attention stands at the end, a line each; then the exit status
-is 1, so that scripts can wait for order. A pause alone needs none.`,
+saved. What needs attention stands at the end, the most severe first, each with
+its severity and, where there is one, the command to run next:
+
+  critical  requests fail, or state or safety is lost
+  warning   something does not do what it should
+  notice    worth knowing; by itself all is in order
+
+The exit status tells scripts:
+
+  0  all in order: nothing but notices
+  1  something critical, or a warning, needs attention; with --strict also a notice
+  2  the command line is wrong
+  3  the server did not answer, so nothing is known`,
 		Example: "  isobar status\n  until isobar status >/dev/null; do sleep 5; done",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -33,20 +50,21 @@ is 1, so that scripts can wait for order. A pause alone needs none.`,
 			}
 			s, err := remote.Status(cmd.Context())
 			if err != nil {
-				return err
+				return unaskedError{err}
 			}
 			if flags.output == outputJSON {
 				err = writeJSON(cmd.OutOrStdout(), s)
 			} else {
 				_, err = io.WriteString(cmd.OutOrStdout(), statusText(&s))
 			}
-			if err == nil && !s.OK {
+			if err == nil && (!s.OK || strict && len(s.Attention) > 0) {
 				err = errAttention
 			}
 			return err
 		},
 	}
 	flags.register(cmd)
+	cmd.Flags().BoolVar(&strict, "strict", false, "exit with status 1 for notices, too")
 	return cmd
 }
 
@@ -91,15 +109,35 @@ func statusText(s *admin.Status) string {
 		c := &s.Certificates[i]
 		line("tls", "%s: certificate until %s", printable(c.Name), c.NotAfter.UTC().Format(time.RFC3339))
 	}
-	if s.OK {
-		b.WriteString("\nall in order\n")
-		return b.String()
-	}
-	b.WriteString("\nneeds attention:\n")
-	for _, text := range s.Attention {
-		fmt.Fprintf(&b, "  %s\n", printable(text))
-	}
+	writeAttention(&b, s)
 	return b.String()
+}
+
+// mostAttention bounds the items on the screen; JSON has more.
+const mostAttention = 20
+
+// writeAttention lists what needs attention, or says that nothing does.
+func writeAttention(b *strings.Builder, s *admin.Status) {
+	switch {
+	case s.OK:
+		b.WriteString("\nall in order\n")
+		if len(s.Attention) > 0 {
+			b.WriteString("\nworth knowing:\n")
+		}
+	default:
+		b.WriteString("\nneeds attention:\n")
+	}
+	shown := s.Attention[:min(len(s.Attention), mostAttention)]
+	for i := range shown {
+		a := &shown[i]
+		fmt.Fprintf(b, "  %-8s  %s\n", printable(string(a.Severity)), printable(a.Text))
+		if a.Next != "" && !strings.Contains(a.Text, a.Next) {
+			fmt.Fprintf(b, "  %-8s  > %s\n", "", printable(a.Next))
+		}
+	}
+	if n := len(s.Attention) - len(shown) + s.More; n > 0 {
+		fmt.Fprintf(b, "  and %d more: isobar status -o json lists up to 100\n", n)
+	}
 }
 
 // writeUnknown names clusters in load reports that are no services. They are no

@@ -197,19 +197,22 @@ func topHead(o *admin.Overview, now time.Time) []string {
 	}
 }
 
-// topAlarms are the lines of what needs attention, at most so many.
+// topAlarms are the lines of what needs attention, at most so many. Notices are
+// left to isobar status.
 func topAlarms(s *admin.Status, most int) []string {
 	if s.OK {
 		return []string{"all in order"}
 	}
-	var out []string
-	for i, text := range s.Attention {
-		if i+1 == most && i+1 < len(s.Attention) {
-			return append(out, "! and more: isobar status lists them")
+	var all []string
+	for i := range s.Attention {
+		if a := &s.Attention[i]; a.Severity != admin.Notice {
+			all = append(all, "! "+printable(string(a.Severity))+": "+printable(a.Text))
 		}
-		out = append(out, "! "+printable(text))
 	}
-	return out
+	if len(all) > most || s.More > 0 {
+		all = append(all[:min(len(all), max(0, most-1))], "! and more: isobar status lists them")
+	}
+	return all
 }
 
 // topBlock is everything as plain lines; rows bounds the services, width the

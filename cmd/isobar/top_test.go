@@ -124,7 +124,7 @@ func TestTopLiveView(t *testing.T) {
 	if send(topAnswer{overview: busyOverview(t), at: made}) == nil {
 		t.Error("the next answer is not asked for")
 	}
-	for _, want := range []string{"plan 4711", "tick 1234, took 3.5 ms", "clients 4: 2 in sync, 1 behind, 1 refusing", "! checkout: clients drop 2.0%", "90.0%", "held: coverage 60%", "paused"} {
+	for _, want := range []string{"plan 4711", "tick 1234, took 3.5 ms", "clients 4: 2 in sync, 1 behind, 1 refusing", "! critical: checkout: clients drop 2.0%", "90.0%", "held: coverage 60%", "paused"} {
 		if !strings.Contains(show(), want) {
 			t.Errorf("no %q in\n%s", want, show())
 		}

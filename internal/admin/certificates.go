@@ -40,11 +40,11 @@ func (b *statusBuilder) certificates(all []Certificate, now time.Time) {
 		seen, fails := c.where()
 		switch {
 		case !now.Before(c.NotAfter):
-			b.attendf("the certificate of %s has expired at %s: %s", seen, end, fails)
+			b.attend(NewAttention(CertificateExpired, "the certificate of %s has expired at %s: %s", seen, end, fails))
 		case now.Before(c.NotBefore):
-			b.attendf("the certificate of %s is not valid before %s: %s", seen, c.NotBefore.UTC().Format(time.RFC3339), fails)
+			b.attend(NewAttention(CertificateExpired, "the certificate of %s is not valid before %s: %s", seen, c.NotBefore.UTC().Format(time.RFC3339), fails))
 		case c.NeedsAttention(now):
-			b.attendf("the certificate of %s ends at %s: replace its files, no restart is needed", seen, end)
+			b.attend(NewAttention(CertificateEnds, "the certificate of %s ends at %s: replace its files, no restart is needed", seen, end))
 		}
 	}
 }

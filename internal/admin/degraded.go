@@ -1,6 +1,9 @@
 package admin
 
-import "github.com/isobar-xds/isobar/internal/plan"
+import (
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/plan"
+)
 
 // Degraded is a service for which an input is missing.
 type Degraded struct {
@@ -21,6 +24,6 @@ func (b *statusBuilder) degraded(svc *plan.Service) {
 		b.Degraded = append(b.Degraded, Degraded{InputState: worst, Service: svc.Spec.Name, Reason: worst.String(), Binds: svc.Bound()})
 	}
 	if svc.Bound() && worst.Rung != plan.RungHeld { // that it is held is told anyway
-		b.attendf("%s: %s: %s", svc.Spec.Name, worst, worst.Rung.Effect())
+		b.aboutf(svc, InputMissing, isobar.Locality{}, "%s: %s", worst, worst.Rung.Effect())
 	}
 }

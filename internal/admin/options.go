@@ -137,8 +137,8 @@ type Options struct {
 	Ticks func() (count uint64, took time.Duration)
 	// Unsaved lists what can't be written to the state, and why; nil = nothing.
 	Unsaved func() []string
-	// Attention tells what else needs attention, a line each; nil = nothing.
-	Attention func() []string
+	// Attention tells what else needs attention; nil = nothing.
+	Attention func() []Attention
 	// UnknownClusters lists clusters in load reports that are no services; nil = none.
 	UnknownClusters func() []string
 	// Certificates lists those that the server shows; nil = none.

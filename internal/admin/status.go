@@ -1,10 +1,10 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/isobar-xds/isobar"
@@ -14,8 +14,9 @@ import (
 
 // Status is the body of GET /v1/status: is everything in order.
 type Status struct {
-	OK        bool     `json:"ok"`        // nothing needs attention
-	Attention []string `json:"attention"` // what does, at most maxAttention
+	OK        bool        `json:"ok"`             // nothing but notices needs attention
+	Attention []Attention `json:"attention"`      // the most severe first, at most maxAttention
+	More      int         `json:"more,omitempty"` // what needs attention beyond these
 
 	Version    string    `json:"version"` // of the plan in force; empty before the first
 	Made       time.Time `json:"made,omitzero"`
@@ -68,7 +69,7 @@ type ClientSummary struct {
 
 // Bounds of a Status.
 const (
-	maxAttention = 20
+	maxAttention = 100
 	maxHolds     = 20
 	// maxBehind is for how long a client may be behind without a word.
 	maxBehind = 30 * time.Second
@@ -81,16 +82,19 @@ func (s *Server) getStatus(w http.ResponseWriter, r *http.Request) {
 	reply(w, http.StatusOK, s.status(r.Context(), s.opts.Planner.Current()))
 }
 
+// Status tells how things stand.
+func (s *Server) Status(ctx context.Context) Status { return s.status(ctx, s.opts.Planner.Current()) }
+
 // status tells how things stand with a plan, which is nil before the first.
 func (s *Server) status(ctx context.Context, p *plan.Plan) Status {
 	b := &statusBuilder{Status: Status{
-		Holds: []Held{}, Degraded: []Degraded{}, Paused: plan.Pauses{}, Attention: []string{}, Unsaved: []string{}, Certificates: []Certificate{}, Coverage: 1,
+		Holds: []Held{}, Degraded: []Degraded{}, Paused: plan.Pauses{}, Attention: []Attention{}, Unsaved: []string{}, Certificates: []Certificate{}, Coverage: 1,
 	}}
 	if wrong := s.stalled(); wrong != "" {
-		b.attendf("%s", wrong)
+		b.attend(NewAttention(LoopStalled, "%s", wrong).See("curl http://ADMIN/debug/pprof/goroutine?debug=2"))
 	}
 	if b.Stopping = s.opts.Stopping(); b.Stopping {
-		b.attendf("the server is stopping")
+		b.attend(NewAttention(Stopping, "the server is stopping"))
 	}
 	if s.opts.Ticks != nil {
 		count, took := s.opts.Ticks()
@@ -102,7 +106,7 @@ func (s *Server) status(ctx context.Context, p *plan.Plan) Status {
 	if s.opts.Unsaved != nil {
 		for _, text := range s.opts.Unsaved() {
 			b.Unsaved = append(b.Unsaved, text)
-			b.attendf("not saved: %s; serving goes on from memory, but a restart would go back", text)
+			b.attend(NewAttention(NotSaved, "not saved: %s; serving goes on from memory, but a restart would go back", text))
 		}
 	}
 	if s.opts.Held != nil {
@@ -112,9 +116,7 @@ func (s *Server) status(ctx context.Context, p *plan.Plan) Status {
 		b.UnknownClusters = s.opts.UnknownClusters()
 	}
 	if s.opts.Attention != nil {
-		for _, text := range s.opts.Attention() {
-			b.attendf("%s", oneLine(text))
-		}
+		b.attend(s.opts.Attention()...)
 	}
 	if s.opts.Certificates != nil {
 		b.certificates(s.opts.Certificates(), time.Now())
@@ -122,34 +124,32 @@ func (s *Server) status(ctx context.Context, p *plan.Plan) Status {
 	if s.opts.Reserves != nil {
 		b.reserves(s.opts.Reserves())
 	}
-	if n := b.more; n > 0 {
-		b.Attention = append(b.Attention, fmt.Sprintf("and %d more", n))
-	}
-	b.OK = len(b.Attention) == 0
+	b.finish()
 	return b.Status
 }
 
 type statusBuilder struct {
 	Status
-
-	more int // things that need attention and are not listed
 }
 
-func (b *statusBuilder) attendf(format string, args ...any) {
-	if len(b.Attention) >= maxAttention {
-		b.more++
-		return
+func (b *statusBuilder) attend(items ...Attention) { b.Attention = append(b.Attention, items...) }
+
+// finish sorts what needs attention, and lists no more than people read.
+func (b *statusBuilder) finish() {
+	b.OK = inOrder(b.Attention)
+	sortAttention(b.Attention)
+	if n := len(b.Attention); n > maxAttention {
+		b.Attention, b.More = b.Attention[:maxAttention], n-maxAttention
 	}
-	b.Attention = append(b.Attention, fmt.Sprintf(format, args...))
 }
 
 func (b *statusBuilder) plan(p *plan.Plan) {
 	if p == nil {
-		b.attendf("no plan has been published yet")
+		b.attend(NewAttention(NoPlan, "no plan has been published yet"))
 		return
 	}
 	b.Version, b.Made, b.AgeSeconds, b.Services = p.VersionString(), p.Made, seconds(time.Since(p.Made)), len(p.Services)
-	b.Paused = append(b.Paused, p.Paused...)
+	b.pauses(p)
 	covered := 0.0
 	for _, svc := range p.Services {
 		demand := b.service(p, svc)
@@ -158,98 +158,35 @@ func (b *statusBuilder) plan(p *plan.Plan) {
 		b.score(svc)
 		b.auto(svc)
 		if text := svc.Damping.String(); text != "" {
-			b.attendf("%s: %s", svc.Spec.Name, text)
+			b.aboutf(svc, SharesSwing, isobar.Locality{}, "%s", text)
 		}
 	}
 	if b.Demand > 0 {
 		b.Coverage = covered / b.Demand
 	}
 	for _, v := range p.Violations {
-		b.attendf("%s: the check refused a plan: %s: %s", v.Service, v.Rule, v.Text)
+		b.attend(NewAttention(PlanRefused, "%s: the check refused a plan: %s: %s", v.Service, v.Rule, v.Text).Of(v.Service).See("isobar history %s", v.Service))
 	}
 }
 
-// longestAbsence is a restart of Isobar and the longest pause that Envoy makes before
-// it connects again, which is 20 s.
-const longestAbsence = 30 * time.Second
-
-// lifetimes tells of assignments that end while Isobar restarts.
-func (b *statusBuilder) lifetimes(spec *isobar.Service) {
-	for _, x := range []struct {
-		field string
-		set   time.Duration
-	}{{"endpoint_stale_after", spec.Assignment.EndpointStaleAfter}, {"resource_ttl", spec.Assignment.ResourceTTL}} {
-		if x.set > 0 && x.set < longestAbsence {
-			b.attendf("%s: %s %s is shorter than a restart of Isobar and Envoy's pause before it connects again (up to 20 s): clients lose endpoints that work; "+
-				"write %s or more", spec.Name, x.field, x.set, longestAbsence)
+// pauses tells what operators have frozen.
+func (b *statusBuilder) pauses(p *plan.Plan) {
+	b.Paused = append(b.Paused, p.Paused...)
+	if n := p.CountPaused(); n > 0 && n == len(p.Services) {
+		b.attend(NewAttention(AllPaused, "the weights of all %d services are frozen and follow neither demand nor capacity: "+
+			"isobar resume lets them go on", n).See("isobar resume"))
+		return
+	}
+	for i := range p.Paused {
+		if x := &p.Paused[i]; x.Service != "" {
+			b.attend(NewAttention(ServicePaused, "%s: %s", x.Service, x.String()).Of(x.Service).See("isobar resume %s", x.Service))
 		}
 	}
 }
-
-// service looks at one service and gives its demand.
-func (b *statusBuilder) service(p *plan.Plan, svc *plan.Service) (demand float64) {
-	name := svc.Spec.Name
-	if svc.Result == nil {
-		return 0
-	}
-	for i := range svc.Result.Sources {
-		demand += svc.Result.Sources[i].Demand
-	}
-	if svc.Hold != "" && svc.Paused == nil {
-		if len(b.Holds) < maxHolds {
-			b.Holds = append(b.Holds, Held{Service: name, Reason: svc.Hold})
-		}
-		b.attendf("%s: weights are held: %s", name, svc.Hold)
-	}
-	b.degraded(svc)
-	b.lifetimes(svc.Spec)
-	if svc.Result.Drop > 0 {
-		b.attendf("%s: clients drop %.1f%% of their requests", name, 100*svc.Result.Drop)
-	}
-	switch {
-	case svc.Solution == nil:
-	case svc.Solution.CeilingScale > raisedSlack:
-		b.attendf("%s: demand does not fit: ceilings are raised by %.1f%%", name, 100*(svc.Solution.CeilingScale-1))
-	default:
-		others := ", and nothing else takes it"
-		if svc.HasRoom() {
-			others = ", though others have room"
-		}
-		for _, o := range svc.Overloads() {
-			b.attendf("%s: %s is planned at %.0f%% of its declared capacity%s: isobar explain %s tells why it stays there",
-				name, o.Locality, 100*o.Used, others, name)
-		}
-	}
-	for i := range svc.Sites {
-		site := &svc.Sites[i]
-		switch {
-		case site.Drained:
-			b.attendf("%s: %s is drained: %d of %d endpoints are healthy", name, site.Group.Locality, site.Group.Usable(), len(site.Group.Endpoints))
-		case len(site.Group.Endpoints) > 0 && site.Group.Usable() == 0:
-			b.attendf("%s: no endpoint in %s is healthy", name, site.Group.Locality)
-		}
-	}
-	for _, text := range slices.Concat(svc.Outages(), svc.Failures()) {
-		b.attendf("%s: %s", name, text)
-	}
-	for _, text := range svc.Contradictions() {
-		b.attendf("%s: %s", name, text)
-	}
-	for _, text := range p.LimitWarnings(svc) {
-		b.attendf("%s: %s", name, text)
-	}
-	for _, d := range svc.Findings.Deviating {
-		b.attendf("%s: clients in %s are off their shares by %.0f points: %s", name, d.Source, d.Points, d.Cause)
-	}
-	return demand
-}
-
-// raisedSlack is the factor up to which a raised ceiling is a rounding error.
-const raisedSlack = 1.001
 
 func (b *statusBuilder) clients(all []Client) {
 	b.Clients.Total = len(all)
-	late := 0
+	late, refusing := 0, ""
 	for i := range all {
 		c := &all[i]
 		if c.LRS != nil {
@@ -273,6 +210,7 @@ func (b *statusBuilder) clients(all []Client) {
 		switch {
 		case refuses != "":
 			b.Clients.Refusing++
+			refusing = cmp.Or(refusing, c.ID)
 		case c.InSync:
 			b.Clients.InSync++
 		default:
@@ -280,10 +218,11 @@ func (b *statusBuilder) clients(all []Client) {
 		}
 	}
 	if n := b.Clients.Refusing; n > 0 {
-		b.attendf("%d clients refuse what they are sent: isobar clients tells why", n)
+		b.attend(NewAttention(ClientsRefuse, "%d clients refuse what they are sent: isobar clients tells why", n).By(refusing).See("isobar clients"))
 	}
 	if late > 0 {
-		b.attendf("%d subscriptions have not been acknowledged for more than %s", late, maxBehind)
+		b.attend(NewAttention(ClientsBehind, "%d subscriptions have not been acknowledged for more than %s: %s", late, maxBehind,
+			"the clients hang, or the network to them does").By(b.Clients.OldestAck).See("isobar clients"))
 	}
 }
 
@@ -302,23 +241,30 @@ func (b *statusBuilder) health(ctx context.Context, s *Server) {
 	}
 	services, err := overview(ctx)
 	if err != nil {
-		b.attendf("the control loop does not answer: %v", err)
+		b.attend(NewAttention(LoopSilent, "the control loop does not answer: %v", err))
 		return
 	}
 	for i := range services {
-		r := &services[i]
-		if r.Alarm != nil {
-			b.attendf("%s: %s", r.Service, r.Alarm.Why)
-		}
-		if r.Summary.FailOpen {
-			b.attendf("%s: every endpoint is down: all of them are tried", r.Service)
-		}
-		if r.Suspicion != nil {
-			b.attendf("%s: %s", r.Service, r.Suspicion.Text())
-		}
-		if n := len(r.Shortfalls); n > 0 {
-			b.attendf("%s: %s", r.Service, shortOf(r.Shortfalls))
-		}
+		b.verdicts(&services[i])
+	}
+}
+
+// verdicts tells of what checkers found of a service.
+func (b *statusBuilder) verdicts(r *health.ServiceReport) {
+	attend := func(code Code, text string) {
+		b.attend(NewAttention(code, "%s: %s", r.Service, text).Of(r.Service).See("isobar health %s", r.Service))
+	}
+	if r.Alarm != nil {
+		attend(MassFailureHeld, r.Alarm.Why)
+	}
+	if r.Summary.FailOpen {
+		attend(AllEndpointsDown, "every endpoint is down: all of them are tried")
+	}
+	if r.Suspicion != nil {
+		attend(CheckersEnded, r.Suspicion.Text())
+	}
+	if len(r.Shortfalls) > 0 {
+		attend(CheckersShort, shortOf(r.Shortfalls))
 	}
 }
 

@@ -41,7 +41,7 @@ func (b *statusBuilder) auto(svc *plan.Service) {
 	}
 	if t.Back {
 		b.Auto.Back++
-		b.attendf("%s: %s", svc.Spec.Name, t.Why)
+		b.aboutf(svc, ModeWentBack, isobar.Locality{}, "%s", t.Why)
 	}
 }
 

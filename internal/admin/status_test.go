@@ -34,7 +34,7 @@ func TestCertificatesThatEndSoon(t *testing.T) {
 			})
 			var s admin.Status
 			do(t, srv, http.MethodGet, "/v1/status", "").decode(t, &s)
-			told := strings.Join(s.Attention, "\n")
+			told := strings.Join(admin.AttentionTexts(s.Attention), "\n")
 			if strings.Contains(told, "certificate") != (tt.want != "") || !strings.Contains(told, tt.want) || len(s.Certificates) != 1 {
 				t.Errorf("got %q, %+v", told, s.Certificates)
 			}
@@ -74,7 +74,7 @@ func TestLifetimesShorterThanARestart(t *testing.T) {
 		}
 		var s admin.Status
 		do(t, start(t, w, func(*admin.Options) {}), http.MethodGet, "/v1/status", "").decode(t, &s)
-		told := strings.Join(s.Attention, "\n")
+		told := strings.Join(admin.AttentionTexts(s.Attention), "\n")
 		if n := strings.Count(told, "brief: endpoint_stale_after 10s is shorter") + strings.Count(told, "brief: resource_ttl 29s is shorter"); n != tt.want {
 			t.Errorf("endpoint_stale_after %v, resource_ttl %v: %q", tt.stale, tt.ttl, s.Attention)
 		}

@@ -240,7 +240,7 @@ func (e *explainer) warnings(rows []LocalityExplained) []string {
 		}
 	}
 	out = append(out, e.learnedWarnings()...)
-	out = append(out, e.plan.LimitWarnings(e.s)...)
+	out = append(out, Texts(e.plan.LimitWarnings(e.s))...)
 	out = append(out, e.callWarnings()...)
 	for _, v := range e.plan.Violations {
 		if v.Service == e.s.Spec.Name {

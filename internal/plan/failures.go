@@ -19,11 +19,11 @@ const (
 // last, in sentences that name source, locality and figure; nil while it is at
 // most 1% and every source gets something through. Drops that Isobar asks for are
 // no failures.
-func (s *Service) Failures() []string {
+func (s *Service) Failures() []Trouble {
 	if s.Load == nil {
 		return nil
 	}
-	var out []string
+	var out []Trouble
 	sent, failed, count, served := 0.0, 0.0, 0.0, false
 	var worst failing
 	for i := range s.Load.Sources {
@@ -40,11 +40,12 @@ func (s *Service) Failures() []string {
 	for i := range s.Load.Sources {
 		src := &s.Load.Sources[i]
 		if f := failingOf(src); served && f.sent*src.Window.Seconds() >= nothingLeast && f.succeeded == 0 {
-			out = append(out, fmt.Sprintf("nothing from %s gets through: %s requests/s fail or get no answer", src.Source, number(f.sent)))
+			text := fmt.Sprintf("nothing from %s gets through: %s requests/s fail or get no answer", src.Source, number(f.sent))
+			out = append(out, Trouble{TroubleSource, src.Source, text})
 		}
 	}
 	if failed > toldFailures*sent && count >= leastFailures {
-		out = append(out, fmt.Sprintf("%s%% of the requests fail: %s", number(100*failed/sent), worst.text()))
+		out = append(out, Trouble{TroubleFailing, worst.at, fmt.Sprintf("%s%% of the requests fail: %s", number(100*failed/sent), worst.text())})
 	}
 	return out
 }
@@ -90,14 +91,18 @@ func (f *failing) text() string {
 
 // Outages says which localities fail, or did until a moment ago, in sentences with
 // the evidence. In mode observe nothing follows from it.
-func (s *Service) Outages() []string {
-	var out []string
+func (s *Service) Outages() []Trouble {
+	var out []Trouble
 	for _, o := range s.Findings.Outages {
 		if i := slices.IndexFunc(s.Spec.Localities, func(l isobar.ServiceLocality) bool { return l.Locality == o.Locality }); i < 0 {
 			continue
 		}
 		if text := s.outageText(&o); text != "" {
-			out = append(out, text)
+			kind := TroubleUnreachable
+			if o.Open > 0 {
+				kind = TroubleReturning
+			}
+			out = append(out, Trouble{kind, o.Locality, text})
 		}
 	}
 	return out

@@ -32,7 +32,7 @@ func TestFailuresAreAtMostAll(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := &plan.Service{Load: &load.ServiceLoad{Sources: []load.SourceLoad{{Source: b, Window: 2 * time.Second, Landed: tt.landed}}}}
-			if got := s.Failures(); strings.Join(got, "\n") != strings.Join(tt.want, "\n") {
+			if got := plan.Texts(s.Failures()); strings.Join(got, "\n") != strings.Join(tt.want, "\n") {
 				t.Errorf("got  %q\nwant %q", got, tt.want)
 			}
 		})

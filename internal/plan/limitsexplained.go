@@ -149,13 +149,13 @@ func (s *Service) Counting(i int) string {
 }
 
 // LimitWarnings name limits of a service that do not do what they are there for.
-func (p *Plan) LimitWarnings(s *Service) []string {
-	var out []string
+func (p *Plan) LimitWarnings(s *Service) []Trouble {
+	var out []Trouble
 	for i := range s.Sites {
 		limits := p.Limits(s, i)
 		for j := range limits {
 			if text := s.limitWarning(i, &limits[j]); text != "" {
-				out = append(out, text)
+				out = append(out, Trouble{TroubleLimit, s.Sites[i].Group.Locality, text})
 			}
 		}
 	}

@@ -128,7 +128,7 @@ func TestFailuresAreTold(t *testing.T) {
 		"breakers":           {window(50, 0, 50, 50), []string{"25% of the requests fail: clients in us/a refuse 50 of 100 requests/s themselves, by circuit breakers"}},
 	} {
 		s := &plan.Service{Load: &load.ServiceLoad{Sources: []load.SourceLoad{tc.load, well}}}
-		got := s.Failures()
+		got := plan.Texts(s.Failures())
 		if len(got) != len(tc.want) {
 			t.Errorf("%s: %q, want %q", name, got, tc.want)
 			continue

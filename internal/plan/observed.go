@@ -103,11 +103,11 @@ func (c *CapacityExplained) String() string {
 
 // Contradictions names the localities whose declared capacity the requests
 // contradict by far.
-func (s *Service) Contradictions() []string {
-	var out []string
+func (s *Service) Contradictions() []Trouble {
+	var out []Trouble
 	for i := range s.Sites {
 		if c := s.ToldCapacity(i); c.Contradicted && s.Spec.CapacityTrust != isobar.TrustObserved {
-			out = append(out, fmt.Sprintf("%s: %s; set max_rate, or capacity_trust: observed", c.Locality, c.String()))
+			out = append(out, Trouble{TroubleContradicted, c.Locality, fmt.Sprintf("%s: %s; set max_rate, or capacity_trust: observed", c.Locality, c.String())})
 		}
 	}
 	return out

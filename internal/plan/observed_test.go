@@ -115,7 +115,7 @@ func TestWrongDeclarationIsToldAndMended(t *testing.T) {
 					t.Errorf("trust %q: told is %.0f to %.0f, the truth is 500", trust, a.Low, a.High)
 				}
 				s, _ := c.plan.Service("checkout")
-				if w := s.Contradictions(); trust == isobar.TrustObserved {
+				if w := plan.Texts(s.Contradictions()); trust == isobar.TrustObserved {
 					if len(w) != 0 {
 						t.Errorf("what the plan goes by anyway needs no attention: %q", w)
 					}

@@ -41,7 +41,7 @@ func TestServicesOfASilentControlPlane(t *testing.T) {
 			keepsResources(t, w)
 			var status admin.Status
 			w.read("127.0.0.1", "/v1/status", &status)
-			if told := strings.Join(status.Attention, "\n"); status.OK || !strings.Contains(told, "checkout: its clients get no endpoints yet: the other control plane has not listed it-all") {
+			if told := strings.Join(admin.AttentionTexts(status.Attention), "\n"); status.OK || !strings.Contains(told, "checkout: its clients get no endpoints yet: the other control plane has not listed it-all") {
 				t.Errorf("status %q", told)
 			}
 		})

@@ -30,7 +30,7 @@ func TestStatusTellsOfCertificates(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return s, strings.Join(s.Attention, "\n")
+		return s, strings.Join(admin.AttentionTexts(s.Attention), "\n")
 	}
 	s, told := status()
 	if len(s.Certificates) != 2 || s.Certificates[0].Name != "xds" || !s.Certificates[0].NotAfter.Equal(late) ||

@@ -24,28 +24,31 @@ func (r *refusedFile) note(err error) {
 }
 
 // troubles tells operators what needs their attention beside the plan.
-func (s *Server) troubles() []string {
+func (s *Server) troubles() []admin.Attention {
 	out := slices.Concat(s.heldTroubles(), s.fileTroubles(), s.upstreamTroubles(), s.connectionTroubles(), s.missingTroubles(),
 		s.security.refusals.troubles(time.Now()))
 	if why := s.tracing.Trouble(); why != "" {
-		out = append(out, "the rolling trace has stopped: "+why)
+		out = append(out, admin.NewAttention(admin.TraceStopped, "the rolling trace has stopped: %s", why))
 	}
 	return out
 }
 
 // heldTroubles tells what of the configuration is not in force because clients
 // need what it removes.
-func (s *Server) heldTroubles() []string {
+func (s *Server) heldTroubles() []admin.Attention {
 	held := s.heldState()
 	if held == nil {
 		return nil
 	}
-	var out []string
+	var out []admin.Attention
+	note := func(service, text string) {
+		out = append(out, admin.NewAttention(admin.RemovalHeld, "%s", text).Of(service).See("isobar reload --confirm %s", held.Digest))
+	}
 	if held.Removes != "" {
-		out = append(out, (&heldChangeError{digest: held.Digest, what: held.Removes}).Error())
+		note("", (&heldChangeError{digest: held.Digest, what: held.Removes}).Error())
 	}
 	for _, h := range held.Services {
-		out = append(out, heldText(h.Service, h.Rate, held.Digest))
+		note(h.Service, heldText(h.Service, h.Rate, held.Digest))
 	}
 	return out
 }
@@ -53,15 +56,15 @@ func (s *Server) heldTroubles() []string {
 // fileTroubles tells which files hold what can't be used, so that what they held
 // before is in force: until a restart, which would fail by them, or go on with
 // what clients refuse.
-func (s *Server) fileTroubles() []string {
+func (s *Server) fileTroubles() []admin.Attention {
 	const before = "; what stood there before is in force, but not after a restart"
-	var out []string
+	var out []admin.Attention
 	if why := s.badFile.why.Load(); why != nil {
-		out = append(out, "the configuration file is refused: "+*why+before)
+		out = append(out, admin.NewAttention(admin.FileRefused, "the configuration file is refused: %s", *why+before).See("isobar check %s", s.opts.File))
 	}
 	note := func(what, why string) {
 		if why != "" {
-			out = append(out, "the "+what+" on disk can't be used: "+why+before)
+			out = append(out, admin.NewAttention(admin.FileRefused, "the %s on disk can't be used: %s", what, why+before))
 		}
 	}
 	if c := s.security.xds; c != nil {
@@ -74,7 +77,8 @@ func (s *Server) fileTroubles() []string {
 		note("token file", t.Refused())
 	}
 	if _, _, shown, err := s.sourceFiles().Validity(); shown && err != nil {
-		out = append(out, "the certificate of source.xds can't be used: "+err.Error()+"; the next connection to the other control plane fails")
+		out = append(out, admin.NewAttention(admin.FileRefused,
+			"the certificate of source.xds can't be used: %v; the next connection to the other control plane fails", err))
 	}
 	return out
 }

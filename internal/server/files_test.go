@@ -68,7 +68,7 @@ func attention(t *testing.T, address string) func() string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return strings.Join(s.Attention, "\n")
+		return strings.Join(admin.AttentionTexts(s.Attention), "\n")
 	}
 }
 

@@ -159,7 +159,7 @@ func TestRemovedServicesAreHeldUnderLoad(t *testing.T) {
 	if held == nil || len(held.Services) != 1 || held.Services[0].Service != "a" || held.Services[0].Rate < 10 || held.Removes != "" {
 		t.Fatalf("held %+v", held)
 	}
-	if text := strings.Join(w.status().Attention, "\n"); !strings.Contains(text, "service a: held: removed from the configuration while clients send 40 requests/s") {
+	if text := strings.Join(admin.AttentionTexts(w.status().Attention), "\n"); !strings.Contains(text, "service a: held: removed from the configuration while clients send 40 requests/s") {
 		t.Errorf("attention:\n%s", text)
 	}
 	if n := testhelp.Metric(t, w.Metrics(), "isobar_source_held_services"); n != 1 {

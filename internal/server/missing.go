@@ -1,7 +1,6 @@
 package server
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/isobar-xds/isobar/internal/admin"
@@ -41,12 +40,13 @@ func (s *Server) serviceNames() []string {
 }
 
 // missingTroubles names the services that clients ask for and that do not exist.
-func (s *Server) missingTroubles() []string {
+func (s *Server) missingTroubles() []admin.Attention {
 	nearest := s.nearest()
-	var out []string
+	var out []admin.Attention
 	for _, m := range s.xds.Missing() {
 		lacking := admin.MissingService{Name: m.Name, Nearest: nearest(m.Name)}
-		out = append(out, fmt.Sprintf("%s (streams that ask for it: %d, one of node %q at %s)", lacking.String(), m.Streams, m.Node, m.Peer))
+		out = append(out, admin.NewAttention(admin.ServiceUnknown, "%s (streams that ask for it: %d, one of node %q at %s)",
+			lacking.String(), m.Streams, m.Node, m.Peer).Of(m.Name).By(m.Node).See("isobar clients"))
 	}
 	return out
 }

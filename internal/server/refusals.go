@@ -2,13 +2,15 @@ package server
 
 import (
 	"context"
-	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc/status"
+
+	"github.com/isobar-xds/isobar/internal/admin"
 )
 
 const (
@@ -90,15 +92,15 @@ func (r *refusals) forget(now time.Time) {
 }
 
 // troubles names the checkers that are refused again and again.
-func (r *refusals) troubles(now time.Time) (out []string) {
+func (r *refusals) troubles(now time.Time) (out []admin.Attention) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.forget(now)
-	for name, x := range r.list {
-		if x.count >= refusedOften {
-			out = append(out, fmt.Sprintf("the checker %s is refused again and again: %s", name, strings.TrimPrefix(x.why, "isobar: ")))
+	for _, name := range slices.Sorted(maps.Keys(r.list)) {
+		if x := r.list[name]; x.count >= refusedOften {
+			out = append(out, admin.NewAttention(admin.CheckerRefused, "the checker %s is refused again and again: %s",
+				name, strings.TrimPrefix(x.why, "isobar: ")).By(name))
 		}
 	}
-	slices.Sort(out)
 	return out
 }

@@ -30,7 +30,7 @@ func TestCheckersThatAreRefusedAgain(t *testing.T) {
 		if d := took("a"); d != refusedHold {
 			t.Errorf("held for %s, want %s", d, refusedHold)
 		}
-		if got := r.troubles(time.Now()); len(got) != 1 || got[0] != "the checker a is refused again and again: probe may not act as checker" {
+		if got := r.troubles(time.Now()); len(got) != 1 || got[0].Text != "the checker a is refused again and again: probe may not act as checker" {
 			t.Errorf("named as %q", got)
 		}
 		ctx, cancel := context.WithCancel(t.Context())

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"log/slog"
 	"math"
 	"net"
@@ -14,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/status"
 
+	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/admission"
 	"github.com/isobar-xds/isobar/internal/identity"
 	"github.com/isobar-xds/isobar/internal/wire"
@@ -117,12 +117,13 @@ func (s *Server) divideFiles(configured int) (clients, operators int, pool *admi
 }
 
 // connectionTroubles reports that the limit of open files is nearly used up.
-func (s *Server) connectionTroubles() []string {
+func (s *Server) connectionTroubles() []admin.Attention {
 	open, most := s.security.pool.Open()
 	if open < most*4/5 {
 		return nil
 	}
-	return []string{fmt.Sprintf("%d of %d connections that the limit of open files allows are in use: raise it (LimitNOFILE in systemd, ulimit -n)", open, most)}
+	return []admin.Attention{admin.NewAttention(admin.BudgetNearlyUsed,
+		"%d of %d connections that the limit of open files allows are in use: raise it (LimitNOFILE in systemd, ulimit -n)", open, most)}
 }
 
 // followFiles keeps certificates and tokens up to date until ctx ends.

@@ -68,7 +68,7 @@ func TestStatusTellsWhatNeedsAttention(t *testing.T) {
 			w.tick()
 			s = admin.Status{}
 			w.read("127.0.0.1", "/v1/status", &s)
-			told := strings.Join(s.Attention, "\n")
+			told := strings.Join(admin.AttentionTexts(s.Attention), "\n")
 			for _, want := range []string{
 				"not saved: the plan: write: no space left on device", "checkout: no endpoint in eu/a is healthy",
 			} {
@@ -143,7 +143,7 @@ func TestStatusTellsOfOverloadThatTheModeKeeps(t *testing.T) {
 			}
 			var s admin.Status
 			w.read("127.0.0.1", "/v1/status", &s)
-			told := strings.Join(s.Attention, "\n")
+			told := strings.Join(admin.AttentionTexts(s.Attention), "\n")
 			if strings.Contains(told, "checkout: us/b is planned at 120% of its declared capacity, though others have room") != (mode == isobar.ModeObserve) {
 				t.Errorf("mode %v: %q", mode, told)
 			}
@@ -173,7 +173,7 @@ func TestStatusTellsOfOverloadThatADrainLeft(t *testing.T) {
 		}
 		var s admin.Status
 		w.read("127.0.0.1", "/v1/status", &s)
-		told := strings.Join(s.Attention, "\n")
+		told := strings.Join(admin.AttentionTexts(s.Attention), "\n")
 		if strings.Contains(told, "others have room") || !strings.Contains(told, "us/b is planned at 120% of its declared capacity, and nothing else takes it") {
 			t.Errorf("%q", told)
 		}

@@ -164,7 +164,7 @@ func TestTraceOnAFullDisk(t *testing.T) {
 					}
 					var s admin.Status
 					w.read("127.0.0.1", "/v1/status", &s)
-					if told := strings.Join(s.Attention, "\n"); s.OK || !strings.Contains(told, "the rolling trace has stopped: ") || !strings.Contains(told, tc.told) {
+					if told := strings.Join(admin.AttentionTexts(s.Attention), "\n"); s.OK || !strings.Contains(told, "the rolling trace has stopped: ") || !strings.Contains(told, tc.told) {
 						t.Errorf("told: %s", told)
 					}
 					if testhelp.Metric(t, w.server.Metrics(), "isobar_trace_recording") != 0 || testhelp.Metric(t, w.server.Metrics(), "isobar_trace_failures_total") < 1 {
@@ -187,7 +187,7 @@ func TestTraceNowhere(t *testing.T) {
 		w.settle(20 * time.Second)
 		var s admin.Status
 		w.read("127.0.0.1", "/v1/status", &s)
-		if told := strings.Join(s.Attention, "\n"); w.server.Plan() == nil || !strings.Contains(told, "not a directory") {
+		if told := strings.Join(admin.AttentionTexts(s.Attention), "\n"); w.server.Plan() == nil || !strings.Contains(told, "not a directory") {
 			t.Errorf("told: %s", told)
 		}
 	})

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/config"
 	"github.com/isobar-xds/isobar/internal/source/xdsource"
 	"github.com/isobar-xds/isobar/internal/store"
@@ -75,30 +76,35 @@ const upstreamGrace = time.Minute
 
 // upstreamTroubles tells operators what is wrong with the other control plane
 // and what it lists.
-func (s *Server) upstreamTroubles() []string {
+func (s *Server) upstreamTroubles() []admin.Attention {
 	up, ok := s.upstream.Status()
 	if !ok {
 		return nil
 	}
-	var out []string
+	var out []admin.Attention
 	if !up.Connected && time.Since(up.Since) > upstreamGrace {
-		text := "the control plane " + up.Server + " lists no endpoints"
+		since := ""
 		if !up.Since.IsZero() {
-			text += " since " + up.Since.UTC().Format(time.RFC3339)
+			since = " since " + up.Since.UTC().Format(time.RFC3339)
 		}
-		out = append(out, text+", so what it listed last stays: "+up.Failure)
+		out = append(out, admin.NewAttention(admin.SourceLost,
+			"the control plane %s lists no endpoints%s, so what it listed last stays: %s", up.Server, since, up.Failure))
 	}
+	lost := len(out) > 0
 	for i := range up.Services {
 		svc := &up.Services[i]
+		note := func(code admin.Code, text string) {
+			out = append(out, admin.NewAttention(code, "%s: %s", svc.Name, text).Of(svc.Name))
+		}
 		switch svc.State {
 		case xdsource.Waiting:
-			if up.Connected || len(out) > 0 {
-				out = append(out, svc.Name+": its clients get no endpoints yet: the other control plane has not listed "+svc.EDSName)
+			if up.Connected || lost {
+				note(admin.SourceWaiting, "its clients get no endpoints yet: the other control plane has not listed "+svc.EDSName)
 			}
 		case xdsource.Held:
-			out = append(out, svc.Name+": the other control plane lists no endpoints any more; those of before stay for now")
+			note(admin.SourceHeld, "the other control plane lists no endpoints any more; those of before stay for now")
 		case xdsource.Refused:
-			out = append(out, svc.Name+": what the other control plane lists is refused: "+svc.Refused)
+			note(admin.SourceRefused, "what the other control plane lists is refused: "+svc.Refused)
 		case xdsource.Current, xdsource.Kept, xdsource.Empty:
 		}
 	}

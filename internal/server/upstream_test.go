@@ -117,7 +117,7 @@ func TestEndpointsOfAnotherControlPlane(t *testing.T) {
 			}
 			status = admin.Status{}
 			w.read("127.0.0.1", "/v1/status", &status)
-			if told := strings.Join(status.Attention, "\n"); !strings.Contains(told, "the control plane other:1 lists no endpoints since ") {
+			if told := strings.Join(admin.AttentionTexts(status.Attention), "\n"); !strings.Contains(told, "the control plane other:1 lists no endpoints since ") {
 				t.Errorf("without the other control plane: %q", told)
 			}
 		})

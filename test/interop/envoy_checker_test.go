@@ -126,7 +126,7 @@ func (s *isobar) designated(checker string, endpoints int) error {
 func (s *isobar) attention() (string, error) {
 	var status admin.Status
 	err := s.get("/v1/status", &status)
-	return strings.Join(status.Attention, "\n"), err
+	return strings.Join(admin.AttentionTexts(status.Attention), "\n"), err
 }
 
 // probedWeb is an HTTP backend that keeps the last request for each target. It

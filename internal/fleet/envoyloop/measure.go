@@ -146,7 +146,7 @@ func (r *runner) watch(ctx context.Context, start time.Time) (out []sample) {
 		status, err := r.server.Status(ctx)
 		plan, err2 := r.server.Plan(ctx)
 		if err == nil && err2 == nil {
-			s := sample{at: time.Since(start), ok: status.OK, attention: status.Attention}
+			s := sample{at: time.Since(start), ok: status.OK, attention: admin.AttentionTexts(status.Attention)}
 			for i := range plan.Services {
 				s.drop = max(s.drop, plan.Services[i].Drop)
 				s.away = max(s.away, plannedAway(&plan.Services[i]))

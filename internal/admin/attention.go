@@ -1,0 +1,250 @@
+package admin
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/isobar-xds/isobar"
+)
+
+// Severity says how soon somebody should look.
+type Severity string
+
+// The severities, the most urgent first.
+const (
+	Critical Severity = "critical" // requests fail, or state or safety is lost
+	Warning  Severity = "warning"  // something does not do what it should
+	Notice   Severity = "notice"   // worth knowing; by itself all is in order
+)
+
+func (s Severity) rank() int {
+	switch s {
+	case Critical:
+		return 0
+	case Warning:
+		return 1
+	case Notice:
+	}
+	return 2
+}
+
+// Attention is one thing that needs somebody's attention.
+type Attention struct {
+	Code     Code            `json:"code"`
+	Severity Severity        `json:"severity"`
+	Service  string          `json:"service,omitempty"`
+	Locality isobar.Locality `json:"locality,omitzero"` // of endpoints, or of clients
+	Client   string          `json:"client,omitempty"`  // node id of a client, id of a checker
+	Text     string          `json:"text"`              // a sentence that names all of these
+	Next     string          `json:"next,omitempty"`    // a command that shows more, or mends it
+}
+
+// Code names a kind of Attention. Codes are stable.
+type Code string
+
+// The codes. What they mean and how severe they are stands in codes.
+const (
+	LoopStalled          Code = "loop_stalled"
+	LoopSilent           Code = "loop_silent"
+	Stopping             Code = "stopping"
+	NoPlan               Code = "no_plan"
+	PlanRefused          Code = "plan_refused"
+	NotSaved             Code = "not_saved"
+	ClockWentBack        Code = "clock_went_back"
+	TraceStopped         Code = "trace_stopped"
+	AllPaused            Code = "all_paused"
+	ServicePaused        Code = "service_paused"
+	WeightsHeld          Code = "weights_held"
+	InputMissing         Code = "input_missing"
+	ShortLifetime        Code = "short_lifetime"
+	Dropping             Code = "dropping"
+	DemandDoesNotFit     Code = "demand_does_not_fit"
+	LocalityOverloaded   Code = "locality_overloaded"
+	LocalityDrained      Code = "locality_drained"
+	LocalityUnhealthy    Code = "locality_unhealthy"
+	EndpointsUnhealthy   Code = "endpoints_unhealthy"
+	RequestsFailing      Code = "requests_failing"
+	SourceFailing        Code = "source_failing"
+	LocalityFailing      Code = "locality_failing"
+	EndpointFailing      Code = "endpoint_failing"
+	LocalityUnreachable  Code = "locality_unreachable"
+	LocalityReturning    Code = "locality_returning"
+	CapacityContradicted Code = "capacity_contradicted"
+	LimitWithoutEffect   Code = "limit_without_effect"
+	ClientsDeviate       Code = "clients_deviate"
+	SharesSwing          Code = "shares_swing"
+	ModeWentBack         Code = "mode_went_back"
+	ClientsRefuse        Code = "clients_refuse"
+	ClientsBehind        Code = "clients_behind"
+	ServiceUnknown       Code = "service_unknown"
+	ClusterUnknown       Code = "cluster_unknown"
+	LocalityUnknown      Code = "locality_unknown"
+	ClientsSilent        Code = "clients_silent"
+	NoLoad               Code = "no_load"
+	ExcessReports        Code = "excess_reports"
+	MassFailureHeld      Code = "mass_failure_held"
+	AllEndpointsDown     Code = "all_endpoints_down"
+	CheckersEnded        Code = "checkers_ended"
+	CheckersShort        Code = "checkers_short"
+	CheckerRefused       Code = "checker_refused"
+	RemovalHeld          Code = "removal_held"
+	FileRefused          Code = "file_refused"
+	SourceLost           Code = "source_lost"
+	SourceWaiting        Code = "source_waiting"
+	SourceHeld           Code = "source_held"
+	SourceRefused        Code = "source_refused"
+	BudgetNearlyUsed     Code = "budget_nearly_used"
+	CertificateExpired   Code = "certificate_expired"
+	CertificateEnds      Code = "certificate_ends"
+)
+
+// CodeInfo tells of one code.
+type CodeInfo struct {
+	Code     Code
+	Severity Severity // usually
+	Meaning  string
+}
+
+// codes has all codes in the order of the reference page.
+var codes = []CodeInfo{
+	{LoopStalled, Critical, "the control loop takes no decisions"},
+	{LoopSilent, Critical, "the control loop does not answer in time"},
+	{NotSaved, Critical, "something can't be written to the state directory, or the directory was replaced; a restart would go back"},
+	{RequestsFailing, Critical, "more than 1% of the requests of a service fail"},
+	{SourceFailing, Critical, "nothing from the clients of one locality gets through"},
+	{LocalityFailing, Critical, "all requests to a locality fail"},
+	{LocalityUnreachable, Critical, "no source reaches a locality"},
+	{AllEndpointsDown, Critical, "every endpoint of a service is down, so clients try all of them"},
+	{MassFailureHeld, Critical, "checkers vote down so much at once that it is not believed"},
+	{Dropping, Critical, "clients are told to drop requests"},
+	{SourceWaiting, Critical, "the other control plane has not listed a service yet: its clients get no endpoints"},
+	{CertificateExpired, Critical, "a certificate has expired, or is not valid yet"},
+	{NoPlan, Warning, "no plan has been published yet"},
+	{PlanRefused, Warning, "a plan broke an invariant and was replaced"},
+	{Stopping, Warning, "the server is stopping"},
+	{ClockWentBack, Warning, "the clock of the machine went back; critical while state can't be saved"},
+	{TraceStopped, Warning, "the rolling trace has stopped"},
+	{AllPaused, Warning, "the weights of all services are frozen by operators"},
+	{WeightsHeld, Warning, "the weights of a service are held"},
+	{InputMissing, Warning, "reports, health or endpoints of a service are missing"},
+	{ShortLifetime, Warning, "assignments end while Isobar restarts"},
+	{DemandDoesNotFit, Warning, "demand does not fit: ceilings are raised"},
+	{LocalityOverloaded, Warning, "a locality is planned above its declared capacity"},
+	{LocalityDrained, Warning, "too few endpoints of a locality are healthy for it to be used"},
+	{LocalityUnhealthy, Warning, "no endpoint of a locality is healthy"},
+	{EndpointsUnhealthy, Warning, "some endpoints of a locality are unhealthy"},
+	{EndpointFailing, Warning, "most requests to an endpoint fail while others serve"},
+	{LocalityReturning, Warning, "a locality works again and gets its share back in parts"},
+	{CapacityContradicted, Warning, "requests tell another capacity than the declared one"},
+	{LimitWithoutEffect, Warning, "a limit does not do what it is there for"},
+	{ClientsDeviate, Warning, "clients do not follow their shares"},
+	{SharesSwing, Warning, "shares swing while demand stays, and are damped"},
+	{ModeWentBack, Warning, "a service in mode auto went back"},
+	{ClientsRefuse, Warning, "clients reject what they are sent"},
+	{ClientsBehind, Warning, "clients have not acknowledged for long"},
+	{ServiceUnknown, Warning, "clients subscribe to a service that does not exist"},
+	{LocalityUnknown, Warning, "clients are in a locality that no service and no network entry knows; a notice where its region is known"},
+	{ClientsSilent, Warning, "clients subscribe to a service and report no load"},
+	{NoLoad, Warning, "clients subscribe to services and report load on none of them; a notice where load arrives for other services"},
+	{ExcessReports, Warning, "a client sends load reports far too often, and most are ignored"},
+	{CheckersEnded, Warning, "checkers ended when they were told to probe a service"},
+	{CheckersShort, Warning, "endpoints have fewer checkers, or in fewer zones, than asked for; none can do their check"},
+	{CheckerRefused, Warning, "a checker is refused again and again"},
+	{RemovalHeld, Warning, "the configuration removes what clients use, and is held"},
+	{FileRefused, Warning, "a file on disk can't be used; what it held before is in force"},
+	{SourceLost, Warning, "the other control plane can't be reached"},
+	{SourceHeld, Warning, "the other control plane lists no endpoints of a service any more"},
+	{SourceRefused, Warning, "what the other control plane lists is refused"},
+	{BudgetNearlyUsed, Warning, "a limit of the server is used to 80% or more"},
+	{CertificateEnds, Warning, "a certificate ends soon"},
+	{ServicePaused, Notice, "the weights of a service are frozen by an operator"},
+	{ClusterUnknown, Notice, "load reports name a cluster that is no service"},
+}
+
+// Codes lists all codes.
+func Codes() []CodeInfo { return slices.Clone(codes) }
+
+var severities = func() map[Code]Severity {
+	out := make(map[Code]Severity, len(codes))
+	for _, c := range codes {
+		out[c.Code] = c.Severity
+	}
+	return out
+}()
+
+// NewAttention makes an item with the usual severity of its code.
+func NewAttention(code Code, format string, args ...any) Attention {
+	return Attention{Code: code, Severity: severities[code], Text: oneLine(fmt.Sprintf(format, args...))}
+}
+
+// Of adds the service.
+func (a Attention) Of(service string) Attention {
+	a.Service = service
+	return a
+}
+
+// At adds the locality.
+func (a Attention) At(l isobar.Locality) Attention {
+	a.Locality = l
+	return a
+}
+
+// By adds the client or the checker.
+func (a Attention) By(client string) Attention {
+	a.Client = client
+	return a
+}
+
+// As replaces the severity.
+func (a Attention) As(s Severity) Attention {
+	a.Severity = s
+	return a
+}
+
+// See adds the command to run next. Its words are quoted where a shell would see
+// more in them than a word: names come from strangers, too.
+func (a Attention) See(format string, words ...any) Attention {
+	for i, w := range words {
+		words[i] = shellWord(fmt.Sprint(w))
+	}
+	a.Next = oneLine(fmt.Sprintf(format, words...))
+	return a
+}
+
+func shellWord(s string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:@%+=,", r)
+	}
+	if s != "" && !strings.HasPrefix(s, "-") && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// AttentionTexts lists the sentences of items.
+func AttentionTexts(items []Attention) []string {
+	out := make([]string, len(items))
+	for i := range items {
+		out[i] = items[i].Text
+	}
+	return out
+}
+
+// sortAttention sorts by severity; within one, by code, then by what it is about.
+func sortAttention(items []Attention) {
+	place := make(map[Code]int, len(codes))
+	for i, c := range codes {
+		place[c.Code] = i
+	}
+	slices.SortStableFunc(items, func(a, b Attention) int {
+		return cmp.Or(cmp.Compare(a.Severity.rank(), b.Severity.rank()), cmp.Compare(place[a.Code], place[b.Code]),
+			strings.Compare(a.Service, b.Service), a.Locality.Compare(b.Locality), strings.Compare(a.Client, b.Client))
+	})
+}
+
+// inOrder reports whether nothing but notices is among the items.
+func inOrder(items []Attention) bool {
+	return !slices.ContainsFunc(items, func(a Attention) bool { return a.Severity != Notice })
+}

@@ -1,0 +1,100 @@
+package admin
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/plan"
+)
+
+// aboutf adds something about a service, which the text need not name.
+func (b *statusBuilder) aboutf(svc *plan.Service, code Code, l isobar.Locality, format string, args ...any) {
+	name := svc.Spec.Name
+	b.attend(NewAttention(code, "%s: %s", name, fmt.Sprintf(format, args...)).Of(name).At(l).See("isobar explain %s", name))
+}
+
+// raisedSlack is the factor up to which a raised ceiling is a rounding error.
+const raisedSlack = 1.001
+
+// service looks at one service and gives its demand.
+func (b *statusBuilder) service(p *plan.Plan, svc *plan.Service) (demand float64) {
+	if svc.Result == nil {
+		return 0
+	}
+	for i := range svc.Result.Sources {
+		demand += svc.Result.Sources[i].Demand
+	}
+	if svc.Hold != "" && svc.Paused == nil {
+		if len(b.Holds) < maxHolds {
+			b.Holds = append(b.Holds, Held{Service: svc.Spec.Name, Reason: svc.Hold})
+		}
+		b.aboutf(svc, WeightsHeld, isobar.Locality{}, "weights are held: %s", svc.Hold)
+	}
+	b.degraded(svc)
+	b.lifetimes(svc)
+	b.fit(svc)
+	for i := range svc.Sites {
+		b.site(svc, i)
+	}
+	for _, t := range slices.Concat(svc.Outages(), svc.Failures(), svc.Contradictions(), p.LimitWarnings(svc)) {
+		b.aboutf(svc, Code(t.Kind), t.Locality, "%s", t.Text)
+	}
+	for _, d := range svc.Findings.Deviating {
+		name := svc.Spec.Name
+		b.attend(NewAttention(ClientsDeviate, "%s: clients in %s are off their shares by %.0f points: %s", name, d.Source, d.Points, d.Cause).
+			Of(name).At(d.Source).See("isobar explain %s --from %s", name, d.Source))
+	}
+	return demand
+}
+
+// longestAbsence is a restart of Isobar and the longest pause that Envoy makes before
+// it connects again, which is 20 s.
+const longestAbsence = 30 * time.Second
+
+// lifetimes tells of assignments that end while Isobar restarts.
+func (b *statusBuilder) lifetimes(svc *plan.Service) {
+	for _, x := range []struct {
+		field string
+		set   time.Duration
+	}{{"endpoint_stale_after", svc.Spec.Assignment.EndpointStaleAfter}, {"resource_ttl", svc.Spec.Assignment.ResourceTTL}} {
+		if x.set > 0 && x.set < longestAbsence {
+			b.aboutf(svc, ShortLifetime, isobar.Locality{}, "%s %s is shorter than a restart of Isobar and Envoy's pause before it connects again (up to 20 s): "+
+				"clients lose endpoints that work; write %s or more", x.field, x.set, longestAbsence)
+		}
+	}
+}
+
+// fit tells where demand does not fit into the capacity.
+func (b *statusBuilder) fit(svc *plan.Service) {
+	if svc.Result.Drop > 0 {
+		b.aboutf(svc, Dropping, isobar.Locality{}, "clients drop %.1f%% of their requests", 100*svc.Result.Drop)
+	}
+	switch {
+	case svc.Solution == nil:
+	case svc.Solution.CeilingScale > raisedSlack:
+		b.aboutf(svc, DemandDoesNotFit, isobar.Locality{}, "demand does not fit: ceilings are raised by %.1f%%", 100*(svc.Solution.CeilingScale-1))
+	default:
+		others := ", and nothing else takes it"
+		if svc.HasRoom() {
+			others = ", though others have room"
+		}
+		for _, o := range svc.Overloads() {
+			b.aboutf(svc, LocalityOverloaded, o.Locality, "%s is planned at %.0f%% of its declared capacity%s: isobar explain %s tells why it stays there",
+				o.Locality, 100*o.Used, others, svc.Spec.Name)
+		}
+	}
+}
+
+// site tells of the health of a locality.
+func (b *statusBuilder) site(svc *plan.Service, i int) {
+	site := &svc.Sites[i]
+	all, usable, l := len(site.Group.Endpoints), site.Group.Usable(), site.Group.Locality
+	switch {
+	case site.Drained:
+		b.aboutf(svc, LocalityDrained, l, "%s is drained: %d of %d endpoints are healthy", l, usable, all)
+	case all > 0 && usable == 0:
+		b.aboutf(svc, LocalityUnhealthy, l, "no endpoint in %s is healthy", l)
+	}
+}
