@@ -82,7 +82,7 @@ func (l *Limit) Ratio() bool { return l.Reported() && !strings.HasPrefix(l.Metri
 // for them.
 func (s *Service) ReportedMetrics() []string {
 	var out []string
-	if s.ORCA {
+	if s.ORCA.On {
 		out = append(out, MetricApplication, MetricCPU, MetricMemory)
 	}
 	for i := range s.Limits {

@@ -120,7 +120,7 @@ type Service struct {
 	// requests experience differ; empty = declared.
 	CapacityTrust CapacityTrust     `json:"capacity_trust,omitempty"`
 	ServiceTimeMS float64           `json:"service_time_ms,omitempty"` // of one request without queueing; 0 = DefaultServiceTimeMS
-	ORCA          bool              `json:"orca,omitempty"`            // endpoints report ORCA; clients weigh them by it
+	ORCA          ORCA              `json:"orca,omitzero"`             // endpoints report ORCA; clients weigh them by it
 	Localities    []ServiceLocality `json:"localities"`                // sorted, unique
 	Calls         []Call            `json:"calls,omitempty"`
 	// Limits are dimensions of capacity beside max_rate, at most MaxLimits, each

@@ -45,6 +45,7 @@ func bootstrapGRPCCommand() *cobra.Command {
 	var flags bootstrapFlags
 	var besides besideFlags
 	var language grpcLanguage
+	var listeners listenerFlags
 	cmd := &cobra.Command{
 		Use:   "grpc",
 		Short: "Print a bootstrap file for gRPC clients (JSON)",
@@ -56,7 +57,12 @@ another control plane: an authority, of which routes of that control plane name
 clusters as xdstp://isobar/envoy.config.cluster.v3.Cluster/SERVICE.
 
 Where the server speaks TLS, clients differ in what they take: --language says
-what the client is written in.`,
+what the client is written in.
+
+With --server-listeners it is also for gRPC servers that take their listeners
+from xDS: xds.NewGRPCServer in Go, XdsServerBuilder in Java and C++. Isobar gives
+each a listener that accepts every call. It has no RBAC, no rate limits and no
+fault injection: what authorizes and limits calls stays in the program.`,
 		Example: "  isobar bootstrap grpc --cluster shop --locality us-east/b > bootstrap.json\n" +
 			"  isobar bootstrap grpc --beside --locality us-east/b",
 		Args: cobra.NoArgs,
@@ -72,15 +78,22 @@ what the client is written in.`,
 			if warning != "" {
 				cmd.PrintErrf("warning: %s\n", warning)
 			}
+			served, err := listeners.check(besides.beside)
+			if err != nil {
+				return err
+			}
 			if besides.beside {
 				return besides.writeGRPC(cmd, b, creds)
 			}
-			return writeJSON(cmd.OutOrStdout(), grpcBootstrap(b, creds))
+			file := grpcBootstrap(b, creds)
+			file.grpcListeners = served
+			return writeJSON(cmd.OutOrStdout(), file)
 		},
 	}
 	flags.register(cmd)
 	besides.register(cmd)
 	language.register(cmd)
+	listeners.register(cmd)
 	cmd.Flags().StringVar(&besides.authority, "authority", "isobar", "with --beside: the authority in the names of Isobar's resources")
 	return cmd
 }
@@ -126,6 +139,8 @@ func (f *bootstrapFlags) check() (bootstrap, error) {
 type grpcFile struct {
 	Servers []grpcServer `json:"xds_servers"`
 	Node    grpcNode     `json:"node"`
+
+	grpcListeners //nolint:embeddedstructfieldcheck // its fields are the last in JSON
 }
 
 type grpcServer struct {

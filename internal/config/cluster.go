@@ -56,7 +56,7 @@ func clusterFields(c *isobar.ClusterSettings, at *clusterPlaces) []strict.Field 
 type clusterPlaces struct{ lbPolicy *strict.Value }
 
 func (p *clusterPlaces) check(s *isobar.Service) {
-	if p.lbPolicy != nil && s.ORCA && s.LBPolicy != isobar.LBRoundRobin {
+	if p.lbPolicy != nil && s.ORCA.On && s.LBPolicy != isobar.LBRoundRobin {
 		p.lbPolicy.Warnf("remove it, or orca", "lb_policy has no effect with orca: true, which weighs endpoints by their utilization")
 	}
 }

@@ -46,6 +46,24 @@ func boolField(name string, into *bool) strict.Field {
 	}}
 }
 
+// orcaField reads true or false, or settings, which say that it is on.
+func orcaField(into *isobar.ORCA) strict.Field {
+	return strict.Field{Name: "orca", Read: func(v strict.Value) {
+		if !v.IsObject() {
+			if on, ok := v.Bool(); ok {
+				*into = isobar.ORCA{On: on}
+			}
+			return
+		}
+		into.On = true
+		v.Object([]strict.Field{{Name: "out_of_band", Required: true, Read: func(v strict.Value) {
+			if d, ok := v.Duration(isobar.MinORCAPeriod, isobar.MaxORCAPeriod); ok {
+				into.OutOfBand = d
+			}
+		}}})
+	}}
+}
+
 func modeField(into *isobar.Mode) strict.Field {
 	return strict.Field{Name: "mode", Read: func(v strict.Value) { readMode(v, into) }}
 }

@@ -209,7 +209,7 @@ func (r *scenarioReader) service(v strict.Value, at *strict.Value) isobar.Servic
 		floatField("max_shed", &s.MaxShed, shedRange), criticalityField(&s.Criticality, &criticalityAt),
 		trustField(&s.CapacityTrust),
 		floatField("service_time_ms", &s.ServiceTimeMS, serviceTimeRange),
-		boolField("orca", &s.ORCA), limitsField(&s.Limits), r.metricsField(&s),
+		orcaField(&s.ORCA), limitsField(&s.Limits), r.metricsField(&s),
 		{Name: "localities", Required: true, Read: func(v strict.Value) { s.Localities = r.localities(v, &weights) }},
 		{Name: "calls", Read: func(v strict.Value) {
 			s.Calls = names.readCalls(v, s.Name)

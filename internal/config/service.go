@@ -112,7 +112,7 @@ func (r *serviceReader) service(v strict.Value) isobar.Service {
 		criticalityField(&s.Criticality, &r.criticalityAt),
 		trustField(&s.CapacityTrust),
 		floatField("service_time_ms", &s.ServiceTimeMS, serviceTimeRange),
-		boolField("orca", &s.ORCA),
+		orcaField(&s.ORCA),
 		{Name: "limits", Read: func(v strict.Value) { r.limitsAt, s.Limits = &v, readLimits(v) }},
 		{Name: "localities", Required: r.listed == nil, Read: func(v strict.Value) { r.localitiesAt, s.Localities = &v, r.localities(v) }},
 		{Name: "calls", Read: func(v strict.Value) { s.Calls = r.readCalls(v, s.Name) }},

@@ -130,7 +130,7 @@ func TestGRPCGoReports(t *testing.T) {
 		}},
 	}
 	srv := lrs.New(lrs.Options{Interval: every(time.Second), Services: names("checkout")})
-	conn := dialXDS(t, manage(t, srv, &isobar.Service{Name: "checkout", ORCA: true}, assignment), "checkout")
+	conn := dialXDS(t, manage(t, srv, &isobar.Service{Name: "checkout", ORCA: isobar.ORCA{On: true}}, assignment), "checkout")
 
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()

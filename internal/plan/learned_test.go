@@ -22,7 +22,7 @@ type fit struct {
 
 func newFit(t *testing.T, declared float64) *fit {
 	t.Helper()
-	return &fit{loop: twoZones(t, declared, &isobar.Service{ORCA: true})}
+	return &fit{loop: twoZones(t, declared, &isobar.Service{ORCA: isobar.ORCA{On: true}})}
 }
 
 // twoZones is a loop over a service with four endpoints in each of two zones.

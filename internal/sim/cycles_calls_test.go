@@ -51,7 +51,7 @@ func callFleet(t *testing.T, seed uint64) *sim.Scenario {
 		for _, c := range calls[name] {
 			load[c.Service] += c.PerRequest * load[name]
 		}
-		svc := isobar.Service{Name: name, Calls: calls[name], ORCA: r.IntN(4) > 0 || sc.Undeclared}
+		svc := isobar.Service{Name: name, Calls: calls[name], ORCA: isobar.ORCA{On: r.IntN(4) > 0 || sc.Undeclared}}
 		svc.ServiceTimeMS = pick(5, 20, 40)
 		weights, sum := make([]float64, len(places)), 0.0
 		for i := range places {

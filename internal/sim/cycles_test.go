@@ -51,7 +51,7 @@ func TestWrongCapacityAndSilentClientsDoNotSwing(t *testing.T) {
 			sc := stepScenario(t, c.load, 0, delay, delay)
 			sc.Seed, sc.Timeout, sc.Length = 3, 0, settled+ticks*interval
 			sc.Capacities = []sim.Capacity{{Locality: loc("us/a"), Factor: sim.Constant(c.factor)}}
-			sc.Topology.Services[0].ORCA, sc.UtilizationNoise = true, c.noise
+			sc.Topology.Services[0].ORCA.On, sc.UtilizationNoise = true, c.noise
 			for i := range sc.Sources {
 				sc.Sources[i].Silent, sc.Sources[i].Noise = 2, c.noise/2
 			}

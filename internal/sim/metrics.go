@@ -23,7 +23,7 @@ type Metric struct {
 func (s *service) report(i int, requests uint64, utilization float64) *load.LocalityDetails {
 	var out []load.MetricSum
 	n := float64(requests)
-	if s.spec.ORCA {
+	if s.spec.ORCA.On {
 		out = append(out, load.MetricSum{Name: load.MetricApplication, Requests: requests, Total: n * utilization})
 	}
 	for _, m := range s.metrics {

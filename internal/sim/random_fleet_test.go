@@ -68,7 +68,7 @@ func randomFleet(seed uint64, b bounds) *Scenario {
 }
 
 func randomService(r *rand.Rand, index int, b bounds, places []isobar.Locality) isobar.Service {
-	s := isobar.Service{Name: fmt.Sprintf("s%d", index), ORCA: r.IntN(2) == 0, ServiceTimeMS: 1 + 50*r.Float64()}
+	s := isobar.Service{Name: fmt.Sprintf("s%d", index), ORCA: isobar.ORCA{On: r.IntN(2) == 0}, ServiceTimeMS: 1 + 50*r.Float64()}
 	switch r.IntN(6) {
 	case 0:
 		s.Mode = isobar.ModeObserve

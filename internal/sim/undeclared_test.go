@@ -19,7 +19,7 @@ func TestUndeclaredCapacity(t *testing.T) {
 			Undeclared: true, UtilizationNoise: 0.05,
 			Capacities: []sim.Capacity{{Locality: loc("us/a"), Factor: constant(0.6)}},
 		}
-		sc.Topology.Services[0].ORCA = orca
+		sc.Topology.Services[0].ORCA.On = orca
 		for i, z := range []string{"eu/a", "eu/b", "us/a", "us/b"} {
 			sc.Sources = append(sc.Sources, clients(z, sim.Wave(12*time.Minute, time.Duration(i)*time.Minute, 0.25))...)
 			wave := sc.Sources[i].Demand

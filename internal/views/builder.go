@@ -27,6 +27,7 @@ type Builder struct {
 	encoded     *prometheus.CounterVec
 	refused     *prometheus.CounterVec
 	renamed     atomic.Int64 // bytes of what is kept under xdstp names; see maxRenamedSize
+	servers     serverListeners
 }
 
 // NewBuilder makes a builder.

@@ -3,6 +3,7 @@ package views_test
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/views"
@@ -13,7 +14,8 @@ import (
 // checks. When one of them changes, the cluster changes; the assignment stays.
 func TestAClusterFollowsItsService(t *testing.T) {
 	for name, set := range map[string]func(*isobar.Service){
-		"orca":       func(s *isobar.Service) { s.ORCA = true },
+		"orca":       func(s *isobar.Service) { s.ORCA.On = true },
+		"orca apart": func(s *isobar.Service) { s.ORCA = isobar.ORCA{On: true, OutOfBand: time.Second} },
 		"protocol":   func(s *isobar.Service) { s.Protocol = isobar.ProtocolHTTP2 },
 		"gRPC check": func(s *isobar.Service) { s.HealthChecks = []isobar.HealthCheck{{Protocol: isobar.CheckGRPC}} },
 		"ejection":   func(s *isobar.Service) { s.OutlierDetection.Off = true },

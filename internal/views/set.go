@@ -59,6 +59,12 @@ func (s *Set) Seq() uint64 { return s.seq }
 // Has tells whether there is a service of that name.
 func (s *Set) Has(service string) bool { return s.static[service] != nil }
 
+// Serves reports whether there is a resource of that kind and name, or will be
+// when the endpoints of its service are known.
+func (s *Set) Serves(kind wire.Kind, name string) bool {
+	return s.Has(wire.ServiceOf(kind, name)) || kind == wire.Listener && wire.IsServerListener(name)
+}
+
 func (s *Set) staticOf(name string) *static {
 	if s == nil {
 		return nil
@@ -111,7 +117,7 @@ func newStatic(spec *isobar.Service, old *static) *static {
 
 func (s *static) get(b *Builder, as wire.As, kind wire.Kind, name string) *Resource {
 	form, grpc := as.Form, as.GRPC && kind == wire.Cluster
-	old := as.OldEnvoy && kind == wire.Cluster && s.spec.ORCA
+	old := as.OldEnvoy && kind == wire.Cluster && s.spec.ORCA.On
 	at := &s.slots[kind][form]
 	switch {
 	case name != s.spec.Name || as.Mark != 0 || old:

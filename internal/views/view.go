@@ -92,6 +92,9 @@ func (v *View) LookupFor(client string, as wire.As, kind wire.Kind, name string)
 		if s := v.set.static[wire.ServiceOf(kind, name)]; s != nil {
 			return s.get(v.set.builder, as, kind, name)
 		}
+		if kind == wire.Listener {
+			return v.set.builder.servers.get(v.set.builder, as.Form, name)
+		}
 	case wire.Other:
 	}
 	return nil

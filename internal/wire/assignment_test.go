@@ -6,10 +6,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	cswrrv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/client_side_weighted_round_robin/v3"
 	wrrv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/wrr_locality/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -233,7 +235,7 @@ func TestCheckAssignment(t *testing.T) {
 // What the generated validation demands, which stands for Envoy's own.
 func TestMadeResourcesAreValid(t *testing.T) {
 	for _, orca := range []bool{false, true} {
-		s := &isobar.Service{Name: "checkout", ORCA: orca}
+		s := &isobar.Service{Name: "checkout", ORCA: isobar.ORCA{On: orca}}
 		c, err := wire.ClusterOf(s)
 		if err != nil {
 			t.Fatal(err)
@@ -277,13 +279,13 @@ func TestClustersAskForMetrics(t *testing.T) {
 	}{
 		{"nothing", isobar.Service{}, nil},
 		{"counted by clients", isobar.Service{Limits: []isobar.Limit{{Metric: isobar.MetricRate}, {Metric: isobar.MetricInFlight}}}, nil},
-		{"orca", isobar.Service{ORCA: true}, []string{"application_utilization", "cpu_utilization", "mem_utilization"}},
+		{"orca", isobar.Service{ORCA: isobar.ORCA{On: true}}, []string{"application_utilization", "cpu_utilization", "mem_utilization"}},
 		{
 			"limits", isobar.Service{Limits: []isobar.Limit{{Metric: "named_metrics.kv"}, {Metric: isobar.MetricUtilization}, {Metric: "named_metrics.kv", DryRun: true}}},
 			[]string{"application_utilization", "cpu_utilization", "named_metrics.kv"},
 		},
 		{
-			"both", isobar.Service{ORCA: true, Limits: []isobar.Limit{{Metric: isobar.MetricMemory}, {Metric: "named_metrics.kv"}}},
+			"both", isobar.Service{ORCA: isobar.ORCA{On: true}, Limits: []isobar.Limit{{Metric: isobar.MetricMemory}, {Metric: "named_metrics.kv"}}},
 			[]string{"application_utilization", "cpu_utilization", "mem_utilization", "named_metrics.kv"},
 		},
 	} {
@@ -303,10 +305,35 @@ func TestClustersAskForMetrics(t *testing.T) {
 	}
 }
 
+// Reports out of band are asked for where they are configured, and as often as
+// that says.
+func TestORCAOutOfBand(t *testing.T) {
+	for _, period := range []time.Duration{0, 10 * time.Second} {
+		c, err := wire.ClusterOf(&isobar.Service{Name: "checkout", ORCA: isobar.ORCA{On: true, OutOfBand: period}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.ValidateAll(); err != nil {
+			t.Error(err)
+		}
+		var wrr wrrv3.WrrLocality
+		if err := c.GetLoadBalancingPolicy().GetPolicies()[0].GetTypedExtensionConfig().GetTypedConfig().UnmarshalTo(&wrr); err != nil {
+			t.Fatal(err)
+		}
+		var weighted cswrrv3.ClientSideWeightedRoundRobin
+		if err := wrr.GetEndpointPickingPolicy().GetPolicies()[0].GetTypedExtensionConfig().GetTypedConfig().UnmarshalTo(&weighted); err != nil {
+			t.Fatal(err)
+		}
+		if weighted.GetEnableOobLoadReport().GetValue() != (period > 0) || weighted.GetOobReportingPeriod().AsDuration() != period {
+			t.Errorf("%s: %v", period, &weighted)
+		}
+	}
+}
+
 // Clients that don't know the first policy take the next one; without it they
 // refuse the cluster.
 func TestORCAPoliciesFallBack(t *testing.T) {
-	c, err := wire.ClusterOf(&isobar.Service{Name: "checkout", ORCA: true})
+	c, err := wire.ClusterOf(&isobar.Service{Name: "checkout", ORCA: isobar.ORCA{On: true}})
 	if err != nil {
 		t.Fatal(err)
 	}

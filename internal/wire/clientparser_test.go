@@ -219,7 +219,7 @@ func TestClientTakesClusters(t *testing.T) {
 	endpoints := &endpointv3.ClusterLoadAssignment{ClusterName: "other"}
 	for _, orca := range []bool{false, true} {
 		p := startParserOf(t, everything(), false)
-		p.service.ORCA = orca
+		p.service.ORCA.On = orca
 		if text := p.show(endpoints); text != "" {
 			t.Errorf("the client rejects %s", text)
 		}

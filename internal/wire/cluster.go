@@ -135,8 +135,8 @@ func outlierDetectionOf(o *isobar.OutlierDetection, grpc bool) *clusterv3.Outlie
 func setPicking(c *clusterv3.Cluster, s *isobar.Service, grpc bool) error {
 	var err error
 	switch {
-	case s.ORCA:
-		c.LoadBalancingPolicy, err = orcaPolicy()
+	case s.ORCA.On:
+		c.LoadBalancingPolicy, err = orcaPolicy(s.ORCA)
 	case s.LBPolicy == isobar.LBLeastRequest && grpc:
 		// With lb_policy LEAST_REQUEST gRPC does not obey weights of localities.
 		c.LoadBalancingPolicy, err = weightedLocalities(
@@ -166,9 +166,14 @@ const roundRobinName = "envoy.load_balancing_policies.round_robin"
 // know: the round_robin within is for clients that lack the other, grpc-js among
 // them, which else refuse the cluster; that at the end is for Envoys without
 // wrr_locality (1.36), which obey the weights of localities by it.
-func orcaPolicy() (*clusterv3.LoadBalancingPolicy, error) {
+func orcaPolicy(o isobar.ORCA) (*clusterv3.LoadBalancingPolicy, error) {
+	weighted := &cswrrv3.ClientSideWeightedRoundRobin{}
+	if o.OutOfBand > 0 {
+		weighted.EnableOobLoadReport = wrapperspb.Bool(true)
+		weighted.OobReportingPeriod = durationpb.New(o.OutOfBand)
+	}
 	out, err := weightedLocalities(
-		namedPolicy{"envoy.load_balancing_policies.client_side_weighted_round_robin", &cswrrv3.ClientSideWeightedRoundRobin{}},
+		namedPolicy{"envoy.load_balancing_policies.client_side_weighted_round_robin", weighted},
 		namedPolicy{roundRobinName, &roundrobinv3.RoundRobin{}},
 	)
 	if err != nil {

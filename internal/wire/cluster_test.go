@@ -119,7 +119,7 @@ func TestClustersEjectAsSet(t *testing.T) {
 
 // Unset limits are 1,024 concurrent requests in Envoy and in gRPC.
 func TestClustersHaveNoLimits(t *testing.T) {
-	for _, s := range []*isobar.Service{{Name: "checkout"}, {Name: "checkout", ORCA: true}} {
+	for _, s := range []*isobar.Service{{Name: "checkout"}, {Name: "checkout", ORCA: isobar.ORCA{On: true}}} {
 		thresholds := cluster(t, s, false).GetCircuitBreakers().GetThresholds()
 		if len(thresholds) != 2 || thresholds[0].GetPriority() != corev3.RoutingPriority_DEFAULT || thresholds[1].GetPriority() != corev3.RoutingPriority_HIGH {
 			t.Fatalf("thresholds %v, want one for each priority", thresholds)

@@ -78,7 +78,7 @@ func asV2(m *endpointv3.ClusterLoadAssignment) *endpointv3.ClusterLoadAssignment
 
 // Clusters, listeners and routes of old forms pass the rules of their time.
 func TestOldStaticResources(t *testing.T) {
-	s := &isobar.Service{Name: "checkout", ORCA: true}
+	s := &isobar.Service{Name: "checkout", ORCA: isobar.ORCA{On: true}}
 	old := func(kind wire.Kind, into proto.Message) []byte {
 		t.Helper()
 		m, err := wire.StaticOf(kind, s, s.Name, false)

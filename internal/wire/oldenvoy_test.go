@@ -45,7 +45,7 @@ func TestEnvoysThatRefuseWRRLocality(t *testing.T) {
 // TestClusterWithoutPolicies: weights of localities are obeyed all the same, and
 // what the cluster reports is left.
 func TestClusterWithoutPolicies(t *testing.T) {
-	c, err := wire.ClusterOf(&isobar.Service{Name: "a", ORCA: true})
+	c, err := wire.ClusterOf(&isobar.Service{Name: "a", ORCA: isobar.ORCA{On: true}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -95,7 +95,7 @@ func expected(w *world, names []string) map[string]string {
 			continue
 		}
 		want["cds "+n] = ""
-		if s.ORCA {
+		if s.ORCA.On {
 			want["cds "+n] = "+orca"
 		}
 		e := w.plan.assignments[n].Priorities[0][0].Endpoints[0]

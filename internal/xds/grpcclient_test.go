@@ -100,7 +100,7 @@ func startFleet(t *testing.T) *fleet {
 func (f *fleet) publish(orca bool, drop float64, priorities ...[]isobar.LocalityWeight) {
 	f.version++
 	p := &testPlan{version: strconv.Itoa(f.version), specs: map[string]*isobar.Service{}, assignments: map[string]*isobar.Assignment{}}
-	p.specs["checkout"] = &isobar.Service{Name: "checkout", ORCA: orca, ClusterSettings: f.settings}
+	p.specs["checkout"] = &isobar.Service{Name: "checkout", ORCA: isobar.ORCA{On: orca}, ClusterSettings: f.settings}
 	p.assignments["checkout"] = &isobar.Assignment{
 		Service: "checkout", Drop: drop, OverprovisioningFactor: 140, Priorities: priorities,
 	}

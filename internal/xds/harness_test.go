@@ -74,7 +74,7 @@ func serveAt(name, locality string, port int) edit {
 }
 
 func withORCA(name string) edit {
-	return func(p *testPlan) { p.specs[name] = &isobar.Service{Name: name, ORCA: true} }
+	return func(p *testPlan) { p.specs[name] = &isobar.Service{Name: name, ORCA: isobar.ORCA{On: true}} }
 }
 
 func without(name string) edit {

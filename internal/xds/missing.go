@@ -29,10 +29,10 @@ type MissingService struct {
 	Peer    string // its address
 }
 
-// isMissing reports whether a subscribed name is that of no service. Services
-// whose endpoints are not known yet exist.
+// isMissing reports whether a subscribed name is that of no service, nor of the
+// listener of a gRPC server. Services whose endpoints are not known yet exist.
 func (w *watch) isMissing(set *views.Set, name string) bool {
-	return w.kind != wire.Other && name != "" && name != wire.Wildcard && !set.Has(wire.ServiceOf(w.kind, name))
+	return w.kind != wire.Other && name != "" && name != wire.Wildcard && !set.Serves(w.kind, name)
 }
 
 // missing lists the services that are subscribed to and do not exist, sorted: at

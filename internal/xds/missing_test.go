@@ -39,7 +39,7 @@ func TestNamesOfNoServiceAreTold(t *testing.T) {
 		}
 		w.publish(serve("checkout", 1), await("late"))
 		c := w.ads(at("us-east/b"))
-		c.request(ldsURL, "checkout", "late", "chekout").settled()
+		c.request(ldsURL, "checkout", "late", "chekout", "grpc/server?xds.resource.listening_address=0.0.0.0:80").settled()
 		d := w.delta(at("us-east/c"))
 		d.subscribe(cdsURL, "chekout", "xdstp://us/envoy.config.cluster.v3.Cluster/chekout", "*").settled()
 		missing("chekout 2 node-us-east-b")

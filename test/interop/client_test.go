@@ -75,7 +75,7 @@ const (
 var kinds = []kind{
 	{name: "grpc-go", form: v3, command: func(t *testing.T, target string) *exec.Cmd {
 		t.Helper()
-		return exec.CommandContext(context.Background(), goClient(t), target, fmt.Sprint(callRate))
+		return exec.CommandContext(context.Background(), built(t, "./clients/go"), target, fmt.Sprint(callRate))
 	}, parse: (*client).ask},
 	{name: "grpc-js", form: v3, command: func(t *testing.T, target string) *exec.Cmd {
 		t.Helper()
@@ -102,7 +102,7 @@ var kinds = []kind{
 	}, parse: (*client).ask},
 	{name: "gRPC C++", form: v3, command: func(t *testing.T, target string) *exec.Cmd {
 		t.Helper()
-		return exec.CommandContext(context.Background(), compiled(t), target, fmt.Sprint(callRate))
+		return exec.CommandContext(context.Background(), compiled(t, "client"), target, fmt.Sprint(callRate))
 	}, parse: (*client).ask},
 	interop("gRPC interop client", v3, "v1.64.1"),
 	interop("gRPC interop client (v2)", v2, "v1.50.1"), // one of the last that speak v2

@@ -113,10 +113,10 @@ func java(t *testing.T, program string, args ...string) *exec.Cmd {
 	return exec.CommandContext(context.Background(), "java", args...)
 }
 
-// compiled builds the C++ client against the system's gRPC.
-func compiled(t *testing.T) string {
+// compiled builds a program of clients/cpp against the system's gRPC.
+func compiled(t *testing.T, program string) string {
 	t.Helper()
-	const source = "clients/cpp/client.cc"
+	source := "clients/cpp/" + program + ".cc"
 	ask := func(what string) string {
 		out, err := exec.CommandContext(t.Context(), "pkg-config", what, "grpc++").Output()
 		if err != nil {
@@ -125,18 +125,18 @@ func compiled(t *testing.T) string {
 		return strings.TrimSpace(string(out))
 	}
 	version, libs := ask("--modversion"), ask("--libs")
-	dir := cached(t, "cpp-"+version, append(read(t, source), libs...), func(ctx context.Context, dir string) error {
-		args := append([]string{"-std=c++17", "-O1", "-o", filepath.Join(dir, "client"), source}, strings.Fields(libs)...)
+	dir := cached(t, "cpp-"+program+"-"+version, append(read(t, source), libs...), func(ctx context.Context, dir string) error {
+		args := append([]string{"-std=c++17", "-O1", "-o", filepath.Join(dir, program), source}, strings.Fields(libs)...)
 		return command(ctx, ".", "g++", args...)
 	})
-	return filepath.Join(dir, "client")
+	return filepath.Join(dir, program)
 }
 
-// goClient builds the client of the grpc-go that this module requires.
-func goClient(t *testing.T) string {
+// built builds a program with the grpc-go that this module requires.
+func built(t *testing.T, program string) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "client")
-	if err := command(t.Context(), ".", "go", "build", "-o", path, "./clients/go"); err != nil {
+	path := filepath.Join(t.TempDir(), filepath.Base(program))
+	if err := command(t.Context(), ".", "go", "build", "-o", path, program); err != nil {
 		t.Fatal(err)
 	}
 	return path

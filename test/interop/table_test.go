@@ -20,9 +20,10 @@ const (
 	nack         = "NACK"
 	restart      = "restart"
 	deletion     = "deletion"
+	serves       = "xDS server"
 )
 
-var columns = []string{demand, weights, drops, failover, healthFilter, orcaWeights, nack, restart, deletion}
+var columns = []string{demand, weights, drops, failover, healthFilter, orcaWeights, nack, restart, deletion, serves}
 
 // meanings of the columns, for the head of the page.
 var meanings = map[string]string{
@@ -35,6 +36,7 @@ var meanings = map[string]string{
 	nack:         "a refusal shows in `/v1/clients` in the client's words, the client goes on by what it had, and what it refused is not sent in a loop",
 	restart:      "no call fails while the server is killed and started again, and the client follows the new one",
 	deletion:     "no call fails while a service is taken away and comes back, with `ignore_resource_deletion` as `isobar bootstrap grpc` writes it; without it calls are answered within 3 s of its return",
+	serves:       "a gRPC server of the same library starts by the listener that it gets with `isobar bootstrap grpc --server-listeners`, and answers, in plaintext and by mutual TLS",
 }
 
 // table is what the tests have seen. It has no more than what passed.
