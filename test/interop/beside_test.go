@@ -79,8 +79,14 @@ func startPeer(t *testing.T, backends ...*backend) *peer {
 // list gives Isobar the endpoints; the first has the health.
 func (p *peer) list(first corev3.HealthStatus) {
 	p.t.Helper()
+	p.set("isobar", map[resource.Type][]types.Resource{resource.EndpointType: {p.assignment(p.backends, first)}})
+}
+
+// assignment lists backends, one in each zone; the first has the health.
+func (p *peer) assignment(backends []*backend, first corev3.HealthStatus) *endpointv3.ClusterLoadAssignment {
+	p.t.Helper()
 	m := &endpointv3.ClusterLoadAssignment{ClusterName: edsName}
-	for i, b := range p.backends {
+	for i, b := range backends {
 		host, port := hostPort(p.t, b.address)
 		e := &endpointv3.LbEndpoint{HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{
 			Address: &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
@@ -94,7 +100,7 @@ func (p *peer) list(first corev3.HealthStatus) {
 			Locality: &corev3.Locality{Region: "us", Zone: string(rune('a' + i))}, LbEndpoints: []*endpointv3.LbEndpoint{e},
 		})
 	}
-	p.set("isobar", map[resource.Type][]types.Resource{resource.EndpointType: {m}})
+	return m
 }
 
 func (p *peer) set(node string, resources map[resource.Type][]types.Resource) {
