@@ -2,6 +2,7 @@ package testhelp
 
 import (
 	"bytes"
+	"context"
 	"net"
 	"os/exec"
 	"testing"
@@ -35,7 +36,8 @@ func (r *Redis) Start(tb testing.TB) {
 	tb.Helper()
 	server := redisProgram(tb, "redis-server")
 	//nolint:gosec // G204: the program is found by its name, the arguments are the test's own
-	r.Cmd = exec.Command(server, "--port", r.port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--daemonize", "no", "--dir", r.dir)
+	r.Cmd = exec.CommandContext(context.WithoutCancel(tb.Context()), server, "--port", r.port, "--bind", "127.0.0.1",
+		"--save", "", "--appendonly", "no", "--daemonize", "no", "--dir", r.dir)
 	if err := r.Cmd.Start(); err != nil {
 		tb.Fatal(err)
 	}
