@@ -48,9 +48,7 @@ func readBesidePage(t *testing.T, peerAddress, xds string) besidePage {
 func (p *peer) giveClusters(node string, settings map[string]any, more map[resource.Type][]types.Resource) {
 	p.t.Helper()
 	all := map[string]any{"name": edsName, "type": "EDS", "connect_timeout": "5s"}
-	for k, v := range settings {
-		all[k] = v
-	}
+	maps.Copy(all, settings)
 	text, err := yaml.MarshalWithOptions(all, yaml.JSON())
 	if err != nil {
 		p.t.Fatal(err)
@@ -60,9 +58,7 @@ func (p *peer) giveClusters(node string, settings map[string]any, more map[resou
 		p.t.Fatalf("%v\n%s", err, text)
 	}
 	resources := map[resource.Type][]types.Resource{resource.ClusterType: {c}}
-	for kind, list := range more {
-		resources[kind] = list
-	}
+	maps.Copy(resources, more)
 	p.set(node, resources)
 }
 
