@@ -12,7 +12,7 @@ LINT     := $(GOBIN)/golangci-lint
 RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
 
 .DEFAULT_GOAL := help
-.PHONY: tools help build demo scenarios test test-race test-norace test-interop interop-all lint fmt reference fuzz soak bench steady widefleet envoy-loop microbench mutants cover clean
+.PHONY: tools help build demo scenarios test test-race test-norace test-interop interop-all lint fmt reference fuzz soak bench attacks steady widefleet envoy-loop microbench mutants cover clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -119,6 +119,10 @@ DURATION ?= 10m
 steady: build ## hold 5,000 clients, 1,000 services and 100 checkers for DURATION (10m): processor, memory, reconnect
 	cd bench && $(GO) build -trimpath -o ../bin/steady ./steady
 	bin/steady -isobar bin/isobar -duration $(DURATION) $(STEADY)
+
+attacks: build ## let clients that misbehave loose on isobar serve, one kind after the other: how much memory they take (6 minutes)
+	cd bench && $(GO) build -trimpath -o ../bin/attacks ./attacks
+	bin/attacks -isobar bin/isobar $(ATTACKS)
 
 widefleet: build ## simulate 1,000 services in 200 localities for a virtual hour: how much faster than real time
 	cd bench && $(GO) build -trimpath -o ../bin/widefleet ./widefleet

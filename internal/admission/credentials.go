@@ -24,7 +24,8 @@ func (c counted) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, 
 	if err != nil {
 		return nil, nil, err
 	}
-	return c.messages.Follow(conn), info, nil
+	followed, f := c.messages.followed(conn)
+	return followed, followedInfo{info, f}, nil
 }
 
 // Clone implements credentials.TransportCredentials.

@@ -66,7 +66,7 @@ func parsed(b []byte) slowMessages {
 		kind, flags, id := b[3], b[4], binary.BigEndian.Uint32(b[5:])&^(1<<31)
 		payload := b[head:min(head+size, len(b))]
 		b = b[head+len(payload):]
-		whole := true
+		whole, all := true, size
 		if kind == data {
 			if flags&padded != 0 && size > 0 {
 				if len(payload) == 0 {
@@ -77,15 +77,17 @@ func parsed(b []byte) slowMessages {
 			}
 			payload = payload[:min(size, len(payload))]
 			whole = len(payload) == size // the padding may be on its way
-			if sent, open := streams[id]; open && len(payload) > 0 {
-				streams[id] = append(sent, payload)
-			}
+			streams[id].add(slowFrame{data: payload, size: all, part: !whole})
 		}
-		if _, open := streams[id]; kind == headers && !open {
-			streams[id] = nil
+		if kind == headers && streams[id] == nil {
+			streams[id] = &slowStream{}
 		}
-		if whole && (kind == reset || (kind == data || kind == headers) && flags&endStream != 0) {
+		switch {
+		case !whole:
+		case kind == reset:
 			delete(streams, id)
+		case (kind == data || kind == headers) && flags&endStream != 0 && streams[id] != nil:
+			streams[id].finished = true
 		}
 	}
 	return streams

@@ -2,6 +2,7 @@ package admission_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -12,7 +13,9 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/peer"
 	"pgregory.net/rapid"
 
 	"github.com/isobar-xds/isobar/internal/admission"
@@ -40,25 +43,72 @@ func (w *wireOf) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// slowMessages is the dumb twin: it keeps all that a stream sent.
-type slowMessages map[uint32][][]byte // open streams, frame by frame
+// slowMessages is the dumb twin: it keeps all that streams that are open sent.
+type slowMessages map[uint32]*slowStream
+
+// slowStream is what a stream sent, frame by frame.
+type slowStream struct {
+	frames   []slowFrame
+	finished bool
+	adopted  bool // whole messages count until they are taken
+	taken    int  // messages
+}
+
+type slowFrame struct {
+	data []byte
+	size int  // of the payload, with padding
+	part bool // there is more to come
+}
+
+func (s *slowStream) add(f slowFrame) {
+	if s != nil && !s.finished && len(f.data) > 0 {
+		s.frames = append(s.frames, f)
+	}
+}
+
+// messages lists where whole messages end.
+func (s *slowStream) messages() (ends []int) {
+	var all []byte
+	for _, f := range s.frames {
+		all = append(all, f.data...)
+	}
+	end := 0
+	for len(all) >= end+5 {
+		next := end + 5 + int(binary.BigEndian.Uint32(all[end+1:]))
+		if next > len(all) {
+			break
+		}
+		end = next
+		ends = append(ends, end)
+	}
+	return ends
+}
 
 func (s slowMessages) used() int64 {
 	total := int64(0)
-	for _, pieces := range s {
-		all := bytes.Join(pieces, nil)
-		whole := 0
-		for len(all) >= whole+5 {
-			end := whole + 5 + int(binary.BigEndian.Uint32(all[whole+1:]))
-			if end > len(all) {
-				break
-			}
-			whole = end
+	for _, stream := range s {
+		ends, gone := stream.messages(), 0
+		passed := len(ends)
+		if stream.adopted {
+			passed = stream.taken
+			total += int64(32 * (len(ends) - passed))
+		}
+		if passed > 0 {
+			gone = ends[passed-1]
 		}
 		at := 0
-		for _, p := range pieces {
-			if at += len(p); at > whole {
-				total += int64(min(len(p), at-whole)) + 128
+		for _, f := range stream.frames {
+			at += len(f.data)
+			if at <= gone && !f.part {
+				continue
+			}
+			switch {
+			case f.size < 1024:
+				total += int64(f.size) + 128
+			case f.size <= 4096:
+				total += 4096 + 128
+			default:
+				total += 16384 + 128
 			}
 		}
 	}
@@ -66,13 +116,18 @@ func (s slowMessages) used() int64 {
 }
 
 // TestMessagesCounted: whatever frames come, and however they are cut on their
-// way, what is counted is what came of messages that are not whole, of streams
-// that are open.
+// way, what is counted is what came of messages that are not whole or that no
+// handler has taken, of streams that are open.
 func TestMessagesCounted(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		wire := &wireOf{pieces: func() int { return rapid.SampledFrom([]int{1, 5, 9, 100, 1 << 20, 1 << 20}).Draw(r, "piece") }}
 		all := admission.NewMessages(1<<40, admission.NewMetrics(nil), func(net.Addr, int64) { t.Error("closed") })
-		conn := all.Follow(wire)
+		conn, info, err := all.Over(insecure.NewCredentials()).ServerHandshake(wire)
+		if err != nil {
+			r.Fatal(err)
+		}
+		connected := peer.NewContext(context.Background(), &peer.Peer{AuthInfo: info})
+		handlers := map[*slowStream]*admission.Unread{}
 		read := func(b []byte) {
 			wire.data = b
 			for buf := make([]byte, 1<<16); len(wire.data) > 0; {
@@ -92,27 +147,24 @@ func TestMessagesCounted(t *testing.T) {
 			id := uint32(rapid.IntRange(0, 3).Draw(r, "stream"))*2 + 1
 			_, open := twin[id]
 			last := rapid.IntRange(0, 9).Draw(r, "last") == 0
-			switch rapid.SampledFrom([]string{"headers", "data", "data", "data", "data", "padded", "reset", "ping", "reply", "refusal"}).Draw(r, "frame") {
+			switch rapid.SampledFrom([]string{"headers", "data", "data", "data", "data", "padded", "reset", "ping", "reply", "refusal", "taken", "taken"}).Draw(r, "frame") {
 			case "headers":
 				_ = in.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: []byte("headers"), EndHeaders: true, EndStream: last})
 				if !open {
-					twin[id] = nil
+					twin[id] = &slowStream{adopted: rapid.Bool().Draw(r, "adopted")}
 				}
 			case "data":
 				data := piece(r)
 				_ = in.WriteData(id, last, data)
-				if open && len(data) > 0 {
-					twin[id] = append(twin[id], data)
-				}
+				twin[id].add(slowFrame{data: data, size: len(data)})
 			case "padded":
-				data := piece(r)
-				_ = in.WriteDataPadded(id, last, data, make([]byte, rapid.IntRange(0, 255).Draw(r, "padding")))
-				if open && len(data) > 0 {
-					twin[id] = append(twin[id], data)
-				}
+				data, padding := piece(r), rapid.IntRange(0, 255).Draw(r, "padding")
+				_ = in.WriteDataPadded(id, last, data, make([]byte, padding))
+				twin[id].add(slowFrame{data: data, size: 1 + len(data) + padding})
 			case "reset":
 				_ = in.WriteRSTStream(id, http2.ErrCodeCancel)
-				last = true
+				delete(twin, id)
+				last = false
 			case "ping":
 				_ = in.WritePing(false, [8]byte{})
 				last = false
@@ -121,12 +173,22 @@ func TestMessagesCounted(t *testing.T) {
 				last = false
 			case "refusal":
 				_ = out.WriteRSTStream(id, http2.ErrCodeRefusedStream)
-				last = true
-			}
-			if last {
 				delete(twin, id)
+				last = false
+			case "taken":
+				if s := twin[id]; open && handlers[s] != nil {
+					handlers[s].Taken()
+					s.taken = min(s.taken+1, len(s.messages()))
+				}
+				last = false
+			}
+			if s := twin[id]; last && s != nil {
+				s.finished = true
 			}
 			read(client.Bytes())
+			if s := twin[id]; !open && s != nil && s.adopted {
+				handlers[s] = admission.UnreadOf(admission.WithUnread(connected))
+			}
 			if _, err := conn.Write(server.Bytes()); err != nil {
 				r.Fatal(err)
 			}
@@ -151,12 +213,66 @@ func piece(r *rapid.T) []byte {
 	return out[:rapid.IntRange(0, len(out)).Draw(r, "cut")]
 }
 
+// TestStreamsReadOneByOne: however many streams a client opens at once, what is read
+// ends with each, so that each gets what is unread of it and of no other.
+func TestStreamsReadOneByOne(t *testing.T) {
+	all := admission.NewMessages(1<<40, admission.NewMetrics(nil), func(net.Addr, int64) { t.Error("closed") })
+	var sent bytes.Buffer
+	sent.WriteString(http2.ClientPreface)
+	f := http2.NewFramer(&sent, nil)
+	const streams = 5
+	for i := range uint32(streams) {
+		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: []byte("he")})
+		_ = f.WriteContinuation(2*i+1, true, []byte("aders"))
+		for range i + 1 { // two messages of i bytes in each frame
+			m := append([]byte{0, 0, 0, 0, byte(i)}, make([]byte, i)...)
+			_ = f.WriteData(2*i+1, false, append(m, m...))
+		}
+	}
+	conn, info, err := all.Over(insecure.NewCredentials()).ServerHandshake(&wireOf{data: bytes.Clone(sent.Bytes()), pieces: func() int { return 1 << 20 }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	connected := peer.NewContext(t.Context(), &peer.Peer{AuthInfo: info})
+	var got []byte
+	var handlers []*admission.Unread
+	for buf := make([]byte, 1<<10); ; {
+		n, err := conn.Read(buf)
+		if err != nil {
+			break
+		}
+		got = append(got, buf[:n]...)
+		if u := admission.UnreadOf(admission.WithUnread(connected)); u != nil {
+			handlers = append(handlers, u)
+		}
+	}
+	if !bytes.Equal(got, sent.Bytes()) || len(handlers) != streams {
+		t.Fatalf("read %q, want %q; %d streams", got, sent.Bytes(), len(handlers))
+	}
+	for i, u := range handlers {
+		for j := range i + 1 {
+			for _, want := range []int64{32, 32 + 128 + 2*int64(5+i)} { // the frame counts until both are taken
+				before := all.Used()
+				if u.Taken(); before-all.Used() != want {
+					t.Errorf("stream %d, frame %d: a message that was taken counted for %d, want %d", i, j, before-all.Used(), want)
+				}
+			}
+		}
+	}
+	if all.Used() != 0 {
+		t.Errorf("%d bytes are counted, and all were taken", all.Used())
+	}
+	_ = conn.Close()
+	handlers[0].Taken() // of a connection that is gone
+}
+
 // TestMessagesBounded: the largest connection of the address that holds most is
 // closed, not that of whose bytes were too many.
 func TestMessagesBounded(t *testing.T) {
 	var closed []string
-	all := admission.NewMessages(10_000, admission.NewMetrics(nil), func(a net.Addr, held int64) {
-		if held > 10_000 {
+	const most = 11_000 // in use; the process grows to two and a half times that
+	all := admission.NewMessages(most/2*5, admission.NewMetrics(nil), func(a net.Addr, held int64) {
+		if held > most {
 			t.Errorf("%d bytes", held)
 		}
 		closed = append(closed, a.String())
@@ -167,11 +283,17 @@ func TestMessagesBounded(t *testing.T) {
 		b.WriteString(http2.ClientPreface)
 		f := http2.NewFramer(&b, nil)
 		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, EndHeaders: true})
-		_ = f.WriteData(1, false, append([]byte{0, 1, 0, 0, 0}, make([]byte, size)...))
+		_ = f.WriteData(1, false, []byte{0, 1, 0, 0, 0})
+		for range size / 1000 {
+			_ = f.WriteData(1, false, make([]byte, 1000))
+		}
 		s.data = b.Bytes()
 		s.conn = all.Follow(s)
-		_, _ = s.conn.Read(make([]byte, 1<<20))
-		return s
+		for buf := make([]byte, 1<<20); ; {
+			if _, err := s.conn.Read(buf); err != nil {
+				return s
+			}
+		}
 	}
 	send("192.0.2.1:1", 3000)
 	send("192.0.2.1:2", 2000)
@@ -180,7 +302,7 @@ func TestMessagesBounded(t *testing.T) {
 		t.Errorf("closed %v", closed)
 	}
 	last := send("192.0.2.3:1", 1000)
-	if len(closed) != 1 || closed[0] != "192.0.2.1:1" || last.closed || all.Used() > 10_000 {
+	if len(closed) != 1 || closed[0] != "192.0.2.1:1" || last.closed || all.Used() > most {
 		t.Errorf("closed %v, %d bytes are left", closed, all.Used())
 	}
 }
@@ -229,7 +351,11 @@ func TestFloodIsPaced(t *testing.T) {
 		closed := all.Follow(&sender{wireOf: wireOf{data: resets(1000), pieces: func() int { return 1 << 20 }}, from: "192.0.2.1:3"})
 		time.AfterFunc(10*time.Millisecond, func() { _ = closed.Close() })
 		start := time.Now()
-		_, _ = closed.Read(make([]byte, 1<<20))
+		for buf := make([]byte, 1<<20); ; {
+			if _, err := closed.Read(buf); err != nil {
+				break
+			}
+		}
 		if took := time.Since(start); took != 10*time.Millisecond {
 			t.Errorf("a connection that is closed waits on for %v", took)
 		}

@@ -44,7 +44,7 @@ func (r Reason) Text() string {
 	case PeerConnections:
 		return "too many connections from your address"
 	case PartMessages:
-		return "too many bytes of messages that are not whole yet"
+		return "too many bytes of messages that are not whole or were not read yet"
 	default:
 		return fmt.Sprintf("refused (%s)", string(r))
 	}

@@ -11,7 +11,6 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
@@ -47,6 +46,21 @@ type enteredStream struct {
 	server  *Server
 	visitor *visitor
 	role    identity.Role // that the method asks for
+	direct  directStream
+}
+
+// directStream is a stream on which only what is taken is counted.
+type directStream struct {
+	grpc.ServerStream
+
+	unread *admission.Unread
+}
+
+// RecvMsg implements grpc.ServerStream.
+func (s *directStream) RecvMsg(m any) error {
+	err := s.ServerStream.RecvMsg(m)
+	s.unread.Taken()
+	return err
 }
 
 // SendMsg implements grpc.ServerStream.
@@ -58,13 +72,13 @@ func (s *enteredStream) SendMsg(m any) error {
 	return s.ServerStream.SendMsg(m)
 }
 
-// Direct implements [xds.Direct]: SendMsg and RecvMsg have nothing to do for
-// frames, and for those who are no operators.
+// Direct implements [xds.Direct]: SendMsg has nothing to do for frames, and RecvMsg
+// only counts for those who are no operators.
 func (s *enteredStream) Direct() grpc.ServerStream {
 	if s.role == identity.RoleAdmin {
 		return s
 	}
-	return s.ServerStream
+	return &s.direct
 }
 
 // Context implements grpc.ServerStream.
@@ -79,7 +93,8 @@ func (s *Server) enterStream(srv any, ss grpc.ServerStream, info *grpc.StreamSer
 	}
 	defer v.stream.Close()
 	ctx := context.WithValue(ss.Context(), visitorKey{}, v)
-	return advised(h(srv, &enteredStream{ss, ctx, s, v, roleOf(info.FullMethod)}), ss.SetTrailer)
+	direct := directStream{ss, admission.UnreadOf(ctx)}
+	return advised(h(srv, &enteredStream{ss, ctx, s, v, roleOf(info.FullMethod), direct}), ss.SetTrailer)
 }
 
 // enterUnary does the same for single requests. Health checks always get in:
@@ -108,7 +123,7 @@ func (s *Server) enter(ctx context.Context, method string) (*visitor, error) {
 		if p.Addr != nil {
 			v.address = admission.Address(p.Addr)
 		}
-		if info, ok := p.AuthInfo.(credentials.TLSInfo); ok {
+		if info, ok := admission.TLSInfo(p); ok {
 			v.peer = identity.PeerOfState(&info.State)
 		}
 	}

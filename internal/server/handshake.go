@@ -100,7 +100,7 @@ func (s *Server) transportCredentials() credentials.TransportCredentials {
 // messagesTookTooMuch tells of a connection that was closed for them.
 func (s *Server) messagesTookTooMuch(peer net.Addr, bytes int64) {
 	if skipped, ok := s.security.logs.Allow(time.Now()); ok {
-		s.log.Warn("a connection was closed for messages that are not whole", "reason", admission.PartMessages,
+		s.log.Warn("a connection was closed for messages that are not whole or that were not read yet", "reason", admission.PartMessages,
 			"peer", peer.String(), "bytes", bytes, "skipped_lines", skipped)
 	}
 }

@@ -24,7 +24,7 @@ func (s *Server) enforce(next *config.Config) {
 // RecvMsg implements grpc.ServerStream. On a stream of operators each message is a
 // request of its own, and asks for the role anew.
 func (s *enteredStream) RecvMsg(m any) error {
-	if err := s.ServerStream.RecvMsg(m); err != nil || s.role != identity.RoleAdmin {
+	if err := s.direct.RecvMsg(m); err != nil || s.role != identity.RoleAdmin {
 		return err
 	}
 	if err := s.server.policy().CheckRole(s.visitor.peer, identity.RoleAdmin); err != nil {

@@ -32,10 +32,11 @@ type request struct {
 
 type requestKey struct{}
 
-// tapRequests bounds single requests from their headers on, and leaves streams
-// alone. The methods are those of g, once it serves.
+// tapRequests bounds single requests from their headers on; of all streams it notes
+// what is unread. The methods are those of g, once it serves.
 func (s *Server) tapRequests(single *map[string]bool) tap.ServerInHandle {
 	return func(ctx context.Context, info *tap.Info) (context.Context, error) {
+		ctx = admission.WithUnread(ctx)
 		if !(*single)[info.FullMethodName] {
 			return ctx, nil
 		}
@@ -81,6 +82,7 @@ const refusedRequestTime = 10 * time.Millisecond
 
 // arrived notes that the message of a request is there.
 func arrived(ctx context.Context) {
+	admission.UnreadOf(ctx).Taken()
 	if r, ok := ctx.Value(requestKey{}).(*request); ok {
 		r.arrived.Store(true)
 	}

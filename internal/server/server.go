@@ -61,8 +61,8 @@ type Options struct {
 	DialSource func(ctx context.Context, address string) (net.Conn, error)
 	// CreateTrace creates files of the rolling trace; nil = in the file system.
 	CreateTrace func(path string) (io.WriteCloser, error)
-	// MessageMemory bounds what messages take that have begun to arrive and are
-	// not whole, in bytes, over all connections; default 512 MiB.
+	// MessageMemory bounds the memory of messages that are not whole or that no
+	// handler has read, in bytes, over all connections; default 512 MiB.
 	MessageMemory int64
 }
 

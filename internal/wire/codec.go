@@ -103,6 +103,9 @@ func read(data mem.BufferSlice, r Reader) error {
 	if whole == nil {
 		whole = new([]byte)
 	}
+	if size := data.Len() - skip; cap(*whole) < size {
+		*whole = make([]byte, 0, size) // growing step by step would leave three times as much behind
+	}
 	*whole = append((*whole)[:0], data[0].ReadOnlyData()[skip:]...)
 	for _, b := range data[1:] {
 		*whole = append(*whole, b.ReadOnlyData()...)

@@ -15,7 +15,7 @@ const Gzip = "gzip"
 // decompressing bounds how many messages are decompressed at the same time. A
 // few kilobytes can become the largest message that gRPC accepts, and a
 // connection may carry a thousand streams.
-const decompressing = 16
+const decompressing = 4
 
 // init registers the compressor as the gzip of gRPC itself does, which has no
 // such bound.

@@ -1,0 +1,165 @@
+// Command attacks lets clients that misbehave loose on `isobar serve`, one kind
+// after the other, each on a process of its own, and prints how much memory the
+// server took at most beside the budget that it has for messages of clients.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"regexp"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/isobar-xds/isobar/bench/internal/process"
+	"github.com/isobar-xds/isobar/bench/internal/rawclient"
+)
+
+// budget is what the server lets messages of clients take. At most a quarter more
+// may be resident, for all that the process holds.
+const (
+	budget = 512 << 20
+	most   = budget + budget/4
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "attacks:", err)
+		os.Exit(1)
+	}
+}
+
+// options are the flags.
+type options struct {
+	isobar      string
+	length      time.Duration
+	connections int
+	heap        bool
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	var o options
+	flags := flag.NewFlagSet("attacks", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.StringVar(&o.isobar, "isobar", "bin/isobar", "the server's binary")
+	flags.DurationVar(&o.length, "length", 15*time.Second, "time that each attack lasts")
+	flags.IntVar(&o.connections, "connections", 10, "connections of an attack; each has up to 1,000 streams")
+	flags.BoolVar(&o.heap, "heap", false, "print what the heap holds at the end of an attack")
+	match := flags.String("run", "", "run only the attacks that match this regular expression")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	pattern, err := regexp.Compile(*match)
+	if err != nil {
+		return fmt.Errorf("-run: %w", err)
+	}
+	_, _ = fmt.Fprintf(stdout, "%-22s %10s %10s %12s %12s  %s\n", "attack", "resident", "at most", "connections", "slowest", "what each connection does")
+	failed := 0
+	for _, a := range attacks() {
+		if !pattern.MatchString(a.name) || ctx.Err() != nil {
+			continue
+		}
+		found, err := o.measure(ctx, a, stderr)
+		if err != nil {
+			return fmt.Errorf("%s: %w", a.name, err)
+		}
+		verdict := ""
+		if found.peak > most || found.failed > 0 {
+			failed++
+			verdict = " FAILED"
+		}
+		_, _ = fmt.Fprintf(stdout, "%-22s %6d MiB %6d MiB %12d %12v  %s%s\n",
+			a.name, found.peak>>20, most>>20, found.opened, found.slowest.Round(time.Millisecond), a.what, verdict)
+		if found.failed > 0 {
+			_, _ = fmt.Fprintf(stdout, "%d questions whether the server lives were not answered\n", found.failed)
+		}
+	}
+	if failed > 0 {
+		return fmt.Errorf("%d attacks took more than %d MiB, or the server did not answer", failed, most>>20)
+	}
+	return ctx.Err()
+}
+
+// finding is what came of an attack.
+type finding struct {
+	peak    int64 // most that was ever resident, bytes
+	opened  int64 // connections, with those that took the place of closed ones
+	slowest time.Duration
+	failed  int // questions that were not answered
+}
+
+// services are small; attackers subscribe to them where they subscribe.
+const services = `
+services:
+  - name: checkout
+    localities:
+      - {locality: us/a, endpoints: [{address: "10.0.0.1:80", max_rate: 100}]}
+      - {locality: us/b, endpoints: [{address: "10.0.1.1:80", max_rate: 100}]}
+`
+
+func (o *options) measure(ctx context.Context, a attack, stderr io.Writer) (out finding, err error) {
+	s, err := process.StartIsobar(ctx, process.IsobarOptions{Binary: o.isobar, Config: services, Stdout: io.Discard, Stderr: io.Discard})
+	if err != nil {
+		return out, err
+	}
+	defer func() { err = errors.Join(err, s.Stop()) }()
+	attacking, end := context.WithTimeout(ctx, o.length)
+	defer end()
+	var opened atomic.Int64
+	var all sync.WaitGroup
+	for range o.connections {
+		all.Go(func() { a.keepOn(attacking, s.XDS, &opened) })
+	}
+	for attacking.Err() == nil {
+		asked := time.Now()
+		if _, err := s.Get(ctx, "/livez"); err != nil {
+			out.failed++
+		}
+		out.slowest = max(out.slowest, time.Since(asked))
+		select {
+		case <-attacking.Done():
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	if o.heap {
+		if text, err := s.Get(ctx, "/debug/pprof/heap?debug=1"); err == nil {
+			_, _ = stderr.Write(text)
+		}
+	}
+	all.Wait()
+	out.opened = opened.Load()
+	out.peak, err = process.MostResident(s.PID())
+	return out, err
+}
+
+// keepOn attacks with one connection after the other.
+func (a attack) keepOn(ctx context.Context, address string, opened *atomic.Int64) {
+	for ctx.Err() == nil {
+		conn, err := rawclient.NewAttacker(ctx, address, a.deaf)
+		if err == nil {
+			opened.Add(1)
+			stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+			if err = a.do(conn); err == nil {
+				err = conn.Flush()
+			}
+			if err == nil { // hold what there is
+				_ = conn.Wait(ctx) // ends with the connection, whatever the reason
+			}
+			stop()
+			_ = conn.Close()
+		}
+		select { // as long as a library of gRPC would at least
+		case <-ctx.Done():
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,169 @@
+package rawclient
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"net"
+	"sync"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+// Attacker is a connection on which anything can be sent. It keeps to the window
+// of the connection, which the server gives back at once, and to nothing else. One
+// goroutine may use it.
+type Attacker struct {
+	raw     net.Conn
+	out     *bufio.Writer
+	encoder *hpack.Encoder
+	headers bytes.Buffer
+	next    uint32
+
+	mu     sync.Mutex
+	given  *sync.Cond // something has changed below
+	window int
+	err    error
+}
+
+// NewAttacker connects. If it is deaf it reads nothing that the server sends but
+// for windows, and answers nothing.
+func NewAttacker(ctx context.Context, address string, deaf bool) (*Attacker, error) {
+	raw, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	a := &Attacker{raw: raw, out: bufio.NewWriterSize(raw, maxBatch), next: 1, window: defaultWindow}
+	a.given = sync.NewCond(&a.mu)
+	a.encoder = hpack.NewEncoder(&a.headers)
+	_, _ = a.out.WriteString(http2.ClientPreface) // Flush returns the error
+	a.Frame(http2.FrameSettings, 0, 0, nil)
+	if !deaf {
+		go a.read()
+	} else {
+		a.window = largestWindow
+	}
+	return a, a.Flush()
+}
+
+// read takes what comes, until the connection ends.
+func (a *Attacker) read() {
+	framer := http2.NewFramer(nil, bufio.NewReaderSize(a.raw, 4<<10))
+	framer.SetReuseFrames()
+	for {
+		f, err := framer.ReadFrame()
+		a.mu.Lock()
+		if w, ok := f.(*http2.WindowUpdateFrame); ok && w.StreamID == 0 {
+			a.window += int(w.Increment)
+		}
+		a.err = err
+		a.given.Broadcast()
+		a.mu.Unlock()
+		if err != nil {
+			return
+		}
+	}
+}
+
+// Open opens a stream, with further headers.
+func (a *Attacker) Open(method string, more ...[2]string) (id uint32) {
+	a.headers.Reset()
+	fields := [][2]string{
+		{":method", "POST"}, {":scheme", "http"}, {":path", method}, {":authority", "bench"},
+		{"content-type", "application/grpc"}, {"te", "trailers"},
+	}
+	for _, f := range append(fields, more...) {
+		_ = a.encoder.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}) // a bytes.Buffer takes everything
+	}
+	id, a.next = a.next, a.next+2
+	block := a.headers.Bytes()
+	kind := http2.FrameHeaders
+	for {
+		piece := block[:min(len(block), maxFrame)]
+		block = block[len(piece):]
+		flags := http2.Flags(0)
+		if len(block) == 0 {
+			flags = http2.FlagHeadersEndHeaders
+		}
+		a.Frame(kind, flags, id, piece)
+		if len(block) == 0 {
+			return id
+		}
+		kind = http2.FrameContinuation
+	}
+}
+
+// Data sends bytes on a stream in frames of a size, once the window of the
+// connection has room for them.
+func (a *Attacker) Data(id uint32, data []byte, frame int) error {
+	for len(data) > 0 {
+		piece := data[:min(len(data), frame)]
+		data = data[len(piece):]
+		if err := a.spend(len(piece)); err != nil {
+			return err
+		}
+		a.Frame(http2.FrameData, 0, id, piece)
+	}
+	return nil
+}
+
+func (a *Attacker) spend(n int) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.window < n && a.err == nil {
+		a.mu.Unlock()
+		err := a.Flush()
+		a.mu.Lock()
+		if err != nil {
+			return err
+		}
+	}
+	for a.window < n && a.err == nil {
+		a.given.Wait()
+	}
+	a.window -= n
+	return a.err
+}
+
+// Frame sends any frame. Flush returns the error of one that failed.
+func (a *Attacker) Frame(t http2.FrameType, flags http2.Flags, id uint32, payload []byte) {
+	n := len(payload)
+	head := [frameHead]byte{byte(n >> 16), byte(n >> 8), byte(n), byte(t), byte(flags)} //nolint:gosec // three bytes of a length
+	binary.BigEndian.PutUint32(head[5:], id)
+	_, _ = a.out.Write(head[:])
+	_, _ = a.out.Write(payload)
+}
+
+// Flush writes what is still here.
+func (a *Attacker) Flush() error { return a.out.Flush() }
+
+// Close ends the connection.
+func (a *Attacker) Close() error { return a.raw.Close() }
+
+// Framed is a message as gRPC sends it, compressed or not.
+func Framed(message []byte, compressed bool) []byte {
+	out := make([]byte, messageHead, messageHead+len(message))
+	if compressed {
+		out[0] = 1
+	}
+	binary.BigEndian.PutUint32(out[1:], uint32(len(message))) //nolint:gosec // far below 4 GiB
+	return append(out, message...)
+}
+
+// Wait waits until the connection or ctx ends.
+func (a *Attacker) Wait(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.given.Broadcast()
+	})
+	defer stop()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for a.err == nil && ctx.Err() == nil {
+		a.given.Wait()
+	}
+	return a.err
+}

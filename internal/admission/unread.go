@@ -1,0 +1,195 @@
+package admission
+
+import (
+	"context"
+	"encoding/binary"
+
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+)
+
+const messageHead = 5 // of gRPC: a flag and the size
+
+// What gRPC holds of a frame with data, about: a buffer of its own, which comes
+// from a pool of few sizes unless it is small, and its place in a list that grows
+// by doubling. Many small ones in a row are joined later, which is left out here:
+// clients in order send none.
+const (
+	frameOverhead = 128
+	pooledFrom    = 1 << 10
+	poolSmall     = 4 << 10
+	poolLarge     = 16 << 10 // the largest frame that gRPC accepts
+)
+
+// messageOverhead is what a whole message takes at most in the list of those unread.
+const messageOverhead = 32
+
+// costOf returns what a frame with so much payload costs.
+func costOf(payload int) int64 {
+	switch {
+	case payload < pooledFrom:
+		return frameOverhead + int64(payload)
+	case payload <= poolSmall:
+		return frameOverhead + poolSmall
+	default:
+		return frameOverhead + poolLarge
+	}
+}
+
+// Unread is what the client of a stream sent that the handler of the stream has
+// not taken.
+type Unread struct {
+	conn *messageConn // its lock guards what follows
+
+	head     [messageHead]byte // of the message that is coming in
+	have     uint8             // bytes of the head; 0: no message has begun
+	finished bool              // the client sends no more
+	gone     bool              // the stream has ended
+	adopted  bool              // a handler says what it takes
+	left     uint32            // bytes of the message to come
+	part     int64             // cost of the frames of the message that is coming in
+	frame    int64             // of these the cost of the newest frame
+
+	// Whole messages in order: those at the front that cost the same, the others,
+	// and the cost of all of them.
+	front  alike
+	others []alike
+	cost   int64
+}
+
+// alike is a number of messages that cost the same.
+type alike struct {
+	messages int64
+	each     int64
+}
+
+// held is what gRPC holds of the stream.
+func (u *Unread) held() int64 { return u.part + u.cost }
+
+// take takes what came of a stream, a piece of a frame, which may end messages and
+// begin others.
+func (u *Unread) take(b []byte, f *frames) {
+	if f.fresh {
+		u.frame = costOf(f.size)
+		u.part += u.frame
+	}
+	for len(b) > 0 {
+		if u.have < messageHead {
+			n := copy(u.head[u.have:], b)
+			u.have += uint8(n) //nolint:gosec // at most 5
+			b = b[n:]
+			if u.have < messageHead {
+				return
+			}
+			u.left = binary.BigEndian.Uint32(u.head[1:])
+		}
+		n := min(int(u.left), len(b))
+		u.left -= uint32(n) //nolint:gosec // not above left
+		b = b[n:]
+		if u.left == 0 {
+			u.ended(len(b) > 0 || f.left > f.padding)
+		}
+	}
+}
+
+// ended notes that the message is whole. gRPC holds a frame until all of it was
+// read: it counts with the last message that has a part in it.
+func (u *Unread) ended(frameGoesOn bool) {
+	cost := u.part
+	u.have, u.part = 0, 0
+	if frameGoesOn {
+		cost -= u.frame
+		u.part = u.frame
+	}
+	if !u.adopted {
+		return
+	}
+	cost += messageOverhead
+	u.cost += cost
+	last := &u.front
+	if n := len(u.others); n > 0 {
+		last = &u.others[n-1]
+	}
+	switch {
+	case u.front.messages == 0:
+		u.front = alike{1, cost}
+	case last.each == cost:
+		last.messages++
+	default:
+		u.others = append(u.others, alike{1, cost})
+	}
+}
+
+// Taken says that the handler of the stream has taken a message.
+func (u *Unread) Taken() {
+	if u == nil {
+		return
+	}
+	c := u.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.gone || u.gone || u.front.messages == 0 {
+		return
+	}
+	c.hold(-u.front.each)
+	u.cost -= u.front.each
+	if u.front.messages--; u.front.messages == 0 && len(u.others) > 0 {
+		u.front = u.others[0]
+		if u.others = u.others[1:]; len(u.others) == 0 {
+			u.others = nil
+		}
+	}
+}
+
+type unreadKey struct{}
+
+// WithUnread notes in the context of a stream that has just been opened what of it
+// is unread; its handler has to say what it takes. It is for [tap.ServerInHandle],
+// on connections that come by [Messages.Over]. What no handler takes is counted
+// only while it is not whole.
+func WithUnread(ctx context.Context) context.Context {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return ctx
+	}
+	info, ok := p.AuthInfo.(followedInfo)
+	if !ok {
+		return ctx
+	}
+	c := info.conn
+	c.mu.Lock()
+	u := c.newest
+	c.newest = nil
+	if u != nil {
+		u.adopted = true
+	}
+	c.mu.Unlock()
+	if u == nil {
+		return ctx
+	}
+	return context.WithValue(ctx, unreadKey{}, u)
+}
+
+// UnreadOf returns what is unread of the stream with this context, nil where
+// nobody counts it.
+func UnreadOf(ctx context.Context) *Unread {
+	u, _ := ctx.Value(unreadKey{}).(*Unread)
+	return u
+}
+
+// followedInfo is that of a connection whose messages are counted.
+type followedInfo struct {
+	credentials.AuthInfo
+
+	conn *messageConn
+}
+
+// TLSInfo returns what TLS says of a peer, and whether it comes by TLS.
+func TLSInfo(p *peer.Peer) (credentials.TLSInfo, bool) {
+	info := p.AuthInfo
+	if f, ok := info.(followedInfo); ok {
+		info = f.AuthInfo
+	}
+	out, ok := info.(credentials.TLSInfo)
+	return out, ok
+}
