@@ -115,7 +115,7 @@ func TestWrongDeclarationIsToldAndMended(t *testing.T) {
 					t.Errorf("trust %q: told is %.0f to %.0f, the truth is 500", trust, a.Low, a.High)
 				}
 				s, _ := c.plan.Service("checkout")
-				if w := plan.Texts(s.Contradictions()); trust == isobar.TrustObserved {
+				if w := plan.Texts(s.Contradictions()); trust.Observed() {
 					if len(w) != 0 {
 						t.Errorf("what the plan goes by anyway needs no attention: %q", w)
 					}
@@ -129,9 +129,9 @@ func TestWrongDeclarationIsToldAndMended(t *testing.T) {
 		}
 		got := c.planned("us/a")
 		switch {
-		case trust != isobar.TrustObserved && got < 500:
+		case !trust.Observed() && got < 500:
 			t.Errorf("trust %q: %.0f/s are planned for us/a, want what is declared to allow it", trust, got)
-		case trust == isobar.TrustObserved && (got > 500 || got < 200):
+		case trust.Observed() && (got > 500 || got < 200):
 			t.Errorf("trust %q: %.0f/s are planned for us/a, which serves 500", trust, got)
 		}
 	}
