@@ -6,14 +6,14 @@ import "fmt"
 // experience differ.
 type CapacityTrust string
 
-// The kinds of trust. Empty = observed.
+// The kinds of trust. Empty = declared.
 const (
 	TrustDeclared CapacityTrust = "declared" // the declaration
 	TrustObserved CapacityTrust = "observed" // what requests tell, once they tell enough
 )
 
 // Observed reports whether plans go by what requests tell.
-func (t CapacityTrust) Observed() bool { return t != TrustDeclared }
+func (t CapacityTrust) Observed() bool { return t == TrustObserved }
 
 // CapacityTrusts lists them all.
 func CapacityTrusts() []CapacityTrust { return []CapacityTrust{TrustDeclared, TrustObserved} }

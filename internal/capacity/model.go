@@ -112,7 +112,9 @@ func (m *Model) Observe(w *Window, p *Prior) bool {
 }
 
 func (w *Window) valid() bool {
-	for _, v := range [...]float64{w.Rate, w.Sampled, w.InProgress, w.Network, w.Goodput, w.Failing, w.Utilization, w.Seconds, w.Units, w.Queues, w.Varies, w.Timeout} {
+	for _, v := range [...]float64{w.Rate, w.Sampled, w.InProgress, w.Network, w.Goodput, w.Failing, w.Utilization, w.Seconds,
+		w.Units, w.Queues, w.Varies, w.Timeout,
+	} {
 		if !(v >= 0 && v < 1e12) {
 			return false
 		}

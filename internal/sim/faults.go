@@ -43,7 +43,7 @@ const FaultAt = 3 * time.Minute
 // requests and one fault, from a seed. Demand of one locality grows at [FaultAt];
 // all of it fits into the service.
 func FaultyFleet(seed uint64, fault Fault) *Scenario {
-	r := rand.New(rand.NewPCG(seed, 2100))
+	r := rand.New(rand.NewPCG(seed, 2100)) //nolint:gosec // a simulation
 	const tick = 5 * time.Second
 	sc := &Scenario{
 		Seed: seed, Length: FaultAt + 60*tick, Warmup: FaultAt + 20*tick, Tick: tick, Interval: tick,
@@ -52,8 +52,8 @@ func FaultyFleet(seed uint64, fault Fault) *Scenario {
 		Requests:    true, Timeout: []time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second}[r.IntN(3)],
 		Serving: []Serving{{Variation: []float64{0.1, 0.25, 0.5, 1, 2}[r.IntN(5)]}},
 	}
-	service := 0.005 * math.Exp2(3.5*r.Float64())
-	workers, pods := 1+r.IntN(4), 2+r.IntN(6)
+	service := 0.01 * math.Exp2(2.5*r.Float64())
+	workers, pods := 1+r.IntN(4), 2+r.IntN(4)
 	places := make([]isobar.Locality, 4)
 	s := isobar.Service{Name: "web", ServiceTimeMS: 0}
 	for i := range places {
@@ -80,7 +80,7 @@ func FaultyFleet(seed uint64, fault Fault) *Scenario {
 		capacities[i] = s.Localities[i].MaxRate
 	}
 	hot := r.IntN(len(places))
-	sc.breakIt(fault, r, places[hot], tick)
+	sc.breakIt(fault, r, places[hot])
 	sc.Topology.Normalize()
 	sc.load(r, places, capacities, hot)
 	if fault == FaultSilent || fault == FaultLiar || fault == FaultInProgress {
@@ -93,7 +93,7 @@ func FaultyFleet(seed uint64, fault Fault) *Scenario {
 }
 
 // breakIt adds the fault to the locality that gets more.
-func (sc *Scenario) breakIt(fault Fault, r *rand.Rand, hot isobar.Locality, tick time.Duration) {
+func (sc *Scenario) breakIt(fault Fault, r *rand.Rand, hot isobar.Locality) {
 	wrong := func() {
 		for i := range sc.Topology.Services[0].Localities {
 			l := sc.Topology.Services[0].Localities[i].Locality
@@ -120,7 +120,6 @@ func (sc *Scenario) breakIt(fault Fault, r *rand.Rand, hot isobar.Locality, tick
 		sc.Troubles = append(sc.Troubles, Trouble{Locality: hot, Share: 0.5, From: FaultAt, To: sc.Length, Failing: 0.2 + 0.4*r.Float64()})
 	case FaultNone, FaultBursts:
 	}
-	_ = tick
 }
 
 // load makes clients that use about half of the service at first, and then more in
@@ -129,7 +128,7 @@ func (sc *Scenario) load(r *rand.Rand, places []isobar.Locality, capacities []fl
 	all := 0.0
 	for i, p := range places {
 		used := 0.35 + 0.25*r.Float64()
-		src := Source{Service: "web", From: p, Clients: 6 + r.IntN(7), Kind: dataplane.Kind(r.IntN(2)), Demand: Constant(used * capacities[i])}
+		src := Source{Service: "web", From: p, Clients: 6 + r.IntN(7), Kind: dataplane.Kind(r.IntN(2)), Demand: Constant(used * capacities[i])} //nolint:gosec // below 2
 		all += capacities[i]
 		sc.Sources = append(sc.Sources, src)
 	}

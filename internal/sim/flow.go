@@ -115,7 +115,7 @@ func (w *world) serve(s *service) {
 				before := e.queue.present
 				e.ok = 1 - e.queue.step(e.arrived, capacity, e.servers, timeout, length)
 				e.ok *= 1 - e.failing
-				if e.stay = e.queue.stay(capacity, e.servers) + e.slow; e.stay > 1000*timeout {
+				if e.stay = e.queue.stay(capacity, e.servers) + e.slow; e.slow > 0 && e.stay > 1000*timeout {
 					e.ok, e.stay = 0, 1000*timeout
 				}
 				last = e

@@ -33,7 +33,7 @@ type sender struct {
 type request struct {
 	client   *client
 	parent   *request // whose service called; nil = it comes from outside
-	site     int     // -1 = nowhere
+	site     int      // -1 = nowhere
 	endpoint int
 	began    float64 // seconds, of the first attempt
 	sent     float64 // of this one
@@ -98,7 +98,7 @@ func (e *events) next() event {
 }
 
 func newRequests(w *world) *requests {
-	r := &requests{w: w, rng: rand.New(rand.NewPCG(w.sc.Seed, 77))}
+	r := &requests{w: w, rng: rand.New(rand.NewPCG(w.sc.Seed, 77))} //nolint:gosec // a simulation
 	for _, s := range w.services {
 		for i := range s.endpoints {
 			e := &s.endpoints[i]
