@@ -65,6 +65,9 @@ func (s *Server) routes() http.Handler {
 	if s.opts.Source != nil {
 		large("/v1/source", s.getSource)
 	}
+	if s.opts.DNS != nil {
+		large("/v1/source/dns", s.getDNS)
+	}
 	if s.opts.Polls != nil {
 		for _, path := range []string{wire.CheckerPath, wire.CheckerPathV2} {
 			mux.Handle("POST "+path, s.metrics.wrap("POST "+path, s.opts.Polls.ServeHTTP))
@@ -103,7 +106,7 @@ func notRouted(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
 			Error: "no such path",
 			Place: r.URL.Path,
 			Fix: "use /v1/services, /v1/health, /v1/verdicts, /v1/plan, /v1/whatif, /v1/record, /v1/explain, /v1/capacity, /v1/clients, /v1/history, /v1/reload, " +
-				"/v1/status, /v1/overview, /v1/source, /metrics, /livez, /readyz or /debug/pprof/",
+				"/v1/status, /v1/overview, /v1/source, /v1/source/dns, /metrics, /livez, /readyz or /debug/pprof/",
 		})
 		return
 	}
