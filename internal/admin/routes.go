@@ -64,8 +64,6 @@ func (s *Server) routes() http.Handler {
 	}
 	if s.opts.Source != nil {
 		large("/v1/source", s.getSource)
-	}
-	if s.opts.DNS != nil {
 		large("/v1/source/dns", s.getDNS)
 	}
 	if s.opts.Polls != nil {

@@ -17,7 +17,11 @@ func (s *Server) getSource(w http.ResponseWriter, r *http.Request) {
 
 // getDNS shows how things stand with the names that DNS resolves.
 func (s *Server) getDNS(w http.ResponseWriter, r *http.Request) {
-	state, ok := s.opts.DNS()
+	var state any
+	ok := s.opts.DNS != nil
+	if ok {
+		state, ok = s.opts.DNS()
+	}
 	if !ok {
 		fail(w, http.StatusNotFound, Problem{
 			Error: "no names are configured", Place: r.URL.Path,

@@ -252,7 +252,7 @@ func (l *listedReader) endpoints(read func(strict.Value)) strict.Field {
 		return strict.Field{Name: "endpoints", Required: true, Read: read}
 	}
 	if l.dns {
-		return strict.Field{Name: "endpoints", Elsewhere: "DNS lists them, under the names in `lookups`; to list them here, put the service under `services` of the file"}
+		return strict.Field{Name: "endpoints", Elsewhere: "DNS lists them, by `lookups`; to list them here, put the service under `services` of the file"}
 	}
 	return strict.Field{Name: "endpoints", Elsewhere: "the other control plane lists them; to list them here, put the service under `services` of the file"}
 }

@@ -63,7 +63,7 @@ func TestEndpointsFromDNS(t *testing.T) {
 		defer func() { _ = kept.Close() }()
 		dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return pipe.DialContext(ctx) }
 		runWith(t, cfg, server.Options{Store: kept, DialDNS: dial}, func(w *world) {
-			time.Sleep(10 * time.Second)
+			<-time.After(10 * time.Second)
 			var object isobar.Object
 			w.read("127.0.0.1", "/v1/services/named", &object)
 			if s := object.Service; object.Owner != isobar.OwnerDNS || len(s.Localities) != 1 || s.Localities[0].MaxRate != 10 || s.Localities[0].Endpoints[0].Address != "10.9.0.1:80" {

@@ -177,7 +177,7 @@ func TestWithDnsmasq(t *testing.T) {
 	hosts := filepath.Join(dir, "hosts")
 	write := func(text string) {
 		next := hosts + ".new"
-		if err := os.WriteFile(next, []byte(text), 0o644); err != nil { //nolint:gosec // dnsmasq may run as another user
+		if err := os.WriteFile(next, []byte(text), 0o644); err != nil { // dnsmasq may run as another user
 			t.Fatal(err)
 		}
 		if err := os.Rename(next, hosts); err != nil {
@@ -190,7 +190,7 @@ func TestWithDnsmasq(t *testing.T) {
 	for range 10 { // another process may take the port first
 		address = freePort(t)
 		_, port, _ := net.SplitHostPort(address)
-		server = exec.CommandContext(t.Context(), "dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--no-resolv", "--no-hosts", //nolint:gosec // arguments of this test
+		server = exec.CommandContext(t.Context(), "dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--no-resolv", "--no-hosts",
 			"--listen-address=127.0.0.1", "--bind-interfaces", "--port="+port, "--addn-hosts="+hosts, "--local-ttl=1", "--local=/example/", "--user=", "--pid-file=",
 			"--srv-host=_grpc._tcp.b.example,b1.example,8080,0,3", "--srv-host=_grpc._tcp.b.example,b2.example,8080,0,1")
 		if err := server.Start(); err != nil {

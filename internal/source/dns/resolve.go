@@ -77,7 +77,8 @@ func (a *asking) resolve(ctx context.Context, l Lookup, before *result) result {
 		for _, ip := range found.addresses {
 			r.add(l.Name, ip, l.Port, 0)
 		}
-		return r.sorted()
+		r.sort()
+		return r
 	}
 	records, err := a.ask(ctx, l.Name, miekg.TypeSRV)
 	if err != nil {
@@ -116,7 +117,8 @@ func (a *asking) targets(ctx context.Context, l Lookup, records *answer, before 
 		}
 	}
 	r.weigh(targets, found)
-	return r.sorted()
+	r.sort()
+	return r
 }
 
 // first gives the records of the first priority, in a fixed order: the others
@@ -190,12 +192,11 @@ func (r *result) leave(n int, reason string) {
 	r.leftOut += n
 }
 
-// sorted brings the endpoints into an order that does not change from answer to
+// sort brings the endpoints into an order that does not change from answer to
 // answer, each address once.
-func (r result) sorted() result {
+func (r *result) sort() {
 	slices.SortFunc(r.endpoints, func(a, b isobar.Endpoint) int { return strings.Compare(a.Address, b.Address) })
 	r.endpoints = slices.CompactFunc(r.endpoints, func(a, b isobar.Endpoint) bool { return a.Address == b.Address })
-	return r
 }
 
 // host gives the addresses of a host.

@@ -190,7 +190,7 @@ func (s *service) compose() isobar.Service {
 func (s *service) join(to []isobar.Endpoint, n *name, seen map[string]bool) []isobar.Endpoint {
 	for i := range n.endpoints {
 		e := &n.endpoints[i]
-		reason := ""
+		var reason string
 		switch {
 		case seen[e.Address]:
 			reason = e.Address + " of " + printable(n.Name) + " belongs to another name of the service, too"

@@ -75,7 +75,7 @@ func (z *zone) ServeDNS(w miekg.ResponseWriter, q *miekg.Msg) {
 	slow := z.slow
 	z.mu.Unlock()
 	if slow == q.Question[0].Name {
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 	}
 	z.mu.Lock()
 	if z.asked == nil {
@@ -235,7 +235,7 @@ func (w *world) configure(cfg *dns.Config, file ...isobar.Service) {
 
 // after lets time pass, until all that it brings has happened.
 func (w *world) after(d time.Duration) *world {
-	time.Sleep(d)
+	<-time.After(d)
 	synctest.Wait()
 	return w
 }
