@@ -63,8 +63,9 @@ func (s *Server) routes() http.Handler {
 		write("PUT", "/v1/services/{name}/health/release", 0, s.putRelease)
 	}
 	if s.opts.Source != nil {
-		large("/v1/source", s.getSource)
-		large("/v1/source/dns", s.getDNS)
+		for path, h := range map[string]http.HandlerFunc{"/v1/source": s.getSource, "/v1/source/dns": s.getDNS} {
+			large(path, h)
+		}
 	}
 	if s.opts.Polls != nil {
 		for _, path := range []string{wire.CheckerPath, wire.CheckerPathV2} {
