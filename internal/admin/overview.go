@@ -39,6 +39,8 @@ type ServiceOverview struct {
 	CeilingScale float64     `json:"ceiling_scale"`
 	Coverage     float64     `json:"coverage"`
 	Score        *float64    `json:"score,omitempty"` // of what was predicted against what was seen; nil while there is too little to tell
+
+	FlowSummary
 }
 
 // FullestLocality is a locality with its planned utilization and its ceiling.
@@ -88,6 +90,9 @@ func overviewOf(p *plan.Plan, svc *plan.Service) ServiceOverview {
 		}
 	}
 	out.sources(p, svc)
+	if p.Topology != nil {
+		out.FlowSummary = summarizeFlows(p.Topology.Network, svc)
+	}
 	return out
 }
 

@@ -49,6 +49,7 @@ func (s *Server) routes() http.Handler {
 
 	read("/v1/status", s.getStatus)
 	large("/v1/overview", s.getOverview)
+	read("/v1/stream", s.getStream)
 	if s.opts.Operator != nil {
 		large("/v1/history", s.getHistory)
 		write("POST", "/v1/pause", maxHealthBytes, s.postPause)
@@ -75,9 +76,10 @@ func (s *Server) routes() http.Handler {
 	read("/readyz", s.readyz)
 	mux.Handle("GET /metrics", s.large(promhttp.HandlerFor(s.opts.Gatherer, promhttp.HandlerOpts{}).ServeHTTP))
 
+	s.console(mux)
 	profiles(mux)
 	mux.Handle("/", s.metrics.wrap("other", func(w http.ResponseWriter, r *http.Request) { notRouted(mux, w, r) }))
-	return s.survive(s.knownHosts(s.tokens(s.costly(s.writers(mux)))))
+	return s.survive(s.knownHosts(s.beneath(s.tokens(s.costly(s.writers(mux))))))
 }
 
 func profiles(mux *http.ServeMux) {
@@ -103,7 +105,7 @@ func notRouted(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
 			Error: "no such path",
 			Place: r.URL.Path,
 			Fix: "use /v1/services, /v1/health, /v1/verdicts, /v1/plan, /v1/whatif, /v1/record, /v1/explain, /v1/capacity, /v1/clients, /v1/history, /v1/reload, " +
-				"/v1/status, /v1/overview, /v1/source, /metrics, /livez, /readyz or /debug/pprof/",
+				"/v1/status, /v1/overview, /v1/stream, /v1/source, /metrics, /livez, /readyz or /debug/pprof/",
 		})
 		return
 	}

@@ -192,7 +192,12 @@ func (s *Server) buildAdmin() error {
 	if s.listeners.Admin == nil {
 		return nil
 	}
+	page, err := s.console()
+	if err != nil {
+		return err
+	}
 	a, err := admin.New(admin.Options{
+		Console: page, BasePath: s.cfg.Admin.BasePath,
 		Objects: s.registry, Parser: parser{s.defaults, new(sync.Mutex)}, Planner: s.loop, Operator: s.loop, Unsaved: s.loop.Unsaved, Ticks: s.loop.Ticks,
 		Preview: s.preview, WhatIf: s.loop.WhatIf, Record: s.Record, Reserves: s.loop.Reserves, Breaches: s.breaches,
 		Explain: func(p *plan.Plan, service string, source isobar.Locality) (plan.Explanation, error) {
