@@ -89,6 +89,9 @@ type Options struct {
 	// Views encodes a plan; previous is nil for the first.
 	Views func(p *plan.Plan, previous *views.Set) *views.Set
 
+	// Silent lists the clients of a service that report no load, for metrics; nil = none.
+	Silent func(service string) []plan.SilentClients
+
 	Log        *slog.Logger
 	Registerer prometheus.Registerer // nil = no metrics
 }
@@ -105,6 +108,9 @@ func (o Options) complete() (Options, error) {
 		o.Timing = func() Timing { return Timing{} }
 	}
 	o.HoldOff = orDefault(o.HoldOff, DefaultHoldOff)
+	if o.Silent == nil {
+		o.Silent = func(string) []plan.SilentClients { return nil }
+	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}

@@ -149,6 +149,8 @@ func (t *Table) measureSource(src *source, now time.Time, wall time.Duration, si
 	l.Demand, l.Swing = src.demand, src.swing.seen
 	l.Unproven = src.prove(l.Demand, l.Raw, unproven, l.Errors, wall, t.interval)
 	src.learn(l.Landed, news, t.interval)
+	src.outcomes.add(l.Landed, news, t.interval)
+	l.Outcomes = src.outcomes
 	for i := range l.Landed {
 		m := src.mean(l.Landed[i].Locality)
 		l.Landed[i].InProgress, l.Landed[i].MeanIssued = m.inProgress, m.issued

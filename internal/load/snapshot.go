@@ -49,6 +49,7 @@ type SourceLoad struct {
 	Drop     float64        // requests/s dropped by the clients
 	Drops    []CategoryDrop // sorted; drops without a category are in Drop only
 	Errors   float64        // requests/s that failed
+	Outcomes Outcomes       // of its newest requests, of several windows where they are few
 	Nodes    int            // streams with a fresh report
 	Held     int            // streams whose last rate is held because a report is missing
 	Stale    float64        // requests/s that stand in for missing reports

@@ -34,6 +34,8 @@ type source struct {
 
 	swing swing
 
+	outcomes Outcomes
+
 	silent   bool      // most of its clients are there and tell nothing
 	silentAt time.Time // when they last did not
 }

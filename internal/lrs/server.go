@@ -179,6 +179,7 @@ type Client struct {
 	Rejected   uint64 // entries that were left out
 	LastReason string // of the newest rejection
 	Excess     uint64 // reports that were ignored because they came far too often
+	LastExcess time.Time
 	Interval   time.Duration
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/config"
+	"github.com/isobar-xds/isobar/internal/config/strict"
 	"github.com/isobar-xds/isobar/internal/control"
 	"github.com/isobar-xds/isobar/internal/csds"
 	"github.com/isobar-xds/isobar/internal/filewatch"
@@ -93,7 +94,9 @@ type Server struct {
 	held     heldServices
 	kept     *loopState // for what this package keeps itself
 	bell     filewatch.Bell
-	defects  wire.Defects
+
+	clientsOf subscriberList
+	defects   wire.Defects
 }
 
 // New builds a server from a valid configuration. Nothing is served before
@@ -167,7 +170,8 @@ func (s *Server) buildLoop() error {
 			s.lrs.Changed()
 			return set
 		},
-		Log: s.log, Registerer: s.metrics,
+		Silent: s.silentOf,
+		Log:    s.log, Registerer: s.metrics,
 	})
 	s.loop = loop
 	return err
@@ -206,6 +210,7 @@ func (s *Server) buildAdmin() error {
 		Stopping: s.stopping, Certificates: s.certificates, Attention: s.troubles,
 		Source: s.upstreamState,
 		Reload: s.Reload, Held: s.heldState, UnknownClusters: s.lrs.Unknown,
+		Subscribers: s.subscribers, Nearest: strict.Nearest,
 		Stall:    func() time.Duration { return max(admin.DefaultStall, 3*s.current.Load().Tick) },
 		Writable: s.cfg.Admin.Writable, Hosts: s.cfg.Admin.Hosts,
 		MayWrite: s.mayWrite, IsOperator: s.isOperator, Removes: s.removesOfAPI, Token: s.tokenCheck(), TokenForAll: s.cfg.Admin.TokenForAll,
