@@ -122,7 +122,7 @@ func (s *serviceEvidence) cutOff(src *sourceEvidence, p *pair) bool {
 	if !s.elsewhere(o) {
 		return false
 	}
-	return s.worksFor(src, p.locality) || !s.overloaded(o) || (o.trend.windows > 0 && o.trend.fraction >= 1 && p.bad >= fullWindows)
+	return s.worksFor(src, p.locality) || !s.overloaded(o)
 }
 
 // lift takes a bar away when the probe lands, or when no probe can tell any

@@ -116,12 +116,17 @@ func priorities(source int) (tiers [][]int) {
 	return tiers
 }
 
-// services is the configuration of the scenario's service.
-func (s *Scenario) services(addresses [][]string) string {
+// services is the configuration of the scenario's service. settings are further
+// lines of it, such as "outlier_detection: none"; empty = none.
+func (s *Scenario) services(addresses [][]string, settings string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "network:\n  latency_ms:\n    - {from: us-east, to: eu-west, ms: %d}\n"+
-		"services:\n  - name: %s\n    mode: %s\n    max_shed: %g\n    localities:\n",
+		"services:\n  - name: %s\n    mode: %s\n    max_shed: %g\n",
 		farLatency.Milliseconds(), service, cmp.Or(s.Mode, "full"), s.MaxShed)
+	for line := range strings.Lines(settings) {
+		b.WriteString("    " + strings.TrimRight(line, "\n") + "\n")
+	}
+	b.WriteString("    localities:\n")
 	for z, list := range addresses {
 		fmt.Fprintf(&b, "      - {locality: %s, max_rate: %g, concurrency: %d, endpoints: [%q]}\n",
 			Zones[z], float64(capacity), stations*concurrency, strings.Join(list, `", "`))
