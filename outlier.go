@@ -64,9 +64,11 @@ type OutlierSpec struct {
 }
 
 // outlierSpecs are the settings with their defaults. An endpoint that answers
-// nearly nothing but errors in an interval is ejected, whoever makes the errors.
-// Errors in a row and success rates relative to others eject nothing: overload
-// makes both, and ejecting an overloaded zone overloads the next one.
+// five errors in a row, or nearly nothing but errors in an interval, is ejected, whoever
+// makes the errors: soon, and for half a second at first. Overload makes errors, too, and an
+// endpoint that is left works off what waits there. Ejected for long, overloaded
+// zones overload one another in turn; what lasts is Isobar's to see.
+// Success rates relative to others eject nothing.
 //
 // A whole locality, even all of them, may be ejected: what remains of a locality
 // that fails would draw all of its traffic. Where nearly all endpoints are
@@ -74,8 +76,8 @@ type OutlierSpec struct {
 // counts every status but OK as a failure, NOT_FOUND too. So there at most half
 // of the endpoints of a priority are ejected, and never the only one.
 var outlierSpecs = [OutlierFields]OutlierSpec{
-	OutlierInterval:                              {Name: "interval", value: int64(2 * time.Second)},
-	OutlierBaseEjectionTime:                      {Name: "base_ejection_time", value: int64(10 * time.Second)},
+	OutlierInterval:                              {Name: "interval", value: int64(500 * time.Millisecond), grpc: int64(2 * time.Second)},
+	OutlierBaseEjectionTime:                      {Name: "base_ejection_time", value: int64(500 * time.Millisecond), grpc: int64(10 * time.Second)},
 	OutlierMaxEjectionTime:                       {Name: "max_ejection_time", value: int64(30 * time.Second)},
 	OutlierMaxEjectionTimeJitter:                 {Name: "max_ejection_time_jitter"},
 	OutlierMaxEjectionPercent:                    {Name: "max_ejection_percent", Kind: OutlierPercent, value: 100, grpc: 50},
@@ -85,8 +87,8 @@ var outlierSpecs = [OutlierFields]OutlierSpec{
 	OutlierFailurePercentageRequestVolume:        {Name: "failure_percentage_request_volume", Kind: OutlierCount, value: 5},
 	OutlierEnforcingFailurePercentage:            {Name: "enforcing_failure_percentage", Kind: OutlierPercent, value: 100},
 	OutlierEnforcingFailurePercentageLocalOrigin: {Name: "enforcing_failure_percentage_local_origin", Kind: OutlierPercent, value: 100},
-	OutlierConsecutive5xx:                        {Name: "consecutive_5xx", Kind: OutlierCount, enforces: OutlierEnforcingConsecutive5xx},
-	OutlierEnforcingConsecutive5xx:               {Name: "enforcing_consecutive_5xx", Kind: OutlierPercent},
+	OutlierConsecutive5xx:                        {Name: "consecutive_5xx", Kind: OutlierCount, value: 5, enforces: OutlierEnforcingConsecutive5xx},
+	OutlierEnforcingConsecutive5xx:               {Name: "enforcing_consecutive_5xx", Kind: OutlierPercent, value: 100},
 	OutlierConsecutiveGatewayFailure:             {Name: "consecutive_gateway_failure", Kind: OutlierCount, enforces: OutlierEnforcingConsecutiveGatewayFailure},
 	OutlierEnforcingConsecutiveGatewayFailure:    {Name: "enforcing_consecutive_gateway_failure", Kind: OutlierPercent},
 	OutlierSplitExternalLocalOriginErrors:        {Name: "split_external_local_origin_errors", Kind: OutlierSwitch},

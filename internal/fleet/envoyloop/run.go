@@ -197,9 +197,13 @@ func (f *fleet) tiers(source int) (out [][]string) {
 }
 
 // set changes how the backends of the first zone treat requests.
-func (f *fleet) set(fault Fault) error {
+func (f *fleet) set(fault Fault, only int) error {
+	list := f.stations[0]
+	if only > 0 {
+		list = list[:min(only, len(list))]
+	}
 	var errs []error
-	for _, s := range f.stations[0] {
+	for _, s := range list {
 		errs = append(errs, s.Set(fault))
 	}
 	return errors.Join(errs...)

@@ -34,6 +34,7 @@ type Scenario struct {
 	Name    string
 	About   string
 	Fault   Fault      // of the backends in the first zone
+	Only    int        // so many backends of the first zone have the fault; 0 = all
 	Load    [3]float64 // what each source sends during the fault, in capacities of its zone; 0 = as before
 	Mode    string     // of the service; "" = full
 	MaxShed float64    // what the service may drop at its clients
@@ -46,6 +47,7 @@ var Scenarios = []Scenario{
 	{Name: "refuse", About: "one zone refuses connections", Fault: Refuse},
 	{Name: "hang", About: "one zone accepts requests and never answers", Fault: Hang},
 	{Name: "fail", About: "one zone answers 500 to 90% of requests", Fault: Fail},
+	{Name: "one-hangs", About: "one of the four endpoints of a zone never answers", Fault: Hang, Only: 1},
 	{Name: "all-1.25", About: "all zones get 1.25 times their capacity, nothing may be dropped", Load: [3]float64{1.25, 1.25, 1.25}},
 	{Name: "all-1.25-drops", About: "all zones get 1.25 times their capacity, clients may drop", Load: [3]float64{1.25, 1.25, 1.25}, MaxShed: 0.9},
 	{Name: "all-3", About: "all zones get 3 times their capacity, nothing may be dropped", Load: [3]float64{3, 3, 3}},
@@ -71,7 +73,7 @@ func (s *Scenario) load(source int) float64 {
 }
 
 // dead reports whether the first zone is of no use while the fault lasts.
-func (s *Scenario) dead() bool { return s.Fault != Well }
+func (s *Scenario) dead() bool { return s.Fault != Well && s.Only == 0 }
 
 // needed is the fraction of all requests that has to be dropped while the fault
 // lasts, so that what remains fits below the ceilings.
