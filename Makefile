@@ -44,18 +44,20 @@ test-norace: tools ## run the packages that have tests which leave the race dete
 	if [ -n "$$pkgs" ]; then echo "$(GO) test" $$pkgs; $(GO) test $$pkgs; fi
 
 # Programs that tests need: GLPK is the oracle of the solver's, Redis is probed by
-# the checker's, promtool reads the alert rules. As root on Debian, as in a
+# the checker's, promtool reads the alert rules, dnsmasq resolves names. As root on
+# Debian, as in a
 # container, they are installed; on your own machine that is yours to do.
-tools: ## see that glpsol, redis-server and promtool are there, which tests need
+tools: ## see that glpsol, redis-server, promtool and dnsmasq are there, which tests need
 	@missing=; \
 	command -v glpsol >/dev/null || missing="$$missing glpk-utils"; \
 	command -v redis-server >/dev/null || missing="$$missing redis-server"; \
 	command -v promtool >/dev/null || missing="$$missing prometheus"; \
+	command -v dnsmasq >/dev/null || missing="$$missing dnsmasq-base"; \
 	if [ -z "$$missing" ]; then exit 0; fi; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		apt-get update -qq && apt-get install -y -qq --no-install-recommends $$missing; \
 	else \
-		echo "the tests need$$missing (names of Debian's packages; Homebrew: glpk, redis, prometheus)"; exit 1; \
+		echo "the tests need$$missing (names of Debian's packages; Homebrew: glpk, redis, prometheus, dnsmasq)"; exit 1; \
 	fi
 
 test-interop: ## run the tests against clients of others, Envoy among them (needs Node, npm, curl, g++, pkg-config, libgrpc++-dev, python3-grpcio, python3 with pip, a JDK, Maven)

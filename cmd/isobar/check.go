@@ -135,6 +135,9 @@ func contents(c *config.Config) string {
 	if c.Source != nil {
 		text += fmt.Sprintf(", and %s whose endpoints %s lists", count(len(c.Source.Services), "service", "services"), c.Source.Server)
 	}
+	if c.DNS != nil {
+		text += fmt.Sprintf(", and %s whose endpoints DNS lists", count(len(c.DNS.Services), "service", "services"))
+	}
 	return text
 }
 

@@ -86,11 +86,15 @@ func onEach(signals <-chan os.Signal, f func()) (stop func()) {
 	}
 }
 
-// services counts those of the file, and those that another control plane lists.
+// services counts those of the file, and those that another control plane or DNS
+// lists.
 func services(c *config.Config) int {
 	n := len(c.Services)
 	if c.Source != nil {
 		n += len(c.Source.Services)
+	}
+	if c.DNS != nil {
+		n += len(c.DNS.Services)
 	}
 	return n
 }

@@ -97,6 +97,8 @@ func ownerPlace(owner string) string {
 		return "configuration file"
 	case isobar.OwnerXDS:
 		return "configuration file, under source.xds, or in the control plane that lists its endpoints"
+	case isobar.OwnerDNS:
+		return "configuration file, under source.dns, or in the DNS zone that lists its endpoints"
 	default:
 		return "admin API"
 	}

@@ -62,9 +62,7 @@ func (s *Server) routes() http.Handler {
 		large("/v1/verdicts", s.getVerdicts)
 		write("PUT", "/v1/services/{name}/health/release", 0, s.putRelease)
 	}
-	if s.opts.Source != nil {
-		large("/v1/source", s.getSource)
-	}
+	s.sourceRoutes(large)
 	if s.opts.Polls != nil {
 		for _, path := range []string{wire.CheckerPath, wire.CheckerPathV2} {
 			mux.Handle("POST "+path, s.metrics.wrap("POST "+path, s.opts.Polls.ServeHTTP))
@@ -78,6 +76,15 @@ func (s *Server) routes() http.Handler {
 	profiles(mux)
 	mux.Handle("/", s.metrics.wrap("other", func(w http.ResponseWriter, r *http.Request) { notRouted(mux, w, r) }))
 	return s.survive(s.knownHosts(s.tokens(s.costly(s.writers(mux)))))
+}
+
+// sourceRoutes lists what tells of the providers of endpoints.
+func (s *Server) sourceRoutes(large func(pattern string, h http.HandlerFunc)) {
+	if s.opts.Source == nil {
+		return
+	}
+	large("/v1/source", s.getSource)
+	large("/v1/source/dns", s.getDNS)
 }
 
 func profiles(mux *http.ServeMux) {
@@ -103,7 +110,7 @@ func notRouted(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
 			Error: "no such path",
 			Place: r.URL.Path,
 			Fix: "use /v1/services, /v1/health, /v1/verdicts, /v1/plan, /v1/whatif, /v1/record, /v1/explain, /v1/capacity, /v1/clients, /v1/history, /v1/reload, " +
-				"/v1/status, /v1/overview, /v1/source, /metrics, /livez, /readyz or /debug/pprof/",
+				"/v1/status, /v1/overview, /v1/source, /v1/source/dns, /metrics, /livez, /readyz or /debug/pprof/",
 		})
 		return
 	}

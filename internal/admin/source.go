@@ -14,3 +14,20 @@ func (s *Server) getSource(w http.ResponseWriter, r *http.Request) {
 	}
 	reply(w, http.StatusOK, state)
 }
+
+// getDNS shows how things stand with the names that DNS resolves.
+func (s *Server) getDNS(w http.ResponseWriter, r *http.Request) {
+	var state any
+	ok := s.opts.DNS != nil
+	if ok {
+		state, ok = s.opts.DNS()
+	}
+	if !ok {
+		fail(w, http.StatusNotFound, Problem{
+			Error: "no names are configured", Place: r.URL.Path,
+			Fix: "list services with the names of their endpoints under source.dns of the configuration file",
+		})
+		return
+	}
+	reply(w, http.StatusOK, state)
+}

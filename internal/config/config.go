@@ -57,7 +57,10 @@ type Config struct {
 	Services []isobar.Service
 	// Source is another control plane that lists endpoints; nil = none does.
 	Source *XDSSource `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only
-	// NoSource says that the file means it: what another control plane listed may go.
+	// DNS says which names have the endpoints of some services; nil = none do.
+	DNS *DNSSource `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only
+	// NoSource says that the file has `source` without another control plane: what
+	// that one listed may go.
 	NoSource bool `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only
 	Network  *isobar.Network
 }

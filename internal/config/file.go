@@ -43,14 +43,14 @@ func readFile(root strict.Value, c *Config) {
 		{Name: "network", Read: func(v strict.Value) { c.Network = readNetwork(v, &named) }},
 		{Name: "services", Read: func(v strict.Value) { c.Services = readServices(v, c.Defaults) }},
 		{Name: "source", Read: func(v strict.Value) {
-			c.Source = readSource(v, c.Defaults, &listed)
+			c.Source, c.DNS = readSource(v, c.Defaults, &listed)
 			c.NoSource = c.Source == nil
 		}},
 	}, deeper()...))
 	all.check(c)
 	checkListed(listed, c.Services)
 	if c.Source == nil { // else nobody knows where services run
-		checkRegions(named, c.Services)
+		checkRegions(named, append(slices.Clone(c.Services), c.DNS.services()...))
 	}
 	if c.Network == nil {
 		c.Network, _ = isobar.NewNetwork(nil) // no rules, no error

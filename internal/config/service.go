@@ -114,7 +114,7 @@ func (r *serviceReader) service(v strict.Value) isobar.Service {
 		floatField("service_time_ms", &s.ServiceTimeMS, serviceTimeRange),
 		orcaField(&s.ORCA),
 		{Name: "limits", Read: func(v strict.Value) { r.limitsAt, s.Limits = &v, readLimits(v) }},
-		{Name: "localities", Required: r.listed == nil, Read: func(v strict.Value) { r.localitiesAt, s.Localities = &v, r.localities(v) }},
+		{Name: "localities", Required: !r.listed.givesLocalities(), Read: func(v strict.Value) { r.localitiesAt, s.Localities = &v, r.localities(v) }},
 		{Name: "calls", Read: func(v strict.Value) { s.Calls = r.readCalls(v, s.Name) }},
 		{Name: "health_checks", Read: func(v strict.Value) { s.HealthChecks = r.healthChecks(v) }},
 		{Name: "checkers", Read: func(v strict.Value) { r.checkersAt, s.Checkers = &v, readCheckers(v) }},
@@ -190,6 +190,7 @@ func (r *serviceReader) localities(v strict.Value) []isobar.ServiceLocality {
 func (r *serviceReader) locality(v strict.Value) isobar.ServiceLocality {
 	l := isobar.ServiceLocality{Ceiling: r.defaults.Ceiling, Endpoints: []isobar.Endpoint{}}
 	c := contradictions{at: v}
+	var lookups []DNSLookup
 	v.Object([]strict.Field{
 		localityField("locality", func(v strict.Value, name isobar.Locality) {
 			l.Locality = name
@@ -208,9 +209,13 @@ func (r *serviceReader) locality(v strict.Value) isobar.ServiceLocality {
 			c.at, c.given = v, v.IsList()
 			l.Endpoints = r.endpoints(v)
 		}),
+		r.listed.lookupsField(&lookups),
 		r.weights.field(&l.Weight), boolField("preferred", &l.Preferred),
 		{Name: "health", Elsewhere: "it belongs to an endpoint: write endpoints as objects with address and health"},
 	})
 	c.check(&l)
+	if len(lookups) > 0 {
+		r.listed.lookups[l.Locality] = lookups
+	}
 	return l
 }

@@ -62,16 +62,17 @@ type placedName struct {
 	at   strict.Value
 }
 
-// readSource gives nil where the object is empty: no other control plane lists
-// endpoints, and none shall any more.
-func readSource(v strict.Value, d Defaults, names *[]placedName) *XDSSource {
-	var out *XDSSource
+// readSource gives nil for what is left out. Where the object is empty, nothing
+// but the file and the API lists endpoints any more.
+func readSource(v strict.Value, d Defaults, names *[]placedName) (xds *XDSSource, dns *DNSSource) {
 	v.Object([]strict.Field{
-		{Name: "xds", Read: func(v strict.Value) { out = readXDSSource(v, d, names) }},
-		{Name: "services", Elsewhere: "it belongs to xds, beneath `source`"},
+		{Name: "xds", Read: func(v strict.Value) { xds = readXDSSource(v, d, names) }},
+		{Name: "dns", Read: func(v strict.Value) { dns = readDNSSource(v, d, names) }},
+		{Name: "services", Elsewhere: "it belongs to xds or dns, beneath `source`"},
 		{Name: "server", Elsewhere: "it belongs to xds, beneath `source`"},
+		{Name: "servers", Elsewhere: "it belongs to dns, beneath `source`"},
 	})
-	return out
+	return xds, dns
 }
 
 func readXDSSource(v strict.Value, d Defaults, names *[]placedName) *XDSSource {
@@ -211,15 +212,22 @@ func readListed(v strict.Value, d Defaults, names *[]placedName) []ListedService
 	return out
 }
 
-// listedReader is what a serviceReader has on top for a service that another
-// control plane lists.
+// listedReader is what a serviceReader has on top for a service that a provider
+// lists: another control plane, or DNS.
 type listedReader struct {
 	edsName string
 	at      *strict.Value
+
+	dns     bool
+	lookups map[isobar.Locality][]DNSLookup
+	seen    map[DNSLookup]int // line of each name
 }
 
+// givesLocalities reports whether the provider says which localities there are.
+func (l *listedReader) givesLocalities() bool { return l != nil && !l.dns }
+
 func (l *listedReader) field() strict.Field {
-	if l == nil {
+	if l == nil || l.dns {
 		return strict.Field{
 			Name:      "eds_name",
 			Elsewhere: "it belongs to services whose endpoints another control plane lists: put them under `source: {xds: {services: ...}}`",
@@ -243,18 +251,38 @@ func (l *listedReader) endpoints(read func(strict.Value)) strict.Field {
 	if l == nil {
 		return strict.Field{Name: "endpoints", Required: true, Read: read}
 	}
+	if l.dns {
+		return strict.Field{Name: "endpoints", Elsewhere: "DNS lists them, by `lookups`; to list them here, put the service under `services` of the file"}
+	}
 	return strict.Field{Name: "endpoints", Elsewhere: "the other control plane lists them; to list them here, put the service under `services` of the file"}
 }
 
-// checkListed refuses names that the file has among its own services, too.
+// lookupsField is the field of a locality.
+func (l *listedReader) lookupsField(into *[]DNSLookup) strict.Field {
+	if l == nil || !l.dns {
+		return strict.Field{Name: "lookups", Elsewhere: dnsServiceElsewhere}
+	}
+	if l.seen == nil {
+		l.seen = map[DNSLookup]int{}
+	}
+	return strict.Field{Name: "lookups", Required: true, Read: func(v strict.Value) { *into = l.readLookups(v, l.seen) }}
+}
+
+// checkListed refuses names that the file has among its own services, too, or
+// twice under `source`.
 func checkListed(names []placedName, services []isobar.Service) {
 	own := make(map[string]bool, len(services))
 	for i := range services {
 		own[services[i].Name] = true
 	}
+	lines := make(map[string]int, len(names))
 	for _, n := range names {
 		if own[n.name] {
 			n.at.Errorf("remove it here or there", "service %s stands under `services` of the file, too", n.name)
 		}
+		if line, twice := lines[n.name]; twice {
+			n.at.Errorf("remove it here or there", "service %s stands under another part of `source`, too, in line %d", n.name, line)
+		}
+		lines[n.name] = n.at.Pos().Line
 	}
 }

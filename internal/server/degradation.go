@@ -22,10 +22,9 @@ func steps(s config.DegradationSteps) plan.Steps {
 	return plan.Steps{Cautious: step(s.Cautious), Hold: step(s.Hold), Decay: step(s.Decay)}
 }
 
-// outdated lists the services whose endpoints the other control plane does not
-// confirm.
+// outdated lists the services whose endpoints their provider does not confirm.
 func (s *Server) outdated(now time.Time) []plan.InputAge {
-	old := s.upstream.Outdated()
+	old := append(s.upstream.Outdated(), s.names.Outdated()...)
 	out := make([]plan.InputAge, len(old))
 	for i, o := range old {
 		age := max(0, now.Sub(o.Since))

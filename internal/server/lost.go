@@ -7,9 +7,9 @@ import (
 )
 
 // lost tells what another file has lost of the one in force: all of its services,
-// or all that another control plane lists. Half a file, or one that a tool has
-// cut, must not take every client's endpoints away, so each of the two sections is
-// missed by itself. What moved to the other one by name is not lost.
+// or all that providers list. Half a file, or one that a tool has cut, must not
+// take every client's endpoints away, so each of the two sections is missed by
+// itself. What moved to the other one by name is not lost.
 func (s *Server) lost(name string, next *config.Config) error {
 	now := s.current.Load()
 	var out []config.Problem
@@ -59,14 +59,19 @@ func ownNames(c *config.Config) []string {
 	return out
 }
 
-// listedNames are those of the services that another control plane lists.
+// listedNames are those of the services that providers list: another control
+// plane, or DNS.
 func listedNames(c *config.Config) []string {
-	if c.Source == nil {
-		return nil
+	var out []string
+	if c.Source != nil {
+		for i := range c.Source.Services {
+			out = append(out, c.Source.Services[i].Service.Name)
+		}
 	}
-	out := make([]string, len(c.Source.Services))
-	for i := range c.Source.Services {
-		out[i] = c.Source.Services[i].Service.Name
+	if c.DNS != nil {
+		for i := range c.DNS.Services {
+			out = append(out, c.DNS.Services[i].Service.Name)
+		}
 	}
 	return out
 }

@@ -40,17 +40,20 @@ func (s *Server) preview(ctx context.Context, body []byte) (plan.Difference, []a
 	for _, text := range held {
 		warnings = append(warnings, admin.Problem{Error: text})
 	}
-	listed, unknown := s.upstream.Preview(upstreamConfig(next.Source))
-	topology, operators, conflicts, err := s.registry.Preview(services, listed, unknown, next.Network)
+	provided := s.previewProviders(next)
+	topology, operators, conflicts, err := s.registry.Preview(services, provided, next.Network)
 	if err != nil {
 		return plan.Difference{}, warnings, inputError(err)
 	}
 	for _, text := range conflicts {
 		warnings = append(warnings, admin.Problem{Error: text})
 	}
-	for i := range unknown {
-		text := "service " + unknown[i].Name + " of source.xds has no endpoints before the other control plane lists them: its clients keep what they have"
-		warnings = append(warnings, admin.Problem{Error: text})
+	for i := range provided {
+		for _, svc := range provided[i].Awaited {
+			text := "service " + svc.Name + " of source." + provided[i].Owner + " has no endpoints before " + providerNames[provided[i].Owner] +
+				" lists them: its clients keep what they have"
+			warnings = append(warnings, admin.Problem{Error: text})
+		}
 	}
 	if text := s.outdatedDefaults(next); text != "" {
 		warnings = append(warnings, admin.Problem{Error: text})

@@ -28,6 +28,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/lrs"
 	"github.com/isobar-xds/isobar/internal/plan"
 	"github.com/isobar-xds/isobar/internal/source"
+	"github.com/isobar-xds/isobar/internal/source/dns"
 	"github.com/isobar-xds/isobar/internal/source/xdsource"
 	"github.com/isobar-xds/isobar/internal/store"
 	"github.com/isobar-xds/isobar/internal/trace"
@@ -56,6 +57,8 @@ type Options struct {
 	Log   *slog.Logger
 	// Version is that of the program, for recordings.
 	Version string
+	// DialDNS opens the connection to a DNS server; nil = the system's.
+	DialDNS func(ctx context.Context, network, address string) (net.Conn, error)
 	// DialSource opens the connection to the other control plane that the
 	// configuration names; nil = the system's dialer.
 	DialSource func(ctx context.Context, address string) (net.Conn, error)
@@ -78,6 +81,7 @@ type Server struct {
 	files    *store.Files // nil when the store was given
 	registry *source.Registry
 	upstream *xdsource.Client // another control plane that lists endpoints, if one is configured
+	names    *dns.Provider    // names that DNS resolves, if some are configured
 	xds      *xds.Server
 	lrs      *lrs.Server
 	hds      *hds.Server
@@ -124,7 +128,7 @@ func (s *Server) openSources() error {
 		return err
 	}
 	s.registry = registry
-	if err := s.openUpstream(kept); err != nil {
+	if err := s.openProviders(kept); err != nil {
 		return err
 	}
 	s.tellOverrides()
@@ -204,7 +208,7 @@ func (s *Server) buildAdmin() error {
 		Checkers: s.listCheckers,
 		Polls:    s.enterHTTP(s.hds.Handler()),
 		Stopping: s.stopping, Certificates: s.certificates, Attention: s.troubles,
-		Source: s.upstreamState,
+		Source: s.upstreamState, DNS: s.dnsState,
 		Reload: s.Reload, Held: s.heldState, UnknownClusters: s.lrs.Unknown,
 		Stall:    func() time.Duration { return max(admin.DefaultStall, 3*s.current.Load().Tick) },
 		Writable: s.cfg.Admin.Writable, Hosts: s.cfg.Admin.Hosts,
@@ -231,15 +235,16 @@ func (s *Server) Run(ctx context.Context) error {
 		return nil
 	})
 	g.Go(func() error { return s.upstream.Run(ctx) })
+	g.Go(func() error { return s.names.Run(ctx) })
 	unserved, gone := context.WithCancel(context.WithoutCancel(ctx))
 	g.Go(func() error {
 		defer gone()
-		s.upstream.WaitAnswered(ctx, upstreamPatience)
+		s.waitForProviders(ctx)
 		return s.serveGRPC(ctx)
 	})
 	if s.listeners.REST != nil {
 		g.Go(func() error {
-			s.upstream.WaitAnswered(ctx, upstreamPatience)
+			s.waitForProviders(ctx)
 			return s.serveREST(unserved) // those that poll learn what they drop no longer, too
 		})
 	}

@@ -1,52 +1,12 @@
 package server
 
 import (
-	"context"
-	"slices"
 	"time"
 
-	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/config"
 	"github.com/isobar-xds/isobar/internal/source/xdsource"
-	"github.com/isobar-xds/isobar/internal/store"
 )
-
-// upstreamPatience is how long clients wait at a start until the other control
-// plane has listed services of which nothing is known yet.
-const upstreamPatience = 5 * time.Second
-
-// openUpstream opens what another control plane listed last, and puts the
-// configured services of all sources in force.
-func (s *Server) openUpstream(kept store.Store) error {
-	upstream, err := xdsource.Open(context.Background(), xdsource.Options{
-		Registry: s.registry, Store: kept, Dial: s.opts.DialSource, Log: s.log, Registerer: s.metrics,
-	})
-	if err != nil {
-		return err
-	}
-	s.upstream = upstream
-	s.held.register(s.metrics)
-	s.held.mu.Lock()
-	defer s.held.mu.Unlock()
-	held := s.holdAtStart(kept)
-	if err := s.configureSources(&s.cfg, held); err != nil {
-		return err
-	}
-	s.keep(&s.cfg, held, digestOf(s.opts.Data))
-	return nil
-}
-
-// configureSources puts the services of a configuration in force: those of the
-// file and those that another control plane lists, in one change, with those that
-// are held.
-func (s *Server) configureSources(c *config.Config, held map[string]*heldService) error {
-	services := append(slices.Clone(c.Services), specsOf(held, c)...)
-	return s.upstream.Configure(upstreamConfig(c.Source), func(listed, unknown []isobar.Service) error {
-		_, err := s.registry.SetConfigured(services, listed, unknown, c.Network)
-		return err
-	})
-}
 
 // upstreamConfig translates; nil stays nil.
 func upstreamConfig(c *config.XDSSource) *xdsource.Config {

@@ -19,8 +19,8 @@ type contents struct {
 	revision uint64
 	api      map[string]isobar.Object
 	file     map[string]isobar.Object // also those that the API keeps out of force
-	listed   map[string]isobar.Object // by another control plane; those of API and file come before them
-	awaited  map[string]isobar.Object // that the other control plane has listed nothing of yet
+	listed   map[string]isobar.Object // by providers; those of API and file come before them
+	awaited  map[string]isobar.Object // that their providers have listed nothing of yet
 	network  *isobar.Network
 	health   health.Table
 	since    sinces // of health
@@ -71,13 +71,13 @@ func (c contents) claimed(name string) bool {
 	return api || file
 }
 
-// conflicts says which services of the file and of another control plane are
-// not in force, sorted.
+// conflicts says which services of the file and of providers are not in force,
+// sorted.
 func (c contents) conflicts() []string {
 	var out []string
-	for name := range c.listed {
+	for name, o := range c.listed {
 		if c.claimed(name) {
-			out = append(out, fmt.Sprintf("service %s of source.xds belongs to the API or the file, which come first: remove it here or there", name))
+			out = append(out, fmt.Sprintf("service %s of source.%s belongs to the API or the file, which come first: remove it here or there", name, o.Owner))
 		}
 	}
 	for name := range c.file {
@@ -147,12 +147,19 @@ func (c contents) setFile(services []isobar.Service, network *isobar.Network) (_
 	return c, nil
 }
 
-func (c contents) setListed(services, awaited []isobar.Service) (_ contents, err error) {
-	if c.awaited, err = objectsOf(awaited, isobar.OwnerXDS); err != nil {
-		return c, err
+func (c contents) setListed(providers []Provided) (_ contents, err error) {
+	listed, awaited := map[string]isobar.Object{}, map[string]isobar.Object{}
+	for i := range providers {
+		p := &providers[i]
+		if err := addObjects(listed, p.Listed, p.Owner); err != nil {
+			return c, err
+		}
+		if err := addObjects(awaited, p.Awaited, p.Owner); err != nil {
+			return c, err
+		}
 	}
-	c.listed, err = objectsOf(services, isobar.OwnerXDS)
-	return c, err
+	c.listed, c.awaited = listed, awaited
+	return c, nil
 }
 
 // waiting lists the services that have no endpoints yet, sorted by name: those
@@ -168,10 +175,15 @@ func (c contents) waiting() []isobar.Service {
 }
 
 // putListed costs no more than what it changes: the others keep their identity.
-func (c contents) putListed(services []isobar.Service) (contents, error) {
-	add, err := objectsOf(services, isobar.OwnerXDS)
+func (c contents) putListed(owner string, services []isobar.Service) (contents, error) {
+	add, err := objectsOf(services, owner)
 	if err != nil {
 		return c, err
+	}
+	for name := range add {
+		if have, exists := c.listed[name]; exists && have.Owner != owner {
+			return c, owned(name, have.Owner)
+		}
 	}
 	next := make(map[string]isobar.Object, len(c.listed)+len(add))
 	maps.Copy(next, c.listed)
@@ -182,13 +194,18 @@ func (c contents) putListed(services []isobar.Service) (contents, error) {
 
 func objectsOf(services []isobar.Service, owner string) (map[string]isobar.Object, error) {
 	out := make(map[string]isobar.Object, len(services))
+	return out, addObjects(out, services, owner)
+}
+
+// addObjects adds services of an owner, none of which may be there already.
+func addObjects(to map[string]isobar.Object, services []isobar.Service, owner string) error {
 	for _, s := range services {
-		if _, twice := out[s.Name]; twice || s.Name == "" {
-			return nil, fmt.Errorf("%w: service %q is given twice, or has no name", isobar.ErrInvalid, s.Name)
+		if _, twice := to[s.Name]; twice || s.Name == "" {
+			return fmt.Errorf("%w: service %q is given twice, or has no name", isobar.ErrInvalid, s.Name)
 		}
-		out[s.Name] = isobar.Object{Service: s, Owner: owner}
+		to[s.Name] = isobar.Object{Service: s, Owner: owner}
 	}
-	return out, nil
+	return nil
 }
 
 func (c contents) setHealth(service, address string, h isobar.HealthStatus, now time.Time) (contents, error) {
@@ -276,7 +293,9 @@ func (c contents) equal(o contents) bool {
 		slices.Equal(c.health.Overrides(), o.health.Overrides())
 }
 
-func sameService(a, b *isobar.Object) bool { return reflect.DeepEqual(&a.Service, &b.Service) }
+func sameService(a, b *isobar.Object) bool {
+	return a.Owner == b.Owner && reflect.DeepEqual(&a.Service, &b.Service)
+}
 
 func endpointsOf(o isobar.Object) map[string]bool {
 	out := map[string]bool{}
@@ -291,6 +310,7 @@ func endpointsOf(o isobar.Object) map[string]bool {
 func owned(name, owner string) error {
 	return fmt.Errorf("service %s is %w owner: it belongs to the %s", name, isobar.ErrOwned, cmp.Or(map[string]string{
 		isobar.OwnerFile: "configuration file", isobar.OwnerAPI: "API", isobar.OwnerXDS: "other control plane (source.xds of the configuration file)",
+		isobar.OwnerDNS: "names of source.dns of the configuration file",
 	}[owner], owner))
 }
 

@@ -11,9 +11,13 @@ import (
 
 func putListed(t *testing.T, r *source.Registry, services ...isobar.Service) {
 	t.Helper()
-	if err := r.PutListed(services); err != nil {
+	if err := r.PutListed(isobar.OwnerXDS, services); err != nil {
 		t.Fatal(err)
 	}
+}
+
+func xdsLists(services ...isobar.Service) []source.Provided {
+	return []source.Provided{{Owner: isobar.OwnerXDS, Listed: services}}
 }
 
 // TestListedServicesHaveAnOwner: they are in force, nobody else may write them,
@@ -44,7 +48,7 @@ func TestListedServicesHaveAnOwner(t *testing.T) {
 	if got, want := names(r), "a=xds f=file x=xds"; got != want {
 		t.Errorf("in force are %s, want %s: the listed one takes its place", got, want)
 	}
-	if err := r.PutListed([]isobar.Service{svc("", 1)}); !errors.Is(err, isobar.ErrInvalid) {
+	if err := r.PutListed(isobar.OwnerXDS, []isobar.Service{svc("", 1)}); !errors.Is(err, isobar.ErrInvalid) {
 		t.Errorf("no name: %v", err)
 	}
 }
@@ -79,7 +83,7 @@ func TestServicesMoveBetweenFileAndControlPlane(t *testing.T) {
 	r := open(t, store.NewMemory())
 	set := func(file, listed []isobar.Service) {
 		t.Helper()
-		if _, err := r.SetConfigured(file, listed, nil, nil); err != nil {
+		if _, err := r.SetConfigured(file, xdsLists(listed...), nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -95,7 +99,7 @@ func TestServicesMoveBetweenFileAndControlPlane(t *testing.T) {
 	if got := names(r); got != "s=file" || len(r.Overrides()) != 1 {
 		t.Errorf("in force are %s, with %d overrides", got, len(r.Overrides()))
 	}
-	conflicts, err := r.SetConfigured([]isobar.Service{svc("s", 1)}, []isobar.Service{svc("s", 2)}, nil, nil)
+	conflicts, err := r.SetConfigured([]isobar.Service{svc("s", 1)}, xdsLists(svc("s", 2)), nil)
 	if err != nil || len(conflicts) != 1 {
 		t.Errorf("a name in both: %q, %v; want one conflict", conflicts, err)
 	}
@@ -108,7 +112,7 @@ func TestOverridesWaitForTheirService(t *testing.T) {
 	kept := store.NewMemory()
 	begin := func() *source.Registry {
 		r := open(t, kept)
-		if _, err := r.SetConfigured([]isobar.Service{svc("s", 1), svc("gone", 1)}, nil, nil, nil); err != nil {
+		if _, err := r.SetConfigured([]isobar.Service{svc("s", 1), svc("gone", 1)}, nil, nil); err != nil {
 			t.Fatal(err)
 		}
 		for _, name := range []string{"s", "gone"} {
@@ -117,7 +121,7 @@ func TestOverridesWaitForTheirService(t *testing.T) {
 			}
 		}
 		r = open(t, kept) // a restart
-		if _, err := r.SetConfigured(nil, nil, []isobar.Service{{Name: "s"}}, nil); err != nil {
+		if _, err := r.SetConfigured(nil, []source.Provided{{Owner: isobar.OwnerXDS, Awaited: []isobar.Service{{Name: "s"}}}}, nil); err != nil {
 			t.Fatal(err)
 		}
 		return r
@@ -143,7 +147,7 @@ func TestOverridesWaitForTheirService(t *testing.T) {
 	expect(r, "listed without the endpoint", 0)
 
 	r = begin()
-	if _, err := r.SetConfigured(nil, nil, nil, nil); err != nil {
+	if _, err := r.SetConfigured(nil, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	expect(r, "no longer awaited", 0)
@@ -161,5 +165,43 @@ func TestRevisionsOfListedServicesNeverGoBack(t *testing.T) {
 	after, _ := open(t, kept).State()
 	if after.Revision <= before.Revision {
 		t.Errorf("revision %d after %d", after.Revision, before.Revision)
+	}
+}
+
+// TestEachProviderHasItsOwn: a name belongs to one provider, and what another one
+// lists under it is refused; a service that moves between them in one change
+// is never missing.
+func TestEachProviderHasItsOwn(t *testing.T) {
+	r := open(t, store.NewMemory())
+	dns := r.Provider(isobar.OwnerDNS)
+	putListed(t, r, svc("x", 1))
+	if err := dns.PutListed([]isobar.Service{svc("d", 1)}); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := names(r), "d=dns x=xds"; got != want {
+		t.Errorf("in force are %s, want %s", got, want)
+	}
+	if err := dns.PutListed([]isobar.Service{svc("x", 2)}); !errors.Is(err, isobar.ErrOwned) {
+		t.Errorf("dns puts what xds has: %v, want ErrOwned", err)
+	}
+	if _, _, err := r.Put("d", svc("d", 2), 0); !errors.Is(err, isobar.ErrOwned) {
+		t.Errorf("the API puts what dns has: %v, want ErrOwned", err)
+	}
+	before, err := dns.Get("x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.SetConfigured(nil, []source.Provided{{Owner: isobar.OwnerDNS, Listed: []isobar.Service{svc("d", 1), svc("x", 1)}}}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := names(r), "d=dns x=dns"; got != want {
+		t.Errorf("in force are %s, want %s", got, want)
+	}
+	if after, err := dns.Get("x"); err != nil || after.Revision <= before.Revision {
+		t.Errorf("x has another owner at revision %d, %v, and was at %d", after.Revision, err, before.Revision)
+	}
+	twice := []source.Provided{{Owner: isobar.OwnerXDS, Listed: []isobar.Service{svc("d", 1)}}, {Owner: isobar.OwnerDNS, Listed: []isobar.Service{svc("d", 1)}}}
+	if _, err := r.SetConfigured(nil, twice, nil); !errors.Is(err, isobar.ErrInvalid) {
+		t.Errorf("two providers have one name: %v, want ErrInvalid", err)
 	}
 }

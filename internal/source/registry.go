@@ -1,6 +1,7 @@
 // Package source keeps what the fleet is made of: the services of the
-// configuration file, those of the API and those that another control plane
-// lists, each with one owner, and the health that operators set. What the API and operators set survives restarts.
+// configuration file, those of the API, and those whose endpoints another
+// control plane or DNS lists, each with one owner, and the health that operators
+// set. What the API and operators set survives restarts.
 package source
 
 import (
@@ -183,14 +184,14 @@ func (r *Registry) SetHealth(service, address string, h isobar.HealthStatus) (to
 // services would not be in force, and the health that operators set. Nothing
 // changes.
 func (r *Registry) Preview(
-	file, listed, awaited []isobar.Service, network *isobar.Network,
+	file []isobar.Service, providers []Provided, network *isobar.Network,
 ) (t *isobar.Topology, operators health.Table, conflicts []string, err error) {
-	file, listed, awaited = cloneServices(file), cloneServices(listed), cloneServices(awaited)
+	file, providers = cloneServices(file), cloneProvided(providers)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	next, err := r.now.setFile(file, network)
 	if err == nil {
-		next, err = next.setListed(listed, awaited)
+		next, err = next.setListed(providers)
 	}
 	if err != nil {
 		return nil, health.Table{}, nil, err

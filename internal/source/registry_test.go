@@ -120,12 +120,13 @@ func TestTheEarlierOwnerKeepsAName(t *testing.T) {
 	if got := names(r); got != "x=api y=file" {
 		t.Errorf("have %s", got)
 	}
-	const want = `# HELP isobar_source_conflicts Services of the file or of another control plane that are not in force because another owner has the name.
+	const want = `# HELP isobar_source_conflicts Services of the file, of another control plane or of DNS that are not in force because another owner has the name.
 # TYPE isobar_source_conflicts gauge
 isobar_source_conflicts 1
 # HELP isobar_source_services Services in force, by owner.
 # TYPE isobar_source_services gauge
 isobar_source_services{owner="api"} 1
+isobar_source_services{owner="dns"} 0
 isobar_source_services{owner="file"} 1
 isobar_source_services{owner="xds"} 0
 `

@@ -17,32 +17,64 @@ func (r *Registry) SetFile(services []isobar.Service, network *isobar.Network) (
 	return r.set(func(c contents) (contents, error) { return c.setFile(services, network) })
 }
 
-// SetConfigured replaces the services of the file, those that another control
-// plane lists, and the network, in one change: a service that moves between
-// file and control plane is never missing. Where the API owns a name it keeps
-// it, and the file comes before the control plane; conflicts tell so.
-//
-// Awaited are those services of the control plane of which it has listed
-// nothing yet, without endpoints: what operators said of those is kept for them,
-// and clients are not told that the services are gone.
-func (r *Registry) SetConfigured(file, listed, awaited []isobar.Service, network *isobar.Network) (conflicts []string, err error) {
-	file, listed, awaited = cloneServices(file), cloneServices(listed), cloneServices(awaited)
+// Provided is what one provider of endpoints has: another control plane, or DNS.
+type Provided struct {
+	Owner  string // isobar.OwnerXDS or isobar.OwnerDNS
+	Listed []isobar.Service
+	// Awaited are services whose endpoints the provider does not know yet, without
+	// endpoints: what operators said of those is kept for them, and clients are
+	// not told that the services are gone.
+	Awaited []isobar.Service
+}
+
+func cloneProvided(providers []Provided) []Provided {
+	out := make([]Provided, len(providers))
+	for i := range providers {
+		p := &providers[i]
+		out[i] = Provided{Owner: p.Owner, Listed: cloneServices(p.Listed), Awaited: cloneServices(p.Awaited)}
+	}
+	return out
+}
+
+// SetConfigured replaces the services of the file, those of all providers, and
+// the network, in one change: a service that moves between them is never
+// missing. Where the API owns a name it keeps it, and the file comes before the
+// providers; conflicts tell so. A name may belong to one provider only.
+func (r *Registry) SetConfigured(file []isobar.Service, providers []Provided, network *isobar.Network) (conflicts []string, err error) {
+	file, providers = cloneServices(file), cloneProvided(providers)
 	return r.set(func(c contents) (contents, error) {
 		c, err := c.setFile(file, network)
 		if err != nil {
 			return c, err
 		}
-		return c.setListed(listed, awaited)
+		return c.setListed(providers)
 	})
 }
 
-// PutListed replaces some of the services that another control plane lists, or
-// adds to them; the others stay. Whoever calls it keeps them over restarts.
-func (r *Registry) PutListed(services []isobar.Service) error {
+// Provider is the registry as one provider of endpoints sees it.
+type Provider struct {
+	registry *Registry
+	owner    string
+}
+
+// Provider gives the registry to the provider whose services have this owner.
+func (r *Registry) Provider(owner string) Provider { return Provider{r, owner} }
+
+// Get is [Registry.Get].
+func (p Provider) Get(name string) (isobar.Object, error) { return p.registry.Get(name) }
+
+// PutListed is [Registry.PutListed] for the provider's owner.
+func (p Provider) PutListed(services []isobar.Service) error {
+	return p.registry.PutListed(p.owner, services)
+}
+
+// PutListed replaces some of the services of a provider, or adds to them; the
+// others stay. The provider keeps them over restarts.
+func (r *Registry) PutListed(owner string, services []isobar.Service) error {
 	services = cloneServices(services)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	next, err := r.now.putListed(services)
+	next, err := r.now.putListed(owner, services)
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/source/keep"
 	"github.com/isobar-xds/isobar/internal/wire"
 )
 
@@ -17,11 +18,9 @@ type Client struct {
 	limit   wire.LogLimit // of what the server can trigger
 
 	changed chan struct{} // the configuration has changed; room for one signal
-	dirty   chan struct{} // there is something to save; room for one signal
+	saver   *keep.Saver
 
-	stored uint64 // revision of the store; of the goroutine that saves
-
-	outdated atomic.Pointer[[]Outdated] // as the table said last; nil before Configure
+	outdated atomic.Pointer[[]keep.Outdated] // as the table said last; nil before Configure
 
 	mu     sync.Mutex // guards all below
 	cfg    *Config    // nil = there is no other control plane
@@ -50,9 +49,10 @@ func Open(ctx context.Context, o Options) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{
-		opts: o, changed: make(chan struct{}, 1), dirty: make(chan struct{}, 1),
+		opts: o, changed: make(chan struct{}, 1),
 		answer: make(chan struct{}), link: link{since: time.Now()},
 	}
+	c.saver = keep.NewSaver(o.Store, storeKey, keep.SaverOptions{Encode: c.encode, Log: o.Log, Source: "xds"})
 	if err := c.load(ctx); err != nil {
 		return nil, err
 	}
@@ -65,8 +65,8 @@ func Open(ctx context.Context, o Options) (*Client, error) {
 // held that keeps others from coming between. An error of put refuses the
 // configuration.
 //
-// A service that was configured otherwise until now, by the file, begins with
-// the endpoints that it has there: it is not empty until the first answer.
+// A service whose endpoints came from the file or from another provider until
+// now begins with those: it is not empty until the first answer.
 func (c *Client) Configure(cfg *Config, put func(listed, unknown []isobar.Service) error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -76,8 +76,8 @@ func (c *Client) Configure(cfg *Config, put func(listed, unknown []isobar.Servic
 	}
 	c.cfg, c.table = cfg, next
 	c.show()
-	signal(c.changed)
-	signal(c.dirty)
+	keep.Signal(c.changed)
+	c.saver.Changed()
 	return nil
 }
 
@@ -91,14 +91,14 @@ func (c *Client) Preview(cfg *Config) (listed, unknown []isobar.Service) {
 	return next.services(), next.unknown()
 }
 
-// seed gives the endpoints that the file lists for a service that is about to
-// move here.
+// seed gives the endpoints that the file or another provider lists for a service
+// that is about to move here.
 func (c *Client) seed(name string) []isobar.ServiceLocality {
 	o, err := c.opts.Registry.Get(name)
-	if err != nil || o.Owner != isobar.OwnerFile {
+	if err != nil || o.Owner == isobar.OwnerAPI {
 		return nil
 	}
-	return bare(o.Service.Localities)
+	return keep.Bare(o.Service.Localities)
 }
 
 // WaitAnswered waits until the server has answered for every service of which
@@ -140,12 +140,5 @@ func (c *Client) show() {
 		default:
 			close(c.answer)
 		}
-	}
-}
-
-func signal(ch chan struct{}) {
-	select {
-	case ch <- struct{}{}:
-	default: // a signal is waiting already
 	}
 }

@@ -29,11 +29,11 @@ func FuzzSaved(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c, err := xdsource.Open(t.Context(), xdsource.Options{Registry: registry, Store: kept})
+		c, err := xdsource.Open(t.Context(), xdsource.Options{Registry: registry.Provider(isobar.OwnerXDS), Store: kept})
 		if err != nil {
 			return
 		}
-		_ = c.Configure(configuration("web"), func(listed, _ []isobar.Service) error { return registry.PutListed(listed) })
+		_ = c.Configure(configuration("web"), func(listed, _ []isobar.Service) error { return registry.PutListed(isobar.OwnerXDS, listed) })
 		top, table := registry.State()
 		_, _ = plan.Next(plan.Input{Now: time.Unix(0, 0), Trigger: assign.Rebase, Topology: top, Health: table, Version: 1}) // an error keeps the plan before
 		c.Status()

@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/source/keep"
 )
 
 // Config says which server to ask for what. It is not changed after it was
@@ -65,19 +66,10 @@ type Registry interface {
 	Get(name string) (isobar.Object, error)
 }
 
-// Store keeps what was listed last; see package store, whose types fit.
-type Store interface {
-	Get(ctx context.Context, key string) (struct {
-		Data     []byte
-		Revision uint64
-	}, error)
-	CompareAndSwap(ctx context.Context, key string, revision uint64, data []byte) (uint64, error)
-}
-
 // Options of [Open]. Registry and Store are required.
 type Options struct {
 	Registry Registry
-	Store    Store
+	Store    keep.Store
 	// Dial opens the connection; nil = the system's.
 	Dial       func(ctx context.Context, address string) (net.Conn, error)
 	Log        *slog.Logger          // nil = none

@@ -4,19 +4,15 @@ import (
 	"slices"
 	"strings"
 	"time"
-)
 
-// Outdated is a service whose endpoints may have changed without our knowing.
-type Outdated struct {
-	Service string
-	Since   time.Time
-}
+	"github.com/isobar-xds/isobar/internal/source/keep"
+)
 
 // Outdated lists the services whose endpoints are those of before, sorted: the
 // server can't be reached or has not answered for them yet, what it says is
 // refused, or it calls them empty.
 // It waits for nobody, so a disk that is slow to take a change holds no decision up.
-func (c *Client) Outdated() []Outdated {
+func (c *Client) Outdated() []keep.Outdated {
 	if list := c.outdated.Load(); list != nil {
 		return slices.Clone(*list)
 	}
@@ -24,14 +20,14 @@ func (c *Client) Outdated() []Outdated {
 }
 
 // outdated is the list for [Client.Outdated].
-func (t *table) outdated() []Outdated {
-	var out []Outdated
+func (t *table) outdated() []keep.Outdated {
+	var out []keep.Outdated
 	for _, e := range t.entries {
 		if !e.doubtful.IsZero() {
-			out = append(out, Outdated{Service: e.Settings.Name, Since: e.doubtful})
+			out = append(out, keep.Outdated{Service: e.Settings.Name, Since: e.doubtful})
 		}
 	}
-	slices.SortFunc(out, func(a, b Outdated) int { return strings.Compare(a.Service, b.Service) })
+	slices.SortFunc(out, func(a, b keep.Outdated) int { return strings.Compare(a.Service, b.Service) })
 	return out
 }
 

@@ -2,16 +2,11 @@ package xdsource
 
 import (
 	"context"
-	"math/rand/v2"
 	"time"
 
 	"golang.org/x/sync/errgroup"
-)
 
-// Bounds of the wait before a stream is opened again.
-const (
-	minBackoff = time.Second
-	maxBackoff = 30 * time.Second
+	"github.com/isobar-xds/isobar/internal/source/keep"
 )
 
 // Run follows the server until ctx ends, saves what is known and returns nil.
@@ -22,7 +17,7 @@ func (c *Client) Run(ctx context.Context) error {
 		return nil
 	})
 	g.Go(func() error {
-		c.save(ctx)
+		c.saver.Run(ctx, c.metrics.saveErrors)
 		return nil
 	})
 	return g.Wait()
@@ -53,7 +48,7 @@ func (c *Client) follow(ctx context.Context) {
 			continue
 		}
 		failures++
-		timer := time.NewTimer(backoff(failures))
+		timer := time.NewTimer(keep.Backoff(failures))
 		select {
 		case <-ctx.Done():
 		case <-c.changed: // perhaps to a server that can be reached
@@ -61,17 +56,6 @@ func (c *Client) follow(ctx context.Context) {
 		}
 		timer.Stop()
 	}
-}
-
-// backoff is how long to wait after so many failures in a row: at random
-// between a second and twice as long as before, up to maxBackoff, so that many
-// do not come back at once.
-func backoff(failures int) time.Duration {
-	most := maxBackoff
-	if failures < 5 { // 2^5 s are more
-		most = minBackoff << failures
-	}
-	return minBackoff + rand.N(most-minBackoff+1) //nolint:gosec // jitter is no secret
 }
 
 // ended notes that a stream has ended; a nil error says that we ended it.
@@ -87,7 +71,7 @@ func (c *Client) ended(ctx context.Context, cfg *Config, err error) {
 	if err == nil || ctx.Err() != nil {
 		return
 	}
-	text := short(err.Error())
+	text := keep.Short(err.Error())
 	if text == c.link.failure {
 		return // told before
 	}
@@ -105,13 +89,4 @@ func (c *Client) warn(msg string, attrs ...any) {
 		attrs = append(attrs, "lines_skipped", skipped)
 	}
 	c.opts.Log.Warn(msg, attrs...) //nolint:sloglint // the callers' are literals
-}
-
-// short bounds what is quoted from others.
-func short(s string) string {
-	const most = 500
-	if len(s) > most {
-		return s[:most] + "..."
-	}
-	return s
 }

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
+	"github.com/isobar-xds/isobar/internal/source/keep"
 	"github.com/isobar-xds/isobar/internal/wire"
 )
 
@@ -210,7 +211,7 @@ func (s *session) send(refusal error) error {
 // response takes one message and answers it.
 func (s *session) response(resp *discoveryv3.DiscoveryResponse) error {
 	if url := resp.GetTypeUrl(); url != wire.EndpointsURL {
-		return wire.BadMessage("type_url", short(url)+" was not asked for")
+		return wire.BadMessage("type_url", keep.Short(url)+" was not asked for")
 	}
 	s.began = true
 	s.nonce = resp.GetNonce()

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/source/keep"
 	"github.com/isobar-xds/isobar/internal/wire"
 )
 
@@ -66,15 +67,6 @@ func (e *entry) unlisted() []isobar.Locality {
 		if !slices.ContainsFunc(e.listed, func(l isobar.ServiceLocality) bool { return l.Locality == where }) {
 			out = append(out, where)
 		}
-	}
-	return out
-}
-
-// bare leaves of localities what another control plane can say.
-func bare(localities []isobar.ServiceLocality) []isobar.ServiceLocality {
-	out := make([]isobar.ServiceLocality, len(localities))
-	for i := range localities {
-		out[i] = isobar.ServiceLocality{Locality: localities[i].Locality, Endpoints: slices.Clone(localities[i].Endpoints)}
 	}
 	return out
 }
@@ -192,7 +184,7 @@ func (t *table) release(hold time.Duration, now time.Time) (emptied []*entry) {
 			continue
 		}
 		e.emptySince, e.at, e.leftOut, e.reason = time.Time{}, now, 0, ""
-		e.listed = bare(e.listed)
+		e.listed = keep.Bare(e.listed)
 		for i := range e.listed {
 			e.listed[i].Endpoints = nil
 		}
@@ -212,7 +204,7 @@ func (t *table) massEmpty() bool {
 			held++
 		}
 	}
-	return held > 1 && 2*held > all
+	return keep.TooMany(held, all)
 }
 
 // nextRelease tells when release has something to do; false = never, as things

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/source/keep"
 	"github.com/isobar-xds/isobar/internal/wire"
 )
 
@@ -95,7 +96,7 @@ func readAll(cfg *Config, resp *discoveryv3.DiscoveryResponse) (out []listing, p
 // read gives an error where not even the name can be told.
 func read(cfg *Config, resource *anypb.Any) (listing, error) {
 	if resource.GetTypeUrl() != wire.EndpointsURL {
-		return listing{}, wire.BadMessage("type_url", short(resource.GetTypeUrl())+" was not asked for")
+		return listing{}, wire.BadMessage("type_url", keep.Short(resource.GetTypeUrl())+" was not asked for")
 	}
 	m := &endpointv3.ClusterLoadAssignment{}
 	if err := wire.Decode(resource.GetValue(), m); err != nil {
@@ -112,7 +113,7 @@ func read(cfg *Config, resource *anypb.Any) (listing, error) {
 // refuse notes why an assignment is not taken. c.mu is held.
 func (c *Client) refuse(e *entry, err error) error {
 	e.answered = true
-	if text := short(err.Error()); text != e.refused {
+	if text := keep.Short(err.Error()); text != e.refused {
 		e.refused = text
 		c.warn("an assignment of the other control plane is refused; what it listed before stays",
 			"service", e.Settings.Name, "eds_name", e.EDSName, "error", text)
@@ -142,7 +143,7 @@ func (c *Client) put(services []isobar.Service) error {
 	if err := c.opts.Registry.PutListed(services); err != nil {
 		return err
 	}
-	signal(c.dirty)
+	c.saver.Changed()
 	return nil
 }
 
@@ -157,7 +158,7 @@ func (c *Client) counted(problems []error, now time.Time) {
 		return
 	}
 	c.link.nacks++
-	c.link.lastNACK, c.link.lastNACKAt = short(errors.Join(problems...).Error()), now
+	c.link.lastNACK, c.link.lastNACKAt = keep.Short(errors.Join(problems...).Error()), now
 	c.metrics.nacks.Inc()
 }
 

@@ -221,7 +221,7 @@ func (w *world) start(cfg *xdsource.Config) {
 		w.t.Fatal(err)
 	}
 	w.metrics = prometheus.NewRegistry()
-	if w.client, err = xdsource.Open(w.t.Context(), xdsource.Options{Registry: w.registry, Store: w.kept, Dial: w.dial, Registerer: w.metrics}); err != nil {
+	if w.client, err = xdsource.Open(w.t.Context(), xdsource.Options{Registry: w.registry.Provider(isobar.OwnerXDS), Store: w.kept, Dial: w.dial, Registerer: w.metrics}); err != nil {
 		w.t.Fatal(err)
 	}
 	w.configure(cfg)
@@ -240,7 +240,7 @@ func (w *world) start(cfg *xdsource.Config) {
 func (w *world) configure(cfg *xdsource.Config, file ...isobar.Service) {
 	w.t.Helper()
 	if err := w.client.Configure(cfg, func(listed, unknown []isobar.Service) error {
-		_, err := w.registry.SetConfigured(file, listed, unknown, nil)
+		_, err := w.registry.SetConfigured(file, []source.Provided{{Owner: isobar.OwnerXDS, Listed: listed, Awaited: unknown}}, nil)
 		return err
 	}); err != nil {
 		w.t.Fatal(err)
