@@ -12,6 +12,9 @@ const (
 	TrustObserved CapacityTrust = "observed" // what requests tell, once they tell enough
 )
 
+// Observed reports whether plans go by what requests tell.
+func (t CapacityTrust) Observed() bool { return t == TrustObserved }
+
 // CapacityTrusts lists them all.
 func CapacityTrusts() []CapacityTrust { return []CapacityTrust{TrustDeclared, TrustObserved} }
 

@@ -63,6 +63,7 @@ const (
 	DefaultCeiling       = 0.8
 	DefaultMaxShift      = 20.0 // points
 	DefaultServiceTimeMS = 10.0
+	DefaultErrorCostMS   = 1000.0
 
 	DefaultFailoverThreshold = 0.7
 )
@@ -120,6 +121,7 @@ type Service struct {
 	// requests experience differ; empty = declared.
 	CapacityTrust CapacityTrust     `json:"capacity_trust,omitempty"`
 	ServiceTimeMS float64           `json:"service_time_ms,omitempty"` // of one request without queueing; 0 = DefaultServiceTimeMS
+	ErrorCostMS   float64           `json:"error_cost_ms,omitempty"`   // what a failed request counts as, beside its latency; 0 = DefaultErrorCostMS
 	ORCA          ORCA              `json:"orca,omitzero"`             // endpoints report ORCA; clients weigh them by it
 	Localities    []ServiceLocality `json:"localities"`                // sorted, unique
 	Calls         []Call            `json:"calls,omitempty"`

@@ -21,9 +21,23 @@ type Estimate struct {
 	// Plan is what plans go by: the prior's centre while nothing contradicts it, and
 	// nearer to Safe the more the requests tell. While many fail it is Safe: whether
 	// servers refuse what is too much shows only when they get less.
-	Plan     float64 `json:"plan"`
-	Service  float64 `json:"service"`  // service time, seconds
+	Plan    float64 `json:"plan"`
+	Service float64 `json:"service"` // service time, seconds
+	// Quick lies below three quarters of the belief about the service time, seconds.
+	Quick float64 `json:"quick"`
+	// Errors is the part of the requests that fails whatever the load.
+	Errors   float64 `json:"errors"`
 	Shedding float64 `json:"shedding"` // probability that the servers refuse what is too much
+}
+
+// Valid reports whether an estimate that was saved makes sense.
+func (e *Estimate) Valid() bool {
+	for _, v := range [...]float64{e.Low, e.High, e.Median, e.Safe, e.Plan, e.Service, e.Quick, e.Errors, e.Shedding} {
+		if !(v >= 0 && v < 1e12) {
+			return false
+		}
+	}
+	return e.Errors <= 1 && e.Shedding <= 1.001 && e.Quick < 1e6
 }
 
 const (
@@ -122,27 +136,42 @@ func (m *Model) Estimate(p *Prior) Estimate {
 	}
 	prior := m.prior(p)
 	var rate [rates]float64
+	var service [times]float64
 	var out Estimate
-	sum, times := 0.0, 0.0
+	sum := 0.0
 	for mode := range modes {
 		for k := range rates {
-			w := modePrior[mode] * prior.rate[k] * math.Exp(float64(m.all[mode][k])) * weigh(m.failed[mode][k][:], failingPrior[:], 0)
+			w := modePrior[mode] * prior.rate[k] * math.Exp(float64(m.all[mode][k]))
+			if w < negligible {
+				continue
+			}
+			fails, errors := m.failures(mode, k)
+			w *= fails
+			all := 0.0
 			for s, v := range m.waiting[mode][k] {
 				x := w * prior.time[s] * math.Exp(float64(v))
-				rate[k] += x
-				times += x * float64(s)
-				if mode == shedding {
-					out.Shedding += x
-				}
-				sum += x
+				service[s] += x
+				all += x
 			}
+			rate[k] += all
+			if mode == shedding {
+				out.Shedding += all
+			}
+			out.Errors += all * errors
+			sum += all
 		}
 	}
 	if !(sum > 0) {
 		return Estimate{}
 	}
 	out.Shedding /= sum
-	out.Service = math.Exp2(step * (float64(m.fast) + times/sum))
+	out.Errors /= sum
+	mean := 0.0
+	for s, v := range service {
+		mean += float64(s) * v / sum
+	}
+	out.Service = math.Exp2(step * (float64(m.fast) + mean))
+	out.Quick = min(out.Service, math.Exp2(step*(float64(m.fast)+quantile(service[:], safeTail*sum))))
 	at := func(q float64) float64 { return math.Exp2(step * (float64(m.low) + quantile(rate[:], q*sum))) }
 	out.Low, out.Safe, out.Median, out.High = at(tail)/widen, at(safeTail), at(0.5), at(1-tail)*widen
 	part := min(1, interval(rate[:], sum)/interval(prior.rate[:], 1))
@@ -154,6 +183,22 @@ func (m *Model) Estimate(p *Prior) Estimate {
 	most := max(p.PerUnit, min(out.Low, proven*m.carried))
 	out.Plan = min(most, at(safeTail+room))
 	return out
+}
+
+// negligible is a probability that does not count.
+const negligible = 1e-12
+
+// failures sums the belief about the part that fails anyway, given how servers
+// behave and their capacity, and gives its mean. Next to none counts as none.
+func (m *Model) failures(mode, k int) (sum, mean float64) {
+	for e, v := range m.failed[mode][k] {
+		x := failingPrior[e] * math.Exp(float64(v))
+		sum += x
+		if e > 0 {
+			mean += x * failing[e]
+		}
+	}
+	return sum, mean / max(sum, 1e-30)
 }
 
 // interval is the width, in cells, of what is told of a row with this sum.
@@ -184,12 +229,12 @@ func quantile(row []float64, q float64) float64 {
 }
 
 // Expected is the mean number of requests at the servers of a locality, queues
-// included, at a rate and a capacity, both requests/s of all units, and a service
-// time in seconds.
-func Expected(rate, capacity, service float64) float64 {
-	if !(rate > 0 && capacity > 0 && service > 0) {
+// included, at a rate and a capacity, both requests/s of all units, a service time
+// in seconds, and so many queues.
+func Expected(rate, capacity, service, queues float64) float64 {
+	if !(rate > 0 && capacity > 0 && service > 0 && queues > 0) {
 		return 0
 	}
 	used := min(rate/capacity, queueFrom)
-	return rate*service + variability*math.Pow(used, math.Sqrt(2*(capacity*service+1)))/(1-used)
+	return rate*service + variability*queues*math.Pow(used, math.Sqrt(2*(capacity*service/queues+1)))/(1-used)
 }

@@ -43,7 +43,11 @@ type Window struct {
 	Utilization                  float64 // as reported by the servers; 0 = not reported
 	Seconds                      float64 // length of the window
 	Units                        float64 // of what serves: the weight of the endpoints that take traffic
-	Timeout                      float64 // of the requests, in seconds; 0 = not known
+	Queues                       float64 // endpoints that take traffic, each with a queue of its own; 0 = as many as units
+	// Varies is the standard deviation of the rate within windows, as a part of it: the
+	// requests in progress are counted at one moment of it.
+	Varies  float64
+	Timeout float64 // of the requests, in seconds; 0 = not known
 }
 
 // Prior is what is believed without evidence.
@@ -73,15 +77,16 @@ type Model struct {
 }
 
 // Rules of evidence.
-var logQueueFrom = math.Log(queueFrom)
+var logQueueFrom, logRefuseFrom = math.Log(queueFrom), math.Log(refuseFrom)
 
 const (
 	lately      = 0.3  // weight of a window in the part that failed lately
 	forget      = 0.03 // of the evidence with each window
 	changed     = 0.01 // probability that what was known is no longer true, with each window
-	temper      = 0.35 // weight of a window's evidence: the errors of the model repeat from window to window
+	temper      = 0.25 // weight of a window's evidence: the errors of the model repeat from window to window
 	variability = 0.6  // of the queue, against that of random arrivals and service times
 	queueFrom   = 0.95 // utilization from which the queue grows towards its bound
+	refuseFrom  = 0.88 // utilization from which servers that shed let the queue grow no longer
 	queueTo     = 1.1  // and where it gets there
 	queueFull   = 0.7  // of the bound: the mean in overload
 	defaultWait = 1.0  // timeout that is assumed, seconds
@@ -107,12 +112,22 @@ func (m *Model) Observe(w *Window, p *Prior) bool {
 }
 
 func (w *Window) valid() bool {
-	for _, v := range [...]float64{w.Rate, w.Sampled, w.InProgress, w.Network, w.Goodput, w.Failing, w.Utilization, w.Seconds, w.Units, w.Timeout} {
+	for _, v := range [...]float64{w.Rate, w.Sampled, w.InProgress, w.Network, w.Goodput, w.Failing, w.Utilization, w.Seconds,
+		w.Units, w.Queues, w.Varies, w.Timeout,
+	} {
 		if !(v >= 0 && v < 1e12) {
 			return false
 		}
 	}
 	return w.Seconds > 0 && w.Units > 0 && w.Failing <= 1
+}
+
+// queues is the number of queues that requests wait in.
+func (w *Window) queues() float64 {
+	if w.Queues > 0 {
+		return w.Queues
+	}
+	return w.Units
 }
 
 func (p *Prior) valid() bool {
@@ -130,7 +145,7 @@ func (m *Model) place(p *Prior, perUnit float64) {
 		low = max(low, int(math.Ceil(cellsOf(2*perUnit)))-rates+1)
 		low = min(low, max(int(math.Floor(cellsOf(perUnit/2.5))), low-4))
 	}
-	fast := int(math.Round(cellsOf(p.Service))) - times/2
+	fast := int(math.Round(cellsOf(p.Service))) - times/3 // slower than usual is more usual than faster
 	switch {
 	case !m.began:
 		m.began, m.low, m.fast = true, low, fast
@@ -159,6 +174,7 @@ type cells struct {
 	log      [rates]float64 // its logarithm
 	service  [times]float64 // seconds
 	exponent [rates + times]float64
+	queues   float64
 	bound    float64 // requests in progress at which all time out
 }
 
@@ -176,61 +192,118 @@ func newCells(m *Model, w *Window, p *Prior) *cells {
 	for s := range times {
 		c.service[s] = math.Exp2(step * float64(m.fast+s))
 	}
+	c.queues = w.queues()
 	for i := range c.exponent {
-		servers := w.Units * math.Exp2(step*float64(m.low+m.fast+i))
+		servers := w.Units / c.queues * math.Exp2(step*float64(m.low+m.fast+i))
 		c.exponent[i] = math.Sqrt(2 * (servers + 1))
 	}
 	return c
 }
 
-// waiting is the mean number of requests that wait, by Sakasegawa's approximation.
-func (c *cells) waiting(k, s int) float64 {
-	used, log := min(c.used[k], queueFrom), min(c.log[k], logQueueFrom)
+// waiting is the mean number of requests that wait, by Sakasegawa's approximation:
+// clients choose an endpoint without regard to its queue, so each queue is one of
+// its own.
+func (c *cells) waiting(k, s int, most, logMost float64) float64 {
+	used, log := min(c.used[k], most), min(c.log[k], logMost)
 	if c.exponent[k+s]*log < -20 {
 		return 0
 	}
-	return variability * math.Exp(c.exponent[k+s]*log) / (1 - used)
+	return variability * c.queues * math.Exp(c.exponent[k+s]*log) / (1 - used)
+}
+
+// at is the same at another rate, by a factor.
+func (c *cells) at(factor float64) *cells {
+	other := *c
+	other.bound *= factor
+	for k := range rates {
+		other.used[k] *= factor
+		other.log[k] = math.Log(other.used[k])
+	}
+	return &other
 }
 
 // wait takes the requests in progress as evidence.
 func (m *Model) wait(w *Window, c *cells) {
 	part := w.Sampled / w.Rate
+	less, more := c, c
+	if w.Varies > 0 {
+		varies := min(w.Varies, mostVaries)
+		less, more = c.at(1-varies), c.at(1+varies)
+	}
 	for k := range rates {
 		used := c.used[k]
-		full := newShape(used, w.InProgress)
+		error2 := modelError(used)
+		full := newShape(error2, w.InProgress)
 		refusing := full
 		if used > surelyFull {
-			refusing = newShape(surelyFull, w.InProgress)
+			refusing = newShape(modelError(surelyFull), w.InProgress)
 		}
-		over := min(1, (used-queueFrom)/(queueTo-queueFrom))
-		served := w.Rate / max(1, used)
 		for s := range times {
-			queue := c.waiting(k, s)
-			mean := min(c.bound, served*c.service[s]+queue)
-			v := temper * refusing.likelihood(part*mean+w.Network)
+			queue, refuse := c.mean(w.Rate, k, s)
+			if w.Varies > 0 {
+				varies := min(w.Varies, mostVaries)
+				queue, refuse = swung(w, less, more, varies, k, s)
+				lowest, _ := less.mean(w.Rate*(1-varies), k, s)
+				highest, _ := more.mean(w.Rate*(1+varies), k, s)
+				off := (highest - lowest) / (highest + lowest)
+				full = newShape(error2+off*off, w.InProgress)
+				refusing = full
+			}
+			v := temper * refusing.likelihood(part*refuse+w.Network)
 			m.waiting[shedding][k][s] += v
-			if used > surelyFull {
-				// Where nothing is refused, the queue grows towards its bound.
-				mean = w.Rate*c.service[s] + queue
-				mean = min(c.bound, mean+max(0, over)*max(0, queueFull*c.bound-mean))
-				v = temper * full.likelihood(part*mean+w.Network)
+			if queue != refuse {
+				v = temper * full.likelihood(part*queue+w.Network)
 			}
 			m.waiting[queueing][k][s] += v
 		}
 	}
 }
 
+// mostVaries bounds by how much the rate is believed to vary within a window.
+const mostVaries = 0.9
+
+// swung is the mean of two rates.
+func swung(w *Window, less, more *cells, varies float64, k, s int) (queueing, shedding float64) {
+	a, b := less.mean(w.Rate*(1-varies), k, s)
+	c, d := more.mean(w.Rate*(1+varies), k, s)
+	return (a + c) / 2, (b + d) / 2
+}
+
+// mean is the expected number of requests at the servers, where these queue and
+// where they shed.
+func (c *cells) mean(rate float64, k, s int) (queueing, shedding float64) {
+	used, queue := c.used[k], c.waiting(k, s, queueFrom, logQueueFrom)
+	shedding = min(c.bound, rate*c.service[s]+queue)
+	if used <= refuseFrom {
+		return shedding, shedding
+	}
+	shedding = min(c.bound, rate/max(1, used)*c.service[s]+c.waiting(k, s, refuseFrom, logRefuseFrom))
+	if used <= queueFrom {
+		return min(c.bound, rate*c.service[s]+queue), shedding
+	}
+	// Where nothing is refused, the queue grows towards its bound.
+	over := min(1, max(0, (used-queueFrom)/(queueTo-queueFrom)))
+	queueing = rate*c.service[s] + queue
+	return min(c.bound, queueing+over*max(0, queueFull*c.bound-queueing)), shedding
+}
+
 // surelyFull is the utilization from which on servers that shed differ from those
 // that queue.
 const surelyFull = 0.95
 
+// modelError is the square of the relative error of the model, which grows near
+// saturation.
+func modelError(used float64) float64 {
+	e := 0.12 + 0.75*ramp(used, 0.6, 1)
+	return e * e
+}
+
 // shape is that of a negative binomial distribution of n: the inverse square of
-// the relative error of the model, which grows near saturation.
+// the relative error of the model.
 type shape struct{ n, r, fixed float64 }
 
-func newShape(used, n float64) shape {
-	e := 0.12 + 0.75*min(1, max(0, (used-0.6)/0.4))
-	r := 1 / (e * e)
+func newShape(error2, n float64) shape {
+	r := 1 / error2
 	a, _ := math.Lgamma(n + r)
 	b, _ := math.Lgamma(r)
 	return shape{n: n, r: r, fixed: a - b + r*math.Log(r)}

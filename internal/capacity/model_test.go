@@ -200,6 +200,30 @@ func TestWrongDeclarationIsFoundOut(t *testing.T) {
 	}
 }
 
+// Many small endpoints, declared rightly: requests wait in some while others are
+// idle, and that is no sign that the locality is smaller.
+func TestEachEndpointQueuesForItself(t *testing.T) {
+	for _, pods := range []int{4, 16, 64} {
+		c := course{station: station{pods: pods, workers: 1, service: 0.02, cv2: 1, timeout: 2, abandons: true, clients: 6, window: 5}}
+		c.start(8)
+		prior := capacity.Prior{PerUnit: 50, Width: 2, Service: 0.02}
+		var m capacity.Model
+		held, expected := 0.0, 0.0
+		for range 60 {
+			w := c.play(0.8 * c.capacity())
+			m.Observe(&w, &prior)
+			held += w.InProgress
+			expected += capacity.Expected(w.Rate, c.capacity(), c.service, float64(pods))
+		}
+		if !near(held, expected, 1.5) {
+			t.Errorf("%d endpoints: %.0f requests are in progress on average, expected are %.0f", pods, held/60, expected/60)
+		}
+		if e := m.Estimate(&prior); !near(e.Plan, 50, 1.15) || e.Known && e.High < 50 {
+			t.Errorf("%d endpoints: a plan goes by %.1f (%.0f to %.0f), want about 50", pods, e.Plan, e.Low, e.High)
+		}
+	}
+}
+
 // Servers at their limit report a utilization of 1: that is the best window of
 // all, and bounds the capacity from above.
 func TestFullUtilizationIsEvidence(t *testing.T) {

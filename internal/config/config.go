@@ -164,6 +164,7 @@ type Defaults struct {
 	MaxShed           float64              // fraction of demand
 	Ceiling           float64              // utilization
 	ServiceTimeMS     float64              // milliseconds
+	ErrorCostMS       float64              `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only
 	CapacityTrust     isobar.CapacityTrust `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only
 	Limits            []isobar.Limit       `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only
 	// Cluster has no TLS.

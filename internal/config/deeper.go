@@ -12,7 +12,8 @@ func deeper() []strict.Field {
 	}{
 		{
 			"it belongs to a service in `services`, or for all of them into `defaults`", []string{
-				"mode", "policy", "isolation", "residency", "failover_threshold", "promote", "max_shift", "max_shed", "service_time_ms", "capacity_trust", "limits",
+				"mode", "policy", "isolation", "residency", "failover_threshold", "promote", "max_shift", "max_shed", "service_time_ms", "error_cost_ms",
+				"capacity_trust", "limits",
 			},
 		},
 		{"it belongs to a service in `services`", []string{"name", "localities", "orca", "health_checks", "checkers", "calls", "criticality", "assignment"}},

@@ -15,6 +15,7 @@ var (
 		AboveMin: true, Max: 1, LargeHint: "it is a fraction: write 0.8 for 80%",
 		ZeroHint: "set the health of its endpoints to draining to keep traffic away",
 	}
+	errorCostRange   = strict.Range{AboveMin: true, Max: 3.6e6, Unit: "ms"}
 	serviceTimeRange = strict.Range{AboveMin: true, Max: 3.6e6, Unit: "ms"}
 	rateRange        = strict.Range{AboveMin: true, Max: 1e12, Unit: "requests/s", ZeroHint: "leave it out if it is not known"}
 	backgroundRange  = strict.Range{Max: 1e12, Unit: "requests/s"}

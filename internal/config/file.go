@@ -196,7 +196,7 @@ func readDefaults(v strict.Value, d *Defaults) {
 		floatField("max_shed", &d.MaxShed, shedRange),
 		floatField("ceiling", &d.Ceiling, ceilingRange),
 		trustField(&d.CapacityTrust),
-		floatField("service_time_ms", &d.ServiceTimeMS, serviceTimeRange),
+		floatField("service_time_ms", &d.ServiceTimeMS, serviceTimeRange), floatField("error_cost_ms", &d.ErrorCostMS, errorCostRange),
 		limitsField(&d.Limits),
 		{Name: "tls", Elsewhere: "give it to each of the services: it names their certificates"},
 	}, clusterFields(&d.Cluster, &clusterPlaces{})...))

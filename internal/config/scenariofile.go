@@ -208,7 +208,7 @@ func (r *scenarioReader) service(v strict.Value, at *strict.Value) isobar.Servic
 		promoteField(&s.Promote), floatField("max_shift", &s.MaxShift, shiftRange),
 		floatField("max_shed", &s.MaxShed, shedRange), criticalityField(&s.Criticality, &criticalityAt),
 		trustField(&s.CapacityTrust),
-		floatField("service_time_ms", &s.ServiceTimeMS, serviceTimeRange),
+		floatField("service_time_ms", &s.ServiceTimeMS, serviceTimeRange), floatField("error_cost_ms", &s.ErrorCostMS, errorCostRange),
 		orcaField(&s.ORCA), limitsField(&s.Limits), r.metricsField(&s),
 		{Name: "localities", Required: true, Read: func(v strict.Value) { s.Localities = r.localities(v, &weights) }},
 		{Name: "calls", Read: func(v strict.Value) {

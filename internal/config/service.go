@@ -81,8 +81,8 @@ func (r *serviceReader) service(v strict.Value) isobar.Service {
 	s := isobar.Service{
 		Name: r.name, Mode: d.Mode, Policy: d.Policy, Isolation: d.Isolation, Residency: d.Residency,
 		FailoverThreshold: d.FailoverThreshold, Promote: d.Promote, MaxShift: d.MaxShift, MaxShed: d.MaxShed, ServiceTimeMS: d.ServiceTimeMS,
-		CapacityTrust: d.CapacityTrust,
-		Limits:        d.Limits, ClusterSettings: d.Cluster,
+		CapacityTrust: d.CapacityTrust, ErrorCostMS: d.ErrorCostMS,
+		Limits: d.Limits, ClusterSettings: d.Cluster,
 		Localities: []isobar.ServiceLocality{},
 	}
 	r.nameAt, r.policyAt = v, v
@@ -111,7 +111,7 @@ func (r *serviceReader) service(v strict.Value) isobar.Service {
 		floatField("max_shed", &s.MaxShed, shedRange),
 		criticalityField(&s.Criticality, &r.criticalityAt),
 		trustField(&s.CapacityTrust),
-		floatField("service_time_ms", &s.ServiceTimeMS, serviceTimeRange),
+		floatField("service_time_ms", &s.ServiceTimeMS, serviceTimeRange), floatField("error_cost_ms", &s.ErrorCostMS, errorCostRange),
 		orcaField(&s.ORCA),
 		{Name: "limits", Read: func(v strict.Value) { r.limitsAt, s.Limits = &v, readLimits(v) }},
 		{Name: "localities", Required: !r.listed.givesLocalities(), Read: func(v strict.Value) { r.localitiesAt, s.Localities = &v, r.localities(v) }},

@@ -61,12 +61,13 @@ func (d *draft) nearestRegion(s *sourceDemand, forbidden []bool) (region string,
 // prices gives what a request from a source to each site costs beside its time,
 // in ms; nil where there are none.
 func (d *draft) prices(source isobar.Locality) []float64 {
-	if len(d.network.Egress()) == 0 {
+	if len(d.network.Egress()) == 0 && d.extra == nil {
 		return nil
 	}
 	out := make([]float64, len(d.sites))
+	copy(out, d.extra)
 	for l := range d.sites {
-		out[l] = d.network.Price(source, d.sites[l].Group.Locality)
+		out[l] += d.network.Price(source, d.sites[l].Group.Locality)
 	}
 	return out
 }

@@ -39,7 +39,7 @@ func (o *ObservedCapacity) valid() bool {
 			return false
 		}
 	}
-	return o.Evidence.Valid()
+	return o.Estimate.Valid() && o.Evidence.Valid()
 }
 
 // validObserved gives those that make sense, sorted by locality, each locality
@@ -219,6 +219,7 @@ func (s *serviceExperience) window(now time.Time, interval time.Duration, l *loa
 	w := capacity.Window{
 		Rate: rate, Sampled: o.Sampled, InProgress: o.InProgress, Network: o.Network, Goodput: o.Goodput * rate / o.Rate,
 		Failing: o.Failing(), Utilization: utilization, Seconds: interval.Seconds(), Units: units,
+		Queues: float64(before.Sites[i].Group.Usable()), Varies: varies(l, locality),
 	}
 	if before := k.Rate; k.windows > 0 && math.Abs(rate-before) > steadyPart*max(rate, before) {
 		// Requests in progress are counted at the end of a window, and its rate is a
@@ -232,8 +233,27 @@ func (s *serviceExperience) window(now time.Time, interval time.Duration, l *loa
 		return
 	}
 	k.take(now, &w, &prior)
-	k.Expected = capacity.Expected(rate, declared, k.Estimate.Service) * o.Sampled / rate
+	k.Expected = capacity.Expected(rate, declared, k.Estimate.Service, w.Queues) * o.Sampled / rate
 	k.InProgress = o.AtServer()
+}
+
+// varies is the standard deviation of the rate in a locality within windows, as a
+// part of it, by how far the demand of its sources swings.
+func varies(l *load.ServiceLoad, locality isobar.Locality) float64 {
+	var square, all float64
+	for i := range l.Sources {
+		src := &l.Sources[i]
+		for j := range src.Landed {
+			if x := &src.Landed[j]; x.Locality == locality {
+				all += x.Issued
+				square += x.Issued * x.Issued * src.Swing * src.Swing
+			}
+		}
+	}
+	if square <= 0 || all <= 0 {
+		return 0
+	}
+	return math.Sqrt(square) / all
 }
 
 // calm reports whether a locality with much room may be looked at in one window

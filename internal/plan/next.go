@@ -70,8 +70,9 @@ type draft struct {
 	last     *Service // of the plan before; nil for a new one
 	sameWays bool     // sites and network are those of last
 
-	in, out  []*link // calls that count: who calls it, and whom it calls
-	swinging bool    // that demand swings is planned for
+	in, out  []*link   // calls that count: who calls it, and whom it calls
+	swinging bool      // that demand swings is planned for
+	extra    []float64 // per site, ms: what requests cost there beyond what is usual; nil = nothing
 
 	settled [][]float64 // per source of Problem, shares that calm demand wants; nil = nothing to be gained
 	policy  [][]float64 // per source, the shares that its policy wants; nil for the solver's

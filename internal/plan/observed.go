@@ -106,8 +106,51 @@ func (c *CapacityExplained) String() string {
 func (s *Service) Contradictions() []Trouble {
 	var out []Trouble
 	for i := range s.Sites {
-		if c := s.ToldCapacity(i); c.Contradicted && s.Spec.CapacityTrust != isobar.TrustObserved {
+		if c := s.ToldCapacity(i); c.Contradicted && !s.Spec.CapacityTrust.Observed() {
 			out = append(out, Trouble{TroubleContradicted, c.Locality, fmt.Sprintf("%s: %s; set max_rate, or capacity_trust: observed", c.Locality, c.String())})
+		}
+	}
+	return out
+}
+
+// Rules of what slow and failing localities cost.
+const (
+	slowerBy   = 1.25 // times the usual service time that counts as usual
+	slowerByMS = 1.0  // the same, ms
+	leastError = 0.01 // part of the requests that fails whatever the load, below which it costs nothing
+)
+
+// extraCosts gives what a request costs in each site beyond what is usual, in ms,
+// because requests take longer there without queueing, or fail whatever the load.
+// It is nil where all are alike.
+func (d *draft) extraCosts() []float64 {
+	var quick []float64
+	for i := range d.Observed {
+		quick = append(quick, d.Observed[i].Estimate.Quick)
+	}
+	if len(quick) == 0 {
+		return nil
+	}
+	slices.Sort(quick)
+	usual := 1000 * quick[(len(quick)-1)/2]
+	var out []float64
+	for i := range d.sites {
+		o := d.observed(d.sites[i].Group.Locality)
+		if o == nil {
+			continue
+		}
+		cost := 0.0
+		if ms := 1000 * o.Estimate.Quick; ms > max(slowerBy*usual, usual+slowerByMS) {
+			cost = ms - usual
+		}
+		if o.Estimate.Errors > leastError {
+			cost += o.Estimate.Errors * orDefault(d.Spec.ErrorCostMS, isobar.DefaultErrorCostMS)
+		}
+		if cost > 0 {
+			if out == nil {
+				out = make([]float64, len(d.sites))
+			}
+			out[i] = cost
 		}
 	}
 	return out
@@ -116,9 +159,10 @@ func (s *Service) Contradictions() []Trouble {
 // applyObserved gives sites the capacity that the requests tell, where the
 // service trusts them.
 func (d *draft) applyObserved() {
-	if d.Spec.CapacityTrust != isobar.TrustObserved {
+	if !d.Spec.CapacityTrust.Observed() {
 		return
 	}
+	d.extra = d.extraCosts()
 	for i := range d.sites {
 		s := &d.sites[i]
 		o := d.observed(s.Group.Locality)

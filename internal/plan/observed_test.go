@@ -18,6 +18,8 @@ type queued struct {
 	*loop
 
 	serves map[string]float64 // requests/s
+	slow   map[string]float64 // seconds that each request takes longer
+	fails  map[string]float64 // part of the requests that fails whatever the load
 	mute   bool               // clients report no requests in progress
 	rest   map[string]float64 // requests in progress that were rounded off
 }
@@ -32,9 +34,9 @@ func newQueued(t *testing.T, declared float64, trust isobar.CapacityTrust) *queu
 func (c *queued) landed(z string, rate float64) (served, inProgress float64) {
 	capacity := c.serves[z]
 	used := rate / capacity
-	n := rate * 0.02
+	n := rate * (0.02 + c.slow[z])
 	if used < 1 {
-		return rate, n + 0.6*math.Pow(used, math.Sqrt(2*(capacity*0.02+1)))/(1-min(0.98, used))
+		return rate * (1 - c.fails[z]), n + 0.6*math.Pow(used, math.Sqrt(2*(capacity*0.02+1)))/(1-min(0.98, used))
 	}
 	return 0.9 * capacity, 0.7 * rate
 }
@@ -115,7 +117,7 @@ func TestWrongDeclarationIsToldAndMended(t *testing.T) {
 					t.Errorf("trust %q: told is %.0f to %.0f, the truth is 500", trust, a.Low, a.High)
 				}
 				s, _ := c.plan.Service("checkout")
-				if w := plan.Texts(s.Contradictions()); trust == isobar.TrustObserved {
+				if w := plan.Texts(s.Contradictions()); trust.Observed() {
 					if len(w) != 0 {
 						t.Errorf("what the plan goes by anyway needs no attention: %q", w)
 					}
@@ -129,9 +131,9 @@ func TestWrongDeclarationIsToldAndMended(t *testing.T) {
 		}
 		got := c.planned("us/a")
 		switch {
-		case trust != isobar.TrustObserved && got < 500:
+		case !trust.Observed() && got < 500:
 			t.Errorf("trust %q: %.0f/s are planned for us/a, want what is declared to allow it", trust, got)
-		case trust == isobar.TrustObserved && (got > 500 || got < 200):
+		case trust.Observed() && (got > 500 || got < 200):
 			t.Errorf("trust %q: %.0f/s are planned for us/a, which serves 500", trust, got)
 		}
 	}
@@ -149,6 +151,37 @@ func TestRightDeclarationStays(t *testing.T) {
 			x := c.capacity(z)
 			if x.Contradicted || x.InUse < 850 || x.InUse > 1500 {
 				t.Errorf("at %.0f/s: the plan goes by %.0f for %s, want about 1000; %+v", rate, x.InUse, z, x)
+			}
+		}
+	}
+}
+
+// Two zones are declared rightly, and us/a is slow or fails whatever its load: as
+// much goes to us/b as fits there, and no more than the ceiling allows. Who trusts
+// declarations keeps us/a full.
+func TestSlowAndFailingZonesGetLess(t *testing.T) {
+	for name, fault := range map[string]func(*queued){
+		"slow":    func(c *queued) { c.slow = map[string]float64{"us/a": 0.1} },
+		"failing": func(c *queued) { c.fails = map[string]float64{"us/a": 0.3} },
+	} {
+		for _, trust := range []isobar.CapacityTrust{isobar.TrustDeclared, isobar.TrustObserved} {
+			c := newQueued(t, 1000, trust)
+			c.serves["us/a"] = 1000
+			for tick := range 80 {
+				if tick == 20 {
+					fault(c)
+				}
+				c.tick(900)
+				if v := c.plan.Violations; len(v) > 0 {
+					t.Fatal(v)
+				}
+			}
+			a, b := c.planned("us/a"), c.planned("us/b")
+			if trust.Observed() && (a > 350 || b < 550) {
+				t.Errorf("%s: %.0f/s are planned for us/a and %.0f/s for us/b, want most in us/b", name, a, b)
+			}
+			if !trust.Observed() && a < 450 {
+				t.Errorf("%s: %.0f/s are planned for us/a, want it to keep what its declared capacity allows", name, a)
 			}
 		}
 	}

@@ -22,7 +22,7 @@ func sameSpec(a, b *isobar.Service) bool {
 	return a == b || (a.Name == b.Name && a.Mode == b.Mode && a.Promote == b.Promote && a.Policy == b.Policy && a.Isolation == b.Isolation &&
 		identical(a.Residency, b.Residency) && a.FailoverThreshold == b.FailoverThreshold && a.MaxShift == b.MaxShift && a.MaxShed == b.MaxShed &&
 		a.Criticality.Equal(b.Criticality) &&
-		a.ServiceTimeMS == b.ServiceTimeMS && a.CapacityTrust == b.CapacityTrust && a.ORCA == b.ORCA &&
+		a.ServiceTimeMS == b.ServiceTimeMS && a.ErrorCostMS == b.ErrorCostMS && a.CapacityTrust == b.CapacityTrust && a.ORCA == b.ORCA &&
 		a.Checkers == b.Checkers && a.Assignment == b.Assignment && a.SameCluster(&b.ClusterSettings) &&
 		identical(a.Localities, b.Localities) && identical(a.Calls, b.Calls) && identical(a.Limits, b.Limits) && identical(a.HealthChecks, b.HealthChecks))
 }
