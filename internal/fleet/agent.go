@@ -84,11 +84,11 @@ type AgentOptions struct {
 
 	PushDelay   time.Duration // from the arrival of an assignment to its use and ACK
 	ReportDelay time.Duration // from the end of a window to the sending of its report
-	Step        time.Duration // resolution of the fluid; 0 = 100 ms
+	Step        time.Duration // resolution of the rates; 0 = 100 ms
 }
 
 // Agent is a fake xDS client: it subscribes to assignments, follows them, and
-// reports the load that follows from its demand, counted as a fluid. It is
+// reports the load that follows from its demand, counted in fractions of requests. It is
 // written from what Envoy and gRPC are known to do and is no independent
 // witness of it.
 type Agent struct {

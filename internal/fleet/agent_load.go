@@ -19,7 +19,7 @@ type Totals struct {
 	Sites      map[isobar.Locality]float64
 }
 
-// serviceLedger counts the load of one service, as a fluid. What is counted
+// serviceLedger counts the load of one service, in fractions of requests. What is counted
 // but not yet reported keeps its fraction, so that nothing gets lost by
 // rounding.
 type serviceLedger struct {

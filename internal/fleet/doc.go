@@ -2,5 +2,5 @@
 // tests: backends with limited concurrency behind real gRPC servers, real
 // grpc-go xDS clients with a locality each, connections that are as slow as
 // the distance they stand for, and [Agent], a fake client that follows
-// assignments and reports load as a fluid, in real or virtual time.
+// assignments and reports load as rates, in real or virtual time.
 package fleet

@@ -50,6 +50,9 @@ func (m *meter) sum() (totals, *histogram) {
 		h.merge(&b.hist)
 		b.tick, b.hist = totals{}, histogram{}
 	}
+	if r := m.w.requests; r != nil {
+		r.take(&t, &h)
+	}
 	t.seconds = seconds // all of them had the same
 	return t, &h
 }
@@ -60,7 +63,7 @@ func (b *block) step() {
 	for i, s := range b.services {
 		for _, g := range s.groups {
 			for _, p := range g.populations {
-				if p.rate > 0 {
+				if p.rate > 0 && b.w.requests == nil {
 					b.population(p, length)
 				}
 			}

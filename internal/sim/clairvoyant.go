@@ -32,13 +32,15 @@ func (b *clairvoyant) step(time.Duration) error {
 			demand[j] = g.rate
 		}
 		p := s.problem(demand, s.trueSites()).Service
+		p.Price = s.troublePrices(b.w.timeout())
 		if s.spec.Criticality != nil {
 			if err := b.stepClasses(s, p); err != nil {
 				return err
 			}
 			continue
 		}
-		if slices.Equal(p.Demand, b.solved[i].Demand) && slices.Equal(p.Localities, b.solved[i].Localities) {
+		if slices.Equal(p.Demand, b.solved[i].Demand) && slices.Equal(p.Localities, b.solved[i].Localities) &&
+			slices.EqualFunc(p.Price, b.solved[i].Price, slices.Equal[[]float64]) {
 			continue
 		}
 		b.solved[i] = p
@@ -68,6 +70,30 @@ func (s *service) trueSites() []solver.Locality {
 		}
 	}
 	return s.settings(out)
+}
+
+// troublePrices is what requests cost at each site beside queueing, in ms: what they
+// take longer, and the timeout (seconds) for those that fail. It is nil where
+// nothing is wrong.
+func (s *service) troublePrices(timeout float64) [][]float64 {
+	row := make([]float64, len(s.sites))
+	some := false
+	for i := range s.sites {
+		x := &s.sites[i]
+		for e := x.first; e < x.end; e++ {
+			cost := min(1000*timeout, s.endpoints[e].slow) + 1000*timeout*s.endpoints[e].failing
+			row[i] += cost / float64(x.end-x.first)
+			some = some || cost > 0
+		}
+	}
+	if !some {
+		return nil
+	}
+	out := make([][]float64, len(s.groups))
+	for i := range out {
+		out[i] = row
+	}
+	return out
 }
 
 // exactly makes the route that realises flows, evenly over the endpoints that

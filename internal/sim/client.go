@@ -29,6 +29,9 @@ type client struct {
 	last       time.Duration      // when the newest of them arrives
 	pushes     uint64
 
+	credit []float64 // per site: what it is owed of the client's next requests
+	turn   []int     // per site: the endpoint that was chosen last
+
 	phase    time.Duration // of its reports, below the interval
 	counts   []count       // per site, since the last report
 	dropped  float64
@@ -49,6 +52,7 @@ type push struct {
 // count is what a client sent to a site since its last report.
 type count struct {
 	issued, errors    float64
+	succeeded         float64 // where single requests are played; else what did not fail
 	measured, metrics float64 // requests that carried a utilization, and its sum
 	busy              float64 // requests in progress
 	part              float64 // of a request that the gauges so far left out
@@ -170,18 +174,24 @@ func (w *world) send(c *client, now time.Duration) {
 // whole numbers; what is left over stays for the next window.
 func (c *client) window(now time.Duration, arrived time.Time) load.Report {
 	s := c.population.group.service
+	single := c.credit != nil
 	sr := load.ServiceReport{Service: s.spec.Name, Interval: now - c.reported}
 	for i := range c.counts {
 		k := &c.counts[i]
 		issued := whole(k.issued)
 		errors := min(whole(k.errors), issued)
+		succeeded := issued - errors
+		if single {
+			errors, succeeded = whole(k.errors), whole(k.succeeded)
+			k.succeeded = 0
+		}
 		k.issued -= float64(issued)
 		k.errors -= float64(errors)
-		if issued > 0 {
+		if issued > 0 || errors+succeeded > 0 || (single && k.busy > 0) {
 			lr := load.LocalityReport{
 				Locality: &s.sites[i].locality, Issued: c.lied(issued), HasIssued: true,
-				Succeeded: c.lied(issued - errors), Errors: c.lied(issued) - c.lied(issued-errors),
-				InProgress: k.gauge(),
+				Succeeded: c.lied(succeeded), Errors: c.lied(errors+succeeded) - c.lied(succeeded),
+				InProgress: c.gauge(k),
 			}
 			if k.measured >= 1 {
 				lr.Details = s.report(i, c.lied(whole(k.measured)), k.metrics/k.measured)
@@ -198,6 +208,15 @@ func (c *client) window(now time.Duration, arrived time.Time) load.Report {
 	}
 	c.reported = now
 	return load.Report{Arrived: arrived, Services: []load.ServiceReport{sr}}
+}
+
+// gauge is what a client tells of its requests in progress.
+func (c *client) gauge(k *count) uint32 {
+	n := k.gauge()
+	if src := c.population.source; c.liar && src != nil && src.LieInProgress != nil {
+		return uint32(min(math.MaxUint32, max(0, *src.LieInProgress*float64(n))))
+	}
+	return n
 }
 
 func (c *client) lied(n uint64) uint64 { return whole(c.lie * float64(n)) }

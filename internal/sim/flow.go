@@ -114,7 +114,10 @@ func (w *world) serve(s *service) {
 			default:
 				before := e.queue.present
 				e.ok = 1 - e.queue.step(e.arrived, capacity, e.servers, timeout, length)
-				e.stay = e.queue.stay(capacity, e.servers)
+				e.ok *= 1 - e.failing
+				if e.stay = e.queue.stay(capacity, e.servers) + e.slow; e.slow > 0 && e.stay > 1000*timeout {
+					e.ok, e.stay = 0, 1000*timeout
+				}
 				last = e
 				e.previous = before
 			}
@@ -136,7 +139,7 @@ func (w *world) serve(s *service) {
 // another one that has gone through it.
 func (e *endpoint) like(o *endpoint) bool {
 	return e.arrived == o.arrived && e.declared == o.declared && e.servers == o.servers && e.up == o.up &&
-		e.queue.present == o.previous
+		e.queue.present == o.previous && e.slow == o.slow && e.failing == o.failing
 }
 
 func (w *world) timeout() float64 {

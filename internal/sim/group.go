@@ -39,6 +39,7 @@ type population struct {
 	index   uint64
 	clients []*client
 	rate    float64 // requests/s of all of them in this step
+	sent    float64 // requests in this step, where single ones are played
 
 	// The mean of its clients' routes; stale when one of them has changed.
 	mean  route

@@ -52,14 +52,20 @@ func (b *loadAware) health(time.Duration) error {
 }
 
 func (b *loadAware) step(now time.Duration) error {
-	if now%awarePeriod >= b.w.step {
-		return nil
-	}
 	for _, c := range b.w.clients {
-		b.observe(c)
-		b.weigh(c, nil)
+		if b.w.awareAt(c, now) {
+			b.observe(c)
+			b.weigh(c, nil)
+		}
 	}
 	return nil
+}
+
+// awareAt reports whether a proxy weighs its localities anew now: each does it at
+// moments of its own.
+func (w *world) awareAt(c *client, now time.Duration) bool {
+	phase := time.Duration(draw(w.sc.Seed, drawPhase, c.id) * float64(awarePeriod))
+	return (now+phase)%awarePeriod < w.step
 }
 
 // observe takes in what the answers of the last second told.
@@ -152,8 +158,8 @@ func newBeneath(w *world) (balancer, error) {
 }
 
 func (b *beneath) step(now time.Duration) error {
-	due := now%awarePeriod < b.w.step
 	for _, c := range b.w.clients {
+		due := b.w.awareAt(c, now)
 		v := &b.proxies.proxies[c.id]
 		if c.assignment == nil || (!due && v.obeys == c.assignment) {
 			continue

@@ -2,7 +2,7 @@ package sim
 
 import "math"
 
-// queue is one endpoint as a fluid. Its only state is the mean number of
+// queue is one endpoint as rates see it. Its only state is the mean number of
 // requests in it. At a steady rate that number is what the solver's cost
 // assumes for M/M/c (Sakasegawa's approximation):
 //

@@ -12,6 +12,7 @@ const (
 	drawPush
 	drawReport
 	drawUtilization
+	drawPhase
 )
 
 // draw gives a number in [0, 1) that depends on nothing but its arguments:

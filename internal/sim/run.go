@@ -99,6 +99,11 @@ func (w *world) advance(b balancer) error {
 	if err := b.step(w.now); err != nil {
 		return err
 	}
+	w.trouble()
+	if w.requests != nil {
+		w.requests.step()
+		return nil
+	}
 	w.flow()
 	return nil
 }

@@ -4,7 +4,7 @@
 // the server, and the data planes as package dataplane predicts them. Other
 // policies run in the same fleet, to compare.
 //
-// Requests are a fluid: rates, not single requests. A run has no clock and no
+// Requests are rates, or single ones where [Scenario.Requests] says so. A run has no clock and no
 // randomness but what is derived from its seed, so the same scenario gives the
 // same bytes.
 package sim
@@ -36,11 +36,17 @@ type Scenario struct {
 	HealthDelay time.Duration // from a failure, or its end, to everybody's knowledge of it
 	Timeout     time.Duration // longest time at an endpoint; 0 = 1 s
 
+	// Requests plays single requests in place of rates, as Serving says.
+	Requests bool
+	Serving  []Serving
+	Troubles []Trouble
+
 	Capacities       []Capacity
 	Metrics          []Metric
 	Outages          []Outage
 	Losses           []Loss      // of inputs
 	Ladder           plan.Ladder // what they do; zero = the defaults
+	Declared         []Capacity  // what Isobar is told of capacities, as factors of the topology's; 0 = nothing
 	Undeclared       bool        // Isobar is not told what endpoints can serve; other policies are
 	UtilizationNoise float64     // relative standard deviation of utilization as endpoints report it
 	Price            Price
@@ -63,6 +69,10 @@ type Source struct {
 	Liars   int // of the clients: they report Lie times their load
 	Lie     float64
 	LieFrom time.Duration // before it, they tell the truth
+	// LieInProgress is the factor on the requests in progress that liars report; nil =
+	// they tell the truth about them.
+	LieInProgress *float64
+	Retries       int // attempts after the first, where single requests are played
 }
 
 // Delay is how long a message takes: Base and up to Jitter more, different for

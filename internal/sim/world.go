@@ -21,6 +21,7 @@ type world struct {
 	clients  []*client     // of all services, in order
 	known    health.Table  // what everybody knows about endpoints
 	reports  bool          // clients report load
+	requests *requests     // nil = requests are rates
 }
 
 // service is one service of the fleet.
@@ -70,6 +71,10 @@ type endpoint struct {
 	stay    float64 // mean time at the endpoint in this step, ms
 
 	previous float64 // requests present before this step, while it is taken
+
+	slow    float64 // ms that each request takes longer, without a server being busy
+	failing float64 // part of the requests that fails whatever the load
+	station station // in place of queue, where single requests are played
 }
 
 func newWorld(sc *Scenario) (*world, error) {
@@ -98,6 +103,9 @@ func newWorld(sc *Scenario) (*world, error) {
 		for _, g := range s.groups {
 			w.enrol(g)
 		}
+	}
+	if sc.Requests {
+		w.requests = newRequests(w)
 	}
 	return w, nil
 }
