@@ -12,7 +12,7 @@ LINT     := $(GOBIN)/golangci-lint
 RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
 
 .DEFAULT_GOAL := help
-.PHONY: tools help build demo scenarios test test-race test-norace test-interop interop-all lint fmt reference fuzz soak bench attacks steady widefleet envoy-loop microbench mutants cover clean
+.PHONY: tools help build demo scenarios test test-race test-norace test-interop interop-all console console-check test-console licenses lint fmt reference fuzz soak bench attacks steady widefleet envoy-loop microbench mutants cover clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,6 +66,25 @@ test-interop: ## run the tests against clients of others, Envoy among them (need
 # The oldest Envoy beside the newest, and matrices of hundreds of cases.
 interop-all: ## test-interop with all versions and sizes, which takes hours rather than minutes
 	cd test/interop && ISOBAR_INTEROP_ALL=1 $(GO) test -count 1 -timeout 4h ./...
+
+# What npm installs is of the lock file, to the byte. The console's built files are
+# committed, so that Go alone builds the program.
+console/node_modules: console/package-lock.json
+	cd console && npm ci --no-progress && touch node_modules
+
+console: console/node_modules ## build the web console into internal/console/dist (needs Node 20.19 or newer, and npm)
+	cd console && npm run build
+
+console-check: console/node_modules ## check the types of the web console and run the tests of its parts
+	cd console && npm run check && npm test
+
+# CHROMIUM names another browser than Debian's.
+test-console: console/node_modules ## drive the web console in Chromium against a real server with a real fleet; screenshots go to console/screenshots
+	$(GO) build -o bin/console-fleet ./test/console
+	cd console && FLEET=../bin/console-fleet npm run browser
+
+licenses: console/node_modules ## collect the licences of all that the program holds
+	$(GO) run ./test/licenses > licenses.tmp && mv licenses.tmp internal/console/licenses.txt
 
 lint: $(LINT) ## check the code of all modules, and the direction of its imports
 	for module in . bench test/interop; do (cd $$module && $(LINT) run ./...) || exit 1; done

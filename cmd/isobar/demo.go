@@ -143,7 +143,7 @@ func runDemo(ctx context.Context, flags demoFlags, s fleet.Scenario, start fleet
 
 // linger leaves a fleet running until the context ends.
 func linger(ctx context.Context, r *fleet.Run, w io.Writer) error {
-	_, err := fmt.Fprintf(w, "\nThe fleet goes on, without the lost zone. Admin API: http://%s "+
+	_, err := fmt.Fprintf(w, "\nThe fleet goes on, without the lost zone. The console: http://%[1]s/ui/, admin API: http://%[1]s "+
 		"(try /v1/plan, /v1/health, /metrics).\nInterrupt to end.\n", r.Admin())
 	if err != nil {
 		return err
@@ -169,7 +169,14 @@ func playPlain(ctx context.Context, w io.Writer, play func(context.Context, func
 	if _, err := io.WriteString(w, demoStarts); err != nil {
 		return err
 	}
+	told := ""
 	return play(ctx, func(f fleet.Frame) {
+		if f.Admin != told {
+			told = f.Admin
+			if _, err := fmt.Fprintf(w, "%-14s the console: %s\n", modeTitle(f.Mode), consoleAddress(&f)); err != nil {
+				cancel(err)
+			}
+		}
 		if _, err := fmt.Fprintln(w, frameLine(&f)); err != nil {
 			cancel(err)
 		}

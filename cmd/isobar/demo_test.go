@@ -29,7 +29,7 @@ func demoFrame() fleet.Frame {
 		},
 	}
 	return fleet.Frame{
-		Mode: isobar.ModeFull, Phase: "step: us-east/a at 520 requests/s", At: 12 * time.Second, Length: 38 * time.Second,
+		Admin: "127.0.0.1:18080", Mode: isobar.ModeFull, Phase: "step: us-east/a at 520 requests/s", At: 12 * time.Second, Length: 38 * time.Second,
 		Now: now, Overall: now,
 	}
 }
@@ -41,7 +41,7 @@ func TestDemoFrames(t *testing.T) {
 	if got := frameLine(&f); got != line {
 		t.Errorf("line:\n%s\nwant:\n%s", got, line)
 	}
-	const table = `isobar demo   Isobar (mode full)
+	const table = `isobar demo   Isobar (mode full)   http://127.0.0.1:18080/ui/
 12 of 38 s   step: us-east/a at 520 requests/s
 
 zone       clients send  backends get  load of the backends

@@ -18,6 +18,9 @@ func modeTitle(m isobar.Mode) string {
 	return "Isobar"
 }
 
+// consoleAddress is where a browser finds the console of the run.
+func consoleAddress(f *fleet.Frame) string { return "http://" + f.Admin + "/ui/" }
+
 // frameLine is a frame as one line.
 func frameLine(f *fleet.Frame) string {
 	var b strings.Builder
@@ -38,8 +41,8 @@ func barWidth(columns int) int { return max(20, 20+(columns-80)*2/3) }
 // 80, and 24 lines.
 func frameTable(f *fleet.Frame, columns int) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "isobar demo   %s (mode %s)\n%2.0f of %.0f s   %s\n\n",
-		modeTitle(f.Mode), f.Mode, f.At.Seconds(), f.Length.Seconds(), f.Phase)
+	fmt.Fprintf(&b, "isobar demo   %s (mode %s)   %s\n%2.0f of %.0f s   %s\n\n",
+		modeTitle(f.Mode), f.Mode, consoleAddress(f), f.At.Seconds(), f.Length.Seconds(), f.Phase)
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprint(w, "zone\tclients send\tbackends get\tload of the backends")
 	for i := range f.Now.Zones {

@@ -16,7 +16,7 @@ import (
 )
 
 func serveCommand() *cobra.Command {
-	file := defaultConfig
+	file, page := defaultConfig, true
 	cmd := &cobra.Command{
 		Use:   "serve [FILE]",
 		Short: "Run the management server",
@@ -24,17 +24,21 @@ func serveCommand() *cobra.Command {
 watched: a change takes effect at once, and a bad one is refused with every
 error at its place while the old one goes on. The last good plan and the API's
 services are kept in state_dir and served again after a restart. SIGHUP has it
-look at its files at once, where the file system does not tell of changes.`,
-		Example: "  isobar serve -c isobar.yaml",
+look at its files at once, where the file system does not tell of changes.
+
+A browser finds the console at /ui/ of the admin interface; --console=false, or
+admin: {console: false} in the file, leaves it out.`,
+		Example: "  isobar serve -c isobar.yaml\n  isobar serve -c isobar.yaml --console=false",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return serve(cmd.Context(), file, cmd.ErrOrStderr())
+			return serve(cmd.Context(), file, page, cmd.ErrOrStderr())
 		},
 	}
 	registerConfig(cmd, &file, "configuration file")
+	cmd.Flags().BoolVar(&page, "console", page, "serve the web console, unless the file says no")
 	return cmd
 }
 
-func serve(ctx context.Context, file string, stderr io.Writer) error {
+func serve(ctx context.Context, file string, page bool, stderr io.Writer) error {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP) // before anything that takes time: it would end the process
 	defer signal.Stop(hangups)
@@ -48,7 +52,7 @@ func serve(ctx context.Context, file string, stderr io.Writer) error {
 		return err
 	}
 	log := newLogger(cfg.Log, stderr)
-	s, err := server.Open(ctx, cfg, server.Options{File: file, Data: data, Log: log, Version: buildVersion()})
+	s, err := server.Open(ctx, cfg, server.Options{File: file, Data: data, Log: log, Version: buildVersion(), NoConsole: !page})
 	if err != nil {
 		return err
 	}
@@ -57,7 +61,8 @@ func serve(ctx context.Context, file string, stderr io.Writer) error {
 		s.Reread()
 	})
 	defer stop()
-	log.Info("serving", "xds", s.XDSAddress(), "admin", s.AdminAddress(), "services", services(cfg), "state_dir", cfg.StateDir)
+	log.Info("serving", "xds", s.XDSAddress(), "admin", s.AdminAddress(), "console", cfg.Admin.Console && page,
+		"services", services(cfg), "state_dir", cfg.StateDir)
 	if err := s.Run(ctx); err != nil {
 		log.Error("stopped by an error", "error", err)
 		return err

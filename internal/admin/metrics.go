@@ -12,6 +12,7 @@ import (
 type metrics struct {
 	requests *prometheus.CounterVec
 	duration *prometheus.HistogramVec
+	streams  prometheus.Gauge
 }
 
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
@@ -25,11 +26,15 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Help:    "Time to answer a request to the admin interface; writes wait for the plan that has them in it.",
 			Buckets: []float64{.001, .005, .025, .1, .25, 1, 2.5, 5, 10},
 		}, []string{"route"}),
+		streams: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "isobar_admin_streams",
+			Help: "Readers of GET /v1/stream, as open consoles are.",
+		}),
 	}
 	if reg == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.requests, m.duration} {
+	for _, c := range []prometheus.Collector{m.requests, m.duration, m.streams} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}
@@ -39,12 +44,21 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 
 // wrap counts and times what h answers.
 func (m *metrics) wrap(route string, h http.HandlerFunc) http.Handler {
+	counted := m.count(route, h)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start := time.Now()
+		counted.ServeHTTP(w, r)
+		m.duration.WithLabelValues(route).Observe(time.Since(start).Seconds())
+	})
+}
+
+// count counts what h answers. How long an answer takes that goes on until the
+// reader leaves says nothing of the server.
+func (m *metrics) count(route string, h http.HandlerFunc) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rec := &recorder{ResponseWriter: w, code: http.StatusOK}
 		h(rec, r)
 		m.requests.WithLabelValues(route, strconv.Itoa(rec.code)).Inc()
-		m.duration.WithLabelValues(route).Observe(time.Since(start).Seconds())
 	})
 }
 

@@ -154,6 +154,11 @@ type Options struct {
 	Reload func(confirm string) (*HeldConfiguration, error)
 	// Held is what of the configuration file is held; nil = nothing ever is.
 	Held func() *HeldConfiguration
+	// Console serves the web console, relative to its path; nil = there is none.
+	Console http.Handler
+	// BasePath is a path, such as /isobar, beneath which everything is served, too;
+	// "" = none.
+	BasePath string
 	// Polls answers checkers that fetch their work over REST; nil = none may.
 	Polls http.Handler
 

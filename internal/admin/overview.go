@@ -17,6 +17,8 @@ type Overview struct {
 
 // ServiceOverview is a service in one line.
 type ServiceOverview struct {
+	FlowSummary
+
 	Name   string      `json:"name"`
 	Mode   isobar.Mode `json:"mode"`
 	Serves isobar.Mode `json:"serves"` // the mode itself, or how far mode auto has come
@@ -88,6 +90,9 @@ func overviewOf(p *plan.Plan, svc *plan.Service) ServiceOverview {
 		}
 	}
 	out.sources(p, svc)
+	if p.Topology != nil {
+		out.FlowSummary = summarizeFlows(p.Topology.Network, svc)
+	}
 	return out
 }
 

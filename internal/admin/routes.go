@@ -49,6 +49,7 @@ func (s *Server) routes() http.Handler {
 
 	read("/v1/status", s.getStatus)
 	large("/v1/overview", s.getOverview)
+	mux.Handle("GET /v1/stream", s.metrics.count("GET /v1/stream", s.getStream))
 	if s.opts.Operator != nil {
 		large("/v1/history", s.getHistory)
 		write("POST", "/v1/pause", maxHealthBytes, s.postPause)
@@ -69,13 +70,10 @@ func (s *Server) routes() http.Handler {
 		}
 	}
 
-	read("/livez", s.livez)
-	read("/readyz", s.readyz)
-	mux.Handle("GET /metrics", s.large(promhttp.HandlerFor(s.opts.Gatherer, promhttp.HandlerOpts{}).ServeHTTP))
-
-	profiles(mux)
+	s.console(mux)
+	s.observe(mux)
 	mux.Handle("/", s.metrics.wrap("other", func(w http.ResponseWriter, r *http.Request) { notRouted(mux, w, r) }))
-	return s.survive(s.knownHosts(s.tokens(s.costly(s.writers(mux)))))
+	return s.survive(s.knownHosts(s.beneath(s.tokens(s.costly(s.writers(mux))))))
 }
 
 // sourceRoutes lists what tells of the providers of endpoints.
@@ -87,7 +85,11 @@ func (s *Server) sourceRoutes(large func(pattern string, h http.HandlerFunc)) {
 	large("/v1/source/dns", s.getDNS)
 }
 
-func profiles(mux *http.ServeMux) {
+// observe serves what is asked of any process: probes, metrics and profiles.
+func (s *Server) observe(mux *http.ServeMux) {
+	mux.Handle("GET /livez", s.metrics.wrap("GET /livez", s.livez))
+	mux.Handle("GET /readyz", s.metrics.wrap("GET /readyz", s.readyz))
+	mux.Handle("GET /metrics", s.large(promhttp.HandlerFor(s.opts.Gatherer, promhttp.HandlerOpts{}).ServeHTTP))
 	mux.HandleFunc("GET /debug/pprof/", few(maxProfiles, pprof.Index))
 	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
@@ -110,7 +112,7 @@ func notRouted(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
 			Error: "no such path",
 			Place: r.URL.Path,
 			Fix: "use /v1/services, /v1/health, /v1/verdicts, /v1/plan, /v1/whatif, /v1/record, /v1/explain, /v1/capacity, /v1/clients, /v1/history, /v1/reload, " +
-				"/v1/status, /v1/overview, /v1/source, /v1/source/dns, /metrics, /livez, /readyz or /debug/pprof/",
+				"/v1/status, /v1/overview, /v1/stream, /v1/source, /v1/source/dns, /metrics, /livez, /readyz or /debug/pprof/",
 		})
 		return
 	}

@@ -43,6 +43,8 @@ type Server struct {
 	answers  budget // what large answers hold until clients have taken them
 	defects  wire.LogLimit
 	metrics  *metrics
+	live     live
+	streams  chan struct{} // a token for each reader of changes
 }
 
 // New builds the interface; nothing listens yet.
@@ -57,7 +59,7 @@ func New(opts Options) (*Server, error) {
 	s := &Server{
 		opts: opts, metrics: m,
 		writes: make(chan struct{}, maxWrites), draining: make(chan struct{}, maxDrains), previews: make(chan struct{}, 1), bodies: budget{most: opts.MaxBodies},
-		answers: budget{most: opts.MaxAnswers},
+		answers: budget{most: opts.MaxAnswers}, streams: make(chan struct{}, maxStreams),
 	}
 	s.handler = s.routes()
 	return s, nil

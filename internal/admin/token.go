@@ -95,7 +95,7 @@ func (s *Server) needsToken(r *http.Request) bool {
 	switch {
 	case !reads(r):
 		return true
-	case r.URL.Path == "/livez", r.URL.Path == "/readyz":
+	case r.URL.Path == "/livez", r.URL.Path == "/readyz", s.isConsole(r):
 		return false
 	default:
 		return s.opts.TokenForAll

@@ -143,6 +143,9 @@ type Admin struct {
 	// probes; empty = none.
 	TokenFile   string
 	TokenForAll bool
+
+	Console  bool   // the web console is served at /ui/
+	BasePath string // beneath which a proxy may pass on requests; "" = none
 }
 
 // Log says how to log.
@@ -175,7 +178,7 @@ type Defaults struct {
 func Default() Config {
 	return Config{
 		XDS:            XDS{Listen: DefaultXDSListen},
-		Admin:          Admin{Listen: DefaultAdminListen},
+		Admin:          Admin{Listen: DefaultAdminListen, Console: true},
 		ReportInterval: DefaultInterval,
 		Tick:           DefaultInterval,
 		N1Interval:     DefaultN1Interval,

@@ -108,6 +108,7 @@ func readAdmin(v strict.Value, a *Admin) (at *strict.Value) {
 		tlsField(&l, &a.TLS),
 		pathField("token_file", &a.TokenFile),
 		tokenForField(a),
+		boolField("console", &a.Console), basePathField(&a.BasePath),
 	})
 	a.Listen, a.Insecure = l.checked()
 	return l.at

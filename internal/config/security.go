@@ -1,6 +1,7 @@
 package config
 
 import (
+	"path"
 	"strings"
 	"unicode"
 
@@ -133,6 +134,23 @@ func tokenForField(a *Admin) strict.Field {
 		if a.TokenFile == "" {
 			v.Errorf("add token_file: FILE", "token_for has no effect without a token_file")
 		}
+	}}
+}
+
+const unreserved = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~" // in addresses
+
+// basePathField reads a path such as /isobar, whose segments need no escaping.
+func basePathField(into *string) strict.Field {
+	return strict.Field{Name: "base_path", Read: func(v strict.Value) {
+		s, ok := v.Text()
+		if !ok {
+			return
+		}
+		if s != path.Clean(s) || !strings.HasPrefix(s, "/") || s == "/" || strings.Trim(s, "/"+unreserved) != "" {
+			v.Errorf("write a path such as /isobar, of letters, digits and -._~, without a slash at its end", "%q is not a base path", s)
+			return
+		}
+		*into = s
 	}}
 }
 

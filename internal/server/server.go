@@ -59,6 +59,8 @@ type Options struct {
 	Version string
 	// DialDNS opens the connection to a DNS server; nil = the system's.
 	DialDNS func(ctx context.Context, network, address string) (net.Conn, error)
+	// NoConsole leaves out the web console, also where the configuration has it.
+	NoConsole bool
 	// DialSource opens the connection to the other control plane that the
 	// configuration names; nil = the system's dialer.
 	DialSource func(ctx context.Context, address string) (net.Conn, error)
@@ -196,7 +198,12 @@ func (s *Server) buildAdmin() error {
 	if s.listeners.Admin == nil {
 		return nil
 	}
+	page, err := s.console()
+	if err != nil {
+		return err
+	}
 	a, err := admin.New(admin.Options{
+		Console: page, BasePath: s.cfg.Admin.BasePath,
 		Objects: s.registry, Parser: parser{s.defaults, new(sync.Mutex)}, Planner: s.loop, Operator: s.loop, Unsaved: s.loop.Unsaved, Ticks: s.loop.Ticks,
 		Preview: s.preview, WhatIf: s.loop.WhatIf, Record: s.Record, Reserves: s.loop.Reserves, Breaches: s.breaches,
 		Explain: func(p *plan.Plan, service string, source isobar.Locality) (plan.Explanation, error) {

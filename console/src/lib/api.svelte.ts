@@ -1,0 +1,106 @@
+import { Lines } from './lines';
+import type { Problem } from './types';
+
+/** The token lives in this variable only, and ends with the page. */
+let token = '';
+
+/** What the page knows of its access; `asks` shows the field for the token. */
+export const access = $state({ asks: false, refused: false });
+
+export function useToken(t: string): void {
+  token = t.trim();
+  access.asks = false;
+  access.refused = false;
+  window.dispatchEvent(new Event('isobar-token'));
+}
+
+export class ApiError extends Error {
+  constructor(
+    readonly status: number,
+    readonly problem: Problem,
+  ) {
+    super(problem.error);
+  }
+}
+
+// The page is served at …/ui/, and the API beside it.
+const root = new URL('../', new URL('.', document.baseURI));
+
+async function ask(path: string, init: RequestInit = {}): Promise<Response> {
+  const headers = new Headers(init.headers);
+  if (token) headers.set('Authorization', `Bearer ${token}`);
+  const answer = await fetch(new URL(path, root), { ...init, headers, credentials: 'same-origin', cache: 'no-store', redirect: 'error' });
+  if (answer.ok) return answer;
+  if (answer.status === 401) {
+    access.asks = true;
+    access.refused = token !== '';
+  }
+  let problem: Problem = { error: `HTTP ${answer.status}` };
+  try {
+    problem = (await answer.json()) as Problem;
+  } catch {
+    // a proxy between may answer something else than JSON
+  }
+  throw new ApiError(answer.status, problem);
+}
+
+export async function get<T>(path: string, query: Record<string, string> = {}, signal?: AbortSignal): Promise<T> {
+  const search = new URLSearchParams(query).toString();
+  return (await (await ask(search ? `${path}?${search}` : path, signal ? { signal } : {})).json()) as T;
+}
+
+export async function post<T>(path: string, body: unknown): Promise<T> {
+  return (await (await ask(path, { method: 'POST', body: JSON.stringify(body), headers: { 'Content-Type': 'application/json' } })).json()) as T;
+}
+
+/**
+ * Follows a stream of lines for as long as the page is looked at. It comes back
+ * by itself, after a second first and half a minute at most. The function that it
+ * returns ends it.
+ */
+export function follow<T>(path: string, line: (x: T) => void, state: (connected: boolean, error?: Error) => void): () => void {
+  let ended = false;
+  let pause = 1000;
+  let current: AbortController | undefined;
+  let timer: ReturnType<typeof setTimeout> | undefined;
+
+  async function read(): Promise<void> {
+    const mine = new AbortController();
+    current = mine;
+    try {
+      const answer = await ask(path, { signal: mine.signal });
+      const reader = answer.body?.getReader();
+      if (!reader) throw new Error('this browser gives no stream');
+      const lines = new Lines();
+      state(true);
+      for (;;) {
+        const { done, value } = await reader.read();
+        if (done) break;
+        pause = 1000;
+        for (const x of lines.push(value)) line(x as T);
+      }
+      throw new Error('the server ended the stream');
+    } catch (e) {
+      if (mine.signal.aborted) return;
+      state(false, e instanceof Error ? e : new Error(String(e)));
+      if (access.asks) return; // until there is a token
+      timer = setTimeout(() => void read(), pause);
+      pause = Math.min(2 * pause, 30_000);
+    }
+  }
+  function look(): void {
+    current?.abort();
+    clearTimeout(timer);
+    pause = 1000;
+    if (!ended && !document.hidden) void read();
+  }
+  document.addEventListener('visibilitychange', look);
+  window.addEventListener('isobar-token', look);
+  look();
+  return () => {
+    ended = true;
+    document.removeEventListener('visibilitychange', look);
+    window.removeEventListener('isobar-token', look);
+    look();
+  };
+}

@@ -1,0 +1,47 @@
+import { describe, expect, test } from 'vitest';
+import { age, count, digits, ms, percent, rate, utc } from './format';
+
+describe('numbers', () => {
+  test.each([
+    [0, '0'],
+    [0.004, '0'],
+    [0.5, '0.5'],
+    [9.999, '10'],
+    [12.34, '12.3'],
+    [999.4, '999'],
+    [NaN, '–'],
+    [Infinity, '–'],
+    [-3.14159, '-3.14'],
+  ])('digits of %d', (x, want) => expect(digits(x)).toBe(want));
+
+  test.each([
+    [0, '0'],
+    [9999, '9999'],
+    [12_345, '12.3k'],
+    [1_500_000, '1.5M'],
+  ])('a rate of %d', (x, want) => expect(rate(x)).toBe(want));
+
+  test.each([
+    [0, '0%'],
+    [0.0004, '< 0.1%'],
+    [-0.0004, '> -0.1%'],
+    [0.0449, '4.5%'],
+    [0.05, '5%'],
+    [0.3049, '30%'],
+    [1, '100%'],
+    [NaN, '–'],
+  ])('%d as percent', (x, want) => expect(percent(x)).toBe(want));
+
+  test('milliseconds', () => expect(ms(12.5)).toBe('12.5 ms'));
+  test('counts', () => expect([count(0, 'service'), count(1, 'service'), count(2, 'service')]).toEqual(['0 services', '1 service', '2 services']));
+});
+
+describe('times', () => {
+  test.each([
+    [5, '5 s'],
+    [300, '5 min'],
+    [7200, '2 h'],
+    [86400 * 3, '3 d'],
+  ])('an age of %d s', (x, want) => expect(age(x)).toBe(want));
+  test('UTC', () => expect(utc('2026-03-01T14:03:00+02:00')).toBe('2026-03-01 12:03:00 UTC'));
+});

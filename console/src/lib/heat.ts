@@ -1,0 +1,17 @@
+/** The steps of the scale of heat, as the classes heat-0 to heat-5 have them. */
+export const steps = 6;
+
+/**
+ * The step of a utilization against its ceiling: 5 above the ceiling, else how
+ * near it is. The scale goes from light to dark of one hue and ends in another one,
+ * so that it reads without colours, too.
+ */
+export function heat(utilization: number, ceiling: number): number {
+  if (!(ceiling > 0) || !(utilization > 0)) return 0;
+  const x = utilization / ceiling;
+  if (x > 1.001) return 5;
+  if (x >= 0.97) return 4;
+  if (x >= 0.8) return 3;
+  if (x >= 0.5) return 2;
+  return 1;
+}

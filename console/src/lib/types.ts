@@ -1,0 +1,246 @@
+// The parts of the admin API that the console reads. docs/reference/admin-api.md
+// says what they mean.
+
+export interface Attention {
+  code: string;
+  severity: 'critical' | 'warning' | 'notice';
+  service?: string;
+  locality?: string;
+  client?: string;
+  text: string;
+  next?: string;
+}
+
+export interface Status {
+  ok: boolean;
+  attention: Attention[];
+  services: number;
+  demand: number;
+  coverage: number;
+  clients: { total: number; in_sync: number; behind: number; refusing: number; reporting: number };
+  checkers: number;
+  stopping?: boolean;
+  n1?: { services: number; failing: number; worst: Reserve[] };
+}
+
+export interface Reserve {
+  service: string;
+  lost: string;
+  fullest: string;
+  utilization: number;
+  headroom: number;
+  drop: number;
+}
+
+export interface ServiceRow {
+  name: string;
+  mode: string;
+  serves: string;
+  demand: number;
+  fullest?: { locality: string; utilization: number; ceiling: number };
+  healthy: number;
+  endpoints: number;
+  shift: number;
+  moving: number;
+  drop: number;
+  hold?: string;
+  paused?: unknown;
+  gap: number;
+  coverage: number;
+  score?: number;
+  cross_zone: number;
+  cross_region: number;
+  egress_ms: number;
+  p99_ms: number;
+}
+
+export interface FleetLine {
+  version?: string;
+  whole?: boolean;
+  status?: Status;
+  services?: ServiceRow[];
+}
+
+export interface Site {
+  locality: string;
+  endpoints: number;
+  healthy: number;
+  capacity: number;
+  ceiling: number;
+  load: number;
+  background: number;
+  utilization: number;
+  price_ms: number;
+  unreachable?: boolean;
+}
+
+export interface Source {
+  source: string;
+  demand: number;
+  shares: { locality: string; target: number; published: number }[];
+}
+
+export interface Service {
+  name: string;
+  mode: string;
+  policy: string;
+  coverage: number;
+  hold?: string;
+  paused?: unknown;
+  gap: number;
+  plan_gap: number;
+  drop: number;
+  ceiling_scale: number;
+  localities: Site[];
+  sources: Source[];
+}
+
+export interface ServiceLine {
+  version?: string;
+  made?: string;
+  service?: Service | null;
+}
+
+export interface LocalityWhy {
+  locality: string;
+  tier: number;
+  distance_ms: number;
+  assumed?: boolean;
+  price_ms: number;
+  cost_ms: number;
+  endpoints: number;
+  healthy: number;
+  capacity: number;
+  ceiling: number;
+  limit: number;
+  background: number;
+  load: number;
+  utilization: number;
+  measured: number;
+  counts: string;
+  target_share: number;
+  published_share: number;
+  landed_share: number;
+  egress_ms?: number;
+  observed?: string;
+  outage?: string;
+  forbidden?: boolean;
+  barred?: boolean;
+  unreachable?: boolean;
+  drained?: boolean;
+  full?: boolean;
+}
+
+export interface Explanation {
+  service: string;
+  source: string;
+  version: string;
+  made: string;
+  summary: string;
+  hold?: string;
+  gap: number;
+  plan_gap: number;
+  demand: { rate: number; raw: number; nodes: number; held: number; service: number; measured: boolean };
+  localities: LocalityWhy[];
+  binding: { kind: string; locality?: string; text: string };
+  runner_up?: { locality: string; worse_ms: number };
+  reasons: { kind?: string; text?: string }[];
+  deviation?: { points: number; cause: string };
+  warnings: string[];
+  clients: { client: string; rate: number }[];
+}
+
+export interface Verdict {
+  address: string;
+  locality?: string;
+  status: string;
+  why?: string;
+  since?: string;
+  votes?: { checker: string; status: string; domain?: string }[];
+}
+
+export interface ClientType {
+  subscribed: number;
+  sent_version: string;
+  acked_version: string;
+  age_seconds: number;
+  in_sync: boolean;
+  waiting?: boolean;
+  rejected?: number;
+  missing?: number;
+  last_nack?: { version: string; text: string; at: string };
+}
+
+export interface Client {
+  id: string;
+  cluster: string;
+  locality: string;
+  agent: string;
+  form: string;
+  peer: string;
+  connected_since: string;
+  types: Record<string, ClientType>;
+  in_sync: boolean;
+  lrs?: { last_report: string; rejected: number; reason?: string };
+  missing?: { name: string; nearest?: string[] }[];
+}
+
+export interface Checker {
+  id: string;
+  locality: string;
+  agent: string;
+  designated: number;
+  last_report?: string;
+  rejected: number;
+  reason?: string;
+}
+
+export interface Change {
+  version: number;
+  previous: number;
+  made: string;
+  trigger: string;
+  who?: string;
+  reason?: string;
+  about?: string;
+  services: {
+    service: string;
+    reason: string;
+    drop_before?: number;
+    drop_after?: number;
+    localities: string[];
+    sources: { source: string; before?: number[]; after?: number[] }[];
+  }[];
+}
+
+export interface Three {
+  before: number;
+  first: number;
+  settled: number;
+}
+
+export interface Difference {
+  settled: boolean;
+  ticks: number;
+  same: number;
+  latency_ms: Three;
+  shed: Three;
+  moved: number;
+  services: {
+    service: string;
+    change: string;
+    hold?: string;
+    dead?: boolean;
+    drop: Three;
+    latency_ms: Three;
+    moved: number;
+    localities: { locality: string; utilization: Three; ceiling: number; declared: boolean }[];
+    sources: { source: string; demand: number; shares: { locality: string; share: Three }[] }[];
+  }[];
+}
+
+export interface Problem {
+  error: string;
+  place?: string;
+  fix?: string;
+}
