@@ -17,8 +17,6 @@ type Overview struct {
 
 // ServiceOverview is a service in one line.
 type ServiceOverview struct {
-	FlowSummary
-
 	Name   string      `json:"name"`
 	Mode   isobar.Mode `json:"mode"`
 	Serves isobar.Mode `json:"serves"` // the mode itself, or how far mode auto has come
@@ -41,6 +39,14 @@ type ServiceOverview struct {
 	CeilingScale float64     `json:"ceiling_scale"`
 	Coverage     float64     `json:"coverage"`
 	Score        *float64    `json:"score,omitempty"` // of what was predicted against what was seen; nil while there is too little to tell
+
+	// Where the requests are served, by the published shares, and what that costs.
+	CrossZone   float64 `json:"cross_zone"`   // share that is served in another zone than the client's, other regions included
+	CrossRegion float64 `json:"cross_region"` // share that is served in another region
+	EgressMS    float64 `json:"egress_ms"`    // mean egress price of a request, in the milliseconds that it is weighed as
+	// P99MS estimates the 99th percentile of network latency and waiting together:
+	// each locality queues as M/M/c, as the solver has it. 0 without demand.
+	P99MS float64 `json:"p99_ms"`
 }
 
 // FullestLocality is a locality with its planned utilization and its ceiling.
@@ -91,7 +97,7 @@ func overviewOf(p *plan.Plan, svc *plan.Service) ServiceOverview {
 	}
 	out.sources(p, svc)
 	if p.Topology != nil {
-		out.FlowSummary = summarizeFlows(p.Topology.Network, svc)
+		out.flows(p.Topology.Network, svc)
 	}
 	return out
 }

@@ -7,17 +7,6 @@ import (
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
-// FlowSummary tells where the requests of a service are served, and what that
-// costs, by the published shares.
-type FlowSummary struct {
-	CrossZone   float64 `json:"cross_zone"`   // share that is served in another zone than the client's, other regions included
-	CrossRegion float64 `json:"cross_region"` // share that is served in another region
-	EgressMS    float64 `json:"egress_ms"`    // mean egress price of a request, in the milliseconds that it is weighed as
-	// P99MS estimates the 99th percentile of network latency and waiting together:
-	// each locality queues as M/M/c, as the solver has it. 0 without demand.
-	P99MS float64 `json:"p99_ms"`
-}
-
 // flow is what one source sends to one locality.
 type flow struct {
 	rate    float64 // requests/s
@@ -26,12 +15,8 @@ type flow struct {
 	mean    float64 // ms, of the wait of those that do
 }
 
-// summarizeFlows looks at all flows of a service.
-func summarizeFlows(network *isobar.Network, svc *plan.Service) FlowSummary {
-	var out FlowSummary
-	if svc.Result == nil {
-		return out
-	}
+// flows tells where the requests of a service are served; its result must be there.
+func (o *ServiceOverview) flows(network *isobar.Network, svc *plan.Service) {
 	queues := queuesOf(svc)
 	var flows []flow
 	var all, zone, region, price float64
@@ -58,10 +43,9 @@ func summarizeFlows(network *isobar.Network, svc *plan.Service) FlowSummary {
 			}
 		}
 	}
-	if all <= 0 {
-		return out
+	if all > 0 {
+		o.CrossZone, o.CrossRegion, o.EgressMS, o.P99MS = zone/all, region/all, price/all, percentile(flows, all, 0.99)
 	}
-	return FlowSummary{CrossZone: zone / all, CrossRegion: region / all, EgressMS: price / all, P99MS: percentile(flows, all, 0.99)}
 }
 
 // maxQueued is the utilization above which the solver's queues go on as their
