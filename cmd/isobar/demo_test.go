@@ -241,8 +241,11 @@ func TestDemoCommand(t *testing.T) {
 			t.Errorf("mode %s: nothing hung: %+v", o.Mode, o.Hang)
 		}
 	}
-	if lines := strings.Count(stderr.String(), "\n"); lines != 41 {
-		t.Errorf("%d lines of progress, want 41:\n%s", lines, stderr.String())
+	if lines := strings.Count(stderr.String(), "\n"); lines != 43 {
+		t.Errorf("%d lines of progress, want 43:\n%s", lines, stderr.String())
+	}
+	if told := strings.Count(stderr.String(), "the console: http://127.0.0.1:"); told != 2 {
+		t.Errorf("the address of the console stands there %d times, want one for each run", told)
 	}
 }
 
