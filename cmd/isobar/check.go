@@ -6,6 +6,8 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -17,27 +19,39 @@ import (
 const defaultConfig = "isobar.yaml"
 
 func checkCommand() *cobra.Command {
-	file := defaultConfig
+	file, strict := defaultConfig, false
 	cmd := &cobra.Command{
 		Use:   "check [FILE]",
 		Short: "Check a configuration file: every error with its place and what to write instead",
 		Long: `Check a configuration file. Every error and warning is printed at once, each as
 file:line:column: what is wrong; what to write instead. The exit status is 0 if
-a server would take the file, warnings or not. Files of certificates and tokens
-that can't be used here are warned about: they may be good where the server runs.`,
+a server would take the file, warnings or not; with --strict warnings fail, too.
+Files of certificates and tokens that can't be used here are warned about: they
+may be good where the server runs. So are certificates that have expired or soon
+will, and services without capacity or without health checks.`,
 		Example: "  isobar check isobar.yaml\n  isobar check -c isobar.yaml\n  isobar check - < isobar.yaml",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := readConfig(file, cmd.InOrStdin(), cmd.ErrOrStderr())
+			data, err := readConfigFile(file, cmd.InOrStdin())
 			if err != nil {
 				return err
 			}
-			for _, err := range missingFiles(c) {
+			c, warnings, err := config.Decode(inputName(file), data)
+			printWarnings(cmd.ErrOrStderr(), warnings)
+			if err != nil {
+				return err
+			}
+			more := slices.Concat(missingFiles(c), endingCertificates(c, time.Now()), lacks(c))
+			for _, err := range more {
 				_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s: warning: %v\n", inputName(file), err) // nobody to tell
+			}
+			if n := len(warnings) + len(more); strict && n > 0 {
+				return fmt.Errorf("%s: %s, which --strict makes errors", inputName(file), count(n, "warning", "warnings"))
 			}
 			_, err = fmt.Fprintln(cmd.OutOrStdout(), inputName(file)+": ok, "+contents(c))
 			return err
 		},
 	}
+	cmd.Flags().BoolVar(&strict, "strict", false, "fail if there are warnings")
 	registerConfig(cmd, &file, "configuration file; - for standard input")
 	return cmd
 }
@@ -64,17 +78,6 @@ func registerConfig(cmd *cobra.Command, file *string, usage string) {
 		*file = args[0]
 		return nil
 	}
-}
-
-// readConfig reads a configuration file and prints its warnings.
-func readConfig(file string, stdin io.Reader, stderr io.Writer) (*config.Config, error) {
-	data, err := readConfigFile(file, stdin)
-	if err != nil {
-		return nil, err
-	}
-	c, warnings, err := config.Decode(inputName(file), data)
-	printWarnings(stderr, warnings)
-	return c, err
 }
 
 // readConfigFile reads the bytes of a configuration, as readInput does.

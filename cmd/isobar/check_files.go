@@ -2,7 +2,11 @@ package main
 
 import (
 	"fmt"
+	"strings"
+	"time"
 
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/config"
 	"github.com/isobar-xds/isobar/internal/identity"
 )
@@ -35,4 +39,94 @@ func missingFiles(c *config.Config) (out []error) {
 		}
 	}
 	return out
+}
+
+// endingCertificates tells of the certificates that a configuration names and that
+// have expired, are not valid yet, or soon end, as the server would when it runs.
+func endingCertificates(c *config.Config, now time.Time) (out []error) {
+	note := func(name string, from, until time.Time) {
+		if a, needs := (&admin.Certificate{Name: name, NotBefore: from, NotAfter: until}).Attention(now); needs {
+			out = append(out, fmt.Errorf("%s", a.Text))
+		}
+	}
+	for _, l := range []struct {
+		name  string
+		files *identity.Files
+	}{{"xds", c.XDS.TLS}, {"admin", c.Admin.TLS}} {
+		if l.files == nil {
+			continue
+		}
+		if shown, err := identity.OpenCertificates(*l.files, identity.Options{Name: l.name}); err == nil {
+			from, until := shown.Validity()
+			note(l.name, from, until)
+		}
+	}
+	if c.Source != nil && c.Source.TLS != nil {
+		f := identity.DialFiles{CA: c.Source.TLS.CA, Cert: c.Source.TLS.Cert, Key: c.Source.TLS.Key}
+		if from, until, shown, err := f.Validity(); shown && err == nil {
+			note(admin.SourceCertificate, from, until)
+		}
+	}
+	return out
+}
+
+// lacks tells of services of which a plan knows little: a line of each kind, however
+// many services there are.
+func lacks(c *config.Config) (out []error) {
+	var capacity, checks []string
+	look := func(s *isobar.Service) {
+		if !knowsCapacity(s) {
+			capacity = append(capacity, s.Name)
+		}
+		if len(s.HealthChecks) == 0 {
+			checks = append(checks, s.Name)
+		}
+	}
+	for i := range c.Services {
+		look(&c.Services[i])
+	}
+	if c.Source != nil { // another control plane tells of health
+		for i := range c.Source.Services {
+			if s := &c.Source.Services[i].Service; len(s.Localities) > 0 && !knowsCapacity(s) {
+				capacity = append(capacity, s.Name)
+			}
+		}
+	}
+	if len(capacity) > 0 {
+		out = append(out, fmt.Errorf("%s without capacity in some locality (%s): there it is taken to be what comes, so nothing is kept from overload; "+
+			"give max_rate, orca: true or capacity_trust: observed", count(len(capacity), "service", "services"), someNames(capacity)))
+	}
+	if len(checks) > 0 {
+		out = append(out, fmt.Errorf("%s without health_checks (%s): endpoints that fail stay in traffic until clients or operators see to it; "+
+			"add health_checks and run `isobar checker`", count(len(checks), "service", "services"), someNames(checks)))
+	}
+	return out
+}
+
+// knowsCapacity reports whether the capacity of each locality of a service is declared,
+// or comes to be known from reports.
+func knowsCapacity(s *isobar.Service) bool {
+	if s.ORCA.On || s.CapacityTrust == isobar.TrustObserved || len(s.Limits) > 0 {
+		return true
+	}
+	for i := range s.Localities {
+		l := &s.Localities[i]
+		declared := l.MaxRate > 0 || len(l.Endpoints) == 0
+		for j := range l.Endpoints {
+			declared = declared || l.Endpoints[j].MaxRate > 0
+		}
+		if !declared {
+			return false
+		}
+	}
+	return true
+}
+
+// someNames lists the first few names.
+func someNames(names []string) string {
+	const most = 3
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 }

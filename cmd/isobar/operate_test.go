@@ -144,10 +144,11 @@ func (o *orders) History(_ context.Context, service string) ([]plan.Change, erro
 func fixedPreview(context.Context, []byte) (plan.Difference, []admin.Problem, error) {
 	a, b := isobar.MustLocality("us-east/b"), isobar.MustLocality("us-east/c")
 	return plan.Difference{Version: "4711", Ticks: 4, Settled: true, Same: 3, Services: []plan.ServiceDifference{{
-		Service: "checkout", Change: plan.ChangeChanged,
-		Localities: []plan.LocalityDifference{{Locality: a, Utilization: plan.Three{Before: 0.95, First: 0.85, Settled: 0.6}}},
-		Sources: []plan.SourceDifference{{Source: a, Demand: 100, Shares: []plan.ShareDifference{
-			{Locality: a, Share: plan.Three{Before: 1, First: 0.9, Settled: 0.6}}, {Locality: b, Share: plan.Three{First: 0.1, Settled: 0.4}},
-		}}},
-	}}}, []admin.Problem{{Error: "service cart belongs to the API"}}, nil
+			Service: "checkout", Change: plan.ChangeChanged,
+			Localities: []plan.LocalityDifference{{Locality: a, Utilization: plan.Three{Before: 0.6, First: 0.85, Settled: 0.6}, Ceiling: 0.8, Declared: true}},
+			Sources: []plan.SourceDifference{{Source: a, Demand: 100, Shares: []plan.ShareDifference{
+				{Locality: a, Share: plan.Three{Before: 1, First: 0.9, Settled: 0.6}}, {Locality: b, Share: plan.Three{First: 0.1, Settled: 0.4}},
+			}}},
+		}}, Risks: []plan.Risk{{Service: "checkout", Locality: a, Text: "checkout: us-east/b is used to 85.0% after the first tick, above its ceiling of 80%; 60.0% now"}}},
+		[]admin.Problem{{Error: "service cart belongs to the API"}}, nil
 }

@@ -23,7 +23,9 @@ func planCommand() *cobra.Command {
 		Long: `Ask a running server what another configuration file would change: shares and
 utilization before, after the first tick, and when all has settled, at the demand
 and the health of now. Nothing is published, and the server goes on meanwhile.
-Services of the API stay as they are. What is paused or held stays held.`,
+Services of the API stay as they are. What is paused or held stays held. The first
+line is the verdict: whether a locality gets above its ceiling, after the first
+tick or in the end, whether clients drop more, or have no endpoint left.`,
 		Example: "  isobar plan -c new.yaml\n  isobar plan -c new.yaml -o json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			data, err := readConfigFile(file, cmd.InOrStdin())
@@ -70,6 +72,7 @@ func printMoreWarnings(stderr io.Writer, warnings []admin.Problem, told []config
 // that would change.
 func writePreview(w io.Writer, p *admin.Previewed) error {
 	var b strings.Builder
+	writePlanVerdict(&b, p)
 	for i := range p.Services {
 		writeServiceDifference(&b, &p.Services[i])
 	}
@@ -86,6 +89,33 @@ func writePreview(w io.Writer, p *admin.Previewed) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// ceilingSlack is by how much utilization may be above a ceiling without a mark: it is
+// rounding.
+const ceilingSlack = 0.005
+
+// mostRisks bounds the lines of a verdict: all of them are in JSON.
+const mostRisks = 20
+
+// writePlanVerdict says first whether the change makes anything worse, and what.
+func writePlanVerdict(b *strings.Builder, p *admin.Previewed) {
+	switch {
+	case len(p.Services) == 0:
+		return
+	case len(p.Risks) == 0:
+		b.WriteString("verdict: nothing gets worse: no locality above its ceiling, no drops, at the demand and the health of now\n\n")
+		return
+	}
+	fmt.Fprintf(b, "verdict: think again: %s\n", count(len(p.Risks), "thing gets worse", "things get worse"))
+	for i := range p.Risks {
+		if i == mostRisks {
+			fmt.Fprintf(b, "  and %d more: see -o json\n", len(p.Risks)-i)
+			break
+		}
+		fmt.Fprintf(b, "  %s\n", printable(p.Risks[i].Text))
+	}
+	b.WriteByte('\n')
 }
 
 func writeServiceDifference(b *strings.Builder, d *plan.ServiceDifference) {
@@ -118,7 +148,13 @@ func writeServiceDifference(b *strings.Builder, d *plan.ServiceDifference) {
 		}
 	}
 	for _, l := range d.Localities {
-		row("  utilization", l.Locality.String(), percent(l.Utilization.Before), percent(l.Utilization.First), percent(l.Utilization.Settled))
+		above := func(v float64) string {
+			if l.Declared && v > l.Ceiling+ceilingSlack {
+				return fmt.Sprintf("%s > %.0f%%", percent(v), 100*l.Ceiling)
+			}
+			return percent(v)
+		}
+		row("  utilization", l.Locality.String(), above(l.Utilization.Before), above(l.Utilization.First), above(l.Utilization.Settled))
 	}
 	writeColumns(b, columns)
 	b.WriteByte('\n')

@@ -20,7 +20,8 @@ every version since the oldest change listed can be returned to. It takes effect
 at once and as a new version. Drops stay as they are.
 
 A rollback is refused where today's demand would put a locality above its ceiling
-and above where it is now, unless it is forced, and where no share would change.
+and above where it is now, or would no longer stand the loss of one more zone that
+it stands now, unless it is forced, and where no share would change.
 What it does is shown, before and after. The admin interface must be writable.`,
 		Example: "  isobar history checkout\n  isobar rollback 4711 checkout -m 'before the canary'\n  isobar resume checkout",
 		Args:    cobra.RangeArgs(1, 2),

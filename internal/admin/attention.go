@@ -69,6 +69,7 @@ const (
 	SourceFailing        Code = "source_failing"
 	LocalityFailing      Code = "locality_failing"
 	EndpointFailing      Code = "endpoint_failing"
+	LocalityFailsPartly  Code = "locality_failing_partly"
 	LocalityUnreachable  Code = "locality_unreachable"
 	LocalityReturning    Code = "locality_returning"
 	CapacityContradicted Code = "capacity_contradicted"
@@ -134,8 +135,9 @@ var codes = []CodeInfo{
 	{LocalityOverloaded, Warning, "a locality is planned above its declared capacity"},
 	{LocalityDrained, Warning, "too few endpoints of a locality are healthy for it to be used"},
 	{LocalityUnhealthy, Warning, "no endpoint of a locality is healthy"},
-	{EndpointsUnhealthy, Warning, "some endpoints of a locality are unhealthy"},
-	{EndpointFailing, Warning, "most requests to an endpoint fail while others serve"},
+	{EndpointsUnhealthy, Warning, "some endpoints of a locality are unhealthy; a notice where they are less than a fifth"},
+	{LocalityFailsPartly, Warning, "more than 5% of the requests to a locality fail, though no more than 1% of the service"},
+	{EndpointFailing, Warning, "more than 10% of the requests to an endpoint fail, and far more than those to others of its locality"},
 	{LocalityReturning, Warning, "a locality works again and gets its share back in parts"},
 	{CapacityContradicted, Warning, "requests tell another capacity than the declared one"},
 	{LimitWithoutEffect, Warning, "a limit does not do what it is there for"},

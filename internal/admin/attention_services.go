@@ -96,5 +96,32 @@ func (b *statusBuilder) site(svc *plan.Service, i int) {
 		b.aboutf(svc, LocalityDrained, l, "%s is drained: %d of %d endpoints are healthy", l, usable, all)
 	case all > 0 && usable == 0:
 		b.aboutf(svc, LocalityUnhealthy, l, "no endpoint in %s is healthy", l)
+	default:
+		b.partly(svc, site.Group)
 	}
+}
+
+// manyUnhealthy is the part of a locality's endpoints from which on those that are
+// unhealthy are more than health checks are there to deal with.
+const manyUnhealthy = 0.2
+
+// partly tells of a locality of which some endpoints are unhealthy. Those that drain
+// do what they were told to.
+func (b *statusBuilder) partly(svc *plan.Service, g *isobar.EndpointGroup) {
+	var down []string
+	for i := range g.Endpoints {
+		if e := &g.Endpoints[i]; !e.Health.Usable() && e.Health != isobar.Draining {
+			down = append(down, e.Address)
+		}
+	}
+	if len(down) == 0 {
+		return
+	}
+	severity := Notice
+	if float64(len(down)) >= manyUnhealthy*float64(len(g.Endpoints)) {
+		severity = Warning
+	}
+	name := svc.Spec.Name
+	b.attend(NewAttention(EndpointsUnhealthy, "%s: %d of %d endpoints in %s are unhealthy: %s", name, len(down), len(g.Endpoints), g.Locality, someOf(down)).
+		Of(name).At(g.Locality).As(severity).See("isobar health %s", name))
 }

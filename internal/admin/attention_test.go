@@ -1,14 +1,20 @@
 package admin_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"os"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
+	"github.com/isobar-xds/isobar/internal/assign"
+	"github.com/isobar-xds/isobar/internal/health"
+	"github.com/isobar-xds/isobar/internal/plan"
 )
 
 // TestEveryCodeIsListed: the reference page has each code with its severity and its
@@ -69,5 +75,79 @@ func TestCommandsAreSafeToPaste(t *testing.T) {
 		if got := admin.NewAttention(admin.NoLoad, "x").See("isobar explain %s", word).Next; got != "isobar explain "+want {
 			t.Errorf("%q: %s", word, got)
 		}
+	}
+}
+
+// attends returns the item with a code; without one the test fails.
+func attends(t *testing.T, s admin.Status, code admin.Code) admin.Attention {
+	t.Helper()
+	i := slices.IndexFunc(s.Attention, func(a admin.Attention) bool { return a.Code == code })
+	if i < 0 {
+		t.Errorf("%s is not among\n%s", code, strings.Join(admin.AttentionTexts(s.Attention), "\n"))
+		return admin.Attention{}
+	}
+	return s.Attention[i]
+}
+
+// TestAttentionToThePlan: what a plan, the loop and the health tables tell, each alone.
+func TestAttentionToThePlan(t *testing.T) {
+	legacy := func(change func(*plan.Service)) func(*world, *admin.Options) {
+		return func(w *world, _ *admin.Options) { change(w.current.Services[0]) }
+	}
+	reports := func(r health.ServiceReport) func(*world, *admin.Options) {
+		return func(_ *world, o *admin.Options) {
+			r.Service = "legacy"
+			o.Health = func(context.Context, string) ([]health.ServiceReport, error) { return []health.ServiceReport{r}, nil }
+		}
+	}
+	for _, tt := range []struct {
+		code     admin.Code
+		severity admin.Severity
+		happens  func(*world, *admin.Options)
+	}{
+		{admin.LoopStalled, admin.Critical, func(w *world, _ *admin.Options) { w.beat = time.Now().Add(-time.Hour) }},
+		{admin.LoopSilent, admin.Critical, func(_ *world, o *admin.Options) {
+			o.Health = func(context.Context, string) ([]health.ServiceReport, error) { return nil, context.DeadlineExceeded }
+		}},
+		{admin.Stopping, admin.Warning, func(_ *world, o *admin.Options) { o.Stopping = func() bool { return true } }},
+		{admin.NoPlan, admin.Warning, func(w *world, _ *admin.Options) { w.current = nil }},
+		{admin.PlanRefused, admin.Warning, func(w *world, _ *admin.Options) {
+			w.current.Violations = []assign.Violation{{Service: "legacy", Rule: "weights", Text: "they are gone"}}
+		}},
+		{admin.WeightsHeld, admin.Warning, legacy(func(s *plan.Service) { s.Hold = "too few reports" })},
+		{admin.SharesSwing, admin.Warning, legacy(func(s *plan.Service) { s.Damping = &plan.Damping{Level: 1, Left: 30, Amplitude: 0.2, Ticks: 4} })},
+		{admin.ModeWentBack, admin.Warning, legacy(func(s *plan.Service) {
+			s.Trust = &plan.Trust{Mode: isobar.ModeObserve, Back: true, Why: "requests fail"}
+		})},
+		{admin.ShortLifetime, admin.Warning, legacy(func(s *plan.Service) { s.Spec.Assignment.ResourceTTL = time.Second })},
+		{admin.LocalityDrained, admin.Warning, legacy(func(s *plan.Service) { s.Sites[0].Drained = true })},
+		{admin.LocalityUnhealthy, admin.Warning, legacy(func(s *plan.Service) { s.Sites[0].Group.Endpoints[0].Health = isobar.Unhealthy })},
+		{admin.CheckersEnded, admin.Warning, reports(health.ServiceReport{Suspicion: &health.Suspicion{Ends: 3, Checkers: []string{"c"}}})},
+		{admin.CheckersShort, admin.Warning, reports(health.ServiceReport{Shortfalls: []health.Shortfall{{Why: "no checker is connected"}}})},
+		{admin.AllEndpointsDown, admin.Critical, reports(health.ServiceReport{Summary: health.Summary{FailOpen: true}})},
+		{admin.MassFailureHeld, admin.Critical, reports(health.ServiceReport{Alarm: &health.Alarm{Why: "4 of 4 endpoints"}})},
+		{admin.CertificateExpired, admin.Critical, func(_ *world, o *admin.Options) {
+			o.Certificates = func() []admin.Certificate {
+				return []admin.Certificate{{Name: "xds", NotAfter: time.Now().Add(-time.Hour)}}
+			}
+		}},
+		{admin.CertificateEnds, admin.Warning, func(_ *world, o *admin.Options) {
+			o.Certificates = func() []admin.Certificate {
+				return []admin.Certificate{{Name: "xds", NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Minute)}}
+			}
+		}},
+	} {
+		t.Run(string(tt.code), func(t *testing.T) {
+			w := newWorld()
+			srv := start(t, w, func(o *admin.Options) {
+				o.Clients = func() []admin.Client { return nil }
+				tt.happens(w, o)
+			})
+			var s admin.Status
+			do(t, srv, http.MethodGet, "/v1/status", "").decode(t, &s)
+			if a := attends(t, s, tt.code); a.Severity != tt.severity || s.OK {
+				t.Errorf("ok %v, %+v", s.OK, a)
+			}
+		})
 	}
 }

@@ -32,19 +32,26 @@ func (c *Certificate) NeedsAttention(now time.Time) bool {
 	return c.NotAfter.Sub(now) < min(certificateWarning, c.NotAfter.Sub(c.NotBefore)/4)
 }
 
+// Attention tells what needs attention about a certificate, if anything does.
+func (c *Certificate) Attention(now time.Time) (a Attention, needs bool) {
+	end := c.NotAfter.UTC().Format(time.RFC3339)
+	seen, fails := c.where()
+	switch {
+	case !now.Before(c.NotAfter):
+		return NewAttention(CertificateExpired, "the certificate of %s has expired at %s: %s", seen, end, fails), true
+	case now.Before(c.NotBefore):
+		return NewAttention(CertificateExpired, "the certificate of %s is not valid before %s: %s", seen, c.NotBefore.UTC().Format(time.RFC3339), fails), true
+	case c.NeedsAttention(now):
+		return NewAttention(CertificateEnds, "the certificate of %s ends at %s: replace its files, no restart is needed", seen, end), true
+	}
+	return a, false
+}
+
 func (b *statusBuilder) certificates(all []Certificate, now time.Time) {
 	b.Certificates = append(b.Certificates, all...)
 	for i := range all {
-		c := &all[i]
-		end := c.NotAfter.UTC().Format(time.RFC3339)
-		seen, fails := c.where()
-		switch {
-		case !now.Before(c.NotAfter):
-			b.attend(NewAttention(CertificateExpired, "the certificate of %s has expired at %s: %s", seen, end, fails))
-		case now.Before(c.NotBefore):
-			b.attend(NewAttention(CertificateExpired, "the certificate of %s is not valid before %s: %s", seen, c.NotBefore.UTC().Format(time.RFC3339), fails))
-		case c.NeedsAttention(now):
-			b.attend(NewAttention(CertificateEnds, "the certificate of %s ends at %s: replace its files, no restart is needed", seen, end))
+		if a, needs := all[i].Attention(now); needs {
+			b.attend(a)
 		}
 	}
 }

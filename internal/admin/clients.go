@@ -130,6 +130,7 @@ type ClientLRS struct {
 	Rejected   uint64    `json:"rejected"`    // entries that were dropped
 	Reason     string    `json:"reason,omitempty"`
 	Excess     uint64    `json:"excess,omitempty"` // reports that were ignored because they came far too often
+	LastExcess time.Time `json:"last_excess,omitzero"`
 }
 
 // ClientList is the body of GET /v1/clients.

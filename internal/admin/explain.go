@@ -43,6 +43,11 @@ func (s *Server) getExplanation(w http.ResponseWriter, r *http.Request) {
 		s.opts.Logger.Error("explain failed", "service", name, "from", from.String(), "error", err)
 		fail(w, http.StatusInternalServerError, problemOf(err))
 	default:
+		if silent := SilentOf(s.subscribers(), name); len(silent) > 0 {
+			if svc, found := p.Service(name); found {
+				explanation.Coverage = svc.ToldCoverage(silent)
+			}
+		}
 		explanation.Warnings = append(explanation.Warnings, operatorsSay(s.overrides()[name])...)
 		reply(w, http.StatusOK, explanation)
 	}

@@ -139,6 +139,12 @@ type Options struct {
 	Unsaved func() []string
 	// Attention tells what else needs attention; nil = nothing.
 	Attention func() []Attention
+	// Subscribers lists the clients of each service, sorted by service and locality; nil
+	// = nobody knows.
+	Subscribers func() []ServiceClients
+	// Nearest lists what may be meant by a name among others, at most so many; nil =
+	// nobody knows.
+	Nearest func(name string, names []string, most int) []string
 	// UnknownClusters lists clusters in load reports that are no services; nil = none.
 	UnknownClusters func() []string
 	// Certificates lists those that the server shows; nil = none.

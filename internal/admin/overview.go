@@ -61,8 +61,11 @@ func (s *Server) getOverview(w http.ResponseWriter, r *http.Request) {
 	p := s.opts.Planner.Current()
 	out := Overview{Status: s.status(r.Context(), p), Services: []ServiceOverview{}}
 	if p != nil {
+		clients := s.subscribers()
 		for _, svc := range p.Services {
-			out.Services = append(out.Services, overviewOf(p, svc))
+			o := overviewOf(p, svc)
+			o.Coverage = svc.ToldCoverage(SilentOf(clients, svc.Spec.Name))
+			out.Services = append(out.Services, o)
 		}
 	}
 	reply(w, http.StatusOK, out)

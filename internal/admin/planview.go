@@ -99,13 +99,16 @@ func (s *Server) getPlan(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		view.Services = []ServiceView{viewService(svc, s.overrides()[name])}
+		view.Services[0].Coverage = svc.ToldCoverage(SilentOf(s.subscribers(), name))
 		view.Violations = slices.DeleteFunc(view.Violations, func(v assign.Violation) bool { return v.Service != name })
 		reply(w, http.StatusOK, view)
 		return
 	}
-	overrides := s.overrides()
+	overrides, clients := s.overrides(), s.subscribers()
 	for _, svc := range p.Services {
-		view.Services = append(view.Services, viewService(svc, overrides[svc.Spec.Name]))
+		v := viewService(svc, overrides[svc.Spec.Name])
+		v.Coverage = svc.ToldCoverage(SilentOf(clients, svc.Spec.Name))
+		view.Services = append(view.Services, v)
 	}
 	reply(w, http.StatusOK, view)
 }

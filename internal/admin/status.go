@@ -87,7 +87,7 @@ func (s *Server) Status(ctx context.Context) Status { return s.status(ctx, s.opt
 
 // status tells how things stand with a plan, which is nil before the first.
 func (s *Server) status(ctx context.Context, p *plan.Plan) Status {
-	b := &statusBuilder{Status: Status{
+	b := &statusBuilder{nearest: s.opts.Nearest, Status: Status{
 		Holds: []Held{}, Degraded: []Degraded{}, Paused: plan.Pauses{}, Attention: []Attention{}, Unsaved: []string{}, Certificates: []Certificate{}, Coverage: 1,
 	}}
 	if wrong := s.stalled(); wrong != "" {
@@ -100,8 +100,12 @@ func (s *Server) status(ctx context.Context, p *plan.Plan) Status {
 		count, took := s.opts.Ticks()
 		b.Ticks, b.TickSeconds = count, took.Seconds()
 	}
-	b.plan(p)
-	b.clients(s.opts.Clients())
+	subscribers := s.subscribers()
+	clients := s.opts.Clients()
+	b.plan(p, subscribers)
+	b.clients(clients)
+	b.localities(p, clients)
+	b.excess(clients, time.Now())
 	b.health(ctx, s)
 	if s.opts.Unsaved != nil {
 		for _, text := range s.opts.Unsaved() {
@@ -114,7 +118,9 @@ func (s *Server) status(ctx context.Context, p *plan.Plan) Status {
 	}
 	if s.opts.UnknownClusters != nil {
 		b.UnknownClusters = s.opts.UnknownClusters()
+		b.unknownClusters(p)
 	}
+	b.subscribers(p, subscribers, time.Now())
 	if s.opts.Attention != nil {
 		b.attend(s.opts.Attention()...)
 	}
@@ -130,6 +136,16 @@ func (s *Server) status(ctx context.Context, p *plan.Plan) Status {
 
 type statusBuilder struct {
 	Status
+
+	nearest func(name string, names []string, most int) []string
+}
+
+// subscribers lists the clients of each service; nil = nobody knows them.
+func (s *Server) subscribers() []ServiceClients {
+	if s.opts.Subscribers == nil {
+		return nil
+	}
+	return s.opts.Subscribers()
 }
 
 func (b *statusBuilder) attend(items ...Attention) { b.Attention = append(b.Attention, items...) }
@@ -143,24 +159,30 @@ func (b *statusBuilder) finish() {
 	}
 }
 
-func (b *statusBuilder) plan(p *plan.Plan) {
+func (b *statusBuilder) plan(p *plan.Plan, clients []ServiceClients) {
 	if p == nil {
 		b.attend(NewAttention(NoPlan, "no plan has been published yet"))
 		return
 	}
 	b.Version, b.Made, b.AgeSeconds, b.Services = p.VersionString(), p.Made, seconds(time.Since(p.Made)), len(p.Services)
 	b.pauses(p)
-	covered := 0.0
+	// Where nothing is sent the service counts of which least is known.
+	covered, least := 0.0, 1.0
 	for _, svc := range p.Services {
-		demand := b.service(p, svc)
+		silent := SilentOf(clients, svc.Spec.Name)
+		demand, coverage := b.service(p, svc), svc.ToldCoverage(silent)
 		b.Demand += demand
-		covered += demand * svc.Coverage
+		covered += demand * coverage
+		if len(silent) > 0 {
+			least = min(least, coverage)
+		}
 		b.score(svc)
 		b.auto(svc)
 		if text := svc.Damping.String(); text != "" {
 			b.aboutf(svc, SharesSwing, isobar.Locality{}, "%s", text)
 		}
 	}
+	b.Coverage = least
 	if b.Demand > 0 {
 		b.Coverage = covered / b.Demand
 	}
@@ -186,7 +208,8 @@ func (b *statusBuilder) pauses(p *plan.Plan) {
 
 func (b *statusBuilder) clients(all []Client) {
 	b.Clients.Total = len(all)
-	late, refusing := 0, ""
+	late, refusing, oldest := 0, "", 0.0
+	hangs := "" // of those who are late, who is latest
 	for i := range all {
 		c := &all[i]
 		if c.LRS != nil {
@@ -205,6 +228,9 @@ func (b *statusBuilder) clients(all []Client) {
 			}
 			if !t.InSync && t.AgeSeconds > maxBehind.Seconds() && t.Rejected == 0 {
 				late++
+				if t.AgeSeconds > oldest {
+					oldest, hangs = t.AgeSeconds, c.ID
+				}
 			}
 		}
 		switch {
@@ -222,7 +248,7 @@ func (b *statusBuilder) clients(all []Client) {
 	}
 	if late > 0 {
 		b.attend(NewAttention(ClientsBehind, "%d subscriptions have not been acknowledged for more than %s: %s", late, maxBehind,
-			"the clients hang, or the network to them does").By(b.Clients.OldestAck).See("isobar clients"))
+			"the clients hang, or the network to them does").By(hangs).See("isobar clients"))
 	}
 }
 

@@ -1,6 +1,8 @@
 package admission
 
 import (
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/isobar-xds/isobar"
@@ -107,4 +109,27 @@ func (s *Stream) Close() {
 	if a.streams[s.kind]--; a.streams == [kinds]int{} {
 		delete(b.peers, s.peer)
 	}
+}
+
+// Use is how much of a budget one peer holds.
+type Use struct {
+	Peer       string
+	Used, Most int
+}
+
+// Fullest returns who has most streams of one kind open, and who speaks for most
+// localities; zero where nobody does.
+func (b *Budgets) Fullest() (streams, localities Use) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, peer := range slices.Sorted(maps.Keys(b.peers)) {
+		a := b.peers[peer]
+		if n := slices.Max(a.streams[:]); n > streams.Used {
+			streams = Use{peer, n, b.streams}
+		}
+		if n := len(a.localities); n > localities.Used {
+			localities = Use{peer, n, b.localities}
+		}
+	}
+	return streams, localities
 }

@@ -46,6 +46,9 @@ func (m *Messages) Pace(wait func(address string, streams int) time.Duration) { 
 // Used is how many bytes they take now, as gRPC holds them.
 func (m *Messages) Used() int64 { return m.used.Load() }
 
+// Most is how many bytes they may take.
+func (m *Messages) Most() int64 { return m.most }
+
 // Follow counts the messages that a client of gRPC sends over a connection, which
 // has to be used by way of what it gives, from its first byte on. See [Messages.Over].
 func (m *Messages) Follow(c net.Conn) net.Conn {

@@ -53,7 +53,13 @@ func (l *Loop) breaches(ctx context.Context, present *plan.Turn, begin func() (*
 	if out := difference.Breaches(); len(out) > 0 || l.opts.SurveyEvery == nil || l.opts.SurveyEvery() <= 0 {
 		return out, nil
 	}
-	after, err := l.losses(ctx, p.Survey(), deadline)
+	return l.unstood(ctx, present, p.Survey(), deadline)
+}
+
+// unstood tells which services of a survey would no longer stand the loss of a zone,
+// which they stand in the present.
+func (l *Loop) unstood(ctx context.Context, present *plan.Turn, survey *plan.Survey, deadline time.Time) ([]string, error) {
+	after, err := l.losses(ctx, survey, deadline)
 	if err != nil {
 		return nil, err
 	}
@@ -62,9 +68,9 @@ func (l *Loop) breaches(ctx context.Context, present *plan.Turn, begin func() (*
 		return nil, nil
 	}
 	// What could not stand a loss before is not to blame on this.
-	survey := plan.NewSurvey(present, l.timing().Tick)
-	survey.Only(func(name string) bool { return after[name] != nil })
-	before, err := l.losses(ctx, survey, deadline)
+	now := plan.NewSurvey(present, l.timing().Tick)
+	now.Only(func(name string) bool { return after[name] != nil })
+	before, err := l.losses(ctx, now, deadline)
 	if err != nil {
 		return nil, err
 	}
@@ -75,6 +81,42 @@ func (l *Loop) breaches(ctx context.Context, present *plan.Turn, begin func() (*
 		}
 	}
 	return out, nil
+}
+
+// rollbackBreaches returns a [*plan.TooMuchError] where a rollback would take the
+// reserve for the loss of a zone away: weights are frozen by it, so that after a loss
+// they are only scaled up. Any other reason against it is told when it is done.
+func (l *Loop) rollbackBreaches(ctx context.Context, version uint64, pause plan.Pause) error {
+	if l.opts.SurveyEvery == nil || l.opts.SurveyEvery() <= 0 {
+		return nil
+	}
+	topology, operators := l.opts.Topology.State()
+	present, err := l.turn(ctx, topology, operators)
+	if err != nil {
+		return err
+	}
+	pause.Since = present.Now
+	after := *present
+	after.Paused = after.Paused.With(pause)
+	p, err := ask(ctx, l, func() *plan.Plan {
+		p, _ := plan.RolledBack(&after, l.history, version, pause.Service)
+		return p
+	})
+	if err != nil || p == nil {
+		return err
+	}
+	after.Previous, after.Version = p, p.Version+1
+	survey := plan.NewSurvey(&after, l.timing().Tick)
+	survey.Only(func(name string) bool {
+		was, had := present.Previous.Service(name)
+		is, has := p.Service(name)
+		return had && has && was != is
+	})
+	breaches, err := l.unstood(ctx, present, survey, time.Now().Add(previewPatience))
+	if err == nil && len(breaches) > 0 {
+		err = &plan.TooMuchError{Breaches: breaches, Loss: true}
+	}
+	return err
 }
 
 // losses plays the loss of each zone, and gives the worst by service.

@@ -28,6 +28,7 @@ type Loop struct {
 	left       chan struct{} // closed when the last plan is published
 	undropped  atomic.Bool   // that one took drops back
 	healthView atomic.Pointer[healthView]
+	clock      clockWatch
 	reserves   atomic.Pointer[reserves]
 	writing    atomic.Pointer[saver] // the same as saver, for others to ask
 	metrics    *metrics

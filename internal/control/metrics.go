@@ -55,7 +55,8 @@ func newMetrics(reg prometheus.Registerer, l *Loop) *metrics {
 	m.unregisterer = reg
 	m.collectors = []prometheus.Collector{
 		m.ticks, m.tickSeconds, m.panics, m.ignored, m.saveErrors, m.violations,
-		&planCollector{current: l.Current, unsaved: l.Unsaved}, &healthCollector{current: l.healthView.Load}, &reserveCollector{reserves: l.Reserves},
+		&planCollector{current: l.Current, unsaved: l.Unsaved, silent: l.opts.Silent},
+		&healthCollector{current: l.healthView.Load}, &reserveCollector{reserves: l.Reserves},
 	}
 	for _, c := range m.collectors {
 		reg.MustRegister(c)
@@ -79,6 +80,7 @@ func (m *metrics) ticked(d time.Duration) {
 type planCollector struct {
 	current func() *plan.Plan
 	unsaved func() []string
+	silent  func(service string) []plan.SilentClients
 }
 
 var (
@@ -87,21 +89,23 @@ var (
 	perBound    = []string{"service", "locality", "bound"}
 	perLimit    = []string{"service", "locality", "metric", "dry_run"}
 
-	descVersion     = desc("isobar_plan_version", "Version of the plan in force.", nil)
-	descMade        = desc("isobar_plan_timestamp_seconds", "When the plan in force was made, Unix time.", nil)
-	descGap         = desc("isobar_plan_gap_ratio", "Distance of the solution from its lower bound, as a share of its cost.", perService)
-	descServedGap   = desc("isobar_plan_served_gap_ratio", "The same for the paced and rounded assignment that is served.", perService)
-	descExcess      = desc("isobar_plan_excess_seconds", "Mean latency by which the solution may at most be worse than the optimum.", perService)
-	descDemand      = desc("isobar_demand_requests_per_second", "Demand of a service that the plan was made for.", perService)
-	descSwing       = desc("isobar_demand_swing_ratio", "How far the demand swings faster than it can be followed, of the source that swings most.", perService)
-	descCoverage    = desc("isobar_coverage_ratio", "Share of the last known demand whose nodes have reported.", perService)
-	descStale       = desc("isobar_stale_demand_ratio", "Share of the demand of a service that earlier reports stand in for.", perService)
-	descDegraded    = desc("isobar_degraded_services", "Services by input and how far its absence has taken them down the ladder.", []string{"input", "rung"})
-	descDrop        = desc("isobar_drop_ratio", "Fraction of requests that clients are told to drop.", perService)
-	descClassDrop   = desc("isobar_class_drop_ratio", "Fraction of requests that clients of a class are told to drop.", []string{"service", "class"})
-	descUtilization = desc("isobar_planned_utilization_ratio", "Planned load and background over capacity.", perLocality)
-	descCapacity    = desc("isobar_capacity_requests_per_second", "Capacity of the healthy endpoints.", perLocality)
-	descObserved    = desc("isobar_observed_capacity_requests_per_second",
+	descVersion   = desc("isobar_plan_version", "Version of the plan in force.", nil)
+	descMade      = desc("isobar_plan_timestamp_seconds", "When the plan in force was made, Unix time.", nil)
+	descGap       = desc("isobar_plan_gap_ratio", "Distance of the solution from its lower bound, as a share of its cost.", perService)
+	descServedGap = desc("isobar_plan_served_gap_ratio", "The same for the paced and rounded assignment that is served.", perService)
+	descExcess    = desc("isobar_plan_excess_seconds", "Mean latency by which the solution may at most be worse than the optimum.", perService)
+	descDemand    = desc("isobar_demand_requests_per_second", "Demand of a service that the plan was made for.", perService)
+	descSwing     = desc("isobar_demand_swing_ratio", "How far the demand swings faster than it can be followed, of the source that swings most.", perService)
+	descCoverage  = desc("isobar_coverage_ratio",
+		"Share of the demand that clients report; those that are silent count as the mean of their locality.", perService)
+	descSilentClients = desc("isobar_silent_clients", "Streams that subscribe to a service and whose clients report no load.", perService)
+	descStale         = desc("isobar_stale_demand_ratio", "Share of the demand of a service that earlier reports stand in for.", perService)
+	descDegraded      = desc("isobar_degraded_services", "Services by input and how far its absence has taken them down the ladder.", []string{"input", "rung"})
+	descDrop          = desc("isobar_drop_ratio", "Fraction of requests that clients are told to drop.", perService)
+	descClassDrop     = desc("isobar_class_drop_ratio", "Fraction of requests that clients of a class are told to drop.", []string{"service", "class"})
+	descUtilization   = desc("isobar_planned_utilization_ratio", "Planned load and background over capacity.", perLocality)
+	descCapacity      = desc("isobar_capacity_requests_per_second", "Capacity of the healthy endpoints.", perLocality)
+	descObserved      = desc("isobar_observed_capacity_requests_per_second",
 		"Ends (bound low or high) of the interval in which requests tell the capacity of the healthy endpoints to be.", perBound)
 	descLearned   = desc("isobar_learned_capacity_requests_per_second", "Capacity of the healthy endpoints as reports of utilization tell it.", perLocality)
 	descLimit     = desc("isobar_limit_requests_per_second", "Rate at which a limited quantity reaches its limit at the healthy endpoints.", perLimit)
@@ -133,7 +137,7 @@ func counter(name, help string) prometheus.Counter {
 func (c *planCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descPaused, descUnsaved, descVersion, descMade, descGap, descServedGap, descExcess, descDemand, descSwing,
-		descCoverage, descStale, descDegraded, descDrop, descClassDrop, descDeviation, descUtilization, descCapacity, descLearned, descObserved,
+		descCoverage, descSilentClients, descStale, descDegraded, descDrop, descClassDrop, descDeviation, descUtilization, descCapacity, descLearned, descObserved,
 		descUnreachable, descDrained,
 		descScore, descScorePart, descMode, descPromotions, descRollbacks, descSwings, descDamping,
 		descLimit, descCounts,
@@ -171,7 +175,7 @@ func (c *planCollector) Collect(ch chan<- prometheus.Metric) {
 		}
 		gauge(descDemand, demand, name)
 		gauge(descSwing, s.Swing(), name)
-		gauge(descCoverage, s.Coverage, name)
+		collectCoverage(gauge, s, c.silent(name))
 		if s.Load != nil {
 			gauge(descStale, s.Load.Stale, name)
 		}
@@ -187,6 +191,16 @@ func (c *planCollector) Collect(ch chan<- prometheus.Metric) {
 		}
 		collectSites(gauge, p, s)
 	}
+}
+
+// collectCoverage tells of what is heard, and of clients that say nothing.
+func collectCoverage(gauge func(*prometheus.Desc, float64, ...string), s *plan.Service, silent []plan.SilentClients) {
+	clients := 0
+	for _, x := range silent {
+		clients += x.Clients
+	}
+	gauge(descCoverage, s.ToldCoverage(silent), s.Spec.Name)
+	gauge(descSilentClients, float64(clients), s.Spec.Name)
 }
 
 // collectSites tells of the localities of a service.

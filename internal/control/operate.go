@@ -45,10 +45,16 @@ func (l *Loop) Resume(ctx context.Context, of plan.Pause) (p *plan.Plan, warning
 
 // Rollback returns to the weights of an earlier version, of the service of the
 // pause or of all, on present topology and health, and pauses. Errors are those of
-// [plan.Decider.Rollback]; force has it done where demand does not fit.
+// [plan.Decider.Rollback], and those of rollbackBreaches; force has it done where demand
+// does not fit, now or after the loss of a zone.
 func (l *Loop) Rollback(ctx context.Context, version uint64, pause plan.Pause, force bool) (before, next *plan.Plan, warnings []string, err error) {
 	text := because(fmt.Sprintf("rollback to version %d", version), pause.Reason)
 	pause.Reason = text
+	if !force {
+		if err := l.rollbackBreaches(ctx, version, pause); err != nil {
+			return nil, nil, nil, err
+		}
+	}
 	origin := plan.Origin{Trigger: plan.TriggerOperator, About: pause.Service, Who: pause.Who, Reason: text}
 	next, warnings, err = l.operate(ctx, origin, func(t *plan.Turn) (*plan.Plan, error) {
 		pause.Since = t.Now

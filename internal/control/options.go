@@ -70,6 +70,12 @@ type Timing struct {
 	Ladder   plan.Ladder   // what missing inputs do; its zero values are the defaults
 }
 
+// Boot is the time since the machine was booted, which goes on whoever sets the clock.
+type Boot struct {
+	ID string // differs after each boot; "" = not known
+	Up time.Duration
+}
+
 // Options of a Loop. Topology, Reports, Clients, State and Views are required.
 type Options struct {
 	Timing  func() Timing // asked at every tick; nil = the defaults
@@ -89,6 +95,12 @@ type Options struct {
 	// Views encodes a plan; previous is nil for the first.
 	Views func(p *plan.Plan, previous *views.Set) *views.Set
 
+	// Boot tells since when the machine is up; nil = it is not known.
+	Boot func() Boot
+
+	// Silent lists the clients of a service that report no load, for metrics; nil = none.
+	Silent func(service string) []plan.SilentClients
+
 	Log        *slog.Logger
 	Registerer prometheus.Registerer // nil = no metrics
 }
@@ -105,6 +117,12 @@ func (o Options) complete() (Options, error) {
 		o.Timing = func() Timing { return Timing{} }
 	}
 	o.HoldOff = orDefault(o.HoldOff, DefaultHoldOff)
+	if o.Boot == nil {
+		o.Boot = func() Boot { return Boot{} }
+	}
+	if o.Silent == nil {
+		o.Silent = func(string) []plan.SilentClients { return nil }
+	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}

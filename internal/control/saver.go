@@ -31,17 +31,6 @@ func (l *Loop) reserve(saved plan.Saved, above uint64) error {
 	return err
 }
 
-// beyond is where versions begin that can't be reserved: the process before may
-// have begun with the same state, and could not write either. So the clock tells
-// them apart, by as many versions as it has had milliseconds since that state
-// was saved, which is more than anybody publishes.
-func beyond(saved *plan.Saved, version uint64, now time.Time) uint64 {
-	if saved.Made.IsZero() || !now.After(saved.Made) {
-		return version
-	}
-	return version + uint64(now.Sub(saved.Made).Milliseconds()) //nolint:gosec // it is positive
-}
-
 // reserveAhead has what is saved from now on reserve the next versions as well,
 // once half of those reserved are used: publishing then never waits for the disk.
 func (l *Loop) reserveAhead(version uint64) {
@@ -54,6 +43,8 @@ func (l *Loop) reserveAhead(version uint64) {
 func (l *Loop) toSave(p *plan.Plan) plan.Saved {
 	saved := p.Save()
 	saved.Reserved, saved.LastChange = max(l.reserved, l.ahead), l.history.Last()
+	boot := l.opts.Boot()
+	saved.Boot, saved.Up = boot.ID, boot.Up
 	return saved
 }
 

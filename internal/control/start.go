@@ -22,11 +22,9 @@ func (l *Loop) start() error {
 	l.decider = decider{plan.NewDecider(l.timing().Interval, saved.Demand(), now), l}
 	l.saver = newSaver(l.opts.State, l.log, l.metrics)
 	l.writing.Store(l.saver)
-	version := max(saved.Reserved, saved.Version) + 1
-	if l.reserve(*saved, version) != nil {
-		version = beyond(saved, version, now)
-		l.reserved = version + reserveStep
-	}
+	l.clock.begin(now, saved.Made)
+	version := beyond(saved, max(saved.Reserved, saved.Version), now, l.opts.Boot())
+	_ = l.reserve(*saved, version) // it is told, and serving goes on
 	if err := l.startHealth(now); err != nil {
 		l.saver.close()
 		return fmt.Errorf("control: the saved health: %w", err)

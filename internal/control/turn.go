@@ -19,6 +19,7 @@ func (l *Loop) rebase() {
 // tick takes one decision.
 func (l *Loop) tick() {
 	started := time.Now()
+	l.watchClock(started)
 	l.healthShown = time.Time{} // a tick shows what there is
 	l.observeHealth(started)
 	_, _ = l.next(plan.Origin{}, l.decider.Tick, l.opts.Reports.Collect(started))

@@ -234,3 +234,10 @@ func (s *Server) remove(c *checker, now time.Time) {
 	s.metrics.checkers.Set(float64(len(s.live)))
 	s.signal()
 }
+
+// Room returns how many checkers are connected, and how many may be.
+func (s *Server) Room() (connected, most int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.live), s.opts.MaxStreams
+}

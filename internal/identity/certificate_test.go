@@ -293,3 +293,56 @@ func TestToken(t *testing.T) {
 		t.Error("a token file that is not there")
 	}
 }
+
+// TestFilesThatAreWrittenInParts: half of a token that is long enough is never the token,
+// and a key that comes a moment after its certificate is no error.
+func TestFilesThatAreWrittenInParts(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "token")
+	const first, half, whole = "0123456789abcdef", "fedcba9876543210", "fedcba98765432100123456789"
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(first)
+	token, err := identity.OpenToken(path, identity.Options{Name: "admin"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca := identitytest.NewCA(t)
+	files := ca.Write(dir, identitytest.Leaf{})
+	client := ca.Client(nil)
+	files.ClientCA = ""
+	l := listen(t, files)
+	before := l.must(client)
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { token.Follow(ctx) })
+	defer running.Wait()
+	defer cancel()
+	cert, key := ca.Issue(identitytest.Leaf{})
+	writes := map[int]func(){
+		0:  func() { write(half); identitytest.Replace(t, files.Cert, cert) },
+		25: func() { write(whole); identitytest.Replace(t, files.Key, key) }, // half a second later
+	}
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for i := 0; i < 500 && !token.Valid(whole); i++ {
+		if do := writes[i]; do != nil {
+			do()
+		}
+		if token.Valid(half) {
+			t.Fatal("half of a token is the token")
+		}
+		<-tick.C
+	}
+	if !token.Valid(whole) || token.Valid(first) {
+		t.Error("the new token is not in force")
+	}
+	testhelp.Eventually(t, "the new certificate", func() bool { return l.must(client) != before })
+	if strings.Contains(l.log.String(), "refused") {
+		t.Errorf("told: %s", l.log.String())
+	}
+}

@@ -3,15 +3,26 @@ package identity
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/isobar-xds/isobar/internal/filewatch"
 )
 
-// maxFile bounds a file that is read, in bytes.
-const maxFile = 4 << 20
+const (
+	// maxFile bounds a file that is read, in bytes.
+	maxFile = 4 << 20
+	// settle is for how long files must stay the same before they count, as with the
+	// configuration file.
+	settle = 1500 * time.Millisecond
+	// maxChanging is for how long they may go on changing without a word.
+	maxChanging = 30 * time.Second
+)
+
+var errChanging = errors.New("the files are being changed all the time")
 
 // follower keeps something up to date with files. What changes in it changes in
 // the goroutine of Follow.
@@ -21,8 +32,9 @@ type follower struct {
 	opts    Options
 	replace func(contents [][]byte) error
 
-	seen    [sha256.Size]byte      // of the contents in force
-	refused atomic.Pointer[string] // the error that was logged last; nil when all is well
+	seen     [sha256.Size]byte // of the contents in force
+	settling filewatch.Settling
+	refused  atomic.Pointer[string] // the error that was logged last; nil when all is well
 }
 
 // Refused tells why what the files hold now is not in force; empty when it is.
@@ -61,24 +73,45 @@ func (f *follower) read() (contents [][]byte, sum [sha256.Size]byte, err error) 
 	return contents, [sha256.Size]byte(all.Sum(nil)), nil
 }
 
-// check reads the files again. What is bad is logged and counted once, and
-// what was good goes on.
-func (f *follower) check() {
+// check reads the files again, and takes what has stayed the same for settle: a part of
+// a token may look whole, and a key comes after its certificate. It returns when to look
+// again at what is not at rest yet, 0 for never. What is bad is logged and counted once,
+// and what was good goes on.
+func (f *follower) check() (again time.Duration) {
 	contents, sum, err := f.read()
 	if err == nil && sum == f.seen {
+		f.settling.Done()
 		f.accepted()
-		return
+		return 0
+	}
+	if err != nil {
+		sum = sha256.Sum256([]byte(err.Error())) // a file that is replaced may be away for a moment
+	}
+	wait, changing := f.settling.Rest(sum, time.Now(), settle)
+	switch {
+	case wait > 0 && changing >= maxChanging:
+		f.refuse(fmt.Errorf("%s: %w, and count once they have stayed the same for %v", strings.Join(f.paths, ", "), errChanging, settle))
+		return wait
+	case wait > 0:
+		return wait
 	}
 	if err == nil {
 		err = f.replace(contents)
 	}
 	if err == nil {
 		f.seen = sum
+		f.settling.Done()
 		f.opts.Metrics.reloads.WithLabelValues(f.opts.Name, f.what, resultOK).Inc()
 		f.opts.Log.Info("files reloaded; new connections use them", "listener", f.opts.Name, "what", f.what)
 		f.accepted()
-		return
+		return 0
 	}
+	f.refuse(err)
+	return 0
+}
+
+// refuse tells why the files are not taken, once for each reason.
+func (f *follower) refuse(err error) {
 	f.opts.Metrics.good.WithLabelValues(f.opts.Name, f.what).Set(0)
 	why := err.Error()
 	if why == f.Refused() {
@@ -96,8 +129,5 @@ func (f *follower) accepted() {
 
 // Follow keeps up with the files until ctx ends.
 func (f *follower) Follow(ctx context.Context) {
-	filewatch.Watch(ctx, f.paths, filewatch.Options{Bell: f.opts.Bell, Logger: f.opts.Log}, func() time.Duration {
-		f.check()
-		return 0
-	})
+	filewatch.Watch(ctx, f.paths, filewatch.Options{Bell: f.opts.Bell, Logger: f.opts.Log}, f.check)
 }

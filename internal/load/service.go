@@ -21,6 +21,8 @@ type service struct {
 	demand   float64 // at the last snapshot, requests/s
 	awaiting bool    // clients known from an earlier process are awaited
 
+	outcomes outcomes // of its newest requests
+
 	heldSince time.Time // since when too many of its streams are missing; zero = they are not
 
 	whole, heard time.Time // when at most a fifth, and half, of its demand stood in for missing reports
@@ -65,12 +67,16 @@ func (t *Table) measure(svc *service, now time.Time, wall time.Duration) Service
 	svc.nodes = 0
 	loads := make([]SourceLoad, len(svc.sources))
 	live := make([]float64, len(svc.sources)) // from open streams, requests/s
+	var newest outcomes
 	for i, src := range svc.sources {
 		src.swings(now, t.interval, wall, &memory)
 		loads[i], live[i] = t.measureSource(src, now, wall, &sites, &rest)
 		t.standIn(src, &loads[i], now)
 		svc.nodes += loads[i].Nodes + loads[i].Held
+		newest.join(&loads[i].newest)
 	}
+	svc.outcomes.add(&newest, t.interval)
+	l.Outcomes = svc.outcomes.Outcomes
 	l.Coverage, l.Covered = t.cover(svc, loads, live, now, wall)
 	svc.demand = 0
 	l.Stale, l.Age = svc.age(loads, now)
@@ -149,6 +155,7 @@ func (t *Table) measureSource(src *source, now time.Time, wall time.Duration, si
 	l.Demand, l.Swing = src.demand, src.swing.seen
 	l.Unproven = src.prove(l.Demand, l.Raw, unproven, l.Errors, wall, t.interval)
 	src.learn(l.Landed, news, t.interval)
+	l.newest.count(l.Landed, news)
 	for i := range l.Landed {
 		m := src.mean(l.Landed[i].Locality)
 		l.Landed[i].InProgress, l.Landed[i].MeanIssued = m.inProgress, m.issued

@@ -25,11 +25,13 @@ type ServiceLoad struct {
 	Covered bool
 	// Stale is the share of the demand that stands in for reports that are
 	// missing, of clients that are there, 0 to 1.
-	Stale   float64
-	Age     Age          // for how long too much of it has
-	Heard   time.Time    // when at most half of it did
-	Sources []SourceLoad // sorted by source
-	Sites   []SiteLoad   // sorted by locality: what lands where, summed over sources
+	Stale float64
+	Age   Age       // for how long too much of it has
+	Heard time.Time // when at most half of it did
+	// Outcomes are of its newest requests, of several windows where they are few.
+	Outcomes Outcomes
+	Sources  []SourceLoad // sorted by source
+	Sites    []SiteLoad   // sorted by locality: what lands where, summed over sources
 	// Observations are what requests experience where, sorted by locality, and
 	// LeftOut the clients whose requests in progress are not counted in them.
 	Observations []Observation
@@ -49,6 +51,7 @@ type SourceLoad struct {
 	Drop     float64        // requests/s dropped by the clients
 	Drops    []CategoryDrop // sorted; drops without a category are in Drop only
 	Errors   float64        // requests/s that failed
+	newest   outcomes       // of what was measured since the last snapshot
 	Nodes    int            // streams with a fresh report
 	Held     int            // streams whose last rate is held because a report is missing
 	Stale    float64        // requests/s that stand in for missing reports

@@ -48,6 +48,7 @@ func (st *stream) excessive(now time.Time) bool {
 	ok := st.pace.take(now, interval/reportsPerInterval, s.opts.ReportBurst)
 	if !ok {
 		st.excess++
+		st.exceeded = now
 	}
 	st.mu.Unlock()
 	if ok {

@@ -179,6 +179,7 @@ type Client struct {
 	Rejected   uint64 // entries that were left out
 	LastReason string // of the newest rejection
 	Excess     uint64 // reports that were ignored because they came far too often
+	LastExcess time.Time
 	Interval   time.Duration
 }
 
@@ -226,4 +227,11 @@ func (s *Server) leave(st *stream, now time.Time) {
 		s.metrics.lost.Inc()
 	}
 	s.ended = append(s.ended, w)
+}
+
+// Streams returns how many streams are open, and how many may be.
+func (s *Server) Streams() (open, most int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.streams), s.opts.MaxStreams
 }

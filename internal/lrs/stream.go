@@ -38,6 +38,7 @@ type stream struct {
 	reports  uint64
 	rejected uint64
 	excess   uint64 // reports that were ignored
+	exceeded time.Time
 	reason   string
 	interval time.Duration // as told
 	clock    clock         // of a client that does not tell how long it counted
@@ -176,7 +177,7 @@ func (st *stream) client() Client {
 	return Client{
 		Stream: st.window.Stream, Form: st.form, Node: st.node.Node, UserAgent: st.node.UserAgent, Address: st.peer,
 		Since: st.opened, LastReport: st.last, Reports: st.reports,
-		Rejected: st.rejected, LastReason: st.reason, Excess: st.excess, Interval: st.interval,
+		Rejected: st.rejected, LastReason: st.reason, Excess: st.excess, LastExcess: st.exceeded, Interval: st.interval,
 	}
 }
 

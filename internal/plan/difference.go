@@ -21,6 +21,10 @@ type Difference struct {
 	Latency Three   `json:"latency_ms"`
 	Shed    Three   `json:"shed"`
 	Moved   float64 `json:"moved"`
+
+	// Risks are reasons to think again, by service; empty = the change makes nothing
+	// worse that a plan knows of.
+	Risks []Risk `json:"risks"`
 }
 
 // ServiceDifference is what a change of topology does to one service.
@@ -77,10 +81,11 @@ const (
 
 // Difference tells what the preview found.
 func (p *Preview) Difference() Difference {
-	out := Difference{Version: p.Before.VersionString(), Ticks: p.last, Settled: p.Still, Services: []ServiceDifference{}}
+	out := Difference{Version: p.Before.VersionString(), Ticks: p.last, Settled: p.Still, Services: []ServiceDifference{}, Risks: []Risk{}}
 	for _, name := range namesOf(p.Before, p.Settled) {
 		if d, differs := p.service(name); differs {
 			out.Services = append(out.Services, d)
+			out.Risks = append(out.Risks, d.risks()...)
 		} else {
 			out.Same++
 		}

@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/load"
@@ -11,8 +12,11 @@ import (
 // What is told of failing requests.
 const (
 	toldFailures  = 0.01 // of a service's requests; more than that is never in order
-	leastFailures = 2.0  // requests that fail in a window: fewer are chance
+	leastFailures = 2.0  // requests that fail: fewer are chance
 	nothingLeast  = 5.0  // requests in a window of a source of which none gets through
+	partlyFails   = 0.05 // of the requests to a locality, where its service fails less than toldFailures
+	endpointFails = 0.1  // of the requests to an endpoint
+	endpointWorse = 3.0  // times what fails at the other endpoints of its locality
 )
 
 // Failures says what of a service's requests fails, by what its clients reported
@@ -25,6 +29,7 @@ func (s *Service) Failures() []Trouble {
 	}
 	var out []Trouble
 	sent, failed, count, served := 0.0, 0.0, 0.0, false
+	recent := s.Load.Outcomes
 	var worst failing
 	for i := range s.Load.Sources {
 		src := &s.Load.Sources[i]
@@ -44,8 +49,90 @@ func (s *Service) Failures() []Trouble {
 			out = append(out, Trouble{TroubleSource, src.Source, text})
 		}
 	}
-	if failed > toldFailures*sent && count >= leastFailures {
+	all := true
+	switch {
+	case failed > toldFailures*sent && count >= leastFailures:
 		out = append(out, Trouble{TroubleFailing, worst.at, fmt.Sprintf("%s%% of the requests fail: %s", number(100*failed/sent), worst.text())})
+	case recent.Few() && recent.Failed > toldFailures*recent.Attempts && recent.Failed >= leastFailures:
+		text := fmt.Sprintf("%.0f of the last %.0f requests failed: there are few, so several reports count together", recent.Failed, recent.Attempts)
+		out = append(out, Trouble{TroubleFailing, isobar.Locality{}, text})
+	default:
+		all = false
+	}
+	return append(append(out, s.sitesFailing(!all)...), s.endpointsFailing()...)
+}
+
+// siteFailing is what fails at one locality, requests/s of all sources.
+type siteFailing struct {
+	locality                    isobar.Locality
+	attempts, errors, succeeded float64
+	count                       float64 // of errors, requests
+}
+
+// landings sums what lands where, in the order of the localities.
+func (s *Service) landings() []siteFailing {
+	var out []siteFailing
+	for i := range s.Load.Sources {
+		src := &s.Load.Sources[i]
+		for j := range src.Landed {
+			l := &src.Landed[j]
+			k, found := slices.BinarySearchFunc(out, l.Locality, func(x siteFailing, l isobar.Locality) int { return x.locality.Compare(l) })
+			if !found {
+				out = slices.Insert(out, k, siteFailing{locality: l.Locality})
+			}
+			x := &out[k]
+			x.attempts += max(l.Issued, l.Succeeded+l.Errors)
+			x.errors += l.Errors
+			x.succeeded += l.Succeeded
+			x.count += l.Errors * src.Window.Seconds()
+		}
+	}
+	return out
+}
+
+// sitesFailing tells of localities where everything fails, but for those that are
+// told to be unreachable, and, where the whole service is not told of, of those where
+// much does.
+func (s *Service) sitesFailing(partly bool) []Trouble {
+	var out []Trouble
+	for _, x := range s.landings() {
+		o := s.outage(x.locality)
+		switch {
+		case x.succeeded == 0 && x.count >= nothingLeast && (o == nil || s.outageText(o) == ""):
+			text := fmt.Sprintf("all requests to %s fail: %s/s, and none succeeds", x.locality, number(x.errors))
+			out = append(out, Trouble{TroubleSite, x.locality, text})
+		case partly && x.errors > partlyFails*x.attempts && x.count >= nothingLeast:
+			text := fmt.Sprintf("%.0f%% of the requests to %s fail: %s of %s requests/s", 100*x.errors/x.attempts, x.locality, number(x.errors), number(x.attempts))
+			out = append(out, Trouble{TroubleSitePartly, x.locality, text})
+		}
+	}
+	return out
+}
+
+// endpointsFailing tells of endpoints that fail much more than the others of their
+// locality, where clients report by endpoint.
+func (s *Service) endpointsFailing() []Trouble {
+	window := time.Duration(0)
+	for i := range s.Load.Sources {
+		window = max(window, s.Load.Sources[i].Window)
+	}
+	var out []Trouble
+	for i := range s.Load.Sites {
+		site := &s.Load.Sites[i]
+		sent, failed := 0.0, 0.0
+		for _, e := range site.Endpoints {
+			sent += max(e.Issued, e.Errors)
+			failed += e.Errors
+		}
+		for _, e := range site.Endpoints {
+			own := max(e.Issued, e.Errors)
+			others := (failed - e.Errors) * own // both sides times what each sends
+			if e.Errors > endpointFails*own && e.Errors*window.Seconds() >= nothingLeast && sent > own && e.Errors*(sent-own) >= endpointWorse*others {
+				text := fmt.Sprintf("the endpoint %s in %s fails %.0f%% of its requests, the others there %.0f%%",
+					e.Address, site.Locality, 100*e.Errors/own, 100*(failed-e.Errors)/(sent-own))
+				out = append(out, Trouble{TroubleEndpoint, site.Locality, text})
+			}
+		}
 	}
 	return out
 }

@@ -25,9 +25,11 @@ func TestFailuresAreAtMostAll(t *testing.T) {
 		}},
 		{"late errors", []load.LandedLoad{{Locality: b, Issued: 10, Errors: 40}, {Locality: c, Issued: 40, Succeeded: 40}}, []string{
 			"50% of the requests fail: most of them from us/b to us/b, where 40 of 40 requests/s do",
+			"all requests to us/b fail: 40/s, and none succeeds",
 		}},
 		{"nothing issued", []load.LandedLoad{{Locality: b, Errors: 40}}, []string{
 			"100% of the requests fail: most of them from us/b to us/b, where 40 of 40 requests/s do",
+			"all requests to us/b fail: 40/s, and none succeeds",
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -15,11 +15,20 @@ import (
 var ErrUnchanged = errors.New("nothing would change")
 
 // TooMuchError says what the weights of an earlier version would do to today's demand.
-type TooMuchError struct{ Breaches []string }
+type TooMuchError struct {
+	Breaches []string
+	// Loss says that today's demand fits, but would not after the loss of one more zone,
+	// which can be stood now.
+	Loss bool
+}
 
 // Error implements error.
 func (e *TooMuchError) Error() string {
-	return "today's demand does not fit those weights: " + strings.Join(e.Breaches, "; ")
+	text := "today's demand does not fit those weights: "
+	if e.Loss {
+		text = "today's demand would not fit those weights without one more zone: "
+	}
+	return text + strings.Join(e.Breaches, "; ")
 }
 
 // Rollback gives a service, or all for an empty name, the weights of an earlier
@@ -33,6 +42,15 @@ func (e *TooMuchError) Error() string {
 // change; and is a [*TooMuchError] where localities would get more than their
 // ceilings and more than they get now, unless the turn forces it.
 func (d *Decider) Rollback(t *Turn, h *History, version uint64, service string) (*Plan, error) {
+	p, err := RolledBack(t, h, version, service)
+	if err == nil {
+		d.remember(t, p)
+	}
+	return p, err
+}
+
+// RolledBack is the plan that [Decider.Rollback] makes; nothing remembers it.
+func RolledBack(t *Turn, h *History, version uint64, service string) (*Plan, error) {
 	if t.Previous == nil {
 		return nil, fmt.Errorf("version %d: %w: nothing was published yet", version, isobar.ErrNotFound)
 	}
@@ -59,7 +77,6 @@ func (d *Decider) Rollback(t *Turn, h *History, version uint64, service string) 
 	if breaches := p.breaches(t.Previous, service); len(breaches) > 0 && !t.Force {
 		return nil, &TooMuchError{Breaches: breaches}
 	}
-	d.remember(t, p)
 	return p, nil
 }
 

@@ -44,6 +44,7 @@ func TestServicesOfASilentControlPlane(t *testing.T) {
 			if told := strings.Join(admin.AttentionTexts(status.Attention), "\n"); status.OK || !strings.Contains(told, "checkout: its clients get no endpoints yet: the other control plane has not listed it-all") {
 				t.Errorf("status %q", told)
 			}
+			attends(t, status, admin.SourceWaiting)
 		})
 	})
 }

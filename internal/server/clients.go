@@ -184,5 +184,5 @@ func clientType(t *xds.ClientType, now time.Time) admin.ClientType {
 }
 
 func reportInfo(r *lrs.Client) *admin.ClientLRS {
-	return &admin.ClientLRS{LastReport: r.LastReport, Rejected: r.Rejected, Reason: r.LastReason, Excess: r.Excess}
+	return &admin.ClientLRS{LastReport: r.LastReport, Rejected: r.Rejected, Reason: r.LastReason, Excess: r.Excess, LastExcess: r.LastExcess}
 }

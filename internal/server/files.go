@@ -25,7 +25,7 @@ func (r *refusedFile) note(err error) {
 
 // troubles tells operators what needs their attention beside the plan.
 func (s *Server) troubles() []admin.Attention {
-	out := slices.Concat(s.heldTroubles(), s.fileTroubles(), s.upstreamTroubles(), s.dnsTroubles(), s.connectionTroubles(), s.missingTroubles(),
+	out := slices.Concat(s.heldTroubles(), s.fileTroubles(), s.upstreamTroubles(), s.dnsTroubles(), s.budgetTroubles(), s.clockTroubles(), s.missingTroubles(),
 		s.security.refusals.troubles(time.Now()))
 	if why := s.tracing.Trouble(); why != "" {
 		out = append(out, admin.NewAttention(admin.TraceStopped, "the rolling trace has stopped: %s", why))
@@ -110,4 +110,20 @@ func (s *Server) certificates() []admin.Certificate {
 		out = append(out, admin.Certificate{Name: admin.SourceCertificate, NotBefore: from, NotAfter: until})
 	}
 	return out
+}
+
+// clockTroubles tells that the clock of the machine went back.
+func (s *Server) clockTroubles() []admin.Attention {
+	back, before := s.loop.ClockWentBack()
+	if back == 0 {
+		return nil
+	}
+	a := admin.NewAttention(admin.ClockWentBack, "the clock of this machine went back by %s: it had shown %s; "+
+		"ages and ends of certificates are wrong while it is, so mend its time service",
+		back.Round(time.Second), before.UTC().Format(time.RFC3339))
+	if len(s.loop.Unsaved()) > 0 {
+		a.Text += "; while state can't be saved, versions after a reboot may repeat"
+		a = a.As(admin.Critical)
+	}
+	return []admin.Attention{a}
 }

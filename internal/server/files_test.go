@@ -49,6 +49,15 @@ services: [{name: checkout, localities: [{locality: us/a, endpoints: ["10.0.0.1:
 	} {
 		testhelp.Eventually(t, want, func() bool { return strings.Contains(told(), want) })
 	}
+	remote, err := admin.NewRemote("http://" + s.AdminAddress())
+	if err != nil {
+		t.Fatal(err)
+	}
+	status, err := remote.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	attends(t, status, admin.FileRefused)
 	write(files.Key, string(key))
 	write(token, "fedcba9876543210")
 	write(path, text)

@@ -162,6 +162,9 @@ func TestRemovedServicesAreHeldUnderLoad(t *testing.T) {
 	if text := strings.Join(admin.AttentionTexts(w.status().Attention), "\n"); !strings.Contains(text, "service a: held: removed from the configuration while clients send 40 requests/s") {
 		t.Errorf("attention:\n%s", text)
 	}
+	if a := attends(t, w.status(), admin.RemovalHeld); a.Service != "a" || a.Next != "isobar reload --confirm "+held.Digest {
+		t.Errorf("%+v", a)
+	}
 	if n := testhelp.Metric(t, w.Metrics(), "isobar_source_held_services"); n != 1 {
 		t.Errorf("the metric says %g services", n)
 	}

@@ -36,6 +36,9 @@ func build(cfg *config.Config, opts Options, listen func() (Listeners, error)) (
 	if opts.MessageMemory == 0 {
 		opts.MessageMemory = 512 << 20
 	}
+	if opts.Boot == nil {
+		opts.Boot = boot
+	}
 	s := &Server{cfg: *cfg, opts: opts, log: opts.Log, metrics: prometheus.NewRegistry()}
 	s.current.Store(cfg)
 	s.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/fleet"
 	"github.com/isobar-xds/isobar/internal/plan"
@@ -182,4 +183,60 @@ func TestRollbackSurvivesARestart(t *testing.T) {
 			}
 		})
 	})
+}
+
+// TestRollbackKeepsTheReserve: a rollback after which the loss of a zone could no longer
+// be stood, as it can now, is refused as a drain would be; where nobody asks for a
+// reserve, and with force, it is done.
+func TestRollbackKeepsTheReserve(t *testing.T) {
+	for name, every := range map[string]time.Duration{"with reserve": time.Minute, "none is asked for": 0} {
+		t.Run(name, func(t *testing.T) {
+			cfg := configuration(t)
+			cfg.Admin.Writable, cfg.N1Interval = true, every
+			// Clients in us/c may go to us/a and eu/a only: without us/a they fit into eu/a
+			// where its own clients make room, which frozen ones do not.
+			cfg.Services[0].Residency = []isobar.Residency{{From: glob(t, "us/c"), Allow: []isobar.LocalityGlob{glob(t, "us/a"), glob(t, "eu/a")}}}
+			inWorld(t, cfg, func(w *world) {
+				shrinks := time.Now().Add(3 * time.Minute)
+				w.start(clients("us/a", 4, constant(150))...)
+				w.start(clients("us/c", 4, constant(500))...)
+				w.start(clients("eu/a", 4, constant(400))...)
+				w.start(clients("eu/b", 4, constant(100))...)
+				w.start(clients("us/b", 4, func(now time.Time) float64 {
+					if now.Before(shrinks) {
+						return 900
+					}
+					return 100
+				})...)
+				w.ticks(25)
+				before := w.server.Plan()
+				w.settle(10 * time.Minute)
+				now := w.server.Plan()
+				body := fmt.Sprintf(`{"version": %q}`, before.VersionString())
+				var refused admin.Problem
+				var out admin.Operated
+				if every > 0 {
+					if code := w.order("/v1/rollback", body, &refused); code != 409 || !strings.Contains(refused.Error, "without one more zone: checkout: the loss of us/a could no longer be stood: eu/a at 1") || !strings.Contains(refused.Fix, "--force") {
+						t.Fatalf("%d %+v", code, refused)
+					}
+					if p := w.server.Plan(); len(p.Paused) != 0 || apart(now, p) > 0.5 {
+						t.Error("what was refused was done")
+					}
+					body = strings.Replace(body, "{", `{"force": true, `, 1)
+				}
+				if code := w.order("/v1/rollback", body, &out); code != 200 || len(out.Paused) != 1 || apart(before, w.server.Plan()) > 0 {
+					t.Errorf("%d %+v", code, out)
+				}
+			})
+		})
+	}
+}
+
+func glob(t *testing.T, text string) isobar.LocalityGlob {
+	t.Helper()
+	g, err := isobar.ParseLocalityGlob(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
 }

@@ -11,6 +11,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/isobar-xds/isobar/internal/testhelp/bubble"
+
+	"github.com/isobar-xds/isobar/internal/admin"
 )
 
 // A checker that comes back each time it is refused is kept for some seconds, and
@@ -30,7 +32,7 @@ func TestCheckersThatAreRefusedAgain(t *testing.T) {
 		if d := took("a"); d != refusedHold {
 			t.Errorf("held for %s, want %s", d, refusedHold)
 		}
-		if got := r.troubles(time.Now()); len(got) != 1 || got[0].Text != "the checker a is refused again and again: probe may not act as checker" {
+		if got := r.troubles(time.Now()); len(got) != 1 || got[0].Code != admin.CheckerRefused || got[0].Text != "the checker a is refused again and again: probe may not act as checker" {
 			t.Errorf("named as %q", got)
 		}
 		ctx, cancel := context.WithCancel(t.Context())

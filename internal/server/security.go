@@ -13,7 +13,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/status"
 
-	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/admission"
 	"github.com/isobar-xds/isobar/internal/identity"
 	"github.com/isobar-xds/isobar/internal/wire"
@@ -31,6 +30,7 @@ type security struct {
 	messages   *admission.Messages
 	admission  *admission.Metrics
 	pool       *admission.Pool // connections that the limit of open files allows
+	most       int             // connections of clients that the configuration allows, and the limit of open files
 
 	refused    *prometheus.CounterVec // by identity
 	handshakes *prometheus.CounterVec // that failed
@@ -89,6 +89,7 @@ func (s *Server) limitListeners() {
 	sec.messages.Pace(func(address string, streams int) time.Duration { return pace.Wait(address, streams, time.Now()) })
 	connections := admission.NewRate(limits.StreamsPerSecond, limits.Burst, now)
 	most, operators, pool := s.divideFiles(limits.MaxConnections)
+	sec.most = most
 	for _, l := range []*net.Listener{&s.listeners.XDS, &s.listeners.XDS2017, &s.listeners.REST} {
 		if *l != nil {
 			*l = admission.Listen(*l, admission.Limits{Rate: connections, Most: most, Pool: pool, Metrics: sec.admission})
@@ -114,16 +115,6 @@ func (s *Server) divideFiles(configured int) (clients, operators int, pool *admi
 			slog.Int("open_files", limit), slog.Int("connections", files.Clients), slog.Int("max_connections", configured), slog.Int("admin_connections", files.Admin))
 	}
 	return min(files.Clients, configured), files.Admin, s.security.pool
-}
-
-// connectionTroubles reports that the limit of open files is nearly used up.
-func (s *Server) connectionTroubles() []admin.Attention {
-	open, most := s.security.pool.Open()
-	if open < most*4/5 {
-		return nil
-	}
-	return []admin.Attention{admin.NewAttention(admin.BudgetNearlyUsed,
-		"%d of %d connections that the limit of open files allows are in use: raise it (LimitNOFILE in systemd, ulimit -n)", open, most)}
 }
 
 // followFiles keeps certificates and tokens up to date until ctx ends.

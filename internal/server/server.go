@@ -19,6 +19,7 @@ import (
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/config"
+	"github.com/isobar-xds/isobar/internal/config/strict"
 	"github.com/isobar-xds/isobar/internal/control"
 	"github.com/isobar-xds/isobar/internal/csds"
 	"github.com/isobar-xds/isobar/internal/filewatch"
@@ -69,6 +70,8 @@ type Options struct {
 	// MessageMemory bounds the memory of messages that are not whole or that no
 	// handler has read, in bytes, over all connections; default 512 MiB.
 	MessageMemory int64
+	// Boot tells since when the machine is up; nil = the system is asked.
+	Boot func() control.Boot
 }
 
 // Server is the management server.
@@ -99,7 +102,9 @@ type Server struct {
 	held     heldServices
 	kept     *loopState // for what this package keeps itself
 	bell     filewatch.Bell
-	defects  wire.Defects
+
+	clientsOf subscriberList
+	defects   wire.Defects
 }
 
 // New builds a server from a valid configuration. Nothing is served before
@@ -173,6 +178,7 @@ func (s *Server) buildLoop() error {
 			s.lrs.Changed()
 			return set
 		},
+		Silent: s.silentOf, Boot: s.opts.Boot,
 		Log: s.log, Registerer: s.metrics,
 	})
 	s.loop = loop
@@ -217,6 +223,7 @@ func (s *Server) buildAdmin() error {
 		Stopping: s.stopping, Certificates: s.certificates, Attention: s.troubles,
 		Source: s.upstreamState, DNS: s.dnsState,
 		Reload: s.Reload, Held: s.heldState, UnknownClusters: s.lrs.Unknown,
+		Subscribers: s.subscribers, Nearest: strict.Nearest,
 		Stall:    func() time.Duration { return max(admin.DefaultStall, 3*s.current.Load().Tick) },
 		Writable: s.cfg.Admin.Writable, Hosts: s.cfg.Admin.Hosts,
 		MayWrite: s.mayWrite, IsOperator: s.isOperator, Removes: s.removesOfAPI, Token: s.tokenCheck(), TokenForAll: s.cfg.Admin.TokenForAll,

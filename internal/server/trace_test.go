@@ -167,6 +167,7 @@ func TestTraceOnAFullDisk(t *testing.T) {
 					if told := strings.Join(admin.AttentionTexts(s.Attention), "\n"); s.OK || !strings.Contains(told, "the rolling trace has stopped: ") || !strings.Contains(told, tc.told) {
 						t.Errorf("told: %s", told)
 					}
+					attends(t, s, admin.TraceStopped)
 					if testhelp.Metric(t, w.server.Metrics(), "isobar_trace_recording") != 0 || testhelp.Metric(t, w.server.Metrics(), "isobar_trace_failures_total") < 1 {
 						t.Error("no metric tells of it")
 					}

@@ -3,8 +3,10 @@ package server_test
 import (
 	"context"
 	"net"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
@@ -119,6 +121,77 @@ func TestEndpointsOfAnotherControlPlane(t *testing.T) {
 			w.read("127.0.0.1", "/v1/status", &status)
 			if told := strings.Join(admin.AttentionTexts(status.Attention), "\n"); !strings.Contains(told, "the control plane other:1 lists no endpoints since ") {
 				t.Errorf("without the other control plane: %q", told)
+			}
+			attends(t, status, admin.SourceLost)
+		})
+	})
+}
+
+// changing lists one assignment after the other.
+type changing struct {
+	endpointservicev3.UnimplementedEndpointDiscoveryServiceServer
+
+	next chan *endpointv3.ClusterLoadAssignment
+}
+
+func (l *changing) StreamEndpoints(s endpointservicev3.EndpointDiscoveryService_StreamEndpointsServer) error {
+	if _, err := s.Recv(); err != nil {
+		return err
+	}
+	for version := 1; ; version++ {
+		select {
+		case <-s.Context().Done():
+			return nil
+		case m := <-l.next:
+			listed, err := anypb.New(m)
+			if err != nil {
+				return err
+			}
+			v := strconv.Itoa(version)
+			if err := s.Send(&discoveryv3.DiscoveryResponse{VersionInfo: v, Nonce: v, TypeUrl: wire.EndpointsURL, Resources: []*anypb.Any{listed}}); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// TestAttentionToAnotherControlPlane: an assignment that it takes away, or that can't
+// be used, is told, and what it listed before stays.
+func TestAttentionToAnotherControlPlane(t *testing.T) {
+	assignment := func(port uint32) *endpointv3.ClusterLoadAssignment {
+		return &endpointv3.ClusterLoadAssignment{ClusterName: "listed", Endpoints: []*endpointv3.LocalityLbEndpoints{{
+			Locality: &corev3.Locality{Region: "us", Zone: "a"},
+			LbEndpoints: []*endpointv3.LbEndpoint{{HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{
+				Address: &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
+					Address: "10.0.0.1", PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: port},
+				}}},
+			}}}},
+		}}}
+	}
+	bubble.Test(t, func(t *testing.T) {
+		cfg := configuration(t)
+		cfg.Services = nil
+		cfg.Source = &config.XDSSource{Server: "other:1", EmptyHold: time.Hour, Services: []config.ListedService{{EDSName: "listed", Service: isobar.Service{Name: "checkout"}}}}
+		plane := &changing{next: make(chan *endpointv3.ClusterLoadAssignment, 1)}
+		plane.next <- assignment(80)
+		beside(t, cfg, plane, func(w *world, _ *grpc.Server) {
+			w.ticks(4)
+			quiet(t, w.status(), admin.SourceWaiting, admin.SourceHeld, admin.SourceRefused)
+			for _, tt := range []struct {
+				code  admin.Code
+				lists *endpointv3.ClusterLoadAssignment
+			}{
+				{admin.SourceRefused, assignment(70_000)},
+				{admin.SourceHeld, &endpointv3.ClusterLoadAssignment{ClusterName: "listed"}},
+			} {
+				plane.next <- tt.lists
+				w.ticks(4)
+				if a := attends(t, w.status(), tt.code); a.Service != "checkout" || a.Severity != admin.Warning {
+					t.Errorf("%+v", a)
+				}
+				if s, ok := w.server.Plan().Service("checkout"); !ok || len(s.Sites) != 1 {
+					t.Errorf("%s: the endpoints of before are gone", tt.code)
+				}
 			}
 		})
 	})

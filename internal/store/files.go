@@ -33,6 +33,7 @@ const (
 // before; a file that is damaged later falls back to the one before.
 type Files struct {
 	dir     string
+	self    os.FileInfo // of the directory that was locked
 	log     *slog.Logger
 	lock    *dirLock
 	watches watchers
@@ -56,7 +57,11 @@ func Open(dir string, o Options) (*Files, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Files{dir: dir, log: o.Logger, lock: lock, told: map[string]uint64{}, seen: map[string]bool{}, metrics: newMetrics(o.Registerer)}
+	self, err := os.Stat(dir)
+	if err != nil {
+		return nil, errors.Join(unusable(err), lock.Close())
+	}
+	f := &Files{dir: dir, self: self, log: o.Logger, lock: lock, told: map[string]uint64{}, seen: map[string]bool{}, metrics: newMetrics(o.Registerer)}
 	if f.log == nil {
 		f.log = slog.Default()
 	}
@@ -128,6 +133,9 @@ func (f *Files) CompareAndSwap(ctx context.Context, key string, revision uint64,
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if err := f.inPlace(); err != nil {
+		return 0, err
+	}
 	have, from, err := f.read(key, examineFile)
 	if err != nil && from != nowhere {
 		return 0, err
@@ -154,6 +162,20 @@ func (f *Files) CompareAndSwap(ctx context.Context, key string, revision uint64,
 	f.seen[key] = true
 	f.watches.tell(key, next)
 	return next.Revision, nil
+}
+
+// inPlace returns ErrGone where another directory has taken the name of the one that
+// this process has locked, or none has it: what is written there would be lost, or
+// belong to another process. f.mu is held.
+func (f *Files) inPlace() error {
+	switch now, err := os.Stat(f.dir); {
+	case f.closed:
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%w: %s with the state files was removed: put them back; a restart without them begins anew", ErrGone, f.dir)
+	case err == nil && !os.SameFile(now, f.self):
+		return fmt.Errorf("%w: %s is not the directory any more that this process has locked: put that one back, or restart to go on with this one", ErrGone, f.dir)
+	}
+	return nil
 }
 
 // Watch implements [Store].

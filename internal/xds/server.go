@@ -195,3 +195,16 @@ func (s *Server) join(l isobar.Locality) (*zone, error) {
 	z.update(s.published.Load())
 	return z, nil
 }
+
+// Streams returns how many streams are open, and how many may be.
+func (s *Server) Streams() (open, most int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.streams), s.options.MaxStreams
+}
+
+// NameMemory returns what the names take that all streams subscribe to, and what they
+// may take, in bytes, estimated.
+func (s *Server) NameMemory() (used, most int64) {
+	return s.names.used.Load(), int64(s.options.NameMemory)
+}

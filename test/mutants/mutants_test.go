@@ -2,6 +2,7 @@ package main
 
 import (
 	"go/ast"
+	"go/build"
 	"go/importer"
 	"go/parser"
 	"go/token"
@@ -90,6 +91,13 @@ func (x *imports) check(dir, changed string, text []byte) error {
 	var parsed []*ast.File
 	for _, name := range names {
 		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		// A file for another system is no part of the package here.
+		if here, err := build.Default.MatchFile(filepath.Split(name)); err != nil || !here {
+			if err != nil {
+				return err
+			}
 			continue
 		}
 		var source any

@@ -1,0 +1,268 @@
+package admin
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/plan"
+)
+
+// ServiceClients are the clients of a locality that subscribe to a service.
+type ServiceClients struct {
+	Service  string
+	Locality isobar.Locality
+	Streams  int
+	Since    time.Time // when the oldest of the streams was opened
+	Silent   int       // of Streams, those whose client reports no load
+	Node     string    // of a client that is silent
+	Peer     string    // its address
+}
+
+const (
+	// unusedFor is for how long clients subscribe to a service before it is told that
+	// no load arrives.
+	unusedFor = time.Minute
+	// mostNamed bounds the names in a sentence.
+	mostNamed = 3
+)
+
+// SilentOf lists who is silent of the clients of a service. all is sorted by service.
+func SilentOf(all []ServiceClients, service string) (out []plan.SilentClients) {
+	i, _ := slices.BinarySearchFunc(all, service, func(c ServiceClients, name string) int { return strings.Compare(c.Service, name) })
+	for ; i < len(all) && all[i].Service == service; i++ {
+		if n := all[i].Silent; n > 0 {
+			out = append(out, plan.SilentClients{Source: all[i].Locality, Clients: n})
+		}
+	}
+	return out
+}
+
+// subscribers tells of clients that report no load, and of services that get none.
+func (b *statusBuilder) subscribers(p *plan.Plan, all []ServiceClients, now time.Time) {
+	b.silent(all)
+	if p == nil {
+		return
+	}
+	var idle []string
+	for i := 0; i < len(all); {
+		name, streams, silent, since := all[i].Service, 0, 0, all[i].Since
+		for ; i < len(all) && all[i].Service == name; i++ {
+			streams += all[i].Streams
+			silent += all[i].Silent
+			if all[i].Since.Before(since) {
+				since = all[i].Since
+			}
+		}
+		svc, ok := p.Service(name)
+		if ok && silent < streams && now.Sub(since) >= unusedFor && !hasLoad(svc) {
+			idle = append(idle, name)
+		}
+	}
+	b.idle(idle)
+}
+
+// hasLoad reports whether any load of a service is known, also of before.
+func hasLoad(svc *plan.Service) bool {
+	if svc.Result == nil {
+		return false
+	}
+	for i := range svc.Result.Sources {
+		if svc.Result.Sources[i].Demand > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// idle tells of services that clients subscribe to, and on which no load arrives from
+// clients that do report. Where load arrives for others they may just be idle.
+func (b *statusBuilder) idle(services []string) {
+	if len(services) == 0 {
+		return
+	}
+	text, severity := "their clients send nothing, or report it under another name", Notice
+	switch {
+	case len(b.UnknownClusters) > 0:
+		text, severity = fmt.Sprintf("clients report load on clusters that are no services (%s): call the cluster, or its eds service_name, as the service",
+			someOf(b.UnknownClusters)), Warning
+	case b.Demand == 0:
+		text, severity = "no load arrives for any service: the clients send nothing, or their reports do not count, see isobar_lrs_entries_rejected_total", Warning
+	}
+	item := NewAttention(NoLoad, "clients subscribe to %s, and no load arrives: %s", someOf(services), text).As(severity).See("isobar clients")
+	if len(services) == 1 {
+		item = item.Of(services[0])
+	}
+	b.attend(item)
+}
+
+// silent tells of clients that report no load, a line for each locality.
+func (b *statusBuilder) silent(all []ServiceClients) {
+	type group struct {
+		services []string
+		most     *ServiceClients
+	}
+	groups := map[isobar.Locality]*group{}
+	for i := range all {
+		c := &all[i]
+		if c.Silent == 0 {
+			continue
+		}
+		g := groups[c.Locality]
+		if g == nil {
+			g = &group{most: c}
+			groups[c.Locality] = g
+		}
+		g.services = append(g.services, c.Service)
+		if c.Silent > g.most.Silent {
+			g.most = c
+		}
+	}
+	for _, l := range slices.SortedFunc(maps.Keys(groups), isobar.Locality.Compare) {
+		g := groups[l]
+		item := NewAttention(ClientsSilent, "%d clients in %s subscribe to %s and report no load, so what they send is not planned for (one is node %q at %s): "+
+			"give them a load report stream", g.most.Silent, placeOf(l), someOf(g.services), g.most.Node, g.most.Peer).At(l).By(g.most.Node).See("isobar clients")
+		if len(g.services) == 1 {
+			item = item.Of(g.services[0])
+		}
+		b.attend(item)
+	}
+}
+
+// unknownClusters tells of names in load reports that are no services.
+func (b *statusBuilder) unknownClusters(p *plan.Plan) {
+	if p == nil {
+		return
+	}
+	names := p.ServiceNames()
+	for _, cluster := range b.UnknownClusters {
+		b.attend(NewAttention(ClusterUnknown, "clients report load on cluster %q, which is no service%s", cluster, b.meant(cluster, names)))
+	}
+}
+
+// localities tells of clients in places that nothing else knows.
+func (b *statusBuilder) localities(p *plan.Plan, all []Client) {
+	if p == nil || p.Topology == nil {
+		return
+	}
+	known := knownPlaces(p)
+	if len(known.zones) < 2 {
+		return // all are equally far from what there is
+	}
+	found := map[string]*Client{}
+	count := map[string]int{}
+	for i := range all {
+		c := &all[i]
+		found[c.Locality] = cmp.Or(found[c.Locality], c)
+		count[c.Locality]++
+	}
+	for _, text := range slices.Sorted(maps.Keys(found)) {
+		c := found[text]
+		l, err := isobar.ParseLocality(text)
+		if err != nil && text != "" {
+			continue
+		}
+		who := fmt.Sprintf("%d clients in %s (one is node %q at %s)", count[text], placeOf(l), c.ID, c.Peer)
+		severity := Warning
+		var said string
+		switch {
+		case l.IsZero():
+			said = who + ": all localities count as far away: set node.locality"
+		case known.zones[isobar.Locality{Region: l.Region, Zone: l.Zone}]:
+			continue
+		case known.regions[l.Region]:
+			severity = Notice
+			said = who + ": no service and no network entry knows the zone, so the others of its region count as equally near" + b.meant(l.String(), known.zoneNames())
+		default:
+			said = who + ": no service and no network entry knows the region, so all localities count as equally far away" +
+				b.meant(l.Region, slices.Sorted(maps.Keys(known.regions)))
+		}
+		item := NewAttention(LocalityUnknown, "%s", said).At(l).By(c.ID).As(severity).See("isobar clients")
+		b.attend(item)
+	}
+}
+
+// meant is a question for what may have been meant.
+func (b *statusBuilder) meant(name string, known []string) string {
+	if b.nearest == nil {
+		return ""
+	}
+	if near := b.nearest(name, known, mostNamed); len(near) > 0 {
+		return "; did you mean " + strings.Join(near, " or ") + "?"
+	}
+	return ""
+}
+
+// places are the regions and zones that services and network entries name.
+type places struct {
+	regions map[string]bool
+	zones   map[isobar.Locality]bool // without their parts
+}
+
+func (p *places) zoneNames() []string {
+	out := make([]string, 0, len(p.zones))
+	for z := range p.zones {
+		out = append(out, z.String())
+	}
+	slices.Sort(out)
+	return out
+}
+
+func knownPlaces(p *plan.Plan) places {
+	out := places{regions: map[string]bool{}, zones: map[isobar.Locality]bool{}}
+	add := func(l isobar.Locality) {
+		if l.IsZero() {
+			return
+		}
+		out.regions[l.Region] = true
+		if l.Zone != "" {
+			out.zones[isobar.Locality{Region: l.Region, Zone: l.Zone}] = true
+		}
+	}
+	for _, svc := range p.Services {
+		for i := range svc.Spec.Localities {
+			add(svc.Spec.Localities[i].Locality)
+		}
+	}
+	for _, r := range p.Topology.Network.Rules() {
+		add(r.From)
+		add(r.To)
+	}
+	for _, r := range p.Topology.Network.Egress() {
+		add(r.From)
+		add(r.To)
+	}
+	return out
+}
+
+// excess names clients whose reports are ignored because they are too many.
+func (b *statusBuilder) excess(all []Client, now time.Time) {
+	for i := range all {
+		c := &all[i]
+		if c.LRS == nil || c.LRS.Excess == 0 || now.Sub(c.LRS.LastExcess) > unusedFor {
+			continue
+		}
+		b.attend(NewAttention(ExcessReports, "the client %q at %s sends load reports far more often than it was asked to: %d were ignored; "+
+			"let it use the interval of the server's response", c.ID, c.Peer, c.LRS.Excess).By(c.ID).See("isobar clients"))
+	}
+}
+
+// placeOf names a locality in a sentence.
+func placeOf(l isobar.Locality) string {
+	if l.IsZero() {
+		return "no locality"
+	}
+	return l.String()
+}
+
+// someOf lists a few names and counts the others.
+func someOf(names []string) string {
+	if len(names) <= mostNamed {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:mostNamed], ", "), len(names)-mostNamed)
+}

@@ -1,0 +1,98 @@
+package control
+
+import (
+	"sync"
+	"time"
+
+	"github.com/isobar-xds/isobar/internal/plan"
+)
+
+const (
+	// clockSlack is how far the clock may be set back without a word: time services
+	// correct it by less.
+	clockSlack = time.Second
+	// clockToldFor bounds for how long it is told that the clock went back.
+	clockToldFor = time.Hour
+)
+
+// clockWatch notices that the clock of the machine went back: behind the state that
+// was saved, or while the process runs. It is safe for concurrent use.
+type clockWatch struct {
+	mu     sync.Mutex
+	start  time.Time     // with its monotonic reading
+	offset time.Duration // of the clock from the monotonic one, at the last look
+	back   time.Duration // by how much the clock went back
+	before time.Time     // what the clock had shown
+	at     time.Duration // when it was noticed, since start
+}
+
+// begin takes the time of the start, and when the state was saved.
+func (c *clockWatch) begin(now, saved time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.start = now
+	if back := saved.Sub(now); !saved.IsZero() && back > clockSlack {
+		c.back, c.before = back, saved
+	}
+}
+
+// look compares the clock with the monotonic one: running is the time since the
+// start, shown what the clock has gone on by.
+func (c *clockWatch) look(running, shown time.Duration) (back time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	offset := shown - running
+	if back = c.offset - offset; back > clockSlack {
+		c.back, c.before, c.at = back, c.start.Add(running+c.offset), running
+	} else {
+		back = 0
+	}
+	c.offset = offset
+	return back
+}
+
+// told is by how much the clock went back, and what it had shown; 0 when it did
+// not, has caught up, or did so long ago.
+func (c *clockWatch) told(now time.Time) (time.Duration, time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.back == 0 || now.Sub(c.start)-c.at > clockToldFor || !now.Round(0).Before(c.before.Round(0)) {
+		return 0, time.Time{}
+	}
+	return c.back, c.before
+}
+
+// watchClock looks at the clock, once a tick.
+func (l *Loop) watchClock(now time.Time) {
+	start := l.clock.start
+	if back := l.clock.look(now.Sub(start), now.Round(0).Sub(start.Round(0))); back > 0 {
+		l.log.Warn("the clock of this machine went back", "by", back)
+	}
+}
+
+// ClockWentBack is by how much the clock of the machine went back, and what it had
+// shown before; 0 once it has caught up, or after an hour.
+func (l *Loop) ClockWentBack() (time.Duration, time.Time) { return l.clock.told(time.Now()) }
+
+// farAhead is what is added where neither clock tells for how long the process before
+// can have gone on: ten years, in milliseconds.
+const farAhead = 10 * 365 * 24 * 3600 * 1000
+
+// beyond is where the versions of a process begin whose predecessor reserved versions
+// up to version: by one more for each millisecond since that state was saved, which is
+// more than anybody publishes. The predecessor may have gone on without being able to
+// save, and what it saved last may be damaged. Time is that of the machine since it
+// was booted, which nobody sets back; after a reboot, that of the clock.
+func beyond(saved *plan.Saved, version uint64, now time.Time, boot Boot) uint64 {
+	if saved.Made.IsZero() {
+		return version + 1
+	}
+	passed := now.Round(0).Sub(saved.Made.Round(0))
+	switch {
+	case saved.Boot != "" && saved.Boot == boot.ID && boot.Up >= saved.Up:
+		passed = boot.Up - saved.Up
+	case passed < 0:
+		return version + 1 + farAhead + uint64(max(0, boot.Up.Milliseconds()))
+	}
+	return version + 1 + uint64(passed.Milliseconds()) //nolint:gosec // it is not negative
+}

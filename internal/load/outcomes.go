@@ -1,0 +1,61 @@
+package load
+
+import "time"
+
+// Outcomes counts the newest requests of a service: those of as many windows as it
+// takes to judge by, so that a service with few requests is judged, too.
+type Outcomes struct {
+	Attempts, Failed float64 // requests
+}
+
+// Few reports whether the newest windows alone hold too few requests to judge by.
+func (o Outcomes) Few() bool { return o.Attempts <= enoughOutcomes }
+
+const (
+	// enoughOutcomes is how many requests are remembered, where the newest windows do
+	// not hold more.
+	enoughOutcomes = 400
+	// outcomesTimes is the time constant with which they are forgotten, intervals.
+	outcomesTimes = 24.0
+)
+
+// outcomes are those of a stretch of time.
+type outcomes struct {
+	Outcomes
+
+	time time.Duration // measured; of several sources, the longest
+}
+
+// count takes in what was sent and failed a second in newly measured time.
+func (o *outcomes) count(landed []LandedLoad, news time.Duration) {
+	if news <= 0 {
+		return
+	}
+	o.time = news
+	for i := range landed {
+		l := &landed[i]
+		o.Attempts += max(l.Issued, l.Succeeded+l.Errors) * news.Seconds()
+		o.Failed += l.Errors * news.Seconds()
+	}
+}
+
+// join adds what another source sent meanwhile.
+func (o *outcomes) join(other *outcomes) {
+	o.Attempts += other.Attempts
+	o.Failed += other.Failed
+	o.time = max(o.time, other.time)
+}
+
+// add takes in the newest requests of all sources, and forgets as many of the older
+// ones of all sources alike.
+func (o *outcomes) add(newest *outcomes, interval time.Duration) {
+	if newest.time <= 0 {
+		return
+	}
+	keep := 1 - gain(newest.time, outcomesTimes, interval)
+	if o.Attempts > 0 {
+		keep = min(keep, max(0, enoughOutcomes-newest.Attempts)/o.Attempts)
+	}
+	o.Attempts = o.Attempts*keep + newest.Attempts
+	o.Failed = o.Failed*keep + newest.Failed
+}

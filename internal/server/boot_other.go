@@ -1,0 +1,8 @@
+//go:build !linux
+
+package server
+
+import "github.com/isobar-xds/isobar/internal/control"
+
+// boot is not known: versions go by the clock.
+func boot() control.Boot { return control.Boot{} }

@@ -1,0 +1,129 @@
+package xds
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/wire"
+)
+
+// Subscriber is a client with open streams.
+type Subscriber struct {
+	Node     string
+	Locality isobar.Locality
+	Peer     string // its address
+}
+
+// Subscribers are the streams of a locality that subscribe to the assignment of a
+// service that exists.
+type Subscribers struct {
+	Service  string
+	Locality isobar.Locality
+	Streams  int
+	Since    time.Time // when the oldest of them was opened
+	Silent   int       // of Streams, those whose client is silent
+	Example  Subscriber
+}
+
+// Subscribers lists who subscribes to which service, by service and locality. It
+// asks of each client whether it is silent, and names one that is. Clients that poll
+// are left out. It looks at each stream.
+func (s *Server) Subscribers(silent func(Subscriber) bool) []Subscribers {
+	s.mu.Lock()
+	streams := make([]*stream, 0, len(s.streams))
+	for _, st := range s.streams {
+		streams = append(streams, st)
+	}
+	s.mu.Unlock()
+	slices.SortFunc(streams, func(a, b *stream) int { return cmp.Compare(a.id, b.id) })
+	count := subscriberCount{found: map[subKeyOf]*Subscribers{}, lists: map[listIn]*Subscribers{}}
+	for _, st := range streams {
+		count.stream(st, silent)
+	}
+	return count.result(func(name string) (string, bool) {
+		set := s.published.Load()
+		service := wire.ServiceOf(wire.Endpoints, name)
+		return service, set != nil && service != "" && set.Has(service)
+	})
+}
+
+type subKeyOf struct {
+	name     string
+	locality isobar.Locality
+}
+
+// listIn is a list that streams of a locality share: it is looked into once.
+type listIn struct {
+	list     *nameList
+	locality isobar.Locality
+}
+
+type subscriberCount struct {
+	found map[subKeyOf]*Subscribers
+	lists map[listIn]*Subscribers
+}
+
+func (c *subscriberCount) stream(s *stream, silent func(Subscriber) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || s.zone == nil {
+		return
+	}
+	who := Subscriber{Node: s.node.ID, Locality: s.node.Locality, Peer: s.peer}
+	one := Subscribers{Locality: who.Locality, Streams: 1, Since: s.connected}
+	if silent(who) {
+		one.Silent, one.Example = 1, who
+	}
+	for _, w := range s.watches {
+		if w.kind != wire.Endpoints {
+			continue
+		}
+		if w.list != nil && len(w.subs) == 0 && w.count() == len(w.list.names) {
+			addSubscribers(c.lists, listIn{w.list, who.Locality}, &one)
+			continue
+		}
+		for name := range w.each {
+			addSubscribers(c.found, subKeyOf{name, who.Locality}, &one)
+		}
+	}
+}
+
+// result joins lists and names, and leaves out what is no service.
+func (c *subscriberCount) result(service func(name string) (string, bool)) []Subscribers {
+	for k, n := range c.lists {
+		for _, name := range k.list.names {
+			addSubscribers(c.found, subKeyOf{name, k.locality}, n)
+		}
+	}
+	out := make([]Subscribers, 0, len(c.found))
+	for k, n := range c.found {
+		if name, ok := service(k.name); ok {
+			n.Service = name
+			out = append(out, *n)
+		}
+	}
+	slices.SortFunc(out, func(a, b Subscribers) int {
+		return cmp.Or(strings.Compare(a.Service, b.Service), a.Locality.Compare(b.Locality))
+	})
+	return out
+}
+
+func addSubscribers[K comparable](to map[K]*Subscribers, key K, n *Subscribers) {
+	have := to[key]
+	if have == nil {
+		copied := *n
+		to[key] = &copied
+		return
+	}
+	have.Streams += n.Streams
+	if n.Since.Before(have.Since) {
+		have.Since = n.Since
+	}
+	if have.Silent == 0 {
+		have.Example = n.Example
+	}
+	have.Silent += n.Silent
+}
