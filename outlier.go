@@ -63,19 +63,27 @@ type OutlierSpec struct {
 	enforces OutlierField
 }
 
-// outlierSpecs are the settings with their defaults. An endpoint that answers
-// nearly nothing but errors in an interval is ejected, whoever makes the errors.
-// Errors in a row and success rates relative to others eject nothing: overload
-// makes both, and ejecting an overloaded zone overloads the next one.
+// outlierSpecs are the settings with their defaults. Envoy ejects an endpoint after five
+// errors in a row, or for an interval in which it answered nearly nothing but errors,
+// whatever the kind of error.
+//
+// Overload causes errors, too. Five errors in a row then mean that requests wait longer
+// than their timeout allows, and that most of what the endpoint works on is of no use any more.
+// An ejection of one or two seconds lets it work off that queue; a longer one would send its
+// traffic to the next locality, overload that, and so on. So base_ejection_time is 1 s. It is
+// multiplied by the ejections in a row: an endpoint that hangs or refuses connections is
+// soon left for up to max_ejection_time. An overloaded one is not: it stays in use
+// for longer than an interval, after which Envoy lowers the multiplier.
+// Success rates relative to other endpoints eject nothing.
 //
 // A whole locality, even all of them, may be ejected: what remains of a locality
 // that fails would draw all of its traffic. Where nearly all endpoints are
-// ejected, Envoy uses all ([DefaultHealthyPanicThreshold]). gRPC has no such rule and
-// counts every status but OK as a failure, NOT_FOUND too. So there at most half
-// of the endpoints of a priority are ejected, and never the only one.
+// ejected, Envoy uses all ([DefaultHealthyPanicThreshold]). gRPC has no such rule, counts
+// every status but OK as a failure, NOT_FOUND too, and no errors in a row. So there at most half
+// of the endpoints of a priority are ejected, never the only one, and for longer.
 var outlierSpecs = [OutlierFields]OutlierSpec{
 	OutlierInterval:                              {Name: "interval", value: int64(2 * time.Second)},
-	OutlierBaseEjectionTime:                      {Name: "base_ejection_time", value: int64(10 * time.Second)},
+	OutlierBaseEjectionTime:                      {Name: "base_ejection_time", value: int64(time.Second), grpc: int64(10 * time.Second)},
 	OutlierMaxEjectionTime:                       {Name: "max_ejection_time", value: int64(30 * time.Second)},
 	OutlierMaxEjectionTimeJitter:                 {Name: "max_ejection_time_jitter"},
 	OutlierMaxEjectionPercent:                    {Name: "max_ejection_percent", Kind: OutlierPercent, value: 100, grpc: 50},
@@ -85,8 +93,8 @@ var outlierSpecs = [OutlierFields]OutlierSpec{
 	OutlierFailurePercentageRequestVolume:        {Name: "failure_percentage_request_volume", Kind: OutlierCount, value: 5},
 	OutlierEnforcingFailurePercentage:            {Name: "enforcing_failure_percentage", Kind: OutlierPercent, value: 100},
 	OutlierEnforcingFailurePercentageLocalOrigin: {Name: "enforcing_failure_percentage_local_origin", Kind: OutlierPercent, value: 100},
-	OutlierConsecutive5xx:                        {Name: "consecutive_5xx", Kind: OutlierCount, enforces: OutlierEnforcingConsecutive5xx},
-	OutlierEnforcingConsecutive5xx:               {Name: "enforcing_consecutive_5xx", Kind: OutlierPercent},
+	OutlierConsecutive5xx:                        {Name: "consecutive_5xx", Kind: OutlierCount, value: 5, enforces: OutlierEnforcingConsecutive5xx},
+	OutlierEnforcingConsecutive5xx:               {Name: "enforcing_consecutive_5xx", Kind: OutlierPercent, value: 100},
 	OutlierConsecutiveGatewayFailure:             {Name: "consecutive_gateway_failure", Kind: OutlierCount, enforces: OutlierEnforcingConsecutiveGatewayFailure},
 	OutlierEnforcingConsecutiveGatewayFailure:    {Name: "enforcing_consecutive_gateway_failure", Kind: OutlierPercent},
 	OutlierSplitExternalLocalOriginErrors:        {Name: "split_external_local_origin_errors", Kind: OutlierSwitch},

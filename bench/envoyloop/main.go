@@ -50,6 +50,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	flags.StringVar(&o.version, "envoy-version", envoy.Newest, "of Envoy, where -envoy is not given: "+envoy.Newest+" or "+envoy.Oldest)
 	flags.IntVar(&o.Proxies, "proxies", 2, "Envoys in each of the 3 zones, of each kind")
 	flags.Uint64Var(&o.Seed, "seed", 1, "of arrivals and service times")
+	flags.StringVar(&o.Settings, "settings", "", "further settings of the service that Isobar manages, such as 'outlier_detection: {consecutive_5xx: 10}'")
 	flags.BoolVar(&o.Alone, "alone", true, "run Envoys without Isobar beside those with it")
 	flags.DurationVar(&o.Tick, "tick", 2*time.Second, "time between decisions")
 	flags.DurationVar(&o.ReportInterval, "report-interval", 2*time.Second, "time between load reports")

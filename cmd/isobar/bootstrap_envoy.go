@@ -174,15 +174,16 @@ hds_config:
           - {priority: HIGH, max_connections: 4294967295, max_pending_requests: 4294967295, max_requests: 4294967295, max_retries: 4294967295}{{end}}
 {{- define "ejection"}}outlier_detection:
         interval: 2s
-        base_ejection_time: 10s
+        base_ejection_time: 1s
         max_ejection_time: 30s
         max_ejection_percent: 100
+        consecutive_5xx: 5
         failure_percentage_threshold: 90
         failure_percentage_minimum_hosts: 1
         failure_percentage_request_volume: 5
         enforcing_failure_percentage: 100
         enforcing_failure_percentage_local_origin: 100
-        enforcing_consecutive_5xx: 0
+        enforcing_consecutive_5xx: 100
         enforcing_consecutive_gateway_failure: 0
         enforcing_consecutive_local_origin_failure: 0
         enforcing_success_rate: 0

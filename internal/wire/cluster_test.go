@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/isobar-xds/isobar"
@@ -59,14 +60,14 @@ func cluster(t *testing.T, s *isobar.Service, grpc bool) *clusterv3.Cluster {
 	return c
 }
 
-// Ejection is on, by failure percentage and nothing else. gRPC has no panic and
-// counts every status but OK as a failure.
+// Ejection is on, after five errors in a row and by failure percentage. gRPC has no
+// panic, counts every status but OK as a failure, and no errors in a row.
 func TestClustersEjectByDefault(t *testing.T) {
 	const text = `{
-		"interval": "2s", "base_ejection_time": "10s", "max_ejection_time": "30s", "max_ejection_percent": 100,
+		"interval": "2s", "base_ejection_time": "1s", "max_ejection_time": "30s", "max_ejection_percent": 100, "consecutive_5xx": 5,
 		"failure_percentage_threshold": 90, "failure_percentage_minimum_hosts": 1, "failure_percentage_request_volume": 5,
 		"enforcing_failure_percentage": 100, "enforcing_failure_percentage_local_origin": 100,
-		"enforcing_consecutive_5xx": 0, "enforcing_consecutive_gateway_failure": 0, "enforcing_consecutive_local_origin_failure": 0,
+		"enforcing_consecutive_5xx": 100, "enforcing_consecutive_gateway_failure": 0, "enforcing_consecutive_local_origin_failure": 0,
 		"enforcing_success_rate": 0, "enforcing_local_origin_success_rate": 0}`
 	want := &clusterv3.OutlierDetection{}
 	if err := protojson.Unmarshal([]byte(text), want); err != nil {
@@ -80,6 +81,7 @@ func TestClustersEjectByDefault(t *testing.T) {
 		t.Errorf("panic below %v%%", got)
 	}
 	want.MaxEjectionPercent, want.FailurePercentageMinimumHosts = wrapperspb.UInt32(50), wrapperspb.UInt32(2)
+	want.BaseEjectionTime = durationpb.New(10 * time.Second)
 	if got := cluster(t, &isobar.Service{Name: "checkout"}, true).GetOutlierDetection(); !proto.Equal(got, want) {
 		t.Errorf("gRPC: got %v, want %v", got, want)
 	}
@@ -107,12 +109,12 @@ func TestClustersEjectAsSet(t *testing.T) {
 			t.Errorf("gRPC %v: %v", grpc, got)
 		}
 	}
-	// What is counted in a row ejects once somebody asks for it.
+	// Other errors in a row eject once somebody asks for it.
 	var o isobar.OutlierDetection
-	o.Set(isobar.OutlierConsecutive5xx, 7)
+	o.Set(isobar.OutlierConsecutiveLocalOriginFailure, 7)
 	o.Set(isobar.OutlierBaseEjectionTime, int64(time.Hour))
 	got := cluster(t, &isobar.Service{Name: "checkout", ClusterSettings: isobar.ClusterSettings{OutlierDetection: o}}, false).GetOutlierDetection()
-	if got.GetEnforcingConsecutive_5Xx().GetValue() != 100 || got.GetEnforcingConsecutiveGatewayFailure().GetValue() != 0 || got.GetMaxEjectionTime().AsDuration() != time.Hour {
+	if got.GetEnforcingConsecutiveLocalOriginFailure().GetValue() != 100 || got.GetEnforcingConsecutiveGatewayFailure().GetValue() != 0 || got.GetMaxEjectionTime().AsDuration() != time.Hour {
 		t.Errorf("got %v", got)
 	}
 }

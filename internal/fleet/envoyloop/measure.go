@@ -120,9 +120,9 @@ func (r *runner) measure(whole context.Context) (*Result, error) {
 // playFault sets the fault at its time and takes it back.
 func (r *runner) playFault(ctx context.Context, start time.Time) error {
 	set := func(f Fault) error {
-		err := r.isobar.set(f)
+		err := r.isobar.set(f, r.scenario.Only)
 		if r.alone != nil {
-			err = errors.Join(err, r.alone.set(f))
+			err = errors.Join(err, r.alone.set(f, r.scenario.Only))
 		}
 		return err
 	}

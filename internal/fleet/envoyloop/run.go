@@ -16,11 +16,12 @@ import (
 
 // Options are the same for all scenarios of a run.
 type Options struct {
-	Isobar  string // path of the binary
-	Envoy   string // path of the binary
-	Proxies int    // Envoys in each zone, of each system
-	Seed    uint64
-	Alone   bool // run Envoys without Isobar beside those with it, with as many backends of their own
+	Isobar   string // path of the binary
+	Envoy    string // path of the binary
+	Proxies  int    // Envoys in each zone, of each system
+	Seed     uint64
+	Settings string // of the service that Isobar manages, beside those of the scenario: lines of YAML
+	Alone    bool   // run Envoys without Isobar beside those with it, with as many backends of their own
 
 	Tick           time.Duration // of the server
 	ReportInterval time.Duration
@@ -68,7 +69,7 @@ func (r *runner) start(ctx context.Context) (err error) {
 	}
 	r.server, err = StartServer(ctx, &ServerOptions{
 		Path: r.options.Isobar, Dir: r.dir, Log: r.options.Log, Tick: r.options.Tick, ReportInterval: r.options.ReportInterval,
-		Services: r.scenario.services(r.isobar.addresses()),
+		Services: r.scenario.services(r.isobar.addresses(), r.options.Settings),
 	})
 	if err != nil {
 		return err
@@ -196,9 +197,13 @@ func (f *fleet) tiers(source int) (out [][]string) {
 }
 
 // set changes how the backends of the first zone treat requests.
-func (f *fleet) set(fault Fault) error {
+func (f *fleet) set(fault Fault, only int) error {
+	list := f.stations[0]
+	if only > 0 {
+		list = list[:min(only, len(list))]
+	}
 	var errs []error
-	for _, s := range f.stations[0] {
+	for _, s := range list {
 		errs = append(errs, s.Set(fault))
 	}
 	return errors.Join(errs...)

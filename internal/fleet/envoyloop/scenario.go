@@ -34,6 +34,7 @@ type Scenario struct {
 	Name    string
 	About   string
 	Fault   Fault      // of the backends in the first zone
+	Only    int        // so many backends of the first zone have the fault; 0 = all
 	Load    [3]float64 // what each source sends during the fault, in capacities of its zone; 0 = as before
 	Mode    string     // of the service; "" = full
 	MaxShed float64    // what the service may drop at its clients
@@ -46,6 +47,7 @@ var Scenarios = []Scenario{
 	{Name: "refuse", About: "one zone refuses connections", Fault: Refuse},
 	{Name: "hang", About: "one zone accepts requests and never answers", Fault: Hang},
 	{Name: "fail", About: "one zone answers 500 to 90% of requests", Fault: Fail},
+	{Name: "one-hangs", About: "one of the four endpoints of a zone never answers", Fault: Hang, Only: 1},
 	{Name: "all-1.25", About: "all zones get 1.25 times their capacity, nothing may be dropped", Load: [3]float64{1.25, 1.25, 1.25}},
 	{Name: "all-1.25-drops", About: "all zones get 1.25 times their capacity, clients may drop", Load: [3]float64{1.25, 1.25, 1.25}, MaxShed: 0.9},
 	{Name: "all-3", About: "all zones get 3 times their capacity, nothing may be dropped", Load: [3]float64{3, 3, 3}},
@@ -71,7 +73,7 @@ func (s *Scenario) load(source int) float64 {
 }
 
 // dead reports whether the first zone is of no use while the fault lasts.
-func (s *Scenario) dead() bool { return s.Fault != Well }
+func (s *Scenario) dead() bool { return s.Fault != Well && s.Only == 0 }
 
 // needed is the fraction of all requests that has to be dropped while the fault
 // lasts, so that what remains fits below the ceilings.
@@ -116,12 +118,17 @@ func priorities(source int) (tiers [][]int) {
 	return tiers
 }
 
-// services is the configuration of the scenario's service.
-func (s *Scenario) services(addresses [][]string) string {
+// services is the configuration of the scenario's service. settings are further
+// lines of it, such as "outlier_detection: none"; empty = none.
+func (s *Scenario) services(addresses [][]string, settings string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "network:\n  latency_ms:\n    - {from: us-east, to: eu-west, ms: %d}\n"+
-		"services:\n  - name: %s\n    mode: %s\n    max_shed: %g\n    localities:\n",
+		"services:\n  - name: %s\n    mode: %s\n    max_shed: %g\n",
 		farLatency.Milliseconds(), service, cmp.Or(s.Mode, "full"), s.MaxShed)
+	for line := range strings.Lines(settings) {
+		b.WriteString("    " + strings.TrimRight(line, "\n") + "\n")
+	}
+	b.WriteString("    localities:\n")
 	for z, list := range addresses {
 		fmt.Fprintf(&b, "      - {locality: %s, max_rate: %g, concurrency: %d, endpoints: [%q]}\n",
 			Zones[z], float64(capacity), stations*concurrency, strings.Join(list, `", "`))
