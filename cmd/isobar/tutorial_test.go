@@ -42,7 +42,7 @@ func TestTutorial(t *testing.T) {
 	}{
 		{command: "explain checkout --from us-east/b", rate: 20, when: served(15, 0.02), prints: `go [89]\d% to us-east/b`},
 		{command: "explain checkout --from us-east/b", rate: 120, when: served(100, 0.4), prints: `go [45]\d% to us-east/b, [45]\d% to us-east/a`},
-		{command: "health set checkout 127.0.0.1:50051 draining", fails: "what is left could not carry the traffic"},
+		{command: "health set checkout 127.0.0.1:50051 draining", fails: "the remaining capacity could not carry the traffic"},
 		{command: "health set --force checkout 127.0.0.1:50051 draining", prints: "draining by operator; in plan"},
 		{
 			command: "explain checkout --from us-east/b", prints: `overflow +demand does not fit`,

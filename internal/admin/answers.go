@@ -67,7 +67,7 @@ func (a *answer) Write(b []byte) (int, error) { return a.body.Write(b) }
 func failCrowded(w http.ResponseWriter) {
 	w.Header().Set("Retry-After", "5")
 	fail(w, http.StatusServiceUnavailable, Problem{
-		Error: "too many large answers are under way, or are read too slowly",
+		Error: "too many large answers are in progress, or clients read them too slowly",
 		Fix:   "try again in some seconds; read answers as fast as they come",
 	})
 }

@@ -37,7 +37,7 @@ func (s *Server) allowDrain(w http.ResponseWriter, r *http.Request, d *Drain) (w
 	}
 	breaches, err := s.opts.Breaches(r.Context(), d)
 	if gone := r.Context().Err(); gone != nil { // so nobody would read a refusal; it did not wait for s.drains to be done unchecked
-		fail(w, http.StatusServiceUnavailable, Problem{Error: "given up before it was checked what the drain does: " + gone.Error(), Fix: "try again"})
+		fail(w, http.StatusServiceUnavailable, Problem{Error: "the caller disconnected before the drain was checked: " + gone.Error(), Fix: "try again"})
 		return nil, false
 	}
 	if errors.Is(err, isobar.ErrNotFound) || errors.Is(err, isobar.ErrInvalid) {
@@ -51,7 +51,7 @@ func (s *Server) allowDrain(w http.ResponseWriter, r *http.Request, d *Drain) (w
 		return nil, true
 	}
 	p := Problem{
-		Error: "what is left could not carry the traffic: " + breaches[0],
+		Error: "the remaining capacity could not carry the traffic: " + breaches[0],
 		Fix:   "add capacity first, or say that it shall happen all the same: ?force=true, or --force on the command line",
 	}
 	for i, text := range breaches {
@@ -107,7 +107,7 @@ func forced(w http.ResponseWriter, r *http.Request) (force, ok bool) {
 	}
 	force, err := strconv.ParseBool(text)
 	if err != nil {
-		fail(w, http.StatusBadRequest, Problem{Error: "not a yes or no", Place: "force=" + text, Fix: "send force=true, or leave it out"})
+		fail(w, http.StatusBadRequest, Problem{Error: "neither true nor false", Place: "force=" + text, Fix: "send force=true, or leave it out"})
 		return false, false
 	}
 	return force, true

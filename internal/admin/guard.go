@@ -13,7 +13,7 @@ import (
 type writeFunc func(w http.ResponseWriter, r *http.Request, body []byte)
 
 // guard lets a write through when writing is allowed, the request does not
-// come from a foreign web page, and not too many writes are under way. It reads
+// come from a foreign web page, and not too many writes are in progress. It reads
 // the body, of at most limit bytes (0 = the method has none), before the write
 // counts as under way: who sends slowly holds up nobody else.
 func (s *Server) guard(limit int64, h writeFunc) http.HandlerFunc {
@@ -60,7 +60,7 @@ func (s *Server) guard(limit int64, h writeFunc) http.HandlerFunc {
 func failBusy(w http.ResponseWriter) {
 	w.Header().Set("Retry-After", "1")
 	fail(w, http.StatusServiceUnavailable, Problem{
-		Error: "too many writes are under way",
+		Error: "too many writes are in progress",
 		Fix:   "try again in a second; use PUT /v1/services to write many services at once",
 	})
 }

@@ -149,9 +149,9 @@ func (s *Server) failOrder(w http.ResponseWriter, err error) {
 	case errors.Is(err, plan.ErrAllPaused):
 		fail(w, http.StatusConflict, Problem{Error: err.Error(), Fix: "resume all: leave the service out"})
 	case errors.As(err, &tooMuch):
-		p := Problem{Error: "today's demand does not fit those weights: " + tooMuch.Breaches[0]}
+		p := Problem{Error: "the present demand does not fit those weights: " + tooMuch.Breaches[0]}
 		if tooMuch.Loss {
-			p = Problem{Error: "today's demand would not fit those weights without one more zone: " + tooMuch.Breaches[0]}
+			p = Problem{Error: "the present demand would not fit those weights without one more zone: " + tooMuch.Breaches[0]}
 		}
 		p.Fix = `add capacity first, or say that it shall happen all the same: "force": true, or --force on the command line`
 		for _, text := range tooMuch.Breaches[:min(len(tooMuch.Breaches), maxBreaches)] {

@@ -56,7 +56,7 @@ func (s *Server) beginPreview(w http.ResponseWriter, r *http.Request, limit int6
 	default:
 		release()
 		w.Header().Set("Retry-After", "5")
-		fail(w, http.StatusServiceUnavailable, Problem{Error: "another preview is under way", Fix: "try again in some seconds"})
+		fail(w, http.StatusServiceUnavailable, Problem{Error: "another preview is in progress", Fix: "try again in some seconds"})
 		return nil, nil, false
 	}
 	return body, func() {

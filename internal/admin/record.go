@@ -32,7 +32,7 @@ func (s *Server) postRecord(w http.ResponseWriter, r *http.Request) {
 	length, err := time.ParseDuration(r.URL.Query().Get("for"))
 	if err != nil || length <= 0 || length > MaxRecording {
 		fail(w, http.StatusBadRequest, Problem{
-			Error: "for is how long to record, a duration above 0 and of at most " + MaxRecording.String(), Place: "for", Fix: "ask for /v1/record?for=10m",
+			Error: "for, the length of the recording, must be a duration above 0 and at most " + MaxRecording.String(), Place: "for", Fix: "ask for /v1/record?for=10m",
 		})
 		return
 	}

@@ -68,14 +68,14 @@ func TestRecord(t *testing.T) {
 // TestRecordIsRefused before anything of it was sent.
 func TestRecordIsRefused(t *testing.T) {
 	srv := start(t, newWorld(), func(o *admin.Options) {
-		o.Record = func(context.Context, io.Writer) error { return errors.New("enough recordings are under way") }
+		o.Record = func(context.Context, io.Writer) error { return errors.New("too many recordings are in progress") }
 	})
 	remote, err := admin.NewRemote(srv.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, err = remote.Record(t.Context(), time.Second)
-	if refused, ok := errors.AsType[*admin.StatusError](err); !ok || refused.Code != http.StatusServiceUnavailable || !strings.Contains(err.Error(), "under way") {
+	if refused, ok := errors.AsType[*admin.StatusError](err); !ok || refused.Code != http.StatusServiceUnavailable || !strings.Contains(err.Error(), "in progress") {
 		t.Errorf("%v", err)
 	}
 	other, err := admin.NewRemote(start(t, newWorld(), func(*admin.Options) {}).URL)

@@ -180,7 +180,7 @@ func (s *Server) ifMatch(w http.ResponseWriter, r *http.Request, name string) (u
 	match, err := strconv.ParseUint(strings.Trim(header, `"`), 10, 64)
 	if err != nil || match == 0 {
 		fail(w, http.StatusBadRequest, Problem{
-			Error: "the revision is not one of ours", Place: "If-Match: " + header,
+			Error: "the revision is malformed", Place: "If-Match: " + header,
 			Fix: `send the ETag of GET /v1/services/{name} as it came, for example If-Match: "7"`,
 		})
 		return 0, false

@@ -21,14 +21,14 @@ func (s *Server) survive(h http.Handler) http.Handler {
 				panic(x)
 			}
 			if skipped, ok := s.defects.Allow(time.Now()); ok {
-				s.opts.Logger.Error("a defect in the admin interface; please report it", "request", r.Method+" "+r.URL.Path,
+				s.opts.Logger.Error("internal error in the admin interface; please report it", "request", r.Method+" "+r.URL.Path,
 					"panic", fmt.Sprint(x), "stack", string(debug.Stack()), "skipped_lines", skipped)
 			}
 			if out.header {
 				panic(http.ErrAbortHandler) // the client must not take half an answer for a whole one
 			}
 			clear(w.Header())
-			fail(w, http.StatusInternalServerError, Problem{Error: "a defect in the admin interface", Fix: "report it, with the stack from the server's log"})
+			fail(w, http.StatusInternalServerError, Problem{Error: "internal error in the admin interface", Fix: "report it, with the stack from the server's log"})
 		}()
 		h.ServeHTTP(out, r)
 	})

@@ -33,7 +33,7 @@ func (s *Server) postWhatIf(w http.ResponseWriter, r *http.Request) {
 			err = errors.New("it is empty")
 		}
 		fail(w, http.StatusBadRequest, Problem{
-			Error: "the body is no such JSON: " + err.Error(), Place: "body",
+			Error: "the body is not the expected JSON: " + err.Error(), Place: "body",
 			Fix: `send {"lose": ["us-east/b"], "drain": [{"service": "checkout", "locality": "us-east/b"}], "demand": [{"factor": 1.2}]}`,
 		})
 		return

@@ -34,11 +34,11 @@ func (r Reason) Text() string {
 	case PeerStreams:
 		return "too many open streams of one peer"
 	case PeerLocalities:
-		return "one peer speaks for too many localities"
+		return "one peer has too many localities"
 	case NoMessage:
 		return "a request was begun and its message did not come"
 	case Answers:
-		return "too many large answers that were not taken yet"
+		return "too many large answers that clients have not read yet"
 	case Connections:
 		return "too many connections"
 	case PeerConnections:

@@ -50,7 +50,7 @@ type Beginning struct {
 const maxRecorders = 4
 
 // ErrRecorders says that enough recorders listen.
-var ErrRecorders = errors.New("enough recordings are under way")
+var ErrRecorders = errors.New("too many recordings are in progress")
 
 // Record lets a recorder listen until it is done. begin is given the state from
 // which the recording goes on, to be read before it returns; the loop waits for

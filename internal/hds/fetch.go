@@ -137,7 +137,7 @@ func (s *Server) named(id, origin string) (*checker, error) {
 		case !c.polling || c.origin != origin:
 		case only != nil:
 			return nil, s.refuse(refusedMessage, codes.InvalidArgument,
-				"several checkers poll from your address, and a report says nothing of who sends it: add the header "+CheckerHeader+
+				"several checkers poll from your address, and the report does not name its checker: add the header "+CheckerHeader+
 					" with the value that the answer to your health_check_request had")
 		default:
 			only = c
@@ -145,7 +145,7 @@ func (s *Server) named(id, origin string) (*checker, error) {
 	}
 	if only == nil {
 		return nil, s.refuse(refusedMessage, codes.InvalidArgument,
-			"a report says nothing of who sends it, and no checker polls from your address: send a health_check_request first")
+			"the report does not name its checker, and no checker polls from your address: send a health_check_request first")
 	}
 	return only, nil
 }

@@ -97,9 +97,9 @@ func needsOfCheck(s *isobar.Service, c *isobar.HealthCheck) Protocols {
 func (p Protocols) describe() string {
 	switch {
 	case p.Has(SpeaksV3):
-		return p.String() + ", told in the form of v3"
+		return p.String() + ", with API v3"
 	case p.Has(SpeaksV2):
-		return p.String() + ", told in the form of v2 or later"
+		return p.String() + ", with API v2 or later"
 	}
 	return p.String()
 }

@@ -22,10 +22,10 @@ type Policy []Rule
 
 // Reasons for which a policy refuses. Every error of a policy wraps one.
 var (
-	ErrAnonymous = errors.New("no client certificate was shown")
+	ErrAnonymous = errors.New("no client certificate was presented")
 	ErrUnknown   = errors.New("no identity in the configuration matches")
-	ErrRole      = errors.New("not its role")
-	ErrLocality  = errors.New("not its locality")
+	ErrRole      = errors.New("role not allowed")
+	ErrLocality  = errors.New("locality not allowed")
 )
 
 // CheckRole tells whether a peer, which may be nil, may act in a role

@@ -83,7 +83,7 @@ func (st *stream) serve(ready <-chan struct{}, ended <-chan error) error {
 			err = t.look()
 		case <-t.farewell:
 			s.metrics.told.WithLabelValues(toldClosed).Inc()
-			return status.Error(codes.Unavailable, "what to report has changed: open a new stream")
+			return status.Error(codes.Unavailable, "the services to report on have changed: open a new stream")
 		}
 		if err != nil {
 			return err

@@ -24,9 +24,9 @@ type TooMuchError struct {
 
 // Error implements error.
 func (e *TooMuchError) Error() string {
-	text := "today's demand does not fit those weights: "
+	text := "the present demand does not fit those weights: "
 	if e.Loss {
-		text = "today's demand would not fit those weights without one more zone: "
+		text = "the present demand would not fit those weights without one more zone: "
 	}
 	return text + strings.Join(e.Breaches, "; ")
 }

@@ -56,7 +56,7 @@ func TestAnswersThatAreNotTaken(t *testing.T) {
 			synctest.Wait()
 			_, err = client.FetchClientStatus(w.t.Context(), &statusv3.ClientStatusRequest{})
 		}
-		if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "too many large answers that were not taken yet") || asked < 10 {
+		if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "too many large answers that clients have not read yet") || asked < 10 {
 			t.Errorf("after %d answers: %v", asked, err)
 			return
 		}

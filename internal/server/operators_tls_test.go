@@ -40,7 +40,7 @@ func TestAdminIsNoWayAroundCertificates(t *testing.T) {
 		t.Errorf("xDS in plaintext: %d %s", code, body)
 	}
 	closed := onLoopback(t, func(c *config.Config) { c.XDS.TLS = &files })
-	if code, body := ask(closed); code != http.StatusUnauthorized || !strings.Contains(body, "no client certificate was shown") {
+	if code, body := ask(closed); code != http.StatusUnauthorized || !strings.Contains(body, "no client certificate was presented") {
 		t.Errorf("xDS with client_ca: %d %s", code, body)
 	}
 	if n := closed.metric("isobar_identity_refused_total", "anonymous,checker"); n != 1 {
@@ -105,8 +105,8 @@ func TestAdminOverTLS(t *testing.T) {
 		{"a write of a checker", checker, "PUT", endpoint, `"healthy"`, "Bearer " + token, 403, "may not act as admin"},
 		{"a poll without token", checker, "POST", wire.CheckerPath, poll("us/a"), "", 401, ""},
 		{"a poll", checker, "POST", wire.CheckerPath, poll("us/a"), "Bearer " + token, 200, ""},
-		{"a poll from elsewhere", checker, "POST", wire.CheckerPath, poll("eu/a"), "Bearer " + token, 403, "not its locality"},
-		{"a poll of an operator", jo, "POST", wire.CheckerPath, poll("us/a"), "Bearer " + token, 403, "not its role"},
+		{"a poll from elsewhere", checker, "POST", wire.CheckerPath, poll("eu/a"), "Bearer " + token, 403, "locality not allowed"},
+		{"a poll of an operator", jo, "POST", wire.CheckerPath, poll("us/a"), "Bearer " + token, 403, "role not allowed"},
 	}
 	for _, tt := range tests {
 		if code, body := ask(tt.leaf, tt.method, tt.path, tt.body, tt.say); code != tt.want || !strings.Contains(body, tt.says) {

@@ -64,8 +64,8 @@ func TestPollsAreHeldToTheSame(t *testing.T) {
 		says     string
 	}{
 		{known, "us/a", 200, "10.0.0.1"},
-		{known, "eu/a", 403, "not its locality"},
-		{checker, "us/a", 403, "not its role"},
+		{known, "eu/a", 403, "locality not allowed"},
+		{checker, "us/a", 403, "role not allowed"},
 	} {
 		if code, _, body := poll(tt.client, tt.locality); code != tt.want || !strings.Contains(body, tt.says) {
 			t.Errorf("%s: %d %s", tt.locality, code, body)

@@ -124,8 +124,8 @@ func TestIdentitiesReachOpenStreams(t *testing.T) {
 		"goes": {
 			"ads": "no identity in the configuration matches goes.example", "lrs": "no identity", "hds": "no identity", "ops": "no identity",
 		},
-		"moves":   {"ads": "not its locality, it may in eu/*", "lrs": "not its locality", "hds": "not its locality"},
-		"demoted": {"ads": "may not act as client: not its role, it has checker", "lrs": "not its role", "ops": "may not act as admin"},
+		"moves":   {"ads": "locality not allowed, it may in eu/*", "lrs": "locality not allowed", "hds": "locality not allowed"},
+		"demoted": {"ads": "may not act as client: role not allowed, it has checker", "lrs": "role not allowed", "ops": "may not act as admin"},
 	} {
 		for stream, says := range want {
 			if s := status.Convert(clients[name].ends[stream]()); s.Code() != codes.PermissionDenied || !strings.Contains(s.Message(), says) {

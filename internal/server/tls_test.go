@@ -251,11 +251,11 @@ func TestIdentities(t *testing.T) {
 		says           map[string]string
 	}{
 		{"a client", "us/a", envoy, map[string]codes.Code{"hds": denied, "reflection": denied}, map[string]string{
-			"hds": "spiffe://prod.example/ns/shop/sa/envoy may not act as checker: not its role, it has client",
+			"hds": "spiffe://prod.example/ns/shop/sa/envoy may not act as checker: role not allowed, it has client",
 		}},
 		{"a client elsewhere", "eu/a", envoy, all(denied), map[string]string{
-			"ads": `may not act as client in locality "eu/a": not its locality, it may in us/*`,
-			"lrs": `may not act as client in locality "eu/a": not its locality, it may in us/*`,
+			"ads": `may not act as client in locality "eu/a": locality not allowed, it may in us/*`,
+			"lrs": `may not act as client in locality "eu/a": locality not allowed, it may in us/*`,
 		}},
 		{"a checker", "eu/a", identitytest.Leaf{DNS: []string{"checker.example"}},
 			map[string]codes.Code{"ads": denied, "lrs": denied, "reflection": denied}, map[string]string{"ads": "checker.example may not act as client"}},
@@ -273,7 +273,7 @@ func TestIdentities(t *testing.T) {
 		}
 	}
 	text := l.log.String()
-	for _, want := range []string{"not its locality", "not its role", "from=127.0.0.1 node="} {
+	for _, want := range []string{"locality not allowed", "role not allowed", "from=127.0.0.1 node="} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the log does not say %q:\n%s", want, text)
 		}

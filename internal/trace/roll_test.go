@@ -22,7 +22,7 @@ func TestNoTraceOfWhatNeverBegan(t *testing.T) {
 		r := trace.NewRoller(trace.RollOptions{Directory: dir, Keep: 24 * time.Hour, MaxBytes: 1 << 20})
 		r.Run(ctx, func(context.Context, *trace.Recorder, func()) error {
 			asked++
-			return errors.New("enough recordings are under way")
+			return errors.New("too many recordings are in progress")
 		})
 		if asked < 30 || r.Trouble() == "" {
 			t.Errorf("asked %d times, trouble: %q", asked, r.Trouble())
