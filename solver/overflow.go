@@ -62,7 +62,7 @@ func (in *instance) partition(demand []float64, ramps []ramp) []part {
 // hardest finds the sources that need the highest factor, nil if all fit below
 // tight. It is Newton's method on the factor (Dinkelbach 1967): each round
 // raises it to what the last violated cut needs. Cuts are finitely many, and a
-// source that gets its first room is never again a cut for want of any.
+// source that gets its first room is never again a cut without any.
 func (in *instance) hardest(sources, localities []int, demand []float64, ramps []ramp) (cut []int, factor float64) {
 	factor = tight
 	for range 2*len(sources) + len(localities) + 2 {

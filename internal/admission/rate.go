@@ -27,8 +27,8 @@ const (
 	sweepEvery   = time.Second
 )
 
-// Rate limits how many come in, altogether and from one address, which gets at
-// most half: who floods from one place does not shut out the others. It is safe
+// Rate limits how many come in, in total and from one address, which gets at
+// most half: a flood from one address leaves the other half to others. It is safe
 // for concurrent use.
 type Rate struct {
 	rate, burst float64 // of all together; half of it for an address

@@ -111,7 +111,7 @@ func (c *checker) displaced() float64 {
 	return displaced
 }
 
-// ceilingsBind: mode full, with a policy that heeds them.
+// ceilingsBind: mode full, with a policy that uses them.
 func (c *checker) ceilingsBind() bool {
 	return c.in.Service.Mode == isobar.ModeFull && !c.in.Service.Policy.IgnoresLoad()
 }

@@ -8,7 +8,7 @@ import (
 // Rules by which swings are a limit cycle.
 const (
 	// SwingShare is the least part of a service's load by which a locality's must
-	// go to and fro to be noticed: smaller moves are not published either.
+	// oscillate to be noticed: smaller moves are not published either.
 	SwingShare = quietShare
 	// swingTurns is how many turns in a row make a cycle, and swingTicks within
 	// how many ticks.
@@ -23,8 +23,8 @@ const (
 	swingDemand = 0.5
 )
 
-// Swing is a limit cycle: a locality's load goes to and fro, while demand and
-// health stay as they are.
+// Swing is a limit cycle: a locality's load oscillates under steady demand
+// and health.
 type Swing struct {
 	Site      int
 	Amplitude float64 // mean, as a part of the service's load

@@ -36,7 +36,7 @@ type work struct {
 	rows     []row
 	scopes   []scope // of rows that may not use all sites
 	// ceilings says that limits bind: mode full, with fit sites, and a policy
-	// that heeds them.
+	// that uses them.
 	ceilings bool
 	heedless bool      // the policy does not look at load
 	load     []float64 // per site, of the units that are published

@@ -26,7 +26,7 @@ const (
 	Broken
 	// TimedOut probes count as broken ones do, and show in the status.
 	TimedOut
-	// Blind probes could not be made for want of something on this machine,
+	// Blind probes could not be made because this machine lacked something,
 	// such as open files: they say nothing of the endpoint. After so many in a
 	// row as the threshold says it is left out of reports.
 	Blind

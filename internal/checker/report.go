@@ -27,8 +27,8 @@ type entry struct {
 
 // report gives the message for a state as it is now, valid until the next
 // call. Each endpoint stands in it twice: under its cluster and locality, and
-// in the flat list that older servers read. What can't be probed for want of
-// something here is left out: servers know that silence is no verdict.
+// in the flat list that older servers read. Endpoints that this machine can't
+// probe are left out: to servers a missing entry is no verdict.
 func (r *reporter) report(s *state) *upstream {
 	unknown := 0
 	if r.built == s {

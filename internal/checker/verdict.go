@@ -65,8 +65,8 @@ func (v *verdict) status() corev3.HealthStatus {
 }
 
 // inherited is the verdict of a new check on an endpoint whose status is known
-// already: it keeps its health, and the first probe that passes counts. What is
-// not known for want of probes stays so until one is made.
+// already: it keeps its health, and the first probe that passes counts. A
+// status that is unknown because nothing was probed stays so until a probe.
 func inherited(s corev3.HealthStatus) verdict {
 	return verdict{
 		healthy: s == corev3.HealthStatus_HEALTHY, timedOut: s == corev3.HealthStatus_TIMEOUT, unknown: s == corev3.HealthStatus_UNKNOWN,

@@ -25,7 +25,7 @@ type dimension struct {
 	told      int       // windows in a row that could tell
 	off       int       // windows in a row that disagree with what is in use
 	saturated int       // windows in a row in which the quantity can't grow any more
-	released  time.Time // when what is in use was last let go a step, for want of reports
+	released  time.Time // when the value in use was last lowered a step because reports are missing
 }
 
 // observe takes a window, unless one of this interval was taken before, or it

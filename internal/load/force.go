@@ -8,7 +8,7 @@ import (
 )
 
 // reign is one set of shares that a source was told, or several in a row that
-// became one for want of room.
+// became one because the list is full.
 type reign struct {
 	from  time.Time // no client used them before
 	acked time.Time // since when 95% of the streams use nothing older; zero = not yet

@@ -49,7 +49,7 @@ func report(arrived time.Time, services ...load.ServiceReport) load.Report {
 	return load.Report{Arrived: arrived, Services: services}
 }
 
-// refused tells of services what can't be true.
+// refused reports implausible entries on services.
 func refused(arrived time.Time, services ...string) load.Report {
 	return load.Report{Arrived: arrived, Refused: services}
 }

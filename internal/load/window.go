@@ -38,8 +38,8 @@ const (
 type Report struct {
 	Arrived  time.Time
 	Services []ServiceReport
-	// Refused are services that the client told of what can't be true: nothing of
-	// it counts, but nor does it say that nothing was sent. Sorted, without
+	// Refused are services with implausible entries: nothing of
+	// these counts, but nor does it say that nothing was sent. Sorted, without
 	// repetition.
 	Refused []string
 	// ByArrival says that the intervals lie between arrivals: the client told none.

@@ -11,8 +11,8 @@ import (
 	"github.com/isobar-xds/isobar/internal/sim"
 )
 
-// swings counts how often a series turns, where it goes a point or more to and
-// fro.
+// swings counts how often a series turns, where it oscillates by a point or
+// more.
 func swings(series []float64) int {
 	turns, up, moved, last := 0, false, false, series[0]
 	for _, v := range series {

@@ -158,7 +158,7 @@ func (j *judgement) mustGo(i, l int) float64 {
 	return 0
 }
 
-// binds tells whether the service has ceilings that its plan has to heed.
+// binds tells whether the service has ceilings that its plan has to keep.
 func (j *judgement) binds() bool {
 	return j.now.Spec.Mode == isobar.ModeFull && !j.now.Spec.Policy.IgnoresLoad() && j.anyFit
 }

@@ -90,7 +90,7 @@ type ReportOptions struct {
 	// Unknown gets the names of clusters that are no known services. The bytes
 	// are lent for the call. nil = nobody asks.
 	Unknown func(cluster []byte)
-	// Reject is told what was left out because it can't be true; may be nil.
+	// Reject gets each implausible entry, which is left out; may be nil.
 	Reject func(Rejection)
 }
 

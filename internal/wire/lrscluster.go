@@ -21,7 +21,7 @@ type clusterReader struct {
 	budget  int // parts of clusters that may still come; see scan
 	unknown int
 	mixed   bool     // the services are not in the order of their names
-	refused []string // services with an entry that can't be true
+	refused []string // services with an implausible entry
 	err     error    // ends the whole message
 
 	room *ReportRoom

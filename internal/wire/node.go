@@ -105,8 +105,8 @@ func agentOf(name string) load.Agent {
 // IsGRPC reports whether the client is gRPC's own, in any language.
 func (n *Node) IsGRPC() bool { return n.Agent == load.AgentGRPC }
 
-// KeepsRemoved reports whether the client compares what returns with what was
-// taken away, and heeds it only if it differs: grpc-js does.
+// KeepsRemoved reports whether the client compares a resource that returns with
+// the removed one, and uses it only if it differs: grpc-js does.
 func (n *Node) KeepsRemoved() bool { return strings.HasPrefix(n.UserAgent, "gRPC Node") }
 
 // RefusesWRRLocality reports whether the client is an Envoy before 1.37.

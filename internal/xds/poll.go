@@ -164,7 +164,7 @@ func (s *Server) enter(ctx context.Context, key pollKey, node wire.Node) (*polle
 	for _, k := range p.keys() {
 		z.subscribe(k)
 	}
-	z.heed(p.keys(), false) // until it says what it has
+	z.awaitACK(p.keys(), false) // until it says what it has
 	s.mu.Unlock()
 	return p, nil
 }
@@ -219,7 +219,7 @@ func (s *Server) sweep(now time.Time) {
 	s.mu.Unlock()
 	for _, p := range gone {
 		if !p.heard {
-			p.zone.heed(p.keys(), true)
+			p.zone.awaitACK(p.keys(), true)
 		}
 		for _, k := range p.keys() {
 			acked := ""

@@ -91,7 +91,7 @@ func (p *poller) accept(r *wire.Request, now time.Time) {
 	}
 	if r.Kind == wire.Endpoints && !p.heard {
 		p.heard = true
-		p.zone.heed(p.keys(), true)
+		p.zone.awaitACK(p.keys(), true)
 	}
 	if p.acked == p.version {
 		return

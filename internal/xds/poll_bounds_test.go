@@ -49,7 +49,7 @@ func TestPolledEndpointsDoNotGrowStale(t *testing.T) {
 	})
 }
 
-// A life that becomes shorter is heeded at once, not after a third of what it
+// A shorter life counts at once, not after a third of what it
 // was before.
 func TestAShorterLifeIsHeeded(t *testing.T) {
 	inWorld(t, func(w *world) {

@@ -275,10 +275,10 @@ func (z *zone) unsubscribe(key subKey, acked string) {
 	sub.settle(time.Now())
 }
 
-// heed says of a subscriber of assignments whether to wait until it says that it
+// awaitACK says of a subscriber of assignments whether to wait until it says that it
 // has what is published. Of one that asks once, and is not heard of again, that
 // would never come.
-func (z *zone) heed(keys []subKey, yes bool) {
+func (z *zone) awaitACK(keys []subKey, yes bool) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	now := time.Now()
