@@ -204,11 +204,11 @@ func TestServersFail(t *testing.T) {
 		w.setDown(true, "10.0.0.2:53")
 		w.zone.set(t, "a.example. 10 IN A 10.1.0.2")
 		w.after(12*time.Second).has("s", "us/a: 10.1.0.2:80")
-		w.dialed = nil
+		w.asked()
 		w.after(12 * time.Second)
-		for _, address := range w.dialed { // the one that answered is asked first
+		for _, address := range w.asked() { // the one that answered is asked first
 			if address != "10.0.0.3:53" {
-				t.Errorf("asked %v", w.dialed)
+				t.Errorf("asked %s", address)
 			}
 		}
 		w.setDown(true, "10.0.0.3:53")

@@ -187,6 +187,14 @@ func (w *world) dial(ctx context.Context, _, address string) (net.Conn, error) {
 	return w.listener.DialContext(ctx)
 }
 
+// asked returns the servers that were dialed since the last call.
+func (w *world) asked() (addresses []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	addresses, w.dialed = w.dialed, nil
+	return addresses
+}
+
 // setDown lets servers be away or not.
 func (w *world) setDown(down bool, servers ...string) {
 	w.mu.Lock()
