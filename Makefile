@@ -4,6 +4,7 @@ GO       ?= go
 FUZZTIME ?= 20s
 CHECKS   ?= 20000
 SIMULATIONS ?= 10000
+SEEDS    ?= 100000
 LINT_VERSION := v2.15.0
 GOBIN    := $(shell $(GO) env GOPATH)/bin
 LINT     := $(GOBIN)/golangci-lint
@@ -12,7 +13,7 @@ LINT     := $(GOBIN)/golangci-lint
 RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
 
 .DEFAULT_GOAL := help
-.PHONY: tools help build demo scenarios test test-race test-norace test-interop interop-all console console-check test-console licenses lint fmt reference fuzz soak bench attacks steady widefleet envoy-loop microbench mutants cover clean
+.PHONY: tools help build demo scenarios test test-race test-norace test-interop test-replicas interop-all console console-check test-console licenses lint fmt reference fuzz soak bench attacks steady widefleet envoy-loop microbench mutants cover clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,6 +64,9 @@ tools: ## see that glpsol, redis-server, promtool and dnsmasq are there, which t
 test-interop: ## run the tests against clients of others, Envoy among them (needs Node, npm, curl, g++, pkg-config, libgrpc++-dev, python3-grpcio, python3 with pip, a JDK, Maven)
 	@if [ -f test/interop/go.mod ]; then cd test/interop && $(GO) test -count 1 -timeout 17m ./...; else echo "no test/interop"; fi
 
+test-replicas: ## test elections against a real etcd of three members, built from its Go module (the first time in 3 minutes)
+	cd test/replicas && $(GO) test -count 1 -timeout 7m ./...
+
 # The oldest Envoy beside the newest, and matrices of hundreds of cases.
 interop-all: ## test-interop with all versions and sizes, which takes hours rather than minutes
 	cd test/interop && ISOBAR_INTEROP_ALL=1 $(GO) test -count 1 -timeout 4h ./...
@@ -87,7 +91,7 @@ licenses: console/node_modules ## collect the licences of all that the program h
 	$(GO) run ./test/licenses > licenses.tmp && mv licenses.tmp internal/console/licenses.txt
 
 lint: $(LINT) ## check the code of all modules, and the direction of its imports
-	for module in . bench test/interop; do (cd $$module && $(LINT) run ./...) || exit 1; done
+	for module in . bench test/interop test/replicas; do (cd $$module && $(LINT) run ./...) || exit 1; done
 
 $(LINT):
 	$(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_VERSION)
@@ -118,13 +122,14 @@ fuzz: ## run every fuzz target for FUZZTIME (20s; FUZZTIME=10000000x is so many 
 		done || exit 1; \
 	done
 
-soak: tools ## run every property CHECKS times (20000) instead of 100, 500 call graphs against GLPK, SIMULATIONS (10000) large fleets, 200 kills of the server
+soak: tools ## run every property CHECKS times (20000) instead of 100, 500 call graphs against GLPK, SIMULATIONS (10000) large fleets, SEEDS (100000) groups of replicas, 200 kills of the server
 	ISOBAR_CRASHES=200 $(GO) test -count 1 -run '^TestCrashes$$' ./cmd/isobar
 	$(GO) test -timeout 2h -count 1 -v -run TestCallsAgainstLP ./solver -lp.problems=500
 	@grep -rl --include='*_test.go' '"pgregory.net/rapid"' . | xargs -r -n1 dirname | sort -u | while read -r dir; do \
 		$(GO) test -timeout 2h -count 1 $$dir -rapid.checks=$(CHECKS) || exit 1; \
 	done
 	$(GO) test -timeout 6h -count 1 ./internal/sim -run TestSimulations -simulations $(SIMULATIONS) -large
+	$(GO) test -timeout 6h -count 1 ./internal/replica/group -run TestGroups -replicas.seeds $(SEEDS)
 
 # Servers and clients are processes of one core each: two cores, and nothing else
 # that is busy, or the times (not the proportions) mean little.

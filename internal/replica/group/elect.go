@@ -1,0 +1,274 @@
+package group
+
+import "time"
+
+// expire gives up what is too old: an answer that does not come, and a lease
+// that was not renewed in time.
+func (n *Node) expire(now time.Duration) {
+	if now-n.seen > 2*n.opts.Heartbeat { // the process was paused, or the machine slept
+		n.awake = now
+	}
+	n.seen = now
+	if n.request != nil && now-n.sent >= n.opts.EngineTimeout {
+		n.failed(now)
+	}
+	if n.role.holds() && now >= n.deadline {
+		n.lose(now)
+	}
+}
+
+// failed notes that the engine did not answer.
+func (n *Node) failed(now time.Duration) {
+	n.request = nil
+	n.engine.failed, n.engine.reachable = instant{n.sent, true}, false
+	n.due = now + n.opts.Heartbeat/2
+	n.acceptUnconfirmed(now)
+}
+
+// lose ends a leadership whose lease ran out or that the engine gave to another.
+func (n *Node) lose(now time.Duration) {
+	n.asked, n.strikes = false, 0
+	if n.role == Leading {
+		n.become(Caretaker)
+	} else {
+		n.become(Follower)
+	}
+	n.due = now
+}
+
+// ask sends the next request to the engine, if one is due and none is under way.
+func (n *Node) ask(now time.Duration) {
+	if n.request != nil || now < n.due {
+		return
+	}
+	r := Request{ID: n.next + 1, Reaches: n.reaches(now)}
+	switch {
+	case n.release:
+		r.Op, n.due = OpRelease, now+n.opts.Campaign
+	case n.role == Claiming && n.deadline-now > n.opts.Deadline/2:
+		c, err := n.known.next(n.opts.Self)
+		if err != nil {
+			n.alarmf("%v", err)
+			n.stepDown(now)
+			return
+		}
+		r.Op, r.Previous, r.Claim = OpClaim, n.engine.standing.Claim, c
+		n.due = now + n.opts.Heartbeat/2
+	case n.role.holds():
+		r.Op, n.due = OpRenew, now+n.opts.Renew
+	case n.leaving || now < n.rest:
+		r.Op, n.due = OpRead, now+n.opts.Campaign
+	default:
+		r.Op, n.due = OpAcquire, now+n.opts.Campaign
+	}
+	n.next, n.request, n.sent = r.ID, &r, now
+	n.act(Action{Request: &r})
+}
+
+// Wake makes the node ask the engine at once: leadership may be free.
+func (n *Node) Wake(now time.Duration) {
+	n.due = min(n.due, now)
+	n.Tick(now)
+}
+
+// Answered takes the engine's answer to the request with the id. An answer that
+// comes after the request was given up is ignored.
+func (n *Node) Answered(now time.Duration, id uint64, a Answer) {
+	n.expire(now)
+	if n.request == nil || n.request.ID != id {
+		return
+	}
+	if a.Err != nil || a.Standing.validate() != nil {
+		n.failed(now)
+		n.Tick(now)
+		return
+	}
+	r := *n.request
+	n.request = nil
+	n.engine = engineView{
+		standing: a.Standing, answered: instant{now, true}, sent: n.sent, failed: n.engine.failed, reachable: true,
+	}
+	n.noteClaim(now)
+	mine := a.Standing.Holder == n.opts.Self
+	switch {
+	case r.Op == OpRelease:
+		n.released(now, mine)
+	case !mine && n.role.holds():
+		n.lose(now)
+	case !mine && n.role == Caretaker:
+		n.endCare()
+	case mine && !n.role.holds() && (n.leaving || now < n.rest): // an answer that came late told so
+		n.release = true
+		n.due = now
+	case mine && !n.role.holds() && r.Op == OpAcquire:
+		n.win(now)
+	case mine && n.role.holds():
+		n.deadline = n.sent + n.opts.Deadline
+		n.claimed(now)
+	}
+	n.Tick(now)
+}
+
+// endCare ends the caretaker's role as soon as the engine names another claim.
+// While the engine can be reached, whoever wins it decides.
+func (n *Node) endCare() {
+	if n.engine.standing.Claim != n.claim {
+		n.become(Follower)
+	}
+}
+
+// win begins a leadership: the others are asked what they know.
+func (n *Node) win(now time.Duration) {
+	n.deadline = n.sent + n.opts.Deadline
+	n.gathered = now + n.opts.Gather
+	n.base = Plan{}
+	n.become(Gathering)
+	n.due = now + n.opts.Renew
+	for i := range n.peers {
+		p := &n.peers[i]
+		p.status.Asks = true // no answer yet
+		n.sendStatus(now, p.name, true, false)
+	}
+}
+
+// gather goes on to the claim once every replica of the group has answered and the
+// newest plan is here, or when the time is over.
+func (n *Node) gather(now time.Duration) {
+	if n.role != Gathering {
+		return
+	}
+	if now < n.gathered {
+		have := max(n.plan.Version, n.base.Version)
+		for i := range n.peers {
+			p := &n.peers[i]
+			if p.status.Asks || p.status.Version > have {
+				return
+			}
+		}
+	}
+	n.become(Claiming)
+	n.due = now
+}
+
+// claimed looks whether the engine has this replica's claim now.
+func (n *Node) claimed(now time.Duration) {
+	c := n.engine.standing.Claim
+	switch {
+	case n.role == Claiming && c.Leader == n.opts.Self && c.Epoch == n.known.Epoch:
+		n.claim, n.fence = c, c
+		n.become(Leading)
+		n.save()
+		n.tell(now)
+		n.due = min(n.due, n.sent+n.opts.Renew)
+	case n.role == Leading && c != n.claim:
+		// The engine lost the claim: it was restored from a backup, or an operator
+		// changed it. A claim above everything known puts it right.
+		n.claimAgain(now)
+	case n.role == Leading && n.known.Epoch > n.claim.Epoch:
+		n.claimAgain(now)
+	}
+}
+
+// claimAgain stops publishing until a claim above everything known stands.
+func (n *Node) claimAgain(now time.Duration) {
+	n.become(Claiming)
+	n.due = now
+}
+
+// noteClaim takes in the claim that the engine has.
+func (n *Node) noteClaim(now time.Duration) {
+	c := n.engine.standing.Claim
+	n.learn(c)
+	if c.Epoch > n.fence.Epoch {
+		n.fence = c
+		n.save()
+	}
+	if !n.durable && !n.plan.IsZero() && n.plan.Claim == c {
+		n.durable = true
+		n.save()
+	}
+	behind := c.Epoch < n.fence.Epoch
+	if behind && !n.behind {
+		n.alarmf("the engine has %s, but epoch %d was claimed before: it may have been restored from a backup, and operators' writes may be lost",
+			c, n.fence.Epoch)
+	}
+	n.behind = behind
+	n.settlePending(now)
+}
+
+// stepDown gives up the lease, and keeps from campaigning for a while.
+func (n *Node) stepDown(now time.Duration) {
+	n.release = true
+	n.rest = now + n.opts.Rest
+	n.become(Follower)
+	n.asked, n.strikes = false, 0
+	n.due = now
+	n.ask(now)
+}
+
+// StepDown gives up leadership, as an operator says. It reports whether there was
+// any.
+func (n *Node) StepDown(now time.Duration) bool {
+	n.expire(now)
+	if !n.role.holds() {
+		return false
+	}
+	n.stepDown(now)
+	return true
+}
+
+// Leave hands leadership over and keeps from campaigning for good. The node goes
+// on to serve. It has left once [Node.Left] reports so.
+func (n *Node) Leave(now time.Duration) {
+	n.leaving = true
+	if n.role.holds() {
+		n.stepDown(now)
+	}
+	if n.role == Caretaker {
+		n.become(Follower)
+	}
+	n.Tick(now)
+}
+
+// Left reports whether the engine holds nothing for this replica any more.
+func (n *Node) Left() bool { return n.leaving && !n.release }
+
+// released goes on after the lease was given up: the others may campaign.
+func (n *Node) released(now time.Duration, mine bool) {
+	if mine {
+		return // it is tried again
+	}
+	n.release = false
+	for i := range n.peers {
+		n.sendStatus(now, n.peers[i].name, false, true)
+	}
+}
+
+// compareReach has a leader step down when another replica that reaches the engine
+// hears more of the group than the leader does, for two heartbeats. A replica that
+// the leader does not hear tells it by way of the engine.
+func (n *Node) compareReach(now time.Duration) {
+	if n.role != Leading {
+		n.strikes = 0
+		return
+	}
+	own, more := n.reaches(now), false
+	for i := range n.peers {
+		p := &n.peers[i]
+		more = more || n.live(p, now) && p.status.Engine && p.status.Reaches > own
+	}
+	for _, present := range n.engine.standing.Present {
+		p := n.peer(present.Name)
+		more = more || p != nil && !n.live(p, now) && present.Reaches > own
+	}
+	if !more {
+		n.strikes = 0
+		return
+	}
+	if n.strikes++; n.strikes < 2 || n.stepped.set && now-n.stepped.at < n.opts.StepDownEvery {
+		return
+	}
+	n.stepped = instant{now, true}
+	n.alarmf("another replica reaches more of the group than this leader, which reaches %d: it steps down", own)
+	n.stepDown(now)
+}

@@ -1,0 +1,306 @@
+package group
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Role is what a replica is in its group.
+type Role uint8
+
+// The roles.
+const (
+	Follower Role = iota
+	// Gathering: the replica holds the lease and asks the others what they know.
+	Gathering
+	// Claiming: it writes its claim.
+	Claiming
+	// Leading: the engine confirmed the claim.
+	Leading
+	// Caretaker: the lease ran out while the engine was out of reach. The replica
+	// may carry weights over to new health, in its epoch, for the replicas that
+	// follow it still.
+	Caretaker
+)
+
+func (r Role) String() string {
+	if int(r) < len(roleNames) {
+		return roleNames[r]
+	}
+	return "unknown"
+}
+
+// roleNames has the names of the roles.
+var roleNames = [...]string{"follower", "gathering", "claiming", "leader", "caretaker"}
+
+// holds reports whether the role rests on the engine's lease.
+func (r Role) holds() bool { return r == Gathering || r == Claiming || r == Leading }
+
+// Errors of Publish.
+var (
+	ErrNotLeading = errors.New("this replica does not lead its group")
+	ErrBlockUsed  = errors.New("the versions of the claim are used up; a new claim is under way")
+)
+
+// peer is what a node knows of another replica.
+type peer struct {
+	name   string
+	heard  time.Duration // when; valid if ever
+	ever   bool
+	status Status
+	asked  time.Duration // when the node last asked it for a plan
+	pulled bool          // whether it ever did
+}
+
+// Node is one replica of a group. All its methods take the time as a duration on
+// one monotonic clock that runs while the machine sleeps.
+type Node struct {
+	opts  Options
+	out   []Action
+	peers []peer // by name
+
+	role  Role
+	claim Claim // one's own, from the winning of the engine on; valid in roles Leading and Caretaker
+	known Known
+	fence Claim // the newest claim that the engine named; plans of lower epochs are refused
+	plan  Plan  // what is served
+	// durable reports whether the plan's claim was confirmed by the engine.
+	durable bool
+	base    Plan    // the newest plan of any epoch that was gathered
+	pending *Plan   // of a higher epoch; waits for the word of the engine
+	from    string  // which replica sent it
+	since   instant // when it came
+
+	next     uint64 // id of the next request
+	request  *Request
+	sent     time.Duration // when
+	deadline time.Duration // until then the node may publish, if its role holds
+	due      time.Duration // of the next request
+	told     time.Duration // when the last statuses were sent; valid if begun
+	begun    bool
+	seen     time.Duration // when the node last ran
+	awake    time.Duration // since when it has run without a pause
+	engine   engineView
+	gathered time.Duration // when gathering ends at the latest
+	asked    bool          // Claiming: a claim was sent, and its outcome is unknown
+	rest     time.Duration // no campaign before
+	strikes  int           // consecutive heartbeats at which another replica reached more
+	stepped  instant       // when the node last stepped down for that
+	leaving  bool
+	release  bool // the lease has to be given up
+	behind   bool // the engine's claim is older than what is known: told once
+}
+
+// instant is a time that may not have been yet.
+type instant struct {
+	at  time.Duration
+	set bool
+}
+
+// engineView is what the node knows of the engine.
+type engineView struct {
+	standing  Standing
+	answered  instant // the last answer
+	sent      time.Duration
+	failed    instant // the request that failed last, by the time of its sending
+	reachable bool
+}
+
+// NewNode makes a node that goes on from what its replica saved.
+func NewNode(opts Options, saved Saved, now time.Duration) (*Node, error) {
+	opts, err := opts.complete()
+	if err != nil {
+		return nil, err
+	}
+	n := &Node{opts: opts, known: saved.Known, due: now, seen: now, awake: now}
+	for _, name := range opts.Peers {
+		n.peers = append(n.peers, peer{name: name})
+	}
+	if saved.Known.Epoch > MaxVersion || saved.Known.Version > MaxVersion {
+		return nil, errors.New("replica: the saved state has an epoch or a version out of range")
+	}
+	if err := saved.Fence.Validate(); err != nil {
+		return nil, fmt.Errorf("replica: the saved state: %w", err)
+	}
+	n.fence = saved.Fence
+	n.learn(saved.Fence)
+	if !saved.Plan.IsZero() {
+		if err := checkContent(&saved.Plan); err != nil {
+			return nil, fmt.Errorf("replica: the saved state: %w", err)
+		}
+		n.plan, n.durable = saved.Plan, true
+		n.learn(saved.Plan.Claim)
+	}
+	return n, nil
+}
+
+// checkContent validates a plan and compares its content with its digest.
+func checkContent(p *Plan) error {
+	if err := p.Validate(); err != nil {
+		return err
+	}
+	if sha256.Sum256(p.Content) != p.Digest {
+		return fmt.Errorf("plan %d: the digest does not fit the content", p.Version)
+	}
+	return nil
+}
+
+// Take returns the actions since the last call.
+func (n *Node) Take() []Action {
+	out := n.out
+	n.out = nil
+	return out
+}
+
+func (n *Node) act(a Action) { n.out = append(n.out, a) }
+
+func (n *Node) alarmf(format string, args ...any) {
+	n.act(Action{Alarm: &Alarm{Text: fmt.Sprintf(format, args...)}})
+}
+
+// Role is what the replica is at the moment.
+func (n *Node) Role() Role { return n.role }
+
+// Claim returns the claim of the replica's own leadership; the zero value if it
+// neither leads nor is caretaker.
+func (n *Node) Claim() Claim {
+	if n.role == Leading || n.role == Caretaker {
+		return n.claim
+	}
+	return Claim{}
+}
+
+// Plan returns what is served; nil if there is nothing.
+func (n *Node) Plan() *Plan {
+	if n.plan.IsZero() {
+		return nil
+	}
+	p := n.plan
+	return &p
+}
+
+// Base returns the newest plan that the replica knows, of any epoch: a new leader
+// goes on from it. nil if there is none.
+func (n *Node) Base() *Plan {
+	if n.base.Version > n.plan.Version {
+		p := n.base
+		return &p
+	}
+	return n.Plan()
+}
+
+func (n *Node) become(r Role) {
+	if r == n.role {
+		return
+	}
+	n.role = r
+	n.act(Action{Role: &r})
+}
+
+// learn takes a claim into account that somebody made.
+func (n *Node) learn(c Claim) {
+	if c.IsZero() {
+		return
+	}
+	n.known = n.known.with(c)
+}
+
+func (n *Node) peer(name string) *peer {
+	i, ok := slices.BinarySearchFunc(n.peers, name, func(p peer, name string) int {
+		switch {
+		case p.name < name:
+			return -1
+		case p.name > name:
+			return 1
+		}
+		return 0
+	})
+	if !ok {
+		return nil
+	}
+	return &n.peers[i]
+}
+
+// live reports whether the replica was heard lately.
+func (n *Node) live(p *peer, now time.Duration) bool {
+	return p.ever && now-p.heard <= n.opts.fresh()
+}
+
+// reaches counts the live replicas that this one hears, itself included.
+func (n *Node) reaches(now time.Duration) int {
+	count := 1
+	for i := range n.peers {
+		if n.live(&n.peers[i], now) {
+			count++
+		}
+	}
+	return count
+}
+
+// Tick does what is due. The caller calls it at least every heartbeat, and at the
+// time that [Node.Due] returns.
+func (n *Node) Tick(now time.Duration) {
+	n.expire(now)
+	if !n.begun || now-n.told >= n.opts.Heartbeat {
+		n.compareReach(now)
+		n.tell(now)
+		n.told, n.begun = now, true
+	}
+	n.gather(now)
+	n.ask(now)
+}
+
+// Due returns when Tick has to be called next.
+func (n *Node) Due() time.Duration {
+	due := n.told + n.opts.Heartbeat
+	if n.request != nil {
+		due = min(due, n.sent+n.opts.EngineTimeout)
+	} else {
+		due = min(due, n.due)
+	}
+	if n.role.holds() {
+		due = min(due, n.deadline)
+	}
+	if n.role == Gathering {
+		due = min(due, n.gathered)
+	}
+	return due
+}
+
+// tell sends the status to all other replicas.
+func (n *Node) tell(now time.Duration) {
+	for i := range n.peers {
+		n.sendStatus(now, n.peers[i].name, false, false)
+	}
+}
+
+func (n *Node) sendStatus(now time.Duration, to string, asks, handsOver bool) {
+	s := &Status{
+		Claim: n.newest(), Plan: n.plan.Claim, Version: n.plan.Version, Known: n.known,
+		Leads: n.role == Leading && now < n.deadline, Caretaker: n.role == Caretaker,
+		Engine: n.engine.reachable, Reaches: n.reaches(now), Asks: asks, HandsOver: handsOver,
+	}
+	n.act(Action{Send: &Send{To: to, Message: Message{Status: s}}})
+}
+
+// newest is the newest claim that the node knows with its leader.
+func (n *Node) newest() Claim {
+	c := n.fence
+	for _, other := range []Claim{n.plan.Claim, n.engine.standing.Claim, n.Claim()} {
+		if other.Epoch > c.Epoch {
+			c = other
+		}
+	}
+	return c
+}
+
+func (n *Node) save() {
+	saved := Saved{Known: n.known, Fence: n.fence}
+	if n.durable {
+		saved.Plan = n.plan
+	}
+	n.act(Action{Save: &saved})
+}

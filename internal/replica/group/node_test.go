@@ -1,0 +1,430 @@
+package group_test
+
+import (
+	"crypto/sha256"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/isobar-xds/isobar/internal/replica/group"
+)
+
+// script drives one node by hand: the test is its engine and its peers.
+type script struct {
+	t    *testing.T
+	node *group.Node
+	now  time.Duration
+	self group.Identity
+	acts []group.Action
+}
+
+func newScript(t *testing.T, saved group.Saved) *script {
+	t.Helper()
+	self := group.Identity{Name: "a", Incarnation: 1}
+	n, err := group.NewNode(group.Options{Self: self, Peers: []string{"b", "c"}}, saved, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &script{t: t, node: n, self: self}
+}
+
+func (s *script) take() { s.acts = append(s.acts, s.node.Take()...) }
+
+func (s *script) wait(d time.Duration) {
+	s.now += d
+	s.node.Tick(s.now)
+	s.take()
+}
+
+// request takes the request that is under way, which has to be of the kind.
+func (s *script) request(op group.Op) group.Request {
+	s.t.Helper()
+	s.take()
+	var r *group.Request
+	for _, a := range s.acts {
+		if a.Request != nil {
+			r = a.Request
+		}
+	}
+	s.acts = nil
+	if r == nil || r.Op != op {
+		s.t.Fatalf("the node asks for %+v, want %s", r, op)
+	}
+	return *r
+}
+
+func (s *script) answer(r group.Request, standing group.Standing) {
+	s.node.Answered(s.now, r.ID, group.Answer{Standing: standing})
+	s.take()
+}
+
+func (s *script) fail(r group.Request) {
+	s.node.Answered(s.now, r.ID, group.Answer{Err: errors.New("unavailable")})
+	s.take()
+}
+
+func (s *script) hears(from string, m group.Message) {
+	s.t.Helper()
+	if err := s.node.Received(s.now, from, m); err != nil {
+		s.t.Fatal(err)
+	}
+	s.take()
+}
+
+// lead makes the node the leader of its first claim.
+func (s *script) lead() group.Claim {
+	s.t.Helper()
+	s.wait(0)
+	s.answer(s.request(group.OpAcquire), group.Standing{Holder: s.self})
+	s.hears("b", group.Message{Status: &group.Status{Engine: true, Reaches: 2}})
+	s.hears("c", group.Message{Status: &group.Status{Engine: true, Reaches: 2}})
+	r := s.request(group.OpClaim)
+	s.answer(r, group.Standing{Holder: s.self, Claim: r.Claim})
+	if s.node.Role() != group.Leading {
+		s.t.Fatalf("the node is %s after its claim", s.node.Role())
+	}
+	return r.Claim
+}
+
+func (s *script) sent(to string) (out []group.Message) {
+	for _, a := range s.acts {
+		if a.Send != nil && a.Send.To == to {
+			out = append(out, a.Send.Message)
+		}
+	}
+	return out
+}
+
+func claimOf(name string, epoch uint64) group.Claim {
+	return group.Claim{Epoch: epoch, Leader: group.Identity{Name: name, Incarnation: 7}, First: epoch*(group.BlockSize+1) + 1}
+}
+
+func planOf(c group.Claim, above uint64, content string) *group.Plan {
+	return &group.Plan{Claim: c, Version: c.First + above, Content: []byte(content), Digest: sha256.Sum256([]byte(content))}
+}
+
+func TestFirstClaimStandsAboveASingleServersVersions(t *testing.T) {
+	s := newScript(t, group.Saved{Known: group.Known{Version: 20_000}})
+	c := s.lead()
+	if c.Epoch != 1 || c.First <= 20_000+group.BlockSize {
+		t.Fatalf("the first claim is %s", c)
+	}
+	p, err := s.node.Publish(s.now, []byte("x"), false)
+	if err != nil || p.Version != c.First {
+		t.Fatalf("the first plan is %v: %v", p, err)
+	}
+}
+
+func TestClaimStandsAboveWhatReplicasKnow(t *testing.T) {
+	s := newScript(t, group.Saved{})
+	s.wait(0)
+	s.answer(s.request(group.OpAcquire), group.Standing{Holder: s.self, Claim: claimOf("b", 3)})
+	s.hears("b", group.Message{Status: &group.Status{Claim: claimOf("c", 8), Plan: claimOf("c", 8), Version: claimOf("c", 8).First + 5}})
+	if got := s.sent("b"); got[len(got)-1].Pull == nil || !got[len(got)-1].Pull.Base {
+		t.Fatalf("a winner does not ask for the newer plan to go on from it: %+v", got)
+	}
+	s.hears("b", group.Message{Plan: planOf(claimOf("c", 8), 5, "newest")})
+	if p := s.node.Base(); p == nil || string(p.Content) != "newest" {
+		t.Fatalf("the winner goes on from %v", p)
+	}
+	s.hears("c", group.Message{Status: &group.Status{}})
+	r := s.request(group.OpClaim)
+	if r.Claim.Epoch != 9 || r.Claim.First <= claimOf("c", 8).Last() || r.Previous != claimOf("b", 3) {
+		t.Fatalf("it claims %s in the place of %s", r.Claim, r.Previous)
+	}
+}
+
+func TestLeaderStopsAtItsDeadline(t *testing.T) {
+	s := newScript(t, group.Saved{})
+	s.lead()
+	s.now += 6900 * time.Millisecond
+	if !s.node.MayPublish(s.now, false) {
+		t.Fatal("it may not publish before its deadline")
+	}
+	s.now += 200 * time.Millisecond
+	if _, err := s.node.Publish(s.now, nil, false); !errors.Is(err, group.ErrNotLeading) {
+		t.Fatalf("it publishes after its deadline: %v", err)
+	}
+}
+
+// TestDeadlineCountsFromTheSending: an answer that was slow proves the lease of
+// when the request was sent.
+func TestDeadlineCountsFromTheSending(t *testing.T) {
+	s := newScript(t, group.Saved{})
+	c := s.lead()
+	s.wait(2 * time.Second)
+	r := s.request(group.OpRenew)
+	s.now += 2500 * time.Millisecond
+	s.answer(r, group.Standing{Holder: s.self, Claim: c})
+	s.now += 4600 * time.Millisecond // 7.1 s after the sending
+	if s.node.MayPublish(s.now, false) {
+		t.Fatal("the deadline counts from the answer")
+	}
+}
+
+func TestHigherEpochNeedsTheEnginesWord(t *testing.T) {
+	old, next := claimOf("b", 4), claimOf("c", 5)
+	saved := group.Saved{Fence: old, Plan: *planOf(old, 0, "old")}
+	t.Run("confirmed", func(t *testing.T) {
+		s := newScript(t, saved)
+		s.wait(0)
+		r := s.request(group.OpAcquire)
+		s.hears("c", group.Message{Plan: planOf(next, 0, "next")})
+		if s.node.Plan().Claim != old {
+			t.Fatal("a plan of a higher epoch is served before the engine confirmed it")
+		}
+		s.answer(r, group.Standing{Holder: next.Leader, Claim: next})
+		if s.node.Plan().Claim != next {
+			t.Fatal("a confirmed plan is not served")
+		}
+	})
+	t.Run("denied", func(t *testing.T) {
+		s := newScript(t, saved)
+		s.wait(0)
+		s.answer(s.request(group.OpAcquire), group.Standing{Holder: old.Leader, Claim: old})
+		s.hears("c", group.Message{Plan: planOf(next, 0, "next")})
+		s.answer(s.request(group.OpAcquire), group.Standing{Holder: old.Leader, Claim: old})
+		if s.node.Plan().Claim != old {
+			t.Fatal("a plan is served whose claim the engine does not have")
+		}
+	})
+	t.Run("engine out of reach: in memory only", func(t *testing.T) {
+		s := newScript(t, saved)
+		s.wait(0)
+		s.fail(s.request(group.OpAcquire))
+		s.hears("c", group.Message{Plan: planOf(next, 0, "next")})
+		if s.node.Plan().Claim != next {
+			t.Fatal("without the engine the group stands still")
+		}
+		for _, a := range s.acts {
+			if a.Save != nil && a.Save.Plan.Claim == next {
+				t.Fatal("an unconfirmed plan is saved")
+			}
+		}
+	})
+	t.Run("lower", func(t *testing.T) {
+		s := newScript(t, saved)
+		s.wait(0)
+		s.fail(s.request(group.OpAcquire))
+		s.hears("c", group.Message{Plan: planOf(claimOf("c", 3), 900_000, "lower")})
+		if s.node.Plan().Claim != old {
+			t.Fatal("a plan of a lower epoch is served")
+		}
+	})
+	t.Run("the same epoch of another leader", func(t *testing.T) {
+		s := newScript(t, saved)
+		s.wait(0)
+		s.fail(s.request(group.OpAcquire))
+		twin := claimOf("c", 4)
+		s.hears("c", group.Message{Plan: planOf(twin, 9, "twin")})
+		if s.node.Plan().Claim != old {
+			t.Fatal("two leaders share an epoch")
+		}
+	})
+}
+
+func TestLeaderClaimsAboveAHigherEpoch(t *testing.T) {
+	s := newScript(t, group.Saved{})
+	c := s.lead()
+	s.hears("b", group.Message{Status: &group.Status{Claim: claimOf("b", 6), Known: group.Known{Epoch: 6}}})
+	if s.node.MayPublish(s.now, false) {
+		t.Fatal("a leader that met a higher epoch goes on publishing")
+	}
+	r := s.request(group.OpClaim)
+	if r.Claim.Epoch != 7 || r.Claim.First <= claimOf("b", 6).Last() || r.Previous != c {
+		t.Fatalf("it claims %s in the place of %s", r.Claim, r.Previous)
+	}
+}
+
+// TestLeaderThatIsCutOffStepsDown: a follower that the leader does not hear tells
+// by way of the engine that it reaches more of the group.
+func TestLeaderThatIsCutOffStepsDown(t *testing.T) {
+	s := newScript(t, group.Saved{})
+	c := s.lead()
+	standing := group.Standing{Holder: s.self, Claim: c, Present: []group.Presence{{Name: "b", Reaches: 2}, {Name: "c", Reaches: 2}}}
+	for range 12 {
+		s.wait(500 * time.Millisecond)
+		for _, a := range s.acts {
+			if a.Request != nil && a.Request.Op == group.OpRenew {
+				s.node.Answered(s.now, a.Request.ID, group.Answer{Standing: standing})
+			}
+		}
+		s.take()
+		if s.node.Role() != group.Leading {
+			break
+		}
+		s.acts = nil
+	}
+	r := s.request(group.OpRelease)
+	s.answer(r, group.Standing{Claim: c})
+	for range 29 {
+		s.wait(time.Second)
+		for _, a := range s.acts {
+			if a.Request != nil && a.Request.Op == group.OpAcquire {
+				t.Fatal("it campaigns within 30 s after it stepped down")
+			}
+			if a.Request != nil {
+				s.node.Answered(s.now, a.Request.ID, group.Answer{Standing: group.Standing{Claim: c}})
+			}
+		}
+		s.acts = nil
+	}
+}
+
+func TestLeaveHandsOver(t *testing.T) {
+	s := newScript(t, group.Saved{})
+	c := s.lead()
+	s.acts = nil
+	s.node.Leave(s.now)
+	if s.node.Left() || s.node.MayPublish(s.now, false) || s.node.MayPublish(s.now, true) {
+		t.Fatal("a replica that leaves goes on publishing")
+	}
+	s.answer(s.request(group.OpRelease), group.Standing{Claim: c})
+	got := s.sent("b")
+	if !s.node.Left() || len(got) == 0 || !got[0].Status.HandsOver {
+		t.Fatalf("nobody is told that leadership is free: %+v", got)
+	}
+}
+
+func TestHandOverWakes(t *testing.T) {
+	s := newScript(t, group.Saved{})
+	s.wait(0)
+	s.answer(s.request(group.OpAcquire), group.Standing{Holder: group.Identity{Name: "b"}, Claim: claimOf("b", 1)})
+	s.now += 10 * time.Millisecond
+	s.hears("b", group.Message{Status: &group.Status{HandsOver: true}})
+	s.request(group.OpAcquire)
+}
+
+func TestAdmit(t *testing.T) {
+	c := claimOf("b", 4)
+	newer := planOf(c, 10, "newer")
+	s := newScript(t, group.Saved{Fence: c, Plan: *planOf(c, 0, "old")})
+	s.wait(0)
+	want := func(v group.Verdict, shown uint64, waited time.Duration) {
+		t.Helper()
+		if got := s.node.Admit(s.now, shown, waited); got != v {
+			t.Fatalf("version %d after %v: %s, want %s", shown, waited, got, v)
+		}
+		s.take()
+	}
+	want(group.Serve, 0, 0)
+	want(group.Serve, c.First, 0)
+	want(group.Wait, newer.Version, 0)
+	want(group.Close, newer.Version, 5*time.Second)
+	want(group.Wait, 1<<50, 0) // it does not know the newest claim
+	s.answer(s.request(group.OpAcquire), group.Standing{Holder: c.Leader, Claim: c})
+	want(group.Serve, 1<<50, 0)                  // of another control plane
+	want(group.Wait, claimOf("c", 5).First+3, 0) // of a claim that it may not know yet
+	s.hears("b", group.Message{Status: &group.Status{Claim: c, Plan: c, Version: newer.Version, Leads: true}})
+	s.hears("b", group.Message{Plan: newer})
+	want(group.Serve, newer.Version, time.Second)
+}
+
+func TestRemovalsAreHeld(t *testing.T) {
+	c := claimOf("b", 4)
+	s := newScript(t, group.Saved{Fence: c, Plan: *planOf(c, 0, "old")})
+	s.wait(0)
+	s.wait(time.Second) // what comes sooner may have waited for the process
+	if s.node.Removes(s.now) {
+		t.Fatal("a replica that hears no leader tells what is absent")
+	}
+	s.hears("b", group.Message{Status: &group.Status{Claim: c, Plan: c, Version: c.First, Leads: true}})
+	if !s.node.Removes(s.now) {
+		t.Fatal("a replica in step with its leader holds removals")
+	}
+	s.hears("b", group.Message{Status: &group.Status{Claim: c, Plan: c, Version: c.First + 1, Leads: true}})
+	if s.node.Removes(s.now) {
+		t.Fatal("a replica that is behind its leader tells what is absent")
+	}
+	s.hears("b", group.Message{Plan: planOf(c, 1, "new")})
+	s.now += 3 * time.Second
+	if s.node.Removes(s.now) {
+		t.Fatal("a replica that has not heard its leader for 3 s tells what is absent")
+	}
+}
+
+func TestBadMessages(t *testing.T) {
+	c := claimOf("b", 4)
+	forged := planOf(c, 0, "x")
+	forged.Content = []byte("y")
+	outside := planOf(c, group.BlockSize, "x")
+	unnamed := c
+	unnamed.Leader.Name = ""
+	for name, test := range map[string]struct {
+		from string
+		m    group.Message
+		want string
+	}{
+		"a stranger":                {"x", group.Message{Status: &group.Status{}}, "replicas.peers"},
+		"itself":                    {"a", group.Message{Status: &group.Status{}}, "replicas.peers"},
+		"nothing":                   {"b", group.Message{}, "empty message"},
+		"a forged plan":             {"b", group.Message{Plan: forged}, "digest"},
+		"a version of another":      {"b", group.Message{Plan: outside}, "does not belong"},
+		"a plan without claim":      {"b", group.Message{Plan: &group.Plan{Version: 1}}, "no claim"},
+		"a leader without name":     {"b", group.Message{Status: &group.Status{Claim: unnamed}}, "name is empty"},
+		"a version out of range":    {"b", group.Message{Status: &group.Status{Known: group.Known{Version: 1 << 63}}}, "out of range"},
+		"a status outside its plan": {"b", group.Message{Status: &group.Status{Plan: c, Version: 5}}, "does not belong"},
+		"too many replicas":         {"b", group.Message{Status: &group.Status{Reaches: 16}}, "16 replicas"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScript(t, group.Saved{Fence: c, Plan: *planOf(c, 0, "old")})
+			err := s.node.Received(0, test.from, test.m)
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Fatalf("got %v, want %q", err, test.want)
+			}
+			if string(s.node.Plan().Content) != "old" {
+				t.Fatal("a message that is refused changed the plan")
+			}
+		})
+	}
+}
+
+func TestOptions(t *testing.T) {
+	self := group.Identity{Name: "a"}
+	for name, opts := range map[string]group.Options{
+		"no name":    {},
+		"twice":      {Self: self, Peers: []string{"b", "b"}},
+		"itself":     {Self: self, Peers: []string{"a"}},
+		"empty peer": {Self: self, Peers: []string{""}},
+		"too many":   {Self: self, Peers: strings.Split("b c d e f g h i j k l m n o p", " ")},
+	} {
+		if _, err := group.NewNode(opts, group.Saved{}, 0); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	c := claimOf("b", 1)
+	damaged := *planOf(c, 0, "x")
+	damaged.Content = nil
+	if _, err := group.NewNode(group.Options{Self: self}, group.Saved{Plan: damaged}, 0); err == nil {
+		t.Error("a damaged saved plan is served")
+	}
+}
+
+func TestClaimsRoundTrip(t *testing.T) {
+	c := claimOf("b", 12)
+	data, err := c.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := group.DecodeClaim(data); err != nil || got != c {
+		t.Fatalf("%s: %s, %v", data, got, err)
+	}
+}
+
+func FuzzDecodeClaim(f *testing.F) {
+	f.Add([]byte(`{"epoch":1,"leader":{"name":"a","incarnation":1},"first_version":2000001,"format":1}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := group.DecodeClaim(data)
+		if err != nil || c.IsZero() {
+			return
+		}
+		again, err := c.Encode()
+		if err != nil {
+			t.Fatalf("%s can be read and not written: %v", c, err)
+		}
+		if got, err := group.DecodeClaim(again); err != nil || got != c {
+			t.Fatalf("%s becomes %s: %v", c, got, err)
+		}
+	})
+}

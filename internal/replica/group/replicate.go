@@ -1,0 +1,251 @@
+package group
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"time"
+)
+
+// Received takes a message of another replica, whose name the connection proves.
+// The error says what is wrong with the message; it changes nothing then.
+func (n *Node) Received(now time.Duration, from string, m Message) error {
+	p := n.peer(from)
+	if p == nil {
+		return fmt.Errorf("%q is no replica of this group: add it to replicas.peers", from)
+	}
+	n.expire(now)
+	switch {
+	case m.Status != nil:
+		if err := m.Status.Validate(); err != nil {
+			return err
+		}
+		n.heard(now, p, m.Status)
+	case m.Plan != nil:
+		if err := checkContent(m.Plan); err != nil {
+			return err
+		}
+		n.offered(now, from, m.Plan)
+	case m.Pull != nil:
+		n.pulledBy(from, m.Pull)
+	default:
+		return fmt.Errorf("an empty message of %q", from)
+	}
+	n.Tick(now)
+	return nil
+}
+
+// heard takes in the status of another replica.
+func (n *Node) heard(now time.Duration, p *peer, s *Status) {
+	asks := s.Asks
+	p.heard, p.ever = now, true
+	p.status = *s
+	p.status.Asks = false
+	if asks {
+		n.sendStatus(now, p.name, false, false)
+	}
+	n.met(now, Known{
+		Epoch:   max(s.Known.Epoch, s.Claim.Epoch, s.Plan.Epoch),
+		Version: max(s.Known.Version, s.Claim.First, s.Plan.First, s.Version),
+	}, s.Claim)
+	if s.HandsOver {
+		n.due = min(n.due, now)
+	}
+	n.pull(now, p)
+}
+
+// met takes in what another replica knows. A leader that meets an epoch which is
+// not below its own claims again above it; a caretaker ends.
+func (n *Node) met(now time.Duration, k Known, c Claim) {
+	n.known = Known{Epoch: max(n.known.Epoch, k.Epoch), Version: max(n.known.Version, k.Version)}
+	foreign := !c.IsZero() && c.Epoch == n.claim.Epoch && c != n.claim
+	switch n.role {
+	case Leading:
+		if foreign {
+			n.known.Epoch = n.claim.Epoch + 1 // the next claim is above both
+		}
+		if foreign || n.known.Epoch > n.claim.Epoch {
+			n.claimAgain(now)
+		}
+	case Caretaker:
+		if foreign || n.known.Epoch > n.claim.Epoch {
+			n.become(Follower)
+		}
+	case Follower, Gathering, Claiming:
+	}
+}
+
+// pull asks a replica for its plan where that is newer than one's own. A winner
+// that gathers takes it in any epoch, to go on from it; others only where they
+// could serve it.
+func (n *Node) pull(now time.Duration, p *peer) {
+	s := &p.status
+	base := n.role == Gathering
+	have := n.plan.Version
+	if base {
+		have = max(have, n.base.Version)
+	}
+	if s.Version <= have || !base && s.Plan.Epoch < n.fence.Epoch {
+		return
+	}
+	if p.pulled && now-p.asked < n.opts.Heartbeat/2 {
+		return
+	}
+	p.asked, p.pulled = now, true
+	n.act(Action{Send: &Send{To: p.name, Message: Message{Pull: &Pull{Above: have, Base: base}}}})
+}
+
+func (n *Node) pulledBy(from string, pull *Pull) {
+	plan := n.plan
+	if pull.Base && n.base.Version > plan.Version {
+		plan = n.base
+	}
+	if plan.Version <= pull.Above {
+		return
+	}
+	n.act(Action{Send: &Send{To: from, Message: Message{Plan: &plan}}})
+}
+
+// offered decides on a plan of another replica.
+func (n *Node) offered(now time.Duration, from string, p *Plan) {
+	n.met(now, Known{Epoch: p.Claim.Epoch, Version: p.Version}, p.Claim)
+	if n.role.holds() {
+		// A leader serves its own plans; what others have it goes on from.
+		if p.Version > max(n.plan.Version, n.base.Version) {
+			n.base = *p
+		}
+		return
+	}
+	if p.Version <= n.plan.Version {
+		return
+	}
+	switch c := p.Claim; {
+	case c.Epoch < n.fence.Epoch:
+		n.refuse(from, p, fmt.Sprintf("epoch %d was claimed after it", n.fence.Epoch))
+	case c.Epoch < n.plan.Claim.Epoch:
+		n.refuse(from, p, fmt.Sprintf("a plan of epoch %d is served", n.plan.Claim.Epoch))
+	case c == n.fence:
+		n.accept(p, true)
+	case c == n.plan.Claim:
+		n.accept(p, n.durable)
+	case c.Epoch == n.fence.Epoch || c.Epoch == n.plan.Claim.Epoch:
+		n.refuse(from, p, fmt.Sprintf("epoch %d belongs to another leader", c.Epoch))
+	default:
+		if n.pending == nil || n.pending.Version < p.Version {
+			n.pending, n.from, n.since = p, from, instant{now, true}
+			n.due = min(n.due, now)
+			if !n.engine.reachable && n.engine.failed.set {
+				n.acceptUnconfirmed(now)
+			}
+		}
+	}
+}
+
+// settlePending decides on the plan of a higher epoch that waits, once the engine
+// was asked after the plan had come.
+func (n *Node) settlePending(now time.Duration) {
+	p := n.pending
+	if p == nil {
+		return
+	}
+	switch {
+	case p.Version <= n.plan.Version:
+		n.pending = nil
+	case p.Claim == n.fence:
+		n.pending = nil
+		n.offered(now, n.from, p)
+	case n.engine.sent >= n.since.at:
+		n.pending = nil
+		n.refuse(n.from, p, fmt.Sprintf("the engine has %s", n.engine.standing.Claim))
+	}
+}
+
+// acceptUnconfirmed serves the plan of a higher epoch that waits, while the engine
+// can't be asked. It is not saved: after a restart the engine has to confirm it.
+func (n *Node) acceptUnconfirmed(time.Duration) {
+	p := n.pending
+	if p == nil {
+		return
+	}
+	n.pending = nil
+	if n.role.holds() || p.Version <= n.plan.Version || p.Claim.Epoch < n.fence.Epoch {
+		return
+	}
+	n.accept(p, false)
+}
+
+// accept puts a plan of another replica in force.
+func (n *Node) accept(p *Plan, durable bool) {
+	n.plan, n.durable = *p, durable
+	n.learn(p.Claim)
+	if n.pending != nil && n.pending.Version <= p.Version {
+		n.pending = nil
+	}
+	if durable {
+		n.save()
+	}
+	served := *p
+	n.act(Action{Serve: &served})
+}
+
+func (n *Node) refuse(from string, p *Plan, reason string) {
+	n.act(Action{Refused: &Refusal{From: from, Version: p.Version, Epoch: p.Claim.Epoch, Reason: reason}})
+}
+
+// MayPublish reports whether the replica may publish a plan now: a decision, or
+// with reapply one that only carries weights over to new health or topology. The
+// caller checks it directly before each publication.
+func (n *Node) MayPublish(now time.Duration, reapply bool) bool {
+	switch n.role {
+	case Leading:
+		return now < n.deadline
+	case Caretaker:
+		return reapply && n.mayCare(now)
+	case Follower, Gathering, Claiming:
+	}
+	return false
+}
+
+// mayCare reports whether the caretaker is needed: the engine failed after its last
+// answer and not long ago, and a replica follows still. What a process finds when it
+// wakes from a pause proves neither: requests that were not answered in time, and
+// messages that have waited.
+func (n *Node) mayCare(now time.Duration) bool {
+	failed := n.engine.failed
+	if n.engine.reachable || !failed.set || failed.at < n.awake || now-failed.at > 2*n.opts.EngineTimeout {
+		return false
+	}
+	for i := range n.peers {
+		p := &n.peers[i]
+		if n.live(p, now) && p.heard >= n.awake+n.opts.Heartbeat && p.status.Claim == n.claim {
+			return true
+		}
+	}
+	return len(n.peers) == 0
+}
+
+// Publish makes the next version of the content, serves, saves and sends it.
+func (n *Node) Publish(now time.Duration, content []byte, reapply bool) (*Plan, error) {
+	n.expire(now)
+	if !n.MayPublish(now, reapply) {
+		return nil, ErrNotLeading
+	}
+	version := max(n.claim.First, n.plan.Version+1)
+	if !n.claim.Contains(version) {
+		if n.role == Leading {
+			n.claimAgain(now)
+			n.ask(now)
+		}
+		return nil, ErrBlockUsed
+	}
+	p := Plan{Claim: n.claim, Version: version, Digest: sha256.Sum256(content), Content: content}
+	n.plan, n.durable, n.base = p, true, Plan{}
+	n.known.Version = max(n.known.Version, n.claim.First)
+	n.save()
+	served := p
+	n.act(Action{Serve: &served})
+	for i := range n.peers {
+		sent := p
+		n.act(Action{Send: &Send{To: n.peers[i].name, Message: Message{Plan: &sent}}})
+	}
+	return &p, nil
+}

@@ -1,0 +1,83 @@
+package group
+
+import "time"
+
+// Verdict is what to do with a client that shows a version on a new stream.
+type Verdict uint8
+
+// The verdicts.
+const (
+	// Serve: answer with the plan that is here.
+	Serve Verdict = iota
+	// Wait: a newer plan exists; it is asked for, and the client waits.
+	Wait
+	// Close: the newer plan did not come in time. Close the connection: a stream that
+	// only ends comes back on the same connection.
+	Close
+)
+
+func (v Verdict) String() string {
+	if int(v) < len(verdictNames) {
+		return verdictNames[v]
+	}
+	return "unknown"
+}
+
+// verdictNames has the names of the verdicts.
+var verdictNames = [...]string{"serve", "wait", "close"}
+
+// Admit decides on a client that shows a version of a state of the world stream
+// and has waited for some time. A version that this replica does not have yet
+// makes the client wait, so that what a client sees never goes back. A version
+// outside every claimed block comes from another control plane, and is answered
+// at once; that takes a recent word of the engine, since a replica that is cut
+// off does not know the newest claim.
+func (n *Node) Admit(now time.Duration, shown uint64, waited time.Duration) Verdict {
+	if shown <= n.plan.Version || n.foreign(now, shown) {
+		return Serve
+	}
+	if waited >= n.opts.Patience {
+		return Close
+	}
+	for i := range n.peers {
+		if p := &n.peers[i]; n.live(p, now) && p.status.Version >= shown {
+			n.pull(now, p)
+		}
+	}
+	return Wait
+}
+
+// foreign reports whether a version belongs to no claim.
+func (n *Node) foreign(now time.Duration, shown uint64) bool {
+	if !n.engine.reachable || now-n.engine.sent > 2*n.opts.Campaign+n.opts.EngineTimeout {
+		return false
+	}
+	newest := max(n.known.Version, n.plan.Version)
+	return newest == 0 || shown > newest+unseenClaims*(BlockSize+1)
+}
+
+// unseenClaims is how many claims may have been made since the engine last
+// answered: each takes a lease that ran out or a leader that stepped down.
+const unseenClaims = 8
+
+// Removes reports whether the replica may tell clients that something is absent:
+// it leads, or it heard the leader within two heartbeats and is not behind it.
+// Otherwise what is missing is held. A caretaker does not count: another leader may
+// have added since what the caretaker's plan lacks. Nor does a message that has
+// waited while the process was paused.
+func (n *Node) Removes(now time.Duration) bool {
+	if n.role == Leading {
+		return now < n.deadline && n.plan.Claim == n.claim
+	}
+	if n.role != Follower || now-n.seen > 2*n.opts.Heartbeat {
+		return false
+	}
+	for i := range n.peers {
+		p := &n.peers[i]
+		leads := p.status.Leads && p.status.Claim == n.newest() && p.status.Claim.Leader.Name == p.name
+		if leads && n.live(p, now) && p.heard >= n.awake+n.opts.Heartbeat {
+			return p.status.Version <= n.plan.Version
+		}
+	}
+	return false
+}

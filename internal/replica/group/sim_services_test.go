@@ -1,0 +1,64 @@
+package group_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/isobar-xds/isobar/internal/replica/group"
+)
+
+// size is how many services the simulated fleet has at most.
+const size = 8
+
+// services is a set of services, a bit each.
+type services uint8
+
+// knowledge bounds how old what a replica knows of its leader may be when it tells a
+// client that a service is absent: two heartbeats and a half, and the slowest message
+// of the simulated network.
+const knowledge = 2500*time.Millisecond + 4*time.Second + 100*time.Millisecond
+
+// content is what the member publishes: who, when, and which services there are. A
+// decision adds and removes some; carrying weights over changes none.
+func (m *member) content(reapply bool) []byte {
+	w := m.w
+	lists := services(0xff)
+	if base := m.node.Base(); base != nil {
+		lists = servicesOf(base)
+	}
+	if !reapply && w.rng.IntN(4) == 0 {
+		lists ^= services(1 << w.rng.IntN(size))
+	}
+	unique := binary.BigEndian.AppendUint64(fmt.Appendf(nil, "%s at %v ", m.self, w.now), w.rng.Uint64())
+	return append(unique, byte(lists))
+}
+
+func servicesOf(p *group.Plan) services { return services(p.Content[len(p.Content)-1]) }
+
+// list notes which services the member serves, and since when.
+func (m *member) list(next services) {
+	for i := range size {
+		if bit := services(1 << i); next&bit != 0 && m.lists&bit == 0 {
+			m.since[i] = m.w.now
+		}
+	}
+	m.lists = next
+}
+
+// removed asserts that no client is told that a service is absent which the living
+// leader's plan has, and has had for longer than what a replica may not know yet.
+func (w *world) removed(by *member, absent services) {
+	w.counts.removals++
+	for _, m := range w.members {
+		if m.node == nil || m.paused || m.node.Role() != group.Leading || m.served == 0 || m.plan.Claim != m.node.Claim() ||
+			!w.engine.grants(m, m.node.Claim()) {
+			continue
+		}
+		for i := range size {
+			if bit := services(1 << i); absent&m.lists&bit != 0 && w.now-m.since[i] > knowledge {
+				w.violatef("%s tells that service %d is absent, which %s lists since %v", by.name, i, m.name, m.since[i])
+			}
+		}
+	}
+}

@@ -1,0 +1,278 @@
+package replicas
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/isobar-xds/isobar/internal/replica/engine"
+	"github.com/isobar-xds/isobar/internal/replica/engine/enginetest"
+	"github.com/isobar-xds/isobar/internal/replica/engine/etcd"
+	"github.com/isobar-xds/isobar/internal/replica/group"
+)
+
+// patience stops a test that hangs; nothing is measured by it.
+const patience = 2 * time.Minute
+
+// binary is etcd's server, built by TestMain.
+var binary string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "isobar-etcd")
+	if err == nil {
+		binary = filepath.Join(dir, "etcd")
+		build := exec.Command("go", "build", "-o", binary, "go.etcd.io/etcd/server/v3")
+		build.Stdout, build.Stderr = os.Stderr, os.Stderr
+		err = build.Run()
+	}
+	code := 1
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "building etcd:", err)
+	} else {
+		code = m.Run()
+	}
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// cluster is an etcd of several members, each a process.
+type cluster struct {
+	t       *testing.T
+	members []*etcdMember
+}
+
+type etcdMember struct {
+	args    []string
+	client  string
+	process *exec.Cmd
+	log     *bytes.Buffer
+}
+
+// freePort returns a port of the loopback interface that was free a moment ago.
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}
+
+func startCluster(t *testing.T, size int) *cluster {
+	t.Helper()
+	c := &cluster{t: t}
+	var initial []string
+	peers := make([]string, size)
+	for i := range size {
+		peers[i] = "http://" + freePort(t)
+		initial = append(initial, fmt.Sprintf("m%d=%s", i, peers[i]))
+	}
+	for i := range size {
+		client := "http://" + freePort(t)
+		c.members = append(c.members, &etcdMember{client: client, args: []string{
+			"--name", fmt.Sprintf("m%d", i), "--data-dir", t.TempDir(),
+			"--listen-peer-urls", peers[i], "--initial-advertise-peer-urls", peers[i],
+			"--listen-client-urls", client, "--advertise-client-urls", client,
+			"--initial-cluster", strings.Join(initial, ","), "--log-level", "error",
+		}})
+	}
+	for _, m := range c.members {
+		c.start(m)
+	}
+	t.Cleanup(func() {
+		for _, m := range c.members {
+			c.kill(m)
+		}
+	})
+	client := c.client()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for {
+		_, err := client.Get(ctx, "ready")
+		if err == nil {
+			return c
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("etcd does not start: %v\n%s", err, c.members[0].log)
+		}
+	}
+}
+
+func (c *cluster) start(m *etcdMember) {
+	c.t.Helper()
+	m.log = &bytes.Buffer{}
+	m.process = exec.Command(binary, m.args...)
+	m.process.Stdout, m.process.Stderr = m.log, m.log
+	if err := m.process.Start(); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// kill ends a member as a crash does.
+func (c *cluster) kill(m *etcdMember) {
+	if m.process == nil {
+		return
+	}
+	_ = m.process.Process.Kill()
+	_ = m.process.Wait() // it was killed
+	m.process = nil
+}
+
+func (c *cluster) client() *clientv3.Client {
+	c.t.Helper()
+	var endpoints []string
+	for _, m := range c.members {
+		endpoints = append(endpoints, m.client)
+	}
+	client, err := clientv3.New(clientv3.Config{Endpoints: endpoints, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+func (c *cluster) open(name string, self group.Identity) *etcd.Engine {
+	c.t.Helper()
+	e, err := etcd.Open(etcd.Options{Client: c.client(), Group: name, Self: self, TTL: 2 * time.Second})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { _ = e.Close() })
+	return e
+}
+
+// until runs the request until its standing satisfies ok. Errors are passed over.
+func until(t *testing.T, e engine.Engine, r group.Request, ok func(group.Standing) bool) group.Standing {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for {
+		once, end := context.WithTimeout(ctx, 3*time.Second)
+		s, err := e.Do(once, r)
+		end()
+		if err == nil && ok(s) {
+			return s
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("%s: the last standing is %+v, error %v", r.Op, s, err)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+func leads(self group.Identity) func(group.Standing) bool {
+	return func(s group.Standing) bool { return s.Holder == self }
+}
+
+func TestEtcd(t *testing.T) {
+	c := startCluster(t, 3)
+	groups := 0
+	t.Run("rules", func(t *testing.T) {
+		enginetest.Run(t, func(t *testing.T) enginetest.Open {
+			t.Helper()
+			groups++
+			name := fmt.Sprintf("g%d", groups)
+			return func(t *testing.T, self group.Identity) engine.Engine {
+				t.Helper()
+				return c.open(name, self)
+			}
+		})
+	})
+	t.Run("a lease that is not renewed runs out, and the watch tells", func(t *testing.T) {
+		a, b := enginetest.Replica("a", 1), enginetest.Replica("b", 1)
+		first, second := c.open("expiry", a), c.open("expiry", b)
+		enginetest.Do(t, first, group.Request{Op: group.OpAcquire})
+		enginetest.Do(t, second, group.Request{Op: group.OpAcquire})
+		select {
+		case <-second.Changed():
+		case <-time.After(patience):
+			t.Fatal("nobody told that the leader's key is gone")
+		}
+		until(t, second, group.Request{Op: group.OpAcquire}, leads(b))
+		until(t, first, group.Request{Op: group.OpRenew}, leads(b))
+	})
+	t.Run("renewals keep the lease", func(t *testing.T) {
+		a, b := enginetest.Replica("a", 1), enginetest.Replica("b", 1)
+		first, second := c.open("renewals", a), c.open("renewals", b)
+		enginetest.Do(t, first, group.Request{Op: group.OpAcquire})
+		for range 10 { // twice the lease
+			<-time.After(400 * time.Millisecond)
+			if s := enginetest.Do(t, first, group.Request{Op: group.OpRenew}); s.Holder != a {
+				t.Fatalf("%s leads", s.Holder)
+			}
+			if s := enginetest.Do(t, second, group.Request{Op: group.OpAcquire}); s.Holder != a {
+				t.Fatalf("%s leads", s.Holder)
+			}
+		}
+	})
+	t.Run("a deleted key ends leadership", func(t *testing.T) {
+		a, b := enginetest.Replica("a", 1), enginetest.Replica("b", 1)
+		first, second := c.open("deleted", a), c.open("deleted", b)
+		enginetest.Do(t, first, group.Request{Op: group.OpAcquire})
+		if _, err := c.client().Delete(t.Context(), "isobar/deleted/election/leader"); err != nil {
+			t.Fatal(err)
+		}
+		if s := enginetest.Do(t, first, group.Request{Op: group.OpRenew}); s.Holder == a {
+			t.Fatal("a renews a key that is gone")
+		}
+		until(t, second, group.Request{Op: group.OpAcquire}, leads(b))
+	})
+	t.Run("a follower leaves what it reaches", func(t *testing.T) {
+		a, b := enginetest.Replica("a", 1), enginetest.Replica("b", 1)
+		first, second := c.open("present", a), c.open("present", b)
+		enginetest.Do(t, first, group.Request{Op: group.OpAcquire})
+		for _, reaches := range []int{2, 2, 3} {
+			enginetest.Do(t, second, group.Request{Op: group.OpAcquire, Reaches: reaches})
+			s := enginetest.Do(t, first, group.Request{Op: group.OpRenew})
+			if len(s.Present) != 1 || s.Present[0] != (group.Presence{Name: "b", Reaches: reaches}) {
+				t.Fatalf("the leader reads %v", s.Present)
+			}
+		}
+		until(t, first, group.Request{Op: group.OpRenew}, func(s group.Standing) bool { return len(s.Present) == 0 })
+	})
+	t.Run("damaged and newer claims", func(t *testing.T) {
+		e := c.open("damaged", enginetest.Replica("a", 1))
+		key := "isobar/damaged/election/claim"
+		for _, data := range []string{"x", `{"format":9}`} {
+			if _, err := c.client().Put(t.Context(), key, data); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := e.Do(t.Context(), group.Request{Op: group.OpAcquire}); err == nil || !strings.Contains(err.Error(), key) {
+				t.Fatalf("claim %q: got %v, want an error that names %s", data, err, key)
+			}
+			got, err := c.client().Get(t.Context(), key)
+			if err != nil || string(got.Kvs[0].Value) != data {
+				t.Fatalf("the claim %q was replaced: %v", data, err)
+			}
+		}
+	})
+	t.Run("without quorum requests fail, and it heals", func(t *testing.T) {
+		a := enginetest.Replica("a", 1)
+		e := c.open("quorum", a)
+		enginetest.Do(t, e, group.Request{Op: group.OpAcquire})
+		c.kill(c.members[1])
+		c.kill(c.members[2])
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		if _, err := e.Do(ctx, group.Request{Op: group.OpRenew}); err == nil || errors.Is(t.Context().Err(), context.Canceled) {
+			t.Fatalf("a renewal without quorum: %v", err)
+		}
+		c.start(c.members[1])
+		until(t, e, group.Request{Op: group.OpAcquire}, leads(a))
+		c.start(c.members[2])
+	})
+}
