@@ -22,7 +22,7 @@ func batchAndWeb() *isobar.Criticality {
 // Those that matter least are shed first, evenly over the sources, up to their
 // limit; then those that matter more. What is shed in all is as without classes.
 func TestClassesAreShedInOrder(t *testing.T) {
-	in := input([]assign.Site{site(east, 1000), site(west, 1000)}, source(east, 600, []float64{0, 1}, 1, 0), source(west, 400, []float64{1, 0}, 0, 1))
+	in := input([]assign.Site{site(east, 800), site(west, 600)}, source(east, 600, []float64{0, 1}, 1, 0), source(west, 400, []float64{1, 0}, 0, 1))
 	in.Service.MaxShed, in.Service.Criticality = 0.4, batchAndWeb()
 	in.Sources[0].Mix = assign.Mix{isobar.ClassCritical: 0.5, isobar.ClassSheddable: 0.5}   // 300 of 600
 	in.Sources[1].Mix = assign.Mix{isobar.ClassCritical: 0.75, isobar.ClassSheddable: 0.25} // 100 of 400

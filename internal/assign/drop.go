@@ -11,12 +11,15 @@ const (
 	dropOff    = 0.005 // a decaying drop ends below this
 	dropSteady = 0.005 // a drop stays while at most this much too high
 	dropRise   = 0.001 // and this much too low
-	dropEnds   = 4.0   // by which it is divided in a tick when nothing has to be dropped any more
+	dropEnds   = 4.0   // by which it is divided in a tick when all demand just fits
+	dropFits   = 0.85  // of what the localities may carry: demand below it fits well
 )
 
-// nextDrop gives the fraction that clients drop. It follows the solver up at
-// once and goes down by half a tick, or by three quarters once everything fits,
-// so that load does not come back all at once; without a decision it stays.
+// nextDrop returns the fraction that clients drop. It follows the solver up at
+// once, and falls by half in a tick. When all demand just fits, it falls to a
+// quarter, so that an error of the estimates does not overload everything again.
+// When all demand fits well, it ends at once: the demand counts dropped requests,
+// so no more than that can come. Without a decision the fraction stays.
 func nextDrop(in *Input) float64 {
 	shed, most := min(1, finite(in.Shed)), min(1, finite(in.Service.MaxShed))
 	if in.Service.Mode == isobar.ModeObserve {
@@ -33,13 +36,28 @@ func nextDrop(in *Input) float64 {
 		return wireDrop(prev, most)
 	case shed > prev:
 		return wireDrop(shed, most)
-	case shed <= 0 && prev/dropEnds < dropOff:
+	case shed <= 0 && (prev/dropEnds < dropOff || in.fitsWell()):
 		return 0
 	case shed <= 0:
 		return wireDrop(prev/dropEnds, most)
 	default:
 		return wireDrop(max(shed, prev/2), most)
 	}
+}
+
+// fitsWell reports whether the demand of all sources is well below what all
+// localities together may carry.
+func (in *Input) fitsWell() bool {
+	demand, limit := 0.0, 0.0
+	for i := range in.Sources {
+		demand += finite(in.Sources[i].Demand)
+	}
+	for i := range in.Sites {
+		if s := &in.Sites[i]; s.Usable() {
+			limit += finite(s.Limit())
+		}
+	}
+	return demand <= dropFits*limit
 }
 
 // fineDrop is the largest drop that goes out in 1/10,000: grpc-go before 1.85

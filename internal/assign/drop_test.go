@@ -55,6 +55,23 @@ func TestDrops(t *testing.T) {
 	}
 }
 
+// A drop ends at once where the demand, which counts dropped requests, is well
+// below what the localities may carry.
+func TestDropEndsAtOnce(t *testing.T) {
+	for _, row := range []struct{ demand, want float64 }{{2000, 0.67}, {800, 0.1675}, {681, 0.1675}, {679, 0}, {0, 0}} {
+		in := input([]assign.Site{site(east, 1000)}, source(east, 2000, []float64{0}, 1))
+		in.Service.MaxShed, in.Shed = 0.8, 0.67
+		before := decide(t, in)
+		in.Sources[0].Demand = row.demand
+		if row.demand < 2000 {
+			in.Shed = 0
+		}
+		if got := decide(t, then(in, before)).Drop; math.Abs(got-row.want) > 1e-12 {
+			t.Errorf("demand %v: drop %v, want %v", row.demand, got, row.want)
+		}
+	}
+}
+
 // Large drops are planned as they can be told: in whole percents, within what
 // the operator allows.
 func TestLargeDropsAreWholePercents(t *testing.T) {

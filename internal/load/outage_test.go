@@ -252,3 +252,38 @@ func TestDemandOutlivesFailures(t *testing.T) {
 		t.Errorf("and %.1f after a long time", now)
 	}
 }
+
+// Clients that drop a part of their requests and issue the rest count all that they
+// want. When an overload ends, their demand falls within three reports, though much
+// failed just before. When they only drop, no host may be left: their demand stays.
+func TestDemandOfClientsThatDrop(t *testing.T) {
+	for _, row := range []struct {
+		name            string
+		issued, dropped uint64 // in the reports after the overload
+		atLeast, atMost float64
+	}{
+		{"the overload is over", 60, 140, 40, 60},
+		{"no host is left, and nothing is issued", 0, 60, 220, 280},
+		{"no host is left, and nothing is dropped either", 0, 0, 210, 280},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			tab, c := table(), newClient(1, load.AgentEnvoy)
+			for i := 1; i <= 23; i++ {
+				r := sent(interval, 400)
+				r.Dropped = 1000
+				if i > 10 { // so much of the rest fails
+					r.Localities[0].Succeeded, r.Localities[0].Errors = 100, 300
+				}
+				if i > 20 {
+					r = sent(interval, row.issued)
+					r.Dropped = row.dropped
+				}
+				tab.Merge([]load.StreamWindow{c.window(report(at(float64(i)), r))})
+				tab.Snapshot(at(float64(i)))
+			}
+			if got := demand(tab.Snapshot(at(23))); got < row.atLeast || got > row.atMost {
+				t.Errorf("demand %.1f, want %v to %v", got, row.atLeast, row.atMost)
+			}
+		})
+	}
+}

@@ -151,7 +151,7 @@ func (t *Table) measureSource(src *source, now time.Time, wall time.Duration, si
 		l.Window = windows / time.Duration(landing)
 	}
 	t.stand(src, l.Raw, now, wall)
-	src.follow(l.Raw, l.Errors, news, wall, t.interval, now, fading || len(src.flows) == 0)
+	src.follow(l.Raw, l.Errors, l.Drop, news, wall, t.interval, now, fading || len(src.flows) == 0)
 	l.Demand, l.Swing = src.demand, src.swing.seen
 	l.Unproven = src.prove(l.Demand, l.Raw, unproven, l.Errors, wall, t.interval)
 	src.learn(l.Landed, news, t.interval)

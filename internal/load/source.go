@@ -78,6 +78,8 @@ const (
 	retryTimes   = 4.0  // intervals after which lasting growth by failures is demand
 	someServed   = 0.05 // of the rate: where less gets through, what grows are retries
 	muchFails    = 0.2  // of the rate: from it on clients may send less because of it
+	someDropped  = 0.1  // of the rate, and
+	someIssued   = 0.1  // of the rate: with that, clients count all that they want
 	agingTimes   = 12.0 // smoothing of demand that shrinks while so much fails, intervals
 	agingLimit   = 36.0 // intervals for which it shrinks so slowly after the last failure
 )
@@ -94,10 +96,11 @@ func (s *source) capRetries(raw, errors float64) float64 {
 
 // follow moves the smoothed demand towards raw. news is how much measured time
 // came in since the last step, wall how much time went by.
-func (s *source) follow(raw, errors float64, news, wall, interval time.Duration, now time.Time, fading bool) {
+func (s *source) follow(raw, errors, dropped float64, news, wall, interval time.Duration, now time.Time, fading bool) {
 	target := s.capRetries(raw, errors)
 	step := min(news, scale(interval, holdIntervals))
-	suffers := s.suffers(raw, errors, now, interval) && !fading
+	drops := countsAll(raw, dropped)
+	suffers := s.suffers(raw, errors, drops, now, interval) && !fading
 	switch {
 	case target >= s.demand && !s.since.IsZero() && now.Sub(s.since) < scale(interval, eagerIntervals):
 		s.demand = target // its clients are only just coming in
@@ -108,8 +111,11 @@ func (s *source) follow(raw, errors float64, news, wall, interval time.Duration,
 			step = max(step, wall) // time goes by without reports
 		}
 		fall := fallIntervals
-		if suffers {
+		switch {
+		case suffers:
 			fall = agingTimes
+		case drops:
+			fall = riseIntervals // a drop that is no longer needed fails requests
 		}
 		s.demand += (target - s.demand) * gain(step, fall, interval)
 	}
@@ -134,13 +140,21 @@ func (s *source) follow(raw, errors float64, news, wall, interval time.Duration,
 
 // suffers reports whether so much of what a source sends fails, or did until it
 // sent hardly anything any more, that sending less does not mean wanting less.
-// Envoy counts nothing where it has no healthy host.
-func (s *source) suffers(raw, errors float64, now time.Time, interval time.Duration) bool {
+// Envoy counts nothing where it has no healthy host. drops is the result of
+// countsAll.
+func (s *source) suffers(raw, errors float64, drops bool, now time.Time, interval time.Duration) bool {
 	if errors > max(muchFails*raw, s.baseErrors) && errors >= negligible {
 		s.suffered = now
 		return true
 	}
-	return raw < muchFails*s.demand && !s.suffered.IsZero() && now.Sub(s.suffered) <= scale(interval, agingLimit)
+	return raw < muchFails*s.demand && !drops && !s.suffered.IsZero() && now.Sub(s.suffered) <= scale(interval, agingLimit)
+}
+
+// countsAll reports whether clients drop a good part of their requests and issue
+// the rest. Such clients count all that they want: Envoy drops before it looks for
+// a host, and a client without a healthy host issues nothing. All in requests/s.
+func countsAll(raw, dropped float64) bool {
+	return dropped >= someDropped*raw && raw-dropped >= someIssued*raw && raw >= negligible
 }
 
 // gain is the share of a step that a first-order filter takes in step with a

@@ -32,13 +32,18 @@ func (r *runner) judge(v *Result) (out []Aim) {
 		return []Aim{v.stays()}
 	}
 	if v.Alone != nil {
-		for _, part := range []struct {
+		type part struct {
 			name          string
 			isobar, alone float64
-		}{
+		}
+		after := part{"the time after it", v.Isobar.After, v.Alone.After}
+		if v.Drops != nil { // Envoy alone drops nothing; drops have an aim of their own
+			after = part{"the time after it, once drops must have ended", v.Isobar.Later, v.Alone.Later}
+		}
+		for _, part := range []part{
 			{"the fault", v.Isobar.During, v.Alone.During},
 			{"its last third", v.Isobar.LastThird, v.Alone.LastThird},
-			{"the time after it", v.Isobar.After, v.Alone.After},
+			after,
 		} {
 			add("no more than 1 point below Envoy alone in "+part.name, part.isobar >= part.alone-mostBelow,
 				"%s, Envoy alone %s", percent(part.isobar), percent(part.alone))

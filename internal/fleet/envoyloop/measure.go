@@ -37,6 +37,7 @@ type System struct {
 	During    float64 `json:"succeeded_during"`
 	LastThird float64 `json:"succeeded_last_third"` // of the fault
 	After     float64 `json:"succeeded_after"`
+	Later     float64 `json:"succeeded_later"` // after the fault, from the tick on in which drops must have ended
 
 	Ticks []float64      `json:"succeeded_by_tick"`              // from the begin of the fault to the end
 	Bad   [][]float64    `json:"bad_zone_by_tick"`               // by source and tick: share of its requests that went to the first zone
@@ -204,7 +205,7 @@ func (r *runner) system(requests []Request, f *fleet) System {
 	o := r.options
 	length := o.Fault + o.After
 	ticks := int((length + o.Tick - 1) / o.Tick)
-	var before, during, last, after tally
+	var before, during, last, after, later tally
 	byTick := make([]tally, ticks)
 	bad := make([][]tally, len(Zones))
 	rest := make([]tally, len(Zones))
@@ -234,6 +235,9 @@ func (r *runner) system(requests []Request, f *fleet) System {
 			}
 		default:
 			after.add(q, there)
+			if at >= o.Fault+mostDropEnd*o.Tick {
+				later.add(q, there)
+			}
 		}
 		tick := min(int(at/o.Tick), ticks-1)
 		byTick[tick].add(q, there)
@@ -241,6 +245,7 @@ func (r *runner) system(requests []Request, f *fleet) System {
 	}
 	out.Before, out.During = share(before.succeeded, before.all), share(during.succeeded, during.all)
 	out.LastThird, out.After = share(last.succeeded, last.all), share(after.succeeded, after.all)
+	out.Later = share(later.succeeded, later.all)
 	for _, t := range byTick {
 		out.Ticks = append(out.Ticks, share(t.succeeded, t.all))
 	}
