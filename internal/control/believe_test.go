@@ -76,3 +76,53 @@ func TestClientsConfirmAMassFailure(t *testing.T) {
 		stop()
 	})
 }
+
+// TestClientsContradictAMassFailure: all checkers say that a service is down and another
+// one is up. As long as the requests of clients succeed, it stays in use.
+func TestClientsContradictAMassFailure(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		s, other := web("web", 4), web("other", 8)
+		checks := []isobar.HealthCheck{{
+			Protocol: isobar.CheckTCP, Interval: time.Second, Timeout: 500 * time.Millisecond, UnhealthyThreshold: 2, HealthyThreshold: 1, TCP: &isobar.TCPCheck{},
+		}}
+		s.HealthChecks, other.HealthChecks = checks, checks
+		r := &reporters{parts: newParts(), nodes: 3, rate: 200, opened: time.Now()}
+		r.topology.Services = []isobar.Service{other, s}
+		c := &checkers{changed: make(chan struct{}, 1)}
+		for _, zone := range []string{"east/a", "east/b", "east/c"} {
+			c.connected = append(c.connected, health.Checker{
+				ID: zone, Locality: isobar.MustLocality(zone), Protocols: health.ProtocolsOf(isobar.CheckTCP) | health.SpeaksV3,
+				Since: time.Now(), LastSeen: time.Now(),
+			})
+		}
+		l, stop := start(t, r.parts, func(o *control.Options) { o.Reports, o.Clients, o.Checkers = r, r, c })
+		say := func(status isobar.HealthStatus) {
+			c.forget()
+			for _, zone := range []string{"east/a", "east/b"} {
+				c.vote(&s, zone, status)
+				c.vote(&other, zone, isobar.Healthy)
+			}
+		}
+		usable := func() (n int) {
+			svc, _ := l.Current().Service("web")
+			for i := range svc.Sites {
+				n += svc.Sites[i].Group.Usable()
+			}
+			return n
+		}
+		say(isobar.Healthy)
+		pass(20 * time.Second)
+		say(isobar.Unhealthy)
+		pass(2 * time.Minute)
+		if n := usable(); n != 8 {
+			t.Errorf("%d endpoints are up while the requests of clients succeed, want all 8", n)
+		}
+		// In one zone they no longer do.
+		r.failing.Store("east/a", 1.0)
+		pass(time.Minute)
+		if n := usable(); n != 4 {
+			t.Errorf("%d endpoints are up after clients failed to reach one zone, want the 4 of the other", n)
+		}
+		stop()
+	})
+}

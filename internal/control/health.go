@@ -56,7 +56,9 @@ func (l *Loop) observeHealth(now time.Time) (publish bool) {
 	event := health.Event{
 		Now: now, Topology: topology, Operators: operators,
 		Reports: l.opts.Checkers.Collect(now), Connected: l.opts.Checkers.Connected(now), Ended: l.opts.Checkers.Ended(),
+		Clients: l.clients,
 	}
+	l.clients = nil
 	l.tell(func(r Recorder) { r.Observe(&event, t.Interval, t.Tick) })
 	r := l.keeper.Observe(event)
 	if r.Designate || t.Interval != l.designated {
@@ -111,9 +113,15 @@ const saveHealthEvery = 5 * time.Second
 
 // believe feeds what load reports prove back into health: a mass flip that
 // clients confirm by failing to land requests there is no fault of the
-// checkers.
+// checkers, and one where their requests succeed is not believed.
 func (l *Loop) believe() {
+	l.clients = &health.ClientReports{}
 	for _, s := range l.Current().Services {
+		if len(s.Spec.HealthChecks) > 0 {
+			for _, at := range s.Serving() {
+				l.clients.Served = append(l.clients.Served, health.Served{Service: s.Spec.Name, Locality: at})
+			}
+		}
 		if len(s.Findings.Unreachable) > 0 {
 			l.release(s.Spec.Name, s.Findings.Unreachable...)
 		}

@@ -45,9 +45,10 @@ type Loop struct {
 	ahead       uint64 // those up to here are being reserved
 	lastSaved   time.Time
 	keeper      *health.Keeper
-	healthDue   time.Time // when health should be looked at again
-	healthSeen  time.Time // when it was
-	healthShown time.Time // when metrics were last told of it
+	healthDue   time.Time             // when health should be looked at again
+	healthSeen  time.Time             // when it was
+	clients     *health.ClientReports // what load reports told at the last tick; nil once the keeper knows
+	healthShown time.Time             // when metrics were last told of it
 	healthSaved time.Time
 	last        *plan.Plan    // the last that was decided, drops and all
 	healthDirty bool          // verdicts or drains changed since

@@ -31,6 +31,8 @@ type Observation struct {
 	Placement Placement // in force
 	Topology  *isobar.Topology
 	Operators Table // what operators set
+	// Clients is what load reports tell; nil = what they told last.
+	Clients *ClientReports
 }
 
 // Outcome is what an observation changed.
@@ -66,8 +68,9 @@ type Outcome struct {
 // is longer, the network of the checkers may be at fault. These are held for 2 report intervals, and then
 // believed if a quorum of the checkers that say so see most of what is in other
 // localities up (of what other services have here, if they probe nothing
-// there). If not they stay held, with an alarm, until the votes change or
-// Release is called. Recoveries are never held. Endpoints that were added and
+// there), unless the requests of clients succeed in the endpoint's locality. If not they
+// stay held, with an alarm, until the votes change or Release is called. Where requests of
+// clients succeed, endpoints that went down earlier count, too. Recoveries are never held. Endpoints that were added and
 // never came up, and those that operators took out of use, are no part of it.
 type Book struct {
 	interval time.Duration
@@ -155,6 +158,7 @@ func (b *Book) Observe(o Observation) Outcome {
 		out.Moved = before.Changed(b.verdicts)
 		before = b.verdicts
 	}
+	b.learn(o.Clients)
 	b.meet(o.Checkers)
 	out.Ignored = b.take(o.Reports, o.Now)
 	all := moved || b.swept == never || b.since(b.swept) >= b.interval/2

@@ -67,6 +67,8 @@ type Event struct {
 	Reports   []Report  // in the order of arrival
 	Connected []Checker // now
 	Ended     []Ended   // checkers that did
+	// Clients is what load reports tell; nil = what they told last.
+	Clients *ClientReports
 }
 
 // Reaction is what follows from an event.
@@ -105,6 +107,7 @@ func (k *Keeper) Observe(e Event) Reaction {
 	}
 	out := k.book.Observe(Observation{
 		Now: e.Now, Reports: e.Reports, Checkers: k.roster.Checkers(), Placement: k.placement, Topology: k.checked, Operators: e.Operators,
+		Clients: e.Clients,
 	})
 	r.Ignored = out.Ignored
 	k.silent = k.roster.Listen(e.Now, func(id string) bool { return len(k.placement.Of(id)) > 0 }, k.book.Voted)

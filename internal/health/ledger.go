@@ -19,6 +19,7 @@ type ledger struct {
 	dirty   bool             // a record is
 	changed bool             // a status did, since it was last written out
 	mass    mass
+	served  []isobar.Locality // in which the requests of clients succeed, sorted
 }
 
 // rule is what a service asks of its votes.

@@ -33,7 +33,7 @@ func (l *ledger) judgeDown(b *Book, s *sight, candidates []*record) {
 	}
 	ripe := b.since(l.mass.since) >= massIntervals*b.interval
 	for _, r := range candidates {
-		if !l.mass.active || (ripe && (l.mass.frees(r.locality) || s.believes(l, r))) {
+		if !l.mass.active || (ripe && (l.mass.frees(r.locality) || (!l.reached(r.locality) && s.believes(l, r)))) {
 			l.flip(b, r, classDown)
 			continue
 		}
@@ -43,7 +43,9 @@ func (l *ledger) judgeDown(b *Book, s *sight, candidates []*record) {
 
 // watch tells whether more than half of the endpoints went down within massMemory,
 // or within one window where that is longer, or would now. While a mass flip lasts, those count that went down
-// shortly before it began: time alone does not make it believable. Endpoints
+// shortly before it began: time alone does not make it believable. In localities where
+// the requests of clients succeed, all that are down count, however long ago they went:
+// checkers could take one endpoint every minute otherwise. Endpoints
 // that never came up, or are out of use, say nothing about what happens now.
 func (l *ledger) watch(b *Book, candidates int) {
 	from := b.now
@@ -57,7 +59,7 @@ func (l *ledger) watch(b *Book, candidates int) {
 			continue
 		}
 		total++
-		if classOf(r.status) == classDown && r.since != never && time.Duration(from-r.since) <= max(l.rule.window, massMemory) {
+		if classOf(r.status) == classDown && r.since != never && (l.reached(r.locality) || time.Duration(from-r.since) <= max(l.rule.window, massMemory)) {
 			flips++
 		}
 	}
@@ -123,6 +125,10 @@ func (b *Book) Alarms() []Alarm {
 		a.Localities = slices.Compact(a.Localities)
 		a.Why = fmt.Sprintf("%d of %d endpoints are voted down at once, and their checkers don't see most of what is elsewhere up: "+
 			"their own network may be at fault; release it if the service is really down", a.Held, a.Total)
+		if served := slices.DeleteFunc(slices.Clone(a.Localities), func(at isobar.Locality) bool { return !l.reached(at) }); len(served) > 0 {
+			a.Why = fmt.Sprintf("%d of %d endpoints are voted down together with others, but the requests of clients succeed in %s: "+
+				"the checkers may be at fault; release it if these endpoints are really down", a.Held, a.Total, zoneNames(served))
+		}
 		out = append(out, a)
 	}
 	return out

@@ -3,6 +3,8 @@ package health_test
 import (
 	"fmt"
 	"runtime"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -251,5 +253,58 @@ func TestReleasesAreKeptOnce(t *testing.T) {
 	w.step()
 	if n := w.count("web", isobar.Unhealthy); n != 10 {
 		t.Errorf("%d down, want the 10 in eu/b", n)
+	}
+}
+
+// Checkers see everything elsewhere up and vote a service down, though the requests of its
+// clients succeed: it is held, at once or one endpoint after the other, until clients fail.
+func TestMassFlipThatClientsContradict(t *testing.T) {
+	everywhere := &health.ClientReports{Served: []health.Served{{"web", zoneA}, {"web", zoneB}, {"gone", zoneC}}}
+	for name, pause := range map[string]time.Duration{"at once": 0, "one each 10 s": 10 * time.Second, "one each 40 s": 40 * time.Second, "one each 2 min": 2 * time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			w := many(t, service("api", 60, zoneC))
+			w.clients = everywhere
+			w.step()
+			w.clients = nil // load reports come less often than those of checkers
+			w.checkers = append(w.checkers, checkersIn(2, zoneA, zoneB, zoneC)...)
+			w.checkers = slices.CompactFunc(slices.SortedFunc(slices.Values(w.checkers), func(a, b health.Checker) int { return strings.Compare(a.ID, b.ID) }),
+				func(a, b health.Checker) bool { return a.ID == b.ID })
+			begun := w.now
+			w.says = downWhere(func(k health.Key) bool {
+				var zone, i int
+				_, _ = fmt.Sscanf(k.Address, "10.%d.0.%d:80", &zone, &i)
+				return k.Service == "web" && time.Duration(2*i+zone)*pause <= w.now.Sub(begun)
+			})
+			w.run(time.Minute + 20*pause)
+			if n := w.count("web", isobar.Unhealthy); n > 10 {
+				t.Errorf("%d of 20 are down, want at most half", n)
+			}
+			alarms := w.book.Alarms()
+			if len(alarms) != 1 || !strings.Contains(alarms[0].Why, "the requests of clients succeed in eu/a, eu/b") {
+				t.Fatalf("alarms %+v", alarms)
+			}
+			// Clients no longer get through in one of the zones.
+			w.clients = &health.ClientReports{Served: []health.Served{{"web", zoneB}}}
+			w.run(10 * time.Second)
+			a, b := 0, 0
+			for _, v := range w.book.Explain("web") {
+				switch {
+				case v.Status != isobar.Unhealthy:
+				case v.Locality == zoneA:
+					a++
+				default:
+					b++
+				}
+			}
+			if a != 10 || b > 5 {
+				t.Errorf("%d of eu/a and %d of eu/b are down, want all of the zone where clients fail and half of the other at most", a, b)
+			}
+			// An operator knows better.
+			w.book.Release("web")
+			w.step()
+			if n := w.count("web", isobar.Unhealthy); n != 20 {
+				t.Errorf("%d down after the release, want all", n)
+			}
+		})
 	}
 }

@@ -44,7 +44,7 @@ func (b *Book) sync(o *Observation) {
 func (b *Book) open(spec *isobar.Service, old *ledger) *ledger {
 	l := &ledger{name: spec.Name, rule: b.rule(spec), sockets: Sockets(spec), index: map[string]int32{}}
 	if old != nil {
-		l.judged, l.mass = old.judged, old.mass
+		l.judged, l.mass, l.served = old.judged, old.mass, old.served
 	}
 	for i := range spec.Localities {
 		sl := &spec.Localities[i]

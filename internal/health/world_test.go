@@ -31,6 +31,7 @@ type world struct {
 	silent  map[string]bool
 	ignored int
 	settled bool // nobody is designated anew
+	clients *health.ClientReports
 }
 
 func newWorld(t fataler, top *isobar.Topology, checkers []health.Checker) *world {
@@ -74,7 +75,7 @@ func (w *world) step() (changed []string) {
 		w.place()
 	}
 	w.now = w.now.Add(interval)
-	out := w.book.Observe(health.Observation{Now: w.now, Reports: w.reports(), Checkers: w.checkers, Placement: w.placement, Topology: w.topology})
+	out := w.book.Observe(health.Observation{Now: w.now, Reports: w.reports(), Checkers: w.checkers, Placement: w.placement, Topology: w.topology, Clients: w.clients})
 	w.ignored += out.Ignored
 	changed = slices.Concat(out.Moved, out.Changed)
 	slices.Sort(changed)

@@ -17,6 +17,8 @@ const (
 	partlyFails   = 0.05 // of the requests to a locality, where its service fails less than toldFailures
 	endpointFails = 0.1  // of the requests to an endpoint
 	endpointWorse = 3.0  // times what fails at the other endpoints of its locality
+	servingLeast  = 10.0 // requests that succeed in a locality, so that it serves
+	servingFails  = 0.1  // of the requests to a locality that may fail while it serves
 )
 
 // Failures says what of a service's requests fails, by what its clients reported
@@ -67,6 +69,7 @@ type siteFailing struct {
 	locality                    isobar.Locality
 	attempts, errors, succeeded float64
 	count                       float64 // of errors, requests
+	served                      float64 // requests that succeeded
 }
 
 // landings sums what lands where, in the order of the localities.
@@ -85,6 +88,22 @@ func (s *Service) landings() []siteFailing {
 			x.errors += l.Errors
 			x.succeeded += l.Succeeded
 			x.count += l.Errors * src.Window.Seconds()
+			x.served += l.Succeeded * src.Window.Seconds()
+		}
+	}
+	return out
+}
+
+// Serving lists the localities in which the requests of clients succeed, by what they
+// reported last; sorted.
+func (s *Service) Serving() []isobar.Locality {
+	if s.Load == nil {
+		return nil
+	}
+	var out []isobar.Locality
+	for _, x := range s.landings() {
+		if x.served >= servingLeast && x.attempts-x.succeeded <= servingFails*x.attempts {
+			out = append(out, x.locality)
 		}
 	}
 	return out

@@ -40,3 +40,31 @@ func TestFailuresAreAtMostAll(t *testing.T) {
 		})
 	}
 }
+
+// A locality serves where nearly all requests that clients send there succeed.
+func TestServing(t *testing.T) {
+	landed := func(at string, issued, errors, succeeded float64) load.LandedLoad {
+		return load.LandedLoad{Locality: loc(at), Issued: issued, Errors: errors, Succeeded: succeeded}
+	}
+	for name, tc := range map[string]struct {
+		a, b load.LandedLoad // from two sources
+		want bool
+	}{
+		"in order":               {landed("us/a", 50, 0, 50), landed("us/a", 50, 2, 48), true},
+		"a few are on their way": {landed("us/a", 50, 0, 48), landed("us/a", 50, 0, 47), true},
+		"one of two fails":       {landed("us/a", 50, 50, 0), landed("us/a", 50, 0, 50), false},
+		"nothing is answered":    {landed("us/a", 50, 0, 0), landed("us/a", 50, 0, 0), false},
+		"hardly any request":     {landed("us/a", 0.5, 0, 0.5), landed("us/a", 0.5, 0, 0.5), false},
+		"refused connections":    {landed("us/a", 20, 20, 0), landed("us/a", 50, 0, 50), false},
+	} {
+		s := &plan.Service{Load: &load.ServiceLoad{Sources: []load.SourceLoad{
+			{Source: loc("us/a"), Window: interval, Landed: []load.LandedLoad{tc.a}}, {Source: loc("us/b"), Window: interval, Landed: []load.LandedLoad{tc.b}},
+		}}}
+		if got := len(s.Serving()) == 1; got != tc.want {
+			t.Errorf("%s: serving %v, want %v", name, got, tc.want)
+		}
+	}
+	if got := (&plan.Service{}).Serving(); got != nil {
+		t.Errorf("without load %v serve", got)
+	}
+}
