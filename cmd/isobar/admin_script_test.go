@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"math"
 	"net/http/httptest"
 	"os"
 	"strings"
@@ -18,6 +19,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/assign"
 	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/internal/plan"
+	"github.com/isobar-xds/isobar/internal/samples"
 )
 
 // TestAdminScripts runs the commands that ask a server, and those that write
@@ -25,7 +27,7 @@ import (
 func TestAdminScripts(t *testing.T) {
 	s, err := admin.New(admin.Options{
 		Objects: noObjects{}, Parser: noParser{}, Planner: fixedPlan{}, Explain: fixedExplanation, Clients: fixedClients,
-		Gatherer: prometheus.NewRegistry(), Reserves: fixedReserves,
+		Gatherer: prometheus.NewRegistry(), Reserves: fixedReserves, Samples: fixedSamples,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -52,6 +54,28 @@ func inProcess(ts *testscript.TestScript, neg bool, args []string) {
 	if neg != (err != nil) {
 		ts.Fatalf("isobar %v: error %v", args, err)
 	}
+}
+
+func fixedSamples(name string, day bool) (samples.Series, bool) {
+	if name != "checkout" {
+		return samples.Series{}, false
+	}
+	nan, step := math.NaN(), samples.FineStep
+	if day {
+		step = samples.CoarseStep
+	}
+	return samples.Series{
+		Begin: made, Step: step,
+		Values: []samples.Values{
+			{Demand: 812, Drop: 0.01, Gap: 0.005, CrossZone: 0.25},
+			{Demand: nan, Drop: nan, Gap: nan, CrossZone: nan, CrossRegion: nan},
+			{Demand: 815, Gap: 0.005, CrossZone: 0.25},
+		},
+		Sites: []samples.SiteSeries{
+			{Locality: isobar.MustLocality("us-east/b"), Utilization: []float64{0.6, nan, 0.61}},
+			{Locality: isobar.MustLocality("us-east/c"), Utilization: []float64{0.62, nan, nan}},
+		},
+	}, true
 }
 
 func fixedReserves() (time.Time, []plan.Reserve) {

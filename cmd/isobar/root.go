@@ -24,7 +24,7 @@ func groups() []group {
 	return []group{
 		{"run", "Run it", []*cobra.Command{serveCommand(), checkCommand(), checkerCommand(), bootstrapCommand()}},
 		{"see", "See what a running server does, and why", []*cobra.Command{
-			statusCommand(), topCommand(), explainCommand(), capacityCommand(), clientsCommand(), healthCommand(), historyCommand(),
+			statusCommand(), topCommand(), explainCommand(), capacityCommand(), clientsCommand(), healthCommand(), historyCommand(), samplesCommand(),
 		}},
 		{"ask", "Ask what would happen", []*cobra.Command{planCommand(), whatifCommand(), recordCommand(), replayCommand()}},
 		{"change", "Take over", []*cobra.Command{pauseCommand(), resumeCommand(), rollbackCommand(), reloadCommand()}},

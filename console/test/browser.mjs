@@ -43,8 +43,14 @@ try {
       await page.getByRole('link', { name: /us-east\/a to us-east\/a: .*Why/ }).click();
       await page.getByRole('heading', { name: /Why does us-east\/a send/ }).waitFor();
       await page.locator('.answer').waitFor();
+      await page.locator('.chart canvas').nth(2).waitFor(); // two samples, 5 s apart
       await shot('service');
-      await page.getByRole('link', { name: 'What if…' }).click();
+      await page.getByRole('link', { name: 'What changed?' }).click();
+      await page.getByRole('heading', { name: /What changed at/ }).waitFor();
+      await page.locator('.moves').first().waitFor();
+      await page.locator('.chart canvas').nth(2).waitFor();
+      await shot('time');
+      await page.getByRole('link', { name: 'What if', exact: true }).click();
       await page.getByLabel('Lose regions or zones').fill('us-east/b');
       await page.getByRole('button', { name: 'Play it through' }).click();
       await page.getByRole('heading', { name: /would change/ }).waitFor();
@@ -65,7 +71,7 @@ try {
   page.on('console', (m) => m.type() === 'error' && errors.push(m.text()));
   page.on('pageerror', (e) => errors.push(String(e)));
   page.on('request', (r) => { if (!r.url().startsWith(new URL(address).origin)) errors.push(`asked ${r.url()}`); });
-  for (const path of ['', '#/service/checkout', '#/clients', '#/whatif', `#/service/${encodeURIComponent('<img src=x onerror=alert(1)>')}`]) {
+  for (const path of ['', '#/service/checkout', '#/clients', '#/whatif', '#/time', '#/time?service=checkout&span=day', `#/service/${encodeURIComponent('<img src=x onerror=alert(1)>')}`]) {
     await page.goto(address + path);
     await page.waitForLoadState('load');
     await page.locator('main .card').first().waitFor();

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"slices"
 	"strings"
 	"unicode"
 
@@ -178,37 +177,4 @@ func (s *Server) operated(w http.ResponseWriter, r *http.Request, what string, o
 		out.Paused = plan.Pauses{}
 	}
 	reply(w, http.StatusOK, out)
-}
-
-// ChangeList is the body of GET /v1/history.
-type ChangeList struct {
-	Version string        `json:"version"` // of the plan in force
-	Changes []plan.Change `json:"changes"` // newest first
-}
-
-// getHistory answers GET /v1/history, or with ?service= for one service.
-func (s *Server) getHistory(w http.ResponseWriter, r *http.Request) {
-	p, ok := s.plan(w)
-	if !ok {
-		return
-	}
-	name := r.URL.Query().Get("service")
-	changes, err := s.opts.Operator.History(r.Context(), name)
-	if err != nil {
-		fail(w, http.StatusServiceUnavailable, Problem{Error: err.Error()})
-		return
-	}
-	if name != "" && s.unknown(name) && !concerns(changes, name) {
-		failUnknownService(w, name)
-		return
-	}
-	reply(w, http.StatusOK, ChangeList{Version: p.VersionString(), Changes: changes})
-}
-
-// concerns tells whether a change names the service: one that is gone has a
-// history all the same.
-func concerns(changes []plan.Change, service string) bool {
-	return slices.ContainsFunc(changes, func(c plan.Change) bool {
-		return slices.ContainsFunc(c.Services, func(s plan.ServiceChange) bool { return s.Service == service })
-	})
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/plan"
+	"github.com/isobar-xds/isobar/internal/samples"
 )
 
 // Objects is the set of services with their owners. Errors wrap the sentinel
@@ -160,6 +161,12 @@ type Options struct {
 	Reload func(confirm string) (*HeldConfiguration, error)
 	// Held is what of the configuration file is held; nil = nothing ever is.
 	Held func() *HeldConfiguration
+	// Samples gives what the plans of the last hour, or with day of the last day, say of
+	// a service, or of all together for an empty name; false where there is nothing.
+	// nil = nobody keeps any.
+	Samples func(service string, day bool) (samples.Series, bool)
+	// Marks lists the moments that are marked in charts of samples, oldest first; nil = none.
+	Marks func() []SampleMark
 	// Console serves the web console, relative to its path; nil = there is none.
 	Console http.Handler
 	// BasePath is a path, such as /isobar, beneath which everything is served, too;

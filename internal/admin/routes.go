@@ -50,6 +50,9 @@ func (s *Server) routes() http.Handler {
 	read("/v1/status", s.getStatus)
 	large("/v1/overview", s.getOverview)
 	mux.Handle("GET /v1/stream", s.metrics.count("GET /v1/stream", s.getStream))
+	if s.opts.Samples != nil {
+		large("/v1/samples", s.getSamples)
+	}
 	if s.opts.Operator != nil {
 		large("/v1/history", s.getHistory)
 		write("POST", "/v1/pause", maxHealthBytes, s.postPause)
@@ -111,8 +114,8 @@ func notRouted(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusNotFound, Problem{
 			Error: "no such path",
 			Place: r.URL.Path,
-			Fix: "use /v1/services, /v1/health, /v1/verdicts, /v1/plan, /v1/whatif, /v1/record, /v1/explain, /v1/capacity, /v1/clients, /v1/history, /v1/reload, " +
-				"/v1/status, /v1/overview, /v1/stream, /v1/source, /v1/source/dns, /metrics, /livez, /readyz or /debug/pprof/",
+			Fix: "use /v1/services, /v1/health, /v1/verdicts, /v1/plan, /v1/whatif, /v1/record, /v1/explain, /v1/capacity, /v1/clients, /v1/samples, /v1/history, " +
+				"/v1/reload, /v1/status, /v1/overview, /v1/stream, /v1/source, /v1/source/dns, /metrics, /livez, /readyz or /debug/pprof/",
 		})
 		return
 	}

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -11,19 +12,26 @@ import (
 // event is something that happens to the fleet at an offset into the run.
 type event struct {
 	at   time.Duration
-	does func(r *Run)
+	text string       // for charts
+	does func(r *Run) // nil: the load does it by itself
 }
 
 // events lists what happens in a scenario, in order.
 func (s *Scenario) events() []event {
-	var out []event
+	out := []event{
+		{at: s.WarmUp, text: fmt.Sprintf("load step in %s", s.Step.Zone)},
+		{at: s.WarmUp + s.OnStep, text: "load step ends"},
+	}
 	if s.Hang.For > 0 {
 		out = append(out,
-			event{at: s.hangAt(), does: (*Run).hangBackend},
-			event{at: s.hangAt() + s.Hang.For, does: (*Run).resumeBackend})
+			event{at: s.hangAt(), text: fmt.Sprintf("a backend hangs in %s", s.Hang.Zone), does: (*Run).hangBackend},
+			event{at: s.hangAt() + s.Hang.For, text: "the backend goes on", does: (*Run).resumeBackend})
 	}
-	return append(out, event{at: s.lossAt(), does: (*Run).loseZone})
+	return append(out, event{at: s.lossAt(), text: fmt.Sprintf("%s is lost", s.Loss.Zone), does: (*Run).loseZone})
 }
+
+// marker is a management server whose charts mark moments.
+type marker interface{ Mark(text string) }
 
 // happen lets happen what is due before an offset, each at its moment.
 func (r *Run) happen(ctx context.Context, before time.Duration) error {
@@ -31,7 +39,12 @@ func (r *Run) happen(ctx context.Context, before time.Duration) error {
 		if err := waitUntil(ctx, r.began.Add(r.todo[0].at)); err != nil {
 			return err
 		}
-		r.todo[0].does(r)
+		if m, ok := r.manager.(marker); ok {
+			m.Mark(r.todo[0].text)
+		}
+		if r.todo[0].does != nil {
+			r.todo[0].does(r)
+		}
 		r.todo = r.todo[1:]
 	}
 	return nil

@@ -48,6 +48,9 @@ func ServeIsobar(ctx context.Context, topology *isobar.Topology, s *Scenario) (M
 	return sv, nil
 }
 
+// Mark marks the present moment in the server's charts.
+func (s *isobarServer) Mark(text string) { s.server.Mark(text) }
+
 // awaitPlan returns once the first plan is published: whoever asks the server
 // before that gets an answer that says to wait.
 func (s *isobarServer) awaitPlan(ctx context.Context) error {

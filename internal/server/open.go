@@ -39,7 +39,7 @@ func build(cfg *config.Config, opts Options, listen func() (Listeners, error)) (
 	if opts.Boot == nil {
 		opts.Boot = boot
 	}
-	s := &Server{cfg: *cfg, opts: opts, log: opts.Log, metrics: prometheus.NewRegistry()}
+	s := &Server{cfg: *cfg, opts: opts, log: opts.Log, metrics: prometheus.NewRegistry(), sampler: newSampler()}
 	s.current.Store(cfg)
 	s.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if err := s.build(listen); err != nil {

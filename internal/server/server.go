@@ -104,6 +104,7 @@ type Server struct {
 	bell     filewatch.Bell
 
 	clientsOf subscriberList
+	sampler   *sampler
 	defects   wire.Defects
 }
 
@@ -215,8 +216,8 @@ func (s *Server) buildAdmin() error {
 		Explain: func(p *plan.Plan, service string, source isobar.Locality) (plan.Explanation, error) {
 			return p.Explain(service, source)
 		},
-		Clients: s.clients,
-		Health:  s.Health, HealthOverview: s.loop.HealthOverview,
+		Clients: s.clients, Samples: s.sampler.series, Marks: s.sampler.marked,
+		Health: s.Health, HealthOverview: s.loop.HealthOverview,
 		Release:  s.loop.Release,
 		Checkers: s.listCheckers,
 		Polls:    s.enterHTTP(s.hds.Handler()),
@@ -244,6 +245,12 @@ func (s *Server) Run(ctx context.Context) error {
 		s.loop.Survey(ctx)
 		return nil
 	})
+	if s.admin != nil {
+		g.Go(func() error {
+			s.sampler.run(ctx, s.loop.Current)
+			return nil
+		})
+	}
 	g.Go(func() error {
 		s.keepTrace(ctx)
 		return nil

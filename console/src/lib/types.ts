@@ -213,6 +213,34 @@ export interface Change {
   }[];
 }
 
+export interface ChangeMark {
+  version: number;
+  previous: number;
+  made: string;
+  trigger: string;
+  who?: string;
+  reason?: string;
+  about?: string;
+  services: number;
+  moved: number;
+  most?: string;
+  why?: string;
+}
+
+/** Lists of equal length, a value a step; null where there is no sample. */
+export interface Samples {
+  service?: string;
+  begin: string;
+  step_seconds: number;
+  demand: (number | null)[];
+  drop: (number | null)[];
+  gap: (number | null)[];
+  cross_zone: (number | null)[];
+  cross_region: (number | null)[];
+  localities: { locality: string; utilization: (number | null)[] }[];
+  marks?: { at: string; text: string }[];
+}
+
 export interface Three {
   before: number;
   first: number;

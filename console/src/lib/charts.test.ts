@@ -1,0 +1,45 @@
+import { describe, expect, test } from 'vitest';
+import { fullest, moves, standing, times, valueAt, words } from './charts';
+import type { ChangeMark, Samples } from './types';
+
+const samples: Samples = {
+  begin: '2026-03-01T14:00:00Z', step_seconds: 5, demand: [1, null, 3], drop: [0, null, 0], gap: [0, null, 0],
+  cross_zone: [0, null, 0], cross_region: [0, null, 0],
+  localities: [
+    { locality: 'b', utilization: [0.1, null, 0.2] }, { locality: 'a', utilization: [0.9, null, null] }, { locality: '', utilization: [null, null, null] },
+  ],
+};
+
+test('times', () => expect(times(samples).map((t) => t - Date.parse('2026-03-01T14:00:00Z') / 1000)).toEqual([0, 5, 10]));
+
+describe('lines', () => {
+  test('the fullest at any time come first', () => expect(fullest(samples).map((l) => l.name)).toEqual(['a', 'b', 'no locality']));
+  test('only so many', () => {
+    const localities = Array.from({ length: 40 }, (_, i) => ({ locality: `z${i}`, utilization: [i / 40] }));
+    expect(fullest({ ...samples, localities }).map((l) => l.name)).toEqual(['z39', 'z38', 'z37', 'z36', 'z35', 'z34', 'z33', 'z32']);
+  });
+  test('a gap has the value before it', () => {
+    expect([0, 1, 2, 9].map((i) => valueAt([1, null, 3], i))).toEqual([1, 1, 3, 3]);
+    expect(valueAt([null], 0)).toBeNull();
+  });
+  test('in words', () => expect(words('Used', fullest(samples), true)).toBe('Used. a: 90% now, 90% to 90%; b: 20% now, 10% to 20%; no locality: nothing known'));
+});
+
+describe('changes', () => {
+  const mark = (made: string): ChangeMark => ({ version: 1, previous: 0, made, trigger: 'tick', services: 1, moved: 0.1 });
+  const marks = ['2026-03-01T14:05:00Z', '2026-03-01T14:03:00Z', '2026-03-01T14:00:00Z'].map(mark);
+  test.each([
+    ['2026-03-01T14:04:00Z', 1], ['2026-03-01T14:03:00Z', 1], ['2026-03-01T15:00:00Z', 0], ['2026-03-01T13:00:00Z', -1],
+  ])('what stood at %s', (at, want) => expect(standing(marks, Date.parse(at))).toBe(want));
+  test('the largest moves come first, and what stays is left out', () =>
+    expect(
+      moves({
+        service: 's', reason: '', localities: ['x', 'y', 'z'],
+        sources: [{ source: 'a', before: [5000, 5000, 0], after: [4000, 5000, 1000] }, { source: 'b', after: [0, 10_000, 0] }],
+      }),
+    ).toEqual([
+      { source: 'b', locality: 'y', before: null, after: 1 },
+      { source: 'a', locality: 'x', before: 0.5, after: 0.4 },
+      { source: 'a', locality: 'z', before: 0, after: 0.1 },
+    ]));
+});

@@ -1,0 +1,141 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/samples"
+)
+
+// SampleSeries is the body of GET /v1/samples: what the plans of the last hour or day
+// say of a service, or of all services together. All lists have the same length, one
+// entry for each step from begin on; null stands for a missing sample.
+type SampleSeries struct {
+	Service     string           `json:"service,omitempty"` // none: all services together
+	Begin       time.Time        `json:"begin"`
+	StepSeconds float64          `json:"step_seconds"`
+	Demand      Numbers          `json:"demand"`       // requests/s
+	Drop        Numbers          `json:"drop"`         // fraction that clients are told to drop
+	Gap         Numbers          `json:"gap"`          // of what is served from the optimum, at most
+	CrossZone   Numbers          `json:"cross_zone"`   // share that is served in another zone, other regions included
+	CrossRegion Numbers          `json:"cross_region"` // share that is served in another region
+	Localities  []LocalitySeries `json:"localities"`   // sorted; none for all services together
+	Marks       []SampleMark     `json:"marks,omitempty"`
+}
+
+// SampleMark is a moment that charts mark, as the demo does with its events.
+type SampleMark struct {
+	At   time.Time `json:"at"`
+	Text string    `json:"text"`
+}
+
+// LocalitySeries is the planned utilization of a locality of a service.
+type LocalitySeries struct {
+	Locality    isobar.Locality `json:"locality"`
+	Utilization Numbers         `json:"utilization"`
+}
+
+// Numbers is a list of numbers in JSON, in which NaN is null and others have four
+// digits.
+type Numbers []float64
+
+// MarshalJSON writes the list.
+func (n Numbers) MarshalJSON() ([]byte, error) {
+	out := []byte{'['}
+	for i, x := range n {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		switch {
+		case math.IsNaN(x) || math.IsInf(x, 0):
+			out = append(out, "null"...)
+		case math.Abs(x) < 1e-5:
+			out = append(out, '0')
+		case math.Abs(x) < 1:
+			out = strconv.AppendFloat(out, math.Round(x*1e5)/1e5, 'f', -1, 64)
+		default:
+			out = strconv.AppendFloat(out, x, 'g', 4, 64)
+		}
+	}
+	return append(out, ']'), nil
+}
+
+// The spans of GET /v1/samples.
+const (
+	spanHour = "hour"
+	spanDay  = "day"
+)
+
+// getSamples answers GET /v1/samples?service=NAME&span=hour|day.
+func (s *Server) getSamples(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	name, span := query.Get("service"), query.Get("span")
+	if span != "" && span != spanHour && span != spanDay {
+		fail(w, http.StatusBadRequest, Problem{Error: "neither hour nor day", Place: "span=" + span, Fix: "send span=hour or span=day, or leave it out"})
+		return
+	}
+	found, ok := s.opts.Samples(name, span == spanDay)
+	if !ok && name != "" && s.unknown(name) {
+		failUnknownService(w, name)
+		return
+	}
+	out := seriesView(name, &found)
+	if s.opts.Marks != nil {
+		out.Marks = s.opts.Marks()
+	}
+	reply(w, http.StatusOK, out)
+}
+
+func seriesView(name string, found *samples.Series) SampleSeries {
+	n := len(found.Values)
+	out := SampleSeries{
+		Service: name, Begin: found.Begin, StepSeconds: found.Step.Seconds(),
+		Demand: make(Numbers, n), Drop: make(Numbers, n), Gap: make(Numbers, n), CrossZone: make(Numbers, n), CrossRegion: make(Numbers, n),
+		Localities: []LocalitySeries{},
+	}
+	for i := range found.Values {
+		v := &found.Values[i]
+		out.Demand[i], out.Drop[i], out.Gap[i], out.CrossZone[i], out.CrossRegion[i] = v.Demand, v.Drop, v.Gap, v.CrossZone, v.CrossRegion
+	}
+	for i := range found.Sites {
+		out.Localities = append(out.Localities, LocalitySeries{found.Sites[i].Locality, found.Sites[i].Utilization})
+	}
+	return out
+}
+
+// Samples asks for the samples of a service, or of all together for an empty name:
+// of the last hour, or the last day.
+func (r *Remote) Samples(ctx context.Context, service string, day bool) (SampleSeries, error) {
+	var out SampleSeries
+	query := url.Values{}
+	if service != "" {
+		query.Set("service", service)
+	}
+	if day {
+		query.Set("span", spanDay)
+	}
+	err := r.get(ctx, "/v1/samples", query, &out)
+	return out, err
+}
+
+// UnmarshalJSON reads the list.
+func (n *Numbers) UnmarshalJSON(data []byte) error {
+	var read []*float64
+	if err := json.Unmarshal(data, &read); err != nil {
+		return err
+	}
+	*n = make(Numbers, len(read))
+	for i, x := range read {
+		(*n)[i] = math.NaN()
+		if x != nil {
+			(*n)[i] = *x
+		}
+	}
+	return nil
+}

@@ -1,0 +1,99 @@
+package admin_test
+
+import (
+	"context"
+	"math"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/admin"
+	"github.com/isobar-xds/isobar/internal/plan"
+	"github.com/isobar-xds/isobar/internal/samples"
+)
+
+// keeper gives the samples of legacy alone.
+func keeper(name string, day bool) (samples.Series, bool) {
+	if name != "legacy" {
+		return samples.Series{}, false
+	}
+	step := 5 * time.Second
+	if day {
+		step = time.Minute
+	}
+	nan := math.NaN()
+	return samples.Series{
+		Begin: time.Unix(1000, 0).UTC(), Step: step,
+		Values: []samples.Values{{Demand: 1234.5678, Drop: 0.123456, Gap: 1e-9}, {Demand: nan, Drop: nan, Gap: nan, CrossZone: nan, CrossRegion: nan}},
+		Sites:  []samples.SiteSeries{{Locality: isobar.MustLocality("us-east/b"), Utilization: []float64{0.5, nan}}},
+	}, true
+}
+
+func TestSamples(t *testing.T) {
+	srv := start(t, newWorld(), func(o *admin.Options) { o.Samples = keeper })
+	const want = `{"service":"legacy","begin":"1970-01-01T00:16:40Z","step_seconds":60,"demand":[1235,null],"drop":[0.12346,null],"gap":[0,null],` +
+		`"cross_zone":[0,null],"cross_region":[0,null],"localities":[{"locality":"us-east/b","utilization":[0.5,null]}]}` + "\n"
+	if a := do(t, srv, "GET", "/v1/samples?service=legacy&span=day", ""); a.body != want {
+		t.Errorf("got %s\nwant %s", a.body, want)
+	}
+	for path, code := range map[string]int{
+		"/v1/samples": http.StatusOK, "/v1/samples?service=nobody": http.StatusNotFound, "/v1/samples?service=legacy&span=week": http.StatusBadRequest,
+	} {
+		if a := do(t, srv, "GET", path, ""); a.code != code {
+			t.Errorf("%s: %d %s", path, a.code, a.body)
+		}
+	}
+	remote, err := admin.NewRemote(srv.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := remote.Samples(t.Context(), "legacy", false)
+	if err != nil || got.StepSeconds != 5 || len(got.Demand) != 2 || got.Demand[0] != 1235 || !math.IsNaN(got.Localities[0].Utilization[1]) {
+		t.Errorf("%+v %v", got, err)
+	}
+	if a := do(t, start(t, newWorld(), nil), "GET", "/v1/samples", ""); a.code != http.StatusNotFound {
+		t.Errorf("without samples: %d", a.code)
+	}
+}
+
+// TestHistoryInOneLine: each change as a mark, and the change of one version alone.
+func TestHistoryInOneLine(t *testing.T) {
+	a, b := isobar.MustLocality("us/a"), isobar.MustLocality("us/b")
+	op := &fixedHistory{changes: []plan.Change{
+		{Version: 9, Previous: 8, Trigger: plan.TriggerTick, Services: []plan.ServiceChange{
+			{Service: "cart", Reason: "near", Sites: []isobar.Locality{a, b}, Sources: []plan.SourceChange{{Source: a, Before: []uint16{10_000, 0}, After: []uint16{9000, 1000}}}},
+			{Service: "checkout", Reason: "full", Sites: []isobar.Locality{a, b}, Sources: []plan.SourceChange{{Source: a, Before: []uint16{10_000, 0}, After: []uint16{7000, 3000}}}},
+		}},
+		{Version: 5, Previous: 4, Trigger: plan.TriggerOperator, Who: "ann", Reason: "test", Services: []plan.ServiceChange{{Service: "legacy", After: 0.5}}},
+	}}
+	srv := start(t, newWorld(), func(o *admin.Options) { o.Operator = op })
+	var marks admin.ChangeMarks
+	do(t, srv, "GET", "/v1/history?brief=true", "").decode(t, &marks)
+	if len(marks.Marks) != 2 || marks.Marks[0].Most != "checkout" || marks.Marks[0].Moved != 0.3 || marks.Marks[0].Why != "full" || marks.Marks[0].Services != 2 ||
+		marks.Marks[1].Most != "legacy" || marks.Marks[1].Who != "ann" {
+		t.Errorf("%+v", marks)
+	}
+	var list admin.ChangeList
+	do(t, srv, "GET", "/v1/history?version=5", "").decode(t, &list)
+	if len(list.Changes) != 1 || list.Changes[0].Version != 5 || len(op.changes) != 2 {
+		t.Errorf("%+v", list)
+	}
+	for path, code := range map[string]int{
+		"/v1/history?version=7": http.StatusOK, "/v1/history?version=x": http.StatusBadRequest, "/v1/history?brief=perhaps": http.StatusBadRequest,
+		"/v1/history?service=nobody": http.StatusNotFound, "/v1/history?service=cart": http.StatusOK,
+	} {
+		if a := do(t, srv, "GET", path, ""); a.code != code {
+			t.Errorf("%s: %d %s", path, a.code, a.body)
+		}
+	}
+}
+
+// fixedHistory is an operator that has changes.
+type fixedHistory struct {
+	admin.Operator
+
+	changes []plan.Change
+}
+
+func (f *fixedHistory) History(context.Context, string) ([]plan.Change, error) { return f.changes, nil }
