@@ -6,11 +6,13 @@ const (
 	OwnerAPI  = "api"
 	OwnerXDS  = "xds" // another control plane, by `source.xds` of the configuration file
 	OwnerDNS  = "dns" // names that DNS resolves, by `source.dns` of the configuration file
+	// OwnerKubernetes is a Kubernetes cluster, by `source.kubernetes` of the configuration file.
+	OwnerKubernetes = "kubernetes"
 )
 
 // Object is a service with its owner and revision.
 type Object struct {
 	Service  Service `json:"service"`
-	Owner    string  `json:"owner"`    // OwnerFile, OwnerAPI, OwnerXDS or OwnerDNS
+	Owner    string  `json:"owner"`    // OwnerFile, OwnerAPI, OwnerXDS, OwnerDNS or OwnerKubernetes
 	Revision uint64  `json:"revision"` // changes with each change of the object; its ETag
 }

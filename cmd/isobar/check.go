@@ -141,7 +141,22 @@ func contents(c *config.Config) string {
 	if c.DNS != nil {
 		text += fmt.Sprintf(", and %s whose endpoints DNS lists", count(len(c.DNS.Services), "service", "services"))
 	}
+	if c.Kubernetes != nil {
+		text += ", and " + describeKubernetes(c.Kubernetes)
+	}
 	return text
+}
+
+// describeKubernetes says which Services of a cluster are chosen.
+func describeKubernetes(k *config.KubernetesSource) string {
+	text := "the Services of a Kubernetes cluster"
+	if len(k.Namespaces) > 0 {
+		text += " in " + count(len(k.Namespaces), "namespace", "namespaces")
+	}
+	if k.Selector != "" {
+		text += " with the labels " + k.Selector
+	}
+	return text + fmt.Sprintf(" (%s with settings)", count(len(k.Services), "service", "services"))
 }
 
 func count(n int, one, many string) string {

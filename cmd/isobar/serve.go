@@ -91,8 +91,8 @@ func onEach(signals <-chan os.Signal, f func()) (stop func()) {
 	}
 }
 
-// services counts those of the file, and those that another control plane or DNS
-// lists.
+// services counts those that the file names: its own, and those that another control
+// plane, DNS or a Kubernetes cluster lists.
 func services(c *config.Config) int {
 	n := len(c.Services)
 	if c.Source != nil {
@@ -100,6 +100,9 @@ func services(c *config.Config) int {
 	}
 	if c.DNS != nil {
 		n += len(c.DNS.Services)
+	}
+	if c.Kubernetes != nil {
+		n += len(c.Kubernetes.Services)
 	}
 	return n
 }

@@ -155,6 +155,8 @@ type Options struct {
 	Source func() (state any, ok bool)
 	// DNS is the same for the names that DNS resolves; it is shown where Source is.
 	DNS func() (state any, ok bool)
+	// Kubernetes is the same for the Kubernetes cluster.
+	Kubernetes func() (state any, ok bool)
 	// Reload reads the configuration file again; a digest confirms what is held of
 	// it. It gives what is held then. Errors wrap isobar.ErrStale where the file is
 	// another one, and isobar.ErrInvalid where it is refused. nil = there is no file.

@@ -99,6 +99,8 @@ func ownerPlace(owner string) string {
 		return "configuration file, under source.xds, or in the control plane that lists its endpoints"
 	case isobar.OwnerDNS:
 		return "configuration file, under source.dns, or in the DNS zone that lists its endpoints"
+	case isobar.OwnerKubernetes:
+		return "configuration file, under source.kubernetes, or in the Kubernetes cluster that lists its endpoints"
 	default:
 		return "admin API"
 	}

@@ -86,6 +86,7 @@ func (s *Server) sourceRoutes(large func(pattern string, h http.HandlerFunc)) {
 	}
 	large("/v1/source", s.getSource)
 	large("/v1/source/dns", s.getDNS)
+	large("/v1/source/kubernetes", s.getKubernetes)
 }
 
 // observe serves what is asked of any process: probes, metrics and profiles.
@@ -115,7 +116,7 @@ func notRouted(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
 			Error: "no such path",
 			Place: r.URL.Path,
 			Fix: "use /v1/services, /v1/health, /v1/verdicts, /v1/plan, /v1/whatif, /v1/record, /v1/explain, /v1/capacity, /v1/clients, /v1/samples, /v1/history, " +
-				"/v1/reload, /v1/status, /v1/overview, /v1/stream, /v1/source, /v1/source/dns, /metrics, /livez, /readyz or /debug/pprof/",
+				"/v1/reload, /v1/status, /v1/overview, /v1/stream, /v1/source, /v1/source/dns, /v1/source/kubernetes, /metrics, /livez, /readyz or /debug/pprof/",
 		})
 		return
 	}

@@ -31,3 +31,20 @@ func (s *Server) getDNS(w http.ResponseWriter, r *http.Request) {
 	}
 	reply(w, http.StatusOK, state)
 }
+
+// getKubernetes shows how things stand with the Kubernetes cluster.
+func (s *Server) getKubernetes(w http.ResponseWriter, r *http.Request) {
+	var state any
+	ok := s.opts.Kubernetes != nil
+	if ok {
+		state, ok = s.opts.Kubernetes()
+	}
+	if !ok {
+		fail(w, http.StatusNotFound, Problem{
+			Error: "no Kubernetes cluster is configured", Place: r.URL.Path,
+			Fix: "write source.kubernetes into the configuration file",
+		})
+		return
+	}
+	reply(w, http.StatusOK, state)
+}

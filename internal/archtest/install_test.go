@@ -7,6 +7,7 @@ import (
 	"io"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -15,12 +16,18 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"github.com/isobar-xds/isobar/internal/config"
+	"github.com/isobar-xds/isobar/internal/source/kubernetes"
 )
 
 // manifest is an object of Kubernetes, as far as it is checked here.
 type manifest struct {
-	Kind string            `yaml:"kind"`
-	Data map[string]string `yaml:"data"`
+	Kind  string            `yaml:"kind"`
+	Data  map[string]string `yaml:"data"`
+	Rules []struct {
+		Groups    []string `yaml:"apiGroups"` //nolint:tagliatelle // as Kubernetes calls it
+		Resources []string `yaml:"resources"`
+		Verbs     []string `yaml:"verbs"`
+	} `yaml:"rules"`
 	Spec struct {
 		Replicas int `yaml:"replicas"`
 		Ports    []struct {
@@ -78,6 +85,42 @@ func TestKubernetesManifestHolds(t *testing.T) {
 	for _, file := range []string{box.Args[len(box.Args)-1], cfg.StateDir + "/", cfg.XDS.TLS.Cert, cfg.XDS.TLS.Key, cfg.XDS.TLS.ClientCA, cfg.Admin.TLS.Cert} {
 		if !strings.Contains(strings.Join(mounted, "/ ")+"/", filepath.Dir(file)+"/") {
 			t.Errorf("%s is not below %v", file, mounted)
+		}
+	}
+}
+
+// TestPermissionsAreThoseOfTheCode: the manifests give the service account what the
+// provider asks for, and nothing else.
+func TestPermissionsAreThoseOfTheCode(t *testing.T) {
+	granted := func(m manifest) (out []string) {
+		for _, r := range m.Rules {
+			for _, group := range r.Groups {
+				for _, resource := range r.Resources {
+					out = append(out, group+"/"+resource+" "+strings.Join(r.Verbs, " "))
+				}
+			}
+		}
+		slices.Sort(out)
+		return out
+	}
+	needed := func(nodes func(is bool) bool) (out []string) {
+		for _, p := range kubernetes.Permissions() {
+			if nodes(p.Resource == "nodes") {
+				out = append(out, p.Group+"/"+p.Resource+" list watch")
+			}
+		}
+		slices.Sort(out)
+		return out
+	}
+	deploy := filepath.Join(moduleRoot(t), "deploy", "kubernetes")
+	whole, some := manifests(t, filepath.Join(deploy, "isobar.yaml")), manifests(t, filepath.Join(deploy, "rbac-namespaces.yaml"))
+	for name, tc := range map[string]struct{ got, want []string }{
+		"isobar.yaml, ClusterRole":          {granted(whole["ClusterRole"]), needed(func(bool) bool { return true })},
+		"rbac-namespaces.yaml, Role":        {granted(some["Role"]), needed(func(is bool) bool { return !is })},
+		"rbac-namespaces.yaml, ClusterRole": {granted(some["ClusterRole"]), needed(func(is bool) bool { return is })},
+	} {
+		if !slices.Equal(tc.got, tc.want) {
+			t.Errorf("%s gives %v, want %v", name, tc.got, tc.want)
 		}
 	}
 }

@@ -59,6 +59,8 @@ type Config struct {
 	Source *XDSSource `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only
 	// DNS says which names have the endpoints of some services; nil = none do.
 	DNS *DNSSource `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only
+	// Kubernetes is a cluster whose Services are balanced; nil = none is.
+	Kubernetes *KubernetesSource `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only
 	// NoSource says that the file has `source` without another control plane: what
 	// that one listed may go.
 	NoSource bool `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only

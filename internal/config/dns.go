@@ -119,7 +119,7 @@ func readResolved(v strict.Value, d Defaults, names *[]placedName) []ResolvedSer
 	lines := map[string]int{}
 	all := 0
 	for _, item := range items {
-		r := serviceReader{defaults: d, listed: &listedReader{dns: true, lookups: map[isobar.Locality][]DNSLookup{}}}
+		r := serviceReader{defaults: d, listed: &listedReader{provider: dnsProvider, lookups: map[isobar.Locality][]DNSLookup{}}}
 		s := r.service(item)
 		if s.Name == "" {
 			continue // told already

@@ -43,13 +43,13 @@ func readFile(root strict.Value, c *Config) {
 		{Name: "network", Read: func(v strict.Value) { c.Network = readNetwork(v, &named) }},
 		{Name: "services", Read: func(v strict.Value) { c.Services = readServices(v, c.Defaults) }},
 		{Name: "source", Read: func(v strict.Value) {
-			c.Source, c.DNS = readSource(v, c.Defaults, &listed)
+			readSource(v, c, &listed)
 			c.NoSource = c.Source == nil
 		}},
 	}, deeper()...))
 	all.check(c)
 	checkListed(listed, c.Services)
-	if c.Source == nil { // else nobody knows where services run
+	if c.Source == nil && c.Kubernetes == nil { // else nobody knows where services run
 		checkRegions(named, append(slices.Clone(c.Services), c.DNS.services()...))
 	}
 	if c.Network == nil {

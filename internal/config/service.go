@@ -76,15 +76,19 @@ type serviceReader struct {
 	warnedDual bool
 }
 
-func (r *serviceReader) service(v strict.Value) isobar.Service {
-	d := r.defaults
-	s := isobar.Service{
-		Name: r.name, Mode: d.Mode, Policy: d.Policy, Isolation: d.Isolation, Residency: d.Residency,
+// service gives one without settings of its own.
+func (d *Defaults) service(name string) isobar.Service {
+	return isobar.Service{
+		Name: name, Mode: d.Mode, Policy: d.Policy, Isolation: d.Isolation, Residency: d.Residency,
 		FailoverThreshold: d.FailoverThreshold, Promote: d.Promote, MaxShift: d.MaxShift, MaxShed: d.MaxShed, ServiceTimeMS: d.ServiceTimeMS,
 		CapacityTrust: d.CapacityTrust, ErrorCostMS: d.ErrorCostMS,
 		Limits: d.Limits, ClusterSettings: d.Cluster,
 		Localities: []isobar.ServiceLocality{},
 	}
+}
+
+func (r *serviceReader) service(v strict.Value) isobar.Service {
+	s := r.defaults.service(r.name)
 	r.nameAt, r.policyAt = v, v
 	r.sites, r.addresses = map[isobar.Locality]int{}, map[string]int{}
 	r.seen = map[isobar.Metadata]isobar.Metadata{}

@@ -62,17 +62,18 @@ type placedName struct {
 	at   strict.Value
 }
 
-// readSource gives nil for what is left out. Where the object is empty, nothing
-// but the file and the API lists endpoints any more.
-func readSource(v strict.Value, d Defaults, names *[]placedName) (xds *XDSSource, dns *DNSSource) {
+// readSource leaves nil what is left out. Where the object is empty, nothing but
+// the file and the API lists endpoints any more.
+func readSource(v strict.Value, c *Config, names *[]placedName) {
 	v.Object([]strict.Field{
-		{Name: "xds", Read: func(v strict.Value) { xds = readXDSSource(v, d, names) }},
-		{Name: "dns", Read: func(v strict.Value) { dns = readDNSSource(v, d, names) }},
-		{Name: "services", Elsewhere: "it belongs to xds or dns, beneath `source`"},
+		{Name: "xds", Read: func(v strict.Value) { c.Source = readXDSSource(v, c.Defaults, names) }},
+		{Name: "dns", Read: func(v strict.Value) { c.DNS = readDNSSource(v, c.Defaults, names) }},
+		{Name: "kubernetes", Read: func(v strict.Value) { c.Kubernetes = readKubernetesSource(v, c.Defaults, names) }},
+		{Name: "services", Elsewhere: "it belongs to xds, dns or kubernetes, beneath `source`"},
 		{Name: "server", Elsewhere: "it belongs to xds, beneath `source`"},
 		{Name: "servers", Elsewhere: "it belongs to dns, beneath `source`"},
+		{Name: "namespaces", Elsewhere: "it belongs to kubernetes, beneath `source`"},
 	})
-	return xds, dns
 }
 
 func readXDSSource(v strict.Value, d Defaults, names *[]placedName) *XDSSource {
@@ -188,7 +189,7 @@ func readListed(v strict.Value, d Defaults, names *[]placedName) []ListedService
 	out := make([]ListedService, 0, len(items))
 	lines, edsLines := map[string]int{}, map[string]int{}
 	for _, item := range items {
-		r := serviceReader{defaults: d, listed: &listedReader{}}
+		r := serviceReader{defaults: d, listed: &listedReader{provider: xdsProvider}}
 		s := r.service(item)
 		if s.Name == "" {
 			continue // told already
@@ -213,21 +214,31 @@ func readListed(v strict.Value, d Defaults, names *[]placedName) []ListedService
 }
 
 // listedReader is what a serviceReader has on top for a service that a provider
-// lists: another control plane, or DNS.
+// lists: another control plane, DNS, or a Kubernetes cluster.
 type listedReader struct {
+	provider provider
+
 	edsName string
 	at      *strict.Value
 
-	dns     bool
 	lookups map[isobar.Locality][]DNSLookup
 	seen    map[DNSLookup]int // line of each name
 }
 
+// provider is a part of `source`.
+type provider uint8
+
+const (
+	xdsProvider provider = iota
+	dnsProvider
+	kubernetesProvider
+)
+
 // givesLocalities reports whether the provider says which localities there are.
-func (l *listedReader) givesLocalities() bool { return l != nil && !l.dns }
+func (l *listedReader) givesLocalities() bool { return l != nil && l.provider != dnsProvider }
 
 func (l *listedReader) field() strict.Field {
-	if l == nil || l.dns {
+	if l == nil || l.provider != xdsProvider {
 		return strict.Field{
 			Name:      "eds_name",
 			Elsewhere: "it belongs to services whose endpoints another control plane lists: put them under `source: {xds: {services: ...}}`",
@@ -251,15 +262,18 @@ func (l *listedReader) endpoints(read func(strict.Value)) strict.Field {
 	if l == nil {
 		return strict.Field{Name: "endpoints", Required: true, Read: read}
 	}
-	if l.dns {
+	if l.provider == dnsProvider {
 		return strict.Field{Name: "endpoints", Elsewhere: "DNS lists them, by `lookups`; to list them here, put the service under `services` of the file"}
+	}
+	if l.provider == kubernetesProvider {
+		return strict.Field{Name: "endpoints", Elsewhere: "the Kubernetes cluster lists them; to list them here, put the service under `services` of the file"}
 	}
 	return strict.Field{Name: "endpoints", Elsewhere: "the other control plane lists them; to list them here, put the service under `services` of the file"}
 }
 
 // lookupsField is the field of a locality.
 func (l *listedReader) lookupsField(into *[]DNSLookup) strict.Field {
-	if l == nil || !l.dns {
+	if l == nil || l.provider != dnsProvider {
 		return strict.Field{Name: "lookups", Elsewhere: dnsServiceElsewhere}
 	}
 	if l.seen == nil {

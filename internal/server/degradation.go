@@ -1,6 +1,7 @@
 package server
 
 import (
+	"slices"
 	"time"
 
 	"github.com/isobar-xds/isobar/internal/config"
@@ -24,7 +25,7 @@ func steps(s config.DegradationSteps) plan.Steps {
 
 // outdated lists the services whose endpoints their provider does not confirm.
 func (s *Server) outdated(now time.Time) []plan.InputAge {
-	old := append(s.upstream.Outdated(), s.names.Outdated()...)
+	old := slices.Concat(s.upstream.Outdated(), s.names.Outdated(), s.cluster.Outdated())
 	out := make([]plan.InputAge, len(old))
 	for i, o := range old {
 		age := max(0, now.Sub(o.Since))

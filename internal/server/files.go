@@ -25,7 +25,8 @@ func (r *refusedFile) note(err error) {
 
 // troubles tells operators what needs their attention beside the plan.
 func (s *Server) troubles() []admin.Attention {
-	out := slices.Concat(s.heldTroubles(), s.fileTroubles(), s.upstreamTroubles(), s.dnsTroubles(), s.budgetTroubles(), s.clockTroubles(), s.missingTroubles(),
+	out := slices.Concat(s.heldTroubles(), s.fileTroubles(), s.upstreamTroubles(), s.dnsTroubles(), s.kubernetesTroubles(),
+		s.budgetTroubles(), s.clockTroubles(), s.missingTroubles(),
 		s.security.refusals.troubles(time.Now()))
 	if why := s.tracing.Trouble(); why != "" {
 		out = append(out, admin.NewAttention(admin.TraceStopped, "the rolling trace has stopped: %s", why))

@@ -91,8 +91,8 @@ func (h *heldServices) show() {
 }
 
 // specsOf lists held services, sorted by name. They call only what else there is.
-func specsOf(held map[string]*heldService, next *config.Config) []isobar.Service {
-	known := names(next)
+func (s *Server) specsOf(held map[string]*heldService, next *config.Config) []isobar.Service {
+	known := s.allNames(next)
 	for name := range held {
 		known[name] = true
 	}
@@ -116,21 +116,33 @@ func names(c *config.Config) map[string]bool {
 	return out
 }
 
+// allNames are names with all that the Kubernetes cluster has.
+func (s *Server) allNames(c *config.Config) map[string]bool {
+	out := names(c)
+	for _, name := range s.kubernetesNames(c) {
+		out[name] = true
+	}
+	return out
+}
+
 // removesAll reports whether an operator wrote that there are no services.
 func removesAll(c *config.Config) bool { return c.Services != nil && len(c.Services) == 0 }
 
 // removal says how much a change of the configuration removes, where that is
 // more than a third of the services, or of the localities of services, and more
-// than one; "" otherwise.
-func removal(before, after *config.Config) string {
-	services, left := names(before), names(after)
+// than one; "" otherwise. services and left are the names before and after.
+func removal(before, after *config.Config, services, left map[string]bool) string {
 	if n := missingOf(services, left); large(n, len(services)) {
 		return fmt.Sprintf("%d of %d services", n, len(services))
 	}
 	localities, stay := localitiesOf(before), localitiesOf(after)
-	for _, name := range listedNames(after) {
-		for l := range localities[name] {
-			stay[name][l] = true // its endpoints come from elsewhere now
+	own := make(map[string]bool, len(after.Services))
+	for _, name := range ownNames(after) {
+		own[name] = true
+	}
+	for name := range localities {
+		if left[name] && !own[name] {
+			stay[name] = localities[name] // its endpoints come from elsewhere now
 		}
 	}
 	n, of := 0, 0
@@ -153,7 +165,8 @@ func (s *Server) removesOfAPI(services []isobar.Service) string {
 			before.Services = append(before.Services, o.Service)
 		}
 	}
-	return removal(before, &config.Config{Services: services})
+	after := &config.Config{Services: services}
+	return removal(before, after, names(before), names(after))
 }
 
 func large(n, of int) bool { return n > fewRemoved && 3*n > of }
@@ -188,10 +201,15 @@ func (s *Server) hold(next *config.Config, digest string) (map[string]*heldServi
 	if removesAll(next) {
 		return out, nil
 	}
-	if what := removal(s.current.Load(), next); what != "" {
+	now := s.current.Load()
+	if what := removal(now, next, s.allNames(now), s.allNames(next)); what != "" {
 		return nil, &heldChangeError{digest: digest, what: what}
 	}
-	for _, spec := range s.leaving(next) {
+	leaving, cluster := s.leaving(next)
+	if cluster > 0 {
+		return nil, &heldChangeError{digest: digest, what: fmt.Sprintf("%d services of the Kubernetes cluster that clients send to", cluster)}
+	}
+	for _, spec := range leaving {
 		held := s.held.services[spec.Name]
 		if rate := s.rateOf(spec.Name); held == nil && rate > heldRate {
 			held = &heldService{spec: spec, rate: rate, since: time.Now()}
@@ -204,16 +222,21 @@ func (s *Server) hold(next *config.Config, digest string) (map[string]*heldServi
 }
 
 // leaving lists the services in force that another configuration does not have,
-// with the endpoints that they have now.
-func (s *Server) leaving(next *config.Config) []isobar.Service {
-	stay := names(next)
-	var out []isobar.Service
+// with the endpoints that they have now, and counts those of the Kubernetes cluster
+// that clients send to. Isobar can't serve the latter as before: without the cluster
+// it does not learn when other Pods get their addresses.
+func (s *Server) leaving(next *config.Config) (out []isobar.Service, cluster int) {
+	stay := s.allNames(next)
 	for _, o := range s.registry.List() {
-		if o.Owner != isobar.OwnerAPI && !stay[o.Service.Name] {
+		switch {
+		case o.Owner == isobar.OwnerAPI || stay[o.Service.Name]:
+		case o.Owner != isobar.OwnerKubernetes:
 			out = append(out, o.Service)
+		case s.rateOf(o.Service.Name) > heldRate:
+			cluster++
 		}
 	}
-	return out
+	return out, cluster
 }
 
 // rateOf is what clients send to a service, requests/s.
@@ -240,9 +263,10 @@ func (s *Server) keep(next *config.Config, held map[string]*heldService, digest 
 				"service", name, "rate", h.rate, "confirm", "isobar reload --confirm "+digest)
 		}
 	}
+	stay := s.allNames(next)
 	for name := range s.held.services {
 		if held[name] == nil {
-			s.log.Info("a held service is held no longer", "service", name, "removed", !names(next)[name])
+			s.log.Info("a held service is held no longer", "service", name, "removed", !stay[name])
 		}
 	}
 	s.held.services, s.held.digest, s.held.waiting = held, digest, nil
@@ -260,14 +284,15 @@ type savedConfigured struct {
 	Held map[string]float64 `json:"held,omitempty"`
 }
 
-// saveConfigured keeps what the configuration has put in force. s.held.mu is held.
+// saveConfigured keeps what the configuration has put in force, but for what a
+// Kubernetes cluster lists, which changes without it. s.held.mu is held.
 func (s *Server) saveConfigured() error {
 	if s.opts.File == "" {
 		return nil
 	}
 	saved := savedConfigured{Services: []isobar.Service{}}
 	for _, o := range s.registry.List() {
-		if o.Owner != isobar.OwnerAPI {
+		if o.Owner != isobar.OwnerAPI && o.Owner != isobar.OwnerKubernetes {
 			saved.Services = append(saved.Services, o.Service)
 		}
 	}
@@ -304,11 +329,12 @@ func (s *Server) holdAtStart(kept store.Store) map[string]*heldService {
 		rates[name] = max(rates[name], rate)
 	}
 	before := &config.Config{Services: saved.Services}
-	all := missingOf(names(before), names(&s.cfg))
+	stay := s.allNames(&s.cfg)
+	all := missingOf(names(before), stay)
 	out := map[string]*heldService{}
 	for i := range saved.Services {
 		spec := saved.Services[i]
-		if _, err := s.registry.Get(spec.Name); err == nil || names(&s.cfg)[spec.Name] {
+		if _, err := s.registry.Get(spec.Name); err == nil || stay[spec.Name] {
 			continue // the API has it
 		}
 		many := large(all, len(saved.Services))
@@ -339,7 +365,14 @@ func (s *Server) dropIdle(now time.Time) {
 	current := s.current.Load()
 	patience := heldIntervals * current.ReportInterval
 	left := map[string]*heldService{}
+	var listed map[string]bool
+	if len(s.held.services) > 0 {
+		listed = s.allNames(current)
+	}
 	for name, h := range s.held.services {
+		if listed[name] { // a Kubernetes cluster has it by now
+			continue
+		}
 		rate := s.rateOf(name)
 		switch {
 		case rate > heldRate:

@@ -26,7 +26,7 @@ func (s *Server) lost(name string, next *config.Config) error {
 			"services: missing, but %d of this file are in force and stay", "write services: [] if they shall go")
 	}
 	if next.Source == nil && !next.NoSource {
-		note(missing(listedNames(now), ownNames(next)),
+		note(missing(append(listedNames(now), s.kubernetesNames(now)...), ownNames(next)),
 			"source: missing, but %d services whose endpoints it lists are in force and stay", "write source: {} if they shall go")
 	}
 	if len(out) == 0 {
@@ -45,6 +45,7 @@ func missing(names, elsewhere []string) int {
 	for _, n := range names {
 		if !moved[n] {
 			out++
+			moved[n] = true // it may be named twice
 		}
 	}
 	return out
@@ -59,8 +60,8 @@ func ownNames(c *config.Config) []string {
 	return out
 }
 
-// listedNames are those of the services that providers list: another control
-// plane, or DNS.
+// listedNames are those of the services that a configuration names for providers:
+// another control plane, DNS, or a Kubernetes cluster, which has more.
 func listedNames(c *config.Config) []string {
 	var out []string
 	if c.Source != nil {
@@ -71,6 +72,11 @@ func listedNames(c *config.Config) []string {
 	if c.DNS != nil {
 		for i := range c.DNS.Services {
 			out = append(out, c.DNS.Services[i].Service.Name)
+		}
+	}
+	if c.Kubernetes != nil {
+		for i := range c.Kubernetes.Services {
+			out = append(out, c.Kubernetes.Services[i].Name)
 		}
 	}
 	return out

@@ -74,7 +74,7 @@ func (s *Server) previewHeld(next *config.Config, digest string) (services []iso
 	for _, name := range slices.Sorted(maps.Keys(held)) {
 		warnings = append(warnings, heldText(name, held[name].rate, digest))
 	}
-	return append(slices.Clone(next.Services), specsOf(held, next)...), warnings
+	return append(slices.Clone(next.Services), s.specsOf(held, next)...), warnings
 }
 
 // heldText says that a service is held, and what to do.

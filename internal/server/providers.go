@@ -11,6 +11,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/config"
 	"github.com/isobar-xds/isobar/internal/source"
 	"github.com/isobar-xds/isobar/internal/source/dns"
+	"github.com/isobar-xds/isobar/internal/source/kubernetes"
 	"github.com/isobar-xds/isobar/internal/source/xdsource"
 	"github.com/isobar-xds/isobar/internal/store"
 )
@@ -20,10 +21,10 @@ import (
 const providerPatience = 5 * time.Second
 
 // providerNames are what operators call the providers of endpoints, by owner.
-var providerNames = map[string]string{isobar.OwnerXDS: "the other control plane", isobar.OwnerDNS: "DNS"}
+var providerNames = map[string]string{isobar.OwnerXDS: "the other control plane", isobar.OwnerDNS: "DNS", isobar.OwnerKubernetes: "the Kubernetes cluster"}
 
-// openProviders opens what another control plane and DNS listed last, and puts
-// the configured services of all sources in force.
+// openProviders opens what another control plane, DNS and a Kubernetes cluster listed
+// last, and puts the configured services of all sources in force.
 func (s *Server) openProviders(kept store.Store) error {
 	var err error
 	if s.upstream, err = xdsource.Open(context.Background(), xdsource.Options{
@@ -33,6 +34,11 @@ func (s *Server) openProviders(kept store.Store) error {
 	}
 	if s.names, err = dns.Open(context.Background(), dns.Options{
 		Registry: s.registry.Provider(isobar.OwnerDNS), Store: kept, Dial: s.opts.DialDNS, Log: s.log, Registerer: s.metrics,
+	}); err != nil {
+		return err
+	}
+	if s.cluster, err = kubernetes.Open(context.Background(), kubernetes.Options{
+		Registry: s.registry.Provider(isobar.OwnerKubernetes), Store: kept, Log: s.log, Registerer: s.metrics,
 	}); err != nil {
 		return err
 	}
@@ -50,15 +56,39 @@ func (s *Server) openProviders(kept store.Store) error {
 // configureSources puts the services of a configuration in force: those of the
 // file and those that providers list, in one change, with those that are held.
 func (s *Server) configureSources(c *config.Config, held map[string]*heldService) error {
-	services := append(slices.Clone(c.Services), specsOf(held, c)...)
+	services := append(slices.Clone(c.Services), s.specsOf(held, c)...)
 	return s.upstream.Configure(upstreamConfig(c.Source), func(listed, unknown []isobar.Service) error {
-		provided := []source.Provided{{Owner: isobar.OwnerXDS, Listed: listed, Awaited: unknown}}
+		xds := source.Provided{Owner: isobar.OwnerXDS, Listed: listed, Awaited: unknown}
 		return s.names.Configure(dnsConfig(c.DNS), func(listed, unknown []isobar.Service) error {
-			provided = append(provided, source.Provided{Owner: isobar.OwnerDNS, Listed: listed, Awaited: unknown})
-			_, err := s.registry.SetConfigured(services, provided, c.Network)
-			return err
+			names := source.Provided{Owner: isobar.OwnerDNS, Listed: listed, Awaited: unknown}
+			return s.cluster.Configure(kubernetesConfig(c.Kubernetes), func(listed, unknown []isobar.Service) error {
+				cluster := source.Provided{Owner: isobar.OwnerKubernetes, Listed: listed, Awaited: unknown}
+				_, err := s.registry.SetConfigured(services, ownedOnce(xds, names, cluster), c.Network)
+				return err
+			})
 		})
 	})
+}
+
+// ownedOnce gives each name to the first provider that has it: a Kubernetes cluster, the
+// last one, may list a Service that the configuration names elsewhere.
+func ownedOnce(providers ...source.Provided) []source.Provided {
+	taken := map[string]string{}
+	keep := func(owner string, list []isobar.Service) []isobar.Service {
+		out := make([]isobar.Service, 0, len(list))
+		for i := range list {
+			if first, is := taken[list[i].Name]; !is || first == owner {
+				taken[list[i].Name] = owner
+				out = append(out, list[i])
+			}
+		}
+		return out
+	}
+	for i := range providers {
+		p := &providers[i]
+		p.Listed, p.Awaited = keep(p.Owner, p.Listed), keep(p.Owner, p.Awaited)
+	}
+	return providers
 }
 
 // previewProviders gives what providers would list with another configuration.
@@ -67,7 +97,9 @@ func (s *Server) previewProviders(c *config.Config) []source.Provided {
 	xds.Listed, xds.Awaited = s.upstream.Preview(upstreamConfig(c.Source))
 	names := source.Provided{Owner: isobar.OwnerDNS}
 	names.Listed, names.Awaited = s.names.Preview(dnsConfig(c.DNS))
-	return []source.Provided{xds, names}
+	cluster := source.Provided{Owner: isobar.OwnerKubernetes}
+	cluster.Listed, cluster.Awaited = s.cluster.Preview(kubernetesConfig(c.Kubernetes))
+	return ownedOnce(xds, names, cluster)
 }
 
 // waitForProviders waits until all have answered for what is not known, at most
@@ -76,6 +108,7 @@ func (s *Server) waitForProviders(ctx context.Context) {
 	began := time.Now()
 	s.upstream.WaitAnswered(ctx, providerPatience)
 	s.names.WaitAnswered(ctx, providerPatience-time.Since(began))
+	s.cluster.WaitAnswered(ctx, providerPatience-time.Since(began))
 }
 
 var dnsFamilies = map[string]dns.Family{"auto": dns.Auto, "ipv4": dns.IPv4, "ipv6": dns.IPv6}

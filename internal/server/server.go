@@ -30,6 +30,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/plan"
 	"github.com/isobar-xds/isobar/internal/source"
 	"github.com/isobar-xds/isobar/internal/source/dns"
+	"github.com/isobar-xds/isobar/internal/source/kubernetes"
 	"github.com/isobar-xds/isobar/internal/source/xdsource"
 	"github.com/isobar-xds/isobar/internal/store"
 	"github.com/isobar-xds/isobar/internal/trace"
@@ -85,8 +86,9 @@ type Server struct {
 
 	files    *store.Files // nil when the store was given
 	registry *source.Registry
-	upstream *xdsource.Client // another control plane that lists endpoints, if one is configured
-	names    *dns.Provider    // names that DNS resolves, if some are configured
+	upstream *xdsource.Client     // another control plane that lists endpoints, if one is configured
+	names    *dns.Provider        // names that DNS resolves, if some are configured
+	cluster  *kubernetes.Provider // the Kubernetes cluster, if one is configured
 	xds      *xds.Server
 	lrs      *lrs.Server
 	hds      *hds.Server
@@ -222,7 +224,7 @@ func (s *Server) buildAdmin() error {
 		Checkers: s.listCheckers,
 		Polls:    s.enterHTTP(s.hds.Handler()),
 		Stopping: s.stopping, Certificates: s.certificates, Attention: s.troubles,
-		Source: s.upstreamState, DNS: s.dnsState,
+		Source: s.upstreamState, DNS: s.dnsState, Kubernetes: s.kubernetesState,
 		Reload: s.Reload, Held: s.heldState, UnknownClusters: s.lrs.Unknown,
 		Subscribers: s.subscribers, Nearest: strict.Nearest,
 		Stall:    func() time.Duration { return max(admin.DefaultStall, 3*s.current.Load().Tick) },
@@ -257,6 +259,7 @@ func (s *Server) Run(ctx context.Context) error {
 	})
 	g.Go(func() error { return s.upstream.Run(ctx) })
 	g.Go(func() error { return s.names.Run(ctx) })
+	g.Go(func() error { return s.cluster.Run(ctx) })
 	unserved, gone := context.WithCancel(context.WithoutCancel(ctx))
 	g.Go(func() error {
 		defer gone()

@@ -174,19 +174,28 @@ func (c contents) waiting() []isobar.Service {
 	return out
 }
 
-// putListed costs no more than what it changes: the others keep their identity.
-func (c contents) putListed(owner string, services []isobar.Service) (contents, error) {
-	add, err := objectsOf(services, owner)
+// changeListed costs no more than what it changes: the others keep their identity.
+func (c contents) changeListed(owner string, put []isobar.Service, remove []string) (contents, error) {
+	add, err := objectsOf(put, owner)
 	if err != nil {
 		return c, err
 	}
 	for name := range add {
-		if have, exists := c.listed[name]; exists && have.Owner != owner {
+		have, exists := c.listed[name]
+		if awaited, waits := c.awaited[name]; waits { // its provider comes first, also before it lists anything
+			have, exists = awaited, true
+		}
+		if exists && have.Owner != owner {
 			return c, owned(name, have.Owner)
 		}
 	}
 	next := make(map[string]isobar.Object, len(c.listed)+len(add))
 	maps.Copy(next, c.listed)
+	for _, name := range remove {
+		if next[name].Owner == owner {
+			delete(next, name)
+		}
+	}
 	maps.Copy(next, add)
 	c.listed = next
 	return c, nil
@@ -310,7 +319,8 @@ func endpointsOf(o isobar.Object) map[string]bool {
 func owned(name, owner string) error {
 	return fmt.Errorf("service %s is %w owner: it belongs to the %s", name, isobar.ErrOwned, cmp.Or(map[string]string{
 		isobar.OwnerFile: "configuration file", isobar.OwnerAPI: "API", isobar.OwnerXDS: "other control plane (source.xds of the configuration file)",
-		isobar.OwnerDNS: "names of source.dns of the configuration file",
+		isobar.OwnerDNS:        "names of source.dns of the configuration file",
+		isobar.OwnerKubernetes: "Kubernetes cluster (source.kubernetes of the configuration file)",
 	}[owner], owner))
 }
 

@@ -11,7 +11,7 @@ import (
 
 func putListed(t *testing.T, r *source.Registry, services ...isobar.Service) {
 	t.Helper()
-	if err := r.PutListed(isobar.OwnerXDS, services); err != nil {
+	if err := r.Provider(isobar.OwnerXDS).PutListed(services); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -48,7 +48,7 @@ func TestListedServicesHaveAnOwner(t *testing.T) {
 	if got, want := names(r), "a=xds f=file x=xds"; got != want {
 		t.Errorf("in force are %s, want %s: the listed one takes its place", got, want)
 	}
-	if err := r.PutListed(isobar.OwnerXDS, []isobar.Service{svc("", 1)}); !errors.Is(err, isobar.ErrInvalid) {
+	if err := r.Provider(isobar.OwnerXDS).PutListed([]isobar.Service{svc("", 1)}); !errors.Is(err, isobar.ErrInvalid) {
 		t.Errorf("no name: %v", err)
 	}
 }
@@ -203,5 +203,15 @@ func TestEachProviderHasItsOwn(t *testing.T) {
 	twice := []source.Provided{{Owner: isobar.OwnerXDS, Listed: []isobar.Service{svc("d", 1)}}, {Owner: isobar.OwnerDNS, Listed: []isobar.Service{svc("d", 1)}}}
 	if _, err := r.SetConfigured(nil, twice, nil); !errors.Is(err, isobar.ErrInvalid) {
 		t.Errorf("two providers have one name: %v, want ErrInvalid", err)
+	}
+	awaited := []source.Provided{{Owner: isobar.OwnerDNS, Awaited: []isobar.Service{{Name: "w"}}}}
+	if _, err := r.SetConfigured(nil, awaited, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Provider(isobar.OwnerKubernetes).PutListed([]isobar.Service{svc("w", 1)}); !errors.Is(err, isobar.ErrOwned) {
+		t.Errorf("kubernetes puts what dns has no endpoints of yet: %v, want ErrOwned", err)
+	}
+	if err := dns.PutListed([]isobar.Service{svc("w", 1)}); err != nil {
+		t.Error(err)
 	}
 }

@@ -17,7 +17,8 @@ func newMetrics(r prometheus.Registerer) metrics {
 			Name: "isobar_source_services", Help: "Services in force, by owner.",
 		}, []string{"owner"}),
 		conflicts: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "isobar_source_conflicts", Help: "Services of the file, of another control plane or of DNS that are not in force because another owner has the name.",
+			Name: "isobar_source_conflicts",
+			Help: "Services of the file, of another control plane, of DNS or of Kubernetes that are not in force because another owner has the name.",
 		}),
 	}
 	if r != nil {
@@ -27,7 +28,7 @@ func newMetrics(r prometheus.Registerer) metrics {
 }
 
 func (m metrics) show(objects []isobar.Object, conflicts int) {
-	count := map[string]int{isobar.OwnerFile: 0, isobar.OwnerAPI: 0, isobar.OwnerXDS: 0, isobar.OwnerDNS: 0}
+	count := map[string]int{isobar.OwnerFile: 0, isobar.OwnerAPI: 0, isobar.OwnerXDS: 0, isobar.OwnerDNS: 0, isobar.OwnerKubernetes: 0}
 	for i := range objects {
 		count[objects[i].Owner]++
 	}

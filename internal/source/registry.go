@@ -1,6 +1,6 @@
 // Package source keeps what the fleet is made of: the services of the
 // configuration file, those of the API, and those whose endpoints another
-// control plane or DNS lists, each with one owner, and the health that operators
+// control plane, DNS or a Kubernetes cluster lists, each with one owner, and the health that operators
 // set. What the API and operators set survives restarts.
 package source
 

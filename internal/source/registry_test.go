@@ -120,7 +120,7 @@ func TestTheEarlierOwnerKeepsAName(t *testing.T) {
 	if got := names(r); got != "x=api y=file" {
 		t.Errorf("have %s", got)
 	}
-	const want = `# HELP isobar_source_conflicts Services of the file, of another control plane or of DNS that are not in force because another owner has the name.
+	const want = `# HELP isobar_source_conflicts Services of the file, of another control plane, of DNS or of Kubernetes that are not in force because another owner has the name.
 # TYPE isobar_source_conflicts gauge
 isobar_source_conflicts 1
 # HELP isobar_source_services Services in force, by owner.
@@ -128,6 +128,7 @@ isobar_source_conflicts 1
 isobar_source_services{owner="api"} 1
 isobar_source_services{owner="dns"} 0
 isobar_source_services{owner="file"} 1
+isobar_source_services{owner="kubernetes"} 0
 isobar_source_services{owner="xds"} 0
 `
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want)); err != nil {

@@ -17,9 +17,10 @@ func (r *Registry) SetFile(services []isobar.Service, network *isobar.Network) (
 	return r.set(func(c contents) (contents, error) { return c.setFile(services, network) })
 }
 
-// Provided is what one provider of endpoints has: another control plane, or DNS.
+// Provided is what one provider of endpoints has: another control plane, DNS, or a
+// Kubernetes cluster.
 type Provided struct {
-	Owner  string // isobar.OwnerXDS or isobar.OwnerDNS
+	Owner  string // isobar.OwnerXDS, isobar.OwnerDNS or isobar.OwnerKubernetes
 	Listed []isobar.Service
 	// Awaited are services whose endpoints the provider does not know yet, without
 	// endpoints: what operators said of those is kept for them, and clients are
@@ -63,18 +64,23 @@ func (r *Registry) Provider(owner string) Provider { return Provider{r, owner} }
 // Get is [Registry.Get].
 func (p Provider) Get(name string) (isobar.Object, error) { return p.registry.Get(name) }
 
-// PutListed is [Registry.PutListed] for the provider's owner.
-func (p Provider) PutListed(services []isobar.Service) error {
-	return p.registry.PutListed(p.owner, services)
+// PutListed is [Registry.ChangeListed] for the provider's owner, with nothing to
+// remove.
+func (p Provider) PutListed(services []isobar.Service) error { return p.ChangeListed(services, nil) }
+
+// ChangeListed is [Registry.ChangeListed] for the provider's owner.
+func (p Provider) ChangeListed(put []isobar.Service, remove []string) error {
+	return p.registry.ChangeListed(p.owner, put, remove)
 }
 
-// PutListed replaces some of the services of a provider, or adds to them; the
-// others stay. The provider keeps them over restarts.
-func (r *Registry) PutListed(owner string, services []isobar.Service) error {
-	services = cloneServices(services)
+// ChangeListed replaces some of the services of a provider, or adds to them, and
+// removes others, in one change; the rest stays. The provider keeps them over
+// restarts.
+func (r *Registry) ChangeListed(owner string, put []isobar.Service, remove []string) error {
+	put = cloneServices(put)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	next, err := r.now.putListed(owner, services)
+	next, err := r.now.changeListed(owner, put, remove)
 	if err != nil {
 		return err
 	}

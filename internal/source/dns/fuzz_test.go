@@ -68,7 +68,7 @@ func run(t *testing.T, kept *store.Memory, cfg *dns.Config, dial func(context.Co
 	if err != nil {
 		return
 	}
-	if err := p.Configure(cfg, func(listed, _ []isobar.Service) error { return registry.PutListed(isobar.OwnerDNS, listed) }); err != nil {
+	if err := p.Configure(cfg, func(listed, _ []isobar.Service) error { return registry.Provider(isobar.OwnerDNS).PutListed(listed) }); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)

@@ -63,9 +63,11 @@ func (p *Provider) Configure(cfg *Config, put func(listed, unknown []isobar.Serv
 	defer p.mu.Unlock()
 	now := time.Now()
 	next := p.table.configured(cfg, p.seed, now)
-	if err := put(next.listed()); err != nil {
+	listed, unknown := next.listed()
+	if err := put(listed, unknown); err != nil {
 		return err
 	}
+	next.took(listed)
 	if cfg != nil && p.cfg != nil && !sameServers(p.cfg, cfg) { // others may know better
 		for _, n := range next.names {
 			n.due = now

@@ -396,6 +396,37 @@ func TestReconfigured(t *testing.T) {
 	})
 }
 
+// TestRefusedServiceAndReloads: a service that the registry refuses keeps what it
+// had, refuses no other configuration, and is tried again with one.
+func TestRefusedServiceAndReloads(t *testing.T) {
+	cfg := configuration(svc("s", "us/a", host("a.example")), svc("new", "us/a", host("b.example")))
+	inWorld(t, configuration(cfg.Services[0]), []string{"a.example. 10 IN A 10.1.0.1", "b.example. 10 IN A 10.1.0.9", "c.example. 10 IN A 10.1.0.3"}, func(w *world) {
+		w.has("s", "us/a: 10.1.0.1:80")
+		w.setRefused("10.1.0.9:80")
+		w.zone.set(t, "a.example. 600 IN A 10.1.0.9", "b.example. 600 IN A 10.1.0.9", "c.example. 600 IN A 10.1.0.3")
+		w.configure(cfg)
+		w.after(11*time.Second).has("s", "us/a: 10.1.0.1:80")
+		w.has("new", "none")
+		st, _ := w.provider.Status()
+		for _, s := range st.Services {
+			if !strings.Contains(s.Refused, "has 10.1.0.9:80") {
+				t.Errorf("%s: %+v", s.Name, s)
+			}
+		}
+		w.configure(configuration(append(cfg.Services, svc("third", "us/a", host("c.example")))...)) // it fails the test where it is refused
+		w.has("s", "us/a: 10.1.0.1:80")
+		if top, _ := w.registry.State(); len(top.Awaited) != 2 {
+			t.Errorf("awaited are %v, want new and third", top.Awaited)
+		}
+		w.after(time.Second).has("third", "us/a: 10.1.0.3:80")
+		w.setRefused("")
+		w.configure(cfg)
+		synctest.Wait()
+		w.has("s", "us/a: 10.1.0.9:80")
+		w.has("new", "us/a: 10.1.0.9:80")
+	})
+}
+
 // TestPreview hands over what Configure would, and changes nothing.
 func TestPreview(t *testing.T) {
 	cfg := configuration(svc("s", "us/a", host("a.example")))

@@ -47,6 +47,7 @@ func (p *Provider) follow(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-p.changed:
+			p.take(nil) // what was refused may fit now
 		case o := <-outcomes:
 			batch := append(drained(outcomes), o)
 			running -= len(batch)
@@ -192,7 +193,6 @@ func (p *Provider) put(changed map[*name]bool) {
 	list := make([]isobar.Service, len(services))
 	for i, s := range services {
 		list[i] = s.compose()
-		s.handed = true
 	}
 	err := p.opts.Registry.PutListed(list)
 	for i, s := range services {
@@ -200,10 +200,14 @@ func (p *Provider) put(changed map[*name]bool) {
 		if err != nil && len(services) > 1 {
 			one = p.opts.Registry.PutListed(list[i : i+1])
 		}
-		s.refused = ""
-		if one != nil {
-			s.refused = keep.Short(one.Error())
-			p.warn("what DNS lists for a service is refused; its endpoints of before stay", "service", s.Settings.Name, "error", s.refused)
+		if one == nil {
+			s.handed, s.refused, s.taken, s.inForce = true, "", true, list[i].Localities
+			continue
+		}
+		before := s.refused
+		s.handed, s.refused = false, keep.Short(one.Error())
+		if s.refused != before {
+			p.warn("the endpoints that DNS lists for a service are refused; the previous ones stay", "service", s.Settings.Name, "error", s.refused)
 		}
 	}
 	p.saver.Changed()

@@ -53,11 +53,13 @@ type name struct {
 type service struct {
 	Service
 
-	names    [][]*name // by locality
-	handed   bool      // it has been handed over
-	leftOut  int       // endpoints that are in another locality too, or too many
-	reason   string    // of the first of them
-	refused  string    // why the registry refused it; empty = it did not
+	names    [][]*name                // by locality
+	handed   bool                     // the registry has all that is known
+	leftOut  int                      // endpoints that are in another locality too, or too many
+	reason   string                   // of the first of them
+	refused  string                   // why the registry refused it; empty = it did not
+	inForce  []isobar.ServiceLocality // what the registry took last
+	taken    bool                     // it has taken something
 	doubtful time.Time
 }
 
@@ -105,12 +107,15 @@ func (t *table) configured(cfg *Config, seed func(service string) []isobar.Servi
 		}
 		return n
 	}
-	handed := make(map[string]bool, len(t.services))
+	before := make(map[string]*service, len(t.services))
 	for _, s := range t.services {
-		handed[s.Settings.Name] = s.handed
+		before[s.Settings.Name] = s
 	}
 	for i := range cfg.Services {
-		s := &service{Service: cfg.Services[i], handed: handed[cfg.Services[i].Settings.Name]}
+		s := &service{Service: cfg.Services[i]}
+		if old := before[s.Settings.Name]; old != nil {
+			s.handed, s.refused, s.inForce, s.taken = old.handed, old.refused, old.inForce, old.taken
+		}
 		for _, lookups := range s.Lookups {
 			names := make([]*name, 0, len(lookups))
 			for _, l := range lookups {
@@ -123,9 +128,6 @@ func (t *table) configured(cfg *Config, seed func(service string) []isobar.Servi
 	}
 	slices.SortFunc(next.names, func(a, b *name) int { return compareLookups(a.Lookup, b.Lookup) })
 	slices.SortFunc(next.services, func(a, b *service) int { return strings.Compare(a.Settings.Name, b.Settings.Name) })
-	for _, s := range next.services {
-		s.handed = s.handed || s.known()
-	}
 	return next
 }
 
@@ -210,18 +212,49 @@ func (s *service) join(to []isobar.Endpoint, n *name, seen map[string]bool) []is
 }
 
 // listed gives the services that are to be in force, and those of which no
-// endpoints are known.
+// endpoints are known. A service that the registry has refused keeps what it had:
+// it must not refuse another configuration.
 func (t *table) listed() (listed, unknown []isobar.Service) {
 	for _, s := range t.services {
-		if s.known() {
+		switch {
+		case s.refused != "" && s.taken:
+			listed = append(listed, s.kept())
+		case s.refused == "" && s.known():
 			listed = append(listed, s.compose())
-			continue
+		default:
+			settings := s.Settings
+			settings.Localities = nil
+			unknown = append(unknown, settings)
 		}
-		settings := s.Settings
-		settings.Localities = nil
-		unknown = append(unknown, settings)
 	}
 	return listed, unknown
+}
+
+// kept joins what the registry took last with what is configured.
+func (s *service) kept() isobar.Service {
+	out := s.Settings
+	out.Localities = nil
+	for i := range s.Settings.Localities {
+		l := s.Settings.Localities[i]
+		if j := slices.IndexFunc(s.inForce, func(o isobar.ServiceLocality) bool { return o.Locality == l.Locality }); j >= 0 {
+			l.Endpoints = s.inForce[j].Endpoints
+			out.Localities = append(out.Localities, l)
+		}
+	}
+	return out
+}
+
+// took notes what the registry has taken: what listed gave.
+func (t *table) took(listed []isobar.Service) {
+	taken := make(map[string]*isobar.Service, len(listed))
+	for i := range listed {
+		taken[listed[i].Name] = &listed[i]
+	}
+	for _, s := range t.services {
+		if one := taken[s.Settings.Name]; one != nil && s.refused == "" {
+			s.handed, s.taken, s.inForce = true, true, one.Localities
+		}
+	}
 }
 
 // answered reports whether something is known of every service, or all of its

@@ -152,6 +152,26 @@ type world struct {
 	mu     sync.Mutex
 	down   map[string]bool // servers that can't be reached
 	dialed []string
+	refuse string // the registry takes no service with this address; empty = it takes all
+}
+
+// validate refuses what setRefused names.
+func (w *world) validate(services []isobar.Service) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range services {
+		if _, _, found := services[i].Endpoint(w.refuse); found {
+			return fmt.Errorf("%w: %s has %s", isobar.ErrInvalid, services[i].Name, w.refuse)
+		}
+	}
+	return nil
+}
+
+// setRefused lets the registry refuse services with this address.
+func (w *world) setRefused(address string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.refuse = address
 }
 
 // inWorld runs a test with a zone and a configured provider.
@@ -208,7 +228,7 @@ func (w *world) setDown(down bool, servers ...string) {
 func (w *world) start(cfg *dns.Config) {
 	w.t.Helper()
 	var err error
-	if w.registry, err = source.Open(w.t.Context(), source.Options{Store: w.kept, Logger: slog.New(slog.DiscardHandler)}); err != nil {
+	if w.registry, err = source.Open(w.t.Context(), source.Options{Store: w.kept, Validate: w.validate, Logger: slog.New(slog.DiscardHandler)}); err != nil {
 		w.t.Fatal(err)
 	}
 	w.metrics = prometheus.NewRegistry()

@@ -33,7 +33,7 @@ func FuzzSaved(f *testing.F) {
 		if err != nil {
 			return
 		}
-		_ = c.Configure(configuration("web"), func(listed, _ []isobar.Service) error { return registry.PutListed(isobar.OwnerXDS, listed) })
+		_ = c.Configure(configuration("web"), func(listed, _ []isobar.Service) error { return registry.Provider(isobar.OwnerXDS).PutListed(listed) })
 		top, table := registry.State()
 		_, _ = plan.Next(plan.Input{Now: time.Unix(0, 0), Trigger: assign.Rebase, Topology: top, Health: table, Version: 1}) // an error keeps the plan before
 		c.Status()

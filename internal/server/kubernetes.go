@@ -1,0 +1,99 @@
+package server
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/admin"
+	"github.com/isobar-xds/isobar/internal/config"
+	"github.com/isobar-xds/isobar/internal/source/kubernetes"
+	"github.com/isobar-xds/isobar/internal/source/kubernetes/table"
+)
+
+// kubernetesConfig translates; nil stays nil.
+func kubernetesConfig(c *config.KubernetesSource) *kubernetes.Config {
+	if c == nil {
+		return nil
+	}
+	out := &kubernetes.Config{
+		Cluster:  kubernetes.Cluster{Kubeconfig: c.Kubeconfig, Context: c.Context, Namespaces: c.Namespaces, Selector: c.Selector},
+		Places:   table.Places{Regions: c.Regions, Default: c.DefaultLocality},
+		Template: c.Template, Ceiling: c.Ceiling, Services: make(map[string]isobar.Service, len(c.Services)),
+	}
+	for i := range c.Services {
+		out.Services[c.Services[i].Name] = c.Services[i]
+	}
+	return out
+}
+
+// kubernetesNames lists the services that the Kubernetes cluster of a configuration
+// has, as far as it is known.
+func (s *Server) kubernetesNames(c *config.Config) []string {
+	listed, unknown := s.cluster.Preview(kubernetesConfig(c.Kubernetes))
+	out := make([]string, 0, len(listed)+len(unknown))
+	for i := range listed {
+		out = append(out, listed[i].Name)
+	}
+	for i := range unknown {
+		out = append(out, unknown[i].Name)
+	}
+	return out
+}
+
+// kubernetesState shows operators how things stand with the Kubernetes cluster.
+func (s *Server) kubernetesState() (any, bool) { return s.cluster.Status() }
+
+// kubernetesGrace is for how long the Kubernetes API may be away without a word, once
+// it has listed everything: its servers restart, too.
+const kubernetesGrace = time.Minute
+
+// kubernetesTroubles tells operators what is wrong with the Kubernetes cluster and
+// what it lists.
+func (s *Server) kubernetesTroubles() []admin.Attention {
+	st, ok := s.cluster.Status()
+	if !ok {
+		return nil
+	}
+	var out []admin.Attention
+	switch away := !st.Doubtful.IsZero() && time.Since(st.Doubtful) > kubernetesGrace; {
+	case st.Failure != "" && len(st.Services) == 0:
+		out = append(out, admin.NewAttention(admin.SourceWaiting, "no services from the Kubernetes cluster yet: %s", st.Failure))
+	case away || st.Failure != "" && !st.Listed:
+		out = append(out, admin.NewAttention(admin.SourceLost, "the Kubernetes cluster %s can't be watched since %s; the endpoints that it listed last stay: %s",
+			st.Server, st.Doubtful.UTC().Format(time.RFC3339), st.Failure))
+	}
+	for i := range st.Services {
+		svc := &st.Services[i]
+		if code, text := kubernetesTrouble(svc); text != "" {
+			out = append(out, admin.NewAttention(code, "%s: %s", svc.Name, text).Of(svc.Name))
+		}
+		if svc.LeftOut > 0 {
+			out = append(out, admin.NewAttention(admin.EndpointsLeftOut, "%s: %d endpoints of the Kubernetes cluster are left out: %s",
+				svc.Name, svc.LeftOut, svc.Reason).Of(svc.Name))
+		}
+	}
+	return out
+}
+
+// kubernetesTrouble says what is wrong with a service; empty where nothing is.
+func kubernetesTrouble(svc *kubernetes.ServiceStatus) (admin.Code, string) {
+	switch svc.State {
+	case kubernetes.Waiting:
+		return admin.SourceWaiting, "its clients get no endpoints yet: the Kubernetes cluster is not listed"
+	case kubernetes.Missing:
+		return admin.SourceWaiting, "its clients get no endpoints: the Kubernetes cluster has no such Service with this port, " +
+			"or its labels do not fit the selector; correct its name under source.kubernetes.services, which is SERVICE.NAMESPACE:PORT"
+	case kubernetes.Refused:
+		return admin.SourceRefused, "Isobar refuses the endpoints of the Kubernetes cluster: " + svc.Refused
+	case kubernetes.Empty:
+		if svc.Settings || svc.NotReady > 0 {
+			return admin.SourceHeld, fmt.Sprintf("the Kubernetes cluster lists no endpoint that is ready, and %d that are not", svc.NotReady)
+		}
+	case kubernetes.Current, kubernetes.Kept:
+		if svc.Held > 0 {
+			return admin.SourceHeld, fmt.Sprintf("%d endpoints stopped being ready at once, which is most of them; clients try them if nothing better is left", svc.Held)
+		}
+	}
+	return "", ""
+}

@@ -1,0 +1,66 @@
+package kubernetes
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+)
+
+const (
+	storeKey = "kubernetes-source"
+	// savedFormat is the version of saved; a newer one is refused.
+	savedFormat = 1
+)
+
+// saved is what is known of the cluster.
+type saved struct {
+	Format   int            `json:"format"`
+	Services []savedService `json:"services"` // sorted by name
+}
+
+type savedService struct {
+	Name       string                   `json:"name"`
+	At         time.Time                `json:"at,omitzero"`
+	Localities []isobar.ServiceLocality `json:"localities"` // Locality and Endpoints alone
+}
+
+// load fills the entries with what was saved.
+func (p *Provider) load(ctx context.Context) error {
+	data, err := p.saver.Load(ctx)
+	if err != nil {
+		return fmt.Errorf("loading what Kubernetes listed: %w", err)
+	}
+	if data == nil {
+		return nil
+	}
+	var s saved
+	if err := json.Unmarshal(data, &s); err != nil {
+		return fmt.Errorf("what Kubernetes listed can't be read: %w", err)
+	}
+	if s.Format > savedFormat {
+		return fmt.Errorf("what Kubernetes listed was saved by a newer version (format %d, this one reads up to %d)", s.Format, savedFormat)
+	}
+	for _, from := range s.Services {
+		p.entries[from.Name] = known(from.Name, from.Localities, from.At)
+	}
+	return nil
+}
+
+// encode gives what is to be saved.
+func (p *Provider) encode() (data []byte, empty bool, err error) {
+	s := saved{Format: savedFormat, Services: []savedService{}}
+	p.mu.Lock()
+	for _, name := range slices.Sorted(maps.Keys(p.entries)) {
+		if e := p.entries[name]; e.taken { // what it holds is never written again, so it is shared
+			s.Services = append(s.Services, savedService{Name: name, At: e.at, Localities: e.inForce})
+		}
+	}
+	p.mu.Unlock()
+	data, err = json.Marshal(s)
+	return data, len(s.Services) == 0, err
+}

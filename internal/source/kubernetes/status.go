@@ -1,0 +1,142 @@
+package kubernetes
+
+import (
+	"maps"
+	"slices"
+	"time"
+)
+
+// State of a service.
+type State string
+
+// The states.
+const (
+	Waiting State = "waiting" // it has settings, and the cluster was not listed yet
+	Missing State = "missing" // it has settings, and the cluster has no such Service or port
+	Current State = "current" // as the cluster has it
+	Kept    State = "kept"    // as it was known before; the cluster can't be watched
+	Refused State = "refused" // what the cluster lists breaks a rule; the one before stays
+	Empty   State = "empty"   // no endpoint can be used
+)
+
+var states = [...]State{Waiting, Missing, Current, Kept, Refused, Empty}
+
+// Status is the state of everything, for operators.
+type Status struct {
+	Server   string          `json:"server,omitempty"`
+	Listed   bool            `json:"listed"`                  // the cluster was listed since the start, or since the configuration named it
+	Doubtful time.Time       `json:"doubtful_since,omitzero"` // since when the cluster may have changed unseen
+	Failure  string          `json:"failure,omitempty"`       // why it can't be watched
+	Watches  []WatchStatus   `json:"watches"`
+	Services []ServiceStatus `json:"services"` // sorted by name
+}
+
+// WatchState is the state of a watch.
+type WatchState string
+
+// The states of watches.
+const (
+	WatchListed  WatchState = "listed"  // it has listed, and follows
+	WatchWaiting WatchState = "waiting" // it has not listed yet
+	WatchFailing WatchState = "failing" // requests fail
+	WatchWithout WatchState = "without" // it is not permitted, and can be done without
+)
+
+func (f *feedState) state() WatchState {
+	switch {
+	case f.without():
+		return WatchWithout
+	case !f.failing.IsZero():
+		return WatchFailing
+	case f.synced:
+		return WatchListed
+	default:
+		return WatchWaiting
+	}
+}
+
+// WatchStatus is the state of the watch of one resource.
+type WatchStatus struct {
+	Resource  string     `json:"resource"`
+	Namespace string     `json:"namespace,omitempty"` // empty = all
+	State     WatchState `json:"state"`
+	Objects   int        `json:"objects"`
+	Failing   time.Time  `json:"failing_since,omitzero"`
+	Failure   string     `json:"failure,omitempty"`
+}
+
+// ServiceStatus is the state of one service.
+type ServiceStatus struct {
+	Name     string    `json:"name"`
+	State    State     `json:"state"`
+	Settings bool      `json:"settings,omitempty"`  // the configuration names it
+	Changed  time.Time `json:"changed,omitzero"`    // when what is in force was listed
+	Ready    int       `json:"ready"`               // endpoints
+	Draining int       `json:"draining,omitempty"`  // they end soon
+	Held     int       `json:"held,omitempty"`      // lost with most others at once: used where nothing else is left
+	NotReady int       `json:"not_ready,omitempty"` // listed in slices and not served
+	LeftOut  int       `json:"left_out,omitempty"`  // can't be used
+	Reason   string    `json:"left_out_reason,omitempty"`
+	Refused  string    `json:"refused,omitempty"`
+}
+
+// Status tells how things stand; false when no cluster is watched.
+func (p *Provider) Status() (Status, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cfg == nil {
+		return Status{}, false
+	}
+	s := Status{Listed: p.synced, Watches: []WatchStatus{}, Services: make([]ServiceStatus, 0, len(p.entries))}
+	s.Doubtful, s.Failure = p.doubtful()
+	if p.session != nil {
+		s.Server = p.session.host
+		for _, f := range p.session.feeds {
+			s.Watches = append(s.Watches, WatchStatus{
+				Resource: f.resource, Namespace: f.namespace, State: f.state(), Objects: f.objects, Failing: f.failing, Failure: f.failure,
+			})
+		}
+	}
+	for _, name := range p.names() {
+		e := p.entries[name]
+		_, settings := p.cfg.Services[name]
+		one := ServiceStatus{Name: name, State: p.state(e), Settings: settings}
+		if e != nil {
+			one.Changed, one.Refused, one.Reason = e.at, e.refused, e.Reason
+			one.Ready, one.Draining, one.Held, one.NotReady, one.LeftOut = e.Counts.Ready, e.Counts.Draining, e.Counts.Held, e.Counts.NotReady, e.Counts.LeftOut
+		}
+		s.Services = append(s.Services, one)
+	}
+	return s, true
+}
+
+// names lists the services that are known and those that have settings, sorted.
+func (p *Provider) names() []string {
+	out := slices.Collect(maps.Keys(p.entries))
+	for name := range p.cfg.Services {
+		if p.entries[name] == nil {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// state is that of an entry; nil = there is none. p.mu is held.
+func (p *Provider) state(e *entry) State {
+	since, _ := p.doubtful()
+	switch {
+	case e == nil && p.synced:
+		return Missing
+	case e == nil:
+		return Waiting
+	case e.refused != "":
+		return Refused
+	case !since.IsZero():
+		return Kept
+	case len(e.Localities) == 0:
+		return Empty
+	default:
+		return Current
+	}
+}
