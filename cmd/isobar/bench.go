@@ -38,9 +38,9 @@ soon assignments come, how far apart the first and the last client get a change,
 and with --reconnect how soon all are served again after every connection was
 lost at once. The exit status is 0 only if every client got all its assignments.
 
-Each client subscribes to some services on an aggregated stream (ADS), and has a
-load reporting stream (LRS) on which it reports as often as the server asks. Its
-reports are empty unless --rate is given.
+Each client subscribes to some services on an aggregated stream (ADS), or with
+--streams on a stream for each, and has a load reporting stream (LRS) on which it
+reports as often as the server asks. Its reports are empty unless --rate is given.
 
 The clients are real load: they take connections, streams and memory of the
 server, and show up in its metrics. A server that is not on this machine gets
@@ -57,9 +57,13 @@ weights by them. Do not use it against a server with clients of its own.`,
 	f.StringVar(&o.Target, "server", "127.0.0.1:18000", "the server's xDS address, HOST:PORT")
 	f.IntVar(&o.Clients, "clients", 100, "clients, each with a stream for discovery and one for load reports")
 	f.IntVar(&o.Connections, "connections", 0, "TCP connections that the clients share (default: one for 50 clients)")
+	f.IntVar(&o.Addresses, "addresses", 0, "addresses of 127.0.0.0/8 that the connections come from, to a server on this machine (Linux): limits count by address")
 	f.StringSliceVar(&flags.localities, "localities", nil, "where the clients are: region/zone,... (default: where services have endpoints)")
 	f.StringSliceVar(&o.Services, "services", nil, "services to subscribe to (default: all that the server lists)")
 	f.IntVar(&o.Subscribe, "subscribe", loadgen.DefaultSubscribe, "services of each client")
+	f.StringVar((*string)(&o.Streams), "streams", string(loadgen.SharedADS),
+		"discovery streams of a client: shared (one for all services), ads (one for each service, as grpc-java, gRPC C++ and Python)"+
+			" or eds (one for each service, as Envoys outside ADS)")
 	f.Float64Var(&o.Rate, "rate", 0, "requests/s that each client claims to send, over all its services; moves weights")
 	f.DurationVar(&o.Ramp, "ramp", 5*time.Second, "time over which the clients connect")
 	f.DurationVar(&o.Duration, "duration", 30*time.Second, "how long they stay, from when the first one connects")
@@ -122,8 +126,14 @@ func (f *benchFlags) complete(log *slog.Logger) error {
 		f.options.Localities = append(f.options.Localities, l)
 	}
 	switch {
+	case f.options.Addresses < 0 || f.options.Addresses > loadgen.MaxAddresses:
+		return usagef("--addresses %d, want 0 to %d", f.options.Addresses, loadgen.MaxAddresses)
+	case f.options.Addresses > 0 && !onLoopback(host):
+		return usagef("--addresses are of this machine, and --server %q is not", f.options.Target)
 	case f.options.Subscribe < 1:
 		return usagef("--subscribe %d, want at least 1", f.options.Subscribe)
+	case f.options.Streams != loadgen.SharedADS && f.options.Streams != loadgen.EachADS && f.options.Streams != loadgen.EachEDS:
+		return usagef("--streams %q, want %s, %s or %s", f.options.Streams, loadgen.SharedADS, loadgen.EachADS, loadgen.EachEDS)
 	case !(f.options.Rate >= 0 && f.options.Rate <= loadgen.MaxRate): // nor NaN
 		return usagef("--rate %v, want 0 to %v requests/s", f.options.Rate, loadgen.MaxRate)
 	case f.options.Clients < 1 || f.options.Clients > loadgen.MaxClients:

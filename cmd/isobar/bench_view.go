@@ -47,6 +47,7 @@ func benchText(r *loadgen.Result) string {
 		fmt.Fprintf(&b, "%-12s %s\n", name, fmt.Sprintf(format, args...))
 	}
 	line("clients", "%d on %d connections, for %.0f s; each has %d of %d services", r.Clients, r.Connections, r.Seconds, r.Subscribed, r.Services)
+	line("streams", "%d for discovery", r.Streams)
 	line("localities", "%s", shortList(r.Localities))
 	line("first EDS", "%s", arrivalText(&r.FirstEDS))
 	if r.Reconnect != nil {

@@ -29,8 +29,9 @@ refusal (NACK), also after the client recovered from it.
 A client that asks for a service that does not exist is shown as "not found", with
 the names that may be meant.
 
-The streams of one process on one connection are one client. Clients that share a
-node id have a line each.`,
+The streams of one process on one connection are one client; the last line counts
+the streams for discovery of them all. Clients that share a node id have a line
+each.`,
 		Example: "  isobar clients\n  isobar clients -o json | jq '.clients[] | select(.in_sync | not)'",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -61,8 +62,9 @@ func writeJSON(w io.Writer, v any) error {
 // writeClients prints a table with one line for each client.
 func writeClients(w io.Writer, list admin.ClientList, width int) error {
 	var b strings.Builder
-	inSync, lost := 0, 0
+	inSync, lost, streams := 0, 0, 0
 	for i := range list.Clients {
+		streams += list.Clients[i].Streams
 		if list.Clients[i].InSync {
 			inSync++
 		}
@@ -77,7 +79,7 @@ func writeClients(w io.Writer, list admin.ClientList, width int) error {
 	for i := range list.Clients {
 		writeTroubles(&b, &list.Clients[i])
 	}
-	fmt.Fprintf(&b, "%d of %d clients in sync", inSync, len(list.Clients))
+	fmt.Fprintf(&b, "%d of %d clients in sync, on %d streams", inSync, len(list.Clients), streams)
 	if lost > 0 {
 		fmt.Fprintf(&b, ", %d asking for services that do not exist", lost)
 	}

@@ -59,6 +59,7 @@ type Held struct {
 // ClientSummary counts the clients by state.
 type ClientSummary struct {
 	Total            int     `json:"total"`
+	Streams          int     `json:"streams"` // of them all, for discovery
 	InSync           int     `json:"in_sync"`
 	Behind           int     `json:"behind"`             // something sent is not accepted yet
 	Refusing         int     `json:"refusing"`           // something sent was rejected and not accepted since
@@ -212,6 +213,7 @@ func (b *statusBuilder) clients(all []Client) {
 	hangs := "" // of those who are late, who is latest
 	for i := range all {
 		c := &all[i]
+		b.Clients.Streams += c.Streams
 		if c.LRS != nil {
 			b.Clients.Reporting++
 		}

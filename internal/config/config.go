@@ -76,7 +76,7 @@ type XDS struct {
 	// Clients2017 are patterns, as of [path.Match], of the node ids or node
 	// clusters of clients that call the methods of v2 and mean those of 2017.
 	Clients2017 []string
-	MaxStreams  int // streams of each kind served at once; 0 = 20,000
+	MaxStreams  int // streams of each kind served at once; 0 = 40,000
 	// EndpointLoad asks clients to report load by endpoint, too.
 	EndpointLoad bool
 	// EnvoyEndpoints is how many endpoints an Envoy that probes is given at most,
@@ -105,10 +105,11 @@ type Admission struct {
 
 // Defaults of Admission. Those that are left out follow max_streams.
 const (
-	DefaultMaxStreams       = 20_000
+	DefaultMaxStreams       = 40_000
 	DefaultStreamsPerSecond = 4_000
 	DefaultBurst            = 20_000
 	DefaultPeerLocalities   = 1_000
+	defaultMaxConnections   = 40_000
 	DefaultNameMegabytes    = 1_024
 )
 
@@ -118,8 +119,9 @@ func (x *XDS) Limits() Admission {
 	a.StreamsPerSecond = cmp.Or(a.StreamsPerSecond, DefaultStreamsPerSecond)
 	a.Burst = cmp.Or(a.Burst, DefaultBurst)
 	streams := cmp.Or(x.MaxStreams, DefaultMaxStreams)
-	a.MaxConnections = cmp.Or(a.MaxConnections, 2*streams) // for discovery and load reports
-	a.PeerStreams = cmp.Or(a.PeerStreams, streams)         // one identity is often a whole fleet
+	// One for discovery and one for load reports; many streams share connections.
+	a.MaxConnections = cmp.Or(a.MaxConnections, min(2*streams, max(streams, defaultMaxConnections)))
+	a.PeerStreams = cmp.Or(a.PeerStreams, streams) // one identity is often a whole fleet
 	a.PeerLocalities = cmp.Or(a.PeerLocalities, DefaultPeerLocalities)
 	a.NameMegabytes = cmp.Or(a.NameMegabytes, DefaultNameMegabytes)
 	return a

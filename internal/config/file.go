@@ -72,7 +72,7 @@ func readXDS(v strict.Value, x *XDS) (at [3]*strict.Value) {
 	v.Object([]strict.Field{
 		l.listenField(), boolField("insecure", &l.insecure),
 		{Name: "max_streams", Read: func(v strict.Value) {
-			if n, ok := v.Int(strict.Range{Min: 1, Max: 1e6, ZeroHint: "leave it out for 20000"}); ok {
+			if n, ok := v.Int(strict.Range{Min: 1, Max: 1e6, ZeroHint: "leave it out for 40000"}); ok {
 				x.MaxStreams = int(n)
 			}
 		}},

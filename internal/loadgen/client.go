@@ -23,7 +23,10 @@ import (
 	"github.com/isobar-xds/isobar/internal/wire"
 )
 
-const adsMethod = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources"
+const (
+	adsMethod = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources"
+	edsMethod = "/envoy.service.endpoint.v3.EndpointDiscoveryService/StreamEndpoints"
+)
 
 // retryDelay is the mean time until a client opens a stream again; how long it
 // is differs by half of it either way.
@@ -31,12 +34,11 @@ const retryDelay = time.Second
 
 // client is one synthetic client.
 type client struct {
-	id    int
-	run   *run
-	names []string // of the services that it subscribes to
-	node  []byte   // encoded
-	// Names and type URL, as every request repeats them.
-	clusterNames, endpointNames []byte
+	id            int
+	run           *run
+	names         []string // of the services that it subscribes to
+	node          []byte   // encoded
+	subscriptions []subscription
 
 	begun    atomic.Bool // it has tried to connect
 	answered atomic.Bool // it has an assignment, on its present connection
@@ -47,9 +49,13 @@ type client struct {
 }
 
 // newNode encodes the node of a client.
-func newNode(id string, l isobar.Locality) ([]byte, error) {
+func newNode(id string, l isobar.Locality, on Streams) ([]byte, error) {
+	agent := "isobar-bench"
+	if on == EachADS { // only gRPC does so
+		agent = "gRPC isobar-bench"
+	}
 	n := &corev3.Node{
-		Id: id, Cluster: "isobar-bench", UserAgentName: "isobar-bench",
+		Id: id, Cluster: "isobar-bench", UserAgentName: agent,
 		ClientFeatures: []string{"envoy.lrs.supports_send_all_clusters"},
 	}
 	if !l.IsZero() {
@@ -58,8 +64,31 @@ func newNode(id string, l isobar.Locality) ([]byte, error) {
 	return proto.Marshal(n)
 }
 
-// subscription encodes what all requests for a type have in common.
-func subscription(names []string, url string) []byte {
+// subscription is what a client asks for on one stream.
+type subscription struct {
+	method string
+	// Names and type URL, as every request repeats them; no clusters outside of ADS.
+	clusters, endpoints []byte
+}
+
+// subscriptions are those of a client of these services.
+func subscriptions(names []string, on Streams) []subscription {
+	if on == SharedADS {
+		return []subscription{{adsMethod, requestFor(names, wire.ClusterURL), requestFor(names, wire.EndpointsURL)}}
+	}
+	out := make([]subscription, len(names))
+	for i := range names {
+		one := names[i : i+1]
+		out[i] = subscription{method: edsMethod, endpoints: requestFor(one, wire.EndpointsURL)}
+		if on == EachADS {
+			out[i].method, out[i].clusters = adsMethod, requestFor(one, wire.ClusterURL)
+		}
+	}
+	return out
+}
+
+// requestFor encodes what all requests for a type have in common.
+func requestFor(names []string, url string) []byte {
 	var b []byte
 	for _, n := range names {
 		b = protowire.AppendTag(b, fieldNames, protowire.BytesType)
@@ -96,10 +125,15 @@ func answer(version, nonce string, subscription []byte, refused error) [][]byte 
 	return [][]byte{head, subscription, tail}
 }
 
-// discover keeps a discovery stream open until ctx ends. began is when the
+// discover keeps the discovery streams open until ctx ends. began is when the
 // client wanted its assignments.
 func (c *client) discover(ctx context.Context, conn *grpc.ClientConn, began time.Time) {
-	c.again(ctx, func() error { return c.discovery(ctx, conn, began) })
+	var streams sync.WaitGroup
+	for i := range c.subscriptions {
+		s := &c.subscriptions[i]
+		streams.Go(func() { c.again(ctx, func() error { return c.discovery(ctx, conn, s, began) }) })
+	}
+	streams.Wait()
 }
 
 // again calls stream until ctx ends, with pauses as the server asks for.
@@ -155,15 +189,19 @@ func frame(pieces ...[]byte) *wire.Frame {
 }
 
 // discovery is one discovery stream, until it ends.
-func (c *client) discovery(ctx context.Context, conn *grpc.ClientConn, began time.Time) error {
-	s, err := conn.NewStream(ctx, bidirectional, adsMethod)
+func (c *client) discovery(ctx context.Context, conn *grpc.ClientConn, on *subscription, began time.Time) error {
+	s, err := conn.NewStream(ctx, bidirectional, on.method)
 	if err != nil {
 		return err
 	}
-	if err := send(s, first(c.node, c.clusterNames)); err != nil {
+	d := discovered{on: on, clusters: on.clusters == nil}
+	begin := on.clusters
+	if d.clusters {
+		begin = on.endpoints
+	}
+	if err := send(s, first(c.node, begin)); err != nil {
 		return err
 	}
-	var d discovered
 	for {
 		r := response{catalog: c.run.catalog}
 		if err := s.RecvMsg(&r); err != nil {
@@ -174,11 +212,11 @@ func (c *client) discovery(ctx context.Context, conn *grpc.ClientConn, began tim
 		case wire.ClusterURL:
 			if !d.clusters {
 				d.clusters = true
-				if err := send(s, c.endpointNames); err != nil {
+				if err := send(s, on.endpoints); err != nil {
 					return err
 				}
 			}
-			reply = answer(r.version, r.nonce, c.clusterNames, nil)
+			reply = answer(r.version, r.nonce, on.clusters, nil)
 		case wire.EndpointsURL:
 			reply = c.took(&r, &d, began)
 		default:
@@ -192,6 +230,7 @@ func (c *client) discovery(ctx context.Context, conn *grpc.ClientConn, began tim
 
 // discovered is what a stream has brought so far.
 type discovered struct {
+	on        *subscription
 	clusters  bool   // the first response on clusters
 	endpoints bool   // the first one on endpoints
 	version   string // of the endpoints that were accepted last
@@ -204,7 +243,7 @@ func (c *client) took(r *response, d *discovered, began time.Time) [][]byte {
 		if a.refused != nil {
 			err := fmt.Errorf("%s: %w", a.service, a.refused)
 			book.nacked(err)
-			return answer(d.version, r.nonce, c.endpointNames, err)
+			return answer(d.version, r.nonce, d.on.endpoints, err)
 		}
 	}
 	now := time.Now()
@@ -221,12 +260,13 @@ func (c *client) took(r *response, d *discovered, began time.Time) [][]byte {
 		book.pushed(r.version, r.size, now)
 	} else {
 		d.endpoints = true
-		if !c.answered.Swap(true) {
+		// Of one of many streams the client waits for the last.
+		if (len(c.subscriptions) == 1 || c.complete()) && !c.answered.Swap(true) {
 			book.first(now.Sub(began))
 		}
 	}
 	d.version = r.version
-	return answer(r.version, r.nonce, c.endpointNames, nil)
+	return answer(r.version, r.nonce, d.on.endpoints, nil)
 }
 
 // complete tells whether the client has an assignment of each service.

@@ -63,7 +63,7 @@ func (r *run) ask(ctx context.Context) error {
 	if len(r.opts.Services) > 0 && len(r.opts.Localities) > 0 {
 		return nil
 	}
-	conn, err := r.dial()
+	conn, err := r.dial(0)
 	if err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func (r *run) ask(ctx context.Context) error {
 	if len(r.opts.Localities) > 0 {
 		where = r.opts.Localities[0]
 	}
-	node, err := newNode("isobar-bench", where)
+	node, err := newNode("isobar-bench", where, SharedADS)
 	if err != nil {
 		return err
 	}
@@ -94,7 +94,7 @@ func (r *run) ask(ctx context.Context) error {
 
 // askServices lists all clusters.
 func (r *run) askServices(s grpc.ClientStream, node []byte) ([]string, error) {
-	m, err := r.request(s, first(node, subscription(nil, wire.ClusterURL)))
+	m, err := r.request(s, first(node, requestFor(nil, wire.ClusterURL)))
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +107,7 @@ func (r *run) askServices(s grpc.ClientStream, node []byte) ([]string, error) {
 
 // askLocalities lists where the first services have endpoints.
 func (r *run) askLocalities(s grpc.ClientStream, node []byte) ([]isobar.Locality, error) {
-	sub := subscription(r.opts.Services[:min(learnFrom, len(r.opts.Services))], wire.EndpointsURL)
+	sub := requestFor(r.opts.Services[:min(learnFrom, len(r.opts.Services))], wire.EndpointsURL)
 	if node != nil {
 		sub = first(node, sub)
 	}
@@ -144,7 +144,7 @@ func (r *run) makeClients() error {
 	for i := range r.clients {
 		turn := i * each / all
 		place := i - (turn*all+each-1)/each // in its turn
-		node, err := newNode(fmt.Sprintf("isobar-bench-%d", i), r.opts.Localities[(place+turn)%where])
+		node, err := newNode(fmt.Sprintf("isobar-bench-%d", i), r.opts.Localities[(place+turn)%where], r.opts.Streams)
 		if err != nil {
 			return err
 		}
@@ -152,7 +152,7 @@ func (r *run) makeClients() error {
 		for k := range each {
 			c.names = append(c.names, r.opts.Services[(i*each+k)%all])
 		}
-		c.clusterNames, c.endpointNames = subscription(c.names, wire.ClusterURL), subscription(c.names, wire.EndpointsURL)
+		c.subscriptions = subscriptions(c.names, r.opts.Streams)
 		r.clients[i] = c
 	}
 	return nil

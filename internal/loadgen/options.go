@@ -15,12 +15,13 @@ import (
 const (
 	MaxClients       = 100_000
 	MaxRate          = 1e6 // of a client, requests/s
+	MaxAddresses     = 60_000
 	DefaultSubscribe = 10
 	DefaultPatience  = time.Minute
 
-	perConnection    = 50  // clients, where Connections is not said
-	maxPerConnection = 500 // servers take 1,000 streams a connection; each client opens two
-	minReportEvery   = time.Second
+	perConnection       = 50   // clients, where Connections is not said
+	streamsOfConnection = 1000 // that servers take
+	minReportEvery      = time.Second
 )
 
 // Options says whom to connect to, and as what. Target and Clients are required.
@@ -29,11 +30,16 @@ type Options struct {
 	Credentials credentials.TransportCredentials // nil = plaintext
 	Hint        func(error) string               // what to do about a connection that failed; "" = it does not know; nil = it never does
 
-	Clients     int               // 1 to MaxClients
-	Connections int               // that the clients share; 0 = one for 50 clients
-	Localities  []isobar.Locality // of the clients; nil = where the services have endpoints
-	Services    []string          // that the clients subscribe to; nil = all that the server lists
-	Subscribe   int               // services of each client; 0 = DefaultSubscribe; at most all
+	Clients     int // 1 to MaxClients
+	Connections int // that the clients share; 0 = one for 50 clients
+	// Addresses is from how many addresses of 127.0.0.0/8 the connections come, in
+	// turn, to a server on this machine; 0 = from that which the system takes. It
+	// works on Linux.
+	Addresses  int
+	Localities []isobar.Locality // of the clients; nil = where the services have endpoints
+	Services   []string          // that the clients subscribe to; nil = all that the server lists
+	Subscribe  int               // services of each client; 0 = DefaultSubscribe; at most all
+	Streams    Streams           // on which the clients subscribe; "" = SharedADS
 
 	// Rate is the load that each client reports, requests/s over all its
 	// services; 0 = its reports are empty.
@@ -56,6 +62,23 @@ type Options struct {
 	// Phase is told of each phase when it begins, from the same goroutine.
 	Phase func(Phase)
 }
+
+// Streams says on which discovery streams a client subscribes. Each client has a
+// stream for load reports besides.
+type Streams string
+
+// The kinds of Streams.
+const (
+	// SharedADS is one aggregated stream for all services, as Envoys with ADS and
+	// grpc-go have it.
+	SharedADS Streams = "shared"
+	// EachADS is an aggregated stream for each service, as grpc-java and C-core have
+	// it: one for each target.
+	EachADS Streams = "ads"
+	// EachEDS is a stream of endpoints for each service, as Envoys have it whose
+	// clusters name the server outside of ADS.
+	EachEDS Streams = "eds"
+)
 
 // Phase is a part of a run.
 type Phase string
@@ -90,6 +113,8 @@ func (o *Options) complete() error {
 		return fmt.Errorf("%w: %d clients, want 1 to %d", ErrOptions, o.Clients, MaxClients)
 	case o.Connections < 0 || o.Connections > o.Clients:
 		return fmt.Errorf("%w: %d connections for %d clients, want at most one each", ErrOptions, o.Connections, o.Clients)
+	case o.Addresses < 0 || o.Addresses > MaxAddresses:
+		return fmt.Errorf("%w: %d addresses, want 0 to %d", ErrOptions, o.Addresses, MaxAddresses)
 	case o.Subscribe < 0:
 		return fmt.Errorf("%w: %d services for each client, want at least 1", ErrOptions, o.Subscribe)
 	case !(o.Rate >= 0 && o.Rate <= MaxRate): // nor NaN
@@ -100,14 +125,24 @@ func (o *Options) complete() error {
 	if o.Connections == 0 {
 		o.Connections = (o.Clients + perConnection - 1) / perConnection
 	}
-	if most := (o.Clients + o.Connections - 1) / o.Connections; most > maxPerConnection {
-		return fmt.Errorf("%w: %d clients on a connection, want at most %d: open more connections", ErrOptions, most, maxPerConnection)
-	}
 	if o.Credentials == nil {
 		o.Credentials = insecure.NewCredentials()
 	}
 	if o.Subscribe == 0 {
 		o.Subscribe = DefaultSubscribe
+	}
+	each := 2 // streams of a client
+	switch o.Streams {
+	case "":
+		o.Streams = SharedADS
+	case SharedADS:
+	case EachADS, EachEDS:
+		each = o.Subscribe + 1
+	default:
+		return fmt.Errorf("%w: streams %q, want %s, %s or %s", ErrOptions, o.Streams, SharedADS, EachADS, EachEDS)
+	}
+	if most := (o.Clients + o.Connections - 1) / o.Connections; most*each > streamsOfConnection {
+		return fmt.Errorf("%w: %d clients of %d streams on a connection, want at most %d streams: open more connections", ErrOptions, most, each, streamsOfConnection)
 	}
 	if o.Patience == 0 {
 		o.Patience = DefaultPatience

@@ -9,6 +9,7 @@ import (
 type Result struct {
 	Clients     int      `json:"clients"`
 	Connections int      `json:"connections"`
+	Streams     int      `json:"streams"` // for discovery, of all clients
 	Services    int      `json:"services"`
 	Subscribed  int      `json:"subscribed"` // services of each client
 	Localities  []string `json:"localities"`

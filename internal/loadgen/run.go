@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"sync"
 	"time"
 
@@ -40,6 +41,9 @@ func Run(ctx context.Context, opts Options) (Result, error) {
 	}
 	out := Result{
 		Clients: opts.Clients, Connections: opts.Connections, Services: len(r.opts.Services), Subscribed: r.opts.Subscribe,
+	}
+	for _, c := range r.clients {
+		out.Streams += len(c.subscriptions)
 	}
 	for _, l := range r.opts.Localities {
 		out.Localities = append(out.Localities, l.String())
@@ -163,9 +167,17 @@ func (r *run) progress(phase Phase, began, deadline time.Time) {
 	r.opts.Progress(p)
 }
 
-// dial makes a connection; it is opened by its first stream.
-func (r *run) dial() (*grpc.ClientConn, error) {
+// dial makes the i-th connection; it is opened by its first stream.
+func (r *run) dial(i int) (*grpc.ClientConn, error) {
+	var from net.Dialer
+	if n := r.opts.Addresses; n > 0 {
+		at := i%n + 1                                                                     // 127.0.0.2 is the first
+		from.LocalAddr = &net.TCPAddr{IP: net.IPv4(127, 0, byte(at/250), byte(at%250+1))} //nolint:gosec // less than 256
+	}
 	conn, err := grpc.NewClient("passthrough:///"+r.opts.Target,
+		grpc.WithContextDialer(func(ctx context.Context, target string) (net.Conn, error) {
+			return from.DialContext(ctx, "tcp", target)
+		}),
 		grpc.WithTransportCredentials(r.opts.Credentials), grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(),
 		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(wire.ServerCodec()), grpc.MaxCallRecvMsgSize(maxResponse)),
 		// Clients wait between attempts themselves.
@@ -196,7 +208,7 @@ func (r *run) connect(ctx context.Context, ramp time.Duration) (*fleet, error) {
 	ctx, f.cancel = context.WithCancel(ctx)
 	for i := range f.conns {
 		var err error
-		if f.conns[i], err = r.dial(); err != nil {
+		if f.conns[i], err = r.dial(i); err != nil {
 			f.conns = f.conns[:i]
 			f.drop()
 			return nil, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -79,6 +80,54 @@ func TestClientsAreServed(t *testing.T) {
 	// Streams that end may report once more after the last progress.
 	if last.Phase != loadgen.Reconnecting || last.Done != 1 || last.Answered != 40 || last.Reports > got.Reports || last.Reports == 0 {
 		t.Errorf("progress ended with %+v", last)
+	}
+}
+
+// TestStreamForEachService: clients have a stream for each service, as Envoys outside
+// of ADS and gRPC in Java, C++ and Python have. The server counts clients and streams
+// apart.
+func TestStreamForEachService(t *testing.T) {
+	for _, on := range []loadgen.Streams{loadgen.EachEDS, loadgen.EachADS} {
+		t.Run(string(on), func(t *testing.T) {
+			m := serve(t, 7)
+			ask := remote(t, m)
+			var status admin.Status
+			addresses, peers := 0, map[string]bool{}
+			if runtime.GOOS == "linux" {
+				addresses = 4
+			}
+			got, err := loadgen.Run(t.Context(), loadgen.Options{
+				Target: m.XDSAddress(), Clients: 10, Connections: 10, Subscribe: 5, Streams: on, Addresses: addresses, Duration: 1500 * time.Millisecond,
+				Reconnect: true, Patience: 20 * time.Second,
+				Progress: func(p loadgen.Progress) {
+					if p.Phase == loadgen.Holding && p.Done > 0.5 {
+						var err error
+						if status, err = ask.Status(t.Context()); err != nil {
+							t.Error(err)
+						}
+						list, err := ask.Clients(t.Context())
+						if err != nil {
+							t.Error(err)
+						}
+						for _, c := range list.Clients {
+							peers[c.Peer[:strings.LastIndexByte(c.Peer, ':')]] = true
+						}
+					}
+				},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(peers) != max(1, addresses) {
+				t.Errorf("connections come from %v", peers)
+			}
+			if !got.OK() || got.FirstEDS.Count != 10 || got.Reconnect.Count != 10 || got.Streams != 50 || len(got.Errors) > 0 {
+				t.Errorf("not all were served: %+v", got)
+			}
+			if c := status.Clients; c.Total != 10 || c.Streams != 50 || c.InSync != 10 || c.Reporting != 10 {
+				t.Errorf("the server counts %+v", c)
+			}
+		})
 	}
 }
 
@@ -289,7 +338,9 @@ func TestBadOptions(t *testing.T) {
 		{"no target", loadgen.Options{Clients: 1}, "no target"},
 		{"no clients", loadgen.Options{Target: "x:1"}, "0 clients, want 1 to 100000"},
 		{"connections", loadgen.Options{Target: "x:1", Clients: 2, Connections: 3}, "3 connections for 2 clients"},
-		{"crowded", loadgen.Options{Target: "x:1", Clients: 2000, Connections: 1}, "2000 clients on a connection"},
+		{"crowded", loadgen.Options{Target: "x:1", Clients: 2000, Connections: 1}, "2000 clients of 2 streams on a connection"},
+		{"many streams", loadgen.Options{Target: "x:1", Clients: 100, Subscribe: 10, Streams: loadgen.EachEDS, Connections: 1}, "100 clients of 11 streams on a connection"},
+		{"streams", loadgen.Options{Target: "x:1", Clients: 2, Streams: "lds"}, `streams "lds"`},
 		{"subscribe", loadgen.Options{Target: "x:1", Clients: 2, Subscribe: -1}, "-1 services"},
 		{"rate", loadgen.Options{Target: "x:1", Clients: 2, Rate: math.NaN()}, "a rate of NaN"},
 		{"duration", loadgen.Options{Target: "x:1", Clients: 2, Duration: -1}, "must not be negative"},

@@ -21,7 +21,7 @@ import (
 const (
 	DefaultInterval   = 5 * time.Second
 	MinInterval       = time.Second // clients flood a server that asks for less
-	DefaultMaxStreams = 20_000
+	DefaultMaxStreams = 40_000
 	DefaultFirstWait  = 30 * time.Second
 )
 

@@ -83,7 +83,8 @@ func (s *Server) clients() []admin.Client {
 // process is what tells clients apart.
 type process struct{ peer, id, cluster, locality, form string }
 
-// joined makes one client of those streams that belong to one process. described
+// joined makes one client of those streams that belong to one process. Of Envoy
+// only one is aggregated; of gRPC in some languages each target has one. described
 // has the streams as clients, in their order. What polls has no connection of
 // its own, and stays as it is.
 func joined(streams []xds.Client, described []admin.Client) []admin.Client {
@@ -94,7 +95,7 @@ func joined(streams []xds.Client, described []admin.Client) []admin.Client {
 		c := &described[i]
 		p := process{c.Peer, c.ID, c.Cluster, c.Locality, c.Form}
 		k := slices.IndexFunc(same[p], func(k int) bool {
-			return (!aggregated[k] || !streams[i].Aggregated) && !shareNames(&out[k], c)
+			return (!aggregated[k] || !streams[i].Aggregated || streams[i].GRPC) && !shareNames(&out[k], c)
 		})
 		if k < 0 || c.Polls || c.Peer == "" {
 			same[p] = append(same[p], len(out))

@@ -131,7 +131,7 @@ func (s *static) get(b *Builder, as wire.As, kind wire.Kind, name string) *Resou
 			wire.WithoutPolicies(c)
 		}
 		if err == nil && as.Mark != 0 {
-			err = wire.Remark(m, as.Mark)
+			err = wire.Remark(m, &s.spec, name, as.Mark)
 		}
 		var r *Resource
 		if err == nil {

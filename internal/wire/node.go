@@ -105,9 +105,11 @@ func agentOf(name string) load.Agent {
 // IsGRPC reports whether the client is gRPC's own, in any language.
 func (n *Node) IsGRPC() bool { return n.Agent == load.AgentGRPC }
 
-// KeepsRemoved reports whether the client compares a resource that returns with
-// the removed one, and uses it only if it differs: grpc-js does.
-func (n *Node) KeepsRemoved() bool { return strings.HasPrefix(n.UserAgent, "gRPC Node") }
+// NeedsReturnMark reports whether the client uses a removed service again only if
+// the resources that return have a mark (ReturnMark): grpc-js and C-core.
+func (n *Node) NeedsReturnMark() bool {
+	return strings.HasPrefix(n.UserAgent, "gRPC Node") || strings.HasPrefix(n.UserAgent, "gRPC C-core")
+}
 
 // RefusesWRRLocality reports whether the client is an Envoy before 1.37.
 func (n *Node) RefusesWRRLocality() bool {

@@ -20,8 +20,10 @@ type Client struct {
 	Form     string          `json:"form"` // sotw, delta or rest
 	API      string          `json:"api"`  // v3, v2 or 2017: of what it asks for
 	// Aggregated says that the stream serves all types. A process has one such
-	// stream at most, but may have many for one type.
+	// stream at most, but may have many for one type; gRPC in some languages has an
+	// aggregated one for each target.
 	Aggregated bool         `json:"aggregated"`
+	GRPC       bool         `json:"grpc"`
 	Connected  time.Time    `json:"connected"`
 	Types      []ClientType `json:"types"`
 	InSync     bool         `json:"in_sync"` // of all types
@@ -96,6 +98,7 @@ func (s *stream) describe() (Client, bool) {
 		InSync:    true,
 
 		Aggregated: s.only == "",
+		GRPC:       s.node.IsGRPC(),
 	}
 	var api wire.Form
 	for _, w := range s.watches {

@@ -31,7 +31,7 @@ type Options struct {
 	// form of 2017; default: none. Only 2017's own methods tell by themselves.
 	Is2017 func(wire.Node) bool
 
-	MaxStreams    int // open streams at once; default 20,000
+	MaxStreams    int // open streams at once; default 40,000
 	MaxLocalities int // different client localities at once; default 2,000
 	// PollMemory bounds what clients that poll may make the server remember, in
 	// bytes, estimated; default 512 MiB.
@@ -66,7 +66,7 @@ func (o Options) withDefaults() Options {
 	if o.Identifier == "" {
 		o.Identifier = "isobar"
 	}
-	setDefault(&o.MaxStreams, 20_000)
+	setDefault(&o.MaxStreams, 40_000)
 	setDefault(&o.MaxLocalities, 2_000)
 	setDefault(&o.PollMemory, 512<<20)
 	setDefault(&o.PollSize, 8<<20)

@@ -117,6 +117,7 @@ func (s *stream) takePart(node wire.Node) error {
 		return errStopped
 	}
 	s.node, s.zone = node, z
+	s.server.met(s)
 	if is := s.server.options.Is2017; is != nil && s.form == wire.V2 && is(node) {
 		s.form = wire.V2017
 	}

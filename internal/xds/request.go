@@ -125,7 +125,7 @@ func (s *stream) watchFor(h *wire.Head) (w *watch, first bool, err error) {
 	}
 	w = &watch{kind: h.Kind, as: s.as(h.Form, h.Kind), client: s.node.Cluster, url: h.TypeURL,
 		answersUnknown: h.Kind == wire.Endpoints && !s.delta && s.node.IsEnvoy()}
-	if (h.Kind == wire.Listener || h.Kind == wire.Cluster) && s.node.KeepsRemoved() {
+	if (h.Kind == wire.Listener || h.Kind == wire.Cluster) && s.node.NeedsReturnMark() {
 		w.returns = map[string]uint16{}
 	}
 	if h.Kind == wire.Other {

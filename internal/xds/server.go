@@ -51,6 +51,7 @@ type Server struct {
 	refreshing  bool // from the first assignment that does not live for ever
 	zones       map[isobar.Locality]*zone
 	streams     map[uint64]*stream
+	clients     map[clientKey]int // how many streams each has that named its node
 	pollers     map[pollKey]*poller
 	polls       pollBudget
 	swept       time.Time // when leases of pollers were looked at
@@ -71,13 +72,16 @@ func New(o Options) *Server {
 		encoding: make(chan struct{}, encodedAtOnce),
 		zones:    map[isobar.Locality]*zone{},
 		streams:  map[uint64]*stream{},
+		clients:  map[clientKey]int{},
 		pollers:  map[pollKey]*poller{},
 	}
 	s.metrics, s.lists.budget = newMetrics(o.Registerer, &s.names), &s.names
 	if o.Registerer != nil {
 		o.Registerer.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "isobar_xds_missing_services", Help: "Services that clients ask for and that do not exist; 100 at most.",
-		}, func() float64 { return float64(len(s.Missing())) }))
+		}, func() float64 { return float64(len(s.Missing())) }), prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "isobar_xds_clients", Help: "Clients with open xDS streams: the streams of one node on one connection are one client.",
+		}, func() float64 { return float64(s.openClients()) }))
 	}
 	s.tails = newTails(s.options.Identifier)
 	return s
@@ -157,19 +161,44 @@ func (s *Server) admit(st *stream) error {
 
 // release is the counterpart of admit.
 func (s *Server) release(st *stream) {
-	if z := st.close(); z != nil {
-		s.leave(z)
-	}
+	z := st.close()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if z != nil {
+		s.part(z)
+		k := clientKey{st.peer, st.node.ID}
+		if s.clients[k]--; s.clients[k] == 0 {
+			delete(s.clients, k)
+		}
+	}
 	delete(s.streams, st.id)
 	s.metrics.streams.WithLabelValues(form(st.delta)).Dec()
+}
+
+// clientKey tells clients apart: one node on one connection.
+type clientKey struct{ peer, node string }
+
+// met counts the stream of a node that it has named.
+func (s *Server) met(st *stream) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.clients[clientKey{st.peer, st.node.ID}]++
+}
+
+func (s *Server) openClients() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.clients)
 }
 
 // leave is the counterpart of join.
 func (s *Server) leave(z *zone) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.part(z)
+}
+
+func (s *Server) part(z *zone) {
 	z.members--
 	if z.members == 0 {
 		delete(s.zones, z.locality)

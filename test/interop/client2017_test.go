@@ -17,9 +17,6 @@ import (
 	"github.com/isobar-xds/isobar/internal/fleet/client2017"
 )
 
-// name2017 is not a client of others: none is to be had.
-const name2017 = "client of 2017 (ours)"
-
 // old is a client of 2017 that reports a demand, less what it drops as told.
 type old struct {
 	t    *testing.T
@@ -53,12 +50,13 @@ services:
 		column string
 		run    func(*old, *isobar)
 	}{{demand, (*old).reports}, {drops, (*old).drops}, {healthFilter, (*old).health}} {
-		if t.Run(scenario.column, func(t *testing.T) { scenario.run(o, s.on(t)) }) {
-			seen.passed(name2017, scenario.column)
-		}
+		checkColumn(t, name2017, scenario.column, func(t *testing.T) {
+			t.Helper()
+			scenario.run(o, s.on(t))
+		})
 	}
 	if t.Run(nack, func(t *testing.T) { o.refusal(s.on(t)) }) {
-		seen.fact(name2017, "a refusal shows in `/v1/clients` without words, for which that form has no field, and is not answered by the same again")
+		seen.fact(name2017, "`/v1/clients` shows a NACK without text, for which EDS of 2017 has no field, and Isobar does not send the refused assignment again")
 	}
 }
 

@@ -104,8 +104,8 @@ var kinds = []kind{
 		t.Helper()
 		return exec.CommandContext(context.Background(), compiled(t, "client"), target, fmt.Sprint(callRate))
 	}, parse: (*client).ask},
-	interop("gRPC interop client", v3, "v1.64.1"),
-	interop("gRPC interop client (v2)", v2, "v1.50.1"), // one of the last that speak v2
+	interop(interopClient, v3, "v1.64.1"),
+	interop(interopClientV2, v2, "v1.50.1"), // one of the last that speak v2
 }
 
 // interop is gRPC's own client for tests of control planes.
@@ -140,10 +140,10 @@ func (k kind) bootstrap(t *testing.T, xds, id string) []byte {
 	return old
 }
 
-// start starts a client in us/a that calls a service.
-func (k kind) start(t *testing.T, xds, service string) *client {
+// start starts a client in us/a that calls services one after the other.
+func (k kind) start(t *testing.T, xds string, services ...string) *client {
 	t.Helper()
-	c := &client{id: strings.NewReplacer(" ", "-", "(", "", ")", "").Replace(k.name) + "-" + service, lines: make(chan string, 100_000), parse: k.parse, log: new(testhelp.Log)}
+	c := &client{id: strings.NewReplacer(" ", "-", "(", "", ")", "").Replace(k.name) + "-" + services[0], lines: make(chan string, 100_000), parse: k.parse, log: new(testhelp.Log)}
 	if k.forgets {
 		c.id += "-forgets"
 	}
@@ -151,7 +151,7 @@ func (k kind) start(t *testing.T, xds, service string) *client {
 	if err := os.WriteFile(bootstrap, k.bootstrap(t, xds, c.id), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := k.command(t, "xds:///"+service)
+	cmd := k.command(t, "xds:///"+strings.Join(services, ",xds:///"))
 	if cmd.Env == nil {
 		cmd.Env = os.Environ()
 	}

@@ -42,14 +42,23 @@ func TestClients(t *testing.T) {
 				{orcaWeights, (*site).orca},
 				{nack, (*site).nack},
 				{restart, (*site).restart},
-				{deletion, (*site).deletion},
+				{many, (*site).many},
 			} {
-				if scenario.column == deletion && !k.takesBack() {
+				if excused(k.name, scenario.column) {
 					continue
 				}
-				if t.Run(scenario.column, func(t *testing.T) { scenario.run(s.on(t)) }) {
-					seen.passed(k.name, scenario.column)
-				}
+				checkColumn(t, k.name, scenario.column, func(t *testing.T) {
+					t.Helper()
+					scenario.run(s.on(t))
+				})
+			}
+			hears := s.hearsOutOfBand()
+			t.Run("deletion", func(t *testing.T) { s.on(t).deletion() })
+			if hears != nil {
+				checkColumn(t, k.name, outOfBand, func(t *testing.T) {
+					t.Helper()
+					s.on(t).outOfBand(hears)
+				})
 			}
 		})
 	}
@@ -76,9 +85,10 @@ func newSite(t *testing.T, k kind) *site {
 		}
 		return "[" + strings.Join(addresses, ", ") + "]"
 	}
+	idle, busy := startReporter(t, "idle", 0.2), startReporter(t, "busy", 0.8)
 	tick := time.Second
 	if k.form == v2 {
-		// gRPC of that time opens its load reports anew at each assignment: one
+		// gRPC of that time opens a new load report stream at each assignment: one
 		// in each second would leave no time for a report.
 		tick = 3 * time.Second
 	}
@@ -105,11 +115,15 @@ services:
 - name: leaving
   localities:
   - {locality: us/a, endpoints: `+at("one")+`}
+- name: apart
+  orca: {out_of_band: 1s}
+  localities:
+  - {locality: us/a, max_rate: 1000, endpoints: `+reporting(idle, busy)+`}
 - name: measured
   orca: true
   localities:
   - {locality: us/a, max_rate: 1000, endpoints: `+at("one", "two")+`}
-`)
+`+manyServices(at("one")))
 	return s
 }
 
@@ -133,7 +147,7 @@ func (s *site) weights() {
 		}
 		return nil
 	})
-	seen.passed(s.kind.name, demand)
+	seen.ran(s.kind.name, demand, true)
 	o := c.call(t, sample)
 	if len(o.Failed) > 0 || math.Abs(o.share("b")-told) > tolerance {
 		t.Errorf("told to send %.2f to us/b, did %+v", told, o)
@@ -278,8 +292,12 @@ func (s *site) restart() {
 	t := s.t
 	c := s.kind.start(t, s.xds, "pool")
 	c.ready(t)
+	away := 2 * time.Second
+	if interopAll() {
+		away = time.Minute
+	}
 	s.kill()
-	if o := c.call(t, 2*callRate); len(o.Failed) > 0 || len(o.Served) != 3 {
+	if o := c.call(t, int(away.Seconds()*callRate)); len(o.Failed) > 0 || len(o.Served) != 3 {
 		t.Errorf("while the server is dead: %+v", o)
 	}
 	s.run()
@@ -302,6 +320,48 @@ func (s *site) restart() {
 		return nil
 	})
 	s.isobar.health("pool", s.backends["two"].address, "")
+}
+
+// many: one client calls 20 services. Some clients open a stream for each of them
+// (grpc-java, C-core), others one for all.
+func (s *site) many() {
+	t := s.t
+	names := manyNames()
+	c := s.kind.start(t, s.xds, names...)
+	await(t, "answers of all services", func() error {
+		if o := c.call(t, 2*len(names)); len(o.Failed) > 0 {
+			return fmt.Errorf("failed: %v", o.Failed)
+		}
+		return nil
+	})
+	await(t, "load of all services", func() error {
+		if o := c.call(t, callRate); len(o.Failed) > 0 {
+			t.Fatalf("failed: %v", o.Failed)
+		}
+		for _, name := range names {
+			if _, source, err := s.source(name); err != nil || source.Demand < 1 {
+				return fmt.Errorf("%s: demand %g, %w", name, source.Demand, err)
+			}
+		}
+		return nil
+	})
+}
+
+func manyNames() []string {
+	out := make([]string, 20)
+	for i := range out {
+		out[i] = fmt.Sprintf("many-%02d", i+1)
+	}
+	return out
+}
+
+// manyServices are 20 services, as YAML, at the same endpoints.
+func manyServices(endpoints string) string {
+	var out strings.Builder
+	for _, name := range manyNames() {
+		fmt.Fprintf(&out, "- {name: %s, localities: [{locality: us/a, endpoints: %s}]}\n", name, endpoints)
+	}
+	return out.String()
 }
 
 func share(source admin.SourceView, locality string) float64 {

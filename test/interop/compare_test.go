@@ -7,35 +7,49 @@ import (
 	"testing"
 )
 
-// TestPageIsCompared: a page that says other than what was seen is an error,
-// until it is written.
-func TestPageIsCompared(t *testing.T) {
+// sight is a table with the cells of one client.
+func sight(client string, cells map[string]bool, facts ...string) *table {
+	return &table{cells: map[string]map[string]bool{client: cells}, who: map[string]version{client: {"1.0", v3}}, facts: map[string][]string{client: facts}}
+}
+
+// The page is written when that is asked for, and is else not to differ from what
+// the tests that ran have seen. Cells of other tests stand.
+func TestPageIsWhatTheTestsHaveSeen(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "page.md")
-	if err := os.WriteFile(path, []byte("head\n"+begin+"| old |\n"+end+"tail\n"), 0o600); err != nil {
+	data := read(t, "../../docs/reference/compatibility.md")
+	if err := os.WriteFile(path, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	saw := &table{rows: map[string]*row{}}
-	saw.is("walker", "1.0", "v3")
-	saw.passed("walker", drops)
-	saw.fact("walker", "walks")
-	if err := saw.compare(path, false); err == nil || !strings.Contains(err.Error(), "| walker | 1.0 | v3 | - | - | yes |") {
-		t.Errorf("want an error that shows what was seen, got %v", err)
+	none := &table{}
+	if err := none.compare(path, false, false, false); err != nil {
+		t.Fatalf("a run without clients: %v", err)
 	}
-	for _, write := range []bool{true, false} {
-		if err := saw.compare(path, write); err != nil {
-			t.Errorf("write %v: %v", write, err)
+	const client = "grpc-js"
+	good := sight(client, map[string]bool{weights: true}, "does this: and that")
+	if err := good.compare(path, false, false, false); err == nil {
+		t.Error("a fact that is not on the page is no error")
+	}
+	if err := good.compare(path, true, false, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := good.compare(path, false, false, false); err != nil {
+		t.Errorf("the page was written, and yet: %v", err)
+	}
+	if text := string(read(t, path)); !strings.Contains(text, "- does this: and that: "+client+"\n") || !strings.Contains(text, "| grpc-js | 1.0 | v3 | yes |") {
+		t.Errorf("the page is %s", text)
+	}
+	for name, bad := range map[string]*table{
+		"a test fails":                  sight(client, map[string]bool{weights: false}, "does this: and that"),
+		"a test passes without need of": sight(client, map[string]bool{outOfBand: true}, "does this: and that"),
+	} {
+		for _, write := range []bool{false, true} {
+			if err := bad.compare(path, write, false, false); err == nil {
+				t.Errorf("%s (write %v): no error", name, write)
+			}
 		}
 	}
-	page := string(read(t, path))
-	if !strings.HasPrefix(page, "head\n"+begin) || !strings.HasSuffix(page, "- walks: walker\n\n"+end+"tail\n") {
-		t.Errorf("what stands around was lost:\n%s", page)
-	}
-	saw.passed("walker", weights)
-	if err := saw.compare(path, false); err == nil {
-		t.Error("no error though more was seen")
-	}
-	if err := saw.compare(filepath.Join(t.TempDir(), "none.md"), true); err == nil {
-		t.Error("no error without a page")
+	if err := good.compare(path, true, true, true); err == nil || !strings.Contains(err.Error(), unknown) {
+		t.Errorf("all tests ran, and most cells were not seen: %v", err)
 	}
 }

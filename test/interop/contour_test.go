@@ -68,14 +68,16 @@ func TestContour(t *testing.T) {
 			if form == "delta" {
 				flags = []string{"--delta"}
 			}
-			name := "contour CLI, " + form
+			name := map[string]string{"stream": contourStream, "delta": contourDelta}[form]
 			seen.is(name, contourVersion, "v3, EDS "+form)
-			if t.Run(healthFilter, func(t *testing.T) { s.on(t).watchHealth(flags) }) {
-				seen.passed(name, healthFilter)
-			}
-			if t.Run(nack, func(t *testing.T) { s.on(t).watchRefused(append(flags, "--nack")) }) {
-				seen.passed(name, nack)
-			}
+			checkColumn(t, name, healthFilter, func(t *testing.T) {
+				t.Helper()
+				s.on(t).watchHealth(flags)
+			})
+			checkColumn(t, name, nack, func(t *testing.T) {
+				t.Helper()
+				s.on(t).watchRefused(append(flags, "--nack"))
+			})
 		})
 	}
 }

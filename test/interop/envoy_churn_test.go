@@ -30,7 +30,7 @@ type churnSize struct {
 }
 
 func churnSizes() churnSize {
-	if interopAll() {
+	if interopLong() {
 		return churnSize{
 			envoys: 30, services: 200, length: 10 * time.Minute, rate: 10, every: time.Second,
 			grace: 20 * time.Second, kills: 2, down: 3 * time.Second,

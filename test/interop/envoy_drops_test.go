@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	vocabulary "github.com/isobar-xds/isobar"
-	"github.com/isobar-xds/isobar/internal/fleet/envoy"
 	"github.com/isobar-xds/isobar/internal/wire"
 )
 
@@ -55,9 +54,6 @@ func TestEnvoyFollowsDrops(t *testing.T) {
 			}
 			if stats["cluster.checkout.update_no_rebuild"] != 0 {
 				t.Errorf("%d updates were ignored", stats["cluster.checkout.update_no_rebuild"])
-			}
-			if version == envoy.Newest && !t.Failed() {
-				seen.passed(envoyName(version, adsStream), drops)
 			}
 			if n := stats["cluster.checkout.membership_change"]; n != 1 {
 				t.Errorf("%d changes of the hosts, want the first only", n)

@@ -174,7 +174,7 @@ func TestEnvoyLoadReports(t *testing.T) {
 			t.Parallel()
 			l := startLRSSite(t, version)
 			if t.Run("counts", func(t *testing.T) { l.counts(t, version) }) && version == envoy.Newest {
-				seen.fact(envoyName(version, adsStream), "`total_dropped_requests` counts drops of categories, too")
+				seen.fact(envoyName(version, adsStream), "`total_dropped_requests` includes drops by category")
 			}
 			if version == envoy.Newest {
 				t.Run("Isobar", l.demands)

@@ -78,23 +78,31 @@ services:
   assignment: {endpoint_stale_after: 5s}
   localities:
   - {locality: us/a, endpoints: `+list("one")+`}
-`)
+- name: leaving
+  localities:
+  - {locality: us/a, endpoints: `+list("one")+`}
+- name: small
+  max_shed: 0.5
+  localities:
+  - {locality: us/a, max_rate: 80, endpoints: `+list("a1")+`}
+  - {locality: us/b, max_rate: 40, endpoints: `+list("b1")+`}
+`+manyServices(list("one")))
 	m.gateways = []*gateway{
-		{version: envoy.Newest, form: adsStream, zone: "us/a", listed: true},
-		{version: envoy.Newest, form: adsDelta, zone: "us/b", listed: true},
-		{version: envoy.Newest, form: restPolls, zone: "us/a", listed: true},
-		{version: envoy.Newest, form: edsBeside, zone: "us/b", listed: true},
-		{version: envoy.Oldest, form: adsStream, zone: "us/b", listed: true},
+		{version: envoy.Newest, form: adsStream, zone: "us/a"},
+		{version: envoy.Newest, form: adsDelta, zone: "us/b"},
+		{version: envoy.Newest, form: restPolls, zone: "us/a"},
+		{version: envoy.Newest, form: edsBeside, zone: "us/b"},
+		{version: envoy.Oldest, form: adsStream, zone: "us/b"},
 	}
 	if interopAll() {
 		for _, form := range []string{adsDelta, restPolls, edsBeside} {
 			m.gateways = append(m.gateways, &gateway{version: envoy.Oldest, form: form, zone: "us/a"})
 		}
 	}
-	other := startClusterServer(t)
+	other := startClusterServer(t, matrixServices)
 	var all sync.WaitGroup
 	for _, g := range m.gateways {
-		g.id = strings.ReplaceAll(g.name(), " ", "-")
+		g.id, g.services = strings.ReplaceAll(g.name(), " ", "-"), matrixServices
 		g.client.Transport = &http.Transport{MaxIdleConnsPerHost: 100}
 		t.Cleanup(g.client.CloseIdleConnections)
 		xds := m.xds
@@ -112,9 +120,7 @@ services:
 				t.Error(err)
 			}
 		})
-		if g.listed {
-			seen.is(g.name(), g.version, "v3, "+g.form+" and LRS")
-		}
+		seen.is(g.name(), g.version, "v3, "+g.form+" and LRS")
 	}
 	all.Wait()
 	return m
@@ -123,7 +129,7 @@ services:
 // noteReports turns what the taps overheard into facts for the page.
 func (m *matrix) noteReports() {
 	for _, g := range m.gateways {
-		if !g.listed || g.tap == nil {
+		if g.tap == nil {
 			continue
 		}
 		for _, r := range g.tap.reports(m.t, 1) {
@@ -170,37 +176,26 @@ func (g *gateway) start(t *testing.T) {
 // listener, and with what the pages say to change.
 func (g *gateway) configure(t *testing.T, xds, rest, other string) string {
 	t.Helper()
-	args := []string{"--server", xds, "--node-id", g.id, "--cluster", "web", "--locality", g.zone}
+	args := append([]string{"--server", xds, "--node-id", g.id, "--cluster", "web", "--locality", g.zone}, g.tls...)
 	switch g.form {
 	case adsStream:
-		return withListeners(t, envoyBootstrap(t, args...), routesTo(matrixServices), "")
+		return withListeners(t, envoyBootstrap(t, args...), routesTo(g.services), "")
 	case adsDelta:
 		printed := envoyBootstrap(t, args...)
 		delta := strings.Replace(printed, "  ads_config:\n    api_type: GRPC\n", "  ads_config:\n    api_type: DELTA_GRPC\n", 1)
 		if delta == printed {
 			t.Fatalf("no ads_config in the bootstrap:\n%s", printed)
 		}
-		return withListeners(t, delta, routesTo(matrixServices), "")
+		return withListeners(t, delta, routesTo(g.services), "")
 	case restPolls:
-		for _, s := range matrixServices {
-			args = append(args, "--service", s)
-		}
-		c := parse(t, withListeners(t, envoyBootstrap(t, args...), routesTo(matrixServices), `    - name: isobar-rest
-      type: STATIC
-      load_assignment:
-        cluster_name: isobar-rest
-        endpoints: [{lb_endpoints: [{endpoint: {address: {socket_address: {address: 127.0.0.1, port_value: `+rest[strings.LastIndexByte(rest, ':')+1:]+`}}}}]}]
-`))
-		delete(c, "dynamic_resources")
-		pollEndpoints(t, c)
-		return marshal(t, c)
+		return g.configureREST(t, args, rest)
 	default:
 		printed := envoyBootstrap(t, append(args, "--beside")...)
 		host, port, err := net.SplitHostPort(other)
 		if err != nil {
 			t.Fatal(err)
 		}
-		merged := strings.Replace(printed, "static_resources:\n", "static_resources:\n  listeners:\n"+routesTo(matrixServices), 1)
+		merged := strings.Replace(printed, "static_resources:\n", "static_resources:\n  listeners:\n"+routesTo(g.services), 1)
 		merged = strings.Replace(merged, "\n  clusters:\n", fmt.Sprintf(`
   clusters:
     - name: other
@@ -213,17 +208,43 @@ func (g *gateway) configure(t *testing.T, xds, rest, other string) string {
 	}
 }
 
+// configureREST lets clusters of the bootstrap poll for their endpoints, with the
+// same TLS as the stream of load reports.
+func (g *gateway) configureREST(t *testing.T, args []string, rest string) string {
+	t.Helper()
+	for _, s := range g.services {
+		args = append(args, "--service", s)
+	}
+	c := parse(t, withListeners(t, envoyBootstrap(t, args...), routesTo(g.services), `    - name: isobar-rest
+      type: STATIC
+      load_assignment:
+        cluster_name: isobar-rest
+        endpoints: [{lb_endpoints: [{endpoint: {address: {socket_address: {address: 127.0.0.1, port_value: `+rest[strings.LastIndexByte(rest, ':')+1:]+`}}}}]}]
+`))
+	delete(c, "dynamic_resources")
+	g.pollEndpoints(t, c)
+	return marshal(t, c)
+}
+
 // pollEndpoints lets the EDS clusters of a bootstrap poll for their endpoints.
-func pollEndpoints(t *testing.T, bootstrap map[string]any) {
+func (g *gateway) pollEndpoints(t *testing.T, bootstrap map[string]any) {
 	t.Helper()
 	changed := 0
+	var polled, streamed map[string]any
 	resources, _ := bootstrap["static_resources"].(map[string]any)
 	clusters, _ := resources["clusters"].([]any)
 	for _, c := range clusters {
 		cluster, _ := c.(map[string]any)
+		switch cluster["name"] {
+		case "isobar-rest":
+			polled = cluster
+		case "isobar":
+			streamed = cluster
+		}
 		if cluster["type"] != "EDS" {
 			continue
 		}
+		cluster["lrs_report_endpoint_metrics"] = learnedMetrics
 		cluster["eds_cluster_config"] = map[string]any{"eds_config": map[string]any{
 			"resource_api_version": "V3",
 			"api_config_source": map[string]any{
@@ -233,8 +254,14 @@ func pollEndpoints(t *testing.T, bootstrap map[string]any) {
 		}}
 		changed++
 	}
-	if changed != len(matrixServices) {
-		t.Fatalf("%d EDS clusters in the bootstrap, want %d", changed, len(matrixServices))
+	if changed != len(g.services) {
+		t.Fatalf("%d EDS clusters in the bootstrap, want %d", changed, len(g.services))
+	}
+	if socket, ok := streamed["transport_socket"].(map[string]any); ok {
+		socket = parse(t, marshal(t, socket)) // a copy
+		common, _ := socket["typed_config"].(map[string]any)["common_tls_context"].(map[string]any)
+		delete(common, "alpn_protocols") // polls are of HTTP/1
+		polled["transport_socket"] = socket
 	}
 }
 
@@ -266,19 +293,23 @@ func routesTo(services []string) string {
 // startClusterServer runs go-control-plane as the other control plane: it gives
 // every Envoy the clusters, as the page on running beside one says, and no
 // endpoints.
-func startClusterServer(t *testing.T) (address string) {
+func startClusterServer(t *testing.T, services []string) (address string) {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	clusters := make([]types.Resource, 0, len(matrixServices))
-	for _, s := range matrixServices {
+	metrics, err := json.Marshal(learnedMetrics)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clusters := make([]types.Resource, 0, len(services))
+	for _, s := range services {
 		c := &clusterv3.Cluster{}
-		if err := protojson.Unmarshal([]byte(fmt.Sprintf(`{"name": %q, "type": "EDS", "connect_timeout": "5s", "lb_policy": "ROUND_ROBIN",
+		if err := protojson.Unmarshal([]byte(fmt.Sprintf(`{"name": %q, "type": "EDS", "connect_timeout": "5s", "lb_policy": "ROUND_ROBIN", "lrs_report_endpoint_metrics": %s,
 			"common_lb_config": {"locality_weighted_lb_config": {}},
 			"eds_cluster_config": {"eds_config": {"resource_api_version": "V3", "api_config_source": {
-				"api_type": "GRPC", "transport_api_version": "V3", "grpc_services": [{"envoy_grpc": {"cluster_name": "isobar"}}]}}}}`, s)), c); err != nil {
+				"api_type": "GRPC", "transport_api_version": "V3", "grpc_services": [{"envoy_grpc": {"cluster_name": "isobar"}}]}}}}`, s, metrics)), c); err != nil {
 			t.Fatal(err)
 		}
 		clusters = append(clusters, c)

@@ -27,8 +27,9 @@ type gateway struct {
 
 	version, form, zone string
 	id                  string // node.id
-	listed              bool   // on the page of clients, with the columns that it passes
-	tap                 *tap   // nil where its streams are not tapped
+	services            []string
+	tls                 []string // flags of isobar bootstrap envoy
+	tap                 *tap     // nil where its streams are not tapped
 	bootstrap           string
 	listener            string
 	client              http.Client
@@ -53,7 +54,7 @@ type matrix struct {
 }
 
 // The services of the matrix.
-var matrixServices = []string{"split", "weighted", "tiers", "pool", "byweight", "stale"}
+var matrixServices = append([]string{"split", "weighted", "tiers", "pool", "byweight", "stale", "small", "leaving"}, manyNames()...)
 
 // TestEnvoyServing takes Envoys through what Isobar serves them, with real
 // requests to real backends: what each sends where is what the plan says.
@@ -77,10 +78,17 @@ func (m *matrix) play() {
 		{"weighted priority health", "", (*matrix).weightedHealth},
 		{"client status", "", (*matrix).clientStatus},
 		{"NACK", nack, (*matrix).nack},
+		{"drops", drops, (*matrix).drops},
+		{"20 services", many, (*matrix).many},
+		{"return of a service", takesBack, (*matrix).returns},
 		{"restarts", restart, (*matrix).restarts},
 	} {
-		if m.t.Run(scenario.name, func(t *testing.T) { scenario.run(m.on(t)) }) && scenario.column != "" {
-			m.passed(scenario.column)
+		ok, ran := runs(m.t, scenario.name, func(t *testing.T) {
+			t.Helper()
+			scenario.run(m.on(t))
+		})
+		if ran && scenario.column != "" {
+			m.ran(scenario.column, ok)
 		}
 	}
 }
@@ -93,12 +101,12 @@ func (m *matrix) on(t *testing.T) *matrix {
 	return &c
 }
 
-// passed notes a column for the Envoys on the page. NACKs are seen only of those
-// whose streams are tapped.
-func (m *matrix) passed(column string) {
+// ran notes how the test of a column ended for all Envoys. NACKs are seen only of
+// those whose streams are tapped.
+func (m *matrix) ran(column string, ok bool) {
 	for _, g := range m.gateways {
-		if g.listed && (column != nack || g.tap != nil) {
-			seen.passed(g.name(), column)
+		if column != nack || g.tap != nil {
+			seen.ran(g.name(), column, ok)
 		}
 	}
 }
@@ -283,7 +291,7 @@ func (m *matrix) weights() {
 		}
 		return nil
 	})
-	m.passed(demand)
+	m.ran(demand, true)
 	m.noteReports()
 	m.follow("split", nil)
 }
@@ -471,7 +479,7 @@ func (m *matrix) restarts() {
 	t := m.t
 	away := 7 * time.Second
 	if interopAll() {
-		away = 2 * time.Minute
+		away = time.Minute
 	}
 	stops := make([]func() outcome, len(m.gateways))
 	for i, g := range m.gateways {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/fleet/envoy"
 	"github.com/isobar-xds/isobar/internal/identity/identitytest"
 )
@@ -84,6 +85,58 @@ func TestEnvoyMTLS(t *testing.T) {
 	s.settings = strings.Replace(s.settings, "/ns/*/sa/gone", "/ns/*/sa/envoy", 1)
 	s.configure(services)
 	await(t, "return to the list", func() error { return listed(s, g.id) })
+}
+
+// TestEnvoyTLS: Envoys of every form get endpoints and report load over TLS, with a
+// certificate that the server demands, by the files that `isobar bootstrap envoy`
+// takes.
+//
+//nolint:tparallel // one Envoy at a time: all together need the machine for themselves
+func TestEnvoyTLS(t *testing.T) {
+	t.Parallel()
+	ca := identitytest.NewCA(t)
+	dir, own := t.TempDir(), t.TempDir()
+	files := ca.Write(dir, identitytest.Leaf{})
+	ca.Write(own, shopEnvoy)
+	b := startWebBackend(t, "b")
+	s := prepareIsobar(t, time.Second, fmt.Sprintf(", tls: {cert: %q, key: %q, client_ca: %q}", files.Cert, files.Key, files.ClientCA),
+		fmt.Sprintf("services: [{name: pool, localities: [{locality: us/a, endpoints: [%q]}]}]\n", b.address))
+	s.run()
+	_, port, err := net.SplitHostPort(s.xds)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range everyForm() {
+		ok, ran := runs(t, g.name(), func(t *testing.T) {
+			t.Helper()
+			g.tls = []string{"--ca", filepath.Join(own, "ca.pem"), "--cert", filepath.Join(own, "cert.pem"), "--key", filepath.Join(own, "key.pem")}
+			g.begin(t, s, "localhost:"+port, "pool")
+			await(t, "answers and load reports", func() error {
+				if o := g.requests(t.Context(), "pool", 8); len(o.Failed) > 0 {
+					return fmt.Errorf("%+v", o)
+				}
+				return s.on(t).reported(g.id)
+			})
+			g.Stop()
+		})
+		if ran {
+			seen.ran(g.name(), overTLS, ok)
+		}
+	}
+}
+
+// reported reports whether some stream of a client brought a load report.
+func (s *isobar) reported(id string) error {
+	var list admin.ClientList
+	if err := s.get("/v1/clients", &list); err != nil {
+		return err
+	}
+	for _, c := range list.Clients {
+		if c.ID == id && c.LRS != nil && !c.LRS.LastReport.IsZero() {
+			return nil
+		}
+	}
+	return fmt.Errorf("no load report of %s from %d clients", id, len(list.Clients))
 }
 
 // listed reports whether a client is connected and in sync.

@@ -46,6 +46,10 @@ func TestClientsTLS(t *testing.T) {
 		{kind: kindOf(t, "grpc-java"), language: "java", prepare: byTrustStore},
 		{kind: kindOf(t, "grpc-java"), language: "java", shows: true, prepare: byProvider},
 		{kind: kindOf(t, "grpc-js"), language: "node", shows: true, prepare: byProxy},
+		{kind: kindOf(t, "gRPC C++"), language: "cpp", shows: true, prepare: byProxy},
+		{kind: kindOf(t, "gRPC Python"), language: "python", shows: true, prepare: byProxy},
+		{kind: kindOf(t, interopClient), language: "go", shows: true, prepare: byFiles},
+		{kind: kindOf(t, interopClientV2), language: "go", shows: true, prepare: byProxy},
 	}
 	ca := identitytest.NewCA(t)
 	b := startBackend(t, "b", "")
@@ -66,6 +70,9 @@ func TestClientsTLS(t *testing.T) {
 			}
 			t.Run(fmt.Sprintf("%d-%s-%v", i, c.language, asks), func(t *testing.T) {
 				t.Parallel()
+				if c.shows {
+					defer func() { seen.ran(c.name, overTLS, !t.Failed()) }()
+				}
 				own := t.TempDir()
 				ca.Write(own, shopEnvoy)
 				k := c.kind

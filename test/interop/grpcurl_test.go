@@ -99,8 +99,7 @@ func node(id string) string {
 func TestGrpcurl(t *testing.T) {
 	t.Parallel()
 	s := startIsobar(t, probed)
-	const name = "grpcurl"
-	seen.is(name, grpcurlVersion, "v3, reflection; EDS stream and delta, LRS, CSDS and HDS by hand")
+	seen.is(nameGrpcurl, grpcurlVersion, "v3, reflection; EDS stream and delta, LRS, CSDS and HDS by hand")
 	t.Run("reflection", func(t *testing.T) { s.on(t).reflected() })
 	t.Run("delta", func(t *testing.T) { s.on(t).deltaByHand() })
 	t.Run("client status", func(t *testing.T) { s.on(t).statusByHand() })
@@ -109,9 +108,10 @@ func TestGrpcurl(t *testing.T) {
 		column string
 		run    func(*isobar)
 	}{{demand, (*isobar).loadByHand}, {healthFilter, (*isobar).healthByHand}, {nack, (*isobar).nackByHand}} {
-		if t.Run(scenario.column, func(t *testing.T) { scenario.run(s.on(t)) }) {
-			seen.passed(name, scenario.column)
-		}
+		checkColumn(t, nameGrpcurl, scenario.column, func(t *testing.T) {
+			t.Helper()
+			scenario.run(s.on(t))
+		})
 	}
 }
 

@@ -105,9 +105,16 @@ func java(t *testing.T, program string, args ...string) *exec.Cmd {
 	jars := filepath.Join(cached(t, "java", read(t, pom), func(ctx context.Context, dir string) error {
 		return command(ctx, ".", "mvn", "--batch-mode", "--quiet", "--file", pom, "dependency:copy-dependencies", "-DoutputDirectory="+filepath.Join(dir, "jars"))
 	}), "jars", "*")
-	source := filepath.Join("clients/java", program+".java")
-	classes := cached(t, "java-"+program, append(read(t, pom), read(t, source)...), func(ctx context.Context, dir string) error {
-		return command(ctx, ".", "javac", "--release", "17", "-d", dir, "-classpath", jars, source)
+	sources, err := filepath.Glob("clients/java/*.java")
+	if err != nil || len(sources) == 0 {
+		t.Fatalf("no sources in clients/java: %v", err)
+	}
+	contents := read(t, pom)
+	for _, source := range sources {
+		contents = append(contents, read(t, source)...)
+	}
+	classes := cached(t, "java-classes", contents, func(ctx context.Context, dir string) error {
+		return command(ctx, ".", "javac", append([]string{"--release", "17", "-d", dir, "-classpath", jars}, sources...)...)
 	})
 	args = append([]string{"-Xmx256m", "-classpath", classes + string(filepath.ListSeparator) + jars, program}, args...)
 	return exec.CommandContext(context.Background(), "java", args...)

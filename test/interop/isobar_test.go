@@ -89,17 +89,22 @@ func (s *isobar) configure(services string) {
 
 // run starts the process and waits for its first plan.
 func (s *isobar) run() {
-	t := s.t
-	t.Helper()
-	s.cmd = exec.CommandContext(context.Background(), isobarPath, "serve", "-c", s.config)
-	s.cmd.Stderr = s.log
-	if err := s.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	await(t, "plan", func() error {
+	s.t.Helper()
+	s.start()
+	await(s.t, "plan", func() error {
 		_, err := s.plan("")
 		return err
 	})
+}
+
+// start starts the process.
+func (s *isobar) start() {
+	s.t.Helper()
+	s.cmd = exec.CommandContext(context.Background(), isobarPath, "serve", "-c", s.config)
+	s.cmd.Stderr = s.log
+	if err := s.cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
 }
 
 // kill ends the process without a chance to save anything.

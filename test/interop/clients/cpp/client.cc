@@ -1,15 +1,19 @@
-// An xDS client of gRPC C++. It calls the service given as the first argument,
-// as many times a second as the second says. For each line "N" on standard
-// input it makes N calls and prints what became of them as a line of JSON.
+// An xDS client of gRPC C++. It calls the services given as the first argument,
+// separated by commas, one after the other, as many times a second in all as the
+// second says. For each line "N" on standard input it makes N calls and prints what
+// became of them as a line of JSON.
 
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
 #include <iostream>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <sstream>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
@@ -82,8 +86,10 @@ class Outcome {
   std::map<std::string, int> served_, failed_;
 };
 
+using Stubs = std::vector<std::unique_ptr<grpc::GenericStub>>;
+
 // Send makes n calls at the rate, without waiting for one before the next.
-void Send(grpc::GenericStub& stub, int n, double per_second) {
+void Send(const Stubs& stubs, int n, double per_second) {
   Outcome outcome;
   const auto began = std::chrono::steady_clock::now();
   for (int i = 0; i < n; i++) {
@@ -91,7 +97,7 @@ void Send(grpc::GenericStub& stub, int n, double per_second) {
     outcome.Begin();
     auto* call = new Call;  // lives until its callback
     call->context.set_deadline(std::chrono::system_clock::now() + kDeadline);
-    stub.UnaryCall(&call->context, kMethod, grpc::StubOptions(), &call->request, &call->response,
+    stubs[i % stubs.size()]->UnaryCall(&call->context, kMethod, grpc::StubOptions(), &call->request, &call->response,
                    [call, &outcome](const grpc::Status& status) {
                      outcome.End(*call, status);
                      delete call;
@@ -105,11 +111,15 @@ void Send(grpc::GenericStub& stub, int n, double per_second) {
 
 int main(int argc, char** argv) {
   if (argc != 3) {
-    std::cerr << "usage: client TARGET CALLS_PER_SECOND" << std::endl;
+    std::cerr << "usage: client TARGET,... CALLS_PER_SECOND" << std::endl;
     return 2;
   }
-  grpc::GenericStub stub(grpc::CreateChannel(argv[1], grpc::InsecureChannelCredentials()));
+  Stubs stubs;
+  std::istringstream targets(argv[1]);
+  for (std::string target; std::getline(targets, target, ',');) {
+    stubs.push_back(std::make_unique<grpc::GenericStub>(grpc::CreateChannel(target, grpc::InsecureChannelCredentials())));
+  }
   int n = 0;
-  while (std::cin >> n) Send(stub, n, std::atof(argv[2]));
+  while (std::cin >> n) Send(stubs, n, std::atof(argv[2]));
   return 0;
 }

@@ -1,7 +1,7 @@
-// Command go is an xDS client of grpc-go. It calls the service given as the
-// first argument, as many times a second as the second says. For each line "N"
-// on standard input it makes N calls and prints what became of them as a line
-// of JSON.
+// Command go is an xDS client of grpc-go. It calls the services given as the
+// first argument, separated by commas, one after the other, as many times a second
+// in all as the second says. For each line "N" on standard input it makes N calls
+// and prints what became of them as a line of JSON.
 package main
 
 import (
@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -44,17 +45,21 @@ func main() {
 
 func run(args []string, in io.Reader, out io.Writer) error {
 	if len(args) != 2 {
-		return errors.New("usage: client TARGET CALLS_PER_SECOND")
+		return errors.New("usage: client TARGET,... CALLS_PER_SECOND")
 	}
 	rate, err := strconv.ParseFloat(args[1], 64)
 	if err != nil {
 		return err
 	}
-	conn, err := grpc.NewClient(args[0], grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		return err
+	var conns []*grpc.ClientConn
+	for target := range strings.SplitSeq(args[0], ",") {
+		conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			return err
+		}
+		defer func() { _ = conn.Close() }()
+		conns = append(conns, conn)
 	}
-	defer func() { _ = conn.Close() }()
 	for {
 		var n int
 		if _, err := fmt.Fscan(in, &n); err != nil {
@@ -63,21 +68,21 @@ func run(args []string, in io.Reader, out io.Writer) error {
 			}
 			return err
 		}
-		if err := json.NewEncoder(out).Encode(send(conn, n, rate)); err != nil {
+		if err := json.NewEncoder(out).Encode(send(conns, n, rate)); err != nil {
 			return err
 		}
 	}
 }
 
 // send makes n calls at the rate, without waiting for one before the next.
-func send(conn *grpc.ClientConn, n int, rate float64) *outcome {
+func send(conns []*grpc.ClientConn, n int, rate float64) *outcome {
 	o := &outcome{Served: map[string]int{}, Failed: map[string]int{}}
 	var open sync.WaitGroup
 	pace := time.NewTicker(time.Duration(float64(time.Second) / rate))
 	defer pace.Stop()
-	for range n {
+	for i := range n {
 		<-pace.C
-		open.Go(func() { o.call(conn) })
+		open.Go(func() { o.call(conns[i%len(conns)]) })
 	}
 	open.Wait()
 	return o

@@ -4,12 +4,11 @@ import io.grpc.Grpc;
 import io.grpc.InsecureChannelCredentials;
 import io.grpc.ManagedChannel;
 import io.grpc.Metadata;
-import io.grpc.MethodDescriptor;
 import io.grpc.Status;
 import java.io.BufferedReader;
-import java.io.ByteArrayInputStream;
-import java.io.InputStream;
 import java.io.InputStreamReader;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.concurrent.CountDownLatch;
@@ -17,36 +16,12 @@ import java.util.concurrent.TimeUnit;
 import java.util.stream.Collectors;
 
 /**
- * An xDS client of grpc-java. It calls the service given as the first argument, as many times a
- * second as the second says. For each line "N" on standard input it makes N calls and prints what
- * became of them as a line of JSON.
+ * An xDS client of grpc-java. It calls the services given as the first argument, separated by
+ * commas, one after the other, as many times a second in all as the second says. For each line "N"
+ * on standard input it makes N calls and prints what became of them as a line of JSON.
  */
 public final class Client {
   private static final int DEADLINE_SECONDS = 5;
-  private static final Metadata.Key<String> PLACE =
-      Metadata.Key.of("hostname", Metadata.ASCII_STRING_MARSHALLER);
-
-  /** Messages are bytes, all of them empty. */
-  private static final MethodDescriptor.Marshaller<byte[]> BYTES =
-      new MethodDescriptor.Marshaller<>() {
-        @Override
-        public InputStream stream(byte[] value) {
-          return new ByteArrayInputStream(value);
-        }
-
-        @Override
-        public byte[] parse(InputStream stream) {
-          return new byte[0];
-        }
-      };
-
-  private static final MethodDescriptor<byte[], byte[]> METHOD =
-      MethodDescriptor.<byte[], byte[]>newBuilder()
-          .setType(MethodDescriptor.MethodType.UNARY)
-          .setFullMethodName("grpc.testing.TestService/EmptyCall")
-          .setRequestMarshaller(BYTES)
-          .setResponseMarshaller(BYTES)
-          .build();
 
   /** What became of calls. */
   private static final class Outcome {
@@ -75,14 +50,14 @@ public final class Client {
 
   private static void call(ManagedChannel channel, Outcome outcome, CountDownLatch open) {
     CallOptions options = CallOptions.DEFAULT.withDeadlineAfter(DEADLINE_SECONDS, TimeUnit.SECONDS);
-    ClientCall<byte[], byte[]> call = channel.newCall(METHOD, options);
+    ClientCall<byte[], byte[]> call = channel.newCall(EmptyCall.METHOD, options);
     call.start(
         new ClientCall.Listener<byte[]>() {
           private String place = "";
 
           @Override
           public void onHeaders(Metadata headers) {
-            String value = headers.get(PLACE);
+            String value = headers.get(EmptyCall.PLACE);
             place = value == null ? "" : value;
           }
 
@@ -103,7 +78,8 @@ public final class Client {
   }
 
   /** Makes n calls at the rate, without waiting for one before the next. */
-  private static String send(ManagedChannel channel, int n, double perSecond) throws Exception {
+  private static String send(List<ManagedChannel> channels, int n, double perSecond)
+      throws Exception {
     Outcome outcome = new Outcome();
     CountDownLatch open = new CountDownLatch(n);
     long began = System.nanoTime();
@@ -112,7 +88,7 @@ public final class Client {
       if (wait > 0) {
         TimeUnit.NANOSECONDS.sleep(wait);
       }
-      call(channel, outcome, open);
+      call(channels.get(i % channels.size()), outcome, open);
     }
     open.await();
     return outcome.json();
@@ -120,11 +96,13 @@ public final class Client {
 
   public static void main(String[] args) throws Exception {
     double perSecond = Double.parseDouble(args[1]);
-    ManagedChannel channel =
-        Grpc.newChannelBuilder(args[0], InsecureChannelCredentials.create()).build();
+    List<ManagedChannel> channels = new ArrayList<>();
+    for (String target : args[0].split(",")) {
+      channels.add(Grpc.newChannelBuilder(target, InsecureChannelCredentials.create()).build());
+    }
     BufferedReader in = new BufferedReader(new InputStreamReader(System.in));
     for (String line = in.readLine(); line != null; line = in.readLine()) {
-      System.out.println(send(channel, Integer.parseInt(line.trim()), perSecond));
+      System.out.println(send(channels, Integer.parseInt(line.trim()), perSecond));
     }
     System.exit(0);
   }

@@ -1,14 +1,11 @@
 import io.grpc.InsecureServerCredentials;
 import io.grpc.Metadata;
-import io.grpc.MethodDescriptor;
 import io.grpc.ServerBuilder;
 import io.grpc.ServerCall;
 import io.grpc.ServerServiceDefinition;
 import io.grpc.Status;
 import io.grpc.xds.XdsServerBuilder;
 import io.grpc.xds.XdsServerCredentials;
-import java.io.ByteArrayInputStream;
-import java.io.InputStream;
 import java.lang.reflect.Field;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
@@ -20,38 +17,13 @@ import java.util.List;
  * first argument, and says the second with every answer.
  */
 public final class Server {
-  private static final Metadata.Key<String> PLACE =
-      Metadata.Key.of("hostname", Metadata.ASCII_STRING_MARSHALLER);
-
-  /** Messages are bytes, all of them empty. */
-  private static final MethodDescriptor.Marshaller<byte[]> BYTES =
-      new MethodDescriptor.Marshaller<>() {
-        @Override
-        public InputStream stream(byte[] value) {
-          return new ByteArrayInputStream(value);
-        }
-
-        @Override
-        public byte[] parse(InputStream stream) {
-          return new byte[0];
-        }
-      };
-
-  private static final MethodDescriptor<byte[], byte[]> METHOD =
-      MethodDescriptor.<byte[], byte[]>newBuilder()
-          .setType(MethodDescriptor.MethodType.UNARY)
-          .setFullMethodName("grpc.testing.TestService/EmptyCall")
-          .setRequestMarshaller(BYTES)
-          .setResponseMarshaller(BYTES)
-          .build();
-
   private static ServerCall.Listener<byte[]> answer(ServerCall<byte[], byte[]> call, String name) {
     call.request(1);
     return new ServerCall.Listener<>() {
       @Override
       public void onHalfClose() {
         Metadata headers = new Metadata();
-        headers.put(PLACE, name);
+        headers.put(EmptyCall.PLACE, name);
         call.sendHeaders(headers);
         call.sendMessage(new byte[0]);
         call.close(Status.OK, new Metadata());
@@ -79,7 +51,7 @@ public final class Server {
         XdsServerBuilder.forPort(port, XdsServerCredentials.create(InsecureServerCredentials.create()))
             .addService(
                 ServerServiceDefinition.builder("grpc.testing.TestService")
-                    .addMethod(METHOD, (call, headers) -> answer(call, args[1]))
+                    .addMethod(EmptyCall.METHOD, (call, headers) -> answer(call, args[1]))
                     .build())
             .xdsServingStatusListener(
                 new io.grpc.xds.XdsServerBuilder.XdsServingStatusListener() {

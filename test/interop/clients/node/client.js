@@ -1,6 +1,7 @@
-// An xDS client of grpc-js. It calls the service given as the first argument,
-// as many times a second as the second says. For each line "N" on standard
-// input it makes N calls and prints what became of them as a line of JSON.
+// An xDS client of grpc-js. It calls the services given as the first
+// argument, separated by commas, one after the other, as many times a second in
+// all as the second says. For each line "N" on standard input it makes N calls
+// and prints what became of them as a line of JSON.
 'use strict';
 
 const readline = require('readline');
@@ -10,12 +11,12 @@ require('@grpc/grpc-js-xds').register();
 const METHOD = '/grpc.testing.TestService/EmptyCall';
 const DEADLINE_MS = 5000;
 
-const [target, perSecond] = process.argv.slice(2);
-const client = new grpc.Client(target, grpc.credentials.createInsecure());
+const [targets, perSecond] = process.argv.slice(2);
+const clients = targets.split(',').map((t) => new grpc.Client(t, grpc.credentials.createInsecure()));
 const bytes = (b) => b;
 
-// call makes one call and adds its outcome.
-function call(outcome) {
+// call makes one call by a client and adds its outcome.
+function call(client, outcome) {
   return new Promise((done) => {
     let place = '';
     const options = { deadline: Date.now() + DEADLINE_MS };
@@ -41,7 +42,7 @@ async function send(n) {
   for (let i = 0; i < n; i++) {
     const wait = began + (i * 1000) / Number(perSecond) - Date.now();
     if (wait > 0) await new Promise((r) => setTimeout(r, wait));
-    calls.push(call(outcome));
+    calls.push(call(clients[i % clients.length], outcome));
   }
   await Promise.all(calls);
   return outcome;
@@ -51,7 +52,7 @@ async function main() {
   for await (const line of readline.createInterface({ input: process.stdin })) {
     console.log(JSON.stringify(await send(Number(line))));
   }
-  client.close();
+  clients.forEach((c) => c.close());
   process.exit(0);
 }
 

@@ -1,10 +1,11 @@
 """An xDS client of gRPC Python.
 
-It calls the service given as the first argument, as many times a second as the
-second says. For each line "N" on standard input it makes N calls and prints
+It calls the services given as the first argument, separated by commas, one after
+the other, as many times a second in all as the second says. For each line "N" on standard input it makes N calls and prints
 what became of them as a line of JSON.
 """
 
+import contextlib
 import json
 import sys
 import time
@@ -29,22 +30,23 @@ def outcome_of(calls):
     return {"served": served, "failed": failed}
 
 
-def send(method, n, per_second):
+def send(methods, n, per_second):
     """Makes n calls at the rate, without waiting for one before the next."""
     began = time.monotonic()
     calls = []
     for i in range(n):
         time.sleep(max(0, began + i / per_second - time.monotonic()))
-        calls.append(method.future(b"", timeout=DEADLINE_SECONDS))
+        calls.append(methods[i % len(methods)].future(b"", timeout=DEADLINE_SECONDS))
     return outcome_of(calls)
 
 
 def main():
-    target, per_second = sys.argv[1], float(sys.argv[2])
-    with grpc.insecure_channel(target) as channel:
-        method = channel.unary_unary(METHOD)
+    targets, per_second = sys.argv[1].split(","), float(sys.argv[2])
+    with contextlib.ExitStack() as stack:
+        channels = [stack.enter_context(grpc.insecure_channel(t)) for t in targets]
+        methods = [c.unary_unary(METHOD) for c in channels]
         for line in sys.stdin:
-            print(json.dumps(send(method, int(line), per_second)), flush=True)
+            print(json.dumps(send(methods, int(line), per_second)), flush=True)
 
 
 if __name__ == "__main__":
