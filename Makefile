@@ -13,7 +13,7 @@ LINT     := $(GOBIN)/golangci-lint
 RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
 
 .DEFAULT_GOAL := help
-.PHONY: tools help build demo scenarios test test-race test-norace test-interop test-replicas interop-all interop-long console console-check test-console licenses lint fmt reference fuzz soak bench attacks steady streams widefleet envoy-loop microbench mutants cover clean
+.PHONY: tools help build demo scenarios test test-race test-norace test-interop test-replicas interop-all interop-long test-kubernetes console console-check test-console licenses lint fmt reference fuzz soak bench attacks steady streams widefleet envoy-loop microbench mutants cover clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -76,6 +76,21 @@ interop-all: ## run every client through every behaviour and write docs/referenc
 interop-long: ## test-interop with all versions and sizes, hundreds of cases each, which takes hours
 	cd test/interop && ISOBAR_INTEROP_ALL=1 ISOBAR_INTEROP_LONG=1 $(GO) test -count 1 -timeout 4h ./...
 
+# The API server, the controllers and etcd come from the Go proxy, pinned by the module
+# test/kubernetes/servers. The first build takes 15 minutes of CPU. KUBERNETES passes
+# flags, such as -gone 10m, or -run '^TestRollout$$'.
+KUBERNETES ?=
+test-kubernetes: bin/kubernetes/etcd bin/kubernetes/kube-apiserver bin/kubernetes/kube-controller-manager ## run the tests against a real Kubernetes API server (4 minutes once it is built)
+	cd test/kubernetes && $(GO) test -count 1 -timeout 60m -v . $(KUBERNETES)
+
+bin/kubernetes/etcd: test/kubernetes/servers/go.mod
+	@mkdir -p bin/kubernetes
+	cd test/kubernetes/servers && CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o ../../../$@ go.etcd.io/etcd/server/v3 && touch ../../../$@
+
+bin/kubernetes/kube-apiserver bin/kubernetes/kube-controller-manager: test/kubernetes/servers/go.mod
+	@mkdir -p bin/kubernetes
+	cd test/kubernetes/servers && CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o ../../../$@ k8s.io/kubernetes/cmd/$(notdir $@) && touch ../../../$@
+
 # What npm installs is of the lock file, to the byte. The console's built files are
 # committed, so that Go alone builds the program.
 console/node_modules: console/package-lock.json
@@ -96,7 +111,7 @@ licenses: console/node_modules ## collect the licences of all that the program h
 	$(GO) run ./test/licenses > licenses.tmp && mv licenses.tmp internal/console/licenses.txt
 
 lint: $(LINT) ## check the code of all modules, and the direction of its imports
-	for module in . bench test/interop test/replicas; do (cd $$module && $(LINT) run ./...) || exit 1; done
+	for module in . bench test/interop test/replicas test/kubernetes; do (cd $$module && $(LINT) run ./...) || exit 1; done
 
 $(LINT):
 	$(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_VERSION)
@@ -151,7 +166,7 @@ steady: build ## hold 5,000 clients, 1,000 services and 100 checkers for DURATIO
 	cd bench && $(GO) build -trimpath -o ../bin/steady ./steady
 	bin/steady -isobar bin/isobar -duration $(DURATION) $(STEADY)
 
-attacks: build ## let clients that misbehave loose on isobar serve, one kind after the other: how much memory they take (7 minutes)
+attacks: build ## let clients that misbehave loose on isobar serve, one kind after the other: how much memory they take (6 minutes)
 	cd bench && $(GO) build -trimpath -o ../bin/attacks ./attacks
 	bin/attacks -isobar bin/isobar $(ATTACKS)
 

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -80,7 +81,9 @@ func (p *Provider) run(ctx context.Context, s *session) {
 		s.feeds = append(s.feeds, f)
 		went := func(err error) { p.went(s, f, err) }
 		logger := logr.Discard()
-		reflectors = append(reflectors, cache.NewReflectorWithOptions(source(went), kind, store, cache.ReflectorOptions{Name: f.resource, Logger: &logger}))
+		reflectors = append(reflectors, cache.NewReflectorWithOptions(source(went), kind, store, cache.ReflectorOptions{
+			Name: f.resource, Logger: &logger, Backoff: backoff(),
+		}))
 	}
 	namespaces := s.cluster.Namespaces
 	if len(namespaces) == 0 {
@@ -119,6 +122,13 @@ func (p *Provider) run(ctx context.Context, s *session) {
 		running.Go(func() { r.RunWithContext(ctx) })
 	}
 	running.Wait()
+}
+
+// backoff is how long a watch that fails waits: half a second at first, and at most 5
+// to 7.5 s. The default of client-go goes up to a minute, for thousands of Nodes that
+// watch; the few watches of Isobar may come back earlier.
+func backoff() *wait.Backoff {
+	return &wait.Backoff{Duration: 500 * time.Millisecond, Cap: 5 * time.Second, Steps: 10, Factor: 2, Jitter: 0.5}
 }
 
 // credentials reads them, again and again until they are there; nil once ctx ends.
