@@ -141,6 +141,18 @@ func attacks() []attack {
 			}
 			return nil
 		}},
+		{name: "names-few", what: "1,000 streams that ask for 150 names each", do: func(c *rawclient.Attacker) error {
+			i := 0
+			return every(c, func() error {
+				names := make([]string, 150)
+				for j := range names {
+					names[j] = fmt.Sprintf("%d-%d-%p", i, j, c)
+				}
+				i++
+				m := &discoveryv3.DiscoveryRequest{Node: node(), TypeUrl: endpointsURL, ResourceNames: names}
+				return c.Data(c.Open(adsMethod), rawclient.Framed(encoded(m), false), largest)
+			})
+		}},
 		{name: "bad-method", what: "1,000 streams of a method that nobody knows, with half a message", do: each("/a/b", nil, half, pastPool)},
 		{name: "delta", what: "1,000 delta streams of empty messages, in frames of 5 bytes", do: each(deltaMethod, nil, empty, 5)},
 	}

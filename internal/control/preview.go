@@ -47,7 +47,7 @@ func (l *Loop) turn(ctx context.Context, topology *isobar.Topology, operators he
 	return ask(ctx, l, func() *plan.Turn {
 		current := l.Current()
 		return &plan.Turn{
-			Now: time.Now(), Interval: l.timing().Interval, Watched: watched(l.opts.Clients.Subscriptions()), Paused: current.Paused,
+			Now: time.Now(), Interval: l.timing().Interval, Watched: watched(l.opts.Clients.Subscriptions(), nil), Paused: current.Paused,
 			Previous: current, Version: current.Version + 1, Topology: topology, Health: l.keeper.Table(operators),
 		}
 	})

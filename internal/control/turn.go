@@ -5,6 +5,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/internal/plan"
 	"github.com/isobar-xds/isobar/internal/xds"
@@ -41,11 +42,12 @@ func (l *Loop) next(o plan.Origin, decide func(*plan.Turn) (*plan.Plan, error), 
 	}()
 	turn := &plan.Turn{
 		Now: time.Now(), Interval: l.timing().Interval, Windows: windows,
-		Watched: watched(l.opts.Clients.Subscriptions()), Paused: before.Paused,
+		Paused:   before.Paused,
 		Previous: before, Version: before.Version + 1,
 	}
 	turn.Ages, turn.Ladder = l.ages(turn.Now), l.timing().Ladder
 	turn.Topology, l.operators = l.opts.Topology.State()
+	turn.Watched = watched(l.opts.Clients.Subscriptions(), turn.Topology)
 	turn.Health = l.keeper.Table(l.operators)
 	if p, err = decide(turn); err != nil {
 		if o.Trigger == "" { // an operator is told
@@ -84,12 +86,27 @@ func (l *Loop) show(p *plan.Plan) {
 	l.waiters.wake()
 }
 
-// watched tells the planner who watches what.
-func watched(subscriptions []xds.Subscription) []plan.Watched {
-	out := make([]plan.Watched, len(subscriptions))
+// watched tells the planner who watches which services of a topology: names of none, of
+// which clients may have millions, cost it nothing. nil = also services that may come.
+func watched(subscriptions []xds.Subscription, topology *isobar.Topology) []plan.Watched {
+	n := 0
+	known := func(s *xds.Subscription) bool {
+		if topology == nil {
+			return true
+		}
+		_, found := topology.Service(s.Service)
+		return found
+	}
 	for i := range subscriptions {
-		s := &subscriptions[i]
-		out[i] = plan.Watched{Service: s.Service, Source: s.Locality, Streams: s.Streams, Acked: s.AckedAt}
+		if known(&subscriptions[i]) {
+			n++
+		}
+	}
+	out := make([]plan.Watched, 0, n)
+	for i := range subscriptions {
+		if s := &subscriptions[i]; known(s) {
+			out = append(out, plan.Watched{Service: s.Service, Source: s.Locality, Streams: s.Streams, Acked: s.AckedAt})
+		}
 	}
 	return out
 }

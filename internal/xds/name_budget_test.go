@@ -1,6 +1,7 @@
 package xds_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -106,7 +107,7 @@ func TestAnswersEndNoStream(t *testing.T) {
 			}
 			c.settled()
 			for range 30 { // each within what it may always have
-				m := w.delta(at("us-east/b")).subscribe(edsURL, names[:150]...)
+				m := w.delta(at("us-east/b")).subscribe(edsURL, names[:90]...)
 				if m.settled(); m.status().Code() != codes.OK {
 					t.Fatal(m.status())
 				}
@@ -128,6 +129,74 @@ func TestAnswersEndNoStream(t *testing.T) {
 			if got := c.status(); got.Code() != codes.ResourceExhausted {
 				t.Errorf("delta %v, for more: %v", delta, got)
 			}
-		}, func(o *xds.Options) { o.NameMemory = 160 << 10 })
+		}, func(o *xds.Options) { o.NameMemory = 168 << 10 })
 	}
+}
+
+// TestNamesOfOneAddressHaveABudget: an address without certificate gets an eighth of the
+// memory for names, in few streams or many; what it shares with its own streams counts once,
+// and all others go on.
+func TestNamesOfOneAddressHaveABudget(t *testing.T) {
+	const room = 16 << 20
+	registry := prometheus.NewRegistry()
+	account := "10.0.0.1"
+	inWorld(t, func(w *world) {
+		w.publish(serve("a", 1))
+		var same []*client
+		for range 30 { // of a fleet behind one address
+			same = append(same, w.ads(at("us-east/b")).request(edsURL, append(numbered("same", 1000), "a")...).equals("eds v1: a@1").ack(edsURL))
+		}
+		version := "eds v1: a@1"
+		var open []*client
+		greedy := func(names int, streams int) (refused int) {
+			for range streams {
+				c := w.ads(at("us-east/b")).request(edsURL, append(numbered(fmt.Sprint("x", len(open)), names), "a")...)
+				open = append(open, c)
+				if got := c.status(); got.Code() == codes.OK {
+					c.equals(version).ack(edsURL)
+				} else if refused++; got.Code() != codes.ResourceExhausted || !strings.Contains(got.Message(), "too many names on all streams of one address: they take ") {
+					t.Fatalf("got %v: %s", got.Code(), got.Message())
+				}
+			}
+			return refused
+		}
+		if n := greedy(1000, 10); n < 4 || n == 10 {
+			t.Errorf("%d of 10 streams with many names were refused", n)
+		}
+		if n := greedy(100, 40); n < 20 {
+			t.Errorf("%d of 40 streams with some names were refused", n)
+		}
+		if n := nameBytes(t, registry); n > room/8+room/32 {
+			t.Errorf("names take %v bytes, want about %d at most", n, room/8)
+		}
+		few := w.ads(at("us-east/b")).request(edsURL, append(numbered("few", 10), "a")...).equals("eds v1: a@1").ack(edsURL)
+		account = "10.0.0.2"
+		other := w.ads(at("us-east/b")).request(edsURL, append(numbered("other", 1000), "a")...).equals("eds v1: a@1").ack(edsURL)
+		account = "" // a certificate was shown
+		known := w.ads(at("us-east/b")).request(edsURL, append(numbered("known", 1000), "a")...).equals("eds v1: a@1").ack(edsURL)
+		w.publish(serve("a", 2))
+		few.equals("eds v2: a@2").ack(edsURL)
+		for _, c := range append(same, other, known) {
+			c.equals("eds v2: a@2").ack(edsURL)
+			c.close()
+		}
+		for _, c := range open {
+			if c.status().Code() == codes.OK {
+				c.equals("eds v2: a@2").ack(edsURL)
+			}
+			c.close()
+		}
+		account, version = "10.0.0.1", "eds v2: a@2"
+		if n := greedy(1000, 1); n != 0 {
+			t.Error("the address is refused though its other streams ended")
+		}
+		few.close()
+		open[len(open)-1].close()
+		if n := nameBytes(t, registry); n != 0 {
+			t.Errorf("%v bytes are left of streams that ended", n)
+		}
+	}, func(o *xds.Options) {
+		o.NameMemory, o.Registerer = room, registry
+		o.Account = func(context.Context) string { return account }
+	})
 }

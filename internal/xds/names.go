@@ -13,12 +13,13 @@ import (
 // memory of its own; and a request that lists the names of the request before
 // need not be decoded. Immutable.
 type nameList struct {
-	raw     string   // as encoded in a request, in the order of the first stream
-	listed  nameSum  // of raw
-	names   []string // sorted, unique; parts of key
-	key     string   // the names, encoded in this order
-	xdstp   bool     // one of them is an xdstp name
-	holders int      // guarded by nameLists.mu
+	raw     string       // as encoded in a request, in the order of the first stream
+	listed  nameSum      // of raw
+	names   []string     // sorted, unique; parts of key
+	key     string       // the names, encoded in this order
+	xdstp   bool         // one of them is an xdstp name
+	holders int          // guarded by nameLists.mu
+	account *nameAccount // of the first stream
 }
 
 func (l *nameList) has(name string) bool {
@@ -60,7 +61,7 @@ type nameLists struct {
 }
 
 // take gives the list of names, to be given back with release.
-func (l *nameLists) take(names []string) *nameList {
+func (l *nameLists) take(names []string, a *nameAccount) *nameList {
 	sorted := slices.Clone(names)
 	slices.Sort(sorted)
 	key := wire.AppendNames(nil, slices.Compact(sorted))
@@ -73,7 +74,8 @@ func (l *nameLists) take(names []string) *nameList {
 			l.byKey = map[string]*nameList{}
 		}
 		l.byKey[list.key] = list
-		l.budget.add(list.size())
+		list.account = a
+		l.budget.add(a, list.size())
 	}
 	list.holders++
 	return list
@@ -100,6 +102,6 @@ func (l *nameLists) release(list *nameList) {
 	defer l.mu.Unlock()
 	if list.holders--; list.holders == 0 {
 		delete(l.byKey, list.key)
-		l.budget.add(-list.size())
+		l.budget.add(list.account, -list.size())
 	}
 }

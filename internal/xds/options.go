@@ -22,8 +22,9 @@ type Options struct {
 	// Default: every node is welcome.
 	Admit func(context.Context, wire.Node) error
 
-	// Account says under what a client that polls counts, by the context of its
-	// request: no account holds more than half of what all that poll may have. "" =
+	// Account says under what a client counts, by the context of its stream or
+	// request: no account holds more than half of what all that poll may have, or
+	// more than an eighth of the memory for names that streams subscribe to. "" =
 	// it is not counted under any. Default: nobody is.
 	Account func(context.Context) string
 

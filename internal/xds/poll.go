@@ -121,7 +121,7 @@ func (s *Server) poll(ctx context.Context, m *discoveryv3.DiscoveryRequest, meth
 	if err != nil {
 		host = peer
 	}
-	names := s.lists.take(r.Names)
+	names := s.lists.take(r.Names, nil) // polls have a budget of their own
 	key := pollKey{id: node.ID, cluster: node.Cluster, host: host, url: r.TypeURL, locality: node.Locality, as: as, names: names}
 	p, err := s.enter(ctx, key, node)
 	if err != nil {
@@ -149,10 +149,7 @@ func (s *Server) enter(ctx context.Context, key pollKey, node wire.Node) (*polle
 		s.lists.release(key.names)
 		return other, nil
 	}
-	account := ""
-	if s.options.Account != nil {
-		account = s.options.Account(ctx)
-	}
+	account := s.accountOf(ctx)
 	if err := s.room(z, key, account); err != nil {
 		s.mu.Unlock()
 		s.leave(z)
@@ -162,7 +159,7 @@ func (s *Server) enter(ctx context.Context, key pollKey, node wire.Node) (*polle
 	p := &poller{id: s.lastID, key: key, zone: z, node: node, since: now, account: account, seen: now, known: map[string]*sub{}}
 	s.pollers[key] = p
 	for _, k := range p.keys() {
-		z.subscribe(k)
+		z.subscribe(k, nil)
 	}
 	z.awaitACK(p.keys(), false) // until it says what it has
 	s.mu.Unlock()

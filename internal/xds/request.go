@@ -35,6 +35,9 @@ func (s *stream) request(r *wire.Request) error {
 		s.lapse(w, r.Names)
 		return nil
 	}
+	if err := s.mayGrow(before, before-s.ownOf(w)+w.leastCost()*len(r.Names)); err != nil {
+		return err
+	}
 	s.replace(w, r.Names)
 	w.prune()
 	return s.checkNames(before)
@@ -61,6 +64,9 @@ func (s *stream) deltaRequest(r *wire.DeltaRequest) error {
 		// Changes of the subscription count even if the nonce is stale: they
 		// are not said again.
 		s.settle(w, &r.Head)
+	}
+	if err := s.mayGrow(before, before+w.leastCost()*w.unknownOf(r.Subscribe)); err != nil {
+		return err
 	}
 	for _, n := range r.Subscribe {
 		s.deltaSubscribe(w, n)

@@ -162,6 +162,7 @@ func (s *Server) admit(st *stream) error {
 // release is the counterpart of admit.
 func (s *Server) release(st *stream) {
 	z := st.close()
+	s.names.close(st.account)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if z != nil {

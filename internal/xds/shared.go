@@ -155,7 +155,7 @@ func (s *stream) demandAll(w *watch) bool {
 		return false
 	}
 	w.fresh, w.xdstp = true, w.xdstp || w.list.xdstp
-	w.unlisted = max(w.unlisted, s.zone.subscribeAll(w))
+	w.unlisted = max(w.unlisted, s.zone.subscribeAll(w, s.account))
 	w.waits = a
 	w.size += a.listed
 	for _, n := range a.missing {

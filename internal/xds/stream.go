@@ -42,12 +42,13 @@ type stream struct {
 	node      wire.Node
 	zone      *zone // nil before the first message
 	view      *views.View
-	watches   []*watch    // in the order of their kinds
-	counted   int         // bytes of names that are in the server's budget
-	broken    error       // why sending failed outside of the handler
-	received  error       // why nothing more is received; nil while it is
-	heldSince time.Time   // since when removals wait; zero = they do not
-	holdTimer *time.Timer // wakes the stream when they have waited enough
+	watches   []*watch     // in the order of their kinds
+	counted   int          // bytes of names that are in the server's budget
+	account   *nameAccount // that these count under; nil = none
+	broken    error        // why sending failed outside of the handler
+	received  error        // why nothing more is received; nil while it is
+	heldSince time.Time    // since when removals wait; zero = they do not
+	holdTimer *time.Timer  // wakes the stream when they have waited enough
 }
 
 // Method is what a stream is opened by.
@@ -75,6 +76,7 @@ func (s *Server) Serve(raw grpc.ServerStream, m Method) error {
 	if err := s.admit(st); err != nil {
 		return s.statusOf(err)
 	}
+	st.account = s.names.open(s.accountOf(raw.Context()))
 	defer s.release(st)
 	return s.statusOf(st.run())
 }
@@ -151,7 +153,7 @@ func (s *stream) close() *zone {
 	if s.holdTimer != nil {
 		s.holdTimer.Stop()
 	}
-	s.server.names.add(-s.counted)
+	s.server.names.add(s.account, -s.counted)
 	s.counted = 0
 	if s.zone == nil {
 		return nil

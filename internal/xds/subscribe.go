@@ -23,7 +23,7 @@ func (s *stream) replace(w *watch, names []string) {
 	default:
 		s.setWildcard(w, false)
 	}
-	old, next := w.list, s.server.lists.take(names)
+	old, next := w.list, s.server.lists.take(names, s.account)
 	defer s.server.lists.release(old)
 	if old == next {
 		return
@@ -84,7 +84,7 @@ func (s *stream) subscribe(w *watch, name string) *sub {
 		w.demand(x)
 		s.noteMissing(w, name)
 		if w.kind == wire.Endpoints {
-			w.unlisted = max(w.unlisted, s.zone.subscribe(w.key(x.name)))
+			w.unlisted = max(w.unlisted, s.zone.subscribe(w.key(x.name), s.account))
 		}
 	}
 	return x

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/views"
 	"github.com/isobar-xds/isobar/internal/wire"
 )
 
@@ -39,15 +40,15 @@ func (s *Server) Subscribers(silent func(Subscriber) bool) []Subscribers {
 	}
 	s.mu.Unlock()
 	slices.SortFunc(streams, func(a, b *stream) int { return cmp.Compare(a.id, b.id) })
-	count := subscriberCount{found: map[subKeyOf]*Subscribers{}, lists: map[listIn]*Subscribers{}}
+	set := s.published.Load()
+	if set == nil {
+		return nil
+	}
+	count := subscriberCount{set: set, found: map[subKeyOf]*Subscribers{}, lists: map[listIn]*Subscribers{}}
 	for _, st := range streams {
 		count.stream(st, silent)
 	}
-	return count.result(func(name string) (string, bool) {
-		set := s.published.Load()
-		service := wire.ServiceOf(wire.Endpoints, name)
-		return service, set != nil && service != "" && set.Has(service)
-	})
+	return count.result()
 }
 
 type subKeyOf struct {
@@ -62,6 +63,7 @@ type listIn struct {
 }
 
 type subscriberCount struct {
+	set   *views.Set
 	found map[subKeyOf]*Subscribers
 	lists map[listIn]*Subscribers
 }
@@ -86,24 +88,37 @@ func (c *subscriberCount) stream(s *stream, silent func(Subscriber) bool) {
 			continue
 		}
 		for name := range w.each {
+			if c.service(name) == "" {
+				continue
+			}
 			addSubscribers(c.found, subKeyOf{name, who.Locality}, &one)
 		}
 	}
 }
 
-// result joins lists and names, and leaves out what is no service.
-func (c *subscriberCount) result(service func(name string) (string, bool)) []Subscribers {
+// service gives the service that clients mean by a name; "" = there is none, and clients
+// may have millions of such names.
+func (c *subscriberCount) service(name string) string {
+	if service := wire.ServiceOf(wire.Endpoints, name); c.set.Has(service) {
+		return service
+	}
+	return ""
+}
+
+// result joins lists and names.
+func (c *subscriberCount) result() []Subscribers {
 	for k, n := range c.lists {
 		for _, name := range k.list.names {
+			if c.service(name) == "" {
+				continue
+			}
 			addSubscribers(c.found, subKeyOf{name, k.locality}, n)
 		}
 	}
 	out := make([]Subscribers, 0, len(c.found))
 	for k, n := range c.found {
-		if name, ok := service(k.name); ok {
-			n.Service = name
-			out = append(out, *n)
-		}
+		n.Service = c.service(k.name)
+		out = append(out, *n)
 	}
 	slices.SortFunc(out, func(a, b Subscribers) int {
 		return cmp.Or(strings.Compare(a.Service, b.Service), a.Locality.Compare(b.Locality))

@@ -9,6 +9,7 @@ type subscription struct {
 	current string         // version of what is published; "" = there is none
 	acked   map[string]int // streams by the version that they acknowledged last
 	ackedAt time.Time      // when enough streams had the current version; zero before
+	account *nameAccount   // of the first stream
 }
 
 // publish takes note of new content. The same content again changes nothing.

@@ -187,8 +187,8 @@ func (z *zone) remove(st *stream) {
 }
 
 // subscribe tells up to which view changes of the assignment may not be listed.
-func (z *zone) subscribe(key subKey) (seq uint64) {
-	first, seq := z.count(key)
+func (z *zone) subscribe(key subKey, a *nameAccount) (seq uint64) {
+	first, seq := z.count(key, a)
 	if first {
 		z.appeared()
 	}
@@ -196,10 +196,10 @@ func (z *zone) subscribe(key subKey) (seq uint64) {
 }
 
 // count notes one more subscriber and tells whether it is the first.
-func (z *zone) count(key subKey) (first bool, seq uint64) {
+func (z *zone) count(key subKey, a *nameAccount) (first bool, seq uint64) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
-	return z.enter(key), z.unlisted()
+	return z.enter(key, a), z.unlisted()
 }
 
 // unlisted is up to which view changes of what is subscribed to now may not be
@@ -207,11 +207,11 @@ func (z *zone) count(key subKey) (first bool, seq uint64) {
 func (z *zone) unlisted() uint64 { return max(z.making, z.view.Set().Seq()) }
 
 // subscribeAll is subscribe for all names in the list of a watch.
-func (z *zone) subscribeAll(w *watch) (seq uint64) {
+func (z *zone) subscribeAll(w *watch, a *nameAccount) (seq uint64) {
 	z.mu.Lock()
 	first := false
 	for _, n := range w.list.names {
-		first = z.enter(w.key(n)) || first
+		first = z.enter(w.key(n), a) || first
 	}
 	seq = z.unlisted()
 	z.mu.Unlock()
@@ -229,16 +229,16 @@ func (z *zone) subscription(key subKey) *subscription {
 }
 
 // enter counts a subscriber, and tells whether it is the first. The lock is held.
-func (z *zone) enter(key subKey) (first bool) {
+func (z *zone) enter(key subKey, a *nameAccount) (first bool) {
 	sub := z.subs[key]
 	if first = sub == nil; first {
-		sub = &subscription{acked: map[string]int{}, current: versionOf(z.view, key)}
+		sub = &subscription{acked: map[string]int{}, current: versionOf(z.view, key), account: a}
 		z.subs[key], z.asked = sub, nil
 		if z.making > 0 {
 			z.came = append(z.came, key)
 		}
 		z.as[key.as]++
-		z.names.add(key.size())
+		z.names.add(a, key.size())
 		z.forms[key.name]++
 		z.wanted[key.service()]++
 	}
@@ -261,7 +261,7 @@ func (z *zone) unsubscribe(key subKey, acked string) {
 		if z.as[key.as]--; z.as[key.as] == 0 {
 			delete(z.as, key.as)
 		}
-		z.names.add(-key.size())
+		z.names.add(sub.account, -key.size())
 		if z.wanted[key.service()]--; z.wanted[key.service()] == 0 {
 			delete(z.wanted, key.service())
 		}
