@@ -2,6 +2,7 @@ package archtest
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -38,7 +39,11 @@ type manifest struct {
 			Spec struct {
 				Grace      int `yaml:"terminationGracePeriodSeconds"` //nolint:tagliatelle // as Kubernetes calls it
 				Containers []struct {
-					Args  []string `yaml:"args"`
+					Args []string `yaml:"args"`
+					Env  []struct {
+						Name  string `yaml:"name"`
+						Value string `yaml:"value"`
+					} `yaml:"env"`
 					Ports []struct {
 						Name string `yaml:"name"`
 						Port int    `yaml:"containerPort"` //nolint:tagliatelle // as Kubernetes calls it
@@ -122,6 +127,35 @@ func TestPermissionsAreThoseOfTheCode(t *testing.T) {
 		if !slices.Equal(tc.got, tc.want) {
 			t.Errorf("%s gives %v, want %v", name, tc.got, tc.want)
 		}
+	}
+}
+
+// TestClientInKubernetes: the bootstrap of the example is JSON that names the server of
+// the manifest, and uses variables that stand before it.
+func TestClientInKubernetes(t *testing.T) {
+	box := manifests(t, filepath.Join(moduleRoot(t), "examples", "kubernetes", "grpc-client.yaml"))["Deployment"].Spec.Template.Spec.Containers[0]
+	known := map[string]bool{}
+	for _, e := range box.Env {
+		for _, m := range regexp.MustCompile(`\$\((\w+)\)`).FindAllStringSubmatch(e.Value, -1) {
+			if !known[m[1]] {
+				t.Errorf("%s uses %s, which does not stand before it", e.Name, m[1])
+			}
+		}
+		known[e.Name] = true
+	}
+	var bootstrap struct {
+		Servers []struct {
+			URI string `json:"server_uri"`
+		} `json:"xds_servers"`
+		Node struct {
+			Locality map[string]string `json:"locality"`
+		} `json:"node"`
+	}
+	if err := json.Unmarshal([]byte(box.Env[len(box.Env)-1].Value), &bootstrap); err != nil {
+		t.Fatal(err)
+	}
+	if bootstrap.Servers[0].URI != "isobar.isobar.svc:18000" || len(bootstrap.Node.Locality) != 2 {
+		t.Errorf("bootstrap %+v", bootstrap)
 	}
 }
 

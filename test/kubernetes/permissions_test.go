@@ -33,7 +33,7 @@ func (m manifest) metadata(field string) string {
 // collections are where objects of a kind are.
 var collections = map[string]string{
 	"Namespace": "/api/v1/namespaces", "ServiceAccount": "/api/v1/namespaces/NS/serviceaccounts", "Service": "/api/v1/namespaces/NS/services",
-	"ConfigMap": "/api/v1/namespaces/NS/configmaps", "StatefulSet": "/apis/apps/v1/namespaces/NS/statefulsets",
+	"ConfigMap": "/api/v1/namespaces/NS/configmaps", "StatefulSet": "/apis/apps/v1/namespaces/NS/statefulsets", "Deployment": "/apis/apps/v1/namespaces/NS/deployments",
 	"ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles", "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
 	"Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/NS/roles", "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/namespaces/NS/rolebindings",
 }
@@ -42,10 +42,10 @@ func (m manifest) collection() string {
 	return strings.ReplaceAll(collections[m.kind()], "NS", m.metadata("namespace"))
 }
 
-// apply creates all objects of a file, in its order.
+// apply creates all objects of a file of the repository, in its order.
 func (c *cluster) apply(name string) []manifest {
 	c.t.Helper()
-	data, err := os.ReadFile(filepath.Join("..", "..", "deploy", "kubernetes", name))
+	data, err := os.ReadFile(filepath.Join("..", "..", name))
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func (c *cluster) node(name, region, zone string) {
 // field; their permissions are enough and no more, and one that is missing is named.
 func TestPermissions(t *testing.T) {
 	c := newCluster(t)
-	c.apply("isobar.yaml")
+	c.apply("deploy/kubernetes/isobar.yaml")
 	c.namespace("shop")
 	c.node("n1", "us-east1", "us-east1-b")
 	token := c.tokenOf()
@@ -103,7 +103,7 @@ func TestPermissions(t *testing.T) {
 	})
 	t.Log(i.status().Failure)
 
-	c.apply("rbac-namespaces.yaml")
+	c.apply("deploy/kubernetes/rbac-namespaces.yaml")
 	in.Namespaces = []string{"shop"}
 	i = watch(t, in)
 	i.until(20*time.Second, "it is listed with the Role", func(s kubernetes.Status) bool { return s.Listed })

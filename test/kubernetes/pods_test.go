@@ -195,7 +195,7 @@ func (c *cluster) patchDeployment(namespace, name string, spec map[string]any) {
 func newZones(t *testing.T) (c *cluster, k *kubelet) {
 	t.Helper()
 	c = newCluster(t)
-	c.apply("isobar.yaml")
+	c.apply("deploy/kubernetes/isobar.yaml")
 	c.namespace("shop")
 	k = &kubelet{c: c, namespace: "shop", startup: 200 * time.Millisecond, grace: 5 * time.Second}
 	for _, zone := range []string{"a", "b", "c"} {

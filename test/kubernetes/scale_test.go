@@ -20,7 +20,7 @@ import (
 func TestScale(t *testing.T) {
 	const services, each, writes = 1000, 10, 100
 	c := newCluster(t)
-	c.apply("isobar.yaml")
+	c.apply("deploy/kubernetes/isobar.yaml")
 	c.namespace("shop")
 	c.node("n1", "us", "a")
 	parallel(services, func(n int) {
