@@ -50,7 +50,7 @@ func sourceName(l isobar.Locality) string {
 	if l.IsZero() {
 		return "clients without a locality"
 	}
-	return l.String()
+	return printable(l.String()) // as clients call it
 }
 
 // sourceList is what `isobar explain SERVICE -o json` prints.
@@ -91,9 +91,9 @@ func (l *sourceList) text() string {
 	}
 	fmt.Fprintf(&b, "%s, plan %s: %s requests/s from %s\n\n", l.Service, l.Version, rate(total), count(len(l.Sources), "locality", "localities"))
 	writeColumns(&b, sourceColumns(l.Sources))
-	from := l.Sources[0].Source.String()
-	if from == "" {
-		from = `""`
+	from := `""`
+	if at := l.Sources[0].Source; !at.IsZero() {
+		from = admin.ShellWord(printable(at.String()))
 	}
 	fmt.Fprintf(&b, "\nWhy: isobar explain %s --from %s\n", l.Service, from)
 	return b.String()

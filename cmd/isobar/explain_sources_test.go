@@ -29,6 +29,22 @@ func TestSourcesText(t *testing.T) {
 	}
 }
 
+// Clients choose what their locality is called: it may not control the terminal, add
+// lines, or become a command.
+func TestSourcesOfOddLocalities(t *testing.T) {
+	list := sourceList{Service: "cart", Version: "7", Sources: []admin.SourceView{
+		{Source: isobar.Locality{Region: "$(reboot)", Zone: "\x1b[2J\r\n"}, Demand: 9}, {Source: isobar.Locality{Region: "\x1b]0;x\a", Zone: "b\nc"}, Demand: 5},
+	}}
+	for what, got := range map[string]string{"list": list.text(), "explanation": sourcesText(list.Sources)} {
+		if strings.ContainsAny(got, "\x1b\r\a") || strings.Contains(got, "\nc") {
+			t.Errorf("%s: %q", what, got)
+		}
+	}
+	if got := list.text(); !strings.Contains(got, "--from '$(reboot)/") {
+		t.Errorf("the command is not safe to paste: %q", got)
+	}
+}
+
 // TestColumnsOfAPlaceThatSendsNothing: there is no target for it, and nothing
 // landed; 0% would look as if it went elsewhere.
 func TestColumnsOfAPlaceThatSendsNothing(t *testing.T) {

@@ -211,13 +211,14 @@ func (a Attention) As(s Severity) Attention {
 // more in them than a word: names come from strangers, too.
 func (a Attention) See(format string, words ...any) Attention {
 	for i, w := range words {
-		words[i] = shellWord(fmt.Sprint(w))
+		words[i] = ShellWord(fmt.Sprint(w))
 	}
 	a.Next = oneLine(fmt.Sprintf(format, words...))
 	return a
 }
 
-func shellWord(s string) string {
+// ShellWord quotes a text so that it is one word of a command to paste.
+func ShellWord(s string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:@%+=,", r)
 	}
