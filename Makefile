@@ -13,7 +13,7 @@ LINT     := $(GOBIN)/golangci-lint
 RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
 
 .DEFAULT_GOAL := help
-.PHONY: tools help build demo scenarios test test-race test-norace test-interop test-replicas interop-all interop-long test-kubernetes console console-check test-console licenses lint fmt reference fuzz soak bench attacks steady streams widefleet envoy-loop microbench mutants cover clean
+.PHONY: tools help build demo scenarios test test-race test-norace test-interop test-replicas interop-all interop-long test-kubernetes console console-check test-console bench-console licenses lint fmt reference fuzz soak bench attacks steady streams widefleet envoy-loop microbench mutants cover clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -107,6 +107,10 @@ test-console: console/node_modules ## drive the web console in Chromium against 
 	$(GO) build -o bin/console-fleet ./test/console
 	cd console && FLEET=../bin/console-fleet npm run browser
 
+# Two cores with nothing else to do. SERVICES=1000 and others change the size.
+bench-console: build console/node_modules ## measure what 50 open consoles cost a server of 10,000 services, and how the page feels (4 minutes)
+	cd console && ISOBAR=../bin/isobar node test/bench.mjs
+
 licenses: console/node_modules ## collect the licences of all that the program holds
 	$(GO) run ./test/licenses > licenses.tmp && mv licenses.tmp internal/console/licenses.txt
 
@@ -121,9 +125,10 @@ fmt: ## format the code
 
 # The tests fail where the documents differ from the code; what a metric means, and
 # what to do about a refusal, is edited in the documents and stays.
-reference: ## write the references of metrics and of refusals into the documentation from the code
+reference: ## write the references of metrics, of refusals and of the admin API into the documentation from the code
 	$(GO) test ./cmd/isobar -count 1 -run '^TestMetricReference$$' -update-metrics
 	$(GO) test ./internal/archtest -count 1 -run '^TestEveryRefusalIsListed$$' -update
+	$(GO) test ./test/openapi -count 1 -run '^TestDocumentIsTheCode$$' -update
 
 # "go test -fuzz" counts what is covered in all dependencies too. The generated code
 # of the protocols is so large that it then makes 20 executions a second instead of

@@ -159,6 +159,10 @@ func (noObjects) SetHealth(string, string, isobar.HealthStatus) (uint64, error) 
 	return 0, isobar.ErrNotFound
 }
 
+func (noObjects) SetHealths(string, []string, isobar.HealthStatus) (uint64, error) {
+	return 0, isobar.ErrNotFound
+}
+
 type noParser struct{}
 
 func (noParser) ParseService(string, []byte) (isobar.Service, []admin.Problem, error) {

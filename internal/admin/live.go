@@ -208,5 +208,7 @@ func (s *Server) detail(p *plan.Plan, name string) []byte {
 	overrides := slices.DeleteFunc(s.opts.Objects.Overrides(), func(o isobar.HealthOverride) bool { return o.Service != name })
 	view := viewPlan(p)
 	view.Services = []ServiceView{viewService(svc, overrides)}
-	return encoded(map[string]any{"version": view.Version, "made": view.Made, "trigger": view.Trigger, "service": view.Services[0]})
+	return encoded(map[string]any{
+		"version": view.Version, "made": view.Made, "trigger": view.Trigger, "state": s.operatorState(p, name), "service": view.Services[0],
+	})
 }

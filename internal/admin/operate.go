@@ -58,14 +58,9 @@ const maxOrderText = 300
 // order reads an order; an empty body is one for all services.
 func order(w http.ResponseWriter, r *http.Request, body []byte) (Order, bool) {
 	var o Order
-	dec := json.NewDecoder(bytes.NewReader(body))
-	dec.DisallowUnknownFields()
-	err := dec.Decode(&o)
+	err := decodeOne(body, &o)
 	if errors.Is(err, io.EOF) {
 		err = nil
-	}
-	if err == nil && dec.More() {
-		err = errors.New("more than one value")
 	}
 	if err != nil {
 		fail(w, http.StatusBadRequest, Problem{
@@ -78,6 +73,17 @@ func order(w http.ResponseWriter, r *http.Request, body []byte) (Order, bool) {
 		o.Who = r.RemoteAddr
 	}
 	return o, true
+}
+
+// decodeOne reads one JSON value without unknown fields; io.EOF for an empty body.
+func decodeOne(body []byte, into any) error {
+	dec := json.NewDecoder(bytes.NewReader(body))
+	dec.DisallowUnknownFields()
+	err := dec.Decode(into)
+	if err == nil && dec.More() {
+		err = errors.New("more than one value")
+	}
+	return err
 }
 
 // oneLine makes a text fit for logs and tables.
@@ -102,6 +108,11 @@ func (s *Server) postPause(w http.ResponseWriter, r *http.Request, body []byte) 
 	if !ok {
 		return
 	}
+	seen, ok := s.asSeen(w, r, o.Service)
+	if !ok {
+		return
+	}
+	defer seen()
 	p, warnings, err := s.opts.Operator.Pause(r.Context(), plan.Pause{Service: o.Service, Who: o.Who, Reason: o.Reason})
 	if err != nil {
 		s.failOrder(w, err)
@@ -115,6 +126,11 @@ func (s *Server) postResume(w http.ResponseWriter, r *http.Request, body []byte)
 	if !ok {
 		return
 	}
+	seen, ok := s.asSeen(w, r, o.Service)
+	if !ok {
+		return
+	}
+	defer seen()
 	p, warnings, err := s.opts.Operator.Resume(r.Context(), plan.Pause{Service: o.Service, Who: o.Who, Reason: o.Reason})
 	if err != nil {
 		s.failOrder(w, err)

@@ -34,7 +34,7 @@ func (r *Remote) order(ctx context.Context, path string, o Order) (Operated, err
 }
 
 // posted sends an order and gives the answer.
-func posted[T any](ctx context.Context, r *Remote, path string, o Order) (out T, err error) {
+func posted[T any](ctx context.Context, r *Remote, path string, o any) (out T, err error) {
 	body, err := json.Marshal(o)
 	if err != nil {
 		return out, err

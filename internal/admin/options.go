@@ -38,6 +38,8 @@ type Objects interface {
 	// SetHealth overrides the health of an endpoint of any service;
 	// isobar.Unknown takes the override back.
 	SetHealth(service, address string, h isobar.HealthStatus) (topology uint64, err error)
+	// SetHealths does so for several endpoints of a service, all or none.
+	SetHealths(service string, addresses []string, h isobar.HealthStatus) (topology uint64, err error)
 	// Overrides lists the health that operators set, sorted by service and
 	// address.
 	Overrides() []isobar.HealthOverride

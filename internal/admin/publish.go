@@ -25,6 +25,11 @@ type Published struct {
 
 // published waits for the plan that has the revision in it, and answers.
 func (s *Server) published(w http.ResponseWriter, r *http.Request, revision uint64, p Published) {
+	s.publishedAs(w, r, revision, p, func(p Published) any { return p })
+}
+
+// publishedAs does so with what as makes of the answer.
+func (s *Server) publishedAs(w http.ResponseWriter, r *http.Request, revision uint64, p Published, as func(Published) any) {
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(r.Context(), s.opts.PublishWait)
 	defer cancel()
@@ -33,12 +38,12 @@ func (s *Server) published(w http.ResponseWriter, r *http.Request, revision uint
 	p.WaitedMS = float64(time.Since(start).Microseconds()) / 1000
 	if err != nil || next == nil {
 		p.Reason = s.whyNotYet(revision)
-		reply(w, http.StatusAccepted, p)
+		reply(w, http.StatusAccepted, as(p))
 		return
 	}
 	p.Version = next.VersionString()
 	p.Violations = violationsOf(next, p.Service)
-	reply(w, http.StatusOK, p)
+	reply(w, http.StatusOK, as(p))
 }
 
 func violationsOf(p *plan.Plan, service string) []assign.Violation {

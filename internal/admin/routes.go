@@ -47,21 +47,15 @@ func (s *Server) routes() http.Handler {
 	read("/v1/capacity", s.getCapacity)
 	large("/v1/clients", s.getClients)
 
+	read("/v1/access", s.getAccess)
 	read("/v1/status", s.getStatus)
 	large("/v1/overview", s.getOverview)
+	large("/v1/flows", s.getFlows)
 	mux.Handle("GET /v1/stream", s.metrics.count("GET /v1/stream", s.getStream))
 	if s.opts.Samples != nil {
 		large("/v1/samples", s.getSamples)
 	}
-	if s.opts.Operator != nil {
-		large("/v1/history", s.getHistory)
-		write("POST", "/v1/pause", maxHealthBytes, s.postPause)
-		write("POST", "/v1/resume", maxHealthBytes, s.postResume)
-		write("POST", "/v1/rollback", maxHealthBytes, s.postRollback)
-	}
-	if s.opts.Reload != nil {
-		write("POST", "/v1/reload", maxHealthBytes, s.postReload)
-	}
+	s.orderRoutes(large, write)
 	if s.opts.Health != nil {
 		large("/v1/verdicts", s.getVerdicts)
 		write("PUT", "/v1/services/{name}/health/release", 0, s.putRelease)
@@ -77,6 +71,21 @@ func (s *Server) routes() http.Handler {
 	s.observe(mux)
 	mux.Handle("/", s.metrics.wrap("other", func(w http.ResponseWriter, r *http.Request) { notRouted(mux, w, r) }))
 	return s.survive(s.knownHosts(s.beneath(s.tokens(s.costly(s.writers(mux))))))
+}
+
+// orderRoutes lists what operators order, and what changed by it.
+func (s *Server) orderRoutes(large func(pattern string, h http.HandlerFunc), write func(method, pattern string, limit int64, h writeFunc)) {
+	write("POST", "/v1/drain", maxHealthBytes, s.postDrain)
+	write("POST", "/v1/undrain", maxHealthBytes, s.postUndrain)
+	if s.opts.Operator != nil {
+		large("/v1/history", s.getHistory)
+		write("POST", "/v1/pause", maxHealthBytes, s.postPause)
+		write("POST", "/v1/resume", maxHealthBytes, s.postResume)
+		write("POST", "/v1/rollback", maxHealthBytes, s.postRollback)
+	}
+	if s.opts.Reload != nil {
+		write("POST", "/v1/reload", maxHealthBytes, s.postReload)
+	}
 }
 
 // sourceRoutes lists what tells of the providers of endpoints.
@@ -116,7 +125,8 @@ func notRouted(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
 			Error: "no such path",
 			Place: r.URL.Path,
 			Fix: "use /v1/services, /v1/health, /v1/verdicts, /v1/plan, /v1/whatif, /v1/record, /v1/explain, /v1/capacity, /v1/clients, /v1/samples, /v1/history, " +
-				"/v1/reload, /v1/status, /v1/overview, /v1/stream, /v1/source, /v1/source/dns, /v1/source/kubernetes, /metrics, /livez, /readyz or /debug/pprof/",
+				"/v1/drain, /v1/undrain, /v1/access, /v1/reload, /v1/status, /v1/overview, /v1/flows, " +
+				"/v1/stream, /v1/source, /v1/source/dns, /v1/source/kubernetes, /metrics, /livez, /readyz or /debug/pprof/",
 		})
 		return
 	}

@@ -44,6 +44,8 @@ type Server struct {
 	defects  wire.LogLimit
 	metrics  *metrics
 	live     live
+	flows    flowCache
+	orders   sync.Mutex    // held by an order with If-Match from the comparison until it is carried out
 	streams  chan struct{} // a token for each reader of changes
 }
 

@@ -53,6 +53,9 @@ type Config struct {
 	Trace          *Trace      `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only; nil = none is kept
 	Degradation    Degradation `json:",omitzero"`  //nolint:tagliatelle // called as its neighbours, in golden files only
 
+	// MetricsMatrix names the services whose shares between localities are metrics.
+	MetricsMatrix []string `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only
+
 	Defaults Defaults // for services; those of the API get them when they are written
 	Services []isobar.Service
 	// Source is another control plane that lists endpoints; nil = none does.

@@ -38,6 +38,7 @@ func readFile(root strict.Value, c *Config) {
 		}},
 		{Name: "degradation", Read: func(v strict.Value) { readDegradation(v, &c.Degradation, c.ReportInterval) }},
 		{Name: "trace", Read: func(v strict.Value) { c.Trace = readTrace(v) }},
+		{Name: "metrics", Read: func(v strict.Value) { c.MetricsMatrix = readMetrics(v) }},
 		{Name: "log", Read: func(v strict.Value) { readLog(v, &c.Log) }},
 		{Name: "defaults", Read: func(v strict.Value) { readDefaults(v, &c.Defaults) }},
 		{Name: "network", Read: func(v strict.Value) { c.Network = readNetwork(v, &named) }},

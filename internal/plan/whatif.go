@@ -15,9 +15,11 @@ import (
 type WhatIf struct {
 	// Lose are regions, zones or localities whose endpoints are gone. Clients
 	// there stay, and go elsewhere.
-	Lose   []isobar.Locality `json:"lose,omitempty"`
-	Drain  []Drain           `json:"drain,omitempty"`
-	Demand []Growth          `json:"demand,omitempty"`
+	Lose  []isobar.Locality `json:"lose,omitempty"`
+	Drain []Drain           `json:"drain,omitempty"`
+	// Restore takes back what operators said of the health of endpoints.
+	Restore []Drain  `json:"restore,omitempty"`
+	Demand  []Growth `json:"demand,omitempty"`
 }
 
 // Drain takes endpoints of a service out of traffic: one address, or those of a
@@ -45,10 +47,14 @@ const (
 // plan must exist. Services that it does not concern are left out. Errors wrap
 // isobar.ErrInvalid, and isobar.ErrNotFound for what is not there.
 func NewWhatIf(t *Turn, tick time.Duration, w *WhatIf) (*Preview, error) {
-	if n := max(len(w.Lose), len(w.Drain), len(w.Demand)); n > maxSupposed {
+	if n := max(len(w.Lose), len(w.Drain), len(w.Restore), len(w.Demand)); n > maxSupposed {
 		return nil, fmt.Errorf("what if: %w: %d entries, want at most %d", isobar.ErrInvalid, n, maxSupposed)
 	}
 	down, concerned, err := w.down(t.Topology)
+	if err != nil {
+		return nil, err
+	}
+	restored, err := w.restored(t.Topology, concerned)
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +68,7 @@ func NewWhatIf(t *Turn, tick time.Duration, w *WhatIf) (*Preview, error) {
 	}
 	t.sortWatched()
 	part := t.only(withCalls(t.Topology, concerned))
-	part.Health = t.Health.WithAll(down)
+	part.Health = t.Health.Without(func(k health.Key) bool { return restored[k] }).WithAll(down)
 	p, err := NewPreview(part, tick)
 	if err != nil {
 		return nil, err
@@ -105,6 +111,36 @@ func (w *WhatIf) down(t *isobar.Topology) (down []health.Override, concerned map
 		}
 	}
 	return down, concerned, nil
+}
+
+// restored lists the endpoints that are again what the configuration and checkers
+// say, and adds their services to those concerned.
+func (w *WhatIf) restored(t *isobar.Topology, concerned map[string]bool) (map[health.Key]bool, error) {
+	out := map[health.Key]bool{}
+	for _, d := range w.Restore {
+		err := d.take(t, func(s *isobar.Service, e *isobar.Endpoint) {
+			concerned[s.Name] = true
+			out[health.Key{Service: s.Name, Address: e.Address}] = true
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// Addresses lists the endpoints of a service that a drain takes.
+func (d *Drain) Addresses(s *isobar.Service) []string {
+	var out []string
+	for i := range s.Localities {
+		l := &s.Localities[i]
+		for j := range l.Endpoints {
+			if d.Address == l.Endpoints[j].Address || d.Address == "" && within(l.Locality, d.Locality) {
+				out = append(out, l.Endpoints[j].Address)
+			}
+		}
+	}
+	return out
 }
 
 func (d *Drain) take(t *isobar.Topology, take func(*isobar.Service, *isobar.Endpoint)) error {

@@ -42,6 +42,7 @@ func build(cfg *config.Config, opts Options, listen func() (Listeners, error)) (
 	s := &Server{cfg: *cfg, opts: opts, log: opts.Log, metrics: prometheus.NewRegistry(), sampler: newSampler()}
 	s.current.Store(cfg)
 	s.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	s.metrics.MustRegister(&matrixCollector{current: s.currentPlan, listed: func() []string { return s.current.Load().MetricsMatrix }})
 	if err := s.build(listen); err != nil {
 		for _, part := range s.parts {
 			part.server.Stop()

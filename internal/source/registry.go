@@ -180,6 +180,20 @@ func (r *Registry) SetHealth(service, address string, h isobar.HealthStatus) (to
 	return r.change(func(c contents) (contents, error) { return c.setHealth(service, address, h, now) })
 }
 
+// SetHealths does so for several endpoints of a service, all or none.
+func (r *Registry) SetHealths(service string, addresses []string, h isobar.HealthStatus) (topology uint64, err error) {
+	now := time.Now().UTC().Truncate(time.Millisecond)
+	return r.change(func(c contents) (contents, error) {
+		var err error
+		for _, a := range addresses {
+			if c, err = c.setHealth(service, a, h, now); err != nil {
+				return c, err
+			}
+		}
+		return c, nil
+	})
+}
+
 // Preview gives the topology that [Registry.SetConfigured] would make, which
 // services would not be in force, and the health that operators set. Nothing
 // changes.

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 	"time"
 
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
@@ -41,7 +42,7 @@ func run(ctx context.Context, stdin io.Reader, stdout io.Writer) (err error) {
 		}
 		return m, err
 	}
-	r, err := fleet.Start(ctx, fleet.DefaultScenario(), isobar.ModeFull, start)
+	r, err := fleet.Start(ctx, quarter(), isobar.ModeFull, start)
 	if err != nil {
 		return err
 	}
@@ -51,26 +52,59 @@ func run(ctx context.Context, stdin io.Reader, stdout io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
-	hostile, err := fleet.NewAgent(fleet.AgentOptions{
-		Conn: conn, ID: markup, Cluster: markup, Locality: isobar.Locality{Region: markup, Zone: "a"}, Services: []string{"checkout"},
-		Kind: fleet.KindEnvoy, Demand: func(string, time.Time) float64 { return 5 },
-		Accept: func(*endpointv3.ClusterLoadAssignment) error { return errors.New(markup) },
-	})
+	ended, err := misbehave(ctx, conn)
 	if err != nil {
 		return err
 	}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		hostile.Run(ctx)
-	}()
 	defer func() {
 		cancel()
-		<-ended
+		ended.Wait()
 	}()
 	if _, err := fmt.Fprintf(stdout, "http://%s/ui/\n", r.Admin()); err != nil {
 		return err
 	}
 	_, err = io.Copy(io.Discard, stdin)
 	return err
+}
+
+// quarter is the demo's fleet with a quarter of its requests, so that a machine that
+// is busy with a browser keeps up with them.
+func quarter() fleet.Scenario {
+	s := fleet.DefaultScenario()
+	s.ServiceTime *= 4
+	s.MaxQueue /= 4
+	s.Step.Rate /= 4
+	for i := range s.Zones {
+		s.Zones[i].Rate /= 4
+	}
+	return s
+}
+
+// misbehave runs clients that refuse what they are sent, that report nothing, and that
+// ignore their weights, until ctx ends.
+func misbehave(ctx context.Context, conn grpc.ClientConnInterface) (*sync.WaitGroup, error) {
+	far := isobar.MustLocality("us-east/a")
+	some := func(string, time.Time) float64 { return 10 }
+	ended := &sync.WaitGroup{}
+	for _, o := range []fleet.AgentOptions{
+		{
+			ID: markup, Cluster: markup, Locality: isobar.Locality{Region: markup, Zone: "a"}, Services: []string{"checkout", markup},
+			Accept: func(*endpointv3.ClusterLoadAssignment) error { return errors.New(markup) },
+		},
+		{ID: "silent-1", Cluster: "batch", Locality: isobar.MustLocality("us-east/a"), Services: []string{"checkout"}, Silent: true},
+		{
+			ID: "stubborn-1", Cluster: "legacy", Locality: isobar.MustLocality("eu-west/c"), Services: []string{"checkout"},
+			Split: func(*endpointv3.ClusterLoadAssignment) map[isobar.Locality]float64 {
+				return map[isobar.Locality]float64{far: 1}
+			},
+		},
+	} {
+		o.Conn, o.Kind, o.Demand = conn, fleet.KindEnvoy, some
+		agent, err := fleet.NewAgent(o)
+		if err != nil {
+			return nil, err
+		}
+		ended.Go(func() { agent.Run(ctx) })
+	}
+	return ended, nil
 }

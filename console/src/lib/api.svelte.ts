@@ -53,6 +53,12 @@ export async function post<T>(path: string, body: unknown): Promise<T> {
   return (await (await ask(path, { method: 'POST', body: JSON.stringify(body), headers: { 'Content-Type': 'application/json' } })).json()) as T;
 }
 
+/** Sends an order on what the page saw: it is refused if an operator changed that meanwhile. */
+export async function order<T>(path: string, body: unknown, seen: string): Promise<T> {
+  const headers = { 'Content-Type': 'application/json', 'If-Match': `"${seen}"` };
+  return (await (await ask(path, { method: 'POST', body: JSON.stringify(body), headers })).json()) as T;
+}
+
 /**
  * Follows a stream of lines for as long as the page is looked at. It comes back
  * by itself, after a second first and half a minute at most. The function that it

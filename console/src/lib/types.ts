@@ -93,11 +93,19 @@ export interface Service {
   ceiling_scale: number;
   localities: Site[];
   sources: Source[];
+  health_overrides?: { address: string; locality: string; status: string }[];
+}
+
+export interface Access {
+  writable: boolean;
+  token: 'none' | 'writes' | 'all';
+  shown: boolean;
 }
 
 export interface ServiceLine {
   version?: string;
   made?: string;
+  state?: string;
   service?: Service | null;
 }
 
@@ -213,6 +221,19 @@ export interface Change {
   }[];
 }
 
+export interface Flow {
+  from: string;
+  to: string;
+  rate: number;
+  price_ms: number;
+}
+
+export interface FlowList {
+  version: string;
+  places: { place: string; sends: number; serves: number; reserve?: { worst: number; failing: number; names: Reserve[] } }[];
+  flows: Flow[];
+}
+
 export interface ChangeMark {
   version: number;
   previous: number;
@@ -271,4 +292,5 @@ export interface Problem {
   error: string;
   place?: string;
   fix?: string;
+  problems?: Problem[];
 }

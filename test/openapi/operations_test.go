@@ -1,0 +1,98 @@
+package openapi_test
+
+import (
+	"reflect"
+
+	"github.com/isobar-xds/isobar/internal/admin"
+	"github.com/isobar-xds/isobar/internal/plan"
+)
+
+// operation is a route as the document has it.
+type operation struct {
+	method, path string
+	summary      string
+	query        map[string]string // name -> meaning
+	body         any               // nil = none; text = what it is in words
+	answers      []any             // one of these types; a string is a media type
+	kept         bool              // 202 where no plan has the write yet
+	ifMatch      bool
+}
+
+const (
+	byService = "name of a service; without it the answer is about all of them"
+	force     = "true does it also where what is left can't carry the traffic"
+	health    = "/v1/services/{name}/endpoints/{address}/health"
+)
+
+var operations = []operation{
+	{method: "GET", path: "/v1/services", summary: "Every service with its owner, its revision and the health that operators set", answers: []any{admin.ServiceList{}}},
+	{
+		method: "PUT", path: "/v1/services", summary: "Replaces all services of the API at once, or none", body: "a list of services, as JSON or YAML",
+		query: map[string]string{"confirm": "digest of the body, where the answer asked for it", "force": force}, answers: []any{admin.Published{}}, kept: true,
+	},
+	{method: "GET", path: "/v1/services/{name}", summary: "One service, with its revision as the ETag", answers: []any{admin.ServiceObject{}}},
+	{
+		method: "PUT", path: "/v1/services/{name}", summary: "Creates or replaces a service of the API", body: "a service, as JSON or YAML",
+		query: map[string]string{"force": force}, answers: []any{admin.Published{}}, kept: true, ifMatch: true,
+	},
+	{method: "DELETE", path: "/v1/services/{name}", summary: "Removes a service of the API", answers: []any{admin.Published{}}, kept: true, ifMatch: true},
+	{method: "GET", path: "/v1/health", summary: "Every health that an operator set", answers: []any{admin.HealthList{}}},
+	{method: "GET", path: health, summary: "The health of one endpoint", answers: []any{admin.EndpointHealth{}}},
+	{
+		method: "PUT", path: health, summary: "Sets the health of an endpoint", body: "healthy, unhealthy or draining",
+		query: map[string]string{"force": force}, answers: []any{admin.Published{}}, kept: true,
+	},
+	{method: "DELETE", path: health, summary: "Removes that setting", answers: []any{admin.Published{}}, kept: true},
+	{method: "PUT", path: "/v1/services/{name}/health/release", summary: "Accepts a held mass failure", answers: []any{admin.Released{}}},
+	{method: "GET", path: "/v1/plan", summary: "The published plan", query: map[string]string{"service": byService}, answers: []any{admin.PlanView{}}},
+	{method: "POST", path: "/v1/plan", summary: "The effect of another configuration file", body: "a configuration file", answers: []any{admin.Previewed{}}},
+	{method: "POST", path: "/v1/whatif", summary: "The effect of a change on the plan in force", body: plan.WhatIf{}, answers: []any{plan.Difference{}}},
+	{
+		method: "POST", path: "/v1/record", summary: "A trace of the decisions and their inputs",
+		query: map[string]string{"for": "length, such as 10m"}, answers: []any{"application/x-isobar-trace"},
+	},
+	{
+		method: "GET", path: "/v1/explain", summary: "The reasons for the weights of the clients of one locality",
+		query: map[string]string{"service": "name of a service", "from": "locality of the clients; empty for clients without one"}, answers: []any{plan.Explanation{}},
+	},
+	{method: "GET", path: "/v1/capacity", summary: "Declared and estimated capacities", query: map[string]string{"service": "name of a service"}, answers: []any{admin.CapacityList{}}},
+	{method: "GET", path: "/v1/clients", summary: "Every connected client", answers: []any{admin.ClientList{}}},
+	{method: "GET", path: "/v1/verdicts", summary: "Health verdicts, and the connected checkers", query: map[string]string{"service": byService}, answers: []any{admin.VerdictList{}}},
+	{method: "GET", path: "/v1/access", summary: "What the interface takes from who asks", answers: []any{admin.Access{}}},
+	{method: "GET", path: "/v1/status", summary: "The state of the server, and what needs attention", answers: []any{admin.Status{}}},
+	{method: "GET", path: "/v1/overview", summary: "The state, and a line for each service", answers: []any{admin.Overview{}}},
+	{
+		method: "GET", path: "/v1/flows", summary: "Flows of all services between regions, or zones of regions",
+		query: map[string]string{"from": "region of the clients", "to": "region of the endpoints"}, answers: []any{admin.FlowList{}},
+	},
+	{method: "GET", path: "/v1/stream", summary: "Lines of JSON at each change", query: map[string]string{"service": byService}, answers: []any{"application/x-ndjson"}},
+	{
+		method: "GET", path: "/v1/samples", summary: "What plans of the last hour or day show",
+		query: map[string]string{"service": byService, "span": "hour or day"}, answers: []any{admin.SampleSeries{}},
+	},
+	{
+		method: "GET", path: "/v1/history", summary: "The last changes of the plan, newest first",
+		query:   map[string]string{"service": byService, "brief": "true answers one line for each change", "version": "only the change of this version"},
+		answers: []any{admin.ChangeList{}, admin.ChangeMarks{}},
+	},
+	{
+		method: "POST", path: "/v1/drain", summary: "Drains endpoints", body: admin.DrainOrder{},
+		query: map[string]string{"force": force}, answers: []any{admin.Drained{}}, kept: true, ifMatch: true,
+	},
+	{method: "POST", path: "/v1/undrain", summary: "Takes drains back", body: admin.DrainOrder{}, answers: []any{admin.Drained{}}, kept: true, ifMatch: true},
+	{method: "POST", path: "/v1/pause", summary: "Freezes weights", body: admin.Order{}, answers: []any{admin.Operated{}}, ifMatch: true},
+	{method: "POST", path: "/v1/resume", summary: "Ends a pause", body: admin.Order{}, answers: []any{admin.Operated{}}, ifMatch: true},
+	{method: "POST", path: "/v1/rollback", summary: "Returns to the weights of an earlier version, and pauses", body: admin.Order{}, answers: []any{admin.Operated{}}},
+	{method: "POST", path: "/v1/reload", summary: "Reads the configuration file again", body: admin.Order{}, answers: []any{admin.Reloaded{}}},
+	{method: "GET", path: "/v1/source", summary: "State of another control plane", answers: []any{map[string]any{}}},
+	{method: "GET", path: "/v1/source/dns", summary: "State of names that DNS resolves", answers: []any{map[string]any{}}},
+	{method: "GET", path: "/v1/source/kubernetes", summary: "State of the endpoints of a Kubernetes cluster", answers: []any{map[string]any{}}},
+}
+
+// typeOf gives the type of an answer, or false for a media type.
+func typeOf(answer any) (reflect.Type, bool) {
+	if _, media := answer.(string); media {
+		return nil, false
+	}
+	return reflect.TypeOf(answer), true
+}
