@@ -263,6 +263,30 @@ func TestRestart(t *testing.T) {
 	})
 }
 
+// TestSlicesThatComeLate: while the slices are not listed, Services that are do not
+// lose the endpoints known from before.
+func TestSlicesThatComeLate(t *testing.T) {
+	w := newWorld(t, nil)
+	w.run(func() { w.wants(both) })
+	w.api.Forbid("endpointslices", true)
+	w.run(func() {
+		w.until("the Services are listed, the slices fail", func(s kubernetes.Status) bool {
+			return slices.ContainsFunc(s.Watches, func(w kubernetes.WatchStatus) bool {
+				return w.Resource == "services" && w.State == kubernetes.WatchListed
+			}) &&
+				strings.Contains(s.Failure, "endpointslices")
+		})
+		<-time.After(500 * time.Millisecond) // longer than changes are gathered
+		w.wants(both)
+		if s := w.status(); s.Listed || stateOf(s, "checkout.shop:80") != kubernetes.Kept {
+			t.Errorf("status %+v", s)
+		}
+		w.api.Forbid("endpointslices", false)
+		w.until("all is listed", func(s kubernetes.Status) bool { return s.Listed })
+		w.wants(both)
+	})
+}
+
 func TestWatchesThatEnd(t *testing.T) {
 	for name, old := range map[string]bool{"with streaming lists": false, "with lists": true} {
 		t.Run(name, func(t *testing.T) {
