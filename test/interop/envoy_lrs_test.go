@@ -71,16 +71,16 @@ var countCases = []countCase{
 	{name: "left_body", about: "the client leaves in the body", query: "hang=body", send: leaveInBody, want: envoyCount{issued: 20, success: 20}},
 	{name: "left_head", about: "the client leaves before the headers", query: "wait=5s", send: leave, want: envoyCount{issued: 20}},
 	{
-		name: "retried_timeout", about: "timeout of each try, 2 retries", query: "wait=2s", route: `retry_policy: {retry_on: "5xx", num_retries: 2, per_try_timeout: 0.15s}`,
+		name: "retried_timeout", about: "timeout of each attempt, 2 retries", query: "wait=2s", route: `retry_policy: {retry_on: "5xx", num_retries: 2, per_try_timeout: 0.15s}`,
 		send: get, want: envoyCount{issued: 60, errors: 60},
 	},
 	{
-		name: "retried_once", about: "500, and 200 at the retry", query: "first=500&id=%[3]d", route: `retry_policy: {retry_on: "5xx", num_retries: 2}`,
+		name: "retried_once", about: "500, then 200 on the retry", query: "first=500&id=%[3]d", route: `retry_policy: {retry_on: "5xx", num_retries: 2}`,
 		send: get, want: envoyCount{issued: 40, success: 20, errors: 20},
 	},
 	{
 		// The loser of the hedge is neither a success nor an error.
-		name: "hedged", about: "hedged: the loser counts as issued alone", query: "wait=500ms",
+		name: "hedged", about: "hedged: the slower attempt counts as issued only", query: "wait=500ms",
 		route: `retry_policy: {retry_on: "5xx", num_retries: 1, per_try_timeout: 0.2s}, hedge_policy: {hedge_on_per_try_timeout: true}`,
 		send:  get, want: envoyCount{issued: 40, success: 20},
 	},
@@ -92,7 +92,7 @@ var countCases = []countCase{
 		name: "connect_timeout", about: "connect timeout, 4 requests", requests: 4, backend: "full", cluster: "connect_timeout: 0.3s", send: get, want: envoyCount{errors: 4},
 		oldest: func(c *envoyCount) { c.errors = 0 },
 	},
-	{name: "drop_overload", about: "dropped by the assignment, all of them", send: get, want: envoyCount{dropped: 20, category: 20}},
+	{name: "drop_overload", about: "all dropped by the assignment", send: get, want: envoyCount{dropped: 20, category: 20}},
 	{
 		name: "max_requests", about: "`max_requests: 5` of the circuit breaker, 20 at once", query: "wait=400ms", cluster: "circuit_breakers: {thresholds: [{max_requests: 5}]}", send: get,
 		want:   envoyCount{issued: 5, success: 5, errors: 15, dropped: 15},
@@ -116,7 +116,7 @@ var countCases = []countCase{
 	{name: "mirroring", about: "mirrored: the first cluster", route: "request_mirror_policies: [{cluster: mirrored}]", send: get, want: envoyCount{issued: 20, success: 20}},
 	{name: "mirrored", about: "mirrored: the cluster that gets the copies", send: nothing, want: envoyCount{issued: 20, success: 20}},
 	{
-		name: "checked", about: "none but Envoy's own health checks", send: nothing,
+		name: "checked", about: "only Envoy's own health checks", send: nothing,
 		cluster: "health_checks: [{timeout: 1s, interval: 0.1s, unhealthy_threshold: 1, healthy_threshold: 1, http_health_check: {path: /checked}}]",
 	},
 }

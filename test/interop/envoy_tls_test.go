@@ -199,9 +199,9 @@ func secureGateway(t *testing.T, s *isobar, id, dir string) *gateway {
 // change: the two files, and the fields of common_tls_context.
 func sdsBlocks(t *testing.T, page string) []string {
 	t.Helper()
-	_, section, found := strings.Cut(page, "### Certificates of an Envoy that change\n")
+	_, section, found := strings.Cut(page, "### Renew certificates of an Envoy\n")
 	if !found {
-		t.Fatal("no section about certificates that change")
+		t.Fatal("no section about the renewal of certificates")
 	}
 	var out []string
 	for len(out) < 3 {
