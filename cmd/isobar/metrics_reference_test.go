@@ -42,7 +42,9 @@ func TestMetricReference(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := metricsOfAServer(t)
+	const source = `source: {xds: {server: "127.0.0.1:1", services: [{name: listed}]}}`
+	all := metricsOfAServer(t, source)
+	maps.Copy(all, metricsOfAServer(t, `replicas: {group: g, name: a, listen: "127.0.0.1:0", peers: ["a:1"], election: {file: "`+t.TempDir()+`"}}`))
 	maps.Copy(all, metricsOfAChecker(t))
 	if len(all) < 80 {
 		t.Errorf("only %d metrics are registered", len(all))
@@ -146,8 +148,8 @@ func describe(t *testing.T, registry prometheus.Collector) map[string]described 
 }
 
 // metricsOfAServer lists those of a server that has all that brings metrics
-// along.
-func metricsOfAServer(t *testing.T) map[string]described {
+// along; more is the rest of its configuration.
+func metricsOfAServer(t *testing.T, more string) map[string]described {
 	t.Helper()
 	dir := t.TempDir()
 	f := identitytest.NewCA(t).Write(dir, identitytest.Leaf{})
@@ -159,8 +161,8 @@ admin: {listen: "127.0.0.1:0", tls: {cert: %[1]q, key: %[2]q}, token_file: %[3]q
 state_dir: %[4]q
 trace: {directory: %[5]q}
 stop_spread: 0s
-source: {xds: {server: "127.0.0.1:1", services: [{name: listed}]}}
-`, f.Cert, f.Key, token, filepath.Join(dir, "state"), filepath.Join(dir, "trace"))
+%[6]s
+`, f.Cert, f.Key, token, filepath.Join(dir, "state"), filepath.Join(dir, "trace"), more)
 	identitytest.Replace(t, path, data)
 	cfg, _, err := config.Decode(path, data)
 	if err != nil {

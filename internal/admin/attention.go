@@ -100,6 +100,10 @@ const (
 	BudgetNearlyUsed     Code = "budget_nearly_used"
 	CertificateExpired   Code = "certificate_expired"
 	CertificateEnds      Code = "certificate_ends"
+	GroupLeaderless      Code = "group_leaderless"
+	ReplicaLost          Code = "replica_lost"
+	ElectionLost         Code = "election_lost"
+	ReplicasDiffer       Code = "replicas_differ"
 )
 
 // CodeInfo tells of one code.
@@ -123,6 +127,7 @@ var codes = []CodeInfo{
 	{Dropping, Critical, "clients are told to drop requests"},
 	{SourceWaiting, Critical, "the other control plane, DNS or Kubernetes has not listed a service yet: its clients get no endpoints, or none in a locality"},
 	{CertificateExpired, Critical, "a certificate has expired, or is not valid yet"},
+	{GroupLeaderless, Critical, "no replica of the group leads: weights are frozen, and writes are refused"},
 	{NoPlan, Warning, "no plan has been published yet"},
 	{PlanRefused, Warning, "a plan broke an invariant and was replaced"},
 	{Stopping, Warning, "the server is stopping"},
@@ -163,6 +168,9 @@ var codes = []CodeInfo{
 	{EndpointsLeftOut, Warning, "Isobar can't use some endpoints that the Kubernetes cluster lists, for example because their zone is not known"},
 	{BudgetNearlyUsed, Warning, "a limit of the server is used to 80% or more"},
 	{CertificateEnds, Warning, "a certificate ends soon"},
+	{ReplicaLost, Warning, "a replica of the group can't be reached from the one that answers"},
+	{ElectionLost, Warning, "the election engine of the group does not answer, or was restored from a backup"},
+	{ReplicasDiffer, Warning, "the replicas of a group have different configuration files"},
 	{ServicePaused, Notice, "the weights of a service are frozen by an operator"},
 	{ClusterUnknown, Notice, "load reports name a cluster that is not a service"},
 }

@@ -159,6 +159,8 @@ type Options struct {
 	DNS func() (state any, ok bool)
 	// Kubernetes is the same for the Kubernetes cluster.
 	Kubernetes func() (state any, ok bool)
+	// Replicas is the group of replicas that the server belongs to; nil = none.
+	Replicas Replicas
 	// Reload reads the configuration file again; a digest confirms what is held of
 	// it. It gives what is held then. Errors wrap isobar.ErrStale where the file is
 	// another one, and isobar.ErrInvalid where it is refused. nil = there is no file.

@@ -20,6 +20,11 @@ func (s *Server) routes() http.Handler {
 	write := func(method, pattern string, limit int64, h writeFunc) {
 		mux.Handle(method+" "+pattern, s.metrics.wrap(method+" "+pattern, s.guard(limit, h)))
 	}
+	s.passed = http.NewServeMux()
+	led := func(method, pattern string, limit int64, h writeFunc) { // writes that change what is decided
+		write(method, pattern, limit, s.byLeader(h))
+		s.passed.Handle(method+" "+pattern, s.guard(limit, h))
+	}
 	const health = "/v1/services/{name}/endpoints/{address}/health"
 
 	large("/v1/services", s.listServices)
@@ -55,17 +60,14 @@ func (s *Server) routes() http.Handler {
 	if s.opts.Samples != nil {
 		large("/v1/samples", s.getSamples)
 	}
-	s.orderRoutes(large, write)
+	s.orderRoutes(large, write, led)
 	if s.opts.Health != nil {
 		large("/v1/verdicts", s.getVerdicts)
-		write("PUT", "/v1/services/{name}/health/release", 0, s.putRelease)
+		led("PUT", "/v1/services/{name}/health/release", 0, s.putRelease)
 	}
 	s.sourceRoutes(large)
-	if s.opts.Polls != nil {
-		for _, path := range []string{wire.CheckerPath, wire.CheckerPathV2} {
-			mux.Handle("POST "+path, s.metrics.wrap("POST "+path, s.opts.Polls.ServeHTTP))
-		}
-	}
+	s.replicaRoutes(read, write)
+	s.pollRoutes(mux)
 
 	s.console(mux)
 	s.observe(mux)
@@ -74,14 +76,14 @@ func (s *Server) routes() http.Handler {
 }
 
 // orderRoutes lists what operators order, and what changed by it.
-func (s *Server) orderRoutes(large func(pattern string, h http.HandlerFunc), write func(method, pattern string, limit int64, h writeFunc)) {
+func (s *Server) orderRoutes(large func(pattern string, h http.HandlerFunc), write, led func(method, pattern string, limit int64, h writeFunc)) {
 	write("POST", "/v1/drain", maxHealthBytes, s.postDrain)
 	write("POST", "/v1/undrain", maxHealthBytes, s.postUndrain)
 	if s.opts.Operator != nil {
 		large("/v1/history", s.getHistory)
-		write("POST", "/v1/pause", maxHealthBytes, s.postPause)
-		write("POST", "/v1/resume", maxHealthBytes, s.postResume)
-		write("POST", "/v1/rollback", maxHealthBytes, s.postRollback)
+		led("POST", "/v1/pause", maxHealthBytes, s.postPause)
+		led("POST", "/v1/resume", maxHealthBytes, s.postResume)
+		led("POST", "/v1/rollback", maxHealthBytes, s.postRollback)
 	}
 	if s.opts.Reload != nil {
 		write("POST", "/v1/reload", maxHealthBytes, s.postReload)
@@ -96,6 +98,24 @@ func (s *Server) sourceRoutes(large func(pattern string, h http.HandlerFunc)) {
 	large("/v1/source", s.getSource)
 	large("/v1/source/dns", s.getDNS)
 	large("/v1/source/kubernetes", s.getKubernetes)
+}
+
+// replicaRoutes lists what tells of a group of replicas.
+func (s *Server) replicaRoutes(read func(pattern string, h http.HandlerFunc), write func(method, pattern string, limit int64, h writeFunc)) {
+	if s.opts.Replicas != nil {
+		read("/v1/replicas", s.getReplicas)
+		write("POST", "/v1/replicas/step-down", maxHealthBytes, s.postStepDown)
+	}
+}
+
+// pollRoutes lists what checkers poll.
+func (s *Server) pollRoutes(mux *http.ServeMux) {
+	if s.opts.Polls == nil {
+		return
+	}
+	for _, path := range []string{wire.CheckerPath, wire.CheckerPathV2} {
+		mux.Handle("POST "+path, s.metrics.wrap("POST "+path, s.opts.Polls.ServeHTTP))
+	}
 }
 
 // observe serves what is asked of any process: probes, metrics and profiles.
@@ -126,7 +146,7 @@ func notRouted(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
 			Place: r.URL.Path,
 			Fix: "use /v1/services, /v1/health, /v1/verdicts, /v1/plan, /v1/whatif, /v1/record, /v1/explain, /v1/capacity, /v1/clients, /v1/samples, /v1/history, " +
 				"/v1/drain, /v1/undrain, /v1/access, /v1/reload, /v1/status, /v1/overview, /v1/flows, " +
-				"/v1/stream, /v1/source, /v1/source/dns, /v1/source/kubernetes, /metrics, /livez, /readyz or /debug/pprof/",
+				"/v1/stream, /v1/source, /v1/source/dns, /v1/source/kubernetes, /v1/replicas, /metrics, /livez, /readyz or /debug/pprof/",
 		})
 		return
 	}

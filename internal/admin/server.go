@@ -35,10 +35,11 @@ const (
 type Server struct {
 	opts     Options
 	handler  http.Handler
-	writes   chan struct{} // a token for each write under way
-	previews chan struct{} // of those that play changes through
-	drains   sync.Mutex    // held from the check of a write that drains until it has happened
-	draining chan struct{} // a token for each drain of an endpoint that has it or waits for it
+	passed   *http.ServeMux // the writes that replicas of a group pass on
+	writes   chan struct{}  // a token for each write under way
+	previews chan struct{}  // of those that play changes through
+	drains   sync.Mutex     // held from the check of a write that drains until it has happened
+	draining chan struct{}  // a token for each drain of an endpoint that has it or waits for it
 	bodies   budget
 	answers  budget // what large answers hold until clients have taken them
 	defects  wire.LogLimit

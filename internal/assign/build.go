@@ -47,7 +47,7 @@ func (w *work) build(r *row, room []float64) *isobar.Assignment {
 		a.Priorities = append(a.Priorities, ws)
 	}
 	a.OverprovisioningFactor, a.WeightedPriorityHealth = realising(a.Priorities, settings)
-	if sameAssignment(a, before) {
+	if SameAssignment(a, before) {
 		return before
 	}
 	return a
@@ -106,7 +106,8 @@ func countCounted(g *isobar.EndpointGroup) int {
 	return n
 }
 
-func sameAssignment(a, b *isobar.Assignment) bool {
+// SameAssignment reports whether two assignments give clients the same; b may be nil.
+func SameAssignment(a, b *isobar.Assignment) bool {
 	if b == nil || a.Service != b.Service || a.Source != b.Source || a.Drop != b.Drop || !a.Classes.Equal(b.Classes) ||
 		a.OverprovisioningFactor != b.OverprovisioningFactor || a.WeightedPriorityHealth != b.WeightedPriorityHealth ||
 		a.EndpointStaleAfter != b.EndpointStaleAfter || a.ResourceTTL != b.ResourceTTL || len(a.Priorities) != len(b.Priorities) {

@@ -52,6 +52,7 @@ type Config struct {
 	Log            Log
 	Trace          *Trace      `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only; nil = none is kept
 	Degradation    Degradation `json:",omitzero"`  //nolint:tagliatelle // called as its neighbours, in golden files only
+	Replicas       *Replicas   `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only; nil = the server is alone
 
 	// MetricsMatrix names the services whose shares between localities are metrics.
 	MetricsMatrix []string `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only

@@ -20,6 +20,7 @@ func readFile(root strict.Value, c *Config) {
 	var named []placedRegion
 	var listed []placedName
 	var all listeners
+	var replicas *strict.Value
 	root.Object(append([]strict.Field{
 		{Name: "xds", Read: func(v strict.Value) { all.xds = readXDS(v, &c.XDS) }},
 		{Name: "admin", Read: func(v strict.Value) { all.admin = readAdmin(v, &c.Admin) }},
@@ -40,6 +41,10 @@ func readFile(root strict.Value, c *Config) {
 		{Name: "trace", Read: func(v strict.Value) { c.Trace = readTrace(v) }},
 		{Name: "metrics", Read: func(v strict.Value) { c.MetricsMatrix = readMetrics(v) }},
 		{Name: "log", Read: func(v strict.Value) { readLog(v, &c.Log) }},
+		{Name: "replicas", Read: func(v strict.Value) {
+			c.Replicas, all.replicas = readReplicas(v)
+			replicas = &v
+		}},
 		{Name: "defaults", Read: func(v strict.Value) { readDefaults(v, &c.Defaults) }},
 		{Name: "network", Read: func(v strict.Value) { c.Network = readNetwork(v, &named) }},
 		{Name: "services", Read: func(v strict.Value) { c.Services = readServices(v, c.Defaults) }},
@@ -49,6 +54,9 @@ func readFile(root strict.Value, c *Config) {
 		}},
 	}, deeper()...))
 	all.check(c)
+	if replicas != nil {
+		checkReplicas(*replicas, c)
+	}
 	checkListed(listed, c.Services)
 	if c.Source == nil && c.Kubernetes == nil { // else nobody knows where services run
 		checkRegions(named, append(slices.Clone(c.Services), c.DNS.services()...))

@@ -62,6 +62,8 @@ func (l *listener) checked() (string, bool) {
 type listeners struct {
 	xds   [3]*strict.Value // listen, listen_2017, listen_rest
 	admin *strict.Value
+
+	replicas *strict.Value
 }
 
 // check finds listeners that would take each other's address. The defaults of
@@ -74,6 +76,9 @@ func (all *listeners) check(c *Config) {
 	places := []place{
 		{"xds.listen", c.XDS.Listen, all.xds[0]}, {"xds.listen_2017", c.XDS.Listen2017, all.xds[1]},
 		{"xds.listen_rest", c.XDS.ListenREST, all.xds[2]}, {"admin.listen", c.Admin.Listen, all.admin},
+	}
+	if c.Replicas != nil {
+		places = append(places, place{"replicas.listen", c.Replicas.Listen, all.replicas})
 	}
 	for i, later := range places {
 		for _, earlier := range places[:i] {

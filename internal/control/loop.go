@@ -55,6 +55,10 @@ type Loop struct {
 	designated  time.Duration // the report interval that checkers were told
 	lastRebase  time.Time
 	bad         map[string]time.Time // violations logged, to bound the log
+	found       *health.SavedKeeper  // what the group was last told of health
+	foundAt     time.Time            // when
+	decided     bool                 // in a group: this replica led last
+	told        *health.SavedKeeper  // of a follower: what the leader knows of health, if the keeper does not know it yet
 }
 
 // New makes a loop.
@@ -104,13 +108,26 @@ func (l *Loop) Retime() {
 //	timing changed     the next tick comes when the new timing says, counted from the last one
 //	tick               collect reports, solve, assign, check, publish
 //	ctx done           take back drops, save and leave
+//	role changed       in a group of replicas: decide no more, and follow another one
+//
+// In a group, the loop of a replica that does not lead only follows: see
+// [Loop.follow].
 func (l *Loop) Run(ctx context.Context) error {
+	if l.opts.Group != nil {
+		return l.runInGroup(ctx)
+	}
 	if err := l.start(); err != nil {
 		close(l.left)
 		return err
 	}
 	defer l.stop()
 	defer l.leave()
+	l.decide(ctx, 0)
+	return nil
+}
+
+// decide takes decisions until ctx ends, or until the replica may not in its epoch.
+func (l *Loop) decide(ctx context.Context, epoch uint64) {
 	tick := newMetronome(l.timing().Tick)
 	defer tick.timer.Stop()
 	holdOff := time.NewTimer(0)
@@ -141,7 +158,11 @@ func (l *Loop) Run(ctx context.Context) error {
 		l.beat.Store(&now)
 		select {
 		case <-ctx.Done():
-			return nil
+			return
+		case <-l.groupChanged():
+			if goesOn, _ := l.stays(epoch); !goesOn {
+				return
+			}
 		case <-l.opts.Topology.Changed():
 			l.observeHealth(time.Now())
 			look.Reset(time.Until(l.healthDue))
@@ -165,7 +186,9 @@ func (l *Loop) Run(ctx context.Context) error {
 			observe()
 		case <-tick.timer.C:
 			started := time.Now()
-			l.tick()
+			if _, decides := l.stays(epoch); decides {
+				l.tick()
+			}
 			look.Reset(time.Until(l.healthDue))
 			tick.ticked(started, l.timing().Tick)
 		}

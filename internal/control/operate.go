@@ -77,7 +77,7 @@ func (l *Loop) operate(ctx context.Context, o plan.Origin, decide func(*plan.Tur
 		err  error
 	}
 	done, err := ask(ctx, l, func() outcome {
-		p, err := l.next(o, decide, nil)
+		p, err := l.next(o, decide, nil, false)
 		if err == nil {
 			kept := l.toSave(p)
 			l.saver.save(job{plan: &kept, done: []chan<- error{saved}})

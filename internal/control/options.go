@@ -92,6 +92,8 @@ type Options struct {
 	Reports  Reports
 	Clients  Clients
 	State    State
+	// Group is the group of replicas that the server belongs to; nil = it is alone.
+	Group Group
 	// Views encodes a plan; previous is nil for the first.
 	Views func(p *plan.Plan, previous *views.Set) *views.Set
 

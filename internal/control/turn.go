@@ -14,7 +14,7 @@ import (
 // rebase carries the current weights over to the present topology and health.
 func (l *Loop) rebase() {
 	l.lastRebase = time.Now()
-	_, _ = l.next(plan.Origin{}, l.decider.Rebase, nil) // it is logged, and the last plan stays
+	_, _ = l.next(plan.Origin{}, l.decider.Rebase, nil, true) // it is logged, and the last plan stays
 }
 
 // tick takes one decision.
@@ -23,15 +23,19 @@ func (l *Loop) tick() {
 	l.watchClock(started)
 	l.healthShown = time.Time{} // a tick shows what there is
 	l.observeHealth(started)
-	_, _ = l.next(plan.Origin{}, l.decider.Tick, l.opts.Reports.Collect(started))
+	_, _ = l.next(plan.Origin{}, l.decider.Tick, l.opts.Reports.Collect(started), false)
 	l.believe()
 	l.countTick(time.Since(started))
 }
 
 // next makes and publishes the plan that follows. A defect that panics in pure
 // code costs this plan only: the one in force goes on serving.
-func (l *Loop) next(o plan.Origin, decide func(*plan.Turn) (*plan.Plan, error), windows []load.StreamWindow) (p *plan.Plan, err error) {
+func (l *Loop) next(o plan.Origin, decide func(*plan.Turn) (*plan.Plan, error), windows []load.StreamWindow, reapply bool) (p *plan.Plan, err error) {
 	before := l.Current()
+	version, err := l.version(before, reapply)
+	if err != nil {
+		return nil, err
+	}
 	defer func() { l.tell(func(r Recorder) { r.Decided(before, p, err) }) }()
 	defer func() {
 		if r := recover(); r != nil {
@@ -43,7 +47,7 @@ func (l *Loop) next(o plan.Origin, decide func(*plan.Turn) (*plan.Plan, error), 
 	turn := &plan.Turn{
 		Now: time.Now(), Interval: l.timing().Interval, Windows: windows,
 		Paused:   before.Paused,
-		Previous: before, Version: before.Version + 1,
+		Previous: before, Version: version,
 	}
 	turn.Ages, turn.Ladder = l.ages(turn.Now), l.timing().Ladder
 	turn.Topology, l.operators = l.opts.Topology.State()
@@ -53,6 +57,10 @@ func (l *Loop) next(o plan.Origin, decide func(*plan.Turn) (*plan.Plan, error), 
 		if o.Trigger == "" { // an operator is told
 			l.log.Error("planning failed, the last plan stays", "error", err)
 		}
+		return nil, err
+	}
+	if err = l.handOut(p, o, reapply); err != nil {
+		l.log.Warn("a plan was not published", "version", p.VersionString(), "error", err)
 		return nil, err
 	}
 	change, ok := plan.Changed(before, p, o)
@@ -65,7 +73,9 @@ func (l *Loop) next(o plan.Origin, decide func(*plan.Turn) (*plan.Plan, error), 
 
 // publish puts a plan in force: one atomic store, then the streams.
 func (l *Loop) publish(p *plan.Plan) {
-	if l.reserveAhead(p.Version); p.Version > l.reserved { // the disk has failed, or hung, for long
+	if l.opts.Group != nil { // the group's claim reserves them
+		l.reserved = l.opts.Group.Reserved()
+	} else if l.reserveAhead(p.Version); p.Version > l.reserved { // the disk has failed, or hung, for long
 		_ = l.reserve(l.toSave(p), p.Version) // it is told, and serving goes on
 	}
 	before := l.Current()

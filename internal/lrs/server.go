@@ -133,6 +133,13 @@ func (s *Server) Changed() {
 	}
 }
 
+// Open returns how many streams are open.
+func (s *Server) Open() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.streams)
+}
+
 // asked is the settings in force and a channel that closes when they change.
 type asked struct {
 	*settings

@@ -28,6 +28,10 @@ func (s *Server) troubles() []admin.Attention {
 	out := slices.Concat(s.heldTroubles(), s.fileTroubles(), s.upstreamTroubles(), s.dnsTroubles(), s.kubernetesTroubles(),
 		s.budgetTroubles(), s.clockTroubles(), s.missingTroubles(),
 		s.security.refusals.troubles(time.Now()))
+	if s.replicas != nil {
+		state := operatedReplicas{s.replicas}.State()
+		out = append(out, state.Attention()...)
+	}
 	if why := s.tracing.Trouble(); why != "" {
 		out = append(out, admin.NewAttention(admin.TraceStopped, "the rolling trace has stopped: %s", why))
 	}

@@ -21,6 +21,7 @@ func Listen(ctx context.Context, cfg *config.Config) (Listeners, error) {
 		{"xds.listen_2017", cfg.XDS.Listen2017, &out.XDS2017},
 		{"xds.listen_rest", cfg.XDS.ListenREST, &out.REST},
 		{"admin.listen", cfg.Admin.Listen, &out.Admin},
+		{"replicas.listen", cfg.Replicas.Address(), &out.Replicas},
 	} {
 		if l.address == "" {
 			continue
@@ -45,7 +46,7 @@ func (l Listeners) grpc() []net.Listener {
 // Close closes the listeners, for callers that could not start a server.
 func (l Listeners) Close() error {
 	var err error
-	for _, x := range []net.Listener{l.XDS, l.XDS2017, l.REST, l.Admin} {
+	for _, x := range []net.Listener{l.XDS, l.XDS2017, l.REST, l.Admin, l.Replicas} {
 		if x != nil {
 			err = errors.Join(err, x.Close())
 		}

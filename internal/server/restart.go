@@ -17,6 +17,7 @@ func needsRestart(old, next *config.Config) []string {
 	add("xds", !reflect.DeepEqual(fixedXDS(old.XDS), fixedXDS(next.XDS)))
 	add("admin", !reflect.DeepEqual(old.Admin, next.Admin))
 	add("state_dir", old.StateDir != next.StateDir)
+	add("replicas", !reflect.DeepEqual(old.Replicas, next.Replicas))
 	add("log", old.Log != next.Log)
 	add("trace", !reflect.DeepEqual(old.Trace, next.Trace))
 	return out

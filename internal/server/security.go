@@ -20,8 +20,9 @@ import (
 
 // security is what stands between the listeners and the services.
 type security struct {
-	xds, admin *identity.Certificates // nil = plaintext
-	token      *identity.Token        // nil = none is asked for
+	xds, admin, replicas *identity.Certificates // nil = plaintext
+	token                *identity.Token        // nil = none is asked for
+	metrics              *identity.Metrics
 
 	rate       *admission.Rate    // of new streams
 	identities *admission.Budgets // of streams of who shows a certificate
@@ -53,9 +54,9 @@ func (s *Server) openSecurity() error {
 		Name: "isobar_tls_handshake_failures_total", Help: "TLS handshakes on the xDS listener that failed, by reason.",
 	}, []string{"reason"})
 	s.metrics.MustRegister(sec.refused, sec.handshakes)
-	metrics := identity.NewMetrics(s.metrics)
+	sec.metrics = identity.NewMetrics(s.metrics)
 	options := func(listener string) identity.Options {
-		return identity.Options{Name: listener, Log: s.log, Metrics: metrics, Bell: &s.bell}
+		return identity.Options{Name: listener, Log: s.log, Metrics: sec.metrics, Bell: &s.bell}
 	}
 	var err error
 	if f := s.cfg.XDS.TLS; f != nil {

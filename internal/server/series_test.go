@@ -60,6 +60,8 @@ func TestDocumentedSeriesAppear(t *testing.T) {
 		scrape(w.server)
 	})
 	scrape(withEverything(t))
+	listen := testhelp.FreePort(t)
+	scrape(startMember(t, replicaConfig(t, "a", listen, fmt.Sprintf("{file: %q}", t.TempDir()), checkoutAndCart, "a="+listen)).server)
 	// What needs clients that do not follow, reports of utilization at many rates, or
 	// identities (TestAdminIsNoWayAroundCertificates), and what another program has.
 	for _, name := range []string{"isobar_source_deviation_ratio", "isobar_learned_capacity_requests_per_second", "isobar_observed_capacity_requests_per_second", "isobar_identity_refused_total"} {

@@ -28,6 +28,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/identity"
 	"github.com/isobar-xds/isobar/internal/lrs"
 	"github.com/isobar-xds/isobar/internal/plan"
+	"github.com/isobar-xds/isobar/internal/replica"
 	"github.com/isobar-xds/isobar/internal/source"
 	"github.com/isobar-xds/isobar/internal/source/dns"
 	"github.com/isobar-xds/isobar/internal/source/kubernetes"
@@ -45,6 +46,9 @@ type Listeners struct {
 	XDS2017 net.Listener // for clients of 2017 alone; nil = none
 	REST    net.Listener // for clients that poll over HTTP; nil = none
 	Admin   net.Listener // nil = no admin interface
+	// Replicas is for the other replicas of the group; required where the
+	// configuration names one.
+	Replicas net.Listener
 }
 
 // Options of a Server beside its configuration. The zero value is useful.
@@ -73,6 +77,9 @@ type Options struct {
 	MessageMemory int64
 	// Boot tells since when the machine is up; nil = the system is asked.
 	Boot func() control.Boot
+	// ReplicaTiming shortens the protocol between replicas for tests; the zero value
+	// is what the documentation says.
+	ReplicaTiming replica.Timing
 }
 
 // Server is the management server.
@@ -95,6 +102,7 @@ type Server struct {
 	csds     *csds.Server
 	health   *grpchealth.Server // gRPC's own service, not that of endpoints
 	loop     *control.Loop
+	replicas *replicas     // nil = this server is alone
 	tracing  *trace.Roller // nil = no rolling trace
 	parts    []part        // of the gRPC server; see serveGRPC
 	admin    *admin.Server
@@ -150,6 +158,7 @@ func (s *Server) buildLoop() error {
 	s.xds = xds.New(xds.Options{
 		Log: s.log, Registerer: s.metrics, MaxStreams: s.cfg.XDS.MaxStreams, NameMemory: s.cfg.XDS.Limits().NameMegabytes << 20,
 		Is2017: s.is2017, Admit: s.admits(identity.RoleClient), Account: anonymousAccount,
+		Await: s.awaitVersion(), HoldRemovals: s.cfg.Replicas != nil,
 	})
 	s.lrs = lrs.New(lrs.Options{
 		ManagementCluster: config.ReservedName,
@@ -167,8 +176,11 @@ func (s *Server) buildLoop() error {
 		EnvoyEndpoints: s.cfg.XDS.EnvoyEndpoints,
 		Log:            s.log, Registerer: s.metrics,
 	})
+	if err := s.openReplicas(); err != nil {
+		return err
+	}
 	builder := views.NewBuilder(views.Options{Registerer: s.metrics, Refused: s.refused})
-	loop, err := control.New(control.Options{
+	options := control.Options{
 		Timing: func() control.Timing {
 			c := s.current.Load()
 			return control.Timing{Tick: c.Tick, Interval: c.ReportInterval, Ladder: Ladder(&c.Degradation)}
@@ -183,7 +195,9 @@ func (s *Server) buildLoop() error {
 		},
 		Silent: s.silentOf, Boot: s.opts.Boot,
 		Log: s.log, Registerer: s.metrics,
-	})
+	}
+	s.replicas.join(&options)
+	loop, err := control.New(options)
 	s.loop = loop
 	return err
 }
@@ -213,7 +227,7 @@ func (s *Server) buildAdmin() error {
 	}
 	a, err := admin.New(admin.Options{
 		Console: page, BasePath: s.cfg.Admin.BasePath,
-		Objects: s.registry, Parser: parser{s.defaults, new(sync.Mutex)}, Planner: s.loop, Operator: s.loop, Unsaved: s.loop.Unsaved, Ticks: s.loop.Ticks,
+		Objects: s.objects(), Parser: parser{s.defaults, new(sync.Mutex)}, Planner: s.loop, Operator: s.loop, Unsaved: s.loop.Unsaved, Ticks: s.loop.Ticks,
 		Preview: s.preview, WhatIf: s.loop.WhatIf, Record: s.Record, Reserves: s.loop.Reserves, Breaches: s.breaches,
 		Explain: func(p *plan.Plan, service string, source isobar.Locality) (plan.Explanation, error) {
 			return p.Explain(service, source)
@@ -224,7 +238,7 @@ func (s *Server) buildAdmin() error {
 		Checkers: s.listCheckers,
 		Polls:    s.enterHTTP(s.hds.Handler()),
 		Stopping: s.stopping, Certificates: s.certificates, Attention: s.troubles,
-		Source: s.upstreamState, DNS: s.dnsState, Kubernetes: s.kubernetesState,
+		Source: s.upstreamState, DNS: s.dnsState, Kubernetes: s.kubernetesState, Replicas: s.replicas.operated(),
 		Reload: s.Reload, Held: s.heldState, UnknownClusters: s.lrs.Unknown,
 		Subscribers: s.subscribers, Nearest: strict.Nearest,
 		Stall:    func() time.Duration { return max(admin.DefaultStall, 3*s.current.Load().Tick) },
@@ -242,6 +256,11 @@ func (s *Server) buildAdmin() error {
 func (s *Server) Run(ctx context.Context) error {
 	defer s.closeStore()
 	g, ctx := errgroup.WithContext(ctx)
+	unserved, gone := context.WithCancel(context.WithoutCancel(ctx))
+	defer gone()
+	if s.replicas != nil {
+		g.Go(func() error { return s.replicas.run(ctx, unserved.Done()) })
+	}
 	g.Go(func() error { return s.loop.Run(ctx) })
 	g.Go(func() error {
 		s.loop.Survey(ctx)
@@ -260,7 +279,6 @@ func (s *Server) Run(ctx context.Context) error {
 	g.Go(func() error { return s.upstream.Run(ctx) })
 	g.Go(func() error { return s.names.Run(ctx) })
 	g.Go(func() error { return s.cluster.Run(ctx) })
-	unserved, gone := context.WithCancel(context.WithoutCancel(ctx))
 	g.Go(func() error {
 		defer gone()
 		s.waitForProviders(ctx)

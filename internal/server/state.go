@@ -86,6 +86,11 @@ func (s *loopState) save(key string, value any) error {
 	if err != nil {
 		return err
 	}
+	return s.write(key, data)
+}
+
+// write writes a key as it is.
+func (s *loopState) write(key string, data []byte) (err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	ctx := context.Background()

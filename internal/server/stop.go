@@ -42,6 +42,7 @@ func (s *Server) newParts() []part {
 	var parts []part
 	for _, l := range s.listeners.grpc() {
 		for _, turn := range takeTurns(l, stopParts) {
+			turn.track = s.replicas.tracked()
 			parts = append(parts, part{s.newGRPC(l == s.listeners.XDS2017), turn})
 		}
 	}

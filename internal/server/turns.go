@@ -17,6 +17,7 @@ type counted struct {
 	closed     chan struct{}
 	close      sync.Once
 	open       atomic.Int64
+	track      *connections // nil = they are only counted
 }
 
 // takeTurns makes n listeners of one.
@@ -46,7 +47,14 @@ func (l *counted) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	l.open.Add(1)
-	return &countedConn{Conn: c, closed: sync.OnceFunc(func() { l.open.Add(-1) })}, nil
+	if l.track == nil {
+		return &countedConn{Conn: c, closed: sync.OnceFunc(func() { l.open.Add(-1) })}, nil
+	}
+	l.track.add(c)
+	return &countedConn{Conn: c, closed: sync.OnceFunc(func() {
+		l.open.Add(-1)
+		l.track.remove(c)
+	})}, nil
 }
 
 // Close implements [net.Listener].

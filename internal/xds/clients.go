@@ -137,6 +137,13 @@ func (w *watch) describe() ClientType {
 	return t
 }
 
+// Open returns how many streams are open.
+func (s *Server) Open() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.streams)
+}
+
 // Subscription is an assignment that streams of a locality ask for.
 type Subscription struct {
 	Locality isobar.Locality

@@ -61,7 +61,7 @@ func (s *stream) next(now time.Time) (*wire.Frame, wire.Kind) {
 			break
 		}
 		for _, w := range s.watches {
-			if !w.pending() {
+			if !w.pending() || s.held(w) {
 				continue
 			}
 			if w.waits != nil {
@@ -128,7 +128,7 @@ func (s *stream) collectChanged(w *watch, breaking bool, a *answer) bool {
 		}
 		want := s.want(w, x)
 		switch {
-		case a.full(x, want, s.server.options.ResponseSize), !breaking && s.vanishes(w, x, want):
+		case a.full(x, want, s.server.options.ResponseSize), !breaking && s.vanishes(w, x, want), s.withheld(w, x):
 			left = append(left, x)
 		case !x.due && same(want, x.sent):
 			x.queued = false

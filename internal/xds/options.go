@@ -22,6 +22,14 @@ type Options struct {
 	// Default: every node is welcome.
 	Admit func(context.Context, wire.Node) error
 
+	// Await is asked for the version that a client shows in its first request of a type
+	// on a stream, which another server of the same fleet may have sent. It returns when
+	// this server has that version, or does not wait for it; an error, which should be a
+	// gRPC status, ends the stream. Default: no version is waited for.
+	Await func(ctx context.Context, peer, version string) error
+	// HoldRemovals is where [Server.HoldRemovals] stands at first.
+	HoldRemovals bool
+
 	// Account says under what a client counts, by the context of its stream or
 	// request: no account holds more than half of what all that poll may have, or
 	// more than an eighth of the memory for names that streams subscribe to. "" =

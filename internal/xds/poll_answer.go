@@ -28,6 +28,10 @@ func (s *Server) answer(p *poller, r *wire.Request, view *views.View, turn int64
 	had := sync.OnceValue(func() map[string]bool { return s.had(p, r) })
 	for _, n := range names {
 		resource := view.LookupFor(p.node.Cluster, p.key.as, r.Kind, n)
+		if resource == nil && r.Version != "" && r.Kind != wire.Other && s.holds.Load() { // the client may have it from another server
+			a.Version, a.Resources, a.Unchanged = r.Version, nil, true
+			return a, nil
+		}
 		if resource == nil && r.Kind == wire.Endpoints && view.Gone(n) && had()[n] {
 			resource = view.Empty(p.key.as, n)
 		}

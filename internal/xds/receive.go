@@ -45,6 +45,9 @@ func (s *stream) decoded(m *discoveryv3.DiscoveryRequest) error {
 	if err := s.identify(&r.Head); err != nil {
 		return err
 	}
+	if err := s.await(s.raw.Context(), &r.Head, r.Version); err != nil {
+		return err
+	}
 	if err := s.request(&r); err != nil {
 		return err
 	}

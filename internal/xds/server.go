@@ -34,6 +34,7 @@ type Server struct {
 	tails      tails
 
 	published atomic.Pointer[views.Set]
+	holds     atomic.Bool   // absences are not told; see HoldRemovals
 	first     chan struct{} // closed by the first publication
 	stop      chan struct{} // closed by Stop
 	changed   chan struct{} // capacity 1
@@ -84,6 +85,7 @@ func New(o Options) *Server {
 		}, func() float64 { return float64(s.openClients()) }))
 	}
 	s.tails = newTails(s.options.Identifier)
+	s.holds.Store(o.HoldRemovals)
 	return s
 }
 

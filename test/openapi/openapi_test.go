@@ -47,7 +47,7 @@ func TestEveryRoute(t *testing.T) {
 	for _, m := range regexp.MustCompile(`(?:read|large)\(("/v1[^"]*"|health)`).FindAllStringSubmatch(string(source), -1) {
 		routed = append(routed, "GET "+pathOf(m[1]))
 	}
-	for _, m := range regexp.MustCompile(`write\("(\w+)", ("/v1[^"]*"|health)`).FindAllStringSubmatch(string(source), -1) {
+	for _, m := range regexp.MustCompile(`(?:write|led)\("(\w+)", ("/v1[^"]*"|health)`).FindAllStringSubmatch(string(source), -1) {
 		routed = append(routed, m[1]+" "+pathOf(m[2]))
 	}
 	for _, m := range regexp.MustCompile(`mux\.Handle\("(\w+ /v1[^"]*)"`).FindAllStringSubmatch(string(source), -1) {

@@ -223,11 +223,12 @@ func (n *Node) mayCare(now time.Duration) bool {
 	return len(n.peers) == 0
 }
 
-// Publish makes the next version of the content, serves, saves and sends it.
-func (n *Node) Publish(now time.Duration, content []byte, reapply bool) (*Plan, error) {
+// Next returns the version of the next plan, for a decision, or with reapply for one
+// that only carries weights over. The errors are those of Publish.
+func (n *Node) Next(now time.Duration, reapply bool) (uint64, error) {
 	n.expire(now)
 	if !n.MayPublish(now, reapply) {
-		return nil, ErrNotLeading
+		return 0, ErrNotLeading
 	}
 	version := max(n.claim.First, n.plan.Version+1)
 	if !n.claim.Contains(version) {
@@ -235,8 +236,34 @@ func (n *Node) Publish(now time.Duration, content []byte, reapply bool) (*Plan, 
 			n.claimAgain(now)
 			n.ask(now)
 		}
-		return nil, ErrBlockUsed
+		return 0, ErrBlockUsed
 	}
+	return version, nil
+}
+
+// Publish makes the next version of the content, serves, saves and sends it.
+func (n *Node) Publish(now time.Duration, content []byte, reapply bool) (*Plan, error) {
+	version, err := n.Next(now, reapply)
+	if err != nil {
+		return nil, err
+	}
+	return n.publish(version, content), nil
+}
+
+// PublishAs publishes the content as the version that Next returned before. It
+// fails with ErrNotLeading if the replica may not publish that version any more.
+func (n *Node) PublishAs(now time.Duration, version uint64, content []byte, reapply bool) (*Plan, error) {
+	next, err := n.Next(now, reapply)
+	switch {
+	case err != nil:
+		return nil, err
+	case next != version:
+		return nil, ErrNotLeading
+	}
+	return n.publish(version, content), nil
+}
+
+func (n *Node) publish(version uint64, content []byte) *Plan {
 	p := Plan{Claim: n.claim, Version: version, Digest: sha256.Sum256(content), Content: content}
 	n.plan, n.durable, n.base = p, true, Plan{}
 	n.known.Version = max(n.known.Version, n.claim.First)
@@ -247,5 +274,5 @@ func (n *Node) Publish(now time.Duration, content []byte, reapply bool) (*Plan, 
 		sent := p
 		n.act(Action{Send: &Send{To: n.peers[i].name, Message: Message{Plan: &sent}}})
 	}
-	return &p, nil
+	return &p
 }

@@ -1,0 +1,208 @@
+package admin
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"time"
+)
+
+// Replicas is the group of replicas that the server belongs to.
+type Replicas interface {
+	// State is what this replica knows of the group.
+	State() ReplicaGroup
+	// StepDown has the leader give up leadership, whichever replica it is, and returns
+	// its name.
+	StepDown(who string) (leader string, err error)
+	// Order brings a write to the leader. It reports false where this replica leads
+	// itself, or knows of no leader. An error says that the leader did not answer.
+	Order(ctx context.Context, o Forwarded) (status int, body []byte, forwarded bool, err error)
+}
+
+// Forwarded is a write that the leader of the group has to carry out.
+type Forwarded struct {
+	Method, Path string
+	Body         []byte // JSON
+	Remote       string // the address that it came from
+	IfMatch      string // the header of this name; "" = none
+}
+
+// forwardedKey marks the context of a write that another replica passed on.
+type forwardedKey struct{}
+
+// byLeader has the leader of the group carry out a write.
+func (s *Server) byLeader(h writeFunc) writeFunc {
+	if s.opts.Replicas == nil {
+		return h
+	}
+	return func(w http.ResponseWriter, r *http.Request, body []byte) {
+		if r.Context().Value(forwardedKey{}) != nil { // the group may have another leader by now: it is refused, and not passed on again
+			h(w, r, body)
+			return
+		}
+		status, answer, forwarded, err := s.opts.Replicas.Order(r.Context(), Forwarded{
+			Method: r.Method, Path: r.URL.RequestURI(), Body: body, Remote: r.RemoteAddr, IfMatch: r.Header.Get("If-Match"),
+		})
+		switch {
+		case err != nil:
+			fail(w, http.StatusBadGateway, Problem{
+				Error: err.Error(), Fix: "look whether the write is in force (`isobar status`), then try again; `isobar replicas status` shows the group",
+			})
+		case !forwarded:
+			h(w, r, body)
+		default:
+			w.Header().Set("Content-Type", mediaJSON)
+			w.WriteHeader(status)
+			_, _ = w.Write(answer) // the client may be gone; there is nobody to tell
+		}
+	}
+}
+
+// CarryOut answers a write that another replica of the group passed on. That replica has
+// checked that the operator may write.
+func (s *Server) CarryOut(ctx context.Context, o Forwarded) (status int, body []byte) {
+	r, err := http.NewRequestWithContext(context.WithValue(ctx, forwardedKey{}, true), o.Method, o.Path, bytes.NewReader(o.Body))
+	a := &answer{header: http.Header{}, code: http.StatusOK}
+	if err != nil || !s.carries(r) {
+		fail(a, http.StatusNotFound, Problem{Error: "no write that a replica passes on", Place: o.Path})
+		return a.code, a.body.Bytes()
+	}
+	r.RemoteAddr = o.Remote
+	if o.IfMatch != "" {
+		r.Header.Set("If-Match", o.IfMatch)
+	}
+	if len(o.Body) > 0 {
+		r.Header.Set("Content-Type", mediaJSON)
+	}
+	s.passed.ServeHTTP(a, r)
+	return a.code, a.body.Bytes()
+}
+
+// carries reports whether a request is one that replicas pass on.
+func (s *Server) carries(r *http.Request) bool {
+	_, pattern := s.passed.Handler(r)
+	return pattern != ""
+}
+
+// ReplicaGroup is a group of replicas as one of them sees it.
+type ReplicaGroup struct {
+	Group    string         `json:"group"`
+	Name     string         `json:"name"` // of the replica that answers
+	Role     string         `json:"role"`
+	Since    time.Time      `json:"since"`            // of the role
+	Leader   string         `json:"leader,omitempty"` // missing where no replica is known to lead
+	Epoch    uint64         `json:"epoch"`            // the newest that is known
+	Engine   bool           `json:"engine_reached"`
+	Behind   bool           `json:"engine_behind,omitempty"` // the engine lost claims that replicas saw
+	Removes  bool           `json:"removes"`                 // clients may be told that something is absent
+	Spare    int            `json:"failures_to_spare"`       // how many more replicas may fail before none is left
+	Agreed   bool           `json:"configuration_agreed"`    // more than half of the group have the configuration of this replica
+	Replicas []ReplicaState `json:"replicas"`                // sorted by name
+	Alarms   []string       `json:"alarms,omitempty"`        // the last ones
+}
+
+// ReplicaState is one replica as the one that answers sees it.
+type ReplicaState struct {
+	Name    string  `json:"name"`
+	Live    bool    `json:"live"` // heard within the last two heartbeats
+	Leads   bool    `json:"leads,omitempty"`
+	Heard   float64 `json:"heard_seconds_ago,omitempty"`
+	Failure string  `json:"failure,omitempty"` // why it can't be reached from here
+	Version string  `json:"isobar_version,omitempty"`
+	Engine  bool    `json:"engine_reached"`
+	Plan    uint64  `json:"plan_version"` // 0 = none
+	PlanAge float64 `json:"plan_age_seconds"`
+
+	DiscoveryStreams  uint32   `json:"discovery_streams"`
+	LoadReportStreams uint32   `json:"load_report_streams"`
+	Checkers          uint32   `json:"checkers"`
+	ConfigDigest      string   `json:"config_digest,omitempty"`
+	Unreachable       []string `json:"unreachable,omitempty"` // replicas that it does not hear
+}
+
+// Live counts the replicas that are heard, the one that answers included.
+func (g *ReplicaGroup) Live() int {
+	n := 0
+	for i := range g.Replicas {
+		if g.Replicas[i].Live {
+			n++
+		}
+	}
+	return n
+}
+
+// Troubles tells what is wrong with the group, one sentence each; nil if nothing is.
+func (g *ReplicaGroup) Troubles() []string {
+	var out []string
+	for _, a := range g.Attention() {
+		out = append(out, a.Text)
+	}
+	return out
+}
+
+// Attention tells what is wrong with the group.
+func (g *ReplicaGroup) Attention() []Attention {
+	const see = "isobar replicas status"
+	var out []Attention
+	if g.Leader == "" {
+		out = append(out, NewAttention(GroupLeaderless, "no replica leads group %s, so weights stay as they are", g.Group).See(see))
+	}
+	if !g.Engine {
+		out = append(out, NewAttention(ElectionLost, "replica %s does not reach the election engine", g.Name).See(see))
+	}
+	if g.Behind {
+		out = append(out, NewAttention(ElectionLost, "the election engine has an older state than the replicas saw: it was restored from a backup").See(see))
+	}
+	digests := map[string]bool{}
+	for i := range g.Replicas {
+		r := &g.Replicas[i]
+		switch {
+		case !r.Live && r.Failure != "":
+			out = append(out, NewAttention(ReplicaLost, "replica %s can't be reached from %s: %s", r.Name, g.Name, r.Failure).See(see))
+		case !r.Live:
+			out = append(out, NewAttention(ReplicaLost, "replica %s sends nothing to %s", r.Name, g.Name).See(see))
+		case r.ConfigDigest != "":
+			digests[r.ConfigDigest] = true
+		}
+	}
+	if len(digests) > 1 {
+		text := "replicas have different configuration files; a change takes effect when more than half of the group have it"
+		out = append(out, NewAttention(ReplicasDiffer, "%s", text).See(see))
+	}
+	return out
+}
+
+// SteppedDown answers POST /v1/replicas/step-down.
+type SteppedDown struct {
+	Leader string `json:"leader"` // which replica was asked
+}
+
+func (s *Server) getReplicas(w http.ResponseWriter, _ *http.Request) {
+	reply(w, http.StatusOK, s.opts.Replicas.State())
+}
+
+func (s *Server) postStepDown(w http.ResponseWriter, r *http.Request, body []byte) {
+	o, ok := order(w, r, body)
+	if !ok {
+		return
+	}
+	leader, err := s.opts.Replicas.StepDown(o.Who)
+	if err != nil {
+		fail(w, http.StatusServiceUnavailable, Problem{Error: err.Error(), Fix: "GET /v1/replicas (`isobar replicas status`) shows the group"})
+		return
+	}
+	s.audit(r).Info("the leader was asked to step down", "leader", leader, "who", o.Who, "reason", o.Reason)
+	reply(w, http.StatusOK, SteppedDown{Leader: leader})
+}
+
+// Replicas asks for the group of replicas.
+func (r *Remote) Replicas(ctx context.Context) (ReplicaGroup, error) {
+	var out ReplicaGroup
+	err := r.get(ctx, "/v1/replicas", nil, &out)
+	return out, err
+}
+
+// StepDown has the leader of the group give up leadership.
+func (r *Remote) StepDown(ctx context.Context, o Order) (SteppedDown, error) {
+	return posted[SteppedDown](ctx, r, "/v1/replicas/step-down", o)
+}

@@ -1,0 +1,268 @@
+package relay
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+	"unicode/utf8"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/health"
+	"github.com/isobar-xds/isobar/internal/load"
+	"github.com/isobar-xds/isobar/internal/replica/peerv1"
+	"github.com/isobar-xds/isobar/internal/xds"
+)
+
+// maxAge bounds ages that another replica tells.
+const maxAge = 30 * 24 * time.Hour
+
+// maxText bounds names of nodes and services that another replica tells, in bytes.
+const maxText = 4096
+
+// Receive takes what another replica's clients and checkers told. It is dropped where
+// this replica does not decide. An error says what is wrong; the rest of the message is
+// dropped then.
+func (r *Relay) Receive(name string, incarnation uint64, o *peerv1.Observations, now time.Time) error {
+	if !r.leads() {
+		return nil
+	}
+	windows, err := readWindows(o.GetWindows(), now)
+	if err != nil {
+		return err
+	}
+	subscribed, err := readSubscriptions(o.GetSubscriptions(), now)
+	if err != nil {
+		return err
+	}
+	var c checked
+	if len(o.GetHealth()) > 0 {
+		if err := json.Unmarshal(o.GetHealth(), &c); err != nil { //nolint:musttag,nolintlint // the linter does not always see it
+			return fmt.Errorf("what checkers told: %w", err)
+		}
+		if len(c.Votes)+len(c.Connected)+len(c.Ended) > maxVotes {
+			return errors.New("what checkers told: too much at once")
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	q := r.remote(name, incarnation, now)
+	q.heard, q.version = now, o.GetPlanVersion()
+	if err := r.keep(q, o.GetWindows(), windows); err != nil {
+		return err
+	}
+	if len(q.arriving)+len(subscribed) > maxSubscriptions {
+		return errors.New("too many subscriptions")
+	}
+	q.arriving = append(q.arriving, subscribed...)
+	if o.GetLast() {
+		q.subscribed, q.arriving = q.arriving, nil
+	}
+	if len(o.GetHealth()) > 0 {
+		q.keepHealth(&c, now)
+		r.signal()
+	}
+	return nil
+}
+
+// remote returns what is known of a replica. A new incarnation has new streams: those
+// of the one before are closed.
+func (r *Relay) remote(name string, incarnation uint64, now time.Time) *remote {
+	q := r.replicas[name]
+	if q == nil {
+		q = &remote{incarnation: incarnation, streams: map[uint64]*remoteStream{}}
+		r.replicas[name] = q
+	}
+	if q.incarnation != incarnation {
+		closed := slices.Concat(q.waiting, q.closeAll(now))
+		*q = remote{incarnation: incarnation, streams: map[uint64]*remoteStream{}, waiting: closed}
+	}
+	return q
+}
+
+// keep books windows under ids of this process.
+func (r *Relay) keep(q *remote, told []*peerv1.StreamWindow, windows []load.StreamWindow) error {
+	if len(q.waiting)+len(windows) > maxWaiting {
+		return errors.New("too many load reports wait")
+	}
+	for i := range windows {
+		id := told[i].GetStream()
+		s := q.streams[id]
+		if s == nil {
+			if len(q.streams) >= maxStreams {
+				return errors.New("too many load report streams")
+			}
+			r.lastID++
+			s = &remoteStream{id: r.lastID}
+			q.streams[id] = s
+		}
+		w := windows[i]
+		w.Stream = s.id
+		q.waiting = append(q.waiting, w)
+		s.window = w
+		s.window.Reports = nil
+		if !w.Closed.IsZero() {
+			delete(q.streams, id)
+		}
+	}
+	return nil
+}
+
+func (q *remote) keepHealth(c *checked, now time.Time) {
+	if len(q.votes) > maxVotes {
+		q.votes = nil // nobody collects
+	}
+	for i := range c.Votes {
+		v := c.Votes[i].What
+		v.Arrived = before(now, c.Votes[i].Age)
+		q.votes = append(q.votes, v)
+	}
+	for i := range c.Ended {
+		e := c.Ended[i].What
+		e.At = before(now, c.Ended[i].Age)
+		if len(q.ended) < maxVotes {
+			q.ended = append(q.ended, e)
+		}
+	}
+	q.connected = make([]health.Checker, len(c.Connected))
+	for i := range c.Connected {
+		k := c.Connected[i].Checker
+		k.Since, k.LastSeen = before(now, c.Connected[i].Since), before(now, c.Connected[i].LastSeen)
+		q.connected[i] = k
+	}
+}
+
+func before(now time.Time, age time.Duration) time.Time { return now.Add(-min(max(0, age), maxAge)) }
+
+func ago(now time.Time, us uint64) time.Time {
+	return now.Add(-time.Duration(min(us, uint64(maxAge.Microseconds()))) * time.Microsecond) //nolint:gosec // bounded
+}
+
+var errText = errors.New("a text is too long, or is not valid UTF-8")
+
+func checkTexts(texts ...string) error {
+	for _, t := range texts {
+		if len(t) > maxText || !utf8.ValidString(t) {
+			return errText
+		}
+	}
+	return nil
+}
+
+func readLocality(l *peerv1.Locality) isobar.Locality {
+	return isobar.Locality{Region: l.GetRegion(), Zone: l.GetZone(), SubZone: l.GetSubZone()}
+}
+
+func checkLocality(l *peerv1.Locality) error {
+	return checkTexts(l.GetRegion(), l.GetZone(), l.GetSubZone())
+}
+
+func readWindows(list []*peerv1.StreamWindow, now time.Time) ([]load.StreamWindow, error) {
+	out := make([]load.StreamWindow, len(list))
+	for i, w := range list {
+		if err := errors.Join(checkTexts(w.GetNodeId(), w.GetNodeCluster(), w.GetAccount()), checkLocality(w.GetNodeLocality())); err != nil {
+			return nil, fmt.Errorf("a load report stream: %w", err)
+		}
+		out[i] = load.StreamWindow{
+			Node: load.Node{
+				ID: w.GetNodeId(), Cluster: w.GetNodeCluster(), Locality: readLocality(w.GetNodeLocality()),
+				Agent: load.Agent(min(w.GetAgent(), uint32(load.AgentGRPC))),
+			},
+			Account: w.GetAccount(), Identified: w.GetIdentified(), Opened: ago(now, w.GetOpenedAgeUs()),
+		}
+		if w.ClosedAgeUs != nil {
+			out[i].Closed = ago(now, w.GetClosedAgeUs())
+		}
+		for _, p := range w.GetReports() {
+			r, err := readReport(p, now)
+			if err != nil {
+				return nil, fmt.Errorf("a load report of node %q: %w", w.GetNodeId(), err)
+			}
+			out[i].Reports = append(out[i].Reports, r)
+		}
+	}
+	return out, nil
+}
+
+func readReport(p *peerv1.Report, now time.Time) (load.Report, error) {
+	out := load.Report{Arrived: ago(now, p.GetAgeUs()), Refused: p.GetRefused(), ByArrival: p.GetByArrival()}
+	if err := checkTexts(p.GetRefused()...); err != nil {
+		return out, err
+	}
+	for _, s := range p.GetServices() {
+		if err := checkTexts(s.GetService()); err != nil {
+			return out, err
+		}
+		r := load.ServiceReport{
+			Service: s.GetService(), Dropped: s.GetDropped(),
+			Interval: time.Duration(min(s.GetIntervalUs(), uint64(maxAge.Microseconds()))) * time.Microsecond, //nolint:gosec // bounded
+		}
+		for _, d := range s.GetDroppedBy() {
+			if err := checkTexts(d.GetCategory()); err != nil {
+				return out, err
+			}
+			r.DroppedBy = append(r.DroppedBy, load.DropCount{Category: d.GetCategory(), Count: d.GetCount()})
+		}
+		for _, l := range s.GetLocalities() {
+			read, err := readLocalityReport(l)
+			if err != nil {
+				return out, err
+			}
+			r.Localities = append(r.Localities, read)
+		}
+		out.Services = append(out.Services, r)
+	}
+	return out, nil
+}
+
+func readLocalityReport(p *peerv1.LocalityReport) (load.LocalityReport, error) {
+	out := load.LocalityReport{
+		Issued: p.GetIssued(), Succeeded: p.GetSucceeded(), Errors: p.GetErrors(), InProgress: p.GetInProgress(),
+		Priority: uint16(min(p.GetPriority(), math.MaxUint16)), HasIssued: p.GetHasIssued(),
+	}
+	if p.GetLocality() != nil {
+		if err := checkLocality(p.GetLocality()); err != nil {
+			return out, err
+		}
+		l := readLocality(p.GetLocality())
+		out.Locality = &l
+	}
+	if len(p.GetMetrics())+len(p.GetEndpoints()) == 0 {
+		return out, nil
+	}
+	out.Details = &load.LocalityDetails{}
+	for _, m := range p.GetMetrics() {
+		if err := checkTexts(m.GetName()); err != nil {
+			return out, err
+		}
+		if t := m.GetTotal(); math.IsNaN(t) || math.IsInf(t, 0) || t < 0 {
+			return out, fmt.Errorf("metric %q is %v", m.GetName(), t)
+		}
+		out.Details.Metrics = append(out.Details.Metrics, load.MetricSum{Name: m.GetName(), Requests: m.GetRequests(), Total: m.GetTotal()})
+	}
+	for _, e := range p.GetEndpoints() {
+		if err := checkTexts(e.GetAddress()); err != nil {
+			return out, err
+		}
+		out.Details.Endpoints = append(out.Details.Endpoints, load.EndpointReport{
+			Address: e.GetAddress(), Issued: e.GetIssued(), Succeeded: e.GetSucceeded(), Errors: e.GetErrors(), InProgress: e.GetInProgress(),
+		})
+	}
+	return out, nil
+}
+
+func readSubscriptions(list []*peerv1.Subscription, now time.Time) ([]xds.Subscription, error) {
+	out := make([]xds.Subscription, len(list))
+	for i, s := range list {
+		if err := errors.Join(checkTexts(s.GetService()), checkLocality(s.GetLocality())); err != nil {
+			return nil, fmt.Errorf("a subscription: %w", err)
+		}
+		out[i] = xds.Subscription{Service: s.GetService(), Locality: readLocality(s.GetLocality()), Streams: int(s.GetStreams())}
+		if s.AcknowledgedAgeUs != nil {
+			out[i].Acked, out[i].AckedAt = out[i].Streams, ago(now, s.GetAcknowledgedAgeUs())
+		}
+	}
+	return out, nil
+}

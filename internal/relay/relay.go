@@ -1,0 +1,296 @@
+// Package relay brings what the clients and checkers of all replicas of a group tell
+// before the one loop that decides. On a follower it writes what its own tell, for
+// the leader; on the leader it joins that with what the leader's own tell, so that
+// the loop sees one fleet.
+package relay
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/health"
+	"github.com/isobar-xds/isobar/internal/load"
+	"github.com/isobar-xds/isobar/internal/views"
+	"github.com/isobar-xds/isobar/internal/xds"
+)
+
+// Reports is where load reports of this replica's own clients come from.
+type Reports interface {
+	Collect(now time.Time) []load.StreamWindow
+}
+
+// Clients is the stream layer of this replica.
+type Clients interface {
+	Publish(set *views.Set)
+	Subscriptions() []xds.Subscription
+}
+
+// Checkers are the checkers of this replica.
+type Checkers interface {
+	Collect(now time.Time) []health.Report
+	Connected(now time.Time) []health.Checker
+	Ended() []health.Ended
+	Designate(topology *isobar.Topology, designations []health.Designation)
+	Changed() <-chan struct{}
+}
+
+const (
+	// ReplicaGone is after what time without a word the streams of a replica count as
+	// closed. Clients that come to another replica take their place before.
+	ReplicaGone = 3 * time.Minute
+	// CheckersHeld is for how long the checkers of a replica that is not heard count as
+	// connected: Envoy waits up to 30 s before it connects again.
+	CheckersHeld = 45 * time.Second
+)
+
+// Bounds of what one replica may make the leader keep.
+const (
+	maxStreams       = 200_000
+	maxWaiting       = 200_000
+	maxSubscriptions = 1_000_000
+	maxVotes         = 1_000_000
+)
+
+// remoteStreams is where ids of streams of other replicas begin: above those of any
+// process.
+const remoteStreams = load.StreamID(1) << 62
+
+// Relay joins what all replicas tell. All methods may be called at once.
+type Relay struct {
+	reports  Reports
+	clients  Clients
+	checkers Checkers
+	changed  chan struct{} // capacity 1
+	leads    func() bool
+	version  func() uint64 // of the plan that clients get
+
+	mu       sync.Mutex
+	lastID   load.StreamID
+	replicas map[string]*remote // by name
+	sequence uint64             // of what this replica sends
+}
+
+// remote is what another replica told.
+type remote struct {
+	incarnation uint64
+	heard       time.Time
+	streams     map[uint64]*remoteStream
+	waiting     []load.StreamWindow // since the last Collect
+	version     uint64              // of the plan that its clients got
+	subscribed  []xds.Subscription
+	arriving    []xds.Subscription // of a collection that is not whole
+	votes       []health.Report
+	ended       []health.Ended
+	connected   []health.Checker
+}
+
+type remoteStream struct {
+	id     load.StreamID
+	window load.StreamWindow // as last told, without reports
+}
+
+// New makes a relay. leads reports whether this replica decides now, and version is
+// that of the plan that its clients get.
+func New(reports Reports, clients Clients, checkers Checkers, leads func() bool, version func() uint64) *Relay {
+	return &Relay{
+		reports: reports, clients: clients, checkers: checkers, leads: leads, version: version, changed: make(chan struct{}, 1),
+		lastID: remoteStreams, replicas: map[string]*remote{},
+	}
+}
+
+// Forget drops what other replicas told: this replica decides no more, or begins to.
+func (r *Relay) Forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	clear(r.replicas)
+}
+
+// Windows returns the load reports of the whole fleet; see [control.Reports].
+func (r *Relay) Windows(now time.Time) []load.StreamWindow {
+	own := r.reports.Collect(now)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.replicas) == 0 {
+		return own
+	}
+	out := slices.Clone(own)
+	for _, name := range r.names() {
+		q := r.replicas[name]
+		out = append(out, merged(q.waiting)...)
+		q.waiting = nil
+		if now.Sub(q.heard) > ReplicaGone {
+			out = append(out, q.closeAll(now)...)
+			delete(r.replicas, name)
+		}
+	}
+	return out
+}
+
+// names lists the replicas that told something, sorted: no order of a map reaches the
+// loop. r.mu is held.
+func (r *Relay) names() []string {
+	out := make([]string, 0, len(r.replicas))
+	for name := range r.replicas {
+		out = append(out, name)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// merged joins the windows of each stream to one.
+func merged(windows []load.StreamWindow) []load.StreamWindow {
+	slices.SortStableFunc(windows, func(a, b load.StreamWindow) int { return cmp.Compare(a.Stream, b.Stream) })
+	out := windows[:0]
+	for _, w := range windows {
+		if n := len(out); n > 0 && out[n-1].Stream == w.Stream {
+			last := &out[n-1]
+			last.Reports = append(slices.Clone(last.Reports), w.Reports...)
+			last.Closed = w.Closed
+			continue
+		}
+		out = append(out, w)
+	}
+	return out
+}
+
+// closeAll ends all streams of a replica that is gone.
+func (q *remote) closeAll(now time.Time) []load.StreamWindow {
+	out := make([]load.StreamWindow, 0, len(q.streams))
+	for _, s := range q.streams {
+		w := s.window
+		w.Closed = now
+		out = append(out, w)
+	}
+	slices.SortFunc(out, func(a, b load.StreamWindow) int { return cmp.Compare(a.Stream, b.Stream) })
+	q.streams = nil
+	return out
+}
+
+// Publish hands a set of views to this replica's own clients.
+func (r *Relay) Publish(set *views.Set) { r.clients.Publish(set) }
+
+// Subscriptions returns those of the whole fleet. A locality has acknowledged an
+// assignment once its streams on all replicas have, and the replicas had the plan
+// that is in force here.
+func (r *Relay) Subscriptions() []xds.Subscription {
+	own := r.clients.Subscriptions()
+	version := r.version()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.replicas) == 0 {
+		return own
+	}
+	out := slices.Clone(own)
+	for _, name := range r.names() {
+		q := r.replicas[name]
+		for _, s := range q.subscribed {
+			if q.version < version {
+				s.Acked, s.AckedAt = 0, time.Time{}
+			}
+			out = append(out, s)
+		}
+	}
+	return joined(out)
+}
+
+// joined makes one subscription of those of one locality to one service.
+func joined(list []xds.Subscription) []xds.Subscription {
+	slices.SortStableFunc(list, func(a, b xds.Subscription) int {
+		return cmp.Or(a.Locality.Compare(b.Locality), strings.Compare(a.Service, b.Service))
+	})
+	out := list[:0]
+	for _, s := range list {
+		n := len(out)
+		if n == 0 || out[n-1].Locality != s.Locality || out[n-1].Service != s.Service {
+			out = append(out, s)
+			continue
+		}
+		last := &out[n-1]
+		last.Streams, last.Acked = last.Streams+s.Streams, last.Acked+s.Acked
+		switch {
+		case last.AckedAt.IsZero() || s.AckedAt.IsZero():
+			last.AckedAt = time.Time{}
+		case s.AckedAt.After(last.AckedAt):
+			last.AckedAt = s.AckedAt
+		}
+	}
+	return out
+}
+
+// Votes returns what the checkers of all replicas newly reported.
+func (r *Relay) Votes(now time.Time) []health.Report {
+	out := r.checkers.Collect(now)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, name := range r.names() {
+		q := r.replicas[name]
+		out = append(out, q.votes...)
+		q.votes = nil
+	}
+	return out
+}
+
+// Connected returns the checkers that are connected to any replica.
+func (r *Relay) Connected(now time.Time) []health.Checker {
+	out := r.checkers.Connected(now)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, name := range r.names() {
+		q := r.replicas[name]
+		if now.Sub(q.heard) > CheckersHeld {
+			continue
+		}
+		for _, c := range q.connected {
+			if !slices.ContainsFunc(out, func(o health.Checker) bool { return o.ID == c.ID }) {
+				out = append(out, c)
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b health.Checker) int { return strings.Compare(a.ID, b.ID) })
+	return out
+}
+
+// Ended returns which checkers of any replica ended soon after they were told what to
+// probe.
+func (r *Relay) Ended() []health.Ended {
+	out := r.checkers.Ended()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, name := range r.names() {
+		q := r.replicas[name]
+		out = append(out, q.ended...)
+		q.ended = nil
+	}
+	return out
+}
+
+// Designate tells this replica's own checkers what to probe; other replicas tell
+// theirs when they get the next plan.
+func (r *Relay) Designate(t *isobar.Topology, d []health.Designation) { r.checkers.Designate(t, d) }
+
+// Follow passes on signals of this replica's own checkers until ctx ends.
+func (r *Relay) Follow(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.checkers.Changed():
+			r.signal()
+		}
+	}
+}
+
+func (r *Relay) signal() {
+	select {
+	case r.changed <- struct{}{}:
+	default: // a signal is waiting already
+	}
+}
+
+// Changed signals that checkers of any replica told something. Capacity 1.
+func (r *Relay) Changed() <-chan struct{} { return r.changed }

@@ -1,0 +1,209 @@
+package relay_test
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/health"
+	"github.com/isobar-xds/isobar/internal/load"
+	"github.com/isobar-xds/isobar/internal/relay"
+	"github.com/isobar-xds/isobar/internal/replica/peerv1"
+	"github.com/isobar-xds/isobar/internal/views"
+	"github.com/isobar-xds/isobar/internal/xds"
+)
+
+// here is what the clients and checkers of one replica tell.
+type here struct {
+	windows    []load.StreamWindow
+	subscribed []xds.Subscription
+	votes      []health.Report
+	connected  []health.Checker
+	ended      []health.Ended
+	changed    chan struct{}
+}
+
+func (h *here) Publish(*views.Set)                { /* nobody listens */ }
+func (h *here) Subscriptions() []xds.Subscription { return h.subscribed }
+
+type reports struct{ *here }
+
+func (r reports) Collect(time.Time) []load.StreamWindow { return r.windows }
+
+type checkers struct{ *here }
+
+func (c checkers) Collect(time.Time) []health.Report                { return c.votes }
+func (c checkers) Connected(time.Time) []health.Checker             { return c.connected }
+func (c checkers) Ended() []health.Ended                            { return c.ended }
+func (c checkers) Designate(*isobar.Topology, []health.Designation) { /* nobody listens */ }
+func (c checkers) Changed() <-chan struct{}                         { return c.changed }
+
+// end is one replica: leading is whether it decides, and version that of its plan.
+type end struct {
+	*relay.Relay
+
+	here    *here
+	leading bool
+	version uint64
+}
+
+func newEnd(leading bool, h *here) *end {
+	e := &end{here: h, leading: leading, version: 7}
+	e.Relay = relay.New(reports{h}, h, checkers{h}, func() bool { return e.leading }, func() uint64 { return e.version })
+	return e
+}
+
+// pass brings what a follower tells to the leader, as bytes. Their clocks differ.
+func pass(t *testing.T, from, to *end, incarnation uint64, now, then time.Time) {
+	t.Helper()
+	for _, o := range from.Observations(now, false) {
+		data, err := proto.Marshal(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var read peerv1.Observations
+		if err := proto.Unmarshal(data, &read); err != nil {
+			t.Fatal(err)
+		}
+		if err := to.Receive("b", incarnation, &read, then); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+var (
+	usA   = isobar.MustLocality("us/a")
+	clock = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC) // the leader's
+	other = clock.Add(-time.Hour)                       // the follower's is an hour behind
+)
+
+// told is what a follower's one client and one checker tell.
+func told() *here {
+	return &here{
+		windows: []load.StreamWindow{{
+			Stream: 3, Node: load.Node{ID: "client", Cluster: "web", Locality: usA, Agent: load.AgentGRPC}, Account: "x", Identified: true,
+			Opened: other.Add(-time.Minute),
+			Reports: []load.Report{{Arrived: other.Add(-time.Second), Services: []load.ServiceReport{{
+				Service: "checkout", Interval: 2 * time.Second, Dropped: 4, DroppedBy: []load.DropCount{{Category: "isobar_overload", Count: 4}},
+				Localities: []load.LocalityReport{{
+					Locality: &usA, Issued: 10, Succeeded: 8, Errors: 1, InProgress: 2, Priority: 1, HasIssued: true,
+					Details: &load.LocalityDetails{
+						Metrics:   []load.MetricSum{{Name: "cpu", Requests: 5, Total: 2.5}},
+						Endpoints: []load.EndpointReport{{Address: "10.0.0.1:1", Issued: 10, Succeeded: 8, Errors: 1, InProgress: 2}},
+					},
+				}},
+			}}}},
+		}},
+		subscribed: []xds.Subscription{{Locality: usA, Service: "checkout", Streams: 2, Acked: 2, AckedAt: other.Add(-3 * time.Second)}},
+		connected:  []health.Checker{{ID: "checker", Locality: usA, Since: other.Add(-time.Minute), LastSeen: other.Add(-time.Second)}},
+	}
+}
+
+// TestFollowersReportsReachTheLeader asserts that the leader sees each report, subscription
+// and checker of a follower as if it were its own, whatever the follower's clock says.
+func TestFollowersReportsReachTheLeader(t *testing.T) {
+	leader, follower := newEnd(true, &here{}), newEnd(false, told())
+	pass(t, follower, leader, 1, other, clock)
+
+	got, want := leader.Windows(clock), told().windows
+	if len(got) != 1 || got[0].Stream < 1<<62 {
+		t.Fatalf("the leader has %+v", got)
+	}
+	want[0].Stream = got[0].Stream
+	want[0].Opened, want[0].Reports[0].Arrived = clock.Add(-time.Minute), clock.Add(-time.Second)
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+	if again := leader.Windows(clock); len(again) != 0 {
+		t.Errorf("reports count twice: %+v", again)
+	}
+	s := leader.Subscriptions()
+	if len(s) != 1 || s[0].Streams != 2 || !s[0].AckedAt.Equal(clock.Add(-3*time.Second)) {
+		t.Errorf("subscriptions %+v", s)
+	}
+	k := leader.Connected(clock)
+	if len(k) != 1 || k[0].ID != "checker" || !k[0].Since.Equal(clock.Add(-time.Minute)) || !k[0].LastSeen.Equal(clock.Add(-time.Second)) {
+		t.Errorf("checkers %+v", k)
+	}
+}
+
+// TestSubscriptionsOfSeveralReplicas asserts that a locality counts as acknowledged only
+// once all replicas say so, and not by what a replica that is behind says.
+func TestSubscriptionsOfSeveralReplicas(t *testing.T) {
+	at := clock.Add(-time.Second)
+	leader := newEnd(true, &here{subscribed: []xds.Subscription{{Locality: usA, Service: "checkout", Streams: 1, Acked: 1, AckedAt: at}}})
+	follower := newEnd(false, told())
+	pass(t, follower, leader, 1, other, clock)
+	if s := leader.Subscriptions(); len(s) != 1 || s[0].Streams != 3 || s[0].Acked != 3 || !s[0].AckedAt.Equal(at) {
+		t.Errorf("subscriptions %+v", s)
+	}
+	leader.version = 8 // the follower has 7
+	if s := leader.Subscriptions(); len(s) != 1 || s[0].Streams != 3 || !s[0].AckedAt.IsZero() {
+		t.Errorf("subscriptions with a follower behind %+v", s)
+	}
+}
+
+// TestStreamsOfAReplicaThatIsGone asserts that its streams stay open while its clients
+// may come to another replica, and end then; and at once when it returns as another
+// process.
+func TestStreamsOfAReplicaThatIsGone(t *testing.T) {
+	leader, follower := newEnd(true, &here{}), newEnd(false, told())
+	pass(t, follower, leader, 1, other, clock)
+	first := leader.Windows(clock)
+	if w := leader.Windows(clock.Add(relay.ReplicaGone)); len(w) != 0 {
+		t.Fatalf("its streams ended too soon: %+v", w)
+	}
+	if k := leader.Connected(clock.Add(relay.CheckersHeld + time.Second)); len(k) != 0 {
+		t.Errorf("its checkers count as connected: %+v", k)
+	}
+	pass(t, follower, leader, 2, other, clock) // restarted: the same id is another stream
+	w := leader.Windows(clock)
+	if len(w) != 2 || w[0].Stream != first[0].Stream || w[0].Closed.IsZero() || w[1].Stream == first[0].Stream || !w[1].Closed.IsZero() {
+		t.Fatalf("after its restart: %+v", w)
+	}
+	late := clock.Add(relay.ReplicaGone + time.Second)
+	if last := leader.Windows(late); len(last) != 1 || last[0].Stream != w[1].Stream || !last[0].Closed.Equal(late) {
+		t.Errorf("its streams did not end: %+v", last)
+	}
+}
+
+// TestFollowersTakeNothing asserts that a replica which does not lead keeps nothing of
+// others.
+func TestFollowersTakeNothing(t *testing.T) {
+	a, b := newEnd(false, &here{}), newEnd(false, told())
+	pass(t, b, a, 1, other, clock)
+	if w := a.Windows(clock); len(w) != 0 {
+		t.Errorf("it has %+v", w)
+	}
+}
+
+// FuzzReceive asserts that no message of another replica panics, and that what is taken
+// can be collected.
+func FuzzReceive(f *testing.F) {
+	for _, o := range newEnd(false, told()).Observations(other, false) {
+		data, err := proto.Marshal(o)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	f.Fuzz(func(_ *testing.T, data []byte) {
+		var o peerv1.Observations
+		if proto.Unmarshal(data, &o) != nil {
+			return
+		}
+		leader := newEnd(true, &here{})
+		if leader.Receive("b", 1, &o, clock) != nil {
+			return
+		}
+		leader.Windows(clock)
+		leader.Subscriptions()
+		leader.Votes(clock)
+		leader.Connected(clock)
+		leader.Ended()
+		leader.Windows(clock.Add(time.Hour))
+	})
+}

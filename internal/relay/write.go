@@ -1,0 +1,173 @@
+package relay
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/health"
+	"github.com/isobar-xds/isobar/internal/load"
+	"github.com/isobar-xds/isobar/internal/replica/peerv1"
+	"github.com/isobar-xds/isobar/internal/xds"
+)
+
+// Bounds of one message: many stay far below what a connection takes.
+const (
+	windowsPerPart       = 500
+	subscriptionsPerPart = 5_000
+)
+
+// checked is what checkers told, as it goes to the leader. Times are ages, in
+// nanoseconds.
+type checked struct {
+	Votes     []aged[health.Report] `json:"votes,omitempty"`
+	Connected []agedChecker         `json:"connected"`
+	Ended     []aged[health.Ended]  `json:"ended,omitempty"`
+}
+
+type aged[T any] struct {
+	What T             `json:"what"`
+	Age  time.Duration `json:"age"`
+}
+
+type agedChecker struct {
+	Checker  health.Checker `json:"checker"`
+	Since    time.Duration  `json:"since"`
+	LastSeen time.Duration  `json:"last_seen"`
+}
+
+// Observations takes what this replica's own clients and checkers told since the last
+// call, to be sent to the leader. healthOnly leaves the clients for later.
+func (r *Relay) Observations(now time.Time, healthOnly bool) []*peerv1.Observations {
+	var out []*peerv1.Observations
+	if !healthOnly {
+		out = append(windows(r.reports.Collect(now), now), subscriptions(r.clients.Subscriptions(), now)...)
+	}
+	out = append(out, &peerv1.Observations{Health: r.checked(now)})
+	version := r.version()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, o := range out {
+		r.sequence++
+		o.Sequence, o.PlanVersion = r.sequence, version
+	}
+	out[len(out)-1].Last = !healthOnly
+	return out
+}
+
+func (r *Relay) checked(now time.Time) []byte {
+	c := checked{Connected: []agedChecker{}}
+	for _, v := range r.checkers.Collect(now) {
+		age := now.Sub(v.Arrived)
+		v.Arrived = time.Time{}
+		c.Votes = append(c.Votes, aged[health.Report]{v, age})
+	}
+	for _, k := range r.checkers.Connected(now) {
+		a := agedChecker{Checker: k, Since: now.Sub(k.Since), LastSeen: now.Sub(k.LastSeen)}
+		a.Checker.Since, a.Checker.LastSeen = time.Time{}, time.Time{}
+		c.Connected = append(c.Connected, a)
+	}
+	for _, e := range r.checkers.Ended() {
+		age := now.Sub(e.At)
+		e.At = time.Time{}
+		c.Ended = append(c.Ended, aged[health.Ended]{e, age})
+	}
+	data, err := json.Marshal(c) //nolint:musttag,nolintlint // the linter does not always see it
+	if err != nil {
+		return nil // of texts and numbers there is none that can't be written
+	}
+	return data
+}
+
+func windows(list []load.StreamWindow, now time.Time) []*peerv1.Observations {
+	var out []*peerv1.Observations
+	for len(list) > 0 {
+		n := min(len(list), windowsPerPart)
+		o := &peerv1.Observations{Windows: make([]*peerv1.StreamWindow, n)}
+		for i := range o.GetWindows() {
+			o.Windows[i] = window(&list[i], now)
+		}
+		out, list = append(out, o), list[n:]
+	}
+	return out
+}
+
+func window(w *load.StreamWindow, now time.Time) *peerv1.StreamWindow {
+	out := &peerv1.StreamWindow{
+		Stream: uint64(w.Stream), NodeId: w.Node.ID, NodeCluster: w.Node.Cluster, NodeLocality: locality(w.Node.Locality),
+		Agent: uint32(w.Node.Agent), Account: w.Account, Identified: w.Identified, OpenedAgeUs: age(now, w.Opened),
+	}
+	if !w.Closed.IsZero() {
+		closed := age(now, w.Closed)
+		out.ClosedAgeUs = &closed
+	}
+	for i := range w.Reports {
+		out.Reports = append(out.Reports, report(&w.Reports[i], now))
+	}
+	return out
+}
+
+func report(r *load.Report, now time.Time) *peerv1.Report {
+	out := &peerv1.Report{AgeUs: age(now, r.Arrived), Refused: r.Refused, ByArrival: r.ByArrival}
+	for i := range r.Services {
+		s := &r.Services[i]
+		p := &peerv1.ServiceReport{Service: s.Service, IntervalUs: micros(s.Interval), Dropped: s.Dropped}
+		for _, d := range s.DroppedBy {
+			p.DroppedBy = append(p.DroppedBy, &peerv1.DropCount{Category: d.Category, Count: d.Count})
+		}
+		for j := range s.Localities {
+			p.Localities = append(p.Localities, localityReport(&s.Localities[j]))
+		}
+		out.Services = append(out.Services, p)
+	}
+	return out
+}
+
+func localityReport(l *load.LocalityReport) *peerv1.LocalityReport {
+	out := &peerv1.LocalityReport{
+		Issued: l.Issued, Succeeded: l.Succeeded, Errors: l.Errors, InProgress: l.InProgress, Priority: uint32(l.Priority), HasIssued: l.HasIssued,
+	}
+	if l.Locality != nil {
+		out.Locality = locality(*l.Locality)
+	}
+	if l.Details == nil {
+		return out
+	}
+	for _, m := range l.Details.Metrics {
+		out.Metrics = append(out.Metrics, &peerv1.MetricSum{Name: m.Name, Requests: m.Requests, Total: m.Total})
+	}
+	for _, e := range l.Details.Endpoints {
+		out.Endpoints = append(out.Endpoints, &peerv1.EndpointReport{
+			Address: e.Address, Issued: e.Issued, Succeeded: e.Succeeded, Errors: e.Errors, InProgress: e.InProgress,
+		})
+	}
+	return out
+}
+
+// subscriptions always gives one message: a replica without clients says so.
+func subscriptions(list []xds.Subscription, now time.Time) []*peerv1.Observations {
+	out := []*peerv1.Observations{{}}
+	for i := range list {
+		s := &list[i]
+		p := &peerv1.Subscription{Service: s.Service, Locality: locality(s.Locality), Streams: uint32(s.Streams)} //nolint:gosec // a process has few
+		if !s.AckedAt.IsZero() {
+			acked := age(now, s.AckedAt)
+			p.AcknowledgedAgeUs = &acked
+		}
+		last := out[len(out)-1]
+		if len(last.GetSubscriptions()) == subscriptionsPerPart {
+			last = &peerv1.Observations{}
+			out = append(out, last)
+		}
+		last.Subscriptions = append(last.Subscriptions, p)
+	}
+	return out
+}
+
+func locality(l isobar.Locality) *peerv1.Locality {
+	return &peerv1.Locality{Region: l.Region, Zone: l.Zone, SubZone: l.SubZone}
+}
+
+func age(now, at time.Time) uint64 { return micros(now.Sub(at)) }
+
+func micros(d time.Duration) uint64 { return uint64(max(0, d.Microseconds())) }

@@ -1,0 +1,120 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/isobar-xds/isobar/internal/replica/group"
+	"github.com/isobar-xds/isobar/internal/replica/peerv1"
+)
+
+// protocol is the version of the protocol between replicas that this program speaks,
+// and oldest the oldest that it still speaks.
+const (
+	protocol = 1
+	oldest   = 1
+)
+
+func identityToProto(i group.Identity) *peerv1.Identity {
+	return &peerv1.Identity{Name: i.Name, Incarnation: i.Incarnation}
+}
+
+func identityFromProto(i *peerv1.Identity) group.Identity {
+	return group.Identity{Name: i.GetName(), Incarnation: i.GetIncarnation()}
+}
+
+func claimToProto(c group.Claim) *peerv1.Claim {
+	if c.IsZero() {
+		return nil
+	}
+	return &peerv1.Claim{Epoch: c.Epoch, Leader: identityToProto(c.Leader), FirstVersion: c.First}
+}
+
+func claimFromProto(c *peerv1.Claim) group.Claim {
+	if c == nil {
+		return group.Claim{}
+	}
+	return group.Claim{Epoch: c.GetEpoch(), Leader: identityFromProto(c.GetLeader()), First: c.GetFirstVersion()}
+}
+
+func statusToProto(s *group.Status, summary *peerv1.Summary) *peerv1.Status {
+	return &peerv1.Status{
+		Claim: claimToProto(s.Claim), PlanClaim: claimToProto(s.Plan), PlanVersion: s.Version, KnownEpoch: s.Known.Epoch, KnownVersion: s.Known.Version,
+		Leads: s.Leads, Caretaker: s.Caretaker, EngineReached: s.Engine, ReplicasReached: uint32(max(0, s.Reaches)), //nolint:gosec // at most 15
+		Asks: s.Asks, HandsOver: s.HandsOver, Summary: summary,
+	}
+}
+
+func statusFromProto(s *peerv1.Status) *group.Status {
+	return &group.Status{
+		Claim: claimFromProto(s.GetClaim()), Plan: claimFromProto(s.GetPlanClaim()), Version: s.GetPlanVersion(),
+		Known: group.Known{Epoch: s.GetKnownEpoch(), Version: s.GetKnownVersion()},
+		Leads: s.GetLeads(), Caretaker: s.GetCaretaker(), Engine: s.GetEngineReached(), Reaches: int(min(s.GetReplicasReached(), group.MaxReplicas+1)),
+		Asks: s.GetAsks(), HandsOver: s.GetHandsOver(),
+	}
+}
+
+// MaxContent bounds the content of a plan, in bytes.
+const MaxContent = 256 << 20
+
+// partBytes is how much of a plan goes into one message.
+const partBytes = 1 << 20
+
+// assembly puts a plan together from its parts.
+type assembly struct {
+	plan group.Plan
+	size uint64
+}
+
+var errPart = errors.New("a part of a plan without its beginning")
+
+// add takes the next part. It returns the plan once it is whole.
+func (a *assembly) add(p *peerv1.PlanPart) (*group.Plan, error) {
+	if p.GetClaim() != nil {
+		if p.GetSize() > MaxContent {
+			return nil, fmt.Errorf("plan %d has %d bytes, at most %d are allowed", p.GetVersion(), p.GetSize(), MaxContent)
+		}
+		a.plan = group.Plan{Claim: claimFromProto(p.GetClaim()), Version: p.GetVersion()}
+		a.size = p.GetSize()
+		if copy(a.plan.Digest[:], p.GetDigest()) != len(a.plan.Digest) {
+			return nil, fmt.Errorf("plan %d: its digest has %d bytes", p.GetVersion(), len(p.GetDigest()))
+		}
+		if err := a.plan.Validate(); err != nil {
+			return nil, err
+		}
+	}
+	if a.plan.IsZero() {
+		return nil, errPart
+	}
+	if uint64(len(a.plan.Content)+len(p.GetContent())) > a.size {
+		return nil, fmt.Errorf("plan %d has more than the %d bytes that its beginning says", a.plan.Version, a.size)
+	}
+	a.plan.Content = append(a.plan.Content, p.GetContent()...)
+	if !p.GetLast() {
+		return nil, nil //nolint:nilnil // it is not whole yet
+	}
+	whole := a.plan
+	a.plan = group.Plan{}
+	if uint64(len(whole.Content)) != a.size {
+		return nil, fmt.Errorf("plan %d has %d bytes, %d were announced", whole.Version, len(whole.Content), a.size)
+	}
+	return &whole, nil
+}
+
+// parts cuts a plan into messages.
+func parts(p *group.Plan) []*peerv1.PlanPart {
+	content := p.Content
+	first := &peerv1.PlanPart{Claim: claimToProto(p.Claim), Version: p.Version, Digest: p.Digest[:], Size: uint64(len(content))}
+	out := []*peerv1.PlanPart{first}
+	last := first
+	for len(content) > 0 {
+		n := min(len(content), partBytes)
+		if last.Content != nil {
+			last = &peerv1.PlanPart{}
+			out = append(out, last)
+		}
+		last.Content, content = content[:n], content[n:]
+	}
+	last.Last = true
+	return out
+}

@@ -1,0 +1,61 @@
+package replica
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/isobar-xds/isobar/internal/replica/group"
+)
+
+type metrics struct {
+	engineErrors, refused, rejected, published, sent, received prometheus.Counter
+	bytes                                                      prometheus.Gauge
+}
+
+func newMetrics(registerer prometheus.Registerer, r *Replica) *metrics {
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	}
+	m := &metrics{
+		engineErrors: counter("isobar_replica_engine_errors_total", "Requests that the election engine did not answer."),
+		refused:      counter("isobar_replica_plans_refused_total", "Plans of other replicas that were refused."),
+		rejected:     counter("isobar_replica_messages_refused_total", "Connections and messages of other replicas that were refused."),
+		published:    counter("isobar_replica_plans_published_total", "Plans that this replica published to its group."),
+		sent:         counter("isobar_replica_plan_bytes_sent_total", "Bytes of plans sent to other replicas."),
+		received:     counter("isobar_replica_plan_bytes_received_total", "Bytes of plans received from other replicas."),
+		bytes: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "isobar_replica_plan_bytes", Help: "Size of the plan that this replica published last, in bytes.",
+		}),
+	}
+	if registerer == nil {
+		return m
+	}
+	gauge := func(name, help string, value func(v group.View) float64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return value(r.node.View(r.clock()))
+		})
+	}
+	one := func(yes bool) float64 {
+		if yes {
+			return 1
+		}
+		return 0
+	}
+	registerer.MustRegister(m.engineErrors, m.refused, m.rejected, m.published, m.sent, m.received, m.bytes,
+		gauge("isobar_replica_leads", "1 while this replica leads its group.", func(v group.View) float64 { return one(v.Role == group.Leading) }),
+		gauge("isobar_replica_epoch", "The newest epoch that this replica knows.", func(v group.View) float64 { return float64(v.Newest.Epoch) }),
+		gauge("isobar_replica_live", "Replicas of the group that this one hears, itself included.", func(v group.View) float64 { return float64(v.Reaches) }),
+		gauge("isobar_replica_engine_reached", "1 while the election engine answers.", func(v group.View) float64 { return one(v.Engine) }),
+		gauge("isobar_replica_engine_behind", "1 while the election engine has an older claim than replicas saw: it was restored from a backup.",
+			func(v group.View) float64 { return one(v.Behind) }),
+	)
+	return m
+}
+
+func sortReplicas(list []MemberStatus) {
+	slices.SortFunc(list, func(a, b MemberStatus) int { return cmp.Compare(a.Name, b.Name) })
+}

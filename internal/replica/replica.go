@@ -1,0 +1,452 @@
+// Package replica runs one replica of a group: it carries out what the pure
+// [group.Node] decides, on a real clock, an election engine, a disk and connections
+// to the other replicas. It carries plans as bytes and knows nothing of their content.
+package replica
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/isobar-xds/isobar/internal/replica/engine"
+	"github.com/isobar-xds/isobar/internal/replica/group"
+	"github.com/isobar-xds/isobar/internal/replica/peerv1"
+)
+
+// Peer is another replica of the group.
+type Peer struct {
+	Name    string
+	Address string // host:port
+}
+
+// Disk keeps what a replica has to know after a restart. What SaveReplica and
+// SavePlan write is durable when they return. Data that was never written is nil.
+type Disk interface {
+	LoadReplica() ([]byte, error)
+	SaveReplica(data []byte) error
+	LoadPlan() ([]byte, error)
+	SavePlan(data []byte) error
+}
+
+// Options of a Replica. All are required but those that say otherwise.
+type Options struct {
+	Group, Name string
+	Version     string // of the program, for display
+	Peers       []Peer // the other replicas; may be empty
+	// OpenEngine opens the engine for this run of the replica.
+	OpenEngine func(self group.Identity) (engine.Engine, error)
+	Disk       Disk
+	Listener   net.Listener // of other replicas; the replica closes it
+	// ServerTLS and ClientTLS give the TLS of connections; nil = plaintext. Names in
+	// certificates are checked; see [CertificateName].
+	ServerTLS, ClientTLS *tls.Config
+	// Known is what an earlier single server used; versions of the group are above it.
+	Known group.Known
+	// Open reads the content of a plan before it may be served. Its error refuses the
+	// plan. What it returns goes with the plan in Served. It is called by one goroutine
+	// at a time.
+	Open func(content []byte) (any, error)
+	// Observed takes what the clients of another replica told; it does not block.
+	Observed func(from group.Identity, o *peerv1.Observations)
+	// Ordered answers what an operator wrote on another replica, while this one leads.
+	Ordered func(ctx context.Context, o Order) Answer
+	// Summary tells what other replicas show of this one; nil = nothing.
+	Summary func() *peerv1.Summary
+	Timing  Timing
+
+	Log        *slog.Logger
+	Registerer prometheus.Registerer // nil = no metrics
+}
+
+// Timing shortens the protocol for tests. Zero values are the defaults.
+type Timing struct {
+	Heartbeat, Deadline, Renew, Campaign, EngineTimeout, Gather, Rest time.Duration
+}
+
+// Served is a plan that clients of this replica get.
+type Served struct {
+	group.Plan
+
+	Opened any // what Options.Open made of the content; nil for plans of this replica itself
+	At     time.Time
+}
+
+// Replica is one replica of a group. Create it with New and call Run once.
+type Replica struct {
+	opts    Options
+	self    group.Identity
+	log     *slog.Logger
+	engine  engine.Engine
+	clock   func() time.Duration
+	metrics *metrics
+
+	requests chan group.Request // capacity 1
+	kick     chan struct{}      // capacity 1: the next deadline may be another
+	changed  chan struct{}      // capacity 1: role or plan
+	saver    *saver
+	peers    map[string]*link
+	server   *exchange
+
+	opening sync.Mutex // held while Options.Open runs
+
+	mu     sync.Mutex
+	node   *group.Node
+	opened map[uint64]any // of plans that the node may serve, by version
+	served Served
+	alarms []string
+	since  time.Time // of the role
+}
+
+// New makes a replica. On an error the listener is left to the caller.
+func New(opts Options) (*Replica, error) {
+	var incarnation [8]byte
+	if _, err := rand.Read(incarnation[:]); err != nil {
+		return nil, fmt.Errorf("replica: %w", err)
+	}
+	self := group.Identity{Name: opts.Name, Incarnation: binary.BigEndian.Uint64(incarnation[:])}
+	r := &Replica{
+		opts: opts, self: self, log: opts.Log.With("replica", opts.Name), clock: newClock(),
+		requests: make(chan group.Request, 1), kick: make(chan struct{}, 1), changed: make(chan struct{}, 1),
+		peers: map[string]*link{}, opened: map[uint64]any{}, since: time.Now(),
+	}
+	saved, err := r.load()
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, 0, len(opts.Peers))
+	for _, p := range opts.Peers {
+		names = append(names, p.Name)
+		r.peers[p.Name] = newLink(r, p)
+	}
+	t := opts.Timing
+	r.node, err = group.NewNode(group.Options{
+		Self: self, Peers: names, Heartbeat: t.Heartbeat, Deadline: t.Deadline, Renew: t.Renew, Campaign: t.Campaign,
+		EngineTimeout: t.EngineTimeout, Gather: t.Gather, Rest: t.Rest,
+	}, saved, r.clock())
+	if err != nil {
+		return nil, err
+	}
+	if p := r.node.Plan(); p != nil {
+		opened, err := r.open(p.Content)
+		if err != nil {
+			return nil, fmt.Errorf("replica: the saved plan: %w", err)
+		}
+		r.served = Served{Plan: *p, Opened: opened, At: time.Now()}
+	}
+	if r.engine, err = opts.OpenEngine(self); err != nil {
+		return nil, err
+	}
+	r.saver = newSaver(opts.Disk, r.log)
+	r.metrics = newMetrics(opts.Registerer, r)
+	r.server = newExchange(r)
+	return r, nil
+}
+
+// Self returns who this replica is.
+func (r *Replica) Self() group.Identity { return r.self }
+
+// open reads the content of a plan.
+func (r *Replica) open(content []byte) (any, error) {
+	r.opening.Lock()
+	defer r.opening.Unlock()
+	return r.opts.Open(content)
+}
+
+// Run takes part in the group until ctx ends, then gives leadership up if the
+// replica has it. Call Leave before, so that others take over at once.
+func (r *Replica) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return r.server.serve(ctx) })
+	g.Go(func() error {
+		r.ask(ctx)
+		return nil
+	})
+	for _, l := range r.peers {
+		g.Go(func() error {
+			l.run(ctx)
+			return nil
+		})
+	}
+	g.Go(func() error {
+		r.saver.run(ctx)
+		return nil
+	})
+	g.Go(func() error {
+		r.tick(ctx)
+		return nil
+	})
+	err := g.Wait()
+	return errors.Join(err, r.engine.Close())
+}
+
+// do runs f on the node and carries out what follows. Nothing in it waits.
+func (r *Replica) do(f func(n *group.Node, now time.Duration)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f(r.node, r.clock())
+	for _, a := range r.node.Take() {
+		r.carryOut(a)
+	}
+	signal(r.kick)
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default: // a signal is waiting already
+	}
+}
+
+// tick has the node do what is due.
+func (r *Replica) tick(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.kick:
+		case <-r.engine.Changed():
+			r.do(func(n *group.Node, now time.Duration) { n.Wake(now) })
+		case <-timer.C:
+			r.do(func(n *group.Node, now time.Duration) { n.Tick(now) })
+		}
+		r.mu.Lock()
+		wait := r.node.Due() - r.clock()
+		r.mu.Unlock()
+		timer.Reset(max(wait, time.Millisecond))
+	}
+}
+
+// ask runs the node's requests on the engine, one at a time.
+func (r *Replica) ask(ctx context.Context) {
+	timeout := r.opts.Timing.EngineTimeout
+	if timeout <= 0 {
+		timeout = engineTimeout
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case request := <-r.requests:
+			once, cancel := context.WithTimeout(ctx, timeout)
+			standing, err := r.engine.Do(once, request)
+			cancel()
+			if err != nil && ctx.Err() == nil {
+				r.metrics.engineErrors.Inc()
+				r.log.Debug("the election engine did not answer", "operation", request.Op.String(), "error", err)
+			}
+			r.do(func(n *group.Node, now time.Duration) {
+				n.Answered(now, request.ID, group.Answer{Standing: standing, Err: err})
+			})
+		}
+	}
+}
+
+// engineTimeout is how long one request of the engine may take: as long as the node
+// waits for it.
+const engineTimeout = 3 * time.Second
+
+// carryOut does what the node says; r.mu is held.
+func (r *Replica) carryOut(a group.Action) {
+	switch {
+	case a.Request != nil:
+		select { // one that the node gave up makes room
+		case <-r.requests:
+		default:
+		}
+		r.requests <- *a.Request
+	case a.Send != nil:
+		if l := r.peers[a.Send.To]; l != nil {
+			l.send(a.Send.Message)
+		}
+	case a.Save != nil:
+		r.saver.save(*a.Save)
+	case a.Serve != nil:
+		r.serve(a.Serve)
+	case a.Role != nil:
+		r.since = time.Now()
+		r.log.Info("the role of this replica changed", "role", a.Role.String(), "claim", r.node.Claim().String())
+		signal(r.changed)
+	case a.Alarm != nil:
+		r.log.Error("the group of replicas needs attention", "alarm", a.Alarm.Text)
+		r.alarm(a.Alarm.Text)
+	case a.Refused != nil:
+		r.metrics.refused.Inc()
+		r.log.Warn("refused a plan of another replica", "from", a.Refused.From, "version", a.Refused.Version, "epoch", a.Refused.Epoch, "reason", a.Refused.Reason)
+	}
+}
+
+// maxAlarms bounds what is remembered for operators.
+const maxAlarms = 10
+
+func (r *Replica) alarm(text string) {
+	r.alarms = append(r.alarms, text)
+	if len(r.alarms) > maxAlarms {
+		r.alarms = r.alarms[1:]
+	}
+}
+
+// serve notes which plan clients get; r.mu is held.
+func (r *Replica) serve(p *group.Plan) {
+	r.served = Served{Plan: *p, Opened: r.opened[p.Version], At: time.Now()}
+	for version := range r.opened {
+		if version <= p.Version {
+			delete(r.opened, version)
+		}
+	}
+	signal(r.changed)
+}
+
+// Changed signals another role or another plan. Capacity 1.
+func (r *Replica) Changed() <-chan struct{} { return r.changed }
+
+// Served returns the plan that clients get; false where there is none yet.
+func (r *Replica) Served() (Served, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.served, !r.served.IsZero()
+}
+
+// Role returns what the replica is now, and the epoch of its own claim, if it has
+// one.
+func (r *Replica) Role() (role group.Role, epoch uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.node.Role(), r.node.Claim().Epoch
+}
+
+// Base returns the newest plan that a new leader goes on from; false where there is
+// none, or where it can't be read.
+func (r *Replica) Base() (Served, bool) {
+	r.mu.Lock()
+	p, served := r.node.Base(), r.served
+	r.mu.Unlock()
+	if p == nil {
+		return Served{}, false
+	}
+	if p.Version == served.Version && served.Opened != nil {
+		return served, true
+	}
+	opened, err := r.open(p.Content)
+	if err != nil {
+		r.log.Error("the newest plan of the group can't be read", "version", p.Version, "error", err)
+		return served, !served.IsZero() && served.Opened != nil
+	}
+	return Served{Plan: *p, Opened: opened, At: time.Now()}, true
+}
+
+// Next returns the version of the next plan; see [group.Node.Next].
+func (r *Replica) Next(reapply bool) (version uint64, err error) {
+	r.do(func(n *group.Node, now time.Duration) { version, err = n.Next(now, reapply) })
+	return version, err
+}
+
+// Publish hands a plan to the group. Only if it succeeds may clients get it.
+func (r *Replica) Publish(version uint64, content []byte, reapply bool) (err error) {
+	r.do(func(n *group.Node, now time.Duration) { _, err = n.PublishAs(now, version, content, reapply) })
+	if err == nil {
+		r.metrics.published.Inc()
+		r.metrics.bytes.Set(float64(len(content)))
+	}
+	return err
+}
+
+// Removes reports whether clients may be told that something is absent.
+func (r *Replica) Removes() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.node.Removes(r.clock())
+}
+
+// Admit decides on a client that shows a version and has waited for some time.
+func (r *Replica) Admit(shown uint64, waited time.Duration) (v group.Verdict) {
+	r.do(func(n *group.Node, now time.Duration) { v = n.Admit(now, shown, waited) })
+	return v
+}
+
+// Report sends what clients of this replica told to the leader. It reports whether
+// there is one.
+func (r *Replica) Report(parts []*peerv1.Observations) bool {
+	r.mu.Lock()
+	leader := r.node.Leader(r.clock())
+	r.mu.Unlock()
+	l := r.peers[leader]
+	if l == nil {
+		return false
+	}
+	l.report(parts)
+	return true
+}
+
+// ErrNoLeader says that no replica leads as far as this one knows.
+var ErrNoLeader = errors.New("no replica leads the group at the moment")
+
+// StepDown has the leader give up leadership for a while, whichever replica it is.
+// It returns the leader's name.
+func (r *Replica) StepDown(who string) (leader string, err error) {
+	own := false
+	r.do(func(n *group.Node, now time.Duration) {
+		leader = n.Leader(now)
+		own = leader == r.self.Name && n.StepDown(now)
+	})
+	switch {
+	case own:
+		r.log.Info("stepped down, as an operator says", "who", who)
+		return leader, nil
+	case leader == "" || r.peers[leader] == nil:
+		return "", ErrNoLeader
+	}
+	r.peers[leader].stepDown(who)
+	return leader, nil
+}
+
+// steppedDown carries out what another replica's operator asked for.
+func (r *Replica) steppedDown(from, who string) {
+	r.do(func(n *group.Node, now time.Duration) {
+		if n.StepDown(now) {
+			r.log.Info("stepped down, as an operator says", "who", who, "asked", from)
+		}
+	})
+}
+
+// Leave hands leadership over and keeps from campaigning. It returns when the
+// engine holds nothing for this replica any more, or when ctx ends.
+func (r *Replica) Leave(ctx context.Context) {
+	r.do(func(n *group.Node, now time.Duration) { n.Leave(now) })
+	look := time.NewTicker(10 * time.Millisecond)
+	defer look.Stop()
+	for {
+		r.mu.Lock()
+		left := r.node.Left()
+		r.mu.Unlock()
+		if left {
+			r.flush(ctx)
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-look.C:
+		}
+	}
+}
+
+// flush waits until what has to be sent is sent, for a moment.
+func (r *Replica) flush(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+	defer cancel()
+	for _, l := range r.peers {
+		l.flush(ctx)
+	}
+}

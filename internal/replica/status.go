@@ -1,0 +1,127 @@
+package replica
+
+import (
+	"time"
+
+	"github.com/isobar-xds/isobar/internal/replica/group"
+	"github.com/isobar-xds/isobar/internal/replica/peerv1"
+)
+
+// Status is what a replica knows of its group, for operators. The admin API serves
+// it.
+type Status struct {
+	Group   string    `json:"group"`
+	Name    string    `json:"name"`
+	Role    string    `json:"role"`
+	Since   time.Time `json:"since"` // of the role
+	Leader  string    `json:"leader,omitempty"`
+	Epoch   uint64    `json:"epoch"` // of the newest claim that is known
+	Engine  bool      `json:"engine_reached"`
+	Behind  bool      `json:"engine_behind,omitempty"` // the engine lost claims that replicas saw
+	Removes bool      `json:"removes"`                 // clients may be told that something is absent
+	// Spare is how many more replicas may fail before none is left.
+	Spare    int            `json:"failures_to_spare"`
+	Replicas []MemberStatus `json:"replicas"` // sorted by name
+	Alarms   []string       `json:"alarms,omitempty"`
+}
+
+// MemberStatus is one replica as the one that answers sees it.
+type MemberStatus struct {
+	Name    string  `json:"name"`
+	Live    bool    `json:"live"`
+	Leads   bool    `json:"leads,omitempty"`
+	Heard   float64 `json:"heard_seconds_ago,omitempty"`
+	Failure string  `json:"failure,omitempty"` // why it can't be reached from here
+	Version string  `json:"isobar_version,omitempty"`
+	Engine  bool    `json:"engine_reached"`
+	Plan    uint64  `json:"plan_version"`
+	PlanAge float64 `json:"plan_age_seconds"`
+
+	DiscoveryStreams  uint32   `json:"discovery_streams"`
+	LoadReportStreams uint32   `json:"load_report_streams"`
+	Checkers          uint32   `json:"checkers"`
+	ConfigDigest      string   `json:"config_digest,omitempty"`
+	Unreachable       []string `json:"unreachable,omitempty"` // replicas that it does not hear
+}
+
+// Status returns what this replica knows.
+func (r *Replica) Status() Status {
+	r.mu.Lock()
+	now := r.clock()
+	v, leader := r.node.View(now), r.node.Leader(now)
+	s := Status{
+		Group: r.opts.Group, Name: r.self.Name, Role: v.Role.String(), Since: r.since, Leader: leader, Epoch: v.Newest.Epoch,
+		Engine: v.Engine, Behind: v.Behind, Removes: r.node.Removes(now), Spare: v.Reaches - 1, Alarms: append([]string(nil), r.alarms...),
+	}
+	r.mu.Unlock()
+	own := MemberStatus{Name: r.self.Name, Live: true, Leads: leader == r.self.Name, Version: r.opts.Version, Engine: v.Engine, Plan: v.Version}
+	own.summarise(r.summary())
+	s.Replicas = append(s.Replicas, own)
+	for i := range v.Peers {
+		s.Replicas = append(s.Replicas, r.peerStatus(&v.Peers[i], leader))
+	}
+	sortReplicas(s.Replicas)
+	return s
+}
+
+func (r *Replica) peerStatus(p *group.PeerView, leader string) MemberStatus {
+	out := MemberStatus{Name: p.Name, Live: p.Live, Leads: p.Name == leader, Failure: r.peers[p.Name].state()}
+	if p.Ever {
+		out.Heard, out.Engine, out.Plan = p.Age.Seconds(), p.Status.Engine && p.Live, p.Status.Version
+	}
+	version, summary, connected := r.server.told(p.Name)
+	if connected {
+		out.Version = version
+		out.summarise(summary)
+	}
+	return out
+}
+
+func (s *MemberStatus) summarise(m *peerv1.Summary) {
+	s.PlanAge = float64(m.GetPlanAgeUs()) / 1e6
+	s.DiscoveryStreams, s.LoadReportStreams, s.Checkers = m.GetDiscoveryStreams(), m.GetLoadReportStreams(), m.GetCheckers()
+	s.ConfigDigest = bounded(m.GetConfigDigest())
+	for _, name := range m.GetUnreachable() {
+		if len(s.Unreachable) < group.MaxReplicas {
+			s.Unreachable = append(s.Unreachable, bounded(name))
+		}
+	}
+}
+
+// summary is what other replicas show of this one.
+func (r *Replica) summary() *peerv1.Summary {
+	m := &peerv1.Summary{}
+	if r.opts.Summary != nil {
+		m = r.opts.Summary()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.served.IsZero() {
+		m.PlanAgeUs = uint64(max(0, time.Since(r.served.At).Microseconds()))
+	}
+	v := r.node.View(r.clock())
+	for i := range v.Peers {
+		if !v.Peers[i].Live {
+			m.Unreachable = append(m.Unreachable, v.Peers[i].Name)
+		}
+	}
+	return m
+}
+
+// Digests returns the digest of the configuration that each live replica told, by
+// name, without this one.
+func (r *Replica) Digests() map[string]string {
+	r.mu.Lock()
+	v := r.node.View(r.clock())
+	r.mu.Unlock()
+	out := map[string]string{}
+	for i := range v.Peers {
+		if !v.Peers[i].Live {
+			continue
+		}
+		if _, summary, connected := r.server.told(v.Peers[i].Name); connected {
+			out[v.Peers[i].Name] = summary.GetConfigDigest()
+		}
+	}
+	return out
+}

@@ -1,0 +1,147 @@
+package server
+
+import (
+	"context"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/isobar-xds/isobar/internal/replica/group"
+)
+
+const (
+	// awaitLook and awaitLookMost are between two looks whether a version has come: at
+	// first, and after many.
+	awaitLook, awaitLookMost = 10 * time.Millisecond, 250 * time.Millisecond
+	// publishPatience bounds how long a plan that this replica has may take to reach
+	// the streams.
+	publishPatience = 5 * time.Second
+	// removalsLook is how often a replica looks whether clients may be told that
+	// something is absent.
+	removalsLook = 100 * time.Millisecond
+)
+
+// await returns when this replica serves the version that a client shows, or does not
+// know of it. If the version does not come, it closes the client's connection: a
+// stream that only ends is opened again on the same one.
+func (r *replicas) await(ctx context.Context, peer, version string) error {
+	shown, err := strconv.ParseUint(version, 10, 64)
+	if err != nil {
+		return nil // another control plane sent it
+	}
+	began := time.Now()
+	look := time.NewTimer(0)
+	defer look.Stop()
+	for pause := awaitLook; ; pause = min(2*pause, awaitLookMost) {
+		if r.serves(shown) {
+			return nil
+		}
+		waited := time.Since(began)
+		switch r.replica.Admit(shown, waited) {
+		case group.Serve:
+			if p, _ := r.replica.Served(); p.Version < shown || waited >= publishPatience {
+				return nil // it belongs to no claim, or the streams are stuck anyway
+			}
+		case group.Wait:
+		case group.Close:
+			r.metrics.closed.Inc()
+			r.connections.end(peer)
+			return status.Errorf(codes.Unavailable, "isobar: this replica lacks version %s and did not get it within %s; another one has it",
+				version, waited.Round(time.Second))
+		}
+		look.Reset(pause)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-r.s.loop.Left():
+			return status.Error(codes.Unavailable, "isobar: the server is stopping")
+		case <-look.C:
+		}
+	}
+}
+
+// serves reports whether streams get a version, or a newer one.
+func (r *replicas) serves(version uint64) bool {
+	published, err := strconv.ParseUint(r.s.xds.Version(), 10, 64)
+	return err == nil && published >= version
+}
+
+// watchRemovals lets clients be told of absences whenever this replica is up to date
+// with its leader, until ctx ends.
+func (r *replicas) watchRemovals(ctx context.Context) {
+	look := time.NewTicker(removalsLook)
+	defer look.Stop()
+	for {
+		served, ok := r.replica.Served()
+		r.s.xds.HoldRemovals(!ok || !r.replica.Removes() || !r.serves(served.Version))
+		select {
+		case <-ctx.Done():
+			return
+		case <-look.C:
+		}
+	}
+}
+
+// connections are the open connections of clients, by the address of the client.
+type connections struct {
+	mu   sync.Mutex
+	open map[string]net.Conn
+}
+
+func (c *connections) add(conn net.Conn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.open[conn.RemoteAddr().String()] = conn
+}
+
+func (c *connections) remove(conn net.Conn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if address := conn.RemoteAddr().String(); c.open[address] == conn {
+		delete(c.open, address)
+	}
+}
+
+// end closes the connection of a client.
+func (c *connections) end(address string) {
+	c.mu.Lock()
+	conn := c.open[address]
+	c.mu.Unlock()
+	if conn != nil {
+		_ = conn.Close() // the client may have closed it
+	}
+}
+
+// tracked returns the connections, which are tracked in a group only.
+func (r *replicas) tracked() *connections {
+	if r == nil {
+		return nil
+	}
+	return &r.connections
+}
+
+// awaitVersion is what the stream layer asks for versions that clients show; nil for a
+// server that is alone.
+func (s *Server) awaitVersion() func(ctx context.Context, peer, version string) error {
+	if s.cfg.Replicas == nil {
+		return nil
+	}
+	return func(ctx context.Context, peer, version string) error { return s.replicas.await(ctx, peer, version) }
+}
+
+// replicaMetrics count what a group does to clients.
+type replicaMetrics struct{ closed prometheus.Counter }
+
+func newReplicaMetrics(r prometheus.Registerer) replicaMetrics {
+	m := replicaMetrics{closed: prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "isobar_replica_connections_closed_total",
+		Help: "Connections of clients closed because this replica did not get the version that the client already had.",
+	})}
+	r.MustRegister(m.closed)
+	return m
+}

@@ -1,0 +1,152 @@
+package server_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/isobar-xds/isobar/internal/admin"
+	"github.com/isobar-xds/isobar/internal/config"
+	"github.com/isobar-xds/isobar/internal/replica"
+	"github.com/isobar-xds/isobar/internal/server"
+	"github.com/isobar-xds/isobar/internal/testhelp"
+)
+
+// quick is the protocol between replicas, ten times as fast as in production.
+var quick = replica.Timing{
+	Heartbeat: 100 * time.Millisecond, Deadline: 700 * time.Millisecond, Renew: 200 * time.Millisecond, Campaign: 200 * time.Millisecond,
+	EngineTimeout: 300 * time.Millisecond, Gather: 100 * time.Millisecond, Rest: 3 * time.Second,
+}
+
+// member is a replica of a group within this process.
+type member struct {
+	t      *testing.T
+	server *server.Server
+	end    func()
+}
+
+// startMember starts a server with the configuration; it stops with the test.
+func startMember(t *testing.T, yaml string) *member {
+	t.Helper()
+	cfg, _, err := config.Decode("isobar.yaml", []byte(yaml))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := server.Open(t.Context(), cfg, server.Options{ReplicaTiming: quick})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	m := &member{t: t, server: s}
+	stopped := false
+	m.end = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+	t.Cleanup(m.end)
+	return m
+}
+
+func (m *member) read(path string, into any) {
+	m.t.Helper()
+	req, err := http.NewRequestWithContext(m.t.Context(), http.MethodGet, "http://"+m.server.AdminAddress()+path, nil)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Do(req)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if err := json.NewDecoder(resp.Body).Decode(into); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+func (m *member) group() (g admin.ReplicaGroup) {
+	m.t.Helper()
+	m.read("/v1/replicas", &g)
+	return g
+}
+
+func (m *member) status() (s admin.Status) {
+	m.t.Helper()
+	m.read("/v1/status", &s)
+	return s
+}
+
+// replicaConfig is the configuration of a replica; peers are NAME=ADDRESS.
+func replicaConfig(t *testing.T, name, listen, election, services string, peers ...string) string {
+	t.Helper()
+	var b strings.Builder
+	fmt.Fprintf(&b, "xds: {listen: \"127.0.0.1:0\"}\nadmin: {listen: \"127.0.0.1:0\", writable: true}\ntick: 1s\nreport_interval: 1s\nstop_spread: 0s\nstate_dir: %q\n",
+		filepath.Join(t.TempDir(), name))
+	fmt.Fprintf(&b, "replicas:\n  group: test\n  name: %s\n  listen: %q\n  election: %s\n  peers:\n", name, listen, election)
+	for _, p := range peers {
+		peer, address, _ := strings.Cut(p, "=")
+		fmt.Fprintf(&b, "  - {name: %s, address: %q}\n", peer, address)
+	}
+	b.WriteString("services:\n" + services)
+	return b.String()
+}
+
+const checkoutAndCart = "- {name: checkout, localities: [{locality: us/a, endpoints: [\"127.0.0.1:9\"]}]}\n" +
+	"- {name: cart, localities: [{locality: us/a, endpoints: [\"127.0.0.1:9\"]}]}\n"
+
+// TestGroupNeedsAttention asserts that a replica says what it can't reach, and that
+// nobody decides.
+func TestGroupNeedsAttention(t *testing.T) {
+	listen := testhelp.FreePort(t)
+	m := startMember(t, replicaConfig(t, "a", listen, `{etcd: {endpoints: ["http://127.0.0.1:1"]}}`, checkoutAndCart, "a="+listen, "b=127.0.0.1:1"))
+	testhelp.Eventually(t, "the replica knows that it reaches nobody", func() bool {
+		g := m.group()
+		return !g.Engine && len(g.Replicas) == 2 && strings.Contains(g.Replicas[1].Failure, "refused")
+	})
+	s := m.status()
+	attends(t, s, admin.GroupLeaderless)
+	attends(t, s, admin.ElectionLost)
+	if a := attends(t, s, admin.ReplicaLost); !strings.Contains(a.Text, "replica b") {
+		t.Errorf("told: %+v", a)
+	}
+	if m.server.Plan() != nil {
+		t.Error("a replica made a plan without leading")
+	}
+}
+
+// TestOldFileOfALeader asserts that the configuration of the group stays in force where
+// a new leader has an older file, and that both replicas say that they differ.
+func TestOldFileOfALeader(t *testing.T) {
+	listen := []string{testhelp.FreePort(t), testhelp.FreePort(t)}
+	peers := []string{"a=" + listen[0], "b=" + listen[1]}
+	election := fmt.Sprintf("{file: %q}", filepath.Join(t.TempDir(), "election"))
+	a := startMember(t, replicaConfig(t, "a", listen[0], election, checkoutAndCart, peers...))
+	testhelp.Eventually(t, "a leads", func() bool { return a.group().Leader == "a" && a.server.Plan() != nil })
+	old := checkoutAndCart[:strings.Index(checkoutAndCart, "\n")+1] // without cart
+	b := startMember(t, replicaConfig(t, "b", listen[1], election, old, peers...))
+	testhelp.Eventually(t, "b follows and both differ", func() bool {
+		g := b.group()
+		return g.Leader == "a" && b.server.Plan() != nil && g.Removes && !g.Agreed && a.group().Replicas[1].ConfigDigest != ""
+	})
+	attends(t, b.status(), admin.ReplicasDiffer)
+	attends(t, a.status(), admin.ReplicasDiffer)
+	last := a.server.Plan().Version
+	a.end()
+	testhelp.Eventually(t, "b leads", func() bool { return b.group().Leader == "b" && b.server.Plan().Version > last+900_000 })
+	if p := b.server.Plan(); p.Spec("cart") == nil || p.Spec("checkout") == nil {
+		t.Errorf("the older file of the new leader removed services: %v", p.ServiceNames())
+	}
+}

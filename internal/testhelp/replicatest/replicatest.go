@@ -1,0 +1,436 @@
+// Package replicatest runs groups of replicas as processes: real servers of one group
+// behind one address, real gRPC backends and clients under load, and bare streams that
+// tell what a client must never see.
+package replicatest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/admin"
+	"github.com/isobar-xds/isobar/internal/fleet"
+	"github.com/isobar-xds/isobar/internal/testhelp"
+)
+
+// Group is three servers of one group, each a process of its own, behind one
+// address, with real backends.
+type Group struct {
+	t        *testing.T
+	Replicas []*Process
+	front    *fleet.Balancer
+	program  string
+}
+
+// Options of a Group.
+type Options struct {
+	Program  string            // path of isobar
+	Zones    []isobar.Locality // with one backend each
+	Election string            // replicas.election of the configuration, as YAML in one line
+}
+
+// Process is one replica.
+type Process struct {
+	Name string // as in the configuration
+	API  string // address of the admin interface
+
+	file, xds, peers string
+
+	cmd    *exec.Cmd
+	stderr *testhelp.Log
+	frozen bool
+}
+
+// answers reports whether the process runs.
+func (r *Process) answers() bool { return r.cmd != nil && !r.frozen }
+
+// size is how many replicas a group has.
+const size = 3
+
+// New writes the configurations, and starts the backends.
+func New(t *testing.T, o Options) *Group {
+	t.Helper()
+	g := &Group{t: t, program: o.Program}
+	dir := t.TempDir()
+	var services bytes.Buffer
+	services.WriteString("services:\n- name: checkout\n  localities:\n")
+	for i, z := range o.Zones {
+		b, err := fleet.StartBackend(fleet.BackendOptions{Locality: z, Concurrency: 8, ServiceTime: 5 * time.Millisecond, MaxQueue: 1000, Seed: uint64(i)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(b.Kill)
+		fmt.Fprintf(&services, "  - {locality: %s, endpoints: [%q]}\n", z, b.Address())
+	}
+	var addresses []string
+	for i := range size {
+		r := &Process{Name: "isobar-" + strconv.Itoa(i), xds: testhelp.FreePort(t), API: testhelp.FreePort(t), peers: testhelp.FreePort(t)}
+		g.Replicas, addresses = append(g.Replicas, r), append(addresses, r.xds)
+	}
+	for _, r := range g.Replicas {
+		var c bytes.Buffer
+		fmt.Fprintf(&c, "xds: {listen: %q}\nadmin: {listen: %q, writable: true}\ntick: 1s\nreport_interval: 1s\nstop_spread: 1s\nstate_dir: %q\n",
+			r.xds, r.API, filepath.Join(dir, r.Name))
+		fmt.Fprintf(&c, "replicas:\n  group: test\n  name: %s\n  listen: %q\n  election: %s\n  peers:\n", r.Name, r.peers, o.Election)
+		for _, p := range g.Replicas {
+			fmt.Fprintf(&c, "  - {name: %s, address: %q}\n", p.Name, p.peers)
+		}
+		c.Write(services.Bytes())
+		r.file = filepath.Join(dir, r.Name+".yaml")
+		if err := os.WriteFile(r.file, c.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var err error
+	if g.front, err = fleet.NewBalancer(addresses); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for _, r := range g.Replicas {
+			g.Kill(r)
+		}
+		if err := g.front.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return g
+}
+
+// Start runs the replica.
+func (g *Group) Start(r *Process) {
+	g.t.Helper()
+	r.stderr = new(testhelp.Log)
+	r.cmd = &exec.Cmd{Path: g.program, Args: []string{"isobar", "serve", "-c", r.file}, Stderr: r.stderr}
+	if err := r.cmd.Start(); err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+// Kill ends the replica with SIGKILL: it gives the process no chance to save anything.
+func (g *Group) Kill(r *Process) {
+	if r.cmd == nil {
+		return
+	}
+	if err := r.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		g.t.Error(err)
+	}
+	_ = r.cmd.Wait() // "signal: killed"
+	r.cmd = nil
+}
+
+// Freeze stops the process without ending it, and Thaw has it go on.
+func (g *Group) Freeze(r *Process) { g.signal(r, syscall.SIGSTOP) }
+
+// Thaw ends what Freeze began.
+func (g *Group) Thaw(r *Process) { g.signal(r, syscall.SIGCONT) }
+
+func (g *Group) signal(r *Process, s syscall.Signal) {
+	g.t.Helper()
+	if err := r.cmd.Process.Signal(s); err != nil {
+		g.t.Fatal(err)
+	}
+	r.frozen = s == syscall.SIGSTOP
+}
+
+// Stop has the process end in order.
+func (g *Group) Stop(r *Process) {
+	g.t.Helper()
+	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		g.t.Fatal(err)
+	}
+	if err := r.cmd.Wait(); err != nil {
+		g.t.Errorf("%s: %v; it says: %s", r.Name, err, r.stderr.String())
+	}
+	r.cmd = nil
+}
+
+// Get reads a path of the admin API.
+func (r *Process) Get(ctx context.Context, path string, into any) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+r.API+path, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusOK {
+		return errors.New(resp.Status)
+	}
+	return json.NewDecoder(resp.Body).Decode(into)
+}
+
+// Await polls until ok is true, for at most two minutes.
+func (g *Group) Await(what string, ok func() bool) {
+	g.t.Helper()
+	for began := time.Now(); time.Since(began) < 2*time.Minute; {
+		if ok() {
+			return
+		}
+		time.Sleep(50 * time.Millisecond) //nolint:forbidigo // real processes: bounded polling
+	}
+	for _, r := range g.Replicas {
+		if r.stderr != nil {
+			g.t.Logf("%s says: %s", r.Name, r.stderr.String())
+		}
+	}
+	g.t.Fatalf("no %s", what)
+}
+
+// Leader awaits that all living replicas name the same leader, and serve its plans.
+func (g *Group) Leader() (leader *Process, version uint64) {
+	g.t.Helper()
+	g.Await("leader that all replicas follow", func() bool {
+		name := ""
+		version = 0
+		for _, r := range g.Replicas {
+			if !r.answers() {
+				continue
+			}
+			var s admin.ReplicaGroup
+			n := r.Version(g.t.Context())
+			if r.Get(g.t.Context(), "/v1/replicas", &s) != nil || s.Leader == "" || name != "" && s.Leader != name || n == 0 {
+				return false
+			}
+			name, version = s.Leader, max(version, n)
+		}
+		for _, r := range g.Replicas {
+			if r.Name == name && r.answers() {
+				leader = r
+				return true
+			}
+		}
+		return false
+	})
+	return leader, version
+}
+
+// watcher is a bare stream client that reconnects as clients do, and tells what a
+// client must never see.
+type watcher struct {
+	address  string
+	locality isobar.Locality
+	newest   map[string]uint64 // version by type URL
+	contents map[string]string // content by type URL and version
+	last     atomic.Uint64
+	streams  atomic.Int64
+	faults   chan string
+}
+
+func newWatcher(address string, l isobar.Locality) *watcher {
+	return &watcher{address: address, locality: l, newest: map[string]uint64{}, contents: map[string]string{}, faults: make(chan string, 100)}
+}
+
+func (w *watcher) faultf(format string, args ...any) {
+	select {
+	case w.faults <- fmt.Sprintf(format, args...):
+	default:
+	}
+}
+
+const (
+	clusterURL  = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
+	endpointURL = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
+)
+
+func (w *watcher) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		_ = w.stream(ctx) // it is opened again
+		select {
+		case <-ctx.Done():
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+func (w *watcher) stream(ctx context.Context) error {
+	conn, err := grpc.NewClient(w.address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(ctx)
+	if err != nil {
+		return err
+	}
+	w.streams.Add(1)
+	node := &corev3.Node{Id: "watcher", Cluster: "watchers", Locality: &corev3.Locality{Region: w.locality.Region, Zone: w.locality.Zone}}
+	names := map[string][]string{clusterURL: nil, endpointURL: {"checkout"}}
+	for _, url := range []string{clusterURL, endpointURL} {
+		shown := ""
+		if v := w.newest[url]; v > 0 {
+			shown = strconv.FormatUint(v, 10)
+		}
+		if err := stream.Send(&discoveryv3.DiscoveryRequest{Node: node, TypeUrl: url, ResourceNames: names[url], VersionInfo: shown}); err != nil {
+			return err
+		}
+	}
+	for {
+		r, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		w.take(r)
+		ack := &discoveryv3.DiscoveryRequest{
+			TypeUrl: r.GetTypeUrl(), ResourceNames: names[r.GetTypeUrl()], VersionInfo: r.GetVersionInfo(), ResponseNonce: r.GetNonce(),
+		}
+		if err := stream.Send(ack); err != nil {
+			return err
+		}
+	}
+}
+
+func (w *watcher) take(r *discoveryv3.DiscoveryResponse) {
+	url := r.GetTypeUrl()
+	v, err := strconv.ParseUint(r.GetVersionInfo(), 10, 64)
+	if err != nil {
+		w.faultf("version %q of %s is no number", r.GetVersionInfo(), url)
+	}
+	if v < w.newest[url] {
+		w.faultf("%s went back from version %d to %d", url, w.newest[url], v)
+	}
+	w.newest[url] = max(w.newest[url], v)
+	w.last.Store(max(w.last.Load(), v))
+	if len(r.GetResources()) == 0 {
+		w.faultf("version %d of %s has no resource", v, url)
+	}
+	var content []byte
+	for _, resource := range r.GetResources() {
+		content = append(content, resource.GetValue()...)
+		if url != endpointURL {
+			continue
+		}
+		var a endpointv3.ClusterLoadAssignment
+		if err := resource.UnmarshalTo(&a); err != nil || len(a.GetEndpoints()) == 0 {
+			w.faultf("version %d has an assignment without endpoints (%v)", v, err)
+		}
+	}
+	key := url + " " + r.GetVersionInfo()
+	if before, ok := w.contents[key]; ok && before != string(content) {
+		w.faultf("version %d of %s has two contents", v, url)
+	}
+	w.contents[key] = string(content)
+}
+
+// Load is real grpc-go clients that send requests, and watchers.
+type Load struct {
+	failed, sent atomic.Int64
+	watchers     []*watcher
+	stop         func()
+}
+
+// StartLoad starts gRPC clients in a zone, and as many bare streams as the group has
+// replicas.
+func (g *Group) StartLoad(zone isobar.Locality, clients int) *Load {
+	g.t.Helper()
+	out := &Load{}
+	ctx, cancel := context.WithCancel(g.t.Context())
+	var work sync.WaitGroup
+	for i := range clients {
+		c, err := fleet.NewClient(fleet.ClientOptions{
+			ID: "client-" + strconv.Itoa(i), Cluster: "web", Locality: zone, Server: g.front.Address(), Service: "checkout",
+		})
+		if err != nil {
+			g.t.Fatal(err)
+		}
+		g.t.Cleanup(func() { _ = c.Close() })
+		ready, done := context.WithTimeout(ctx, time.Minute)
+		err = c.Ready(ready)
+		done()
+		if err != nil {
+			g.t.Fatal(err)
+		}
+		gen := fleet.Poisson{
+			Seed: uint64(i), Rate: func(time.Time) float64 { return 40 },
+			Send: func(ctx context.Context, _ time.Time) {
+				ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+				defer cancel()
+				out.sent.Add(1)
+				if _, err := c.Call(ctx); err != nil {
+					out.failed.Add(1)
+					g.t.Logf("a request failed: %v", err)
+				}
+			},
+			Refuse: func(time.Time) { out.failed.Add(1) },
+		}
+		work.Go(func() { gen.Run(ctx) })
+	}
+	for range size {
+		w := newWatcher(g.front.Address(), zone)
+		out.watchers = append(out.watchers, w)
+		work.Go(func() { w.run(ctx) })
+	}
+	out.stop = func() {
+		cancel()
+		work.Wait()
+	}
+	g.t.Cleanup(out.stop)
+	return out
+}
+
+// Judge ends the load and asserts that no client noticed anything.
+func (g *Group) Judge(l *Load) {
+	g.t.Helper()
+	l.stop()
+	if l.failed.Load() > 0 {
+		g.t.Errorf("%d of %d requests failed", l.failed.Load(), l.sent.Load())
+	}
+	streams := int64(0)
+	for _, w := range l.watchers {
+		streams += w.streams.Load()
+		close(w.faults)
+		for f := range w.faults {
+			g.t.Error(f)
+		}
+	}
+	g.t.Logf("%d requests, %d failed; %d streams of %d watchers", l.sent.Load(), l.failed.Load(), streams, len(l.watchers))
+}
+
+// AwaitVersion awaits that all living replicas serve a version above the given one,
+// and returns how long that took.
+func (g *Group) AwaitVersion(above uint64) time.Duration {
+	g.t.Helper()
+	began := time.Now()
+	g.Await(fmt.Sprintf("version above %d on all replicas", above), func() bool {
+		for _, r := range g.Replicas {
+			if r.answers() && r.Version(g.t.Context()) <= above {
+				return false
+			}
+		}
+		return true
+	})
+	return time.Since(began)
+}
+
+// Version returns the version that the replica serves; 0 where it does not answer.
+func (r *Process) Version(ctx context.Context) uint64 {
+	var v admin.PlanView
+	if r.Get(ctx, "/v1/plan", &v) != nil {
+		return 0
+	}
+	n, err := strconv.ParseUint(v.Version, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
