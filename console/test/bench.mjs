@@ -51,6 +51,9 @@ async function load() {
 const percent = (x) => `${(100 * x).toFixed(2)}%`;
 const say = (what, value) => console.log(`${what.padEnd(64)} ${value}`);
 
+for (const signal of ['SIGTERM', 'SIGINT']) process.once(signal, () => process.exit(1));
+process.once('exit', () => children.forEach((child) => child.kill('SIGKILL')));
+
 try {
   const began = performance.now();
   run('serve', '-c', join(dir, 'isobar.json'));
@@ -62,7 +65,7 @@ try {
   }
   say('services x localities', `${services} x ${localities}`);
   run('bench', '--server', '127.0.0.1:18970', '--clients', String(Math.min(1000, Math.max(100, services / 10))), '--rate', '100', '--duration', '20m');
-  await sleep(30_000);
+  await sleep(90_000); // until shares have settled: before that the server works more
 
   const without = await load();
   say('server, no console open, of a core', percent(without));
