@@ -48,6 +48,7 @@ func TestDocumentedSeriesAppear(t *testing.T) {
 	}
 	cfg := checked(t)
 	first := &cfg.Services[0]
+	cfg.MetricsMatrix = []string{first.Name}
 	first.Mode, first.Limits = isobar.ModeAuto, []isobar.Limit{{Metric: isobar.MetricRate, Max: 200}}
 	first.Criticality = &isobar.Criticality{
 		Clients: []isobar.ClientClass{{Client: "batch-*", Class: isobar.ClassSheddable}}, MaxShed: isobar.ClassFractions{0, 0.5, 0.5, 0.75},
