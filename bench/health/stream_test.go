@@ -13,7 +13,7 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/hds"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
 )
 
 type (
@@ -58,7 +58,7 @@ func (h *handlers) RegisterService(d *grpc.ServiceDesc, _ any) {
 
 // RecvMsg gives the next message as gRPC does: in memory of its own.
 func (s *stream) RecvMsg(m any) error {
-	raw, ok := m.(*wire.RawMessage)
+	raw, ok := m.(*rpc.RawMessage)
 	if !ok {
 		return fmt.Errorf("a %T is asked for", m)
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/internal/plan"
-	"github.com/isobar-xds/isobar/internal/views"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
+	"github.com/isobar-xds/isobar/internal/xds/view"
 )
 
 // Sizes of the fleet.
@@ -63,16 +63,16 @@ type world struct {
 	b       *testing.B
 	now     time.Time
 	decider *plan.Decider
-	builder *views.Builder
+	builder *view.Builder
 	turn    plan.Turn
-	set     *views.Set
-	views   [zones]*views.View
+	set     *view.Set
+	views   [zones]*view.View
 }
 
 func newWorld(b *testing.B) *world {
 	b.Helper()
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	w := &world{b: b, now: start, decider: plan.NewDecider(interval, nil, start), builder: views.NewBuilder(views.Options{})}
+	w := &world{b: b, now: start, decider: plan.NewDecider(interval, nil, start), builder: view.NewBuilder(view.Options{})}
 	w.turn.Topology, w.turn.Interval = topology(b), interval
 	first, err := plan.Restore(&plan.Saved{}, w.turn.Topology, health.Table{}, start, 1)
 	if err != nil {
@@ -132,7 +132,7 @@ func (w *world) tick(changing, tick int) {
 	for z := range w.views {
 		w.views[z] = w.set.View(zone(z), w.views[z], func(string) bool { return true })
 		for _, s := range next.Services {
-			w.views[z].Lookup(wire.Endpoints, s.Spec.Name)
+			w.views[z].Lookup(resource.Endpoints, s.Spec.Name)
 		}
 	}
 }

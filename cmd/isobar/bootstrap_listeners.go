@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
 // listenerFlags are those for gRPC servers that take their listeners from xDS.
@@ -58,17 +58,17 @@ func (f *listenerFlags) check(beside bool) (grpcListeners, error) {
 	case beside:
 		return grpcListeners{}, usagef("--server-listeners does not go with --beside: the other control plane gives the listeners")
 	case files == 0:
-		return grpcListeners{Template: wire.ServerListenerTemplate(wire.ListenerPlain)}, nil
+		return grpcListeners{Template: resource.ServerListenerTemplate(resource.ListenerPlain)}, nil
 	case files < 3:
 		return grpcListeners{}, usagef("--listener-cert, --listener-key and --listener-client-ca belong together: give all three, or none for plaintext")
 	case filepath.Dir(f.cert) != filepath.Dir(f.key):
 		return grpcListeners{}, usagef("--listener-key %s: want it in the folder of --listener-cert: grpc-go takes it from no other", f.key)
 	}
 	return grpcListeners{
-		Certificates: map[string]grpcCertificates{wire.ListenerCertificates: {
+		Certificates: map[string]grpcCertificates{resource.ListenerCertificates: {
 			Plugin: "file_watcher",
 			Config: grpcWatchedFiles{Cert: f.cert, Key: f.key, CA: f.clientCA, Refresh: "60s"},
 		}},
-		Template: wire.ServerListenerTemplate(wire.ListenerMTLS),
+		Template: resource.ServerListenerTemplate(resource.ListenerMTLS),
 	}, nil
 }

@@ -29,7 +29,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/identity"
 	"github.com/isobar-xds/isobar/internal/identity/identitytest"
 	"github.com/isobar-xds/isobar/internal/testhelp"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
 // output runs the bootstrap command.
@@ -103,7 +103,7 @@ func TestGRPCBootstrapIsReadByGRPC(t *testing.T) {
 // worksAsServed: a cluster in the file balances and limits as one from CDS.
 func worksAsServed(t *testing.T, c *clusterv3.Cluster) {
 	t.Helper()
-	served, err := wire.ClusterOf(&isobar.Service{Name: c.GetName()})
+	served, err := resource.ClusterOf(&isobar.Service{Name: c.GetName()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +128,7 @@ func waits(t *testing.T, c *corev3.ConfigSource) {
 // tries IPv4 where a name has both kinds of addresses.
 func leadsToTheServer(t *testing.T, c *clusterv3.Cluster) {
 	t.Helper()
-	served, err := wire.ClusterOf(&isobar.Service{Name: "checkout"})
+	served, err := resource.ClusterOf(&isobar.Service{Name: "checkout"})
 	if err != nil {
 		t.Fatal(err)
 	}

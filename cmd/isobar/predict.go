@@ -10,7 +10,7 @@ import (
 
 	"github.com/isobar-xds/isobar/dataplane"
 	"github.com/isobar-xds/isobar/internal/config"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
 func predictCommand() *cobra.Command {
@@ -100,26 +100,26 @@ func readCluster(file string, stdin io.Reader, stderr io.Writer) (dataplane.Clus
 	if data, err = config.AsJSON(name, data); err != nil {
 		return dataplane.Cluster{}, err
 	}
-	m, warnings, err := wire.ReadAssignment(data)
+	m, warnings, err := resource.ReadAssignment(data)
 	if err != nil {
 		return dataplane.Cluster{}, fmt.Errorf("%s:%w", name, err)
 	}
-	c, err := wire.ClusterFrom(m)
+	c, err := resource.ClusterFrom(m)
 	if err != nil {
 		return dataplane.Cluster{}, fmt.Errorf("%s: %w", name, err)
 	}
 	for _, w := range warnings {
 		_, _ = fmt.Fprintf(stderr, "%s:%v: left out\n", name, w) // nobody to tell
 	}
-	refused := wire.RefusedByEnvoy(m)
+	refused := resource.RefusedByEnvoy(m)
 	if refused != nil {
 		_, _ = fmt.Fprintf(stderr, "%s: warning: Envoy refuses this and stays with what it had, so its shares do not apply: %v\n", name, refused)
 	}
-	grpc := wire.RefusedByGRPC(m)
+	grpc := resource.RefusedByGRPC(m)
 	if grpc != nil {
 		_, _ = fmt.Fprintf(stderr, "%s: warning: gRPC refuses this and stays with what it had, so its shares do not apply: %v\n", name, grpc)
 	}
-	if err := wire.CheckAssignment(m, m.GetClusterName()); err != nil && refused == nil && (grpc == nil || err.Error() != grpc.Error()) {
+	if err := resource.CheckAssignment(m, m.GetClusterName()); err != nil && refused == nil && (grpc == nil || err.Error() != grpc.Error()) {
 		_, _ = fmt.Fprintf(stderr, "%s: warning: some clients refuse this, or take it otherwise: %v\n", name, err)
 	}
 	return c, nil

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/isobar-xds/isobar/internal/admin"
-	"github.com/isobar-xds/isobar/internal/trace"
+	"github.com/isobar-xds/isobar/internal/replay"
 )
 
 const (
@@ -124,7 +124,7 @@ func (r *recordingRun) run(ctx context.Context) error {
 		case err == nil && !more:
 			return nil
 		case ctx.Err() != nil: // the user has enough
-		case first && r.written == 0, errors.Is(err, errFile), errors.Is(err, trace.ErrFormat):
+		case first && r.written == 0, errors.Is(err, errFile), errors.Is(err, replay.ErrFormat):
 			return err // another address, no token, or no room: it would not go away
 		case !away:
 			_, _ = fmt.Fprintln(r.stderr, "isobar: the server is away; the recording goes on when it is back") // nobody to tell
@@ -145,19 +145,19 @@ func (r *recordingRun) once(ctx context.Context, left time.Duration) (more bool,
 	if err != nil {
 		return false, err
 	}
-	err = trace.Copy(r, stream)
+	err = replay.Copy(r, stream)
 	_ = stream.Close() // it was read to its end, or can't be
 	if err != nil {
 		return false, err
 	}
 	found, err := r.skim()
-	return found.Ended == trace.EndStopped, err
+	return found.Ended == replay.EndStopped, err
 }
 
 // skim tells what the file holds.
-func (r *recordingRun) skim() (trace.Contents, error) {
-	found, err := trace.Skim(io.NewSectionReader(r.out, 0, r.written))
-	if errors.Is(err, trace.ErrCut) {
+func (r *recordingRun) skim() (replay.Contents, error) {
+	found, err := replay.Skim(io.NewSectionReader(r.out, 0, r.written))
+	if errors.Is(err, replay.ErrCut) {
 		err = nil // what is whole can be replayed
 	}
 	return found, err
@@ -194,11 +194,11 @@ func empty(f *os.File) error {
 
 // tell says what was recorded.
 func (r *recordingRun) tell() error {
-	found, err := trace.Skim(io.NewSectionReader(r.out, 0, r.written))
+	found, err := replay.Skim(io.NewSectionReader(r.out, 0, r.written))
 	if err == nil && found.Recordings > 0 && found.Ended == "" { // the user has enough
-		err = trace.Finish(r)
+		err = replay.Finish(r)
 	}
-	if err != nil && !errors.Is(err, trace.ErrCut) {
+	if err != nil && !errors.Is(err, replay.ErrCut) {
 		return err
 	}
 	text := ""
@@ -207,7 +207,7 @@ func (r *recordingRun) tell() error {
 	}
 	_, _ = fmt.Fprintf(r.stderr, "%s recorded%s: %s, %s\n", count(found.Plans, "plan", "plans"), text, bytesText(r.written), r.out.Name()) // nobody to tell
 	switch found.Ended {
-	case trace.EndFinished, trace.EndStopped, "":
+	case replay.EndFinished, replay.EndStopped, "":
 		return nil
 	default:
 		return fmt.Errorf("the recording ended early: %s; what is there can be replayed", found.Ended)

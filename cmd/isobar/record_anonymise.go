@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/isobar-xds/isobar/internal/trace"
+	"github.com/isobar-xds/isobar/internal/replay"
 )
 
 // anonymising says whether a trace gets pseudonyms.
@@ -97,7 +97,7 @@ func anonymise(from, to string) error {
 	if err != nil {
 		return err
 	}
-	err = errors.Join(trace.Anonymise(out, in), out.Close())
+	err = errors.Join(replay.Anonymise(out, in), out.Close())
 	switch {
 	case err != nil:
 		err = fmt.Errorf("%s: %w", from, err)

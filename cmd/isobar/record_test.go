@@ -16,8 +16,8 @@ import (
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/fleet"
+	"github.com/isobar-xds/isobar/internal/replay"
 	"github.com/isobar-xds/isobar/internal/testhelp"
-	"github.com/isobar-xds/isobar/internal/trace"
 )
 
 // TestRecordAndReplay records a real server with real clients, through a step of
@@ -133,8 +133,8 @@ func awaitRecorded(t *testing.T, file string, recordings int, plans int) {
 		if err != nil {
 			return false
 		}
-		found, err := trace.Skim(bytes.NewReader(data))
-		return (err == nil || errors.Is(err, trace.ErrCut)) && found.Recordings >= recordings && found.Plans >= plans
+		found, err := replay.Skim(bytes.NewReader(data))
+		return (err == nil || errors.Is(err, replay.ErrCut)) && found.Recordings >= recordings && found.Plans >= plans
 	})
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/isobar-xds/isobar"
-	"github.com/isobar-xds/isobar/internal/trace"
+	"github.com/isobar-xds/isobar/internal/replay"
 )
 
 // replayFlags are the flags of `isobar replay`.
@@ -45,7 +45,7 @@ stays as it was recorded, and so does what followed from how clients obeyed.`,
 			if err != nil {
 				return err
 			}
-			return replay(cmd.Context(), args[0], &flags, other, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return playTrace(cmd.Context(), args[0], &flags, other, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	flags.output.register(cmd)
@@ -56,9 +56,9 @@ stays as it was recorded, and so does what followed from how clients obeyed.`,
 	return cmd
 }
 
-// replay plays a trace and reports. It fails where a plan is not the one that
+// playTrace plays a trace and reports. It fails where a plan is not the one that
 // was recorded.
-func replay(ctx context.Context, file string, flags *replayFlags, other *otherSide, stdout, stderr io.Writer) error {
+func playTrace(ctx context.Context, file string, flags *replayFlags, other *otherSide, stdout, stderr io.Writer) error {
 	in, err := os.Open(file) //nolint:gosec // the user names it
 	if err != nil {
 		return err
@@ -66,7 +66,7 @@ func replay(ctx context.Context, file string, flags *replayFlags, other *otherSi
 	defer func() { _ = in.Close() }() // it was only read
 	r := newReplayReport()
 	err = play(ctx, in, other.change, stderr, r.take)
-	if errors.Is(err, trace.ErrCut) {
+	if errors.Is(err, replay.ErrCut) {
 		r.Cut = err.Error()
 		_, _ = fmt.Fprintf(stderr, "isobar: %s: %v; what is whole was replayed\n", file, err) // nobody to tell
 		err = nil
@@ -95,14 +95,14 @@ type topologyChange = func(*isobar.Topology) *isobar.Topology
 // played is a step of a trace and, unless what is nil, what would have been
 // decided in its place.
 type played struct {
-	*trace.Step
+	*replay.Step
 
-	about      trace.About
+	about      replay.About
 	recordings int
 	what       *whatStep
 }
 
-type whatStep struct{ step trace.Step }
+type whatStep struct{ step replay.Step }
 
 // play gives each step of a trace to take.
 func play(ctx context.Context, in *os.File, change topologyChange, stderr io.Writer, take func(*played)) error {
@@ -112,14 +112,14 @@ func play(ctx context.Context, in *os.File, change topologyChange, stderr io.Wri
 	}
 	bar := newProgressBar(stderr, 1)
 	defer bar.clear()
-	reader, err := trace.NewReader(in, trace.ReaderOptions{})
+	reader, err := replay.NewReader(in, replay.ReaderOptions{})
 	if err != nil {
 		return err
 	}
-	player := trace.NewPlayer(reader)
-	var what *trace.WhatIf
+	player := replay.NewPlayer(reader)
+	var what *replay.WhatIf
 	if change != nil {
-		what = trace.NewWhatIf(change)
+		what = replay.NewWhatIf(change)
 	}
 	for plans := 1; ctx.Err() == nil; plans++ {
 		step, err := player.Next()
@@ -142,7 +142,7 @@ func play(ctx context.Context, in *os.File, change topologyChange, stderr io.Wri
 }
 
 // instead decides a step under the other configuration.
-func instead(what *trace.WhatIf, step *trace.Step) (*whatStep, error) {
+func instead(what *replay.WhatIf, step *replay.Step) (*whatStep, error) {
 	before, next, err := what.Next(step)
 	if err != nil {
 		return nil, err

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/isobar-xds/isobar/internal/plan"
-	"github.com/isobar-xds/isobar/internal/trace"
+	"github.com/isobar-xds/isobar/internal/replay"
 )
 
 // replayReport is what a replay found.
@@ -108,8 +108,8 @@ func (r *replayReport) take(p *played) {
 }
 
 // add adds a plan to one of the sides.
-func (r *replayReport) add(s *trace.Step, side func(*tallies) *tally) momentary {
-	tick := s.How == trace.HowTick
+func (r *replayReport) add(s *replay.Step, side func(*tallies) *tally) momentary {
+	tick := s.How == replay.HowTick
 	for _, name := range s.Plan.ServiceNames() {
 		t := r.services[name]
 		if t == nil {

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/isobar-xds/isobar/internal/trace"
+	"github.com/isobar-xds/isobar/internal/replay"
 )
 
 // writeReplay prints a line for each plan, the comparison with another
@@ -99,7 +99,7 @@ func writeVerdict(b *strings.Builder, r *replayReport) {
 	}
 	fmt.Fprintf(b, "%s of %s by isobar %s: %d ticks, %d carried over, %d rolled back in %s\n",
 		count(r.plans(), "plan", "plans"), count(r.Recordings, "recording", "recordings"), printable(r.Isobar),
-		r.Decided[trace.HowTick], r.Decided[trace.HowRebase], r.Decided[trace.HowRollback], r.To.Sub(r.From).Round(time.Second))
+		r.Decided[replay.HowTick], r.Decided[replay.HowRebase], r.Decided[replay.HowRollback], r.To.Sub(r.From).Round(time.Second))
 	if r.Same {
 		b.WriteString("all of them are decided again the same, byte for byte\n")
 		return

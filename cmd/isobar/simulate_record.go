@@ -5,13 +5,13 @@ import (
 	"os"
 	"slices"
 
+	"github.com/isobar-xds/isobar/internal/replay"
 	"github.com/isobar-xds/isobar/internal/sim"
-	"github.com/isobar-xds/isobar/internal/trace"
 )
 
 // simulationRecorder writes what a simulated Isobar decides as a trace.
 type simulationRecorder struct {
-	*trace.Recorder
+	*replay.Recorder
 
 	out *os.File
 }
@@ -33,14 +33,14 @@ func newSimulationRecorder(file string, scenarios []string, policies []sim.Polic
 	if err != nil {
 		return nil, err
 	}
-	r := &simulationRecorder{Recorder: trace.NewRecorder(buildVersion(), 0), out: out}
+	r := &simulationRecorder{Recorder: replay.NewRecorder(buildVersion(), 0), out: out}
 	policies[i] = sim.Recorded(r)
 	return r, nil
 }
 
 // Begin implements [sim.Recorder].
 func (r *simulationRecorder) Begin(b sim.Beginning) error {
-	start := trace.Start(b)
+	start := replay.Start(b)
 	return r.Recorder.Begin(&start)
 }
 
@@ -52,6 +52,6 @@ func (r *simulationRecorder) end() error {
 	if r == nil {
 		return nil
 	}
-	r.End(trace.EndFinished)
+	r.End(replay.EndFinished)
 	return errors.Join(r.Flush(), r.out.Close())
 }

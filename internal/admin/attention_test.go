@@ -12,7 +12,7 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
-	"github.com/isobar-xds/isobar/internal/assign"
+	"github.com/isobar-xds/isobar/internal/assign/invariant"
 	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/plan"
 )
@@ -112,7 +112,7 @@ func TestAttentionToThePlan(t *testing.T) {
 		{admin.Stopping, admin.Warning, func(_ *world, o *admin.Options) { o.Stopping = func() bool { return true } }},
 		{admin.NoPlan, admin.Warning, func(w *world, _ *admin.Options) { w.current = nil }},
 		{admin.PlanRefused, admin.Warning, func(w *world, _ *admin.Options) {
-			w.current.Violations = []assign.Violation{{Service: "legacy", Rule: "weights", Text: "they are gone"}}
+			w.current.Violations = []invariant.Violation{{Service: "legacy", Rule: "weights", Text: "they are gone"}}
 		}},
 		{admin.WeightsHeld, admin.Warning, legacy(func(s *plan.Service) { s.Hold = "too few reports" })},
 		{admin.SharesSwing, admin.Warning, legacy(func(s *plan.Service) { s.Damping = &plan.Damping{Level: 1, Left: 30, Amplitude: 0.2, Ticks: 4} })},

@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"sync/atomic"
 
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
 )
 
 // budget bounds bytes that many requests hold at once.
@@ -52,7 +52,7 @@ func (m *meteredReader) release() { m.budget.release(m.taken) }
 // all bodies until release is called. Without ok the request is answered, and
 // nothing is left to release.
 func (s *Server) readBody(w http.ResponseWriter, r *http.Request, limit int64) (body []byte, release func(), ok bool) {
-	m := &meteredReader{from: wire.LimitBody(w, r, limit), budget: &s.bodies}
+	m := &meteredReader{from: rpc.LimitBody(w, r, limit), budget: &s.bodies}
 	body, err := io.ReadAll(m)
 	if err == nil {
 		return body, m.release, true

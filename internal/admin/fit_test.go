@@ -2,8 +2,8 @@ package admin_test
 
 import (
 	"github.com/isobar-xds/isobar/internal/admin"
-	"github.com/isobar-xds/isobar/internal/source"
+	"github.com/isobar-xds/isobar/internal/discovery"
 )
 
 // The registry fits the interface as it is.
-var _ admin.Objects = (*source.Registry)(nil)
+var _ admin.Objects = (*discovery.Registry)(nil)

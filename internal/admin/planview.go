@@ -7,23 +7,24 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/assign"
+	"github.com/isobar-xds/isobar/internal/assign/invariant"
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
 // PlanView is the body of GET /v1/plan: the published plan. Rates are
 // requests/s, latencies milliseconds, shares and utilizations fractions.
 type PlanView struct {
-	Version          string             `json:"version"`
-	Made             time.Time          `json:"made"`
-	Trigger          string             `json:"trigger"` // "tick" or "rebase"
-	TopologyRevision uint64             `json:"topology_revision"`
-	Objective        float64            `json:"objective"` // of all solved services: requests/s x ms
-	LowerBound       float64            `json:"lower_bound"`
-	Gap              float64            `json:"gap"`
-	ExcessMS         float64            `json:"excess_ms"`
-	PlanGap          float64            `json:"plan_gap"` // the gap of what is served, paced and rounded
-	Violations       []assign.Violation `json:"violations"`
-	Services         []ServiceView      `json:"services"` // sorted by name
+	Version          string                `json:"version"`
+	Made             time.Time             `json:"made"`
+	Trigger          string                `json:"trigger"` // "tick" or "rebase"
+	TopologyRevision uint64                `json:"topology_revision"`
+	Objective        float64               `json:"objective"` // of all solved services: requests/s x ms
+	LowerBound       float64               `json:"lower_bound"`
+	Gap              float64               `json:"gap"`
+	ExcessMS         float64               `json:"excess_ms"`
+	PlanGap          float64               `json:"plan_gap"` // the gap of what is served, paced and rounded
+	Violations       []invariant.Violation `json:"violations"`
+	Services         []ServiceView         `json:"services"` // sorted by name
 }
 
 // ServiceView is one service of a plan.
@@ -100,7 +101,7 @@ func (s *Server) getPlan(w http.ResponseWriter, r *http.Request) {
 		}
 		view.Services = []ServiceView{viewService(svc, s.overrides()[name])}
 		view.Services[0].Coverage = svc.ToldCoverage(SilentOf(s.subscribers(), name))
-		view.Violations = slices.DeleteFunc(view.Violations, func(v assign.Violation) bool { return v.Service != name })
+		view.Violations = slices.DeleteFunc(view.Violations, func(v invariant.Violation) bool { return v.Service != name })
 		reply(w, http.StatusOK, view)
 		return
 	}
@@ -144,7 +145,7 @@ func viewPlan(p *plan.Plan) PlanView {
 	v := PlanView{
 		Version: p.VersionString(), Made: p.Made, Trigger: "tick",
 		Objective: p.Objective, LowerBound: p.LowerBound, Gap: p.Gap, ExcessMS: p.ExcessMS, PlanGap: p.PlanGap,
-		Violations: append([]assign.Violation{}, p.Violations...),
+		Violations: append([]invariant.Violation{}, p.Violations...),
 		Services:   []ServiceView{},
 	}
 	if p.Trigger == assign.Rebase {

@@ -6,21 +6,21 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/isobar-xds/isobar/internal/assign"
+	"github.com/isobar-xds/isobar/internal/assign/invariant"
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
 // Published answers a write. With status 200 the plan of the version has it in
 // it; with 202 the write is kept, and Reason says why no plan has it yet.
 type Published struct {
-	Service          string             `json:"service,omitempty"`    // empty for the whole set
-	Revision         uint64             `json:"revision,omitempty"`   // of the object, as in its ETag; none after a delete
-	TopologyRevision uint64             `json:"topology_revision"`    // of all objects together
-	Version          string             `json:"version,omitempty"`    // of the plan that has the write in it
-	Reason           string             `json:"reason,omitempty"`     // with 202
-	Warnings         []Problem          `json:"warnings,omitempty"`   // the body holds, but likely not as it was meant
-	Violations       []assign.Violation `json:"violations,omitempty"` // why the plan kept an earlier assignment of the service
-	WaitedMS         float64            `json:"waited_ms"`            // until the plan was published, or given up
+	Service          string                `json:"service,omitempty"`    // empty for the whole set
+	Revision         uint64                `json:"revision,omitempty"`   // of the object, as in its ETag; none after a delete
+	TopologyRevision uint64                `json:"topology_revision"`    // of all objects together
+	Version          string                `json:"version,omitempty"`    // of the plan that has the write in it
+	Reason           string                `json:"reason,omitempty"`     // with 202
+	Warnings         []Problem             `json:"warnings,omitempty"`   // the body holds, but likely not as it was meant
+	Violations       []invariant.Violation `json:"violations,omitempty"` // why the plan kept an earlier assignment of the service
+	WaitedMS         float64               `json:"waited_ms"`            // until the plan was published, or given up
 }
 
 // published waits for the plan that has the revision in it, and answers.
@@ -46,8 +46,8 @@ func (s *Server) publishedAs(w http.ResponseWriter, r *http.Request, revision ui
 	reply(w, http.StatusOK, as(p))
 }
 
-func violationsOf(p *plan.Plan, service string) []assign.Violation {
-	var out []assign.Violation
+func violationsOf(p *plan.Plan, service string) []invariant.Violation {
+	var out []invariant.Violation
 	for _, v := range p.Violations {
 		if service == "" || v.Service == service {
 			out = append(out, v)

@@ -17,12 +17,13 @@ import (
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/assign"
+	"github.com/isobar-xds/isobar/internal/assign/invariant"
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
 func TestPlan(t *testing.T) {
 	w := newWorld()
-	w.current.Violations = []assign.Violation{{Rule: "conserved", Service: "legacy", Text: "x"}}
+	w.current.Violations = []invariant.Violation{{Rule: "conserved", Service: "legacy", Text: "x"}}
 	srv := start(t, w, nil)
 	for _, path := range []string{"/v1/plan", "/v1/plan?service=legacy"} {
 		a := do(t, srv, http.MethodGet, path, "")

@@ -7,7 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
 )
 
 // routes lists everything the interface answers.
@@ -113,7 +113,7 @@ func (s *Server) pollRoutes(mux *http.ServeMux) {
 	if s.opts.Polls == nil {
 		return
 	}
-	for _, path := range []string{wire.CheckerPath, wire.CheckerPathV2} {
+	for _, path := range []string{rpc.CheckerPath, rpc.CheckerPathV2} {
 		mux.Handle("POST "+path, s.metrics.wrap("POST "+path, s.opts.Polls.ServeHTTP))
 	}
 }

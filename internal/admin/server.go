@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
 )
 
 // Limits of the HTTP server. The write timeout leaves room for a CPU profile
@@ -42,7 +42,7 @@ type Server struct {
 	draining chan struct{}  // a token for each drain of an endpoint that has it or waits for it
 	bodies   budget
 	answers  budget // what large answers hold until clients have taken them
-	defects  wire.LogLimit
+	defects  rpc.LogLimit
 	metrics  *metrics
 	live     live
 	flows    flowCache

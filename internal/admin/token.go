@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"strings"
 
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
 )
 
 // tokens lets requests through that show the bearer token, where one is asked
@@ -42,7 +42,7 @@ func (s *Server) writers(h http.Handler) http.Handler {
 		return h
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !reads(r) && !wire.IsCheckerPath(r.URL.Path) {
+		if !reads(r) && !rpc.IsCheckerPath(r.URL.Path) {
 			if err := s.opts.MayWrite(r); err != nil {
 				s.metrics.wrap("not an operator", func(w http.ResponseWriter, _ *http.Request) {
 					fail(w, http.StatusForbidden, Problem{Error: err.Error(), Fix: "show a certificate to which xds.identities give the role admin"})

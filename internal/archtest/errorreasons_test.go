@@ -12,7 +12,8 @@ import (
 	"testing"
 
 	"github.com/isobar-xds/isobar/internal/admission"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/hds/convert"
+	"github.com/isobar-xds/isobar/internal/lrs/reader"
 )
 
 // TestEveryReasonIsListed: who sees a reason on a metric or in the log finds
@@ -43,7 +44,7 @@ func TestEveryReasonIsListed(t *testing.T) {
 	} {
 		used = append(used, string(r))
 	}
-	for _, r := range slices.Concat(wire.RejectCodes(), wire.HealthRejectCodes()) {
+	for _, r := range slices.Concat(reader.RejectCodes(), convert.HealthRejectCodes()) {
 		used = append(used, string(r))
 	}
 	for _, pkg := range []string{"xds", "lrs", "hds"} {

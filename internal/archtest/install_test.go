@@ -17,7 +17,7 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"github.com/isobar-xds/isobar/internal/config"
-	"github.com/isobar-xds/isobar/internal/source/kubernetes"
+	"github.com/isobar-xds/isobar/internal/discovery/kubernetes"
 )
 
 // manifest is an object of Kubernetes, as far as it is checked here.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/assign"
+	"github.com/isobar-xds/isobar/internal/assign/invariant"
 )
 
 // fleet is a service of 10 sites with 10 endpoints each and 10 sources.
@@ -63,7 +64,7 @@ func BenchmarkTick(b *testing.B) {
 	b.Run("check", func(b *testing.B) {
 		b.ReportAllocs()
 		next := make([]*assign.Result, services)
-		cis := make([]assign.CheckInput, services)
+		cis := make([]invariant.CheckInput, services)
 		for k := range prev {
 			in := ins[1][k]
 			in.Previous = prev[k]
@@ -71,7 +72,7 @@ func BenchmarkTick(b *testing.B) {
 		}
 		for b.Loop() {
 			for k := range prev {
-				if v := assign.Check(prev[k], next[k], cis[k]); len(v) > 0 {
+				if v := invariant.Check(prev[k], next[k], cis[k]); len(v) > 0 {
 					b.Fatal(v[0].Text)
 				}
 			}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/assign"
+	"github.com/isobar-xds/isobar/internal/assign/invariant"
 )
 
 // copied is a result of which everything may be changed.
@@ -72,26 +73,26 @@ func TestEachRuleSeesItsViolation(t *testing.T) {
 		rebase  bool
 		corrupt func(r *assign.Result)
 	}{
-		{rule: assign.RuleWeights, corrupt: func(r *assign.Result) { r.Groups[0].Endpoints[0].Weight = 0 }},
-		{rule: assign.RuleWeights, corrupt: func(r *assign.Result) { r.Sources[0].Assignment.Priorities[1][0].Weight = 0 }},
-		{rule: assign.RuleWeights, corrupt: func(r *assign.Result) {
+		{rule: invariant.RuleWeights, corrupt: func(r *assign.Result) { r.Groups[0].Endpoints[0].Weight = 0 }},
+		{rule: invariant.RuleWeights, corrupt: func(r *assign.Result) { r.Sources[0].Assignment.Priorities[1][0].Weight = 0 }},
+		{rule: invariant.RuleWeights, corrupt: func(r *assign.Result) {
 			r.Groups[0].Endpoints[0].Weight, r.Groups[0].Endpoints[1].Weight = 1<<31, 1<<31
 		}},
-		{rule: assign.RuleUnique, corrupt: func(r *assign.Result) { r.Groups[0].Endpoints[1].Address = r.Groups[2].Endpoints[0].Address }},
-		{rule: assign.RuleUnique, corrupt: func(r *assign.Result) {
+		{rule: invariant.RuleUnique, corrupt: func(r *assign.Result) { r.Groups[0].Endpoints[1].Address = r.Groups[2].Endpoints[0].Address }},
+		{rule: invariant.RuleUnique, corrupt: func(r *assign.Result) {
 			a := r.Sources[0].Assignment
 			a.Priorities[1] = append(a.Priorities[1], isobar.LocalityWeight{EndpointGroup: r.Groups[0], Weight: 1})
 		}},
-		{rule: assign.RuleUnique, corrupt: func(r *assign.Result) {
+		{rule: invariant.RuleUnique, corrupt: func(r *assign.Result) {
 			twin := *r.Groups[3]
 			twin.Endpoints = r.Groups[0].Endpoints
 			r.Sources[0].Assignment.Priorities[1][0].EndpointGroup = &twin
 		}},
-		{rule: assign.RuleGapless, corrupt: func(r *assign.Result) {
+		{rule: invariant.RuleGapless, corrupt: func(r *assign.Result) {
 			a := r.Sources[0].Assignment
 			a.Priorities = slices.Insert(a.Priorities, 1, []isobar.LocalityWeight{})
 		}},
-		{rule: assign.RuleNonEmpty, first: true, corrupt: func(r *assign.Result) {
+		{rule: invariant.RuleNonEmpty, first: true, corrupt: func(r *assign.Result) {
 			s := &r.Sources[0]
 			for l, v := range s.Shares {
 				r.Load[l] -= v * s.Demand
@@ -99,9 +100,9 @@ func TestEachRuleSeesItsViolation(t *testing.T) {
 			clear(s.Shares)
 			s.Assignment.Priorities = nil
 		}},
-		{rule: assign.RuleNonEmpty, corrupt: func(r *assign.Result) { r.Sources = r.Sources[:1] }},
-		{rule: assign.RuleNonEmpty, corrupt: func(r *assign.Result) { r.Sources[1].Assignment = nil }},
-		{rule: assign.RuleDrop, corrupt: func(r *assign.Result) {
+		{rule: invariant.RuleNonEmpty, corrupt: func(r *assign.Result) { r.Sources = r.Sources[:1] }},
+		{rule: invariant.RuleNonEmpty, corrupt: func(r *assign.Result) { r.Sources[1].Assignment = nil }},
+		{rule: invariant.RuleDrop, corrupt: func(r *assign.Result) {
 			r.Drop = 0.2
 			for i := range r.Sources {
 				r.Sources[i].Assignment.Drop = 0.2
@@ -110,25 +111,25 @@ func TestEachRuleSeesItsViolation(t *testing.T) {
 				r.Load[l] *= 0.8
 			}
 		}},
-		{rule: assign.RuleDrop, corrupt: func(r *assign.Result) { r.Sources[1].Assignment.Drop = 0.05 }},
-		{rule: assign.RuleUnhealthy, corrupt: func(r *assign.Result) { r.Sites[2].Unreachable = true }},
-		{rule: assign.RuleConservation, corrupt: func(r *assign.Result) { r.Load[0] += 5 }},
-		{rule: assign.RuleConservation, corrupt: func(r *assign.Result) {
+		{rule: invariant.RuleDrop, corrupt: func(r *assign.Result) { r.Sources[1].Assignment.Drop = 0.05 }},
+		{rule: invariant.RuleUnhealthy, corrupt: func(r *assign.Result) { r.Sites[2].Unreachable = true }},
+		{rule: invariant.RuleConservation, corrupt: func(r *assign.Result) { r.Load[0] += 5 }},
+		{rule: invariant.RuleConservation, corrupt: func(r *assign.Result) {
 			p0 := r.Sources[0].Assignment.Priorities[0]
 			p0[0].Weight--
 			p0[1].Weight++
 		}},
-		{rule: assign.RuleCeiling, corrupt: func(r *assign.Result) { move(r, 0, 0, 1, 900) }},
-		{rule: assign.RuleRounding, corrupt: func(r *assign.Result) { move(r, 0, 0, 1, 101) }}, // 0.016 requests/s too many, a unit is 0.04
-		{rule: assign.RuleEntry, corrupt: func(r *assign.Result) {
+		{rule: invariant.RuleCeiling, corrupt: func(r *assign.Result) { move(r, 0, 0, 1, 900) }},
+		{rule: invariant.RuleRounding, corrupt: func(r *assign.Result) { move(r, 0, 0, 1, 101) }}, // 0.016 requests/s too many, a unit is 0.04
+		{rule: invariant.RuleEntry, corrupt: func(r *assign.Result) {
 			a := r.Sources[0].Assignment
 			a.Priorities[0] = append(a.Priorities[0], isobar.LocalityWeight{EndpointGroup: r.Groups[3]})
 			a.Priorities = a.Priorities[:1]
 			move(r, 0, 0, 3, 60)
 		}},
-		{rule: assign.RuleStep, corrupt: func(r *assign.Result) { move(r, 0, 0, 2, 1100) }},
-		{rule: assign.RuleStep, rebase: true, corrupt: func(r *assign.Result) { move(r, 0, 0, 2, 20) }},
-		{rule: assign.RuleRealised, corrupt: func(r *assign.Result) {
+		{rule: invariant.RuleStep, corrupt: func(r *assign.Result) { move(r, 0, 0, 2, 1100) }},
+		{rule: invariant.RuleStep, rebase: true, corrupt: func(r *assign.Result) { move(r, 0, 0, 2, 20) }},
+		{rule: invariant.RuleRealised, corrupt: func(r *assign.Result) {
 			for i := range r.Sources {
 				r.Sources[i].Assignment.OverprovisioningFactor = 140
 			}
@@ -144,7 +145,7 @@ func TestEachRuleSeesItsViolation(t *testing.T) {
 		if tt.rebase {
 			ci.Trigger = assign.Rebase
 		}
-		found := assign.Check(prev, bad, ci)
+		found := invariant.Check(prev, bad, ci)
 		if len(found) == 0 {
 			t.Errorf("case %d, %s: nothing found", i, tt.rule)
 		}
@@ -154,18 +155,18 @@ func TestEachRuleSeesItsViolation(t *testing.T) {
 			}
 		}
 	}
-	if found := assign.Check(good, copied(good), checkInput(in)); len(found) > 0 {
+	if found := invariant.Check(good, copied(good), checkInput(in)); len(found) > 0 {
 		t.Errorf("a copy of the good result: %v", found)
 	}
-	if found := assign.Check(good, nil, checkInput(in)); len(found) != 1 {
+	if found := invariant.Check(good, nil, checkInput(in)); len(found) != 1 {
 		t.Errorf("no result: %v", found)
 	}
 }
 
 func TestCheckSeesATargetThatLosesDemand(t *testing.T) {
 	in := input(twoSites(), source(east, 400, []float64{0, 80}, 0.5, 0.4))
-	found := assign.Check(nil, assign.Assign(in), checkInput(in))
-	if len(found) != 1 || found[0].Rule != assign.RuleConservation {
+	found := invariant.Check(nil, assign.Assign(in), checkInput(in))
+	if len(found) != 1 || found[0].Rule != invariant.RuleConservation {
 		t.Errorf("found %v", found)
 	}
 }
@@ -187,8 +188,8 @@ func TestCheckSeesDrainsOfMoreThanHalf(t *testing.T) {
 		for _, l := range row.drained {
 			in.Sites[l].Drained, in.Sites[l].Capacity = true, 0
 		}
-		found := assign.Check(nil, assign.Assign(in), checkInput(in))
-		if len(found) != row.want || (row.want > 0 && found[0].Rule != assign.RuleDrain) {
+		found := invariant.Check(nil, assign.Assign(in), checkInput(in))
+		if len(found) != row.want || (row.want > 0 && found[0].Rule != invariant.RuleDrain) {
 			t.Errorf("unreachable %v, drained %v: found %v", row.unreachable, row.drained, found)
 		}
 	}
@@ -199,7 +200,7 @@ func TestCheckSeesDrainsOfMoreThanHalf(t *testing.T) {
 func TestLocalitiesWithoutCapacityAreNotDrained(t *testing.T) {
 	in := input([]assign.Site{site(east, 1000), site(eastB, 1000), site(west, 1000)}, source(east, 400, []float64{0, 1, 80}, 0, 0, 1))
 	in.Sites[0].Capacity, in.Sites[1].Capacity = 0, 0
-	if found := assign.Check(nil, assign.Assign(in), checkInput(in)); len(found) > 0 {
+	if found := invariant.Check(nil, assign.Assign(in), checkInput(in)); len(found) > 0 {
 		t.Errorf("found %v", found)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/assign"
+	"github.com/isobar-xds/isobar/internal/assign/invariant"
 )
 
 // batch, of which half may be dropped, and web, of which a tenth may be.
@@ -127,8 +128,8 @@ func TestClassesAgainstATwin(t *testing.T) {
 			before := out
 			in.Previous = before
 			out = assign.Assign(in)
-			for _, v := range assign.Check(before, out, assign.CheckInput{Service: in.Service, Sources: in.Sources, Trigger: in.Trigger}) {
-				if v.Rule == assign.RuleDrop {
+			for _, v := range invariant.Check(before, out, invariant.CheckInput{Service: in.Service, Sources: in.Sources, Trigger: in.Trigger}) {
+				if v.Rule == invariant.RuleDrop {
 					t.Fatalf("%s: %s", v.Rule, v.Text)
 				}
 			}

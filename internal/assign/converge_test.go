@@ -9,6 +9,7 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/assign"
+	"github.com/isobar-xds/isobar/internal/assign/invariant"
 )
 
 // TestSharesConverge steps demand once and keeps it: the shares reach the
@@ -64,7 +65,7 @@ func TestNoSiteStaysAboveItsLimit(t *testing.T) {
 		w.demand(t, "after")
 		var in assign.Input
 		for range 25 { // 100 points, 10 a tick; and what leaves stays for up to 3
-			var bad []assign.Violation
+			var bad []invariant.Violation
 			if in, _, bad = w.next(); len(bad) > 0 {
 				t.Fatal(bad)
 			}

@@ -9,6 +9,7 @@ import (
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/dataplane"
 	"github.com/isobar-xds/isobar/internal/assign"
+	"github.com/isobar-xds/isobar/internal/assign/invariant"
 )
 
 var (
@@ -54,7 +55,7 @@ func input(sites []assign.Site, sources ...assign.Source) assign.Input {
 func decide(t *testing.T, in assign.Input) *assign.Result {
 	t.Helper()
 	out := assign.Assign(in)
-	for _, v := range assign.Check(in.Previous, out, checkInput(in)) {
+	for _, v := range invariant.Check(in.Previous, out, checkInput(in)) {
 		t.Errorf("check: %s from %q: %s", v.Rule, v.Source, v.Text)
 	}
 	return out

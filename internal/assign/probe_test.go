@@ -5,6 +5,7 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/assign"
+	"github.com/isobar-xds/isobar/internal/assign/invariant"
 )
 
 // A site that nobody reaches keeps a probe from each source that would see it
@@ -59,8 +60,8 @@ func TestCheckSeesMoreThanAProbe(t *testing.T) {
 			bad.Sources[1].Assignment.Priorities = p[:2]
 		}
 		move(bad, row.source, row.from, 0, row.units)
-		found := assign.Check(prev, bad, checkInput(in))
-		if len(found) != 1 || found[0].Rule != assign.RuleUnhealthy {
+		found := invariant.Check(prev, bad, checkInput(in))
+		if len(found) != 1 || found[0].Rule != invariant.RuleUnhealthy {
 			t.Errorf("%d units of source %d: found %v", row.units, row.source, found)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/assign"
+	"github.com/isobar-xds/isobar/internal/assign/invariant"
 )
 
 // What two sources lose at once is not put twice into the same room: the nearer
@@ -32,8 +33,8 @@ func TestCheckSeesForbiddenTiers(t *testing.T) {
 	bad := copied(good)
 	a := bad.Sources[0].Assignment
 	a.Priorities = append(a.Priorities, []isobar.LocalityWeight{{EndpointGroup: bad.Groups[2], Weight: 1}})
-	found := assign.Check(good, bad, checkInput(in))
-	if len(found) != 1 || found[0].Rule != assign.RuleForbidden {
+	found := invariant.Check(good, bad, checkInput(in))
+	if len(found) != 1 || found[0].Rule != invariant.RuleForbidden {
 		t.Errorf("found %v", found)
 	}
 }

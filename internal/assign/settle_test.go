@@ -6,6 +6,7 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/assign"
+	"github.com/isobar-xds/isobar/internal/assign/invariant"
 )
 
 // What is too little to enter stays where it is, if there is room; else it
@@ -27,7 +28,7 @@ func TestSmallSharesEnterOnlyWithoutRoomElsewhere(t *testing.T) {
 			t.Errorf("%s: reasons %v", row.name, out.Sources[0].Reasons)
 		}
 		out.Sources[0].Reasons = nil
-		if found := assign.Check(nil, out, checkInput(in)); (len(found) > 0) != row.full {
+		if found := invariant.Check(nil, out, checkInput(in)); (len(found) > 0) != row.full {
 			t.Errorf("%s: without the reason: %v", row.name, found)
 		}
 	}

@@ -4,8 +4,6 @@
 package assign
 
 import (
-	"time"
-
 	"github.com/isobar-xds/isobar"
 )
 
@@ -186,13 +184,3 @@ const (
 	ReasonSwing      ReasonCode = "swing"      // demand swings faster than it can be followed, see the text
 	ReasonFallback   ReasonCode = "fallback"   // the check refused the plan; the previous one, rebased
 )
-
-// Violation is a broken invariant.
-type Violation struct {
-	Rule    string          `json:"rule"` // a short, stable name, used as a metric label
-	Service string          `json:"service"`
-	Source  isobar.Locality `json:"source,omitzero"`
-	Text    string          `json:"text"`
-	Rate    float64         `json:"rate,omitempty"` // of the traffic that breaks the rule, requests/s; 0 where it is not about traffic
-	At      time.Time       `json:"at,omitzero"`
-}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/assign"
+	"github.com/isobar-xds/isobar/internal/assign/invariant"
 )
 
 // place is one locality of the world.
@@ -142,16 +143,16 @@ func (w *world) input() assign.Input {
 }
 
 // next takes one decision and gives it with what the checker says.
-func (w *world) next() (assign.Input, *assign.Result, []assign.Violation) {
+func (w *world) next() (assign.Input, *assign.Result, []invariant.Violation) {
 	in := w.input()
 	out := assign.Assign(in)
-	bad := assign.Check(w.prev, out, checkInput(in))
+	bad := invariant.Check(w.prev, out, checkInput(in))
 	w.prev = out
 	return in, out, bad
 }
 
-func checkInput(in assign.Input) assign.CheckInput {
-	return assign.CheckInput{Service: in.Service, Sources: in.Sources, Trigger: in.Trigger, Hold: in.Hold}
+func checkInput(in assign.Input) invariant.CheckInput {
+	return invariant.CheckInput{Service: in.Service, Sources: in.Sources, Trigger: in.Trigger, Hold: in.Hold}
 }
 
 var states = []isobar.HealthStatus{isobar.Healthy, isobar.Healthy, isobar.Healthy, isobar.Unknown, isobar.Unhealthy, isobar.Draining, isobar.Degraded, isobar.Timeout}

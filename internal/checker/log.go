@@ -5,17 +5,17 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
 )
 
 // limitedLog bounds what a server or an endpoint can make a checker log.
 type limitedLog struct {
 	to    *slog.Logger
-	limit wire.LogLimit
+	limit rpc.LogLimit
 }
 
 func newLimitedLog(to *slog.Logger) *limitedLog {
-	return &limitedLog{to: to, limit: wire.LogLimit{Lines: 50}}
+	return &limitedLog{to: to, limit: rpc.LogLimit{Lines: 50}}
 }
 
 func (l *limitedLog) info(msg string, attrs ...slog.Attr)  { l.write(slog.LevelInfo, msg, attrs) }

@@ -12,7 +12,7 @@ import (
 	healthv3 "github.com/envoyproxy/go-control-plane/envoy/service/health/v3"
 	"google.golang.org/grpc"
 
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/hds/convert"
 )
 
 // maxSpecifier is the most bytes of one message from the server: more than
@@ -100,7 +100,7 @@ func (c *Checker) hello() *upstream {
 				Id: c.opts.ID, Cluster: c.opts.Cluster,
 				Locality:             &corev3.Locality{Region: l.Region, Zone: l.Zone, SubZone: l.SubZone},
 				UserAgentName:        UserAgent,
-				ClientFeatures:       []string{wire.FeatureGRPCChecks},
+				ClientFeatures:       []string{convert.FeatureGRPCChecks},
 				UserAgentVersionType: &corev3.Node_UserAgentVersion{UserAgentVersion: c.opts.Version},
 			},
 			Capability: &healthv3.Capability{HealthCheckProtocols: []healthv3.Capability_Protocol{

@@ -18,8 +18,9 @@ import (
 	healthv3 "github.com/envoyproxy/go-control-plane/envoy/service/health/v3"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/hds/convert"
+	"github.com/isobar-xds/isobar/internal/rpc"
 	"github.com/isobar-xds/isobar/internal/testhelp"
-	"github.com/isobar-xds/isobar/internal/wire"
 )
 
 // TestOwnServerWords: what Isobar's server writes is probed as it is meant,
@@ -29,7 +30,7 @@ func TestOwnServerWords(t *testing.T) {
 	certificate := webTLS.TLS.Certificates[0]
 	webTLS.status.Store(http.StatusTeapot)
 	line := listenTLS(t, certificate)
-	rpc := grpcTLS(t, certificate)
+	target := grpcTLS(t, certificate)
 	redis := testhelp.NewRedis(t).Address
 
 	common := isobar.HealthCheck{
@@ -42,8 +43,8 @@ func TestOwnServerWords(t *testing.T) {
 		hc := common
 		change(&hc)
 		where := isobar.MustLocality("us-east/b")
-		c, err := wire.ClusterHealthCheckOf(&isobar.Service{Name: name, HealthChecks: []isobar.HealthCheck{hc}},
-			[]wire.ProbeTarget{{Locality: where, Endpoints: []isobar.Endpoint{{Address: address}}}})
+		c, err := convert.ClusterHealthCheckOf(&isobar.Service{Name: name, HealthChecks: []isobar.HealthCheck{hc}},
+			[]convert.ProbeTarget{{Locality: where, Endpoints: []isobar.Endpoint{{Address: address}}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -62,21 +63,21 @@ func TestOwnServerWords(t *testing.T) {
 	add("tcp/tls", line, func(hc *isobar.HealthCheck) {
 		hc.Protocol, hc.TLS, hc.TCP = isobar.CheckTCP, true, &isobar.TCPCheck{Send: []byte("PING\n"), Receive: [][]byte{[]byte("PO"), []byte("NG")}}
 	})
-	add("grpc", rpc, func(hc *isobar.HealthCheck) {
+	add("grpc", target, func(hc *isobar.HealthCheck) {
 		hc.Protocol, hc.TLS, hc.GRPC = isobar.CheckGRPC, true, &isobar.GRPCCheck{}
 	})
 	add("redis", redis, func(hc *isobar.HealthCheck) {
 		hc.Protocol, hc.Redis = isobar.CheckRedis, &isobar.RedisCheck{}
 	})
 	s := start(t).stream()
-	s.specify(t, wire.HealthCheckSpecifier(clusters, 20*time.Millisecond))
+	s.specify(t, convert.HealthCheckSpecifier(clusters, 20*time.Millisecond))
 	for name, address := range want {
 		s.until(t, name, address, healthy)
 	}
 	if r := webTLS.last(); r.Method != http.MethodHead || r.ProtoMajor != 2 || r.Host != "shop.example" || r.Header.Get("X-Check") != "1" {
 		t.Errorf("https was asked %s %s of %s, %v", r.Proto, r.Method, r.Host, r.Header)
 	}
-	entries, _, err := wire.HealthEntries(s.next(t).GetEndpointHealthResponse(), func(r wire.HealthRejection) { t.Errorf("rejected: %+v", r) })
+	entries, _, err := convert.HealthEntries(s.next(t).GetEndpointHealthResponse(), func(r convert.HealthRejection) { t.Errorf("rejected: %+v", r) })
 	if err != nil || len(entries) != len(want) {
 		t.Errorf("the server reads %v, %v", entries, err)
 	}
@@ -85,7 +86,7 @@ func TestOwnServerWords(t *testing.T) {
 			t.Errorf("the server reads %+v", e)
 		}
 	}
-	hello, err := wire.CheckerFrom(s.hello, wire.V3)
+	hello, err := convert.CheckerFrom(s.hello, rpc.V3)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/config"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
 // TestSizeOfAnAssignment: the warning comes where clients begin to refuse what
@@ -58,7 +58,7 @@ func warnedOfSize(t *testing.T, endpoints int, of func(address string) (string, 
 	if warned := slices.ContainsFunc(warnings, func(p config.Problem) bool { return strings.HasPrefix(p.String(), says) }); warned != want {
 		t.Errorf("%d endpoints: warnings %v", endpoints, warnings)
 	}
-	sent, err := wire.Assignment(&isobar.Assignment{
+	sent, err := resource.Assignment(&isobar.Assignment{
 		Service: "big", OverprovisioningFactor: 140,
 		Priorities: [][]isobar.LocalityWeight{{{EndpointGroup: group, Weight: isobar.WeightScale}}},
 	})

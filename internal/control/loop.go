@@ -11,7 +11,7 @@ import (
 
 	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/plan"
-	"github.com/isobar-xds/isobar/internal/views"
+	"github.com/isobar-xds/isobar/internal/xds/view"
 )
 
 // Loop is the control loop. Create it with New and call Run once.
@@ -37,7 +37,7 @@ type Loop struct {
 	decider     decider
 	recorders   []Recorder
 	operators   health.Table // of the last turn
-	set         *views.Set
+	set         *view.Set
 	history     *plan.History
 	pages       []plan.Page // of it, to be saved with the next plan
 	saver       *saver

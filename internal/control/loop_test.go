@@ -16,8 +16,8 @@ import (
 	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/internal/plan"
 	"github.com/isobar-xds/isobar/internal/testhelp/bubble"
-	"github.com/isobar-xds/isobar/internal/views"
 	"github.com/isobar-xds/isobar/internal/xds"
+	"github.com/isobar-xds/isobar/internal/xds/view"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -49,7 +49,7 @@ func (p *parts) State() (*isobar.Topology, health.Table) {
 }
 func (p *parts) Changed() <-chan struct{}              { return p.changed }
 func (p *parts) Collect(time.Time) []load.StreamWindow { return nil }
-func (p *parts) Publish(*views.Set)                    {}
+func (p *parts) Publish(*view.Set)                     {}
 func (p *parts) Subscriptions() []xds.Subscription     { return nil }
 
 func (p *parts) LoadPlan() (*plan.Saved, error) { return p.stored, nil }
@@ -73,8 +73,8 @@ func (p *parts) SavePlan(s plan.Saved) error {
 	return err
 }
 
-func (p *parts) views(builder *views.Builder) func(*plan.Plan, *views.Set) *views.Set {
-	return func(next *plan.Plan, previous *views.Set) *views.Set {
+func (p *parts) views(builder *view.Builder) func(*plan.Plan, *view.Set) *view.Set {
+	return func(next *plan.Plan, previous *view.Set) *view.Set {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if p.refuse {
@@ -100,7 +100,7 @@ func start(t *testing.T, p *parts, change ...func(*control.Options)) (l *control
 	t.Helper()
 	opts := control.Options{
 		Timing:   func() control.Timing { return control.Timing{Tick: time.Second, Interval: time.Second} },
-		Topology: p, Reports: p, Clients: p, State: p, Views: p.views(views.NewBuilder(views.Options{})),
+		Topology: p, Reports: p, Clients: p, State: p, Views: p.views(view.NewBuilder(view.Options{})),
 	}
 	for _, f := range change {
 		f(&opts)

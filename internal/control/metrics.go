@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/isobar-xds/isobar"
-	"github.com/isobar-xds/isobar/internal/assign"
+	"github.com/isobar-xds/isobar/internal/assign/invariant"
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
@@ -26,9 +26,9 @@ type metrics struct {
 
 // rules are those that the check of a plan knows.
 var rules = []string{
-	assign.RuleWeights, assign.RuleUnique, assign.RuleGapless, assign.RuleNonEmpty, assign.RuleDrain, assign.RuleDrop,
-	assign.RuleUnhealthy, assign.RuleConservation, assign.RuleCeiling, assign.RuleRounding, assign.RuleEntry,
-	assign.RuleStep, assign.RuleRealised, assign.RuleForbidden,
+	invariant.RuleWeights, invariant.RuleUnique, invariant.RuleGapless, invariant.RuleNonEmpty, invariant.RuleDrain, invariant.RuleDrop,
+	invariant.RuleUnhealthy, invariant.RuleConservation, invariant.RuleCeiling, invariant.RuleRounding, invariant.RuleEntry,
+	invariant.RuleStep, invariant.RuleRealised, invariant.RuleForbidden,
 }
 
 func newMetrics(reg prometheus.Registerer, l *Loop) *metrics {

@@ -14,14 +14,14 @@ import (
 
 	"github.com/isobar-xds/isobar/internal/control"
 	"github.com/isobar-xds/isobar/internal/testhelp"
-	"github.com/isobar-xds/isobar/internal/views"
+	"github.com/isobar-xds/isobar/internal/xds/view"
 )
 
 // rulesOf reads the names of the rules from the source of package assign, so
 // that a new one can't be forgotten.
 func rulesOf(t *testing.T) []string {
 	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join("..", "assign", "check.go"), nil, 0)
+	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join("..", "assign", "invariant", "check.go"), nil, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func TestViolationsHaveSeriesFromTheStart(t *testing.T) {
 	p := newParts()
 	_, err := control.New(control.Options{
 		Timing:   func() control.Timing { return control.Timing{Tick: time.Second, Interval: time.Second} },
-		Topology: p, Reports: p, Clients: p, State: p, Views: p.views(views.NewBuilder(views.Options{})), Registerer: registry,
+		Topology: p, Reports: p, Clients: p, State: p, Views: p.views(view.NewBuilder(view.Options{})), Registerer: registry,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -11,8 +11,8 @@ import (
 	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/internal/plan"
-	"github.com/isobar-xds/isobar/internal/views"
 	"github.com/isobar-xds/isobar/internal/xds"
+	"github.com/isobar-xds/isobar/internal/xds/view"
 )
 
 // Defaults of Options.
@@ -44,7 +44,7 @@ type Reports interface {
 // Clients is the stream layer: it gets each plan's views, and tells who
 // subscribes to what.
 type Clients interface {
-	Publish(set *views.Set)
+	Publish(set *view.Set)
 	Subscriptions() []xds.Subscription
 }
 
@@ -95,7 +95,7 @@ type Options struct {
 	// Group is the group of replicas that the server belongs to; nil = it is alone.
 	Group Group
 	// Views encodes a plan; previous is nil for the first.
-	Views func(p *plan.Plan, previous *views.Set) *views.Set
+	Views func(p *plan.Plan, previous *view.Set) *view.Set
 
 	// Boot tells since when the machine is up; nil = it is not known.
 	Boot func() Boot

@@ -17,10 +17,11 @@ import (
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/fleet"
 	"github.com/isobar-xds/isobar/internal/hds"
+	"github.com/isobar-xds/isobar/internal/hds/convert"
 	"github.com/isobar-xds/isobar/internal/health"
+	"github.com/isobar-xds/isobar/internal/rpc"
 	"github.com/isobar-xds/isobar/internal/testhelp"
 	"github.com/isobar-xds/isobar/internal/testhelp/bubble"
-	"github.com/isobar-xds/isobar/internal/wire"
 )
 
 var builds = map[string]fleet.EnvoyBuild{
@@ -30,7 +31,7 @@ var builds = map[string]fleet.EnvoyBuild{
 // over serves health discovery in memory.
 func over(t *testing.T, srv interface{ Register(r grpc.ServiceRegistrar) }) (conn *grpc.ClientConn, stop func()) {
 	t.Helper()
-	g := grpc.NewServer(grpc.ForceServerCodecV2(wire.ServerCodec()))
+	g := grpc.NewServer(grpc.ForceServerCodecV2(rpc.ServerCodec()))
 	srv.Register(g)
 	return testhelp.Serve(t, g)
 }
@@ -211,7 +212,7 @@ func (s *carelessServer) Register(r grpc.ServiceRegistrar) {
 }
 
 func (s *carelessServer) StreamHealthCheck(g healthv3.HealthDiscoveryService_StreamHealthCheckServer) error {
-	var first wire.RawMessage
+	var first rpc.RawMessage
 	if err := g.RecvMsg(&first); err != nil {
 		return err
 	}
@@ -233,12 +234,12 @@ func (s *carelessServer) StreamHealthCheck(g healthv3.HealthDiscoveryService_Str
 func TestEnvoyCrashes(t *testing.T) {
 	spec := func(change func(*healthv3.ClusterHealthCheck)) *healthv3.HealthCheckSpecifier {
 		s := checked("cart").Services[0]
-		c, err := wire.ClusterHealthCheckOf(&s, []wire.ProbeTarget{{Locality: zoneA, Endpoints: s.Localities[0].Endpoints}})
+		c, err := convert.ClusterHealthCheckOf(&s, []convert.ProbeTarget{{Locality: zoneA, Endpoints: s.Localities[0].Endpoints}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		change(c)
-		return wire.HealthCheckSpecifier([]*healthv3.ClusterHealthCheck{c}, time.Second)
+		return convert.HealthCheckSpecifier([]*healthv3.ClusterHealthCheck{c}, time.Second)
 	}
 	good := func(*healthv3.ClusterHealthCheck) {}
 	check := func(change func(*corev3.HealthCheck)) []*healthv3.HealthCheckSpecifier {
@@ -264,7 +265,7 @@ func TestEnvoyCrashes(t *testing.T) {
 		"empty locality": {[]*healthv3.HealthCheckSpecifier{spec(func(c *healthv3.ClusterHealthCheck) {
 			c.GetLocalityEndpoints()[0].Endpoints = nil
 		})}, fleet.EnvoyNow, "element 0"},
-		"abrupt": {[]*healthv3.HealthCheckSpecifier{spec(good), wire.HealthCheckSpecifier(nil, time.Second)}, fleet.EnvoyNow, "running"},
+		"abrupt": {[]*healthv3.HealthCheckSpecifier{spec(good), convert.HealthCheckSpecifier(nil, time.Second)}, fleet.EnvoyNow, "running"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
@@ -291,8 +292,8 @@ func TestEnvoyCrashes(t *testing.T) {
 // The same specifier on a new stream silences builds before July 2021, and an
 // interval of 0 all of them.
 func TestEnvoyFallsSilent(t *testing.T) {
-	same := wire.HealthCheckSpecifier(nil, time.Second)
-	never := wire.HealthCheckSpecifier(nil, 0)
+	same := convert.HealthCheckSpecifier(nil, time.Second)
+	never := convert.HealthCheckSpecifier(nil, 0)
 	for name, tc := range map[string]struct {
 		spec  *healthv3.HealthCheckSpecifier
 		build fleet.EnvoyBuild

@@ -13,14 +13,14 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/isobar-xds/isobar/internal/hds"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
 )
 
 // TestWhoMayCheck: a checker that is not welcome is told why, on a stream, when
 // it polls, and when it uses the name of one that polls.
 func TestWhoMayCheck(t *testing.T) {
 	welcome := "r/a"
-	inBubble(t, hds.Options{Admit: func(_ context.Context, n wire.Node) error {
+	inBubble(t, hds.Options{Admit: func(_ context.Context, n rpc.Node) error {
 		if n.Locality.String() != welcome {
 			return status.Error(codes.PermissionDenied, "not from "+n.Locality.String())
 		}
@@ -46,7 +46,7 @@ func TestWhoMayCheck(t *testing.T) {
 		denied("report", err)
 		w := httptest.NewRecorder()
 		body := strings.NewReader(`{"health_check_request": {"node": {"id": "x", "locality": {"region": "r", "zone": "b"}}}}`)
-		h.srv.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodPost, wire.CheckerPath, body))
+		h.srv.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodPost, rpc.CheckerPath, body))
 		if w.Code != http.StatusForbidden || !strings.Contains(w.Body.String(), "not from r/b") {
 			t.Errorf("REST: %d %s", w.Code, w.Body)
 		}

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/hds/convert"
 	"github.com/isobar-xds/isobar/internal/health"
-	"github.com/isobar-xds/isobar/internal/wire"
 )
 
 // board is what a checker may report on, and its last word on each.
@@ -92,7 +92,7 @@ type outcome struct {
 }
 
 // book enters the entries of a report.
-func (b *board) book(entries []wire.HealthEntry, flat bool, now time.Time) outcome {
+func (b *board) book(entries []convert.HealthEntry, flat bool, now time.Time) outcome {
 	var o outcome
 	if flat {
 		b.bookFlat(entries, now, &o)
@@ -118,7 +118,7 @@ func (b *board) book(entries []wire.HealthEntry, flat bool, now time.Time) outco
 // bookFlat enters entries that name an address only. Where several services
 // have that address there is an entry for each, and nothing tells which is
 // which: they count if they all say the same.
-func (b *board) bookFlat(entries []wire.HealthEntry, now time.Time, o *outcome) {
+func (b *board) bookFlat(entries []convert.HealthEntry, now time.Time, o *outcome) {
 	if b.byAddress == nil {
 		b.byAddress = make(map[netip.AddrPort][]int, len(b.slots))
 		for i := range b.slots {
@@ -166,7 +166,7 @@ func (b *board) bookFlat(entries []wire.HealthEntry, now time.Time, o *outcome) 
 
 // set notes what was said of slot k, and whether it is something else than
 // before.
-func (b *board) set(k int, e *wire.HealthEntry, now time.Time, o *outcome) {
+func (b *board) set(k int, e *convert.HealthEntry, now time.Time, o *outcome) {
 	s := &b.slots[k]
 	if now.Before(s.from) {
 		o.former++

@@ -13,7 +13,7 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/hds"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/hds/convert"
 )
 
 // collected lists the addresses that reports came of, with what they say.
@@ -192,7 +192,7 @@ func TestCapabilitiesChange(t *testing.T) {
 		h.signalled()
 		again := hello("another-name", "r/b", healthv3.Capability_HTTP)
 		node := again.GetHealthCheckRequest().GetNode()
-		node.ClientFeatures = []string{wire.FeatureGRPCChecks}
+		node.ClientFeatures = []string{convert.FeatureGRPCChecks}
 		node.Metadata = metadataOf(t, map[string]any{"isobar": map[string]any{"max_endpoints": 7}})
 		c.send(again)
 		if got := clusters(c.recv()); !maps.Equal(got, map[string]int{"cart": 0, "web": 3}) {

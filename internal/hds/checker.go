@@ -10,8 +10,9 @@ import (
 	healthv3 "github.com/envoyproxy/go-control-plane/envoy/service/health/v3"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/isobar-xds/isobar/internal/hds/convert"
 	"github.com/isobar-xds/isobar/internal/health"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
 )
 
 // silentIntervals is after how many intervals without a message a checker
@@ -21,8 +22,8 @@ const silentIntervals = 3
 // checker is one connected checker. Its node, id, account, stream and perturb are
 // written before it is shared.
 type checker struct {
-	hello   wire.CheckerHello // mu guards all of it but the node
-	form    wire.Form
+	hello   convert.CheckerHello // mu guards all of it but the node
+	form    rpc.Form
 	id      string
 	perturb time.Duration // added to the interval, see perturbations
 	peer    string        // address
@@ -51,7 +52,7 @@ type checker struct {
 	waiting  bool          // there is something to tell it then
 }
 
-func newChecker(hello wire.CheckerHello, form wire.Form, peer string, now time.Time) *checker {
+func newChecker(hello convert.CheckerHello, form rpc.Form, peer string, now time.Time) *checker {
 	return &checker{
 		hello: hello, form: form, peer: peer, since: now, lastSeen: now,
 		wake: make(chan struct{}, 1), evicted: make(chan struct{}),
@@ -134,10 +135,10 @@ func (c *checker) toldClusters() map[string]*healthv3.ClusterHealthCheck {
 	defer c.desk.mu.Unlock()
 	out := make(map[string]*healthv3.ClusterHealthCheck, len(c.desk.clusters)+len(c.desk.draining))
 	for name := range c.desk.draining {
-		out[name] = wire.EmptyClusterHealthCheck(name)
+		out[name] = convert.EmptyClusterHealthCheck(name)
 	}
 	for name := range c.desk.clusters {
-		out[name] = wire.EmptyClusterHealthCheck(name)
+		out[name] = convert.EmptyClusterHealthCheck(name)
 	}
 	return out
 }
@@ -163,15 +164,15 @@ func (s *Server) prepare(c *checker, o *orders, now time.Time) (message, error) 
 	w := o.work(c.id, can)
 	s.leftOut(c, &w)
 	gone, again := c.desk.drained(w.clusters, now, o.interval)
-	spec := wire.HealthCheckSpecifier(slices.Concat(w.clusters, gone), interval)
-	if err := wire.CheckSpecifier(spec); err != nil {
+	spec := convert.HealthCheckSpecifier(slices.Concat(w.clusters, gone), interval)
+	if err := convert.CheckSpecifier(spec); err != nil {
 		return message{}, err
 	}
 	encoded, err := proto.MarshalOptions{Deterministic: true}.Marshal(spec)
 	if err != nil {
 		return message{}, fmt.Errorf("encode the specifier: %w", err)
 	}
-	told, err := wire.SpecifierIn(c.form, spec)
+	told, err := convert.SpecifierIn(c.form, spec)
 	if err != nil {
 		return message{}, err
 	}
@@ -251,7 +252,7 @@ func (s *Server) leftOut(c *checker, w *work) {
 func (s *Server) report(c *checker, r *healthv3.EndpointHealthResponse, now time.Time) error {
 	rejected := 0
 	reason := ""
-	entries, flat, err := wire.HealthEntries(r, func(x wire.HealthRejection) {
+	entries, flat, err := convert.HealthEntries(r, func(x convert.HealthRejection) {
 		rejected++
 		reason = x.Text
 		s.metrics.rejected.WithLabelValues(string(x.Code)).Inc()
@@ -272,7 +273,7 @@ func (s *Server) report(c *checker, r *healthv3.EndpointHealthResponse, now time
 	s.metrics.former.Add(float64(o.former))
 	s.metrics.rejected.WithLabelValues(rejectForeign).Add(float64(o.foreign))
 	s.metrics.rejected.WithLabelValues(rejectAmbiguous).Add(float64(o.ambiguous))
-	s.metrics.rejected.WithLabelValues(string(wire.RejectMetadata)).Add(float64(o.crowded))
+	s.metrics.rejected.WithLabelValues(string(convert.RejectMetadata)).Add(float64(o.crowded))
 	if o.changed {
 		s.signal()
 	}
@@ -286,7 +287,7 @@ func (s *Server) report(c *checker, r *healthv3.EndpointHealthResponse, now time
 }
 
 // book enters a report.
-func (c *checker) book(entries []wire.HealthEntry, flat bool, now time.Time) outcome {
+func (c *checker) book(entries []convert.HealthEntry, flat bool, now time.Time) outcome {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.seen(now)

@@ -12,7 +12,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/hds/convert"
+	"github.com/isobar-xds/isobar/internal/rpc"
 )
 
 // CheckerHeader names the header by which a checker that polls says who it is
@@ -25,12 +26,12 @@ const CheckerHeader = "Isobar-Checker"
 // fetchOne serves checkers that poll over gRPC. A request enters the checker, or
 // keeps it; for a report see [CheckerHeader]. The answer to both is what the
 // checker shall probe now.
-func (s *Server) fetchOne(ctx context.Context, in *healthv3.HealthCheckRequestOrEndpointHealthResponse, form wire.Form) (proto.Message, error) {
+func (s *Server) fetchOne(ctx context.Context, in *healthv3.HealthCheckRequestOrEndpointHealthResponse, form rpc.Form) (proto.Message, error) {
 	id := ""
 	if v := metadata.ValueFromIncomingContext(ctx, CheckerHeader); len(v) > 0 {
 		id = v[0]
 	}
-	out, err := s.fetch(ctx, wire.HealthMessageOf(in), form, id, wire.PeerAddress(ctx), time.Now())
+	out, err := s.fetch(ctx, convert.HealthMessageOf(in), form, id, rpc.PeerAddress(ctx), time.Now())
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +46,7 @@ type fetched struct {
 
 // fetch serves one message of a checker that polls; the errors are statuses. A
 // request says what form its checker speaks, a report is of that form.
-func (s *Server) fetch(ctx context.Context, m wire.HealthMessage, form wire.Form, id, address string, now time.Time) (fetched, error) {
+func (s *Server) fetch(ctx context.Context, m convert.HealthMessage, form rpc.Form, id, address string, now time.Time) (fetched, error) {
 	select {
 	case <-s.stopped:
 		return fetched{}, s.refuse(refusedStopped, codes.Unavailable, "the server is going away")
@@ -81,8 +82,8 @@ func (s *Server) fetch(ctx context.Context, m wire.HealthMessage, form wire.Form
 }
 
 // poll enters a checker that polls, or finds it.
-func (s *Server) poll(ctx context.Context, m wire.HealthMessage, form wire.Form, address string, now time.Time) (*checker, error) {
-	hello, err := wire.CheckerFrom(m.Request, form)
+func (s *Server) poll(ctx context.Context, m convert.HealthMessage, form rpc.Form, address string, now time.Time) (*checker, error) {
+	hello, err := convert.CheckerFrom(m.Request, form)
 	hello = hello.Bounded(s.opts.EnvoyEndpoints)
 	if err != nil {
 		return nil, s.refuse(refusedMessage, codes.InvalidArgument, err.Error())
@@ -165,7 +166,7 @@ func (s *Server) origin(ctx context.Context, address string) string {
 
 // polling finds the live checker that polls under a node id and locality, in a
 // form: one that comes back speaking another is a new one.
-func (n *names) polling(hello *wire.CheckerHello, form wire.Form) *checker {
+func (n *names) polling(hello *convert.CheckerHello, form rpc.Form) *checker {
 	f := n.families[hello.Node.ID]
 	if f == nil {
 		return nil

@@ -18,7 +18,7 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/hds"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
 )
 
 // A checker that polls over gRPC: it asks, is told its name, and reports.
@@ -155,9 +155,9 @@ func TestREST(t *testing.T) {
 	top := topology(service("cart", 1, check))
 	srv.Designate(top, all(top, "rest-1"))
 	mux := http.NewServeMux()
-	mux.Handle("POST "+wire.CheckerPath, srv.Handler())
+	mux.Handle("POST "+rpc.CheckerPath, srv.Handler())
 	post := func(id, body string) (int, string, string) {
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, wire.CheckerPath, strings.NewReader(body))
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, rpc.CheckerPath, strings.NewReader(body))
 		if id != "" {
 			r.Header.Set(hds.CheckerHeader, id)
 		}
@@ -215,7 +215,7 @@ func TestREST(t *testing.T) {
 		}
 	}
 	w := httptest.NewRecorder()
-	srv.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, wire.CheckerPath, nil))
+	srv.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, rpc.CheckerPath, nil))
 	if w.Code != http.StatusMethodNotAllowed {
 		t.Errorf("GET: %d", w.Code)
 	}

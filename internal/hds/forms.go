@@ -7,7 +7,7 @@ import (
 	healthv3 "github.com/envoyproxy/go-control-plane/envoy/service/health/v3"
 	"google.golang.org/grpc"
 
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
 )
 
 // service2017 is the name of the service in the form of 2017. Its messages are
@@ -20,18 +20,18 @@ const (
 )
 
 // Register makes r serve health discovery in all its forms. The gRPC server
-// must have been made with [wire.ServerCodec]: the first message of old
+// must have been made with [rpc.ServerCodec]: the first message of old
 // checkers can be read from its bytes only.
 func (s *Server) Register(r grpc.ServiceRegistrar) {
 	of2017 := discoveryv2.HealthDiscoveryService_ServiceDesc
 	of2017.ServiceName = service2017
 	for _, d := range []struct {
 		service grpc.ServiceDesc
-		form    wire.Form
+		form    rpc.Form
 	}{
-		{healthv3.HealthDiscoveryService_ServiceDesc, wire.V3},
-		{discoveryv2.HealthDiscoveryService_ServiceDesc, wire.V2},
-		{of2017, wire.V2017},
+		{healthv3.HealthDiscoveryService_ServiceDesc, rpc.V3},
+		{discoveryv2.HealthDiscoveryService_ServiceDesc, rpc.V2},
+		{of2017, rpc.V2017},
 	} {
 		d.service.HandlerType = (*any)(nil)
 		d.service.Streams = []grpc.StreamDesc{{
@@ -47,7 +47,7 @@ func (s *Server) Register(r grpc.ServiceRegistrar) {
 
 // fetcher serves single requests. All forms are read with the types of v3:
 // some Envoys report in a way of v3 on services of v2.
-func (s *Server) fetcher(name string, form wire.Form) grpc.MethodHandler {
+func (s *Server) fetcher(name string, form rpc.Form) grpc.MethodHandler {
 	return func(_ any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
 		in := &healthv3.HealthCheckRequestOrEndpointHealthResponse{}
 		if err := decode(in); err != nil {

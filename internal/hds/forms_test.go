@@ -18,7 +18,7 @@ import (
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/fleet/client2017"
 	"github.com/isobar-xds/isobar/internal/hds"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
 )
 
 func (h *harness) client2017(id string) *client2017.Client {
@@ -155,11 +155,11 @@ func TestRESTForms(t *testing.T) {
 		report := `{"endpoint_health_response": {"endpoints_health": [{"endpoint":
 			{"address": {"socket_address": {"address": "10.0.1.1", "port_value": 80}}}, "health_status": "HEALTHY"}]}}`
 		for _, tc := range []struct{ id, path, request, form string }{
-			{"a", wire.CheckerPath, `{"health_check_request": {` + node("a") + `, "capability": {"health_check_protocols": ["REDIS"]}}}`, "v3"},
-			{"b", wire.CheckerPathV2, `{"healthCheckRequest": {` + node("b") + `, "capability": {"healthCheckProtocols": ["REDIS"]}}}`, "v2"},
-			{"c", wire.CheckerPathV2, `{"health_check_request": {` + node("c") + `, "capability": {"health_check_protocol": ["REDIS"]}}}`, "2017"},
-			{"d", wire.CheckerPathV2, `{"healthCheckRequest": {` + node("d") + `, "capability": {"healthCheckProtocol": [2]}}}`, "2017"},
-			{"e", wire.CheckerPathV2, `{` + node("e") + `, "capability": {"health_check_protocol": ["REDIS"]}}`, "2017"},
+			{"a", rpc.CheckerPath, `{"health_check_request": {` + node("a") + `, "capability": {"health_check_protocols": ["REDIS"]}}}`, "v3"},
+			{"b", rpc.CheckerPathV2, `{"healthCheckRequest": {` + node("b") + `, "capability": {"healthCheckProtocols": ["REDIS"]}}}`, "v2"},
+			{"c", rpc.CheckerPathV2, `{"health_check_request": {` + node("c") + `, "capability": {"health_check_protocol": ["REDIS"]}}}`, "2017"},
+			{"d", rpc.CheckerPathV2, `{"healthCheckRequest": {` + node("d") + `, "capability": {"healthCheckProtocol": [2]}}}`, "2017"},
+			{"e", rpc.CheckerPathV2, `{` + node("e") + `, "capability": {"health_check_protocol": ["REDIS"]}}`, "2017"},
 		} {
 			_, id := post(tc.path, "", tc.request)
 			h.srv.Designate(top, all(top, id))

@@ -19,10 +19,11 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/hds"
+	"github.com/isobar-xds/isobar/internal/hds/convert"
 	"github.com/isobar-xds/isobar/internal/health"
+	"github.com/isobar-xds/isobar/internal/rpc"
 	"github.com/isobar-xds/isobar/internal/testhelp"
 	"github.com/isobar-xds/isobar/internal/testhelp/bubble"
-	"github.com/isobar-xds/isobar/internal/wire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -39,7 +40,7 @@ func inBubble(t *testing.T, opts hds.Options, test func(h *harness)) {
 	t.Helper()
 	bubble.Test(t, func(t *testing.T) {
 		srv := hds.New(opts)
-		g := grpc.NewServer(grpc.ForceServerCodecV2(wire.ServerCodec()))
+		g := grpc.NewServer(grpc.ForceServerCodecV2(rpc.ServerCodec()))
 		srv.Register(g)
 		conn, stop := testhelp.Serve(t, g)
 		test(&harness{t: t, srv: srv, conn: conn})
@@ -178,7 +179,7 @@ func (c *client) recv() *healthv3.HealthCheckSpecifier {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	if err := wire.CheckSpecifier(m); err != nil {
+	if err := convert.CheckSpecifier(m); err != nil {
 		c.t.Errorf("a specifier that breaks the rules: %v", err)
 	}
 	return m

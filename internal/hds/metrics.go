@@ -3,7 +3,7 @@ package hds
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/hds/convert"
 )
 
 type metrics struct {
@@ -56,7 +56,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			"Streams that checkers ended within 10 s of being told something new, without a report: their processes may have ended."),
 		refused: vec("refused_streams_total", "Streams refused or ended by the server, by reason.", "reason"),
 	}
-	for _, c := range wire.HealthRejectCodes() {
+	for _, c := range convert.HealthRejectCodes() {
 		m.rejected.WithLabelValues(string(c))
 	}
 	for v, labels := range map[*prometheus.CounterVec][]string{

@@ -9,8 +9,8 @@ import (
 	healthv3 "github.com/envoyproxy/go-control-plane/envoy/service/health/v3"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/hds/convert"
 	"github.com/isobar-xds/isobar/internal/health"
-	"github.com/isobar-xds/isobar/internal/wire"
 )
 
 // orders is what all checkers shall probe: one call of Designate.
@@ -171,13 +171,13 @@ func (s *site) cluster(keys []health.Key, can health.Protocols) (c *healthv3.Clu
 	if len(slots) == 0 {
 		return nil, nil, unfit, nil
 	}
-	c, err = wire.ClusterHealthCheckOf(s.service, targets)
+	c, err = convert.ClusterHealthCheckOf(s.service, targets)
 	return c, slots, unfit, err
 }
 
 // pick gathers the endpoints that a checker can probe by locality, in the order
 // of the topology, and tells whether it had to leave others out.
-func (s *site) pick(keys []health.Key, can health.Protocols) (targets []wire.ProbeTarget, slots []slot, unfit bool) {
+func (s *site) pick(keys []health.Key, can health.Protocols) (targets []convert.ProbeTarget, slots []slot, unfit bool) {
 	chosen := make([][]bool, len(s.service.Localities))
 	for _, k := range keys {
 		p, ok := s.places[k.Address]
@@ -191,7 +191,7 @@ func (s *site) pick(keys []health.Key, can health.Protocols) (targets []wire.Pro
 	}
 	for i, picked := range chosen {
 		l := &s.service.Localities[i]
-		t := wire.ProbeTarget{Locality: l.Locality}
+		t := convert.ProbeTarget{Locality: l.Locality}
 		for j := range picked {
 			e := &l.Endpoints[j]
 			if !picked[j] || e.Check != nil && e.Check.Disabled {

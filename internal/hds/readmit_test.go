@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/isobar-xds/isobar/internal/hds"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
 )
 
 // TestWhoMayStillCheck: streams are asked about again, also the one that was
@@ -22,7 +22,7 @@ func TestWhoMayStillCheck(t *testing.T) {
 	var banned, during atomic.Value
 	banned.Store("")
 	during.Store(func() {})
-	inBubble(t, hds.Options{Admit: func(_ context.Context, n wire.Node) error {
+	inBubble(t, hds.Options{Admit: func(_ context.Context, n rpc.Node) error {
 		if n.Locality.String() == banned.Load() {
 			return status.Error(codes.PermissionDenied, "not from "+n.Locality.String()+" any more")
 		}

@@ -4,11 +4,13 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/hds/convert"
+	"github.com/isobar-xds/isobar/internal/rpc"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
-// Handler serves health discovery over HTTP: POST to [wire.CheckerPath] or
-// [wire.CheckerPathV2] with a HealthCheckRequestOrEndpointHealthResponse in JSON, in either spelling
+// Handler serves health discovery over HTTP: POST to [rpc.CheckerPath] or
+// [rpc.CheckerPathV2] with a HealthCheckRequestOrEndpointHealthResponse in JSON, in either spelling
 // of the field names; a HealthCheckRequest alone is taken, too. The answer is a
 // HealthCheckSpecifier in JSON with the field names of the proto files. A
 // request with the names of 2017 gets an answer with those. See [CheckerHeader]
@@ -20,26 +22,26 @@ func (s *Server) Handler() http.Handler {
 			http.Error(w, "POST only", http.StatusMethodNotAllowed)
 			return
 		}
-		body, code, err := wire.ReadPoll(w, r)
+		body, code, err := rpc.ReadPoll(w, r)
 		if err != nil {
 			http.Error(w, err.Error(), code)
 			return
 		}
-		form := wire.V3
-		if r.URL.Path == wire.CheckerPathV2 {
-			form = wire.V2
+		form := rpc.V3
+		if r.URL.Path == rpc.CheckerPathV2 {
+			form = rpc.V2
 		}
-		m, form, err := wire.HealthMessageFromJSON(body, form)
+		m, form, err := convert.HealthMessageFromJSON(body, form)
 		if err != nil {
-			http.Error(w, "not a HealthCheckRequestOrEndpointHealthResponse in JSON: "+wire.Complaint(err), http.StatusBadRequest)
+			http.Error(w, "not a HealthCheckRequestOrEndpointHealthResponse in JSON: "+resource.Complaint(err), http.StatusBadRequest)
 			return
 		}
 		got, err := s.fetch(r.Context(), m, form, r.Header.Get(CheckerHeader), r.RemoteAddr, time.Now())
 		if err != nil {
-			wire.HTTPRefusal(w, err)
+			rpc.HTTPRefusal(w, err)
 			return
 		}
-		out, err := wire.SpecifierJSON(got.checker.form, got.specifier)
+		out, err := convert.SpecifierJSON(got.checker.form, got.specifier)
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return

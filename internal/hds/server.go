@@ -14,7 +14,7 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/health"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
 )
 
 // Defaults and bounds of Options.
@@ -38,7 +38,7 @@ type Options struct {
 	// Admit is asked for each stream, by Readmit once more, and for each request of
 	// a checker that polls, with its context and the checker's node; an error, which should be a gRPC
 	// status, refuses it. nil = every node is welcome.
-	Admit func(context.Context, wire.Node) error
+	Admit func(context.Context, rpc.Node) error
 	// Account says under what a checker counts, by the context of its stream or
 	// request: no account holds more than half of MaxStreams. "" = it is not
 	// counted. nil = none is.
@@ -66,8 +66,8 @@ type Options struct {
 type Server struct {
 	opts    Options
 	log     *slog.Logger
-	limit   wire.LogLimit
-	defects wire.Defects
+	limit   rpc.LogLimit
+	defects rpc.Defects
 	metrics *metrics
 
 	mu      sync.Mutex

@@ -10,14 +10,15 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/hds/convert"
+	"github.com/isobar-xds/isobar/internal/rpc"
 )
 
 // stream is one open stream.
 type stream struct {
 	server *Server
 	grpc   grpc.ServerStream
-	form   wire.Form
+	form   rpc.Form
 	peer   string
 	opened time.Time
 	// checker is set before ready is closed.
@@ -30,8 +31,8 @@ type stream struct {
 // stream serves one stream: one goroutine reads and books, this one
 // tells the checker what to probe. A checker that takes its time to read
 // delays nobody else: when it is ready it gets the newest state.
-func (s *Server) stream(g grpc.ServerStream, form wire.Form) error {
-	st := &stream{server: s, grpc: g, form: form, peer: wire.PeerAddress(g.Context()), opened: time.Now(), ready: make(chan struct{}), denied: make(chan error, 1)}
+func (s *Server) stream(g grpc.ServerStream, form rpc.Form) error {
+	st := &stream{server: s, grpc: g, form: form, peer: rpc.PeerAddress(g.Context()), opened: time.Now(), ready: make(chan struct{}), denied: make(chan error, 1)}
 	ended := make(chan error, 1)
 	go func() { ended <- st.guarded() }() // ends with the handler: RecvMsg fails then
 	defer st.leave()                      // also when serve fails by a defect, which the gRPC server catches
@@ -152,7 +153,7 @@ func (t *teller) tell(anyway bool) error {
 func (st *stream) read() error {
 	s := st.server
 	for first := true; ; first = false {
-		var raw wire.RawMessage
+		var raw rpc.RawMessage
 		if err := st.grpc.RecvMsg(&raw); err != nil {
 			if errors.Is(err, io.EOF) {
 				return nil
@@ -182,11 +183,11 @@ func (st *stream) read() error {
 // introduce reads the first message, which says who the checker is.
 func (st *stream) introduce(data []byte, now time.Time) error {
 	s := st.server
-	m, err := wire.FirstHealthMessage(data)
+	m, err := convert.FirstHealthMessage(data)
 	if err != nil {
 		return err
 	}
-	hello, err := wire.CheckerFrom(m.Request, st.form)
+	hello, err := convert.CheckerFrom(m.Request, st.form)
 	hello = hello.Bounded(st.server.opts.EnvoyEndpoints)
 	if err != nil {
 		return err
@@ -223,7 +224,7 @@ func (st *stream) enter(c *checker, now time.Time) error {
 
 // book reads a later message.
 func (st *stream) book(data []byte, now time.Time) error {
-	m, err := wire.LaterHealthMessage(data)
+	m, err := convert.LaterHealthMessage(data)
 	if err != nil {
 		return err
 	}
@@ -275,7 +276,7 @@ func (s *Server) account(ctx context.Context) string {
 }
 
 // allowed asks whether a checker may be what it says it is.
-func (s *Server) allowed(ctx context.Context, n wire.Node) error {
+func (s *Server) allowed(ctx context.Context, n rpc.Node) error {
 	if s.opts.Admit == nil {
 		return nil
 	}

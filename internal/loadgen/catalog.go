@@ -12,7 +12,7 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/dataplane"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
 // maxCatalog bounds the assignments that are remembered.
@@ -90,10 +90,10 @@ func judge(encoded []byte, name string) (dataplane.Cluster, error) {
 	if err := proto.Unmarshal(encoded, &m); err != nil {
 		return dataplane.Cluster{}, err
 	}
-	if err := wire.CheckAssignment(&m, name); err != nil {
+	if err := resource.CheckAssignment(&m, name); err != nil {
 		return dataplane.Cluster{}, err
 	}
-	return wire.ClusterFrom(&m)
+	return resource.ClusterFrom(&m)
 }
 
 // predict fills in what Envoy would do.

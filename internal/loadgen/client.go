@@ -20,7 +20,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/isobar-xds/isobar"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
 const (
@@ -74,14 +75,14 @@ type subscription struct {
 // subscriptions are those of a client of these services.
 func subscriptions(names []string, on Streams) []subscription {
 	if on == SharedADS {
-		return []subscription{{adsMethod, requestFor(names, wire.ClusterURL), requestFor(names, wire.EndpointsURL)}}
+		return []subscription{{adsMethod, requestFor(names, resource.ClusterURL), requestFor(names, resource.EndpointsURL)}}
 	}
 	out := make([]subscription, len(names))
 	for i := range names {
 		one := names[i : i+1]
-		out[i] = subscription{method: edsMethod, endpoints: requestFor(one, wire.EndpointsURL)}
+		out[i] = subscription{method: edsMethod, endpoints: requestFor(one, resource.EndpointsURL)}
 		if on == EachADS {
-			out[i].method, out[i].clusters = adsMethod, requestFor(one, wire.ClusterURL)
+			out[i].method, out[i].clusters = adsMethod, requestFor(one, resource.ClusterURL)
 		}
 	}
 	return out
@@ -172,7 +173,7 @@ func send(s grpc.ClientStream, pieces ...[]byte) error {
 	err := s.SendMsg(frame(pieces...))
 	// Of a stream that has ended, sending only says io.EOF, and receiving says why.
 	for errors.Is(err, io.EOF) {
-		if why := s.RecvMsg(&wire.RawMessage{}); why != nil {
+		if why := s.RecvMsg(&rpc.RawMessage{}); why != nil {
 			return why
 		}
 	}
@@ -180,8 +181,8 @@ func send(s grpc.ClientStream, pieces ...[]byte) error {
 }
 
 // frame is a message that is encoded already.
-func frame(pieces ...[]byte) *wire.Frame {
-	f := &wire.Frame{Pieces: make(mem.BufferSlice, len(pieces))}
+func frame(pieces ...[]byte) *rpc.Frame {
+	f := &rpc.Frame{Pieces: make(mem.BufferSlice, len(pieces))}
 	for i, p := range pieces {
 		f.Pieces[i] = mem.SliceBuffer(p)
 	}
@@ -209,7 +210,7 @@ func (c *client) discovery(ctx context.Context, conn *grpc.ClientConn, on *subsc
 		}
 		var reply [][]byte
 		switch r.url {
-		case wire.ClusterURL:
+		case resource.ClusterURL:
 			if !d.clusters {
 				d.clusters = true
 				if err := send(s, on.endpoints); err != nil {
@@ -217,7 +218,7 @@ func (c *client) discovery(ctx context.Context, conn *grpc.ClientConn, on *subsc
 				}
 			}
 			reply = answer(r.version, r.nonce, on.clusters, nil)
-		case wire.EndpointsURL:
+		case resource.EndpointsURL:
 			reply = c.took(&r, &d, began)
 		default:
 			continue

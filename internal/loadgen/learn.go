@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/isobar-xds/isobar"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
 // Bounds of what is asked before the clients begin.
@@ -94,7 +94,7 @@ func (r *run) ask(ctx context.Context) error {
 
 // askServices lists all clusters.
 func (r *run) askServices(s grpc.ClientStream, node []byte) ([]string, error) {
-	m, err := r.request(s, first(node, requestFor(nil, wire.ClusterURL)))
+	m, err := r.request(s, first(node, requestFor(nil, resource.ClusterURL)))
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +107,7 @@ func (r *run) askServices(s grpc.ClientStream, node []byte) ([]string, error) {
 
 // askLocalities lists where the first services have endpoints.
 func (r *run) askLocalities(s grpc.ClientStream, node []byte) ([]isobar.Locality, error) {
-	sub := requestFor(r.opts.Services[:min(learnFrom, len(r.opts.Services))], wire.EndpointsURL)
+	sub := requestFor(r.opts.Services[:min(learnFrom, len(r.opts.Services))], resource.EndpointsURL)
 	if node != nil {
 		sub = first(node, sub)
 	}

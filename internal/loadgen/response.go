@@ -5,7 +5,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
 // Fields of requests and responses of the discovery service, in v3.
@@ -38,7 +38,7 @@ type response struct {
 	assignments         []*assignment // shared by all clients
 }
 
-// ReadMessage implements [wire.Reader].
+// ReadMessage implements [rpc.Reader].
 func (r *response) ReadMessage(encoded []byte) error {
 	r.size = len(encoded)
 	return eachBytes(encoded, func(field protowire.Number, v []byte) error {
@@ -74,13 +74,13 @@ func (r *response) resource(encoded []byte) error {
 		return err
 	}
 	switch string(url) {
-	case wire.ClusterURL:
+	case resource.ClusterURL:
 		name, err := firstString(value, fieldClusterName)
 		if err != nil {
 			return err
 		}
 		r.clusters = append(r.clusters, name)
-	case wire.EndpointsURL:
+	case resource.EndpointsURL:
 		a, err := r.catalog.assignment(value)
 		if err != nil {
 			return err

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
 )
 
 // run is one run of all clients.
@@ -179,7 +179,7 @@ func (r *run) dial(i int) (*grpc.ClientConn, error) {
 			return from.DialContext(ctx, "tcp", target)
 		}),
 		grpc.WithTransportCredentials(r.opts.Credentials), grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(),
-		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(wire.ServerCodec()), grpc.MaxCallRecvMsgSize(maxResponse)),
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rpc.ServerCodec()), grpc.MaxCallRecvMsgSize(maxResponse)),
 		// Clients wait between attempts themselves.
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: retryDelay / 2, Multiplier: 1, Jitter: 0.2, MaxDelay: retryDelay / 2},

@@ -12,7 +12,7 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/lrs"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
 )
 
 // TestWhoMayReport: a node that is not welcome is told why, and reports count
@@ -20,7 +20,7 @@ import (
 func TestWhoMayReport(t *testing.T) {
 	inBubble(t, lrs.Options{
 		Services: names("cart", "checkout"),
-		Admit: func(_ context.Context, n wire.Node) error {
+		Admit: func(_ context.Context, n rpc.Node) error {
 			if n.Cluster != "frontend" {
 				return status.Error(codes.PermissionDenied, "not you: "+n.Cluster)
 			}

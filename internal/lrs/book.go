@@ -5,19 +5,20 @@ import (
 	"time"
 
 	"github.com/isobar-xds/isobar/internal/load"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/lrs/reader"
+	"github.com/isobar-xds/isobar/internal/rpc"
 )
 
 // booking books one report. Whichever stream has one next uses it again, so
 // that a report costs no memory but that of its room.
 type booking struct {
 	stream   *stream
-	options  wire.ReportOptions
+	options  reader.ReportOptions
 	rejected uint64 // entries
 	reason   string // of the newest rejection
 
 	may    func(service string) bool // the methods of this booking, bound once
-	reject func(wire.Rejection)
+	reject func(reader.Rejection)
 	stray  func(cluster []byte)
 }
 
@@ -34,7 +35,7 @@ func (p *bookings) take() *booking {
 }
 
 func (p *bookings) put(b *booking) {
-	b.stream, b.options, b.rejected, b.reason = nil, wire.ReportOptions{}, 0, ""
+	b.stream, b.options, b.rejected, b.reason = nil, reader.ReportOptions{}, 0, ""
 	p.free.Put(b)
 }
 
@@ -46,7 +47,7 @@ func (st *stream) book(encoded []byte, now time.Time) error {
 	want := s.wanted().settings
 	room := s.rooms.take()
 	b.stream = st
-	b.options = wire.ReportOptions{
+	b.options = reader.ReportOptions{
 		Agent: st.node.Agent, Arrived: now, Room: &room.report, Reject: b.reject, Unknown: b.stray,
 		Endpoints: want.granularity, // who sends them unasked gains nothing by it
 	}
@@ -74,7 +75,7 @@ func (st *stream) book(encoded []byte, now time.Time) error {
 }
 
 // refuse takes note of an entry that was left out.
-func (b *booking) refuse(x wire.Rejection) {
+func (b *booking) refuse(x reader.Rejection) {
 	b.rejected++
 	b.reason = x.Service + ": " + x.Text
 	b.stream.server.metrics.rejected.WithLabelValues(string(x.Code)).Inc()
@@ -95,7 +96,7 @@ func (b *booking) mayReport(service string) bool {
 func (st *stream) append(r load.Report, room *room, rejected uint64, reason string) bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if st.form == wire.V2017 {
+	if st.form == rpc.V2017 {
 		st.clock.measure(&r, st.interval)
 	}
 	st.last = r.Arrived

@@ -21,7 +21,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/fleet/client2017"
 	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/internal/lrs"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
 )
 
 // client2017 opens a stream of a client of that time.
@@ -75,7 +75,7 @@ func TestV2(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		hello := &corev2.Node{Id: "old-1", ClientFeatures: []string{wire.FeatureSendAllClusters}}
+		hello := &corev2.Node{Id: "old-1", ClientFeatures: []string{rpc.FeatureSendAllClusters}}
 		if err := c.Send(&loadstatsv2.LoadStatsRequest{Node: hello}); err != nil {
 			t.Fatal(err)
 		}
@@ -95,7 +95,7 @@ func TestV2(t *testing.T) {
 		if len(w) != 1 || len(w[0].Reports) != 1 || w[0].Reports[0].Services[0].Interval != 4*time.Second {
 			t.Errorf("windows %+v, want a report over 4 s", w)
 		}
-		if got := h.srv.Clients(); len(got) != 1 || got[0].Form != wire.V2 {
+		if got := h.srv.Clients(); len(got) != 1 || got[0].Form != rpc.V2 {
 			t.Errorf("clients %+v, want one that speaks v2", got)
 		}
 	})
@@ -148,7 +148,7 @@ func Test2017IsAskedForClusters(t *testing.T) {
 				t.Errorf("%s: the client was told %v, want %v", step.name, got, want)
 			}
 		}
-		if got := h.srv.Clients(); len(got) != 1 || got[0].Form != wire.V2017 {
+		if got := h.srv.Clients(); len(got) != 1 || got[0].Form != rpc.V2017 {
 			t.Errorf("clients %+v, want one of 2017", got)
 		}
 	})

@@ -21,8 +21,9 @@ import (
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/internal/lrs"
+	"github.com/isobar-xds/isobar/internal/rpc"
 	"github.com/isobar-xds/isobar/internal/testhelp"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
 // fixedADS answers every request with the resources of its type.
@@ -80,15 +81,15 @@ func (s *fixedADS) set(t *testing.T, m proto.Message, err error) {
 func manage(t *testing.T, srv *lrs.Server, svc *isobar.Service, a *isobar.Assignment) string {
 	t.Helper()
 	ads := &fixedADS{resources: map[string]*anypb.Any{}}
-	cluster, err := wire.ClusterOf(svc)
+	cluster, err := resource.ClusterOf(svc)
 	ads.set(t, cluster, err)
-	listener, err := wire.ListenerOf(svc)
+	listener, err := resource.ListenerOf(svc)
 	ads.set(t, listener, err)
-	route, err := wire.RouteOf(svc)
+	route, err := resource.RouteOf(svc)
 	ads.set(t, route, err)
-	endpoints, err := wire.Assignment(a)
+	endpoints, err := resource.Assignment(a)
 	ads.set(t, endpoints, err)
-	g := grpc.NewServer(grpc.ForceServerCodecV2(wire.ServerCodec()))
+	g := grpc.NewServer(grpc.ForceServerCodecV2(rpc.ServerCodec()))
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, ads)
 	srv.Register(g)
 	return testhelp.Loopback(t, g)

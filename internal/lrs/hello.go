@@ -7,7 +7,7 @@ import (
 	loadstatsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
 	"google.golang.org/grpc/codes"
 
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
 )
 
 // grpcGo is the user agent that reads only the first response of a stream.
@@ -16,7 +16,7 @@ const grpcGo = "grpc go"
 // greet takes the first message and tells whether it holds statistics.
 func (m *message) greet(encoded []byte) (statistics bool, err error) {
 	var hello loadstatsv3.LoadStatsRequest
-	if err := wire.Decode(encoded, &hello); err != nil {
+	if err := rpc.Decode(encoded, &hello); err != nil {
 		return false, err
 	}
 	if m.refused = m.stream.server.enter(m.stream, &hello); m.refused != nil {
@@ -50,7 +50,7 @@ func (st *stream) introduce(m *loadstatsv3.LoadStatsRequest) error {
 	if m.GetNode() == nil {
 		return errNoNode
 	}
-	n, err := wire.NodeFrom(m.GetNode())
+	n, err := rpc.NodeFrom(m.GetNode())
 	if err != nil {
 		return err
 	}

@@ -18,8 +18,8 @@ import (
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/internal/lrs"
+	"github.com/isobar-xds/isobar/internal/rpc"
 	"github.com/isobar-xds/isobar/internal/testhelp"
-	"github.com/isobar-xds/isobar/internal/wire"
 )
 
 func every(d time.Duration) func() time.Duration { return func() time.Duration { return d } }
@@ -82,18 +82,18 @@ func TestFirstResponse(t *testing.T) {
 	}{
 		{
 			"all clusters where that is understood", lrs.Options{Services: names("b", "a"), Interval: every(2 * time.Second)},
-			"gRPC Go", []string{wire.FeatureSendAllClusters}, &loadstatsv3.LoadStatsResponse{SendAllClusters: true}, 2 * time.Second,
+			"gRPC Go", []string{rpc.FeatureSendAllClusters}, &loadstatsv3.LoadStatsResponse{SendAllClusters: true}, 2 * time.Second,
 		},
 		{
 			"else the names", lrs.Options{Services: names("b", "a", "b")}, "envoy", nil,
 			&loadstatsv3.LoadStatsResponse{Clusters: []string{"a", "b"}}, lrs.DefaultInterval,
 		},
 		{
-			"never below a second", lrs.Options{Interval: every(0)}, "envoy", []string{wire.FeatureSendAllClusters},
+			"never below a second", lrs.Options{Interval: every(0)}, "envoy", []string{rpc.FeatureSendAllClusters},
 			&loadstatsv3.LoadStatsResponse{SendAllClusters: true}, time.Second,
 		},
 		{
-			"by endpoint", lrs.Options{EndpointGranularity: true}, "envoy", []string{wire.FeatureSendAllClusters},
+			"by endpoint", lrs.Options{EndpointGranularity: true}, "envoy", []string{rpc.FeatureSendAllClusters},
 			&loadstatsv3.LoadStatsResponse{SendAllClusters: true, ReportEndpointGranularity: true}, lrs.DefaultInterval,
 		},
 	} {
@@ -141,13 +141,13 @@ func TestChangedConfiguration(t *testing.T) {
 		says     codes.Code    // OK = a response, Canceled = nothing
 	}{
 		{"Envoy is told of a new service", "envoy", nil, 5 * time.Second, []string{"a", "b"}, codes.OK},
-		{"Envoy is told of a new interval", "envoy", []string{wire.FeatureSendAllClusters}, 9 * time.Second, []string{"a"}, codes.OK},
-		{"C-core too", "gRPC C-core 1.51", []string{wire.FeatureSendAllClusters}, 9 * time.Second, []string{"a"}, codes.OK},
-		{"who reports all needs no list", "envoy", []string{wire.FeatureSendAllClusters}, 5 * time.Second, []string{"a", "b"}, codes.Canceled},
-		{"grpc-go has to come back for an interval", "gRPC Go", []string{wire.FeatureSendAllClusters}, 9 * time.Second, []string{"a"}, codes.Unavailable},
+		{"Envoy is told of a new interval", "envoy", []string{rpc.FeatureSendAllClusters}, 9 * time.Second, []string{"a"}, codes.OK},
+		{"C-core too", "gRPC C-core 1.51", []string{rpc.FeatureSendAllClusters}, 9 * time.Second, []string{"a"}, codes.OK},
+		{"who reports all needs no list", "envoy", []string{rpc.FeatureSendAllClusters}, 5 * time.Second, []string{"a", "b"}, codes.Canceled},
+		{"grpc-go has to come back for an interval", "gRPC Go", []string{rpc.FeatureSendAllClusters}, 9 * time.Second, []string{"a"}, codes.Unavailable},
 		{"grpc-go has to come back for a service", "gRPC Go", nil, 5 * time.Second, []string{"a", "b"}, codes.Unavailable},
 		{"but not to lose one", "gRPC Go", nil, 5 * time.Second, nil, codes.Canceled},
-		{"nor when it reports all", "gRPC Go", []string{wire.FeatureSendAllClusters}, 5 * time.Second, []string{"a", "b"}, codes.Canceled},
+		{"nor when it reports all", "gRPC Go", []string{rpc.FeatureSendAllClusters}, 5 * time.Second, []string{"a", "b"}, codes.Canceled},
 		{"nothing changed", "envoy", nil, 5 * time.Second, []string{"a"}, codes.Canceled},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

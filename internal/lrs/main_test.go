@@ -16,9 +16,9 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/isobar-xds/isobar/internal/lrs"
+	"github.com/isobar-xds/isobar/internal/rpc"
 	"github.com/isobar-xds/isobar/internal/testhelp"
 	"github.com/isobar-xds/isobar/internal/testhelp/bubble"
-	"github.com/isobar-xds/isobar/internal/wire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -35,7 +35,7 @@ func inBubble(t *testing.T, opts lrs.Options, test func(h *harness)) {
 	t.Helper()
 	bubble.Test(t, func(t *testing.T) {
 		srv := lrs.New(opts)
-		g := grpc.NewServer(grpc.ForceServerCodecV2(wire.ServerCodec()))
+		g := grpc.NewServer(grpc.ForceServerCodecV2(rpc.ServerCodec()))
 		srv.Register(g)
 		g.RegisterService(&grpc.ServiceDesc{
 			ServiceName: "envoy.api.v2.EndpointDiscoveryService", HandlerType: (*any)(nil), Streams: []grpc.StreamDesc{srv.Stream2017()},
@@ -118,7 +118,7 @@ func node(agent string, features ...string) *corev3.Node {
 	}
 }
 
-func grpcNode() *corev3.Node { return node("gRPC Go", wire.FeatureSendAllClusters) }
+func grpcNode() *corev3.Node { return node("gRPC Go", rpc.FeatureSendAllClusters) }
 
 func stats(service string, issued uint64, length time.Duration) *endpointv3.ClusterStats {
 	return &endpointv3.ClusterStats{

@@ -3,7 +3,7 @@ package lrs
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/lrs/reader"
 )
 
 type metrics struct {
@@ -51,7 +51,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		told:     vec("configurations_total", "Configurations given to clients: first, changed, or closed for clients that read one only.", "kind"),
 		refused:  vec("refused_streams_total", "Streams refused or ended by the server, by reason.", "reason"),
 	}
-	for _, c := range wire.RejectCodes() {
+	for _, c := range reader.RejectCodes() {
 		m.rejected.WithLabelValues(string(c))
 	}
 	for _, kind := range []string{toldFirst, toldAgain, toldClosed} {

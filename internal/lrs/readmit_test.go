@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/isobar-xds/isobar/internal/lrs"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
 )
 
 // TestWhoMayStillReport: streams are asked about again, also the one that was
@@ -20,7 +20,7 @@ func TestWhoMayStillReport(t *testing.T) {
 	var banned, during atomic.Value
 	banned.Store("")
 	during.Store(func() {})
-	inBubble(t, lrs.Options{Admit: func(_ context.Context, n wire.Node) error {
+	inBubble(t, lrs.Options{Admit: func(_ context.Context, n rpc.Node) error {
 		if n.Cluster == banned.Load() {
 			return status.Error(codes.PermissionDenied, "not you any more: "+n.Cluster)
 		}

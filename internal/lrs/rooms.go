@@ -4,12 +4,12 @@ import (
 	"sync"
 
 	"github.com/isobar-xds/isobar/internal/load"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/lrs/reader"
 )
 
 // room is the memory of a report, and of a window that holds nothing else.
 type room struct {
-	report wire.ReportRoom
+	report reader.ReportRoom
 	window [1]load.Report
 }
 

@@ -14,7 +14,8 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/load"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/lrs/reader"
+	"github.com/isobar-xds/isobar/internal/rpc"
 )
 
 // Defaults and bounds of Options.
@@ -37,7 +38,7 @@ type Options struct {
 	// Admit is asked once for each stream, with its context and its node, and
 	// again by Readmit; an error, which should be a gRPC status, ends the stream. nil = every node is
 	// welcome.
-	Admit func(context.Context, wire.Node) error
+	Admit func(context.Context, rpc.Node) error
 	// Account gives the identity or address that a stream's client counts under, and
 	// whether a certificate shows it; nil = they are not known.
 	Account func(context.Context) (account string, certified bool)
@@ -64,10 +65,10 @@ type Options struct {
 type Server struct {
 	opts    Options
 	log     *slog.Logger
-	limit   wire.LogLimit
-	defects wire.Defects
+	limit   rpc.LogLimit
+	defects rpc.Defects
 	metrics *metrics
-	reader  wire.ReportReader
+	reader  reader.ReportReader
 	rooms   rooms
 
 	bookings bookings
@@ -88,7 +89,7 @@ type Server struct {
 }
 
 // New makes a server; Register puts it on a gRPC server, which must use
-// [wire.ServerCodec].
+// [rpc.ServerCodec].
 func New(opts Options) *Server {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
@@ -176,7 +177,7 @@ func (s *Server) Collect(time.Time) []load.StreamWindow {
 // Client is what is known about an open stream.
 type Client struct {
 	Stream     load.StreamID
-	Form       wire.Form // that it speaks
+	Form       rpc.Form // that it speaks
 	Node       load.Node
 	UserAgent  string    // name and version
 	Address    string    // of the peer

@@ -7,7 +7,8 @@ import (
 	loadstatsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
 // settings are what clients are asked for. Immutable.
@@ -39,12 +40,12 @@ func (s *settings) equal(o *settings) bool {
 	return s.interval == o.interval && s.granularity == o.granularity && s.all == o.all && slices.Equal(s.services, o.services)
 }
 
-// Find implements wire.Services: it gives the name of a service, if it is known.
+// Find implements reader.Services: it gives the name of a service, if it is known.
 func (s *settings) Find(name []byte) (string, bool) {
 	if known, ok := s.known[string(name)]; ok { // a copy that there is: nothing is allocated
 		return known, ok
 	}
-	known, ok := s.known[wire.ReportedService(string(name))]
+	known, ok := s.known[resource.ReportedService(string(name))]
 	return known, ok
 }
 
@@ -58,9 +59,9 @@ func (s *settings) knows(service string) bool {
 
 // response is the configuration for a client: all clusters where it
 // understands that, else the list of names.
-func (s *settings) response(n *wire.Node, form wire.Form) *loadstatsv3.LoadStatsResponse {
+func (s *settings) response(n *rpc.Node, form rpc.Form) *loadstatsv3.LoadStatsResponse {
 	out := &loadstatsv3.LoadStatsResponse{LoadReportingInterval: durationpb.New(s.interval)}
-	if form == wire.V2017 {
+	if form == rpc.V2017 {
 		out.Clusters = s.services
 		return out
 	}
@@ -75,14 +76,14 @@ func (s *settings) response(n *wire.Node, form wire.Form) *loadstatsv3.LoadStats
 
 // sayable tells whether the configuration can be put in words in a form: in
 // that of 2017 the list must have an entry.
-func (s *settings) sayable(form wire.Form) bool { return form != wire.V2017 || len(s.services) > 0 }
+func (s *settings) sayable(form rpc.Form) bool { return form != rpc.V2017 || len(s.services) > 0 }
 
 // differs tells whether a client that was told before has to be told anew.
-func (s *settings) differs(before *settings, n *wire.Node, form wire.Form) bool {
+func (s *settings) differs(before *settings, n *rpc.Node, form rpc.Form) bool {
 	if s.interval != before.interval {
 		return true
 	}
-	if form == wire.V2017 {
+	if form == rpc.V2017 {
 		// Each response makes the client forget what it has counted, so it
 		// hears of nothing that it can do without.
 		return s.adds(before)
@@ -95,7 +96,7 @@ func (s *settings) differs(before *settings, n *wire.Node, form wire.Form) bool 
 
 // misses tells whether a client that can't be told again would report wrongly
 // with what it was told before: at another interval, or not on a new service.
-func (s *settings) misses(before *settings, n *wire.Node) bool {
+func (s *settings) misses(before *settings, n *rpc.Node) bool {
 	if s.interval != before.interval {
 		return true
 	}

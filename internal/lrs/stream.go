@@ -12,7 +12,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/isobar-xds/isobar/internal/load"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/lrs/reader"
+	"github.com/isobar-xds/isobar/internal/rpc"
 )
 
 // maxReports is how many reports of a stream wait for the collector apart from
@@ -23,8 +24,8 @@ const maxReports = 4
 type stream struct {
 	server *Server
 	grpc   grpc.ServerStream
-	form   wire.Form
-	node   wire.Node
+	form   rpc.Form
+	node   rpc.Node
 	once   bool   // it reads one configuration only
 	peer   string // address
 	opened time.Time
@@ -47,8 +48,8 @@ type stream struct {
 
 // stream serves one stream: one goroutine reads and books, this one answers and
 // watches for changes of what is asked for.
-func (s *Server) stream(g grpc.ServerStream, form wire.Form) error {
-	st := &stream{server: s, grpc: g, form: form, peer: wire.PeerAddress(g.Context()), opened: time.Now(), denied: make(chan error, 1)}
+func (s *Server) stream(g grpc.ServerStream, form rpc.Form) error {
+	st := &stream{server: s, grpc: g, form: form, peer: rpc.PeerAddress(g.Context()), opened: time.Now(), denied: make(chan error, 1)}
 	st.window.Opened = st.opened
 	ready := make(chan struct{})
 	ended := make(chan error, 1)
@@ -138,15 +139,15 @@ type message struct {
 	excessive bool // the message was ignored: there are too many
 }
 
-// Skips implements wire.Skipper: the node counts in the first message only.
+// Skips implements rpc.Skipper: the node counts in the first message only.
 func (m *message) Skips() protowire.Number {
 	if m.ready != nil {
 		return 0
 	}
-	return wire.ReportNode
+	return reader.ReportNode
 }
 
-// ReadMessage implements wire.Reader.
+// ReadMessage implements rpc.Reader.
 func (m *message) ReadMessage(encoded []byte) error {
 	st, s := m.stream, m.stream.server
 	now := time.Now()

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/isobar-xds/isobar/internal/load"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
 )
 
 // teller tells one client what to report.
@@ -58,7 +58,7 @@ func (st *stream) asked(interval time.Duration, now time.Time) {
 	defer st.mu.Unlock()
 	first := st.interval == 0
 	st.interval = interval
-	if st.form != wire.V2017 {
+	if st.form != rpc.V2017 {
 		return
 	}
 	st.clock.told = now

@@ -8,6 +8,7 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/assign"
+	"github.com/isobar-xds/isobar/internal/assign/invariant"
 )
 
 // vetInput is a service of two sites that can carry 800 requests/s each, of
@@ -53,7 +54,7 @@ func TestARefusedPlanFallsBackToWhatWasPublished(t *testing.T) {
 	in := vetInput()
 	now := time.Unix(1, 0)
 	result, violations := vet(in, shifted(assign.Assign(in), 5000), now)
-	if len(violations) != 1 || violations[0].Rule != assign.RuleStep || !violations[0].At.Equal(now) {
+	if len(violations) != 1 || violations[0].Rule != invariant.RuleStep || !violations[0].At.Equal(now) {
 		t.Fatalf("violations: %+v", violations)
 	}
 	// 60 points moved, of which 10 are allowed.

@@ -3,6 +3,7 @@ package plan
 import (
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/assign"
+	"github.com/isobar-xds/isobar/internal/assign/invariant"
 	"github.com/isobar-xds/isobar/solver"
 )
 
@@ -40,7 +41,7 @@ func decideGroup(in *Input, group []*draft) *certificate {
 			d.solve()
 			d.settle()
 		}
-		var violations []assign.Violation
+		var violations []invariant.Violation
 		d.Result, violations = decide(d.assignInput(in.Trigger), in.Now)
 		d.violations = append(d.violations, violations...)
 		d.watchCalm()

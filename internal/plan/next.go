@@ -7,6 +7,7 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/assign"
+	"github.com/isobar-xds/isobar/internal/assign/invariant"
 	"github.com/isobar-xds/isobar/internal/load"
 )
 
@@ -78,7 +79,7 @@ type draft struct {
 	policy  [][]float64 // per source, the shares that its policy wants; nil for the solver's
 
 	published  float64 // cost of what is published, requests/s x ms
-	violations []assign.Violation
+	violations []invariant.Violation
 }
 
 // sourceDemand is a source with what it wants to send that can be steered.

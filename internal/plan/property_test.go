@@ -10,6 +10,7 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/assign"
+	"github.com/isobar-xds/isobar/internal/assign/invariant"
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
@@ -67,7 +68,7 @@ func asJSON(t *rapid.T, v any) string {
 
 // wantMilderFallback looks at a plan that the check did not like.
 func wantMilderFallback(t *rapid.T, p *plan.Plan) {
-	var refused, left []assign.Violation
+	var refused, left []invariant.Violation
 	for _, v := range p.Violations {
 		if strings.HasPrefix(v.Text, "what was published before, too: ") {
 			left = append(left, v)
@@ -79,7 +80,7 @@ func wantMilderFallback(t *rapid.T, p *plan.Plan) {
 	for i := range s.Result.Sources {
 		r := &s.Result.Sources[i]
 		fell := slices.ContainsFunc(r.Reasons, func(x assign.Reason) bool { return x.Code == assign.ReasonFallback })
-		if fell && !assign.Milder(left, refused) {
+		if fell && !invariant.Milder(left, refused) {
 			t.Fatalf("%s fell back from %+v to %+v", r.Source, refused, left)
 		}
 		if len(left) > 0 && !fell {

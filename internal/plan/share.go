@@ -9,6 +9,7 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/assign"
+	"github.com/isobar-xds/isobar/internal/assign/invariant"
 	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/solver"
 )
@@ -30,21 +31,21 @@ type SharedService struct {
 // sharedHeader is the header of Shared. Times are those of the replica that made
 // the plan; see [Open].
 type sharedHeader struct {
-	Version    uint64               `json:"version"`
-	Made       time.Time            `json:"made"`
-	Trigger    assign.Trigger       `json:"trigger"`
-	Origin     Origin               `json:"origin"`
-	Paused     Pauses               `json:"paused,omitempty"`
-	Revision   uint64               `json:"revision"`
-	Latency    []isobar.LatencyRule `json:"latency,omitempty"`
-	Egress     []isobar.EgressRule  `json:"egress,omitempty"`
-	Awaited    []isobar.Service     `json:"awaited,omitempty"`
-	Objective  float64              `json:"objective"`
-	LowerBound float64              `json:"lower_bound"`
-	Gap        float64              `json:"gap"`
-	ExcessMS   float64              `json:"excess_ms"`
-	PlanGap    float64              `json:"plan_gap"`
-	Violations []assign.Violation   `json:"violations,omitempty"`
+	Version    uint64                `json:"version"`
+	Made       time.Time             `json:"made"`
+	Trigger    assign.Trigger        `json:"trigger"`
+	Origin     Origin                `json:"origin"`
+	Paused     Pauses                `json:"paused,omitempty"`
+	Revision   uint64                `json:"revision"`
+	Latency    []isobar.LatencyRule  `json:"latency,omitempty"`
+	Egress     []isobar.EgressRule   `json:"egress,omitempty"`
+	Awaited    []isobar.Service      `json:"awaited,omitempty"`
+	Objective  float64               `json:"objective"`
+	LowerBound float64               `json:"lower_bound"`
+	Gap        float64               `json:"gap"`
+	ExcessMS   float64               `json:"excess_ms"`
+	PlanGap    float64               `json:"plan_gap"`
+	Violations []invariant.Violation `json:"violations,omitempty"`
 }
 
 // sharedConfiguration is what of a service stays from plan to plan. Groups are

@@ -11,6 +11,7 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/assign"
+	"github.com/isobar-xds/isobar/internal/assign/invariant"
 	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/solver"
 )
@@ -27,7 +28,7 @@ type Plan struct {
 	// Totals over the services that were solved in this plan.
 	Objective, LowerBound, Gap, ExcessMS float64
 	PlanGap                              float64 // the same for the paced and rounded assignment
-	Violations                           []assign.Violation
+	Violations                           []invariant.Violation
 }
 
 // Service is one service of a plan: inputs, solution and assignment.

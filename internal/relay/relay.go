@@ -15,8 +15,8 @@ import (
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/load"
-	"github.com/isobar-xds/isobar/internal/views"
 	"github.com/isobar-xds/isobar/internal/xds"
+	"github.com/isobar-xds/isobar/internal/xds/view"
 )
 
 // Reports is where load reports of this replica's own clients come from.
@@ -26,7 +26,7 @@ type Reports interface {
 
 // Clients is the stream layer of this replica.
 type Clients interface {
-	Publish(set *views.Set)
+	Publish(set *view.Set)
 	Subscriptions() []xds.Subscription
 }
 
@@ -172,7 +172,7 @@ func (q *remote) closeAll(now time.Time) []load.StreamWindow {
 }
 
 // Publish hands a set of views to this replica's own clients.
-func (r *Relay) Publish(set *views.Set) { r.clients.Publish(set) }
+func (r *Relay) Publish(set *view.Set) { r.clients.Publish(set) }
 
 // Subscriptions returns those of the whole fleet. A locality has acknowledged an
 // assignment once its streams on all replicas have, and the replicas had the plan

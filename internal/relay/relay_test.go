@@ -12,8 +12,8 @@ import (
 	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/internal/relay"
 	"github.com/isobar-xds/isobar/internal/replica/peerv1"
-	"github.com/isobar-xds/isobar/internal/views"
 	"github.com/isobar-xds/isobar/internal/xds"
+	"github.com/isobar-xds/isobar/internal/xds/view"
 )
 
 // here is what the clients and checkers of one replica tell.
@@ -26,7 +26,7 @@ type here struct {
 	changed    chan struct{}
 }
 
-func (h *here) Publish(*views.Set)                { /* nobody listens */ }
+func (h *here) Publish(*view.Set)                 { /* nobody listens */ }
 func (h *here) Subscriptions() []xds.Subscription { return h.subscribed }
 
 type reports struct{ *here }

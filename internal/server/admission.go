@@ -19,7 +19,7 @@ import (
 
 	"github.com/isobar-xds/isobar/internal/admission"
 	"github.com/isobar-xds/isobar/internal/identity"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
 )
 
 // visitor is who a stream or request is from, in its context.
@@ -190,8 +190,8 @@ func (s *Server) open(v *visitor, k admission.Kind) error {
 }
 
 // admits gives what the stream layers ask about each node.
-func (s *Server) admits(role identity.Role) func(context.Context, wire.Node) error {
-	return func(ctx context.Context, n wire.Node) error {
+func (s *Server) admits(role identity.Role) func(context.Context, rpc.Node) error {
+	return func(ctx context.Context, n rpc.Node) error {
 		v := visitorOf(ctx)
 		if err := s.policy().Check(v.peer, role, n.Locality); err != nil {
 			err = s.refuseIdentity(err, role, v.address, n.ID)
@@ -249,7 +249,7 @@ func advised(err error, trailer func(metadata.MD)) error {
 	if !ok || st.Code() != codes.ResourceExhausted || strings.HasPrefix(st.Message(), "grpc: ") {
 		return err
 	}
-	wait := wire.RetryWait()
+	wait := rpc.RetryWait()
 	trailer(metadata.Pairs(retryPushback, strconv.FormatInt(wait.Milliseconds(), 10)))
 	if with, derr := st.WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(wait)}); derr == nil {
 		st = with

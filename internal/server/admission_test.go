@@ -25,7 +25,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/config"
 	"github.com/isobar-xds/isobar/internal/identity/identitytest"
 	"github.com/isobar-xds/isobar/internal/testhelp"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
 // advice is when a refused client is told to come back, in both ways.
@@ -84,7 +84,7 @@ func TestFloodOfStreams(t *testing.T) {
 		t.Errorf("%v refusals counted", n)
 	}
 	for i, s := range open {
-		if err := s.Send(&discoveryv3.DiscoveryRequest{TypeUrl: wire.ClusterURL, ResourceNames: []string{"checkout"}}); err != nil {
+		if err := s.Send(&discoveryv3.DiscoveryRequest{TypeUrl: resource.ClusterURL, ResourceNames: []string{"checkout"}}); err != nil {
 			t.Fatalf("stream %d: %v", i, err)
 		}
 		if _, err := s.Recv(); err != nil {

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/isobar-xds/isobar/internal/admission"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
 )
 
 // Bounds of answers that are made for one client, unlike what is pushed, which
@@ -71,7 +71,7 @@ func (t *taken) release() {
 // countedAnswer makes a large message one that counts until it is sent; others
 // stay as they are.
 func (s *Server) countedAnswer(m any, address string) (any, error) {
-	if _, shared := m.(*wire.Frame); shared {
+	if _, shared := m.(*rpc.Frame); shared {
 		return m, nil
 	}
 	p, ok := m.(proto.Message)
@@ -94,7 +94,7 @@ func (s *Server) countedAnswer(m any, address string) (any, error) {
 	pool := &returned{taken: t}
 	// gRPC does not free what a connection has left when it breaks; the collector does.
 	runtime.AddCleanup(pool, (*taken).release, t)
-	return &wire.Frame{Pieces: mem.BufferSlice{mem.NewBuffer(&encoded, pool)}}, nil
+	return &rpc.Frame{Pieces: mem.BufferSlice{mem.NewBuffer(&encoded, pool)}}, nil
 }
 
 // returned notes that gRPC gives the memory of an answer back. It implements

@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
 // aliases are names that all stand for one service.
@@ -37,7 +37,7 @@ func TestAnswersThatAreNotTaken(t *testing.T) {
 	inSweep(t, func(w *sweepWorld) {
 		ads := w.open(sotwMethod)
 		defer func() { ads.close(); synctest.Wait() }()
-		ads.send(w.encode(&discoveryv3.DiscoveryRequest{Node: nodeIn("many", "us/a"), TypeUrl: wire.EndpointsURL, ResourceNames: aliases(10_000)}))
+		ads.send(w.encode(&discoveryv3.DiscoveryRequest{Node: nodeIn("many", "us/a"), TypeUrl: resource.EndpointsURL, ResourceNames: aliases(10_000)}))
 		synctest.Wait()
 		client := statusv3.NewClientStatusDiscoveryServiceClient(w.conn)
 		p := w.peer(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})

@@ -13,7 +13,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/config"
 	"github.com/isobar-xds/isobar/internal/testhelp/bubble"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
 // silentLister is a control plane that never says anything.
@@ -60,8 +60,8 @@ func keepsSets(t *testing.T, w *world) {
 		t.Fatal(err)
 	}
 	for _, r := range []*discoveryv3.DiscoveryRequest{
-		{Node: awaitingNode, TypeUrl: wire.ClusterURL},
-		{TypeUrl: wire.ListenerURL, ResourceNames: []string{"checkout"}},
+		{Node: awaitingNode, TypeUrl: resource.ClusterURL},
+		{TypeUrl: resource.ListenerURL, ResourceNames: []string{"checkout"}},
 	} {
 		if err := s.Send(r); err != nil {
 			t.Fatal(err)
@@ -82,7 +82,7 @@ func keepsResources(t *testing.T, w *world) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, url := range []string{wire.ClusterURL, wire.EndpointsURL} {
+	for _, url := range []string{resource.ClusterURL, resource.EndpointsURL} {
 		r := &discoveryv3.DeltaDiscoveryRequest{
 			Node: awaitingNode, TypeUrl: url, ResourceNamesSubscribe: []string{"checkout"}, InitialResourceVersions: map[string]string{"checkout": "0a"},
 		}
@@ -93,7 +93,7 @@ func keepsResources(t *testing.T, w *world) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if url == wire.ClusterURL {
+		if url == resource.ClusterURL {
 			if len(got.GetResources()) != 1 || len(got.GetRemovedResources()) > 0 {
 				t.Errorf("cluster: %v", got)
 			}

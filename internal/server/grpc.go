@@ -8,8 +8,8 @@ import (
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/keepalive"
 
-	"github.com/isobar-xds/isobar/internal/eds"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
+	"github.com/isobar-xds/isobar/internal/xds"
 )
 
 // Limits of a connection.
@@ -38,7 +38,7 @@ func (s *Server) newGRPC(only2017 bool) *grpc.Server {
 	single := map[string]bool{} // methods
 	options := []grpc.ServerOption{
 		grpc.InTapHandle(s.tapRequests(&single)),
-		grpc.ForceServerCodecV2(wire.ServerCodec()),
+		grpc.ForceServerCodecV2(rpc.ServerCodec()),
 		grpc.MaxConcurrentStreams(maxStreamsPerConnection),
 		grpc.MaxRecvMsgSize(maxReceive),
 		grpc.MaxHeaderListSize(maxHeaderList),
@@ -56,7 +56,7 @@ func (s *Server) newGRPC(only2017 bool) *grpc.Server {
 	options = append(options, grpc.Creds(s.transportCredentials()))
 	g := grpc.NewServer(options...)
 	s.xds.Register(g, only2017)
-	eds.Register(g, s.xds, only2017, s.lrs.Stream2017())
+	xds.RegisterEDS(g, s.xds, only2017, s.lrs.Stream2017())
 	s.lrs.Register(g)
 	s.hds.Register(g)
 	s.registerOperational(g)

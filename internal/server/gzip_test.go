@@ -14,7 +14,8 @@ import (
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
 // payloads notes the sizes of the message that came last.
@@ -41,13 +42,13 @@ func TestCompressedRequests(t *testing.T) {
 		var got payloads
 		conn, err := grpc.NewClient("passthrough:///memory", grpc.WithTransportCredentials(insecure.NewCredentials()),
 			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return w.dial(ctx) }),
-			grpc.WithDefaultCallOptions(grpc.ForceCodecV2(wire.ServerCodec()), grpc.UseCompressor(wire.Gzip)),
+			grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rpc.ServerCodec()), grpc.UseCompressor(rpc.Gzip)),
 			grpc.WithStatsHandler(&got))
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer func() { _ = conn.Close() }()
-		request := w.encode(&discoveryv3.DiscoveryRequest{TypeUrl: wire.ClusterURL})
+		request := w.encode(&discoveryv3.DiscoveryRequest{TypeUrl: resource.ClusterURL})
 		s := w.openOn(conn, sotwMethod)
 		s.send(request)
 		if s.answers() != 1 {

@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
 // many gives so many names, all different.
@@ -66,17 +66,17 @@ func TestLargeMessages(t *testing.T) {
 			code         codes.Code // OK = taken
 			says         string
 		}{
-			{"100,000 names", sotwMethod, w.encode(&discoveryv3.DiscoveryRequest{TypeUrl: wire.EndpointsURL, ResourceNames: many(100_000)}), codes.InvalidArgument, "resource_names: 100000 names, want at most 20000"},
-			{"20,000 names", sotwMethod, w.encode(&discoveryv3.DiscoveryRequest{TypeUrl: wire.EndpointsURL, ResourceNames: many(20_000)}), codes.OK, ""},
-			{"100,000 names to subscribe", deltaMethod, w.encode(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: wire.EndpointsURL, ResourceNamesSubscribe: many(100_000)}), codes.InvalidArgument, "100000 names"},
-			{"100,000 versions", deltaMethod, w.encode(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: wire.EndpointsURL, InitialResourceVersions: versions(100_000)}), codes.InvalidArgument, "initial_resource_versions: 100000"},
+			{"100,000 names", sotwMethod, w.encode(&discoveryv3.DiscoveryRequest{TypeUrl: resource.EndpointsURL, ResourceNames: many(100_000)}), codes.InvalidArgument, "resource_names: 100000 names, want at most 20000"},
+			{"20,000 names", sotwMethod, w.encode(&discoveryv3.DiscoveryRequest{TypeUrl: resource.EndpointsURL, ResourceNames: many(20_000)}), codes.OK, ""},
+			{"100,000 names to subscribe", deltaMethod, w.encode(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: resource.EndpointsURL, ResourceNamesSubscribe: many(100_000)}), codes.InvalidArgument, "100000 names"},
+			{"100,000 versions", deltaMethod, w.encode(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: resource.EndpointsURL, InitialResourceVersions: versions(100_000)}), codes.InvalidArgument, "initial_resource_versions: 100000"},
 			{"two million empty names", sotwMethod, repeated(3, nil, 2_000_000), codes.Internal, "list entries"},
 			{"an empty locator, two million times", sotwMethod, repeated(7, nil, 2_000_000), codes.Internal, ""},
 			{"more than 4 MiB", sotwMethod, repeated(3, make([]byte, 1000), 5_000), codes.ResourceExhausted, "larger than max"},
 			{"a report of 20,001 clusters", lrsMethod, hello(&loadstatsv3.LoadStatsRequest{ClusterStats: clusters}), codes.InvalidArgument, "cluster_stats: 20001 clusters"},
 			{"a report of a million empty clusters", lrsMethod, append(hello(&loadstatsv3.LoadStatsRequest{}), repeated(2, nil, 1_000_000)...), codes.Internal, ""},
 			{"a report of 4 MiB without sense", lrsMethod, append(hello(&loadstatsv3.LoadStatsRequest{}), repeated(2, make([]byte, 100), 40_000)...), codes.Internal, ""},
-			{"metadata nested 1,000 deep", sotwMethod, append(nested(1000), w.encode(&discoveryv3.DiscoveryRequest{TypeUrl: wire.EndpointsURL, ResourceNames: []string{"checkout"}})...), codes.OK, ""},
+			{"metadata nested 1,000 deep", sotwMethod, append(nested(1000), w.encode(&discoveryv3.DiscoveryRequest{TypeUrl: resource.EndpointsURL, ResourceNames: []string{"checkout"}})...), codes.OK, ""},
 			{"metadata nested 8,000 deep", sotwMethod, nested(8000), codes.Internal, "nested"},
 			{"a checker's million endpoints", hdsMethod, repeated(2, repeated(1, nil, 1_000_000), 1), codes.InvalidArgument, ""},
 		} {
@@ -118,11 +118,11 @@ func TestFloodOfNacks(t *testing.T) {
 	const nacks = 5_000
 	inSweep(t, func(w *sweepWorld) {
 		s := w.open(sotwMethod)
-		s.send(w.encode(&discoveryv3.DiscoveryRequest{Node: nodeIn("picky", "us/a"), TypeUrl: wire.EndpointsURL, ResourceNames: []string{"checkout"}}))
+		s.send(w.encode(&discoveryv3.DiscoveryRequest{Node: nodeIn("picky", "us/a"), TypeUrl: resource.EndpointsURL, ResourceNames: []string{"checkout"}}))
 		nonce := s.nonce()
 		for i := range nacks {
 			r := &discoveryv3.DiscoveryRequest{
-				TypeUrl: wire.EndpointsURL, ResourceNames: []string{"checkout"}, ResponseNonce: nonce,
+				TypeUrl: resource.EndpointsURL, ResourceNames: []string{"checkout"}, ResponseNonce: nonce,
 				ErrorDetail: &statuspb.Status{Code: 3, Message: strings.Repeat("no ", 1+i%2_000)},
 			}
 			if i%3 == 0 {
@@ -151,7 +151,7 @@ func TestDuplicateNodes(t *testing.T) {
 		for i := range 20 {
 			n := nodeIn("twin", []string{"us/a", "us/b", "eu/a"}[i%3])
 			s, r := w.open(sotwMethod), w.open(lrsMethod)
-			s.send(w.encode(&discoveryv3.DiscoveryRequest{Node: n, TypeUrl: wire.EndpointsURL, ResourceNames: []string{"checkout"}}))
+			s.send(w.encode(&discoveryv3.DiscoveryRequest{Node: n, TypeUrl: resource.EndpointsURL, ResourceNames: []string{"checkout"}}))
 			report := fullReport()
 			report.Node = n
 			r.send(w.encode(report))

@@ -19,8 +19,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/isobar-xds/isobar/internal/rpc"
 	"github.com/isobar-xds/isobar/internal/testhelp"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
 // cable is a connection that can be cut: what is sent is lost, nothing comes,
@@ -60,7 +61,7 @@ func TestHalfOpenConnections(t *testing.T) {
 	inSweep(t, func(w *sweepWorld) {
 		var c *cable
 		conn, err := grpc.NewClient("passthrough:///isobar", grpc.WithTransportCredentials(insecure.NewCredentials()),
-			grpc.WithDefaultCallOptions(grpc.ForceCodecV2(wire.ServerCodec())), grpc.WithDisableServiceConfig(),
+			grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rpc.ServerCodec())), grpc.WithDisableServiceConfig(),
 			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 				raw, err := w.dial(ctx)
 				c = &cable{Conn: raw, closed: make(chan struct{})}
@@ -73,7 +74,7 @@ func TestHalfOpenConnections(t *testing.T) {
 		sound := w.conn
 		w.conn = conn
 		for range 10 {
-			w.open(sotwMethod).send(w.encode(fullRequest(wire.EndpointsURL)))
+			w.open(sotwMethod).send(w.encode(fullRequest(resource.EndpointsURL)))
 			w.open(deltaMethod).send(w.encode(fullDelta()))
 			w.open(lrsMethod).send(w.encode(fullReport()))
 		}
@@ -180,7 +181,7 @@ func (p *rawPeer) answer() {
 // and nothing stays of either.
 func TestStreamsThatNeverRead(t *testing.T) {
 	inSweep(t, func(w *sweepWorld) {
-		request := w.encode(&discoveryv3.DiscoveryRequest{Node: nodeIn("stuck", "us/a"), TypeUrl: wire.EndpointsURL, ResourceNames: []string{"checkout"}})
+		request := w.encode(&discoveryv3.DiscoveryRequest{Node: nodeIn("stuck", "us/a"), TypeUrl: resource.EndpointsURL, ResourceNames: []string{"checkout"}})
 		shut := w.peer(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 		go shut.answer()
 		deaf := w.peer(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30})
@@ -226,7 +227,7 @@ func TestStopBesideStuckStreams(t *testing.T) {
 		p := w.peer(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 		go p.answer()
 		for range 50 {
-			if err := p.call(sotwMethod, w.encode(fullRequest(wire.EndpointsURL))); err != nil {
+			if err := p.call(sotwMethod, w.encode(fullRequest(resource.EndpointsURL))); err != nil {
 				t.Fatal(err)
 			}
 		}

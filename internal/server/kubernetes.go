@@ -7,8 +7,8 @@ import (
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/config"
-	"github.com/isobar-xds/isobar/internal/source/kubernetes"
-	"github.com/isobar-xds/isobar/internal/source/kubernetes/table"
+	"github.com/isobar-xds/isobar/internal/discovery/kubernetes"
+	"github.com/isobar-xds/isobar/internal/discovery/kubernetes/table"
 )
 
 // kubernetesConfig translates; nil stays nil.

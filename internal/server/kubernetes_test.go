@@ -12,8 +12,8 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
-	"github.com/isobar-xds/isobar/internal/source/kubernetes"
-	"github.com/isobar-xds/isobar/internal/source/kubernetes/apitest"
+	"github.com/isobar-xds/isobar/internal/discovery/kubernetes"
+	"github.com/isobar-xds/isobar/internal/discovery/kubernetes/apitest"
 	"github.com/isobar-xds/isobar/internal/store"
 	"github.com/isobar-xds/isobar/internal/testhelp"
 )

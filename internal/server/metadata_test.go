@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/isobar-xds/isobar/internal/hds"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
 )
 
 // post sends a message of a checker that polls.
@@ -18,7 +18,7 @@ func (w *world) post(id string, body any) []byte {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	req, err := http.NewRequestWithContext(w.ctx, http.MethodPost, "http://localhost"+wire.CheckerPath, strings.NewReader(string(data)))
+	req, err := http.NewRequestWithContext(w.ctx, http.MethodPost, "http://localhost"+rpc.CheckerPath, strings.NewReader(string(data)))
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 	grpchealth "google.golang.org/grpc/health"
 
 	"github.com/isobar-xds/isobar/internal/config"
-	"github.com/isobar-xds/isobar/internal/csds"
+	"github.com/isobar-xds/isobar/internal/xds/csds"
 )
 
 // Open is New with the listeners that the configuration names. They are opened

@@ -24,7 +24,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/fleet"
 	"github.com/isobar-xds/isobar/internal/store"
 	"github.com/isobar-xds/isobar/internal/testhelp/bubble"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
 // read asks the admin interface under a host name.
@@ -211,7 +211,7 @@ func TestStreamsOfOneClient(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			request := &discoveryv3.DiscoveryRequest{Node: node, TypeUrl: wire.EndpointsURL, ResourceNames: []string{service}}
+			request := &discoveryv3.DiscoveryRequest{Node: node, TypeUrl: resource.EndpointsURL, ResourceNames: []string{service}}
 			if err := s.Send(request); err != nil {
 				t.Fatal(err)
 			}

@@ -11,7 +11,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/config"
 	"github.com/isobar-xds/isobar/internal/identity/identitytest"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
 )
 
 // TestAdminIsNoWayAroundCertificates: where clients of xDS have to show a
@@ -24,7 +24,7 @@ func TestAdminIsNoWayAroundCertificates(t *testing.T) {
 		t.Helper()
 		body := strings.NewReader(`{"health_check_request": {"node": {"id": "p"}, "capability": {"health_check_protocols": ["TCP"]}}}`)
 		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-		resp, err := client.Post("http://"+l.server.AdminAddress()+wire.CheckerPath, "application/json", body)
+		resp, err := client.Post("http://"+l.server.AdminAddress()+rpc.CheckerPath, "application/json", body)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -103,10 +103,10 @@ func TestAdminOverTLS(t *testing.T) {
 		{"a write with another token", jo, "PUT", endpoint, `"draining"`, "Bearer " + token[1:], 401, "not the one"},
 		{"a write with the token", jo, "PUT", endpoint, `{"health": "draining"}`, "bearer " + token, 200, ""},
 		{"a write of a checker", checker, "PUT", endpoint, `"healthy"`, "Bearer " + token, 403, "may not act as admin"},
-		{"a poll without token", checker, "POST", wire.CheckerPath, poll("us/a"), "", 401, ""},
-		{"a poll", checker, "POST", wire.CheckerPath, poll("us/a"), "Bearer " + token, 200, ""},
-		{"a poll from elsewhere", checker, "POST", wire.CheckerPath, poll("eu/a"), "Bearer " + token, 403, "locality not allowed"},
-		{"a poll of an operator", jo, "POST", wire.CheckerPath, poll("us/a"), "Bearer " + token, 403, "role not allowed"},
+		{"a poll without token", checker, "POST", rpc.CheckerPath, poll("us/a"), "", 401, ""},
+		{"a poll", checker, "POST", rpc.CheckerPath, poll("us/a"), "Bearer " + token, 200, ""},
+		{"a poll from elsewhere", checker, "POST", rpc.CheckerPath, poll("eu/a"), "Bearer " + token, 403, "locality not allowed"},
+		{"a poll of an operator", jo, "POST", rpc.CheckerPath, poll("us/a"), "Bearer " + token, 403, "role not allowed"},
 	}
 	for _, tt := range tests {
 		if code, body := ask(tt.leaf, tt.method, tt.path, tt.body, tt.say); code != tt.want || !strings.Contains(body, tt.says) {

@@ -12,7 +12,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/admission"
 	"github.com/isobar-xds/isobar/internal/identity"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
 )
 
 // enterHTTP lets the requests of clients that poll in as streams are let in:
@@ -52,7 +52,7 @@ func (s *Server) enterHTTP(h http.Handler) http.Handler {
 
 // kindOfPoll tells what a client polls for, by the path.
 func kindOfPoll(r *http.Request) admission.Kind {
-	if wire.IsCheckerPath(r.URL.Path) {
+	if rpc.IsCheckerPath(r.URL.Path) {
 		return admission.HealthChecks
 	}
 	return admission.Discovery
@@ -60,7 +60,7 @@ func kindOfPoll(r *http.Request) admission.Kind {
 
 // refusePoll answers that there is no room, and when to come back.
 func refusePoll(w http.ResponseWriter, err error) {
-	w.Header().Set("Retry-After", wire.RetryAfter())
+	w.Header().Set("Retry-After", rpc.RetryAfter())
 	http.Error(w, status.Convert(err).Message(), http.StatusTooManyRequests)
 }
 

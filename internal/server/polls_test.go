@@ -18,11 +18,11 @@ import (
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/config"
 	"github.com/isobar-xds/isobar/internal/identity/identitytest"
+	"github.com/isobar-xds/isobar/internal/rpc"
 	"github.com/isobar-xds/isobar/internal/server"
 	"github.com/isobar-xds/isobar/internal/store"
 	"github.com/isobar-xds/isobar/internal/testhelp"
 	"github.com/isobar-xds/isobar/internal/testhelp/bubble"
-	"github.com/isobar-xds/isobar/internal/wire"
 )
 
 // TestPollsAreHeldToTheSame: clients that poll show who they are, and pay the
@@ -94,7 +94,7 @@ func TestWebPagesDoNotPoll(t *testing.T) {
 	for _, address := range []string{l.rest, l.server.AdminAddress()} {
 		for origin, want := range map[string]int{"https://evil.example": http.StatusForbidden, "": http.StatusOK} {
 			body := strings.NewReader(`{"health_check_request": {"node": {"id": "x"}, "capability": {"health_check_protocols": ["TCP"]}}}`)
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+address+wire.CheckerPath, body)
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+address+rpc.CheckerPath, body)
 			if err != nil {
 				t.Fatal(err)
 			}

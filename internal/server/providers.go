@@ -9,10 +9,10 @@ import (
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/config"
-	"github.com/isobar-xds/isobar/internal/source"
-	"github.com/isobar-xds/isobar/internal/source/dns"
-	"github.com/isobar-xds/isobar/internal/source/kubernetes"
-	"github.com/isobar-xds/isobar/internal/source/xdsource"
+	"github.com/isobar-xds/isobar/internal/discovery"
+	"github.com/isobar-xds/isobar/internal/discovery/dns"
+	"github.com/isobar-xds/isobar/internal/discovery/kubernetes"
+	"github.com/isobar-xds/isobar/internal/discovery/xdsclient"
 	"github.com/isobar-xds/isobar/internal/store"
 )
 
@@ -27,7 +27,7 @@ var providerNames = map[string]string{isobar.OwnerXDS: "the other control plane"
 // last, and puts the configured services of all sources in force.
 func (s *Server) openProviders(kept store.Store) error {
 	var err error
-	if s.upstream, err = xdsource.Open(context.Background(), xdsource.Options{
+	if s.upstream, err = xdsclient.Open(context.Background(), xdsclient.Options{
 		Registry: s.registry.Provider(isobar.OwnerXDS), Store: kept, Dial: s.opts.DialSource, Log: s.log, Registerer: s.metrics,
 	}); err != nil {
 		return err
@@ -58,11 +58,11 @@ func (s *Server) openProviders(kept store.Store) error {
 func (s *Server) configureSources(c *config.Config, held map[string]*heldService) error {
 	services := append(slices.Clone(c.Services), s.specsOf(held, c)...)
 	return s.upstream.Configure(upstreamConfig(c.Source), func(listed, unknown []isobar.Service) error {
-		xds := source.Provided{Owner: isobar.OwnerXDS, Listed: listed, Awaited: unknown}
+		xds := discovery.Provided{Owner: isobar.OwnerXDS, Listed: listed, Awaited: unknown}
 		return s.names.Configure(dnsConfig(c.DNS), func(listed, unknown []isobar.Service) error {
-			names := source.Provided{Owner: isobar.OwnerDNS, Listed: listed, Awaited: unknown}
+			names := discovery.Provided{Owner: isobar.OwnerDNS, Listed: listed, Awaited: unknown}
 			return s.cluster.Configure(kubernetesConfig(c.Kubernetes), func(listed, unknown []isobar.Service) error {
-				cluster := source.Provided{Owner: isobar.OwnerKubernetes, Listed: listed, Awaited: unknown}
+				cluster := discovery.Provided{Owner: isobar.OwnerKubernetes, Listed: listed, Awaited: unknown}
 				_, err := s.registry.SetConfigured(services, ownedOnce(xds, names, cluster), c.Network)
 				return err
 			})
@@ -72,7 +72,7 @@ func (s *Server) configureSources(c *config.Config, held map[string]*heldService
 
 // ownedOnce gives each name to the first provider that has it: a Kubernetes cluster, the
 // last one, may list a Service that the configuration names elsewhere.
-func ownedOnce(providers ...source.Provided) []source.Provided {
+func ownedOnce(providers ...discovery.Provided) []discovery.Provided {
 	taken := map[string]string{}
 	keep := func(owner string, list []isobar.Service) []isobar.Service {
 		out := make([]isobar.Service, 0, len(list))
@@ -92,12 +92,12 @@ func ownedOnce(providers ...source.Provided) []source.Provided {
 }
 
 // previewProviders gives what providers would list with another configuration.
-func (s *Server) previewProviders(c *config.Config) []source.Provided {
-	xds := source.Provided{Owner: isobar.OwnerXDS}
+func (s *Server) previewProviders(c *config.Config) []discovery.Provided {
+	xds := discovery.Provided{Owner: isobar.OwnerXDS}
 	xds.Listed, xds.Awaited = s.upstream.Preview(upstreamConfig(c.Source))
-	names := source.Provided{Owner: isobar.OwnerDNS}
+	names := discovery.Provided{Owner: isobar.OwnerDNS}
 	names.Listed, names.Awaited = s.names.Preview(dnsConfig(c.DNS))
-	cluster := source.Provided{Owner: isobar.OwnerKubernetes}
+	cluster := discovery.Provided{Owner: isobar.OwnerKubernetes}
 	cluster.Listed, cluster.Awaited = s.cluster.Preview(kubernetesConfig(c.Kubernetes))
 	return ownedOnce(xds, names, cluster)
 }

@@ -19,7 +19,7 @@ import (
 
 	"github.com/isobar-xds/isobar/internal/identity/identitytest"
 	"github.com/isobar-xds/isobar/internal/testhelp"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
 // held are open streams of one client, each of which has had an answer. Each
@@ -134,7 +134,7 @@ func TestIdentitiesReachOpenStreams(t *testing.T) {
 		}
 	}
 	stays := clients["stays"].ads
-	if err := stays.Send(&discoveryv3.DiscoveryRequest{TypeUrl: wire.ClusterURL, ResourceNames: []string{"checkout"}}); err != nil {
+	if err := stays.Send(&discoveryv3.DiscoveryRequest{TypeUrl: resource.ClusterURL, ResourceNames: []string{"checkout"}}); err != nil {
 		t.Fatal(err)
 	}
 	for {
@@ -142,7 +142,7 @@ func TestIdentitiesReachOpenStreams(t *testing.T) {
 		if err != nil {
 			t.Fatalf("a stream that is still allowed: %v", err)
 		}
-		if m.GetTypeUrl() == wire.ClusterURL {
+		if m.GetTypeUrl() == resource.ClusterURL {
 			break
 		}
 	}

@@ -5,16 +5,16 @@ import (
 	"io"
 
 	"github.com/isobar-xds/isobar/internal/control"
-	"github.com/isobar-xds/isobar/internal/trace"
+	"github.com/isobar-xds/isobar/internal/replay"
 )
 
 // Record writes everything that is decided from now on, and from what, to w as
 // a trace, until ctx ends, a write fails, or the server stops. Where w does not
 // keep up, the recording fails, and nothing else waits.
 func (s *Server) Record(ctx context.Context, w io.Writer) error {
-	r := trace.NewRecorder(s.opts.Version, 0)
+	r := replay.NewRecorder(s.opts.Version, 0)
 	if err := s.listen(ctx, r, func() {}); err != nil {
-		r.End(trace.EndStopped) // where the loop began to tell it nevertheless
+		r.End(replay.EndStopped) // where the loop began to tell it nevertheless
 		return err
 	}
 	return r.Run(ctx, w, nil)
@@ -22,9 +22,9 @@ func (s *Server) Record(ctx context.Context, w io.Writer) error {
 
 // listen lets a recorder hear everything from now on. begun is called when it has
 // begun, before anything else is decided.
-func (s *Server) listen(ctx context.Context, r *trace.Recorder, begun func()) error {
+func (s *Server) listen(ctx context.Context, r *replay.Recorder, begun func()) error {
 	return s.loop.Record(ctx, r, func(b control.Beginning) error {
-		start := trace.Start(b)
+		start := replay.Start(b)
 		if err := r.Begin(&start); err != nil {
 			return err
 		}
@@ -39,7 +39,7 @@ func (s *Server) openTrace() {
 	if t == nil {
 		return
 	}
-	s.tracing = trace.NewRoller(trace.RollOptions{
+	s.tracing = replay.NewRoller(replay.RollOptions{
 		Directory: t.Directory, Keep: t.Keep, MaxBytes: t.MaxBytes,
 		Version: s.opts.Version, Open: s.opts.CreateTrace, Logger: s.log, Registerer: s.metrics,
 	})

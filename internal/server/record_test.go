@@ -14,7 +14,7 @@ import (
 
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/fleet"
-	"github.com/isobar-xds/isobar/internal/trace"
+	"github.com/isobar-xds/isobar/internal/replay"
 )
 
 // recording is what a server writes until stop is called.
@@ -56,15 +56,15 @@ type replayed struct {
 	segments int
 }
 
-// replay decides everything again and wants the same.
-func replay(t *testing.T, data []byte) replayed {
+// replayOf decides everything again and wants the same.
+func replayOf(t *testing.T, data []byte) replayed {
 	t.Helper()
-	in, err := trace.NewReader(bytes.NewReader(data), trace.ReaderOptions{})
+	in, err := replay.NewReader(bytes.NewReader(data), replay.ReaderOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	out := replayed{how: map[string]int{}}
-	p := trace.NewPlayer(in)
+	p := replay.NewPlayer(in)
 	for {
 		s, err := p.Next()
 		if errors.Is(err, io.EOF) {
@@ -113,8 +113,8 @@ func TestReplayIsTheSame(t *testing.T) {
 		w.order("/v1/resume", `{"who": "me"}`, &operated)
 		last := w.settle(2 * time.Minute).Version
 		data := r.end(t)
-		got := replay(t, data)
-		if got.how[trace.HowTick] < 60 || got.how[trace.HowRebase] < 4 || got.how[trace.HowRollback] != 1 {
+		got := replayOf(t, data)
+		if got.how[replay.HowTick] < 60 || got.how[replay.HowRebase] < 4 || got.how[replay.HowRollback] != 1 {
 			t.Errorf("decided %v", got.how)
 		}
 		if first, end := got.plans[0], got.plans[len(got.plans)-1]; first != from+1 || end != last || len(got.plans) != int(last-from) {
@@ -122,10 +122,10 @@ func TestReplayIsTheSame(t *testing.T) {
 		}
 		t.Logf("%d bytes for %d plans, %v", len(data), len(got.plans), got.how)
 		var anonymous bytes.Buffer
-		if err := trace.Anonymise(&anonymous, bytes.NewReader(data)); err != nil {
+		if err := replay.Anonymise(&anonymous, bytes.NewReader(data)); err != nil {
 			t.Fatal(err)
 		}
-		if other := replay(t, anonymous.Bytes()); !slices.Equal(other.plans, got.plans) {
+		if other := replayOf(t, anonymous.Bytes()); !slices.Equal(other.plans, got.plans) {
 			t.Errorf("under pseudonyms %d plans, were %d", len(other.plans), len(got.plans))
 		}
 	})
@@ -147,6 +147,6 @@ func TestRecordingsGivenUp(t *testing.T) {
 		}
 		r := w.record()
 		w.settle(time.Minute)
-		replay(t, r.end(t))
+		replayOf(t, r.end(t))
 	})
 }

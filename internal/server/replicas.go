@@ -23,6 +23,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/config"
 	"github.com/isobar-xds/isobar/internal/control"
+	"github.com/isobar-xds/isobar/internal/discovery"
 	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/identity"
 	"github.com/isobar-xds/isobar/internal/load"
@@ -34,7 +35,6 @@ import (
 	"github.com/isobar-xds/isobar/internal/replica/engine/file"
 	"github.com/isobar-xds/isobar/internal/replica/group"
 	"github.com/isobar-xds/isobar/internal/replica/peerv1"
-	"github.com/isobar-xds/isobar/internal/source"
 )
 
 // replicaPatience is how long a replica that stops waits until the engine knows that
@@ -298,7 +298,7 @@ func (s *Server) objects() admin.Objects {
 }
 
 // groupObjects refuses to write what a group does not share yet.
-type groupObjects struct{ *source.Registry }
+type groupObjects struct{ *discovery.Registry }
 
 var errUnshared = fmt.Errorf("a group of replicas does not share what is written over the admin API yet, but the configuration file (%w)", isobar.ErrOwned)
 

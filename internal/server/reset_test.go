@@ -10,7 +10,7 @@ import (
 
 	"github.com/isobar-xds/isobar/internal/config"
 	"github.com/isobar-xds/isobar/internal/testhelp"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
 // TestRapidResets: a client that opens streams and resets them at once leaves
@@ -39,20 +39,20 @@ func TestRapidResets(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		s, err := api.StreamAggregatedResources(ctx)
 		if err == nil && i%2 == 0 {
-			_ = s.Send(&discoveryv3.DiscoveryRequest{Node: nodeIn("r", "us/a"), TypeUrl: wire.EndpointsURL, ResourceNames: []string{"checkout"}})
+			_ = s.Send(&discoveryv3.DiscoveryRequest{Node: nodeIn("r", "us/a"), TypeUrl: resource.EndpointsURL, ResourceNames: []string{"checkout"}})
 		}
 		cancel()
 		if i%500 != 0 {
 			continue
 		}
 		for _, s := range open {
-			if err := s.Send(&discoveryv3.DiscoveryRequest{TypeUrl: wire.EndpointsURL, ResourceNames: []string{"checkout", fmt.Sprint("new-", i)}}); err != nil {
+			if err := s.Send(&discoveryv3.DiscoveryRequest{TypeUrl: resource.EndpointsURL, ResourceNames: []string{"checkout", fmt.Sprint("new-", i)}}); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
 	for i, s := range open {
-		if err := s.Send(&discoveryv3.DiscoveryRequest{TypeUrl: wire.ClusterURL, ResourceNames: []string{"checkout"}}); err != nil {
+		if err := s.Send(&discoveryv3.DiscoveryRequest{TypeUrl: resource.ClusterURL, ResourceNames: []string{"checkout"}}); err != nil {
 			t.Fatal(err)
 		}
 		for {
@@ -60,7 +60,7 @@ func TestRapidResets(t *testing.T) {
 			if err != nil {
 				t.Fatalf("stream %d: %v", i, err)
 			}
-			if m.GetTypeUrl() == wire.ClusterURL {
+			if m.GetTypeUrl() == resource.ClusterURL {
 				break
 			}
 		}

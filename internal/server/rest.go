@@ -11,7 +11,7 @@ import (
 
 	"google.golang.org/grpc/status"
 
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
 )
 
 // Limits of a connection over which a client polls.
@@ -25,7 +25,7 @@ const (
 func (s *Server) serveREST(ctx context.Context) error {
 	mux := http.NewServeMux()
 	mux.Handle("/", s.xds.Handler(false))
-	for _, path := range []string{wire.CheckerPath, wire.CheckerPathV2} {
+	for _, path := range []string{rpc.CheckerPath, rpc.CheckerPathV2} {
 		mux.Handle(path, s.hds.Handler())
 	}
 	srv := &http.Server{
@@ -65,7 +65,7 @@ func (s *Server) guardHTTP(h http.Handler) http.Handler {
 }
 
 // is2017 tells whether the configuration knows a client as one of 2017.
-func (s *Server) is2017(n wire.Node) bool {
+func (s *Server) is2017(n rpc.Node) bool {
 	for _, pattern := range s.cfg.XDS.Clients2017 {
 		for _, name := range []string{n.ID, n.Cluster} {
 			if ok, err := path.Match(pattern, name); ok && err == nil {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/isobar-xds/isobar/internal/admission"
 	"github.com/isobar-xds/isobar/internal/identity"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
 )
 
 // security is what stands between the listeners and the services.
@@ -35,7 +35,7 @@ type security struct {
 
 	refused    *prometheus.CounterVec // by identity
 	handshakes *prometheus.CounterVec // that failed
-	logs       wire.LogLimit
+	logs       rpc.LogLimit
 	ended      addressLog // of handshakes that clients end
 	recent     recentSubscriptions
 	refusals   refusals // of checkers

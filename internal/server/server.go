@@ -21,23 +21,23 @@ import (
 	"github.com/isobar-xds/isobar/internal/config"
 	"github.com/isobar-xds/isobar/internal/config/strict"
 	"github.com/isobar-xds/isobar/internal/control"
-	"github.com/isobar-xds/isobar/internal/csds"
+	"github.com/isobar-xds/isobar/internal/discovery"
+	"github.com/isobar-xds/isobar/internal/discovery/dns"
+	"github.com/isobar-xds/isobar/internal/discovery/kubernetes"
+	"github.com/isobar-xds/isobar/internal/discovery/xdsclient"
 	"github.com/isobar-xds/isobar/internal/filewatch"
 	"github.com/isobar-xds/isobar/internal/hds"
 	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/identity"
 	"github.com/isobar-xds/isobar/internal/lrs"
 	"github.com/isobar-xds/isobar/internal/plan"
+	"github.com/isobar-xds/isobar/internal/replay"
 	"github.com/isobar-xds/isobar/internal/replica"
-	"github.com/isobar-xds/isobar/internal/source"
-	"github.com/isobar-xds/isobar/internal/source/dns"
-	"github.com/isobar-xds/isobar/internal/source/kubernetes"
-	"github.com/isobar-xds/isobar/internal/source/xdsource"
+	"github.com/isobar-xds/isobar/internal/rpc"
 	"github.com/isobar-xds/isobar/internal/store"
-	"github.com/isobar-xds/isobar/internal/trace"
-	"github.com/isobar-xds/isobar/internal/views"
-	"github.com/isobar-xds/isobar/internal/wire"
 	"github.com/isobar-xds/isobar/internal/xds"
+	"github.com/isobar-xds/isobar/internal/xds/csds"
+	"github.com/isobar-xds/isobar/internal/xds/view"
 )
 
 // Listeners are where the server listens. The server closes them.
@@ -92,8 +92,8 @@ type Server struct {
 	metrics   *prometheus.Registry
 
 	files    *store.Files // nil when the store was given
-	registry *source.Registry
-	upstream *xdsource.Client     // another control plane that lists endpoints, if one is configured
+	registry *discovery.Registry
+	upstream *xdsclient.Client    // another control plane that lists endpoints, if one is configured
 	names    *dns.Provider        // names that DNS resolves, if some are configured
 	cluster  *kubernetes.Provider // the Kubernetes cluster, if one is configured
 	xds      *xds.Server
@@ -102,9 +102,9 @@ type Server struct {
 	csds     *csds.Server
 	health   *grpchealth.Server // gRPC's own service, not that of endpoints
 	loop     *control.Loop
-	replicas *replicas     // nil = this server is alone
-	tracing  *trace.Roller // nil = no rolling trace
-	parts    []part        // of the gRPC server; see serveGRPC
+	replicas *replicas      // nil = this server is alone
+	tracing  *replay.Roller // nil = no rolling trace
+	parts    []part         // of the gRPC server; see serveGRPC
 	admin    *admin.Server
 	security security
 	answers  answers     // that clients have yet to take
@@ -115,7 +115,7 @@ type Server struct {
 
 	clientsOf subscriberList
 	sampler   *sampler
-	defects   wire.Defects
+	defects   rpc.Defects
 }
 
 // New builds a server from a valid configuration. Nothing is served before
@@ -139,7 +139,7 @@ func (s *Server) openSources() error {
 	}
 	s.opts.Store = kept
 	s.kept = &loopState{store: kept, revisions: map[string]uint64{}}
-	registry, err := source.Open(context.Background(), source.Options{
+	registry, err := discovery.Open(context.Background(), discovery.Options{
 		Store: kept, Validate: config.CheckCalls, Logger: s.log, Registerer: s.metrics,
 	})
 	if err != nil {
@@ -179,7 +179,7 @@ func (s *Server) buildLoop() error {
 	if err := s.openReplicas(); err != nil {
 		return err
 	}
-	builder := views.NewBuilder(views.Options{Registerer: s.metrics, Refused: s.refused})
+	builder := view.NewBuilder(view.Options{Registerer: s.metrics, Refused: s.refused})
 	options := control.Options{
 		Timing: func() control.Timing {
 			c := s.current.Load()
@@ -188,7 +188,7 @@ func (s *Server) buildLoop() error {
 		SurveyEvery: func() time.Duration { return s.current.Load().N1Interval },
 		Topology:    s.registry, Checkers: checkers{s.hds}, Reports: s.lrs, Clients: s.xds, State: &loopState{store: s.opts.Store, revisions: map[string]uint64{}},
 		Outdated: s.outdated,
-		Views: func(p *plan.Plan, previous *views.Set) *views.Set {
+		Views: func(p *plan.Plan, previous *view.Set) *view.Set {
 			set := builder.Build(p, previous)
 			s.lrs.Changed()
 			return set
@@ -213,7 +213,7 @@ func (s *Server) services() []string {
 }
 
 // refused tells of a resource that broke a rule of the wire and stayed home.
-func (s *Server) refused(r views.Refusal) {
+func (s *Server) refused(r view.Refusal) {
 	s.log.Error("a resource was not sent, the last good one stays", "type", r.Type, "service", r.Service, "source", r.Source.String(), "error", r.Err)
 }
 
@@ -304,7 +304,7 @@ func (s *Server) Run(ctx context.Context) error {
 			return nil
 		})
 		g.Go(func() error {
-			source.WatchFile(ctx, s.opts.File, source.WatchOptions{
+			discovery.WatchFile(ctx, s.opts.File, discovery.WatchOptions{
 				Current: s.opts.Data, Refused: s.noteFile, Bell: &s.bell, Logger: s.log, Registerer: s.metrics,
 			}, s.reload)
 			return nil

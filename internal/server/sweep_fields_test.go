@@ -19,7 +19,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
 
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
 // Methods of the services.
@@ -42,7 +43,7 @@ func fullNode() *corev3.Node {
 		Version: &typev3.SemanticVersion{MajorNumber: 1, MinorNumber: 30, Patch: 2}, Metadata: &structpb.Struct{},
 	}}
 	n.Metadata = &structpb.Struct{Fields: map[string]*structpb.Value{"x": structpb.NewNumberValue(1)}}
-	n.ClientFeatures = []string{wire.FeatureSendAllClusters}
+	n.ClientFeatures = []string{rpc.FeatureSendAllClusters}
 	return n
 }
 
@@ -55,7 +56,7 @@ func fullRequest(url string) *discoveryv3.DiscoveryRequest {
 
 func fullDelta() *discoveryv3.DeltaDiscoveryRequest {
 	return &discoveryv3.DeltaDiscoveryRequest{
-		Node: fullNode(), TypeUrl: wire.EndpointsURL, ResourceNamesSubscribe: []string{"checkout"}, ResourceNamesUnsubscribe: []string{"cart"},
+		Node: fullNode(), TypeUrl: resource.EndpointsURL, ResourceNamesSubscribe: []string{"checkout"}, ResourceNamesUnsubscribe: []string{"cart"},
 		InitialResourceVersions: map[string]string{"checkout": "1"}, ResponseNonce: "1", ErrorDetail: &statuspb.Status{Code: 3, Message: "no"},
 	}
 }
@@ -126,9 +127,9 @@ func TestSweepOfFields(t *testing.T) {
 		name, method string
 		first, later proto.Message
 	}{
-		{"discovery request", sotwMethod, fullRequest(wire.EndpointsURL), fullRequest(wire.EndpointsURL)},
-		{"discovery request for clusters", sotwMethod, nil, fullRequest(wire.ClusterURL)},
-		{"discovery request, one type", edsMethod, fullRequest(wire.EndpointsURL), nil},
+		{"discovery request", sotwMethod, fullRequest(resource.EndpointsURL), fullRequest(resource.EndpointsURL)},
+		{"discovery request for clusters", sotwMethod, nil, fullRequest(resource.ClusterURL)},
+		{"discovery request, one type", edsMethod, fullRequest(resource.EndpointsURL), nil},
 		{"delta discovery request", deltaMethod, fullDelta(), fullDelta()},
 		{"load report", lrsMethod, fullReport(), fullReport()},
 		{"checker's first message", hdsMethod, fullHello(), nil},
@@ -159,7 +160,7 @@ func hello(method string) proto.Message {
 	case deltaMethod:
 		return fullDelta()
 	default:
-		return fullRequest(wire.EndpointsURL)
+		return fullRequest(resource.EndpointsURL)
 	}
 }
 

@@ -14,7 +14,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
 // Methods of old forms, and those that are no streams.
@@ -54,7 +55,7 @@ func built(n *corev2.Node) {
 
 func oldRequest(t *testing.T) *apiv2.DiscoveryRequest {
 	t.Helper()
-	m := older(t, fullRequest(wire.EndpointsURLv2), &apiv2.DiscoveryRequest{})
+	m := older(t, fullRequest(resource.EndpointsURLv2), &apiv2.DiscoveryRequest{})
 	built(m.GetNode())
 	return m
 }
@@ -62,7 +63,7 @@ func oldRequest(t *testing.T) *apiv2.DiscoveryRequest {
 func oldDelta(t *testing.T) *apiv2.DeltaDiscoveryRequest {
 	t.Helper()
 	m := older(t, fullDelta(), &apiv2.DeltaDiscoveryRequest{})
-	m.TypeUrl = wire.EndpointsURLv2
+	m.TypeUrl = resource.EndpointsURLv2
 	built(m.GetNode())
 	return m
 }
@@ -120,7 +121,7 @@ func TestSweepOfCalls(t *testing.T) {
 		method string
 		full   proto.Message
 	}{
-		{fetchMethod, fullRequest(wire.EndpointsURL)},
+		{fetchMethod, fullRequest(resource.EndpointsURL)},
 		{fetchMethodV2, oldRequest(t)},
 		{fetchHealth, fullHello()},
 		{fetchHealthV2, oldHello(t)},
@@ -140,8 +141,8 @@ func (w *sweepWorld) sweepCalls(method string, full proto.Message) tally {
 	for i, m := range mutations(full) {
 		message := proto.CloneOf(full).ProtoReflect()
 		m.apply(message)
-		request := &wire.Frame{Pieces: mem.BufferSlice{mem.SliceBuffer(w.encode(message.Interface()))}}
-		err := w.conn.Invoke(w.t.Context(), method, request, &wire.RawMessage{})
+		request := &rpc.Frame{Pieces: mem.BufferSlice{mem.SliceBuffer(w.encode(message.Interface()))}}
+		err := w.conn.Invoke(w.t.Context(), method, request, &rpc.RawMessage{})
 		if !isClear(err) {
 			w.t.Errorf("%s: %s %s: %v", method, m.path, m.what, err)
 		}

@@ -13,7 +13,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/isobar-xds/isobar/internal/hds"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
 // TestSweepOfPolls does to the bodies of polls over HTTP what TestSweepOfFields
@@ -24,9 +25,9 @@ func TestSweepOfPolls(t *testing.T) {
 		path string
 		full proto.Message
 	}{
-		{"/v3/discovery:endpoints", fullRequest(wire.EndpointsURL)},
-		{wire.CheckerPath, fullHello()},
-		{wire.CheckerPath, fullHealth()},
+		{"/v3/discovery:endpoints", fullRequest(resource.EndpointsURL)},
+		{rpc.CheckerPath, fullHello()},
+		{rpc.CheckerPath, fullHealth()},
 	} {
 		inSweep(t, func(w *sweepWorld) {
 			out, id := tally{}, w.enterChecker()
@@ -99,7 +100,7 @@ func (w *sweepWorld) enterChecker() string {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	resp, err := w.post(wire.CheckerPath, "", hello)
+	resp, err := w.post(rpc.CheckerPath, "", hello)
 	if err != nil || resp.StatusCode != http.StatusOK {
 		w.t.Fatalf("a checker's first poll: %v, %v", resp, err)
 	}

@@ -26,11 +26,12 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/isobar-xds/isobar/internal/rpc"
 	"github.com/isobar-xds/isobar/internal/server"
 	"github.com/isobar-xds/isobar/internal/store"
 	"github.com/isobar-xds/isobar/internal/testhelp"
 	"github.com/isobar-xds/isobar/internal/testhelp/bubble"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -68,7 +69,7 @@ func inSweep(t *testing.T, test func(w *sweepWorld)) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- w.server.Run(ctx) }()
-		w.conn = testhelp.Dial(t, pipe, grpc.WithDefaultCallOptions(grpc.ForceCodecV2(wire.ServerCodec())))
+		w.conn = testhelp.Dial(t, pipe, grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rpc.ServerCodec())))
 		w.stop = sync.OnceFunc(func() {
 			cancel()
 			if err := <-done; err != nil {
@@ -124,7 +125,7 @@ func (w *sweepWorld) alive(when string) {
 	w.t.Helper()
 	ask := func(s *sweepStream, name string) {
 		m, err := proto.Marshal(&discoveryv3.DiscoveryRequest{
-			Node: nodeIn("good", "us/a"), TypeUrl: wire.EndpointsURL, ResponseNonce: s.nonce(), ResourceNames: []string{name},
+			Node: nodeIn("good", "us/a"), TypeUrl: resource.EndpointsURL, ResponseNonce: s.nonce(), ResourceNames: []string{name},
 		})
 		if err != nil {
 			w.t.Fatal(err)
@@ -174,7 +175,7 @@ func (w *sweepWorld) openOn(conn *grpc.ClientConn, method string) *sweepStream {
 
 func (s *sweepStream) receive() {
 	for {
-		var m wire.RawMessage
+		var m rpc.RawMessage
 		err := s.RecvMsg(&m)
 		s.mu.Lock()
 		if err != nil {
@@ -190,8 +191,8 @@ func (s *sweepStream) receive() {
 // send sends a message and waits until all that follows from it has happened:
 // what checkers change may wait a little for what else they change.
 func (s *sweepStream) send(message []byte) {
-	_ = s.SendMsg(&wire.Frame{Pieces: mem.BufferSlice{mem.SliceBuffer(message)}}) // RecvMsg knows why it failed
-	time.Sleep(100 * time.Millisecond)                                            //nolint:forbidigo // virtual time
+	_ = s.SendMsg(&rpc.Frame{Pieces: mem.BufferSlice{mem.SliceBuffer(message)}}) // RecvMsg knows why it failed
+	time.Sleep(100 * time.Millisecond)                                           //nolint:forbidigo // virtual time
 	synctest.Wait()
 }
 

@@ -28,7 +28,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/server"
 	"github.com/isobar-xds/isobar/internal/store"
 	"github.com/isobar-xds/isobar/internal/testhelp"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
 // loopback is a real server on loopback, in real time.
@@ -105,7 +105,7 @@ func subscribe(ctx context.Context, conn *grpc.ClientConn, n *corev3.Node, names
 	if err != nil {
 		return nil, nil, err
 	}
-	_ = s.Send(&discoveryv3.DiscoveryRequest{Node: n, TypeUrl: wire.EndpointsURL, ResourceNames: names}) // Recv knows why it failed
+	_ = s.Send(&discoveryv3.DiscoveryRequest{Node: n, TypeUrl: resource.EndpointsURL, ResourceNames: names}) // Recv knows why it failed
 	m, err := s.Recv()
 	return s, m, err
 }
@@ -151,7 +151,7 @@ func TestRotationDropsNoStream(t *testing.T) {
 	}
 	for i, s := range open {
 		// Another type: only a stream that lives answers it.
-		if err := s.Send(&discoveryv3.DiscoveryRequest{TypeUrl: wire.ClusterURL, ResourceNames: []string{"checkout"}}); err != nil {
+		if err := s.Send(&discoveryv3.DiscoveryRequest{TypeUrl: resource.ClusterURL, ResourceNames: []string{"checkout"}}); err != nil {
 			t.Fatalf("stream %d: %v", i, err)
 		}
 		for {
@@ -159,7 +159,7 @@ func TestRotationDropsNoStream(t *testing.T) {
 			if err != nil {
 				t.Fatalf("stream %d was dropped: %v", i, err)
 			}
-			if m.GetTypeUrl() == wire.ClusterURL {
+			if m.GetTypeUrl() == resource.ClusterURL {
 				break
 			}
 		}

@@ -59,14 +59,14 @@ func TestRollingTrace(t *testing.T) {
 			w.settle(25 * time.Minute)
 			other := w.record() // an operator's, beside it
 			last = w.settle(time.Minute).Version
-			replay(t, other.end(t))
+			replayOf(t, other.end(t))
 			all, size := files(t, cfg.Trace.Directory)
 			if got := testhelp.Metric(t, w.server.Metrics(), "isobar_trace_bytes"); int64(got) != size || testhelp.Metric(t, w.server.Metrics(), "isobar_trace_recording") != 1 {
 				t.Errorf("%v bytes are told of %d files, they have %d", got, len(all), size)
 			}
 		})
 		all, _ := files(t, cfg.Trace.Directory)
-		whole := replay(t, bytes.Join(all, nil))
+		whole := replayOf(t, bytes.Join(all, nil))
 		if n := len(all); n < 10 || n > 13 || whole.segments != n {
 			t.Errorf("%d files with %d recordings", n, whole.segments)
 		}
@@ -79,7 +79,7 @@ func TestRollingTrace(t *testing.T) {
 			t.Errorf("%d plans, the last is %d, want %d", len(whole.plans), end, last)
 		}
 		for _, data := range all {
-			replay(t, data)
+			replayOf(t, data)
 		}
 	})
 }
@@ -100,7 +100,7 @@ func TestRollingTraceStaysInItsSize(t *testing.T) {
 		if size < most/2 || len(all) < 3 {
 			t.Errorf("%d bytes in %d files", size, len(all))
 		}
-		replay(t, bytes.Join(all[:len(all)-1], nil))
+		replayOf(t, bytes.Join(all[:len(all)-1], nil))
 		if testhelp.Metric(t, w.server.Metrics(), "isobar_trace_failures_total") != 0 {
 			t.Error("files were given up")
 		}

@@ -5,24 +5,24 @@ import (
 
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/config"
-	"github.com/isobar-xds/isobar/internal/source/xdsource"
+	"github.com/isobar-xds/isobar/internal/discovery/xdsclient"
 )
 
 // upstreamConfig translates; nil stays nil.
-func upstreamConfig(c *config.XDSSource) *xdsource.Config {
+func upstreamConfig(c *config.XDSSource) *xdsclient.Config {
 	if c == nil {
 		return nil
 	}
-	out := &xdsource.Config{
+	out := &xdsclient.Config{
 		Server: c.Server, ADS: c.ADS, DefaultLocality: c.DefaultLocality, EmptyHold: c.EmptyHold,
-		Node:     xdsource.Node{ID: c.Node.ID, Cluster: c.Node.Cluster, Locality: c.Node.Locality},
-		Services: make([]xdsource.Service, len(c.Services)),
+		Node:     xdsclient.Node{ID: c.Node.ID, Cluster: c.Node.Cluster, Locality: c.Node.Locality},
+		Services: make([]xdsclient.Service, len(c.Services)),
 	}
 	if t := c.TLS; t != nil {
-		out.TLS = &xdsource.TLS{CA: t.CA, Cert: t.Cert, Key: t.Key, ServerName: t.ServerName}
+		out.TLS = &xdsclient.TLS{CA: t.CA, Cert: t.Cert, Key: t.Key, ServerName: t.ServerName}
 	}
 	for i := range c.Services {
-		out.Services[i] = xdsource.Service{EDSName: c.Services[i].EDSName, Settings: c.Services[i].Service, Ceiling: c.Services[i].Ceiling}
+		out.Services[i] = xdsclient.Service{EDSName: c.Services[i].EDSName, Settings: c.Services[i].Service, Ceiling: c.Services[i].Ceiling}
 	}
 	return out
 }
@@ -57,15 +57,15 @@ func (s *Server) upstreamTroubles() []admin.Attention {
 			out = append(out, admin.NewAttention(code, "%s: %s", svc.Name, text).Of(svc.Name))
 		}
 		switch svc.State {
-		case xdsource.Waiting:
+		case xdsclient.Waiting:
 			if up.Connected || lost {
 				note(admin.SourceWaiting, "its clients get no endpoints yet: the other control plane has not listed "+svc.EDSName)
 			}
-		case xdsource.Held:
+		case xdsclient.Held:
 			note(admin.SourceHeld, "the other control plane lists no endpoints any more; those of before stay for now")
-		case xdsource.Refused:
+		case xdsclient.Refused:
 			note(admin.SourceRefused, "what the other control plane lists is refused: "+svc.Refused)
-		case xdsource.Current, xdsource.Kept, xdsource.Empty:
+		case xdsclient.Current, xdsclient.Kept, xdsclient.Empty:
 		}
 	}
 	return out

@@ -24,7 +24,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/server"
 	"github.com/isobar-xds/isobar/internal/store"
 	"github.com/isobar-xds/isobar/internal/testhelp/bubble"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
 // lister is a control plane that lists one assignment.
@@ -42,7 +42,7 @@ func (l *lister) StreamEndpoints(s endpointservicev3.EndpointDiscoveryService_St
 	if err != nil {
 		return err
 	}
-	if err := s.Send(&discoveryv3.DiscoveryResponse{VersionInfo: "1", Nonce: "1", TypeUrl: wire.EndpointsURL, Resources: []*anypb.Any{listed}}); err != nil {
+	if err := s.Send(&discoveryv3.DiscoveryResponse{VersionInfo: "1", Nonce: "1", TypeUrl: resource.EndpointsURL, Resources: []*anypb.Any{listed}}); err != nil {
 		return err
 	}
 	<-s.Context().Done()
@@ -148,7 +148,7 @@ func (l *changing) StreamEndpoints(s endpointservicev3.EndpointDiscoveryService_
 				return err
 			}
 			v := strconv.Itoa(version)
-			if err := s.Send(&discoveryv3.DiscoveryResponse{VersionInfo: v, Nonce: v, TypeUrl: wire.EndpointsURL, Resources: []*anypb.Any{listed}}); err != nil {
+			if err := s.Send(&discoveryv3.DiscoveryResponse{VersionInfo: v, Nonce: v, TypeUrl: resource.EndpointsURL, Resources: []*anypb.Any{listed}}); err != nil {
 				return err
 			}
 		}

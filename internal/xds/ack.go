@@ -5,7 +5,8 @@ import (
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
 // sotwRequest receives a state-of-the-world request. Nearly all of them accept
@@ -17,7 +18,7 @@ type sotwRequest struct {
 	refused error // ends the stream
 }
 
-// ReadMessage implements wire.Reader.
+// ReadMessage implements rpc.Reader.
 func (r *sotwRequest) ReadMessage(encoded []byte) error {
 	handled, pending := r.stream.acceptEncoded(encoded)
 	if handled {
@@ -32,7 +33,7 @@ func (r *sotwRequest) ReadMessage(encoded []byte) error {
 		defer close(done)
 		r.refused = r.stream.guarded(func() error {
 			m := &discoveryv3.DiscoveryRequest{}
-			if malformed = wire.Decode(encoded, m); malformed == nil {
+			if malformed = rpc.Decode(encoded, m); malformed == nil {
 				return r.stream.decoded(m)
 			}
 			return nil
@@ -46,7 +47,7 @@ func (r *sotwRequest) ReadMessage(encoded []byte) error {
 // names of the request before; pending tells whether there is something to send
 // now. All other requests are not handled, and nothing is done.
 func (s *stream) acceptEncoded(request []byte) (handled, pending bool) {
-	version, rest, ok := wire.AckHead(request)
+	version, rest, ok := resource.AckHead(request)
 	if !ok {
 		return false, false
 	}
@@ -69,13 +70,13 @@ func (s *stream) acceptedBy(version, rest []byte) *watch {
 		if !w.unacked || w.list == nil || len(rest) < len(w.list.raw) || string(rest[:len(w.list.raw)]) != w.list.raw {
 			continue
 		}
-		url, nonce, ok := wire.AckTail(rest[len(w.list.raw):])
+		url, nonce, ok := resource.AckTail(rest[len(w.list.raw):])
 		if ok && w.accepted(version, url, nonce) {
 			return w
 		}
 	}
 	listed, tail := sumNames(rest) // the order may be another
-	url, nonce, ok := wire.AckTail(tail)
+	url, nonce, ok := resource.AckTail(tail)
 	if !ok {
 		return nil
 	}
@@ -89,5 +90,5 @@ func (s *stream) acceptedBy(version, rest []byte) *watch {
 
 // accepted tells whether a request accepts the last response of the watch.
 func (w *watch) accepted(version, url, nonce []byte) bool {
-	return string(url) == w.url && w.nonce.is(nonce) && (w.as.Form != wire.V2017 || string(version) == w.sent.version)
+	return string(url) == w.url && w.nonce.is(nonce) && (w.as.Form != rpc.V2017 || string(version) == w.sent.version)
 }

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/isobar-xds/isobar"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
 	"github.com/isobar-xds/isobar/internal/xds"
 )
 
@@ -35,7 +35,7 @@ func TestWhoMaySubscribe(t *testing.T) {
 			t.Errorf("asked about %d nodes, want 2", asked)
 		}
 	}, func(o *xds.Options) {
-		o.Admit = func(_ context.Context, n wire.Node) error {
+		o.Admit = func(_ context.Context, n rpc.Node) error {
 			asked++
 			if n.Locality.Region != "us-east" {
 				return status.Error(codes.PermissionDenied, "not from "+n.Locality.String())

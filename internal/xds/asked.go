@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
 // asked is a service that streams of a zone ask for, with the subscriptions to
@@ -23,7 +23,7 @@ func (z *zone) services() []asked {
 	}
 	out := make([]asked, 0, len(z.subs))
 	for key, sub := range z.subs {
-		if service := wire.ServiceOf(wire.Endpoints, key.name); service != "" { // others stand for nothing
+		if service := resource.ServiceOf(resource.Endpoints, key.name); service != "" { // others stand for nothing
 			out = append(out, asked{service, []*subscription{sub}})
 		}
 	}

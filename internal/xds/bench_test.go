@@ -16,9 +16,9 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/isobar-xds/isobar"
-	"github.com/isobar-xds/isobar/internal/views"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
 	"github.com/isobar-xds/isobar/internal/xds"
+	"github.com/isobar-xds/isobar/internal/xds/view"
 )
 
 // ackingStream is a client without a network: it accepts at once.
@@ -46,7 +46,7 @@ func (s *ackingStream) RecvMsg(m any) error {
 }
 
 func (s *ackingStream) SendMsg(m any) error {
-	pieces := m.(*wire.Frame).Pieces
+	pieces := m.(*rpc.Frame).Pieces
 	_, _, n := protowire.ConsumeTag(pieces[len(pieces)-1].ReadOnlyData())
 	nonce, _ := protowire.ConsumeString(pieces[len(pieces)-1].ReadOnlyData()[n:])
 	if s.shuffle {
@@ -90,7 +90,7 @@ func BenchmarkPublish(b *testing.B) {
 
 func benchmarkPublish(b *testing.B, streams int, kind ackingStream) {
 	b.Helper()
-	server, builder := xds.New(xds.Options{}), views.NewBuilder(views.Options{})
+	server, builder := xds.New(xds.Options{}), view.NewBuilder(view.Options{})
 	plan := &testPlan{version: "v", specs: map[string]*isobar.Service{}, assignments: map[string]*isobar.Assignment{}}
 	names := make([]string, 100)
 	for i := range names {

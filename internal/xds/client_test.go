@@ -23,7 +23,8 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/isobar-xds/isobar"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
 // client is one stream of a client written for these tests.
@@ -269,12 +270,12 @@ func describe(t *testing.T, m proto.Message) string {
 	var words []string
 	switch m := m.(type) {
 	case *discoveryv3.DiscoveryResponse:
-		words = append(words, fmt.Sprintf("%s %s:", wire.KindOf(m.GetTypeUrl()), m.GetVersionInfo()))
+		words = append(words, fmt.Sprintf("%s %s:", resource.KindOf(m.GetTypeUrl()), m.GetVersionInfo()))
 		for _, r := range m.GetResources() {
 			words = append(words, describeResource(t, r))
 		}
 	case *discoveryv3.DeltaDiscoveryResponse:
-		words = append(words, fmt.Sprintf("%s %s:", wire.KindOf(m.GetTypeUrl()), m.GetSystemVersionInfo()))
+		words = append(words, fmt.Sprintf("%s %s:", resource.KindOf(m.GetTypeUrl()), m.GetSystemVersionInfo()))
 		for _, r := range m.GetResources() {
 			text := describeResource(t, r.GetResource())
 			if !strings.HasPrefix(text, r.GetName()) || r.GetVersion() == "" {
@@ -293,8 +294,8 @@ func describeResource(t *testing.T, a *anypb.Any) string {
 	t.Helper()
 	var m proto.Message
 	m, err := a.UnmarshalNew()
-	if a.GetTypeUrl() == wire.EndpointsURLv2 {
-		m, err = wire.AssignmentFrom(wire.V2, a.GetValue())
+	if a.GetTypeUrl() == resource.EndpointsURLv2 {
+		m, err = resource.AssignmentFrom(rpc.V2, a.GetValue())
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -6,7 +6,8 @@ import (
 	"time"
 
 	"github.com/isobar-xds/isobar"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
 // Client is one open stream, for display.
@@ -100,11 +101,11 @@ func (s *stream) describe() (Client, bool) {
 		Aggregated: s.only == "",
 		GRPC:       s.node.IsGRPC(),
 	}
-	var api wire.Form
+	var api rpc.Form
 	for _, w := range s.watches {
 		t := w.describe()
 		t.Missing, t.MissingCount = w.missing(s.view.Set(), maxMissing)
-		if w.kind != wire.Other && w.as.Form > api {
+		if w.kind != resource.Other && w.as.Form > api {
 			api = w.as.Form
 		}
 		c.Types = append(c.Types, t)

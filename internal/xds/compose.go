@@ -7,22 +7,23 @@ import (
 
 	"google.golang.org/grpc/mem"
 
-	"github.com/isobar-xds/isobar/internal/views"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
+	"github.com/isobar-xds/isobar/internal/xds/view"
 )
 
 // answer is what one response will carry.
 type answer struct {
-	carried []*sub            // as they are sent
-	beats   []*views.Resource // that still hold; delta only
-	removed []string          // delta only
+	carried []*sub           // as they are sent
+	beats   []*view.Resource // that still hold; delta only
+	removed []string         // delta only
 	size    int
 	apart   bool // it takes nothing more
 }
 
 // full tells whether one more resource, or the name of one that is gone, would
 // make the answer larger than limit, or has to go apart. A single one always fits.
-func (a *answer) full(x *sub, r *views.Resource, limit int) bool {
+func (a *answer) full(x *sub, r *view.Resource, limit int) bool {
 	if a.apart || x.apart && same(r, x.sent) && a.size > 0 {
 		return true
 	}
@@ -33,7 +34,7 @@ func (a *answer) full(x *sub, r *views.Resource, limit int) bool {
 	return a.size > 0 && a.size+more > limit
 }
 
-func (a *answer) add(w *watch, x *sub, r *views.Resource) {
+func (a *answer) add(w *watch, x *sub, r *view.Resource) {
 	a.size += len(r.SotW)
 	a.apart = a.apart || x.apart && same(r, x.sent) // what has changed since may be as good as all else
 	w.clear(x)
@@ -42,7 +43,7 @@ func (a *answer) add(w *watch, x *sub, r *views.Resource) {
 }
 
 // still adds a heartbeat for what has not changed, if one is wanted.
-func (a *answer) still(x *sub, r *views.Resource) {
+func (a *answer) still(x *sub, r *view.Resource) {
 	if x.beat && r != nil && r.Beat != nil {
 		a.beats = append(a.beats, r)
 		a.size += len(r.Beat)
@@ -55,7 +56,7 @@ func (a *answer) still(x *sub, r *views.Resource) {
 // Make before break: first what is new or changed, in the order of the kinds
 // (clusters before the listeners and routes that lead to them), then what is
 // taken away.
-func (s *stream) next(now time.Time) (*wire.Frame, wire.Kind) {
+func (s *stream) next(now time.Time) (*rpc.Frame, resource.Kind) {
 	for _, breaking := range []bool{false, true} {
 		if breaking && !s.mayBreak(now) {
 			break
@@ -73,7 +74,7 @@ func (s *stream) next(now time.Time) (*wire.Frame, wire.Kind) {
 			}
 		}
 	}
-	return nil, wire.Other
+	return nil, resource.Other
 }
 
 // mayBreak tells whether clusters and endpoints may be taken away: not while
@@ -83,11 +84,11 @@ func (s *stream) mayBreak(now time.Time) bool {
 	waiting, wanted := false, false
 	for _, w := range s.watches {
 		switch w.kind {
-		case wire.Listener, wire.Route:
+		case resource.Listener, resource.Route:
 			waiting = waiting || len(w.queue) > 0
-		case wire.Cluster, wire.Endpoints:
+		case resource.Cluster, resource.Endpoints:
 			wanted = wanted || w.pending()
-		case wire.Other:
+		case resource.Other:
 		}
 	}
 	if !waiting || !wanted {
@@ -152,7 +153,7 @@ func (s *stream) collectChanged(w *watch, breaking bool, a *answer) bool {
 }
 
 // change adds what became of one resource to an answer.
-func (s *stream) change(w *watch, x *sub, want *views.Resource, a *answer) {
+func (s *stream) change(w *watch, x *sub, want *view.Resource, a *answer) {
 	x.queued, x.due = false, false
 	switch {
 	case want != nil:
@@ -231,14 +232,14 @@ func (s *stream) carry(w *watch, x *sub, a *answer) {
 // refreshEndpoints has the endpoints of a new or changed cluster sent after
 // it, even if they did not change: Envoy warms a changed cluster until it gets
 // them again.
-func (s *stream) refreshEndpoints(w *watch, x *sub, want *views.Resource) {
-	if w.kind != wire.Cluster || same(want, x.sent) {
+func (s *stream) refreshEndpoints(w *watch, x *sub, want *view.Resource) {
+	if w.kind != resource.Cluster || same(want, x.sent) {
 		return
 	}
 	x.renewed = true // for endpoints that are subscribed to later
-	name := wire.Renamed(x.name, wire.Endpoints)
+	name := resource.Renamed(x.name, resource.Endpoints)
 	for _, other := range s.watches {
-		if other.kind != wire.Endpoints {
+		if other.kind != resource.Endpoints {
 			continue
 		}
 		if e := other.find(s.view, name); e != nil {
@@ -248,7 +249,7 @@ func (s *stream) refreshEndpoints(w *watch, x *sub, want *views.Resource) {
 }
 
 // frame assembles a response from its pieces.
-func (s *stream) frame(w *watch, a *answer, now time.Time) *wire.Frame {
+func (s *stream) frame(w *watch, a *answer, now time.Time) *rpc.Frame {
 	w.flight = a.carried
 	for _, x := range a.carried {
 		x.flying = true
@@ -271,13 +272,13 @@ func (s *stream) frame(w *watch, a *answer, now time.Time) *wire.Frame {
 	}
 	var end []byte
 	for _, n := range a.removed {
-		end = wire.AppendRemoved(end, n)
+		end = resource.AppendRemoved(end, n)
 	}
 	return s.number(w, append(pieces, w.tail), end, now)
 }
 
 // number ends a response with its nonce, which goes after end, and notes it as sent.
-func (s *stream) number(w *watch, pieces mem.BufferSlice, end []byte, now time.Time) *wire.Frame {
+func (s *stream) number(w *watch, pieces mem.BufferSlice, end []byte, now time.Time) *rpc.Frame {
 	w.nonce.draw()
 	w.unacked = true
 	w.sent = stamp{version: s.view.Set().Version(), at: now}

@@ -7,7 +7,7 @@ import (
 	"runtime/debug"
 	"time"
 
-	"github.com/isobar-xds/isobar/internal/views"
+	"github.com/isobar-xds/isobar/internal/xds/view"
 )
 
 // dispatch brings zones and streams to what is published, until nothing newer
@@ -40,7 +40,7 @@ type round struct {
 }
 
 // zone brings a zone to a set, and those of its streams that are not behind.
-func (r *round) zone(z *zone, set *views.Set) {
+func (r *round) zone(z *zone, set *view.Set) {
 	defer r.survive(z, set)
 	view := z.update(set)
 	now := time.Now() // once: it takes as long as to compose a response
@@ -75,7 +75,7 @@ func (r *round) late(st *stream, now time.Time) {
 
 // survive has a defect that panics cost its zone or stream this set, not the
 // process.
-func (r *round) survive(z *zone, set *views.Set) {
+func (r *round) survive(z *zone, set *view.Set) {
 	if p := recover(); p != nil {
 		r.log.Error("a publication failed by a defect; what was served before stays",
 			"locality", z.locality.String(), "version", set.Version(), "panic", fmt.Sprint(p), "stack", string(debug.Stack()))

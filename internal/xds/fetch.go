@@ -7,12 +7,13 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/mem"
 
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
 // Fetch answers one request over gRPC, at once and in full.
-func (s *Server) Fetch(ctx context.Context, m *discoveryv3.DiscoveryRequest, method Method) (*wire.Frame, error) {
-	address := wire.PeerAddress(ctx)
+func (s *Server) Fetch(ctx context.Context, m *discoveryv3.DiscoveryRequest, method Method) (*rpc.Frame, error) {
+	address := rpc.PeerAddress(ctx)
 	a, err := s.Poll(ctx, m, method, address, 0)
 	if err == nil && a.Unchanged { // which gRPC has no way to say
 		m.VersionInfo = ""
@@ -21,18 +22,18 @@ func (s *Server) Fetch(ctx context.Context, m *discoveryv3.DiscoveryRequest, met
 	if err != nil {
 		return nil, err
 	}
-	pieces := mem.BufferSlice{mem.SliceBuffer(wire.ResponseHead(a.Version))}
+	pieces := mem.BufferSlice{mem.SliceBuffer(resource.ResponseHead(a.Version))}
 	for _, r := range a.Resources {
 		pieces = r.AppendSotW(pieces)
 	}
-	kind, _ := wire.ParseURL(a.TypeURL)
+	kind, _ := resource.ParseURL(a.TypeURL)
 	var tail mem.Buffer
-	if kind == wire.Other {
-		tail = mem.SliceBuffer(wire.ResponseTail(a.TypeURL, s.options.Identifier, false))
+	if kind == resource.Other {
+		tail = mem.SliceBuffer(resource.ResponseTail(a.TypeURL, s.options.Identifier, false))
 	} else {
 		tail = s.tails.of(false, a.Form, kind)
 	}
-	return &wire.Frame{Pieces: append(pieces, tail, mem.SliceBuffer(wire.AppendNonce(nil, a.Version)))}, nil
+	return &rpc.Frame{Pieces: append(pieces, tail, mem.SliceBuffer(resource.AppendNonce(nil, a.Version)))}, nil
 }
 
 // fetchMethod describes a method that answers one request.

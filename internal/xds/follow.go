@@ -4,12 +4,12 @@ import (
 	"slices"
 	"time"
 
-	"github.com/isobar-xds/isobar/internal/views"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
+	"github.com/isobar-xds/isobar/internal/xds/view"
 )
 
 // advance brings the stream to a view, and has sent what that leaves to send.
-func (s *stream) advance(view *views.View, now time.Time) {
+func (s *stream) advance(view *view.View, now time.Time) {
 	if s.adjust(view) {
 		s.offer(now)
 	}
@@ -17,7 +17,7 @@ func (s *stream) advance(view *views.View, now time.Time) {
 
 // adjust brings the stream's state to a view and tells whether there is
 // something to send.
-func (s *stream) adjust(view *views.View) bool {
+func (s *stream) adjust(view *view.View) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || s.view == nil || view.Set().Seq() <= s.view.Set().Seq() {
@@ -33,7 +33,7 @@ func (s *stream) adjust(view *views.View) bool {
 }
 
 // follow queues what may have changed since an earlier view.
-func (s *stream) follow(w *watch, before *views.View) {
+func (s *stream) follow(w *watch, before *view.View) {
 	names, known := s.view.Changed(before.Set().Seq(), w.kind)
 	w.unfold()
 	if s.followShared(w, before, known) {
@@ -55,13 +55,13 @@ func (s *stream) follow(w *watch, before *views.View) {
 		names = s.view.Set().Names() // for the wildcard
 	}
 	s.renew(w, before, names)
-	if known && w.xdstp && w.kind != wire.Endpoints {
+	if known && w.xdstp && w.kind != resource.Endpoints {
 		s.renewXDSTP(w, before) // names tells of services only
 	}
 }
 
 // renew queues those of names that are subscribed and not the same as before.
-func (s *stream) renew(w *watch, before *views.View, names []string) {
+func (s *stream) renew(w *watch, before *view.View, names []string) {
 	for _, n := range names {
 		switch x := w.subs[n]; {
 		case x != nil:
@@ -78,10 +78,10 @@ func (s *stream) renew(w *watch, before *views.View, names []string) {
 
 // renewXDSTP is renew for what is subscribed under another name than that of
 // the service.
-func (s *stream) renewXDSTP(w *watch, before *views.View) {
+func (s *stream) renewXDSTP(w *watch, before *view.View) {
 	var names []string
 	for n := range w.each {
-		if wire.IsXDSTP(n) {
+		if resource.IsXDSTP(n) {
 			names = append(names, n)
 		}
 	}
@@ -89,12 +89,12 @@ func (s *stream) renewXDSTP(w *watch, before *views.View) {
 }
 
 // want gives what the client should have of a resource; nil = nothing.
-func (s *stream) want(w *watch, x *sub) *views.Resource {
-	if w.kind == wire.Listener && !x.named {
+func (s *stream) want(w *watch, x *sub) *view.Resource {
+	if w.kind == resource.Listener && !x.named {
 		return nil
 	}
 	r := w.lookup(s.view, x.name)
-	if r != nil || w.kind != wire.Endpoints || x.sent == nil {
+	if r != nil || w.kind != resource.Endpoints || x.sent == nil {
 		return r
 	}
 	if s.view.Gone(x.name) {
@@ -117,9 +117,9 @@ func (s *stream) withdrawn(assignment string) bool {
 	if !s.node.IsGRPC() {
 		return false
 	}
-	cluster := wire.Renamed(assignment, wire.Cluster)
+	cluster := resource.Renamed(assignment, resource.Cluster)
 	for _, w := range s.watches {
-		if w.kind == wire.Cluster {
+		if w.kind == resource.Cluster {
 			return w.wildcard || w.subs[cluster] != nil || w.lists(cluster)
 		}
 	}
@@ -128,16 +128,16 @@ func (s *stream) withdrawn(assignment string) bool {
 
 // vanishes tells whether sending a resource takes something away that listeners
 // and routes may still lead to.
-func (s *stream) vanishes(w *watch, x *sub, want *views.Resource) bool {
+func (s *stream) vanishes(w *watch, x *sub, want *view.Resource) bool {
 	if x.sent == nil {
 		return false
 	}
 	switch w.kind {
-	case wire.Cluster:
+	case resource.Cluster:
 		return want == nil
-	case wire.Endpoints:
+	case resource.Endpoints:
 		return s.view.Gone(x.name) && !same(want, x.sent)
-	case wire.Listener, wire.Route, wire.Other:
+	case resource.Listener, resource.Route, resource.Other:
 	}
 	return false
 }

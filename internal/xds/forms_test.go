@@ -9,8 +9,9 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
 	"github.com/isobar-xds/isobar"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
 	"github.com/isobar-xds/isobar/internal/xds"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
 const (
@@ -19,7 +20,7 @@ const (
 	edsV2Method      = "/envoy.api.v2.EndpointDiscoveryService/StreamEndpoints"
 	ads2017Method    = "/envoy.api.v2.AggregatedDiscoveryService/StreamAggregatedResources"
 
-	edsURLv2 = wire.EndpointsURLv2
+	edsURLv2 = resource.EndpointsURLv2
 )
 
 // Streams of v2 get what those of v3 get, under the type URLs of v2.
@@ -35,8 +36,8 @@ func TestV2(t *testing.T) {
 					c.request(url, names...)
 				}
 			}
-			ask(wire.ClusterURLv2, "a")
-			c.equals("cds v1: a").ack(wire.ClusterURLv2)
+			ask(resource.ClusterURLv2, "a")
+			c.equals("cds v1: a").ack(resource.ClusterURLv2)
 			ask(edsURLv2, "a")
 			c.equals("eds v1: a@1").ack(edsURLv2)
 			w.publish(serve("a", 2))
@@ -113,14 +114,14 @@ func Test2017RejectsByVersion(t *testing.T) {
 		c.send(&discoveryv3.DiscoveryRequest{
 			TypeUrl: edsURLv2, VersionInfo: "v1", ResponseNonce: c.kind(edsURLv2).nonce, ResourceNames: []string{"a"},
 		})
-		if got := w.clientType(wire.Endpoints); got.LastNack == nil || got.Rejected != 1 || got.Acked != "v1" {
+		if got := w.clientType(resource.Endpoints); got.LastNack == nil || got.Rejected != 1 || got.Acked != "v1" {
 			t.Fatalf("got %+v, want a rejection", got)
 		}
 		w.publish()
 		c.nothing()
 		w.publish(serve("a", 3))
 		c.equals("eds v4: a@3").ack(edsURLv2).nothing()
-		if got := w.clientType(wire.Endpoints); !got.InSync || got.Acked != "v4" {
+		if got := w.clientType(resource.Endpoints); !got.InSync || got.Acked != "v4" {
 			t.Fatalf("got %+v, want in sync", got)
 		}
 	})
@@ -141,7 +142,7 @@ func TestRuleOnTheNode(t *testing.T) {
 		if got := w.server.Clients()[0].API; got != "v2" {
 			t.Errorf("the other client is shown as one of %s", got)
 		}
-	}, func(o *xds.Options) { o.Is2017 = func(n wire.Node) bool { return n.Locality.Region == "us-east" } })
+	}, func(o *xds.Options) { o.Is2017 = func(n rpc.Node) bool { return n.Locality.Region == "us-east" } })
 }
 
 const tp = "xdstp://plane/"
@@ -247,9 +248,9 @@ func TestHeartbeats(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.publish(serve("a", 1), living("a", 0, 9*time.Second))
 		plain := w.ads(node()).request(edsURL, "a").equals("eds v1: a@1").ack(edsURL)
-		half := w.ads(node(wire.FeatureTTL)).request(edsURL, "a").equals("eds v1: a@1").ack(edsURL) // can't unwrap
-		both := w.ads(node(wire.FeatureTTL, wire.FeatureWrapped)).request(edsURL, "a")
-		delta := w.delta(node(wire.FeatureTTL)).subscribe(edsURL, "a")
+		half := w.ads(node(rpc.FeatureTTL)).request(edsURL, "a").equals("eds v1: a@1").ack(edsURL) // can't unwrap
+		both := w.ads(node(rpc.FeatureTTL, rpc.FeatureWrapped)).request(edsURL, "a")
+		delta := w.delta(node(rpc.FeatureTTL)).subscribe(edsURL, "a")
 
 		first := resourceOf(t, both, true)
 		if first.GetResource() == nil || first.GetTtl().AsDuration() != 9*time.Second || first.GetName() != "a" {

@@ -16,9 +16,10 @@ import (
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 
 	"github.com/isobar-xds/isobar"
-	"github.com/isobar-xds/isobar/internal/views"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
 	"github.com/isobar-xds/isobar/internal/xds"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
+	"github.com/isobar-xds/isobar/internal/xds/view"
 )
 
 // rawStream feeds bytes to a handler as if they came from a client, and checks
@@ -48,11 +49,11 @@ func (s *rawStream) RecvMsg(m any) error {
 
 // receive does what a gRPC server does with a message that came in.
 func receive(message []byte, into any) error {
-	return wire.ServerCodec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(message)}, into)
+	return rpc.ServerCodec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(message)}, into)
 }
 
 func (s *rawStream) SendMsg(m any) error {
-	data := m.(*wire.Frame).Pieces.Materialize()
+	data := m.(*rpc.Frame).Pieces.Materialize()
 	if s.delta {
 		var r discoveryv3.DeltaDiscoveryResponse
 		if err := proto.Unmarshal(data, &r); err != nil || r.GetNonce() == "" || r.GetTypeUrl() == "" {
@@ -103,14 +104,14 @@ func join(messages ...proto.Message) []byte {
 // What it takes to make them would be most of an execution.
 type fuzzWorld struct {
 	server *xds.Server
-	sets   []*views.Set
+	sets   []*view.Set
 	turn   int
 }
 
 func newFuzzWorld() *fuzzWorld {
-	w := &fuzzWorld{server: xds.New(xds.Options{Limits: wire.Limits{Names: 100}, Log: slog.New(slog.DiscardHandler)})}
-	builder := views.NewBuilder(views.Options{})
-	var set *views.Set
+	w := &fuzzWorld{server: xds.New(xds.Options{Limits: resource.Limits{Names: 100}, Log: slog.New(slog.DiscardHandler)})}
+	builder := view.NewBuilder(view.Options{})
+	var set *view.Set
 	for turn := 1; turn <= 6; turn++ { // until both remainders have come round
 		p := &testPlan{version: "v", specs: map[string]*isobar.Service{}, assignments: map[string]*isobar.Assignment{}}
 		serve("a", turn)(p)

@@ -20,10 +20,10 @@ import (
 	xdsclient "google.golang.org/grpc/xds"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/rpc"
 	"github.com/isobar-xds/isobar/internal/testhelp"
-	"github.com/isobar-xds/isobar/internal/views"
-	"github.com/isobar-xds/isobar/internal/wire"
 	"github.com/isobar-xds/isobar/internal/xds"
+	"github.com/isobar-xds/isobar/internal/xds/view"
 )
 
 // backend is a real gRPC server on loopback.
@@ -67,8 +67,8 @@ func (b *backend) group(locality string) *isobar.EndpointGroup {
 type fleet struct {
 	t       *testing.T
 	server  *xds.Server
-	builder *views.Builder
-	set     *views.Set
+	builder *view.Builder
+	set     *view.Set
 	version int
 	client  grpc_health_v1.HealthClient
 
@@ -77,8 +77,8 @@ type fleet struct {
 
 func startFleet(t *testing.T) *fleet {
 	t.Helper()
-	f := &fleet{t: t, server: xds.New(xds.Options{}), builder: views.NewBuilder(views.Options{})}
-	g := grpc.NewServer(grpc.ForceServerCodecV2(wire.ServerCodec()))
+	f := &fleet{t: t, server: xds.New(xds.Options{}), builder: view.NewBuilder(view.Options{})}
+	g := grpc.NewServer(grpc.ForceServerCodecV2(rpc.ServerCodec()))
 	f.server.Register(g, false)
 	t.Cleanup(f.server.Stop)
 	resolver, err := xdsclient.NewXDSResolverWithConfigForTesting(fmt.Appendf(nil, `{

@@ -13,12 +13,12 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/isobar-xds/isobar"
-	"github.com/isobar-xds/isobar/internal/eds"
+	"github.com/isobar-xds/isobar/internal/rpc"
 	"github.com/isobar-xds/isobar/internal/testhelp"
 	"github.com/isobar-xds/isobar/internal/testhelp/bubble"
-	"github.com/isobar-xds/isobar/internal/views"
-	"github.com/isobar-xds/isobar/internal/wire"
 	"github.com/isobar-xds/isobar/internal/xds"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
+	"github.com/isobar-xds/isobar/internal/xds/view"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -101,11 +101,11 @@ func assignmentOf(name string, ports ...int) *isobar.Assignment {
 type world struct {
 	t       *testing.T
 	server  *xds.Server
-	builder *views.Builder
-	set     *views.Set
+	builder *view.Builder
+	set     *view.Set
 	plan    *testPlan
 	version int
-	refused []views.Refusal
+	refused []view.Refusal
 	conn    *grpc.ClientConn
 }
 
@@ -130,10 +130,10 @@ func newWorld(t *testing.T, options ...func(*xds.Options)) *world {
 		t: t, server: xds.New(o),
 		plan: &testPlan{specs: map[string]*isobar.Service{}, assignments: map[string]*isobar.Assignment{}},
 	}
-	w.builder = views.NewBuilder(views.Options{Refused: func(r views.Refusal) { w.refused = append(w.refused, r) }})
-	g := grpc.NewServer(grpc.ForceServerCodecV2(wire.ServerCodec()))
+	w.builder = view.NewBuilder(view.Options{Refused: func(r view.Refusal) { w.refused = append(w.refused, r) }})
+	g := grpc.NewServer(grpc.ForceServerCodecV2(rpc.ServerCodec()))
 	w.server.Register(g, false)
-	eds.Register(g, w.server, false)
+	xds.RegisterEDS(g, w.server, false)
 	conn, stop := testhelp.Serve(t, g)
 	w.conn = conn
 	t.Cleanup(func() {
@@ -166,7 +166,7 @@ func (w *world) publish(edits ...edit) {
 }
 
 // clientType finds what the server knows of its only client.
-func (w *world) clientType(kind wire.Kind) xds.ClientType {
+func (w *world) clientType(kind resource.Kind) xds.ClientType {
 	w.t.Helper()
 	synctest.Wait()
 	clients := w.server.Clients()

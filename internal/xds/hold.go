@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
 // A server that belongs to a group of replicas may lag behind the others, or be cut
@@ -36,7 +36,7 @@ func (s *Server) Version() string {
 
 // await waits until the server has what a client shows in its first request of a type,
 // and brings the stream there.
-func (s *stream) await(ctx context.Context, h *wire.Head, shown string) error {
+func (s *stream) await(ctx context.Context, h *resource.Head, shown string) error {
 	wait := s.server.options.Await
 	if wait == nil || shown == "" || s.subscribesTo(h.TypeURL) {
 		return nil
@@ -83,7 +83,7 @@ func (s *stream) held(w *watch) bool {
 
 // wanted reports whether a resource is one that the client asks for: a listener that
 // only the wildcard covers is never sent.
-func (s *stream) wanted(w *watch, x *sub) bool { return w.kind != wire.Listener || x.named }
+func (s *stream) wanted(w *watch, x *sub) bool { return w.kind != resource.Listener || x.named }
 
 // withheld reports whether a resource stays out of a response for now, because it
 // would tell the client of an absence.
@@ -95,5 +95,5 @@ func (s *stream) withheld(w *watch, x *sub) bool {
 	if want == nil {
 		return s.delta && (x.due || x.sent != nil)
 	}
-	return w.kind == wire.Endpoints && s.view.Gone(x.name) && !same(want, x.sent)
+	return w.kind == resource.Endpoints && s.view.Gone(x.name) && !same(want, x.sent)
 }

@@ -8,8 +8,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/isobar-xds/isobar/internal/wire"
 	"github.com/isobar-xds/isobar/internal/xds"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
 func holding(o *xds.Options) { o.HoldRemovals = true }
@@ -61,7 +61,7 @@ func TestHeldRemovalsOnOpenStreams(t *testing.T) {
 		c.equals("eds v3: a@3").ack(edsURL).nothing()
 		w.server.HoldRemovals(false)
 		synctest.Wait()
-		if got := w.clientType(wire.Cluster); got.Sent != "v3" {
+		if got := w.clientType(resource.Cluster); got.Sent != "v3" {
 			t.Fatalf("the client was told of version %s of its clusters", got.Sent)
 		}
 	})

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/isobar-xds/isobar/internal/views"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
+	"github.com/isobar-xds/isobar/internal/xds/view"
 )
 
 // Delivery is how far a resource got with a client.
@@ -27,7 +27,7 @@ type Resource struct {
 	TypeURL, Name string
 
 	// Sent is what the client was told last; nil = nothing, or that it is gone.
-	Sent     *views.Resource
+	Sent     *view.Resource
 	Delivery Delivery
 	Newer    bool      // there is another version than Sent, which waits to be sent
 	Absent   bool      // the client was told that there is no such resource
@@ -38,7 +38,7 @@ type Resource struct {
 // Introspected is an open stream that has said who it is, or a client that
 // polls.
 type Introspected struct {
-	Node wire.Node
+	Node rpc.Node
 
 	stream *stream    // nil for those that poll
 	polled []Resource // what they were told
@@ -69,7 +69,7 @@ func (s *Server) Introspect() iter.Seq[Introspected] {
 	}
 }
 
-func (s *stream) who() (wire.Node, bool) {
+func (s *stream) who() (rpc.Node, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.node, !s.closed && s.zone != nil

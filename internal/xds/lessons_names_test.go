@@ -7,7 +7,8 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
 // An empty name is a name that does not exist. One of it among others must not
@@ -106,7 +107,7 @@ func TestFeatureOfWrappedResources(t *testing.T) {
 	for _, feature := range []string{"xds.config.resource-in-sotw", "xds.config.supports-resource-in-sotw"} {
 		node := at("us-east/b")
 		node.ClientFeatures = []string{feature}
-		if n, err := wire.NodeFrom(node); err != nil || !n.Wrapped {
+		if n, err := rpc.NodeFrom(node); err != nil || !n.Wrapped {
 			t.Errorf("%s: wrapped %v, error %v", feature, n.Wrapped, err)
 		}
 	}
@@ -158,7 +159,7 @@ func TestWhatReturnsDiffersForClientsThatCompare(t *testing.T) {
 					}
 					c.ack(url).nothing()
 					w.publish(without("a"))
-					c.equals(fmt.Sprintf("%s v%d: b", wire.KindOf(url), w.version)).ack(url).nothing()
+					c.equals(fmt.Sprintf("%s v%d: b", resource.KindOf(url), w.version)).ack(url).nothing()
 				}
 				if len(different) != contents || len(others) != 1 {
 					t.Errorf("%s, %s: %d contents of what returned twice, want %d; %d of the other service", agent, url, len(different), contents, len(others))

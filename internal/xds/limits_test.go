@@ -17,8 +17,9 @@ import (
 	"google.golang.org/grpc/mem"
 
 	"github.com/isobar-xds/isobar"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
 	"github.com/isobar-xds/isobar/internal/xds"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
 func TestBadRequestsEndTheirStreamOnly(t *testing.T) {
@@ -57,7 +58,7 @@ func TestBadRequestsEndTheirStreamOnly(t *testing.T) {
 				}
 				w.publish(serve("a", 2))
 				good.equals("eds v2: a@2")
-			}, func(o *xds.Options) { o.Limits = wire.Limits{Names: 10} })
+			}, func(o *xds.Options) { o.Limits = resource.Limits{Names: 10} })
 		})
 	}
 }
@@ -320,14 +321,14 @@ func TestMalformedAndOversizedMessages(t *testing.T) {
 			w.publish(serve("a", 1))
 			good := w.ads(at("us-east/b")).request(edsURL, "a").equals("eds v1: a@1").ack(edsURL)
 			s, err := w.conn.NewStream(w.t.Context(), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, adsMethod,
-				grpc.ForceCodecV2(wire.ServerCodec()))
+				grpc.ForceCodecV2(rpc.ServerCodec()))
 			if err != nil {
 				w.t.Fatal(err)
 			}
-			if err := s.SendMsg(&wire.Frame{Pieces: mem.BufferSlice{mem.SliceBuffer(data)}}); err != nil && !errors.Is(err, io.EOF) {
+			if err := s.SendMsg(&rpc.Frame{Pieces: mem.BufferSlice{mem.SliceBuffer(data)}}); err != nil && !errors.Is(err, io.EOF) {
 				w.t.Fatal(err)
 			}
-			if err := s.RecvMsg(&wire.RawMessage{}); err == nil || !strings.Contains(err.Error(), says) {
+			if err := s.RecvMsg(&rpc.RawMessage{}); err == nil || !strings.Contains(err.Error(), says) {
 				w.t.Errorf("got %v, want %q", err, says)
 			}
 			w.publish(serve("a", 2))

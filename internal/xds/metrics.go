@@ -3,7 +3,7 @@ package xds
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
 type metrics struct {
@@ -21,7 +21,7 @@ type metrics struct {
 
 // byKind is a counter for each kind of resource, looked up once: they count
 // every request and response.
-type byKind [wire.Other + 1]prometheus.Counter
+type byKind [resource.Other + 1]prometheus.Counter
 
 // Reasons for which streams are refused or ended.
 const (
@@ -41,7 +41,7 @@ func newMetrics(r prometheus.Registerer, names *nameBudget) *metrics {
 		v := counter(name, help, "type")
 		vectors = append(vectors, v)
 		for k := range out {
-			out[k] = v.WithLabelValues(wire.Kind(k).String())
+			out[k] = v.WithLabelValues(resource.Kind(k).String())
 		}
 		return out
 	}

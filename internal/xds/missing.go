@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/isobar-xds/isobar/internal/views"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
+	"github.com/isobar-xds/isobar/internal/xds/view"
 )
 
 // A client that asks for a service that does not exist is in sync: it has all
@@ -31,20 +31,20 @@ type MissingService struct {
 
 // isMissing reports whether a subscribed name is that of no service, nor of the
 // listener of a gRPC server. Services whose endpoints are not known yet exist.
-func (w *watch) isMissing(set *views.Set, name string) bool {
-	return w.kind != wire.Other && name != "" && name != wire.Wildcard && !set.Serves(w.kind, name)
+func (w *watch) isMissing(set *view.Set, name string) bool {
+	return w.kind != resource.Other && name != "" && name != resource.Wildcard && !set.Serves(w.kind, name)
 }
 
 // missing lists the services that are subscribed to and do not exist, sorted: at
 // most so many, and how many there are. A name that stands for no service at all
 // is listed itself.
-func (w *watch) missing(set *views.Set, most int) (names []string, count int) {
+func (w *watch) missing(set *view.Set, most int) (names []string, count int) {
 	for name := range w.each {
 		if !w.isMissing(set, name) {
 			continue
 		}
 		if count++; len(names) < most {
-			names = append(names, cmp.Or(wire.ServiceOf(w.kind, name), name))
+			names = append(names, cmp.Or(resource.ServiceOf(w.kind, name), name))
 		}
 	}
 	slices.Sort(names)
@@ -114,8 +114,8 @@ func (s *Server) findMissing() []MissingService {
 // listOfKind is a list of names, of one kind of resource, as one set has them.
 type listOfKind struct {
 	list *nameList
-	kind wire.Kind
-	set  *views.Set
+	kind resource.Kind
+	set  *view.Set
 }
 
 // missing lists the services that the stream asks for and that do not exist.

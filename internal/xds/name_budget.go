@@ -6,7 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
 // What subscriptions of open streams cost, in bytes, estimated. A request of 4
@@ -121,7 +121,7 @@ func (s *stream) ownOf(w *watch) int {
 		n += w.list.size()
 		named = max(named, len(w.list.names))
 	}
-	if w.kind == wire.Endpoints {
+	if w.kind == resource.Endpoints {
 		n += wantCost * named
 	}
 	return n
@@ -129,7 +129,7 @@ func (s *stream) ownOf(w *watch) int {
 
 // leastCost is what a further name of a watch costs at least.
 func (w *watch) leastCost() int {
-	if w.kind == wire.Endpoints {
+	if w.kind == resource.Endpoints {
 		return wantCost
 	}
 	return headCost

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
 // nameList is the names of a subscription. Streams that ask for the same names
@@ -42,7 +42,7 @@ var nameSeed = maphash.MakeSeed()
 // request, and gives what comes after them.
 func sumNames(rest []byte) (sum nameSum, after []byte) {
 	for {
-		name, next, ok := wire.CutName(rest)
+		name, next, ok := resource.CutName(rest)
 		if !ok {
 			return sum, rest
 		}
@@ -64,7 +64,7 @@ type nameLists struct {
 func (l *nameLists) take(names []string, a *nameAccount) *nameList {
 	sorted := slices.Clone(names)
 	slices.Sort(sorted)
-	key := wire.AppendNames(nil, slices.Compact(sorted))
+	key := resource.AppendNames(nil, slices.Compact(sorted))
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	list := l.byKey[string(key)]
@@ -82,14 +82,14 @@ func (l *nameLists) take(names []string, a *nameAccount) *nameList {
 }
 
 func newNameList(names []string, key string) *nameList {
-	raw := wire.AppendNames(nil, names)
+	raw := resource.AppendNames(nil, names)
 	out := &nameList{raw: string(raw), key: key}
 	out.listed, _ = sumNames(raw)
 	if out.raw == key { // once is enough
 		out.raw = key
 	}
-	out.names = slices.Clip(wire.SplitNames(key))
-	out.xdstp = slices.ContainsFunc(out.names, wire.IsXDSTP)
+	out.names = slices.Clip(resource.SplitNames(key))
+	out.xdstp = slices.ContainsFunc(out.names, resource.IsXDSTP)
 	return out
 }
 

@@ -3,7 +3,7 @@ package xds
 import (
 	"math/rand/v2"
 
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
 // nonceSize is how many characters a nonce has; 5 bits each, so that it can't be
@@ -25,7 +25,7 @@ func (n *nonce) draw() {
 		characters[i] = digits[v&31]
 		v >>= 5
 	}
-	wire.AppendNonce(n.encoded[:0], string(characters[:]))
+	resource.AppendNonce(n.encoded[:0], string(characters[:]))
 }
 
 func (n *nonce) is(answered []byte) bool {

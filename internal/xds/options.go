@@ -7,7 +7,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
 // Options of a Server. The zero value of a field means its default.
@@ -15,12 +16,12 @@ type Options struct {
 	Log        *slog.Logger          // default: nothing is logged
 	Registerer prometheus.Registerer // default: metrics are kept but not exported
 	Identifier string                // control_plane.identifier of every response; default "isobar"
-	Limits     wire.Limits           // of a single request
+	Limits     resource.Limits       // of a single request
 
 	// Admit is asked once for each stream, with its context and the node of its
 	// first request, and again by Readmit; an error, which should be a gRPC status, ends the stream.
 	// Default: every node is welcome.
-	Admit func(context.Context, wire.Node) error
+	Admit func(context.Context, rpc.Node) error
 
 	// Await is asked for the version that a client shows in its first request of a type
 	// on a stream, which another server of the same fleet may have sent. It returns when
@@ -38,7 +39,7 @@ type Options struct {
 
 	// Is2017 tells which of the clients that call the methods of v2 mean their
 	// form of 2017; default: none. Only 2017's own methods tell by themselves.
-	Is2017 func(wire.Node) bool
+	Is2017 func(rpc.Node) bool
 
 	MaxStreams    int // open streams at once; default 40,000
 	MaxLocalities int // different client localities at once; default 2,000

@@ -9,8 +9,9 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
 	"github.com/isobar-xds/isobar"
-	"github.com/isobar-xds/isobar/internal/views"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
+	"github.com/isobar-xds/isobar/internal/xds/view"
 )
 
 // pollLease is how long a client that polls counts as one after it was heard of
@@ -27,7 +28,7 @@ type poller struct {
 	id    uint64
 	key   pollKey
 	zone  *zone
-	node  wire.Node
+	node  rpc.Node
 	since time.Time
 
 	account string // that it counts under, "" for none
@@ -46,7 +47,7 @@ type poller struct {
 type pollKey struct {
 	id, cluster, host, url string
 	locality               isobar.Locality
-	as                     wire.As // two listeners, or another configuration, may mean other forms by one URL
+	as                     rpc.As // two listeners, or another configuration, may mean other forms by one URL
 	names                  *nameList
 }
 
@@ -54,9 +55,9 @@ type pollKey struct {
 type Answer struct {
 	Version   string
 	TypeURL   string
-	Form      wire.Form
-	Resources []*views.Resource // nil when Unchanged
-	Unchanged bool              // the client has this version
+	Form      rpc.Form
+	Resources []*view.Resource // nil when Unchanged
+	Unchanged bool             // the client has this version
 }
 
 // Poll answers a request without a stream. If the client has all that it asks
@@ -94,13 +95,13 @@ func (s *Server) Poll(ctx context.Context, m *discoveryv3.DiscoveryRequest, meth
 }
 
 // poll checks a request and finds or enters its client.
-func (s *Server) poll(ctx context.Context, m *discoveryv3.DiscoveryRequest, method Method, peer string) (*poller, wire.Request, error) {
-	r, err := wire.RequestFrom(m, method.Only, s.options.Limits)
+func (s *Server) poll(ctx context.Context, m *discoveryv3.DiscoveryRequest, method Method, peer string) (*poller, resource.Request, error) {
+	r, err := resource.RequestFrom(m, method.Only, s.options.Limits)
 	if err != nil {
 		return nil, r, err
 	}
 	s.metrics.requests[r.Kind].Inc()
-	node, err := wire.NodeFrom(r.Node)
+	node, err := rpc.NodeFrom(r.Node)
 	if err != nil {
 		return nil, r, err
 	}
@@ -113,9 +114,9 @@ func (s *Server) poll(ctx context.Context, m *discoveryv3.DiscoveryRequest, meth
 	if err := s.ready(ctx); err != nil {
 		return nil, r, err
 	}
-	as := wire.As{Form: r.Form} // a resource with a TTL can't get its heartbeats
-	if r.Form == wire.V2 && (method.Form == wire.V2017 || s.options.Is2017 != nil && s.options.Is2017(node)) {
-		as.Form = wire.V2017
+	as := rpc.As{Form: r.Form} // a resource with a TTL can't get its heartbeats
+	if r.Form == rpc.V2 && (method.Form == rpc.V2017 || s.options.Is2017 != nil && s.options.Is2017(node)) {
+		as.Form = rpc.V2017
 	}
 	host, _, err := net.SplitHostPort(peer)
 	if err != nil {
@@ -131,7 +132,7 @@ func (s *Server) poll(ctx context.Context, m *discoveryv3.DiscoveryRequest, meth
 }
 
 // enter finds or makes the poller of a key, whose list of names it takes over.
-func (s *Server) enter(ctx context.Context, key pollKey, node wire.Node) (*poller, error) {
+func (s *Server) enter(ctx context.Context, key pollKey, node rpc.Node) (*poller, error) {
 	now := time.Now()
 	s.sweep(now)
 	if p := s.polled(key, now); p != nil {
@@ -168,7 +169,7 @@ func (s *Server) enter(ctx context.Context, key pollKey, node wire.Node) (*polle
 
 // keys lists the assignments that a poller asks for.
 func (p *poller) keys() []subKey {
-	if wire.KindOf(p.key.url) != wire.Endpoints {
+	if resource.KindOf(p.key.url) != resource.Endpoints {
 		return nil
 	}
 	out := make([]subKey, len(p.key.names.names))
@@ -232,7 +233,7 @@ func (s *Server) sweep(now time.Time) {
 
 // describe tells of a poller as of a stream. Server.mu is held.
 func (p *poller) describe() Client {
-	kind, _ := wire.ParseURL(p.key.url)
+	kind, _ := resource.ParseURL(p.key.url)
 	inSync := p.acked == p.version
 	return Client{
 		Stream: p.id, Node: p.node.ID, Cluster: p.node.Cluster, Locality: p.node.Locality, Agent: p.node.UserAgent,

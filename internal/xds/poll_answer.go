@@ -9,16 +9,16 @@ import (
 	"sync"
 	"time"
 
-	"github.com/isobar-xds/isobar/internal/views"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
+	"github.com/isobar-xds/isobar/internal/xds/view"
 )
 
 // answer says what a view has for a poller, and takes the version that the
 // request shows as what the client accepted.
-func (s *Server) answer(p *poller, r *wire.Request, view *views.View, turn int64) (*Answer, error) {
+func (s *Server) answer(p *poller, r *resource.Request, view *view.View, turn int64) (*Answer, error) {
 	a := &Answer{TypeURL: r.TypeURL, Form: p.key.as.Form}
 	names := p.key.names.names
-	if r.Kind == wire.Cluster && (len(names) == 0 || p.key.names.has(wire.Wildcard)) {
+	if r.Kind == resource.Cluster && (len(names) == 0 || p.key.names.has(resource.Wildcard)) {
 		names = view.Set().Names()
 	}
 	h, size := sha256.New(), 0
@@ -27,20 +27,20 @@ func (s *Server) answer(p *poller, r *wire.Request, view *views.View, turn int64
 	}
 	had := sync.OnceValue(func() map[string]bool { return s.had(p, r) })
 	for _, n := range names {
-		resource := view.LookupFor(p.node.Cluster, p.key.as, r.Kind, n)
-		if resource == nil && r.Version != "" && r.Kind != wire.Other && s.holds.Load() { // the client may have it from another server
+		found := view.LookupFor(p.node.Cluster, p.key.as, r.Kind, n)
+		if found == nil && r.Version != "" && r.Kind != resource.Other && s.holds.Load() { // the client may have it from another server
 			a.Version, a.Resources, a.Unchanged = r.Version, nil, true
 			return a, nil
 		}
-		if resource == nil && r.Kind == wire.Endpoints && view.Gone(n) && had()[n] {
-			resource = view.Empty(p.key.as, n)
+		if found == nil && r.Kind == resource.Endpoints && view.Gone(n) && had()[n] {
+			found = view.Empty(p.key.as, n)
 		}
-		if resource != nil {
-			if size += len(resource.Body); size > s.options.PollSize {
+		if found != nil {
+			if size += len(found.Body); size > s.options.PollSize {
 				return nil, fmt.Errorf("%w resources in one answer: they take more than %d bytes; ask for fewer names at once", errFull, s.options.PollSize)
 			}
-			a.Resources = append(a.Resources, resource)
-			h.Write([]byte(resource.Version))
+			a.Resources = append(a.Resources, found)
+			h.Write([]byte(found.Version))
 		}
 	}
 	a.Version = polledVersion(h)
@@ -50,7 +50,7 @@ func (s *Server) answer(p *poller, r *wire.Request, view *views.View, turn int64
 	p.accept(r, now)
 	if p.version != a.Version {
 		p.version, p.sentAt = a.Version, now
-		if r.Kind == wire.Endpoints {
+		if r.Kind == resource.Endpoints {
 			p.sent = p.carried(a.Resources)
 		}
 	}
@@ -69,7 +69,7 @@ func polledVersion(h hash.Hash) string { return hex.EncodeToString(h.Sum(nil)[:8
 // had names what the client may have something of, by the version that it shows:
 // with the last one it has what it was ever sent; with one of another server it
 // may have anything.
-func (s *Server) had(p *poller, r *wire.Request) map[string]bool {
+func (s *Server) had(p *poller, r *resource.Request) map[string]bool {
 	out := map[string]bool{}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,11 +89,11 @@ func (s *Server) had(p *poller, r *wire.Request) map[string]bool {
 
 // accept takes note that the client has the last answer, if the request shows its
 // version. Server.mu is held.
-func (p *poller) accept(r *wire.Request, now time.Time) {
+func (p *poller) accept(r *resource.Request, now time.Time) {
 	if p.version == "" || r.Version != p.version {
 		return
 	}
-	if r.Kind == wire.Endpoints && !p.heard {
+	if r.Kind == resource.Endpoints && !p.heard {
 		p.heard = true
 		p.zone.awaitACK(p.keys(), true)
 	}
@@ -101,14 +101,14 @@ func (p *poller) accept(r *wire.Request, now time.Time) {
 		return
 	}
 	p.acked, p.ackedAt = p.version, now
-	if r.Kind == wire.Endpoints {
+	if r.Kind == resource.Endpoints {
 		p.zone.acknowledge(p.key.as, p.sent, now)
 	}
 }
 
 // carried notes what an answer holds. What it leaves out stays known: the client
 // keeps that, and has acknowledged it.
-func (p *poller) carried(resources []*views.Resource) []*sub {
+func (p *poller) carried(resources []*view.Resource) []*sub {
 	out := make([]*sub, len(resources))
 	for i, r := range resources {
 		x := p.known[r.Name]

@@ -13,8 +13,8 @@ import (
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
-	"github.com/isobar-xds/isobar/internal/wire"
 	"github.com/isobar-xds/isobar/internal/xds"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
 // polled is the answer to a poll.
@@ -62,7 +62,7 @@ func TestPolls(t *testing.T) {
 			if first.status != http.StatusOK || len(first.All) != 1 || !strings.Contains(first.body, `"lb_endpoints"`) || first.Version == "" {
 				t.Fatalf("got %d %s", first.status, first.body)
 			}
-			if strings.HasPrefix(path, "/v2") != (first.TypeURL == wire.EndpointsURLv2) {
+			if strings.HasPrefix(path, "/v2") != (first.TypeURL == resource.EndpointsURLv2) {
 				t.Errorf("type %s", first.TypeURL)
 			}
 			for patience, headers := range map[time.Duration][]string{

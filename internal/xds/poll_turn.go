@@ -3,8 +3,9 @@ package xds
 import (
 	"time"
 
-	"github.com/isobar-xds/isobar/internal/views"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
+	"github.com/isobar-xds/isobar/internal/xds/view"
 )
 
 // turn is a part of the life of assignments that grow stale. What a client that
@@ -17,14 +18,14 @@ type turn struct {
 }
 
 // turn gives the turn of what a poller asks for: a third of the shortest life.
-func (p *poller) turn(view *views.View, now time.Time) turn {
+func (p *poller) turn(view *view.View, now time.Time) turn {
 	all := view.Set().Lifetimes()
-	if len(all) == 0 || p.key.as.Form == wire.V2017 || wire.KindOf(p.key.url) != wire.Endpoints {
+	if len(all) == 0 || p.key.as.Form == rpc.V2017 || resource.KindOf(p.key.url) != resource.Endpoints {
 		return turn{}
 	}
 	var shortest time.Duration
 	for _, n := range p.key.names.names {
-		if stale := all[wire.ServiceOf(wire.Endpoints, n)].Stale; stale > 0 && (shortest == 0 || stale < shortest) {
+		if stale := all[resource.ServiceOf(resource.Endpoints, n)].Stale; stale > 0 && (shortest == 0 || stale < shortest) {
 			shortest = stale
 		}
 	}

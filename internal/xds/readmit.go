@@ -4,7 +4,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
 )
 
 // Readmit asks Options.Admit again about every open stream, and ends those that it
@@ -26,7 +26,7 @@ func (s *Server) Readmit() {
 }
 
 // welcome asks whether a stream may be what it says it is. No lock is held.
-func (s *Server) welcome(st *stream, node wire.Node) error {
+func (s *Server) welcome(st *stream, node rpc.Node) error {
 	if s.options.Admit == nil {
 		return nil
 	}
@@ -38,7 +38,7 @@ func (s *Server) welcome(st *stream, node wire.Node) error {
 }
 
 // named gives the node of a stream that has told it, and has not ended.
-func (s *stream) named() (wire.Node, bool) {
+func (s *stream) named() (rpc.Node, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.node, s.zone != nil && !s.closed

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/isobar-xds/isobar"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
 	"github.com/isobar-xds/isobar/internal/xds"
 )
 
@@ -46,7 +46,7 @@ func TestWhoMayStillSubscribe(t *testing.T) {
 		w.publish(serve("a", 2))
 		stays.equals("eds v2: a@2")
 	}, func(o *xds.Options) {
-		o.Admit = func(_ context.Context, n wire.Node) error {
+		o.Admit = func(_ context.Context, n rpc.Node) error {
 			if n.Locality.String() == banned {
 				return status.Error(codes.PermissionDenied, "not from "+banned+" any more")
 			}

@@ -6,7 +6,8 @@ import (
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
 // receive handles requests until the client or an error ends the stream.
@@ -38,7 +39,7 @@ func (s *stream) receiveSotW() error {
 
 // decoded handles a state-of-the-world request that had to be decoded.
 func (s *stream) decoded(m *discoveryv3.DiscoveryRequest) error {
-	r, err := wire.RequestFrom(m, s.only, s.server.options.Limits)
+	r, err := resource.RequestFrom(m, s.only, s.server.options.Limits)
 	if err != nil {
 		return err
 	}
@@ -60,7 +61,7 @@ func (s *stream) receiveDelta() error {
 	if err := s.raw.RecvMsg(m); err != nil {
 		return err
 	}
-	r, err := wire.DeltaRequestFrom(m, s.only, s.server.options.Limits)
+	r, err := resource.DeltaRequestFrom(m, s.only, s.server.options.Limits)
 	if err != nil {
 		return err
 	}
@@ -81,13 +82,13 @@ func (s *stream) receiveDelta() error {
 
 // identify takes the node from the first message, and from no other, and makes
 // the stream follow its locality.
-func (s *stream) identify(h *wire.Head) error {
+func (s *stream) identify(h *resource.Head) error {
 	s.server.metrics.requests[h.Kind].Inc()
 	s.spoke.Store(true)
 	if s.zone != nil { // written by this goroutine only
 		return nil
 	}
-	node, err := wire.NodeFrom(h.Node)
+	node, err := rpc.NodeFrom(h.Node)
 	if err != nil {
 		return err
 	}
@@ -108,7 +109,7 @@ func (s *stream) identify(h *wire.Head) error {
 }
 
 // takePart has the stream take part in the zone of its node.
-func (s *stream) takePart(node wire.Node) error {
+func (s *stream) takePart(node rpc.Node) error {
 	z, err := s.server.join(node.Locality)
 	if err != nil {
 		return err
@@ -121,8 +122,8 @@ func (s *stream) takePart(node wire.Node) error {
 	}
 	s.node, s.zone = node, z
 	s.server.met(s)
-	if is := s.server.options.Is2017; is != nil && s.form == wire.V2 && is(node) {
-		s.form = wire.V2017
+	if is := s.server.options.Is2017; is != nil && s.form == rpc.V2 && is(node) {
+		s.form = rpc.V2017
 	}
 	s.view = z.add(s)
 	return nil

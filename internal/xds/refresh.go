@@ -5,8 +5,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/isobar-xds/isobar/internal/views"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
+	"github.com/isobar-xds/isobar/internal/xds/view"
 )
 
 // refreshTick is how often it is looked which assignments have to be sent
@@ -36,9 +37,9 @@ func (s *Server) refresher() {
 }
 
 // dueAt gives the services whose time has come, and notes when it comes again.
-func dueAt(now time.Time, all map[string]views.Lifetime, next map[string]time.Time) map[string]views.Lifetime {
+func dueAt(now time.Time, all map[string]view.Lifetime, next map[string]time.Time) map[string]view.Lifetime {
 	maps.DeleteFunc(next, func(name string, _ time.Time) bool { _, still := all[name]; return !still })
-	due := map[string]views.Lifetime{}
+	due := map[string]view.Lifetime{}
 	for name, l := range all { // the order of sending is that of the streams' queues
 		shortest := l.Stale
 		if shortest == 0 || (l.TTL > 0 && l.TTL < shortest) {
@@ -61,7 +62,7 @@ func dueAt(now time.Time, all map[string]views.Lifetime, next map[string]time.Ti
 }
 
 // refresh sends the assignments of services again to all who have them.
-func (s *Server) refresh(due map[string]views.Lifetime) {
+func (s *Server) refresh(due map[string]view.Lifetime) {
 	for _, z := range s.allZones() {
 		z.mu.Lock()
 		streams := slices.Collect(maps.Keys(z.streams))
@@ -76,14 +77,14 @@ func (s *Server) refresh(due map[string]views.Lifetime) {
 
 // renewDue queues what has to be sent again, and tells whether there is
 // something to send.
-func (s *stream) renewDue(due map[string]views.Lifetime) bool {
+func (s *stream) renewDue(due map[string]view.Lifetime) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return false
 	}
 	for _, w := range s.watches {
-		if w.kind != wire.Endpoints || w.as.Form == wire.V2017 {
+		if w.kind != resource.Endpoints || w.as.Form == rpc.V2017 {
 			continue // in 2017 nothing grew stale
 		}
 		if !w.xdstp {
@@ -93,7 +94,7 @@ func (s *stream) renewDue(due map[string]views.Lifetime) bool {
 			continue
 		}
 		for _, name := range slices.Collect(w.each) { // keepAlive adds to them
-			if l, is := due[wire.ServiceOf(wire.Endpoints, name)]; is {
+			if l, is := due[resource.ServiceOf(resource.Endpoints, name)]; is {
 				s.keepAlive(w, name, l)
 			}
 		}
@@ -107,7 +108,7 @@ func (s *stream) renewDue(due map[string]views.Lifetime) bool {
 // speaks of all resources. What the client rejected it does not get again, but for
 // what it rejected together with others: that is sent alone, or the defect of one
 // service would let the endpoints of another grow stale.
-func (s *stream) keepAlive(w *watch, name string, l views.Lifetime) {
+func (s *stream) keepAlive(w *watch, name string, l view.Lifetime) {
 	x := w.find(s.view, name)
 	switch {
 	case x == nil || x.sent == nil || x.rejected && !x.apart:

@@ -3,7 +3,7 @@ package xds
 import (
 	"time"
 
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
 // repeatPause is the least time between two answers to a client that subscribes
@@ -15,7 +15,7 @@ const repeatPause = time.Second
 
 // asksAgain tells whether a delta request, in answering a response, subscribes
 // to something that is subscribed and was sent.
-func (s *stream) asksAgain(r *wire.DeltaRequest) bool {
+func (s *stream) asksAgain(r *resource.DeltaRequest) bool {
 	if r.Nonce == "" {
 		return false
 	}
@@ -29,7 +29,7 @@ func (s *stream) asksAgain(r *wire.DeltaRequest) bool {
 			if x := w.subs[name]; x != nil && x.named && !x.due {
 				return true
 			}
-			if name == wire.Wildcard && w.wildcard {
+			if name == resource.Wildcard && w.wildcard {
 				return true
 			}
 		}
@@ -40,7 +40,7 @@ func (s *stream) asksAgain(r *wire.DeltaRequest) bool {
 // slowDown takes a request as an answer, and waits until what it subscribes to,
 // which is all that it leaves of it, may be sent again. Nothing is received from
 // the client meanwhile: its stream alone waits. Called by the receiver only.
-func (s *stream) slowDown(r *wire.DeltaRequest) error {
+func (s *stream) slowDown(r *resource.DeltaRequest) error {
 	answer := *r
 	answer.Subscribe, answer.Unsubscribe = nil, nil
 	if err := s.deltaRequest(&answer); err != nil {

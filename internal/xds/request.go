@@ -8,11 +8,12 @@ import (
 
 	"google.golang.org/grpc/mem"
 
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
 // request handles a state-of-the-world request.
-func (s *stream) request(r *wire.Request) error {
+func (s *stream) request(r *resource.Request) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -44,7 +45,7 @@ func (s *stream) request(r *wire.Request) error {
 }
 
 // deltaRequest handles a delta request.
-func (s *stream) deltaRequest(r *wire.DeltaRequest) error {
+func (s *stream) deltaRequest(r *resource.DeltaRequest) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -76,7 +77,7 @@ func (s *stream) deltaRequest(r *wire.DeltaRequest) error {
 	}
 	w.prune()
 	if most := s.server.options.Limits.MaxNames() + len(s.view.Set().Names()); len(w.subs) > most {
-		return wire.BadMessage("resource_names_subscribe", fmt.Sprintf("%d names subscribed on one stream, want at most %d", len(w.subs), most))
+		return rpc.BadMessage("resource_names_subscribe", fmt.Sprintf("%d names subscribed on one stream, want at most %d", len(w.subs), most))
 	}
 	if first {
 		s.adopt(w, r.Initial)
@@ -87,7 +88,7 @@ func (s *stream) deltaRequest(r *wire.DeltaRequest) error {
 // deltaSubscribe answers a name even if the client should know it: it may have
 // forgotten.
 func (s *stream) deltaSubscribe(w *watch, name string) {
-	if name != wire.Wildcard || !w.kind.FullSet() {
+	if name != resource.Wildcard || !w.kind.FullSet() {
 		w.demand(s.subscribe(w, name))
 		return
 	}
@@ -101,7 +102,7 @@ func (s *stream) deltaSubscribe(w *watch, name string) {
 }
 
 func (s *stream) deltaUnsubscribe(w *watch, name string) {
-	if name == wire.Wildcard && w.kind.FullSet() {
+	if name == resource.Wildcard && w.kind.FullSet() {
 		s.setWildcard(w, false)
 		return
 	}
@@ -120,33 +121,33 @@ func (s *stream) deltaUnsubscribe(w *watch, name string) {
 }
 
 // watchFor finds or makes the watch of a request's type.
-func (s *stream) watchFor(h *wire.Head) (w *watch, first bool, err error) {
+func (s *stream) watchFor(h *resource.Head) (w *watch, first bool, err error) {
 	for _, w := range s.watches {
 		if w.url == h.TypeURL {
 			return w, false, nil
 		}
 	}
 	if len(s.watches) >= maxTypes {
-		return nil, false, wire.BadMessage("type_url", fmt.Sprintf("more than %d types on one stream", maxTypes))
+		return nil, false, rpc.BadMessage("type_url", fmt.Sprintf("more than %d types on one stream", maxTypes))
 	}
 	w = &watch{kind: h.Kind, as: s.as(h.Form, h.Kind), client: s.node.Cluster, url: h.TypeURL,
-		answersUnknown: h.Kind == wire.Endpoints && !s.delta && s.node.IsEnvoy()}
-	if (h.Kind == wire.Listener || h.Kind == wire.Cluster) && s.node.NeedsReturnMark() {
+		answersUnknown: h.Kind == resource.Endpoints && !s.delta && s.node.IsEnvoy()}
+	if (h.Kind == resource.Listener || h.Kind == resource.Cluster) && s.node.NeedsReturnMark() {
 		w.returns = map[string]uint16{}
 	}
-	if h.Kind == wire.Other {
-		w.tail = mem.SliceBuffer(wire.ResponseTail(h.TypeURL, s.server.options.Identifier, s.delta))
+	if h.Kind == resource.Other {
+		w.tail = mem.SliceBuffer(resource.ResponseTail(h.TypeURL, s.server.options.Identifier, s.delta))
 	} else {
 		w.tail = s.server.tails.of(s.delta, w.as.Form, h.Kind)
 	}
-	at, _ := slices.BinarySearchFunc(s.watches, h.Kind+1, func(w *watch, k wire.Kind) int { return int(w.kind) - int(k) })
+	at, _ := slices.BinarySearchFunc(s.watches, h.Kind+1, func(w *watch, k resource.Kind) int { return int(w.kind) - int(k) })
 	s.watches = slices.Insert(s.watches, at, w)
 	return w, true, nil
 }
 
 // settle takes a request as the answer to a response. It tells false when the
 // nonce is that of an earlier response.
-func (s *stream) settle(w *watch, h *wire.Head) bool {
+func (s *stream) settle(w *watch, h *resource.Head) bool {
 	if h.Nonce == "" {
 		return true // answers nothing
 	}
@@ -162,7 +163,7 @@ func (s *stream) settle(w *watch, h *wire.Head) bool {
 
 // answered takes note that the client accepts the last response of a type, or
 // rejects it, which only a head can tell.
-func (s *stream) answered(w *watch, h *wire.Head, now time.Time) {
+func (s *stream) answered(w *watch, h *resource.Head, now time.Time) {
 	w.unacked = false
 	s.behind.Store(false)
 	if w.flies != nil && (h == nil || !h.Nack) {
@@ -202,7 +203,7 @@ func (s *stream) accept(w *watch, carried []*sub, now time.Time) {
 	for _, x := range carried {
 		w.clear(x)
 	}
-	if w.kind != wire.Endpoints {
+	if w.kind != resource.Endpoints {
 		return
 	}
 	s.zone.acknowledge(w.as, carried, now)
@@ -215,7 +216,7 @@ func (s *stream) accept(w *watch, carried []*sub, now time.Time) {
 
 // reject remembers what the client said. What it rejected counts as sent: it
 // is not sent again before it changes.
-func (s *stream) reject(w *watch, h *wire.Head, carried []*sub, now time.Time) {
+func (s *stream) reject(w *watch, h *resource.Head, carried []*sub, now time.Time) {
 	s.server.metrics.nacks[w.kind].Inc()
 	w.nack = Nack{Version: w.sent.version, Text: h.Error, At: now}
 	for _, x := range carried {

@@ -15,7 +15,8 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
 // How long clients that poll are kept waiting.
@@ -30,8 +31,8 @@ const (
 const expectedTimeout = "X-Envoy-Expected-Rq-Timeout-Ms"
 
 // restPaths are the paths of the kinds, after the version.
-var restPaths = [wire.Kinds]string{
-	wire.Cluster: "clusters", wire.Endpoints: "endpoints", wire.Listener: "listeners", wire.Route: "routes",
+var restPaths = [resource.Kinds]string{
+	resource.Cluster: "clusters", resource.Endpoints: "endpoints", resource.Listener: "listeners", resource.Route: "routes",
 }
 
 // Handler serves discovery to clients that poll over HTTP: POST to
@@ -44,12 +45,12 @@ var restPaths = [wire.Kinds]string{
 func (s *Server) Handler(only2017 bool) http.Handler {
 	mux := http.NewServeMux()
 	for kind, path := range restPaths {
-		k := wire.Kind(kind)
-		old := wire.V2
+		k := resource.Kind(kind)
+		old := rpc.V2
 		if only2017 {
-			old = wire.V2017
+			old = rpc.V2017
 		}
-		mux.Handle("/v3/discovery:"+path, s.rest(Method{Only: k.URLIn(wire.V3), Form: wire.V3}))
+		mux.Handle("/v3/discovery:"+path, s.rest(Method{Only: k.URLIn(rpc.V3), Form: rpc.V3}))
 		mux.Handle("/v2/discovery:"+path, s.rest(Method{Only: k.URLIn(old), Form: old}))
 	}
 	return mux
@@ -64,12 +65,12 @@ func (s *Server) rest(m Method) http.Handler {
 		}
 		request, code, err := readPoll(w, r, m.Form)
 		if err != nil {
-			http.Error(w, wire.Complaint(err), code)
+			http.Error(w, resource.Complaint(err), code)
 			return
 		}
 		a, err := s.Poll(peerContext(r).Context(), request, m, r.RemoteAddr, patience(r))
 		if err != nil {
-			wire.HTTPRefusal(w, err)
+			rpc.HTTPRefusal(w, err)
 			return
 		}
 		if a.Unchanged {
@@ -87,13 +88,13 @@ func (s *Server) rest(m Method) http.Handler {
 }
 
 // readPoll reads a request, or gives the status with which it is refused.
-func readPoll(w http.ResponseWriter, r *http.Request, form wire.Form) (*discoveryv3.DiscoveryRequest, int, error) {
-	body, code, err := wire.ReadPoll(w, r)
+func readPoll(w http.ResponseWriter, r *http.Request, form rpc.Form) (*discoveryv3.DiscoveryRequest, int, error) {
+	body, code, err := rpc.ReadPoll(w, r)
 	if err != nil {
 		return nil, code, err
 	}
 	m := &discoveryv3.DiscoveryRequest{}
-	if form == wire.V3 {
+	if form == rpc.V3 {
 		err = pollJSON.Unmarshal(body, m)
 	} else {
 		err = readOldPoll(body, m)
@@ -172,11 +173,11 @@ func (a *Answer) json(identifier string) ([]byte, error) {
 		Nonce        string            `json:"nonce,omitempty"`
 		ControlPlane map[string]string `json:"control_plane,omitempty"`
 	}{Version: a.Version, TypeURL: a.TypeURL, Nonce: a.Version, Resources: []json.RawMessage{}}
-	if a.Form != wire.V2017 {
+	if a.Form != rpc.V2017 {
 		out.ControlPlane = map[string]string{"identifier": identifier}
 	}
 	for _, r := range a.Resources {
-		b, err := wire.ResourceJSON(a.Form, r)
+		b, err := resource.JSON(a.Form, r)
 		if err != nil {
 			return nil, err
 		}

@@ -3,7 +3,8 @@ package xds
 import (
 	"time"
 
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
 // kick wakes the handler to send; a signal that waits already is enough.
@@ -41,7 +42,7 @@ func (s *stream) offer(now time.Time) {
 
 // composeOne gives the next response of a stream that has answered all others,
 // and whether something is left for the handler to do.
-func (s *stream) composeOne(now time.Time) (frame *wire.Frame, kind wire.Kind, more bool) {
+func (s *stream) composeOne(now time.Time) (frame *rpc.Frame, kind resource.Kind, more bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -95,18 +96,18 @@ func (s *stream) flush() error {
 
 // compose is next under the stream's lock, which is free again whatever
 // happens: the publisher and the end of the stream need it.
-func (s *stream) compose() (*wire.Frame, wire.Kind, error) {
+func (s *stream) compose() (*rpc.Frame, resource.Kind, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.broken != nil {
-		return nil, wire.Other, s.broken
+		return nil, resource.Other, s.broken
 	}
 	frame, kind := s.next(time.Now())
 	s.recount()
 	return frame, kind, nil
 }
 
-func (s *stream) send(frame *wire.Frame, kind wire.Kind) error {
+func (s *stream) send(frame *rpc.Frame, kind resource.Kind) error {
 	m := s.server.metrics
 	m.pushes[kind].Inc()
 	m.bytes[kind].Add(float64(frame.Pieces.Len()))

@@ -11,29 +11,29 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/isobar-xds/isobar"
-	"github.com/isobar-xds/isobar/internal/views"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
+	"github.com/isobar-xds/isobar/internal/xds/view"
 )
 
 // Server serves the published set of views to its streams. The gRPC server
-// that it is registered with must use [wire.ServerCodec].
+// that it is registered with must use [rpc.ServerCodec].
 type Server struct {
 	options Options
 	metrics *metrics
-	nacks   *wire.LogLimit
-	defects wire.Defects
+	nacks   *rpc.LogLimit
+	defects rpc.Defects
 	lacking struct { // what clients ask for and does not exist, as it was found last
 		mu   sync.Mutex
 		at   time.Time
-		set  *views.Set
+		set  *view.Set
 		list []MissingService
 	}
-	missingLog *wire.LogLimit
+	missingLog *rpc.LogLimit
 	names      nameBudget
 	lists      nameLists
 	tails      tails
 
-	published atomic.Pointer[views.Set]
+	published atomic.Pointer[view.Set]
 	holds     atomic.Bool   // absences are not told; see HoldRemovals
 	first     chan struct{} // closed by the first publication
 	stop      chan struct{} // closed by Stop
@@ -63,9 +63,9 @@ type Server struct {
 func New(o Options) *Server {
 	s := &Server{
 		options: o.withDefaults(),
-		nacks:   &wire.LogLimit{},
+		nacks:   &rpc.LogLimit{},
 
-		missingLog: &wire.LogLimit{},
+		missingLog: &rpc.LogLimit{},
 
 		first:    make(chan struct{}),
 		stop:     make(chan struct{}),
@@ -91,7 +91,7 @@ func New(o Options) *Server {
 
 // Publish makes set what all streams get. It does not wait for any of them.
 // Sets that are published while an earlier one is on its way overtake it.
-func (s *Server) Publish(set *views.Set) {
+func (s *Server) Publish(set *view.Set) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopped {

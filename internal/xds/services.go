@@ -7,7 +7,8 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
 
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
 // service is a discovery service of one form.
@@ -15,8 +16,8 @@ type service struct {
 	name  string // full name
 	noun  string // ends the names of its methods
 	proto string // file that defines it
-	only  wire.Kind
-	form  wire.Form
+	only  resource.Kind
+	form  rpc.Form
 	delta bool
 }
 
@@ -24,17 +25,17 @@ type service struct {
 func services() []service {
 	const ads, v2 = "AggregatedResources", "envoy.api.v2."
 	return []service{
-		{"envoy.service.discovery.v3.AggregatedDiscoveryService", ads, "envoy/service/discovery/v3/ads.proto", wire.Other, wire.V3, true},
-		{"envoy.service.cluster.v3.ClusterDiscoveryService", "Clusters", "envoy/service/cluster/v3/cds.proto", wire.Cluster, wire.V3, true},
-		{"envoy.service.listener.v3.ListenerDiscoveryService", "Listeners", "envoy/service/listener/v3/lds.proto", wire.Listener, wire.V3, true},
-		{"envoy.service.route.v3.RouteDiscoveryService", "Routes", "envoy/service/route/v3/rds.proto", wire.Route, wire.V3, true},
+		{"envoy.service.discovery.v3.AggregatedDiscoveryService", ads, "envoy/service/discovery/v3/ads.proto", resource.Other, rpc.V3, true},
+		{"envoy.service.cluster.v3.ClusterDiscoveryService", "Clusters", "envoy/service/cluster/v3/cds.proto", resource.Cluster, rpc.V3, true},
+		{"envoy.service.listener.v3.ListenerDiscoveryService", "Listeners", "envoy/service/listener/v3/lds.proto", resource.Listener, rpc.V3, true},
+		{"envoy.service.route.v3.RouteDiscoveryService", "Routes", "envoy/service/route/v3/rds.proto", resource.Route, rpc.V3, true},
 
-		{"envoy.service.discovery.v2.AggregatedDiscoveryService", ads, "envoy/service/discovery/v2/ads.proto", wire.Other, wire.V2, true},
-		{v2 + "ClusterDiscoveryService", "Clusters", "envoy/api/v2/cds.proto", wire.Cluster, wire.V2, true},
-		{v2 + "ListenerDiscoveryService", "Listeners", "envoy/api/v2/lds.proto", wire.Listener, wire.V2, true},
-		{v2 + "RouteDiscoveryService", "Routes", "envoy/api/v2/rds.proto", wire.Route, wire.V2, true},
+		{"envoy.service.discovery.v2.AggregatedDiscoveryService", ads, "envoy/service/discovery/v2/ads.proto", resource.Other, rpc.V2, true},
+		{v2 + "ClusterDiscoveryService", "Clusters", "envoy/api/v2/cds.proto", resource.Cluster, rpc.V2, true},
+		{v2 + "ListenerDiscoveryService", "Listeners", "envoy/api/v2/lds.proto", resource.Listener, rpc.V2, true},
+		{v2 + "RouteDiscoveryService", "Routes", "envoy/api/v2/rds.proto", resource.Route, rpc.V2, true},
 
-		{v2 + "AggregatedDiscoveryService", ads, "", wire.Other, wire.V2017, false},
+		{v2 + "AggregatedDiscoveryService", ads, "", resource.Other, rpc.V2017, false},
 	}
 }
 
@@ -44,10 +45,10 @@ func services() []service {
 func (s *Server) Register(r grpc.ServiceRegistrar, only2017 bool) {
 	for _, v := range services() {
 		if only2017 {
-			if v.form == wire.V3 || v.name == "envoy.service.discovery.v2.AggregatedDiscoveryService" {
+			if v.form == rpc.V3 || v.name == "envoy.service.discovery.v2.AggregatedDiscoveryService" {
 				continue
 			}
-			v.form, v.delta = wire.V2017, false
+			v.form, v.delta = rpc.V2017, false
 		}
 		r.RegisterService(Desc(s, v.name, v.proto, v.noun, Method{Only: v.only.URLIn(v.form), Form: v.form}, v.delta), s)
 	}
@@ -56,7 +57,7 @@ func (s *Server) Register(r grpc.ServiceRegistrar, only2017 bool) {
 // Streams serves resources.
 type Streams interface {
 	Serve(stream grpc.ServerStream, m Method) error
-	Fetch(ctx context.Context, r *discoveryv3.DiscoveryRequest, m Method) (*wire.Frame, error)
+	Fetch(ctx context.Context, r *discoveryv3.DiscoveryRequest, m Method) (*rpc.Frame, error)
 }
 
 // Desc describes a discovery service to gRPC: its name, the file that defines

@@ -7,8 +7,9 @@ import (
 
 	"google.golang.org/grpc/mem"
 
-	"github.com/isobar-xds/isobar/internal/views"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
+	"github.com/isobar-xds/isobar/internal/xds/view"
 )
 
 // Bounds of what the streams of a zone share.
@@ -38,14 +39,14 @@ type shared struct {
 // sharedItem is one assignment of it, in the order of the names.
 type sharedItem struct {
 	name        string
-	before, now *views.Resource // nil before = there was none
-	sub         *subscription   // of the zone, unless it has ended since; nil = to be looked up
+	before, now *view.Resource // nil before = there was none
+	sub         *subscription  // of the zone, unless it has ended since; nil = to be looked up
 }
 
 // sharedKey is what a shared response depends on.
 type sharedKey struct {
 	list           *nameList
-	as             wire.As
+	as             rpc.As
 	answersUnknown bool
 	before         uint64 // seq of the view before; 0: the first response
 	all            bool   // all names are compared, not only those that the view lists
@@ -54,7 +55,7 @@ type sharedKey struct {
 // sharing is the shared responses of a zone. nil stands for one that can't be shared.
 type sharing struct {
 	mu   sync.Mutex
-	view *views.View // that all of them lead to
+	view *view.View // that all of them lead to
 	made map[sharedKey]*shared
 	// The last one that was asked for: the next stream mostly asks for the same.
 	key  sharedKey
@@ -63,8 +64,8 @@ type sharing struct {
 
 // sharedFor gives the response that brings a watch from one view to another; nil
 // where it has to be composed for the stream alone. The watch has nothing on its way.
-func (s *stream) sharedFor(w *watch, before, now *views.View, all bool) *shared {
-	if w.kind != wire.Endpoints || s.delta || w.list == nil || w.returns != nil { // those with marks differ
+func (s *stream) sharedFor(w *watch, before, now *view.View, all bool) *shared {
+	if w.kind != resource.Endpoints || s.delta || w.list == nil || w.returns != nil { // those with marks differ
 		return nil
 	}
 	key := sharedKey{list: w.list, as: w.as, answersUnknown: w.answersUnknown, all: all}
@@ -97,7 +98,7 @@ func (s *stream) sharedFor(w *watch, before, now *views.View, all bool) *shared 
 
 // share makes a shared response; nil where a stream's own state matters: something
 // is taken away, clients differ, or it is too large for one response.
-func (s *stream) share(w *watch, before, now *views.View, all bool) *shared {
+func (s *stream) share(w *watch, before, now *view.View, all bool) *shared {
 	names := w.list.names
 	if !all {
 		changed, _ := now.Changed(before.Set().Seq(), w.kind)
@@ -166,7 +167,7 @@ func (s *stream) demandAll(w *watch) bool {
 
 // followShared brings a watch with nothing on its way to the stream's view by a
 // shared response; false where it has to be done name by name.
-func (s *stream) followShared(w *watch, before *views.View, known bool) bool {
+func (s *stream) followShared(w *watch, before *view.View, known bool) bool {
 	if w.list == nil || len(w.subs) > 0 || len(w.queue) > 0 || w.unacked || w.owed || w.wildcard {
 		return false
 	}
@@ -186,7 +187,7 @@ func (s *stream) followShared(w *watch, before *views.View, known bool) bool {
 }
 
 // frameShared sends what waits.
-func (s *stream) frameShared(w *watch, now time.Time) *wire.Frame {
+func (s *stream) frameShared(w *watch, now time.Time) *rpc.Frame {
 	a := w.waits
 	w.size -= a.size()
 	w.waits, w.flies, w.owed = nil, a, false
@@ -241,7 +242,7 @@ func (w *watch) unfold() {
 }
 
 // own adds an item as a sub that was sent last what is given.
-func (w *watch) own(i sharedItem, sent *views.Resource) *sub {
+func (w *watch) own(i sharedItem, sent *view.Resource) *sub {
 	x := &sub{name: i.name, named: true, sent: sent}
 	if i.before != nil {
 		x.acked = i.before.Steers()

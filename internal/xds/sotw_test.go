@@ -4,14 +4,14 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
 const (
-	edsURL = wire.EndpointsURL
-	cdsURL = wire.ClusterURL
-	ldsURL = wire.ListenerURL
-	rdsURL = wire.RouteURL
+	edsURL = resource.EndpointsURL
+	cdsURL = resource.ClusterURL
+	ldsURL = resource.ListenerURL
+	rdsURL = resource.RouteURL
 )
 
 func TestFirstRequestIsAnsweredInFull(t *testing.T) {
@@ -95,7 +95,7 @@ func TestNamesThatAppearAreAddedToFullSets(t *testing.T) {
 		inWorld(t, func(w *world) {
 			w.publish(serve("a", 1))
 			c := w.ads(at("us-east/b"))
-			kind := wire.KindOf(url).String()
+			kind := resource.KindOf(url).String()
 			// The client learns at once what does not exist.
 			c.request(url, "a", "late").equals(kind + " v1: a").ack(url).nothing()
 			w.publish(serve("late", 2))
@@ -116,7 +116,7 @@ func TestStaleNonceIsIgnored(t *testing.T) {
 		fresh := *c.kind(edsURL)
 		*c.kind(edsURL) = stale
 		c.request(edsURL, "a", "b").nothing()
-		if got := w.clientType(wire.Endpoints); !got.Waiting || got.Acked != "v1" || got.Subscribed != 1 {
+		if got := w.clientType(resource.Endpoints); !got.Waiting || got.Acked != "v1" || got.Subscribed != 1 {
 			w.t.Errorf("a stale request counted: %+v", got)
 		}
 		*c.kind(edsURL) = fresh
@@ -132,7 +132,7 @@ func TestRequestWithoutNonceChangesSubscriptionOnly(t *testing.T) {
 		nonce := c.kind(edsURL).nonce
 		c.kind(edsURL).nonce = ""
 		c.request(edsURL, "a", "b").nothing() // one response at a time
-		if !w.clientType(wire.Endpoints).Waiting {
+		if !w.clientType(resource.Endpoints).Waiting {
 			w.t.Error("a request without nonce counted as an answer")
 		}
 		c.kind(edsURL).nonce = nonce
@@ -145,7 +145,7 @@ func TestRejectedContentIsNotSentAgain(t *testing.T) {
 		w.publish(serve("a", 1), serve("b", 2))
 		c := w.ads(at("us-east/b"))
 		c.request(edsURL, "a").equals("eds v1: a@1").nack(edsURL, "I do not like it").nothing()
-		got := w.clientType(wire.Endpoints)
+		got := w.clientType(resource.Endpoints)
 		if got.InSync || got.Waiting || got.Rejected != 1 || got.Acked != "" || got.Sent != "v1" ||
 			got.LastNack == nil || got.LastNack.Text != "I do not like it" || got.LastNack.Version != "v1" {
 			w.t.Errorf("after a NACK: %+v", got)
@@ -159,12 +159,12 @@ func TestRejectedContentIsNotSentAgain(t *testing.T) {
 		c.nothing()
 		// Other content goes out meanwhile.
 		c.request(edsURL, "a", "b").equals("eds v2: b@2").ack(edsURL).nothing()
-		if w.clientType(wire.Endpoints).InSync {
+		if w.clientType(resource.Endpoints).InSync {
 			w.t.Error("in sync although a is still rejected")
 		}
 		w.publish(serve("a", 3))
 		c.equals("eds v3: a@3").ack(edsURL).nothing()
-		if got := w.clientType(wire.Endpoints); !got.InSync || got.Rejected != 0 || got.LastNack == nil {
+		if got := w.clientType(resource.Endpoints); !got.InSync || got.Rejected != 0 || got.LastNack == nil {
 			w.t.Errorf("after the mended content: %+v", got)
 		}
 	})

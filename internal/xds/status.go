@@ -7,7 +7,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
 )
 
 // What ends a stream by our own decision; statusOf gives each its code.
@@ -28,7 +28,7 @@ func (s *Server) statusOf(err error) error {
 		return status.Error(code, fmt.Sprintf("isobar: %v", err))
 	}
 	switch {
-	case errors.Is(err, wire.ErrMessage):
+	case errors.Is(err, rpc.ErrMessage):
 		return refused(refusedRequest, codes.InvalidArgument)
 	case errors.Is(err, errFull):
 		return refused(refusedFull, codes.ResourceExhausted)

@@ -9,8 +9,9 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/isobar-xds/isobar/internal/views"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
+	"github.com/isobar-xds/isobar/internal/xds/view"
 )
 
 // maxTypes bounds the types that one stream may ask for.
@@ -22,8 +23,8 @@ type stream struct {
 	raw       grpc.ServerStream
 	direct    grpc.ServerStream // by which messages go; see Direct
 	id        uint64
-	only      string    // type URL of a service for one type; "" = aggregated
-	form      wire.Form // of the method, or as the node's is known to be
+	only      string   // type URL of a service for one type; "" = aggregated
+	form      rpc.Form // of the method, or as the node's is known to be
 	delta     bool
 	peer      string
 	connected time.Time
@@ -34,14 +35,14 @@ type stream struct {
 	ack       sotwRequest   // the request that comes next; the receiver's
 
 	sending   sync.Mutex // held while sending; taken before mu
-	frameRoom wire.Frame // of what is being sent
+	frameRoom rpc.Frame  // of what is being sent
 
 	// mu guards what follows. It is never held while sending or receiving.
 	mu        sync.Mutex
 	closed    bool
-	node      wire.Node
+	node      rpc.Node
 	zone      *zone // nil before the first message
-	view      *views.View
+	view      *view.View
 	watches   []*watch     // in the order of their kinds
 	counted   int          // bytes of names that are in the server's budget
 	account   *nameAccount // that these count under; nil = none
@@ -56,8 +57,8 @@ type Method struct {
 	// Only is the URL of the one type that the stream serves; "" = all types.
 	// Requests may leave their type out, then.
 	Only  string
-	Form  wire.Form // what the client speaks, as far as the method tells
-	Delta bool      // else state of the world
+	Form  rpc.Form // what the client speaks, as far as the method tells
+	Delta bool     // else state of the world
 }
 
 // Serve runs a stream until it ends.
@@ -69,7 +70,7 @@ func (s *Server) Serve(raw grpc.ServerStream, m Method) error {
 		only:      m.Only,
 		form:      m.Form,
 		delta:     m.Delta,
-		peer:      wire.PeerAddress(raw.Context()),
+		peer:      rpc.PeerAddress(raw.Context()),
 		connected: time.Now(),
 		wake:      make(chan struct{}, 1),
 	}
@@ -162,7 +163,7 @@ func (s *stream) close() *zone {
 	for _, w := range s.watches {
 		w.unfold()
 		s.server.lists.release(w.list)
-		if w.kind != wire.Endpoints {
+		if w.kind != resource.Endpoints {
 			continue
 		}
 		for n := range w.each {

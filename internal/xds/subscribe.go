@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/isobar-xds/isobar/internal/views"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
+	"github.com/isobar-xds/isobar/internal/xds/view"
 )
 
 // The methods here change what a stream subscribes to; its lock is held.
@@ -17,7 +17,7 @@ func (s *stream) replace(w *watch, names []string) {
 	switch {
 	case len(names) > 0:
 		w.named = true
-		s.setWildcard(w, slices.Contains(names, wire.Wildcard))
+		s.setWildcard(w, slices.Contains(names, resource.Wildcard))
 	case w.kind.FullSet() && !w.named:
 		s.setWildcard(w, true) // the wildcard of old clients
 	default:
@@ -83,7 +83,7 @@ func (s *stream) subscribe(w *watch, name string) *sub {
 		x.named = true
 		w.demand(x)
 		s.noteMissing(w, name)
-		if w.kind == wire.Endpoints {
+		if w.kind == resource.Endpoints {
 			w.unlisted = max(w.unlisted, s.zone.subscribe(w.key(x.name), s.account))
 		}
 	}
@@ -96,7 +96,7 @@ func (s *stream) track(w *watch, name string) *sub {
 	x.name = name
 	w.add(x)
 	w.fresh = true
-	w.xdstp = w.xdstp || wire.IsXDSTP(name)
+	w.xdstp = w.xdstp || resource.IsXDSTP(name)
 	return x
 }
 
@@ -113,7 +113,7 @@ func (s *stream) forget(w *watch, x *sub) {
 	w.drop(x)
 	w.clear(x)
 	delete(w.returns, x.name)
-	if w.kind == wire.Endpoints {
+	if w.kind == resource.Endpoints {
 		s.zone.unsubscribe(w.key(x.name), x.acked)
 	}
 }
@@ -133,7 +133,7 @@ func (s *stream) setWildcard(w *watch, on bool) {
 		return
 	}
 	w.owed = true
-	if w.kind == wire.Cluster {
+	if w.kind == resource.Cluster {
 		for _, n := range s.view.Set().Names() {
 			s.cover(w, n)
 		}
@@ -152,9 +152,9 @@ func (s *stream) cover(w *watch, name string) {
 // renewed tells whether the cluster of an assignment was sent on this stream that the client did
 // not have like that: it waits for the endpoints, whether they changed or not.
 func (s *stream) renewed(assignment string) bool {
-	cluster := wire.Renamed(assignment, wire.Cluster)
+	cluster := resource.Renamed(assignment, resource.Cluster)
 	for _, w := range s.watches {
-		if w.kind == wire.Cluster {
+		if w.kind == resource.Cluster {
 			x := w.subs[cluster]
 			return x != nil && x.renewed
 		}
@@ -181,13 +181,13 @@ func (s *stream) adopt(w *watch, held map[string]string) {
 		}
 		switch want := s.want(w, x); {
 		case want != nil && want.Version == version:
-			x.sent, x.due = want, w.kind == wire.Endpoints && s.renewed(name)
+			x.sent, x.due = want, w.kind == resource.Endpoints && s.renewed(name)
 			kept = append(kept, x)
-		case want != nil || w.kind != wire.Endpoints || s.view.Gone(name):
-			x.sent = &views.Resource{Name: name, Version: version}
+		case want != nil || w.kind != resource.Endpoints || s.view.Gone(name):
+			x.sent = &view.Resource{Name: name, Version: version}
 		}
 	}
-	if w.kind == wire.Endpoints {
+	if w.kind == resource.Endpoints {
 		s.zone.acknowledge(w.as, kept, time.Now())
 	}
 }

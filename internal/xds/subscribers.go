@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/isobar-xds/isobar"
-	"github.com/isobar-xds/isobar/internal/views"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
+	"github.com/isobar-xds/isobar/internal/xds/view"
 )
 
 // Subscriber is a client with open streams.
@@ -63,7 +63,7 @@ type listIn struct {
 }
 
 type subscriberCount struct {
-	set   *views.Set
+	set   *view.Set
 	found map[subKeyOf]*Subscribers
 	lists map[listIn]*Subscribers
 }
@@ -80,7 +80,7 @@ func (c *subscriberCount) stream(s *stream, silent func(Subscriber) bool) {
 		one.Silent, one.Example = 1, who
 	}
 	for _, w := range s.watches {
-		if w.kind != wire.Endpoints {
+		if w.kind != resource.Endpoints {
 			continue
 		}
 		if w.list != nil && len(w.subs) == 0 && w.count() == len(w.list.names) {
@@ -99,7 +99,7 @@ func (c *subscriberCount) stream(s *stream, silent func(Subscriber) bool) {
 // service gives the service that clients mean by a name; "" = there is none, and clients
 // may have millions of such names.
 func (c *subscriberCount) service(name string) string {
-	if service := wire.ServiceOf(wire.Endpoints, name); c.set.Has(service) {
+	if service := resource.ServiceOf(resource.Endpoints, name); c.set.Has(service) {
 		return service
 	}
 	return ""

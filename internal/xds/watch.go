@@ -6,15 +6,16 @@ import (
 
 	"google.golang.org/grpc/mem"
 
-	"github.com/isobar-xds/isobar/internal/views"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
+	"github.com/isobar-xds/isobar/internal/xds/view"
 )
 
 // watch is what one stream subscribes to of one type, and how far the client
 // has followed. Guarded by its stream's lock.
 type watch struct {
-	kind wire.Kind
-	as   wire.As // how the client wants its resources
+	kind resource.Kind
+	as   rpc.As // how the client wants its resources
 	// client is the client service, on which it may depend what is dropped.
 	client string
 	url    string
@@ -49,7 +50,7 @@ type watch struct {
 	// It also takes endpoints away from those that come back after the service left.
 	answersUnknown bool
 	// returns holds the marks of resources that the client was told, or could see,
-	// not to be there, by name; nil for clients that need none (wire.ReturnMark).
+	// not to be there, by name; nil for clients that need none (resource.ReturnMark).
 	returns map[string]uint16
 
 	// The last response.
@@ -72,11 +73,11 @@ type stamp struct {
 // sub is one resource of a watch.
 type sub struct {
 	name     string
-	sent     *views.Resource // what the client was told last; nil = nothing, or that it is gone
-	acked    string          // version that the client acknowledged; assignments only
-	named    bool            // subscribed by name, not only by the wildcard
-	due      bool            // to be answered even if unchanged
-	beat     bool            // to be told that it still holds, if it is unchanged
+	sent     *view.Resource // what the client was told last; nil = nothing, or that it is gone
+	acked    string         // version that the client acknowledged; assignments only
+	named    bool           // subscribed by name, not only by the wildcard
+	due      bool           // to be answered even if unchanged
+	beat     bool           // to be told that it still holds, if it is unchanged
 	queued   bool
 	flying   bool // in the last response, which is not answered yet
 	rejected bool
@@ -130,13 +131,13 @@ func (w *watch) live(x *sub) bool { return w.subs[x.name] == x }
 
 // lists tells whether a name stands in the list.
 func (w *watch) lists(name string) bool {
-	return w.list != nil && (name != wire.Wildcard || !w.kind.FullSet()) && w.list.has(name)
+	return w.list != nil && (name != resource.Wildcard || !w.kind.FullSet()) && w.list.has(name)
 }
 
 // count tells how many resources are subscribed by name.
 func (w *watch) count() int {
 	if w.list != nil {
-		if n := len(w.list.names); !w.kind.FullSet() || !w.list.has(wire.Wildcard) {
+		if n := len(w.list.names); !w.kind.FullSet() || !w.list.has(resource.Wildcard) {
 			return n
 		}
 		return len(w.list.names) - 1
@@ -169,7 +170,7 @@ func (w *watch) each(yield func(string) bool) {
 
 // find gives a subscribed resource; nil for others. What is not on its way
 // begins to be: it is as the view that the stream has followed says.
-func (w *watch) find(view *views.View, name string) *sub {
+func (w *watch) find(view *view.View, name string) *sub {
 	w.unfold()
 	if x := w.subs[name]; x != nil {
 		return x
@@ -178,7 +179,7 @@ func (w *watch) find(view *views.View, name string) *sub {
 		return nil
 	}
 	x := &sub{name: name, named: true, sent: w.lookup(view, name)}
-	if w.kind == wire.Endpoints && x.sent != nil {
+	if w.kind == resource.Endpoints && x.sent != nil {
 		x.acked = x.sent.Steers()
 	}
 	w.add(x)
@@ -221,14 +222,14 @@ const smallMap = 8
 
 // retire drops what is known of a resource that the client has, and has
 // acknowledged, as the view says.
-func (w *watch) retire(view *views.View, x *sub) {
+func (w *watch) retire(view *view.View, x *sub) {
 	if x.due || x.queued || x.flying || x.rejected || !x.named || !w.live(x) || !w.lists(x.name) {
 		return
 	}
 	if !same(x.sent, w.lookup(view, x.name)) {
 		return
 	}
-	if w.kind == wire.Endpoints && x.sent != nil && x.acked != x.sent.Steers() {
+	if w.kind == resource.Endpoints && x.sent != nil && x.acked != x.sent.Steers() {
 		return
 	}
 	w.drop(x)
@@ -239,16 +240,16 @@ func (w *watch) retire(view *views.View, x *sub) {
 
 // covers tells whether the wildcard extends to a name. API listeners are only
 // for those who ask by name: Envoy takes them from its bootstrap alone.
-func (w *watch) covers(view *views.View, name string) bool {
-	return w.wildcard && w.kind == wire.Cluster && view.Set().Has(name) && w.lookup(view, name) != nil
+func (w *watch) covers(view *view.View, name string) bool {
+	return w.wildcard && w.kind == resource.Cluster && view.Set().Has(name) && w.lookup(view, name) != nil
 }
 
 // lookup gives a resource as the client wants it; nil when there is none.
-func (w *watch) lookup(view *views.View, name string) *views.Resource {
+func (w *watch) lookup(view *view.View, name string) *view.Resource {
 	as := w.as
 	as.Mark = w.returns[name]
 	r := view.LookupFor(w.client, as, w.kind, name)
-	if r == nil && w.answersUnknown && name != "" && name != wire.Wildcard && view.Gone(name) {
+	if r == nil && w.answersUnknown && name != "" && name != resource.Wildcard && view.Gone(name) {
 		return view.Empty(w.as, name)
 	}
 	return r
@@ -259,7 +260,7 @@ func (w *watch) lookup(view *views.View, name string) *views.Resource {
 // resource again.
 func (w *watch) absent(x *sub, version string) {
 	if w.returns != nil && (x.sent != nil || w.returns[x.name] == 0) {
-		w.returns[x.name] = wire.ReturnMark(version)
+		w.returns[x.name] = resource.ReturnMark(version)
 	}
 }
 
@@ -272,6 +273,6 @@ func (w *watch) inSync() bool {
 }
 
 // same tells whether two resources are the same content; nil is none.
-func same(a, b *views.Resource) bool {
+func same(a, b *view.Resource) bool {
 	return a == b || (a != nil && b != nil && a.Version == b.Version)
 }

@@ -7,8 +7,9 @@ import (
 	"time"
 
 	"github.com/isobar-xds/isobar"
-	"github.com/isobar-xds/isobar/internal/views"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
+	"github.com/isobar-xds/isobar/internal/xds/view"
 )
 
 // zone is what all streams of one source locality share: the view, and who
@@ -23,17 +24,17 @@ type zone struct {
 
 	// mu may be taken while a stream's lock is held, never the other way.
 	mu      sync.Mutex
-	view    *views.View
+	view    *view.View
 	changed chan struct{} // closed and replaced when view changes
 	streams map[*stream]struct{}
 	subs    map[subKey]*subscription
 	forms   map[string]int // in how many a name is subscribed
 	// wanted counts the subs of each service, which may have several names.
 	wanted map[string]int
-	as     map[wire.As]int // in how many ways assignments are subscribed
-	making uint64          // seq of the view that is being made; 0 = none is
-	came   []subKey        // subscribed in the meantime
-	asked  []asked         // of subs, by service; nil after these have changed
+	as     map[rpc.As]int // in how many ways assignments are subscribed
+	making uint64         // seq of the view that is being made; 0 = none is
+	came   []subKey       // subscribed in the meantime
+	asked  []asked        // of subs, by service; nil after these have changed
 
 	sharing sharing
 }
@@ -41,11 +42,11 @@ type zone struct {
 // subKey is an assignment as some clients get it.
 type subKey struct {
 	name string // as they ask for it
-	as   wire.As
+	as   rpc.As
 }
 
 // service is whose assignment it is.
-func (k subKey) service() string { return wire.ServiceOf(wire.Endpoints, k.name) }
+func (k subKey) service() string { return resource.ServiceOf(resource.Endpoints, k.name) }
 
 // key gives what a watch of assignments means by a name.
 func (w *watch) key(name string) subKey { return subKey{name, w.as} }
@@ -53,13 +54,13 @@ func (w *watch) key(name string) subKey { return subKey{name, w.as} }
 func newZone(l isobar.Locality, appeared func(), names *nameBudget) *zone {
 	return &zone{
 		locality: l, appeared: appeared, names: names, changed: make(chan struct{}),
-		streams: map[*stream]struct{}{}, subs: map[subKey]*subscription{}, forms: map[string]int{}, wanted: map[string]int{}, as: map[wire.As]int{},
+		streams: map[*stream]struct{}{}, subs: map[subKey]*subscription{}, forms: map[string]int{}, wanted: map[string]int{}, as: map[rpc.As]int{},
 	}
 }
 
 // update brings the zone to a set and gives its view, which streams have to
 // follow. What is subscribed is encoded here, once for all of them.
-func (z *zone) update(set *views.Set) *views.View {
+func (z *zone) update(set *view.Set) *view.View {
 	z.updating.Lock()
 	defer z.updating.Unlock()
 	z.mu.Lock()
@@ -75,7 +76,7 @@ func (z *zone) update(set *views.Set) *views.View {
 	view := set.View(z.locality, old, z.subscribed)
 	keys := z.concerned(view, old)
 	for _, key := range keys { // outside the lock, so that nobody waits for it but who needs it
-		view.LookupAs(key.as, wire.Endpoints, key.name)
+		view.LookupAs(key.as, resource.Endpoints, key.name)
 	}
 	z.replace(view, keys)
 	return view
@@ -83,7 +84,7 @@ func (z *zone) update(set *views.Set) *views.View {
 
 // begin notes that a view is being made: what is subscribed from now on may be
 // missing among what it says has changed.
-func (z *zone) begin(set *views.Set) {
+func (z *zone) begin(set *view.Set) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	z.making = set.Seq()
@@ -91,13 +92,13 @@ func (z *zone) begin(set *views.Set) {
 
 // concerned lists what is subscribed of which a view may give something else than
 // the one before, in no order.
-func (z *zone) concerned(view, before *views.View) []subKey {
+func (z *zone) concerned(view, before *view.View) []subKey {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	var names []string
 	known := false
 	if before != nil {
-		names, known = view.Changed(before.Set().Seq(), wire.Endpoints)
+		names, known = view.Changed(before.Set().Seq(), resource.Endpoints)
 	}
 	if !known {
 		return slices.AppendSeq(make([]subKey, 0, len(z.subs)), maps.Keys(z.subs))
@@ -115,7 +116,7 @@ func (z *zone) concerned(view, before *views.View) []subKey {
 
 // replace publishes a view, which differs for these keys. What was subscribed in
 // the meantime began with the view before.
-func (z *zone) replace(view *views.View, keys []subKey) {
+func (z *zone) replace(view *view.View, keys []subKey) {
 	now := time.Now()
 	z.mu.Lock()
 	defer z.mu.Unlock()
@@ -140,8 +141,8 @@ func (z *zone) followers(streams []*stream) []*stream {
 	return streams
 }
 
-func versionOf(view *views.View, key subKey) string {
-	if r := view.LookupAs(key.as, wire.Endpoints, key.name); r != nil {
+func versionOf(view *view.View, key subKey) string {
+	if r := view.LookupAs(key.as, resource.Endpoints, key.name); r != nil {
 		return r.Steers()
 	}
 	return ""
@@ -166,7 +167,7 @@ func (z *zone) asksFor(service string) bool {
 func (z *zone) wants(name string) bool { return z.forms[name] > 0 }
 
 // add makes st follow the zone and gives the view to start from.
-func (z *zone) add(st *stream) *views.View {
+func (z *zone) add(st *stream) *view.View {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	z.streams[st] = struct{}{}
@@ -174,7 +175,7 @@ func (z *zone) add(st *stream) *views.View {
 }
 
 // current gives the view, and a channel that closes when there is a newer one.
-func (z *zone) current() (*views.View, <-chan struct{}) {
+func (z *zone) current() (*view.View, <-chan struct{}) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	return z.view, z.changed
@@ -297,7 +298,7 @@ func (z *zone) awaitACK(keys []subKey, yes bool) {
 }
 
 // acknowledge notes that a stream now holds what it was sent.
-func (z *zone) acknowledge(as wire.As, subs []*sub, now time.Time) {
+func (z *zone) acknowledge(as rpc.As, subs []*sub, now time.Time) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	for _, s := range subs {
@@ -313,7 +314,7 @@ func (z *zone) acknowledge(as wire.As, subs []*sub, now time.Time) {
 }
 
 // acknowledgeShared is acknowledge for a response that many streams are sent.
-func (z *zone) acknowledgeShared(as wire.As, a *shared, now time.Time) {
+func (z *zone) acknowledgeShared(as rpc.As, a *shared, now time.Time) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	for _, i := range a.items {

@@ -15,7 +15,7 @@ import (
 	endpointservicev3 "github.com/envoyproxy/go-control-plane/envoy/service/endpoint/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
-	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	gcpresource "github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/server/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -24,7 +24,7 @@ import (
 	"google.golang.org/grpc/xds"
 
 	root "github.com/isobar-xds/isobar"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
 const edsName = "outbound|80||checkout"
@@ -62,16 +62,16 @@ func startPeer(t *testing.T, backends ...*backend) *peer {
 		<-done
 	})
 	service := &root.Service{Name: "checkout"}
-	listener, err := wire.ListenerOf(service)
+	listener, err := resource.ListenerOf(service)
 	if err != nil {
 		t.Fatal(err)
 	}
-	route, err := wire.RouteOf(service)
+	route, err := resource.RouteOf(service)
 	if err != nil {
 		t.Fatal(err)
 	}
 	route.GetVirtualHosts()[0].GetRoutes()[0].GetRoute().ClusterSpecifier = clusterNamed("xdstp://isobar/envoy.config.cluster.v3.Cluster/checkout")
-	p.set("client", map[resource.Type][]types.Resource{resource.ListenerType: {listener}, resource.RouteType: {route}})
+	p.set("client", map[gcpresource.Type][]types.Resource{gcpresource.ListenerType: {listener}, gcpresource.RouteType: {route}})
 	p.list(corev3.HealthStatus_HEALTHY)
 	return p
 }
@@ -79,7 +79,7 @@ func startPeer(t *testing.T, backends ...*backend) *peer {
 // list gives Isobar the endpoints; the first has the health.
 func (p *peer) list(first corev3.HealthStatus) {
 	p.t.Helper()
-	p.set("isobar", map[resource.Type][]types.Resource{resource.EndpointType: {p.assignment(p.backends, first)}})
+	p.set("isobar", map[gcpresource.Type][]types.Resource{gcpresource.EndpointType: {p.assignment(p.backends, first)}})
 }
 
 // assignment lists backends, one in each zone; the first has the health.
@@ -103,7 +103,7 @@ func (p *peer) assignment(backends []*backend, first corev3.HealthStatus) *endpo
 	return m
 }
 
-func (p *peer) set(node string, resources map[resource.Type][]types.Resource) {
+func (p *peer) set(node string, resources map[gcpresource.Type][]types.Resource) {
 	p.t.Helper()
 	p.version++
 	snapshot, err := cache.NewSnapshot(fmt.Sprint(p.version), resources)

@@ -22,7 +22,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
 // assignmentServer sends assignments over ADS exactly as a test gives them, also
@@ -75,13 +75,13 @@ func (s *assignmentServer) set(t *testing.T, assignments ...*endpointv3.ClusterL
 		if err != nil {
 			t.Fatal(err)
 		}
-		encoded[a.GetClusterName()] = &anypb.Any{TypeUrl: wire.Endpoints.URL(), Value: b}
+		encoded[a.GetClusterName()] = &anypb.Any{TypeUrl: resource.Endpoints.URL(), Value: b}
 	}
 	return s.publish(encoded)
 }
 
 // setEncoded is set for an assignment as Isobar encodes it.
-func (s *assignmentServer) setEncoded(t *testing.T, e *wire.Encoded) int {
+func (s *assignmentServer) setEncoded(t *testing.T, e *resource.Encoded) int {
 	t.Helper()
 	resource := &anypb.Any{}
 	if err := proto.Unmarshal(e.Body, resource); err != nil {
@@ -162,7 +162,7 @@ func (s *assignmentServer) StreamAggregatedResources(stream discoveryv3.Aggregat
 			if !ok {
 				return nil
 			}
-			if r.GetTypeUrl() != wire.Endpoints.URL() {
+			if r.GetTypeUrl() != resource.Endpoints.URL() {
 				if err := s.sendStatic(stream, r); err != nil {
 					return err
 				}
@@ -197,7 +197,7 @@ func (s *assignmentServer) note(r *discoveryv3.DiscoveryRequest) {
 }
 
 // add adds a resource that clients may ask for beside assignments.
-func (s *assignmentServer) add(t *testing.T, kind wire.Kind, name string, m proto.Message) {
+func (s *assignmentServer) add(t *testing.T, kind resource.Kind, name string, m proto.Message) {
 	t.Helper()
 	resource, err := anypb.New(m)
 	if err != nil {
@@ -233,7 +233,7 @@ func (s *assignmentServer) sendStatic(stream grpc.ServerStream, r *discoveryv3.D
 // send sends those of the named assignments that exist and are wanted.
 func (s *assignmentServer) send(stream grpc.ServerStream, version int, names []string, wanted map[string]bool) error {
 	out := &discoveryv3.DiscoveryResponse{
-		VersionInfo: strconv.Itoa(version), Nonce: strconv.Itoa(version), TypeUrl: wire.Endpoints.URL(),
+		VersionInfo: strconv.Itoa(version), Nonce: strconv.Itoa(version), TypeUrl: resource.Endpoints.URL(),
 	}
 	s.mu.Lock()
 	for _, name := range names {

@@ -6,7 +6,8 @@ import (
 	"testing"
 
 	vocabulary "github.com/isobar-xds/isobar"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
 // Drops begin, change and end at an Envoy with the update that says so, though
@@ -25,7 +26,7 @@ func TestEnvoyFollowsDrops(t *testing.T) {
 				a := &vocabulary.Assignment{Service: "checkout", Drop: drop, Priorities: [][]vocabulary.LocalityWeight{{
 					group("a", 7000, hosts[0], hosts[1]), group("b", 3000, hosts[2]),
 				}}}
-				e, err := wire.EncodeAssignment(wire.As{}, "checkout", a)
+				e, err := resource.EncodeAssignment(rpc.As{}, "checkout", a)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -9,7 +9,7 @@ import (
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
 // What `isobar predict` says that Envoy refuses, Envoy refuses, and nothing else.
@@ -120,10 +120,10 @@ func TestEnvoyRefusesWhatPredictSays(t *testing.T) {
 					}
 				}
 				text := server.answer(t, v)
-				if _, err := wire.ClusterFrom(c.m); err != nil {
+				if _, err := resource.ClusterFrom(c.m); err != nil {
 					t.Errorf("%s: unreadable: %v", c.name, err)
 				}
-				if said := wire.RefusedByEnvoy(c.m); (said != nil) != (text != "") {
+				if said := resource.RefusedByEnvoy(c.m); (said != nil) != (text != "") {
 					t.Errorf("%s: predicted %v, Envoy says %q", c.name, said, text)
 				}
 			}

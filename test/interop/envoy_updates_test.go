@@ -6,7 +6,8 @@ import (
 	"time"
 
 	vocabulary "github.com/isobar-xds/isobar"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
 // Envoy acts on an update in which one thing is different and nothing else, for
@@ -47,7 +48,7 @@ func (u *updates) assignment() *vocabulary.Assignment {
 // send waits until the Envoy has accepted an assignment.
 func (u *updates) send(t *testing.T, a *vocabulary.Assignment) {
 	t.Helper()
-	e, err := wire.EncodeAssignment(wire.As{}, a.Service, a)
+	e, err := resource.EncodeAssignment(rpc.As{}, a.Service, a)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,7 @@ import (
 
 	vocabulary "github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/dataplane"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
 // grpc-go does with random assignments what `isobar predict` says.
@@ -63,8 +63,8 @@ func (s *assignmentServer) addService(t *testing.T, m *endpointv3.ClusterLoadAss
 	t.Helper()
 	name := m.GetClusterName()
 	service := &vocabulary.Service{Name: name}
-	for _, kind := range []wire.Kind{wire.Listener, wire.Route, wire.Cluster} {
-		resource, err := wire.StaticOf(kind, service, name, true)
+	for _, kind := range []resource.Kind{resource.Listener, resource.Route, resource.Cluster} {
+		resource, err := resource.StaticOf(kind, service, name, true)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -143,7 +143,7 @@ func TestGRPCGoFollowsDrops(t *testing.T) {
 			group("a", 7000, hosts[0], hosts[1]), group("b", 3000, hosts[2]),
 		}}}
 		a.Priorities[0][0].Endpoints[1].Health = vocabulary.Draining
-		m, err := wire.Assignment(a)
+		m, err := resource.Assignment(a)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,7 +9,7 @@ import (
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 
 	"github.com/isobar-xds/isobar/dataplane"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
 // randomAssignment draws an assignment over everything that EDS can say about
@@ -159,9 +159,9 @@ func (c *cells) sum() float64 {
 
 // predictable returns the plain values of an assignment that a data plane accepts.
 func predictable(m *endpointv3.ClusterLoadAssignment, grpc bool) (dataplane.Cluster, bool) {
-	if grpc && wire.RefusedByGRPC(m) != nil || !grpc && wire.RefusedByEnvoy(m) != nil {
+	if grpc && resource.RefusedByGRPC(m) != nil || !grpc && resource.RefusedByEnvoy(m) != nil {
 		return dataplane.Cluster{}, false
 	}
-	c, err := wire.ClusterFrom(m)
+	c, err := resource.ClusterFrom(m)
 	return c, err == nil
 }

@@ -19,7 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
 )
 
 // tap passes every stream of a client on to Isobar as the bytes that it is,
@@ -45,11 +45,11 @@ func startTap(t *testing.T, isobar string) *tap {
 	}
 	r := &tap{address: lis.Addr().String(), sent: map[string][][]byte{}}
 	r.isobar, err = grpc.NewClient(isobar, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(wire.ServerCodec())))
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rpc.ServerCodec())))
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := grpc.NewServer(grpc.ForceServerCodecV2(wire.ServerCodec()), grpc.UnknownServiceHandler(r.stream))
+	g := grpc.NewServer(grpc.ForceServerCodecV2(rpc.ServerCodec()), grpc.UnknownServiceHandler(r.stream))
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -78,7 +78,7 @@ func (r *tap) stream(_ any, down grpc.ServerStream) error {
 	go func() { // ends when the handler has returned: RecvMsg fails then
 		defer cancel()
 		for {
-			var m wire.RawMessage
+			var m rpc.RawMessage
 			if err := down.RecvMsg(&m); err != nil {
 				if errors.Is(err, io.EOF) {
 					_ = up.CloseSend()
@@ -92,7 +92,7 @@ func (r *tap) stream(_ any, down grpc.ServerStream) error {
 		}
 	}()
 	for {
-		var m wire.RawMessage
+		var m rpc.RawMessage
 		if err := up.RecvMsg(&m); err != nil {
 			if errors.Is(err, io.EOF) {
 				return nil
@@ -109,8 +109,8 @@ func (r *tap) stream(_ any, down grpc.ServerStream) error {
 	}
 }
 
-func frame(data []byte) *wire.Frame {
-	return &wire.Frame{Pieces: mem.BufferSlice{mem.SliceBuffer(data)}}
+func frame(data []byte) *rpc.Frame {
+	return &rpc.Frame{Pieces: mem.BufferSlice{mem.SliceBuffer(data)}}
 }
 
 func (r *tap) note(method string, data []byte) {

@@ -9,15 +9,15 @@ import (
 	"time"
 
 	"github.com/isobar-xds/isobar"
-	"github.com/isobar-xds/isobar/internal/source"
-	"github.com/isobar-xds/isobar/internal/source/kubernetes"
+	"github.com/isobar-xds/isobar/internal/discovery"
+	"github.com/isobar-xds/isobar/internal/discovery/kubernetes"
 	"github.com/isobar-xds/isobar/internal/store"
 )
 
 // isobarOf is the part of Isobar that reads a cluster, with its registry.
 type isobarOf struct {
 	t        *testing.T
-	registry *source.Registry
+	registry *discovery.Registry
 	provider *kubernetes.Provider
 }
 
@@ -25,7 +25,7 @@ type isobarOf struct {
 func watch(t *testing.T, in kubernetes.Cluster) *isobarOf {
 	t.Helper()
 	kept := store.NewMemory()
-	registry, err := source.Open(t.Context(), source.Options{Store: kept, Logger: slog.New(slog.DiscardHandler)})
+	registry, err := discovery.Open(t.Context(), discovery.Options{Store: kept, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func watch(t *testing.T, in kubernetes.Cluster) *isobarOf {
 	}
 	cfg := &kubernetes.Config{Cluster: in, Template: isobar.Service{Mode: isobar.ModeObserve}}
 	if err := p.Configure(cfg, func(listed, unknown []isobar.Service) error {
-		_, err := registry.SetConfigured(nil, []source.Provided{{Owner: isobar.OwnerKubernetes, Listed: listed, Awaited: unknown}}, nil)
+		_, err := registry.SetConfigured(nil, []discovery.Provided{{Owner: isobar.OwnerKubernetes, Listed: listed, Awaited: unknown}}, nil)
 		return err
 	}); err != nil {
 		t.Fatal(err)

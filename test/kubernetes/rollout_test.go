@@ -11,7 +11,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/isobar-xds/isobar"
-	"github.com/isobar-xds/isobar/internal/source/kubernetes"
+	"github.com/isobar-xds/isobar/internal/discovery/kubernetes"
 )
 
 const balanced = "isobar.dev/balance=true"

@@ -12,7 +12,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/isobar-xds/isobar/internal/source/kubernetes"
+	"github.com/isobar-xds/isobar/internal/discovery/kubernetes"
 )
 
 // TestScale lists 10,000 endpoints in 1,000 Services, and measures the time from the

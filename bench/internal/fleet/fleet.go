@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/isobar-xds/isobar"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
 // Sizes of the fleet.
@@ -71,10 +71,10 @@ func AssignmentsOf(endpoints, cluster, changes int) [Zones]*isobar.Assignment {
 }
 
 // Encode encodes an assignment as it goes over the wire.
-func Encode(a *isobar.Assignment) (*wire.Encoded, error) {
-	m, err := wire.Assignment(a)
+func Encode(a *isobar.Assignment) (*resource.Encoded, error) {
+	m, err := resource.Assignment(a)
 	if err != nil {
 		return nil, err
 	}
-	return wire.Encode(a.Service, wire.Endpoints, m)
+	return resource.Encode(a.Service, resource.Endpoints, m)
 }

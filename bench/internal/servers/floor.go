@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/mem"
 
 	"github.com/isobar-xds/isobar/bench/internal/fleet"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
 // floor is the least that a server on grpc-go can do: of a stream's first
@@ -25,7 +25,7 @@ type floor struct {
 
 	grpc      *grpc.Server
 	endpoints int // of a cluster in a locality
-	current   [fleet.Clusters][fleet.Zones]*wire.Encoded
+	current   [fleet.Clusters][fleet.Zones]*resource.Encoded
 
 	mu      sync.Mutex
 	streams map[grpc.ServerStream]int // to the zone
@@ -125,9 +125,9 @@ func (s *floor) Change(cluster int) error {
 // frame encodes what stands around the resources of a response.
 func (s *floor) frame(version int) mem.BufferSlice {
 	v := fmt.Sprint(version)
-	b := wire.ResponseHead(v)
-	b = append(b, wire.ResponseTail(wire.EndpointsURL, "isobar", false)...)
-	return mem.BufferSlice{mem.SliceBuffer(wire.AppendNonce(b, v))}
+	b := resource.ResponseHead(v)
+	b = append(b, resource.ResponseTail(resource.EndpointsURL, "isobar", false)...)
+	return mem.BufferSlice{mem.SliceBuffer(resource.AppendNonce(b, v))}
 }
 
 // dropped is a message that nobody looks at.

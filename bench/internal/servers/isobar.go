@@ -10,8 +10,8 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/bench/internal/fleet"
-	"github.com/isobar-xds/isobar/internal/views"
 	"github.com/isobar-xds/isobar/internal/xds"
+	"github.com/isobar-xds/isobar/internal/xds/view"
 )
 
 // isobarServer is Isobar's stream layer and its views, under a plan that is
@@ -19,9 +19,9 @@ import (
 type isobarServer struct {
 	grpc    *grpc.Server
 	xds     *xds.Server
-	builder *views.Builder
+	builder *view.Builder
 	plan    *plan
-	set     *views.Set
+	set     *view.Set
 }
 
 func newIsobar() *isobarServer {
@@ -29,7 +29,7 @@ func newIsobar() *isobarServer {
 	s := &isobarServer{
 		grpc:    grpc.NewServer(guarded()...),
 		xds:     xds.New(xds.Options{Registerer: registry}),
-		builder: views.NewBuilder(views.Options{Registerer: registry}),
+		builder: view.NewBuilder(view.Options{Registerer: registry}),
 		plan:    newPlan(),
 	}
 	s.xds.Register(s.grpc, false)
@@ -52,7 +52,7 @@ func (s *isobarServer) publish() {
 	s.xds.Publish(s.set)
 }
 
-// plan implements views.Plan.
+// plan implements view.Plan.
 type plan struct {
 	version uint64
 	names   []string

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/isobar-xds/isobar/bench/internal/fleet"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
 // linear is go-control-plane's LinearCache, one per client zone behind a mux,
@@ -29,7 +29,7 @@ func newLinear() (*linear, error) {
 	var initial [fleet.Zones]map[string]types.Resource
 	for c := range fleet.Clusters {
 		for z, a := range fleet.Assignments(c, 0) {
-			m, err := wire.Assignment(a)
+			m, err := resource.Assignment(a)
 			if err != nil {
 				return nil, err
 			}
@@ -44,7 +44,7 @@ func newLinear() (*linear, error) {
 		Caches:   map[string]cache.Cache{},
 	}
 	for z := range s.zones {
-		s.zones[z] = cache.NewLinearCache(wire.EndpointsURL, cache.WithInitialResources(initial[z]))
+		s.zones[z] = cache.NewLinearCache(resource.EndpointsURL, cache.WithInitialResources(initial[z]))
 		mux.Caches[fleet.Zone(z).Zone] = s.zones[z]
 	}
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(s.grpc,
@@ -59,7 +59,7 @@ func (s *linear) Counted() int64 { return 0 }
 func (s *linear) Change(cluster int) error {
 	s.changes++
 	for z, a := range fleet.Assignments(cluster, s.changes) {
-		m, err := wire.Assignment(a)
+		m, err := resource.Assignment(a)
 		if err != nil {
 			return err
 		}

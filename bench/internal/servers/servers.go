@@ -14,7 +14,7 @@ import (
 
 	"github.com/isobar-xds/isobar/bench/internal/fleet"
 	"github.com/isobar-xds/isobar/internal/admission"
-	"github.com/isobar-xds/isobar/internal/wire"
+	"github.com/isobar-xds/isobar/internal/rpc"
 )
 
 // Server is one of the servers.
@@ -65,7 +65,7 @@ func transport(more ...grpc.ServerOption) []grpc.ServerOption {
 func guarded(more ...grpc.ServerOption) []grpc.ServerOption {
 	messages := admission.NewMessages(512<<20, admission.NewMetrics(nil), func(net.Addr, int64) {})
 	return transport(append([]grpc.ServerOption{
-		grpc.ForceServerCodecV2(wire.ServerCodec()),
+		grpc.ForceServerCodecV2(rpc.ServerCodec()),
 		grpc.MaxHeaderListSize(16 << 10),
 		grpc.StaticStreamWindowSize(64 << 10),
 		grpc.StaticConnWindowSize(1 << 20),

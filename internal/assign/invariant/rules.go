@@ -1,0 +1,262 @@
+package invariant
+
+import (
+	"math"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/dataplane"
+	"github.com/isobar-xds/isobar/internal/assign"
+)
+
+// nonEmpty wants endpoints for every source, unless the service has none left
+// because an operator took them away.
+func (c *checker) nonEmpty() {
+	configured := 0
+	for i := range c.in.Service.Localities {
+		configured += len(c.in.Service.Localities[i].Endpoints)
+	}
+	if configured == 0 {
+		return
+	}
+	for i := range c.next.Sources {
+		r := &c.next.Sources[i]
+		n, configured := 0, 0
+		for l := range c.next.Sites {
+			if !c.forbidden(i, l) {
+				configured += len(c.next.Sites[l].Group.Endpoints)
+			}
+		}
+		if configured == 0 {
+			continue // what there is must not be used from here
+		}
+		for p, ls := range r.Assignment.Priorities {
+			for _, lw := range ls {
+				if p == 0 {
+					n += len(lw.Endpoints)
+				}
+			}
+		}
+		if n == 0 {
+			c.failf(RuleNonEmpty, r.Source, "no endpoint in priority 0, but the service has %d", configured)
+		}
+	}
+}
+
+// drains counts what was taken out of use by a decision of ours, among the
+// localities that could serve. Capacity can be 0 for other reasons: nothing is
+// sent yet to where none is declared, or what is declared leaves none.
+func (c *checker) drains() {
+	usable, drained := 0, 0
+	for l := range c.next.Sites {
+		s := &c.next.Sites[l]
+		if countUsable(s.Group) == 0 {
+			continue
+		}
+		usable++
+		if s.Unreachable || s.Drained {
+			drained++
+		}
+	}
+	if 2*drained > usable {
+		c.failf(RuleDrain, isobar.Locality{}, "%d of %d usable localities are drained, want at most half", drained, usable)
+	}
+}
+
+// forbidden tells whether a source must never send to a site.
+func (c *checker) forbidden(source, site int) bool {
+	f := c.in.Sources[source].Forbidden
+	return site < len(f) && f[site]
+}
+
+// forbids wants nothing where a source must not send, nor the means to.
+func (c *checker) forbids() {
+	for i := range c.next.Sources {
+		r := &c.next.Sources[i]
+		for l := range c.next.Sites {
+			at := c.next.Sites[l].Group.Locality
+			if !c.forbidden(i, l) {
+				continue
+			}
+			listed := r.Shares[l] > 0
+			for _, tier := range r.Assignment.Priorities {
+				for k := range tier {
+					listed = listed || tier[k].Locality == at
+				}
+			}
+			if listed {
+				c.failedf(RuleForbidden, r.Source, r.Shares[l]*c.rate(i), "%s is not allowed for this source", at)
+			}
+		}
+	}
+}
+
+// anyFitFor tells whether a source has fit capacity that it may use.
+func (c *checker) anyFitFor(source int) bool {
+	for l, fit := range c.fit {
+		if fit && !c.forbidden(source, l) {
+			return true
+		}
+	}
+	return false
+}
+
+// unhealthy wants nothing on unfit capacity, but for probes.
+func (c *checker) unhealthy() {
+	for i := range c.next.Sources {
+		r := &c.next.Sources[i]
+		for l, v := range r.Shares {
+			if v > 0 && c.anyFitFor(i) && !c.fit[l] && !(v <= checkProbe+checkUnit && c.mayProbe(i, l)) {
+				c.failedf(RuleUnhealthy, r.Source, v*c.rate(i), "%.2f points go to %s, which is not fit", 100*v, c.next.Sites[l].Group.Locality)
+			}
+		}
+	}
+}
+
+// mayProbe tells whether a source has a reason to try an unfit site: nobody
+// reaches it, but its endpoints are healthy, and the source was seen not to
+// reach it or sent there before.
+func (c *checker) mayProbe(source, site int) bool {
+	s := &c.next.Sites[site]
+	if !s.Unreachable || countUsable(s.Group) == 0 {
+		return false
+	}
+	return c.barred(source, site) || (c.was[source] != nil && c.was[source][site] > 0)
+}
+
+// conservation checks sums: nothing is lost or made between target, shares,
+// weights and load.
+func (c *checker) conservation() {
+	load := make([]float64, len(c.next.Sites))
+	for i := range c.next.Sources {
+		r := &c.next.Sources[i]
+		if t := c.in.Sources[i].Target; t != nil && math.Abs(total(t)-1) > 1e-6 {
+			c.failf(RuleConservation, r.Source, "the target sums to %v", total(t))
+		}
+		if got := total(r.Shares); len(r.Assignment.Priorities) > 0 && math.Abs(got-1) > 1e-6 {
+			c.failf(RuleConservation, r.Source, "the shares sum to %v", got)
+		}
+		for l, v := range r.Shares {
+			load[l] += c.rate(i) * v
+			if w := priority0(r.Assignment, c.next.Sites[l].Group.Locality); math.Abs(w/isobar.WeightScale-v) > 1e-6 {
+				c.failf(RuleConservation, r.Source, "%s has weight %v for a share of %v", c.next.Sites[l].Group.Locality, w, v)
+			}
+		}
+	}
+	for l, y := range load {
+		if len(c.next.Load) != len(load) || math.Abs(y-c.next.Load[l]) > 1e-6*max(1, y) {
+			c.failf(RuleConservation, isobar.Locality{}, "the load of %s is not what the shares send: %v", c.next.Sites[l].Group.Locality, y)
+			return
+		}
+	}
+}
+
+// rate is the source's demand after drops.
+func (c *checker) rate(source int) float64 {
+	return c.in.Sources[source].Demand * (1 - c.dropped(source))
+}
+
+func total(v []float64) float64 {
+	t := 0.0
+	for _, x := range v {
+		t += x
+	}
+	return t
+}
+
+func priority0(a *isobar.Assignment, l isobar.Locality) float64 {
+	w := 0.0
+	if len(a.Priorities) > 0 {
+		for _, lw := range a.Priorities[0] {
+			if lw.Locality == l {
+				w += float64(lw.Weight)
+			}
+		}
+	}
+	return w
+}
+
+// realised asks the models of the data planes what they make of priority 0.
+func (c *checker) realised() {
+	most := len(c.next.Sites)
+	weights, eligible := make([]uint32, 0, most), make([]dataplane.Eligible, 0, most)
+	for i := range c.next.Sources {
+		r := &c.next.Sources[i]
+		if len(r.Assignment.Priorities) == 0 {
+			continue
+		}
+		hosts := make([]dataplane.Hosts, len(r.Assignment.Priorities))
+		for p, ls := range r.Assignment.Priorities {
+			for _, lw := range ls {
+				addHosts(&hosts[p], lw.EndpointGroup, r.Assignment.WeightedPriorityHealth)
+			}
+		}
+		weights, eligible = weights[:0], eligible[:0]
+		for _, lw := range r.Assignment.Priorities[0] {
+			weights = append(weights, lw.Weight)
+			eligible = append(eligible, dataplane.Eligible{Hosts: countUsable(lw.EndpointGroup), Counted: countShown(lw.EndpointGroup)})
+		}
+		factor := r.Assignment.OverprovisioningFactor
+		envoy, _ := dataplane.LocalityShares(weights, eligible, factor)
+		c.realisedBy(r, dataplane.Envoy, dataplane.EnvoyLoads(hosts, factor, dataplane.DefaultPanicThreshold)[0], envoy)
+		grpc, _ := dataplane.LocalityShares(weights, eligible, 0)
+		c.realisedBy(r, dataplane.GRPC, dataplane.GRPCLoads(hosts)[0], grpc)
+	}
+}
+
+func addHosts(h *dataplane.Hosts, g *isobar.EndpointGroup, weighted bool) {
+	h.Total += len(g.Endpoints)
+	for k := range g.Endpoints {
+		if g.Endpoints[k].Health == isobar.Draining {
+			h.Excluded++
+			continue
+		}
+		var weight uint64
+		if weighted {
+			weight = uint64(g.Endpoints[k].Weight)
+			h.CountedWeight += weight
+		}
+		switch g.Endpoints[k].Health {
+		case isobar.Healthy, isobar.Unknown:
+			h.Healthy++
+			h.HealthyWeight += weight
+		case isobar.Degraded:
+			h.Degraded++
+			h.DegradedWeight += weight
+		default:
+		}
+	}
+}
+
+// realisedBy compares what is planned with the shares of priority 0's
+// localities, within one point.
+func (c *checker) realisedBy(r *assign.SourceResult, kind dataplane.Kind, load dataplane.PriorityLoad, shares []float64) {
+	const within = 0.01
+	if load.Panic {
+		c.failf(RuleRealised, r.Source, "%s panics on priority 0 and ignores its weights", kind)
+		return
+	}
+	p0 := r.Assignment.Priorities[0]
+	for l, planned := range r.Shares {
+		at := c.next.Sites[l].Group.Locality
+		got := 0.0
+		for k := range p0 {
+			if p0[k].Locality == at {
+				got += shares[k] * float64(load.Healthy) / 100
+			}
+		}
+		if math.Abs(got-planned) > within {
+			c.failf(RuleRealised, r.Source, "%s sends %.1f%% to %s, planned are %.1f%%", kind, 100*got, at, 100*planned)
+		}
+	}
+}
+
+// countShown counts the endpoints that are in Envoy's denominators.
+func countShown(g *isobar.EndpointGroup) int {
+	n := 0
+	for i := range g.Endpoints {
+		if g.Endpoints[i].Health != isobar.Draining {
+			n++
+		}
+	}
+	return n
+}

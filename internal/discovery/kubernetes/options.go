@@ -1,0 +1,77 @@
+// Package kubernetes takes endpoints from a Kubernetes cluster: it watches
+// Services, EndpointSlices and Nodes and hands the services that they amount to
+// over to the registry. What counts of which endpoint is decided in package table.
+//
+// While the API server can't be reached, what it listed last stays in force, over
+// restarts too. What a synchronised watch no longer lists is removed at once: the
+// addresses of Pods are used again by others within seconds.
+package kubernetes
+
+import (
+	"errors"
+	"log/slog"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/discovery/keep"
+	"github.com/isobar-xds/isobar/internal/discovery/kubernetes/table"
+)
+
+// Config says which Services of which cluster to serve. It is not changed after
+// it was handed over.
+type Config struct {
+	Cluster
+
+	Places   table.Places
+	Template isobar.Service            // of services without settings; no name, no localities
+	Ceiling  float64                   // of localities without settings; 0 = isobar.DefaultCeiling
+	Services map[string]isobar.Service // settings by name; their localities have no endpoints
+}
+
+// Cluster says where the API server is, and what of it to watch.
+type Cluster struct {
+	Kubeconfig string   // file; empty = the service account of the Pod that this runs in
+	Context    string   // of the file; empty = its current one
+	Namespaces []string // sorted; empty = all
+	Selector   string   // label selector of Services; empty = all
+}
+
+// Registry is where the services go.
+type Registry interface {
+	// ChangeListed replaces or adds some services and removes others, as one change.
+	ChangeListed(put []isobar.Service, remove []string) error
+	// Get gives the object in force under a name, or isobar.ErrNotFound.
+	Get(name string) (isobar.Object, error)
+}
+
+// Options of [Open]. Registry and Store are required.
+type Options struct {
+	Registry   Registry
+	Store      keep.Store
+	Log        *slog.Logger          // nil = none
+	Registerer prometheus.Registerer // nil = no metrics
+}
+
+func (o Options) complete() (Options, error) {
+	if o.Registry == nil || o.Store == nil {
+		return o, errors.New("kubernetes: Registry and Store must be given")
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return o, nil
+}
+
+// Permission is one that the service account needs: to list and watch a resource.
+type Permission struct {
+	Group, Resource string
+	// Optional resources are those that can be done without: the configuration has
+	// the regions of zones then.
+	Optional bool
+}
+
+// Permissions lists all that a provider needs. Nodes belong to no namespace.
+func Permissions() []Permission {
+	return []Permission{{Resource: "services"}, {Group: "discovery.k8s.io", Resource: "endpointslices"}, {Resource: "nodes", Optional: true}}
+}

@@ -1,0 +1,519 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/discovery/keep"
+	"github.com/isobar-xds/isobar/internal/discovery/kubernetes/table"
+	"github.com/isobar-xds/isobar/internal/rpc"
+)
+
+// holdOff is for how long changes are gathered before they are handed over: an
+// endpoint that moves between two slices changes both within it.
+const holdOff = 100 * time.Millisecond
+
+const (
+	// retryEvery is how often services are handed over again that the registry has
+	// refused: another owner may have gone, or there may be room now.
+	retryEvery = time.Minute
+	// maxTries bounds how often one change is handed over in parts to find what the
+	// registry refuses of it. Parts that are not tried are refused as a whole, until
+	// the next time.
+	maxTries = 64
+)
+
+// Provider watches a cluster. Open, then Configure, then Run.
+type Provider struct {
+	opts    Options
+	metrics *metrics
+	saver   *keep.Saver
+	limit   rpc.LogLimit // of what the API server can trigger
+
+	changed chan struct{} // the configuration names another cluster; room for one signal
+	dirty   chan struct{} // the table has changed; room for one signal
+
+	outdated atomic.Pointer[[]keep.Outdated] // nil before Configure
+
+	mu      sync.Mutex // guards all below
+	cfg     *Config    // nil = no cluster is watched
+	session *session   // nil = none has begun
+	entries map[string]*entry
+	opened  time.Time     // when nothing was known but what was saved
+	synced  bool          // the entries are those of the session
+	answer  chan struct{} // closed when the cluster was listed once, or is known from before
+}
+
+// entry is one service.
+type entry struct {
+	table.Listed
+
+	at      time.Time                // when it was listed so
+	refused string                   // why the registry refused it; empty = it did not
+	inForce []isobar.ServiceLocality // what the registry took last
+	taken   bool                     // it has taken something, perhaps without localities
+}
+
+// Open loads what was listed last. Nothing is asked and nothing handed over
+// before [Provider.Configure] and [Provider.Run].
+func Open(ctx context.Context, o Options) (*Provider, error) {
+	o, err := o.complete()
+	if err != nil {
+		return nil, err
+	}
+	p := &Provider{
+		opts: o, changed: make(chan struct{}, 1), dirty: make(chan struct{}, 1), answer: make(chan struct{}),
+		entries: map[string]*entry{}, opened: time.Now(),
+	}
+	p.saver = keep.NewSaver(o.Store, storeKey, keep.SaverOptions{Encode: p.encode, Log: o.Log, Source: "kubernetes"})
+	if err := p.load(ctx); err != nil {
+		return nil, err
+	}
+	p.metrics = newMetrics(o.Registerer)
+	return p, nil
+}
+
+// Configure changes what is watched; nil = nothing any more. It hands all services
+// that are known to put, and those of which nothing is known yet, with the lock
+// held that keeps others from coming between. An error of put refuses the
+// configuration.
+//
+// A service whose endpoints came from the file or from another provider until now
+// keeps those until the cluster is listed.
+func (p *Provider) Configure(cfg *Config, put func(listed, unknown []isobar.Service) error) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	next := p.carried(cfg)
+	if err := put(servicesOf(cfg, next, p.synced && p.sameCluster(cfg))); err != nil {
+		return err
+	}
+	p.entries = next
+	same := p.sameCluster(cfg)
+	p.cfg = cfg
+	if same {
+		if cfg != nil && p.session != nil {
+			p.session.table.SetPlaces(cfg.Places)
+			keep.Signal(p.dirty)
+		}
+	} else {
+		p.synced, p.session, p.opened = false, nil, time.Now()
+		keep.Signal(p.changed)
+	}
+	p.show()
+	p.saver.Changed()
+	return nil
+}
+
+func (p *Provider) sameCluster(cfg *Config) bool {
+	if cfg == nil || p.cfg == nil {
+		return cfg == nil && p.cfg == nil
+	}
+	return reflect.DeepEqual(cfg.Cluster, p.cfg.Cluster)
+}
+
+// Preview gives what [Provider.Configure] would hand over, and the services of
+// which nothing is known yet. Nothing changes.
+func (p *Provider) Preview(cfg *Config) (listed, unknown []isobar.Service) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return servicesOf(cfg, p.carried(cfg), p.synced && p.sameCluster(cfg))
+}
+
+// carried gives the entries that another configuration begins with.
+func (p *Provider) carried(cfg *Config) map[string]*entry {
+	out := map[string]*entry{}
+	if cfg == nil {
+		return out
+	}
+	for name, e := range p.entries {
+		if cfg.selects(name) {
+			out[name] = p.seeded(e)
+		}
+	}
+	if p.synced && p.sameCluster(cfg) {
+		return out
+	}
+	for name := range cfg.Services {
+		if out[name] != nil {
+			continue
+		}
+		if before := p.before(name); before != nil {
+			out[name] = known(name, before, time.Time{})
+		}
+	}
+	return out
+}
+
+// before gives the endpoints that a service has by the file or another provider; nil
+// for none.
+func (p *Provider) before(name string) []isobar.ServiceLocality {
+	o, err := p.opts.Registry.Get(name)
+	if err != nil || o.Owner == isobar.OwnerAPI || o.Owner == isobar.OwnerKubernetes || len(o.Service.Localities) == 0 {
+		return nil
+	}
+	return keep.Bare(o.Service.Localities)
+}
+
+// seeded gives an entry of which nothing is in force the endpoints that its service
+// has by another owner, which may be about to leave. What the cluster lists
+// replaces them at once.
+func (p *Provider) seeded(e *entry) *entry {
+	if e.taken {
+		return e
+	}
+	before := p.before(e.Name)
+	if before == nil {
+		return e
+	}
+	next := *e
+	next.inForce, next.taken = before, true
+	return &next
+}
+
+// known is an entry of which only this is known.
+func known(name string, localities []isobar.ServiceLocality, at time.Time) *entry {
+	return &entry{Listed: table.Listed{Name: name, Localities: localities}, at: at, inForce: localities, taken: true}
+}
+
+// selects reports whether a name is of a namespace that is watched.
+func (c *Config) selects(name string) bool {
+	if len(c.Namespaces) == 0 {
+		return true
+	}
+	_, rest, _ := strings.Cut(name, ".")
+	namespace, _, _ := strings.Cut(rest, ":")
+	return slices.Contains(c.Namespaces, namespace)
+}
+
+// servicesOf gives the services that are to be in force, and those with settings
+// of which nothing is: the cluster was not listed yet, or the registry has refused
+// them. A service with settings that the cluster does not list does not exist.
+func servicesOf(cfg *Config, entries map[string]*entry, synced bool) (listed, unknown []isobar.Service) {
+	for _, name := range slices.Sorted(maps.Keys(entries)) {
+		if e := entries[name]; e.taken {
+			listed = append(listed, cfg.service(name, e.inForce))
+		}
+	}
+	if cfg == nil {
+		return listed, nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(cfg.Services)) {
+		e := entries[name]
+		if e == nil && !synced || e != nil && !e.taken {
+			s := cfg.Services[name]
+			s.Localities = nil
+			unknown = append(unknown, s)
+		}
+	}
+	return listed, unknown
+}
+
+// service joins what the cluster lists with what is configured.
+func (c *Config) service(name string, listed []isobar.ServiceLocality) isobar.Service {
+	s, found := c.Services[name]
+	settings := s.Localities
+	if !found {
+		s = c.Template
+		s.Name = name
+	}
+	s.Localities = make([]isobar.ServiceLocality, len(listed))
+	for i := range listed {
+		where := listed[i].Locality
+		s.Localities[i] = isobar.ServiceLocality{Locality: where, Ceiling: c.Ceiling}
+		if j := slices.IndexFunc(settings, func(l isobar.ServiceLocality) bool { return l.Locality == where }); j >= 0 {
+			s.Localities[i] = settings[j]
+		}
+		s.Localities[i].Endpoints = listed[i].Endpoints
+	}
+	return s
+}
+
+// Run watches until ctx ends, saves what is known and returns nil.
+func (p *Provider) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		p.sessions(ctx)
+		return nil
+	})
+	g.Go(func() error {
+		p.follow(ctx)
+		return nil
+	})
+	g.Go(func() error {
+		p.saver.Run(ctx, p.metrics.saveErrors)
+		return nil
+	})
+	return g.Wait()
+}
+
+// sessions watches what is configured, and something else once that changes.
+func (p *Provider) sessions(ctx context.Context) {
+	for ctx.Err() == nil {
+		watching, stop := context.WithCancel(ctx)
+		var running sync.WaitGroup
+		p.mu.Lock()
+		select {
+		case <-p.changed: // that is what begins here
+		default:
+		}
+		if p.cfg != nil {
+			s := &session{cluster: p.cfg.Cluster, table: table.New(p.cfg.Places)}
+			p.session = s
+			running.Go(func() { p.run(watching, s) })
+		}
+		p.mu.Unlock()
+		select {
+		case <-p.changed:
+		case <-ctx.Done():
+		}
+		stop()
+		running.Wait()
+	}
+}
+
+// follow hands over what has changed.
+func (p *Provider) follow(ctx context.Context) {
+	timer := time.NewTimer(holdOff)
+	defer timer.Stop()
+	retry := time.NewTicker(retryEvery)
+	defer retry.Stop()
+	for {
+		select {
+		case <-p.dirty:
+		case <-retry.C:
+			p.retry()
+			continue
+		case <-ctx.Done():
+			return
+		}
+		timer.Reset(holdOff)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return
+		}
+		p.take()
+	}
+}
+
+// take hands over what has changed since the last time, once everything was listed.
+func (p *Provider) take() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cfg == nil || p.session == nil || !p.session.synced() {
+		return
+	}
+	if !p.synced {
+		p.session.table.Touch()
+	}
+	now := time.Now()
+	changed, removed := p.session.table.Take(now)
+	put := make([]isobar.Service, len(changed))
+	for i := range changed {
+		old := p.entries[changed[i].Name]
+		e := &entry{Listed: changed[i], at: now}
+		if old != nil {
+			e.refused, e.inForce, e.taken = old.refused, old.inForce, old.taken
+		}
+		p.tell(old, e)
+		p.entries[e.Name] = e
+		put[i] = p.cfg.service(e.Name, e.Localities)
+	}
+	if !p.synced {
+		p.synced = true
+		removed = p.unlisted(changed)
+		p.opts.Log.Info("the Kubernetes cluster is listed", "server", p.session.host, "services", len(changed), "removed", len(removed))
+	}
+	for _, name := range removed {
+		delete(p.entries, name)
+	}
+	p.put(put, removed)
+	p.show()
+	p.saver.Changed()
+}
+
+// retry hands over what the registry has refused.
+func (p *Provider) retry() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cfg == nil || !p.synced {
+		return
+	}
+	var refused []isobar.Service
+	for _, name := range slices.Sorted(maps.Keys(p.entries)) {
+		if e := p.entries[name]; e.refused != "" {
+			refused = append(refused, p.cfg.service(name, e.Localities))
+		}
+	}
+	if len(refused) == 0 {
+		return
+	}
+	p.put(refused, nil)
+	p.show()
+	p.saver.Changed()
+}
+
+// unlisted names the entries of before that a first list does not have.
+func (p *Provider) unlisted(listed []table.Listed) []string {
+	has := make(map[string]bool, len(listed))
+	for i := range listed {
+		has[listed[i].Name] = true
+	}
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(p.entries)) {
+		if !has[name] {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// put hands over services, and what is removed. p.mu is held.
+func (p *Provider) put(services []isobar.Service, remove []string) {
+	if len(services) == 0 && len(remove) == 0 {
+		return
+	}
+	tries := maxTries
+	p.putParts(services, remove, &tries)
+}
+
+// putParts hands over services. Of several that the registry refuses together,
+// each half is tried by itself: one that is refused stays as it was, and no other.
+func (p *Provider) putParts(services []isobar.Service, remove []string, tries *int) {
+	err := p.opts.Registry.ChangeListed(services, remove)
+	*tries--
+	switch half := len(services) / 2; {
+	case err == nil:
+		for i := range services {
+			e := p.entries[services[i].Name]
+			e.refused, e.inForce, e.taken = "", e.Localities, true
+		}
+	case half > 0 && *tries > 0:
+		p.putParts(services[:half], remove, tries)
+		p.putParts(services[half:], nil, tries)
+	default:
+		for i := range services {
+			p.refuse(p.entries[services[i].Name], err)
+		}
+		if len(services) > 0 && len(remove) > 0 {
+			p.putParts(nil, remove, tries)
+		}
+	}
+}
+
+// refuse notes why the registry does not take what the cluster lists. p.mu is held.
+func (p *Provider) refuse(e *entry, err error) {
+	before := e.refused
+	e.refused = keep.Short(err.Error())
+	if errors.Is(err, isobar.ErrOwned) { // nothing of it is in force
+		e.inForce, e.taken = nil, false
+	}
+	if before == "" {
+		p.warn("the endpoints that Kubernetes lists for a service are refused; the previous ones stay", "service", e.Name, "error", e.refused)
+	}
+}
+
+// tell logs what operators should know of a change. p.mu is held.
+func (p *Provider) tell(old, e *entry) {
+	had := 0
+	if old != nil {
+		had = old.Counts.LeftOut
+	}
+	if e.Counts.LeftOut > had {
+		p.warn("endpoints of Kubernetes are left out", "service", e.Name, "endpoints", e.Counts.LeftOut, "first", e.Reason)
+	}
+	if e.Counts.Held > 0 && (old == nil || old.Counts.Held == 0) {
+		p.warn("most endpoints of a service stopped being ready at once; they are used where nothing else is left",
+			"service", e.Name, "endpoints", e.Counts.Held, "ready", e.Counts.Ready)
+	}
+}
+
+// WaitAnswered waits until the cluster was listed, if nothing is known from before,
+// at most for patience. Without it, clients that come early would find their
+// services missing.
+func (p *Provider) WaitAnswered(ctx context.Context, patience time.Duration) {
+	p.mu.Lock()
+	ready := p.cfg == nil || len(p.entries) > 0
+	p.mu.Unlock()
+	if ready {
+		return
+	}
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-p.answer:
+	case <-timer.C:
+		p.opts.Log.Warn("the Kubernetes cluster is not listed yet; its services are not served", "waited", patience)
+	case <-ctx.Done():
+	}
+}
+
+// show brings metrics, and what waits for the first list, up to date. p.mu is held.
+func (p *Provider) show() {
+	var list []keep.Outdated
+	since, _ := p.doubtful()
+	if !since.IsZero() {
+		for _, name := range slices.Sorted(maps.Keys(p.entries)) {
+			list = append(list, keep.Outdated{Service: name, Since: since})
+		}
+	}
+	p.outdated.Store(&list)
+	p.metrics.show(p)
+	if p.synced {
+		select {
+		case <-p.answer:
+		default:
+			close(p.answer)
+		}
+	}
+}
+
+// doubtful tells since when the cluster may have changed without our knowing, and
+// why; zero = it is watched. p.mu is held.
+func (p *Provider) doubtful() (since time.Time, failure string) {
+	switch {
+	case p.cfg == nil:
+		return time.Time{}, ""
+	case p.session == nil:
+		return p.opened, ""
+	}
+	since, failure = p.session.lost()
+	if p.session.failure != "" {
+		failure = p.session.failure
+	}
+	if !p.synced {
+		since = p.opened
+	}
+	return since, failure
+}
+
+// Outdated lists the services whose endpoints may have changed without our
+// knowing, sorted. It waits for nobody.
+func (p *Provider) Outdated() []keep.Outdated {
+	if list := p.outdated.Load(); list != nil {
+		return slices.Clone(*list)
+	}
+	return nil
+}
+
+// warn logs what the API server can trigger, at a bounded rate.
+func (p *Provider) warn(msg string, attrs ...any) {
+	skipped, ok := p.limit.Allow(time.Now())
+	if !ok {
+		return
+	}
+	if skipped > 0 {
+		attrs = append(attrs, "lines_skipped", skipped)
+	}
+	p.opts.Log.Warn(msg, attrs...) //nolint:sloglint // the callers' are literals
+}

@@ -1,0 +1,327 @@
+// Package discovery keeps what the fleet is made of: the services of the
+// configuration file, those of the API, and those whose endpoints another
+// control plane, DNS or a Kubernetes cluster lists, each with one owner, and the health that operators
+// set. What the API and operators set survives restarts.
+package discovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/health"
+)
+
+// Store is where the registry keeps its state; see package store, whose types
+// fit.
+type Store interface {
+	// Get reads a key, or isobar.ErrNotFound.
+	Get(ctx context.Context, key string) (struct {
+		Data     []byte
+		Revision uint64
+	}, error)
+	// CompareAndSwap durably writes a key that is at revision (0 = not there). It
+	// keeps no reference to data.
+	CompareAndSwap(ctx context.Context, key string, revision uint64, data []byte) (uint64, error)
+}
+
+// Options of [Open]. Store is required.
+type Options struct {
+	Store Store
+	// Validate, if not nil, checks all services together before a change takes
+	// effect; its error refuses the change.
+	Validate   func(services []isobar.Service) error
+	Logger     *slog.Logger          // nil = slog.Default()
+	Registerer prometheus.Registerer // nil = no metrics
+}
+
+// MaxServices bounds the services of all owners together.
+const MaxServices = 10_000
+
+const (
+	// storeKey is the one key under which everything is kept: a change is
+	// durable as a whole or not at all.
+	storeKey = "sources"
+	// restartGap is how far the revision jumps at a start. It covers what a
+	// process may have counted without being able to save it.
+	restartGap = 1000
+)
+
+// Registry knows who owns which service. All methods may be called at once
+// from any goroutine.
+type Registry struct {
+	opts    Options
+	log     *slog.Logger
+	metrics metrics
+	changed chan struct{}
+	state   atomic.Pointer[state]
+
+	mu            sync.Mutex // held while a change is made and saved
+	now           contents
+	storeRevision uint64 // of the last version read from or written to the store
+	savedRevision uint64 // of the contents that were saved last
+	encoded       encodings
+	written       []byte // memory for what is written
+}
+
+// state is what readers get. Immutable.
+type state struct {
+	topology *isobar.Topology
+	health   health.Table
+	since    sinces          // of the health that operators set
+	objects  []isobar.Object // sorted by name
+}
+
+// Open loads what was saved. The topology holds the API's services from then
+// on, and those of the file after [Registry.SetFile].
+func Open(ctx context.Context, o Options) (*Registry, error) {
+	r := &Registry{opts: o, log: o.Logger, changed: make(chan struct{}, 1)}
+	if r.log == nil {
+		r.log = slog.Default()
+	}
+	c, unsaved, err := r.begin(ctx)
+	if errors.Is(unsaved, isobar.ErrStale) { // the newest version could not be read, and now it can
+		c, unsaved, err = r.begin(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if unsaved != nil {
+		// What was read is good all the same; writes are refused until it works.
+		r.log.Error("services could not be saved; serving goes on with what was read", "error", unsaved)
+	}
+	r.metrics = newMetrics(o.Registerer)
+	r.publish(c)
+	return r, nil
+}
+
+// begin loads what was saved and takes revisions of its own from there on.
+func (r *Registry) begin(ctx context.Context) (c contents, unsaved, err error) {
+	if c, err = r.load(ctx); err != nil {
+		return c, nil, err
+	}
+	c.revision += restartGap
+	return c, r.save(ctx, c), nil
+}
+
+// State gives the present topology and the health that operators set. Both
+// are immutable.
+func (r *Registry) State() (*isobar.Topology, health.Table) {
+	s := r.state.Load()
+	return s.topology, s.health
+}
+
+// Changed signals that State gives something new. It has room for one signal:
+// several changes may come as one. It serves one reader.
+func (r *Registry) Changed() <-chan struct{} { return r.changed }
+
+// List gives all objects in force, sorted by name.
+func (r *Registry) List() []isobar.Object {
+	objects := r.state.Load().objects
+	out := make([]isobar.Object, len(objects))
+	for i := range objects {
+		out[i] = cloneObject(objects[i])
+	}
+	return out
+}
+
+// Get gives the object in force under a name, or isobar.ErrNotFound.
+func (r *Registry) Get(name string) (isobar.Object, error) {
+	objects := r.state.Load().objects
+	i, found := slices.BinarySearchFunc(objects, name, func(o isobar.Object, name string) int {
+		return strings.Compare(o.Service.Name, name)
+	})
+	if !found {
+		return isobar.Object{}, notFound(name)
+	}
+	return cloneObject(objects[i]), nil
+}
+
+// Put creates or replaces a service of the API. With ifMatch other than 0 the
+// object must stand at that revision (isobar.ErrStale). A service of the file
+// is refused (isobar.ErrOwned). It gives the object and the revision of the
+// first topology that has it.
+func (r *Registry) Put(name string, svc isobar.Service, ifMatch uint64) (obj isobar.Object, topology uint64, err error) {
+	svc = cloneService(svc)
+	topology, err = r.change(func(c contents) (contents, error) { return c.put(name, svc, ifMatch) })
+	if err != nil {
+		return isobar.Object{}, 0, err
+	}
+	obj, err = r.Get(name)
+	return obj, topology, err
+}
+
+// PutAll replaces all services of the API at once, or none. Services that stay
+// as they are keep their revision.
+func (r *Registry) PutAll(services []isobar.Service) (topology uint64, err error) {
+	services = cloneServices(services)
+	return r.change(func(c contents) (contents, error) { return c.putAll(services) })
+}
+
+// Delete removes a service of the API; one of the same name in the file takes
+// its place.
+func (r *Registry) Delete(name string, ifMatch uint64) (topology uint64, err error) {
+	return r.change(func(c contents) (contents, error) { return c.remove(name, ifMatch) })
+}
+
+// SetHealth overrides the health of an endpoint of any service, until the
+// endpoint goes; isobar.Unknown takes the override back.
+func (r *Registry) SetHealth(service, address string, h isobar.HealthStatus) (topology uint64, err error) {
+	now := time.Now().UTC().Truncate(time.Millisecond)
+	return r.change(func(c contents) (contents, error) { return c.setHealth(service, address, h, now) })
+}
+
+// SetHealths does so for several endpoints of a service, all or none.
+func (r *Registry) SetHealths(service string, addresses []string, h isobar.HealthStatus) (topology uint64, err error) {
+	now := time.Now().UTC().Truncate(time.Millisecond)
+	return r.change(func(c contents) (contents, error) {
+		var err error
+		for _, a := range addresses {
+			if c, err = c.setHealth(service, a, h, now); err != nil {
+				return c, err
+			}
+		}
+		return c, nil
+	})
+}
+
+// Preview gives the topology that [Registry.SetConfigured] would make, which
+// services would not be in force, and the health that operators set. Nothing
+// changes.
+func (r *Registry) Preview(
+	file []isobar.Service, providers []Provided, network *isobar.Network,
+) (t *isobar.Topology, operators health.Table, conflicts []string, err error) {
+	file, providers = cloneServices(file), cloneProvided(providers)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	next, err := r.now.setFile(file, network)
+	if err == nil {
+		next, err = next.setListed(providers)
+	}
+	if err != nil {
+		return nil, health.Table{}, nil, err
+	}
+	if next, _, err = r.checked(next); err != nil {
+		return nil, health.Table{}, nil, err
+	}
+	return next.topology(next.objects()), next.health, next.conflicts(), nil
+}
+
+// change makes a change that must be durable before it takes effect.
+func (r *Registry) change(edit func(contents) (contents, error)) (topology uint64, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	next, err := edit(r.now)
+	if err != nil {
+		return 0, err
+	}
+	next, changed, err := r.checked(next)
+	if err != nil || !changed {
+		return r.now.revision, err
+	}
+	if err := r.save(context.Background(), next); err != nil {
+		return 0, err
+	}
+	r.publish(next)
+	return next.revision, nil
+}
+
+// checked prepares what shall come next: limits, the check of all services
+// together, and the revision.
+func (r *Registry) checked(next contents) (_ contents, changed bool, err error) {
+	next = next.pruned()
+	if next.equal(r.now) {
+		return r.now, false, nil
+	}
+	next.revision = r.now.revision + 1
+	next = next.stamped(r.now)
+	objects := next.objects()
+	if len(objects) > MaxServices {
+		return r.now, false, fmt.Errorf("%w: %d services are more than the %d that one server takes", isobar.ErrInvalid, len(objects), MaxServices)
+	}
+	if r.opts.Validate == nil {
+		return next, true, nil
+	}
+	services := make([]isobar.Service, len(objects))
+	for i := range objects {
+		services[i] = objects[i].Service
+	}
+	if err := r.opts.Validate(services); err != nil {
+		return r.now, false, err
+	}
+	return next, true, nil
+}
+
+// publish makes c what readers see. r.mu is held, or r not shared yet.
+func (r *Registry) publish(c contents) {
+	r.now = c
+	objects := c.objects()
+	r.state.Store(&state{topology: c.topology(objects), health: c.health, since: c.since, objects: objects})
+	r.metrics.show(objects, len(c.conflicts()))
+	select {
+	case r.changed <- struct{}{}:
+	default: // a signal is waiting already
+	}
+}
+
+// topology is what planners see of the objects in force.
+func (c contents) topology(objects []isobar.Object) *isobar.Topology {
+	t := &isobar.Topology{Network: c.network, Revision: c.revision, Services: make([]isobar.Service, len(objects)), Awaited: c.waiting()}
+	for i := range objects {
+		// Not cloned: services are immutable in here and in normal form, and
+		// planners tell by identity what has not changed.
+		t.Services[i] = objects[i].Service
+	}
+	return t
+}
+
+func notFound(name string) error { return fmt.Errorf("service %s: %w", name, isobar.ErrNotFound) }
+
+// save writes c under the one key. r.mu is held, or r not shared yet.
+func (r *Registry) save(ctx context.Context, c contents) error {
+	data, encoded, err := c.encode(r.encoded, r.written)
+	if err != nil {
+		return err
+	}
+	if r.written = data; cap(data) > 4*len(data)+1<<20 {
+		r.written = nil // there were many more services once
+	}
+	revision, err := r.opts.Store.CompareAndSwap(ctx, storeKey, r.storeRevision, data)
+	if err == nil {
+		// A change that fails leaves its revision to the next one, so what was
+		// encoded for it is forgotten.
+		r.storeRevision, r.savedRevision, r.encoded = revision, c.revision, encoded
+		return nil
+	}
+	// A write can fail after it took effect; the next one has to build on what
+	// stands there now.
+	if v, getErr := r.opts.Store.Get(ctx, storeKey); getErr == nil {
+		r.storeRevision = v.Revision
+	}
+	return fmt.Errorf("saving services: %w", err)
+}
+
+func (r *Registry) load(ctx context.Context) (contents, error) {
+	v, err := r.opts.Store.Get(ctx, storeKey)
+	if errors.Is(err, isobar.ErrNotFound) {
+		return contents{}, nil
+	}
+	if err != nil {
+		return contents{}, fmt.Errorf("loading services: %w", err)
+	}
+	r.storeRevision = v.Revision
+	c, err := decode(v.Data)
+	if err != nil {
+		return contents{}, fmt.Errorf("loading services: %w", err)
+	}
+	return c, nil
+}

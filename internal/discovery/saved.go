@@ -1,0 +1,160 @@
+package discovery
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/health"
+)
+
+// savedFormat is the version of saved; a newer one is refused.
+const savedFormat = 1
+
+// saved is contents as they are kept: without the file, which keeps itself.
+type saved struct {
+	Format    int             `json:"format"`
+	Revision  uint64          `json:"revision"`
+	Objects   []savedObject   `json:"objects"` // sorted by name
+	Overrides []savedOverride `json:"health"`
+}
+
+type savedObject struct {
+	Service  isobar.Service `json:"service"`
+	Revision uint64         `json:"revision"`
+}
+
+type savedOverride struct {
+	health.Override
+
+	Since time.Time `json:"since,omitzero"`
+}
+
+// errFormat says that a newer Isobar wrote the objects.
+var errFormat = errors.New("the saved services were written by a newer version")
+
+// encodings are the API's objects as they were saved last, by name: one change
+// must not cost encoding all of them.
+type encodings map[string]encoding
+
+type encoding struct {
+	revision uint64 // of the object
+	data     []byte
+}
+
+// encode gives what is to be saved, in the memory of into. Objects that did not
+// change since they were encoded are taken from there; the result has the
+// encodings of all.
+func (c contents) encode(known encodings, into []byte) ([]byte, encodings, error) {
+	s := saved{Format: savedFormat, Revision: c.revision, Objects: []savedObject{}}
+	for _, o := range c.health.Overrides() {
+		s.Overrides = append(s.Overrides, savedOverride{Override: o, Since: c.since[o.Key]})
+	}
+	rest, err := json.Marshal(s)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: the services can't be saved: %w", isobar.ErrInvalid, err)
+	}
+	next := make(encodings, len(c.api))
+	size := len(rest)
+	objects := c.objects()
+	for i := range objects {
+		o := &objects[i]
+		if o.Owner != isobar.OwnerAPI {
+			continue
+		}
+		e, ok := known[o.Service.Name]
+		if !ok || e.revision != o.Revision {
+			e.revision = o.Revision
+			if e.data, err = json.Marshal(savedObject{Service: o.Service, Revision: o.Revision}); err != nil {
+				return nil, nil, fmt.Errorf("%w: service %q can't be saved: %w", isobar.ErrInvalid, o.Service.Name, err)
+			}
+		}
+		next[o.Service.Name] = e
+		size += len(e.data) + 1
+	}
+	return joined(rest, objects, next, slices.Grow(into[:0], size)), next, nil
+}
+
+// joined puts the encoded objects into what was encoded without them.
+func joined(rest []byte, objects []isobar.Object, encoded encodings, into []byte) []byte {
+	// The empty list is the first of its kind there.
+	head, tail, _ := bytes.Cut(rest, noObjects)
+	into = append(into, head...)
+	into = append(into, noObjects[:len(noObjects)-1]...)
+	separate := false
+	for i := range objects {
+		if objects[i].Owner != isobar.OwnerAPI {
+			continue
+		}
+		if separate {
+			into = append(into, ',')
+		}
+		separate = true
+		into = append(into, encoded[objects[i].Service.Name].data...)
+	}
+	into = append(into, ']')
+	return append(into, tail...)
+}
+
+// noObjects is how saved is encoded where it has none.
+var noObjects = []byte(`"objects":[]`)
+
+func decode(data []byte) (contents, error) {
+	var s saved
+	if err := json.Unmarshal(data, &s); err != nil {
+		return contents{}, fmt.Errorf("the saved services can't be read: %w", err)
+	}
+	if s.Format > savedFormat {
+		return contents{}, fmt.Errorf("%w (format %d, this one reads up to %d)", errFormat, s.Format, savedFormat)
+	}
+	c := contents{revision: s.Revision, since: sinces{}, api: make(map[string]isobar.Object, len(s.Objects))}
+	for _, o := range s.Overrides {
+		c.health = c.health.With(o.Override)
+		if !o.Since.IsZero() {
+			c.since[o.Key] = o.Since
+		}
+	}
+	for _, o := range s.Objects {
+		c.api[o.Service.Name] = isobar.Object{Service: cloneService(o.Service), Owner: isobar.OwnerAPI, Revision: o.Revision}
+	}
+	return c, nil
+}
+
+// Services are cloned on their way in and out, so that nobody outside holds
+// what is part of a topology.
+
+func cloneServices(services []isobar.Service) []isobar.Service {
+	out := make([]isobar.Service, len(services))
+	for i := range services {
+		out[i] = cloneService(services[i])
+	}
+	return out
+}
+
+// cloneService also brings the service into its normal form: localities
+// sorted, and lists that are empty rather than nil or the other way round.
+func cloneService(s isobar.Service) isobar.Service {
+	localities := make([]isobar.ServiceLocality, len(s.Localities))
+	copy(localities, s.Localities)
+	for i := range localities {
+		endpoints := make([]isobar.Endpoint, len(localities[i].Endpoints))
+		copy(endpoints, localities[i].Endpoints)
+		localities[i].Endpoints = endpoints
+	}
+	slices.SortStableFunc(localities, func(a, b isobar.ServiceLocality) int { return a.Locality.Compare(b.Locality) })
+	s.Localities = localities
+	if len(s.Calls) == 0 {
+		s.Calls = nil
+	}
+	s.Calls = slices.Clone(s.Calls)
+	return s
+}
+
+func cloneObject(o isobar.Object) isobar.Object {
+	o.Service = cloneService(o.Service)
+	return o
+}

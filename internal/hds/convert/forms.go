@@ -1,0 +1,180 @@
+package convert
+
+import (
+	"fmt"
+
+	corev2 "github.com/envoyproxy/go-control-plane/envoy/api/v2/core"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/config/health_checker/redis/v2" // is looked up by name when it is written in JSON
+	discoveryv2 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v2"
+	healthv3 "github.com/envoyproxy/go-control-plane/envoy/service/health/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/isobar-xds/isobar/internal/rpc"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
+)
+
+// What differs between the forms of health checks.
+const (
+	redisURL2 = resource.TypePrefix + "envoy.config.health_checker.redis.v2.Redis"
+
+	// checkRedis2017 is the checker for Redis in HealthCheck as of 2017, an
+	// empty message. The number is not used any more.
+	checkRedis2017 = 10
+)
+
+// SpecifierIn puts a specifier into a form: *healthv3.HealthCheckSpecifier for
+// V3, else *discoveryv2.HealthCheckSpecifier, in which only fields of that form
+// are set. The original stays as it is, and may be shared.
+//
+// What makes no difference to a checker of that form is left out:
+// no_traffic_interval and tls_options (2017), a method GET and an expected
+// status 200 that are written out. What would make it probe something else is
+// an error, which wraps ErrRefused; [health.SpeaksV2] and [health.SpeaksV3]
+// keep such checks from such checkers.
+func SpecifierIn(form rpc.Form, m *healthv3.HealthCheckSpecifier) (proto.Message, error) {
+	if form == rpc.V3 {
+		return m, nil
+	}
+	// The forms share their field numbers, so v2 reads v3 and loses what it
+	// does not know.
+	encoded, err := proto.Marshal(m)
+	if err != nil {
+		return nil, fmt.Errorf("specifier: %w", err)
+	}
+	out := &discoveryv2.HealthCheckSpecifier{}
+	if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(encoded, out); err != nil {
+		return nil, fmt.Errorf("specifier as %s: %w", form, err)
+	}
+	for i, c := range m.GetClusterHealthChecks() {
+		if err := clusterIn(form, c, out.GetClusterHealthChecks()[i]); err != nil {
+			return nil, fmt.Errorf("cluster_health_checks[%d] as %s: %w", i, form, err)
+		}
+	}
+	return out, nil
+}
+
+// clusterIn completes a cluster of an old form.
+func clusterIn(form rpc.Form, m *healthv3.ClusterHealthCheck, out *discoveryv2.ClusterHealthCheck) error {
+	if len(m.GetTransportSocketMatches()) > 0 {
+		return rpc.Refusedf("transport_socket_matches", "they are of v3: the probes would be in plaintext")
+	}
+	if m.GetUpstreamBindConfig() != nil {
+		return rpc.Refusedf("upstream_bind_config", "it is of v3")
+	}
+	for i, c := range m.GetHealthChecks() {
+		o := out.GetHealthChecks()[i]
+		err := checkInV2(c, o)
+		if err == nil && form == rpc.V2017 {
+			out.HealthChecks[i], err = checkIn2017(o, m.GetClusterName())
+		}
+		if err != nil {
+			return fmt.Errorf("health_checks[%d]: %w", i, err)
+		}
+	}
+	for i, l := range m.GetLocalityEndpoints() {
+		for j, e := range l.GetEndpoints() {
+			field := fmt.Sprintf("locality_endpoints[%d].endpoints[%d].health_check_config", i, j)
+			switch c := e.GetHealthCheckConfig(); {
+			case c == nil:
+			case c.GetAddress() != nil, c.GetDisableActiveHealthCheck():
+				return rpc.Refusedf(field, "the address and the switch are of v3: another address would be probed")
+			case form == rpc.V2017:
+				return rpc.Refusedf(field, "it is of v2: another address would be probed")
+			}
+		}
+	}
+	return nil
+}
+
+// checkInV2 completes a health check of v2, which holds what both have in
+// common.
+func checkInV2(c *corev3.HealthCheck, out *corev2.HealthCheck) error {
+	if c.GetTransportSocketMatchCriteria() != nil {
+		return rpc.Refusedf("transport_socket_match_criteria", "they are of v3: the probe would be in plaintext")
+	}
+	switch h := c.GetHealthChecker().(type) {
+	case *corev3.HealthCheck_HttpHealthCheck_:
+		return httpInV2(h.HttpHealthCheck, out.GetHttpHealthCheck())
+	case *corev3.HealthCheck_CustomHealthCheck_:
+		config := out.GetCustomHealthCheck().GetTypedConfig()
+		if config.GetTypeUrl() != redisURL {
+			return rpc.Refusedf("custom_health_check", "it is not the one for Redis")
+		}
+		config.TypeUrl = redisURL2
+	}
+	return nil
+}
+
+func httpInV2(h *corev3.HealthCheck_HttpHealthCheck, out *corev2.HealthCheck_HttpHealthCheck) error {
+	switch h.GetMethod() {
+	case corev3.RequestMethod_METHOD_UNSPECIFIED, corev3.RequestMethod_GET:
+	default:
+		return rpc.Refusedf("http_health_check.method", "%v is of v3: the probe would be a GET", h.GetMethod())
+	}
+	if len(h.GetRetriableStatuses()) > 0 || len(h.GetReceive()) > 0 {
+		return rpc.Refusedf("http_health_check", "retriable_statuses and receive are of v3")
+	}
+	// Builds before there was a codec know this field only.
+	out.UseHttp2 = h.GetCodecClientType() == typev3.CodecClientType_HTTP2 //nolint:staticcheck // deprecated, and all that early builds know
+	for i, o := range h.GetRequestHeadersToAdd() {
+		add := o.GetAppendAction() == corev3.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD
+		if o.GetAppend() != nil { //nolint:staticcheck // deprecated, and counts where it is set
+			add = o.GetAppend().GetValue() //nolint:staticcheck // as above
+		}
+		out.RequestHeadersToAdd[i].Append = wrapperspb.Bool(add)
+	}
+	return nil
+}
+
+// checkIn2017 makes a health check of 2017 from one of v2: it takes over what
+// there was then.
+func checkIn2017(c *corev2.HealthCheck, cluster string) (*corev2.HealthCheck, error) {
+	out := &corev2.HealthCheck{
+		Timeout: c.GetTimeout(), Interval: c.GetInterval(), IntervalJitter: c.GetIntervalJitter(),
+		UnhealthyThreshold: c.GetUnhealthyThreshold(), HealthyThreshold: c.GetHealthyThreshold(),
+		ReuseConnection: c.GetReuseConnection(),
+	}
+	switch h := c.GetHealthChecker().(type) {
+	case *corev2.HealthCheck_HttpHealthCheck_:
+		if err := plainHTTP(h.HttpHealthCheck, cluster); err != nil {
+			return nil, err
+		}
+		out.HealthChecker = &corev2.HealthCheck_HttpHealthCheck_{HttpHealthCheck: &corev2.HealthCheck_HttpHealthCheck{
+			Host: h.HttpHealthCheck.GetHost(), Path: h.HttpHealthCheck.GetPath(),
+		}}
+	case *corev2.HealthCheck_TcpHealthCheck_:
+		out.HealthChecker = h
+	case *corev2.HealthCheck_CustomHealthCheck_:
+		if len(h.CustomHealthCheck.GetTypedConfig().GetValue()) > 0 {
+			return nil, rpc.Refusedf("custom_health_check", "a key is of v2: the probe would be a PING")
+		}
+		out.ProtoReflect().SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, checkRedis2017, protowire.BytesType), nil))
+	default:
+		return nil, rpc.Refusedf("health_checker", "only HTTP, TCP and Redis were there in 2017")
+	}
+	return out, nil
+}
+
+// plainHTTP tells whether an HTTP probe is one of 2017: a GET of a path from the
+// host that is named like the cluster, by HTTP/1, for a 200.
+func plainHTTP(h *corev2.HealthCheck_HttpHealthCheck, cluster string) error {
+	if host := h.GetHost(); host != "" && host != cluster {
+		return rpc.Refusedf("http_health_check.host", "%.100q counts since v2 only: the probe would ask for %.100q", host, cluster)
+	}
+	if h.GetUseHttp2() || h.GetCodecClientType() != 0 { //nolint:staticcheck // it is set above
+		return rpc.Refusedf("http_health_check.codec_client_type", "HTTP/2 is of v2")
+	}
+	for _, r := range h.GetExpectedStatuses() {
+		if r.GetStart() != 200 || r.GetEnd() != 201 {
+			return rpc.Refusedf("http_health_check.expected_statuses", "%d to %d is of v2: 200 would be expected", r.GetStart(), r.GetEnd()-1)
+		}
+	}
+	if len(h.GetRequestHeadersToAdd())+len(h.GetRequestHeadersToRemove()) > 0 || h.GetServiceNameMatcher() != nil || h.GetSend() != nil {
+		return rpc.Refusedf("http_health_check", "request headers, service_name_matcher and send came later")
+	}
+	return nil
+}

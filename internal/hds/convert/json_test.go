@@ -1,0 +1,39 @@
+package convert_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/isobar-xds/isobar/internal/hds/convert"
+	"github.com/isobar-xds/isobar/internal/rpc"
+)
+
+// FuzzHealthMessageJSON: whatever is posted, it is read or refused; with the
+// names of 2017 a request says the same as with those of v2.
+func FuzzHealthMessageJSON(f *testing.F) {
+	for _, s := range []string{
+		`{"health_check_request": {"node": {"id": "a"}, "capability": {"health_check_protocols": ["HTTP"]}}}`,
+		`{"healthCheckRequest": {"node": {"id": "a"}, "capability": {"healthCheckProtocol": [0, "TCP"]}}}`,
+		`{"node": {"id": "a"}, "capability": {"health_check_protocol": ["REDIS"]}}`,
+		`{"endpoint_health_response": {"endpoints_health": [{"health_status": "HEALTHY"}]}}`,
+		`{"health_check_request": {"capability": {"health_check_protocol": 7}}}`,
+		`{"capability": []}`, `[]`, `null`, `{}`,
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		if m, form, err := convert.HealthMessageFromJSON(body, rpc.V3); form != rpc.V3 || err != nil && (m.Request != nil || m.Response != nil) {
+			t.Errorf("as v3: %v, %v, %v", m, form, err)
+		}
+		m, form, err := convert.HealthMessageFromJSON(body, rpc.V2)
+		if form == rpc.V3 {
+			t.Errorf("%s is read as %v, %v", body, form, err)
+		}
+		if err != nil || form == rpc.V2 {
+			return
+		}
+		if !json.Valid(body) || m.Response != nil && m.Request != nil {
+			t.Errorf("%s is read as %v", body, m)
+		}
+	})
+}

@@ -1,0 +1,290 @@
+package reader
+
+import (
+	"fmt"
+	"hash/maphash"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/isobar-xds/isobar/internal/load"
+	"github.com/isobar-xds/isobar/internal/rpc"
+)
+
+// clusterReader reads one ClusterStats after the other.
+type clusterReader struct {
+	names   *reportNames
+	shared  bool // the names are locked for reading
+	options *ReportOptions
+	left    int // clusters to read, this one included
+	budget  int // parts of clusters that may still come; see scan
+	unknown int
+	mixed   bool     // the services are not in the order of their names
+	refused []string // services with an implausible entry
+	err     error    // ends the whole message
+
+	room *ReportRoom
+
+	// Localities that were read before, in this report or another; there are
+	// few different ones.
+	seed maphash.Seed
+	seen [256]place
+
+	// Services under their own names that were found in Known.
+	usual     [2048]usual
+	usualFrom Services
+	other     usual // stands for all services that are not among them
+
+	// Of the cluster at hand.
+	service  string // empty without a name, or if nobody wants to know of it
+	usually  *usual
+	interval time.Duration // that seconds and most are worked out of
+	seconds  float64       // what rates are judged by
+	most     uint64        // that a counter may say in these seconds
+	parts    []part        // its localities; not those beyond their bound
+}
+
+// usual is what reports say of a service again and again.
+type usual struct {
+	name  string
+	where [8]uint8 // its first localities, by their place in seen
+}
+
+// part is where a part of an encoded cluster begins and ends.
+type part struct{ from, to uint32 }
+
+// report reads all clusters, which countClusters has counted.
+func (r *clusterReader) report(encoded []byte) ([]load.ServiceReport, error) {
+	services, last := r.room.services[:0], ""
+	for b := encoded; len(b) > 0; {
+		var value []byte
+		if value, b, _ = nextCluster(b); value == nil {
+			continue
+		}
+		n := len(services)
+		services = slices.Grow(services, 1)[:n+1]
+		if !r.cluster(value, &services[n]) {
+			services = services[:n]
+			if r.service != "" {
+				r.refused = append(r.refused, r.service)
+			}
+		} else {
+			r.mixed = r.mixed || r.service < last
+			last = r.service
+		}
+		r.left--
+		if r.err != nil {
+			return nil, r.err
+		}
+	}
+	r.room.services = services
+	return services, nil
+}
+
+func (r *clusterReader) refuse(code rpc.RejectCode, format string, args ...any) bool {
+	if r.options.Reject != nil {
+		r.options.Reject(Rejection{Service: r.service, Code: code, Text: fmt.Sprintf(format, args...)})
+	}
+	return false
+}
+
+// malformed ends the whole message, as the generated decoder would.
+func (r *clusterReader) malformed() bool {
+	r.err = errReport
+	return false
+}
+
+func (r *clusterReader) cluster(encoded []byte, out *load.ServiceReport) (ok bool) {
+	var h clusterHead
+	if !r.head(encoded, &h) {
+		return r.malformed()
+	}
+	if ok, known := r.identify(&h); !ok || !known {
+		if ok {
+			r.unknown++
+			r.service = ""
+		}
+		return false
+	}
+	out.Service, out.Localities = r.service, nil
+	if out.Interval, ok = r.measured(&h); !ok {
+		return false
+	}
+	if out.Dropped, out.DroppedBy, ok = r.drops(encoded, &h); !ok {
+		return false
+	}
+	if h.localities > maxReportLocalities {
+		return r.refuse(rpc.RejectSize, "upstream_locality_stats: %d localities, want at most %d", h.localities, maxReportLocalities)
+	}
+	if h.localities == 0 {
+		return true
+	}
+	if !r.afford(h.localities) {
+		return false
+	}
+	out.Localities = r.take(h.localities)
+	for i, p := range r.parts {
+		if !r.locality(encoded[p.from:p.to], i, &out.Localities[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// afford ends messages that are built to become much larger in memory.
+func (r *clusterReader) afford(parts int) bool {
+	if r.budget -= parts; r.budget < 0 {
+		r.err = rpc.BadMessagef("cluster_stats", "more than %d parts in one report", rpc.MaxMessages)
+	}
+	return r.err == nil
+}
+
+// take gives room for the localities of a cluster, to be written over. Clusters
+// are mostly alike: the first one says how much all of them will need.
+func (r *clusterReader) take(n int) []load.LocalityReport {
+	s := &r.room.localities
+	if s.used == 0 {
+		s.expect(n * r.left)
+	}
+	return s.take(n)
+}
+
+// identify finds what EDS calls the cluster.
+func (r *clusterReader) identify(h *clusterHead) (ok, known bool) {
+	name := h.service
+	if len(name) == 0 {
+		name = h.name
+	}
+	r.service, r.usually = "", &r.other
+	if len(name) == 0 || len(name) > maxReportName {
+		return r.refuse(rpc.RejectName, "cluster_name: %d bytes long, want 1 to %d", len(name), maxReportName), false
+	}
+	if r.options.Known != nil {
+		r.service, known = r.known(name)
+		return true, known
+	}
+	if r.service, ok = r.name(name); !ok {
+		return r.malformed(), false
+	}
+	return true, true
+}
+
+// known finds the name of a service in what is known, and may be reported on.
+func (r *clusterReader) known(name []byte) (service string, ok bool) {
+	u := &r.usual[maphash.Bytes(r.seed, name)%uint64(len(r.usual))]
+	if service = u.name; service != string(name) || service == "" {
+		if service, ok = r.options.Known.Find(name); !ok {
+			if r.options.Unknown != nil {
+				r.options.Unknown(name)
+			}
+			return "", false
+		}
+		if service != string(name) {
+			u = &r.other
+		} else {
+			u.name = service
+		}
+	}
+	r.usually = u
+	return service, r.options.May == nil || r.options.May(service)
+}
+
+// measured gives what the client measured; 0 from those that do not tell.
+func (r *clusterReader) measured(h *clusterHead) (time.Duration, bool) {
+	v := time.Duration(0)
+	if h.interval && (h.seconds != int64(notMeasured/time.Second) || h.nanos != int64(notMeasured%time.Second)) {
+		v = time.Duration(h.seconds)*time.Second + time.Duration(h.nanos)
+		if s := int64(maxReportInterval / time.Second); h.seconds < 0 || h.seconds > s || h.nanos < 0 || h.nanos >= int64(time.Second) {
+			d := &durationpb.Duration{Seconds: h.seconds, Nanos: int32(h.nanos)} //nolint:gosec // it was one
+			if err := d.CheckValid(); err != nil {
+				return 0, r.refuse(rpc.RejectInterval, "load_report_interval: %d s and %d ns are no duration", d.GetSeconds(), d.GetNanos())
+			}
+			v = d.AsDuration()
+		}
+		if v < 0 || v > maxReportInterval {
+			return 0, r.refuse(rpc.RejectInterval, "load_report_interval: %v, want 0 to %v", v, maxReportInterval)
+		}
+	}
+	if v != r.interval || r.most == 0 { // mostly that of the cluster before
+		r.interval = v
+		r.seconds = max(1, v.Seconds())
+		r.most = uint64(maxReportRate * r.seconds)
+	}
+	return v, true
+}
+
+// drops counts the requests that the client dropped. The total of Envoy and of
+// gRPC includes the categories; a client that tells categories alone is believed,
+// too. They are never added up: that would raise demand, and with it drops.
+func (r *clusterReader) drops(encoded []byte, h *clusterHead) (uint64, []load.DropCount, bool) {
+	if h.categories > maxReportDrops {
+		return 0, nil, r.refuse(rpc.RejectSize, "dropped_requests: %d categories, want at most %d", h.categories, maxReportDrops)
+	}
+	if !r.counter("total_dropped_requests", h.dropped) {
+		return 0, nil, false
+	}
+	if h.categories == 0 {
+		return h.dropped, nil, true
+	}
+	var sum uint64
+	by := make([]load.DropCount, 0, h.categories)
+	for c := (rpc.Cursor{Rest: encoded}); c.Next(); {
+		if c.Key != clusterDroppedBy<<rpc.KeyShift|bytesKind {
+			c.Skip()
+			continue
+		}
+		d, ok := r.drop(c.Bytes())
+		if !ok {
+			return 0, nil, false
+		}
+		sum += d.Count // bounded by 64 times the largest counter
+		by = append(by, d)
+	}
+	slices.SortStableFunc(by, func(a, b load.DropCount) int { return strings.Compare(a.Category, b.Category) })
+	return max(h.dropped, sum), by, true
+}
+
+func (r *clusterReader) drop(encoded []byte) (out load.DropCount, ok bool) {
+	var category []byte
+	c := rpc.Cursor{Rest: encoded}
+	for c.Next() {
+		switch c.Key {
+		case droppedCategory<<rpc.KeyShift | bytesKind:
+			category = c.Bytes()
+		case droppedCount<<rpc.KeyShift | varintKind:
+			out.Count = c.Varint()
+		default:
+			c.Skip()
+		}
+	}
+	if c.Bad {
+		return out, r.malformed()
+	}
+	if !r.counter("dropped_requests.dropped_count", out.Count) {
+		return out, false
+	}
+	if len(category) > maxReportName {
+		return out, r.refuse(rpc.RejectName, "dropped_requests.category: %d bytes long, want at most %d", len(category), maxReportName)
+	}
+	if out.Category, ok = r.name(category); !ok {
+		return out, r.malformed()
+	}
+	return out, true
+}
+
+// counter refuses counts that no client can reach, 2^64-1 among them.
+func (r *clusterReader) counter(field string, n uint64) bool {
+	if n > r.most {
+		return r.refuse(rpc.RejectCounter, "%s: %d in %v s, want at most %v a second", field, n, r.seconds, maxReportRate)
+	}
+	return true
+}
+
+func (r *clusterReader) gauge(field string, n uint64) bool {
+	if n > maxReportGauge {
+		return r.refuse(rpc.RejectCounter, "%s: %d, want at most %v", field, n, maxReportGauge)
+	}
+	return true
+}

@@ -1,0 +1,206 @@
+package reader
+
+import (
+	"net"
+	"strconv"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/rpc"
+)
+
+// reportNames remembers what load reports repeat, by its bytes on the wire:
+// localities, addresses and names need not be decoded again, and all reports
+// share them. It forgets everything when it is full.
+type reportNames struct {
+	mu         sync.RWMutex
+	localities map[string]place
+	addresses  map[string]string
+	names      map[string]string
+}
+
+// place is a locality and its bytes.
+type place struct {
+	encoded  string           // empty when it is too long to be remembered
+	locality *isobar.Locality // nil = the zero locality
+}
+
+// Bounds on what is remembered.
+const (
+	maxRemembered     = 32_768 // of each
+	maxRememberedSize = 512    // bytes of each, encoded
+)
+
+// share locks the names for reading, until the end of the report.
+func (r *clusterReader) share() {
+	if !r.shared {
+		r.names.mu.RLock()
+		r.shared = true
+	}
+}
+
+func (r *clusterReader) release() {
+	if r.shared {
+		r.shared = false
+		r.names.mu.RUnlock()
+	}
+}
+
+// name gives a string; false when it is not valid UTF-8.
+func (r *clusterReader) name(encoded []byte) (string, bool) {
+	r.share()
+	return r.names.name(encoded)
+}
+
+// remember notes a value under its bytes; the read lock is held and is held
+// again afterwards.
+func remember[T any](n *reportNames, table *map[string]T, encoded []byte, value T) {
+	if len(encoded) > maxRememberedSize {
+		return
+	}
+	n.mu.RUnlock()
+	defer n.mu.RLock()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if *table == nil || len(*table) >= maxRemembered {
+		*table = map[string]T{}
+	}
+	(*table)[string(encoded)] = value
+}
+
+// name gives a string; false when it is not valid UTF-8.
+func (n *reportNames) name(encoded []byte) (string, bool) {
+	if s, ok := n.names[string(encoded)]; ok {
+		return s, true
+	}
+	if !utf8.Valid(encoded) {
+		return "", false
+	}
+	s := string(encoded)
+	remember(n, &n.names, encoded, s)
+	return s, true
+}
+
+// locality gives a locality. It tells false for bytes that are no locality, and
+// for one of which a part is too long.
+func (n *reportNames) locality(encoded []byte) (place, bool) {
+	if l, ok := n.localities[string(encoded)]; ok {
+		return l, true
+	}
+	var (
+		l  isobar.Locality
+		at place
+	)
+	if !mergeLocality(&l, encoded) || longest(l) > rpc.MaxLocalityName {
+		return at, false
+	}
+	if !l.IsZero() {
+		at.locality = &l
+	}
+	if len(encoded) <= maxRememberedSize {
+		at.encoded = string(encoded)
+		remember(n, &n.localities, encoded, at)
+	}
+	return at, true
+}
+
+func longest(l isobar.Locality) int { return max(len(l.Region), len(l.Zone), len(l.SubZone)) }
+
+// mergeLocality adds the fields of an encoded locality to l.
+func mergeLocality(l *isobar.Locality, encoded []byte) bool {
+	for c := (rpc.Cursor{Rest: encoded}); ; {
+		if !c.Next() {
+			return !c.Bad
+		}
+		var part *string
+		switch c.Key {
+		case rpc.LocalityRegion<<rpc.KeyShift | bytesKind:
+			part = &l.Region
+		case rpc.LocalityZone<<rpc.KeyShift | bytesKind:
+			part = &l.Zone
+		case rpc.LocalitySubZone<<rpc.KeyShift | bytesKind:
+			part = &l.SubZone
+		default:
+			c.Skip()
+			continue
+		}
+		b := c.Bytes()
+		if !utf8.Valid(b) {
+			return false
+		}
+		*part = string(b)
+	}
+}
+
+// socket is an address while it is read.
+type socket struct {
+	set  bool // the address is a socket
+	host string
+	port uint32
+}
+
+// address gives an address as host:port; empty for what is no socket.
+func (n *reportNames) address(encoded []byte) (string, bool) {
+	if s, ok := n.addresses[string(encoded)]; ok {
+		return s, true
+	}
+	var s socket
+	if !s.merge(encoded) {
+		return "", false
+	}
+	text := s.text()
+	remember(n, &n.addresses, encoded, text)
+	return text, true
+}
+
+func (s *socket) text() string {
+	if !s.set || s.host == "" || len(s.host) > rpc.MaxLocalityName {
+		return ""
+	}
+	return net.JoinHostPort(s.host, strconv.FormatUint(uint64(s.port), 10))
+}
+
+// merge adds the fields of an encoded Address. Of a oneof the last one counts.
+func (s *socket) merge(encoded []byte) bool {
+	for c := (rpc.Cursor{Rest: encoded}); ; {
+		if !c.Next() {
+			return !c.Bad
+		}
+		switch c.Key {
+		case rpc.AddressSocket<<rpc.KeyShift | bytesKind:
+			if !s.mergeSocket(c.Bytes()) {
+				return false
+			}
+			s.set = true
+		case rpc.AddressPipe<<rpc.KeyShift | bytesKind, rpc.AddressInternal<<rpc.KeyShift | bytesKind:
+			c.Bytes()
+			*s = socket{}
+		default:
+			c.Skip()
+		}
+	}
+}
+
+func (s *socket) mergeSocket(encoded []byte) bool {
+	for c := (rpc.Cursor{Rest: encoded}); ; {
+		if !c.Next() {
+			return !c.Bad
+		}
+		switch c.Key {
+		case rpc.SocketHost<<rpc.KeyShift | bytesKind:
+			b := c.Bytes()
+			if !utf8.Valid(b) {
+				return false
+			}
+			s.host = string(b)
+		case rpc.SocketPort<<rpc.KeyShift | varintKind:
+			s.port = uint32(c.Varint()) //nolint:gosec // as protobuf reads it
+		case rpc.SocketNamedPort<<rpc.KeyShift | bytesKind:
+			c.Bytes()
+			s.port = 0
+		default:
+			c.Skip()
+		}
+	}
+}

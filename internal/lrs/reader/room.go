@@ -1,0 +1,110 @@
+package reader
+
+import (
+	"slices"
+
+	"github.com/isobar-xds/isobar/internal/load"
+)
+
+// ReportRoom is the memory of one report. It may be used for another one when
+// nobody needs the report any more: reports are large, and alike.
+type ReportRoom struct {
+	services   []load.ServiceReport
+	localities slab[load.LocalityReport]
+	detailed   *detailRoom // nil until a report has details
+	idle       int         // reports in a row that needed little of it
+}
+
+// detailRoom is the memory of what only some clients tell of localities.
+type detailRoom struct {
+	details   slab[load.LocalityDetails]
+	endpoints slab[load.EndpointReport]
+}
+
+const (
+	// maxIdle is for how many small reports in a row the room of a large one is
+	// kept. Rooms go from one client to another: if it were many, a few clients with
+	// large reports would leave large rooms to everybody.
+	maxIdle = 2
+	// maxServiceRoom is for how many clusters a room has memory before it is known
+	// that they are of services that there are.
+	maxServiceRoom = 1024
+)
+
+// begin makes the room ready for another report, of so many clusters.
+func (r *ReportRoom) begin(clusters int) {
+	if r.idle++; !r.roomy() {
+		r.idle = 0
+	}
+	if r.idle >= maxIdle {
+		*r = ReportRoom{}
+	}
+	clear(r.services[:cap(r.services)]) // they hold on to localities, also to those that are room no more
+	if r.services == nil {
+		r.services = []load.ServiceReport{} // a report on nothing has none
+	}
+	r.services = slices.Grow(r.services[:0], min(clusters, maxServiceRoom))
+	if d := r.detailed; d != nil {
+		r.localities.clear() // they hold on to details
+		d.details.clear()    // and those to metrics
+		d.details.begin()
+		d.endpoints.begin()
+	}
+	r.localities.begin()
+}
+
+// roomy tells whether any of it is much more than the report needed.
+func (r *ReportRoom) roomy() bool {
+	d := r.detailed
+	return muchMore(cap(r.services), len(r.services)) || r.localities.roomy() || d != nil && (d.details.roomy() || d.endpoints.roomy())
+}
+
+// muchMore tells whether room for so many parts is much more than was needed.
+func muchMore(room, needed int) bool { return room > 4*needed+32 }
+
+// details gives room for the details of localities.
+func (r *ReportRoom) details() *detailRoom {
+	if r.detailed == nil {
+		r.detailed = &detailRoom{}
+	}
+	return r.detailed
+}
+
+// maxSlab is how many parts of a kind a room keeps memory for.
+const maxSlab = 16_384
+
+// slab is memory for parts of one kind. What the report before needed comes in
+// one piece, to be written over; what goes beyond it, in pieces that grow.
+type slab[T any] struct {
+	room []T // stays for the next report
+	free []T // what is left of it, or of the piece behind it
+	used int // by this report
+	want int // used by the report before, or expected of this one
+}
+
+func (s *slab[T]) begin() {
+	s.free, s.used, s.want = s.room, 0, s.used
+}
+
+// clear forgets what the report put there.
+func (s *slab[T]) clear() { clear(s.room[:min(len(s.room), s.used)]) }
+
+// roomy tells whether there is much more than the report needed.
+func (s *slab[T]) roomy() bool { return muchMore(len(s.room), s.used) }
+
+// expect says how much the report will probably need.
+func (s *slab[T]) expect(n int) { s.want = max(s.want, n) }
+
+// take gives n parts.
+func (s *slab[T]) take(n int) []T {
+	if len(s.free) < n {
+		s.free = make([]T, max(n, min(maxSlab, max(s.want, s.used))))
+		if len(s.free) > len(s.room) && len(s.free) <= maxSlab {
+			s.room = s.free
+		}
+	}
+	s.used += n
+	out := s.free[:n:n]
+	s.free = s.free[n:]
+	return out
+}

@@ -1,0 +1,137 @@
+package reader_test
+
+import (
+	"fmt"
+	"reflect"
+	"runtime"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	loadstatsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/isobar-xds/isobar/internal/load"
+	"github.com/isobar-xds/isobar/internal/lrs/reader"
+)
+
+// One room takes reports of all sizes, one after the other, and nothing of one
+// shows in the next.
+func TestRoomsAreUsedAgain(t *testing.T) {
+	var (
+		reports reader.ReportReader
+		room    reader.ReportRoom
+	)
+	for i, size := range []struct{ clusters, endpoints int }{
+		{10, 20}, {10, 20}, {10, 20}, // the same again and again
+		{1, 3000}, {30, 300}, {30, 600}, // ever larger, the last beyond what rooms keep
+		{30, 0}, {1, 1}, {5, 0}, {1, 2}, {2, 1}, {1, 1}, {2, 2}, {2, 3}, {1, 1}, {1, 0}, // until the room is given back
+		{20, 10}, {20, 10},
+	} {
+		data, known := largeReport(t, size.clusters, size.endpoints)
+		var m loadstatsv3.LoadStatsRequest
+		if err := proto.Unmarshal(data, &m); err != nil {
+			t.Fatal(err)
+		}
+		o := reader.ReportOptions{Agent: load.AgentEnvoy, Arrived: reportTime, Known: &known, Endpoints: true, Room: &room}
+		got, _, err := reports.Read(data, &o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := twinReport(&m, load.AgentEnvoy, reportTime, nil)
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Fatalf("report %d, of %d clusters with %d endpoints, is not what the twin makes of it (%v)", i, size.clusters, size.endpoints, err)
+		}
+	}
+}
+
+// A few clients with large reports don't leave memory to everybody else: rooms go
+// from one client to the other.
+func TestLargeReportsLeaveNoLargeRooms(t *testing.T) {
+	large, known := largeReport(t, 2000, 0)
+	small, _ := largeReport(t, 2, 0)
+	none := []byte{}
+	idle, err := proto.Marshal(&loadstatsv3.LoadStatsRequest{ClusterStats: make([]*endpointv3.ClusterStats, 20_000)}) // of no service
+	if err != nil {
+		t.Fatal(err)
+	}
+	detailed, _ := largeReport(t, 10, 300)
+	for name, data := range map[string][]byte{
+		"clusters": large, "localities": wideReport(t, 1, 1000), "clusters and localities": wideReport(t, 10, 1000), "unknown clusters": idle, "endpoints": detailed,
+	} {
+		var reports reader.ReportReader
+		rooms := make([]reader.ReportRoom, 200)
+		read := func(data []byte) {
+			for i := range rooms {
+				if _, _, err := reports.Read(data, &reader.ReportOptions{Agent: load.AgentEnvoy, Arrived: reportTime, Known: &known, Endpoints: true, Room: &rooms[i]}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		read(small)
+		before := inUse()
+		for _, next := range [][]byte{small, none} {
+			read(data)
+			for range 3 {
+				read(next)
+			}
+			if kept := (inUse() - before) / len(rooms); kept > 6<<10 {
+				t.Errorf("%s: %d bytes stay in a room after reports of %d bytes", name, kept, len(next))
+			}
+		}
+		runtime.KeepAlive(rooms)
+	}
+}
+
+// wideReport is on clusters in many localities.
+func wideReport(t *testing.T, clusters, localities int) []byte {
+	t.Helper()
+	m := &loadstatsv3.LoadStatsRequest{}
+	for n := range clusters {
+		c := &endpointv3.ClusterStats{ClusterName: fmt.Sprintf("cluster-%03d", n), LoadReportInterval: durationpb.New(5 * time.Second)}
+		for i := range localities {
+			c.UpstreamLocalityStats = append(c.UpstreamLocalityStats, &endpointv3.UpstreamLocalityStats{
+				Locality: &corev3.Locality{Region: "region-1", Zone: fmt.Sprintf("zone-%d", i)}, TotalIssuedRequests: 10,
+			})
+		}
+		m.ClusterStats = append(m.ClusterStats, c)
+	}
+	data, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// inUse is the memory in use after a collection, bytes.
+func inUse() int {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int(m.HeapAlloc)
+}
+
+// A report like the one before costs no memory, with endpoints or without.
+func TestReportsInUsedRoomsCostNoMemory(t *testing.T) {
+	for _, endpoints := range []int{0, 20} {
+		data, known := largeReport(t, 50, endpoints)
+		var (
+			reports reader.ReportReader
+			room    reader.ReportRoom
+		)
+		o := reader.ReportOptions{Agent: load.AgentEnvoy, Arrived: reportTime, Known: &known, Endpoints: true, Room: &room}
+		read := func() {
+			if _, _, err := reports.Read(data, &o); err != nil {
+				t.Fatal(err)
+			}
+		}
+		read()
+		read()
+		// A collection of garbage may take the reader's own memory meanwhile.
+		if got := testing.AllocsPerRun(100, read); got > 1 {
+			t.Errorf("%d endpoints in each locality: %v allocations a report", endpoints, got)
+		}
+	}
+}

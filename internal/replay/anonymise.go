@@ -1,0 +1,185 @@
+package replay
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"slices"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/plan"
+)
+
+// ErrNames says that a trace can't be decided the same under other names.
+var ErrNames = errors.New("the trace can't be anonymised")
+
+// Anonymise copies a trace with pseudonyms in the place of all names and
+// addresses, and zeros in that of payloads. Both are played side by side: it
+// fails where anything is decided differently but for the names. Numbers and
+// times stay. The input is read twice.
+func Anonymise(to io.Writer, from io.ReadSeeker) error {
+	names := map[string]bool{}
+	in, err := NewReader(from, ReaderOptions{rename: func(t reflect.Type, text string) string {
+		if isName(t, text) {
+			names[text] = true
+		}
+		return text
+	}})
+	if err != nil {
+		return err
+	}
+	for err == nil {
+		_, err = in.next()
+	}
+	if !errors.Is(err, io.EOF) && !errors.Is(err, ErrCut) {
+		return err
+	}
+	given, err := pseudonyms(names)
+	if err != nil {
+		return err
+	}
+	return rename(to, from, given)
+}
+
+// rename plays a trace under its own names and under others, and writes the
+// second.
+func rename(to io.Writer, from io.ReadSeeker, names map[string]string) error {
+	size, err := from.Seek(0, io.SeekEnd)
+	if err != nil {
+		return err
+	}
+	at, ok := from.(io.ReaderAt)
+	if !ok {
+		return fmt.Errorf("%w: it is no file", ErrNames)
+	}
+	own, err := NewReader(io.NewSectionReader(at, 0, size), ReaderOptions{})
+	if err != nil {
+		return err
+	}
+	others, err := NewReader(io.NewSectionReader(at, 0, size), ReaderOptions{rename: func(t reflect.Type, text string) string {
+		if isName(t, text) {
+			return names[text]
+		}
+		return text
+	}})
+	if err != nil {
+		return err
+	}
+	a, b := NewPlayer(own), NewPlayer(others)
+	b.copy = &copying{to: to}
+	for {
+		x, err := a.Next()
+		y, other := b.Next()
+		switch {
+		case err == nil && other == nil:
+			if x.Difference != "" {
+				return fmt.Errorf("%w: it is not decided again as it was recorded: %s", ErrNames, x.Difference)
+			}
+			if !sameDecision(x.Plan, y.Plan) {
+				return fmt.Errorf("%w: under other names, %s at %s is decided differently", ErrNames, x.How, x.Now.UTC())
+			}
+		case (errors.Is(err, io.EOF) || errors.Is(err, ErrCut)) && other != nil:
+			return b.copy.end()
+		case err != nil:
+			return err
+		default:
+			return other
+		}
+	}
+}
+
+// sameDecision tells whether two plans say the same but for names.
+func sameDecision(a, b *plan.Plan) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.Version == b.Version && slices.EqualFunc(a.Services, b.Services, func(x, y *plan.Service) bool {
+		if x.Result == nil || y.Result == nil {
+			return x.Result == y.Result
+		}
+		if x.Result.Drop != y.Result.Drop || len(x.Result.Sources) != len(y.Result.Sources) || (x.Hold == "") != (y.Hold == "") {
+			return false
+		}
+		for i := range x.Result.Sources {
+			if !slices.Equal(x.Result.Sources[i].Shares, y.Result.Sources[i].Shares) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// copying writes what a player plays as a trace of its own; nil writes nothing.
+type copying struct {
+	to io.Writer
+	r  *Recorder
+}
+
+// take writes what happened between decisions.
+func (c *copying) take(p *Player, e entry) error {
+	if c == nil {
+		return nil
+	}
+	switch e := e.(type) {
+	case *Start:
+		return c.begin(p.About().Isobar, e)
+	case *observed:
+		event := e.Event
+		event.Topology, event.Operators = p.topology, p.operators
+		c.r.Observe(&event, e.Report, e.Tick)
+	case *released:
+		c.r.Release(e.Service, e.Localities)
+	case *End:
+		c.r.End(e.Reason)
+	}
+	return c.r.WriteNow(c.to)
+}
+
+func (c *copying) begin(version string, s *Start) error {
+	if err := c.end(); err != nil {
+		return err
+	}
+	c.r = NewRecorder(version, 0)
+	if err := c.r.Begin(s); err != nil {
+		return err
+	}
+	return c.r.WriteNow(c.to)
+}
+
+// turn writes what is to be decided.
+func (c *copying) turn(p *Player, t *turned) error {
+	if c == nil {
+		return nil
+	}
+	again := *t
+	c.r.turned(&t.Turn, p.operators, &again)
+	return c.r.WriteNow(c.to)
+}
+
+// decided writes what was.
+func (c *copying) decided(s *Step, failed error) error {
+	if c == nil {
+		return nil
+	}
+	c.r.Decided(s.Before, s.Plan, failed)
+	return c.r.WriteNow(c.to)
+}
+
+// end ends a recording that did not end by itself.
+func (c *copying) end() error {
+	if c.r == nil {
+		return nil
+	}
+	c.r.End(EndFinished)
+	return c.r.WriteNow(c.to)
+}
+
+// isName tells whether a text is a name, or a text of names: all but words of
+// Isobar's own.
+func isName(t reflect.Type, text string) bool {
+	if t != reflect.TypeFor[string]() && t != reflect.TypeFor[isobar.Metadata]() {
+		return false // a type of words
+	}
+	return !slices.Contains(words, text)
+}

@@ -1,0 +1,255 @@
+package replay
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/health"
+	"github.com/isobar-xds/isobar/internal/plan"
+)
+
+// Player has pure code decide again what a trace tells of.
+type Player struct {
+	in   *Reader
+	sums summer
+
+	decider   *plan.Decider
+	keeper    *health.Keeper
+	current   *plan.Plan
+	topology  *isobar.Topology
+	operators health.Table
+	segments  int
+	first     bool // nothing of the present one was decided
+	copy      *copying
+}
+
+// NewPlayer plays what the reader reads.
+func NewPlayer(in *Reader) *Player { return &Player{in: in} }
+
+// Step is a decision that was taken again.
+type Step struct {
+	How     string    // HowTick, HowRebase or HowRollback
+	Now     time.Time // when it was taken
+	Turn    *plan.Turn
+	Before  *plan.Plan // in force until then
+	Plan    *plan.Plan // the decision; nil where it failed
+	Decided *Decided   // what was recorded of it; nil where the trace ends here
+	// Difference tells the first thing in which Plan is not what was recorded;
+	// empty when it is the same.
+	Difference string
+	// First says that a recording begins with it, so that Before was not played.
+	First bool
+}
+
+// About tells who recorded what is played now.
+func (p *Player) About() About { return p.in.About() }
+
+// Segments counts the recordings in the trace so far.
+func (p *Player) Segments() int { return p.segments }
+
+// Next plays until the next decision. It gives io.EOF at the end of the trace,
+// and an error that wraps ErrCut where the trace is cut: then all that is whole
+// was played.
+func (p *Player) Next() (s *Step, err error) {
+	defer defect(&err)
+	for {
+		e, err := p.in.next()
+		if err != nil {
+			return nil, err
+		}
+		if err := p.copy.take(p, e); err != nil {
+			return nil, err
+		}
+		switch e := e.(type) {
+		case *Start:
+			p.start(e)
+		case *isobar.Topology:
+			p.topology = e
+		case *operators:
+			p.operators = e.Table
+		case *observed:
+			if err := p.observe(e); err != nil {
+				return nil, err
+			}
+		case *released:
+			p.keeper.Book().Release(e.Service, e.Localities...)
+		case *turned:
+			if s, err := p.decide(e); s != nil || err != nil {
+				return s, err
+			}
+		case *Decided:
+			return nil, fmt.Errorf("%w: a decision that nothing led to", ErrDamaged)
+		case *End:
+		}
+	}
+}
+
+// start takes over where a recording begins.
+func (p *Player) start(s *Start) {
+	p.decider, p.keeper, p.current = s.Decider, s.Keeper, s.Current
+	p.topology, p.operators, p.sums = s.Topology, s.Operators, summer{}
+	p.segments++
+	p.first = true
+}
+
+// observe tells the keeper of an event.
+func (p *Player) observe(o *observed) (err error) {
+	defer defect(&err)
+	p.keeper.Retime(o.Report, o.Tick)
+	e := o.Event
+	e.Topology, e.Operators = p.topology, p.operators
+	p.keeper.Observe(e)
+	return nil
+}
+
+// defect makes an error of a panic: of a trace that was made up, or of pure
+// code.
+func defect(err *error) {
+	if r := recover(); r != nil {
+		*err = fmt.Errorf("a defect: %v", r)
+	}
+}
+
+// decide takes a decision again and holds it against what follows; nil where
+// the recording was cut before that, and another one follows.
+func (p *Player) decide(t *turned) (*Step, error) {
+	t.Turn.Topology, t.Turn.Health, t.Turn.Previous = p.topology, p.keeper.Table(p.operators), p.current
+	s := &Step{How: t.How, Now: t.Turn.Now, Turn: &t.Turn, Before: p.current}
+	var failed error
+	if err := p.copy.turn(p, t); err != nil {
+		return nil, err
+	}
+	if s.Plan, failed = p.take(t); failed == nil {
+		p.current = s.Plan
+	}
+	if err := p.copy.decided(s, failed); err != nil {
+		return nil, err
+	}
+	e, err := p.in.next()
+	switch {
+	case errors.Is(err, ErrCut) || errors.Is(err, io.EOF):
+		return nil, err // nobody knows what was decided
+	case err != nil:
+		return nil, err
+	}
+	switch e := e.(type) {
+	case *Start:
+		if err := p.copy.take(p, e); err != nil {
+			return nil, err
+		}
+		p.start(e)
+		return nil, nil //nolint:nilnil // as it says
+	case *Decided:
+		s.Decided, s.First, p.first = e, p.first, false
+		return s, p.compare(s, failed)
+	case *End:
+		return nil, fmt.Errorf("%w: it ends before a decision", ErrCut)
+	default:
+		return nil, fmt.Errorf("%w: a turn without its decision", ErrDamaged)
+	}
+}
+
+func (p *Player) take(t *turned) (next *plan.Plan, err error) {
+	defer defect(&err)
+	switch t.How {
+	case HowTick:
+		return p.decider.Tick(&t.Turn)
+	case HowRebase:
+		return p.decider.Rebase(&t.Turn)
+	case HowRollback:
+		if t.History == nil {
+			return nil, errors.New("no history to return to")
+		}
+		return p.decider.Rollback(&t.Turn, t.History, t.Version, t.Service)
+	default:
+		return nil, fmt.Errorf("no way to decide %q", t.How)
+	}
+}
+
+// compare tells where a decision is not the one that was recorded.
+func (p *Player) compare(s *Step, failed error) error {
+	d := s.Decided
+	switch {
+	case failed != nil && d.Failed == "":
+		s.Difference = "planning failed: " + failed.Error()
+		return nil
+	case failed == nil && d.Failed != "":
+		s.Difference = "planning failed then: " + d.Failed
+		return nil
+	case d.Failed != "":
+		return nil
+	}
+	sum, services, err := p.sums.sum(s.Plan)
+	if err != nil {
+		return err
+	}
+	if sum != d.Sum {
+		s.Difference = difference(s, services)
+	}
+	return nil
+}
+
+// difference names the first thing that differs.
+func difference(s *Step, services [][8]byte) string {
+	d := s.Decided
+	if s.Plan.Version != d.Version {
+		return fmt.Sprintf("version %d, recorded was %d", s.Plan.Version, d.Version)
+	}
+	if len(services) != len(d.Services) {
+		return fmt.Sprintf("%d services, recorded were %d", len(services), len(d.Services))
+	}
+	for i, sum := range services {
+		if bytes.Equal(sum[:], d.Services[i][:]) {
+			continue
+		}
+		name := s.Plan.Services[i].Spec.Name
+		change, _ := plan.Changed(s.Before, s.Plan, plan.Origin{})
+		return fmt.Sprintf("service %q: %s", name, shareDifference(changeOf(&change, name), changeOf(d.Change, name)))
+	}
+	return "totals over all services"
+}
+
+func changeOf(c *plan.Change, service string) *plan.ServiceChange {
+	if c == nil {
+		return nil
+	}
+	i := slices.IndexFunc(c.Services, func(s plan.ServiceChange) bool { return s.Service == service })
+	if i < 0 {
+		return nil
+	}
+	return &c.Services[i]
+}
+
+// shareDifference tells where two changes of the same shares end differently.
+func shareDifference(is, was *plan.ServiceChange) string {
+	switch {
+	case is == nil && was == nil:
+		return "the same shares, but another explanation"
+	case is == nil:
+		return "its shares stay, recorded was a change: " + was.Reason
+	case was == nil:
+		return "its shares change, recorded was none: " + is.Reason
+	case is.After != was.After:
+		return fmt.Sprintf("drop %v, recorded was %v", is.After, was.After)
+	case !slices.Equal(is.Sites, was.Sites):
+		return "other localities than recorded"
+	}
+	for i := range is.Sources {
+		if i >= len(was.Sources) || is.Sources[i].Source != was.Sources[i].Source {
+			return fmt.Sprintf("the shares of source %s change, recorded was no change of them", is.Sources[i].Source)
+		}
+		a, b := is.Sources[i].After, was.Sources[i].After
+		for l := range min(len(a), len(b), len(is.Sites)) {
+			if a[l] != b[l] {
+				return fmt.Sprintf("source %s to %s: share %.2f%%, recorded was %.2f%%",
+					is.Sources[i].Source, is.Sites[l], float64(a[l])/100, float64(b[l])/100)
+			}
+		}
+	}
+	return "the same shares, but another explanation"
+}

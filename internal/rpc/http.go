@@ -1,0 +1,81 @@
+package rpc
+
+import (
+	"errors"
+	"io"
+	"net/http"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// Where checkers that poll over HTTP post their messages, as Envoy's API has it.
+const (
+	CheckerPath   = "/v3/discovery:health_check"
+	CheckerPathV2 = "/v2/discovery:health_check" // in the form of v2 or of 2017
+)
+
+// IsCheckerPath tells whether checkers that poll post to a path.
+func IsCheckerPath(path string) bool { return path == CheckerPath || path == CheckerPathV2 }
+
+// maxPollBody bounds what one poll over HTTP may send, in bytes.
+const maxPollBody = 4 << 20
+
+// ReadPoll reads the body of a poll. On an error it gives the HTTP status with
+// which the poll is refused.
+func ReadPoll(w http.ResponseWriter, r *http.Request) ([]byte, int, error) {
+	body, err := io.ReadAll(LimitBody(w, r, maxPollBody))
+	if err == nil {
+		return body, http.StatusOK, nil
+	}
+	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+		return nil, http.StatusRequestEntityTooLarge, err
+	}
+	return nil, http.StatusBadRequest, err
+}
+
+// LimitBody gives the body of a request, of which it reads at most limit bytes.
+// http.MaxBytesReader alone tells the server of what it cut off only when it is
+// given the server's own writer. A connection that is not known to hold the rest of
+// a body is closed at once, and the reset that the client gets for that rest may
+// take the answer away with it.
+func LimitBody(w http.ResponseWriter, r *http.Request, limit int64) io.ReadCloser {
+	for {
+		wrapped, ok := w.(interface{ Unwrap() http.ResponseWriter })
+		if !ok {
+			return http.MaxBytesReader(w, r.Body, limit)
+		}
+		w = wrapped.Unwrap()
+	}
+}
+
+// HTTPRefusal answers a poll with a status that a stream would have ended with,
+// and with when to try again where it says that there is no room.
+func HTTPRefusal(w http.ResponseWriter, err error) {
+	st := status.Convert(err)
+	if st.Code() == codes.ResourceExhausted || st.Code() == codes.Unavailable {
+		w.Header().Set("Retry-After", RetryAfter())
+	}
+	http.Error(w, st.Message(), httpStatus(st.Code()))
+}
+
+// httpStatus gives the HTTP status that says to those who poll what a code says
+// over gRPC.
+func httpStatus(code codes.Code) int {
+	switch code {
+	case codes.InvalidArgument:
+		return http.StatusBadRequest
+	case codes.Unauthenticated:
+		return http.StatusUnauthorized
+	case codes.PermissionDenied:
+		return http.StatusForbidden
+	case codes.FailedPrecondition:
+		return http.StatusConflict
+	case codes.ResourceExhausted:
+		return http.StatusTooManyRequests
+	case codes.Unavailable:
+		return http.StatusServiceUnavailable
+	default:
+		return http.StatusInternalServerError
+	}
+}

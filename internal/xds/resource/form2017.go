@@ -1,0 +1,249 @@
+package resource
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/isobar-xds/isobar"
+)
+
+// drop2017 is the number of drop_overload in the policy of 2017: a double, in
+// percent. Later forms reserve it.
+const drop2017 = 1
+
+// fields names the fields that a message had at some time; nil = whatever it
+// holds.
+type fields map[protowire.Number]fields
+
+// What the messages that Isobar sends had in 2017.
+var (
+	sourceFields2017 = fields{1: nil, 2: nil, 3: nil} // path, api_config_source, ads
+
+	clusterFields2017 = fields{
+		1: nil, 2: nil, // name, type
+		3: {1: sourceFields2017, 2: nil}, // eds_cluster_config
+		4: nil, 6: nil, 10: nil, 14: nil, // connect_timeout, lb_policy, circuit_breakers, http2_protocol_options
+	}
+	routeFields2017 = fields{
+		1: nil, // name
+		2: { // virtual_hosts
+			1: nil, 2: nil, // name, domains
+			3: {1: nil, 2: {1: nil, 8: nil}}, // routes: match, route with cluster and timeout
+		},
+	}
+	assignmentFields2017 = fields{
+		1: nil, // cluster_name
+		2: { // endpoints
+			1: nil, 3: nil, 5: nil, // locality, load_balancing_weight, priority
+			2: {1: {1: nil}, 2: nil, 3: {1: nil}, 4: nil}, // lb_endpoints: address, health, metadata, weight
+		},
+		4: {drop2017: nil}, // policy
+	}
+)
+
+// marshalOnly encodes what a message holds of some fields.
+func marshalOnly(m proto.Message, only fields) ([]byte, error) {
+	encoded, err := deterministic.Marshal(m)
+	if err != nil {
+		return nil, err
+	}
+	return keep(encoded, only)
+}
+
+// keep copies what a message holds of some fields.
+func keep(message []byte, only fields) ([]byte, error) {
+	if only == nil {
+		return message, nil
+	}
+	out := make([]byte, 0, len(message))
+	for len(message) > 0 {
+		number, kind, n := protowire.ConsumeTag(message)
+		if n < 0 {
+			return nil, protowire.ParseError(n)
+		}
+		m := protowire.ConsumeFieldValue(number, kind, message[n:])
+		if m < 0 {
+			return nil, protowire.ParseError(m)
+		}
+		whole, value := message[:n+m], message[n:n+m]
+		message = message[n+m:]
+		inner, known := only[number]
+		switch {
+		case !known:
+		case inner == nil || kind != protowire.BytesType:
+			out = append(out, whole...)
+		default:
+			nested, _ := protowire.ConsumeBytes(value)
+			nested, err := keep(nested, inner)
+			if err != nil {
+				return nil, err
+			}
+			out = appendMessage(out, number, nested)
+		}
+	}
+	return out, nil
+}
+
+// assignment2017 says what clients of 2017 have to be told differently: they
+// don't look at the health of an endpoint, take weights of 1 to 128 and one
+// fraction to drop.
+func assignment2017(m *endpointv3.ClusterLoadAssignment) *endpointv3.ClusterLoadAssignment {
+	out := proto.CloneOf(m)
+	marked := unmarkEndpoints(out)
+	slices.SortStableFunc(out.GetEndpoints(), func(a, b *endpointv3.LocalityLbEndpoints) int {
+		return cmp.Compare(a.GetPriority(), b.GetPriority())
+	})
+	out.Endpoints = usable2017(out.GetEndpoints())
+	rescaleLocalities(out.GetEndpoints())
+	if marked {
+		markEndpoints(out) // another endpoint may be the first now
+	}
+	out.Policy = policy2017(m.GetPolicy())
+	return out
+}
+
+// policy2017 carries the fraction that all categories drop together, which
+// clients apply one after the other.
+func policy2017(p *endpointv3.ClusterLoadAssignment_Policy) *endpointv3.ClusterLoadAssignment_Policy {
+	pass := 1.0
+	for _, d := range p.GetDropOverloads() {
+		if whole := denominators[d.GetDropPercentage().GetDenominator()]; whole > 0 {
+			pass *= 1 - float64(d.GetDropPercentage().GetNumerator())/float64(whole)
+		}
+	}
+	if pass == 1 {
+		return nil
+	}
+	out := &endpointv3.ClusterLoadAssignment_Policy{}
+	raw := protowire.AppendTag(nil, drop2017, protowire.Fixed64Type)
+	// Rounded to what the reverse can say, so that equal drops are equal bytes.
+	percent := math.Round((1-pass)*1e6) / 1e4
+	out.ProtoReflect().SetUnknown(protowire.AppendFixed64(raw, math.Float64bits(percent)))
+	return out
+}
+
+// readDrop2017 turns the drop of 2017 into a category.
+func readDrop2017(p *endpointv3.ClusterLoadAssignment_Policy) error {
+	if p == nil {
+		return nil
+	}
+	rest := p.ProtoReflect().GetUnknown()
+	p.ProtoReflect().SetUnknown(nil)
+	for len(rest) > 0 {
+		number, kind, n := protowire.ConsumeTag(rest)
+		if n < 0 {
+			return protowire.ParseError(n)
+		}
+		if number != drop2017 || kind != protowire.Fixed64Type {
+			m := protowire.ConsumeFieldValue(number, kind, rest[n:])
+			if m < 0 {
+				return protowire.ParseError(m)
+			}
+			rest = rest[n+m:]
+			continue
+		}
+		bits, m := protowire.ConsumeFixed64(rest[n:])
+		if m < 0 {
+			return protowire.ParseError(m)
+		}
+		rest = rest[n+m:]
+		percent := math.Float64frombits(bits)
+		if !(percent >= 0 && percent <= 100) {
+			return fmt.Errorf("policy.drop_overload: %v, want 0 to 100 percent", percent)
+		}
+		p.DropOverloads = []*endpointv3.ClusterLoadAssignment_Policy_DropOverload{{
+			Category: isobar.DropCategory,
+			DropPercentage: &typev3.FractionalPercent{
+				Numerator: uint32(math.Round(percent * 1e4)), Denominator: typev3.FractionalPercent_MILLION,
+			},
+		}}
+	}
+	return nil
+}
+
+// usable2017 leaves out the endpoints that should get no traffic, then what is
+// empty for that, and closes the gaps between priorities. Degraded endpoints
+// stand in where nothing better remains, as Envoy would have it; where nothing
+// remains at all, everything stays: that is what panic does.
+func usable2017(localities []*endpointv3.LocalityLbEndpoints) []*endpointv3.LocalityLbEndpoints {
+	for _, wanted := range [][]corev3.HealthStatus{
+		{corev3.HealthStatus_UNKNOWN, corev3.HealthStatus_HEALTHY},
+		{corev3.HealthStatus_DEGRADED},
+	} {
+		if out := withHealth(localities, wanted); len(out) > 0 {
+			return out
+		}
+	}
+	for _, l := range localities {
+		for _, e := range l.GetLbEndpoints() {
+			e.HealthStatus = corev3.HealthStatus_UNKNOWN
+		}
+	}
+	return localities
+}
+
+func withHealth(localities []*endpointv3.LocalityLbEndpoints, wanted []corev3.HealthStatus) []*endpointv3.LocalityLbEndpoints {
+	var out []*endpointv3.LocalityLbEndpoints
+	priority := map[uint32]uint32{} // as it was, to as it is
+	for _, l := range localities {  // in the order of their priorities
+		var left []*endpointv3.LbEndpoint
+		for _, e := range l.GetLbEndpoints() {
+			for _, h := range wanted {
+				if e.GetHealthStatus() == h {
+					left = append(left, e)
+				}
+			}
+		}
+		if len(left) == 0 {
+			continue
+		}
+		for _, e := range left {
+			if e.GetHealthStatus() == corev3.HealthStatus_DEGRADED {
+				e.HealthStatus = corev3.HealthStatus_HEALTHY
+			}
+		}
+		l.LbEndpoints = left
+		if _, ok := priority[l.GetPriority()]; !ok {
+			priority[l.GetPriority()] = uint32(len(priority)) //nolint:gosec // at most 129
+		}
+		l.Priority = priority[l.GetPriority()]
+		out = append(out, l)
+	}
+	return out
+}
+
+// rescaleLocalities brings the weights within each locality, and of the
+// localities within each priority, to what clients of 2017 take.
+func rescaleLocalities(localities []*endpointv3.LocalityLbEndpoints) {
+	byPriority := map[uint32][]**wrapperspb.UInt32Value{}
+	for _, l := range localities {
+		byPriority[l.GetPriority()] = append(byPriority[l.GetPriority()], &l.LoadBalancingWeight)
+		within := make([]**wrapperspb.UInt32Value, len(l.GetLbEndpoints()))
+		for i, e := range l.GetLbEndpoints() {
+			within[i] = &e.LoadBalancingWeight
+		}
+		rescaleAll(within)
+	}
+	for _, weights := range byPriority {
+		rescaleAll(weights)
+	}
+}
+
+func rescaleAll(weights []**wrapperspb.UInt32Value) {
+	old := make([]uint32, len(weights))
+	for i, w := range weights {
+		old[i] = max(1, (*w).GetValue())
+	}
+	for i, w := range rescale(old) {
+		*weights[i] = wrapperspb.UInt32(w)
+	}
+}

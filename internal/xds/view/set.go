@@ -1,0 +1,148 @@
+package view
+
+import (
+	"slices"
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	"google.golang.org/grpc/mem"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/rpc"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
+)
+
+// Resource is an encoded resource. Resources of equal content are often the
+// same pointer, and always of the same Version.
+type Resource = resource.Encoded
+
+// Set is everything that clients can see of one plan. Immutable but for
+// encoding what is first asked for; safe for concurrent use.
+type Set struct {
+	builder *Builder
+	plan    Plan
+	version string
+	head    mem.Buffer
+	names   []string
+	static  map[string]*static
+	seq     uint64
+	base    uint64              // seq of the set that changed was compared with; 0 = none
+	changed []string            // services that are new, gone, or have another cluster
+	same    map[string]struct{} // services whose assignments are those of base, for all
+	// lifetimes holds the services whose assignments clients forget unless they
+	// hear of them again.
+	lifetimes map[string]Lifetime
+}
+
+// Lifetime is how long clients keep an assignment without hearing of it; 0 = for
+// ever.
+type Lifetime struct {
+	Stale time.Duration // of the endpoints: the assignment has to be sent again
+	TTL   time.Duration // of the resource, with clients that know of it: a heartbeat is enough
+}
+
+// Lifetimes lists the services whose assignments do not live for ever. The map
+// must not be changed.
+func (s *Set) Lifetimes() map[string]Lifetime { return s.lifetimes }
+
+// Version is the version of the plan.
+func (s *Set) Version() string { return s.version }
+
+// Names lists the services, sorted. The slice must not be changed.
+func (s *Set) Names() []string { return s.names }
+
+// Head is the encoded beginning of every response from this set.
+func (s *Set) Head() mem.Buffer { return s.head }
+
+// Seq counts the sets: a later set has a higher number.
+func (s *Set) Seq() uint64 { return s.seq }
+
+// Has tells whether there is a service of that name.
+func (s *Set) Has(service string) bool { return s.static[service] != nil }
+
+// Serves reports whether there is a resource of that kind and name, or will be
+// when the endpoints of its service are known.
+func (s *Set) Serves(kind resource.Kind, name string) bool {
+	return s.Has(resource.ServiceOf(kind, name)) || kind == resource.Listener && resource.IsServerListener(name)
+}
+
+func (s *Set) staticOf(name string) *static {
+	if s == nil {
+		return nil
+	}
+	return s.static[name]
+}
+
+// static is what of a service does not depend on who asks: cluster, listener
+// and routes. It lives as long as the service keeps its form.
+type static struct {
+	spec  isobar.Service                  // what they are made from, and no more
+	slots [resource.Kinds][rpc.Forms]slot // under the service's own name
+	grpc  [rpc.Forms]slot                 // the cluster as gRPC clients get it
+
+	renamed renamed // under xdstp names
+}
+
+// fits tells whether the service still has this form.
+func (s *static) fits(spec *isobar.Service) bool {
+	settings := settingsOf(spec)
+	return s.spec.ORCA == spec.ORCA && s.spec.SameCluster(&settings) &&
+		slices.EqualFunc(s.spec.Limits, spec.Limits, func(a, b isobar.Limit) bool { return a.Metric == b.Metric })
+}
+
+// settingsOf is what the cluster of a service is made from, with the protocol
+// that may follow from its health checks.
+func settingsOf(spec *isobar.Service) isobar.ClusterSettings {
+	out := spec.ClusterSettings
+	out.Protocol = spec.EndpointProtocol()
+	return out
+}
+
+func newStatic(spec *isobar.Service, old *static) *static {
+	// The metrics of limits are passed on by clients.
+	s := &static{spec: isobar.Service{Name: spec.Name, ORCA: spec.ORCA, Limits: spec.Limits, ClusterSettings: settingsOf(spec)}}
+	if old == nil {
+		return s
+	}
+	for k := range s.slots {
+		for f := range s.slots[k] {
+			s.slots[k][f].fallback = old.slots[k][f].peek()
+		}
+	}
+	for f := range s.grpc {
+		s.grpc[f].fallback = old.grpc[f].peek()
+	}
+	s.renamed.succeed(&old.renamed)
+	return s
+}
+
+func (s *static) get(b *Builder, as rpc.As, kind resource.Kind, name string) *Resource {
+	form, grpc := as.Form, as.GRPC && kind == resource.Cluster
+	old := as.OldEnvoy && kind == resource.Cluster && s.spec.ORCA.On
+	at := &s.slots[kind][form]
+	switch {
+	case name != s.spec.Name || as.Mark != 0 || old:
+		at = s.renamed.slot(staticKey{kind, form, grpc, name, as.Mark, old}, &b.renamed)
+	case grpc:
+		at = &s.grpc[form]
+	}
+	return at.get(func() (*Resource, error) {
+		m, err := resource.StaticOf(kind, &s.spec, name, grpc)
+		if c, ok := m.(*clusterv3.Cluster); ok && old {
+			resource.WithoutPolicies(c)
+		}
+		if err == nil && as.Mark != 0 {
+			err = resource.Remark(m, &s.spec, name, as.Mark)
+		}
+		var r *Resource
+		if err == nil {
+			r, err = resource.EncodeAs(rpc.As{Form: form}, name, kind, m, 0)
+		}
+		if err != nil {
+			b.refuse(kind, Refusal{Service: s.spec.Name, Err: err})
+			return nil, err
+		}
+		b.done(kind)
+		return r, nil
+	})
+}

@@ -1,0 +1,173 @@
+package view
+
+import (
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/rpc"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
+)
+
+// View is a set as one source locality sees it. Safe for concurrent use.
+type View struct {
+	set      *Set
+	locality isobar.Locality
+	base     uint64   // seq of the view that changed was compared with; 0 = none
+	changed  []string // services whose assignments differ from the base view's
+
+	mu      sync.RWMutex
+	entries map[string]*entry // by resource name, of all that was ever asked for
+}
+
+// View makes the view of a locality. What the locality's previous view knew and
+// wanted still asks for is compared and carried over; both may be nil, which
+// carries over nothing and everything.
+func (s *Set) View(l isobar.Locality, previous *View, wanted func(service string) bool) *View {
+	v := &View{set: s, locality: l}
+	if previous == nil {
+		v.entries = map[string]*entry{}
+		return v
+	}
+	v.base = previous.set.seq
+	v.entries = previous.snapshot()
+	for name, old := range v.entries {
+		if wanted != nil && !wanted(name) {
+			delete(v.entries, name)
+			continue
+		}
+		if s.carries(name, previous.set) {
+			continue
+		}
+		if a := s.assignment(name, l); a != old.assignment {
+			v.entries[name] = old.successor(a)
+			v.changed = append(v.changed, name)
+		}
+	}
+	slices.Sort(v.changed)
+	return v
+}
+
+// carries tells without comparing that an assignment is that of an earlier set,
+// for whomever; false where it may be another.
+func (s *Set) carries(name string, earlier *Set) bool {
+	if earlier.seq != s.base {
+		return false
+	}
+	_, same := s.same[resource.ServiceOf(resource.Endpoints, name)]
+	return same
+}
+
+// snapshot copies the entries, since streams may still ask for new ones.
+func (v *View) snapshot() map[string]*entry {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	return maps.Clone(v.entries)
+}
+
+// Set is the set that the view belongs to.
+func (v *View) Set() *Set { return v.set }
+
+// Gone tells whether there is no service for the name of an assignment. One
+// whose endpoints are not known yet is not gone: it has no assignment.
+func (v *View) Gone(name string) bool {
+	return !v.set.Has(resource.ServiceOf(resource.Endpoints, name))
+}
+
+// Lookup is LookupAs for plain v3.
+func (v *View) Lookup(kind resource.Kind, name string) *Resource {
+	return v.LookupAs(rpc.As{}, kind, name)
+}
+
+// LookupAs gives a resource as clients want it of whose class nothing is said.
+func (v *View) LookupAs(as rpc.As, kind resource.Kind, name string) *Resource {
+	return v.LookupFor("", as, kind, name)
+}
+
+// LookupFor gives a resource by kind and name, as a client service wants it; nil
+// when there is none.
+func (v *View) LookupFor(client string, as rpc.As, kind resource.Kind, name string) *Resource {
+	switch kind {
+	case resource.Endpoints:
+		return v.endpoints(client, as, name)
+	case resource.Cluster, resource.Listener, resource.Route:
+		if s := v.set.static[resource.ServiceOf(kind, name)]; s != nil {
+			return s.get(v.set.builder, as, kind, name)
+		}
+		if kind == resource.Listener {
+			return v.set.builder.servers.get(v.set.builder, as.Form, name)
+		}
+	case resource.Other:
+	}
+	return nil
+}
+
+func (v *View) endpoints(client string, as rpc.As, name string) *Resource {
+	e := v.entry(name)
+	if e.assignment == nil {
+		return nil
+	}
+	if e.assignment.ResourceTTL == 0 {
+		as.TTL = false // the same bytes
+	}
+	if e.assignment.Classes != nil {
+		return v.ofClass(e, client, as, name)
+	}
+	return e.slot(as).get(func() (*Resource, error) {
+		r, err := resource.EncodeAssignment(as, name, e.assignment) // which checks it
+		if err != nil {
+			v.set.builder.refuse(resource.Endpoints, Refusal{Service: e.assignment.Service, Source: v.locality, Err: err})
+			return nil, err
+		}
+		v.set.builder.done(resource.Endpoints)
+		return r, nil
+	})
+}
+
+// Empty gives the assignment without endpoints, for the clients of a service
+// that is gone.
+func (v *View) Empty(as rpc.As, name string) *Resource {
+	return v.entry(name).emptySlot(as).get(func() (*Resource, error) {
+		return resource.EncodeAs(as, name, resource.Endpoints, resource.EmptyAssignment(name), 0)
+	})
+}
+
+func (v *View) entry(name string) *entry {
+	v.mu.RLock()
+	e := v.entries[name]
+	v.mu.RUnlock()
+	if e != nil {
+		return e
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if e := v.entries[name]; e != nil {
+		return e
+	}
+	e = &entry{assignment: v.set.assignment(name, v.locality)}
+	v.entries[name] = e
+	return e
+}
+
+// Forget drops what the view holds of an assignment that nobody asks for any
+// more; asking again makes it anew.
+func (v *View) Forget(name string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	delete(v.entries, name)
+}
+
+// Changed lists the names whose resources of a kind may differ from those that
+// the view of an earlier set gave. It tells false when that is not known:
+// everything may differ then. Names that nobody asked the earlier view for
+// are not listed.
+func (v *View) Changed(since uint64, kind resource.Kind) ([]string, bool) {
+	if since == v.set.seq {
+		return nil, true
+	}
+	if kind == resource.Endpoints {
+		return v.changed, v.base != 0 && v.base == since
+	}
+	return v.set.changed, v.set.base != 0 && v.set.base == since
+}
