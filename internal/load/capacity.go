@@ -20,7 +20,11 @@ const (
 	CapacityIdle     CapacityState = "utilization is too low"
 	CapacityPoor     CapacityState = "utilization does not follow the rate"
 	CapacityStale    CapacityState = "no utilization is reported any more"
+	CapacityFull     CapacityState = "utilization stays at its end: it serves no more than lands"
 )
+
+// tells reports whether there is a capacity to go by.
+func (s CapacityState) tells() bool { return s == CapacityLearned || s == CapacityFull }
 
 // Capacity is what was learned of one locality of a service. Rates are per
 // unit of endpoint weight, requests/s, so that endpoints may come and go.
@@ -60,6 +64,9 @@ const (
 	disagreement  = 0.25 // of utilization, between what is in use and what is reported
 	dropWindows   = 12   // windows in a row of disagreement that end it
 	staleWindows  = 12   // intervals without utilization
+	saturatedFor  = 6    // windows in a row at the end of utilization that are no chance
+	fullWeight    = 1.0 / 3
+	leastOfFull   = 0.5 // of what landed when utilization came to its end: a metric may be wrong
 )
 
 // Capacities learns what localities can serve. It is owned by one goroutine;
@@ -75,6 +82,10 @@ type learner struct {
 
 	told int // windows in a row that could tell
 	off  int // windows in a row that disagree with what is in use
+
+	full  int     // windows in a row at the end of utilization
+	began float64 // requests/s of a unit when they began
+	lands float64 // the same lately
 
 	line line
 }
@@ -154,18 +165,38 @@ func (c *Capacities) Observe(now time.Time, s *ServiceLoad, sites []Site) []Capa
 	return out
 }
 
-// take books one window and draws the line anew.
+// take books one window and draws the line anew. At its end utilization can't grow
+// with the rate any more, and the line would bend: but no more is served than lands.
 func (l *learner) take(rate, utilization, seconds float64) {
-	if utilization > mostUtilized || !l.line.take(&l.Fit, l.State == CapacityLearned, rate, utilization) {
+	if utilization > mostUtilized {
+		l.fill(rate)
 		return
 	}
-	l.State, l.PerUnit, l.Low, l.High = l.Fit.solve(1/(l.Units*seconds), capacityRules)
+	l.full = 0
+	if l.line.take(&l.Fit, l.State == CapacityLearned, rate, utilization) {
+		l.State, l.PerUnit, l.Low, l.High = l.Fit.solve(1/(l.Units*seconds), capacityRules)
+	}
+}
+
+// fill takes a window at the end of utilization. Several in a row bound the
+// capacity by what lands, unless less is known already. It leaves half of what
+// landed at first, in case that the metric is wrong.
+func (l *learner) fill(rate float64) {
+	if l.full++; l.full == 1 {
+		l.began, l.lands = rate, rate
+	}
+	l.lands += (rate - l.lands) * fullWeight
+	most := max(l.lands, leastOfFull*l.began)
+	if l.full < saturatedFor || most <= 0 || l.State == CapacityLearned && l.PerUnit <= most {
+		return
+	}
+	l.State, l.PerUnit, l.Low, l.High, l.told = CapacityFull, most, 0, most, enterWindows
 }
 
 // follow moves what is in use: gently towards what is learned, and away when
 // nothing can be learned and the reports contradict it.
 func (l *learner) follow(given, rate, utilization float64) {
-	if l.State != CapacityLearned {
+	if !l.State.tells() {
 		l.told = 0
 		l.agree(rate, utilization)
 		return

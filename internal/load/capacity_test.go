@@ -144,6 +144,37 @@ func TestCapacityInUseOutlivesLearning(t *testing.T) {
 	}
 }
 
+// A locality whose utilization stays at its end serves no more than lands there,
+// however steady the rate is. What is in use fits once utilization is below its end.
+func TestCapacityOfAFullLocality(t *testing.T) {
+	l := newLearning()
+	l.given = 1000 // as the weakest of others
+	rate := 500.0
+	for range 150 {
+		got := l.window(rate, min(1, rate/400))
+		if got.InUse > 0 {
+			rate = min(500, 0.8*4*got.InUse) // as plans do
+		}
+	}
+	if got := 4 * l.last.InUse; got < 360 || 0.8*got > 0.96*400 {
+		t.Errorf("%.0f/s in use, want what leaves it below 95%%: %+v", got, l.last)
+	}
+}
+
+// Reports that say full whatever the rate is take half of a locality at most.
+func TestCapacityThatIsAlwaysFull(t *testing.T) {
+	l := newLearning()
+	rate := 400.0
+	for range 200 {
+		if got := l.window(rate, 8); got.InUse > 0 {
+			rate = min(400, 0.8*4*got.InUse)
+		}
+	}
+	if got := 4 * l.last.InUse; got < 195 {
+		t.Errorf("%.0f/s in use of the 400 that landed, want at least half", got)
+	}
+}
+
 // What was learned goes to the next process.
 func TestCapacityIsAdopted(t *testing.T) {
 	l := newLearning()

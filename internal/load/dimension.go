@@ -52,8 +52,8 @@ type Dimension struct {
 	// InUse is what plans go by. It follows PerEndpoint slowly and outlives it
 	// while the reports agree; 0 = nothing is.
 	InUse float64 `json:"in_use,omitempty"`
-	// Refuted says that the quantity stayed above its limit whatever the rate: to
-	// take load away does not help.
+	// Refuted says that the quantity stayed above its limit when load was taken away:
+	// that does not help.
 	Refuted bool `json:"refuted,omitempty"`
 
 	Fit Fit `json:"fit"`
@@ -69,6 +69,7 @@ const (
 	followGain = 0.25
 	holdLimit  = 60 // intervals without reports for which a limit stays in force
 	roomAbove  = 1.25
+	tried      = 0.75 // of the rate at which the quantity came above its limit: if that does not help, nothing does
 )
 
 var limitRules = lineRules{leastMean: leastPart, mostOffset: mostRest, bent: true}

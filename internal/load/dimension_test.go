@@ -167,3 +167,43 @@ func TestDimensionsThatMakeNoSense(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// A quantity above its limit that does not follow small changes of the rate is not
+// refuted before load was taken away: here that helps, as the queue that it counts
+// goes. Where it does not, it is refuted, and let go.
+func TestLimitIsNotRefutedWithoutAnExperiment(t *testing.T) {
+	for _, helps := range []bool{true, false} {
+		r := rand.New(rand.NewPCG(3, 1))
+		l := newLimiting(limitOf("named_metrics.heap", 1))
+		refutedAt := 0.0
+		for k := range 400 {
+			rate := min(600*(1+0.1*r.NormFloat64()), 4*allowed(l))
+			heap := 1.3 + 0.3*r.NormFloat64() // whatever the rate, down to 500
+			if helps && 4*allowed(l) < 470 {
+				heap = 0.5 * rate / 470
+			}
+			l.window(rate, 0, heap)
+			if l.last[0].Refuted && refutedAt == 0 {
+				refutedAt = 4 * l.last[0].InUse
+				if k < 30 {
+					t.Errorf("refuted after %d windows", k)
+				}
+			}
+		}
+		got := l.last[0]
+		if helps && (refutedAt > 0 || got.InUse <= 0 || 4*got.InUse > 560) {
+			t.Errorf("load taken away helps: %+v", got)
+		}
+		if !helps && !got.Refuted {
+			t.Errorf("nothing helps, and the limit is not refuted: %+v", got)
+		}
+	}
+}
+
+// allowed is what an endpoint may get by the limit in force.
+func allowed(l *limiting) float64 {
+	if len(l.last) == 0 || l.last[0].InUse <= 0 {
+		return l.site.Room / 4
+	}
+	return l.last[0].InUse
+}

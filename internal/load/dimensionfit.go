@@ -18,6 +18,10 @@ type dimension struct {
 	rate    float64 // of the last few windows, requests/s of an endpoint
 	part    float64 // the same of the quantity
 
+	aboveFor  float64 // windows since the quantity came above its limit
+	aboveRate float64 // mean rate in the first of them, requests/s of an endpoint
+	slowRate  float64 // the same lately
+
 	told      int       // windows in a row that could tell
 	off       int       // windows in a row that disagree with what is in use
 	saturated int       // windows in a row in which the quantity can't grow any more
@@ -37,6 +41,12 @@ func (x *dimension) observe(now time.Time, l *SiteLoad, site *Site, interval tim
 	by := max(recentPart, 1/float64(x.windows))
 	x.rate += (rate - x.rate) * by
 	x.part += (part - x.part) * by
+	x.aboveFor++
+	if x.aboveFor <= enterWindows {
+		x.aboveRate += (rate - x.aboveRate) / x.aboveFor
+		x.slowRate = x.aboveRate
+	}
+	x.slowRate += (rate - x.slowRate) / enterWindows
 	x.draw(rate, value, part, 1/(site.Size*interval.Seconds()))
 	x.judge()
 	x.follow(site, rate, part)
@@ -74,15 +84,16 @@ func (x *dimension) draw(rate, value, part, chance float64) {
 }
 
 // judge looks at quantities that are above their limit while the line tells
-// nothing of it. To take load away in proportion is right for what is in
+// nothing of it. Only taking load away shows that it does not help: a quantity that
+// does not follow small changes of the rate may have other reasons to move. To take load away in proportion is right for what is in
 // proportion, falls short, and is repeated, for what also has a part without
 // load, and lets the rate change, which shows whether it helps.
 func (x *dimension) judge() {
 	above := x.part > 1
 	switch {
 	case !above || x.State == LimitLearned:
-		x.Refuted = false
-	case x.State == LimitPoor:
+		x.Refuted, x.aboveFor = false, 0
+	case x.State == LimitPoor && x.aboveFor > enterWindows && x.slowRate <= tried*x.aboveRate:
 		x.Refuted = true
 	}
 	if !above && x.State == LimitAssumed { // the line was not drawn anew

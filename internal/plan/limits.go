@@ -143,10 +143,11 @@ func (s *Service) allows(i int, limit *isobar.Limit, group *isobar.EndpointGroup
 const negligible = 1e-3
 
 // kept is what clients that report may land in a site whatever is reported: a
-// part of what they may land there anyway, or, where that is not known, of what
-// they land on as many endpoints on average.
+// part of what they may land there anyway, or, where nothing is known of the site
+// itself, of what they land on as many endpoints on average. What is known of its
+// neighbours does not count: a limit that works would be lifted when they learn.
 func (s *Service) kept(i int, endpoints, room float64) float64 {
-	if room > 0 || s.Load == nil {
+	if room > 0 && !s.borrows(i) || s.Load == nil {
 		return leastKept * max(0, room-s.unreported(i))
 	}
 	var landed, all float64
@@ -157,6 +158,20 @@ func (s *Service) kept(i int, endpoints, room float64) float64 {
 		all += float64(len(s.Spec.Localities[j].Endpoints))
 	}
 	return leastKept * landed * endpoints / max(1, all)
+}
+
+// borrows reports whether a site counts with a capacity that is known of its
+// neighbours only.
+func (s *Service) borrows(i int) bool {
+	sl := &s.Spec.Localities[i]
+	if _, declared := endpointRates(sl); declared {
+		return false
+	}
+	if k := s.learned(sl.Locality); k != nil && k.InUse > 0 {
+		return false
+	}
+	o := s.observed(sl.Locality)
+	return o == nil || o.InUse <= 0 || !s.Spec.CapacityTrust.Observed()
 }
 
 // unreported is the load of a site that no client reports, requests/s: limits

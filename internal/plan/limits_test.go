@@ -113,6 +113,25 @@ func (f *limitedFleet) allowed(z string) float64 {
 	return r.Ceiling*r.Capacity - r.Background
 }
 
+// A limit that works at us/a goes on to work when the capacity of us/b is learned,
+// with which us/a, of which nothing is known, counts then.
+func TestLimitStaysWhenNeighboursLearn(t *testing.T) {
+	f := newLimited(t, 0, isobar.Limit{Metric: "named_metrics.heap", Max: 1})
+	f.metrics = func(zone string, rate float64) map[string]float64 {
+		if zone == "us/a" {
+			return map[string]float64{"heap": rate / 250}
+		}
+		return map[string]float64{load.MetricApplication: rate / 1400}
+	}
+	f.run(250)
+	if b := f.row("us/b"); b.Learned == nil || b.Learned.InUse <= 0 {
+		t.Fatalf("nothing is learned of us/b: %+v", b)
+	}
+	if got := f.allowed("us/a"); got > 275 {
+		t.Errorf("us/a may carry %.0f/s, its limit is reached at 250", got)
+	}
+}
+
 // proportional is a metric that reaches 1 in us/a, and in us/b, at these rates.
 func proportional(name string, a, b float64) func(string, float64) map[string]float64 {
 	return func(zone string, rate float64) map[string]float64 {
