@@ -87,8 +87,24 @@ type learner struct {
 	began float64 // requests/s of a unit when they began
 	lands float64 // the same lately
 
+	delays [len(delayWeights)]delayed
+}
+
+// delayed is a line of utilization over a rate that is smoothed as endpoints may
+// smooth what they report. Over the rate of the moment the line would be too flat
+// then, and the capacity up to twice too high.
+type delayed struct {
+	rate float64 // smoothed, requests/s of a unit
+	fit  Fit
 	line line
 }
+
+// delayWeights are the weights of the newest window in smoothed rates.
+var delayWeights = [...]float64{1, 1.0 / 3, 1.0 / 6}
+
+// muchBetter is the part of the variance around the line of the moment's rate that
+// another one must stay below to take its place.
+const muchBetter = 0.8
 
 // capacityRules are those for utilization.
 var capacityRules = lineRules{leastMean: leastMean, mostOffset: mostOffset}
@@ -116,7 +132,11 @@ func (c *Capacities) Adopt(service string, known []Capacity) {
 		return
 	}
 	for _, k := range ValidCapacities(known) {
-		c.learner(service, k.Locality).Capacity = k
+		l := c.learner(service, k.Locality)
+		l.Capacity = k
+		for i := range l.delays {
+			l.delays[i].fit = k.Fit
+		}
 	}
 }
 
@@ -173,8 +193,22 @@ func (l *learner) take(rate, utilization, seconds float64) {
 		return
 	}
 	l.full = 0
-	if l.line.take(&l.Fit, l.State == CapacityLearned, rate, utilization) {
-		l.State, l.PerUnit, l.Low, l.High = l.Fit.solve(1/(l.Units*seconds), capacityRules)
+	best, drawn := 0, false
+	for i := range l.delays {
+		x := &l.delays[i]
+		if x.rate <= 0 {
+			x.rate = rate
+		}
+		x.rate += (rate - x.rate) * delayWeights[i]
+		drawn = x.line.take(&x.fit, l.State == CapacityLearned && x.fit.Slope > 0, x.rate, utilization) || drawn
+		if x.fit.around() < muchBetter*l.delays[best].fit.around() {
+			best = i
+		}
+	}
+	if drawn {
+		x := &l.delays[best]
+		l.State, l.PerUnit, l.Low, l.High = x.fit.solve(1/(l.Units*seconds), capacityRules)
+		l.Fit = x.fit
 	}
 }
 

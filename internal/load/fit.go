@@ -31,6 +31,20 @@ func (f *Fit) add(x, y float64) {
 
 func (f *Fit) at(x float64) float64 { return f.Offset + f.Slope*x }
 
+// around is the variance of what was seen around its line, as a part of its whole
+// variance: 1 where nothing is known.
+func (f *Fit) around() float64 {
+	if f.W <= 0 {
+		return 1
+	}
+	mx, my := f.X/f.W, f.Y/f.W
+	vx, vy, cxy := f.XX/f.W-mx*mx, f.YY/f.W-my*my, f.XY/f.W-mx*my
+	if !(vx > 0 && vy > 0) {
+		return 1
+	}
+	return max(0, 1-cxy*cxy/(vx*vy))
+}
+
 // scale gives all that was seen in another unit.
 func (f *Fit) scale(ratio float64) {
 	f.Y, f.XY, f.YY = f.Y*ratio, f.XY*ratio, f.YY*ratio*ratio
