@@ -9,7 +9,7 @@ import (
 
 // returned is the time within which a client that lost a service has to make calls
 // again after it came back.
-const returned = 3 * time.Second
+const returned = 5 * time.Second
 
 // For how long a service is away, the first time and the second time.
 const (
