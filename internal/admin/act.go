@@ -15,8 +15,8 @@ import (
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
-// Access is the body of GET /v1/access: what the interface takes from who asks. A role
-// that is missing is told by the refusal of a write.
+// Access is the body of GET /v1/access: which requests the interface takes
+// from this caller. The refusal of a write names a missing role.
 type Access struct {
 	Writable bool   `json:"writable"`
 	Token    string `json:"token"` // which requests need the bearer token: "none", "writes" or "all"
@@ -103,7 +103,7 @@ func (s *Server) asSeen(w http.ResponseWriter, r *http.Request, name string) (un
 		unlock()
 		fail(w, http.StatusPreconditionFailed, Problem{
 			Error: "the service, its pauses or the health of its endpoints changed meanwhile", Place: "If-Match: " + header,
-			Fix: "look at what stands now, and decide again",
+			Fix: "read the service again, then decide",
 		})
 		return nil, false
 	}

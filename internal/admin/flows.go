@@ -133,7 +133,7 @@ func (f *zoneFlows) price(p *plan.Plan) {
 	}
 }
 
-// list gives the flows between regions; with regions from or to, between their zones.
+// list returns the flows between regions or, if from or to are regions, between their zones.
 func (f *zoneFlows) list(from, to string, zones bool) FlowList {
 	type key struct{ from, to isobar.Locality }
 	out := FlowList{Version: f.of.VersionString(), Places: []FlowPlace{}, Flows: []Flow{}}

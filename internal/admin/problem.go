@@ -64,7 +64,7 @@ func (s *Server) failWrite(w http.ResponseWriter, err error, name string) {
 			p.Revision = obj.Revision
 		}
 		if p.Fix == "" {
-			p.Fix = "read the service again and repeat the change on what stands now"
+			p.Fix = "read the service again and repeat the change on its present state"
 		}
 	case errors.Is(err, isobar.ErrOwned):
 		code = http.StatusConflict

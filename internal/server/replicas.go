@@ -2,31 +2,22 @@ package server
 
 import (
 	"context"
-	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
 	"net"
-	"net/http"
 	"sync"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/isobar-xds/isobar"
-	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/config"
-	"github.com/isobar-xds/isobar/internal/control"
-	"github.com/isobar-xds/isobar/internal/discovery"
 	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/identity"
-	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/internal/plan"
 	"github.com/isobar-xds/isobar/internal/relay"
 	"github.com/isobar-xds/isobar/internal/replica"
@@ -247,219 +238,7 @@ func (r *replicas) summary() *peerv1.Summary {
 	}
 }
 
-// operated is what operators see of the group; nil where there is none.
-func (r *replicas) operated() admin.Replicas {
-	if r == nil {
-		return nil
-	}
-	return operatedReplicas{r}
-}
-
-// operatedReplicas shows the group to operators.
-type operatedReplicas struct{ r *replicas }
-
-// State implements [admin.Replicas].
-func (o operatedReplicas) State() admin.ReplicaGroup {
-	s := o.r.replica.Status()
-	out := admin.ReplicaGroup{
-		Group: s.Group, Name: s.Name, Role: s.Role, Since: s.Since, Leader: s.Leader, Epoch: s.Epoch, Engine: s.Engine, Behind: s.Behind,
-		Removes: s.Removes, Spare: s.Spare, Agreed: o.r.agreed(), Alarms: s.Alarms,
-	}
-	for _, q := range s.Replicas {
-		out.Replicas = append(out.Replicas, admin.ReplicaState(q))
-	}
-	return out
-}
-
-// Order implements [admin.Replicas].
-func (o operatedReplicas) Order(ctx context.Context, f admin.Forwarded) (status int, body []byte, forwarded bool, err error) {
-	a, forwarded, err := o.r.replica.Order(ctx, replica.Order(f))
-	return a.Status, a.Body, forwarded, err
-}
-
-// ordered carries out what an operator wrote on another replica.
-func (r *replicas) ordered(ctx context.Context, o replica.Order) replica.Answer {
-	if r.s.admin == nil {
-		return replica.Answer{Status: http.StatusServiceUnavailable, Body: []byte(`{"error": "the leader of the group has no admin interface"}`)}
-	}
-	status, body := r.s.admin.CarryOut(ctx, admin.Forwarded(o))
-	return replica.Answer{Status: status, Body: body}
-}
-
-// StepDown implements [admin.Replicas].
-func (o operatedReplicas) StepDown(who string) (string, error) { return o.r.replica.StepDown(who) }
-
-// objects are the services as operators see them.
-func (s *Server) objects() admin.Objects {
-	if s.replicas == nil {
-		return s.registry
-	}
-	return groupObjects{s.registry}
-}
-
-// groupObjects refuses to write what a group does not share yet.
-type groupObjects struct{ *discovery.Registry }
-
-var errUnshared = fmt.Errorf("a group of replicas does not share what is written over the admin API yet, but the configuration file (%w)", isobar.ErrOwned)
-
-// Put implements [admin.Objects].
-func (groupObjects) Put(string, isobar.Service, uint64) (isobar.Object, uint64, error) {
-	return isobar.Object{}, 0, errUnshared
-}
-
-// PutAll implements [admin.Objects].
-func (groupObjects) PutAll([]isobar.Service) (uint64, error) { return 0, errUnshared }
-
-// Delete implements [admin.Objects].
-func (groupObjects) Delete(string, uint64) (uint64, error) { return 0, errUnshared }
-
-// SetHealth implements [admin.Objects].
-func (groupObjects) SetHealth(string, string, isobar.HealthStatus) (uint64, error) {
-	return 0, errUnshared
-}
-
 func clamp32(n int) uint32 { return uint32(min(max(0, n), math.MaxInt32)) }
-
-// join makes the loop one of a group.
-func (r *replicas) join(o *control.Options) {
-	if r == nil {
-		return
-	}
-	o.Group, o.Topology = r, groupTopology{r}
-	o.Reports, o.Clients, o.Checkers = groupReports{r.relay}, r.relay, groupCheckers{r.relay}
-}
-
-// Changed implements [control.Group].
-func (r *replicas) Changed() <-chan struct{} { return r.replica.Changed() }
-
-// Role implements [control.Group].
-func (r *replicas) Role() (control.GroupRole, uint64) {
-	switch role, epoch := r.replica.Role(); role {
-	case group.Leading:
-		return control.Leads, epoch
-	case group.Caretaker:
-		return control.Cares, epoch
-	case group.Follower, group.Gathering, group.Claiming:
-	}
-	return control.Follows, 0
-}
-
-// Received implements [control.Group].
-func (r *replicas) Received() *plan.Opened {
-	if served, ok := r.replica.Served(); ok {
-		o, _ := served.Opened.(*plan.Opened) // nil for a plan of this replica itself
-		return o
-	}
-	return nil
-}
-
-// Base implements [control.Group].
-func (r *replicas) Base() *plan.Opened {
-	if base, ok := r.replica.Base(); ok {
-		o, _ := base.Opened.(*plan.Opened)
-		return o
-	}
-	return nil
-}
-
-// Next implements [control.Group].
-func (r *replicas) Next(reapply bool) (uint64, error) {
-	version, err := r.replica.Next(reapply)
-	return version, r.explained(err)
-}
-
-// explained tells operators which replica decides.
-func (r *replicas) explained(err error) error {
-	if !errors.Is(err, group.ErrNotLeading) {
-		return err
-	}
-	if leader := r.replica.Status().Leader; leader != "" && leader != r.s.cfg.Replicas.Name {
-		return fmt.Errorf("%w: replica %s leads the group; ask it", control.ErrFollower, leader)
-	}
-	return fmt.Errorf("%w: no replica leads the group at the moment", control.ErrFollower)
-}
-
-// Publish implements [control.Group].
-func (r *replicas) Publish(p *plan.Plan, o plan.Origin, found *health.SavedKeeper, reapply bool) error {
-	content, err := r.encode(p, o, found)
-	if err != nil {
-		return err
-	}
-	return r.explained(r.replica.Publish(p.Version, content, reapply))
-}
-
-// Reserved implements [control.Group].
-func (r *replicas) Reserved() uint64 {
-	if served, ok := r.replica.Served(); ok {
-		return served.Claim.Last()
-	}
-	return 0
-}
-
-// Report implements [control.Group].
-func (r *replicas) Report(now time.Time, healthOnly bool) {
-	r.relay.Forget() // what others told when this replica led
-	r.replica.Report(r.relay.Observations(now, healthOnly))
-}
-
-// Designate implements [control.Group].
-func (r *replicas) Designate(o *plan.Opened) {
-	r.s.hds.Designate(o.Plan.Topology, o.Health.Placement.Designations)
-}
-
-// encode writes a plan as it goes to other replicas.
-func (r *replicas) encode(p *plan.Plan, o plan.Origin, found *health.SavedKeeper) ([]byte, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	shared, err := r.sharer.Share(p, o)
-	if err != nil {
-		return nil, err
-	}
-	if found != r.found {
-		if r.health, err = json.Marshal(found); err != nil {
-			return nil, fmt.Errorf("what checkers found can't be encoded: %w", err)
-		}
-		r.found = found
-	}
-	content := &peerv1.PlanContent{Format: contentFormat, Header: shared.Header, Health: r.health, Services: make([]*peerv1.ServiceContent, len(shared.Services))}
-	for i := range shared.Services {
-		s := &shared.Services[i]
-		content.Services[i] = &peerv1.ServiceContent{Name: s.Name, Configuration: s.Configuration, Decision: s.Decision}
-	}
-	return proto.Marshal(content)
-}
-
-// contentFormat is the version of the content of plans that this program writes and
-// reads.
-const contentFormat = 1
-
-// open reads a plan of another replica.
-func (r *replicas) open(data []byte) (any, error) {
-	content := &peerv1.PlanContent{}
-	if err := proto.Unmarshal(data, content); err != nil {
-		return nil, err
-	}
-	if f := content.GetFormat(); f != contentFormat {
-		return nil, fmt.Errorf("the plan has format %d, this program reads %d: %w", f, contentFormat, group.ErrNewerFormat)
-	}
-	shared := &plan.Shared{Header: content.GetHeader(), Services: make([]plan.SharedService, len(content.GetServices()))}
-	for i, s := range content.GetServices() {
-		shared.Services[i] = plan.SharedService{Name: s.GetName(), Configuration: s.GetConfiguration(), Decision: s.GetDecision()}
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	o, err := plan.Open(shared, r.last, time.Now())
-	if err != nil {
-		return nil, err
-	}
-	if len(content.GetHealth()) > 0 {
-		if err := json.Unmarshal(content.GetHealth(), &o.Health); err != nil {
-			return nil, fmt.Errorf("what checkers found: %w", err)
-		}
-	}
-	r.last = o
-	return o, nil
-}
 
 // replicaDisk keeps what a replica has to know after a restart in the state
 // directory.
@@ -488,81 +267,4 @@ func (d replicaDisk) load(key string) ([]byte, error) {
 		return nil, nil
 	}
 	return v.Data, err
-}
-
-// groupReports and groupCheckers show the loop what all replicas told.
-type groupReports struct{ *relay.Relay }
-
-// Collect implements [control.Reports].
-func (g groupReports) Collect(now time.Time) []load.StreamWindow { return g.Windows(now) }
-
-type groupCheckers struct{ *relay.Relay }
-
-// Collect implements [control.Checkers].
-func (g groupCheckers) Collect(now time.Time) []health.Report { return g.Votes(now) }
-
-// digests caches the digest of the configuration that this replica has.
-type digests struct {
-	mu       sync.Mutex
-	topology *isobar.Topology
-	digest   string
-}
-
-// digest returns the digest of the services and the network that this replica's own
-// configuration lists.
-func (r *replicas) digest() string {
-	topology, _ := r.s.registry.State()
-	d := &r.digests
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.topology == topology {
-		return d.digest
-	}
-	data, err := json.Marshal(struct {
-		Services []isobar.Service     `json:"services"`
-		Latency  []isobar.LatencyRule `json:"latency"`
-		Egress   []isobar.EgressRule  `json:"egress"`
-	}{topology.Services, topology.Network.Rules(), topology.Network.Egress()})
-	if err != nil {
-		return ""
-	}
-	sum := sha256.Sum256(data)
-	d.topology, d.digest = topology, hex.EncodeToString(sum[:8])
-	return d.digest
-}
-
-// groupTopology is the configuration that the group shares.
-type groupTopology struct{ r *replicas }
-
-// Changed implements [control.Topology].
-func (g groupTopology) Changed() <-chan struct{} { return g.r.s.registry.Changed() }
-
-// State implements [control.Topology]: the shared configuration. That of this
-// replica's own file takes effect once more than half of the group have the same, or
-// while the group has none.
-func (g groupTopology) State() (*isobar.Topology, health.Table) {
-	r := g.r
-	own, operators := r.s.registry.State()
-	current := r.s.loop.Current()
-	if current == nil {
-		if base := r.Base(); base != nil {
-			current = base.Plan
-		}
-	}
-	if current == nil || r.agreed() {
-		return own, operators
-	}
-	return current.Topology, operators
-}
-
-// agreed reports whether more than half of the group have this replica's
-// configuration.
-func (r *replicas) agreed() bool {
-	have, digest := 1, r.digest()
-	for _, other := range r.replica.Digests() {
-		if other == digest {
-			have++
-		}
-	}
-	return have > (len(r.s.cfg.Replicas.Peers)+1)/2
 }

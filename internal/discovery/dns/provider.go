@@ -95,11 +95,7 @@ func (p *Provider) Preview(cfg *Config) (listed, unknown []isobar.Service) {
 
 // seed gives the endpoints that a service has in force, whose names are new here.
 func (p *Provider) seed(name string) []isobar.ServiceLocality {
-	o, err := p.opts.Registry.Get(name)
-	if err != nil || o.Owner == isobar.OwnerAPI {
-		return nil
-	}
-	return keep.Bare(o.Service.Localities)
+	return keep.Seed(p.opts.Registry.Get, name)
 }
 
 // WaitAnswered waits until all names were asked for of every service of which
@@ -112,14 +108,9 @@ func (p *Provider) WaitAnswered(ctx context.Context, patience time.Duration) {
 	if ready {
 		return
 	}
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	select {
-	case <-p.answer:
-	case <-timer.C:
+	keep.Await(ctx, p.answer, patience, func() {
 		p.opts.Log.Warn("not all names of source.dns are answered for yet; their services are served without endpoints", "waited", patience)
-	case <-ctx.Done():
-	}
+	})
 }
 
 // show brings metrics, and what waits for answers, up to what the table says.

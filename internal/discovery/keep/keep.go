@@ -4,6 +4,7 @@
 package keep
 
 import (
+	"context"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -63,4 +64,28 @@ func Signal(ch chan struct{}) {
 	case ch <- struct{}{}:
 	default: // a signal is waiting already
 	}
+}
+
+// Await waits at most for patience until answered is closed or signals. It calls late
+// when patience ends first.
+func Await(ctx context.Context, answered <-chan struct{}, patience time.Duration, late func()) {
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-answered:
+	case <-timer.C:
+		late()
+	case <-ctx.Done():
+	}
+}
+
+// Seed returns the endpoints that the configuration file or another provider lists for
+// a service that a provider takes over. nil: there is no such service, or its owner is
+// the admin API.
+func Seed(get func(name string) (isobar.Object, error), name string) []isobar.ServiceLocality {
+	o, err := get(name)
+	if err != nil || o.Owner == isobar.OwnerAPI {
+		return nil
+	}
+	return Bare(o.Service.Localities)
 }

@@ -448,14 +448,9 @@ func (p *Provider) WaitAnswered(ctx context.Context, patience time.Duration) {
 	if ready {
 		return
 	}
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	select {
-	case <-p.answer:
-	case <-timer.C:
+	keep.Await(ctx, p.answer, patience, func() {
 		p.opts.Log.Warn("the Kubernetes cluster is not listed yet; its services are not served", "waited", patience)
-	case <-ctx.Done():
-	}
+	})
 }
 
 // show brings metrics, and what waits for the first list, up to date. p.mu is held.

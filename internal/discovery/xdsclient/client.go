@@ -94,11 +94,7 @@ func (c *Client) Preview(cfg *Config) (listed, unknown []isobar.Service) {
 // seed gives the endpoints that the file or another provider lists for a service
 // that is about to move here.
 func (c *Client) seed(name string) []isobar.ServiceLocality {
-	o, err := c.opts.Registry.Get(name)
-	if err != nil || o.Owner == isobar.OwnerAPI {
-		return nil
-	}
-	return keep.Bare(o.Service.Localities)
+	return keep.Seed(c.opts.Registry.Get, name)
 }
 
 // WaitAnswered waits until the server has answered for every service of which
@@ -111,14 +107,9 @@ func (c *Client) WaitAnswered(ctx context.Context, patience time.Duration) {
 	if ready {
 		return
 	}
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	select {
-	case <-c.answer:
-	case <-timer.C:
+	keep.Await(ctx, c.answer, patience, func() {
 		c.opts.Log.Warn("the other control plane has not answered for all services yet; serving them without endpoints", "waited", patience)
-	case <-ctx.Done():
-	}
+	})
 }
 
 // config gives the configuration in force; nil for none.
