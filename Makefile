@@ -68,7 +68,7 @@ test-replicas: ## test elections against a real etcd of three members, built fro
 	cd test/replicas && $(GO) test -count 1 -timeout 7m ./...
 
 # The tests that fill the table of docs/reference/compatibility.md.
-MATRIX := ^(TestClients|TestClientsTLS|TestXDSServers|TestEnvoyServing|TestEnvoyORCA|TestEnvoyOutOfBand|TestEnvoyTLS|TestEnvoyLoadReports|TestTools|TestContour|TestREST|TestGrpcurl|Test2017)$$
+MATRIX := ^(TestClients|TestClientsTLS|TestXDSServers|TestEnvoyServing|TestEnvoyORCA|TestEnvoyOutOfBand|TestEnvoyTLS|TestEnvoyLoadReports|TestTools|TestContour|TestREST|TestGrpcurl|Test2017|TestBesideContour)$$
 
 interop-all: ## run every client through every behaviour and write docs/reference/compatibility.md (about 20 minutes)
 	cd test/interop && ISOBAR_INTEROP_ALL=1 $(GO) test -count 1 -timeout 1h -run '$(MATRIX)' . -matrix -update

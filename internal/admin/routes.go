@@ -140,6 +140,14 @@ func notRouted(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
 			allowed = append(allowed, method)
 		}
 	}
+	if len(allowed) == 0 && strings.HasPrefix(r.URL.EscapedPath(), "/v1/services/") {
+		fail(w, http.StatusNotFound, Problem{
+			Error: "no such path",
+			Place: r.URL.EscapedPath(),
+			Fix:   "write a / within the name of a service as %2F: /v1/services/shop%2Fcheckout",
+		})
+		return
+	}
 	if len(allowed) == 0 {
 		fail(w, http.StatusNotFound, Problem{
 			Error: "no such path",

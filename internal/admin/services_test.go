@@ -73,6 +73,42 @@ func TestServiceLifecycle(t *testing.T) {
 	}
 }
 
+// TestSlashInNames: names of endpoints at Contour, such as shop/checkout/http, are
+// written with %2F in URLs, behind a base path, too.
+func TestSlashInNames(t *testing.T) {
+	const name = "shop/checkout/http"
+	srv := start(t, newWorld(), func(o *admin.Options) { o.BasePath = "/ops" })
+	for _, base := range []string{"", "/ops"} {
+		path := base + "/v1/services/shop%2Fcheckout%2Fhttp"
+		var p admin.Published
+		if a := do(t, srv, http.MethodPut, path, bodyOf(t, service(name))); a.code != http.StatusOK {
+			t.Fatalf("put %s: %d %s", path, a.code, a.body)
+		} else if a.decode(t, &p); p.Service != name {
+			t.Errorf("put: %s", a.body)
+		}
+		var o isobar.Object
+		if a := do(t, srv, http.MethodGet, path, ""); a.code != http.StatusOK {
+			t.Errorf("get: %d %s", a.code, a.body)
+		} else if a.decode(t, &o); o.Service.Name != name {
+			t.Errorf("get: %s", a.body)
+		}
+		var e admin.EndpointHealth
+		if a := do(t, srv, http.MethodGet, path+"/endpoints/127.0.0.1:50051/health", ""); a.code != http.StatusOK {
+			t.Errorf("health: %d %s", a.code, a.body)
+		} else if a.decode(t, &e); e.Service != name {
+			t.Errorf("health: %s", a.body)
+		}
+		var problem admin.Problem
+		a := do(t, srv, http.MethodGet, base+"/v1/services/"+name, "")
+		if a.decode(t, &problem); a.code != http.StatusNotFound || !strings.Contains(problem.Fix, "%2F") {
+			t.Errorf("get without escapes: %d %s", a.code, a.body)
+		}
+		if a := do(t, srv, http.MethodDelete, path, ""); a.code != http.StatusOK {
+			t.Errorf("delete: %d %s", a.code, a.body)
+		}
+	}
+}
+
 func TestOwnersAreKeptApart(t *testing.T) {
 	srv := start(t, newWorld(), nil)
 	tests := []struct{ name, method, path, body string }{

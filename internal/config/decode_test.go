@@ -51,15 +51,17 @@ func TestDecodeServices(t *testing.T) {
 
 func TestServiceNameOfURL(t *testing.T) {
 	body := []byte(`{localities: [{locality: x/y, endpoints: ["10.0.0.1:80"]}]}`)
-	for _, name := range []string{"a b", "-a", "a/b", "ä", strings.Repeat("x", 254)} {
+	for _, name := range []string{"a b", "-a", "a/", "a//b", "a/../b", "ä", strings.Repeat("x", 254)} {
 		_, _, err := config.DecodeService(name, body, config.Defaults{})
 		if !errors.Is(err, isobar.ErrInvalid) {
 			t.Errorf("%q is accepted (%v)", name, err)
 		}
 	}
-	s, _, err := config.DecodeService("outbound|80||pay.svc:v1", body, config.Defaults{})
-	if err != nil || s.Name != "outbound|80||pay.svc:v1" {
-		t.Errorf("got %q, %v", s.Name, err)
+	for _, name := range []string{"outbound|80||pay.svc:v1", "shop/checkout/http", strings.Repeat("x", 253)} {
+		s, _, err := config.DecodeService(name, body, config.Defaults{})
+		if err != nil || s.Name != name {
+			t.Errorf("%q: got %q, %v", name, s.Name, err)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"strings"
 	"time"
 
 	"github.com/isobar-xds/isobar"
@@ -27,7 +28,7 @@ var (
 // healthChecks reads the list of health checks of a service.
 func (r *serviceReader) healthChecks(v strict.Value) []isobar.HealthCheck {
 	items, ok := v.List()
-	r.checksBad = !ok
+	r.checksBad, r.checksAt = !ok, &v
 	if len(items) > maxHealthChecks {
 		v.Errorf("keep the checks that tell most", "%d health checks, more than %d", len(items), maxHealthChecks)
 		return nil
@@ -144,6 +145,7 @@ func (r *serviceReader) checkHealth(s *isobar.Service) {
 		if r.checkersAt == nil {
 			s.Checkers = isobar.Checkers{Count: isobar.DefaultCheckerCount, Domains: isobar.DefaultCheckerDomains}
 		}
+		r.checkHosts(s)
 		return
 	}
 	if r.checksBad {
@@ -151,5 +153,21 @@ func (r *serviceReader) checkHealth(s *isobar.Service) {
 	}
 	if r.checkersAt != nil {
 		r.checkersAt.Warnf("add health_checks, or remove it", "checkers have nothing to do without health_checks")
+	}
+}
+
+// checkHosts refuses checks that would take a name with a slash for their host:
+// servers answer such a request with 400, so that Envoy finds every endpoint unhealthy.
+func (r *serviceReader) checkHosts(s *isobar.Service) {
+	if !strings.Contains(s.Name, "/") {
+		return
+	}
+	for i := range s.HealthChecks {
+		switch c := &s.HealthChecks[i]; {
+		case c.HTTP != nil && c.HTTP.Host == "":
+			r.checksAt.Errorf("add host to the http check", "the name %q is the default of the Host header, and can't stand there", s.Name)
+		case c.GRPC != nil && c.GRPC.Authority == "":
+			r.checksAt.Errorf("add authority to the grpc check", "the name %q is the default of the authority, and can't stand there", s.Name)
+		}
 	}
 }

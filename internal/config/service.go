@@ -9,11 +9,19 @@ import (
 	"github.com/isobar-xds/isobar/internal/config/strict"
 )
 
-// serviceName is what a service may be called: the name stands in resource
-// names, URLs and metrics.
-var serviceName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:|-]{0,252}$`)
+// maxServiceName is the length of the longest name of a service, in bytes.
+const maxServiceName = 253
 
-const serviceNameHint = "use letters, digits and . _ - : |, beginning with a letter or digit, at most 253"
+// serviceName matches the names of services, but for their length. Names stand in
+// resource names, URLs, metrics and logs. Each part between slashes begins with a
+// letter or a digit: no name is empty between slashes, "." or "..", which proxies and
+// browsers would leave out of a URL, and no name begins as an xdstp name does.
+var serviceName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:|-]*(/[A-Za-z0-9][A-Za-z0-9._:|-]*)*$`)
+
+const serviceNameHint = "use letters, digits and . _ - : | /, with a letter or digit at the beginning and after each /, at most 253"
+
+// validServiceName reports whether a service may have the name.
+func validServiceName(s string) bool { return len(s) <= maxServiceName && serviceName.MatchString(s) }
 
 const reservedHint = "give the service another name: Envoys have a cluster of this name already, and would ignore the service's"
 
@@ -69,6 +77,7 @@ type serviceReader struct {
 	cluster clusterPlaces
 
 	checkersAt *strict.Value // where they are given, if at all
+	checksAt   *strict.Value // health_checks, if given
 	checksBad  bool          // health_checks are no list
 
 	seen map[isobar.Metadata]isobar.Metadata
@@ -95,7 +104,7 @@ func (r *serviceReader) service(v strict.Value) isobar.Service {
 	switch {
 	case r.name == ReservedName:
 		v.Errorf(reservedHint, "%q in the URL is the name of the management server's own cluster", r.name)
-	case r.name != "" && !serviceName.MatchString(r.name):
+	case r.name != "" && !validServiceName(r.name):
 		v.Errorf(serviceNameHint, "%q in the URL is not a service name", r.name)
 	}
 	v.Object(append([]strict.Field{
@@ -168,7 +177,7 @@ func (r *serviceReader) readName(v strict.Value, into *string) {
 		v.Errorf("use the same name, or leave it out of the body", "the body names %q, the URL %q", s, r.name)
 	case s == ReservedName:
 		v.Errorf(reservedHint, "%q is the name of the management server's own cluster", s)
-	case !serviceName.MatchString(s):
+	case !validServiceName(s):
 		v.Errorf(serviceNameHint, "%q is not a service name", s)
 	default:
 		*into, r.nameAt = s, v

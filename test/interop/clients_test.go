@@ -347,10 +347,14 @@ func (s *site) many() {
 	})
 }
 
+// manyNames: some are as Contour and Envoy Gateway name endpoints.
 func manyNames() []string {
 	out := make([]string, 20)
 	for i := range out {
 		out[i] = fmt.Sprintf("many-%02d", i+1)
+		if i%5 == 4 {
+			out[i] = fmt.Sprintf("many/%02d/http", i+1)
+		}
 	}
 	return out
 }

@@ -38,7 +38,12 @@ type webBackend struct {
 
 func startWebBackend(t *testing.T, name string) *webBackend {
 	t.Helper()
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	return startWebBackendAt(t, name, "127.0.0.1:0")
+}
+
+func startWebBackendAt(t *testing.T, name, address string) *webBackend {
+	t.Helper()
+	lis, err := net.Listen("tcp", address)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -51,6 +51,9 @@ var pageCommands = map[string][]pageCommand{
 		{line: "isobar bootstrap envoy --server isobar.example:18000 --cluster shop --locality us-east/b > envoy.yaml", prints: "cds_config"},
 		{line: "isobar bootstrap envoy --server isobar.example:18000 --locality us-east/b --service checkout > envoy.yaml", prints: "checkout"},
 	},
+	"beside-contour.md": {
+		{line: `envoy -c /config/envoy.json --service-node "$POD_NAME" --config-yaml "$(isobar bootstrap envoy --beside --server isobar.example:18000 --cluster shop --locality us-east/b)"`, notRun: "TestBesideContour runs it, with Contour"},
+	},
 	"beside-envoy-control-plane.md": {
 		{line: "isobar bootstrap envoy --beside --server isobar.example:18000 --cluster shop --locality us-east/b", prints: "(?s)static_resources:.*name: isobar"},
 	},

@@ -20,6 +20,7 @@ func TestXDSTPNames(t *testing.T) {
 		{resource.Cluster, cluster + "checkout?env=prod#x", "checkout"},
 		{resource.Cluster, cluster + "outbound%7C80%7C%7Ca.b", "outbound|80||a.b"},
 		{resource.Cluster, "xdstp:///envoy.config.cluster.v3.Cluster/x/y", "x/y"},
+		{resource.Cluster, cluster + "shop%2fcheckout%2Fhttp?a=1", "shop/checkout/http"},
 		{resource.Cluster, endpoints + "checkout", ""},
 		{resource.Endpoints, endpoints + "checkout", "checkout"},
 		{resource.Cluster, cluster, ""},
@@ -35,7 +36,10 @@ func TestXDSTPNames(t *testing.T) {
 	if got := resource.Renamed(cluster+"x?a=1", resource.Endpoints); got != endpoints+"x?a=1" {
 		t.Errorf("got %q", got)
 	}
-	for name, want := range map[string]string{cluster + "x": "x", endpoints + "y?z": "y", "plain": "plain", "xdstp://": ""} {
+	if got := resource.Renamed(cluster+"shop/checkout%2Fhttp", resource.Endpoints); resource.ServiceOf(resource.Endpoints, got) != "shop/checkout/http" {
+		t.Errorf("got %q", got)
+	}
+	for name, want := range map[string]string{cluster + "x/y/z": "x/y/z", cluster + "x": "x", endpoints + "y?z": "y", "plain": "plain", "xdstp://": ""} {
 		if got := resource.ReportedService(name); got != want {
 			t.Errorf("%q reports on %q, want %q", name, got, want)
 		}
