@@ -1,9 +1,11 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -14,7 +16,8 @@ import (
 type bootstrapFlags struct {
 	server, nodeID, cluster, locality string
 
-	tls bootstrapTLS
+	fromEnv bool
+	tls     bootstrapTLS
 }
 
 // bootstrap is what the flags say, checked.
@@ -104,7 +107,16 @@ func (f *bootstrapFlags) register(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.cluster, "cluster", "client", "name of the client service")
 	cmd.Flags().StringVar(&f.locality, "locality", "", "where the client runs: region/zone or region/zone/sub_zone")
 	f.tls.register(cmd)
-	_ = cmd.MarkFlagRequired("locality") // fails only for a flag that is not there
+	cmd.Flags().BoolVar(&f.fromEnv, "from-env", false, "take what flags leave out from environment variables: "+strings.Join(variableNames(), ", "))
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
+		if f.fromEnv {
+			return f.readEnvironment(cmd.Flags(), os.LookupEnv)
+		}
+		if !cmd.Flags().Changed("locality") {
+			return asUsage(cmd, errors.New(`required flag(s) "locality" not set`))
+		}
+		return nil
+	}
 }
 
 func (f *bootstrapFlags) check() (bootstrap, error) {

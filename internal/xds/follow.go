@@ -55,8 +55,8 @@ func (s *stream) follow(w *watch, before *view.View) {
 		names = s.view.Set().Names() // for the wildcard
 	}
 	s.renew(w, before, names)
-	if known && w.xdstp && w.kind != resource.Endpoints {
-		s.renewXDSTP(w, before) // names tells of services only
+	if known && w.otherwise && w.kind != resource.Endpoints {
+		s.renewOtherwise(w, before) // names tells of services only
 	}
 }
 
@@ -76,12 +76,12 @@ func (s *stream) renew(w *watch, before *view.View, names []string) {
 	}
 }
 
-// renewXDSTP is renew for what is subscribed under another name than that of
+// renewOtherwise is renew for what is subscribed under another name than that of
 // the service.
-func (s *stream) renewXDSTP(w *watch, before *view.View) {
+func (s *stream) renewOtherwise(w *watch, before *view.View) {
 	var names []string
 	for n := range w.each {
-		if resource.IsXDSTP(n) {
+		if resource.NamedOtherwise(w.kind, n) {
 			names = append(names, n)
 		}
 	}

@@ -77,6 +77,12 @@ type fleet struct {
 
 func startFleet(t *testing.T) *fleet {
 	t.Helper()
+	return startFleetOf(t, "checkout")
+}
+
+// startFleetOf has a client that dials a target.
+func startFleetOf(t *testing.T, target string) *fleet {
+	t.Helper()
 	f := &fleet{t: t, server: xds.New(xds.Options{}), builder: view.NewBuilder(view.Options{})}
 	g := grpc.NewServer(grpc.ForceServerCodecV2(rpc.ServerCodec()))
 	f.server.Register(g, false)
@@ -88,7 +94,7 @@ func startFleet(t *testing.T) *fleet {
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn, err := grpc.NewClient("xds:///checkout", grpc.WithResolvers(resolver), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("xds:///"+target, grpc.WithResolvers(resolver), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,11 +104,15 @@ func startFleet(t *testing.T) *fleet {
 }
 
 func (f *fleet) publish(orca bool, drop float64, priorities ...[]isobar.LocalityWeight) {
+	f.publishAs("checkout", orca, drop, priorities...)
+}
+
+func (f *fleet) publishAs(service string, orca bool, drop float64, priorities ...[]isobar.LocalityWeight) {
 	f.version++
 	p := &testPlan{version: strconv.Itoa(f.version), specs: map[string]*isobar.Service{}, assignments: map[string]*isobar.Assignment{}}
-	p.specs["checkout"] = &isobar.Service{Name: "checkout", ORCA: isobar.ORCA{On: orca}, ClusterSettings: f.settings}
-	p.assignments["checkout"] = &isobar.Assignment{
-		Service: "checkout", Drop: drop, OverprovisioningFactor: 140, Priorities: priorities,
+	p.specs[service] = &isobar.Service{Name: service, ORCA: isobar.ORCA{On: orca}, ClusterSettings: f.settings}
+	p.assignments[service] = &isobar.Assignment{
+		Service: service, Drop: drop, OverprovisioningFactor: 140, Priorities: priorities,
 	}
 	f.set = f.builder.Build(p, f.set)
 	f.server.Publish(f.set)
@@ -261,4 +271,26 @@ func TestRealClientSeesServicesComeAndGo(t *testing.T) {
 	})
 	f.publish(false, 0, []isobar.LocalityWeight{{EndpointGroup: b.group("us-east/b"), Weight: 1}})
 	f.steers(map[string]float64{b.address: 1})
+}
+
+// A client dials the DNS name of a Kubernetes Service, before the service exists. Load
+// and acknowledgements count for the service.
+func TestRealClientDialsAlias(t *testing.T) {
+	f := startFleetOf(t, "checkout.shop.svc.cluster.local:80")
+	b := startBackend(t)
+	answered := make(chan error, 1)
+	go func() {
+		_, err := f.client.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}, grpc.WaitForReady(true))
+		answered <- err
+	}()
+	f.publishAs("cart.shop:80", false, 0, []isobar.LocalityWeight{{EndpointGroup: b.group("us-east/b"), Weight: 1}})
+	testhelp.Eventually(t, "the client asks", func() bool { return len(f.server.Clients()) == 1 })
+	f.publishAs("checkout.shop:80", false, 0, []isobar.LocalityWeight{{EndpointGroup: b.group("us-east/b"), Weight: 1}})
+	if err := <-answered; err != nil {
+		t.Fatal(err)
+	}
+	f.inSync()
+	if subs := f.server.Subscriptions(); len(subs) != 1 || subs[0].Service != "checkout.shop:80" {
+		t.Errorf("subscriptions %+v", subs)
+	}
 }

@@ -36,6 +36,30 @@ func TestEmptyNameIsUnknown(t *testing.T) {
 	})
 }
 
+// A listener that is asked for by an alias, the DNS name of a Kubernetes Service, comes
+// when its service does, however long after the request, and goes with it.
+func TestAliasFollowsItsService(t *testing.T) {
+	const alias = "a.shop.svc.cluster.local:80"
+	inWorld(t, func(w *world) {
+		w.publish(serve("b", 1))
+		c := w.ads(at("us-east/b"))
+		d := w.delta(at("us-east/b"))
+		c.request(ldsURL, alias).equals("lds v1:").ack(ldsURL).nothing()
+		d.subscribe(ldsURL, alias).equals("lds v1: -" + alias).ack(ldsURL).nothing()
+		w.publish(serve("b", 2))
+		w.publish(serve("c", 3))
+		c.nothing()
+		d.nothing()
+		w.publish(serve("a.shop:80", 4))
+		c.equals("lds v4: " + alias).ack(ldsURL).nothing()
+		d.equals("lds v4: " + alias).ack(ldsURL).nothing()
+		w.publish(serve("b", 5))
+		w.publish(without("a.shop:80"))
+		c.equals("lds v6:").ack(ldsURL).nothing()
+		d.equals("lds v6: -" + alias).ack(ldsURL).nothing()
+	})
+}
+
 // A client that drops a name and takes it again has forgotten the resource,
 // even if both requests answered a response that another has overtaken.
 func TestNameDroppedAndTakenAgainInFlight(t *testing.T) {

@@ -87,7 +87,7 @@ func (s *stream) renewDue(due map[string]view.Lifetime) bool {
 		if w.kind != resource.Endpoints || w.as.Form == rpc.V2017 {
 			continue // in 2017 nothing grew stale
 		}
-		if !w.xdstp {
+		if !w.otherwise {
 			for name, l := range due {
 				s.keepAlive(w, name, l)
 			}

@@ -155,7 +155,7 @@ func (s *stream) demandAll(w *watch) bool {
 	if a == nil || len(a.items) == 0 {
 		return false
 	}
-	w.fresh, w.xdstp = true, w.xdstp || w.list.xdstp
+	w.fresh, w.otherwise = true, w.otherwise || w.list.xdstp
 	w.unlisted = max(w.unlisted, s.zone.subscribeAll(w, s.account))
 	w.waits = a
 	w.size += a.listed

@@ -96,7 +96,7 @@ func (s *stream) track(w *watch, name string) *sub {
 	x.name = name
 	w.add(x)
 	w.fresh = true
-	w.xdstp = w.xdstp || resource.IsXDSTP(name)
+	w.otherwise = w.otherwise || resource.NamedOtherwise(w.kind, name)
 	return x
 }
 

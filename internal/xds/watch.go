@@ -44,7 +44,8 @@ type watch struct {
 	// unlisted is the seq of the newest view that may not list a change of what
 	// is subscribed: it was being made, or there already, when that began.
 	unlisted uint64
-	xdstp    bool // some name is or was an xdstp name: other than the service's
+	// otherwise tells that a name is, or was, another than that of its service.
+	otherwise bool
 	// answersUnknown is for Envoys, of which none would finish its start without an
 	// answer for each assignment: a name of no service is one without endpoints.
 	// It also takes endpoints away from those that come back after the service left.

@@ -36,7 +36,7 @@ func awaitedOverADS() *corev3.ConfigSource {
 
 // StaticOf makes the resource of a service that does not depend on who asks: a
 // cluster, listener or route under the name by which it was asked for, which
-// may be an xdstp name. What it refers to is named alike. A cluster of which not
+// may be an xdstp name or an alias. What it refers to is named alike, but not by the alias. A cluster of which not
 // all is for gRPC clients is another one for them. Errors wrap ErrRefused.
 func StaticOf(kind Kind, s *isobar.Service, name string, grpc bool) (proto.Message, error) {
 	switch kind {
@@ -63,7 +63,7 @@ func listenerOf(s *isobar.Service, name string) (*listenerv3.Listener, error) {
 	manager, err := Packed(&hcmv3.HttpConnectionManager{
 		StatPrefix: s.Name, // Envoy demands one
 		RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{
-			Rds: &hcmv3.Rds{ConfigSource: overADS(), RouteConfigName: Renamed(name, Route)},
+			Rds: &hcmv3.Rds{ConfigSource: overADS(), RouteConfigName: routesOf(name, s.Name)},
 		},
 		HttpFilters: []*hcmv3.HttpFilter{{
 			Name:       "envoy.filters.http.router",

@@ -59,3 +59,31 @@ func TestNamesOfAllServicesAreBounded(t *testing.T) {
 		t.Errorf("%d were not kept of other services, want %d", got, again)
 	}
 }
+
+// A listener has the DNS name of a Kubernetes Service as an alias, unless a service has
+// this name itself. Other resources have no alias.
+func TestAlias(t *testing.T) {
+	const alias, name = "checkout.shop.svc.cluster.local:80", "checkout.shop:80"
+	b := view.NewBuilder(view.Options{})
+	first := b.Build(planOf("1", assignment(name, 1)), nil)
+	v := first.View(east, nil, all)
+	for kind, want := range map[resource.Kind]bool{resource.Listener: true, resource.Cluster: false, resource.Route: false, resource.Endpoints: false} {
+		if got := v.Lookup(kind, alias) != nil; got != want || first.Serves(kind, alias) != want {
+			t.Errorf("%s %s: %t, want %t", kind, alias, got, want)
+		}
+	}
+	routes := func(v *view.View) bool {
+		return strings.Contains(string(v.Lookup(resource.Listener, alias).SotW), name)
+	}
+	if !routes(v) {
+		t.Error("the listener does not lead to the service")
+	}
+	second := b.Build(planOf("2", assignment(name, 1), assignment(alias, 1)), first)
+	if routes(second.View(east, v, all)) {
+		t.Error("the alias takes the name of a service")
+	}
+	third := b.Build(planOf("3", assignment("cart.shop:80", 1)), second)
+	if v := third.View(east, nil, all); third.Serves(resource.Listener, alias) || v.Lookup(resource.Listener, alias) != nil {
+		t.Error("the alias outlives its service")
+	}
+}

@@ -63,7 +63,17 @@ func (s *Set) Has(service string) bool { return s.static[service] != nil }
 // Serves reports whether there is a resource of that kind and name, or will be
 // when the endpoints of its service are known.
 func (s *Set) Serves(kind resource.Kind, name string) bool {
-	return s.Has(resource.ServiceOf(kind, name)) || kind == resource.Listener && resource.IsServerListener(name)
+	return s.staticFor(kind, name) != nil || kind == resource.Listener && resource.IsServerListener(name)
+}
+
+// staticFor returns the service that the name of a resource stands for, nil for none.
+// A service that has the name of an alias goes before the one that the alias means.
+func (s *Set) staticFor(kind resource.Kind, name string) *static {
+	service := resource.ServiceOf(kind, name)
+	if found := s.static[service]; found != nil || kind != resource.Listener {
+		return found
+	}
+	return s.static[resource.AliasOf(service)]
 }
 
 func (s *Set) staticOf(name string) *static {

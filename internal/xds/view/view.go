@@ -92,7 +92,7 @@ func (v *View) LookupFor(client string, as rpc.As, kind resource.Kind, name stri
 	case resource.Endpoints:
 		return v.endpoints(client, as, name)
 	case resource.Cluster, resource.Listener, resource.Route:
-		if s := v.set.static[resource.ServiceOf(kind, name)]; s != nil {
+		if s := v.set.staticFor(kind, name); s != nil {
 			return s.get(v.set.builder, as, kind, name)
 		}
 		if kind == resource.Listener {
