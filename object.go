@@ -4,9 +4,9 @@ package isobar
 const (
 	OwnerFile = "file"
 	OwnerAPI  = "api"
-	OwnerXDS  = "xds" // another control plane, by `source.xds` of the configuration file
-	OwnerDNS  = "dns" // names that DNS resolves, by `source.dns` of the configuration file
-	// OwnerKubernetes is a Kubernetes cluster, by `source.kubernetes` of the configuration file.
+	OwnerXDS  = "xds" // another control plane, by `discovery.xds` of the configuration file
+	OwnerDNS  = "dns" // names that DNS resolves, by `discovery.dns` of the configuration file
+	// OwnerKubernetes is a Kubernetes cluster, by `discovery.kubernetes` of the configuration file.
 	OwnerKubernetes = "kubernetes"
 )
 

@@ -135,20 +135,20 @@ func contents(c *config.Config) string {
 	}
 	text := fmt.Sprintf("%s in %s with %s", count(len(c.Services), "service", "services"),
 		count(len(localities), "locality", "localities"), count(endpoints, "endpoint", "endpoints"))
-	if c.Source != nil {
-		text += fmt.Sprintf(", and %s whose endpoints %s lists", count(len(c.Source.Services), "service", "services"), c.Source.Server)
+	if c.Discovery.XDS != nil {
+		text += fmt.Sprintf(", and %s whose endpoints %s lists", count(len(c.Discovery.XDS.Services), "service", "services"), c.Discovery.XDS.Server)
 	}
-	if c.DNS != nil {
-		text += fmt.Sprintf(", and %s whose endpoints DNS lists", count(len(c.DNS.Services), "service", "services"))
+	if c.Discovery.DNS != nil {
+		text += fmt.Sprintf(", and %s whose endpoints DNS lists", count(len(c.Discovery.DNS.Services), "service", "services"))
 	}
-	if c.Kubernetes != nil {
-		text += ", and " + describeKubernetes(c.Kubernetes)
+	if c.Discovery.Kubernetes != nil {
+		text += ", and " + describeKubernetes(c.Discovery.Kubernetes)
 	}
 	return text
 }
 
 // describeKubernetes says which Services of a cluster are chosen.
-func describeKubernetes(k *config.KubernetesSource) string {
+func describeKubernetes(k *config.KubernetesDiscovery) string {
 	text := "the Services of a Kubernetes cluster"
 	if len(k.Namespaces) > 0 {
 		text += " in " + count(len(k.Namespaces), "namespace", "namespaces")

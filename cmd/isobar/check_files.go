@@ -32,10 +32,10 @@ func missingFiles(c *config.Config) (out []error) {
 		_, err := identity.OpenToken(path, identity.Options{Name: "admin"})
 		note(err, "start")
 	}
-	if c.Source != nil && c.Source.TLS != nil {
-		f := c.Source.TLS
+	if c.Discovery.XDS != nil && c.Discovery.XDS.TLS != nil {
+		f := c.Discovery.XDS.TLS
 		if _, err := (identity.DialFiles{CA: f.CA, Cert: f.Cert, Key: f.Key}).Config(); err != nil {
-			note(fmt.Errorf("certificates of source.xds: %w", err), "connect")
+			note(fmt.Errorf("certificates of discovery.xds: %w", err), "connect")
 		}
 	}
 	return out
@@ -61,10 +61,10 @@ func endingCertificates(c *config.Config, now time.Time) (out []error) {
 			note(l.name, from, until)
 		}
 	}
-	if c.Source != nil && c.Source.TLS != nil {
-		f := identity.DialFiles{CA: c.Source.TLS.CA, Cert: c.Source.TLS.Cert, Key: c.Source.TLS.Key}
+	if c.Discovery.XDS != nil && c.Discovery.XDS.TLS != nil {
+		f := identity.DialFiles{CA: c.Discovery.XDS.TLS.CA, Cert: c.Discovery.XDS.TLS.Cert, Key: c.Discovery.XDS.TLS.Key}
 		if from, until, shown, err := f.Validity(); shown && err == nil {
-			note(admin.SourceCertificate, from, until)
+			note(admin.DiscoveryCertificate, from, until)
 		}
 	}
 	return out
@@ -85,9 +85,9 @@ func lacks(c *config.Config) (out []error) {
 	for i := range c.Services {
 		look(&c.Services[i])
 	}
-	if c.Source != nil { // another control plane tells of health
-		for i := range c.Source.Services {
-			if s := &c.Source.Services[i].Service; len(s.Localities) > 0 && !knowsCapacity(s) {
+	if c.Discovery.XDS != nil { // another control plane tells of health
+		for i := range c.Discovery.XDS.Services {
+			if s := &c.Discovery.XDS.Services[i].Service; len(s.Localities) > 0 && !knowsCapacity(s) {
 				capacity = append(capacity, s.Name)
 			}
 		}

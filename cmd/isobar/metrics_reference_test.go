@@ -42,7 +42,7 @@ func TestMetricReference(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const source = `source: {xds: {server: "127.0.0.1:1", services: [{name: listed}]}}`
+	const source = `discovery: {xds: {server: "127.0.0.1:1", services: [{name: listed}]}}`
 	all := metricsOfAServer(t, source)
 	maps.Copy(all, metricsOfAServer(t, `replicas: {group: g, name: a, listen: "127.0.0.1:0", peers: ["a:1"], election: {file: "`+t.TempDir()+`"}}`))
 	maps.Copy(all, metricsOfAChecker(t))
@@ -181,7 +181,7 @@ stop_spread: 0s
 	}
 	// That of the file comes when the server begins to follow it.
 	testhelp.Eventually(t, "all metrics are there", func() bool {
-		_, ok := describe(t, registry)["isobar_source_file_good"]
+		_, ok := describe(t, registry)["isobar_discovery_file_good"]
 		return ok
 	})
 	out := describe(t, registry)

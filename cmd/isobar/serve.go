@@ -95,14 +95,14 @@ func onEach(signals <-chan os.Signal, f func()) (stop func()) {
 // plane, DNS or a Kubernetes cluster lists.
 func services(c *config.Config) int {
 	n := len(c.Services)
-	if c.Source != nil {
-		n += len(c.Source.Services)
+	if c.Discovery.XDS != nil {
+		n += len(c.Discovery.XDS.Services)
 	}
-	if c.DNS != nil {
-		n += len(c.DNS.Services)
+	if c.Discovery.DNS != nil {
+		n += len(c.Discovery.DNS.Services)
 	}
-	if c.Kubernetes != nil {
-		n += len(c.Kubernetes.Services)
+	if c.Discovery.Kubernetes != nil {
+		n += len(c.Discovery.Kubernetes.Services)
 	}
 	return n
 }

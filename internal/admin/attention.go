@@ -92,10 +92,10 @@ const (
 	CheckerRefused       Code = "checker_refused"
 	RemovalHeld          Code = "removal_held"
 	FileRefused          Code = "file_refused"
-	SourceLost           Code = "source_lost"
-	SourceWaiting        Code = "source_waiting"
-	SourceHeld           Code = "source_held"
-	SourceRefused        Code = "source_refused"
+	DiscoveryLost        Code = "discovery_lost"
+	DiscoveryWaiting     Code = "discovery_waiting"
+	DiscoveryHeld        Code = "discovery_held"
+	DiscoveryRefused     Code = "discovery_refused"
 	EndpointsLeftOut     Code = "endpoints_left_out"
 	BudgetNearlyUsed     Code = "budget_nearly_used"
 	CertificateExpired   Code = "certificate_expired"
@@ -125,7 +125,7 @@ var codes = []CodeInfo{
 	{AllEndpointsDown, Critical, "every endpoint of a service is down, so clients try all of them"},
 	{MassFailureHeld, Critical, "checkers vote down many endpoints at once; Isobar holds these verdicts"},
 	{Dropping, Critical, "clients are told to drop requests"},
-	{SourceWaiting, Critical, "the other control plane, DNS or Kubernetes has not listed a service yet: its clients get no endpoints, or none in a locality"},
+	{DiscoveryWaiting, Critical, "the other control plane, DNS or Kubernetes has not listed a service yet: its clients get no endpoints, or none in a locality"},
 	{CertificateExpired, Critical, "a certificate has expired, or is not valid yet"},
 	{GroupLeaderless, Critical, "no replica of the group leads: weights are frozen, and writes are refused"},
 	{NoPlan, Warning, "no plan has been published yet"},
@@ -162,9 +162,9 @@ var codes = []CodeInfo{
 	{CheckerRefused, Warning, "a checker is refused repeatedly"},
 	{RemovalHeld, Warning, "the configuration removes endpoints or services in use, and is held"},
 	{FileRefused, Warning, "a file on disk can't be used; its previous content is in force"},
-	{SourceLost, Warning, "the other control plane, DNS or Kubernetes can't be reached"},
-	{SourceHeld, Warning, "the other control plane, DNS or Kubernetes lists no endpoints of a service any more, or none in a locality, or most are lost at once"},
-	{SourceRefused, Warning, "Isobar refuses the endpoints that the other control plane, DNS or Kubernetes lists"},
+	{DiscoveryLost, Warning, "the other control plane, DNS or Kubernetes can't be reached"},
+	{DiscoveryHeld, Warning, "another control plane, DNS or Kubernetes lists no endpoints of a service or of a locality any more, or most are lost at once"},
+	{DiscoveryRefused, Warning, "Isobar refuses the endpoints that the other control plane, DNS or Kubernetes lists"},
 	{EndpointsLeftOut, Warning, "Isobar can't use some endpoints that the Kubernetes cluster lists, for example because their zone is not known"},
 	{BudgetNearlyUsed, Warning, "a limit of the server is used to 80% or more"},
 	{CertificateEnds, Warning, "a certificate ends soon"},

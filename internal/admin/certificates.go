@@ -4,19 +4,19 @@ import "time"
 
 // Certificate is one that the server shows.
 type Certificate struct {
-	Name      string    `json:"name"` // of the listener, or SourceCertificate
+	Name      string    `json:"name"` // of the listener, or DiscoveryCertificate
 	NotBefore time.Time `json:"not_before"`
 	NotAfter  time.Time `json:"not_after"` // of the chain's certificate that ends first
 }
 
-// SourceCertificate is the name of the certificate that is shown to the control
+// DiscoveryCertificate is the name of the certificate that is shown to the control
 // plane that lists endpoints.
-const SourceCertificate = "source.xds"
+const DiscoveryCertificate = "discovery.xds"
 
 // where tells in words who sees it, and what fails without it.
 func (c *Certificate) where() (seen, fails string) {
-	if c.Name == SourceCertificate {
-		return SourceCertificate, "the next connection to the other control plane fails"
+	if c.Name == DiscoveryCertificate {
+		return DiscoveryCertificate, "the next connection to the other control plane fails"
 	}
 	return "the listener " + c.Name, "new connections fail"
 }

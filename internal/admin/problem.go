@@ -96,11 +96,11 @@ func ownerPlace(owner string) string {
 	case isobar.OwnerFile:
 		return "configuration file"
 	case isobar.OwnerXDS:
-		return "configuration file, under source.xds, or in the control plane that lists its endpoints"
+		return "configuration file, under discovery.xds, or in the control plane that lists its endpoints"
 	case isobar.OwnerDNS:
-		return "configuration file, under source.dns, or in the DNS zone that lists its endpoints"
+		return "configuration file, under discovery.dns, or in the DNS zone that lists its endpoints"
 	case isobar.OwnerKubernetes:
-		return "configuration file, under source.kubernetes, or in the Kubernetes cluster that lists its endpoints"
+		return "configuration file, under discovery.kubernetes, or in the Kubernetes cluster that lists its endpoints"
 	default:
 		return "admin API"
 	}

@@ -95,9 +95,9 @@ func (s *Server) sourceRoutes(large func(pattern string, h http.HandlerFunc)) {
 	if s.opts.Source == nil {
 		return
 	}
-	large("/v1/source", s.getSource)
-	large("/v1/source/dns", s.getDNS)
-	large("/v1/source/kubernetes", s.getKubernetes)
+	large("/v1/discovery/xds", s.getSource)
+	large("/v1/discovery/dns", s.getDNS)
+	large("/v1/discovery/kubernetes", s.getKubernetes)
 }
 
 // replicaRoutes lists what tells of a group of replicas.
@@ -154,7 +154,7 @@ func notRouted(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
 			Place: r.URL.Path,
 			Fix: "use /v1/services, /v1/health, /v1/verdicts, /v1/plan, /v1/whatif, /v1/record, /v1/explain, /v1/capacity, /v1/clients, /v1/samples, /v1/history, " +
 				"/v1/drain, /v1/undrain, /v1/access, /v1/reload, /v1/status, /v1/overview, /v1/flows, " +
-				"/v1/stream, /v1/source, /v1/source/dns, /v1/source/kubernetes, /v1/replicas, /metrics, /livez, /readyz or /debug/pprof/",
+				"/v1/stream, /v1/discovery/xds, /v1/discovery/dns, /v1/discovery/kubernetes, /v1/replicas, /metrics, /livez, /readyz or /debug/pprof/",
 		})
 		return
 	}

@@ -8,7 +8,7 @@ func (s *Server) getSource(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		fail(w, http.StatusNotFound, Problem{
 			Error: "no other control plane is configured", Place: r.URL.Path,
-			Fix: "list its services under source.xds of the configuration file",
+			Fix: "list its services under discovery.xds of the configuration file",
 		})
 		return
 	}
@@ -25,7 +25,7 @@ func (s *Server) getDNS(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		fail(w, http.StatusNotFound, Problem{
 			Error: "no names are configured", Place: r.URL.Path,
-			Fix: "list services with the names of their endpoints under source.dns of the configuration file",
+			Fix: "list services with the names of their endpoints under discovery.dns of the configuration file",
 		})
 		return
 	}
@@ -42,7 +42,7 @@ func (s *Server) getKubernetes(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		fail(w, http.StatusNotFound, Problem{
 			Error: "no Kubernetes cluster is configured", Place: r.URL.Path,
-			Fix: "write source.kubernetes into the configuration file",
+			Fix: "write discovery.kubernetes into the configuration file",
 		})
 		return
 	}

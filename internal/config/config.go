@@ -59,16 +59,9 @@ type Config struct {
 
 	Defaults Defaults // for services; those of the API get them when they are written
 	Services []isobar.Service
-	// Source is another control plane that lists endpoints; nil = none does.
-	Source *XDSSource `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only
-	// DNS says which names have the endpoints of some services; nil = none do.
-	DNS *DNSSource `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only
-	// Kubernetes is a cluster whose Services are balanced; nil = none is.
-	Kubernetes *KubernetesSource `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only
-	// NoSource says that the file has `source` without another control plane: what
-	// that one listed may go.
-	NoSource bool `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only
-	Network  *isobar.Network
+	// Discovery names the providers that list endpoints of other services.
+	Discovery Discovery `json:",omitzero"` //nolint:tagliatelle // called as its neighbours, in golden files only
+	Network   *isobar.Network
 }
 
 // XDS is the listener for xDS clients.

@@ -212,13 +212,13 @@ func TestNoServiceIsCalledIsobar(t *testing.T) {
 	const service = `{"localities": [{"locality": "a", "endpoints": ["10.0.0.1:80"]}]}`
 	_, _, viaURL := config.DecodeService("isobar", []byte(service), config.Defaults{})
 	_, _, viaBody := config.DecodeServices([]byte(`[{"name": "isobar", `+service[1:]+`]`), config.Defaults{})
-	_, _, listed := config.Decode("isobar.yaml", []byte("source: {xds: {server: \"127.0.0.1:1\", services: [{name: isobar}]}}"))
+	_, _, listed := config.Decode("isobar.yaml", []byte("discovery: {xds: {server: \"127.0.0.1:1\", services: [{name: isobar}]}}"))
 	for name, err := range map[string]error{"the URL": viaURL, "a list": viaBody, "another control plane": listed} {
 		if err == nil || !strings.Contains(err.Error(), "the management server's own cluster") {
 			t.Errorf("named by %s: %v", name, err)
 		}
 	}
-	if _, _, err := config.Decode("isobar.yaml", []byte("source: {xds: {server: \"127.0.0.1:1\", services: [{name: shop, eds_name: isobar}]}}")); err != nil {
+	if _, _, err := config.Decode("isobar.yaml", []byte("discovery: {xds: {server: \"127.0.0.1:1\", services: [{name: shop, eds_name: isobar}]}}")); err != nil {
 		t.Errorf("what another control plane calls it is its own affair: %v", err)
 	}
 }

@@ -31,3 +31,12 @@ func deeper() []strict.Field {
 	}
 	return out
 }
+
+// renamed are fields that had other names before: the error names the new one.
+func renamed(names map[string]string) []strict.Field {
+	out := make([]strict.Field, 0, len(names))
+	for old, now := range names {
+		out = append(out, strict.Field{Name: old, Elsewhere: "its name is `" + now + "` now"})
+	}
+	return out
+}

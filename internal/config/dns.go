@@ -29,11 +29,11 @@ const (
 	familyAuto          = "auto"
 	familyIPv4          = "ipv4"
 	familyIPv6          = "ipv6"
-	dnsServiceElsewhere = "it belongs to services whose endpoints DNS lists: put them under `source: {dns: {services: ...}}`"
+	dnsServiceElsewhere = "it belongs to services whose endpoints DNS lists: put them under `discovery: {dns: {services: ...}}`"
 )
 
-// DNSSource says which names have the endpoints of some services.
-type DNSSource struct {
+// DNSDiscovery says which names have the endpoints of some services.
+type DNSDiscovery struct {
 	Servers   []string      `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only; IP:port; empty = the system's
 	MinTTL    time.Duration // an answer counts at least for so long
 	Timeout   time.Duration // of one question to one server
@@ -56,7 +56,7 @@ type DNSLookup struct {
 }
 
 // services lists those whose endpoints DNS lists, without endpoints.
-func (s *DNSSource) services() []isobar.Service {
+func (s *DNSDiscovery) services() []isobar.Service {
 	if s == nil {
 		return nil
 	}
@@ -67,8 +67,8 @@ func (s *DNSSource) services() []isobar.Service {
 	return out
 }
 
-func readDNSSource(v strict.Value, d Defaults, names *[]placedName) *DNSSource {
-	s := &DNSSource{MinTTL: DefaultMinTTL, Timeout: DefaultDNSTimeout, EmptyHold: DefaultEmptyHold}
+func readDNSDiscovery(v strict.Value, d Defaults, names *[]placedName) *DNSDiscovery {
+	s := &DNSDiscovery{MinTTL: DefaultMinTTL, Timeout: DefaultDNSTimeout, EmptyHold: DefaultEmptyHold}
 	v.Object([]strict.Field{
 		{Name: "servers", Read: func(v strict.Value) { s.Servers = readDNSServers(v) }},
 		durationField("min_ttl", minDNSTTL, maxDNSTTL, &s.MinTTL, nil),

@@ -48,18 +48,15 @@ func readFile(root strict.Value, c *Config) {
 		{Name: "defaults", Read: func(v strict.Value) { readDefaults(v, &c.Defaults) }},
 		{Name: "network", Read: func(v strict.Value) { c.Network = readNetwork(v, &named) }},
 		{Name: "services", Read: func(v strict.Value) { c.Services = readServices(v, c.Defaults) }},
-		{Name: "source", Read: func(v strict.Value) {
-			readSource(v, c, &listed)
-			c.NoSource = c.Source == nil
-		}},
-	}, deeper()...))
+		{Name: "discovery", Read: func(v strict.Value) { c.Discovery = readDiscovery(v, c.Defaults, &listed) }},
+	}, append(deeper(), renamed(map[string]string{"source": "discovery"})...)...))
 	all.check(c)
 	if replicas != nil {
 		checkReplicas(*replicas, c)
 	}
 	checkListed(listed, c.Services)
-	if c.Source == nil && c.Kubernetes == nil { // else nobody knows where services run
-		checkRegions(named, append(slices.Clone(c.Services), c.DNS.services()...))
+	if c.Discovery.XDS == nil && c.Discovery.Kubernetes == nil { // else nobody knows where services run
+		checkRegions(named, append(slices.Clone(c.Services), c.Discovery.DNS.services()...))
 	}
 	if c.Network == nil {
 		c.Network, _ = isobar.NewNetwork(nil) // no rules, no error

@@ -19,8 +19,8 @@ const (
 	kubernetesNameHint = "write SERVICE.NAMESPACE:PORT, with the port of the Service, for example checkout.shop:8080"
 )
 
-// KubernetesSource is a Kubernetes cluster, whose Services Isobar balances.
-type KubernetesSource struct {
+// KubernetesDiscovery is a Kubernetes cluster, whose Services Isobar balances.
+type KubernetesDiscovery struct {
 	Kubeconfig string   `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only; file; empty = the service account of the Pod
 	Context    string   `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only; of the file; empty = the current one
 	Namespaces []string `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only; sorted; empty = all
@@ -37,10 +37,10 @@ type KubernetesSource struct {
 	Services []isobar.Service // settings by name; their localities have no endpoints
 }
 
-func readKubernetesSource(v strict.Value, d Defaults, names *[]placedName) *KubernetesSource {
+func readKubernetesDiscovery(v strict.Value, d Defaults, names *[]placedName) *KubernetesDiscovery {
 	template := d.service("")
 	template.Localities = nil
-	s := &KubernetesSource{Template: template, Ceiling: d.Ceiling}
+	s := &KubernetesDiscovery{Template: template, Ceiling: d.Ceiling}
 	var contextAt *strict.Value
 	var services []placedName
 	v.Object([]strict.Field{

@@ -207,7 +207,7 @@ func replicaName(s string) bool {
 // checkReplicas refuses what a group does not replicate yet: a change that one
 // replica has and the others lack would be lost with it.
 func checkReplicas(v strict.Value, c *Config) {
-	if c.Source != nil || c.DNS != nil || c.Kubernetes != nil {
-		v.Errorf("remove source, or replicas", "a group of replicas does not take endpoints from elsewhere yet")
+	if !c.Discovery.None() {
+		v.Errorf("remove discovery, or replicas", "a group of replicas does not take endpoints from elsewhere yet")
 	}
 }

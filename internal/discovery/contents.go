@@ -77,7 +77,7 @@ func (c contents) conflicts() []string {
 	var out []string
 	for name, o := range c.listed {
 		if c.claimed(name) {
-			out = append(out, fmt.Sprintf("service %s of source.%s belongs to the API or the file, which come first: remove it here or there", name, o.Owner))
+			out = append(out, fmt.Sprintf("service %s of discovery.%s belongs to the API or the file, which come first: remove it here or there", name, o.Owner))
 		}
 	}
 	for name := range c.file {
@@ -318,9 +318,9 @@ func endpointsOf(o isobar.Object) map[string]bool {
 
 func owned(name, owner string) error {
 	return fmt.Errorf("service %s is %w owner: it belongs to the %s", name, isobar.ErrOwned, cmp.Or(map[string]string{
-		isobar.OwnerFile: "configuration file", isobar.OwnerAPI: "API", isobar.OwnerXDS: "other control plane (source.xds of the configuration file)",
-		isobar.OwnerDNS:        "names of source.dns of the configuration file",
-		isobar.OwnerKubernetes: "Kubernetes cluster (source.kubernetes of the configuration file)",
+		isobar.OwnerFile: "configuration file", isobar.OwnerAPI: "API", isobar.OwnerXDS: "other control plane (discovery.xds of the configuration file)",
+		isobar.OwnerDNS:        "names of discovery.dns of the configuration file",
+		isobar.OwnerKubernetes: "Kubernetes cluster (discovery.kubernetes of the configuration file)",
 	}[owner], owner))
 }
 

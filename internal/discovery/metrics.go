@@ -14,10 +14,10 @@ type metrics struct {
 func newMetrics(r prometheus.Registerer) metrics {
 	m := metrics{
 		services: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "isobar_source_services", Help: "Services in force, by owner.",
+			Name: "isobar_discovery_services", Help: "Services in force, by owner.",
 		}, []string{"owner"}),
 		conflicts: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "isobar_source_conflicts",
+			Name: "isobar_discovery_conflicts",
 			Help: "Services of the file, of another control plane, of DNS or of Kubernetes that are not in force because another owner has the name.",
 		}),
 	}

@@ -120,16 +120,16 @@ func TestTheEarlierOwnerKeepsAName(t *testing.T) {
 	if got := names(r); got != "x=api y=file" {
 		t.Errorf("have %s", got)
 	}
-	const want = `# HELP isobar_source_conflicts Services of the file, of another control plane, of DNS or of Kubernetes that are not in force because another owner has the name.
-# TYPE isobar_source_conflicts gauge
-isobar_source_conflicts 1
-# HELP isobar_source_services Services in force, by owner.
-# TYPE isobar_source_services gauge
-isobar_source_services{owner="api"} 1
-isobar_source_services{owner="dns"} 0
-isobar_source_services{owner="file"} 1
-isobar_source_services{owner="kubernetes"} 0
-isobar_source_services{owner="xds"} 0
+	const want = `# HELP isobar_discovery_conflicts Services of the file, of another control plane, of DNS or of Kubernetes that are not in force because another owner has the name.
+# TYPE isobar_discovery_conflicts gauge
+isobar_discovery_conflicts 1
+# HELP isobar_discovery_services Services in force, by owner.
+# TYPE isobar_discovery_services gauge
+isobar_discovery_services{owner="api"} 1
+isobar_discovery_services{owner="dns"} 0
+isobar_discovery_services{owner="file"} 1
+isobar_discovery_services{owner="kubernetes"} 0
+isobar_discovery_services{owner="xds"} 0
 `
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want)); err != nil {
 		t.Error(err)

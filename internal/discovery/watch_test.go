@@ -117,21 +117,21 @@ func TestWatchMetrics(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	got := watching(t, path, discovery.WatchOptions{Registerer: registry})
 	next(t, got, "one")
-	if n, err := testutil.GatherAndCount(registry, "isobar_source_file_reloads_total"); err != nil || n != 2 {
+	if n, err := testutil.GatherAndCount(registry, "isobar_discovery_file_reloads_total"); err != nil || n != 2 {
 		t.Errorf("%d series (%v), want both results from the start", n, err)
 	}
 	write(t, path, "bad")
 	next(t, got, "bad")
 	write(t, path, "two")
 	next(t, got, "two")
-	const want = `# HELP isobar_source_file_reloads_total New contents of the configuration file, by result: ok or refused.
-# TYPE isobar_source_file_reloads_total counter
-isobar_source_file_reloads_total{result="ok"} 2
-isobar_source_file_reloads_total{result="refused"} 1
+	const want = `# HELP isobar_discovery_file_reloads_total New contents of the configuration file, by result: ok or refused.
+# TYPE isobar_discovery_file_reloads_total counter
+isobar_discovery_file_reloads_total{result="ok"} 2
+isobar_discovery_file_reloads_total{result="refused"} 1
 `
 	var err error
 	for limit := time.Now().Add(deadline); time.Now().Before(limit); {
-		err = testutil.GatherAndCompare(registry, strings.NewReader(want), "isobar_source_file_reloads_total")
+		err = testutil.GatherAndCompare(registry, strings.NewReader(want), "isobar_discovery_file_reloads_total")
 		if err == nil {
 			return
 		}

@@ -35,7 +35,7 @@ func TestServicesOfASilentControlPlane(t *testing.T) {
 		settings := cfg.Services[0]
 		settings.Localities = nil
 		cfg.Services = nil
-		cfg.Source = &config.XDSSource{Server: "other:1", Services: []config.ListedService{{EDSName: "it-all", Service: settings}}}
+		cfg.Discovery.XDS = &config.XDSDiscovery{Server: "other:1", Services: []config.ListedService{{EDSName: "it-all", Service: settings}}}
 		beside(t, cfg, silentLister{}, func(w *world, _ *grpc.Server) {
 			keepsSets(t, w)
 			keepsResources(t, w)
@@ -44,7 +44,7 @@ func TestServicesOfASilentControlPlane(t *testing.T) {
 			if told := strings.Join(admin.AttentionTexts(status.Attention), "\n"); status.OK || !strings.Contains(told, "checkout: its clients get no endpoints yet: the other control plane has not listed it-all") {
 				t.Errorf("status %q", told)
 			}
-			attends(t, status, admin.SourceWaiting)
+			attends(t, status, admin.DiscoveryWaiting)
 		})
 	})
 }

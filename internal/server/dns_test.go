@@ -20,7 +20,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/testhelp/bubble"
 )
 
-// TestEndpointsFromDNS: services of source.dns are served with what their names
+// TestEndpointsFromDNS: services of discovery.dns are served with what their names
 // resolve to, operators see how things stand, and a reload takes them away.
 func TestEndpointsFromDNS(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -53,7 +53,7 @@ func TestEndpointsFromDNS(t *testing.T) {
 		cfg := configuration(t)
 		where := cfg.Services[0].Localities[0].Locality
 		elsewhere := cfg.Services[0].Localities[1].Locality
-		cfg.DNS = &config.DNSSource{
+		cfg.Discovery.DNS = &config.DNSDiscovery{
 			Servers: []string{"10.0.0.2:53"}, MinTTL: config.DefaultMinTTL, Timeout: config.DefaultDNSTimeout, EmptyHold: config.DefaultEmptyHold,
 			Services: []config.ResolvedService{{
 				Service: isobar.Service{Name: "named", Localities: []isobar.ServiceLocality{{Locality: where, MaxRate: 10}, {Locality: elsewhere}}},
@@ -76,7 +76,7 @@ func TestEndpointsFromDNS(t *testing.T) {
 					Lookups []struct{ Name, State, Failure string }
 				}
 			}
-			w.read("127.0.0.1", "/v1/source/dns", &state)
+			w.read("127.0.0.1", "/v1/discovery/dns", &state)
 			if l := state.Services[0].Lookups; l[0].State != "current" || l[1].State != "waiting" || !strings.Contains(l[1].Failure, "SRV gone.example. of 10.0.0.2:53: the server answers REFUSED") {
 				t.Errorf("%+v", state)
 			}
@@ -84,11 +84,11 @@ func TestEndpointsFromDNS(t *testing.T) {
 			w.read("127.0.0.1", "/v1/status", &status)
 			want := "named: no endpoints in " + elsewhere.String() + " yet: gone.example is not resolved: "
 			if !slices.ContainsFunc(status.Attention, func(a admin.Attention) bool {
-				return a.Code == admin.SourceWaiting && a.Service == "named" && a.Locality == elsewhere && strings.HasPrefix(a.Text, want)
+				return a.Code == admin.DiscoveryWaiting && a.Service == "named" && a.Locality == elsewhere && strings.HasPrefix(a.Text, want)
 			}) {
 				t.Errorf("status %+v, want %q", status.Attention, want)
 			}
-			if code := w.get("/v1/source"); code != http.StatusNotFound {
+			if code := w.get("/v1/discovery/xds"); code != http.StatusNotFound {
 				t.Errorf("there is no other control plane, and its state is answered with %d", code)
 			}
 		})

@@ -83,7 +83,7 @@ func (s *Server) fileTroubles() []admin.Attention {
 	}
 	if _, _, shown, err := s.sourceFiles().Validity(); shown && err != nil {
 		out = append(out, admin.NewAttention(admin.FileRefused,
-			"the certificate of source.xds can't be used: %v; the next connection to the other control plane fails", err))
+			"the certificate of discovery.xds can't be used: %v; the next connection to the other control plane fails", err))
 	}
 	return out
 }
@@ -91,7 +91,7 @@ func (s *Server) fileTroubles() []admin.Attention {
 // sourceFiles are what is shown to the control plane that lists endpoints; zero
 // where there is none. They are read for each connection.
 func (s *Server) sourceFiles() identity.DialFiles {
-	source := s.current.Load().Source
+	source := s.current.Load().Discovery.XDS
 	if source == nil || source.TLS == nil {
 		return identity.DialFiles{}
 	}
@@ -112,7 +112,7 @@ func (s *Server) certificates() []admin.Certificate {
 		}
 	}
 	if from, until, shown, err := s.sourceFiles().Validity(); shown && err == nil {
-		out = append(out, admin.Certificate{Name: admin.SourceCertificate, NotBefore: from, NotAfter: until})
+		out = append(out, admin.Certificate{Name: admin.DiscoveryCertificate, NotBefore: from, NotAfter: until})
 	}
 	return out
 }

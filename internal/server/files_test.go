@@ -89,21 +89,21 @@ func TestStatusTellsOfTheCertificateForTheOtherControlPlane(t *testing.T) {
 	soon := time.Now().Add(time.Hour).Truncate(time.Second)
 	files := ca.Write(dir, identitytest.Leaf{NotAfter: soon})
 	l := onLoopback(t, func(c *config.Config) {
-		c.Source = &config.XDSSource{
+		c.Discovery.XDS = &config.XDSDiscovery{
 			Server: "127.0.0.1:1", TLS: &config.ClientTLS{CA: files.ClientCA, Cert: files.Cert, Key: files.Key},
 			Services: []config.ListedService{{EDSName: "listed", Service: isobar.Service{Name: "listed"}}},
 		}
 	})
 	told := attention(t, l.server.AdminAddress())
-	if want := "the certificate of source.xds ends at " + soon.UTC().Format(time.RFC3339); !strings.Contains(told(), want) {
+	if want := "the certificate of discovery.xds ends at " + soon.UTC().Format(time.RFC3339); !strings.Contains(told(), want) {
 		t.Errorf("no %q in %q", want, told())
 	}
 	identitytest.Replace(t, files.Key, []byte("no key"))
-	if want := "the certificate of source.xds can't be used: " + files.Cert; !strings.Contains(told(), want) {
+	if want := "the certificate of discovery.xds can't be used: " + files.Cert; !strings.Contains(told(), want) {
 		t.Errorf("no %q in %q", want, told())
 	}
 	ca.Write(dir, identitytest.Leaf{NotAfter: soon.Add(20 * time.Hour)})
-	if got := told(); strings.Contains(got, "certificate of source.xds") {
+	if got := told(); strings.Contains(got, "certificate of discovery.xds") {
 		t.Errorf("a new certificate needs attention: %q", got)
 	}
 }

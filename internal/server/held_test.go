@@ -165,7 +165,7 @@ func TestRemovedServicesAreHeldUnderLoad(t *testing.T) {
 	if a := attends(t, w.status(), admin.RemovalHeld); a.Service != "a" || a.Next != "isobar reload --confirm "+held.Digest {
 		t.Errorf("%+v", a)
 	}
-	if n := testhelp.Metric(t, w.Metrics(), "isobar_source_held_services"); n != 1 {
+	if n := testhelp.Metric(t, w.Metrics(), "isobar_discovery_held_services"); n != 1 {
 		t.Errorf("the metric says %g services", n)
 	}
 	if !strings.Contains(w.log.String(), "a service is held") {
@@ -221,7 +221,7 @@ func TestLargeRemovalsAreHeld(t *testing.T) {
 	w.write("a", "b", "c")
 	testhelp.Eventually(t, "a held change", func() bool { h := w.status().Held; return h != nil && h.Removes == "2 of 5 services" })
 	w.in("a", "b", "c", "d", "e")
-	if n := testhelp.Metric(t, w.Metrics(), "isobar_source_held_change"); n != 1 {
+	if n := testhelp.Metric(t, w.Metrics(), "isobar_discovery_held_change"); n != 1 {
 		t.Errorf("the metric says %g", n)
 	}
 	w.write("a", "b", "c", "d", "e") // taken back

@@ -12,7 +12,7 @@ import (
 )
 
 // kubernetesConfig translates; nil stays nil.
-func kubernetesConfig(c *config.KubernetesSource) *kubernetes.Config {
+func kubernetesConfig(c *config.KubernetesDiscovery) *kubernetes.Config {
 	if c == nil {
 		return nil
 	}
@@ -30,7 +30,7 @@ func kubernetesConfig(c *config.KubernetesSource) *kubernetes.Config {
 // kubernetesNames lists the services that the Kubernetes cluster of a configuration
 // has, as far as it is known.
 func (s *Server) kubernetesNames(c *config.Config) []string {
-	listed, unknown := s.cluster.Preview(kubernetesConfig(c.Kubernetes))
+	listed, unknown := s.cluster.Preview(kubernetesConfig(c.Discovery.Kubernetes))
 	out := make([]string, 0, len(listed)+len(unknown))
 	for i := range listed {
 		out = append(out, listed[i].Name)
@@ -58,9 +58,9 @@ func (s *Server) kubernetesTroubles() []admin.Attention {
 	var out []admin.Attention
 	switch away := !st.Doubtful.IsZero() && time.Since(st.Doubtful) > kubernetesGrace; {
 	case st.Failure != "" && len(st.Services) == 0:
-		out = append(out, admin.NewAttention(admin.SourceWaiting, "no services from the Kubernetes cluster yet: %s", st.Failure))
+		out = append(out, admin.NewAttention(admin.DiscoveryWaiting, "no services from the Kubernetes cluster yet: %s", st.Failure))
 	case away || st.Failure != "" && !st.Listed:
-		out = append(out, admin.NewAttention(admin.SourceLost, "the Kubernetes cluster %s can't be watched since %s; the endpoints that it listed last stay: %s",
+		out = append(out, admin.NewAttention(admin.DiscoveryLost, "the Kubernetes cluster %s can't be watched since %s; the endpoints that it listed last stay: %s",
 			st.Server, st.Doubtful.UTC().Format(time.RFC3339), st.Failure))
 	}
 	for i := range st.Services {
@@ -80,19 +80,20 @@ func (s *Server) kubernetesTroubles() []admin.Attention {
 func kubernetesTrouble(svc *kubernetes.ServiceStatus) (admin.Code, string) {
 	switch svc.State {
 	case kubernetes.Waiting:
-		return admin.SourceWaiting, "its clients get no endpoints yet: the Kubernetes cluster is not listed"
+		return admin.DiscoveryWaiting, "its clients get no endpoints yet: the Kubernetes cluster is not listed"
 	case kubernetes.Missing:
-		return admin.SourceWaiting, "its clients get no endpoints: the Kubernetes cluster has no such Service with this port, " +
-			"or its labels do not fit the selector; correct its name under source.kubernetes.services, which is SERVICE.NAMESPACE:PORT"
+		return admin.DiscoveryWaiting, "its clients get no endpoints: the Kubernetes cluster has no such Service with this port, " +
+			"or its labels do not fit the selector; correct its name under discovery.kubernetes.services, which is SERVICE.NAMESPACE:PORT"
 	case kubernetes.Refused:
-		return admin.SourceRefused, "Isobar refuses the endpoints of the Kubernetes cluster: " + svc.Refused
+		return admin.DiscoveryRefused, "Isobar refuses the endpoints of the Kubernetes cluster: " + svc.Refused
 	case kubernetes.Empty:
 		if svc.Settings || svc.NotReady > 0 {
-			return admin.SourceHeld, fmt.Sprintf("the Kubernetes cluster lists no endpoint that is ready, and %d that are not", svc.NotReady)
+			return admin.DiscoveryHeld, fmt.Sprintf("the Kubernetes cluster lists no endpoint that is ready, and %d that are not", svc.NotReady)
 		}
 	case kubernetes.Current, kubernetes.Kept:
 		if svc.Held > 0 {
-			return admin.SourceHeld, fmt.Sprintf("%d endpoints stopped being ready at once, which is most of them; clients try them if nothing better is left", svc.Held)
+			return admin.DiscoveryHeld, fmt.Sprintf(
+				"%d endpoints stopped being ready at once, which is most of them; clients try them if nothing better is left", svc.Held)
 		}
 	}
 	return "", ""

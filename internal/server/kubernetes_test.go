@@ -38,7 +38,7 @@ func newKubernetesWorld(t *testing.T) (w *heldWorld, api *apitest.Server, source
 		apitest.Service("shop", "cart"), apitest.Slice("shop", "cart-1", "a", "10.1.0.3"))
 	w = &heldWorld{t: t, path: filepath.Join(t.TempDir(), "isobar.yaml"), kept: store.NewMemory()}
 	t.Cleanup(func() { _ = w.kept.Close() })
-	source = "source: {kubernetes: {kubeconfig: " + api.Kubeconfig() + ", services: [{name: \"checkout.shop:80\", localities: [{locality: us/a, max_rate: 50}]}"
+	source = "discovery: {kubernetes: {kubeconfig: " + api.Kubeconfig() + ", services: [{name: \"checkout.shop:80\", localities: [{locality: us/a, max_rate: 50}]}"
 	return w, api, source
 }
 
@@ -57,10 +57,10 @@ func TestEndpointsFromKubernetes(t *testing.T) {
 		t.Errorf("in force is %+v", o)
 	}
 	var state kubernetes.Status
-	if code := w.read("/v1/source/kubernetes", &state); code != http.StatusOK || !state.Listed || len(state.Services) != 3 {
+	if code := w.read("/v1/discovery/kubernetes", &state); code != http.StatusOK || !state.Listed || len(state.Services) != 3 {
 		t.Errorf("the state is answered with %d, %+v", code, state)
 	}
-	w.attention(admin.SourceWaiting, "absent.shop:80: its clients get no endpoints: the Kubernetes cluster has no such Service with this port")
+	w.attention(admin.DiscoveryWaiting, "absent.shop:80: its clients get no endpoints: the Kubernetes cluster has no such Service with this port")
 	api.Put(apitest.Slice("shop", "cart-1", "nowhere", "10.1.0.3"))
 	testhelp.Eventually(t, "an endpoint is left out", func() bool {
 		return slices.ContainsFunc(w.status().Attention, func(a admin.Attention) bool { return a.Code == admin.EndpointsLeftOut })
@@ -69,7 +69,7 @@ func TestEndpointsFromKubernetes(t *testing.T) {
 	w.attention(admin.EndpointsLeftOut, "cart.shop:80: 1 endpoints of the Kubernetes cluster are left out: endpoint 10.1.0.3 is in zone nowhere, whose region is not known")
 	api.Remove(apitest.Service("shop", "cart"))
 	w.in("checkout.shop:80")
-	w.writeText("services: []\nsource: {}\n")
+	w.writeText("services: []\ndiscovery: {}\n")
 	w.Reread()
 	w.in()
 }
@@ -103,8 +103,8 @@ func TestKubernetesServicesUnderLoad(t *testing.T) {
 		return ok && len(s.Spec.Localities) == 1 && s.Spec.Localities[0].Endpoints[0].Address == "10.1.0.9:8080"
 	})
 	for text, want := range map[string]string{
-		other: "source: missing, but 2 services whose endpoints it lists are in force and stay",
-		other + "source: {dns: {services: [{name: d, localities: [{locality: us/a, lookups: [\"a.example:80\"]}]}]}}\n":    "removes 2 of 3 services",
+		other: "discovery: missing, but 2 services whose endpoints it lists are in force and stay",
+		other + "discovery: {dns: {services: [{name: d, localities: [{locality: us/a, lookups: [\"a.example:80\"]}]}]}}\n": "removes 2 of 3 services",
 		other + strings.Replace(source, "kubeconfig", "selector: \"app!=x\", namespaces: [shop], kubeconfig", 1) + "]}}\n": "",
 	} {
 		w.writeText(text)
@@ -113,7 +113,7 @@ func TestKubernetesServicesUnderLoad(t *testing.T) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
 	}
-	w.writeText("services: [{name: other, localities: [{locality: us/a, endpoints: [\"10.0.0.1:80\"]}]}, {name: \"checkout.shop:80\", localities: [{locality: us/a, endpoints: [\"10.0.0.2:80\"]}]}]\nsource: {}\n")
+	w.writeText("services: [{name: other, localities: [{locality: us/a, endpoints: [\"10.0.0.1:80\"]}]}, {name: \"checkout.shop:80\", localities: [{locality: us/a, endpoints: [\"10.0.0.2:80\"]}]}]\ndiscovery: {}\n")
 	held, err := w.Reload("")
 	if want := "removes 1 services of the Kubernetes cluster that clients send to"; !strings.Contains(fmt.Sprint(err), want) || held == nil {
 		t.Fatalf("%v, %+v, want %q", err, held, want)

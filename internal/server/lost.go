@@ -25,9 +25,9 @@ func (s *Server) lost(name string, next *config.Config) error {
 		note(missing(ownNames(now), listedNames(next)),
 			"services: missing, but %d of this file are in force and stay", "write services: [] if they shall go")
 	}
-	if next.Source == nil && !next.NoSource {
+	if !next.Discovery.Given {
 		note(missing(append(listedNames(now), s.kubernetesNames(now)...), ownNames(next)),
-			"source: missing, but %d services whose endpoints it lists are in force and stay", "write source: {} if they shall go")
+			"discovery: missing, but %d services whose endpoints it lists are in force and stay", "write discovery: {} if they shall go")
 	}
 	if len(out) == 0 {
 		return nil
@@ -64,19 +64,19 @@ func ownNames(c *config.Config) []string {
 // another control plane, DNS, or a Kubernetes cluster, which has more.
 func listedNames(c *config.Config) []string {
 	var out []string
-	if c.Source != nil {
-		for i := range c.Source.Services {
-			out = append(out, c.Source.Services[i].Service.Name)
+	if c.Discovery.XDS != nil {
+		for i := range c.Discovery.XDS.Services {
+			out = append(out, c.Discovery.XDS.Services[i].Service.Name)
 		}
 	}
-	if c.DNS != nil {
-		for i := range c.DNS.Services {
-			out = append(out, c.DNS.Services[i].Service.Name)
+	if c.Discovery.DNS != nil {
+		for i := range c.Discovery.DNS.Services {
+			out = append(out, c.Discovery.DNS.Services[i].Service.Name)
 		}
 	}
-	if c.Kubernetes != nil {
-		for i := range c.Kubernetes.Services {
-			out = append(out, c.Kubernetes.Services[i].Name)
+	if c.Discovery.Kubernetes != nil {
+		for i := range c.Discovery.Kubernetes.Services {
+			out = append(out, c.Discovery.Kubernetes.Services[i].Name)
 		}
 	}
 	return out

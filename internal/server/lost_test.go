@@ -19,17 +19,17 @@ import (
 	"github.com/isobar-xds/isobar/internal/testhelp/bubble"
 )
 
-// TestLostSectionsAreRefused: each of services and source is missed by itself,
+// TestLostSectionsAreRefused: each of services and discovery is missed by itself,
 // where what it has in force does not stand in the other one, and can be taken
 // back in so many words.
 func TestLostSectionsAreRefused(t *testing.T) {
 	const (
 		own       = "services: [{name: checkout, localities: [{locality: us/a, endpoints: [\"10.0.0.1:80\"]}]}]\n"
 		twoOwn    = "services: [{name: checkout, localities: [{locality: us/a, endpoints: [\"10.0.0.1:80\"]}]}, {name: far, localities: [{locality: us/a, endpoints: [\"10.0.0.2:80\"]}]}]\n"
-		listed    = "source: {xds: {server: \"127.0.0.1:1\", services: [{name: far}]}}\n"
-		twoListed = "source: {xds: {server: \"127.0.0.1:1\", services: [{name: far}, {name: checkout}]}}\n"
+		listed    = "discovery: {xds: {server: \"127.0.0.1:1\", services: [{name: far}]}}\n"
+		twoListed = "discovery: {xds: {server: \"127.0.0.1:1\", services: [{name: far}, {name: checkout}]}}\n"
 		noOwn     = "services: missing, but 1 of this file are in force and stay"
-		noListed  = "source: missing, but 1 services whose endpoints it lists are in force and stay"
+		noListed  = "discovery: missing, but 1 services whose endpoints it lists are in force and stay"
 	)
 	tests := []struct {
 		name, file string
@@ -40,16 +40,16 @@ func TestLostSectionsAreRefused(t *testing.T) {
 		{"no services", listed, []string{noOwn}},
 		{"no services, by intent", "services: []\n" + listed, nil},
 		{"services moved", twoListed, nil},
-		{"no source", own, []string{noListed}},
-		{"no source, by intent", own + "source: {}\n", nil},
-		{"source moved", twoOwn, nil},
-		{"nothing, by intent", "services: []\nsource: {}\n", nil},
-		{"no services by intent, source lost", "services: []\n", []string{noListed}},
-		{"no source by intent, services lost", "source: {}\n", []string{noOwn}},
+		{"no discovery", own, []string{noListed}},
+		{"no discovery, by intent", own + "discovery: {}\n", nil},
+		{"discovery moved", twoOwn, nil},
+		{"nothing, by intent", "services: []\ndiscovery: {}\n", nil},
+		{"no services by intent, discovery lost", "services: []\n", []string{noListed}},
+		{"no discovery by intent, services lost", "discovery: {}\n", []string{noOwn}},
 	}
 	bubble.Test(t, func(t *testing.T) {
 		cfg := configuration(t)
-		cfg.Source = &config.XDSSource{Server: "127.0.0.1:1", Services: []config.ListedService{{EDSName: "far", Service: isobar.Service{Name: "far"}}}}
+		cfg.Discovery.XDS = &config.XDSDiscovery{Server: "127.0.0.1:1", Services: []config.ListedService{{EDSName: "far", Service: isobar.Service{Name: "far"}}}}
 		kept := store.NewMemory()
 		defer func() { _ = kept.Close() }()
 		dial := func(context.Context, string) (net.Conn, error) { return nil, errors.New("nobody there") }
@@ -87,7 +87,7 @@ func TestReloadMissesServicesBesideASource(t *testing.T) {
 	}
 	const (
 		services = "services: [{name: checkout, localities: [{locality: us/a, endpoints: [\"10.0.0.1:80\"]}]}]\n"
-		source   = "source: {xds: {server: \"127.0.0.1:1\", services: [{name: far}]}}\n"
+		source   = "discovery: {xds: {server: \"127.0.0.1:1\", services: [{name: far}]}}\n"
 	)
 	write(services + source)
 	s, log := serveFile(t, path)

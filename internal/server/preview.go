@@ -50,7 +50,7 @@ func (s *Server) preview(ctx context.Context, body []byte) (plan.Difference, []a
 	}
 	for i := range provided {
 		for _, svc := range provided[i].Awaited {
-			text := "service " + svc.Name + " of source." + provided[i].Owner + " has no endpoints before " + providerNames[provided[i].Owner] +
+			text := "service " + svc.Name + " of discovery." + provided[i].Owner + " has no endpoints before " + providerNames[provided[i].Owner] +
 				" lists them: its clients keep what they have"
 			warnings = append(warnings, admin.Problem{Error: text})
 		}

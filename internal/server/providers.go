@@ -57,11 +57,11 @@ func (s *Server) openProviders(kept store.Store) error {
 // file and those that providers list, in one change, with those that are held.
 func (s *Server) configureSources(c *config.Config, held map[string]*heldService) error {
 	services := append(slices.Clone(c.Services), s.specsOf(held, c)...)
-	return s.upstream.Configure(upstreamConfig(c.Source), func(listed, unknown []isobar.Service) error {
+	return s.upstream.Configure(upstreamConfig(c.Discovery.XDS), func(listed, unknown []isobar.Service) error {
 		xds := discovery.Provided{Owner: isobar.OwnerXDS, Listed: listed, Awaited: unknown}
-		return s.names.Configure(dnsConfig(c.DNS), func(listed, unknown []isobar.Service) error {
+		return s.names.Configure(dnsConfig(c.Discovery.DNS), func(listed, unknown []isobar.Service) error {
 			names := discovery.Provided{Owner: isobar.OwnerDNS, Listed: listed, Awaited: unknown}
-			return s.cluster.Configure(kubernetesConfig(c.Kubernetes), func(listed, unknown []isobar.Service) error {
+			return s.cluster.Configure(kubernetesConfig(c.Discovery.Kubernetes), func(listed, unknown []isobar.Service) error {
 				cluster := discovery.Provided{Owner: isobar.OwnerKubernetes, Listed: listed, Awaited: unknown}
 				_, err := s.registry.SetConfigured(services, ownedOnce(xds, names, cluster), c.Network)
 				return err
@@ -94,11 +94,11 @@ func ownedOnce(providers ...discovery.Provided) []discovery.Provided {
 // previewProviders gives what providers would list with another configuration.
 func (s *Server) previewProviders(c *config.Config) []discovery.Provided {
 	xds := discovery.Provided{Owner: isobar.OwnerXDS}
-	xds.Listed, xds.Awaited = s.upstream.Preview(upstreamConfig(c.Source))
+	xds.Listed, xds.Awaited = s.upstream.Preview(upstreamConfig(c.Discovery.XDS))
 	names := discovery.Provided{Owner: isobar.OwnerDNS}
-	names.Listed, names.Awaited = s.names.Preview(dnsConfig(c.DNS))
+	names.Listed, names.Awaited = s.names.Preview(dnsConfig(c.Discovery.DNS))
 	cluster := discovery.Provided{Owner: isobar.OwnerKubernetes}
-	cluster.Listed, cluster.Awaited = s.cluster.Preview(kubernetesConfig(c.Kubernetes))
+	cluster.Listed, cluster.Awaited = s.cluster.Preview(kubernetesConfig(c.Discovery.Kubernetes))
 	return ownedOnce(xds, names, cluster)
 }
 
@@ -114,7 +114,7 @@ func (s *Server) waitForProviders(ctx context.Context) {
 var dnsFamilies = map[string]dns.Family{"auto": dns.Auto, "ipv4": dns.IPv4, "ipv6": dns.IPv6}
 
 // dnsConfig translates; nil stays nil.
-func dnsConfig(c *config.DNSSource) *dns.Config {
+func dnsConfig(c *config.DNSDiscovery) *dns.Config {
 	if c == nil {
 		return nil
 	}
@@ -151,7 +151,7 @@ func (s *Server) dnsTroubles() []admin.Attention {
 	for i := range st.Services {
 		svc := &st.Services[i]
 		if svc.Refused != "" {
-			out = append(out, admin.NewAttention(admin.SourceRefused, "%s: what DNS lists is refused: %s", svc.Name, svc.Refused).Of(svc.Name))
+			out = append(out, admin.NewAttention(admin.DiscoveryRefused, "%s: what DNS lists is refused: %s", svc.Name, svc.Refused).Of(svc.Name))
 		}
 		for j := range svc.Lookups {
 			if code, text := lookupTrouble(svc, &svc.Lookups[j]); text != "" {
@@ -170,14 +170,14 @@ func lookupTrouble(svc *dns.ServiceStatus, l *dns.LookupStatus) (admin.Code, str
 	}
 	switch l.State {
 	case dns.Waiting:
-		return admin.SourceWaiting, fmt.Sprintf("no endpoints in %s yet: %s is not resolved%s", l.Locality, l.Name, failure)
+		return admin.DiscoveryWaiting, fmt.Sprintf("no endpoints in %s yet: %s is not resolved%s", l.Locality, l.Name, failure)
 	case dns.Empty:
-		return admin.SourceHeld, fmt.Sprintf("no endpoints in %s: %s has no records", l.Locality, l.Name)
+		return admin.DiscoveryHeld, fmt.Sprintf("no endpoints in %s: %s has no records", l.Locality, l.Name)
 	case dns.Held:
-		return admin.SourceHeld, fmt.Sprintf("%s has no records any more; its %d endpoints in %s stay for now", l.Name, l.Endpoints, l.Locality)
+		return admin.DiscoveryHeld, fmt.Sprintf("%s has no records any more; its %d endpoints in %s stay for now", l.Name, l.Endpoints, l.Locality)
 	case dns.Kept:
 		if !svc.Doubtful.IsZero() && time.Since(svc.Doubtful) > dnsGrace {
-			return admin.SourceLost, fmt.Sprintf("%s is not resolved since %s, so its %d endpoints in %s stay%s",
+			return admin.DiscoveryLost, fmt.Sprintf("%s is not resolved since %s, so its %d endpoints in %s stay%s",
 				l.Name, svc.Doubtful.UTC().Format(time.RFC3339), l.Endpoints, l.Locality, failure)
 		}
 	case dns.Current:

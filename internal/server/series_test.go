@@ -113,7 +113,7 @@ func withEverything(t *testing.T) *server.Server {
 	}
 	testhelp.Eventually(t, "an answer to an operator", func() bool {
 		_, err := remote.Status(t.Context())
-		return err == nil && len(testhelp.Series(t, s.Metrics(), "isobar_source_file_good")) > 0
+		return err == nil && len(testhelp.Series(t, s.Metrics(), "isobar_discovery_file_good")) > 0
 	})
 	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", s.XDSAddress())
 	if err != nil {

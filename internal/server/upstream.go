@@ -9,7 +9,7 @@ import (
 )
 
 // upstreamConfig translates; nil stays nil.
-func upstreamConfig(c *config.XDSSource) *xdsclient.Config {
+func upstreamConfig(c *config.XDSDiscovery) *xdsclient.Config {
 	if c == nil {
 		return nil
 	}
@@ -47,7 +47,7 @@ func (s *Server) upstreamTroubles() []admin.Attention {
 		if !up.Since.IsZero() {
 			since = " since " + up.Since.UTC().Format(time.RFC3339)
 		}
-		out = append(out, admin.NewAttention(admin.SourceLost,
+		out = append(out, admin.NewAttention(admin.DiscoveryLost,
 			"the control plane %s lists no endpoints%s, so what it listed last stays: %s", up.Server, since, up.Failure))
 	}
 	lost := len(out) > 0
@@ -59,12 +59,12 @@ func (s *Server) upstreamTroubles() []admin.Attention {
 		switch svc.State {
 		case xdsclient.Waiting:
 			if up.Connected || lost {
-				note(admin.SourceWaiting, "its clients get no endpoints yet: the other control plane has not listed "+svc.EDSName)
+				note(admin.DiscoveryWaiting, "its clients get no endpoints yet: the other control plane has not listed "+svc.EDSName)
 			}
 		case xdsclient.Held:
-			note(admin.SourceHeld, "the other control plane lists no endpoints any more; those of before stay for now")
+			note(admin.DiscoveryHeld, "the other control plane lists no endpoints any more; those of before stay for now")
 		case xdsclient.Refused:
-			note(admin.SourceRefused, "what the other control plane lists is refused: "+svc.Refused)
+			note(admin.DiscoveryRefused, "what the other control plane lists is refused: "+svc.Refused)
 		case xdsclient.Current, xdsclient.Kept, xdsclient.Empty:
 		}
 	}

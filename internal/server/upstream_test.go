@@ -93,7 +93,7 @@ func TestEndpointsOfAnotherControlPlane(t *testing.T) {
 			settings.Localities = append(settings.Localities, l)
 		}
 		cfg.Services = nil
-		cfg.Source = &config.XDSSource{Server: "other:1", Services: []config.ListedService{{EDSName: "listed", Service: settings}}}
+		cfg.Discovery.XDS = &config.XDSDiscovery{Server: "other:1", Services: []config.ListedService{{EDSName: "listed", Service: settings}}}
 		beside(t, cfg, &lister{assignment: m}, func(w *world, other *grpc.Server) {
 			w.start(clients("us/c", 3, constant(1200), func(o *fleet.AgentOptions) { o.Kind, o.Endpoints = fleet.KindEnvoy, true })...)
 			for range 20 {
@@ -122,7 +122,7 @@ func TestEndpointsOfAnotherControlPlane(t *testing.T) {
 			if told := strings.Join(admin.AttentionTexts(status.Attention), "\n"); !strings.Contains(told, "the control plane other:1 lists no endpoints since ") {
 				t.Errorf("without the other control plane: %q", told)
 			}
-			attends(t, status, admin.SourceLost)
+			attends(t, status, admin.DiscoveryLost)
 		})
 	})
 }
@@ -171,18 +171,18 @@ func TestAttentionToAnotherControlPlane(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		cfg := configuration(t)
 		cfg.Services = nil
-		cfg.Source = &config.XDSSource{Server: "other:1", EmptyHold: time.Hour, Services: []config.ListedService{{EDSName: "listed", Service: isobar.Service{Name: "checkout"}}}}
+		cfg.Discovery.XDS = &config.XDSDiscovery{Server: "other:1", EmptyHold: time.Hour, Services: []config.ListedService{{EDSName: "listed", Service: isobar.Service{Name: "checkout"}}}}
 		plane := &changing{next: make(chan *endpointv3.ClusterLoadAssignment, 1)}
 		plane.next <- assignment(80)
 		beside(t, cfg, plane, func(w *world, _ *grpc.Server) {
 			w.ticks(4)
-			quiet(t, w.status(), admin.SourceWaiting, admin.SourceHeld, admin.SourceRefused)
+			quiet(t, w.status(), admin.DiscoveryWaiting, admin.DiscoveryHeld, admin.DiscoveryRefused)
 			for _, tt := range []struct {
 				code  admin.Code
 				lists *endpointv3.ClusterLoadAssignment
 			}{
-				{admin.SourceRefused, assignment(70_000)},
-				{admin.SourceHeld, &endpointv3.ClusterLoadAssignment{ClusterName: "listed"}},
+				{admin.DiscoveryRefused, assignment(70_000)},
+				{admin.DiscoveryHeld, &endpointv3.ClusterLoadAssignment{ClusterName: "listed"}},
 			} {
 				plane.next <- tt.lists
 				w.ticks(4)
@@ -203,7 +203,7 @@ func previewBeside(t *testing.T, w *world) {
 	t.Helper()
 	const file = `
 network: {latency_ms: [{from: us, to: eu, ms: 80}, {from: us/c, to: us/a, ms: 1}, {from: us/c, to: us/b, ms: 1.9}]}
-source: {xds: {server: "other:1", insecure: true, services: [{name: more}, {name: checkout, eds_name: listed, localities: [
+discovery: {xds: {server: "other:1", insecure: true, services: [{name: more}, {name: checkout, eds_name: listed, localities: [
   {locality: eu/a, max_rate: 1000, concurrency: 40}, {locality: eu/b, max_rate: 1000, concurrency: 40},
   {locality: us/a, max_rate: 500, concurrency: 40}, {locality: us/b, max_rate: 1000, concurrency: 40}]}]}}
 `
@@ -214,11 +214,11 @@ source: {xds: {server: "other:1", insecure: true, services: [{name: more}, {name
 	if d := &out.Services[0]; d.Service != "checkout" || d.Change != plan.ChangeChanged {
 		t.Errorf("%+v", d)
 	}
-	if len(out.Warnings) != 1 || !strings.Contains(out.Warnings[0].Error, "service more of source.xds has no endpoints before") {
+	if len(out.Warnings) != 1 || !strings.Contains(out.Warnings[0].Error, "service more of discovery.xds has no endpoints before") {
 		t.Errorf("warnings %+v", out.Warnings)
 	}
 	out = admin.Previewed{}
-	if code := w.order("/v1/plan", "source: {}", &out); code != 200 || len(out.Services) != 1 || out.Services[0].Change != plan.ChangeChanged {
+	if code := w.order("/v1/plan", "discovery: {}", &out); code != 200 || len(out.Services) != 1 || out.Services[0].Change != plan.ChangeChanged {
 		t.Errorf("without the other control plane: %d %+v", code, out)
 	}
 	if len(out.Warnings) != 1 || !strings.Contains(out.Warnings[0].Error, "service checkout: held: removed from the configuration while clients send 1200 requests/s") {

@@ -70,7 +70,7 @@ func TestClient(t *testing.T) {
 	}
 	client := ca.Write(own, identitytest.Leaf{DNS: []string{"front.example"}})
 	text := fmt.Sprintf("xds: {listen: \"127.0.0.1:0\", tls: {cert: %s, key: %s, client_ca: %s}}\nadmin: {listen: \"127.0.0.1:0\"}\nstop_spread: 0s\nstate_dir: %s\n"+
-		"source: {kubernetes: {kubeconfig: %s, selector: %s}}\n", files.Cert, files.Key, files.ClientCA, filepath.Join(dir, "state"), c.kubeconfig(c.tokenOf()), balanced)
+		"discovery: {kubernetes: {kubeconfig: %s, selector: %s}}\n", files.Cert, files.Key, files.ClientCA, filepath.Join(dir, "state"), c.kubeconfig(c.tokenOf()), balanced)
 	s := serve(t, text)
 
 	for i := range pods.Items {

@@ -86,9 +86,9 @@ var operations = []operation{
 	{method: "POST", path: "/v1/reload", summary: "Reads the configuration file again", body: admin.Order{}, answers: []any{admin.Reloaded{}}},
 	{method: "GET", path: "/v1/replicas", summary: "State of the group of replicas", answers: []any{admin.ReplicaGroup{}}},
 	{method: "POST", path: "/v1/replicas/step-down", summary: "Has the leader of the group give up leadership", body: admin.Order{}, answers: []any{admin.SteppedDown{}}},
-	{method: "GET", path: "/v1/source", summary: "State of another control plane", answers: []any{map[string]any{}}},
-	{method: "GET", path: "/v1/source/dns", summary: "State of names that DNS resolves", answers: []any{map[string]any{}}},
-	{method: "GET", path: "/v1/source/kubernetes", summary: "State of the endpoints of a Kubernetes cluster", answers: []any{map[string]any{}}},
+	{method: "GET", path: "/v1/discovery/xds", summary: "State of another control plane", answers: []any{map[string]any{}}},
+	{method: "GET", path: "/v1/discovery/dns", summary: "State of names that DNS resolves", answers: []any{map[string]any{}}},
+	{method: "GET", path: "/v1/discovery/kubernetes", summary: "State of the endpoints of a Kubernetes cluster", answers: []any{map[string]any{}}},
 }
 
 // typeOf gives the type of an answer, or false for a media type.

@@ -32,14 +32,14 @@ func (s *systemServers) list() ([]string, error) {
 		return []string{"127.0.0.1:53"}, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("source.dns: the system's servers: %w", err)
+		return nil, fmt.Errorf("discovery.dns: the system's servers: %w", err)
 	}
 	if s.servers != nil && info.ModTime().Equal(s.at) && info.Size() == s.size {
 		return s.servers, nil
 	}
 	conf, err := miekg.ClientConfigFromFile(s.path)
 	if err != nil {
-		return nil, fmt.Errorf("source.dns: the system's servers: %w", err)
+		return nil, fmt.Errorf("discovery.dns: the system's servers: %w", err)
 	}
 	servers := make([]string, 0, max(1, len(conf.Servers)))
 	for _, host := range conf.Servers {

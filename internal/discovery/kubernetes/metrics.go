@@ -13,20 +13,20 @@ type metrics struct {
 func newMetrics(r prometheus.Registerer) *metrics {
 	m := &metrics{
 		watches: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "isobar_source_kubernetes_watches",
+			Name: "isobar_discovery_kubernetes_watches",
 			Help: "Watches of resources of the Kubernetes cluster, by state: listed, waiting, failing, or without (Nodes that may not be read).",
 		}, []string{"state"}),
 		services: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "isobar_source_kubernetes_services", Help: "Services of the cluster, one for each port, by state.",
+			Name: "isobar_discovery_kubernetes_services", Help: "Services of the cluster, one for each port, by state.",
 		}, []string{"state"}),
 		endpoints: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "isobar_source_kubernetes_endpoints", Help: "Endpoints of the cluster, by condition: ready, draining, held, not_ready, or left_out.",
+			Name: "isobar_discovery_kubernetes_endpoints", Help: "Endpoints of the cluster, by condition: ready, draining, held, not_ready, or left_out.",
 		}, []string{"condition"}),
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "isobar_source_kubernetes_failures_total", Help: "Requests to the Kubernetes API that failed, by resource.",
+			Name: "isobar_discovery_kubernetes_failures_total", Help: "Requests to the Kubernetes API that failed, by resource.",
 		}, []string{"resource"}),
 		saveErrors: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "isobar_source_kubernetes_save_errors_total", Help: "Failed writes of the endpoints from Kubernetes to the state directory.",
+			Name: "isobar_discovery_kubernetes_save_errors_total", Help: "Failed writes of the endpoints from Kubernetes to the state directory.",
 		}),
 	}
 	for _, resource := range []string{"services", "endpointslices.discovery.k8s.io", "nodes"} {

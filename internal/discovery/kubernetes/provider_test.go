@@ -437,7 +437,7 @@ func TestNamesOfOthers(t *testing.T) {
 		w.configure(&w.cfg, named)
 		w.wants("checkout.shop:80 west/z: 10.9.0.1=unknown")
 		w.until("it is refused", func(s kubernetes.Status) bool {
-			return stateOf(s, "checkout.shop:80") == kubernetes.Refused && strings.Contains(s.Services[0].Refused, "source.dns")
+			return stateOf(s, "checkout.shop:80") == kubernetes.Refused && strings.Contains(s.Services[0].Refused, "discovery.dns")
 		})
 		listed, unknown := w.provider.Preview(&w.cfg)
 		if len(unknown) != 0 || len(listed) != 1 || listed[0].Localities[0].Endpoints[0].Address != "10.9.0.1:8080" {
@@ -467,15 +467,15 @@ func TestMetrics(t *testing.T) {
 	w.run(func() {
 		w.wants(both + " east/b: 10.1.0.3 10.1.0.4=draining")
 		for condition, want := range map[string]float64{"ready": 3, "draining": 1, "not_ready": 1, "left_out": 1} {
-			if got := testhelp.Metric(t, w.metrics, "isobar_source_kubernetes_endpoints", condition); got != want {
+			if got := testhelp.Metric(t, w.metrics, "isobar_discovery_kubernetes_endpoints", condition); got != want {
 				t.Errorf("%v endpoints are %s, want %v", got, condition, want)
 			}
 		}
-		if got := testhelp.Metric(t, w.metrics, "isobar_source_kubernetes_services", "current"); got != 1 {
+		if got := testhelp.Metric(t, w.metrics, "isobar_discovery_kubernetes_services", "current"); got != 1 {
 			t.Errorf("%v services are current", got)
 		}
 		for state, want := range map[string]float64{"listed": 3, "waiting": 0, "failing": 0, "without": 0} {
-			if got := testhelp.Metric(t, w.metrics, "isobar_source_kubernetes_watches", state); got != want {
+			if got := testhelp.Metric(t, w.metrics, "isobar_discovery_kubernetes_watches", state); got != want {
 				t.Errorf("%v watches are %s, want %v", got, state, want)
 			}
 		}

@@ -47,17 +47,17 @@ func (t *TLS) config() (*tls.Config, error) {
 	if t.CA != "" {
 		pem, err := os.ReadFile(t.CA)
 		if err != nil {
-			return nil, fmt.Errorf("source.xds.tls.ca: %w", err)
+			return nil, fmt.Errorf("discovery.xds.tls.ca: %w", err)
 		}
 		out.RootCAs = x509.NewCertPool()
 		if !out.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("source.xds.tls.ca: no certificate in %s", t.CA)
+			return nil, fmt.Errorf("discovery.xds.tls.ca: no certificate in %s", t.CA)
 		}
 	}
 	if t.Cert != "" {
 		pair, err := tls.LoadX509KeyPair(t.Cert, t.Key)
 		if err != nil {
-			return nil, fmt.Errorf("source.xds.tls.cert: %w", err)
+			return nil, fmt.Errorf("discovery.xds.tls.cert: %w", err)
 		}
 		out.Certificates = []tls.Certificate{pair}
 	}

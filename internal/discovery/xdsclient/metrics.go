@@ -10,26 +10,26 @@ type metrics struct {
 
 func newMetrics(r prometheus.Registerer) *metrics {
 	responses := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "isobar_source_xds_responses_total", Help: "Responses of the other control plane, by result: ack or nack.",
+		Name: "isobar_discovery_xds_responses_total", Help: "Responses of the other control plane, by result: ack or nack.",
 	}, []string{"result"})
 	m := &metrics{
 		connected: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "isobar_source_xds_connected", Help: "1 while a stream to the other control plane stands.",
+			Name: "isobar_discovery_xds_connected", Help: "1 while a stream to the other control plane stands.",
 		}),
 		updated: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "isobar_source_xds_last_update_timestamp_seconds", Help: "When a response of the other control plane was accepted last; 0 = never.",
+			Name: "isobar_discovery_xds_last_update_timestamp_seconds", Help: "When a response of the other control plane was accepted last; 0 = never.",
 		}),
 		leftOut: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "isobar_source_xds_endpoints_left_out", Help: "Endpoints that the other control plane lists and that can't be used.",
+			Name: "isobar_discovery_xds_endpoints_left_out", Help: "Endpoints that the other control plane lists and that can't be used.",
 		}),
 		streams: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "isobar_source_xds_streams_total", Help: "Streams to the other control plane that were opened.",
+			Name: "isobar_discovery_xds_streams_total", Help: "Streams to the other control plane that were opened.",
 		}),
 		saveErrors: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "isobar_source_xds_save_errors_total", Help: "Times that what the other control plane lists could not be saved.",
+			Name: "isobar_discovery_xds_save_errors_total", Help: "Times that what the other control plane lists could not be saved.",
 		}),
 		states: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "isobar_source_xds_services", Help: "Services of the other control plane, by state.",
+			Name: "isobar_discovery_xds_services", Help: "Services of the other control plane, by state.",
 		}, []string{"state"}),
 		acks: responses.WithLabelValues("ack"), nacks: responses.WithLabelValues("nack"),
 	}

@@ -138,12 +138,12 @@ func TestNACK(t *testing.T) {
 			t.Errorf("a service that nobody asked for has %v", got)
 		}
 		const metrics = `
-# HELP isobar_source_xds_responses_total Responses of the other control plane, by result: ack or nack.
-# TYPE isobar_source_xds_responses_total counter
-isobar_source_xds_responses_total{result="ack"} 2
-isobar_source_xds_responses_total{result="nack"} 2
+# HELP isobar_discovery_xds_responses_total Responses of the other control plane, by result: ack or nack.
+# TYPE isobar_discovery_xds_responses_total counter
+isobar_discovery_xds_responses_total{result="ack"} 2
+isobar_discovery_xds_responses_total{result="nack"} 2
 `
-		if err := testutil.GatherAndCompare(w.metrics, strings.NewReader(metrics), "isobar_source_xds_responses_total"); err != nil {
+		if err := testutil.GatherAndCompare(w.metrics, strings.NewReader(metrics), "isobar_discovery_xds_responses_total"); err != nil {
 			t.Error(err)
 		}
 	})

@@ -12,21 +12,35 @@ import (
 	"github.com/isobar-xds/isobar/internal/config/strict"
 )
 
-// Bounds and defaults of a source.
+// Bounds and defaults of providers.
 const (
 	DefaultEmptyHold = 5 * time.Minute
 	MaxEmptyHold     = 7 * 24 * time.Hour
 
-	defaultSourceNode = "isobar"
+	defaultDiscoveryNode = "isobar"
 )
 
-// XDSSource is another control plane, whose endpoint discovery says which
+// Discovery is the section of the providers that list endpoints; nil = the file
+// has no such provider.
+type Discovery struct {
+	// Given reports whether the file has the section. Where it is given without a
+	// provider, the services that the provider listed may go.
+	Given      bool                 `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only
+	XDS        *XDSDiscovery        `json:",omitempty"` //nolint:tagliatelle // another control plane
+	DNS        *DNSDiscovery        `json:",omitempty"` //nolint:tagliatelle // names that DNS resolves
+	Kubernetes *KubernetesDiscovery `json:",omitempty"` //nolint:tagliatelle // the Services of a cluster
+}
+
+// None reports whether no provider is configured.
+func (d *Discovery) None() bool { return d.XDS == nil && d.DNS == nil && d.Kubernetes == nil }
+
+// XDSDiscovery is another control plane, whose endpoint discovery says which
 // endpoints some services have.
-type XDSSource struct {
+type XDSDiscovery struct {
 	Server   string     // HOST:PORT
 	Insecure bool       // plaintext beyond loopback is wanted
 	TLS      *ClientTLS // nil = plaintext
-	Node     SourceNode
+	Node     DiscoveryNode
 	ADS      bool // over the aggregated stream; else over the endpoint discovery service
 	// DefaultLocality is where endpoints without a locality are; zero = they are
 	// refused.
@@ -43,8 +57,8 @@ type ClientTLS struct {
 	ServerName string // name in the server's certificate; empty = the host's
 }
 
-// SourceNode is what Isobar calls itself towards another control plane.
-type SourceNode struct {
+// DiscoveryNode is what Isobar calls itself towards another control plane.
+type DiscoveryNode struct {
 	ID, Cluster string
 	Locality    isobar.Locality
 }
@@ -62,22 +76,23 @@ type placedName struct {
 	at   strict.Value
 }
 
-// readSource leaves nil what is left out. Where the object is empty, nothing but
-// the file and the API lists endpoints any more.
-func readSource(v strict.Value, c *Config, names *[]placedName) {
+// readDiscovery reads the section `discovery`, and adds the names of its services.
+func readDiscovery(v strict.Value, d Defaults, names *[]placedName) Discovery {
+	out := Discovery{Given: true}
 	v.Object([]strict.Field{
-		{Name: "xds", Read: func(v strict.Value) { c.Source = readXDSSource(v, c.Defaults, names) }},
-		{Name: "dns", Read: func(v strict.Value) { c.DNS = readDNSSource(v, c.Defaults, names) }},
-		{Name: "kubernetes", Read: func(v strict.Value) { c.Kubernetes = readKubernetesSource(v, c.Defaults, names) }},
-		{Name: "services", Elsewhere: "it belongs to xds, dns or kubernetes, beneath `source`"},
-		{Name: "server", Elsewhere: "it belongs to xds, beneath `source`"},
-		{Name: "servers", Elsewhere: "it belongs to dns, beneath `source`"},
-		{Name: "namespaces", Elsewhere: "it belongs to kubernetes, beneath `source`"},
+		{Name: "xds", Read: func(v strict.Value) { out.XDS = readXDSDiscovery(v, d, names) }},
+		{Name: "dns", Read: func(v strict.Value) { out.DNS = readDNSDiscovery(v, d, names) }},
+		{Name: "kubernetes", Read: func(v strict.Value) { out.Kubernetes = readKubernetesDiscovery(v, d, names) }},
+		{Name: "services", Elsewhere: "it belongs to xds, dns or kubernetes, beneath `discovery`"},
+		{Name: "server", Elsewhere: "it belongs to xds, beneath `discovery`"},
+		{Name: "servers", Elsewhere: "it belongs to dns, beneath `discovery`"},
+		{Name: "namespaces", Elsewhere: "it belongs to kubernetes, beneath `discovery`"},
 	})
+	return out
 }
 
-func readXDSSource(v strict.Value, d Defaults, names *[]placedName) *XDSSource {
-	s := &XDSSource{Node: SourceNode{ID: defaultSourceNode, Cluster: defaultSourceNode}, EmptyHold: DefaultEmptyHold}
+func readXDSDiscovery(v strict.Value, d Defaults, names *[]placedName) *XDSDiscovery {
+	s := &XDSDiscovery{Node: DiscoveryNode{ID: defaultDiscoveryNode, Cluster: defaultDiscoveryNode}, EmptyHold: DefaultEmptyHold}
 	serverAt := v
 	v.Object([]strict.Field{
 		{Name: "server", Required: true, Read: func(v strict.Value) {
@@ -86,7 +101,7 @@ func readXDSSource(v strict.Value, d Defaults, names *[]placedName) *XDSSource {
 		}},
 		boolField("insecure", &s.Insecure),
 		{Name: "tls", Read: func(v strict.Value) { s.TLS = readClientTLS(v) }},
-		{Name: "node", Read: func(v strict.Value) { readSourceNode(v, &s.Node) }},
+		{Name: "node", Read: func(v strict.Value) { readDiscoveryNode(v, &s.Node) }},
 		{Name: "service", Read: func(v strict.Value) {
 			if which, ok := v.Enum("eds", "ads"); ok {
 				s.ADS = which == "ads"
@@ -101,7 +116,7 @@ func readXDSSource(v strict.Value, d Defaults, names *[]placedName) *XDSSource {
 }
 
 // checkTransport wants plaintext off the machine to be asked for.
-func (s *XDSSource) checkTransport(at strict.Value) {
+func (s *XDSDiscovery) checkTransport(at strict.Value) {
 	switch {
 	case s.Server == "": // told already, or missing
 	case s.TLS != nil && s.Insecure:
@@ -159,7 +174,7 @@ func fileField(name string, into *string) strict.Field {
 	}}
 }
 
-func readSourceNode(v strict.Value, n *SourceNode) {
+func readDiscoveryNode(v strict.Value, n *DiscoveryNode) {
 	name := func(field string, into *string) strict.Field {
 		const longest = 1024
 		return strict.Field{Name: field, Read: func(v strict.Value) {
@@ -184,7 +199,7 @@ func readSourceNode(v strict.Value, n *SourceNode) {
 func readListed(v strict.Value, d Defaults, names *[]placedName) []ListedService {
 	items, ok := v.List()
 	if ok && len(items) == 0 {
-		v.Errorf("add the services to balance, or remove `source`", "is empty")
+		v.Errorf("add the services to balance, or remove `discovery`", "is empty")
 	}
 	out := make([]ListedService, 0, len(items))
 	lines, edsLines := map[string]int{}, map[string]int{}
@@ -225,7 +240,7 @@ type listedReader struct {
 	seen    map[DNSLookup]int // line of each name
 }
 
-// provider is a part of `source`.
+// provider is a part of `discovery`.
 type provider uint8
 
 const (
@@ -241,7 +256,7 @@ func (l *listedReader) field() strict.Field {
 	if l == nil || l.provider != xdsProvider {
 		return strict.Field{
 			Name:      "eds_name",
-			Elsewhere: "it belongs to services whose endpoints another control plane lists: put them under `source: {xds: {services: ...}}`",
+			Elsewhere: "it belongs to services whose endpoints another control plane lists: put them under `discovery: {xds: {services: ...}}`",
 		}
 	}
 	return strict.Field{Name: "eds_name", Read: func(v strict.Value) {
@@ -283,7 +298,7 @@ func (l *listedReader) lookupsField(into *[]DNSLookup) strict.Field {
 }
 
 // checkListed refuses names that the file has among its own services, too, or
-// twice under `source`.
+// twice under `discovery`.
 func checkListed(names []placedName, services []isobar.Service) {
 	own := make(map[string]bool, len(services))
 	for i := range services {
@@ -295,7 +310,7 @@ func checkListed(names []placedName, services []isobar.Service) {
 			n.at.Errorf("remove it here or there", "service %s stands under `services` of the file, too", n.name)
 		}
 		if line, twice := lines[n.name]; twice {
-			n.at.Errorf("remove it here or there", "service %s stands under another part of `source`, too, in line %d", n.name, line)
+			n.at.Errorf("remove it here or there", "service %s stands under another part of `discovery`, too, in line %d", n.name, line)
 		}
 		lines[n.name] = n.at.Pos().Line
 	}
