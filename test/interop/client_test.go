@@ -29,6 +29,18 @@ type outcome struct {
 
 func (o *outcome) calls() int { return total(o.Served) + total(o.Failed) }
 
+// add adds what became of further calls.
+func (o *outcome) add(more outcome) {
+	for into, counts := range map[*map[string]int]map[string]int{&o.Served: more.Served, &o.Failed: more.Failed} {
+		if *into == nil {
+			*into = map[string]int{}
+		}
+		for name, n := range counts {
+			(*into)[name] += n
+		}
+	}
+}
+
 func total(counts map[string]int) int {
 	n := 0
 	for _, c := range counts {

@@ -176,22 +176,36 @@ func (s *site) drops() {
 	c := s.kind.start(t, r.address, "small")
 	c.ready(t)
 	var told float64
-	await(t, "drops", func() error {
+	await(t, "drops that have settled", func() error {
 		c.call(t, callRate)
 		service, source, err := s.source("small")
 		if err != nil {
 			return err
 		}
-		if told = service.Drop; told < 0.45 {
-			return fmt.Errorf("demand %.0f/s, dropping %.2f", source.Demand, told)
+		before := told
+		if told = service.Drop; told < 0.45 || math.Abs(told-before) > 0.02 {
+			return fmt.Errorf("demand %.0f/s, dropping %.2f, a second before %.2f", source.Demand, told, before)
 		}
 		return nil
 	})
-	start := time.Now()
-	o := c.call(t, sample)
-	rate := sample / time.Since(start).Seconds() // a busy machine makes fewer calls
-	if share := float64(total(o.Failed)) / sample; math.Abs(share-told) > tolerance {
-		t.Errorf("told to drop %.2f, dropped %.2f: %+v", told, share, o)
+	// What it is told, and the rate at which it calls, change on a busy machine.
+	const parts = 4
+	var o outcome
+	least, most := told, told
+	slowest, fastest := math.Inf(1), 0.0
+	for range parts {
+		start := time.Now()
+		o.add(c.call(t, sample/parts))
+		rate := sample / parts / time.Since(start).Seconds()
+		slowest, fastest = min(slowest, rate), max(fastest, rate)
+		service, _, err := s.source("small")
+		if err != nil {
+			t.Fatal(err)
+		}
+		least, most = min(least, service.Drop), max(most, service.Drop)
+	}
+	if share := float64(total(o.Failed)) / sample; share < least-tolerance || share > most+tolerance {
+		t.Errorf("told to drop %.2f to %.2f, dropped %.2f: %+v", least, most, share, o)
 	}
 	for text := range o.Failed {
 		if !strings.Contains(strings.ToLower(text), "drop") {
@@ -202,8 +216,8 @@ func (s *site) drops() {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if source.Demand < 0.75*rate || source.Demand > 1.25*rate {
-		t.Errorf("demand %.0f/s while dropping, want about %.0f", source.Demand, rate)
+	if source.Demand < 0.75*slowest || source.Demand > 1.25*fastest {
+		t.Errorf("demand %.0f/s while dropping, want about %.0f to %.0f", source.Demand, slowest, fastest)
 	}
 	s.noteReports(r)
 }

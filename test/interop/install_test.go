@@ -139,11 +139,17 @@ func compiled(t *testing.T, program string) string {
 	return filepath.Join(dir, program)
 }
 
-// built builds a program with the grpc-go that this module requires.
+// builds are the programs that this run has built, by package.
+var builds sync.Map
+
+// built builds a program with the grpc-go that this module requires, once in a run.
 func built(t *testing.T, program string) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), filepath.Base(program))
-	if err := command(t.Context(), ".", "go", "build", "-o", path, program); err != nil {
+	path := filepath.Join(filepath.Dir(isobarPath), filepath.Base(program))
+	build, _ := builds.LoadOrStore(program, sync.OnceValue(func() error {
+		return command(context.Background(), ".", "go", "build", "-o", path, program)
+	}))
+	if err := build.(func() error)(); err != nil {
 		t.Fatal(err)
 	}
 	return path

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/isobar-xds/isobar/internal/fleet/envoy"
+	"github.com/isobar-xds/isobar/internal/identity"
 	"github.com/isobar-xds/isobar/internal/identity/identitytest"
 	"github.com/isobar-xds/isobar/internal/testhelp"
 )
@@ -27,76 +28,37 @@ type pageCommand struct {
 	prints string // regular expression for what it prints, or for the file that it writes
 	// starts leaves it running, once it has printed that, while the next commands run.
 	starts bool
+	// as is run instead: with another duration, another number of clients or another folder.
+	as string
 	// notRun is the reason why it is not run; another test may do what it says.
 	notRun string
 }
 
-// The commands of the pages on clients. Each page is played in a folder of its own.
-var pageCommands = map[string][]pageCommand{
-	"grpc.md": {
-		{line: "isobar bootstrap grpc --server isobar.example:18000 --cluster shop --locality us-east/b > bootstrap.json", prints: `"server_uri": "localhost:`},
-		{line: "GRPC_XDS_BOOTSTRAP=bootstrap.json ./your-client     # dials xds:///checkout", prints: `"served":\{"page":5\}`, starts: true},
-		{line: "isobar clients", prints: `1 of 1 clients in sync, on \d streams`},
-		{line: "isobar bootstrap grpc --server isobar.example:18000 --cluster checkout --locality us-east/b --server-listeners > bootstrap.json", prints: "server_listener_resource_name_template"},
-		{line: "isobar bootstrap grpc --server isobar.example:18000 --cluster checkout --locality us-east/b --listener-cert /etc/tls/cert.pem --listener-key /etc/tls/key.pem --listener-client-ca /etc/tls/ca.pem > bootstrap.json", prints: "file_watcher"},
-		{line: "keytool -importcert -noprompt -alias isobar -file ca.pem -keystore trust.p12 -storetype PKCS12 -storepass changeit", prints: "added"},
-		{line: "isobar bootstrap grpc --language java --server isobar.example:18000 --cluster shop --locality us-east/b --ca ca.pem > bootstrap.json", prints: `"type": "tls"`},
-		{line: "java -Djavax.net.ssl.trustStore=trust.p12 -Djavax.net.ssl.trustStorePassword=changeit ...", notRun: "TestClientsTLS runs a client with these properties"},
-		{line: "XdsCredentialsRegistry.getDefaultRegistry().register(new TLSFilesProvider());", notRun: "Java; TestClientsTLS has the provider of the example"},
-	},
-	"envoy.md": {
-		{line: "isobar bootstrap envoy --server isobar.example:18000 --cluster shop --locality us-east/b --listener 10000 > envoy.yaml", prints: "static_resources:"},
-		{line: "envoy -c envoy.yaml", starts: true},
-		{line: "curl --header 'Host: checkout' http://127.0.0.1:10000/", prints: "page$"},
-		{line: "isobar bootstrap envoy --server isobar.example:18000 --cluster shop --locality us-east/b > envoy.yaml", prints: "cds_config"},
-		{line: "isobar bootstrap envoy --server isobar.example:18000 --locality us-east/b --service checkout > envoy.yaml", prints: "checkout"},
-	},
-	"beside-contour.md": {
-		{line: `envoy -c /config/envoy.json --service-node "$POD_NAME" --config-yaml "$(isobar bootstrap envoy --beside --server isobar.example:18000 --cluster shop --locality us-east/b)"`, notRun: "TestBesideContour runs it, with Contour"},
-	},
-	"beside-envoy-control-plane.md": {
-		{line: "isobar bootstrap envoy --beside --server isobar.example:18000 --cluster shop --locality us-east/b", prints: "(?s)static_resources:.*name: isobar"},
-	},
-	"beside-istio.md": {
-		{line: "isobar bootstrap envoy --beside --server isobar.example:18000 --cluster shop --locality us-east/b", prints: "(?s)static_resources:.*name: isobar"},
-	},
-	"beside-grpc-control-plane.md": {
-		{line: "isobar bootstrap grpc --beside --server isobar.example:18000 --cluster shop --locality us-east/b", prints: `"authorities"`},
-		{line: "xdstp://isobar/envoy.config.cluster.v3.Cluster/checkout", notRun: "a name, no command; TestBesideGoControlPlane uses it"},
-	},
-	"old-clients.md": {
-		{line: "xds:", notRun: "a piece of configuration"},
-		{line: "listen: 127.0.0.1:18000", notRun: "a piece of configuration"},
-		{line: "listen_2017: 127.0.0.1:18017       # or", notRun: "a piece of configuration"},
-		{line: `clients_2017: ["legacy-*"]`, notRun: "a piece of configuration"},
-		{line: `curl -s 127.0.0.1:18001/v3/discovery:endpoints -d '{"node": {"id": "a", "locality": {"region": "us-east", "zone": "b"}}, "resource_names": ["checkout"]}'`, prints: `"port_value":`},
-	},
-	"secure.md": {
-		{line: "isobar_tls_certificate_expiry_seconds - time() < 7 * 86400", notRun: "a query of Prometheus; promtool reads those of the documents in internal/archtest"},
-		{line: "isobar bootstrap grpc --server isobar.example:18000 --cluster shop --locality us-east/b --ca /etc/isobar/ca.crt --cert /etc/isobar/client.crt --key /etc/isobar/client.key > bootstrap.json", prints: `"certificate_file"`},
-		{line: "openssl rand -hex 32 > /run/secrets/isobar-token", prints: "^[0-9a-f]{64}\n$"},
-		{line: "isobar clients --admin https://isobar.example:18080 --ca ca.pem --token-file token", prints: "0 of 0 clients in sync"},
-	},
-}
-
 // TestPages runs the commands of each page from a fresh folder, with a server and
 // files in the places that the page names. Hosts, ports and directories are those of
-// the test; nothing else of a command is changed.
+// the test; where anything else of a command is changed, pageCommand.as says so.
 func TestPages(t *testing.T) {
 	t.Parallel()
-	for _, name := range slices.Sorted(maps.Keys(pageCommands)) {
-		t.Run(name, func(t *testing.T) {
+	pages := maps.Clone(clientPages)
+	maps.Copy(pages, operatorPages)
+	for _, name := range documented(t) {
+		commands := commandsOf(string(read(t, filepath.Join("../..", name))))
+		if known := pages[name] != nil || otherPages[name] != ""; known != (len(commands) > 0) {
+			t.Errorf("%s has these commands, and TestPages lists the page: %v\n%s", name, known, strings.Join(commands, "\n"))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(pages)) {
+		t.Run(strings.TrimPrefix(name, "docs/"), func(t *testing.T) {
 			t.Parallel()
-			commands := pageCommands[name]
 			var listed []string
-			for _, c := range commands {
+			for _, c := range pages[name] {
 				listed = append(listed, c.line)
 			}
-			if found := commandsOf(string(read(t, filepath.Join("../../docs/how-to", name)))); !slices.Equal(found, listed) {
+			if found := commandsOf(string(read(t, filepath.Join("../..", name)))); !slices.Equal(found, listed) {
 				t.Fatalf("the commands of the page are\n%s\nand those of this test\n%s", strings.Join(found, "\n"), strings.Join(listed, "\n"))
 			}
 			p := preparePage(t, name)
-			for _, c := range commands {
+			for _, c := range pages[name] {
 				if c.notRun == "" {
 					p.run(c)
 				}
@@ -105,19 +67,43 @@ func TestPages(t *testing.T) {
 	}
 }
 
+// documented lists the README and the pages of docs.
+func documented(t *testing.T) []string {
+	t.Helper()
+	out := []string{"README.md"}
+	for _, pattern := range []string{"*.md", "*/*.md"} {
+		names, err := filepath.Glob(filepath.Join("../../docs", pattern))
+		if err != nil || len(names) == 0 {
+			t.Fatalf("no pages: %v", err)
+		}
+		for _, name := range names {
+			out = append(out, strings.TrimPrefix(name, "../../"))
+		}
+	}
+	return out
+}
+
 // commandsOf returns the lines of a page that are indented by four spaces or more
-// and are no list.
+// and are no list, and those of blocks of a shell. Lines that are continued, with a
+// backslash or within quotes, are joined.
 func commandsOf(page string) (out []string) {
-	fenced := false
+	block, fenced, open := "", false, false
 	for line := range strings.Lines(regexp.MustCompile(` *\\\n *`).ReplaceAllString(page, " ")) {
 		text := strings.TrimSpace(line)
-		if strings.HasPrefix(text, "```") {
-			fenced = !fenced
+		if language, ok := strings.CutPrefix(text, "```"); ok {
+			block, fenced = language, !fenced
 			continue
 		}
-		if !fenced && strings.HasPrefix(line, "    ") && text != "" && !strings.HasPrefix(text, "- ") {
+		shell := fenced && block == "sh" || !fenced && strings.HasPrefix(line, "    ") && !strings.HasPrefix(text, "- ")
+		switch {
+		case !shell || text == "":
+			continue
+		case open:
+			out[len(out)-1] += " " + text
+		default:
 			out = append(out, text)
 		}
+		open = strings.Contains(out[len(out)-1], " '") && strings.Count(out[len(out)-1], "'")%2 == 1
 	}
 	return out
 }
@@ -131,7 +117,17 @@ type pageRun struct {
 	env     []string
 }
 
-// preparePage starts the server that a page assumes.
+// withClients are the pages that assume a client in us-east/b.
+var withClients = []string{
+	"docs/how-to/capacity.md", "docs/how-to/drain.md", "docs/how-to/record-and-replay.md", "docs/how-to/what-if.md", "docs/reference/client-status.md",
+}
+
+// startThemselves are the pages whose commands start the server.
+var startThemselves = []string{"README.md", "docs/how-to/load-test.md"}
+
+// preparePage starts the server that a page assumes, and puts files where the page
+// has them: isobar.yaml in the folder is the first block of YAML of the page, or the
+// configuration of that server.
 func preparePage(t *testing.T, name string) *pageRun {
 	t.Helper()
 	p := &pageRun{t: t, folder: t.TempDir()}
@@ -140,36 +136,126 @@ func preparePage(t *testing.T, name string) *pageRun {
 	for place, file := range map[string]string{
 		"etc/tls/cert.pem": files.Cert, "etc/tls/key.pem": files.Key, "etc/tls/ca.pem": files.ClientCA,
 		"etc/isobar/ca.crt": files.ClientCA, "etc/isobar/client.crt": files.Cert, "etc/isobar/client.key": files.Key, "run/secrets/.keep": files.Cert,
+		"etc/isobar/replica.pem": files.Cert, "etc/isobar/replica.key": files.Key, "etc/isobar/replicas-ca.pem": files.ClientCA,
 	} {
-		if err := errors.Join(os.MkdirAll(filepath.Join(places, filepath.Dir(place)), 0o750), os.WriteFile(filepath.Join(places, place), read(t, file), 0o600)); err != nil {
-			t.Fatal(err)
-		}
+		p.write(filepath.Join(places, place), read(t, file))
 	}
-	address := startWebBackend(t, "page").address
-	if name == "grpc.md" {
-		address = startBackend(t, "page", "").address
+	p.write(filepath.Join(p.folder, "ca.pem"), read(t, files.ClientCA))
+	xds := ""
+	if name == "docs/how-to/checkers.md" {
+		xds = fmt.Sprintf(", tls: {cert: %q, key: %q}", files.Cert, files.Key)
 	}
-	p.server = prepareIsobar(t, time.Second, "", fmt.Sprintf("services: [{name: checkout, localities: [{locality: us-east/b, endpoints: [%q]}]}]\n", address))
-	if name == "secure.md" {
-		token := filepath.Join(p.folder, "token")
-		if err := os.WriteFile(token, []byte("0123456789abcdef0123456789abcdef\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		p.server.settings = strings.Replace(p.server.settings, "writable: true", fmt.Sprintf("writable: true, tls: {cert: %q, key: %q}, token_file: %q", files.Cert, files.Key, token), 1)
-		p.server.configure(p.server.servicesText())
-		p.server.start()
-	} else {
-		p.server.run()
-	}
-	p.programs()
-	if err := os.WriteFile(filepath.Join(p.folder, "ca.pem"), read(t, files.ClientCA), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	services, first, second := pageServices(t, name)
+	p.server = prepareIsobar(t, time.Second, xds, services)
 	port := func(address string) string { return address[strings.LastIndexByte(address, ':')+1:] }
 	p.replace = strings.NewReplacer("isobar.example:18000", "localhost:"+port(p.server.xds), "isobar.example:18080", "localhost:"+port(p.server.api),
-		"127.0.0.1:18001", p.server.rest, "10000", port(testhelp.FreePort(t)),
-		"/etc/tls", filepath.Join(places, "etc/tls"), "/etc/isobar", filepath.Join(places, "etc/isobar"), "/run/secrets", filepath.Join(places, "run/secrets"))
+		"127.0.0.1:18000", p.server.xds, "127.0.0.1:18080", p.server.api, "127.0.0.1:18001", p.server.rest, "10000", port(testhelp.FreePort(t)),
+		"127.0.0.1:50051", first, "10.0.0.1:8080", second, "127.0.0.1:50052", testhelp.FreePort(t), "127.0.0.1:50061", testhelp.FreePort(t),
+		"10.0.0.2, 10.0.0.3", testhelp.FreePort(t), // nobody answers
+		"/etc/tls", filepath.Join(places, "etc/tls"), "/etc/isobar", filepath.Join(places, "etc/isobar"),
+		"/run/secrets", filepath.Join(places, "run/secrets"), "/var/lib/isobar", filepath.Join(places, "var/lib/isobar"))
+	p.programs()
+	own := p.replace.Replace(firstYAML(string(read(t, filepath.Join("../..", name)))))
+	p.settings(name, own, files)
+	if !slices.Contains([]string{"README.md", "docs/how-to/dns.md", "docs/how-to/kubernetes.md", "docs/how-to/replicas.md"}, name) {
+		own = string(read(t, p.server.config))
+	}
+	for _, path := range []string{filepath.Join(p.folder, "isobar.yaml"), filepath.Join(p.folder, "changed.yaml"), filepath.Join(places, "etc/isobar/isobar.yaml")} {
+		p.write(path, []byte(own))
+	}
+	if name == "docs/how-to/simulate.md" {
+		p.write(filepath.Join(p.folder, "flash.yaml"), read(t, "../../examples/scenarios/flash-crowd.yaml"))
+	}
+	switch {
+	case slices.Contains(startThemselves, name):
+	case name == "docs/how-to/secure.md": // whose admin interface takes no plain requests
+		p.server.start()
+	default:
+		p.server.run()
+	}
+	if slices.Contains(withClients, name) {
+		p.startClient()
+	}
 	return p
+}
+
+// pageServices are the services of the server of a page, with real backends. first
+// and second are the endpoints that pages call 127.0.0.1:50051 and 10.0.0.1:8080.
+func pageServices(t *testing.T, name string) (services, first, second string) {
+	t.Helper()
+	switch {
+	case name == "README.md": // which starts backends
+		return "", testhelp.FreePort(t), ""
+	case name == "docs/reference/health-discovery.md":
+		first = startWebBackend(t, "page").address
+		return fmt.Sprintf("services: [{name: checkout, health_checks: [{http: {path: /}}], localities: [{locality: us-east/a, endpoints: [%q]}]}]\n", first), first, ""
+	case slices.Contains(withClients, name):
+		first, second = startBackend(t, "page", "").address, startBackend(t, "other", "").address
+		return fmt.Sprintf("services: [{name: checkout, localities: [{locality: us-east/b, max_rate: 1000, endpoints: [%q, %q]}, {locality: us-east/a, max_rate: 1000, endpoints: [%q]}, {locality: eu/a, max_rate: 1000, endpoints: [%q]}]}]\n",
+			first, second, startBackend(t, "a", "").address, startBackend(t, "eu", "").address), first, second
+	case name == "docs/how-to/grpc.md":
+		first = startBackend(t, "page", "").address
+	default:
+		first = startWebBackend(t, "page").address
+	}
+	return fmt.Sprintf("services: [{name: checkout, localities: [{locality: us-east/b, endpoints: [%q]}]}]\n", first), first, ""
+}
+
+// settings changes the configuration of the server of a page that needs others. own
+// is the YAML of the page.
+func (p *pageRun) settings(name, own string, files identity.Files) {
+	s, services := p.server, ""
+	switch name {
+	case "docs/how-to/secure.md":
+		token := filepath.Join(p.folder, "token")
+		p.write(token, []byte("0123456789abcdef0123456789abcdef\n"))
+		s.settings = strings.Replace(s.settings, "writable: true", fmt.Sprintf("writable: true, tls: {cert: %q, key: %q}, token_file: %q", files.Cert, files.Key, token), 1)
+	case "docs/how-to/record-and-replay.md":
+		s.settings += p.replace.Replace("trace: {directory: /var/lib/isobar/trace, keep: 24h, max_megabytes: 1000}\n")
+	case "docs/how-to/dns.md":
+		services = own
+	case "docs/how-to/replicas.md":
+		listen := testhelp.FreePort(p.t)
+		s.settings += fmt.Sprintf("replicas: {group: prod, name: isobar-0, listen: %q, peers: [{name: isobar-0, address: %q}], election: {file: %q}}\n", listen, listen, p.t.TempDir())
+	default:
+		return
+	}
+	if services == "" {
+		services = s.servicesText()
+	}
+	s.configure(services)
+}
+
+// firstYAML is the first block of YAML of a page, at the margin.
+func firstYAML(page string) string {
+	m := regexp.MustCompile("(?ms)^( *)```yaml\n(.*?)^ *```").FindStringSubmatch(page)
+	if m == nil {
+		return ""
+	}
+	return regexp.MustCompile("(?m)^"+m[1]).ReplaceAllString(m[2], "")
+}
+
+func (p *pageRun) write(path string, data []byte) {
+	p.t.Helper()
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o750), os.WriteFile(path, data, 0o600)); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// startClient starts a client in us-east/b that makes 20 calls a second, and waits
+// until its load is in the plan.
+func (p *pageRun) startClient() {
+	t := p.t
+	t.Helper()
+	p.run(pageCommand{line: "isobar bootstrap grpc --server isobar.example:18000 --node-id web-1 --cluster shop --locality us-east/b > web.json", prints: "web-1"})
+	p.start("(while echo 20; do sleep 1; done) | GRPC_XDS_BOOTSTRAP=web.json exec ./client xds:///checkout 20")
+	await(t, "load of the client", func() error {
+		v, err := p.server.plan("checkout")
+		if err == nil && (len(v.Services[0].Sources) == 0 || v.Services[0].Sources[0].Demand < 10) {
+			err = fmt.Errorf("sources are %+v", v.Services[0].Sources)
+		}
+		return err
+	})
 }
 
 // programs puts what a page takes for granted into the path: this program, Envoy,
@@ -178,14 +264,21 @@ func (p *pageRun) programs() {
 	t := p.t
 	t.Helper()
 	bin := t.TempDir()
-	client := "#!/bin/sh\n(echo 5; exec sleep 300) | exec " + built(t, "./clients/go") + " xds:///checkout 100\n"
+	goClient := built(t, "./clients/go")
+	client := "#!/bin/sh\n(echo 5; exec sleep 300) | exec " + goClient + " xds:///checkout 100\n"
 	envoyProgram := "#!/bin/sh\nexec " + envoyBinary(t, envoy.Newest) + " --use-dynamic-base-id --concurrency 1 \"$@\"\n"
-	if err := errors.Join(os.Symlink(isobarPath, filepath.Join(bin, "isobar")),
+	repository, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	grpcurl := goTool(t, "github.com/fullstorydev/grpcurl/cmd/grpcurl", grpcurlVersion)
+	if err := errors.Join(os.Symlink(isobarPath, filepath.Join(bin, "isobar")), os.Symlink(grpcurl, filepath.Join(bin, "grpcurl")),
+		os.Symlink(filepath.Join(repository, "examples"), filepath.Join(p.folder, "examples")), os.Symlink(goClient, filepath.Join(p.folder, "client")),
 		os.WriteFile(filepath.Join(bin, "envoy"), []byte(envoyProgram), 0o700),
 		os.WriteFile(filepath.Join(p.folder, "your-client"), []byte(client), 0o700)); err != nil {
 		t.Fatal(err)
 	}
-	p.env = append(os.Environ(), "PATH="+bin+string(filepath.ListSeparator)+os.Getenv("PATH"), "ISOBAR_ADMIN=http://"+p.server.api)
+	p.env = append(os.Environ(), "PATH="+bin+string(filepath.ListSeparator)+os.Getenv("PATH"), "ISOBAR_ADMIN=http://"+p.server.api, "REPOSITORY="+repository)
 }
 
 // run runs a command as a shell does, and waits until it prints what it should: a
@@ -194,10 +287,14 @@ func (p *pageRun) run(c pageCommand) {
 	t := p.t
 	t.Helper()
 	line := p.replace.Replace(c.line)
+	if c.as != "" {
+		line = p.replace.Replace(c.as)
+	}
+	prints := regexp.MustCompile(p.replace.Replace(c.prints))
 	if c.starts {
 		log := p.start(line)
 		await(t, fmt.Sprintf("output %s of %s", c.prints, c.line), func() error {
-			if text := log.String(); !regexp.MustCompile(c.prints).MatchString(text) {
+			if text := log.String(); !prints.MatchString(text) {
 				return fmt.Errorf("it prints %.2000s", text)
 			}
 			return nil
@@ -217,7 +314,7 @@ func (p *pageRun) run(c pageCommand) {
 			}
 			out = append(out, read(t, file)...)
 		}
-		if !regexp.MustCompile(c.prints).Match(out) {
+		if !prints.Match(out) {
 			return fmt.Errorf("it prints %.2000s", out)
 		}
 		return nil
