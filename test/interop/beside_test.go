@@ -128,7 +128,7 @@ func TestBesideGoControlPlane(t *testing.T) {
 func beside(t *testing.T, service string) {
 	t.Helper()
 	p := startPeer(t, startBackend(t, "a", ""), startBackend(t, "b", ""))
-	s := startIsobar(t, fmt.Sprintf(`source:
+	s := startIsobar(t, fmt.Sprintf(`discovery:
   xds:
     server: %q
     service: %s

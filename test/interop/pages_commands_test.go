@@ -80,7 +80,7 @@ var operatorPages = map[string][]pageCommand{
 	},
 	"docs/how-to/dns.md": {
 		{line: "isobar check -c isobar.yaml", prints: "isobar.yaml"},
-		{line: "curl -s http://127.0.0.1:18080/v1/source/dns", prints: `"name":"vm-7.example"`},
+		{line: "curl -s http://127.0.0.1:18080/v1/discovery/dns", prints: `"name":"vm-7.example"`},
 	},
 	"docs/how-to/drain.md": {
 		{line: "isobar health set checkout 127.0.0.1:50051 draining", prints: "draining by operator"},
@@ -109,7 +109,7 @@ var operatorPages = map[string][]pageCommand{
 		{line: "kubectl -n shop label service checkout isobar.dev/balance=true", notRun: cluster},
 		{line: "kubectl get nodes -L topology.kubernetes.io/region -L topology.kubernetes.io/zone", notRun: cluster},
 		{line: "isobar check -c isobar.yaml", prints: "isobar.yaml"},
-		{line: "curl -s http://127.0.0.1:18080/v1/source/kubernetes", notRun: cluster},
+		{line: "curl -s http://127.0.0.1:18080/v1/discovery/kubernetes", notRun: cluster},
 	},
 	"docs/how-to/load-test.md": {
 		{line: "isobar serve -c isobar.yaml &", as: "isobar serve -c isobar.yaml", prints: "serving", starts: true},
