@@ -15,4 +15,7 @@ var (
 	ErrStale = errors.New("stale revision")
 	// ErrInvalid says that the input breaks a rule; the text names place and fix.
 	ErrInvalid = errors.New("invalid")
+	// ErrUnavailable says that something else must answer first; the same request may
+	// succeed later.
+	ErrUnavailable = errors.New("unavailable")
 )

@@ -46,6 +46,9 @@ func operate(t *testing.T, g *replicatest.Group, leader *replicatest.Process) {
 	if out, err := isobarOn(t, follower, "resume", "checkout"); err != nil {
 		t.Fatalf("resume on a follower: %v; %s", err, out)
 	}
+	if out, err := isobarOn(t, follower, "health", "set", "checkout", g.Backends[1], "healthy"); err != nil {
+		t.Fatalf("health set on a follower: %v; %s", err, out)
+	}
 	for _, r := range g.Replicas {
 		if out, err := isobarOn(t, r, "replicas", "status"); err != nil || !strings.Contains(out, "leader "+leader.Name) || !strings.Contains(out, "3 of 3 replicas live") {
 			t.Errorf("%s: %v; %s", r.Name, err, out)
@@ -108,6 +111,11 @@ func TestReplicasUnderLoad(t *testing.T) {
 		}
 		g.Start(before)
 		g.Await("the return of "+before.Name, func() bool { return before.Version(t.Context()) > version })
+	}
+	for _, r := range g.Replicas {
+		if out, err := isobarOn(t, r, "health", "-o", "json"); err != nil || !strings.Contains(out, g.Backends[1]) {
+			t.Errorf("%s lost what an operator set before leaders were killed: %v; %s", r.Name, err, out)
+		}
 	}
 	g.Judge(load)
 }

@@ -82,6 +82,11 @@ func (s *Server) failWrite(w http.ResponseWriter, err error, name string) {
 		}
 	case errors.Is(err, isobar.ErrInvalid):
 		code = http.StatusBadRequest
+	case errors.Is(err, isobar.ErrUnavailable):
+		code = http.StatusServiceUnavailable
+		if p.Fix == "" {
+			p.Fix = "try again; GET /v1/replicas (`isobar replicas status`) shows the group"
+		}
 	default:
 		s.opts.Logger.Error("admin write failed", "service", name, "error", err)
 	}

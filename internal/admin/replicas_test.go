@@ -90,7 +90,7 @@ func TestOnlyWritesAreCarriedOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, o := range []admin.Forwarded{
-		{Method: http.MethodGet, Path: "/v1/plan"}, {Method: http.MethodPut, Path: "/v1/services", Body: []byte("[]")},
+		{Method: http.MethodGet, Path: "/v1/plan"}, {Method: http.MethodPost, Path: "/v1/replicas/step-down"},
 		{Method: http.MethodGet, Path: "/debug/pprof/"}, {Method: "BAD METHOD", Path: "/v1/pause"}, {Method: http.MethodPost, Path: "%"},
 	} {
 		if status, body := leader.CarryOut(t.Context(), o); status != http.StatusNotFound && status != http.StatusMethodNotAllowed {

@@ -29,14 +29,14 @@ func (s *Server) routes() http.Handler {
 
 	large("/v1/services", s.listServices)
 	read("/v1/services/{name}", s.getService)
-	write("PUT", "/v1/services", maxSetBytes, s.putServices)
-	write("PUT", "/v1/services/{name}", maxObjectBytes, s.putService)
-	write("DELETE", "/v1/services/{name}", 0, s.deleteService)
+	led("PUT", "/v1/services", maxSetBytes, s.putServices)
+	led("PUT", "/v1/services/{name}", maxObjectBytes, s.putService)
+	led("DELETE", "/v1/services/{name}", 0, s.deleteService)
 
 	large("/v1/health", s.getHealths)
 	read(health, s.getHealth)
-	write("PUT", health, maxHealthBytes, s.putHealth)
-	write("DELETE", health, 0, s.deleteHealth)
+	led("PUT", health, maxHealthBytes, s.putHealth)
+	led("DELETE", health, 0, s.deleteHealth)
 
 	large("/v1/plan", s.getPlan)
 	if s.opts.Preview != nil {
@@ -77,8 +77,8 @@ func (s *Server) routes() http.Handler {
 
 // orderRoutes lists what operators order, and what changed by it.
 func (s *Server) orderRoutes(large func(pattern string, h http.HandlerFunc), write, led func(method, pattern string, limit int64, h writeFunc)) {
-	write("POST", "/v1/drain", maxHealthBytes, s.postDrain)
-	write("POST", "/v1/undrain", maxHealthBytes, s.postUndrain)
+	led("POST", "/v1/drain", maxHealthBytes, s.postDrain)
+	led("POST", "/v1/undrain", maxHealthBytes, s.postUndrain)
 	if s.opts.Operator != nil {
 		large("/v1/history", s.getHistory)
 		led("POST", "/v1/pause", maxHealthBytes, s.postPause)

@@ -32,9 +32,13 @@ type Group interface {
 	Role() (role GroupRole, epoch uint64)
 	// Received returns the newest plan of another replica; nil where there is none.
 	Received() *plan.Opened
-	// Base returns the newest plan of the group, which a new leader goes on from; nil
-	// where there is none.
-	Base() *plan.Opened
+	// Assume prepares a new leader: it reads what operators wrote, and puts it in force
+	// in the topology with the configuration of the group. It returns the newest plan of
+	// the group, which the leader goes on from, nil where there is none; and what
+	// operators paused.
+	Assume() (base *plan.Opened, paused plan.Pauses, err error)
+	// Paused makes what Current pauses durable for the group.
+	Paused(ctx context.Context) error
 	// Next returns the version of the next plan. reapply says that the plan only carries
 	// weights over. An error says that the replica may not publish.
 	Next(reapply bool) (uint64, error)
@@ -183,24 +187,29 @@ func (l *Loop) learnHealth() {
 // takeOver begins to decide: it goes on from the newest plan of the group, as a
 // server that was restarted does from the one that it saved.
 func (l *Loop) takeOver(epoch uint64) error {
+	base, paused, err := l.opts.Group.Assume()
+	if err != nil {
+		return err
+	}
 	now := time.Now()
-	var saved *plan.Saved
+	saved := &plan.Saved{}
 	found := health.SavedKeeper{}
-	if base := l.opts.Group.Base(); base != nil {
-		saved = &base.Saved
+	if base != nil {
+		*saved = base.Saved
 		found = base.Health
 	} else {
-		var err error
-		if saved, err = l.opts.State.LoadPlan(); err != nil {
+		single, err := l.opts.State.LoadPlan()
+		if err != nil {
 			return fmt.Errorf("the saved plan: %w", err)
+		}
+		if single != nil {
+			saved = single
 		}
 		if kept, err := l.opts.State.LoadHealth(); err == nil && kept != nil {
 			found = *kept
 		}
 	}
-	if saved == nil {
-		saved = &plan.Saved{}
-	}
+	saved.Paused = paused
 	t := l.timing()
 	l.decider = decider{plan.NewDecider(t.Interval, saved.Demand(), now), l}
 	l.keeper = health.NewKeeper(t.Interval, t.Tick, found, now)

@@ -99,6 +99,11 @@ func (l *Loop) operate(ctx context.Context, o plan.Origin, decide func(*plan.Tur
 	if err != nil {
 		warnings = append(warnings, "it is in force, but not saved: it would not survive a restart: "+strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
+	if l.opts.Group != nil {
+		if err := l.opts.Group.Paused(ctx); err != nil {
+			warnings = append(warnings, "it is in force, but the group does not keep it: it would end with this leader: "+strings.ReplaceAll(err.Error(), "\n", "; "))
+		}
+	}
 	return done.plan, warnings, nil
 }
 

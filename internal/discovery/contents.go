@@ -27,6 +27,9 @@ type contents struct {
 	// fileSeen says that the file was read in this process. Before, endpoints
 	// that an override names may still come.
 	fileSeen bool
+	// shared says that replicas share what the API and operators write: revisions of
+	// objects are the same on all of them.
+	shared bool
 }
 
 // effective gives the object in force under a name.
@@ -273,21 +276,22 @@ func (c contents) pruned() contents {
 // stamped gives each object that differs from before the present revision, and
 // the others the one they had.
 func (c contents) stamped(before contents) contents {
-	c.api = stamp(c.api, before.api, c.revision)
-	c.file = stamp(c.file, before.file, c.revision)
-	c.listed = stamp(c.listed, before.listed, c.revision)
+	c.api = stamp(c.api, before.api, c.revisionOf)
+	c.file = stamp(c.file, before.file, c.revisionOf)
+	c.listed = stamp(c.listed, before.listed, c.revisionOf)
 	if before.network != nil && sameNetwork(c.network, before.network) {
 		c.network = before.network
 	}
 	return c
 }
 
-func stamp(objects, before map[string]isobar.Object, revision uint64) map[string]isobar.Object {
+func stamp(objects, before map[string]isobar.Object, revision func(*isobar.Object) uint64) map[string]isobar.Object {
 	out := make(map[string]isobar.Object, len(objects))
 	for name, o := range objects {
-		o.Revision = revision
 		if b, ok := before[name]; ok && sameService(&o, &b) {
 			o = b // the very same, so that planners see that nothing changed
+		} else {
+			o.Revision = revision(&o)
 		}
 		out[name] = o
 	}

@@ -39,7 +39,10 @@ type Options struct {
 	Store Store
 	// Validate, if not nil, checks all services together before a change takes
 	// effect; its error refuses the change.
-	Validate   func(services []isobar.Service) error
+	Validate func(services []isobar.Service) error
+	// Shared keeps what the API and operators write for a group of replicas; Store then
+	// has a copy. nil = the server is alone.
+	Shared     Shared
 	Logger     *slog.Logger          // nil = slog.Default()
 	Registerer prometheus.Registerer // nil = no metrics
 }
@@ -77,8 +80,9 @@ type Registry struct {
 type state struct {
 	topology *isobar.Topology
 	health   health.Table
-	since    sinces          // of the health that operators set
-	objects  []isobar.Object // sorted by name
+	since    sinces                            // of the health that operators set
+	objects  []isobar.Object                   // sorted by name
+	marks    func() (map[string][]byte, error) // health and since as entries that replicas share
 }
 
 // Open loads what was saved. The topology holds the API's services from then
@@ -108,6 +112,10 @@ func Open(ctx context.Context, o Options) (*Registry, error) {
 func (r *Registry) begin(ctx context.Context) (c contents, unsaved, err error) {
 	if c, err = r.load(ctx); err != nil {
 		return c, nil, err
+	}
+	if r.opts.Shared != nil {
+		c.shared = true
+		c.api = stamp(c.api, nil, c.revisionOf)
 	}
 	c.revision += restartGap
 	return c, r.save(ctx, c), nil
@@ -228,7 +236,12 @@ func (r *Registry) change(edit func(contents) (contents, error)) (topology uint6
 	if err != nil || !changed {
 		return r.now.revision, err
 	}
-	if err := r.save(context.Background(), next); err != nil {
+	if r.opts.Shared != nil {
+		err = r.share(next)
+	} else {
+		err = r.save(context.Background(), next)
+	}
+	if err != nil {
 		return 0, err
 	}
 	r.publish(next)
@@ -265,7 +278,10 @@ func (r *Registry) checked(next contents) (_ contents, changed bool, err error) 
 func (r *Registry) publish(c contents) {
 	r.now = c
 	objects := c.objects()
-	r.state.Store(&state{topology: c.topology(objects), health: c.health, since: c.since, objects: objects})
+	r.state.Store(&state{
+		topology: c.topology(objects), health: c.health, since: c.since, objects: objects,
+		marks: sync.OnceValues(contents{health: c.health, since: c.since}.entries),
+	})
 	r.metrics.show(objects, len(c.conflicts()))
 	select {
 	case r.changed <- struct{}{}:
@@ -277,6 +293,9 @@ func (r *Registry) publish(c contents) {
 func (c contents) topology(objects []isobar.Object) *isobar.Topology {
 	t := &isobar.Topology{Network: c.network, Revision: c.revision, Services: make([]isobar.Service, len(objects)), Awaited: c.waiting()}
 	for i := range objects {
+		if c.shared && objects[i].Owner == isobar.OwnerAPI {
+			t.API = append(t.API, objects[i].Service.Name)
+		}
 		// Not cloned: services are immutable in here and in normal form, and
 		// planners tell by identity what has not changed.
 		t.Services[i] = objects[i].Service

@@ -115,6 +115,9 @@ func (r *Registry) set(edit func(contents) (contents, error)) (conflicts []strin
 		r.log.Warn("a configured service is not in force", "reason", c)
 	}
 	if changed {
+		if r.opts.Shared != nil {
+			r.shareRemovals(next)
+		}
 		r.trySave(next)
 		r.publish(next)
 	}

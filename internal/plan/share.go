@@ -40,6 +40,7 @@ type sharedHeader struct {
 	Latency    []isobar.LatencyRule  `json:"latency,omitempty"`
 	Egress     []isobar.EgressRule   `json:"egress,omitempty"`
 	Awaited    []isobar.Service      `json:"awaited,omitempty"`
+	API        []string              `json:"api,omitempty"`
 	Objective  float64               `json:"objective"`
 	LowerBound float64               `json:"lower_bound"`
 	Gap        float64               `json:"gap"`
@@ -145,7 +146,7 @@ type sharedBefore struct {
 func (s *Sharer) Share(p *Plan, o Origin) (*Shared, error) {
 	header, err := json.Marshal(sharedHeader{ //nolint:musttag // fields without a tag go by their names
 		Version: p.Version, Made: p.Made, Trigger: p.Trigger, Origin: o, Paused: p.Paused, Revision: p.Topology.Revision,
-		Latency: p.Topology.Network.Rules(), Egress: p.Topology.Network.Egress(), Awaited: p.Topology.Awaited,
+		Latency: p.Topology.Network.Rules(), Egress: p.Topology.Network.Egress(), Awaited: p.Topology.Awaited, API: p.Topology.API,
 		Objective: p.Objective, LowerBound: p.LowerBound, Gap: p.Gap, ExcessMS: p.ExcessMS, PlanGap: p.PlanGap, Violations: p.Violations,
 	})
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 // Order is a request of the admin API that the leader has to carry out.
 type Order struct {
 	Method, Path string
-	Body         []byte // JSON, at most 1 MiB
+	Body         []byte // JSON or YAML, at most maxOrderBytes
 	Remote       string // the address that it came from
 	IfMatch      string // the header of this name; "" = none
 }
@@ -26,7 +26,8 @@ type Answer struct {
 }
 
 const (
-	maxOrderBytes = 1 << 20
+	// maxOrderBytes leaves room in a message for the rest of an order.
+	maxOrderBytes = maxMessage - 64<<10
 	// orderPatience bounds how long the leader may take to answer.
 	orderPatience = 30 * time.Second
 )
@@ -46,6 +47,10 @@ func (r *Replica) Order(ctx context.Context, o Order) (a Answer, forwarded bool,
 	l.mu.Unlock()
 	if client == nil {
 		return Answer{}, false, nil
+	}
+	if len(o.Body) > maxOrderBytes {
+		return Answer{}, true, fmt.Errorf("replica %s leads the group, and a write of more than %d KiB is not passed on: send it to %s itself",
+			leader, maxOrderBytes>>10, leader)
 	}
 	ctx, cancel := context.WithTimeout(ctx, orderPatience)
 	defer cancel()

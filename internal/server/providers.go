@@ -57,6 +57,9 @@ func (s *Server) openProviders(kept store.Store) error {
 // file and those that providers list, in one change, with those that are held.
 func (s *Server) configureSources(c *config.Config, held map[string]*heldService) error {
 	services := append(slices.Clone(c.Services), s.specsOf(held, c)...)
+	if s.cfg.Replicas != nil {
+		return s.offer(services, c.Network)
+	}
 	return s.upstream.Configure(upstreamConfig(c.Discovery.XDS), func(listed, unknown []isobar.Service) error {
 		xds := discovery.Provided{Owner: isobar.OwnerXDS, Listed: listed, Awaited: unknown}
 		return s.names.Configure(dnsConfig(c.Discovery.DNS), func(listed, unknown []isobar.Service) error {

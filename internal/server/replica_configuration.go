@@ -1,71 +1,55 @@
 package server
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"sync"
+	"fmt"
+	"slices"
+	"time"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/discovery"
 	"github.com/isobar-xds/isobar/internal/health"
+	"github.com/isobar-xds/isobar/internal/replica/group"
 )
 
-// digests caches the digest of the configuration that this replica has.
-type digests struct {
-	mu       sync.Mutex
-	topology *isobar.Topology
-	digest   string
+// configureLook is how often a replica looks which configuration is in force.
+const configureLook = 100 * time.Millisecond
+
+// offered is what the configuration file of this replica lists. It is in force while
+// this replica leads and more than half of the group offer the same.
+type offered struct {
+	discovery.Configured
+
+	digest string
 }
 
-// digest returns the digest of the services and the network that this replica's own
-// configuration lists.
-func (r *replicas) digest() string {
-	topology, _ := r.s.registry.State()
-	d := &r.digests
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.topology == topology {
-		return d.digest
-	}
+// offer takes what the configuration file lists. The group decides whether it is in
+// force; before this replica takes part in a group, nothing else is.
+func (s *Server) offer(services []isobar.Service, network *isobar.Network) error {
 	data, err := json.Marshal(struct {
 		Services []isobar.Service     `json:"services"`
 		Latency  []isobar.LatencyRule `json:"latency"`
 		Egress   []isobar.EgressRule  `json:"egress"`
-	}{topology.Services, topology.Network.Rules(), topology.Network.Egress()})
+	}{services, network.Rules(), network.Egress()})
 	if err != nil {
-		return ""
+		return err
 	}
 	sum := sha256.Sum256(data)
-	d.topology, d.digest = topology, hex.EncodeToString(sum[:8])
-	return d.digest
+	s.offered.Store(&offered{Configured: discovery.Configured{Services: services, Network: network}, digest: hex.EncodeToString(sum[:8])})
+	if s.replicas == nil {
+		_, err = s.registry.SetFile(services, network)
+	}
+	return err
 }
 
-// groupTopology is the configuration that the group shares.
-type groupTopology struct{ r *replicas }
+// digest returns the digest of what this replica's own configuration lists.
+func (r *replicas) digest() string { return r.s.offered.Load().digest }
 
-// Changed implements [control.Topology].
-func (g groupTopology) Changed() <-chan struct{} { return g.r.s.registry.Changed() }
-
-// State implements [control.Topology]: the shared configuration. That of this
-// replica's own file takes effect once more than half of the group have the same, or
-// while the group has none.
-func (g groupTopology) State() (*isobar.Topology, health.Table) {
-	r := g.r
-	own, operators := r.s.registry.State()
-	current := r.s.loop.Current()
-	if current == nil {
-		if base := r.Base(); base != nil {
-			current = base.Plan
-		}
-	}
-	if current == nil || r.agreed() {
-		return own, operators
-	}
-	return current.Topology, operators
-}
-
-// agreed reports whether more than half of the group have this replica's
-// configuration.
+// agreed reports whether more than half of the group offer the configuration that this
+// replica does.
 func (r *replicas) agreed() bool {
 	have, digest := 1, r.digest()
 	for _, other := range r.replica.Digests() {
@@ -74,4 +58,106 @@ func (r *replicas) agreed() bool {
 		}
 	}
 	return have > (len(r.s.cfg.Replicas.Peers)+1)/2
+}
+
+// groupTopology is what the group has in force; see [replicas.keepConfigured].
+type groupTopology struct{ r *replicas }
+
+// Changed implements [control.Topology].
+func (g groupTopology) Changed() <-chan struct{} { return g.r.s.registry.Changed() }
+
+// State implements [control.Topology].
+func (g groupTopology) State() (*isobar.Topology, health.Table) { return g.r.s.registry.State() }
+
+// followed says what of a plan the registry has.
+type followed struct{ epoch, revision, sequence uint64 }
+
+// keepConfigured keeps the registry at what the group has in force, until ctx ends: on a
+// follower the leader's configuration and operators' state, on the leader its own
+// configuration once the group agrees.
+func (r *replicas) keepConfigured(ctx context.Context) {
+	look := time.NewTicker(configureLook)
+	defer look.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-look.C:
+		}
+		if err := r.configure(ctx); err != nil && ctx.Err() == nil {
+			r.s.log.Error("what the group has in force could not be taken over", "error", err)
+		}
+	}
+}
+
+func (r *replicas) configure(ctx context.Context) error {
+	r.configuring.Lock()
+	defer r.configuring.Unlock()
+	switch role, epoch := r.replica.Role(); {
+	case role == group.Caretaker:
+		return nil
+	case role != group.Leading:
+		return r.followPlan()
+	case epoch != r.assumed: // the loop has not taken over yet
+		return nil
+	}
+	if !r.s.operated.settled() {
+		if _, err := r.recall(ctx, nil); err != nil {
+			return err
+		}
+	}
+	own := r.s.offered.Load()
+	if own == r.inForce || !r.agreed() {
+		return nil
+	}
+	r.inForce = own // an error would come again
+	_, err := r.s.registry.SetFile(own.Services, own.Network)
+	return err
+}
+
+// followPlan takes over what the leader's plan has. r.configuring is held.
+func (r *replicas) followPlan() error {
+	served, ok := r.replica.Served()
+	if !ok {
+		return nil
+	}
+	o, _ := served.Opened.(*opened)
+	if o == nil {
+		return nil // its own, of the time when it led
+	}
+	now := followed{served.Claim.Epoch, o.Plan.Topology.Revision, o.operators.Sequence}
+	if now == r.followed {
+		return nil
+	}
+	file, api := o.configured()
+	marks, err := discovery.DecodeShared(o.operators.Entries)
+	if err != nil {
+		return err
+	}
+	if r.alone > 0 {
+		r.replica.Alarm(fmt.Sprintf("this replica had %d services of the admin API and health marks of its own when it joined the group, which has others: "+
+			"a copy is in its state directory as %s", r.alone, singleKey))
+		r.alone = 0
+	}
+	r.inForce = nil
+	if err := r.s.registry.Follow(marks.WithServices(api), &file); err != nil {
+		return err
+	}
+	r.followed = now
+	return nil
+}
+
+// configured divides the services of a plan into those of the configuration and those
+// of the API.
+func (o *opened) configured() (file discovery.Configured, api []isobar.Service) {
+	t := o.Plan.Topology
+	file.Network = t.Network
+	for i := range t.Services {
+		if _, owned := slices.BinarySearch(t.API, t.Services[i].Name); owned {
+			api = append(api, t.Services[i])
+		} else {
+			file.Services = append(file.Services, t.Services[i])
+		}
+	}
+	return file, api
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -44,16 +46,25 @@ func (r *replicas) Role() (control.GroupRole, uint64) {
 // Received implements [control.Group].
 func (r *replicas) Received() *plan.Opened {
 	if served, ok := r.replica.Served(); ok {
-		o, _ := served.Opened.(*plan.Opened) // nil for a plan of this replica itself
-		return o
+		if o, _ := served.Opened.(*opened); o != nil { // nil for a plan of this replica itself
+			return o.Opened
+		}
 	}
 	return nil
 }
 
-// Base implements [control.Group].
-func (r *replicas) Base() *plan.Opened {
+// opened is a plan of another replica, with what operators wrote.
+type opened struct {
+	*plan.Opened
+
+	operators written // without the services of the API, which the plan has
+}
+
+// base returns the newest plan of the group, which a new leader goes on from; nil where
+// there is none.
+func (r *replicas) base() *opened {
 	if base, ok := r.replica.Base(); ok {
-		o, _ := base.Opened.(*plan.Opened)
+		o, _ := base.Opened.(*opened)
 		return o
 	}
 	return nil
@@ -129,7 +140,14 @@ func (r *replicas) encode(p *plan.Plan, o plan.Origin, found *health.SavedKeeper
 		}
 		r.found = found
 	}
-	content := &peerv1.PlanContent{Format: contentFormat, Header: shared.Header, Health: r.health, Services: make([]*peerv1.ServiceContent, len(shared.Services))}
+	operators, err := r.s.operated.toProto()
+	if err != nil {
+		return nil, err
+	}
+	content := &peerv1.PlanContent{
+		Format: contentFormat, Header: shared.Header, Health: r.health, Services: make([]*peerv1.ServiceContent, len(shared.Services)),
+		Operators: operators,
+	}
 	for i := range shared.Services {
 		s := &shared.Services[i]
 		content.Services[i] = &peerv1.ServiceContent{Name: s.Name, Configuration: s.Configuration, Decision: s.Decision}
@@ -166,5 +184,27 @@ func (r *replicas) open(data []byte) (any, error) {
 		}
 	}
 	r.last = o
-	return o, nil
+	return &opened{o, operatorsFromProto(content.GetOperators())}, nil
+}
+
+// toProto returns what operators wrote as it goes with a plan.
+func (o *operated) toProto() (*peerv1.Operators, error) {
+	sequence := o.shown.Load()
+	marks, err := o.s.registry.Marks()
+	if err != nil || sequence == 0 {
+		return nil, err
+	}
+	out := &peerv1.Operators{Sequence: sequence}
+	for _, key := range slices.Sorted(maps.Keys(marks)) {
+		out.Entries = append(out.Entries, &peerv1.OperatorEntry{Key: key, Data: marks[key]})
+	}
+	return out, nil
+}
+
+func operatorsFromProto(m *peerv1.Operators) written {
+	out := written{Sequence: m.GetSequence(), Entries: make(map[string][]byte, len(m.GetEntries()))}
+	for _, e := range m.GetEntries() {
+		out.Entries[e.GetKey()] = e.GetData()
+	}
+	return out
 }

@@ -2,12 +2,9 @@ package server
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 
-	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
-	"github.com/isobar-xds/isobar/internal/discovery"
 	"github.com/isobar-xds/isobar/internal/replica"
 )
 
@@ -52,32 +49,3 @@ func (r *replicas) ordered(ctx context.Context, o replica.Order) replica.Answer 
 
 // StepDown implements [admin.Replicas].
 func (o operatedReplicas) StepDown(who string) (string, error) { return o.r.replica.StepDown(who) }
-
-// objects are the services as operators see them.
-func (s *Server) objects() admin.Objects {
-	if s.replicas == nil {
-		return s.registry
-	}
-	return groupObjects{s.registry}
-}
-
-// groupObjects refuses to write what a group does not share yet.
-type groupObjects struct{ *discovery.Registry }
-
-var errUnshared = fmt.Errorf("a group of replicas does not share what is written over the admin API yet, but the configuration file (%w)", isobar.ErrOwned)
-
-// Put implements [admin.Objects].
-func (groupObjects) Put(string, isobar.Service, uint64) (isobar.Object, uint64, error) {
-	return isobar.Object{}, 0, errUnshared
-}
-
-// PutAll implements [admin.Objects].
-func (groupObjects) PutAll([]isobar.Service) (uint64, error) { return 0, errUnshared }
-
-// Delete implements [admin.Objects].
-func (groupObjects) Delete(string, uint64) (uint64, error) { return 0, errUnshared }
-
-// SetHealth implements [admin.Objects].
-func (groupObjects) SetHealth(string, string, isobar.HealthStatus) (uint64, error) {
-	return 0, errUnshared
-}

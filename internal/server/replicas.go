@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -48,7 +49,11 @@ type replicas struct {
 	found  *health.SavedKeeper
 	health []byte // found, encoded
 
-	digests digests
+	configuring sync.Mutex // held by whoever puts in force what the group has
+	assumed     uint64     // the epoch in which this replica took over; 0 = none
+	inForce     *offered   // what of this replica's own file is in force; nil = another's
+	followed    followed
+	alone       int // services of the API and marks of the time before the group
 }
 
 // openReplicas makes the server a replica of its group, if the configuration names
@@ -57,9 +62,6 @@ func (s *Server) openReplicas() error {
 	c := s.cfg.Replicas
 	if c == nil {
 		return nil
-	}
-	if err := s.replicable(); err != nil {
-		return err
 	}
 	r := &replicas{s: s, connections: connections{open: map[string]net.Conn{}}, metrics: newReplicaMetrics(s.metrics)}
 	r.relay = relay.New(s.lrs, s.xds, checkers{s.hds}, r.leads, r.version)
@@ -85,24 +87,29 @@ func (s *Server) openReplicas() error {
 		return errors.Join(err, r.close())
 	}
 	s.replicas = r
-	return nil
+	return r.keepSingle()
 }
 
-// replicable refuses state that a group does not share yet: it would be lost with
-// this replica.
-func (s *Server) replicable() error {
-	_, operators := s.registry.State()
-	owned := 0
-	for _, o := range s.registry.List() {
-		if o.Owner == isobar.OwnerAPI {
-			owned++
-		}
+// singleKey has what operators wrote before the server was a replica.
+const singleKey = "sources-alone"
+
+// keepSingle keeps a copy of what operators wrote before this server was a replica. The
+// first leader of a group brings its own into the group. Others follow the group, and
+// say that theirs is not in force.
+func (r *replicas) keepSingle() error {
+	if joined, err := (replicaDisk{r.s.kept}).LoadReplica(); err != nil || joined != nil {
+		return err
 	}
-	if owned == 0 && len(operators.Overrides()) == 0 {
-		return nil
+	entries, err := r.s.registry.Entries()
+	if err != nil || len(entries) == 0 {
+		return err
 	}
-	return fmt.Errorf("replicas: state_dir %s has %d services of the admin API and %d health marks, which a group of replicas does not share yet: "+
-		"start without replicas, remove them, and write the services into the configuration file", s.cfg.StateDir, owned, len(operators.Overrides()))
+	data, err := json.Marshal(entries)
+	if err != nil {
+		return err
+	}
+	r.alone = len(entries)
+	return r.s.kept.write(singleKey, data)
 }
 
 func (r *replicas) close() error {
@@ -199,6 +206,7 @@ func (r *replicas) run(ctx context.Context, done <-chan struct{}) error {
 	go func() { finished <- r.replica.Run(running) }()
 	go r.relay.Follow(running)
 	go r.watchRemovals(running)
+	go r.keepConfigured(running)
 	select {
 	case err := <-finished:
 		return errors.Join(err, r.close())

@@ -102,9 +102,11 @@ type Server struct {
 	csds     *csds.Server
 	health   *grpchealth.Server // gRPC's own service, not that of endpoints
 	loop     *control.Loop
-	replicas *replicas      // nil = this server is alone
-	tracing  *replay.Roller // nil = no rolling trace
-	parts    []part         // of the gRPC server; see serveGRPC
+	replicas *replicas               // nil = this server is alone
+	operated operated                // what operators write, in a group
+	offered  atomic.Pointer[offered] // what this replica's own file configures
+	tracing  *replay.Roller          // nil = no rolling trace
+	parts    []part                  // of the gRPC server; see serveGRPC
 	admin    *admin.Server
 	security security
 	answers  answers     // that clients have yet to take
@@ -140,7 +142,7 @@ func (s *Server) openSources() error {
 	s.opts.Store = kept
 	s.kept = &loopState{store: kept, revisions: map[string]uint64{}}
 	registry, err := discovery.Open(context.Background(), discovery.Options{
-		Store: kept, Validate: config.CheckCalls, Logger: s.log, Registerer: s.metrics,
+		Store: kept, Validate: config.CheckCalls, Logger: s.log, Registerer: s.metrics, Shared: s.shared(),
 	})
 	if err != nil {
 		return err
@@ -227,7 +229,7 @@ func (s *Server) buildAdmin() error {
 	}
 	a, err := admin.New(admin.Options{
 		Console: page, BasePath: s.cfg.Admin.BasePath,
-		Objects: s.objects(), Parser: parser{s.defaults, new(sync.Mutex)}, Planner: s.loop, Operator: s.loop, Unsaved: s.loop.Unsaved, Ticks: s.loop.Ticks,
+		Objects: s.registry, Parser: parser{s.defaults, new(sync.Mutex)}, Planner: s.loop, Operator: s.loop, Unsaved: s.loop.Unsaved, Ticks: s.loop.Ticks,
 		Preview: s.preview, WhatIf: s.loop.WhatIf, Record: s.Record, Reserves: s.loop.Reserves, Breaches: s.breaches,
 		Explain: func(p *plan.Plan, service string, source isobar.Locality) (plan.Explanation, error) {
 			return p.Explain(service, source)

@@ -1730,10 +1730,11 @@ func (x *Subscription) GetAcknowledgedAgeUs() uint64 {
 // PlanContent is the content of a plan.
 type PlanContent struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Format        uint32                 `protobuf:"varint,1,opt,name=format,proto3" json:"format,omitempty"`    // 1
-	Header        []byte                 `protobuf:"bytes,2,opt,name=header,proto3" json:"header,omitempty"`     // JSON: everything that belongs to no service
-	Services      []*ServiceContent      `protobuf:"bytes,3,rep,name=services,proto3" json:"services,omitempty"` // sorted by name
-	Health        []byte                 `protobuf:"bytes,4,opt,name=health,proto3" json:"health,omitempty"`     // JSON: what the leader knows of health, and which checker probes what
+	Format        uint32                 `protobuf:"varint,1,opt,name=format,proto3" json:"format,omitempty"`      // 1
+	Header        []byte                 `protobuf:"bytes,2,opt,name=header,proto3" json:"header,omitempty"`       // JSON: everything that belongs to no service
+	Services      []*ServiceContent      `protobuf:"bytes,3,rep,name=services,proto3" json:"services,omitempty"`   // sorted by name
+	Health        []byte                 `protobuf:"bytes,4,opt,name=health,proto3" json:"health,omitempty"`       // JSON: what the leader knows of health, and which checker probes what
+	Operators     *Operators             `protobuf:"bytes,5,opt,name=operators,proto3" json:"operators,omitempty"` // what operators wrote; not set by leaders that do not share it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1796,6 +1797,120 @@ func (x *PlanContent) GetHealth() []byte {
 	return nil
 }
 
+func (x *PlanContent) GetOperators() *Operators {
+	if x != nil {
+		return x.Operators
+	}
+	return nil
+}
+
+// Operators is what operators wrote, without the services of the admin API, which are
+// among the services of the plan.
+type Operators struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Sequence      uint64                 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"` // of the last write that the engine confirmed
+	Entries       []*OperatorEntry       `protobuf:"bytes,2,rep,name=entries,proto3" json:"entries,omitempty"`    // sorted by key
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Operators) Reset() {
+	*x = Operators{}
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Operators) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Operators) ProtoMessage() {}
+
+func (x *Operators) ProtoReflect() protoreflect.Message {
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Operators.ProtoReflect.Descriptor instead.
+func (*Operators) Descriptor() ([]byte, []int) {
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *Operators) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+func (x *Operators) GetEntries() []*OperatorEntry {
+	if x != nil {
+		return x.Entries
+	}
+	return nil
+}
+
+// OperatorEntry is one mark of an operator, as the election engine keeps it.
+type OperatorEntry struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Data          []byte                 `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"` // JSON
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OperatorEntry) Reset() {
+	*x = OperatorEntry{}
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OperatorEntry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OperatorEntry) ProtoMessage() {}
+
+func (x *OperatorEntry) ProtoReflect() protoreflect.Message {
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OperatorEntry.ProtoReflect.Descriptor instead.
+func (*OperatorEntry) Descriptor() ([]byte, []int) {
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *OperatorEntry) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *OperatorEntry) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
 // ServiceContent is one service of a plan.
 type ServiceContent struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1808,7 +1923,7 @@ type ServiceContent struct {
 
 func (x *ServiceContent) Reset() {
 	*x = ServiceContent{}
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[23]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1820,7 +1935,7 @@ func (x *ServiceContent) String() string {
 func (*ServiceContent) ProtoMessage() {}
 
 func (x *ServiceContent) ProtoReflect() protoreflect.Message {
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[23]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1833,7 +1948,7 @@ func (x *ServiceContent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServiceContent.ProtoReflect.Descriptor instead.
 func (*ServiceContent) Descriptor() ([]byte, []int) {
-	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{23}
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ServiceContent) GetName() string {
@@ -1870,7 +1985,7 @@ type SavedReplica struct {
 
 func (x *SavedReplica) Reset() {
 	*x = SavedReplica{}
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[24]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1882,7 +1997,7 @@ func (x *SavedReplica) String() string {
 func (*SavedReplica) ProtoMessage() {}
 
 func (x *SavedReplica) ProtoReflect() protoreflect.Message {
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[24]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1895,7 +2010,7 @@ func (x *SavedReplica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SavedReplica.ProtoReflect.Descriptor instead.
 func (*SavedReplica) Descriptor() ([]byte, []int) {
-	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{24}
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SavedReplica) GetFormat() uint32 {
@@ -1940,7 +2055,7 @@ type SavedPlan struct {
 
 func (x *SavedPlan) Reset() {
 	*x = SavedPlan{}
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[25]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1952,7 +2067,7 @@ func (x *SavedPlan) String() string {
 func (*SavedPlan) ProtoMessage() {}
 
 func (x *SavedPlan) ProtoReflect() protoreflect.Message {
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[25]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1965,7 +2080,7 @@ func (x *SavedPlan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SavedPlan.ProtoReflect.Descriptor instead.
 func (*SavedPlan) Descriptor() ([]byte, []int) {
-	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{25}
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *SavedPlan) GetFormat() uint32 {
@@ -2150,12 +2265,19 @@ const file_isobar_peer_v1_peer_proto_rawDesc = "" +
 	"\blocality\x18\x02 \x01(\v2\x18.isobar.peer.v1.LocalityR\blocality\x12\x18\n" +
 	"\astreams\x18\x03 \x01(\rR\astreams\x123\n" +
 	"\x13acknowledged_age_us\x18\x04 \x01(\x04H\x00R\x11acknowledgedAgeUs\x88\x01\x01B\x16\n" +
-	"\x14_acknowledged_age_us\"\x91\x01\n" +
+	"\x14_acknowledged_age_us\"\xca\x01\n" +
 	"\vPlanContent\x12\x16\n" +
 	"\x06format\x18\x01 \x01(\rR\x06format\x12\x16\n" +
 	"\x06header\x18\x02 \x01(\fR\x06header\x12:\n" +
 	"\bservices\x18\x03 \x03(\v2\x1e.isobar.peer.v1.ServiceContentR\bservices\x12\x16\n" +
-	"\x06health\x18\x04 \x01(\fR\x06health\"f\n" +
+	"\x06health\x18\x04 \x01(\fR\x06health\x127\n" +
+	"\toperators\x18\x05 \x01(\v2\x19.isobar.peer.v1.OperatorsR\toperators\"`\n" +
+	"\tOperators\x12\x1a\n" +
+	"\bsequence\x18\x01 \x01(\x04R\bsequence\x127\n" +
+	"\aentries\x18\x02 \x03(\v2\x1d.isobar.peer.v1.OperatorEntryR\aentries\"5\n" +
+	"\rOperatorEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
+	"\x04data\x18\x02 \x01(\fR\x04data\"f\n" +
 	"\x0eServiceContent\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12$\n" +
 	"\rconfiguration\x18\x02 \x01(\fR\rconfiguration\x12\x1a\n" +
@@ -2188,7 +2310,7 @@ func file_isobar_peer_v1_peer_proto_rawDescGZIP() []byte {
 	return file_isobar_peer_v1_peer_proto_rawDescData
 }
 
-var file_isobar_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_isobar_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_isobar_peer_v1_peer_proto_goTypes = []any{
 	(*OrderRequest)(nil),     // 0: isobar.peer.v1.OrderRequest
 	(*OrderResponse)(nil),    // 1: isobar.peer.v1.OrderResponse
@@ -2213,9 +2335,11 @@ var file_isobar_peer_v1_peer_proto_goTypes = []any{
 	(*EndpointReport)(nil),   // 20: isobar.peer.v1.EndpointReport
 	(*Subscription)(nil),     // 21: isobar.peer.v1.Subscription
 	(*PlanContent)(nil),      // 22: isobar.peer.v1.PlanContent
-	(*ServiceContent)(nil),   // 23: isobar.peer.v1.ServiceContent
-	(*SavedReplica)(nil),     // 24: isobar.peer.v1.SavedReplica
-	(*SavedPlan)(nil),        // 25: isobar.peer.v1.SavedPlan
+	(*Operators)(nil),        // 23: isobar.peer.v1.Operators
+	(*OperatorEntry)(nil),    // 24: isobar.peer.v1.OperatorEntry
+	(*ServiceContent)(nil),   // 25: isobar.peer.v1.ServiceContent
+	(*SavedReplica)(nil),     // 26: isobar.peer.v1.SavedReplica
+	(*SavedPlan)(nil),        // 27: isobar.peer.v1.SavedPlan
 }
 var file_isobar_peer_v1_peer_proto_depIdxs = []int32{
 	4,  // 0: isobar.peer.v1.OrderRequest.hello:type_name -> isobar.peer.v1.Hello
@@ -2243,18 +2367,20 @@ var file_isobar_peer_v1_peer_proto_depIdxs = []int32{
 	19, // 22: isobar.peer.v1.LocalityReport.metrics:type_name -> isobar.peer.v1.MetricSum
 	20, // 23: isobar.peer.v1.LocalityReport.endpoints:type_name -> isobar.peer.v1.EndpointReport
 	14, // 24: isobar.peer.v1.Subscription.locality:type_name -> isobar.peer.v1.Locality
-	23, // 25: isobar.peer.v1.PlanContent.services:type_name -> isobar.peer.v1.ServiceContent
-	6,  // 26: isobar.peer.v1.SavedReplica.fence:type_name -> isobar.peer.v1.Claim
-	6,  // 27: isobar.peer.v1.SavedPlan.claim:type_name -> isobar.peer.v1.Claim
-	2,  // 28: isobar.peer.v1.PeerService.Exchange:input_type -> isobar.peer.v1.ExchangeRequest
-	0,  // 29: isobar.peer.v1.PeerService.Order:input_type -> isobar.peer.v1.OrderRequest
-	3,  // 30: isobar.peer.v1.PeerService.Exchange:output_type -> isobar.peer.v1.ExchangeResponse
-	1,  // 31: isobar.peer.v1.PeerService.Order:output_type -> isobar.peer.v1.OrderResponse
-	30, // [30:32] is the sub-list for method output_type
-	28, // [28:30] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	25, // 25: isobar.peer.v1.PlanContent.services:type_name -> isobar.peer.v1.ServiceContent
+	23, // 26: isobar.peer.v1.PlanContent.operators:type_name -> isobar.peer.v1.Operators
+	24, // 27: isobar.peer.v1.Operators.entries:type_name -> isobar.peer.v1.OperatorEntry
+	6,  // 28: isobar.peer.v1.SavedReplica.fence:type_name -> isobar.peer.v1.Claim
+	6,  // 29: isobar.peer.v1.SavedPlan.claim:type_name -> isobar.peer.v1.Claim
+	2,  // 30: isobar.peer.v1.PeerService.Exchange:input_type -> isobar.peer.v1.ExchangeRequest
+	0,  // 31: isobar.peer.v1.PeerService.Order:input_type -> isobar.peer.v1.OrderRequest
+	3,  // 32: isobar.peer.v1.PeerService.Exchange:output_type -> isobar.peer.v1.ExchangeResponse
+	1,  // 33: isobar.peer.v1.PeerService.Order:output_type -> isobar.peer.v1.OrderResponse
+	32, // [32:34] is the sub-list for method output_type
+	30, // [30:32] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_isobar_peer_v1_peer_proto_init() }
@@ -2278,7 +2404,7 @@ func file_isobar_peer_v1_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_isobar_peer_v1_peer_proto_rawDesc), len(file_isobar_peer_v1_peer_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   26,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

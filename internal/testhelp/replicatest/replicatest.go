@@ -37,6 +37,7 @@ import (
 type Group struct {
 	t        *testing.T
 	Replicas []*Process
+	Backends []string // addresses, in the order of the zones
 	front    *fleet.Balancer
 	program  string
 }
@@ -79,6 +80,7 @@ func New(t *testing.T, o Options) *Group {
 			t.Fatal(err)
 		}
 		t.Cleanup(b.Kill)
+		g.Backends = append(g.Backends, b.Address())
 		fmt.Fprintf(&services, "  - {locality: %s, endpoints: [%q]}\n", z, b.Address())
 	}
 	var addresses []string

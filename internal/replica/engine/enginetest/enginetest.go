@@ -3,6 +3,11 @@ package enginetest
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -26,6 +31,8 @@ func Run(t *testing.T, fresh func(t *testing.T) Open) {
 		"an incarnation does not return": incarnations,
 		"a canceled request is an error": canceled,
 		"others' releases do nothing":    foreignRelease,
+		"operators' writes are guarded":  operatorsWrite,
+		"many writes count at once":      manyAtOnce,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, fresh(t)) })
 	}
@@ -160,4 +167,115 @@ func canceled(t *testing.T, open Open) {
 	if _, err := e.Do(ctx, group.Request{Op: group.OpRead}); err == nil {
 		t.Fatal("a request whose context has ended was answered")
 	}
+}
+
+// lead makes a replica the leader of an epoch.
+func lead(t *testing.T, e engine.Engine, self group.Identity, previous group.Claim, epoch uint64) group.Claim {
+	t.Helper()
+	holder(t, Do(t, e, group.Request{Op: group.OpAcquire}), self)
+	c := claim(self, epoch)
+	if s := Do(t, e, group.Request{Op: group.OpClaim, Previous: previous, Claim: c}); s.Claim != c {
+		t.Fatalf("the engine has %s, want %s", s.Claim, c)
+	}
+	return c
+}
+
+func write(t *testing.T, e engine.Engine, c group.Claim, sequence uint64, changes ...engine.Change) error {
+	t.Helper()
+	o, ok := e.(engine.Operators)
+	if !ok {
+		t.Fatal("the engine keeps nothing for operators")
+	}
+	return o.WriteOperators(t.Context(), c, sequence, sequence+1, changes)
+}
+
+func has(t *testing.T, e engine.Engine, sequence uint64, want map[string]string) {
+	t.Helper()
+	o, ok := e.(engine.Operators)
+	if !ok {
+		t.Fatal("the engine keeps nothing for operators")
+	}
+	w, err := o.ReadOperators(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for key, data := range w.Entries {
+		got[key] = string(data)
+	}
+	if w.Sequence != sequence || !maps.Equal(got, want) {
+		t.Fatalf("operators wrote %d: %v, want %d: %v", w.Sequence, got, sequence, want)
+	}
+}
+
+func entry(key, data string) engine.Change { return engine.Change{Key: key, Data: []byte(data)} }
+
+// operatorsWrite asserts that writes are all or none, in sequence, and by the leader of
+// the newest claim alone.
+func operatorsWrite(t *testing.T, open Open) {
+	t.Helper()
+	a, b := Replica("a", 1), Replica("b", 1)
+	first, second := open(t, a), open(t, b)
+	has(t, first, 0, nil)
+	refused := func(err, want error) {
+		t.Helper()
+		if !errors.Is(err, want) {
+			t.Fatalf("got %v, want %v", err, want)
+		}
+	}
+	refused(write(t, first, claim(a, 1), 0, entry("x", `1`)), engine.ErrNotLeading)
+	one := lead(t, first, a, group.Claim{}, 1)
+	refused(write(t, first, one, 1, entry("x", `1`)), engine.ErrStale)
+	refused(write(t, first, one, 0, entry("services/x", `1`), entry("health/x/127.0.0.1:1", `2`)), nil)
+	refused(write(t, first, one, 0, entry("services/x", `3`)), engine.ErrStale)
+	refused(write(t, second, one, 1, entry("services/x", `3`)), engine.ErrNotLeading)
+	refused(write(t, first, one, 1, engine.Change{Key: "health/x/127.0.0.1:1"}, engine.Change{Key: "none"}, entry("services/y", `4`)), nil)
+	want := map[string]string{"services/x": "1", "services/y": "4"}
+	has(t, second, 2, want)
+	refused(write(t, first, one, 2, engine.Change{Key: "big", Data: make([]byte, engine.MaxEntryBytes+1)}), engine.ErrTooLarge)
+
+	Do(t, first, group.Request{Op: group.OpRelease})
+	refused(write(t, first, one, 2, entry("services/x", `5`)), engine.ErrNotLeading)
+	two := lead(t, second, b, one, 2)
+	refused(write(t, first, one, 2, entry("services/x", `5`)), engine.ErrNotLeading)
+	refused(write(t, second, one, 2, entry("services/x", `5`)), engine.ErrNotLeading)
+	has(t, first, 2, want)
+	refused(write(t, second, two, 2), nil)
+	has(t, first, 3, want)
+}
+
+// manyAtOnce asserts that a write of more than an engine takes at once counts as a
+// whole, and that the next write builds on it.
+func manyAtOnce(t *testing.T, open Open) {
+	t.Helper()
+	a := Replica("a", 1)
+	e := open(t, a)
+	one := lead(t, e, a, group.Claim{}, 1)
+	want := map[string]string{}
+	var changes []engine.Change
+	for i := range 450 {
+		key := fmt.Sprintf("services/s%d", i)
+		want[key] = strconv.Itoa(i)
+		changes = append(changes, entry(key, want[key]))
+	}
+	large := strconv.Quote(strings.Repeat("x", 400<<10))
+	for i := range 5 {
+		key := fmt.Sprintf("services/large%d", i)
+		want[key] = large
+		changes = append(changes, entry(key, large))
+	}
+	if err := write(t, e, one, 0, changes...); err != nil {
+		t.Fatal(err)
+	}
+	has(t, open(t, Replica("b", 1)), 1, want)
+	var removed []engine.Change
+	for i := range 300 {
+		key := fmt.Sprintf("services/s%d", i)
+		delete(want, key)
+		removed = append(removed, engine.Change{Key: key})
+	}
+	if err := write(t, e, one, 1, removed...); err != nil {
+		t.Fatal(err)
+	}
+	has(t, e, 2, want)
 }

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/isobar-xds/isobar/internal/replica/engine"
@@ -28,6 +29,7 @@ type Engine struct {
 	self       group.Identity
 	name       []byte // self, encoded
 
+	mu   sync.Mutex
 	lock *os.File // held; nil while this replica does not lead
 }
 
@@ -68,13 +70,19 @@ func (e *Engine) path(kind string) string { return filepath.Join(e.dir, e.group+
 func (e *Engine) Changed() <-chan struct{} { return nil }
 
 // Close gives leadership up, if this replica has it.
-func (e *Engine) Close() error { return e.release() }
+func (e *Engine) Close() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.release()
+}
 
 // Do implements [engine.Engine].
 func (e *Engine) Do(ctx context.Context, r group.Request) (group.Standing, error) {
 	if err := ctx.Err(); err != nil {
 		return group.Standing{}, fmt.Errorf("lock file: %w", err)
 	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	err := e.run(r)
 	if err != nil {
 		return group.Standing{}, fmt.Errorf("lock file %s: %s: %w", e.path("lock"), r.Op, err)

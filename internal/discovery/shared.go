@@ -1,0 +1,275 @@
+package discovery
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/health"
+)
+
+// Shared keeps what the API and operators write for a group of replicas. The leader of
+// the group writes; the others follow.
+type Shared interface {
+	// Write makes all changes durable for the group, or none.
+	Write(ctx context.Context, changes []SharedChange) error
+}
+
+// SharedChange sets an entry, or removes it where Data is nil. It is an alias of a
+// plain struct so that implementations need not import this package.
+type SharedChange = struct {
+	Key  string
+	Data []byte
+}
+
+// Entries have these prefixes. Names are escaped as in a path of a URL.
+const (
+	sharedServices = "services/" // NAME
+	sharedHealth   = "health/"   // SERVICE/ADDRESS
+)
+
+// sharedFormat is the version of entries that this program writes and reads.
+const sharedFormat = 1
+
+// sharedEntry is the data of an entry. One field beside the format is set.
+type sharedEntry struct {
+	Format   int                   `json:"format"`
+	Service  *isobar.Service       `json:"service,omitempty"`
+	Override *sharedHealthOverride `json:"health,omitempty"`
+}
+
+type sharedHealthOverride struct {
+	Service string              `json:"service"`
+	Address string              `json:"address"`
+	Status  isobar.HealthStatus `json:"status"`
+	Since   time.Time           `json:"since,omitzero"`
+}
+
+// Operated is what the API and operators wrote.
+type Operated struct {
+	services []isobar.Service
+	health   []sharedHealthOverride
+}
+
+// Count returns how many services and marks there are.
+func (o *Operated) Count() (services, marks int) { return len(o.services), len(o.health) }
+
+// WithServices returns o with these services in place of its own.
+func (o *Operated) WithServices(services []isobar.Service) Operated {
+	return Operated{services: services, health: o.health}
+}
+
+// DecodeShared reads entries. Entries of other kinds are left out.
+func DecodeShared(entries map[string][]byte) (Operated, error) {
+	var out Operated
+	for _, key := range slices.Sorted(maps.Keys(entries)) {
+		service, mark := strings.HasPrefix(key, sharedServices), strings.HasPrefix(key, sharedHealth)
+		if !service && !mark {
+			continue
+		}
+		var e sharedEntry
+		if err := json.Unmarshal(entries[key], &e); err != nil {
+			return Operated{}, fmt.Errorf("entry %s can't be read: %w", key, err)
+		}
+		switch {
+		case e.Format > sharedFormat:
+			return Operated{}, fmt.Errorf("entry %s: %w (format %d, this one reads up to %d)", key, errFormat, e.Format, sharedFormat)
+		case service && e.Service != nil && key == serviceKey(e.Service.Name):
+			out.services = append(out.services, cloneService(*e.Service))
+		case mark && e.Override != nil && key == healthKey(e.Override.Service, e.Override.Address):
+			out.health = append(out.health, *e.Override)
+		default:
+			return Operated{}, fmt.Errorf("entry %s has something else", key)
+		}
+	}
+	return out, nil
+}
+
+func serviceKey(name string) string { return sharedServices + url.PathEscape(name) }
+
+func healthKey(service, address string) string {
+	return sharedHealth + url.PathEscape(service) + "/" + url.PathEscape(address)
+}
+
+// Entries returns everything that the API and operators wrote, by key.
+func (r *Registry) Entries() (map[string][]byte, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.now.entries()
+}
+
+// Marks returns the entries of health alone, by key. They are immutable.
+func (r *Registry) Marks() (map[string][]byte, error) { return r.state.Load().marks() }
+
+// ServiceEntries returns the entries of services of the API, by key.
+func ServiceEntries(services []isobar.Service) (map[string][]byte, error) {
+	api := make(map[string]isobar.Object, len(services))
+	if err := addObjects(api, services, isobar.OwnerAPI); err != nil {
+		return nil, err
+	}
+	return contents{api: api}.entries()
+}
+
+// entries returns everything that is shared, by key.
+func (c contents) entries() (map[string][]byte, error) {
+	changes, err := contents{}.sharedChanges(c)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string][]byte, len(changes))
+	for i := range changes {
+		out[changes[i].Key] = changes[i].Data
+	}
+	return out, nil
+}
+
+// sharedChanges lists what differs in another contents, sorted by key.
+func (c contents) sharedChanges(next contents) ([]SharedChange, error) {
+	var out []SharedChange
+	add := func(key string, e *sharedEntry) error {
+		if e == nil {
+			out = append(out, SharedChange{Key: key})
+			return nil
+		}
+		e.Format = sharedFormat
+		data, err := json.Marshal(e)
+		if err != nil {
+			return fmt.Errorf("%w: %s can't be saved: %w", isobar.ErrInvalid, key, err)
+		}
+		out = append(out, SharedChange{Key: key, Data: data})
+		return nil
+	}
+	for name, o := range next.api {
+		if have, ok := c.api[name]; ok && sameService(&have, &o) {
+			continue
+		}
+		if err := add(serviceKey(name), &sharedEntry{Service: &o.Service}); err != nil {
+			return nil, err
+		}
+	}
+	for name := range c.api {
+		if _, stays := next.api[name]; !stays {
+			_ = add(serviceKey(name), nil) // a removal encodes nothing
+		}
+	}
+	before, after := c.marks(), next.marks()
+	for key, m := range after {
+		if have, ok := before[key]; ok && have.Status == m.Status {
+			continue
+		}
+		if err := add(healthKey(key.Service, key.Address), &sharedEntry{Override: &m}); err != nil {
+			return nil, err
+		}
+	}
+	for key := range before {
+		if _, stays := after[key]; !stays {
+			_ = add(healthKey(key.Service, key.Address), nil)
+		}
+	}
+	slices.SortFunc(out, func(a, b SharedChange) int { return strings.Compare(a.Key, b.Key) })
+	return out, nil
+}
+
+func (c contents) marks() map[health.Key]sharedHealthOverride {
+	out := map[health.Key]sharedHealthOverride{}
+	for _, o := range c.health.Overrides() {
+		out[o.Key] = sharedHealthOverride{Service: o.Service, Address: o.Address, Status: o.Status, Since: c.since[o.Key]}
+	}
+	return out
+}
+
+// share makes a change durable for the group before it takes effect. r.mu is held.
+func (r *Registry) share(next contents) error {
+	changes, err := r.now.sharedChanges(next)
+	if err != nil {
+		return err
+	}
+	if len(changes) > 0 {
+		if err := r.opts.Shared.Write(context.Background(), changes); err != nil {
+			return err
+		}
+	}
+	r.trySave(next)
+	return nil
+}
+
+// shareRemovals takes marks of endpoints that are gone out of what the group shares, if
+// this replica leads. Otherwise its leader does. r.mu is held.
+func (r *Registry) shareRemovals(next contents) {
+	changes, err := r.now.sharedChanges(next)
+	if err != nil || len(changes) == 0 {
+		return
+	}
+	if err := r.opts.Shared.Write(context.Background(), changes); err != nil {
+		r.log.Debug("marks of endpoints that are gone stay in the election engine", "error", err)
+	}
+}
+
+// Configured are services of the configuration file and the network, as the group has
+// them in force.
+type Configured struct {
+	Services []isobar.Service
+	Network  *isobar.Network
+}
+
+// Follow takes over what the group has: what the API and operators wrote, and the
+// services of the configuration; nil leaves those as they are. Nothing is checked: the
+// leader did.
+func (r *Registry) Follow(o Operated, file *Configured) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	next := r.now
+	var err error
+	if file != nil {
+		if next, err = next.setFile(cloneServices(file.Services), file.Network); err != nil {
+			return err
+		}
+	}
+	next.api = make(map[string]isobar.Object, len(o.services))
+	if err := addObjects(next.api, o.services, isobar.OwnerAPI); err != nil {
+		return err
+	}
+	next.since = sinces{}
+	var overrides []health.Override
+	for _, m := range o.health {
+		key := health.Key{Service: m.Service, Address: m.Address}
+		overrides = append(overrides, health.Override{Key: key, Status: m.Status})
+		if !m.Since.IsZero() {
+			next.since[key] = m.Since
+		}
+	}
+	next.health = health.NewTable(nil).WithAll(overrides)
+	if next.equal(r.now) {
+		return nil
+	}
+	next.revision = r.now.revision + 1
+	next = next.stamped(r.now)
+	r.trySave(next)
+	r.publish(next)
+	return nil
+}
+
+// maxRevision keeps revisions in what every reader of JSON can represent.
+const maxRevision = 1<<53 - 1
+
+// revisionOf returns the revision of an object that changed: the number of the change,
+// or, where replicas share it, what its content tells.
+func (c contents) revisionOf(o *isobar.Object) uint64 {
+	if !c.shared {
+		return c.revision
+	}
+	data, err := json.Marshal(o.Service)
+	if err != nil {
+		return c.revision
+	}
+	sum := sha256.Sum256(append(data, o.Owner...))
+	return max(1, binary.BigEndian.Uint64(sum[:])&maxRevision)
+}

@@ -1,0 +1,354 @@
+package etcd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/isobar-xds/isobar/internal/replica/engine"
+	"github.com/isobar-xds/isobar/internal/replica/group"
+)
+
+// What operators write stands beside the election:
+//
+//	PREFIX/GROUP/operators/head          the number of the last write
+//	PREFIX/GROUP/operators/entries/KEY   an entry
+//	PREFIX/GROUP/operators/log/N         a part of the last write, while the entries don't have it
+//
+// A write that fits into one transaction changes entries and head together. A larger
+// one is first kept in parts under log, which mean nothing yet; the transaction on head
+// makes it count. The entries follow, and readers apply the log until they have.
+
+const (
+	// txnOps is how many entries a transaction changes: etcd takes 128 operations by
+	// default.
+	txnOps = 100
+	// txnBytes is how much of them a transaction carries: etcd takes 1.5 MiB by default.
+	txnBytes = 900 << 10
+	// pageKeys is how many keys one request reads.
+	pageKeys = 500
+
+	headFormat = 1
+)
+
+// head is what stands under operators/head.
+type head struct {
+	Format   int    `json:"format"`
+	Sequence uint64 `json:"sequence"`
+	Parts    int    `json:"log_parts,omitempty"` // of the log that the entries don't have yet
+}
+
+var _ engine.Operators = (*Engine)(nil)
+
+func (e *Engine) operators() string {
+	return strings.TrimSuffix(e.prefix, "election/") + "operators/"
+}
+
+// shelf is what etcd had of operators at one revision.
+type shelf struct {
+	head     head
+	revision int64 // at which head was written; 0 = never
+	entries  map[string][]byte
+	log      map[int][]byte
+}
+
+// ReadOperators implements [engine.Operators].
+func (e *Engine) ReadOperators(ctx context.Context) (engine.Written, error) {
+	s, err := e.readShelf(ctx)
+	if err != nil {
+		return engine.Written{}, fmt.Errorf("etcd: what operators wrote: %w", err)
+	}
+	return engine.Written{Sequence: s.head.Sequence, Entries: s.entries}, nil
+}
+
+// readShelf reads everything as it was at one revision, with the log applied.
+func (e *Engine) readShelf(ctx context.Context) (*shelf, error) {
+	prefix := e.operators()
+	s := &shelf{entries: map[string][]byte{}, log: map[int][]byte{}}
+	from, end, revision := prefix, clientv3.GetPrefixRangeEnd(prefix), int64(0)
+	for {
+		options := []clientv3.OpOption{clientv3.WithRange(end), clientv3.WithLimit(pageKeys)}
+		if revision != 0 {
+			options = append(options, clientv3.WithRev(revision))
+		}
+		r, err := e.opts.Client.Get(ctx, from, options...)
+		if err != nil {
+			return nil, err
+		}
+		if revision == 0 {
+			revision = r.Header.GetRevision()
+		}
+		for _, kv := range r.Kvs {
+			if err := s.take(strings.TrimPrefix(string(kv.GetKey()), prefix), kv); err != nil {
+				return nil, err
+			}
+		}
+		if !r.More || len(r.Kvs) == 0 {
+			return s, s.applyLog()
+		}
+		from = string(r.Kvs[len(r.Kvs)-1].GetKey()) + "\x00"
+	}
+}
+
+func (s *shelf) take(key string, kv *mvccpb.KeyValue) error {
+	kind, rest, _ := strings.Cut(key, "/")
+	switch kind {
+	case "head":
+		if err := json.Unmarshal(kv.GetValue(), &s.head); err != nil {
+			return fmt.Errorf("%s: %w", kv.GetKey(), err)
+		}
+		if s.head.Format != headFormat {
+			return fmt.Errorf("%s has format %d, this program reads %d: %w", kv.GetKey(), s.head.Format, headFormat, group.ErrNewerFormat)
+		}
+		s.revision = kv.GetModRevision()
+	case "entries":
+		if len(s.entries) >= engine.MaxEntries {
+			return fmt.Errorf("%w: more than %d entries", engine.ErrTooLarge, engine.MaxEntries)
+		}
+		s.entries[rest] = kv.GetValue()
+	case "log":
+		n, err := strconv.Atoi(rest)
+		if err != nil || n < 0 || n > engine.MaxEntries {
+			return fmt.Errorf("%s: no part of a log", kv.GetKey())
+		}
+		s.log[n] = kv.GetValue()
+	}
+	return nil
+}
+
+// applyLog makes the changes of a log that counts.
+func (s *shelf) applyLog() error {
+	for n := range s.head.Parts {
+		var changes []engine.Change
+		if err := json.Unmarshal(s.log[n], &changes); err != nil {
+			return fmt.Errorf("part %d of the log: %w", n, err)
+		}
+		engine.Apply(s.entries, changes)
+	}
+	return nil
+}
+
+// WriteOperators implements [engine.Operators].
+func (e *Engine) WriteOperators(ctx context.Context, claim group.Claim, previous, next uint64, changes []engine.Change) error {
+	if err := engine.CheckChanges(previous, next, changes); err != nil {
+		return err
+	}
+	if err := e.write(ctx, claim, previous, next, changes); err != nil {
+		return fmt.Errorf("etcd: writing for operators: %w", err)
+	}
+	return nil
+}
+
+func (e *Engine) write(ctx context.Context, claim group.Claim, previous, number uint64, changes []engine.Change) error {
+	guard, err := e.guard(claim)
+	if err != nil {
+		return err
+	}
+	s, err := e.readHead(ctx)
+	if err != nil {
+		return err
+	}
+	if s.head.Parts > 0 { // an earlier leader did not get to it
+		if s, err = e.foldLog(ctx, guard, s); err != nil {
+			return err
+		}
+	}
+	if s.head.Sequence != previous {
+		return fmt.Errorf("%w: the last one has number %d, not %d", engine.ErrStale, s.head.Sequence, previous)
+	}
+	parts := split(changes)
+	next := head{Format: headFormat, Sequence: number}
+	if len(parts) <= 1 {
+		var ops []clientv3.Op
+		if len(parts) == 1 {
+			ops = e.entryOps(parts[0])
+		}
+		_, err := e.commit(ctx, guard, s, next, ops)
+		return err
+	}
+	for n, part := range parts {
+		data, err := json.Marshal(part)
+		if err != nil {
+			return err
+		}
+		// The guard keeps a leader that was replaced from disturbing its successor's log.
+		if err := e.guarded(ctx, guard, s, clientv3.OpPut(e.logKey(n), string(data))); err != nil {
+			return err
+		}
+	}
+	next.Parts = len(parts)
+	revision, err := e.commit(ctx, guard, s, next, nil)
+	if err != nil {
+		return err
+	}
+	// The write counts. If the entries can't follow now, a later write has them follow.
+	_, _ = e.foldLog(ctx, guard, &shelf{head: next, revision: revision})
+	return nil
+}
+
+func (e *Engine) logKey(n int) string { return e.operators() + "log/" + strconv.Itoa(n) }
+
+// guard is what must hold for a write of the claim's leader.
+func (e *Engine) guard(claim group.Claim) ([]clientv3.Cmp, error) {
+	data, err := claim.Encode()
+	if err != nil {
+		return nil, err
+	}
+	return []clientv3.Cmp{
+		clientv3.Compare(clientv3.Value(e.prefix+"leader"), "=", string(e.self)),
+		clientv3.Compare(clientv3.Value(e.prefix+"claim"), "=", string(data)),
+	}, nil
+}
+
+// readHead reads which write was the last.
+func (e *Engine) readHead(ctx context.Context) (*shelf, error) {
+	r, err := e.opts.Client.Get(ctx, e.operators()+"head")
+	if err != nil {
+		return nil, err
+	}
+	s := &shelf{head: head{Format: headFormat}}
+	for _, kv := range r.Kvs {
+		if err := s.take("head", kv); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// commit replaces the head that was read, and carries out the operations with it.
+func (e *Engine) commit(ctx context.Context, guard []clientv3.Cmp, s *shelf, next head, ops []clientv3.Op) (revision int64, err error) {
+	data, err := json.Marshal(next)
+	if err != nil {
+		return 0, err
+	}
+	key := e.operators() + "head"
+	r, err := e.opts.Client.Txn(ctx).If(s.unchanged(key, guard)...).
+		Then(append([]clientv3.Op{clientv3.OpPut(key, string(data))}, ops...)...).
+		Else(clientv3.OpGet(key, clientv3.WithKeysOnly())).Commit()
+	if err != nil {
+		return 0, err
+	}
+	if !r.Succeeded {
+		return 0, s.refused(r)
+	}
+	return r.Header.GetRevision(), nil
+}
+
+// guarded carries out an operation while the head is the one that was read.
+func (e *Engine) guarded(ctx context.Context, guard []clientv3.Cmp, s *shelf, ops ...clientv3.Op) error {
+	key := e.operators() + "head"
+	r, err := e.opts.Client.Txn(ctx).If(s.unchanged(key, guard)...).Then(ops...).Else(clientv3.OpGet(key, clientv3.WithKeysOnly())).Commit()
+	if err != nil {
+		return err
+	}
+	if !r.Succeeded {
+		return s.refused(r)
+	}
+	return nil
+}
+
+func (s *shelf) unchanged(key string, guard []clientv3.Cmp) []clientv3.Cmp {
+	return append(slices.Clone(guard), clientv3.Compare(clientv3.ModRevision(key), "=", s.revision))
+}
+
+// refused says why a transaction was: by its head, or by who leads.
+func (s *shelf) refused(r *clientv3.TxnResponse) error {
+	var now int64
+	if kvs := r.Responses[0].GetResponseRange().GetKvs(); len(kvs) > 0 {
+		now = kvs[0].GetModRevision()
+	}
+	if now != s.revision {
+		return engine.ErrStale
+	}
+	return engine.ErrNotLeading
+}
+
+// foldLog has the entries follow a log that counts, and removes it.
+func (e *Engine) foldLog(ctx context.Context, guard []clientv3.Cmp, s *shelf) (*shelf, error) {
+	for n := range s.head.Parts {
+		r, err := e.opts.Client.Get(ctx, e.logKey(n))
+		if err != nil {
+			return nil, err
+		}
+		if len(r.Kvs) == 0 {
+			return nil, fmt.Errorf("part %d of the log is missing", n)
+		}
+		var changes []engine.Change
+		if err := json.Unmarshal(r.Kvs[0].GetValue(), &changes); err != nil {
+			return nil, fmt.Errorf("part %d of the log: %w", n, err)
+		}
+		if err := e.guarded(ctx, guard, s, e.entryOps(changes)...); err != nil {
+			return nil, err
+		}
+	}
+	next := head{Format: headFormat, Sequence: s.head.Sequence}
+	prefix := e.operators() + "log/"
+	revision, err := e.commit(ctx, guard, s, next, []clientv3.Op{clientv3.OpDelete(prefix, clientv3.WithPrefix())})
+	if err != nil {
+		return nil, err
+	}
+	return &shelf{head: next, revision: revision}, nil
+}
+
+func (e *Engine) entryOps(changes []engine.Change) []clientv3.Op {
+	ops := make([]clientv3.Op, 0, len(changes))
+	for i := range changes {
+		key := e.operators() + "entries/" + changes[i].Key
+		if changes[i].Data == nil {
+			ops = append(ops, clientv3.OpDelete(key))
+		} else {
+			ops = append(ops, clientv3.OpPut(key, string(changes[i].Data)))
+		}
+	}
+	return ops
+}
+
+// split divides changes into parts that fit a transaction each. The last change of a
+// key counts: a transaction may not change a key twice.
+func split(changes []engine.Change) [][]engine.Change {
+	last := map[string]engine.Change{}
+	for _, c := range changes {
+		last[c.Key] = c
+	}
+	var out [][]engine.Change
+	var part []engine.Change
+	size := 0
+	for _, key := range slices.Sorted(maps.Keys(last)) {
+		c := last[key]
+		n := len(c.Key) + 2*len(c.Data) // a log has the data in base64
+		if len(part) > 0 && (len(part) == txnOps || size+n > txnBytes) {
+			out, part, size = append(out, part), nil, 0
+		}
+		part, size = append(part, c), size+n
+	}
+	if len(part) > 0 {
+		out = append(out, part)
+	}
+	return out
+}
+
+// Quota returns how many bytes etcd's database has, and how many it may have; 0 where
+// it does not tell.
+func (e *Engine) Quota(ctx context.Context) (used, quota int64, err error) {
+	endpoints := e.opts.Client.Endpoints()
+	if len(endpoints) == 0 {
+		return 0, 0, errors.New("etcd: no endpoint")
+	}
+	for _, endpoint := range endpoints {
+		s, statusErr := e.opts.Client.Status(ctx, endpoint)
+		if statusErr != nil {
+			err = statusErr
+			continue
+		}
+		return s.DbSize, s.DbSizeQuota, nil
+	}
+	return 0, 0, fmt.Errorf("etcd: status: %w", err)
+}

@@ -1,0 +1,87 @@
+package file
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/isobar-xds/isobar/internal/replica/engine"
+	"github.com/isobar-xds/isobar/internal/replica/group"
+)
+
+// maxOperatorBytes bounds the file of what operators wrote.
+const maxOperatorBytes = 256 << 20
+
+// operatorFormat is the version of written that this program writes and reads.
+const operatorFormat = 1
+
+// written is the file of what operators wrote.
+type written struct {
+	Format   int                        `json:"format"`
+	Sequence uint64                     `json:"sequence"`
+	Entries  map[string]json.RawMessage `json:"entries"`
+}
+
+var _ engine.Operators = (*Engine)(nil)
+
+// ReadOperators implements [engine.Operators].
+func (e *Engine) ReadOperators(ctx context.Context) (engine.Written, error) {
+	if err := ctx.Err(); err != nil {
+		return engine.Written{}, err
+	}
+	path := e.path("operators")
+	data, err := readBounded(path, maxOperatorBytes)
+	if err != nil {
+		return engine.Written{}, err
+	}
+	out := engine.Written{Entries: map[string][]byte{}}
+	if len(data) == 0 {
+		return out, nil
+	}
+	var w written
+	if err := json.Unmarshal(data, &w); err != nil {
+		return engine.Written{}, fmt.Errorf("%s: %w", path, err)
+	}
+	if w.Format != operatorFormat {
+		return engine.Written{}, fmt.Errorf("%s has format %d, this program reads %d: %w", path, w.Format, operatorFormat, group.ErrNewerFormat)
+	}
+	out.Sequence = w.Sequence
+	for key, data := range w.Entries {
+		out.Entries[key] = data
+	}
+	return out, nil
+}
+
+// WriteOperators implements [engine.Operators]. Data of changes is JSON.
+func (e *Engine) WriteOperators(ctx context.Context, claim group.Claim, previous, next uint64, changes []engine.Change) error {
+	if err := engine.CheckChanges(previous, next, changes); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.lock == nil || !e.inPlace(e.lock) {
+		return engine.ErrNotLeading
+	}
+	if have, err := e.readClaim(); err != nil {
+		return err
+	} else if have != claim {
+		return engine.ErrNotLeading
+	}
+	now, err := e.ReadOperators(ctx)
+	if err != nil {
+		return err
+	}
+	if now.Sequence != previous {
+		return fmt.Errorf("%w: the last one has number %d, not %d", engine.ErrStale, now.Sequence, previous)
+	}
+	engine.Apply(now.Entries, changes)
+	file := written{Format: operatorFormat, Sequence: next, Entries: make(map[string]json.RawMessage, len(now.Entries))}
+	for key, data := range now.Entries {
+		file.Entries[key] = data
+	}
+	data, err := json.Marshal(file)
+	if err != nil {
+		return err
+	}
+	return replace(e.path("operators"), data)
+}

@@ -1,0 +1,57 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/isobar-xds/isobar/internal/replica/engine"
+	"github.com/isobar-xds/isobar/internal/replica/group"
+)
+
+// operatorPatience bounds one read or write of what operators wrote.
+const operatorPatience = 3 * time.Second
+
+// errNoOperators says that the engine keeps nothing for operators.
+var errNoOperators = errors.New("the election engine keeps nothing for operators")
+
+// ReadOperators returns what operators wrote, as the engine has it.
+func (r *Replica) ReadOperators(ctx context.Context) (engine.Written, error) {
+	e, ok := r.engine.(engine.Operators)
+	if !ok {
+		return engine.Written{}, errNoOperators
+	}
+	ctx, cancel := context.WithTimeout(ctx, operatorPatience)
+	defer cancel()
+	return e.ReadOperators(ctx)
+}
+
+// WriteOperators makes all changes of operators durable, or none, while this replica
+// leads; see [engine.Operators]. Whether it leads is decided by the engine.
+func (r *Replica) WriteOperators(ctx context.Context, previous, next uint64, changes []engine.Change) error {
+	e, ok := r.engine.(engine.Operators)
+	if !ok {
+		return errNoOperators
+	}
+	r.mu.Lock()
+	role, claim := r.node.Role(), r.node.Claim()
+	r.mu.Unlock()
+	if role != group.Leading || claim.IsZero() {
+		return engine.ErrNotLeading
+	}
+	ctx, cancel := context.WithTimeout(ctx, operatorPatience)
+	defer cancel()
+	err := e.WriteOperators(ctx, claim, previous, next, changes)
+	if err != nil && !errors.Is(err, engine.ErrStale) && !errors.Is(err, engine.ErrNotLeading) && !errors.Is(err, engine.ErrTooLarge) {
+		r.metrics.engineErrors.Inc()
+	}
+	return err
+}
+
+// Alarm shows operators what the group found. It stays among the last alarms.
+func (r *Replica) Alarm(text string) {
+	r.log.Error("the group of replicas needs attention", "alarm", text)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.alarm(text)
+}

@@ -1,0 +1,222 @@
+package server_test
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/isobar-xds/isobar/internal/admin"
+	"github.com/isobar-xds/isobar/internal/testhelp"
+)
+
+// send sends a write to a replica, and returns the status and the answer.
+func (m *member) send(method, path, body, ifMatch string) (int, string) {
+	m.t.Helper()
+	req, err := http.NewRequestWithContext(m.t.Context(), method, "http://"+m.server.AdminAddress()+path, strings.NewReader(body))
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if ifMatch != "" {
+		req.Header.Set("If-Match", ifMatch)
+	}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Do(req)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return resp.StatusCode, string(answer)
+}
+
+// writes sends a write that has to succeed.
+func (m *member) writes(method, path, body string) {
+	m.t.Helper()
+	if status, answer := m.send(method, path, body, ""); status != http.StatusOK {
+		m.t.Fatalf("%s %s: %d %s", method, path, status, answer)
+	}
+}
+
+// operated is what operators wrote, as a replica shows it.
+func (m *member) operated() string {
+	m.t.Helper()
+	var services admin.ServiceList
+	m.read("/v1/services", &services)
+	var b strings.Builder
+	for _, s := range services.Services {
+		fmt.Fprintf(&b, "%s of %s @%d;", s.Service.Name, s.Owner, s.Revision)
+		for _, o := range s.HealthOverrides {
+			fmt.Fprintf(&b, " %s %s;", o.Address, o.Status)
+		}
+	}
+	for _, p := range m.status().Paused {
+		fmt.Fprintf(&b, " paused %q: %s;", p.Service, p.Reason)
+	}
+	return b.String()
+}
+
+const (
+	fileServices = "- {name: checkout, localities: [{locality: us/a, endpoints: [\"127.0.0.1:9\"]}, {locality: us/b, endpoints: [\"127.0.0.1:10\", \"127.0.0.1:11\"]}]}\n"
+	apiService   = `{"name": "search", "localities": [{"locality": "us/a", "endpoints": [{"address": "127.0.0.1:12"}]}]}`
+)
+
+// agree waits until all replicas show the same of operators' state, and what is wanted.
+func agree(t *testing.T, what string, want []string, members ...*member) {
+	t.Helper()
+	var last string
+	testhelp.Eventually(t, what, func() bool {
+		last = members[0].operated()
+		for _, m := range members {
+			if m.operated() != last || m.server.Plan() == nil {
+				return false
+			}
+		}
+		for _, text := range want {
+			if !strings.Contains(last, text) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// TestOperatorsOfAGroup asserts that operators can write at every replica, that all
+// replicas show the same with the same revisions, that a write with an outdated revision
+// is refused, and that everything that was acknowledged is in force under the next
+// leader and after a restart of all.
+func TestOperatorsOfAGroup(t *testing.T) {
+	listen := []string{testhelp.FreePort(t), testhelp.FreePort(t)}
+	peers := []string{"a=" + listen[0], "b=" + listen[1]}
+	election := fmt.Sprintf("{file: %q}", filepath.Join(t.TempDir(), "election"))
+	configs := []string{
+		replicaConfig(t, "a", listen[0], election, fileServices, peers...), replicaConfig(t, "b", listen[1], election, fileServices, peers...),
+	}
+	a := startMember(t, configs[0])
+	testhelp.Eventually(t, "a leads", func() bool { return a.group().Leader == "a" && a.server.Plan() != nil })
+	b := startMember(t, configs[1])
+	testhelp.Eventually(t, "b follows", func() bool { return b.group().Leader == "a" && b.server.Plan() != nil && b.group().Removes })
+
+	b.writes("PUT", "/v1/services/search", apiService)
+	b.writes("POST", "/v1/drain?force=true", `{"service": "checkout", "locality": "us/b", "reason": "a test"}`)
+	b.writes("POST", "/v1/pause", `{"service": "checkout", "reason": "a pause"}`)
+	a.writes("PUT", "/v1/services/checkout/endpoints/127.0.0.1:9/health", "unhealthy")
+	want := []string{"search of api", "127.0.0.1:10 draining; 127.0.0.1:11 draining", "127.0.0.1:9 unhealthy", `paused "checkout": a pause`}
+	agree(t, "both replicas show what operators wrote", want, a, b)
+
+	var search admin.ServiceObject
+	b.read("/v1/services/search", &search)
+	b.writes("PUT", "/v1/services/search", strings.Replace(apiService, ":12", ":13", 1))
+	if status, answer := b.send("DELETE", "/v1/services/search", "", fmt.Sprintf("%q", fmt.Sprint(search.Revision))); status != http.StatusPreconditionFailed {
+		t.Errorf("a write on an outdated revision: %d %s", status, answer)
+	}
+	if status, answer := b.send("PUT", "/v1/services/checkout", strings.Replace(apiService, "search", "checkout", 1), ""); status != http.StatusConflict {
+		t.Errorf("a write of a service of the file: %d %s", status, answer)
+	}
+	agree(t, "the new endpoint", want, a, b)
+	before := a.operated()
+
+	a.end()
+	testhelp.Eventually(t, "b leads", func() bool { return b.group().Leader == "b" && b.server.Plan().Spec("search") != nil })
+	agree(t, "b has what operators wrote", want, b)
+	if after := b.operated(); after != before {
+		t.Errorf("after the change of the leader:\n%s\nbefore:\n%s", after, before)
+	}
+	if p := b.server.Plan(); len(p.Topology.API) != 1 || p.Topology.API[0] != "search" {
+		t.Errorf("the API owns %v", p.Topology.API)
+	}
+	b.writes("POST", "/v1/undrain", `{"service": "checkout", "locality": "us/b"}`)
+	b.writes("POST", "/v1/resume", `{"service": "checkout"}`)
+	b.end()
+
+	a, b = startMember(t, configs[0]), startMember(t, configs[1])
+	testhelp.Eventually(t, "one leads after a restart of both", func() bool { return a.group().Leader != "" && b.group().Leader == a.group().Leader })
+	agree(t, "both have what stayed", []string{"search of api", "127.0.0.1:9 unhealthy"}, a, b)
+	if got := a.operated(); strings.Contains(got, "draining") || strings.Contains(got, "paused") {
+		t.Errorf("what was taken back is in force again: %s", got)
+	}
+}
+
+// TestSingleServerBecomesAGroup asserts that a server takes what operators wrote into a
+// group, and out of it again.
+func TestSingleServerBecomesAGroup(t *testing.T) {
+	listen := []string{testhelp.FreePort(t), testhelp.FreePort(t)}
+	peers := []string{"a=" + listen[0], "b=" + listen[1]}
+	election := fmt.Sprintf("{file: %q}", filepath.Join(t.TempDir(), "election"))
+	grouped := replicaConfig(t, "a", listen[0], election, fileServices, peers...)
+	from, to := strings.Index(grouped, "replicas:\n"), strings.Index(grouped, "services:\n")
+	alone := grouped[:from] + grouped[to:]
+
+	single := startMember(t, alone)
+	testhelp.Eventually(t, "the single server has a plan", func() bool { return single.server.Plan() != nil })
+	single.writes("PUT", "/v1/services/search", apiService)
+	single.writes("POST", "/v1/drain?force=true", `{"service": "checkout", "address": "127.0.0.1:11"}`)
+	single.writes("POST", "/v1/pause", `{"reason": "before"}`)
+	version := single.server.Plan().Version
+	single.end()
+
+	a := startMember(t, grouped)
+	want := []string{"search of api", "127.0.0.1:11 draining", `paused "": before`}
+	testhelp.Eventually(t, "a leads", func() bool { return a.group().Leader == "a" && a.server.Plan() != nil })
+	agree(t, "the group has what operators wrote", want, a)
+	b := startMember(t, replicaConfig(t, "b", listen[1], election, fileServices, peers...))
+	agree(t, "b shows it", want, a, b)
+	if now := a.server.Plan().Version; now <= version {
+		t.Errorf("version %d follows %d", now, version)
+	}
+	b.writes("POST", "/v1/drain?force=true", `{"service": "checkout", "address": "127.0.0.1:10"}`)
+	agree(t, "a drain in the group", []string{"127.0.0.1:10 draining"}, a, b)
+	version = a.server.Plan().Version
+	b.end()
+	a.end()
+
+	single = startMember(t, alone)
+	testhelp.Eventually(t, "the single server has a plan again", func() bool { return single.server.Plan() != nil })
+	agree(t, "the single server has what operators wrote in the group", append(want, "127.0.0.1:10 draining"), single)
+	if now := single.server.Plan().Version; now <= version {
+		t.Errorf("version %d follows %d", now, version)
+	}
+}
+
+// TestElectionStateThatWentBack asserts that a new leader writes again what an election
+// engine lost that was restored from a backup, and tells operators.
+func TestElectionStateThatWentBack(t *testing.T) {
+	listen := testhelp.FreePort(t)
+	dir := filepath.Join(t.TempDir(), "election")
+	config := replicaConfig(t, "a", listen, fmt.Sprintf("{file: %q}", dir), fileServices, "a="+listen)
+	path := filepath.Join(dir, "test.operators")
+	a := startMember(t, config)
+	testhelp.Eventually(t, "a leads", func() bool { return a.server.Plan() != nil })
+	a.writes("PUT", "/v1/services/search", apiService)
+	backup, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.writes("POST", "/v1/drain?force=true", `{"service": "checkout", "address": "127.0.0.1:11"}`)
+	agree(t, "the drain", []string{"127.0.0.1:11 draining"}, a)
+	a.end()
+	if err := os.WriteFile(path, backup, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a = startMember(t, config)
+	testhelp.Eventually(t, "a leads again", func() bool { return a.group().Leader == "a" && a.server.Plan() != nil })
+	agree(t, "the drain that the engine had lost", []string{"search of api", "127.0.0.1:11 draining"}, a)
+	if alarms := strings.Join(a.group().Alarms, "\n"); !strings.Contains(alarms, "health/checkout/127.0.0.1:11") {
+		t.Errorf("alarms: %s", alarms)
+	}
+	now, err := os.ReadFile(path)
+	if err != nil || bytes.Equal(now, backup) || !bytes.Contains(now, []byte("127.0.0.1:11")) {
+		t.Errorf("the engine has %s, %v", now, err)
+	}
+	if a.server.Plan().Spec("search") == nil {
+		t.Error("search is gone")
+	}
+}
