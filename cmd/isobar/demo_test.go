@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -283,4 +284,46 @@ func TestDemoKeep(t *testing.T) {
 		t.Error(err)
 	}
 	http.DefaultClient.CloseIdleConnections()
+}
+
+// TestDemoOfReplicas kills the leader of three real servers during the load step: another
+// one takes over, and no request fails.
+func TestDemoOfReplicas(t *testing.T) {
+	t.Parallel()
+	program, err := os.Executable() // this test binary runs as isobar; see TestMain
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := fleet.ReplicaScenario()
+	s.Slot = 500 * time.Millisecond
+	s.Hang.For = 0
+	s.Deadline, s.Step.Rate = 20*time.Second, 80 // on a busy machine, too
+	for i := range s.Zones {
+		s.Zones[i].Rate = 40
+	}
+	s.WarmUp, s.KillLeader, s.OnStep, s.Recover, s.OnLoss = 0, time.Second, 13*time.Second, 0, 3*s.Slot
+	run, err := fleet.Start(t.Context(), s, isobar.ModeFull, fleet.ServeReplicas(fleet.ReplicaOptions{Program: program, Count: 3}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	played := run.Play(t.Context(), nil)
+	run.StopLoad()
+	o := run.Outcome()
+	if err := errors.Join(played, run.Close()); err != nil {
+		t.Fatal(err)
+	}
+	taken := o.Takeover
+	if taken == nil || taken.Leader == "" || taken.Successor == "" || taken.Successor == taken.Leader || taken.Requests == 0 {
+		t.Fatalf("the takeover is %+v", taken)
+	}
+	if taken.Failed > 0 || taken.Next < taken.Version+900_000 {
+		t.Errorf("the takeover is %+v; causes: %v", taken, o.Causes)
+	}
+	v := fleet.Judge([]fleet.Outcome{{Mode: isobar.ModeFull, Takeover: &fleet.TakeoverOutcome{Leader: "a", Successor: "b", Failed: 3}}})
+	text := verdictText(&v)
+	for _, want := range []string{"Kill of the leader", "by b", "3 of 0", "3 requests failed within 10s after a, which led, was killed"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the verdict lacks %q:\n%s", want, text)
+		}
+	}
 }

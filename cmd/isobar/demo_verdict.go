@@ -21,6 +21,7 @@ func verdictText(v *fleet.Verdict) string {
 		fmt.Fprintf(w, "\t%s", modeTitle(v.Outcomes[i].Mode))
 	}
 	phaseText(w, v, "Load step in %s", stepRows, func(o *fleet.Outcome) *fleet.PhaseOutcome { return &o.Step })
+	takeoverText(w, v)
 	hangText(w, v)
 	phaseText(w, v, "Loss of %s", lossRows, func(o *fleet.Outcome) *fleet.PhaseOutcome { return &o.Loss })
 	fmt.Fprint(w, "\nAll that failed")
@@ -160,6 +161,29 @@ func allFailed(o *fleet.Outcome) string {
 		cell += fmt.Sprintf(", %d elsewhere", o.FailedElsewhere)
 	}
 	return cell
+}
+
+// takeoverText is the block of the leader that was killed; nothing when none was.
+func takeoverText(w *tabwriter.Writer, v *fleet.Verdict) {
+	if len(v.Outcomes) == 0 || v.Outcomes[0].Takeover == nil {
+		return
+	}
+	fmt.Fprint(w, "\nKill of the leader"+strings.Repeat("\t", len(v.Outcomes)))
+	row := func(title string, cell func(*fleet.TakeoverOutcome) string) {
+		fmt.Fprintf(w, "\n  %s", title)
+		for i := range v.Outcomes {
+			if t := v.Outcomes[i].Takeover; t != nil {
+				fmt.Fprintf(w, "\t%s", cell(t))
+			}
+		}
+	}
+	row("next leader's plan", func(t *fleet.TakeoverOutcome) string {
+		if t.Successor == "" {
+			return "not within 10 s"
+		}
+		return fmt.Sprintf("after %.1f s, by %s", t.Seconds, t.Successor)
+	})
+	row("failed in 10 s", func(t *fleet.TakeoverOutcome) string { return fmt.Sprintf("%d of %d", t.Failed, t.Requests) })
 }
 
 // hangText is the block of the backend that hung; nothing when none did.

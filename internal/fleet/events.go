@@ -20,8 +20,11 @@ type event struct {
 func (s *Scenario) events() []event {
 	out := []event{
 		{at: s.WarmUp, text: fmt.Sprintf("load step in %s", s.Step.Zone)},
-		{at: s.WarmUp + s.OnStep, text: "load step ends"},
 	}
+	if s.KillLeader > 0 {
+		out = append(out, event{at: s.WarmUp + s.KillLeader, text: "the leader of the replicas is killed", does: (*Run).killLeader})
+	}
+	out = append(out, event{at: s.WarmUp + s.OnStep, text: "load step ends"})
 	if s.Hang.For > 0 {
 		out = append(out,
 			event{at: s.hangAt(), text: fmt.Sprintf("a backend hangs in %s", s.Hang.Zone), does: (*Run).hangBackend},
@@ -48,6 +51,18 @@ func (r *Run) happen(ctx context.Context, before time.Duration) error {
 		r.todo = r.todo[1:]
 	}
 	return nil
+}
+
+// leaderKiller is a management server of several replicas.
+type leaderKiller interface {
+	killLeader(ctx context.Context)
+	taken() *TakeoverOutcome
+}
+
+func (r *Run) killLeader() {
+	if g, ok := r.manager.(leaderKiller); ok {
+		g.killLeader(context.Background()) // it bounds itself
+	}
 }
 
 func (r *Run) hangBackend() {

@@ -25,6 +25,10 @@ type Scenario struct {
 	Checkers    []isobar.Locality    // where health checkers run; none: health is not checked
 
 	Step StepEvent
+	// KillLeader is how long after the step begins the leader of a group of replicas is
+	// killed; 0 = it is not. The management server must be such a group.
+	KillLeader time.Duration
+
 	Hang HangEvent
 	Loss LossEvent
 
@@ -90,6 +94,16 @@ func DefaultScenario() Scenario {
 		Recover:     12 * time.Second,
 		OnLoss:      12 * time.Second,
 	}
+}
+
+// ReplicaScenario is the default scenario with a kill of the leader of a group of
+// replicas during the load step, which lasts longer: weights stay as they are until
+// clients have reported to the next leader.
+func ReplicaScenario() Scenario {
+	s := DefaultScenario()
+	s.KillLeader = 2 * time.Second
+	s.OnStep = 20 * time.Second
+	return s
 }
 
 // Length is how long one run of the scenario takes.
@@ -175,6 +189,9 @@ func (s *Scenario) check() error {
 	}
 	if s.OnStep < settleSpan*s.Slot || s.OnLoss < settleSpan*s.Slot || s.WarmUp < 0 || s.Recover < 0 {
 		return fmt.Errorf("%w: step and loss must last at least %d slots", errScenario, settleSpan)
+	}
+	if s.KillLeader < 0 || s.KillLeader > 0 && s.KillLeader+takeoverSpan > s.OnStep {
+		return fmt.Errorf("%w: the kill of the leader and %v after it must lie in the step", errScenario, takeoverSpan)
 	}
 	return s.checkHang(known)
 }

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/isobar-xds/isobar"
@@ -21,6 +22,9 @@ type Outcome struct {
 	Step PhaseOutcome `json:"step"` // from the step of the load until its end
 	Hang HangOutcome  `json:"hang"` // of a backend between the two
 	Loss PhaseOutcome `json:"loss"` // from the loss of a zone until the end
+	// Takeover is what followed the kill of the leader of a group of replicas; missing
+	// where the management server is alone.
+	Takeover *TakeoverOutcome `json:"takeover,omitempty"`
 
 	Requests uint64 `json:"requests"` // in the whole run
 	// Failed are the failures in the whole run: those of both phases, those of
@@ -86,8 +90,40 @@ func (r *Run) Outcome() Outcome {
 	o.Loss.FailedUnderWay = r.recorder.FailedUnderWay(0, s.lossAt(), s.lossAt())
 	o.Loss.CheckersFound, o.Loss.CheckersSeconds = r.lossFound()
 	o.Hang = r.hangOutcome()
+	o.Takeover = r.takeoverOutcome()
 	o.FailedElsewhere = o.Failed - o.Step.AllFailed() - o.Hang.Failed - o.Loss.AllFailed()
 	return o
+}
+
+// takeoverOutcome sums up the kill of the leader; nil where there was none.
+func (r *Run) takeoverOutcome() *TakeoverOutcome {
+	g, ok := r.manager.(leaderKiller)
+	if !ok || r.scenario.KillLeader == 0 {
+		return nil
+	}
+	out := &TakeoverOutcome{}
+	if taken := g.taken(); taken != nil {
+		*out = *taken
+	}
+	killed := r.scenario.WarmUp + r.scenario.KillLeader
+	w := r.recorder.Window(killed, killed+takeoverSpan)
+	out.Failed, out.Requests = w.Failed, w.Requests
+	return out
+}
+
+// faults lists what was not as it should be; a nil outcome has none.
+func (t *TakeoverOutcome) faults() []string {
+	switch {
+	case t == nil:
+		return nil
+	case t.Leader == "":
+		return []string{"no replica led the group when the leader was to be killed"}
+	case t.Successor == "":
+		return []string{fmt.Sprintf("no replica published a plan within %v after %s was killed", takeoverSpan, t.Leader)}
+	case t.Failed > 0:
+		return []string{fmt.Sprintf("%d requests failed within %v after %s, which led, was killed", t.Failed, takeoverSpan, t.Leader)}
+	}
+	return nil
 }
 
 // hangOutcome sums up the hang. Its failures are those of requests that the
@@ -178,7 +214,7 @@ func (o *Outcome) faults() []string {
 	add("in the load step", o.Step.Failed, o.Step.Unavoidable)
 	add(fmt.Sprintf("from %v after the loss", graceAfterLoss), o.Loss.Failed, o.Loss.Unavoidable)
 	add("outside of both phases", o.FailedElsewhere, 0)
-	return append(why, o.Hang.faults()...)
+	return slices.Concat(why, o.Takeover.faults(), o.Hang.faults())
 }
 
 func (p *PhaseOutcome) unsettled(event string) []string {
