@@ -62,7 +62,7 @@ tools: ## see that glpsol, redis-server, promtool and dnsmasq are there, which t
 	fi
 
 test-interop: ## run the tests against clients of others, Envoy among them (needs Node, npm, curl, g++, pkg-config, libgrpc++-dev, python3-grpcio, python3 with pip, a JDK, Maven)
-	@if [ -f test/interop/go.mod ]; then cd test/interop && $(GO) test -count 1 -timeout 17m ./...; else echo "no test/interop"; fi
+	@if [ -f test/interop/go.mod ]; then cd test/interop && $(GO) test -count 1 -timeout 17m -parallel 4 ./...; else echo "no test/interop"; fi
 
 test-replicas: ## test elections against a real etcd of three members, built from its Go module (the first time in 3 minutes)
 	cd test/replicas && $(GO) test -count 1 -timeout 7m ./...
@@ -71,7 +71,7 @@ test-replicas: ## test elections against a real etcd of three members, built fro
 MATRIX := ^(TestClients|TestClientsTLS|TestXDSServers|TestEnvoyServing|TestEnvoyORCA|TestEnvoyOutOfBand|TestEnvoyTLS|TestEnvoyLoadReports|TestTools|TestContour|TestREST|TestGrpcurl|Test2017|TestBesideContour)$$
 
 interop-all: ## run every client through every behaviour and write docs/reference/compatibility.md (about 20 minutes)
-	cd test/interop && ISOBAR_INTEROP_ALL=1 $(GO) test -count 1 -timeout 1h -run '$(MATRIX)' . -matrix -update
+	cd test/interop && ISOBAR_INTEROP_ALL=1 $(GO) test -count 1 -timeout 1h -parallel 4 -run '$(MATRIX)' . -matrix -update
 
 interop-long: ## test-interop with all versions and sizes, hundreds of cases each, which takes hours
 	cd test/interop && ISOBAR_INTEROP_ALL=1 ISOBAR_INTEROP_LONG=1 $(GO) test -count 1 -timeout 4h ./...

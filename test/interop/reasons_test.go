@@ -39,7 +39,7 @@ var meanings = map[string]string{
 	nack:         "`/v1/clients` has the text of a NACK, the client keeps its last accepted resource, and Isobar does not send the refused one again in a loop",
 	restart:      "no call fails while the server is killed, is down (60 s in `make interop-all`) and restarts, and the client follows the new process",
 	keeps:        "no call fails while a service is removed for 12 s and returns, with `ignore_resource_deletion` from `isobar bootstrap grpc`",
-	takesBack:    "without `ignore_resource_deletion`, calls fail while the service is removed, and succeed within 5 s of its return",
+	takesBack:    "without `ignore_resource_deletion`, calls fail while the service is removed, and succeed within 3 s of its return",
 	many:         "one client calls 20 services: all calls succeed, and it reports the load of each",
 	overTLS:      "discovery and load reports over TLS, with a client certificate, which the server requires, set up as the how-to guides describe",
 	serves:       "a gRPC server of the same library starts with the listener from `isobar bootstrap grpc --server-listeners`, and answers calls, in plaintext and with mutual TLS",
