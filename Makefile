@@ -13,7 +13,7 @@ LINT     := $(GOBIN)/golangci-lint
 RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
 
 .DEFAULT_GOAL := help
-.PHONY: tools help build demo scenarios test test-race test-norace test-interop test-replicas interop-all interop-long test-kubernetes console console-check test-console bench-console licenses lint fmt reference fuzz soak bench attacks steady streams widefleet envoy-loop microbench mutants cover clean
+.PHONY: tools help build demo scenarios test test-race test-norace test-interop test-replicas interop-all interop-long test-kubernetes crds console console-check test-console bench-console licenses lint fmt reference fuzz soak bench attacks steady streams widefleet envoy-loop microbench mutants cover clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -113,6 +113,15 @@ bench-console: build console/node_modules ## measure what 50 open consoles cost 
 
 licenses: console/node_modules ## collect the licences of all that the program holds
 	$(GO) run ./test/licenses > licenses.tmp && mv licenses.tmp internal/console/licenses.txt
+
+# controller-gen comes from the Go proxy, in the version below.
+CONTROLLER_GEN := sigs.k8s.io/controller-tools/cmd/controller-gen@v0.23.0
+crds: ## generate the CRDs in deploy/kubernetes/crds, and the code of their types, from internal/discovery/kubernetes/v1alpha1
+	$(GO) run $(CONTROLLER_GEN) object crd paths=./internal/discovery/kubernetes/v1alpha1 \
+		output:crd:dir=deploy/kubernetes/crds output:object:dir=internal/discovery/kubernetes/v1alpha1
+	@for file in deploy/kubernetes/crds/*.yaml; do \
+		{ echo '# Generated from internal/discovery/kubernetes/v1alpha1 by `make crds`. Do not edit.'; sed '1{/^---$$/d}' $$file; } > $$file.new && mv $$file.new $$file; \
+	done
 
 lint: $(LINT) ## check the code of all modules, and the direction of its imports
 	for module in . bench test/interop test/replicas test/kubernetes; do (cd $$module && $(LINT) run ./...) || exit 1; done

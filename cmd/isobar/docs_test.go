@@ -111,6 +111,9 @@ func documents(t *testing.T) map[string]string {
 			t.Fatal(err)
 		}
 		for _, name := range names {
+			if info, err := os.Stat(name); err == nil && info.IsDir() {
+				continue
+			}
 			data, err := os.ReadFile(name)
 			if err != nil {
 				t.Fatal(err)

@@ -97,6 +97,7 @@ const (
 	DiscoveryHeld        Code = "discovery_held"
 	DiscoveryRefused     Code = "discovery_refused"
 	EndpointsLeftOut     Code = "endpoints_left_out"
+	PolicyNotInForce     Code = "policy_not_in_force"
 	BudgetNearlyUsed     Code = "budget_nearly_used"
 	CertificateExpired   Code = "certificate_expired"
 	CertificateEnds      Code = "certificate_ends"
@@ -166,6 +167,7 @@ var codes = []CodeInfo{
 	{DiscoveryHeld, Warning, "another control plane, DNS or Kubernetes lists no endpoints of a service or of a locality any more, or most are lost at once"},
 	{DiscoveryRefused, Warning, "Isobar refuses the endpoints that the other control plane, DNS or Kubernetes lists"},
 	{EndpointsLeftOut, Warning, "Isobar can't use some endpoints that the Kubernetes cluster lists, for example because their zone is not known"},
+	{PolicyNotInForce, Warning, "a LoadBalancingPolicy of the Kubernetes cluster is not in force for one of its targets, or its status can't be written"},
 	{BudgetNearlyUsed, Warning, "a limit of the server is used to 80% or more"},
 	{CertificateEnds, Warning, "a certificate ends soon"},
 	{ReplicaLost, Warning, "a replica of the group can't be reached from the one that answers"},

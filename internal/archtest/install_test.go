@@ -109,9 +109,9 @@ func TestPermissionsAreThoseOfTheCode(t *testing.T) {
 		return out
 	}
 	needed := func(nodes func(is bool) bool) (out []string) {
-		for _, p := range kubernetes.Permissions() {
+		for _, p := range kubernetes.Permissions(true) {
 			if nodes(p.Resource == "nodes") {
-				out = append(out, p.Group+"/"+p.Resource+" list watch")
+				out = append(out, p.Group+"/"+p.Resource+" "+strings.Join(p.Verbs, " "))
 			}
 		}
 		slices.Sort(out)

@@ -25,6 +25,8 @@ type KubernetesDiscovery struct {
 	Context    string   `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only; of the file; empty = the current one
 	Namespaces []string `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only; sorted; empty = all
 	Selector   string   `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only; label selector of Services; empty = all
+	// Policies lets LoadBalancingPolicies of the cluster count.
+	Policies bool `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only
 	// Regions gives the region of a zone whose Nodes do not name it.
 	Regions map[string]string `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only
 	// DefaultLocality is where endpoints without a zone are, and its region that of
@@ -48,6 +50,7 @@ func readKubernetesDiscovery(v strict.Value, d Defaults, names *[]placedName) *K
 		{Name: "context", Read: func(v strict.Value) { contextAt, s.Context = &v, text(v) }},
 		{Name: "namespaces", Read: func(v strict.Value) { s.Namespaces = readNamespaces(v) }},
 		{Name: "selector", Read: func(v strict.Value) { s.Selector = readSelector(v) }},
+		boolField("policies", &s.Policies),
 		{Name: "regions", Read: func(v strict.Value) { s.Regions = readZoneRegions(v) }},
 		{Name: "default_locality", Read: func(v strict.Value) { s.DefaultLocality, _ = readLocality(v) }},
 		{Name: "services", Read: func(v strict.Value) { s.Services, services = readKubernetesServices(v, d) }},

@@ -9,6 +9,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/config"
 	"github.com/isobar-xds/isobar/internal/discovery/kubernetes"
 	"github.com/isobar-xds/isobar/internal/discovery/kubernetes/table"
+	"github.com/isobar-xds/isobar/internal/replica/group"
 )
 
 // kubernetesConfig translates; nil stays nil.
@@ -17,7 +18,7 @@ func kubernetesConfig(c *config.KubernetesDiscovery) *kubernetes.Config {
 		return nil
 	}
 	out := &kubernetes.Config{
-		Cluster:  kubernetes.Cluster{Kubeconfig: c.Kubeconfig, Context: c.Context, Namespaces: c.Namespaces, Selector: c.Selector},
+		Cluster:  kubernetes.Cluster{Kubeconfig: c.Kubeconfig, Context: c.Context, Namespaces: c.Namespaces, Selector: c.Selector, Policies: c.Policies},
 		Places:   table.Places{Regions: c.Regions, Default: c.DefaultLocality},
 		Template: c.Template, Ceiling: c.Ceiling, Services: make(map[string]isobar.Service, len(c.Services)),
 	}
@@ -73,6 +74,14 @@ func (s *Server) kubernetesTroubles() []admin.Attention {
 				svc.Name, svc.LeftOut, svc.Reason).Of(svc.Name))
 		}
 	}
+	for i := range st.Policies {
+		if v := &st.Policies[i]; !v.InForce {
+			out = append(out, admin.NewAttention(admin.PolicyNotInForce, "LoadBalancingPolicy %s is not in force for Service %s: %s", v.Policy, v.Service, v.Message))
+		}
+	}
+	if st.StatusFailure != "" {
+		out = append(out, admin.NewAttention(admin.PolicyNotInForce, "the statuses of LoadBalancingPolicies can't be written: %s", st.StatusFailure))
+	}
 	return out
 }
 
@@ -97,4 +106,37 @@ func kubernetesTrouble(svc *kubernetes.ServiceStatus) (admin.Code, string) {
 		}
 	}
 	return "", ""
+}
+
+// writesStatuses reports whether this server writes the statuses of LoadBalancingPolicies:
+// one that is alone, and the leader of a group.
+func (s *Server) writesStatuses() bool {
+	if s.replicas == nil {
+		return true
+	}
+	role, _ := s.replicas.replica.Role()
+	return role == group.Leading
+}
+
+// fullest returns the locality of a service that uses most of its capacity, and which
+// share of it.
+func (s *Server) fullest(service string) (where isobar.Locality, used float64, ok bool) {
+	p := s.loop.Current()
+	if p == nil {
+		return where, 0, false
+	}
+	svc, found := p.Service(service)
+	if !found || svc.Result == nil {
+		return where, 0, false
+	}
+	for i := range svc.Result.Sites {
+		site := &svc.Result.Sites[i]
+		if site.Capacity <= 0 || i >= len(svc.Result.Load) {
+			continue
+		}
+		if u := (svc.Result.Load[i] + site.Background) / site.Capacity; !ok || u > used {
+			where, used, ok = site.Group.Locality, u, true
+		}
+	}
+	return where, used, ok
 }

@@ -74,6 +74,25 @@ func TestEndpointsFromKubernetes(t *testing.T) {
 	w.in()
 }
 
+// TestPoliciesOfKubernetes: a policy of the cluster decides the mode of a service, and
+// operators see where one is not in force.
+func TestPoliciesOfKubernetes(t *testing.T) {
+	t.Parallel()
+	w, api, source := newKubernetesWorld(t)
+	api.Put(apitest.Policy("shop", "cart", "cart", 1), apitest.Policy("shop", "wrong", "chekout", 1))
+	w.writeText(strings.Replace(source, "services:", "policies: true, selector: none=here, services:", 1) + "]}}\n")
+	w.serve()
+	w.in("cart.shop:80")
+	var o isobar.Object
+	w.read("/v1/services/cart.shop:80", &o)
+	if o.Owner != isobar.OwnerKubernetes || o.Service.Mode != isobar.ModeFull {
+		t.Errorf("in force is %+v", o)
+	}
+	w.attention(admin.PolicyNotInForce, "LoadBalancingPolicy shop/wrong is not in force for Service chekout: namespace shop has no Service chekout with a TCP port")
+	attends(t, w.status(), admin.PolicyNotInForce)
+	testhelp.Eventually(t, "the status of the policy", func() bool { return len(api.Policy("shop", "cart").Status.Ancestors) == 1 })
+}
+
 // attention waits until a status has an item that begins so.
 func (w *heldWorld) attention(code admin.Code, text string) {
 	w.t.Helper()

@@ -39,6 +39,7 @@ func (s *Server) openProviders(kept store.Store) error {
 	}
 	if s.cluster, err = kubernetes.Open(context.Background(), kubernetes.Options{
 		Registry: s.registry.Provider(isobar.OwnerKubernetes), Store: kept, Log: s.log, Registerer: s.metrics,
+		MayWrite: s.writesStatuses, Fullest: s.fullest,
 	}); err != nil {
 		return err
 	}

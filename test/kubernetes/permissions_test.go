@@ -35,6 +35,7 @@ var collections = map[string]string{
 	"Namespace": "/api/v1/namespaces", "ServiceAccount": "/api/v1/namespaces/NS/serviceaccounts", "Service": "/api/v1/namespaces/NS/services",
 	"ConfigMap": "/api/v1/namespaces/NS/configmaps", "StatefulSet": "/apis/apps/v1/namespaces/NS/statefulsets", "Deployment": "/apis/apps/v1/namespaces/NS/deployments",
 	"ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles", "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+	"CustomResourceDefinition": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "LoadBalancingPolicy": "/apis/isobar.dev/v1alpha1/namespaces/NS/loadbalancingpolicies",
 	"Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/NS/roles", "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/namespaces/NS/rolebindings",
 }
 

@@ -17,6 +17,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/isobar-xds/isobar/internal/discovery/kubernetes/v1alpha1"
 )
 
 const protobuf = "application/vnd.kubernetes.protobuf"
@@ -45,7 +47,7 @@ func connect(c *Cluster) (*clients, error) {
 		return nil, err
 	}
 	out := &clients{host: cfg.Host, parts: map[schema.GroupVersion]*rest.RESTClient{}}
-	for _, gv := range []schema.GroupVersion{corev1.SchemeGroupVersion, discoveryv1.SchemeGroupVersion} {
+	for _, gv := range []schema.GroupVersion{corev1.SchemeGroupVersion, discoveryv1.SchemeGroupVersion, v1alpha1.GroupVersion} {
 		if out.parts[gv], err = partFor(cfg, gv, transport); err != nil {
 			return nil, err
 		}
@@ -74,11 +76,11 @@ func restConfig(c *Cluster) (*rest.Config, error) {
 	return cfg, nil
 }
 
-// codecs know the two groups that are read: the whole clientset knows all groups,
+// codecs know the three groups that are read: the whole clientset knows all groups,
 // and would double the size of the binary's part.
 var codecs = func() serializer.CodecFactory {
 	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, discoveryv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, discoveryv1.AddToScheme, v1alpha1.AddToScheme} {
 		if err := add(s); err != nil {
 			panic(err) // the types of one module contradict each other
 		}
@@ -91,6 +93,7 @@ var parameters = runtime.NewParameterCodec(func() *runtime.Scheme {
 	s := runtime.NewScheme()
 	metav1.AddToGroupVersion(s, corev1.SchemeGroupVersion)
 	metav1.AddToGroupVersion(s, discoveryv1.SchemeGroupVersion)
+	metav1.AddToGroupVersion(s, v1alpha1.GroupVersion)
 	return s
 }())
 
@@ -98,6 +101,9 @@ func partFor(cfg *rest.Config, gv schema.GroupVersion, transport *http.Client) (
 	part := rest.CopyConfig(cfg)
 	part.GroupVersion, part.NegotiatedSerializer = &gv, codecs.WithoutConversion()
 	part.APIPath = "/apis"
+	if gv == v1alpha1.GroupVersion { // API servers have custom resources in JSON only
+		part.ContentType, part.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
+	}
 	if gv.Group == "" {
 		part.APIPath = "/api"
 	}

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/isobar-xds/isobar/internal/discovery/kubernetes/table"
 )
@@ -17,8 +18,16 @@ import (
 // stand in every endpoint.
 func shared(s string) string { return unique.Make(s).Value() }
 
-// serviceOf reads a Service; false for one without TCP ports.
-func serviceOf(from *corev1.Service) (table.Service, bool) {
+// serviceOf reads Services; false for one without TCP ports.
+func serviceOf(selector labels.Selector) func(*corev1.Service) (table.Service, bool) {
+	return func(from *corev1.Service) (table.Service, bool) {
+		s, ok := portsOf(from)
+		s.Unselected = !selector.Matches(labels.Set(from.Labels))
+		return s, ok
+	}
+}
+
+func portsOf(from *corev1.Service) (table.Service, bool) {
 	s := table.Service{Key: table.Key{Namespace: shared(from.Namespace), Name: from.Name}}
 	if len(from.Spec.IPFamilies) > 0 {
 		s.Family = map[corev1.IPFamily]table.Family{corev1.IPv4Protocol: table.IPv4, corev1.IPv6Protocol: table.IPv6}[from.Spec.IPFamilies[0]]

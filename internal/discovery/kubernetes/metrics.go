@@ -29,7 +29,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			Name: "isobar_discovery_kubernetes_save_errors_total", Help: "Failed writes of the endpoints from Kubernetes to the state directory.",
 		}),
 	}
-	for _, resource := range []string{"services", "endpointslices.discovery.k8s.io", "nodes"} {
+	for _, resource := range []string{"services", "endpointslices.discovery.k8s.io", "nodes", policyResource, statusResource} {
 		m.failures.WithLabelValues(resource) // a rate needs a series that begins at 0
 	}
 	if r != nil {

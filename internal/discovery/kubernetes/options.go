@@ -16,6 +16,7 @@ import (
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/discovery/keep"
 	"github.com/isobar-xds/isobar/internal/discovery/kubernetes/table"
+	"github.com/isobar-xds/isobar/internal/discovery/kubernetes/v1alpha1"
 )
 
 // Config says which Services of which cluster to serve. It is not changed after
@@ -35,6 +36,7 @@ type Cluster struct {
 	Context    string   // of the file; empty = its current one
 	Namespaces []string // sorted; empty = all
 	Selector   string   // label selector of Services; empty = all
+	Policies   bool     // LoadBalancingPolicies count, and select Services, too
 }
 
 // Registry is where the services go.
@@ -51,6 +53,12 @@ type Options struct {
 	Store      keep.Store
 	Log        *slog.Logger          // nil = none
 	Registerer prometheus.Registerer // nil = no metrics
+	// MayWrite reports whether this process writes the statuses of policies: one of a
+	// group of replicas does. nil = it does.
+	MayWrite func() bool
+	// Fullest returns the locality of a service that uses most of its capacity, and
+	// which share of it; nil = not known.
+	Fullest func(service string) (where isobar.Locality, used float64, ok bool)
 }
 
 func (o Options) complete() (Options, error) {
@@ -63,15 +71,26 @@ func (o Options) complete() (Options, error) {
 	return o, nil
 }
 
-// Permission is one that the service account needs: to list and watch a resource.
+// Permission is one that the service account needs.
 type Permission struct {
 	Group, Resource string
+	Verbs           []string
 	// Optional resources are those that can be done without: the configuration has
 	// the regions of zones then.
 	Optional bool
 }
 
-// Permissions lists all that a provider needs. Nodes belong to no namespace.
-func Permissions() []Permission {
-	return []Permission{{Resource: "services"}, {Group: "discovery.k8s.io", Resource: "endpointslices"}, {Resource: "nodes", Optional: true}}
+// Permissions lists all that a provider needs, with policies or without. Nodes belong to
+// no namespace.
+func Permissions(policies bool) []Permission {
+	read := []string{"list", "watch"}
+	out := []Permission{
+		{Resource: "services", Verbs: read}, {Group: "discovery.k8s.io", Resource: "endpointslices", Verbs: read},
+		{Resource: "nodes", Verbs: read, Optional: true},
+	}
+	if policies {
+		out = append(out, Permission{Group: v1alpha1.GroupVersion.Group, Resource: v1alpha1.Policies, Verbs: read},
+			Permission{Group: v1alpha1.GroupVersion.Group, Resource: v1alpha1.Policies + "/status", Verbs: []string{"patch"}})
+	}
+	return out
 }

@@ -61,6 +61,7 @@ type entry struct {
 	at      time.Time                // when it was listed so
 	refused string                   // why the registry refused it; empty = it did not
 	inForce []isobar.ServiceLocality // what the registry took last
+	policy  *table.Applied           // by which it was; nil = by none
 	taken   bool                     // it has taken something, perhaps without localities
 }
 
@@ -148,7 +149,7 @@ func (p *Provider) carried(cfg *Config) map[string]*entry {
 			continue
 		}
 		if before := p.before(name); before != nil {
-			out[name] = known(name, before, time.Time{})
+			out[name] = known(name, before, nil, time.Time{})
 		}
 	}
 	return out
@@ -181,8 +182,8 @@ func (p *Provider) seeded(e *entry) *entry {
 }
 
 // known is an entry of which only this is known.
-func known(name string, localities []isobar.ServiceLocality, at time.Time) *entry {
-	return &entry{Listed: table.Listed{Name: name, Localities: localities}, at: at, inForce: localities, taken: true}
+func known(name string, localities []isobar.ServiceLocality, policy *table.Applied, at time.Time) *entry {
+	return &entry{Listed: table.Listed{Name: name, Localities: localities, Policy: policy}, at: at, inForce: localities, policy: policy, taken: true}
 }
 
 // selects reports whether a name is of a namespace that is watched.
@@ -201,7 +202,7 @@ func (c *Config) selects(name string) bool {
 func servicesOf(cfg *Config, entries map[string]*entry, synced bool) (listed, unknown []isobar.Service) {
 	for _, name := range slices.Sorted(maps.Keys(entries)) {
 		if e := entries[name]; e.taken {
-			listed = append(listed, cfg.service(name, e.inForce))
+			listed = append(listed, cfg.service(name, e.inForce, e.policy))
 		}
 	}
 	if cfg == nil {
@@ -218,8 +219,9 @@ func servicesOf(cfg *Config, entries map[string]*entry, synced bool) (listed, un
 	return listed, unknown
 }
 
-// service joins what the cluster lists with what is configured.
-func (c *Config) service(name string, listed []isobar.ServiceLocality) isobar.Service {
+// service joins what the cluster lists with what is configured, or what a policy says of
+// services that are not.
+func (c *Config) service(name string, listed []isobar.ServiceLocality, policy *table.Applied) isobar.Service {
 	s, found := c.Services[name]
 	settings := s.Localities
 	if !found {
@@ -235,6 +237,9 @@ func (c *Config) service(name string, listed []isobar.ServiceLocality) isobar.Se
 		}
 		s.Localities[i].Endpoints = listed[i].Endpoints
 	}
+	if !found && policy != nil && c.Policies {
+		return policy.Settings.Apply(s)
+	}
 	return s
 }
 
@@ -247,6 +252,10 @@ func (p *Provider) Run(ctx context.Context) error {
 	})
 	g.Go(func() error {
 		p.follow(ctx)
+		return nil
+	})
+	g.Go(func() error {
+		p.writeStatuses(ctx)
 		return nil
 	})
 	g.Go(func() error {
@@ -267,7 +276,7 @@ func (p *Provider) sessions(ctx context.Context) {
 		default:
 		}
 		if p.cfg != nil {
-			s := &session{cluster: p.cfg.Cluster, table: table.New(p.cfg.Places)}
+			s := &session{cluster: p.cfg.Cluster, table: table.New(p.cfg.Places), policies: map[table.Key]*policyObject{}}
 			p.session = s
 			running.Go(func() { p.run(watching, s) })
 		}
@@ -323,11 +332,11 @@ func (p *Provider) take() {
 		old := p.entries[changed[i].Name]
 		e := &entry{Listed: changed[i], at: now}
 		if old != nil {
-			e.refused, e.inForce, e.taken = old.refused, old.inForce, old.taken
+			e.refused, e.inForce, e.policy, e.taken = old.refused, old.inForce, old.policy, old.taken
 		}
 		p.tell(old, e)
 		p.entries[e.Name] = e
-		put[i] = p.cfg.service(e.Name, e.Localities)
+		put[i] = p.cfg.service(e.Name, e.Localities, e.Policy)
 	}
 	if !p.synced {
 		p.synced = true
@@ -352,7 +361,7 @@ func (p *Provider) retry() {
 	var refused []isobar.Service
 	for _, name := range slices.Sorted(maps.Keys(p.entries)) {
 		if e := p.entries[name]; e.refused != "" {
-			refused = append(refused, p.cfg.service(name, e.Localities))
+			refused = append(refused, p.cfg.service(name, e.Localities, e.Policy))
 		}
 	}
 	if len(refused) == 0 {
@@ -396,7 +405,7 @@ func (p *Provider) putParts(services []isobar.Service, remove []string, tries *i
 	case err == nil:
 		for i := range services {
 			e := p.entries[services[i].Name]
-			e.refused, e.inForce, e.taken = "", e.Localities, true
+			e.refused, e.inForce, e.policy, e.taken = "", e.Localities, e.Policy, true
 		}
 	case half > 0 && *tries > 0:
 		p.putParts(services[:half], remove, tries)

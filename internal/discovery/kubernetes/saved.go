@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/discovery/kubernetes/table"
 )
 
 const (
@@ -27,6 +28,14 @@ type savedService struct {
 	Name       string                   `json:"name"`
 	At         time.Time                `json:"at,omitzero"`
 	Localities []isobar.ServiceLocality `json:"localities"` // Locality and Endpoints alone
+	Policy     *savedPolicy             `json:"policy,omitempty"`
+}
+
+// savedPolicy is the policy that is in force for a service.
+type savedPolicy struct {
+	Namespace string         `json:"namespace"`
+	Name      string         `json:"name"`
+	Settings  table.Settings `json:"settings"`
 }
 
 // load fills the entries with what was saved.
@@ -46,7 +55,11 @@ func (p *Provider) load(ctx context.Context) error {
 		return fmt.Errorf("what Kubernetes listed was saved by a newer version (format %d, this one reads up to %d)", s.Format, savedFormat)
 	}
 	for _, from := range s.Services {
-		p.entries[from.Name] = known(from.Name, from.Localities, from.At)
+		var policy *table.Applied
+		if f := from.Policy; f != nil {
+			policy = &table.Applied{Key: table.Key{Namespace: f.Namespace, Name: f.Name}, Settings: f.Settings}
+		}
+		p.entries[from.Name] = known(from.Name, from.Localities, policy, from.At)
 	}
 	return nil
 }
@@ -57,7 +70,11 @@ func (p *Provider) encode() (data []byte, empty bool, err error) {
 	p.mu.Lock()
 	for _, name := range slices.Sorted(maps.Keys(p.entries)) {
 		if e := p.entries[name]; e.taken { // what it holds is never written again, so it is shared
-			s.Services = append(s.Services, savedService{Name: name, At: e.at, Localities: e.inForce})
+			one := savedService{Name: name, At: e.at, Localities: e.inForce}
+			if e.policy != nil {
+				one.Policy = &savedPolicy{Namespace: e.policy.Namespace, Name: e.policy.Name, Settings: e.policy.Settings}
+			}
+			s.Services = append(s.Services, one)
 		}
 	}
 	p.mu.Unlock()

@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // State of a service.
@@ -29,6 +31,20 @@ type Status struct {
 	Failure  string          `json:"failure,omitempty"`       // why it can't be watched
 	Watches  []WatchStatus   `json:"watches"`
 	Services []ServiceStatus `json:"services"` // sorted by name
+	// Policies has an entry for each target of each LoadBalancingPolicy, sorted by policy.
+	Policies      []PolicyStatus `json:"policies,omitempty"`
+	StatusFailure string         `json:"status_failure,omitempty"` // why the statuses of policies can't be written
+}
+
+// PolicyStatus is what became of one target of a LoadBalancingPolicy.
+type PolicyStatus struct {
+	Policy    string `json:"policy"`            // NAMESPACE/NAME
+	Service   string `json:"service"`           // the target
+	Port      string `json:"port,omitempty"`    // empty = all ports
+	InForce   bool   `json:"in_force"`          // clients are balanced by it
+	Condition string `json:"condition"`         // the first that is false, or Programmed
+	Reason    string `json:"reason"`            // that of the condition
+	Message   string `json:"message,omitempty"` // what to do, if it is not in force
 }
 
 // WatchState is the state of a watch.
@@ -70,6 +86,7 @@ type ServiceStatus struct {
 	Name     string    `json:"name"`
 	State    State     `json:"state"`
 	Settings bool      `json:"settings,omitempty"`  // the configuration names it
+	Policy   string    `json:"policy,omitempty"`    // name of the LoadBalancingPolicy that is in force
 	Changed  time.Time `json:"changed,omitzero"`    // when what is in force was listed
 	Ready    int       `json:"ready"`               // endpoints
 	Draining int       `json:"draining,omitempty"`  // they end soon
@@ -103,11 +120,39 @@ func (p *Provider) Status() (Status, bool) {
 		one := ServiceStatus{Name: name, State: p.state(e), Settings: settings}
 		if e != nil {
 			one.Changed, one.Refused, one.Reason = e.at, e.refused, e.Reason
+			if e.policy != nil && !settings {
+				one.Policy = e.policy.Name
+			}
 			one.Ready, one.Draining, one.Held, one.NotReady, one.LeftOut = e.Counts.Ready, e.Counts.Draining, e.Counts.Held, e.Counts.NotReady, e.Counts.LeftOut
 		}
 		s.Services = append(s.Services, one)
 	}
+	s.Policies = p.policyStates()
+	if p.session != nil {
+		s.StatusFailure = p.session.statusFailure
+	}
 	return s, true
+}
+
+// policyStates says what became of each target of each policy. p.mu is held.
+func (p *Provider) policyStates() []PolicyStatus {
+	if p.session == nil || !p.synced || !p.cfg.Policies {
+		return nil
+	}
+	verdicts := p.session.table.Verdicts()
+	out := make([]PolicyStatus, len(verdicts))
+	for i := range verdicts {
+		v := &verdicts[i]
+		conditions := p.conditions(v)
+		at := slices.IndexFunc(conditions, func(c metav1.Condition) bool { return c.Status == metav1.ConditionFalse })
+		one := PolicyStatus{Policy: v.Policy.String(), Service: v.Target.Service, Port: v.Target.Port, InForce: at < 0}
+		if at < 0 {
+			at = len(conditions) - 1
+		}
+		one.Condition, one.Reason, one.Message = conditions[at].Type, conditions[at].Reason, conditions[at].Message
+		out[i] = one
+	}
+	return out
 }
 
 // names lists the services that are known and those that have settings, sorted.

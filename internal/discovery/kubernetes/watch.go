@@ -11,6 +11,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/isobar-xds/isobar/internal/discovery/keep"
 	"github.com/isobar-xds/isobar/internal/discovery/kubernetes/table"
+	"github.com/isobar-xds/isobar/internal/discovery/kubernetes/v1alpha1"
 )
 
 // session watches one cluster, until the configuration names another. All but
@@ -28,6 +30,10 @@ type session struct {
 	feeds   []*feedState // empty until the credentials could be read
 	host    string
 	failure string // why the credentials can't be read; empty = they can
+
+	clients       *clients // nil until the credentials could be read
+	policies      map[table.Key]*policyObject
+	statusFailure string // why statuses of policies can't be written; empty = they can
 }
 
 // feedState is how things stand with one watch.
@@ -89,14 +95,22 @@ func (p *Provider) run(ctx context.Context, s *session) {
 	if len(namespaces) == 0 {
 		namespaces = []string{metav1.NamespaceAll}
 	}
+	selector, err := labels.Parse(s.cluster.Selector)
+	if err != nil {
+		selector = labels.Nothing() // the configuration has checked it
+	}
+	asked := s.cluster.Selector
+	if s.cluster.Policies {
+		asked = "" // Services with a policy are served whatever their labels are
+	}
 	p.mu.Lock()
-	s.host, s.failure = c.host, ""
+	s.host, s.failure, s.clients = c.host, "", c
 	for _, namespace := range namespaces {
 		f := &feedState{resource: "services", namespace: namespace}
 		add(f, &corev1.Service{}, func(went func(error)) *cache.ListWatch {
-			return c.source(corev1.SchemeGroupVersion, "services", namespace, s.cluster.Selector, func() runtime.Object { return &corev1.ServiceList{} }, went)
+			return c.source(corev1.SchemeGroupVersion, "services", namespace, asked, func() runtime.Object { return &corev1.ServiceList{} }, went)
 		}, &feed[*corev1.Service, table.Service]{
-			provider: p, session: s, state: f, convert: serviceOf, set: s.table.SetService,
+			provider: p, session: s, state: f, convert: serviceOf(selector), set: s.table.SetService,
 			remove:  func(o *corev1.Service) { s.table.DeleteService(table.Key{Namespace: o.Namespace, Name: o.Name}) },
 			replace: func(list []table.Service) { s.table.ReplaceServices(namespace, list) },
 		})
@@ -110,6 +124,12 @@ func (p *Provider) run(ctx context.Context, s *session) {
 			},
 			replace: func(list []table.Slice) { s.table.ReplaceSlices(namespace, list) },
 		})
+		if s.cluster.Policies {
+			f = &feedState{resource: policyResource, namespace: namespace}
+			add(f, &v1alpha1.LoadBalancingPolicy{}, func(went func(error)) *cache.ListWatch {
+				return c.source(v1alpha1.GroupVersion, v1alpha1.Policies, namespace, "", func() runtime.Object { return &v1alpha1.LoadBalancingPolicyList{} }, went)
+			}, s.policyFeed(p, f, namespace))
+		}
 	}
 	f := &feedState{resource: "nodes", optional: true}
 	add(f, &metav1.PartialObjectMetadata{}, c.nodeSource, &feed[*metav1.PartialObjectMetadata, table.Node]{
@@ -122,6 +142,45 @@ func (p *Provider) run(ctx context.Context, s *session) {
 		running.Go(func() { r.RunWithContext(ctx) })
 	}
 	running.Wait()
+}
+
+// policyFeed takes policies with their statuses.
+func (s *session) policyFeed(p *Provider, f *feedState, namespace string) cache.ReflectorStore {
+	return &feed[*v1alpha1.LoadBalancingPolicy, policyOfCluster]{
+		provider: p, session: s, state: f,
+		convert: func(o *v1alpha1.LoadBalancingPolicy) (policyOfCluster, bool) {
+			converted, ok := policyOf(o)
+			return policyOfCluster{converted, o}, ok
+		},
+		set: func(o policyOfCluster) {
+			s.setPolicy(o.object)
+			s.table.SetPolicy(o.policy)
+		},
+		remove: func(o *v1alpha1.LoadBalancingPolicy) {
+			k := table.Key{Namespace: o.Namespace, Name: o.Name}
+			delete(s.policies, k)
+			s.table.DeletePolicy(k)
+		},
+		replace: func(list []policyOfCluster) {
+			for k := range s.policies {
+				if namespace == "" || k.Namespace == namespace {
+					delete(s.policies, k)
+				}
+			}
+			policies := make([]table.Policy, len(list))
+			for i := range list {
+				s.setPolicy(list[i].object)
+				policies[i] = list[i].policy
+			}
+			s.table.ReplacePolicies(namespace, policies)
+		},
+	}
+}
+
+// policyOfCluster is a policy with its object.
+type policyOfCluster struct {
+	policy table.Policy
+	object *v1alpha1.LoadBalancingPolicy
 }
 
 // backoff is how long a watch that fails waits: half a second at first, and at most 5
@@ -194,6 +253,8 @@ func explain(f *feedState, err error) string {
 			where = "a Role in namespace " + f.namespace
 		}
 		return fmt.Sprintf("not permitted: give the service account list and watch of %s, by %s: %v", f.resource, where, err)
+	case apierrors.IsNotFound(err) && f.resource == policyResource:
+		return "the cluster does not have the custom resource LoadBalancingPolicy: apply deploy/kubernetes/crds, or remove policies from discovery.kubernetes"
 	case apierrors.IsUnauthorized(err):
 		return fmt.Sprintf("the API server does not accept the credentials: %v", err)
 	default:

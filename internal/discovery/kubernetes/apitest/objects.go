@@ -2,11 +2,14 @@ package apitest
 
 import (
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/isobar-xds/isobar/internal/discovery/kubernetes/v1alpha1"
 )
 
 // Node has labels of a region and a zone.
@@ -57,4 +60,21 @@ func Slice(namespace, name, zone string, endpoints ...string) Object {
 		s.Endpoints = append(s.Endpoints, e)
 	}
 	return s
+}
+
+// Policy is one for a Service, or a port "SERVICE:PORT" of it, that is so many hours old.
+func Policy(namespace, name, target string, age int, edits ...func(*v1alpha1.LoadBalancingPolicySpec)) *v1alpha1.LoadBalancingPolicy {
+	svc, port, _ := strings.Cut(target, ":")
+	p := &v1alpha1.LoadBalancingPolicy{
+		TypeMeta: metav1.TypeMeta{APIVersion: "isobar.dev/v1alpha1", Kind: "LoadBalancingPolicy"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, Name: name, Generation: 1,
+			CreationTimestamp: metav1.NewTime(time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC).Add(-time.Duration(age) * time.Hour)),
+		},
+		Spec: v1alpha1.LoadBalancingPolicySpec{TargetRefs: []v1alpha1.TargetRef{{Kind: "Service", Name: svc, SectionName: port}}, Mode: v1alpha1.Full},
+	}
+	for _, edit := range edits {
+		edit(&p.Spec)
+	}
+	return p
 }

@@ -26,6 +26,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/isobar-xds/isobar/internal/discovery/kubernetes/v1alpha1"
 )
 
 // Server speaks the list and watch protocol of the Kubernetes API, in JSON:
@@ -48,7 +50,7 @@ type Server struct {
 	server *httptest.Server
 }
 
-// Object is a Service, an EndpointSlice, or a Node as metadata.
+// Object is a Service, an EndpointSlice, a policy, or a Node as metadata.
 type Object interface {
 	runtime.Object
 	metav1.Object
@@ -198,20 +200,30 @@ func resourceOf(o Object) string {
 		return "endpointslices"
 	case *metav1.PartialObjectMetadata:
 		return "nodes"
+	case *v1alpha1.LoadBalancingPolicy:
+		return v1alpha1.Policies
 	}
 	panic(fmt.Sprintf("%T", o))
 }
 
 var listKinds = map[string][2]string{
 	"services": {"v1", "ServiceList"}, "endpointslices": {"discovery.k8s.io/v1", "EndpointSliceList"}, "nodes": {"meta.k8s.io/v1", "PartialObjectMetadataList"},
+	v1alpha1.Policies: {"isobar.dev/v1alpha1", "LoadBalancingPolicyList"},
 }
 
 // ServeHTTP answers lists and watches.
 func (a *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	path := strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, "/api/v1/"), "/apis/discovery.k8s.io/v1/")
+	path := r.URL.Path
+	for _, group := range []string{"/api/v1/", "/apis/discovery.k8s.io/v1/", "/apis/isobar.dev/v1alpha1/"} {
+		path = strings.TrimPrefix(path, group)
+	}
 	namespace := ""
 	if rest, found := strings.CutPrefix(path, "namespaces/"); found {
 		namespace, path, _ = strings.Cut(rest, "/")
+	}
+	if r.Method == http.MethodPatch {
+		a.patchStatus(w, r, namespace, path)
+		return
 	}
 	selector, err := labels.Parse(r.URL.Query().Get("labelSelector"))
 	if listKinds[path] == [2]string{} || err != nil || r.Header.Get("Authorization") != "Bearer secret" {
@@ -239,6 +251,45 @@ func (a *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		a.list(&q)
 	}
+}
+
+// patchStatus replaces the status of a policy, if its version is that of the patch.
+func (a *Server) patchStatus(w http.ResponseWriter, r *http.Request, namespace, path string) {
+	q := query{w: w, r: r}
+	name, found := strings.CutSuffix(strings.TrimPrefix(path, v1alpha1.Policies+"/"), "/status")
+	var patch v1alpha1.LoadBalancingPolicy
+	if err := json.NewDecoder(r.Body).Decode(&patch); err != nil || !found || r.Header.Get("Content-Type") != "application/merge-patch+json" {
+		a.t.Errorf("unexpected request PATCH %s: %v", r.URL, err)
+		q.fail(http.StatusBadRequest, metav1.StatusReasonBadRequest, "no")
+		return
+	}
+	a.mu.Lock()
+	a.requests["patch "+name]++
+	old, exists := a.objects[v1alpha1.Policies][namespace+"/"+name].(*v1alpha1.LoadBalancingPolicy)
+	forbidden := a.forbidden[v1alpha1.Policies+"/status"]
+	a.mu.Unlock()
+	switch {
+	case forbidden:
+		q.fail(http.StatusForbidden, metav1.StatusReasonForbidden, path+` is forbidden: User "isobar" cannot patch it`)
+	case !exists:
+		q.fail(http.StatusNotFound, metav1.StatusReasonNotFound, "no such policy")
+	case old.ResourceVersion != patch.ResourceVersion:
+		q.fail(http.StatusConflict, metav1.StatusReasonConflict, "the policy has changed")
+	default:
+		next := old.DeepCopy()
+		next.Status = patch.Status
+		a.Put(next)
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(next) //nolint:errchkjson // the client may have gone
+	}
+}
+
+// Policy returns a policy as it is now.
+func (a *Server) Policy(namespace, name string) *v1alpha1.LoadBalancingPolicy {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	p, _ := a.objects[v1alpha1.Policies][namespace+"/"+name].(*v1alpha1.LoadBalancingPolicy)
+	return p
 }
 
 // query is one request.
@@ -343,6 +394,8 @@ func (a *Server) bookmark(q *query, annotations map[string]string) Object {
 		return &corev1.Service{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}, ObjectMeta: meta}
 	case "endpointslices":
 		return &discoveryv1.EndpointSlice{TypeMeta: metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"}, ObjectMeta: meta}
+	case v1alpha1.Policies:
+		return &v1alpha1.LoadBalancingPolicy{TypeMeta: metav1.TypeMeta{APIVersion: "isobar.dev/v1alpha1", Kind: "LoadBalancingPolicy"}, ObjectMeta: meta}
 	default:
 		return &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadata"}, ObjectMeta: meta}
 	}

@@ -42,6 +42,9 @@ type Service struct {
 
 	Family Family // the first of the Service; addresses of the others are the same Pods
 	Ports  []Port // TCP only
+	// Unselected tells that the selector leaves the Service out: only ports with a
+	// policy are served.
+	Unselected bool
 }
 
 // ServiceName is what Isobar calls a port of a Service.
@@ -124,7 +127,8 @@ type Listed struct {
 	Name       string
 	Localities []isobar.ServiceLocality // Locality and Endpoints alone; sorted, each with endpoints
 	Counts     Counts
-	Reason     string // why the first of those that are left out is; empty = none is
+	Reason     string   // why the first of those that are left out is; empty = none is
+	Policy     *Applied // nil = none is in force
 }
 
 // Counts says what became of the endpoints that slices list, each counted once.

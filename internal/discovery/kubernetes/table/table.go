@@ -18,6 +18,9 @@ type Table struct {
 	losses   map[Key]*loss
 	names    map[Key][]string // of each Service, as they were given last
 	dirty    map[Key]struct{}
+
+	policies   map[Key]Policy
+	policiesOf map[Key]map[string]struct{} // the names of the policies of each Service
 }
 
 // New makes an empty table.
@@ -25,6 +28,7 @@ func New(places Places) *Table {
 	return &Table{
 		places: places, services: map[Key]Service{}, slices: map[Key]Slice{}, of: map[Key]map[string]struct{}{},
 		nodes: map[string]Node{}, regions: map[string]string{}, losses: map[Key]*loss{}, names: map[Key][]string{}, dirty: map[Key]struct{}{},
+		policies: map[Key]Policy{}, policiesOf: map[Key]map[string]struct{}{},
 	}
 }
 

@@ -34,7 +34,14 @@ func (t *Table) translate(svc *Service, now time.Time) []Listed {
 	l.look(members, now)
 	out := make([]Listed, 0, len(svc.Ports))
 	for _, port := range svc.Ports {
+		policy := t.policyFor(svc.Key, port.Name)
+		if svc.Unselected && policy == nil {
+			continue
+		}
 		b := builder{rejected: rejected}
+		if policy != nil {
+			b.out.Policy = &Applied{policy.Key, policy.Settings}
+		}
 		b.out.Name = ServiceName(svc.Key, port.Number)
 		b.add(members, port)
 		out = append(out, b.finish())
