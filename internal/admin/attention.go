@@ -84,6 +84,7 @@ const (
 	LocalityUnknown      Code = "locality_unknown"
 	ClientsSilent        Code = "clients_silent"
 	NoLoad               Code = "no_load"
+	ORCAIgnored          Code = "orca_ignored"
 	ExcessReports        Code = "excess_reports"
 	MassFailureHeld      Code = "mass_failure_held"
 	AllEndpointsDown     Code = "all_endpoints_down"
@@ -174,6 +175,7 @@ var codes = []CodeInfo{
 	{ElectionLost, Warning, "the election engine of the group does not answer, or was restored from a backup"},
 	{ReplicasDiffer, Warning, "the replicas of a group have different configuration files"},
 	{ServicePaused, Notice, "the weights of a service are frozen by an operator"},
+	{ORCAIgnored, Notice, "clients of a service with `orca` ignore the utilization that endpoints report: grpc-js and Envoy before 1.37"},
 	{ClusterUnknown, Notice, "load reports name a cluster that is not a service"},
 }
 

@@ -21,6 +21,10 @@ type ServiceClients struct {
 	Silent   int       // of Streams, those whose client reports no load
 	Node     string    // of a client that is silent
 	Peer     string    // its address
+	// IgnoreORCA counts those of Streams whose client ignores the utilization that endpoints
+	// report, and Agent is the user agent of one of them.
+	IgnoreORCA int
+	Agent      string
 }
 
 const (
@@ -51,9 +55,12 @@ func (b *statusBuilder) subscribers(p *plan.Plan, all []ServiceClients, now time
 	var idle []string
 	for i := 0; i < len(all); {
 		name, streams, silent, since := all[i].Service, 0, 0, all[i].Since
+		ignore, agent := 0, ""
 		for ; i < len(all) && all[i].Service == name; i++ {
 			streams += all[i].Streams
 			silent += all[i].Silent
+			ignore += all[i].IgnoreORCA
+			agent = cmp.Or(agent, all[i].Agent)
 			if all[i].Since.Before(since) {
 				since = all[i].Since
 			}
@@ -62,8 +69,22 @@ func (b *statusBuilder) subscribers(p *plan.Plan, all []ServiceClients, now time
 		if ok && silent < streams && now.Sub(since) >= unusedFor && !hasLoad(svc) {
 			idle = append(idle, name)
 		}
+		if ok && ignore > 0 && wantsORCA(p, name) {
+			b.attend(NewAttention(ORCAIgnored, "%d of %d clients of %s distribute requests evenly over the endpoints of a locality, "+
+				"whatever utilization these report (one is %s)", ignore, streams, name, agent).Of(name).See("isobar clients"))
+		}
 	}
 	b.idle(idle)
+}
+
+// wantsORCA reports whether clients of a service should weight endpoints by the
+// utilization that these report.
+func wantsORCA(p *plan.Plan, service string) bool {
+	if p.Topology == nil {
+		return false
+	}
+	spec, ok := p.Topology.Service(service)
+	return ok && spec.ORCA.On
 }
 
 // hasLoad reports whether any load of a service is known, also of before.

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -63,6 +64,8 @@ type AgentOptions struct {
 	Endpoints bool
 	// Silent agents open no load reporting stream.
 	Silent bool
+	// UserAgent is the name in the agent's node; "" = that of its kind.
+	UserAgent string
 
 	// Demand is what the agent wants to send, requests/s; nil = nothing. As
 	// all functions here it must be safe for concurrent use and must not call
@@ -254,11 +257,11 @@ func (a *Agent) node() *corev3.Node {
 		n.Locality = nil
 	}
 	if a.opts.Kind == KindEnvoy {
-		n.UserAgentName = "envoy"
+		n.UserAgentName = cmp.Or(a.opts.UserAgent, "envoy")
 		n.ClientFeatures = []string{"envoy.lrs.supports_send_all_clusters"}
 		return n
 	}
-	n.UserAgentName = "gRPC Go"
+	n.UserAgentName = cmp.Or(a.opts.UserAgent, "gRPC Go")
 	n.ClientFeatures = []string{"envoy.lb.does_not_support_overprovisioning", "xds.config.resource-in-sotw"}
 	return n
 }

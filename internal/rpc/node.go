@@ -124,6 +124,12 @@ func (n *Node) RefusesWRRLocality() bool {
 	return major == 1 && minor < 37
 }
 
+// IgnoresORCA reports whether the client distributes requests evenly over the endpoints
+// of a locality, whatever utilization these report: grpc-js and Envoy before 1.37.
+func (n *Node) IgnoresORCA() bool {
+	return strings.HasPrefix(n.UserAgent, "gRPC Node") || n.RefusesWRRLocality()
+}
+
 // IsEnvoy reports whether the client is an Envoy.
 func (n *Node) IsEnvoy() bool { return n.Agent == load.AgentEnvoy }
 

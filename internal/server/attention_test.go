@@ -149,6 +149,21 @@ func TestAttentionToClients(t *testing.T) {
 			}
 		})
 	})
+	t.Run("utilization is ignored", func(t *testing.T) {
+		c := configuration(t)
+		c.Services[0].ORCA.On = true
+		inWorld(t, c, func(w *world) {
+			w.start(clients("us/a", 2, constant(300))...)
+			w.ticks(2)
+			quiet(t, w.status(), admin.ORCAIgnored)
+			w.start(clients("us/a", 1, constant(100), renamed("node-"), func(o *fleet.AgentOptions) { o.UserAgent = "gRPC Node Pure JS" })...)
+			w.ticks(2)
+			a := attends(t, w.status(), admin.ORCAIgnored)
+			if a.Severity != admin.Notice || a.Service != "checkout" || !strings.HasPrefix(a.Text, "1 of 3 clients of checkout") || !strings.Contains(a.Text, "gRPC Node Pure JS") {
+				t.Errorf("%+v", a)
+			}
+		})
+	})
 	t.Run("silent alone", func(t *testing.T) {
 		inWorld(t, configuration(t), func(w *world) {
 			w.start(clients("us/a", 3, constant(300), func(o *fleet.AgentOptions) { o.Silent = true })...)

@@ -64,6 +64,7 @@ func (s *Server) findSubscribers(now time.Time) []admin.ServiceClients {
 		x := &found[i]
 		out[i] = admin.ServiceClients{
 			Service: x.Service, Locality: x.Locality, Streams: x.Streams, Since: x.Since, Silent: x.Silent, Node: x.Example.Node, Peer: x.Example.Peer,
+			IgnoreORCA: x.IgnoreORCA, Agent: x.Agent,
 		}
 	}
 	return out

@@ -27,6 +27,10 @@ type Subscribers struct {
 	Since    time.Time // when the oldest of them was opened
 	Silent   int       // of Streams, those whose client is silent
 	Example  Subscriber
+	// IgnoreORCA counts those of Streams whose client ignores the utilization that endpoints
+	// report, and Agent is the user agent of one of them.
+	IgnoreORCA int
+	Agent      string
 }
 
 // Subscribers lists who subscribes to which service, by service and locality. It
@@ -78,6 +82,9 @@ func (c *subscriberCount) stream(s *stream, silent func(Subscriber) bool) {
 	one := Subscribers{Locality: who.Locality, Streams: 1, Since: s.connected}
 	if silent(who) {
 		one.Silent, one.Example = 1, who
+	}
+	if s.node.IgnoresORCA() {
+		one.IgnoreORCA, one.Agent = 1, s.node.UserAgent
 	}
 	for _, w := range s.watches {
 		if w.kind != resource.Endpoints {
@@ -141,4 +148,8 @@ func addSubscribers[K comparable](to map[K]*Subscribers, key K, n *Subscribers) 
 		have.Example = n.Example
 	}
 	have.Silent += n.Silent
+	if have.IgnoreORCA == 0 {
+		have.Agent = n.Agent
+	}
+	have.IgnoreORCA += n.IgnoreORCA
 }
