@@ -167,12 +167,26 @@ const (
 	DefaultHealthyPanicThreshold = 10
 )
 
+// Bounds of ClusterSettings.RequestTimeout.
+const (
+	MinRequestTimeout = time.Millisecond
+	MaxRequestTimeout = time.Hour
+)
+
+// LimitedEjectionTime is base_ejection_time, if it is not set, of clusters that limit
+// the requests in progress of each client. Overload then fills no queue in
+// which requests time out, so consecutive errors mostly mean that an endpoint is broken.
+const LimitedEjectionTime = 3 * time.Second
+
 // ClusterSettings is what clients do on their own with the endpoints of a
 // service, other than sharing out requests over localities.
 type ClusterSettings struct {
-	Protocol         Protocol         `json:"protocol,omitzero"`
-	TLS              *EndpointTLS     `json:"tls,omitempty"` // nil = plaintext
-	ConnectTimeout   ConnectTimeout   `json:"connect_timeout,omitzero"`
+	Protocol       Protocol       `json:"protocol,omitzero"`
+	TLS            *EndpointTLS   `json:"tls,omitempty"` // nil = plaintext
+	ConnectTimeout ConnectTimeout `json:"connect_timeout,omitzero"`
+	// RequestTimeout is how long clients wait for a response before they give up, as
+	// their routes say; 0 = not known.
+	RequestTimeout   RequestTimeout   `json:"request_timeout,omitzero"`
 	CircuitBreakers  CircuitBreakers  `json:"circuit_breakers,omitzero"`
 	LBPolicy         LBPolicy         `json:"lb_policy,omitzero"`
 	OutlierDetection OutlierDetection `json:"outlier_detection,omitzero"`
@@ -185,8 +199,23 @@ type ClusterSettings struct {
 // SameCluster reports whether two settings say the same.
 func (c *ClusterSettings) SameCluster(other *ClusterSettings) bool {
 	return c.Protocol == other.Protocol && c.TLS.Equal(other.TLS) && c.ConnectTimeout == other.ConnectTimeout &&
+		c.RequestTimeout == other.RequestTimeout &&
 		c.CircuitBreakers == other.CircuitBreakers && c.LBPolicy == other.LBPolicy && c.OutlierDetection == other.OutlierDetection &&
 		c.PanicThreshold() == other.PanicThreshold()
+}
+
+// Limited returns the settings with at most limit requests in progress for each
+// client; 0 = no limit. A configured max_requests stays as it is.
+func (c *ClusterSettings) Limited(limit uint32) ClusterSettings {
+	out := *c
+	if limit == 0 || out.CircuitBreakers.MaxRequests > 0 {
+		return out
+	}
+	out.CircuitBreakers.MaxRequests = limit
+	if _, given := out.OutlierDetection.Given(OutlierBaseEjectionTime); !given && !out.OutlierDetection.Off {
+		out.OutlierDetection.Set(OutlierBaseEjectionTime, int64(LimitedEjectionTime))
+	}
+	return out
 }
 
 // PanicThreshold is HealthyPanicThreshold with the default filled in.
@@ -214,6 +243,19 @@ func (d ConnectTimeout) MarshalText() ([]byte, error) { return durationJSON(d).M
 
 // UnmarshalText reads it.
 func (d *ConnectTimeout) UnmarshalText(b []byte) error { return (*durationJSON)(d).UnmarshalText(b) }
+
+// RequestTimeout is how long a client waits for a response; 0 = not known. In JSON it
+// is text, such as "1s".
+type RequestTimeout time.Duration
+
+// Duration returns it as a duration.
+func (d RequestTimeout) Duration() time.Duration { return time.Duration(d) }
+
+// MarshalText writes the duration.
+func (d RequestTimeout) MarshalText() ([]byte, error) { return durationJSON(d).MarshalText() }
+
+// UnmarshalText reads it.
+func (d *RequestTimeout) UnmarshalText(b []byte) error { return (*durationJSON)(d).UnmarshalText(b) }
 
 // EndpointProtocol is the protocol of a service. Where it is not set, a
 // health check by gRPC or HTTP/2 speaks for it; all else is HTTP/1.

@@ -120,6 +120,9 @@ func writeHead(b *strings.Builder, e *plan.Explanation) {
 	if e.RunnerUp != nil {
 		line("runner-up", "%s, %s", e.RunnerUp.Locality, worse(e.RunnerUp.Worse))
 	}
+	if e.RequestLimit > 0 {
+		line("limit", "each client has at most %d requests in progress, so that requests do not time out in queues", e.RequestLimit)
+	}
 	if e.Drop > 0 {
 		line("drop", "%s of the requests, at the clients", percent(e.Drop))
 	}

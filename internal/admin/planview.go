@@ -41,10 +41,11 @@ type ServiceView struct {
 	Gap          float64       `json:"gap"`
 	ExcessMS     float64       `json:"excess_ms"`
 	PlanGap      float64       `json:"plan_gap"`
-	CeilingScale float64       `json:"ceiling_scale"` // 1 = everything fits beneath the ceilings
-	Drop         float64       `json:"drop"`          // fraction that clients are told to drop
-	Localities   []SiteView    `json:"localities"`    // sorted
-	Sources      []SourceView  `json:"sources"`       // sorted
+	CeilingScale float64       `json:"ceiling_scale"`           // 1 = everything fits beneath the ceilings
+	Drop         float64       `json:"drop"`                    // fraction that clients are told to drop
+	RequestLimit uint32        `json:"request_limit,omitempty"` // requests that each client may have in progress; 0 = Isobar sets no limit
+	Localities   []SiteView    `json:"localities"`              // sorted
+	Sources      []SourceView  `json:"sources"`                 // sorted
 
 	HealthOverrides []isobar.HealthOverride `json:"health_overrides,omitempty"` // what operators say now, sorted by address
 }
@@ -159,7 +160,7 @@ func viewPlan(p *plan.Plan) PlanView {
 
 func viewService(svc *plan.Service, overrides []isobar.HealthOverride) ServiceView {
 	v := ServiceView{
-		Name: svc.Spec.Name, Mode: svc.Spec.Mode, Coverage: svc.Coverage, Hold: svc.Hold, Paused: svc.Paused,
+		Name: svc.Spec.Name, Mode: svc.Spec.Mode, Coverage: svc.Coverage, Hold: svc.Hold, Paused: svc.Paused, RequestLimit: svc.RequestLimit.Max,
 		Policy: svc.Spec.Policy, PolicyGap: svc.PolicyGap, PolicyMS: svc.PolicyMS,
 		PlanGap: svc.PlanGap, CeilingScale: 1,
 		Localities: []SiteView{}, Sources: []SourceView{}, HealthOverrides: overrides,

@@ -35,6 +35,11 @@ func clusterFields(c *isobar.ClusterSettings, at *clusterPlaces) []strict.Field 
 				c.ConnectTimeout = isobar.ConnectTimeout(d)
 			}
 		}},
+		{Name: "request_timeout", Read: func(v strict.Value) {
+			if d, ok := v.Duration(isobar.MinRequestTimeout, isobar.MaxRequestTimeout); ok {
+				c.RequestTimeout = isobar.RequestTimeout(d)
+			}
+		}},
 		{Name: "circuit_breakers", Read: func(v strict.Value) { c.CircuitBreakers = readCircuitBreakers(v) }},
 		{Name: "lb_policy", Read: func(v strict.Value) {
 			at.lbPolicy = &v

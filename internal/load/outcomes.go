@@ -26,6 +26,34 @@ type outcomes struct {
 	time time.Duration // measured; of several sources, the longest
 }
 
+// latelyWindows is how many windows back failures count, so that those that come and
+// go, as when clients eject a broken endpoint again and again, are not told as over
+// in between.
+const latelyWindows = 5
+
+// lately are the outcomes of the newest windows.
+type lately struct {
+	windows [latelyWindows]Outcomes
+	next    int // place of the oldest
+}
+
+// add takes in the newest window, in the place of the oldest.
+func (l *lately) add(newest *outcomes) {
+	if newest.time <= 0 {
+		return
+	}
+	l.windows[l.next] = newest.Outcomes
+	l.next = (l.next + 1) % latelyWindows
+}
+
+func (l *lately) sum() (out Outcomes) {
+	for _, w := range l.windows {
+		out.Attempts += w.Attempts
+		out.Failed += w.Failed
+	}
+	return out
+}
+
 // count takes in what was sent and failed a second in newly measured time.
 func (o *outcomes) count(landed []LandedLoad, news time.Duration) {
 	if news <= 0 {

@@ -22,6 +22,7 @@ type service struct {
 	awaiting bool    // clients known from an earlier process are awaited
 
 	outcomes outcomes // of its newest requests
+	lately   lately
 
 	heldSince time.Time // since when too many of its streams are missing; zero = they are not
 
@@ -76,7 +77,8 @@ func (t *Table) measure(svc *service, now time.Time, wall time.Duration) Service
 		newest.join(&loads[i].newest)
 	}
 	svc.outcomes.add(&newest, t.interval)
-	l.Outcomes = svc.outcomes.Outcomes
+	svc.lately.add(&newest)
+	l.Outcomes, l.Lately = svc.outcomes.Outcomes, svc.lately.sum()
 	l.Coverage, l.Covered = t.cover(svc, loads, live, now, wall)
 	svc.demand = 0
 	l.Stale, l.Age = svc.age(loads, now)
@@ -91,9 +93,28 @@ func (t *Table) measure(svc *service, now time.Time, wall time.Duration) Service
 	if len(told) > 0 {
 		l.Sources = told
 	}
+	l.Largest = t.largest(svc, now)
 	l.Sites = sites.list()
 	l.Observations, l.LeftOut = t.observe(svc, now)
 	return l
+}
+
+// largest is the largest fraction of the service's requests that one client sends.
+// It follows the long means of the clients: a burst of one client is no reason to
+// change what all may do.
+func (t *Table) largest(svc *service, now time.Time) float64 {
+	sum, most := 0.0, 0.0
+	for _, src := range svc.sources {
+		for _, f := range src.flows {
+			if trust, _ := f.trust(now, t.interval); trust > 0 {
+				sum, most = sum+f.mean, max(most, f.mean)
+			}
+		}
+	}
+	if sum < negligible {
+		return 0
+	}
+	return most / sum
 }
 
 func (l *SourceLoad) worthTelling() bool {

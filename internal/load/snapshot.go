@@ -30,8 +30,12 @@ type ServiceLoad struct {
 	Heard time.Time // when at most half of it did
 	// Outcomes are of its newest requests, of several windows where they are few.
 	Outcomes Outcomes
+	Lately   Outcomes     // of the newest five windows
 	Sources  []SourceLoad // sorted by source
 	Sites    []SiteLoad   // sorted by locality: what lands where, summed over sources
+	// Largest is the largest fraction of the demand that a single client sends, by the
+	// means of the clients' rates, 0 to 1; 0 = nothing was sent.
+	Largest float64
 	// Observations are what requests experience where, sorted by locality, and
 	// LeftOut the clients whose requests in progress are not counted in them.
 	Observations []Observation

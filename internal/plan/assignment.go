@@ -23,6 +23,16 @@ func (p *Plan) Spec(name string) *isobar.Service {
 	return s.Spec
 }
 
+// RequestLimit gives how many requests each client of a service may have in progress;
+// 0 = no limit.
+func (p *Plan) RequestLimit(name string) uint32 {
+	s, ok := p.Service(name)
+	if !ok {
+		return 0
+	}
+	return s.RequestLimit.Max
+}
+
 // Awaited lists the services of which no endpoints are known yet, sorted.
 func (p *Plan) Awaited() []isobar.Service { return p.Topology.Awaited }
 

@@ -218,7 +218,7 @@ func (s *serviceExperience) window(now time.Time, interval time.Duration, l *loa
 	rate := o.Rate + hidden
 	w := capacity.Window{
 		Rate: rate, Sampled: o.Sampled, InProgress: o.InProgress, Network: o.Network, Goodput: o.Goodput * rate / o.Rate,
-		Failing: o.Failing(), Utilization: utilization, Seconds: interval.Seconds(), Units: units,
+		Failing: o.Failing(), Utilization: utilization, Seconds: interval.Seconds(), Units: units, Timeout: before.Spec.RequestTimeout.Duration().Seconds(),
 		Queues: float64(before.Sites[i].Group.Usable()), Varies: varies(l, locality),
 	}
 	if before := k.Rate; k.windows > 0 && math.Abs(rate-before) > steadyPart*max(rate, before) {

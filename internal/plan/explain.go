@@ -45,7 +45,7 @@ func (e *explainer) explain() Explanation {
 		Rung: RungFresh, RungBinds: e.s.Bound(), Inputs: append([]InputState{}, e.s.Inputs...),
 		Score: e.s.Score(), Trust: e.s.ExplainTrust(), Damping: e.s.Damping.String(),
 		Policy: e.s.Spec.Policy, PolicyGap: e.s.PolicyGap, PolicyMS: e.s.PolicyMS,
-		Demand: e.demand(), Localities: e.localities(), Drop: e.s.Result.Drop,
+		Demand: e.demand(), Localities: e.localities(), Drop: e.s.Result.Drop, RequestLimit: e.s.RequestLimit.Max,
 		Classes: e.s.classes(e.source), CeilingScale: 1, PlanGap: e.s.PlanGap,
 		Reasons: []assign.Reason{}, Warnings: []string{}, Clients: []ClientExplained{},
 		Calls:      e.plan.callsTo(e.s),

@@ -52,6 +52,10 @@ type Explanation struct {
 	Classes      []ClassExplained `json:"classes,omitempty"` // who of them is shed first; none where all are alike
 	CeilingScale float64          `json:"ceiling_scale"`     // factor by which ceilings were raised because demand does not fit; 1 = it fits
 
+	// RequestLimit is how many requests each client may have in progress, so that
+	// requests do not time out in queues; 0 = Isobar sets no limit.
+	RequestLimit uint32 `json:"request_limit,omitempty"`
+
 	// Gap is how far the solution can be from the optimum at most, as a
 	// fraction of its cost; PlanGap is the same for the paced and rounded
 	// assignment that is served.

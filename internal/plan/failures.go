@@ -31,7 +31,7 @@ func (s *Service) Failures() []Trouble {
 	}
 	var out []Trouble
 	sent, failed, count, served := 0.0, 0.0, 0.0, false
-	recent := s.Load.Outcomes
+	recent, lately := s.Load.Outcomes, s.Load.Lately
 	var worst failing
 	for i := range s.Load.Sources {
 		src := &s.Load.Sources[i]
@@ -57,6 +57,9 @@ func (s *Service) Failures() []Trouble {
 		out = append(out, Trouble{TroubleFailing, worst.at, fmt.Sprintf("%s%% of the requests fail: %s", number(100*failed/sent), worst.text())})
 	case recent.Few() && recent.Failed > toldFailures*recent.Attempts && recent.Failed >= leastFailures:
 		text := fmt.Sprintf("%.0f of the last %.0f requests failed: there are few, so several reports count together", recent.Failed, recent.Attempts)
+		out = append(out, Trouble{TroubleFailing, isobar.Locality{}, text})
+	case lately.Failed > toldFailures*lately.Attempts && lately.Failed >= leastFailures:
+		text := fmt.Sprintf("%s%% of the requests in the last five reports failed; in the newest, at most 1%% did", number(100*lately.Failed/lately.Attempts))
 		out = append(out, Trouble{TroubleFailing, isobar.Locality{}, text})
 	default:
 		all = false

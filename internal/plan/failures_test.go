@@ -41,6 +41,37 @@ func TestFailuresAreAtMostAll(t *testing.T) {
 	}
 }
 
+// Failures that come and go are told until five reports in a row show none: clients
+// eject a broken endpoint, and try it again.
+func TestFailuresThatComeAndGo(t *testing.T) {
+	c := newQueued(t, 1000, "")
+	c.serves["us/a"], c.fails = 1000, map[string]float64{}
+	failures := func() string {
+		s, _ := c.plan.Service("checkout")
+		return strings.Join(plan.Texts(s.Failures()), "; ")
+	}
+	c.ticks(6, 600)
+	if got := failures(); got != "" {
+		t.Fatalf("before: %s", got)
+	}
+	c.fails["us/a"] = 0.2
+	c.ticks(1, 600)
+	if got := failures(); !strings.Contains(got, "% of the requests fail: most of them") {
+		t.Errorf("while they fail: %q", got)
+	}
+	c.fails["us/a"] = 0
+	for i := range 4 {
+		c.ticks(1, 600)
+		if got := failures(); !strings.Contains(got, "% of the requests in the last five reports failed") {
+			t.Errorf("%d reports later: %q", i+1, got)
+		}
+	}
+	c.ticks(1, 600)
+	if got := failures(); got != "" {
+		t.Errorf("five reports later: %s", got)
+	}
+}
+
 // A locality serves where nearly all requests that clients send there succeed.
 func TestServing(t *testing.T) {
 	landed := func(at string, issued, errors, succeeded float64) load.LandedLoad {

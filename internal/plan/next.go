@@ -135,6 +135,7 @@ func newDraft(in *Input, spec *isobar.Service, prev *Service) *draft {
 	}
 	undeclared(d.sites, d.sources)
 	d.applyLimits()
+	d.limitRequests(in, prev)
 	d.Sites = make([]assign.Site, len(d.sites))
 	d.showSites()
 	d.sameWays = prev != nil && in.Previous.Topology != nil && in.Previous.Topology.Network == d.network && sameSites(prev.Sites, d.Sites)

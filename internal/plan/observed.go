@@ -144,7 +144,7 @@ func (d *draft) extraCosts() []float64 {
 			cost = ms - usual
 		}
 		if o.Estimate.Errors > leastError {
-			cost += o.Estimate.Errors * orDefault(d.Spec.ErrorCostMS, isobar.DefaultErrorCostMS)
+			cost += o.Estimate.Errors * d.errorCost()
 		}
 		if cost > 0 {
 			if out == nil {
@@ -154,6 +154,13 @@ func (d *draft) extraCosts() []float64 {
 		}
 	}
 	return out
+}
+
+// errorCost is what a failed request counts as, ms: as configured, else how long
+// clients wait for it.
+func (d *draft) errorCost() float64 {
+	timeout := float64(d.Spec.RequestTimeout.Duration()) / float64(time.Millisecond)
+	return orDefault(d.Spec.ErrorCostMS, orDefault(timeout, isobar.DefaultErrorCostMS))
 }
 
 // applyObserved gives sites the capacity that the requests tell, where the

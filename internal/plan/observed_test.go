@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"math"
 	"strings"
@@ -17,11 +18,12 @@ import (
 type queued struct {
 	*loop
 
-	serves map[string]float64 // requests/s
-	slow   map[string]float64 // seconds that each request takes longer
-	fails  map[string]float64 // part of the requests that fails whatever the load
-	mute   bool               // clients report no requests in progress
-	rest   map[string]float64 // requests in progress that were rounded off
+	serves  map[string]float64 // requests/s
+	slow    map[string]float64 // seconds that each request takes longer
+	fails   map[string]float64 // part of the requests that fails whatever the load
+	clients int                // that send; 0 = three
+	mute    bool               // clients report no requests in progress
+	rest    map[string]float64 // requests in progress that were rounded off
 }
 
 func newQueued(t *testing.T, declared float64, trust isobar.CapacityTrust) *queued {
@@ -69,7 +71,7 @@ func (c *queued) tick(rate float64) {
 		})
 	}
 	var windows []load.StreamWindow
-	for i := range load.StreamID(3) {
+	for i := range load.StreamID(cmp.Or(c.clients, 3)) {
 		windows = append(windows, load.StreamWindow{
 			Stream: i + 1, Opened: opened, Node: load.Node{ID: "n", Cluster: "web", Locality: loc("us/a"), Agent: load.AgentEnvoy},
 			Reports: []load.Report{{Arrived: c.now, Services: []load.ServiceReport{sr}}},

@@ -47,6 +47,8 @@ type SavedService struct {
 	Dimensions []load.Dimension `json:"dimensions,omitempty"`
 	// Observed is what requests told about capacities.
 	Observed []ObservedCapacity `json:"observed,omitempty"`
+	// RequestLimit is how many requests each client may have in progress.
+	RequestLimit RequestLimit `json:"request_limit,omitzero"`
 }
 
 // SavedSite is what sites without declared capacity had been given.
@@ -82,7 +84,7 @@ func (p *Plan) Save() Saved {
 			Name: s.Spec.Name, Drop: s.Result.Drop, Classes: saveClasses(s.Result),
 			Sites: s.localities(), Prices: s.Prices, Learned: s.Learned, Trust: s.Trust.save(),
 		}
-		ss.Dimensions, ss.Observed = s.Dimensions, s.Observed
+		ss.Dimensions, ss.Observed, ss.RequestLimit = s.Dimensions, s.Observed, s.RequestLimit
 		if s.Load != nil && s.Load.Age.Most > 0 {
 			ss.Heard = s.Load.Heard
 		}
@@ -186,7 +188,7 @@ func (ss *SavedService) revive(spec *isobar.Service, network *isobar.Network, ta
 		s.Prices = ss.Prices
 	}
 	s.Load, s.Learned, s.Dimensions = ss.load(r), load.ValidCapacities(ss.Learned), load.ValidDimensions(ss.Dimensions)
-	s.Observed = validObserved(ss.Observed)
+	s.Observed, s.RequestLimit = validObserved(ss.Observed), ss.RequestLimit.revive()
 	return s
 }
 

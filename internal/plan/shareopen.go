@@ -131,6 +131,7 @@ func (d *sharedDecision) service(c *sharedConfiguration, before *Service) (*Serv
 		Learned: load.ValidCapacities(d.Saved.Learned), Observed: validObserved(d.Saved.Observed), Dimensions: load.ValidDimensions(d.Saved.Dimensions),
 		Prices: d.Saved.Prices, CallCosts: d.Costs, Callers: d.Callers, Joint: d.Joint, Alone: d.Alone,
 		PlanGap: d.Gap, PolicyGap: d.Policy[0], PolicyMS: d.Policy[1], Trust: d.Saved.Trust.revive(),
+		RequestLimit: d.Saved.RequestLimit,
 	}
 	var err error
 	if s.Sites, err = sitesOf(d.Sites, c.Groups); err != nil {

@@ -73,7 +73,9 @@ type Service struct {
 	// anything was.
 	Scores  *Scores
 	Damping *Damping // of limit cycles; nil before a decision
-	Trust   *Trust   // how far mode auto has come; nil with other modes
+	// RequestLimit is how many requests each client may have in progress.
+	RequestLimit RequestLimit
+	Trust        *Trust // how far mode auto has come; nil with other modes
 }
 
 // VersionString is the version as it goes over the wire.

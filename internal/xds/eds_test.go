@@ -22,8 +22,9 @@ import (
 // oneService is a plan with one service whose endpoints are all gone.
 type oneService struct{}
 
-func (oneService) VersionString() string     { return "1" }
-func (oneService) Awaited() []isobar.Service { return nil }
+func (oneService) VersionString() string      { return "1" }
+func (oneService) RequestLimit(string) uint32 { return 0 }
+func (oneService) Awaited() []isobar.Service  { return nil }
 
 func (oneService) ServiceNames() []string { return []string{"a"} }
 

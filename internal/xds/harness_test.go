@@ -34,6 +34,8 @@ type testPlan struct {
 
 func (p *testPlan) VersionString() string { return p.version }
 
+func (p *testPlan) RequestLimit(string) uint32 { return 0 }
+
 func (p *testPlan) Awaited() []isobar.Service { return p.awaited }
 
 func (p *testPlan) ServiceNames() []string { return slices.Sorted(maps.Keys(p.specs)) }

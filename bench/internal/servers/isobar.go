@@ -87,6 +87,7 @@ func (p *plan) change(cluster int) *plan {
 }
 
 func (p *plan) VersionString() string            { return strconv.FormatUint(p.version, 10) }
+func (p *plan) RequestLimit(string) uint32       { return 0 }
 func (p *plan) Awaited() []isobar.Service        { return nil }
 func (p *plan) ServiceNames() []string           { return p.names }
 func (p *plan) Spec(name string) *isobar.Service { return p.specs[name] }

@@ -113,7 +113,7 @@ func (r *runner) startStations(network int) (*fleet, error) {
 
 // startProxies starts all Envoys at once.
 func (r *runner) startProxies(ctx context.Context) error {
-	route := "cluster: " + service + ", timeout: 1s"
+	route := "cluster: " + service + ", timeout: " + routeTimeout.String()
 	var starting sync.WaitGroup
 	var mu sync.Mutex
 	var errs []error

@@ -19,14 +19,15 @@ var Zones = []isobar.Locality{
 
 // What the backends of each zone can do, in total.
 const (
-	stations    = 4 // of each zone
-	concurrency = 2 // of each station
-	serviceTime = 100 * time.Millisecond
-	capacity    = stations * concurrency / 0.1 // requests/s of a zone
-	ceiling     = 0.8                          // default of the configuration
-	normal      = 0.5                          // of its own capacity that each source sends when all is well
-	farLatency  = 30 * time.Millisecond        // between the regions, there and back
-	service     = "shop"
+	stations     = 4 // of each zone
+	concurrency  = 2 // of each station
+	serviceTime  = 100 * time.Millisecond
+	capacity     = stations * concurrency / 0.1 // requests/s of a zone
+	ceiling      = 0.8                          // default of the configuration
+	normal       = 0.5                          // of its own capacity that each source sends when all is well
+	routeTimeout = time.Second                  // of Envoy's route; the service declares it
+	farLatency   = 30 * time.Millisecond        // between the regions, there and back
+	service      = "shop"
 )
 
 // Scenario is a time in which all is well, then a fault, then all is well again.
@@ -123,8 +124,8 @@ func priorities(source int) (tiers [][]int) {
 func (s *Scenario) services(addresses [][]string, settings string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "network:\n  latency_ms:\n    - {from: us-east, to: eu-west, ms: %d}\n"+
-		"services:\n  - name: %s\n    mode: %s\n    max_shed: %g\n",
-		farLatency.Milliseconds(), service, cmp.Or(s.Mode, "full"), s.MaxShed)
+		"services:\n  - name: %s\n    mode: %s\n    max_shed: %g\n    request_timeout: %s\n",
+		farLatency.Milliseconds(), service, cmp.Or(s.Mode, "full"), s.MaxShed, routeTimeout)
 	for line := range strings.Lines(settings) {
 		b.WriteString("    " + strings.TrimRight(line, "\n") + "\n")
 	}

@@ -84,12 +84,12 @@ func (b *Builder) Build(p Plan, previous *Set) *Set {
 			s.lifetimes[name] = l
 		}
 		s.compare(name, previous)
-		old := previous.staticOf(name)
-		if old != nil && old.fits(spec) {
+		old, limit := previous.staticOf(name), p.RequestLimit(name)
+		if old != nil && old.fits(spec, limit) {
 			s.static[name] = old
 			continue
 		}
-		s.static[name] = newStatic(spec, old)
+		s.static[name] = newStatic(spec, limit, old)
 		s.changed = append(s.changed, name)
 	}
 	if previous != nil {

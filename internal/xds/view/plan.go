@@ -14,6 +14,9 @@ type Plan interface {
 	ServiceNames() []string
 	// Spec gives a service; nil when there is none of that name.
 	Spec(name string) *isobar.Service
+	// RequestLimit gives how many requests each client of a service may have in
+	// progress; 0 = no limit.
+	RequestLimit(name string) uint32
 	// Awaited lists services of which nothing is decided, since their endpoints
 	// are not known yet, sorted and unique; none of them is a service of the plan.
 	Awaited() []isobar.Service

@@ -94,23 +94,23 @@ type static struct {
 }
 
 // fits tells whether the service still has this form.
-func (s *static) fits(spec *isobar.Service) bool {
-	settings := settingsOf(spec)
+func (s *static) fits(spec *isobar.Service, limit uint32) bool {
+	settings := settingsOf(spec, limit)
 	return s.spec.ORCA == spec.ORCA && s.spec.SameCluster(&settings) &&
 		slices.EqualFunc(s.spec.Limits, spec.Limits, func(a, b isobar.Limit) bool { return a.Metric == b.Metric })
 }
 
 // settingsOf is what the cluster of a service is made from, with the protocol
-// that may follow from its health checks.
-func settingsOf(spec *isobar.Service) isobar.ClusterSettings {
-	out := spec.ClusterSettings
-	out.Protocol = spec.EndpointProtocol()
+// that may follow from its health checks, and the limit of requests in progress.
+func settingsOf(spec *isobar.Service, limit uint32) isobar.ClusterSettings {
+	out := spec.Limited(limit)
+	out.Protocol, out.RequestTimeout = spec.EndpointProtocol(), 0 // clusters have no timeout of requests
 	return out
 }
 
-func newStatic(spec *isobar.Service, old *static) *static {
+func newStatic(spec *isobar.Service, limit uint32, old *static) *static {
 	// The metrics of limits are passed on by clients.
-	s := &static{spec: isobar.Service{Name: spec.Name, ORCA: spec.ORCA, Limits: spec.Limits, ClusterSettings: settingsOf(spec)}}
+	s := &static{spec: isobar.Service{Name: spec.Name, ORCA: spec.ORCA, Limits: spec.Limits, ClusterSettings: settingsOf(spec, limit)}}
 	if old == nil {
 		return s
 	}

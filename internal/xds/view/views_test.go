@@ -27,6 +27,7 @@ var (
 
 // fakePlan has the same assignments for all sources.
 type fakePlan struct {
+	limits  map[string]uint32 // of requests in progress
 	version string
 	specs   []*isobar.Service // sorted
 	given   map[string]*isobar.Assignment
@@ -34,6 +35,8 @@ type fakePlan struct {
 }
 
 func (p *fakePlan) VersionString() string { return p.version }
+
+func (p *fakePlan) RequestLimit(name string) uint32 { return p.limits[name] }
 
 func (p *fakePlan) Awaited() []isobar.Service { return p.awaited }
 
