@@ -22,7 +22,7 @@ type group struct {
 // its name.
 func groups() []group {
 	return []group{
-		{"run", "Run it", []*cobra.Command{serveCommand(), checkCommand(), checkerCommand(), bootstrapCommand()}},
+		{"run", "Run it", []*cobra.Command{serveCommand(), checkCommand(), checkerCommand(), bootstrapCommand(), kubernetesCommand()}},
 		{"see", "See what a running server does, and why", []*cobra.Command{
 			statusCommand(), topCommand(), explainCommand(), capacityCommand(), clientsCommand(), healthCommand(), historyCommand(), samplesCommand(),
 		}},

@@ -12,6 +12,11 @@ import (
 	"github.com/isobar-xds/isobar/internal/replica/group"
 )
 
+// KubernetesConfig returns what a configuration says of a Kubernetes cluster; nil for none.
+func KubernetesConfig(c *config.Config) *kubernetes.Config {
+	return kubernetesConfig(c.Discovery.Kubernetes)
+}
+
 // kubernetesConfig translates; nil stays nil.
 func kubernetesConfig(c *config.KubernetesDiscovery) *kubernetes.Config {
 	if c == nil {

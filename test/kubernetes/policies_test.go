@@ -3,6 +3,7 @@ package kubernetes_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"net/http"
 	"os"
@@ -175,6 +176,20 @@ func TestPolicies(t *testing.T) {
 		if got := c.states(name, m.reasons); !strings.Contains(got, m.message) {
 			t.Errorf("%s: %s, want %q", name, got, m.message)
 		}
+	}
+	analysis, err := kubernetes.NewAnalysis(&kubernetes.Config{Cluster: kubernetes.Cluster{Kubeconfig: c.kubeconfig(adminToken), Policies: true}}, "isobar/isobar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	unread, err := analysis.ReadCluster(t.Context())
+	found := fmt.Sprint(analysis.Findings())
+	for _, want := range []string{"policy checkout is older", "with the name grcp", "no Service chekout", "label Node node-x", "{Node node-x it has no zone"} {
+		if !strings.Contains(found, want) || err != nil || len(unread) > 0 {
+			t.Errorf("isobar kubernetes analyze finds %s, %v, %v, want %q", found, unread, err, want)
+		}
+	}
+	if strings.Contains(found, "ServiceAccount") {
+		t.Errorf("permissions are missing: %s", found)
 	}
 	t.Logf("kubectl get lbp:\n%s", c.table(policies))
 	if got := c.table(policies); !strings.Contains(got, "checkout|Full|True|True|") || !strings.Contains(got, "second|Observe|False|False|") {

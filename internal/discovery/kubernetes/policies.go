@@ -233,6 +233,12 @@ func (p *Provider) fullest(verdicts []table.Verdict) string {
 
 // conditions says what became of a target of a policy. p.mu is held.
 func (p *Provider) conditions(v *table.Verdict) []metav1.Condition {
+	return conditionsOf(v, func(name string) bool { _, is := p.cfg.Services[name]; return is }, p.programmed)
+}
+
+// conditionsOf says what became of a target of a policy. owned reports whether the
+// configuration has settings for a service, inForce why services are not balanced.
+func conditionsOf(v *table.Verdict, owned func(string) bool, inForce func([]string) (reason, message string)) []metav1.Condition {
 	accepted := metav1.Condition{Type: v1alpha1.Accepted, Status: metav1.ConditionTrue, Reason: v1alpha1.Accepted, Message: "the policy has the target"}
 	resolved := metav1.Condition{Type: v1alpha1.ResolvedRefs, Status: metav1.ConditionTrue, Reason: v1alpha1.ResolvedRefs, Message: "the target exists"}
 	programmed := metav1.Condition{Type: v1alpha1.Programmed, Status: metav1.ConditionTrue, Reason: v1alpha1.Programmed}
@@ -252,15 +258,15 @@ func (p *Provider) conditions(v *table.Verdict) []metav1.Condition {
 			"Service %s has no TCP port with the name %s: write one of %s as sectionName, or leave sectionName out for all ports",
 			svc, v.Target.Port, strings.Join(v.Ports, ", "))
 	}
-	owned := slices.IndexFunc(v.Services, func(name string) bool { _, is := p.cfg.Services[name]; return is })
+	settings := slices.IndexFunc(v.Services, owned)
 	switch {
 	case v.Holder != "":
 		fail(&accepted, v1alpha1.ReasonConflicted,
 			"policy %s is older and has the same target: delete one of the two, or change targetRefs of this one", v.Holder)
-	case owned >= 0:
+	case settings >= 0:
 		fail(&accepted, v1alpha1.ReasonConflicted,
 			"the configuration file has settings for %s, which precede: "+
-				"remove it from discovery.kubernetes.services, or delete this policy", v.Services[owned])
+				"remove it from discovery.kubernetes.services, or delete this policy", v.Services[settings])
 	}
 	switch {
 	case resolved.Status == metav1.ConditionFalse:
@@ -270,7 +276,7 @@ func (p *Provider) conditions(v *table.Verdict) []metav1.Condition {
 	case len(v.Services) == 0:
 		fail(&programmed, v1alpha1.ReasonConflicted, "each port of Service %s has a policy of its own, which precedes", svc)
 	default:
-		reason, message := p.programmed(v.Services)
+		reason, message := inForce(v.Services)
 		if reason != "" {
 			fail(&programmed, reason, "%s", message)
 		} else {
