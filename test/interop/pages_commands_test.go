@@ -110,6 +110,10 @@ var operatorPages = map[string][]pageCommand{
 		{line: "kubectl get nodes -L topology.kubernetes.io/region -L topology.kubernetes.io/zone", notRun: cluster},
 		{line: "isobar check -c isobar.yaml", prints: "isobar.yaml"},
 		{line: "curl -s http://127.0.0.1:18080/v1/discovery/kubernetes", notRun: cluster},
+		{line: "kubectl apply -f deploy/kubernetes/crds", notRun: cluster},
+		{line: "kubectl apply -f examples/kubernetes/policy.yaml", notRun: cluster},
+		{line: "kubectl -n shop get lbp", notRun: cluster},
+		{line: "kubectl -n shop describe lbp checkout", notRun: cluster},
 	},
 	"docs/how-to/load-test.md": {
 		{line: "isobar serve -c isobar.yaml &", as: "isobar serve -c isobar.yaml", prints: "serving", starts: true},
@@ -127,7 +131,6 @@ var operatorPages = map[string][]pageCommand{
 		{line: "isobar record -o shared.trace --anonymise --from monday.trace   # of an existing trace", as: "isobar record -o shared.trace --anonymise --from monday.trace && ls shared.trace", prints: "shared.trace"},
 	},
 	"docs/how-to/replicas.md": {
-		{line: "ending keeps the lock, so use `etcd` wherever replicas run on several machines.", notRun: "a piece of a list"},
 		{line: "isobar check -c isobar.yaml", prints: "isobar.yaml"},
 		{line: "isobar replicas status", prints: "leader isobar-0"},
 	},
@@ -136,7 +139,7 @@ var operatorPages = map[string][]pageCommand{
 		{line: "isobar simulate examples/scenarios/flash-crowd.yaml --policy isobar,failover # some policies only", prints: "failover"},
 		{line: "isobar simulate examples/scenarios/flash-crowd.yaml --html flash.html        # a page with charts, self-contained", prints: "flash"},
 		{line: "isobar simulate examples/scenarios/flash-crowd.yaml -o json                  # all figures, and one sample a tick", prints: `"policy": "isobar"`},
-		{line: "isobar simulate flash.yaml --record flash.trace", prints: "flash.trace"},
+		{line: "isobar simulate flash.yaml --record flash.trace", as: "isobar simulate flash.yaml --record flash.trace && ls flash.trace", prints: "flash.trace"},
 		{line: "isobar replay flash.trace", prints: "byte for byte"},
 	},
 	"docs/how-to/what-if.md": {

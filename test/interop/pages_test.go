@@ -87,14 +87,15 @@ func documented(t *testing.T) []string {
 // and are no list, and those of blocks of a shell. Lines that are continued, with a
 // backslash or within quotes, are joined.
 func commandsOf(page string) (out []string) {
-	block, fenced, open := "", false, false
+	block, fenced, open, begins := "", false, false, false
 	for line := range strings.Lines(regexp.MustCompile(` *\\\n *`).ReplaceAllString(page, " ")) {
 		text := strings.TrimSpace(line)
 		if language, ok := strings.CutPrefix(text, "```"); ok {
 			block, fenced = language, !fenced
 			continue
 		}
-		shell := fenced && block == "sh" || !fenced && strings.HasPrefix(line, "    ") && !strings.HasPrefix(text, "- ")
+		shell := fenced && block == "sh" || !fenced && begins && strings.HasPrefix(line, "    ") && !strings.HasPrefix(text, "- ")
+		begins = text == "" || shell // an indented block begins after an empty line
 		switch {
 		case !shell || text == "":
 			continue
@@ -174,7 +175,10 @@ func preparePage(t *testing.T, name string) *pageRun {
 		p.server.run()
 	}
 	if slices.Contains(withClients, name) {
-		p.startClient()
+		p.startClient("us-east/b")
+	}
+	if name == "docs/how-to/what-if.md" {
+		p.startClient("eu/a")
 	}
 	return p
 }
@@ -242,19 +246,28 @@ func (p *pageRun) write(path string, data []byte) {
 	}
 }
 
-// startClient starts a client in us-east/b that makes 20 calls a second, and waits
+// startClient starts a client in a locality that makes 20 calls a second, and waits
 // until its load is in the plan.
-func (p *pageRun) startClient() {
+func (p *pageRun) startClient(locality string) {
 	t := p.t
 	t.Helper()
-	p.run(pageCommand{line: "isobar bootstrap grpc --server isobar.example:18000 --node-id web-1 --cluster shop --locality us-east/b > web.json", prints: "web-1"})
-	p.start("(while echo 20; do sleep 1; done) | GRPC_XDS_BOOTSTRAP=web.json exec ./client xds:///checkout 20")
-	await(t, "load of the client", func() error {
+	id := "web-" + strings.ReplaceAll(locality, "/", "-")
+	p.run(pageCommand{
+		line:   "isobar bootstrap grpc --server isobar.example:18000 --node-id " + id + " --cluster shop --locality " + locality + " > " + id + ".json",
+		prints: id,
+	})
+	p.start("(while echo 20; do sleep 1; done) | GRPC_XDS_BOOTSTRAP=" + id + ".json exec ./client xds:///checkout 20")
+	await(t, "load of the client in "+locality, func() error {
 		v, err := p.server.plan("checkout")
-		if err == nil && (len(v.Services[0].Sources) == 0 || v.Services[0].Sources[0].Demand < 10) {
-			err = fmt.Errorf("sources are %+v", v.Services[0].Sources)
+		if err != nil {
+			return err
 		}
-		return err
+		for _, source := range v.Services[0].Sources {
+			if source.Source.String() == locality && source.Demand > 10 {
+				return nil
+			}
+		}
+		return fmt.Errorf("sources are %+v", v.Services[0].Sources)
 	})
 }
 
