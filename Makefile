@@ -13,7 +13,7 @@ LINT     := $(GOBIN)/golangci-lint
 RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
 
 .DEFAULT_GOAL := help
-.PHONY: tools help build demo scenarios test test-race test-norace test-interop test-replicas interop-all interop-long test-kubernetes crds console console-check test-console bench-console licenses lint fmt reference fuzz soak bench attacks steady streams widefleet envoy-loop microbench mutants cover clean
+.PHONY: tools help build demo scenarios test test-race test-norace test-interop test-replicas interop-all interop-long test-kubernetes crds console console-check test-console bench-console licenses lint fmt reference fuzz soak bench attacks steady streams widefleet envoy-loop fleets microbench mutants cover clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -199,6 +199,12 @@ RUN ?=
 envoy-loop: build ## play faults to real Envoys with Isobar, and beside them to Envoys alone (16 minutes; RUN=regexp chooses)
 	cd bench && $(GO) build -trimpath -o ../bin/envoyloop ./envoyloop
 	bin/envoyloop -isobar bin/isobar -run '$(RUN)' -json envoy-loop.json $(LOOP)
+
+# FLEETS passes flags, such as -fleets 16 -seed 7, or -fleets 0 -library examples/scenarios.
+FLEETS ?=
+fleets: build ## simulate random fleets with faults, by capacity_trust, beside a clairvoyant (506 of each: 10 minutes of CPU)
+	cd bench && $(GO) build -trimpath -o ../bin/fleets ./fleets
+	bin/fleets -isobar bin/isobar $(FLEETS)
 
 microbench: ## run the benchmarks of the packages; compare two runs with benchstat
 	$(GO) test -run '^$$' -bench . -benchmem -count 6 ./...

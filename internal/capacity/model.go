@@ -247,6 +247,7 @@ func (m *Model) wait(w *Window, c *cells) {
 				highest, _ := more.mean(w.Rate*(1+varies), k, s)
 				off := (highest - lowest) / (highest + lowest)
 				full = newShape(error2+off*off, w.InProgress)
+				full = full.absolute()
 				refusing = full
 			}
 			v := temper * refusing.likelihood(part*refuse+w.Network)
@@ -304,17 +305,29 @@ type shape struct{ n, r, fixed float64 }
 
 func newShape(error2, n float64) shape {
 	r := 1 / error2
-	a, _ := math.Lgamma(n + r)
-	b, _ := math.Lgamma(r)
-	return shape{n: n, r: r, fixed: a - b + r*math.Log(r)}
+	s := shape{n: n, r: r}
+	s.fixed = -s.of(n)
+	return s
 }
 
-// likelihood is the logarithm of the probability of n, but for what depends on n
-// alone.
-func (s *shape) likelihood(mean float64) float32 {
+// likelihood is the logarithm of the probability of n, as a part of what it is for
+// the mean that fits best. The error of the model is the same in all windows, so
+// that a cell in which it is large is no less likely for it, window by window.
+func (s *shape) likelihood(mean float64) float32 { return float32(s.fixed + s.of(mean)) }
+
+// absolute is the shape with likelihoods that are not relative to the mean that fits
+// best: a cell in which the error is large is less likely. It is for windows in which
+// the rate varies: their error differs from window to window.
+func (s *shape) absolute() shape {
+	a, _ := math.Lgamma(s.n + s.r)
+	b, _ := math.Lgamma(s.r)
+	return shape{n: s.n, r: s.r, fixed: a - b + s.r*math.Log(s.r)}
+}
+
+func (s *shape) of(mean float64) float64 {
 	mean = max(mean, 1e-3)
 	all := math.Log(s.r + mean)
-	return float32(s.fixed + s.n*(math.Log(mean)-all) - s.r*all)
+	return s.n*(math.Log(mean)-all) - s.r*all
 }
 
 // fail takes failures, successes and the reported utilization as evidence.

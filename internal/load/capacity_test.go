@@ -197,3 +197,14 @@ func TestCapacityIsAdopted(t *testing.T) {
 		t.Errorf("%+v, want what was learned: %+v", got, l.last)
 	}
 }
+
+// A few windows at the end of utilization are chance: they bound nothing.
+func TestFewFullWindowsBoundNothing(t *testing.T) {
+	l := newLearning()
+	l.given = 1000
+	for k := range 5 {
+		if got := l.window(100, 1); got.InUse > 0 || got.State == load.CapacityFull {
+			t.Fatalf("after %d windows: %+v", k+1, got)
+		}
+	}
+}
