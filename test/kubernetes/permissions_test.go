@@ -36,6 +36,7 @@ var collections = map[string]string{
 	"ConfigMap": "/api/v1/namespaces/NS/configmaps", "StatefulSet": "/apis/apps/v1/namespaces/NS/statefulsets", "Deployment": "/apis/apps/v1/namespaces/NS/deployments",
 	"ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles", "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
 	"CustomResourceDefinition": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "LoadBalancingPolicy": "/apis/isobar.dev/v1alpha1/namespaces/NS/loadbalancingpolicies",
+	"PodDisruptionBudget": "/apis/policy/v1/namespaces/NS/poddisruptionbudgets", "NetworkPolicy": "/apis/networking.k8s.io/v1/namespaces/NS/networkpolicies",
 	"Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/NS/roles", "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/namespaces/NS/rolebindings",
 }
 
@@ -109,6 +110,9 @@ func TestPermissions(t *testing.T) {
 	i = watch(t, in)
 	i.until(20*time.Second, "it is listed with the Role", func(s kubernetes.Status) bool { return s.Listed })
 	c.do(http.MethodDelete, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/isobar-nodes", nil, nil)
+	eventually(t, 20*time.Second, "the API server knows that the permission is gone", func() bool {
+		return codeOf(c.request(token, http.MethodGet, "/api/v1/nodes", nil, nil)) == http.StatusForbidden
+	})
 	i = watch(t, in)
 	i.until(20*time.Second, "it is listed without Nodes", func(s kubernetes.Status) bool { return s.Listed })
 	if w := i.watchOf("nodes"); w.State != kubernetes.WatchWithout {

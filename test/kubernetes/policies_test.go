@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/isobar-xds/isobar/internal/discovery/kubernetes"
@@ -46,7 +47,7 @@ func (c *cluster) policy(name, spec string) error {
 // lists at their limits; it says of each mistake within a policy what to write.
 func TestPolicyRules(t *testing.T) {
 	c := newCluster(t)
-	c.namespace("shop")
+	c.create("/api/v1/namespaces", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})
 	c.defineResources()
 	c.apply("examples/kubernetes/policy.yaml")
 	var targets, zones []string
