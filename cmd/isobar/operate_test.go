@@ -100,15 +100,15 @@ func (o *orders) Pause(_ context.Context, p plan.Pause) (*plan.Plan, []string, e
 	return o.plan(), nil, nil
 }
 
-func (o *orders) Resume(_ context.Context, of plan.Pause) (*plan.Plan, []string, error) {
+func (o *orders) Resume(_ context.Context, of plan.Pause) (plan.Pauses, *plan.Plan, []string, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	paused, err := o.paused.Without(of.Service)
+	resumed, remaining, err := o.paused.Without(of.Service)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	o.paused = paused
-	return o.plan(), nil, nil
+	o.paused = remaining
+	return resumed, o.plan(), nil, nil
 }
 
 func (o *orders) Rollback(ctx context.Context, version uint64, p plan.Pause, force bool) (*plan.Plan, *plan.Plan, []string, error) {

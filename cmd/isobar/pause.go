@@ -56,29 +56,35 @@ fails is left all the same, and endpoints come and go. A pause survives restarts
 of the server; "isobar status" shows it. The admin interface must be writable.`,
 		"  isobar pause checkout -m 'canary of v42'\n  isobar pause",
 		(*admin.Remote).Pause,
-		func(o *admin.Order) string { return orAll(o.Service) + " paused" })
+		func(w io.Writer, o *admin.Order, out *admin.Operated) error {
+			return writeOperated(w, orAll(o.Service)+" paused", out)
+		})
 }
 
 func resumeCommand() *cobra.Command {
 	return orderCommand("resume [SERVICE]", "Take a pause back; without a service, all of them",
 		`Take the pause of a service back, or, without one, every pause. Weights go on
-from where they stand, at the usual pace. The admin interface must be writable.`,
+from where they stand, at the usual pace. The pauses that were taken back are
+listed; it is no error if no service was paused. The admin interface must be
+writable.`,
 		"  isobar resume checkout\n  isobar resume",
-		(*admin.Remote).Resume,
-		func(o *admin.Order) string { return orAll(o.Service) + " resumed" })
+		(*admin.Remote).Resume, writeResumed)
 }
 
 // sender is a method of a Remote that carries an order.
 type sender = func(*admin.Remote, context.Context, admin.Order) (admin.Operated, error)
 
-func orderCommand(use, short, long, example string, send sender, done func(*admin.Order) string) *cobra.Command {
+// writer tells what came of an order.
+type writer = func(w io.Writer, o *admin.Order, out *admin.Operated) error
+
+func orderCommand(use, short, long, example string, send sender, write writer) *cobra.Command {
 	var flags orderFlags
 	cmd := &cobra.Command{
 		Use: use, Short: short, Long: long, Example: example,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o := flags.order(args)
-			return flags.send(cmd, o, done(&o), send)
+			return flags.send(cmd, o, send, write)
 		},
 	}
 	flags.register(cmd)
@@ -87,7 +93,7 @@ func orderCommand(use, short, long, example string, send sender, done func(*admi
 }
 
 // send sends an order and tells what came of it.
-func (f *orderFlags) send(cmd *cobra.Command, o admin.Order, done string, send sender) error {
+func (f *orderFlags) send(cmd *cobra.Command, o admin.Order, send sender, write writer) error {
 	remote, err := f.remote()
 	if err != nil {
 		return err
@@ -99,7 +105,28 @@ func (f *orderFlags) send(cmd *cobra.Command, o admin.Order, done string, send s
 	if f.output == outputJSON {
 		return writeJSON(cmd.OutOrStdout(), out)
 	}
-	return writeOperated(cmd.OutOrStdout(), done, &out)
+	return write(cmd.OutOrStdout(), &o, &out)
+}
+
+// writeResumed tells which pauses a resume took back.
+func writeResumed(w io.Writer, o *admin.Order, out *admin.Operated) error {
+	if len(out.Resumed) == 0 {
+		_, err := fmt.Fprintf(w, "no service was paused; plan %s is unchanged\n", printable(out.Version))
+		return err
+	}
+	done := orAll(o.Service) + " resumed"
+	if _, held := out.Paused.For(""); held {
+		done = "all services remain paused; the pause of " + orAll(o.Service) + " alone ended"
+	}
+	if err := writeOperated(w, done, out); err != nil {
+		return err
+	}
+	for _, p := range out.Resumed {
+		if _, err := fmt.Fprintf(w, "%s: was %s\n", orAll(p.Service), printable(p.String())); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func writeOperated(w io.Writer, done string, out *admin.Operated) error {

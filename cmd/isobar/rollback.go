@@ -1,6 +1,8 @@
 package main
 
 import (
+	"io"
+
 	"github.com/spf13/cobra"
 
 	"github.com/isobar-xds/isobar/internal/admin"
@@ -31,7 +33,9 @@ What it does is shown, before and after. The admin interface must be writable.`,
 			}
 			o := flags.order(args[1:])
 			o.Version, o.Force = args[0], force
-			return flags.send(cmd, o, orAll(o.Service)+" rolled back to "+o.Version+" and paused", (*admin.Remote).Rollback)
+			return flags.send(cmd, o, (*admin.Remote).Rollback, func(w io.Writer, o *admin.Order, out *admin.Operated) error {
+				return writeOperated(w, orAll(o.Service)+" rolled back to "+o.Version+" and paused", out)
+			})
 		},
 	}
 	flags.register(cmd)

@@ -52,7 +52,7 @@ func serve(ctx context.Context, file string, page bool, stderr io.Writer) error 
 		return err
 	}
 	log := newLogger(cfg.Log, stderr)
-	s, err := server.Open(ctx, cfg, server.Options{File: file, Data: data, Log: log, Version: buildVersion(), NoConsole: !page})
+	s, err := server.Open(ctx, cfg, server.Options{File: file, Data: data, Log: log, Version: buildVersion(), NoConsole: !page, Pressure: collectMore()})
 	if err != nil {
 		return err
 	}

@@ -24,9 +24,13 @@ func (f *freezer) Pause(_ context.Context, p plan.Pause) (*plan.Plan, []string, 
 	return f.next(), nil, nil
 }
 
-func (f *freezer) Resume(_ context.Context, of plan.Pause) (*plan.Plan, []string, error) {
-	f.paused, _ = f.paused.Without(of.Service)
-	return f.next(), nil, nil
+func (f *freezer) Resume(_ context.Context, of plan.Pause) (plan.Pauses, *plan.Plan, []string, error) {
+	resumed, remaining, err := f.paused.Without(of.Service)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	f.paused = remaining
+	return resumed, f.next(), nil, nil
 }
 
 func (f *freezer) next() *plan.Plan {

@@ -148,8 +148,8 @@ func (m mute) History(ctx context.Context, _ string) ([]plan.Change, error) {
 
 func (mute) Pause(context.Context, plan.Pause) (*plan.Plan, []string, error) { return nil, nil, nil }
 
-func (mute) Resume(context.Context, plan.Pause) (*plan.Plan, []string, error) {
-	return nil, nil, nil
+func (mute) Resume(context.Context, plan.Pause) (plan.Pauses, *plan.Plan, []string, error) {
+	return nil, nil, nil, nil
 }
 
 func (mute) Rollback(context.Context, uint64, plan.Pause, bool) (*plan.Plan, *plan.Plan, []string, error) {

@@ -26,7 +26,8 @@ type Order struct {
 // Operated answers an order: it is in force since the plan of the version.
 type Operated struct {
 	Version  string      `json:"version"`
-	Paused   plan.Pauses `json:"paused"` // everything that is paused now
+	Paused   plan.Pauses `json:"paused"`            // everything that is paused now
+	Resumed  plan.Pauses `json:"resumed,omitempty"` // what a resume took back; absent = nothing was paused
 	Warnings []string    `json:"warnings,omitempty"`
 	// Changed are the services that a rollback changed, sorted by name.
 	Changed []RolledBack `json:"changed,omitempty"`
@@ -131,12 +132,16 @@ func (s *Server) postResume(w http.ResponseWriter, r *http.Request, body []byte)
 		return
 	}
 	defer seen()
-	p, warnings, err := s.opts.Operator.Resume(r.Context(), plan.Pause{Service: o.Service, Who: o.Who, Reason: o.Reason})
+	resumed, p, warnings, err := s.opts.Operator.Resume(r.Context(), plan.Pause{Service: o.Service, Who: o.Who, Reason: o.Reason})
+	if current := s.opts.Planner.Current(); errors.Is(err, plan.ErrNonePaused) && current != nil {
+		reply(w, http.StatusOK, Operated{Version: current.VersionString(), Paused: plan.Pauses{}})
+		return
+	}
 	if err != nil {
 		s.failOrder(w, err)
 		return
 	}
-	s.operated(w, r, "resumed", &o, Operated{Version: p.VersionString(), Paused: p.Paused, Warnings: warnings})
+	s.operated(w, r, "resumed", &o, Operated{Version: p.VersionString(), Paused: p.Paused, Resumed: resumed, Warnings: warnings})
 }
 
 func (s *Server) postRollback(w http.ResponseWriter, r *http.Request, body []byte) {

@@ -70,12 +70,13 @@ type Planner interface {
 
 // Operator is the control loop as operators change it. What they change is in
 // force when a method returns; warnings say why it may not survive a restart.
-// Errors wrap isobar.ErrNotFound, and plan.ErrAllPaused.
+// Errors wrap isobar.ErrNotFound, plan.ErrAllPaused and plan.ErrNonePaused.
 type Operator interface {
 	// Pause freezes the weights of a service, or of all for an empty name.
 	Pause(ctx context.Context, p plan.Pause) (next *plan.Plan, warnings []string, err error)
-	// Resume takes a pause back; all of them for an empty name.
-	Resume(ctx context.Context, of plan.Pause) (next *plan.Plan, warnings []string, err error)
+	// Resume takes a pause back; all of them for an empty name. It returns those that it
+	// took back.
+	Resume(ctx context.Context, of plan.Pause) (resumed plan.Pauses, next *plan.Plan, warnings []string, err error)
 	// Rollback returns to the weights of an earlier version and pauses. It is refused
 	// where today's demand does not fit, with a [*plan.TooMuchError], unless forced.
 	Rollback(ctx context.Context, version uint64, p plan.Pause, force bool) (before, next *plan.Plan, warnings []string, err error)
@@ -104,6 +105,9 @@ type Options struct {
 	Planner Planner
 	Explain ExplainFunc
 	Clients func() []Client // the state of the xDS clients, sorted by node id
+
+	// Accepting may change the HTTP server before it serves; nil = nothing does.
+	Accepting func(*http.Server)
 
 	// Operator is told what operators decide; nil = they can't.
 	Operator Operator

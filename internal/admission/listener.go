@@ -1,8 +1,10 @@
 package admission
 
 import (
+	"container/list"
 	"net"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -13,6 +15,19 @@ type Limits struct {
 	Most    int   // open connections; one address may have half of them
 	Pool    *Pool // bounds them together with those of other listeners; nil = it does not
 	Metrics *Metrics
+	What    string // the connections are in the metrics; "" = those of clients
+
+	// Yield has a connection that comes above the limits take the place of one that has
+	// sent no whole request, or whose client does not read: the oldest of the address
+	// with most connections. The server has to tell which these are, by [TellYielding].
+	Yield bool
+}
+
+func (l *Limits) what() string {
+	if l.What == "" {
+		return ofClients
+	}
+	return l.What
 }
 
 // Listen limits the connections of a listener: those beyond it are closed at
@@ -22,13 +37,18 @@ func Listen(l net.Listener, limits Limits) net.Listener {
 	if limits.Metrics == nil {
 		limits.Metrics = NewMetrics(nil)
 	}
-	return &listener{Listener: l, limits: limits, open: map[string]int{}}
+	out := &listener{Listener: l, limits: limits, open: map[string]int{}}
+	if limits.Yield {
+		out.yielding = newYielding()
+	}
+	return out
 }
 
 type listener struct {
 	net.Listener
 
-	limits Limits
+	limits   Limits
+	yielding *yielding // nil = no connection makes room; its fields are guarded by mu
 
 	mu    sync.Mutex
 	total int
@@ -43,16 +63,22 @@ func (l *listener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		address := Address(c.RemoteAddr())
-		if refused := l.enter(address); refused != "" {
-			l.limits.Metrics.connection(refused)
+		entered := &conn{Conn: c, listener: l, address: address}
+		refused := l.enter(entered)
+		if refused != "" && l.makeRoom(address, refused) {
+			refused = l.enter(entered)
+		}
+		if refused != "" {
+			l.limits.Metrics.refuse(l.limits.what(), refused)
 			_ = c.Close() // nothing was written that could be lost
 			continue
 		}
-		return &conn{Conn: c, listener: l, address: address}, nil
+		return entered, nil
 	}
 }
 
-func (l *listener) enter(address string) Reason {
+func (l *listener) enter(c *conn) Reason {
+	address := c.address
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -71,19 +97,30 @@ func (l *listener) enter(address string) Reason {
 	}
 	l.total++
 	l.open[address]++
-	l.limits.Metrics.connections.Inc()
+	if l.yielding != nil {
+		l.yielding.enter(c)
+	}
+	if l.limits.what() == ofClients {
+		l.limits.Metrics.connections.Inc()
+	}
 	return ""
 }
 
-func (l *listener) leave(address string) {
+func (l *listener) leave(c *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	address := c.address
 	l.total--
+	if l.yielding != nil {
+		l.yielding.leave(c)
+	}
 	l.limits.Pool.release()
 	if l.open[address]--; l.open[address] == 0 {
 		delete(l.open, address)
 	}
-	l.limits.Metrics.connections.Dec()
+	if l.limits.what() == ofClients {
+		l.limits.Metrics.connections.Dec()
+	}
 }
 
 // conn tells its listener when it is closed.
@@ -93,11 +130,14 @@ type conn struct {
 	listener *listener
 	address  string
 	closing  sync.Once
+
+	waits   *list.Element // of yielding.waiting, guarded by the listener's lock; nil = it is being served
+	writing atomic.Int64  // since when a write is under way, Unix ns; 0 = none is
 }
 
 // Close implements net.Conn.
 func (c *conn) Close() error {
-	c.closing.Do(func() { c.listener.leave(c.address) })
+	c.closing.Do(func() { c.listener.leave(c) })
 	return c.Conn.Close()
 }
 

@@ -86,7 +86,7 @@ func (m *Messages) relieve() {
 		}
 		bytes := c.leave()
 		_ = c.Conn.Close() // whoever uses it sees
-		m.metrics.connection(PartMessages)
+		m.metrics.refuse(ofClients, PartMessages)
 		m.closed(c.RemoteAddr(), bytes)
 	}
 }

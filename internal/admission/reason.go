@@ -22,6 +22,13 @@ const (
 	Connections     Reason = "connections"
 	PeerConnections Reason = "peer_connections"
 	PartMessages    Reason = "part_messages"
+	Yielded         Reason = "yielded"
+)
+
+// What is counted beside streams.
+const (
+	ofClients   = "connection"
+	OfOperators = "admin_connection"
 )
 
 // Text says what the reason is, for the peer.
@@ -45,6 +52,8 @@ func (r Reason) Text() string {
 		return "too many connections from your address"
 	case PartMessages:
 		return "too many bytes of messages that are not whole or were not read yet"
+	case Yielded:
+		return "it waited or did not read while others wanted to connect"
 	default:
 		return fmt.Sprintf("refused (%s)", string(r))
 	}
@@ -70,7 +79,10 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		m.refused.WithLabelValues("stream", string(reason))
 	}
 	for _, reason := range []Reason{TotalRate, PeerRate, Connections, PeerConnections, PartMessages} {
-		m.refused.WithLabelValues("connection", string(reason))
+		m.refused.WithLabelValues(ofClients, string(reason))
+	}
+	for _, reason := range []Reason{Connections, PeerConnections, Yielded} {
+		m.refused.WithLabelValues(OfOperators, string(reason))
 	}
 	if r != nil {
 		r.MustRegister(m.refused, m.connections)
@@ -81,7 +93,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 // Stream counts a stream that was refused.
 func (m *Metrics) Stream(r Reason) { m.refused.WithLabelValues("stream", string(r)).Inc() }
 
-func (m *Metrics) connection(r Reason) { m.refused.WithLabelValues("connection", string(r)).Inc() }
+func (m *Metrics) refuse(what string, r Reason) { m.refused.WithLabelValues(what, string(r)).Inc() }
 
 // Address is what a peer without identity is counted under: its IP address,
 // and of IPv6 the first 64 bits, since one machine has all the others. What is

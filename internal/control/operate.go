@@ -30,17 +30,23 @@ func (l *Loop) Pause(ctx context.Context, pause plan.Pause) (p *plan.Plan, warni
 }
 
 // Resume takes the pause of a service back, or all of them without one; of tells
-// who says so, and why.
-func (l *Loop) Resume(ctx context.Context, of plan.Pause) (p *plan.Plan, warnings []string, err error) {
+// who says so, and why. It returns the pauses that it took back. The error wraps
+// plan.ErrNonePaused where all services are to be resumed and none is paused: no plan
+// is made then.
+func (l *Loop) Resume(ctx context.Context, of plan.Pause) (resumed plan.Pauses, p *plan.Plan, warnings []string, err error) {
 	origin := plan.Origin{Trigger: plan.TriggerOperator, About: of.Service, Who: of.Who, Reason: because("resume", of.Reason)}
-	return l.operate(ctx, origin, func(t *plan.Turn) (*plan.Plan, error) {
-		paused, err := t.Paused.Without(of.Service)
+	p, warnings, err = l.operate(ctx, origin, func(t *plan.Turn) (*plan.Plan, error) {
+		back, remaining, err := t.Paused.Without(of.Service)
 		if err != nil {
 			return nil, err
 		}
-		t.Paused = paused
+		resumed, t.Paused = back, remaining
 		return l.decider.Rebase(t)
 	})
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	return resumed, p, warnings, nil
 }
 
 // Rollback returns to the weights of an earlier version, of the service of the

@@ -281,16 +281,19 @@ func TestPauses(t *testing.T) {
 	if got, _ := all.For("c"); got.Since != t0.Add(time.Hour) {
 		t.Errorf("of all: %v", got)
 	}
-	if _, err := all.Without("c"); !errors.Is(err, plan.ErrAllPaused) {
+	if _, _, err := all.Without("c"); !errors.Is(err, plan.ErrAllPaused) {
 		t.Errorf("one of all: %v", err)
 	}
-	if _, err := p.Without("c"); !errors.Is(err, isobar.ErrNotFound) {
+	if _, _, err := p.Without("c"); !errors.Is(err, isobar.ErrNotFound) {
 		t.Errorf("none: %v", err)
 	}
-	if left, err := p.Without("b"); err != nil || len(left) != 1 || len(p) != 2 {
-		t.Errorf("without b: %v, %v", left, err)
+	if back, left, err := p.Without("b"); err != nil || len(back) != 1 || back[0].Who != "bob" || len(left) != 1 || len(p) != 2 {
+		t.Errorf("without b: %v, %v, %v", back, left, err)
 	}
-	if left, err := all.Without(""); err != nil || len(left) != 0 {
-		t.Errorf("without any: %v, %v", left, err)
+	if back, left, err := all.Without(""); err != nil || len(back) != 3 || len(left) != 0 {
+		t.Errorf("without any: %v, %v, %v", back, left, err)
+	}
+	if back, _, err := (plan.Pauses{}).Without(""); !errors.Is(err, plan.ErrNonePaused) || len(back) != 0 {
+		t.Errorf("where none is: %v, %v", back, err)
 	}
 }

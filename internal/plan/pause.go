@@ -40,6 +40,9 @@ type Pauses []Pause
 // ErrAllPaused says that one service can't be resumed alone.
 var ErrAllPaused = errors.New("all services are paused together")
 
+// ErrNonePaused says that there is no pause to take back.
+var ErrNonePaused = errors.New("no service is paused")
+
 // maxPauses bounds a list of pauses; far beyond the number of services.
 const maxPauses = 100_000
 
@@ -73,21 +76,23 @@ func (p Pauses) With(add ...Pause) Pauses {
 	return out
 }
 
-// Without takes the pause of a service back; all of them for an empty name.
-// The error wraps [isobar.ErrNotFound] where the service has no pause, and
-// [ErrAllPaused] where all services are paused together.
-func (p Pauses) Without(service string) (Pauses, error) {
-	if service == "" {
-		return nil, nil
+// Without takes the pause of a service back; all of them for an empty name. It
+// returns the pauses that it took back, and those that remain. The error wraps
+// [isobar.ErrNotFound] where the service has no pause, [ErrAllPaused] where all
+// services are paused together, and [ErrNonePaused] for an empty name where there is no pause.
+func (p Pauses) Without(service string) (resumed, remaining Pauses, err error) {
+	switch i, ok := p.find(service); {
+	case service == "" && len(p) == 0:
+		return nil, p, ErrNonePaused
+	case service == "":
+		return p, nil, nil
+	case ok:
+		return Pauses{p[i]}, slices.Delete(slices.Clone(p), i, i+1), nil
 	}
-	i, ok := p.find(service)
-	if !ok {
-		if _, all := p.find(""); all {
-			return p, fmt.Errorf("service %q: %w", service, ErrAllPaused)
-		}
-		return p, fmt.Errorf("service %q is not paused: %w", service, isobar.ErrNotFound)
+	if _, all := p.find(""); all {
+		return nil, p, fmt.Errorf("service %q: %w", service, ErrAllPaused)
 	}
-	return slices.Delete(slices.Clone(p), i, i+1), nil
+	return nil, p, fmt.Errorf("service %q is not paused: %w", service, isobar.ErrNotFound)
 }
 
 // samePause compares what holds a service before and after.

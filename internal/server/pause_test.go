@@ -98,8 +98,12 @@ func TestPauseFreezesWeightsWhileHealthGoesOn(t *testing.T) {
 				t.Errorf("%d %+v", code, refused)
 			}
 			var out admin.Operated
-			if code := w.order("/v1/resume", "", &out); code != 200 || len(out.Paused) != 0 {
+			if code := w.order("/v1/resume", "", &out); code != 200 || len(out.Paused) != 0 || len(out.Resumed) != 1 || out.Resumed[0].Who != "ann" {
 				t.Errorf("%d %+v", code, out)
+			}
+			version, idle := w.server.Plan().VersionString(), admin.Operated{}
+			if code := w.order("/v1/resume", "", &idle); code != 200 || len(idle.Resumed) != 0 || idle.Version != version || w.server.Plan().VersionString() != version {
+				t.Errorf("with nothing paused: %d %+v after version %s", code, idle, version)
 			}
 			for range 20 {
 				p = w.tick()

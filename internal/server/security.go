@@ -97,7 +97,7 @@ func (s *Server) limitListeners() {
 		}
 	}
 	if s.listeners.Admin != nil {
-		s.listeners.Admin = admission.Listen(s.listeners.Admin, admission.Limits{Most: operators})
+		s.listeners.Admin = admission.Listen(s.listeners.Admin, admission.Limits{Most: operators, Metrics: sec.admission, What: admission.OfOperators, Yield: true})
 	}
 }
 

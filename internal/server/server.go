@@ -18,6 +18,7 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
+	"github.com/isobar-xds/isobar/internal/admission"
 	"github.com/isobar-xds/isobar/internal/config"
 	"github.com/isobar-xds/isobar/internal/config/strict"
 	"github.com/isobar-xds/isobar/internal/control"
@@ -75,6 +76,9 @@ type Options struct {
 	// MessageMemory bounds the memory of messages that are not whole or that no
 	// handler has read, in bytes, over all connections; default 512 MiB.
 	MessageMemory int64
+	// Pressure is told when clients make the server use half of a budget for what they
+	// send, and when less than a quarter is used again; nil = nobody is.
+	Pressure func(on bool)
 	// Boot tells since when the machine is up; nil = the system is asked.
 	Boot func() control.Boot
 	// ReplicaTiming shortens the protocol between replicas for tests; the zero value
@@ -246,7 +250,8 @@ func (s *Server) buildAdmin() error {
 		Stall:    func() time.Duration { return max(admin.DefaultStall, 3*s.current.Load().Tick) },
 		Writable: s.cfg.Admin.Writable, Hosts: s.cfg.Admin.Hosts,
 		MayWrite: s.mayWrite, IsOperator: s.isOperator, Removes: s.removesOfAPI, Token: s.tokenCheck(), TokenForAll: s.cfg.Admin.TokenForAll,
-		Gatherer: s.metrics, Registerer: s.metrics, Logger: s.log,
+		Accepting: admission.TellYielding,
+		Gatherer:  s.metrics, Registerer: s.metrics, Logger: s.log,
 	})
 	s.admin = a
 	return err
@@ -276,6 +281,10 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	g.Go(func() error {
 		s.keepTrace(ctx)
+		return nil
+	})
+	g.Go(func() error {
+		s.followPressure(ctx)
 		return nil
 	})
 	g.Go(func() error { return s.upstream.Run(ctx) })

@@ -28,9 +28,14 @@ func (r *sotwRequest) ReadMessage(encoded []byte) error {
 	// All others take deep calls, and a stack that has grown for them would
 	// stay: they get one of their own, which is given back.
 	var malformed error
+	s := r.stream.server
+	s.handling <- struct{}{}
 	done := make(chan struct{})
 	go func() {
-		defer close(done)
+		defer func() {
+			<-s.handling
+			close(done)
+		}()
 		r.refused = r.stream.guarded(func() error {
 			m := &discoveryv3.DiscoveryRequest{}
 			if malformed = rpc.Decode(encoded, m); malformed == nil {

@@ -35,13 +35,13 @@ func (s *Server) Version() string {
 }
 
 // await waits until the server has what a client shows in its first request of a type,
-// and brings the stream there.
+// and brings the stream there. It is called in turn.
 func (s *stream) await(ctx context.Context, h *resource.Head, shown string) error {
 	wait := s.server.options.Await
 	if wait == nil || shown == "" || s.subscribesTo(h.TypeURL) {
 		return nil
 	}
-	if err := wait(ctx, s.peer, shown); err != nil {
+	if err := s.server.outOfTurn(func() error { return wait(ctx, s.peer, shown) }); err != nil {
 		return err
 	}
 	s.advance(s.zone.update(s.server.published.Load()), time.Now())

@@ -48,6 +48,7 @@ type nameAccount struct {
 	streams int // guarded by nameBudget.mu
 }
 
+// add counts bytes for an account; below 0 = they are given back.
 func (b *nameBudget) add(a *nameAccount, bytes int) {
 	b.used.Add(int64(bytes))
 	if a != nil {
@@ -85,6 +86,16 @@ func (b *nameBudget) close(a *nameAccount) {
 	}
 }
 
+// fullest returns the most that one account uses.
+func (b *nameBudget) fullest() (used int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, a := range b.accounts {
+		used = max(used, a.used.Load())
+	}
+	return used
+}
+
 // accountOf says under which account a stream or poll counts; "" = none.
 func (s *Server) accountOf(ctx context.Context) string {
 	if s.options.Account == nil {
@@ -102,9 +113,36 @@ func (l *nameList) size() int {
 	return listCost + bytes + headCost*len(l.names)
 }
 
-func (x *sub) size() int { return subCost + len(x.name) }
+func (x *sub) size() int { return subSize(x.name) }
+
+func subSize(name string) int { return subCost + len(name) }
 
 func (k subKey) size() int { return wantCost + len(k.name) }
+
+// growth is asked before memory for names is used: many streams that ask at once would
+// else all pass one check before any of them has counted. nil = what it grows by is allowed.
+type growth func() error
+
+// checkedNames is after how many names a growth is asked again.
+const checkedNames = 16
+
+// growth returns that of a request after which the stream would cost own bytes, if it
+// shared nothing, and before bytes when it came.
+func (s *stream) growth(before, own int) growth {
+	return func() error { return s.mayGrow(before, own) }
+}
+
+// reserve counts subs of a watch before they are made; recount finds out what is used
+// in the end. The stream's lock is held.
+func (s *stream) reserve(bytes int, may growth) error {
+	s.server.names.add(s.account, bytes)
+	if err := may(); err != nil {
+		s.server.names.add(s.account, -bytes)
+		return err
+	}
+	s.counted += bytes
+	return nil
+}
 
 // ownNames is what a stream would cost if it shared nothing.
 func (s *stream) ownNames() int {
@@ -135,14 +173,15 @@ func (w *watch) leastCost() int {
 	return headCost
 }
 
-// unknownOf counts the names that a watch has not subscribed to.
-func (w *watch) unknownOf(names []string) (n int) {
+// unknownOf counts the names that a watch has not subscribed to, and what their subs cost.
+func (w *watch) unknownOf(names []string) (n, bytes int) {
 	for _, name := range names {
 		if w.subs[name] == nil {
 			n++
+			bytes += subSize(name)
 		}
 	}
-	return n
+	return n, bytes
 }
 
 // recount tells all what the stream's names cost that it shares with nobody. Its

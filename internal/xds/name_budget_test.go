@@ -3,7 +3,10 @@ package xds_test
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -199,4 +202,80 @@ func TestNamesOfOneAddressHaveABudget(t *testing.T) {
 		o.NameMemory, o.Registerer = room, registry
 		o.Account = func(context.Context) string { return account }
 	})
+}
+
+// TestStreamsThatAskAtOnceHaveABudget: however many streams of one address ask for names
+// at the same moment, and whatever they share, they get no further than streams that ask
+// one after the other.
+func TestStreamsThatAskAtOnceHaveABudget(t *testing.T) {
+	const memory = 32 << 20
+	request := func(c *client, names []string) { c.request(edsURL, names...) }
+	for name, test := range map[string]struct {
+		streams, own int
+		ask          func(c *client, names []string)
+	}{
+		"names of their own": {400, 150, request},
+		"many names":         {20, 20_000, request},
+		"and one that is":    {400, 150, func(c *client, names []string) { c.request(edsURL, append(names, "a")...) }},
+		"delta":              {400, 150, func(c *client, names []string) { c.subscribe(edsURL, names...) }},
+		"many names, delta":  {20, 20_000, func(c *client, names []string) { c.subscribe(edsURL, names...) }},
+		"clusters":           {400, 150, func(c *client, names []string) { c.request(cdsURL, names...) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			registry := prometheus.NewRegistry()
+			most := int64(0)
+			var server atomic.Pointer[xds.Server]
+			stop := make(chan struct{})
+			var watching sync.WaitGroup
+			watching.Go(func() { // outside of the bubble, which it would keep from resting
+				for {
+					if s := server.Load(); s != nil {
+						used, _ := s.NameMemory()
+						most = max(most, used)
+					}
+					select {
+					case <-stop:
+						return
+					default:
+						runtime.Gosched()
+					}
+				}
+			})
+			inWorld(t, func(w *world) {
+				w.publish(serve("a", 1))
+				server.Store(w.server)
+				defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(16)) // more requests at the same moment
+				clients := make([]*client, test.streams)
+				for i := range clients {
+					if strings.Contains(name, "delta") {
+						clients[i] = w.delta(at("us-east/b"))
+					} else {
+						clients[i] = w.ads(at("us-east/b"))
+					}
+				}
+				var all sync.WaitGroup
+				for i, c := range clients {
+					all.Go(func() { test.ask(c, numbered(fmt.Sprint("x", i), test.own)) })
+				}
+				all.Wait()
+				synctest.Wait()
+				for _, c := range clients {
+					c.close()
+				}
+				if n := nameBytes(t, registry); n != 0 {
+					t.Errorf("%v bytes are left of streams that ended", n)
+				}
+			}, func(o *xds.Options) {
+				o.NameMemory, o.Registerer = memory, registry
+				o.Account = func(context.Context) string { return "address" }
+			})
+			close(stop)
+			watching.Wait()
+			// Above the limit is at most what each stream may always have, and what a few
+			// requests reserve while they are refused.
+			if bound := int64(memory/8 + test.streams*(8<<10) + 24<<20); most > bound || most < 1<<20 {
+				t.Errorf("names took up to %d bytes, want at most %d", most, bound)
+			}
+		})
+	}
 }

@@ -60,8 +60,9 @@ type nameLists struct {
 	byKey map[string]*nameList
 }
 
-// take gives the list of names, to be given back with release.
-func (l *nameLists) take(names []string, a *nameAccount) *nameList {
+// take gives the list of names, to be given back with release. It asks may, if there
+// is one, before it makes a list.
+func (l *nameLists) take(names []string, a *nameAccount, may growth) (*nameList, error) {
 	sorted := slices.Clone(names)
 	slices.Sort(sorted)
 	key := resource.AppendNames(nil, slices.Compact(sorted))
@@ -69,6 +70,11 @@ func (l *nameLists) take(names []string, a *nameAccount) *nameList {
 	defer l.mu.Unlock()
 	list := l.byKey[string(key)]
 	if list == nil {
+		if may != nil {
+			if err := may(); err != nil {
+				return nil, err
+			}
+		}
 		list = newNameList(names, string(key))
 		if l.byKey == nil {
 			l.byKey = map[string]*nameList{}
@@ -78,7 +84,7 @@ func (l *nameLists) take(names []string, a *nameAccount) *nameList {
 		l.budget.add(a, list.size())
 	}
 	list.holders++
-	return list
+	return list, nil
 }
 
 func newNameList(names []string, key string) *nameList {

@@ -122,7 +122,10 @@ func (s *Server) poll(ctx context.Context, m *discoveryv3.DiscoveryRequest, meth
 	if err != nil {
 		host = peer
 	}
-	names := s.lists.take(r.Names, nil) // polls have a budget of their own
+	names, err := s.lists.take(r.Names, nil, nil) // polls have a budget of their own
+	if err != nil {
+		return nil, r, err
+	}
 	key := pollKey{id: node.ID, cluster: node.Cluster, host: host, url: r.TypeURL, locality: node.Locality, as: as, names: names}
 	p, err := s.enter(ctx, key, node)
 	if err != nil {

@@ -65,7 +65,7 @@ func (s *stream) receiveDelta() error {
 	if err != nil {
 		return err
 	}
-	if err := s.identify(&r.Head); err != nil {
+	if err := s.server.inTurn(func() error { return s.identify(&r.Head) }); err != nil {
 		return err
 	}
 	if s.asksAgain(&r) {
@@ -73,7 +73,7 @@ func (s *stream) receiveDelta() error {
 			return err
 		}
 	}
-	if err := s.deltaRequest(&r); err != nil {
+	if err := s.server.inTurn(func() error { return s.deltaRequest(&r) }); err != nil {
 		return err
 	}
 	s.offer(time.Now())
@@ -81,7 +81,7 @@ func (s *stream) receiveDelta() error {
 }
 
 // identify takes the node from the first message, and from no other, and makes
-// the stream follow its locality.
+// the stream follow its locality. It is called in turn.
 func (s *stream) identify(h *resource.Head) error {
 	s.server.metrics.requests[h.Kind].Inc()
 	s.spoke.Store(true)
@@ -96,8 +96,10 @@ func (s *stream) identify(h *resource.Head) error {
 	if err := s.server.welcome(s, node); err != nil {
 		return err
 	}
-	if err := s.server.ready(s.raw.Context()); err != nil {
-		return err
+	if s.server.published.Load() == nil {
+		if err := s.server.outOfTurn(func() error { return s.server.ready(s.raw.Context()) }); err != nil {
+			return err
+		}
 	}
 	if err := s.takePart(node); err != nil {
 		return err

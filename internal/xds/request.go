@@ -36,10 +36,13 @@ func (s *stream) request(r *resource.Request) error {
 		s.lapse(w, r.Names)
 		return nil
 	}
-	if err := s.mayGrow(before, before-s.ownOf(w)+w.leastCost()*len(r.Names)); err != nil {
+	may := s.growth(before, before-s.ownOf(w)+w.leastCost()*len(r.Names))
+	if err := may(); err != nil {
 		return err
 	}
-	s.replace(w, r.Names)
+	if err := s.replace(w, r.Names, may); err != nil {
+		return err
+	}
 	w.prune()
 	return s.checkNames(before)
 }
@@ -66,11 +69,18 @@ func (s *stream) deltaRequest(r *resource.DeltaRequest) error {
 		// are not said again.
 		s.settle(w, &r.Head)
 	}
-	if err := s.mayGrow(before, before+w.leastCost()*w.unknownOf(r.Subscribe)); err != nil {
+	unknown, bytes := w.unknownOf(r.Subscribe)
+	may := s.growth(before, before+w.leastCost()*unknown)
+	if err := s.reserve(bytes, may); err != nil {
 		return err
 	}
-	for _, n := range r.Subscribe {
+	for i, n := range r.Subscribe {
 		s.deltaSubscribe(w, n)
+		if i%checkedNames == checkedNames-1 {
+			if err := may(); err != nil {
+				return err
+			}
+		}
 	}
 	for _, n := range r.Unsubscribe {
 		s.deltaUnsubscribe(w, n)

@@ -3,6 +3,7 @@ package xds
 import (
 	"fmt"
 	"maps"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -39,6 +40,7 @@ type Server struct {
 	stop      chan struct{} // closed by Stop
 	changed   chan struct{} // capacity 1
 	encoding  chan struct{} // holds a token for each answer that is put into JSON
+	handling  chan struct{} // holds a token for each request that is decoded and handled
 	work      sync.WaitGroup
 
 	subscriptions atomic.Int64  // how many to make room for
@@ -71,6 +73,7 @@ func New(o Options) *Server {
 		stop:     make(chan struct{}),
 		changed:  make(chan struct{}, 1),
 		encoding: make(chan struct{}, encodedAtOnce),
+		handling: make(chan struct{}, max(leastAtOnce, requestsPerCPU*runtime.GOMAXPROCS(0))),
 		zones:    map[isobar.Locality]*zone{},
 		streams:  map[uint64]*stream{},
 		clients:  map[clientKey]int{},
@@ -239,4 +242,10 @@ func (s *Server) Streams() (open, most int) {
 // may take, in bytes, estimated.
 func (s *Server) NameMemory() (used, most int64) {
 	return s.names.used.Load(), int64(s.options.NameMemory)
+}
+
+// AccountMemory returns the most that the names of one account take, and what they may
+// take, in bytes, estimated.
+func (s *Server) AccountMemory() (used, most int64) {
+	return s.names.fullest(), int64(s.options.NameMemory / accountNames)
 }

@@ -149,20 +149,25 @@ func (a *shared) join(head, tail mem.Buffer) {
 }
 
 // demandAll notes that the watch, of which nothing was sent, subscribes to all of
-// its list, and tells whether its response can be shared.
-func (s *stream) demandAll(w *watch) bool {
+// its list, and tells whether its response can be shared. On an error, which is that of
+// may, it has subscribed to nothing.
+func (s *stream) demandAll(w *watch, may growth) (bool, error) {
 	a := s.sharedFor(w, nil, s.view, true)
 	if a == nil || len(a.items) == 0 {
-		return false
+		return false, nil
+	}
+	seq, err := s.zone.subscribeAll(w, s.account, may)
+	if err != nil {
+		return false, err
 	}
 	w.fresh, w.otherwise = true, w.otherwise || w.list.xdstp
-	w.unlisted = max(w.unlisted, s.zone.subscribeAll(w, s.account))
+	w.unlisted = max(w.unlisted, seq)
 	w.waits = a
 	w.size += a.listed
 	for _, n := range a.missing {
 		s.noteMissing(w, n)
 	}
-	return true
+	return true, nil
 }
 
 // followShared brings a watch with nothing on its way to the stream's view by a

@@ -12,8 +12,9 @@ import (
 // The methods here change what a stream subscribes to; its lock is held.
 
 // replace makes names the whole subscription, as state-of-the-world requests
-// say it. New names are answered even if the client may know them.
-func (s *stream) replace(w *watch, names []string) {
+// say it. New names are answered even if the client may know them. On an error, which is
+// that of may, the stream subscribes to a part of them, and has to end.
+func (s *stream) replace(w *watch, names []string, may growth) error {
 	switch {
 	case len(names) > 0:
 		w.named = true
@@ -23,10 +24,14 @@ func (s *stream) replace(w *watch, names []string) {
 	default:
 		s.setWildcard(w, false)
 	}
-	old, next := w.list, s.server.lists.take(names, s.account)
+	next, err := s.server.lists.take(names, s.account, may)
+	if err != nil {
+		return err
+	}
+	old := w.list
 	defer s.server.lists.release(old)
 	if old == next {
-		return
+		return nil
 	}
 	w.unfold()
 	if old != nil {
@@ -36,23 +41,70 @@ func (s *stream) replace(w *watch, names []string) {
 			}
 		}
 	}
-	if w.list = next; old == nil && w.subs == nil {
-		if s.demandAll(w) {
-			return
+	w.list = next
+	if err := s.begin(w, old, may); err != nil {
+		s.abandon(w, old)
+		return err
+	}
+	w.room = nil
+	return nil
+}
+
+// begin subscribes to what the list of a watch has and the one before, which may be nil,
+// had not, and no longer to what that had.
+func (s *stream) begin(w *watch, old *nameList, may growth) error {
+	next := w.list
+	if old == nil && w.subs == nil {
+		if shared, err := s.demandAll(w, may); shared || err != nil {
+			return err
 		}
-		w.expect(len(next.names))
+	}
+	added, bytes := 0, 0
+	for _, n := range next.names {
+		if old == nil || !old.has(n) {
+			added++
+			bytes += subSize(n)
+		}
+	}
+	if err := s.reserve(bytes, may); err != nil {
+		return err
+	}
+	if old == nil && w.subs == nil {
+		w.expect(added)
 	}
 	for _, x := range w.subs {
 		if x.named && !w.lists(x.name) {
 			s.unsubscribe(w, x)
 		}
 	}
+	done := 0
 	for _, n := range next.names {
-		if w.lists(n) && (old == nil || !old.has(n)) {
-			s.subscribe(w, n)
+		if !w.lists(n) || old != nil && old.has(n) {
+			continue
+		}
+		s.subscribe(w, n)
+		if done++; done%checkedNames == 0 {
+			if err := may(); err != nil {
+				return err
+			}
 		}
 	}
-	w.room = nil
+	return nil
+}
+
+// abandon leaves a watch with what it subscribes to in its subs alone, after its list was
+// begun, so that the end of the stream takes back that and nothing else.
+func (s *stream) abandon(w *watch, old *nameList) {
+	next := w.list
+	if old != nil {
+		for _, n := range old.names {
+			if next.has(n) {
+				w.find(s.view, n)
+			}
+		}
+	}
+	w.list = nil
+	s.server.lists.release(next)
 }
 
 // lapse demands the listed names that a request with a stale nonce leaves out.

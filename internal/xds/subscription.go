@@ -7,7 +7,7 @@ type subscription struct {
 	streams int
 	mute    int            // of them, those that never said what they have
 	current string         // version of what is published; "" = there is none
-	acked   map[string]int // streams by the version that they acknowledged last
+	acked   map[string]int // streams by the version that they acknowledged last; nil = none did
 	ackedAt time.Time      // when enough streams had the current version; zero before
 	account *nameAccount   // of the first stream
 }
@@ -32,6 +32,9 @@ func (s *subscription) move(from, to string) {
 		}
 	}
 	if to != "" {
+		if s.acked == nil {
+			s.acked = map[string]int{}
+		}
 		s.acked[to]++
 	}
 }

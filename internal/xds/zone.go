@@ -207,9 +207,13 @@ func (z *zone) count(key subKey, a *nameAccount) (first bool, seq uint64) {
 // listed. The lock is held.
 func (z *zone) unlisted() uint64 { return max(z.making, z.view.Set().Seq()) }
 
-// subscribeAll is subscribe for all names in the list of a watch.
-func (z *zone) subscribeAll(w *watch, a *nameAccount) (seq uint64) {
+// subscribeAll is subscribe for all names in the list of a watch, unless may refuses.
+func (z *zone) subscribeAll(w *watch, a *nameAccount, may growth) (seq uint64, err error) {
 	z.mu.Lock()
+	if err := may(); err != nil { // asked while no other stream of the zone can grow
+		z.mu.Unlock()
+		return 0, err
+	}
 	first := false
 	for _, n := range w.list.names {
 		first = z.enter(w.key(n), a) || first
@@ -219,7 +223,7 @@ func (z *zone) subscribeAll(w *watch, a *nameAccount) (seq uint64) {
 	if first {
 		z.appeared()
 	}
-	return seq
+	return seq, nil
 }
 
 // subscription gives what is subscribed to; nil if it is not.
@@ -233,7 +237,7 @@ func (z *zone) subscription(key subKey) *subscription {
 func (z *zone) enter(key subKey, a *nameAccount) (first bool) {
 	sub := z.subs[key]
 	if first = sub == nil; first {
-		sub = &subscription{acked: map[string]int{}, current: versionOf(z.view, key), account: a}
+		sub = &subscription{current: versionOf(z.view, key), account: a}
 		z.subs[key], z.asked = sub, nil
 		if z.making > 0 {
 			z.came = append(z.came, key)

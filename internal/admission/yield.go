@@ -1,0 +1,196 @@
+package admission
+
+import (
+	"container/list"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// stuckWrite is how long a client may leave an answer unread before its connection may
+// make room for others.
+const stuckWrite = time.Second
+
+// yielding are the connections of a listener that makes room for new connections.
+type yielding struct {
+	all     map[*conn]struct{}
+	waiting *list.List // of *conn without a whole request, the longest waiting first
+}
+
+func newYielding() *yielding {
+	return &yielding{all: map[*conn]struct{}{}, waiting: list.New()}
+}
+
+func (y *yielding) enter(c *conn) {
+	y.all[c] = struct{}{}
+	c.waits = y.waiting.PushBack(c)
+}
+
+func (y *yielding) leave(c *conn) {
+	delete(y.all, c)
+	y.serving(c)
+}
+
+// serving notes that a request is being answered.
+func (y *yielding) serving(c *conn) {
+	if c.waits != nil {
+		y.waiting.Remove(c.waits)
+		c.waits = nil
+	}
+}
+
+// oldest returns the connection that makes room first, of one address or of any (""):
+// the one that has waited longest for a request, else one whose client has not
+// read for stuckWrite. nil = none makes room.
+func (y *yielding) oldest(address string, now time.Time) *conn {
+	for e := y.waiting.Front(); e != nil; e = e.Next() {
+		if c, ok := e.Value.(*conn); ok && (address == "" || c.address == address) {
+			return c
+		}
+	}
+	var out *conn
+	var since int64
+	for c := range y.all {
+		began := c.writing.Load()
+		stuck := began != 0 && now.UnixNano()-began > int64(stuckWrite)
+		if stuck && (address == "" || c.address == address) && (out == nil || began < since) {
+			out, since = c, began
+		}
+	}
+	return out
+}
+
+// makeRoom closes one connection for a new one from an address, which was refused. It
+// reports whether there is room now.
+func (l *listener) makeRoom(address string, refused Reason) bool {
+	l.mu.Lock()
+	var victim *conn
+	switch {
+	case l.yielding == nil:
+	case refused == PeerConnections:
+		victim = l.yielding.oldest(address, time.Now())
+	case refused == Connections:
+		if victim = l.yielding.oldest(l.heaviest(), time.Now()); victim == nil {
+			victim = l.yielding.oldest("", time.Now())
+		}
+	}
+	l.mu.Unlock()
+	if victim == nil {
+		return false
+	}
+	l.limits.Metrics.refuse(l.limits.what(), Yielded)
+	_ = victim.Close() // whoever reads from it sees
+	return true
+}
+
+// heaviest is the address with most connections.
+func (l *listener) heaviest() (out string) {
+	most := 0
+	for address, n := range l.open { // of several with as many, any
+		if n > most {
+			out, most = address, n
+		}
+	}
+	return out
+}
+
+// change changes what a connection is for the listener, unless it has left.
+func (l *listener) change(c *conn, f func(*yielding)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, open := l.yielding.all[c]; open {
+		f(l.yielding)
+	}
+}
+
+func (c *conn) startServing() {
+	c.listener.change(c, func(y *yielding) { y.serving(c) })
+}
+
+func (c *conn) startWaiting() {
+	c.listener.change(c, func(y *yielding) {
+		y.serving(c)
+		c.waits = y.waiting.PushBack(c)
+	})
+}
+
+// Write implements net.Conn.
+func (c *conn) Write(b []byte) (int, error) {
+	if c.listener.yielding == nil {
+		return c.Conn.Write(b)
+	}
+	c.writing.Store(time.Now().UnixNano())
+	defer c.writing.Store(0)
+	return c.Conn.Write(b)
+}
+
+type yieldKey struct{}
+
+// TellYielding has a server of HTTP/1 tell its listener, if it is one of [Listen] with
+// Limits.Yield, which connections have a whole request: only the others make room. It is
+// to be called before the server serves.
+func TellYielding(s *http.Server) {
+	h := s.Handler
+	s.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		if y := yieldingConn(c); y != nil {
+			return context.WithValue(ctx, yieldKey{}, y)
+		}
+		return ctx
+	}
+	s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c, ok := r.Context().Value(yieldKey{}).(*conn)
+		if !ok {
+			h.ServeHTTP(w, r)
+			return
+		}
+		if r.ContentLength == 0 {
+			c.startServing()
+		} else {
+			r.Body = &wholeBody{ReadCloser: r.Body, left: r.ContentLength, whole: sync.OnceFunc(c.startServing)}
+		}
+		defer c.startWaiting()
+		h.ServeHTTP(w, r)
+	})
+}
+
+// yieldingConn is the connection of the listener beneath one that a server uses.
+func yieldingConn(c net.Conn) *conn {
+	for c != nil {
+		switch x := c.(type) {
+		case *conn:
+			if x.listener.yielding == nil {
+				return nil
+			}
+			return x
+		case interface{ NetConn() net.Conn }: // of TLS
+			c = x.NetConn()
+		case Around:
+			c = x.Beneath()
+		default:
+			return nil
+		}
+	}
+	return nil
+}
+
+// wholeBody is the body of a request, which says when all of it was read.
+type wholeBody struct {
+	io.ReadCloser
+
+	left  int64 // bytes; below 0 = the client did not say how many
+	whole func()
+}
+
+// Read implements io.Reader.
+func (b *wholeBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	known := b.left > 0
+	b.left -= int64(n)
+	if err == io.EOF || known && b.left <= 0 {
+		b.whole()
+	}
+	return n, err
+}

@@ -1,0 +1,148 @@
+package admission_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/isobar-xds/isobar/internal/admission"
+	"github.com/isobar-xds/isobar/internal/testhelp"
+)
+
+// yieldServer serves HTTP on a listener of at most 16 connections, 8 of one address.
+type yieldServer struct {
+	address string
+	release chan struct{} // closed: /hold answers
+	held    atomic.Int64  // requests of /hold that are whole
+	metrics *prometheus.Registry
+}
+
+// yieldingServer starts one. /hold answers when release is closed, /large writes more
+// than the kernel buffers.
+func yieldingServer(t *testing.T) *yieldServer {
+	t.Helper()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &yieldServer{address: l.Addr().String(), release: make(chan struct{}), metrics: prometheus.NewRegistry()}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/livez", func(http.ResponseWriter, *http.Request) {})
+	mux.HandleFunc("/hold", func(_ http.ResponseWriter, r *http.Request) {
+		if _, err := io.Copy(io.Discard, r.Body); err == nil {
+			s.held.Add(1)
+			<-s.release
+		}
+	})
+	mux.HandleFunc("/large", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 64<<20)) })
+	srv := &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
+	admission.TellYielding(srv)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = srv.Serve(admission.Listen(l, admission.Limits{Most: 16, Metrics: admission.NewMetrics(s.metrics), What: admission.OfOperators, Yield: true}))
+	}()
+	t.Cleanup(func() {
+		_ = srv.Close()
+		<-done
+	})
+	return s
+}
+
+func send(t *testing.T, address, text string) net.Conn {
+	t.Helper()
+	c, err := new(net.Dialer).DialContext(t.Context(), "tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	if _, err := io.WriteString(c, text); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// lives asks whether the server lives, on a connection of its own.
+func lives(t *testing.T, address string) error {
+	t.Helper()
+	c := send(t, address, "GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+	_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	answer, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = answer.Body.Close() }()
+	if answer.StatusCode != http.StatusOK {
+		return fmt.Errorf("status %s", answer.Status)
+	}
+	return nil
+}
+
+// TestConnectionsWithoutRequestYield: whatever clients do with connections on which the
+// server has nothing to do, another client gets in.
+func TestConnectionsWithoutRequestYield(t *testing.T) {
+	for name, text := range map[string]string{
+		"silent":        "",
+		"one byte":      "G",
+		"half a header": "GET /livez HTTP/1.1\r\nHost: local",
+		"half a body":   "POST /hold HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\nabc",
+		"half a chunk":  "POST /hold HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab",
+		"kept alive":    "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := yieldingServer(t)
+			for range 20 {
+				send(t, s.address, text)
+			}
+			for range 20 {
+				if err := lives(t, s.address); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if n := testhelp.Series(t, s.metrics, "isobar_admission_refused_total")["yielded,admin_connection"]; n == 0 {
+				t.Errorf("none is counted: %v", testhelp.Series(t, s.metrics, "isobar_admission_refused_total"))
+			}
+		})
+	}
+}
+
+// TestStuckReadersYield: clients that don't read their answers make room after a while.
+func TestStuckReadersYield(t *testing.T) {
+	s := yieldingServer(t)
+	for range 20 {
+		send(t, s.address, "GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
+	}
+	testhelp.Eventually(t, "another client gets in", func() bool { return lives(t, s.address) == nil })
+}
+
+// TestRequestsUnderWayStay: what the server is answering is not closed for others.
+func TestRequestsUnderWayStay(t *testing.T) {
+	s := yieldingServer(t)
+	var open []net.Conn
+	for range 8 { // one address may have half of 16
+		open = append(open, send(t, s.address, "POST /hold HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\nabc"))
+	}
+	testhelp.Eventually(t, "all are being answered", func() bool { return s.held.Load() == 8 })
+	for range 20 {
+		if lives(t, s.address) == nil {
+			t.Error("another client gets in where no connection may make room")
+		}
+	}
+	close(s.release)
+	for i, c := range open {
+		_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+		line, err := bufio.NewReader(c).ReadString('\n')
+		if err != nil || !strings.HasPrefix(line, "HTTP/1.1 200") {
+			t.Errorf("request %d: %q, %v", i, line, err)
+		}
+	}
+	testhelp.Eventually(t, "connections that were answered wait and make room", func() bool { return lives(t, s.address) == nil })
+}
