@@ -13,7 +13,7 @@ LINT     := $(GOBIN)/golangci-lint
 RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
 
 .DEFAULT_GOAL := help
-.PHONY: tools help build demo scenarios test test-race test-norace test-interop test-replicas interop-all interop-long test-kubernetes crds console console-check test-console bench-console licenses lint fmt reference fuzz soak bench attacks steady streams widefleet envoy-loop fleets microbench mutants cover clean
+.PHONY: tools help build demo scenarios test test-race test-norace test-interop test-replicas faults interop-all interop-long test-kubernetes crds console console-check test-console bench-console licenses lint fmt reference fuzz soak bench attacks steady streams widefleet envoy-loop fleets microbench mutants cover clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,8 +64,12 @@ tools: ## see that glpsol, redis-server, promtool and dnsmasq are there, which t
 test-interop: ## run the tests against clients of others, Envoy among them (needs Node, npm, curl, g++, pkg-config, libgrpc++-dev, python3-grpcio, python3 with pip, a JDK, Maven)
 	@if [ -f test/interop/go.mod ]; then cd test/interop && $(GO) test -count 1 -timeout 17m -parallel 4 ./...; else echo "no test/interop"; fi
 
-test-replicas: ## test elections against a real etcd of three members, built from its Go module (the first time in 3 minutes)
-	cd test/replicas && $(GO) test -count 1 -timeout 7m ./...
+test-replicas: ## test elections and faults of groups against a real etcd of three members, built from its Go module (the first time in 3 minutes)
+	cd test/replicas && $(GO) test -count 1 -timeout 9m ./...
+
+COUNT ?= 1
+faults: ## play every fault of a group of replicas COUNT times (1, about 4 minutes each) with real processes and a real etcd, and write the figures into docs/reference/replica-faults.md
+	cd test/replicas && $(GO) test -count 1 -timeout 24h -v -run '^TestFaults$$' -faults.full -faults.write -faults.count $(COUNT) .
 
 # The tests that fill the table of docs/reference/compatibility.md.
 MATRIX := ^(TestClients|TestClientsTLS|TestXDSServers|TestEnvoyServing|TestEnvoyORCA|TestEnvoyOutOfBand|TestEnvoyTLS|TestEnvoyLoadReports|TestTools|TestContour|TestREST|TestGrpcurl|Test2017|TestBesideContour)$$

@@ -12,6 +12,7 @@ import (
 
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/config"
+	"github.com/isobar-xds/isobar/internal/identity/identitytest"
 	"github.com/isobar-xds/isobar/internal/replica"
 	"github.com/isobar-xds/isobar/internal/server"
 	"github.com/isobar-xds/isobar/internal/testhelp"
@@ -148,5 +149,53 @@ func TestOldFileOfALeader(t *testing.T) {
 	testhelp.Eventually(t, "b leads", func() bool { return b.group().Leader == "b" && b.server.Plan().Version > last+900_000 })
 	if p := b.server.Plan(); p.Spec("cart") == nil || p.Spec("checkout") == nil {
 		t.Errorf("the older file of the new leader removed services: %v", p.ServiceNames())
+	}
+}
+
+// withTLS has the replicas of a configuration show certificates of the authority.
+func withTLS(t *testing.T, yaml string, ca *identitytest.CA, uri string) string {
+	t.Helper()
+	f := ca.Write(t.TempDir(), identitytest.Leaf{URIs: []string{uri}})
+	return strings.Replace(yaml, "  election:", fmt.Sprintf("  tls: {cert: %q, key: %q, client_ca: %q}\n  election:", f.Cert, f.Key, f.ClientCA), 1)
+}
+
+// TestReplicasShowCertificates asserts that replicas with certificates of one authority
+// that name group and replica form a group, and that every other certificate, and
+// plaintext, is refused on both sides with the reason.
+func TestReplicasShowCertificates(t *testing.T) {
+	ca, foreign := identitytest.NewCA(t), identitytest.NewCA(t)
+	const a, b = "spiffe://example.org/isobar/test/a", "spiffe://example.org/isobar/test/b"
+	for _, c := range []struct {
+		name    string
+		other   func(yaml string) string
+		refused string // in what a says of b; "" = b takes part
+	}{
+		{"both name themselves", func(yaml string) string { return withTLS(t, yaml, ca, b) }, ""},
+		{"another replica's name", func(yaml string) string { return withTLS(t, yaml, ca, a) }, "does not name the replica"},
+		{"another group", func(yaml string) string { return withTLS(t, yaml, ca, "spiffe://example.org/isobar/staging/b") }, "does not name the replica"},
+		{"another authority", func(yaml string) string { return withTLS(t, yaml, foreign, b) }, "certificate"},
+		{"plaintext", func(yaml string) string { return yaml }, "tls"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			listen := []string{testhelp.FreePort(t), testhelp.FreePort(t)}
+			peers := []string{"a=" + listen[0], "b=" + listen[1]}
+			election := fmt.Sprintf("{file: %q}", filepath.Join(t.TempDir(), "election"))
+			first := startMember(t, withTLS(t, replicaConfig(t, "a", listen[0], election, checkoutAndCart, peers...), ca, a))
+			testhelp.Eventually(t, "a leads", func() bool { return first.group().Leader == "a" && first.server.Plan() != nil })
+			other := startMember(t, c.other(replicaConfig(t, "b", listen[1], election, checkoutAndCart, peers...)))
+			if c.refused == "" {
+				testhelp.Eventually(t, "b follows", func() bool { return other.group().Leader == "a" && other.group().Removes })
+				other.writes("POST", "/v1/pause", `{"service": "checkout", "reason": "over TLS"}`)
+				agree(t, "a write that b passed on", []string{"over TLS"}, first, other)
+				return
+			}
+			testhelp.Eventually(t, "a says why it refuses b", func() bool {
+				g := first.group()
+				return strings.Contains(g.Replicas[1].Failure, c.refused) && !g.Replicas[1].Live
+			})
+			if g := other.group(); g.Removes || other.server.Plan() != nil {
+				t.Errorf("b follows a group that refuses it: %+v", g)
+			}
+		})
 	}
 }

@@ -5,6 +5,7 @@ go 1.26.8
 replace github.com/isobar-xds/isobar => ../..
 
 require (
+	github.com/anishathalye/porcupine v1.3.1
 	github.com/isobar-xds/isobar v0.0.0
 	go.etcd.io/etcd/client/v3 v3.7.3
 	go.uber.org/zap v1.27.1

@@ -89,6 +89,7 @@ func (n *Node) Answered(now time.Duration, id uint64, a Answer) {
 		standing: a.Standing, answered: instant{now, true}, sent: n.sent, failed: n.engine.failed, reachable: true,
 	}
 	n.noteClaim(now)
+	n.endRest(now)
 	mine := a.Standing.Holder == n.opts.Self
 	switch {
 	case r.Op == OpRelease:
@@ -206,6 +207,19 @@ func (n *Node) stepDown(now time.Duration) {
 	n.ask(now)
 }
 
+// endRest has a replica that stepped down campaign again as soon as no other replica
+// takes leadership in the time of two attempts.
+func (n *Node) endRest(now time.Duration) {
+	switch {
+	case n.engine.standing.Holder.Name != "":
+		n.free = instant{}
+	case !n.free.set:
+		n.free = instant{now, true}
+	case now < n.rest && now-n.free.at >= 2*n.opts.Campaign:
+		n.rest, n.due = now, now
+	}
+}
+
 // StepDown gives up leadership, as an operator says. It reports whether there was
 // any.
 func (n *Node) StepDown(now time.Duration) bool {
@@ -246,16 +260,22 @@ func (n *Node) released(now time.Duration, mine bool) {
 
 // compareReach has a leader step down when another replica that reaches the engine
 // hears more of the group than the leader does, for two heartbeats. A replica that
-// the leader does not hear tells it by way of the engine.
+// the leader does not hear tells it by way of the engine. One that the leader hears,
+// but that does not hear the leader, counts against those that do.
 func (n *Node) compareReach(now time.Duration) {
 	if n.role != Leading {
 		n.strikes = 0
 		return
 	}
 	own, more := n.reaches(now), false
+	hear := n.heardBy(now)
 	for i := range n.peers {
 		p := &n.peers[i]
-		more = more || n.live(p, now) && p.status.Engine && p.status.Reaches > own
+		reach := own
+		if p.status.Deaf {
+			reach = hear
+		}
+		more = more || n.live(p, now) && p.status.Engine && p.status.Reaches > reach
 	}
 	for _, present := range n.engine.standing.Present {
 		p := n.peer(present.Name)
@@ -269,6 +289,6 @@ func (n *Node) compareReach(now time.Duration) {
 		return
 	}
 	n.stepped = instant{now, true}
-	n.alarmf("another replica reaches more of the group than this leader, which reaches %d: it steps down", own)
+	n.alarmf("another replica reaches more of the group than this leader, which hears %d and is heard by %d: it steps down", own, hear)
 	n.stepDown(now)
 }

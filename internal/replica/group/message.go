@@ -43,6 +43,7 @@ type Status struct {
 	Reaches   int  // live replicas that the sender hears, itself included
 	Asks      bool // the sender waits for an answer
 	HandsOver bool // the sender gave up leadership on purpose: campaign now
+	Deaf      bool // the sender does not hear the receiver
 }
 
 // Validate reports what is wrong with a status of another replica.

@@ -87,6 +87,7 @@ type Node struct {
 	gathered time.Duration // when gathering ends at the latest
 	asked    bool          // Claiming: a claim was sent, and its outcome is unknown
 	rest     time.Duration // no campaign before
+	free     instant       // since when the engine says that nobody leads
 	strikes  int           // consecutive heartbeats at which another replica reached more
 	stepped  instant       // when the node last stepped down for that
 	leaving  bool
@@ -277,11 +278,25 @@ func (n *Node) tell(now time.Duration) {
 	}
 }
 
+// heardBy counts the live replicas that hear this one, itself included.
+func (n *Node) heardBy(now time.Duration) int {
+	count := 1
+	for i := range n.peers {
+		if p := &n.peers[i]; n.live(p, now) && !p.status.Deaf {
+			count++
+		}
+	}
+	return count
+}
+
 func (n *Node) sendStatus(now time.Duration, to string, asks, handsOver bool) {
 	s := &Status{
 		Claim: n.newest(), Plan: n.plan.Claim, Version: n.plan.Version, Known: n.known,
 		Leads: n.role == Leading && now < n.deadline, Caretaker: n.role == Caretaker,
 		Engine: n.engine.reachable, Reaches: n.reaches(now), Asks: asks, HandsOver: handsOver,
+	}
+	if p := n.peer(to); p != nil {
+		s.Deaf = !n.live(p, now)
 	}
 	n.act(Action{Send: &Send{To: to, Message: Message{Status: s}}})
 }

@@ -265,10 +265,90 @@ func TestLeaderThatIsCutOffStepsDown(t *testing.T) {
 				t.Fatal("it campaigns within 30 s after it stepped down")
 			}
 			if a.Request != nil {
-				s.node.Answered(s.now, a.Request.ID, group.Answer{Standing: group.Standing{Claim: c}})
+				s.node.Answered(s.now, a.Request.ID, group.Answer{Standing: group.Standing{Holder: group.Identity{Name: "b"}, Claim: c}})
 			}
 		}
 		s.acts = nil
+	}
+}
+
+// TestRestEndsWhereNobodyLeads: a replica that stepped down takes leadership again if no
+// other replica does, as when the others stepped down, too.
+func TestRestEndsWhereNobodyLeads(t *testing.T) {
+	s := newScript(t, group.Saved{})
+	c := s.lead()
+	s.acts = nil
+	s.node.StepDown(s.now)
+	s.answer(s.request(group.OpRelease), group.Standing{Claim: c})
+	began := s.now
+	for range 40 {
+		s.wait(250 * time.Millisecond)
+		for _, a := range s.acts {
+			if a.Request == nil {
+				continue
+			}
+			if a.Request.Op == group.OpAcquire {
+				if rested := s.now - began; rested < 4*time.Second || rested > 8*time.Second {
+					t.Errorf("it campaigns %v after it stepped down", rested)
+				}
+				return
+			}
+			s.node.Answered(s.now, a.Request.ID, group.Answer{Standing: group.Standing{Claim: c}})
+		}
+		s.take()
+		s.acts = nil
+	}
+	t.Error("nobody campaigns")
+}
+
+// TestLeaderThatIsNotHeardStepsDown: the leader's messages do not arrive, while it hears
+// all others. It steps down, unless the followers reach no more than each of them alone.
+func TestLeaderThatIsNotHeardStepsDown(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		b, c    group.Status
+		remains bool
+	}{
+		{"nobody hears it, and the others hear each other", group.Status{Deaf: true, Engine: true, Reaches: 2}, group.Status{Deaf: true, Engine: true, Reaches: 2}, false},
+		{"one hears it, the other one has just started", group.Status{Engine: true, Reaches: 3}, group.Status{Deaf: true, Engine: true, Reaches: 2}, true},
+		{"the others hear nobody", group.Status{Deaf: true, Engine: true, Reaches: 1}, group.Status{Deaf: true, Engine: true, Reaches: 1}, true},
+		{"the others do not reach the engine", group.Status{Deaf: true, Reaches: 2}, group.Status{Deaf: true, Reaches: 2}, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newScript(t, group.Saved{})
+			claim := s.lead()
+			for range 12 {
+				s.hears("b", group.Message{Status: &c.b})
+				s.hears("c", group.Message{Status: &c.c})
+				s.wait(500 * time.Millisecond)
+				for _, a := range s.acts {
+					if a.Request != nil && a.Request.Op == group.OpRenew {
+						s.node.Answered(s.now, a.Request.ID, group.Answer{Standing: group.Standing{Holder: s.self, Claim: claim}})
+					}
+				}
+				s.take()
+				s.acts = nil
+			}
+			if remains := s.node.Role() == group.Leading; remains != c.remains {
+				t.Errorf("the leader is %s", s.node.Role())
+			}
+		})
+	}
+}
+
+// TestDeafness: a replica tells each other one whether it hears it.
+func TestDeafness(t *testing.T) {
+	s := newScript(t, group.Saved{})
+	s.wait(0)
+	s.hears("b", group.Message{Status: &group.Status{}})
+	s.acts = nil
+	s.wait(time.Second)
+	s.wait(time.Second)
+	for name, deaf := range map[string]bool{"b": false, "c": true} {
+		sent := s.sent(name)
+		if len(sent) == 0 || sent[0].Status.Deaf != deaf {
+			t.Errorf("%s is told %+v, want deaf %v", name, sent, deaf)
+		}
 	}
 }
 

@@ -563,6 +563,7 @@ type Status struct {
 	Asks            bool                   `protobuf:"varint,10,opt,name=asks,proto3" json:"asks,omitempty"`
 	HandsOver       bool                   `protobuf:"varint,11,opt,name=hands_over,json=handsOver,proto3" json:"hands_over,omitempty"`
 	Summary         *Summary               `protobuf:"bytes,12,opt,name=summary,proto3" json:"summary,omitempty"`
+	Deaf            bool                   `protobuf:"varint,13,opt,name=deaf,proto3" json:"deaf,omitempty"` // the sender does not hear the receiver
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -679,6 +680,13 @@ func (x *Status) GetSummary() *Summary {
 		return x.Summary
 	}
 	return nil
+}
+
+func (x *Status) GetDeaf() bool {
+	if x != nil {
+		return x.Deaf
+	}
+	return false
 }
 
 // Summary is what operators are shown of a replica. Nothing is decided by it.
@@ -2155,7 +2163,7 @@ const file_isobar_peer_v1_peer_proto_rawDesc = "" +
 	"\x05Claim\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x120\n" +
 	"\x06leader\x18\x02 \x01(\v2\x18.isobar.peer.v1.IdentityR\x06leader\x12#\n" +
-	"\rfirst_version\x18\x03 \x01(\x04R\ffirstVersion\"\xc0\x03\n" +
+	"\rfirst_version\x18\x03 \x01(\x04R\ffirstVersion\"\xd4\x03\n" +
 	"\x06Status\x12+\n" +
 	"\x05claim\x18\x01 \x01(\v2\x15.isobar.peer.v1.ClaimR\x05claim\x124\n" +
 	"\n" +
@@ -2172,7 +2180,8 @@ const file_isobar_peer_v1_peer_proto_rawDesc = "" +
 	" \x01(\bR\x04asks\x12\x1d\n" +
 	"\n" +
 	"hands_over\x18\v \x01(\bR\thandsOver\x121\n" +
-	"\asummary\x18\f \x01(\v2\x17.isobar.peer.v1.SummaryR\asummary\"\xe9\x01\n" +
+	"\asummary\x18\f \x01(\v2\x17.isobar.peer.v1.SummaryR\asummary\x12\x12\n" +
+	"\x04deaf\x18\r \x01(\bR\x04deaf\"\xe9\x01\n" +
 	"\aSummary\x12\x1e\n" +
 	"\vplan_age_us\x18\x01 \x01(\x04R\tplanAgeUs\x12+\n" +
 	"\x11discovery_streams\x18\x02 \x01(\rR\x10discoveryStreams\x12.\n" +

@@ -6,6 +6,7 @@ package replicatest
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -38,6 +40,7 @@ type Group struct {
 	t        *testing.T
 	Replicas []*Process
 	Backends []string // addresses, in the order of the zones
+	dir      string
 	front    *fleet.Balancer
 	program  string
 }
@@ -47,6 +50,9 @@ type Options struct {
 	Program  string            // path of isobar
 	Zones    []isobar.Locality // with one backend each
 	Election string            // replicas.election of the configuration, as YAML in one line
+	// Etcd has the addresses of etcd's members in place of Election. Every connection
+	// between replicas, and to etcd, then goes through a Link of its own.
+	Etcd []string
 }
 
 // Process is one replica.
@@ -55,6 +61,11 @@ type Process struct {
 	API  string // address of the admin interface
 
 	file, xds, peers string
+
+	// Out are the links on which the replica sends to each other one, by name, and
+	// Engine those to the members of etcd.
+	Out    map[string]*Link
+	Engine []*Link
 
 	cmd    *exec.Cmd
 	stderr *testhelp.Log
@@ -70,8 +81,8 @@ const size = 3
 // New writes the configurations, and starts the backends.
 func New(t *testing.T, o Options) *Group {
 	t.Helper()
-	g := &Group{t: t, program: o.Program}
 	dir := t.TempDir()
+	g := &Group{t: t, program: o.Program, dir: dir}
 	var services bytes.Buffer
 	services.WriteString("services:\n- name: checkout\n  localities:\n")
 	for i, z := range o.Zones {
@@ -89,12 +100,20 @@ func New(t *testing.T, o Options) *Group {
 		g.Replicas, addresses = append(g.Replicas, r), append(addresses, r.xds)
 	}
 	for _, r := range g.Replicas {
+		election := o.Election
+		if len(o.Etcd) > 0 {
+			election = g.linked(r, o.Etcd)
+		}
 		var c bytes.Buffer
 		fmt.Fprintf(&c, "xds: {listen: %q}\nadmin: {listen: %q, writable: true}\ntick: 1s\nreport_interval: 1s\nstop_spread: 1s\nstate_dir: %q\n",
 			r.xds, r.API, filepath.Join(dir, r.Name))
-		fmt.Fprintf(&c, "replicas:\n  group: test\n  name: %s\n  listen: %q\n  election: %s\n  peers:\n", r.Name, r.peers, o.Election)
+		fmt.Fprintf(&c, "replicas:\n  group: test\n  name: %s\n  listen: %q\n  election: %s\n  peers:\n", r.Name, r.peers, election)
 		for _, p := range g.Replicas {
-			fmt.Fprintf(&c, "  - {name: %s, address: %q}\n", p.Name, p.peers)
+			address := p.peers
+			if l := r.Out[p.Name]; l != nil {
+				address = l.Address()
+			}
+			fmt.Fprintf(&c, "  - {name: %s, address: %q}\n", p.Name, address)
 		}
 		c.Write(services.Bytes())
 		r.file = filepath.Join(dir, r.Name+".yaml")
@@ -116,6 +135,43 @@ func New(t *testing.T, o Options) *Group {
 	})
 	return g
 }
+
+// linked makes the links of a replica, and returns its election.
+func (g *Group) linked(r *Process, etcd []string) string {
+	g.t.Helper()
+	link := func(target string) *Link {
+		l, err := NewLink(target)
+		if err != nil {
+			g.t.Fatal(err)
+		}
+		g.t.Cleanup(func() { _ = l.Close() })
+		return l
+	}
+	r.Out = map[string]*Link{}
+	for _, other := range g.Replicas {
+		if other != r {
+			r.Out[other.Name] = link(other.peers)
+		}
+	}
+	var endpoints []string
+	for _, member := range etcd {
+		l := link(member)
+		r.Engine = append(r.Engine, l)
+		endpoints = append(endpoints, strconv.Quote("http://"+l.Address()))
+	}
+	return "{etcd: {endpoints: [" + strings.Join(endpoints, ", ") + "]}}"
+}
+
+// Forget removes what a replica that does not run has on its disk.
+func (g *Group) Forget(r *Process) {
+	g.t.Helper()
+	if err := os.RemoveAll(filepath.Join(g.dir, r.Name)); err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+// Runs reports whether the replica's process was started and not ended.
+func (r *Process) Runs() bool { return r.cmd != nil }
 
 // Start runs the replica.
 func (g *Group) Start(r *Process) {
@@ -233,14 +289,31 @@ type watcher struct {
 	address  string
 	locality isobar.Locality
 	newest   map[string]uint64 // version by type URL
-	contents map[string]string // content by type URL and version
+	contents *contents
 	last     atomic.Uint64
 	streams  atomic.Int64
 	faults   chan string
 }
 
-func newWatcher(address string, l isobar.Locality) *watcher {
-	return &watcher{address: address, locality: l, newest: map[string]uint64{}, contents: map[string]string{}, faults: make(chan string, 100)}
+// contents are what all watchers of a load got, which ask for the same: the digest by
+// type URL and version.
+type contents struct {
+	mu   sync.Mutex
+	seen map[string][sha256.Size]byte
+}
+
+// differs takes a content, and reports whether the same version had another one.
+func (c *contents) differs(url, version string, content []byte) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	key, sum := url+" "+version, sha256.Sum256(content)
+	before, ok := c.seen[key]
+	c.seen[key] = sum
+	return ok && before != sum
+}
+
+func newWatcher(address string, l isobar.Locality, c *contents) *watcher {
+	return &watcher{address: address, locality: l, newest: map[string]uint64{}, contents: c, faults: make(chan string, 100)}
 }
 
 func (w *watcher) faultf(format string, args ...any) {
@@ -327,11 +400,9 @@ func (w *watcher) take(r *discoveryv3.DiscoveryResponse) {
 			w.faultf("version %d has an assignment without endpoints (%v)", v, err)
 		}
 	}
-	key := url + " " + r.GetVersionInfo()
-	if before, ok := w.contents[key]; ok && before != string(content) {
+	if w.contents.differs(url, r.GetVersionInfo(), content) {
 		w.faultf("version %d of %s has two contents", v, url)
 	}
-	w.contents[key] = string(content)
 }
 
 // Load is real grpc-go clients that send requests, and watchers.
@@ -377,8 +448,9 @@ func (g *Group) StartLoad(zone isobar.Locality, clients int) *Load {
 		}
 		work.Go(func() { gen.Run(ctx) })
 	}
+	shared := &contents{seen: map[string][sha256.Size]byte{}}
 	for range size {
-		w := newWatcher(g.front.Address(), zone)
+		w := newWatcher(g.front.Address(), zone, shared)
 		out.watchers = append(out.watchers, w)
 		work.Go(func() { w.run(ctx) })
 	}
@@ -387,6 +459,25 @@ func (g *Group) StartLoad(zone isobar.Locality, clients int) *Load {
 		work.Wait()
 	}
 	g.t.Cleanup(out.stop)
+	return out
+}
+
+// Counts returns how many requests were sent, and how many failed, so far.
+func (l *Load) Counts() (sent, failed int64) { return l.sent.Load(), l.failed.Load() }
+
+// Faults returns what watchers saw since the last call that a client must never see.
+func (l *Load) Faults() []string {
+	var out []string
+	for _, w := range l.watchers {
+		for more := true; more; {
+			select {
+			case f := <-w.faults:
+				out = append(out, f)
+			default:
+				more = false
+			}
+		}
+	}
 	return out
 }
 

@@ -2,6 +2,8 @@ package etcd
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,11 +23,12 @@ import (
 //
 //	PREFIX/GROUP/operators/head          the number of the last write
 //	PREFIX/GROUP/operators/entries/KEY   an entry
-//	PREFIX/GROUP/operators/log/N         a part of the last write, while the entries don't have it
+//	PREFIX/GROUP/operators/log/ID/N      a part of the last write, while the entries don't have it
 //
 // A write that fits into one transaction changes entries and head together. A larger
 // one is first kept in parts under log, which mean nothing yet; the transaction on head
-// makes it count. The entries follow, and readers apply the log until they have.
+// makes it count. The entries follow, and readers apply the log until they have. Each
+// attempt has an id of its own: a request of an earlier one may still arrive.
 
 const (
 	// txnOps is how many entries a transaction changes: etcd takes 128 operations by
@@ -43,7 +46,8 @@ const (
 type head struct {
 	Format   int    `json:"format"`
 	Sequence uint64 `json:"sequence"`
-	Parts    int    `json:"log_parts,omitempty"` // of the log that the entries don't have yet
+	Log      string `json:"log,omitempty"`       // id of the log that the entries don't have yet
+	Parts    int    `json:"log_parts,omitempty"` // of that log
 }
 
 var _ engine.Operators = (*Engine)(nil)
@@ -57,7 +61,7 @@ type shelf struct {
 	head     head
 	revision int64 // at which head was written; 0 = never
 	entries  map[string][]byte
-	log      map[int][]byte
+	log      map[string][]byte // by ID/N
 }
 
 // ReadOperators implements [engine.Operators].
@@ -72,7 +76,7 @@ func (e *Engine) ReadOperators(ctx context.Context) (engine.Written, error) {
 // readShelf reads everything as it was at one revision, with the log applied.
 func (e *Engine) readShelf(ctx context.Context) (*shelf, error) {
 	prefix := e.operators()
-	s := &shelf{entries: map[string][]byte{}, log: map[int][]byte{}}
+	s := &shelf{entries: map[string][]byte{}, log: map[string][]byte{}}
 	from, end, revision := prefix, clientv3.GetPrefixRangeEnd(prefix), int64(0)
 	for {
 		options := []clientv3.OpOption{clientv3.WithRange(end), clientv3.WithLimit(pageKeys)}
@@ -115,11 +119,7 @@ func (s *shelf) take(key string, kv *mvccpb.KeyValue) error {
 		}
 		s.entries[rest] = kv.GetValue()
 	case "log":
-		n, err := strconv.Atoi(rest)
-		if err != nil || n < 0 || n > engine.MaxEntries {
-			return fmt.Errorf("%s: no part of a log", kv.GetKey())
-		}
-		s.log[n] = kv.GetValue()
+		s.log[rest] = kv.GetValue()
 	}
 	return nil
 }
@@ -128,7 +128,7 @@ func (s *shelf) take(key string, kv *mvccpb.KeyValue) error {
 func (s *shelf) applyLog() error {
 	for n := range s.head.Parts {
 		var changes []engine.Change
-		if err := json.Unmarshal(s.log[n], &changes); err != nil {
+		if err := json.Unmarshal(s.log[partKey(s.head.Log, n)], &changes); err != nil {
 			return fmt.Errorf("part %d of the log: %w", n, err)
 		}
 		engine.Apply(s.entries, changes)
@@ -147,11 +147,28 @@ func (e *Engine) WriteOperators(ctx context.Context, claim group.Claim, previous
 	return nil
 }
 
+// errHeadMoved says that the head was written since it was read. That need not be another
+// write: the entries may have followed a log.
+var errHeadMoved = errors.New("the head was written meanwhile")
+
+// writeTries bounds how often a write begins anew.
+const writeTries = 10
+
 func (e *Engine) write(ctx context.Context, claim group.Claim, previous, number uint64, changes []engine.Change) error {
 	guard, err := e.guard(claim)
 	if err != nil {
 		return err
 	}
+	for range writeTries {
+		if err = e.tryWrite(ctx, guard, previous, number, changes); !errors.Is(err, errHeadMoved) {
+			return err
+		}
+	}
+	return err
+}
+
+// tryWrite writes once. With errHeadMoved nothing was written.
+func (e *Engine) tryWrite(ctx context.Context, guard []clientv3.Cmp, previous, number uint64, changes []engine.Change) error {
 	s, err := e.readHead(ctx)
 	if err != nil {
 		return err
@@ -174,13 +191,16 @@ func (e *Engine) write(ctx context.Context, claim group.Claim, previous, number 
 		_, err := e.commit(ctx, guard, s, next, ops)
 		return err
 	}
+	if next.Log, err = newLogID(); err != nil {
+		return err
+	}
 	for n, part := range parts {
 		data, err := json.Marshal(part)
 		if err != nil {
 			return err
 		}
 		// The guard keeps a leader that was replaced from disturbing its successor's log.
-		if err := e.guarded(ctx, guard, s, clientv3.OpPut(e.logKey(n), string(data))); err != nil {
+		if err := e.guarded(ctx, guard, s, clientv3.OpPut(e.logKey(next.Log, n), string(data))); err != nil {
 			return err
 		}
 	}
@@ -194,7 +214,15 @@ func (e *Engine) write(ctx context.Context, claim group.Claim, previous, number 
 	return nil
 }
 
-func (e *Engine) logKey(n int) string { return e.operators() + "log/" + strconv.Itoa(n) }
+func (e *Engine) logKey(id string, n int) string { return e.operators() + "log/" + partKey(id, n) }
+
+func partKey(id string, n int) string { return id + "/" + strconv.Itoa(n) }
+
+func newLogID() (string, error) {
+	var id [8]byte
+	_, err := rand.Read(id[:])
+	return hex.EncodeToString(id[:]), err
+}
 
 // guard is what must hold for a write of the claim's leader.
 func (e *Engine) guard(claim group.Claim) ([]clientv3.Cmp, error) {
@@ -266,7 +294,7 @@ func (s *shelf) refused(r *clientv3.TxnResponse) error {
 		now = kvs[0].GetModRevision()
 	}
 	if now != s.revision {
-		return engine.ErrStale
+		return errHeadMoved
 	}
 	return engine.ErrNotLeading
 }
@@ -274,7 +302,7 @@ func (s *shelf) refused(r *clientv3.TxnResponse) error {
 // foldLog has the entries follow a log that counts, and removes it.
 func (e *Engine) foldLog(ctx context.Context, guard []clientv3.Cmp, s *shelf) (*shelf, error) {
 	for n := range s.head.Parts {
-		r, err := e.opts.Client.Get(ctx, e.logKey(n))
+		r, err := e.opts.Client.Get(ctx, e.logKey(s.head.Log, n))
 		if err != nil {
 			return nil, err
 		}

@@ -1,0 +1,522 @@
+package replicas
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/admin"
+	"github.com/isobar-xds/isobar/internal/testhelp/replicatest"
+)
+
+// takeover is what the documentation promises for the first plan after the leader is
+// gone: the lease of 10 s runs out, and its successor gathers and claims.
+const takeover = 12 * time.Second
+
+// nextClaim is how far above a version each version of the next claim is, at least.
+const nextClaim = 900_000
+
+var (
+	faultCount = flag.Int("faults.count", 1, "how often TestFaults repeats each fault")
+	faultRun   = flag.String("faults.run", "", "a regular expression: the faults that TestFaults plays; default: all")
+	faultPage  = flag.Bool("faults.write", false, "write the figures of TestFaults into the documentation")
+	faultFull  = flag.Bool("faults.full", false, "play also the faults that CI leaves out")
+)
+
+// world is a group of three servers on an etcd of three members, under load.
+type world struct {
+	*replicatest.Group
+
+	t    *testing.T
+	etcd *cluster
+	load *replicatest.Load
+	name string // of the mark that the next fault writes
+}
+
+// fault is one row of the table.
+type fault struct {
+	name  string
+	bound time.Duration // on the figure that play returns; 0 = none is stated
+	what  string        // what the figure is
+	full  bool          // CI leaves it out
+	play  func(w *world) time.Duration
+}
+
+// faults are played one after the other, each from a group of three live replicas that
+// follow one leader.
+var faults = []fault{
+	{name: "an operator has the leader step down", bound: 2 * time.Second, what: "first plan of the next epoch on all replicas", play: stepDown},
+	{name: "SIGTERM of the leader", bound: 2 * time.Second, what: "first plan of the next epoch on all replicas", play: terminate},
+	{name: "SIGKILL of the leader", bound: takeover, what: "first plan of the next epoch on all replicas", play: killLeader},
+	{name: "SIGSTOP of the leader for 15 s, then SIGCONT", bound: takeover, what: "first plan of the next epoch on all others", play: freezeLeader},
+	{name: "the leader is cut off from etcd", bound: takeover, what: "first plan of the next epoch on all replicas", play: cutLeaderFromEtcd},
+	{name: "the leader is cut off from the followers", bound: takeover, what: "first plan of the next epoch on both others", play: cutLeaderFromFollowers},
+	{name: "the leader is cut off from everything but its clients", bound: takeover, what: "first plan of the next epoch on both others", play: isolateLeader},
+	{name: "a follower is cut off from everything but its clients", bound: 3 * time.Second, what: "back to the leader's newest plan, once healed", play: isolateFollower},
+	{name: "the leader's messages do not arrive", bound: takeover, what: "first plan of the next epoch on both others", play: silenceLeader},
+	{name: "etcd without quorum for 20 s", bound: takeover, what: "a write succeeds again, once etcd has its quorum", play: loseQuorum},
+	{name: "etcd answers after 2 s", full: true, what: "a write succeeds again, once etcd is fast", play: slowEtcd},
+	{name: "etcd is restored from an older backup", full: true, what: "a write of before the fault is in etcd again", play: restoreEtcd},
+	{name: "SIGKILL of all replicas", full: true, what: "plans on all replicas, once started", play: killAll},
+	{name: "SIGKILL of all replicas, their disks are lost", full: true, what: "plans on all replicas, once started", play: loseDisks},
+	{name: "all replicas are replaced one by one", full: true, what: "the whole replacement", play: rolling},
+}
+
+// result is what the repetitions of a fault showed.
+type result struct {
+	fault        *fault
+	took         []time.Duration
+	sent, failed int64
+	seen         []string // that no client may see
+}
+
+// TestFaults plays the faults of a group, and asserts the bounds that the documentation
+// states: the time, no failed request, no version that goes back or has two contents, and
+// no acknowledged write of an operator that is lost.
+func TestFaults(t *testing.T) {
+	w := newWorld(t)
+	only := regexp.MustCompile(*faultRun)
+	var results []*result
+	for i := range faults {
+		f := &faults[i]
+		if !only.MatchString(f.name) || f.full && !*faultFull {
+			continue
+		}
+		r := &result{fault: f}
+		results = append(results, r)
+		for n := range *faultCount {
+			w.once(r, n)
+			if t.Failed() && *faultCount > 1 {
+				break
+			}
+		}
+		t.Logf("%-60s %s", f.name, r)
+	}
+	w.Judge(w.load)
+	if *faultPage && !t.Failed() {
+		if err := writeFaults(results); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "isobar")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./cmd/isobar")
+	build.Dir = "../.."
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("building isobar: %v; %s", err, out)
+	}
+	w := &world{t: t, etcd: startCluster(t, 3)}
+	var members []string
+	for _, m := range w.etcd.members {
+		members = append(members, strings.TrimPrefix(m.client, "http://"))
+	}
+	zones := []isobar.Locality{isobar.MustLocality("us/a"), isobar.MustLocality("us/b")}
+	w.Group = replicatest.New(t, replicatest.Options{Program: program, Zones: zones, Etcd: members})
+	for _, r := range w.Replicas {
+		w.Start(r)
+	}
+	w.Leader()
+	w.load = w.StartLoad(zones[0], 3)
+	return w
+}
+
+// once plays a fault from a group at rest to a group at rest.
+func (w *world) once(r *result, n int) {
+	w.t.Helper()
+	w.rest()
+	// Operators write before each fault, and find the write after it.
+	w.name = fmt.Sprintf("mark-%d", n%5)
+	body := fmt.Sprintf(`{"name": %q, "localities": [{"locality": "us/a", "max_rate": %d, "endpoints": [{"address": "127.0.0.1:9"}]}]}`, w.name, 1000+n)
+	if err := w.write(w.Replicas[n%len(w.Replicas)], w.name, body); err != nil {
+		w.t.Errorf("%s: a write of an operator before it: %v", r.fault.name, err)
+	}
+	sent, failed := w.load.Counts()
+	took := r.fault.play(w)
+	w.rest()
+	after, failures := w.load.Counts()
+	r.took = append(r.took, took)
+	r.sent, r.failed = r.sent+after-sent, r.failed+failures-failed
+	seen := w.load.Faults()
+	r.seen = append(r.seen, seen...)
+	if r.fault.bound > 0 && took > r.fault.bound {
+		w.t.Errorf("%s: %s after %v, the bound is %v", r.fault.name, r.fault.what, took, r.fault.bound)
+	}
+	if failures > failed {
+		w.t.Errorf("%s: %d of %d requests failed", r.fault.name, failures-failed, after-sent)
+	}
+	for _, s := range seen {
+		w.t.Errorf("%s: %s", r.fault.name, s)
+	}
+	for _, replica := range w.Replicas {
+		want := fmt.Sprintf(`"max_rate":%d,`, 1000+n)
+		w.Await("the write of an operator on "+replica.Name, func() bool {
+			text, err := w.read(replica, "/v1/services/"+w.name)
+			return err == nil && strings.Contains(text, want)
+		})
+	}
+}
+
+// rest waits until all replicas live and follow one leader.
+func (w *world) rest() {
+	w.t.Helper()
+	w.Await("group at rest", func() bool {
+		leader, versions := "", map[uint64]bool{}
+		for _, r := range w.Replicas {
+			var g admin.ReplicaGroup
+			if !r.Runs() || r.Get(w.t.Context(), "/v1/replicas", &g) != nil || g.Leader == "" || !g.Engine || !g.Removes || g.Live() != len(w.Replicas) {
+				return false
+			}
+			if leader == "" {
+				leader = g.Leader
+			}
+			if g.Leader != leader {
+				return false
+			}
+			v := r.Version(w.t.Context())
+			versions[v] = true
+		}
+		return !versions[0]
+	})
+}
+
+// write writes a service of the admin API at a replica.
+func (w *world) write(r *replicatest.Process, name, body string) error {
+	ctx, cancel := context.WithTimeout(w.t.Context(), 10*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPut, "http://"+r.API+"/v1/services/"+name, strings.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	return answered(req)
+}
+
+func answered(req *http.Request) error {
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", resp.Status, text)
+	}
+	return err
+}
+
+func (w *world) read(r *replicatest.Process, path string) (string, error) {
+	req, err := http.NewRequestWithContext(w.t.Context(), http.MethodGet, "http://"+r.API+path, nil)
+	if err != nil {
+		return "", err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	return string(text), err
+}
+
+// others are all replicas but one.
+func (w *world) others(r *replicatest.Process) []*replicatest.Process {
+	return slices.DeleteFunc(slices.Clone(w.Replicas), func(o *replicatest.Process) bool { return o == r })
+}
+
+// awaitOn awaits a version above the given one on these replicas, and returns how long
+// that took since a moment.
+func (w *world) awaitOn(since time.Time, above uint64, replicas ...*replicatest.Process) time.Duration {
+	w.t.Helper()
+	w.Await(fmt.Sprintf("version above %d", above), func() bool {
+		for _, r := range replicas {
+			if r.Version(w.t.Context()) <= above {
+				return false
+			}
+		}
+		return true
+	})
+	return time.Since(since)
+}
+
+func stepDown(w *world) time.Duration {
+	leader, version := w.Leader()
+	began := time.Now()
+	req, err := http.NewRequestWithContext(w.t.Context(), http.MethodPost, "http://"+w.Replicas[0].API+"/v1/replicas/step-down", strings.NewReader("{}"))
+	if err == nil {
+		req.Header.Set("Content-Type", "application/json")
+		err = answered(req)
+	}
+	if err != nil {
+		w.t.Error(err)
+	}
+	took := w.awaitOn(began, version+nextClaim, w.Replicas...)
+	w.again(leader)
+	return took
+}
+
+func terminate(w *world) time.Duration {
+	leader, version := w.Leader()
+	began := time.Now()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		w.Stop(leader)
+	}()
+	took := w.awaitOn(began, version+nextClaim, w.others(leader)...)
+	<-ended
+	w.Start(leader)
+	return took
+}
+
+func killLeader(w *world) time.Duration {
+	leader, version := w.Leader()
+	began := time.Now()
+	w.Kill(leader)
+	took := w.awaitOn(began, version+nextClaim, w.others(leader)...)
+	w.Start(leader)
+	return took
+}
+
+func freezeLeader(w *world) time.Duration {
+	leader, version := w.Leader()
+	began := time.Now()
+	w.Freeze(leader)
+	took := w.awaitOn(began, version+nextClaim, w.others(leader)...)
+	<-time.After(15*time.Second - time.Since(began))
+	w.Thaw(leader)
+	return took
+}
+
+// cut cuts links while f runs, and heals them.
+func cut(links []*replicatest.Link, f func()) {
+	for _, l := range links {
+		l.Cut()
+	}
+	defer func() {
+		for _, l := range links {
+			l.Heal()
+		}
+	}()
+	f()
+}
+
+// around are the links between a replica and the others, in both directions.
+func (w *world) around(r *replicatest.Process) []*replicatest.Link {
+	var out []*replicatest.Link
+	for _, o := range w.others(r) {
+		out = append(out, r.Out[o.Name], o.Out[r.Name])
+	}
+	return out
+}
+
+func cutLeaderFromEtcd(w *world) (took time.Duration) {
+	leader, version := w.Leader()
+	began := time.Now()
+	cut(leader.Engine, func() { took = w.awaitOn(began, version+nextClaim, w.Replicas...) })
+	return took
+}
+
+func cutLeaderFromFollowers(w *world) (took time.Duration) {
+	leader, version := w.Leader()
+	began := time.Now()
+	cut(w.around(leader), func() {
+		took = w.awaitOn(began, version+nextClaim, w.others(leader)...)
+		w.alone(leader)
+	})
+	w.again(leader)
+	return took
+}
+
+// again restarts a replica that stepped down: it does not campaign for 30 s, and steps
+// down because of what it reaches at most once in 5 minutes.
+func (w *world) again(r *replicatest.Process) {
+	w.t.Helper()
+	w.rest()
+	w.Stop(r)
+	w.Start(r)
+}
+
+func isolateLeader(w *world) (took time.Duration) {
+	leader, version := w.Leader()
+	began := time.Now()
+	cut(slices.Concat(w.around(leader), leader.Engine), func() {
+		took = w.awaitOn(began, version+nextClaim, w.others(leader)...)
+		w.alone(leader)
+	})
+	w.again(leader)
+	return took
+}
+
+func isolateFollower(w *world) time.Duration {
+	leader, _ := w.Leader()
+	follower := w.others(leader)[0]
+	cut(slices.Concat(w.around(follower), follower.Engine), func() {
+		w.alone(follower)
+		<-time.After(5 * time.Second)
+	})
+	began := time.Now()
+	return w.awaitOn(began, leader.Version(w.t.Context()), follower)
+}
+
+// alone awaits that a replica which is cut off says so, and serves its plan.
+func (w *world) alone(r *replicatest.Process) {
+	w.t.Helper()
+	w.Await("a replica that says that it is alone", func() bool {
+		var g admin.ReplicaGroup
+		return r.Get(w.t.Context(), "/v1/replicas", &g) == nil && g.Live() == 1 && !g.Removes && len(g.Troubles()) > 0 && r.Version(w.t.Context()) > 0
+	})
+}
+
+func silenceLeader(w *world) time.Duration {
+	leader, version := w.Leader()
+	var links []*replicatest.Link
+	for _, l := range leader.Out {
+		links = append(links, l)
+	}
+	began := time.Now()
+	var took time.Duration
+	cut(links, func() {
+		took = w.awaitOn(began, version+nextClaim, w.others(leader)...)
+	})
+	w.again(leader)
+	return took
+}
+
+func loseQuorum(w *world) time.Duration {
+	_, version := w.Leader()
+	down := w.etcd.members[:2]
+	for _, m := range down {
+		w.etcd.kill(m)
+	}
+	began := time.Now()
+	w.Await("a refused write", func() bool {
+		err := w.write(w.Replicas[0], "refused", `{"name": "refused", "localities": [{"locality": "us/a", "endpoints": [{"address": "127.0.0.1:9"}]}]}`)
+		return err != nil && strings.Contains(err.Error(), "503")
+	})
+	<-time.After(20*time.Second - time.Since(began))
+	for _, r := range w.Replicas {
+		if r.Version(w.t.Context()) < version {
+			w.t.Errorf("%s serves no plan while etcd has no quorum", r.Name)
+		}
+	}
+	began = time.Now()
+	for _, m := range down {
+		w.etcd.start(m)
+	}
+	return w.writesAgain(began)
+}
+
+// writesAgain awaits that an operator's write succeeds, and returns how long that took
+// since a moment.
+func (w *world) writesAgain(since time.Time) time.Duration {
+	w.t.Helper()
+	w.Await("a write that succeeds", func() bool {
+		return w.write(w.Replicas[0], "again", `{"name": "again", "localities": [{"locality": "us/a", "endpoints": [{"address": "127.0.0.1:9"}]}]}`) == nil
+	})
+	return time.Since(since)
+}
+
+func slowEtcd(w *world) time.Duration {
+	for _, r := range w.Replicas {
+		for _, l := range r.Engine {
+			l.Slow(2 * time.Second)
+		}
+	}
+	<-time.After(20 * time.Second)
+	for _, r := range w.Replicas {
+		for _, l := range r.Engine {
+			l.Heal()
+		}
+	}
+	return w.writesAgain(time.Now())
+}
+
+// restoreEtcd replaces the state of etcd by that of a moment before the last write.
+func restoreEtcd(w *world) time.Duration {
+	backup := w.t.TempDir()
+	copyAll := func(from, to func(i int) string) {
+		for _, m := range w.etcd.members {
+			w.etcd.kill(m)
+		}
+		for i := range w.etcd.members {
+			if err := errors.Join(os.RemoveAll(to(i)), os.CopyFS(to(i), os.DirFS(from(i)))); err != nil {
+				w.t.Fatal(err)
+			}
+		}
+		for _, m := range w.etcd.members {
+			w.etcd.start(m)
+		}
+	}
+	data := func(i int) string {
+		return w.etcd.members[i].args[slices.Index(w.etcd.members[i].args, "--data-dir")+1]
+	}
+	kept := func(i int) string { return filepath.Join(backup, fmt.Sprint(i)) }
+	copyAll(data, kept)
+	w.rest()
+	body := `{"name": "since", "localities": [{"locality": "us/a", "max_rate": %d, "endpoints": [{"address": "127.0.0.1:9"}]}]}`
+	body = fmt.Sprintf(body, time.Now().Unix())
+	w.Await("a write since the backup", func() bool { return w.write(w.Replicas[0], "since", body) == nil })
+	copyAll(kept, data)
+	began := time.Now()
+	client := w.etcd.client()
+	w.Await("the write since the backup in etcd", func() bool {
+		ctx, cancel := context.WithTimeout(w.t.Context(), time.Second)
+		defer cancel()
+		got, err := client.Get(ctx, "isobar/test/operators/entries/services/since")
+		return err == nil && len(got.Kvs) == 1
+	})
+	return time.Since(began)
+}
+
+func killAll(w *world) time.Duration { return w.startAll(func(*replicatest.Process) {}) }
+
+func loseDisks(w *world) time.Duration {
+	return w.startAll(func(r *replicatest.Process) { w.Forget(r) })
+}
+
+func (w *world) startAll(between func(r *replicatest.Process)) time.Duration {
+	_, version := w.Leader()
+	for _, r := range w.Replicas {
+		w.Kill(r)
+	}
+	began := time.Now()
+	for _, r := range w.Replicas {
+		between(r)
+		w.Start(r)
+	}
+	return w.awaitOn(began, version, w.Replicas...)
+}
+
+func rolling(w *world) time.Duration {
+	began := time.Now()
+	for _, r := range w.Replicas {
+		w.Stop(r)
+		w.Start(r)
+		w.rest()
+	}
+	return time.Since(began)
+}
+
+func (r *result) String() string {
+	if len(r.took) == 0 {
+		return "not played"
+	}
+	took := slices.Sorted(slices.Values(r.took))
+	return fmt.Sprintf("%d times: median %.1f s, longest %.1f s; %d of %d requests failed; %d versions went back or had two contents",
+		len(took), took[len(took)/2].Seconds(), took[len(took)-1].Seconds(), r.failed, r.sent, len(r.seen))
+}
