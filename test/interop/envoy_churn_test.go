@@ -1,6 +1,7 @@
 package interop
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -30,9 +31,9 @@ type churnSize struct {
 }
 
 func churnSizes() churnSize {
-	if interopLong() {
+	if interopLong() || *churnFor > 0 {
 		return churnSize{
-			envoys: 30, services: 200, length: 10 * time.Minute, rate: 10, every: time.Second,
+			envoys: 30, services: 200, length: cmp.Or(*churnFor, 10*time.Minute), rate: 10, every: time.Second,
 			grace: 20 * time.Second, kills: 2, down: 3 * time.Second,
 		}
 	}
@@ -355,6 +356,31 @@ func (f *churn) killZone(ctx context.Context) {
 	}
 }
 
+// passWorkers sends requests on connections of their own through every Envoy. An Envoy
+// acknowledges once its main thread has an update; on a busy machine its workers get it
+// later, and before they answer what comes then.
+func (f *churn) passWorkers() {
+	const connections = 8 // an Envoy has a worker for each core
+	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	var all sync.WaitGroup
+	for _, p := range f.proxies {
+		for range connections {
+			all.Go(func() {
+				req, err := http.NewRequestWithContext(f.t.Context(), http.MethodGet, "http://"+p.Address+"/", http.NoBody)
+				if err != nil {
+					f.t.Error(err)
+					return
+				}
+				req.Header.Set(envoyloop.ServiceHeader, f.services[0].name)
+				if resp, err := client.Do(req); err == nil { // its own requests say how it answers
+					_ = resp.Body.Close()
+				}
+			})
+		}
+	}
+	all.Wait()
+}
+
 // acknowledged waits until all Envoys have accepted what was written, and returns
 // the time since the start from which on all their workers have it.
 func (f *churn) acknowledged() time.Duration {
@@ -363,6 +389,7 @@ func (f *churn) acknowledged() time.Duration {
 	for {
 		var status admin.Status
 		if err := f.server.get("/v1/status", &status); err == nil && status.Clients.InSync == f.size.envoys && status.Clients.Total == f.size.envoys {
+			f.passWorkers()
 			return time.Since(f.start) + 500*time.Millisecond
 		}
 		select {

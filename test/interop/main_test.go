@@ -12,6 +12,7 @@ import (
 
 var (
 	update     = flag.Bool("update", false, "write docs/reference/compatibility.md instead of checking it")
+	churnFor   = flag.Duration("churn", 0, "play TestEnvoyChurn for so long, with the fleet of make interop-long")
 	matrixOnly = flag.Bool("matrix", false, "with -run: these are all tests that fill the table of docs/reference/compatibility.md")
 )
 
