@@ -82,16 +82,16 @@ type Endpoint struct {
 
 // ServiceLocality is what a service has in one locality.
 type ServiceLocality struct {
-	Locality    Locality   `json:"locality"`
-	MaxRate     float64    `json:"max_rate,omitempty"`    // requests/s of all endpoints together; 0 = not declared
-	Concurrency float64    `json:"concurrency,omitempty"` // of all endpoints together; 0 = not declared
-	Ceiling     float64    `json:"ceiling,omitempty"`     // utilization not to exceed, (0, 1]; 0 = DefaultCeiling
-	Scaler      float64    `json:"scaler,omitempty"`      // multiplies the capacity; 0 = 1
-	Background  float64    `json:"background,omitempty"`  // requests/s from clients that neither report nor obey
-	Weight      float64    `json:"weight,omitempty"`      // of policy fixed; 0 = gets traffic only when none with a weight is healthy
-	Preferred   bool       `json:"preferred,omitempty"`   // filled before localities that are not
-	Metadata    Metadata   `json:"metadata,omitempty"`    // goes to clients as it is
-	Endpoints   []Endpoint `json:"endpoints"`             // in the order of the configuration
+	Locality       Locality   `json:"locality"`
+	MaxRate        float64    `json:"max_rate,omitempty"`        // requests/s of all endpoints together; 0 = not declared
+	Concurrency    float64    `json:"concurrency,omitempty"`     // of all endpoints together; 0 = not declared
+	Ceiling        float64    `json:"ceiling,omitempty"`         // utilization not to exceed, (0, 1]; 0 = DefaultCeiling
+	CapacityScaler float64    `json:"capacity_scaler,omitempty"` // multiplies the capacity; 0 = 1
+	UnmanagedLoad  float64    `json:"unmanaged_load,omitempty"`  // requests/s from clients that neither report nor obey
+	Weight         float64    `json:"weight,omitempty"`          // of policy fixed; 0 = gets traffic only when none with a weight is healthy
+	Preferred      bool       `json:"preferred,omitempty"`       // filled before localities that are not
+	Metadata       Metadata   `json:"metadata,omitempty"`        // goes to clients as it is
+	Endpoints      []Endpoint `json:"endpoints"`                 // in the order of the configuration
 }
 
 // Call declares that a request to a service causes requests to another.

@@ -183,11 +183,11 @@ func fixedExplanation(p *plan.Plan, service string, source isobar.Locality) (pla
 		Localities: []plan.LocalityExplained{
 			{
 				Locality: full, Price: 4.2, Cost: 4.2, Endpoints: 10, Healthy: 9, Capacity: 1125, Ceiling: 0.8, Limit: 900,
-				Load: 890, Background: 10, Utilization: 0.8, Target: 0.75, Published: 0.75, Landed: 0.741, Latency: 12.34, Full: true,
+				Load: 890, UnmanagedLoad: 10, Utilization: 0.8, Target: 0.75, Published: 0.75, ObservedShare: 0.741, Latency: 12.34, Full: true,
 			},
 			{
 				Locality: isobar.MustLocality("us-east/c"), Distance: 1, Price: 1.5, Cost: 2.5, Endpoints: 10, Healthy: 10, Capacity: 1000,
-				Ceiling: 0.8, Limit: 800, Load: 310, Utilization: 0.31, Target: 0.25, Published: 0.25, Landed: 0.259,
+				Ceiling: 0.8, Limit: 800, Load: 310, Utilization: 0.31, Target: 0.25, Published: 0.25, ObservedShare: 0.259,
 				Counts: "named_metrics.kv", Limits: []plan.LimitExplained{
 					{Metric: "named_metrics.kv", Max: 0.9, State: load.LimitLearned, Value: 0.25, Capacity: 620, Low: 600, High: 640, Allowed: 618, Counts: true},
 					{Metric: "in_flight", Max: 40, State: load.LimitFar, Value: 3.5},
@@ -222,7 +222,7 @@ func fixedExplanation(p *plan.Plan, service string, source isobar.Locality) (pla
 func fixedClients() []admin.Client {
 	return []admin.Client{
 		{
-			ID: "web-1", Cluster: "web", Locality: "us-east/b", Form: "v3", InSync: true,
+			ID: "web-1", Cluster: "web", Locality: "us-east/b", APIVersion: "v3", InSync: true,
 			Types: map[string]admin.ClientType{
 				"eds": {Subscribed: 2, SentVersion: "4711", AckedVersion: "4711", AgeSeconds: 3.2, InSync: true},
 				"cds": {
@@ -232,7 +232,7 @@ func fixedClients() []admin.Client {
 			},
 		},
 		{
-			ID: "web-2", Cluster: "web", Locality: "eu-west/a", Form: "2017",
+			ID: "web-2", Cluster: "web", Locality: "eu-west/a", APIVersion: "2017",
 			Types: map[string]admin.ClientType{"eds": {
 				Subscribed: 1, SentVersion: "4711", AckedVersion: "4710", AgeSeconds: 61, Rejected: 1,
 				NACK: &admin.NACK{Version: "4711", Text: "duplicate locality\nin priority 0", At: made},
@@ -240,7 +240,7 @@ func fixedClients() []admin.Client {
 			LRS: &admin.ClientLRS{Rejected: 3, Reason: "negative interval", Excess: 12},
 		},
 		{
-			ID: "web-3", Cluster: "web", Locality: "us-east/b", Form: "v3", InSync: true,
+			ID: "web-3", Cluster: "web", Locality: "us-east/b", APIVersion: "v3", InSync: true,
 			Types:   map[string]admin.ClientType{"lds": {Subscribed: 1, SentVersion: "4711", AckedVersion: "4711", AgeSeconds: 3, InSync: true, Missing: 1}},
 			Missing: []admin.MissingService{{Name: "chekout", Nearest: []string{"checkout"}}},
 		},

@@ -101,7 +101,7 @@ func clientColumns(clients []admin.Client) []column {
 		{"NODE", 0, func(c *admin.Client) string { return orDash(c.ID) }},
 		{"CLUSTER", 2, func(c *admin.Client) string { return orDash(c.Cluster) }},
 		{"LOCALITY", 0, func(c *admin.Client) string { return orDash(c.Locality) }},
-		{"FORM", 5, func(c *admin.Client) string { return orDash(c.Form) }},
+		{"API", 4, func(c *admin.Client) string { return orDash(c.APIVersion) }},
 		{"RESOURCES", 1, clientResources},
 		{"SENT", 4, func(c *admin.Client) string { return orDash(behindMost(c).SentVersion) }},
 		{"ACKED", 3, func(c *admin.Client) string { return orDash(behindMost(c).AckedVersion) }},

@@ -73,11 +73,11 @@ func writeExplanation(w io.Writer, e *plan.Explanation, width int) error {
 func writeInputs(line func(name, format string, args ...any), e *plan.Explanation) {
 	for _, x := range e.Inputs {
 		switch {
-		case x.Rung.Effect() == "":
-		case e.RungBinds:
-			line(string(x.Rung), "%s: %s", x, x.Rung.Effect())
+		case x.Level.Effect() == "":
+		case e.DegradationApplies:
+			line(string(x.Level), "%s: %s", x, x.Level.Effect())
 		default:
-			line(string(x.Rung), "%s: makes no difference in mode %s with policy %s", x, e.Mode, e.Policy)
+			line(string(x.Level), "%s: makes no difference in mode %s with policy %s", x, e.Mode, e.Policy)
 		}
 	}
 }
@@ -93,8 +93,8 @@ func writeHead(b *strings.Builder, e *plan.Explanation) {
 	}
 	line("demand", "%s", demandLine(&e.Demand))
 	mode := e.Mode.String()
-	if e.Trust != nil {
-		mode += ", " + e.Trust.String()
+	if e.Rollout != nil {
+		mode += ", " + e.Rollout.String()
 	}
 	if e.MaxShift > 0 {
 		mode += fmt.Sprintf(", at most %g points from the baseline", e.MaxShift)
@@ -202,7 +202,7 @@ func notes(r *plan.LocalityExplained) string {
 	add(r.Drained, "drained: too few endpoints are healthy")
 	add(r.Full, "full")
 	add(r.Assumed, "distance assumed")
-	add(r.Background > 0, fmt.Sprintf("background %.0f/s", r.Background))
+	add(r.UnmanagedLoad > 0, fmt.Sprintf("unmanaged %.0f/s", r.UnmanagedLoad))
 	add(r.ORCA > 0, "reports "+percent(r.ORCA)+" used")
 	if r.Learned != nil {
 		add(true, r.Learned.String())

@@ -19,7 +19,7 @@ func localityColumns(rows []plan.LocalityExplained) []column {
 	}
 	// Where no demand comes from there is no target, and nothing landed.
 	wanted := slices.ContainsFunc(rows, func(r plan.LocalityExplained) bool { return r.Target > 0 })
-	landed := slices.ContainsFunc(rows, func(r plan.LocalityExplained) bool { return r.Landed > 0 })
+	landed := slices.ContainsFunc(rows, func(r plan.LocalityExplained) bool { return r.ObservedShare > 0 })
 	columns := []struct {
 		head  string
 		spare int
@@ -32,12 +32,12 @@ func localityColumns(rows []plan.LocalityExplained) []column {
 		{"COST", 0, func(r *plan.LocalityExplained) string { return where(r.Capacity > 0, number(r.Cost)) }},
 		{"HEALTHY", 5, func(r *plan.LocalityExplained) string { return fmt.Sprintf("%d/%d", r.Healthy, r.Endpoints) }},
 		{"CAP", 1, func(r *plan.LocalityExplained) string { return fmt.Sprintf("%.0f", r.Capacity) }},
-		{"LOAD", 0, func(r *plan.LocalityExplained) string { return fmt.Sprintf("%.0f", r.Load+r.Background) }},
+		{"LOAD", 0, func(r *plan.LocalityExplained) string { return fmt.Sprintf("%.0f", r.Load+r.UnmanagedLoad) }},
 		{"USED", 1, func(r *plan.LocalityExplained) string { return percent(r.Utilization) }},
 		{"CEIL", 6, func(r *plan.LocalityExplained) string { return fmt.Sprintf("%.0f%%", 100*r.Ceiling) }},
 		{"TARGET", 3, func(r *plan.LocalityExplained) string { return where(wanted, percent(r.Target)) }},
 		{"SHARE", 0, func(r *plan.LocalityExplained) string { return percent(r.Published) }},
-		{"LANDED", 2, func(r *plan.LocalityExplained) string { return where(landed, percent(r.Landed)) }},
+		{"OBSERVED", 2, func(r *plan.LocalityExplained) string { return where(landed, percent(r.ObservedShare)) }},
 		{"LATENCY", 7, func(r *plan.LocalityExplained) string { return where(r.Latency > 0, number(r.Latency)) }},
 	}
 	out := make([]column, len(columns))

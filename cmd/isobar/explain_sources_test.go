@@ -57,13 +57,13 @@ func TestColumnsOfAPlaceThatSendsNothing(t *testing.T) {
 		}
 		return nil
 	}
-	for head, want := range map[string][]string{"TARGET": {"-", "-"}, "LANDED": {"-", "-"}, "SHARE": {"100.0%", "0.0%"}} {
+	for head, want := range map[string][]string{"TARGET": {"-", "-"}, "OBSERVED": {"-", "-"}, "SHARE": {"100.0%", "0.0%"}} {
 		if got := cells(head); !slices.Equal(got, want) {
 			t.Errorf("%s: %q", head, got)
 		}
 	}
-	rows[0].Target, rows[1].Landed = 1, 1
-	if got := append(cells("TARGET"), cells("LANDED")...); !slices.Equal(got, []string{"100.0%", "0.0%", "0.0%", "100.0%"}) {
+	rows[0].Target, rows[1].ObservedShare = 1, 1
+	if got := append(cells("TARGET"), cells("OBSERVED")...); !slices.Equal(got, []string{"100.0%", "0.0%", "0.0%", "100.0%"}) {
 		t.Errorf("with demand: %q", got)
 	}
 }

@@ -35,8 +35,8 @@ var settable = map[string]func(text string) (func(*isobar.Service), error){
 	"ceiling": numeric(0.01, 1, func(s *isobar.Service, v float64) {
 		eachLocality(s, func(l *isobar.ServiceLocality) { l.Ceiling = v })
 	}),
-	"scaler": numeric(0.01, 100, func(s *isobar.Service, v float64) {
-		eachLocality(s, func(l *isobar.ServiceLocality) { l.Scaler = v })
+	"capacity_scaler": numeric(0.01, 100, func(s *isobar.Service, v float64) {
+		eachLocality(s, func(l *isobar.ServiceLocality) { l.CapacityScaler = v })
 	}),
 	"failover_threshold": numeric(0.01, 1, func(s *isobar.Service, v float64) { s.FailoverThreshold = v }),
 }

@@ -21,7 +21,7 @@ func simScenario(f *config.Scenario) *sim.Scenario {
 		ReportDelay: sim.Delay(f.ReportDelay), PushDelay: sim.Delay(f.PushDelay),
 		HealthDelay: f.HealthDelay, Timeout: f.Timeout,
 		Undeclared: f.Undeclared, UtilizationNoise: f.UtilizationNoise, Price: sim.Price{CrossZone: f.CrossZone, CrossRegion: f.CrossRegion},
-		Marks: marks(f), Ladder: server.Ladder(&f.Degradation),
+		Marks: marks(f), Degradation: server.Degradation(&f.Degradation),
 	}
 	for i := range f.Demand {
 		d := &f.Demand[i]

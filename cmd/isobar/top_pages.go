@@ -158,7 +158,7 @@ func siteColumns(sites []admin.SiteView) []column {
 			state = "dead"
 		}
 		for c, cell := range []string{
-			s.Locality.String(), fmt.Sprintf("%d/%d", s.Healthy, s.Endpoints), rate(s.Capacity), rate(s.Load + s.Background), used, percent(s.Ceiling), state,
+			s.Locality.String(), fmt.Sprintf("%d/%d", s.Healthy, s.Endpoints), rate(s.Capacity), rate(s.Load + s.UnmanagedLoad), used, percent(s.Ceiling), state,
 		} {
 			columns[c].cells = append(columns[c].cells, cell)
 		}

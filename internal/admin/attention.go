@@ -75,8 +75,8 @@ const (
 	CapacityContradicted Code = "capacity_contradicted"
 	LimitWithoutEffect   Code = "limit_without_effect"
 	ClientsDeviate       Code = "clients_deviate"
-	SharesSwing          Code = "shares_swing"
-	ModeWentBack         Code = "mode_went_back"
+	SharesOscillate      Code = "shares_oscillate"
+	ModeRolledBack       Code = "mode_rolled_back"
 	ClientsRefuse        Code = "clients_refuse"
 	ClientsBehind        Code = "clients_behind"
 	ServiceUnknown       Code = "service_unknown"
@@ -150,8 +150,8 @@ var codes = []CodeInfo{
 	{CapacityContradicted, Warning, "the declared capacity differs from the observed one"},
 	{LimitWithoutEffect, Warning, "a limit has no effect"},
 	{ClientsDeviate, Warning, "clients do not follow their shares"},
-	{SharesSwing, Warning, "shares oscillate under steady demand and are damped"},
-	{ModeWentBack, Warning, "a service in mode auto went back a step"},
+	{SharesOscillate, Warning, "shares oscillate under steady demand and are damped"},
+	{ModeRolledBack, Warning, "a service in mode auto went back a step"},
 	{ClientsRefuse, Warning, "clients reject resources"},
 	{ClientsBehind, Warning, "clients have not acknowledged a response for a long time"},
 	{ServiceUnknown, Warning, "clients subscribe to a service that does not exist"},

@@ -115,9 +115,9 @@ func TestAttentionToThePlan(t *testing.T) {
 			w.current.Violations = []invariant.Violation{{Service: "legacy", Rule: "weights", Text: "they are gone"}}
 		}},
 		{admin.WeightsHeld, admin.Warning, legacy(func(s *plan.Service) { s.Hold = "too few reports" })},
-		{admin.SharesSwing, admin.Warning, legacy(func(s *plan.Service) { s.Damping = &plan.Damping{Level: 1, Left: 30, Amplitude: 0.2, Ticks: 4} })},
-		{admin.ModeWentBack, admin.Warning, legacy(func(s *plan.Service) {
-			s.Trust = &plan.Trust{Mode: isobar.ModeObserve, Back: true, Why: "requests fail"}
+		{admin.SharesOscillate, admin.Warning, legacy(func(s *plan.Service) { s.Damping = &plan.Damping{Level: 1, Left: 30, Amplitude: 0.2, Ticks: 4} })},
+		{admin.ModeRolledBack, admin.Warning, legacy(func(s *plan.Service) {
+			s.Rollout = &plan.Rollout{Mode: isobar.ModeObserve, Back: true, Why: "requests fail"}
 		})},
 		{admin.ShortLifetime, admin.Warning, legacy(func(s *plan.Service) { s.Spec.Assignment.ResourceTTL = time.Second })},
 		{admin.LocalityDrained, admin.Warning, legacy(func(s *plan.Service) { s.Sites[0].Drained = true })},

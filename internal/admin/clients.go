@@ -13,9 +13,9 @@ type Client struct {
 	ID             string                `json:"id"` // node.id; not unique
 	Cluster        string                `json:"cluster"`
 	Locality       string                `json:"locality"`
-	Agent          string                `json:"agent"` // user agent and its version
-	Form           string                `json:"form"`  // of the API that it speaks: v3, v2 or 2017
-	Peer           string                `json:"peer"`  // remote address
+	Agent          string                `json:"agent"`       // user agent and its version
+	APIVersion     string                `json:"api_version"` // of the API that it speaks: v3, v2 or 2017
+	Peer           string                `json:"peer"`        // remote address
 	ConnectedSince time.Time             `json:"connected_since"`
 	Streams        int                   `json:"streams"`         // for discovery, on its connection
 	Types          map[string]ClientType `json:"types"`           // by short name: lds, rds, cds, eds

@@ -14,7 +14,7 @@ type Degraded struct {
 	Binds   bool   `json:"binds"` // false: its mode, or its policy, does not look at what is missing
 }
 
-// degraded tells of the input of a service that is furthest down the ladder.
+// degraded tells of the input of a service that is most degraded.
 func (b *statusBuilder) degraded(svc *plan.Service) {
 	worst, ok := svc.Degraded()
 	if !ok {
@@ -23,7 +23,7 @@ func (b *statusBuilder) degraded(svc *plan.Service) {
 	if len(b.Degraded) < maxHolds {
 		b.Degraded = append(b.Degraded, Degraded{InputState: worst, Service: svc.Spec.Name, Reason: worst.String(), Binds: svc.Bound()})
 	}
-	if svc.Bound() && worst.Rung != plan.RungHeld { // that it is held is told anyway
-		b.aboutf(svc, InputMissing, isobar.Locality{}, "%s: %s", worst, worst.Rung.Effect())
+	if svc.Bound() && worst.Level != plan.LevelHeld { // that it is held is told anyway
+		b.aboutf(svc, InputMissing, isobar.Locality{}, "%s: %s", worst, worst.Level.Effect())
 	}
 }

@@ -58,9 +58,9 @@ type SiteView struct {
 	CapacityNominal float64         `json:"capacity_nominal"`
 	Capacity        float64         `json:"capacity"`
 	Ceiling         float64         `json:"ceiling"`
-	Background      float64         `json:"background"`
+	UnmanagedLoad   float64         `json:"unmanaged_load"`
 	Load            float64         `json:"load"`        // steered there by this plan
-	Utilization     float64         `json:"utilization"` // (load + background) / capacity
+	Utilization     float64         `json:"utilization"` // (load + unmanaged load) / capacity
 	Price           float64         `json:"price_ms"`
 	Unreachable     bool            `json:"unreachable,omitempty"`
 }
@@ -188,7 +188,7 @@ func viewService(svc *plan.Service, overrides []isobar.HealthOverride) ServiceVi
 func viewSite(s *assign.Site, load, price float64) SiteView {
 	v := SiteView{
 		Locality: s.Group.Locality, Endpoints: len(s.Group.Endpoints), Healthy: s.Group.Usable(),
-		CapacityNominal: s.Nominal, Capacity: s.Capacity, Ceiling: s.Ceiling, Background: s.Background,
+		CapacityNominal: s.Nominal, Capacity: s.Capacity, Ceiling: s.Ceiling, UnmanagedLoad: s.Background,
 		Load: load, Price: price, Unreachable: s.Unreachable,
 	}
 	if s.Capacity > 0 {

@@ -180,7 +180,7 @@ func (b *statusBuilder) plan(p *plan.Plan, clients []ServiceClients) {
 		b.score(svc)
 		b.auto(svc)
 		if text := svc.Damping.String(); text != "" {
-			b.aboutf(svc, SharesSwing, isobar.Locality{}, "%s", text)
+			b.aboutf(svc, SharesOscillate, isobar.Locality{}, "%s", text)
 		}
 	}
 	b.Coverage = least

@@ -24,7 +24,7 @@ type AutoSummary struct {
 // auto takes a service into the summary. That one was demoted, somebody should
 // know.
 func (b *statusBuilder) auto(svc *plan.Service) {
-	t := svc.ExplainTrust()
+	t := svc.ExplainRollout()
 	if t == nil {
 		return
 	}
@@ -41,7 +41,7 @@ func (b *statusBuilder) auto(svc *plan.Service) {
 	}
 	if t.Back {
 		b.Auto.Back++
-		b.aboutf(svc, ModeWentBack, isobar.Locality{}, "%s", t.Why)
+		b.aboutf(svc, ModeRolledBack, isobar.Locality{}, "%s", t.Why)
 	}
 }
 

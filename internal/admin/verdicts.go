@@ -21,7 +21,7 @@ type Checker struct {
 	Agent      string          `json:"agent"` // user agent and its version
 	Peer       string          `json:"peer"`  // remote address
 	Since      time.Time       `json:"since"`
-	Form       string          `json:"form"` // of the API that it speaks: v3, v2 or 2017
+	APIVersion string          `json:"api_version"` // of the API that it speaks: v3, v2 or 2017
 	Protocols  string          `json:"protocols"`
 	Polling    bool            `json:"polling,omitempty"`
 	Designated int             `json:"designated"` // endpoints that it is to probe

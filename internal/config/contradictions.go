@@ -53,16 +53,16 @@ func (c contradictions) background(l *isobar.ServiceLocality, rates float64, all
 	if capacity == 0 && allRates {
 		capacity = rates
 	}
-	ceiling, scaler := l.Ceiling, l.Scaler
+	ceiling, scaler := l.Ceiling, l.CapacityScaler
 	if ceiling == 0 {
 		ceiling = isobar.DefaultCeiling
 	}
 	if scaler == 0 {
 		scaler = 1
 	}
-	if limit := ceiling * scaler * capacity; capacity > 0 && l.Background >= limit {
+	if limit := ceiling * scaler * capacity; capacity > 0 && l.UnmanagedLoad >= limit {
 		c.at.Warnf("lower background or raise max_rate",
-			"background of %g leaves nothing of the %g requests/s that the ceiling allows", l.Background, limit)
+			"background of %g leaves nothing of the %g requests/s that the ceiling allows", l.UnmanagedLoad, limit)
 	}
 }
 

@@ -32,6 +32,9 @@ func deeper() []strict.Field {
 	return out
 }
 
+// renamedOfLocality are the former names of fields of a locality.
+var renamedOfLocality = map[string]string{"background": "unmanaged_load", "scaler": "capacity_scaler"}
+
 // renamed are fields that had other names before: the error names the new one.
 func renamed(names map[string]string) []strict.Field {
 	out := make([]strict.Field, 0, len(names))

@@ -29,7 +29,7 @@ const MaxAge = 7 * 24 * time.Hour
 
 // readDegradation needs the report interval, in which the defaults are counted.
 func readDegradation(v strict.Value, d *Degradation, reports time.Duration) {
-	defaults := plan.Ladder{}.Complete(reports)
+	defaults := plan.Degradation{}.Complete(reports)
 	v.Object([]strict.Field{
 		{Name: "reports", Read: func(v strict.Value) { readSteps(v, &d.Reports, defaults.Reports) }},
 		{Name: "health", Read: func(v strict.Value) { readSteps(v, &d.Health, defaults.Health) }},

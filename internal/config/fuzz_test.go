@@ -75,7 +75,7 @@ func mustBeSound(t *testing.T, s *isobar.Service) {
 			t.Errorf("locality %q is empty or given twice", l.Locality)
 		}
 		sites[l.Locality] = true
-		for _, x := range []float64{l.MaxRate, l.Concurrency, l.Ceiling, l.Scaler, l.Background} {
+		for _, x := range []float64{l.MaxRate, l.Concurrency, l.Ceiling, l.CapacityScaler, l.UnmanagedLoad} {
 			mustBeFinite(t, x)
 		}
 		var weights uint64

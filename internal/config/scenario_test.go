@@ -71,7 +71,7 @@ func mustHaveRoom(t *testing.T, s *isobar.Service) {
 			t.Errorf("locality %+v", l)
 		}
 		sites[l.Locality] = true
-		for _, x := range []float64{l.MaxRate, l.Concurrency, l.Ceiling, l.Scaler, l.Background} {
+		for _, x := range []float64{l.MaxRate, l.Concurrency, l.Ceiling, l.CapacityScaler, l.UnmanagedLoad} {
 			mustBeFinite(t, x)
 		}
 	}

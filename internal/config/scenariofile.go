@@ -233,14 +233,14 @@ func (r *scenarioReader) localities(v strict.Value, weights *placedWeights) []is
 		n := 0
 		endpoints := wholeField("endpoints", &n, endpointCount)
 		endpoints.Required = true
-		item.Object([]strict.Field{
+		item.Object(append([]strict.Field{
 			uniqueLocality(&l.Locality, lines), endpoints,
 			requiredFloat("max_rate", &l.MaxRate, rateRange),
 			floatField("concurrency", &l.Concurrency, concurrencyRange),
 			floatField("ceiling", &l.Ceiling, ceilingRange),
-			floatField("scaler", &l.Scaler, scalerRange),
-			floatField("background", &l.Background, backgroundRange), weights.field(&l.Weight), boolField("preferred", &l.Preferred),
-		})
+			floatField("capacity_scaler", &l.CapacityScaler, scalerRange),
+			floatField("unmanaged_load", &l.UnmanagedLoad, backgroundRange), weights.field(&l.Weight), boolField("preferred", &l.Preferred),
+		}, renamed(renamedOfLocality)...))
 		for range n {
 			if r.size++; r.size <= maxScenarioFleet {
 				l.Endpoints = append(l.Endpoints, isobar.Endpoint{Address: fmt.Sprintf("10.%d.%d.%d:80", r.size>>16&255, r.size>>8&255, r.size&255)})

@@ -134,7 +134,7 @@ func (r *serviceReader) service(v strict.Value) isobar.Service {
 		{Name: "assignment", Read: func(v strict.Value) { s.Assignment = readAssignment(v) }},
 		r.listed.field(),
 		{Name: "ceiling", Elsewhere: "give it to each of the localities, or to all services in `defaults` of the file"},
-		ofLocality("locality"), ofLocality("max_rate"), ofLocality("concurrency"), ofLocality("scaler"), ofLocality("background"), ofLocality("endpoints"),
+		ofLocality("locality"), ofLocality("max_rate"), ofLocality("concurrency"), ofLocality("capacity_scaler"), ofLocality("unmanaged_load"), ofLocality("endpoints"),
 		{Name: "tls", Read: func(v strict.Value) { s.TLS = readEndpointTLS(v) }},
 	}, clusterFields(&s.ClusterSettings, &r.cluster)...))
 	r.cluster.check(&s)
@@ -204,7 +204,7 @@ func (r *serviceReader) locality(v strict.Value) isobar.ServiceLocality {
 	l := isobar.ServiceLocality{Ceiling: r.defaults.Ceiling, Endpoints: []isobar.Endpoint{}}
 	c := contradictions{at: v}
 	var lookups []DNSLookup
-	v.Object([]strict.Field{
+	v.Object(append([]strict.Field{
 		localityField("locality", func(v strict.Value, name isobar.Locality) {
 			l.Locality = name
 			if line, twice := r.sites[name]; twice {
@@ -215,8 +215,8 @@ func (r *serviceReader) locality(v strict.Value) isobar.ServiceLocality {
 		floatField("max_rate", &l.MaxRate, rateRange),
 		floatField("concurrency", &l.Concurrency, concurrencyRange),
 		floatField("ceiling", &l.Ceiling, ceilingRange),
-		floatField("scaler", &l.Scaler, scalerRange),
-		floatField("background", &l.Background, backgroundRange),
+		floatField("capacity_scaler", &l.CapacityScaler, scalerRange),
+		floatField("unmanaged_load", &l.UnmanagedLoad, backgroundRange),
 		{Name: "metadata", Read: func(v strict.Value) { l.Metadata = r.metadata(v) }},
 		r.listed.endpoints(func(v strict.Value) {
 			c.at, c.given = v, v.IsList()
@@ -225,7 +225,7 @@ func (r *serviceReader) locality(v strict.Value) isobar.ServiceLocality {
 		r.listed.lookupsField(&lookups),
 		r.weights.field(&l.Weight), boolField("preferred", &l.Preferred),
 		{Name: "health", Elsewhere: "it belongs to an endpoint: write endpoints as objects with address and health"},
-	})
+	}, renamed(renamedOfLocality)...))
 	c.check(&l)
 	if len(lookups) > 0 {
 		r.listed.lookups[l.Locality] = lookups

@@ -95,12 +95,12 @@ var (
 	descServedGap = desc("isobar_plan_served_gap_ratio", "The same for the paced and rounded assignment that is served.", perService)
 	descExcess    = desc("isobar_plan_excess_seconds", "Mean latency by which the solution may at most be worse than the optimum.", perService)
 	descDemand    = desc("isobar_demand_requests_per_second", "Demand of a service that the plan was made for.", perService)
-	descSwing     = desc("isobar_demand_swing_ratio", "How far the demand swings faster than it can be followed, of the source that swings most.", perService)
+	descSwing     = desc("isobar_demand_variability_ratio", "How far the demand swings faster than it can be followed, of the source that swings most.", perService)
 	descCoverage  = desc("isobar_coverage_ratio",
 		"Share of the demand that clients report; those that are silent count as the mean of their locality.", perService)
 	descSilentClients = desc("isobar_silent_clients", "Streams that subscribe to a service and whose clients report no load.", perService)
 	descStale         = desc("isobar_stale_demand_ratio", "Share of the demand of a service that earlier reports stand in for.", perService)
-	descDegraded      = desc("isobar_degraded_services", "Services by input and how far its absence has taken them down the ladder.", []string{"input", "rung"})
+	descDegraded      = desc("isobar_degraded_services", "Services by input and how far its absence has taken them down degradation.", []string{"input", "level"})
 	descDrop          = desc("isobar_drop_ratio", "Fraction of requests that clients are told to drop.", perService)
 	descClassDrop     = desc("isobar_class_drop_ratio", "Fraction of requests that clients of a class are told to drop.", []string{"service", "class"})
 	descUtilization   = desc("isobar_planned_utilization_ratio", "Planned load and background over capacity.", perLocality)
@@ -109,7 +109,7 @@ var (
 		"Ends (bound low or high) of the interval in which requests tell the capacity of the healthy endpoints to be.", perBound)
 	descLearned   = desc("isobar_learned_capacity_requests_per_second", "Capacity of the healthy endpoints as reports of utilization tell it.", perLocality)
 	descLimit     = desc("isobar_limit_requests_per_second", "Rate at which a limited quantity reaches its limit at the healthy endpoints.", perLimit)
-	descCounts    = desc("isobar_limit_counts", "1 where a limit allows less than the capacity and all others, or would as a dry run.", perLimit)
+	descCounts    = desc("isobar_limit_binding", "1 where a limit allows less than the capacity and all others, or would as a dry run.", perLimit)
 	descPaused    = desc("isobar_paused_services", "Services whose weights an operator froze.", nil)
 	descUnsaved   = desc("isobar_state_unsaved", "1 while something can't be written to the state directory; serving goes on from memory.", nil)
 	descDeviation = desc("isobar_source_deviation_ratio",
@@ -119,7 +119,7 @@ var (
 	descMode        = desc("isobar_service_mode", "1 for the mode that is served; of mode auto the one that it has come to.", []string{"service", "mode"})
 	descPromotions  = desc("isobar_mode_promotions_total", "Steps forward of services in mode auto.", perService)
 	descRollbacks   = desc("isobar_mode_rollbacks_total", "Steps back of services in mode auto.", perService)
-	descSwings      = desc("isobar_share_cycles_total", "Limit cycles that were found: shares that swung while demand and health stayed.", perService)
+	descSwings      = desc("isobar_share_oscillations_total", "Limit cycles that were found: shares that swung while demand and health stayed.", perService)
 	descDamping     = desc("isobar_damping_ratio", "Part of their way that shares go at a tick, because they swung; 1 = all of it.", perService)
 	descUnreachable = desc("isobar_locality_unreachable", "1 where no source was seen to reach the locality.", perLocality)
 	descDrained     = desc("isobar_locality_drained", "1 where too few endpoints are healthy for the locality to be used.", perLocality)
@@ -160,7 +160,7 @@ func (c *planCollector) Collect(ch chan<- prometheus.Metric) {
 	gauge(descVersion, float64(p.Version))
 	gauge(descMade, float64(p.Made.UnixNano())/1e9)
 	for _, x := range p.CountInputs() {
-		gauge(descDegraded, float64(x.Services), string(x.Input), string(x.Rung))
+		gauge(descDegraded, float64(x.Services), string(x.Input), string(x.Level))
 	}
 	for _, s := range p.Services {
 		name := s.Spec.Name
@@ -185,7 +185,7 @@ func (c *planCollector) Collect(ch chan<- prometheus.Metric) {
 				gauge(descClassDrop, d, name, isobar.Class(c).String())
 			}
 		}
-		collectTrust(ch, s)
+		collectRollout(ch, s)
 		for _, d := range s.Findings.Deviating {
 			gauge(descDeviation, d.Points/100, name, d.Source.String(), d.Cause)
 		}

@@ -65,9 +65,9 @@ type State interface {
 
 // Timing is what a reload of the configuration may change.
 type Timing struct {
-	Tick     time.Duration // between decisions; 0 = 5 s
-	Interval time.Duration // at which clients report; 0 = 5 s
-	Ladder   plan.Ladder   // what missing inputs do; its zero values are the defaults
+	Tick        time.Duration    // between decisions; 0 = 5 s
+	Interval    time.Duration    // at which clients report; 0 = 5 s
+	Degradation plan.Degradation // what missing inputs do; its zero values are the defaults
 }
 
 // Boot is the time since the machine was booted, which goes on whoever sets the clock.
@@ -133,7 +133,7 @@ func (o Options) complete() (Options, error) {
 
 func (l *Loop) timing() Timing {
 	t := l.opts.Timing()
-	return Timing{Tick: orDefault(t.Tick, DefaultTick), Interval: orDefault(t.Interval, DefaultInterval), Ladder: t.Ladder}
+	return Timing{Tick: orDefault(t.Tick, DefaultTick), Interval: orDefault(t.Interval, DefaultInterval), Degradation: t.Degradation}
 }
 
 func orDefault(d, def time.Duration) time.Duration {

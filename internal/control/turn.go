@@ -49,7 +49,7 @@ func (l *Loop) next(o plan.Origin, decide func(*plan.Turn) (*plan.Plan, error), 
 		Paused:   before.Paused,
 		Previous: before, Version: version,
 	}
-	turn.Ages, turn.Ladder = l.ages(turn.Now), l.timing().Ladder
+	turn.Ages, turn.Degradation = l.ages(turn.Now), l.timing().Degradation
 	turn.Topology, l.operators = l.opts.Topology.State()
 	turn.Watched = watched(l.opts.Clients.Subscriptions(), turn.Topology)
 	turn.Health = l.keeper.Table(l.operators)

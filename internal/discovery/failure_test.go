@@ -106,6 +106,25 @@ func TestOpenRefusesWhatItCannotRead(t *testing.T) {
 	}
 }
 
+// TestOpenReadsFormerNames: what an earlier version saved counts under its new
+// names.
+func TestOpenReadsFormerNames(t *testing.T) {
+	const data = `{"format": 1, "objects": [{"service": {"name": "a", "localities": [
+		{"locality": "us/a", "max_rate": 9, "background": 5, "scaler": 0.5}, {"locality": "us/b", "unmanaged_load": 3, "background": 4}]}}]}`
+	memory := store.NewMemory()
+	if _, err := memory.CompareAndSwap(t.Context(), "sources", 0, []byte(data)); err != nil {
+		t.Fatal(err)
+	}
+	o, err := open(t, memory).Get("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := o.Service.Localities
+	if l[0].UnmanagedLoad != 5 || l[0].CapacityScaler != 0.5 || l[1].UnmanagedLoad != 3 {
+		t.Errorf("read as %+v", l)
+	}
+}
+
 func TestWritersAtOnce(t *testing.T) {
 	r := open(t, store.NewMemory())
 	var wg sync.WaitGroup

@@ -2,6 +2,7 @@ package discovery
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -111,6 +112,9 @@ func decode(data []byte) (contents, error) {
 	if s.Format > savedFormat {
 		return contents{}, fmt.Errorf("%w (format %d, this one reads up to %d)", errFormat, s.Format, savedFormat)
 	}
+	if err := s.readFormerNames(data); err != nil {
+		return contents{}, err
+	}
 	c := contents{revision: s.Revision, since: sinces{}, api: make(map[string]isobar.Object, len(s.Objects))}
 	for _, o := range s.Overrides {
 		c.health = c.health.With(o.Override)
@@ -122,6 +126,34 @@ func decode(data []byte) (contents, error) {
 		c.api[o.Service.Name] = isobar.Object{Service: cloneService(o.Service), Owner: isobar.OwnerAPI, Revision: o.Revision}
 	}
 	return c, nil
+}
+
+// readFormerNames takes over what was saved under former names of fields.
+func (s *saved) readFormerNames(data []byte) error {
+	if !bytes.Contains(data, []byte(`"background":`)) && !bytes.Contains(data, []byte(`"scaler":`)) {
+		return nil
+	}
+	var former struct {
+		Objects []struct {
+			Service struct {
+				Localities []struct {
+					Background float64 `json:"background"`
+					Scaler     float64 `json:"scaler"`
+				} `json:"localities"`
+			} `json:"service"`
+		} `json:"objects"`
+	}
+	if err := json.Unmarshal(data, &former); err != nil {
+		return fmt.Errorf("the saved services can't be read: %w", err)
+	}
+	for i := range former.Objects {
+		for k, l := range former.Objects[i].Service.Localities {
+			now := &s.Objects[i].Service.Localities[k]
+			now.UnmanagedLoad = cmp.Or(now.UnmanagedLoad, l.Background)
+			now.CapacityScaler = cmp.Or(now.CapacityScaler, l.Scaler)
+		}
+	}
+	return nil
 }
 
 // Services are cloned on their way in and out, so that nobody outside holds

@@ -123,7 +123,7 @@ func (c *checker) describe() Checker {
 			ID: c.id, NodeID: c.hello.Node.ID, Locality: c.hello.Node.Locality,
 			Protocols: c.hello.Protocols, MaxEndpoints: c.hello.MaxEndpoints, Since: c.since, LastSeen: c.lastSeen,
 		},
-		Form: c.form.String(), UserAgent: c.hello.Node.UserAgent, Address: c.peer, Polling: c.polling, Designated: len(c.board.slots),
+		APIVersion: c.form.String(), UserAgent: c.hello.Node.UserAgent, Address: c.peer, Polling: c.polling, Designated: len(c.board.slots),
 		Interval: c.interval, LastReport: c.last, Reports: c.reports, Rejected: c.rejected, LastReason: c.reason,
 	}
 }

@@ -38,7 +38,7 @@ func Test2017(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		if got := h.srv.Checkers(time.Now()); len(got) != 1 || got[0].Form != "2017" || got[0].Protocols.String() != "http+tcp+redis" ||
+		if got := h.srv.Checkers(time.Now()); len(got) != 1 || got[0].APIVersion != "2017" || got[0].Protocols.String() != "http+tcp+redis" ||
 			got[0].UserAgent != "0123abcd/1.5.0/Clean/RELEASE" {
 			t.Errorf("checkers %+v", got)
 		}
@@ -122,7 +122,7 @@ func TestV2(t *testing.T) {
 		if !probe.GetUseHttp2() || probe.GetRequestHeadersToAdd()[0].GetAppend().GetValue() { //nolint:staticcheck // deprecated, and what old builds read
 			t.Errorf("probe %v", probe)
 		}
-		if got := h.srv.Checkers(time.Now()); len(got) != 1 || got[0].Form != "v2" {
+		if got := h.srv.Checkers(time.Now()); len(got) != 1 || got[0].APIVersion != "v2" {
 			t.Errorf("checkers %+v", got)
 		}
 	})
@@ -170,7 +170,7 @@ func TestRESTForms(t *testing.T) {
 			}
 			var found bool
 			for _, c := range h.srv.Checkers(time.Now()) {
-				found = found || c.ID == id && c.Form == tc.form && c.Protocols.String() == "redis"
+				found = found || c.ID == id && c.APIVersion == tc.form && c.Protocols.String() == "redis"
 			}
 			if !found {
 				t.Errorf("%s: checkers %+v, want one of form %s", tc.request, h.srv.Checkers(time.Now()), tc.form)

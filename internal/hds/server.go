@@ -184,7 +184,7 @@ func (s *Server) Collect(now time.Time) []health.Report {
 type Checker struct {
 	health.Checker
 
-	Form       string        `json:"form"` // of the API that it speaks: v3, v2 or 2017
+	APIVersion string        `json:"api_version"` // of the API that it speaks: v3, v2 or 2017
 	UserAgent  string        `json:"user_agent"`
 	Address    string        `json:"address"`    // of the peer
 	Polling    bool          `json:"polling"`    // it fetches its work, rather than hold a stream

@@ -192,7 +192,7 @@ func TestFewRequestsLandAsAssigned(t *testing.T) {
 			}
 			fits = len(e.Localities) == 2 && math.Abs(e.Drop-0.2) < 0.04
 			for _, l := range e.Localities {
-				fits = fits && l.Landed > 0.2 && math.Abs(l.Landed-l.Published) < 0.05
+				fits = fits && l.ObservedShare > 0.2 && math.Abs(l.ObservedShare-l.Published) < 0.05
 			}
 			if fits {
 				cancel()

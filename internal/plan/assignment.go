@@ -101,5 +101,5 @@ func (s *Service) declaredCapacity(i int) float64 {
 			sum += rates[j]
 		}
 	}
-	return sum * orDefault(sl.Scaler, 1)
+	return sum * orDefault(sl.CapacityScaler, 1)
 }

@@ -128,7 +128,7 @@ func (r *LocalityExplained) limit() *LimitExplained {
 
 // full tells of a locality that carries all that it may.
 func full(r *LocalityExplained) string {
-	load, limit := r.Load+r.Background, r.Limit+r.Background
+	load, limit := r.Load+r.UnmanagedLoad, r.Limit+r.UnmanagedLoad
 	if raised := limit / (r.Ceiling * r.Capacity); raised > raisedSlack {
 		return fmt.Sprintf("%s is full: %.0f of %.0f requests/s, its ceiling of %.0f%% raised by %.1f%% because demand does not fit",
 			r.Locality, load, limit, 100*r.Ceiling, 100*(raised-1))

@@ -70,13 +70,13 @@ func (s *Service) outline() *SavedService {
 
 // stepOf tells of the step that mode auto took between two plans; empty for none.
 func stepOf(before, after *Service) string {
-	if before == nil || after == nil || before.Trust == after.Trust || after.Trust == nil {
+	if before == nil || after == nil || before.Rollout == after.Rollout || after.Rollout == nil {
 		return ""
 	}
-	if before.Trust != nil && before.Trust.Stepped.Equal(after.Trust.Stepped) {
+	if before.Rollout != nil && before.Rollout.Stepped.Equal(after.Rollout.Stepped) {
 		return ""
 	}
-	return after.Trust.Why
+	return after.Rollout.Why
 }
 
 // sameShares spares the work of telling what differs where nothing does.

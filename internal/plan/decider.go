@@ -30,14 +30,14 @@ type Turn struct {
 	Topology *isobar.Topology
 	Health   health.Table
 	Paused   Pauses // what operators froze
-	// Ages of inputs other than load reports, and the steps of the ladder, of
+	// Ages of inputs other than load reports, and the steps of degradation, of
 	// which 0 stands for the default and [Forever] for never; only a tick reads
 	// them.
-	Ages     []InputAge
-	Ladder   Ladder
-	Previous *Plan
-	Version  uint64 // of the new plan
-	Force    bool   // of a rollback: also where today's demand does not fit
+	Ages        []InputAge
+	Degradation Degradation
+	Previous    *Plan
+	Version     uint64 // of the new plan
+	Force       bool   // of a rollback: also where today's demand does not fit
 }
 
 // Decider carries what is measured from turn to turn: the loop without its
@@ -152,7 +152,7 @@ func (t *Turn) watches() []load.Watch {
 // follow plans.
 func (t *Turn) tick(measured *load.Snapshot) Input {
 	in := t.input(assign.Tick)
-	in.Load, in.Ladder, in.Ages = measured, t.Ladder.Complete(t.Interval), slices.Clone(t.Ages)
+	in.Load, in.Degradation, in.Ages = measured, t.Degradation.Complete(t.Interval), slices.Clone(t.Ages)
 	slices.SortStableFunc(in.Ages, compareAges)
 	return in
 }

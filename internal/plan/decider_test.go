@@ -151,14 +151,14 @@ func TestSharesThatHealthReplacedAreRemembered(t *testing.T) {
 }
 
 // A fleet that reports no load after a restart is not held for ever by the
-// demand of an earlier process: where clients are there, the ladder ends the
+// demand of an earlier process: where clients are there, degradation ends the
 // hold in the end, and else the demand fades after two minutes.
 func TestHoldEndsWithoutAnyReports(t *testing.T) {
 	t.Run("clients are there", func(t *testing.T) { holdEnds(t, false, 10*time.Minute, "decaying") })
 	t.Run("nobody is there", func(t *testing.T) { holdEnds(t, true, 2*time.Minute, "absent") })
 }
 
-func holdEnds(t *testing.T, left bool, want time.Duration, rung plan.Rung) {
+func holdEnds(t *testing.T, left bool, want time.Duration, level plan.DegradationLevel) {
 	t.Helper()
 	saved := plan.Saved{Version: 5, Services: []plan.SavedService{{
 		Name: "checkout", Sites: []isobar.Locality{loc("us/a"), loc("us/b")},
@@ -186,8 +186,8 @@ func holdEnds(t *testing.T, left bool, want time.Duration, rung plan.Rung) {
 		t.Errorf("held for %v, want %v", held, want)
 	}
 	s, _ := l.plan.Service("checkout")
-	if got := s.Inputs[0].Rung; got != rung {
-		t.Errorf("in the end %s, want %s", got, rung)
+	if got := s.Inputs[0].Level; got != level {
+		t.Errorf("in the end %s, want %s", got, level)
 	}
 	if got := l.plan.Assignment("checkout", loc("us/a")).Share(loc("us/a")); got < 0.3 {
 		t.Errorf("share of the nearest zone is %.2f in the end, want it planned anew", got)

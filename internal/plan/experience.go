@@ -213,7 +213,7 @@ func (s *serviceExperience) window(now time.Time, interval time.Duration, l *loa
 	if o.Sampled <= 0 && utilization <= 0 {
 		return
 	}
-	declared := before.declaredCapacity(i) / orDefault(before.Spec.Localities[i].Scaler, 1)
+	declared := before.declaredCapacity(i) / orDefault(before.Spec.Localities[i].CapacityScaler, 1)
 	hidden := before.unreported(i) // it takes a part of the capacity, too
 	rate := o.Rate + hidden
 	w := capacity.Window{

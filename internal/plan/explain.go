@@ -42,8 +42,8 @@ func (e *explainer) explain() Explanation {
 	out := Explanation{
 		Service: e.s.Spec.Name, Source: e.source, Version: e.plan.VersionString(), Made: e.plan.Made,
 		Mode: e.s.Spec.Mode, Coverage: e.s.Coverage, Hold: e.s.Hold, Paused: e.s.Paused,
-		Rung: RungFresh, RungBinds: e.s.Bound(), Inputs: append([]InputState{}, e.s.Inputs...),
-		Score: e.s.Score(), Trust: e.s.ExplainTrust(), Damping: e.s.Damping.String(),
+		DegradationLevel: LevelFresh, DegradationApplies: e.s.Bound(), Inputs: append([]InputState{}, e.s.Inputs...),
+		Score: e.s.Score(), Rollout: e.s.ExplainRollout(), Damping: e.s.Damping.String(),
 		Policy: e.s.Spec.Policy, PolicyGap: e.s.PolicyGap, PolicyMS: e.s.PolicyMS,
 		Demand: e.demand(), Localities: e.localities(), Drop: e.s.Result.Drop, RequestLimit: e.s.RequestLimit.Max,
 		Classes: e.s.classes(e.source), CeilingScale: 1, PlanGap: e.s.PlanGap,
@@ -55,7 +55,7 @@ func (e *explainer) explain() Explanation {
 		out.MaxShift = orDefault(e.s.Spec.MaxShift, isobar.DefaultMaxShift)
 	}
 	if worst, ok := e.s.Degraded(); ok {
-		out.Rung = worst.Rung
+		out.DegradationLevel = worst.Level
 	}
 	if e.s.Solution != nil {
 		out.CeilingScale, out.Gap = e.s.Solution.CeilingScale, e.s.Solution.Gap
@@ -130,7 +130,7 @@ func (e *explainer) locality(i, solved int) LocalityExplained {
 		Locality: name, Tier: tierOf(e.assignment, name),
 		Endpoints: len(site.Group.Endpoints), Healthy: site.Group.Usable(),
 		CapacityNominal: site.Nominal, Capacity: site.Capacity, Ceiling: site.Ceiling, Limit: site.Limit(),
-		Background: site.Background, Load: e.s.Result.Load[i], Unreachable: site.Unreachable, Drained: site.Drained,
+		UnmanagedLoad: site.Background, Load: e.s.Result.Load[i], Unreachable: site.Unreachable, Drained: site.Drained,
 		Published: e.assignment.Share(name),
 	}
 	x.Distance, x.Assumed = e.plan.Topology.Network.Latency(e.source, name)
@@ -195,7 +195,7 @@ func (e *explainer) measured(x *LocalityExplained) {
 	}
 	for _, l := range src.Landed {
 		if l.Locality == x.Locality && total > 0 {
-			x.Landed, x.Latency = l.Issued/total, l.LatencyMS()
+			x.ObservedShare, x.Latency = l.Issued/total, l.LatencyMS()
 		}
 	}
 }

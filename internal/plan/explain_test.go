@@ -128,7 +128,7 @@ func TestExplainShowsTheNumbers(t *testing.T) {
 	for _, l := range e.Localities {
 		sum += l.Published
 		load += l.Load
-		if math.Abs(l.Cost-l.Distance-l.Price) > 1e-9 || (l.Capacity > 0 && math.Abs(l.Utilization-(l.Load+l.Background)/l.Capacity) > 1e-9) {
+		if math.Abs(l.Cost-l.Distance-l.Price) > 1e-9 || (l.Capacity > 0 && math.Abs(l.Utilization-(l.Load+l.UnmanagedLoad)/l.Capacity) > 1e-9) {
 			t.Errorf("numbers of %s do not add up: %+v", l.Locality, l)
 		}
 	}

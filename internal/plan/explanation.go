@@ -32,14 +32,14 @@ type Explanation struct {
 	Coverage float64 `json:"coverage"`       // share of the last known demand whose nodes have reported to this process
 	Hold     string  `json:"hold,omitempty"` // why weights must not move now
 
-	Rung      Rung         `json:"rung"`       // how far the service has gone down the ladder because inputs are missing
-	RungBinds bool         `json:"rung_binds"` // false: its mode, or its policy, does not look at what is missing
-	Inputs    []InputState `json:"inputs"`     // how fresh each of them is
+	DegradationLevel   DegradationLevel `json:"degradation_level"`   // how degraded the service is because inputs are missing
+	DegradationApplies bool             `json:"degradation_applies"` // false: its mode, or its policy, does not look at what is missing
+	Inputs             []InputState     `json:"inputs"`              // how fresh each of them is
 
 	Damping string `json:"damping,omitempty"` // of shares that swung by themselves; empty while nothing is damped
 
-	Trust *TrustExplained `json:"trust,omitempty"` // how far mode auto has come; nil with other modes
-	Score *ScoreExplained `json:"score,omitempty"` // what was predicted of the service against what was seen; nil while there is too little to tell
+	Rollout *RolloutExplained `json:"rollout,omitempty"` // how far mode auto has come; nil with other modes
+	Score   *ScoreExplained   `json:"score,omitempty"`   // what was predicted of the service against what was seen; nil while there is too little to tell
 
 	Paused *Pause `json:"paused,omitempty"` // by an operator; hold says it in words
 
@@ -76,18 +76,18 @@ type Explanation struct {
 
 // DemandExplained is the demand of the source and how it came to be.
 type DemandExplained struct {
-	Rate     float64 `json:"rate"`      // what the plan was made for: smoothed, held, capped
-	Raw      float64 `json:"raw"`       // of the last windows, unsmoothed
-	Swing    float64 `json:"swing"`     // standard deviation within report intervals that the shares were made for, as a fraction; 0 = none beyond doubt
-	Saved    float64 `json:"saved"`     // remembered from before a restart; 0 when not in use
-	Dropped  float64 `json:"dropped"`   // dropped by the clients
-	Errors   float64 `json:"errors"`    // failed
-	OffPlan  float64 `json:"off_plan"`  // lands beyond plan: counted as background and taken off what is steered
-	Nodes    int     `json:"nodes"`     // streams with a fresh report
-	Held     int     `json:"held"`      // streams whose last rate is held because a report is missing
-	Service  float64 `json:"service"`   // demand of the whole service, all sources
-	Measured bool    `json:"measured"`  // false: nothing was ever reported from here
-	WindowMS float64 `json:"window_ms"` // age of the oldest part of raw when the plan was made
+	Rate     float64 `json:"rate"`        // what the plan was made for: smoothed, held, capped
+	Raw      float64 `json:"raw"`         // of the last windows, unsmoothed
+	Swing    float64 `json:"variability"` // standard deviation within report intervals that the shares were made for, as a fraction; 0 = none beyond doubt
+	Saved    float64 `json:"saved"`       // remembered from before a restart; 0 when not in use
+	Dropped  float64 `json:"dropped"`     // dropped by the clients
+	Errors   float64 `json:"errors"`      // failed
+	OffPlan  float64 `json:"off_plan"`    // lands beyond plan: counted as unmanaged load and taken off what is steered
+	Nodes    int     `json:"nodes"`       // streams with a fresh report
+	Held     int     `json:"held"`        // streams whose last rate is held because a report is missing
+	Service  float64 `json:"service"`     // demand of the whole service, all sources
+	Measured bool    `json:"measured"`    // false: nothing was ever reported from here
+	WindowMS float64 `json:"window_ms"`   // age of the oldest part of raw when the plan was made
 }
 
 // LocalityExplained is one locality of the service as seen from the source.
@@ -108,9 +108,9 @@ type LocalityExplained struct {
 	Capacity        float64 `json:"capacity"`         // what healthy endpoints can serve
 	Ceiling         float64 `json:"ceiling"`          // utilization not to exceed
 	Limit           float64 `json:"limit"`            // steered requests/s that fit beneath the ceiling
-	Background      float64 `json:"background"`
-	Load            float64 `json:"load"`        // steered requests/s of all sources under this plan, without background
-	Utilization     float64 `json:"utilization"` // (load + background) / capacity
+	UnmanagedLoad   float64 `json:"unmanaged_load"`
+	Load            float64 `json:"load"`        // steered requests/s of all sources under this plan, without unmanaged load
+	Utilization     float64 `json:"utilization"` // (load + unmanaged load) / capacity
 	Measured        float64 `json:"measured"`    // requests/s that landed here from all sources
 	ORCA            float64 `json:"orca"`        // utilization that the endpoints report; 0 = none
 
@@ -121,11 +121,11 @@ type LocalityExplained struct {
 	Counts string           `json:"counts"`           // what allows the least: the metric of a limit, or a Counts constant
 	Limits []LimitExplained `json:"limits,omitempty"` // in the order of the configuration
 
-	Target    float64 `json:"target_share"`            // what the solver, or another policy, wants for this source
-	Optimum   float64 `json:"optimum_share,omitempty"` // what the solver would do, where another policy decides
-	Published float64 `json:"published_share"`         // what the clients are told
-	Landed    float64 `json:"landed_share"`            // what the clients did
-	Latency   float64 `json:"latency_ms"`              // mean, by Little's law over long windows; 0 = not known
+	Target        float64 `json:"target_share"`            // what the solver, or another policy, wants for this source
+	Optimum       float64 `json:"optimum_share,omitempty"` // what the solver would do, where another policy decides
+	Published     float64 `json:"published_share"`         // what the clients are told
+	ObservedShare float64 `json:"observed_share"`          // what the clients did
+	Latency       float64 `json:"latency_ms"`              // mean, by Little's law over long windows; 0 = not known
 
 	Preferred bool    `json:"preferred,omitempty"` // filled before localities that are not
 	Egress    float64 `json:"egress_ms,omitempty"` // the part of the distance that is the egress price

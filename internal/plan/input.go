@@ -33,8 +33,8 @@ type Input struct {
 	// Ages tells how old inputs are, sorted by service, then kind: what is not
 	// listed is fresh, or not there. That of load reports stands in Load. Ages and
 	// Ladder are read only with Load.
-	Ages   []InputAge
-	Ladder Ladder // complete
+	Ages        []InputAge
+	Degradation Degradation // complete
 	// Paused says what operators froze.
 	Paused Pauses
 	// Subscribed lists who wants which service without necessarily sending to

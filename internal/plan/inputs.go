@@ -11,7 +11,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/load"
 )
 
-// The parts of a tick's step that the rungs leave.
+// The parts of a tick's step that the levels leave.
 const (
 	cautiousPace = 0.5
 	decayPace    = 0.1
@@ -24,34 +24,34 @@ type InputAge struct {
 	Age     Age
 }
 
-// InputState is where an input of a service stands on the ladder.
+// InputState is where an input of a service stands.
 type InputState struct {
-	Input InputKind `json:"input"`
-	Rung  Rung      `json:"rung"`
-	Age   float64   `json:"age_seconds,omitempty"` // since too much of it is missing
-	Share float64   `json:"share,omitempty"`       // of the demand that stands in for missing reports
+	Input InputKind        `json:"input"`
+	Level DegradationLevel `json:"level"`
+	Age   float64          `json:"age_seconds,omitempty"` // since too much of it is missing
+	Share float64          `json:"share,omitempty"`       // of the demand that stands in for missing reports
 }
 
 // inputsOf works out where the inputs of a service stand. A rebase decides
 // nothing, so it leaves them where they were.
 func (d *draft) inputsOf(in *Input, prev *Service) []InputState {
-	if prev != nil && len(prev.Inputs) > 0 && (in.Load == nil || in.Ladder == Ladder{}) {
+	if prev != nil && len(prev.Inputs) > 0 && (in.Load == nil || in.Degradation == Degradation{}) {
 		return prev.Inputs
 	}
-	ladder := in.Ladder
+	degradation := in.Degradation
 	out := make([]InputState, 0, len(Inputs()))
 	for _, kind := range Inputs() {
 		age, there := d.age(in, kind)
-		x := InputState{Input: kind, Rung: RungAbsent}
+		x := InputState{Input: kind, Level: LevelAbsent}
 		if there {
-			x.Rung = ladder.Of(kind).Rung(age)
+			x.Level = degradation.Of(kind).Level(age)
 			x.Age = max(age.Some, age.Most).Seconds()
 		}
 		if kind == InputReports && d.Load != nil {
 			x.Share = d.Load.Stale
 		}
 		if prev != nil {
-			x.Rung = climb(prev.input(kind).Rung, x.Rung)
+			x.Level = climb(prev.input(kind).Level, x.Level)
 		}
 		out = append(out, x)
 	}
@@ -90,14 +90,14 @@ func (s *Service) input(kind InputKind) InputState {
 			return x
 		}
 	}
-	return InputState{Input: kind, Rung: RungFresh}
+	return InputState{Input: kind, Level: LevelFresh}
 }
 
-// Degraded gives the input that is furthest down the ladder; false while all of
+// Degraded gives the input that is most degraded; false while all of
 // them are fresh.
 func (s *Service) Degraded() (worst InputState, ok bool) {
 	for _, x := range s.Inputs {
-		if x.Rung.depth() > worst.Rung.depth() {
+		if x.Level.depth() > worst.Level.depth() {
 			worst, ok = x, true
 		}
 	}
@@ -123,42 +123,42 @@ func (x InputState) String() string {
 	return fmt.Sprintf("endpoints are those of before: the other control plane does not list them for %s", age)
 }
 
-// Effect says what the rung does.
-func (r Rung) Effect() string {
+// Effect says what the level does.
+func (r DegradationLevel) Effect() string {
 	switch r {
-	case RungCautious:
+	case LevelCautious:
 		return "shares move at half the pace"
-	case RungHeld:
+	case LevelHeld:
 		return "weights are held"
-	case RungDecaying:
+	case LevelDecaying:
 		return "shares move slowly towards a split by capacity"
-	case RungFresh, RungAbsent:
+	case LevelFresh, LevelAbsent:
 	}
 	return ""
 }
 
-// degrade lets the ladder bind what is decided: it slows down, holds, or gives
+// degrade lets degradation bind what is decided: it slows down, holds, or gives
 // new targets. Whatever else holds comes first.
 func (d *draft) degrade(in *assign.Input) {
 	worst, ok := d.Degraded()
 	if !ok || !d.Bound() || d.Hold != "" {
 		return
 	}
-	switch worst.Rung {
-	case RungCautious:
+	switch worst.Level {
+	case LevelCautious:
 		in.Pace = cautiousPace
-	case RungDecaying:
+	case LevelDecaying:
 		in.Pace = decayPace
-	case RungHeld, RungFresh, RungAbsent:
+	case LevelHeld, LevelFresh, LevelAbsent:
 		return
 	}
-	in.Slow = worst.String() + ": " + worst.Rung.Effect()
+	in.Slow = worst.String() + ": " + worst.Level.Effect()
 }
 
 // heldByInputs says why weights are held for missing input; empty when they
 // are not.
 func (d *draft) heldByInputs() string {
-	if worst, ok := d.Degraded(); ok && d.Bound() && worst.Rung == RungHeld {
+	if worst, ok := d.Degraded(); ok && d.Bound() && worst.Level == LevelHeld {
 		return worst.String()
 	}
 	return ""
@@ -168,24 +168,24 @@ func (d *draft) heldByInputs() string {
 // wrong about where load is, the one that fills no locality more than another.
 func (s *Service) decays() bool {
 	worst, ok := s.Degraded()
-	return ok && worst.Rung == RungDecaying && s.Bound() && s.Hold == ""
+	return ok && worst.Level == LevelDecaying && s.Bound() && s.Hold == ""
 }
 
-// InputCount is how many services are on a rung for an input.
+// InputCount is how many services are on a level for an input.
 type InputCount struct {
 	Input    InputKind
-	Rung     Rung
+	Level    DegradationLevel
 	Services int
 }
 
-// CountInputs counts the services by input and rung; every pair is there.
+// CountInputs counts the services by input and level; every pair is there.
 func (p *Plan) CountInputs() []InputCount {
 	var out []InputCount
 	for _, kind := range Inputs() {
-		for _, rung := range Rungs() {
-			x := InputCount{Input: kind, Rung: rung}
+		for _, level := range DegradationLevels() {
+			x := InputCount{Input: kind, Level: level}
 			for _, s := range p.Services {
-				if len(s.Inputs) > 0 && s.input(kind).Rung == rung {
+				if len(s.Inputs) > 0 && s.input(kind).Level == level {
 					x.Services++
 				}
 			}

@@ -61,22 +61,22 @@ func (c *crowd) tick(silent int, closed bool) plan.Explanation {
 	return e
 }
 
-// As reports go missing the service goes down the ladder, one rung at a time,
+// As reports go missing the service goes down degradation, one level at a time,
 // and up again when they come back. Clients that fall silent, or lose their
 // load report streams, are not load that is gone as long as they are there.
-func TestLadderOfReports(t *testing.T) {
+func TestDegradationOfReports(t *testing.T) {
 	const decay = 120 // ticks
 	for _, tc := range []struct {
 		name   string
 		silent int // of ten clients
 		closed bool
-		after  map[int]plan.Rung // ticks without reports
+		after  map[int]plan.DegradationLevel // ticks without reports
 	}{
-		{"one in ten", 1, false, map[int]plan.Rung{1: plan.RungFresh, 2: plan.RungFresh, 6: plan.RungFresh}},
-		{"three in ten", 3, false, map[int]plan.Rung{1: plan.RungFresh, 2: plan.RungCautious, 3: plan.RungCautious}},
-		{"six in ten", 6, false, map[int]plan.Rung{1: plan.RungFresh, 2: plan.RungCautious, 4: plan.RungHeld, decay: plan.RungHeld, decay + 2: plan.RungDecaying}},
-		{"all", 10, false, map[int]plan.Rung{1: plan.RungFresh, 3: plan.RungCautious, 4: plan.RungHeld, decay: plan.RungHeld, decay + 2: plan.RungDecaying}},
-		{"all streams lost", 10, true, map[int]plan.Rung{4: plan.RungHeld, decay - 1: plan.RungHeld, decay + 1: plan.RungDecaying}},
+		{"one in ten", 1, false, map[int]plan.DegradationLevel{1: plan.LevelFresh, 2: plan.LevelFresh, 6: plan.LevelFresh}},
+		{"three in ten", 3, false, map[int]plan.DegradationLevel{1: plan.LevelFresh, 2: plan.LevelCautious, 3: plan.LevelCautious}},
+		{"six in ten", 6, false, map[int]plan.DegradationLevel{1: plan.LevelFresh, 2: plan.LevelCautious, 4: plan.LevelHeld, decay: plan.LevelHeld, decay + 2: plan.LevelDecaying}},
+		{"all", 10, false, map[int]plan.DegradationLevel{1: plan.LevelFresh, 3: plan.LevelCautious, 4: plan.LevelHeld, decay: plan.LevelHeld, decay + 2: plan.LevelDecaying}},
+		{"all streams lost", 10, true, map[int]plan.DegradationLevel{4: plan.LevelHeld, decay - 1: plan.LevelHeld, decay + 1: plan.LevelDecaying}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := newCrowd(t)
@@ -84,8 +84,8 @@ func TestLadderOfReports(t *testing.T) {
 			for range 6 {
 				e = c.tick(0, false)
 			}
-			if e.Rung != plan.RungFresh || e.Hold != "" || len(e.Inputs) != 3 || e.Inputs[0].Share != 0 {
-				t.Fatalf("before: %s, hold %q, %+v", e.Rung, e.Hold, e.Inputs)
+			if e.DegradationLevel != plan.LevelFresh || e.Hold != "" || len(e.Inputs) != 3 || e.Inputs[0].Share != 0 {
+				t.Fatalf("before: %s, hold %q, %+v", e.DegradationLevel, e.Hold, e.Inputs)
 			}
 			last := 0
 			for n := range tc.after {
@@ -93,24 +93,24 @@ func TestLadderOfReports(t *testing.T) {
 			}
 			for n := 1; n <= last; n++ {
 				e = c.tick(tc.silent, tc.closed)
-				if want, ok := tc.after[n]; ok && e.Rung != want {
-					t.Errorf("after %d ticks: %s, %+v; want %s", n, e.Rung, e.Inputs, want)
+				if want, ok := tc.after[n]; ok && e.DegradationLevel != want {
+					t.Errorf("after %d ticks: %s, %+v; want %s", n, e.DegradationLevel, e.Inputs, want)
 				}
-				if e.Rung == plan.RungHeld && e.Hold == "" || e.Rung == plan.RungDecaying && e.Hold != "" {
-					t.Errorf("after %d ticks: %s, hold %q", n, e.Rung, e.Hold)
+				if e.DegradationLevel == plan.LevelHeld && e.Hold == "" || e.DegradationLevel == plan.LevelDecaying && e.Hold != "" {
+					t.Errorf("after %d ticks: %s, hold %q", n, e.DegradationLevel, e.Hold)
 				}
 				if tc.silent > 5 && e.Demand.Rate < 195 {
 					t.Fatalf("after %d ticks: demand %.0f, was 200", n, e.Demand.Rate)
 				}
 			}
-			from := e.Rung
+			from := e.DegradationLevel
 			if tc.closed {
 				return // they would come back as new streams
 			}
-			rungs := plan.Rungs()
-			for i := slices.Index(rungs, from) - 1; i >= 0; i-- {
-				if e = c.tick(0, false); e.Rung != rungs[i] {
-					t.Errorf("coming back from %s: %s, want %s", from, e.Rung, rungs[i])
+			levels := plan.DegradationLevels()
+			for i := slices.Index(levels, from) - 1; i >= 0; i-- {
+				if e = c.tick(0, false); e.DegradationLevel != levels[i] {
+					t.Errorf("coming back from %s: %s, want %s", from, e.DegradationLevel, levels[i])
 				}
 			}
 			if tc.silent > 5 && e.Demand.Rate < 195 || e.Demand.Rate > 205 {
@@ -138,7 +138,7 @@ func TestDecayTowardsCapacity(t *testing.T) {
 		e = c.tick(10, false)
 		next := c.plan.Assignment("checkout", loc("us/a")).Share(loc("us/a"))
 		if step := share - next; step > 0.0102 || step < -0.0001 {
-			t.Fatalf("%s: a step of %.2f points", e.Rung, 100*step)
+			t.Fatalf("%s: a step of %.2f points", e.DegradationLevel, 100*step)
 		}
 		if next < share {
 			change, ok := plan.Changed(before, c.plan, plan.Origin{})
@@ -157,19 +157,19 @@ func TestDecayTowardsCapacity(t *testing.T) {
 	for _, x := range c.plan.CountInputs() {
 		want := 0
 		switch {
-		case x.Input == plan.InputReports && x.Rung == plan.RungDecaying,
-			x.Input == plan.InputHealth && x.Rung == plan.RungAbsent,
-			x.Input == plan.InputTopology && x.Rung == plan.RungFresh:
+		case x.Input == plan.InputReports && x.Level == plan.LevelDecaying,
+			x.Input == plan.InputHealth && x.Level == plan.LevelAbsent,
+			x.Input == plan.InputTopology && x.Level == plan.LevelFresh:
 			want = 1
 		}
 		if x.Services != want {
-			t.Errorf("%d services with %s %s, want %d", x.Services, x.Input, x.Rung, want)
+			t.Errorf("%d services with %s %s, want %d", x.Services, x.Input, x.Level, want)
 		}
 	}
 	pause := plan.Pause{Service: "checkout", Since: c.now}
 	p, err := plan.Next(plan.Input{
 		Now: c.now.Add(interval), Topology: c.top, Version: c.plan.Version + 1, Previous: c.plan, Paused: plan.Pauses{pause},
-		Load: demandOf(200, 1, time.Hour), Ladder: plan.Ladder{}.Complete(interval),
+		Load: demandOf(200, 1, time.Hour), Degradation: plan.Degradation{}.Complete(interval),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -182,15 +182,15 @@ func TestDecayTowardsCapacity(t *testing.T) {
 // On old input shares move at half the pace, and on older not at all: so for
 // each input, as far as its steps say.
 func TestMissingInputsSlowDown(t *testing.T) {
-	ladder := plan.Ladder{Health: plan.Steps{Hold: time.Hour}}.Complete(interval)
+	degradation := plan.Degradation{Health: plan.Steps{Hold: time.Hour}}.Complete(interval)
 	moved := func(in plan.Input) (points float64, binding string) {
 		f := newFit(t, 900)
-		p, err := plan.Next(plan.Input{Now: t0, Topology: f.top, Version: 1, Load: demandOf(300, 0, 0), Ladder: ladder})
+		p, err := plan.Next(plan.Input{Now: t0, Topology: f.top, Version: 1, Load: demandOf(300, 0, 0), Degradation: degradation})
 		if err != nil {
 			t.Fatal(err)
 		}
 		before := p.Assignment("checkout", loc("us/a")).Share(loc("us/a"))
-		in.Now, in.Topology, in.Version, in.Previous, in.Ladder = t0.Add(interval), f.top, 2, p, ladder
+		in.Now, in.Topology, in.Version, in.Previous, in.Degradation = t0.Add(interval), f.top, 2, p, degradation
 		if p, err = plan.Next(in); err != nil {
 			t.Fatal(err)
 		}
@@ -208,26 +208,26 @@ func TestMissingInputsSlowDown(t *testing.T) {
 		return []plan.InputAge{{Service: "checkout", Kind: kind, Age: plan.Age{Some: age, Most: age}}}
 	}
 	for _, tc := range []struct {
-		name string
-		in   plan.Input
-		rung plan.Rung
-		says string
+		name  string
+		in    plan.Input
+		level plan.DegradationLevel
+		says  string
 	}{
-		{"a third of the reports", plan.Input{Load: demandOf(700, 0.3, time.Minute)}, plan.RungCautious, "reports are missing"},
-		{"most reports", plan.Input{Load: demandOf(700, 0.6, time.Minute)}, plan.RungHeld, "reports are missing"},
-		{"health", plan.Input{Load: demandOf(700, 0, 0), Ages: aged(plan.InputHealth, time.Minute)}, plan.RungCautious, "health is old"},
-		{"health, for long", plan.Input{Load: demandOf(700, 0, 0), Ages: aged(plan.InputHealth, 2*time.Hour)}, plan.RungHeld, "health is old"},
-		{"topology", plan.Input{Load: demandOf(700, 0, 0), Ages: aged(plan.InputTopology, 200*time.Hour)}, plan.RungCautious, "endpoints are those of before"},
-		{"a little health", plan.Input{Load: demandOf(700, 0, 0), Ages: aged(plan.InputHealth, time.Second)}, plan.RungFresh, ""},
+		{"a third of the reports", plan.Input{Load: demandOf(700, 0.3, time.Minute)}, plan.LevelCautious, "reports are missing"},
+		{"most reports", plan.Input{Load: demandOf(700, 0.6, time.Minute)}, plan.LevelHeld, "reports are missing"},
+		{"health", plan.Input{Load: demandOf(700, 0, 0), Ages: aged(plan.InputHealth, time.Minute)}, plan.LevelCautious, "health is old"},
+		{"health, for long", plan.Input{Load: demandOf(700, 0, 0), Ages: aged(plan.InputHealth, 2*time.Hour)}, plan.LevelHeld, "health is old"},
+		{"topology", plan.Input{Load: demandOf(700, 0, 0), Ages: aged(plan.InputTopology, 200*time.Hour)}, plan.LevelCautious, "endpoints are those of before"},
+		{"a little health", plan.Input{Load: demandOf(700, 0, 0), Ages: aged(plan.InputHealth, time.Second)}, plan.LevelFresh, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			points, text := moved(tc.in)
-			switch tc.rung {
-			case plan.RungCautious:
+			switch tc.level {
+			case plan.LevelCautious:
 				if points <= 0 || points > 0.6*fresh {
 					t.Errorf("%.1f points moved, %.1f on fresh input", 100*points, 100*fresh)
 				}
-			case plan.RungHeld:
+			case plan.LevelHeld:
 				if points != 0 {
 					t.Errorf("%.1f points moved", 100*points)
 				}
@@ -244,18 +244,18 @@ func TestMissingInputsSlowDown(t *testing.T) {
 }
 
 // Rungs only ever go down with age, whatever the steps are, and never is never.
-func TestLadderIsMonotone(t *testing.T) {
+func TestDegradationIsMonotone(t *testing.T) {
 	age := func(t *rapid.T, name string) time.Duration {
 		return time.Duration(rapid.IntRange(0, 40).Draw(t, name)) * time.Second
 	}
-	depth := func(r plan.Rung) int { return slices.Index(plan.Rungs(), r) }
+	depth := func(r plan.DegradationLevel) int { return slices.Index(plan.DegradationLevels(), r) }
 	rapid.Check(t, func(t *rapid.T) {
 		s := plan.Steps{Cautious: age(t, "cautious"), Hold: age(t, "hold"), Decay: age(t, "decay")}
 		a := plan.Age{Most: age(t, "most")}
 		a.Some = a.Most + age(t, "some")
 		b := plan.Age{Some: a.Some + age(t, "later"), Most: a.Most + age(t, "later")}
-		if depth(s.Rung(b)) < depth(s.Rung(a)) {
-			t.Errorf("%+v: %s at %v, %s at %v", s, s.Rung(a), a, s.Rung(b), b)
+		if depth(s.Level(b)) < depth(s.Level(a)) {
+			t.Errorf("%+v: %s at %v, %s at %v", s, s.Level(a), a, s.Level(b), b)
 		}
 		want := 0
 		for i, step := range []struct{ after, age time.Duration }{{s.Cautious, a.Some}, {s.Hold, a.Most}, {s.Decay, a.Most}} {
@@ -263,11 +263,11 @@ func TestLadderIsMonotone(t *testing.T) {
 				want = i + 1
 			}
 		}
-		if got := depth(s.Rung(a)); got != want {
-			t.Errorf("%+v at %v: rung %d, want %d", s, a, got, want)
+		if got := depth(s.Level(a)); got != want {
+			t.Errorf("%+v at %v: level %d, want %d", s, a, got, want)
 		}
 	})
-	l := plan.Ladder{Reports: plan.Steps{Hold: plan.Forever}}.Complete(interval)
+	l := plan.Degradation{Reports: plan.Steps{Hold: plan.Forever}}.Complete(interval)
 	if got := fmt.Sprint(l.Reports, l.Health); got != "{5s 0s 10m0s} {30s 0s 0s}" {
 		t.Errorf("completed as %s", got)
 	}

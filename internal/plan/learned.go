@@ -118,7 +118,7 @@ func (p *Plan) Learned(s *Service, i int) *LearnedExplained {
 	if k == nil {
 		return nil
 	}
-	units := s.units(i) * orDefault(s.Spec.Localities[i].Scaler, 1)
+	units := s.units(i) * orDefault(s.Spec.Localities[i].CapacityScaler, 1)
 	out := &LearnedExplained{
 		State: k.State, Capacity: k.PerUnit * units, Low: k.Low * units, High: k.High * units,
 		AgeMS: p.Made.Sub(k.At).Seconds() * 1000,

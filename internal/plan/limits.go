@@ -123,7 +123,7 @@ func (d *draft) counting(i int) (by int, least float64) {
 // keeps.
 func (s *Service) allows(i int, limit *isobar.Limit, group *isobar.EndpointGroup, room float64) (rate float64, kept bool) {
 	sl := &s.Spec.Localities[i]
-	endpoints := size(sl, group) * orDefault(sl.Scaler, 1)
+	endpoints := size(sl, group) * orDefault(sl.CapacityScaler, 1)
 	if limit.Metric == isobar.MetricRate {
 		return max(negligible, limit.Max*endpoints-s.unreported(i)), false
 	}
@@ -177,7 +177,7 @@ func (s *Service) borrows(i int) bool {
 // unreported is the load of a site that no client reports, requests/s: limits
 // are learned from what is.
 func (s *Service) unreported(i int) float64 {
-	out := s.Spec.Localities[i].Background
+	out := s.Spec.Localities[i].UnmanagedLoad
 	for _, b := range s.Findings.Unreported {
 		if b.Locality == s.Spec.Localities[i].Locality {
 			out += b.Rate
@@ -192,7 +192,7 @@ func (s *Service) tellLimits(i int, out *load.Site) {
 		return
 	}
 	sl := &s.Spec.Localities[i]
-	scaler := orDefault(sl.Scaler, 1)
+	scaler := orDefault(sl.CapacityScaler, 1)
 	site, hidden := &s.Sites[i], s.unreported(i)
 	room := s.Limited[i].Room
 	out.Size = size(sl, site.Group)

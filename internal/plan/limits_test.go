@@ -110,7 +110,7 @@ func (f *limitedFleet) row(z string) plan.LocalityExplained {
 // allowed is what may land in a zone under the plan in force.
 func (f *limitedFleet) allowed(z string) float64 {
 	r := f.row(z)
-	return r.Ceiling*r.Capacity - r.Background
+	return r.Ceiling*r.Capacity - r.UnmanagedLoad
 }
 
 // A limit that works at us/a goes on to work when the capacity of us/b is learned,

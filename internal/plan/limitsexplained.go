@@ -85,7 +85,7 @@ func (p *Plan) limit(s *Service, i, j int) LimitExplained {
 	site, limit := &s.Sites[i], &s.Spec.Limits[j]
 	sl := &s.Spec.Localities[i]
 	x := LimitExplained{Metric: limit.Metric, Max: limit.Max, DryRun: limit.DryRun, State: load.LimitAbsent}
-	endpoints := size(sl, site.Group) * orDefault(sl.Scaler, 1)
+	endpoints := size(sl, site.Group) * orDefault(sl.CapacityScaler, 1)
 	if site.Capacity <= 0 {
 		endpoints = 0
 	}
@@ -94,7 +94,7 @@ func (p *Plan) limit(s *Service, i, j int) LimitExplained {
 	case limit.Metric == isobar.MetricRate:
 		x.State, x.Capacity = load.LimitExact, max(0, limit.Max*endpoints-hidden)
 		if landed := s.landed(sl.Locality); landed != nil && endpoints > 0 {
-			x.Value = landed.Issued * orDefault(sl.Scaler, 1) / endpoints
+			x.Value = landed.Issued * orDefault(sl.CapacityScaler, 1) / endpoints
 		}
 	case known == nil:
 		return x

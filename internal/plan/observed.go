@@ -54,7 +54,7 @@ func (s *Service) Capacity(i int) CapacityExplained {
 		out.Why = "no client has told of its requests in progress, and no endpoint of its utilization"
 		return out
 	}
-	units := s.units(i) * orDefault(s.Spec.Localities[i].Scaler, 1)
+	units := s.units(i) * orDefault(s.Spec.Localities[i].CapacityScaler, 1)
 	out.Since, out.Rate, out.InProgress, out.Expected, out.Failing = o.Since, o.Rate, o.InProgress, o.Expected, o.Failing
 	out.ServiceMS, out.Shedding = 1000*o.Estimate.Service, o.Estimate.Shedding
 	if !o.Estimate.Known {

@@ -41,11 +41,11 @@ func (p *Plan) trustedAs(other *Plan) *Plan {
 	out.Services = slices.Clone(p.Services)
 	for i, s := range out.Services {
 		o, ok := other.Service(s.Spec.Name)
-		if !ok || o.Trust == nil || o.Trust == s.Trust {
+		if !ok || o.Rollout == nil || o.Rollout == s.Rollout {
 			continue
 		}
 		service := *s
-		service.Trust, service.Scores = o.Trust, o.Scores
+		service.Rollout, service.Scores = o.Rollout, o.Scores
 		out.Services[i] = &service
 	}
 	return &out

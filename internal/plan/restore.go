@@ -40,7 +40,7 @@ type SavedService struct {
 	Sources []SavedSource     `json:"sources"`
 	// Learned is what reports of utilization told about capacities.
 	Learned []load.Capacity `json:"learned,omitempty"`
-	Trust   *SavedTrust     `json:"trust,omitempty"` // of mode auto
+	Rollout *SavedRollout   `json:"trust,omitempty"` // of mode auto
 	// Heard is when most of its demand was last heard of, where that is not now.
 	Heard time.Time `json:"heard,omitzero"`
 	// Dimensions is what is known of the service's limits.
@@ -82,7 +82,7 @@ func (p *Plan) Save() Saved {
 	for _, s := range p.Services {
 		ss := SavedService{
 			Name: s.Spec.Name, Drop: s.Result.Drop, Classes: saveClasses(s.Result),
-			Sites: s.localities(), Prices: s.Prices, Learned: s.Learned, Trust: s.Trust.save(),
+			Sites: s.localities(), Prices: s.Prices, Learned: s.Learned, Rollout: s.Rollout.save(),
 		}
 		ss.Dimensions, ss.Observed, ss.RequestLimit = s.Dimensions, s.Observed, s.RequestLimit
 		if s.Load != nil && s.Load.Age.Most > 0 {
@@ -152,7 +152,7 @@ func Restore(saved *Saved, topology *isobar.Topology, table health.Table, now ti
 func (ss *SavedService) revive(spec *isobar.Service, network *isobar.Network, table health.Table) *Service {
 	d := &draft{network: network, sites: buildSites(spec, table, nil)}
 	d.Spec = spec
-	s := &Service{Spec: spec, Coverage: 0, Trust: ss.Trust.revive()}
+	s := &Service{Spec: spec, Coverage: 0, Rollout: ss.Rollout.revive()}
 	r := &assign.Result{
 		Service: spec.Name, Drop: clamp(ss.Drop, spec.MaxShed), Classes: reviveClasses(spec, ss.Classes),
 		Mode: s.Mode(), Policy: spec.Policy, MaxShift: spec.MaxShift, Settings: spec.Assignment,

@@ -198,7 +198,7 @@ func (s *Service) seen(since, now time.Time, l *load.ServiceLoad, rounds []load.
 			continue
 		}
 		// What is reported can't tell load beyond what can be served.
-		made := min(1, (x.Issued+s.Spec.Localities[at].Background)/s.Sites[at].Capacity)
+		made := min(1, (x.Issued+s.Spec.Localities[at].UnmanagedLoad)/s.Sites[at].Capacity)
 		off := max(0, math.Abs(made-min(1, x.Utilization))-utilizationSlack)
 		out.Loaded += x.Issued * seconds
 		out.Misjudged += x.Issued * off * seconds
@@ -227,7 +227,7 @@ func (d *draft) score(in *Input, prev *Service) {
 	}
 	before := next.at
 	d.Scores = next
-	if !d.Load.Covered || d.input(InputReports).Rung != RungFresh || !in.Now.After(before) {
+	if !d.Load.Covered || d.input(InputReports).Level != LevelFresh || !in.Now.After(before) {
 		next.restart(in.Now)
 		d.forgetStrain()
 		return

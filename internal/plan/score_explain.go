@@ -9,8 +9,8 @@ import (
 // ScoreExplained is how well what was predicted of a service agrees with what
 // was then seen. All parts are from 0 to 1, 1 = just as predicted.
 type ScoreExplained struct {
-	Score   float64 `json:"score"`   // the least of the parts that count
-	Landing float64 `json:"landing"` // share of the requests that landed as the served shares say
+	Score     float64 `json:"score"`     // the least of the parts that count
+	Adherence float64 `json:"adherence"` // share of the requests that landed as the served shares say
 	// Utilization is 1 less the mean error of utilization; nil where none is
 	// reported, or no capacity is known.
 	Utilization *float64 `json:"utilization,omitempty"`
@@ -32,7 +32,7 @@ func (s *Service) Score() *ScoreExplained {
 	}
 	out := &ScoreExplained{Windows: len(s.Scores.Windows), Requests: sum.Judged, From: sum.From, To: sum.To}
 	out.Score, _ = sum.Score(s.Mode())
-	out.Landing, _ = sum.Landing()
+	out.Adherence, _ = sum.Landing()
 	if u, ok := sum.Utilization(); ok {
 		out.Utilization = &u
 	}
@@ -44,7 +44,7 @@ func (s *Service) Score() *ScoreExplained {
 
 // String says it in a line.
 func (e *ScoreExplained) String() string {
-	parts := []string{fmt.Sprintf("landing %.3f", e.Landing)}
+	parts := []string{fmt.Sprintf("landing %.3f", e.Adherence)}
 	if e.Utilization != nil {
 		parts = append(parts, fmt.Sprintf("utilization %.3f", *e.Utilization))
 	}

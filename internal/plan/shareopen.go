@@ -130,7 +130,7 @@ func (d *sharedDecision) service(c *sharedConfiguration, before *Service) (*Serv
 		Spec: c.Spec, Coverage: d.Coverage, Hold: d.Hold, Paused: d.Paused, Inputs: d.Inputs, Findings: d.Findings, Limited: d.Limited,
 		Learned: load.ValidCapacities(d.Saved.Learned), Observed: validObserved(d.Saved.Observed), Dimensions: load.ValidDimensions(d.Saved.Dimensions),
 		Prices: d.Saved.Prices, CallCosts: d.Costs, Callers: d.Callers, Joint: d.Joint, Alone: d.Alone,
-		PlanGap: d.Gap, PolicyGap: d.Policy[0], PolicyMS: d.Policy[1], Trust: d.Saved.Trust.revive(),
+		PlanGap: d.Gap, PolicyGap: d.Policy[0], PolicyMS: d.Policy[1], Rollout: d.Saved.Rollout.revive(),
 		RequestLimit: d.Saved.RequestLimit,
 	}
 	var err error

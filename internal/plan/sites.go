@@ -69,7 +69,7 @@ func buildSite(spec *isobar.Service, sl *isobar.ServiceLocality, table health.Ta
 			s.queues++
 		}
 	}
-	scaler := orDefault(sl.Scaler, 1)
+	scaler := orDefault(sl.CapacityScaler, 1)
 	healthy := 0.0
 	switch {
 	case declared && total > 0:
@@ -83,7 +83,7 @@ func buildSite(spec *isobar.Service, sl *isobar.ServiceLocality, table health.Ta
 		Capacity:   usable * scaler,
 		Ceiling:    orDefault(sl.Ceiling, isobar.DefaultCeiling),
 		Scale:      1,
-		Background: sl.Background,
+		Background: sl.UnmanagedLoad,
 		Preferred:  sl.Preferred,
 	}
 	s.weight, s.nominalWeight = okShare*scaler, allShare*scaler

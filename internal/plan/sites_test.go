@@ -25,7 +25,7 @@ func TestCapacityAndWeightsOfALocality(t *testing.T) {
 		{"unknown ones count as the mean", isobar.ServiceLocality{Endpoints: []isobar.Endpoint{{Address: "1.1.1.1:1", MaxRate: 200}, {Address: "1.1.1.2:1"}}}, 400, 400, []uint32{1, 1}},
 		{"the locality's rate leaves nothing", isobar.ServiceLocality{MaxRate: 100, Endpoints: []isobar.Endpoint{{Address: "1.1.1.1:1", MaxRate: 100, Health: down}, {Address: "1.1.1.2:1"}}}, 101, 1, []uint32{1000, 10}},
 		{"or less than nothing", isobar.ServiceLocality{MaxRate: 100, Endpoints: []isobar.Endpoint{{Address: "1.1.1.1:1", MaxRate: 200}, {Address: "1.1.1.2:1", Weight: 3}, {Address: "1.1.1.3:1"}}}, 204, 204, []uint32{1, 3, 1}},
-		{"scaler", isobar.ServiceLocality{MaxRate: 1000, Scaler: 0.5, Endpoints: endpoints("1.1.1.1:1")}, 500, 500, []uint32{1}},
+		{"scaler", isobar.ServiceLocality{MaxRate: 1000, CapacityScaler: 0.5, Endpoints: endpoints("1.1.1.1:1")}, 500, 500, []uint32{1}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

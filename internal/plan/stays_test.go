@@ -122,7 +122,7 @@ func TestLearnedStaysOverAQuietNight(t *testing.T) {
 func TestRatesBeyondTheSolver(t *testing.T) {
 	for name, change := range map[string]func(s *isobar.Service){
 		"vast":       func(s *isobar.Service) { s.Localities[0].MaxRate = 1e12 },
-		"more":       func(s *isobar.Service) { s.Localities[0].MaxRate, s.Localities[0].Scaler = 1e12, 10 },
+		"more":       func(s *isobar.Service) { s.Localities[0].MaxRate, s.Localities[0].CapacityScaler = 1e12, 10 },
 		"tiny":       func(s *isobar.Service) { s.Localities[0].MaxRate = 1e-7 },
 		"low":        func(s *isobar.Service) { s.Localities[0].Ceiling = 1e-5 },
 		"tiny limit": func(s *isobar.Service) { s.Limits = []isobar.Limit{{Metric: isobar.MetricRate, Max: 1e-3}} },

@@ -42,7 +42,7 @@ const (
 
 // strain adds what was seen since the last tick, and says what got worse by the
 // last step of the mode; empty where nothing did, or the trial is over.
-func (d *draft) strain(t *Trust, prev *Service, now time.Time) string {
+func (d *draft) strain(t *Rollout, prev *Service, now time.Time) string {
 	x := &t.open
 	if x.from.IsZero() {
 		x.from, x.at = now, now

@@ -75,7 +75,7 @@ type Service struct {
 	Damping *Damping // of limit cycles; nil before a decision
 	// RequestLimit is how many requests each client may have in progress.
 	RequestLimit RequestLimit
-	Trust        *Trust // how far mode auto has come; nil with other modes
+	Rollout      *Rollout // how far mode auto has come; nil with other modes
 }
 
 // VersionString is the version as it goes over the wire.

@@ -89,8 +89,8 @@ func (w *world) drawTopology(t *rapid.T) {
 			sl.Weight = rapid.SampledFrom([]float64{0, 1, 1, 5, 300}).Draw(t, "share")
 		}
 		sl.Preferred = prefers && rapid.Bool().Draw(t, "preferred")
-		sl.Background = rapid.SampledFrom([]float64{0, 0, 0, 60}).Draw(t, "background")
-		sl.Scaler = rapid.SampledFrom([]float64{0, 0, 0, 0.5, 1.4}).Draw(t, "scaler")
+		sl.UnmanagedLoad = rapid.SampledFrom([]float64{0, 0, 0, 60}).Draw(t, "background")
+		sl.CapacityScaler = rapid.SampledFrom([]float64{0, 0, 0, 0.5, 1.4}).Draw(t, "scaler")
 		s.Localities = append(s.Localities, sl)
 	}
 	w.service = s
@@ -246,6 +246,6 @@ func (w *world) input(trigger assign.Trigger) plan.Input {
 	slices.SortFunc(s.Sources, func(a, b load.SourceLoad) int { return a.Source.Compare(b.Source) })
 	in.Load = &load.Snapshot{At: w.now, Services: []load.ServiceLoad{s}}
 	in.Findings = []load.Findings{w.findings}
-	in.Ages, in.Ladder = w.ages, plan.Ladder{Health: plan.Steps{Hold: time.Minute, Decay: time.Hour}}.Complete(5*time.Second)
+	in.Ages, in.Degradation = w.ages, plan.Degradation{Health: plan.Steps{Hold: time.Minute, Decay: time.Hour}}.Complete(5*time.Second)
 	return in
 }

@@ -93,7 +93,7 @@ func joined(streams []xds.Client, described []admin.Client) []admin.Client {
 	same := make(map[process][]int, len(streams))
 	for i := range described {
 		c := &described[i]
-		p := process{c.Peer, c.ID, c.Cluster, c.Locality, c.Form}
+		p := process{c.Peer, c.ID, c.Cluster, c.Locality, c.APIVersion}
 		k := slices.IndexFunc(same[p], func(k int) bool {
 			return (!aggregated[k] || !streams[i].Aggregated || streams[i].GRPC) && !shareNames(&out[k], c)
 		})
@@ -147,14 +147,14 @@ func join(c, other *admin.Client) {
 // elsewhere.
 func reportingClient(r *lrs.Client) admin.Client {
 	return admin.Client{
-		ID: r.Node.ID, Cluster: r.Node.Cluster, Locality: r.Node.Locality.String(), Agent: r.UserAgent, Form: r.Form.String(),
+		ID: r.Node.ID, Cluster: r.Node.Cluster, Locality: r.Node.Locality.String(), Agent: r.UserAgent, APIVersion: r.Form.String(),
 		Peer: r.Address, ConnectedSince: r.Since, InSync: true, LRS: reportInfo(r), Types: map[string]admin.ClientType{},
 	}
 }
 
 func discoveryClient(c *xds.Client, now time.Time) admin.Client {
 	a := admin.Client{
-		ID: c.Node, Cluster: c.Cluster, Locality: c.Locality.String(), Agent: c.Agent, Form: c.API, Peer: c.Peer,
+		ID: c.Node, Cluster: c.Cluster, Locality: c.Locality.String(), Agent: c.Agent, APIVersion: c.API, Peer: c.Peer,
 		ConnectedSince: c.Connected, Streams: 1, Polls: c.Polls(), InSync: c.InSync, Types: make(map[string]admin.ClientType, len(c.Types)),
 	}
 	for i := range c.Types {

@@ -8,9 +8,9 @@ import (
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
-// Ladder translates what is configured of missing inputs.
-func Ladder(d *config.Degradation) plan.Ladder {
-	return plan.Ladder{Reports: steps(d.Reports), Health: steps(d.Health), Topology: steps(d.Topology)}
+// Degradation translates what is configured of missing inputs.
+func Degradation(d *config.Degradation) plan.Degradation {
+	return plan.Degradation{Reports: steps(d.Reports), Health: steps(d.Health), Topology: steps(d.Topology)}
 }
 
 func steps(s config.DegradationSteps) plan.Steps {

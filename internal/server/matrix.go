@@ -14,7 +14,7 @@ var (
 	matrixLabels  = []string{"service", "source", "locality"}
 	descPublished = prometheus.NewDesc("isobar_matrix_published_share_ratio",
 		"Share of its requests that clients of a source are told to send to a locality, of services in metrics.matrix.", matrixLabels, nil)
-	descLanded = prometheus.NewDesc("isobar_matrix_landed_share_ratio",
+	descLanded = prometheus.NewDesc("isobar_matrix_observed_share_ratio",
 		"Share of its requests that clients of a source sent to a locality, as they report, of services in metrics.matrix.", matrixLabels, nil)
 	descLeftOut = prometheus.NewDesc("isobar_matrix_left_out_series",
 		"Series of services in metrics.matrix that are left out because there are more than 20,000.", nil, nil)

@@ -36,11 +36,11 @@ func TestMatrixMetrics(t *testing.T) {
 	p := matrixPlan(0)
 	c := &matrixCollector{current: func() *plan.Plan { return p }, listed: func() []string { return []string{"checkout", "gone"} }}
 	const want = `
-# HELP isobar_matrix_landed_share_ratio Share of its requests that clients of a source sent to a locality, as they report, of services in metrics.matrix.
-# TYPE isobar_matrix_landed_share_ratio gauge
-isobar_matrix_landed_share_ratio{locality="eu/a",service="checkout",source="us/a"} 0
-isobar_matrix_landed_share_ratio{locality="us/a",service="checkout",source="us/a"} 0.75
-isobar_matrix_landed_share_ratio{locality="us/b",service="checkout",source="us/a"} 0.25
+# HELP isobar_matrix_observed_share_ratio Share of its requests that clients of a source sent to a locality, as they report, of services in metrics.matrix.
+# TYPE isobar_matrix_observed_share_ratio gauge
+isobar_matrix_observed_share_ratio{locality="eu/a",service="checkout",source="us/a"} 0
+isobar_matrix_observed_share_ratio{locality="us/a",service="checkout",source="us/a"} 0.75
+isobar_matrix_observed_share_ratio{locality="us/b",service="checkout",source="us/a"} 0.25
 # HELP isobar_matrix_published_share_ratio Share of its requests that clients of a source are told to send to a locality, of services in metrics.matrix.
 # TYPE isobar_matrix_published_share_ratio gauge
 isobar_matrix_published_share_ratio{locality="eu/a",service="checkout",source="us/a"} 0.2
@@ -67,7 +67,7 @@ isobar_matrix_left_out_series 0
 func TestMatrixIsBounded(t *testing.T) {
 	p := matrixPlan(7000) // x 3 localities, without reports
 	c := &matrixCollector{current: func() *plan.Plan { return p }, listed: func() []string { return []string{"checkout"} }}
-	if n := testutil.CollectAndCount(c, "isobar_matrix_published_share_ratio", "isobar_matrix_landed_share_ratio"); n != maxMatrixSeries {
+	if n := testutil.CollectAndCount(c, "isobar_matrix_published_share_ratio", "isobar_matrix_observed_share_ratio"); n != maxMatrixSeries {
 		t.Errorf("%d series", n)
 	}
 	registry := prometheus.NewRegistry()

@@ -213,7 +213,7 @@ func TestClientOf2017(t *testing.T) {
 		}
 		var list admin.ClientList
 		w.read("127.0.0.1", "/v1/clients", &list)
-		if len(list.Clients) != 1 || list.Clients[0].Form != "2017" || list.Clients[0].LRS == nil || !list.Clients[0].InSync {
+		if len(list.Clients) != 1 || list.Clients[0].APIVersion != "2017" || list.Clients[0].LRS == nil || !list.Clients[0].InSync {
 			t.Errorf("clients %+v", list.Clients)
 		}
 	})

@@ -189,7 +189,7 @@ func (s *Server) buildLoop() error {
 	options := control.Options{
 		Timing: func() control.Timing {
 			c := s.current.Load()
-			return control.Timing{Tick: c.Tick, Interval: c.ReportInterval, Ladder: Ladder(&c.Degradation)}
+			return control.Timing{Tick: c.Tick, Interval: c.ReportInterval, Degradation: Degradation(&c.Degradation)}
 		},
 		SurveyEvery: func() time.Duration { return s.current.Load().N1Interval },
 		Topology:    s.registry, Checkers: checkers{s.hds}, Reports: s.lrs, Clients: s.xds, State: &loopState{store: s.opts.Store, revisions: map[string]uint64{}},

@@ -140,7 +140,7 @@ func (s *Server) listCheckers() []admin.Checker {
 	for i := range connected {
 		c := &connected[i]
 		out[i] = admin.Checker{
-			ID: c.ID, Locality: c.Locality, Agent: c.UserAgent, Peer: c.Address, Since: c.Since, Form: c.Form, Protocols: c.Protocols.String(),
+			ID: c.ID, Locality: c.Locality, Agent: c.UserAgent, Peer: c.Address, Since: c.Since, APIVersion: c.APIVersion, Protocols: c.Protocols.String(),
 			Polling: c.Polling, Designated: c.Designated, LastReport: c.LastReport, Rejected: c.Rejected, Reason: c.LastReason,
 		}
 	}

@@ -100,7 +100,7 @@ func (s *shard) decide(now time.Duration, decide func(*shard, *plan.Turn) (*plan
 		Now: startTime.Add(now), Interval: s.w.sc.Interval, Watched: watched(s.services, now),
 		Topology: s.topology, Health: s.w.known, Previous: s.plan, Version: 1,
 	}
-	t.Ages, t.Ladder = s.w.sc.ages(s.services, now), s.w.sc.Ladder
+	t.Ages, t.Degradation = s.w.sc.ages(s.services, now), s.w.sc.Degradation
 	if s.plan != nil {
 		t.Version = s.plan.Version + 1
 	}

@@ -30,12 +30,12 @@ func lossy(t *testing.T, losses ...sim.Loss) *sim.Scenario {
 	return sc
 }
 
-func rungOf(f sim.Frame) plan.Rung {
+func levelOf(f sim.Frame) plan.DegradationLevel {
 	s, _ := f.Plan.Service("checkout")
 	if worst, ok := s.Degraded(); ok {
-		return worst.Rung
+		return worst.Level
 	}
-	return plan.RungFresh
+	return plan.LevelFresh
 }
 
 // latencies gives the mean latency before a moment, and the worst tick from it on.
@@ -60,13 +60,13 @@ func TestReportsLost(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		scope   string
-		deepest plan.Rung
+		deepest plan.DegradationLevel
 		worst   float64 // of the mean latency before
 	}{
-		{"of all", "", plan.RungDecaying, 3},
-		{"of the busy region", "us", plan.RungDecaying, 3},
-		{"of the quiet region", "eu", plan.RungFresh, 1.1},
-		{"of a zone", "us/a", plan.RungCautious, 1.1},
+		{"of all", "", plan.LevelDecaying, 3},
+		{"of the busy region", "us", plan.LevelDecaying, 3},
+		{"of the quiet region", "eu", plan.LevelFresh, 1.1},
+		{"of a zone", "us/a", plan.LevelCautious, 1.1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			loss := sim.Loss{Input: plan.InputReports, From: lostFrom, To: lostTo}
@@ -74,23 +74,23 @@ func TestReportsLost(t *testing.T) {
 				loss.Scope = isobar.MustLocality(tc.scope)
 			}
 			frames := run(t, lossy(t, loss))
-			seen := map[plan.Rung]int{}
+			seen := map[plan.DegradationLevel]int{}
 			for _, f := range frames {
-				seen[rungOf(f)]++
+				seen[levelOf(f)]++
 				if f.Sample.Fullest > 0.82 && f.At > lostFrom {
 					t.Fatalf("at %v: the fullest locality is at %.2f", f.At, f.Sample.Fullest)
 				}
 			}
-			if seen[tc.deepest] == 0 || (tc.deepest != plan.RungDecaying && seen[plan.RungDecaying] > 0) {
-				t.Errorf("rungs %v, want %s to be the deepest", seen, tc.deepest)
+			if seen[tc.deepest] == 0 || (tc.deepest != plan.LevelDecaying && seen[plan.LevelDecaying] > 0) {
+				t.Errorf("levels %v, want %s to be the deepest", seen, tc.deepest)
 			}
 			before, worst := latencies(frames, lostFrom)
-			t.Logf("rungs %v, mean latency %.2f ms before, %.2f ms at worst, %.2f ms in the end", seen, before, worst, frames[len(frames)-1].Sample.MeanMS)
+			t.Logf("levels %v, mean latency %.2f ms before, %.2f ms at worst, %.2f ms in the end", seen, before, worst, frames[len(frames)-1].Sample.MeanMS)
 			if worst > tc.worst*before {
 				t.Errorf("mean latency %.2f ms at worst, was %.2f ms", worst, before)
 			}
-			if last := frames[len(frames)-1]; rungOf(last) != plan.RungFresh || last.Sample.MeanMS > 1.02*before {
-				t.Errorf("in the end %s with %.2f ms, was %.2f ms", rungOf(last), last.Sample.MeanMS, before)
+			if last := frames[len(frames)-1]; levelOf(last) != plan.LevelFresh || last.Sample.MeanMS > 1.02*before {
+				t.Errorf("in the end %s with %.2f ms, was %.2f ms", levelOf(last), last.Sample.MeanMS, before)
 			}
 		})
 	}
@@ -130,8 +130,8 @@ func TestHealthAndTopologyLost(t *testing.T) {
 			if got := usable(f); got != known {
 				t.Fatalf("at %v: %d endpoints are taken for healthy, %d were when that was last known", f.At, got, known)
 			}
-			if f.At > lostFrom+time.Minute && rungOf(f) != plan.RungCautious {
-				t.Fatalf("at %v: %s", f.At, rungOf(f))
+			if f.At > lostFrom+time.Minute && levelOf(f) != plan.LevelCautious {
+				t.Fatalf("at %v: %s", f.At, levelOf(f))
 			}
 			share[late] = f.Plan.Assignment("checkout", us).Share(us)
 		}
@@ -143,8 +143,8 @@ func TestHealthAndTopologyLost(t *testing.T) {
 	if share[true] >= share[false]-0.01 {
 		t.Errorf("the share of us/a went from %.3f to %.3f: load is not followed", share[false], share[true])
 	}
-	if rungOf(last) != plan.RungFresh || usable(last) <= known {
-		t.Errorf("in the end %s, %d endpoints are healthy, %d were", rungOf(last), usable(last), known)
+	if levelOf(last) != plan.LevelFresh || usable(last) <= known {
+		t.Errorf("in the end %s, %d endpoints are healthy, %d were", levelOf(last), usable(last), known)
 	}
 }
 

@@ -203,7 +203,7 @@ func randomLosses(r *rand.Rand, sc *Scenario, places []isobar.Locality) {
 		}
 		sc.Losses = append(sc.Losses, x)
 	}
-	sc.Ladder = plan.Ladder{Reports: plan.Steps{Decay: time.Minute}, Health: plan.Steps{Hold: time.Minute, Decay: 2 * time.Minute}}
+	sc.Degradation = plan.Degradation{Reports: plan.Steps{Decay: time.Minute}, Health: plan.Steps{Hold: time.Minute, Decay: 2 * time.Minute}}
 }
 
 func randomTrouble(r *rand.Rand, sc *Scenario, places []isobar.Locality) {

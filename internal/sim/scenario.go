@@ -44,11 +44,11 @@ type Scenario struct {
 	Capacities       []Capacity
 	Metrics          []Metric
 	Outages          []Outage
-	Losses           []Loss      // of inputs
-	Ladder           plan.Ladder // what they do; zero = the defaults
-	Declared         []Capacity  // what Isobar is told of capacities, as factors of the topology's; 0 = nothing
-	Undeclared       bool        // Isobar is not told what endpoints can serve; other policies are
-	UtilizationNoise float64     // relative standard deviation of utilization as endpoints report it
+	Losses           []Loss           // of inputs
+	Degradation      plan.Degradation // what they do; zero = the defaults
+	Declared         []Capacity       // what Isobar is told of capacities, as factors of the topology's; 0 = nothing
+	Undeclared       bool             // Isobar is not told what endpoints can serve; other policies are
+	UtilizationNoise float64          // relative standard deviation of utilization as endpoints report it
 	Price            Price
 
 	// Marks are the moments, growing, from which it is measured how long shares

@@ -18,8 +18,8 @@ type Client struct {
 	Locality isobar.Locality `json:"locality"`
 	Agent    string          `json:"agent"`
 	Peer     string          `json:"peer"`
-	Form     string          `json:"form"` // sotw, delta or rest
-	API      string          `json:"api"`  // v3, v2 or 2017: of what it asks for
+	Variant  string          `json:"variant"` // sotw, delta or rest
+	API      string          `json:"api"`     // v3, v2 or 2017: of what it asks for
 	// Aggregated says that the stream serves all types. A process has one such
 	// stream at most, but may have many for one type; gRPC in some languages has an
 	// aggregated one for each target.
@@ -31,7 +31,7 @@ type Client struct {
 }
 
 // Polls tells whether the client has no stream, but asks again and again.
-func (c *Client) Polls() bool { return c.Form == formRest }
+func (c *Client) Polls() bool { return c.Variant == formRest }
 
 // ClientType is how far a client has followed one type of resource.
 type ClientType struct {
@@ -94,7 +94,7 @@ func (s *stream) describe() (Client, bool) {
 		Locality:  s.node.Locality,
 		Agent:     s.node.UserAgent,
 		Peer:      s.peer,
-		Form:      form(s.delta),
+		Variant:   form(s.delta),
 		Connected: s.connected,
 		InSync:    true,
 

@@ -48,7 +48,7 @@ func newMetrics(r prometheus.Registerer, names *nameBudget) *metrics {
 	m := &metrics{
 		streams: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "isobar_xds_streams", Help: "Open xDS streams, by form of the protocol.",
-		}, []string{"form"}),
+		}, []string{"variant"}),
 		requests: vec("requests_total", "Requests received, by type."),
 		pushes:   vec("pushes_total", "Responses sent, by type."),
 		bytes:    vec("sent_bytes_total", "Bytes of responses sent, by type."),

@@ -240,7 +240,7 @@ func (p *poller) describe() Client {
 	inSync := p.acked == p.version
 	return Client{
 		Stream: p.id, Node: p.node.ID, Cluster: p.node.Cluster, Locality: p.node.Locality, Agent: p.node.UserAgent,
-		Peer: p.key.host, Form: formRest, API: p.key.as.Form.String(), Connected: p.since, InSync: inSync,
+		Peer: p.key.host, Variant: formRest, API: p.key.as.Form.String(), Connected: p.since, InSync: inSync,
 		Types: []ClientType{{
 			Type: kind.String(), Subscribed: len(p.key.names.names), Wildcard: len(p.key.names.names) == 0,
 			Sent: p.version, Acked: p.acked, SentAt: p.sentAt, AckedAt: p.ackedAt, Waiting: !inSync, InSync: inSync,

@@ -94,7 +94,7 @@ func TestPolls(t *testing.T) {
 			if got.status != http.StatusOK || time.Since(start) != 5*time.Second || !strings.Contains(got.body, `"port_value":2`) {
 				t.Errorf("after %v: %d %s", time.Since(start), got.status, got.body)
 			}
-			if c := w.server.Clients(); len(c) != 1 || c[0].Form != "rest" || c[0].InSync {
+			if c := w.server.Clients(); len(c) != 1 || c[0].Variant != "rest" || c[0].InSync {
 				t.Errorf("clients: %+v", c)
 			}
 			for i := range w.server.Introspect() {

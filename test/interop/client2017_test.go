@@ -184,7 +184,7 @@ func (o *old) reports(s *isobar) {
 		return err
 	})
 	c, err := s.client("old")
-	if err != nil || c.Form != "2017" || c.LRS == nil || c.LRS.Rejected > 0 {
+	if err != nil || c.APIVersion != "2017" || c.LRS == nil || c.LRS.Rejected > 0 {
 		s.t.Errorf("the server says of it: %v, %+v", err, c)
 	}
 }

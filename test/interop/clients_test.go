@@ -156,9 +156,9 @@ func (s *site) weights() {
 	if err != nil {
 		t.Fatal(err)
 	}
-	seen.is(s.kind.name, client.Agent, client.Form+", ADS and LRS")
-	if client.Form != s.kind.form {
-		t.Errorf("it speaks %s, want %s", client.Form, s.kind.form)
+	seen.is(s.kind.name, client.Agent, client.APIVersion+", ADS and LRS")
+	if client.APIVersion != s.kind.form {
+		t.Errorf("it speaks %s, want %s", client.APIVersion, s.kind.form)
 	}
 	if !client.InSync || client.LRS == nil || client.LRS.LastReport.IsZero() {
 		t.Fatalf("the server says of it: %+v, load reports %+v", client, client.LRS)

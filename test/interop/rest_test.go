@@ -142,7 +142,7 @@ func (s *isobar) poll(form string) {
 		t.Errorf("told %v after the change", late)
 	}
 	c, err := s.client("poller")
-	if err != nil || c.Form != form {
+	if err != nil || c.APIVersion != form {
 		t.Errorf("the server says of it: %v, %+v", err, c)
 	}
 }

@@ -68,7 +68,7 @@ export interface Site {
   capacity: number;
   ceiling: number;
   load: number;
-  background: number;
+  unmanaged_load: number;
   utilization: number;
   price_ms: number;
   unreachable?: boolean;
@@ -121,14 +121,14 @@ export interface LocalityWhy {
   capacity: number;
   ceiling: number;
   limit: number;
-  background: number;
+  unmanaged_load: number;
   load: number;
   utilization: number;
   measured: number;
   counts: string;
   target_share: number;
   published_share: number;
-  landed_share: number;
+  observed_share: number;
   egress_ms?: number;
   observed?: string;
   outage?: string;
@@ -184,7 +184,7 @@ export interface Client {
   cluster: string;
   locality: string;
   agent: string;
-  form: string;
+  api_version: string;
   peer: string;
   connected_since: string;
   types: Record<string, ClientType>;

@@ -35,11 +35,11 @@ func NewBuilder(o Options) *Builder {
 	b := &Builder{
 		refusedHook: o.Refused,
 		encoded: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "isobar_views_encoded_total",
+			Name: "isobar_xds_resources_encoded_total",
 			Help: "Resources encoded, by type.",
 		}, []string{"type"}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "isobar_views_refused_total",
+			Name: "isobar_xds_resources_refused_total",
 			Help: "Resources that broke a rule and were not sent, by type.",
 		}, []string{"type"}),
 	}

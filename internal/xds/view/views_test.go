@@ -90,7 +90,7 @@ func all(string) bool { return true }
 // encodings counts what was encoded of a type.
 func encodings(t *testing.T, r *prometheus.Registry, kind string) int {
 	t.Helper()
-	return int(testhelp.Metric(t, r, "isobar_views_encoded_total", kind))
+	return int(testhelp.Metric(t, r, "isobar_xds_resources_encoded_total", kind))
 }
 
 func TestEachResourceIsEncodedOnce(t *testing.T) {

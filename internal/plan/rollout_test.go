@@ -41,7 +41,7 @@ func (f *fleet) until(mode isobar.Mode, most int) int {
 		}
 		f.tick()
 	}
-	f.t.Fatalf("mode %s is not served after %d windows: %s, score %v", mode, most, f.service().ExplainTrust(), f.service().Score())
+	f.t.Fatalf("mode %s is not served after %d windows: %s, score %v", mode, most, f.service().ExplainRollout(), f.service().Score())
 	return 0
 }
 
@@ -68,7 +68,7 @@ func TestAutoGoesOnWhileThePredictionHolds(t *testing.T) {
 	if a := away(); a <= 0.2 {
 		t.Errorf("full: %v away from the nearest", a)
 	}
-	tr := f.service().ExplainTrust()
+	tr := f.service().ExplainRollout()
 	if tr.Promoted != 2 || tr.Demoted != 0 || tr.Needed != 0 || tr.Back || !strings.Contains(tr.Why, "promoted to full because") {
 		t.Errorf("%+v", tr)
 	}
@@ -79,21 +79,21 @@ func TestAutoStopsWhereItMust(t *testing.T) {
 	f.top.Services[0].Promote.Until = isobar.ModeBounded
 	f.until(isobar.ModeBounded, trialWindows+2)
 	f.ticks(20 * windowTicks)
-	if tr := f.service().ExplainTrust(); tr.Mode != isobar.ModeBounded || tr.Needed != 0 {
+	if tr := f.service().ExplainRollout(); tr.Mode != isobar.ModeBounded || tr.Needed != 0 {
 		t.Errorf("until bounded: %s", tr)
 	}
 
 	f = autoFleet(t)
 	f.land = disobey
 	f.ticks(20 * windowTicks)
-	if tr := f.service().ExplainTrust(); tr.Mode != isobar.ModeObserve || tr.Promoted > 0 {
+	if tr := f.service().ExplainRollout(); tr.Mode != isobar.ModeObserve || tr.Promoted > 0 {
 		t.Errorf("clients that do not obey: %s", tr)
 	}
 
 	f = autoFleet(t)
 	f.paused = plan.Pauses{{Service: "checkout", Since: f.now}}
 	f.ticks(10 * windowTicks)
-	if tr := f.service().ExplainTrust(); tr.Mode != isobar.ModeObserve || tr.Good > 0 {
+	if tr := f.service().ExplainRollout(); tr.Mode != isobar.ModeObserve || tr.Good > 0 {
 		t.Errorf("paused: %s", tr)
 	}
 	if f.service().Score() == nil {
@@ -132,7 +132,7 @@ func TestAutoGoesBack(t *testing.T) {
 				}
 				before = f.plan
 			}
-			tr := f.service().ExplainTrust()
+			tr := f.service().ExplainRollout()
 			if tr.Mode == isobar.ModeFull || !tr.Back || tr.Failed == 0 || !strings.Contains(tr.Why, c.why) {
 				t.Fatalf("%s; score %v", tr, f.service().Score())
 			}
@@ -175,12 +175,12 @@ func TestAutoGoesOnFromAFixedMode(t *testing.T) {
 	f.ticks(10)
 	f.top = &changed
 	f.turn(f.decider.Rebase)
-	if tr := f.service().ExplainTrust(); tr == nil || tr.Mode != isobar.ModeFull || tr.Trial != trialWindows {
+	if tr := f.service().ExplainRollout(); tr == nil || tr.Mode != isobar.ModeFull || tr.Trial != trialWindows {
 		t.Fatalf("%+v", tr)
 	}
 	f.top = full
 	f.turn(f.decider.Rebase)
-	if tr := f.service().ExplainTrust(); tr != nil || f.service().Mode() != isobar.ModeFull {
+	if tr := f.service().ExplainRollout(); tr != nil || f.service().Mode() != isobar.ModeFull {
 		t.Fatalf("a fixed mode: %+v", tr)
 	}
 }
@@ -192,18 +192,18 @@ func TestAutoSurvivesARestart(t *testing.T) {
 	f.until(isobar.ModeObserve, 3)
 	f.land = nil
 	f.until(isobar.ModeBounded, 2*trialWindows+3)
-	want := *f.service().ExplainTrust()
+	want := *f.service().ExplainRollout()
 	kept := f.plan.Save()
 	data, err := json.Marshal(kept)
 	if err != nil {
 		t.Fatal(err)
 	}
-	restore := func(change func(*plan.SavedTrust)) *plan.TrustExplained {
+	restore := func(change func(*plan.SavedRollout)) *plan.RolloutExplained {
 		var saved plan.Saved
 		if err := json.Unmarshal(data, &saved); err != nil {
 			t.Fatal(err)
 		}
-		change(saved.Services[0].Trust)
+		change(saved.Services[0].Rollout)
 		p, err := plan.Restore(&saved, f.top, health.NewTable(nil), f.now, saved.Version+1)
 		if err != nil {
 			t.Fatal(err)
@@ -212,21 +212,21 @@ func TestAutoSurvivesARestart(t *testing.T) {
 		if s.Mode() != s.Result.Mode {
 			t.Errorf("mode %s, and what is served is %s", s.Mode(), s.Result.Mode)
 		}
-		return s.ExplainTrust()
+		return s.ExplainRollout()
 	}
-	if got := restore(func(*plan.SavedTrust) {}); !got.Stepped.Equal(want.Stepped) || got.Mode != want.Mode || got.Failed != want.Failed || got.Why != want.Why || got.Trial != want.Trial {
+	if got := restore(func(*plan.SavedRollout) {}); !got.Stepped.Equal(want.Stepped) || got.Mode != want.Mode || got.Failed != want.Failed || got.Why != want.Why || got.Trial != want.Trial {
 		t.Errorf("%+v, want %+v", got, want)
 	}
-	for name, change := range map[string]func(*plan.SavedTrust){
-		"a later format": func(s *plan.SavedTrust) { s.Format++ },
-		"no mode":        func(s *plan.SavedTrust) { s.Mode = 77 },
-		"mode auto":      func(s *plan.SavedTrust) { s.Mode = isobar.ModeAuto },
+	for name, change := range map[string]func(*plan.SavedRollout){
+		"a later format": func(s *plan.SavedRollout) { s.Format++ },
+		"no mode":        func(s *plan.SavedRollout) { s.Mode = 77 },
+		"mode auto":      func(s *plan.SavedRollout) { s.Mode = isobar.ModeAuto },
 	} {
 		if got := restore(change); got.Mode != isobar.ModeObserve || got.Failed != 0 {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
-	if got := restore(func(s *plan.SavedTrust) { s.Good, s.Failed = -5, -5 }); got.Good != 0 || got.Failed != 0 {
+	if got := restore(func(s *plan.SavedRollout) { s.Good, s.Failed = -5, -5 }); got.Good != 0 || got.Failed != 0 {
 		t.Errorf("nonsense: %+v", got)
 	}
 }
@@ -253,7 +253,7 @@ func TestAutoDoesNotSwing(t *testing.T) {
 			}
 			for range rapid.IntRange(1, 80).Draw(rt, "ticks") {
 				f.tick()
-				tr := f.service().ExplainTrust()
+				tr := f.service().ExplainRollout()
 				now, needed := tr.Mode, trialWindows<<min(failed, 6)
 				if kind != "good" {
 					well = f.now

@@ -7,12 +7,12 @@ import (
 	"github.com/isobar-xds/isobar"
 )
 
-// Trust says how far a service in mode auto has come, and what it takes to go
+// Rollout says how far a service in mode auto has come, and what it takes to go
 // on. It goes a step further after windows in a row whose score is good, and a
 // step back as soon as one is bad, or as something gets worse than was predicted
 // after a step; each step back doubles what the next step forward takes. Immutable
 // once it is part of a plan.
-type Trust struct {
+type Rollout struct {
 	Mode isobar.Mode `json:"mode"`           // that is served
 	Good int         `json:"good,omitempty"` // windows in a row whose score speaks for a step forward
 
@@ -40,10 +40,10 @@ type Trust struct {
 // Rules of mode auto.
 const (
 	// trustDoublings bounds by how often steps back double the way forward.
-	trustDoublings = 6
+	rolloutDoublings = 6
 	// trustCalm is how many times the way forward of good windows makes good for
 	// a step back.
-	trustCalm = 8
+	rolloutCalm = 8
 	// scoreEarly is how long a window is at least that is bad already, and
 	// scoreBad for how many ticks it has to be.
 	scoreEarly = 10 * time.Second
@@ -51,8 +51,8 @@ const (
 )
 
 // needed is how many good windows in a row a step forward takes.
-func (t *Trust) needed(p isobar.Promotion) int {
-	return p.Windows << min(t.Failed, trustDoublings)
+func (t *Rollout) needed(p isobar.Promotion) int {
+	return p.Windows << min(t.Failed, rolloutDoublings)
 }
 
 // Mode is what is served of a service: the configured mode, or the one that mode
@@ -61,10 +61,10 @@ func (s *Service) Mode() isobar.Mode {
 	switch {
 	case s.Spec.Mode != isobar.ModeAuto:
 		return s.Spec.Mode
-	case s.Trust == nil:
+	case s.Rollout == nil:
 		return isobar.ModeObserve
 	}
-	return s.Trust.Mode
+	return s.Rollout.Mode
 }
 
 // served is the configuration with the mode that is served.
@@ -85,20 +85,20 @@ func (d *draft) trusted(prev *Service) {
 	}
 	p := d.Spec.Promote.WithDefaults()
 	switch {
-	case prev != nil && prev.Trust != nil:
-		d.Trust = prev.Trust
+	case prev != nil && prev.Rollout != nil:
+		d.Rollout = prev.Rollout
 	case prev != nil && prev.Spec.Mode != isobar.ModeAuto:
-		d.Trust = &Trust{Mode: prev.Spec.Mode}
-		if d.Trust.Mode != isobar.ModeObserve {
-			d.Trust.Trial = p.Windows
+		d.Rollout = &Rollout{Mode: prev.Spec.Mode}
+		if d.Rollout.Mode != isobar.ModeObserve {
+			d.Rollout.Trial = p.Windows
 		}
 	default:
-		d.Trust = &Trust{Mode: isobar.ModeObserve}
+		d.Rollout = &Rollout{Mode: isobar.ModeObserve}
 	}
-	if p.Until == isobar.ModeBounded && d.Trust.Mode == isobar.ModeFull {
-		t := *d.Trust
+	if p.Until == isobar.ModeBounded && d.Rollout.Mode == isobar.ModeFull {
+		t := *d.Rollout
 		t.Mode = isobar.ModeBounded
-		d.Trust = &t
+		d.Rollout = &t
 	}
 }
 
@@ -110,7 +110,7 @@ func (d *draft) watch(in *Input, prev *Service, full bool) {
 	age := scores.Open.To.Sub(scores.Open.From)
 	score, scored := scores.Open.Score(d.Mode())
 	due := full && scored && age >= scoreLength
-	if d.Trust == nil || d.Hold != "" {
+	if d.Rollout == nil || d.Hold != "" {
 		if due {
 			scores.close()
 		}
@@ -118,8 +118,8 @@ func (d *draft) watch(in *Input, prev *Service, full bool) {
 		return
 	}
 	p := d.Spec.Promote.WithDefaults()
-	t := *d.Trust
-	d.Trust = &t
+	t := *d.Rollout
+	d.Rollout = &t
 	why := d.strain(&t, prev, in.Now)
 	t.bad++
 	switch {
@@ -150,16 +150,16 @@ func (d *draft) watch(in *Input, prev *Service, full bool) {
 
 // forgetStrain begins anew with what adds up: some time is missing.
 func (d *draft) forgetStrain() {
-	if d.Trust == nil || d.Trust.open.from.IsZero() {
+	if d.Rollout == nil || d.Rollout.open.from.IsZero() {
 		return
 	}
-	t := *d.Trust
+	t := *d.Rollout
 	t.open = strain{}
-	d.Trust = &t
+	d.Rollout = &t
 }
 
 // count books a window.
-func (t *Trust) count(score float64, p isobar.Promotion) {
+func (t *Rollout) count(score float64, p isobar.Promotion) {
 	t.Trial = max(0, t.Trial-1)
 	if score < p.Score {
 		t.Good = 0
@@ -167,16 +167,18 @@ func (t *Trust) count(score float64, p isobar.Promotion) {
 	}
 	t.Good = min(t.Good+1, t.needed(p))
 	t.Calm++
-	if t.Failed > 0 && t.Calm >= trustCalm*t.needed(p) {
+	if t.Failed > 0 && t.Calm >= rolloutCalm*t.needed(p) {
 		t.Failed, t.Calm = t.Failed-1, 0
 	}
 }
 
 // ahead tells whether there is a step forward to take.
-func (t *Trust) ahead(p isobar.Promotion) bool { return t.Mode > p.Until && t.Mode != isobar.ModeFull }
+func (t *Rollout) ahead(p isobar.Promotion) bool {
+	return t.Mode > p.Until && t.Mode != isobar.ModeFull
+}
 
 // step takes a step, and says why.
-func (t *Trust) step(now time.Time, back bool, p isobar.Promotion, why string) {
+func (t *Rollout) step(now time.Time, back bool, p isobar.Promotion, why string) {
 	verb := "promoted"
 	if back {
 		verb = "demoted"

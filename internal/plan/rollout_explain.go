@@ -7,9 +7,9 @@ import (
 	"github.com/isobar-xds/isobar"
 )
 
-// TrustExplained is how far a service in mode auto has come, and what it takes
+// RolloutExplained is how far a service in mode auto has come, and what it takes
 // to go on.
-type TrustExplained struct {
+type RolloutExplained struct {
 	Mode   isobar.Mode `json:"mode"`             // that is served
 	Until  isobar.Mode `json:"until"`            // the furthest that is allowed
 	Good   int         `json:"good"`             // windows in a row whose score speaks for a step forward
@@ -24,14 +24,14 @@ type TrustExplained struct {
 	Demoted  int       `json:"demoted"`        // steps back so far
 }
 
-// ExplainTrust tells how far mode auto has come; nil with other modes.
-func (s *Service) ExplainTrust() *TrustExplained {
-	t := s.Trust
+// ExplainRollout tells how far mode auto has come; nil with other modes.
+func (s *Service) ExplainRollout() *RolloutExplained {
+	t := s.Rollout
 	if t == nil {
 		return nil
 	}
 	p := s.Spec.Promote.WithDefaults()
-	out := &TrustExplained{
+	out := &RolloutExplained{
 		Mode: t.Mode, Until: p.Until, Good: t.Good, Failed: t.Failed, Trial: t.Trial,
 		Stepped: t.Stepped, Why: t.Why, Back: t.Back, Promoted: t.Promoted, Demoted: t.Demoted,
 	}
@@ -42,7 +42,7 @@ func (s *Service) ExplainTrust() *TrustExplained {
 }
 
 // String says it in a line.
-func (e *TrustExplained) String() string {
+func (e *RolloutExplained) String() string {
 	text := fmt.Sprintf("serving %s", e.Mode)
 	if !e.Stepped.IsZero() {
 		text += " since " + e.Stepped.UTC().Format(time.RFC3339)

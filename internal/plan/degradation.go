@@ -2,32 +2,34 @@ package plan
 
 import "time"
 
-// Rung is how far a service has gone down the ladder because an input of its
-// decisions is missing. It goes down at once and comes up a rung a tick.
-type Rung string
+// DegradationLevel is how degraded a service is because an input of its
+// decisions is missing. It goes down at once and comes up a level a tick.
+type DegradationLevel string
 
-// The rungs.
+// The levels.
 const (
-	RungFresh    Rung = "fresh"
-	RungCautious Rung = "cautious" // shares move at half the pace
-	RungHeld     Rung = "held"     // weights are held; changes of health and topology go out
-	RungDecaying Rung = "decaying" // shares move slowly towards a split by capacity
-	RungAbsent   Rung = "absent"   // there is no such input; nothing to wait for
+	LevelFresh    DegradationLevel = "fresh"
+	LevelCautious DegradationLevel = "cautious" // shares move at half the pace
+	LevelHeld     DegradationLevel = "held"     // weights are held; changes of health and topology go out
+	LevelDecaying DegradationLevel = "decaying" // shares move slowly towards a split by capacity
+	LevelAbsent   DegradationLevel = "absent"   // there is no such input; nothing to wait for
 )
 
-// Rungs lists them, from the top.
-func Rungs() []Rung { return []Rung{RungFresh, RungCautious, RungHeld, RungDecaying, RungAbsent} }
+// DegradationLevels lists them, from the top.
+func DegradationLevels() []DegradationLevel {
+	return []DegradationLevel{LevelFresh, LevelCautious, LevelHeld, LevelDecaying, LevelAbsent}
+}
 
-// depth is the number of the rung from the top; absent binds nothing.
-func (r Rung) depth() int {
+// depth is the number of the level from the top; absent binds nothing.
+func (r DegradationLevel) depth() int {
 	switch r {
-	case RungCautious:
+	case LevelCautious:
 		return 1
-	case RungHeld:
+	case LevelHeld:
 		return 2
-	case RungDecaying:
+	case LevelDecaying:
 		return 3
-	case RungFresh, RungAbsent:
+	case LevelFresh, LevelAbsent:
 	}
 	return 0
 }
@@ -52,19 +54,19 @@ type Age struct {
 	Most time.Duration // more than half of it is
 }
 
-// Steps are the ages at which an input takes a service down a rung; 0 = never.
+// Steps are the ages at which an input takes a service down a level; 0 = never.
 type Steps struct {
 	Cautious time.Duration // Some reaches it
 	Hold     time.Duration // Most does
 	Decay    time.Duration // Most does
 }
 
-// Ladder is the steps of every input.
-type Ladder struct {
+// Degradation is the steps of every input.
+type Degradation struct {
 	Reports, Health, Topology Steps
 }
 
-// Defaults of a Ladder, in report intervals.
+// Defaults of a Degradation, in report intervals.
 const (
 	cautiousReports = 1
 	holdReports     = 3
@@ -80,7 +82,7 @@ const Forever = time.Duration(-1)
 // report. Only load reports hold weights by default: without them nobody knows
 // where load is, but old verdicts and endpoints are better followed with the
 // load of now than left alone with that of then.
-func (l Ladder) Complete(interval time.Duration) Ladder {
+func (l Degradation) Complete(interval time.Duration) Degradation {
 	fill := func(d *time.Duration, def time.Duration) {
 		switch {
 		case *d < 0:
@@ -102,7 +104,7 @@ func (l Ladder) Complete(interval time.Duration) Ladder {
 }
 
 // Of gives the steps of an input.
-func (l Ladder) Of(kind InputKind) Steps {
+func (l Degradation) Of(kind InputKind) Steps {
 	switch kind {
 	case InputHealth:
 		return l.Health
@@ -113,25 +115,25 @@ func (l Ladder) Of(kind InputKind) Steps {
 	return l.Reports
 }
 
-// Rung gives the rung on which an input of that age is.
-func (s Steps) Rung(a Age) Rung {
+// Level returns the level at which an input of that age is.
+func (s Steps) Level(a Age) DegradationLevel {
 	switch {
 	case s.Decay > 0 && a.Most >= s.Decay:
-		return RungDecaying
+		return LevelDecaying
 	case s.Hold > 0 && a.Most >= s.Hold:
-		return RungHeld
+		return LevelHeld
 	case s.Cautious > 0 && a.Some >= s.Cautious:
-		return RungCautious
+		return LevelCautious
 	}
-	return RungFresh
+	return LevelFresh
 }
 
-// climb takes a service from the rung before towards the one that its input is
-// on now: down at once, up a rung at a time, so that what comes back is believed
+// climb takes a service from the level before towards the one that its input is
+// on now: down at once, up a level at a time, so that what comes back is believed
 // no faster than it was doubted.
-func climb(before, now Rung) Rung {
-	if now == RungAbsent || before.depth()-1 <= now.depth() {
+func climb(before, now DegradationLevel) DegradationLevel {
+	if now == LevelAbsent || before.depth()-1 <= now.depth() {
 		return now
 	}
-	return Rungs()[before.depth()-1]
+	return DegradationLevels()[before.depth()-1]
 }

@@ -6,9 +6,9 @@ import (
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
-// collectTrust shows what is served of a service and how far that is to be
+// collectRollout shows what is served of a service and how far that is to be
 // trusted: its mode, its score and whether its shares swing.
-func collectTrust(ch chan<- prometheus.Metric, s *plan.Service) {
+func collectRollout(ch chan<- prometheus.Metric, s *plan.Service) {
 	name := s.Spec.Name
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
@@ -18,13 +18,13 @@ func collectTrust(ch chan<- prometheus.Metric, s *plan.Service) {
 		ch <- prometheus.MustNewConstMetric(descSwings, prometheus.CounterValue, float64(s.Damping.Found), name)
 		gauge(descDamping, s.Damping.Gain(), name)
 	}
-	if s.Trust != nil {
-		ch <- prometheus.MustNewConstMetric(descPromotions, prometheus.CounterValue, float64(s.Trust.Promoted), name)
-		ch <- prometheus.MustNewConstMetric(descRollbacks, prometheus.CounterValue, float64(s.Trust.Demoted), name)
+	if s.Rollout != nil {
+		ch <- prometheus.MustNewConstMetric(descPromotions, prometheus.CounterValue, float64(s.Rollout.Promoted), name)
+		ch <- prometheus.MustNewConstMetric(descRollbacks, prometheus.CounterValue, float64(s.Rollout.Demoted), name)
 	}
 	if score := s.Score(); score != nil {
 		gauge(descScore, score.Score, name)
-		gauge(descScorePart, score.Landing, name, "landing")
+		gauge(descScorePart, score.Adherence, name, "adherence")
 		if score.Utilization != nil {
 			gauge(descScorePart, *score.Utilization, name, "utilization")
 		}
