@@ -134,7 +134,8 @@ func (r *serviceReader) service(v strict.Value) isobar.Service {
 		{Name: "assignment", Read: func(v strict.Value) { s.Assignment = readAssignment(v) }},
 		r.listed.field(),
 		{Name: "ceiling", Elsewhere: "give it to each of the localities, or to all services in `defaults` of the file"},
-		ofLocality("locality"), ofLocality("max_rate"), ofLocality("concurrency"), ofLocality("capacity_scaler"), ofLocality("unmanaged_load"), ofLocality("endpoints"),
+		ofLocality("locality"), ofLocality("max_rate"), ofLocality("concurrency"),
+		ofLocality("capacity_scaler"), ofLocality("unmanaged_load"), ofLocality("endpoints"),
 		{Name: "tls", Read: func(v strict.Value) { s.TLS = readEndpointTLS(v) }},
 	}, clusterFields(&s.ClusterSettings, &r.cluster)...))
 	r.cluster.check(&s)

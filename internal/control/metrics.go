@@ -95,7 +95,7 @@ var (
 	descServedGap = desc("isobar_plan_served_gap_ratio", "The same for the paced and rounded assignment that is served.", perService)
 	descExcess    = desc("isobar_plan_excess_seconds", "Mean latency by which the solution may at most be worse than the optimum.", perService)
 	descDemand    = desc("isobar_demand_requests_per_second", "Demand of a service that the plan was made for.", perService)
-	descSwing     = desc("isobar_demand_variability_ratio", "How far the demand swings faster than it can be followed, of the source that swings most.", perService)
+	descSwing     = desc("isobar_demand_variability_ratio", "Variability of demand that is too fast to follow, of the source where it is largest.", perService)
 	descCoverage  = desc("isobar_coverage_ratio",
 		"Share of the demand that clients report; those that are silent count as the mean of their locality.", perService)
 	descSilentClients = desc("isobar_silent_clients", "Streams that subscribe to a service and whose clients report no load.", perService)

@@ -70,6 +70,7 @@ func (t *Table) newcomers(svc *service, now time.Time) {
 	for _, src := range svc.sources {
 		t.replace(src, claims, now)
 	}
+	t.admit(svc, claims, now)
 	for i := range claims {
 		claims[i].settle()
 	}
@@ -82,6 +83,7 @@ type claim struct {
 	like         float64 // what another client of the source might send
 	granted      float64 // what it may send in the place of others
 	most, counts float64
+	admitted     float64 // of like, what may raise drops, beyond what is granted
 }
 
 // settle makes a claim count. Who claims more than any other client sends, and is no
@@ -90,7 +92,8 @@ func (c *claim) settle() {
 	f := c.flow
 	c.counts = max(c.counts, c.granted)
 	if !f.stranger {
-		f.compared, f.proof = true, max(c.granted, min(c.rate, c.like))
+		f.compared, f.proof, f.admitted = true, max(c.granted, c.admitted), c.admitted
+		f.crowded = c.admitted < min(c.rate, c.like)
 	}
 	if c.counts >= c.rate {
 		f.limit, f.stranger = 0, false
@@ -148,7 +151,7 @@ func (t *Table) medians(svc *service, now time.Time, all bool) usual {
 			if f.mean >= negligible {
 				growths = append(growths, f.window.rate()/f.mean)
 			}
-			if f.proof >= negligible {
+			if f.proof >= negligible && !f.crowded {
 				surges = append(surges, growth{by: f.window.rate() * f.weight / f.proof, of: f.proof})
 			}
 		}

@@ -182,6 +182,18 @@ func TestLiarsWithPatience(t *testing.T) {
 			m := c.members[0]
 			m.rate = func(k int) float64 { return max(each, grows(1.05)(max(0, k-began))) }
 		}, 700, 90},
+		{"1,600 usual names of one address that stay", func(c *gathering) {
+			for range 1600 {
+				c.join(zoneA, "address 192.0.2.1", always(each))
+			}
+		}, 1600 * each, 4500}, // of 10,667: what 600 grow to by a hundredth a report
+		{"100 usual names of one address each minute", func(c *gathering) {
+			for i := range 1600 {
+				m := c.join(zoneA, "address 192.0.2.1", always(each))
+				m.from = c.k + i/100*12
+				m.open = moment(m.from)
+			}
+		}, 1600 * each, 4500},
 		{"one that comes anew each 50 seconds under another name", func(c *gathering) {
 			for i := range 18 {
 				m := c.join(zoneA, "address 192.0.2.1", always(5800))

@@ -13,6 +13,7 @@ const (
 	proofSlack  = 1.25 // times what a client is known to send
 	provenTimes = 24.0 // time constant with which proven demand is forgotten, intervals
 	calmTimes   = 12.0 // smoothing of demand that grows while requests fail, intervals
+	seniority   = 120  // report intervals from which on what a client sends speaks for others of its account
 )
 
 // learnProof follows what counts of a client. Once it was compared with others, it grows
@@ -58,7 +59,44 @@ func (o *others) unproven(f *flow) float64 {
 	if !u.known {
 		return 0
 	}
-	return max(0, counts-max(alikeness*u.of(f.source), proofSlack*u.surge*f.proof))
+	proven := proofSlack * u.surge * f.proof
+	if !f.crowded {
+		proven = max(proven, alikeness*u.of(f.source))
+	}
+	return max(0, counts-proven)
+}
+
+// admit bounds what newcomers of one identity or address together may prove within
+// seniority report intervals: as much as the clients with a long history send, or what
+// counts of one newcomer. A fleet may double under one identity; names that one address
+// invents prove nothing, however usual each of them is, and however long they stay.
+func (t *Table) admit(svc *service, claims []claim, now time.Time) {
+	senior, admitted := 0.0, map[string]float64{}
+	for _, src := range svc.sources {
+		senior += src.saved
+		for _, f := range src.flows {
+			switch young := now.Sub(f.began) < scale(t.interval, seniority); {
+			case f.busy == 0 || f.stranger || f.newcomer(now, t.interval):
+			case f.compared && young:
+				admitted[f.stream.account] += f.admitted
+			default:
+				senior += min(f.window.rate()*f.weight, proofSlack*f.proof)
+			}
+		}
+	}
+	most, wanted := map[string]float64{}, map[string]float64{}
+	for i := range claims {
+		c, account := &claims[i], claims[i].flow.stream.account
+		c.admitted = min(c.rate, c.like)
+		most[account] = max(most[account], c.like, senior)
+		wanted[account] += max(0, c.admitted-c.granted)
+	}
+	for i := range claims {
+		c, account := &claims[i], claims[i].flow.stream.account
+		if left := most[account] - admitted[account]; account != "" && wanted[account] > left {
+			c.admitted *= max(0, left) / wanted[account]
+		}
+	}
 }
 
 // prove tells how much of a source's demand raises no drop. raw is what counts of its
