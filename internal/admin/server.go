@@ -42,7 +42,7 @@ type Server struct {
 	draining chan struct{}  // a token for each drain of an endpoint that has it or waits for it
 	bodies   budget
 	answers  budget // what large answers hold until clients have taken them
-	defects  rpc.LogLimit
+	panics   rpc.LogLimit
 	metrics  *metrics
 	live     live
 	flows    flowCache

@@ -20,7 +20,7 @@ func (s *Server) survive(h http.Handler) http.Handler {
 			case http.ErrAbortHandler: // on purpose
 				panic(x)
 			}
-			if skipped, ok := s.defects.Allow(time.Now()); ok {
+			if skipped, ok := s.panics.Allow(time.Now()); ok {
 				s.opts.Logger.Error("internal error in the admin interface; please report it", "request", r.Method+" "+r.URL.Path,
 					"panic", fmt.Sprint(x), "stack", string(debug.Stack()), "skipped_lines", skipped)
 			}

@@ -81,9 +81,9 @@ func (r *row) noteLost(w *work, at int) {
 func (w *work) replace() {
 	for i := range w.rows {
 		r := &w.rows[i]
-		if r.lost > 0 && (w.mode == isobar.ModeObserve || !r.scope.regular || w.heedless) {
+		if r.lost > 0 && (w.mode == isobar.ModeObserve || !r.scope.regular || w.ignoresLoad) {
 			to := r.base
-			if w.heedless && w.mode == isobar.ModeFull && r.target != nil {
+			if w.ignoresLoad && w.mode == isobar.ModeFull && r.target != nil {
 				to = r.target
 			}
 			if all := sum(to); all > 0 {

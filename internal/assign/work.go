@@ -37,9 +37,9 @@ type work struct {
 	scopes   []scope // of rows that may not use all sites
 	// ceilings says that limits bind: mode full, with fit sites, and a policy
 	// that uses them.
-	ceilings bool
-	heedless bool      // the policy does not look at load
-	load     []float64 // per site, of the units that are published
+	ceilings    bool
+	ignoresLoad bool      // the policy does not look at load
+	load        []float64 // per site, of the units that are published
 }
 
 // row is one source.
@@ -72,8 +72,8 @@ type row struct {
 func newWork(in *Input) *work {
 	w := &work{in: in, sites: in.Sites, mode: in.Service.Mode, maxShift: maxShift(in.Service.MaxShift)}
 	w.view = viewOf(in.Sites, nil)
-	w.heedless = in.Service.Policy.IgnoresLoad()
-	w.ceilings = w.mode == isobar.ModeFull && w.view.regular && !w.heedless
+	w.ignoresLoad = in.Service.Policy.IgnoresLoad()
+	w.ceilings = w.mode == isobar.ModeFull && w.view.regular && !w.ignoresLoad
 	var before []Site
 	if in.Previous != nil {
 		before = in.Previous.Sites
@@ -166,7 +166,7 @@ func (r *row) isBarred(i int) bool { return r.barred != nil && r.barred[i] }
 // lost to failures does.
 func (w *work) usableTarget(r *row) []float64 {
 	t := r.src.Target
-	if len(t) != len(w.sites) || (!r.scope.regular && (!w.heedless || r.scope.failOpen)) {
+	if len(t) != len(w.sites) || (!r.scope.regular && (!w.ignoresLoad || r.scope.failOpen)) {
 		return nil
 	}
 	all, usable := 0.0, 0.0

@@ -166,10 +166,10 @@ func (l *loop) probe(ctx context.Context, t *task) (r result) {
 	r.task = t
 	defer func() {
 		if p := recover(); p != nil {
-			l.metrics.defects.Inc()
-			l.log.error("a probe failed by a defect; others go on",
+			l.metrics.panics.Inc()
+			l.log.error("a probe failed by an internal error; others go on",
 				slog.String("panic", fmt.Sprint(p)), slog.String("stack", string(debug.Stack())))
-			r.outcome, r.err = Broken, fmt.Errorf("a defect of the checker: %v", p)
+			r.outcome, r.err = Broken, fmt.Errorf("internal checker error: %v", p)
 		}
 		r.took = time.Since(began)
 	}()

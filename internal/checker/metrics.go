@@ -25,7 +25,7 @@ type metrics struct {
 	duration   *prometheus.HistogramVec
 	inFlight   prometheus.Gauge
 	late       prometheus.Counter
-	defects    prometheus.Counter
+	panics     prometheus.Counter
 
 	// Looked up once: probes are many.
 	outcomes  [isobar.CheckRedis + 1][Blind + 1]prometheus.Counter
@@ -83,8 +83,8 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		late: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "isobar_checker_late_probes_total", Help: "Probes that began more than a second after they were due.",
 		}),
-		defects: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "isobar_checker_defects_total", Help: "Panics in probes, each of which failed that one probe.",
+		panics: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "isobar_checker_panics_total", Help: "Panics in probes, each of which failed that one probe.",
 		}),
 		statuses: make(map[corev3.HealthStatus]prometheus.Gauge),
 	}
@@ -108,7 +108,7 @@ func (m *metrics) register(r prometheus.Registerer) error {
 	}
 	for _, c := range []prometheus.Collector{
 		m.connected, m.reconnects, m.specifiers, m.unchanged, m.duplicates, m.refused, m.overLimit, m.reports,
-		m.endpoints, m.changes, m.probes, m.duration, m.inFlight, m.late, m.defects,
+		m.endpoints, m.changes, m.probes, m.duration, m.inFlight, m.late, m.panics,
 	} {
 		if err := r.Register(c); err != nil {
 			return fmt.Errorf("%w: metrics: %w", ErrOptions, err)

@@ -174,7 +174,7 @@ func TestDefect(t *testing.T) {
 		if got, _ := statusIn(s.next(t), "c", a1); got != unhealthy {
 			t.Errorf("an endpoint whose probe panics is %s", got)
 		}
-		if testhelp.Metric(t, registry, "isobar_checker_defects_total") == 0 {
+		if testhelp.Metric(t, registry, "isobar_checker_panics_total") == 0 {
 			t.Error("a defect is not counted")
 		}
 	}, func(o *checker.Options) {

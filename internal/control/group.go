@@ -113,7 +113,7 @@ func (l *Loop) startInGroup() error {
 // follow shows the leader's plans, and sends it what clients tell, until this
 // replica leads or ctx ends.
 func (l *Loop) follow(ctx context.Context) {
-	tick := newMetronome(l.timing().Tick)
+	tick := newTicker(l.timing().Tick)
 	defer tick.timer.Stop()
 	soon := time.NewTimer(time.Hour)
 	defer soon.Stop()

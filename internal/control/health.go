@@ -154,7 +154,7 @@ func (l *Loop) Release(ctx context.Context, service string) (bool, error) {
 
 // showHealth leaves what metrics show where scrapes find it.
 func (l *Loop) showHealth() {
-	book := l.keeper.Book()
+	book := l.keeper.VerdictTable()
 	view := healthView{summaries: map[string]health.Summary{}, alarms: len(book.Alarms()), shortfalls: len(l.keeper.Placement().Shortfalls),
 		silent: len(l.keeper.Silent()), suspects: l.keeper.Suspected(),
 	}

@@ -128,7 +128,7 @@ func (l *Loop) Run(ctx context.Context) error {
 
 // decide takes decisions until ctx ends, or until the replica may not in its epoch.
 func (l *Loop) decide(ctx context.Context, epoch uint64) {
-	tick := newMetronome(l.timing().Tick)
+	tick := newTicker(l.timing().Tick)
 	defer tick.timer.Stop()
 	holdOff := time.NewTimer(0)
 	defer holdOff.Stop()

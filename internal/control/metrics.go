@@ -38,7 +38,7 @@ func newMetrics(reg prometheus.Registerer, l *Loop) *metrics {
 			Name: "isobar_tick_duration_seconds", Help: "Time from collecting reports to publishing the plan.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 4, 8),
 		}),
-		panics:     counter("isobar_plan_panics_total", "Plans lost to a defect; the plan before stayed in force."),
+		panics:     counter("isobar_plan_panics_total", "Plans lost to an internal error; the plan before stayed in force."),
 		ignored:    counter("isobar_health_reports_ignored_total", "Entries of health reports that do not count: the checker was not asked for them."),
 		saveErrors: counter("isobar_state_save_errors_total", "Plans that could not be written to the state directory."),
 		violations: prometheus.NewCounterVec(prometheus.CounterOpts{

@@ -10,8 +10,8 @@ import (
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
-// errDefect answers an operator whose plan was lost to a defect.
-var errDefect = errors.New("the plan failed by a defect; it is in the server's log")
+// errInternal answers an operator whose plan was lost to an internal error.
+var errInternal = errors.New("the plan failed by an internal error; it is in the server's log")
 
 // Pause freezes the weights of services until they are resumed; changes of
 // topology and health go on. An empty name stands for all services, also those

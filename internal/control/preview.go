@@ -56,8 +56,8 @@ func (l *Loop) turn(ctx context.Context, topology *isobar.Topology, operators he
 // play plays a preview, for so many ticks at the most; 0 = until it has settled.
 func play(ctx context.Context, ticks int, begin func() (*plan.Preview, error)) (p *plan.Preview, err error) {
 	defer func() {
-		if r := recover(); r != nil { // a defect must not end a server that publishes nothing of this
-			err = errors.New("the preview failed by a defect")
+		if r := recover(); r != nil { // an internal error must not end a server that publishes nothing of this
+			err = errors.New("the preview failed by an internal error")
 		}
 	}()
 	started := time.Now()

@@ -64,7 +64,7 @@ func (l *Loop) record(r Recorder, begin func(Beginning) error) (err error) {
 	defer func() {
 		if x := recover(); x != nil { // serving is worth more than a recording
 			l.log.Error("a recording could not begin", "panic", fmt.Sprint(x), "stack", string(debug.Stack()))
-			err = errors.New("the recording could not begin by a defect; it is in the server's log")
+			err = errors.New("the recording could not begin because of an internal error; it is in the server's log")
 		}
 	}()
 	l.recorders = slices.DeleteFunc(l.recorders, Recorder.Done)
@@ -120,5 +120,5 @@ func (d decider) Rollback(t *plan.Turn, h *plan.History, version uint64, service
 // release believes a mass flip of a service, in some localities or in all.
 func (l *Loop) release(service string, localities ...isobar.Locality) bool {
 	l.tell(func(r Recorder) { r.Release(service, localities) })
-	return l.keeper.Book().Release(service, localities...)
+	return l.keeper.VerdictTable().Release(service, localities...)
 }

@@ -104,14 +104,14 @@ func (l *Loop) surveyRound(ctx context.Context) error {
 	return failed
 }
 
-// surveyStep plays a loss. A defect costs the services that it was played for.
+// surveyStep plays a loss. An internal error costs the services that it was played for.
 func (l *Loop) surveyStep(s *plan.Survey) (more bool, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			l.metrics.panics.Inc()
 			l.log.Error("playing a loss failed", "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
 			s.Skip()
-			more, err = true, errors.New("a defect")
+			more, err = true, errors.New("an internal error")
 		}
 	}()
 	return s.Step()

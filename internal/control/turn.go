@@ -28,7 +28,7 @@ func (l *Loop) tick() {
 	l.countTick(time.Since(started))
 }
 
-// next makes and publishes the plan that follows. A defect that panics in pure
+// next makes and publishes the plan that follows. An internal error that panics in pure
 // code costs this plan only: the one in force goes on serving.
 func (l *Loop) next(o plan.Origin, decide func(*plan.Turn) (*plan.Plan, error), windows []load.StreamWindow, reapply bool) (p *plan.Plan, err error) {
 	before := l.Current()
@@ -41,7 +41,7 @@ func (l *Loop) next(o plan.Origin, decide func(*plan.Turn) (*plan.Plan, error), 
 		if r := recover(); r != nil {
 			l.metrics.panics.Inc()
 			l.log.Error("planning failed, the last plan stays", "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
-			p, err = nil, errDefect
+			p, err = nil, errInternal
 		}
 	}()
 	turn := &plan.Turn{
@@ -128,7 +128,7 @@ func (l *Loop) ages(now time.Time) []plan.InputAge {
 	if l.opts.Outdated != nil {
 		out = l.opts.Outdated(now)
 	}
-	for _, a := range l.keeper.Book().Ages() {
+	for _, a := range l.keeper.VerdictTable().Ages() {
 		if a.Checked {
 			out = append(out, plan.InputAge{Service: a.Service, Kind: plan.InputHealth, Age: plan.Age{Some: a.Some, Most: a.Most}})
 		}

@@ -27,7 +27,7 @@ type WatchOptions struct {
 	// again; nil = nobody asks.
 	Refused func(why error)
 
-	Bell *filewatch.Bell // asks for a reading without notice; nil = nobody does
+	Bell *filewatch.Trigger // asks for a reading without notice; nil = nobody does
 
 	Logger     *slog.Logger          // nil = slog.Default()
 	Registerer prometheus.Registerer // nil = no metrics
@@ -91,7 +91,7 @@ func newFollower(path string, o WatchOptions, onChange func([]byte) error) *foll
 }
 
 func (f *follower) timing() filewatch.Options {
-	return filewatch.Options{Poll: f.opts.Poll, Bell: f.opts.Bell, Logger: f.opts.Logger}
+	return filewatch.Options{Poll: f.opts.Poll, Trigger: f.opts.Bell, Logger: f.opts.Logger}
 }
 
 // check reads the file and hands it on if it is new and at rest. It returns when to

@@ -21,7 +21,7 @@ type Options struct {
 	Quiet    time.Duration // how long nothing must change before files are read: they are written in steps; default 100 ms
 	Patience time.Duration // how long files that keep changing are waited for; default 1 s
 	Poll     time.Duration // how often files are read without notice; default 30 s
-	Bell     *Bell         // asks for a reading without notice; nil = nobody does
+	Trigger  *Trigger      // asks for a reading without notice; nil = nobody does
 	Logger   *slog.Logger  // nil = slog.Default()
 }
 
@@ -41,7 +41,7 @@ func (o Options) withDefaults() Options {
 }
 
 // Watch calls check soon after it begins, when one of the files may have
-// changed, at each poll, and when the bell rings, until ctx ends. All calls come from the caller's
+// changed, at each poll, and when the trigger fires, until ctx ends. All calls come from the caller's
 // goroutine. Check returns after what time it is to be called again at the latest, 0 for
 // when there is a reason; [Settling] gives that time for files that are being written.
 func Watch(ctx context.Context, paths []string, o Options, check func() (again time.Duration)) {
@@ -95,7 +95,7 @@ func Follow(ctx context.Context, n Notices, o Options, check func() (again time.
 	defer poll.Stop()
 	due := time.NewTimer(o.Quiet) // files may have changed since their owner read them
 	defer due.Stop()
-	rings, leave := o.Bell.hear()
+	rings, leave := o.Trigger.hear()
 	defer leave()
 	since, pending := time.Now(), true
 	look := func() {

@@ -248,17 +248,17 @@ func TestReadComesBack(t *testing.T) {
 
 func TestTheBellAsksAllAtOnce(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		var bell filewatch.Bell
-		bell.Ring() // nobody is there yet
-		first, second := follow(t, filewatch.Options{Bell: &bell, Poll: time.Hour}), follow(t, filewatch.Options{Bell: &bell, Poll: time.Hour})
+		var bell filewatch.Trigger
+		bell.Fire() // nobody is there yet
+		first, second := follow(t, filewatch.Options{Trigger: &bell, Poll: time.Hour}), follow(t, filewatch.Options{Trigger: &bell, Poll: time.Hour})
 		after(time.Second)
 		first.want(t, 1)
-		bell.Ring()
+		bell.Fire()
 		after(time.Millisecond)
 		first.want(t, 2)
 		second.want(t, 2)
 		first.stop()
-		bell.Ring()
+		bell.Fire()
 		after(time.Millisecond)
 		first.want(t, 2)
 		second.want(t, 3)

@@ -49,7 +49,7 @@ func differing(is, was sums) (out []string) {
 	return out
 }
 
-func newBasis(o *orders, id string, can health.Protocols, interval time.Duration, sums sums) *basis {
+func newBasis(o *assignments, id string, can health.Protocols, interval time.Duration, sums sums) *basis {
 	b := &basis{can: can, interval: interval, parts: map[string]part{}}
 	for keys := range o.services(id) {
 		name := keys[0].Service
@@ -60,8 +60,8 @@ func newBasis(o *orders, id string, can health.Protocols, interval time.Duration
 	return b
 }
 
-// holds tells whether a checker is told by new orders what it was told before.
-func (b *basis) holds(o *orders, id string, can health.Protocols, interval time.Duration) bool {
+// holds tells whether a checker is told by new assignments what it was told before.
+func (b *basis) holds(o *assignments, id string, can health.Protocols, interval time.Duration) bool {
 	if b == nil || b.can != can || b.interval != interval {
 		return false
 	}
@@ -76,7 +76,7 @@ func (b *basis) holds(o *orders, id string, can health.Protocols, interval time.
 		if !ok || ((p.site != s || !slices.Equal(p.keys, keys)) && s.sum(keys, can) != p.sum) {
 			return false
 		}
-		b.parts[name] = part{site: s, keys: keys, sum: p.sum} // lets go of older orders
+		b.parts[name] = part{site: s, keys: keys, sum: p.sum} // lets go of older assignments
 		n++
 	}
 	return n == len(b.parts)

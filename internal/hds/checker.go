@@ -36,10 +36,10 @@ type checker struct {
 	wake    chan struct{} // capacity 1: its designation may have changed
 	evicted chan struct{} // closed when another stream took its identity
 
-	desk desk
+	sent sentWork
 
 	mu       sync.Mutex // guards what follows
-	board    board
+	reported reportState
 	lastSeen time.Time // arrival of its newest message
 	last     time.Time // arrival of its newest report
 	reports  uint64
@@ -62,7 +62,7 @@ func newChecker(hello convert.CheckerHello, form rpc.Form, peer string, now time
 func (c *checker) wakeUp() {
 	select {
 	case c.wake <- struct{}{}:
-	default: // it will see the newest orders anyway
+	default: // it will see the newest assignments anyway
 	}
 }
 
@@ -102,17 +102,17 @@ func (c *checker) silent(now time.Time, interval time.Duration) bool {
 	return now.Sub(c.lastSeen) > silentIntervals*interval
 }
 
-func (c *checker) collect(newest *orders, out []health.Report) []health.Report {
+func (c *checker) collect(newest *assignments, out []health.Report) []health.Report {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.board.collect(c.id, newest, out)
+	return c.reported.collect(c.id, newest, out)
 }
 
 // fresh counts what was not collected yet.
 func (c *checker) fresh() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.board.fresh()
+	return c.reported.fresh()
 }
 
 func (c *checker) describe() Checker {
@@ -123,7 +123,7 @@ func (c *checker) describe() Checker {
 			ID: c.id, NodeID: c.hello.Node.ID, Locality: c.hello.Node.Locality,
 			Protocols: c.hello.Protocols, MaxEndpoints: c.hello.MaxEndpoints, Since: c.since, LastSeen: c.lastSeen,
 		},
-		APIVersion: c.form.String(), UserAgent: c.hello.Node.UserAgent, Address: c.peer, Polling: c.polling, Designated: len(c.board.slots),
+		APIVersion: c.form.String(), UserAgent: c.hello.Node.UserAgent, Address: c.peer, Polling: c.polling, Designated: len(c.reported.slots),
 		Interval: c.interval, LastReport: c.last, Reports: c.reports, Rejected: c.rejected, LastReason: c.reason,
 	}
 }
@@ -131,13 +131,13 @@ func (c *checker) describe() Checker {
 // toldClusters gives the clusters that the checker may hold, as they are drained
 // should it come back: what it was told of them may have ended it.
 func (c *checker) toldClusters() map[string]*healthv3.ClusterHealthCheck {
-	c.desk.mu.Lock()
-	defer c.desk.mu.Unlock()
-	out := make(map[string]*healthv3.ClusterHealthCheck, len(c.desk.clusters)+len(c.desk.draining))
-	for name := range c.desk.draining {
+	c.sent.mu.Lock()
+	defer c.sent.mu.Unlock()
+	out := make(map[string]*healthv3.ClusterHealthCheck, len(c.sent.clusters)+len(c.sent.draining))
+	for name := range c.sent.draining {
 		out[name] = convert.EmptyClusterHealthCheck(name)
 	}
-	for name := range c.desk.clusters {
+	for name := range c.sent.clusters {
 		out[name] = convert.EmptyClusterHealthCheck(name)
 	}
 	return out
@@ -152,18 +152,18 @@ type message struct {
 
 // prepare makes the specifier that the checker should have now, and lets it
 // report on what stands there.
-func (s *Server) prepare(c *checker, o *orders, now time.Time) (message, error) {
+func (s *Server) prepare(c *checker, o *assignments, now time.Time) (message, error) {
 	can, interval := c.can(), o.interval+c.perturb
-	c.desk.mu.Lock()
-	defer c.desk.mu.Unlock()
-	if !c.polling && len(c.desk.draining) == 0 && c.desk.basis.holds(o, c.id, can, interval) {
+	c.sent.mu.Lock()
+	defer c.sent.mu.Unlock()
+	if !c.polling && len(c.sent.draining) == 0 && c.sent.basis.holds(o, c.id, can, interval) {
 		c.agree(o)
 		return message{}, nil
 	}
-	c.desk.basis = nil
+	c.sent.basis = nil
 	w := o.work(c.id, can)
 	s.leftOut(c, &w)
-	gone, again := c.desk.drained(w.clusters, now, o.interval)
+	gone, again := c.sent.drained(w.clusters, now, o.interval)
 	spec := convert.HealthCheckSpecifier(slices.Concat(w.clusters, gone), interval)
 	if err := convert.CheckSpecifier(spec); err != nil {
 		return message{}, err
@@ -176,16 +176,16 @@ func (s *Server) prepare(c *checker, o *orders, now time.Time) (message, error) 
 	if err != nil {
 		return message{}, err
 	}
-	m := message{specifier: told, news: !bytes.Equal(encoded, c.desk.bytes), again: again}
+	m := message{specifier: told, news: !bytes.Equal(encoded, c.sent.bytes), again: again}
 	sums := sumsOf(w.clusters)
-	changed := differing(sums, c.desk.sums)
-	c.desk.bytes, c.desk.sums = encoded, sums
-	c.desk.clusters = make(map[string]*healthv3.ClusterHealthCheck, len(w.clusters))
+	changed := differing(sums, c.sent.sums)
+	c.sent.bytes, c.sent.sums = encoded, sums
+	c.sent.clusters = make(map[string]*healthv3.ClusterHealthCheck, len(w.clusters))
 	for _, cluster := range w.clusters {
-		c.desk.clusters[cluster.GetClusterName()] = withoutEndpoints(cluster)
+		c.sent.clusters[cluster.GetClusterName()] = withoutEndpoints(cluster)
 	}
 	if len(gone) == 0 && !c.polling {
-		c.desk.basis = newBasis(o, c.id, can, interval, sums)
+		c.sent.basis = newBasis(o, c.id, can, interval, sums)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -196,17 +196,17 @@ func (s *Server) prepare(c *checker, o *orders, now time.Time) (message, error) 
 	if m.news {
 		// A specifier restarts the wait for the next report: what comes sooner
 		// was sent before the specifier arrived.
-		c.board = c.board.renew(w.slots, now.Add(interval/2))
+		c.reported = c.reported.renew(w.slots, now.Add(interval/2))
 	}
-	c.board.orders = o
+	c.reported.assigned = o
 	return m, nil
 }
 
-// agree notes that what the checker was told is what orders say.
-func (c *checker) agree(o *orders) {
+// agree notes that what the checker was told is what the assignments say.
+func (c *checker) agree(o *assignments) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.board.orders = o
+	c.reported.assigned = o
 }
 
 func (c *checker) can() health.Protocols {
@@ -230,7 +230,7 @@ func (s *Server) renew(c *checker, r *healthv3.HealthCheckRequest, now time.Time
 	}
 	c.hello.Protocols, c.hello.MaxEndpoints = hello.Protocols, hello.MaxEndpoints
 	s.signal()
-	c.wakeUp() // what it can't probe any more goes at once, the rest with the next orders
+	c.wakeUp() // what it can't probe any more goes at once, the rest with the next assignments
 	return nil
 }
 
@@ -293,7 +293,7 @@ func (c *checker) book(entries []convert.HealthEntry, flat bool, now time.Time) 
 	c.seen(now)
 	c.last = now
 	c.reports++
-	return c.board.book(entries, flat, now)
+	return c.reported.add(entries, flat, now)
 }
 
 // blame notes that entries of a report did not count, and why.

@@ -37,12 +37,12 @@ func (s *Server) AddMetadata(reports []health.ServiceReport) {
 func (c *checker) metadata() map[health.Key]string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.board.metadata == 0 {
+	if c.reported.metadata == 0 {
 		return nil
 	}
 	out := map[health.Key]string{}
-	for i := range c.board.slots {
-		if s := &c.board.slots[i]; s.metadata != "" {
+	for i := range c.reported.slots {
+		if s := &c.reported.slots[i]; s.metadata != "" {
 			out[s.key] = s.metadata
 		}
 	}

@@ -79,7 +79,7 @@ func (n *names) enter(c *checker, now time.Time, interval time.Duration) (evicte
 	}
 	m.checker, m.left = c, time.Time{}
 	c.id = m.id
-	c.desk.clusters = m.told
+	c.sent.clusters = m.told
 	return evicted
 }
 

@@ -67,15 +67,15 @@ type Server struct {
 	opts    Options
 	log     *slog.Logger
 	limit   rpc.LogLimit
-	defects rpc.Defects
+	panics  rpc.Panics
 	metrics *metrics
 
-	mu      sync.Mutex
-	live    map[string]*checker // by ID
-	names   names
-	orders  *orders
-	ended   []health.Ended // not handed over yet
-	changed chan struct{}  // capacity 1
+	mu       sync.Mutex
+	live     map[string]*checker // by ID
+	names    names
+	assigned *assignments
+	ended    []health.Ended // not handed over yet
+	changed  chan struct{}  // capacity 1
 
 	readmissions atomic.Uint64 // how often Readmit was called
 
@@ -109,7 +109,7 @@ func New(opts Options) *Server {
 		changed: make(chan struct{}, 1),
 		stopped: make(chan struct{}),
 	}
-	s.orders = newOrders(&isobar.Topology{}, nil, s.interval(), nil)
+	s.assigned = newAssignments(&isobar.Topology{}, nil, s.interval(), nil)
 	return s
 }
 
@@ -144,22 +144,22 @@ func (s *Server) Designate(t *isobar.Topology, designations []health.Designation
 	interval := s.interval()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	before := s.orders
-	s.orders = newOrders(t, designations, interval, before.sites())
+	before := s.assigned
+	s.assigned = newAssignments(t, designations, interval, before.sites())
 	all := before.topology != t || before.interval != interval
 	for id, c := range s.live { // waking has no order
 		was, known := before.keys[id]
-		is, now := s.orders.keys[id]
+		is, now := s.assigned.keys[id]
 		if all || known != now || !slices.Equal(was, is) {
 			c.wakeUp()
 		}
 	}
 }
 
-func (s *Server) current() *orders {
+func (s *Server) current() *assignments {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.orders
+	return s.assigned
 }
 
 // Collect hands over the newest word of each checker on each endpoint that it
@@ -214,7 +214,7 @@ func (s *Server) present(now time.Time) []*checker {
 	defer s.mu.Unlock()
 	out := make([]*checker, 0, len(s.live))
 	for _, c := range s.live {
-		if c.polling && c.silent(now, s.orders.interval) {
+		if c.polling && c.silent(now, s.assigned.interval) {
 			s.remove(c, now)
 			continue
 		}

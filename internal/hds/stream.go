@@ -35,7 +35,7 @@ func (s *Server) stream(g grpc.ServerStream, form rpc.Form) error {
 	st := &stream{server: s, grpc: g, form: form, peer: rpc.PeerAddress(g.Context()), opened: time.Now(), ready: make(chan struct{}), denied: make(chan error, 1)}
 	ended := make(chan error, 1)
 	go func() { ended <- st.guarded() }() // ends with the handler: RecvMsg fails then
-	defer st.leave()                      // also when serve fails by a defect, which the gRPC server catches
+	defer st.leave()                      // also when serve fails by an internal error, which the gRPC server catches
 	return st.serve(ended)
 }
 
@@ -52,7 +52,7 @@ func (st *stream) leave() {
 // guarded is read, with a panic as an error: outside of the handler nobody else
 // would keep it from ending the process.
 func (st *stream) guarded() (err error) {
-	defer st.server.defects.Recovered(&err, st.server.log)
+	defer st.server.panics.Recovered(&err, st.server.log)
 	return st.read()
 }
 
@@ -248,7 +248,7 @@ func (s *Server) admit(c *checker, now time.Time) error {
 	if c.account != "" && 2*s.held(c.account) >= s.opts.MaxStreams {
 		return s.refuse(refusedFull, codes.ResourceExhausted, "too many checkers from one address")
 	}
-	if old := s.names.enter(c, now, s.orders.interval); old != nil {
+	if old := s.names.enter(c, now, s.assigned.interval); old != nil {
 		close(old.evicted)
 	}
 	s.live[c.id] = c

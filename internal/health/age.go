@@ -18,7 +18,7 @@ type Age struct {
 
 // Ages lists the services with health checks, sorted, and how old the verdicts
 // on them are: of endpoints that operators took out of use none is waited for.
-func (b *Book) Ages() []Age {
+func (b *VerdictTable) Ages() []Age {
 	out := make([]Age, len(b.services))
 	for i, l := range b.services {
 		out[i] = b.age(l)
@@ -26,7 +26,7 @@ func (b *Book) Ages() []Age {
 	return out
 }
 
-func (b *Book) age(l *ledger) Age {
+func (b *VerdictTable) age(l *serviceVotes) Age {
 	a := Age{Service: l.name}
 	verdicts := 0
 	var frozen []time.Duration // since they were last confirmed

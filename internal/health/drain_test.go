@@ -212,7 +212,7 @@ func believed(spec *isobar.Service, down []int) *health.Verdicts {
 			saved.Endpoints = append(saved.Endpoints, health.SavedEndpoint{Key: health.Key{Service: spec.Name, Address: e.Address}, Status: h, Since: start})
 		}
 	}
-	return health.NewBook(health.Settings{}, saved, start).Verdicts()
+	return health.NewVerdictTable(health.Settings{}, saved, start).Verdicts()
 }
 
 // TestDrainsLookAtWhatChanged: looking only at services that changed gives the

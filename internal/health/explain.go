@@ -12,8 +12,8 @@ import (
 // Explain tells of every probed endpoint of a service what is believed, since
 // when, who says what, and why; sorted by address. What it gives belongs to the
 // caller.
-func (b *Book) Explain(service string) []Verdict {
-	l := b.ledger(service)
+func (b *VerdictTable) Explain(service string) []Verdict {
+	l := b.votesOf(service)
 	if l == nil {
 		return nil
 	}
@@ -24,12 +24,12 @@ func (b *Book) Explain(service string) []Verdict {
 		r := &l.records[i]
 		v := Verdict{
 			Key: Key{Service: l.name, Address: r.address}, Locality: r.locality, Status: r.status,
-			Since: b.time(r.since), Confirmed: b.time(r.confirmed), Votes: make([]Vote, len(r.ballots)),
+			Since: b.time(r.since), Confirmed: b.time(r.confirmed), Votes: make([]Vote, len(r.votes)),
 			Frozen: r.status != isobar.Unknown && !r.quorum && !r.held, Divided: b.path(r, l.rule),
 			Pending: r.pending && withheld, Held: r.held, FailOpen: open,
 		}
-		for j := range r.ballots {
-			o := &r.ballots[j]
+		for j := range r.votes {
+			o := &r.votes[j]
 			fresh := b.fresh(o)
 			v.Votes[j] = Vote{
 				Checker: b.checkers[o.checker].id, Zone: b.checkers[o.checker].zone, Status: o.status,
@@ -48,7 +48,7 @@ func (b *Book) Explain(service string) []Verdict {
 }
 
 // Services lists the services with health checks, sorted.
-func (b *Book) Services() []string {
+func (b *VerdictTable) Services() []string {
 	out := make([]string, len(b.services))
 	for i, l := range b.services {
 		out[i] = l.name
@@ -80,9 +80,9 @@ type Summary struct {
 }
 
 // Summary sums up a service, for metrics: without the texts of Explain.
-func (b *Book) Summary(service string) Summary {
+func (b *VerdictTable) Summary(service string) Summary {
 	var s Summary
-	l := b.ledger(service)
+	l := b.votesOf(service)
 	if l == nil {
 		return s
 	}
@@ -107,8 +107,8 @@ func (b *Book) Summary(service string) Summary {
 		if c := b.time(r.confirmed); !c.IsZero() && (s.OldestConfirmed.IsZero() || c.Before(s.OldestConfirmed)) {
 			s.OldestConfirmed = c
 		}
-		for j := range r.ballots {
-			v := &r.ballots[j]
+		for j := range r.votes {
+			v := &r.votes[j]
 			fresh := b.fresh(v)
 			s.FreshVotes += one(fresh && b.counts(v, l.rule))
 			s.UncountedVotes += one(fresh && !b.counts(v, l.rule))
@@ -122,7 +122,7 @@ func (b *Book) Summary(service string) Summary {
 
 // failsOpen tells whether a service has nothing left to use because all that is
 // probed is voted down.
-func (b *Book) failsOpen(l *ledger) bool {
+func (b *VerdictTable) failsOpen(l *serviceVotes) bool {
 	if len(l.records) == 0 || slices.ContainsFunc(l.records, func(r record) bool { return classOf(r.status) != classDown }) {
 		return false
 	}
@@ -140,7 +140,7 @@ func one(yes bool) int {
 }
 
 // why puts the reason for a verdict into words.
-func (b *Book) why(l *ledger, r *record, v *Verdict) string {
+func (b *VerdictTable) why(l *serviceVotes, r *record, v *Verdict) string {
 	t := b.count(r, l.rule, nil)
 	var out []string
 	switch c := t.agreed(l.rule); {

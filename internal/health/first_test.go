@@ -180,12 +180,12 @@ func TestWhatIsNotProbedKeepsAServiceFromFailingOpen(t *testing.T) {
 	o.run(10 * time.Second)
 	o.dead(first)
 	o.run(10 * time.Second)
-	if v := o.verdict(first); v.Status != isobar.Unhealthy || v.FailOpen || o.keeper.Book().Summary("web").FailOpen {
+	if v := o.verdict(first); v.Status != isobar.Unhealthy || v.FailOpen || o.keeper.VerdictTable().Summary("web").FailOpen {
 		t.Errorf("%+v: clients use the endpoint that is not probed", v)
 	}
 	o.operators = o.operators.With(health.Override{Key: health.Key{Service: "web", Address: "10.0.0.1:80"}, Status: isobar.Draining})
 	o.look()
-	if v := o.verdict(first); !v.FailOpen || !o.keeper.Book().Summary("web").FailOpen {
+	if v := o.verdict(first); !v.FailOpen || !o.keeper.VerdictTable().Summary("web").FailOpen {
 		t.Errorf("%+v: nothing else is left", v)
 	}
 }

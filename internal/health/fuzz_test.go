@@ -19,7 +19,7 @@ func FuzzSaved(f *testing.F) {
 			return
 		}
 		w := one(t)
-		w.book = health.NewBook(health.Settings{ReportInterval: interval}, saved, start)
+		w.book = health.NewVerdictTable(health.Settings{ReportInterval: interval}, saved, start)
 		w.run(3 * interval)
 		if len(w.book.Explain("web")) != 3 {
 			t.Error("endpoints are missing")
@@ -28,7 +28,7 @@ func FuzzSaved(f *testing.F) {
 		if _, err := json.Marshal(again); err != nil {
 			t.Error(err)
 		}
-		health.NewBook(health.Settings{}, again, w.now)
+		health.NewVerdictTable(health.Settings{}, again, w.now)
 	})
 }
 

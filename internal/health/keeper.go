@@ -13,14 +13,14 @@ import (
 type Keeper struct {
 	hold      time.Duration
 	roster    *Roster
-	book      *Book
+	table     *VerdictTable
 	drains    *Drains
 	pushes    *Coalescer
 	checked   *isobar.Topology // the last in which a service with health checks changed
 	placement Placement
 	silent    bool // checkers are, or no longer: their work has to be placed anew
 	suspects  suspects
-	published *Verdicts // what clients are told; it may lag behind the book
+	published *Verdicts // what clients are told; it may lag behind the table
 }
 
 // SavedKeeper is what of a Keeper survives a restart.
@@ -41,7 +41,7 @@ func NewKeeper(report, tick time.Duration, saved SavedKeeper, now time.Time) *Ke
 	return &Keeper{
 		hold:      report,
 		roster:    NewRoster(report, saved.Checkers, now),
-		book:      NewBook(Settings{ReportInterval: report}, saved.Book, now),
+		table:     NewVerdictTable(Settings{ReportInterval: report}, saved.Book, now),
 		drains:    RestoreDrains(saved.Drains),
 		pushes:    NewCoalescer(tick),
 		placement: saved.Placement,
@@ -52,7 +52,7 @@ func NewKeeper(report, tick time.Duration, saved SavedKeeper, now time.Time) *Ke
 // Retime takes over changed intervals; see [NewKeeper].
 func (k *Keeper) Retime(report, tick time.Duration) {
 	if report > 0 {
-		k.hold, k.roster.hold, k.book.interval = report, report, report
+		k.hold, k.roster.hold, k.table.interval = report, report, report
 	}
 	if tick > 0 {
 		k.pushes.tick = tick
@@ -97,7 +97,7 @@ func (k *Keeper) Observe(e Event) Reaction {
 		k.checked = e.Topology
 	}
 	r := Reaction{Designate: moved, Topology: k.checked}
-	barred, suspected := k.suspects.observe(&suspicion{Event: &e, topology: k.checked, voters: k.book.voters})
+	barred, suspected := k.suspects.observe(&suspicion{Event: &e, topology: k.checked, voters: k.table.voters})
 	r.Suspected, r.Barred = suspected, barred
 	if k.roster.Observe(e.Now, e.Connected) || moved || k.silent || barred {
 		checkers := k.roster.Checkers()
@@ -105,12 +105,12 @@ func (k *Keeper) Observe(e Event) Reaction {
 		r.Designate = r.Designate || !next.Equal(&k.placement)
 		k.placement = next
 	}
-	out := k.book.Observe(Observation{
+	out := k.table.Observe(Observation{
 		Now: e.Now, Reports: e.Reports, Checkers: k.roster.Checkers(), Placement: k.placement, Topology: k.checked, Operators: e.Operators,
 		Clients: e.Clients,
 	})
 	r.Ignored = out.Ignored
-	k.silent = k.roster.Listen(e.Now, func(id string) bool { return len(k.placement.Of(id)) > 0 }, k.book.Voted)
+	k.silent = k.roster.Listen(e.Now, func(id string) bool { return len(k.placement.Of(id)) > 0 }, k.table.Voted)
 	due := k.pushes.Ready(e.Now)
 	for _, service := range out.Changed {
 		if !first && k.pushes.Due(e.Now, service) {
@@ -118,11 +118,11 @@ func (k *Keeper) Observe(e Event) Reaction {
 		}
 	}
 	if first {
-		k.published = k.book.Verdicts() // also what an earlier process found
+		k.published = k.table.Verdicts() // also what an earlier process found
 	} else {
 		// What follows from the topology or operators is pushed with it, and is
 		// no flapping.
-		k.published = k.published.Adopt(k.book.Verdicts(), append(out.Moved, due...)...)
+		k.published = k.published.Adopt(k.table.Verdicts(), append(out.Moved, due...)...)
 	}
 	drained := k.drains.Observe(e.Now, e.Topology, e.Operators.WithVerdicts(k.published))
 	r.Publish = first || len(due) > 0 || len(drained) > 0
@@ -160,8 +160,8 @@ func (k *Keeper) Silent() []Checker { return k.roster.Silent() }
 // Suspected counts the services that are suspected of ending their checkers.
 func (k *Keeper) Suspected() int { return len(k.suspects.list) }
 
-// Book gives the votes and verdicts behind it all, for reading and Release.
-func (k *Keeper) Book() *Book { return k.book }
+// VerdictTable returns the votes and verdicts behind it all, for reading and Release.
+func (k *Keeper) VerdictTable() *VerdictTable { return k.table }
 
 // Drained lists the localities of a service that are drained.
 func (k *Keeper) Drained(service string) []isobar.Locality { return k.drains.Current().Of(service) }
@@ -170,7 +170,7 @@ func (k *Keeper) Drained(service string) []isobar.Locality { return k.drains.Cur
 func (k *Keeper) Save() SavedKeeper {
 	return SavedKeeper{
 		Placement: k.placement, Checkers: slices.Clone(k.roster.Checkers()),
-		Book: k.book.Save(), Drains: k.drains.Save(), Suspects: k.suspects.save(),
+		Book: k.table.Save(), Drains: k.drains.Save(), Suspects: k.suspects.save(),
 	}
 }
 

@@ -219,7 +219,7 @@ func TestEventsAreCheapWhileMuchIsHeld(t *testing.T) {
 	o.run(10 * time.Second)
 	o.says = downWhere(func(health.Key) bool { return true })
 	o.run(5 * interval)
-	if n := o.keeper.Book().Summary("web").Held; n != 200 {
+	if n := o.keeper.VerdictTable().Summary("web").Held; n != 200 {
 		t.Fatalf("%d held, want all", n)
 	}
 	if got := testing.AllocsPerRun(100, func() {

@@ -27,7 +27,7 @@ type mass struct {
 }
 
 // judgeDown decides on the endpoints that are voted down.
-func (l *ledger) judgeDown(b *Book, s *sight, candidates []*record) {
+func (l *serviceVotes) judgeDown(b *VerdictTable, s *sight, candidates []*record) {
 	if l.mass.active || len(candidates) > 0 {
 		l.watch(b, len(candidates))
 	}
@@ -47,7 +47,7 @@ func (l *ledger) judgeDown(b *Book, s *sight, candidates []*record) {
 // the requests of clients succeed, all that are down count, however long ago they went:
 // checkers could take one endpoint every minute otherwise. Endpoints
 // that never came up, or are out of use, say nothing about what happens now.
-func (l *ledger) watch(b *Book, candidates int) {
+func (l *serviceVotes) watch(b *VerdictTable, candidates int) {
 	from := b.now
 	if l.mass.active {
 		from = l.mass.since
@@ -82,8 +82,8 @@ func (m *mass) frees(l isobar.Locality) bool { return m.all || slices.Contains(m
 // says so or because clients fail to land requests in these localities too;
 // without localities, in all. It takes effect with the next Observe. False if
 // nothing is held.
-func (b *Book) Release(service string, localities ...isobar.Locality) bool {
-	l := b.ledger(service)
+func (b *VerdictTable) Release(service string, localities ...isobar.Locality) bool {
+	l := b.votesOf(service)
 	if l == nil || !l.mass.active || !slices.ContainsFunc(l.records, func(r record) bool { return r.held }) {
 		return false
 	}
@@ -105,7 +105,7 @@ type Alarm struct {
 }
 
 // Alarms lists the mass flips that are held, sorted by service.
-func (b *Book) Alarms() []Alarm {
+func (b *VerdictTable) Alarms() []Alarm {
 	var out []Alarm
 	for _, l := range b.services {
 		if !l.mass.active || b.since(l.mass.since) < massIntervals*b.interval {
@@ -138,7 +138,7 @@ func (b *Book) Alarms() []Alarm {
 // after a sweep: once per half a report interval is often enough to tell
 // whether a checker's network works, and all too much for each report.
 type sight struct {
-	book    *Book
+	table   *VerdictTable
 	counted bool
 	all     []seen // per checker
 	in      map[vantage]seen
@@ -154,7 +154,7 @@ type vantage struct {
 // seen counts fresh votes.
 type seen struct{ up, votes int }
 
-func (s *seen) add(v *ballot) {
+func (s *seen) add(v *vote) {
 	s.votes++
 	if classOf(v.status) != classDown {
 		s.up++
@@ -166,16 +166,16 @@ func (s *sight) count() {
 		return
 	}
 	s.counted = true
-	s.all, s.in = make([]seen, len(s.book.checkers)), map[vantage]seen{}
-	for _, l := range s.book.services {
+	s.all, s.in = make([]seen, len(s.table.checkers)), map[vantage]seen{}
+	for _, l := range s.table.services {
 		for i := range l.records {
 			r := &l.records[i]
 			if !r.proven || r.withdrawn {
 				continue // it would be down whoever looks
 			}
-			for j := range r.ballots {
-				v := &r.ballots[j]
-				if !s.book.fresh(v) || !s.book.counts(v, l.rule) {
+			for j := range r.votes {
+				v := &r.votes[j]
+				if !s.table.fresh(v) || !s.table.counts(v, l.rule) {
 					continue
 				}
 				s.all[v.checker].add(v)
@@ -192,7 +192,7 @@ func (s *sight) count() {
 
 // clear tells whether a checker sees most of what is in other localities up;
 // or, if it probes nothing there, most of what belongs to other services.
-func (s *sight) clear(v *ballot, r *record, service string) bool {
+func (s *sight) clear(v *vote, r *record, service string) bool {
 	all, here := s.all[v.checker], s.in[vantage{checker: v.checker, locality: r.locality}]
 	if all.votes > here.votes {
 		return 2*(all.up-here.up) > all.votes-here.votes
@@ -203,9 +203,9 @@ func (s *sight) clear(v *ballot, r *record, service string) bool {
 
 // believes tells whether those who vote an endpoint down would be a quorum if
 // only those of them counted who have a clear sight of the rest.
-func (s *sight) believes(l *ledger, r *record) bool {
+func (s *sight) believes(l *serviceVotes, r *record) bool {
 	s.count()
-	t := s.book.count(r, l.rule, func(v *ballot) bool { return s.clear(v, r, l.name) })
+	t := s.table.count(r, l.rule, func(v *vote) bool { return s.clear(v, r, l.name) })
 	return t.agreed(l.rule) == classDown
 }
 

@@ -213,8 +213,8 @@ func TestEndpointsThatAreAddedDoNotDiluteAMassFlip(t *testing.T) {
 	o.run(10 * time.Second)
 	held := func(when string) {
 		t.Helper()
-		if v := o.verdict(first); !v.Held || o.told(first) != isobar.Healthy || len(o.keeper.Book().Alarms()) != 1 {
-			t.Errorf("%s: %+v, alarms %v; want it held", when, v, o.keeper.Book().Alarms())
+		if v := o.verdict(first); !v.Held || o.told(first) != isobar.Healthy || len(o.keeper.VerdictTable().Alarms()) != 1 {
+			t.Errorf("%s: %+v, alarms %v; want it held", when, v, o.keeper.VerdictTable().Alarms())
 		}
 	}
 	o.dead(first, "10.0.0.1:80", "10.0.0.2:80")

@@ -40,7 +40,7 @@ func atRest(tb testing.TB, n, each int, zones ...isobar.Locality) *office {
 	tb.Helper()
 	o := newOffice(tb, topology(service("web", n, zones...)), checkersIn(each, zones...))
 	o.run(10 * time.Second)
-	if s := o.keeper.Book().Summary("web"); s.Healthy != n*len(zones) {
+	if s := o.keeper.VerdictTable().Summary("web"); s.Healthy != n*len(zones) {
 		tb.Fatalf("%+v, want all healthy", s)
 	}
 	return o
@@ -103,7 +103,7 @@ func (o *office) told(address string) isobar.HealthStatus {
 
 func (o *office) verdict(address string) health.Verdict {
 	o.Helper()
-	list := o.keeper.Book().Explain("web")
+	list := o.keeper.VerdictTable().Explain("web")
 	i := slices.IndexFunc(list, func(v health.Verdict) bool { return v.Address == address })
 	if i < 0 {
 		o.Fatalf("no endpoint %s", address)

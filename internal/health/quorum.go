@@ -37,24 +37,24 @@ type tally struct {
 	zones [classes]int // that they are in
 }
 
-// fresh tells whether a ballot is recent enough, and of its checker's present
+// fresh tells whether a vote is recent enough, and of its checker's present
 // stream.
-func (b *Book) fresh(v *ballot) bool {
+func (b *VerdictTable) fresh(v *vote) bool {
 	return v.status != isobar.Unknown && v.listed != never && b.since(v.heard) <= b.freshFor() &&
 		v.stream.Equal(b.checkers[v.checker].since)
 }
 
 // counts tells whether a fresh vote may be believed: a checker that has never
 // seen the endpoint healthy begins with unhealthy, without having probed.
-func (b *Book) counts(v *ballot, r rule) bool {
+func (b *VerdictTable) counts(v *vote, r rule) bool {
 	return classOf(v.status) != classDown || v.healthy || b.since(v.listed) >= r.grace
 }
 
 // count counts the votes that use lets pass; nil = all.
-func (b *Book) count(r *record, rules rule, use func(*ballot) bool) tally {
+func (b *VerdictTable) count(r *record, rules rule, use func(*vote) bool) tally {
 	var t tally
-	for i := range r.ballots {
-		v := &r.ballots[i]
+	for i := range r.votes {
+		v := &r.votes[i]
 		if !b.fresh(v) {
 			continue
 		}
@@ -64,19 +64,19 @@ func (b *Book) count(r *record, rules rule, use func(*ballot) bool) tally {
 		}
 		c := classOf(v.status)
 		t.votes[c]++
-		if !b.zoneVoted(r.ballots[:i], v, rules, use) {
+		if !b.zoneVoted(r.votes[:i], v, rules, use) {
 			t.zones[c]++
 		}
 	}
 	return t
 }
 
-func (b *Book) usable(v *ballot, rules rule, use func(*ballot) bool) bool {
+func (b *VerdictTable) usable(v *vote, rules rule, use func(*vote) bool) bool {
 	return b.fresh(v) && b.counts(v, rules) && (use == nil || use(v))
 }
 
 // zoneVoted tells whether one of others says the same from the same zone.
-func (b *Book) zoneVoted(others []ballot, v *ballot, rules rule, use func(*ballot) bool) bool {
+func (b *VerdictTable) zoneVoted(others []vote, v *vote, rules rule, use func(*vote) bool) bool {
 	for i := range others {
 		o := &others[i]
 		if classOf(o.status) == classOf(v.status) && b.checkers[o.checker].zone == b.checkers[v.checker].zone && b.usable(o, rules, use) {
@@ -104,7 +104,7 @@ func (t *tally) divided() bool {
 
 // judge changes verdicts by the votes: of all endpoints, or only of those on
 // which a vote changed. In a mass flip these are no longer for themselves.
-func (l *ledger) judge(b *Book, s *sight, all bool) {
+func (l *serviceVotes) judge(b *VerdictTable, s *sight, all bool) {
 	if !all && !l.dirty {
 		return
 	}
@@ -125,7 +125,7 @@ func (l *ledger) judge(b *Book, s *sight, all bool) {
 
 // weigh judges one endpoint, and tells whether it is to go down if that is not
 // part of a mass flip.
-func (l *ledger) weigh(b *Book, r *record) (candidate bool) {
+func (l *serviceVotes) weigh(b *VerdictTable, r *record) (candidate bool) {
 	t := b.count(r, l.rule, nil)
 	agreed, current := t.agreed(l.rule), classOf(r.status)
 	r.held, r.quorum = false, agreed != undecided && agreed == current
@@ -152,7 +152,7 @@ func (l *ledger) weigh(b *Book, r *record) (candidate bool) {
 }
 
 // flip changes the verdict.
-func (l *ledger) flip(b *Book, r *record, to class) {
+func (l *serviceVotes) flip(b *VerdictTable, r *record, to class) {
 	r.status, r.since, r.confirmed = b.label(r, l.rule, to), b.now, b.now
 	r.quorum, r.pending, r.held = true, false, false
 	r.proven = r.proven || to != classDown
@@ -160,7 +160,7 @@ func (l *ledger) flip(b *Book, r *record, to class) {
 }
 
 // label says how an endpoint is down: as most of the votes say.
-func (b *Book) label(r *record, rules rule, c class) isobar.HealthStatus {
+func (b *VerdictTable) label(r *record, rules rule, c class) isobar.HealthStatus {
 	if c == classHealthy {
 		return isobar.Healthy
 	}
@@ -168,8 +168,8 @@ func (b *Book) label(r *record, rules rule, c class) isobar.HealthStatus {
 		return isobar.Degraded
 	}
 	n, of := 0, [isobar.Degraded + 1]int{}
-	for i := range r.ballots {
-		if v := &r.ballots[i]; classOf(v.status) == classDown && b.fresh(v) && b.counts(v, rules) {
+	for i := range r.votes {
+		if v := &r.votes[i]; classOf(v.status) == classDown && b.fresh(v) && b.counts(v, rules) {
 			of[v.status]++
 			n++
 		}
@@ -184,6 +184,6 @@ func (b *Book) label(r *record, rules rule, c class) isobar.HealthStatus {
 
 // path tells whether an endpoint's votes have been divided for longer than a
 // failure takes to be seen by all.
-func (b *Book) path(r *record, rules rule) bool {
+func (b *VerdictTable) path(r *record, rules rule) bool {
 	return r.disputed != never && b.since(r.disputed) >= rules.window+time.Duration(freshIntervals)*b.interval
 }

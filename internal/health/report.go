@@ -18,7 +18,7 @@ type ServiceReport struct {
 func (k *Keeper) Report(service string) []ServiceReport {
 	out := k.overview(service)
 	for i := range out {
-		out[i].Endpoints = k.book.Explain(out[i].Service)
+		out[i].Endpoints = k.table.Explain(out[i].Service)
 	}
 	return out
 }
@@ -27,17 +27,17 @@ func (k *Keeper) Report(service string) []ServiceReport {
 func (k *Keeper) Overview() []ServiceReport { return k.overview("") }
 
 func (k *Keeper) overview(service string) []ServiceReport {
-	alarms := k.book.Alarms()
+	alarms := k.table.Alarms()
 	short := map[string][]Shortfall{}
 	for _, s := range k.placement.Shortfalls {
 		short[s.Service] = append(short[s.Service], s)
 	}
 	out := []ServiceReport{}
-	for _, name := range k.book.Services() {
+	for _, name := range k.table.Services() {
 		if service != "" && name != service {
 			continue
 		}
-		r := ServiceReport{Service: name, Summary: k.book.Summary(name), Drained: k.Drained(name), Shortfalls: short[name], Suspicion: k.suspects.of(name)}
+		r := ServiceReport{Service: name, Summary: k.table.Summary(name), Drained: k.Drained(name), Shortfalls: short[name], Suspicion: k.suspects.of(name)}
 		for i := range alarms {
 			if alarms[i].Service == name {
 				r.Alarm = &alarms[i]

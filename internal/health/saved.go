@@ -8,7 +8,7 @@ import (
 	"github.com/isobar-xds/isobar"
 )
 
-// Saved is what of a book survives a restart. Verdicts stand as they were;
+// Saved is what of a VerdictTable survives a restart. Verdicts stand as they were;
 // votes are shown, and count again once they are heard anew.
 type Saved struct {
 	Endpoints []SavedEndpoint `json:"endpoints,omitempty"` // sorted by key
@@ -39,7 +39,7 @@ type SavedVote struct {
 
 // Save extracts what survives a restart. It is worth saving after a change of
 // verdicts.
-func (b *Book) Save() Saved {
+func (b *VerdictTable) Save() Saved {
 	var out Saved
 	for _, l := range b.services {
 		for i := range l.records {
@@ -51,8 +51,8 @@ func (b *Book) Save() Saved {
 			if r.pending {
 				e.Waiting = b.time(r.appeared)
 			}
-			for j := range r.ballots {
-				v := &r.ballots[j]
+			for j := range r.votes {
+				v := &r.votes[j]
 				if v.status != isobar.Unknown {
 					e.Votes = append(e.Votes, SavedVote{Checker: b.checkers[v.checker].id, Status: v.status, Since: b.time(v.since), Heard: b.time(v.heard)})
 				}
@@ -63,9 +63,9 @@ func (b *Book) Save() Saved {
 	return out
 }
 
-// restore fills a new book. What makes no sense is left out: a damaged entry
+// restore fills a new table. What makes no sense is left out: a damaged entry
 // is an endpoint without a verdict.
-func (b *Book) restore(s Saved) {
+func (b *VerdictTable) restore(s Saved) {
 	endpoints := slices.Clone(s.Endpoints)
 	slices.SortStableFunc(endpoints, func(a, b SavedEndpoint) int { return a.compare(b.Key) })
 	endpoints = slices.CompactFunc(endpoints, func(a, b SavedEndpoint) bool { return a.Key == b.Key })
@@ -82,7 +82,7 @@ func (b *Book) restore(s Saved) {
 	for i := range endpoints {
 		e := &endpoints[i]
 		if n := len(b.services); n == 0 || b.services[n-1].name != e.Service {
-			b.services = append(b.services, &ledger{name: e.Service, index: map[string]int32{}})
+			b.services = append(b.services, &serviceVotes{name: e.Service, index: map[string]int32{}})
 		}
 		l := b.services[len(b.services)-1]
 		l.index[e.Address] = int32(len(l.records)) //nolint:gosec // services have fewer than 2^31 endpoints
@@ -94,7 +94,7 @@ func (b *Book) restore(s Saved) {
 	}
 }
 
-func (b *Book) revive(e *SavedEndpoint) record {
+func (b *VerdictTable) revive(e *SavedEndpoint) record {
 	r := record{address: e.Address, since: never, confirmed: never, appeared: b.past(e.Waiting), moved: never, disputed: never, added: e.Added, proven: e.Proven}
 	if classOf(e.Status) != undecided {
 		r.status, r.since, r.confirmed = e.Status, b.past(e.Since), b.past(e.Confirmed)
@@ -104,18 +104,18 @@ func (b *Book) revive(e *SavedEndpoint) record {
 	}
 	for _, v := range e.Votes {
 		c, _ := b.checker(v.Checker)
-		twice := slices.ContainsFunc(r.ballots, func(o ballot) bool { return o.checker == c })
+		twice := slices.ContainsFunc(r.votes, func(o vote) bool { return o.checker == c })
 		if classOf(v.Status) != undecided && !twice {
-			r.ballots = append(r.ballots, ballot{checker: c, status: v.Status, since: b.past(v.Since), heard: b.past(v.Heard), listed: never})
+			r.votes = append(r.votes, vote{checker: c, status: v.Status, since: b.past(v.Since), heard: b.past(v.Heard), listed: never})
 		}
 	}
-	slices.SortFunc(r.ballots, func(x, y ballot) int { return strings.Compare(b.checkers[x.checker].id, b.checkers[y.checker].id) })
+	slices.SortFunc(r.votes, func(x, y vote) int { return strings.Compare(b.checkers[x.checker].id, b.checkers[y.checker].id) })
 	return r
 }
 
 // past is a time that can't be in the future, as a clock that was set back
 // would have it, nor longer ago than anybody cares.
-func (b *Book) past(t time.Time) instant {
+func (b *VerdictTable) past(t time.Time) instant {
 	if t.IsZero() {
 		return never
 	}

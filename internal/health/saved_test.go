@@ -35,7 +35,7 @@ func TestRestart(t *testing.T) {
 	was := w.verdict("web", first)
 
 	w.now = w.now.Add(time.Minute)
-	w.book = health.NewBook(health.Settings{ReportInterval: interval}, read, w.now)
+	w.book = health.NewVerdictTable(health.Settings{ReportInterval: interval}, read, w.now)
 	if got := w.status("web", first); got != isobar.Timeout {
 		t.Fatalf("%s before anything is known, want what was saved", got)
 	}
@@ -74,7 +74,7 @@ func TestDamagedSavedState(t *testing.T) {
 		{},
 	}}
 	w := one(t)
-	w.book = health.NewBook(health.Settings{ReportInterval: interval}, saved, start)
+	w.book = health.NewVerdictTable(health.Settings{ReportInterval: interval}, saved, start)
 	w.all(isobar.Unknown)
 	w.step()
 	if v := w.verdict("web", first); v.Status != isobar.Healthy || v.Since.After(start) || v.Confirmed.After(start) || v.Votes[1].Heard.After(start) {

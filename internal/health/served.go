@@ -19,7 +19,7 @@ type ClientReports struct {
 }
 
 // learn takes over what load reports tell.
-func (b *Book) learn(reports *ClientReports) {
+func (b *VerdictTable) learn(reports *ClientReports) {
 	if reports == nil {
 		return
 	}
@@ -47,4 +47,4 @@ func (b *Book) learn(reports *ClientReports) {
 
 // reached reports whether the requests of clients succeed in a locality: then checkers
 // that vote down most of the service are not believed, whatever they see elsewhere.
-func (l *ledger) reached(at isobar.Locality) bool { return slices.Contains(l.served, at) }
+func (l *serviceVotes) reached(at isobar.Locality) bool { return slices.Contains(l.served, at) }

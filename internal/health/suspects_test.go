@@ -96,7 +96,7 @@ func (m *mortals) suspected() (out []string) {
 
 // votes counts the fresh votes on the one endpoint in eu/a of a service.
 func (m *mortals) votes(service string) (n int) {
-	for _, v := range m.keeper.Book().Explain(service)[0].Votes {
+	for _, v := range m.keeper.VerdictTable().Explain(service)[0].Votes {
 		if v.Fresh {
 			n++
 		}

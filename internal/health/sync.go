@@ -10,7 +10,7 @@ import (
 
 // sync takes over a new topology and placement. What is known of endpoints
 // that stay is kept, and of checkers that stay designated to them.
-func (b *Book) sync(o *Observation) {
+func (b *VerdictTable) sync(o *Observation) {
 	before, checkers := b.services, b.checkers
 	b.topology, b.placement = o.Topology, o.Placement
 	b.checkers = nil
@@ -30,8 +30,8 @@ func (b *Book) sync(o *Observation) {
 		if len(spec.HealthChecks) == 0 {
 			continue
 		}
-		j, found := slices.BinarySearchFunc(before, spec.Name, func(l *ledger, name string) int { return strings.Compare(l.name, name) })
-		var old *ledger
+		j, found := slices.BinarySearchFunc(before, spec.Name, func(l *serviceVotes, name string) int { return strings.Compare(l.name, name) })
+		var old *serviceVotes
 		if found {
 			old = before[j]
 		}
@@ -40,9 +40,9 @@ func (b *Book) sync(o *Observation) {
 	b.designate(before, checkers)
 }
 
-// open makes the ledger of a service.
-func (b *Book) open(spec *isobar.Service, old *ledger) *ledger {
-	l := &ledger{name: spec.Name, rule: b.rule(spec), sockets: Sockets(spec), index: map[string]int32{}}
+// open makes the votes of a service.
+func (b *VerdictTable) open(spec *isobar.Service, old *serviceVotes) *serviceVotes {
+	l := &serviceVotes{name: spec.Name, rule: b.rule(spec), sockets: Sockets(spec), index: map[string]int32{}}
 	if old != nil {
 		l.judged, l.mass, l.served = old.judged, old.mass, old.served
 	}
@@ -71,20 +71,20 @@ func (b *Book) open(spec *isobar.Service, old *ledger) *ledger {
 
 // enter makes the record of an endpoint, which waits if it is new to a service
 // that has verdicts.
-func (b *Book) enter(judged bool, at isobar.Locality, e *isobar.Endpoint, old *ledger) record {
+func (b *VerdictTable) enter(judged bool, at isobar.Locality, e *isobar.Endpoint, old *serviceVotes) record {
 	added := judged && !old.serves(e.Address)
 	r := record{address: e.Address, since: never, confirmed: never, appeared: b.now, moved: never, disputed: never, pending: added, added: added}
 	if was := old.record(e.Address); was != nil {
 		r = *was
-		r.ballots = nil // designate fills them in
+		r.votes = nil // designate fills them in
 	}
 	b.place(&r, at, e)
 	return r
 }
 
 // serves tells whether a service has an endpoint that is not probed; also on a
-// nil ledger.
-func (l *ledger) serves(address string) bool {
+// nil serviceVotes.
+func (l *serviceVotes) serves(address string) bool {
 	if l == nil {
 		return false
 	}
@@ -94,7 +94,7 @@ func (l *ledger) serves(address string) bool {
 
 // place notes where an endpoint is and is probed. For checkers one that changes
 // there is another, with which they begin with unhealthy.
-func (b *Book) place(r *record, at isobar.Locality, e *isobar.Endpoint) {
+func (b *VerdictTable) place(r *record, at isobar.Locality, e *isobar.Endpoint) {
 	var probe isobar.EndpointCheck
 	if e.Check != nil {
 		probe = *e.Check
@@ -106,7 +106,7 @@ func (b *Book) place(r *record, at isobar.Locality, e *isobar.Endpoint) {
 }
 
 // rule works out how long things take, by the slowest check.
-func (b *Book) rule(spec *isobar.Service) rule {
+func (b *VerdictTable) rule(spec *isobar.Service) rule {
 	count, domains := wanted(spec)
 	r := rule{domains: domains, least: min(twoVotes, count)}
 	for i := range spec.HealthChecks {
@@ -118,26 +118,26 @@ func (b *Book) rule(spec *isobar.Service) rule {
 	return r
 }
 
-// designate makes a ballot for each designation, with what its checker has
-// said before. Designations are sorted by checker, so ballots are too.
-func (b *Book) designate(before []*ledger, checkers []known) {
-	old := &Book{services: before}
+// designate makes a vote for each designation, with what its checker has
+// said before. Designations are sorted by checker, so votes are too.
+func (b *VerdictTable) designate(before []*serviceVotes, checkers []known) {
+	old := &VerdictTable{services: before}
 	for c := range b.placement.Designations {
 		d := &b.placement.Designations[c]
-		var l, was *ledger
+		var l, was *serviceVotes
 		for _, k := range d.Endpoints {
 			if l == nil || l.name != k.Service {
-				l, was = b.ledger(k.Service), old.ledger(k.Service)
+				l, was = b.votesOf(k.Service), old.votesOf(k.Service)
 			}
 			r := l.record(k.Address)
 			if r == nil {
 				continue
 			}
-			v := ballot{checker: int32(c), since: never, heard: never, listed: never}
+			v := vote{checker: int32(c), since: never, heard: never, listed: never}
 			if o := was.record(k.Address); o != nil {
-				for i := range o.ballots {
-					if checkers[o.ballots[i].checker].id == d.Checker {
-						v = o.ballots[i]
+				for i := range o.votes {
+					if checkers[o.votes[i].checker].id == d.Checker {
+						v = o.votes[i]
 						v.checker = int32(c)
 						if r.moved != o.moved {
 							v.listed, v.healthy = never, false
@@ -145,7 +145,7 @@ func (b *Book) designate(before []*ledger, checkers []known) {
 					}
 				}
 			}
-			r.ballots = append(r.ballots, v)
+			r.votes = append(r.votes, v)
 		}
 	}
 }

@@ -1,6 +1,6 @@
 // Package health turns what designated checkers report, and what operators
 // say, into the health of endpoints: who is to probe what ([Place]), what their
-// votes amount to ([Book]), which localities are too sick to be used
+// votes amount to ([VerdictTable]), which localities are too sick to be used
 // ([Drains]), how often a change of mind may be pushed ([Coalescer]). It is
 // pure: values in, values out.
 package health

@@ -160,7 +160,7 @@ type Vote struct {
 	// often enough yet.
 	Counts bool `json:"counts"`
 	// Metadata is what the checker adds as JSON text, bounded; for display only.
-	// The stream layer fills it in: a [Book] knows nothing of it.
+	// The stream layer fills it in: a [VerdictTable] knows nothing of it.
 	Metadata string `json:"metadata,omitempty"`
 }
 

@@ -7,7 +7,7 @@ import "slices"
 // stopped, so that their failure is no surprise: they make no mass flip, are
 // not held, and are no evidence for or against others. It tells whether
 // operators changed anything.
-func (b *Book) withdraw(operators Table, synced bool) (changed bool) {
+func (b *VerdictTable) withdraw(operators Table, synced bool) (changed bool) {
 	if !synced && slices.Equal(operators.overrides, b.overrides) {
 		return false
 	}

@@ -41,7 +41,7 @@ func TestWhatOperatorsDrainAndStopIsNotHeld(t *testing.T) {
 					out(o)
 				}
 				o.run(5 * interval)
-				if alarms := o.keeper.Book().Alarms(); len(alarms) != 0 {
+				if alarms := o.keeper.VerdictTable().Alarms(); len(alarms) != 0 {
 					t.Errorf("alarm: %s", alarms[0].Why)
 				}
 				o.operators = health.Table{}

@@ -17,11 +17,11 @@ type fataler interface {
 	Fatalf(format string, args ...any)
 }
 
-// world is a fleet of checkers that report to a book.
+// world is a fleet of checkers that report to a verdict table.
 type world struct {
 	fataler
 
-	book      *health.Book
+	book      *health.VerdictTable
 	topology  *isobar.Topology
 	checkers  []health.Checker
 	placement health.Placement
@@ -36,7 +36,7 @@ type world struct {
 
 func newWorld(t fataler, top *isobar.Topology, checkers []health.Checker) *world {
 	w := &world{fataler: t, topology: top, checkers: checkers, now: start, silent: map[string]bool{}}
-	w.book = health.NewBook(health.Settings{ReportInterval: interval}, health.Saved{}, start)
+	w.book = health.NewVerdictTable(health.Settings{ReportInterval: interval}, health.Saved{}, start)
 	w.all(isobar.Healthy)
 	return w
 }

@@ -31,8 +31,8 @@ func (f Files) Paths() []string {
 type Options struct {
 	Name    string // of the listener, in logs and metrics
 	Log     *slog.Logger
-	Metrics *Metrics        // nil = none
-	Bell    *filewatch.Bell // asks for a reading without notice; nil = nobody does
+	Metrics *Metrics           // nil = none
+	Trigger *filewatch.Trigger // asks for a reading without notice; nil = nobody does
 }
 
 func (o Options) withDefaults() Options {

@@ -129,5 +129,5 @@ func (f *follower) accepted() {
 
 // Follow keeps up with the files until ctx ends.
 func (f *follower) Follow(ctx context.Context) {
-	filewatch.Watch(ctx, f.paths, filewatch.Options{Bell: f.opts.Bell, Logger: f.opts.Log}, f.check)
+	filewatch.Watch(ctx, f.paths, filewatch.Options{Trigger: f.opts.Trigger, Logger: f.opts.Log}, f.check)
 }

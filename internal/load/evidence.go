@@ -221,14 +221,14 @@ type serviceEvidence struct {
 // sourceEvidence is what is known about one source of a service.
 type sourceEvidence struct {
 	source isobar.Locality
-	nodes  int       // that reported freshly
-	sends  bool      // anything at all
-	rate   float64   // that it sends, requests/s
-	sent   time.Time // when it last did
-	until  time.Time // end of the windows that were judged
-	noted  time.Time // when the plan was last seen
-	reigns []reign   // shares that clients may use or have used, oldest first
-	pairs  []*pair   // sorted by locality
+	nodes  int               // that reported freshly
+	sends  bool              // anything at all
+	rate   float64           // that it sends, requests/s
+	sent   time.Time         // when it last did
+	until  time.Time         // end of the windows that were judged
+	noted  time.Time         // when the plan was last seen
+	reigns []shareGeneration // shares that clients may use or have used, oldest first
+	pairs  []*pair           // sorted by locality
 	tally  tally
 	round  Round // that the newest windows closed; without requests, none
 

@@ -7,9 +7,9 @@ import (
 	"github.com/isobar-xds/isobar"
 )
 
-// reign is one set of shares that a source was told, or several in a row that
+// shareGeneration is one set of shares that a source was told, or several in a row that
 // became one because the list is full.
-type reign struct {
+type shareGeneration struct {
 	from  time.Time // no client used them before
 	acked time.Time // since when 95% of the streams use nothing older; zero = not yet
 	spans []span    // sorted by locality
@@ -19,7 +19,7 @@ type reign struct {
 type span struct {
 	locality  isobar.Locality
 	low, high float64 // 0 to 1
-	mean      float64 // over the reigns in force
+	mean      float64 // over the generations in force
 }
 
 // maxReigns bounds how many changes of the shares are told apart that no
@@ -28,7 +28,7 @@ const maxReigns = 32
 
 // note takes down the shares that are in force and by whom they are
 // acknowledged. Pushes that change something else (lower tiers, endpoints) make
-// no new reign.
+// no new generation.
 func (s *sourceEvidence) note(now time.Time, planned *PlannedSource) {
 	if n := len(s.reigns); n > 0 && s.reigns[n-1].tells(planned.Shares) {
 		if s.reigns[n-1].acked.IsZero() {
@@ -36,7 +36,7 @@ func (s *sourceEvidence) note(now time.Time, planned *PlannedSource) {
 		}
 	} else {
 		// They came into force after the others were last seen to be.
-		r := reign{from: s.noted, acked: planned.Acked, spans: make([]span, len(planned.Shares))}
+		r := shareGeneration{from: s.noted, acked: planned.Acked, spans: make([]span, len(planned.Shares))}
 		for i, sh := range planned.Shares {
 			r.spans[i] = span{locality: sh.Locality, low: sh.Share, high: sh.Share, mean: sh.Share}
 		}
@@ -48,14 +48,14 @@ func (s *sourceEvidence) note(now time.Time, planned *PlannedSource) {
 		if !first.acked.IsZero() {
 			second.acked = first.acked
 		}
-		second.spans = join([]reign{*first, *second})
+		second.spans = join([]shareGeneration{*first, *second})
 		s.reigns = slices.Delete(s.reigns, 0, 1)
 	}
 	s.noted = now
 }
 
-// tells says whether the reign is of exactly these shares.
-func (r *reign) tells(shares []PlannedShare) bool {
+// tells says whether the generation is of exactly these shares.
+func (r *shareGeneration) tells(shares []PlannedShare) bool {
 	return slices.EqualFunc(r.spans, shares, func(x span, sh PlannedShare) bool {
 		return x.locality == sh.Locality && x.low == sh.Share && x.high == sh.Share
 	})
@@ -82,9 +82,9 @@ func (s *sourceEvidence) inForce(since, until time.Time) (spans []span, ok bool)
 	return join(s.reigns[:end]), true
 }
 
-// join widens the spans to those of all reigns. A locality that is missing
+// join widens the spans to those of all generations. A locality that is missing
 // from one had the share 0 there.
-func join(reigns []reign) []span {
+func join(reigns []shareGeneration) []span {
 	if len(reigns) == 1 {
 		return reigns[0].spans
 	}
@@ -111,7 +111,7 @@ func join(reigns []reign) []span {
 	return out
 }
 
-func (r *reign) names(l isobar.Locality) bool {
+func (r *shareGeneration) names(l isobar.Locality) bool {
 	_, found := slices.BinarySearchFunc(r.spans, l, func(x span, l isobar.Locality) int { return x.locality.Compare(l) })
 	return found
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // booking books one report. Whichever stream has one next uses it again, so
-// that a report costs no memory but that of its room.
+// that a report costs no memory but that of its buffer.
 type booking struct {
 	stream   *stream
 	options  reader.ReportOptions
@@ -45,10 +45,10 @@ func (st *stream) book(encoded []byte, now time.Time) error {
 	b := s.bookings.take()
 	defer s.bookings.put(b)
 	want := s.wanted().settings
-	room := s.rooms.take()
+	buf := s.buffers.take()
 	b.stream = st
 	b.options = reader.ReportOptions{
-		Agent: st.node.Agent, Arrived: now, Room: &room.report, Reject: b.reject, Unknown: b.stray,
+		Agent: st.node.Agent, Arrived: now, Buffer: &buf.report, Reject: b.reject, Unknown: b.stray,
 		Endpoints: want.granularity, // who sends them unasked gains nothing by it
 	}
 	if !want.all {
@@ -62,7 +62,7 @@ func (st *stream) book(encoded []byte, now time.Time) error {
 		return err
 	}
 	s.metrics.reports.Inc()
-	if st.append(r, room, b.rejected, b.reason) {
+	if st.append(r, buf, b.rejected, b.reason) {
 		s.metrics.merged.Inc()
 	}
 	if b.rejected > 0 {
@@ -93,7 +93,7 @@ func (b *booking) mayReport(service string) bool {
 
 // append adds a report to the window and tells whether it was merged into the
 // one before.
-func (st *stream) append(r load.Report, room *room, rejected uint64, reason string) bool {
+func (st *stream) append(r load.Report, buf *buffer, rejected uint64, reason string) bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if st.form == rpc.V2017 {
@@ -105,27 +105,27 @@ func (st *stream) append(r load.Report, room *room, rejected uint64, reason stri
 	if rejected > 0 {
 		st.reason = reason
 	}
-	if n := len(st.window.Reports); n < maxReports { // the rooms of others are not used again
+	if n := len(st.window.Reports); n < maxReports { // the buffers of others are not used again
 		if n == 0 {
-			st.window.Reports = room.window[:0]
+			st.window.Reports = buf.window[:0]
 		}
-		st.rooms[n] = room
+		st.buffers[n] = buf
 	}
 	return st.window.Append(r, maxReports)
 }
 
-// collect swaps the window for an empty one, and adds the rooms of its reports
+// collect swaps the window for an empty one, and adds the buffers of its reports
 // to a list.
-func (st *stream) collect(rooms []*room) (load.StreamWindow, []*room) {
+func (st *stream) collect(buffers []*buffer) (load.StreamWindow, []*buffer) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	out := st.window
-	rooms = append(rooms, st.rooms[:len(out.Reports)]...)
-	st.window.Reports, st.rooms = nil, [maxReports]*room{}
-	return out, rooms
+	buffers = append(buffers, st.buffers[:len(out.Reports)]...)
+	st.window.Reports, st.buffers = nil, [maxReports]*buffer{}
+	return out, buffers
 }
 
-// close gives the last window. It is handed over later, so its rooms are not
+// close gives the last window. It is handed over later, so its buffers are not
 // used again.
 func (st *stream) close(now time.Time) load.StreamWindow {
 	out, _ := st.collect(nil)

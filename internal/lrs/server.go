@@ -66,10 +66,10 @@ type Server struct {
 	opts    Options
 	log     *slog.Logger
 	limit   rpc.LogLimit
-	defects rpc.Defects
+	panics  rpc.Panics
 	metrics *metrics
 	reader  reader.ReportReader
-	rooms   rooms
+	buffers bufferPool
 
 	bookings bookings
 	unknown  unknownClusters
@@ -156,16 +156,16 @@ func (s *Server) wanted() *asked { return s.want.Load() }
 // the memory of both back.
 func (s *Server) Collect(time.Time) []load.StreamWindow {
 	s.Changed()
-	rooms := s.rooms.turn()
+	bufs := s.buffers.turn()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := slices.Grow(s.handed[:0], len(s.streams)+len(s.ended))
 	for _, st := range s.streams {
 		var w load.StreamWindow
-		w, rooms = st.collect(rooms)
+		w, bufs = st.collect(bufs)
 		out = append(out, w)
 	}
-	s.rooms.lend(rooms)
+	s.buffers.lend(bufs)
 	out = append(out, s.ended...)
 	s.ended = nil
 	clear(out[len(out):cap(out)])

@@ -32,10 +32,10 @@ type stream struct {
 	left   bool       // the handler has returned; guarded by the server's lock
 	denied chan error // capacity 1: it is not welcome any more
 
-	mu       sync.Mutex        // guards what follows; window.Stream is written before the stream is shared
-	window   load.StreamWindow //
-	rooms    [maxReports]*room // of the window's reports
-	last     time.Time         // arrival of the newest report
+	mu       sync.Mutex          // guards what follows; window.Stream is written before the stream is shared
+	window   load.StreamWindow   //
+	buffers  [maxReports]*buffer // of the window's reports
+	last     time.Time           // arrival of the newest report
 	reports  uint64
 	rejected uint64
 	excess   uint64 // reports that were ignored
@@ -95,7 +95,7 @@ func (st *stream) serve(ready <-chan struct{}, ended <-chan error) error {
 // guarded calls f, with a panic as an error: outside of the handler nobody else
 // would stop it from ending the process.
 func (st *stream) guarded(f func() error) (err error) {
-	defer st.server.defects.Recovered(&err, st.server.log)
+	defer st.server.panics.Recovered(&err, st.server.log)
 	return f()
 }
 

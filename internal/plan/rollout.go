@@ -32,9 +32,9 @@ type Rollout struct {
 	Promoted int       `json:"promoted,omitempty"`
 	Demoted  int       `json:"demoted,omitempty"`
 
-	bad    int    // ticks in a row at which the open window was bad
-	open   strain // adds up
-	newest Strain // of the last stretch that was added up
+	bad    int             // ticks in a row at which the open window was bad
+	open   regressionGuard // adds up
+	newest Strain          // of the last stretch that was added up
 }
 
 // Rules of mode auto.
@@ -154,7 +154,7 @@ func (d *draft) forgetStrain() {
 		return
 	}
 	t := *d.Rollout
-	t.open = strain{}
+	t.open = regressionGuard{}
 	d.Rollout = &t
 }
 
@@ -192,7 +192,7 @@ func (t *Rollout) step(now time.Time, back bool, p isobar.Promotion, why string)
 	}
 	t.Good, t.Stepped, t.Back = 0, now, back
 	t.Why = fmt.Sprintf("%s to %s because %s", verb, t.Mode, why)
-	t.open, t.bad = strain{}, 0
+	t.open, t.bad = regressionGuard{}, 0
 }
 
 // worst says in words which part of a score is the least.

@@ -21,7 +21,7 @@ func (d *draft) solve() {
 		err = d.solveKept(&of, solved, &solution)
 	}
 	if err != nil {
-		// Every number was validated on the way in, so this is a defect of ours;
+		// Every number was validated on the way in, so this is an internal error;
 		// holding is the answer that can't hurt.
 		d.Hold = "the solver refused the problem: " + err.Error()
 		return

@@ -77,7 +77,7 @@ func (p *Player) Next() (s *Step, err error) {
 				return nil, err
 			}
 		case *released:
-			p.keeper.Book().Release(e.Service, e.Localities...)
+			p.keeper.VerdictTable().Release(e.Service, e.Localities...)
 		case *turned:
 			if s, err := p.decide(e); s != nil || err != nil {
 				return s, err
@@ -111,7 +111,7 @@ func (p *Player) observe(o *observed) (err error) {
 // code.
 func defect(err *error) {
 	if r := recover(); r != nil {
-		*err = fmt.Errorf("a defect: %v", r)
+		*err = fmt.Errorf("internal error: %v", r)
 	}
 }
 

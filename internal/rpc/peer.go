@@ -22,16 +22,16 @@ func PeerAddress(ctx context.Context) string {
 
 // Defects are panics that peers could cause. The zero value is ready; it is safe
 // for concurrent use.
-type Defects struct{ logs LogLimit }
+type Panics struct{ logs LogLimit }
 
 // Recovered makes a panic the end of one peer's stream or request and not of
 // the process: deferred, it logs the panic with what the attributes say and
 // sets err to a status for the peer. A peer that found a defect may go on for
 // ever, so that only so many are logged.
-func (d *Defects) Recovered(err *error, log *slog.Logger, attributes ...any) {
+func (d *Panics) Recovered(err *error, log *slog.Logger, attributes ...any) {
 	if r := recover(); r != nil {
 		if skipped, ok := d.logs.Allow(time.Now()); ok {
-			log.Error("a stream failed by a defect; others go on",
+			log.Error("a stream failed by an internal error; others go on",
 				append(attributes, "panic", fmt.Sprint(r), "stack", string(debug.Stack()), "skipped_lines", skipped)...)
 		}
 		*err = status.Error(codes.Internal, "isobar: internal error; it is in the server's log")

@@ -17,9 +17,9 @@ import (
 func TestDefectsAreToldWithABound(t *testing.T) {
 	var out bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&out, nil))
-	var defects rpc.Defects
+	var panics rpc.Panics
 	broken := func() (err error) {
-		defer defects.Recovered(&err, log, "method", "M")
+		defer panics.Recovered(&err, log, "method", "M")
 		panic("a bug")
 	}
 	for range 1000 {

@@ -69,7 +69,7 @@ func (s *Server) guardStream(srv any, ss grpc.ServerStream, info *grpc.StreamSer
 	if err := plainResponses(ss.Context()); err != nil {
 		return err
 	}
-	defer s.defects.Recovered(&err, s.log, "method", info.FullMethod)
+	defer s.panics.Recovered(&err, s.log, "method", info.FullMethod)
 	return h(srv, ss)
 }
 
@@ -78,7 +78,7 @@ func (s *Server) guardUnary(ctx context.Context, req any, info *grpc.UnaryServer
 	if err := plainResponses(ctx); err != nil {
 		return nil, err
 	}
-	defer s.defects.Recovered(&err, s.log, "method", info.FullMethod)
+	defer s.panics.Recovered(&err, s.log, "method", info.FullMethod)
 	return h(ctx, req)
 }
 

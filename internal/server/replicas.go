@@ -151,7 +151,7 @@ func (r *replicas) openTLS(c *config.Replicas, o *replica.Options) error {
 		return nil
 	}
 	files := identity.DialFiles{CA: c.TLS.ClientCA, Cert: c.TLS.Cert, Key: c.TLS.Key}
-	certificates, err := identity.OpenCertificates(*c.TLS, identity.Options{Name: "replicas", Log: r.s.log, Metrics: r.s.security.metrics, Bell: &r.s.bell})
+	certificates, err := identity.OpenCertificates(*c.TLS, identity.Options{Name: "replicas", Log: r.s.log, Metrics: r.s.security.metrics, Trigger: &r.s.trigger})
 	if err != nil {
 		return err
 	}

@@ -59,7 +59,7 @@ func (s *Server) guardHTTP(h http.Handler) http.Handler {
 				http.Error(w, status.Convert(err).Message(), http.StatusInternalServerError)
 			}
 		}()
-		defer s.defects.Recovered(&err, s.log, "method", r.URL.Path)
+		defer s.panics.Recovered(&err, s.log, "method", r.URL.Path)
 		h.ServeHTTP(w, r)
 	})
 }

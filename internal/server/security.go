@@ -56,7 +56,7 @@ func (s *Server) openSecurity() error {
 	s.metrics.MustRegister(sec.refused, sec.handshakes)
 	sec.metrics = identity.NewMetrics(s.metrics)
 	options := func(listener string) identity.Options {
-		return identity.Options{Name: listener, Log: s.log, Metrics: sec.metrics, Bell: &s.bell}
+		return identity.Options{Name: listener, Log: s.log, Metrics: sec.metrics, Trigger: &s.trigger}
 	}
 	var err error
 	if f := s.cfg.XDS.TLS; f != nil {

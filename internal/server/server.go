@@ -117,11 +117,11 @@ type Server struct {
 	badFile  refusedFile // the configuration
 	held     heldServices
 	kept     *loopState // for what this package keeps itself
-	bell     filewatch.Bell
+	trigger  filewatch.Trigger
 
 	clientsOf subscriberList
 	sampler   *sampler
-	defects   rpc.Defects
+	panics    rpc.Panics
 }
 
 // New builds a server from a valid configuration. Nothing is served before
@@ -316,7 +316,7 @@ func (s *Server) Run(ctx context.Context) error {
 		})
 		g.Go(func() error {
 			discovery.WatchFile(ctx, s.opts.File, discovery.WatchOptions{
-				Current: s.opts.Data, Refused: s.noteFile, Bell: &s.bell, Logger: s.log, Registerer: s.metrics,
+				Current: s.opts.Data, Refused: s.noteFile, Bell: &s.trigger, Logger: s.log, Registerer: s.metrics,
 			}, s.reload)
 			return nil
 		})
@@ -327,7 +327,7 @@ func (s *Server) Run(ctx context.Context) error {
 // Reread looks at once whether the configuration, certificates or tokens have
 // changed on disk. It is noticed anyway, on most file systems; on others within
 // half a minute.
-func (s *Server) Reread() { s.bell.Ring() }
+func (s *Server) Reread() { s.trigger.Fire() }
 
 func (s *Server) closeStore() {
 	if s.files == nil {

@@ -17,7 +17,7 @@ type asked struct {
 
 // services lists what the zone's streams ask for, by service. The lock is held.
 // It is asked for with every plan and changes when clients come and go.
-func (z *zone) services() []asked {
+func (z *localityGroup) services() []asked {
 	if z.asked != nil {
 		return z.asked
 	}
@@ -42,7 +42,7 @@ func (z *zone) services() []asked {
 
 // describe appends the zone's subscriptions by service. The clients of a service
 // have what is published when those of every form have it.
-func (z *zone) describe(out []Subscription) []Subscription {
+func (z *localityGroup) describe(out []Subscription) []Subscription {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	for _, a := range z.services() {

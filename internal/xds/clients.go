@@ -176,7 +176,7 @@ func (s *Server) Subscriptions() []Subscription {
 	}
 	s.sweep(time.Now())
 	zones := s.allZones()
-	slices.SortFunc(zones, func(a, b *zone) int { return a.locality.Compare(b.locality) })
+	slices.SortFunc(zones, func(a, b *localityGroup) int { return a.locality.Compare(b.locality) })
 	out := make([]Subscription, 0, s.subscriptions.Load())
 	for _, z := range zones {
 		z.update(set)

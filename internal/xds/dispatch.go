@@ -40,7 +40,7 @@ type round struct {
 }
 
 // zone brings a zone to a set, and those of its streams that are not behind.
-func (r *round) zone(z *zone, set *view.Set) {
+func (r *round) zone(z *localityGroup, set *view.Set) {
 	defer r.survive(z, set)
 	view := z.update(set)
 	now := time.Now() // once: it takes as long as to compose a response
@@ -75,9 +75,9 @@ func (r *round) late(st *stream, now time.Time) {
 
 // survive has a defect that panics cost its zone or stream this set, not the
 // process.
-func (r *round) survive(z *zone, set *view.Set) {
+func (r *round) survive(z *localityGroup, set *view.Set) {
 	if p := recover(); p != nil {
-		r.log.Error("a publication failed by a defect; what was served before stays",
+		r.log.Error("a publication failed by an internal error; what was served before stays",
 			"locality", z.locality.String(), "version", set.Version(), "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 	}
 }

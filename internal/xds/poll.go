@@ -27,7 +27,7 @@ const sweepPause = 10 * time.Second
 type poller struct {
 	id    uint64
 	key   pollKey
-	zone  *zone
+	zone  *localityGroup
 	node  rpc.Node
 	since time.Time
 
@@ -183,7 +183,7 @@ func (p *poller) keys() []subKey {
 }
 
 // room counts a new client that polls if there is room for it. The lock is held.
-func (s *Server) room(z *zone, key pollKey, account string) error {
+func (s *Server) room(z *localityGroup, key pollKey, account string) error {
 	if s.stopped {
 		return errStopped
 	}

@@ -14,8 +14,8 @@ const (
 // pollBudget counts what clients that poll cost. Guarded by Server.mu.
 type pollBudget struct {
 	used  int
-	lists map[polledList]int // how many clients hold it
-	zones map[*zone]int      // how many clients are there
+	lists map[polledList]int     // how many clients hold it
+	zones map[*localityGroup]int // how many clients are there
 
 	accounts map[string]*polledAccount
 }
@@ -23,23 +23,23 @@ type pollBudget struct {
 // polledAccount is what the clients have that count under one account.
 type polledAccount struct {
 	clients int
-	zones   map[*zone]int
+	zones   map[*localityGroup]int
 }
 
 // polledList is what clients share that ask for the same.
 type polledList struct {
-	zone *zone
+	zone *localityGroup
 	key  pollKey // without what tells clients apart
 }
 
-func listOf(z *zone, key pollKey) polledList {
+func listOf(z *localityGroup, key pollKey) polledList {
 	return polledList{z, pollKey{url: key.url, as: key.as, names: key.names}}
 }
 
 // take counts a client, unless it is beyond a bound: that of memory, or half of
 // the localities, so that the others remain for clients with streams. One account
 // gets half of each: it leaves nothing open that would have to be paid for.
-func (b *pollBudget) take(z *zone, key pollKey, account string, o *Options) error {
+func (b *pollBudget) take(z *localityGroup, key pollKey, account string, o *Options) error {
 	list, cost := listOf(z, key), ownCost(key)
 	if b.lists[list] == 0 {
 		cost += sharedCost(key)
@@ -56,11 +56,11 @@ func (b *pollBudget) take(z *zone, key pollKey, account string, o *Options) erro
 		return fmt.Errorf("%w localities of clients that poll: %d are served", errFull, len(b.zones))
 	}
 	if b.lists == nil {
-		b.lists, b.zones, b.accounts = map[polledList]int{}, map[*zone]int{}, map[string]*polledAccount{}
+		b.lists, b.zones, b.accounts = map[polledList]int{}, map[*localityGroup]int{}, map[string]*polledAccount{}
 	}
 	if account != "" {
 		if have == nil {
-			have = &polledAccount{zones: map[*zone]int{}}
+			have = &polledAccount{zones: map[*localityGroup]int{}}
 			b.accounts[account] = have
 		}
 		have.clients++
@@ -73,7 +73,7 @@ func (b *pollBudget) take(z *zone, key pollKey, account string, o *Options) erro
 }
 
 // release takes back what take has counted.
-func (b *pollBudget) release(z *zone, key pollKey, account string) {
+func (b *pollBudget) release(z *localityGroup, key pollKey, account string) {
 	if have := b.accounts[account]; have != nil {
 		if have.zones[z]--; have.zones[z] == 0 {
 			delete(have.zones, z)

@@ -22,7 +22,7 @@ type Server struct {
 	options Options
 	metrics *metrics
 	nacks   *rpc.LogLimit
-	defects rpc.Defects
+	panics  rpc.Panics
 	lacking struct { // what clients ask for and does not exist, as it was found last
 		mu   sync.Mutex
 		at   time.Time
@@ -52,7 +52,7 @@ type Server struct {
 	stopped     bool
 	dispatching bool
 	refreshing  bool // from the first assignment that does not live for ever
-	zones       map[isobar.Locality]*zone
+	zones       map[isobar.Locality]*localityGroup
 	streams     map[uint64]*stream
 	clients     map[clientKey]int // how many streams each has that named its node
 	pollers     map[pollKey]*poller
@@ -74,7 +74,7 @@ func New(o Options) *Server {
 		changed:  make(chan struct{}, 1),
 		encoding: make(chan struct{}, encodedAtOnce),
 		handling: make(chan struct{}, max(leastAtOnce, requestsPerCPU*runtime.GOMAXPROCS(0))),
-		zones:    map[isobar.Locality]*zone{},
+		zones:    map[isobar.Locality]*localityGroup{},
 		streams:  map[uint64]*stream{},
 		clients:  map[clientKey]int{},
 		pollers:  map[pollKey]*poller{},
@@ -113,7 +113,7 @@ func (s *Server) Publish(set *view.Set) {
 	}
 }
 
-func (s *Server) allZones() []*zone {
+func (s *Server) allZones() []*localityGroup {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Collect(maps.Values(s.zones))
@@ -198,13 +198,13 @@ func (s *Server) openClients() int {
 }
 
 // leave is the counterpart of join.
-func (s *Server) leave(z *zone) {
+func (s *Server) leave(z *localityGroup) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.part(z)
 }
 
-func (s *Server) part(z *zone) {
+func (s *Server) part(z *localityGroup) {
 	z.members--
 	if z.members == 0 {
 		delete(s.zones, z.locality)
@@ -213,7 +213,7 @@ func (s *Server) part(z *zone) {
 
 // join finds or makes the zone of a locality, up to date and counted for one
 // stream.
-func (s *Server) join(l isobar.Locality) (*zone, error) {
+func (s *Server) join(l isobar.Locality) (*localityGroup, error) {
 	s.mu.Lock()
 	z := s.zones[l]
 	if z == nil {

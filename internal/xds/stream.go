@@ -41,7 +41,7 @@ type stream struct {
 	mu        sync.Mutex
 	closed    bool
 	node      rpc.Node
-	zone      *zone // nil before the first message
+	zone      *localityGroup // nil before the first message
 	view      *view.View
 	watches   []*watch     // in the order of their kinds
 	counted   int          // bytes of names that are in the server's budget
@@ -145,7 +145,7 @@ func (s *stream) over() (bool, error) {
 
 // close ends all that the stream takes part in, and gives the zone that it was
 // counted in.
-func (s *stream) close() *zone {
+func (s *stream) close() *localityGroup {
 	s.sending.Lock() // nobody may send once the handler has returned
 	defer s.sending.Unlock()
 	s.mu.Lock()
@@ -180,6 +180,6 @@ func (s *stream) close() *zone {
 // guarded calls f, with a panic as an error: outside of the handler nobody else
 // would stop it from ending the process.
 func (s *stream) guarded(f func() error) (err error) {
-	defer s.server.defects.Recovered(&err, s.server.options.Log)
+	defer s.server.panics.Recovered(&err, s.server.options.Log)
 	return f()
 }

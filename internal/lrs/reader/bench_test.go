@@ -31,9 +31,9 @@ func BenchmarkReport(b *testing.B) {
 			b.ReportAllocs()
 			var (
 				reports reader.ReportReader
-				room    reader.ReportRoom
+				room    reader.ReportBuffer
 			)
-			o := reader.ReportOptions{Agent: load.AgentEnvoy, Arrived: reportTime, Known: &known, Endpoints: true, Room: &room}
+			o := reader.ReportOptions{Agent: load.AgentEnvoy, Arrived: reportTime, Known: &known, Endpoints: true, Buffer: &room}
 			for b.Loop() {
 				if _, _, err := reports.Read(data, &o); err != nil {
 					b.Fatal(err)
@@ -116,7 +116,7 @@ func BenchmarkReportWithNode(b *testing.B) {
 			b.ReportAllocs()
 			b.SetBytes(int64(len(message)))
 			r := &reportReader{skips: skips, options: reader.ReportOptions{
-				Agent: load.AgentEnvoy, Arrived: reportTime, Known: &known, Room: new(reader.ReportRoom),
+				Agent: load.AgentEnvoy, Arrived: reportTime, Known: &known, Buffer: new(reader.ReportBuffer),
 			}}
 			for b.Loop() {
 				if err := rpc.ServerCodec().Unmarshal(data, r); err != nil {

@@ -25,7 +25,7 @@ type clusterReader struct {
 	refused []string // services with an implausible entry
 	err     error    // ends the whole message
 
-	room *ReportRoom
+	room *ReportBuffer
 
 	// Localities that were read before, in this report or another; there are
 	// few different ones.
@@ -141,7 +141,7 @@ func (r *clusterReader) afford(parts int) bool {
 	return r.err == nil
 }
 
-// take gives room for the localities of a cluster, to be written over. Clusters
+// take returns memory for the localities of a cluster, to be written over. Clusters
 // are mostly alike: the first one says how much all of them will need.
 func (r *clusterReader) take(n int) []load.LocalityReport {
 	s := &r.room.localities

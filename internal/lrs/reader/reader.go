@@ -74,7 +74,7 @@ type ReportOptions struct {
 	// Endpoints keeps the statistics by endpoint.
 	Endpoints bool
 	// Room is where the report is put; nil = new memory.
-	Room *ReportRoom
+	Buffer *ReportBuffer
 	// Unknown gets the names of clusters that are no known services. The bytes
 	// are lent for the call. nil = nobody asks.
 	Unknown func(cluster []byte)
@@ -188,9 +188,9 @@ func (r *ReportReader) begin(o *ReportOptions, clusters int) *clusterReader {
 	if cr == nil {
 		cr = &clusterReader{seed: maphash.MakeSeed()}
 	}
-	cr.names, cr.options, cr.room = &r.names, o, o.Room
+	cr.names, cr.options, cr.room = &r.names, o, o.Buffer
 	if cr.room == nil {
-		cr.room = &ReportRoom{}
+		cr.room = &ReportBuffer{}
 	}
 	if cr.usualFrom != o.Known {
 		cr.usual, cr.usualFrom = [len(cr.usual)]usual{}, o.Known

@@ -9,8 +9,8 @@ import (
 	healthv3 "github.com/envoyproxy/go-control-plane/envoy/service/health/v3"
 )
 
-// desk is what a checker was told.
-type desk struct {
+// sentWork is what a checker was told.
+type sentWork struct {
 	mu       sync.Mutex
 	bytes    []byte                                  // the last specifier, encoded
 	clusters map[string]*healthv3.ClusterHealthCheck // that were sent with endpoints, kept without
@@ -30,7 +30,7 @@ type drain struct {
 // drained turns clusters that are not wanted any more into draining ones and
 // gives those that have to be told of, by name; again is when the next of them
 // may go, zero for never.
-func (d *desk) drained(wanted []*healthv3.ClusterHealthCheck, now time.Time, wait time.Duration) (out []*healthv3.ClusterHealthCheck, again time.Time) {
+func (d *sentWork) drained(wanted []*healthv3.ClusterHealthCheck, now time.Time, wait time.Duration) (out []*healthv3.ClusterHealthCheck, again time.Time) {
 	want := make(map[string]bool, len(wanted))
 	for _, c := range wanted {
 		want[c.GetClusterName()] = true

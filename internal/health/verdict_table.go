@@ -18,7 +18,7 @@ const (
 	twoVotes       = 2                // least agreement, where more than one checker is asked for
 )
 
-// Settings of a Book.
+// Settings of a VerdictTable.
 type Settings struct {
 	ReportInterval time.Duration // of checkers; 0 = DefaultReportInterval
 }
@@ -48,7 +48,7 @@ type Outcome struct {
 	Ignored int
 }
 
-// Book keeps the votes of designated checkers and the verdicts that follow.
+// VerdictTable keeps the votes of designated checkers and the verdicts that follow.
 //
 // A verdict changes when a strict majority of the fresh votes on an endpoint,
 // at least two and in as many zones as the service asks for, say the same:
@@ -72,7 +72,7 @@ type Outcome struct {
 // stay held, with an alarm, until the votes change or Release is called. Where requests of
 // clients succeed, endpoints that went down earlier count, too. Recoveries are never held. Endpoints that were added and
 // never came up, and those that operators took out of use, are no part of it.
-type Book struct {
+type VerdictTable struct {
 	interval time.Duration
 	epoch    time.Time
 	now      instant
@@ -83,11 +83,11 @@ type Book struct {
 	overrides []Override
 	placement Placement
 	checkers  []known // by index, sorted by id
-	services  []*ledger
+	services  []*serviceVotes
 	verdicts  *Verdicts
 }
 
-// instant is a time since the book's epoch, in nanoseconds.
+// instant is a time since the table's epoch, in nanoseconds.
 type instant int64
 
 const never instant = math.MinInt64
@@ -102,7 +102,7 @@ type known struct {
 
 // Voted tells when a checker last said something on an endpoint that it is
 // designated to; zero if never.
-func (b *Book) Voted(checker string) time.Time {
+func (b *VerdictTable) Voted(checker string) time.Time {
 	i, found := b.checker(checker)
 	if !found {
 		return time.Time{}
@@ -110,10 +110,10 @@ func (b *Book) Voted(checker string) time.Time {
 	return b.checkers[i].voted
 }
 
-// NewBook makes a book; saved is what an earlier process knew, the zero value
+// NewVerdictTable returns a table; saved is what an earlier process knew, the zero value
 // if there was none.
-func NewBook(s Settings, saved Saved, now time.Time) *Book {
-	b := &Book{interval: s.ReportInterval, epoch: now, swept: never}
+func NewVerdictTable(s Settings, saved Saved, now time.Time) *VerdictTable {
+	b := &VerdictTable{interval: s.ReportInterval, epoch: now, swept: never}
 	if b.interval <= 0 {
 		b.interval = DefaultReportInterval
 	}
@@ -123,14 +123,14 @@ func NewBook(s Settings, saved Saved, now time.Time) *Book {
 
 // voters lists the checkers that have a fresh vote on an endpoint of a service,
 // sorted.
-func (b *Book) voters(service string) (out []string) {
-	l := b.ledger(service)
+func (b *VerdictTable) voters(service string) (out []string) {
+	l := b.votesOf(service)
 	if l == nil {
 		return nil
 	}
 	for i := range l.records {
-		for j := range l.records[i].ballots {
-			if v := &l.records[i].ballots[j]; b.fresh(v) {
+		for j := range l.records[i].votes {
+			if v := &l.records[i].votes[j]; b.fresh(v) {
 				insert(&out, b.checkers[v.checker].id)
 			}
 		}
@@ -139,12 +139,12 @@ func (b *Book) voters(service string) (out []string) {
 }
 
 // Verdicts gives what is believed now; equal pointers hold the same.
-func (b *Book) Verdicts() *Verdicts { return b.verdicts }
+func (b *VerdictTable) Verdicts() *Verdicts { return b.verdicts }
 
-// Observe books reports and changes verdicts accordingly, and by the time that
+// Observe takes reports and changes verdicts accordingly, and by the time that
 // passed. It should be called when reports came, when topology, placement or
 // checkers changed, and at least once per report interval.
-func (b *Book) Observe(o Observation) Outcome {
+func (b *VerdictTable) Observe(o Observation) Outcome {
 	var out Outcome
 	before := b.verdicts
 	b.now = max(b.now, b.at(o.Now))
@@ -163,7 +163,7 @@ func (b *Book) Observe(o Observation) Outcome {
 	out.Ignored = b.take(o.Reports, o.Now)
 	all := moved || b.swept == never || b.since(b.swept) >= b.interval/2
 	if all {
-		b.swept, b.sight = b.now, sight{book: b}
+		b.swept, b.sight = b.now, sight{table: b}
 	}
 	for _, l := range b.services {
 		l.judge(b, &b.sight, all)
@@ -173,17 +173,17 @@ func (b *Book) Observe(o Observation) Outcome {
 	return out
 }
 
-// write publishes what changed in a ledger.
-func (b *Book) write(l *ledger) {
+// write publishes what changed of a service.
+func (b *VerdictTable) write(l *serviceVotes) {
 	if l.changed {
 		b.verdicts = b.verdicts.put(l.name, l.statuses())
 		l.changed = false
 	}
 }
 
-// writeAll publishes all ledgers, and drops the verdicts on services that are
+// writeAll publishes all services, and drops the verdicts on services that are
 // gone.
-func (b *Book) writeAll() {
+func (b *VerdictTable) writeAll() {
 	for _, l := range b.services {
 		l.changed = true
 		b.write(l)
@@ -192,7 +192,7 @@ func (b *Book) writeAll() {
 		return
 	}
 	for _, s := range b.verdicts.services {
-		if b.ledger(s.name) == nil {
+		if b.votesOf(s.name) == nil {
 			b.verdicts = b.verdicts.with(s.name, nil)
 		}
 	}
@@ -206,38 +206,38 @@ func sameLists(a, b []Designation) bool {
 	})
 }
 
-func (b *Book) at(t time.Time) instant {
+func (b *VerdictTable) at(t time.Time) instant {
 	if t.IsZero() {
 		return never
 	}
 	return instant(t.Sub(b.epoch))
 }
 
-func (b *Book) time(i instant) time.Time {
+func (b *VerdictTable) time(i instant) time.Time {
 	if i == never {
 		return time.Time{}
 	}
 	return b.epoch.Add(time.Duration(i))
 }
 
-func (b *Book) since(i instant) time.Duration { return time.Duration(b.now - i) }
+func (b *VerdictTable) since(i instant) time.Duration { return time.Duration(b.now - i) }
 
-func (b *Book) ledger(service string) *ledger {
-	i, found := slices.BinarySearchFunc(b.services, service, func(l *ledger, name string) int { return strings.Compare(l.name, name) })
+func (b *VerdictTable) votesOf(service string) *serviceVotes {
+	i, found := slices.BinarySearchFunc(b.services, service, func(l *serviceVotes, name string) int { return strings.Compare(l.name, name) })
 	if !found {
 		return nil
 	}
 	return b.services[i]
 }
 
-func (b *Book) checker(id string) (int32, bool) {
+func (b *VerdictTable) checker(id string) (int32, bool) {
 	i, found := slices.BinarySearchFunc(b.checkers, id, func(k known, id string) int { return strings.Compare(k.id, id) })
 	return int32(i), found //nolint:gosec // fleets have fewer than 2^31 checkers
 }
 
 // meet notes which checkers are connected. A stream that is new makes its
 // checker begin anew.
-func (b *Book) meet(checkers []Checker) {
+func (b *VerdictTable) meet(checkers []Checker) {
 	for i := range checkers {
 		c := &checkers[i]
 		if k, found := b.checker(c.ID); found {

@@ -17,8 +17,8 @@ type Strain struct {
 	Over   float64 `json:"over"`   // that landed above the ceilings
 }
 
-// strain adds up to a Strain, in requests.
-type strain struct {
+// regressionGuard adds up to a Strain, in requests.
+type regressionGuard struct {
 	from, at     time.Time
 	sent, errors float64
 	// Above the ceilings: as was seen, as the plan's shares make of the demand that
@@ -57,7 +57,7 @@ func (d *draft) strain(t *Rollout, prev *Service, now time.Time) string {
 	sum := *x
 	seen := Strain{Errors: sum.errors / sum.sent, Over: sum.over / sum.sent}
 	if age >= strainLength {
-		t.newest, t.open = seen, strain{from: now, at: now}
+		t.newest, t.open = seen, regressionGuard{from: now, at: now}
 	}
 	if t.Trial == 0 {
 		return ""
@@ -65,7 +65,7 @@ func (d *draft) strain(t *Rollout, prev *Service, now time.Time) string {
 	return sum.worse(seen, t.Before)
 }
 
-func (x *strain) worse(seen, before Strain) string {
+func (x *regressionGuard) worse(seen, before Strain) string {
 	chance := strainSigmas * math.Sqrt(max(before.Errors, 1/x.sent)/x.sent)
 	if most := max(strainFactor*before.Errors, before.Errors+strainErrors) + chance; seen.Errors > most {
 		return fmt.Sprintf("%.1f%% of the requests fail, and %.1f%% did before", 100*seen.Errors, 100*before.Errors)
@@ -78,7 +78,7 @@ func (x *strain) worse(seen, before Strain) string {
 	return ""
 }
 
-func (d *draft) addStrain(x *strain, prev *Service, seconds float64) {
+func (d *draft) addStrain(x *regressionGuard, prev *Service, seconds float64) {
 	predicted, nearest := make([]float64, len(prev.Sites)), make([]float64, len(prev.Sites))
 	for i := range d.Load.Sources {
 		s := &d.Load.Sources[i]

@@ -7,27 +7,27 @@ import (
 	"github.com/isobar-xds/isobar/internal/lrs/reader"
 )
 
-// room is the memory of a report, and of a window that holds nothing else.
-type room struct {
-	report reader.ReportRoom
+// buffer is the memory of a report, and of a window that holds nothing else.
+type buffer struct {
+	report reader.ReportBuffer
 	window [1]load.Report
 }
 
-// rooms lets reports use memory again: what was collected is done with when
+// bufferPool lets reports use memory again: what was collected is done with when
 // the next collection comes.
-type rooms struct {
+type bufferPool struct {
 	mu    sync.Mutex
-	spare []*room // ready for use
-	lent  []*room // of the reports collected last
+	spare []*buffer // ready for use
+	lent  []*buffer // of the reports collected last
 }
 
-// take gives room for a report.
-func (r *rooms) take() *room {
+// take returns a buffer for a report.
+func (r *bufferPool) take() *buffer {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n := len(r.spare)
 	if n == 0 {
-		return &room{}
+		return &buffer{}
 	}
 	out := r.spare[n-1]
 	r.spare[n-1] = nil
@@ -37,7 +37,7 @@ func (r *rooms) take() *room {
 
 // turn makes what was lent ready for use, and gives an empty list for what will
 // be lent next. What was not taken since the last time is too much, and let go.
-func (r *rooms) turn() []*room {
+func (r *bufferPool) turn() []*buffer {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	next := r.spare
@@ -46,9 +46,9 @@ func (r *rooms) turn() []*room {
 	return next[:0]
 }
 
-// lend notes the rooms whose reports are collected.
-func (r *rooms) lend(rooms []*room) {
+// lend notes the buffers whose reports are collected.
+func (r *bufferPool) lend(buffers []*buffer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.lent = rooms
+	r.lent = buffers
 }

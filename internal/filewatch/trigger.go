@@ -2,15 +2,15 @@ package filewatch
 
 import "sync"
 
-// Bell asks all who follow files with it to read them now. The zero value is
+// Trigger asks all who follow files with it to read them now. The zero value is
 // ready; it is safe for concurrent use.
-type Bell struct {
+type Trigger struct {
 	mu      sync.Mutex
 	hearers map[chan struct{}]struct{}
 }
 
-// Ring asks. It does not wait; rings in quick succession count as one.
-func (b *Bell) Ring() {
+// Fire asks. It does not wait; calls in quick succession count as one.
+func (b *Trigger) Fire() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for h := range b.hearers {
@@ -21,8 +21,8 @@ func (b *Bell) Ring() {
 	}
 }
 
-// hear gives the rings from now on; a nil bell never rings.
-func (b *Bell) hear() (rings <-chan struct{}, leave func()) {
+// hear returns the calls from now on; a nil Trigger never fires.
+func (b *Trigger) hear() (rings <-chan struct{}, leave func()) {
 	if b == nil {
 		return nil, func() {}
 	}

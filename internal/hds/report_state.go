@@ -10,13 +10,13 @@ import (
 	"github.com/isobar-xds/isobar/internal/health"
 )
 
-// board is what a checker may report on, and its last word on each.
-type board struct {
+// reportState is what a checker may report on, and its last word on each.
+type reportState struct {
 	slots     []slot // in the order of the specifier
 	at        map[joint]int
 	former    map[joint]bool           // of the specifier before: reports on them may be under way
 	byAddress map[netip.AddrPort][]int // for the flat form; nil until it is needed
-	orders    *orders                  // that the slots agree with
+	assigned  *assignments             // that the slots agree with
 	metadata  int                      // bytes, of all slots
 	news      []int                    // slots that are not collected yet
 }
@@ -47,13 +47,13 @@ func (s *slot) joint() joint {
 	return joint{s.key.Service, s.locality, netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())}
 }
 
-// renew makes the board of a new specifier; what stands in both is kept. To a
+// renew makes the state of a new specifier; what stands in both is kept. To a
 // checker an endpoint is its locality, its address, how it is probed and the TLS
 // settings of its service: one that changed in any of that starts anew there, as down, so that what was said
 // of it before says nothing. Nor do reports before from, which were under way
 // when the checker was told.
-func (b *board) renew(slots []slot, from time.Time) board {
-	next := board{slots: slots, at: make(map[joint]int, len(slots)), former: make(map[joint]bool, len(b.slots))}
+func (b *reportState) renew(slots []slot, from time.Time) reportState {
+	next := reportState{slots: slots, at: make(map[joint]int, len(slots)), former: make(map[joint]bool, len(b.slots))}
 	probed := make(map[health.Key]bool, len(b.slots))
 	for i := range b.slots {
 		probed[b.slots[i].key] = true
@@ -92,10 +92,10 @@ type outcome struct {
 }
 
 // book enters the entries of a report.
-func (b *board) book(entries []convert.HealthEntry, flat bool, now time.Time) outcome {
+func (b *reportState) add(entries []convert.HealthEntry, flat bool, now time.Time) outcome {
 	var o outcome
 	if flat {
-		b.bookFlat(entries, now, &o)
+		b.addFlat(entries, now, &o)
 		return o
 	}
 	for i := range entries {
@@ -118,7 +118,7 @@ func (b *board) book(entries []convert.HealthEntry, flat bool, now time.Time) ou
 // bookFlat enters entries that name an address only. Where several services
 // have that address there is an entry for each, and nothing tells which is
 // which: they count if they all say the same.
-func (b *board) bookFlat(entries []convert.HealthEntry, now time.Time, o *outcome) {
+func (b *reportState) addFlat(entries []convert.HealthEntry, now time.Time, o *outcome) {
 	if b.byAddress == nil {
 		b.byAddress = make(map[netip.AddrPort][]int, len(b.slots))
 		for i := range b.slots {
@@ -166,7 +166,7 @@ func (b *board) bookFlat(entries []convert.HealthEntry, now time.Time, o *outcom
 
 // set notes what was said of slot k, and whether it is something else than
 // before.
-func (b *board) set(k int, e *convert.HealthEntry, now time.Time, o *outcome) {
+func (b *reportState) set(k int, e *convert.HealthEntry, now time.Time, o *outcome) {
 	s := &b.slots[k]
 	if now.Before(s.from) {
 		o.former++
@@ -187,13 +187,13 @@ func (b *board) set(k int, e *convert.HealthEntry, now time.Time, o *outcome) {
 	s.metadata = metadata
 }
 
-func (b *board) fresh() int { return len(b.news) }
+func (b *reportState) fresh() int { return len(b.news) }
 
 // collect appends what is new as reports of a checker, in the order of slots.
-// What it says of endpoints that are other ones by the newest orders, which it
+// What it says of endpoints that are other ones by the newest assignments, which it
 // has not been told yet, is no word on those.
-func (b *board) collect(checker string, newest *orders, out []health.Report) []health.Report {
-	same := b.orders == nil || b.orders.topology == newest.topology
+func (b *reportState) collect(checker string, newest *assignments, out []health.Report) []health.Report {
+	same := b.assigned == nil || b.assigned.topology == newest.topology
 	slices.Sort(b.news)
 	for _, i := range b.news {
 		s := &b.slots[i]

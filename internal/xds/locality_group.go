@@ -14,7 +14,7 @@ import (
 
 // zone is what all streams of one source locality share: the view, and who
 // has acknowledged which assignment.
-type zone struct {
+type localityGroup struct {
 	locality isobar.Locality
 	appeared func() // called when a service is subscribed that was not before
 	names    *nameBudget
@@ -51,8 +51,8 @@ func (k subKey) service() string { return resource.ServiceOf(resource.Endpoints,
 // key gives what a watch of assignments means by a name.
 func (w *watch) key(name string) subKey { return subKey{name, w.as} }
 
-func newZone(l isobar.Locality, appeared func(), names *nameBudget) *zone {
-	return &zone{
+func newZone(l isobar.Locality, appeared func(), names *nameBudget) *localityGroup {
+	return &localityGroup{
 		locality: l, appeared: appeared, names: names, changed: make(chan struct{}),
 		streams: map[*stream]struct{}{}, subs: map[subKey]*subscription{}, forms: map[string]int{}, wanted: map[string]int{}, as: map[rpc.As]int{},
 	}
@@ -60,7 +60,7 @@ func newZone(l isobar.Locality, appeared func(), names *nameBudget) *zone {
 
 // update brings the zone to a set and gives its view, which streams have to
 // follow. What is subscribed is encoded here, once for all of them.
-func (z *zone) update(set *view.Set) *view.View {
+func (z *localityGroup) update(set *view.Set) *view.View {
 	z.updating.Lock()
 	defer z.updating.Unlock()
 	z.mu.Lock()
@@ -84,7 +84,7 @@ func (z *zone) update(set *view.Set) *view.View {
 
 // begin notes that a view is being made: what is subscribed from now on may be
 // missing among what it says has changed.
-func (z *zone) begin(set *view.Set) {
+func (z *localityGroup) begin(set *view.Set) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	z.making = set.Seq()
@@ -92,7 +92,7 @@ func (z *zone) begin(set *view.Set) {
 
 // concerned lists what is subscribed of which a view may give something else than
 // the one before, in no order.
-func (z *zone) concerned(view, before *view.View) []subKey {
+func (z *localityGroup) concerned(view, before *view.View) []subKey {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	var names []string
@@ -116,7 +116,7 @@ func (z *zone) concerned(view, before *view.View) []subKey {
 
 // replace publishes a view, which differs for these keys. What was subscribed in
 // the meantime began with the view before.
-func (z *zone) replace(view *view.View, keys []subKey) {
+func (z *localityGroup) replace(view *view.View, keys []subKey) {
 	now := time.Now()
 	z.mu.Lock()
 	defer z.mu.Unlock()
@@ -132,7 +132,7 @@ func (z *zone) replace(view *view.View, keys []subKey) {
 }
 
 // followers appends the zone's streams, in no order.
-func (z *zone) followers(streams []*stream) []*stream {
+func (z *localityGroup) followers(streams []*stream) []*stream {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	for st := range z.streams {
@@ -148,7 +148,7 @@ func versionOf(view *view.View, key subKey) string {
 	return ""
 }
 
-func (z *zone) subscribed(name string) bool {
+func (z *localityGroup) subscribed(name string) bool {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	return z.wants(name)
@@ -156,7 +156,7 @@ func (z *zone) subscribed(name string) bool {
 
 // asksFor tells whether anybody subscribes to the assignment of a service, by
 // whatever name.
-func (z *zone) asksFor(service string) bool {
+func (z *localityGroup) asksFor(service string) bool {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	return z.wanted[service] > 0
@@ -164,10 +164,10 @@ func (z *zone) asksFor(service string) bool {
 
 // wants tells whether anybody subscribes to an assignment, in whatever form. The
 // lock is held.
-func (z *zone) wants(name string) bool { return z.forms[name] > 0 }
+func (z *localityGroup) wants(name string) bool { return z.forms[name] > 0 }
 
 // add makes st follow the zone and gives the view to start from.
-func (z *zone) add(st *stream) *view.View {
+func (z *localityGroup) add(st *stream) *view.View {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	z.streams[st] = struct{}{}
@@ -175,20 +175,20 @@ func (z *zone) add(st *stream) *view.View {
 }
 
 // current gives the view, and a channel that closes when there is a newer one.
-func (z *zone) current() (*view.View, <-chan struct{}) {
+func (z *localityGroup) current() (*view.View, <-chan struct{}) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	return z.view, z.changed
 }
 
-func (z *zone) remove(st *stream) {
+func (z *localityGroup) remove(st *stream) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	delete(z.streams, st)
 }
 
 // subscribe tells up to which view changes of the assignment may not be listed.
-func (z *zone) subscribe(key subKey, a *nameAccount) (seq uint64) {
+func (z *localityGroup) subscribe(key subKey, a *nameAccount) (seq uint64) {
 	first, seq := z.count(key, a)
 	if first {
 		z.appeared()
@@ -197,7 +197,7 @@ func (z *zone) subscribe(key subKey, a *nameAccount) (seq uint64) {
 }
 
 // count notes one more subscriber and tells whether it is the first.
-func (z *zone) count(key subKey, a *nameAccount) (first bool, seq uint64) {
+func (z *localityGroup) count(key subKey, a *nameAccount) (first bool, seq uint64) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	return z.enter(key, a), z.unlisted()
@@ -205,10 +205,10 @@ func (z *zone) count(key subKey, a *nameAccount) (first bool, seq uint64) {
 
 // unlisted is up to which view changes of what is subscribed to now may not be
 // listed. The lock is held.
-func (z *zone) unlisted() uint64 { return max(z.making, z.view.Set().Seq()) }
+func (z *localityGroup) unlisted() uint64 { return max(z.making, z.view.Set().Seq()) }
 
 // subscribeAll is subscribe for all names in the list of a watch, unless may refuses.
-func (z *zone) subscribeAll(w *watch, a *nameAccount, may growth) (seq uint64, err error) {
+func (z *localityGroup) subscribeAll(w *watch, a *nameAccount, may growth) (seq uint64, err error) {
 	z.mu.Lock()
 	if err := may(); err != nil { // asked while no other stream of the zone can grow
 		z.mu.Unlock()
@@ -227,14 +227,14 @@ func (z *zone) subscribeAll(w *watch, a *nameAccount, may growth) (seq uint64, e
 }
 
 // subscription gives what is subscribed to; nil if it is not.
-func (z *zone) subscription(key subKey) *subscription {
+func (z *localityGroup) subscription(key subKey) *subscription {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	return z.subs[key]
 }
 
 // enter counts a subscriber, and tells whether it is the first. The lock is held.
-func (z *zone) enter(key subKey, a *nameAccount) (first bool) {
+func (z *localityGroup) enter(key subKey, a *nameAccount) (first bool) {
 	sub := z.subs[key]
 	if first = sub == nil; first {
 		sub = &subscription{current: versionOf(z.view, key), account: a}
@@ -252,7 +252,7 @@ func (z *zone) enter(key subKey, a *nameAccount) (first bool) {
 }
 
 // unsubscribe is told the version that the stream acknowledged last.
-func (z *zone) unsubscribe(key subKey, acked string) {
+func (z *localityGroup) unsubscribe(key subKey, acked string) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	sub := z.subs[key]
@@ -283,7 +283,7 @@ func (z *zone) unsubscribe(key subKey, acked string) {
 // awaitACK says of a subscriber of assignments whether to wait until it says that it
 // has what is published. Of one that asks once, and is not heard of again, that
 // would never come.
-func (z *zone) awaitACK(keys []subKey, yes bool) {
+func (z *localityGroup) awaitACK(keys []subKey, yes bool) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	now := time.Now()
@@ -302,7 +302,7 @@ func (z *zone) awaitACK(keys []subKey, yes bool) {
 }
 
 // acknowledge notes that a stream now holds what it was sent.
-func (z *zone) acknowledge(as rpc.As, subs []*sub, now time.Time) {
+func (z *localityGroup) acknowledge(as rpc.As, subs []*sub, now time.Time) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	for _, s := range subs {
@@ -318,7 +318,7 @@ func (z *zone) acknowledge(as rpc.As, subs []*sub, now time.Time) {
 }
 
 // acknowledgeShared is acknowledge for a response that many streams are sent.
-func (z *zone) acknowledgeShared(as rpc.As, a *shared, now time.Time) {
+func (z *localityGroup) acknowledgeShared(as rpc.As, a *shared, now time.Time) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	for _, i := range a.items {

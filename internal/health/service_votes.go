@@ -7,8 +7,8 @@ import (
 	"github.com/isobar-xds/isobar"
 )
 
-// ledger is what is known of one service.
-type ledger struct {
+// serviceVotes holds the rules, votes and verdicts of one service.
+type serviceVotes struct {
 	name    string
 	rule    rule
 	sockets string           // see [Sockets]
@@ -34,7 +34,7 @@ type record struct {
 	address  string
 	locality isobar.Locality
 	probe    isobar.EndpointCheck // where it is probed
-	ballots  []ballot             // sorted by checker
+	votes    []vote               // sorted by checker
 
 	configured isobar.HealthStatus
 	withdrawn  bool // out of use whatever checkers find
@@ -63,8 +63,8 @@ type other struct {
 	configured isobar.HealthStatus
 }
 
-// ballot is the last word of a checker on an endpoint.
-type ballot struct {
+// vote is the last report of a checker on an endpoint.
+type vote struct {
 	checker int32
 	status  isobar.HealthStatus // Unknown: none yet
 	healthy bool                // it has been, since listed
@@ -74,8 +74,8 @@ type ballot struct {
 	listed  instant             // first heard on this stream
 }
 
-// record finds an endpoint; also on a nil ledger.
-func (l *ledger) record(address string) *record {
+// record finds an endpoint; also of nil votes.
+func (l *serviceVotes) record(address string) *record {
 	if l == nil {
 		return nil
 	}
@@ -87,7 +87,7 @@ func (l *ledger) record(address string) *record {
 }
 
 // statuses writes the verdicts down.
-func (l *ledger) statuses() map[string]belief {
+func (l *serviceVotes) statuses() map[string]belief {
 	out := make(map[string]belief, len(l.records))
 	withheld := l.withholds()
 	for i := range l.records {
@@ -104,13 +104,13 @@ func (l *ledger) statuses() map[string]belief {
 // withholds tells whether endpoints that wait for their first verdict go
 // without traffic: not when all others are down, out of use or gone, as after a
 // service has moved to other addresses altogether.
-func (l *ledger) withholds() bool {
+func (l *serviceVotes) withholds() bool {
 	return slices.ContainsFunc(l.records, func(r record) bool { return r.status == isobar.Healthy && !r.withdrawn })
 }
 
 // take books reports and counts those that are ignored.
-func (b *Book) take(reports []Report, now time.Time) (ignored int) {
-	var l *ledger
+func (b *VerdictTable) take(reports []Report, now time.Time) (ignored int) {
+	var l *serviceVotes
 	var checker int32
 	var designated bool
 	for i := range reports {
@@ -119,7 +119,7 @@ func (b *Book) take(reports []Report, now time.Time) (ignored int) {
 			checker, designated = b.checker(rep.Checker)
 		}
 		if l == nil || l.name != rep.Service {
-			l = b.ledger(rep.Service)
+			l = b.votesOf(rep.Service)
 		}
 		r := l.record(rep.Address)
 		if r == nil || !designated || rep.Status > isobar.Degraded || !b.vote(l, r, checker, rep) {
@@ -132,13 +132,13 @@ func (b *Book) take(reports []Report, now time.Time) (ignored int) {
 }
 
 // vote books one report; false if it does not count.
-func (b *Book) vote(l *ledger, r *record, checker int32, rep *Report) bool {
-	i := slices.IndexFunc(r.ballots, func(v ballot) bool { return v.checker == checker })
+func (b *VerdictTable) vote(l *serviceVotes, r *record, checker int32, rep *Report) bool {
+	i := slices.IndexFunc(r.votes, func(v vote) bool { return v.checker == checker })
 	stream := b.checkers[checker].since
 	if i < 0 || stream.IsZero() || rep.Arrived.Before(stream) || (!rep.Locality.IsZero() && rep.Locality != r.locality) {
 		return false
 	}
-	v := &r.ballots[i]
+	v := &r.votes[i]
 	at := min(b.at(rep.Arrived), b.now)
 	if r.moved != never && time.Duration(at-r.moved) <= b.interval {
 		return true // the checker may not know yet, and tell of the old place
@@ -161,4 +161,4 @@ func (b *Book) vote(l *ledger, r *record, checker int32, rep *Report) bool {
 	return true
 }
 
-func (b *Book) freshFor() time.Duration { return freshIntervals * b.interval }
+func (b *VerdictTable) freshFor() time.Duration { return freshIntervals * b.interval }

@@ -6,44 +6,44 @@ import (
 	"github.com/isobar-xds/isobar/internal/load"
 )
 
-// ReportRoom is the memory of one report. It may be used for another one when
+// ReportBuffer is the memory of one report. It may be used for another one when
 // nobody needs the report any more: reports are large, and alike.
-type ReportRoom struct {
+type ReportBuffer struct {
 	services   []load.ServiceReport
 	localities slab[load.LocalityReport]
-	detailed   *detailRoom // nil until a report has details
-	idle       int         // reports in a row that needed little of it
+	detailed   *detailBuffer // nil until a report has details
+	idle       int           // reports in a row that needed little of it
 }
 
-// detailRoom is the memory of what only some clients tell of localities.
-type detailRoom struct {
+// detailBuffer is the memory of what only some clients tell of localities.
+type detailBuffer struct {
 	details   slab[load.LocalityDetails]
 	endpoints slab[load.EndpointReport]
 }
 
 const (
-	// maxIdle is for how many small reports in a row the room of a large one is
-	// kept. Rooms go from one client to another: if it were many, a few clients with
-	// large reports would leave large rooms to everybody.
+	// maxIdle is for how many small reports in a row the buffer of a large one is
+	// kept. Buffers go from one client to another: if it were many, a few clients with
+	// large reports would leave large buffers to everybody.
 	maxIdle = 2
-	// maxServiceRoom is for how many clusters a room has memory before it is known
+	// maxServices is for how many clusters a buffer has memory before it is known
 	// that they are of services that there are.
-	maxServiceRoom = 1024
+	maxServices = 1024
 )
 
-// begin makes the room ready for another report, of so many clusters.
-func (r *ReportRoom) begin(clusters int) {
+// begin makes the buffer ready for another report, of so many clusters.
+func (r *ReportBuffer) begin(clusters int) {
 	if r.idle++; !r.roomy() {
 		r.idle = 0
 	}
 	if r.idle >= maxIdle {
-		*r = ReportRoom{}
+		*r = ReportBuffer{}
 	}
 	clear(r.services[:cap(r.services)]) // they hold on to localities, also to those that are room no more
 	if r.services == nil {
 		r.services = []load.ServiceReport{} // a report on nothing has none
 	}
-	r.services = slices.Grow(r.services[:0], min(clusters, maxServiceRoom))
+	r.services = slices.Grow(r.services[:0], min(clusters, maxServices))
 	if d := r.detailed; d != nil {
 		r.localities.clear() // they hold on to details
 		d.details.clear()    // and those to metrics
@@ -54,7 +54,7 @@ func (r *ReportRoom) begin(clusters int) {
 }
 
 // roomy tells whether any of it is much more than the report needed.
-func (r *ReportRoom) roomy() bool {
+func (r *ReportBuffer) roomy() bool {
 	d := r.detailed
 	return muchMore(cap(r.services), len(r.services)) || r.localities.roomy() || d != nil && (d.details.roomy() || d.endpoints.roomy())
 }
@@ -62,15 +62,15 @@ func (r *ReportRoom) roomy() bool {
 // muchMore tells whether room for so many parts is much more than was needed.
 func muchMore(room, needed int) bool { return room > 4*needed+32 }
 
-// details gives room for the details of localities.
-func (r *ReportRoom) details() *detailRoom {
+// details returns memory for the details of localities.
+func (r *ReportBuffer) details() *detailBuffer {
 	if r.detailed == nil {
-		r.detailed = &detailRoom{}
+		r.detailed = &detailBuffer{}
 	}
 	return r.detailed
 }
 
-// maxSlab is how many parts of a kind a room keeps memory for.
+// maxSlab is how many parts of a kind a buffer keeps memory for.
 const maxSlab = 16_384
 
 // slab is memory for parts of one kind. What the report before needed comes in

@@ -22,7 +22,7 @@ import (
 func TestRoomsAreUsedAgain(t *testing.T) {
 	var (
 		reports reader.ReportReader
-		room    reader.ReportRoom
+		room    reader.ReportBuffer
 	)
 	for i, size := range []struct{ clusters, endpoints int }{
 		{10, 20}, {10, 20}, {10, 20}, // the same again and again
@@ -35,7 +35,7 @@ func TestRoomsAreUsedAgain(t *testing.T) {
 		if err := proto.Unmarshal(data, &m); err != nil {
 			t.Fatal(err)
 		}
-		o := reader.ReportOptions{Agent: load.AgentEnvoy, Arrived: reportTime, Known: &known, Endpoints: true, Room: &room}
+		o := reader.ReportOptions{Agent: load.AgentEnvoy, Arrived: reportTime, Known: &known, Endpoints: true, Buffer: &room}
 		got, _, err := reports.Read(data, &o)
 		if err != nil {
 			t.Fatal(err)
@@ -62,10 +62,10 @@ func TestLargeReportsLeaveNoLargeRooms(t *testing.T) {
 		"clusters": large, "localities": wideReport(t, 1, 1000), "clusters and localities": wideReport(t, 10, 1000), "unknown clusters": idle, "endpoints": detailed,
 	} {
 		var reports reader.ReportReader
-		rooms := make([]reader.ReportRoom, 200)
+		rooms := make([]reader.ReportBuffer, 200)
 		read := func(data []byte) {
 			for i := range rooms {
-				if _, _, err := reports.Read(data, &reader.ReportOptions{Agent: load.AgentEnvoy, Arrived: reportTime, Known: &known, Endpoints: true, Room: &rooms[i]}); err != nil {
+				if _, _, err := reports.Read(data, &reader.ReportOptions{Agent: load.AgentEnvoy, Arrived: reportTime, Known: &known, Endpoints: true, Buffer: &rooms[i]}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -119,9 +119,9 @@ func TestReportsInUsedRoomsCostNoMemory(t *testing.T) {
 		data, known := largeReport(t, 50, endpoints)
 		var (
 			reports reader.ReportReader
-			room    reader.ReportRoom
+			room    reader.ReportBuffer
 		)
-		o := reader.ReportOptions{Agent: load.AgentEnvoy, Arrived: reportTime, Known: &known, Endpoints: true, Room: &room}
+		o := reader.ReportOptions{Agent: load.AgentEnvoy, Arrived: reportTime, Known: &known, Endpoints: true, Buffer: &room}
 		read := func() {
 			if _, _, err := reports.Read(data, &o); err != nil {
 				t.Fatal(err)

@@ -2,21 +2,21 @@ package control
 
 import "time"
 
-// metronome tells when the next tick is due. A changed period counts from the
+// ticker tells when the next tick is due. A changed period counts from the
 // last tick on, and the same one changes nothing: a configuration that is
 // reloaded more often than ticks come would else keep all of them away.
-type metronome struct {
+type ticker struct {
 	timer  *time.Timer
 	period time.Duration // from the last tick to due
 	due    time.Time
 }
 
-func newMetronome(period time.Duration) *metronome {
-	return &metronome{timer: time.NewTimer(period), period: period, due: time.Now().Add(period)}
+func newTicker(period time.Duration) *ticker {
+	return &ticker{timer: time.NewTimer(period), period: period, due: time.Now().Add(period)}
 }
 
 // retime takes over another period; what is over by now comes at once.
-func (m *metronome) retime(period time.Duration) {
+func (m *ticker) retime(period time.Duration) {
 	if period == m.period {
 		return
 	}
@@ -27,7 +27,7 @@ func (m *metronome) retime(period time.Duration) {
 
 // ticked sets the next tick, after one that began at started. A late tick moves
 // the next one; ticks never pile up.
-func (m *metronome) ticked(started time.Time, period time.Duration) {
+func (m *ticker) ticked(started time.Time, period time.Duration) {
 	wait := max(period/4, period-time.Since(started))
 	m.period, m.due = period, time.Now().Add(wait)
 	m.timer.Reset(wait)

@@ -13,8 +13,8 @@ import (
 	"github.com/isobar-xds/isobar/internal/health"
 )
 
-// orders is what all checkers shall probe: one call of Designate.
-type orders struct {
+// assignments says what all checkers probe: one call of Designate.
+type assignments struct {
 	topology *isobar.Topology
 	interval time.Duration
 	keys     map[string][]health.Key // by checker
@@ -33,10 +33,10 @@ type site struct {
 
 type place struct{ locality, endpoint int }
 
-// newOrders makes orders that follow those before: services that are the same
+// newAssignments returns assignments that follow those before: services that are the same
 // ones keep their sites.
-func newOrders(t *isobar.Topology, designations []health.Designation, interval time.Duration, before map[string]*site) *orders {
-	o := &orders{topology: t, interval: interval, keys: make(map[string][]health.Key, len(designations)), found: make(map[string]*site, len(before))}
+func newAssignments(t *isobar.Topology, designations []health.Designation, interval time.Duration, before map[string]*site) *assignments {
+	o := &assignments{topology: t, interval: interval, keys: make(map[string][]health.Key, len(designations)), found: make(map[string]*site, len(before))}
 	for _, d := range designations {
 		o.keys[d.Checker] = d.Endpoints
 	}
@@ -49,7 +49,7 @@ func newOrders(t *isobar.Topology, designations []health.Designation, interval t
 }
 
 // sites gives the services found so far.
-func (o *orders) sites() map[string]*site {
+func (o *assignments) sites() map[string]*site {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return maps.Clone(o.found)
@@ -57,7 +57,7 @@ func (o *orders) sites() map[string]*site {
 
 // services gives what a checker shall probe, the endpoints of one service after
 // those of the other.
-func (o *orders) services(id string) iter.Seq[[]health.Key] {
+func (o *assignments) services(id string) iter.Seq[[]health.Key] {
 	return func(yield func([]health.Key) bool) {
 		for keys := o.keys[id]; len(keys) > 0; {
 			n := 1
@@ -72,14 +72,14 @@ func (o *orders) services(id string) iter.Seq[[]health.Key] {
 	}
 }
 
-// knows tells whether a checker was thought of when these orders were made.
-func (o *orders) knows(id string) bool {
+// knows tells whether a checker was thought of when these assignments were made.
+func (o *assignments) knows(id string) bool {
 	_, ok := o.keys[id]
 	return ok
 }
 
 // site finds a service; nil where there is none to probe.
-func (o *orders) site(name string) *site {
+func (o *assignments) site(name string) *site {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if s, ok := o.found[name]; ok {
@@ -103,7 +103,7 @@ func (o *orders) site(name string) *site {
 
 // altered tells whether an endpoint is in another locality, or probed elsewhere or
 // with other TLS settings, than when a slot was made for it. Of those that are gone it does not.
-func (o *orders) altered(s *slot) bool {
+func (o *assignments) altered(s *slot) bool {
 	site := o.site(s.key.Service)
 	if site == nil {
 		return false
@@ -134,7 +134,7 @@ type work struct {
 }
 
 // work translates the designation of a checker.
-func (o *orders) work(id string, can health.Protocols) work {
+func (o *assignments) work(id string, can health.Protocols) work {
 	var w work
 	for keys := range o.services(id) {
 		if s := o.site(keys[0].Service); s != nil { // else it was removed since the designation was made
