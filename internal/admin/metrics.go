@@ -23,12 +23,12 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		}, []string{"route", "code"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "isobar_admin_request_duration_seconds",
-			Help:    "Time to answer a request to the admin interface; writes wait for the plan that has them in it.",
+			Help:    "Time to answer a request to the admin interface; writes wait for the plan that contains them.",
 			Buckets: []float64{.001, .005, .025, .1, .25, 1, 2.5, 5, 10},
 		}, []string{"route"}),
 		streams: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "isobar_admin_streams",
-			Help: "Readers of GET /v1/stream, as open consoles are.",
+			Help: "Readers of GET /v1/stream, such as open consoles.",
 		}),
 	}
 	if reg == nil {

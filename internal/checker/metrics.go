@@ -41,34 +41,34 @@ var known = []corev3.HealthStatus{
 func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		connected: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "isobar_checker_connected", Help: "1 while a stream to the management server stands and it has answered.",
+			Name: "isobar_checker_connected", Help: "1 while a stream to the management server is open and the server has answered.",
 		}),
 		reconnects: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "isobar_checker_reconnects_total", Help: "Streams that broke or could not be opened.",
+			Name: "isobar_checker_reconnects_total", Help: "Streams that failed or could not be opened.",
 		}),
 		specifiers: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "isobar_checker_specifiers_total", Help: "Specifiers that were applied.",
+			Name: "isobar_checker_specifiers_total", Help: "Specifiers applied.",
 		}),
 		unchanged: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "isobar_checker_unchanged_specifiers_total", Help: "Specifiers that said what the one before said.",
+			Name: "isobar_checker_unchanged_specifiers_total", Help: "Specifiers equal to the previous one.",
 		}),
 		duplicates: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "isobar_checker_duplicate_clusters_total", Help: "Clusters left out because their name stood in the specifier already.",
+			Name: "isobar_checker_duplicate_clusters_total", Help: "Clusters left out because the specifier already has a cluster of this name.",
 		}),
 		refused: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "isobar_checker_refused_entries_total", Help: "Clusters, endpoints and settings of specifiers that are not valid.",
+			Name: "isobar_checker_refused_entries_total", Help: "Invalid clusters, endpoints and settings of specifiers.",
 		}),
 		overLimit: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "isobar_checker_over_limit_endpoints_total", Help: "Endpoints left out because there were too many.",
+			Name: "isobar_checker_over_limit_endpoints_total", Help: "Endpoints left out above the limit.",
 		}),
 		reports: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "isobar_checker_reports_total", Help: "Reports sent.",
 		}),
 		endpoints: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "isobar_checker_endpoints", Help: "Endpoints that are probed, by status.",
+			Name: "isobar_checker_endpoints", Help: "Endpoints probed, by status.",
 		}, []string{"status"}),
 		changes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "isobar_checker_changes_total", Help: "Changes of status, by the new one.",
+			Name: "isobar_checker_changes_total", Help: "Changes of status, by new status.",
 		}, []string{"status"}),
 		probes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "isobar_checker_probes_total", Help: "Probes, by protocol and outcome.",
@@ -78,13 +78,13 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}, []string{"protocol"}),
 		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "isobar_checker_probes_in_flight", Help: "Probes under way.",
+			Name: "isobar_checker_probes_in_flight", Help: "Probes in progress.",
 		}),
 		late: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "isobar_checker_late_probes_total", Help: "Probes that began more than a second after they were due.",
+			Name: "isobar_checker_late_probes_total", Help: "Probes that began more than a second late.",
 		}),
 		panics: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "isobar_checker_panics_total", Help: "Panics in probes, each of which failed that one probe.",
+			Name: "isobar_checker_panics_total", Help: "Panics in probes; each failed one probe.",
 		}),
 		statuses: make(map[corev3.HealthStatus]prometheus.Gauge),
 	}

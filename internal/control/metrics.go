@@ -33,17 +33,17 @@ var rules = []string{
 
 func newMetrics(reg prometheus.Registerer, l *Loop) *metrics {
 	m := &metrics{
-		ticks: counter("isobar_ticks_total", "Decisions taken."),
+		ticks: counter("isobar_ticks_total", "Decisions made."),
 		tickSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "isobar_tick_duration_seconds", Help: "Time from collecting reports to publishing the plan.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 4, 8),
 		}),
-		panics:     counter("isobar_plan_panics_total", "Plans lost to an internal error; the plan before stayed in force."),
-		ignored:    counter("isobar_health_reports_ignored_total", "Entries of health reports that do not count: the checker was not asked for them."),
+		panics:     counter("isobar_plan_panics_total", "Plans lost to an internal error; the previous plan stayed in force."),
+		ignored:    counter("isobar_health_reports_ignored_total", "Entries of health reports on endpoints that were not designated to the checker."),
 		saveErrors: counter("isobar_state_save_errors_total", "Plans that could not be written to the state directory."),
 		violations: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "isobar_plan_violations_total",
-			Help: "Invariants that a plan broke before it was published; it was replaced by the previous one on current health.",
+			Help: "Invariants that a plan broke before publication; the previous plan stayed in force, on current health.",
 		}, []string{"rule"}),
 	}
 	for _, rule := range rules {
@@ -90,39 +90,39 @@ var (
 	perLimit    = []string{"service", "locality", "metric", "dry_run"}
 
 	descVersion   = desc("isobar_plan_version", "Version of the plan in force.", nil)
-	descMade      = desc("isobar_plan_timestamp_seconds", "When the plan in force was made, Unix time.", nil)
-	descGap       = desc("isobar_plan_gap_ratio", "Distance of the solution from its lower bound, as a share of its cost.", perService)
+	descMade      = desc("isobar_plan_timestamp_seconds", "Time of the plan in force, in seconds since 1970.", nil)
+	descGap       = desc("isobar_plan_gap_ratio", "Distance of the solution from its lower bound, as a fraction of its cost.", perService)
 	descServedGap = desc("isobar_plan_served_gap_ratio", "The same for the paced and rounded assignment that is served.", perService)
-	descExcess    = desc("isobar_plan_excess_seconds", "Mean latency by which the solution may at most be worse than the optimum.", perService)
-	descDemand    = desc("isobar_demand_requests_per_second", "Demand of a service that the plan was made for.", perService)
+	descExcess    = desc("isobar_plan_excess_seconds", "Upper bound on the difference in mean latency between the solution and the optimum.", perService)
+	descDemand    = desc("isobar_demand_requests_per_second", "Demand of the plan in force.", perService)
 	descSwing     = desc("isobar_demand_variability_ratio", "Variability of demand that is too fast to follow, of the source where it is largest.", perService)
 	descCoverage  = desc("isobar_coverage_ratio",
 		"Share of the demand that clients report; those that are silent count as the mean of their locality.", perService)
-	descSilentClients = desc("isobar_silent_clients", "Streams that subscribe to a service and whose clients report no load.", perService)
-	descStale         = desc("isobar_stale_demand_ratio", "Share of the demand of a service that earlier reports stand in for.", perService)
-	descDegraded      = desc("isobar_degraded_services", "Services by input and how far its absence has taken them down degradation.", []string{"input", "level"})
+	descSilentClients = desc("isobar_silent_clients", "Streams of clients that subscribe to a service and report no load.", perService)
+	descStale         = desc("isobar_stale_demand_ratio", "Fraction of the demand taken from earlier reports because newer ones are missing.", perService)
+	descDegraded      = desc("isobar_degraded_services", "Services by input and degradation level.", []string{"input", "level"})
 	descDrop          = desc("isobar_drop_ratio", "Fraction of requests that clients are told to drop.", perService)
 	descClassDrop     = desc("isobar_class_drop_ratio", "Fraction of requests that clients of a class are told to drop.", []string{"service", "class"})
-	descUtilization   = desc("isobar_planned_utilization_ratio", "Planned load and background over capacity.", perLocality)
+	descUtilization   = desc("isobar_planned_utilization_ratio", "Planned load plus unmanaged load, divided by capacity.", perLocality)
 	descCapacity      = desc("isobar_capacity_requests_per_second", "Capacity of the healthy endpoints.", perLocality)
 	descObserved      = desc("isobar_observed_capacity_requests_per_second",
 		"Ends (bound low or high) of the interval in which requests tell the capacity of the healthy endpoints to be.", perBound)
-	descLearned   = desc("isobar_learned_capacity_requests_per_second", "Capacity of the healthy endpoints as reports of utilization tell it.", perLocality)
-	descLimit     = desc("isobar_limit_requests_per_second", "Rate at which a limited quantity reaches its limit at the healthy endpoints.", perLimit)
-	descCounts    = desc("isobar_limit_binding", "1 where a limit allows less than the capacity and all others, or would as a dry run.", perLimit)
-	descPaused    = desc("isobar_paused_services", "Services whose weights an operator froze.", nil)
-	descUnsaved   = desc("isobar_state_unsaved", "1 while something can't be written to the state directory; serving goes on from memory.", nil)
+	descLearned   = desc("isobar_learned_capacity_requests_per_second", "Capacity of the healthy endpoints, learned from utilization reports.", perLocality)
+	descLimit     = desc("isobar_limit_requests_per_second", "Rate at which the healthy endpoints reach a limit.", perLimit)
+	descCounts    = desc("isobar_limit_binding", "1 if a limit allows less than the capacity and all other limits, or, for a dry run, would do so.", perLimit)
+	descPaused    = desc("isobar_paused_services", "Services whose weights an operator has frozen.", nil)
+	descUnsaved   = desc("isobar_state_unsaved", "1 while Isobar can't write to the state directory; it continues from memory.", nil)
 	descDeviation = desc("isobar_source_deviation_ratio",
 		"Largest difference between a planned share and what landed, of sources whose clients do not follow.", []string{"service", "source", "cause"})
-	descScore       = desc("isobar_score_ratio", "How well what was predicted agrees with what was then seen: the least part that counts.", perService)
-	descScorePart   = desc("isobar_score_part_ratio", "The parts of the score: landing, utilization, demand.", []string{"service", "part"})
-	descMode        = desc("isobar_service_mode", "1 for the mode that is served; of mode auto the one that it has come to.", []string{"service", "mode"})
+	descScore       = desc("isobar_score_ratio", "Agreement of predictions with observations: the lowest part that counts.", perService)
+	descScorePart   = desc("isobar_score_part_ratio", "Parts of the score: adherence, utilization, demand.", []string{"service", "part"})
+	descMode        = desc("isobar_service_mode", "1 for the mode in force; with mode auto the present one.", []string{"service", "mode"})
 	descPromotions  = desc("isobar_mode_promotions_total", "Steps forward of services in mode auto.", perService)
 	descRollbacks   = desc("isobar_mode_rollbacks_total", "Steps back of services in mode auto.", perService)
-	descSwings      = desc("isobar_share_oscillations_total", "Limit cycles that were found: shares that swung while demand and health stayed.", perService)
-	descDamping     = desc("isobar_damping_ratio", "Part of their way that shares go at a tick, because they swung; 1 = all of it.", perService)
-	descUnreachable = desc("isobar_locality_unreachable", "1 where no source was seen to reach the locality.", perLocality)
-	descDrained     = desc("isobar_locality_drained", "1 where too few endpoints are healthy for the locality to be used.", perLocality)
+	descSwings      = desc("isobar_share_oscillations_total", "Limit cycles found: shares that oscillated under steady demand and health.", perService)
+	descDamping     = desc("isobar_damping_ratio", "Fraction of each step that shares move per tick because they oscillated; 1 = all of it.", perService)
+	descUnreachable = desc("isobar_locality_unreachable", "1 if no source reaches the locality.", perLocality)
+	descDrained     = desc("isobar_locality_drained", "1 if the locality has too few healthy endpoints and gets no traffic.", perLocality)
 )
 
 func desc(name, help string, labels []string) *prometheus.Desc {

@@ -15,15 +15,15 @@ type healthCollector struct {
 }
 
 var (
-	descEndpoints = desc("isobar_health_endpoints", "Endpoints that checkers probe, by what is believed of them.", []string{"service", "state"})
+	descEndpoints = desc("isobar_health_endpoints", "Endpoints that checkers probe, by verdict.", []string{"service", "state"})
 	descVotes     = desc("isobar_health_votes", "Votes of designated checkers: fresh, stale, not counted yet, or none.", []string{"service", "state"})
-	descAlarms    = desc("isobar_health_mass_flips_held", "Services of which so much was voted down at once that it is not believed.", nil)
+	descAlarms    = desc("isobar_health_mass_flips_held", "Services with a held mass failure.", nil)
 	descOldest    = desc("isobar_health_oldest_verdict_age_seconds",
 		"Time since the verdict that went longest without enough fresh votes was last confirmed.", perService)
-	descSilent   = desc("isobar_health_checkers_silent", "Checkers that are connected, have work and say nothing: they are set aside.", nil)
+	descSilent   = desc("isobar_health_checkers_silent", "Connected checkers that have work and do not report; Isobar gives their work to others.", nil)
 	descSuspects = desc("isobar_health_suspected_services",
 		"Services that checkers end on when they are told to probe them: each is given to one checker at a time.", nil)
-	descShortfalls = desc("isobar_health_endpoints_short_of_checkers", "Endpoints with fewer checkers, or in fewer zones, than asked for.", nil)
+	descShortfalls = desc("isobar_health_endpoints_short_of_checkers", "Endpoints with fewer checkers, or in fewer zones, than configured.", nil)
 )
 
 // Describe implements prometheus.Collector.

@@ -169,10 +169,10 @@ type watchMetrics struct {
 func newWatchMetrics(r prometheus.Registerer) watchMetrics {
 	m := watchMetrics{
 		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "isobar_discovery_file_reloads_total", Help: "New contents of the configuration file, by result: ok or refused.",
+			Name: "isobar_discovery_file_reloads_total", Help: "Reloads of a changed configuration file, by result: ok or refused.",
 		}, []string{"result"}),
 		good: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "isobar_discovery_file_good", Help: "1 while the configuration file is what is in force, 0 while it is refused.",
+			Name: "isobar_discovery_file_good", Help: "1 while the configuration file on disk is in force, 0 while it is refused or held.",
 		}),
 	}
 	for _, result := range []string{"ok", "refused"} {

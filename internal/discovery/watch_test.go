@@ -124,7 +124,7 @@ func TestWatchMetrics(t *testing.T) {
 	next(t, got, "bad")
 	write(t, path, "two")
 	next(t, got, "two")
-	const want = `# HELP isobar_discovery_file_reloads_total New contents of the configuration file, by result: ok or refused.
+	const want = `# HELP isobar_discovery_file_reloads_total Reloads of a changed configuration file, by result: ok or refused.
 # TYPE isobar_discovery_file_reloads_total counter
 isobar_discovery_file_reloads_total{result="ok"} 2
 isobar_discovery_file_reloads_total{result="refused"} 1

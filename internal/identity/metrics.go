@@ -20,15 +20,15 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		expiry: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "isobar_tls_certificate_expiry_seconds",
-			Help: "When the first certificate of the chain in force expires, in seconds since 1970, by listener.",
+			Help: "Earliest expiry of the certificate chain in force, in seconds since 1970, by listener.",
 		}, []string{"listener"}),
 		good: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "isobar_tls_files_good",
-			Help: "0 where the files on disk are bad and what they held before is in force, by listener and kind of file.",
+			Help: "0 while the files on disk have errors and their previous content is in force, by listener and kind of file.",
 		}, []string{"listener", "what"}),
 		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "isobar_tls_reloads_total",
-			Help: "New contents of certificate and token files, by listener, kind of file and result.",
+			Help: "Reloads of changed certificate and token files, by listener, kind of file and result.",
 		}, []string{"listener", "what", "result"}),
 	}
 	if r != nil {

@@ -19,9 +19,9 @@ func newMetrics(registerer prometheus.Registerer, r *Replica) *metrics {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 	}
 	m := &metrics{
-		engineErrors: counter("isobar_replica_engine_errors_total", "Requests that the election engine did not answer."),
-		refused:      counter("isobar_replica_plans_refused_total", "Plans of other replicas that were refused."),
-		rejected:     counter("isobar_replica_messages_refused_total", "Connections and messages of other replicas that were refused."),
+		engineErrors: counter("isobar_replica_engine_errors_total", "Requests to the election engine that failed."),
+		refused:      counter("isobar_replica_plans_refused_total", "Plans refused from other replicas."),
+		rejected:     counter("isobar_replica_messages_refused_total", "Connections and messages refused from other replicas."),
 		published:    counter("isobar_replica_plans_published_total", "Plans that this replica published to its group."),
 		sent:         counter("isobar_replica_plan_bytes_sent_total", "Bytes of plans sent to other replicas."),
 		received:     counter("isobar_replica_plan_bytes_received_total", "Bytes of plans received from other replicas."),
@@ -47,8 +47,8 @@ func newMetrics(registerer prometheus.Registerer, r *Replica) *metrics {
 	}
 	registerer.MustRegister(m.engineErrors, m.refused, m.rejected, m.published, m.sent, m.received, m.bytes,
 		gauge("isobar_replica_leads", "1 while this replica leads its group.", func(v group.View) float64 { return one(v.Role == group.Leading) }),
-		gauge("isobar_replica_epoch", "The newest epoch that this replica knows.", func(v group.View) float64 { return float64(v.Newest.Epoch) }),
-		gauge("isobar_replica_live", "Replicas of the group that this one hears, itself included.", func(v group.View) float64 { return float64(v.Reaches) }),
+		gauge("isobar_replica_epoch", "Newest epoch that this replica knows.", func(v group.View) float64 { return float64(v.Newest.Epoch) }),
+		gauge("isobar_replica_live", "Replicas of the group from which this one receives messages, itself included.", func(v group.View) float64 { return float64(v.Reaches) }),
 		gauge("isobar_replica_engine_reached", "1 while the election engine answers.", func(v group.View) float64 { return one(v.Engine) }),
 		gauge("isobar_replica_engine_behind", "1 while the election engine has an older claim than replicas saw: it was restored from a backup.",
 			func(v group.View) float64 { return one(v.Behind) }),

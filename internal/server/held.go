@@ -73,7 +73,7 @@ func digestOf(data []byte) string {
 // register adds the metrics.
 func (h *heldServices) register(r prometheus.Registerer) {
 	h.servicesGauge = prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "isobar_discovery_held_services", Help: "Services that the configuration no longer has, and that are served because clients send to them.",
+		Name: "isobar_discovery_held_services", Help: "Services that the configuration no longer has, and that Isobar still serves because clients send to them.",
 	})
 	h.waitingGauge = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "isobar_discovery_held_change", Help: "1 while a change of the configuration file is held because of how much it removes, else 0.",

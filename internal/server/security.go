@@ -48,7 +48,7 @@ const maxAdminConnections = 2_000
 func (s *Server) openSecurity() error {
 	sec := &s.security
 	sec.refused = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "isobar_identity_refused_total", Help: "Streams and requests refused for who the client is, by role and reason.",
+		Name: "isobar_identity_refused_total", Help: "Streams and requests refused because of the client's identity, by role and reason.",
 	}, []string{"role", "reason"})
 	sec.handshakes = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "isobar_tls_handshake_failures_total", Help: "TLS handshakes on the xDS listener that failed, by reason.",

@@ -11,10 +11,10 @@ func newMetrics(r prometheus.Registerer) metrics {
 	m := metrics{
 		registerer: r,
 		recoveries: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "isobar_store_recoveries_total", Help: "Times a lost or damaged state file fell back to the version before.",
+			Name: "isobar_store_recoveries_total", Help: "Lost or damaged state files that Isobar replaced by the previous version.",
 		}),
 		failures: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "isobar_store_write_failures_total", Help: "State that could not be saved.",
+			Name: "isobar_store_write_failures_total", Help: "Failed writes of state.",
 		}),
 	}
 	if r != nil {

@@ -47,7 +47,7 @@ func newMetrics(r prometheus.Registerer, names *nameBudget) *metrics {
 	}
 	m := &metrics{
 		streams: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "isobar_xds_streams", Help: "Open xDS streams, by form of the protocol.",
+			Name: "isobar_xds_streams", Help: "Open xDS streams, by variant of the protocol: sotw or delta.",
 		}, []string{"variant"}),
 		requests: vec("requests_total", "Requests received, by type."),
 		pushes:   vec("pushes_total", "Responses sent, by type."),
@@ -57,7 +57,7 @@ func newMetrics(r prometheus.Registerer, names *nameBudget) *metrics {
 		stale:    vec("stale_requests_total", "Requests that answer a response before the last one, by type."),
 		missing:  vec("missing_names_total", "Subscriptions to names that no service has, by type."),
 		failed: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "isobar_xds_push_errors_total", Help: "Responses that could not be handed to the transport.",
+			Name: "isobar_xds_push_errors_total", Help: "Responses that gRPC could not send.",
 		}),
 		refused: counter("refused_streams_total", "Streams refused or ended by the server, by reason.", "reason"),
 	}
@@ -65,7 +65,7 @@ func newMetrics(r prometheus.Registerer, names *nameBudget) *metrics {
 		r.MustRegister(m.streams, m.failed, m.refused)
 		r.MustRegister(vectors...)
 		r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "isobar_xds_name_bytes", Help: "Bytes, estimated, that the names take that open streams subscribe to.",
+			Name: "isobar_xds_name_bytes", Help: "Estimated memory, in bytes, for the names that open streams subscribe to.",
 		}, func() float64 { return float64(names.used.Load()) }))
 	}
 	for _, reason := range []string{refusedFull, refusedNoPlan, refusedRequest, refusedSilent, refusedDenied} {

@@ -82,7 +82,7 @@ func New(o Options) *Server {
 	s.metrics, s.lists.budget = newMetrics(o.Registerer, &s.names), &s.names
 	if o.Registerer != nil {
 		o.Registerer.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "isobar_xds_missing_services", Help: "Services that clients ask for and that do not exist; 100 at most.",
+			Name: "isobar_xds_missing_services", Help: "Services that clients subscribe to and that do not exist; 100 at most.",
 		}, func() float64 { return float64(len(s.Missing())) }), prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "isobar_xds_clients", Help: "Clients with open xDS streams: the streams of one node on one connection are one client.",
 		}, func() float64 { return float64(s.openClients()) }))

@@ -27,16 +27,16 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			Name: "isobar_discovery_dns_queries_total", Help: "Queries to DNS servers, by result: found, none, or failed.",
 		}, []string{"result"}),
 		names: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "isobar_discovery_dns_names", Help: "Names that are resolved, by state.",
+			Name: "isobar_discovery_dns_names", Help: "Names to resolve, by state.",
 		}, []string{"state"}),
 		oldest: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "isobar_discovery_dns_oldest_answer_timestamp_seconds", Help: "When the oldest endpoints in force were resolved; 0 = there are none.",
+			Name: "isobar_discovery_dns_oldest_answer_timestamp_seconds", Help: "Time at which the oldest endpoints in force were resolved; 0 = there are none.",
 		}),
 		leftOut: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "isobar_discovery_dns_records_left_out", Help: "Records and endpoints of DNS that can't be used.",
+			Name: "isobar_discovery_dns_records_left_out", Help: "Records and endpoints from DNS that Isobar can't use.",
 		}),
 		saveErrors: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "isobar_discovery_dns_save_errors_total", Help: "Times that what DNS lists could not be saved.",
+			Name: "isobar_discovery_dns_save_errors_total", Help: "Failed writes of the endpoints from DNS to the state directory.",
 		}),
 	}
 	for _, result := range []string{resultFound, resultNone, resultFailed} {

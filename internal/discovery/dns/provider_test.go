@@ -447,14 +447,14 @@ func TestMetrics(t *testing.T) {
 	cfg := configuration(svc("s", "us/a", host("a.example"), "us/b", host("b.example"), "us/c", host("c.example")))
 	inWorld(t, cfg, []string{"a.example. 600 IN A 10.1.0.1", "c.example. 600 IN A 0.0.0.0"}, func(w *world) {
 		want := `
-# HELP isobar_discovery_dns_names Names that are resolved, by state.
+# HELP isobar_discovery_dns_names Names to resolve, by state.
 # TYPE isobar_discovery_dns_names gauge
 isobar_discovery_dns_names{state="current"} 1
 isobar_discovery_dns_names{state="empty"} 2
 isobar_discovery_dns_names{state="held"} 0
 isobar_discovery_dns_names{state="kept"} 0
 isobar_discovery_dns_names{state="waiting"} 0
-# HELP isobar_discovery_dns_oldest_answer_timestamp_seconds When the oldest endpoints in force were resolved; 0 = there are none.
+# HELP isobar_discovery_dns_oldest_answer_timestamp_seconds Time at which the oldest endpoints in force were resolved; 0 = there are none.
 # TYPE isobar_discovery_dns_oldest_answer_timestamp_seconds gauge
 isobar_discovery_dns_oldest_answer_timestamp_seconds 9.466848e+08
 # HELP isobar_discovery_dns_queries_total Queries to DNS servers, by result: found, none, or failed.
@@ -462,10 +462,10 @@ isobar_discovery_dns_oldest_answer_timestamp_seconds 9.466848e+08
 isobar_discovery_dns_queries_total{result="failed"} 0
 isobar_discovery_dns_queries_total{result="found"} 2
 isobar_discovery_dns_queries_total{result="none"} 2
-# HELP isobar_discovery_dns_records_left_out Records and endpoints of DNS that can't be used.
+# HELP isobar_discovery_dns_records_left_out Records and endpoints from DNS that Isobar can't use.
 # TYPE isobar_discovery_dns_records_left_out gauge
 isobar_discovery_dns_records_left_out 1
-# HELP isobar_discovery_dns_save_errors_total Times that what DNS lists could not be saved.
+# HELP isobar_discovery_dns_save_errors_total Failed writes of the endpoints from DNS to the state directory.
 # TYPE isobar_discovery_dns_save_errors_total counter
 isobar_discovery_dns_save_errors_total 0
 `

@@ -14,19 +14,19 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	}, []string{"result"})
 	m := &metrics{
 		connected: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "isobar_discovery_xds_connected", Help: "1 while a stream to the other control plane stands.",
+			Name: "isobar_discovery_xds_connected", Help: "1 while a stream to the other control plane is open.",
 		}),
 		updated: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "isobar_discovery_xds_last_update_timestamp_seconds", Help: "When a response of the other control plane was accepted last; 0 = never.",
+			Name: "isobar_discovery_xds_last_update_timestamp_seconds", Help: "Time of the last accepted response of the other control plane; 0 = never.",
 		}),
 		leftOut: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "isobar_discovery_xds_endpoints_left_out", Help: "Endpoints that the other control plane lists and that can't be used.",
+			Name: "isobar_discovery_xds_endpoints_left_out", Help: "Endpoints that the other control plane lists and that Isobar can't use.",
 		}),
 		streams: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "isobar_discovery_xds_streams_total", Help: "Streams to the other control plane that were opened.",
+			Name: "isobar_discovery_xds_streams_total", Help: "Streams opened to the other control plane.",
 		}),
 		saveErrors: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "isobar_discovery_xds_save_errors_total", Help: "Times that what the other control plane lists could not be saved.",
+			Name: "isobar_discovery_xds_save_errors_total", Help: "Failed writes of the other control plane's listing to the state directory.",
 		}),
 		states: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "isobar_discovery_xds_services", Help: "Services of the other control plane, by state.",

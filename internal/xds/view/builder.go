@@ -40,7 +40,7 @@ func NewBuilder(o Options) *Builder {
 		}, []string{"type"}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "isobar_xds_resources_refused_total",
-			Help: "Resources that broke a rule and were not sent, by type.",
+			Help: "Resources that broke a rule; Isobar did not send them, by type.",
 		}, []string{"type"}),
 	}
 	if o.Registerer != nil {
