@@ -15,11 +15,12 @@ func capacityCommand() *cobra.Command {
 	var flags remoteFlags
 	cmd := &cobra.Command{
 		Use:   "capacity SERVICE",
-		Short: "Show what each locality can serve: declared, and as its requests tell",
-		Long: `Show the capacity of each locality of a service: what is declared, what the plan
-goes by, and what its requests tell. Load reports say how many requests come, how
-many are in progress, and how many fail; the interval is what fits these. Below
-about 65% of its capacity a locality's requests mostly can't tell it.`,
+		Short: "Show the capacity of each locality: declared, and estimated from requests",
+		Long: `Show the capacity of each locality of a service: the declared one, the one that
+the plan uses, and the interval estimated from requests. The estimate uses the
+rate of requests, the requests in progress, and the failed ones, all from load
+reports. Below about 65% utilization the requests of a locality are mostly not
+enough for an estimate.`,
 		Example: "  isobar capacity checkout\n  isobar capacity checkout -o json",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -23,12 +23,12 @@ func checkCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check [FILE]",
 		Short: "Check a configuration file: every error with its place and what to write instead",
-		Long: `Check a configuration file. Every error and warning is printed at once, each as
+		Long: `Check a configuration file. The command prints all errors and warnings, each as
 file:line:column: what is wrong; what to write instead. The exit status is 0 if
-a server would take the file, warnings or not; with --strict warnings fail, too.
-Files of certificates and tokens that can't be used here are warned about: they
-may be good where the server runs. So are certificates that have expired or soon
-will, and services without capacity or without health checks.`,
+a server would accept the file, even with warnings; with --strict, warnings fail.
+The command warns of certificate and token files that it can't use on this
+machine, because the server may run on another one; of certificates that have
+expired or soon expire; and of services without capacity or health checks.`,
 		Example: "  isobar check isobar.yaml\n  isobar check -c isobar.yaml\n  isobar check - < isobar.yaml",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			data, err := readConfigFile(file, cmd.InOrStdin())

@@ -45,8 +45,8 @@ func checkerCommand() *cobra.Command {
 		Short: "Run a health checker: probe the endpoints that the server designates and report on them",
 		Long: `Run a health checker until it is interrupted. It connects to a management
 server over HDS, probes the endpoints that the server designates over HTTP, TCP,
-gRPC or Redis, as Envoy does, and reports what it finds. While the server is
-away probing goes on. Run at least 3, in at least 2 zones.`,
+gRPC or Redis, as Envoy does, and reports the results. It continues to probe while
+the server can't be reached. Run at least 3, in at least 2 zones.`,
 		Example: "  isobar checker --server 127.0.0.1:18000 --locality us-east/b\n" +
 			"  isobar checker --server isobar.example:18000 --ca ca.pem --locality us-east/b --metrics-listen 127.0.0.1:9100",
 		Args: cobra.NoArgs,

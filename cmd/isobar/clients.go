@@ -19,7 +19,7 @@ func clientsCommand() *cobra.Command {
 	var flags remoteFlags
 	cmd := &cobra.Command{
 		Use:   "clients",
-		Short: "Show the connected clients: who is in sync, and the last NACK",
+		Short: "Show the connected clients, whether they are in sync, and their last NACK",
 		Long: `Show every connected client, one a line: the resources that it subscribes to (by
 type, how many, and * for all; of endpoints one or two services by name), the
 version sent and the version acknowledged, the age of that acknowledgement, and

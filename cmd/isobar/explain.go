@@ -18,12 +18,13 @@ func explainCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain SERVICE [--from REGION/ZONE]",
 		Short: "Show why the clients of a locality get these weights for a service",
-		Long: `Show why the clients in one locality get the weights that they get for a
-service: their demand, each locality's capacity, load, cost and price, what
-binds, the runner-up, and what Envoy and gRPC make of it. --from takes any place:
-where none of the demand comes from, it tells what clients there would get, and
-where the demand does come from. --from "" stands for clients that told no
-locality. Without --from it lists the localities that send, and where to.`,
+		Long: `Show why the clients in one locality get their weights for a service: their
+demand; the capacity, load, cost and price of each locality; the binding
+constraint; the next-best locality; and the shares that result in Envoy and gRPC.
+--from accepts any locality: if no demand comes from there, the command shows what
+clients there would get, and lists the localities with demand. --from "" means
+clients without a locality. Without --from, the command lists the localities that
+send requests, and their destinations.`,
 		Example: "  isobar explain checkout\n  isobar explain checkout --from us-east/b\n  isobar explain checkout --from us-east/b -o json",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

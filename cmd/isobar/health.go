@@ -20,7 +20,7 @@ func healthCommand() *cobra.Command {
 	var flags remoteFlags
 	cmd := &cobra.Command{
 		Use:   "health [SERVICE]",
-		Short: "Show what checkers found: each endpoint's verdict, since when, who says what, and why",
+		Short: "Show the results of health checks: verdicts, their age, votes and reasons",
 		Long: `Show the services with health checks. With a service: each of its endpoints with
 its verdict, since when it stands, how fresh it is, the vote of every designated
 checker and why the verdict is what it is. Without: a line a service, and the

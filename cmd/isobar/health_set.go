@@ -14,7 +14,7 @@ func healthReleaseCommand() *cobra.Command {
 	var flags remoteFlags
 	cmd := &cobra.Command{
 		Use:   "release SERVICE",
-		Short: "Believe checkers that voted down so much of a service at once that it is held",
+		Short: "Accept a held mass failure",
 		Long: `Believe a mass flip. When more than half of a service is voted down at once, the
 fault is likely with the checkers or their network, so the verdicts from before are
 held and an alarm stands in "isobar health". This command says that the endpoints
@@ -57,7 +57,7 @@ func healthSetCommand() *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
 		Use:   "set SERVICE ADDRESS healthy|unhealthy|draining|clear",
-		Short: "Say how an endpoint is, over the configuration and checkers; clear takes that back",
+		Short: "Set the health of an endpoint, above configuration and checkers; clear removes it",
 		Long: `Set the health of one endpoint, of any service. It stands over the configuration
 and the checkers, also after a restart, until it is cleared or the endpoint is
 removed. The command waits for the plan that has it in it. The admin interface must

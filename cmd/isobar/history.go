@@ -22,12 +22,13 @@ func historyCommand() *cobra.Command {
 	limit := 20
 	cmd := &cobra.Command{
 		Use:   "history [SERVICE]",
-		Short: "Show what changed: version, time, trigger, shares before and after, why",
-		Long: `Show the last changes of the plan, newest first: version, time, what triggered
-it (tick, health, topology, operator, restart), how far the shares of the source
-that moved most did, and why; of a change of many services, those that moved
-farthest. With a service, the shares of its sources before
-and after. The server keeps the last 1,000 changes, over restarts too.`,
+		Short: "Show what changed: version, time, trigger, reason, shares before and after",
+		Long: `Show the last changes of the plan, newest first: version, time, trigger (tick,
+health, topology, operator, restart), reason, and how far the shares of the source
+with the largest move went. If a change affects many services, the command shows
+those with the largest moves. With SERVICE, it shows the shares of the service's
+sources before and after. The server keeps the last 1,000 changes, also across
+restarts.`,
 		Example: "  isobar history\n  isobar history checkout -n 5\n  isobar history -n 0 -o json",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

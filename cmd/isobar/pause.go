@@ -24,8 +24,8 @@ type orderFlags struct {
 
 func (f *orderFlags) register(cmd *cobra.Command) {
 	f.remoteFlags.register(cmd)
-	cmd.Flags().StringVarP(&f.reason, "reason", "m", "", "why, for the history and for whoever finds it so")
-	cmd.Flags().StringVar(&f.who, "who", whoami(), "who says so")
+	cmd.Flags().StringVarP(&f.reason, "reason", "m", "", "reason, for the history and for other operators")
+	cmd.Flags().StringVar(&f.who, "who", whoami(), "name of the operator")
 }
 
 func (f *orderFlags) order(args []string) admin.Order {
@@ -49,11 +49,12 @@ func whoami() string {
 }
 
 func pauseCommand() *cobra.Command {
-	return orderCommand("pause [SERVICE]", "Freeze the weights of a service, or of all; health goes on",
-		`Freeze the weights of a service, or of all services, until they are resumed.
-Nothing is decided meanwhile: shares and drops stay, whatever demand does. What
-fails is left all the same, and endpoints come and go. A pause survives restarts
-of the server; "isobar status" shows it. The admin interface must be writable.`,
+	return orderCommand("pause [SERVICE]", "Freeze the weights of a service or of all services; health still counts",
+		`Freeze the weights of a service, or of all services, until you resume them.
+Shares and drops do not change, even if demand does. Traffic still leaves failing
+endpoints and localities, and endpoints are still added and removed. A pause survives
+restarts of the server; "isobar status" shows it. The admin interface must be
+writable.`,
 		"  isobar pause checkout -m 'canary of v42'\n  isobar pause",
 		(*admin.Remote).Pause,
 		func(w io.Writer, o *admin.Order, out *admin.Operated) error {
@@ -62,10 +63,10 @@ of the server; "isobar status" shows it. The admin interface must be writable.`,
 }
 
 func resumeCommand() *cobra.Command {
-	return orderCommand("resume [SERVICE]", "Take a pause back; without a service, all of them",
-		`Take the pause of a service back, or, without one, every pause. Weights go on
-from where they stand, at the usual pace. The pauses that were taken back are
-listed; it is no error if no service was paused. The admin interface must be
+	return orderCommand("resume [SERVICE]", "End the pause of a service, or all pauses",
+		`End the pause of a service or, without SERVICE, all pauses. Weights continue from
+their present values, at the usual pace. The command lists the pauses that it
+ended; it is no error if no service was paused. The admin interface must be
 writable.`,
 		"  isobar resume checkout\n  isobar resume",
 		(*admin.Remote).Resume, writeResumed)

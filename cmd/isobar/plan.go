@@ -21,11 +21,11 @@ func planCommand() *cobra.Command {
 		Use:   "plan [FILE]",
 		Short: "Show what a changed configuration file would do to shares, publishing nothing",
 		Long: `Ask a running server what another configuration file would change: shares and
-utilization before, after the first tick, and when all has settled, at the demand
-and the health of now. Nothing is published, and the server goes on meanwhile.
-Services of the API stay as they are. What is paused or held stays held. The first
-line is the verdict: whether a locality gets above its ceiling, after the first
-tick or in the end, whether clients drop more, or have no endpoint left.`,
+utilization now, after the first tick, and when they no longer change, at the
+present demand and health. The server publishes nothing. Services of the API stay
+as they are. Paused and held services stay so. The first line is the verdict:
+whether a locality exceeds its ceiling after the first tick or at the end, and
+whether clients drop more requests or have no endpoint left.`,
 		Example: "  isobar plan -c new.yaml\n  isobar plan -c new.yaml -o json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			data, err := readConfigFile(file, cmd.InOrStdin())

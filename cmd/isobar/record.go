@@ -28,15 +28,15 @@ func recordCommand() *cobra.Command {
 	length := defaultRecording
 	cmd := &cobra.Command{
 		Use:   "record",
-		Short: "Record everything that a running server decides, and from what, for isobar replay",
-		Long: `Ask a running server for a trace: the state in which it is, then each load report,
-health report, change of the configuration and order, and a digest of each plan
-that it makes of them. "isobar replay" decides all of it again. The server goes on
-as always; a recording whose reader does not keep up is given up. If the server
-restarts meanwhile, the recording goes on with the new one. A trace holds names and
-addresses of services and clients; with --anonymise it holds pseudonyms instead, so
-that it can be shared, and --from does that to a trace that is there already. Numbers
-and times stay; a trace that would be decided differently under pseudonyms is refused.`,
+		Short: "Record the inputs and decisions of a running server, for isobar replay",
+		Long: `Record a trace of a running server: its state, then each load report, health
+report, change of the configuration and operator command, and a digest of each
+plan. "isobar replay" repeats the decisions. Recording does not slow the server: if
+the reader does not keep up, the server ends the recording. If the server restarts,
+the recording continues with the new process. A trace contains names and addresses
+of services and clients. With --anonymise it contains pseudonyms instead, so that
+you can share it; --from anonymises an existing trace. Numbers and times stay. The
+command refuses to anonymise a trace if pseudonyms would change a decision.`,
 		Example: "  isobar record -o monday.trace --for 10m\n  isobar replay monday.trace\n" +
 			"  isobar record -o shared.trace --anonymise --from monday.trace",
 		Args: cobra.NoArgs,

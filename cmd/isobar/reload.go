@@ -14,16 +14,16 @@ func reloadCommand() *cobra.Command {
 	var confirm string
 	cmd := &cobra.Command{
 		Use:   "reload",
-		Short: "Read the configuration file again, and confirm what is held of it",
-		Long: `Have a running server read its configuration file now, and show what of it is
-held. The server notices changes of the file by itself.
+		Short: "Read the configuration file again, and confirm held removals",
+		Long: `Make a running server read its configuration file now, and show held removals. The
+server also notices changes of the file by itself.
 
-A change is held where clients would suffer from it. A service that the file no
-longer has is served as before while clients send to it. A file that removes more
-than a third of the services, or of their localities, and more than one, is not
-taken at all. "isobar status" and the log show both, with a digest of the file.
---confirm DIGEST takes what is held of exactly that file, once. The admin
-interface must be writable.`,
+The server holds removals that would make requests fail. It still serves a service
+that the file no longer has while clients send to it. It refuses a file that removes
+more than a third of the services, or of their localities, and more than one.
+"isobar status" and the log show both, with a digest of the file. --confirm DIGEST
+applies the held removals of exactly that file, once. The admin interface must be
+writable.`,
 		Example: "  isobar reload\n  isobar reload --confirm 3f1d9c02ab4e -m 'checkout was renamed'",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

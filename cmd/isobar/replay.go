@@ -26,17 +26,17 @@ func replayCommand() *cobra.Command {
 	var flags replayFlags
 	cmd := &cobra.Command{
 		Use:   "replay FILE",
-		Short: "Decide again what isobar record recorded: the same, or under another configuration",
-		Long: `Decide everything again that a trace of "isobar record" tells of. Every plan has to
-come out as it was, byte for byte; the first one that does not is named, and the
-exit code is 1.
+		Short: "Repeat the decisions of a recording, under the same or another configuration",
+		Long: `Repeat all decisions of a trace of "isobar record". Every plan must equal the
+recorded one, byte for byte; the command names the first that differs, and the exit
+status is 1.
 
-With -c or --set it is also decided under another configuration or policy, at the
-same demand and health, and both are set side by side: utilization, mean latency,
-traffic between zones and regions, drops, and how much moves. The services of -c
-take the place of those of the same names, and its network that of the recorded
-one. What clients would have done under the other plans a trace can't know: demand
-stays as it was recorded, and so does what followed from how clients obeyed.`,
+With -c or --set, the command also decides under another configuration or policy,
+at the same demand and health, and compares both: utilization, mean latency, traffic
+between zones and regions, drops, and how much moves. The services of -c replace the
+services of the same names, and its network replaces the recorded one. A trace does
+not contain what clients would have done under other plans: demand and adherence of
+clients stay as recorded.`,
 		Example: "  isobar replay monday.trace\n  isobar replay monday.trace -c changed.yaml\n" +
 			"  isobar replay monday.trace --set policy=waterfall-by-region --set checkout:max_shed=0.2",
 		Args: cobra.ExactArgs(1),

@@ -65,8 +65,8 @@ func stepDownCommand() *cobra.Command {
 	var flags orderFlags
 	cmd := &cobra.Command{
 		Use:   "step-down",
-		Short: "Have the leader of the group give up leadership",
-		Long: `Have the leader of the group give up leadership, whichever replica is asked. Another
+		Short: "Make the leader of the group give up leadership",
+		Long: `Make the leader of the group give up leadership, whichever replica is asked. Another
 replica takes over within two seconds, and the old leader does not campaign for
 30 s. Clients notice nothing. The admin interface must be writable.`,
 		Example: "  isobar replicas step-down -m 'maintenance of host 3'",

@@ -14,17 +14,18 @@ func rollbackCommand() *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
 		Use:   "rollback VERSION [SERVICE]",
-		Short: "Return to the weights of an earlier version, and pause",
+		Short: "Return to the weights of an earlier version, and pause them them",
 		Long: `Return to the weights that a service, or all services, had at an earlier version
-of the plan, on the endpoints and the health of now, and pause them: else the
-next decision would go on from there. "isobar history" lists the versions;
-every version since the oldest change listed can be returned to. It takes effect
-at once and as a new version. Drops stay as they are.
+of the plan, with the present endpoints and health, and pause them, because the
+next decision would otherwise move the weights again. "isobar history" lists the
+versions; you can return to any version since the oldest listed change. The
+rollback takes effect at once, as a new version. Drops do not change.
 
-A rollback is refused where today's demand would put a locality above its ceiling
-and above where it is now, or would no longer stand the loss of one more zone that
-it stands now, unless it is forced, and where no share would change.
-What it does is shown, before and after. The admin interface must be writable.`,
+The server refuses a rollback if, at the present demand, it would put a locality
+above its ceiling and above its present utilization, or if the fleet would no
+longer survive the loss of a zone that it survives now; --force overrides both. It
+also refuses a rollback that changes no share. The command shows utilization and
+shares before and after. The admin interface must be writable.`,
 		Example: "  isobar history checkout\n  isobar rollback 4711 checkout -m 'before the canary'\n  isobar resume checkout",
 		Args:    cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -20,11 +20,12 @@ func serveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve [FILE]",
 		Short: "Run the management server",
-		Long: `Run the management server until it is interrupted. The configuration file is
-watched: a change takes effect at once, and a bad one is refused with every
-error at its place while the old one goes on. The last good plan and the API's
-services are kept in state_dir and served again after a restart. SIGHUP has it
-look at its files at once, where the file system does not tell of changes.
+		Long: `Run the management server until it is interrupted. The server watches the
+configuration file: it applies a valid change at once, and refuses an invalid one
+with the place of every error and keeps the previous configuration. It keeps the
+last good plan and the services of the API in state_dir, and serves them again
+after a restart. On SIGHUP the server reads its files at once; use it where the
+file system does not report changes.
 
 A browser finds the console at /ui/ of the admin interface; --console=false, or
 admin: {console: false} in the file, leaves it out.`,

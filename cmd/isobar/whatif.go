@@ -21,11 +21,11 @@ func whatifCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "whatif",
 		Short: "Show what a lost or drained locality, or more demand, would do, publishing nothing",
-		Long: `Ask a running server what would become of its plan if regions, zones or localities
-were lost, endpoints drained, or demand grew, all at once: utilization, drops, mean
-latency and shares now, after the first tick, and when all has settled. Nothing is
-published, and the server goes on meanwhile. Clients of what is lost stay, and go
-elsewhere. What is paused or held stays held.`,
+		Long: `Ask a running server how its plan would change if regions, zones or localities were
+lost, endpoints drained, or demand changed, all at once: utilization, drops, mean
+latency and shares now, after the first tick, and when they no longer change. The
+server publishes nothing. Clients in lost localities stay, and use other localities.
+Paused and held services stay so.`,
 		Example: `  isobar whatif --lose us-east/b
   isobar whatif --drain checkout@us-east/b --drain cart@10.0.0.1:8080
   isobar whatif --demand +20%
