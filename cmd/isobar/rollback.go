@@ -14,7 +14,7 @@ func rollbackCommand() *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
 		Use:   "rollback VERSION [SERVICE]",
-		Short: "Return to the weights of an earlier version, and pause them them",
+		Short: "Return to the weights of an earlier version, and pause them",
 		Long: `Return to the weights that a service, or all services, had at an earlier version
 of the plan, with the present endpoints and health, and pause them, because the
 next decision would otherwise move the weights again. "isobar history" lists the

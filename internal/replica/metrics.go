@@ -48,7 +48,7 @@ func newMetrics(registerer prometheus.Registerer, r *Replica) *metrics {
 	registerer.MustRegister(m.engineErrors, m.refused, m.rejected, m.published, m.sent, m.received, m.bytes,
 		gauge("isobar_replica_leads", "1 while this replica leads its group.", func(v group.View) float64 { return one(v.Role == group.Leading) }),
 		gauge("isobar_replica_epoch", "Newest epoch that this replica knows.", func(v group.View) float64 { return float64(v.Newest.Epoch) }),
-		gauge("isobar_replica_live", "Replicas of the group from which this one receives messages, itself included.", func(v group.View) float64 { return float64(v.Reaches) }),
+		gauge("isobar_replica_live", "Replicas from which this one receives messages, itself included.", func(v group.View) float64 { return float64(v.Reaches) }),
 		gauge("isobar_replica_engine_reached", "1 while the election engine answers.", func(v group.View) float64 { return one(v.Engine) }),
 		gauge("isobar_replica_engine_behind", "1 while the election engine has an older claim than replicas saw: it was restored from a backup.",
 			func(v group.View) float64 { return one(v.Behind) }),

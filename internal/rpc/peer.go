@@ -20,7 +20,7 @@ func PeerAddress(ctx context.Context) string {
 	return ""
 }
 
-// Defects are panics that peers could cause. The zero value is ready; it is safe
+// Panics recovers panics that peers could cause. The zero value is ready; it is safe
 // for concurrent use.
 type Panics struct{ logs LogLimit }
 
