@@ -93,7 +93,7 @@ func (c *claim) settle() {
 	c.counts = max(c.counts, c.granted)
 	if !f.stranger {
 		f.compared, f.proof, f.admitted = true, max(c.granted, c.admitted), c.admitted
-		f.crowded = c.admitted < min(c.rate, c.like)
+		f.crowded = f.proof < min(c.rate, c.like)
 	}
 	if c.counts >= c.rate {
 		f.limit, f.stranger = 0, false

@@ -280,6 +280,16 @@ func TestHonestNewcomers(t *testing.T) {
 				c.join(zones[i%3], account, always(each))
 			}
 		}, 16, 1150, 1150, 1210},
+		{"clients are replaced one by one, with one identity, and all send twice as much", "identity web", func(c *gathering, account string) {
+			for i := range 90 {
+				c.members[i].until = c.k + 1 + i
+				c.join(zones[i%3], account, always(each)).from = c.k + i
+			}
+			c.run(110)
+			for _, m := range c.members[90:] {
+				m.rate = always(2 * each)
+			}
+		}, 8, 1150, 1150, 1210},
 		{"everybody sends twice as much", "", func(c *gathering, _ string) {
 			for _, m := range c.members {
 				m.rate = always(2 * each)

@@ -28,6 +28,9 @@ func (f *flow) learnProof() {
 		step = min(step, patience*f.proof)
 	}
 	f.proof += step
+	if counts <= proofSlack*f.proof {
+		f.crowded = false // it was said for long enough
+	}
 }
 
 // others compares the clients of a service at a snapshot, once somebody asks.
