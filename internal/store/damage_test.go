@@ -186,7 +186,7 @@ func TestWritingAfterARecovery(t *testing.T) {
 		t.Errorf("logged %q", logged.String())
 	}
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(
-		"# HELP isobar_store_recoveries_total Times a lost or damaged state file fell back to the version before.\n"+
+		"# HELP isobar_store_recoveries_total Lost or damaged state files that Isobar replaced by the previous version.\n"+
 			"# TYPE isobar_store_recoveries_total counter\nisobar_store_recoveries_total 1\n"), "isobar_store_recoveries_total"); err != nil {
 		t.Error(err)
 	}
