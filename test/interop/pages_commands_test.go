@@ -114,6 +114,8 @@ var operatorPages = map[string][]pageCommand{
 		{line: "kubectl apply -f examples/kubernetes/policy.yaml", notRun: cluster},
 		{line: "kubectl -n shop get lbp", notRun: cluster},
 		{line: "kubectl -n shop describe lbp checkout", notRun: cluster},
+		{line: "isobar kubernetes analyze -c isobar.yaml", notRun: cluster},
+		{line: "isobar kubernetes analyze -c isobar.yaml deploy policies", notRun: "the directories are the reader's; TestScript/kubernetes runs it on files"},
 	},
 	"docs/how-to/load-test.md": {
 		{line: "isobar serve -c isobar.yaml &", as: "isobar serve -c isobar.yaml", prints: "serving", starts: true},
