@@ -206,3 +206,17 @@ func manifests(t *testing.T, file string) map[string]manifest {
 		out[m.Kind] = m
 	}
 }
+
+// TestChartHasTheCRDs: the chart installs the CRDs that make crds generates.
+func TestChartHasTheCRDs(t *testing.T) {
+	deploy := filepath.Join(moduleRoot(t), "deploy")
+	files, err := filepath.Glob(filepath.Join(deploy, "kubernetes", "crds", "*.yaml"))
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, file := range files {
+		if !bytes.Equal(read(t, file), read(t, filepath.Join(deploy, "helm", "isobar", "files", "crds", filepath.Base(file)))) {
+			t.Errorf("%s differs from that of the chart: run make crds", filepath.Base(file))
+		}
+	}
+}

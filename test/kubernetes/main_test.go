@@ -16,9 +16,9 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	flag.StringVar(&servers, "servers", "../../bin/kubernetes", "directory with etcd, kube-apiserver and kube-controller-manager")
+	flag.StringVar(&servers, "servers", "../../bin/kubernetes", "directory with etcd, kube-apiserver, kube-controller-manager and helm")
 	flag.Parse()
-	for _, name := range []string{"etcd", "kube-apiserver", "kube-controller-manager"} {
+	for _, name := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "helm"} {
 		if _, err := os.Stat(filepath.Join(servers, name)); err != nil {
 			fmt.Fprintf(os.Stderr, "%v; run make test-kubernetes, which builds it\n", err)
 			os.Exit(1)

@@ -191,11 +191,18 @@ func (c *cluster) patchDeployment(namespace, name string, spec map[string]any) {
 	c.do(http.MethodPatch, "/apis/apps/v1/namespaces/"+namespace+"/deployments/"+name, map[string]any{"spec": spec}, nil)
 }
 
-// newZones makes three zones with a Node each, a namespace shop and its kubelet.
+// newZones makes three zones with a Node each, a namespace shop and its kubelet, in a
+// cluster with the manifests of Isobar.
 func newZones(t *testing.T) (c *cluster, k *kubelet) {
 	t.Helper()
+	return newZonesWith(t, func(c *cluster) { c.apply("deploy/kubernetes/isobar.yaml") })
+}
+
+// newZonesWith is newZones with other objects of Isobar.
+func newZonesWith(t *testing.T, install func(*cluster)) (c *cluster, k *kubelet) {
+	t.Helper()
 	c = newCluster(t)
-	c.apply("deploy/kubernetes/isobar.yaml")
+	install(c)
 	c.namespace("shop")
 	k = &kubelet{c: c, namespace: "shop", startup: 200 * time.Millisecond, grace: 5 * time.Second}
 	for _, zone := range []string{"a", "b", "c"} {
