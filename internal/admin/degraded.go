@@ -23,7 +23,7 @@ func (b *statusBuilder) degraded(svc *plan.Service) {
 	if len(b.Degraded) < maxHolds {
 		b.Degraded = append(b.Degraded, Degraded{InputState: worst, Service: svc.Spec.Name, Reason: worst.String(), Binds: svc.Bound()})
 	}
-	if svc.Bound() && worst.Level != plan.LevelHeld { // that it is held is told anyway
+	if svc.Bound() && worst.Level != plan.LevelHeld { // a hold has an attention item of its own
 		b.aboutf(svc, InputMissing, isobar.Locality{}, "%s: %s", worst, worst.Level.Effect())
 	}
 }

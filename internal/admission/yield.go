@@ -82,7 +82,7 @@ func (l *listener) makeRoom(address string, refused Reason) bool {
 		return false
 	}
 	l.limits.Metrics.refuse(l.limits.what(), Yielded)
-	_ = victim.Close() // whoever reads from it sees
+	_ = victim.Close() // the server reads an error from it, and lets it go
 	return true
 }
 

@@ -12,7 +12,7 @@ import (
 // maxServiceName is the length of the longest name of a service, in bytes.
 const maxServiceName = 253
 
-// serviceName matches the names of services, but for their length. Names stand in
+// serviceName matches the names of services; their length has its own limit. Names are part of
 // resource names, URLs, metrics and logs. Each part between slashes begins with a
 // letter or a digit: no name is empty between slashes, "." or "..", which proxies and
 // browsers would leave out of a URL, and no name begins as an xdstp name does.

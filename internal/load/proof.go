@@ -29,7 +29,7 @@ func (f *flow) learnProof() {
 	}
 	f.proof += step
 	if counts <= proofSlack*f.proof {
-		f.crowded = false // it was said for long enough
+		f.crowded = false // the client has claimed it for long enough
 	}
 }
 
@@ -71,8 +71,9 @@ func (o *others) unproven(f *flow) float64 {
 
 // admit bounds what newcomers of one identity or address together may prove within
 // seniority report intervals: as much as the clients with a long history send, or what
-// counts of one newcomer. A fleet may double under one identity; names that one address
-// invents prove nothing, however usual each of them is, and however long they stay.
+// counts of one newcomer. So a fleet may double under one identity, but an address that
+// invents many usual clients proves little by it: what they claim beyond that is proven at
+// the pace of learnProof, a hundredth a report.
 func (t *Table) admit(svc *service, claims []claim, now time.Time) {
 	senior, admitted := 0.0, map[string]float64{}
 	for _, src := range svc.sources {

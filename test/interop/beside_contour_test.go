@@ -7,14 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -118,16 +116,7 @@ func (c contourSetup) beside(t *testing.T) {
 	t.Cleanup(g.client.CloseIdleConnections)
 	startProgram(t, c.envoy, "-c", c.bootstrap(t), "--service-node", g.id, "--config-yaml", envoyBootstrap(t, page.flags...),
 		"--disable-hot-restart", "--concurrency", "1", "--log-level", "warning")
-	served := func(want ...string) {
-		t.Helper()
-		await(t, fmt.Sprint("requests to ", want), func() error {
-			o := g.requests(t.Context(), "checkout", 40)
-			if len(o.Failed) > 0 || !slices.Equal(slices.Sorted(maps.Keys(o.Served)), want) {
-				return fmt.Errorf("%+v", o)
-			}
-			return nil
-		})
-	}
+	served := func(want ...string) { t.Helper(); g.awaitServed(t, want...) }
 	served("a", "b")
 	await(t, "the Envoy's load in the plan", func() error {
 		served("a", "b")

@@ -80,17 +80,7 @@ func TestEnvoyBesidePage(t *testing.T) {
 	g.bootstrap = besideBootstrap(t, append(page.flags, "--node-id", g.id), p.address)
 	p.giveClusters(g.id, page.cluster, nil)
 	g.start(t)
-	// served waits until requests go to these backends, and no others.
-	served := func(want ...string) {
-		t.Helper()
-		await(t, fmt.Sprint("requests to ", want), func() error {
-			o := g.requests(t.Context(), "checkout", 40)
-			if len(o.Failed) > 0 || !slices.Equal(slices.Sorted(maps.Keys(o.Served)), want) {
-				return fmt.Errorf("%+v", o)
-			}
-			return nil
-		})
-	}
+	served := func(want ...string) { t.Helper(); g.awaitServed(t, want...) }
 	served("a", "b")
 	await(t, "the Envoy's load in the plan", func() error {
 		served("a", "b")
@@ -141,4 +131,16 @@ func besideBootstrap(t *testing.T, flags []string, peerAddress string) string {
 `, http2Options, host, port), 1)
 	return merged + "dynamic_resources:\n  ads_config: {api_type: GRPC, transport_api_version: V3, grpc_services: [{envoy_grpc: {cluster_name: other}}]}\n" +
 		"  cds_config: {resource_api_version: V3, ads: {}}\n"
+}
+
+// awaitServed waits until requests for checkout go to these backends, and no others.
+func (g *gateway) awaitServed(t *testing.T, want ...string) {
+	t.Helper()
+	await(t, fmt.Sprint("requests to ", want), func() error {
+		o := g.requests(t.Context(), "checkout", 40)
+		if len(o.Failed) > 0 || !slices.Equal(slices.Sorted(maps.Keys(o.Served)), want) {
+			return fmt.Errorf("%+v", o)
+		}
+		return nil
+	})
 }

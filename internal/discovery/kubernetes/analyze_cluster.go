@@ -21,7 +21,7 @@ var analysed = []struct {
 	{"/apis/rbac.authorization.k8s.io/v1", "roles", true}, {"/apis/rbac.authorization.k8s.io/v1", "rolebindings", true},
 }
 
-// ReadCluster adds the objects of a cluster, with the credentials of whoever calls it. It
+// ReadCluster adds the objects of a cluster, with the caller's credentials. It
 // names what may not be read, of which the findings then say nothing.
 func (a *Analysis) ReadCluster(ctx context.Context) (unread []Finding, err error) {
 	c, err := connect(&a.cfg.Cluster)
