@@ -70,7 +70,10 @@ func TestSlashInServiceNames(t *testing.T) {
 	isobarPrints(name+" resumed", "resume", name)
 	isobarPrints("in plan|since plan", "health", "set", name, address, "draining", "--force")
 	isobarPrints(name, "health")
-	isobarPrints("1 of 1 clients in sync", "clients")
+	p.await("the client has taken the plan with the drain", func(admin.PlanView) bool {
+		var out bytes.Buffer
+		return run(t.Context(), []string{"clients"}, &out, &out) == nil && strings.Contains(out.String(), "1 of 1 clients in sync")
+	})
 	isobarPrints(name, "top", "-n", "1")
 
 	p.kill()
