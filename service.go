@@ -166,9 +166,9 @@ type Topology struct {
 	// them. Sorted by name, none of them among Services; they have no localities.
 	Awaited []Service
 	Network *Network
-	// API names the services that the admin API owns, sorted, where a group of replicas
-	// shares them: a new leader tells them by it from those of the configuration.
-	API []string
+	// Owners has the owner of each service that does not belong to the configuration
+	// file, where a group of replicas shares services: a new leader tells them apart by it.
+	Owners map[string]string
 	// Revision grows with every change of the topology or of the health that
 	// an operator set; a plan that carries it has that change in it.
 	Revision uint64

@@ -20,7 +20,6 @@ func readFile(root strict.Value, c *Config) {
 	var named []placedRegion
 	var listed []placedName
 	var all listeners
-	var replicas *strict.Value
 	root.Object(append([]strict.Field{
 		{Name: "xds", Read: func(v strict.Value) { all.xds = readXDS(v, &c.XDS) }},
 		{Name: "admin", Read: func(v strict.Value) { all.admin = readAdmin(v, &c.Admin) }},
@@ -43,7 +42,6 @@ func readFile(root strict.Value, c *Config) {
 		{Name: "log", Read: func(v strict.Value) { readLog(v, &c.Log) }},
 		{Name: "replicas", Read: func(v strict.Value) {
 			c.Replicas, all.replicas = readReplicas(v)
-			replicas = &v
 		}},
 		{Name: "defaults", Read: func(v strict.Value) { readDefaults(v, &c.Defaults) }},
 		{Name: "network", Read: func(v strict.Value) { c.Network = readNetwork(v, &named) }},
@@ -51,9 +49,6 @@ func readFile(root strict.Value, c *Config) {
 		{Name: "discovery", Read: func(v strict.Value) { c.Discovery = readDiscovery(v, c.Defaults, &listed) }},
 	}, append(deeper(), renamed(map[string]string{"source": "discovery"})...)...))
 	all.check(c)
-	if replicas != nil {
-		checkReplicas(*replicas, c)
-	}
 	checkListed(listed, c.Services)
 	if c.Discovery.XDS == nil && c.Discovery.Kubernetes == nil { // else nobody knows where services run
 		checkRegions(named, append(slices.Clone(c.Services), c.Discovery.DNS.services()...))

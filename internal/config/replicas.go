@@ -203,11 +203,3 @@ func replicaName(s string) bool {
 	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 	return s != "" && len(s) <= 63 && strings.Trim(s, letters+"-_.") == "" && strings.ContainsRune(letters, rune(s[0]))
 }
-
-// checkReplicas refuses what a group does not replicate yet: a change that one
-// replica has and the others lack would be lost with it.
-func checkReplicas(v strict.Value, c *Config) {
-	if !c.Discovery.None() {
-		v.Errorf("remove discovery, or replicas", "a group of replicas does not take endpoints from elsewhere yet")
-	}
-}

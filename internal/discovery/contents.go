@@ -21,9 +21,13 @@ type contents struct {
 	file     map[string]isobar.Object // also those that the API keeps out of force
 	listed   map[string]isobar.Object // by providers; those of API and file come before them
 	awaited  map[string]isobar.Object // that their providers have listed nothing of yet
-	network  *isobar.Network
-	health   health.Table
-	since    sinces // of health
+	// own and ownAwaited are listed and awaited as the providers of this replica have
+	// them; a server that is alone has none. See [Registry.Lead].
+	own, ownAwaited map[string]isobar.Object
+
+	network *isobar.Network
+	health  health.Table
+	since   sinces // of health
 	// fileSeen says that the file was read in this process. Before, endpoints
 	// that an override names may still come.
 	fileSeen bool

@@ -70,8 +70,9 @@ type Registry struct {
 
 	mu            sync.Mutex // held while a change is made and saved
 	now           contents
-	storeRevision uint64 // of the last version read from or written to the store
-	savedRevision uint64 // of the contents that were saved last
+	leading       *Leading // nil = this replica does not lead, or is no replica
+	storeRevision uint64   // of the last version read from or written to the store
+	savedRevision uint64   // of the contents that were saved last
 	encoded       encodings
 	written       []byte // memory for what is written
 }
@@ -292,15 +293,29 @@ func (r *Registry) publish(c contents) {
 // topology is what planners see of the objects in force.
 func (c contents) topology(objects []isobar.Object) *isobar.Topology {
 	t := &isobar.Topology{Network: c.network, Revision: c.revision, Services: make([]isobar.Service, len(objects)), Awaited: c.waiting()}
+	if c.shared {
+		t.Owners = c.ownersOf(objects, t.Awaited)
+	}
 	for i := range objects {
-		if c.shared && objects[i].Owner == isobar.OwnerAPI {
-			t.API = append(t.API, objects[i].Service.Name)
-		}
 		// Not cloned: services are immutable in here and in normal form, and
 		// planners tell by identity what has not changed.
 		t.Services[i] = objects[i].Service
 	}
 	return t
+}
+
+// ownersOf gives the owner of each service that the configuration file does not list.
+func (c contents) ownersOf(objects []isobar.Object, awaited []isobar.Service) map[string]string {
+	out := map[string]string{}
+	for i := range objects {
+		if objects[i].Owner != isobar.OwnerFile {
+			out[objects[i].Service.Name] = objects[i].Owner
+		}
+	}
+	for i := range awaited {
+		out[awaited[i].Name] = c.awaited[awaited[i].Name].Owner
+	}
+	return out
 }
 
 func notFound(name string) error { return fmt.Errorf("service %s: %w", name, isobar.ErrNotFound) }

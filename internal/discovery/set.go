@@ -52,6 +52,28 @@ func (r *Registry) SetConfigured(file []isobar.Service, providers []Provided, ne
 	})
 }
 
+// SetLeading is [Registry.SetConfigured] for the leader of a group: what its providers
+// list is in force as far as l says.
+func (r *Registry) SetLeading(l *Leading, file []isobar.Service, providers []Provided, network *isobar.Network) (conflicts []string, err error) {
+	file, providers = cloneServices(file), cloneProvided(providers)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	conflicts, err = r.setLocked(func(c contents) (contents, error) {
+		c, err := c.setFile(file, network)
+		if err != nil {
+			return c, err
+		}
+		if c, err = c.setOwn(providers); err != nil {
+			return c, err
+		}
+		return c.led(l), nil
+	})
+	if err == nil {
+		r.leading = l
+	}
+	return conflicts, err
+}
+
 // Provider is the registry as one provider of endpoints sees it.
 type Provider struct {
 	registry *Registry
@@ -80,6 +102,9 @@ func (r *Registry) ChangeListed(owner string, put []isobar.Service, remove []str
 	put = cloneServices(put)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.opts.Shared != nil {
+		return r.changeOwn(owner, put, remove)
+	}
 	next, err := r.now.changeListed(owner, put, remove)
 	if err != nil {
 		return err
@@ -102,14 +127,21 @@ func (r *Registry) ChangeListed(owner string, put []isobar.Service, remove []str
 func (r *Registry) set(edit func(contents) (contents, error)) (conflicts []string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	return r.setLocked(edit)
+}
+
+// setLocked is set where r.mu is held.
+func (r *Registry) setLocked(edit func(contents) (contents, error)) (conflicts []string, err error) {
 	next, err := edit(r.now)
 	if err != nil {
 		return nil, err
 	}
+	own, awaited := next.own, next.ownAwaited
 	next, changed, err := r.checked(next)
 	if err != nil {
 		return nil, err
 	}
+	r.now.own, r.now.ownAwaited = own, awaited
 	conflicts = next.conflicts()
 	for _, c := range conflicts {
 		r.log.Warn("a configured service is not in force", "reason", c)

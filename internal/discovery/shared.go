@@ -213,16 +213,17 @@ func (r *Registry) shareRemovals(next contents) {
 	}
 }
 
-// Configured are services of the configuration file and the network, as the group has
-// them in force.
+// Configured are services of the configuration file, those that providers list, and the
+// network, as the group has them in force.
 type Configured struct {
-	Services []isobar.Service
-	Network  *isobar.Network
+	Services  []isobar.Service
+	Providers []Provided
+	Network   *isobar.Network
 }
 
 // Follow takes over what the group has: what the API and operators wrote, and the
-// services of the configuration; nil leaves those as they are. Nothing is checked: the
-// leader did.
+// services of the configuration and of providers; nil leaves those as they are. Nothing
+// is checked: the leader did.
 func (r *Registry) Follow(o Operated, file *Configured) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -232,6 +233,10 @@ func (r *Registry) Follow(o Operated, file *Configured) error {
 		if next, err = next.setFile(cloneServices(file.Services), file.Network); err != nil {
 			return err
 		}
+		if next, err = next.setListed(cloneProvided(file.Providers)); err != nil {
+			return err
+		}
+		r.leading = nil
 	}
 	next.api = make(map[string]isobar.Object, len(o.services))
 	if err := addObjects(next.api, o.services, isobar.OwnerAPI); err != nil {

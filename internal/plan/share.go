@@ -3,6 +3,7 @@ package plan
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -31,16 +32,19 @@ type SharedService struct {
 // sharedHeader is the header of Shared. Times are those of the replica that made
 // the plan; see [Open].
 type sharedHeader struct {
-	Version    uint64                `json:"version"`
-	Made       time.Time             `json:"made"`
-	Trigger    assign.Trigger        `json:"trigger"`
-	Origin     Origin                `json:"origin"`
-	Paused     Pauses                `json:"paused,omitempty"`
-	Revision   uint64                `json:"revision"`
-	Latency    []isobar.LatencyRule  `json:"latency,omitempty"`
-	Egress     []isobar.EgressRule   `json:"egress,omitempty"`
-	Awaited    []isobar.Service      `json:"awaited,omitempty"`
+	Version  uint64               `json:"version"`
+	Made     time.Time            `json:"made"`
+	Trigger  assign.Trigger       `json:"trigger"`
+	Origin   Origin               `json:"origin"`
+	Paused   Pauses               `json:"paused,omitempty"`
+	Revision uint64               `json:"revision"`
+	Latency  []isobar.LatencyRule `json:"latency,omitempty"`
+	Egress   []isobar.EgressRule  `json:"egress,omitempty"`
+	Awaited  []isobar.Service     `json:"awaited,omitempty"`
+	// API has the services of the admin API, sorted, and Discovered the owner of each
+	// service that a provider lists.
 	API        []string              `json:"api,omitempty"`
+	Discovered map[string]string     `json:"discovered,omitempty"`
 	Objective  float64               `json:"objective"`
 	LowerBound float64               `json:"lower_bound"`
 	Gap        float64               `json:"gap"`
@@ -144,9 +148,10 @@ type sharedBefore struct {
 
 // Share encodes a plan; o tells why it was made.
 func (s *Sharer) Share(p *Plan, o Origin) (*Shared, error) {
+	api, discovered := dividedOwners(p.Topology.Owners)
 	header, err := json.Marshal(sharedHeader{ //nolint:musttag // fields without a tag go by their names
 		Version: p.Version, Made: p.Made, Trigger: p.Trigger, Origin: o, Paused: p.Paused, Revision: p.Topology.Revision,
-		Latency: p.Topology.Network.Rules(), Egress: p.Topology.Network.Egress(), Awaited: p.Topology.Awaited, API: p.Topology.API,
+		Latency: p.Topology.Network.Rules(), Egress: p.Topology.Network.Egress(), Awaited: p.Topology.Awaited, API: api, Discovered: discovered,
 		Objective: p.Objective, LowerBound: p.LowerBound, Gap: p.Gap, ExcessMS: p.ExcessMS, PlanGap: p.PlanGap, Violations: p.Violations,
 	})
 	if err != nil {
@@ -166,6 +171,35 @@ func (s *Sharer) Share(p *Plan, o Origin) (*Shared, error) {
 	}
 	s.services = next
 	return out, nil
+}
+
+// dividedOwners divides the services that do not belong to the configuration file.
+func dividedOwners(owners map[string]string) (api []string, discovered map[string]string) {
+	for name, owner := range owners { //isobar:sorted the list is sorted below, the map has no order
+		if owner == isobar.OwnerAPI {
+			api = append(api, name)
+			continue
+		}
+		if discovered == nil {
+			discovered = map[string]string{}
+		}
+		discovered[name] = owner
+	}
+	slices.Sort(api)
+	return api, discovered
+}
+
+// owners joins what dividedOwners divided; nil where there are none.
+func (h *sharedHeader) owners() map[string]string {
+	if len(h.API)+len(h.Discovered) == 0 {
+		return nil
+	}
+	out := make(map[string]string, len(h.API)+len(h.Discovered))
+	for _, name := range h.API {
+		out[name] = isobar.OwnerAPI
+	}
+	maps.Copy(out, h.Discovered)
+	return out
 }
 
 // next encodes a service that follows the one of b.

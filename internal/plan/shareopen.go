@@ -57,7 +57,9 @@ func Open(s *Shared, previous *Opened, now time.Time) (*Opened, error) {
 	p := &Plan{
 		Version: h.Version, Made: now, Trigger: h.Trigger, Paused: h.Paused, Objective: h.Objective, LowerBound: h.LowerBound,
 		Gap: h.Gap, ExcessMS: h.ExcessMS, PlanGap: h.PlanGap, Violations: h.Violations,
-		Topology: &isobar.Topology{Network: network, Awaited: h.Awaited, API: h.API, Revision: h.Revision, Services: make([]isobar.Service, 0, len(s.Services))},
+		Topology: &isobar.Topology{
+			Network: network, Awaited: h.Awaited, Owners: h.owners(), Revision: h.Revision, Services: make([]isobar.Service, 0, len(s.Services)),
+		},
 	}
 	out.Saved = Saved{Version: h.Version, Made: now, Paused: h.Paused}
 	for i := range s.Services {

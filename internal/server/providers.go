@@ -59,16 +59,24 @@ func (s *Server) openProviders(kept store.Store) error {
 func (s *Server) configureSources(c *config.Config, held map[string]*heldService) error {
 	services := append(slices.Clone(c.Services), s.specsOf(held, c)...)
 	if s.cfg.Replicas != nil {
-		return s.offer(services, c.Network)
+		return s.offer(c, services)
 	}
+	return s.configureProviders(c, func(listed []discovery.Provided) error {
+		_, err := s.registry.SetConfigured(services, listed, c.Network)
+		return err
+	})
+}
+
+// configureProviders has the providers list what a configuration names, and hands what
+// they know of it to put, whose error refuses the configuration.
+func (s *Server) configureProviders(c *config.Config, put func(listed []discovery.Provided) error) error {
 	return s.upstream.Configure(upstreamConfig(c.Discovery.XDS), func(listed, unknown []isobar.Service) error {
 		xds := discovery.Provided{Owner: isobar.OwnerXDS, Listed: listed, Awaited: unknown}
 		return s.names.Configure(dnsConfig(c.Discovery.DNS), func(listed, unknown []isobar.Service) error {
 			names := discovery.Provided{Owner: isobar.OwnerDNS, Listed: listed, Awaited: unknown}
 			return s.cluster.Configure(kubernetesConfig(c.Discovery.Kubernetes), func(listed, unknown []isobar.Service) error {
 				cluster := discovery.Provided{Owner: isobar.OwnerKubernetes, Listed: listed, Awaited: unknown}
-				_, err := s.registry.SetConfigured(services, ownedOnce(xds, names, cluster), c.Network)
-				return err
+				return put(ownedOnce(xds, names, cluster))
 			})
 		})
 	})

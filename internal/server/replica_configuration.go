@@ -5,11 +5,14 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/config"
 	"github.com/isobar-xds/isobar/internal/discovery"
 	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/replica/group"
@@ -18,31 +21,63 @@ import (
 // configureLook is how often a replica looks which configuration is in force.
 const configureLook = 100 * time.Millisecond
 
-// offered is what the configuration file of this replica lists. It is in force while
-// this replica leads and more than half of the group offer the same.
+// offered is what the configuration file of this replica lists, and which providers it
+// has. It is in force while this replica leads and more than half of the group offer the
+// same.
 type offered struct {
 	discovery.Configured
 
+	config *config.Config
 	digest string
 }
 
 // offer takes what the configuration file lists. The group decides whether it is in
 // force; before this replica takes part in a group, nothing else is.
-func (s *Server) offer(services []isobar.Service, network *isobar.Network) error {
-	data, err := json.Marshal(struct {
-		Services []isobar.Service     `json:"services"`
-		Latency  []isobar.LatencyRule `json:"latency"`
-		Egress   []isobar.EgressRule  `json:"egress"`
-	}{services, network.Rules(), network.Egress()})
+func (s *Server) offer(c *config.Config, services []isobar.Service) error {
+	digest, err := sharedDigest(c, services)
 	if err != nil {
 		return err
 	}
-	sum := sha256.Sum256(data)
-	s.offered.Store(&offered{Configured: discovery.Configured{Services: services, Network: network}, digest: hex.EncodeToString(sum[:8])})
-	if s.replicas == nil {
-		_, err = s.registry.SetFile(services, network)
+	o := &offered{Configured: discovery.Configured{Services: services, Network: c.Network}, config: c, digest: digest}
+	s.offered.Store(o)
+	if s.replicas != nil {
+		return nil
 	}
-	return err
+	if _, err := s.registry.SetFile(services, c.Network); err != nil {
+		return err
+	}
+	return s.configureProviders(c, s.registry.SetProviders)
+}
+
+// sharedDigest names the part of a configuration that all replicas of a group have to
+// have. Certificates and the access to a cluster are in the files of each replica.
+func sharedDigest(c *config.Config, services []isobar.Service) (string, error) {
+	providers := c.Discovery
+	if x := providers.XDS; x != nil {
+		local := *x
+		local.TLS = nil
+		providers.XDS = &local
+	}
+	if k := providers.Kubernetes; k != nil {
+		local := *k
+		local.Kubeconfig, local.Context = "", ""
+		providers.Kubernetes = &local
+	}
+	shared := struct {
+		Services  []isobar.Service     `json:"services"`
+		Latency   []isobar.LatencyRule `json:"latency"`
+		Egress    []isobar.EgressRule  `json:"egress"`
+		Providers *config.Discovery    `json:"providers,omitempty"`
+	}{services, c.Network.Rules(), c.Network.Egress(), nil}
+	if !providers.None() {
+		shared.Providers = &providers
+	}
+	data, err := json.Marshal(shared) //nolint:musttag // a digest of it, and nothing reads it
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:8]), nil
 }
 
 // digest returns the digest of what this replica's own configuration lists.
@@ -93,11 +128,12 @@ func (r *replicas) keepConfigured(ctx context.Context) {
 func (r *replicas) configure(ctx context.Context) error {
 	r.configuring.Lock()
 	defer r.configuring.Unlock()
+	r.observeProviders(time.Now())
 	switch role, epoch := r.replica.Role(); {
 	case role == group.Caretaker:
 		return nil
 	case role != group.Leading:
-		return r.followPlan()
+		return errors.Join(r.followPlan(), r.followProviders())
 	case epoch != r.assumed: // the loop has not taken over yet
 		return nil
 	}
@@ -107,12 +143,19 @@ func (r *replicas) configure(ctx context.Context) error {
 		}
 	}
 	own := r.s.offered.Load()
-	if own == r.inForce || !r.agreed() {
-		return nil
+	if r.inForce == own && r.provided == r.inForce || !r.agreed() {
+		return r.lead()
 	}
-	r.inForce = own // an error would come again
-	_, err := r.s.registry.SetFile(own.Services, own.Network)
-	return err
+	r.inForce, r.provided = own, own // an error would come again
+	leading, told := r.trust()
+	r.providing.told = told
+	return r.s.configureProviders(own.config, func(listed []discovery.Provided) error {
+		_, err := r.s.registry.SetLeading(leading, own.Services, listed, own.Network)
+		if err == nil {
+			r.digestInForce.Store(&own.digest)
+		}
+		return err
+	})
 }
 
 // followPlan takes over what the leader's plan has. r.configuring is held.
@@ -152,12 +195,32 @@ func (r *replicas) followPlan() error {
 func (o *opened) configured() (file discovery.Configured, api []isobar.Service) {
 	t := o.Plan.Topology
 	file.Network = t.Network
-	for i := range t.Services {
-		if _, owned := slices.BinarySearch(t.API, t.Services[i].Name); owned {
-			api = append(api, t.Services[i])
-		} else {
-			file.Services = append(file.Services, t.Services[i])
+	providers := map[string]*discovery.Provided{}
+	of := func(owner string) *discovery.Provided {
+		if providers[owner] == nil {
+			providers[owner] = &discovery.Provided{Owner: owner}
 		}
+		return providers[owner]
+	}
+	for i := range t.Services {
+		switch owner := t.Owners[t.Services[i].Name]; owner {
+		case "":
+			file.Services = append(file.Services, t.Services[i])
+		case isobar.OwnerAPI:
+			api = append(api, t.Services[i])
+		default:
+			p := of(owner)
+			p.Listed = append(p.Listed, t.Services[i])
+		}
+	}
+	for i := range t.Awaited {
+		if owner := t.Owners[t.Awaited[i].Name]; owner != "" {
+			p := of(owner)
+			p.Awaited = append(p.Awaited, t.Awaited[i])
+		}
+	}
+	for _, owner := range slices.Sorted(maps.Keys(providers)) {
+		file.Providers = append(file.Providers, *providers[owner])
 	}
 	return file, api
 }

@@ -58,6 +58,7 @@ type opened struct {
 	*plan.Opened
 
 	operators written // without the services of the API, which the plan has
+	digest    string  // of the configuration in force; empty in plans of earlier programs
 }
 
 // base returns the newest plan of the group, which a new leader goes on from; nil where
@@ -148,6 +149,9 @@ func (r *replicas) encode(p *plan.Plan, o plan.Origin, found *health.SavedKeeper
 		Format: contentFormat, Header: shared.Header, Health: r.health, Services: make([]*peerv1.ServiceContent, len(shared.Services)),
 		Operators: operators,
 	}
+	if digest := r.digestInForce.Load(); digest != nil {
+		content.ConfigDigest = *digest
+	}
 	for i := range shared.Services {
 		s := &shared.Services[i]
 		content.Services[i] = &peerv1.ServiceContent{Name: s.Name, Configuration: s.Configuration, Decision: s.Decision}
@@ -184,7 +188,7 @@ func (r *replicas) open(data []byte) (any, error) {
 		}
 	}
 	r.last = o
-	return &opened{o, operatorsFromProto(content.GetOperators())}, nil
+	return &opened{o, operatorsFromProto(content.GetOperators()), content.GetConfigDigest()}, nil
 }
 
 // toProto returns what operators wrote as it goes with a plan.

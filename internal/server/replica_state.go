@@ -250,6 +250,9 @@ func (r *replicas) recall(ctx context.Context, base *opened) (plan.Pauses, error
 	if err := r.s.registry.Follow(entries, file); err != nil {
 		return nil, err
 	}
+	if file != nil {
+		r.beginLeading()
+	}
 	r.followed = followed{}
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -300,15 +303,24 @@ func (r *replicas) inherited(base *opened) (*discovery.Configured, written, erro
 }
 
 // chosen is the configuration that a new leader begins with: its own file's where the
-// group agrees, else that of the plan. r.configuring is held.
+// group agrees or the plan was made with the same, else that of the plan. What providers
+// list is the plan's; see [replicas.lead]. r.configuring is held.
 func (r *replicas) chosen(base *opened) *discovery.Configured {
 	own := r.s.offered.Load()
-	if base == nil || r.agreed() {
+	if base == nil {
 		r.inForce = own
+		r.digestInForce.Store(&own.digest)
 		return &own.Configured
 	}
-	r.inForce = nil
 	file, _ := base.configured()
+	if r.inForce = nil; r.agreed() || base.digest == own.digest {
+		r.inForce = own
+		file.Services, file.Network = own.Services, own.Network
+	}
+	r.digestInForce.Store(new(base.digest))
+	if r.inForce != nil {
+		r.digestInForce.Store(&own.digest)
+	}
 	return &file
 }
 

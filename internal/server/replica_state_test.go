@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/testhelp"
 )
@@ -130,8 +131,8 @@ func TestOperatorsOfAGroup(t *testing.T) {
 	if after := b.operated(); after != before {
 		t.Errorf("after the change of the leader:\n%s\nbefore:\n%s", after, before)
 	}
-	if p := b.server.Plan(); len(p.Topology.API) != 1 || p.Topology.API[0] != "search" {
-		t.Errorf("the API owns %v", p.Topology.API)
+	if p := b.server.Plan(); len(p.Topology.Owners) != 1 || p.Topology.Owners["search"] != isobar.OwnerAPI {
+		t.Errorf("owners are %v", p.Topology.Owners)
 	}
 	b.writes("POST", "/v1/undrain", `{"service": "checkout", "locality": "us/b"}`)
 	b.writes("POST", "/v1/resume", `{"service": "checkout"}`)

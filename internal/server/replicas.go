@@ -10,6 +10,7 @@ import (
 	"math"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -52,8 +53,12 @@ type replicas struct {
 	configuring sync.Mutex // held by whoever puts in force what the group has
 	assumed     uint64     // the epoch in which this replica took over; 0 = none
 	inForce     *offered   // what of this replica's own file is in force; nil = another's
+	provided    *offered   // by which the providers of this replica list endpoints; nil = the file of the start
+	providing   providing
 	followed    followed
-	alone       int // services of the API and marks of the time before the group
+	// digestInForce names the configuration that this replica's plans are made with.
+	digestInForce atomic.Pointer[string]
+	alone         int // services of the API and marks of the time before the group
 }
 
 // openReplicas makes the server a replica of its group, if the configuration names
@@ -86,7 +91,7 @@ func (s *Server) openReplicas() error {
 	if r.replica, err = replica.New(options); err != nil {
 		return errors.Join(err, r.close())
 	}
-	s.replicas = r
+	s.replicas, r.provided = r, s.offered.Load()
 	return r.keepSingle()
 }
 

@@ -34,11 +34,16 @@ type member struct {
 // startMember starts a server with the configuration; it stops with the test.
 func startMember(t *testing.T, yaml string) *member {
 	t.Helper()
+	return startMemberWith(t, yaml, server.Options{ReplicaTiming: quick})
+}
+
+func startMemberWith(t *testing.T, yaml string, o server.Options) *member {
+	t.Helper()
 	cfg, _, err := config.Decode("isobar.yaml", []byte(yaml))
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := server.Open(t.Context(), cfg, server.Options{ReplicaTiming: quick})
+	s, err := server.Open(t.Context(), cfg, o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -68,6 +68,9 @@ type Options struct {
 	DialDNS func(ctx context.Context, network, address string) (net.Conn, error)
 	// NoConsole leaves out the web console, also where the configuration has it.
 	NoConsole bool
+	// ProviderSettle is how long a provider of a new leader of a group has to have listed
+	// everything before what it does not list counts as gone; 0 = 5 minutes.
+	ProviderSettle time.Duration
 	// DialSource opens the connection to the other control plane that the
 	// configuration names; nil = the system's dialer.
 	DialSource func(ctx context.Context, address string) (net.Conn, error)

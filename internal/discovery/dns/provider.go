@@ -113,6 +113,13 @@ func (p *Provider) WaitAnswered(ctx context.Context, patience time.Duration) {
 	})
 }
 
+// Complete reports whether all names were asked for, or none are configured.
+func (p *Provider) Complete() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !slices.ContainsFunc(p.table.services, func(s *service) bool { return !s.complete() })
+}
+
 // show brings metrics, and what waits for answers, up to what the table says.
 // p.mu is held.
 func (p *Provider) show() {

@@ -462,6 +462,15 @@ func (p *Provider) WaitAnswered(ctx context.Context, patience time.Duration) {
 	})
 }
 
+// Complete reports whether everything that the cluster has is known, or no cluster is
+// configured.
+func (p *Provider) Complete() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	since, _ := p.doubtful()
+	return p.cfg == nil || p.synced && since.IsZero()
+}
+
 // show brings metrics, and what waits for the first list, up to date. p.mu is held.
 func (p *Provider) show() {
 	var list []keep.Outdated

@@ -2,6 +2,7 @@ package xdsclient
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -110,6 +111,14 @@ func (c *Client) WaitAnswered(ctx context.Context, patience time.Duration) {
 	keep.Await(ctx, c.answer, patience, func() {
 		c.opts.Log.Warn("the other control plane has not answered for all services yet; serving them without endpoints", "waited", patience)
 	})
+}
+
+// Complete reports whether the server has answered for every service, or no server is
+// configured.
+func (c *Client) Complete() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !slices.ContainsFunc(c.table.entries, func(e *entry) bool { return !e.answered })
 }
 
 // config gives the configuration in force; nil for none.

@@ -1738,11 +1738,12 @@ func (x *Subscription) GetAcknowledgedAgeUs() uint64 {
 // PlanContent is the content of a plan.
 type PlanContent struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Format        uint32                 `protobuf:"varint,1,opt,name=format,proto3" json:"format,omitempty"`      // 1
-	Header        []byte                 `protobuf:"bytes,2,opt,name=header,proto3" json:"header,omitempty"`       // JSON: everything that belongs to no service
-	Services      []*ServiceContent      `protobuf:"bytes,3,rep,name=services,proto3" json:"services,omitempty"`   // sorted by name
-	Health        []byte                 `protobuf:"bytes,4,opt,name=health,proto3" json:"health,omitempty"`       // JSON: what the leader knows of health, and which checker probes what
-	Operators     *Operators             `protobuf:"bytes,5,opt,name=operators,proto3" json:"operators,omitempty"` // what operators wrote; not set by leaders that do not share it
+	Format        uint32                 `protobuf:"varint,1,opt,name=format,proto3" json:"format,omitempty"`                                // 1
+	Header        []byte                 `protobuf:"bytes,2,opt,name=header,proto3" json:"header,omitempty"`                                 // JSON: everything that belongs to no service
+	Services      []*ServiceContent      `protobuf:"bytes,3,rep,name=services,proto3" json:"services,omitempty"`                             // sorted by name
+	Health        []byte                 `protobuf:"bytes,4,opt,name=health,proto3" json:"health,omitempty"`                                 // JSON: what the leader knows of health, and which checker probes what
+	Operators     *Operators             `protobuf:"bytes,5,opt,name=operators,proto3" json:"operators,omitempty"`                           // what operators wrote; not set by leaders that do not share it
+	ConfigDigest  string                 `protobuf:"bytes,6,opt,name=config_digest,json=configDigest,proto3" json:"config_digest,omitempty"` // of the shared configuration in force
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1810,6 +1811,13 @@ func (x *PlanContent) GetOperators() *Operators {
 		return x.Operators
 	}
 	return nil
+}
+
+func (x *PlanContent) GetConfigDigest() string {
+	if x != nil {
+		return x.ConfigDigest
+	}
+	return ""
 }
 
 // Operators is what operators wrote, without the services of the admin API, which are
@@ -2274,13 +2282,14 @@ const file_isobar_peer_v1_peer_proto_rawDesc = "" +
 	"\blocality\x18\x02 \x01(\v2\x18.isobar.peer.v1.LocalityR\blocality\x12\x18\n" +
 	"\astreams\x18\x03 \x01(\rR\astreams\x123\n" +
 	"\x13acknowledged_age_us\x18\x04 \x01(\x04H\x00R\x11acknowledgedAgeUs\x88\x01\x01B\x16\n" +
-	"\x14_acknowledged_age_us\"\xca\x01\n" +
+	"\x14_acknowledged_age_us\"\xef\x01\n" +
 	"\vPlanContent\x12\x16\n" +
 	"\x06format\x18\x01 \x01(\rR\x06format\x12\x16\n" +
 	"\x06header\x18\x02 \x01(\fR\x06header\x12:\n" +
 	"\bservices\x18\x03 \x03(\v2\x1e.isobar.peer.v1.ServiceContentR\bservices\x12\x16\n" +
 	"\x06health\x18\x04 \x01(\fR\x06health\x127\n" +
-	"\toperators\x18\x05 \x01(\v2\x19.isobar.peer.v1.OperatorsR\toperators\"`\n" +
+	"\toperators\x18\x05 \x01(\v2\x19.isobar.peer.v1.OperatorsR\toperators\x12#\n" +
+	"\rconfig_digest\x18\x06 \x01(\tR\fconfigDigest\"`\n" +
 	"\tOperators\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x127\n" +
 	"\aentries\x18\x02 \x03(\v2\x1d.isobar.peer.v1.OperatorEntryR\aentries\"5\n" +
