@@ -3,6 +3,7 @@ package config
 import (
 	"net"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -18,8 +19,10 @@ type Replicas struct {
 	Insecure bool   // plaintext beyond loopback is wanted
 	TLS      *identity.Files
 	Peers    []ReplicaPeer // the other replicas, sorted by name
-	File     string        // directory of the election by a lock file; "" = Etcd
+	File     string        // directory of the election by a lock file; one of File, Etcd and Kubernetes is set
 	Etcd     *EtcdElection
+	// Kubernetes is the election by a Lease.
+	Kubernetes *KubernetesElection `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only
 }
 
 // Address is where the replica listens for others; "" where there is no group.
@@ -45,6 +48,14 @@ type EtcdElection struct {
 
 // DefaultEtcdPrefix is the prefix of keys in etcd.
 const DefaultEtcdPrefix = "isobar"
+
+// KubernetesElection is a Lease of a Kubernetes cluster that says which replica leads.
+type KubernetesElection struct {
+	Lease      string // its name
+	Namespace  string // empty = that of the Pod
+	Kubeconfig string // file; empty = the service account of the Pod
+	Context    string // of the file; empty = its current one
+}
 
 // maxReplicas bounds a group, this replica included.
 const maxReplicas = 15
@@ -147,10 +158,52 @@ func readElection(v strict.Value, r *Replicas) {
 	v.Object([]strict.Field{
 		pathField("file", &r.File),
 		{Name: "etcd", Read: func(v strict.Value) { r.Etcd = readEtcd(v) }},
+		{Name: "kubernetes", Read: func(v strict.Value) { r.Kubernetes = readLease(v) }},
 	})
-	if (r.File == "") == (r.Etcd == nil) {
-		v.Errorf("write etcd: {endpoints: [https://HOST:2379]}, or file: DIRECTORY for replicas on one machine", "want one of etcd and file")
+	engines := 0
+	for _, is := range []bool{r.File != "", r.Etcd != nil, r.Kubernetes != nil} {
+		if is {
+			engines++
+		}
 	}
+	if engines != 1 {
+		v.Errorf("write etcd: {endpoints: [https://HOST:2379]}, kubernetes: {lease: NAME}, or file: DIRECTORY for replicas on one machine",
+			"want one of etcd, kubernetes and file")
+	}
+}
+
+// leaseName is the name of a Lease. Names of objects begin with it, so it is shorter than
+// Kubernetes allows.
+var leaseName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,48}[a-z0-9])?$`)
+
+func readLease(v strict.Value) *KubernetesElection {
+	e := &KubernetesElection{}
+	var contextAt *strict.Value
+	v.Object([]strict.Field{
+		{Name: "lease", Required: true, Read: func(v strict.Value) {
+			if s, ok := v.Text(); ok && !leaseName.MatchString(s) {
+				v.Errorf("use at most 50 lower-case letters, digits and -", "%q can't be the name of the Lease", s)
+			} else {
+				e.Lease = s
+			}
+		}},
+		{Name: "namespace", Read: func(v strict.Value) {
+			if s, ok := v.Text(); ok && !dnsLabel.MatchString(s) {
+				v.Errorf("write the name of the namespace, as kubectl get namespaces shows it", "%q is not the name of a namespace", s)
+			} else {
+				e.Namespace = s
+			}
+		}},
+		fileField("kubeconfig", &e.Kubeconfig),
+		{Name: "context", Read: func(v strict.Value) { contextAt, e.Context = &v, text(v) }},
+	})
+	if contextAt != nil && e.Kubeconfig == "" {
+		contextAt.Errorf("add kubeconfig, or remove context", "context belongs to kubeconfig")
+	}
+	if e.Kubeconfig != "" && e.Namespace == "" {
+		v.Errorf("add namespace: NAME, that of the Lease", "outside of a cluster the namespace is not known")
+	}
+	return e
 }
 
 func readEtcd(v strict.Value) *EtcdElection {

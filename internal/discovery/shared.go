@@ -93,6 +93,9 @@ func DecodeShared(entries map[string][]byte) (Operated, error) {
 	return out, nil
 }
 
+// OfService reports whether a key is that of a service of the API.
+func OfService(key string) bool { return strings.HasPrefix(key, sharedServices) }
+
 func serviceKey(name string) string { return sharedServices + url.PathEscape(name) }
 
 func healthKey(service, address string) string {

@@ -14,7 +14,11 @@ import (
 
 // KubernetesConfig returns what a configuration says of a Kubernetes cluster; nil for none.
 func KubernetesConfig(c *config.Config) *kubernetes.Config {
-	return kubernetesConfig(c.Discovery.Kubernetes)
+	out := kubernetesConfig(c.Discovery.Kubernetes)
+	if out != nil && c.Replicas != nil && c.Replicas.Kubernetes != nil {
+		out.Lease = c.Replicas.Kubernetes.Lease
+	}
+	return out
 }
 
 // kubernetesConfig translates; nil stays nil.

@@ -71,6 +71,10 @@ func (o *operated) Write(ctx context.Context, changes []discovery.SharedChange) 
 	defer o.mu.Unlock()
 	list := make([]engine.Change, len(changes))
 	for i := range changes {
+		if o.s.cfg.Replicas.Kubernetes != nil && changes[i].Data != nil && discovery.OfService(changes[i].Key) {
+			return fmt.Errorf("%w: this group keeps its state in Kubernetes, where services are written by kubectl: apply Services and LoadBalancingPolicies",
+				isobar.ErrInvalid)
+		}
 		list[i] = engine.Change{Key: changes[i].Key, Data: changes[i].Data}
 	}
 	return o.write(ctx, list)

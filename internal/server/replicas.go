@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,6 +20,7 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/config"
+	"github.com/isobar-xds/isobar/internal/discovery/kubernetes"
 	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/identity"
 	"github.com/isobar-xds/isobar/internal/plan"
@@ -26,6 +29,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/replica/engine"
 	"github.com/isobar-xds/isobar/internal/replica/engine/etcd"
 	"github.com/isobar-xds/isobar/internal/replica/engine/file"
+	lease "github.com/isobar-xds/isobar/internal/replica/engine/kubernetes"
 	"github.com/isobar-xds/isobar/internal/replica/group"
 	"github.com/isobar-xds/isobar/internal/replica/peerv1"
 )
@@ -74,6 +78,9 @@ func (s *Server) openReplicas() error {
 		Group: c.Group, Name: c.Name, Version: s.opts.Version, OpenEngine: r.openEngine, Disk: replicaDisk{s.kept},
 		Listener: s.listeners.Replicas, Open: r.open, Observed: r.observed, Ordered: r.ordered, Summary: r.summary, Timing: s.opts.ReplicaTiming,
 		Log: s.log, Registerer: s.metrics,
+	}
+	if c.Kubernetes != nil && options.Timing.Deadline == 0 {
+		options.Timing.Deadline = lease.Deadline
 	}
 	for _, p := range c.Peers {
 		options.Peers = append(options.Peers, replica.Peer{Name: p.Name, Address: p.Address})
@@ -127,7 +134,10 @@ func (r *replicas) close() error {
 
 func (r *replicas) openEngine(self group.Identity) (engine.Engine, error) {
 	c := r.s.cfg.Replicas
-	if c.Etcd == nil {
+	switch {
+	case c.Kubernetes != nil:
+		return openLease(c, self)
+	case c.Etcd == nil:
 		return file.Open(c.File, c.Group, self)
 	}
 	settings := clientv3.Config{
@@ -149,6 +159,27 @@ func (r *replicas) openEngine(self group.Identity) (engine.Engine, error) {
 	r.closers = append(r.closers, client.Close)
 	return etcd.Open(etcd.Options{Client: client, Prefix: c.Etcd.Prefix, Group: c.Group, Self: self})
 }
+
+// openLease opens the election by a Lease.
+func openLease(c *config.Replicas, self group.Identity) (engine.Engine, error) {
+	cluster := kubernetes.Cluster{Kubeconfig: c.Kubernetes.Kubeconfig, Context: c.Kubernetes.Context}
+	api, err := cluster.REST()
+	if err != nil {
+		return nil, fmt.Errorf("replicas.election.kubernetes: %w", err)
+	}
+	namespace := c.Kubernetes.Namespace
+	if namespace == "" {
+		data, err := os.ReadFile(podNamespace)
+		if err != nil {
+			return nil, fmt.Errorf("replicas.election.kubernetes: the namespace of the Pod can't be read; set namespace: %w", err)
+		}
+		namespace = strings.TrimSpace(string(data))
+	}
+	return lease.Open(lease.Options{Config: api, Namespace: namespace, Lease: c.Kubernetes.Lease, Group: c.Group, Self: self})
+}
+
+// podNamespace has the namespace of the Pod in which the process runs.
+const podNamespace = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 // openTLS reads the certificates of connections between replicas.
 func (r *replicas) openTLS(c *config.Replicas, o *replica.Options) error {

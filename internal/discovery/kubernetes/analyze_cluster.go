@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -36,6 +37,9 @@ func (a *Analysis) ReadCluster(ctx context.Context) (unread []Finding, err error
 		where := namespaces
 		if !r.namespaced {
 			where = []string{""}
+		} else if a.cfg.Lease != "" && strings.HasPrefix(r.resource, "role") && where[0] != "" {
+			own, _, _ := strings.Cut(a.serviceAccount, "/")
+			where = slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(where), own))))
 		}
 		for _, namespace := range where {
 			path := r.group

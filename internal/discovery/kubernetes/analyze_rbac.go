@@ -65,11 +65,23 @@ func (r *rbac) found(cfg *Config, serviceAccount string) (out []Finding) {
 			where = []string{""}
 		}
 		for _, namespace := range where {
-			for _, verb := range p.Verbs {
-				if !r.allows(serviceAccount, namespace, &p, verb) {
-					out = append(out, lacking(&p, verb, namespace, serviceAccount))
-				}
-			}
+			out = append(out, r.lack(serviceAccount, namespace, &p)...)
+		}
+	}
+	if cfg.Lease != "" {
+		own, _, _ := strings.Cut(serviceAccount, "/")
+		for _, p := range leasePermissions(cfg.Lease) {
+			out = append(out, r.lack(serviceAccount, own, &p)...)
+		}
+	}
+	return out
+}
+
+// lack names what of a permission is missing in a namespace.
+func (r *rbac) lack(serviceAccount, namespace string, p *Permission) (out []Finding) {
+	for _, verb := range p.Verbs {
+		if !r.allows(serviceAccount, namespace, p, verb) {
+			out = append(out, lacking(p, verb, namespace, serviceAccount))
 		}
 	}
 	return out
@@ -116,5 +128,6 @@ func (r *rbacRule) allows(p *Permission, verb string) bool {
 	has := func(list []string, want string) bool {
 		return slices.Contains(list, want) || slices.Contains(list, "*")
 	}
-	return len(r.Names) == 0 && has(r.Groups, p.Group) && has(r.Resources, p.Resource) && has(r.Verbs, verb)
+	named := len(r.Names) == 0 || p.Name != "" && slices.Contains(r.Names, p.Name)
+	return named && has(r.Groups, p.Group) && has(r.Resources, p.Resource) && has(r.Verbs, verb)
 }

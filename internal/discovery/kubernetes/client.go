@@ -30,8 +30,8 @@ type clients struct {
 	nodes metadata.Getter
 }
 
-// connect reads the credentials; nothing is sent yet.
-func connect(c *Cluster) (*clients, error) {
+// REST returns how the API server is reached; nothing is sent yet.
+func (c *Cluster) REST() (*rest.Config, error) {
 	cfg, err := restConfig(c)
 	if err != nil {
 		return nil, err
@@ -40,6 +40,15 @@ func connect(c *Cluster) (*clients, error) {
 		return nil, errors.New("the kubeconfig gets its credentials from a command, which Isobar does not run; use a token or a client certificate")
 	}
 	cfg.UserAgent = "isobar"
+	return cfg, nil
+}
+
+// connect reads the credentials; nothing is sent yet.
+func connect(c *Cluster) (*clients, error) {
+	cfg, err := c.REST()
+	if err != nil {
+		return nil, err
+	}
 	cfg.WarningHandler = rest.NoWarnings{}
 	cfg.ContentType, cfg.AcceptContentTypes = protobuf, protobuf+",application/json"
 	transport, err := rest.HTTPClientFor(cfg)

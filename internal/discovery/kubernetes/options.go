@@ -28,6 +28,9 @@ type Config struct {
 	Template isobar.Service            // of services without settings; no name, no localities
 	Ceiling  float64                   // of localities without settings; 0 = isobar.DefaultCeiling
 	Services map[string]isobar.Service // settings by name; their localities have no endpoints
+	// Lease elects the leader of a group of replicas, in the namespace of the service
+	// account; empty = none. Only an [Analysis] needs it.
+	Lease string
 }
 
 // Cluster says where the API server is, and what of it to watch.
@@ -75,9 +78,20 @@ func (o Options) complete() (Options, error) {
 type Permission struct {
 	Group, Resource string
 	Verbs           []string
+	Name            string // of the only object that is needed; empty = any
 	// Optional resources are those that can be done without: the configuration has
 	// the regions of zones then.
 	Optional bool
+}
+
+// leasePermissions lists what a group of replicas needs in its namespace beside
+// [Permissions].
+func leasePermissions(lease string) []Permission {
+	return []Permission{
+		{Group: "coordination.k8s.io", Resource: "leases", Verbs: []string{"create"}},
+		{Group: "coordination.k8s.io", Resource: "leases", Verbs: []string{"get", "update"}, Name: lease},
+		{Group: v1alpha1.GroupVersion.Group, Resource: v1alpha1.OperatorStates, Verbs: []string{"get", "list", "create", "delete"}},
+	}
 }
 
 // Permissions lists all that a provider needs, with policies or without. Nodes belong to

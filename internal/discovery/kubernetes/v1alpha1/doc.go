@@ -17,12 +17,15 @@ import (
 // GroupVersion is the group of the objects and their version.
 var GroupVersion = schema.GroupVersion{Group: "isobar.dev", Version: "v1alpha1"}
 
-// Policies is the resource of [LoadBalancingPolicy].
-const Policies = "loadbalancingpolicies"
+// Resources of the group.
+const (
+	Policies       = "loadbalancingpolicies" // [LoadBalancingPolicy]
+	OperatorStates = "operatorstates"        // [OperatorState]
+)
 
 // AddToScheme adds the types of the package.
 func AddToScheme(s *runtime.Scheme) error {
-	s.AddKnownTypes(GroupVersion, &LoadBalancingPolicy{}, &LoadBalancingPolicyList{})
+	s.AddKnownTypes(GroupVersion, &LoadBalancingPolicy{}, &LoadBalancingPolicyList{}, &OperatorState{}, &OperatorStateList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }

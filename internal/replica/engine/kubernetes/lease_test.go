@@ -1,0 +1,214 @@
+package kubernetes_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/isobar-xds/isobar/internal/replica/engine"
+	"github.com/isobar-xds/isobar/internal/replica/engine/enginetest"
+	"github.com/isobar-xds/isobar/internal/replica/engine/kubernetes"
+	"github.com/isobar-xds/isobar/internal/replica/group"
+)
+
+// apiServer keeps objects as an API server does: an update of an object that is not the
+// newest is refused. test/kubernetes has the same rules against a real one.
+type apiServer struct {
+	mu      sync.Mutex
+	version int
+	objects map[string]map[string]any // by path
+	// before is called once, before the next update of the Lease; nil = nothing.
+	before func()
+}
+
+func newAPI(t *testing.T) (*apiServer, *rest.Config) {
+	t.Helper()
+	a := &apiServer{objects: map[string]map[string]any{}}
+	s := httptest.NewServer(a)
+	t.Cleanup(s.Close)
+	return a, &rest.Config{Host: s.URL}
+}
+
+// next has the next update of the Lease wait for what happens.
+func (a *apiServer) next(before func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.before = before
+}
+
+func (a *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodPut {
+		a.mu.Lock()
+		before := a.before
+		a.before = nil
+		a.mu.Unlock()
+		if before != nil {
+			before()
+		}
+	}
+	body, _ := io.ReadAll(r.Body)
+	code, out := a.handle(r, body)
+	if code >= http.StatusBadRequest {
+		reason := map[int]metav1.StatusReason{
+			http.StatusNotFound: metav1.StatusReasonNotFound, http.StatusConflict: metav1.StatusReasonConflict,
+		}[code]
+		out = metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: int32(code), Reason: reason, Message: "refused"}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(out)
+}
+
+func (a *apiServer) handle(r *http.Request, body []byte) (int, any) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	at := r.URL.Path
+	have, exists := a.objects[at]
+	var object map[string]any
+	if len(body) > 0 && json.Unmarshal(body, &object) != nil {
+		return http.StatusBadRequest, nil
+	}
+	meta, _ := object["metadata"].(map[string]any)
+	switch {
+	case r.Method == http.MethodPost:
+		at = path.Join(at, fmt.Sprint(meta["name"]))
+		if _, exists := a.objects[at]; exists {
+			return http.StatusConflict, nil
+		}
+		return a.put(at, object, meta, http.StatusCreated)
+	case r.Method == http.MethodGet && r.URL.Query().Has("labelSelector"):
+		items := []any{}
+		for name, o := range a.objects {
+			if path.Dir(name) == at {
+				items = append(items, o)
+			}
+		}
+		return http.StatusOK, map[string]any{"kind": "List", "items": items}
+	case !exists:
+		return http.StatusNotFound, nil
+	case r.Method == http.MethodGet:
+		return http.StatusOK, have
+	case r.Method == http.MethodDelete:
+		delete(a.objects, at)
+		return http.StatusOK, have
+	case meta["resourceVersion"] != version(have):
+		return http.StatusConflict, nil
+	}
+	return a.put(at, object, meta, http.StatusOK)
+}
+
+func version(object map[string]any) any {
+	meta, _ := object["metadata"].(map[string]any)
+	return meta["resourceVersion"]
+}
+
+func (a *apiServer) put(at string, object, meta map[string]any, code int) (int, any) {
+	a.version++
+	meta["resourceVersion"] = strconv.Itoa(a.version)
+	a.objects[at] = object
+	return code, object
+}
+
+func open(t *testing.T, cfg *rest.Config, self group.Identity, duration time.Duration) *kubernetes.Engine {
+	t.Helper()
+	e, err := kubernetes.Open(kubernetes.Options{Config: cfg, Namespace: "isobar", Lease: "prod", Group: "prod", Self: self, Duration: duration})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = e.Close() })
+	return e
+}
+
+func TestRules(t *testing.T) {
+	enginetest.Run(t, func(t *testing.T) enginetest.Open {
+		t.Helper()
+		_, cfg := newAPI(t)
+		return func(t *testing.T, self group.Identity) engine.Engine {
+			t.Helper()
+			return open(t, cfg, self, 0)
+		}
+	})
+}
+
+func claimOf(of group.Identity, epoch uint64) group.Claim {
+	return group.Claim{Epoch: epoch, Leader: of, First: epoch*(group.BlockSize+1) + 1}
+}
+
+// TestClaimOfAPausedLeader: a leader that is paused between the decision to write and the
+// write is refused by what its successor wrote.
+func TestClaimOfAPausedLeader(t *testing.T) {
+	api, cfg := newAPI(t)
+	a, b := enginetest.Replica("a", 1), enginetest.Replica("b", 1)
+	first, second := open(t, cfg, a, time.Second), open(t, cfg, b, time.Second)
+	enginetest.Do(t, first, group.Request{Op: group.OpAcquire})
+	enginetest.Do(t, second, group.Request{Op: group.OpRead})
+	api.next(func() {
+		<-time.After(1100 * time.Millisecond) // the Lease runs out meanwhile
+		enginetest.Do(t, second, group.Request{Op: group.OpAcquire})
+		enginetest.Do(t, second, group.Request{Op: group.OpClaim, Claim: claimOf(b, 1)})
+	})
+	s := enginetest.Do(t, first, group.Request{Op: group.OpClaim, Claim: claimOf(a, 1)})
+	if s.Holder != b || s.Claim != claimOf(b, 1) {
+		t.Errorf("the paused leader sees %+v", s)
+	}
+}
+
+// TestWriteOfAPausedLeader: the same holds for what operators write, and what the paused
+// leader made is removed.
+func TestWriteOfAPausedLeader(t *testing.T) {
+	api, cfg := newAPI(t)
+	a, b := enginetest.Replica("a", 1), enginetest.Replica("b", 1)
+	first, second := open(t, cfg, a, time.Second), open(t, cfg, b, time.Second)
+	one, two := claimOf(a, 1), claimOf(b, 2)
+	enginetest.Do(t, first, group.Request{Op: group.OpAcquire})
+	enginetest.Do(t, first, group.Request{Op: group.OpClaim, Claim: one})
+	enginetest.Do(t, second, group.Request{Op: group.OpRead})
+	api.next(func() {
+		<-time.After(1100 * time.Millisecond)
+		enginetest.Do(t, second, group.Request{Op: group.OpAcquire})
+		enginetest.Do(t, second, group.Request{Op: group.OpClaim, Previous: one, Claim: two})
+		if err := second.WriteOperators(t.Context(), two, 0, 1, []engine.Change{{Key: "x", Data: []byte("b")}}); err != nil {
+			t.Error(err)
+		}
+	})
+	err := first.WriteOperators(t.Context(), one, 0, 1, []engine.Change{{Key: "x", Data: []byte("a")}})
+	if !errors.Is(err, engine.ErrNotLeading) {
+		t.Errorf("the paused leader wrote: %v", err)
+	}
+	w, err := second.ReadOperators(t.Context())
+	if err != nil || string(w.Entries["x"]) != "b" {
+		t.Errorf("%s, %v", w.Entries["x"], err)
+	}
+	if n := len(api.objects); n != 2 {
+		t.Errorf("%d objects, want the Lease and one write", n)
+	}
+}
+
+// TestRenewalDuringAWrite: renewals that come between do not make a write fail.
+func TestRenewalDuringAWrite(t *testing.T) {
+	api, cfg := newAPI(t)
+	a := enginetest.Replica("a", 1)
+	e, again := open(t, cfg, a, 0), open(t, cfg, a, 0)
+	one := claimOf(a, 1)
+	enginetest.Do(t, e, group.Request{Op: group.OpAcquire})
+	enginetest.Do(t, e, group.Request{Op: group.OpClaim, Claim: one})
+	renewals := 0
+	api.next(func() {
+		renewals++
+		enginetest.Do(t, again, group.Request{Op: group.OpRenew})
+	})
+	if err := e.WriteOperators(t.Context(), one, 0, 1, []engine.Change{{Key: "x", Data: []byte("1")}}); err != nil || renewals == 0 {
+		t.Errorf("%v, %d renewals", err, renewals)
+	}
+}
