@@ -27,7 +27,7 @@ func groups() []group {
 			statusCommand(), topCommand(), explainCommand(), capacityCommand(), clientsCommand(), healthCommand(), historyCommand(), samplesCommand(),
 		}},
 		{"ask", "Ask what would happen", []*cobra.Command{planCommand(), whatifCommand(), recordCommand(), replayCommand()}},
-		{"change", "Take over", []*cobra.Command{pauseCommand(), resumeCommand(), rollbackCommand(), reloadCommand(), replicasCommand()}},
+		{"change", "Take over", []*cobra.Command{pauseCommand(), resumeCommand(), rollbackCommand(), reloadCommand(), replicasCommand(), snapshotCommand()}},
 		{"try", "Try without a fleet, and measure", []*cobra.Command{
 			demoCommand(), simulateCommand(), solveCommand(), predictCommand(), benchCommand(),
 		}},
