@@ -86,19 +86,20 @@ func (s *Server) carries(r *http.Request) bool {
 
 // ReplicaGroup is a group of replicas as one of them sees it.
 type ReplicaGroup struct {
-	Group    string         `json:"group"`
-	Name     string         `json:"name"` // of the replica that answers
-	Role     string         `json:"role"`
-	Since    time.Time      `json:"since"`            // of the role
-	Leader   string         `json:"leader,omitempty"` // missing where no replica is known to lead
-	Epoch    uint64         `json:"epoch"`            // the newest that is known
-	Engine   bool           `json:"engine_reached"`
-	Behind   bool           `json:"engine_behind,omitempty"` // the engine lost claims that replicas saw
-	Removes  bool           `json:"removes"`                 // clients may be told that something is absent
-	Spare    int            `json:"failures_to_spare"`       // how many more replicas may fail before none is left
-	Agreed   bool           `json:"configuration_agreed"`    // more than half of the group have the configuration of this replica
-	Replicas []ReplicaState `json:"replicas"`                // sorted by name
-	Alarms   []string       `json:"alarms,omitempty"`        // the last ones
+	Group          string         `json:"group"`
+	Name           string         `json:"name"` // of the replica that answers
+	Role           string         `json:"role"`
+	Since          time.Time      `json:"since"`            // of the role
+	Leader         string         `json:"leader,omitempty"` // missing where no replica is known to lead
+	Epoch          uint64         `json:"epoch"`            // the newest that is known
+	Engine         bool           `json:"engine_reached"`
+	Behind         bool           `json:"engine_behind,omitempty"`   // the engine lost claims that replicas saw
+	EngineWarnings []string       `json:"engine_warnings,omitempty"` // what the engine will run out of
+	Removes        bool           `json:"removes"`                   // clients may be told that something is absent
+	Spare          int            `json:"failures_to_spare"`         // how many more replicas may fail before none is left
+	Agreed         bool           `json:"configuration_agreed"`      // more than half of the group have the configuration of this replica
+	Replicas       []ReplicaState `json:"replicas"`                  // sorted by name
+	Alarms         []string       `json:"alarms,omitempty"`          // the last ones
 }
 
 // ReplicaState is one replica as the one that answers sees it.
@@ -152,6 +153,9 @@ func (g *ReplicaGroup) Attention() []Attention {
 	}
 	if g.Behind {
 		out = append(out, NewAttention(ElectionLost, "the election engine has an older state than the replicas saw: it was restored from a backup").See(see))
+	}
+	for _, text := range g.EngineWarnings {
+		out = append(out, NewAttention(ElectionFull, "%s", text).See(see))
 	}
 	digests := map[string]bool{}
 	for i := range g.Replicas {

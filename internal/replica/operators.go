@@ -26,6 +26,25 @@ func (r *Replica) ReadOperators(ctx context.Context) (engine.Written, error) {
 	return e.ReadOperators(ctx)
 }
 
+// LastWrite returns the number of the last write of operators that the engine has.
+func (r *Replica) LastWrite(ctx context.Context) (uint64, error) {
+	e, ok := r.engine.(engine.Operators)
+	if !ok {
+		return 0, errNoOperators
+	}
+	ctx, cancel := context.WithTimeout(ctx, operatorPatience)
+	defer cancel()
+	return e.LastWrite(ctx)
+}
+
+// EngineWarnings returns what the engine will run out of; nil = nothing.
+func (r *Replica) EngineWarnings(ctx context.Context) []string {
+	if e, ok := r.engine.(engine.Inspector); ok {
+		return e.Warnings(ctx)
+	}
+	return nil
+}
+
 // WriteOperators makes all changes of operators durable, or none, while this replica
 // leads; see [engine.Operators]. Whether it leads is decided by the engine.
 func (r *Replica) WriteOperators(ctx context.Context, previous, next uint64, changes []engine.Change) error {

@@ -26,6 +26,9 @@ func (o operatedReplicas) State() admin.ReplicaGroup {
 		Group: s.Group, Name: s.Name, Role: s.Role, Since: s.Since, Leader: s.Leader, Epoch: s.Epoch, Engine: s.Engine, Behind: s.Behind,
 		Removes: s.Removes, Spare: s.Spare, Agreed: o.r.agreed(), Alarms: s.Alarms,
 	}
+	if w := o.r.engineWarnings.Load(); w != nil {
+		out.EngineWarnings = *w
+	}
 	for _, q := range s.Replicas {
 		out.Replicas = append(out.Replicas, admin.ReplicaState(q))
 	}

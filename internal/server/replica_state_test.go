@@ -221,3 +221,31 @@ func TestElectionStateThatWentBack(t *testing.T) {
 		t.Error("search is gone")
 	}
 }
+
+// TestEngineLosesWrites asserts that a leader whose election engine goes back to an older
+// state while it leads writes again what operators had written, and says so.
+func TestEngineLosesWrites(t *testing.T) {
+	listen := testhelp.FreePort(t)
+	election := filepath.Join(t.TempDir(), "election")
+	m := startMember(t, replicaConfig(t, "a", listen, fmt.Sprintf("{file: %q}", election), fileServices, "a="+listen))
+	testhelp.Eventually(t, "it leads", func() bool { return m.group().Leader == "a" && m.server.Plan() != nil })
+	m.writes("PUT", "/v1/services/search", apiService)
+	kept := filepath.Join(election, "test.operators")
+	backup, err := os.ReadFile(kept)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.writes("POST", "/v1/pause", `{"service": "checkout", "reason": "since the backup"}`)
+	if err := os.WriteFile(kept, backup, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	testhelp.Eventually(t, "the pause stands in the engine again", func() bool {
+		data, err := os.ReadFile(kept)
+		return err == nil && bytes.Contains(data, []byte("pause"))
+	})
+	testhelp.Eventually(t, "an alarm names the pause", func() bool {
+		alarms := m.group().Alarms
+		return len(alarms) == 1 && strings.Contains(alarms[0], "1 entries are written again: ") && strings.Contains(alarms[0], "checkout")
+	})
+	m.writes("POST", "/v1/resume", `{"service": "checkout"}`)
+}

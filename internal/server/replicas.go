@@ -62,7 +62,9 @@ type replicas struct {
 	followed    followed
 	// digestInForce names the configuration that this replica's plans are made with.
 	digestInForce atomic.Pointer[string]
-	alone         int // services of the API and marks of the time before the group
+
+	engineWarnings atomic.Pointer[[]string]
+	alone          int // services of the API and marks of the time before the group
 }
 
 // openReplicas makes the server a replica of its group, if the configuration names
@@ -243,6 +245,7 @@ func (r *replicas) run(ctx context.Context, done <-chan struct{}) error {
 	go r.relay.Follow(running)
 	go r.watchRemovals(running)
 	go r.keepConfigured(running)
+	go r.watchEngine(running)
 	select {
 	case err := <-finished:
 		return errors.Join(err, r.close())

@@ -4,11 +4,15 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
 
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/config"
@@ -130,6 +134,41 @@ func TestGroupNeedsAttention(t *testing.T) {
 	}
 	if m.server.Plan() != nil {
 		t.Error("a replica made a plan without leading")
+	}
+}
+
+// fullEtcd answers as an etcd does whose database is nearly full. What a real one answers
+// is tested in test/replicas.
+type fullEtcd struct {
+	etcdserverpb.UnimplementedMaintenanceServer
+}
+
+func (fullEtcd) Status(context.Context, *etcdserverpb.StatusRequest) (*etcdserverpb.StatusResponse, error) {
+	return &etcdserverpb.StatusResponse{DbSize: 1800 << 20, DbSizeQuota: 2048 << 20}, nil
+}
+
+// TestElectionEngineIsFull asserts that operators are told of an etcd that is about to
+// refuse writes.
+func TestElectionEngineIsFull(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := grpc.NewServer()
+	etcdserverpb.RegisterMaintenanceServer(g, fullEtcd{})
+	served := make(chan error, 1)
+	go func() { served <- g.Serve(l) }()
+	t.Cleanup(func() {
+		g.Stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	listen := testhelp.FreePort(t)
+	m := startMember(t, replicaConfig(t, "a", listen, fmt.Sprintf(`{etcd: {endpoints: ["http://%s"]}}`, l.Addr()), checkoutAndCart, "a="+listen))
+	testhelp.Eventually(t, "it asks etcd", func() bool { return len(m.group().EngineWarnings) > 0 })
+	if a := attends(t, m.status(), admin.ElectionFull); !strings.Contains(a.Text, "1800 of 2048 MiB") {
+		t.Errorf("told: %+v", a)
 	}
 }
 

@@ -70,7 +70,7 @@ func freePort(t *testing.T) string {
 	return l.Addr().String()
 }
 
-func startCluster(t *testing.T, size int) *cluster {
+func startCluster(t *testing.T, size int, flags ...string) *cluster {
 	t.Helper()
 	c := &cluster{t: t}
 	var initial []string
@@ -81,12 +81,12 @@ func startCluster(t *testing.T, size int) *cluster {
 	}
 	for i := range size {
 		client := "http://" + freePort(t)
-		c.members = append(c.members, &etcdMember{client: client, args: []string{
+		c.members = append(c.members, &etcdMember{client: client, args: append([]string{
 			"--name", fmt.Sprintf("m%d", i), "--data-dir", t.TempDir(),
 			"--listen-peer-urls", peers[i], "--initial-advertise-peer-urls", peers[i],
 			"--listen-client-urls", client, "--advertise-client-urls", client,
 			"--initial-cluster", strings.Join(initial, ","), "--log-level", "error",
-		}})
+		}, flags...)})
 	}
 	for _, m := range c.members {
 		c.start(m)
@@ -176,6 +176,38 @@ func until(t *testing.T, e engine.Engine, r group.Request, ok func(group.Standin
 
 func leads(self group.Identity) func(group.Standing) bool {
 	return func(s group.Standing) bool { return s.Holder == self }
+}
+
+// TestEtcdNearlyFull asserts that operators are told of a database near its quota, and of
+// etcd's alarm once it refuses writes.
+func TestEtcdNearlyFull(t *testing.T) {
+	c := startCluster(t, 1, "--quota-backend-bytes", "4194304")
+	e, client := c.open("full", enginetest.Replica("a", 1)), c.client()
+	if w := e.Warnings(t.Context()); len(w) > 0 {
+		t.Errorf("an empty etcd has warnings: %q", w)
+	}
+	value := strings.Repeat("x", 128<<10)
+	var told []string
+	for i := range 60 {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		_, err := client.Put(ctx, fmt.Sprintf("fill/%d", i), value)
+		cancel()
+		w := e.Warnings(t.Context())
+		if told == nil && len(w) > 0 {
+			if told = w; err != nil {
+				t.Errorf("there was no warning before etcd refused a write: %v", err)
+			}
+		}
+		if err != nil {
+			break
+		}
+	}
+	if len(told) != 1 || !strings.Contains(told[0], "of 4 MiB") {
+		t.Errorf("the warning is %q", told)
+	}
+	if w := e.Warnings(t.Context()); len(w) != 2 || !strings.Contains(w[0], "NOSPACE") {
+		t.Errorf("a full etcd has the warnings %q", w)
+	}
 }
 
 func TestEtcd(t *testing.T) {

@@ -69,6 +69,7 @@ var faults = []fault{
 	{name: "etcd without quorum for 20 s", bound: takeover, what: "a write succeeds again, once etcd has its quorum", play: loseQuorum},
 	{name: "etcd answers after 2 s", full: true, what: "a write succeeds again, once etcd is fast", play: slowEtcd},
 	{name: "etcd is restored from an older backup", full: true, what: "a write of before the fault is in etcd again", play: restoreEtcd},
+	{name: "etcd loses all data", full: true, what: "a write of before the fault is in etcd again", play: loseEtcd},
 	{name: "SIGKILL of all replicas", full: true, what: "plans on all replicas, once started", play: killAll},
 	{name: "SIGKILL of all replicas, their disks are lost", full: true, what: "plans on all replicas, once started", play: loseDisks},
 	{name: "all replicas are replaced one by one", full: true, what: "the whole replacement", play: rolling},
@@ -449,38 +450,49 @@ func slowEtcd(w *world) time.Duration {
 // restoreEtcd replaces the state of etcd by that of a moment before the last write.
 func restoreEtcd(w *world) time.Duration {
 	backup := w.t.TempDir()
-	copyAll := func(from, to func(i int) string) {
-		for _, m := range w.etcd.members {
-			w.etcd.kill(m)
-		}
-		for i := range w.etcd.members {
-			if err := errors.Join(os.RemoveAll(to(i)), os.CopyFS(to(i), os.DirFS(from(i)))); err != nil {
-				w.t.Fatal(err)
-			}
-		}
-		for _, m := range w.etcd.members {
-			w.etcd.start(m)
-		}
-	}
-	data := func(i int) string {
-		return w.etcd.members[i].args[slices.Index(w.etcd.members[i].args, "--data-dir")+1]
-	}
 	kept := func(i int) string { return filepath.Join(backup, fmt.Sprint(i)) }
-	copyAll(data, kept)
+	w.replaceEtcd(func(i int, data string) error { return os.CopyFS(kept(i), os.DirFS(data)) })
+	return w.writtenAgain(func(i int, data string) error {
+		return errors.Join(os.RemoveAll(data), os.CopyFS(data, os.DirFS(kept(i))))
+	})
+}
+
+func loseEtcd(w *world) time.Duration {
+	return w.writtenAgain(func(_ int, data string) error { return os.RemoveAll(data) })
+}
+
+// writtenAgain writes, does something to the stopped etcd, and waits until it has what
+// was written.
+func (w *world) writtenAgain(replace func(i int, data string) error) time.Duration {
 	w.rest()
 	body := `{"name": "since", "localities": [{"locality": "us/a", "max_rate": %d, "endpoints": [{"address": "127.0.0.1:9"}]}]}`
 	body = fmt.Sprintf(body, time.Now().Unix())
-	w.Await("a write since the backup", func() bool { return w.write(w.Replicas[0], "since", body) == nil })
-	copyAll(kept, data)
+	w.Await("a write before etcd stops", func() bool { return w.write(w.Replicas[0], "since", body) == nil })
+	w.replaceEtcd(replace)
 	began := time.Now()
 	client := w.etcd.client()
-	w.Await("the write since the backup in etcd", func() bool {
+	w.Await("the write of before in etcd", func() bool {
 		ctx, cancel := context.WithTimeout(w.t.Context(), time.Second)
 		defer cancel()
 		got, err := client.Get(ctx, "isobar/test/operators/entries/services/since")
 		return err == nil && len(got.Kvs) == 1
 	})
 	return time.Since(began)
+}
+
+// replaceEtcd stops all members, has each one's data replaced, and starts them.
+func (w *world) replaceEtcd(replace func(i int, data string) error) {
+	for _, m := range w.etcd.members {
+		w.etcd.kill(m)
+	}
+	for i, m := range w.etcd.members {
+		if err := replace(i, m.args[slices.Index(m.args, "--data-dir")+1]); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	for _, m := range w.etcd.members {
+		w.etcd.start(m)
+	}
 }
 
 func killAll(w *world) time.Duration { return w.startAll(func(*replicatest.Process) {}) }

@@ -14,11 +14,20 @@ import (
 type Operators interface {
 	// ReadOperators returns all entries as they are at one moment.
 	ReadOperators(ctx context.Context) (Written, error)
+	// LastWrite returns the number of the last write; 0 = there was none. It costs one
+	// small read.
+	LastWrite(ctx context.Context) (uint64, error)
 	// WriteOperators makes all changes, or none. It is refused with ErrNotLeading unless
 	// the claim is the newest and this replica leads, and with ErrStale if previous is not
 	// the number of the last write. next is the number of this one, above previous. After
 	// another error nobody knows whether the write happened.
 	WriteOperators(ctx context.Context, claim group.Claim, previous, next uint64, changes []Change) error
+}
+
+// Inspector is an engine that can tell operators what it will run out of.
+type Inspector interface {
+	// Warnings returns one sentence for each; nil = nothing.
+	Warnings(ctx context.Context) []string
 }
 
 // Written is what operators wrote.

@@ -199,6 +199,13 @@ func has(t *testing.T, e engine.Engine, sequence uint64, want map[string]string)
 	if err != nil {
 		t.Fatal(err)
 	}
+	last, err := o.LastWrite(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if last != w.Sequence {
+		t.Fatalf("the last write is %d, all entries are those of %d", last, w.Sequence)
+	}
 	got := map[string]string{}
 	for key, data := range w.Entries {
 		got[key] = string(data)

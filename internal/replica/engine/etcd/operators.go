@@ -73,6 +73,15 @@ func (e *Engine) ReadOperators(ctx context.Context) (engine.Written, error) {
 	return engine.Written{Sequence: s.head.Sequence, Entries: s.entries}, nil
 }
 
+// LastWrite implements [engine.Operators].
+func (e *Engine) LastWrite(ctx context.Context) (uint64, error) {
+	s, err := e.readHead(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("etcd: the last write of operators: %w", err)
+	}
+	return s.head.Sequence, nil
+}
+
 // readShelf reads everything as it was at one revision, with the log applied.
 func (e *Engine) readShelf(ctx context.Context) (*shelf, error) {
 	prefix := e.operators()

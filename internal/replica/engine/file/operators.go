@@ -52,6 +52,12 @@ func (e *Engine) ReadOperators(ctx context.Context) (engine.Written, error) {
 	return out, nil
 }
 
+// LastWrite implements [engine.Operators].
+func (e *Engine) LastWrite(ctx context.Context) (uint64, error) {
+	w, err := e.ReadOperators(ctx)
+	return w.Sequence, err
+}
+
 // WriteOperators implements [engine.Operators]. Data of changes is JSON.
 func (e *Engine) WriteOperators(ctx context.Context, claim group.Claim, previous, next uint64, changes []engine.Change) error {
 	if err := engine.CheckChanges(previous, next, changes); err != nil {

@@ -1,0 +1,43 @@
+package etcd
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/isobar-xds/isobar/internal/replica/engine"
+)
+
+var _ engine.Inspector = (*Engine)(nil)
+
+const (
+	// statusPatience bounds the question to one member.
+	statusPatience = 2 * time.Second
+	// nearlyFull is the part of its quota above which a member needs attention.
+	nearlyFull = 0.8
+)
+
+// Warnings implements [engine.Inspector]: members whose database has little space left, and
+// alarms of etcd. etcd refuses all writes, also those that renew leadership, once a member's
+// database reaches its quota. Members that do not answer are left out.
+func (e *Engine) Warnings(ctx context.Context) []string {
+	var out []string
+	for _, member := range e.opts.Client.Endpoints() {
+		once, cancel := context.WithTimeout(ctx, statusPatience)
+		s, err := e.opts.Client.Status(once, member)
+		cancel()
+		if err != nil {
+			continue
+		}
+		for _, text := range s.Errors {
+			out = append(out, fmt.Sprintf("etcd member %s has an alarm: %s", member, text))
+		}
+		size, quota := float64(s.DbSize), float64(s.DbSizeQuota)
+		if quota > 0 && size >= nearlyFull*quota {
+			const mib = 1 << 20
+			out = append(out, fmt.Sprintf("the database of etcd member %s has %.0f of %.0f MiB: compact and defragment it, or raise --quota-backend-bytes",
+				member, size/mib, quota/mib))
+		}
+	}
+	return out
+}
