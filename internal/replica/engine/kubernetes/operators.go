@@ -105,6 +105,15 @@ func (e *Engine) ReadOperators(ctx context.Context) (engine.Written, error) {
 	return engine.Written{}, e.failed(fmt.Errorf("it changed during each of %d attempts to read it", tries))
 }
 
+// LastWrite implements [engine.Operators].
+func (e *Engine) LastWrite(ctx context.Context) (uint64, error) {
+	s, err := e.read(ctx)
+	if err != nil {
+		return 0, e.failed(err)
+	}
+	return s.head.Sequence, nil
+}
+
 func (e *Engine) failed(err error) error {
 	return fmt.Errorf("lease %s/%s: what operators wrote: %w", e.opts.Namespace, e.opts.Lease, err)
 }
