@@ -28,24 +28,106 @@ func TestTooManyServices(t *testing.T) {
 	}
 }
 
-// flaky is a store that fails, before or after it has written.
+// flaky is a store that fails, before, after or while it syncs what it has written.
 type flaky struct {
 	*store.Memory
 
-	before, after bool
+	before, after, syncing bool
+	sync                   func() // called while it syncs; nil = nothing is
 }
 
 var errDisk = errors.New("disk full")
 
-func (f *flaky) CompareAndSwap(ctx context.Context, key string, revision uint64, data []byte) (uint64, error) {
+func (f *flaky) CompareAndSwapNotify(ctx context.Context, key string, revision uint64, data []byte, written func()) (uint64, error) {
 	if f.before {
 		return 0, errDisk
 	}
-	next, err := f.Memory.CompareAndSwap(ctx, key, revision, data)
+	if v, err := f.Get(ctx, key); err == nil && v.Revision != revision {
+		return 0, isobar.ErrStale
+	}
+	written()
+	if f.sync != nil {
+		f.sync()
+	}
+	if f.syncing {
+		return 0, errDisk
+	}
+	next, err := f.CompareAndSwap(ctx, key, revision, data)
 	if f.after && err == nil {
 		return 0, errDisk
 	}
 	return next, err
+}
+
+// TestChangeIsInForceWhileItIsSynced: planners have a change before the disk does, and
+// readers of the API once the disk has it.
+func TestChangeIsInForceWhileItIsSynced(t *testing.T) {
+	disk := &flaky{Memory: store.NewMemory()}
+	r := open(t, disk)
+	put(t, r, svc("a", 1))
+	<-r.Changed()
+	synced := 0
+	disk.sync = func() {
+		synced++
+		select {
+		case <-r.Changed():
+		default:
+			t.Error("planners are not told while the disk is synced")
+		}
+		if topology, _ := r.State(); topology.Services[0].Localities[1].MaxRate != 2 {
+			t.Error("planners have no change while the disk is synced")
+		}
+		if o, err := r.Get("a"); err != nil || o.Service.Localities[1].MaxRate != 1 {
+			t.Errorf("readers of the API have a change that may be lost: %+v, %v", o, err)
+		}
+	}
+	if o := put(t, r, svc("a", 2)); o.Service.Localities[1].MaxRate != 2 || synced != 1 {
+		t.Errorf("put %+v after %d syncs", o, synced)
+	}
+	select {
+	case <-r.Changed():
+		t.Error("planners are told twice of one change")
+	default:
+	}
+}
+
+// TestSyncThatFails: a change whose sync fails is taken back, with a newer revision, and
+// while saves fail no other change is in force before it is saved.
+func TestSyncThatFails(t *testing.T) {
+	disk := &flaky{Memory: store.NewMemory()}
+	r := open(t, disk)
+	etag := put(t, r, svc("a", 1)).Revision
+	before, _ := r.State()
+	var shown []uint64 // revisions that planners had while the disk was synced
+	disk.syncing, disk.sync = true, func() {
+		now, _ := r.State()
+		shown = append(shown, now.Revision)
+	}
+	for range 2 {
+		if _, _, err := r.Put("a", svc("a", 2), 0); !errors.Is(err, errDisk) {
+			t.Fatalf("Put: %v", err)
+		}
+	}
+	after, _ := r.State()
+	if len(shown) != 2 || shown[0] != before.Revision+1 || after.Revision <= shown[0] || shown[1] != after.Revision {
+		t.Errorf("revision %d, then %v while the sync failed, then %d", before.Revision, shown, after.Revision)
+	}
+	if o, err := r.Get("a"); err != nil || o.Service.Localities[1].MaxRate != 1 || o.Revision != etag {
+		t.Errorf("what could not be saved is in force: %+v, %v", o, err)
+	}
+	if after.Services[0].Localities[1].MaxRate != 1 {
+		t.Error("planners have what could not be saved")
+	}
+	disk.syncing = false
+	if o := put(t, r, svc("a", 3)); o.Revision <= after.Revision {
+		t.Errorf("object revision %d after topology %d", o.Revision, after.Revision)
+	}
+	disk.sync = nil
+	last, _ := r.State()
+	reopened := open(t, disk)
+	if topology, _ := reopened.State(); topology.Revision <= last.Revision || topology.Services[0].Localities[1].MaxRate != 3 {
+		t.Errorf("after a restart: revision %d after %d, %+v", topology.Revision, last.Revision, topology.Services[0])
+	}
 }
 
 func TestStoreThatFails(t *testing.T) {

@@ -36,7 +36,7 @@ func (s sinces) of(t health.Table) sinces {
 // Overrides lists the health that operators set, sorted by service and
 // address, with the locality in which each endpoint stands now.
 func (r *Registry) Overrides() []isobar.HealthOverride {
-	s := r.state.Load()
+	s := r.settled.Load()
 	set := s.health.Overrides()
 	out := make([]isobar.HealthOverride, 0, len(set))
 	where := map[string]isobar.Locality{} // of the endpoints of one service

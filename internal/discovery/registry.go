@@ -29,9 +29,10 @@ type Store interface {
 		Data     []byte
 		Revision uint64
 	}, error)
-	// CompareAndSwap durably writes a key that is at revision (0 = not there). It
-	// keeps no reference to data.
-	CompareAndSwap(ctx context.Context, key string, revision uint64, data []byte) (uint64, error)
+	// CompareAndSwapNotify durably writes a key that is at revision (0 = not there). It
+	// calls written, at most once, when only the sync to the disk is left. It keeps no
+	// reference to data.
+	CompareAndSwapNotify(ctx context.Context, key string, revision uint64, data []byte, written func()) (uint64, error)
 }
 
 // Options of [Open]. Store is required.
@@ -66,10 +67,12 @@ type Registry struct {
 	log     *slog.Logger
 	metrics metrics
 	changed chan struct{}
-	state   atomic.Pointer[state]
+	state   atomic.Pointer[state] // in force: what planners see
+	settled atomic.Pointer[state] // what readers of the API see: the same, without a change that is being synced
 
 	mu            sync.Mutex // held while a change is made and saved
 	now           contents
+	failing       bool     // the last save failed
 	leading       *Leading // nil = this replica does not lead, or is no replica
 	storeRevision uint64   // of the last version read from or written to the store
 	savedRevision uint64   // of the contents that were saved last
@@ -135,7 +138,7 @@ func (r *Registry) Changed() <-chan struct{} { return r.changed }
 
 // List gives all objects in force, sorted by name.
 func (r *Registry) List() []isobar.Object {
-	objects := r.state.Load().objects
+	objects := r.settled.Load().objects
 	out := make([]isobar.Object, len(objects))
 	for i := range objects {
 		out[i] = cloneObject(objects[i])
@@ -145,7 +148,7 @@ func (r *Registry) List() []isobar.Object {
 
 // Get gives the object in force under a name, or isobar.ErrNotFound.
 func (r *Registry) Get(name string) (isobar.Object, error) {
-	objects := r.state.Load().objects
+	objects := r.settled.Load().objects
 	i, found := slices.BinarySearchFunc(objects, name, func(o isobar.Object, name string) int {
 		return strings.Compare(o.Service.Name, name)
 	})
@@ -225,7 +228,7 @@ func (r *Registry) Preview(
 	return next.topology(next.objects()), next.health, next.conflicts(), nil
 }
 
-// change makes a change that must be durable before it takes effect.
+// change makes a change that must be durable before it is answered.
 func (r *Registry) change(edit func(contents) (contents, error)) (topology uint64, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -237,16 +240,44 @@ func (r *Registry) change(edit func(contents) (contents, error)) (topology uint6
 	if err != nil || !changed {
 		return r.now.revision, err
 	}
-	if r.opts.Shared != nil {
-		err = r.share(next)
-	} else {
-		err = r.save(context.Background(), next)
+	if r.opts.Shared == nil {
+		if err := r.saveInForce(next); err != nil {
+			return 0, err
+		}
+		return next.revision, nil
 	}
-	if err != nil {
+	if err := r.share(next); err != nil {
 		return 0, err
 	}
 	r.publish(next)
 	return next.revision, nil
+}
+
+// saveInForce saves a change and puts it in force while the disk is synced: that takes
+// longer than to plan and to send it. If the sync fails, what was in force before is in
+// force again, with a newer revision. While saves fail, nothing is in force before it
+// is saved, so that clients don't follow changes which are refused. r.mu is held.
+func (r *Registry) saveInForce(next contents) error {
+	before, early := r.now, false
+	written := func() {
+		early = true
+		r.putInForce(next)
+	}
+	if r.failing {
+		written = func() {}
+	}
+	err := r.saveNotify(context.Background(), next, written)
+	switch {
+	case err == nil && early:
+		r.settle()
+	case err == nil:
+		r.publish(next)
+	case early:
+		before.revision = next.revision + 1
+		r.publish(before)
+		r.log.Error("a change could not be synced to the disk; the state before it is in force again", "error", err)
+	}
+	return err
 }
 
 // checked prepares what shall come next: limits, the check of all services
@@ -275,8 +306,18 @@ func (r *Registry) checked(next contents) (_ contents, changed bool, err error) 
 	return next, true, nil
 }
 
-// publish makes c what readers see. r.mu is held, or r not shared yet.
+// publish makes c what planners and readers of the API see. r.mu is held, or r not
+// shared yet.
 func (r *Registry) publish(c contents) {
+	r.putInForce(c)
+	r.settle()
+}
+
+// settle shows readers of the API what is in force.
+func (r *Registry) settle() { r.settled.Store(r.state.Load()) }
+
+// putInForce makes c what planners see.
+func (r *Registry) putInForce(c contents) {
 	r.now = c
 	objects := c.objects()
 	r.state.Store(&state{
@@ -322,6 +363,11 @@ func notFound(name string) error { return fmt.Errorf("service %s: %w", name, iso
 
 // save writes c under the one key. r.mu is held, or r not shared yet.
 func (r *Registry) save(ctx context.Context, c contents) error {
+	return r.saveNotify(ctx, c, func() {})
+}
+
+// saveNotify is save that calls written when only the sync is left.
+func (r *Registry) saveNotify(ctx context.Context, c contents, written func()) error {
 	data, encoded, err := c.encode(r.encoded, r.written)
 	if err != nil {
 		return err
@@ -329,8 +375,8 @@ func (r *Registry) save(ctx context.Context, c contents) error {
 	if r.written = data; cap(data) > 4*len(data)+1<<20 {
 		r.written = nil // there were many more services once
 	}
-	revision, err := r.opts.Store.CompareAndSwap(ctx, storeKey, r.storeRevision, data)
-	if err == nil {
+	revision, err := r.opts.Store.CompareAndSwapNotify(ctx, storeKey, r.storeRevision, data, written)
+	if r.failing = err != nil; err == nil {
 		// A change that fails leaves its revision to the next one, so what was
 		// encoded for it is forgotten.
 		r.storeRevision, r.savedRevision, r.encoded = revision, c.revision, encoded

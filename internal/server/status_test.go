@@ -28,10 +28,14 @@ type fullDisk struct {
 }
 
 func (d *fullDisk) CompareAndSwap(ctx context.Context, key string, revision uint64, data []byte) (uint64, error) {
+	return d.CompareAndSwapNotify(ctx, key, revision, data, func() {})
+}
+
+func (d *fullDisk) CompareAndSwapNotify(ctx context.Context, key string, revision uint64, data []byte, written func()) (uint64, error) {
 	if d.full.Load() {
 		return 0, errors.New("write: no space left on device")
 	}
-	return d.Store.CompareAndSwap(ctx, key, revision, data)
+	return d.Store.CompareAndSwapNotify(ctx, key, revision, data, written)
 }
 
 // TestStatusTellsWhatNeedsAttention: nothing while all is in order; a state

@@ -125,6 +125,11 @@ func (f *Files) Get(ctx context.Context, key string) (Value, error) {
 
 // CompareAndSwap implements [Store].
 func (f *Files) CompareAndSwap(ctx context.Context, key string, revision uint64, data []byte) (uint64, error) {
+	return f.CompareAndSwapNotify(ctx, key, revision, data, func() {})
+}
+
+// CompareAndSwapNotify implements [Store].
+func (f *Files) CompareAndSwapNotify(ctx context.Context, key string, revision uint64, data []byte, written func()) (uint64, error) {
 	if err := ready(ctx, key); err != nil {
 		return 0, err
 	}
@@ -150,10 +155,10 @@ func (f *Files) CompareAndSwap(ctx context.Context, key string, revision uint64,
 	if from == previous {
 		next.Revision++ // the lost version had that number
 	}
-	err = f.write(key, next, from == current)
+	err = f.write(key, next, from == current, written)
 	if err == nil && from == nowhere {
 		// A first version has none before it to fall back to but itself.
-		err = writeDurably(f.path(key, previousSuffix), next)
+		err = writeDurably(f.path(key, previousSuffix), next, func() {})
 	}
 	if err != nil {
 		f.metrics.failures.Inc()
@@ -184,10 +189,11 @@ func (f *Files) Watch(ctx context.Context, key string) <-chan Value { return f.w
 func (f *Files) path(key, suffix string) string { return filepath.Join(f.dir, key+suffix) }
 
 // write makes v the current version of a key; keep says that the version that
-// is current now is good and becomes the previous one. f.mu is held.
-func (f *Files) write(key string, v Value, keep bool) error {
+// is current now is good and becomes the previous one. written is called before the
+// first sync. f.mu is held.
+func (f *Files) write(key string, v Value, keep bool, written func()) error {
 	temp := f.path(key, tempSuffix)
-	if err := writeDurably(temp, v); err != nil {
+	if err := writeDurably(temp, v, written); err != nil {
 		return errors.Join(err, removeIfThere(temp))
 	}
 	if keep {
@@ -202,7 +208,7 @@ func (f *Files) write(key string, v Value, keep bool) error {
 	return syncDir(f.dir)
 }
 
-func writeDurably(path string, v Value) error {
+func writeDurably(path string, v Value, written func()) error {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600) //nolint:gosec // the path is made of a checked key
 	if err != nil {
 		return err
@@ -212,6 +218,7 @@ func writeDurably(path string, v Value) error {
 			return errors.Join(err, file.Close())
 		}
 	}
+	written()
 	if err := file.Sync(); err != nil {
 		return errors.Join(err, file.Close())
 	}

@@ -35,6 +35,11 @@ func (m *Memory) Get(ctx context.Context, key string) (Value, error) {
 
 // CompareAndSwap implements [Store].
 func (m *Memory) CompareAndSwap(ctx context.Context, key string, revision uint64, data []byte) (uint64, error) {
+	return m.CompareAndSwapNotify(ctx, key, revision, data, func() {})
+}
+
+// CompareAndSwapNotify implements [Store].
+func (m *Memory) CompareAndSwapNotify(ctx context.Context, key string, revision uint64, data []byte, written func()) (uint64, error) {
 	if err := ready(ctx, key); err != nil {
 		return 0, err
 	}
@@ -49,6 +54,7 @@ func (m *Memory) CompareAndSwap(ctx context.Context, key string, revision uint64
 	v := Value{Data: bytes.Clone(data), Revision: revision + 1}
 	m.values[key] = v
 	m.watches.tell(key, v)
+	written()
 	return v.Revision, nil
 }
 

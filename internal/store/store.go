@@ -30,6 +30,12 @@ type Store interface {
 	// where what stood there was removed behind the store's back. When it
 	// returns without error the data is durable. It keeps no reference to data.
 	CompareAndSwap(ctx context.Context, key string, revision uint64, data []byte) (uint64, error)
+	// CompareAndSwapNotify is CompareAndSwap that calls written once the file system has
+	// accepted all of data, before it waits for the disk: the write can still fail, but
+	// not for lack of space, nor because the key is at another revision. It calls
+	// written at most once, in its own goroutine, and not at all where the write failed
+	// before. written must not use the store.
+	CompareAndSwapNotify(ctx context.Context, key string, revision uint64, data []byte, written func()) (uint64, error)
 	// Watch tells changes of a key that come after the call. A slow reader
 	// misses values in between, never the last one. The channel is closed when
 	// ctx ends or the store is closed.

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -78,6 +80,46 @@ func TestGetAndSwap(t *testing.T) {
 			t.Fatalf("got %q at %d, %v", v.Data, v.Revision, err)
 		}
 	})
+}
+
+// TestNotify: written is called once, before the value is there for sure, and not where
+// nothing can be written.
+func TestNotify(t *testing.T) {
+	both(t, func(t *testing.T, s store.Store) {
+		t.Helper()
+		calls := 0
+		count := func() { calls++ }
+		first, err := s.CompareAndSwapNotify(t.Context(), "a", 0, []byte("one"), count)
+		if err != nil || calls != 1 {
+			t.Fatalf("%d calls, %v", calls, err)
+		}
+		if _, err := s.CompareAndSwapNotify(t.Context(), "a", first+1, []byte("two"), count); !errors.Is(err, isobar.ErrStale) || calls != 1 {
+			t.Errorf("of another revision: %d calls, %v", calls, err)
+		}
+		if _, err := s.CompareAndSwapNotify(t.Context(), "a", first, []byte("two"), count); err != nil || calls != 2 {
+			t.Errorf("%d calls, %v", calls, err)
+		}
+		if _, err := s.CompareAndSwapNotify(t.Context(), "a", first+1, make([]byte, store.MaxValueBytes+1), count); !errors.Is(err, store.ErrTooLarge) || calls != 2 {
+			t.Errorf("too large: %d calls, %v", calls, err)
+		}
+	})
+}
+
+// TestNotifyComesWhenAllIsWritten: what is left then is the sync, which needs no space.
+func TestNotifyComesWhenAllIsWritten(t *testing.T) {
+	dir := t.TempDir()
+	f := open(t, dir)
+	defer closeNow(t, f)
+	data := bytes.Repeat([]byte("data"), 10_000)
+	_, err := f.CompareAndSwapNotify(t.Context(), "a", 0, data, func() {
+		have, err := os.ReadFile(filepath.Join(dir, "a.state.tmp"))
+		if err != nil || !bytes.HasSuffix(have, data) {
+			t.Errorf("%d bytes are written, %v", len(have), err)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestKeys(t *testing.T) {
