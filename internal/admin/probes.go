@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"bytes"
 	"fmt"
 	"net/http"
 	"time"
@@ -10,6 +11,16 @@ import (
 type Health struct {
 	Status  string `json:"status"` // "ok" or what is wrong
 	Version string `json:"version,omitempty"`
+}
+
+// IsProbe reports whether what a client has sent is the whole head of a request of
+// /livez or /readyz.
+func IsProbe(head []byte) bool {
+	rest, ok := bytes.CutPrefix(head, []byte("GET /livez"))
+	if !ok {
+		rest, ok = bytes.CutPrefix(head, []byte("GET /readyz"))
+	}
+	return ok && len(rest) > 0 && (rest[0] == ' ' || rest[0] == '?') && bytes.Contains(rest, []byte("\r\n\r\n"))
 }
 
 // livez fails when the control loop no longer advances: a restart is the

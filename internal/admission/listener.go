@@ -21,7 +21,20 @@ type Limits struct {
 	// sent no whole request, or whose client does not read: the oldest of the address
 	// with most connections. The server has to tell which these are, by [TellYielding].
 	Yield bool
+	// Urgent tells by what a client sends first that its request can't wait, such as a
+	// probe. Its connection makes no room for others for a second, and there is always
+	// room for a few. It is asked only with Yield; nil = no request is urgent.
+	Urgent func(head []byte) bool
 }
+
+// Bounds of urgent connections.
+const (
+	mostUrgent  = 8           // beyond the limits
+	urgentFor   = time.Second // since it was accepted, until its request is answered
+	urgentBytes = 1 << 10     // that are looked at
+
+	urgentWait = 20 * time.Millisecond // for a connection to make room for an urgent one
+)
 
 func (l *Limits) what() string {
 	if l.What == "" {
@@ -40,6 +53,7 @@ func Listen(l net.Listener, limits Limits) net.Listener {
 	out := &listener{Listener: l, limits: limits, open: map[string]int{}}
 	if limits.Yield {
 		out.yielding = newYielding()
+		deferAccept(l)
 	}
 	return out
 }
@@ -63,12 +77,8 @@ func (l *listener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		address := Address(c.RemoteAddr())
-		entered := &conn{Conn: c, listener: l, address: address}
-		refused := l.enter(entered)
-		if refused != "" && l.makeRoom(address, refused) {
-			refused = l.enter(entered)
-		}
-		if refused != "" {
+		entered := &conn{Conn: c, listener: l, address: address, urgentUntil: l.urgentUntil(c)}
+		if refused := l.admit(entered); refused != "" {
 			l.limits.Metrics.refuse(l.limits.what(), refused)
 			_ = c.Close() // nothing was written that could be lost
 			continue
@@ -77,14 +87,49 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-func (l *listener) enter(c *conn) Reason {
+// urgentUntil returns until when a new connection is urgent, Unix ns; 0 = it is not.
+func (l *listener) urgentUntil(c net.Conn) int64 {
+	if l.yielding == nil || l.limits.Urgent == nil {
+		return 0
+	}
+	head := make([]byte, urgentBytes)
+	if n := peek(c, head); n == 0 || !l.limits.Urgent(head[:n]) {
+		return 0
+	}
+	return time.Now().Add(urgentFor).UnixNano()
+}
+
+// admit lets a connection in if there is room, or if another one makes room. For an
+// urgent one it waits a moment.
+func (l *listener) admit(c *conn) Reason {
+	refused := l.enterInPlace(c, 0)
+	if refused == "" || c.urgentUntil == 0 {
+		return refused
+	}
+	if refused = l.enter(c, mostUrgent); refused == "" || !l.yielding.wait() {
+		return refused
+	}
+	return l.enterInPlace(c, mostUrgent)
+}
+
+// enterInPlace is enter, in place of another connection if there is no room.
+func (l *listener) enterInPlace(c *conn, more int) Reason {
+	refused := l.enter(c, more)
+	if refused != "" && l.makeRoom(c.address, refused) {
+		refused = l.enter(c, more)
+	}
+	return refused
+}
+
+// enter counts a connection, unless it is above the limits by more.
+func (l *listener) enter(c *conn, more int) Reason {
 	address := c.address
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case l.total >= l.limits.Most:
+	case l.total >= l.limits.Most+more:
 		return Connections
-	case l.open[address] >= max(1, l.limits.Most/2):
+	case l.open[address] >= max(1, l.limits.Most/2)+more:
 		return PeerConnections
 	}
 	if l.limits.Rate != nil {
@@ -113,6 +158,7 @@ func (l *listener) leave(c *conn) {
 	l.total--
 	if l.yielding != nil {
 		l.yielding.leave(c)
+		l.yielding.tell()
 	}
 	l.limits.Pool.release()
 	if l.open[address]--; l.open[address] == 0 {
@@ -130,6 +176,8 @@ type conn struct {
 	listener *listener
 	address  string
 	closing  sync.Once
+
+	urgentUntil int64 // it makes no room for others, Unix ns; guarded by the listener's lock once it has entered
 
 	waits   *list.Element // of yielding.waiting, guarded by the listener's lock; nil = it is being served
 	writing atomic.Int64  // since when a write is under way, Unix ns; 0 = none is

@@ -63,6 +63,23 @@ func (r *readyReader) read(size int, pool mem.BufferPool) (*[]byte, int, error) 
 	return buffer, n, err
 }
 
+// peek reads what has arrived on a connection, and leaves it there. It returns 0 where
+// nothing has, or where the socket can't be reached.
+func peek(c net.Conn, into []byte) (n int) {
+	raw, err := rawConn(c)
+	if err != nil {
+		return 0
+	}
+	_ = raw.Read(func(fd uintptr) bool {
+		n, _, err = syscall.Recvfrom(int(fd), into, syscall.MSG_PEEK)
+		return true // whether or not there is something
+	})
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
 // OpenFiles returns how many files the process may have open; 0 where that is
 // unknown or unlimited.
 func OpenFiles() int {

@@ -17,11 +17,12 @@ const stuckWrite = time.Second
 // yielding are the connections of a listener that makes room for new connections.
 type yielding struct {
 	all     map[*conn]struct{}
-	waiting *list.List // of *conn without a whole request, the longest waiting first
+	waiting *list.List    // of *conn without a whole request, the longest waiting first
+	freed   chan struct{} // capacity 1: a connection was answered or has left
 }
 
 func newYielding() *yielding {
-	return &yielding{all: map[*conn]struct{}{}, waiting: list.New()}
+	return &yielding{all: map[*conn]struct{}{}, waiting: list.New(), freed: make(chan struct{}, 1)}
 }
 
 func (y *yielding) enter(c *conn) {
@@ -43,11 +44,12 @@ func (y *yielding) serving(c *conn) {
 }
 
 // oldest returns the connection that makes room first, of one address or of any (""):
-// the one that has waited longest for a request, else one whose client has not
-// read for stuckWrite. nil = none makes room.
+// the one that has waited longest for a request and is not urgent, else one whose client
+// has not read for stuckWrite. nil = none makes room.
 func (y *yielding) oldest(address string, now time.Time) *conn {
 	for e := y.waiting.Front(); e != nil; e = e.Next() {
-		if c, ok := e.Value.(*conn); ok && (address == "" || c.address == address) {
+		c, ok := e.Value.(*conn)
+		if ok && (address == "" || c.address == address) && c.urgentUntil <= now.UnixNano() {
 			return c
 		}
 	}
@@ -61,6 +63,31 @@ func (y *yielding) oldest(address string, now time.Time) *conn {
 		}
 	}
 	return out
+}
+
+// tell tells a wait that there may be room.
+func (y *yielding) tell() {
+	select {
+	case y.freed <- struct{}{}:
+	default:
+	}
+}
+
+// wait waits until a connection was answered or has left; false = not in urgentWait.
+// The connections that come meanwhile wait in the queue of the system.
+func (y *yielding) wait() bool {
+	select {
+	case <-y.freed:
+	default:
+	}
+	timer := time.NewTimer(urgentWait)
+	defer timer.Stop()
+	select {
+	case <-y.freed:
+		return true
+	case <-timer.C:
+		return false
+	}
 }
 
 // makeRoom closes one connection for a new one from an address, which was refused. It
@@ -113,7 +140,8 @@ func (c *conn) startServing() {
 func (c *conn) startWaiting() {
 	c.listener.change(c, func(y *yielding) {
 		y.serving(c)
-		c.waits = y.waiting.PushBack(c)
+		c.waits, c.urgentUntil = y.waiting.PushBack(c), 0
+		y.tell()
 	})
 }
 

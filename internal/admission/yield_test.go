@@ -2,10 +2,13 @@ package admission_test
 
 import (
 	"bufio"
+	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -86,11 +89,107 @@ func lives(t *testing.T, address string) error {
 	return nil
 }
 
+// TestSilentConnections: connections on which nothing was sent keep no other client out.
+func TestSilentConnections(t *testing.T) {
+	s := yieldingServer(t)
+	for range 20 {
+		send(t, s.address, "")
+	}
+	for range 20 {
+		if err := lives(t, s.address); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// urgentListener is a listener of at most 4 connections, 2 of one address, of which those
+// that begin with "urgent" are urgent. What it accepts comes by the channel.
+func urgentListener(t *testing.T) (address string, accepted chan net.Conn) {
+	t.Helper()
+	inner, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := admission.Listen(inner, admission.Limits{Most: 4, Yield: true, Urgent: func(head []byte) bool { return bytes.HasPrefix(head, []byte("urgent")) }})
+	accepted = make(chan net.Conn, 100)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			accepted <- c
+		}
+	}()
+	t.Cleanup(func() {
+		_ = l.Close()
+		<-done
+		close(accepted)
+		for c := range accepted {
+			_ = c.Close()
+		}
+	})
+	return inner.Addr().String(), accepted
+}
+
+// isOpen reports whether the listener's end of a connection is open.
+func isOpen(c net.Conn) bool { return c.SetDeadline(time.Time{}) == nil }
+
+// TestUrgentConnectionsStay: other connections of the same address don't take the place of
+// one whose request is urgent, until it has waited for a second.
+func TestUrgentConnectionsStay(t *testing.T) {
+	address, accepted := urgentListener(t)
+	send(t, address, "urgent")
+	urgent := <-accepted
+	began := time.Now()
+	var last net.Conn
+	for range 20 {
+		send(t, address, "x")
+		if next := <-accepted; last != nil && isOpen(last) {
+			t.Error("no connection has made room")
+		} else {
+			last = next
+		}
+	}
+	if !isOpen(urgent) && time.Since(began) < time.Second {
+		t.Error("an urgent connection has made room")
+	}
+	testhelp.Eventually(t, "one that is urgent for long makes room", func() bool {
+		send(t, address, "x")
+		<-accepted
+		return !isOpen(urgent)
+	})
+}
+
+// TestUrgentConnectionsGetIn: where no connection makes room, there is room for a few
+// urgent ones, and for no others.
+func TestUrgentConnectionsGetIn(t *testing.T) {
+	address, accepted := urgentListener(t)
+	var open []net.Conn
+	for range 10 { // 2 of the address, and 8 more
+		send(t, address, "urgent")
+		open = append(open, <-accepted)
+	}
+	for _, text := range []string{"x", "urgent"} {
+		c := send(t, address, text)
+		_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+		if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%s: got in: %v", text, err)
+		}
+	}
+	for i, c := range open {
+		if !isOpen(c) {
+			t.Errorf("urgent connection %d has made room", i)
+		}
+	}
+}
+
 // TestConnectionsWithoutRequestYield: whatever clients do with connections on which the
 // server has nothing to do, another client gets in.
 func TestConnectionsWithoutRequestYield(t *testing.T) {
 	for name, text := range map[string]string{
-		"silent":        "",
 		"one byte":      "G",
 		"half a header": "GET /livez HTTP/1.1\r\nHost: local",
 		"half a body":   "POST /hold HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\nabc",

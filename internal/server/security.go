@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/status"
 
+	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/admission"
 	"github.com/isobar-xds/isobar/internal/identity"
 	"github.com/isobar-xds/isobar/internal/rpc"
@@ -97,7 +98,9 @@ func (s *Server) limitListeners() {
 		}
 	}
 	if s.listeners.Admin != nil {
-		s.listeners.Admin = admission.Listen(s.listeners.Admin, admission.Limits{Most: operators, Metrics: sec.admission, What: admission.OfOperators, Yield: true})
+		s.listeners.Admin = admission.Listen(s.listeners.Admin, admission.Limits{
+			Most: operators, Metrics: sec.admission, What: admission.OfOperators, Yield: true, Urgent: admin.IsProbe,
+		})
 	}
 }
 

@@ -1,0 +1,27 @@
+package admission
+
+import (
+	"net"
+	"syscall"
+)
+
+// deferSeconds is how long the system keeps connections on which nothing has arrived.
+const deferSeconds = 10
+
+// deferAccept has the system keep a new connection of a listener until its client has
+// sent something: connections on which nothing comes then take no files, and what a
+// request is about can be seen as soon as it is accepted. For listeners of protocols in
+// which the client speaks first.
+func deferAccept(l net.Listener) {
+	tcp, ok := l.(*net.TCPListener)
+	if !ok {
+		return
+	}
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return // connections come at once then, and the listener works all the same
+	}
+	_ = raw.Control(func(fd uintptr) {
+		_ = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, syscall.TCP_DEFER_ACCEPT, deferSeconds)
+	})
+}
