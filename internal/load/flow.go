@@ -30,6 +30,7 @@ type flow struct {
 	proof    float64       // of what counts, that raises drops, requests/s; see prove
 	compared bool          // it came when others had a history: its proof grows slowly
 	admitted float64       // what it proved as a newcomer, requests/s
+	exceeded time.Time     // when it last claimed more than it could have by growing; see boundGrowth
 	crowded  bool          // its account had too many newcomers: it proves no more because it is like others
 	limit    float64       // what counts at most while it is doubted, requests/s; 0 = it is not
 	usual    float64       // mean of the rates lately, requests/s; see swing

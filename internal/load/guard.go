@@ -81,7 +81,7 @@ func (t *Table) compare(svc *service, now time.Time) (p peers) {
 			}
 			rate := f.window.rate()
 			p.flows = append(p.flows, f)
-			if f.stranger {
+			if f.stranger || f.ofCrowd() {
 				continue
 			}
 			rates = append(rates, rate)
@@ -108,6 +108,14 @@ func median(v []float64) float64 {
 
 // known tells whether the mean is worth something.
 func (f *flow) known() bool { return f.met >= guardWindows && f.mean >= negligible }
+
+// compareClients bounds what the clients of a service count for by what the others are
+// like.
+func (t *Table) compareClients(svc *service, now time.Time) {
+	t.findCrowds(svc)
+	t.vouch(svc, now)
+	t.boundGrowth(svc, now)
+}
 
 // vouch lets the nodes of a service speak for each other: when traffic comes
 // back after a quiet night all of them jump at once. And it doubts nodes that

@@ -18,6 +18,7 @@ const (
 	introduction  = 12.0 // report intervals in which a client has no history
 	foundation    = 3.0  // report intervals from the first client of a service on, of whom nobody is a newcomer
 	guardPeers    = 3    // clients to compare with; fewer say nothing
+	enoughSeniors = 0.25 // of the proven demand, that clients with a long history have to have to speak for all
 	replacedTimes = 12.0 // time constant with which what known clients sent is forgotten, intervals
 )
 
@@ -106,15 +107,42 @@ func (c *claim) settle() {
 	}
 }
 
-// usualOf compares clients with a history, where there are enough of them. Where only
-// demand is remembered, as after a restart or when all clients are replaced at once, it
-// compares all.
+// usualOf compares clients with a long history, where these have proven enough of the
+// demand, else all with a history. Where only demand is remembered, as after a restart or
+// when all clients are replaced at once, it compares all.
 func (t *Table) usualOf(svc *service, now time.Time) usual {
-	u := t.medians(svc, now, false)
+	known := func(f *flow) bool { return !f.newcomer(now, t.interval) }
+	var u usual
+	if juniors := t.proofOf(svc, func(f *flow) bool { return f.junior(now, t.interval) }); juniors > 0 {
+		u = t.medians(svc, now, func(f *flow) bool { return known(f) && !f.junior(now, t.interval) })
+		all := t.proofOf(svc, known)
+		u.known = u.known && all-juniors >= enoughSeniors*all
+	}
+	if !u.known {
+		u = t.medians(svc, now, known)
+	}
 	if !u.known && svc.standing() >= negligible {
-		u = t.medians(svc, now, true)
+		u = t.medians(svc, now, func(*flow) bool { return true })
 	}
 	return u
+}
+
+// junior reports whether a flow that is no newcomer came when others had a history, less
+// than seniority ago, or has claimed too much since.
+func (f *flow) junior(now time.Time, interval time.Duration) bool {
+	return f.compared && !f.newcomer(now, interval) && now.Sub(later(f.began, f.exceeded)) < scale(interval, seniority)
+}
+
+// proofOf is what flows of a service have proven, requests/s.
+func (t *Table) proofOf(svc *service, which func(*flow) bool) (sum float64) {
+	for _, src := range svc.sources {
+		for _, f := range src.flows {
+			if f.busy > 0 && !f.stranger && !f.ofCrowd() && which(f) {
+				sum += f.proof
+			}
+		}
+	}
+	return sum
 }
 
 // usual is what clients are like.
@@ -134,14 +162,14 @@ func (u *usual) of(src *source) float64 {
 	return u.everywhere
 }
 
-func (t *Table) medians(svc *service, now time.Time, all bool) usual {
+func (t *Table) medians(svc *service, now time.Time, which func(*flow) bool) usual {
 	u := usual{sources: map[*source]float64{}}
 	var rates, growths []float64
 	var surges []growth
 	for _, src := range svc.sources {
 		first := len(rates)
 		for _, f := range src.flows {
-			if f.busy == 0 || f.stranger || (!all && f.newcomer(now, t.interval)) {
+			if f.busy == 0 || f.stranger || f.ofCrowd() || !which(f) {
 				continue
 			}
 			if trust, _ := f.trust(now, t.interval); trust <= 0 {

@@ -16,6 +16,7 @@ type service struct {
 	began      time.Time // when the first report came
 	remembered bool      // demand of an earlier process is known
 
+	crowds   bool    // some of its clients are of crowds; see findCrowds
 	observed int     // localities in the newest observation
 	nodes    int     // streams that told of it, at the last snapshot
 	demand   float64 // at the last snapshot, requests/s
@@ -63,7 +64,7 @@ func (t *Table) measure(svc *service, now time.Time, wall time.Duration) Service
 	l := ServiceLoad{Name: svc.name}
 	var sites siteSums
 	var memory moments
-	t.vouch(svc, now)
+	t.compareClients(svc, now)
 	rest := others{table: t, service: svc, now: now}
 	svc.nodes = 0
 	loads := make([]SourceLoad, len(svc.sources))

@@ -14,6 +14,7 @@ type stream struct {
 	node           Node
 	account        string // see StreamWindow
 	identified     bool
+	by             *account  // nil = account is empty; see countAccounts
 	opened, closed time.Time // closed is zero while it is open
 	arrived        time.Time // when the newest report that is booked came; zero before the first
 	heard          time.Time // when its newest report came

@@ -63,6 +63,8 @@ type Table struct {
 	merges      uint64    // so far
 
 	streams  []*stream // sorted by id
+	accounts map[string]*account
+	mayCrowd bool // one of the accounts may be a crowd
 	services map[string]*service
 	names    []string // keys of services, sorted
 
@@ -76,7 +78,7 @@ type Table struct {
 // NewTable makes a table that remembers the demand of an earlier process.
 // startedAt is when this process began to listen for reports.
 func NewTable(settings Settings, saved []Saved, startedAt time.Time) *Table {
-	t := &Table{interval: settings.interval(), started: startedAt, services: map[string]*service{}}
+	t := &Table{interval: settings.interval(), started: startedAt, services: map[string]*service{}, accounts: map[string]*account{}}
 	for _, s := range saved {
 		if !(s.Rate > negligible) { // also refuses NaN
 			continue
@@ -139,6 +141,7 @@ func (t *Table) Merge(windows []StreamWindow) {
 	for i := range windows {
 		t.register(&windows[i])
 	}
+	t.countAccounts()
 	t.bookAll(windows, true)
 	t.takeOver()
 	t.bookAll(windows, false)

@@ -1,0 +1,113 @@
+package load
+
+import (
+	"slices"
+	"time"
+)
+
+// Where clients have many addresses, an address from which many of them come without a
+// certificate is a crowd: one process can invent all of them. Its clients do not count in
+// the medians of the service, and each counts for twice what the others are like, or for twice what it
+// is known to send, which grows slowly; see learnProof.
+const (
+	crowdAccounts = guardNodes // identities and addresses of a service at least
+	crowdClients  = guardPeers // clients of one address, or fair of the others, that are no crowd
+)
+
+// account is an identity, or an address without one, of which streams are.
+type account struct {
+	streams int
+	address bool
+
+	// Of the service that is looked at; valid if of is it.
+	of      *service
+	flows   int
+	crowded bool
+}
+
+// countAccounts relates streams to their accounts.
+func (t *Table) countAccounts() {
+	clear(t.accounts)
+	t.mayCrowd = false
+	for _, s := range t.streams {
+		if s.account == "" {
+			s.by = nil
+			continue
+		}
+		a := t.accounts[s.account]
+		if a == nil {
+			a = &account{address: !s.identified}
+			t.accounts[s.account] = a
+		}
+		a.streams++
+		s.by = a
+		t.mayCrowd = t.mayCrowd || a.address && a.streams > crowdClients
+	}
+	t.mayCrowd = t.mayCrowd && len(t.accounts) >= crowdAccounts
+}
+
+// findCrowds finds the crowds among the clients of a service.
+func (t *Table) findCrowds(svc *service) {
+	svc.crowds = false
+	if !t.mayCrowd {
+		return
+	}
+	all, accounts := 0, 0
+	each := func(do func(f *flow, a *account)) {
+		for _, src := range svc.sources {
+			for _, f := range src.flows {
+				if f.busy > 0 && f.stream.by != nil {
+					do(f, f.stream.by)
+				}
+			}
+		}
+	}
+	each(func(_ *flow, a *account) {
+		if a.of != svc {
+			*a = account{streams: a.streams, address: a.address, of: svc}
+			accounts++
+		}
+		a.flows++
+		all++
+	})
+	if accounts < crowdAccounts {
+		return
+	}
+	each(func(_ *flow, a *account) {
+		a.crowded = a.address && a.flows > crowdClients && float64(a.flows) > fair*float64(all-a.flows)
+		svc.crowds = svc.crowds || a.crowded
+	})
+}
+
+// ofCrowd reports whether a flow is of a crowd; findCrowds was called for its service.
+func (f *flow) ofCrowd() bool {
+	a, svc := f.stream.by, f.source.service
+	return svc.crowds && a != nil && a.of == svc && a.crowded
+}
+
+// boundGrowth bounds what clients of crowds and those without a long history count for,
+// as of now. Newcomers and strangers are bounded already.
+func (t *Table) boundGrowth(svc *service, now time.Time) {
+	bound := func(f *flow) bool {
+		return f.busy > 0 && !f.stranger && (f.junior(now, t.interval) || f.ofCrowd() && !f.newcomer(now, t.interval))
+	}
+	if !slices.ContainsFunc(svc.sources, func(src *source) bool { return slices.ContainsFunc(src.flows, bound) }) {
+		return
+	}
+	usual := t.usualOf(svc, now)
+	if !usual.known {
+		return
+	}
+	for _, src := range svc.sources {
+		most := alikeness * usual.of(src)
+		for _, f := range src.flows {
+			rate := f.window.rate()
+			if rate <= most || !bound(f) {
+				continue
+			}
+			if allowed := max(most, alikeness*usual.surge*f.proof); rate > allowed {
+				f.weight, f.exceeded = min(f.weight, allowed/rate), now
+			}
+		}
+	}
+}
