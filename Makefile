@@ -84,16 +84,22 @@ interop-long: ## test-interop with all versions and sizes, hundreds of cases eac
 # test/kubernetes/servers. The first build takes 15 minutes of CPU. KUBERNETES passes
 # flags, such as -gone 10m, or -run '^TestRollout$$'.
 KUBERNETES ?=
-test-kubernetes: bin/kubernetes/etcd bin/kubernetes/kube-apiserver bin/kubernetes/kube-controller-manager ## run the tests against a real Kubernetes API server (4 minutes once it is built)
+test-kubernetes: bin/kubernetes/etcd bin/kubernetes/kube-apiserver bin/kubernetes/kube-controller-manager bin/kubernetes/helm ## run the tests against a real Kubernetes API server (6 minutes once it is built)
 	cd test/kubernetes && $(GO) test -count 1 -timeout 60m -v . $(KUBERNETES)
+
+bin/kubernetes/helm:
+	@mkdir -p bin/kubernetes
+	GOBIN=$(CURDIR)/bin/kubernetes $(GO) install helm.sh/helm/v4/cmd/helm@v4.3.1
 
 bin/kubernetes/etcd: test/kubernetes/servers/go.mod
 	@mkdir -p bin/kubernetes
 	cd test/kubernetes/servers && CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o ../../../$@ go.etcd.io/etcd/server/v3 && touch ../../../$@
 
+# The API server tells its version, which charts ask for.
+KUBERNETES_VERSION := -X k8s.io/component-base/version.gitVersion=v1.37.2 -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=37
 bin/kubernetes/kube-apiserver bin/kubernetes/kube-controller-manager: test/kubernetes/servers/go.mod
 	@mkdir -p bin/kubernetes
-	cd test/kubernetes/servers && CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o ../../../$@ k8s.io/kubernetes/cmd/$(notdir $@) && touch ../../../$@
+	cd test/kubernetes/servers && CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w $(KUBERNETES_VERSION)' -o ../../../$@ k8s.io/kubernetes/cmd/$(notdir $@) && touch ../../../$@
 
 # What npm installs is of the lock file, to the byte. The console's built files are
 # committed, so that Go alone builds the program.
@@ -126,6 +132,7 @@ crds: ## generate the CRDs in deploy/kubernetes/crds, and the code of their type
 	@for file in deploy/kubernetes/crds/*.yaml; do \
 		{ echo '# Generated from internal/discovery/kubernetes/v1alpha1 by `make crds`. Do not edit.'; sed '1{/^---$$/d}' $$file; } > $$file.new && mv $$file.new $$file; \
 	done
+	cp deploy/kubernetes/crds/*.yaml deploy/helm/isobar/files/crds/
 
 lint: $(LINT) ## check the code of all modules, and the direction of its imports
 	for module in . bench test/interop test/replicas test/kubernetes; do (cd $$module && $(LINT) run ./...) || exit 1; done

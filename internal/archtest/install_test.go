@@ -206,3 +206,21 @@ func manifests(t *testing.T, file string) map[string]manifest {
 		out[m.Kind] = m
 	}
 }
+
+// TestChartHasItsFiles: the chart installs the CRDs that make crds generates, and the
+// alerts that are documented.
+func TestChartHasItsFiles(t *testing.T) {
+	deploy := filepath.Join(moduleRoot(t), "deploy")
+	files, err := filepath.Glob(filepath.Join(deploy, "kubernetes", "crds", "*.yaml"))
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, file := range files {
+		if !bytes.Equal(read(t, file), read(t, filepath.Join(deploy, "helm", "isobar", "files", "crds", filepath.Base(file)))) {
+			t.Errorf("%s differs from that of the chart: run make crds", filepath.Base(file))
+		}
+	}
+	if !bytes.Equal(read(t, filepath.Join(deploy, "prometheus", "isobar.rules.yml")), read(t, filepath.Join(deploy, "helm", "isobar", "files", "isobar.rules.yml"))) {
+		t.Error("deploy/prometheus/isobar.rules.yml differs from that of the chart: copy it to deploy/helm/isobar/files")
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -24,6 +25,7 @@ type kubelet struct {
 	nodes     []string
 	startup   time.Duration // from binding until a Pod is ready
 	grace     time.Duration // from the deletion until a Pod is gone
+	programs  *programs     // what Pods run; nil = nothing
 
 	mu    sync.Mutex
 	next  int                  // number of the next Pod
@@ -34,6 +36,7 @@ type kubelet struct {
 
 type podRecord struct {
 	address string
+	zone    string // of its Node
 	bound   time.Time
 	ready   bool
 	deleted time.Time
@@ -88,9 +91,11 @@ func (k *kubelet) act(pod *corev1.Pod, now time.Time) {
 	if !known {
 		r = podRecord{address: fmt.Sprintf("10.128.%d.%d", k.next/250, k.next%250+1), bound: now}
 		node := k.nodes[k.next%len(k.nodes)]
+		r.zone = "us/" + strings.TrimPrefix(node, "node-")
 		k.next++
 		k.pods[string(pod.UID)] = r
 		k.mu.Unlock()
+		k.programs.start(r.address)
 		_ = k.c.request(adminToken, http.MethodPost, "/api/v1/namespaces/"+k.namespace+"/pods/"+pod.Name+"/binding", &corev1.Binding{
 			ObjectMeta: metav1.ObjectMeta{Name: pod.Name}, Target: corev1.ObjectReference{Kind: "Node", Name: node},
 		}, nil) // a Pod that is gone needs no Node
@@ -105,6 +110,7 @@ func (k *kubelet) act(pod *corev1.Pod, now time.Time) {
 		delete(k.ready, r.address)
 		k.mu.Unlock()
 	case pod.DeletionTimestamp != nil && now.Sub(r.deleted) >= k.grace:
+		k.programs.end(r.address)
 		if k.c.request(adminToken, http.MethodDelete, path+"?gracePeriodSeconds=0", nil, nil) == nil {
 			k.mu.Lock()
 			k.gone[r.address] = time.Now()
@@ -162,6 +168,31 @@ func (k *kubelet) addresses() (ready map[string]bool, gone map[string]time.Time)
 	return ready, gone
 }
 
+// kill ends a Pod without grace, as the loss of its machine does, and returns its address.
+func (k *kubelet) kill(pod *corev1.Pod) string {
+	k.c.t.Helper()
+	k.programs.kill(pod.Status.PodIP)
+	k.c.do(http.MethodDelete, "/api/v1/namespaces/"+k.namespace+"/pods/"+pod.Name+"?gracePeriodSeconds=0", nil, nil)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.ready, pod.Status.PodIP)
+	k.gone[pod.Status.PodIP] = time.Now()
+	return pod.Status.PodIP
+}
+
+// readyZones counts the Pods that are ready by locality.
+func (k *kubelet) readyZones() map[string]int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	out := map[string]int{}
+	for _, r := range k.pods {
+		if k.ready[r.address] {
+			out[r.zone]++
+		}
+	}
+	return out
+}
+
 // deploy makes a Service and a Deployment of a name.
 func (c *cluster) deploy(namespace, name string, replicas int32) {
 	c.t.Helper()
@@ -191,11 +222,18 @@ func (c *cluster) patchDeployment(namespace, name string, spec map[string]any) {
 	c.do(http.MethodPatch, "/apis/apps/v1/namespaces/"+namespace+"/deployments/"+name, map[string]any{"spec": spec}, nil)
 }
 
-// newZones makes three zones with a Node each, a namespace shop and its kubelet.
+// newZones makes three zones with a Node each, a namespace shop and its kubelet, in a
+// cluster with the manifests of Isobar.
 func newZones(t *testing.T) (c *cluster, k *kubelet) {
 	t.Helper()
+	return newZonesWith(t, func(c *cluster) { c.apply("deploy/kubernetes/isobar.yaml") })
+}
+
+// newZonesWith is newZones with other objects of Isobar.
+func newZonesWith(t *testing.T, install func(*cluster)) (c *cluster, k *kubelet) {
+	t.Helper()
 	c = newCluster(t)
-	c.apply("deploy/kubernetes/isobar.yaml")
+	install(c)
 	c.namespace("shop")
 	k = &kubelet{c: c, namespace: "shop", startup: 200 * time.Millisecond, grace: 5 * time.Second}
 	for _, zone := range []string{"a", "b", "c"} {
