@@ -19,8 +19,10 @@ type Replicas struct {
 	Insecure bool   // plaintext beyond loopback is wanted
 	TLS      *identity.Files
 	Peers    []ReplicaPeer // the other replicas, sorted by name
-	File     string        // directory of the election by a lock file; one of File, Etcd and Kubernetes is set
-	Etcd     *EtcdElection
+	// Balance has replicas with clearly more connections than the others close some.
+	Balance bool
+	File    string // directory of the election by a lock file; one of File, Etcd and Kubernetes is set
+	Etcd    *EtcdElection
 	// Kubernetes is the election by a Lease.
 	Kubernetes *KubernetesElection `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only
 }
@@ -62,7 +64,7 @@ const maxReplicas = 15
 
 // readReplicas reads the group. It gives where its listener stands, too.
 func readReplicas(v strict.Value) (r *Replicas, at *strict.Value) {
-	r = &Replicas{}
+	r = &Replicas{Balance: true}
 	l := listener{}
 	var peers []ReplicaPeer
 	peersAt := v
@@ -70,6 +72,7 @@ func readReplicas(v strict.Value) (r *Replicas, at *strict.Value) {
 		{Name: "group", Required: true, Read: func(v strict.Value) { r.Group = readReplicaName(v) }},
 		{Name: "name", Read: func(v strict.Value) { r.Name = readReplicaName(v) }},
 		required(l.listenField()), boolField("insecure", &l.insecure), tlsField(&l, &r.TLS),
+		boolField("balance", &r.Balance),
 		{Name: "peers", Required: true, Read: func(v strict.Value) {
 			peersAt = v
 			peers = readPeers(v)

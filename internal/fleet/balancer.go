@@ -38,6 +38,13 @@ func NewBalancer(servers []string) (*Balancer, error) {
 	return b, nil
 }
 
+// Serve forwards new connections to other servers.
+func (b *Balancer) Serve(servers []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.servers = slices.Clone(servers)
+}
+
 // Address returns where clients connect.
 func (b *Balancer) Address() string { return b.listener.Addr().String() }
 

@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"strings"
 	"time"
 
 	"github.com/isobar-xds/isobar/internal/replica/group"
@@ -106,6 +107,25 @@ func (r *Replica) summary() *peerv1.Summary {
 		}
 	}
 	return m
+}
+
+// Connections returns how many connections of clients each other live replica has, and a
+// text that names the live replicas. A replica whose program does not tell has none.
+func (r *Replica) Connections() (live string, others []int) {
+	r.mu.Lock()
+	v := r.node.View(r.clock())
+	r.mu.Unlock()
+	var names []string
+	for i := range v.Peers {
+		if !v.Peers[i].Live {
+			continue
+		}
+		if _, summary, connected := r.server.told(v.Peers[i].Name); connected {
+			names = append(names, v.Peers[i].Name)
+			others = append(others, int(summary.GetConnections()))
+		}
+	}
+	return strings.Join(names, " "), others
 }
 
 // Digests returns the digest of the configuration that each live replica told, by

@@ -107,6 +107,12 @@ func (c *connections) remove(conn net.Conn) {
 	}
 }
 
+func (c *connections) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.open)
+}
+
 // end closes the connection of a client.
 func (c *connections) end(address string) {
 	c.mu.Lock()
@@ -135,13 +141,16 @@ func (s *Server) awaitVersion() func(ctx context.Context, peer, version string) 
 }
 
 // replicaMetrics count what a group does to clients.
-type replicaMetrics struct{ closed prometheus.Counter }
+type replicaMetrics struct{ closed, balanced prometheus.Counter }
 
 func newReplicaMetrics(r prometheus.Registerer) replicaMetrics {
 	m := replicaMetrics{closed: prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "isobar_replica_connections_closed_total",
 		Help: "Connections of clients closed because this replica did not get the version that the client already had.",
+	}), balanced: prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "isobar_replica_connections_balanced_total",
+		Help: "Connections of clients closed because this replica had clearly more of them than the others.",
 	})}
-	r.MustRegister(m.closed)
+	r.MustRegister(m.closed, m.balanced)
 	return m
 }

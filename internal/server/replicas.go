@@ -246,6 +246,7 @@ func (r *replicas) run(ctx context.Context, done <-chan struct{}) error {
 	go r.watchRemovals(running)
 	go r.keepConfigured(running)
 	go r.watchEngine(running)
+	go r.balance(ctx) // one that stops has more to do than that
 	select {
 	case err := <-finished:
 		return errors.Join(err, r.close())
@@ -282,6 +283,7 @@ func (r *replicas) summary() *peerv1.Summary {
 	return &peerv1.Summary{
 		DiscoveryStreams: clamp32(r.s.xds.Open()), LoadReportStreams: clamp32(r.s.lrs.Open()),
 		Checkers: clamp32(len(r.s.hds.Checkers(time.Now()))), ConfigDigest: r.digest(),
+		Connections: clamp32(r.connections.count()),
 	}
 }
 

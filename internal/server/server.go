@@ -71,6 +71,9 @@ type Options struct {
 	// ProviderSettle is how long a provider of a new leader of a group has to have listed
 	// everything before what it does not list counts as gone; 0 = 5 minutes.
 	ProviderSettle time.Duration
+	// BalanceCalm is for how long the same replicas have to be live before this one closes
+	// connections that others should have; 0 = a minute.
+	BalanceCalm time.Duration
 	// DialSource opens the connection to the other control plane that the
 	// configuration names; nil = the system's dialer.
 	DialSource func(ctx context.Context, address string) (net.Conn, error)

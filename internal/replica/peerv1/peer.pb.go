@@ -698,6 +698,7 @@ type Summary struct {
 	Checkers          uint32                 `protobuf:"varint,4,opt,name=checkers,proto3" json:"checkers,omitempty"`
 	ConfigDigest      string                 `protobuf:"bytes,5,opt,name=config_digest,json=configDigest,proto3" json:"config_digest,omitempty"` // of the shared configuration
 	Unreachable       []string               `protobuf:"bytes,6,rep,name=unreachable,proto3" json:"unreachable,omitempty"`                       // replicas that the sender does not hear
+	Connections       uint32                 `protobuf:"varint,7,opt,name=connections,proto3" json:"connections,omitempty"`                      // of clients
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -772,6 +773,13 @@ func (x *Summary) GetUnreachable() []string {
 		return x.Unreachable
 	}
 	return nil
+}
+
+func (x *Summary) GetConnections() uint32 {
+	if x != nil {
+		return x.Connections
+	}
+	return 0
 }
 
 // PlanPart is a part of a plan, in order: plans are larger than messages may be.
@@ -2189,14 +2197,15 @@ const file_isobar_peer_v1_peer_proto_rawDesc = "" +
 	"\n" +
 	"hands_over\x18\v \x01(\bR\thandsOver\x121\n" +
 	"\asummary\x18\f \x01(\v2\x17.isobar.peer.v1.SummaryR\asummary\x12\x12\n" +
-	"\x04deaf\x18\r \x01(\bR\x04deaf\"\xe9\x01\n" +
+	"\x04deaf\x18\r \x01(\bR\x04deaf\"\x8b\x02\n" +
 	"\aSummary\x12\x1e\n" +
 	"\vplan_age_us\x18\x01 \x01(\x04R\tplanAgeUs\x12+\n" +
 	"\x11discovery_streams\x18\x02 \x01(\rR\x10discoveryStreams\x12.\n" +
 	"\x13load_report_streams\x18\x03 \x01(\rR\x11loadReportStreams\x12\x1a\n" +
 	"\bcheckers\x18\x04 \x01(\rR\bcheckers\x12#\n" +
 	"\rconfig_digest\x18\x05 \x01(\tR\fconfigDigest\x12 \n" +
-	"\vunreachable\x18\x06 \x03(\tR\vunreachable\"\xab\x01\n" +
+	"\vunreachable\x18\x06 \x03(\tR\vunreachable\x12 \n" +
+	"\vconnections\x18\a \x01(\rR\vconnections\"\xab\x01\n" +
 	"\bPlanPart\x12+\n" +
 	"\x05claim\x18\x01 \x01(\v2\x15.isobar.peer.v1.ClaimR\x05claim\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12\x16\n" +

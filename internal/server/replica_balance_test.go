@@ -1,0 +1,126 @@
+package server_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/isobar-xds/isobar/internal/fleet"
+	"github.com/isobar-xds/isobar/internal/server"
+	"github.com/isobar-xds/isobar/internal/testhelp"
+	"github.com/isobar-xds/isobar/internal/xds/resource"
+)
+
+// TestReplicasShareConnections asserts that clients that all stayed on one replica are
+// divided once another one is back, without an answer that goes back, and that a client that
+// always comes back to the same replica is left alone.
+func TestReplicasShareConnections(t *testing.T) {
+	listen := []string{testhelp.FreePort(t), testhelp.FreePort(t)}
+	peers := []string{"a=" + listen[0], "b=" + listen[1]}
+	election := fmt.Sprintf("{file: %q}", filepath.Join(t.TempDir(), "election"))
+	begin := func(name, listen string) *member {
+		options := server.Options{ReplicaTiming: quick, BalanceCalm: 3 * time.Second}
+		return startMemberWith(t, replicaConfig(t, name, listen, election, checkoutAndCart, peers...), options)
+	}
+	a := begin("a", listen[0])
+	testhelp.Eventually(t, "a leads", func() bool { return a.group().Leader == "a" && a.server.Plan() != nil })
+
+	const faithful, all = 3, 40
+	front, err := fleet.NewBalancer([]string{a.server.XDSAddress()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	t.Cleanup(func() {
+		stop()
+		running.Wait()
+		if err := front.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	for i := range all {
+		address := front.Address()
+		if i < faithful {
+			address = a.server.XDSAddress()
+		}
+		running.Go(func() {
+			for ctx.Err() == nil {
+				_ = watchEDS(ctx, address, fmt.Sprintf("client-%d", i)) // it is opened again
+			}
+		})
+	}
+	streams := func(m *member) int {
+		for _, r := range m.group().Replicas {
+			if r.Name == m.group().Name {
+				return int(r.DiscoveryStreams)
+			}
+		}
+		return 0
+	}
+	testhelp.Eventually(t, "all clients are on a", func() bool { return streams(a) == all })
+	b := begin("b", listen[1])
+	testhelp.Eventually(t, "b follows", func() bool { return b.group().Removes })
+	if n := metric(t, a, "isobar_replica_connections_balanced_total"); n > 0 {
+		t.Errorf("a closed %v connections before b was live for long enough", n)
+	}
+	front.Serve([]string{a.server.XDSAddress(), b.server.XDSAddress()})
+	testhelp.Eventually(t, "both have clients", func() bool { return streams(b) >= all/2-10 && streams(a) <= all/2+10 })
+	if n := metric(t, a, "isobar_replica_connections_balanced_total"); n < all/2-10 || n > 3*all {
+		t.Errorf("a closed %v connections", n)
+	}
+	if n := metric(t, b, "isobar_replica_connections_balanced_total"); n > 0 {
+		t.Errorf("b closed %v connections", n)
+	}
+}
+
+// metric reads a counter of a replica.
+func metric(t *testing.T, m *member, name string) float64 {
+	t.Helper()
+	families, err := m.server.Metrics().Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == name {
+			return f.GetMetric()[0].GetCounter().GetValue()
+		}
+	}
+	t.Fatalf("there is no metric %s", name)
+	return 0
+}
+
+// watchEDS subscribes to an assignment and acknowledges what comes, until the stream ends.
+func watchEDS(ctx context.Context, address, node string) error {
+	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }() // nothing waits to be sent
+	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(ctx)
+	if err != nil {
+		return err
+	}
+	request := &discoveryv3.DiscoveryRequest{
+		Node:    &corev3.Node{Id: node, Cluster: "watchers", Locality: &corev3.Locality{Region: "us", Zone: "a"}},
+		TypeUrl: resource.EndpointsURL, ResourceNames: []string{"checkout"},
+	}
+	for {
+		if err := stream.Send(request); err != nil {
+			return err
+		}
+		r, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		request.VersionInfo, request.ResponseNonce = r.GetVersionInfo(), r.GetNonce()
+	}
+}
