@@ -19,7 +19,7 @@ import (
 
 func historyCommand() *cobra.Command {
 	var flags remoteFlags
-	limit := 20
+	limit, at := 20, ""
 	cmd := &cobra.Command{
 		Use:   "history [SERVICE]",
 		Short: "Show what changed: version, time, trigger, reason, shares before and after",
@@ -28,8 +28,11 @@ health, topology, operator, restart), reason, and how far the shares of the sour
 with the largest move went. If a change affects many services, the command shows
 those with the largest moves. With SERVICE, it shows the shares of the service's
 sources before and after. The server keeps the last 1,000 changes, also across
-restarts.`,
-		Example: "  isobar history\n  isobar history checkout -n 5\n  isobar history -n 0 -o json",
+restarts.
+
+With --at, it shows the last change at or before a moment of the last 24 hours and,
+with SERVICE, the shares of the service then.`,
+		Example: "  isobar history\n  isobar history checkout -n 5\n  isobar history -n 0 -o json\n  isobar history checkout --at 2026-01-31T14:03:00Z",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			remote, err := flags.remote()
@@ -39,6 +42,9 @@ restarts.`,
 			service := ""
 			if len(args) > 0 {
 				service = args[0]
+			}
+			if at != "" {
+				return writeMomentAt(cmd, remote, &flags, service, at)
 			}
 			list, err := remote.History(cmd.Context(), service)
 			if err != nil {
@@ -56,6 +62,7 @@ restarts.`,
 	flags.register(cmd)
 	cmd.ValidArgsFunction = flags.completeServices(0)
 	cmd.Flags().IntVarP(&limit, "number", "n", limit, "how many changes to show at most; 0 = all")
+	cmd.Flags().StringVar(&at, "at", "", "moment to show, as 2026-01-31T14:03:00Z or 14:03 of the last 24 hours, local time")
 	return cmd
 }
 

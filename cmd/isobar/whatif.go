@@ -13,26 +13,27 @@ import (
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
-var errNothingSupposed = errors.New("nothing is supposed to happen: give --lose, --drain or --demand")
+var errNothingSupposed = errors.New("nothing is supposed to happen: give --lose, --drain, --demand or --capacity")
 
 func whatifCommand() *cobra.Command {
 	var flags remoteFlags
-	var lose, drain, demand []string
+	var lose, drain, demand, capacity []string
 	cmd := &cobra.Command{
 		Use:   "whatif",
-		Short: "Show what a lost or drained locality, or more demand, would do, publishing nothing",
+		Short: "Show what a lost or drained locality, more demand or another capacity would do, publishing nothing",
 		Long: `Ask a running server how its plan would change if regions, zones or localities were
-lost, endpoints drained, or demand changed, all at once: utilization, drops, mean
+lost, endpoints drained, or demand or declared capacity changed, all at once: utilization, drops, mean
 latency and shares now, after the first tick, and when they no longer change. The
 server publishes nothing. Clients in lost localities stay, and use other localities.
 Paused and held services stay so.`,
 		Example: `  isobar whatif --lose us-east/b
   isobar whatif --drain checkout@us-east/b --drain cart@10.0.0.1:8080
   isobar whatif --demand +20%
+  isobar whatif --capacity checkout@us-east/b=-50%
   isobar whatif --lose eu --demand checkout=+20% --demand checkout@us=-5%`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			what, err := parseWhatIf(lose, drain, demand)
+			what, err := parseWhatIf(lose, drain, demand, capacity)
 			if err != nil {
 				return asUsage(cmd, err)
 			}
@@ -54,10 +55,11 @@ Paused and held services stay so.`,
 	cmd.Flags().StringArrayVar(&lose, "lose", nil, "region, zone or locality whose endpoints are gone; repeatable")
 	cmd.Flags().StringArrayVar(&drain, "drain", nil, "SERVICE@LOCALITY or SERVICE@ADDRESS to take out of traffic; repeatable")
 	cmd.Flags().StringArrayVar(&demand, "demand", nil, "change of demand, as +20%, SERVICE=+20%, @SOURCE=+20% or SERVICE@SOURCE=+20%; repeatable")
+	cmd.Flags().StringArrayVar(&capacity, "capacity", nil, "change of declared capacity, as SERVICE=+20% or SERVICE@LOCALITY=-50%; repeatable")
 	return cmd
 }
 
-func parseWhatIf(lose, drain, demand []string) (*plan.WhatIf, error) {
+func parseWhatIf(lose, drain, demand, capacity []string) (*plan.WhatIf, error) {
 	var w plan.WhatIf
 	for _, text := range lose {
 		l, err := isobar.ParseLocality(text)
@@ -80,7 +82,14 @@ func parseWhatIf(lose, drain, demand []string) (*plan.WhatIf, error) {
 		}
 		w.Demand = append(w.Demand, g)
 	}
-	if len(lose)+len(drain)+len(demand) == 0 {
+	for _, text := range capacity {
+		c, err := parseScaling(text)
+		if err != nil {
+			return nil, err
+		}
+		w.Capacity = append(w.Capacity, c)
+	}
+	if len(lose)+len(drain)+len(demand)+len(capacity) == 0 {
 		return nil, errNothingSupposed
 	}
 	return &w, nil
@@ -118,6 +127,14 @@ func parseGrowth(text string) (g plan.Growth, err error) {
 	}
 	g.Factor = 1 + x/100
 	return g, nil
+}
+
+func parseScaling(text string) (c plan.Scaling, err error) {
+	g, err := parseGrowth(text)
+	if err != nil || g.Service == "" || g.Factor <= 0 {
+		return c, fmt.Errorf("--capacity %q: want SERVICE=+20%% or SERVICE@LOCALITY=-50%%, above -100%%", text)
+	}
+	return plan.Scaling{Service: g.Service, Locality: g.Source, Factor: g.Factor}, nil
 }
 
 // writeWhatIf prints a line for the whole, then each service that it concerns.

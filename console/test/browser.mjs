@@ -1,65 +1,111 @@
-// Drives the console in a real browser against a real server with a real fleet.
+// Drives the console in a real browser against real servers with real fleets.
 // `npm run browser` runs it; CHROMIUM names the browser, FLEET the program of
-// test/console. Screenshots go to console/screenshots.
+// test/console. Screenshots go to console/screenshots; PICTURES=yes writes those of the
+// documentation anew.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { mkdirSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { createInterface } from 'node:readline';
 import { chromium } from 'playwright-core';
+import { access, base, persist, replicas } from './servers.mjs';
 
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const out = new URL('../screenshots/', import.meta.url).pathname;
 mkdirSync(out, { recursive: true });
+const pictures = new URL('../../docs/how-to/console/', import.meta.url).pathname;
 const markup = '<img src=x onerror="document.title=\'owned\'"><script>document.title=\'owned\'</script>';
 
 const fleet = spawn(process.env.FLEET, { stdio: ['pipe', 'pipe', 'inherit'] });
 const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium', args: ['--no-sandbox'] });
 
-/** Looks at every screen at one size: a screenshot, axe, and nothing that scrolls sideways. */
-async function look(address, scheme, width, height) {
+/** Every screen: its address, what shows that it is ready, and what is done on it first. */
+const screens = [
+  // Clients of all services have reported.
+  ['fleet', '', (p) => p.locator('tr', { hasText: 'search' }).locator('rect:is(.fill-2, .fill-3, .fill-4)').first()],
+  [
+    'service', 'service/checkout?from=us-east%2Fa&to=us-east%2Fa', (p) => p.locator('.answer').first(),
+    async (p) => {
+      await p.locator('.chart canvas').nth(2).waitFor(); // two samples, 5 s apart
+      await p.getByLabel('Locality', { exact: true }).selectOption('us-east/b');
+      await p.getByRole('button', { name: 'Drain…', exact: true }).click();
+      await p.getByRole('button', { name: 'Drain us-east/b now' }).waitFor();
+      await p.getByText('Clients of this service').click();
+      await p.getByRole('link', { name: 'stubborn-1' }).waitFor();
+    },
+  ],
+  [
+    'time', 'time?service=checkout&span=hour', (p) => p.locator('.moves').first(),
+    async (p) => {
+      await p.locator('.chart canvas').nth(2).waitFor();
+      await p.getByRole('button', { name: 'Earlier change' }).click();
+      await p.locator('.then').waitFor();
+      await p.getByRole('button', { name: /^Before this change/ }).click();
+      await p.getByRole('heading', { name: /would change/ }).waitFor();
+    },
+  ],
+  ['regions', 'regions', (p) => p.getByRole('link', { name: /^us-east to us-east:/ })],
+  [
+    'whatif', 'whatif?lose=us-east%2Fb', (p) => p.getByRole('button', { name: 'Play it through' }),
+    async (p) => {
+      await p.getByRole('button', { name: 'Play it through' }).click();
+      await p.getByRole('heading', { name: /would change/ }).waitFor();
+    },
+  ],
+  ['clients', 'clients', (p) => p.getByText('onerror').first()],
+  ['checkers', 'checkers', (p) => p.getByText(/Probes from us-east\/b to/).first()],
+];
+
+/** Looks at a screen as it is: a screenshot, axe, and nothing that scrolls sideways. */
+async function look(page, name, scheme, width, height) {
+  await page.evaluate(() => scrollTo(0, 0));
+  await page.screenshot({ path: `${out}${name}-${width}x${height}-${scheme}.png`, fullPage: width < 2000 });
+  await page.evaluate(axe);
+  const { violations } = await page.evaluate(() => globalThis.axe.run());
+  assert.deepEqual(violations.map((v) => `${v.id}: ${v.nodes.map((n) => n.html).join(' ').slice(0, 300)}`), [], `axe on ${name} ${width} ${scheme}`);
+  const wide = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+  assert.equal(wide, 0, `${name} scrolls sideways at ${width}`);
+}
+
+/** Looks at every screen at one size. The page is made once: colours follow the scheme. */
+async function lookAtAll(address, group, width, height) {
   // The policy of the page forbids what axe does to put itself in; what the
   // policy forbids is seen in the other pages, which it binds.
-  const context = await browser.newContext({ viewport: { width, height }, colorScheme: scheme, bypassCSP: true });
+  const context = await browser.newContext({ viewport: { width, height }, bypassCSP: true });
   const page = await context.newPage();
-  const shot = async (name) => {
-    await page.screenshot({ path: `${out}${name}-${width}x${height}-${scheme}.png`, fullPage: name !== 'fleet' });
-    await page.evaluate(axe);
-    const { violations } = await page.evaluate(() => globalThis.axe.run());
-    assert.deepEqual(violations.map((v) => `${v.id}: ${v.nodes.map((n) => n.html).join(' ').slice(0, 300)}`), [], `axe on ${name} ${width} ${scheme}`);
-    const wide = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
-    assert.equal(wide, 0, `${name} scrolls sideways at ${width}`);
-  };
-  const open = async (hash, ready) => {
-    await page.goto(`${address}#/${hash}`);
-    await ready.waitFor();
-  };
-  await open('fleet', page.locator('.chip:not(.heat-0)').first()); // clients have reported
-  await shot('fleet');
-  await open('service/checkout?from=us-east%2Fa&to=us-east%2Fa', page.locator('.answer').first());
-  await page.locator('.chart canvas').nth(2).waitFor(); // two samples, 5 s apart
-  await page.getByLabel('Locality', { exact: true }).selectOption('us-east/b');
-  await page.getByRole('button', { name: 'Drain…', exact: true }).click();
-  await page.getByRole('button', { name: 'Drain us-east/b now' }).waitFor();
-  await shot('service');
-  await open('time?service=checkout', page.locator('.moves').first());
-  await page.locator('.chart canvas').nth(2).waitFor();
-  await shot('time');
-  await open('regions', page.getByRole('link', { name: /^us-east to us-east:/ }));
-  await shot('regions');
-  await open('whatif?lose=us-east%2Fb', page.getByRole('button', { name: 'Play it through' }));
-  await page.getByRole('button', { name: 'Play it through' }).click();
-  await page.getByRole('heading', { name: /would change/ }).waitFor();
-  await shot('whatif');
-  await open('clients', page.getByText('onerror').first());
-  await shot('clients');
+  for (const [name, hash, ready, first] of [...screens, ['replicas', 'replicas', (p) => p.getByText(/more replicas? may fail/)]]) {
+    await page.goto(`${name === 'replicas' ? group : address}#/${hash}`);
+    await ready(page).waitFor();
+    if (first) await first(page);
+    for (const scheme of process.env.QUICK === 'yes' ? ['light'] : ['light', 'dark']) {
+      await page.emulateMedia({ colorScheme: scheme });
+      await page.waitForTimeout(150); // charts are drawn anew
+      await look(page, name, scheme, width, height);
+    }
+  }
   await context.close();
+}
+
+/** The pictures of the documentation: the fleet without names that hold markup. */
+async function takePictures(address) {
+  mkdirSync(pictures, { recursive: true });
+  const page = await browser.newPage({ viewport: { width: 1440, height: 900 }, colorScheme: 'light' });
+  await page.goto(address);
+  await page.waitForTimeout(60_000); // until charts and the scrubber show something
+  for (const [name, hash, ready, first] of screens.filter(([n]) => ['fleet', 'service', 'time', 'checkers'].includes(n))) {
+    await page.goto(`${address}#/${hash}`);
+    await ready(page).waitFor();
+    if (first) await first(page);
+    await page.evaluate(() => scrollTo(0, 0));
+    await page.screenshot({ path: `${pictures}${name}.png` });
+  }
+  await page.close();
 }
 
 /** A page that its own policy binds; errors collects whatever goes wrong in it. */
 async function bound(address, errors) {
   const page = await browser.newPage();
-  page.on('console', (m) => m.type() === 'error' && !/status of (404|409|412)/.test(m.text()) && errors.push(m.text()));
+  page.on('console', (m) => m.type() === 'error' && !/status of (400|404|409|412)/.test(m.text()) && errors.push(m.text()));
   page.on('pageerror', (e) => errors.push(String(e)));
   page.on('request', (r) => {
     if (!r.url().startsWith(new URL(address).origin)) errors.push(`asked ${r.url()}`);
@@ -85,7 +131,7 @@ async function questions(address, page) {
   };
   const ask = async (question, answer) => {
     await page.goto(address);
-    await page.locator('.chip:not(.heat-0)').first().waitFor(); // clients have reported
+    await page.locator('.meter').first().waitFor(); // clients have reported
     clicks = 0;
     await answer().catch(async (e) => {
       throw new Error(`${question}\n${await page.locator('main').innerText()}\n${e}`);
@@ -102,13 +148,12 @@ async function questions(address, page) {
   await ask('What changed at a moment?', async () => {
     await click(page.getByRole('link', { name: 'Time', exact: true }));
     await page.locator('.moves').first().waitFor();
-    const moment = page.getByLabel('Moment, in your time zone');
-    const now = await moment.inputValue();
-    clicks++; // into the field
-    await moment.fill(now.slice(0, 17) + '00');
-    await moment.blur();
+    // A click into the scrubber, near its end: the fleet is some minutes old.
+    await click(page.getByRole('link', { name: 'The last hour' }));
+    const bar = page.locator('.scrubber rect[class^=bar-]').first();
+    await click(bar);
     await page.waitForURL(/at=/);
-    await shows(page, /Version \d+, .*changed; a client locality moved|The history begins later/s);
+    await shows(page, /Version \d+, .*changed; a client locality moved/s);
   });
   await ask('May I drain us-east/b?', async () => {
     await click(page.getByRole('link', { name: 'checkout', exact: true }));
@@ -125,14 +170,48 @@ async function questions(address, page) {
   await ask('Which client ignores its weights?', async () => {
     const item = page.getByRole('link', { name: /clients in eu-west\/c are off their shares/ });
     const all = page.getByRole('button', { name: /^Show all/ });
+    if (await all.isVisible()) await click(all);
     // Three windows in a row make a deviation; a machine that is too busy for the fleet needs more.
-    for (let i = 0; i < 100 && !(await item.isVisible()) && !(await all.isVisible()); i++) await page.waitForTimeout(1000);
-    if (!(await item.isVisible())) await click(all);
+    await item.waitFor({ timeout: 100_000 });
     await click(item);
     await page.getByText('Clients deviate').waitFor();
     await click(page.getByRole('link', { name: 'legacy', exact: true }));
     await shows(page, /stubborn-1\s+legacy\s+eu-west\/c/);
   });
+  await ask('Which path do probes fail on?', async () => {
+    await click(page.getByRole('navigation').getByRole('link', { name: 'Checkers' }));
+    await shows(page, /Probes from us-east\/b to \d+ endpoints? in (us-east\/a|eu-west\/[ab]) have failed for/);
+    await shows(page, /\d paths? on which probes fail/);
+  });
+  await ask('What if a zone had half of its capacity?', async () => {
+    await click(page.getByRole('link', { name: 'checkout', exact: true }));
+    await click(page.getByRole('link', { name: 'What if…' }));
+    await page.getByLabel(/^Capacity/).fill('50');
+    await page.getByLabel('in these localities').fill('us-east/a');
+    await click(page.getByRole('button', { name: 'Play it through' }));
+    await page.getByRole('heading', { name: '1 service would change' }).waitFor();
+  });
+}
+
+/** A changed file is played through, and a wrong one is told with its place. */
+async function file(address, page) {
+  await page.goto(`${address}#/whatif`);
+  await page.getByLabel('Its text').fill('services:\n  - nam: x\n');
+  await page.getByRole('button', { name: 'Play the file through' }).click();
+  await page.getByRole('alert').waitFor();
+  await page.getByLabel('A file from your disk').setInputFiles({ name: 'isobar.yaml', mimeType: 'text/yaml', buffer: Buffer.from('services: []\n') });
+  await page.getByRole('button', { name: 'Play the file through' }).click();
+  await shows(page, /would change|in force/);
+}
+
+/** The loss of each zone, which the server plays once a minute. */
+async function losses(address, page) {
+  await page.goto(`${address}#/regions`);
+  await page.getByRole('columnheader', { name: 'Worst loss of' }).waitFor({ timeout: 90_000 });
+  await page.screenshot({ path: `${out}losses-1440x900-light.png`, fullPage: true });
+  await page.getByRole('link', { name: /^us-east to us-east:/ }).click();
+  await page.getByRole('heading', { name: 'Zones: us-east to us-east' }).waitFor();
+  await page.locator('.matrix th', { hasText: 'us-east/b' }).first().waitFor();
 }
 
 /** Drains, is refused, pauses and resumes; a stale page is told. */
@@ -170,6 +249,34 @@ async function act(address, page, other) {
   await page.getByText(/Weights are paused/).waitFor({ state: 'detached' });
 }
 
+/** Returns to earlier weights from Time: first the outcome, then the order. */
+async function rollBack(address, page) {
+  await page.goto(`${address}#/time?service=checkout&span=hour`);
+  const outcome = page.getByRole('form', { name: 'Rollback: what would happen' });
+  const order = page.getByRole('button', { name: /^Return to version \d+ now/ });
+  // Back to a change that differs from what is in force: the drain and its end have made some.
+  for (let i = 0; i < 30; i++) {
+    await page.getByRole('button', { name: 'Earlier change' }).click();
+    await page.getByRole('button', { name: /^Before this change/ }).click();
+    await outcome.waitFor();
+    if (await order.isVisible()) break;
+  }
+  await page.getByLabel('Reason, for the history').fill(markup);
+  await order.click();
+  const done = page.getByText(/has the weights of version \d+ again, and is paused/);
+  const forced = page.getByLabel('Return nevertheless');
+  await done.or(forced).waitFor();
+  if (await forced.isVisible()) {
+    await forced.check();
+    await order.click();
+  }
+  await done.waitFor();
+  await page.getByRole('link', { name: 'checkout', exact: true }).last().click();
+  await page.getByRole('button', { name: 'Resume…' }).click();
+  await page.getByRole('button', { name: 'Resume checkout now' }).click();
+  await page.getByText(/Weights are paused/).waitFor({ state: 'detached' });
+}
+
 /** Names of strangers are text, wherever they come from. */
 async function inject(address, page) {
   const put = async (name, locality) => {
@@ -179,7 +286,7 @@ async function inject(address, page) {
   assert.equal(await put('<b>x', 'us-east/a'), 400); // services can't have such names; localities can
   assert.equal(await put('odd:name|x', '<i>r/<u>z'), 200);
   for (const path of [
-    '', '#/service/checkout', '#/service/checkout?from=%3Cimg%20src%3Dx%3E&to=%3Cb%3E', `#/service/${encodeURIComponent('<b>x')}`, `#/service/${encodeURIComponent('odd:name|x')}`, '#/clients',
+    '', '#/service/checkout', '#/service/checkout?from=%3Cimg%20src%3Dx%3E&to=%3Cb%3E', `#/service/${encodeURIComponent('<b>x')}`, `#/service/${encodeURIComponent('odd:name|x')}`, '#/clients', '#/checkers', '#/replicas',
     `#/clients?find=${encodeURIComponent('<img')}`, '#/whatif', '#/whatif?service=%3Cb%3Ex&lose=%3Ci%3E', '#/time', '#/time?service=checkout&span=day',
     `#/time?service=${encodeURIComponent('<b>x')}&at=%3Cb%3E`, '#/regions', '#/regions?from=us-east', `#/regions?from=${encodeURIComponent('<b>')}`,
     `#/service/${encodeURIComponent('<img src=x onerror=alert(1)>')}`,
@@ -193,27 +300,45 @@ async function inject(address, page) {
   }
   await page.goto(`${address}#/clients`);
   await page.getByText(markup).first().waitFor(); // it is shown, as text
+  await page.goto(`${address}#/checkers`);
+  await page.getByText(markup).first().waitFor();
   await page.goto(`${address}#/time`);
   await page.getByLabel('Moment, in your time zone').waitFor();
 }
 
+/** The lines that the fleet's program prints: its addresses, then an answer to each order. */
+const lines = createInterface(fleet.stdout)[Symbol.asyncIterator]();
+async function next() {
+  const { value, done } = await lines.next();
+  if (done) throw new Error('the fleet ended');
+  return JSON.parse(value);
+}
+async function order(what) {
+  fleet.stdin.write(`${what}\n`);
+  assert.equal(await next(), 'done');
+}
+
 try {
-  const address = await new Promise((resolve, reject) => {
-    createInterface(fleet.stdout).once('line', resolve);
-    fleet.once('exit', () => reject(new Error('the fleet ended')));
-  });
+  const addresses = await next();
+  const address = addresses.fleet;
   const begin = Date.now();
   const said = (text) => console.log(`${text} (${((Date.now() - begin) / 1000).toFixed(0)} s)`);
   const errors = [];
   const page = await bound(address, errors);
+  if (process.env.PICTURES === 'yes') await takePictures(address);
+  await order('inject');
   // SCREENS=no leaves them out, for those who work on the rest.
-  for (const scheme of process.env.SCREENS === 'no' ? [] : ['light', 'dark']) {
-    for (const [width, height] of [[1440, 900], [390, 844], [2560, 1440]]) await look(address, scheme, width, height);
+  if (process.env.SCREENS !== 'no') {
+    for (const [width, height] of [[1440, 900], [390, 844], [2560, 1440]]) await lookAtAll(address, addresses.group[0], width, height);
+    said('every screen at three sizes, light and dark, without violations');
   }
-  said('every screen at three sizes, light and dark, without violations');
   await questions(address, page);
+  await file(address, page);
+  await losses(address, page);
+  said('questions answered, a file played through');
   await act(address, page, await bound(address, errors));
-  said('drain, drain back, pause, resume, and a stale page that is refused');
+  await rollBack(address, page);
+  said('drain, drain back, pause, resume, rollback, and a stale page that is refused');
   await inject(address, page);
 
   const answer = await page.goto(`${address}?again`);
@@ -230,6 +355,21 @@ try {
   await page.getByRole('link', { name: /eu-west\/a to eu-west\/a/ }).focus();
   await page.keyboard.press('Enter');
   await page.locator('.answer').first().waitFor();
+  // And through time, with the arrows.
+  await page.goto(`${address}#/time?span=hour`);
+  await page.getByRole('slider', { name: 'Moment' }).focus();
+  await page.keyboard.press('ArrowLeft');
+  await page.waitForURL(/at=/);
+  said('by keyboard alone');
+
+  await replicas(browser, addresses, order);
+  said('replicas: leader, failure tolerance, a lost one');
+  await access(browser, addresses);
+  said('certificates: an operator may act, a client may look');
+  await base(browser, addresses);
+  said('behind a proxy that removes its path');
+  await persist(browser, addresses, order);
+  said('a token, a base path, and the same moment after a restart');
   said('the console does its job');
 } finally {
   await browser.close();

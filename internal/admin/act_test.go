@@ -83,10 +83,13 @@ func TestOrdersOnWhatWasSeen(t *testing.T) {
 	if a.code != http.StatusOK || len(drained.Addresses) != 1 || drained.Version == "" || len(w.said) != 1 {
 		t.Fatalf("%d %s", a.code, a.body)
 	}
-	for _, path := range []string{"/v1/drain", "/v1/undrain", "/v1/pause", "/v1/resume"} {
+	for _, path := range []string{"/v1/drain", "/v1/undrain", "/v1/pause", "/v1/resume", "/v1/rollback"} {
 		body := drain
-		if strings.HasSuffix(path, "e") {
+		switch {
+		case strings.HasSuffix(path, "e"):
 			body = `{"service": "legacy"}`
+		case strings.HasSuffix(path, "k"):
+			body = `{"service": "legacy", "version": "100"}`
 		}
 		if a := post(path, body, first); a.code != http.StatusPreconditionFailed {
 			t.Errorf("%s on what is no more: %d %s", path, a.code, a.body)

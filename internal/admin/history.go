@@ -1,12 +1,16 @@
 package admin
 
 import (
-	"math"
+	"context"
+	"errors"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"time"
 
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/archive"
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
@@ -18,41 +22,31 @@ type ChangeList struct {
 
 // ChangeMarks is the body of GET /v1/history?brief=true.
 type ChangeMarks struct {
-	Version string       `json:"version"` // of the plan in force
-	Marks   []ChangeMark `json:"marks"`   // newest first
+	Version string         `json:"version"` // of the plan in force
+	Marks   []archive.Mark `json:"marks"`   // newest first; the last 1,000
 }
 
-// ChangeMark is a change in one line.
-type ChangeMark struct {
-	Version  uint64    `json:"version"`
-	Previous uint64    `json:"previous"`
-	Made     time.Time `json:"made"`
-	Trigger  string    `json:"trigger"`
-	Who      string    `json:"who,omitempty"`
-	Reason   string    `json:"reason,omitempty"` // of an operator
-	About    string    `json:"about,omitempty"`  // service that an operator named; empty: all
-	Services int       `json:"services"`         // how many changed
-	Moved    float64   `json:"moved"`            // the largest part of its traffic that a source moved
-	Most     string    `json:"most,omitempty"`   // the service of that source, or with the largest change of drops
-	Why      string    `json:"why,omitempty"`    // of that service
+// Timeline is the body of GET /v1/history/timeline.
+type Timeline struct {
+	archive.Timeline
+
+	Version string `json:"version"` // of the plan in force
 }
 
-// markOf gives a change in one line.
-func markOf(c *plan.Change) ChangeMark {
-	m := ChangeMark{
-		Version: c.Version, Previous: c.Previous, Made: c.Made, Trigger: c.Trigger, Who: c.Who, Reason: c.Reason, About: c.About, Services: len(c.Services),
-	}
-	most := -1.0
-	for i := range c.Services {
-		s := &c.Services[i]
-		moved := s.Moved()
-		m.Moved = max(m.Moved, moved)
-		if size := max(moved, math.Abs(s.After-s.Before)); size > most {
-			most, m.Most, m.Why = size, s.Service, s.Reason
-		}
-	}
-	return m
+// Moment is the body of GET /v1/history/moment.
+type Moment struct {
+	Version string          `json:"version"`          // of the plan in force
+	At      time.Time       `json:"at"`               // the moment
+	Change  *archive.Mark   `json:"change,omitempty"` // last change at or before it; missing: none is kept
+	Before  *time.Time      `json:"before,omitempty"` // when the change before that one was
+	Next    *time.Time      `json:"next,omitempty"`   // when the change after it was
+	Number  int             `json:"number"`           // of the change, from 1 on, oldest first
+	Count   int             `json:"count"`            // of all changes that are kept
+	Shares  *archive.Shares `json:"shares,omitempty"` // of the service after the change, where one is asked for
 }
+
+// maxMarks bounds the changes of an answer.
+const maxMarks = 1000
 
 // getHistory answers GET /v1/history: with ?service= for one service, with ?version=
 // the change of that version alone, and with ?brief=true a line for each change.
@@ -68,32 +62,182 @@ func (s *Server) getHistory(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusBadRequest, Problem{Error: "neither true nor false", Place: "brief=" + query.Get("brief"), Fix: "send brief=true, or leave it out"})
 		return
 	}
-	changes, err := s.opts.Operator.History(r.Context(), name)
-	if err != nil {
-		fail(w, http.StatusServiceUnavailable, Problem{Error: err.Error()})
-		return
-	}
-	if name != "" && s.unknown(name) && !concerns(changes, name) {
-		failUnknownService(w, name)
+	if brief {
+		marks, ok := s.marks(w, r, name)
+		if !ok {
+			return
+		}
+		slices.Reverse(marks)
+		reply(w, http.StatusOK, ChangeMarks{Version: p.VersionString(), Marks: marks[:min(len(marks), maxMarks)]})
 		return
 	}
 	if text := query.Get("version"); text != "" {
-		version, err := plan.ParseVersion(text)
-		if err != nil {
-			fail(w, http.StatusBadRequest, Problem{Error: err.Error(), Place: "version=" + text, Fix: "give a version as GET /v1/history (`isobar history`) lists them"})
-			return
-		}
-		changes = slices.DeleteFunc(slices.Clone(changes), func(c plan.Change) bool { return c.Version != version })
-	}
-	if !brief {
-		reply(w, http.StatusOK, ChangeList{Version: p.VersionString(), Changes: changes})
+		s.oneChange(w, r, p, text, name)
 		return
 	}
-	out := ChangeMarks{Version: p.VersionString(), Marks: make([]ChangeMark, len(changes))}
-	for i := range changes {
-		out.Marks[i] = markOf(&changes[i])
+	changes, ok := s.recent(w, r, name)
+	if ok {
+		reply(w, http.StatusOK, ChangeList{Version: p.VersionString(), Changes: changes})
+	}
+}
+
+// recent gives the changes that can be rolled back, newest first. Without ok it is
+// answered.
+func (s *Server) recent(w http.ResponseWriter, r *http.Request, name string) ([]plan.Change, bool) {
+	changes, err := s.opts.Operator.History(r.Context(), name)
+	if err != nil {
+		fail(w, http.StatusServiceUnavailable, Problem{Error: err.Error()})
+		return nil, false
+	}
+	if name != "" && s.unknown(name) && !concerns(changes, name) {
+		failUnknownService(w, name)
+		return nil, false
+	}
+	return changes, true
+}
+
+// oneChange answers with the change of a version.
+func (s *Server) oneChange(w http.ResponseWriter, r *http.Request, p *plan.Plan, text, name string) {
+	version, err := plan.ParseVersion(text)
+	if err != nil {
+		fail(w, http.StatusBadRequest, Problem{Error: err.Error(), Place: "version=" + text, Fix: "give a version as GET /v1/history (`isobar history`) lists them"})
+		return
+	}
+	out := ChangeList{Version: p.VersionString(), Changes: []plan.Change{}}
+	if s.opts.Archive != nil {
+		c, err := s.opts.Archive.Change(version, name)
+		switch {
+		case err == nil && (name == "" || len(c.Services) > 0 || c.Trigger == plan.TriggerOperator):
+			out.Changes = append(out.Changes, c)
+		case err != nil && !errors.Is(err, isobar.ErrNotFound):
+			fail(w, http.StatusInternalServerError, Problem{Error: err.Error()})
+			return
+		}
+	}
+	if len(out.Changes) == 0 {
+		changes, ok := s.recent(w, r, name)
+		if !ok {
+			return
+		}
+		out.Changes = slices.DeleteFunc(slices.Clone(changes), func(c plan.Change) bool { return c.Version != version })
 	}
 	reply(w, http.StatusOK, out)
+}
+
+// marks lists the changes of a service, or all, of the last day, oldest first. Without ok
+// it is answered.
+func (s *Server) marks(w http.ResponseWriter, r *http.Request, name string) ([]archive.Mark, bool) {
+	if s.opts.Archive == nil {
+		changes, ok := s.recent(w, r, name)
+		out := make([]archive.Mark, 0, len(changes))
+		for i := range slices.Backward(changes) {
+			out = append(out, archive.MarkOf(&changes[i]))
+		}
+		return out, ok
+	}
+	out, err := s.opts.Archive.Marks(name)
+	if err != nil {
+		fail(w, http.StatusInternalServerError, Problem{Error: err.Error()})
+		return nil, false
+	}
+	if name != "" && s.unknown(name) && !slices.ContainsFunc(out, func(m archive.Mark) bool { return m.Services > 0 }) {
+		failUnknownService(w, name)
+		return nil, false
+	}
+	return out, true
+}
+
+// The steps of a timeline.
+const (
+	timelineSteps = 240
+	hourStep      = 15 * time.Second
+	dayStep       = 6 * time.Minute
+)
+
+// getTimeline answers GET /v1/history/timeline?service=NAME&span=hour|day: how much
+// changed when. The steps begin at whole multiples, so that they stand still.
+func (s *Server) getTimeline(w http.ResponseWriter, r *http.Request) {
+	p, ok := s.plan(w)
+	if !ok {
+		return
+	}
+	query := r.URL.Query()
+	step, ok := spanOf(w, query, map[string]time.Duration{"": dayStep, spanDay: dayStep, spanHour: hourStep})
+	if !ok {
+		return
+	}
+	marks, ok := s.marks(w, r, query.Get("service"))
+	if !ok {
+		return
+	}
+	begin := time.Now().Truncate(step).Add(step - timelineSteps*step)
+	reply(w, http.StatusOK, Timeline{archive.TimelineOf(marks, begin, step, timelineSteps), p.VersionString()})
+}
+
+func spanOf(w http.ResponseWriter, query url.Values, steps map[string]time.Duration) (time.Duration, bool) {
+	span := query.Get("span")
+	step, ok := steps[span]
+	if !ok {
+		fail(w, http.StatusBadRequest, Problem{Error: "neither hour nor day", Place: "span=" + span, Fix: "send span=hour or span=day, or leave it out"})
+	}
+	return step, ok
+}
+
+// getMoment answers GET /v1/history/moment?at=TIME&service=NAME: the change that stood
+// at a moment, and the shares of a service then.
+func (s *Server) getMoment(w http.ResponseWriter, r *http.Request) {
+	p, ok := s.plan(w)
+	if !ok {
+		return
+	}
+	query := r.URL.Query()
+	name, at := query.Get("service"), time.Now()
+	if text := query.Get("at"); text != "" {
+		var err error
+		if at, err = time.Parse(time.RFC3339, text); err != nil {
+			fail(w, http.StatusBadRequest, Problem{Error: "not a time", Place: "at=" + text, Fix: "send a time such as at=2026-01-31T14:03:00Z"})
+			return
+		}
+	}
+	marks, ok := s.marks(w, r, name)
+	if !ok {
+		return
+	}
+	i := archive.Standing(marks, at)
+	out := Moment{Version: p.VersionString(), At: at.UTC(), Number: i + 1, Count: len(marks)}
+	if i >= 0 {
+		out.Change = &marks[i]
+	}
+	if i > 0 {
+		out.Before = &marks[i-1].Made
+	}
+	if i+1 < len(marks) {
+		out.Next = &marks[i+1].Made
+	}
+	if name != "" && i >= 0 && s.opts.Archive != nil {
+		var now *plan.SavedService
+		if svc, found := p.Service(name); found && svc.Result != nil {
+			now = svc.Outline()
+		}
+		shares, err := s.opts.Archive.Moment(name, marks[i].Version, now)
+		if err != nil {
+			fail(w, http.StatusInternalServerError, Problem{Error: err.Error()})
+			return
+		}
+		out.Shares = &shares
+	}
+	reply(w, http.StatusOK, out)
+}
+
+// MomentAt asks what stood at a moment, of a service or, for an empty name, of all.
+func (r *Remote) MomentAt(ctx context.Context, service string, at time.Time) (Moment, error) {
+	var out Moment
+	query := url.Values{"at": {at.UTC().Format(time.RFC3339Nano)}}
+	if service != "" {
+		query.Set("service", service)
+	}
+	err := r.get(ctx, "/v1/history/moment", query, &out)
+	return out, err
 }
 
 func orFalse(text string) string {

@@ -154,6 +154,11 @@ func (s *Server) postRollback(w http.ResponseWriter, r *http.Request, body []byt
 		fail(w, http.StatusBadRequest, Problem{Error: err.Error(), Place: "version", Fix: "give a version as GET /v1/history (`isobar history`) lists them"})
 		return
 	}
+	seen, ok := s.asSeen(w, r, o.Service)
+	if !ok {
+		return
+	}
+	defer seen()
 	before, p, warnings, err := s.opts.Operator.Rollback(r.Context(), version, plan.Pause{Service: o.Service, Who: o.Who, Reason: o.Reason}, o.Force)
 	if err != nil {
 		s.failOrder(w, err)

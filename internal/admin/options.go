@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/archive"
 	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/plan"
 	"github.com/isobar-xds/isobar/internal/samples"
@@ -106,6 +107,10 @@ type Options struct {
 	Explain ExplainFunc
 	Clients func() []Client // the state of the xDS clients, sorted by node id
 
+	// ClientsOf gives those that subscribe to a service; nil = those that name it, as far as
+	// Clients tells.
+	ClientsOf func(service string) []Client
+
 	// Accepting may change the HTTP server before it serves; nil = nothing does.
 	Accepting func(*http.Server)
 
@@ -175,6 +180,9 @@ type Options struct {
 	// a service, or of all together for an empty name; false where there is nothing.
 	// nil = nobody keeps any.
 	Samples func(service string, day bool) (samples.Series, bool)
+	// Archive keeps the changes of the last day; nil = History of Operator is all that is
+	// known.
+	Archive *archive.Archive
 	// Marks lists the moments that are marked in charts of samples, oldest first; nil = none.
 	Marks func() []SampleMark
 	// Console serves the web console, relative to its path; nil = there is none.

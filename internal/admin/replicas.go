@@ -117,6 +117,8 @@ type ReplicaState struct {
 	DiscoveryStreams  uint32   `json:"discovery_streams"`
 	LoadReportStreams uint32   `json:"load_report_streams"`
 	Checkers          uint32   `json:"checkers"`
+	Clients           uint32   `json:"clients"`         // xDS clients that are connected to it
+	ClientsInSync     uint32   `json:"clients_in_sync"` // of them, those that accepted everything that they were sent
 	ConfigDigest      string   `json:"config_digest,omitempty"`
 	Unreachable       []string `json:"unreachable,omitempty"` // replicas that it does not hear
 }

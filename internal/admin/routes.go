@@ -63,6 +63,7 @@ func (s *Server) routes() http.Handler {
 	s.orderRoutes(large, write, led)
 	if s.opts.Health != nil {
 		large("/v1/verdicts", s.getVerdicts)
+		large("/v1/checkers", s.getCheckers)
 		led("PUT", "/v1/services/{name}/health/release", 0, s.putRelease)
 	}
 	s.sourceRoutes(large)
@@ -81,6 +82,8 @@ func (s *Server) orderRoutes(large func(pattern string, h http.HandlerFunc), wri
 	led("POST", "/v1/undrain", maxHealthBytes, s.postUndrain)
 	if s.opts.Operator != nil {
 		large("/v1/history", s.getHistory)
+		large("/v1/history/timeline", s.getTimeline)
+		large("/v1/history/moment", s.getMoment)
 		led("POST", "/v1/pause", maxHealthBytes, s.postPause)
 		led("POST", "/v1/resume", maxHealthBytes, s.postResume)
 		led("POST", "/v1/rollback", maxHealthBytes, s.postRollback)
@@ -152,8 +155,8 @@ func notRouted(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusNotFound, Problem{
 			Error: "no such path",
 			Place: r.URL.Path,
-			Fix: "use /v1/services, /v1/health, /v1/verdicts, /v1/plan, /v1/whatif, /v1/record, /v1/explain, /v1/capacity, /v1/clients, /v1/samples, /v1/history, " +
-				"/v1/drain, /v1/undrain, /v1/access, /v1/reload, /v1/status, /v1/overview, /v1/flows, " +
+			Fix: "use /v1/services, /v1/health, /v1/verdicts, /v1/checkers, /v1/plan, /v1/whatif, /v1/record, /v1/explain, /v1/capacity, /v1/clients, " +
+				"/v1/samples, /v1/history, /v1/drain, /v1/undrain, /v1/access, /v1/reload, /v1/status, /v1/overview, /v1/flows, " +
 				"/v1/stream, /v1/discovery/xds, /v1/discovery/dns, /v1/discovery/kubernetes, /v1/replicas, /metrics, /livez, /readyz or /debug/pprof/",
 		})
 		return

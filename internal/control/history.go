@@ -23,6 +23,7 @@ func (l *Loop) note(c plan.Change) {
 		l.pages = l.pages[:n-1]
 	}
 	l.pages = append(l.pages, page)
+	l.opts.Changed(c)
 }
 
 // History lists what changed a service, or every change for an empty name,

@@ -100,6 +100,10 @@ type Options struct {
 	// Boot tells since when the machine is up; nil = it is not known.
 	Boot func() Boot
 
+	// Changed is told every change of the plan, in order, by the loop: it must return at
+	// once. nil = nobody is.
+	Changed func(c plan.Change)
+
 	// Silent lists the clients of a service that report no load, for metrics; nil = none.
 	Silent func(service string) []plan.SilentClients
 
@@ -121,6 +125,9 @@ func (o Options) complete() (Options, error) {
 	o.HoldOff = orDefault(o.HoldOff, DefaultHoldOff)
 	if o.Boot == nil {
 		o.Boot = func() Boot { return Boot{} }
+	}
+	if o.Changed == nil {
+		o.Changed = func(plan.Change) {}
 	}
 	if o.Silent == nil {
 		o.Silent = func(string) []plan.SilentClients { return nil }

@@ -32,7 +32,38 @@ func (l *Loop) WhatIf(ctx context.Context, w *plan.WhatIf) (plan.Difference, err
 	if err != nil {
 		return plan.Difference{}, err
 	}
+	if w.Rollback != nil {
+		return l.whatIfRolledBack(ctx, turn, w)
+	}
 	return difference(play(ctx, 0, func() (*plan.Preview, error) { return plan.NewWhatIf(turn, l.timing().Tick, w) }))
+}
+
+// whatIfRolledBack tells what a rollback would change. It needs the history, which
+// belongs to the loop. Nothing moves after it, because a rollback pauses.
+func (l *Loop) whatIfRolledBack(ctx context.Context, turn *plan.Turn, w *plan.WhatIf) (plan.Difference, error) {
+	version, err := w.RollbackVersion()
+	if err != nil {
+		return plan.Difference{}, err
+	}
+	turn.Paused = turn.Paused.With(plan.Pause{Service: w.Rollback.Service, Since: turn.Now})
+	turn.Force = true // the difference shows what would be too much
+	type outcome struct {
+		plan *plan.Plan
+		err  error
+	}
+	o, err := ask(ctx, l, func() outcome {
+		p, err := plan.RolledBack(turn, l.history, version, w.Rollback.Service)
+		return outcome{p, err}
+	})
+	switch {
+	case err != nil:
+		return plan.Difference{}, err
+	case o.err != nil && !errors.Is(o.err, plan.ErrUnchanged):
+		return plan.Difference{}, o.err
+	case o.err != nil:
+		o.plan = turn.Previous
+	}
+	return plan.Compare(turn.Previous, o.plan), nil
 }
 
 func difference(p *plan.Preview, err error) (plan.Difference, error) {

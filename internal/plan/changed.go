@@ -27,10 +27,10 @@ func Changed(before, after *Plan, o Origin) (Change, bool) {
 		}
 		var was, is *SavedService
 		if b != nil {
-			was = b.outline()
+			was = b.Outline()
 		}
 		if a != nil {
-			is = a.outline()
+			is = a.Outline()
 		}
 		c.add(name, was, is, a, step)
 	}
@@ -52,15 +52,15 @@ func Restored(saved *Saved, after *Plan) Change {
 		var is *SavedService
 		a, ok := after.Service(name)
 		if ok {
-			is = a.outline()
+			is = a.Outline()
 		}
 		c.add(name, was[name], is, a, "")
 	}
 	return c
 }
 
-// outline is the service as far as changes tell of it.
-func (s *Service) outline() *SavedService {
+// Outline is the service as far as changes tell of it.
+func (s *Service) Outline() *SavedService {
 	out := &SavedService{Name: s.Spec.Name, Drop: s.Result.Drop, Sites: s.localities()}
 	for i := range s.Result.Sources {
 		out.Sources = append(out.Sources, SavedSource{Source: s.Result.Sources[i].Source, Shares: s.Result.Sources[i].Shares})

@@ -79,6 +79,13 @@ const (
 	ChangeChanged = "changed"
 )
 
+// Compare tells how a plan differs from the one before it. All changes take effect at
+// once.
+func Compare(before, after *Plan) Difference {
+	p := Preview{Before: before, First: after, Settled: after, Still: true}
+	return p.Difference()
+}
+
 // Difference tells what the preview found.
 func (p *Preview) Difference() Difference {
 	out := Difference{Version: p.Before.VersionString(), Ticks: p.last, Settled: p.Still, Services: []ServiceDifference{}, Risks: []Risk{}}

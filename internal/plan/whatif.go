@@ -18,8 +18,25 @@ type WhatIf struct {
 	Lose  []isobar.Locality `json:"lose,omitempty"`
 	Drain []Drain           `json:"drain,omitempty"`
 	// Restore takes back what operators said of the health of endpoints.
-	Restore []Drain  `json:"restore,omitempty"`
-	Demand  []Growth `json:"demand,omitempty"`
+	Restore  []Drain   `json:"restore,omitempty"`
+	Demand   []Growth  `json:"demand,omitempty"`
+	Capacity []Scaling `json:"capacity,omitempty"`
+	// Rollback returns to earlier weights; it stands alone.
+	Rollback *Return `json:"rollback,omitempty"`
+}
+
+// Scaling multiplies the declared capacity (max_rate and concurrency) of localities of a
+// service; several that apply multiply each other.
+type Scaling struct {
+	Service  string          `json:"service"`
+	Locality isobar.Locality `json:"locality,omitzero"` // region, zone or locality; zero: all
+	Factor   float64         `json:"factor"`            // 0.5 is half; above 0, to MaxGrowth
+}
+
+// Return names the weights that a rollback returns to.
+type Return struct {
+	Service string `json:"service,omitempty"` // empty: all
+	Version string `json:"version"`
 }
 
 // Drain takes endpoints of a service out of traffic: one address, or those of a
@@ -47,7 +64,7 @@ const (
 // plan must exist. Services that it does not concern are left out. Errors wrap
 // isobar.ErrInvalid, and isobar.ErrNotFound for what is not there.
 func NewWhatIf(t *Turn, tick time.Duration, w *WhatIf) (*Preview, error) {
-	if n := max(len(w.Lose), len(w.Drain), len(w.Restore), len(w.Demand)); n > maxSupposed {
+	if n := max(len(w.Lose), len(w.Drain), len(w.Restore), len(w.Demand), len(w.Capacity)); n > maxSupposed {
 		return nil, fmt.Errorf("what if: %w: %d entries, want at most %d", isobar.ErrInvalid, n, maxSupposed)
 	}
 	down, concerned, err := w.down(t.Topology)
@@ -66,8 +83,13 @@ func NewWhatIf(t *Turn, tick time.Duration, w *WhatIf) (*Preview, error) {
 			concerned[name] = true
 		}
 	}
+	scaled, err := w.scaled(t.Topology, concerned)
+	if err != nil {
+		return nil, err
+	}
 	t.sortWatched()
 	part := t.only(withCalls(t.Topology, concerned))
+	part.Topology = onlyOf(scaled, serviceNames(part.Topology))
 	part.Health = t.Health.Without(func(k health.Key) bool { return restored[k] }).WithAll(down)
 	p, err := NewPreview(part, tick)
 	if err != nil {
@@ -127,6 +149,73 @@ func (w *WhatIf) restored(t *isobar.Topology, concerned map[string]bool) (map[he
 		}
 	}
 	return out, nil
+}
+
+// scaled is a topology with the capacities that are supposed, and adds their services to
+// those concerned.
+func (w *WhatIf) scaled(t *isobar.Topology, concerned map[string]bool) (*isobar.Topology, error) {
+	if len(w.Capacity) == 0 {
+		return t, nil
+	}
+	out := *t
+	out.Services = slices.Clone(t.Services)
+	for _, c := range w.Capacity {
+		if !(c.Factor > 0) || c.Factor > MaxGrowth {
+			return nil, fmt.Errorf("capacity: %w: factor %v, want above 0, to %v", isobar.ErrInvalid, c.Factor, MaxGrowth)
+		}
+		i := slices.IndexFunc(out.Services, func(s isobar.Service) bool { return s.Name == c.Service })
+		if i < 0 {
+			return nil, fmt.Errorf("capacity: service %q: %w", c.Service, isobar.ErrNotFound)
+		}
+		concerned[c.Service] = true
+		if !c.scale(&out.Services[i]) {
+			return nil, fmt.Errorf("capacity: service %q declares no capacity at %s: %w", c.Service, c.Locality, isobar.ErrNotFound)
+		}
+	}
+	return &out, nil
+}
+
+// scale replaces the localities of a service, and reports whether any has a capacity.
+func (c *Scaling) scale(s *isobar.Service) (found bool) {
+	s.Localities = slices.Clone(s.Localities)
+	for i := range s.Localities {
+		l := &s.Localities[i]
+		if !within(l.Locality, c.Locality) {
+			continue
+		}
+		if _, declared := endpointRates(l); declared {
+			found = true
+		}
+		l.MaxRate *= c.Factor
+		l.Concurrency *= c.Factor
+		l.Endpoints = slices.Clone(l.Endpoints)
+		for k := range l.Endpoints {
+			l.Endpoints[k].MaxRate *= c.Factor
+			l.Endpoints[k].Concurrency *= c.Factor
+		}
+	}
+	return found
+}
+
+// serviceNames lists the services of a topology, in its order.
+func serviceNames(t *isobar.Topology) []string {
+	out := make([]string, len(t.Services))
+	for i := range t.Services {
+		out[i] = t.Services[i].Name
+	}
+	return out
+}
+
+// RollbackVersion is the version of the rollback; the error wraps isobar.ErrInvalid.
+func (w *WhatIf) RollbackVersion() (uint64, error) {
+	if len(w.Lose)+len(w.Drain)+len(w.Restore)+len(w.Demand)+len(w.Capacity) > 0 {
+		return 0, fmt.Errorf("rollback: %w: it stands alone", isobar.ErrInvalid)
+	}
+	version, err := ParseVersion(w.Rollback.Version)
+	if err != nil {
+		return 0, fmt.Errorf("rollback: %w: %w", isobar.ErrInvalid, err)
+	}
+	return version, nil
 }
 
 // Addresses lists the endpoints of a service that a drain takes.

@@ -41,6 +41,8 @@ type MemberStatus struct {
 	DiscoveryStreams  uint32   `json:"discovery_streams"`
 	LoadReportStreams uint32   `json:"load_report_streams"`
 	Checkers          uint32   `json:"checkers"`
+	Clients           uint32   `json:"clients"`
+	ClientsInSync     uint32   `json:"clients_in_sync"`
 	ConfigDigest      string   `json:"config_digest,omitempty"`
 	Unreachable       []string `json:"unreachable,omitempty"` // replicas that it does not hear
 }
@@ -81,6 +83,7 @@ func (r *Replica) peerStatus(p *group.PeerView, leader string) MemberStatus {
 func (s *MemberStatus) summarise(m *peerv1.Summary) {
 	s.PlanAge = float64(m.GetPlanAgeUs()) / 1e6
 	s.DiscoveryStreams, s.LoadReportStreams, s.Checkers = m.GetDiscoveryStreams(), m.GetLoadReportStreams(), m.GetCheckers()
+	s.Clients, s.ClientsInSync = m.GetClients(), m.GetClientsInSync()
 	s.ConfigDigest = bounded(m.GetConfigDigest())
 	for _, name := range m.GetUnreachable() {
 		if len(s.Unreachable) < group.MaxReplicas {

@@ -22,6 +22,16 @@ type node struct {
 // as its own yet.
 type reports map[node][]lrs.Client
 
+// openReports gives all of them.
+func (s *Server) openReports() reports {
+	out := reports{}
+	for _, c := range s.lrs.Clients() {
+		n := node{c.Node.ID, c.Node.Locality}
+		out[n] = append(out[n], c)
+	}
+	return out
+}
+
 // take gives the stream of a node that comes from the peer; with an empty
 // peer, the one that opened first.
 func (r reports) take(n node, peer string) (lrs.Client, bool) {
@@ -40,13 +50,29 @@ func (r reports) take(n node, peer string) (lrs.Client, bool) {
 // belongs to the discovery stream of the same node: to the one on its connection,
 // if there is one; else it stands alone.
 func (s *Server) clients() []admin.Client {
-	left := reports{}
-	for _, c := range s.lrs.Clients() {
-		n := node{c.Node.ID, c.Node.Locality}
-		left[n] = append(left[n], c)
+	out, left := s.joinStreams(s.xds.Clients(), s.openReports())
+	for _, alone := range left {
+		for i := range alone {
+			out = append(out, reportingClient(&alone[i]))
+		}
 	}
+	sortClients(out)
+	return out
+}
+
+// subscribing lists the clients that subscribe to a service.
+func (s *Server) subscribing(service string) []admin.Client {
+	of := s.xds.StreamsOf(service)
+	streams := slices.DeleteFunc(s.xds.Clients(), func(c xds.Client) bool { return !of[c.Stream] })
+	out, _ := s.joinStreams(streams, s.openReports())
+	sortClients(out)
+	return out
+}
+
+// joinStreams makes clients of discovery streams, and of the load report streams that
+// belong to them. It returns those that are left.
+func (s *Server) joinStreams(streams []xds.Client, left reports) ([]admin.Client, reports) {
 	now := time.Now()
-	streams := s.xds.Clients()
 	nearest := s.nearest()
 	out := make([]admin.Client, 0, len(streams))
 	for i := range streams {
@@ -68,16 +94,13 @@ func (s *Server) clients() []admin.Client {
 			out[i].LRS = reportInfo(&r)
 		}
 	}
-	out = joined(streams, out)
-	for _, alone := range left {
-		for i := range alone {
-			out = append(out, reportingClient(&alone[i]))
-		}
-	}
+	return joined(streams, out), left
+}
+
+func sortClients(out []admin.Client) {
 	slices.SortFunc(out, func(a, b admin.Client) int {
 		return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Locality, b.Locality), cmp.Compare(a.Peer, b.Peer), a.ConnectedSince.Compare(b.ConnectedSince))
 	})
-	return out
 }
 
 // process is what tells clients apart.

@@ -48,6 +48,9 @@ func build(cfg *config.Config, opts Options, listen func() (Listeners, error)) (
 			part.server.Stop()
 		}
 		s.closeStore()
+		if s.archiver != nil {
+			_ = s.archiver.kept.Close() // nothing was written
+		}
 		return nil, err
 	}
 	return s, nil

@@ -47,6 +47,7 @@ type replicas struct {
 	metrics replicaMetrics
 
 	connections connections
+	counted     countedClients
 
 	mu     sync.Mutex // held by whoever encodes or decodes
 	sharer plan.Sharer
@@ -280,11 +281,42 @@ func (r *replicas) observed(from group.Identity, o *peerv1.Observations) {
 
 // summary tells other replicas of this one, for display.
 func (r *replicas) summary() *peerv1.Summary {
+	clients, inSync := r.counted.of(r.s, time.Now())
 	return &peerv1.Summary{
+		Clients: clamp32(clients), ClientsInSync: clamp32(inSync),
 		DiscoveryStreams: clamp32(r.s.xds.Open()), LoadReportStreams: clamp32(r.s.lrs.Open()),
 		Checkers: clamp32(len(r.s.hds.Checkers(time.Now()))), ConfigDigest: r.digest(),
 		Connections: clamp32(r.connections.count()),
 	}
+}
+
+// countEvery is how old the number of clients in sync may be that other replicas show:
+// heartbeats are far more frequent than anybody looks.
+const countEvery = 5 * time.Second
+
+// countedClients is the number of clients, and of those in sync, a moment ago.
+type countedClients struct {
+	mu            sync.Mutex
+	at            time.Time
+	total, inSync int
+}
+
+func (c *countedClients) of(s *Server, now time.Time) (total, inSync int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.at.IsZero() || now.Sub(c.at) >= countEvery {
+		c.at, c.total, c.inSync = now, 0, 0
+		for _, client := range s.clients() {
+			if len(client.Types) == 0 {
+				continue // it only reports load
+			}
+			c.total++
+			if client.InSync {
+				c.inSync++
+			}
+		}
+	}
+	return c.total, c.inSync
 }
 
 func clamp32(n int) uint32 { return uint32(min(max(0, n), math.MaxInt32)) }

@@ -127,6 +127,7 @@ type Server struct {
 
 	clientsOf subscriberList
 	sampler   *sampler
+	archiver  *archiver
 	panics    rpc.Panics
 }
 
@@ -162,6 +163,7 @@ func (s *Server) openSources() error {
 		return err
 	}
 	s.tellOverrides()
+	s.openArchive()
 	return nil
 }
 
@@ -205,7 +207,8 @@ func (s *Server) buildLoop() error {
 			s.lrs.Changed()
 			return set
 		},
-		Silent: s.silentOf, Boot: s.opts.Boot,
+		Changed: s.archiver.add,
+		Silent:  s.silentOf, Boot: s.opts.Boot,
 		Log: s.log, Registerer: s.metrics,
 	}
 	s.replicas.join(&options)
@@ -239,12 +242,12 @@ func (s *Server) buildAdmin() error {
 	}
 	a, err := admin.New(admin.Options{
 		Console: page, BasePath: s.cfg.Admin.BasePath,
-		Objects: s.registry, Parser: parser{s.defaults, new(sync.Mutex)}, Planner: s.loop, Operator: s.loop, Unsaved: s.loop.Unsaved, Ticks: s.loop.Ticks,
+		Objects: s.registry, Parser: parser{s.defaults, new(sync.Mutex)}, Planner: s.loop, Operator: s.loop, Unsaved: s.unsaved, Ticks: s.loop.Ticks,
 		Preview: s.preview, WhatIf: s.loop.WhatIf, Record: s.Record, Reserves: s.loop.Reserves, Breaches: s.breaches,
 		Explain: func(p *plan.Plan, service string, source isobar.Locality) (plan.Explanation, error) {
 			return p.Explain(service, source)
 		},
-		Clients: s.clients, Samples: s.sampler.series, Marks: s.sampler.marked,
+		Clients: s.clients, ClientsOf: s.subscribing, Samples: s.sampler.series, Marks: s.sampler.marked, Archive: s.archiver.kept,
 		Health: s.Health, HealthOverview: s.loop.HealthOverview,
 		Release:  s.loop.Release,
 		Checkers: s.listCheckers,
@@ -274,7 +277,14 @@ func (s *Server) Run(ctx context.Context) error {
 	if s.replicas != nil {
 		g.Go(func() error { return s.replicas.run(ctx, unserved.Done()) })
 	}
-	g.Go(func() error { return s.loop.Run(ctx) })
+	g.Go(func() error {
+		defer close(s.archiver.next)
+		return s.loop.Run(ctx)
+	})
+	g.Go(func() error {
+		s.archiveChanges()
+		return nil
+	})
 	g.Go(func() error {
 		s.loop.Survey(ctx)
 		return nil

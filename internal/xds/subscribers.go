@@ -55,6 +55,58 @@ func (s *Server) Subscribers(silent func(Subscriber) bool) []Subscribers {
 	return count.result()
 }
 
+// StreamsOf gives the streams that subscribe to the assignment of a service, by whatever
+// name, as [Client.Stream] has them. It looks at the streams of all localities in which
+// any does.
+func (s *Server) StreamsOf(service string) map[uint64]bool {
+	s.mu.Lock()
+	streams := make([]*stream, 0, len(s.streams))
+	for _, st := range s.streams {
+		streams = append(streams, st)
+	}
+	s.mu.Unlock()
+	out, lists := map[uint64]bool{}, map[*nameList]bool{}
+	for _, st := range streams {
+		if st.asksFor(service, lists) {
+			out[st.id] = true
+		}
+	}
+	return out
+}
+
+// asksFor reports whether a stream subscribes to the assignment of a service. lists
+// remembers the lists of names that have it, and those that don't.
+func (s *stream) asksFor(service string, lists map[*nameList]bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || s.zone == nil || !s.zone.asksFor(service) {
+		return false
+	}
+	is := func(name string) bool { return resource.ServiceOf(resource.Endpoints, name) == service }
+	for _, w := range s.watches {
+		if w.kind != resource.Endpoints {
+			continue
+		}
+		for name := range w.subs {
+			if is(name) {
+				return true
+			}
+		}
+		if w.list == nil {
+			continue
+		}
+		has, known := lists[w.list]
+		if !known {
+			has = slices.ContainsFunc(w.list.names, is)
+			lists[w.list] = has
+		}
+		if has {
+			return true
+		}
+	}
+	return false
+}
+
 type subKeyOf struct {
 	name     string
 	locality isobar.Locality

@@ -127,7 +127,7 @@ func (s *schemas) fields(t reflect.Type, properties object, required *[]string) 
 // commentsOf reads the comments of types and fields in the packages of a repository.
 func commentsOf(root string) (map[string]string, error) {
 	out := map[string]string{}
-	for _, dir := range []string{".", "dataplane", "internal/admin", "internal/plan", "internal/assign", "internal/health", "internal/load", "internal/capacity"} {
+	for _, dir := range []string{".", "dataplane", "internal/admin", "internal/archive", "internal/plan", "internal/assign", "internal/health", "internal/load", "internal/capacity"} {
 		files, err := filepath.Glob(filepath.Join(root, dir, "*.go"))
 		if err != nil {
 			return nil, err

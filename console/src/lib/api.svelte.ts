@@ -7,6 +7,9 @@ let token = '';
 /** What the page knows of its access; `asks` shows the field for the token. */
 export const access = $state({ asks: false, refused: false });
 
+/** Whether the stream that the screen follows is there; 'none' where it follows none. */
+export const link = $state<{ state: 'none' | 'live' | 'lost' }>({ state: 'none' });
+
 export function useToken(t: string): void {
   token = t.trim();
   access.asks = false;
@@ -53,6 +56,11 @@ export async function post<T>(path: string, body: unknown): Promise<T> {
   return (await (await ask(path, { method: 'POST', body: JSON.stringify(body), headers: { 'Content-Type': 'application/json' } })).json()) as T;
 }
 
+/** Sends a text in YAML or JSON. */
+export async function postText<T>(path: string, body: string): Promise<T> {
+  return (await (await ask(path, { method: 'POST', body, headers: { 'Content-Type': 'application/yaml' } })).json()) as T;
+}
+
 /** Sends an order on what the page saw: it is refused if an operator changed that meanwhile. */
 export async function order<T>(path: string, body: unknown, seen: string): Promise<T> {
   const headers = { 'Content-Type': 'application/json', 'If-Match': `"${seen}"` };
@@ -79,6 +87,7 @@ export function follow<T>(path: string, line: (x: T) => void, state: (connected:
       if (!reader) throw new Error('this browser gives no stream');
       const lines = new Lines();
       state(true);
+      link.state = 'live';
       for (;;) {
         const { done, value } = await reader.read();
         if (done) break;
@@ -89,6 +98,7 @@ export function follow<T>(path: string, line: (x: T) => void, state: (connected:
     } catch (e) {
       if (mine.signal.aborted) return;
       state(false, e instanceof Error ? e : new Error(String(e)));
+      link.state = 'lost';
       if (access.asks) return; // until there is a token
       timer = setTimeout(() => void read(), pause);
       pause = Math.min(2 * pause, 30_000);
@@ -105,6 +115,7 @@ export function follow<T>(path: string, line: (x: T) => void, state: (connected:
   look();
   return () => {
     ended = true;
+    link.state = 'none';
     document.removeEventListener('visibilitychange', look);
     window.removeEventListener('isobar-token', look);
     look();

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
-import { fullest, moves, standing, times, valueAt, words } from './charts';
-import type { ChangeMark, Samples } from './types';
+import { fullest, moves, times, valueAt, words } from './charts';
+import type { Samples } from './types';
 
 const samples: Samples = {
   begin: '2026-03-01T14:00:00Z', step_seconds: 5, demand: [1, null, 3], drop: [0, null, 0], gap: [0, null, 0],
@@ -26,11 +26,6 @@ describe('lines', () => {
 });
 
 describe('changes', () => {
-  const mark = (made: string): ChangeMark => ({ version: 1, previous: 0, made, trigger: 'tick', services: 1, moved: 0.1 });
-  const marks = ['2026-03-01T14:05:00Z', '2026-03-01T14:03:00Z', '2026-03-01T14:00:00Z'].map(mark);
-  test.each([
-    ['2026-03-01T14:04:00Z', 1], ['2026-03-01T14:03:00Z', 1], ['2026-03-01T15:00:00Z', 0], ['2026-03-01T13:00:00Z', -1],
-  ])('what stood at %s', (at, want) => expect(standing(marks, Date.parse(at))).toBe(want));
   test('the largest moves come first, and what stays is left out', () =>
     expect(
       moves({

@@ -1,5 +1,5 @@
 import { percent, rate } from './format';
-import type { Change, ChangeMark, Samples } from './types';
+import type { Change, Samples } from './types';
 
 /** One line of a chart. */
 export interface Line {
@@ -40,11 +40,6 @@ export function words(title: string, lines: Line[], share: boolean): string {
     return `${l.name}: ${show(known[known.length - 1]!)} now, ${show(Math.min(...known))} to ${show(Math.max(...known))}`;
   };
   return `${title}. ${lines.map(one).join('; ')}`;
-}
-
-/** The last change at or before a moment, in a list that has the newest first; -1 where there is none. */
-export function standing(marks: ChangeMark[], at: number): number {
-  return marks.findIndex((m) => Date.parse(m.made) <= at);
 }
 
 export interface Move {

@@ -7,7 +7,7 @@ export interface Route {
   query: Record<string, string>;
 }
 
-export const screens = ['fleet', 'service', 'time', 'whatif', 'clients', 'regions'] as const;
+export const screens = ['fleet', 'service', 'time', 'whatif', 'clients', 'checkers', 'replicas', 'regions'] as const;
 
 export function parse(hash: string): Route {
   const [path = '', search = ''] = hash.replace(/^#\/?/, '').split('?', 2);

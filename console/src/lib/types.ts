@@ -197,10 +197,85 @@ export interface Checker {
   id: string;
   locality: string;
   agent: string;
+  peer: string;
+  since: string;
+  protocols: string;
   designated: number;
   last_report?: string;
   rejected: number;
   reason?: string;
+}
+
+/** A path from the checkers of a zone to endpoints, on which probes fail. */
+export interface Path {
+  from: string;
+  to: string;
+  endpoints: number;
+  services: string[];
+  reached: string[];
+  since?: string;
+}
+
+export interface Replica {
+  name: string;
+  live: boolean;
+  leads?: boolean;
+  heard_seconds_ago?: number;
+  failure?: string;
+  isobar_version?: string;
+  engine_reached: boolean;
+  plan_version: number;
+  plan_age_seconds: number;
+  discovery_streams: number;
+  load_report_streams: number;
+  checkers: number;
+  clients: number;
+  clients_in_sync: number;
+  config_digest?: string;
+  unreachable?: string[];
+}
+
+export interface Group {
+  group: string;
+  name: string;
+  role: string;
+  since: string;
+  leader?: string;
+  epoch: number;
+  engine_reached: boolean;
+  engine_behind?: boolean;
+  removes: boolean;
+  failures_to_spare: number;
+  configuration_agreed: boolean;
+  replicas: Replica[];
+  alarms?: string[];
+}
+
+export interface Timeline {
+  version: string;
+  begin: string;
+  step_seconds: number;
+  oldest?: string;
+  changes: number[];
+  moved: number[];
+  triggers: string[];
+}
+
+export interface Shares {
+  drop: number;
+  localities: string[];
+  sources: { source: string; shares: number[] }[];
+}
+
+export interface Moment {
+  version: string;
+  at: string;
+  change?: ChangeMark;
+  before?: string;
+  next?: string;
+  number: number;
+  count: number;
+  shares?: Shares;
 }
 
 export interface Change {
@@ -269,12 +344,14 @@ export interface Three {
 }
 
 export interface Difference {
+  version: string;
   settled: boolean;
   ticks: number;
   same: number;
   latency_ms: Three;
   shed: Three;
   moved: number;
+  risks?: { service: string; locality?: string; text: string }[];
   services: {
     service: string;
     change: string;

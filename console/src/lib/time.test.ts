@@ -1,0 +1,28 @@
+import { describe, expect, test } from 'vitest';
+import { bars, endOf, stepOf, ticks } from './time';
+import type { Timeline } from './types';
+
+const hour: Timeline = {
+  version: '9', begin: '2026-03-01T13:00:00Z', step_seconds: 15,
+  changes: [0, 3, 1, ...Array<number>(237).fill(0)], moved: [0, 0.25, 0, ...Array<number>(237).fill(0)],
+  triggers: ['', 'tick', 'operator', ...Array<string>(237).fill('')],
+};
+
+describe('a timeline', () => {
+  test('has bars where anything changed, by the root of what moved', () =>
+    expect(bars(hour)).toEqual([
+      { index: 1, height: 0.5, kind: 'tick', changes: 3, moved: 0.25 },
+      { index: 2, height: 0.12, kind: 'operator', changes: 1, moved: 0 },
+    ]));
+  test.each([['2026-03-01T13:00:00Z', 0], ['2026-03-01T13:00:14.999Z', 0], ['2026-03-01T13:00:15Z', 1], ['2026-03-01T12:59:59Z', -1]])('%s is in step %d', (at, want) =>
+    expect(stepOf(hour, Date.parse(at))).toBe(want));
+  test('the end of a step is in it', () => {
+    for (const step of [0, 7, 239]) expect(stepOf(hour, endOf(hour, step))).toBe(step);
+    expect(stepOf(hour, endOf(hour, 7) + 1)).toBe(8);
+  });
+  test('an hour has a tick every ten minutes', () => {
+    const found = ticks(hour).map((x) => x.at);
+    expect(found).toHaveLength(6);
+    expect(found.every((at) => at % 600_000 === 0)).toBe(true);
+  });
+});

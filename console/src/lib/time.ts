@@ -1,0 +1,53 @@
+import type { Timeline } from './types';
+
+/** A bar of the scrubber: one step of a timeline in which anything changed. */
+export interface Bar {
+  index: number;
+  height: number; // 0 to 1
+  kind: string; // the rarest trigger
+  changes: number;
+  moved: number;
+}
+
+/**
+ * The bars of a timeline. The height is the root of what moved, so that small moves can
+ * be seen beside large ones; a change that moved nothing has a short bar.
+ */
+export function bars(t: Timeline): Bar[] {
+  const out: Bar[] = [];
+  t.changes.forEach((changes, index) => {
+    if (changes > 0) {
+      const moved = t.moved[index] ?? 0;
+      out.push({ index, height: Math.max(0.12, Math.sqrt(Math.min(1, moved))), kind: t.triggers[index] ?? '', changes, moved });
+    }
+  });
+  return out;
+}
+
+/** The step of a moment (ms since 1970), which may lie outside of the timeline. */
+export function stepOf(t: Timeline, at: number): number {
+  return Math.floor((at - Date.parse(t.begin)) / (1000 * t.step_seconds));
+}
+
+/** The last moment of a step, in ms since 1970: what stood at its end. */
+export function endOf(t: Timeline, step: number): number {
+  return Date.parse(t.begin) + Math.round(1000 * t.step_seconds * (step + 1)) - 1;
+}
+
+/** The steps at which an axis has its ticks: whole hours, or ten minutes. */
+export function ticks(t: Timeline): { step: number; at: number }[] {
+  const every = t.step_seconds >= 60 ? 4 * 3600 : 600;
+  const begin = Date.parse(t.begin) / 1000;
+  const zone = new Date(1000 * begin).getTimezoneOffset() * 60;
+  const out: { step: number; at: number }[] = [];
+  for (let at = Math.ceil((begin - zone) / every) * every + zone; at < begin + t.step_seconds * t.changes.length; at += every) {
+    out.push({ step: (at - begin) / t.step_seconds, at: 1000 * at });
+  }
+  return out;
+}
+
+/** The moment in the viewer's zone, as a field for date and time wants it. */
+export function local(ms: number): string {
+  const d = new Date(ms);
+  return new Date(ms - d.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
+}

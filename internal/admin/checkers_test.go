@@ -1,0 +1,90 @@
+package admin_test
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/admin"
+	"github.com/isobar-xds/isobar/internal/health"
+)
+
+// TestPaths: endpoints that one zone sees down and others reach make a path, and nothing
+// else does; services without any are not asked for.
+func TestPaths(t *testing.T) {
+	zone := isobar.MustLocality
+	since := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	vote := func(from string, s isobar.HealthStatus, at time.Duration) health.Vote {
+		return health.Vote{Checker: "in " + from, Zone: zone(from), Status: s, Since: since.Add(at), Fresh: true, Counts: true}
+	}
+	endpoint := func(address, in string, divided bool, zones []isobar.Locality, votes ...health.Vote) health.Verdict {
+		return health.Verdict{Key: health.Key{Address: address}, Locality: zone(in), Divided: divided, Zones: zones, Votes: votes}
+	}
+	cut := []isobar.Locality{zone("us/a")}
+	reports := map[string]health.ServiceReport{
+		"cart": {Service: "cart", Summary: health.Summary{Divided: 2}, Endpoints: []health.Verdict{
+			endpoint("1", "eu/a", true, cut, vote("us/a", isobar.Timeout, 3*time.Second), vote("eu/b", isobar.Healthy, 0), vote("ap/a", isobar.Healthy, 0)),
+			endpoint("2", "eu/a", true, cut, vote("us/a", isobar.Timeout, time.Second), vote("eu/b", isobar.Healthy, 0)),
+			endpoint("3", "eu/a", false, nil, vote("us/a", isobar.Timeout, 0), vote("eu/b", isobar.Timeout, 0)), // it is down for all
+		}},
+		"search": {Service: "search", Summary: health.Summary{Divided: 1}, Endpoints: []health.Verdict{
+			endpoint("4", "eu/a", true, cut, vote("us/a", isobar.Unhealthy, time.Minute), vote("eu/b", isobar.Healthy, 0)),
+			endpoint("5", "eu/b", true, cut, vote("us/a", isobar.Unhealthy, time.Minute), vote("us/a", isobar.Healthy, 0)), // zones disagree within themselves
+		}},
+		"well": {Service: "well", Summary: health.Summary{Healthy: 9}},
+	}
+	var asked []string
+	srv := start(t, newWorld(), func(o *admin.Options) {
+		o.HealthOverview = func(context.Context) ([]health.ServiceReport, error) {
+			return []health.ServiceReport{reports["cart"], reports["search"], reports["well"]}, nil
+		}
+		o.Health = func(_ context.Context, service string) ([]health.ServiceReport, error) {
+			asked = append(asked, service)
+			return []health.ServiceReport{reports[service]}, nil
+		}
+	})
+	var got admin.CheckerList
+	a := do(t, srv, http.MethodGet, "/v1/checkers", "")
+	a.decode(t, &got)
+	if a.code != http.StatusOK || len(got.Checkers) != 0 || !slices.Equal(asked, []string{"cart", "search"}) {
+		t.Fatalf("%d %s, asked for %v", a.code, a.body, asked)
+	}
+	if len(got.Paths) != 2 {
+		t.Fatalf("%+v", got.Paths)
+	}
+	p := got.Paths[0]
+	if p.From != zone("us/a") || p.To != zone("eu/a") || p.Endpoints != 3 || !slices.Equal(p.Services, []string{"cart", "search"}) ||
+		!slices.Equal(p.Reached, []isobar.Locality{zone("ap/a"), zone("eu/b")}) || !p.Since.Equal(since.Add(time.Second)) {
+		t.Errorf("%+v", p)
+	}
+	if p = got.Paths[1]; p.To != zone("eu/b") || p.Endpoints != 1 || len(p.Reached) != 0 {
+		t.Errorf("%+v", p)
+	}
+}
+
+// TestClientsOfAService: those that subscribe to it or ask for a name that does not exist.
+func TestClientsOfAService(t *testing.T) {
+	srv := start(t, newWorld(), func(o *admin.Options) {
+		o.Clients = func() []admin.Client {
+			return []admin.Client{
+				{ID: "a", Types: map[string]admin.ClientType{"eds": {Names: []string{"cart", "legacy"}}}},
+				{ID: "b", Types: map[string]admin.ClientType{"eds": {Names: []string{"cart"}}}},
+				{ID: "c", Missing: []admin.MissingService{{Name: "legacy"}}},
+			}
+		}
+	})
+	for service, want := range map[string]string{"legacy": "ac", "cart": "ab", "nobody": "", "": "abc"} {
+		var got admin.ClientList
+		do(t, srv, http.MethodGet, "/v1/clients?service="+service, "").decode(t, &got)
+		ids := ""
+		for i := range got.Clients {
+			ids += got.Clients[i].ID
+		}
+		if ids != want {
+			t.Errorf("of %q: %q, want %q", service, ids, want)
+		}
+	}
+}
