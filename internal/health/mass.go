@@ -175,8 +175,8 @@ func (s *sight) count() {
 			}
 			for j := range r.votes {
 				v := &r.votes[j]
-				if !s.table.fresh(v) || !s.table.counts(v, l.rule) {
-					continue
+				if !s.table.fresh(v) {
+					continue // one that doesn't count yet is none of up all the same
 				}
 				s.all[v.checker].add(v)
 				for _, service := range [2]string{"", l.name} {

@@ -308,3 +308,40 @@ func TestMassFlipThatClientsContradict(t *testing.T) {
 		})
 	}
 }
+
+// What takes endpoints one by one is held from the middle also where checkers open their
+// streams anew, or the server restarts, in between: what they say then does not count for a
+// while, but it makes nobody's sight clear. A clock that goes back changes nothing.
+func TestMassFlipStepByStepWithNewStreams(t *testing.T) {
+	for name, between := range map[string]func(*office){
+		"new streams": func(o *office) {
+			for i := range o.connected {
+				o.connected[i].Since = o.now
+			}
+		},
+		"restarts": func(o *office) { o.restart(nil) },
+		"restarts with a clock that goes back": func(o *office) {
+			o.now = o.now.Add(-time.Hour)
+			o.restart(nil)
+		},
+	} {
+		for _, every := range []int{1, 3} {
+			t.Run(fmt.Sprintf("%s, every %d", name, every), func(t *testing.T) {
+				o := atRest(t, 10, 2, zoneA, zoneB)
+				var dead []string
+				for i := range 18 {
+					dead = append(dead, fmt.Sprintf("10.%d.0.%d:80", i%2, i/2))
+					o.dead(dead...)
+					o.run(10 * time.Second)
+					if i%every == 0 {
+						between(o)
+						o.run(6 * time.Second)
+					}
+					if s := o.keeper.VerdictTable().Summary("web"); s.Down > 10 {
+						t.Fatalf("%d of 20 are down after step %d, want at most half", s.Down, i)
+					}
+				}
+			})
+		}
+	}
+}
