@@ -59,6 +59,7 @@ type fault struct {
 var faults = []fault{
 	{name: "an operator has the leader step down", bound: 2 * time.Second, what: "first plan of the next epoch on all replicas", play: stepDown},
 	{name: "SIGTERM of the leader", bound: 2 * time.Second, what: "first plan of the next epoch on all replicas", play: terminate},
+	{name: "SIGKILL of a follower", bound: 3 * time.Second, what: "back to the leader's newest plan, once started", play: killFollower},
 	{name: "SIGKILL of the leader", bound: takeover, what: "first plan of the next epoch on all replicas", play: killLeader},
 	{name: "SIGSTOP of the leader for 15 s, then SIGCONT", bound: takeover, what: "first plan of the next epoch on all others", play: freezeLeader},
 	{name: "the leader is cut off from etcd", bound: takeover, what: "first plan of the next epoch on all replicas", play: cutLeaderFromEtcd},
@@ -291,6 +292,22 @@ func killLeader(w *world) time.Duration {
 	took := w.awaitOn(began, version+nextClaim, w.others(leader)...)
 	w.Start(leader)
 	return took
+}
+
+// killFollower asserts that the leader stays: what the follower left in etcd says for ten
+// seconds that it reached more of the group than the leader does now.
+func killFollower(w *world) time.Duration {
+	leader, version := w.Leader()
+	follower := w.others(leader)[0]
+	w.Kill(follower)
+	<-time.After(12 * time.Second)
+	now, after := w.Leader()
+	if now != leader || after >= version+nextClaim {
+		w.t.Errorf("%s led at version %d, and %s leads at %d since a follower was killed", leader.Name, version, now.Name, after)
+	}
+	began := time.Now()
+	w.Start(follower)
+	return w.awaitOn(began, leader.Version(w.t.Context()), follower)
 }
 
 func freezeLeader(w *world) time.Duration {

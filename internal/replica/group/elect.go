@@ -258,6 +258,13 @@ func (n *Node) released(now time.Duration, mine bool) {
 	}
 }
 
+// outlived reports whether a replica that is not heard told the engine something since it
+// was heard last: it is not dead, but cut off from here.
+func (n *Node) outlived(p *peer, left *Presence, now time.Duration) bool {
+	age := left.Age + now - n.engine.answered.at
+	return !p.ever || age+n.opts.fresh() < now-p.heard
+}
+
 // compareReach has a leader step down when another replica that reaches the engine
 // hears more of the group than the leader does, for two heartbeats. A replica that
 // the leader does not hear tells it by way of the engine. One that the leader hears,
@@ -279,7 +286,7 @@ func (n *Node) compareReach(now time.Duration) {
 	}
 	for _, present := range n.engine.standing.Present {
 		p := n.peer(present.Name)
-		more = more || p != nil && !n.live(p, now) && present.Reaches > own
+		more = more || p != nil && !n.live(p, now) && n.outlived(p, &present, now) && present.Reaches > own
 	}
 	if !more {
 		n.strikes = 0

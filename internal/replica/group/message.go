@@ -3,6 +3,7 @@ package group
 import (
 	"errors"
 	"fmt"
+	"time"
 )
 
 // Plan is one published version. Its content is opaque here; plans are equal if
@@ -117,6 +118,7 @@ type Request struct {
 type Presence struct {
 	Name    string
 	Reaches int
+	Age     time.Duration // since it was left or confirmed, when the engine answered
 }
 
 // Standing is what an engine says. It is exact at some moment between request

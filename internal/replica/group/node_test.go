@@ -272,6 +272,35 @@ func TestLeaderThatIsCutOffStepsDown(t *testing.T) {
 	}
 }
 
+// TestLeaderOutlivesAFollower: what a follower left in the engine before it was killed does
+// not make the leader step down, though it says that the follower reached more of the group
+// than the leader does without it.
+func TestLeaderOutlivesAFollower(t *testing.T) {
+	s := newScript(t, group.Saved{})
+	c := s.lead()
+	s.hears("b", group.Message{Status: &group.Status{Claim: c, Engine: true, Reaches: 3}})
+	s.hears("c", group.Message{Status: &group.Status{Claim: c, Engine: true, Reaches: 3}})
+	killed := s.now
+	for range 40 { // c hears b no more either; b's trace in the engine ends 10 s after its death
+		s.wait(500 * time.Millisecond)
+		s.hears("c", group.Message{Status: &group.Status{Claim: c, Engine: true, Reaches: 2}})
+		standing := group.Standing{Holder: s.self, Claim: c}
+		if age := s.now - killed; age < 10*time.Second {
+			standing.Present = []group.Presence{{Name: "b", Reaches: 3, Age: age}}
+		}
+		for _, a := range s.acts {
+			if a.Request != nil && a.Request.Op == group.OpRenew {
+				s.node.Answered(s.now, a.Request.ID, group.Answer{Standing: standing})
+			}
+		}
+		s.take()
+		s.acts = nil
+		if s.node.Role() != group.Leading {
+			t.Fatalf("the leader stepped down %v after a follower was killed", s.now-killed)
+		}
+	}
+}
+
 // TestRestEndsWhereNobodyLeads: a replica that stepped down takes leadership again if no
 // other replica does, as when the others stepped down, too.
 func TestRestEndsWhereNobodyLeads(t *testing.T) {

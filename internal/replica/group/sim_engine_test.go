@@ -108,7 +108,7 @@ func (e *engine) apply(self group.Identity, r group.Request) group.Standing {
 	s := group.Standing{Holder: e.holder, Claim: e.claim}
 	for _, m := range w.members {
 		if p, ok := e.present[m.name]; ok && w.now < p.until && m.name != e.holder.Name {
-			s.Present = append(s.Present, group.Presence{Name: m.name, Reaches: p.reaches})
+			s.Present = append(s.Present, group.Presence{Name: m.name, Reaches: p.reaches, Age: w.now + leaseTTL - p.until})
 		}
 	}
 	return s

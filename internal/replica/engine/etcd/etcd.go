@@ -135,6 +135,8 @@ type state struct {
 
 	leader *mvccpb.KeyValue // nil = nobody leads
 	claim  *mvccpb.KeyValue // nil = nobody claimed
+
+	presence []clientv3.LeaseID // of Present
 }
 
 // leads reports whether the leader's key carries the identity.
@@ -182,6 +184,7 @@ func (e *Engine) decode(kvs []*mvccpb.KeyValue) (*state, error) {
 			reaches, err := strconv.Atoi(string(kv.GetValue()))
 			if err == nil && reaches >= 0 && reaches <= group.MaxReplicas {
 				st.Present = append(st.Present, group.Presence{Name: strings.TrimPrefix(key, "members/"), Reaches: reaches})
+				st.presence = append(st.presence, clientv3.LeaseID(kv.GetLease()))
 			}
 		}
 	}
@@ -224,7 +227,19 @@ func (e *Engine) renew(ctx context.Context, st *state) (group.Standing, error) {
 	if after.leads(e.self) && after.leader.GetLease() != st.leader.GetLease() {
 		return group.Standing{}, errors.New("the leader's key changed its lease meanwhile")
 	}
+	e.ages(ctx, after)
 	return after.Standing, nil
+}
+
+// ages finds out how long ago replicas left what they reach: a replica that was killed
+// leaves it for as long as its lease. What can't be found out counts as old: it is a hint.
+func (e *Engine) ages(ctx context.Context, st *state) {
+	for i := range st.Present {
+		st.Present[i].Age = e.opts.TTL
+		if lease, err := e.opts.Client.TimeToLive(ctx, st.presence[i]); err == nil {
+			st.Present[i].Age -= time.Duration(max(0, lease.TTL)) * time.Second
+		}
+	}
 }
 
 // claim writes a claim, guarded by leadership and by the claim that was read.
