@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -41,8 +42,10 @@ const (
 	endpointsURL = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
 )
 
+func attacks() []attack { return slices.Concat(messageAttacks(), frameAttacks(), stateAttacks()) }
+
 //nolint:funlen // a table
-func attacks() []attack {
+func messageAttacks() []attack {
 	empty := make([]byte, window-200)
 	half := append([]byte{0}, binary.BigEndian.AppendUint32(nil, 4<<20-1)...)
 	half = append(half, make([]byte, window-200)...)

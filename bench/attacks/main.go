@@ -62,7 +62,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("-run: %w", err)
 	}
-	_, _ = fmt.Fprintf(stdout, "%-22s %10s %10s %12s %12s  %s\n", "attack", "resident", "at most", "connections", "slowest", "what each connection does")
+	_, _ = fmt.Fprintf(stdout, "%-22s %10s %10s %12s %12s %8s  %s\n",
+		"attack", "resident", "at most", "connections", "slowest", "CPU", "what each connection does")
 	failed := 0
 	for _, a := range attacks() {
 		if !pattern.MatchString(a.name) || ctx.Err() != nil {
@@ -77,8 +78,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 			failed++
 			verdict = " FAILED"
 		}
-		_, _ = fmt.Fprintf(stdout, "%-22s %6d MiB %6d MiB %12d %12v  %s%s\n",
-			a.name, found.peak>>20, most>>20, found.opened, found.slowest.Round(time.Millisecond), a.what, verdict)
+		_, _ = fmt.Fprintf(stdout, "%-22s %6d MiB %6d MiB %12d %12v %7.1fs  %s%s\n",
+			a.name, found.peak>>20, most>>20, found.opened, found.slowest.Round(time.Millisecond), found.cpu.Seconds(), a.what, verdict)
 		if found.failed > 0 {
 			_, _ = fmt.Fprintf(stdout, "%d questions whether the server lives were not answered\n", found.failed)
 		}
@@ -95,6 +96,7 @@ type finding struct {
 	opened  int64 // connections, with those that took the place of closed ones
 	slowest time.Duration
 	failed  int // questions that were not answered
+	cpu     time.Duration
 }
 
 // services are small; attackers subscribe to them where they subscribe.
@@ -135,6 +137,11 @@ func (o *options) measure(ctx context.Context, a attack, stderr io.Writer) (out 
 			_, _ = stderr.Write(text)
 		}
 	}
+	used, err := process.UsageOf(s.PID())
+	if err != nil {
+		return out, err
+	}
+	out.cpu = used.CPU
 	all.Wait()
 	out.opened = opened.Load()
 	out.peak, err = process.MostResident(s.PID())

@@ -25,6 +25,7 @@ type Attacker struct {
 	mu     sync.Mutex
 	given  *sync.Cond // something has changed below
 	window int
+	more   map[uint32]int // by which windows of streams were enlarged
 	err    error
 }
 
@@ -35,7 +36,7 @@ func NewAttacker(ctx context.Context, address string, deaf bool) (*Attacker, err
 	if err != nil {
 		return nil, err
 	}
-	a := &Attacker{raw: raw, out: bufio.NewWriterSize(raw, maxBatch), next: 1, window: defaultWindow}
+	a := &Attacker{raw: raw, out: bufio.NewWriterSize(raw, maxBatch), next: 1, window: defaultWindow, more: map[uint32]int{}}
 	a.given = sync.NewCond(&a.mu)
 	a.encoder = hpack.NewEncoder(&a.headers)
 	_, _ = a.out.WriteString(http2.ClientPreface) // Flush returns the error
@@ -57,6 +58,8 @@ func (a *Attacker) read() {
 		a.mu.Lock()
 		if w, ok := f.(*http2.WindowUpdateFrame); ok && w.StreamID == 0 {
 			a.window += int(w.Increment)
+		} else if ok {
+			a.more[w.StreamID] += int(w.Increment)
 		}
 		a.err = err
 		a.given.Broadcast()
@@ -107,6 +110,31 @@ func (a *Attacker) Data(id uint32, data []byte, frame int) error {
 		a.Frame(http2.FrameData, 0, id, piece)
 	}
 	return nil
+}
+
+// Message sends the first bytes of a stream, as far and as soon as its window has room
+// for them. Only an attacker that is not deaf learns of that.
+func (a *Attacker) Message(id uint32, data []byte) error {
+	sent := 0
+	for len(data) > 0 {
+		if err := a.Flush(); err != nil {
+			return err
+		}
+		a.mu.Lock()
+		for a.err == nil && sent >= defaultWindow+a.more[id] {
+			a.given.Wait()
+		}
+		n, err := min(len(data), maxFrame, defaultWindow+a.more[id]-sent), a.err
+		a.mu.Unlock()
+		if err != nil {
+			return err
+		}
+		if err := a.Data(id, data[:n], n); err != nil {
+			return err
+		}
+		data, sent = data[n:], sent+n
+	}
+	return a.Flush()
 }
 
 func (a *Attacker) spend(n int) error {
