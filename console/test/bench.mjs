@@ -1,6 +1,7 @@
 // Measures what open consoles cost the server, and how the page feels with a large
-// fleet. `make bench-console` runs it. SERVICES, LOCALITIES, CONSOLES and SECONDS
-// change the size. Two cores with nothing else to do, or the times mean little.
+// fleet. `make bench-console` runs it. SERVICES, LOCALITIES, CONSOLES, SECONDS
+// and SETTLE change the size; ONLY=page leaves out what they cost the server. Two cores
+// with nothing else to do, or the times mean little.
 import { spawn } from 'node:child_process';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -12,6 +13,7 @@ const services = number('SERVICES', 10_000);
 const localities = number('LOCALITIES', 30);
 const consoles = number('CONSOLES', 50);
 const seconds = number('SECONDS', 20);
+const settle = number('SETTLE', 90);
 const program = process.env.ISOBAR ?? '../bin/isobar';
 
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
@@ -51,22 +53,8 @@ async function load() {
 const percent = (x) => `${(100 * x).toFixed(2)}%`;
 const say = (what, value) => console.log(`${what.padEnd(64)} ${value}`);
 
-for (const signal of ['SIGTERM', 'SIGINT']) process.once(signal, () => process.exit(1));
-process.once('exit', () => children.forEach((child) => child.kill('SIGKILL')));
-
-try {
-  const began = performance.now();
-  run('serve', '-c', join(dir, 'isobar.json'));
-  for (;;) {
-    const ready = await fetch(`${base}/readyz`).catch(() => undefined);
-    if (ready?.ok) break;
-    if (performance.now() - began > 120_000) throw new Error('the server is not ready after two minutes');
-    await sleep(200);
-  }
-  say('services x localities', `${services} x ${localities}`);
-  run('bench', '--server', '127.0.0.1:18970', '--clients', String(Math.min(1000, Math.max(100, services / 10))), '--rate', '100', '--duration', '20m');
-  await sleep(90_000); // until shares have settled: before that the server works more
-
+/** What consoles cost the server. */
+async function server() {
   const without = await load();
   say('server, no console open, of a core', percent(without));
 
@@ -98,6 +86,25 @@ try {
   const after = await load();
   say('server, all closed again, of a core', `${percent(after)}, ${percent(after - without)} more`);
   say('memory of the server', `${((await cpu()).memory / (1 << 20)).toFixed(0)} MiB`);
+}
+
+for (const signal of ['SIGTERM', 'SIGINT']) process.once(signal, () => process.exit(1));
+process.once('exit', () => children.forEach((child) => child.kill('SIGKILL')));
+
+try {
+  const began = performance.now();
+  run('serve', '-c', join(dir, 'isobar.json'));
+  for (;;) {
+    const ready = await fetch(`${base}/readyz`).catch(() => undefined);
+    if (ready?.ok) break;
+    if (performance.now() - began > 120_000) throw new Error('the server is not ready after two minutes');
+    await sleep(200);
+  }
+  say('services x localities', `${services} x ${localities}`);
+  run('bench', '--server', '127.0.0.1:18970', '--clients', String(Math.min(1000, Math.max(100, services / 10))), '--rate', '100', '--duration', '20m');
+  await sleep(1000 * settle); // until shares have settled: before that the server works more
+
+  if (process.env.ONLY !== 'page') await server();
 
   const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium', args: ['--no-sandbox'] });
   const page = await browser.newPage({ viewport: { width: 1440, height: 900 } });

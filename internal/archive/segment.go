@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/isobar-xds/isobar/internal/plan"
@@ -139,11 +140,16 @@ func encode(c *plan.Change) ([]byte, entry, error) {
 	return out, entry{mark: h.Mark, at: int64(headerSize + len(text)), blocks: h.Blocks}, nil
 }
 
+// writers are kept, because each takes much memory.
+var writers = sync.Pool{New: func() any {
+	z, _ := flate.NewWriter(io.Discard, flate.BestSpeed) // the level is one that exists
+	return z
+}}
+
 func deflate(w io.Writer, services []plan.ServiceChange) error {
-	z, err := flate.NewWriter(w, flate.BestSpeed)
-	if err != nil {
-		return err
-	}
+	z, _ := writers.Get().(*flate.Writer)
+	defer writers.Put(z)
+	z.Reset(w)
 	if err := json.NewEncoder(z).Encode(services); err != nil {
 		return err
 	}

@@ -138,7 +138,8 @@ type dialer func(ctx context.Context, network, address string) (net.Conn, error)
 // errBlocked is how probes fail on a path with a problem.
 var errBlocked = errors.New("no route to another zone")
 
-// blocked is the dialer of a checker that reaches the endpoints of us-east/b only. Which checkers probe an endpoint depends on its port, so that a smaller fault may not be seen.
+// blocked is the dialer of a checker that reaches the endpoints of us-east/b only. Which
+// checkers probe an endpoint depends on its port, so that a smaller fault may not be seen.
 func blocked(topology *isobar.Topology) dialer {
 	unreached := map[string]bool{}
 	for i := range topology.Services {
