@@ -1,6 +1,9 @@
 package solver
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // swingPrices are the prices that go with an optimum of an approximation.
 func (in *instance) swingPrices(p part, localities []int, prog *program, best optimum) ([]float64, *SwingPrices) {
@@ -128,4 +131,108 @@ func (w *SwingPrices) lengths() []float64 {
 		out[l] = math.Max(1, math.Sqrt(v))
 	}
 	return out
+}
+
+const (
+	sharpenRounds = 4  // how often the worths are tried, at most
+	sharpenSteps  = 30 // of a golden section
+	sharpenFactor = 3  // by which a worth may change in a round
+	leastSharper  = 1e-4
+	leastUsed     = 1e-6 // part of a source's demand that counts as sent somewhere
+)
+
+// sharper looks for prices that prove more, around flows [s][l] that cost next to nothing
+// too much. Near a capacity the slope of a curve grows so fast that the slopes at such
+// flows may prove nothing. So prices are made from what a request/s of each source is
+// worth: a locality is as dear as the sources that send there make it. The worths are
+// varied, all together and each alone. What it returns proves at least as much as what it
+// got.
+func (in *instance) sharper(bound float64, prices []float64, swing *SwingPrices, flows []float64) (float64, []float64, *SwingPrices) {
+	worth := make([]float64, in.sources)
+	for s := range worth {
+		worth[s] = math.Inf(1)
+		for l := range in.localities {
+			if in.open[s*in.localities+l] {
+				worth[s] = math.Min(worth[s], in.cost[s*in.localities+l]+prices[l]+swing.of(s, l, in.service.Swing[s]))
+			}
+		}
+	}
+	try := func() float64 {
+		made, at := in.pricesOf(worth, swing, flows)
+		b := in.swungBound(made, at)
+		if b > bound {
+			bound, prices, swing = b, made, &SwingPrices{High: at.High, Low: at.Low, Lean: at.Lean}
+		}
+		return b
+	}
+	for range sharpenRounds {
+		before := bound
+		all := slices.Clone(worth)
+		best := highest(1.0/sharpenFactor, sharpenFactor, func(by float64) float64 {
+			for s := range worth {
+				worth[s] = by * all[s]
+			}
+			return try()
+		})
+		for s := range worth {
+			worth[s] = best * all[s]
+		}
+		for s, now := range worth {
+			if in.served[s] <= 0 || math.IsInf(now, 1) {
+				continue
+			}
+			worth[s] = now * highest(1.0/sharpenFactor, sharpenFactor, func(by float64) float64 {
+				worth[s] = by * now
+				return try()
+			})
+		}
+		if bound-before <= leastSharper*math.Abs(bound) {
+			break
+		}
+	}
+	return bound, prices, swing
+}
+
+// pricesOf makes prices of worths: those of the low halves and the leans stay.
+func (in *instance) pricesOf(worth []float64, swing *SwingPrices, flows []float64) ([]float64, *SwingPrices) {
+	prices := make([]float64, in.localities)
+	out := &SwingPrices{High: slices.Clone(swing.Low), Low: swing.Low, Lean: swing.Lean}
+	for l := range prices {
+		c := &in.curves[l]
+		if c.capacity == 0 {
+			continue
+		}
+		low, most, above := swing.Low[l], math.Max(swing.Low[l], c.slope(c.capacity)), 0.0
+		for s, w := range worth {
+			a := s*in.localities + l
+			if flows[a] <= leastUsed*in.served[s] || math.IsInf(w, 1) {
+				continue
+			}
+			lean := swing.Lean[s][l] * in.service.Swing[s]
+			high := (w - in.cost[a] - low*(1-lean)/2) * 2 / (1 + lean)
+			out.High[l] = math.Max(out.High[l], math.Min(high, most))
+			above = math.Max(above, (high-most)*(1+lean)/2)
+		}
+		prices[l] = (out.High[l]+low)/2 + above
+	}
+	return prices, out
+}
+
+// highest is where a function that grows and then falls is largest, between two ends.
+func highest(from, to float64, of func(float64) float64) float64 {
+	const ratio = 0.6180339887498949
+	a, b := to-ratio*(to-from), from+ratio*(to-from)
+	fa, fb := of(a), of(b)
+	for range sharpenSteps {
+		if fa >= fb {
+			to, b, fb = b, a, fa
+			a = to - ratio*(to-from)
+			fa = of(a)
+		} else {
+			from, a, fa = a, b, fb
+			b = from + ratio*(to-from)
+			fb = of(b)
+		}
+	}
+	return (from + to) / 2
 }

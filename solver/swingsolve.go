@@ -10,6 +10,8 @@ const (
 	// where that ends: the gap as a fraction of the cost.
 	swingRounds = 60
 	swingGap    = 5e-5
+	// doubtfulGap is the gap from which on the bound is made sharper.
+	doubtfulGap = 2e-3
 	// swingSteps is how exactly the way to the next answer is divided, in bits.
 	swingSteps = 20
 	// farSteps is how far beyond an answer the way on may lead.
@@ -31,7 +33,7 @@ const (
 func (in *instance) solveSwung(p part, method *interior) (ServiceSolution, float64) {
 	prog, localities := in.program(p)
 	prog.swing = in.swingsOf(p.sources)
-	out := answer{flow: make([]float64, in.sources*in.localities), prices: make([]float64, in.localities), worth: make([]float64, in.sources)}
+	out := answer{prices: make([]float64, in.localities), worth: make([]float64, in.sources)}
 	var target []float64
 	if in.service.Previous != nil {
 		target = in.byShares(in.service.Previous, p, localities, make([]float64, len(prog.cost)))
@@ -53,11 +55,14 @@ func (in *instance) solveSwung(p part, method *interior) (ServiceSolution, float
 		model := prog.around(flow)
 		best := model.solve(method)
 		out.iterations += best.iterations
-		prices, around := in.swingPrices(p, localities, prog, best)
 		stuck := true
-		if b := in.swungBound(prices, around); duals == nil || b > bound {
-			bound, duals, out.prices, stuck = b, around, prices, false
+		prove := func(at optimum) {
+			prices, around := in.swingPrices(p, localities, prog, at)
+			if b := in.swungBound(prices, around); duals == nil || b > bound {
+				bound, duals, out.prices, stuck = b, around, prices, false
+			}
 		}
+		prove(best)
 		next := prog.along(flow, best.flow, 1)
 		if before != nil {
 			next = prog.along(before, next, farSteps)
@@ -66,16 +71,17 @@ func (in *instance) solveSwung(p part, method *interior) (ServiceSolution, float
 		if better := prog.value(next); better < value {
 			flow, value, stuck = next, better, false
 		}
+		// Near a capacity prices differ by much between flows that differ by little.
+		prove(optimum{flow: flow, prices: best.prices})
 		if stuck || value-bound <= math.Min(swingGap*value, enough) {
 			break
 		}
 	}
-	flow = prog.nearTo(target, flow, value, in.tieBudget(total, value))
-	for i, s := range p.sources {
-		for j, l := range localities {
-			out.flow[s*in.localities+l] = flow[i*prog.localities+j]
-		}
+	if duals != nil && value-bound > math.Max(doubtfulGap*value, enough) {
+		bound, out.prices, duals = in.sharper(bound, out.prices, duals, in.flowsOf(p, localities, flow))
 	}
+	flow = prog.nearTo(target, flow, value, in.tieBudget(total, value))
+	out.flow = in.flowsOf(p, localities, flow)
 	sol, served := in.answer(&out)
 	sol.Swing = duals
 	sol.LowerBound = lower(sol.Objective, bound)
@@ -198,4 +204,15 @@ func (p *program) nearTo(target, flow []float64, value, budget float64) []float6
 		return target
 	}
 	return p.extend(flow, target, value+tieAim*budget)
+}
+
+// flowsOf are the flows of a part as those of all sources and localities.
+func (in *instance) flowsOf(p part, localities []int, flow []float64) []float64 {
+	out := make([]float64, in.sources*in.localities)
+	for i, s := range p.sources {
+		for j, l := range localities {
+			out[s*in.localities+l] = flow[i*len(localities)+j]
+		}
+	}
+	return out
 }
