@@ -6,14 +6,14 @@ import "fmt"
 // experience differ.
 type CapacityTrust string
 
-// The kinds of trust. Empty = declared.
+// The kinds of trust. Empty = observed.
 const (
 	TrustDeclared CapacityTrust = "declared" // the declaration
 	TrustObserved CapacityTrust = "observed" // what requests tell, once they tell enough
 )
 
 // Observed reports whether plans go by what requests tell.
-func (t CapacityTrust) Observed() bool { return t == TrustObserved }
+func (t CapacityTrust) Observed() bool { return t != TrustDeclared }
 
 // CapacityTrusts lists them all.
 func CapacityTrusts() []CapacityTrust { return []CapacityTrust{TrustDeclared, TrustObserved} }

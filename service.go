@@ -118,7 +118,7 @@ type Service struct {
 	MaxShed     float64      `json:"max_shed,omitempty"`    // fraction of demand that may be dropped, [0, 1)
 	Criticality *Criticality `json:"criticality,omitempty"` // whose requests are dropped first; nil = all alike
 	// CapacityTrust says what plans go by where the declared capacity and what
-	// requests experience differ; empty = declared.
+	// requests experience differ; empty = observed.
 	CapacityTrust CapacityTrust     `json:"capacity_trust,omitempty"`
 	ServiceTimeMS float64           `json:"service_time_ms,omitempty"` // of one request without queueing; 0 = DefaultServiceTimeMS
 	ErrorCostMS   float64           `json:"error_cost_ms,omitempty"`   // what a failed request counts as, beside its latency; 0 = DefaultErrorCostMS

@@ -29,6 +29,7 @@ type outcome struct {
 	mean, best         float64 // ms, Isobar's and the clairvoyant's
 	failed, bestFailed float64 // part of the requests
 	overfull           int     // ticks with a locality above full
+	sites              []belief
 }
 
 func (j *outcome) ratio() float64 { return j.mean / j.best }
@@ -70,6 +71,9 @@ func playFleets(ctx context.Context, o *options, trust isobar.CapacityTrust, out
 			j := &jobs[i]
 			_, _ = fmt.Fprintf(out, "%-50s seed %d: mean %7.1f ms (%7.1f), ratio %.2f, %5.2f%% fail (%.2f%%), %d ticks overfull\n",
 				j.fault, j.seed, j.mean, j.best, j.ratio(), 100*j.failed, 100*j.bestFailed, j.overfull)
+			if j.missed() {
+				j.writeReason(out)
+			}
 		}
 	}
 	return writeFleets(o, trust, jobs, out)
@@ -78,9 +82,13 @@ func playFleets(ctx context.Context, o *options, trust isobar.CapacityTrust, out
 func (j *outcome) play(ctx context.Context, trust isobar.CapacityTrust) error {
 	sc := sim.FaultyFleet(j.seed, j.fault)
 	sc.Topology.Services[0].CapacityTrust = trust
+	j.begin(sc)
 	is, err := sim.Run(ctx, sc, sim.Isobar(), func(f sim.Frame) error {
-		if f.At > sc.Warmup && f.Sample.Fullest > full {
-			j.overfull++
+		if f.At > sc.Warmup {
+			if f.Sample.Fullest > full {
+				j.overfull++
+			}
+			j.believe(f.Plan)
 		}
 		return nil
 	})
@@ -92,6 +100,7 @@ func (j *outcome) play(ctx context.Context, trust isobar.CapacityTrust) error {
 		return fmt.Errorf("%s, seed %d: %w", j.fault, j.seed, err)
 	}
 	j.mean, j.failed, j.best, j.bestFailed = is.MeanMS, is.Failed, best.MeanMS, best.Failed
+	j.compare(is, best)
 	return nil
 }
 

@@ -49,7 +49,7 @@ func parse(args []string) (*options, error) {
 	flags.Uint64Var(&o.seed, "seed", uint64(time.Now().Unix()), "of the first fleet of each fault (default: the time)") //nolint:gosec // after 1970
 	flags.StringVar(&faults, "faults", "", "play only the faults that match this regular expression")
 	flags.StringVar(&trust, "trust", "", "capacity_trust of the fleets: declared or observed (default: both)")
-	flags.BoolVar(&o.verbose, "v", false, "print a line for each fleet")
+	flags.BoolVar(&o.verbose, "v", false, "print a line for each fleet, and of each that misses an aim what plans went by")
 	flags.StringVar(&o.library, "library", "", "directory of the scenario library, such as examples/scenarios (default: not played)")
 	flags.StringVar(&only, "scenarios", "", "play only the files of the library that match this regular expression")
 	flags.StringVar(&o.isobar, "isobar", "bin/isobar", "the program that plays the library")

@@ -94,7 +94,7 @@ func lacks(c *config.Config) (out []error) {
 	}
 	if len(capacity) > 0 {
 		out = append(out, fmt.Errorf("%s without capacity in some locality (%s): there it is taken to be what comes, so nothing is kept from overload; "+
-			"give max_rate, orca: true or capacity_trust: observed", count(len(capacity), "service", "services"), someNames(capacity)))
+			"give max_rate or orca: true, or leave out capacity_trust: declared", count(len(capacity), "service", "services"), someNames(capacity)))
 	}
 	if len(checks) > 0 {
 		out = append(out, fmt.Errorf("%s without health_checks (%s): endpoints that fail stay in traffic until clients or operators see to it; "+
@@ -106,7 +106,7 @@ func lacks(c *config.Config) (out []error) {
 // knowsCapacity reports whether the capacity of each locality of a service is declared,
 // or comes to be known from reports.
 func knowsCapacity(s *isobar.Service) bool {
-	if s.ORCA.On || s.CapacityTrust == isobar.TrustObserved || len(s.Limits) > 0 {
+	if s.ORCA.On || s.CapacityTrust.Observed() || len(s.Limits) > 0 {
 		return true
 	}
 	for i := range s.Localities {

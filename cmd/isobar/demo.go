@@ -42,8 +42,8 @@ func demoCommand() *cobra.Command {
 Four zones in two regions run real gRPC backends with limited concurrency, and
 real grpc-go xDS clients that send them requests over connections as slow as the
 distance. Health checkers in three zones probe the backends. The fleet goes
-through a load step in one zone, a backend that hangs in another, and the loss
-of a third, twice: with plain locality failover (mode observe), then with Isobar
+through a load step in one zone, which declares 1.5 times its capacity, a backend
+that hangs in another, and the loss of a third, twice: with plain locality failover (mode observe), then with Isobar
 (mode full). Health is checked in both. A table shows what happens; the verdict
 sets both beside each other.
 

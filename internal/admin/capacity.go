@@ -47,7 +47,7 @@ func (s *Server) getCapacity(w http.ResponseWriter, r *http.Request) {
 		Localities: []plan.CapacityExplained{}, LeftOut: []LeftOutClient{},
 	}
 	if out.Trust == "" {
-		out.Trust = isobar.TrustDeclared
+		out.Trust = isobar.TrustObserved
 	}
 	for i := range svc.Sites {
 		out.Localities = append(out.Localities, svc.Capacity(i))

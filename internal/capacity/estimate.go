@@ -26,40 +26,43 @@ type Estimate struct {
 	// Quick lies below three quarters of the belief about the service time, seconds.
 	Quick float64 `json:"quick"`
 	// Errors is the part of the requests that fails whatever the load.
-	Errors   float64 `json:"errors"`
+	Errors float64 `json:"errors"`
+	// Another is the part of one more request/s that fails at the present rate, refusals
+	// of others because of it included.
+	Another  float64 `json:"another"`
 	Shedding float64 `json:"shedding"` // probability that the servers refuse what is too much
 }
 
 // Valid reports whether an estimate that was saved makes sense.
 func (e *Estimate) Valid() bool {
-	for _, v := range [...]float64{e.Low, e.High, e.Median, e.Safe, e.Plan, e.Service, e.Quick, e.Errors, e.Shedding} {
+	for _, v := range [...]float64{e.Low, e.High, e.Median, e.Safe, e.Plan, e.Service, e.Quick, e.Errors, e.Another, e.Shedding} {
 		if !(v >= 0 && v < 1e12) {
 			return false
 		}
 	}
-	return e.Errors <= 1 && e.Shedding <= 1.001 && e.Quick < 1e6
+	return e.Errors <= 1 && e.Another <= 1 && e.Shedding <= 1.001 && e.Quick < 1e6
 }
 
 const (
 	tail        = 0.05 // of the belief beyond either end of the interval
 	safeTail    = 0.25 // of the belief below what plans go by
-	proven      = 1.25 // of what is carried well: how far above the prior's centre plans may go
+	proven      = 2.2  // of what is carried: how far above the prior's centre plans may go
 	widen       = 1.2  // factor for each end of the interval
 	leastGain   = 0.6  // of the width of the prior's interval, above which there is no telling
 	widest      = 4.0  // from Low to High, the same
 	degrees     = 3    // of freedom: the prior's tails are heavy, since declarations may be wrong by any factor
-	serviceWide = 1.7  // factor within which two thirds of the belief about the service time lie
+	serviceWide = 1.35 // factor within which two thirds of the belief about the service time lie
 )
 
 // belief is the prior as probabilities of the cells.
 type belief struct {
+	mode [modes]float64
 	rate [rates]float64
 	time [times]float64
 }
 
-var modePrior = [modes]float64{queueing: 1 - sheddingPrior, shedding: sheddingPrior}
-
 func (m *Model) prior(p *Prior) (b belief) {
+	b.mode = p.modes()
 	fill(b.rate[:], cellsOf(p.PerUnit)-float64(m.low), math.Log2(p.Width)/step)
 	fill(b.time[:], cellsOf(p.Service)-float64(m.fast), math.Log2(serviceWide)/step)
 	return b
@@ -86,13 +89,13 @@ func (m *Model) settle(p *Prior) {
 	top := float32(math.Inf(-1))
 	for mode := range modes {
 		for k := range rates {
-			m.all[mode][k] += conditional(m.waiting[mode][k][:], prior.time[:]) + conditional(m.failed[mode][k][:], failingPrior[:])
+			m.all[mode][k] += conditional(m.waiting[mode][k][:], prior.time[:]) + conditional(m.failed[mode][k][:], failingPrior[mode][:])
 			top = max(top, m.all[mode][k])
 		}
 	}
 	sum := 0.0
 	for mode := range modes {
-		sum += modePrior[mode] * weigh(m.all[mode][:], prior.rate[:], top)
+		sum += prior.mode[mode] * weigh(m.all[mode][:], prior.rate[:], top)
 	}
 	sum = max(sum, 1e-30)
 	for mode := range modes {
@@ -141,11 +144,11 @@ func (m *Model) Estimate(p *Prior) Estimate {
 	sum := 0.0
 	for mode := range modes {
 		for k := range rates {
-			w := modePrior[mode] * prior.rate[k] * math.Exp(float64(m.all[mode][k]))
+			w := prior.mode[mode] * prior.rate[k] * math.Exp(float64(m.all[mode][k]))
 			if w < negligible {
 				continue
 			}
-			fails, errors := m.failures(mode, k)
+			fails, errors, another := m.failures(mode, k)
 			w *= fails
 			all := 0.0
 			for s, v := range m.waiting[mode][k] {
@@ -158,6 +161,7 @@ func (m *Model) Estimate(p *Prior) Estimate {
 				out.Shedding += all
 			}
 			out.Errors += all * errors
+			out.Another += all * another
 			sum += all
 		}
 	}
@@ -166,6 +170,8 @@ func (m *Model) Estimate(p *Prior) Estimate {
 	}
 	out.Shedding /= sum
 	out.Errors /= sum
+	// What servers would refuse counts once some requests fail.
+	out.Another *= ramp(m.failing, negligibleError, leastFailing) / sum
 	mean := 0.0
 	for s, v := range service {
 		mean += float64(s) * v / sum
@@ -178,9 +184,14 @@ func (m *Model) Estimate(p *Prior) Estimate {
 	out.Known = part <= leastGain && out.High <= widest*out.Low
 	room := max(0, below(prior.rate[:], cellsOf(p.PerUnit)-float64(m.low))-safeTail)
 	room *= min(1, part/leastGain) * (1 - ramp(m.failing, 0.01, 0.05))
-	// Above the prior's centre only what is carried now is proof: queues that are
-	// short may mean that servers are slow and few, or that they are many.
-	most := max(p.PerUnit, min(out.Low, proven*m.carried))
+	// Above the prior's centre plans go by what is carried now, and by what little belief
+	// lies below: queues that are short may mean that servers are slow and few, or that
+	// they are many. Where the rate varies its peaks need what is left.
+	proof := out.Safe
+	if m.varies {
+		proof = out.Low
+	}
+	most := max(p.PerUnit, min(proof, proven*m.carried))
 	out.Plan = min(most, at(safeTail+room))
 	return out
 }
@@ -188,18 +199,29 @@ func (m *Model) Estimate(p *Prior) Estimate {
 // negligible is a probability that does not count.
 const negligible = 1e-12
 
-// failures sums the belief about the part that fails anyway, given how servers
-// behave and their capacity, and gives its mean. Next to none counts as none.
-func (m *Model) failures(mode, k int) (sum, mean float64) {
+// failures sums the belief about the ways to fail, given how servers behave and their
+// capacity. constant is the mean of the part that fails whatever the load, and another
+// that of the part of one more request/s that fails at the present rate. Next to none
+// counts as none.
+func (m *Model) failures(mode, k int) (sum, constant, another float64) {
+	used := m.carried / math.Exp2(step*float64(m.low+k))
 	for e, v := range m.failed[mode][k] {
-		x := failingPrior[e] * math.Exp(float64(v))
+		x := failingPrior[mode][e] * math.Exp(float64(v))
 		sum += x
-		if e > 0 {
-			mean += x * failing[e]
-		}
+		f := &failing[mode][e]
+		constant += x * max(0, f.constant-negligibleError)
+		another += x * max(0, f.another(used)-negligibleError)
 	}
-	return sum, mean / max(sum, 1e-30)
+	sum = max(sum, 1e-30)
+	return sum, constant / sum, another / sum
 }
+
+// negligibleError is the part of the requests whose failures do not count.
+const negligibleError = 0.0005
+
+// leastFailing is the part of the requests that fails lately from which on what one more
+// request loses counts in full.
+const leastFailing = 0.003
 
 // interval is the width, in cells, of what is told of a row with this sum.
 func interval(row []float64, sum float64) float64 {

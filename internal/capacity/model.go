@@ -10,17 +10,54 @@ import "math"
 const (
 	rates    = 24 // cells of the capacity of one unit
 	times    = 12 // cells of the service time
-	failures = len(failing)
+	failures = 8  // ways in which requests fail
 	modes    = 2
 	step     = 0.25 // width of a cell in octaves: 19%
 )
 
-// failing are the parts of the requests that fail whatever the load, and
-// failingPrior their probabilities.
+// failure is one way in which requests fail: a part of them whatever the load, and by
+// refusals of servers in which so many requests may be at once.
+type failure struct {
+	constant float64
+	places   float64 // 0 = nothing is refused
+}
+
+// failing are the ways to fail where servers queue and where they shed, and failingPrior
+// their probabilities. How many requests may be in a server is not known, and differs
+// between services.
 var (
-	failing      = [...]float64{0.002, 0.03, 0.09, 0.18, 0.33, 0.6}
-	failingPrior = [failures]float64{0.92, 0.03, 0.02, 0.01, 0.01, 0.01}
+	failing = [modes][failures]failure{
+		queueing: {{0.0005, 0}, {0.003, 0}, {0.01, 0}, {0.03, 0}, {0.09, 0}, {0.18, 0}, {0.33, 0}, {0.6, 0}},
+		shedding: {{0.0005, 3}, {0.0005, 6}, {0.0005, 12}, {0.0005, 24}, {0.0005, 48}, {0.03, 12}, {0.12, 12}, {0.33, 12}},
+	}
+	failingPrior = [modes][failures]float64{
+		queueing: {0.86, 0.03, 0.03, 0.03, 0.02, 0.01, 0.01, 0.01},
+		shedding: {0.18, 0.19, 0.19, 0.19, 0.18, 0.03, 0.02, 0.02},
+	}
 )
+
+// refused is the part of the requests that a server refuses at a utilization: that of
+// a queue of one server with so many places.
+func (f *failure) refused(used float64) float64 {
+	if f.places <= 0 || used <= 0 {
+		return 0
+	}
+	if math.Abs(used-1) < 1e-6 {
+		return 1 / (f.places + 1)
+	}
+	x := math.Pow(used, f.places)
+	return x * (1 - used) / (1 - x*used)
+}
+
+// part is the part of the requests that fails at a utilization.
+func (f *failure) part(used float64) float64 { return 1 - (1-f.constant)*(1-f.refused(used)) }
+
+// another is the part of one more request/s that fails, with what fails of the others
+// because of it.
+func (f *failure) another(used float64) float64 {
+	const near = 1.02
+	return min(1, max(0, (near*f.part(used*near)-f.part(used))/(near-1)))
+}
 
 // How servers behave that get more than they can serve.
 const (
@@ -28,8 +65,12 @@ const (
 	shedding        // servers refuse what is too much
 )
 
-// sheddingPrior is the probability that servers shed.
-const sheddingPrior = 0.5
+// sheddingPrior is the probability that servers shed where nothing is known of it, and
+// surelySheds how sure others may make of it.
+const (
+	sheddingPrior = 0.5
+	surelySheds   = 0.97
+)
 
 // Window is what was observed in one report interval. Rates are requests/s.
 type Window struct {
@@ -55,6 +96,9 @@ type Prior struct {
 	PerUnit float64 // capacity of one unit, requests/s
 	Width   float64 // factor within which two thirds of the belief lie; above 1
 	Service float64 // service time in seconds
+	// Shedding is the probability that the servers refuse what is too much, 0 to 1; 0 =
+	// nothing is known of it.
+	Shedding float64
 }
 
 // Model is the joint belief about the capacity and the service time of one
@@ -68,6 +112,7 @@ type Prior struct {
 type Model struct {
 	began     bool
 	carried   float64 // requests/s of a unit in the newest window
+	varies    bool    // the rate varied within the newest window
 	failing   float64 // part of the requests that failed lately
 	low, fast int     // cells at which the grid begins, in steps from 1 request/s, and 1 second
 
@@ -105,7 +150,7 @@ func (m *Model) Observe(w *Window, p *Prior) bool {
 		m.wait(w, c)
 	}
 	m.fail(w, c)
-	m.carried = w.Rate / w.Units
+	m.carried, m.varies = w.Rate/w.Units, w.Varies > 0
 	m.failing += (w.Failing - m.failing) * lately
 	m.settle(p)
 	return true
@@ -131,7 +176,16 @@ func (w *Window) queues() float64 {
 }
 
 func (p *Prior) valid() bool {
-	return p.PerUnit > 1e-9 && p.PerUnit < 1e12 && p.Width > 1 && p.Width < 1e3 && p.Service > 1e-9 && p.Service < 1e6
+	return p.Shedding >= 0 && p.Shedding <= 1 && p.PerUnit > 1e-9 && p.PerUnit < 1e12 && p.Width > 1 && p.Width < 1e3 && p.Service > 1e-9 && p.Service < 1e6
+}
+
+// modes are the probabilities of the ways in which servers behave.
+func (p *Prior) modes() [modes]float64 {
+	shed := sheddingPrior
+	if p.Shedding > 0 {
+		shed = min(surelySheds, max(1-surelySheds, p.Shedding))
+	}
+	return [modes]float64{queueing: 1 - shed, shedding: shed}
 }
 
 // cellsOf is a value's place in steps.
@@ -175,7 +229,9 @@ type cells struct {
 	service  [times]float64 // seconds
 	exponent [rates + times]float64
 	queues   float64
-	bound    float64 // requests in progress at which all time out
+	bound    float64        // requests in progress at which all time out
+	refused  float64        // part of the requests that failed
+	limited  [rates]float64 // requests that wait where servers shed, against a queue of one server
 }
 
 func newCells(m *Model, w *Window, p *Prior) *cells {
@@ -193,11 +249,48 @@ func newCells(m *Model, w *Window, p *Prior) *cells {
 		c.service[s] = math.Exp2(step * float64(m.fast+s))
 	}
 	c.queues = w.queues()
+	c.refuse(w.Failing)
 	for i := range c.exponent {
 		servers := w.Units / c.queues * math.Exp2(step*float64(m.low+m.fast+i))
 		c.exponent[i] = math.Sqrt(2 * (servers + 1))
 	}
 	return c
+}
+
+// refuse notes the part that fails, and what it makes of queues if servers refused it:
+// the places that they have at a utilization follow from what they refuse, and how many
+// requests wait follows from the places.
+func (c *cells) refuse(failing float64) {
+	c.refused = failing
+	for k, used := range c.used {
+		c.limited[k] = 1
+		if failing < leastRefused || failing > collapsed {
+			continue
+		}
+		few, many := 1.0, 128.0
+		for range 6 { // how much fails falls as places grow
+			f := failure{places: math.Sqrt(few * many)}
+			if f.refused(used) > failing {
+				few = f.places
+			} else {
+				many = f.places
+			}
+		}
+		endless := min(used, refuseFrom)
+		c.limited[k] = min(1, waitingIn(math.Sqrt(few*many), used)*(1-endless)/(endless*endless))
+	}
+}
+
+// leastRefused is the part of the requests that fails from which on it tells about places.
+const leastRefused = 0.002
+
+// waitingIn is the mean number of requests that wait for one server with so many places.
+func waitingIn(places, used float64) float64 {
+	if math.Abs(used-1) < 1e-3 {
+		return places/2 - places/(places+1)
+	}
+	x := math.Pow(used, places)
+	return used/(1-used) - (places+1)*x*used/(1-x*used) - used*(1-x)/(1-x*used)
 }
 
 // waiting is the mean number of requests that wait, by Sakasegawa's approximation:
@@ -219,6 +312,7 @@ func (c *cells) at(factor float64) *cells {
 		other.used[k] *= factor
 		other.log[k] = math.Log(other.used[k])
 	}
+	other.refuse(c.refused)
 	return &other
 }
 
@@ -274,11 +368,7 @@ func swung(w *Window, less, more *cells, varies float64, k, s int) (queueing, sh
 // where they shed.
 func (c *cells) mean(rate float64, k, s int) (queueing, shedding float64) {
 	used, queue := c.used[k], c.waiting(k, s, queueFrom, logQueueFrom)
-	shedding = min(c.bound, rate*c.service[s]+queue)
-	if used <= refuseFrom {
-		return shedding, shedding
-	}
-	shedding = min(c.bound, rate/max(1, used)*c.service[s]+c.waiting(k, s, refuseFrom, logRefuseFrom))
+	shedding = min(c.bound, rate*(1-c.refused)*c.service[s]+c.waiting(k, s, refuseFrom, logRefuseFrom)*c.limited[k])
 	if used <= queueFrom {
 		return min(c.bound, rate*c.service[s]+queue), shedding
 	}
@@ -336,24 +426,21 @@ func (m *Model) fail(w *Window, c *cells) {
 	for k := range rates {
 		used := c.used[k]
 		known := utilization(w.Utilization, used) + completed(w.Goodput/w.Rate*used)
-		excess := max(0, 1-1/used)
-		// By chance servers refuse, or are too slow, before they are full, too. In
-		// overload those that queue may work on nothing but requests that were given up,
-		// or lose next to nothing while queues grow.
-		refused, wasted := 0.3*ramp(used, 0.6, 1), ramp(used, 0.8, 1.05)
-		for e, p := range failing {
-			shed, queue := known, known
+		// In overload those that queue may work on nothing but requests that were given up,
+		// or lose next to nothing while queues grow. By chance some are too slow before.
+		wasted, probability := ramp(used, 0.8, 1.05), 0.2*ramp(used, 0.8, 1)+0.7*ramp(used, 1, 1.3)
+		for e := range failures {
+			queue, shed := known, known
 			if w.Failing <= collapsed {
-				sigma := tolerance(p, n)
-				queue += excessive(w.Failing-p, (1-p)*wasted, 0.2*ramp(used, 0.8, 1)+0.7*ramp(used, 1, 1.3), sigma)
-				shed = queue
-				if used > 0.6 {
-					least := 1 - (1-p)*(1-excess)
-					shed = known + excessive(w.Failing-least, (1-least)*refused, 0.4*ramp(used, 0.6, 1), sigma+cellWidth*min(excess, 1-excess))
-				}
+				f := &failing[queueing][e]
+				queue += excessive(w.Failing-f.constant, (1-f.constant)*wasted, probability, tolerance(f.constant, n))
+				f = &failing[shedding][e]
+				p := f.part(used)
+				wide := (f.part(used*(1+cellWidth/2)) - f.part(used*(1-cellWidth/2))) / 2
+				shed += gauss(w.Failing-p, math.Hypot(tolerance(p, n), wide))
 			}
-			m.failed[shedding][k][e] += temper * float32(shed)
 			m.failed[queueing][k][e] += temper * float32(queue)
+			m.failed[shedding][k][e] += temper * float32(shed)
 		}
 	}
 }
@@ -396,7 +483,7 @@ func completed(part float64) float64 {
 // tolerance is the standard deviation of a part that fails: by chance, by the
 // width of the cells, and because errors come in bursts.
 func tolerance(p, n float64) float64 {
-	wide := 0.01 + 0.3*p*(1-p)
+	wide := 0.002 + 0.3*p*(1-p)
 	return math.Sqrt(p*(1-p)/n + wide*wide)
 }
 

@@ -356,3 +356,31 @@ func BenchmarkEstimate(b *testing.B) {
 		_ = m.Estimate(&prior)
 	}
 }
+
+// Where servers refuse what is too much, one more request makes more fail than its part;
+// where a constant part fails, it does not.
+func TestOneMoreRequest(t *testing.T) {
+	for _, limit := range []int{0, 2} {
+		c := course{station: station{pods: 4, workers: 1, service: 0.02, cv2: 1, timeout: 2, abandons: true, clients: 6, window: 5, limit: limit}}
+		if limit == 0 {
+			c.failing = 0.1
+		}
+		c.start(3)
+		prior := capacity.Prior{PerUnit: 50, Width: 2, Service: 0.02}
+		var m capacity.Model
+		fails, windows := 0.0, 0.0
+		for w := range 90 {
+			got := c.play((0.35 + 0.005*float64(w)) * c.capacity())
+			m.Observe(&got, &prior)
+			if w >= 80 {
+				fails += got.Failing
+				windows++
+			}
+		}
+		part := fails / windows
+		e := m.Estimate(&prior)
+		if limit > 0 && (e.Another < 1.5*part || e.Shedding < 0.8) || limit == 0 && !near(e.Another, part, 1.4) {
+			t.Errorf("limit %d: %.3f fail, %.3f of one more, shedding %.2f", limit, part, e.Another, e.Shedding)
+		}
+	}
+}

@@ -21,7 +21,8 @@ func (m *Model) Save(p *Prior) Saved {
 	for k := range rates {
 		sum := 0.0
 		for mode := range modes {
-			sum += modePrior[mode] * math.Exp(float64(m.all[mode][k])) * weigh(m.failed[mode][k][:], failingPrior[:], 0) * weigh(m.waiting[mode][k][:], prior.time[:], 0)
+			given := weigh(m.failed[mode][k][:], failingPrior[mode][:], 0) * weigh(m.waiting[mode][k][:], prior.time[:], 0)
+			sum += prior.mode[mode] * math.Exp(float64(m.all[mode][k])) * given
 		}
 		out.Evidence[k] = math.Round(100*math.Log(max(sum, 1e-6))) / 100
 	}

@@ -155,7 +155,7 @@ func (b *Backend) work(ctx context.Context) error {
 	inside := b.inside.Add(1)
 	defer b.inside.Add(-1)
 	if b.opts.ORCA {
-		busy := min(inside, int64(b.opts.Concurrency))
+		busy := min(inside-1, int64(b.opts.Concurrency)) // without the request that asks: it would find a server without load busy
 		if rec := orca.CallMetricsRecorderFromContext(ctx); rec != nil {
 			rec.SetApplicationUtilization(float64(busy) / float64(b.opts.Concurrency))
 		}

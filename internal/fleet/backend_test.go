@@ -11,10 +11,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	orcapb "github.com/cncf/xds/go/xds/data/orca/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/isobar-xds/isobar/internal/fleet"
@@ -77,6 +80,36 @@ func TestBackendQueues(t *testing.T) {
 		if arrivals.Load() != burst+1 || b.Arrivals() != burst+1 {
 			t.Errorf("%d and %d arrivals", arrivals.Load(), b.Arrivals())
 		}
+	})
+}
+
+// TestBackendReportsUtilization: the utilization is that which a request finds, so a
+// backend without other requests reports none, and one that works on three of four 0.75.
+func TestBackendReportsUtilization(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		_, dial := inMemory(t, fleet.BackendOptions{Locality: zoneA, Concurrency: 4, ServiceTime: 10 * time.Millisecond, MaxQueue: 10, Seed: 1, ORCA: true})
+		conn := dial()
+		reported := func() float64 {
+			var trailer metadata.MD
+			if err := conn.Invoke(t.Context(), "/isobar.fleet.Backend/Serve", new(emptypb.Empty), new(emptypb.Empty), grpc.Trailer(&trailer)); err != nil {
+				t.Error(err)
+			}
+			var report orcapb.OrcaLoadReport
+			for _, v := range trailer.Get("endpoint-load-metrics-bin") {
+				if err := proto.Unmarshal([]byte(v), &report); err != nil {
+					t.Error(err)
+				}
+			}
+			return report.GetApplicationUtilization()
+		}
+		near(t, "utilization without other requests", reported(), 0, 1e-9)
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() { reported() })
+		}
+		synctest.Wait()
+		near(t, "utilization beside three requests", reported(), 0.75, 1e-9)
+		wg.Wait()
 	})
 }
 

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -43,6 +44,9 @@ type ScenarioZone struct {
 	Locality isobar.Locality
 	Backends int
 	Rate     float64 // requests/s
+	// Declared is what the management server is told of the zone's capacity, as a part of
+	// it; 0 = 1. Requests in progress tell what it really is.
+	Declared float64
 }
 
 // StepEvent raises the load of one zone's clients.
@@ -57,7 +61,8 @@ type LossEvent struct {
 }
 
 // DefaultScenario is the demo: two regions of two zones, 60 ms apart. Each
-// zone serves 400 requests/s; the step takes one zone to 130% of that, and the
+// zone serves 400 requests/s; the step takes one zone to 130% of that, of which the
+// server is told one and a half times as much. The
 // loss leaves its neighbour with 120%. Both fit easily into the whole fleet. One
 // of two backends hangs in a zone that can do without it. A
 // backend's queue holds 1.6 s of work: overload is slow first, and fails later.
@@ -68,7 +73,7 @@ func DefaultScenario() Scenario {
 	return Scenario{
 		Service: "checkout",
 		Zones: []ScenarioZone{
-			{Locality: usA, Backends: 2, Rate: 240},
+			{Locality: usA, Backends: 2, Rate: 240, Declared: 1.5},
 			{Locality: usB, Backends: 2, Rate: 240},
 			{Locality: euA, Backends: 2, Rate: 160},
 			{Locality: euB, Backends: 2, Rate: 160},
@@ -132,7 +137,7 @@ func (s *Scenario) Topology(mode isobar.Mode, addresses map[isobar.Locality][]st
 	for _, z := range s.Zones {
 		l := isobar.ServiceLocality{
 			Locality:    z.Locality,
-			MaxRate:     s.backendCapacity() * float64(z.Backends),
+			MaxRate:     z.declared() * s.backendCapacity() * float64(z.Backends),
 			Concurrency: float64(s.Concurrency * z.Backends),
 		}
 		for _, a := range addresses[z.Locality] {
@@ -147,6 +152,9 @@ func (s *Scenario) Topology(mode isobar.Mode, addresses map[isobar.Locality][]st
 	topology.Normalize()
 	return topology, nil
 }
+
+// declared is what the management server is told, as a part of the capacity.
+func (z *ScenarioZone) declared() float64 { return cmp.Or(z.Declared, 1) }
 
 // rate is the load of a zone's clients at an offset into the run, requests/s.
 func (s *Scenario) rate(zone int, at time.Duration) float64 {

@@ -21,6 +21,9 @@ type ObservedCapacity struct {
 	Declared float64           `json:"declared,omitempty"`
 	Usual    float64           `json:"usual,omitempty"` // what a unit is assumed to serve where nothing is declared
 	Estimate capacity.Estimate `json:"estimate"`
+	// Losing is the part of one more request/s that fails, or makes others fail, smoothed: it
+	// depends on the load that it moves.
+	Losing float64 `json:"losing,omitempty"`
 	// InUse is what plans go by with capacity_trust: observed; 0 = nothing is.
 	InUse float64 `json:"in_use,omitempty"`
 
@@ -34,7 +37,7 @@ type ObservedCapacity struct {
 
 // valid reports whether saved knowledge makes sense.
 func (o *ObservedCapacity) valid() bool {
-	for _, v := range [...]float64{o.Declared, o.Usual, o.InUse, o.Rate, o.InProgress, o.Expected, o.Failing} {
+	for _, v := range [...]float64{o.Declared, o.Usual, o.Losing, o.InUse, o.Rate, o.InProgress, o.Expected, o.Failing} {
 		if !(v >= 0 && v < 1e12) {
 			return false
 		}
@@ -61,12 +64,18 @@ const (
 	saveWindows   = 6    // windows between two copies of the evidence
 	raiseStep     = 0.05 // by which what is in use grows in a window at most
 	lowerStep     = 0.15 // by which it falls
+	declaredBand  = 1.12 // factor within which an estimate confirms the declaration
+	medianBand    = 1.15 // factor from the median of an estimate up to which it confirms the declaration
+	inUseBand     = 1.04 // factor within which it confirms what is in use: assignments stand still
 	steadyPart    = 0.2  // by which the rate may differ from that of the window before
+	drainedPart   = 0.75 // of the requests in progress a window before, below which queues are running empty
 	waitMemory    = 0.94 // of what was counted before, with each window
 	enoughHeld    = 8.0  // requests in progress, a sum over windows, from which on they tell a service time
 	calmAfter     = 12   // windows from which on a locality may be calm
 	calmPart      = 0.7  // of its capacity, below which it is
 	calmTrust     = 0.9  // of what is declared: what is in use below it is on its way somewhere
+	losingBand    = 1.1  // factor within which an estimate confirms what one more request loses
+	losingWeight  = 0.2  // of a window in what one more request loses
 	observedLimit = 64   // windows in a row without a report after which what is known is dropped
 )
 
@@ -87,6 +96,7 @@ type siteExperience struct {
 	model   *capacity.Model
 	held    float64 // requests at the server, a sum over windows that forgets
 	sent    float64 // requests/s, the same
+	alone   float64 // probability that its servers refuse what is too much, by its own requests
 	windows int
 }
 
@@ -143,6 +153,7 @@ func (x *experience) observe(now time.Time, interval time.Duration, l *load.Serv
 		for i := range before.Sites {
 			s.window(now, interval, l, before, i)
 		}
+		s.together()
 	}
 	s.sites = slices.DeleteFunc(s.sites, func(k *siteExperience) bool {
 		return before.siteIndex(k.Locality) < 0 || !k.At.IsZero() && now.Sub(k.At) > observedLimit*interval
@@ -154,6 +165,19 @@ func (x *experience) observe(now time.Time, interval time.Duration, l *load.Serv
 		}
 	}
 	return out
+}
+
+// together gives all localities without a declaration a capacity to plan with once one
+// has some: beside a locality with a queue, one without would look free.
+func (s *serviceExperience) together() {
+	if !slices.ContainsFunc(s.sites, func(k *siteExperience) bool { return k.InUse > 0 }) {
+		return
+	}
+	for _, k := range s.sites {
+		if k.InUse <= 0 && k.windows > 0 {
+			k.InUse = k.Estimate.Safe
+		}
+	}
 }
 
 // siteIndex finds a site by its locality; -1 when there is none.
@@ -226,6 +250,9 @@ func (s *serviceExperience) window(now time.Time, interval time.Duration, l *loa
 		// mean: where that changes they don't belong together.
 		w.Sampled = 0
 	}
+	if n := o.AtServer(); n < drainedPart*k.InProgress && n > 2*o.Sampled*s.service {
+		w.Sampled = 0 // what is left of an overload, and no queue of this rate
+	}
 	k.Declared = declared / units
 	k.Usual = max(assumedSpare*rate/units, k.Usual*(1-slowerPart))
 	prior := s.prior(k)
@@ -266,15 +293,19 @@ func (k *siteExperience) calm(now time.Time, interval time.Duration, o *load.Obs
 // prior is what is believed of a locality without evidence: its declaration, or
 // what the service's other localities serve, or some more than it gets.
 func (s *serviceExperience) prior(k *siteExperience) capacity.Prior {
-	p := capacity.Prior{PerUnit: k.Declared, Width: trustedWidth, Service: s.service}
+	p := capacity.Prior{PerUnit: k.Declared, Width: trustedWidth, Service: s.service, Shedding: s.shedding(k)}
 	if p.PerUnit > 0 {
 		return p
 	}
 	p.PerUnit, p.Width = k.Usual, assumedWidth
 	var others []float64
 	for _, x := range s.sites {
-		if x != k && x.Estimate.Known {
+		switch {
+		case x == k:
+		case x.Estimate.Known:
 			others = append(others, x.Estimate.Median)
+		case x.Declared > 0 && x.InUse > 0:
+			others = append(others, x.InUse)
 		}
 	}
 	if len(others) > 0 {
@@ -284,10 +315,30 @@ func (s *serviceExperience) prior(k *siteExperience) capacity.Prior {
 	return p
 }
 
+// shedding is the probability that the servers of a locality refuse what is too much, by
+// what is known of the service's other localities.
+func (s *serviceExperience) shedding(k *siteExperience) float64 {
+	odds := 0.0
+	for _, x := range s.sites {
+		if x != k && x.windows > 0 {
+			odds += math.Log(max(1e-3, x.alone)) - math.Log(max(1e-3, 1-x.alone))
+		}
+	}
+	return 1 / (1 + math.Exp(-odds))
+}
+
+// apart takes what others know off a probability.
+func apart(all, others float64) float64 {
+	others = min(0.97, max(0.03, others))
+	odds := max(1e-4, all) / max(1e-4, 1-all) * (1 - others) / others
+	return odds / (1 + odds)
+}
+
 // take brings what is known up to date after a window.
 func (k *siteExperience) take(now time.Time, w *capacity.Window, prior *capacity.Prior) {
 	known := k.Estimate.Known
 	k.Estimate = k.model.Estimate(prior)
+	k.alone = apart(k.Estimate.Shedding, prior.Shedding)
 	if known != k.Estimate.Known || k.Since.IsZero() {
 		k.Since = now
 	}
@@ -296,7 +347,20 @@ func (k *siteExperience) take(now time.Time, w *capacity.Window, prior *capacity
 		k.Evidence = k.model.Save(prior)
 	}
 	k.windows++
+	if !alike(k.Estimate.Another, k.Losing, losingBand) {
+		k.Losing += (k.Estimate.Another - k.Losing) * losingWeight
+	}
 	k.follow()
+}
+
+// alike reports whether two values differ by a factor at most.
+func alike(a, b, factor float64) bool { return a <= b*factor && b <= a*factor }
+
+// confirmed reports whether the estimate is so near to what is declared that it tells
+// nothing better.
+func (k *siteExperience) confirmed() bool {
+	e := &k.Estimate
+	return k.Declared > 0 && (alike(e.Plan, k.Declared, declaredBand) || e.Safe <= k.Declared && k.Declared <= medianBand*e.Median)
 }
 
 // follow moves what is in use towards the estimate. Where nothing is declared
@@ -305,6 +369,12 @@ func (k *siteExperience) follow() {
 	to := k.Estimate.Plan
 	if k.Declared <= 0 {
 		to = k.Estimate.Safe
+	}
+	switch {
+	case k.confirmed():
+		to = k.Declared
+	case k.InUse > 0 && alike(to, k.InUse, inUseBand):
+		return
 	}
 	switch {
 	case to <= 0:

@@ -25,9 +25,12 @@ type limitedFleet struct {
 	gauge   func(zone string, rate float64) float64            // requests in progress in a zone
 }
 
+// newLimited makes one whose plans go by the declarations: then the rate of us/a follows
+// demand, from which limits are learned. With what requests tell of the service time it
+// would be constant.
 func newLimited(t *testing.T, declared float64, limits ...isobar.Limit) *limitedFleet {
 	t.Helper()
-	return &limitedFleet{loop: twoZones(t, declared, &isobar.Service{Limits: limits}), demand: 700, swing: 0.3}
+	return &limitedFleet{loop: twoZones(t, declared, &isobar.Service{Limits: limits, CapacityTrust: isobar.TrustDeclared}), demand: 700, swing: 0.3}
 }
 
 // limit puts limits into force, as an operator does who writes the file anew.

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -107,7 +108,8 @@ func (s *Service) Contradictions() []Trouble {
 	var out []Trouble
 	for i := range s.Sites {
 		if c := s.ToldCapacity(i); c.Contradicted && !s.Spec.CapacityTrust.Observed() {
-			out = append(out, Trouble{TroubleContradicted, c.Locality, fmt.Sprintf("%s: %s; set max_rate, or capacity_trust: observed", c.Locality, c.String())})
+			text := fmt.Sprintf("%s: %s; set max_rate, or leave out capacity_trust: declared", c.Locality, c.String())
+			out = append(out, Trouble{TroubleContradicted, c.Locality, text})
 		}
 	}
 	return out
@@ -115,24 +117,19 @@ func (s *Service) Contradictions() []Trouble {
 
 // Rules of what slow and failing localities cost.
 const (
-	slowerBy   = 1.25 // times the usual service time that counts as usual
-	slowerByMS = 1.0  // the same, ms
-	leastError = 0.01 // part of the requests that fails whatever the load, below which it costs nothing
+	slowerBy   = 1.25  // times the usual service time that counts as usual
+	slowerByMS = 1.0   // the same, ms
+	leastError = 0.003 // part of the requests that fails whatever the load, below which it costs nothing
 )
 
 // extraCosts gives what a request costs in each site beyond what is usual, in ms,
 // because requests take longer there without queueing, or fail whatever the load.
 // It is nil where all are alike.
 func (d *draft) extraCosts() []float64 {
-	var quick []float64
-	for i := range d.Observed {
-		quick = append(quick, d.Observed[i].Estimate.Quick)
-	}
-	if len(quick) == 0 {
+	usual := d.usualServiceMS()
+	if usual <= 0 {
 		return nil
 	}
-	slices.Sort(quick)
-	usual := 1000 * quick[(len(quick)-1)/2]
 	var out []float64
 	for i := range d.sites {
 		o := d.observed(d.sites[i].Group.Locality)
@@ -143,8 +140,8 @@ func (d *draft) extraCosts() []float64 {
 		if ms := 1000 * o.Estimate.Quick; ms > max(slowerBy*usual, usual+slowerByMS) {
 			cost = ms - usual
 		}
-		if o.Estimate.Errors > leastError {
-			cost += o.Estimate.Errors * d.errorCost()
+		if o.Losing > leastError {
+			cost += (o.Losing - leastError) * d.errorCost()
 		}
 		if cost > 0 {
 			if out == nil {
@@ -155,6 +152,47 @@ func (d *draft) extraCosts() []float64 {
 	}
 	return out
 }
+
+// usualServiceMS is the median of the service times of the service's localities, by their
+// lower quartiles, ms; 0 where nothing is observed.
+func (d *draft) usualServiceMS() float64 {
+	var quick []float64
+	for i := range d.Observed {
+		if q := d.Observed[i].Estimate.Quick; q > 0 {
+			quick = append(quick, q)
+		}
+	}
+	if len(quick) == 0 {
+		return 0
+	}
+	slices.Sort(quick)
+	return 1000 * quick[(len(quick)-1)/2]
+}
+
+// observedService gives all sites the service time that requests tell, where neither it
+// nor any concurrency is declared: how long queues are at some utilization depends on how
+// many requests a locality works on at once.
+func (d *draft) observedService() {
+	usual := d.usualServiceMS()
+	if d.Spec.ServiceTimeMS > 0 || usual <= 0 {
+		return
+	}
+	for i := range d.Spec.Localities {
+		if declaredConcurrency(&d.Spec.Localities[i]) > 0 {
+			return
+		}
+	}
+	// Rounded, since each other problem is solved anew.
+	usual = math.Exp2(math.Round(serviceSteps*math.Log2(usual)) / serviceSteps)
+	for i := range d.sites {
+		if s := &d.sites[i]; s.servers > 0 {
+			s.servers = s.Capacity * usual / 1000
+		}
+	}
+}
+
+// serviceSteps is how many service times an octave has that are told apart.
+const serviceSteps = 4
 
 // errorCost is what a failed request counts as, ms: as configured, else how long
 // clients wait for it.
@@ -192,4 +230,5 @@ func (d *draft) applyObserved() {
 			s.servers *= by
 		}
 	}
+	d.observedService()
 }

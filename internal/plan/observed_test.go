@@ -247,3 +247,36 @@ func TestUndeclaredCapacityIsObserved(t *testing.T) {
 		t.Errorf("%.0f/s are planned for us/a, which serves 500; %+v", got, c.capacity("us/a"))
 	}
 }
+
+// A zone declares half of what it serves, and the nearest other one is slower to reach:
+// while requests do not queue the zone gets more than it declares.
+func TestLowDeclarationIsRaised(t *testing.T) {
+	c := newQueued(t, 500, isobar.TrustObserved)
+	c.serves = map[string]float64{"us/a": 1000, "us/b": 1000}
+	for range 80 {
+		c.tick(650)
+		if v := c.plan.Violations; len(v) > 0 {
+			t.Fatal(v)
+		}
+	}
+	if a := c.capacity("us/a"); a.InUse < 600 || a.InUse > 1250 {
+		t.Errorf("the plan goes by %.0f, want more than the 500 that are declared and about the 1000 that are true: %+v", a.InUse, a)
+	}
+}
+
+// Once requests tell the capacity of one locality, the others of the service get what they
+// make likely: beside a queue, a locality without one would look free.
+func TestUndeclaredLocalitiesGetACapacityTogether(t *testing.T) {
+	c := newQueued(t, 0, isobar.TrustObserved)
+	for range 100 {
+		c.tick(1100)
+		a, b := c.capacity("us/a"), c.capacity("us/b")
+		s, _ := c.plan.Service("checkout")
+		if len(s.Observed) == 2 && (s.Observed[0].InUse > 0) != (s.Observed[1].InUse > 0) {
+			t.Fatalf("only one has a capacity: %+v, %+v", a, b)
+		}
+	}
+	if a := c.capacity("us/a"); !(a.InUse > 0) {
+		t.Errorf("none has a capacity: %+v", a)
+	}
+}

@@ -11,10 +11,10 @@ import (
 )
 
 // newBounded is two zones that declare and serve 1000 requests/s each, whose clients
-// give up after a second.
+// give up after a second. Plans go by the declarations, so that limits are known exactly.
 func newBounded(t *testing.T, declared float64) *queued {
 	t.Helper()
-	c := newQueued(t, declared, "")
+	c := newQueued(t, declared, isobar.TrustDeclared)
 	c.serves["us/a"] = 1000
 	c.top.Services[0].RequestTimeout = isobar.RequestTimeout(time.Second)
 	return c

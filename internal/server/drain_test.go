@@ -119,7 +119,7 @@ func TestServicesThatDrainNeedForce(t *testing.T) {
 	cfg.Admin.Writable = true
 	service := func(rate int, zones ...string) string {
 		var b strings.Builder
-		b.WriteString("localities:\n")
+		b.WriteString("capacity_trust: declared\nlocalities:\n")
 		for i, z := range zones {
 			fmt.Fprintf(&b, "  - {locality: %s, max_rate: %d, concurrency: 40, endpoints: [\"10.%d.0.1:80\"]}\n", z, rate, i)
 		}

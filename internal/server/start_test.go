@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -48,7 +49,15 @@ func configuration(t *testing.T) *config.Config {
 	c := config.Default()
 	c.StopSpread = 0
 	c.Tick, c.ReportInterval, c.Network, c.Services = interval, interval, zones.Network, zones.Services
+	declaredCapacities(&c)
 	return &c
+}
+
+// declaredCapacities lets plans go by declared capacities.
+func declaredCapacities(c *config.Config) {
+	for i := range c.Services {
+		c.Services[i].CapacityTrust = cmp.Or(c.Services[i].CapacityTrust, isobar.TrustDeclared)
+	}
 }
 
 // inWorld runs a test in virtual time against a server of its own.
@@ -73,9 +82,11 @@ func runLogged(t *testing.T, cfg *config.Config, kept store.Store, log *slog.Log
 	runWith(t, cfg, server.Options{Store: kept, Log: log}, test)
 }
 
-// runWith is runWorld with all options.
+// runWith is runWorld with all options. Plans go by declared capacities, unless a test
+// says otherwise: requests never queue where fake clients send them, at whatever load.
 func runWith(t *testing.T, cfg *config.Config, opts server.Options, test func(w *world)) {
 	t.Helper()
+	declaredCapacities(cfg)
 	pipe, apiPipe := bufconn.Listen(1<<20), bufconn.Listen(1<<16)
 	s, err := server.New(cfg, server.Listeners{XDS: pipe, Admin: apiPipe}, opts)
 	if err != nil {

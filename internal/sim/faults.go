@@ -55,7 +55,8 @@ func FaultyFleet(seed uint64, fault Fault) *Scenario {
 	service := 0.01 * math.Exp2(2.5*r.Float64())
 	workers, pods := 1+r.IntN(4), 2+r.IntN(4)
 	places := make([]isobar.Locality, 4)
-	s := isobar.Service{Name: "web", ServiceTimeMS: 0}
+	// Failed requests are measured with the timeout, so they count with it in decisions, too.
+	s := isobar.Service{Name: "web", ErrorCostMS: float64(sc.Timeout) / float64(time.Millisecond)}
 	for i := range places {
 		places[i] = isobar.Locality{Region: "us", Zone: string(rune('a' + i))}
 		if i == 3 && r.IntN(2) == 0 {

@@ -55,6 +55,7 @@ func randomFleet(seed uint64, b bounds) *Scenario {
 		}
 	}
 	for i := range services {
+		services[i].CapacityTrust = isobar.CapacityTrusts()[rand.New(rand.NewPCG(seed, uint64(3000+i))).IntN(2)]
 		randomRules(rand.New(rand.NewPCG(seed, uint64(1+i))), &services[i])
 	}
 	sc.Topology.Normalize()

@@ -29,8 +29,11 @@ type Result struct {
 	Churn float64 `json:"churn"`
 	// Settle is how long shares moved after the disturbance that took longest, in
 	// seconds; -1 where the scenario has none.
-	Settle  float64  `json:"settle"`
-	Samples []Sample `json:"samples,omitempty"` // one a tick, from the beginning
+	Settle float64 `json:"settle"`
+	// Used is the mean utilization of each locality, by service and locality in the order
+	// of the topology.
+	Used    [][]float64 `json:"-"`
+	Samples []Sample    `json:"samples,omitempty"` // one a tick, from the beginning
 }
 
 func (m *meter) result(p Policy) *Result {
@@ -46,9 +49,12 @@ func (m *meter) result(p Policy) *Result {
 		Settle: m.settled(), Samples: m.samples,
 	}
 	for i := range m.sites {
-		for _, x := range m.sites[i] {
-			r.Fullest = max(r.Fullest, over(x.used, x.capacity))
+		used := make([]float64, len(m.sites[i]))
+		for j, x := range m.sites[i] {
+			used[j] = over(x.used, x.capacity)
+			r.Fullest = max(r.Fullest, used[j])
 		}
+		r.Used = append(r.Used, used)
 	}
 	return r
 }

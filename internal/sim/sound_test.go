@@ -164,7 +164,9 @@ func (j *judgement) answers(w *world) func() error {
 	}
 }
 
-// capacities: what a locality may get follows from what is declared and up.
+// capacities: what a locality may get follows from what is declared and up. Where plans
+// go by what requests tell, what is in use moves by a twentieth upwards and 15% downwards
+// in a decision at most.
 func (j *judgement) capacities() error {
 	for l := range j.now.Spec.Localities {
 		sl, site := &j.now.Spec.Localities[l], &j.now.Sites[l]
@@ -172,9 +174,36 @@ func (j *judgement) capacities() error {
 		if site.Unreachable || site.Drained {
 			want = 0
 		}
+		if sl.MaxRate > 0 && want > 0 && j.now.Spec.CapacityTrust.Observed() {
+			if err := j.follows(l, site.Capacity/want); err != nil {
+				return err
+			}
+			continue
+		}
 		if sl.MaxRate > 0 && math.Abs(site.Capacity-want) > 1e-6*want {
 			return fmt.Errorf("%s counts with %v requests/s, want %v", sl.Locality, site.Capacity, want)
 		}
+	}
+	return nil
+}
+
+// follows: what is in use of a capacity changes slowly, as a part of what is declared. A
+// locality that nothing was sent to counts with what was known of it.
+func (j *judgement) follows(l int, part float64) error {
+	sl, was := &j.now.Spec.Localities[l], 1.0
+	if math.Abs(part-1) < 1e-9 { // such as after a long time without requests
+		return nil
+	}
+	if j.before != nil {
+		before := &j.before.Sites[l]
+		up := before.Group.Usable()
+		if up == 0 || before.Capacity <= 0 {
+			return nil
+		}
+		was = before.Capacity / (sl.MaxRate * float64(up) / float64(len(sl.Endpoints)))
+	}
+	if part > was*1.05+1e-6 && part > 1+1e-6 || part < was*0.85-1e-6 {
+		return fmt.Errorf("%s counts with %.3f of what is declared, before with %.3f", sl.Locality, part, was)
 	}
 	return nil
 }

@@ -14,13 +14,23 @@ import (
 // still, also where zones are full to the last request.
 func TestConstantDemandPushesNothing(t *testing.T) {
 	const (
-		settled = 60 * interval
+		settled = 100 * interval // what requests told of the overload at the beginning is forgotten then
 		length  = settled + 60*interval
 	)
+	// By what requests tell shares come to rest elsewhere, where a request that is counted
+	// in the next window may move a hundredth of a point.
+	for trust, most := range map[isobar.CapacityTrust]int{isobar.TrustDeclared: 0, isobar.TrustObserved: 3} {
+		constantDemand(t, trust, most, settled, length)
+	}
+}
+
+func constantDemand(t *testing.T, trust isobar.CapacityTrust, most int, settled, length time.Duration) {
+	t.Helper()
 	for _, level := range []float64{0.5, 0.9, 0.97} {
 		for _, delay := range []time.Duration{0, interval / 2} {
-			t.Run(fmt.Sprintf("load %.0f%%, pushes %v", 100*level, delay), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s, load %.0f%%, pushes %v", trust, 100*level, delay), func(t *testing.T) {
 				sc := &sim.Scenario{Topology: testhelp.FourZones(t), Tick: interval, Interval: interval, PushDelay: sim.Delay{Base: delay}, ReportDelay: sim.Delay{Base: delay / 5}, Length: length, Step: interval / 10}
+				sc.Topology.Services[0].CapacityTrust = trust
 				for i, z := range []string{"eu/a", "eu/b", "us/a", "us/b", "us/c"} {
 					rate := []float64{0.5, 0.9, 1.1, 0.9, 0.6}[i] * 800 * level
 					sc.Sources = append(sc.Sources, clients(z, constant(rate))...)
@@ -38,7 +48,7 @@ func TestConstantDemandPushesNothing(t *testing.T) {
 						last[r.Source] = r.Assignment
 					}
 				}
-				if pushes > 0 {
+				if pushes > most {
 					t.Errorf("%d pushes", pushes)
 				}
 			})
