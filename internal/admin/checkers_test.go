@@ -30,9 +30,11 @@ func TestPaths(t *testing.T) {
 			endpoint("2", "eu/a", true, cut, vote("us/a", isobar.Timeout, time.Second), vote("eu/b", isobar.Healthy, 0)),
 			endpoint("3", "eu/a", false, nil, vote("us/a", isobar.Timeout, 0), vote("eu/b", isobar.Timeout, 0)), // it is down for all
 		}},
-		"search": {Service: "search", Summary: health.Summary{Divided: 1}, Endpoints: []health.Verdict{
+		"search": {Service: "search", Summary: health.Summary{Divided: 2}, Endpoints: []health.Verdict{
 			endpoint("4", "eu/a", true, cut, vote("us/a", isobar.Unhealthy, time.Minute), vote("eu/b", isobar.Healthy, 0)),
 			endpoint("5", "eu/b", true, cut, vote("us/a", isobar.Unhealthy, time.Minute), vote("us/a", isobar.Healthy, 0)), // zones disagree within themselves
+			endpoint("6", "eu/c", true, []isobar.Locality{zone("us/a"), zone("us/b")},
+				vote("us/a", isobar.Timeout, 0), vote("us/b", isobar.Timeout, 0), vote("eu/b", isobar.Healthy, 0)),
 		}},
 		"well": {Service: "well", Summary: health.Summary{Healthy: 9}},
 	}
@@ -52,13 +54,18 @@ func TestPaths(t *testing.T) {
 	if a.code != http.StatusOK || len(got.Checkers) != 0 || !slices.Equal(asked, []string{"cart", "search"}) {
 		t.Fatalf("%d %s, asked for %v", a.code, a.body, asked)
 	}
-	if len(got.Paths) != 2 {
+	if len(got.Paths) != 4 {
 		t.Fatalf("%+v", got.Paths)
 	}
 	p := got.Paths[0]
 	if p.From != zone("us/a") || p.To != zone("eu/a") || p.Endpoints != 3 || !slices.Equal(p.Services, []string{"cart", "search"}) ||
 		!slices.Equal(p.Reached, []isobar.Locality{zone("ap/a"), zone("eu/b")}) || !p.Since.Equal(since.Add(time.Second)) {
 		t.Errorf("%+v", p)
+	}
+	for _, p := range got.Paths[2:] { // two zones don't reach it, so that neither is named for the other
+		if p.To != zone("eu/c") || !slices.Equal(p.Reached, []isobar.Locality{zone("eu/b")}) {
+			t.Errorf("%+v", p)
+		}
 	}
 	if p = got.Paths[1]; p.To != zone("eu/b") || p.Endpoints != 1 || len(p.Reached) != 0 {
 		t.Errorf("%+v", p)
