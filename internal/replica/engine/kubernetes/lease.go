@@ -134,6 +134,9 @@ func (e *Engine) Close() error {
 // Do implements [engine.Engine].
 func (e *Engine) Do(ctx context.Context, r group.Request) (group.Standing, error) {
 	s, err := e.do(ctx, r)
+	if ctx.Err() != nil {
+		e.close() // the next request takes a new connection: this one may lead to a machine that is gone
+	}
 	if err != nil {
 		return group.Standing{}, fmt.Errorf("lease %s/%s: %s: %w", e.opts.Namespace, e.opts.Lease, r.Op, err)
 	}

@@ -190,6 +190,8 @@ func TestWriteOfAPausedLeader(t *testing.T) {
 	if err != nil || string(w.Entries["x"]) != "b" {
 		t.Errorf("%s, %v", w.Entries["x"], err)
 	}
+	api.mu.Lock()
+	defer api.mu.Unlock()
 	if n := len(api.objects); n != 2 {
 		t.Errorf("%d objects, want the Lease and one write", n)
 	}
