@@ -13,7 +13,7 @@ LINT     := $(GOBIN)/golangci-lint
 RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
 
 .DEFAULT_GOAL := help
-.PHONY: tools help build demo scenarios test test-race test-norace test-interop test-replicas faults interop-all interop-long test-kubernetes crds console console-check test-console bench-console licenses lint fmt reference fuzz soak bench attacks steady streams widefleet envoy-loop fleets microbench mutants cover clean
+.PHONY: tools help build demo scenarios test test-race test-norace test-interop test-replicas faults interop-all interop-long test-kubernetes crds console console-check test-console bench-console licenses release release-check lint fmt reference fuzz soak bench attacks steady streams widefleet envoy-loop fleets microbench mutants cover clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -134,8 +134,26 @@ crds: ## generate the CRDs in deploy/kubernetes/crds, and the code of their type
 	done
 	cp deploy/kubernetes/crds/*.yaml deploy/helm/isobar/files/crds/
 
+# A release of any commit: VERSION names it. Both need the modules of the sources and of
+# release/go.mod in the module cache, and no network.
+VERSION ?= v0.0.0-dev
+COMMIT = $(shell git rev-parse HEAD)
+COMMITTED = $(shell git log -1 --format=%ct)
+RELEASE = cd release && GOPROXY=off $(GO) run . -version $(VERSION) -commit $(COMMIT) -date $(COMMITTED)
+release: ## make the files of a release in dist: archives, packages, bills of materials, the chart and the image
+	$(RELEASE) -source .. -out ../dist make
+
+# Two clones in directories of different names have to give the same files.
+release-check: ## make a release of the last commit from two fresh clones, compare them, and check every file (needs groff, dpkg-deb)
+	@work=$$(mktemp -d) && trap 'chmod -R u+w "$$work"; rm -rf "$$work"' EXIT && \
+	git clone -q . "$$work/first" && git clone -q . "$$work/second clone" && \
+	(cd "$$work/first" && $(MAKE) --no-print-directory release VERSION=$(VERSION)) && \
+	(cd "$$work/second clone" && $(MAKE) --no-print-directory release VERSION=$(VERSION)) && \
+	cmp "$$work/first/dist/checksums.txt" "$$work/second clone/dist/checksums.txt" && echo "ok   both clones give the same files" && \
+	(cd "$$work/first" && $(RELEASE) -source .. -out ../dist check)
+
 lint: $(LINT) ## check the code of all modules, and the direction of its imports
-	for module in . bench test/interop test/replicas test/kubernetes; do (cd $$module && $(LINT) run ./...) || exit 1; done
+	for module in . bench release test/interop test/replicas test/kubernetes; do (cd $$module && $(LINT) run ./...) || exit 1; done
 
 $(LINT):
 	$(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_VERSION)
@@ -231,4 +249,4 @@ cover: ## write coverage.html and print the total
 	$(GO) tool cover -func coverage.out | tail -n 1
 
 clean: ## remove what the other targets made
-	rm -rf bin bench.txt envoy-loop.json coverage.out coverage.html
+	rm -rf bin dist bench.txt envoy-loop.json coverage.out coverage.html

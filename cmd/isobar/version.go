@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -31,6 +32,9 @@ func versionCommand() *cobra.Command {
 // container: -ldflags "-X main.builtFrom=..." sets it.
 var builtFrom string
 
+// builtVersion is the version of a release: -ldflags "-X main.builtVersion=..." sets it.
+var builtVersion string
+
 // build is what this program was built from.
 type build struct {
 	Version  string `json:"version"`            // of the module; "(devel)" of a build from a checkout without tags
@@ -46,7 +50,7 @@ func readBuild() build {
 	if !ok {
 		return b
 	}
-	b.Version = info.Main.Version
+	b.Version = cmp.Or(builtVersion, info.Main.Version)
 	for _, s := range info.Settings {
 		switch s.Key {
 		case "vcs.revision":
