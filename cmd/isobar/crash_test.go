@@ -105,7 +105,13 @@ func (p *process) killWhileWriting(t *testing.T, after time.Duration) uint64 {
 // flip changes a bit of one of the files, in turn.
 func flip(t *testing.T, random *rand.Rand, dir string, turn int) {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(dir, "*"))
+	var files []string
+	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			files = append(files, path)
+		}
+		return err
+	})
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no state: %v", err)
 	}

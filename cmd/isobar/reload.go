@@ -23,7 +23,7 @@ that the file no longer has while clients send to it. It refuses a file that rem
 more than a third of the services, or of their localities, and more than one.
 "isobar status" and the log show both, with a digest of the file. --confirm DIGEST
 applies the held removals of exactly that file, once. The admin interface must be
-writable.`,
+writable. The exit status is 1 while something is held.`,
 		Example: "  isobar reload\n  isobar reload --confirm 3f1d9c02ab4e -m 'checkout was renamed'",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -38,9 +38,14 @@ writable.`,
 				return err
 			}
 			if flags.output == outputJSON {
-				return writeJSON(cmd.OutOrStdout(), out)
+				err = writeJSON(cmd.OutOrStdout(), out)
+			} else {
+				err = writeReloaded(cmd.OutOrStdout(), &out)
 			}
-			return writeReloaded(cmd.OutOrStdout(), &out)
+			if err == nil && out.Held != nil {
+				err = errAttention // a script must not take it for done
+			}
+			return err
 		},
 	}
 	flags.register(cmd)
