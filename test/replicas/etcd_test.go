@@ -270,7 +270,7 @@ func TestEtcd(t *testing.T) {
 		for _, reaches := range []int{2, 2, 3} {
 			enginetest.Do(t, second, group.Request{Op: group.OpAcquire, Reaches: reaches})
 			s := enginetest.Do(t, first, group.Request{Op: group.OpRenew})
-			if len(s.Present) != 1 || s.Present[0] != (group.Presence{Name: "b", Reaches: reaches}) {
+			if len(s.Present) != 1 || s.Present[0].Name != "b" || s.Present[0].Reaches != reaches || s.Present[0].Age > time.Second {
 				t.Fatalf("the leader reads %v", s.Present)
 			}
 		}
