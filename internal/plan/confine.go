@@ -60,22 +60,31 @@ func (d *draft) nearestRegion(s *sourceDemand, forbidden []bool) (region string,
 
 // prices gives what a request from a source to each site costs beside its time,
 // in ms; nil where there are none.
-func (d *draft) prices(source isobar.Locality) []float64 {
-	if len(d.network.Egress()) == 0 && d.extra == nil {
+func (d *draft) prices(source isobar.Locality) []float64 { return d.pricesWith(source, d.extra) }
+
+// pricesWith is prices with what requests cost in each site beyond what is usual, ms; nil =
+// nothing.
+func (d *draft) pricesWith(source isobar.Locality, extra []float64) []float64 {
+	if len(d.network.Egress()) == 0 && extra == nil {
 		return nil
 	}
 	out := make([]float64, len(d.sites))
-	copy(out, d.extra)
+	copy(out, extra)
 	for l := range d.sites {
 		out[l] += d.network.Price(source, d.sites[l].Group.Locality)
 	}
 	return out
 }
 
-// costs gives latency and price from a source to each site, ms.
+// costs gives latency and price from a source to each site, ms. Where a mode keeps clients
+// at or around the nearest locality, what requests experience does not move that one.
 func (d *draft) costs(source isobar.Locality) []float64 {
 	out := d.distances(source)
-	prices := d.prices(source)
+	extra := d.extra
+	if d.Mode() != isobar.ModeFull {
+		extra = nil
+	}
+	prices := d.pricesWith(source, extra)
 	if prices != nil {
 		out = slices.Clone(out)
 	}

@@ -189,6 +189,23 @@ func TestSlowAndFailingZonesGetLess(t *testing.T) {
 	}
 }
 
+// TestObserveStaysWhatRequestsExperience asserts that in mode observe every request stays in
+// its own zone, and in mode bounded within the bound around it, while the zone is overloaded,
+// slow and fails, with the capacity that requests tell in use.
+func TestObserveStaysWhatRequestsExperience(t *testing.T) {
+	for mode, most := range map[isobar.Mode]float64{isobar.ModeObserve: 0, isobar.ModeBounded: 0.2} {
+		c := newQueued(t, 1000, isobar.TrustObserved)
+		c.loop = twoZones(t, 1000, &isobar.Service{CapacityTrust: isobar.TrustObserved, Mode: mode, MaxShift: most})
+		c.slow, c.fails = map[string]float64{"us/a": 0.2}, map[string]float64{"us/a": 0.3}
+		for i := range 60 {
+			c.tick(700)
+			if a := c.plan.Assignment("checkout", loc("us/a")); a != nil && 1-a.Share(loc("us/a")) > most+1e-3 {
+				t.Fatalf("mode %s, tick %d: %.3f of the requests leave their zone, at most %v may", mode, i, 1-a.Share(loc("us/a")), most)
+			}
+		}
+	}
+}
+
 // Clients that report no requests in progress tell nothing, and that is said.
 func TestMuteFleetCantTell(t *testing.T) {
 	c := newQueued(t, 1000, isobar.TrustObserved)

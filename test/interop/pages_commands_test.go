@@ -104,6 +104,7 @@ var operatorPages = map[string][]pageCommand{
 		{line: "isobar status", prints: "in order|checkout"},
 		{line: `docker build -f deploy/container/Dockerfile --build-arg COMMIT="$(git rev-parse HEAD)" -t isobar:dev .`, notRun: docker},
 		{line: `docker run -d --name isobar --network host --stop-timeout 30 --read-only -v "$PWD/isobar.yaml:/etc/isobar/isobar.yaml:ro" -v isobar-state:/var/lib/isobar isobar:dev`, notRun: docker},
+		{line: "helm install isobar deploy/helm/isobar --namespace isobar --create-namespace --set tls.mode=existingSecret", notRun: "no cluster runs here; test/kubernetes installs the chart with helm"},
 	},
 	"docs/how-to/kubernetes.md": {
 		{line: "kubectl -n shop label service checkout isobar.dev/balance=true", notRun: cluster},
@@ -135,6 +136,10 @@ var operatorPages = map[string][]pageCommand{
 	"docs/how-to/replicas.md": {
 		{line: "isobar check -c isobar.yaml", prints: "isobar.yaml"},
 		{line: "isobar replicas status", prints: "leader isobar-0"},
+		{line: "isobar snapshot save operators.json", prints: "operators.json: 0 services"},
+		{line: "isobar snapshot restore operators.json --dry-run", prints: "nothing to change"},
+		{line: "isobar snapshot restore operators.json", prints: "nothing to change"},
+		{line: "etcdutl snapshot restore backup.db --bump-revision 1000000000 --mark-compacted --data-dir /var/lib/etcd", notRun: "no etcd runs here; TestFaults in test/replicas restores one"},
 	},
 	"docs/how-to/simulate.md": {
 		{line: "isobar simulate examples/scenarios                                           # all *.yaml files there", notRun: "TestScenarioLibrary of cmd/isobar runs them; it takes half a minute"},
@@ -149,6 +154,7 @@ var operatorPages = map[string][]pageCommand{
 		{line: "isobar whatif --drain checkout@us-east/b --drain checkout@10.0.0.1:8080", prints: "checkout"},
 		{line: "isobar whatif --demand +20%                                 # of all sources and services", prints: "1 service"},
 		{line: "isobar whatif --demand checkout=+20% --demand checkout@eu=+50% --demand @us-east=-10%", prints: "1 service"},
+		{line: "isobar whatif --capacity checkout@us-east/b=-50%            # of what is declared: max_rate and concurrency", prints: "checkout"},
 	},
 	"docs/reference/client-status.md": {
 		{line: `grpcurl -plaintext -d '{"node_matchers": [{"node_id": {"prefix": "web-"}}], "exclude_resource_contents": true}' 127.0.0.1:18000 envoy.service.status.v3.ClientStatusDiscoveryService/FetchClientStatus`, prints: `"web-`},
