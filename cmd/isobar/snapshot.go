@@ -32,8 +32,8 @@ func snapshotSaveCommand() *cobra.Command {
 		Short: "Save what operators wrote to a file",
 		Long: `Save what operators wrote: the services of the admin API, the health that operators
 set, and pauses. Plans, learned capacities and loads are not part of it: a server
-makes them again. Of a group of replicas, every replica gives the same. FILE - prints
-the snapshot.`,
+learns them again. Every replica of a group returns the same snapshot. FILE - prints
+it.`,
 		Example: "  isobar snapshot save operators.json\n  isobar snapshot save - | jq .paused",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
