@@ -23,6 +23,7 @@ const (
 	PeerConnections Reason = "peer_connections"
 	PartMessages    Reason = "part_messages"
 	Yielded         Reason = "yielded"
+	ProxyHeader     Reason = "proxy_header"
 )
 
 // What is counted beside streams.
@@ -52,6 +53,8 @@ func (r Reason) Text() string {
 		return "too many connections from your address"
 	case PartMessages:
 		return "too many bytes of messages that are not whole or were not read yet"
+	case ProxyHeader:
+		return "the load balancer sent no valid PROXY header"
 	case Yielded:
 		return "it waited or did not read while others wanted to connect"
 	default:
@@ -78,7 +81,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	for _, reason := range []Reason{TotalRate, PeerRate, PeerStreams, PeerLocalities, NoMessage, Answers} {
 		m.refused.WithLabelValues("stream", string(reason))
 	}
-	for _, reason := range []Reason{TotalRate, PeerRate, Connections, PeerConnections, PartMessages} {
+	for _, reason := range []Reason{TotalRate, PeerRate, Connections, PeerConnections, PartMessages, ProxyHeader} {
 		m.refused.WithLabelValues(ofClients, string(reason))
 	}
 	for _, reason := range []Reason{Connections, PeerConnections, Yielded} {

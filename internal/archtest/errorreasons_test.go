@@ -40,7 +40,7 @@ func TestEveryReasonIsListed(t *testing.T) {
 	var used []string
 	for _, r := range []admission.Reason{
 		admission.TotalRate, admission.PeerRate, admission.PeerStreams, admission.PeerLocalities, admission.NoMessage, admission.Answers,
-		admission.Connections, admission.PeerConnections, admission.PartMessages, admission.Yielded,
+		admission.Connections, admission.PeerConnections, admission.PartMessages, admission.Yielded, admission.ProxyHeader,
 	} {
 		used = append(used, string(r))
 	}

@@ -7,6 +7,7 @@ package config
 import (
 	"cmp"
 	"log/slog"
+	"net/netip"
 	"time"
 
 	"github.com/isobar-xds/isobar"
@@ -86,6 +87,8 @@ type XDS struct {
 	// the client's locality subscribes to.
 	SubscribedOnly bool
 	Admission      Admission
+	// Balancers are the addresses whose connections begin with a PROXY header.
+	Balancers []netip.Prefix `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only
 }
 
 // Admission bounds what may come in. Zero values stand for the defaults.

@@ -22,7 +22,7 @@ func deeper() []strict.Field {
 		{"it belongs to a scenario, which `isobar simulate` runs", []string{"title", "seed", "length", "warmup", "demand", "outages", "capacity", "price"}},
 		{"it belongs to `network`", []string{"latency_ms", "egress"}},
 		{"it belongs to `xds`, and another one to `admin`", []string{"listen", "tls", "insecure"}},
-		{"it belongs to `xds`", []string{"identities", "admission", "max_streams", "listen_rest", "listen_2017", "clients_2017"}},
+		{"it belongs to `xds`", []string{"identities", "admission", "max_streams", "listen_rest", "listen_2017", "clients_2017", "proxy_protocol"}},
 		{"it belongs to `admin`", []string{"writable", "token_file", "hosts"}},
 	} {
 		for _, name := range of.names {

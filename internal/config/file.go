@@ -90,6 +90,7 @@ func readXDS(v strict.Value, x *XDS) (at [3]*strict.Value) {
 		}},
 		reportsField(x),
 		{Name: "admission", Read: func(v strict.Value) { readAdmission(v, &x.Admission) }},
+		{Name: "proxy_protocol", Read: func(v strict.Value) { x.Balancers = readProxyProtocol(v) }},
 		old.listenFieldNamed("listen_2017"), rest.listenFieldNamed("listen_rest"),
 		{Name: "clients_2017", Read: func(v strict.Value) { x.Clients2017 = readPatterns(v) }},
 	})

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"net/netip"
 	"path"
 	"strings"
 	"unicode"
@@ -169,4 +170,52 @@ func readAdmission(v strict.Value, a *Admission) {
 		count("peer_streams", &a.PeerStreams), count("peer_localities", &a.PeerLocalities),
 		count("name_megabytes", &a.NameMegabytes),
 	})
+}
+
+// maxBalancers bounds the list that each new connection is held against.
+const maxBalancers = 100
+
+// readProxyProtocol reads which balancers tell the addresses of their clients.
+func readProxyProtocol(v strict.Value) []netip.Prefix {
+	var out []netip.Prefix
+	v.Object([]strict.Field{{Name: "from", Required: true, Read: func(v strict.Value) {
+		items, ok := v.List()
+		switch {
+		case !ok:
+			return
+		case len(items) == 0:
+			v.Errorf("list the addresses of the balancers, or leave proxy_protocol out", "an empty list of balancers")
+		case len(items) > maxBalancers:
+			v.Errorf("write the networks of the balancers, such as 10.0.0.0/24", "%d balancers are more than %d", len(items), maxBalancers)
+			return
+		}
+		for _, item := range items {
+			if p, ok := readPrefix(item); ok {
+				out = append(out, p)
+			}
+		}
+	}}})
+	return out
+}
+
+// readPrefix reads an address or a network.
+func readPrefix(v strict.Value) (p netip.Prefix, ok bool) {
+	s, ok := v.Text()
+	if !ok {
+		return p, false
+	}
+	if a, err := netip.ParseAddr(s); err == nil && a.Zone() == "" {
+		a = a.Unmap()
+		return netip.PrefixFrom(a, a.BitLen()), true
+	}
+	p, err := netip.ParsePrefix(s)
+	switch {
+	case err != nil || p.Addr().Is4In6():
+		v.Errorf("write an IP address, or a network such as 10.0.0.0/24", "%q is no IP address or network", s)
+		return p, false
+	case p.Bits() == 0:
+		v.Errorf("list the balancers alone: whoever is listed can pretend to have any address", "%s is every address", s)
+		return p, false
+	}
+	return p.Masked(), true
 }

@@ -94,6 +94,7 @@ func (s *Server) limitListeners() {
 	sec.most = most
 	for _, l := range []*net.Listener{&s.listeners.XDS, &s.listeners.XDS2017, &s.listeners.REST} {
 		if *l != nil {
+			*l = s.ofBalancers(*l)
 			*l = admission.Listen(*l, admission.Limits{Rate: connections, Most: most, Pool: pool, Metrics: sec.admission})
 		}
 	}
@@ -102,6 +103,21 @@ func (s *Server) limitListeners() {
 			Most: operators, Metrics: sec.admission, What: admission.OfOperators, Yield: true, Urgent: admin.IsProbe,
 		})
 	}
+}
+
+// ofBalancers has the connections of balancers count as those of their clients.
+func (s *Server) ofBalancers(l net.Listener) net.Listener {
+	if len(s.cfg.XDS.Balancers) == 0 {
+		return l
+	}
+	return admission.ListenProxied(l, admission.Proxied{
+		From: s.cfg.XDS.Balancers, Metrics: s.security.admission,
+		Refused: func(balancer net.Addr, err error) {
+			if skipped, ok := s.security.logs.Allow(time.Now()); ok {
+				s.log.Warn("refused a connection of a balancer: it has to begin with a PROXY header", "balancer", balancer.String(), "error", err, "skipped_lines", skipped)
+			}
+		},
+	})
 }
 
 // divideFiles returns how many connections each listener of clients and the
