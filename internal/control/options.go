@@ -39,6 +39,8 @@ type Reports interface {
 	// Collect hands over what each stream reported since the last call. The
 	// windows are valid until the next call.
 	Collect(now time.Time) []load.StreamWindow
+	// Refresh asks clients for reports on the services of the present topology.
+	Refresh()
 }
 
 // Clients is the stream layer: it gets each plan's views, and tells who
@@ -94,7 +96,7 @@ type Options struct {
 	State    State
 	// Group is the group of replicas that the server belongs to; nil = it is alone.
 	Group Group
-	// Views encodes a plan; previous is nil for the first.
+	// Views makes the views of a plan; previous is nil for the first.
 	Views func(p *plan.Plan, previous *view.Set) *view.Set
 
 	// Boot tells since when the machine is up; nil = it is not known.

@@ -91,6 +91,7 @@ func (l *Loop) publish(p *plan.Plan) {
 // show tells the streams of a plan, and whoever waits for one.
 func (l *Loop) show(p *plan.Plan) {
 	l.set = l.opts.Views(p, l.set)
+	l.opts.Reports.Refresh()
 	l.current.Store(p)
 	l.opts.Clients.Publish(l.set)
 	l.waiters.wake()

@@ -134,7 +134,7 @@ func TestFurtherChangesDoNotPutOffTheFarewell(t *testing.T) {
 		said := c.next()
 		for i := range int64(2000) { // 20 s
 			seconds.Store(9 + i%2)
-			h.srv.Changed()
+			h.srv.Refresh()
 			pass(10 * time.Millisecond)
 		}
 		synctest.Wait()

@@ -133,7 +133,7 @@ func Test2017IsAskedForClusters(t *testing.T) {
 			pass(time.Minute)
 			services.Store(&step.services)
 			interval.Store(int64(step.interval))
-			h.srv.Changed()
+			h.srv.Refresh()
 			synctest.Wait()
 			var got client2017.LoadRequest
 			select {
@@ -187,7 +187,7 @@ func Test2017Demand(t *testing.T) {
 		synctest.Wait()
 		tab.Merge(h.srv.Collect(time.Now()))
 		services.Store(&[]string{"checkout"})
-		h.srv.Changed()
+		h.srv.Refresh()
 		<-said
 
 		pass(10 * time.Second)
@@ -203,7 +203,7 @@ func Test2017Demand(t *testing.T) {
 		// It is told of another service halfway: its counters start anew.
 		pass(5 * time.Second)
 		services.Store(&[]string{"checkout", "search"})
-		h.srv.Changed()
+		h.srv.Refresh()
 		<-said
 		pass(10 * time.Second)
 		report(counted("checkout", 1000, 0, 20))
@@ -212,7 +212,7 @@ func Test2017Demand(t *testing.T) {
 		// A report that was under way when it was told covers the time before.
 		pass(9900 * time.Millisecond)
 		services.Store(&[]string{"checkout", "search", "basket"})
-		h.srv.Changed()
+		h.srv.Refresh()
 		<-said
 		pass(10 * time.Millisecond)
 		report(counted("checkout", 990, 0, 20))

@@ -162,7 +162,7 @@ func TestChangedConfiguration(t *testing.T) {
 				said := c.next()
 				interval.Store(int64(tc.interval))
 				services.Store(&tc.services)
-				h.srv.Changed()
+				h.srv.Refresh()
 				pass(time.Minute)
 				synctest.Wait()
 				got := codes.Canceled

@@ -120,9 +120,9 @@ func New(opts Options) *Server {
 // Streams that come after it are refused.
 func (s *Server) Stop() { s.stop.Do(func() { close(s.stopped) }) }
 
-// Changed makes the server look at its interval and services again, and tell
-// clients what they have to know. Collect does it too.
-func (s *Server) Changed() {
+// Refresh reads the interval and the services again, and tells clients if they
+// have changed. Collect does it too.
+func (s *Server) Refresh() {
 	// The options are asked without the lock on the streams, one at a time, so
 	// that an older answer never replaces a newer one.
 	s.asking.Lock()
@@ -155,7 +155,7 @@ func (s *Server) wanted() *asked { return s.want.Load() }
 // Closed set. The windows belong to the caller until the next call, which takes
 // the memory of both back.
 func (s *Server) Collect(time.Time) []load.StreamWindow {
-	s.Changed()
+	s.Refresh()
 	bufs := s.buffers.turn()
 	s.mu.Lock()
 	defer s.mu.Unlock()

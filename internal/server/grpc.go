@@ -55,7 +55,7 @@ func (s *Server) newGRPC(only2017 bool) *grpc.Server {
 	}
 	options = append(options, grpc.Creds(s.transportCredentials()))
 	g := grpc.NewServer(options...)
-	s.xds.Register(g, only2017)
+	xds.Register(g, s.xds, only2017)
 	xds.RegisterEDS(g, s.xds, only2017, s.lrs.Stream2017())
 	s.lrs.Register(g)
 	s.hds.Register(g)

@@ -50,7 +50,7 @@ func (s *Server) take(data []byte, confirmed bool) error {
 	}
 	s.keepIdentities(next)
 	s.enforce(next)
-	s.lrs.Changed()
+	s.lrs.Refresh()
 	s.loop.Retime()
 	if fixed := needsRestart(&s.cfg, next); len(fixed) > 0 {
 		s.log.Warn("configuration reloaded; some settings take effect at the next start only", "settings", fixed)

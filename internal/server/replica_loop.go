@@ -13,6 +13,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/control"
 	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/load"
+	"github.com/isobar-xds/isobar/internal/lrs"
 	"github.com/isobar-xds/isobar/internal/plan"
 	"github.com/isobar-xds/isobar/internal/relay"
 	"github.com/isobar-xds/isobar/internal/replica/group"
@@ -25,7 +26,7 @@ func (r *replicas) join(o *control.Options) {
 		return
 	}
 	o.Group, o.Topology = r, groupTopology{r}
-	o.Reports, o.Clients, o.Checkers = groupReports{r.relay}, r.relay, groupCheckers{r.relay}
+	o.Reports, o.Clients, o.Checkers = groupReports{r.relay, r.s.lrs}, r.relay, groupCheckers{r.relay}
 }
 
 // Changed implements [control.Group].
@@ -117,10 +118,17 @@ func (r *replicas) Designate(o *plan.Opened) {
 }
 
 // groupReports and groupCheckers show the loop what all replicas told.
-type groupReports struct{ *relay.Relay }
+type groupReports struct {
+	*relay.Relay
+
+	own *lrs.Server
+}
 
 // Collect implements [control.Reports].
 func (g groupReports) Collect(now time.Time) []load.StreamWindow { return g.Windows(now) }
+
+// Refresh implements [control.Reports].
+func (g groupReports) Refresh() { g.own.Refresh() }
 
 type groupCheckers struct{ *relay.Relay }
 

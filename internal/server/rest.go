@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/isobar-xds/isobar/internal/rpc"
+	"github.com/isobar-xds/isobar/internal/xds"
 )
 
 // Limits of a connection over which a client polls.
@@ -24,7 +25,7 @@ const (
 // serveREST serves clients that poll over HTTP until ctx ends.
 func (s *Server) serveREST(ctx context.Context) error {
 	mux := http.NewServeMux()
-	mux.Handle("/", s.xds.Handler(false))
+	mux.Handle("/", xds.Handler(s.xds, false))
 	for _, path := range []string{rpc.CheckerPath, rpc.CheckerPathV2} {
 		mux.Handle(path, s.hds.Handler())
 	}

@@ -202,13 +202,9 @@ func (s *Server) buildLoop() error {
 		SurveyEvery: func() time.Duration { return s.current.Load().N1Interval },
 		Topology:    s.registry, Checkers: checkers{s.hds}, Reports: s.lrs, Clients: s.xds, State: &loopState{store: s.opts.Store, revisions: map[string]uint64{}},
 		Outdated: s.outdated,
-		Views: func(p *plan.Plan, previous *view.Set) *view.Set {
-			set := builder.Build(p, previous)
-			s.lrs.Changed()
-			return set
-		},
-		Changed: s.archiver.add,
-		Silent:  s.silentOf, Boot: s.opts.Boot,
+		Views:    func(p *plan.Plan, previous *view.Set) *view.Set { return builder.Build(p, previous) },
+		Changed:  s.archiver.add,
+		Silent:   s.silentOf, Boot: s.opts.Boot,
 		Log: s.log, Registerer: s.metrics,
 	}
 	s.replicas.join(&options)

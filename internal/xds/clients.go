@@ -2,6 +2,7 @@ package xds
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 	"time"
 
@@ -63,17 +64,23 @@ type Nack struct {
 	At      time.Time `json:"at"`
 }
 
-// Clients lists the open streams that have said who they are, by stream.
-func (s *Server) Clients() []Client {
+// openStreams lists the open streams, in the order in which they were opened.
+func (s *Server) openStreams() []*stream {
 	s.mu.Lock()
 	streams := make([]*stream, 0, len(s.streams))
 	for _, st := range s.streams {
 		streams = append(streams, st)
 	}
 	s.mu.Unlock()
+	slices.SortFunc(streams, func(a, b *stream) int { return cmp.Compare(a.id, b.id) })
+	return streams
+}
+
+// Clients lists the open streams that have said who they are, by stream.
+func (s *Server) Clients() []Client {
 	out := s.polling()
-	for _, st := range streams {
-		if c, ok := st.describe(); ok {
+	for _, st := range s.openStreams() {
+		if c, ok := describe(st); ok {
 			out = append(out, c)
 		}
 	}
@@ -81,7 +88,7 @@ func (s *Server) Clients() []Client {
 	return out
 }
 
-func (s *stream) describe() (Client, bool) {
+func describe(s *stream) (Client, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || s.zone == nil {
@@ -103,7 +110,7 @@ func (s *stream) describe() (Client, bool) {
 	}
 	var api rpc.Form
 	for _, w := range s.watches {
-		t := w.describe()
+		t := describeType(w)
 		t.Missing, t.MissingCount = w.missing(s.view.Set(), maxMissing)
 		if w.kind != resource.Other && w.as.Form > api {
 			api = w.as.Form
@@ -115,7 +122,7 @@ func (s *stream) describe() (Client, bool) {
 	return c, true
 }
 
-func (w *watch) describe() ClientType {
+func describeType(w *watch) ClientType {
 	t := ClientType{
 		Type:       w.kind.String(),
 		Wildcard:   w.wildcard,
@@ -138,11 +145,36 @@ func (w *watch) describe() ClientType {
 	return t
 }
 
-// Open returns how many streams are open.
-func (s *Server) Open() int {
+// describe tells of a poller as of a stream. Server.mu is held.
+func (p *poller) describe() Client {
+	kind, _ := resource.ParseURL(p.key.url)
+	inSync := p.acked == p.version
+	return Client{
+		Stream: p.id, Node: p.node.ID, Cluster: p.node.Cluster, Locality: p.node.Locality, Agent: p.node.UserAgent,
+		Peer: p.key.host, Variant: formRest, API: p.key.as.Form.String(), Connected: p.since, InSync: inSync,
+		Types: []ClientType{{
+			Type: kind.String(), Subscribed: len(p.key.names.names), Wildcard: len(p.key.names.names) == 0,
+			Sent: p.version, Acked: p.acked, SentAt: p.sentAt, AckedAt: p.ackedAt, Waiting: !inSync, InSync: inSync,
+		}},
+	}
+}
+
+// polling lists the clients that poll.
+func (s *Server) polling() []Client {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.streams)
+	out := make([]Client, 0, len(s.pollers))
+	for _, p := range s.pollers {
+		out = append(out, p.describe())
+	}
+	return slices.Clip(out)
+}
+
+// named gives the node of a stream that has told it, and has not ended.
+func (s *session) named() (rpc.Node, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.node, s.zone != nil && !s.closed
 }
 
 // Subscription is an assignment that streams of a locality ask for.
@@ -168,20 +200,89 @@ func (s *Server) Subscribed(l isobar.Locality, service string) bool {
 
 // Subscriptions lists who asks for which assignment, by locality and service;
 // it includes services that do not exist (yet). It speaks of what was
-// published last, even if that is still on its way to the streams.
+// published last, even if that is still on its way to the streams: an assignment
+// that is new in it counts as acknowledged by nobody until then. It changes nothing.
 func (s *Server) Subscriptions() []Subscription {
 	set := s.published.Load()
 	if set == nil {
 		return nil
 	}
-	s.sweep(time.Now())
 	zones := s.allZones()
 	slices.SortFunc(zones, func(a, b *localityGroup) int { return a.locality.Compare(b.locality) })
 	out := make([]Subscription, 0, s.subscriptions.Load())
 	for _, z := range zones {
-		z.update(set)
-		out = z.describe(out)
+		out = z.describe(set, out)
 	}
 	s.subscriptions.Store(int64(len(out) + len(out)/8)) // about as many the next time
+	return out
+}
+
+// Introspect gives the open streams that have said who they are, in the order
+// in which they were opened, and then the clients that poll. Those that open or
+// end meanwhile may be left out.
+func (s *Server) Introspect() iter.Seq[Introspected] {
+	return func(yield func(Introspected) bool) {
+		for _, st := range s.openStreams() {
+			if node, ok := st.named(); ok && !yield(Introspected{Node: node, stream: st}) {
+				return
+			}
+		}
+		for _, p := range s.introspectPolls() {
+			if !yield(p) {
+				return
+			}
+		}
+	}
+}
+
+// introspectPolls tells of the clients that poll, in the order in which they
+// came.
+func (s *Server) introspectPolls() []Introspected {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	pollers := make([]*poller, 0, len(s.pollers))
+	for _, p := range s.pollers {
+		pollers = append(pollers, p)
+	}
+	slices.SortFunc(pollers, func(a, b *poller) int { return cmp.Compare(a.id, b.id) })
+	out := make([]Introspected, len(pollers))
+	for i, p := range pollers {
+		out[i] = Introspected{Node: p.node, polled: p.resources()}
+	}
+	return out
+}
+
+// Missing lists the services that clients ask for and that do not exist, those
+// first that most streams ask for; at most 100. It looks at each stream, so what it
+// found holds for 10 seconds, or until the next publication.
+func (s *Server) Missing() []MissingService {
+	return s.lacking.of(s.published.Load(), time.Now(), func() []MissingService { return findMissing(s.openStreams()) })
+}
+
+// Subscribers lists who subscribes to which service, by service and locality. It
+// asks of each client whether it is silent, and names one that is. Clients that poll
+// are left out. It looks at each stream.
+func (s *Server) Subscribers(silent func(Subscriber) bool) []Subscribers {
+	set := s.published.Load()
+	if set == nil {
+		return nil
+	}
+	count := subscriberCount{set: set, found: map[subKeyOf]*Subscribers{}, lists: map[listIn]*Subscribers{}}
+	for _, st := range s.openStreams() {
+		count.stream(st, silent)
+	}
+	return count.result()
+}
+
+// StreamsOf gives the streams that subscribe to the assignment of a service, by whatever
+// name, as [Client.Stream] has them. It looks at the streams of all localities in which
+// any does.
+func (s *Server) StreamsOf(service string) map[uint64]bool {
+	out, lists := map[uint64]bool{}, map[*nameList]bool{}
+	for _, st := range s.openStreams() {
+		if asksFor(&st.session, service, lists) {
+			out[st.id] = true
+		}
+	}
 	return out
 }

@@ -24,7 +24,7 @@ type answer struct {
 // full tells whether one more resource, or the name of one that is gone, would
 // make the answer larger than limit, or has to go apart. A single one always fits.
 func (a *answer) full(x *sub, r *view.Resource, limit int) bool {
-	if a.apart || x.apart && same(r, x.sent) && a.size > 0 {
+	if a.apart || x.delivery == rejectedTogether && same(r, x.sent) && a.size > 0 {
 		return true
 	}
 	more := len(x.name)
@@ -36,19 +36,20 @@ func (a *answer) full(x *sub, r *view.Resource, limit int) bool {
 
 func (a *answer) add(w *watch, x *sub, r *view.Resource) {
 	a.size += len(r.SotW)
-	a.apart = a.apart || x.apart && same(r, x.sent) // what has changed since may be as good as all else
+	a.apart = a.apart || x.delivery == rejectedTogether && same(r, x.sent) // what has changed since may be as good as all else
 	w.clear(x)
-	x.sent, x.due, x.beat = r, false, false
+	x.sent, x.pending = r, min(x.pending, comparePending)
 	a.carried = append(a.carried, x)
 }
 
-// still adds a heartbeat for what has not changed, if one is wanted.
+// still ends what is pending of a resource that has not changed, with a heartbeat if
+// one is pending.
 func (a *answer) still(x *sub, r *view.Resource) {
-	if x.beat && r != nil && r.Beat != nil {
+	if x.pending == heartbeatPending && r != nil && r.Beat != nil {
 		a.beats = append(a.beats, r)
 		a.size += len(r.Beat)
 	}
-	x.beat = false
+	x.pending = nothingPending
 }
 
 // next composes the next response, or gives nil when there is none to send.
@@ -56,7 +57,7 @@ func (a *answer) still(x *sub, r *view.Resource) {
 // Make before break: first what is new or changed, in the order of the kinds
 // (clusters before the listeners and routes that lead to them), then what is
 // taken away.
-func (s *stream) next(now time.Time) (*rpc.Frame, resource.Kind) {
+func (s *session) next(now time.Time) (*rpc.Frame, resource.Kind) {
 	for _, breaking := range []bool{false, true} {
 		if breaking && !s.mayBreak(now) {
 			break
@@ -80,7 +81,7 @@ func (s *stream) next(now time.Time) (*rpc.Frame, resource.Kind) {
 // mayBreak tells whether clusters and endpoints may be taken away: not while
 // changes of listeners or routes wait for the client, and yet after a bounded
 // time.
-func (s *stream) mayBreak(now time.Time) bool {
+func (s *session) mayBreak(now time.Time) bool {
 	waiting, wanted := false, false
 	for _, w := range s.watches {
 		switch w.kind {
@@ -105,9 +106,19 @@ func (s *stream) mayBreak(now time.Time) bool {
 	return now.Sub(s.heldSince) >= s.server.options.RemovalWait
 }
 
+// pending tells whether any type has something to send; the lock is held.
+func (s *session) pending() bool {
+	for _, w := range s.watches {
+		if w.pending() {
+			return true
+		}
+	}
+	return false
+}
+
 // collect takes from the queue what the next response of a type carries; false
 // when it would say nothing.
-func (s *stream) collect(w *watch, breaking bool, a *answer) bool {
+func (s *session) collect(w *watch, breaking bool, a *answer) bool {
 	byName := func(a, b *sub) int { return strings.Compare(a.name, b.name) }
 	if !slices.IsSortedFunc(w.queue, byName) {
 		slices.SortFunc(w.queue, byName)
@@ -120,19 +131,18 @@ func (s *stream) collect(w *watch, breaking bool, a *answer) bool {
 
 // collectChanged carries what changed: state-of-the-world assignments and
 // routes, whose absence deletes nothing, and all of delta.
-func (s *stream) collectChanged(w *watch, breaking bool, a *answer) bool {
+func (s *session) collectChanged(w *watch, breaking bool, a *answer) bool {
 	left := w.queue[:0]
 	for _, x := range w.queue {
 		if !w.live(x) {
-			x.queued = false
+			x.pending = nothingPending
 			continue
 		}
 		want := s.want(w, x)
 		switch {
 		case a.full(x, want, s.server.options.ResponseSize), !breaking && s.vanishes(w, x, want), s.withheld(w, x):
 			left = append(left, x)
-		case !x.due && same(want, x.sent):
-			x.queued = false
+		case x.pending != resourcePending && same(want, x.sent):
 			a.still(x, want)
 			w.retire(s.view, x)
 		default:
@@ -153,8 +163,8 @@ func (s *stream) collectChanged(w *watch, breaking bool, a *answer) bool {
 }
 
 // change adds what became of one resource to an answer.
-func (s *stream) change(w *watch, x *sub, want *view.Resource, a *answer) {
-	x.queued, x.due = false, false
+func (s *session) change(w *watch, x *sub, want *view.Resource, a *answer) {
+	x.pending = nothingPending
 	switch {
 	case want != nil:
 		s.refreshEndpoints(w, x, want)
@@ -167,7 +177,7 @@ func (s *stream) change(w *watch, x *sub, want *view.Resource, a *answer) {
 }
 
 // remove tells a delta client that a resource is gone or unknown.
-func (s *stream) remove(w *watch, x *sub, a *answer) {
+func (s *session) remove(w *watch, x *sub, a *answer) {
 	a.removed = append(a.removed, x.name)
 	a.size += len(x.name)
 	w.clear(x)
@@ -180,12 +190,12 @@ func (s *stream) remove(w *watch, x *sub, a *answer) {
 // collectAll carries everything that is subscribed, as soon as any of it
 // changed: clients of state-of-the-world clusters and listeners delete what a
 // response leaves out.
-func (s *stream) collectAll(w *watch, breaking bool, a *answer) bool {
+func (s *session) collectAll(w *watch, breaking bool, a *answer) bool {
 	send := w.owed
 	left := w.queue[:0]
 	for _, x := range w.queue {
 		if !w.live(x) {
-			x.queued = false
+			x.pending = nothingPending
 			continue
 		}
 		want := s.want(w, x)
@@ -193,9 +203,12 @@ func (s *stream) collectAll(w *watch, breaking bool, a *answer) bool {
 			left = append(left, x)
 			continue
 		}
-		x.queued = false
-		send = send || x.due || !same(want, x.sent)
-		w.retire(s.view, x)
+		demanded := x.pending == resourcePending
+		x.pending = nothingPending
+		send = send || demanded || !same(want, x.sent)
+		if !demanded { // it is carried, and its state is needed
+			w.retire(s.view, x)
+		}
 	}
 	w.keep(left)
 	w.owed = false
@@ -210,18 +223,18 @@ func (s *stream) collectAll(w *watch, breaking bool, a *answer) bool {
 
 // carry adds one resource to a full set. What vanishes but waits to be taken
 // away is in the set until then.
-func (s *stream) carry(w *watch, x *sub, a *answer) {
+func (s *session) carry(w *watch, x *sub, a *answer) {
 	want := s.want(w, x)
 	switch {
 	case want != nil:
 		s.refreshEndpoints(w, x, want)
 		a.add(w, x, want)
-	case x.queued:
+	case x.pending != nothingPending:
 		a.add(w, x, x.sent)
 	default:
 		w.clear(x)
 		w.absent(x, s.view.Set().Version())
-		x.sent, x.due = nil, false
+		x.sent = nil
 		if !x.named {
 			s.forget(w, x)
 		}
@@ -232,7 +245,7 @@ func (s *stream) carry(w *watch, x *sub, a *answer) {
 // refreshEndpoints has the endpoints of a new or changed cluster sent after
 // it, even if they did not change: Envoy warms a changed cluster until it gets
 // them again.
-func (s *stream) refreshEndpoints(w *watch, x *sub, want *view.Resource) {
+func (s *session) refreshEndpoints(w *watch, x *sub, want *view.Resource) {
 	if w.kind != resource.Cluster || same(want, x.sent) {
 		return
 	}
@@ -249,10 +262,10 @@ func (s *stream) refreshEndpoints(w *watch, x *sub, want *view.Resource) {
 }
 
 // frame assembles a response from its pieces.
-func (s *stream) frame(w *watch, a *answer, now time.Time) *rpc.Frame {
+func (s *session) frame(w *watch, a *answer, now time.Time) *rpc.Frame {
 	w.flight = a.carried
 	for _, x := range a.carried {
-		x.flying = true
+		x.delivery = unanswered
 	}
 	n := len(a.carried)
 	if s.delta {
@@ -277,12 +290,47 @@ func (s *stream) frame(w *watch, a *answer, now time.Time) *rpc.Frame {
 	return s.number(w, append(pieces, w.tail), end, now)
 }
 
+// frameShared sends what waits.
+func (s *session) frameShared(w *watch, now time.Time) *rpc.Frame {
+	a := w.waits
+	w.size -= a.size()
+	w.waits, w.flies, w.owed = nil, a, false
+	w.size += a.cost
+	return s.number(w, append(make(mem.BufferSlice, 0, len(a.pieces)+1), a.pieces...), nil, now)
+}
+
 // number ends a response with its nonce, which goes after end, and notes it as sent.
-func (s *stream) number(w *watch, pieces mem.BufferSlice, end []byte, now time.Time) *rpc.Frame {
+func (s *session) number(w *watch, pieces mem.BufferSlice, end []byte, now time.Time) *rpc.Frame {
 	w.nonce.draw()
 	w.unacked = true
 	w.sent = stamp{version: s.view.Set().Version(), at: now}
 	pieces = append(pieces, mem.SliceBuffer(append(end, w.nonce.encoded[:]...)))
-	s.frameRoom.Pieces = pieces
-	return &s.frameRoom
+	s.response.Pieces = pieces
+	return &s.response
+}
+
+// tails are the ends of responses, encoded once.
+type tails [2][rpc.Forms][resource.Kinds]mem.Buffer // delta last
+
+func newTails(identifier string) tails {
+	var t tails
+	for delta := range t {
+		for f := range t[delta] {
+			name := identifier
+			if rpc.Form(f) == rpc.V2017 {
+				name = "" // there was no such field
+			}
+			for k := range t[delta][f] {
+				t[delta][f][k] = mem.SliceBuffer(resource.ResponseTail(resource.Kind(k).URLIn(rpc.Form(f)), name, delta == 1))
+			}
+		}
+	}
+	return t
+}
+
+func (t *tails) of(delta bool, form rpc.Form, kind resource.Kind) mem.Buffer {
+	if delta {
+		return t[1][form][kind]
+	}
+	return t[0][form][kind]
 }

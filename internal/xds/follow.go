@@ -2,22 +2,15 @@ package xds
 
 import (
 	"slices"
-	"time"
 
+	"github.com/isobar-xds/isobar/internal/rpc"
 	"github.com/isobar-xds/isobar/internal/xds/resource"
 	"github.com/isobar-xds/isobar/internal/xds/view"
 )
 
-// advance brings the stream to a view, and has sent what that leaves to send.
-func (s *stream) advance(view *view.View, now time.Time) {
-	if s.adjust(view) {
-		s.offer(now)
-	}
-}
-
 // adjust brings the stream's state to a view and tells whether there is
 // something to send.
-func (s *stream) adjust(view *view.View) bool {
+func (s *session) adjust(view *view.View) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || s.view == nil || view.Set().Seq() <= s.view.Set().Seq() {
@@ -33,7 +26,7 @@ func (s *stream) adjust(view *view.View) bool {
 }
 
 // follow queues what may have changed since an earlier view.
-func (s *stream) follow(w *watch, before *view.View) {
+func (s *session) follow(w *watch, before *view.View) {
 	names, known := s.view.Changed(before.Set().Seq(), w.kind)
 	w.unfold()
 	if s.followShared(w, before, known) {
@@ -60,8 +53,29 @@ func (s *stream) follow(w *watch, before *view.View) {
 	}
 }
 
+// followShared brings a watch with nothing on its way to the stream's view by a
+// shared response; false where it has to be done name by name.
+func (s *session) followShared(w *watch, before *view.View, known bool) bool {
+	if w.list == nil || len(w.subs) > 0 || len(w.queue) > 0 || w.unacked || w.owed || w.wildcard {
+		return false
+	}
+	all := !known || w.fresh
+	a := s.zone.sharedFor(w, before, s.view, all, s.server.options.ResponseSize)
+	if a == nil {
+		return false
+	}
+	if all {
+		w.fresh = s.view.Set().Seq() < w.unlisted
+	}
+	if len(a.items) > 0 {
+		w.waits = a
+		w.size += a.cost
+	}
+	return true
+}
+
 // renew queues those of names that are subscribed and not the same as before.
-func (s *stream) renew(w *watch, before *view.View, names []string) {
+func (s *session) renew(w *watch, before *view.View, names []string) {
 	for _, n := range names {
 		switch x := w.subs[n]; {
 		case x != nil:
@@ -78,7 +92,7 @@ func (s *stream) renew(w *watch, before *view.View, names []string) {
 
 // renewOtherwise is renew for what is subscribed under another name than that of
 // the service.
-func (s *stream) renewOtherwise(w *watch, before *view.View) {
+func (s *session) renewOtherwise(w *watch, before *view.View) {
 	var names []string
 	for n := range w.each {
 		if resource.NamedOtherwise(w.kind, n) {
@@ -89,7 +103,7 @@ func (s *stream) renewOtherwise(w *watch, before *view.View) {
 }
 
 // want gives what the client should have of a resource; nil = nothing.
-func (s *stream) want(w *watch, x *sub) *view.Resource {
+func (s *session) want(w *watch, x *sub) *view.Resource {
 	if w.kind == resource.Listener && !x.named {
 		return nil
 	}
@@ -102,7 +116,7 @@ func (s *stream) want(w *watch, x *sub) *view.Resource {
 			return x.sent
 		}
 		empty := s.view.Empty(w.as, x.name) // Envoy ignores removals of assignments
-		if s.delta && !x.flying && !x.rejected && same(x.sent, empty) {
+		if s.delta && x.delivery == settled && same(x.sent, empty) {
 			return nil // the client has it empty: now the name can be removed
 		}
 		return empty
@@ -113,7 +127,7 @@ func (s *stream) want(w *watch, x *sub) *view.Resource {
 // withdrawn reports whether a gRPC client learns from its cluster that the
 // service is gone. It must not get an assignment without endpoints: that would
 // take away what it keeps with ignore_resource_deletion.
-func (s *stream) withdrawn(assignment string) bool {
+func (s *session) withdrawn(assignment string) bool {
 	if !s.node.IsGRPC() {
 		return false
 	}
@@ -128,7 +142,7 @@ func (s *stream) withdrawn(assignment string) bool {
 
 // vanishes tells whether sending a resource takes something away that listeners
 // and routes may still lead to.
-func (s *stream) vanishes(w *watch, x *sub, want *view.Resource) bool {
+func (s *session) vanishes(w *watch, x *sub, want *view.Resource) bool {
 	if x.sent == nil {
 		return false
 	}
@@ -140,4 +154,88 @@ func (s *stream) vanishes(w *watch, x *sub, want *view.Resource) bool {
 	case resource.Listener, resource.Route, resource.Other:
 	}
 	return false
+}
+
+// held reports whether the next response of a type has to wait because it would tell
+// the client of an absence. Only full sets wait as a whole: other responses leave out
+// what waits; see [stream.withheld].
+func (s *session) held(w *watch) bool {
+	if !s.server.holds.Load() {
+		return false
+	}
+	if w.waits != nil && len(w.waits.missing) > 0 {
+		w.unfold() // name by name
+	}
+	if !w.kind.FullSet() || s.delta {
+		return false
+	}
+	for _, x := range w.subs {
+		if (x.pending == resourcePending || x.sent != nil) && s.wanted(w, x) && s.want(w, x) == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// wanted reports whether a resource is one that the client asks for: a listener that
+// only the wildcard covers is never sent.
+func (s *session) wanted(w *watch, x *sub) bool { return w.kind != resource.Listener || x.named }
+
+// withheld reports whether a resource stays out of a response for now, because it
+// would tell the client of an absence.
+func (s *session) withheld(w *watch, x *sub) bool {
+	if !s.server.holds.Load() {
+		return false
+	}
+	want := s.want(w, x)
+	if want == nil {
+		return s.delta && (x.pending == resourcePending || x.sent != nil)
+	}
+	return w.kind == resource.Endpoints && s.view.Gone(x.name) && !same(want, x.sent)
+}
+
+// renewDue queues what has to be sent again, and tells whether there is
+// something to send.
+func (s *session) renewDue(due map[string]view.Lifetime) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	for _, w := range s.watches {
+		if w.kind != resource.Endpoints || w.as.Form == rpc.V2017 {
+			continue // in 2017 nothing grew stale
+		}
+		if !w.otherwise {
+			for name, l := range due {
+				s.keepAlive(w, name, l)
+			}
+			continue
+		}
+		for _, name := range slices.Collect(w.each) { // keepAlive adds to them
+			if l, is := due[resource.ServiceOf(resource.Endpoints, name)]; is {
+				s.keepAlive(w, name, l)
+			}
+		}
+	}
+	return s.pending()
+}
+
+// keepAlive queues an assignment that the client has: a heartbeat where that is
+// enough, else all of it. On state-of-the-world streams it is not: Envoy takes a
+// message for a heartbeat only if that has the version of the last one, which
+// speaks of all resources. What the client rejected it does not get again, but for
+// what it rejected together with others: that is sent alone, or the defect of one
+// service would let the endpoints of another grow stale.
+func (s *session) keepAlive(w *watch, name string, l view.Lifetime) {
+	x := w.find(s.view, name)
+	switch {
+	case x == nil || x.sent == nil || x.delivery == rejectedAlone:
+	case l.Stale == 0 && !w.as.TTL:
+		w.retire(s.view, x)
+	case l.Stale > 0 || x.delivery == rejectedTogether || !s.delta:
+		w.demand(x)
+	default:
+		w.await(x, heartbeatPending)
+	}
 }

@@ -85,7 +85,7 @@ func startFleetOf(t *testing.T, target string) *fleet {
 	t.Helper()
 	f := &fleet{t: t, server: xds.New(xds.Options{}), builder: view.NewBuilder(view.Options{})}
 	g := grpc.NewServer(grpc.ForceServerCodecV2(rpc.ServerCodec()))
-	f.server.Register(g, false)
+	xds.Register(g, f.server, false)
 	t.Cleanup(f.server.Stop)
 	resolver, err := xdsclient.NewXDSResolverWithConfigForTesting(fmt.Appendf(nil, `{
 		"xds_servers": [{"server_uri": %q, "channel_creds": [{"type": "insecure"}], "server_features": ["xds_v3"]}],

@@ -134,7 +134,7 @@ func newWorld(t *testing.T, options ...func(*xds.Options)) *world {
 	}
 	w.builder = view.NewBuilder(view.Options{Refused: func(r view.Refusal) { w.refused = append(w.refused, r) }})
 	g := grpc.NewServer(grpc.ForceServerCodecV2(rpc.ServerCodec()))
-	w.server.Register(g, false)
+	xds.Register(g, w.server, false)
 	xds.RegisterEDS(g, w.server, false)
 	conn, stop := testhelp.Serve(t, g)
 	w.conn = conn

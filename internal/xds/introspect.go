@@ -1,8 +1,6 @@
 package xds
 
 import (
-	"cmp"
-	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -44,37 +42,6 @@ type Introspected struct {
 	polled []Resource // what they were told
 }
 
-// Introspect gives the open streams that have said who they are, in the order
-// in which they were opened, and then the clients that poll. Those that open or
-// end meanwhile may be left out.
-func (s *Server) Introspect() iter.Seq[Introspected] {
-	return func(yield func(Introspected) bool) {
-		s.mu.Lock()
-		streams := make([]*stream, 0, len(s.streams))
-		for _, st := range s.streams {
-			streams = append(streams, st)
-		}
-		s.mu.Unlock()
-		slices.SortFunc(streams, func(a, b *stream) int { return cmp.Compare(a.id, b.id) })
-		for _, st := range streams {
-			if node, ok := st.who(); ok && !yield(Introspected{Node: node, stream: st}) {
-				return
-			}
-		}
-		for _, p := range s.introspectPolls() {
-			if !yield(p) {
-				return
-			}
-		}
-	}
-}
-
-func (s *stream) who() (rpc.Node, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.node, !s.closed && s.zone != nil
-}
-
 // Resources lists what the client subscribes to, by type in the order in which
 // a push sends them, then by name.
 func (i *Introspected) Resources() []Resource {
@@ -90,42 +57,60 @@ func (i *Introspected) Resources() []Resource {
 	var out []Resource
 	for _, w := range s.watches {
 		from := len(out)
-		out = s.introspect(w, out)
+		out = introspect(&s.session, w, out)
 		slices.SortFunc(out[from:], func(a, b Resource) int { return strings.Compare(a.Name, b.Name) })
 	}
 	return out
 }
 
 // introspect appends the resources of one type; the lock is held.
-func (s *stream) introspect(w *watch, out []Resource) []Resource {
+func introspect(s *session, w *watch, out []Resource) []Resource {
 	w.unfold()
 	for _, name := range slices.Collect(w.each) { // find and retire change what is there
 		x := w.find(s.view, name)
-		out = append(out, s.resource(w, x))
+		out = append(out, introspected(s, w, x))
 		w.retire(s.view, x) // what was not on its way is forgotten again
 	}
 	return out
 }
 
-func (s *stream) resource(w *watch, x *sub) Resource {
+func introspected(s *session, w *watch, x *sub) Resource {
 	r := Resource{TypeURL: w.url, Name: x.name, Sent: x.sent, At: w.acked.at}
-	if x.flying || r.At.IsZero() {
+	if x.delivery == unanswered || r.At.IsZero() {
 		r.At = w.sent.at
 	}
 	switch {
-	case x.rejected:
+	case x.delivery.rejected():
 		r.Delivery, r.Nack, r.At = Rejected, w.nack, w.nack.At
-	case x.flying:
+	case x.delivery == unanswered:
 		r.Delivery = Unanswered
 	case x.sent != nil:
 		r.Delivery = Accepted
 	default:
 		// Delta says so; and what a full set leaves out does not exist.
-		r.Absent = !x.queued && !w.sent.at.IsZero() && (s.delta || w.kind.FullSet())
+		r.Absent = x.pending == nothingPending && !w.sent.at.IsZero() && (s.delta || w.kind.FullSet())
 	}
-	r.Newer = x.queued && !same(s.want(w, x), x.sent)
+	r.Newer = x.pending != nothingPending && !same(s.want(w, x), x.sent)
 	return r
 }
 
-// Ready is closed by the first publication.
-func (s *Server) Ready() <-chan struct{} { return s.first }
+// resources lists what the client asked for last. Server.mu is held.
+func (p *poller) resources() []Resource {
+	delivery, at := Unanswered, p.sentAt
+	if p.acked == p.version {
+		delivery, at = Accepted, p.ackedAt
+	}
+	var out []Resource
+	told := map[string]bool{}
+	for _, x := range p.sent {
+		told[x.name] = true
+		out = append(out, Resource{TypeURL: p.key.url, Name: x.name, Sent: x.sent, Delivery: delivery, At: at})
+	}
+	for _, n := range p.key.names.names {
+		if !told[n] {
+			out = append(out, Resource{TypeURL: p.key.url, Name: n, Absent: p.version != "", At: at})
+		}
+	}
+	slices.SortFunc(out, func(a, b Resource) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}

@@ -3,6 +3,7 @@ package xds
 import (
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -47,9 +48,6 @@ type subKey struct {
 
 // service is whose assignment it is.
 func (k subKey) service() string { return resource.ServiceOf(resource.Endpoints, k.name) }
-
-// key gives what a watch of assignments means by a name.
-func (w *watch) key(name string) subKey { return subKey{name, w.as} }
 
 func newZone(l isobar.Locality, appeared func(), names *nameBudget) *localityGroup {
 	return &localityGroup{
@@ -334,5 +332,115 @@ func (z *localityGroup) acknowledgeShared(as rpc.As, a *shared, now time.Time) {
 		}
 		sub.move(from, i.now.Steers())
 		sub.settle(now)
+	}
+}
+
+// asked is a service that streams of a zone ask for, with the subscriptions to
+// its assignment in all forms and under all names.
+type asked struct {
+	service string
+	subs    []*subscription
+}
+
+// services lists what the zone's streams ask for, by service. The lock is held.
+// It is asked for with every plan and changes when clients come and go.
+func (z *localityGroup) services() []asked {
+	if z.asked != nil {
+		return z.asked
+	}
+	out := make([]asked, 0, len(z.subs))
+	for key, sub := range z.subs {
+		if service := resource.ServiceOf(resource.Endpoints, key.name); service != "" { // others stand for nothing
+			out = append(out, asked{service, []*subscription{sub}})
+		}
+	}
+	slices.SortFunc(out, func(a, b asked) int { return strings.Compare(a.service, b.service) })
+	joined := out[:0]
+	for _, a := range out {
+		if n := len(joined); n > 0 && joined[n-1].service == a.service {
+			joined[n-1].subs = append(joined[n-1].subs, a.subs...)
+			continue
+		}
+		joined = append(joined, a)
+	}
+	z.asked = joined
+	return joined
+}
+
+// describe appends the zone's subscriptions by service. The clients of a service
+// have what is published, which is the set, when those of every form have it.
+func (z *localityGroup) describe(set *view.Set, out []Subscription) []Subscription {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	for _, a := range z.services() {
+		d := Subscription{Locality: z.locality, Service: a.service, AckedAt: a.subs[0].ackedAt}
+		for _, sub := range a.subs {
+			d.Streams += sub.streams
+			if sub.current != "" {
+				d.Acked += sub.acked[sub.current]
+			}
+			switch {
+			case sub.ackedAt.IsZero() || d.AckedAt.IsZero():
+				d.AckedAt = time.Time{}
+			case sub.ackedAt.After(d.AckedAt):
+				d.AckedAt = sub.ackedAt
+			}
+		}
+		if !set.Keeps(a.service, z.view) {
+			d.Acked, d.AckedAt = 0, time.Time{}
+		}
+		out = append(out, d)
+	}
+	return out
+}
+
+// subscription is an assignment with those who should have it.
+type subscription struct {
+	streams int
+	mute    int            // of them, those that never said what they have
+	current string         // version of what is published; "" = there is none
+	acked   map[string]int // streams by the version that they acknowledged last; nil = none did
+	ackedAt time.Time      // when enough streams had the current version; zero before
+	account *nameAccount   // of the first stream
+}
+
+// publish takes note of new content. The same content again changes nothing.
+func (s *subscription) publish(version string, now time.Time) {
+	if version == s.current {
+		return
+	}
+	s.current, s.ackedAt = version, time.Time{}
+	s.settle(now) // some may have it from before
+}
+
+// move counts a stream at another version than before.
+func (s *subscription) move(from, to string) {
+	if from == to {
+		return
+	}
+	if from != "" {
+		if s.acked[from]--; s.acked[from] <= 0 {
+			delete(s.acked, from)
+		}
+	}
+	if to != "" {
+		if s.acked == nil {
+			s.acked = map[string]int{}
+		}
+		s.acked[to]++
+	}
+}
+
+// settle notes when enough streams have the current content: 95%, of those that
+// say what they have. It stays
+// noted until the content changes: a stream that joins later begins with the
+// current content anyway.
+func (s *subscription) settle(now time.Time) {
+	speak := s.streams - s.mute
+	if s.current == "" || !s.ackedAt.IsZero() || speak == 0 {
+		return
+	}
+	if s.acked[s.current]*100 >= speak*95 {
+		s.ackedAt = now
 	}
 }

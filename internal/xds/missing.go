@@ -2,9 +2,9 @@ package xds
 
 import (
 	"cmp"
-	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/isobar-xds/isobar/internal/xds/resource"
@@ -29,67 +29,30 @@ type MissingService struct {
 	Peer    string // its address
 }
 
-// isMissing reports whether a subscribed name is that of no service, nor of the
-// listener of a gRPC server. Services whose endpoints are not known yet exist.
-func (w *watch) isMissing(set *view.Set, name string) bool {
-	return w.kind != resource.Other && name != "" && name != resource.Wildcard && !set.Serves(w.kind, name)
+// missingServices is what was found to be missing last.
+type missingServices struct {
+	mu   sync.Mutex
+	at   time.Time
+	set  *view.Set
+	list []MissingService
 }
 
-// missing lists the services that are subscribed to and do not exist, sorted: at
-// most so many, and how many there are. A name that stands for no service at all
-// is listed itself.
-func (w *watch) missing(set *view.Set, most int) (names []string, count int) {
-	for name := range w.each {
-		if !w.isMissing(set, name) {
-			continue
-		}
-		if count++; len(names) < most {
-			names = append(names, cmp.Or(resource.ServiceOf(w.kind, name), name))
-		}
+// of returns what is missing of a set; find looks for it.
+func (m *missingServices) of(set *view.Set, now time.Time, find func() []MissingService) []MissingService {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if set != m.set || now.Sub(m.at) >= missingRenewed {
+		m.at, m.set, m.list = now, set, find()
 	}
-	slices.Sort(names)
-	return slices.Compact(names), count
+	return m.list
 }
 
-// noteMissing counts a name of no service to which a stream begins to subscribe,
-// and logs it.
-func (s *stream) noteMissing(w *watch, name string) {
-	if !w.isMissing(s.view.Set(), name) {
-		return
-	}
-	s.server.metrics.missing[w.kind].Inc()
-	if skipped, ok := s.server.missingLog.Allow(time.Now()); ok {
-		s.server.options.Log.Warn("a client asks for a service that does not exist",
-			slog.String("type", w.kind.String()), slog.String("name", name), slog.String("node", s.node.ID),
-			slog.String("peer", s.peer), slog.Int("not_logged", skipped))
-	}
-}
-
-// Missing lists the services that clients ask for and that do not exist, those
-// first that most streams ask for; at most 100. It looks at each stream, so what it
-// found holds for 10 seconds, or until the next publication.
-func (s *Server) Missing() []MissingService {
-	s.lacking.mu.Lock()
-	defer s.lacking.mu.Unlock()
-	set := s.published.Load()
-	if now := time.Now(); set != s.lacking.set || now.Sub(s.lacking.at) >= missingRenewed {
-		s.lacking.at, s.lacking.set, s.lacking.list = now, set, s.findMissing()
-	}
-	return s.lacking.list
-}
-
-func (s *Server) findMissing() []MissingService {
-	s.mu.Lock()
-	streams := make([]*stream, 0, len(s.streams))
-	for _, st := range s.streams {
-		streams = append(streams, st)
-	}
-	s.mu.Unlock()
-	slices.SortFunc(streams, func(a, b *stream) int { return cmp.Compare(a.id, b.id) }) // the oldest client is named
+// findMissing looks at each of the streams, of which the oldest comes first: its client is named.
+func findMissing(streams []*stream) []MissingService {
 	found := map[string]*MissingService{}
 	lists := map[listOfKind][]string{} // streams share lists
 	for _, st := range streams {
-		for _, name := range st.missing(lists) {
+		for _, name := range missingOf(&st.session, lists) {
 			m := found[name]
 			if m == nil {
 				if len(found) >= missingTracked {
@@ -118,8 +81,8 @@ type listOfKind struct {
 	set  *view.Set
 }
 
-// missing lists the services that the stream asks for and that do not exist.
-func (s *stream) missing(lists map[listOfKind][]string) []string {
+// missingOf lists the services that a client asks for and that do not exist.
+func missingOf(s *session, lists map[listOfKind][]string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || s.zone == nil || s.view == nil {

@@ -4,6 +4,7 @@ import (
 	"hash/maphash"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
@@ -111,3 +112,105 @@ func (l *nameLists) release(list *nameList) {
 		l.budget.add(list.account, -list.size())
 	}
 }
+
+// What subscriptions of open streams cost, in bytes, estimated. A request of 4
+// MiB makes the server remember several times as much, and what many streams ask
+// for would else be bounded by their number alone.
+const (
+	subCost  = 128 // of a name that is on its way to a stream, or that a delta stream subscribes to
+	listCost = 64  // of a list of names that streams share, beside its bytes
+	headCost = 16  // of a name in a list, beside its bytes
+	wantCost = 512 // of an assignment that somebody in a locality subscribes to, in the zone and its view
+
+	// modestNames is what each stream may always subscribe to: some hundred
+	// names. So a few streams with very many of them can't keep others out.
+	modestNames = 64 << 10
+	// accountNames is the part of the memory for names that one account may use, and
+	// modestAccountNames what each of its streams may always subscribe to.
+	accountNames       = 8
+	modestAccountNames = 8 << 10
+	// countedNames is how far a stream's cost may be from what all know of it:
+	// each push puts names on their way, and each answer takes them off.
+	countedNames = 8 << 10
+)
+
+// nameBudget is what the names cost that all open streams subscribe to, and of it
+// those of each account.
+type nameBudget struct {
+	used atomic.Int64
+
+	mu       sync.Mutex
+	accounts map[string]*nameAccount
+}
+
+// nameAccount is what the names cost that one account was the first to subscribe to.
+// nil is that of all who have none. What others still subscribe to when its last stream
+// ends no longer counts for it.
+type nameAccount struct {
+	name    string
+	used    atomic.Int64
+	streams int // guarded by nameBudget.mu
+}
+
+// add counts bytes for an account; below 0 = they are given back.
+func (b *nameBudget) add(a *nameAccount, bytes int) {
+	b.used.Add(int64(bytes))
+	if a != nil {
+		a.used.Add(int64(bytes))
+	}
+}
+
+// open gives the account of a new stream, which has to close it.
+func (b *nameBudget) open(name string) *nameAccount {
+	if name == "" {
+		return nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	a := b.accounts[name]
+	if a == nil {
+		if b.accounts == nil {
+			b.accounts = map[string]*nameAccount{}
+		}
+		a = &nameAccount{name: name}
+		b.accounts[name] = a
+	}
+	a.streams++
+	return a
+}
+
+func (b *nameBudget) close(a *nameAccount) {
+	if a == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if a.streams--; a.streams == 0 {
+		delete(b.accounts, a.name)
+	}
+}
+
+// fullest returns the most that one account uses.
+func (b *nameBudget) fullest() (used int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, a := range b.accounts {
+		used = max(used, a.used.Load())
+	}
+	return used
+}
+
+// size is what a list costs all who share it.
+func (l *nameList) size() int {
+	bytes := len(l.key)
+	if l.raw != l.key {
+		bytes += len(l.raw)
+	}
+	return listCost + bytes + headCost*len(l.names)
+}
+
+func (x *sub) size() int { return subSize(x.name) }
+
+func subSize(name string) int { return subCost + len(name) }
+
+func (k subKey) size() int { return wantCost + len(k.name) }

@@ -2,11 +2,17 @@ package xds
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
 	"fmt"
+	"hash"
 	"net"
+	"sync"
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc/mem"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/rpc"
@@ -18,7 +24,7 @@ import (
 // last: a few times what clients wait between two polls.
 const pollLease = 5 * time.Minute
 
-// sweepPause is the least time between two searches for leases that ran out.
+// sweepPause is the time between two searches for leases that ran out.
 const sweepPause = 10 * time.Second
 
 // poller is a client that has no stream but asks again and again. It counts as
@@ -94,6 +100,31 @@ func (s *Server) Poll(ctx context.Context, m *discoveryv3.DiscoveryRequest, meth
 	}
 }
 
+// Fetch answers one request over gRPC, at once and in full.
+func (s *Server) Fetch(ctx context.Context, m *discoveryv3.DiscoveryRequest, method Method) (*rpc.Frame, error) {
+	address := rpc.PeerAddress(ctx)
+	a, err := s.Poll(ctx, m, method, address, 0)
+	if err == nil && a.Unchanged { // which gRPC has no way to say
+		m.VersionInfo = ""
+		a, err = s.Poll(ctx, m, method, address, 0)
+	}
+	if err != nil {
+		return nil, err
+	}
+	pieces := mem.BufferSlice{mem.SliceBuffer(resource.ResponseHead(a.Version))}
+	for _, r := range a.Resources {
+		pieces = r.AppendSotW(pieces)
+	}
+	kind, _ := resource.ParseURL(a.TypeURL)
+	var tail mem.Buffer
+	if kind == resource.Other {
+		tail = mem.SliceBuffer(resource.ResponseTail(a.TypeURL, s.options.Identifier, false))
+	} else {
+		tail = s.tails.of(false, a.Form, kind)
+	}
+	return &rpc.Frame{Pieces: append(pieces, tail, mem.SliceBuffer(resource.AppendNonce(nil, a.Version)))}, nil
+}
+
 // poll checks a request and finds or enters its client.
 func (s *Server) poll(ctx context.Context, m *discoveryv3.DiscoveryRequest, method Method, peer string) (*poller, resource.Request, error) {
 	r, err := resource.RequestFrom(m, method.Only, s.options.Limits)
@@ -137,7 +168,6 @@ func (s *Server) poll(ctx context.Context, m *discoveryv3.DiscoveryRequest, meth
 // enter finds or makes the poller of a key, whose list of names it takes over.
 func (s *Server) enter(ctx context.Context, key pollKey, node rpc.Node) (*poller, error) {
 	now := time.Now()
-	s.sweep(now)
 	if p := s.polled(key, now); p != nil {
 		s.lists.release(key.names) // it holds the list already
 		return p, nil
@@ -162,6 +192,10 @@ func (s *Server) enter(ctx context.Context, key pollKey, node rpc.Node) (*poller
 	s.lastID++
 	p := &poller{id: s.lastID, key: key, zone: z, node: node, since: now, account: account, seen: now, known: map[string]*sub{}}
 	s.pollers[key] = p
+	if !s.sweeping {
+		s.sweeping = true
+		s.work.Go(s.sweeper)
+	}
 	for _, k := range p.keys() {
 		z.subscribe(k, nil)
 	}
@@ -203,18 +237,29 @@ func (s *Server) polled(key pollKey, now time.Time) *poller {
 	return p
 }
 
+// sweeper forgets pollers whose leases run out, as long as the server runs.
+func (s *Server) sweeper() {
+	ticker := time.NewTicker(sweepPause)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-s.stop:
+			return
+		case now := <-ticker.C:
+			s.sweep(now)
+		}
+	}
+}
+
 // sweep forgets pollers that have not been heard of for long.
 func (s *Server) sweep(now time.Time) {
 	s.mu.Lock()
 	var gone []*poller
-	if now.Sub(s.swept) >= sweepPause {
-		s.swept = now
-		for key, p := range s.pollers {
-			if now.Sub(p.seen) > pollLease {
-				delete(s.pollers, key)
-				s.polls.release(p.zone, key, p.account)
-				gone = append(gone, p)
-			}
+	for key, p := range s.pollers {
+		if now.Sub(p.seen) > pollLease {
+			delete(s.pollers, key)
+			s.polls.release(p.zone, key, p.account)
+			gone = append(gone, p)
 		}
 	}
 	s.mu.Unlock()
@@ -234,16 +279,147 @@ func (s *Server) sweep(now time.Time) {
 	}
 }
 
-// describe tells of a poller as of a stream. Server.mu is held.
-func (p *poller) describe() Client {
-	kind, _ := resource.ParseURL(p.key.url)
-	inSync := p.acked == p.version
-	return Client{
-		Stream: p.id, Node: p.node.ID, Cluster: p.node.Cluster, Locality: p.node.Locality, Agent: p.node.UserAgent,
-		Peer: p.key.host, Variant: formRest, API: p.key.as.Form.String(), Connected: p.since, InSync: inSync,
-		Types: []ClientType{{
-			Type: kind.String(), Subscribed: len(p.key.names.names), Wildcard: len(p.key.names.names) == 0,
-			Sent: p.version, Acked: p.acked, SentAt: p.sentAt, AckedAt: p.ackedAt, Waiting: !inSync, InSync: inSync,
-		}},
+// answer says what a view has for a poller, and takes the version that the
+// request shows as what the client accepted.
+func (s *Server) answer(p *poller, r *resource.Request, view *view.View, turn int64) (*Answer, error) {
+	a := &Answer{TypeURL: r.TypeURL, Form: p.key.as.Form}
+	names := p.key.names.names
+	if r.Kind == resource.Cluster && (len(names) == 0 || p.key.names.has(resource.Wildcard)) {
+		names = view.Set().Names()
 	}
+	h, size := sha256.New(), 0
+	if turn != 0 {
+		h.Write(binary.BigEndian.AppendUint64(nil, uint64(turn))) //nolint:gosec // only to be another one
+	}
+	had := sync.OnceValue(func() map[string]bool { return s.had(p, r) })
+	for _, n := range names {
+		found := view.LookupFor(p.node.Cluster, p.key.as, r.Kind, n)
+		if found == nil && r.Version != "" && r.Kind != resource.Other && s.holds.Load() { // the client may have it from another server
+			a.Version, a.Resources, a.Unchanged = r.Version, nil, true
+			return a, nil
+		}
+		if found == nil && r.Kind == resource.Endpoints && view.Gone(n) && had()[n] {
+			found = view.Empty(p.key.as, n)
+		}
+		if found != nil {
+			if size += len(found.Body); size > s.options.PollSize {
+				return nil, fmt.Errorf("%w resources in one answer: they take more than %d bytes; ask for fewer names at once", errFull, s.options.PollSize)
+			}
+			a.Resources = append(a.Resources, found)
+			h.Write([]byte(found.Version))
+		}
+	}
+	a.Version = polledVersion(h)
+	now := time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p.accept(r, now)
+	if p.version != a.Version {
+		p.version, p.sentAt = a.Version, now
+		if r.Kind == resource.Endpoints {
+			p.sent = p.carried(a.Resources)
+		}
+	}
+	p.accept(r, now) // also of what it has from a server before this one
+	if a.Version == r.Version {
+		a.Resources, a.Unchanged = nil, true
+	}
+	return a, nil
+}
+
+// nothingPolled is the version of an answer that holds nothing.
+var nothingPolled = polledVersion(sha256.New())
+
+func polledVersion(h hash.Hash) string { return hex.EncodeToString(h.Sum(nil)[:8]) }
+
+// had names what the client may have something of, by the version that it shows:
+// with the last one it has what it was ever sent; with one of another server it
+// may have anything.
+func (s *Server) had(p *poller, r *resource.Request) map[string]bool {
+	out := map[string]bool{}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch r.Version {
+	case "", nothingPolled:
+	case p.version:
+		for name := range p.known {
+			out[name] = true
+		}
+	default:
+		for _, name := range p.key.names.names {
+			out[name] = true
+		}
+	}
+	return out
+}
+
+// accept takes note that the client has the last answer, if the request shows its
+// version. Server.mu is held.
+func (p *poller) accept(r *resource.Request, now time.Time) {
+	if p.version == "" || r.Version != p.version {
+		return
+	}
+	if r.Kind == resource.Endpoints && !p.heard {
+		p.heard = true
+		p.zone.awaitACK(p.keys(), true)
+	}
+	if p.acked == p.version {
+		return
+	}
+	p.acked, p.ackedAt = p.version, now
+	if r.Kind == resource.Endpoints {
+		p.zone.acknowledge(p.key.as, p.sent, now)
+	}
+}
+
+// carried notes what an answer holds. What it leaves out stays known: the client
+// keeps that, and has acknowledged it.
+func (p *poller) carried(resources []*view.Resource) []*sub {
+	out := make([]*sub, len(resources))
+	for i, r := range resources {
+		x := p.known[r.Name]
+		if x == nil {
+			x = &sub{name: r.Name}
+			p.known[r.Name] = x
+		}
+		x.sent, out[i] = r, x
+	}
+	return out
+}
+
+// turn is a part of the life of assignments that grow stale. What a client that
+// polls got in one turn it gets again in the next, even unchanged: an answer
+// that nothing has changed does not keep its endpoints from growing stale. Turns
+// are those of the clock, not of the client: several clients may look like one.
+type turn struct {
+	number int64         // 0 = nothing grows stale
+	left   time.Duration // of the turn
+}
+
+// turn gives the turn of what a poller asks for: a third of the shortest life.
+func (p *poller) turn(view *view.View, now time.Time) turn {
+	all := view.Set().Lifetimes()
+	if len(all) == 0 || p.key.as.Form == rpc.V2017 || resource.KindOf(p.key.url) != resource.Endpoints {
+		return turn{}
+	}
+	var shortest time.Duration
+	for _, n := range p.key.names.names {
+		if stale := all[resource.ServiceOf(resource.Endpoints, n)].Stale; stale > 0 && (shortest == 0 || stale < shortest) {
+			shortest = stale
+		}
+	}
+	if shortest == 0 {
+		return turn{}
+	}
+	length := int64(shortest / refreshShare)
+	since := now.UnixNano()
+	return turn{number: since / length, left: time.Duration(length - since%length)}
+}
+
+// over is told when the turn has ended; never where nothing grows stale.
+func (t turn) over() <-chan time.Time {
+	if t.number == 0 {
+		return nil
+	}
+	return time.After(t.left)
 }

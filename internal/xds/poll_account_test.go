@@ -30,7 +30,7 @@ func (w *world) pollFrom(address, id, zone string) int {
 	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/v3/discovery:endpoints", strings.NewReader(body))
 	r.RemoteAddr = address + ":1000"
 	answer := httptest.NewRecorder()
-	w.server.Handler(false).ServeHTTP(answer, r)
+	xds.Handler(w.server, false).ServeHTTP(answer, r)
 	return answer.Code
 }
 

@@ -73,7 +73,7 @@ func TestPollsOfOneClientInTwoForms(t *testing.T) {
 		for _, only2017 := range []bool{true, false, true} {
 			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v2/discovery:endpoints", strings.NewReader(pollBody("", "n", "a")))
 			answer := httptest.NewRecorder()
-			w.server.Handler(only2017).ServeHTTP(answer, r)
+			xds.Handler(w.server, only2017).ServeHTTP(answer, r)
 			if of2017 := !strings.Contains(answer.Body.String(), "control_plane"); answer.Code != http.StatusOK || of2017 != only2017 {
 				t.Errorf("for 2017 alone %v: %d %s", only2017, answer.Code, answer.Body)
 			}

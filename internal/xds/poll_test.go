@@ -34,7 +34,7 @@ func (w *world) poll(path, body string, headers ...string) polled {
 		r.Header.Set(headers[i], headers[i+1])
 	}
 	answer := httptest.NewRecorder()
-	w.server.Handler(strings.HasPrefix(path, "/v2") && strings.Contains(body, "old")).ServeHTTP(answer, r)
+	xds.Handler(w.server, strings.HasPrefix(path, "/v2") && strings.Contains(body, "old")).ServeHTTP(answer, r)
 	p := polled{status: answer.Code, body: answer.Body.String()}
 	if p.status == http.StatusOK {
 		if err := json.Unmarshal(answer.Body.Bytes(), &p); err != nil {
@@ -180,7 +180,7 @@ func TestBadPolls(t *testing.T) {
 			}
 		}
 		answer := httptest.NewRecorder()
-		w.server.Handler(false).ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/v3/discovery:endpoints", nil))
+		xds.Handler(w.server, false).ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/v3/discovery:endpoints", nil))
 		if answer.Code != http.StatusMethodNotAllowed {
 			t.Errorf("GET: %d", answer.Code)
 		}

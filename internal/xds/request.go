@@ -4,16 +4,51 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/mem"
 
 	"github.com/isobar-xds/isobar/internal/rpc"
 	"github.com/isobar-xds/isobar/internal/xds/resource"
+	"github.com/isobar-xds/isobar/internal/xds/view"
 )
 
+// session is the state of the xDS protocol with one client: what it subscribes to, what it
+// was sent, and what it answered. Requests, views and answers go in, responses come out; the
+// session itself neither receives nor sends. Its methods are in four files: request.go
+// (requests and the answers in them), subscribe.go (changes of what is subscribed), follow.go
+// (changes of what is published) and compose.go (responses).
+type session struct {
+	server *Server
+	id     uint64
+	form   rpc.Form // of the method, or as the node's is known to be
+	delta  bool
+	peer   string
+	wake   chan struct{} // capacity 1
+	behind atomic.Bool   // it owed an answer when the last set came, and has given none since
+
+	response rpc.Frame // what is being sent; guarded by stream.sending
+
+	// mu guards what follows. It is never held while sending or receiving.
+	mu        sync.Mutex
+	closed    bool
+	node      rpc.Node
+	zone      *localityGroup // nil before the first message
+	view      *view.View
+	watches   []*watch     // in the order of their kinds
+	counted   int          // bytes of names that are in the server's budget
+	account   *nameAccount // that these count under; nil = none
+	heldSince time.Time    // since when removals wait; zero = they do not
+	holdTimer *time.Timer  // wakes the stream when they have waited enough
+}
+
+// maxTypes bounds the types that one stream may ask for.
+const maxTypes = 16
+
 // request handles a state-of-the-world request.
-func (s *stream) request(r *resource.Request) error {
+func (s *session) request(r *resource.Request) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -48,7 +83,7 @@ func (s *stream) request(r *resource.Request) error {
 }
 
 // deltaRequest handles a delta request.
-func (s *stream) deltaRequest(r *resource.DeltaRequest) error {
+func (s *session) deltaRequest(r *resource.DeltaRequest) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -97,7 +132,7 @@ func (s *stream) deltaRequest(r *resource.DeltaRequest) error {
 
 // deltaSubscribe answers a name even if the client should know it: it may have
 // forgotten.
-func (s *stream) deltaSubscribe(w *watch, name string) {
+func (s *session) deltaSubscribe(w *watch, name string) {
 	if name != resource.Wildcard || !w.kind.FullSet() {
 		w.demand(s.subscribe(w, name))
 		return
@@ -111,7 +146,7 @@ func (s *stream) deltaSubscribe(w *watch, name string) {
 	}
 }
 
-func (s *stream) deltaUnsubscribe(w *watch, name string) {
+func (s *session) deltaUnsubscribe(w *watch, name string) {
 	if name == resource.Wildcard && w.kind.FullSet() {
 		s.setWildcard(w, false)
 		return
@@ -131,7 +166,7 @@ func (s *stream) deltaUnsubscribe(w *watch, name string) {
 }
 
 // watchFor finds or makes the watch of a request's type.
-func (s *stream) watchFor(h *resource.Head) (w *watch, first bool, err error) {
+func (s *session) watchFor(h *resource.Head) (w *watch, first bool, err error) {
 	for _, w := range s.watches {
 		if w.url == h.TypeURL {
 			return w, false, nil
@@ -155,9 +190,115 @@ func (s *stream) watchFor(h *resource.Head) (w *watch, first bool, err error) {
 	return w, true, nil
 }
 
+// as tells how the client wants resources of a kind whose type URL is of a form.
+// The URLs of 2017 are those of v2.
+func (s *session) as(form rpc.Form, kind resource.Kind) rpc.As {
+	as := rpc.As{Form: form}
+	if kind == resource.Cluster {
+		as.GRPC, as.OldEnvoy = s.node.IsGRPC(), s.node.RefusesWRRLocality()
+	}
+	switch {
+	case form == rpc.V2 && s.form == rpc.V2017:
+		as.Form = rpc.V2017
+	case form == rpc.V3:
+		as.TTL = s.node.TTL && (s.delta || s.node.Wrapped)
+	}
+	return as
+}
+
+// subscribesTo reports whether the stream has a watch of a type.
+func (s *session) subscribesTo(url string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range s.watches {
+		if w.url == url {
+			return true
+		}
+	}
+	return false
+}
+
+// asksAgain tells whether a delta request, in answering a response, subscribes
+// to something that is subscribed and was sent.
+func (s *session) asksAgain(r *resource.DeltaRequest) bool {
+	if r.Nonce == "" {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range s.watches {
+		if w.url != r.TypeURL {
+			continue
+		}
+		for _, name := range r.Subscribe {
+			if x := w.subs[name]; x != nil && x.named && x.pending != resourcePending {
+				return true
+			}
+			if name == resource.Wildcard && w.wildcard {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// acceptEncoded handles a request that only accepts the last response, with the
+// names of the request before; pending tells whether there is something to send
+// now. All other requests are not handled, and nothing is done.
+func (s *session) acceptEncoded(request []byte) (handled, pending bool) {
+	version, rest, ok := resource.AckHead(request)
+	if !ok {
+		return false, false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := s.acceptedBy(version, rest)
+	if w == nil || s.closed {
+		return false, false
+	}
+	s.server.metrics.requests[w.kind].Inc()
+	s.answered(w, nil, time.Now())
+	s.recount()
+	return true, s.pending()
+}
+
+// acceptedBy finds the watch whose last response a request accepts, from its
+// bytes after version and node; nil when it does anything else.
+func (s *session) acceptedBy(version, rest []byte) *watch {
+	for _, w := range s.watches {
+		if !w.unacked || w.list == nil || len(rest) < len(w.list.raw) || string(rest[:len(w.list.raw)]) != w.list.raw {
+			continue
+		}
+		url, nonce, ok := resource.AckTail(rest[len(w.list.raw):])
+		if ok && w.accepted(version, url, nonce) {
+			return w
+		}
+	}
+	listed, tail := sumNames(rest) // the order may be another
+	url, nonce, ok := resource.AckTail(tail)
+	if !ok {
+		return nil
+	}
+	for _, w := range s.watches {
+		if w.unacked && w.list != nil && w.list.listed == listed && w.accepted(version, url, nonce) {
+			return w
+		}
+	}
+	return nil
+}
+
+// rejects2017 takes a request of a client of 2017 as a rejection when it shows
+// another version than that of the response which it answers: there was no
+// other way to say so.
+func (s *session) rejects2017(w *watch, r *resource.Request) {
+	if w.as.Form == rpc.V2017 && w.unacked && w.nonce.says(r.Nonce) && r.Version != w.sent.version {
+		r.Nack, r.Error = true, "rejected; clients of 2017 do not say why"
+	}
+}
+
 // settle takes a request as the answer to a response. It tells false when the
 // nonce is that of an earlier response.
-func (s *stream) settle(w *watch, h *resource.Head) bool {
+func (s *session) settle(w *watch, h *resource.Head) bool {
 	if h.Nonce == "" {
 		return true // answers nothing
 	}
@@ -173,7 +314,7 @@ func (s *stream) settle(w *watch, h *resource.Head) bool {
 
 // answered takes note that the client accepts the last response of a type, or
 // rejects it, which only a head can tell.
-func (s *stream) answered(w *watch, h *resource.Head, now time.Time) {
+func (s *session) answered(w *watch, h *resource.Head, now time.Time) {
 	w.unacked = false
 	s.behind.Store(false)
 	if w.flies != nil && (h == nil || !h.Nack) {
@@ -183,7 +324,9 @@ func (s *stream) answered(w *watch, h *resource.Head, now time.Time) {
 	w.unfold()
 	carried := w.flight[:0]
 	for _, x := range w.flight {
-		x.flying = false
+		if x.delivery == unanswered {
+			x.delivery = settled
+		}
 		if w.live(x) {
 			carried = append(carried, x)
 		}
@@ -200,14 +343,14 @@ func (s *stream) answered(w *watch, h *resource.Head, now time.Time) {
 }
 
 // acceptShared is accept for a response that others are sent, too.
-func (s *stream) acceptShared(w *watch, now time.Time) {
+func (s *session) acceptShared(w *watch, now time.Time) {
 	s.server.metrics.acks[w.kind].Inc()
 	w.acked = stamp{version: w.sent.version, at: now}
 	s.zone.acknowledgeShared(w.as, w.flies, now)
 	w.acceptShared()
 }
 
-func (s *stream) accept(w *watch, carried []*sub, now time.Time) {
+func (s *session) accept(w *watch, carried []*sub, now time.Time) {
 	s.server.metrics.acks[w.kind].Inc()
 	w.acked = stamp{version: w.sent.version, at: now}
 	for _, x := range carried {
@@ -226,14 +369,16 @@ func (s *stream) accept(w *watch, carried []*sub, now time.Time) {
 
 // reject remembers what the client said. What it rejected counts as sent: it
 // is not sent again before it changes.
-func (s *stream) reject(w *watch, h *resource.Head, carried []*sub, now time.Time) {
+func (s *session) reject(w *watch, h *resource.Head, carried []*sub, now time.Time) {
 	s.server.metrics.nacks[w.kind].Inc()
 	w.nack = Nack{Version: w.sent.version, Text: h.Error, At: now}
 	for _, x := range carried {
-		x.apart = len(carried) > 1
-		if !x.rejected {
-			x.rejected = true
+		if !x.delivery.rejected() {
 			w.rejects++
+		}
+		x.delivery = rejectedAlone
+		if len(carried) > 1 {
+			x.delivery = rejectedTogether
 		}
 	}
 	if skipped, ok := s.server.nacks.Allow(now); ok {

@@ -42,7 +42,7 @@ var restPaths = [resource.Kinds]string{
 // or 304 when the client has it already; that is said only after having waited
 // for a change for as long as the client may (see patience). only2017 makes /v2/
 // mean the form of 2017.
-func (s *Server) Handler(only2017 bool) http.Handler {
+func Handler(s *Server, only2017 bool) http.Handler {
 	mux := http.NewServeMux()
 	for kind, path := range restPaths {
 		k := resource.Kind(kind)
@@ -50,13 +50,13 @@ func (s *Server) Handler(only2017 bool) http.Handler {
 		if only2017 {
 			old = rpc.V2017
 		}
-		mux.Handle("/v3/discovery:"+path, s.rest(Method{Only: k.URLIn(rpc.V3), Form: rpc.V3}))
-		mux.Handle("/v2/discovery:"+path, s.rest(Method{Only: k.URLIn(old), Form: old}))
+		mux.Handle("/v3/discovery:"+path, rest(s, Method{Only: k.URLIn(rpc.V3), Form: rpc.V3}))
+		mux.Handle("/v2/discovery:"+path, rest(s, Method{Only: k.URLIn(old), Form: old}))
 	}
 	return mux
 }
 
-func (s *Server) rest(m Method) http.Handler {
+func rest(s *Server, m Method) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
 			w.Header().Set("Allow", http.MethodPost)
@@ -77,7 +77,7 @@ func (s *Server) rest(m Method) http.Handler {
 			w.WriteHeader(http.StatusNotModified)
 			return
 		}
-		out, err := s.encodePoll(a)
+		out, err := encodePoll(s, a)
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
@@ -133,7 +133,8 @@ func peerContext(r *http.Request) *http.Request {
 
 type restAddr string
 
-func (restAddr) Network() string  { return "tcp" }
+func (restAddr) Network() string { return "tcp" }
+
 func (a restAddr) String() string { return string(a) }
 
 // patience is how long the client may be kept waiting for news: four fifths of
@@ -154,7 +155,7 @@ func patience(r *http.Request) time.Duration {
 
 // encodePoll encodes answers in JSON, a few at a time: making one takes several
 // times its size.
-func (s *Server) encodePoll(a *Answer) ([]byte, error) {
+func encodePoll(s *Server, a *Answer) ([]byte, error) {
 	s.encoding <- struct{}{}
 	defer func() { <-s.encoding }()
 	return a.json(s.options.Identifier)

@@ -3,15 +3,25 @@ package xds
 import (
 	"time"
 
+	"google.golang.org/grpc"
+
 	"github.com/isobar-xds/isobar/internal/rpc"
 	"github.com/isobar-xds/isobar/internal/xds/resource"
+	"github.com/isobar-xds/isobar/internal/xds/view"
 )
 
 // kick wakes the handler to send; a signal that waits already is enough.
-func (s *stream) kick() {
+func (s *session) kick() {
 	select {
 	case s.wake <- struct{}{}:
 	default:
+	}
+}
+
+// advance brings the stream to a view, and has sent what that leaves to send.
+func (s *stream) advance(view *view.View, now time.Time) {
+	if s.adjust(view) {
+		s.offer(now)
 	}
 }
 
@@ -61,16 +71,6 @@ func (s *stream) composeOne(now time.Time) (frame *rpc.Frame, kind resource.Kind
 	return frame, kind, s.pending()
 }
 
-// pending tells whether any type has something to send; the lock is held.
-func (s *stream) pending() bool {
-	for _, w := range s.watches {
-		if w.pending() {
-			return true
-		}
-	}
-	return false
-}
-
 // fail has the handler end the stream.
 func (s *stream) fail(err error) {
 	s.mu.Lock()
@@ -117,4 +117,18 @@ func (s *stream) send(frame *rpc.Frame, kind resource.Kind) error {
 		m.failed.Inc()
 	}
 	return err
+}
+
+// Direct is a stream that stands around another, and passes on as they are
+// frames that are sent and requests that are received. To pass by it spares each
+// of them a look at memory that nothing else needs.
+type Direct interface {
+	Direct() grpc.ServerStream // the other one
+}
+
+func direct(g grpc.ServerStream) grpc.ServerStream {
+	if d, ok := g.(Direct); ok {
+		return d.Direct()
+	}
+	return g
 }

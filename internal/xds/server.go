@@ -1,6 +1,8 @@
 package xds
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"runtime"
@@ -10,6 +12,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/rpc"
@@ -19,16 +24,11 @@ import (
 // Server serves the published set of views to its streams. The gRPC server
 // that it is registered with must use [rpc.ServerCodec].
 type Server struct {
-	options Options
-	metrics *metrics
-	nacks   *rpc.LogLimit
-	panics  rpc.Panics
-	lacking struct { // what clients ask for and does not exist, as it was found last
-		mu   sync.Mutex
-		at   time.Time
-		set  *view.Set
-		list []MissingService
-	}
+	options    Options
+	metrics    *metrics
+	nacks      *rpc.LogLimit
+	panics     rpc.Panics
+	lacking    missingServices
 	missingLog *rpc.LogLimit
 	names      nameBudget
 	lists      nameLists
@@ -40,7 +40,7 @@ type Server struct {
 	stop      chan struct{} // closed by Stop
 	changed   chan struct{} // capacity 1
 	encoding  chan struct{} // holds a token for each answer that is put into JSON
-	handling  chan struct{} // holds a token for each request that is decoded and handled
+	handling  turns
 	work      sync.WaitGroup
 
 	subscriptions atomic.Int64  // how many to make room for
@@ -57,7 +57,7 @@ type Server struct {
 	clients     map[clientKey]int // how many streams each has that named its node
 	pollers     map[pollKey]*poller
 	polls       pollBudget
-	swept       time.Time // when leases of pollers were looked at
+	sweeping    bool // from the first client that polls
 	lastID      uint64
 }
 
@@ -73,7 +73,7 @@ func New(o Options) *Server {
 		stop:     make(chan struct{}),
 		changed:  make(chan struct{}, 1),
 		encoding: make(chan struct{}, encodedAtOnce),
-		handling: make(chan struct{}, max(leastAtOnce, requestsPerCPU*runtime.GOMAXPROCS(0))),
+		handling: make(turns, max(leastAtOnce, requestsPerCPU*runtime.GOMAXPROCS(0))),
 		zones:    map[isobar.Locality]*localityGroup{},
 		streams:  map[uint64]*stream{},
 		clients:  map[clientKey]int{},
@@ -92,44 +92,6 @@ func New(o Options) *Server {
 	return s
 }
 
-// Publish makes set what all streams get. It does not wait for any of them.
-// Sets that are published while an earlier one is on its way overtake it.
-func (s *Server) Publish(set *view.Set) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.stopped {
-		return
-	}
-	if s.published.Swap(set) == nil {
-		close(s.first)
-	}
-	if len(set.Lifetimes()) > 0 && !s.refreshing {
-		s.refreshing = true
-		s.work.Go(s.refresher)
-	}
-	if !s.dispatching {
-		s.dispatching = true
-		s.work.Go(s.dispatch)
-	}
-}
-
-func (s *Server) allZones() []*localityGroup {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Collect(maps.Values(s.zones))
-}
-
-// Changed signals, at least once, that a locality subscribes to a service that
-// it did not subscribe to before.
-func (s *Server) Changed() <-chan struct{} { return s.changed }
-
-func (s *Server) signalChanged() {
-	select {
-	case s.changed <- struct{}{}:
-	default: // a signal is waiting already
-	}
-}
-
 // Stop ends all streams with UNAVAILABLE and makes Publish do nothing. It does
 // not wait for the streams: those whose clients do not read end only with
 // their connections, so the gRPC server has to be stopped afterwards. Stop may
@@ -145,6 +107,38 @@ func (s *Server) Stop() {
 	}
 	s.mu.Unlock()
 	s.work.Wait()
+}
+
+// Method is what a stream is opened by.
+type Method struct {
+	// Only is the URL of the one type that the stream serves; "" = all types.
+	// Requests may leave their type out, then.
+	Only  string
+	Form  rpc.Form // what the client speaks, as far as the method tells
+	Delta bool     // else state of the world
+}
+
+// Serve runs a stream until it ends.
+func (s *Server) Serve(raw grpc.ServerStream, m Method) error {
+	st := &stream{
+		session: session{
+			server: s,
+			form:   m.Form,
+			delta:  m.Delta,
+			peer:   rpc.PeerAddress(raw.Context()),
+			wake:   make(chan struct{}, 1),
+		},
+		raw:       raw,
+		direct:    direct(raw),
+		only:      m.Only,
+		connected: time.Now(),
+	}
+	if err := s.admit(st); err != nil {
+		return s.statusOf(err)
+	}
+	st.account = s.names.open(s.accountOf(raw.Context()))
+	defer s.release(st)
+	return s.statusOf(st.run())
 }
 
 // admit registers a new stream.
@@ -238,6 +232,13 @@ func (s *Server) Streams() (open, most int) {
 	return len(s.streams), s.options.MaxStreams
 }
 
+// Open returns how many streams are open.
+func (s *Server) Open() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.streams)
+}
+
 // NameMemory returns what the names take that all streams subscribe to, and what they
 // may take, in bytes, estimated.
 func (s *Server) NameMemory() (used, most int64) {
@@ -248,4 +249,75 @@ func (s *Server) NameMemory() (used, most int64) {
 // take, in bytes, estimated.
 func (s *Server) AccountMemory() (used, most int64) {
 	return s.names.fullest(), int64(s.options.NameMemory / accountNames)
+}
+
+// accountOf says under which account a stream or poll counts; "" = none.
+func (s *Server) accountOf(ctx context.Context) string {
+	if s.options.Account == nil {
+		return ""
+	}
+	return s.options.Account(ctx)
+}
+
+// Readmit asks Options.Admit again about every open stream, and ends those that it
+// refuses by now with its error. It is to be called after what Admit goes by has
+// changed: a stream that is on its way in meanwhile is asked about once more,
+// too. Those that poll are asked at each poll.
+func (s *Server) Readmit() {
+	s.readmissions.Add(1)
+	s.mu.Lock()
+	open := slices.Collect(maps.Values(s.streams))
+	s.mu.Unlock()
+	for _, st := range open {
+		if node, ok := st.named(); ok {
+			if err := s.welcome(st, node); err != nil {
+				st.finish(err)
+			}
+		}
+	}
+}
+
+// welcome asks whether a stream may be what it says it is. No lock is held.
+func (s *Server) welcome(st *stream, node rpc.Node) error {
+	if s.options.Admit == nil {
+		return nil
+	}
+	err := s.options.Admit(st.raw.Context(), node)
+	if err != nil {
+		s.metrics.refused.WithLabelValues(refusedDenied).Inc()
+	}
+	return err
+}
+
+// What ends a stream by our own decision; statusOf gives each its code.
+var (
+	errStopped = errors.New("the server is stopping")
+	errFull    = errors.New("too many")
+	errNothing = errors.New("nothing is published yet")
+	errSilent  = errors.New("no request came")
+)
+
+// statusOf maps what ended a stream to a gRPC status.
+func (s *Server) statusOf(err error) error {
+	if err == nil {
+		return nil
+	}
+	refused := func(reason string, code codes.Code) error {
+		s.metrics.refused.WithLabelValues(reason).Inc()
+		return status.Error(code, fmt.Sprintf("isobar: %v", err))
+	}
+	switch {
+	case errors.Is(err, rpc.ErrMessage):
+		return refused(refusedRequest, codes.InvalidArgument)
+	case errors.Is(err, errFull):
+		return refused(refusedFull, codes.ResourceExhausted)
+	case errors.Is(err, errNothing):
+		return refused(refusedNoPlan, codes.Unavailable)
+	case errors.Is(err, errSilent):
+		return refused(refusedSilent, codes.DeadlineExceeded)
+	case errors.Is(err, errStopped):
+		return status.Error(codes.Unavailable, "isobar: the server is stopping")
+	default:
+		return err // a status of gRPC already, or the end of the context
+	}
 }

@@ -21,7 +21,7 @@ type service struct {
 	delta bool
 }
 
-// services lists what Register serves. That of endpoints is the package eds.
+// services lists what Register serves. That of endpoints is RegisterEDS.
 func services() []service {
 	const ads, v2 = "AggregatedResources", "envoy.api.v2."
 	return []service{
@@ -42,7 +42,7 @@ func services() []service {
 // Register adds the aggregated service and those of clusters, listeners and
 // routes, in all forms. On a listener that is for clients of 2017 alone, say so:
 // there the methods of v2 are those of 2017.
-func (s *Server) Register(r grpc.ServiceRegistrar, only2017 bool) {
+func Register(r grpc.ServiceRegistrar, s Streams, only2017 bool) {
 	for _, v := range services() {
 		if only2017 {
 			if v.form == rpc.V3 || v.name == "envoy.service.discovery.v2.AggregatedDiscoveryService" {
@@ -52,6 +52,25 @@ func (s *Server) Register(r grpc.ServiceRegistrar, only2017 bool) {
 		}
 		r.RegisterService(Desc(s, v.name, v.proto, v.noun, Method{Only: v.only.URLIn(v.form), Form: v.form}, v.delta), s)
 	}
+}
+
+// RegisterEDS adds the service of endpoints alone, for fleets that have another control
+// plane for everything else, in all forms: with the methods beside its own that
+// it had in 2017: load reports were one. On a listener that is for clients of
+// 2017 alone, say so: there the methods of v2 are those of 2017.
+func RegisterEDS(r grpc.ServiceRegistrar, s Streams, only2017 bool, more2017 ...grpc.StreamDesc) {
+	const noun = "Endpoints"
+	form := rpc.V2
+	if only2017 {
+		form = rpc.V2017
+	} else {
+		r.RegisterService(Desc(s, "envoy.service.endpoint.v3.EndpointDiscoveryService", "envoy/service/endpoint/v3/eds.proto", noun,
+			Method{Only: resource.EndpointsURL, Form: rpc.V3}, true), s)
+	}
+	old := Desc(s, "envoy.api.v2.EndpointDiscoveryService", "envoy/api/v2/eds.proto", noun,
+		Method{Only: resource.EndpointsURLv2, Form: form}, !only2017)
+	old.Streams = append(old.Streams, more2017...)
+	r.RegisterService(old, s)
 }
 
 // Streams serves resources.
@@ -84,4 +103,24 @@ func Desc(s Streams, name, proto, noun string, m Method, delta bool) *grpc.Servi
 		d.Streams = append(d.Streams, stream("Delta"+noun, true))
 	}
 	return d
+}
+
+// fetchMethod describes a method that answers one request.
+func fetchMethod(s Streams, service, name string, m Method) grpc.MethodDesc {
+	return grpc.MethodDesc{
+		MethodName: name,
+		Handler: func(srv any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
+			request := &discoveryv3.DiscoveryRequest{}
+			if err := decode(request); err != nil {
+				return nil, err
+			}
+			handle := func(ctx context.Context, request any) (any, error) {
+				return s.Fetch(ctx, request.(*discoveryv3.DiscoveryRequest), m) //nolint:forcetypeassert // decoded above
+			}
+			if intercept == nil {
+				return handle(ctx, request)
+			}
+			return intercept(ctx, request, &grpc.UnaryServerInfo{Server: srv, FullMethod: "/" + service + "/" + name}, handle)
+		},
+	}
 }

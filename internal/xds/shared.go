@@ -3,7 +3,6 @@ package xds
 import (
 	"slices"
 	"sync"
-	"time"
 
 	"google.golang.org/grpc/mem"
 
@@ -63,16 +62,16 @@ type sharing struct {
 }
 
 // sharedFor gives the response that brings a watch from one view to another; nil
-// where it has to be composed for the stream alone. The watch has nothing on its way.
-func (s *stream) sharedFor(w *watch, before, now *view.View, all bool) *shared {
-	if w.kind != resource.Endpoints || s.delta || w.list == nil || w.returns != nil { // those with marks differ
+// where it has to be composed for the stream alone, as always for delta. limit bounds its size. The watch has nothing on its way.
+func (z *localityGroup) sharedFor(w *watch, before, now *view.View, all bool, limit int) *shared {
+	if w.kind != resource.Endpoints || w.list == nil || w.returns != nil { // those with marks differ
 		return nil
 	}
 	key := sharedKey{list: w.list, as: w.as, answersUnknown: w.answersUnknown, all: all}
 	if before != nil {
 		key.before = before.Set().Seq()
 	}
-	c := &s.zone.sharing
+	c := &z.sharing
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.view != now {
@@ -89,7 +88,7 @@ func (s *stream) sharedFor(w *watch, before, now *view.View, all bool) *shared {
 		if len(c.made) >= maxShared {
 			return nil
 		}
-		out = s.share(w, before, now, all)
+		out = z.share(w, before, now, all, limit)
 		c.made[key] = out
 	}
 	c.key, c.last = key, out
@@ -98,7 +97,7 @@ func (s *stream) sharedFor(w *watch, before, now *view.View, all bool) *shared {
 
 // share makes a shared response; nil where a stream's own state matters: something
 // is taken away, clients differ, or it is too large for one response.
-func (s *stream) share(w *watch, before, now *view.View, all bool) *shared {
+func (z *localityGroup) share(w *watch, before, now *view.View, all bool, limit int) *shared {
 	names := w.list.names
 	if !all {
 		changed, _ := now.Changed(before.Set().Seq(), w.kind)
@@ -113,7 +112,7 @@ func (s *stream) share(w *watch, before, now *view.View, all bool) *shared {
 		}
 	}
 	for _, n := range names {
-		i := sharedItem{name: n, now: w.lookup(now, n), sub: s.zone.subscription(w.key(n))}
+		i := sharedItem{name: n, now: w.lookup(now, n), sub: z.subscription(w.key(n))}
 		if before != nil {
 			i.before = w.lookup(before, n)
 		}
@@ -129,7 +128,7 @@ func (s *stream) share(w *watch, before, now *view.View, all bool) *shared {
 		out.bytes += len(i.now.SotW)
 		out.cost += subCost + len(n)
 	}
-	if out.bytes > s.server.options.ResponseSize {
+	if out.bytes > limit {
 		return nil
 	}
 	out.join(now.Set().Head(), w.tail)
@@ -146,58 +145,6 @@ func (a *shared) join(head, tail mem.Buffer) {
 	if a.bytes = a.pieces.Len(); a.bytes <= maxJoined {
 		a.pieces = mem.BufferSlice{mem.SliceBuffer(a.pieces.Materialize())}
 	}
-}
-
-// demandAll notes that the watch, of which nothing was sent, subscribes to all of
-// its list, and tells whether its response can be shared. On an error, which is that of
-// may, it has subscribed to nothing.
-func (s *stream) demandAll(w *watch, may growth) (bool, error) {
-	a := s.sharedFor(w, nil, s.view, true)
-	if a == nil || len(a.items) == 0 {
-		return false, nil
-	}
-	seq, err := s.zone.subscribeAll(w, s.account, may)
-	if err != nil {
-		return false, err
-	}
-	w.fresh, w.otherwise = true, w.otherwise || w.list.xdstp
-	w.unlisted = max(w.unlisted, seq)
-	w.waits = a
-	w.size += a.listed
-	for _, n := range a.missing {
-		s.noteMissing(w, n)
-	}
-	return true, nil
-}
-
-// followShared brings a watch with nothing on its way to the stream's view by a
-// shared response; false where it has to be done name by name.
-func (s *stream) followShared(w *watch, before *view.View, known bool) bool {
-	if w.list == nil || len(w.subs) > 0 || len(w.queue) > 0 || w.unacked || w.owed || w.wildcard {
-		return false
-	}
-	all := !known || w.fresh
-	a := s.sharedFor(w, before, s.view, all)
-	if a == nil {
-		return false
-	}
-	if all {
-		w.fresh = s.view.Set().Seq() < w.unlisted
-	}
-	if len(a.items) > 0 {
-		w.waits = a
-		w.size += a.cost
-	}
-	return true
-}
-
-// frameShared sends what waits.
-func (s *stream) frameShared(w *watch, now time.Time) *rpc.Frame {
-	a := w.waits
-	w.size -= a.size()
-	w.waits, w.flies, w.owed = nil, a, false
-	w.size += a.cost
-	return s.number(w, append(make(mem.BufferSlice, 0, len(a.pieces)+1), a.pieces...), nil, now)
 }
 
 // size is what the watch counts for it before it is sent.
@@ -240,7 +187,7 @@ func (w *watch) unfold() {
 		w.acceptShared()
 		for _, i := range a.items {
 			x := w.own(i, i.now)
-			x.flying = true
+			x.delivery = unanswered
 			w.flight = append(w.flight, x)
 		}
 	}

@@ -1,99 +1,38 @@
 package xds
 
 import (
+	"context"
 	"errors"
 	"io"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
 
 	"github.com/isobar-xds/isobar/internal/rpc"
 	"github.com/isobar-xds/isobar/internal/xds/resource"
-	"github.com/isobar-xds/isobar/internal/xds/view"
 )
 
-// maxTypes bounds the types that one stream may ask for.
-const maxTypes = 16
-
-// stream is one open stream.
+// stream is one open stream: a session with a client over gRPC. It receives requests and
+// sends responses; what they mean is the session's.
 type stream struct {
-	server    *Server
+	session
+
 	raw       grpc.ServerStream
 	direct    grpc.ServerStream // by which messages go; see Direct
-	id        uint64
-	only      string   // type URL of a service for one type; "" = aggregated
-	form      rpc.Form // of the method, or as the node's is known to be
-	delta     bool
-	peer      string
+	only      string            // type URL of a service for one type; "" = aggregated
 	connected time.Time
-	wake      chan struct{} // capacity 1
-	spoke     atomic.Bool   // a request came
-	behind    atomic.Bool   // it owed an answer when the last set came, and has given none since
-	repeated  time.Time     // when it last asked again for what it had; the receiver's
-	ack       sotwRequest   // the request that comes next; the receiver's
+	spoke     atomic.Bool // a request came
+	repeated  time.Time   // when it last asked again for what it had; the receiver's
+	ack       sotwRequest // the request that comes next; the receiver's
 
-	sending   sync.Mutex // held while sending; taken before mu
-	frameRoom rpc.Frame  // of what is being sent
+	sending sync.Mutex // held while sending; taken before mu
 
-	// mu guards what follows. It is never held while sending or receiving.
-	mu        sync.Mutex
-	closed    bool
-	node      rpc.Node
-	zone      *localityGroup // nil before the first message
-	view      *view.View
-	watches   []*watch     // in the order of their kinds
-	counted   int          // bytes of names that are in the server's budget
-	account   *nameAccount // that these count under; nil = none
-	broken    error        // why sending failed outside of the handler
-	received  error        // why nothing more is received; nil while it is
-	heldSince time.Time    // since when removals wait; zero = they do not
-	holdTimer *time.Timer  // wakes the stream when they have waited enough
-}
-
-// Method is what a stream is opened by.
-type Method struct {
-	// Only is the URL of the one type that the stream serves; "" = all types.
-	// Requests may leave their type out, then.
-	Only  string
-	Form  rpc.Form // what the client speaks, as far as the method tells
-	Delta bool     // else state of the world
-}
-
-// Serve runs a stream until it ends.
-func (s *Server) Serve(raw grpc.ServerStream, m Method) error {
-	st := &stream{
-		server:    s,
-		raw:       raw,
-		direct:    direct(raw),
-		only:      m.Only,
-		form:      m.Form,
-		delta:     m.Delta,
-		peer:      rpc.PeerAddress(raw.Context()),
-		connected: time.Now(),
-		wake:      make(chan struct{}, 1),
-	}
-	if err := s.admit(st); err != nil {
-		return s.statusOf(err)
-	}
-	st.account = s.names.open(s.accountOf(raw.Context()))
-	defer s.release(st)
-	return s.statusOf(st.run())
-}
-
-// Direct is a stream that stands around another, and passes on as they are
-// frames that are sent and requests that are received. To pass by it spares each
-// of them a look at memory that nothing else needs.
-type Direct interface {
-	Direct() grpc.ServerStream // the other one
-}
-
-func direct(g grpc.ServerStream) grpc.ServerStream {
-	if d, ok := g.(Direct); ok {
-		return d.Direct()
-	}
-	return g
+	// Guarded by session.mu.
+	broken   error // why sending failed outside of the handler
+	received error // why nothing more is received; nil while it is
 }
 
 // run sends until the stream ends; what it returns ends the stream. It waits on
@@ -181,5 +120,237 @@ func (s *stream) close() *localityGroup {
 // would stop it from ending the process.
 func (s *stream) guarded(f func() error) (err error) {
 	defer s.server.panics.Recovered(&err, s.server.options.Log)
+	return f()
+}
+
+// takePart has the stream take part in the zone of its node.
+func (s *stream) takePart(node rpc.Node) error {
+	z, err := s.server.join(node.Locality)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed { // by the handler, meanwhile
+		s.server.leave(z)
+		return errStopped
+	}
+	s.node, s.zone = node, z
+	s.server.met(s)
+	if is := s.server.options.Is2017; is != nil && s.form == rpc.V2 && is(node) {
+		s.form = rpc.V2017
+	}
+	s.view = z.add(s)
+	return nil
+}
+
+// receive handles requests until the client or an error ends the stream.
+func (s *stream) receive() error {
+	for {
+		var err error
+		if s.delta {
+			err = s.receiveDelta()
+		} else {
+			err = s.receiveSotW()
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (s *stream) receiveSotW() error {
+	m := &s.ack
+	*m = sotwRequest{stream: s}
+	if err := s.direct.RecvMsg(m); err != nil {
+		return err
+	}
+	if m.pending {
+		s.offer(time.Now())
+	}
+	return m.refused
+}
+
+// sotwRequest receives a state-of-the-world request. Nearly all of them accept
+// the last response and list the names that the request before listed, in this
+// order or another: those are handled from their bytes, and nothing is decoded.
+type sotwRequest struct {
+	stream  *stream
+	pending bool  // there is something to send now
+	refused error // ends the stream
+}
+
+// ReadMessage implements rpc.Reader.
+func (r *sotwRequest) ReadMessage(encoded []byte) error {
+	handled, pending := r.stream.acceptEncoded(encoded)
+	if handled {
+		r.pending = pending
+		return nil
+	}
+	// All others take deep calls, and a stack that has grown for them would
+	// stay: they get one of their own, which is given back.
+	var malformed error
+	s := r.stream.server
+	s.handling <- struct{}{}
+	done := make(chan struct{})
+	go func() {
+		defer func() {
+			<-s.handling
+			close(done)
+		}()
+		r.refused = r.stream.guarded(func() error {
+			m := &discoveryv3.DiscoveryRequest{}
+			if malformed = rpc.Decode(encoded, m); malformed == nil {
+				return r.stream.decoded(m)
+			}
+			return nil
+		})
+	}()
+	<-done
+	return malformed
+}
+
+// decoded handles a state-of-the-world request that had to be decoded.
+func (s *stream) decoded(m *discoveryv3.DiscoveryRequest) error {
+	r, err := resource.RequestFrom(m, s.only, s.server.options.Limits)
+	if err != nil {
+		return err
+	}
+	if err := s.identify(&r.Head); err != nil {
+		return err
+	}
+	if err := s.await(s.raw.Context(), &r.Head, r.Version); err != nil {
+		return err
+	}
+	if err := s.request(&r); err != nil {
+		return err
+	}
+	s.offer(time.Now())
+	return nil
+}
+
+func (s *stream) receiveDelta() error {
+	m := &discoveryv3.DeltaDiscoveryRequest{}
+	if err := s.raw.RecvMsg(m); err != nil {
+		return err
+	}
+	r, err := resource.DeltaRequestFrom(m, s.only, s.server.options.Limits)
+	if err != nil {
+		return err
+	}
+	if err := s.server.handling.in(func() error { return s.identify(&r.Head) }); err != nil {
+		return err
+	}
+	if s.asksAgain(&r) {
+		if err := s.slowDown(&r); err != nil {
+			return err
+		}
+	}
+	if err := s.server.handling.in(func() error { return s.deltaRequest(&r) }); err != nil {
+		return err
+	}
+	s.offer(time.Now())
+	return nil
+}
+
+// identify takes the node from the first message, and from no other, and makes
+// the stream follow its locality. It is called in turn.
+func (s *stream) identify(h *resource.Head) error {
+	s.server.metrics.requests[h.Kind].Inc()
+	s.spoke.Store(true)
+	if s.zone != nil { // written by this goroutine only
+		return nil
+	}
+	node, err := rpc.NodeFrom(h.Node)
+	if err != nil {
+		return err
+	}
+	before := s.server.readmissions.Load()
+	if err := s.server.welcome(s, node); err != nil {
+		return err
+	}
+	if s.server.published.Load() == nil {
+		if err := s.server.handling.out(func() error { return s.server.ready(s.raw.Context()) }); err != nil {
+			return err
+		}
+	}
+	if err := s.takePart(node); err != nil {
+		return err
+	}
+	if s.server.readmissions.Load() != before { // that one may have missed this stream
+		return s.server.welcome(s, node)
+	}
+	return nil
+}
+
+// await waits until the server has what a client shows in its first request of a type,
+// and brings the stream there. It is called in turn.
+func (s *stream) await(ctx context.Context, h *resource.Head, shown string) error {
+	wait := s.server.options.Await
+	if wait == nil || shown == "" || s.subscribesTo(h.TypeURL) {
+		return nil
+	}
+	if err := s.server.handling.out(func() error { return wait(ctx, s.peer, shown) }); err != nil {
+		return err
+	}
+	s.advance(s.zone.update(s.server.published.Load()), time.Now())
+	return nil
+}
+
+// repeatPause is the least time between two answers to a client that subscribes
+// in its answers, again and again, to what it has been sent. It is obeyed, since
+// it may have forgotten in between; but a client that names in each answer all
+// that it wants, as contour's command line does, would else be sent the same as
+// fast as the network goes, also what it refuses.
+const repeatPause = time.Second
+
+// slowDown takes a request as an answer, and waits until what it subscribes to,
+// which is all that it leaves of it, may be sent again. Nothing is received from
+// the client meanwhile: its stream alone waits. Called by the receiver only.
+func (s *stream) slowDown(r *resource.DeltaRequest) error {
+	answer := *r
+	answer.Subscribe, answer.Unsubscribe = nil, nil
+	if err := s.deltaRequest(&answer); err != nil {
+		return err
+	}
+	s.kick()
+	r.Nonce, r.Nack, r.Error = "", false, ""
+	timer := time.NewTimer(time.Until(s.repeated.Add(repeatPause)))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-s.server.stop:
+		return errStopped
+	case <-s.raw.Context().Done():
+		return s.raw.Context().Err()
+	}
+	s.repeated = time.Now()
+	return nil
+}
+
+// What may be decoded and handled at once, of requests that do more than to accept a
+// response. A decoded request and the stack that has grown for it take many times the
+// size of its message, and thousands of streams may ask at the same moment; those that
+// wait hold only the message, which counts as unread meanwhile.
+const (
+	leastAtOnce    = 16
+	requestsPerCPU = 4
+)
+
+// turns holds a token for each request that is decoded and handled.
+type turns chan struct{}
+
+// in calls f, which must not wait for clients or for time, when there is room for one
+// more request.
+func (t turns) in(f func() error) error {
+	t <- struct{}{}
+	defer func() { <-t }()
+	return f()
+}
+
+// out calls f, which may wait, from within in, and lets another request go first.
+func (t turns) out(f func() error) error {
+	<-t
+	defer func() { t <- struct{}{} }()
 	return f()
 }

@@ -1,6 +1,8 @@
 package xds
 
 import (
+	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"time"
@@ -14,7 +16,7 @@ import (
 // replace makes names the whole subscription, as state-of-the-world requests
 // say it. New names are answered even if the client may know them. On an error, which is
 // that of may, the stream subscribes to a part of them, and has to end.
-func (s *stream) replace(w *watch, names []string, may growth) error {
+func (s *session) replace(w *watch, names []string, may growth) error {
 	switch {
 	case len(names) > 0:
 		w.named = true
@@ -52,7 +54,7 @@ func (s *stream) replace(w *watch, names []string, may growth) error {
 
 // begin subscribes to what the list of a watch has and the one before, which may be nil,
 // had not, and no longer to what that had.
-func (s *stream) begin(w *watch, old *nameList, may growth) error {
+func (s *session) begin(w *watch, old *nameList, may growth) error {
 	next := w.list
 	if old == nil && w.subs == nil {
 		if shared, err := s.demandAll(w, may); shared || err != nil {
@@ -92,9 +94,31 @@ func (s *stream) begin(w *watch, old *nameList, may growth) error {
 	return nil
 }
 
+// demandAll notes that the watch, of which nothing was sent, subscribes to all of
+// its list, and tells whether its response can be shared. On an error, which is that of
+// may, it has subscribed to nothing.
+func (s *session) demandAll(w *watch, may growth) (bool, error) {
+	a := s.zone.sharedFor(w, nil, s.view, true, s.server.options.ResponseSize)
+	if a == nil || len(a.items) == 0 {
+		return false, nil
+	}
+	seq, err := s.zone.subscribeAll(w, s.account, may)
+	if err != nil {
+		return false, err
+	}
+	w.fresh, w.otherwise = true, w.otherwise || w.list.xdstp
+	w.unlisted = max(w.unlisted, seq)
+	w.waits = a
+	w.size += a.listed
+	for _, n := range a.missing {
+		s.noteMissing(w, n)
+	}
+	return true, nil
+}
+
 // abandon leaves a watch with what it subscribes to in its subs alone, after its list was
 // begun, so that the end of the stream takes back that and nothing else.
-func (s *stream) abandon(w *watch, old *nameList) {
+func (s *session) abandon(w *watch, old *nameList) {
 	next := w.list
 	if old != nil {
 		for _, n := range old.names {
@@ -110,7 +134,7 @@ func (s *stream) abandon(w *watch, old *nameList) {
 // lapse demands the listed names that a request with a stale nonce leaves out.
 // The client has forgotten their resources; if it lists the names again in
 // the request that counts, it needs the resources again.
-func (s *stream) lapse(w *watch, names []string) {
+func (s *session) lapse(w *watch, names []string) {
 	if w.list == nil {
 		return
 	}
@@ -126,7 +150,7 @@ func (s *stream) lapse(w *watch, names []string) {
 }
 
 // subscribe adds a name; one that is new is demanded.
-func (s *stream) subscribe(w *watch, name string) *sub {
+func (s *session) subscribe(w *watch, name string) *sub {
 	x := w.subs[name]
 	if x == nil {
 		x = s.track(w, name)
@@ -143,7 +167,7 @@ func (s *stream) subscribe(w *watch, name string) *sub {
 }
 
 // track begins to follow a name.
-func (s *stream) track(w *watch, name string) *sub {
+func (s *session) track(w *watch, name string) *sub {
 	x := w.place()
 	x.name = name
 	w.add(x)
@@ -153,7 +177,7 @@ func (s *stream) track(w *watch, name string) *sub {
 }
 
 // unsubscribe forgets a name, unless the wildcard covers it.
-func (s *stream) unsubscribe(w *watch, x *sub) {
+func (s *session) unsubscribe(w *watch, x *sub) {
 	x.named = false
 	if w.covers(s.view, x.name) {
 		return
@@ -161,7 +185,7 @@ func (s *stream) unsubscribe(w *watch, x *sub) {
 	s.forget(w, x)
 }
 
-func (s *stream) forget(w *watch, x *sub) {
+func (s *session) forget(w *watch, x *sub) {
 	w.drop(x)
 	w.clear(x)
 	delete(w.returns, x.name)
@@ -171,7 +195,7 @@ func (s *stream) forget(w *watch, x *sub) {
 }
 
 // setWildcard subscribes to everything, or no longer.
-func (s *stream) setWildcard(w *watch, on bool) {
+func (s *session) setWildcard(w *watch, on bool) {
 	if !w.kind.FullSet() || w.wildcard == on {
 		return
 	}
@@ -193,7 +217,7 @@ func (s *stream) setWildcard(w *watch, on bool) {
 }
 
 // cover follows a name because of the wildcard.
-func (s *stream) cover(w *watch, name string) {
+func (s *session) cover(w *watch, name string) {
 	x := w.find(s.view, name)
 	if x == nil {
 		x = s.track(w, name)
@@ -203,7 +227,7 @@ func (s *stream) cover(w *watch, name string) {
 
 // renewed tells whether the cluster of an assignment was sent on this stream that the client did
 // not have like that: it waits for the endpoints, whether they changed or not.
-func (s *stream) renewed(assignment string) bool {
+func (s *session) renewed(assignment string) bool {
 	cluster := resource.Renamed(assignment, resource.Cluster)
 	for _, w := range s.watches {
 		if w.kind == resource.Cluster {
@@ -215,7 +239,7 @@ func (s *stream) renewed(assignment string) bool {
 }
 
 // adopt takes over what a delta client says it holds from an earlier stream.
-func (s *stream) adopt(w *watch, held map[string]string) {
+func (s *session) adopt(w *watch, held map[string]string) {
 	var kept []*sub
 	for _, name := range slices.Sorted(maps.Keys(held)) {
 		if name == "" {
@@ -233,7 +257,10 @@ func (s *stream) adopt(w *watch, held map[string]string) {
 		}
 		switch want := s.want(w, x); {
 		case want != nil && want.Version == version:
-			x.sent, x.due = want, w.kind == resource.Endpoints && s.renewed(name)
+			x.sent, x.pending = want, comparePending
+			if w.kind == resource.Endpoints && s.renewed(name) {
+				x.pending = resourcePending
+			}
 			kept = append(kept, x)
 		case want != nil || w.kind != resource.Endpoints || s.view.Gone(name):
 			x.sent = &view.Resource{Name: name, Version: version}
@@ -242,4 +269,111 @@ func (s *stream) adopt(w *watch, held map[string]string) {
 	if w.kind == resource.Endpoints {
 		s.zone.acknowledge(w.as, kept, time.Now())
 	}
+}
+
+// noteMissing counts a name of no service to which a stream begins to subscribe,
+// and logs it.
+func (s *session) noteMissing(w *watch, name string) {
+	if !w.isMissing(s.view.Set(), name) {
+		return
+	}
+	s.server.metrics.missing[w.kind].Inc()
+	if skipped, ok := s.server.missingLog.Allow(time.Now()); ok {
+		s.server.options.Log.Warn("a client asks for a service that does not exist",
+			slog.String("type", w.kind.String()), slog.String("name", name), slog.String("node", s.node.ID),
+			slog.String("peer", s.peer), slog.Int("not_logged", skipped))
+	}
+}
+
+// growth is asked before memory for names is used: many streams that ask at once would
+// else all pass one check before any of them has counted. nil = what it grows by is allowed.
+type growth func() error
+
+// checkedNames is after how many names a growth is asked again.
+const checkedNames = 16
+
+// growth returns that of a request after which the stream would cost own bytes, if it
+// shared nothing, and before bytes when it came.
+func (s *session) growth(before, own int) growth {
+	return func() error { return s.mayGrow(before, own) }
+}
+
+// reserve counts subs of a watch before they are made; recount finds out what is used
+// in the end. The stream's lock is held.
+func (s *session) reserve(bytes int, may growth) error {
+	s.server.names.add(s.account, bytes)
+	if err := may(); err != nil {
+		s.server.names.add(s.account, -bytes)
+		return err
+	}
+	s.counted += bytes
+	return nil
+}
+
+// ownNames is what a stream would cost if it shared nothing.
+func (s *session) ownNames() int {
+	n := 0
+	for _, w := range s.watches {
+		n += s.ownOf(w)
+	}
+	return n
+}
+
+func (s *session) ownOf(w *watch) int {
+	n, named := w.size, len(w.subs)
+	if w.list != nil {
+		n += w.list.size()
+		named = max(named, len(w.list.names))
+	}
+	if w.kind == resource.Endpoints {
+		n += wantCost * named
+	}
+	return n
+}
+
+// recount tells all what the stream's names cost that it shares with nobody. Its
+// lock is held.
+func (s *session) recount() {
+	n := 0
+	for _, w := range s.watches {
+		n += w.size
+	}
+	if d := n - s.counted; d > countedNames || d < -countedNames || (n == 0 && d != 0) {
+		s.server.names.add(s.account, d)
+		s.counted = n
+	}
+}
+
+// checkNames tells whether the stream may subscribe to what it does now; its
+// names cost before bytes when the request came. What all streams have only bars
+// those that ask for more: the others answer what they are sent, and would end for
+// what newcomers do. Its lock is held.
+func (s *session) checkNames(before int) error {
+	s.recount()
+	own, o := s.ownNames(), &s.server.options
+	if own > o.StreamNames {
+		return fmt.Errorf("%w names on one stream: they take %d bytes, want at most %d; ask for fewer or shorter ones", errFull, own, o.StreamNames)
+	}
+	return s.mayGrow(before, own)
+}
+
+// mayGrow tells whether the names of the stream may cost own bytes rather than before.
+// It is asked before a request is done as well, with what it costs at least: requests
+// that are refused would else cost as much as others while they are done.
+func (s *session) mayGrow(before, own int) error {
+	o := &s.server.options
+	if own <= before {
+		return nil
+	}
+	if a := s.account; a != nil && own > modestAccountNames {
+		if used := a.used.Load(); used > int64(o.NameMemory/accountNames) {
+			return fmt.Errorf("%w names on all streams of one address: they take %d bytes, of which this stream's may be %d, want at most %d; "+
+				"ask for fewer, show a certificate, or raise xds.admission.name_megabytes", errFull, used, own, o.NameMemory/accountNames)
+		}
+	}
+	if used := s.server.names.used.Load(); own > modestNames && used > int64(o.NameMemory) {
+		return fmt.Errorf("%w names on all streams: they take %d bytes, of which this stream's may be %d, want at most %d; "+
+			"ask for fewer, come back later, or raise xds.admission.name_megabytes", errFull, used, own, o.NameMemory)
+	}
+	return nil
 }

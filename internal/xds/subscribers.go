@@ -33,50 +33,9 @@ type Subscribers struct {
 	Agent      string
 }
 
-// Subscribers lists who subscribes to which service, by service and locality. It
-// asks of each client whether it is silent, and names one that is. Clients that poll
-// are left out. It looks at each stream.
-func (s *Server) Subscribers(silent func(Subscriber) bool) []Subscribers {
-	s.mu.Lock()
-	streams := make([]*stream, 0, len(s.streams))
-	for _, st := range s.streams {
-		streams = append(streams, st)
-	}
-	s.mu.Unlock()
-	slices.SortFunc(streams, func(a, b *stream) int { return cmp.Compare(a.id, b.id) })
-	set := s.published.Load()
-	if set == nil {
-		return nil
-	}
-	count := subscriberCount{set: set, found: map[subKeyOf]*Subscribers{}, lists: map[listIn]*Subscribers{}}
-	for _, st := range streams {
-		count.stream(st, silent)
-	}
-	return count.result()
-}
-
-// StreamsOf gives the streams that subscribe to the assignment of a service, by whatever
-// name, as [Client.Stream] has them. It looks at the streams of all localities in which
-// any does.
-func (s *Server) StreamsOf(service string) map[uint64]bool {
-	s.mu.Lock()
-	streams := make([]*stream, 0, len(s.streams))
-	for _, st := range s.streams {
-		streams = append(streams, st)
-	}
-	s.mu.Unlock()
-	out, lists := map[uint64]bool{}, map[*nameList]bool{}
-	for _, st := range streams {
-		if st.asksFor(service, lists) {
-			out[st.id] = true
-		}
-	}
-	return out
-}
-
-// asksFor reports whether a stream subscribes to the assignment of a service. lists
+// asksFor reports whether a client subscribes to the assignment of a service. lists
 // remembers the lists of names that have it, and those that don't.
-func (s *stream) asksFor(service string, lists map[*nameList]bool) bool {
+func asksFor(s *session, service string, lists map[*nameList]bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || s.zone == nil || !s.zone.asksFor(service) {

@@ -1,6 +1,8 @@
 package xds
 
 import (
+	"cmp"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -77,21 +79,43 @@ type sub struct {
 	sent     *view.Resource // what the client was told last; nil = nothing, or that it is gone
 	acked    string         // version that the client acknowledged; assignments only
 	named    bool           // subscribed by name, not only by the wildcard
-	due      bool           // to be answered even if unchanged
-	beat     bool           // to be told that it still holds, if it is unchanged
-	queued   bool
-	flying   bool // in the last response, which is not answered yet
-	rejected bool
-	apart    bool // rejected with others, and it is not known whether for its own sake
-	renewed  bool // sent on this stream, other than the client had it; clusters only
+	renewed  bool           // sent on this stream, other than the client had it; clusters only
+	pending  pending
+	delivery delivery
 }
 
+// pending is what the client has yet to be told of a resource. A resource with
+// anything pending is in the queue of its watch.
+type pending uint8
+
+const (
+	nothingPending   pending = iota
+	comparePending           // the resource is sent if it is not what the client was sent last
+	heartbeatPending         // the same, and else the client is told that what it has still holds
+	resourcePending          // the resource is sent even if it did not change
+)
+
+// delivery is how the client answered the last response that carried a resource.
+type delivery uint8
+
+const (
+	settled          delivery = iota // the client accepted it, or it was never sent
+	unanswered                       // it is in the last response, which the client has yet to answer
+	rejectedAlone                    // the response carried nothing else
+	rejectedTogether                 // with others: the client may have rejected the response because of those
+)
+
+func (d delivery) rejected() bool { return d == rejectedAlone || d == rejectedTogether }
+
 // enqueue marks a resource as one that may have to be sent.
-func (w *watch) enqueue(x *sub) {
-	if !x.queued {
-		x.queued = true
+func (w *watch) enqueue(x *sub) { w.await(x, comparePending) }
+
+// await queues a resource, unless as much or more of it is pending already.
+func (w *watch) await(x *sub, p pending) {
+	if x.pending == nothingPending {
 		w.queue = append(w.queue, x)
 	}
+	x.pending = max(x.pending, p)
 }
 
 // keep makes left, the beginning of the queue, all that remains of it.
@@ -105,10 +129,7 @@ func (w *watch) keep(left []*sub) {
 }
 
 // demand marks a resource as one that has to be answered.
-func (w *watch) demand(x *sub) {
-	x.due = true
-	w.enqueue(x)
-}
+func (w *watch) demand(x *sub) { w.await(x, resourcePending) }
 
 // prune keeps names that came and went from piling up while nothing may be
 // sent.
@@ -120,9 +141,8 @@ func (w *watch) prune() {
 
 // clear forgets that the client rejected a resource.
 func (w *watch) clear(x *sub) {
-	x.apart = false
-	if x.rejected {
-		x.rejected = false
+	if x.delivery.rejected() {
+		x.delivery = settled
 		w.rejects--
 	}
 }
@@ -224,7 +244,7 @@ const smallMap = 8
 // retire drops what is known of a resource that the client has, and has
 // acknowledged, as the view says.
 func (w *watch) retire(view *view.View, x *sub) {
-	if x.due || x.queued || x.flying || x.rejected || !x.named || !w.live(x) || !w.lists(x.name) {
+	if x.pending != nothingPending || x.delivery != settled || !x.named || !w.live(x) || !w.lists(x.name) {
 		return
 	}
 	if !same(x.sent, w.lookup(view, x.name)) {
@@ -256,6 +276,28 @@ func (w *watch) lookup(view *view.View, name string) *view.Resource {
 	return r
 }
 
+// isMissing reports whether a subscribed name is that of no service, nor of the
+// listener of a gRPC server. Services whose endpoints are not known yet exist.
+func (w *watch) isMissing(set *view.Set, name string) bool {
+	return w.kind != resource.Other && name != "" && name != resource.Wildcard && !set.Serves(w.kind, name)
+}
+
+// missing lists the services that are subscribed to and do not exist, sorted: at
+// most so many, and how many there are. A name that stands for no service at all
+// is listed itself.
+func (w *watch) missing(set *view.Set, most int) (names []string, count int) {
+	for name := range w.each {
+		if !w.isMissing(set, name) {
+			continue
+		}
+		if count++; len(names) < most {
+			names = append(names, cmp.Or(resource.ServiceOf(w.kind, name), name))
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names), count
+}
+
 // absent notes that a response says a resource is not there, so that what
 // returns differs from what was. One mark is enough until the client has the
 // resource again.
@@ -273,7 +315,64 @@ func (w *watch) inSync() bool {
 	return !w.unacked && !w.owed && w.waits == nil && len(w.queue) == 0 && w.rejects == 0
 }
 
+// accepted tells whether a request accepts the last response of the watch.
+func (w *watch) accepted(version, url, nonce []byte) bool {
+	return string(url) == w.url && w.nonce.is(nonce) && (w.as.Form != rpc.V2017 || string(version) == w.sent.version)
+}
+
+// key gives what a watch of assignments means by a name.
+func (w *watch) key(name string) subKey { return subKey{name, w.as} }
+
+// leastCost is what a further name of a watch costs at least.
+func (w *watch) leastCost() int {
+	if w.kind == resource.Endpoints {
+		return wantCost
+	}
+	return headCost
+}
+
+// unknownOf counts the names that a watch has not subscribed to, and what their subs cost.
+func (w *watch) unknownOf(names []string) (n, bytes int) {
+	for _, name := range names {
+		if w.subs[name] == nil {
+			n++
+			bytes += subSize(name)
+		}
+	}
+	return n, bytes
+}
+
 // same tells whether two resources are the same content; nil is none.
 func same(a, b *view.Resource) bool {
 	return a == b || (a != nil && b != nil && a.Version == b.Version)
+}
+
+// nonceSize is how many characters a nonce has; 5 bits each, so that it can't be
+// guessed. See offer.
+const nonceSize = 13
+
+// nonce is that of a response, as the field that ends it, so that it needs no
+// memory of its own.
+type nonce struct {
+	encoded [2 + nonceSize]byte // tag, length, characters; the zero value is none
+}
+
+// draw makes it a new one.
+func (n *nonce) draw() {
+	const digits = "0123456789abcdefghijklmnopqrstuv"
+	var characters [nonceSize]byte
+	v := rand.Uint64() //nolint:gosec // seeded by the system; guards no secret
+	for i := range characters {
+		characters[i] = digits[v&31]
+		v >>= 5
+	}
+	resource.AppendNonce(n.encoded[:0], string(characters[:]))
+}
+
+func (n *nonce) is(answered []byte) bool {
+	return n.encoded[0] != 0 && string(answered) == string(n.encoded[2:])
+}
+
+func (n *nonce) says(answered string) bool {
+	return n.encoded[0] != 0 && answered == string(n.encoded[2:])
 }

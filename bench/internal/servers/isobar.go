@@ -32,7 +32,7 @@ func newIsobar() *isobarServer {
 		builder: view.NewBuilder(view.Options{Registerer: registry}),
 		plan:    newPlan(),
 	}
-	s.xds.Register(s.grpc, false)
+	xds.Register(s.grpc, s.xds, false)
 	s.publish()
 	return s
 }

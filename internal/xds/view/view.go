@@ -59,6 +59,15 @@ func (s *Set) carries(name string, earlier *Set) bool {
 	return same
 }
 
+// Keeps reports whether a service has the same assignment in the set as in a view: clients of
+// the view's locality have nothing new to learn of it. It encodes nothing.
+func (s *Set) Keeps(service string, v *View) bool {
+	if v.set.seq >= s.seq || s.carries(service, v.set) {
+		return true
+	}
+	return s.plan.Assignment(service, v.locality) == v.set.plan.Assignment(service, v.locality)
+}
+
 // snapshot copies the entries, since streams may still ask for new ones.
 func (v *View) snapshot() map[string]*entry {
 	v.mu.RLock()
