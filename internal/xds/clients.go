@@ -170,13 +170,6 @@ func (s *Server) polling() []Client {
 	return slices.Clip(out)
 }
 
-// named gives the node of a stream that has told it, and has not ended.
-func (s *session) named() (rpc.Node, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.node, s.zone != nil && !s.closed
-}
-
 // Subscription is an assignment that streams of a locality ask for.
 type Subscription struct {
 	Locality isobar.Locality

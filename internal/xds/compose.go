@@ -106,6 +106,14 @@ func (s *session) mayBreak(now time.Time) bool {
 	return now.Sub(s.heldSince) >= s.server.options.RemovalWait
 }
 
+// kick wakes the handler to send; a signal that waits already is enough.
+func (s *session) kick() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
 // pending tells whether any type has something to send; the lock is held.
 func (s *session) pending() bool {
 	for _, w := range s.watches {

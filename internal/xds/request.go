@@ -206,6 +206,13 @@ func (s *session) as(form rpc.Form, kind resource.Kind) rpc.As {
 	return as
 }
 
+// named gives the node of a stream that has told it, and has not ended.
+func (s *session) named() (rpc.Node, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.node, s.zone != nil && !s.closed
+}
+
 // subscribesTo reports whether the stream has a watch of a type.
 func (s *session) subscribesTo(url string) bool {
 	s.mu.Lock()

@@ -10,14 +10,6 @@ import (
 	"github.com/isobar-xds/isobar/internal/xds/view"
 )
 
-// kick wakes the handler to send; a signal that waits already is enough.
-func (s *session) kick() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-}
-
 // advance brings the stream to a view, and has sent what that leaves to send.
 func (s *stream) advance(view *view.View, now time.Time) {
 	if s.adjust(view) {
