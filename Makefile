@@ -13,7 +13,7 @@ LINT     := $(GOBIN)/golangci-lint
 RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
 
 .DEFAULT_GOAL := help
-.PHONY: tools help build demo scenarios test test-race test-norace test-interop test-replicas faults interop-all interop-long test-kubernetes crds console console-check test-console bench-console licenses release release-check lint fmt reference fuzz soak bench attacks steady streams widefleet envoy-loop fleets microbench mutants cover clean
+.PHONY: tools help build demo scenarios test test-race test-norace test-interop test-replicas faults interop-all interop-long test-kubernetes crds console console-check test-console bench-console licenses release release-check lint fmt reference fuzz soak bench attacks steady streams widefleet envoy-loop duel fleets microbench mutants cover clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -228,6 +228,12 @@ RUN ?=
 envoy-loop: build ## play faults to real Envoys with Isobar, and beside them to Envoys alone (16 minutes; RUN=regexp chooses)
 	cd bench && $(GO) build -trimpath -o ../bin/envoyloop ./envoyloop
 	bin/envoyloop -isobar bin/isobar -run '$(RUN)' -json envoy-loop.json $(LOOP)
+
+# Needs what envoy-loop needs. DUEL passes further flags, such as -seed 7, or -plots DIR for charts.
+DUEL ?=
+duel: build ## play the same events to real Envoys under seven policies at once, and to the simulator (12 minutes; RUN=regexp chooses)
+	cd bench && $(GO) build -trimpath -o ../bin/duel ./duel
+	bin/duel -isobar bin/isobar -run '$(RUN)' -json duel.json $(DUEL)
 
 # FLEETS passes flags, such as -fleets 16 -seed 7, or -fleets 0 -library examples/scenarios.
 FLEETS ?=

@@ -22,10 +22,11 @@ func WithListener(bootstrap, route string) (string, error) {
 	if strings.Count(bootstrap, empty) != 1 {
 		return "", errors.New("bootstrap: want one line \"listeners: []\" below static_resources")
 	}
-	return strings.Replace(bootstrap, empty, "\n"+listener(route), 1), nil
+	return strings.Replace(bootstrap, empty, "\n"+Listener(route), 1), nil
 }
 
-func listener(route string) string {
+// Listener is that listener as the first lines below static_resources.
+func Listener(route string) string {
 	return `  listeners:
     - name: ` + listenerName + `
       address: {socket_address: {address: 127.0.0.1, port_value: 0}}
@@ -64,7 +65,7 @@ static_resources:
       load_assignment:
         cluster_name: %[2]s
         endpoints:
-`, listener(route), service)
+`, Listener(route), service)
 	for i, addresses := range priorities {
 		fmt.Fprintf(&b, "          - priority: %d\n            lb_endpoints:\n", i)
 		for _, a := range addresses {

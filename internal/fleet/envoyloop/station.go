@@ -4,9 +4,11 @@
 package envoyloop
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -41,6 +43,8 @@ type StationOptions struct {
 	Delay       func(source string) time.Duration // network latency there and back; nil = none
 	CloseEvery  uint64                            // it closes connections after so many requests of all; 0 = it keeps them
 	Seed        uint64                            // of the service times
+	ORCA        bool                              // it reports its utilization with each response
+	Body        int                               // bytes of a response
 }
 
 // Station is an HTTP backend with limited concurrency. Requests beyond it wait in
@@ -53,12 +57,22 @@ type Station struct {
 	inside   atomic.Int64
 	served   atomic.Int64
 	answered atomic.Uint64
+	body     []byte
 
 	mu     sync.Mutex
 	rng    *rand.Rand
 	server *http.Server  // nil while it refuses
 	hung   chan struct{} // closed when the fault changes
+	slow   float64       // factor on the service times
+	work   float64       // utilization, smoothed with utilizationTime
+	worked time.Time     // when work was last changed
 }
+
+// utilizationTime is the time constant of the utilization that a station reports.
+const utilizationTime = time.Second
+
+// utilizationHeader is where HTTP backends report ORCA metrics.
+const utilizationHeader = "Endpoint-Load-Metrics"
 
 // StartStation starts a station.
 func StartStation(o StationOptions) (*Station, error) {
@@ -67,6 +81,7 @@ func StartStation(o StationOptions) (*Station, error) {
 	}
 	s := &Station{
 		opts: o, address: o.Address, workers: make(chan time.Time, o.Concurrency), hung: make(chan struct{}),
+		body: bytes.Repeat([]byte("."), o.Body), slow: 1,
 		rng: rand.New(rand.NewPCG(o.Seed, 1)), //nolint:gosec // service times, no secrets
 	}
 	for range o.Concurrency {
@@ -130,7 +145,11 @@ func (s *Station) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if n := s.opts.CloseEvery; n > 0 && s.answered.Add(1)%n == 0 {
 		w.Header().Set("Connection", "close")
 	}
+	if s.opts.ORCA {
+		w.Header().Set(utilizationHeader, fmt.Sprintf("TEXT application_utilization=%.4f", s.utilization(0)))
+	}
 	w.WriteHeader(status)
+	_, _ = w.Write(s.body)
 }
 
 // handle returns the status of the response, 0 where nobody waits for it.
@@ -159,7 +178,7 @@ func (s *Station) handle(ctx context.Context) int {
 		if free.Before(arrived) {
 			free = arrived
 		}
-		free = free.Add(time.Duration(float64(s.opts.ServiceTime) * (0.5 + s.random())))
+		free = free.Add(s.begin())
 		wait(context.Background(), time.Until(free)) // work that was begun is done, whoever waits for it
 		s.workers <- free
 		if ctx.Err() != nil {
@@ -182,6 +201,35 @@ func (s *Station) hang(ctx context.Context) bool {
 	case <-ctx.Done():
 		return false
 	}
+}
+
+// Slow lets every request that begins from now on take so many times as long.
+func (s *Station) Slow(factor float64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.slow = factor
+}
+
+// begin chooses how long a request takes, and counts that as work.
+func (s *Station) begin() time.Duration {
+	length := time.Duration(float64(s.opts.ServiceTime) * (0.5 + s.random()))
+	s.mu.Lock()
+	length = time.Duration(float64(length) * s.slow)
+	s.mu.Unlock()
+	s.utilization(length)
+	return length
+}
+
+// utilization returns the work that was begun as a share of what the workers can do,
+// about the mean of the last utilizationTime, after the work of another request.
+func (s *Station) utilization(more time.Duration) float64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	s.work *= math.Exp(-float64(now.Sub(s.worked)) / float64(utilizationTime))
+	s.work += float64(more) / float64(utilizationTime) / float64(s.opts.Concurrency)
+	s.worked = now
+	return s.work
 }
 
 func (s *Station) random() float64 {

@@ -32,6 +32,7 @@ type Request struct {
 	Status   int    // HTTP; 0 = no response
 	Flags    string // Envoy's response flags, such as UF or DO
 	Upstream string // address of the backend that Envoy chose; empty = none, or not known
+	Bytes    int64  // of the body of the response
 }
 
 // ServiceHeader is the header of requests that Traffic.Service fills.
@@ -129,7 +130,7 @@ func (t *Traffic) do(ctx context.Context, client *http.Client, to Target, r *Req
 	if err != nil {
 		return
 	}
-	_, err = io.Copy(io.Discard, resp.Body)
+	r.Bytes, err = io.Copy(io.Discard, resp.Body)
 	_ = resp.Body.Close()
 	r.Status, r.Upstream, r.Flags = resp.StatusCode, resp.Header.Get(UpstreamHeader), resp.Header.Get(flagsHeader)
 	switch {
