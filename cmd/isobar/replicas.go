@@ -17,7 +17,7 @@ func replicasCommand() *cobra.Command {
 		Use:   "replicas",
 		Short: "Show a group of replicas, and move its leadership",
 	}
-	cmd.AddCommand(replicasStatusCommand(), stepDownCommand())
+	cmd.AddCommand(replicasStatusCommand(), stepDownCommand(), acceptConfigCommand())
 	return cmd
 }
 
@@ -91,6 +91,38 @@ replica takes over within two seconds, and the old leader does not campaign for
 	return cmd
 }
 
+func acceptConfigCommand() *cobra.Command {
+	var flags orderFlags
+	cmd := &cobra.Command{
+		Use:   "accept-config DIGEST",
+		Short: "Put the leader's configuration in force without a majority of the group",
+		Long: `Put the configuration file of the leader in force although no more than half of the
+group have it, for example while other replicas are lost. DIGEST is that of the
+leader's file, as isobar replicas status shows it, so that nothing else is
+accepted by mistake. Any replica may be asked. It holds for this file: a later
+change needs a majority again. The admin interface must be writable.`,
+		Example: "  isobar replicas accept-config 3f2a9c0d1b5e7788 -m 'host 2 and 3 are down'",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			remote, err := flags.remote()
+			if err != nil {
+				return err
+			}
+			out, err := remote.AcceptConfig(cmd.Context(), admin.AcceptConfigOrder{Digest: args[0], Who: flags.who, Reason: flags.reason})
+			if err != nil {
+				return err
+			}
+			if flags.output == outputJSON {
+				return writeJSON(cmd.OutOrStdout(), out)
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "the configuration %s of %s is accepted\n", printable(out.Digest), printable(out.Leader))
+			return err
+		},
+	}
+	flags.register(cmd)
+	return cmd
+}
+
 // writeReplicas prints a table with one line for each replica.
 func writeReplicas(w io.Writer, g *admin.ReplicaGroup, troubles []string, width int) error {
 	var b strings.Builder
@@ -99,6 +131,9 @@ func writeReplicas(w io.Writer, g *admin.ReplicaGroup, troubles []string, width 
 		leader = "leader " + printable(g.Leader)
 	}
 	fmt.Fprintf(&b, "group %s: %s, epoch %d; %d of %d replicas live\n\n", printable(g.Group), leader, g.Epoch, g.Live(), len(g.Replicas))
+	if g.InForce != "" {
+		fmt.Fprintf(&b, "configuration in force: %s\n\n", printable(g.InForce))
+	}
 	columns, _ := fitColumns(replicaColumns(g), width)
 	writeColumns(&b, columns)
 	if len(troubles) > 0 {

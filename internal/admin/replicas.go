@@ -2,9 +2,13 @@ package admin
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"errors"
 	"net/http"
 	"time"
+
+	"github.com/isobar-xds/isobar"
 )
 
 // Replicas is the group of replicas that the server belongs to.
@@ -14,6 +18,9 @@ type Replicas interface {
 	// StepDown has the leader give up leadership, whichever replica it is, and returns
 	// its name.
 	StepDown(who string) (leader string, err error)
+	// AcceptConfig puts the configuration file of this replica, which has to lead, in force
+	// although fewer than half of the group have it. digest names it.
+	AcceptConfig(digest string) error
 	// Order brings a write to the leader. It reports false where this replica leads
 	// itself, or knows of no leader. An error says that the leader did not answer.
 	Order(ctx context.Context, o Forwarded) (status int, body []byte, forwarded bool, err error)
@@ -98,6 +105,7 @@ type ReplicaGroup struct {
 	Removes        bool           `json:"removes"`                   // clients may be told that something is absent
 	Spare          int            `json:"failures_to_spare"`         // how many more replicas may fail before none is left
 	Agreed         bool           `json:"configuration_agreed"`      // more than half of the group have the configuration of this replica
+	InForce        string         `json:"config_in_force,omitempty"` // digest of the configuration that the plan is made with
 	Replicas       []ReplicaState `json:"replicas"`                  // sorted by name
 	Alarms         []string       `json:"alarms,omitempty"`          // the last ones
 }
@@ -172,7 +180,7 @@ func (g *ReplicaGroup) Attention() []Attention {
 		}
 	}
 	if len(digests) > 1 {
-		text := "replicas have different configuration files; a change takes effect when more than half of the group have it"
+		text := "replicas have different configuration files; a change takes effect when the leader and more than half of the group have it"
 		out = append(out, NewAttention(ReplicasDiffer, "%s", text).See(see))
 	}
 	return out
@@ -181,6 +189,37 @@ func (g *ReplicaGroup) Attention() []Attention {
 // SteppedDown answers POST /v1/replicas/step-down.
 type SteppedDown struct {
 	Leader string `json:"leader"` // which replica was asked
+}
+
+// AcceptedConfig answers POST /v1/replicas/accept-config.
+type AcceptedConfig struct {
+	Digest string `json:"digest"` // of the configuration that is in force now
+	Leader string `json:"leader"` // whose file it is
+}
+
+// AcceptConfigOrder is the body of POST /v1/replicas/accept-config.
+type AcceptConfigOrder struct {
+	Digest string `json:"digest"` // as GET /v1/replicas shows it
+	Who    string `json:"who,omitempty"`
+	Reason string `json:"reason,omitempty"`
+}
+
+func (s *Server) postAcceptConfig(w http.ResponseWriter, r *http.Request, body []byte) {
+	var o AcceptConfigOrder
+	if err := decodeOne(body, &o); err != nil || o.Digest == "" {
+		fail(w, http.StatusBadRequest, Problem{Error: "the body names no digest", Place: "body", Fix: `send {"digest": "..."}, as GET /v1/replicas shows it`})
+		return
+	}
+	if err := s.opts.Replicas.AcceptConfig(o.Digest); err != nil {
+		code := http.StatusConflict
+		if errors.Is(err, isobar.ErrUnavailable) {
+			code = http.StatusServiceUnavailable
+		}
+		fail(w, code, Problem{Error: err.Error(), Fix: "GET /v1/replicas (`isobar replicas status`) shows the digest of each replica's file, and which replica leads"})
+		return
+	}
+	s.audit(r).Info("a configuration was accepted without a majority of the group", "digest", o.Digest, "who", cmp.Or(oneLine(o.Who), r.RemoteAddr), "reason", oneLine(o.Reason))
+	reply(w, http.StatusOK, AcceptedConfig{Digest: o.Digest, Leader: s.opts.Replicas.State().Name})
 }
 
 func (s *Server) getReplicas(w http.ResponseWriter, _ *http.Request) {
@@ -211,4 +250,9 @@ func (r *Remote) Replicas(ctx context.Context) (ReplicaGroup, error) {
 // StepDown has the leader of the group give up leadership.
 func (r *Remote) StepDown(ctx context.Context, o Order) (SteppedDown, error) {
 	return posted[SteppedDown](ctx, r, "/v1/replicas/step-down", o)
+}
+
+// AcceptConfig puts the configuration of the leader in force without a majority.
+func (r *Remote) AcceptConfig(ctx context.Context, o AcceptConfigOrder) (AcceptedConfig, error) {
+	return posted[AcceptedConfig](ctx, r, "/v1/replicas/accept-config", o)
 }

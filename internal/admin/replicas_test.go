@@ -20,6 +20,8 @@ type group struct {
 
 func (g *group) State() admin.ReplicaGroup { return admin.ReplicaGroup{Group: "test"} }
 
+func (g *group) AcceptConfig(string) error { return nil }
+
 func (g *group) StepDown(string) (string, error) { return "b", nil }
 
 func (g *group) Order(ctx context.Context, o admin.Forwarded) (status int, body []byte, forwarded bool, err error) {

@@ -67,7 +67,7 @@ func (s *Server) routes() http.Handler {
 		led("PUT", "/v1/services/{name}/health/release", 0, s.putRelease)
 	}
 	s.sourceRoutes(large)
-	s.replicaRoutes(read, write)
+	s.replicaRoutes(read, write, led)
 	s.pollRoutes(mux)
 
 	s.console(mux)
@@ -104,10 +104,11 @@ func (s *Server) sourceRoutes(large func(pattern string, h http.HandlerFunc)) {
 }
 
 // replicaRoutes lists what tells of a group of replicas.
-func (s *Server) replicaRoutes(read func(pattern string, h http.HandlerFunc), write func(method, pattern string, limit int64, h writeFunc)) {
+func (s *Server) replicaRoutes(read func(pattern string, h http.HandlerFunc), write, led func(method, pattern string, limit int64, h writeFunc)) {
 	if s.opts.Replicas != nil {
 		read("/v1/replicas", s.getReplicas)
 		write("POST", "/v1/replicas/step-down", maxHealthBytes, s.postStepDown)
+		led("POST", "/v1/replicas/accept-config", maxHealthBytes, s.postAcceptConfig)
 	}
 }
 

@@ -73,6 +73,8 @@ type Relay struct {
 	lastID   load.StreamID
 	replicas map[string]*remote // by name
 	sequence uint64             // of what this replica sends
+	kept     []keptWindows      // the last of this replica's own clients, oldest first
+	followed bool               // since the last Windows, another replica decided
 }
 
 // remote is what another replica told.
@@ -113,12 +115,13 @@ func (r *Relay) Forget() {
 // Windows returns the load reports of the whole fleet; see [control.Reports].
 func (r *Relay) Windows(now time.Time) []load.StreamWindow {
 	own := r.reports.Collect(now)
+	out := r.ownWarm(own, now)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.replicas) == 0 {
-		return own
+		return out
 	}
-	out := slices.Clone(own)
+	out = slices.Clone(out)
 	for _, name := range r.names() {
 		q := r.replicas[name]
 		out = append(out, merged(q.waiting)...)

@@ -59,7 +59,7 @@ func newEnd(leading bool, h *here) *end {
 // pass brings what a follower tells to the leader, as bytes. Their clocks differ.
 func pass(t *testing.T, from, to *end, incarnation uint64, now, then time.Time) {
 	t.Helper()
-	for _, o := range from.Observations(now, false) {
+	for _, o := range from.Observations(now, false, false) {
 		data, err := proto.Marshal(o)
 		if err != nil {
 			t.Fatal(err)
@@ -170,6 +170,67 @@ func TestStreamsOfAReplicaThatIsGone(t *testing.T) {
 	}
 }
 
+// TestNewLeaderStartsWarm asserts that a new leader gets what the clients of followers, and
+// its own, reported at the last six calls, each report once and with its age.
+func TestNewLeaderStartsWarm(t *testing.T) {
+	at := func(seconds int) *here {
+		h := told()
+		h.windows[0].Reports[0].Arrived = other.Add(time.Duration(seconds) * time.Second)
+		return h
+	}
+	follower, next := newEnd(false, told()), newEnd(false, told())
+	for second := range 8 { // nobody leads
+		*follower.here, *next.here = *at(second), *at(second)
+		now := other.Add(time.Duration(second) * time.Second)
+		follower.Observations(now, false, false)
+		next.Observations(now, false, false)
+	}
+	next.leading = true
+	*follower.here, *next.here = *at(8), *at(8)
+	now := other.Add(8 * time.Second)
+	for _, o := range follower.Observations(now, false, true) {
+		if err := next.Receive("b", 1, o, clock.Add(8*time.Second)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := next.Windows(now)
+	if len(got) != 2 {
+		t.Fatalf("the leader has %d streams, want 2: %+v", len(got), got)
+	}
+	for i, w := range got {
+		from := other // of the leader's own client
+		if w.Stream > 1<<62 {
+			from = clock
+		} else if w.Stream != 3 {
+			t.Errorf("its own stream has the id %d", w.Stream)
+		}
+		if len(w.Reports) != 7 || !w.Opened.Equal(from.Add(-time.Minute)) {
+			t.Fatalf("stream %d: %d reports, opened %v; want six and one of now", i, len(w.Reports), w.Opened)
+		}
+		for n, r := range w.Reports {
+			if want := from.Add(time.Duration(n+2) * time.Second); !r.Arrived.Equal(want) || len(r.Services) != 1 || r.Services[0].Dropped != 4 {
+				t.Errorf("stream %d, report %d arrived at %v, want %v: %+v", i, n, r.Arrived, want, r)
+			}
+		}
+	}
+	*next.here = *at(9)
+	if w := next.Windows(now.Add(time.Second)); len(w) != 1 || len(w[0].Reports) != 1 {
+		t.Errorf("the second call has %+v", w)
+	}
+	// What a leader collected is what the next one gets of it.
+	next.leading = false
+	*next.here = *at(10)
+	reports := 0
+	for _, o := range next.Observations(now.Add(2*time.Second), false, true) {
+		for _, w := range o.GetWindows() {
+			reports += len(w.GetReports())
+		}
+	}
+	if reports != 7 {
+		t.Errorf("a leader that stepped down tells %d reports, want 7", reports)
+	}
+}
+
 // TestFollowersTakeNothing asserts that a replica which does not lead keeps nothing of
 // others.
 func TestFollowersTakeNothing(t *testing.T) {
@@ -183,7 +244,7 @@ func TestFollowersTakeNothing(t *testing.T) {
 // FuzzReceive asserts that no message of another replica panics, and that what is taken
 // can be collected.
 func FuzzReceive(f *testing.F) {
-	for _, o := range newEnd(false, told()).Observations(other, false) {
+	for _, o := range newEnd(false, told()).Observations(other, false, true) {
 		data, err := proto.Marshal(o)
 		if err != nil {
 			f.Fatal(err)

@@ -37,16 +37,23 @@ type agedChecker struct {
 }
 
 // Observations takes what this replica's own clients and checkers told since the last
-// call, to be sent to the leader. healthOnly leaves the clients for later.
-func (r *Relay) Observations(now time.Time, healthOnly bool) []*peerv1.Observations {
+// call, to be sent to the leader. healthOnly leaves the clients for later. warm has it
+// begin with the load reports of the last calls: the leader is a new one, and has none.
+func (r *Relay) Observations(now time.Time, healthOnly, warm bool) []*peerv1.Observations {
 	var out []*peerv1.Observations
 	if !healthOnly {
-		out = append(windows(r.reports.Collect(now), now), subscriptions(r.clients.Subscriptions(), now)...)
+		reported := windows(r.reports.Collect(now), now)
+		if warm {
+			out = r.recent(now)
+		}
+		r.keepRecent(reported, now)
+		out = append(append(out, reported...), subscriptions(r.clients.Subscriptions(), now)...)
 	}
 	out = append(out, &peerv1.Observations{Health: r.checked(now)})
 	version := r.version()
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.followed = true
 	for _, o := range out {
 		r.sequence++
 		o.Sequence, o.PlanVersion = r.sequence, version

@@ -389,6 +389,25 @@ func (r *Replica) Report(parts []*peerv1.Observations) bool {
 	return true
 }
 
+// LeaderEpoch returns the epoch in which another replica leads; 0 = as far as this one
+// knows, none does.
+func (r *Replica) LeaderEpoch() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.clock()
+	leader := r.node.Leader(now)
+	if r.peers[leader] == nil {
+		return 0
+	}
+	v := r.node.View(now)
+	for i := range v.Peers {
+		if v.Peers[i].Name == leader {
+			return v.Peers[i].Status.Claim.Epoch
+		}
+	}
+	return 0
+}
+
 // ErrNoLeader says that no replica leads as far as this one knows.
 var ErrNoLeader = errors.New("no replica leads the group at the moment")
 

@@ -95,6 +95,48 @@ func (r *replicas) agreed() bool {
 	return have > (len(r.s.cfg.Replicas.Peers)+1)/2
 }
 
+// accepts reports whether the configuration of this replica's file may be in force while
+// it leads: the group agrees, or an operator accepted this very one.
+func (r *replicas) accepts() bool {
+	accepted := r.accepted.Load()
+	return r.agreed() || accepted != nil && *accepted == r.digest()
+}
+
+// acceptConfig puts the configuration of this replica's file in force without a majority.
+// The plan names it, so the next leader goes on with it, whatever its own file has.
+func (r *replicas) acceptConfig(digest string) error {
+	if err := r.explained(r.leading()); err != nil {
+		return fmt.Errorf("%w: %w", isobar.ErrUnavailable, err)
+	}
+	if own := r.digest(); digest != own {
+		for name, other := range r.replica.Digests() {
+			if other == digest {
+				return fmt.Errorf("the file of %s, which leads, is %s: have %s lead (`isobar replicas step-down`), or copy its file to %s",
+					r.s.cfg.Replicas.Name, own, name, r.s.cfg.Replicas.Name)
+			}
+		}
+		return fmt.Errorf("no live replica has a configuration with the digest %q; the file of %s, which leads, is %s", digest, r.s.cfg.Replicas.Name, own)
+	}
+	r.accepted.Store(&digest)
+	return nil
+}
+
+// configInForce returns the digest of the configuration that the plan is made with.
+func (r *replicas) configInForce() string {
+	if r.leading() == nil {
+		if digest := r.digestInForce.Load(); digest != nil {
+			return *digest
+		}
+		return ""
+	}
+	if served, ok := r.replica.Served(); ok {
+		if o, _ := served.Opened.(*opened); o != nil {
+			return o.digest
+		}
+	}
+	return ""
+}
+
 // groupTopology is what the group has in force; see [replicas.keepConfigured].
 type groupTopology struct{ r *replicas }
 
@@ -143,7 +185,7 @@ func (r *replicas) configure(ctx context.Context) error {
 		}
 	}
 	own := r.s.offered.Load()
-	if r.inForce == own && r.provided == r.inForce || !r.agreed() {
+	if r.inForce == own && r.provided == r.inForce || !r.accepts() {
 		return r.lead()
 	}
 	r.inForce, r.provided = own, own // an error would come again

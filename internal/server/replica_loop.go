@@ -109,7 +109,11 @@ func (r *replicas) Reserved() uint64 {
 // Report implements [control.Group].
 func (r *replicas) Report(now time.Time, healthOnly bool) {
 	r.relay.Forget() // what others told when this replica led
-	r.replica.Report(r.relay.Observations(now, healthOnly))
+	epoch := r.replica.LeaderEpoch()
+	sent := r.replica.Report(r.relay.Observations(now, healthOnly, epoch != r.warmed))
+	if sent && !healthOnly {
+		r.warmed = epoch
+	}
 }
 
 // Designate implements [control.Group].

@@ -24,7 +24,7 @@ func (o operatedReplicas) State() admin.ReplicaGroup {
 	s := o.r.replica.Status()
 	out := admin.ReplicaGroup{
 		Group: s.Group, Name: s.Name, Role: s.Role, Since: s.Since, Leader: s.Leader, Epoch: s.Epoch, Engine: s.Engine, Behind: s.Behind,
-		Removes: s.Removes, Spare: s.Spare, Agreed: o.r.agreed(), Alarms: s.Alarms,
+		Removes: s.Removes, Spare: s.Spare, Agreed: o.r.agreed(), InForce: o.r.configInForce(), Alarms: s.Alarms,
 	}
 	if w := o.r.engineWarnings.Load(); w != nil {
 		out.EngineWarnings = *w
@@ -52,3 +52,6 @@ func (r *replicas) ordered(ctx context.Context, o replica.Order) replica.Answer 
 
 // StepDown implements [admin.Replicas].
 func (o operatedReplicas) StepDown(who string) (string, error) { return o.r.replica.StepDown(who) }
+
+// AcceptConfig implements [admin.Replicas].
+func (o operatedReplicas) AcceptConfig(digest string) error { return o.r.acceptConfig(digest) }

@@ -317,7 +317,7 @@ func (r *replicas) chosen(base *opened) *discovery.Configured {
 		return &own.Configured
 	}
 	file, _ := base.configured()
-	if r.inForce = nil; r.agreed() || base.digest == own.digest {
+	if r.inForce = nil; r.accepts() || base.digest == own.digest {
 		r.inForce = own
 		file.Services, file.Network = own.Services, own.Network
 	}

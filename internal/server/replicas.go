@@ -50,6 +50,7 @@ type replicas struct {
 	counted     countedClients
 
 	mu     sync.Mutex // held by whoever encodes or decodes
+	warmed uint64     // epoch of the leader that got the last windows; of the loop
 	sharer plan.Sharer
 	last   *plan.Opened // what was opened last
 	found  *health.SavedKeeper
@@ -63,6 +64,7 @@ type replicas struct {
 	followed    followed
 	// digestInForce names the configuration that this replica's plans are made with.
 	digestInForce atomic.Pointer[string]
+	accepted      atomic.Pointer[string] // digest of the configuration that an operator accepted
 
 	engineWarnings atomic.Pointer[[]string]
 	alone          int // services of the API and marks of the time before the group

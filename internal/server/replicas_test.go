@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -193,6 +194,80 @@ func TestOldFileOfALeader(t *testing.T) {
 	testhelp.Eventually(t, "b leads", func() bool { return b.group().Leader == "b" && b.server.Plan().Version > last+900_000 })
 	if p := b.server.Plan(); p.Spec("cart") == nil || p.Spec("checkout") == nil {
 		t.Errorf("the older file of the new leader removed services: %v", p.ServiceNames())
+	}
+}
+
+// TestAcceptedConfiguration asserts that an operator puts the leader's file in force without
+// a majority, from any replica; that the next leader goes on with it although its own file
+// differs; and that a digest which the leader does not have is refused.
+func TestAcceptedConfiguration(t *testing.T) {
+	listen := []string{testhelp.FreePort(t), testhelp.FreePort(t)}
+	peers := []string{"a=" + listen[0], "b=" + listen[1]}
+	election := fmt.Sprintf("{file: %q}", filepath.Join(t.TempDir(), "election"))
+	files := make([]string, 2)
+	begin := func(n int) *member {
+		text := replicaConfig(t, string(rune('a'+n)), listen[n], election, checkoutAndCart, peers...)
+		files[n] = filepath.Join(t.TempDir(), "isobar.yaml")
+		if err := os.WriteFile(files[n], []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return startMemberWith(t, text, server.Options{ReplicaTiming: quick, File: files[n], Data: []byte(text)})
+	}
+	rewrite := func(n int, services string) {
+		data, err := os.ReadFile(files[n])
+		if err != nil {
+			t.Fatal(err)
+		}
+		before, _, _ := strings.Cut(string(data), "services:\n")
+		if err := os.WriteFile(files[n], []byte(before+"services:\n"+services), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a := begin(0)
+	testhelp.Eventually(t, "a leads", func() bool { return a.group().Leader == "a" && a.server.Plan() != nil })
+	b := begin(1)
+	testhelp.Eventually(t, "b follows", func() bool { g := b.group(); return g.Removes && g.Agreed })
+	first := a.group().InForce
+	added := func(name string) string {
+		return fmt.Sprintf("- {name: %s, localities: [{locality: us/a, endpoints: [\"127.0.0.1:9\"]}]}\n", name)
+	}
+	has := func(m *member, service string) bool { p := m.server.Plan(); return p != nil && p.Spec(service) != nil }
+
+	rewrite(0, checkoutAndCart+added("search"))
+	digest := ""
+	testhelp.Eventually(t, "another digest of a's file", func() bool {
+		g := b.group()
+		digest = g.Replicas[0].ConfigDigest
+		return digest != "" && digest != first && g.InForce == first
+	})
+	if has(a, "search") {
+		t.Error("the change is in force without a majority")
+	}
+	accept := func(m *member, digest string) (int, string) {
+		return m.send("POST", "/v1/replicas/accept-config", fmt.Sprintf(`{"digest": %q, "reason": "a test"}`, digest), "")
+	}
+	if status, answer := accept(b, first); status != http.StatusConflict || !strings.Contains(answer, "have b lead") {
+		t.Errorf("the digest of a follower's file: %d %s", status, answer)
+	}
+	if status, answer := accept(a, "x"); status != http.StatusConflict || !strings.Contains(answer, "no live replica") {
+		t.Errorf("a digest that nobody has: %d %s", status, answer)
+	}
+	if status, answer := accept(b, digest); status != http.StatusOK || !strings.Contains(answer, `"leader":"a"`) && !strings.Contains(answer, `"leader": "a"`) {
+		t.Fatalf("accepting at a follower: %d %s", status, answer)
+	}
+	testhelp.Eventually(t, "the accepted change on both", func() bool { return has(a, "search") && has(b, "search") && b.group().InForce == digest })
+
+	rewrite(0, checkoutAndCart+added("search")+added("later"))
+	testhelp.Eventually(t, "a third digest", func() bool { return a.group().Replicas[0].ConfigDigest != digest })
+	last := a.server.Plan().Version
+	testhelp.Eventually(t, "two more plans", func() bool { return a.server.Plan().Version > last+1 })
+	if has(a, "later") {
+		t.Error("a later change took effect without a majority")
+	}
+	a.end()
+	testhelp.Eventually(t, "b leads", func() bool { return b.group().Leader == "b" && b.server.Plan().Version > last+900_000 })
+	if !has(b, "search") || b.group().InForce != digest {
+		t.Errorf("the next leader, with a file of before, has %v of configuration %s", b.server.Plan().ServiceNames(), b.group().InForce)
 	}
 }
 

@@ -94,6 +94,7 @@ var operations = []operation{
 	{method: "POST", path: "/v1/rollback", summary: "Returns to the weights of an earlier version, and pauses", body: admin.Order{}, answers: []any{admin.Operated{}}, ifMatch: true},
 	{method: "POST", path: "/v1/reload", summary: "Reads the configuration file again", body: admin.Order{}, answers: []any{admin.Reloaded{}}},
 	{method: "GET", path: "/v1/replicas", summary: "State of the group of replicas", answers: []any{admin.ReplicaGroup{}}},
+	{method: "POST", path: "/v1/replicas/accept-config", summary: "Puts the leader's configuration in force without a majority", body: admin.AcceptConfigOrder{}, answers: []any{admin.AcceptedConfig{}}},
 	{method: "POST", path: "/v1/replicas/step-down", summary: "Has the leader of the group give up leadership", body: admin.Order{}, answers: []any{admin.SteppedDown{}}},
 	{method: "GET", path: "/v1/discovery/xds", summary: "State of another control plane", answers: []any{map[string]any{}}},
 	{method: "GET", path: "/v1/discovery/dns", summary: "State of names that DNS resolves", answers: []any{map[string]any{}}},

@@ -28,19 +28,20 @@ func writeFaults(results []*result) error {
 
 func table(results []*result) string {
 	var b strings.Builder
-	b.WriteString("\n| Fault | Measured | Bound | Median | Longest | Times | Failed requests | Versions that went back or had two contents |\n" +
-		"|---|---|---|---|---|---|---|---|\n")
+	b.WriteString("\n| Fault | Measured | Bound | Median | Longest | Times | Missed | Failed requests | Versions that went back or had two contents |\n" +
+		"|---|---|---|---|---|---|---|---|---|\n")
 	for _, r := range results {
 		bound := "none"
 		if r.fault.bound > 0 {
 			bound = fmt.Sprintf("%.0f s", r.fault.bound.Seconds())
 		}
 		took := slices.Sorted(slices.Values(r.took))
-		if len(took) == 0 {
-			continue
+		median, longest := "none", "none"
+		if n := len(took); n > 0 {
+			median, longest = fmt.Sprintf("%.1f s", took[n/2].Seconds()), fmt.Sprintf("%.1f s", took[n-1].Seconds())
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %.1f s | %.1f s | %d | %d of %d | %d |\n", r.fault.name, r.fault.what, bound,
-			took[len(took)/2].Seconds(), took[len(took)-1].Seconds(), len(took), r.failed, r.sent, len(r.seen))
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %d | %d | %d of %d | %d |\n", r.fault.name, r.fault.what, bound,
+			median, longest, r.played, r.missed, r.failed, r.sent, len(r.seen))
 	}
 	b.WriteString("\n")
 	return b.String()

@@ -40,6 +40,7 @@ type Group struct {
 	t        *testing.T
 	Replicas []*Process
 	Backends []string // addresses, in the order of the zones
+	Services string   // of the configurations, a list in YAML
 	dir      string
 	front    *fleet.Balancer
 	program  string
@@ -84,7 +85,7 @@ func New(t *testing.T, o Options) *Group {
 	dir := t.TempDir()
 	g := &Group{t: t, program: o.Program, dir: dir}
 	var services bytes.Buffer
-	services.WriteString("services:\n- name: checkout\n  localities:\n")
+	services.WriteString("- name: checkout\n  localities:\n")
 	for i, z := range o.Zones {
 		b, err := fleet.StartBackend(fleet.BackendOptions{Locality: z, Concurrency: 8, ServiceTime: 5 * time.Millisecond, MaxQueue: 1000, Seed: uint64(i)})
 		if err != nil {
@@ -115,17 +116,20 @@ func New(t *testing.T, o Options) *Group {
 			}
 			fmt.Fprintf(&c, "  - {name: %s, address: %q}\n", p.Name, address)
 		}
+		c.WriteString(servicesBegin)
 		c.Write(services.Bytes())
 		r.file = filepath.Join(dir, r.Name+".yaml")
 		if err := os.WriteFile(r.file, c.Bytes(), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
+	g.Services = services.String()
 	var err error
 	if g.front, err = fleet.NewBalancer(addresses); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
+		g.t = t
 		for _, r := range g.Replicas {
 			g.Kill(r)
 		}
@@ -135,6 +139,28 @@ func New(t *testing.T, o Options) *Group {
 	})
 	return g
 }
+
+// Within has what fails from now on count for a test within that of New.
+func (g *Group) Within(t *testing.T) {
+	t.Helper()
+	g.t = t
+}
+
+// Configure replaces the services of a replica's configuration file, a list in YAML.
+func (g *Group) Configure(r *Process, services string) {
+	g.t.Helper()
+	data, err := os.ReadFile(r.file)
+	if err == nil {
+		before, _, _ := strings.Cut(string(data), servicesBegin)
+		err = os.WriteFile(r.file, []byte(before+servicesBegin+services), 0o600) //nolint:gosec // in the test's own directory
+	}
+	if err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+// servicesBegin begins the last section of a configuration.
+const servicesBegin = "services:\n"
 
 // linked makes the links of a replica, and returns its election.
 func (g *Group) linked(r *Process, etcd []string) string {
@@ -416,7 +442,7 @@ type Load struct {
 // replicas.
 func (g *Group) StartLoad(zone isobar.Locality, clients int) *Load {
 	g.t.Helper()
-	out := &Load{}
+	out, t := &Load{}, g.t
 	ctx, cancel := context.WithCancel(g.t.Context())
 	var work sync.WaitGroup
 	for i := range clients {
@@ -441,7 +467,7 @@ func (g *Group) StartLoad(zone isobar.Locality, clients int) *Load {
 				out.sent.Add(1)
 				if _, err := c.Call(ctx); err != nil {
 					out.failed.Add(1)
-					g.t.Logf("a request failed: %v", err)
+					t.Logf("a request failed: %v", err)
 				}
 			},
 			Refuse: func(time.Time) { out.failed.Add(1) },
