@@ -215,10 +215,11 @@ func (s *Server) postAcceptConfig(w http.ResponseWriter, r *http.Request, body [
 		if errors.Is(err, isobar.ErrUnavailable) {
 			code = http.StatusServiceUnavailable
 		}
-		fail(w, code, Problem{Error: err.Error(), Fix: "GET /v1/replicas (`isobar replicas status`) shows the digest of each replica's file, and which replica leads"})
+		fail(w, code, Problem{Error: err.Error(), Fix: "GET /v1/replicas (`isobar replicas status`) shows the leader, and the digest of each replica's file"})
 		return
 	}
-	s.audit(r).Info("a configuration was accepted without a majority of the group", "digest", o.Digest, "who", cmp.Or(oneLine(o.Who), r.RemoteAddr), "reason", oneLine(o.Reason))
+	who := cmp.Or(oneLine(o.Who), r.RemoteAddr)
+	s.audit(r).Info("a configuration was accepted without a majority of the group", "digest", o.Digest, "who", who, "reason", oneLine(o.Reason))
 	reply(w, http.StatusOK, AcceptedConfig{Digest: o.Digest, Leader: s.opts.Replicas.State().Name})
 }
 

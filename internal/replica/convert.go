@@ -1,18 +1,23 @@
 package replica
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
+
+	"google.golang.org/protobuf/proto"
 
 	"github.com/isobar-xds/isobar/internal/replica/group"
 	"github.com/isobar-xds/isobar/internal/replica/peerv1"
 )
 
 // protocol is the version of the protocol between replicas that this program speaks,
-// and oldest the oldest that it still speaks.
+// and oldest the oldest that it still speaks. Version 2 has differences of plans.
 const (
-	protocol = 1
+	protocol = 2
 	oldest   = 1
+
+	differences = 2 // the first version that has them
 )
 
 func identityToProto(i group.Identity) *peerv1.Identity {
@@ -60,10 +65,13 @@ const MaxContent = 256 << 20
 // partBytes is how much of a plan goes into one message.
 const partBytes = 1 << 20
 
-// assembly puts a plan together from its parts.
+// assembly puts the plans of one stream together from their parts.
 type assembly struct {
-	plan group.Plan
+	plan group.Plan // its content may be a difference
 	size uint64
+	base uint64     // version of the plan that the difference begins from; 0 = there is none
+	pack bool       // the content is compressed
+	last group.Plan // the last that was whole
 }
 
 var errPart = errors.New("a part of a plan without its beginning")
@@ -71,15 +79,7 @@ var errPart = errors.New("a part of a plan without its beginning")
 // add takes the next part. It returns the plan once it is whole.
 func (a *assembly) add(p *peerv1.PlanPart) (*group.Plan, error) {
 	if p.GetClaim() != nil {
-		if p.GetSize() > MaxContent {
-			return nil, fmt.Errorf("plan %d has %d bytes, at most %d are allowed", p.GetVersion(), p.GetSize(), MaxContent)
-		}
-		a.plan = group.Plan{Claim: claimFromProto(p.GetClaim()), Version: p.GetVersion()}
-		a.size = p.GetSize()
-		if copy(a.plan.Digest[:], p.GetDigest()) != len(a.plan.Digest) {
-			return nil, fmt.Errorf("plan %d: its digest has %d bytes", p.GetVersion(), len(p.GetDigest()))
-		}
-		if err := a.plan.Validate(); err != nil {
+		if err := a.begin(p); err != nil {
 			return nil, err
 		}
 	}
@@ -98,13 +98,81 @@ func (a *assembly) add(p *peerv1.PlanPart) (*group.Plan, error) {
 	if uint64(len(whole.Content)) != a.size {
 		return nil, fmt.Errorf("plan %d has %d bytes, %d were announced", whole.Version, len(whole.Content), a.size)
 	}
+	if err := a.complete(&whole); err != nil {
+		return nil, err
+	}
+	a.last = whole
 	return &whole, nil
 }
 
-// parts cuts a plan into messages.
-func parts(p *group.Plan) []*peerv1.PlanPart {
+// begin takes the first part of a plan.
+func (a *assembly) begin(p *peerv1.PlanPart) error {
+	if p.GetSize() > MaxContent {
+		return fmt.Errorf("plan %d has %d bytes, at most %d are allowed", p.GetVersion(), p.GetSize(), MaxContent)
+	}
+	a.plan = group.Plan{Claim: claimFromProto(p.GetClaim()), Version: p.GetVersion()}
+	a.size, a.base, a.pack = p.GetSize(), p.GetBaseVersion(), p.GetCompressed()
+	if copy(a.plan.Digest[:], p.GetDigest()) != len(a.plan.Digest) {
+		return fmt.Errorf("plan %d: its digest has %d bytes", p.GetVersion(), len(p.GetDigest()))
+	}
+	return a.plan.Validate()
+}
+
+// complete makes the content of what came instead of it.
+func (a *assembly) complete(p *group.Plan) error {
+	if a.pack {
+		content, err := unpack(p.Content)
+		if err != nil {
+			return fmt.Errorf("plan %d: %w", p.Version, err)
+		}
+		p.Content = content
+	}
+	if a.base == 0 {
+		return nil
+	}
+	if a.last.IsZero() || a.last.Version != a.base {
+		return fmt.Errorf("plan %d is a difference from plan %d, and plan %d came last", p.Version, a.base, a.last.Version)
+	}
+	var d peerv1.PlanDifference
+	if err := proto.Unmarshal(p.Content, &d); err != nil {
+		return fmt.Errorf("plan %d: its difference: %w", p.Version, err)
+	}
+	content, err := apply(a.last.Content, &d)
+	if err != nil {
+		return fmt.Errorf("plan %d: %w", p.Version, err)
+	}
+	if sha256.Sum256(content) != p.Digest {
+		return fmt.Errorf("plan %d: the digest does not fit what the difference makes", p.Version)
+	}
+	p.Content = content
+	return nil
+}
+
+// shortened returns what is sent of a plan in place of its content.
+func shortened(p, base *group.Plan) (data []byte, from uint64, compressed bool) {
+	data = p.Content
+	if base != nil {
+		if d := difference(base.Content, p.Content); d != nil {
+			if shorter, err := proto.Marshal(d); err == nil && len(shorter) < len(data) {
+				data, from = shorter, base.Version
+			}
+		}
+	}
+	if packed := pack(data); len(packed) < len(data) {
+		return packed, from, true
+	}
+	return data, from, false
+}
+
+// parts cuts a plan into messages for a replica that speaks a version of the protocol.
+// base is the plan that it got last on the stream; nil = there is none.
+func parts(p, base *group.Plan, speaks uint32) []*peerv1.PlanPart {
 	content := p.Content
-	first := &peerv1.PlanPart{Claim: claimToProto(p.Claim), Version: p.Version, Digest: p.Digest[:], Size: uint64(len(content))}
+	first := &peerv1.PlanPart{Claim: claimToProto(p.Claim), Version: p.Version, Digest: p.Digest[:]}
+	if speaks >= differences {
+		content, first.BaseVersion, first.Compressed = shortened(p, base)
+	}
+	first.Size = uint64(len(content))
 	out := []*peerv1.PlanPart{first}
 	last := first
 	for len(content) > 0 {

@@ -21,6 +21,10 @@ import (
 // maxObservations bounds what waits for a leader that reads slowly; the oldest goes.
 const maxObservations = 256
 
+// planBytesPerSecond bounds what plans take of the network to one other replica, on
+// average: after a plan, the next one waits.
+const planBytesPerSecond = 32 << 20
+
 // link carries what this replica sends to another one. Only the newest of each kind
 // waits, so a slow replica delays nobody and takes no memory without bound.
 type link struct {
@@ -39,6 +43,12 @@ type link struct {
 	client       peerv1.PeerServiceClient // nil before run
 	failure      string                   // why there is no connection; empty while there is one
 	ever         bool
+
+	// Of the goroutine of run: what the other replica speaks, the last plan that it got
+	// whole on this stream, and before when no further one is sent.
+	speaks uint32
+	sent   *group.Plan
+	rest   time.Time
 }
 
 func newLink(r *Replica, p Peer) *link {
@@ -166,6 +176,7 @@ func (l *link) exchange(ctx context.Context, client peerv1.PeerServiceClient) er
 	if err := l.greet(stream); err != nil {
 		return err
 	}
+	l.sent, l.rest = nil, time.Time{}
 	ended := make(chan error, 1)
 	go func() {
 		for {
@@ -218,6 +229,7 @@ func (l *link) greet(stream outbound) error {
 	if err := l.r.checkHello(answer.GetHello(), l.peer.Name); err != nil {
 		return err
 	}
+	l.speaks = min(answer.GetHello().GetProtocol(), protocol)
 	if l.r.opts.ClientTLS == nil {
 		return nil
 	}
@@ -244,6 +256,10 @@ func (l *link) take() batch {
 	b := batch{l.status, l.plan, l.pull, l.stepping, l.observations}
 	l.status, l.plan, l.pull, l.stepping, l.observations = nil, nil, nil, nil, nil
 	l.busy = true
+	if wait := time.Until(l.rest); b.plan != nil && wait > 0 {
+		b.plan, l.plan = nil, b.plan
+		time.AfterFunc(wait, func() { signal(l.kick) })
+	}
 	if b.plan != nil {
 		l.sending = b.plan.Version
 	}
@@ -303,20 +319,46 @@ func (l *link) sendStatus(stream outbound, s *group.Status) error {
 	return stream.Send(&peerv1.ExchangeRequest{Message: &peerv1.ExchangeRequest_Status{Status: message}})
 }
 
-// sendPlan sends a plan in parts. A newer one that comes meanwhile waits until it is
-// done: plans that overtook each other would never arrive on a slow connection.
+// sentParts are the parts of a plan, which are mostly the same for all other replicas.
+type sentParts struct {
+	version, base uint64
+	speaks        uint32
+	parts         []*peerv1.PlanPart
+}
+
+// partsOf is [parts], made once for all replicas that got the same plans.
+func (r *Replica) partsOf(p, base *group.Plan, speaks uint32) []*peerv1.PlanPart {
+	r.sending.Lock()
+	defer r.sending.Unlock()
+	want := sentParts{version: p.Version, speaks: speaks}
+	if base != nil {
+		want.base = base.Version
+	}
+	if s := &r.lastSent; s.version != want.version || s.base != want.base || s.speaks != want.speaks {
+		want.parts = parts(p, base, speaks)
+		r.lastSent = want
+	}
+	return r.lastSent.parts
+}
+
+// sendPlan sends a plan in parts, as a difference from the last one where the other
+// replica knows these. A newer one that comes meanwhile waits until it is done: plans that
+// overtook each other would never arrive on a slow connection.
 func (l *link) sendPlan(stream outbound, p *group.Plan) error {
 	if p == nil {
 		return nil
 	}
-	for _, part := range parts(p) {
+	began, bytes := time.Now(), 0
+	for _, part := range l.r.partsOf(p, l.sent, l.speaks) {
 		if err := stream.Send(&peerv1.ExchangeRequest{Message: &peerv1.ExchangeRequest_Plan{Plan: part}}); err != nil {
 			return err
 		}
+		bytes += len(part.GetContent())
 		l.r.metrics.sent.Add(float64(len(part.GetContent())))
 		if err := l.sendStatus(stream, l.takeStatus()); err != nil {
 			return err
 		}
 	}
+	l.sent, l.rest = p, began.Add(time.Duration(bytes)*time.Second/planBytesPerSecond)
 	return nil
 }

@@ -99,6 +99,9 @@ type Replica struct {
 
 	opening sync.Mutex // held while Options.Open runs
 
+	sending  sync.Mutex // held while a plan is cut into parts
+	lastSent sentParts
+
 	mu     sync.Mutex
 	node   *group.Node
 	opened map[uint64]any // of plans that the node may serve, by version

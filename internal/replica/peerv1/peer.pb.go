@@ -800,13 +800,20 @@ func (x *Summary) GetClientsInSync() uint32 {
 
 // PlanPart is a part of a plan, in order: plans are larger than messages may be.
 type PlanPart struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Claim         *Claim                 `protobuf:"bytes,1,opt,name=claim,proto3" json:"claim,omitempty"` // of the first part, as the next two
-	Version       uint64                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
-	Digest        []byte                 `protobuf:"bytes,3,opt,name=digest,proto3" json:"digest,omitempty"` // SHA-256 of the content
-	Size          uint64                 `protobuf:"varint,4,opt,name=size,proto3" json:"size,omitempty"`    // of the whole content, in bytes; of the first part
-	Content       []byte                 `protobuf:"bytes,5,opt,name=content,proto3" json:"content,omitempty"`
-	Last          bool                   `protobuf:"varint,6,opt,name=last,proto3" json:"last,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Claim   *Claim                 `protobuf:"bytes,1,opt,name=claim,proto3" json:"claim,omitempty"` // of the first part, as the next two
+	Version uint64                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	Digest  []byte                 `protobuf:"bytes,3,opt,name=digest,proto3" json:"digest,omitempty"` // SHA-256 of the content
+	Size    uint64                 `protobuf:"varint,4,opt,name=size,proto3" json:"size,omitempty"`    // of the whole content, in bytes; of the first part
+	Content []byte                 `protobuf:"bytes,5,opt,name=content,proto3" json:"content,omitempty"`
+	Last    bool                   `protobuf:"varint,6,opt,name=last,proto3" json:"last,omitempty"`
+	// Of the first part: not 0, the parts hold a PlanDifference, and size is its size. It
+	// is applied to the content of the plan of this version, which came last on the
+	// stream. The digest is that of the whole. Since version 2 of the protocol.
+	BaseVersion uint64 `protobuf:"varint,7,opt,name=base_version,json=baseVersion,proto3" json:"base_version,omitempty"`
+	// Of the first part: the parts hold the content, or the difference, compressed as in
+	// RFC 1951, and size is that of the compressed bytes. Since version 2 of the protocol.
+	Compressed    bool `protobuf:"varint,8,opt,name=compressed,proto3" json:"compressed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -883,6 +890,134 @@ func (x *PlanPart) GetLast() bool {
 	return false
 }
 
+func (x *PlanPart) GetBaseVersion() uint64 {
+	if x != nil {
+		return x.BaseVersion
+	}
+	return 0
+}
+
+func (x *PlanPart) GetCompressed() bool {
+	if x != nil {
+		return x.Compressed
+	}
+	return false
+}
+
+// PlanDifference makes the content of a plan from that of an earlier one.
+type PlanDifference struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Size          uint64                 `protobuf:"varint,1,opt,name=size,proto3" json:"size,omitempty"`    // of the content that it makes, in bytes
+	Pieces        []*Piece               `protobuf:"bytes,2,rep,name=pieces,proto3" json:"pieces,omitempty"` // in order
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlanDifference) Reset() {
+	*x = PlanDifference{}
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlanDifference) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlanDifference) ProtoMessage() {}
+
+func (x *PlanDifference) ProtoReflect() protoreflect.Message {
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlanDifference.ProtoReflect.Descriptor instead.
+func (*PlanDifference) Descriptor() ([]byte, []int) {
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *PlanDifference) GetSize() uint64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *PlanDifference) GetPieces() []*Piece {
+	if x != nil {
+		return x.Pieces
+	}
+	return nil
+}
+
+// Piece is the next part of a content: bytes of the earlier one, or bytes of its own.
+type Piece struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Offset        uint64                 `protobuf:"varint,1,opt,name=offset,proto3" json:"offset,omitempty"` // in the earlier content
+	Length        uint64                 `protobuf:"varint,2,opt,name=length,proto3" json:"length,omitempty"` // 0 = content counts
+	Content       []byte                 `protobuf:"bytes,3,opt,name=content,proto3" json:"content,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Piece) Reset() {
+	*x = Piece{}
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Piece) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Piece) ProtoMessage() {}
+
+func (x *Piece) ProtoReflect() protoreflect.Message {
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Piece.ProtoReflect.Descriptor instead.
+func (*Piece) Descriptor() ([]byte, []int) {
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *Piece) GetOffset() uint64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *Piece) GetLength() uint64 {
+	if x != nil {
+		return x.Length
+	}
+	return 0
+}
+
+func (x *Piece) GetContent() []byte {
+	if x != nil {
+		return x.Content
+	}
+	return nil
+}
+
 // Pull asks for the plan that the receiver has, if it is newer.
 type Pull struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -894,7 +1029,7 @@ type Pull struct {
 
 func (x *Pull) Reset() {
 	*x = Pull{}
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[10]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -906,7 +1041,7 @@ func (x *Pull) String() string {
 func (*Pull) ProtoMessage() {}
 
 func (x *Pull) ProtoReflect() protoreflect.Message {
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[10]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -919,7 +1054,7 @@ func (x *Pull) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pull.ProtoReflect.Descriptor instead.
 func (*Pull) Descriptor() ([]byte, []int) {
-	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{10}
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Pull) GetAbove() uint64 {
@@ -946,7 +1081,7 @@ type StepDown struct {
 
 func (x *StepDown) Reset() {
 	*x = StepDown{}
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[11]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -958,7 +1093,7 @@ func (x *StepDown) String() string {
 func (*StepDown) ProtoMessage() {}
 
 func (x *StepDown) ProtoReflect() protoreflect.Message {
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[11]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -971,7 +1106,7 @@ func (x *StepDown) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepDown.ProtoReflect.Descriptor instead.
 func (*StepDown) Descriptor() ([]byte, []int) {
-	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{11}
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *StepDown) GetWho() string {
@@ -996,7 +1131,7 @@ type Observations struct {
 
 func (x *Observations) Reset() {
 	*x = Observations{}
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[12]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1008,7 +1143,7 @@ func (x *Observations) String() string {
 func (*Observations) ProtoMessage() {}
 
 func (x *Observations) ProtoReflect() protoreflect.Message {
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[12]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1021,7 +1156,7 @@ func (x *Observations) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Observations.ProtoReflect.Descriptor instead.
 func (*Observations) Descriptor() ([]byte, []int) {
-	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{12}
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Observations) GetSequence() uint64 {
@@ -1085,7 +1220,7 @@ type StreamWindow struct {
 
 func (x *StreamWindow) Reset() {
 	*x = StreamWindow{}
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[13]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1097,7 +1232,7 @@ func (x *StreamWindow) String() string {
 func (*StreamWindow) ProtoMessage() {}
 
 func (x *StreamWindow) ProtoReflect() protoreflect.Message {
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[13]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1110,7 +1245,7 @@ func (x *StreamWindow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamWindow.ProtoReflect.Descriptor instead.
 func (*StreamWindow) Descriptor() ([]byte, []int) {
-	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{13}
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *StreamWindow) GetStream() uint64 {
@@ -1195,7 +1330,7 @@ type Locality struct {
 
 func (x *Locality) Reset() {
 	*x = Locality{}
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[14]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1207,7 +1342,7 @@ func (x *Locality) String() string {
 func (*Locality) ProtoMessage() {}
 
 func (x *Locality) ProtoReflect() protoreflect.Message {
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[14]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1220,7 +1355,7 @@ func (x *Locality) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Locality.ProtoReflect.Descriptor instead.
 func (*Locality) Descriptor() ([]byte, []int) {
-	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{14}
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Locality) GetRegion() string {
@@ -1257,7 +1392,7 @@ type Report struct {
 
 func (x *Report) Reset() {
 	*x = Report{}
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[15]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1269,7 +1404,7 @@ func (x *Report) String() string {
 func (*Report) ProtoMessage() {}
 
 func (x *Report) ProtoReflect() protoreflect.Message {
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[15]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1282,7 +1417,7 @@ func (x *Report) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Report.ProtoReflect.Descriptor instead.
 func (*Report) Descriptor() ([]byte, []int) {
-	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{15}
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Report) GetAgeUs() uint64 {
@@ -1327,7 +1462,7 @@ type ServiceReport struct {
 
 func (x *ServiceReport) Reset() {
 	*x = ServiceReport{}
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[16]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1339,7 +1474,7 @@ func (x *ServiceReport) String() string {
 func (*ServiceReport) ProtoMessage() {}
 
 func (x *ServiceReport) ProtoReflect() protoreflect.Message {
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[16]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1352,7 +1487,7 @@ func (x *ServiceReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServiceReport.ProtoReflect.Descriptor instead.
 func (*ServiceReport) Descriptor() ([]byte, []int) {
-	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{16}
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ServiceReport) GetService() string {
@@ -1401,7 +1536,7 @@ type DropCount struct {
 
 func (x *DropCount) Reset() {
 	*x = DropCount{}
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[17]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1413,7 +1548,7 @@ func (x *DropCount) String() string {
 func (*DropCount) ProtoMessage() {}
 
 func (x *DropCount) ProtoReflect() protoreflect.Message {
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[17]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1426,7 +1561,7 @@ func (x *DropCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DropCount.ProtoReflect.Descriptor instead.
 func (*DropCount) Descriptor() ([]byte, []int) {
-	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{17}
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *DropCount) GetCategory() string {
@@ -1461,7 +1596,7 @@ type LocalityReport struct {
 
 func (x *LocalityReport) Reset() {
 	*x = LocalityReport{}
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[18]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1473,7 +1608,7 @@ func (x *LocalityReport) String() string {
 func (*LocalityReport) ProtoMessage() {}
 
 func (x *LocalityReport) ProtoReflect() protoreflect.Message {
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[18]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1486,7 +1621,7 @@ func (x *LocalityReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LocalityReport.ProtoReflect.Descriptor instead.
 func (*LocalityReport) Descriptor() ([]byte, []int) {
-	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{18}
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *LocalityReport) GetLocality() *Locality {
@@ -1564,7 +1699,7 @@ type MetricSum struct {
 
 func (x *MetricSum) Reset() {
 	*x = MetricSum{}
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[19]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1576,7 +1711,7 @@ func (x *MetricSum) String() string {
 func (*MetricSum) ProtoMessage() {}
 
 func (x *MetricSum) ProtoReflect() protoreflect.Message {
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[19]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1589,7 +1724,7 @@ func (x *MetricSum) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetricSum.ProtoReflect.Descriptor instead.
 func (*MetricSum) Descriptor() ([]byte, []int) {
-	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{19}
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *MetricSum) GetName() string {
@@ -1627,7 +1762,7 @@ type EndpointReport struct {
 
 func (x *EndpointReport) Reset() {
 	*x = EndpointReport{}
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[20]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1639,7 +1774,7 @@ func (x *EndpointReport) String() string {
 func (*EndpointReport) ProtoMessage() {}
 
 func (x *EndpointReport) ProtoReflect() protoreflect.Message {
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[20]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1652,7 +1787,7 @@ func (x *EndpointReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointReport.ProtoReflect.Descriptor instead.
 func (*EndpointReport) Descriptor() ([]byte, []int) {
-	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{20}
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *EndpointReport) GetAddress() string {
@@ -1703,7 +1838,7 @@ type Subscription struct {
 
 func (x *Subscription) Reset() {
 	*x = Subscription{}
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[21]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1715,7 +1850,7 @@ func (x *Subscription) String() string {
 func (*Subscription) ProtoMessage() {}
 
 func (x *Subscription) ProtoReflect() protoreflect.Message {
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[21]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1728,7 +1863,7 @@ func (x *Subscription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Subscription.ProtoReflect.Descriptor instead.
 func (*Subscription) Descriptor() ([]byte, []int) {
-	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{21}
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Subscription) GetService() string {
@@ -1774,7 +1909,7 @@ type PlanContent struct {
 
 func (x *PlanContent) Reset() {
 	*x = PlanContent{}
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[22]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1786,7 +1921,7 @@ func (x *PlanContent) String() string {
 func (*PlanContent) ProtoMessage() {}
 
 func (x *PlanContent) ProtoReflect() protoreflect.Message {
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[22]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1799,7 +1934,7 @@ func (x *PlanContent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanContent.ProtoReflect.Descriptor instead.
 func (*PlanContent) Descriptor() ([]byte, []int) {
-	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{22}
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *PlanContent) GetFormat() uint32 {
@@ -1856,7 +1991,7 @@ type Operators struct {
 
 func (x *Operators) Reset() {
 	*x = Operators{}
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[23]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1868,7 +2003,7 @@ func (x *Operators) String() string {
 func (*Operators) ProtoMessage() {}
 
 func (x *Operators) ProtoReflect() protoreflect.Message {
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[23]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1881,7 +2016,7 @@ func (x *Operators) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Operators.ProtoReflect.Descriptor instead.
 func (*Operators) Descriptor() ([]byte, []int) {
-	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{23}
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Operators) GetSequence() uint64 {
@@ -1909,7 +2044,7 @@ type OperatorEntry struct {
 
 func (x *OperatorEntry) Reset() {
 	*x = OperatorEntry{}
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[24]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1921,7 +2056,7 @@ func (x *OperatorEntry) String() string {
 func (*OperatorEntry) ProtoMessage() {}
 
 func (x *OperatorEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[24]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1934,7 +2069,7 @@ func (x *OperatorEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OperatorEntry.ProtoReflect.Descriptor instead.
 func (*OperatorEntry) Descriptor() ([]byte, []int) {
-	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{24}
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *OperatorEntry) GetKey() string {
@@ -1963,7 +2098,7 @@ type ServiceContent struct {
 
 func (x *ServiceContent) Reset() {
 	*x = ServiceContent{}
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[25]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1975,7 +2110,7 @@ func (x *ServiceContent) String() string {
 func (*ServiceContent) ProtoMessage() {}
 
 func (x *ServiceContent) ProtoReflect() protoreflect.Message {
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[25]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1988,7 +2123,7 @@ func (x *ServiceContent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServiceContent.ProtoReflect.Descriptor instead.
 func (*ServiceContent) Descriptor() ([]byte, []int) {
-	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{25}
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ServiceContent) GetName() string {
@@ -2025,7 +2160,7 @@ type SavedReplica struct {
 
 func (x *SavedReplica) Reset() {
 	*x = SavedReplica{}
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[26]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2037,7 +2172,7 @@ func (x *SavedReplica) String() string {
 func (*SavedReplica) ProtoMessage() {}
 
 func (x *SavedReplica) ProtoReflect() protoreflect.Message {
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[26]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2050,7 +2185,7 @@ func (x *SavedReplica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SavedReplica.ProtoReflect.Descriptor instead.
 func (*SavedReplica) Descriptor() ([]byte, []int) {
-	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{26}
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *SavedReplica) GetFormat() uint32 {
@@ -2095,7 +2230,7 @@ type SavedPlan struct {
 
 func (x *SavedPlan) Reset() {
 	*x = SavedPlan{}
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[27]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2107,7 +2242,7 @@ func (x *SavedPlan) String() string {
 func (*SavedPlan) ProtoMessage() {}
 
 func (x *SavedPlan) ProtoReflect() protoreflect.Message {
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[27]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2120,7 +2255,7 @@ func (x *SavedPlan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SavedPlan.ProtoReflect.Descriptor instead.
 func (*SavedPlan) Descriptor() ([]byte, []int) {
-	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{27}
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SavedPlan) GetFormat() uint32 {
@@ -2223,14 +2358,25 @@ const file_isobar_peer_v1_peer_proto_rawDesc = "" +
 	"\vunreachable\x18\x06 \x03(\tR\vunreachable\x12 \n" +
 	"\vconnections\x18\a \x01(\rR\vconnections\x12\x18\n" +
 	"\aclients\x18\b \x01(\rR\aclients\x12&\n" +
-	"\x0fclients_in_sync\x18\t \x01(\rR\rclientsInSync\"\xab\x01\n" +
+	"\x0fclients_in_sync\x18\t \x01(\rR\rclientsInSync\"\xee\x01\n" +
 	"\bPlanPart\x12+\n" +
 	"\x05claim\x18\x01 \x01(\v2\x15.isobar.peer.v1.ClaimR\x05claim\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12\x16\n" +
 	"\x06digest\x18\x03 \x01(\fR\x06digest\x12\x12\n" +
 	"\x04size\x18\x04 \x01(\x04R\x04size\x12\x18\n" +
 	"\acontent\x18\x05 \x01(\fR\acontent\x12\x12\n" +
-	"\x04last\x18\x06 \x01(\bR\x04last\"0\n" +
+	"\x04last\x18\x06 \x01(\bR\x04last\x12!\n" +
+	"\fbase_version\x18\a \x01(\x04R\vbaseVersion\x12\x1e\n" +
+	"\n" +
+	"compressed\x18\b \x01(\bR\n" +
+	"compressed\"S\n" +
+	"\x0ePlanDifference\x12\x12\n" +
+	"\x04size\x18\x01 \x01(\x04R\x04size\x12-\n" +
+	"\x06pieces\x18\x02 \x03(\v2\x15.isobar.peer.v1.PieceR\x06pieces\"Q\n" +
+	"\x05Piece\x12\x16\n" +
+	"\x06offset\x18\x01 \x01(\x04R\x06offset\x12\x16\n" +
+	"\x06length\x18\x02 \x01(\x04R\x06length\x12\x18\n" +
+	"\acontent\x18\x03 \x01(\fR\acontent\"0\n" +
 	"\x04Pull\x12\x14\n" +
 	"\x05above\x18\x01 \x01(\x04R\x05above\x12\x12\n" +
 	"\x04base\x18\x02 \x01(\bR\x04base\"\x1c\n" +
@@ -2355,7 +2501,7 @@ func file_isobar_peer_v1_peer_proto_rawDescGZIP() []byte {
 	return file_isobar_peer_v1_peer_proto_rawDescData
 }
 
-var file_isobar_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_isobar_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
 var file_isobar_peer_v1_peer_proto_goTypes = []any{
 	(*OrderRequest)(nil),     // 0: isobar.peer.v1.OrderRequest
 	(*OrderResponse)(nil),    // 1: isobar.peer.v1.OrderResponse
@@ -2367,33 +2513,35 @@ var file_isobar_peer_v1_peer_proto_goTypes = []any{
 	(*Status)(nil),           // 7: isobar.peer.v1.Status
 	(*Summary)(nil),          // 8: isobar.peer.v1.Summary
 	(*PlanPart)(nil),         // 9: isobar.peer.v1.PlanPart
-	(*Pull)(nil),             // 10: isobar.peer.v1.Pull
-	(*StepDown)(nil),         // 11: isobar.peer.v1.StepDown
-	(*Observations)(nil),     // 12: isobar.peer.v1.Observations
-	(*StreamWindow)(nil),     // 13: isobar.peer.v1.StreamWindow
-	(*Locality)(nil),         // 14: isobar.peer.v1.Locality
-	(*Report)(nil),           // 15: isobar.peer.v1.Report
-	(*ServiceReport)(nil),    // 16: isobar.peer.v1.ServiceReport
-	(*DropCount)(nil),        // 17: isobar.peer.v1.DropCount
-	(*LocalityReport)(nil),   // 18: isobar.peer.v1.LocalityReport
-	(*MetricSum)(nil),        // 19: isobar.peer.v1.MetricSum
-	(*EndpointReport)(nil),   // 20: isobar.peer.v1.EndpointReport
-	(*Subscription)(nil),     // 21: isobar.peer.v1.Subscription
-	(*PlanContent)(nil),      // 22: isobar.peer.v1.PlanContent
-	(*Operators)(nil),        // 23: isobar.peer.v1.Operators
-	(*OperatorEntry)(nil),    // 24: isobar.peer.v1.OperatorEntry
-	(*ServiceContent)(nil),   // 25: isobar.peer.v1.ServiceContent
-	(*SavedReplica)(nil),     // 26: isobar.peer.v1.SavedReplica
-	(*SavedPlan)(nil),        // 27: isobar.peer.v1.SavedPlan
+	(*PlanDifference)(nil),   // 10: isobar.peer.v1.PlanDifference
+	(*Piece)(nil),            // 11: isobar.peer.v1.Piece
+	(*Pull)(nil),             // 12: isobar.peer.v1.Pull
+	(*StepDown)(nil),         // 13: isobar.peer.v1.StepDown
+	(*Observations)(nil),     // 14: isobar.peer.v1.Observations
+	(*StreamWindow)(nil),     // 15: isobar.peer.v1.StreamWindow
+	(*Locality)(nil),         // 16: isobar.peer.v1.Locality
+	(*Report)(nil),           // 17: isobar.peer.v1.Report
+	(*ServiceReport)(nil),    // 18: isobar.peer.v1.ServiceReport
+	(*DropCount)(nil),        // 19: isobar.peer.v1.DropCount
+	(*LocalityReport)(nil),   // 20: isobar.peer.v1.LocalityReport
+	(*MetricSum)(nil),        // 21: isobar.peer.v1.MetricSum
+	(*EndpointReport)(nil),   // 22: isobar.peer.v1.EndpointReport
+	(*Subscription)(nil),     // 23: isobar.peer.v1.Subscription
+	(*PlanContent)(nil),      // 24: isobar.peer.v1.PlanContent
+	(*Operators)(nil),        // 25: isobar.peer.v1.Operators
+	(*OperatorEntry)(nil),    // 26: isobar.peer.v1.OperatorEntry
+	(*ServiceContent)(nil),   // 27: isobar.peer.v1.ServiceContent
+	(*SavedReplica)(nil),     // 28: isobar.peer.v1.SavedReplica
+	(*SavedPlan)(nil),        // 29: isobar.peer.v1.SavedPlan
 }
 var file_isobar_peer_v1_peer_proto_depIdxs = []int32{
 	4,  // 0: isobar.peer.v1.OrderRequest.hello:type_name -> isobar.peer.v1.Hello
 	4,  // 1: isobar.peer.v1.ExchangeRequest.hello:type_name -> isobar.peer.v1.Hello
 	7,  // 2: isobar.peer.v1.ExchangeRequest.status:type_name -> isobar.peer.v1.Status
 	9,  // 3: isobar.peer.v1.ExchangeRequest.plan:type_name -> isobar.peer.v1.PlanPart
-	10, // 4: isobar.peer.v1.ExchangeRequest.pull:type_name -> isobar.peer.v1.Pull
-	12, // 5: isobar.peer.v1.ExchangeRequest.observations:type_name -> isobar.peer.v1.Observations
-	11, // 6: isobar.peer.v1.ExchangeRequest.step_down:type_name -> isobar.peer.v1.StepDown
+	12, // 4: isobar.peer.v1.ExchangeRequest.pull:type_name -> isobar.peer.v1.Pull
+	14, // 5: isobar.peer.v1.ExchangeRequest.observations:type_name -> isobar.peer.v1.Observations
+	13, // 6: isobar.peer.v1.ExchangeRequest.step_down:type_name -> isobar.peer.v1.StepDown
 	4,  // 7: isobar.peer.v1.ExchangeResponse.hello:type_name -> isobar.peer.v1.Hello
 	5,  // 8: isobar.peer.v1.Hello.replica:type_name -> isobar.peer.v1.Identity
 	5,  // 9: isobar.peer.v1.Claim.leader:type_name -> isobar.peer.v1.Identity
@@ -2401,31 +2549,32 @@ var file_isobar_peer_v1_peer_proto_depIdxs = []int32{
 	6,  // 11: isobar.peer.v1.Status.plan_claim:type_name -> isobar.peer.v1.Claim
 	8,  // 12: isobar.peer.v1.Status.summary:type_name -> isobar.peer.v1.Summary
 	6,  // 13: isobar.peer.v1.PlanPart.claim:type_name -> isobar.peer.v1.Claim
-	13, // 14: isobar.peer.v1.Observations.windows:type_name -> isobar.peer.v1.StreamWindow
-	21, // 15: isobar.peer.v1.Observations.subscriptions:type_name -> isobar.peer.v1.Subscription
-	14, // 16: isobar.peer.v1.StreamWindow.node_locality:type_name -> isobar.peer.v1.Locality
-	15, // 17: isobar.peer.v1.StreamWindow.reports:type_name -> isobar.peer.v1.Report
-	16, // 18: isobar.peer.v1.Report.services:type_name -> isobar.peer.v1.ServiceReport
-	17, // 19: isobar.peer.v1.ServiceReport.dropped_by:type_name -> isobar.peer.v1.DropCount
-	18, // 20: isobar.peer.v1.ServiceReport.localities:type_name -> isobar.peer.v1.LocalityReport
-	14, // 21: isobar.peer.v1.LocalityReport.locality:type_name -> isobar.peer.v1.Locality
-	19, // 22: isobar.peer.v1.LocalityReport.metrics:type_name -> isobar.peer.v1.MetricSum
-	20, // 23: isobar.peer.v1.LocalityReport.endpoints:type_name -> isobar.peer.v1.EndpointReport
-	14, // 24: isobar.peer.v1.Subscription.locality:type_name -> isobar.peer.v1.Locality
-	25, // 25: isobar.peer.v1.PlanContent.services:type_name -> isobar.peer.v1.ServiceContent
-	23, // 26: isobar.peer.v1.PlanContent.operators:type_name -> isobar.peer.v1.Operators
-	24, // 27: isobar.peer.v1.Operators.entries:type_name -> isobar.peer.v1.OperatorEntry
-	6,  // 28: isobar.peer.v1.SavedReplica.fence:type_name -> isobar.peer.v1.Claim
-	6,  // 29: isobar.peer.v1.SavedPlan.claim:type_name -> isobar.peer.v1.Claim
-	2,  // 30: isobar.peer.v1.PeerService.Exchange:input_type -> isobar.peer.v1.ExchangeRequest
-	0,  // 31: isobar.peer.v1.PeerService.Order:input_type -> isobar.peer.v1.OrderRequest
-	3,  // 32: isobar.peer.v1.PeerService.Exchange:output_type -> isobar.peer.v1.ExchangeResponse
-	1,  // 33: isobar.peer.v1.PeerService.Order:output_type -> isobar.peer.v1.OrderResponse
-	32, // [32:34] is the sub-list for method output_type
-	30, // [30:32] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	11, // 14: isobar.peer.v1.PlanDifference.pieces:type_name -> isobar.peer.v1.Piece
+	15, // 15: isobar.peer.v1.Observations.windows:type_name -> isobar.peer.v1.StreamWindow
+	23, // 16: isobar.peer.v1.Observations.subscriptions:type_name -> isobar.peer.v1.Subscription
+	16, // 17: isobar.peer.v1.StreamWindow.node_locality:type_name -> isobar.peer.v1.Locality
+	17, // 18: isobar.peer.v1.StreamWindow.reports:type_name -> isobar.peer.v1.Report
+	18, // 19: isobar.peer.v1.Report.services:type_name -> isobar.peer.v1.ServiceReport
+	19, // 20: isobar.peer.v1.ServiceReport.dropped_by:type_name -> isobar.peer.v1.DropCount
+	20, // 21: isobar.peer.v1.ServiceReport.localities:type_name -> isobar.peer.v1.LocalityReport
+	16, // 22: isobar.peer.v1.LocalityReport.locality:type_name -> isobar.peer.v1.Locality
+	21, // 23: isobar.peer.v1.LocalityReport.metrics:type_name -> isobar.peer.v1.MetricSum
+	22, // 24: isobar.peer.v1.LocalityReport.endpoints:type_name -> isobar.peer.v1.EndpointReport
+	16, // 25: isobar.peer.v1.Subscription.locality:type_name -> isobar.peer.v1.Locality
+	27, // 26: isobar.peer.v1.PlanContent.services:type_name -> isobar.peer.v1.ServiceContent
+	25, // 27: isobar.peer.v1.PlanContent.operators:type_name -> isobar.peer.v1.Operators
+	26, // 28: isobar.peer.v1.Operators.entries:type_name -> isobar.peer.v1.OperatorEntry
+	6,  // 29: isobar.peer.v1.SavedReplica.fence:type_name -> isobar.peer.v1.Claim
+	6,  // 30: isobar.peer.v1.SavedPlan.claim:type_name -> isobar.peer.v1.Claim
+	2,  // 31: isobar.peer.v1.PeerService.Exchange:input_type -> isobar.peer.v1.ExchangeRequest
+	0,  // 32: isobar.peer.v1.PeerService.Order:input_type -> isobar.peer.v1.OrderRequest
+	3,  // 33: isobar.peer.v1.PeerService.Exchange:output_type -> isobar.peer.v1.ExchangeResponse
+	1,  // 34: isobar.peer.v1.PeerService.Order:output_type -> isobar.peer.v1.OrderResponse
+	33, // [33:35] is the sub-list for method output_type
+	31, // [31:33] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_isobar_peer_v1_peer_proto_init() }
@@ -2441,15 +2590,15 @@ func file_isobar_peer_v1_peer_proto_init() {
 		(*ExchangeRequest_Observations)(nil),
 		(*ExchangeRequest_StepDown)(nil),
 	}
-	file_isobar_peer_v1_peer_proto_msgTypes[13].OneofWrappers = []any{}
-	file_isobar_peer_v1_peer_proto_msgTypes[21].OneofWrappers = []any{}
+	file_isobar_peer_v1_peer_proto_msgTypes[15].OneofWrappers = []any{}
+	file_isobar_peer_v1_peer_proto_msgTypes[23].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_isobar_peer_v1_peer_proto_rawDesc), len(file_isobar_peer_v1_peer_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   28,
+			NumMessages:   30,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
