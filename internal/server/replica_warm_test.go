@@ -13,8 +13,17 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/isobar-xds/isobar/internal/replica"
+	"github.com/isobar-xds/isobar/internal/server"
 	"github.com/isobar-xds/isobar/internal/testhelp"
 )
+
+// unhurried is the protocol between replicas for a test whose leader has to stay on a
+// busy machine.
+var unhurried = replica.Timing{
+	Heartbeat: 400 * time.Millisecond, Deadline: 4 * time.Second, Renew: 500 * time.Millisecond, Campaign: 300 * time.Millisecond,
+	EngineTimeout: time.Second, Gather: 300 * time.Millisecond, Rest: 5 * time.Second,
+}
 
 // report opens a load report stream to a replica and reports once.
 func (m *member) report(node string, issued uint64) {
@@ -70,7 +79,8 @@ func TestNewLeaderDecidesAtOnce(t *testing.T) {
 	election := fmt.Sprintf("{file: %q}", filepath.Join(t.TempDir(), "election"))
 	begin := func(n int) *member {
 		text := replicaConfig(t, string(rune('a'+n)), listen[n], election, checkoutAndCart, peers...)
-		return startMember(t, strings.Replace(text, "report_interval: 1s", "report_interval: 10s", 1))
+		text = strings.Replace(text, "report_interval: 1s", "report_interval: 10s", 1)
+		return startMemberWith(t, text, server.Options{ReplicaTiming: unhurried})
 	}
 	a := begin(0)
 	testhelp.Eventually(t, "a leads", func() bool { return a.group().Leader == "a" && a.server.Plan() != nil })
