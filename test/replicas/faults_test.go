@@ -32,6 +32,7 @@ var (
 	faultCount = flag.Int("faults.count", 1, "how often TestFaults repeats each fault")
 	faultRun   = flag.String("faults.run", "", "a regular expression: the faults that TestFaults plays; default: all")
 	faultPage  = flag.Bool("faults.write", false, "write the figures of TestFaults into the documentation")
+	faultOlder = flag.String("faults.older", "", "the path of isobar of an earlier version, for the faults that need one")
 	faultFull  = flag.Bool("faults.full", false, "play also the faults that CI leaves out")
 )
 
@@ -51,6 +52,7 @@ type fault struct {
 	bound time.Duration // on the figure that play returns; 0 = none is stated
 	what  string        // what the figure is
 	full  bool          // CI leaves it out
+	older bool          // it needs the program of an earlier version
 	play  func(w *world) time.Duration
 }
 
@@ -75,6 +77,7 @@ var faults = []fault{
 	{name: "SIGKILL of all replicas", full: true, what: "plans on all replicas, once started", play: killAll},
 	{name: "SIGKILL of all replicas, their disks are lost", full: true, what: "plans on all replicas, once started", play: loseDisks},
 	{name: "all replicas are replaced one by one", full: true, what: "the whole replacement", play: rolling},
+	{name: "all replicas are replaced by an earlier version one by one, and then by this one", full: true, older: true, what: "both replacements", play: upgrade},
 }
 
 // result is what the repetitions of a fault showed.
@@ -101,7 +104,7 @@ func TestFaults(t *testing.T) {
 	only := regexp.MustCompile(*faultRun)
 	var results []*result
 	for i := range faults {
-		if f := &faults[i]; only.MatchString(f.name) && (!f.full || *faultFull) {
+		if f := &faults[i]; only.MatchString(f.name) && (!f.full || *faultFull) && (!f.older || *faultOlder != "") {
 			results = append(results, &result{fault: f})
 		}
 	}
@@ -645,6 +648,21 @@ func rolling(w *world) time.Duration {
 		w.Stop(r)
 		w.Start(r)
 		w.rest()
+	}
+	return time.Since(began)
+}
+
+// upgrade has the versions side by side in both directions: the leader is replaced in the
+// middle, so each of them leads a group of both.
+func upgrade(w *world) time.Duration {
+	began := time.Now()
+	for _, program := range []string{*faultOlder, ""} {
+		for _, r := range w.Replicas {
+			w.Stop(r)
+			r.Program = program
+			w.Start(r)
+			w.rest()
+		}
 	}
 	return time.Since(began)
 }

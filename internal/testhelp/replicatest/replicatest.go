@@ -5,6 +5,7 @@ package replicatest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -60,6 +61,8 @@ type Options struct {
 type Process struct {
 	Name string // as in the configuration
 	API  string // address of the admin interface
+	// Program is the path of isobar at the next Start; "" = that of the group.
+	Program string
 
 	file, xds, peers string
 
@@ -203,7 +206,7 @@ func (r *Process) Runs() bool { return r.cmd != nil }
 func (g *Group) Start(r *Process) {
 	g.t.Helper()
 	r.stderr = new(testhelp.Log)
-	r.cmd = &exec.Cmd{Path: g.program, Args: []string{"isobar", "serve", "-c", r.file}, Stderr: r.stderr}
+	r.cmd = &exec.Cmd{Path: cmp.Or(r.Program, g.program), Args: []string{"isobar", "serve", "-c", r.file}, Stderr: r.stderr}
 	if err := r.cmd.Start(); err != nil {
 		g.t.Fatal(err)
 	}
