@@ -74,6 +74,7 @@ var faults = []fault{
 	{name: "etcd is restored from an older backup", full: true, what: "a write of before the fault is in etcd again", play: restoreEtcd},
 	{name: "etcd loses all data", full: true, what: "a write of before the fault is in etcd again", play: loseEtcd},
 	{name: "the next leader has an older configuration file", full: true, bound: takeover, what: "first plan of the next epoch, with the service that the file lacks", play: oldFile},
+	{name: "SIGKILL of a follower that has 10,000 streams", full: true, bound: 10 * time.Second, what: "an answer on each stream from another replica", play: herd},
 	{name: "SIGKILL of all replicas", full: true, what: "plans on all replicas, once started", play: killAll},
 	{name: "SIGKILL of all replicas, their disks are lost", full: true, what: "plans on all replicas, once started", play: loseDisks},
 	{name: "all replicas are replaced one by one", full: true, what: "the whole replacement", play: rolling},

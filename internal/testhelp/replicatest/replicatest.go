@@ -199,6 +199,18 @@ func (g *Group) Forget(r *Process) {
 	}
 }
 
+// Front returns the address that clients have for all replicas.
+func (g *Group) Front() string { return g.front.Address() }
+
+// Direct has new connections of clients go to these replicas only.
+func (g *Group) Direct(to ...*Process) {
+	addresses := make([]string, len(to))
+	for i, r := range to {
+		addresses[i] = r.xds
+	}
+	g.front.Serve(addresses)
+}
+
 // Runs reports whether the replica's process was started and not ended.
 func (r *Process) Runs() bool { return r.cmd != nil }
 
