@@ -219,3 +219,6 @@ func readPrefix(v strict.Value) (p netip.Prefix, ok bool) {
 	}
 	return p.Masked(), true
 }
+
+// AsksCertificates reports whether clients have to show certificates.
+func (x *XDS) AsksCertificates() bool { return x.TLS != nil && x.TLS.ClientCA != "" }

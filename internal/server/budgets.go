@@ -14,19 +14,18 @@ const nearlyUsed = 0.8
 // budgetTroubles lists the limits that are used to nearlyUsed or more: what comes
 // above them is refused.
 func (s *Server) budgetTroubles() []admin.Attention {
-	sec := &s.security
+	use := s.gate.Use()
 	var out []admin.Attention
 	note := func(used, most int64, format string, args ...any) {
 		if most > 0 && float64(used) >= nearlyUsed*float64(most) {
 			out = append(out, admin.NewAttention(admin.BudgetNearlyUsed, format, append([]any{used, most}, args...)...))
 		}
 	}
-	open, _ := sec.pool.Open()
 	how := "raise xds.admission.max_connections"
-	if sec.most < s.cfg.XDS.Limits().MaxConnections {
+	if use.ByFiles {
 		how = "the limit of open files allows no more: raise it (LimitNOFILE in systemd, ulimit -n)"
 	}
-	note(int64(open), int64(sec.most), "%d of %d connections of clients are in use: %s", how)
+	note(int64(use.Connections), int64(use.MostConnections), "%d of %d connections of clients are in use: %s", how)
 	for _, x := range []struct {
 		what string
 		of   func() (int, int)
@@ -39,15 +38,14 @@ func (s *Server) budgetTroubles() []admin.Attention {
 	const mebi = 1 << 20
 	used, names := s.xds.NameMemory()
 	note(used/mebi, names/mebi, "the names that clients subscribe to take %d of %d MiB: raise xds.admission.name_megabytes")
-	note(sec.messages.Used()/mebi, sec.messages.Most()/mebi,
+	note(use.Messages/mebi, use.MostMessages/mebi,
 		"messages of clients that nobody has taken yet hold %d of %d MiB; above that the connections which hold most are closed")
-	for _, budgets := range []*admission.Budgets{sec.identities, sec.addresses} {
-		streams, localities := budgets.Fullest()
+	for _, peer := range use.Peers {
 		for _, x := range []struct {
 			admission.Use
 
 			what, setting string
-		}{{streams, "streams of one kind", "peer_streams"}, {localities, "localities", "peer_localities"}} {
+		}{{peer.Streams, "streams of one kind", "peer_streams"}, {peer.Localities, "localities", "peer_localities"}} {
 			note(int64(x.Used), int64(x.Most), "%d of %d %s that one client may use are used by the %s: raise xds.admission.%s",
 				x.what, fmt.Sprintf("%.200s", x.Peer), x.setting)
 		}

@@ -27,13 +27,21 @@ func (r *refusedFile) note(err error) {
 func (s *Server) troubles() []admin.Attention {
 	out := slices.Concat(s.heldTroubles(), s.fileTroubles(), s.upstreamTroubles(), s.dnsTroubles(), s.kubernetesTroubles(),
 		s.budgetTroubles(), s.clockTroubles(), s.missingTroubles(),
-		s.security.refusals.troubles(time.Now()))
+		s.refusedCheckers())
 	if s.replicas != nil {
 		state := operatedReplicas{s.replicas}.State()
 		out = append(out, state.Attention()...)
 	}
 	if why := s.tracing.Trouble(); why != "" {
 		out = append(out, admin.NewAttention(admin.TraceStopped, "the rolling trace has stopped: %s", why))
+	}
+	return out
+}
+
+// refusedCheckers names the checkers that are refused again and again.
+func (s *Server) refusedCheckers() (out []admin.Attention) {
+	for _, c := range s.gate.RefusedCheckers() {
+		out = append(out, admin.NewAttention(admin.CheckerRefused, "the checker %s is refused again and again: %s", c.Name, c.Why).By(c.Name))
 	}
 	return out
 }
@@ -72,13 +80,10 @@ func (s *Server) fileTroubles() []admin.Attention {
 			out = append(out, admin.NewAttention(admin.FileRefused, "the %s on disk can't be used: %s", what, why+before))
 		}
 	}
-	if c := s.security.xds; c != nil {
-		note("certificate files of the listener xds", c.Refused())
+	for _, c := range s.gate.Certificates() {
+		note("certificate files of the listener "+c.Listener, c.Refused())
 	}
-	if c := s.security.admin; c != nil {
-		note("certificate files of the listener admin", c.Refused())
-	}
-	if t := s.security.token; t != nil {
+	if t := s.gate.Token(); t != nil {
 		note("token file", t.Refused())
 	}
 	if _, _, shown, err := s.sourceFiles().Validity(); shown && err != nil {
@@ -102,14 +107,9 @@ func (s *Server) sourceFiles() identity.DialFiles {
 // control plane that lists endpoints.
 func (s *Server) certificates() []admin.Certificate {
 	var out []admin.Certificate
-	for _, l := range []struct {
-		name  string
-		shown *identity.Certificates
-	}{{"xds", s.security.xds}, {"admin", s.security.admin}} {
-		if l.shown != nil {
-			from, until := l.shown.Validity()
-			out = append(out, admin.Certificate{Name: l.name, NotBefore: from, NotAfter: until})
-		}
+	for _, c := range s.gate.Certificates() {
+		from, until := c.Validity()
+		out = append(out, admin.Certificate{Name: c.Listener, NotBefore: from, NotAfter: until})
 	}
 	if from, until, shown, err := s.sourceFiles().Validity(); shown && err == nil {
 		out = append(out, admin.Certificate{Name: admin.DiscoveryCertificate, NotBefore: from, NotAfter: until})

@@ -2,88 +2,157 @@ package server
 
 import (
 	"context"
+	"net/http"
+	"path"
+	"reflect"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/encoding"
-	"google.golang.org/grpc/keepalive"
+	channelz "google.golang.org/grpc/channelz/service"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/reflection"
 
+	"github.com/isobar-xds/isobar/internal/config"
+	"github.com/isobar-xds/isobar/internal/identity"
 	"github.com/isobar-xds/isobar/internal/rpc"
 	"github.com/isobar-xds/isobar/internal/xds"
 )
 
-// Limits of a connection.
-const (
-	maxStreamsPerConnection = 1000
-	maxReceive              = 4 << 20
-	maxHeaderList           = 16 << 10
-	handshakeTimeout        = 20 * time.Second
-	pingAfter               = 30 * time.Second // of silence: finds half-open connections
-	pingTimeout             = 20 * time.Second
-	clientPingsAtMost       = 10 * time.Second
+// services is what the gRPC servers serve. It implements [listen.Services].
+type services struct{ *Server }
 
-	// Windows that do not grow: gRPC else lets a stream that is read slowly keep
-	// up to 16 MiB. It still opens them for the rest of a message that is read.
-	streamWindow     = 64 << 10
-	connectionWindow = 1 << 20
-
-	// readBufferTLS is what gRPC reads into. A connection without TLS needs none
-	// while it is silent, but from one with TLS gRPC borrows none: and TLS has the
-	// whole record in a buffer of its own already.
-	readBufferTLS = 4 << 10
-)
-
-// newGRPC builds a gRPC server with all services on it, or with those of 2017.
-func (s *Server) newGRPC(only2017 bool) *grpc.Server {
-	single := map[string]bool{} // methods
-	options := []grpc.ServerOption{
-		grpc.InTapHandle(s.tapRequests(&single)),
-		grpc.ForceServerCodecV2(rpc.ServerCodec()),
-		grpc.MaxConcurrentStreams(maxStreamsPerConnection),
-		grpc.MaxRecvMsgSize(maxReceive),
-		grpc.MaxHeaderListSize(maxHeaderList),
-		grpc.StaticStreamWindowSize(streamWindow),
-		grpc.StaticConnWindowSize(connectionWindow),
-		grpc.ConnectionTimeout(handshakeTimeout),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: clientPingsAtMost, PermitWithoutStream: true}),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingAfter, Timeout: pingTimeout}),
-		grpc.ChainStreamInterceptor(s.guardStream, s.enterStream),
-		grpc.ChainUnaryInterceptor(s.guardUnary, s.enterUnary),
-	}
-	if s.security.xds != nil {
-		options = append(options, grpc.ReadBufferSize(readBufferTLS))
-	}
-	options = append(options, grpc.Creds(s.transportCredentials()))
-	g := grpc.NewServer(options...)
+// Register implements [listen.Services]. Health and reflection tell of all services, so
+// they come last.
+func (s services) Register(g *grpc.Server, only2017 bool) {
 	xds.Register(g, s.xds, only2017)
 	xds.RegisterEDS(g, s.xds, only2017, s.lrs.Stream2017())
 	s.lrs.Register(g)
 	s.hds.Register(g)
-	s.registerOperational(g)
-	single = singleMethods(g)
-	return g
-}
-
-// guardStream turns a panic in a handler into the end of that one stream.
-func (s *Server) guardStream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, h grpc.StreamHandler) (err error) {
-	if err := plainResponses(ss.Context()); err != nil {
-		return err
+	s.csds.Register(g)
+	channelz.RegisterChannelzServiceToServer(g)
+	healthpb.RegisterHealthServer(g, s.health)
+	reflection.Register(g)
+	names := make([]string, 0, len(g.GetServiceInfo()))
+	for name := range g.GetServiceInfo() {
+		names = append(names, name)
 	}
-	defer s.panics.Recovered(&err, s.log, "method", info.FullMethod)
-	return h(srv, ss)
+	s.setHealth(names, healthpb.HealthCheckResponse_NOT_SERVING)
 }
 
-// guardUnary does the same for single requests.
-func (s *Server) guardUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, h grpc.UnaryHandler) (resp any, err error) {
-	if err := plainResponses(ctx); err != nil {
-		return nil, err
+// Left implements [listen.Services].
+func (s services) Left() <-chan struct{} { return s.loop.Left() }
+
+// Spread implements [listen.Services].
+func (s services) Spread() time.Duration { return s.current.Load().StopSpread }
+
+// Stop implements [listen.Services].
+func (s services) Stop() {
+	s.xds.Stop()
+	s.lrs.Stop()
+	s.hds.Stop()
+	s.csds.Stop()
+}
+
+// lastPlanPatience is how long to wait until clients have accepted that
+// they are to drop nothing.
+const lastPlanPatience = time.Second
+
+// Settle implements [listen.Services]: it waits until clients have accepted a last plan without drops, if
+// there is one, for a bounded time.
+func (s services) Settle() {
+	if !s.loop.Undropped() {
+		return
 	}
-	defer s.panics.Recovered(&err, s.log, "method", info.FullMethod)
-	return h(ctx, req)
+	give := time.NewTimer(lastPlanPatience)
+	defer give.Stop()
+	look := time.NewTicker(lastPlanPatience / 50)
+	defer look.Stop()
+	for {
+		behind := false
+		for _, c := range s.xds.Clients() {
+			behind = behind || !c.InSync
+		}
+		if !behind {
+			return
+		}
+		select {
+		case <-look.C:
+		case <-give.C:
+			return
+		}
+	}
 }
 
-// plainResponses keeps gRPC from compressing responses to clients that compress
-// their requests: responses are encoded once for all streams.
-func plainResponses(ctx context.Context) error {
-	return grpc.SetSendCompressor(ctx, encoding.Identity)
+// stopping tells whether the server is on its way out.
+func (s *Server) stopping() bool {
+	select {
+	case <-s.loop.Left():
+		return true
+	default:
+		return false
+	}
+}
+
+func (s *Server) setHealth(names []string, to healthpb.HealthCheckResponse_ServingStatus) {
+	s.health.SetServingStatus("", to)
+	for _, name := range names {
+		s.health.SetServingStatus(name, to)
+	}
+}
+
+// tellHealth has gRPC's health service say SERVING, for the server and each of
+// its services, from the first plan until the server begins to stop.
+func (s *Server) tellHealth(ctx context.Context) {
+	select {
+	case <-s.xds.Ready():
+		s.setHealth(s.grpc.Names(), healthpb.HealthCheckResponse_SERVING)
+		<-ctx.Done()
+	case <-ctx.Done():
+	}
+	s.health.Shutdown()
+}
+
+// polls serves clients and checkers that poll over HTTP.
+func (s *Server) polls() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/", xds.Handler(s.xds, false))
+	for _, path := range []string{rpc.CheckerPath, rpc.CheckerPathV2} {
+		mux.Handle(path, s.hds.Handler())
+	}
+	return mux
+}
+
+// is2017 tells whether the configuration knows a client as one of 2017.
+func (s *Server) is2017(n rpc.Node) bool {
+	for _, pattern := range s.cfg.XDS.Clients2017 {
+		for _, name := range []string{n.ID, n.Cluster} {
+			if ok, err := path.Match(pattern, name); ok && err == nil {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// policy gives the rules in force. They follow the configuration file; whether
+// clients show certificates is decided at the start.
+func (s *Server) policy() identity.Policy {
+	if !s.cfg.XDS.AsksCertificates() {
+		return s.cfg.XDS.Identities
+	}
+	return s.current.Load().XDS.Identities
+}
+
+// enforce puts a configuration in force, for streams that are open, too: where it
+// takes a role or a locality from somebody, it is mostly because a key was lost,
+// and a stream may stay open for weeks.
+func (s *Server) enforce(next *config.Config) {
+	before := s.policy()
+	s.current.Store(next)
+	if reflect.DeepEqual(before, s.policy()) {
+		return
+	}
+	s.xds.Readmit()
+	s.lrs.Readmit()
+	s.hds.Readmit()
 }

@@ -9,7 +9,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	grpchealth "google.golang.org/grpc/health"
 
+	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/config"
+	"github.com/isobar-xds/isobar/internal/identity"
+	"github.com/isobar-xds/isobar/internal/listen"
 	"github.com/isobar-xds/isobar/internal/xds/csds"
 )
 
@@ -20,7 +23,7 @@ func Open(ctx context.Context, cfg *config.Config, opts Options) (*Server, error
 	var opened Listeners
 	s, err := build(cfg, opts, func() (Listeners, error) {
 		var err error
-		opened, err = Listen(ctx, cfg)
+		opened, err = listen.All(ctx, cfg)
 		return opened, err
 	})
 	if err != nil {
@@ -29,12 +32,9 @@ func Open(ctx context.Context, cfg *config.Config, opts Options) (*Server, error
 	return s, nil
 }
 
-func build(cfg *config.Config, opts Options, listen func() (Listeners, error)) (*Server, error) {
+func build(cfg *config.Config, opts Options, listeners func() (Listeners, error)) (*Server, error) {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
-	}
-	if opts.MessageMemory == 0 {
-		opts.MessageMemory = 512 << 20
 	}
 	if opts.Boot == nil {
 		opts.Boot = boot
@@ -43,10 +43,8 @@ func build(cfg *config.Config, opts Options, listen func() (Listeners, error)) (
 	s.current.Store(cfg)
 	s.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	s.metrics.MustRegister(&matrixCollector{current: s.currentPlan, listed: func() []string { return s.current.Load().MetricsMatrix }})
-	if err := s.build(listen); err != nil {
-		for _, part := range s.parts {
-			part.server.Stop()
-		}
+	if err := s.build(listeners); err != nil {
+		s.grpc.Close()
 		s.closeStore()
 		if s.archiver != nil {
 			_ = s.archiver.kept.Close() // nothing was written
@@ -56,26 +54,33 @@ func build(cfg *config.Config, opts Options, listen func() (Listeners, error)) (
 	return s, nil
 }
 
-func (s *Server) build(listen func() (Listeners, error)) error {
-	if err := s.openSecurity(); err != nil {
-		return err
-	}
-	if err := s.openSources(); err != nil {
-		return err
-	}
-	err := readable(s.opts.Store)
+func (s *Server) build(listeners func() (Listeners, error)) error {
+	s.identity = identity.NewMetrics(s.metrics)
+	gate, err := listen.Open(listen.Options{
+		Config: &s.cfg, Policy: s.policy, IsProbe: admin.IsProbe,
+		KnownHost:     func(host string) bool { return admin.KnownHost(host, s.cfg.Admin.Hosts) },
+		MessageMemory: s.opts.MessageMemory, Trigger: &s.trigger, Identity: s.identity, Log: s.log, Registerer: s.metrics,
+	})
 	if err != nil {
 		return err
 	}
-	if s.listeners, err = listen(); err != nil {
+	s.gate = gate
+	if err := s.openSources(); err != nil {
 		return err
 	}
-	s.limitListeners()
+	err = readable(s.opts.Store)
+	if err != nil {
+		return err
+	}
+	if s.listeners, err = listeners(); err != nil {
+		return err
+	}
+	s.gate.Limit(&s.listeners)
 	if err := s.buildLoop(); err != nil {
 		return err
 	}
 	s.openTrace()
 	s.csds, s.health = csds.New(s.xds), grpchealth.NewServer()
-	s.parts = s.newParts()
+	s.grpc = s.gate.NewServers(s.listeners, services{s}, s.replicas.tracked())
 	return s.buildAdmin()
 }

@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/isobar-xds/isobar/internal/listen"
 	"github.com/isobar-xds/isobar/internal/server"
 	"github.com/isobar-xds/isobar/internal/store"
 )
@@ -70,7 +71,7 @@ func TestStateThatCannotBeOpened(t *testing.T) {
 func TestTheStateIsLockedBeforeThePorts(t *testing.T) {
 	cfg := configuration(t)
 	cfg.StateDir, cfg.XDS.Listen, cfg.Admin.Listen = t.TempDir(), "127.0.0.1:0", ""
-	taken, err := server.Listen(t.Context(), cfg)
+	taken, err := listen.All(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

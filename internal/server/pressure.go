@@ -42,7 +42,7 @@ func (s *Server) followPressure(ctx context.Context) {
 // pressure returns the largest part that is used of a budget: of the memory for messages,
 // and of that for the names of one address without certificate.
 func (s *Server) pressure() float64 {
-	m := s.security.messages
+	use := s.gate.Use()
 	used, most := s.xds.AccountMemory()
-	return max(float64(m.Used())/float64(max(1, m.Most())), float64(used)/float64(max(1, most)))
+	return max(float64(use.Messages)/float64(max(1, use.MostMessages)), float64(used)/float64(max(1, most)))
 }

@@ -101,10 +101,8 @@ func (s *Server) reread(data []byte, confirm string) error {
 // certificates any more: that takes effect at the next start only, and until then
 // everyone with a certificate could do everything.
 func (s *Server) keepIdentities(next *config.Config) {
-	if asksCertificates(&s.cfg.XDS) && !asksCertificates(&next.XDS) {
+	if s.cfg.XDS.AsksCertificates() && !next.XDS.AsksCertificates() {
 		now := s.current.Load()
 		next.XDS.Identities, next.XDS.SubscribedOnly = now.XDS.Identities, now.XDS.SubscribedOnly
 	}
 }
-
-func asksCertificates(x *config.XDS) bool { return x.TLS != nil && x.TLS.ClientCA != "" }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/isobar-xds/isobar/internal/config"
 	"github.com/isobar-xds/isobar/internal/identity/identitytest"
+	"github.com/isobar-xds/isobar/internal/listen"
 	"github.com/isobar-xds/isobar/internal/server"
 	"github.com/isobar-xds/isobar/internal/store"
 	"github.com/isobar-xds/isobar/internal/testhelp"
@@ -107,7 +108,7 @@ func serveFileFrom(t *testing.T, path string, kept store.Store) (_ *server.Serve
 	if err != nil {
 		t.Fatal(err)
 	}
-	ls, err := server.Listen(t.Context(), cfg)
+	ls, err := listen.All(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/isobar-xds/isobar/internal/listen"
 	"github.com/isobar-xds/isobar/internal/replica/group"
 )
 
@@ -93,13 +94,15 @@ type connections struct {
 	open map[string]net.Conn
 }
 
-func (c *connections) add(conn net.Conn) {
+// Add implements [listen.Tracker].
+func (c *connections) Add(conn net.Conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.open[conn.RemoteAddr().String()] = conn
 }
 
-func (c *connections) remove(conn net.Conn) {
+// Remove implements [listen.Tracker].
+func (c *connections) Remove(conn net.Conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if address := conn.RemoteAddr().String(); c.open[address] == conn {
@@ -124,7 +127,7 @@ func (c *connections) end(address string) {
 }
 
 // tracked returns the connections, which are tracked in a group only.
-func (r *replicas) tracked() *connections {
+func (r *replicas) tracked() listen.Tracker {
 	if r == nil {
 		return nil
 	}

@@ -192,11 +192,10 @@ func (r *replicas) openTLS(c *config.Replicas, o *replica.Options) error {
 		return nil
 	}
 	files := identity.DialFiles{CA: c.TLS.ClientCA, Cert: c.TLS.Cert, Key: c.TLS.Key}
-	certificates, err := identity.OpenCertificates(*c.TLS, identity.Options{Name: "replicas", Log: r.s.log, Metrics: r.s.security.metrics, Trigger: &r.s.trigger})
+	certificates, err := identity.OpenCertificates(*c.TLS, identity.Options{Name: "replicas", Log: r.s.log, Metrics: r.s.identity, Trigger: &r.s.trigger})
 	if err != nil {
 		return err
 	}
-	r.s.security.replicas = certificates
 	o.ServerTLS = certificates.Config("h2")
 	first, err := files.Config()
 	if err != nil {

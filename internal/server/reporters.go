@@ -64,12 +64,12 @@ func (s *Server) mayReport(l isobar.Locality, service string) bool {
 		return true
 	}
 	k, now := subscriber{l, service}, time.Now()
-	if s.security.recent.has(k, now, noteEvery) {
+	if s.recent.has(k, now, noteEvery) {
 		return true
 	}
 	if s.xds.Subscribed(l, service) {
-		s.security.recent.note(k, now)
+		s.recent.note(k, now)
 		return true
 	}
-	return s.security.recent.has(k, now, subscriptionGrace+noteEvery)
+	return s.recent.has(k, now, subscriptionGrace+noteEvery)
 }

@@ -30,11 +30,11 @@ import (
 	"github.com/isobar-xds/isobar/internal/hds"
 	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/identity"
+	"github.com/isobar-xds/isobar/internal/listen"
 	"github.com/isobar-xds/isobar/internal/lrs"
 	"github.com/isobar-xds/isobar/internal/plan"
 	"github.com/isobar-xds/isobar/internal/replay"
 	"github.com/isobar-xds/isobar/internal/replica"
-	"github.com/isobar-xds/isobar/internal/rpc"
 	"github.com/isobar-xds/isobar/internal/store"
 	"github.com/isobar-xds/isobar/internal/xds"
 	"github.com/isobar-xds/isobar/internal/xds/csds"
@@ -42,15 +42,7 @@ import (
 )
 
 // Listeners are where the server listens. The server closes them.
-type Listeners struct {
-	XDS     net.Listener // required
-	XDS2017 net.Listener // for clients of 2017 alone; nil = none
-	REST    net.Listener // for clients that poll over HTTP; nil = none
-	Admin   net.Listener // nil = no admin interface
-	// Replicas is for the other replicas of the group; required where the
-	// configuration names one.
-	Replicas net.Listener
-}
+type Listeners = listen.Listeners
 
 // Options of a Server beside its configuration. The zero value is useful.
 type Options struct {
@@ -116,10 +108,11 @@ type Server struct {
 	operated operated                // what operators write, in a group
 	offered  atomic.Pointer[offered] // what this replica's own file configures
 	tracing  *replay.Roller          // nil = no rolling trace
-	parts    []part                  // of the gRPC server; see serveGRPC
+	grpc     *listen.Servers
 	admin    *admin.Server
-	security security
-	answers  answers     // that clients have yet to take
+	gate     *listen.Gate
+	identity *identity.Metrics
+	recent   recentSubscriptions
 	badFile  refusedFile // the configuration
 	held     heldServices
 	kept     *loopState // for what this package keeps itself
@@ -128,7 +121,6 @@ type Server struct {
 	clientsOf subscriberList
 	sampler   *sampler
 	archiver  *archiver
-	panics    rpc.Panics
 }
 
 // New builds a server from a valid configuration. Nothing is served before
@@ -171,21 +163,21 @@ func (s *Server) openSources() error {
 func (s *Server) buildLoop() error {
 	s.xds = xds.New(xds.Options{
 		Log: s.log, Registerer: s.metrics, MaxStreams: s.cfg.XDS.MaxStreams, NameMemory: s.cfg.XDS.Limits().NameMegabytes << 20,
-		Is2017: s.is2017, Admit: s.admits(identity.RoleClient), Account: anonymousAccount,
+		Is2017: s.is2017, Admit: s.gate.Admits(identity.RoleClient), Account: listen.AnonymousAccount,
 		Await: s.awaitVersion(), HoldRemovals: s.cfg.Replicas != nil,
 	})
 	s.lrs = lrs.New(lrs.Options{
 		ManagementCluster: config.ReservedName,
 		Interval:          func() time.Duration { return s.current.Load().ReportInterval },
 		Services:          s.services, EndpointGranularity: s.cfg.XDS.EndpointLoad, MaxStreams: s.cfg.XDS.MaxStreams,
-		Admit: s.admits(identity.RoleClient), MayReport: s.mayReport, Account: reportingAccount,
+		Admit: s.gate.Admits(identity.RoleClient), MayReport: s.mayReport, Account: listen.ReportingAccount,
 		Log: s.log, Registerer: s.metrics,
 	})
 	s.hds = hds.New(hds.Options{
 		Interval: func() time.Duration { return s.current.Load().ReportInterval },
-		Admit:    s.admits(identity.RoleChecker),
-		Account:  anonymousAccount,
-		Identity: provenIdentity,
+		Admit:    s.gate.Admits(identity.RoleChecker),
+		Account:  listen.AnonymousAccount,
+		Identity: listen.ProvenIdentity,
 
 		EnvoyEndpoints: s.cfg.XDS.EnvoyEndpoints,
 		Log:            s.log, Registerer: s.metrics,
@@ -247,14 +239,14 @@ func (s *Server) buildAdmin() error {
 		Health: s.Health, HealthOverview: s.loop.HealthOverview,
 		Release:  s.loop.Release,
 		Checkers: s.listCheckers,
-		Polls:    s.enterHTTP(s.hds.Handler()),
+		Polls:    s.gate.HTTP(s.hds.Handler()),
 		Stopping: s.stopping, Certificates: s.certificates, Attention: s.troubles,
 		Source: s.upstreamState, DNS: s.dnsState, Kubernetes: s.kubernetesState, Replicas: s.replicas.operated(),
 		Reload: s.Reload, Held: s.heldState, UnknownClusters: s.lrs.Unknown,
 		Subscribers: s.subscribers, Nearest: strict.Nearest,
 		Stall:    func() time.Duration { return max(admin.DefaultStall, 3*s.current.Load().Tick) },
 		Writable: s.cfg.Admin.Writable, Hosts: s.cfg.Admin.Hosts,
-		MayWrite: s.mayWrite, IsOperator: s.isOperator, Removes: s.removesOfAPI, Token: s.tokenCheck(), TokenForAll: s.cfg.Admin.TokenForAll,
+		MayWrite: s.gate.MayWrite, IsOperator: s.gate.IsOperator, Removes: s.removesOfAPI, Token: s.gate.TokenCheck(), TokenForAll: s.cfg.Admin.TokenForAll,
 		Accepting: admission.TellYielding,
 		Gatherer:  s.metrics, Registerer: s.metrics, Logger: s.log,
 	})
@@ -305,12 +297,12 @@ func (s *Server) Run(ctx context.Context) error {
 	g.Go(func() error {
 		defer gone()
 		s.waitForProviders(ctx)
-		return s.serveGRPC(ctx)
+		return s.grpc.Serve(ctx)
 	})
 	if s.listeners.REST != nil {
 		g.Go(func() error {
 			s.waitForProviders(ctx)
-			return s.serveREST(unserved) // those that poll learn what they drop no longer, too
+			return s.gate.ServePolls(unserved, s.listeners.REST, s.polls()) // those that poll learn what they drop no longer, too
 		})
 	}
 	g.Go(func() error {
@@ -318,9 +310,9 @@ func (s *Server) Run(ctx context.Context) error {
 		return nil
 	})
 	if s.admin != nil {
-		g.Go(func() error { return s.admin.Serve(unserved, s.adminListener()) })
+		g.Go(func() error { return s.admin.Serve(unserved, s.gate.AdminListener(s.listeners.Admin)) })
 	}
-	s.followFiles(ctx, g.Go)
+	s.gate.Follow(ctx, g.Go)
 	if s.opts.File != "" {
 		g.Go(func() error {
 			s.followHeld(ctx)

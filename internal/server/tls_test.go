@@ -25,6 +25,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/config"
 	"github.com/isobar-xds/isobar/internal/identity"
 	"github.com/isobar-xds/isobar/internal/identity/identitytest"
+	"github.com/isobar-xds/isobar/internal/listen"
 	"github.com/isobar-xds/isobar/internal/server"
 	"github.com/isobar-xds/isobar/internal/store"
 	"github.com/isobar-xds/isobar/internal/testhelp"
@@ -45,7 +46,7 @@ func onLoopback(t *testing.T, change func(*config.Config)) *loopback {
 	cfg.XDS.Listen, cfg.Admin.Listen = "127.0.0.1:0", "127.0.0.1:0"
 	cfg.Tick, cfg.ReportInterval, cfg.StopSpread = time.Second, time.Second, 0
 	change(cfg)
-	ls, err := server.Listen(t.Context(), cfg)
+	ls, err := listen.All(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

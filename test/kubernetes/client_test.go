@@ -19,6 +19,7 @@ import (
 
 	"github.com/isobar-xds/isobar/internal/config"
 	"github.com/isobar-xds/isobar/internal/identity/identitytest"
+	"github.com/isobar-xds/isobar/internal/listen"
 	"github.com/isobar-xds/isobar/internal/server"
 )
 
@@ -109,7 +110,7 @@ func serve(t *testing.T, text string) *server.Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	listeners, err := server.Listen(t.Context(), cfg)
+	listeners, err := listen.All(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package server
+package listen
 
 import (
 	"context"
@@ -11,8 +11,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/isobar-xds/isobar/internal/testhelp/bubble"
-
-	"github.com/isobar-xds/isobar/internal/admin"
 )
 
 // A checker that comes back each time it is refused is kept for some seconds, and
@@ -26,13 +24,13 @@ func TestCheckersThatAreRefusedAgain(t *testing.T) {
 			r.refuse(t.Context(), name, denied)
 			return time.Since(before)
 		}
-		if d := took("a") + took("b") + took("a"); d != 0 || len(r.troubles(time.Now())) > 0 {
-			t.Errorf("held for %s at first, %q", d, r.troubles(time.Now()))
+		if d := took("a") + took("b") + took("a"); d != 0 || len(r.often(time.Now())) > 0 {
+			t.Errorf("held for %s at first, %q", d, r.often(time.Now()))
 		}
 		if d := took("a"); d != refusedHold {
 			t.Errorf("held for %s, want %s", d, refusedHold)
 		}
-		if got := r.troubles(time.Now()); len(got) != 1 || got[0].Code != admin.CheckerRefused || got[0].Text != "the checker a is refused again and again: probe may not act as checker" {
+		if got := r.often(time.Now()); len(got) != 1 || got[0] != (RefusedChecker{"a", "probe may not act as checker"}) {
 			t.Errorf("named as %q", got)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -58,7 +56,7 @@ func TestCheckersThatAreRefusedAgain(t *testing.T) {
 			t.Errorf("%d are remembered", n)
 		}
 		<-time.After(refusedWithin + time.Second)
-		if got := r.troubles(time.Now()); len(got) > 0 || len(r.list) > 0 || r.held > 0 {
+		if got := r.often(time.Now()); len(got) > 0 || len(r.list) > 0 || r.held > 0 {
 			t.Errorf("a minute later %q, %d are remembered, %d held", got, len(r.list), r.held)
 		}
 	})

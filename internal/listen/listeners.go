@@ -1,4 +1,4 @@
-package server
+package listen
 
 import (
 	"context"
@@ -9,8 +9,19 @@ import (
 	"github.com/isobar-xds/isobar/internal/config"
 )
 
-// Listen opens the listeners that a configuration names.
-func Listen(ctx context.Context, cfg *config.Config) (Listeners, error) {
+// Listeners are where the server listens. Servers close them.
+type Listeners struct {
+	XDS     net.Listener // required
+	XDS2017 net.Listener // for clients of 2017 alone; nil = none
+	REST    net.Listener // for clients that poll over HTTP; nil = none
+	Admin   net.Listener // nil = no admin interface
+	// Replicas is for the other replicas of the group; required where the
+	// configuration names one.
+	Replicas net.Listener
+}
+
+// All opens the listeners that a configuration names.
+func All(ctx context.Context, cfg *config.Config) (Listeners, error) {
 	var lc net.ListenConfig
 	var out Listeners
 	for _, l := range []struct {

@@ -1,4 +1,4 @@
-package server
+package listen
 
 import (
 	"crypto/tls"
@@ -90,32 +90,32 @@ func (c tlsCredentials) Clone() credentials.TransportCredentials {
 
 // transportCredentials are those of the configuration, with connections whose
 // messages are counted.
-func (s *Server) transportCredentials() credentials.TransportCredentials {
-	if s.security.xds == nil {
-		return s.security.messages.Over(insecure.NewCredentials())
+func (g *Gate) transportCredentials() credentials.TransportCredentials {
+	if g.xds == nil {
+		return g.messages.Over(insecure.NewCredentials())
 	}
-	return s.security.messages.Over(tlsCredentials{credentials.NewTLS(s.security.xds.Config("h2")), s.handshakeFailed})
+	return g.messages.Over(tlsCredentials{credentials.NewTLS(g.xds.Config("h2")), g.handshakeFailed})
 }
 
 // messagesTookTooMuch tells of a connection that was closed for them.
-func (s *Server) messagesTookTooMuch(peer net.Addr, bytes int64) {
-	if skipped, ok := s.security.logs.Allow(time.Now()); ok {
-		s.log.Warn("a connection was closed for messages that are not whole or that were not read yet", "reason", admission.PartMessages,
+func (g *Gate) messagesTookTooMuch(peer net.Addr, bytes int64) {
+	if skipped, ok := g.logs.Allow(time.Now()); ok {
+		g.log.Warn("a connection was closed for messages that are not whole or that were not read yet", "reason", admission.PartMessages,
 			"peer", peer.String(), "bytes", bytes, "skipped_lines", skipped)
 	}
 }
 
-func (s *Server) handshakeFailed(peer net.Addr, err error) {
+func (g *Gate) handshakeFailed(peer net.Addr, err error) {
 	reason := handshakeReason(err)
-	s.security.handshakes.WithLabelValues(reason).Inc()
+	g.handshakes.WithLabelValues(reason).Inc()
 	if reason == handshakeBroken {
 		return // port scans and probes of load balancers
 	}
-	if reason == handshakeClient && !s.security.ended.allow(peer, time.Now()) {
+	if reason == handshakeClient && !g.ended.allow(peer, time.Now()) {
 		return // a client that does not trust the server tries again and again
 	}
-	if skipped, ok := s.security.logs.Allow(time.Now()); ok {
-		s.log.Warn("a TLS handshake failed", "peer", peer.String(), "reason", reason, "error", err, "skipped_lines", skipped)
+	if skipped, ok := g.logs.Allow(time.Now()); ok {
+		g.log.Warn("a TLS handshake failed", "peer", peer.String(), "reason", reason, "error", err, "skipped_lines", skipped)
 	}
 }
 

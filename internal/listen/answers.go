@@ -1,4 +1,4 @@
-package server
+package listen
 
 import (
 	"net/http"
@@ -70,7 +70,7 @@ func (t *taken) release() {
 
 // countedAnswer makes a large message one that counts until it is sent; others
 // stay as they are.
-func (s *Server) countedAnswer(m any, address string) (any, error) {
+func (g *Gate) countedAnswer(m any, address string) (any, error) {
 	if _, shared := m.(*rpc.Frame); shared {
 		return m, nil
 	}
@@ -82,9 +82,9 @@ func (s *Server) countedAnswer(m any, address string) (any, error) {
 	if size < largeAnswer {
 		return m, nil
 	}
-	t := s.answers.take(address, size)
+	t := g.answers.take(address, size)
 	if t == nil {
-		return nil, s.turnAway(admission.Answers, address, "")
+		return nil, g.turnAway(admission.Answers, address, "")
 	}
 	encoded, err := proto.Marshal(p)
 	if err != nil {
@@ -115,12 +115,12 @@ func (r *returned) Put(*[]byte) { r.taken.release() }
 type pollWriter struct {
 	http.ResponseWriter
 
-	server  *Server
+	gate    *Gate
 	address string
 }
 
-func (s *Server) newPollWriter(w http.ResponseWriter, address string) *pollWriter {
-	out := &pollWriter{w, s, address}
+func (g *Gate) newPollWriter(w http.ResponseWriter, address string) *pollWriter {
+	out := &pollWriter{w, g, address}
 	out.within(pollTime)
 	return out
 }
@@ -141,7 +141,7 @@ func (w *pollWriter) WriteHeader(code int) {
 func (w *pollWriter) Write(b []byte) (int, error) {
 	w.within(takeAnswer)
 	if len(b) >= largeAnswer {
-		t := w.server.answers.take(w.address, len(b))
+		t := w.gate.answers.take(w.address, len(b))
 		if t == nil {
 			w.refuse()
 			return len(b), nil
@@ -154,7 +154,7 @@ func (w *pollWriter) Write(b []byte) (int, error) {
 // refuse answers that there is no room. Answers are written in one piece, so
 // nothing has been sent before.
 func (w *pollWriter) refuse() {
-	err := w.server.turnAway(admission.Answers, w.address, "")
+	err := w.gate.turnAway(admission.Answers, w.address, "")
 	refusePoll(w.ResponseWriter, err)
 }
 

@@ -1,4 +1,4 @@
-package server
+package listen
 
 import (
 	"context"
@@ -43,7 +43,7 @@ type enteredStream struct {
 	grpc.ServerStream
 
 	ctx     context.Context //nolint:containedctx // what grpc.ServerStream asks for
-	server  *Server
+	gate    *Gate
 	visitor *visitor
 	role    identity.Role // that the method asks for
 	direct  directStream
@@ -65,14 +65,26 @@ func (s *directStream) RecvMsg(m any) error {
 
 // SendMsg implements grpc.ServerStream.
 func (s *enteredStream) SendMsg(m any) error {
-	m, err := s.server.countedAnswer(m, s.visitor.address)
+	m, err := s.gate.countedAnswer(m, s.visitor.address)
 	if err != nil {
 		return err
 	}
 	return s.ServerStream.SendMsg(m)
 }
 
-// Direct implements [xds.Direct]: SendMsg has nothing to do for frames, and RecvMsg
+// RecvMsg implements grpc.ServerStream. On a stream of operators each message is a
+// request of its own, and asks for the role anew.
+func (s *enteredStream) RecvMsg(m any) error {
+	if err := s.direct.RecvMsg(m); err != nil || s.role != identity.RoleAdmin {
+		return err
+	}
+	if err := s.gate.opts.Policy().CheckRole(s.visitor.peer, identity.RoleAdmin); err != nil {
+		return s.gate.refuseIdentity(err, identity.RoleAdmin, s.visitor.address, "")
+	}
+	return nil
+}
+
+// Direct lets the stream layer send and receive past this stream: SendMsg has nothing to do for frames, and RecvMsg
 // only counts for those who are no operators.
 func (s *enteredStream) Direct() grpc.ServerStream {
 	if s.role == identity.RoleAdmin {
@@ -86,38 +98,38 @@ func (s *enteredStream) Context() context.Context { return s.ctx }
 
 // enterStream lets a stream in, if there is room and its client may use the
 // service, and keeps the books on it.
-func (s *Server) enterStream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, h grpc.StreamHandler) error {
-	v, err := s.enter(ss.Context(), info.FullMethod)
+func (g *Gate) enterStream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, h grpc.StreamHandler) error {
+	v, err := g.enter(ss.Context(), info.FullMethod)
 	if err != nil {
 		return advised(err, ss.SetTrailer)
 	}
 	defer v.stream.Close()
 	ctx := context.WithValue(ss.Context(), visitorKey{}, v)
 	direct := directStream{ss, admission.UnreadOf(ctx)}
-	return advised(h(srv, &enteredStream{ss, ctx, s, v, roleOf(info.FullMethod), direct}), ss.SetTrailer)
+	return advised(h(srv, &enteredStream{ss, ctx, g, v, roleOf(info.FullMethod), direct}), ss.SetTrailer)
 }
 
 // enterUnary does the same for single requests. Health checks always get in:
 // a load balancer that gets none answered takes the server out.
-func (s *Server) enterUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, h grpc.UnaryHandler) (any, error) {
+func (g *Gate) enterUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, h grpc.UnaryHandler) (any, error) {
 	arrived(ctx)
 	if info.FullMethod == healthpb.Health_Check_FullMethodName {
 		return h(ctx, req)
 	}
 	trailer := func(md metadata.MD) { _ = grpc.SetTrailer(ctx, md) } // fails only without a stream
-	v, err := s.enter(ctx, info.FullMethod)
+	v, err := g.enter(ctx, info.FullMethod)
 	if err != nil {
 		return nil, advised(err, trailer)
 	}
 	defer v.stream.Close()
 	resp, err := h(context.WithValue(ctx, visitorKey{}, v), req)
 	if err == nil {
-		resp, err = s.countedAnswer(resp, v.address)
+		resp, err = g.countedAnswer(resp, v.address)
 	}
 	return resp, advised(err, trailer)
 }
 
-func (s *Server) enter(ctx context.Context, method string) (*visitor, error) {
+func (g *Gate) enter(ctx context.Context, method string) (*visitor, error) {
 	v := &visitor{address: "local"}
 	if p, ok := peer.FromContext(ctx); ok {
 		if p.Addr != nil {
@@ -127,19 +139,19 @@ func (s *Server) enter(ctx context.Context, method string) (*visitor, error) {
 			v.peer = identity.PeerOfState(&info.State)
 		}
 	}
-	if refused := s.security.rate.Take(v.address, time.Now()); refused != "" {
-		return nil, s.turnAway(refused, v.address, "")
+	if refused := g.rate.Take(v.address, time.Now()); refused != "" {
+		return nil, g.turnAway(refused, v.address, "")
 	}
 	if role := roleOf(method); role != 0 {
-		if err := s.policy().CheckRole(v.peer, role); err != nil {
-			err = s.refuseIdentity(err, role, v.address, "")
+		if err := g.opts.Policy().CheckRole(v.peer, role); err != nil {
+			err = g.refuseIdentity(err, role, v.address, "")
 			if role == identity.RoleChecker {
-				s.security.refusals.refuse(ctx, v.account(), err)
+				g.refusals.refuse(ctx, v.account(), err)
 			}
 			return nil, err
 		}
 	}
-	return v, s.open(v, kindOf(method))
+	return v, g.open(v, kindOf(method))
 }
 
 // account is what a visitor counts under: its identity, if it has one.
@@ -150,25 +162,25 @@ func (v *visitor) account() string {
 	return "address " + v.address
 }
 
-// anonymousAccount is the account of a visitor that shows no certificate.
-func anonymousAccount(ctx context.Context) string {
+// AnonymousAccount is the account of a visitor that shows no certificate.
+func AnonymousAccount(ctx context.Context) string {
 	if v := visitorOf(ctx); v.peer == nil && v.address != "" {
 		return v.account()
 	}
 	return ""
 }
 
-// provenIdentity is what the certificate of a visitor names, "" without one.
-func provenIdentity(ctx context.Context) string {
+// ProvenIdentity is what the certificate of a visitor names, "" without one.
+func ProvenIdentity(ctx context.Context) string {
 	if v := visitorOf(ctx); v.peer != nil {
 		return v.peer.Name()
 	}
 	return ""
 }
 
-// reportingAccount is the account of a client that reports load, and whether a
+// ReportingAccount is the account of a client that reports load, and whether a
 // certificate shows it.
-func reportingAccount(ctx context.Context) (account string, certified bool) {
+func ReportingAccount(ctx context.Context) (account string, certified bool) {
 	v := visitorOf(ctx)
 	if v.peer == nil && v.address == "" {
 		return "", false
@@ -177,26 +189,26 @@ func reportingAccount(ctx context.Context) (account string, certified bool) {
 }
 
 // open books what a visitor has open.
-func (s *Server) open(v *visitor, k admission.Kind) error {
-	account, budgets := v.account(), s.security.identities
+func (g *Gate) open(v *visitor, k admission.Kind) error {
+	account, budgets := v.account(), g.identities
 	if v.peer == nil {
-		budgets = s.security.addresses
+		budgets = g.addresses
 	}
 	var refused admission.Reason
 	if v.stream, refused = budgets.Open(account, k); refused != "" {
-		return s.turnAway(refused, account, "")
+		return g.turnAway(refused, account, "")
 	}
 	return nil
 }
 
-// admits gives what the stream layers ask about each node.
-func (s *Server) admits(role identity.Role) func(context.Context, rpc.Node) error {
+// Admits gives what the stream layers ask about each node.
+func (g *Gate) Admits(role identity.Role) func(context.Context, rpc.Node) error {
 	return func(ctx context.Context, n rpc.Node) error {
 		v := visitorOf(ctx)
-		if err := s.policy().Check(v.peer, role, n.Locality); err != nil {
-			err = s.refuseIdentity(err, role, v.address, n.ID)
+		if err := g.opts.Policy().Check(v.peer, role, n.Locality); err != nil {
+			err = g.refuseIdentity(err, role, v.address, n.ID)
 			if role == identity.RoleChecker {
-				s.security.refusals.refuse(ctx, fmt.Sprintf("%.100q of %s", n.ID, v.account()), err)
+				g.refusals.refuse(ctx, fmt.Sprintf("%.100q of %s", n.ID, v.account()), err)
 			}
 			return err
 		}
@@ -204,7 +216,7 @@ func (s *Server) admits(role identity.Role) func(context.Context, rpc.Node) erro
 			return nil // of a caller that keeps no books
 		}
 		if refused := v.stream.Locate(n.Locality); refused != "" {
-			return s.turnAway(refused, v.address, n.ID)
+			return g.turnAway(refused, v.address, n.ID)
 		}
 		return nil
 	}
@@ -212,17 +224,17 @@ func (s *Server) admits(role identity.Role) func(context.Context, rpc.Node) erro
 
 // turnAway counts and logs that there is no room, and makes the status. The node
 // is empty as long as the client has not said what it calls itself.
-func (s *Server) turnAway(r admission.Reason, from, node string) error {
-	s.security.admission.Stream(r)
-	if skipped, ok := s.security.logs.Allow(time.Now()); ok {
-		s.log.Warn("a stream was not let in", "reason", r, "from", from, "node", node, "skipped_lines", skipped)
+func (g *Gate) turnAway(r admission.Reason, from, node string) error {
+	g.admission.Stream(r)
+	if skipped, ok := g.logs.Allow(time.Now()); ok {
+		g.log.Warn("a stream was not let in", "reason", r, "from", from, "node", node, "skipped_lines", skipped)
 	}
 	return status.Error(codes.ResourceExhausted, "isobar: "+r.Text()+"; try again later")
 }
 
 // refuseIdentity counts and logs that a client is not what it should be, and
 // makes the status. The node is empty as above.
-func (s *Server) refuseIdentity(err error, role identity.Role, from, node string) error {
+func (g *Gate) refuseIdentity(err error, role identity.Role, from, node string) error {
 	code, reason := codes.PermissionDenied, "unknown"
 	switch {
 	case errors.Is(err, identity.ErrAnonymous):
@@ -232,9 +244,9 @@ func (s *Server) refuseIdentity(err error, role identity.Role, from, node string
 	case errors.Is(err, identity.ErrLocality):
 		reason = "locality"
 	}
-	s.security.refused.WithLabelValues(role.String(), reason).Inc()
-	if skipped, ok := s.security.logs.Allow(time.Now()); ok {
-		s.log.Warn("a client was refused", "error", err, "from", from, "node", node, "skipped_lines", skipped)
+	g.refused.WithLabelValues(role.String(), reason).Inc()
+	if skipped, ok := g.logs.Allow(time.Now()); ok {
+		g.log.Warn("a client was refused", "error", err, "from", from, "node", node, "skipped_lines", skipped)
 	}
 	return status.Error(code, "isobar: "+err.Error())
 }
@@ -255,4 +267,45 @@ func advised(err error, trailer func(metadata.MD)) error {
 		st = with
 	}
 	return st.Err()
+}
+
+// roleOf gives the role that a method asks for, by its service; 0 where none
+// is asked for: a health check tells nothing but that the server is there. What
+// is not named here is for operators.
+func roleOf(method string) identity.Role {
+	if serviceOf(method) == "Health" {
+		return 0
+	}
+	switch kindOf(method) {
+	case admission.HealthChecks:
+		return identity.RoleChecker
+	case admission.Discovery, admission.LoadReports:
+		return identity.RoleClient
+	default:
+		return identity.RoleAdmin
+	}
+}
+
+// kindOf tells what a method is for, by its service. What is not named here is
+// for operators.
+func kindOf(method string) admission.Kind {
+	name := serviceOf(method)
+	switch {
+	case name == "HealthDiscoveryService":
+		return admission.HealthChecks
+	case name == "ClientStatusDiscoveryService":
+		return admission.Operation
+	case name == "LoadReportingService":
+		return admission.LoadReports
+	case strings.HasSuffix(name, "DiscoveryService"):
+		return admission.Discovery
+	default:
+		return admission.Operation
+	}
+}
+
+// serviceOf gives the name of a method's service, without its package.
+func serviceOf(method string) string {
+	service, _, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")
+	return service[strings.LastIndexByte(service, '.')+1:]
 }

@@ -1,29 +1,34 @@
-package server
+package listen
 
 import (
 	"strings"
 	"testing"
 
-	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/grpc"
 
-	"github.com/isobar-xds/isobar/internal/config"
+	"github.com/isobar-xds/isobar/internal/hds"
 	"github.com/isobar-xds/isobar/internal/identity"
-	"github.com/isobar-xds/isobar/internal/store"
+	"github.com/isobar-xds/isobar/internal/lrs"
+	"github.com/isobar-xds/isobar/internal/xds"
+	"github.com/isobar-xds/isobar/internal/xds/csds"
 )
 
-// TestRoles: every service that the server has asks for a role on purpose.
+// TestRoles: every service of clients and checkers asks for their role. What is not known
+// is for operators.
 func TestRoles(t *testing.T) {
-	cfg := config.Default()
-	kept := store.NewMemory()
-	defer func() { _ = kept.Close() }()
-	s, err := New(&cfg, Listeners{XDS: bufconn.Listen(1)}, Options{Store: kept})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name := range s.newGRPC(false).GetServiceInfo() {
-		forOperators := strings.HasPrefix(name, "grpc.") || strings.HasPrefix(name, "envoy.service.status.")
-		if roleOf("/"+name+"/X") == identity.RoleAdmin && !forOperators {
-			t.Errorf("%s asks for the role admin, since roleOf does not know it", name)
+	g := grpc.NewServer()
+	streams, reports, checkers := xds.New(xds.Options{}), lrs.New(lrs.Options{}), hds.New(hds.Options{})
+	defer g.Stop()
+	defer streams.Stop()
+	xds.Register(g, streams, false)
+	xds.RegisterEDS(g, streams, false, reports.Stream2017())
+	reports.Register(g)
+	checkers.Register(g)
+	csds.New(streams).Register(g)
+	for name := range g.GetServiceInfo() {
+		forOperators := strings.HasPrefix(name, "envoy.service.status.")
+		if (roleOf("/"+name+"/X") == identity.RoleAdmin) != forOperators {
+			t.Errorf("%s asks for the role %s", name, roleOf("/"+name+"/X"))
 		}
 	}
 	for method, want := range map[string]identity.Role{

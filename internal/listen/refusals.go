@@ -1,4 +1,4 @@
-package server
+package listen
 
 import (
 	"context"
@@ -9,9 +9,13 @@ import (
 	"time"
 
 	"google.golang.org/grpc/status"
-
-	"github.com/isobar-xds/isobar/internal/admin"
 )
+
+// RefusedChecker is a checker that is refused again and again.
+type RefusedChecker struct{ Name, Why string }
+
+// RefusedCheckers lists the checkers that are refused again and again, by name.
+func (g *Gate) RefusedCheckers() []RefusedChecker { return g.refusals.often(time.Now()) }
 
 const (
 	// refusedHold is how long the stream of a checker that is refused again and
@@ -91,15 +95,14 @@ func (r *refusals) forget(now time.Time) {
 	}
 }
 
-// troubles names the checkers that are refused again and again.
-func (r *refusals) troubles(now time.Time) (out []admin.Attention) {
+// often lists the checkers that are refused again and again.
+func (r *refusals) often(now time.Time) (out []RefusedChecker) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.forget(now)
 	for _, name := range slices.Sorted(maps.Keys(r.list)) {
 		if x := r.list[name]; x.count >= refusedOften {
-			out = append(out, admin.NewAttention(admin.CheckerRefused, "the checker %s is refused again and again: %s",
-				name, strings.TrimPrefix(x.why, "isobar: ")).By(name))
+			out = append(out, RefusedChecker{name, strings.TrimPrefix(x.why, "isobar: ")})
 		}
 	}
 	return out

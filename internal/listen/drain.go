@@ -1,0 +1,248 @@
+package listen
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+)
+
+// How a server stops.
+const (
+	// stopParts is into how many parts the connections are divided, each of
+	// which can be told to go away on its own: grpc-go sends GOAWAY to all
+	// connections of a server or to none.
+	stopParts = 50
+	// stopPatience is how long streams may take to end when all end at once.
+	stopPatience = 5 * time.Second
+	// goAwayPatience is how long the connections of a part may go on after
+	// their GOAWAY. Discovery streams never end by themselves: clients open new
+	// ones elsewhere when these are gone.
+	goAwayPatience = time.Second
+)
+
+// Services is what gRPC servers serve, and how it stops.
+type Services interface {
+	// Register adds the services, or those of 2017 alone.
+	Register(s *grpc.Server, only2017 bool)
+	// Left is closed when clients may be sent away.
+	Left() <-chan struct{}
+	// Settle waits, for a bounded time, until clients have accepted the last plan.
+	Settle()
+	// Spread is over what time to send clients away; 0 = all at once.
+	Spread() time.Duration
+	// Stop ends all streams that are left.
+	Stop()
+}
+
+// Tracker is told of the open connections of clients.
+type Tracker interface {
+	Add(conn net.Conn)
+	Remove(conn net.Conn)
+}
+
+// Servers are the gRPC servers of the listeners.
+type Servers struct {
+	services  Services
+	log       *slog.Logger
+	listeners []net.Listener
+	parts     []part
+}
+
+// NewServers builds the gRPC server of each listener: as many as are to be stopped
+// one by one. The tracker may be nil.
+func (g *Gate) NewServers(ls Listeners, services Services, tracker Tracker) *Servers {
+	s := &Servers{services: services, log: g.log, listeners: ls.grpc()}
+	for _, l := range s.listeners {
+		for _, turn := range takeTurns(l, stopParts) {
+			turn.track = tracker
+			s.parts = append(s.parts, part{g.newGRPC(services, l == ls.XDS2017), turn})
+		}
+	}
+	return s
+}
+
+// Names lists the services.
+func (s *Servers) Names() []string {
+	return slices.Sorted(maps.Keys(s.parts[0].server.GetServiceInfo()))
+}
+
+// Close ends servers that have not served.
+func (s *Servers) Close() {
+	if s == nil {
+		return
+	}
+	for _, p := range s.parts {
+		p.server.Stop()
+	}
+}
+
+// part is a share of the connections of a listener, with a gRPC server of its
+// own.
+type part struct {
+	server   *grpc.Server
+	listener *counted
+}
+
+// Serve serves until ctx ends, then sends the clients away and, where a
+// peer does not let go, ends the connections. The parts take turns in accepting
+// connections from one listener.
+func (s *Servers) Serve(ctx context.Context) error {
+	served := make(chan error, len(s.parts))
+	for _, p := range s.parts {
+		go func() { served <- p.server.Serve(p.listener) }()
+	}
+	var failed error
+	left := len(s.parts)
+	select {
+	case err := <-served:
+		failed = fmt.Errorf("xds listener: %w", err)
+		left--
+	case <-ctx.Done():
+		<-s.services.Left()
+		// Who is sent away, and who comes anew, is better served elsewhere.
+		for _, l := range s.listeners {
+			if err := l.Close(); err != nil {
+				s.log.Warn("closing the xds listener", "error", err)
+			}
+		}
+		s.services.Settle()
+		if spread := s.services.Spread(); spread > 0 {
+			s.sendAway(spread)
+		}
+	}
+	s.endAll()
+	for range left {
+		if err := <-served; err != nil && failed == nil && !errors.Is(err, grpc.ErrServerStopped) && !errors.Is(err, net.ErrClosed) && ctx.Err() == nil {
+			s.log.Warn("the xds listener ended with an error", "error", err)
+		}
+	}
+	return failed
+}
+
+// sendAway ends the parts one after the other, in random order, spread over the
+// configured time as far as they have connections. A fleet that came back all
+// at once would meet the next server as a herd.
+func (s *Servers) sendAway(spread time.Duration) {
+	s.log.Info("sending clients away", "over", spread.String())
+	step := time.NewTicker(max(spread/time.Duration(len(s.parts)), time.Millisecond))
+	defer step.Stop()
+	var ending sync.WaitGroup
+	for _, i := range rand.Perm(len(s.parts)) { //nolint:gosec // no secret
+		if s.parts[i].listener.open.Load() == 0 {
+			continue
+		}
+		ending.Go(func() { end(s.parts[i].server, goAwayPatience) })
+		<-step.C
+	}
+	ending.Wait()
+}
+
+// endAll ends all streams and connections that are left.
+func (s *Servers) endAll() {
+	s.services.Stop()
+	var ending sync.WaitGroup
+	for _, p := range s.parts {
+		ending.Go(func() { end(p.server, stopPatience) })
+	}
+	ending.Wait()
+}
+
+// end stops a part: GOAWAY first, then, where streams don't end by themselves,
+// their connections. It returns when all handlers have.
+func end(part *grpc.Server, patience time.Duration) {
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		part.GracefulStop()
+	}()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-stopped:
+	case <-timer.C:
+		part.Stop()
+		<-stopped
+	}
+}
+
+// counted is the listener of one part: it counts the open connections that it
+// accepted, and accepts one when it is its turn. Left to themselves, the part
+// that has accepted last is the first to accept again, so that a herd of clients
+// would end up in a few parts, and would be sent away as a herd.
+type counted struct {
+	net.Listener
+
+	turn, next chan struct{} // the one token of all parts; capacity 1
+	closed     chan struct{}
+	close      sync.Once
+	open       atomic.Int64
+	track      Tracker // nil = they are only counted
+}
+
+// takeTurns makes n listeners of one.
+func takeTurns(l net.Listener, n int) []*counted {
+	turns := make([]chan struct{}, n)
+	for i := range turns {
+		turns[i] = make(chan struct{}, 1)
+	}
+	turns[0] <- struct{}{}
+	out := make([]*counted, n)
+	for i := range out {
+		out[i] = &counted{Listener: l, turn: turns[i], next: turns[(i+1)%n], closed: make(chan struct{})}
+	}
+	return out
+}
+
+// Accept implements [net.Listener].
+func (l *counted) Accept() (net.Conn, error) {
+	select {
+	case <-l.turn:
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+	c, err := l.Listener.Accept()
+	l.next <- struct{}{} // which has room: it is the only one
+	if err != nil {
+		return nil, err
+	}
+	l.open.Add(1)
+	if l.track == nil {
+		return &countedConn{Conn: c, closed: sync.OnceFunc(func() { l.open.Add(-1) })}, nil
+	}
+	l.track.Add(c)
+	return &countedConn{Conn: c, closed: sync.OnceFunc(func() {
+		l.open.Add(-1)
+		l.track.Remove(c)
+	})}, nil
+}
+
+// Close implements [net.Listener].
+func (l *counted) Close() error {
+	l.close.Do(func() { close(l.closed) })
+	return l.Listener.Close()
+}
+
+type countedConn struct {
+	net.Conn
+
+	closed func()
+}
+
+// Beneath implements [admission.Around].
+func (c *countedConn) Beneath() net.Conn { return c.Conn }
+
+// Close implements [net.Conn].
+func (c *countedConn) Close() error {
+	c.closed()
+	return c.Conn.Close()
+}
