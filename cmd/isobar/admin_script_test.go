@@ -6,6 +6,7 @@ import (
 	"math"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -26,8 +27,8 @@ import (
 // files for clients, as scripts against a real admin interface.
 func TestAdminScripts(t *testing.T) {
 	s, err := admin.New(admin.Options{
-		Objects: noObjects{}, Parser: noParser{}, Planner: fixedPlan{}, Explain: fixedExplanation, Clients: fixedClients,
-		Gatherer: prometheus.NewRegistry(), Reserves: fixedReserves, Samples: fixedSamples,
+		Objects: noObjects{}, Parser: noParser{}, Planner: reservedPlan{}, Fleet: fixedFleet{},
+		Gatherer: prometheus.NewRegistry(), Charts: fixedCharts{},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -56,7 +57,12 @@ func inProcess(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-func fixedSamples(name string, day bool) (samples.Series, bool) {
+// fixedCharts has the samples of one service.
+type fixedCharts struct{}
+
+func (fixedCharts) Marks() []admin.SampleMark { return nil }
+
+func (fixedCharts) Samples(name string, day bool) (samples.Series, bool) {
 	if name != "checkout" {
 		return samples.Series{}, false
 	}
@@ -140,6 +146,13 @@ func (fixedPlan) Current() *plan.Plan {
 
 func (p fixedPlan) WaitRevision(context.Context, uint64) (*plan.Plan, error) { return p.Current(), nil }
 func (fixedPlan) Beat() time.Time                                            { return time.Now() }
+func (fixedPlan) Ticks() (uint64, time.Duration)                             { return 0, 0 }
+func (fixedPlan) Reserves() (time.Time, []plan.Reserve)                      { return time.Time{}, nil }
+
+// reservedPlan is a fixed plan with its reserves.
+type reservedPlan struct{ fixedPlan }
+
+func (reservedPlan) Reserves() (time.Time, []plan.Reserve) { return fixedReserves() }
 
 // noObjects has nothing; these commands never ask for objects.
 type noObjects struct{}
@@ -173,7 +186,8 @@ func (noParser) ParseServices([]byte) ([]isobar.Service, []admin.Problem, error)
 	return nil, nil, isobar.ErrInvalid
 }
 
-func fixedExplanation(p *plan.Plan, service string, source isobar.Locality) (plan.Explanation, error) {
+// Explain implements admin.Planner.
+func (fixedPlan) Explain(p *plan.Plan, service string, source isobar.Locality) (plan.Explanation, error) {
 	full := isobar.MustLocality("us-east/b")
 	return plan.Explanation{
 		Service: service, Source: source, Version: p.VersionString(), Made: p.Made,
@@ -218,6 +232,16 @@ func fixedExplanation(p *plan.Plan, service string, source isobar.Locality) (pla
 		Clients:  []plan.ClientExplained{{Client: "web", Rate: 1000}, {Client: "app\x1b[2J", Rate: 200}},
 	}, nil
 }
+
+// fixedFleet is two clients or so.
+type fixedFleet struct{}
+
+func (fixedFleet) ClientsOf(service string) []admin.Client {
+	return slices.DeleteFunc(fixedClients(), func(c admin.Client) bool { return !slices.Contains(c.Types["eds"].Names, service) })
+}
+func (fixedFleet) Clients() []admin.Client             { return fixedClients() }
+func (fixedFleet) Subscribers() []admin.ServiceClients { return nil }
+func (fixedFleet) UnknownClusters() []string           { return nil }
 
 func fixedClients() []admin.Client {
 	return []admin.Client{

@@ -24,8 +24,8 @@ func TestHealthScripts(t *testing.T) {
 			o := &operated{}
 			env.Values[operatedKey{}] = o
 			return serveAdmin(env, admin.Options{
-				Objects: o, Parser: noParser{}, Planner: fixedPlan{}, Explain: fixedExplanation, Clients: fixedClients,
-				Health: o.health, Release: o.release, Breaches: o.breaches, Gatherer: prometheus.NewRegistry(),
+				Objects: o, Parser: noParser{}, Planner: fixedPlan{}, Fleet: fixedFleet{},
+				HealthChecks: o, Operator: o, Gatherer: prometheus.NewRegistry(),
 			})
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"isobar": inProcess, "said": wantSaid},
@@ -47,6 +47,7 @@ func wantSaid(ts *testscript.TestScript, _ bool, args []string) {
 // operated is a server with one service, of which a mass flip is held.
 type operated struct {
 	noObjects
+	admin.Operator
 
 	mu       sync.Mutex
 	said     []string
@@ -74,8 +75,8 @@ func (o *operated) SetHealth(service, address string, status isobar.HealthStatus
 	return 7, nil
 }
 
-// breaches refuses the second endpoint.
-func (o *operated) breaches(_ context.Context, d *admin.Drain) ([]string, error) {
+// Breaches refuses the second endpoint.
+func (o *operated) Breaches(_ context.Context, d *admin.Drain) ([]string, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch d.Health.Address {
@@ -87,7 +88,13 @@ func (o *operated) breaches(_ context.Context, d *admin.Drain) ([]string, error)
 	return nil, nil
 }
 
-func (o *operated) health(_ context.Context, service string) ([]health.ServiceReport, error) {
+func (*operated) Checkers() []admin.Checker { return nil }
+
+func (o *operated) HealthOverview(ctx context.Context) ([]health.ServiceReport, error) {
+	return o.Health(ctx, "")
+}
+
+func (o *operated) Health(_ context.Context, service string) ([]health.ServiceReport, error) {
 	if service != "" && service != "checkout" {
 		return nil, nil
 	}
@@ -101,7 +108,7 @@ func (o *operated) health(_ context.Context, service string) ([]health.ServiceRe
 	return []health.ServiceReport{r}, nil
 }
 
-func (o *operated) release(context.Context, string) (bool, error) {
+func (o *operated) Release(context.Context, string) (bool, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	held := !o.believed

@@ -27,8 +27,8 @@ func TestOperateScripts(t *testing.T) {
 			what := &supposed{}
 			env.Values[supposedKey] = what
 			return serveAdmin(env, admin.Options{
-				Objects: noObjects{}, Parser: noParser{}, Planner: fixedPlan{}, Explain: fixedExplanation, Clients: fixedClients,
-				Operator: &orders{}, Preview: fixedPreview, WhatIf: what.tell, Gatherer: prometheus.NewRegistry(),
+				Objects: noObjects{}, Parser: noParser{}, Planner: fixedPlan{}, Fleet: fixedFleet{},
+				Operator: &orders{what: what}, Configuration: fixedFile{}, Gatherer: prometheus.NewRegistry(),
 			})
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"isobar": inProcess, "asked": wasAsked},
@@ -88,6 +88,22 @@ func wasAsked(ts *testscript.TestScript, neg bool, args []string) {
 type orders struct {
 	mu     sync.Mutex
 	paused plan.Pauses
+	what   *supposed
+}
+
+func (o *orders) WhatIf(ctx context.Context, w *plan.WhatIf) (plan.Difference, error) {
+	return o.what.tell(ctx, w)
+}
+
+func (*orders) Breaches(context.Context, *admin.Drain) ([]string, error) { return nil, nil }
+
+// fixedFile is a configuration file that is previewed.
+type fixedFile struct{ admin.Configuration }
+
+func (fixedFile) Held() *admin.HeldConfiguration { return nil }
+
+func (fixedFile) Preview(ctx context.Context, body []byte) (plan.Difference, []admin.Problem, error) {
+	return fixedPreview(ctx, body)
 }
 
 func (o *orders) plan() *plan.Plan { return &plan.Plan{Version: 4712, Paused: o.paused} }

@@ -80,15 +80,20 @@ demand: [{service: web, from: us/a, rate: 50}]}`
 }
 
 // sends is the address of an admin interface that answers every request for a
+// written is what a server records.
+type written []byte
+
+func (r written) Record(_ context.Context, w io.Writer) error {
+	_, err := w.Write(r)
+	return err
+}
+
 // recording with the same bytes.
 func sends(t *testing.T, trace []byte) string {
 	t.Helper()
 	s, err := admin.New(admin.Options{
-		Objects: noObjects{}, Parser: noParser{}, Planner: fixedPlan{}, Explain: fixedExplanation, Clients: fixedClients, Gatherer: prometheus.NewRegistry(),
-		Record: func(_ context.Context, w io.Writer) error {
-			_, err := w.Write(trace)
-			return err
-		},
+		Objects: noObjects{}, Parser: noParser{}, Planner: fixedPlan{}, Fleet: fixedFleet{}, Gatherer: prometheus.NewRegistry(),
+		Recorder: written(trace),
 	})
 	if err != nil {
 		t.Fatal(err)

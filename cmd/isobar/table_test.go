@@ -11,7 +11,7 @@ import (
 // TestExplanationFitsTheTerminal: a narrow terminal gets fewer columns, never
 // broken lines, and learns which it does not see.
 func TestExplanationFitsTheTerminal(t *testing.T) {
-	e, err := fixedExplanation(fixedPlan{}.Current(), "checkout", isobar.MustLocality("us-east/b"))
+	e, err := fixedPlan{}.Explain(fixedPlan{}.Current(), "checkout", isobar.MustLocality("us-east/b"))
 	if err != nil {
 		t.Fatal(err)
 	}

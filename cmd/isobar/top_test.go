@@ -26,6 +26,8 @@ import (
 // busyPlan is a control loop that published a plan of three services.
 type busyPlan struct{ fixedPlan }
 
+func (busyPlan) Ticks() (uint64, time.Duration) { return 1234, 3500 * time.Microsecond }
+
 func (busyPlan) Current() *plan.Plan {
 	near, far := isobar.MustLocality("us-east/b"), isobar.MustLocality("us-east/c")
 	service := func(name string, mode isobar.Mode, demand float64, shares ...float64) *plan.Service {
@@ -50,8 +52,8 @@ func (busyPlan) Current() *plan.Plan {
 func busyAdmin(t *testing.T) string {
 	t.Helper()
 	s, err := admin.New(admin.Options{
-		Objects: noObjects{}, Parser: noParser{}, Planner: busyPlan{}, Explain: fixedExplanation, Clients: fixedClients,
-		Ticks: func() (uint64, time.Duration) { return 1234, 3500 * time.Microsecond }, Gatherer: prometheus.NewRegistry(),
+		Objects: noObjects{}, Parser: noParser{}, Planner: busyPlan{}, Fleet: fixedFleet{},
+		Gatherer: prometheus.NewRegistry(),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -19,6 +19,8 @@ type freezer struct {
 	paused plan.Pauses
 }
 
+func (*freezer) Breaches(context.Context, *admin.Drain) ([]string, error) { return nil, nil }
+
 func (f *freezer) Pause(_ context.Context, p plan.Pause) (*plan.Plan, []string, error) {
 	f.paused = f.paused.With(p)
 	return f.next(), nil, nil
@@ -120,7 +122,7 @@ func TestDrainOrders(t *testing.T) {
 	var asked []admin.Drain
 	breaches := []string{"us-east/c at 131% of its ceiling"}
 	srv := start(t, w, func(o *admin.Options) {
-		o.Breaches = func(_ context.Context, d *admin.Drain) ([]string, error) {
+		operatorOf(o).breaches = func(_ context.Context, d *admin.Drain) ([]string, error) {
 			asked = append(asked, *d)
 			return breaches, nil
 		}

@@ -111,7 +111,7 @@ func TestReadsThatWaitHoldUpNoOthers(t *testing.T) {
 	w := newWorld()
 	asked := make(chan struct{})
 	srv := start(t, w, func(o *admin.Options) {
-		o.Operator = mute{asked}
+		o.Operator = mute{asked: asked}
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	var waiting sync.WaitGroup
@@ -138,7 +138,11 @@ func TestReadsThatWaitHoldUpNoOthers(t *testing.T) {
 }
 
 // mute is a loop that does not answer.
-type mute struct{ asked chan struct{} }
+type mute struct {
+	unchecked
+
+	asked chan struct{}
+}
 
 func (m mute) History(ctx context.Context, _ string) ([]plan.Change, error) {
 	m.asked <- struct{}{}
@@ -162,7 +166,7 @@ func TestADefectEndsOneRequest(t *testing.T) {
 	var log testhelp.Log
 	srv := start(t, newWorld(), func(o *admin.Options) {
 		o.Logger = slog.New(slog.NewTextHandler(&log, nil))
-		o.Explain = func(*plan.Plan, string, isobar.Locality) (plan.Explanation, error) { panic("a bug") }
+		plannerOf(o).explain = func(*plan.Plan, string, isobar.Locality) (plan.Explanation, error) { panic("a bug") }
 	})
 	for range 100 {
 		a := do(t, srv, http.MethodGet, "/v1/explain?service=legacy&from=us-east/b", "")

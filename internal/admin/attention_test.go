@@ -47,8 +47,8 @@ func TestEveryCodeIsListed(t *testing.T) {
 func TestAttentionIsOrdered(t *testing.T) {
 	ask := func(items ...admin.Attention) (s admin.Status) {
 		srv := start(t, newWorld(), func(o *admin.Options) {
-			o.Clients = func() []admin.Client { return nil }
-			o.Attention = func() []admin.Attention { return items }
+			fleetOf(o).clients = func() []admin.Client { return nil }
+			processOf(o).attention = func() []admin.Attention { return items }
 		})
 		do(t, srv, http.MethodGet, "/v1/status", "").decode(t, &s)
 		return s
@@ -97,7 +97,7 @@ func TestAttentionToThePlan(t *testing.T) {
 	reports := func(r health.ServiceReport) func(*world, *admin.Options) {
 		return func(_ *world, o *admin.Options) {
 			r.Service = "legacy"
-			o.Health = func(context.Context, string) ([]health.ServiceReport, error) { return []health.ServiceReport{r}, nil }
+			healthOf(o).health = func(context.Context, string) ([]health.ServiceReport, error) { return []health.ServiceReport{r}, nil }
 		}
 	}
 	for _, tt := range []struct {
@@ -107,9 +107,9 @@ func TestAttentionToThePlan(t *testing.T) {
 	}{
 		{admin.LoopStalled, admin.Critical, func(w *world, _ *admin.Options) { w.beat = time.Now().Add(-time.Hour) }},
 		{admin.LoopSilent, admin.Critical, func(_ *world, o *admin.Options) {
-			o.Health = func(context.Context, string) ([]health.ServiceReport, error) { return nil, context.DeadlineExceeded }
+			healthOf(o).health = func(context.Context, string) ([]health.ServiceReport, error) { return nil, context.DeadlineExceeded }
 		}},
-		{admin.Stopping, admin.Warning, func(_ *world, o *admin.Options) { o.Stopping = func() bool { return true } }},
+		{admin.Stopping, admin.Warning, func(_ *world, o *admin.Options) { processOf(o).stopping = func() bool { return true } }},
 		{admin.NoPlan, admin.Warning, func(w *world, _ *admin.Options) { w.current = nil }},
 		{admin.PlanRefused, admin.Warning, func(w *world, _ *admin.Options) {
 			w.current.Violations = []invariant.Violation{{Service: "legacy", Rule: "weights", Text: "they are gone"}}
@@ -127,12 +127,12 @@ func TestAttentionToThePlan(t *testing.T) {
 		{admin.AllEndpointsDown, admin.Critical, reports(health.ServiceReport{Summary: health.Summary{FailOpen: true}})},
 		{admin.MassFailureHeld, admin.Critical, reports(health.ServiceReport{Alarm: &health.Alarm{Why: "4 of 4 endpoints"}})},
 		{admin.CertificateExpired, admin.Critical, func(_ *world, o *admin.Options) {
-			o.Certificates = func() []admin.Certificate {
+			processOf(o).certificates = func() []admin.Certificate {
 				return []admin.Certificate{{Name: "xds", NotAfter: time.Now().Add(-time.Hour)}}
 			}
 		}},
 		{admin.CertificateEnds, admin.Warning, func(_ *world, o *admin.Options) {
-			o.Certificates = func() []admin.Certificate {
+			processOf(o).certificates = func() []admin.Certificate {
 				return []admin.Certificate{{Name: "xds", NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Minute)}}
 			}
 		}},
@@ -140,7 +140,7 @@ func TestAttentionToThePlan(t *testing.T) {
 		t.Run(string(tt.code), func(t *testing.T) {
 			w := newWorld()
 			srv := start(t, w, func(o *admin.Options) {
-				o.Clients = func() []admin.Client { return nil }
+				fleetOf(o).clients = func() []admin.Client { return nil }
 				tt.happens(w, o)
 			})
 			var s admin.Status

@@ -35,12 +35,7 @@ const (
 
 // getCheckers answers GET /v1/checkers.
 func (s *Server) getCheckers(w http.ResponseWriter, r *http.Request) {
-	overview := s.opts.HealthOverview
-	ask := func() ([]health.ServiceReport, error) { return s.opts.Health(r.Context(), "") }
-	if overview != nil {
-		ask = func() ([]health.ServiceReport, error) { return overview(r.Context()) }
-	}
-	services, err := ask()
+	services, err := s.opts.HealthChecks.HealthOverview(r.Context())
 	if err != nil {
 		fail(w, http.StatusServiceUnavailable, Problem{Error: "the control loop does not answer: " + err.Error()})
 		return
@@ -50,7 +45,7 @@ func (s *Server) getCheckers(w http.ResponseWriter, r *http.Request) {
 		if services[i].Summary.Divided == 0 || len(divided) >= maxDividedServices {
 			continue
 		}
-		found, err := s.opts.Health(r.Context(), services[i].Service)
+		found, err := s.opts.HealthChecks.Health(r.Context(), services[i].Service)
 		if err != nil {
 			fail(w, http.StatusServiceUnavailable, Problem{Error: "the control loop does not answer: " + err.Error()})
 			return
@@ -58,9 +53,7 @@ func (s *Server) getCheckers(w http.ResponseWriter, r *http.Request) {
 		divided = append(divided, found...)
 	}
 	out := CheckerList{Checkers: []Checker{}, Paths: pathsOf(divided)}
-	if s.opts.Checkers != nil {
-		out.Checkers = append(out.Checkers, s.opts.Checkers()...)
-	}
+	out.Checkers = append(out.Checkers, s.opts.HealthChecks.Checkers()...)
 	reply(w, http.StatusOK, out)
 }
 

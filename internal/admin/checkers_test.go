@@ -40,10 +40,10 @@ func TestPaths(t *testing.T) {
 	}
 	var asked []string
 	srv := start(t, newWorld(), func(o *admin.Options) {
-		o.HealthOverview = func(context.Context) ([]health.ServiceReport, error) {
+		healthOf(o).overview = func(context.Context) ([]health.ServiceReport, error) {
 			return []health.ServiceReport{reports["cart"], reports["search"], reports["well"]}, nil
 		}
-		o.Health = func(_ context.Context, service string) ([]health.ServiceReport, error) {
+		healthOf(o).health = func(_ context.Context, service string) ([]health.ServiceReport, error) {
 			asked = append(asked, service)
 			return []health.ServiceReport{reports[service]}, nil
 		}
@@ -75,7 +75,7 @@ func TestPaths(t *testing.T) {
 // TestClientsOfAService: those that subscribe to it or ask for a name that does not exist.
 func TestClientsOfAService(t *testing.T) {
 	srv := start(t, newWorld(), func(o *admin.Options) {
-		o.Clients = func() []admin.Client {
+		fleetOf(o).clients = func() []admin.Client {
 			return []admin.Client{
 				{ID: "a", Types: map[string]admin.ClientType{"eds": {Names: []string{"cart", "legacy"}}}},
 				{ID: "b", Types: map[string]admin.ClientType{"eds": {Names: []string{"cart"}}}},

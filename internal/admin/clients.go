@@ -42,17 +42,6 @@ func (m *MissingService) String() string {
 	return text
 }
 
-// names reports whether the client is known to subscribe to a service, or to ask for one
-// of that name that does not exist.
-func (c *Client) names(service string) bool {
-	for _, t := range c.Types {
-		if slices.Contains(t.Names, service) {
-			return true
-		}
-	}
-	return slices.ContainsFunc(c.Missing, func(m MissingService) bool { return m.Name == service })
-}
-
 // ClientType is the state of one resource type of a client. Where it has several
 // streams for the type, versions and age are those of the stream that is
 // furthest behind or, where none is, that was told last.
@@ -150,21 +139,14 @@ type ClientList struct {
 	Clients []Client `json:"clients"`
 }
 
-func (s *Server) clientsOf(service string) []Client {
-	if s.opts.ClientsOf != nil {
-		return s.opts.ClientsOf(service)
-	}
-	return slices.DeleteFunc(s.opts.Clients(), func(c Client) bool { return !c.names(service) })
-}
-
 // getClients answers GET /v1/clients: with ?service=NAME those that
 // subscribe to a service.
 func (s *Server) getClients(w http.ResponseWriter, r *http.Request) {
 	list := ClientList{}
 	if name := r.URL.Query().Get("service"); name == "" {
-		list.Clients = s.opts.Clients()
+		list.Clients = s.opts.Fleet.Clients()
 	} else {
-		list.Clients = s.clientsOf(name)
+		list.Clients = s.opts.Fleet.ClientsOf(name)
 	}
 	if list.Clients == nil {
 		list.Clients = []Client{}

@@ -32,10 +32,10 @@ func (s *Server) allowDrain(w http.ResponseWriter, r *http.Request, d *Drain) (w
 	if !ok {
 		return nil, false
 	}
-	if force || s.opts.Breaches == nil {
+	if force || s.opts.Operator == nil {
 		return nil, true
 	}
-	breaches, err := s.opts.Breaches(r.Context(), d)
+	breaches, err := s.opts.Operator.Breaches(r.Context(), d)
 	if gone := r.Context().Err(); gone != nil { // so nobody would read a refusal; it did not wait for s.drains to be done unchecked
 		fail(w, http.StatusServiceUnavailable, Problem{Error: "the caller disconnected before the drain was checked: " + gone.Error(), Fix: "try again"})
 		return nil, false

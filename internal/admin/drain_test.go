@@ -30,12 +30,12 @@ func TestDrainGivenUp(t *testing.T) {
 		defer cancel()
 		asked := 0
 		a, err := admin.New(admin.Options{
-			Objects: w, Parser: jsonParser{}, Planner: w, Explain: explain, Clients: clients, Writable: true,
-			Breaches: func(ctx context.Context, _ *admin.Drain) ([]string, error) {
+			Objects: w, Parser: jsonParser{}, Planner: &planner{world: w, explain: explain}, Fleet: &fleet{clients}, Writable: true,
+			Operator: &operator{breaches: func(ctx context.Context, _ *admin.Drain) ([]string, error) {
 				asked++
 				cancel()
 				return nil, ctx.Err()
-			},
+			}},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -56,7 +56,7 @@ func TestDrainGivenUp(t *testing.T) {
 func TestUnhealthyWaitsForNoDrain(t *testing.T) {
 	checking, release := make(chan struct{}, 1), make(chan struct{})
 	srv := start(t, newWorld(), func(o *admin.Options) {
-		o.Breaches = func(context.Context, *admin.Drain) ([]string, error) {
+		operatorOf(o).breaches = func(context.Context, *admin.Drain) ([]string, error) {
 			select {
 			case checking <- struct{}{}:
 			default:

@@ -35,7 +35,7 @@ func (s *Server) getExplanation(w http.ResponseWriter, r *http.Request) {
 		failUnknownService(w, name)
 		return
 	}
-	explanation, err := s.opts.Explain(p, name, from)
+	explanation, err := s.opts.Planner.Explain(p, name, from)
 	switch {
 	case errors.Is(err, isobar.ErrNotFound):
 		fail(w, http.StatusNotFound, problemOf(err))
@@ -43,7 +43,7 @@ func (s *Server) getExplanation(w http.ResponseWriter, r *http.Request) {
 		s.opts.Logger.Error("explain failed", "service", name, "from", from.String(), "error", err)
 		fail(w, http.StatusInternalServerError, problemOf(err))
 	default:
-		if silent := SilentOf(s.subscribers(), name); len(silent) > 0 {
+		if silent := SilentOf(s.opts.Fleet.Subscribers(), name); len(silent) > 0 {
 			if svc, found := p.Service(name); found {
 				explanation.Coverage = svc.ToldCoverage(silent)
 			}

@@ -243,7 +243,7 @@ func (w *world) set(f func()) {
 
 func optionsOf(w *world) admin.Options {
 	return admin.Options{
-		Objects: w, Parser: jsonParser{}, Planner: w, Explain: explain, Clients: clients,
+		Objects: w, Parser: jsonParser{}, Planner: &planner{world: w, explain: explain}, Fleet: &fleet{clients},
 		Writable: true, PublishWait: 50 * time.Millisecond, Gatherer: prometheus.NewRegistry(),
 	}
 }

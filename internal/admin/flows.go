@@ -218,9 +218,7 @@ func (s *Server) getFlows(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	from, to := query.Get("from"), query.Get("to")
 	out := s.flows.now(p).list(from, to, from != "" || to != "")
-	if s.opts.Reserves != nil {
-		out.reserves(s.opts.Reserves())
-	}
+	out.reserves(s.opts.Planner.Reserves())
 	reply(w, http.StatusOK, out)
 }
 

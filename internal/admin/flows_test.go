@@ -43,7 +43,7 @@ func TestFlowsBetweenPlaces(t *testing.T) {
 		{Spec: &isobar.Service{Name: "c"}},
 	}
 	srv := start(t, w, func(o *admin.Options) {
-		o.Reserves = func() (time.Time, []plan.Reserve) {
+		plannerOf(o).reserves = func() (time.Time, []plan.Reserve) {
 			return time.Now(), []plan.Reserve{
 				{Service: "a", Lost: isobar.MustLocality("us/b"), Utilization: 1.4},
 				{Service: "b", Lost: isobar.MustLocality("us/b"), Utilization: 0.4},

@@ -26,6 +26,13 @@ type planner struct {
 func (p *planner) Current() *plan.Plan { return p.plan }
 func (p *planner) Beat() time.Time     { return time.Now() }
 
+// nobody is a fleet without clients.
+type nobody struct{ Fleet }
+
+func (nobody) Clients() []Client             { return nil }
+func (nobody) Subscribers() []ServiceClients { return nil }
+func (nobody) UnknownClusters() []string     { return nil }
+
 type objects struct{ Objects }
 
 func (objects) Overrides() []isobar.HealthOverride { return nil }
@@ -65,8 +72,7 @@ func BenchmarkConsoles(b *testing.B) {
 				p := &planner{plan: plans[0]}
 				s, err := New(Options{
 					Objects: objects{}, Parser: struct{ Parser }{}, Planner: p,
-					Explain: func(*plan.Plan, string, isobar.Locality) (plan.Explanation, error) { return plan.Explanation{}, nil },
-					Clients: func() []Client { return nil },
+					Fleet: nobody{},
 				})
 				if err != nil {
 					b.Fatal(err)

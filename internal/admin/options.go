@@ -67,6 +67,15 @@ type Planner interface {
 	WaitRevision(ctx context.Context, revision uint64) (*plan.Plan, error)
 	// Beat is when the loop last advanced; zero before its first turn.
 	Beat() time.Time
+	// Explain explains one service of a plan from one source locality. An error that wraps
+	// isobar.ErrNotFound becomes 404.
+	Explain(p *plan.Plan, service string, source isobar.Locality) (plan.Explanation, error)
+	// Ticks counts the decisions since the start of the process, and tells how
+	// long the last one took.
+	Ticks() (count uint64, took time.Duration)
+	// Reserves tells how services stand the loss of their worst zone, and when
+	// that was so; zero = it is not known.
+	Reserves() (at time.Time, services []plan.Reserve)
 }
 
 // Operator is the control loop as operators change it. What they change is in
@@ -84,11 +93,118 @@ type Operator interface {
 	// History lists what changed a service, or every change for an empty name,
 	// newest first.
 	History(ctx context.Context, service string) ([]plan.Change, error)
+	// Breaches tells what a drain would make too much, a line each.
+	Breaches(ctx context.Context, d *Drain) ([]string, error)
+	// WhatIf tells what would become of the plan in force; errors wrap
+	// isobar.ErrInvalid and isobar.ErrNotFound where nothing can.
+	WhatIf(ctx context.Context, w *plan.WhatIf) (plan.Difference, error)
 }
 
-// ExplainFunc explains one service of a plan from one source locality. An
-// error that wraps isobar.ErrNotFound becomes 404.
-type ExplainFunc func(p *plan.Plan, service string, source isobar.Locality) (plan.Explanation, error)
+// Fleet is the clients.
+type Fleet interface {
+	// Clients lists the clients, sorted by node id.
+	Clients() []Client
+	// ClientsOf lists those that subscribe to a service.
+	ClientsOf(service string) []Client
+	// Subscribers lists the clients of each service, sorted by service and locality.
+	Subscribers() []ServiceClients
+	// UnknownClusters lists clusters in load reports that are no services.
+	UnknownClusters() []string
+}
+
+// HealthChecks is health discovery.
+type HealthChecks interface {
+	// Health tells what checkers found, of one service or, for an empty name, of
+	// all that have health checks.
+	Health(ctx context.Context, service string) ([]health.ServiceReport, error)
+	// HealthOverview is Health of all services without their endpoints, which is all
+	// that the status shows.
+	HealthOverview(ctx context.Context) ([]health.ServiceReport, error)
+	// Release believes a mass flip of a service that is held; false if nothing
+	// is held.
+	Release(ctx context.Context, service string) (bool, error)
+	// Checkers lists the connected checkers, sorted by id.
+	Checkers() []Checker
+}
+
+// Configuration is the configuration file.
+type Configuration interface {
+	// Preview tells what another file would change; errors wrap isobar.ErrInvalid where it
+	// does not hold.
+	Preview(ctx context.Context, body []byte) (plan.Difference, []Problem, error)
+	// Reload reads the file again; a digest confirms what is held of it. It returns what is
+	// held then. Errors wrap isobar.ErrStale where the file is another one, and
+	// isobar.ErrInvalid where it is refused.
+	Reload(confirm string) (*HeldConfiguration, error)
+	// Held is what of the file is held; nil = nothing.
+	Held() *HeldConfiguration
+	// Removes says how much is removed where these services replace those of the API;
+	// "" = little.
+	Removes(services []isobar.Service) string
+}
+
+// Providers are the sources of endpoints beside the configuration file and the API. A state
+// is shown as JSON; ok is false where the provider is not configured.
+type Providers interface {
+	ControlPlane() (state any, ok bool)
+	DNS() (state any, ok bool)
+	Kubernetes() (state any, ok bool)
+}
+
+// Recorder writes recordings.
+type Recorder interface {
+	// Record writes everything that is decided until ctx ends.
+	Record(ctx context.Context, w io.Writer) error
+}
+
+// Charts keeps samples of plans.
+type Charts interface {
+	// Samples gives what the plans of the last hour, or with day of the last day, say of
+	// a service, or of all together for an empty name; false where there is nothing.
+	Samples(service string, day bool) (samples.Series, bool)
+	// Marks lists the moments that are marked in charts, oldest first.
+	Marks() []SampleMark
+}
+
+// Process is the server as a process.
+type Process interface {
+	// Stopping reports whether the server is on its way out.
+	Stopping() bool
+	// Stall is the age of the loop's last turn above which the process counts
+	// as stuck: several times what it may rest between two ticks. It is asked
+	// at every probe.
+	Stall() time.Duration
+	// Unsaved lists what can't be written to the state, and why.
+	Unsaved() []string
+	// Attention lists what else needs attention.
+	Attention() []Attention
+	// Certificates lists those that the server shows.
+	Certificates() []Certificate
+}
+
+// Identities tells who sends a request, by its certificate.
+type Identities interface {
+	// MayWrite is asked about requests other than GET and HEAD, but for those of checkers
+	// that poll; an error, which is answered, refuses them.
+	MayWrite(r *http.Request) error
+	// IsOperator reports whether a request comes from who has proved to be an operator.
+	IsOperator(r *http.Request) bool
+}
+
+// anybody is an interface without certificates.
+type anybody struct{}
+
+func (anybody) MayWrite(*http.Request) error  { return nil }
+func (anybody) IsOperator(*http.Request) bool { return false }
+
+// running is a process of which nothing is known.
+type running struct{}
+
+func (running) Stopping() bool              { return false }
+func (running) Stall() time.Duration        { return DefaultStall }
+func (running) Unsaved() []string           { return nil }
+func (running) Attention() []Attention      { return nil }
+func (running) Certificates() []Certificate { return nil }
 
 // Defaults of Options.
 const (
@@ -98,93 +214,32 @@ const (
 	DefaultMaxAnswers  = 256 << 20
 )
 
-// Options of a Server. Objects, Parser, Planner, Explain and Clients must be
-// given; the zero value of everything else has a meaning.
+// Options of a Server. Objects, Parser, Planner and Fleet must be given; the zero value of
+// everything else has a meaning.
 type Options struct {
 	Objects Objects
 	Parser  Parser
 	Planner Planner
-	Explain ExplainFunc
-	Clients func() []Client // the state of the xDS clients, sorted by node id
+	Fleet   Fleet
 
-	// ClientsOf gives those that subscribe to a service; nil = those that name it, as far as
-	// Clients tells.
-	ClientsOf func(service string) []Client
-
-	// Accepting may change the HTTP server before it serves; nil = nothing does.
-	Accepting func(*http.Server)
-
-	// Operator is told what operators decide; nil = they can't.
-	Operator Operator
-
-	// Health tells what checkers found, of one service or, for an empty name, of
-	// all that have health checks; nil = there is no health discovery.
-	Health func(ctx context.Context, service string) ([]health.ServiceReport, error)
-	// HealthOverview is Health of all services without their endpoints, which is all
-	// that the status shows; nil = Health.
-	HealthOverview func(ctx context.Context) ([]health.ServiceReport, error)
-	// Release believes a mass flip of a service that is held; false if nothing
-	// is held.
-	Release func(ctx context.Context, service string) (bool, error)
-	// Checkers lists the connected checkers, sorted by id.
-	Checkers func() []Checker
-	// Preview tells what another configuration file would change; errors wrap
-	// isobar.ErrInvalid where it does not hold. nil = there is none.
-	Preview func(ctx context.Context, body []byte) (plan.Difference, []Problem, error)
-	// WhatIf tells what would become of the plan in force; errors wrap
-	// isobar.ErrInvalid and isobar.ErrNotFound where nothing can. nil = nobody
-	// tells.
-	WhatIf func(ctx context.Context, w *plan.WhatIf) (plan.Difference, error)
-	// Record writes a trace of everything that is decided until ctx ends; nil =
-	// nobody does.
-	Record func(ctx context.Context, w io.Writer) error
-	// Breaches tells what a drain would make too much, a line each; nil = drains
-	// are not checked.
-	Breaches func(ctx context.Context, d *Drain) ([]string, error)
-	// Reserves tells how services stand the loss of their worst zone, and when
-	// that was so; nil = nobody tells.
-	Reserves func() (at time.Time, services []plan.Reserve)
-	// Ticks counts the decisions since the start of the process, and tells how
-	// long the last one took; nil = nobody counts.
-	Ticks func() (count uint64, took time.Duration)
-	// Unsaved lists what can't be written to the state, and why; nil = nothing.
-	Unsaved func() []string
-	// Attention tells what else needs attention; nil = nothing.
-	Attention func() []Attention
-	// Subscribers lists the clients of each service, sorted by service and locality; nil
-	// = nobody knows.
-	Subscribers func() []ServiceClients
+	Operator      Operator      // nil = operators can't change anything but services
+	HealthChecks  HealthChecks  // nil = there is no health discovery
+	Configuration Configuration // nil = there is no file
+	Providers     Providers     // nil = there are none
+	Recorder      Recorder      // nil = nothing is recorded
+	Charts        Charts        // nil = no samples are kept
+	Process       Process       // nil = nothing is known of it
+	Identities    Identities    // nil = nobody shows a certificate
+	// Replicas is the group of replicas that the server belongs to; nil = none.
+	Replicas Replicas
 	// Nearest lists what may be meant by a name among others, at most so many; nil =
 	// nobody knows.
 	Nearest func(name string, names []string, most int) []string
-	// UnknownClusters lists clusters in load reports that are no services; nil = none.
-	UnknownClusters func() []string
-	// Certificates lists those that the server shows; nil = none.
-	Certificates func() []Certificate
-	// Source gives the state of the other control plane that lists endpoints, to
-	// be shown as JSON, or false when none is configured; nil = there never is.
-	Source func() (state any, ok bool)
-	// DNS is the same for the names that DNS resolves; it is shown where Source is.
-	DNS func() (state any, ok bool)
-	// Kubernetes is the same for the Kubernetes cluster.
-	Kubernetes func() (state any, ok bool)
-	// Replicas is the group of replicas that the server belongs to; nil = none.
-	Replicas Replicas
-	// Reload reads the configuration file again; a digest confirms what is held of
-	// it. It gives what is held then. Errors wrap isobar.ErrStale where the file is
-	// another one, and isobar.ErrInvalid where it is refused. nil = there is no file.
-	Reload func(confirm string) (*HeldConfiguration, error)
-	// Held is what of the configuration file is held; nil = nothing ever is.
-	Held func() *HeldConfiguration
-	// Samples gives what the plans of the last hour, or with day of the last day, say of
-	// a service, or of all together for an empty name; false where there is nothing.
-	// nil = nobody keeps any.
-	Samples func(service string, day bool) (samples.Series, bool)
+	// Accepting may change the HTTP server before it serves; nil = nothing does.
+	Accepting func(*http.Server)
 	// Archive keeps the changes of the last day; nil = History of Operator is all that is
 	// known.
 	Archive *archive.Archive
-	// Marks lists the moments that are marked in charts of samples, oldest first; nil = none.
-	Marks func() []SampleMark
 	// Console serves the web console, relative to its path; nil = there is none.
 	Console http.Handler
 	// BasePath is a path, such as /isobar, beneath which everything is served, too;
@@ -204,15 +259,6 @@ type Options struct {
 	// the probes.
 	Token       func(presented string) bool
 	TokenForAll bool
-	// MayWrite, if not nil, is asked about requests other than GET and HEAD, but
-	// for those of checkers that poll; an error, which is answered, refuses them.
-	MayWrite func(*http.Request) error
-	// IsOperator reports whether a request comes from who has proved to be an operator
-	// other than by the token. nil = nobody has.
-	IsOperator func(*http.Request) bool
-	// Removes says how much is removed where these services replace those of the API;
-	// "" = little. nil = nobody asks.
-	Removes func(services []isobar.Service) string
 	// MaxBodies bounds the bytes of the bodies of all writes under way together;
 	// 0 = DefaultMaxBodies.
 	MaxBodies int64
@@ -222,12 +268,6 @@ type Options struct {
 	// PublishWait is how long a write waits for the plan that has it in it;
 	// 0 = DefaultPublishWait.
 	PublishWait time.Duration
-	// Stall is the age of the loop's last turn above which the process counts
-	// as stuck: several times what it may rest between two ticks. It is asked
-	// at every probe; nil = DefaultStall.
-	Stall func() time.Duration
-	// Stopping tells whether the server is on its way out; nil = never.
-	Stopping func() bool
 
 	Gatherer   prometheus.Gatherer   // for /metrics; nil = the registry of the process
 	Registerer prometheus.Registerer // for the interface's own metrics; nil = none
@@ -236,8 +276,8 @@ type Options struct {
 
 func (o *Options) complete() error {
 	switch {
-	case o.Objects == nil, o.Parser == nil, o.Planner == nil, o.Explain == nil, o.Clients == nil:
-		return errors.New("admin: Objects, Parser, Planner, Explain and Clients must be given")
+	case o.Objects == nil, o.Parser == nil, o.Planner == nil, o.Fleet == nil:
+		return errors.New("admin: Objects, Parser, Planner and Fleet must be given")
 	}
 	if o.PublishWait <= 0 {
 		o.PublishWait = DefaultPublishWait
@@ -248,11 +288,11 @@ func (o *Options) complete() error {
 	if o.MaxAnswers <= 0 {
 		o.MaxAnswers = DefaultMaxAnswers
 	}
-	if o.Stall == nil {
-		o.Stall = func() time.Duration { return DefaultStall }
+	if o.Process == nil {
+		o.Process = running{}
 	}
-	if o.Stopping == nil {
-		o.Stopping = func() bool { return false }
+	if o.Identities == nil {
+		o.Identities = anybody{}
 	}
 	if o.Gatherer == nil {
 		o.Gatherer = prometheus.DefaultGatherer

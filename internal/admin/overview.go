@@ -61,7 +61,7 @@ func (s *Server) getOverview(w http.ResponseWriter, r *http.Request) {
 	p := s.opts.Planner.Current()
 	out := Overview{Status: s.status(r.Context(), p), Services: []ServiceOverview{}}
 	if p != nil {
-		clients := s.subscribers()
+		clients := s.opts.Fleet.Subscribers()
 		for _, svc := range p.Services {
 			o := overviewOf(p, svc)
 			o.Coverage = svc.ToldCoverage(SilentOf(clients, svc.Spec.Name))

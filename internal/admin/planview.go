@@ -101,12 +101,12 @@ func (s *Server) getPlan(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		view.Services = []ServiceView{viewService(svc, s.overrides()[name])}
-		view.Services[0].Coverage = svc.ToldCoverage(SilentOf(s.subscribers(), name))
+		view.Services[0].Coverage = svc.ToldCoverage(SilentOf(s.opts.Fleet.Subscribers(), name))
 		view.Violations = slices.DeleteFunc(view.Violations, func(v invariant.Violation) bool { return v.Service != name })
 		reply(w, http.StatusOK, view)
 		return
 	}
-	overrides, clients := s.overrides(), s.subscribers()
+	overrides, clients := s.overrides(), s.opts.Fleet.Subscribers()
 	for _, svc := range p.Services {
 		v := viewService(svc, overrides[svc.Spec.Name])
 		v.Coverage = svc.ToldCoverage(SilentOf(clients, svc.Spec.Name))

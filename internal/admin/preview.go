@@ -26,7 +26,7 @@ func (s *Server) postPlan(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer done()
-	d, warnings, err := s.opts.Preview(r.Context(), body)
+	d, warnings, err := s.opts.Configuration.Preview(r.Context(), body)
 	switch {
 	case errors.Is(err, isobar.ErrInvalid):
 		fail(w, http.StatusBadRequest, problemOf(err))

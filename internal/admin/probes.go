@@ -42,7 +42,7 @@ func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
 		reply(w, http.StatusServiceUnavailable, Health{Status: "no plan has been published yet"})
 	case wrong != "":
 		reply(w, http.StatusServiceUnavailable, Health{Status: wrong, Version: p.VersionString()})
-	case s.opts.Stopping():
+	case s.opts.Process.Stopping():
 		reply(w, http.StatusServiceUnavailable, Health{Status: "stopping", Version: p.VersionString()})
 	default:
 		reply(w, http.StatusOK, Health{Status: "ok", Version: p.VersionString()})
@@ -51,7 +51,7 @@ func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
 
 func (s *Server) stalled() string {
 	beat := s.opts.Planner.Beat()
-	if age := time.Since(beat); !beat.IsZero() && age > s.opts.Stall() {
+	if age := time.Since(beat); !beat.IsZero() && age > s.opts.Process.Stall() {
 		return fmt.Sprintf("the control loop last advanced %s ago", age.Round(time.Second))
 	}
 	return ""

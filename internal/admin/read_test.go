@@ -18,7 +18,6 @@ import (
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/assign"
 	"github.com/isobar-xds/isobar/internal/assign/invariant"
-	"github.com/isobar-xds/isobar/internal/plan"
 )
 
 func TestPlan(t *testing.T) {
@@ -75,7 +74,7 @@ func TestProbesBeforeAndAfterThePlan(t *testing.T) {
 	first := w.current
 	w.current = nil
 	w.beat = time.Time{}
-	srv := start(t, w, func(o *admin.Options) { o.Stall = func() time.Duration { return time.Minute } })
+	srv := start(t, w, func(o *admin.Options) { processOf(o).stall = func() time.Duration { return time.Minute } })
 	expect := func(when, path string, code int) {
 		t.Helper()
 		if a := do(t, srv, http.MethodGet, path, ""); a.code != code {
@@ -214,7 +213,7 @@ func TestRemote(t *testing.T) {
 
 func TestServeStopsWithItsContext(t *testing.T) {
 	w := newWorld()
-	s, err := admin.New(admin.Options{Objects: w, Parser: jsonParser{}, Planner: w, Explain: explain, Clients: clients})
+	s, err := admin.New(admin.Options{Objects: w, Parser: jsonParser{}, Planner: &planner{world: w, explain: explain}, Fleet: &fleet{clients}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -240,9 +239,7 @@ func TestServeStopsWithItsContext(t *testing.T) {
 }
 
 func TestNewWantsItsParts(t *testing.T) {
-	if _, err := admin.New(admin.Options{Explain: func(*plan.Plan, string, isobar.Locality) (plan.Explanation, error) {
-		return plan.Explanation{}, nil
-	}}); err == nil {
+	if _, err := admin.New(admin.Options{Fleet: &fleet{clients}}); err == nil {
 		t.Error("an interface without objects was built")
 	}
 }
@@ -264,7 +261,7 @@ func TestOverview(t *testing.T) {
 		{Source: isobar.MustLocality("eu-west/a"), Demand: 60, Shares: []float64{0.25, 0.75, 0}, Want: []float64{0.5, 0.5, 0}},
 		{Source: far, Demand: 20, Shares: []float64{1, 0, 0}, Want: []float64{1, 0, 0}},
 	}
-	srv := start(t, w, func(o *admin.Options) { o.Ticks = func() (uint64, time.Duration) { return 7, time.Second } })
+	srv := start(t, w, func(o *admin.Options) { plannerOf(o).ticks = func() (uint64, time.Duration) { return 7, time.Second } })
 	var got admin.Overview
 	do(t, srv, http.MethodGet, "/v1/overview", "").decode(t, &got)
 	if len(got.Services) != 1 || got.Status.Version != "101" || got.Status.Ticks != 7 || got.Status.TickSeconds != 1 {

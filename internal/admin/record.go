@@ -44,7 +44,7 @@ func (s *Server) postRecord(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusInternalServerError, Problem{Error: err.Error()})
 		return
 	}
-	if err := s.opts.Record(ctx, out); err != nil && !out.begun {
+	if err := s.opts.Recorder.Record(ctx, out); err != nil && !out.begun {
 		w.Header().Set("Retry-After", "60")
 		fail(w, http.StatusServiceUnavailable, Problem{Error: "recording: " + err.Error(), Fix: "try again later"})
 	}

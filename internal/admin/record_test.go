@@ -18,14 +18,14 @@ func TestRecord(t *testing.T) {
 	srv := start(t, newWorld(), func(o *admin.Options) {
 		o.Writable = false
 		o.Token = func(presented string) bool { return presented == "s3cret" }
-		o.Record = func(ctx context.Context, w io.Writer) error {
+		o.Recorder = recorder(func(ctx context.Context, w io.Writer) error {
 			if _, err := io.WriteString(w, "first,"); err != nil {
 				return err
 			}
 			<-ctx.Done()
 			_, err := io.WriteString(w, "last")
 			return err
-		}
+		})
 	})
 	const token = "Bearer s3cret"
 	for _, tt := range []struct {
@@ -68,7 +68,7 @@ func TestRecord(t *testing.T) {
 // TestRecordIsRefused before anything of it was sent.
 func TestRecordIsRefused(t *testing.T) {
 	srv := start(t, newWorld(), func(o *admin.Options) {
-		o.Record = func(context.Context, io.Writer) error { return errors.New("too many recordings are in progress") }
+		o.Recorder = recorder(func(context.Context, io.Writer) error { return errors.New("too many recordings are in progress") })
 	})
 	remote, err := admin.NewRemote(srv.URL)
 	if err != nil {

@@ -34,7 +34,7 @@ func (s *Server) postReload(w http.ResponseWriter, r *http.Request, body []byte)
 	if !ok {
 		return
 	}
-	held, err := s.opts.Reload(o.Confirm)
+	held, err := s.opts.Configuration.Reload(o.Confirm)
 	switch {
 	case errors.Is(err, isobar.ErrStale):
 		fail(w, http.StatusConflict, Problem{Error: err.Error(), Place: "confirm", Fix: "GET /v1/status (`isobar status`) says what is held, with its digest"})

@@ -39,13 +39,13 @@ func (s *Server) routes() http.Handler {
 	led("DELETE", health, 0, s.deleteHealth)
 
 	large("/v1/plan", s.getPlan)
-	if s.opts.Preview != nil {
+	if s.opts.Configuration != nil {
 		mux.Handle("POST /v1/plan", s.metrics.wrap("POST /v1/plan", s.postPlan))
 	}
-	if s.opts.WhatIf != nil {
+	if s.opts.Operator != nil {
 		mux.Handle("POST /v1/whatif", s.metrics.wrap("POST /v1/whatif", s.postWhatIf))
 	}
-	if s.opts.Record != nil {
+	if s.opts.Recorder != nil {
 		mux.Handle("POST /v1/record", s.metrics.wrap("POST /v1/record", s.postRecord))
 	}
 	read("/v1/explain", s.getExplanation)
@@ -57,11 +57,11 @@ func (s *Server) routes() http.Handler {
 	large("/v1/overview", s.getOverview)
 	large("/v1/flows", s.getFlows)
 	mux.Handle("GET /v1/stream", s.metrics.count("GET /v1/stream", s.getStream))
-	if s.opts.Samples != nil {
+	if s.opts.Charts != nil {
 		large("/v1/samples", s.getSamples)
 	}
 	s.orderRoutes(large, write, led)
-	if s.opts.Health != nil {
+	if s.opts.HealthChecks != nil {
 		large("/v1/verdicts", s.getVerdicts)
 		large("/v1/checkers", s.getCheckers)
 		led("PUT", "/v1/services/{name}/health/release", 0, s.putRelease)
@@ -88,14 +88,14 @@ func (s *Server) orderRoutes(large func(pattern string, h http.HandlerFunc), wri
 		led("POST", "/v1/resume", maxHealthBytes, s.postResume)
 		led("POST", "/v1/rollback", maxHealthBytes, s.postRollback)
 	}
-	if s.opts.Reload != nil {
+	if s.opts.Configuration != nil {
 		write("POST", "/v1/reload", maxHealthBytes, s.postReload)
 	}
 }
 
 // sourceRoutes lists what tells of the providers of endpoints.
 func (s *Server) sourceRoutes(large func(pattern string, h http.HandlerFunc)) {
-	if s.opts.Source == nil {
+	if s.opts.Providers == nil {
 		return
 	}
 	large("/v1/discovery/xds", s.getSource)

@@ -80,15 +80,13 @@ func (s *Server) getSamples(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusBadRequest, Problem{Error: "neither hour nor day", Place: "span=" + span, Fix: "send span=hour or span=day, or leave it out"})
 		return
 	}
-	found, ok := s.opts.Samples(name, span == spanDay)
+	found, ok := s.opts.Charts.Samples(name, span == spanDay)
 	if !ok && name != "" && s.unknown(name) {
 		failUnknownService(w, name)
 		return
 	}
 	out := seriesView(name, &found)
-	if s.opts.Marks != nil {
-		out.Marks = s.opts.Marks()
-	}
+	out.Marks = s.opts.Charts.Marks()
 	reply(w, http.StatusOK, out)
 }
 

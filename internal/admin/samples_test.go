@@ -31,7 +31,7 @@ func keeper(name string, day bool) (samples.Series, bool) {
 }
 
 func TestSamples(t *testing.T) {
-	srv := start(t, newWorld(), func(o *admin.Options) { o.Samples = keeper })
+	srv := start(t, newWorld(), func(o *admin.Options) { o.Charts = charts(keeper) })
 	const want = `{"service":"legacy","begin":"1970-01-01T00:16:40Z","step_seconds":60,"demand":[1235,null],"drop":[0.12346,null],"gap":[0,null],` +
 		`"cross_zone":[0,null],"cross_region":[0,null],"localities":[{"locality":"us-east/b","utilization":[0.5,null]}]}` + "\n"
 	if a := do(t, srv, "GET", "/v1/samples?service=legacy&span=day", ""); a.body != want {

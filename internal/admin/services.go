@@ -107,11 +107,11 @@ func (s *Server) putServices(w http.ResponseWriter, r *http.Request, body []byte
 // what is there, as a writer that has lost its source sends it, needs the digest of the body in
 // ?confirm=. An empty set says what it means. Otherwise the request is answered.
 func (s *Server) confirmed(w http.ResponseWriter, r *http.Request, services []isobar.Service, body []byte) bool {
-	if s.opts.Removes == nil || len(services) == 0 {
+	if s.opts.Configuration == nil || len(services) == 0 {
 		return true
 	}
 	digest := digestOf(body)
-	what := s.opts.Removes(services)
+	what := s.opts.Configuration.Removes(services)
 	if what == "" || r.URL.Query().Get("confirm") == digest {
 		return true
 	}

@@ -4,7 +4,7 @@ import "net/http"
 
 // getSource shows how things stand with another control plane.
 func (s *Server) getSource(w http.ResponseWriter, r *http.Request) {
-	state, ok := s.opts.Source()
+	state, ok := s.opts.Providers.ControlPlane()
 	if !ok {
 		fail(w, http.StatusNotFound, Problem{
 			Error: "no other control plane is configured", Place: r.URL.Path,
@@ -17,11 +17,7 @@ func (s *Server) getSource(w http.ResponseWriter, r *http.Request) {
 
 // getDNS shows how things stand with the names that DNS resolves.
 func (s *Server) getDNS(w http.ResponseWriter, r *http.Request) {
-	var state any
-	ok := s.opts.DNS != nil
-	if ok {
-		state, ok = s.opts.DNS()
-	}
+	state, ok := s.opts.Providers.DNS()
 	if !ok {
 		fail(w, http.StatusNotFound, Problem{
 			Error: "no names are configured", Place: r.URL.Path,
@@ -34,11 +30,7 @@ func (s *Server) getDNS(w http.ResponseWriter, r *http.Request) {
 
 // getKubernetes shows how things stand with the Kubernetes cluster.
 func (s *Server) getKubernetes(w http.ResponseWriter, r *http.Request) {
-	var state any
-	ok := s.opts.Kubernetes != nil
-	if ok {
-		state, ok = s.opts.Kubernetes()
-	}
+	state, ok := s.opts.Providers.Kubernetes()
 	if !ok {
 		fail(w, http.StatusNotFound, Problem{
 			Error: "no Kubernetes cluster is configured", Place: r.URL.Path,

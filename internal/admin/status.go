@@ -94,43 +94,31 @@ func (s *Server) status(ctx context.Context, p *plan.Plan) Status {
 	if wrong := s.stalled(); wrong != "" {
 		b.attend(NewAttention(LoopStalled, "%s", wrong).See("curl http://ADMIN/debug/pprof/goroutine?debug=2"))
 	}
-	if b.Stopping = s.opts.Stopping(); b.Stopping {
+	if b.Stopping = s.opts.Process.Stopping(); b.Stopping {
 		b.attend(NewAttention(Stopping, "the server is stopping"))
 	}
-	if s.opts.Ticks != nil {
-		count, took := s.opts.Ticks()
-		b.Ticks, b.TickSeconds = count, took.Seconds()
-	}
-	subscribers := s.subscribers()
-	clients := s.opts.Clients()
+	count, took := s.opts.Planner.Ticks()
+	b.Ticks, b.TickSeconds = count, took.Seconds()
+	subscribers := s.opts.Fleet.Subscribers()
+	clients := s.opts.Fleet.Clients()
 	b.plan(p, subscribers)
 	b.clients(clients)
 	b.localities(p, clients)
 	b.excess(clients, time.Now())
 	b.health(ctx, s)
-	if s.opts.Unsaved != nil {
-		for _, text := range s.opts.Unsaved() {
-			b.Unsaved = append(b.Unsaved, text)
-			b.attend(NewAttention(NotSaved, "not saved: %s; serving goes on from memory, but a restart would go back", text))
-		}
+	for _, text := range s.opts.Process.Unsaved() {
+		b.Unsaved = append(b.Unsaved, text)
+		b.attend(NewAttention(NotSaved, "not saved: %s; serving goes on from memory, but a restart would go back", text))
 	}
-	if s.opts.Held != nil {
-		b.Held = s.opts.Held()
+	if s.opts.Configuration != nil {
+		b.Held = s.opts.Configuration.Held()
 	}
-	if s.opts.UnknownClusters != nil {
-		b.UnknownClusters = s.opts.UnknownClusters()
-		b.unknownClusters(p)
-	}
+	b.UnknownClusters = s.opts.Fleet.UnknownClusters()
+	b.unknownClusters(p)
 	b.subscribers(p, subscribers, time.Now())
-	if s.opts.Attention != nil {
-		b.attend(s.opts.Attention()...)
-	}
-	if s.opts.Certificates != nil {
-		b.certificates(s.opts.Certificates(), time.Now())
-	}
-	if s.opts.Reserves != nil {
-		b.reserves(s.opts.Reserves())
-	}
+	b.attend(s.opts.Process.Attention()...)
+	b.certificates(s.opts.Process.Certificates(), time.Now())
+	b.reserves(s.opts.Planner.Reserves())
 	b.finish()
 	return b.Status
 }
@@ -139,14 +127,6 @@ type statusBuilder struct {
 	Status
 
 	nearest func(name string, names []string, most int) []string
-}
-
-// subscribers lists the clients of each service; nil = nobody knows them.
-func (s *Server) subscribers() []ServiceClients {
-	if s.opts.Subscribers == nil {
-		return nil
-	}
-	return s.opts.Subscribers()
 }
 
 func (b *statusBuilder) attend(items ...Attention) { b.Attention = append(b.Attention, items...) }
@@ -255,19 +235,16 @@ func (b *statusBuilder) clients(all []Client) {
 }
 
 func (b *statusBuilder) health(ctx context.Context, s *Server) {
-	if s.opts.Checkers != nil {
-		b.Checkers = len(s.opts.Checkers())
+	if s.opts.HealthChecks == nil {
+		return
 	}
-	if s.opts.Health == nil || b.Stopping {
+	b.Checkers = len(s.opts.HealthChecks.Checkers())
+	if b.Stopping {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, statusPatience)
 	defer cancel()
-	overview := s.opts.HealthOverview
-	if overview == nil {
-		overview = func(ctx context.Context) ([]health.ServiceReport, error) { return s.opts.Health(ctx, "") }
-	}
-	services, err := overview(ctx)
+	services, err := s.opts.HealthChecks.HealthOverview(ctx)
 	if err != nil {
 		b.attend(NewAttention(LoopSilent, "the control loop does not answer: %v", err))
 		return

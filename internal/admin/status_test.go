@@ -28,7 +28,7 @@ func TestCertificatesThatEndSoon(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			now := time.Now()
 			srv := start(t, newWorld(), func(o *admin.Options) {
-				o.Certificates = func() []admin.Certificate {
+				processOf(o).certificates = func() []admin.Certificate {
 					return []admin.Certificate{{Name: "xds", NotBefore: now.Add(-tt.from), NotAfter: now.Add(tt.left)}}
 				}
 			})
@@ -47,7 +47,7 @@ func TestCertificatesThatEndSoon(t *testing.T) {
 func TestPollersNeedNoAttention(t *testing.T) {
 	for _, polls := range []bool{true, false} {
 		srv := start(t, newWorld(), func(o *admin.Options) {
-			o.Clients = func() []admin.Client {
+			fleetOf(o).clients = func() []admin.Client {
 				return []admin.Client{{ID: "n", Polls: polls, Types: map[string]admin.ClientType{"eds": {Subscribed: 1, SentVersion: "7", AgeSeconds: 60, Waiting: true}}}}
 			}
 		})

@@ -53,7 +53,7 @@ func (s *Server) follow(r *http.Request, next func(*bufio.Writer) bool, out *str
 	look := time.NewTicker(streamLook)
 	defer look.Stop()
 	beat := time.Now()
-	for !s.opts.Stopping() {
+	for !s.opts.Process.Stopping() {
 		sent, err := out.send(next)
 		if !sent && err == nil && time.Since(beat) >= streamBeat {
 			sent, err = out.send(func(w *bufio.Writer) bool { _, _ = w.WriteString("{}\n"); return true })

@@ -237,7 +237,7 @@ func TestStreamEndsWithItsAccess(t *testing.T) {
 // TestStreamEndsWithTheServer: readers don't keep a server that stops.
 func TestStreamEndsWithTheServer(t *testing.T) {
 	var stopping atomic.Bool
-	srv := start(t, newWorld(), func(o *admin.Options) { o.Stopping = stopping.Load })
+	srv := start(t, newWorld(), func(o *admin.Options) { processOf(o).stopping = stopping.Load })
 	r := listen(t, srv, "/v1/stream")
 	r.next()
 	stopping.Store(true)

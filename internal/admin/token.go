@@ -38,12 +38,9 @@ func (s *Server) tokens(h http.Handler) http.Handler {
 
 // writers lets requests that may change something through only from who may.
 func (s *Server) writers(h http.Handler) http.Handler {
-	if s.opts.MayWrite == nil {
-		return h
-	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !reads(r) && !rpc.IsCheckerPath(r.URL.Path) {
-			if err := s.opts.MayWrite(r); err != nil {
+			if err := s.opts.Identities.MayWrite(r); err != nil {
 				s.metrics.wrap("not an operator", func(w http.ResponseWriter, _ *http.Request) {
 					fail(w, http.StatusForbidden, Problem{Error: err.Error(), Fix: "show a certificate to which xds.identities give the role admin"})
 				}).ServeHTTP(w, r)
@@ -65,7 +62,7 @@ func (s *Server) costly(h http.Handler) http.Handler {
 		})
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !isCostly(r) || fromHere(r) || s.opts.Token != nil && s.showsToken(r) || s.opts.IsOperator != nil && s.opts.IsOperator(r) {
+		if !isCostly(r) || fromHere(r) || s.opts.Token != nil && s.showsToken(r) || s.opts.Identities.IsOperator(r) {
 			h.ServeHTTP(w, r)
 			return
 		}

@@ -58,7 +58,7 @@ func TestToken(t *testing.T) {
 func TestCostlyRequestsFromElsewhere(t *testing.T) {
 	const secret = "s3cret"
 	refused := func(address, method, path, authorization string, o admin.Options) bool {
-		srv := start(t, newWorld(), func(to *admin.Options) { to.Token, to.IsOperator = o.Token, o.IsOperator })
+		srv := start(t, newWorld(), func(to *admin.Options) { to.Token, to.Identities = o.Token, o.Identities })
 		r := httptest.NewRequestWithContext(t.Context(), method, "http://127.0.0.1"+path, strings.NewReader("{}"))
 		r.RemoteAddr = address
 		r.Header.Set("Authorization", authorization)
@@ -67,7 +67,7 @@ func TestCostlyRequestsFromElsewhere(t *testing.T) {
 		return w.Code == http.StatusForbidden || w.Code == http.StatusUnauthorized
 	}
 	token := admin.Options{Token: func(presented string) bool { return presented == secret }}
-	operator := admin.Options{IsOperator: func(*http.Request) bool { return true }}
+	operator := admin.Options{Identities: identities{isOperator: true}}
 	for _, x := range []struct{ method, path string }{
 		{"POST", "/v1/plan"}, {"POST", "/v1/whatif"}, {"POST", "/v1/record?for=1x"},
 		{"GET", "/debug/pprof/"}, {"GET", "/debug/pprof/cmdline"}, {"GET", "/debug/pprof/symbol"},

@@ -107,7 +107,7 @@ func TestBasePath(t *testing.T) {
 // by it; links to it work, and so do proxies that change Host.
 func TestForeignPages(t *testing.T) {
 	srv := start(t, newWorld(), withConsole(func(o *admin.Options) {
-		o.MayWrite = func(*http.Request) error { return errors.New("nobody may") }
+		o.Identities = identities{mayWrite: func(*http.Request) error { return errors.New("nobody may") }}
 	}))
 	own := srv.URL
 	for _, tt := range []struct {

@@ -38,16 +38,14 @@ func (s *Server) getVerdicts(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	list := VerdictList{Services: services, Checkers: []Checker{}}
-	if s.opts.Checkers != nil {
-		list.Checkers = append(list.Checkers, s.opts.Checkers()...)
-	}
+	list.Checkers = append(list.Checkers, s.opts.HealthChecks.Checkers()...)
 	reply(w, http.StatusOK, list)
 }
 
 // probed gives what checkers found of a service, or of all for an empty name; a
 // service that has no health checks is answered for.
 func (s *Server) probed(w http.ResponseWriter, r *http.Request, name string) ([]health.ServiceReport, bool) {
-	services, err := s.opts.Health(r.Context(), name)
+	services, err := s.opts.HealthChecks.Health(r.Context(), name)
 	if err != nil {
 		fail(w, http.StatusServiceUnavailable, Problem{Error: "the control loop does not answer: " + err.Error()})
 		return nil, false
@@ -82,7 +80,7 @@ func (s *Server) putRelease(w http.ResponseWriter, r *http.Request, _ []byte) {
 	if _, ok := s.probed(w, r, name); !ok {
 		return
 	}
-	released, err := s.opts.Release(r.Context(), name)
+	released, err := s.opts.HealthChecks.Release(r.Context(), name)
 	if err != nil {
 		fail(w, http.StatusServiceUnavailable, Problem{Error: "the control loop does not answer: " + err.Error()})
 		return

@@ -52,8 +52,8 @@ func (p *probes) release(context.Context, string) (bool, error) {
 }
 
 func (p *probes) into(o *admin.Options) {
-	o.Health, o.Release = p.health, p.release
-	o.Checkers = func() []admin.Checker {
+	healthOf(o).health, healthOf(o).release = p.health, p.release
+	healthOf(o).checkers = func() []admin.Checker {
 		return []admin.Checker{{
 			ID: "probe-1", Locality: isobar.MustLocality("us-east/b"), Agent: "envoy 1.34", Peer: "127.0.0.1:1", Since: connected,
 			Protocols: "http+tcp", Designated: 1, LastReport: connected, Rejected: 2, Reason: "cart: 10.0.0.1:80 was not to be probed",
@@ -94,7 +94,7 @@ func TestVerdicts(t *testing.T) {
 // nothing to ask.
 func TestNoVerdicts(t *testing.T) {
 	nothing := func(context.Context, string) ([]health.ServiceReport, error) { return []health.ServiceReport{}, nil }
-	srv := start(t, newWorld(), func(o *admin.Options) { o.Health = nothing })
+	srv := start(t, newWorld(), func(o *admin.Options) { healthOf(o).health = nothing })
 	if a := do(t, srv, http.MethodGet, "/v1/verdicts", ""); a.body != `{"services":[],"checkers":[]}`+"\n" {
 		t.Errorf("no verdicts are %s", a.body)
 	}

@@ -38,7 +38,7 @@ func (s *Server) postWhatIf(w http.ResponseWriter, r *http.Request) {
 		})
 		return
 	}
-	d, err := s.opts.WhatIf(r.Context(), &what)
+	d, err := s.opts.Operator.WhatIf(r.Context(), &what)
 	switch {
 	case errors.Is(err, isobar.ErrNotFound):
 		fail(w, http.StatusNotFound, Problem{Error: err.Error(), Fix: namesFix})

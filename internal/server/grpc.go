@@ -83,16 +83,6 @@ func (s services) Settle() {
 	}
 }
 
-// stopping tells whether the server is on its way out.
-func (s *Server) stopping() bool {
-	select {
-	case <-s.loop.Left():
-		return true
-	default:
-		return false
-	}
-}
-
 func (s *Server) setHealth(names []string, to healthpb.HealthCheckResponse_ServingStatus) {
 	s.health.SetServingStatus("", to)
 	for _, name := range names {

@@ -51,9 +51,6 @@ func (s *Server) kubernetesNames(c *config.Config) []string {
 	return out
 }
 
-// kubernetesState shows operators how things stand with the Kubernetes cluster.
-func (s *Server) kubernetesState() (any, bool) { return s.cluster.Status() }
-
 // kubernetesGrace is for how long the Kubernetes API may be away without a word, once
 // it has listed everything: its servers restart, too.
 const kubernetesGrace = time.Minute

@@ -17,14 +17,6 @@ import (
 // that was so; zero before the first round.
 func (s *Server) Reserves() (at time.Time, services []plan.Reserve) { return s.loop.Reserves() }
 
-// breaches tells what a drain would make too much.
-func (s *Server) breaches(ctx context.Context, d *admin.Drain) ([]string, error) {
-	if len(d.Services) > 0 {
-		return s.loop.BreachesOf(ctx, d.Services)
-	}
-	return s.loop.Breaches(ctx, d.Health)
-}
-
 // preview tells what another configuration file would change. What a reload would
 // refuse, it refuses.
 func (s *Server) preview(ctx context.Context, body []byte) (plan.Difference, []admin.Problem, error) {

@@ -146,9 +146,6 @@ func dnsConfig(c *config.DNSDiscovery) *dns.Config {
 	return out
 }
 
-// dnsState shows operators how things stand with the names that DNS resolves.
-func (s *Server) dnsState() (any, bool) { return s.names.Status() }
-
 // dnsGrace is for how long a name may get no answer without a word: servers
 // restart, too.
 const dnsGrace = time.Minute

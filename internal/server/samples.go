@@ -34,7 +34,8 @@ func (s *sampler) mark(at time.Time, text string) {
 	s.marks = append(s.marks, admin.SampleMark{At: at.UTC(), Text: text})
 }
 
-func (s *sampler) marked() []admin.SampleMark {
+// Marks implements [admin.Charts].
+func (s *sampler) Marks() []admin.SampleMark {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.marks)
@@ -74,8 +75,8 @@ func (s *sampler) add(at time.Time, p *plan.Plan) {
 	s.ring.Add(at, taken)
 }
 
-// series gives the samples of a service, or of all services together for an empty name.
-func (s *sampler) series(service string, day bool) (samples.Series, bool) {
+// Samples implements [admin.Charts]. It returns the samples of a service, or of all services together for an empty name.
+func (s *sampler) Samples(service string, day bool) (samples.Series, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.ring.Series(service, day)

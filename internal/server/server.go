@@ -16,7 +16,6 @@ import (
 	"golang.org/x/sync/errgroup"
 	grpchealth "google.golang.org/grpc/health"
 
-	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/admission"
 	"github.com/isobar-xds/isobar/internal/config"
@@ -228,25 +227,15 @@ func (s *Server) buildAdmin() error {
 	if err != nil {
 		return err
 	}
+	ops := operations{server: s, Loop: s.loop}
 	a, err := admin.New(admin.Options{
 		Console: page, BasePath: s.cfg.Admin.BasePath,
-		Objects: s.registry, Parser: parser{s.defaults, new(sync.Mutex)}, Planner: s.loop, Operator: s.loop, Unsaved: s.unsaved, Ticks: s.loop.Ticks,
-		Preview: s.preview, WhatIf: s.loop.WhatIf, Record: s.Record, Reserves: s.loop.Reserves, Breaches: s.breaches,
-		Explain: func(p *plan.Plan, service string, source isobar.Locality) (plan.Explanation, error) {
-			return p.Explain(service, source)
-		},
-		Clients: s.clients, ClientsOf: s.subscribing, Samples: s.sampler.series, Marks: s.sampler.marked, Archive: s.archiver.kept,
-		Health: s.Health, HealthOverview: s.loop.HealthOverview,
-		Release:  s.loop.Release,
-		Checkers: s.listCheckers,
-		Polls:    s.gate.HTTP(s.hds.Handler()),
-		Stopping: s.stopping, Certificates: s.certificates, Attention: s.troubles,
-		Source: s.upstreamState, DNS: s.dnsState, Kubernetes: s.kubernetesState, Replicas: s.replicas.operated(),
-		Reload: s.Reload, Held: s.heldState, UnknownClusters: s.lrs.Unknown,
-		Subscribers: s.subscribers, Nearest: strict.Nearest,
-		Stall:    func() time.Duration { return max(admin.DefaultStall, 3*s.current.Load().Tick) },
+		Objects: s.registry, Parser: parser{s.defaults, new(sync.Mutex)}, Planner: ops, Operator: ops,
+		Fleet: ops, HealthChecks: ops, Configuration: ops, Providers: ops, Recorder: s, Charts: s.sampler,
+		Process: ops, Identities: s.gate, Replicas: s.replicas.operated(),
+		Archive: s.archiver.kept, Polls: s.gate.HTTP(s.hds.Handler()), Nearest: strict.Nearest,
 		Writable: s.cfg.Admin.Writable, Hosts: s.cfg.Admin.Hosts,
-		MayWrite: s.gate.MayWrite, IsOperator: s.gate.IsOperator, Removes: s.removesOfAPI, Token: s.gate.TokenCheck(), TokenForAll: s.cfg.Admin.TokenForAll,
+		Token: s.gate.TokenCheck(), TokenForAll: s.cfg.Admin.TokenForAll,
 		Accepting: admission.TellYielding,
 		Gatherer:  s.metrics, Registerer: s.metrics, Logger: s.log,
 	})

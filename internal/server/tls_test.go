@@ -3,9 +3,11 @@ package server_test
 import (
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +24,7 @@ import (
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
 
+	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/config"
 	"github.com/isobar-xds/isobar/internal/identity"
 	"github.com/isobar-xds/isobar/internal/identity/identitytest"
@@ -70,6 +73,23 @@ func onLoopback(t *testing.T, change func(*config.Config)) *loopback {
 		_ = kept.Close()
 	})
 	return l
+}
+
+// get decodes what the admin interface answers.
+func (l *loopback) get(path string, into any) {
+	l.t.Helper()
+	request, err := http.NewRequestWithContext(l.t.Context(), http.MethodGet, "http://"+l.server.AdminAddress()+path, http.NoBody)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if err := json.NewDecoder(response.Body).Decode(into); err != nil {
+		l.t.Fatal(err)
+	}
 }
 
 // metric gives the value with those labels; 0 if there is none.
@@ -272,6 +292,13 @@ func TestIdentities(t *testing.T) {
 				t.Errorf("%s, %s: %v", tt.name, call, err)
 			}
 		}
+	}
+	// A checker that is refused again and again is held for a moment, and named.
+	l.calls(l.dial(ca.Client(&envoy)), "us/a")
+	var told admin.Status
+	l.get("/v1/status", &told)
+	if a := attends(t, told, admin.CheckerRefused); !strings.Contains(a.Text, "spiffe://prod.example/ns/shop/sa/envoy is refused again and again") {
+		t.Errorf("told as %q", a.Text)
 	}
 	text := l.log.String()
 	for _, want := range []string{"locality not allowed", "role not allowed", "from=127.0.0.1 node="} {

@@ -27,9 +27,6 @@ func upstreamConfig(c *config.XDSDiscovery) *xdsclient.Config {
 	return out
 }
 
-// upstreamState shows operators how things stand with the other control plane.
-func (s *Server) upstreamState() (any, bool) { return s.upstream.Status() }
-
 // upstreamGrace is for how long the other control plane may be away without a
 // word: it restarts, too.
 const upstreamGrace = time.Minute
