@@ -44,13 +44,12 @@ func (l *Loop) next(o plan.Origin, decide func(*plan.Turn) (*plan.Plan, error), 
 			p, err = nil, errInternal
 		}
 	}()
-	turn := &plan.Turn{
-		Now: time.Now(), Interval: l.timing().Interval, Windows: windows,
-		Paused:   before.Paused,
-		Previous: before, Version: version,
-	}
-	turn.Ages, turn.Degradation = l.ages(turn.Now), l.timing().Degradation
+	turn := &plan.Turn{Now: time.Now(), Windows: windows, Paused: before.Paused, Previous: before, Version: version}
+	// A reload puts its timing in force before its services: in this order the turn never
+	// has the services of one configuration and the older timing of another.
 	turn.Topology, l.operators = l.opts.Topology.State()
+	timing := l.timing()
+	turn.Interval, turn.Degradation, turn.Ages = timing.Interval, timing.Degradation, l.ages(turn.Now)
 	turn.Watched = watched(l.opts.Clients.Subscriptions(), turn.Topology)
 	turn.Health = l.keeper.Table(l.operators)
 	if p, err = decide(turn); err != nil {

@@ -2,6 +2,7 @@ package discovery_test
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/isobar-xds/isobar"
@@ -83,7 +84,7 @@ func TestServicesMoveBetweenFileAndControlPlane(t *testing.T) {
 	r := open(t, store.NewMemory())
 	set := func(file, listed []isobar.Service) {
 		t.Helper()
-		if _, err := r.SetConfigured(file, xdsLists(listed...), nil); err != nil {
+		if _, err := r.SetConfigured(file, xdsLists(listed...), nil, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -99,7 +100,7 @@ func TestServicesMoveBetweenFileAndControlPlane(t *testing.T) {
 	if got := names(r); got != "s=file" || len(r.Overrides()) != 1 {
 		t.Errorf("in force are %s, with %d overrides", got, len(r.Overrides()))
 	}
-	conflicts, err := r.SetConfigured([]isobar.Service{svc("s", 1)}, xdsLists(svc("s", 2)), nil)
+	conflicts, err := r.SetConfigured([]isobar.Service{svc("s", 1)}, xdsLists(svc("s", 2)), nil, nil)
 	if err != nil || len(conflicts) != 1 {
 		t.Errorf("a name in both: %q, %v; want one conflict", conflicts, err)
 	}
@@ -112,7 +113,7 @@ func TestOverridesWaitForTheirService(t *testing.T) {
 	kept := store.NewMemory()
 	begin := func() *discovery.Registry {
 		r := open(t, kept)
-		if _, err := r.SetConfigured([]isobar.Service{svc("s", 1), svc("gone", 1)}, nil, nil); err != nil {
+		if _, err := r.SetConfigured([]isobar.Service{svc("s", 1), svc("gone", 1)}, nil, nil, nil); err != nil {
 			t.Fatal(err)
 		}
 		for _, name := range []string{"s", "gone"} {
@@ -121,7 +122,7 @@ func TestOverridesWaitForTheirService(t *testing.T) {
 			}
 		}
 		r = open(t, kept) // a restart
-		if _, err := r.SetConfigured(nil, []discovery.Provided{{Owner: isobar.OwnerXDS, Awaited: []isobar.Service{{Name: "s"}}}}, nil); err != nil {
+		if _, err := r.SetConfigured(nil, []discovery.Provided{{Owner: isobar.OwnerXDS, Awaited: []isobar.Service{{Name: "s"}}}}, nil, nil); err != nil {
 			t.Fatal(err)
 		}
 		return r
@@ -147,7 +148,7 @@ func TestOverridesWaitForTheirService(t *testing.T) {
 	expect(r, "listed without the endpoint", 0)
 
 	r = begin()
-	if _, err := r.SetConfigured(nil, nil, nil); err != nil {
+	if _, err := r.SetConfigured(nil, nil, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	expect(r, "no longer awaited", 0)
@@ -191,7 +192,7 @@ func TestEachProviderHasItsOwn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.SetConfigured(nil, []discovery.Provided{{Owner: isobar.OwnerDNS, Listed: []isobar.Service{svc("d", 1), svc("x", 1)}}}, nil); err != nil {
+	if _, err := r.SetConfigured(nil, []discovery.Provided{{Owner: isobar.OwnerDNS, Listed: []isobar.Service{svc("d", 1), svc("x", 1)}}}, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := names(r), "d=dns x=dns"; got != want {
@@ -201,11 +202,11 @@ func TestEachProviderHasItsOwn(t *testing.T) {
 		t.Errorf("x has another owner at revision %d, %v, and was at %d", after.Revision, err, before.Revision)
 	}
 	twice := []discovery.Provided{{Owner: isobar.OwnerXDS, Listed: []isobar.Service{svc("d", 1)}}, {Owner: isobar.OwnerDNS, Listed: []isobar.Service{svc("d", 1)}}}
-	if _, err := r.SetConfigured(nil, twice, nil); !errors.Is(err, isobar.ErrInvalid) {
+	if _, err := r.SetConfigured(nil, twice, nil, nil); !errors.Is(err, isobar.ErrInvalid) {
 		t.Errorf("two providers have one name: %v, want ErrInvalid", err)
 	}
 	awaited := []discovery.Provided{{Owner: isobar.OwnerDNS, Awaited: []isobar.Service{{Name: "w"}}}}
-	if _, err := r.SetConfigured(nil, awaited, nil); err != nil {
+	if _, err := r.SetConfigured(nil, awaited, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.Provider(isobar.OwnerKubernetes).PutListed([]isobar.Service{svc("w", 1)}); !errors.Is(err, isobar.ErrOwned) {
@@ -213,5 +214,43 @@ func TestEachProviderHasItsOwn(t *testing.T) {
 	}
 	if err := dns.PutListed([]isobar.Service{svc("w", 1)}); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestSettings: what settle puts in force is in force before anybody sees the services of
+// the same configuration, also if these are the same, and not if they are refused.
+func TestSettings(t *testing.T) {
+	kept := store.NewMemory()
+	r := open(t, kept)
+	settled := 0
+	set := func(services ...isobar.Service) error {
+		before, _ := r.State()
+		_, err := r.SetConfigured(services, nil, nil, func() {
+			settled++
+			if now, _ := r.State(); now != before {
+				t.Error("the services were in force before the settings")
+			}
+			select {
+			case <-r.Changed():
+				t.Error("the change was signalled before the settings were in force")
+			default:
+			}
+		})
+		return err
+	}
+	<-r.Changed()
+	if err := set(svc("s", 1)); err != nil || settled != 1 {
+		t.Errorf("%v, settled %d times, want once", err, settled)
+	}
+	<-r.Changed()
+	if err := set(svc("s", 1)); err != nil || settled != 2 {
+		t.Errorf("the same services: %v, settled %d times, want twice", err, settled)
+	}
+	many := make([]isobar.Service, discovery.MaxServices+1)
+	for i := range many {
+		many[i] = svc(fmt.Sprint("s", i), 1)
+	}
+	if err := set(many...); !errors.Is(err, isobar.ErrInvalid) || settled != 2 {
+		t.Errorf("too many services: %v, settled %d times, want twice", err, settled)
 	}
 }

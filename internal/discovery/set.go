@@ -41,9 +41,14 @@ func cloneProvided(providers []Provided) []Provided {
 // the network, in one change: a service that moves between them is never
 // missing. Where the API owns a name it keeps it, and the file comes before the
 // providers; conflicts tell so. A name may belong to one provider only.
-func (r *Registry) SetConfigured(file []isobar.Service, providers []Provided, network *isobar.Network) (conflicts []string, err error) {
+//
+// settle, if not nil, is called once nothing can refuse the change any more, and before
+// [Registry.State] shows it: what settle puts in force is in force with the services.
+func (r *Registry) SetConfigured(file []isobar.Service, providers []Provided, network *isobar.Network, settle func()) (conflicts []string, err error) {
 	file, providers = cloneServices(file), cloneProvided(providers)
-	return r.set(func(c contents) (contents, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.setLocked(settle, func(c contents) (contents, error) {
 		c, err := c.setFile(file, network)
 		if err != nil {
 			return c, err
@@ -58,7 +63,7 @@ func (r *Registry) SetLeading(l *Leading, file []isobar.Service, providers []Pro
 	file, providers = cloneServices(file), cloneProvided(providers)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	conflicts, err = r.setLocked(func(c contents) (contents, error) {
+	conflicts, err = r.setLocked(nil, func(c contents) (contents, error) {
 		c, err := c.setFile(file, network)
 		if err != nil {
 			return c, err
@@ -127,11 +132,11 @@ func (r *Registry) ChangeListed(owner string, put []isobar.Service, remove []str
 func (r *Registry) set(edit func(contents) (contents, error)) (conflicts []string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.setLocked(edit)
+	return r.setLocked(nil, edit)
 }
 
-// setLocked is set where r.mu is held.
-func (r *Registry) setLocked(edit func(contents) (contents, error)) (conflicts []string, err error) {
+// setLocked is set where r.mu is held. settle is that of SetConfigured.
+func (r *Registry) setLocked(settle func(), edit func(contents) (contents, error)) (conflicts []string, err error) {
 	next, err := edit(r.now)
 	if err != nil {
 		return nil, err
@@ -151,6 +156,11 @@ func (r *Registry) setLocked(edit func(contents) (contents, error)) (conflicts [
 			r.shareRemovals(next)
 		}
 		r.trySave(next)
+	}
+	if settle != nil {
+		settle()
+	}
+	if changed {
 		r.publish(next)
 	}
 	return conflicts, nil

@@ -12,7 +12,6 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/reflection"
 
-	"github.com/isobar-xds/isobar/internal/config"
 	"github.com/isobar-xds/isobar/internal/identity"
 	"github.com/isobar-xds/isobar/internal/rpc"
 	"github.com/isobar-xds/isobar/internal/xds"
@@ -133,12 +132,10 @@ func (s *Server) policy() identity.Policy {
 	return s.current.Load().XDS.Identities
 }
 
-// enforce puts a configuration in force, for streams that are open, too: where it
-// takes a role or a locality from somebody, it is mostly because a key was lost,
+// reauthorize checks the streams that are open by other rules than before: where they
+// take a role or a locality from somebody, it is mostly because a key was lost,
 // and a stream may stay open for weeks.
-func (s *Server) enforce(next *config.Config) {
-	before := s.policy()
-	s.current.Store(next)
+func (s *Server) reauthorize(before identity.Policy) {
 	if reflect.DeepEqual(before, s.policy()) {
 		return
 	}

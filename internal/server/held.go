@@ -387,7 +387,7 @@ func (s *Server) dropIdle(now time.Time) {
 	if len(left) == len(s.held.services) {
 		return
 	}
-	if err := s.configureSources(current, left); err != nil {
+	if err := s.configureSources(current, left, func() {}); err != nil {
 		s.log.Error("held services could not be removed", "error", err)
 		return
 	}

@@ -47,7 +47,7 @@ func (s *Server) openProviders(kept store.Store) error {
 	s.held.mu.Lock()
 	defer s.held.mu.Unlock()
 	held := s.holdAtStart(kept)
-	if err := s.configureSources(&s.cfg, held); err != nil {
+	if err := s.configureSources(&s.cfg, held, func() {}); err != nil {
 		return err
 	}
 	s.keep(&s.cfg, held, digestOf(s.opts.Data))
@@ -55,14 +55,19 @@ func (s *Server) openProviders(kept store.Store) error {
 }
 
 // configureSources puts the services of a configuration in force: those of the
-// file and those that providers list, in one change, with those that are held.
-func (s *Server) configureSources(c *config.Config, held map[string]*heldService) error {
+// file and those that providers list, in one change, with those that are held. It calls
+// settle at the moment at which they come into force.
+func (s *Server) configureSources(c *config.Config, held map[string]*heldService, settle func()) error {
 	services := append(slices.Clone(c.Services), s.specsOf(held, c)...)
 	if s.cfg.Replicas != nil {
-		return s.offer(c, services)
+		if err := s.offer(c, services); err != nil {
+			return err
+		}
+		settle()
+		return nil
 	}
 	return s.configureProviders(c, func(listed []discovery.Provided) error {
-		_, err := s.registry.SetConfigured(services, listed, c.Network)
+		_, err := s.registry.SetConfigured(services, listed, c.Network, settle)
 		return err
 	})
 }

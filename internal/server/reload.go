@@ -41,15 +41,17 @@ func (s *Server) take(data []byte, confirmed bool) error {
 	for i := range warnings {
 		s.log.Warn("configuration", "warning", warnings[i].String())
 	}
-	if err := s.configureSources(next, held); err != nil {
+	outdated := s.outdatedDefaults(next)
+	s.keepIdentities(next)
+	before := s.policy()
+	if err := s.configureSources(next, held, func() { s.current.Store(next) }); err != nil {
 		return fmt.Errorf("%s: %w", s.opts.File, err)
 	}
+	s.reauthorize(before)
 	s.keep(next, held, digest)
-	if text := s.outdatedDefaults(next); text != "" {
-		s.log.Warn("configuration", "warning", text)
+	if outdated != "" {
+		s.log.Warn("configuration", "warning", outdated)
 	}
-	s.keepIdentities(next)
-	s.enforce(next)
 	s.lrs.Refresh()
 	s.loop.Retime()
 	if fixed := needsRestart(&s.cfg, next); len(fixed) > 0 {

@@ -38,7 +38,7 @@ func overSockets(t *testing.T, cfg *dns.Config, o dns.Options) (*discovery.Regis
 		t.Fatal(err)
 	}
 	if err := provider.Configure(cfg, func(listed, unknown []isobar.Service) error {
-		_, err := registry.SetConfigured(nil, []discovery.Provided{{Owner: isobar.OwnerDNS, Listed: listed, Awaited: unknown}}, nil)
+		_, err := registry.SetConfigured(nil, []discovery.Provided{{Owner: isobar.OwnerDNS, Listed: listed, Awaited: unknown}}, nil, nil)
 		return err
 	}); err != nil {
 		t.Fatal(err)

@@ -254,7 +254,7 @@ func (w *world) start(cfg *dns.Config) {
 func (w *world) configure(cfg *dns.Config, file ...isobar.Service) {
 	w.t.Helper()
 	if err := w.provider.Configure(cfg, func(listed, unknown []isobar.Service) error {
-		_, err := w.registry.SetConfigured(file, []discovery.Provided{{Owner: isobar.OwnerDNS, Listed: listed, Awaited: unknown}}, nil)
+		_, err := w.registry.SetConfigured(file, []discovery.Provided{{Owner: isobar.OwnerDNS, Listed: listed, Awaited: unknown}}, nil, nil)
 		return err
 	}); err != nil {
 		w.t.Fatal(err)

@@ -106,7 +106,7 @@ func (w *world) configure(cfg *kubernetes.Config, dns ...isobar.Service) {
 			{Owner: isobar.OwnerDNS, Listed: dns},
 			{Owner: isobar.OwnerKubernetes, Listed: slices.DeleteFunc(listed, others), Awaited: slices.DeleteFunc(unknown, others)},
 		}
-		_, err := w.registry.SetConfigured(nil, provided, nil)
+		_, err := w.registry.SetConfigured(nil, provided, nil, nil)
 		return err
 	})
 	if err != nil {

@@ -240,7 +240,7 @@ func (w *world) start(cfg *xdsclient.Config) {
 func (w *world) configure(cfg *xdsclient.Config, file ...isobar.Service) {
 	w.t.Helper()
 	if err := w.client.Configure(cfg, func(listed, unknown []isobar.Service) error {
-		_, err := w.registry.SetConfigured(file, []discovery.Provided{{Owner: isobar.OwnerXDS, Listed: listed, Awaited: unknown}}, nil)
+		_, err := w.registry.SetConfigured(file, []discovery.Provided{{Owner: isobar.OwnerXDS, Listed: listed, Awaited: unknown}}, nil, nil)
 		return err
 	}); err != nil {
 		w.t.Fatal(err)
