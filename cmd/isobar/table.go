@@ -4,8 +4,8 @@ import (
 	"io"
 	"os"
 	"strings"
-	"unicode/utf8"
 
+	"github.com/clipperhouse/displaywidth"
 	"golang.org/x/term"
 )
 
@@ -19,9 +19,9 @@ type column struct {
 }
 
 func (c *column) width() int {
-	width := utf8.RuneCountInString(c.head)
+	width := displaywidth.String(c.head)
 	for _, cell := range c.cells {
-		width = max(width, utf8.RuneCountInString(cell))
+		width = max(width, displaywidth.String(cell))
 	}
 	return width
 }
@@ -70,7 +70,7 @@ func writeColumns(b *strings.Builder, columns []column) {
 		var text strings.Builder
 		for i := range columns {
 			s := cell(&columns[i])
-			text.WriteString(s + strings.Repeat(" ", widths[i]-utf8.RuneCountInString(s)+columnGap))
+			text.WriteString(s + strings.Repeat(" ", widths[i]-displaywidth.String(s)+columnGap))
 		}
 		b.WriteString(strings.TrimRight(text.String(), " ") + "\n")
 	}

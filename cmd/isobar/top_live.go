@@ -8,9 +8,9 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	tea "charm.land/bubbletea/v2"
+	"github.com/clipperhouse/displaywidth"
 
 	"github.com/isobar-xds/isobar/internal/admin"
 )
@@ -233,7 +233,7 @@ func (m *topView) text() string {
 		style := ""
 		switch {
 		case i == 0:
-			style, text = styleColumn, text+strings.Repeat(" ", max(0, m.width-utf8.RuneCountInString(text)))
+			style, text = styleColumn, text+strings.Repeat(" ", max(0, m.width-displaywidth.String(text)))
 		case m.top+i-1 == m.cursor():
 			style = styleChosen
 		}
@@ -252,10 +252,10 @@ func (m *topView) text() string {
 
 // cut shortens a line to a width.
 func cut(text string, width int) string {
-	if runes := []rune(text); width > 0 && len(runes) > width {
-		return string(runes[:width-1]) + "…"
+	if width <= 0 {
+		return text
 	}
-	return text
+	return displaywidth.TruncateString(text, width, "…")
 }
 
 // watchLive shows the view until the user quits or ctx ends.

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	tea "charm.land/bubbletea/v2"
+	"github.com/clipperhouse/displaywidth"
 
 	"github.com/isobar-xds/isobar/internal/admin"
 )
@@ -179,7 +179,7 @@ func (m *topView) pageText() string {
 		case strings.HasPrefix(text, "!"):
 			text = styleAlarm + text + styleNone
 		case isHead(text):
-			text = styleColumn + text + strings.Repeat(" ", max(0, m.width-utf8.RuneCountInString(text))) + styleNone
+			text = styleColumn + text + strings.Repeat(" ", max(0, m.width-displaywidth.String(text))) + styleNone
 		}
 		b.WriteString(text + "\n")
 	}
