@@ -1,0 +1,235 @@
+package xds_test
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+
+	"github.com/isobar-xds/isobar/internal/xds/resource"
+)
+
+// TestScripts plays the scripts in testdata/script, which are the specification of the
+// protocol: what clients say, and what the server answers. A script consists of scenarios
+// that begin with "== what the scenario shows". The lines of a scenario:
+//
+//	publish a=1 b=2 -c d+orca   the next plan: endpoints of a and b, no c, another cluster of d;
+//	                            what the line does not name stays
+//	c opens sotw in us-east/b   a client opens an aggregated stream, of state of the world or delta
+//	c > eds a b                 it subscribes to names: to all of them (state of the world),
+//	                            or to these too (delta; -a unsubscribes)
+//	c > eds stale a b           the same, with the nonce of the response before the last one
+//	c > eds unanswered a b      the same, without a nonce
+//	c > accepts eds             it accepts the last response
+//	c > rejects eds: why        it rejects the last response
+//	c < eds v1: a@1 b@2         what it has been sent since: responses in this order and no others
+//	c < nothing
+//	c closes
+//	# a comment
+func TestScripts(t *testing.T) {
+	files, err := filepath.Glob("testdata/script/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no scripts", err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		line := 1
+		for i, scenario := range strings.Split(string(text), "== ") {
+			if i > 0 {
+				title, _, _ := strings.Cut(scenario, "\n")
+				t.Run(strings.TrimSuffix(filepath.Base(file), ".txt")+"/"+title, func(t *testing.T) {
+					inWorld(t, func(w *world) {
+						s := &script{w: w, file: file, first: line, clients: map[string]*client{}, before: map[string]string{}}
+						s.play(scenario)
+					})
+				})
+			}
+			line += strings.Count(scenario, "\n")
+		}
+	}
+}
+
+// script is one scenario.
+type script struct {
+	w       *world
+	file    string
+	first   int // its line
+	clients map[string]*client
+	before  map[string]string // nonce of the response before the last one, by client and type
+}
+
+func (s *script) play(scenario string) {
+	s.w.t.Helper()
+	lines := strings.Split(scenario, "\n")
+	for i := 1; i < len(lines); i++ {
+		line, _, _ := strings.Cut(lines[i], "#")
+		words := strings.Fields(line)
+		switch {
+		case len(words) == 0:
+			continue
+		case words[0] == "publish":
+			synctest.Wait() // what came before is over
+			s.w.publish(s.edits(i, words[1:])...)
+			continue
+		case len(words) < 2:
+			s.fail(i, "neither sends nor expects anything: %q", line)
+		}
+		name, c := words[0], s.clients[words[0]]
+		if c == nil && words[1] != "opens" {
+			s.fail(i, "%s has not opened a stream", name)
+		}
+		switch words[1] {
+		case "opens":
+			s.clients[name] = s.open(i, words[2:])
+		case "closes":
+			c.close()
+		case ">":
+			s.send(i, name, c, words[2:])
+		case "<":
+			want := []string{strings.Join(words[2:], " ")}
+			for i+1 < len(lines) && strings.HasPrefix(lines[i+1], name+" < ") {
+				i++
+				line, _, _ = strings.Cut(lines[i], "#")
+				want = append(want, strings.Join(strings.Fields(line)[2:], " "))
+			}
+			if want[0] == "nothing" {
+				want = nil
+			}
+			s.expect(i, name, c, want)
+		default:
+			s.fail(i, "unknown: %q", line)
+		}
+	}
+	for name, c := range s.clients {
+		if c.stream.Context().Err() == nil {
+			s.expect(len(lines)-1, name, c, nil)
+		}
+	}
+}
+
+func (s *script) fail(i int, format string, args ...any) {
+	s.w.t.Helper()
+	s.w.t.Fatalf("%s:%d: "+format, append([]any{s.file, s.first + i}, args...)...)
+}
+
+func (s *script) edits(i int, words []string) []edit {
+	var out []edit
+	for _, word := range words {
+		name, port, serves := strings.Cut(word, "=")
+		switch gone, leaves := strings.CutPrefix(word, "-"); {
+		case leaves:
+			out = append(out, without(gone))
+		case strings.HasSuffix(word, "+orca"):
+			out = append(out, withORCA(strings.TrimSuffix(word, "+orca")))
+		case serves:
+			n, err := strconv.Atoi(port)
+			if err != nil {
+				s.fail(i, "%v", err)
+			}
+			if service, locality, at := strings.Cut(name, "@"); at {
+				out = append(out, serveAt(service, locality, n))
+			} else {
+				out = append(out, serve(name, n))
+			}
+		default:
+			s.fail(i, "no change of a service: %q", word)
+		}
+	}
+	return out
+}
+
+// open reads "sotw in LOCALITY".
+func (s *script) open(i int, words []string) *client {
+	var node *corev3.Node
+	if len(words) == 3 && words[1] == "in" {
+		node = at(words[2])
+	} else if len(words) != 1 {
+		s.fail(i, "want VARIANT in LOCALITY")
+	}
+	switch words[0] {
+	case "sotw":
+		return s.w.ads(node)
+	case "delta":
+		return s.w.delta(node)
+	}
+	s.fail(i, "unknown variant %q", words[0])
+	return nil
+}
+
+var scriptURLs = map[string]string{"eds": resource.EndpointsURL, "cds": resource.ClusterURL, "lds": resource.ListenerURL, "rds": resource.RouteURL}
+
+func (s *script) send(i int, name string, c *client, words []string) {
+	s.w.t.Helper()
+	verb := ""
+	if words[0] == "accepts" || words[0] == "rejects" {
+		verb, words = words[0], words[1:]
+	}
+	kind := strings.TrimSuffix(words[0], ":")
+	url := scriptURLs[kind]
+	if url == "" {
+		s.fail(i, "unknown type %q", words[0])
+	}
+	words = words[1:]
+	switch verb {
+	case "accepts":
+		c.ack(url)
+		return
+	case "rejects":
+		c.nack(url, strings.Join(words, " "))
+		return
+	}
+	shown := *c.kind(url)
+	if len(words) > 0 && (words[0] == "stale" || words[0] == "unanswered") {
+		c.kind(url).nonce = ""
+		if words[0] == "stale" {
+			c.kind(url).nonce = s.before[name+url]
+		}
+		words = words[1:]
+	}
+	if c.delta {
+		nonce := ""
+		if c.kind(url).nonce != shown.nonce {
+			nonce = c.kind(url).nonce
+		}
+		r := &discoveryv3.DeltaDiscoveryRequest{Node: c.node, TypeUrl: url, ResponseNonce: nonce}
+		for _, n := range words {
+			if gone, leaves := strings.CutPrefix(n, "-"); leaves {
+				r.ResourceNamesUnsubscribe = append(r.ResourceNamesUnsubscribe, gone)
+			} else {
+				r.ResourceNamesSubscribe = append(r.ResourceNamesSubscribe, n)
+			}
+		}
+		c.send(r)
+	} else {
+		c.request(url, words...)
+	}
+	c.kind(url).nonce = shown.nonce
+}
+
+func (s *script) expect(i int, name string, c *client, want []string) {
+	s.w.t.Helper()
+	last := map[string]string{}
+	for url, seen := range c.kinds {
+		last[url] = seen.nonce
+	}
+	var got []string
+	for _, m := range c.take() {
+		got = append(got, describe(s.w.t, m))
+	}
+	for url, seen := range c.kinds {
+		if seen.nonce != last[url] {
+			s.before[name+url] = last[url]
+		}
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		s.fail(i, "%s got\n\t%s\nwant\n\t%s", name, strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
+	}
+}
