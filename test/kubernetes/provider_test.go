@@ -35,7 +35,7 @@ func watch(t *testing.T, in kubernetes.Cluster) *isobarOf {
 	}
 	cfg := &kubernetes.Config{Cluster: in, Template: isobar.Service{Mode: isobar.ModeObserve}}
 	if err := p.Configure(cfg, func(listed, unknown []isobar.Service) error {
-		_, err := registry.SetConfigured(nil, []discovery.Provided{{Owner: isobar.OwnerKubernetes, Listed: listed, Awaited: unknown}}, nil)
+		_, err := registry.SetConfigured(nil, []discovery.Provided{{Owner: isobar.OwnerKubernetes, Listed: listed, Awaited: unknown}}, nil, nil)
 		return err
 	}); err != nil {
 		t.Fatal(err)
