@@ -247,7 +247,7 @@ func (s *Server) leftOut(c *checker, w *work) {
 	}
 }
 
-// report books a report, after its entries have been checked. The error is for
+// report applies a report, after its entries have been checked. The error is for
 // messages that are too large to look at.
 func (s *Server) report(c *checker, r *healthv3.EndpointHealthResponse, now time.Time) error {
 	rejected := 0
@@ -260,7 +260,7 @@ func (s *Server) report(c *checker, r *healthv3.EndpointHealthResponse, now time
 	if err != nil {
 		return err
 	}
-	o := c.book(entries, flat, now)
+	o := c.apply(entries, flat, now)
 	rejected += o.foreign + o.ambiguous
 	if o.sample != "" {
 		reason = o.sample
@@ -286,8 +286,8 @@ func (s *Server) report(c *checker, r *healthv3.EndpointHealthResponse, now time
 	return nil
 }
 
-// book enters a report.
-func (c *checker) book(entries []convert.HealthEntry, flat bool, now time.Time) outcome {
+// apply takes the entries of a report as the checker's newest word.
+func (c *checker) apply(entries []convert.HealthEntry, flat bool, now time.Time) outcome {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.seen(now)

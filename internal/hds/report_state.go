@@ -91,7 +91,7 @@ type outcome struct {
 	sample    string
 }
 
-// book enters the entries of a report.
+// add enters the entries of a report.
 func (b *reportState) add(entries []convert.HealthEntry, flat bool, now time.Time) outcome {
 	var o outcome
 	if flat {
@@ -115,7 +115,7 @@ func (b *reportState) add(entries []convert.HealthEntry, flat bool, now time.Tim
 	return o
 }
 
-// bookFlat enters entries that name an address only. Where several services
+// addFlat enters entries that name an address only. Where several services
 // have that address there is an entry for each, and nothing tells which is
 // which: they count if they all say the same.
 func (b *reportState) addFlat(entries []convert.HealthEntry, now time.Time, o *outcome) {

@@ -10,7 +10,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	discoveryv2 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v2"
+	healthv3 "github.com/envoyproxy/go-control-plane/envoy/service/health/v3"
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/health"
@@ -240,4 +245,229 @@ func (s *Server) Room() (connected, most int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.live), s.opts.MaxStreams
+}
+
+// admit enters a checker, or refuses it. The caller holds the lock.
+func (s *Server) admit(c *checker, now time.Time) error {
+	if len(s.live) >= s.opts.MaxStreams {
+		return s.refuse(refusedFull, codes.ResourceExhausted, "too many checkers")
+	}
+	if c.account != "" && 2*s.held(c.account) >= s.opts.MaxStreams {
+		return s.refuse(refusedFull, codes.ResourceExhausted, "too many checkers from one address")
+	}
+	if old := s.names.enter(c, now, s.assigned.interval); old != nil {
+		close(old.evicted)
+	}
+	s.live[c.id] = c
+	s.metrics.checkers.Set(float64(len(s.live)))
+	s.signal()
+	return nil
+}
+
+// held counts the checkers of an account. The caller holds the lock.
+func (s *Server) held(account string) int {
+	n := 0
+	for _, c := range s.live {
+		if c.account == account {
+			n++
+		}
+	}
+	return n
+}
+
+func (s *Server) account(ctx context.Context) string {
+	if s.opts.Account == nil {
+		return ""
+	}
+	return s.opts.Account(ctx)
+}
+
+// allowed asks whether a checker may be what it says it is.
+func (s *Server) allowed(ctx context.Context, n rpc.Node) error {
+	if s.opts.Admit == nil {
+		return nil
+	}
+	err := s.opts.Admit(ctx, n)
+	if err != nil {
+		s.metrics.refused.WithLabelValues(refusedDenied).Inc()
+	}
+	return err
+}
+
+// Readmit asks Options.Admit again about every open stream, and ends those that it
+// refuses by now with its error. It is to be called after what Admit goes by has
+// changed: a stream that is on its way in meanwhile is asked about once more,
+// too. Those that poll are asked at each request.
+func (s *Server) Readmit() {
+	s.readmissions.Add(1)
+	s.mu.Lock()
+	open := make([]*checker, 0, len(s.live))
+	for _, c := range s.live { // ending has no order
+		if c.stream != nil {
+			open = append(open, c)
+		}
+	}
+	s.mu.Unlock()
+	for _, c := range open {
+		err := s.allowed(c.stream.grpc.Context(), c.hello.Node)
+		if err == nil {
+			continue
+		}
+		select {
+		case c.stream.denied <- err:
+		default: // it is ending already
+		}
+	}
+}
+
+// refuse counts and logs why a stream is ended, and makes its status.
+func (s *Server) refuse(reason string, code codes.Code, text string) error {
+	s.metrics.refused.WithLabelValues(reason).Inc()
+	if skipped, ok := s.limit.Allow(time.Now()); ok && reason != refusedStopped {
+		s.log.Warn("a health discovery stream was ended", "reason", reason, "text", text, "skipped_lines", skipped)
+	}
+	return status.Error(code, text)
+}
+
+// service2017 is the name of the service in the form of 2017. Its messages are
+// those of v2 with fewer fields.
+const service2017 = "envoy.api.v2.HealthDiscoveryService"
+
+const (
+	streamMethod = "StreamHealthCheck"
+	fetchMethod  = "FetchHealthCheck"
+)
+
+// Register makes r serve health discovery in all its forms. The gRPC server
+// must have been made with [rpc.ServerCodec]: the first message of old
+// checkers can be read from its bytes only.
+func (s *Server) Register(r grpc.ServiceRegistrar) {
+	of2017 := discoveryv2.HealthDiscoveryService_ServiceDesc
+	of2017.ServiceName = service2017
+	for _, d := range []struct {
+		service grpc.ServiceDesc
+		form    rpc.Form
+	}{
+		{healthv3.HealthDiscoveryService_ServiceDesc, rpc.V3},
+		{discoveryv2.HealthDiscoveryService_ServiceDesc, rpc.V2},
+		{of2017, rpc.V2017},
+	} {
+		d.service.HandlerType = (*any)(nil)
+		d.service.Streams = []grpc.StreamDesc{{
+			StreamName: streamMethod, ServerStreams: true, ClientStreams: true,
+			Handler: func(_ any, g grpc.ServerStream) error { return s.stream(g, d.form) },
+		}}
+		d.service.Methods = []grpc.MethodDesc{{
+			MethodName: fetchMethod, Handler: s.fetcher("/"+d.service.ServiceName+"/"+fetchMethod, d.form),
+		}}
+		r.RegisterService(&d.service, s)
+	}
+}
+
+// fetcher serves single requests. All forms are read with the types of v3:
+// some Envoys report in a way of v3 on services of v2.
+func (s *Server) fetcher(name string, form rpc.Form) grpc.MethodHandler {
+	return func(_ any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
+		in := &healthv3.HealthCheckRequestOrEndpointHealthResponse{}
+		if err := decode(in); err != nil {
+			return nil, err
+		}
+		handle := func(ctx context.Context, in any) (any, error) {
+			return s.fetchOne(ctx, in.(*healthv3.HealthCheckRequestOrEndpointHealthResponse), form) //nolint:forcetypeassert // it is the one above
+		}
+		if intercept == nil {
+			return handle(ctx, in)
+		}
+		return intercept(ctx, in, &grpc.UnaryServerInfo{Server: s, FullMethod: name}, handle)
+	}
+}
+
+const (
+	// endsWithin is how soon after a specifier a checker ends that may have ended
+	// because of it.
+	endsWithin = 10 * time.Second
+	// mostEnded bounds what is kept of checkers that ended until it is asked for.
+	mostEnded = 1_000
+)
+
+// Ended hands over which checkers ended their streams, since the last call, soon
+// after they were told of something new and before they reported, in the order
+// of time. What they were told may have ended their processes.
+func (s *Server) Ended() []health.Ended {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := s.ended
+	s.ended = nil
+	return out
+}
+
+// ends notes that the peer of a stream ended it.
+func (s *Server) ends(c *checker, now time.Time) {
+	c.mu.Lock()
+	news, told := c.news, c.told
+	c.mu.Unlock()
+	if told.IsZero() || now.Sub(told) > endsWithin {
+		return
+	}
+	s.metrics.ended.Inc()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.ended) < mostEnded {
+		s.ended = append(s.ended, health.Ended{Checker: c.id, Services: news, At: now})
+	}
+	if skipped, ok := s.limit.Allow(now); ok {
+		s.log.Warn("a checker ended when it was told what to probe", "checker", c.id, "new_services", len(news),
+			"first", news[0], "skipped_lines", skipped)
+	}
+	s.signal()
+}
+
+// union joins two sorted lists.
+func union(a, b []string) []string {
+	out := slices.Concat(a, b)
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// maxMetadata bounds, in bytes, what is kept of the metadata that one checker
+// adds to its entries, of all endpoints together. The metadata of entries for
+// which there is no room is dropped; their status counts.
+const maxMetadata = 1 << 20
+
+// AddMetadata adds to votes what the connected checkers said beside the status
+// of an endpoint, as JSON text.
+func (s *Server) AddMetadata(reports []health.ServiceReport) {
+	said := map[string]map[health.Key]string{}
+	for _, c := range s.present(time.Now()) {
+		if m := c.metadata(); len(m) > 0 {
+			said[c.id] = m
+		}
+	}
+	if len(said) == 0 {
+		return
+	}
+	for i := range reports {
+		for j := range reports[i].Endpoints {
+			v := &reports[i].Endpoints[j]
+			for k := range v.Votes {
+				v.Votes[k].Metadata = said[v.Votes[k].Checker][v.Key]
+			}
+		}
+	}
+}
+
+// metadata gives what the checker added, of the endpoints where it did.
+func (c *checker) metadata() map[health.Key]string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.reported.metadata == 0 {
+		return nil
+	}
+	out := map[health.Key]string{}
+	for i := range c.reported.slots {
+		if s := &c.reported.slots[i]; s.metadata != "" {
+			out[s.key] = s.metadata
+		}
+	}
+	return out
 }

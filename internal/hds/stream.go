@@ -1,7 +1,6 @@
 package hds
 
 import (
-	"context"
 	"errors"
 	"io"
 	"time"
@@ -28,7 +27,7 @@ type stream struct {
 	denied  chan error // capacity 1: it is not welcome any more
 }
 
-// stream serves one stream: one goroutine reads and books, this one
+// stream serves one stream: one goroutine reads reports, this one
 // tells the checker what to probe. A checker that takes its time to read
 // delays nobody else: when it is ready it gets the newest state.
 func (s *Server) stream(g grpc.ServerStream, form rpc.Form) error {
@@ -168,7 +167,7 @@ func (st *stream) read() error {
 				close(st.ready)
 			}
 		} else {
-			err = st.book(raw.Data, now)
+			err = st.report(raw.Data, now)
 		}
 		if err == nil {
 			continue
@@ -222,8 +221,8 @@ func (st *stream) enter(c *checker, now time.Time) error {
 	return nil
 }
 
-// book reads a later message.
-func (st *stream) book(data []byte, now time.Time) error {
+// report reads a later message.
+func (st *stream) report(data []byte, now time.Time) error {
 	m, err := convert.LaterHealthMessage(data)
 	if err != nil {
 		return err
@@ -238,60 +237,4 @@ func (st *stream) book(data []byte, now time.Time) error {
 	defer st.checker.mu.Unlock()
 	st.checker.seen(now)
 	return nil
-}
-
-// admit enters a checker, or refuses it. The caller holds the lock.
-func (s *Server) admit(c *checker, now time.Time) error {
-	if len(s.live) >= s.opts.MaxStreams {
-		return s.refuse(refusedFull, codes.ResourceExhausted, "too many checkers")
-	}
-	if c.account != "" && 2*s.held(c.account) >= s.opts.MaxStreams {
-		return s.refuse(refusedFull, codes.ResourceExhausted, "too many checkers from one address")
-	}
-	if old := s.names.enter(c, now, s.assigned.interval); old != nil {
-		close(old.evicted)
-	}
-	s.live[c.id] = c
-	s.metrics.checkers.Set(float64(len(s.live)))
-	s.signal()
-	return nil
-}
-
-// held counts the checkers of an account. The caller holds the lock.
-func (s *Server) held(account string) int {
-	n := 0
-	for _, c := range s.live {
-		if c.account == account {
-			n++
-		}
-	}
-	return n
-}
-
-func (s *Server) account(ctx context.Context) string {
-	if s.opts.Account == nil {
-		return ""
-	}
-	return s.opts.Account(ctx)
-}
-
-// allowed asks whether a checker may be what it says it is.
-func (s *Server) allowed(ctx context.Context, n rpc.Node) error {
-	if s.opts.Admit == nil {
-		return nil
-	}
-	err := s.opts.Admit(ctx, n)
-	if err != nil {
-		s.metrics.refused.WithLabelValues(refusedDenied).Inc()
-	}
-	return err
-}
-
-// refuse counts and logs why a stream is ended, and makes its status.
-func (s *Server) refuse(reason string, code codes.Code, text string) error {
-	s.metrics.refused.WithLabelValues(reason).Inc()
-	if skipped, ok := s.limit.Allow(time.Now()); ok && reason != refusedStopped {
-		s.log.Warn("a health discovery stream was ended", "reason", reason, "text", text, "skipped_lines", skipped)
-	}
-	return status.Error(code, text)
 }

@@ -10,7 +10,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	loadstatsv2 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v2"
+	loadstatsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/load"
@@ -71,8 +76,8 @@ type Server struct {
 	reader  reader.ReportReader
 	buffers bufferPool
 
-	bookings bookings
-	unknown  unknownClusters
+	decodings decodings
+	unknown   unknownClusters
 
 	readmissions atomic.Uint64 // how often Readmit was called
 
@@ -150,6 +155,22 @@ type asked struct {
 
 func (s *Server) wanted() *asked { return s.want.Load() }
 
+func (s *Server) settings() *settings {
+	out := &settings{interval: DefaultInterval, granularity: s.opts.EndpointGranularity, all: s.opts.Services == nil}
+	if s.opts.Interval != nil {
+		out.interval = max(MinInterval, s.opts.Interval())
+	}
+	if out.all {
+		return out
+	}
+	out.services = slices.Compact(slices.Sorted(slices.Values(s.opts.Services())))
+	out.known = make(map[string]string, len(out.services))
+	for _, name := range out.services {
+		out.known[name] = name
+	}
+	return out
+}
+
 // Collect hands over what each stream reported since the last call, in order
 // of the streams. A stream that has closed since then comes once more, with
 // Closed set. The windows belong to the caller until the next call, which takes
@@ -202,6 +223,82 @@ func (s *Server) Clients() []Client {
 	return out
 }
 
+// Unknown returns the names of clusters in load reports of the last five minutes
+// that are no services, sorted, at most 100: a name that is misspelt somewhere,
+// or a cluster that another control plane manages. Envoys report their
+// management cluster, too; Options.ManagementCluster leaves it out.
+func (s *Server) Unknown() []string { return s.unknown.list(time.Now()) }
+
+// Streams returns how many streams are open, and how many may be.
+func (s *Server) Streams() (open, most int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.streams), s.opts.MaxStreams
+}
+
+// streamName is the one method of load reporting, in every form.
+const streamName = "StreamLoadStats"
+
+// Register makes r serve load reporting as v3 and as v2; the messages of both
+// are the same on the wire. The 2017 form has no service of its own, see
+// [Server.Stream2017].
+func (s *Server) Register(r grpc.ServiceRegistrar) {
+	for _, d := range []struct {
+		service grpc.ServiceDesc
+		form    rpc.Form
+	}{
+		{loadstatsv3.LoadReportingService_ServiceDesc, rpc.V3},
+		{loadstatsv2.LoadReportingService_ServiceDesc, rpc.V2},
+	} {
+		d.service.HandlerType = (*any)(nil)
+		d.service.Streams = []grpc.StreamDesc{s.method(d.form)}
+		r.RegisterService(&d.service, s)
+	}
+}
+
+// Stream2017 is load reporting as it was in 2017: a method of
+// envoy.api.v2.EndpointDiscoveryService, so whoever registers that service has
+// to add it. It takes whatever server the service is registered with.
+func (s *Server) Stream2017() grpc.StreamDesc { return s.method(rpc.V2017) }
+
+func (s *Server) method(form rpc.Form) grpc.StreamDesc {
+	return grpc.StreamDesc{
+		StreamName: streamName, ServerStreams: true, ClientStreams: true,
+		Handler: func(_ any, g grpc.ServerStream) error { return s.stream(g, form) },
+	}
+}
+
+// stream serves one stream: one goroutine reads and adds to the window, this one answers and
+// watches for changes of what is asked for.
+func (s *Server) stream(g grpc.ServerStream, form rpc.Form) error {
+	st := &stream{server: s, grpc: g, form: form, peer: rpc.PeerAddress(g.Context()), opened: time.Now(), denied: make(chan error, 1)}
+	st.window.Opened = st.opened
+	ready := make(chan struct{})
+	ended := make(chan error, 1)
+	go func() { ended <- st.guarded(func() error { return st.read(ready) }) }() // ends with the handler: Recv fails then
+	err := st.serve(ready, ended)
+	s.leave(st, time.Now())
+	return err
+}
+
+// enter takes a stream in by its first message; the errors are statuses.
+func (s *Server) enter(st *stream, hello *loadstatsv3.LoadStatsRequest) error {
+	if err := st.introduce(hello); err != nil {
+		return s.refuse(refusedMessage, codes.InvalidArgument, err.Error())
+	}
+	before := s.readmissions.Load()
+	if err := s.welcome(st); err != nil {
+		return err
+	}
+	if !s.admit(st) {
+		return s.refuse(refusedFull, codes.ResourceExhausted, "too many load reporting streams")
+	}
+	if s.readmissions.Load() != before { // that one may have missed this stream
+		return s.welcome(st)
+	}
+	return nil
+}
+
 // admit enters a stream whose first message was good.
 func (s *Server) admit(st *stream) bool {
 	s.mu.Lock()
@@ -214,6 +311,47 @@ func (s *Server) admit(st *stream) bool {
 	s.streams = append(s.streams, st)
 	s.metrics.streams.Set(float64(len(s.streams)))
 	return true
+}
+
+// Readmit asks Options.Admit again about every open stream, and ends those that it
+// refuses by now with its error. It is to be called after what Admit goes by has
+// changed: a stream that is on its way in meanwhile is asked about once more, too.
+func (s *Server) Readmit() {
+	s.readmissions.Add(1)
+	s.mu.Lock()
+	open := slices.Clone(s.streams)
+	s.mu.Unlock()
+	for _, st := range open {
+		err := s.welcome(st)
+		if err == nil {
+			continue
+		}
+		select {
+		case st.denied <- err:
+		default: // it is ending already
+		}
+	}
+}
+
+// welcome asks whether a stream may be what it says it is. No lock is held.
+func (s *Server) welcome(st *stream) error {
+	if s.opts.Admit == nil {
+		return nil
+	}
+	err := s.opts.Admit(st.grpc.Context(), st.node)
+	if err != nil {
+		s.metrics.refused.WithLabelValues(refusedDenied).Inc()
+	}
+	return err
+}
+
+// refuse counts and logs why a stream is ended, and makes its status.
+func (s *Server) refuse(reason string, code codes.Code, text string) error {
+	s.metrics.refused.WithLabelValues(reason).Inc()
+	if skipped, ok := s.limit.Allow(time.Now()); ok && reason != refusedStopped {
+		s.log.Warn("a load reporting stream was ended", "reason", reason, "text", text, "skipped_lines", skipped)
+	}
+	return status.Error(code, text)
 }
 
 // leave takes a closed stream out and keeps its last window for Collect. A
@@ -235,11 +373,4 @@ func (s *Server) leave(st *stream, now time.Time) {
 		s.metrics.lost.Inc()
 	}
 	s.ended = append(s.ended, w)
-}
-
-// Streams returns how many streams are open, and how many may be.
-func (s *Server) Streams() (open, most int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.streams), s.opts.MaxStreams
 }

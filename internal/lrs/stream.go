@@ -3,9 +3,12 @@ package lrs
 import (
 	"errors"
 	"io"
+	"math"
+	"strings"
 	"sync"
 	"time"
 
+	loadstatsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -46,18 +49,8 @@ type stream struct {
 	pace     pace
 }
 
-// stream serves one stream: one goroutine reads and books, this one answers and
-// watches for changes of what is asked for.
-func (s *Server) stream(g grpc.ServerStream, form rpc.Form) error {
-	st := &stream{server: s, grpc: g, form: form, peer: rpc.PeerAddress(g.Context()), opened: time.Now(), denied: make(chan error, 1)}
-	st.window.Opened = st.opened
-	ready := make(chan struct{})
-	ended := make(chan error, 1)
-	go func() { ended <- st.guarded(func() error { return st.read(ready) }) }() // ends with the handler: Recv fails then
-	err := st.serve(ready, ended)
-	s.leave(st, time.Now())
-	return err
-}
+// grpcGo is the user agent that reads only the first response of a stream.
+const grpcGo = "grpc go"
 
 // serve waits for what can happen to the stream.
 func (st *stream) serve(ready <-chan struct{}, ended <-chan error) error {
@@ -166,11 +159,45 @@ func (m *message) ReadMessage(encoded []byte) error {
 	if m.excessive = st.excessive(now); m.excessive {
 		return nil
 	}
-	if err := st.book(encoded, now); err != nil {
+	if err := st.report(encoded, now); err != nil {
 		m.refused = s.refuse(refusedMessage, codes.InvalidArgument, err.Error())
 	}
 	return nil
 }
+
+// greet takes the first message and tells whether it holds statistics.
+func (m *message) greet(encoded []byte) (statistics bool, err error) {
+	var hello loadstatsv3.LoadStatsRequest
+	if err := rpc.Decode(encoded, &hello); err != nil {
+		return false, err
+	}
+	if m.refused = m.stream.server.enter(m.stream, &hello); m.refused != nil {
+		return false, nil //nolint:nilerr // whoever receives the message ends the stream with it
+	}
+	close(m.ready)
+	m.ready = nil
+	return len(hello.GetClusterStats()) > 0, nil
+}
+
+// introduce reads the node of the first message; later ones don't count.
+func (st *stream) introduce(m *loadstatsv3.LoadStatsRequest) error {
+	if m.GetNode() == nil {
+		return errNoNode
+	}
+	n, err := rpc.NodeFrom(m.GetNode())
+	if err != nil {
+		return err
+	}
+	st.node = n
+	st.window.Node = n.Node
+	if account := st.server.opts.Account; account != nil {
+		st.window.Account, st.window.Identified = account(st.grpc.Context())
+	}
+	st.once = strings.EqualFold(m.GetNode().GetUserAgentName(), grpcGo)
+	return nil
+}
+
+var errNoNode = errors.New("node: missing, the first message of a stream must carry it")
 
 func (st *stream) client() Client {
 	st.mu.Lock()
@@ -182,11 +209,81 @@ func (st *stream) client() Client {
 	}
 }
 
-// refuse counts and logs why a stream is ended, and makes its status.
-func (s *Server) refuse(reason string, code codes.Code, text string) error {
-	s.metrics.refused.WithLabelValues(reason).Inc()
-	if skipped, ok := s.limit.Allow(time.Now()); ok && reason != refusedStopped {
-		s.log.Warn("a load reporting stream was ended", "reason", reason, "text", text, "skipped_lines", skipped)
+// How often a client may report, in the long run and at once. Real ones report
+// once in an interval and when they stop; what has waited while a connection
+// hung comes at once, and so does what waits for a server that stood still.
+const (
+	reportsPerInterval = 4
+	defaultBurst       = 64
+
+	// A client beyond its pace is read slowly, so that its transport fills up
+	// and it has to wait: 64 times in an interval, or every second where that is
+	// more often. Then what is ignored costs next to nothing.
+	pausesPerInterval = 64
+	maxPause          = time.Second
+)
+
+// pace is a token bucket for the reports of a client, as the time at which it
+// will be full again.
+type pace struct{ full time.Time }
+
+// take takes a token out of a bucket of burst tokens that get one more after
+// each stretch of time; it tells false if there is none.
+func (p *pace) take(now time.Time, each time.Duration, burst int) bool {
+	if p.full.Before(now) {
+		p.full = now
 	}
-	return status.Error(code, text)
+	if p.full.Sub(now) > time.Duration(burst-1)*each {
+		return false
+	}
+	p.full = p.full.Add(each)
+	return true
+}
+
+// excessive tells whether a report comes beyond what the client was asked for,
+// so that it is to be ignored. That is counted, and logged when it begins.
+func (st *stream) excessive(now time.Time) bool {
+	s := st.server
+	if s.opts.ReportBurst == math.MaxInt {
+		return false
+	}
+	st.mu.Lock()
+	interval := st.asks()
+	ok := st.pace.take(now, interval/reportsPerInterval, s.opts.ReportBurst)
+	if !ok {
+		st.excess++
+		st.exceeded = now
+	}
+	st.mu.Unlock()
+	if ok {
+		return false
+	}
+	s.metrics.excess.Inc()
+	if skipped, ok := s.limit.Allow(now); ok {
+		s.log.Warn("a client reports load far more often than it was asked to; what is too much is ignored", "node", st.node.ID,
+			"locality", st.node.Locality.String(), "address", st.peer, "interval", interval, "skipped_lines", skipped)
+	}
+	return true
+}
+
+// asks gives the interval that the client was told, or will be; the caller
+// holds the lock.
+func (st *stream) asks() time.Duration {
+	if st.interval > 0 {
+		return st.interval
+	}
+	return st.server.wanted().interval
+}
+
+// pause waits before more is read of a client beyond its pace.
+func (st *stream) pause() {
+	st.mu.Lock()
+	d := min(maxPause, st.asks()/pausesPerInterval)
+	st.mu.Unlock()
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-st.grpc.Context().Done():
+	}
 }

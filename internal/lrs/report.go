@@ -1,0 +1,252 @@
+package lrs
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/isobar-xds/isobar/internal/load"
+	"github.com/isobar-xds/isobar/internal/lrs/reader"
+	"github.com/isobar-xds/isobar/internal/rpc"
+)
+
+// decoding is the reading of one report. Whichever stream has one next uses it again, so
+// that a report costs no memory but that of its buffer.
+type decoding struct {
+	stream   *stream
+	options  reader.ReportOptions
+	rejected uint64 // entries
+	reason   string // of the newest rejection
+
+	may    func(service string) bool // the methods of this decoding, bound once
+	reject func(reader.Rejection)
+	stray  func(cluster []byte)
+}
+
+// decodings are those that nobody uses.
+type decodings struct{ free sync.Pool }
+
+func (p *decodings) take() *decoding {
+	if b, ok := p.free.Get().(*decoding); ok {
+		return b
+	}
+	b := &decoding{}
+	b.may, b.reject, b.stray = b.mayReport, b.refuse, b.noteUnknown
+	return b
+}
+
+func (p *decodings) put(b *decoding) {
+	b.stream, b.options, b.rejected, b.reason = nil, reader.ReportOptions{}, 0, ""
+	p.free.Put(b)
+}
+
+// report checks a load report and adds it to the window.
+func (st *stream) report(encoded []byte, now time.Time) error {
+	s := st.server
+	b := s.decodings.take()
+	defer s.decodings.put(b)
+	want := s.wanted().settings
+	buf := s.buffers.take()
+	b.stream = st
+	b.options = reader.ReportOptions{
+		Agent: st.node.Agent, Arrived: now, Buffer: &buf.report, Reject: b.reject, Unknown: b.stray,
+		Endpoints: want.granularity, // who sends them unasked gains nothing by it
+	}
+	if !want.all {
+		b.options.Known = want
+	}
+	if s.opts.MayReport != nil {
+		b.options.May = b.may
+	}
+	r, _, err := s.reader.Read(encoded, &b.options)
+	if err != nil {
+		return err
+	}
+	s.metrics.reports.Inc()
+	if st.append(r, buf, b.rejected, b.reason) {
+		s.metrics.merged.Inc()
+	}
+	if b.rejected > 0 {
+		if skipped, ok := s.limit.Allow(now); ok {
+			s.log.Warn("entries of a load report can't be true and were left out", "node", st.node.ID, "locality", st.node.Locality.String(),
+				"entries", b.rejected, "reason", b.reason, "skipped_lines", skipped)
+		}
+	}
+	return nil
+}
+
+// refuse takes note of an entry that was left out.
+func (b *decoding) refuse(x reader.Rejection) {
+	b.rejected++
+	b.reason = x.Service + ": " + x.Text
+	b.stream.server.metrics.rejected.WithLabelValues(string(x.Code)).Inc()
+}
+
+// mayReport tells whether the client may report on a service.
+func (b *decoding) mayReport(service string) bool {
+	s := b.stream.server
+	if s.opts.MayReport(b.stream.node.Locality, service) {
+		return true
+	}
+	s.metrics.foreign.Inc()
+	return false
+}
+
+// noteUnknown counts an entry on a cluster that is no service.
+func (b *decoding) noteUnknown(name []byte) {
+	s := b.stream.server
+	if string(name) == s.opts.ManagementCluster {
+		return
+	}
+	s.metrics.unknown.Inc()
+	if s.unknown.note(name, b.options.Arrived) {
+		if skipped, ok := s.limit.Allow(b.options.Arrived); ok {
+			s.log.Info("a client reports load on a cluster that is no service: is its name misspelt, here or there?", "cluster", string(name),
+				"node", b.stream.node.ID, "locality", b.stream.node.Locality.String(), "skipped_lines", skipped)
+		}
+	}
+}
+
+// append adds a report to the window and tells whether it was merged into the
+// one before.
+func (st *stream) append(r load.Report, buf *buffer, rejected uint64, reason string) bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.form == rpc.V2017 {
+		st.clock.measure(&r, st.interval)
+	}
+	st.last = r.Arrived
+	st.reports++
+	st.rejected += rejected
+	if rejected > 0 {
+		st.reason = reason
+	}
+	if n := len(st.window.Reports); n < maxReports { // the buffers of others are not used again
+		if n == 0 {
+			st.window.Reports = buf.window[:0]
+		}
+		st.buffers[n] = buf
+	}
+	return st.window.Append(r, maxReports)
+}
+
+// collect swaps the window for an empty one, and adds the buffers of its reports
+// to a list.
+func (st *stream) collect(buffers []*buffer) (load.StreamWindow, []*buffer) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	out := st.window
+	buffers = append(buffers, st.buffers[:len(out.Reports)]...)
+	st.window.Reports, st.buffers = nil, [maxReports]*buffer{}
+	return out, buffers
+}
+
+// close gives the last window. It is handed over later, so its buffers are not
+// used again.
+func (st *stream) close(now time.Time) load.StreamWindow {
+	out, _ := st.collect(nil)
+	out.Closed = now
+	return out
+}
+
+// buffer is the memory of a report, and of a window that holds nothing else.
+type buffer struct {
+	report reader.ReportBuffer
+	window [1]load.Report
+}
+
+// bufferPool lets reports use memory again: what was collected is done with when
+// the next collection comes.
+type bufferPool struct {
+	mu    sync.Mutex
+	spare []*buffer // ready for use
+	lent  []*buffer // of the reports collected last
+}
+
+// take returns a buffer for a report.
+func (r *bufferPool) take() *buffer {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := len(r.spare)
+	if n == 0 {
+		return &buffer{}
+	}
+	out := r.spare[n-1]
+	r.spare[n-1] = nil
+	r.spare = r.spare[:n-1]
+	return out
+}
+
+// turn makes what was lent ready for use, and gives an empty list for what will
+// be lent next. What was not taken since the last time is too much, and let go.
+func (r *bufferPool) turn() []*buffer {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	next := r.spare
+	r.spare, r.lent = r.lent, nil
+	clear(next)
+	return next[:0]
+}
+
+// lend notes the buffers whose reports are collected.
+func (r *bufferPool) lend(buffers []*buffer) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lent = buffers
+}
+
+const (
+	// maxUnknown bounds the names that are remembered: they come from clients.
+	maxUnknown = 100
+	// unknownFor is how long a name is shown after the last report with it.
+	unknownFor = 5 * time.Minute
+	// unknownStep is how exact that is. Between two steps a report changes nothing.
+	unknownStep = 10 * time.Second
+)
+
+// unknownClusters remembers the names of clusters in load reports that are no
+// services. It is safe for concurrent use.
+type unknownClusters struct {
+	mu   sync.RWMutex
+	last map[string]time.Time // newest report, by name
+}
+
+// note remembers a name and reports whether it is new. It makes no garbage for a
+// name that it knows.
+func (u *unknownClusters) note(name []byte, now time.Time) (isNew bool) {
+	u.mu.RLock()
+	at, known := u.last[string(name)]
+	full := len(u.last) >= maxUnknown
+	u.mu.RUnlock()
+	if known && now.Sub(at) < unknownStep {
+		return false
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if !known && full {
+		maps.DeleteFunc(u.last, func(_ string, at time.Time) bool { return now.Sub(at) > unknownFor })
+		if len(u.last) >= maxUnknown {
+			return false
+		}
+	}
+	if u.last == nil {
+		u.last = map[string]time.Time{}
+	}
+	u.last[string(name)] = now
+	return !known
+}
+
+// list returns the names that reports of the last minutes had, sorted.
+func (u *unknownClusters) list(now time.Time) []string {
+	u.mu.RLock()
+	defer u.mu.RUnlock()
+	var out []string
+	for name, at := range u.last {
+		if now.Sub(at) <= unknownFor {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
