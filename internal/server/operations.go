@@ -14,8 +14,9 @@ import (
 // operations is what operators see of a server and do with it. It implements the interfaces
 // of package admin; what it does not define is the loop's.
 type operations struct {
-	server *Server
 	*control.Loop
+
+	server *Server
 }
 
 // Explain implements [admin.Planner].
