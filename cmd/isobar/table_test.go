@@ -50,14 +50,14 @@ func TestExplanationFitsTheTerminal(t *testing.T) {
 // take two cells, or none.
 func TestColumnsOfWideCharacters(t *testing.T) {
 	var b strings.Builder
-	writeColumns(&b, []column{{head: "NODE", cells: []string{"店舗", "cafe\u0301", "shop"}}, {head: "X", cells: []string{"1", "2", "3"}}})
-	if want := "NODE  X\n店舗  1\ncafe\u0301  2\nshop  3\n"; b.String() != want {
+	writeColumns(&b, []column{{head: "NODE", cells: []string{"\u5e97\u8217", "cafe\u0301", "shop"}}, {head: "X", cells: []string{"1", "2", "3"}}})
+	if want := "NODE  X\n\u5e97\u8217  1\ncafe\u0301  2\nshop  3\n"; b.String() != want {
 		t.Errorf("got\n%s\nwant\n%s", b.String(), want)
 	}
 	for _, tt := range []struct {
 		text, want string
 		width      int
-	}{{"店舗店舗", "店…", 4}, {"shops", "sho…", 4}, {"shop", "shop", 4}, {"店舗店舗", "店舗店舗", 0}} {
+	}{{"\u5e97\u8217\u5e97\u8217", "\u5e97…", 4}, {"shops", "sho…", 4}, {"shop", "shop", 4}, {"\u5e97\u8217\u5e97\u8217", "\u5e97\u8217\u5e97\u8217", 0}} {
 		if got := cut(tt.text, tt.width); got != tt.want {
 			t.Errorf("%q cut to %d: %q, want %q", tt.text, tt.width, got, tt.want)
 		}

@@ -80,11 +80,11 @@ func (s *script) play(scenario string) {
 			s.w.publish(s.edits(i, words[1:])...)
 			continue
 		case len(words) < 2:
-			s.fail(i, "neither sends nor expects anything: %q", line)
+			s.failf(i, "neither sends nor expects anything: %q", line)
 		}
 		name, c := words[0], s.clients[words[0]]
 		if c == nil && words[1] != "opens" {
-			s.fail(i, "%s has not opened a stream", name)
+			s.failf(i, "%s has not opened a stream", name)
 		}
 		switch words[1] {
 		case "opens":
@@ -105,7 +105,7 @@ func (s *script) play(scenario string) {
 			}
 			s.expect(i, name, c, want)
 		default:
-			s.fail(i, "unknown: %q", line)
+			s.failf(i, "unknown: %q", line)
 		}
 	}
 	for name, c := range s.clients {
@@ -115,7 +115,7 @@ func (s *script) play(scenario string) {
 	}
 }
 
-func (s *script) fail(i int, format string, args ...any) {
+func (s *script) failf(i int, format string, args ...any) {
 	s.w.t.Helper()
 	s.w.t.Fatalf("%s:%d: "+format, append([]any{s.file, s.first + i}, args...)...)
 }
@@ -132,7 +132,7 @@ func (s *script) edits(i int, words []string) []edit {
 		case serves:
 			n, err := strconv.Atoi(port)
 			if err != nil {
-				s.fail(i, "%v", err)
+				s.failf(i, "%v", err)
 			}
 			if service, locality, at := strings.Cut(name, "@"); at {
 				out = append(out, serveAt(service, locality, n))
@@ -140,7 +140,7 @@ func (s *script) edits(i int, words []string) []edit {
 				out = append(out, serve(name, n))
 			}
 		default:
-			s.fail(i, "no change of a service: %q", word)
+			s.failf(i, "no change of a service: %q", word)
 		}
 	}
 	return out
@@ -152,7 +152,7 @@ func (s *script) open(i int, words []string) *client {
 	if len(words) == 3 && words[1] == "in" {
 		node = at(words[2])
 	} else if len(words) != 1 {
-		s.fail(i, "want VARIANT in LOCALITY")
+		s.failf(i, "want VARIANT in LOCALITY")
 	}
 	switch words[0] {
 	case "sotw":
@@ -160,7 +160,7 @@ func (s *script) open(i int, words []string) *client {
 	case "delta":
 		return s.w.delta(node)
 	}
-	s.fail(i, "unknown variant %q", words[0])
+	s.failf(i, "unknown variant %q", words[0])
 	return nil
 }
 
@@ -175,7 +175,7 @@ func (s *script) send(i int, name string, c *client, words []string) {
 	kind := strings.TrimSuffix(words[0], ":")
 	url := scriptURLs[kind]
 	if url == "" {
-		s.fail(i, "unknown type %q", words[0])
+		s.failf(i, "unknown type %q", words[0])
 	}
 	words = words[1:]
 	switch verb {
@@ -230,6 +230,6 @@ func (s *script) expect(i int, name string, c *client, want []string) {
 		}
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
-		s.fail(i, "%s got\n\t%s\nwant\n\t%s", name, strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
+		s.failf(i, "%s got\n\t%s\nwant\n\t%s", name, strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
 	}
 }
