@@ -34,19 +34,14 @@ type Forwarded struct {
 	IfMatch      string // the header of this name; "" = none
 }
 
-// forwardedKey marks the context of a write that another replica passed on.
-type forwardedKey struct{}
-
-// byLeader has the leader of the group carry out a write.
+// byLeader has the leader of the group carry out a write. A write that another replica
+// passed on comes by [Server.CarryOut], and is not passed on again: where the group has
+// another leader by now, it is refused.
 func (s *Server) byLeader(h writeFunc) writeFunc {
 	if s.opts.Replicas == nil {
 		return h
 	}
 	return func(w http.ResponseWriter, r *http.Request, body []byte) {
-		if r.Context().Value(forwardedKey{}) != nil { // the group may have another leader by now: it is refused, and not passed on again
-			h(w, r, body)
-			return
-		}
 		status, answer, forwarded, err := s.opts.Replicas.Order(r.Context(), Forwarded{
 			Method: r.Method, Path: r.URL.RequestURI(), Body: body, Remote: r.RemoteAddr, IfMatch: r.Header.Get("If-Match"),
 		})
@@ -68,7 +63,7 @@ func (s *Server) byLeader(h writeFunc) writeFunc {
 // CarryOut answers a write that another replica of the group passed on. That replica has
 // checked that the operator may write.
 func (s *Server) CarryOut(ctx context.Context, o Forwarded) (status int, body []byte) {
-	r, err := http.NewRequestWithContext(context.WithValue(ctx, forwardedKey{}, true), o.Method, o.Path, bytes.NewReader(o.Body))
+	r, err := http.NewRequestWithContext(ctx, o.Method, o.Path, bytes.NewReader(o.Body))
 	a := &answer{header: http.Header{}, code: http.StatusOK}
 	if err != nil || !s.carries(r) {
 		fail(a, http.StatusNotFound, Problem{Error: "no write that a replica passes on", Place: o.Path})
