@@ -27,7 +27,11 @@ func behindBalancers(t *testing.T) (l net.Listener, refused *atomic.Int64) {
 		From: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}, Metrics: admission.NewMetrics(nil),
 		Refused: func(net.Addr, error) { refused.Add(1) },
 	})
-	t.Cleanup(func() { _ = l.Close() })
+	late := time.AfterFunc(20*time.Second, func() { _ = l.Close() }) // an Accept that gets nothing ends
+	t.Cleanup(func() {
+		late.Stop()
+		_ = l.Close()
+	})
 	return l, refused
 }
 
