@@ -40,7 +40,7 @@ const DefaultEnvoyEndpoints = 500
 type Options struct {
 	// Interval is at what interval checkers report; at least MinInterval.
 	Interval func() time.Duration
-	// Admit is asked for each stream, by Readmit once more, and for each request of
+	// Admit is asked for each stream, by Reauthorize once more, and for each request of
 	// a checker that polls, with its context and the checker's node; an error, which should be a gRPC
 	// status, refuses it. nil = every node is welcome.
 	Admit func(context.Context, rpc.Node) error
@@ -82,7 +82,7 @@ type Server struct {
 	ended    []health.Ended // not handed over yet
 	changed  chan struct{}  // capacity 1
 
-	readmissions atomic.Uint64 // how often Readmit was called
+	reauthorizations atomic.Uint64 // how often Reauthorize was called
 
 	stopped chan struct{} // closed by Stop
 	stop    sync.Once
@@ -294,12 +294,12 @@ func (s *Server) allowed(ctx context.Context, n rpc.Node) error {
 	return err
 }
 
-// Readmit asks Options.Admit again about every open stream, and ends those that it
+// Reauthorize asks Options.Admit again about every open stream, and ends those that it
 // refuses by now with its error. It is to be called after what Admit goes by has
 // changed: a stream that is on its way in meanwhile is asked about once more,
 // too. Those that poll are asked at each request.
-func (s *Server) Readmit() {
-	s.readmissions.Add(1)
+func (s *Server) Reauthorize() {
+	s.reauthorizations.Add(1)
 	s.mu.Lock()
 	open := make([]*checker, 0, len(s.live))
 	for _, c := range s.live { // ending has no order

@@ -191,7 +191,7 @@ func (st *stream) introduce(data []byte, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	before := s.readmissions.Load()
+	before := s.reauthorizations.Load()
 	if err := s.allowed(st.grpc.Context(), hello.Node); err != nil {
 		return err
 	}
@@ -200,7 +200,7 @@ func (st *stream) introduce(data []byte, now time.Time) error {
 	if err := st.enter(c, now); err != nil {
 		return err
 	}
-	if s.readmissions.Load() != before { // that one may have missed this stream
+	if s.reauthorizations.Load() != before { // that one may have missed this stream
 		return s.allowed(st.grpc.Context(), hello.Node)
 	}
 	return nil

@@ -41,7 +41,7 @@ type Options struct {
 	// EndpointGranularity asks clients for statistics by endpoint too.
 	EndpointGranularity bool
 	// Admit is asked once for each stream, with its context and its node, and
-	// again by Readmit; an error, which should be a gRPC status, ends the stream. nil = every node is
+	// again by Reauthorize; an error, which should be a gRPC status, ends the stream. nil = every node is
 	// welcome.
 	Admit func(context.Context, rpc.Node) error
 	// Account gives the identity or address that a stream's client counts under, and
@@ -79,7 +79,7 @@ type Server struct {
 	decodings decodings
 	unknown   unknownClusters
 
-	readmissions atomic.Uint64 // how often Readmit was called
+	reauthorizations atomic.Uint64 // how often Reauthorize was called
 
 	asking sync.Mutex            // held while the options are asked, and want replaced
 	want   atomic.Pointer[asked] // every report looks at it
@@ -286,14 +286,14 @@ func (s *Server) enter(st *stream, hello *loadstatsv3.LoadStatsRequest) error {
 	if err := st.introduce(hello); err != nil {
 		return s.refuse(refusedMessage, codes.InvalidArgument, err.Error())
 	}
-	before := s.readmissions.Load()
+	before := s.reauthorizations.Load()
 	if err := s.welcome(st); err != nil {
 		return err
 	}
 	if !s.admit(st) {
 		return s.refuse(refusedFull, codes.ResourceExhausted, "too many load reporting streams")
 	}
-	if s.readmissions.Load() != before { // that one may have missed this stream
+	if s.reauthorizations.Load() != before { // that one may have missed this stream
 		return s.welcome(st)
 	}
 	return nil
@@ -313,11 +313,11 @@ func (s *Server) admit(st *stream) bool {
 	return true
 }
 
-// Readmit asks Options.Admit again about every open stream, and ends those that it
+// Reauthorize asks Options.Admit again about every open stream, and ends those that it
 // refuses by now with its error. It is to be called after what Admit goes by has
 // changed: a stream that is on its way in meanwhile is asked about once more, too.
-func (s *Server) Readmit() {
-	s.readmissions.Add(1)
+func (s *Server) Reauthorize() {
+	s.reauthorizations.Add(1)
 	s.mu.Lock()
 	open := slices.Clone(s.streams)
 	s.mu.Unlock()

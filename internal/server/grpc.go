@@ -139,7 +139,7 @@ func (s *Server) reauthorize(before identity.Policy) {
 	if reflect.DeepEqual(before, s.policy()) {
 		return
 	}
-	s.xds.Readmit()
-	s.lrs.Readmit()
-	s.hds.Readmit()
+	s.xds.Reauthorize()
+	s.lrs.Reauthorize()
+	s.hds.Reauthorize()
 }

@@ -91,7 +91,7 @@ func (s *Server) Clients() []Client {
 func describe(s *stream) (Client, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || s.zone == nil {
+	if s.closed || s.group == nil {
 		return Client{}, false
 	}
 	c := Client{
@@ -186,7 +186,7 @@ type Subscription struct {
 // the service now.
 func (s *Server) Subscribed(l isobar.Locality, service string) bool {
 	s.mu.Lock()
-	z := s.zones[l]
+	z := s.groups[l]
 	s.mu.Unlock()
 	return z != nil && z.asksFor(service)
 }
@@ -200,10 +200,10 @@ func (s *Server) Subscriptions() []Subscription {
 	if set == nil {
 		return nil
 	}
-	zones := s.allZones()
-	slices.SortFunc(zones, func(a, b *localityGroup) int { return a.locality.Compare(b.locality) })
+	groups := s.allGroups()
+	slices.SortFunc(groups, func(a, b *localityGroup) int { return a.locality.Compare(b.locality) })
 	out := make([]Subscription, 0, s.subscriptions.Load())
-	for _, z := range zones {
+	for _, z := range groups {
 		out = z.describe(set, out)
 	}
 	s.subscriptions.Store(int64(len(out) + len(out)/8)) // about as many the next time

@@ -35,7 +35,7 @@ func (s *session) follow(w *watch, before *view.View) {
 	if !known || w.fresh {
 		// What was subscribed after the set was compared with the one before
 		// may be missing in names, and in those of the next view, too, where the
-		// zone was ahead of the stream.
+		// group was ahead of the stream.
 		w.fresh = s.view.Set().Seq() < w.unlisted
 		for _, x := range w.subs {
 			w.enqueue(x)
@@ -60,7 +60,7 @@ func (s *session) followShared(w *watch, before *view.View, known bool) bool {
 		return false
 	}
 	all := !known || w.fresh
-	a := s.zone.sharedFor(w, before, s.view, all, s.server.options.ResponseSize)
+	a := s.group.sharedFor(w, before, s.view, all, s.server.options.ResponseSize)
 	if a == nil {
 		return false
 	}

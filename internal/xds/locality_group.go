@@ -13,7 +13,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/xds/view"
 )
 
-// zone is what all streams of one source locality share: the view, and who
+// localityGroup is what all streams of one source locality share: the view, and who
 // has acknowledged which assignment.
 type localityGroup struct {
 	locality isobar.Locality
@@ -49,14 +49,14 @@ type subKey struct {
 // service is whose assignment it is.
 func (k subKey) service() string { return resource.ServiceOf(resource.Endpoints, k.name) }
 
-func newZone(l isobar.Locality, appeared func(), names *nameBudget) *localityGroup {
+func newLocalityGroup(l isobar.Locality, appeared func(), names *nameBudget) *localityGroup {
 	return &localityGroup{
 		locality: l, appeared: appeared, names: names, changed: make(chan struct{}),
 		streams: map[*stream]struct{}{}, subs: map[subKey]*subscription{}, forms: map[string]int{}, wanted: map[string]int{}, as: map[rpc.As]int{},
 	}
 }
 
-// update brings the zone to a set and gives its view, which streams have to
+// update brings the group to a set and gives its view, which streams have to
 // follow. What is subscribed is encoded here, once for all of them.
 func (z *localityGroup) update(set *view.Set) *view.View {
 	z.updating.Lock()
@@ -129,7 +129,7 @@ func (z *localityGroup) replace(view *view.View, keys []subKey) {
 	z.making, z.came = 0, nil
 }
 
-// followers appends the zone's streams, in no order.
+// followers appends the group's streams, in no order.
 func (z *localityGroup) followers(streams []*stream) []*stream {
 	z.mu.Lock()
 	defer z.mu.Unlock()
@@ -164,7 +164,7 @@ func (z *localityGroup) asksFor(service string) bool {
 // lock is held.
 func (z *localityGroup) wants(name string) bool { return z.forms[name] > 0 }
 
-// add makes st follow the zone and gives the view to start from.
+// add makes st follow the group and gives the view to start from.
 func (z *localityGroup) add(st *stream) *view.View {
 	z.mu.Lock()
 	defer z.mu.Unlock()
@@ -208,7 +208,7 @@ func (z *localityGroup) unlisted() uint64 { return max(z.making, z.view.Set().Se
 // subscribeAll is subscribe for all names in the list of a watch, unless may refuses.
 func (z *localityGroup) subscribeAll(w *watch, a *nameAccount, may growth) (seq uint64, err error) {
 	z.mu.Lock()
-	if err := may(); err != nil { // asked while no other stream of the zone can grow
+	if err := may(); err != nil { // asked while no other stream of the group can grow
 		z.mu.Unlock()
 		return 0, err
 	}
@@ -335,14 +335,14 @@ func (z *localityGroup) acknowledgeShared(as rpc.As, a *shared, now time.Time) {
 	}
 }
 
-// asked is a service that streams of a zone ask for, with the subscriptions to
+// asked is a service that streams of a group ask for, with the subscriptions to
 // its assignment in all forms and under all names.
 type asked struct {
 	service string
 	subs    []*subscription
 }
 
-// services lists what the zone's streams ask for, by service. The lock is held.
+// services lists what the group's streams ask for, by service. The lock is held.
 // It is asked for with every plan and changes when clients come and go.
 func (z *localityGroup) services() []asked {
 	if z.asked != nil {
@@ -367,7 +367,7 @@ func (z *localityGroup) services() []asked {
 	return joined
 }
 
-// describe appends the zone's subscriptions by service. The clients of a service
+// describe appends the group's subscriptions by service. The clients of a service
 // have what is published, which is the set, when those of every form have it.
 func (z *localityGroup) describe(set *view.Set, out []Subscription) []Subscription {
 	z.mu.Lock()

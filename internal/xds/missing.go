@@ -85,7 +85,7 @@ type listOfKind struct {
 func missingOf(s *session, lists map[listOfKind][]string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || s.zone == nil || s.view == nil {
+	if s.closed || s.group == nil || s.view == nil {
 		return nil
 	}
 	var out []string

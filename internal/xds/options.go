@@ -19,7 +19,7 @@ type Options struct {
 	Limits     resource.Limits       // of a single request
 
 	// Admit is asked once for each stream, with its context and the node of its
-	// first request, and again by Readmit; an error, which should be a gRPC status, ends the stream.
+	// first request, and again by Reauthorize; an error, which should be a gRPC status, ends the stream.
 	// Default: every node is welcome.
 	Admit func(context.Context, rpc.Node) error
 

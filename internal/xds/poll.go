@@ -33,7 +33,7 @@ const sweepPause = 10 * time.Second
 type poller struct {
 	id    uint64
 	key   pollKey
-	zone  *localityGroup
+	group *localityGroup
 	node  rpc.Node
 	since time.Time
 
@@ -77,7 +77,7 @@ func (s *Server) Poll(ctx context.Context, m *discoveryv3.DiscoveryRequest, meth
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	for {
-		view, changed := p.zone.current()
+		view, changed := p.group.current()
 		turn := p.turn(view, time.Now())
 		a, err := s.answer(p, &r, view, turn.number)
 		if err != nil {
@@ -190,7 +190,7 @@ func (s *Server) enter(ctx context.Context, key pollKey, node rpc.Node) (*poller
 		return nil, err
 	}
 	s.lastID++
-	p := &poller{id: s.lastID, key: key, zone: z, node: node, since: now, account: account, seen: now, known: map[string]*sub{}}
+	p := &poller{id: s.lastID, key: key, group: z, node: node, since: now, account: account, seen: now, known: map[string]*sub{}}
 	s.pollers[key] = p
 	if !s.sweeping {
 		s.sweeping = true
@@ -258,24 +258,24 @@ func (s *Server) sweep(now time.Time) {
 	for key, p := range s.pollers {
 		if now.Sub(p.seen) > pollLease {
 			delete(s.pollers, key)
-			s.polls.release(p.zone, key, p.account)
+			s.polls.release(p.group, key, p.account)
 			gone = append(gone, p)
 		}
 	}
 	s.mu.Unlock()
 	for _, p := range gone {
 		if !p.heard {
-			p.zone.awaitACK(p.keys(), true)
+			p.group.awaitACK(p.keys(), true)
 		}
 		for _, k := range p.keys() {
 			acked := ""
 			if x := p.known[k.name]; x != nil {
 				acked = x.acked
 			}
-			p.zone.unsubscribe(k, acked)
+			p.group.unsubscribe(k, acked)
 		}
 		s.lists.release(p.key.names)
-		s.leave(p.zone)
+		s.leave(p.group)
 	}
 }
 
@@ -361,14 +361,14 @@ func (p *poller) accept(r *resource.Request, now time.Time) {
 	}
 	if r.Kind == resource.Endpoints && !p.heard {
 		p.heard = true
-		p.zone.awaitACK(p.keys(), true)
+		p.group.awaitACK(p.keys(), true)
 	}
 	if p.acked == p.version {
 		return
 	}
 	p.acked, p.ackedAt = p.version, now
 	if r.Kind == resource.Endpoints {
-		p.zone.acknowledge(p.key.as, p.sent, now)
+		p.group.acknowledge(p.key.as, p.sent, now)
 	}
 }
 

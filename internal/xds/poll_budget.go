@@ -13,9 +13,9 @@ const (
 
 // pollBudget counts what clients that poll cost. Guarded by Server.mu.
 type pollBudget struct {
-	used  int
-	lists map[polledList]int     // how many clients hold it
-	zones map[*localityGroup]int // how many clients are there
+	used   int
+	lists  map[polledList]int     // how many clients hold it
+	groups map[*localityGroup]int // how many clients are there
 
 	accounts map[string]*polledAccount
 }
@@ -23,13 +23,13 @@ type pollBudget struct {
 // polledAccount is what the clients have that count under one account.
 type polledAccount struct {
 	clients int
-	zones   map[*localityGroup]int
+	groups  map[*localityGroup]int
 }
 
 // polledList is what clients share that ask for the same.
 type polledList struct {
-	zone *localityGroup
-	key  pollKey // without what tells clients apart
+	group *localityGroup
+	key   pollKey // without what tells clients apart
 }
 
 func listOf(z *localityGroup, key pollKey) polledList {
@@ -48,35 +48,35 @@ func (b *pollBudget) take(z *localityGroup, key pollKey, account string, o *Opti
 	switch {
 	case have != nil && 2*have.clients >= o.MaxStreams:
 		return fmt.Errorf("%w clients that poll from one address: %d are known", errFull, have.clients)
-	case have != nil && have.zones[z] == 0 && len(have.zones) >= (most+1)/2:
-		return fmt.Errorf("%w localities of clients that poll from one address: %d are served", errFull, len(have.zones))
+	case have != nil && have.groups[z] == 0 && len(have.groups) >= (most+1)/2:
+		return fmt.Errorf("%w localities of clients that poll from one address: %d are served", errFull, len(have.groups))
 	case b.used+cost > o.PollMemory:
 		return fmt.Errorf("%w names that clients poll for: they take %d bytes", errFull, b.used)
-	case b.zones[z] == 0 && len(b.zones) >= most:
-		return fmt.Errorf("%w localities of clients that poll: %d are served", errFull, len(b.zones))
+	case b.groups[z] == 0 && len(b.groups) >= most:
+		return fmt.Errorf("%w localities of clients that poll: %d are served", errFull, len(b.groups))
 	}
 	if b.lists == nil {
-		b.lists, b.zones, b.accounts = map[polledList]int{}, map[*localityGroup]int{}, map[string]*polledAccount{}
+		b.lists, b.groups, b.accounts = map[polledList]int{}, map[*localityGroup]int{}, map[string]*polledAccount{}
 	}
 	if account != "" {
 		if have == nil {
-			have = &polledAccount{zones: map[*localityGroup]int{}}
+			have = &polledAccount{groups: map[*localityGroup]int{}}
 			b.accounts[account] = have
 		}
 		have.clients++
-		have.zones[z]++
+		have.groups[z]++
 	}
 	b.used += cost
 	b.lists[list]++
-	b.zones[z]++
+	b.groups[z]++
 	return nil
 }
 
 // release takes back what take has counted.
 func (b *pollBudget) release(z *localityGroup, key pollKey, account string) {
 	if have := b.accounts[account]; have != nil {
-		if have.zones[z]--; have.zones[z] == 0 {
-			delete(have.zones, z)
+		if have.groups[z]--; have.groups[z] == 0 {
+			delete(have.groups, z)
 		}
 		if have.clients--; have.clients == 0 {
 			delete(b.accounts, account)
@@ -88,8 +88,8 @@ func (b *pollBudget) release(z *localityGroup, key pollKey, account string) {
 		delete(b.lists, list)
 		b.used -= sharedCost(key)
 	}
-	if b.zones[z]--; b.zones[z] == 0 {
-		delete(b.zones, z)
+	if b.groups[z]--; b.groups[z] == 0 {
+		delete(b.groups, z)
 	}
 }
 

@@ -86,10 +86,10 @@ func (s *Server) HoldRemovals(hold bool) {
 	}
 }
 
-func (s *Server) allZones() []*localityGroup {
+func (s *Server) allGroups() []*localityGroup {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Collect(maps.Values(s.zones))
+	return slices.Collect(maps.Values(s.groups))
 }
 
 // Changed signals, at least once, that a locality subscribes to a service that
@@ -103,14 +103,14 @@ func (s *Server) signalChanged() {
 	}
 }
 
-// dispatch brings zones and streams to what is published, until nothing newer
+// dispatch brings groups and streams to what is published, until nothing newer
 // has come meanwhile.
 func (s *Server) dispatch() {
 	r := &round{log: s.options.Log}
 	for {
 		set := s.published.Load()
-		for _, z := range s.allZones() {
-			r.zone(z, set)
+		for _, z := range s.allGroups() {
+			r.group(z, set)
 		}
 		r.rest(time.Now())
 		s.mu.Lock()
@@ -128,12 +128,12 @@ func (s *Server) dispatch() {
 // to note what has changed for them, and they wait for themselves anyway.
 type round struct {
 	log     *slog.Logger
-	streams []*stream // of a zone; room that all zones use
+	streams []*stream // of a group; room that all groups use
 	behind  []*stream // for the end
 }
 
-// zone brings a zone to a set, and those of its streams that are not behind.
-func (r *round) zone(z *localityGroup, set *view.Set) {
+// group brings a group to a set, and those of its streams that are not behind.
+func (r *round) group(z *localityGroup, set *view.Set) {
 	defer r.survive(z, set)
 	view := z.update(set)
 	now := time.Now() // once: it takes as long as to compose a response
@@ -147,7 +147,7 @@ func (r *round) zone(z *localityGroup, set *view.Set) {
 	}
 }
 
-// rest brings the streams that are behind to the views of their zones, after the
+// rest brings the streams that are behind to the views of their groups, after the
 // transport has had its turn to write what the others were sent.
 func (r *round) rest(now time.Time) {
 	if len(r.behind) > 0 {
@@ -161,12 +161,12 @@ func (r *round) rest(now time.Time) {
 }
 
 func (r *round) late(st *stream, now time.Time) {
-	view, _ := st.zone.current() // set before the zone knew of the stream
-	defer r.survive(st.zone, view.Set())
+	view, _ := st.group.current() // set before the group knew of the stream
+	defer r.survive(st.group, view.Set())
 	st.advance(view, now)
 }
 
-// survive has a defect that panics cost its zone or stream this set, not the
+// survive has a defect that panics cost its group or stream this set, not the
 // process.
 func (r *round) survive(z *localityGroup, set *view.Set) {
 	if p := recover(); p != nil {
@@ -228,7 +228,7 @@ func dueAt(now time.Time, all map[string]view.Lifetime, next map[string]time.Tim
 
 // refresh sends the assignments of services again to all who have them.
 func (s *Server) refresh(due map[string]view.Lifetime) {
-	for _, z := range s.allZones() {
+	for _, z := range s.allGroups() {
 		z.mu.Lock()
 		streams := slices.Collect(maps.Keys(z.streams))
 		z.mu.Unlock()

@@ -35,7 +35,7 @@ type session struct {
 	mu        sync.Mutex
 	closed    bool
 	node      rpc.Node
-	zone      *localityGroup // nil before the first message
+	group     *localityGroup // nil before the first message
 	view      *view.View
 	watches   []*watch     // in the order of their kinds
 	counted   int          // bytes of names that are in the server's budget
@@ -210,7 +210,7 @@ func (s *session) as(form rpc.Form, kind resource.Kind) rpc.As {
 func (s *session) named() (rpc.Node, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.node, s.zone != nil && !s.closed
+	return s.node, s.group != nil && !s.closed
 }
 
 // subscribesTo reports whether the stream has a watch of a type.
@@ -353,7 +353,7 @@ func (s *session) answered(w *watch, h *resource.Head, now time.Time) {
 func (s *session) acceptShared(w *watch, now time.Time) {
 	s.server.metrics.acks[w.kind].Inc()
 	w.acked = stamp{version: w.sent.version, at: now}
-	s.zone.acknowledgeShared(w.as, w.flies, now)
+	s.group.acknowledgeShared(w.as, w.flies, now)
 	w.acceptShared()
 }
 
@@ -366,7 +366,7 @@ func (s *session) accept(w *watch, carried []*sub, now time.Time) {
 	if w.kind != resource.Endpoints {
 		return
 	}
-	s.zone.acknowledge(w.as, carried, now)
+	s.group.acknowledge(w.as, carried, now)
 	for _, x := range carried {
 		if s.delta && s.view.Gone(x.name) {
 			w.enqueue(x) // to be removed, see want

@@ -43,8 +43,8 @@ type Server struct {
 	handling  turns
 	work      sync.WaitGroup
 
-	subscriptions atomic.Int64  // how many to make room for
-	readmissions  atomic.Uint64 // how often Readmit was called
+	subscriptions    atomic.Int64  // how many to make room for
+	reauthorizations atomic.Uint64 // how often Reauthorize was called
 
 	// mu guards what follows. It may be taken while a stream's lock is held,
 	// never the other way.
@@ -52,7 +52,7 @@ type Server struct {
 	stopped     bool
 	dispatching bool
 	refreshing  bool // from the first assignment that does not live for ever
-	zones       map[isobar.Locality]*localityGroup
+	groups      map[isobar.Locality]*localityGroup
 	streams     map[uint64]*stream
 	clients     map[clientKey]int // how many streams each has that named its node
 	pollers     map[pollKey]*poller
@@ -74,7 +74,7 @@ func New(o Options) *Server {
 		changed:  make(chan struct{}, 1),
 		encoding: make(chan struct{}, encodedAtOnce),
 		handling: make(turns, max(leastAtOnce, requestsPerCPU*runtime.GOMAXPROCS(0))),
-		zones:    map[isobar.Locality]*localityGroup{},
+		groups:   map[isobar.Locality]*localityGroup{},
 		streams:  map[uint64]*stream{},
 		clients:  map[clientKey]int{},
 		pollers:  map[pollKey]*poller{},
@@ -201,23 +201,23 @@ func (s *Server) leave(z *localityGroup) {
 func (s *Server) part(z *localityGroup) {
 	z.members--
 	if z.members == 0 {
-		delete(s.zones, z.locality)
+		delete(s.groups, z.locality)
 	}
 }
 
-// join finds or makes the zone of a locality, up to date and counted for one
+// join finds or makes the group of a locality, up to date and counted for one
 // stream.
 func (s *Server) join(l isobar.Locality) (*localityGroup, error) {
 	s.mu.Lock()
-	z := s.zones[l]
+	z := s.groups[l]
 	if z == nil {
-		if len(s.zones) >= s.options.MaxLocalities {
-			n := len(s.zones)
+		if len(s.groups) >= s.options.MaxLocalities {
+			n := len(s.groups)
 			s.mu.Unlock()
 			return nil, fmt.Errorf("%w client localities: %d are served", errFull, n)
 		}
-		z = newZone(l, s.signalChanged, &s.names)
-		s.zones[l] = z
+		z = newLocalityGroup(l, s.signalChanged, &s.names)
+		s.groups[l] = z
 	}
 	z.members++
 	s.mu.Unlock()
@@ -259,12 +259,12 @@ func (s *Server) accountOf(ctx context.Context) string {
 	return s.options.Account(ctx)
 }
 
-// Readmit asks Options.Admit again about every open stream, and ends those that it
+// Reauthorize asks Options.Admit again about every open stream, and ends those that it
 // refuses by now with its error. It is to be called after what Admit goes by has
 // changed: a stream that is on its way in meanwhile is asked about once more,
 // too. Those that poll are asked at each poll.
-func (s *Server) Readmit() {
-	s.readmissions.Add(1)
+func (s *Server) Reauthorize() {
+	s.reauthorizations.Add(1)
 	s.mu.Lock()
 	open := slices.Collect(maps.Values(s.streams))
 	s.mu.Unlock()

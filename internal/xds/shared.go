@@ -11,9 +11,9 @@ import (
 	"github.com/isobar-xds/isobar/internal/xds/view"
 )
 
-// Bounds of what the streams of a zone share.
+// Bounds of what the streams of a group share.
 const (
-	// maxShared is how many answers a zone keeps. Streams that subscribe to one
+	// maxShared is how many answers a group keeps. Streams that subscribe to one
 	// more combination of names have answers of their own.
 	maxShared = 64
 	// maxJoined bounds what is copied into one piece for the transport, bytes. A
@@ -39,7 +39,7 @@ type shared struct {
 type sharedItem struct {
 	name        string
 	before, now *view.Resource // nil before = there was none
-	sub         *subscription  // of the zone, unless it has ended since; nil = to be looked up
+	sub         *subscription  // of the group, unless it has ended since; nil = to be looked up
 }
 
 // sharedKey is what a shared response depends on.
@@ -51,7 +51,7 @@ type sharedKey struct {
 	all            bool   // all names are compared, not only those that the view lists
 }
 
-// sharing is the shared responses of a zone. nil stands for one that can't be shared.
+// sharing is the shared responses of a group. nil stands for one that can't be shared.
 type sharing struct {
 	mu   sync.Mutex
 	view *view.View // that all of them lead to
@@ -76,7 +76,7 @@ func (z *localityGroup) sharedFor(w *watch, before, now *view.View, all bool, li
 	defer c.mu.Unlock()
 	if c.view != now {
 		if c.view != nil && c.view.Set().Seq() > now.Set().Seq() {
-			return nil // the zone is ahead
+			return nil // the group is ahead
 		}
 		c.view, c.made, c.key, c.last = now, map[sharedKey]*shared{}, sharedKey{}, nil
 	}

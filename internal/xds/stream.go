@@ -82,7 +82,7 @@ func (s *stream) over() (bool, error) {
 	return s.received != nil, s.received
 }
 
-// close ends all that the stream takes part in, and gives the zone that it was
+// close ends all that the stream takes part in, and gives the group that it was
 // counted in.
 func (s *stream) close() *localityGroup {
 	s.sending.Lock() // nobody may send once the handler has returned
@@ -95,10 +95,10 @@ func (s *stream) close() *localityGroup {
 	}
 	s.server.names.add(s.account, -s.counted)
 	s.counted = 0
-	if s.zone == nil {
+	if s.group == nil {
 		return nil
 	}
-	s.zone.remove(s)
+	s.group.remove(s)
 	for _, w := range s.watches {
 		w.unfold()
 		s.server.lists.release(w.list)
@@ -107,13 +107,13 @@ func (s *stream) close() *localityGroup {
 		}
 		for n := range w.each {
 			if x := w.subs[n]; x != nil {
-				s.zone.unsubscribe(w.key(n), x.acked)
+				s.group.unsubscribe(w.key(n), x.acked)
 			} else {
-				s.zone.unsubscribe(w.key(n), versionOf(s.view, w.key(n)))
+				s.group.unsubscribe(w.key(n), versionOf(s.view, w.key(n)))
 			}
 		}
 	}
-	return s.zone
+	return s.group
 }
 
 // guarded calls f, with a panic as an error: outside of the handler nobody else
@@ -123,7 +123,7 @@ func (s *stream) guarded(f func() error) (err error) {
 	return f()
 }
 
-// takePart has the stream take part in the zone of its node.
+// takePart has the stream take part in the group of its node.
 func (s *stream) takePart(node rpc.Node) error {
 	z, err := s.server.join(node.Locality)
 	if err != nil {
@@ -135,7 +135,7 @@ func (s *stream) takePart(node rpc.Node) error {
 		s.server.leave(z)
 		return errStopped
 	}
-	s.node, s.zone = node, z
+	s.node, s.group = node, z
 	s.server.met(s)
 	if is := s.server.options.Is2017; is != nil && s.form == rpc.V2 && is(node) {
 		s.form = rpc.V2017
@@ -258,14 +258,14 @@ func (s *stream) receiveDelta() error {
 func (s *stream) identify(h *resource.Head) error {
 	s.server.metrics.requests[h.Kind].Inc()
 	s.spoke.Store(true)
-	if s.zone != nil { // written by this goroutine only
+	if s.group != nil { // written by this goroutine only
 		return nil
 	}
 	node, err := rpc.NodeFrom(h.Node)
 	if err != nil {
 		return err
 	}
-	before := s.server.readmissions.Load()
+	before := s.server.reauthorizations.Load()
 	if err := s.server.welcome(s, node); err != nil {
 		return err
 	}
@@ -277,7 +277,7 @@ func (s *stream) identify(h *resource.Head) error {
 	if err := s.takePart(node); err != nil {
 		return err
 	}
-	if s.server.readmissions.Load() != before { // that one may have missed this stream
+	if s.server.reauthorizations.Load() != before { // that one may have missed this stream
 		return s.server.welcome(s, node)
 	}
 	return nil
@@ -293,7 +293,7 @@ func (s *stream) await(ctx context.Context, h *resource.Head, shown string) erro
 	if err := s.server.handling.out(func() error { return wait(ctx, s.peer, shown) }); err != nil {
 		return err
 	}
-	s.advance(s.zone.update(s.server.published.Load()), time.Now())
+	s.advance(s.group.update(s.server.published.Load()), time.Now())
 	return nil
 }
 

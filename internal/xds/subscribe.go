@@ -98,11 +98,11 @@ func (s *session) begin(w *watch, old *nameList, may growth) error {
 // its list, and tells whether its response can be shared. On an error, which is that of
 // may, it has subscribed to nothing.
 func (s *session) demandAll(w *watch, may growth) (bool, error) {
-	a := s.zone.sharedFor(w, nil, s.view, true, s.server.options.ResponseSize)
+	a := s.group.sharedFor(w, nil, s.view, true, s.server.options.ResponseSize)
 	if a == nil || len(a.items) == 0 {
 		return false, nil
 	}
-	seq, err := s.zone.subscribeAll(w, s.account, may)
+	seq, err := s.group.subscribeAll(w, s.account, may)
 	if err != nil {
 		return false, err
 	}
@@ -160,7 +160,7 @@ func (s *session) subscribe(w *watch, name string) *sub {
 		w.demand(x)
 		s.noteMissing(w, name)
 		if w.kind == resource.Endpoints {
-			w.unlisted = max(w.unlisted, s.zone.subscribe(w.key(x.name), s.account))
+			w.unlisted = max(w.unlisted, s.group.subscribe(w.key(x.name), s.account))
 		}
 	}
 	return x
@@ -190,7 +190,7 @@ func (s *session) forget(w *watch, x *sub) {
 	w.clear(x)
 	delete(w.returns, x.name)
 	if w.kind == resource.Endpoints {
-		s.zone.unsubscribe(w.key(x.name), x.acked)
+		s.group.unsubscribe(w.key(x.name), x.acked)
 	}
 }
 
@@ -267,7 +267,7 @@ func (s *session) adopt(w *watch, held map[string]string) {
 		}
 	}
 	if w.kind == resource.Endpoints {
-		s.zone.acknowledge(w.as, kept, time.Now())
+		s.group.acknowledge(w.as, kept, time.Now())
 	}
 }
 

@@ -38,7 +38,7 @@ type Subscribers struct {
 func asksFor(s *session, service string, lists map[*nameList]bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || s.zone == nil || !s.zone.asksFor(service) {
+	if s.closed || s.group == nil || !s.group.asksFor(service) {
 		return false
 	}
 	is := func(name string) bool { return resource.ServiceOf(resource.Endpoints, name) == service }
@@ -86,7 +86,7 @@ type subscriberCount struct {
 func (c *subscriberCount) stream(s *stream, silent func(Subscriber) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || s.zone == nil {
+	if s.closed || s.group == nil {
 		return
 	}
 	who := Subscriber{Node: s.node.ID, Locality: s.node.Locality, Peer: s.peer}

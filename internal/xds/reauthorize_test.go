@@ -30,7 +30,7 @@ func TestWhoMayStillSubscribe(t *testing.T) {
 			}
 		}
 		banned = "eu-west/a"
-		w.server.Readmit()
+		w.server.Reauthorize()
 		denied("who lost the right", goes)
 		denied("a delta stream", delta)
 		silent.request(edsURL, "a")
@@ -40,7 +40,7 @@ func TestWhoMayStillSubscribe(t *testing.T) {
 		}
 		during = func() {
 			during, banned = func() {}, "ap/a"
-			w.server.Readmit()
+			w.server.Reauthorize()
 		}
 		denied("who came meanwhile", w.ads(at("ap/a")).request(edsURL, "a"))
 		w.publish(serve("a", 2))

@@ -42,12 +42,12 @@ func TestWhoMayStillReport(t *testing.T) {
 		goes, _ := h.greet(named("goes").GetNode())
 		h.open() // says nothing yet
 		banned.Store("goes")
-		h.srv.Readmit()
+		h.srv.Reauthorize()
 		denied(goes, "goes")
 		during.Store(func() {
 			during.Store(func() {})
 			banned.Store("late")
-			h.srv.Readmit()
+			h.srv.Reauthorize()
 		})
 		late := h.open()
 		late.send(named("late"))

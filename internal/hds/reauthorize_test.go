@@ -43,12 +43,12 @@ func TestWhoMayStillCheck(t *testing.T) {
 			t.Fatal(err)
 		}
 		banned.Store("r/b")
-		h.srv.Readmit()
+		h.srv.Reauthorize()
 		denied(goes, "r/b")
 		during.Store(func() {
 			during.Store(func() {})
 			banned.Store("r/c")
-			h.srv.Readmit()
+			h.srv.Reauthorize()
 		})
 		denied(h.enter("late", "r/c"), "r/c")
 		synctest.Wait()
