@@ -23,7 +23,8 @@ type Estimate struct {
 	// servers refuse what is too much shows only when they get less.
 	Plan    float64 `json:"plan"`
 	Service float64 `json:"service"` // service time, seconds
-	// Quick lies below three quarters of the belief about the service time, seconds.
+	// Quick lies below three quarters of the belief about the service time, seconds, were
+	// the capacity Plan.
 	Quick float64 `json:"quick"`
 	// Errors is the part of the requests that fails whatever the load.
 	Errors float64 `json:"errors"`
@@ -140,6 +141,7 @@ func (m *Model) Estimate(p *Prior) Estimate {
 	prior := m.prior(p)
 	var rate [rates]float64
 	var service [times]float64
+	var joint [rates][times]float64
 	var out Estimate
 	sum := 0.0
 	for mode := range modes {
@@ -154,6 +156,7 @@ func (m *Model) Estimate(p *Prior) Estimate {
 			for s, v := range m.waiting[mode][k] {
 				x := w * prior.time[s] * math.Exp(float64(v))
 				service[s] += x
+				joint[k][s] += x
 				all += x
 			}
 			rate[k] += all
@@ -177,7 +180,6 @@ func (m *Model) Estimate(p *Prior) Estimate {
 		mean += float64(s) * v / sum
 	}
 	out.Service = math.Exp2(step * (float64(m.fast) + mean))
-	out.Quick = min(out.Service, math.Exp2(step*(float64(m.fast)+quantile(service[:], safeTail*sum))))
 	at := func(q float64) float64 { return math.Exp2(step * (float64(m.low) + quantile(rate[:], q*sum))) }
 	out.Low, out.Safe, out.Median, out.High = at(tail)/widen, at(safeTail), at(0.5), at(1-tail)*widen
 	part := min(1, interval(rate[:], sum)/interval(prior.rate[:], 1))
@@ -193,7 +195,24 @@ func (m *Model) Estimate(p *Prior) Estimate {
 	}
 	most := max(p.PerUnit, min(proof, proven*m.carried))
 	out.Plan = min(most, at(safeTail+room))
+	out.Quick = math.Exp2(step * (float64(m.fast) + quick(&joint, cellsOf(out.Plan)-float64(m.low))))
 	return out
+}
+
+// quick is the place of the service time below which a quarter of the belief lies, were
+// the capacity at a place: many requests in progress mean that a locality is slow or that
+// it is small, and plans that go by a large one have to go by a slow one.
+func quick(joint *[rates][times]float64, place float64) float64 {
+	var row [times]float64
+	sum := 0.0
+	for k := range rates {
+		near := max(0, 1-math.Abs(float64(k)-place))
+		for s, v := range joint[k] {
+			row[s] += near * v
+			sum += near * v
+		}
+	}
+	return quantile(row[:], safeTail*sum)
 }
 
 // negligible is a probability that does not count.
@@ -204,7 +223,7 @@ const negligible = 1e-12
 // that of the part of one more request/s that fails at the present rate. Next to none
 // counts as none.
 func (m *Model) failures(mode, k int) (sum, constant, another float64) {
-	used := m.carried / math.Exp2(step*float64(m.low+k))
+	used := m.sent / math.Exp2(step*float64(m.low+k))
 	for e, v := range m.failed[mode][k] {
 		x := failingPrior[mode][e] * math.Exp(float64(v))
 		sum += x

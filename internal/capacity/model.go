@@ -9,7 +9,8 @@ import "math"
 // service time, so that a number of servers (their product) has cells, too.
 const (
 	rates    = 24 // cells of the capacity of one unit
-	times    = 12 // cells of the service time
+	times    = 18 // cells of the service time: of localities up to ten times slower than usual
+	faster   = 4  // of these, below the usual one: slower is more usual than faster
 	failures = 8  // ways in which requests fail
 	modes    = 2
 	step     = 0.25 // width of a cell in octaves: 19%
@@ -111,7 +112,8 @@ type Prior struct {
 // small tables for each capacity do for one large one.
 type Model struct {
 	began     bool
-	carried   float64 // requests/s of a unit in the newest window
+	sent      float64 // requests/s of a unit now
+	carried   float64 // the same in the newest window with requests
 	varies    bool    // the rate varied within the newest window
 	failing   float64 // part of the requests that failed lately
 	low, fast int     // cells at which the grid begins, in steps from 1 request/s, and 1 second
@@ -136,12 +138,14 @@ const (
 	queueFull   = 0.7  // of the bound: the mean in overload
 	defaultWait = 1.0  // timeout that is assumed, seconds
 	leastWindow = 20.0 // requests in a window, below which it is skipped
+	diedWithin  = 0.05 // part that fails of a window in which a locality dies
+	sigmas      = 3    // standard deviations that are no longer chance
 )
 
-// Observe takes one window. It skips those in which next to nothing was sent, and
-// reports whether it took it.
+// Observe takes one window. It skips those in which next to nothing was sent, or nearly
+// all failed at once, and reports whether it took it.
 func (m *Model) Observe(w *Window, p *Prior) bool {
-	if !w.valid() || !p.valid() || w.Rate*w.Seconds < leastWindow {
+	if !w.valid() || !p.valid() || w.Rate*w.Seconds < leastWindow || w.dead(p) {
 		return false
 	}
 	m.place(p, w.Rate/w.Units)
@@ -151,9 +155,22 @@ func (m *Model) Observe(w *Window, p *Prior) bool {
 	}
 	m.fail(w, c)
 	m.carried, m.varies = w.Rate/w.Units, w.Varies > 0
+	m.sent = m.carried
 	m.failing += (w.Failing - m.failing) * lately
 	m.settle(p)
 	return true
+}
+
+// Idle tells that next to nothing was sent for the length of a window: what is known of
+// failures and capacity is forgotten as with any other window, so that a locality that
+// was left because requests failed there is tried again.
+func (m *Model) Idle(p *Prior) {
+	if !m.began || !p.valid() {
+		return
+	}
+	m.sent = 0
+	m.failing *= 1 - forget
+	m.settle(p)
 }
 
 func (w *Window) valid() bool {
@@ -165,6 +182,18 @@ func (w *Window) valid() bool {
 		}
 	}
 	return w.Seconds > 0 && w.Units > 0 && w.Failing <= 1
+}
+
+// dead reports whether requests fail although far fewer are in progress than those that
+// succeed explain: nothing listens any more, or did in a part of the window only. That
+// tells nothing about how many a locality can serve. Full servers have more in progress.
+func (w *Window) dead(p *Prior) bool {
+	held, explained := w.InProgress-w.Network, w.Sampled*p.Service
+	if w.Failing > collapsed {
+		return held <= explained
+	}
+	explained *= 1 - w.Failing
+	return w.Failing > diedWithin && held < explained-sigmas*math.Sqrt(explained)
 }
 
 // queues is the number of queues that requests wait in.
@@ -199,7 +228,7 @@ func (m *Model) place(p *Prior, perUnit float64) {
 		low = max(low, int(math.Ceil(cellsOf(2*perUnit)))-rates+1)
 		low = min(low, max(int(math.Floor(cellsOf(perUnit/2.5))), low-4))
 	}
-	fast := int(math.Round(cellsOf(p.Service))) - times/3 // slower than usual is more usual than faster
+	fast := int(math.Round(cellsOf(p.Service))) - faster
 	switch {
 	case !m.began:
 		m.began, m.low, m.fast = true, low, fast

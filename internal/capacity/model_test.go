@@ -305,6 +305,80 @@ func TestSavedEvidenceIsRestored(t *testing.T) {
 	}
 }
 
+// A locality that dies within a window, and refuses all requests after it, tells nothing
+// about what it can serve; one whose requests wait until they time out does.
+func TestDeathTellsNothing(t *testing.T) {
+	prior := capacity.Prior{PerUnit: 100, Width: 2, Service: 0.04}
+	window := func(failing, inProgress float64) *capacity.Window {
+		return &capacity.Window{Rate: 600, Sampled: 600, InProgress: inProgress, Goodput: 600 * (1 - failing), Failing: failing, Seconds: 5, Units: 8, Timeout: 1}
+	}
+	var m capacity.Model
+	for range 20 {
+		m.Observe(window(0, 26), &prior)
+	}
+	before := m.Estimate(&prior)
+	for _, x := range []struct{ failing, inProgress float64 }{{0.45, 1}, {0.999, 0}, {0.9, 3}} {
+		if m.Observe(window(x.failing, x.inProgress), &prior) {
+			t.Errorf("%.1f%% fail, %.0f are in progress: that is evidence", 100*x.failing, x.inProgress)
+		}
+	}
+	if after := m.Estimate(&prior); after != before {
+		t.Errorf("before %+v, after %+v", before, after)
+	}
+	for _, x := range []struct{ failing, inProgress float64 }{{0.45, 300}, {0.95, 550}, {0.2, 22}} {
+		if !m.Observe(window(x.failing, x.inProgress), &prior) {
+			t.Errorf("%.1f%% fail, %.0f are in progress: that is no evidence", 100*x.failing, x.inProgress)
+		}
+	}
+}
+
+// Requests that failed where servers refused them keep others away only as long as some
+// are sent there.
+func TestRefusalsAreForgotten(t *testing.T) {
+	c := course{station: station{pods: 3, workers: 3, service: 0.035, cv2: 0.5, timeout: 0.5, abandons: true, clients: 6, window: 5, limit: 3}}
+	c.start(4)
+	prior := capacity.Prior{PerUnit: 86, Width: 2, Service: 0.035}
+	var m capacity.Model
+	for range 20 {
+		w := c.play(1.05 * c.capacity())
+		m.Observe(&w, &prior)
+	}
+	if e := m.Estimate(&prior); e.Another < 0.05 {
+		t.Fatalf("full: %.3f of one more request fail", e.Another)
+	}
+	m.Idle(&prior)
+	if e := m.Estimate(&prior); e.Another > 0.05 {
+		t.Errorf("idle: %.3f of one more request fail", e.Another)
+	}
+	for range 200 {
+		m.Idle(&prior)
+	}
+	if e := m.Estimate(&prior); e.Another > 0.005 || !near(e.Median, prior.PerUnit, 1.15) {
+		t.Errorf("idle for long: %.4f of one more request fail, the capacity is about %.0f, want about what is declared", e.Another, e.Median)
+	}
+}
+
+// A locality that is many times slower than usual is not taken for a small one, and where
+// both explain what is in progress, plans that go by its capacity go by its slowness.
+func TestSlowIsNotSmall(t *testing.T) {
+	c := course{station: station{pods: 2, workers: 3, service: 0.018, cv2: 0.25, timeout: 2, abandons: true, clients: 8, window: 5}}
+	c.start(9)
+	prior := capacity.Prior{PerUnit: 163, Width: 2, Service: 0.018}
+	var m capacity.Model
+	slow := 0.12 // seconds, in which no server is busy
+	for i := range 60 {
+		w := c.play((0.5 + 0.4*float64(i%2)) * c.capacity() * 0.4)
+		w.InProgress += slow * w.Rate
+		m.Observe(&w, &prior)
+		if e := m.Estimate(&prior); i >= 10 && e.Plan > 100 && e.Quick < 0.035 {
+			t.Errorf("window %d: a plan goes by %.0f requests/s and %.0f ms", i, e.Plan, 1000*e.Quick)
+		}
+	}
+	if e := m.Estimate(&prior); e.Plan < 100 || !near(e.Service, 0.138, 1.4) {
+		t.Errorf("a plan goes by %.0f requests/s and %.0f ms, want about 163 and 138", e.Plan, 1000*e.Service)
+	}
+}
+
 // Nothing that a window or a prior may hold makes a model panic, or tell what is
 // no number.
 func TestModelTakesAnything(t *testing.T) {

@@ -47,7 +47,7 @@ func Restore(s *Saved) (*Model, bool) {
 	if !s.Valid() {
 		return nil, false
 	}
-	m := &Model{began: true, low: s.Low, fast: int(math.Round(cellsOf(s.Service))) - times/2}
+	m := &Model{began: true, low: s.Low, fast: int(math.Round(cellsOf(s.Service))) - faster}
 	for mode := range modes {
 		for k := range rates {
 			m.all[mode][k] = float32(s.Evidence[k])

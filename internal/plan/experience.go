@@ -99,6 +99,7 @@ type siteExperience struct {
 	sent    float64 // requests/s, the same
 	alone   float64 // probability that its servers refuse what is too much, by its own requests
 	windows int
+	idleAt  time.Time // when time passed without requests
 }
 
 func newExperience() *experience { return &experience{services: map[string]*serviceExperience{}} }
@@ -132,8 +133,13 @@ func (x *experience) adopt(service string, known []ObservedCapacity) *serviceExp
 	return s
 }
 
+// find gives the place of a locality, and whether something is known of it.
+func (s *serviceExperience) find(l isobar.Locality) (int, bool) {
+	return slices.BinarySearchFunc(s.sites, l, func(x *siteExperience, l isobar.Locality) int { return x.Locality.Compare(l) })
+}
+
 func (s *serviceExperience) site(l isobar.Locality) *siteExperience {
-	i, found := slices.BinarySearchFunc(s.sites, l, func(x *siteExperience, l isobar.Locality) int { return x.Locality.Compare(l) })
+	i, found := s.find(l)
 	if !found {
 		s.sites = slices.Insert(s.sites, i, &siteExperience{ObservedCapacity: ObservedCapacity{Locality: l}, model: &capacity.Model{}})
 	}
@@ -224,7 +230,11 @@ func (s *serviceExperience) window(now time.Time, interval time.Duration, l *loa
 	locality := before.Sites[i].Group.Locality
 	o := l.Observation(locality)
 	units := before.units(i)
-	if o == nil || units <= 0 || o.Rate <= 0 {
+	if units <= 0 {
+		return
+	}
+	if o == nil || o.Rate <= 0 {
+		s.idle(now, interval, locality)
 		return
 	}
 	k := s.site(locality)
@@ -258,11 +268,29 @@ func (s *serviceExperience) window(now time.Time, interval time.Duration, l *loa
 	k.Usual = max(assumedSpare*rate/units, k.Usual*(1-slowerPart))
 	prior := s.prior(k)
 	if !k.model.Observe(&w, &prior) {
+		s.idle(now, interval, locality)
 		return
 	}
 	k.take(now, &w, &prior)
 	k.Expected = capacity.Expected(rate, declared, k.Estimate.Service, w.Queues) * o.Sampled / rate
 	k.InProgress = o.AtServer()
+}
+
+// idle lets time pass in a locality to which next to nothing is sent, where something
+// that is known keeps requests away.
+func (s *serviceExperience) idle(now time.Time, interval time.Duration, locality isobar.Locality) {
+	i, found := s.find(locality)
+	if !found {
+		return
+	}
+	k := s.sites[i]
+	if k.windows == 0 || k.Losing <= leastError || now.Sub(k.At) < interval*9/10 || now.Sub(k.idleAt) < interval*9/10 {
+		return
+	}
+	k.idleAt = now
+	prior := s.prior(k)
+	k.model.Idle(&prior)
+	k.believe(&prior)
 }
 
 // varies is the standard deviation of the rate in a locality within windows, as a
@@ -338,16 +366,21 @@ func apart(all, others float64) float64 {
 // take brings what is known up to date after a window.
 func (k *siteExperience) take(now time.Time, w *capacity.Window, prior *capacity.Prior) {
 	known := k.Estimate.Known
-	k.Estimate = k.model.Estimate(prior)
-	k.alone = apart(k.Estimate.Shedding, prior.Shedding)
-	if known != k.Estimate.Known || k.Since.IsZero() {
-		k.Since = now
-	}
-	k.At, k.Rate, k.Failing = now, w.Rate, w.Failing
 	if k.windows%saveWindows == 0 {
 		k.Evidence = k.model.Save(prior)
 	}
 	k.windows++
+	k.At, k.Rate, k.Failing = now, w.Rate, w.Failing
+	k.believe(prior)
+	if known != k.Estimate.Known || k.Since.IsZero() {
+		k.Since = now
+	}
+}
+
+// believe brings what follows from the model up to date.
+func (k *siteExperience) believe(prior *capacity.Prior) {
+	k.Estimate = k.model.Estimate(prior)
+	k.alone = apart(k.Estimate.Shedding, prior.Shedding)
 	if !alike(k.Estimate.Another, k.Losing, losingBand) {
 		k.Losing += (k.Estimate.Another - k.Losing) * losingWeight
 	}
