@@ -9,7 +9,7 @@ import "math"
 // service time, so that a number of servers (their product) has cells, too.
 const (
 	rates    = 24 // cells of the capacity of one unit
-	times    = 18 // cells of the service time: of localities up to ten times slower than usual
+	times    = 15 // cells of the service time: of localities up to six times slower than usual
 	faster   = 4  // of these, below the usual one: slower is more usual than faster
 	failures = 8  // ways in which requests fail
 	modes    = 2

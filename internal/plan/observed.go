@@ -117,7 +117,7 @@ func (s *Service) Contradictions() []Trouble {
 
 // Rules of what slow and failing localities cost.
 const (
-	slowerBy   = 1.25  // times the usual service time that counts as usual
+	slowerBy   = 1.25  // times the usual service time that counts as usual; what is slower by twice as much counts in full
 	slowerByMS = 1.0   // the same, ms
 	leastError = 0.003 // part of the requests that fails whatever the load, below which it costs nothing
 )
@@ -137,8 +137,9 @@ func (d *draft) extraCosts() []float64 {
 			continue
 		}
 		cost := 0.0
-		if ms := 1000 * o.Estimate.Quick; ms > max(slowerBy*usual, usual+slowerByMS) {
-			cost = ms - usual
+		if slower := 1000*o.Estimate.Quick - usual; slower > 0 {
+			usually := max((slowerBy-1)*usual, slowerByMS)
+			cost = min(slower, max(0, 2*(slower-usually)))
 		}
 		if o.Losing > leastError {
 			cost += (o.Losing - leastError) * d.errorCost()
