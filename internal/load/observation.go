@@ -79,6 +79,8 @@ type gauge struct {
 	sampled time.Time
 	at      time.Time // of the snapshot that counted the newest window
 	left    LeftOutReason
+	fits    float64 // part of its rate that its requests in progress explain; 0 = not known
+	bound   bool    // its rate counts in part, because of that
 }
 
 // take counts the newest window of a flow, and reports whether it holds a sample
@@ -148,7 +150,6 @@ func compareLocalities(a, b *isobar.Locality) int {
 // of all flows that count.
 func (t *Table) observe(svc *service, now time.Time) (out []Observation, left []LeftOut) {
 	out = make([]Observation, 0, svc.observed)
-	typical := svc.typical(t.judgeGauges(svc, now))
 	for _, src := range svc.sources {
 		t.views.reset()
 		t.tally(src, now)
@@ -162,7 +163,7 @@ func (t *Table) observe(svc *service, now time.Time) (out []Observation, left []
 		}
 	}
 	svc.observed = len(out)
-	if typical <= 0 { // nobody tells of requests in progress
+	if svc.inProgress <= 0 { // nobody tells of requests in progress
 		for i := range out {
 			out[i].Sampled, out[i].InProgress, out[i].Network = 0, 0, 0
 		}
@@ -176,9 +177,9 @@ func (t *Table) counts(f *flow, now time.Time) float64 {
 	return trust * f.weight
 }
 
-// judgeGauges decides which clients are left out, and gives the requests in
-// progress per request/s of each of the others that ever told of any.
-func (t *Table) judgeGauges(svc *service, now time.Time) []float64 {
+// judgeGauges decides which clients are left out, and finds the usual number of requests
+// in progress per request/s.
+func (t *Table) judgeGauges(svc *service, now time.Time) {
 	all := t.ratios[:0]
 	for _, src := range svc.sources {
 		for _, f := range src.flows {
@@ -206,22 +207,13 @@ func (t *Table) judgeGauges(svc *service, now time.Time) []float64 {
 			f.gauge.judge(usual, service)
 		}
 	}
-	return all
-}
-
-// typical is the median number of requests in progress per request/s; 0 when no
-// client tells of any.
-func (s *service) typical(ratios []float64) float64 {
-	if len(ratios) == 0 {
-		return 0
-	}
-	return ratios[(len(ratios)-1)/2] // sorted by median
+	svc.inProgress = service
 }
 
 // judge compares a client with the usual requests in progress per request/s of
 // its source, or, where that has too few clients, of the service.
 func (g *gauge) judge(usual, service float64) {
-	g.left = ""
+	g.left, g.fits = "", 0
 	reference := usual
 	if reference <= 0 {
 		reference = service
@@ -233,8 +225,54 @@ func (g *gauge) judge(usual, service float64) {
 	case usual <= 0 || expected < 1:
 		// Two clients can't tell which of them is wrong.
 	case max(g.held, expected) > disagrees*min(g.held, expected) && math.Abs(g.held-expected) > sigmas*math.Sqrt(expected)+leastGauges:
-		g.left = LeftOutDisagree
+		g.left, g.fits = LeftOutDisagree, g.held/expected
 	}
+}
+
+// boundByGauges bounds what counts of clients whose requests in progress explain only a
+// part of their rate: twice that part, and as much as two of the other clients of their
+// source. A gateway that sends ten times as much as others has ten times as many requests
+// in progress, too; and requests that occupy servers for a fifth of the usual time need a
+// fifth of the capacity. It gives the part of all requests that counted until now and does
+// no longer.
+func (s *service) boundByGauges() (misled float64) {
+	all, off := 0.0, 0.0
+	for _, src := range s.sources {
+		usual := src.agreed()
+		for _, f := range src.flows {
+			rate := f.window.rate()
+			all += rate
+			most := alikeness * max(f.gauge.fits*rate, usual)
+			bound := f.gauge.fits > 0 && rate > most
+			if bound {
+				f.weight = min(f.weight, most/rate)
+			}
+			if bound && !f.gauge.bound {
+				off += rate - most
+			}
+			f.gauge.bound = bound
+		}
+	}
+	if off <= 0 {
+		return 0
+	}
+	return off / all
+}
+
+// agreed is the mean rate of the clients of a source whose requests in progress do not
+// contradict it, requests/s.
+func (s *source) agreed() float64 {
+	sum, n := 0.0, 0.0
+	for _, f := range s.flows {
+		if rate := f.window.rate() * f.weight; f.gauge.fits <= 0 && rate > negligible {
+			sum += rate
+			n++
+		}
+	}
+	if n == 0 {
+		return 0
+	}
+	return sum / n
 }
 
 // tally sums the newest windows of a source by locality.

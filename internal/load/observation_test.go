@@ -195,6 +195,53 @@ func TestLiarMovesObservationsLittle(t *testing.T) {
 	}
 }
 
+// One of 12 clients claims many times the load that its requests in progress explain: it
+// counts for twice that. A gateway that sends as much has them, and counts in full; so do
+// clients of which next to none are in progress.
+func TestRequestsInProgressVouchForLoad(t *testing.T) {
+	for name, x := range map[string]struct {
+		rate, inProgress, others, most, least float64
+		misled                                int
+	}{
+		"a liar":               {1000, 10, 10, 1300, 1100, 1},
+		"a liar, 100 times":    {10000, 10, 10, 1300, 1100, 1},
+		"a gateway":            {1000, 100, 10, 2100, 2099, 0},
+		"cheap requests":       {1000, 20, 10, 1500, 1499, 1},
+		"nothing is in flight": {1000, 0, 0, 2100, 2099, 0},
+	} {
+		tab := table()
+		misled := 0
+		for k := 1; k <= 20; k++ {
+			var clients []teller
+			for i := range 12 {
+				c := newTeller(i+1, zoneA)
+				c.near = steadily(100, uint64(x.others))
+				if i == 4 {
+					c.near = steadily(uint64(x.rate), uint64(x.inProgress))
+				}
+				clients = append(clients, c)
+			}
+			s := play(tab, clients, k, 1)
+			if s.Misled > 0.2 {
+				misled++
+			}
+			if k < 18 { // what counted before leaves the mean slowly
+				continue
+			}
+			demand := 0.0
+			for i := range s.Sources {
+				demand += s.Sources[i].Demand
+			}
+			if demand > x.most || demand < x.least {
+				t.Errorf("%s: demand of %.0f in window %d, want %.0f to %.0f", name, demand, k, x.least, x.most)
+			}
+		}
+		if misled != x.misled {
+			t.Errorf("%s: misled %d times, want %d", name, misled, x.misled)
+		}
+	}
+}
+
 // The dumb twin keeps everything that was ever told and works it out anew.
 func TestObservationsMatchTheDumbTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -277,7 +324,7 @@ func twinOf(history [][2][]told, sources []isobar.Locality) (out [2]load.Observa
 		return count
 	}
 	everyone := middle(func(i int) bool { return held[i] > 0 })
-	left := make([]string, n)
+	left, weight := make([]string, n), make([]float64, n)
 	for i := range n {
 		own := 0.0
 		if of(i%len(sources)) >= 3 {
@@ -292,6 +339,25 @@ func twinOf(history [][2][]told, sources []isobar.Locality) (out [2]load.Observa
 			left[i] = "mute"
 		case own > 0 && expected >= 1 && (held[i] > 3*expected || expected > 3*held[i]) && math.Abs(held[i]-expected) > 4*math.Sqrt(expected)+8:
 			left[i] = "disagrees"
+			weight[i] = 2 * held[i] / expected
+		}
+	}
+	for i := range n { // at least what two of those count for that agree
+		newest := func(j int) float64 {
+			last := len(history[j][0]) - 1
+			return float64(history[j][0][last].issued+history[j][1][last].issued) / interval.Seconds()
+		}
+		sum, agree := 0.0, 0.0
+		for j := range n {
+			if j%len(sources) == i%len(sources) && left[j] != "disagrees" && newest(j) > 0 {
+				sum, agree = sum+newest(j), agree+1
+			}
+		}
+		switch {
+		case left[i] != "disagrees" || newest(i) == 0:
+			weight[i] = 1
+		default:
+			weight[i] = min(1, max(weight[i], 2*sum/max(1, agree)/newest(i)))
 		}
 	}
 	for site := range out {
@@ -309,16 +375,16 @@ func twinOf(history [][2][]told, sources []isobar.Locality) (out [2]load.Observa
 					continue
 				}
 				clients++
-				allRate += float64(x.issued) / interval.Seconds()
+				allRate += weight[j] * float64(x.issued) / interval.Seconds()
 				if left[j] == "" {
 					othersRate += float64(x.issued) / interval.Seconds()
 					othersHeld += float64(x.inProgress)
 				}
 			}
 			if left[i] == "disagrees" && clients > 0 {
-				o.Rate += min(r, 2*allRate/clients)
+				o.Rate += min(weight[i]*r, 2*allRate/clients)
 			} else {
-				o.Rate += r
+				o.Rate += weight[i] * r
 			}
 			if left[i] != "" || everyone <= 0 {
 				continue

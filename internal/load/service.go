@@ -16,11 +16,14 @@ type service struct {
 	began      time.Time // when the first report came
 	remembered bool      // demand of an earlier process is known
 
-	crowds   bool    // some of its clients are of crowds; see findCrowds
-	observed int     // localities in the newest observation
-	nodes    int     // streams that told of it, at the last snapshot
-	demand   float64 // at the last snapshot, requests/s
-	awaiting bool    // clients known from an earlier process are awaited
+	crowds   bool // some of its clients are of crowds; see findCrowds
+	observed int  // localities in the newest observation
+	// inProgress is the median number of requests in progress per request/s of its clients;
+	// 0 when none tells of any.
+	inProgress float64
+	nodes      int     // streams that told of it, at the last snapshot
+	demand     float64 // at the last snapshot, requests/s
+	awaiting   bool    // clients known from an earlier process are awaited
 
 	outcomes outcomes // of its newest requests
 	lately   lately
@@ -65,6 +68,8 @@ func (t *Table) measure(svc *service, now time.Time, wall time.Duration) Service
 	var sites siteSums
 	var memory moments
 	t.compareClients(svc, now)
+	t.judgeGauges(svc, now)
+	l.Misled = svc.boundByGauges()
 	rest := others{table: t, service: svc, now: now}
 	svc.nodes = 0
 	loads := make([]SourceLoad, len(svc.sources))

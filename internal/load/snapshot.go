@@ -40,6 +40,9 @@ type ServiceLoad struct {
 	// LeftOut the clients whose requests in progress are not counted in them.
 	Observations []Observation
 	LeftOut      []LeftOut
+	// Misled is the part of all requests, 0 to 1, that counted until now, and turned out to
+	// be more than the requests in progress of the clients that claim them explain.
+	Misled float64
 }
 
 // SourceLoad is what one source locality sends to a service.

@@ -77,6 +77,7 @@ const (
 	calmTrust     = 0.9  // of what is declared: what is in use below it is on its way somewhere
 	losingBand    = 1.1  // factor within which an estimate confirms what one more request loses
 	losingWeight  = 0.2  // of a window in what one more request loses
+	mostMisled    = 0.2  // part of all requests that turn out to be a lie, from which on what they told is forgotten
 	observedLimit = 64   // windows in a row without a report after which what is known is dropped
 )
 
@@ -152,6 +153,11 @@ func (x *experience) observe(now time.Time, interval time.Duration, l *load.Serv
 	s := x.adopt(l.Name, before.Observed)
 	if interval <= 0 {
 		interval = load.DefaultInterval
+	}
+	if l.Misled > mostMisled {
+		for _, k := range s.sites {
+			*k.model = capacity.Model{}
+		}
 	}
 	if l.Covered {
 		s.typical(before, l)
