@@ -18,7 +18,8 @@ type Estimate struct {
 	// Safe lies below three quarters of the belief. To plan with the median would
 	// move load by errors that favour what looks large.
 	Safe float64 `json:"safe"`
-	// Plan is what plans go by: the prior's centre while nothing contradicts it, and
+	// Plan is what plans go by: Safe where nobody declared a capacity, else the prior's
+	// centre while nothing contradicts it, and
 	// nearer to Safe the more the requests tell. While many fail it is Safe: whether
 	// servers refuse what is too much shows only when they get less.
 	Plan    float64 `json:"plan"`
@@ -195,6 +196,9 @@ func (m *Model) Estimate(p *Prior) Estimate {
 	}
 	most := max(p.PerUnit, min(proof, proven*m.carried))
 	out.Plan = min(most, at(safeTail+room))
+	if p.Assumed {
+		out.Plan = out.Safe
+	}
 	out.Quick = math.Exp2(step * (float64(m.fast) + quick(&joint, cellsOf(out.Plan)-float64(m.low))))
 	return out
 }

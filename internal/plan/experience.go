@@ -332,7 +332,7 @@ func (s *serviceExperience) prior(k *siteExperience) capacity.Prior {
 	if p.PerUnit > 0 {
 		return p
 	}
-	p.PerUnit, p.Width = k.Usual, assumedWidth
+	p.PerUnit, p.Width, p.Assumed = k.Usual, assumedWidth, true
 	var others []float64
 	for _, x := range s.sites {
 		switch {
@@ -412,9 +412,6 @@ func (k *siteExperience) confirmed() bool {
 // nothing is in use before an interval is told.
 func (k *siteExperience) follow() {
 	to := k.Estimate.Plan
-	if k.Declared <= 0 {
-		to = k.Estimate.Safe
-	}
 	switch {
 	case k.confirmed():
 		to = k.Declared
