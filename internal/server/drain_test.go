@@ -113,7 +113,8 @@ func TestDrainsThatLeaveNoReserveNeedForce(t *testing.T) {
 }
 
 // TestServicesThatDrainNeedForce: a service that is replaced by one without a
-// zone is looked at, too; one that only grows is not.
+// zone is looked at, too; one that only grows is not. Plans go by what is declared, which
+// the rates of this test are made for: requests never queue where fake clients send them.
 func TestServicesThatDrainNeedForce(t *testing.T) {
 	cfg := configuration(t)
 	cfg.Admin.Writable = true
