@@ -9,6 +9,8 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/assign"
+	"github.com/isobar-xds/isobar/internal/capacity"
+	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/internal/plan"
 )
@@ -70,6 +72,93 @@ func BenchmarkTick(b *testing.B) {
 			Load: snapshot(tick), Previous: prev, Version: prev.Version + 1,
 		})
 	}
+}
+
+// BenchmarkTickTrust is one decision over 1,000 services of ten localities with ten
+// endpoints each, from the reports of a client in each locality, of which 1% changed: by
+// declarations and by what requests tell, and where no client tells of requests in progress.
+func BenchmarkTickTrust(b *testing.B) {
+	for _, x := range []struct {
+		name  string
+		trust isobar.CapacityTrust
+		mute  bool
+	}{{"mute", isobar.TrustDeclared, true}, {"declared", isobar.TrustDeclared, false}, {"observed", isobar.TrustObserved, false}} {
+		b.Run(x.name, func(b *testing.B) {
+			top, snapshot := big(b, 1000)
+			for i := range top.Services {
+				top.Services[i].CapacityTrust = x.trust
+			}
+			decider := plan.NewDecider(interval, nil, t0)
+			turn := &plan.Turn{Now: t0, Interval: interval, Topology: top, Health: health.NewTable(nil), Version: 1}
+			var err error
+			if turn.Previous, err = decider.Rebase(turn); err != nil {
+				b.Fatal(err)
+			}
+			tick := 0
+			next := func() {
+				tick++
+				turn.Now, turn.Version = t0.Add(time.Duration(tick)*interval), turn.Version+1
+				turn.Windows = clientWindows(turn.Previous, snapshot(tick), turn.Now, x.mute)
+				b.StartTimer()
+				if turn.Previous, err = decider.Tick(turn); err != nil {
+					b.Fatal(err)
+				}
+				b.StopTimer()
+			}
+			for range 20 {
+				next()
+			}
+			b.ResetTimer()
+			for range b.N {
+				next()
+			}
+		})
+	}
+}
+
+// clientWindows is what a client in each locality reports that sends the demand of a
+// snapshot to where a plan wants it. Requests take 20 ms, and wait where it is full.
+func clientWindows(p *plan.Plan, demand *load.Snapshot, now time.Time, mute bool) []load.StreamWindow {
+	var out []load.StreamWindow
+	for i := range demand.Services {
+		sources := demand.Services[i].Sources
+		rates, sums := make([][]float64, len(sources)), make([]float64, len(sources))
+		for j := range sources {
+			if len(out) <= j {
+				out = append(out, load.StreamWindow{
+					Stream: load.StreamID(j + 1), Opened: t0, Node: load.Node{ID: "n", Cluster: "web", Locality: sources[j].Source, Agent: load.AgentEnvoy},
+					Reports: []load.Report{{Arrived: now}},
+				})
+			}
+			rates[j] = make([]float64, len(sources))
+			if a := p.Assignment(demand.Services[i].Name, sources[j].Source); a != nil {
+				for k := range sources {
+					rates[j][k] = sources[j].Demand * a.Share(sources[k].Source)
+					sums[k] += rates[j][k]
+				}
+			}
+		}
+		for j := range sources {
+			sr := load.ServiceReport{Service: demand.Services[i].Name, Interval: interval}
+			for k, rate := range rates[j] {
+				n := uint64(rate * interval.Seconds())
+				if n == 0 {
+					continue
+				}
+				lr := load.LocalityReport{Locality: &sources[k].Source, Issued: n, HasIssued: true, Succeeded: n}
+				if !mute {
+					way := 0.0
+					if j != k {
+						way = isobar.SameRegionMS / 1000 // distances between regions are not known here, and such requests tell nothing
+					}
+					lr.InProgress = uint32(0.5 + rate/sums[k]*capacity.Expected(sums[k], 1000, 0.02, 10) + rate*way)
+				}
+				sr.Localities = append(sr.Localities, lr)
+			}
+			out[j].Reports[0].Services = append(out[j].Reports[0].Services, sr)
+		}
+	}
+	return out
 }
 
 // BenchmarkRebase carries 1,000 services over to a changed health.
