@@ -187,20 +187,25 @@ func (m *Model) Estimate(p *Prior) Estimate {
 	out.Known = part <= leastGain && out.High <= widest*out.Low
 	room := max(0, below(prior.rate[:], cellsOf(p.PerUnit)-float64(m.low))-safeTail)
 	room *= min(1, part/leastGain) * (1 - ramp(m.failing, 0.01, 0.05))
-	// Above the prior's centre plans go by what is carried now, and by what little belief
-	// lies below: queues that are short may mean that servers are slow and few, or that
-	// they are many. Where the rate varies its peaks need what is left.
-	proof := out.Safe
-	if m.varies {
-		proof = out.Low
-	}
-	most := max(p.PerUnit, min(proof, proven*m.carried))
-	out.Plan = min(most, at(safeTail+room))
-	if p.Assumed {
-		out.Plan = out.Safe
-	}
+	out.Plan = m.plan(p, &out, at(safeTail+room))
 	out.Quick = math.Exp2(step * (float64(m.fast) + quick(&joint, cellsOf(out.Plan)-float64(m.low))))
 	return out
+}
+
+// plan is what plans go by, from what the belief allows. Above the prior's centre they go
+// by what is carried now, and by what little belief lies below: queues that are short may
+// mean that servers are slow and few, or that they are many. Where the rate varies its
+// peaks need what is left.
+func (m *Model) plan(p *Prior, e *Estimate, allowed float64) float64 {
+	if p.Assumed {
+		return e.Safe
+	}
+	proof := e.Safe
+	if m.varies {
+		proof = e.Low
+	}
+	most := max(p.PerUnit, min(proof, proven*m.carried))
+	return min(most, allowed)
 }
 
 // quick is the place of the service time below which a quarter of the belief lies, were
