@@ -302,7 +302,7 @@ func TestLeaderOutlivesAFollower(t *testing.T) {
 }
 
 // TestRestEndsWhereNobodyLeads: a replica that stepped down takes leadership again if no
-// other replica does, as when the others stepped down, too.
+// other replica does in the time of two attempts, as when the others stepped down, too.
 func TestRestEndsWhereNobodyLeads(t *testing.T) {
 	s := newScript(t, group.Saved{})
 	c := s.lead()
@@ -317,7 +317,7 @@ func TestRestEndsWhereNobodyLeads(t *testing.T) {
 				continue
 			}
 			if a.Request.Op == group.OpAcquire {
-				if rested := s.now - began; rested < 4*time.Second || rested > 8*time.Second {
+				if rested := s.now - began; rested < 6*time.Second || rested > 8*time.Second {
 					t.Errorf("it campaigns %v after it stepped down", rested)
 				}
 				return
