@@ -8,6 +8,7 @@ import (
 
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/identity"
+	"github.com/isobar-xds/isobar/internal/listen"
 )
 
 // refusedFile is why the configuration file, as it is now, is not in force; nil
@@ -80,7 +81,7 @@ func (s *Server) fileTroubles() []admin.Attention {
 			out = append(out, admin.NewAttention(admin.FileRefused, "the %s on disk can't be used: %s", what, why+before))
 		}
 	}
-	for _, c := range s.gate.Certificates() {
+	for _, c := range s.shownCertificates() {
 		note("certificate files of the listener "+c.Listener, c.Refused())
 	}
 	if t := s.gate.Token(); t != nil {
@@ -103,11 +104,20 @@ func (s *Server) sourceFiles() identity.DialFiles {
 	return identity.DialFiles{CA: source.TLS.CA, Cert: source.TLS.Cert, Key: source.TLS.Key}
 }
 
+// shownCertificates are those of the listeners, that for peers included.
+func (s *Server) shownCertificates() []listen.Shown {
+	all := s.gate.Certificates()
+	if r := s.replicas; r != nil && r.certificates != nil {
+		all = append(all, listen.Shown{Certificates: r.certificates, Listener: replicaListener})
+	}
+	return all
+}
+
 // certificates lists those that the server shows: on its listeners, and to the
 // control plane that lists endpoints.
 func (s *Server) certificates() []admin.Certificate {
 	var out []admin.Certificate
-	for _, c := range s.gate.Certificates() {
+	for _, c := range s.shownCertificates() {
 		from, until := c.Validity()
 		out = append(out, admin.Certificate{Name: c.Listener, NotBefore: from, NotAfter: until})
 	}

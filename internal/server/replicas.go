@@ -45,6 +45,8 @@ type replicas struct {
 	relay   *relay.Relay
 	closers []func() error
 	metrics replicaMetrics
+	// certificates are what this replica shows to its peers; nil = plaintext on loopback.
+	certificates *identity.Certificates
 
 	connections connections
 	counted     countedClients
@@ -186,17 +188,21 @@ func openLease(c *config.Replicas, self group.Identity) (engine.Engine, error) {
 // podNamespace has the namespace of the Pod in which the process runs.
 const podNamespace = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
+// replicaListener names the listener for peers in what the server tells of certificates.
+const replicaListener = "replicas"
+
 // openTLS reads the certificates of connections between replicas.
 func (r *replicas) openTLS(c *config.Replicas, o *replica.Options) error {
 	if c.TLS == nil {
 		return nil
 	}
 	files := identity.DialFiles{CA: c.TLS.ClientCA, Cert: c.TLS.Cert, Key: c.TLS.Key}
-	certificates, err := identity.OpenCertificates(*c.TLS, identity.Options{Name: "replicas", Log: r.s.log, Metrics: r.s.identity, Trigger: &r.s.trigger})
-	if err != nil {
+	options := identity.Options{Name: replicaListener, Log: r.s.log, Metrics: r.s.identity, Trigger: &r.s.trigger}
+	var err error
+	if r.certificates, err = identity.OpenCertificates(*c.TLS, options); err != nil {
 		return err
 	}
-	o.ServerTLS = certificates.Config("h2")
+	o.ServerTLS = r.certificates.Config("h2")
 	first, err := files.Config()
 	if err != nil {
 		return err
@@ -245,6 +251,9 @@ func (r *replicas) run(ctx context.Context, done <-chan struct{}) error {
 	finished := make(chan error, 1)
 	go func() { finished <- r.replica.Run(running) }()
 	go r.relay.Follow(running)
+	if r.certificates != nil {
+		go r.certificates.Follow(running)
+	}
 	go r.watchRemovals(running)
 	go r.keepConfigured(running)
 	go r.watchEngine(running)

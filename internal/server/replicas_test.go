@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/config"
+	"github.com/isobar-xds/isobar/internal/identity"
 	"github.com/isobar-xds/isobar/internal/identity/identitytest"
 	"github.com/isobar-xds/isobar/internal/replica"
 	"github.com/isobar-xds/isobar/internal/server"
@@ -317,4 +319,42 @@ func TestReplicasShowCertificates(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A replica shows its peers the certificate that its files hold now, and tells when it
+// ends: one that is renewed every few weeks needs no restart.
+func TestReplicaRenewsItsCertificate(t *testing.T) {
+	ca := identitytest.NewCA(t)
+	dir := t.TempDir()
+	write := func(until time.Time) identity.Files {
+		return ca.Write(dir, identitytest.Leaf{URIs: []string{"spiffe://example.org/isobar/test/a"}, NotAfter: until})
+	}
+	soon := time.Now().Add(time.Hour).Truncate(time.Second)
+	f := write(soon)
+	listen := testhelp.FreePort(t)
+	yaml := replicaConfig(t, "a", listen, fmt.Sprintf("{file: %q}", filepath.Join(t.TempDir(), "election")), checkoutAndCart, "a="+listen)
+	m := startMember(t, strings.Replace(yaml, "  election:", fmt.Sprintf("  tls: {cert: %q, key: %q, client_ca: %q}\n  election:", f.Cert, f.Key, f.ClientCA), 1))
+	shown := func() time.Time {
+		dialer := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}} //nolint:gosec // it looks at what is shown
+		conn, err := dialer.DialContext(t.Context(), "tcp", listen)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close() }()
+		return conn.(*tls.Conn).ConnectionState().PeerCertificates[0].NotAfter //nolint:forcetypeassert // of a tls.Dialer
+	}
+	told := func() time.Time {
+		for _, c := range m.status().Certificates {
+			if c.Name == "replicas" {
+				return c.NotAfter
+			}
+		}
+		return time.Time{}
+	}
+	if !shown().Equal(soon) || !told().Equal(soon) {
+		t.Fatalf("shows a certificate until %s and tells of %s, want %s", shown(), told(), soon)
+	}
+	late := soon.Add(10 * time.Hour)
+	write(late)
+	testhelp.Eventually(t, "the new certificate", func() bool { return shown().Equal(late) && told().Equal(late) })
 }
