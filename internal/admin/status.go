@@ -226,11 +226,12 @@ func (b *statusBuilder) clients(all []Client) {
 		}
 	}
 	if n := b.Clients.Refusing; n > 0 {
-		b.attend(NewAttention(ClientsRefuse, "%d clients refuse what they are sent: isobar clients tells why", n).By(refusing).See("isobar clients"))
+		b.attend(NewAttention(ClientsRefuse, "%s: isobar clients tells why",
+			counted(n, "1 client refuses what it is sent", "%d clients refuse what they are sent")).By(refusing).See("isobar clients"))
 	}
 	if late > 0 {
-		b.attend(NewAttention(ClientsBehind, "%d subscriptions have not been acknowledged for more than %s: %s", late, maxBehind,
-			"the clients hang, or the network to them does").By(hangs).See("isobar clients"))
+		b.attend(NewAttention(ClientsBehind, "%s been acknowledged for more than %s: the clients hang, or the network to them does",
+			counted(late, "1 subscription has not", "%d subscriptions have not"), maxBehind).By(hangs).See("isobar clients"))
 	}
 }
 
@@ -285,3 +286,11 @@ func shortOf(list []health.Shortfall) string {
 }
 
 func seconds(d time.Duration) float64 { return float64(d.Milliseconds()) / 1000 }
+
+// counted is one of two sentences, by how many they speak of; the second has a %d.
+func counted(n int, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return fmt.Sprintf(many, n)
+}

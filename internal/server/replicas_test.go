@@ -335,13 +335,13 @@ func TestReplicaRenewsItsCertificate(t *testing.T) {
 	yaml := replicaConfig(t, "a", listen, fmt.Sprintf("{file: %q}", filepath.Join(t.TempDir(), "election")), checkoutAndCart, "a="+listen)
 	m := startMember(t, strings.Replace(yaml, "  election:", fmt.Sprintf("  tls: {cert: %q, key: %q, client_ca: %q}\n  election:", f.Cert, f.Key, f.ClientCA), 1))
 	shown := func() time.Time {
-		dialer := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}} //nolint:gosec // it looks at what is shown
+		dialer := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}}
 		conn, err := dialer.DialContext(t.Context(), "tcp", listen)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer func() { _ = conn.Close() }()
-		return conn.(*tls.Conn).ConnectionState().PeerCertificates[0].NotAfter //nolint:forcetypeassert // of a tls.Dialer
+		return conn.(*tls.Conn).ConnectionState().PeerCertificates[0].NotAfter
 	}
 	told := func() time.Time {
 		for _, c := range m.status().Certificates {
