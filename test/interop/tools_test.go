@@ -35,9 +35,9 @@ func TestTools(t *testing.T) {
 	}
 	contour := func(delta ...string) func(flags ...string) *exec.Cmd {
 		return func(flags ...string) *exec.Cmd {
+			path := goTool(t, "github.com/projectcontour/contour/cmd/contour", contourVersion) // which takes minutes the first time
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			t.Cleanup(cancel)
-			path := goTool(t, "github.com/projectcontour/contour/cmd/contour", contourVersion)
 			return exec.CommandContext(ctx, path, append(append([]string{"cli", "eds", "split", "--contour=" + local(s.xds), "--node-id=tool", "--cafile=" + authority}, flags...), delta...)...)
 		}
 	}

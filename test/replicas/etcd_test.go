@@ -20,6 +20,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/replica/engine/enginetest"
 	"github.com/isobar-xds/isobar/internal/replica/engine/etcd"
 	"github.com/isobar-xds/isobar/internal/replica/group"
+	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
 // patience stops a test that hangs; nothing is measured by it.
@@ -205,9 +206,11 @@ func TestEtcdNearlyFull(t *testing.T) {
 	if len(told) != 1 || !strings.Contains(told[0], "of 4 MiB") {
 		t.Errorf("the warning is %q", told)
 	}
-	if w := e.Warnings(t.Context()); len(w) != 2 || !strings.Contains(w[0], "NOSPACE") {
-		t.Errorf("a full etcd has the warnings %q", w)
-	}
+	// The member raises its alarm after it has refused the write.
+	testhelp.Eventually(t, "a full etcd has two warnings, the first of NOSPACE", func() bool {
+		w := e.Warnings(t.Context())
+		return len(w) == 2 && strings.Contains(w[0], "NOSPACE")
+	})
 }
 
 func TestEtcd(t *testing.T) {
