@@ -32,99 +32,6 @@ func downWhere(dead func(k health.Key) bool) func(string, health.Key) isobar.Hea
 	}
 }
 
-func TestHalfIsNoMass(t *testing.T) {
-	w := many(t)
-	w.says = downWhere(func(k health.Key) bool { return k.Address < "10.1" })
-	w.step()
-	if n := w.count("web", isobar.Unhealthy); n != 10 {
-		t.Errorf("%d down, want 10 at once: half is no mass", n)
-	}
-}
-
-func TestAMassFlipIsBelievedWhenTheRestIsUp(t *testing.T) {
-	w := many(t, service("api", 20, zoneC))
-	w.says = downWhere(func(k health.Key) bool { return k.Service == "web" })
-	w.step()
-	if n := w.count("web", isobar.Unhealthy); n != 0 {
-		t.Errorf("%d down at once, want all held", n)
-	}
-	if v := w.verdict("web", first); !v.Held || v.Status != isobar.Healthy {
-		t.Errorf("%+v, want held", v)
-	}
-	w.step()
-	w.step()
-	if n := w.count("web", isobar.Unhealthy); n != 20 || len(w.book.Alarms()) != 0 {
-		t.Errorf("%d down after two report intervals, want all; alarms %v", n, w.book.Alarms())
-	}
-	w.all(isobar.Healthy)
-	w.step()
-	if n := w.count("web", isobar.Healthy); n != 20 {
-		t.Errorf("%d up, want all at once: recoveries are not held", n)
-	}
-}
-
-func TestAMassFlipIsBelievedByOtherServicesInTheOnlyZone(t *testing.T) {
-	w := newWorld(t, topology(service("web", 10, zoneA), service("api", 1, zoneA)), checkersIn(1, zoneA, zoneB, zoneC))
-	w.run(4 * time.Second)
-	w.says = downWhere(func(k health.Key) bool { return k.Service == "web" })
-	w.run(3 * interval)
-	if n := w.count("web", isobar.Unhealthy); n != 10 {
-		t.Errorf("%d down, want all", n)
-	}
-}
-
-func TestAMassFlipWithoutEvidenceIsHeld(t *testing.T) {
-	w := many(t)
-	w.all(isobar.Unhealthy)
-	if w.step(); len(w.book.Alarms()) != 0 {
-		t.Error("alarm at once")
-	}
-	w.run(5 * time.Minute)
-	alarms := w.book.Alarms()
-	if n := w.count("web", isobar.Unhealthy); n != 0 || len(alarms) != 1 {
-		t.Fatalf("%d down, alarms %v; want none and one", n, alarms)
-	}
-	if a := alarms[0]; a.Service != "web" || a.Held != 20 || a.Total != 20 || len(a.Localities) != 2 || a.Why == "" {
-		t.Errorf("%+v", a)
-	}
-	if w.book.Release("api") {
-		t.Error("released what is not held")
-	}
-	// Clients land nothing in one of the zones.
-	if !w.book.Release("web", zoneB) {
-		t.Error("not released")
-	}
-	w.step()
-	if n := w.count("web", isobar.Unhealthy); n != 10 || w.status("web", second) != isobar.Unhealthy {
-		t.Errorf("%d down, want the 10 in eu/b", n)
-	}
-	w.book.Release("web")
-	w.step()
-	if n := w.count("web", isobar.Unhealthy); n != 20 || len(w.book.Alarms()) != 0 {
-		t.Errorf("%d down, want all; alarms %v", n, w.book.Alarms())
-	}
-}
-
-func TestAHeldFlipVanishesWithItsVotes(t *testing.T) {
-	w := many(t)
-	w.all(isobar.Unhealthy)
-	w.run(20 * time.Second)
-	w.all(isobar.Healthy)
-	w.run(30 * time.Second)
-	if v := w.verdict("web", first); v.Held || v.Since.After(start.Add(10*time.Second)) {
-		t.Errorf("%+v, want healthy all the time", v)
-	}
-	if w.book.Release("web") {
-		t.Error("released what is not held")
-	}
-	// The next one is held anew.
-	w.all(isobar.Unhealthy)
-	w.step()
-	if v := w.verdict("web", first); !v.Held {
-		t.Errorf("%+v, want held", v)
-	}
-}
-
 func TestASlowMassFlipIsHeldFromTheMiddle(t *testing.T) {
 	w := many(t)
 	dead := 0
@@ -159,22 +66,6 @@ func TestAMassFlipStepByStepIsHeld(t *testing.T) {
 	}
 }
 
-// The checkers of two zones lose their network: nothing that they say is
-// believed, because they see nothing up elsewhere either.
-func TestBrokenNetworkOfCheckers(t *testing.T) {
-	w := many(t, service("api", 6, zoneC), service("db", 2, zoneA))
-	w.says = func(id string, _ health.Key) isobar.HealthStatus {
-		if id == "eu/c-0" {
-			return isobar.Healthy
-		}
-		return isobar.Timeout
-	}
-	w.run(5 * time.Minute)
-	if n := w.count("web", isobar.Timeout) + w.count("api", isobar.Timeout); n != 0 || len(w.book.Alarms()) != 2 {
-		t.Errorf("%d down, alarms %v; want none and two", n, w.book.Alarms())
-	}
-}
-
 func TestEndpointsThatNeverCameUpAreNoMass(t *testing.T) {
 	for name, between := range map[string]func(*office){
 		"at once":         func(*office) {},
@@ -206,27 +97,6 @@ func TestEndpointsThatNeverCameUpAreNoEvidence(t *testing.T) {
 	if n := w.count("web", isobar.Unhealthy); n != 10 {
 		t.Errorf("%d down, want all 10: db is up", n)
 	}
-}
-
-func TestEndpointsThatAreAddedDoNotDiluteAMassFlip(t *testing.T) {
-	o := newOffice(t, topology(service("web", 4, zoneA)), checkersIn(1, zoneA, zoneB, zoneC))
-	o.run(10 * time.Second)
-	held := func(when string) {
-		t.Helper()
-		if v := o.verdict(first); !v.Held || o.told(first) != isobar.Healthy || len(o.keeper.VerdictTable().Alarms()) != 1 {
-			t.Errorf("%s: %+v, alarms %v; want it held", when, v, o.keeper.VerdictTable().Alarms())
-		}
-	}
-	o.dead(first, "10.0.0.1:80", "10.0.0.2:80")
-	o.run(20 * interval)
-	held("three of four are down")
-	o.add(0, fresh(3)...)
-	o.run(20 * interval)
-	held("three are added and up")
-	// Taking them back proves nothing either.
-	o.change(func(s *isobar.Service) { s.Localities[0].Endpoints = s.Localities[0].Endpoints[:4] })
-	o.run(20 * interval)
-	held("they are gone")
 }
 
 // The loop releases at each tick what load reports prove, for as long as they

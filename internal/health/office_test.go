@@ -22,6 +22,7 @@ type office struct {
 	says      func(checker string, k health.Key) isobar.HealthStatus
 	silent    map[string]bool // connected, and says nothing
 	mute      map[string]bool // sends reports in which nothing stands
+	clients   *health.ClientReports
 	last      health.Reaction
 }
 
@@ -50,7 +51,7 @@ func atRest(tb testing.TB, n, each int, zones ...isobar.Locality) *office {
 func (o *office) look() health.Reaction { return o.observe(nil) }
 
 func (o *office) observe(reports []health.Report) health.Reaction {
-	o.last = o.keeper.Observe(health.Event{Now: o.now, Topology: o.topology, Operators: o.operators, Connected: o.connected, Reports: reports})
+	o.last = o.keeper.Observe(health.Event{Now: o.now, Topology: o.topology, Operators: o.operators, Connected: o.connected, Reports: reports, Clients: o.clients})
 	return o.last
 }
 

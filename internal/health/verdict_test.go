@@ -2,101 +2,12 @@ package health_test
 
 import (
 	"reflect"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/health"
 )
-
-// TestVotes shows three checkers (in eu/a, eu/b, eu/c unless said otherwise)
-// who had agreed on healthy, and what their new votes make of that.
-func TestVotes(t *testing.T) {
-	const (
-		silent   = isobar.Unknown
-		up       = isobar.Healthy
-		down     = isobar.Unhealthy
-		timeout  = isobar.Timeout
-		degraded = isobar.Degraded
-		draining = isobar.Draining
-	)
-	type votes [3]isobar.HealthStatus
-	here := [3]isobar.Locality{zoneA, zoneB, zoneC}
-	together := [3]isobar.Locality{zoneA, zoneA, zoneB}
-	for _, row := range []struct {
-		name   string
-		zones  [3]isobar.Locality
-		votes  votes
-		want   isobar.HealthStatus
-		frozen bool
-		why    string
-	}{
-		{"all up", here, votes{up, up, up}, up, false, "3 of 3 fresh votes in 3 zones agree"},
-		{"one down", here, votes{up, up, down}, up, false, "2 of 3 fresh votes in 2 zones agree"},
-		{"two down", here, votes{up, down, down}, down, false, "2 of 3 fresh votes in 2 zones agree"},
-		{"all down", here, votes{down, down, down}, down, false, ""},
-		{"two down in one zone", together, votes{down, down, up}, up, true, "frozen: fresh votes that agree come from 1 zones, 2 are needed"},
-		{"two down in two zones", together, votes{up, down, down}, down, false, ""},
-		{"one silent, others down", here, votes{silent, down, down}, down, false, "2 of 2"},
-		{"one silent, others divided", here, votes{silent, up, down}, up, true, "frozen: no majority among 2 fresh votes"},
-		{"two silent, one down", here, votes{silent, silent, down}, up, true, "frozen: 1 fresh vote, 2 must agree"},
-		{"silence", here, votes{silent, silent, silent}, up, true, "frozen: no fresh votes"},
-		{"timeouts", here, votes{up, timeout, timeout}, timeout, false, ""},
-		{"a timeout is down", here, votes{up, timeout, down}, down, false, ""},
-		{"mostly timeouts", here, votes{timeout, timeout, down}, timeout, false, ""},
-		{"a checker that says draining", here, votes{draining, draining, up}, draining, false, ""},
-		{"degraded", here, votes{degraded, degraded, up}, degraded, false, ""},
-		{"one degraded", here, votes{degraded, up, up}, up, false, ""},
-		{"all different", here, votes{degraded, up, down}, up, true, "frozen: no majority"},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			var checkers []health.Checker
-			for i, id := range []string{"x", "y", "z"} {
-				checkers = append(checkers, checker(id, row.zones[i]))
-			}
-			w := newWorld(t, topology(service("web", 1, zoneA)), checkers)
-			w.run(3 * interval)
-			if got := w.status("web", first); got != up {
-				t.Fatalf("at first %s, want healthy", got)
-			}
-			w.says = func(id string, _ health.Key) isobar.HealthStatus { return row.votes[id[0]-'x'] }
-			w.run(5 * interval)
-			v := w.verdict("web", first)
-			if v.Status != row.want || w.status("web", first) != row.want || v.Frozen != row.frozen {
-				t.Errorf("%s, frozen %v (%s); want %s, %v", v.Status, v.Frozen, v.Why, row.want, row.frozen)
-			}
-			if !strings.Contains(v.Why, row.why) {
-				t.Errorf("why %q, want %q", v.Why, row.why)
-			}
-		})
-	}
-}
-
-func TestSettingsOfTheService(t *testing.T) {
-	for _, row := range []struct {
-		name     string
-		asks     isobar.Checkers
-		checkers []health.Checker
-		want     isobar.HealthStatus
-	}{
-		{"one zone is too few", isobar.Checkers{}, checkersIn(3, zoneA), isobar.Unknown},
-		{"one zone accepted", isobar.Checkers{Count: 3, Domains: 1}, checkersIn(3, zoneA), isobar.Healthy},
-		{"one checker is too few", isobar.Checkers{Count: 3, Domains: 1}, checkersIn(1, zoneA), isobar.Unknown},
-		{"one checker accepted", isobar.Checkers{Count: 1, Domains: 1}, checkersIn(1, zoneA), isobar.Healthy},
-		{"three zones wanted", isobar.Checkers{Count: 3, Domains: 3}, checkersIn(2, zoneA, zoneB), isobar.Unknown},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			s := service("web", 1, zoneA)
-			s.Checkers = row.asks
-			w := newWorld(t, topology(s), row.checkers)
-			w.run(30 * time.Second)
-			if v := w.verdict("web", first); v.Status != row.want {
-				t.Errorf("%s (%s), want %s", v.Status, v.Why, row.want)
-			}
-		})
-	}
-}
 
 func TestVerdictsAge(t *testing.T) {
 	w := one(t)
@@ -122,29 +33,6 @@ func TestVerdictsAge(t *testing.T) {
 	}
 	if s := w.book.Summary("web"); s.Frozen != 3 || s.Healthy != 3 || s.StaleVotes != 9 || !s.OldestConfirmed.Equal(v.Confirmed) {
 		t.Errorf("summary %+v", s)
-	}
-}
-
-func TestPathProblems(t *testing.T) {
-	w := one(t)
-	w.run(10 * time.Second)
-	w.says = func(id string, k health.Key) isobar.HealthStatus {
-		if id == "eu/c-0" && k.Address == first {
-			return isobar.Timeout
-		}
-		return isobar.Healthy
-	}
-	w.run(8 * time.Second)
-	if v := w.verdict("web", first); v.Divided {
-		t.Errorf("divided after 8 s: checkers need that long to see one failure")
-	}
-	w.run(20 * time.Second)
-	v := w.verdict("web", first)
-	if v.Status != isobar.Healthy || !v.Divided || len(v.Zones) != 1 || v.Zones[0] != zoneC || !strings.Contains(v.Why, "a path problem: down as seen from eu/c only") {
-		t.Errorf("%+v, want a path problem of eu/c", v)
-	}
-	if v := w.verdict("web", second); v.Divided {
-		t.Error("another endpoint is divided")
 	}
 }
 
