@@ -145,8 +145,14 @@ func (b *statusBuilder) silent(all []ServiceClients) {
 	}
 	for _, l := range slices.SortedFunc(maps.Keys(groups), isobar.Locality.Compare) {
 		g := groups[l]
-		item := NewAttention(ClientsSilent, "%d clients in %s subscribe to %s and report no load, so what they send is not planned for (one is node %q at %s): "+
-			"give them a load report stream", g.most.Silent, placeOf(l), someOf(g.services), g.most.Node, g.most.Peer).At(l).By(g.most.Node).See("isobar clients")
+		place, services := placeOf(l), someOf(g.services)
+		said := fmt.Sprintf("1 client in %s subscribes to %s and reports no load, so what it sends is not planned for (node %q at %s): "+
+			"give it a load report stream", place, services, g.most.Node, g.most.Peer)
+		if n := g.most.Silent; n != 1 {
+			said = fmt.Sprintf("%d clients in %s subscribe to %s and report no load, so what they send is not planned for (one is node %q at %s): "+
+				"give them a load report stream", n, place, services, g.most.Node, g.most.Peer)
+		}
+		item := NewAttention(ClientsSilent, "%s", said).At(l).By(g.most.Node).See("isobar clients")
 		if len(g.services) == 1 {
 			item = item.Of(g.services[0])
 		}
@@ -187,7 +193,10 @@ func (b *statusBuilder) localities(p *plan.Plan, all []Client) {
 		if err != nil && text != "" {
 			continue
 		}
-		who := fmt.Sprintf("%d clients in %s (one is node %q at %s)", count[text], placeOf(l), c.ID, c.Peer)
+		who := fmt.Sprintf("1 client in %s (node %q at %s)", placeOf(l), c.ID, c.Peer)
+		if n := count[text]; n != 1 {
+			who = fmt.Sprintf("%d clients in %s (one is node %q at %s)", n, placeOf(l), c.ID, c.Peer)
+		}
 		severity := Warning
 		var said string
 		switch {

@@ -141,7 +141,7 @@ func TestAttentionToClients(t *testing.T) {
 			w.ticks(12)
 			s := w.status()
 			a := attends(t, s, admin.ClientsSilent)
-			if a.Client != "mute-us/a-0" || a.Locality != loc("us/a") || a.Service != "checkout" || !strings.HasPrefix(a.Text, "1 clients in us/a subscribe to checkout") {
+			if a.Client != "mute-us/a-0" || a.Locality != loc("us/a") || a.Service != "checkout" || !strings.HasPrefix(a.Text, "1 client in us/a subscribes to checkout") {
 				t.Errorf("%+v", a)
 			}
 			if s.Coverage < 0.74 || s.Coverage > 0.76 {
