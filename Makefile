@@ -70,13 +70,16 @@ test-replicas: ## test elections and faults of groups against a real etcd of thr
 # BEFORE is a commit of an earlier version: the last one of version 1 of the protocol between
 # replicas. Where the repository lacks it, the faults that need it are left out.
 BEFORE ?= 161501bb
+# FAULTS is a regular expression: the faults that are played. Runs of other faults may go on
+# beside it.
 COUNT ?= 1
-faults: ## play every fault of a group of replicas COUNT times (1, about 4 minutes each) with real processes and a real etcd, and write the figures into docs/reference/replica-faults.md
+FAULTS ?=
+faults: ## play every fault of a group of replicas COUNT times (1, about 4 minutes each) with real processes and a real etcd, and write the figures into docs/reference/replica-faults.md (FAULTS=regexp chooses)
 	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && older= && \
 	if git cat-file -e '$(BEFORE)^{commit}' 2>/dev/null; then \
 		git archive '$(BEFORE)' | tar -x -C "$$dir" && (cd "$$dir" && $(GO) build -o isobar ./cmd/isobar) && older="$$dir/isobar"; \
 	else echo "no commit $(BEFORE) here: without an earlier version"; fi && \
-	cd test/replicas && $(GO) test -count 1 -timeout 48h -v -run '^TestFaults$$' -faults.full -faults.write -faults.count $(COUNT) -faults.older "$$older" .
+	cd test/replicas && $(GO) test -count 1 -timeout 48h -v -run '^TestFaults$$' -faults.full -faults.write -faults.count $(COUNT) -faults.run '$(FAULTS)' -faults.older "$$older" .
 
 # The tests that fill the table of docs/reference/compatibility.md.
 MATRIX := ^(TestClients|TestClientsTLS|TestXDSServers|TestEnvoyServing|TestEnvoyORCA|TestEnvoyOutOfBand|TestEnvoyTLS|TestEnvoyLoadReports|TestTools|TestContour|TestREST|TestGrpcurl|Test2017|TestBesideContour)$$
