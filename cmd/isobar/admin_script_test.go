@@ -172,6 +172,10 @@ func (noObjects) SetHealth(string, string, isobar.HealthStatus) (uint64, error) 
 	return 0, isobar.ErrNotFound
 }
 
+func (noObjects) ForceHealths(context.Context, string, []string, isobar.HealthStatus) error {
+	return isobar.ErrUnavailable
+}
+
 func (noObjects) SetHealths(string, []string, isobar.HealthStatus) (uint64, error) {
 	return 0, isobar.ErrNotFound
 }

@@ -63,7 +63,7 @@ and the checkers, also after a restart, until it is cleared or the endpoint is
 removed. The command waits for the plan that has it in it. The admin interface must
 be writable. Draining what would push a locality above its ceiling, make clients drop,
 or leave no endpoint at all is refused without --force; "isobar whatif --drain" shows
-why.`,
+why. In a group of replicas without a leader, --force keeps the setting for the next one.`,
 		Example: "  isobar health set checkout 10.0.0.1:8080 draining\n  isobar health set checkout 10.0.0.1:8080 clear",
 		Args:    setHealthArgs,
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, start string) ([]cobra.Completion, cobra.ShellCompDirective) {
@@ -104,7 +104,7 @@ why.`,
 		},
 	}
 	flags.register(cmd)
-	cmd.Flags().BoolVar(&force, "force", false, "also if what is left can't carry the traffic")
+	cmd.Flags().BoolVar(&force, "force", false, "also if what is left can't carry the traffic, or if no replica leads")
 	return cmd
 }
 

@@ -167,15 +167,16 @@ func (s *Server) setHealths(w http.ResponseWriter, r *http.Request, o *DrainOrde
 		})
 		return
 	}
+	as := func(p Published) any { return Drained{p, addresses} }
 	revision, err := s.opts.Objects.SetHealths(o.Service, addresses, status)
 	if err != nil {
-		s.failWrite(w, err, o.Service)
+		s.keepHealths(w, r, err, o.Service, addresses, status, as)
 		return
 	}
 	s.audit(r).Info("endpoints drained, or no longer, by operator", "drained", status == isobar.Draining, "service", o.Service,
 		"address", o.Address, "locality", o.Locality.String(), "endpoints", len(addresses), "who", o.Who, "reason", o.Reason)
 	unlock()
-	s.publishedAs(w, r, revision, Published{Service: o.Service, Warnings: warnings}, func(p Published) any { return Drained{p, addresses} })
+	s.publishedAs(w, r, revision, Published{Service: o.Service, Warnings: warnings}, as)
 }
 
 // drainedOf gives those of the addresses that an operator drained.

@@ -135,7 +135,7 @@ func (s *Server) setHealth(w http.ResponseWriter, r *http.Request, status isobar
 	}
 	revision, err := s.opts.Objects.SetHealth(name, address, status)
 	if err != nil {
-		s.failWrite(w, err, name)
+		s.keepHealths(w, r, err, name, []string{address}, status, func(p Published) any { return p })
 		return
 	}
 	if status == isobar.Unknown {

@@ -209,6 +209,10 @@ func (w *world) SetHealths(name string, addresses []string, h isobar.HealthStatu
 	return revision, nil
 }
 
+func (w *world) ForceHealths(context.Context, string, []string, isobar.HealthStatus) error {
+	return isobar.ErrUnavailable
+}
+
 func (w *world) Overrides() []isobar.HealthOverride {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -60,6 +60,37 @@ func (s *Server) byLeader(h writeFunc) writeFunc {
 	}
 }
 
+// keptReason answers a write that no leader has put in force.
+const keptReason = "no replica leads the group: the election engine has the change, and the next leader puts it in force"
+
+// keepHealths answers a change of health that could not be made. If the request forces it,
+// and no replica leads, the change is kept for the next leader.
+func (s *Server) keepHealths(
+	w http.ResponseWriter, r *http.Request, refused error, service string, addresses []string, status isobar.HealthStatus, as func(Published) any,
+) {
+	force, ok := forced(w, r)
+	if !ok {
+		return
+	}
+	if s.opts.Replicas == nil || !errors.Is(refused, isobar.ErrUnavailable) {
+		s.failWrite(w, refused, service)
+		return
+	}
+	if !force {
+		p := problemOf(refused)
+		p.Fix = "try again; GET /v1/replicas (`isobar replicas status`) shows the group. " +
+			"Where it has no leader, ?force=true (--force) keeps the change for the next one"
+		fail(w, http.StatusServiceUnavailable, p)
+		return
+	}
+	if err := s.opts.Objects.ForceHealths(r.Context(), service, addresses, status); err != nil {
+		s.failWrite(w, err, service)
+		return
+	}
+	s.audit(r).Info("health kept for the next leader, by operator", "service", service, "addresses", len(addresses), "health", status.String())
+	reply(w, http.StatusAccepted, as(Published{Service: service, Reason: keptReason}))
+}
+
 // CarryOut answers a write that another replica of the group passed on. That replica has
 // checked that the operator may write.
 func (s *Server) CarryOut(ctx context.Context, o Forwarded) (status int, body []byte) {

@@ -32,12 +32,12 @@ func (r *Remote) Overrides(ctx context.Context) ([]isobar.HealthOverride, error)
 func (r *Remote) SetHealth(ctx context.Context, service, address string, status isobar.HealthStatus, force bool) (Published, error) {
 	var out Published
 	u := r.base.JoinPath("v1", "services", url.PathEscape(service), "endpoints", url.PathEscape(address), "health")
+	if force {
+		u.RawQuery = url.Values{"force": {"true"}}.Encode()
+	}
 	if status == isobar.Unknown {
 		err := r.do(ctx, http.MethodDelete, u, http.NoBody, &out)
 		return out, err
-	}
-	if force {
-		u.RawQuery = url.Values{"force": {"true"}}.Encode()
 	}
 	err := r.do(ctx, http.MethodPut, u, strings.NewReader(status.String()), &out)
 	return out, err

@@ -16,10 +16,15 @@ import (
 )
 
 // elections stands in for an election engine: it takes everything.
-type elections struct{ written []discovery.SharedChange }
+type elections struct{ written, forced []discovery.SharedChange }
 
 func (e *elections) Write(_ context.Context, changes []discovery.SharedChange) error {
 	e.written = append(e.written, changes...)
+	return nil
+}
+
+func (e *elections) Force(_ context.Context, changes []discovery.SharedChange) error {
+	e.forced = append(e.forced, changes...)
 	return nil
 }
 

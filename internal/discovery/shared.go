@@ -21,6 +21,8 @@ import (
 type Shared interface {
 	// Write makes all changes durable for the group, or none.
 	Write(ctx context.Context, changes []SharedChange) error
+	// Force does so while no replica leads. The next leader puts the changes in force.
+	Force(ctx context.Context, changes []SharedChange) error
 }
 
 // SharedChange sets an entry, or removes it where Data is nil. It is an alias of a
@@ -202,6 +204,42 @@ func (r *Registry) share(next contents) error {
 	}
 	r.trySave(next)
 	return nil
+}
+
+// ForceHealths keeps the health of endpoints of a service for the next leader of a group that
+// has none, or returns isobar.ErrUnavailable. Nothing changes on this replica before that
+// leader's first plan.
+func (r *Registry) ForceHealths(ctx context.Context, service string, addresses []string, h isobar.HealthStatus) error {
+	if r.opts.Shared == nil {
+		return fmt.Errorf("%w: this server belongs to no group of replicas", isobar.ErrUnavailable)
+	}
+	now := time.Now().UTC().Truncate(time.Millisecond)
+	r.mu.Lock()
+	next := r.now
+	r.mu.Unlock()
+	next.health, next.since = health.NewTable(nil), sinces{} // so that what stands already is written, too: the engine may have something else
+	var changes []SharedChange
+	for _, a := range addresses {
+		var err error
+		if next, err = next.setHealth(service, a, h, now); err != nil {
+			return err
+		}
+		if h == isobar.Unknown {
+			o, _ := next.effective(service)
+			_, e, _ := o.Service.Endpoint(a) // setHealth found it
+			changes = append(changes, SharedChange{Key: healthKey(service, e.Address)})
+		}
+	}
+	if h != isobar.Unknown {
+		entries, err := contents{health: next.health, since: next.since}.entries()
+		if err != nil {
+			return err
+		}
+		for _, key := range slices.Sorted(maps.Keys(entries)) {
+			changes = append(changes, SharedChange{Key: key, Data: entries[key]})
+		}
+	}
+	return r.opts.Shared.Force(ctx, changes)
 }
 
 // shareRemovals takes marks of endpoints that are gone out of what the group shares, if

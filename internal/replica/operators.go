@@ -3,6 +3,7 @@ package replica
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/isobar-xds/isobar/internal/replica/engine"
@@ -58,10 +59,25 @@ func (r *Replica) WriteOperators(ctx context.Context, previous, next uint64, cha
 	if role != group.Leading || claim.IsZero() {
 		return engine.ErrNotLeading
 	}
+	return r.writeOperators(ctx, e, claim, previous, next, changes)
+}
+
+// ForceOperators makes all changes of operators durable, or none, while no replica leads;
+// the engine decides whether one does. previous is the number of the last write.
+func (r *Replica) ForceOperators(ctx context.Context, previous uint64, changes []engine.Change) error {
+	e, ok := r.engine.(engine.Operators)
+	if !ok {
+		return errNoOperators
+	}
+	return r.writeOperators(ctx, e, group.Claim{}, previous, previous+1, changes)
+}
+
+func (r *Replica) writeOperators(ctx context.Context, e engine.Operators, claim group.Claim, previous, next uint64, changes []engine.Change) error {
 	ctx, cancel := context.WithTimeout(ctx, operatorPatience)
 	defer cancel()
 	err := e.WriteOperators(ctx, claim, previous, next, changes)
-	if err != nil && !errors.Is(err, engine.ErrStale) && !errors.Is(err, engine.ErrNotLeading) && !errors.Is(err, engine.ErrTooLarge) {
+	refusals := []error{engine.ErrStale, engine.ErrNotLeading, engine.ErrLed, engine.ErrTooLarge}
+	if err != nil && !slices.ContainsFunc(refusals, func(refusal error) bool { return errors.Is(err, refusal) }) {
 		r.metrics.engineErrors.Inc()
 	}
 	return err

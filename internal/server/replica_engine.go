@@ -30,9 +30,9 @@ func (r *replicas) watchEngine(ctx context.Context) {
 	}
 }
 
-// compareEngine notes that the engine has fewer writes of operators than this leader made:
-// it was restored from a backup so fast that leadership did not change. [replicas.recall]
-// then writes them again.
+// compareEngine notes that the engine has other writes of operators than this leader made.
+// If it has fewer, it was restored from a backup so fast that leadership did not change, and
+// [replicas.recall] writes them again. If it has more, they were written while nobody led.
 func (r *replicas) compareEngine(ctx context.Context) {
 	o := &r.s.operated
 	o.mu.Lock()
@@ -42,7 +42,7 @@ func (r *replicas) compareEngine(ctx context.Context) {
 		return
 	}
 	last, err := r.replica.LastWrite(ctx)
-	if err != nil || last >= sequence {
+	if err != nil || last == sequence {
 		return
 	}
 	o.mu.Lock()

@@ -110,6 +110,30 @@ func (o *operated) write(ctx context.Context, changes []engine.Change) error {
 	return fmt.Errorf("%w: whether it was written is unknown: %w", isobar.ErrUnavailable, err)
 }
 
+// Force implements [discovery.Shared].
+func (o *operated) Force(ctx context.Context, changes []discovery.SharedChange) error {
+	r := o.s.replicas
+	if r == nil {
+		return fmt.Errorf("%w: this replica does not take part in its group yet", isobar.ErrUnavailable)
+	}
+	last, err := r.replica.LastWrite(ctx)
+	if err != nil {
+		return fmt.Errorf("%w: %w", isobar.ErrUnavailable, err)
+	}
+	if base := r.base(); base != nil && base.operators.Sequence > last {
+		return fmt.Errorf("%w: the election engine has lost writes of operators, as after a restore from a backup; the next leader writes them again",
+			isobar.ErrUnavailable)
+	}
+	list := make([]engine.Change, len(changes))
+	for i := range changes {
+		list[i] = engine.Change{Key: changes[i].Key, Data: changes[i].Data}
+	}
+	if err := r.replica.ForceOperators(ctx, last, list); err != nil {
+		return fmt.Errorf("%w: %w", isobar.ErrUnavailable, err)
+	}
+	return nil
+}
+
 // leading returns an error unless this replica leads.
 func (r *replicas) leading() error {
 	if role, _ := r.replica.Role(); role != group.Leading {

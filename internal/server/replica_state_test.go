@@ -249,3 +249,52 @@ func TestEngineLosesWrites(t *testing.T) {
 	})
 	m.writes("POST", "/v1/resume", `{"service": "checkout"}`)
 }
+
+// TestMarksWithoutALeader asserts that a group without a leader refuses what operators write,
+// that what they force is in force under the next leader, and that they can take it back.
+func TestMarksWithoutALeader(t *testing.T) {
+	listen := testhelp.FreePort(t)
+	dir := filepath.Join(t.TempDir(), "election")
+	claim := filepath.Join(dir, "test.claim")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	unreadable := func() { // no replica can lead a group whose claim it can't read
+		t.Helper()
+		if err := os.WriteFile(claim, []byte("of a later program"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	unreadable()
+	a := startMember(t, replicaConfig(t, "a", listen, fmt.Sprintf("{file: %q}", dir), fileServices, "a="+listen))
+	testhelp.Eventually(t, "the group has no leader", func() bool { return a.group().Leader == "" && !a.group().Engine })
+
+	const mark, drain = "/v1/services/checkout/endpoints/127.0.0.1:9/health", `{"service": "checkout", "locality": "us/b", "reason": "a test"}`
+	refused := func(method, path, body string, want int, text string) {
+		t.Helper()
+		if status, answer := a.send(method, path, body, ""); status != want || !strings.Contains(answer, text) {
+			t.Errorf("%s %s: %d %s, want %d %q", method, path, status, answer, want, text)
+		}
+	}
+	refused("PUT", mark, "unhealthy", http.StatusServiceUnavailable, "?force=true (--force) keeps the change for the next one")
+	refused("PUT", "/v1/services/search?force=true", apiService, http.StatusServiceUnavailable, "no replica leads")
+	refused("PUT", strings.Replace(mark, ":9", ":99", 1)+"?force=true", "unhealthy", http.StatusNotFound, "127.0.0.1:99")
+	const kept = "the next leader puts it in force"
+	refused("PUT", mark+"?force=true", "unhealthy", http.StatusAccepted, kept)
+	refused("POST", "/v1/drain?force=true", drain, http.StatusAccepted, `"127.0.0.1:11"`)
+	if got := a.operated(); strings.Contains(got, "unhealthy") {
+		t.Errorf("without a leader the replica shows %s", got)
+	}
+
+	if err := os.Remove(claim); err != nil {
+		t.Fatal(err)
+	}
+	marks := []string{"127.0.0.1:9 unhealthy", "127.0.0.1:10 draining; 127.0.0.1:11 draining"}
+	agree(t, "the next leader has what was forced", marks, a)
+	refused("PUT", mark+"?force=true", "healthy", http.StatusOK, "")
+
+	unreadable()
+	testhelp.Eventually(t, "the group has no leader again", func() bool { return !a.group().Engine && a.group().Role != "leader" })
+	refused("DELETE", mark, "", http.StatusServiceUnavailable, "")
+	refused("DELETE", mark+"?force=true", "", http.StatusServiceUnavailable, "a replica leads the group")
+}

@@ -21,6 +21,8 @@ type operation struct {
 const (
 	byService = "name of a service; without it the answer is about all of them"
 	force     = "true does it also where what is left can't carry the traffic"
+	forceMark = force + "; where a group of replicas has no leader, it is kept for the next one"
+	keepMark  = "true keeps it for the next leader where a group of replicas has none"
 	health    = "/v1/services/{name}/endpoints/{address}/health"
 )
 
@@ -40,9 +42,12 @@ var operations = []operation{
 	{method: "GET", path: health, summary: "The health of one endpoint", answers: []any{admin.EndpointHealth{}}},
 	{
 		method: "PUT", path: health, summary: "Sets the health of an endpoint", body: "healthy, unhealthy or draining",
-		query: map[string]string{"force": force}, answers: []any{admin.Published{}}, kept: true,
+		query: map[string]string{"force": forceMark}, answers: []any{admin.Published{}}, kept: true,
 	},
-	{method: "DELETE", path: health, summary: "Removes that setting", answers: []any{admin.Published{}}, kept: true},
+	{
+		method: "DELETE", path: health, summary: "Removes that setting",
+		query: map[string]string{"force": keepMark}, answers: []any{admin.Published{}}, kept: true,
+	},
 	{method: "PUT", path: "/v1/services/{name}/health/release", summary: "Accepts a held mass failure", answers: []any{admin.Released{}}},
 	{method: "GET", path: "/v1/plan", summary: "The published plan", query: map[string]string{"service": byService}, answers: []any{admin.PlanView{}}},
 	{method: "POST", path: "/v1/plan", summary: "The effect of another configuration file", body: "a configuration file", answers: []any{admin.Previewed{}}},
@@ -86,9 +91,12 @@ var operations = []operation{
 	},
 	{
 		method: "POST", path: "/v1/drain", summary: "Drains endpoints", body: admin.DrainOrder{},
-		query: map[string]string{"force": force}, answers: []any{admin.Drained{}}, kept: true, ifMatch: true,
+		query: map[string]string{"force": forceMark}, answers: []any{admin.Drained{}}, kept: true, ifMatch: true,
 	},
-	{method: "POST", path: "/v1/undrain", summary: "Takes drains back", body: admin.DrainOrder{}, answers: []any{admin.Drained{}}, kept: true, ifMatch: true},
+	{
+		method: "POST", path: "/v1/undrain", summary: "Takes drains back", body: admin.DrainOrder{},
+		query: map[string]string{"force": keepMark}, answers: []any{admin.Drained{}}, kept: true, ifMatch: true,
+	},
 	{method: "POST", path: "/v1/pause", summary: "Freezes weights", body: admin.Order{}, answers: []any{admin.Operated{}}, ifMatch: true},
 	{method: "POST", path: "/v1/resume", summary: "Ends a pause", body: admin.Order{}, answers: []any{admin.Operated{}}, ifMatch: true},
 	{method: "POST", path: "/v1/rollback", summary: "Returns to the weights of an earlier version, and pauses", body: admin.Order{}, answers: []any{admin.Operated{}}, ifMatch: true},

@@ -20,7 +20,8 @@ type Operators interface {
 	// WriteOperators makes all changes, or none. It is refused with ErrNotLeading unless
 	// the claim is the newest and this replica leads, and with ErrStale if previous is not
 	// the number of the last write. next is the number of this one, above previous. After
-	// another error nobody knows whether the write happened.
+	// another error nobody knows whether the write happened. The zero claim writes while no
+	// replica leads, and is refused with ErrLed if one does.
 	WriteOperators(ctx context.Context, claim group.Claim, previous, next uint64, changes []Change) error
 }
 
@@ -47,6 +48,7 @@ type Change struct {
 var (
 	ErrStale      = errors.New("another write came first")
 	ErrNotLeading = errors.New("this replica does not lead the group any more")
+	ErrLed        = errors.New("a replica leads the group")
 	// ErrTooLarge refuses an entry beyond MaxEntryBytes, or more than MaxEntries.
 	ErrTooLarge = errors.New("too large for the election engine")
 )

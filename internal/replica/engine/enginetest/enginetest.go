@@ -33,6 +33,7 @@ func Run(t *testing.T, fresh func(t *testing.T) Open) {
 		"others' releases do nothing":    foreignRelease,
 		"operators' writes are guarded":  operatorsWrite,
 		"many writes count at once":      manyAtOnce,
+		"writes without a leader":        writesWithoutLeader,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, fresh(t)) })
 	}
@@ -285,4 +286,35 @@ func manyAtOnce(t *testing.T, open Open) {
 		t.Fatal(err)
 	}
 	has(t, e, 2, want)
+}
+
+// writesWithoutLeader asserts that any replica may write for operators while nobody leads,
+// in sequence, that the next leader finds it, and that no replica may while one leads.
+func writesWithoutLeader(t *testing.T, open Open) {
+	t.Helper()
+	a, b := Replica("a", 1), Replica("b", 1)
+	first, second := open(t, a), open(t, b)
+	refused := func(err, want error) {
+		t.Helper()
+		if !errors.Is(err, want) {
+			t.Fatalf("got %v, want %v", err, want)
+		}
+	}
+	nobody := group.Claim{}
+	refused(write(t, second, nobody, 0, entry("health/x", `1`)), nil)
+	one := lead(t, first, a, nobody, 1)
+	has(t, first, 1, map[string]string{"health/x": "1"})
+	refused(write(t, first, nobody, 1, entry("health/x", `2`)), engine.ErrLed)
+	refused(write(t, second, nobody, 1, entry("health/x", `2`)), engine.ErrLed)
+	refused(write(t, first, one, 1, entry("health/y", `3`)), nil)
+
+	Do(t, first, group.Request{Op: group.OpRelease})
+	refused(write(t, second, nobody, 1, entry("health/x", `2`)), engine.ErrStale)
+	refused(write(t, second, nobody, 2, engine.Change{Key: "health/x"}, entry("health/z", `4`)), nil)
+	want := map[string]string{"health/y": "3", "health/z": "4"}
+	has(t, first, 3, want)
+	refused(write(t, first, one, 3, entry("health/x", `5`)), engine.ErrNotLeading)
+	two := lead(t, second, b, one, 2)
+	refused(write(t, second, two, 2, entry("health/x", `5`)), engine.ErrStale)
+	has(t, second, 3, want)
 }

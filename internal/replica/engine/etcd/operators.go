@@ -169,7 +169,11 @@ func (e *Engine) write(ctx context.Context, claim group.Claim, previous, number 
 		return err
 	}
 	for range writeTries {
-		if err = e.tryWrite(ctx, guard, previous, number, changes); !errors.Is(err, errHeadMoved) {
+		err = e.tryWrite(ctx, guard, previous, number, changes)
+		if claim.IsZero() && errors.Is(err, engine.ErrNotLeading) {
+			return engine.ErrLed
+		}
+		if !errors.Is(err, errHeadMoved) {
 			return err
 		}
 	}
@@ -233,8 +237,11 @@ func newLogID() (string, error) {
 	return hex.EncodeToString(id[:]), err
 }
 
-// guard is what must hold for a write of the claim's leader.
+// guard is what must hold for a write of the claim's leader, or of a group without one.
 func (e *Engine) guard(claim group.Claim) ([]clientv3.Cmp, error) {
+	if claim.IsZero() {
+		return []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(e.prefix+"leader"), "=", 0)}, nil
+	}
 	data, err := claim.Encode()
 	if err != nil {
 		return nil, err

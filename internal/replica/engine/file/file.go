@@ -112,10 +112,14 @@ func (e *Engine) run(r group.Request) error {
 	return nil
 }
 
-// acquire locks the file, if nobody has.
+// acquire locks the file, if nobody has. A replica that can't read the claim, as one of an
+// earlier version may not, leaves leadership to the others.
 func (e *Engine) acquire() error {
 	if e.lock != nil {
 		return nil
+	}
+	if _, err := e.readClaim(); err != nil {
+		return err
 	}
 	f, err := os.OpenFile(e.path("lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

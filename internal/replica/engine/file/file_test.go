@@ -176,6 +176,26 @@ func TestNewerClaim(t *testing.T) {
 	}
 }
 
+// TestNewerClaimIsLedByOthers asserts that a replica which can't read the claim leaves
+// leadership to those that can.
+func TestNewerClaimIsLedByOthers(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "prod.claim")
+	if err := os.WriteFile(path, []byte(`{"format":2}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	older, newer := open(t, dir, enginetest.Replica("older", 1)), open(t, dir, enginetest.Replica("newer", 1))
+	if _, err := older.Do(t.Context(), group.Request{Op: group.OpAcquire}); err == nil {
+		t.Fatal("a replica leads a group whose claim it can't read")
+	}
+	if err := os.Remove(path); err != nil { // so that the other one can read it
+		t.Fatal(err)
+	}
+	if s := enginetest.Do(t, newer, group.Request{Op: group.OpAcquire}); s.Holder.Name != "newer" {
+		t.Fatalf("%q leads", s.Holder.Name)
+	}
+}
+
 func TestRefusedGroupNames(t *testing.T) {
 	for _, name := range []string{"", "a/b", "..", ".hidden", strings.Repeat("x", 101), "a b"} {
 		if _, err := file.Open(t.TempDir(), name, enginetest.Replica("a", 1)); err == nil || !strings.Contains(err.Error(), "replicas.group") {

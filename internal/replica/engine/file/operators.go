@@ -3,7 +3,10 @@ package file
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"os"
+	"syscall"
 
 	"github.com/isobar-xds/isobar/internal/replica/engine"
 	"github.com/isobar-xds/isobar/internal/replica/group"
@@ -65,14 +68,11 @@ func (e *Engine) WriteOperators(ctx context.Context, claim group.Claim, previous
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.lock == nil || !e.inPlace(e.lock) {
-		return engine.ErrNotLeading
-	}
-	if have, err := e.readClaim(); err != nil {
+	unlock, err := e.mayWrite(claim)
+	if err != nil {
 		return err
-	} else if have != claim {
-		return engine.ErrNotLeading
 	}
+	defer unlock()
 	now, err := e.ReadOperators(ctx)
 	if err != nil {
 		return err
@@ -90,4 +90,41 @@ func (e *Engine) WriteOperators(ctx context.Context, claim group.Claim, previous
 		return err
 	}
 	return replace(e.path("operators"), data)
+}
+
+// mayWrite returns an error unless this replica leads with the claim, or, for the zero
+// claim, nobody leads until unlock.
+func (e *Engine) mayWrite(claim group.Claim) (unlock func(), err error) {
+	leads := e.lock != nil && e.inPlace(e.lock)
+	if claim.IsZero() {
+		if leads {
+			return nil, engine.ErrLed
+		}
+		return e.excludeLeaders()
+	}
+	if !leads {
+		return nil, engine.ErrNotLeading
+	}
+	if have, err := e.readClaim(); err != nil {
+		return nil, err
+	} else if have != claim {
+		return nil, engine.ErrNotLeading
+	}
+	return func() {}, nil
+}
+
+// excludeLeaders keeps every replica from leading until unlock, if none leads.
+func (e *Engine) excludeLeaders() (unlock func(), err error) {
+	f, err := os.OpenFile(e.path("lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	err = flock(f, syscall.LOCK_EX)
+	if err != nil && unlessHeld(err) == nil || err == nil && !e.inPlace(f) {
+		err = engine.ErrLed
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return func() { _ = f.Close() }, nil // the kernel takes the lock back in any case
 }

@@ -69,8 +69,9 @@ type Engine struct {
 	client *rest.RESTClient
 	close  func()
 
-	seen   string    // the last record of the holder that was read
-	seenAt time.Time // when it was read first
+	observing sync.Mutex
+	seen      string    // the last record of the holder that was read
+	seenAt    time.Time // when it was read first
 
 	writing   sync.Mutex // held while operators write
 	collected uint64     // the epoch in which what earlier ones left was removed
@@ -264,11 +265,22 @@ func (e *Engine) observe(s *state, now time.Time) {
 	record := ""
 	if s.lease != nil {
 		spec := &s.lease.Spec
-		record = fmt.Sprint(s.lease.UID, s.holderText(), spec.AcquireTime.String(), spec.RenewTime.String(), pointed(spec.LeaseTransitions))
+		record = fmt.Sprint(s.lease.UID, s.holderText(), moment(spec.AcquireTime), moment(spec.RenewTime), pointed(spec.LeaseTransitions))
 	}
+	e.observing.Lock()
+	defer e.observing.Unlock()
 	if record != e.seen || e.seenAt.IsZero() {
 		e.seen, e.seenAt = record, now
 	}
+}
+
+// moment returns a time of the Lease as text; empty where it has none, as in a Lease that
+// an operator made.
+func moment(t *metav1.MicroTime) string {
+	if t == nil {
+		return ""
+	}
+	return t.String()
 }
 
 func pointed(n *int32) int32 {
@@ -287,6 +299,8 @@ func (e *Engine) free(s *state, now time.Time) bool {
 	if n := s.lease.Spec.LeaseDurationSeconds; n != nil {
 		duration = max(duration, min(longest, time.Duration(*n)*time.Second))
 	}
+	e.observing.Lock()
+	defer e.observing.Unlock()
 	return now.Sub(e.seenAt) >= duration
 }
 

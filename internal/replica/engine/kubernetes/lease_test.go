@@ -214,3 +214,49 @@ func TestRenewalDuringAWrite(t *testing.T) {
 		t.Errorf("%v, %d renewals", err, renewals)
 	}
 }
+
+// TestWriteWithoutALeader: what an operator forces is refused until no renewal has been seen
+// for the time of the Lease, and a leader that was paused does not overwrite it.
+func TestWriteWithoutALeader(t *testing.T) {
+	_, cfg := newAPI(t)
+	a, b := enginetest.Replica("a", 1), enginetest.Replica("b", 1)
+	first, second := open(t, cfg, a, time.Second), open(t, cfg, b, time.Second)
+	one := claimOf(a, 1)
+	enginetest.Do(t, first, group.Request{Op: group.OpAcquire})
+	enginetest.Do(t, first, group.Request{Op: group.OpClaim, Claim: one})
+	forced := []engine.Change{{Key: "health/x", Data: []byte("1")}}
+	if err := second.WriteOperators(t.Context(), group.Claim{}, 0, 1, forced); !errors.Is(err, engine.ErrLed) {
+		t.Fatalf("got %v while a replica leads", err)
+	}
+	<-time.After(1100 * time.Millisecond) // the Lease runs out
+	if err := second.WriteOperators(t.Context(), group.Claim{}, 0, 1, forced); err != nil {
+		t.Fatal(err)
+	}
+	err := first.WriteOperators(t.Context(), one, 0, 1, []engine.Change{{Key: "health/y", Data: []byte("2")}})
+	if !errors.Is(err, engine.ErrStale) {
+		t.Errorf("got %v for a write of a leader that does not know the last one", err)
+	}
+	got, err := first.ReadOperators(t.Context())
+	if err != nil || got.Sequence != 1 || string(got.Entries["health/x"]) != "1" || len(got.Entries) != 1 {
+		t.Errorf("operators wrote %+v, %v", got, err)
+	}
+}
+
+// TestLeaseMadeByAnOperator: a Lease without a holder and without times is free.
+func TestLeaseMadeByAnOperator(t *testing.T) {
+	api, cfg := newAPI(t)
+	a := enginetest.Replica("a", 1)
+	e := open(t, cfg, a, 0)
+	enginetest.Do(t, e, group.Request{Op: group.OpAcquire})
+	api.mu.Lock()
+	for _, lease := range api.objects {
+		lease["spec"] = map[string]any{}
+	}
+	api.mu.Unlock()
+	if s := enginetest.Do(t, e, group.Request{Op: group.OpRead}); s.Holder.Name != "" {
+		t.Fatalf("%q leads", s.Holder.Name)
+	}
+	if s := enginetest.Do(t, e, group.Request{Op: group.OpAcquire}); s.Holder != a {
+		t.Fatalf("%q leads", s.Holder.Name)
+	}
+}

@@ -11,7 +11,9 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -196,7 +198,7 @@ func (e *Engine) writeOperators(ctx context.Context, claim group.Claim, previous
 	}
 	counts := head{Format: headFormat, Sequence: next, Parts: append(slices.Clone(keep), made...)}
 	switch err := e.commit(ctx, s, claim, counts); {
-	case errors.Is(err, engine.ErrNotLeading), errors.Is(err, engine.ErrStale):
+	case errors.Is(err, engine.ErrNotLeading), errors.Is(err, engine.ErrLed), errors.Is(err, engine.ErrStale):
 		e.remove(ctx, made)
 		return err
 	case err != nil: // it may have happened; the next leader removes what does not count
@@ -205,14 +207,22 @@ func (e *Engine) writeOperators(ctx context.Context, claim group.Claim, previous
 	if len(keep) == 0 {
 		e.remove(ctx, s.head.Parts)
 	}
-	if e.collected != claim.Epoch && e.collect(ctx, claim, counts) == nil {
+	if e.collected < claim.Epoch && e.collect(ctx, claim, counts) == nil {
 		e.collected = claim.Epoch
 	}
 	return nil
 }
 
-// guarded reports whether this replica leads with the claim.
+// guarded returns an error unless this replica leads with the claim, or, for the zero
+// claim, nobody leads.
 func (e *Engine) guarded(s *state, claim group.Claim) error {
+	if claim.IsZero() {
+		now := time.Now()
+		if e.observe(s, now); !e.free(s, now) {
+			return engine.ErrLed
+		}
+		return nil
+	}
 	if s.holderText() != e.self || s.claim != claim {
 		return engine.ErrNotLeading
 	}
@@ -316,8 +326,11 @@ func (e *Engine) commit(ctx context.Context, s *state, claim group.Claim, counts
 	}
 	before := s.head
 	for range tries {
-		next := s.lease.DeepCopy()
-		next.Annotations = maps.Clone(next.Annotations)
+		next := e.unclaimed()
+		if s.lease != nil {
+			next = s.lease.DeepCopy()
+			next.Annotations = maps.Clone(next.Annotations)
+		}
 		next.Annotations[operatorsKey] = string(data)
 		if _, err = e.write(ctx, next); err == nil || !replaced(err) {
 			return err
@@ -333,6 +346,13 @@ func (e *Engine) commit(ctx context.Context, s *state, claim group.Claim, counts
 		}
 	}
 	return fmt.Errorf("it changed during each of %d attempts to write it", tries)
+}
+
+// unclaimed is the Lease of a group in which nobody has led yet.
+func (e *Engine) unclaimed() *coordinationv1.Lease {
+	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+		Name: e.opts.Lease, Namespace: e.opts.Namespace, Annotations: map[string]string{groupKey: e.opts.Group},
+	}}
 }
 
 // remove removes objects that don't count. What stays takes room and does no harm.
