@@ -10,14 +10,16 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/rpc"
 )
 
 // bootstrapFlags say where the server is and who the client is.
 type bootstrapFlags struct {
-	server, nodeID, cluster, locality string
+	server, nodeID, nodeName, cluster, locality string
 
-	fromEnv bool
-	tls     bootstrapTLS
+	fromEnv     bool
+	withoutNode bool // the other control plane says who and where the client is
+	tls         bootstrapTLS
 }
 
 // bootstrap is what the flags say, checked.
@@ -29,6 +31,7 @@ type bootstrap struct {
 	Port     uint16
 	IsIP     bool
 	NodeID   string
+	NodeName string // the Kubernetes Node, in place of a locality
 	Cluster  string
 	Locality isobar.Locality
 }
@@ -106,11 +109,17 @@ func (f *bootstrapFlags) register(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.nodeID, "node-id", "", "name of this client (default: the host's name)")
 	cmd.Flags().StringVar(&f.cluster, "cluster", "client", "name of the client service")
 	cmd.Flags().StringVar(&f.locality, "locality", "", "where the client runs: region/zone or region/zone/sub_zone")
+	cmd.Flags().StringVar(&f.nodeName, "node-name", "",
+		"in place of --locality: the Kubernetes Node that the client runs on, where the server has discovery.kubernetes")
+	cmd.MarkFlagsMutuallyExclusive("node-name", "locality")
 	f.tls.register(cmd)
 	cmd.Flags().BoolVar(&f.fromEnv, "from-env", false, "take what flags leave out from environment variables: "+strings.Join(variableNames(), ", "))
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		if f.fromEnv {
 			return f.readEnvironment(cmd.Flags(), os.LookupEnv)
+		}
+		if f.withoutNode || f.nodeName != "" {
+			return nil
 		}
 		if !cmd.Flags().Changed("locality") {
 			return asUsage(cmd, errors.New(`required flag(s) "locality" not set`))
@@ -123,18 +132,21 @@ func (f *bootstrapFlags) check() (bootstrap, error) {
 	if err := f.tls.check(); err != nil {
 		return bootstrap{}, err
 	}
-	b := bootstrap{Server: f.server, NodeID: f.nodeID, Cluster: f.cluster, bootstrapTLS: f.tls}
+	b := bootstrap{Server: f.server, NodeID: f.nodeID, NodeName: f.nodeName, Cluster: f.cluster, bootstrapTLS: f.tls}
 	var err error
 	if b.Host, b.Port, err = hostPort("--server", f.server); err != nil {
 		return b, err
 	}
 	_, err = netip.ParseAddr(b.Host)
 	b.IsIP = err == nil
+	if f.withoutNode {
+		return b, nil
+	}
 	b.Locality, err = isobar.ParseLocality(f.locality)
 	switch {
 	case err != nil:
 		return b, usagef("--locality: %w", err)
-	case b.Locality.Zone == "":
+	case b.Locality.Zone == "" && b.NodeName == "":
 		return b, usagef("--locality %q: want REGION/ZONE: distances and weights are per zone", f.locality)
 	case b.Cluster == "":
 		return b, usagef("--cluster: want the name of the client service: demand is summed under it")
@@ -167,9 +179,10 @@ type grpcCreds struct {
 }
 
 type grpcNode struct {
-	ID       string       `json:"id"`
-	Cluster  string       `json:"cluster"`
-	Locality grpcLocality `json:"locality"`
+	ID       string            `json:"id"`
+	Cluster  string            `json:"cluster"`
+	Locality *grpcLocality     `json:"locality,omitempty"`
+	Metadata map[string]string `json:"metadata,omitempty"`
 }
 
 type grpcLocality struct {
@@ -186,10 +199,14 @@ type grpcLocality struct {
 var grpcFeatures = []string{"xds_v3", "ignore_resource_deletion", "resource_timer_is_transient_error"}
 
 func grpcBootstrap(b bootstrap, creds grpcCreds) grpcFile {
+	node := grpcNode{ID: b.NodeID, Cluster: b.Cluster}
+	if b.NodeName != "" {
+		node.Metadata = map[string]string{rpc.MachineKey: b.NodeName}
+	} else {
+		node.Locality = &grpcLocality{Region: b.Locality.Region, Zone: b.Locality.Zone, SubZone: b.Locality.SubZone}
+	}
 	return grpcFile{
 		Servers: []grpcServer{{URI: b.Server, Creds: []grpcCreds{creds}, Features: grpcFeatures}},
-		Node: grpcNode{ID: b.NodeID, Cluster: b.Cluster, Locality: grpcLocality{
-			Region: b.Locality.Region, Zone: b.Locality.Zone, SubZone: b.Locality.SubZone,
-		}},
+		Node:    node,
 	}
 }

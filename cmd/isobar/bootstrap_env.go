@@ -17,6 +17,8 @@ const (
 	regionVariable  = environmentPrefix + "REGION"
 	zoneVariable    = environmentPrefix + "ZONE"
 	subZoneVariable = environmentPrefix + "SUB_ZONE"
+	// nodeNameVariable counts where there is no zone.
+	nodeNameVariable = environmentPrefix + "NODE_NAME"
 )
 
 func variableOf(flag string) string {
@@ -25,7 +27,7 @@ func variableOf(flag string) string {
 
 // variableNames lists all variables that --from-env reads.
 func variableNames() []string {
-	out := []string{regionVariable, zoneVariable, subZoneVariable}
+	out := []string{regionVariable, zoneVariable, subZoneVariable, nodeNameVariable}
 	for _, name := range environmentFlags {
 		out = append(out, variableOf(name))
 	}
@@ -33,7 +35,8 @@ func variableNames() []string {
 }
 
 // readEnvironment sets the flags that the call leaves out. It refuses an empty region
-// or zone: a client without its zone gets the weights of no zone.
+// or zone: a client without its zone gets the weights of no zone. Where both are known,
+// the zone counts, not the Node.
 func (f *bootstrapFlags) readEnvironment(flags *pflag.FlagSet, lookup func(string) (string, bool)) error {
 	for _, name := range environmentFlags {
 		value, found := lookup(variableOf(name))
@@ -44,8 +47,13 @@ func (f *bootstrapFlags) readEnvironment(flags *pflag.FlagSet, lookup func(strin
 			return usagef("%s: %w", variableOf(name), err)
 		}
 	}
-	if flags.Changed("locality") {
+	if flags.Changed("locality") || flags.Changed("node-name") {
 		return nil
+	}
+	if zone, _ := lookup(zoneVariable); zone == "" {
+		if f.nodeName, _ = lookup(nodeNameVariable); f.nodeName != "" {
+			return nil
+		}
 	}
 	var parts []string
 	for _, p := range []struct{ variable, label string }{
@@ -54,7 +62,8 @@ func (f *bootstrapFlags) readEnvironment(flags *pflag.FlagSet, lookup func(strin
 		value, _ := lookup(p.variable)
 		if value == "" {
 			return usagef("%s is not set or empty: set it, or give --locality. In Kubernetes 1.35 or newer: "+
-				"fieldRef: {fieldPath: \"metadata.labels['%s']\"}; in older versions a Pod does not have this label", p.variable, p.label)
+				"fieldRef: {fieldPath: \"metadata.labels['%s']\"}; in older versions a Pod does not have this label: "+
+				"set %s from spec.nodeName there", p.variable, p.label, nodeNameVariable)
 		}
 		parts = append(parts, value)
 	}

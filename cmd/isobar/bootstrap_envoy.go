@@ -25,6 +25,7 @@ type envoyFlags struct {
 type envoyFile struct {
 	bootstrap
 
+	WithoutNode  bool
 	Services     []string // clusters made here instead of by CDS
 	Checks       bool
 	Listener     *envoyListener // nil: none
@@ -57,13 +58,19 @@ each with --service-node NAME, which overrides the node id of the file.
 
 With --beside it is what to add to the bootstrap file of Envoys that have another
 control plane: where Isobar is, and that load reports go there. That control
-plane then gives clusters an eds_config that names the cluster "isobar".`,
+plane then gives clusters an eds_config that names the cluster "isobar". With
+--without-node the node is left out, for Envoys whose agent writes it, as Istio's
+does.`,
 		Example: "  isobar bootstrap envoy --cluster shop --locality us-east/b > envoy.yaml\n" +
 			"  isobar bootstrap envoy --locality us-east/b --listener 10000 > envoy.yaml\n" +
 			"  isobar bootstrap envoy --locality us-east/b --service checkout --service payment\n" +
-			"  isobar bootstrap envoy --beside --locality us-east/b",
+			"  isobar bootstrap envoy --beside --locality us-east/b\n" +
+			"  isobar bootstrap envoy --beside --without-node --server isobar.isobar.svc:18000",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if flags.withoutNode && !besides.beside {
+				return usagef("--without-node goes only with --beside: the node says who and where the Envoy is")
+			}
 			b, err := flags.check()
 			if err != nil {
 				return err
@@ -72,6 +79,7 @@ plane then gives clusters an eds_config that names the cluster "isobar".`,
 			if err != nil {
 				return err
 			}
+			file.WithoutNode = flags.withoutNode
 			if strings.Contains(b.NodeID, "$") {
 				cmd.PrintErrf("warning: --node-id %q: Envoy does not expand variables; start each Envoy with --service-node NAME, "+
 					"or all that read this file are one node to Isobar\n", b.NodeID)
@@ -85,6 +93,12 @@ plane then gives clusters an eds_config that names the cluster "isobar".`,
 	flags.register(cmd)
 	besides.register(cmd)
 	envoy.register(cmd)
+	cmd.Flags().BoolVar(&flags.withoutNode, "without-node", false, "with --beside: leave out the node, which something else writes")
+	cmd.MarkFlagsMutuallyExclusive("without-node", "locality")
+	cmd.MarkFlagsMutuallyExclusive("without-node", "node-id")
+	cmd.MarkFlagsMutuallyExclusive("without-node", "cluster")
+	cmd.MarkFlagsMutuallyExclusive("without-node", "node-name")
+	cmd.MarkFlagsMutuallyExclusive("without-node", "from-env")
 	return cmd
 }
 
@@ -146,12 +160,15 @@ var envoyParts = template.Must(template.New("envoy").Funcs(template.FuncMap{"jso
 node:
   id: {{json .NodeID}}
   cluster: {{json .Cluster}}
+{{- if .NodeName}}
+  metadata: {NODE_NAME: {{json .NodeName}}} # the Kubernetes Node, from which Isobar takes the locality
+{{- else}}
   locality:
     region: {{json .Locality.Region}}
     zone: {{json .Locality.Zone}}
 {{- if .Locality.SubZone}}
     sub_zone: {{json .Locality.SubZone}}
-{{- end}}{{end}}
+{{- end}}{{end}}{{end}}
 {{- define "load"}}# Load reports: what this Envoy sends where, which is what Isobar balances by.
 cluster_manager:
   load_stats_config:
@@ -303,7 +320,9 @@ var envoyFragment = template.Must(template.Must(envoyParts.Clone()).Parse(`# Mer
 #         api_type: GRPC
 #         transport_api_version: V3
 #         grpc_services: [{envoy_grpc: {cluster_name: isobar}}]
+{{- if not .WithoutNode}}
 {{template "node" .}}
+{{- end}}
 
 {{template "load" .}}
 

@@ -133,6 +133,7 @@ func (s *Server) poll(ctx context.Context, m convert.HealthMessage, form rpc.For
 	if err != nil {
 		return nil, s.refuse(refusedMessage, codes.InvalidArgument, err.Error())
 	}
+	s.place(ctx, address, &hello.Node)
 	if err := s.allowed(ctx, hello.Node); err != nil {
 		return nil, err
 	}

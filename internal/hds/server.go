@@ -44,6 +44,9 @@ type Options struct {
 	// a checker that polls, with its context and the checker's node; an error, which should be a gRPC
 	// status, refuses it. nil = every node is welcome.
 	Admit func(context.Context, rpc.Node) error
+	// Place fills in the locality of a client that connects from an address and names the
+	// machine that it runs on, before Admit is asked. It may wait a little. nil = nobody does.
+	Place func(ctx context.Context, peer string, n *rpc.Node)
 	// Account says under what a checker counts, by the context of its stream or
 	// request: no account holds more than half of MaxStreams. "" = it is not
 	// counted. nil = none is.
@@ -280,6 +283,13 @@ func (s *Server) account(ctx context.Context) string {
 		return ""
 	}
 	return s.opts.Account(ctx)
+}
+
+// place has Options.Place fill in the locality of a checker that names its machine.
+func (s *Server) place(ctx context.Context, peer string, n *rpc.Node) {
+	if s.opts.Place != nil && n.Machine != "" {
+		s.opts.Place(ctx, peer, n)
+	}
 }
 
 // allowed asks whether a checker may be what it says it is.

@@ -191,6 +191,7 @@ func (st *stream) introduce(data []byte, now time.Time) error {
 	if err != nil {
 		return err
 	}
+	s.place(st.grpc.Context(), st.peer, &hello.Node)
 	before := s.reauthorizations.Load()
 	if err := s.allowed(st.grpc.Context(), hello.Node); err != nil {
 		return err

@@ -44,6 +44,9 @@ type Options struct {
 	// again by Reauthorize; an error, which should be a gRPC status, ends the stream. nil = every node is
 	// welcome.
 	Admit func(context.Context, rpc.Node) error
+	// Place fills in the locality of a client that connects from an address and names the
+	// machine that it runs on, before Admit is asked. It may wait a little. nil = nobody does.
+	Place func(ctx context.Context, peer string, n *rpc.Node)
 	// Account gives the identity or address that a stream's client counts under, and
 	// whether a certificate shows it; nil = they are not known.
 	Account func(context.Context) (account string, certified bool)

@@ -188,6 +188,9 @@ func (st *stream) introduce(m *loadstatsv3.LoadStatsRequest) error {
 	if err != nil {
 		return err
 	}
+	if place := st.server.opts.Place; place != nil && n.Machine != "" {
+		place(st.grpc.Context(), st.peer, &n)
+	}
 	st.node = n
 	st.window.Node = n.Node
 	if account := st.server.opts.Account; account != nil {

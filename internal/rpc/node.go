@@ -26,6 +26,7 @@ const (
 const (
 	maxNodeName     = 1024 // bytes of id, cluster and user agent
 	MaxLocalityName = 253  // bytes of each part of a locality
+	maxMachineName  = 253  // bytes of the name of a Kubernetes Node
 	maxFeatures     = 256
 )
 
@@ -34,6 +35,7 @@ type Node struct {
 	load.Node
 
 	UserAgent       string // name and version, for display
+	Machine         string // the Kubernetes Node that it runs on, if its metadata says so and it has no locality
 	SendAllClusters bool   // understands send_all_clusters of LRS
 	NoOverprovision bool   // ignores overprovisioning factors
 	TTL             bool   // understands resources with a time to live
@@ -61,7 +63,22 @@ func NodeFrom(n *corev3.Node) (Node, error) {
 		Wrapped: slices.Contains(n.GetClientFeatures(), FeatureWrapped) ||
 			slices.Contains(n.GetClientFeatures(), FeatureSupportsWrapped),
 	}
+	if out.Locality.IsZero() {
+		out.Machine = machineOf(n)
+	}
 	return out, nil
+}
+
+// MachineKey is the key of a node's metadata that has the name of the Kubernetes Node.
+// Envoys of Istio have it.
+const MachineKey = "NODE_NAME"
+
+func machineOf(n *corev3.Node) string {
+	name := n.GetMetadata().GetFields()[MachineKey].GetStringValue()
+	if len(name) > maxMachineName {
+		return "" // no Node has such a name
+	}
+	return name
 }
 
 func checkNode(n *corev3.Node) error {

@@ -1,7 +1,9 @@
 package server
 
 import (
+	"context"
 	"fmt"
+	"net/netip"
 	"time"
 
 	"github.com/isobar-xds/isobar"
@@ -10,6 +12,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/discovery/kubernetes"
 	"github.com/isobar-xds/isobar/internal/discovery/kubernetes/table"
 	"github.com/isobar-xds/isobar/internal/replica/group"
+	"github.com/isobar-xds/isobar/internal/rpc"
 )
 
 // KubernetesConfig returns what a configuration says of a Kubernetes cluster; nil for none.
@@ -145,4 +148,19 @@ func (s *Server) fullest(service string) (where isobar.Locality, used float64, o
 		}
 	}
 	return where, used, ok
+}
+
+// placeClient fills in the locality of a client that names the Kubernetes Node on which it
+// runs. Without one it stays without a locality, as a client that names no Node.
+func (s *Server) placeClient(ctx context.Context, peer string, n *rpc.Node) {
+	at, _ := netip.ParseAddrPort(peer) // of a socket in the file system there is none
+	where, err := s.cluster.Place(ctx, n.Machine, at.Addr())
+	if err == nil {
+		n.Locality = where
+		return
+	}
+	if skipped, ok := s.unplaced.Allow(time.Now()); ok {
+		s.log.Warn("a client has no locality: the Kubernetes Node that it names does not tell one",
+			"client", n.ID, "peer", peer, "node", n.Machine, "error", err, "lines_skipped", skipped)
+	}
 }

@@ -10,6 +10,13 @@ import (
 	"strings"
 	"testing"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	healthv3 "github.com/envoyproxy/go-control-plane/envoy/service/health/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/xds"
+	"google.golang.org/protobuf/types/known/structpb"
+
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/discovery/kubernetes"
@@ -190,4 +197,56 @@ func (w *heldWorld) read(path string, out any) (status int) {
 		w.t.Fatal(err)
 	}
 	return resp.StatusCode
+}
+
+// TestClientsOnNodes: a real gRPC client and a checker that tell no locality, but the Node
+// that they run on, are in its zone, for assignments, load reports and checks.
+func TestClientsOnNodes(t *testing.T) {
+	t.Parallel()
+	w, _, source := newKubernetesWorld(t)
+	w.writeText(source + "]}}\n")
+	w.serve()
+	w.in("cart.shop:80", "checkout.shop:80")
+	resolver, err := xds.NewXDSResolverWithConfigForTesting([]byte(fmt.Sprintf(`{"xds_servers": [{"server_uri": %q, "channel_creds": [{"type": "insecure"}], "server_features": ["xds_v3"]}],
+		"node": {"id": "front-1", "cluster": "front", "metadata": {"NODE_NAME": "n1"}}}`, w.XDSAddress())))
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := grpc.NewClient("xds:///checkout.shop:80", grpc.WithResolvers(resolver), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	conn.Connect()
+	var clients admin.ClientList
+	testhelp.Eventually(t, "the client in us/a, with its load reports", func() bool {
+		w.read("/v1/clients", &clients)
+		return len(clients.Clients) == 1 && clients.Clients[0].Locality == "us/a" && clients.Clients[0].LRS != nil
+	})
+
+	direct, err := grpc.NewClient(w.XDSAddress(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = direct.Close() }()
+	s, err := healthv3.NewHealthDiscoveryServiceClient(direct).StreamHealthCheck(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	machine, err := structpb.NewStruct(map[string]any{"NODE_NAME": "n1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Send(&healthv3.HealthCheckRequestOrEndpointHealthResponse{RequestType: &healthv3.HealthCheckRequestOrEndpointHealthResponse_HealthCheckRequest{
+		HealthCheckRequest: &healthv3.HealthCheckRequest{Node: &corev3.Node{Id: "checker-1", Metadata: machine}, Capability: &healthv3.Capability{
+			HealthCheckProtocols: []healthv3.Capability_Protocol{healthv3.Capability_TCP},
+		}},
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	var checkers admin.CheckerList
+	testhelp.Eventually(t, "the checker in us/a", func() bool {
+		w.read("/v1/checkers", &checkers)
+		return len(checkers.Checkers) == 1 && checkers.Checkers[0].Locality.String() == "us/a"
+	})
 }

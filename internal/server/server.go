@@ -34,6 +34,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/plan"
 	"github.com/isobar-xds/isobar/internal/replay"
 	"github.com/isobar-xds/isobar/internal/replica"
+	"github.com/isobar-xds/isobar/internal/rpc"
 	"github.com/isobar-xds/isobar/internal/store"
 	"github.com/isobar-xds/isobar/internal/xds"
 	"github.com/isobar-xds/isobar/internal/xds/csds"
@@ -116,6 +117,7 @@ type Server struct {
 	held     heldServices
 	kept     *loopState // for what this package keeps itself
 	trigger  filewatch.Trigger
+	unplaced rpc.LogLimit // of what clients on unknown Nodes can trigger
 
 	clientsOf subscriberList
 	sampler   *sampler
@@ -162,19 +164,20 @@ func (s *Server) openSources() error {
 func (s *Server) buildLoop() error {
 	s.xds = xds.New(xds.Options{
 		Log: s.log, Registerer: s.metrics, MaxStreams: s.cfg.XDS.MaxStreams, NameMemory: s.cfg.XDS.Limits().NameMegabytes << 20,
-		Is2017: s.is2017, Admit: s.gate.Admits(identity.RoleClient), Account: listen.AnonymousAccount,
+		Is2017: s.is2017, Admit: s.gate.Admits(identity.RoleClient), Account: listen.AnonymousAccount, Place: s.placeClient,
 		Await: s.awaitVersion(), HoldRemovals: s.cfg.Replicas != nil,
 	})
 	s.lrs = lrs.New(lrs.Options{
 		ManagementCluster: config.ReservedName,
 		Interval:          func() time.Duration { return s.current.Load().ReportInterval },
 		Services:          s.services, EndpointGranularity: s.cfg.XDS.EndpointLoad, MaxStreams: s.cfg.XDS.MaxStreams,
-		Admit: s.gate.Admits(identity.RoleClient), MayReport: s.mayReport, Account: listen.ReportingAccount,
+		Admit: s.gate.Admits(identity.RoleClient), MayReport: s.mayReport, Place: s.placeClient, Account: listen.ReportingAccount,
 		Log: s.log, Registerer: s.metrics,
 	})
 	s.hds = hds.New(hds.Options{
 		Interval: func() time.Duration { return s.current.Load().ReportInterval },
 		Admit:    s.gate.Admits(identity.RoleChecker),
+		Place:    s.placeClient,
 		Account:  listen.AnonymousAccount,
 		Identity: listen.ProvenIdentity,
 

@@ -23,6 +23,10 @@ type Options struct {
 	// Default: every node is welcome.
 	Admit func(context.Context, rpc.Node) error
 
+	// Place fills in the locality of a client that connects from an address and names the
+	// machine that it runs on, before Admit is asked. It may wait a little. nil = nobody does.
+	Place func(ctx context.Context, peer string, n *rpc.Node)
+
 	// Await is asked for the version that a client shows in its first request of a type
 	// on a stream, which another server of the same fleet may have sent. It returns when
 	// this server has that version, or does not wait for it; an error, which should be a

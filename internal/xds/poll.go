@@ -136,6 +136,9 @@ func (s *Server) poll(ctx context.Context, m *discoveryv3.DiscoveryRequest, meth
 	if err != nil {
 		return nil, r, err
 	}
+	if s.options.Place != nil && node.Machine != "" {
+		s.options.Place(ctx, peer, &node)
+	}
 	if s.options.Admit != nil {
 		if err := s.options.Admit(ctx, node); err != nil {
 			s.metrics.refused.WithLabelValues(refusedDenied).Inc()

@@ -265,6 +265,14 @@ func (s *stream) identify(h *resource.Head) error {
 	if err != nil {
 		return err
 	}
+	if place := s.server.options.Place; place != nil && node.Machine != "" {
+		if err := s.server.handling.out(func() error {
+			place(s.raw.Context(), s.peer, &node)
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
 	before := s.server.reauthorizations.Load()
 	if err := s.server.welcome(s, node); err != nil {
 		return err

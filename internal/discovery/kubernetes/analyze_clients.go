@@ -6,6 +6,8 @@ import (
 	"regexp"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/isobar-xds/isobar/internal/rpc"
 )
 
 // bootstrapVariable has the bootstrap of a gRPC client.
@@ -79,15 +81,18 @@ func bootstrapTrouble(env []variable) string {
 			Node struct {
 				ID       string            `json:"id"`
 				Locality map[string]string `json:"locality"`
+				Metadata map[string]any    `json:"metadata"`
 			} `json:"node"`
 		}
 		if err := json.Unmarshal([]byte(e.Value), &bootstrap); err != nil {
 			return fmt.Sprintf("%s is no JSON: %v", e.Name, err)
 		}
+		machine, _ := bootstrap.Node.Metadata[rpc.MachineKey].(string)
 		for _, part := range []string{"region", "zone"} {
-			if bootstrap.Node.Locality[part] == "" {
+			if machine == "" && bootstrap.Node.Locality[part] == "" {
 				return fmt.Sprintf("the node of %s has no %s, so the client gets the weights of no zone: set node.locality.%s from "+
-					"metadata.labels['topology.kubernetes.io/%s'] (Kubernetes 1.35 or newer), as examples/kubernetes/grpc-client.yaml does", e.Name, part, part, part)
+					"metadata.labels['topology.kubernetes.io/%s'] (Kubernetes 1.35 or newer), as examples/kubernetes/grpc-client.yaml does, "+
+					"or node.metadata.%s from spec.nodeName", e.Name, part, part, part, rpc.MachineKey)
 			}
 		}
 		if bootstrap.Node.ID == "" {

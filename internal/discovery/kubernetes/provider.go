@@ -49,9 +49,11 @@ type Provider struct {
 	cfg     *Config    // nil = no cluster is watched
 	session *session   // nil = none has begun
 	entries map[string]*entry
-	opened  time.Time     // when nothing was known but what was saved
-	synced  bool          // the entries are those of the session
-	answer  chan struct{} // closed when the cluster was listed once, or is known from before
+	opened  time.Time                  // when nothing was known but what was saved
+	synced  bool                       // the entries are those of the session
+	answer  chan struct{}              // closed when the cluster was listed once, or is known from before
+	places  map[string]isobar.Locality // of Nodes, as they were known before the session
+	nodes   chan struct{}              // closed when something about Nodes has changed, and replaced
 }
 
 // entry is one service.
@@ -73,7 +75,7 @@ func Open(ctx context.Context, o Options) (*Provider, error) {
 		return nil, err
 	}
 	p := &Provider{
-		opts: o, changed: make(chan struct{}, 1), dirty: make(chan struct{}, 1), answer: make(chan struct{}),
+		opts: o, changed: make(chan struct{}, 1), dirty: make(chan struct{}, 1), answer: make(chan struct{}), nodes: make(chan struct{}),
 		entries: map[string]*entry{}, opened: time.Now(),
 	}
 	p.saver = keep.NewSaver(o.Store, storeKey, keep.SaverOptions{Encode: p.encode, Log: o.Log, Source: "kubernetes"})
@@ -99,7 +101,7 @@ func (p *Provider) Configure(cfg *Config, put func(listed, unknown []isobar.Serv
 		return err
 	}
 	p.entries = next
-	same := p.sameCluster(cfg)
+	same, had := p.sameCluster(cfg), p.cfg != nil
 	p.cfg = cfg
 	if same {
 		if cfg != nil && p.session != nil {
@@ -107,6 +109,9 @@ func (p *Provider) Configure(cfg *Config, put func(listed, unknown []isobar.Serv
 			keep.Signal(p.dirty)
 		}
 	} else {
+		if had {
+			p.places = nil // of another cluster
+		}
 		p.synced, p.session, p.opened = false, nil, time.Now()
 		keep.Signal(p.changed)
 	}

@@ -22,6 +22,8 @@ const (
 type saved struct {
 	Format   int            `json:"format"`
 	Services []savedService `json:"services"` // sorted by name
+	// Nodes says where Nodes are, for clients that say only on which Node they run.
+	Nodes map[string]isobar.Locality `json:"nodes,omitempty"`
 }
 
 type savedService struct {
@@ -54,6 +56,7 @@ func (p *Provider) load(ctx context.Context) error {
 	if s.Format > savedFormat {
 		return fmt.Errorf("what Kubernetes listed was saved by a newer version (format %d, this one reads up to %d)", s.Format, savedFormat)
 	}
+	p.places = s.Nodes
 	for _, from := range s.Services {
 		var policy *table.Applied
 		if f := from.Policy; f != nil {
@@ -77,7 +80,8 @@ func (p *Provider) encode() (data []byte, empty bool, err error) {
 			s.Services = append(s.Services, one)
 		}
 	}
+	s.Nodes = p.placesOfNodes()
 	p.mu.Unlock()
 	data, err = json.Marshal(s)
-	return data, len(s.Services) == 0, err
+	return data, len(s.Services) == 0 && len(s.Nodes) == 0, err
 }

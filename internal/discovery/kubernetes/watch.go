@@ -28,6 +28,7 @@ type session struct {
 	cluster Cluster
 	table   *table.Table
 	feeds   []*feedState // empty until the credentials could be read
+	nodes   *feedState   // that of Nodes
 	host    string
 	failure string // why the credentials can't be read; empty = they can
 
@@ -132,9 +133,18 @@ func (p *Provider) run(ctx context.Context, s *session) {
 		}
 	}
 	f := &feedState{resource: "nodes", optional: true}
+	s.nodes = f
 	add(f, &metav1.PartialObjectMetadata{}, c.nodeSource, &feed[*metav1.PartialObjectMetadata, table.Node]{
-		provider: p, session: s, state: f, convert: nodeOf, set: s.table.SetNode,
-		remove: func(o *metav1.PartialObjectMetadata) { s.table.DeleteNode(o.Name) }, replace: s.table.ReplaceNodes,
+		provider: p, session: s, state: f, convert: nodeOf,
+		set: func(n table.Node) {
+			s.table.SetNode(n)
+			p.nodesChanged()
+		},
+		remove: func(o *metav1.PartialObjectMetadata) { s.table.DeleteNode(o.Name) },
+		replace: func(list []table.Node) {
+			s.table.ReplaceNodes(list)
+			p.nodesChanged()
+		},
 	})
 	p.mu.Unlock()
 	var running sync.WaitGroup
@@ -240,6 +250,7 @@ func (p *Provider) went(s *session, f *feedState, err error) {
 		p.show()
 		if f.forbidden {
 			keep.Signal(p.dirty) // Nodes that may not be read are not waited for
+			p.nodesChanged()
 		}
 	}
 }

@@ -22,6 +22,7 @@ import (
 type Config struct {
 	Path        string    // the binary
 	Bootstrap   []byte    // YAML; Start adds an admin listener on a free port of loopback
+	Merge       []byte    // YAML of top-level fields that Envoy merges into the bootstrap, as Istio's bootstrap override; without admin
 	Dir         string    // an existing directory for the files of this process
 	Log         io.Writer // Envoy's log; nil discards it
 	LogLevel    string    // default "warning"
@@ -53,7 +54,7 @@ func Start(ctx context.Context, c Config) (*Process, error) {
 	adminFile := strings.TrimSuffix(file.Name(), filepath.Ext(file.Name())) + ".admin"
 	args := append([]string{
 		"-c", file.Name(), "--disable-hot-restart",
-		"--config-yaml", "admin: {address: {socket_address: {address: 127.0.0.1, port_value: 0}}}",
+		"--config-yaml", string(c.Merge) + "\nadmin: {address: {socket_address: {address: 127.0.0.1, port_value: 0}}}",
 		"--admin-address-path", adminFile,
 		"--concurrency", strconv.Itoa(max(1, c.Concurrency)),
 		"--log-level", orDefault(c.LogLevel, "warning"),

@@ -2,6 +2,7 @@ package table
 
 import (
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +19,8 @@ type Table struct {
 	losses   map[Key]*loss
 	names    map[Key][]string // of each Service, as they were given last
 	dirty    map[Key]struct{}
+
+	machines map[netip.Addr]string // the Node of each address; empty = of several; nil = to be made anew
 
 	policies   map[Key]Policy
 	policiesOf map[Key]map[string]struct{} // the names of the policies of each Service
@@ -75,6 +78,7 @@ func (t *Table) ReplaceServices(namespace string, list []Service) {
 func (t *Table) SetSlice(s Slice) {
 	t.DeleteSlice(s.Key)
 	t.slices[s.Key] = s
+	t.machines = nil
 	owner := Key{s.Namespace, s.Service}
 	if t.of[owner] == nil {
 		t.of[owner] = map[string]struct{}{}
@@ -90,6 +94,7 @@ func (t *Table) DeleteSlice(k Key) {
 		return
 	}
 	delete(t.slices, k)
+	t.machines = nil
 	owner := Key{s.Namespace, s.Service}
 	delete(t.of[owner], s.Name)
 	if len(t.of[owner]) == 0 {

@@ -138,18 +138,74 @@ func (t *Table) place(e *Endpoint) (where isobar.Locality, reason string) {
 		}
 		return t.places.Default, ""
 	}
-	candidates := [...]string{"", t.places.Regions[where.Zone], t.regions[where.Zone], t.places.Default.Region}
-	if node.Zone == where.Zone || node.Zone == "" {
+	if where.Region = t.regionOf(node, where.Zone); where.Region != "" {
+		return where, ""
+	}
+	return where, fmt.Sprintf("endpoint %s is in zone %s, whose region is not known: label Node %s with topology.kubernetes.io/region, or add the zone to regions",
+		e.Address, where.Zone, orUnknown(e.Node))
+}
+
+// regionOf gives the region of a zone with a Node; empty = it is not known.
+func (t *Table) regionOf(node Node, zone string) string {
+	candidates := [...]string{"", t.places.Regions[zone], t.regions[zone], t.places.Default.Region}
+	if node.Zone == zone || node.Zone == "" {
 		candidates[0] = node.Region
 	}
 	for _, region := range candidates {
 		if region != "" {
-			where.Region = region
-			return where, ""
+			return region
 		}
 	}
-	return where, fmt.Sprintf("endpoint %s is in zone %s, whose region is not known: label Node %s with topology.kubernetes.io/region, or add the zone to regions",
-		e.Address, where.Zone, orUnknown(e.Node))
+	return ""
+}
+
+// PlaceNode says where a Node is, or why that is not known.
+func (t *Table) PlaceNode(name string) (where isobar.Locality, reason string) {
+	node, found := t.nodes[name]
+	if !found {
+		return where, fmt.Sprintf("the cluster has no Node %s", name)
+	}
+	if node.Zone == "" {
+		if t.places.Default.IsZero() {
+			return where, fmt.Sprintf("Node %s has no zone: label it with topology.kubernetes.io/zone, or set default_locality", name)
+		}
+		return t.places.Default, ""
+	}
+	if where.Region = t.regionOf(node, node.Zone); where.Region == "" {
+		return where, fmt.Sprintf("the region of Node %s is not known: label it with topology.kubernetes.io/region, or add its zone %s to regions", name, node.Zone)
+	}
+	where.Zone = node.Zone
+	return where, ""
+}
+
+// PlacesOfNodes gives where each Node is of which that is known.
+func (t *Table) PlacesOfNodes() map[string]isobar.Locality {
+	out := make(map[string]isobar.Locality, len(t.nodes))
+	for name := range t.nodes { //isobar:sorted it fills a map
+		if where, reason := t.PlaceNode(name); reason == "" {
+			out[name] = where
+		}
+	}
+	return out
+}
+
+// NodeAt gives the Node of the endpoint that has an address; empty = none has it, or
+// endpoints of several Nodes do.
+func (t *Table) NodeAt(address netip.Addr) string {
+	if t.machines == nil {
+		t.machines = map[netip.Addr]string{}
+		for _, s := range t.slices { //isobar:sorted what it makes does not depend on the order
+			for i := range s.Endpoints {
+				e := &s.Endpoints[i]
+				if other, twice := t.machines[e.Address]; twice && other != e.Node {
+					t.machines[e.Address] = ""
+				} else {
+					t.machines[e.Address] = e.Node
+				}
+			}
+		}
+	}
+	return t.machines[address]
 }
 
 func orUnknown(node string) string {
