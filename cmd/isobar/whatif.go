@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -143,8 +144,17 @@ func writeWhatIf(w io.Writer, d *plan.Difference) error {
 	for i := range d.Services {
 		writeServiceDifference(&b, &d.Services[i])
 	}
-	for _, text := range d.Breaches() {
+	breaches := d.Breaches()
+	for _, text := range breaches {
 		fmt.Fprintf(&b, "too much: %s\n", printable(text))
+	}
+	for _, text := range d.Refusals {
+		if !slices.Contains(breaches, text) {
+			fmt.Fprintf(&b, "refused without --force: %s\n", printable(text))
+		}
+	}
+	if d.Unchecked != "" {
+		fmt.Fprintf(&b, "%s\n", printable(d.Unchecked))
 	}
 	if len(d.Services) == 0 {
 		fmt.Fprintf(&b, "nothing would change: %s as in plan %s\n", count(d.Same, "service stays", "services stay"), printable(d.Version))

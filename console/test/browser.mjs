@@ -27,8 +27,7 @@ const screens = [
     'service', 'service/checkout?from=us-east%2Fa&to=us-east%2Fa', (p) => p.locator('.answer').first(),
     async (p) => {
       await p.locator('.chart canvas').nth(2).waitFor(); // two samples, 5 s apart
-      await p.getByLabel('Locality', { exact: true }).selectOption('us-east/b');
-      await p.getByRole('button', { name: 'Drain…', exact: true }).click();
+      await p.getByRole('link', { name: 'Drain us-east/b: what would happen' }).click();
       await p.getByRole('button', { name: 'Drain us-east/b now' }).waitFor();
       await p.getByText('Clients of this service').click();
       await p.getByRole('link', { name: 'stubborn-1' }).waitFor();
@@ -41,16 +40,12 @@ const screens = [
       await p.getByRole('button', { name: 'Earlier change' }).click();
       await p.locator('.then').waitFor();
       await p.getByRole('button', { name: /^Before this change/ }).click();
-      await p.getByRole('heading', { name: /would change/ }).waitFor();
+      await p.getByText(/^(Yes|No|Not certain)[:,]/).waitFor();
     },
   ],
   ['regions', 'regions', (p) => p.getByRole('link', { name: /^us-east to us-east:/ })],
   [
-    'whatif', 'whatif?lose=us-east%2Fb', (p) => p.getByRole('button', { name: 'Play it through' }),
-    async (p) => {
-      await p.getByRole('button', { name: 'Play it through' }).click();
-      await p.getByRole('heading', { name: /would change/ }).waitFor();
-    },
+    'whatif', 'whatif?lose=us-east%2Fb', (p) => p.getByText(/^(Yes|No|Not certain)[:,]/),
   ],
   ['clients', 'clients', (p) => p.getByText('onerror').first()],
   ['checkers', 'checkers', (p) => p.getByText(/Probes from us-east\/b to/).first()],
@@ -157,11 +152,18 @@ async function questions(address, page) {
   });
   await ask('May I drain us-east/b?', async () => {
     await click(page.getByRole('link', { name: 'checkout', exact: true }));
-    clicks++; // the choice
-    await page.getByLabel('Locality', { exact: true }).selectOption('us-east/b');
-    await click(page.getByRole('button', { name: 'Drain…', exact: true }));
-    await page.getByRole('heading', { name: /1 service would change/ }).waitFor();
+    await click(page.getByRole('link', { name: 'Drain us-east/b: what would happen' }));
+    await page.getByRole('heading', { name: 'May us-east/b of checkout be drained?' }).waitFor();
+    await page.getByText(/^(Yes|No)[:,] /).waitFor(); // with the figures under it
+    await shows(page, /1 service would change.*Utilization.* → /s);
     await page.getByRole('columnheader', { name: 'us-east/b' }).last().waitFor();
+  });
+  await ask('Would all services carry the loss of us-east/b?', async () => {
+    await click(page.getByRole('navigation').getByRole('link', { name: 'Regions' }));
+    await click(page.getByRole('link', { name: /^us-east to us-east:/ }));
+    await click(page.getByRole('link', { name: 'us-east/b', exact: true }));
+    await page.getByRole('heading', { name: 'Would the fleet carry it?' }).waitFor();
+    await page.getByText(/^(Yes|No)[:,] /).waitFor();
   });
   await ask('Who does not report?', async () => {
     await click(page.getByRole('link', { name: 'Clients', exact: true }));
@@ -189,7 +191,8 @@ async function questions(address, page) {
     await page.getByLabel(/^Capacity/).fill('50');
     await page.getByLabel('in these localities').fill('us-east/a');
     await click(page.getByRole('button', { name: 'Play it through' }));
-    await page.getByRole('heading', { name: '1 service would change' }).waitFor();
+    await page.waitForURL(/capacity=50/); // a colleague sees the same
+    await shows(page, /(Yes|No)[:,].*1 service would change/s);
   });
 }
 
@@ -201,13 +204,13 @@ async function file(address, page) {
   await page.getByRole('alert').waitFor();
   await page.getByLabel('A file from your disk').setInputFiles({ name: 'isobar.yaml', mimeType: 'text/yaml', buffer: Buffer.from('services: []\n') });
   await page.getByRole('button', { name: 'Play the file through' }).click();
-  await shows(page, /would change|in force/);
+  await shows(page, /Is it safe to use this file\?|in force/);
 }
 
 /** The loss of each zone, which the server plays once a minute. */
 async function losses(address, page) {
   await page.goto(`${address}#/regions`);
-  await page.getByRole('columnheader', { name: 'Worst loss of' }).waitFor({ timeout: 90_000 });
+  await page.getByRole('row', { name: /^us-east \d+ services? / }).waitFor({ timeout: 90_000 });
   await page.screenshot({ path: `${out}losses-1440x900-light.png`, fullPage: true });
   await page.getByRole('link', { name: /^us-east to us-east:/ }).click();
   await page.getByRole('heading', { name: 'Zones: us-east to us-east' }).waitFor();

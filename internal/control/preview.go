@@ -35,7 +35,12 @@ func (l *Loop) WhatIf(ctx context.Context, w *plan.WhatIf) (plan.Difference, err
 	if w.Rollback != nil {
 		return l.whatIfRolledBack(ctx, turn, w)
 	}
-	return difference(play(ctx, 0, func() (*plan.Preview, error) { return plan.NewWhatIf(turn, l.timing().Tick, w) }))
+	out, err := difference(play(ctx, 0, func() (*plan.Preview, error) { return plan.NewWhatIf(turn, l.timing().Tick, w) }))
+	if drain, alone := w.DrainAlone(); alone && err == nil {
+		breaches, failed := l.Breaches(ctx, drain)
+		out = withRefusals(out, breaches, failed)
+	}
+	return out, err
 }
 
 // whatIfRolledBack tells what a rollback would change. It needs the history, which
@@ -61,9 +66,27 @@ func (l *Loop) whatIfRolledBack(ctx context.Context, turn *plan.Turn, w *plan.Wh
 	case o.err != nil && !errors.Is(o.err, plan.ErrUnchanged):
 		return plan.Difference{}, o.err
 	case o.err != nil:
-		o.plan = turn.Previous
+		return plan.Compare(turn.Previous, turn.Previous), nil
 	}
-	return plan.Compare(turn.Previous, o.plan), nil
+	out := plan.Compare(turn.Previous, o.plan)
+	if breaches := out.Breaches(); len(breaches) > 0 {
+		return withRefusals(out, breaches, nil), nil
+	}
+	err = l.rollbackBreaches(ctx, version, plan.Pause{Service: w.Rollback.Service})
+	if tooMuch, ok := errors.AsType[*plan.TooMuchError](err); ok {
+		return withRefusals(out, tooMuch.Breaches, nil), nil
+	}
+	return withRefusals(out, nil, err), nil
+}
+
+// withRefusals tells for which reasons the server would refuse what was asked about, or
+// why they are not known.
+func withRefusals(d plan.Difference, breaches []string, err error) plan.Difference {
+	d.Refusals = breaches
+	if err != nil {
+		d.Unchecked = "it was not checked whether the rest can carry the traffic: " + err.Error()
+	}
+	return d
 }
 
 func difference(p *plan.Preview, err error) (plan.Difference, error) {

@@ -25,6 +25,11 @@ type Difference struct {
 	// Risks are reasons to think again, by service; empty = the change makes nothing
 	// worse that a plan knows of.
 	Risks []Risk `json:"risks"`
+
+	// Of a single drain, and of a rollback: Refusals are the reasons for which the server
+	// refuses it without force, and Unchecked tells why they are not known.
+	Refusals  []string `json:"refusals,omitempty"`
+	Unchecked string   `json:"unchecked,omitempty"`
 }
 
 // ServiceDifference is what a change of topology does to one service.

@@ -40,7 +40,7 @@ func (r *Reserve) Breach() string {
 	case r.Drop > 0:
 		text = fmt.Sprintf("clients drop %.1f%% of the requests", 100*r.Drop)
 	}
-	return fmt.Sprintf("%s: the loss of %s could no longer be stood: %s", r.Service, r.Lost, text)
+	return fmt.Sprintf("%s: it would no longer survive the loss of %s: %s", r.Service, r.Lost, text)
 }
 
 // Survey tries the loss of each zone that carries traffic, one at a time, for

@@ -47,6 +47,14 @@ type Drain struct {
 	Locality isobar.Locality `json:"locality,omitzero"`
 }
 
+// DrainAlone reports whether a single drain is all that is supposed.
+func (w *WhatIf) DrainAlone() (d Drain, alone bool) {
+	if len(w.Drain) != 1 || len(w.Lose)+len(w.Restore)+len(w.Demand)+len(w.Capacity) > 0 || w.Rollback != nil {
+		return Drain{}, false
+	}
+	return w.Drain[0], true
+}
+
 // Growth multiplies demand; several that apply multiply each other.
 type Growth struct {
 	Service string          `json:"service,omitempty"` // empty: all

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/isobar-xds/isobar/internal/config"
+	"github.com/isobar-xds/isobar/internal/plan"
 )
 
 // TestDrainsThatBreakNeedForce: endpoints can be drained as long as the rest
@@ -94,8 +95,20 @@ func TestDrainsThatLeaveNoReserveNeedForce(t *testing.T) {
 					t.Fatalf("%d %v after %d drains, want %d", status, answer, drained, row.drained)
 				}
 				text := fmt.Sprint(answer["error"])
-				if reserve := strings.Contains(text, "checkout: the loss of ") && strings.Contains(text, "could no longer be stood: "); reserve != (row.every > 0) {
+				if reserve := strings.Contains(text, "checkout: it would no longer survive the loss of "); reserve != (row.every > 0) {
 					t.Errorf("%s", text)
+				}
+				// The question before the order has the same answer.
+				asked := func(address string) (d plan.Difference) {
+					t.Helper()
+					if code := w.order("/v1/whatif", `{"drain": [{"service": "checkout", "address": "`+address+`"}]}`, &d); code != 200 {
+						t.Fatalf("what if %s: %d", address, code)
+					}
+					return d
+				}
+				address := fmt.Sprintf("10.%d.0.%d:80", drained%4, drained/4+1)
+				if d := asked(address); d.Unchecked != "" || len(d.Refusals) == 0 || !strings.HasSuffix(text, d.Refusals[0]) {
+					t.Errorf("asked %q, then refused by %q", d.Refusals, text)
 				}
 				if row.every == 0 {
 					return
@@ -104,6 +117,9 @@ func TestDrainsThatLeaveNoReserveNeedForce(t *testing.T) {
 					t.Fatalf("forced: %d %v", status, answer)
 				}
 				w.tick()
+				if d := asked("10.3.0.1:80"); len(d.Refusals) != 0 {
+					t.Errorf("where there is no reserve any more, asked: %q", d.Refusals)
+				}
 				if status, answer = w.put("/v1/services/checkout/endpoints/10.3.0.1:80/health", "draining"); status != 200 {
 					t.Errorf("where there is no reserve any more: %d %v", status, answer)
 				}

@@ -219,8 +219,13 @@ func TestRollbackKeepsTheReserve(t *testing.T) {
 				body := fmt.Sprintf(`{"version": %q}`, before.VersionString())
 				var refused admin.Problem
 				var out admin.Operated
+				var asked plan.Difference
+				question := fmt.Sprintf(`{"rollback": {"service": "checkout", "version": %q}}`, before.VersionString())
+				if code := w.order("/v1/whatif", question, &asked); code != 200 || (len(asked.Refusals) > 0) != (every > 0) || asked.Unchecked != "" {
+					t.Errorf("asked first: %d %+v", code, asked)
+				}
 				if every > 0 {
-					if code := w.order("/v1/rollback", body, &refused); code != 409 || !strings.Contains(refused.Error, "without one more zone: checkout: the loss of us/a could no longer be stood: eu/a at 1") || !strings.Contains(refused.Fix, "--force") {
+					if code := w.order("/v1/rollback", body, &refused); code != 409 || !strings.Contains(refused.Error, "without one more zone: checkout: it would no longer survive the loss of us/a: eu/a at 1") || !strings.Contains(refused.Fix, "--force") {
 						t.Fatalf("%d %+v", code, refused)
 					}
 					if p := w.server.Plan(); len(p.Paused) != 0 || apart(now, p) > 0.5 {

@@ -352,6 +352,8 @@ export interface Difference {
   shed: Three;
   moved: number;
   risks?: { service: string; locality?: string; text: string }[];
+  refusals?: string[];
+  unchecked?: string;
   services: {
     service: string;
     change: string;

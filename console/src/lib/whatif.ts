@@ -1,4 +1,129 @@
+import { count, percent } from './format';
+import type { Difference } from './types';
+
 /** Names in a field, separated by commas. */
 export function names(text: string): string[] {
   return text.split(',').map((s) => s.trim()).filter((s) => s !== '');
+}
+
+/** What is supposed to happen, as it stands in the address of the page. */
+export interface Supposed {
+  lose: string;
+  service: string;
+  drain: string;
+  demand: number | null; // percent of today's; null: the field is empty
+  capacity: number | null; // percent of what is declared
+  where: string; // localities of the capacity
+}
+
+export function supposed(query: Record<string, string>): Supposed {
+  const part = (key: string): number => {
+    const x = Number(query[key] ?? 100);
+    return Number.isFinite(x) && x >= 0 ? x : 100;
+  };
+  return {
+    lose: query['lose'] ?? '', service: query['service'] ?? '', drain: query['drain'] ?? '', demand: part('demand'), capacity: part('capacity'), where: query['where'] ?? '',
+  };
+}
+
+/** The same as a query; what changes nothing is left out. */
+export function queryOf(s: Supposed): Record<string, string> {
+  const out: Record<string, string> = {};
+  if (s.lose.trim()) out['lose'] = s.lose.trim();
+  if (s.service.trim()) out['service'] = s.service.trim();
+  if (changes(s.demand)) out['demand'] = String(s.demand);
+  if (out['service'] && s.drain.trim()) out['drain'] = s.drain.trim();
+  if (out['service'] && changes(s.capacity)) {
+    out['capacity'] = String(s.capacity);
+    if (s.where.trim()) out['where'] = s.where.trim();
+  }
+  return out;
+}
+
+/** The body of POST /v1/whatif; undefined where nothing is supposed to happen. */
+export function body(s: Supposed): object | undefined {
+  const service = s.service.trim();
+  const out = {
+    lose: names(s.lose),
+    drain: service ? names(s.drain).map((locality) => ({ service, locality })) : [],
+    demand: changes(s.demand) ? [{ service, factor: s.demand / 100 }] : [],
+    capacity: service && changes(s.capacity) ? places(s).map((locality) => ({ service, locality, factor: Number(s.capacity) / 100 })) : [],
+  };
+  return Object.values(out).some((x) => x.length > 0) ? out : undefined;
+}
+
+function changes(part: number | null): part is number {
+  return part !== null && Number.isFinite(part) && part !== 100;
+}
+
+/** Where the capacity changes; undefined stands for all localities. */
+function places(s: Supposed): (string | undefined)[] {
+  const out = names(s.where);
+  return out.length > 0 ? out : [undefined];
+}
+
+/** Whether a difference is safe, in a sentence that begins with yes or no. */
+export interface Verdict {
+  safe: boolean;
+  text: string;
+}
+
+/**
+ * Judges a difference as the server judges a drain: by what it ends in. What is too much
+ * at first only is told behind a yes.
+ */
+export function judge(d: Difference): Verdict {
+  const risky = new Set((d.risks ?? []).map((r) => `${r.service}\n${r.locality ?? ''}`));
+  const whole = d.services.filter((s) => risky.has(`${s.service}\n`));
+  const full = uses(d).filter((x) => risky.has(`${x.service}\n${x.locality}`));
+  const bad: string[] = [];
+  for (const s of whole.filter((x) => x.dead)) bad.push(`${s.service} would have no healthy endpoint left`);
+  for (const s of whole.filter((x) => x.drop.settled > x.drop.before + slack)) bad.push(`clients of ${s.service} would drop ${percent(s.drop.settled)} of their requests`);
+  const over = full.filter((x) => x.settled > x.ceiling + slack).sort((a, b) => b.settled / b.ceiling - a.settled / a.ceiling);
+  for (const x of over) bad.push(`${x.place}${named(d, x.service)} would be at ${percent(x.settled)} of its capacity, above its ceiling of ${percent(x.ceiling)}`);
+  for (const s of whole.filter((x) => x.change === 'removed')) bad.push(`${s.service} would be removed while clients send to it`);
+  // A refusal begins with the service, which the question names already.
+  const alone = d.services.length === 1 ? `${d.services[0]?.service}: ` : '\n';
+  if (bad.length === 0) bad.push(...(d.refusals ?? []).map((text) => (text.startsWith(alone) ? text.slice(alone.length) : text)));
+  if (bad.length > 0) return { safe: false, text: `No: ${bad[0]}${bad.length > 1 ? `, and ${count(bad.length - 1, 'more problem')}` : ''}.` };
+  if (d.services.length === 0) return { safe: true, text: 'Yes: nothing would change.' };
+  if (!d.settled) return { safe: false, text: `Not certain: shares still move after ${count(d.ticks, 'decision')}. Nothing is above its ceiling so far.` };
+  if (d.unchecked) return { safe: false, text: `Not certain: ${d.unchecked}.` };
+  const [early] = full.filter((x) => x.first > x.ceiling + slack).sort((a, b) => b.first / b.ceiling - a.first / a.ceiling);
+  if (early) return { safe: true, text: `Yes, but at first ${early.place}${named(d, early.service)} would be at ${percent(early.first)} of its capacity, above its ceiling of ${percent(early.ceiling)}.` };
+  const drops = whole.find((x) => x.drop.first > x.drop.before + slack);
+  if (drops) return { safe: true, text: `Yes, but at first clients of ${drops.service} would drop ${percent(drops.drop.first)} of their requests.` };
+  const [most] = uses(d).filter((x) => x.ceiling > 0 && x.declared).sort((a, b) => b.settled / b.ceiling - a.settled / a.ceiling);
+  if (!most) return { safe: true, text: 'Yes: nothing gets worse that is known. No capacity is declared, so utilization says little.' };
+  const place = `${most.place}${named(d, most.service)}`;
+  if (most.settled > most.ceiling + slack) {
+    return { safe: true, text: `Yes, it makes nothing worse. But ${place} stays at ${percent(most.settled)} of its capacity, above its ceiling of ${percent(most.ceiling)}.` };
+  }
+  return { safe: true, text: `Yes: the capacity suffices. The fullest would be ${place}, at ${percent(most.settled)} of its capacity; its ceiling is ${percent(most.ceiling)}.` };
+}
+
+/** As in the risks of the server: below it is rounding. */
+const slack = 0.005;
+
+interface Use {
+  service: string;
+  locality: string;
+  place: string;
+  first: number;
+  settled: number;
+  ceiling: number;
+  declared: boolean;
+}
+
+function uses(d: Difference): Use[] {
+  return d.services.flatMap((s) =>
+    s.localities.map((l) => ({
+      service: s.service, locality: l.locality, place: l.locality || 'no locality', first: l.utilization.first, settled: l.utilization.settled, ceiling: l.ceiling, declared: l.declared,
+    })),
+  );
+}
+
+/** The service, where there are several. */
+function named(d: Difference, service: string): string {
+  return d.services.length > 1 ? ` of ${service}` : '';
 }

@@ -1,0 +1,52 @@
+import { describe, expect, test } from 'vitest';
+import type { Difference, Three } from './types';
+import { body, judge, queryOf, supposed } from './whatif';
+
+const flat = (before: number, first = before, settled = first): Three => ({ before, first, settled });
+const site = (locality: string, utilization: Three, ceiling = 0.8, declared = true): Difference['services'][number]['localities'][number] => ({ locality, utilization, ceiling, declared });
+const service = (name: string, more: Partial<Difference['services'][number]> = {}): Difference['services'][number] => ({
+  service: name, change: 'changed', drop: flat(0), latency_ms: flat(5), moved: 0.1, localities: [], sources: [], ...more,
+});
+const difference = (services: Difference['services'], more: Partial<Difference> = {}): Difference => ({
+  version: '7', settled: true, ticks: 4, same: 0, latency_ms: flat(5), shed: flat(0), moved: 0.1, risks: [], services, ...more,
+});
+const risk = (name: string, locality = ''): { service: string; locality: string; text: string } => ({ service: name, locality, text: `${name}: worse` });
+
+describe('judge', () => {
+  const two = service('checkout', { localities: [site('us/a', flat(0.5, 0.6, 0.7)), site('us/b', flat(0.5, 0.5, 0))] });
+  const over = service('checkout', { localities: [site('us/a', flat(0.7, 1.2, 1.27)), site('us/b', flat(0.7, 0.9, 0.95))] });
+  test.each<[string, Difference, boolean, RegExp]>([
+    ['nothing changes', difference([]), true, /^Yes: nothing would change\.$/],
+    ['it fits', difference([two]), true, /^Yes: the capacity suffices\. The fullest would be us\/a, at 70% of its capacity; its ceiling is 80%\.$/],
+    ['a ceiling is exceeded', difference([over], { risks: [risk('checkout', 'us/a'), risk('checkout', 'us/b')] }), false, /^No: us\/a would be at 127% of its capacity, above its ceiling of 80%, and 1 more problem\.$/],
+    ['of several services', difference([over, service('cart')], { risks: [risk('checkout', 'us/a')] }), false, /^No: us\/a of checkout would be at 127%/],
+    ['it drops', difference([service('checkout', { drop: flat(0, 0.1, 0.12) })], { risks: [risk('checkout')] }), false, /^No: clients of checkout would drop 12% of their requests\.$/],
+    ['nothing is left', difference([service('checkout', { dead: true })], { risks: [risk('checkout')] }), false, /^No: checkout would have no healthy endpoint left\.$/],
+    ['at first only', difference([service('checkout', { localities: [site('us/a', flat(0.5, 0.9, 0.7))] })], { risks: [risk('checkout', 'us/a')] }), true, /^Yes, but at first us\/a would be at 90%/],
+    ['it was so before', difference([service('checkout', { localities: [site('us/a', flat(0.9))] })]), true, /^Yes, it makes nothing worse\. But us\/a stays at 90%/],
+    ['the server would refuse it', difference([two], { refusals: ['checkout: it would no longer survive the loss of us/a: us/c at 110.0% of its ceiling'] }), false, /^No: it would no longer survive the loss of us\/a/],
+    ['it was not checked', difference([two], { unchecked: 'it was not checked' }), false, /^Not certain: it was not checked\.$/],
+    ['it moves still', difference([two], { settled: false }), false, /^Not certain: shares still move after 4 decisions/],
+    ['no capacity is declared', difference([service('checkout', { localities: [site('us/a', flat(2), 0.8, false)] })]), true, /^Yes: nothing gets worse that is known/],
+  ])('%s', (_, d, safe, text) => {
+    const v = judge(d);
+    expect(v.text).toMatch(text);
+    expect(v.safe).toBe(safe);
+  });
+});
+
+describe('what is supposed', () => {
+  test('goes through the address', () => {
+    const query = { lose: 'us-east/b, eu-west', service: 'checkout', demand: '120', drain: 'us-east/a', capacity: '50', where: 'eu-west/a' };
+    expect(queryOf(supposed(query))).toEqual(query);
+    expect(queryOf(supposed({}))).toEqual({});
+    expect(queryOf(supposed({ demand: 'x', drain: 'us-east/a' }))).toEqual({}); // a drain is of a service
+  });
+  test('becomes a question', () => {
+    expect(body(supposed({ lose: 'us-east/b' }))).toEqual({ lose: ['us-east/b'], drain: [], demand: [], capacity: [] });
+    expect(body(supposed({ service: 'a', drain: 'x/y', demand: '150', capacity: '50' }))).toEqual({
+      lose: [], drain: [{ service: 'a', locality: 'x/y' }], demand: [{ service: 'a', factor: 1.5 }], capacity: [{ service: 'a', locality: undefined, factor: 0.5 }],
+    });
+    expect(body(supposed({ service: 'a' }))).toBeUndefined();
+  });
+});
