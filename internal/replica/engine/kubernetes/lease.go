@@ -5,6 +5,7 @@
 //	spec.renewTime                    changes with each renewal
 //	annotation isobar.dev/group       the group that the Lease belongs to
 //	annotation isobar.dev/claim       the newest claim
+//	annotation isobar.dev/present     what replicas that do not lead reach; see presence.go
 //	annotation isobar.dev/operators   the head of what operators wrote; see operators.go
 //
 // All of it is in one object, so each write replaces exactly the state that it was decided
@@ -70,8 +71,13 @@ type Engine struct {
 	close  func()
 
 	observing sync.Mutex
-	seen      string    // the last record of the holder that was read
-	seenAt    time.Time // when it was read first
+	seen      string              // the last record of the holder that was read
+	seenAt    time.Time           // when it was read first
+	sightings map[string]sighting // of other replicas; nil before the first look
+
+	left   present // by this replica, while it does not lead
+	leftAt time.Time
+	beats  uint64
 
 	writing   sync.Mutex // held while operators write
 	collected uint64     // the epoch in which what earlier ones left was removed
@@ -186,6 +192,8 @@ type state struct {
 	holder group.Identity
 	claim  group.Claim
 	head   head
+
+	present map[string]present // by name
 }
 
 // holderText is the encoded holder; empty where nobody leads.
@@ -197,8 +205,12 @@ func (s *state) holderText() string {
 }
 
 func (s *state) decode() (err error) {
+	s.present = map[string]present{}
 	if s.lease == nil {
 		return nil
+	}
+	if s.present, err = decodePresent(s.lease.Annotations[presentKey]); err != nil {
+		return err
 	}
 	if s.holder, err = decode(s.holderText()); err != nil {
 		return err
@@ -214,7 +226,7 @@ func (s *state) decode() (err error) {
 func (e *Engine) read(ctx context.Context) (*state, error) {
 	data, err := e.client.Get().AbsPath(e.leases(), e.opts.Lease).Do(ctx).Raw()
 	if apierrors.IsNotFound(err) {
-		return &state{}, nil
+		return &state{present: map[string]present{}}, nil
 	}
 	if err != nil {
 		return nil, explain(err, "get, create and update of leases.coordination.k8s.io")
@@ -272,6 +284,7 @@ func (e *Engine) observe(s *state, now time.Time) {
 	if record != e.seen || e.seenAt.IsZero() {
 		e.seen, e.seenAt = record, now
 	}
+	e.sight(s, now)
 }
 
 // moment returns a time of the Lease as text; empty where it has none, as in a Lease that
@@ -305,7 +318,7 @@ func (e *Engine) free(s *state, now time.Time) bool {
 }
 
 func (e *Engine) standing(s *state) group.Standing {
-	out := group.Standing{Holder: s.holder, Claim: s.claim}
+	out := group.Standing{Holder: s.holder, Claim: s.claim, Present: e.presences(time.Now())}
 	if s.holderText() != e.self && e.free(s, time.Now()) {
 		out.Holder = group.Identity{}
 	}
@@ -318,9 +331,13 @@ func (e *Engine) next(s *state, r group.Request) (next *coordinationv1.Lease, ch
 	mine := s.holderText() == e.self
 	switch {
 	case r.Op == group.OpAcquire && !mine && e.free(s, time.Now()):
-		return e.acquired(s), true, nil
+		next = e.acquired(s)
+		return next, true, e.forget(next, s, time.Now())
+	case r.Op == group.OpAcquire && !mine:
+		return e.announced(s, r.Reaches, time.Now())
 	case (r.Op == group.OpAcquire || r.Op == group.OpRenew) && mine:
-		return renewed(s), true, nil
+		next = renewed(s)
+		return next, true, e.forget(next, s, time.Now())
 	case r.Op == group.OpClaim && mine && s.claim == r.Previous:
 		data, err := r.Claim.Encode()
 		if err != nil {

@@ -120,6 +120,16 @@ func (a *apiServer) put(at string, object, meta map[string]any, code int) (int, 
 	return code, object
 }
 
+// annotated reports whether the Lease has an annotation.
+func (a *apiServer) annotated(key string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	meta, _ := a.objects["/apis/coordination.k8s.io/v1/namespaces/isobar/leases/prod"]["metadata"].(map[string]any)
+	annotations, _ := meta["annotations"].(map[string]any)
+	_, is := annotations[key]
+	return is
+}
+
 func open(t *testing.T, cfg *rest.Config, self group.Identity, duration time.Duration) *kubernetes.Engine {
 	t.Helper()
 	e, err := kubernetes.Open(kubernetes.Options{Config: cfg, Namespace: "isobar", Lease: "prod", Group: "prod", Self: self, Duration: duration})
@@ -258,5 +268,61 @@ func TestLeaseMadeByAnOperator(t *testing.T) {
 	}
 	if s := enginetest.Do(t, e, group.Request{Op: group.OpAcquire}); s.Holder != a {
 		t.Fatalf("%q leads", s.Holder.Name)
+	}
+}
+
+// TestFollowersTellWhatTheyReach: a follower leaves in the Lease how many of the group it
+// reaches, and a leader tells by its own clock how old that is. What was there before the
+// leader looked counts as old, and what nobody confirms goes.
+func TestFollowersTellWhatTheyReach(t *testing.T) {
+	api, cfg := newAPI(t)
+	a, b := enginetest.Replica("a", 1), enginetest.Replica("b", 1)
+	first, second := open(t, cfg, a, 10*time.Second), open(t, cfg, b, 10*time.Second)
+	enginetest.Do(t, first, group.Request{Op: group.OpAcquire, Reaches: 1})
+	for _, reaches := range []int{2, 2, 3} {
+		if s := enginetest.Do(t, second, group.Request{Op: group.OpAcquire, Reaches: reaches}); s.Holder != a || len(s.Present) != 0 {
+			t.Fatalf("b reads %+v", s)
+		}
+		s := enginetest.Do(t, first, group.Request{Op: group.OpRenew})
+		if len(s.Present) != 1 || s.Present[0].Name != "b" || s.Present[0].Reaches != reaches || s.Present[0].Age > 9*time.Second {
+			t.Fatalf("the leader reads %v", s.Present)
+		}
+	}
+	again := open(t, cfg, a, 10*time.Second) // the same leader, as a process that has not seen b yet
+	if s := enginetest.Do(t, again, group.Request{Op: group.OpRenew}); len(s.Present) != 0 {
+		t.Errorf("a leader that has just begun reads %v", s.Present)
+	}
+	enginetest.Do(t, second, group.Request{Op: group.OpAcquire, Reaches: 2})
+	if s := enginetest.Do(t, again, group.Request{Op: group.OpRenew}); len(s.Present) != 1 || s.Present[0].Reaches != 2 {
+		t.Errorf("b has confirmed, and the leader reads %v", s.Present)
+	}
+	enginetest.Do(t, again, group.Request{Op: group.OpRelease})
+	if s := enginetest.Do(t, second, group.Request{Op: group.OpAcquire, Reaches: 2}); s.Holder != b {
+		t.Fatalf("b reads %+v", s)
+	}
+	if s := enginetest.Do(t, again, group.Request{Op: group.OpAcquire, Reaches: 1}); s.Holder != b || len(s.Present) != 0 {
+		t.Errorf("a reads %+v: a leader is not among those that do not lead", s)
+	}
+
+	short := open(t, cfg, b, time.Second) // b, whose Lease runs out after 10 s still
+	enginetest.Do(t, again, group.Request{Op: group.OpAcquire, Reaches: 2})
+	if s := enginetest.Do(t, short, group.Request{Op: group.OpRenew}); s.Holder != b {
+		t.Fatalf("b reads %+v", s)
+	}
+	enginetest.Do(t, again, group.Request{Op: group.OpAcquire, Reaches: 1})
+	deadline := time.After(30 * time.Second)
+	for _, what := range []string{"leaves", "is forgotten"} {
+		for seen := false; ; <-time.After(20 * time.Millisecond) {
+			s := enginetest.Do(t, short, group.Request{Op: group.OpRenew})
+			seen = seen || len(s.Present) > 0
+			if what == "leaves" && seen && len(s.Present) == 0 || what == "is forgotten" && !api.annotated("isobar.dev/present") {
+				break
+			}
+			select {
+			case <-deadline:
+				t.Fatalf("what a left never %s", what)
+			default:
+			}
+		}
 	}
 }
