@@ -47,15 +47,26 @@ func (p *Plan) Assignment(service string, source isobar.Locality) *isobar.Assign
 	if r := s.Result.Source(source); r != nil {
 		return r.Assignment
 	}
-	d := s.draft(p.Topology.Network, source)
+	of, r, from := s.reopen(p.Topology.Network, source)
+	var t targets
 	if policyOf(s.Spec) != nil || s.decays() {
 		for i := range s.Result.Sources { // a policy looks at all of them together
-			r := &s.Result.Sources[i]
-			d.sources = append(d.sources, sourceDemand{source: r.Source, demand: r.Demand, barred: d.barredFrom(r.Source)})
+			known := &s.Result.Sources[i]
+			from = append(from, sourceDemand{source: known.Source, demand: known.Demand, barred: barredFrom(of, r.sites, known.Source)})
 		}
-		d.applyPolicy()
+		t, _ = targetsOf(of, r, from, nil)
 	}
-	return assign.ForNewSource(s.Result, s.Prices, d.assignSource(&d.sources[0]))
+	return assign.ForNewSource(s.Result, s.Prices, sourceOf(of, r, &from[0], &t, nil))
+}
+
+// reopen gives what an answer for one more source of a planned service follows from.
+func (s *Service) reopen(network *isobar.Network, source isobar.Locality) (of *Service, r *routes, from sources) {
+	of = &Service{Spec: s.Spec, Findings: s.Findings, Problem: s.Problem, Solution: s.Solution, Inputs: s.Inputs, Hold: s.Hold}
+	r = &routes{spec: s.Spec, network: network, sites: make(sites, len(s.Sites))}
+	for i := range s.Sites {
+		r.sites[i].Site = s.Sites[i]
+	}
+	return of, r, sources{{source: source, barred: barredFrom(of, r.sites, source)}}
 }
 
 // basis is what the assignments of a service follow from: both are immutable.
@@ -73,18 +84,6 @@ func (p *Plan) Basis(service string) any {
 		return nil
 	}
 	return basis{s, p.Topology.Network}
-}
-
-// draft makes a draft of a planned service again, for one source.
-func (s *Service) draft(network *isobar.Network, source isobar.Locality) *draft {
-	d := &draft{network: network, sites: make([]site, len(s.Sites)), sources: []sourceDemand{{source: source}}}
-	d.Spec, d.Findings, d.Problem, d.Solution = s.Spec, s.Findings, s.Problem, s.Solution
-	d.Inputs, d.Hold = s.Inputs, s.Hold
-	for i := range s.Sites {
-		d.sites[i].Site = s.Sites[i]
-	}
-	d.sources[0].barred = d.barredFrom(source)
-	return d
 }
 
 // declaredCapacity gives the declared capacity of the healthy endpoints of a site,

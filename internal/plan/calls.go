@@ -29,26 +29,18 @@ func linkCalls(drafts []*draft) {
 		}
 	}
 	for _, d := range drafts {
-		if d == nil || total(d.sources) < minDemand {
+		if d == nil || d.sources.total() < minDemand {
 			continue
 		}
 		for _, c := range d.Spec.Calls {
 			to := byName[c.Service]
 			twice := slices.ContainsFunc(d.out, func(l *link) bool { return l.to == to })
-			if to != nil && to != d && !twice && !to.confines() && c.PerRequest > 0 {
+			if to != nil && to != d && !twice && !confines(to.Spec) && c.PerRequest > 0 {
 				l := &link{from: d, to: to, perRequest: c.PerRequest}
 				d.out, to.in = append(d.out, l), append(to.in, l)
 			}
 		}
 	}
-}
-
-func total(sources []sourceDemand) float64 {
-	sum := 0.0
-	for _, s := range sources {
-		sum += s.demand
-	}
-	return sum
 }
 
 // groups are the drafts that links connect, callers first, and the others one
@@ -97,7 +89,7 @@ func callersFirst(members []*draft) (sorted []*draft, ok bool) {
 	localities := 0
 	for _, m := range members {
 		waits[m] = len(m.in)
-		localities += len(m.sites)
+		localities += len(m.routes.sites)
 		if len(m.in) == 0 {
 			sorted = append(sorted, m)
 		}
@@ -143,7 +135,7 @@ func (d *draft) callerShare(source isobar.Locality) float64 {
 	if all > 0 {
 		return callers / all
 	}
-	if slices.ContainsFunc(d.in, func(l *link) bool { return l.from.siteIndex(source) >= 0 }) {
+	if slices.ContainsFunc(d.in, func(l *link) bool { return l.from.routes.sites.index(source) >= 0 }) {
 		return 1
 	}
 	return 0
@@ -151,15 +143,16 @@ func (d *draft) callerShare(source isobar.Locality) float64 {
 
 // receive adds what the instances of a caller will send, once it is assigned.
 func (d *draft) receive(l *link) {
-	for i, y := range l.from.landing() {
-		at := l.from.sites[i].Group.Locality
+	caller := l.from.routes.sites
+	for i, y := range l.from.sources.landing(l.from.Result, len(caller)) {
+		at := caller[i].Group.Locality
 		rate := l.perRequest * y
-		k, known := slices.BinarySearchFunc(d.sources, at, func(s sourceDemand, l isobar.Locality) int { return s.source.Compare(l) })
+		k, known := d.sources.find(at)
 		if !known {
 			if rate < minDemand {
 				continue
 			}
-			d.sources = slices.Insert(d.sources, k, sourceDemand{source: at, barred: d.barredFrom(at)})
+			d.sources = slices.Insert(d.sources, k, sourceDemand{source: at, barred: barredFrom(&d.Service, d.routes.sites, at)})
 		}
 		d.sources[k].demand += rate
 	}
@@ -167,33 +160,18 @@ func (d *draft) receive(l *link) {
 
 // keepCalls has the demand of the last plan stand, which callers made a part of:
 // a rebase decides nothing.
-func (d *draft) keepCalls(prev *Service) {
-	d.Callers, d.Joint = prev.Callers, prev.Joint
+func keepCalls(from sources, of *Service, at sites, prev *Service) sources {
 	for i := range prev.Result.Sources {
 		s := &prev.Result.Sources[i]
-		k, known := slices.BinarySearchFunc(d.sources, s.Source, func(s sourceDemand, l isobar.Locality) int { return s.source.Compare(l) })
+		k, known := from.find(s.Source)
 		switch {
 		case known:
-			d.sources[k].demand = s.Demand
+			from[k].demand = s.Demand
 		case s.Demand >= minDemand:
-			d.sources = slices.Insert(d.sources, k, sourceDemand{source: s.Source, demand: s.Demand, barred: d.barredFrom(s.Source)})
+			from = slices.Insert(from, k, sourceDemand{source: s.Source, demand: s.Demand, barred: barredFrom(of, at, s.Source)})
 		}
 	}
-}
-
-// landing is what the assigned shares send to each site, requests/s.
-func (d *draft) landing() []float64 {
-	out := make([]float64, len(d.sites))
-	for _, s := range d.sources {
-		r := d.Result.Source(s.source)
-		if r == nil {
-			continue
-		}
-		for l, share := range r.Shares {
-			out[l] += s.demand * share * (1 - d.Result.DropOf(r))
-		}
-	}
-	return out
+	return from
 }
 
 // settleDemand brings up to date what depends on demand, once all callers have
@@ -202,11 +180,40 @@ func (d *draft) settleDemand() {
 	if len(d.in) == 0 {
 		return
 	}
-	undeclared(d.sites, d.sources)
+	at := d.routes.sites
+	at.applyDemand(d.sources)
 	for i := range d.Limited {
-		if s := &d.sites[i]; !s.declared && !s.learned { // the capacity that a limit set is gone
-			d.limit(i)
+		if s := &at[i]; !s.declared && !s.learned { // the capacity that a limit set is gone
+			d.Limited[i] = s.limit(&d.Service, i)
 		}
 	}
-	d.showSites()
+	at.show(d.Sites)
 }
+
+// linked reports whether calls that count connect the service with others.
+func (d *draft) linked() bool { return len(d.in)+len(d.out) > 0 }
+
+// unproven is the fraction of the demand that is not proven, that of callers
+// included, through so many calls at the most as there are services in a chain.
+func (d *draft) unproven(depth int) float64 {
+	measured, of := 0.0, 0.0
+	if d.Load != nil {
+		for i := range d.Load.Sources {
+			measured += d.Load.Sources[i].Unproven
+			of += d.Load.Sources[i].Demand
+		}
+	}
+	out := 0.0
+	if measured > 0 {
+		out = min(1, measured/of)
+	}
+	if depth < maxCallDepth {
+		for _, l := range d.in {
+			out = max(out, l.from.unproven(depth+1))
+		}
+	}
+	return out
+}
+
+// maxCallDepth bounds how far calls are followed.
+const maxCallDepth = 8

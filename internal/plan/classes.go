@@ -1,24 +1,27 @@
 package plan
 
 import (
+	"slices"
+
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/assign"
+	"github.com/isobar-xds/isobar/solver"
 )
 
-// mix tells how a source's demand divides over the classes of its clients, as
+// mixOf tells how a source's demand divides over the classes of its clients, as
 // they were last seen to send. One window more or less of a client must not
 // change at once what all of them drop.
-func (d *draft) mix(source isobar.Locality) (mix assign.Mix) {
-	rules := d.Spec.Criticality
+func mixOf(of *Service, source isobar.Locality, previous *assign.Result) (mix assign.Mix) {
+	rules := of.Spec.Criticality
 	if rules == nil {
 		return mix
 	}
 	var before assign.Mix
-	if was := d.previous.Source(source); was != nil {
+	if was := previous.Source(source); was != nil {
 		before = was.Mix
 	}
 	total := 0.0
-	if l := d.Load.Source(source); l != nil {
+	if l := of.Load.Source(source); l != nil {
 		rest := l.Raw
 		for _, c := range l.Clients {
 			mix[rules.ClassOf(c.Name)] += c.Rate
@@ -42,24 +45,73 @@ func (d *draft) mix(source isobar.Locality) (mix assign.Mix) {
 	return mix
 }
 
-// maxShed is the most of the service's demand that may be dropped: what the
+// maxShedOf is the most of the service's demand that may be dropped: what the
 // operator allows, as far as the classes do.
-func (d *draft) maxShed() float64 {
-	rules := d.Spec.Criticality
-	if rules == nil || d.Spec.MaxShed <= 0 {
-		return d.Spec.MaxShed
+func maxShedOf(of *Service, from sources, previous *assign.Result) float64 {
+	rules := of.Spec.Criticality
+	if rules == nil || of.Spec.MaxShed <= 0 {
+		return of.Spec.MaxShed
 	}
 	demand, may := 0.0, 0.0
-	for i := range d.sources {
-		s := &d.sources[i]
-		mix := d.mix(s.source)
+	for i := range from {
+		s := &from[i]
+		mix := mixOf(of, s.source, previous)
 		demand += s.demand
 		may += s.demand * mix.Dropped(&rules.MaxShed)
 	}
 	if demand <= 0 {
-		return d.Spec.MaxShed
+		return of.Spec.MaxShed
 	}
-	return min(d.Spec.MaxShed, may/demand)
+	return min(of.Spec.MaxShed, may/demand)
+}
+
+// stillPlaced is the part of a source's demand that is placed even if its clients
+// drop all of it, so that there is an answer for them.
+const stillPlaced = 1e-3
+
+// solveKept solves a service with classes, of which something is shed, a second
+// time. The solver sheds the same fraction of every source; but what matters less
+// may come from some of them only, and then it is the demand of the others that
+// has to find its place. problem is left as it is; solution gets the flows of
+// what clients still send, and what they drop.
+func solveKept(problem *solver.Problem, solution *solver.Solution, solved []isobar.Locality, of *Service, previous *assign.Result) error {
+	s := &problem.Services[0]
+	kept := keptDemand(s, solution.Services[0].Shed, solved, of, previous)
+	if kept == nil {
+		return nil
+	}
+	first := *s
+	s.Demand, s.MaxShed, s.Last, s.WarmPrices = kept, 0, nil, nil
+	again, err := solver.Solve(*problem)
+	*s = first
+	if err != nil {
+		return err
+	}
+	*solution = again
+	shed := solution.Services[0].Shed
+	for i := range kept {
+		shed[i] += first.Demand[i] - kept[i]
+	}
+	return nil
+}
+
+// keptDemand is what clients of each source still send when the classes have dropped
+// what is shed; nil where nothing is, or where there are no classes.
+func keptDemand(p *solver.Service, shed []float64, solved []isobar.Locality, of *Service, previous *assign.Result) []float64 {
+	fraction := shedFraction(p.Demand, shed)
+	if of.Spec.Criticality == nil || fraction <= 0 {
+		return nil
+	}
+	sources := make([]assign.Source, len(solved))
+	for i, source := range solved {
+		sources[i] = assign.Source{Demand: p.Demand[i], Mix: mixOf(of, source, previous)}
+	}
+	drops := assign.ShedByClass(fraction, sources, of.Spec.Criticality)
+	out := slices.Clone(p.Demand)
+	for i := range sources {
+		out[i] *= max(stillPlaced, 1-sources[i].Mix.Dropped(&drops))
+	}
+	return out
 }
 
 // ClassExplained is a class of clients of a service that sheds by class.

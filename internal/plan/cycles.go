@@ -5,6 +5,7 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/assign"
+	"github.com/isobar-xds/isobar/internal/load"
 )
 
 // Damping is what is done about limit cycles of a service: its shares go only a
@@ -60,16 +61,12 @@ func (d *Damping) why() string {
 	return fmt.Sprintf("the load of %s swung by %.1f points in %.0f ticks while demand and health stayed", d.Locality, 100*d.Amplitude, d.Ticks)
 }
 
-// damp takes over what is damped, a tick later.
-func (d *draft) damp(in *Input, prev *Service) {
-	if prev == nil || prev.Damping == nil {
-		return
+// later is the damping a tick later.
+func (d *Damping) later(astray bool) *Damping {
+	if d == nil || d.Left == 0 {
+		return d
 	}
-	d.Damping = prev.Damping
-	if !in.News || d.Damping.Left == 0 {
-		return
-	}
-	next := *d.Damping
+	next := *d
 	if next.Left--; next.Left == 0 {
 		next.Level = max(0, next.Level-1)
 		if next.Level > 0 {
@@ -78,56 +75,51 @@ func (d *draft) damp(in *Input, prev *Service) {
 			next.again = 0
 		}
 	}
-	if d.astray() {
+	if astray {
 		next.Level = 0
 	}
-	d.Damping = &next
+	return &next
 }
 
-// watchSwings looks for limit cycles in what was decided. What begins anew is
-// not a cycle: other endpoints, another configuration or mode, a hold.
-func (d *draft) watchSwings(in *Input) {
-	prev := d.last
-	if !in.News {
-		return
-	}
+// watchCycles looks for limit cycles in what was decided, and gives the damping from then
+// on. What begins anew is not a cycle: other endpoints, another configuration or mode, a
+// hold.
+func watchCycles(s, prev *Service) *Damping {
 	var before Damping
-	if d.Damping != nil {
-		before = *d.Damping
+	if s.Damping != nil {
+		before = *s.Damping
 	}
 	usable := 0
-	for i := range d.Sites {
-		if !d.Sites[i].Drained {
-			usable += d.Sites[i].Group.Usable()
+	for i := range s.Sites {
+		if !s.Sites[i].Drained {
+			usable += s.Sites[i].Group.Usable()
 		}
 	}
-	if prev == nil || usable != before.usable || !sameSpec(prev.Spec, d.Spec) || prev.Mode() != d.Mode() || d.Hold != "" {
+	if prev == nil || usable != before.usable || !sameSpec(prev.Spec, s.Spec) || prev.Mode() != s.Mode() || s.Hold != "" {
 		before.swings = nil
 	}
 	// What is measured, not what is steered: findings take from that, and they
 	// may be what swings.
 	var demand []float64
-	if d.Load != nil {
-		for i := range d.Load.Sources {
-			demand = append(demand, d.Load.Sources[i].Demand)
+	if s.Load != nil {
+		for i := range s.Load.Sources {
+			demand = append(demand, s.Load.Sources[i].Demand)
 		}
 	}
-	swings, found := before.swings.Observe(d.Result.Load, demand)
+	swings, found := before.swings.Observe(s.Result.Load, demand)
 	next := before
 	next.swings, next.usable = swings, usable
 	if found != nil {
-		next.Locality, next.Amplitude, next.Ticks = d.Sites[found.Site].Group.Locality, found.Amplitude, found.Ticks
-		next.Left, next.Astray = dampTicks<<min(next.again, dampDoublings), d.astray()
+		next.Locality, next.Amplitude, next.Ticks = s.Sites[found.Site].Group.Locality, found.Amplitude, found.Ticks
+		next.Left, next.Astray = dampTicks<<min(next.again, dampDoublings), astray(&s.Findings)
 		if next.Level = min(next.Level+1, maxDamping); next.Astray {
 			next.Level = 0
 		}
 		next.Found++
 		next.again++
 	}
-	d.Damping = &next
+	return &next
 }
 
-// astray tells whether clients do not do what they are told.
-func (d *draft) astray() bool {
-	return len(d.Findings.Deviating) > 0 || len(d.Findings.Background) > 0
-}
+// astray reports whether clients do not do what they are told.
+func astray(f *load.Findings) bool { return len(f.Deviating) > 0 || len(f.Background) > 0 }

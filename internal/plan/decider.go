@@ -5,40 +5,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/assign"
-	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/load"
 )
-
-// Watched says how many streams of a source watch a service, and since when
-// enough of them obey the assignment in force.
-type Watched struct {
-	Service string
-	Source  isobar.Locality
-	Streams int
-	Acked   time.Time // zero: not yet
-}
-
-// Turn is what one turn of the loop starts from. Nothing in it is changed but
-// the order of Watched.
-type Turn struct {
-	Now      time.Time
-	Interval time.Duration       // at which clients report now
-	Windows  []load.StreamWindow // reported since the last tick; only a tick reads them
-	Watched  []Watched
-	Topology *isobar.Topology
-	Health   health.Table
-	Paused   Pauses // what operators froze
-	// Ages of inputs other than load reports, and the steps of degradation, of
-	// which 0 stands for the default and [Forever] for never; only a tick reads
-	// them.
-	Ages        []InputAge
-	Degradation Degradation
-	Previous    *Plan
-	Version     uint64 // of the new plan
-	Force       bool   // of a rollback: also where today's demand does not fit
-}
 
 // Decider carries what is measured from turn to turn: the loop without its
 // clock and its streams. It is owned by one goroutine.
@@ -137,37 +106,6 @@ func (d *Decider) forget(p *Plan) {
 	}
 	d.limits.Retain(planned)
 	d.observed.retain(planned)
-}
-
-// watches lists who is there, whether it reports load or not.
-func (t *Turn) watches() []load.Watch {
-	out := make([]load.Watch, len(t.Watched))
-	for i := range t.Watched {
-		out[i] = load.Watch{Service: t.Watched[i].Service, Source: t.Watched[i].Source}
-	}
-	return out
-}
-
-// tick is what a decision is made from, but for what is inferred from how clients
-// follow plans.
-func (t *Turn) tick(measured *load.Snapshot) Input {
-	in := t.input(assign.Tick)
-	in.Load, in.Degradation, in.Ages = measured, t.Degradation.Complete(t.Interval), slices.Clone(t.Ages)
-	slices.SortStableFunc(in.Ages, compareAges)
-	return in
-}
-
-func (t *Turn) input(trigger assign.Trigger) Input {
-	t.sortWatched()
-	in := Input{
-		Now: t.Now, Trigger: trigger, Topology: t.Topology, Health: t.Health,
-		Paused: t.Paused, Previous: t.Previous, Version: t.Version, Subscribed: make([]Subscription, len(t.Watched)),
-	}
-	for i := range t.Watched {
-		in.Subscribed[i] = Subscription{Service: t.Watched[i].Service, Source: t.Watched[i].Source}
-	}
-	in.Subscribed = slices.Compact(in.Subscribed)
-	return in
 }
 
 // planned tells the evidence what each source of a service should be doing,

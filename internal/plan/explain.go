@@ -23,8 +23,8 @@ func (p *Plan) Explain(service string, source isobar.Locality) (Explanation, err
 		return Explanation{}, fmt.Errorf("service %q: %w", service, isobar.ErrNotFound)
 	}
 	e := explainer{plan: p, s: s, source: source, assignment: p.Assignment(service, source), result: s.Result.Source(source)}
-	d := s.draft(p.Topology.Network, source)
-	_, e.reserve = d.confined(&d.sources[0])
+	_, r, from := s.reopen(p.Topology.Network, source)
+	_, e.reserve = r.confined(&from[0])
 	return e.explain(), nil
 }
 

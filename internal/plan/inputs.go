@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/isobar-xds/isobar"
-	"github.com/isobar-xds/isobar/internal/assign"
 	"github.com/isobar-xds/isobar/internal/load"
 )
 
@@ -32,23 +31,23 @@ type InputState struct {
 	Share float64          `json:"share,omitempty"`       // of the demand that stands in for missing reports
 }
 
-// inputsOf works out where the inputs of a service stand. A rebase decides
-// nothing, so it leaves them where they were.
-func (d *draft) inputsOf(in *Input, prev *Service) []InputState {
+// inputsOf works out where the inputs of a service stand, given what was measured. A rebase
+// decides nothing, so it leaves them where they were.
+func inputsOf(in *Input, service string, measured *load.ServiceLoad, prev *Service) []InputState {
 	if prev != nil && len(prev.Inputs) > 0 && (in.Load == nil || in.Degradation == Degradation{}) {
 		return prev.Inputs
 	}
 	degradation := in.Degradation
 	out := make([]InputState, 0, len(Inputs()))
 	for _, kind := range Inputs() {
-		age, there := d.age(in, kind)
+		age, there := ageOf(in, kind, service, measured)
 		x := InputState{Input: kind, Level: LevelAbsent}
 		if there {
 			x.Level = degradation.Of(kind).Level(age)
 			x.Age = max(age.Some, age.Most).Seconds()
 		}
-		if kind == InputReports && d.Load != nil {
-			x.Share = d.Load.Stale
+		if kind == InputReports && measured != nil {
+			x.Share = measured.Stale
 		}
 		if prev != nil {
 			x.Level = climb(prev.input(kind).Level, x.Level)
@@ -58,15 +57,15 @@ func (d *draft) inputsOf(in *Input, prev *Service) []InputState {
 	return out
 }
 
-// age gives the age of an input, and whether the service has it at all.
-func (d *draft) age(in *Input, kind InputKind) (Age, bool) {
+// ageOf gives the age of an input, and whether the service has it at all.
+func ageOf(in *Input, kind InputKind, service string, measured *load.ServiceLoad) (Age, bool) {
 	if kind == InputReports {
-		if d.Load == nil || !slices.ContainsFunc(d.Load.Sources, wasHeard) {
+		if measured == nil || !slices.ContainsFunc(measured.Sources, wasHeard) {
 			return Age{}, false
 		}
-		return Age(d.Load.Age), true
+		return Age(measured.Age), true
 	}
-	i, found := slices.BinarySearchFunc(in.Ages, InputAge{Service: d.Spec.Name, Kind: kind}, compareAges)
+	i, found := slices.BinarySearchFunc(in.Ages, InputAge{Service: service, Kind: kind}, compareAges)
 	if !found {
 		return Age{}, kind == InputTopology // what is configured is never old
 	}
@@ -137,28 +136,28 @@ func (r DegradationLevel) Effect() string {
 	return ""
 }
 
-// degrade lets degradation bind what is decided: it slows down, holds, or gives
-// new targets. Whatever else holds comes first.
-func (d *draft) degrade(in *assign.Input) {
-	worst, ok := d.Degraded()
-	if !ok || !d.Bound() || d.Hold != "" {
-		return
+// slowdown gives the part of a step that degradation leaves a tick, and why; 0 where it
+// leaves all of it. Whatever else holds comes first.
+func slowdown(s *Service) (pace float64, why string) {
+	worst, ok := s.Degraded()
+	if !ok || !s.Bound() || s.Hold != "" {
+		return 0, ""
 	}
 	switch worst.Level {
 	case LevelCautious:
-		in.Pace = cautiousPace
+		pace = cautiousPace
 	case LevelDecaying:
-		in.Pace = decayPace
+		pace = decayPace
 	case LevelHeld, LevelFresh, LevelAbsent:
-		return
+		return 0, ""
 	}
-	in.Slow = worst.String() + ": " + worst.Level.Effect()
+	return pace, worst.String() + ": " + worst.Level.Effect()
 }
 
 // heldByInputs says why weights are held for missing input; empty when they
 // are not.
-func (d *draft) heldByInputs() string {
-	if worst, ok := d.Degraded(); ok && d.Bound() && worst.Level == LevelHeld {
+func heldByInputs(s *Service) string {
+	if worst, ok := s.Degraded(); ok && s.Bound() && worst.Level == LevelHeld {
 		return worst.String()
 	}
 	return ""

@@ -2,7 +2,6 @@ package plan
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
@@ -33,36 +32,6 @@ func (s *Service) learned(l isobar.Locality) *load.Capacity {
 		return nil
 	}
 	return &s.Learned[i]
-}
-
-// applyLearned gives sites without declared capacity what was learned of them.
-// Endpoints of localities of which nothing is known count as the weakest that
-// are: beside localities with queues, one without would look free. It is all or
-// nothing only where nothing is known at all.
-func (d *draft) applyLearned() {
-	least := math.Inf(1)
-	for i := range d.Learned {
-		if u := d.Learned[i].InUse; u > 0 && d.siteIndex(d.Learned[i].Locality) >= 0 {
-			least = min(least, u)
-		}
-	}
-	if math.IsInf(least, 1) {
-		return
-	}
-	for i := range d.sites {
-		s := &d.sites[i]
-		if s.declared || s.learned || s.Unreachable || s.weight == 0 {
-			continue
-		}
-		perUnit := least
-		if k := d.learned(s.Group.Locality); k != nil && k.InUse > 0 {
-			perUnit = k.InUse
-		}
-		s.learned = true
-		s.Capacity = perUnit * s.weight
-		s.Nominal = perUnit * s.nominalWeight
-		s.servers = servers(d.Spec, &d.Spec.Localities[i], s.Capacity)
-	}
 }
 
 // learns tells whether plans go by learned capacities where none is declared.

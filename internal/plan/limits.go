@@ -65,59 +65,6 @@ func size(sl *isobar.ServiceLocality, group *isobar.EndpointGroup) float64 {
 	return usable / all * float64(len(sl.Endpoints))
 }
 
-// applyLimits lowers the ceilings of sites that a limit keeps below what they
-// could carry by their capacity. Sites without a known capacity have one then.
-func (d *draft) applyLimits() {
-	if len(d.Spec.Limits) == 0 {
-		return
-	}
-	d.Limited = make([]LimitedSite, len(d.sites))
-	for i := range d.sites {
-		d.limit(i)
-	}
-}
-
-// limit does that for one site.
-func (d *draft) limit(i int) {
-	s, x := &d.sites[i], &d.Limited[i]
-	*x = LimitedSite{By: -1}
-	if s.Capacity <= 0 {
-		return
-	}
-	allowed := s.Ceiling * s.Capacity
-	if s.declared || s.learned {
-		x.Room = allowed
-	}
-	by, least := d.counting(i)
-	switch {
-	case by < 0:
-	case x.Room > 0 && least < allowed:
-		x.By = by
-		s.Ceiling *= least / allowed
-	case x.Room == 0:
-		x.By = by
-		s.Nominal *= least / s.Ceiling / s.Capacity
-		s.Capacity = least / s.Ceiling
-	}
-}
-
-// counting finds the limit that allows a site the least, and how much that is,
-// requests/s, what nobody reports included; -1 where none tells.
-func (d *draft) counting(i int) (by int, least float64) {
-	by = -1
-	for j := range d.Spec.Limits {
-		limit := &d.Spec.Limits[j]
-		if limit.DryRun {
-			continue
-		}
-		rate, _ := d.allows(i, limit, d.sites[i].Group, d.Limited[i].Room)
-		if rate > 0 && (by < 0 || rate < least) {
-			by, least = j, rate
-		}
-	}
-	return by, least + d.unreported(i)
-}
-
 // allows is what a limit lets clients that report land in a site, requests/s, 0
 // where there is no telling, and whether it would be less but for what every site
 // keeps.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/assign"
 	"github.com/isobar-xds/isobar/internal/load"
 )
@@ -42,13 +43,13 @@ const (
 
 // strain adds what was seen since the last tick, and says what got worse by the
 // last step of the mode; empty where nothing did, or the trial is over.
-func (d *draft) strain(t *Rollout, prev *Service, now time.Time) string {
+func (t *Rollout) strain(of, prev *Service, now time.Time, network *isobar.Network) string {
 	x := &t.open
 	if x.from.IsZero() {
 		x.from, x.at = now, now
 		return ""
 	}
-	d.addStrain(x, prev, min(now.Sub(x.at), scoreGap).Seconds())
+	x.add(of, prev, min(now.Sub(x.at), scoreGap).Seconds(), network)
 	x.at = now
 	age := now.Sub(x.from)
 	if age < strainLeast || x.sent < strainRequests {
@@ -78,10 +79,11 @@ func (x *regressionGuard) worse(seen, before Strain) string {
 	return ""
 }
 
-func (d *draft) addStrain(x *regressionGuard, prev *Service, seconds float64) {
+// add adds what was seen for some seconds while prev was in force.
+func (x *regressionGuard) add(of, prev *Service, seconds float64, network *isobar.Network) {
 	predicted, nearest := make([]float64, len(prev.Sites)), make([]float64, len(prev.Sites))
-	for i := range d.Load.Sources {
-		s := &d.Load.Sources[i]
+	for i := range of.Load.Sources {
+		s := &of.Load.Sources[i]
 		x.sent += s.Raw * seconds
 		x.errors += s.Errors * seconds
 		r := prev.Result.Source(s.Source)
@@ -94,7 +96,7 @@ func (d *draft) addStrain(x *regressionGuard, prev *Service, seconds float64) {
 		best, at := math.Inf(1), -1
 		for l := range prev.Sites {
 			site := &prev.Sites[l]
-			if ms, _ := d.network.Latency(s.Source, site.Group.Locality); ms < best && site.Usable() && d.Spec.Allows(s.Source, site.Group.Locality) {
+			if ms, _ := network.Latency(s.Source, site.Group.Locality); ms < best && site.Usable() && of.Spec.Allows(s.Source, site.Group.Locality) {
 				best, at = ms, l
 			}
 		}
@@ -110,9 +112,9 @@ func (d *draft) addStrain(x *regressionGuard, prev *Service, seconds float64) {
 		limit := site.Ceiling * max(1, site.Scale) * site.Capacity
 		x.predicted += max(0, predicted[i]+site.Background-limit) * seconds
 		x.nearest += max(0, nearest[i]+site.Background-limit) * seconds
-		at := slices.IndexFunc(d.Load.Sites, func(y load.SiteLoad) bool { return y.Locality == site.Group.Locality })
+		at := slices.IndexFunc(of.Load.Sites, func(y load.SiteLoad) bool { return y.Locality == site.Group.Locality })
 		if at >= 0 {
-			x.over += max(0, carried(site, &d.Load.Sites[at])-limit) * seconds
+			x.over += max(0, carried(site, &of.Load.Sites[at])-limit) * seconds
 		}
 	}
 }

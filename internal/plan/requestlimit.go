@@ -2,6 +2,7 @@ package plan
 
 import (
 	"math"
+	"time"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/assign"
@@ -36,27 +37,28 @@ const (
 	mostLimit      = 1 << 20
 )
 
-// limitRequests sets the limit. Mode observe serves nothing but the baseline and
-// health, and what the user configures goes before.
-func (d *draft) limitRequests(in *Input, prev *Service) {
-	if d.Spec.RequestTimeout == 0 || d.Spec.CircuitBreakers.MaxRequests > 0 || d.Mode() == isobar.ModeObserve {
-		return
+// limitRequests gives the limit of a service. Mode observe serves nothing but the baseline
+// and health, and what the user configures goes before.
+func limitRequests(of *Service, at sites, trigger assign.Trigger, prev *Service) (l RequestLimit) {
+	if of.Spec.RequestTimeout == 0 || of.Spec.CircuitBreakers.MaxRequests > 0 || of.Mode() == isobar.ModeObserve {
+		return l
 	}
 	if prev != nil {
-		d.RequestLimit = prev.RequestLimit
+		l = prev.RequestLimit
 	}
-	if in.Trigger == assign.Tick && d.Load != nil && d.Hold == "" {
-		d.RequestLimit = d.RequestLimit.follow(d.fittingLimit())
+	if trigger == assign.Tick && of.Load != nil && of.Hold == "" {
+		l = l.follow(fittingLimit(at, of.Load.Largest, of.Spec.RequestTimeout.Duration()))
 	}
+	return l
 }
 
-// fittingLimit is the limit for one client with which the client that sends most may
-// use its part of the capacity; 0 = not known, because the capacity of a locality is
+// fittingLimit is the limit for one client with which the client that sends most, the
+// largest part of all requests, may use its part of the capacity; 0 = not known, because the capacity of a locality is
 // not, or nobody sends.
-func (d *draft) fittingLimit() float64 {
+func fittingLimit(at sites, largest float64, timeout time.Duration) float64 {
 	capacity := 0.0
-	for i := range d.sites {
-		s := &d.sites[i]
+	for i := range at {
+		s := &at[i]
 		switch {
 		case s.Group.Usable() == 0 || s.Drained:
 		case !s.declared && !s.learned:
@@ -67,7 +69,7 @@ func (d *draft) fittingLimit() float64 {
 			capacity += s.Capacity
 		}
 	}
-	return min(mostLimit, capacity*d.Load.Largest*limitPart*d.Spec.RequestTimeout.Duration().Seconds())
+	return min(mostLimit, capacity*largest*limitPart*timeout.Seconds())
 }
 
 // follow returns the limit after a decision at which fits would be best; 0 = not known.

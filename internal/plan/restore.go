@@ -136,7 +136,7 @@ func Restore(saved *Saved, topology *isobar.Topology, table health.Table, now ti
 		spec := &topology.Services[i]
 		for j := range saved.Services {
 			if saved.Services[j].Name == spec.Name {
-				before.Services = append(before.Services, saved.Services[j].revive(spec, topology.Network, table))
+				before.Services = append(before.Services, saved.Services[j].revive(spec, table))
 			}
 		}
 	}
@@ -149,9 +149,8 @@ func Restore(saved *Saved, topology *isobar.Topology, table health.Table, now ti
 // revive builds the published state of a service from its saved form. Sites
 // that are gone since then lose their shares in the rebase that follows, as
 // they would have in a running process.
-func (ss *SavedService) revive(spec *isobar.Service, network *isobar.Network, table health.Table) *Service {
-	d := &draft{network: network, sites: buildSites(spec, table, nil)}
-	d.Spec = spec
+func (ss *SavedService) revive(spec *isobar.Service, table health.Table) *Service {
+	at := buildSites(spec, table, nil)
 	s := &Service{Spec: spec, Coverage: 0, Rollout: ss.Rollout.revive()}
 	r := &assign.Result{
 		Service: spec.Name, Drop: clamp(ss.Drop, spec.MaxShed), Classes: reviveClasses(spec, ss.Classes),
@@ -159,9 +158,9 @@ func (ss *SavedService) revive(spec *isobar.Service, network *isobar.Network, ta
 	}
 	for i, l := range ss.Sites {
 		site := assign.Site{Group: &isobar.EndpointGroup{Locality: l}, Ceiling: isobar.DefaultCeiling, Scale: 1}
-		if j := d.siteIndex(l); j >= 0 {
-			site = d.sites[j].Site
-			if !d.sites[j].declared && i < len(ss.Limits) {
+		if j := at.index(l); j >= 0 {
+			site = at[j].Site
+			if !at[j].declared && i < len(ss.Limits) {
 				site.Capacity = max(0, ss.Limits[i].Capacity)
 			}
 			if i < len(ss.Limits) {

@@ -77,50 +77,50 @@ func (s *Service) served() *isobar.Service {
 	return &spec
 }
 
-// trusted takes up how far the service has come. One that is new begins with
-// observe; one whose mode was fixed until now goes on from there, on trial.
-func (d *draft) trusted(prev *Service) {
-	if d.Spec.Mode != isobar.ModeAuto {
-		return
+// rolloutOf takes up how far the service has come; nil with other modes than auto. One
+// that is new begins with observe; one whose mode was fixed until now goes on from there, on
+// trial.
+func rolloutOf(spec *isobar.Service, prev *Service) *Rollout {
+	if spec.Mode != isobar.ModeAuto {
+		return nil
 	}
-	p := d.Spec.Promote.WithDefaults()
+	p := spec.Promote.WithDefaults()
+	t := &Rollout{Mode: isobar.ModeObserve}
 	switch {
 	case prev != nil && prev.Rollout != nil:
-		d.Rollout = prev.Rollout
+		t = prev.Rollout
 	case prev != nil && prev.Spec.Mode != isobar.ModeAuto:
-		d.Rollout = &Rollout{Mode: prev.Spec.Mode}
-		if d.Rollout.Mode != isobar.ModeObserve {
-			d.Rollout.Trial = p.Windows
+		t.Mode = prev.Spec.Mode
+		if t.Mode != isobar.ModeObserve {
+			t.Trial = p.Windows
 		}
-	default:
-		d.Rollout = &Rollout{Mode: isobar.ModeObserve}
 	}
-	if p.Until == isobar.ModeBounded && d.Rollout.Mode == isobar.ModeFull {
-		t := *d.Rollout
-		t.Mode = isobar.ModeBounded
-		d.Rollout = &t
+	if p.Until == isobar.ModeBounded && t.Mode == isobar.ModeFull {
+		bounded := *t
+		bounded.Mode = isobar.ModeBounded
+		return &bounded
 	}
+	return t
 }
 
-// watch takes mode auto on by a tick: by the open window, which holds enough to
-// be judged if full says so, and by what gets worse in a trial. It closes the
-// window where that was enough. An operator's pause wins: then nothing is done.
-func (d *draft) watch(in *Input, prev *Service, full bool) {
-	scores := d.Scores // a new one: that of the plan before stays as it is
-	age := scores.Open.To.Sub(scores.Open.From)
-	score, scored := scores.Open.Score(d.Mode())
+// watch takes the scores, and mode auto with them, on by a tick: by the open window, which
+// holds enough to be judged if full says so, and by what gets worse in a trial. It closes
+// the window where that was enough, and gives the rollout from then on. An operator's
+// pause wins: then nothing is done. The service has its load and findings; s is a
+// new value: that of the plan before stays as it is.
+func (s *Scores) watch(of, prev *Service, now time.Time, network *isobar.Network, full bool) *Rollout {
+	age := s.Open.To.Sub(s.Open.From)
+	score, scored := s.Open.Score(of.Mode())
 	due := full && scored && age >= scoreLength
-	if d.Rollout == nil || d.Hold != "" {
+	if of.Rollout == nil || of.Hold != "" {
 		if due {
-			scores.close()
+			s.close()
 		}
-		d.forgetStrain()
-		return
+		return of.Rollout.unstrained()
 	}
-	p := d.Spec.Promote.WithDefaults()
-	t := *d.Rollout
-	d.Rollout = &t
-	why := d.strain(&t, prev, in.Now)
+	p := of.Spec.Promote.WithDefaults()
+	t := *of.Rollout
+	why := t.strain(of, prev, now, network)
 	t.bad++
 	switch {
 	case t.Mode == isobar.ModeObserve:
@@ -130,32 +130,33 @@ func (d *draft) watch(in *Input, prev *Service, full bool) {
 	case t.bad < scoreBad:
 		due = false // the next tick tells
 	default:
-		why, due = fmt.Sprintf("the score fell to %.2f: %s", score, scores.Open.worst()), true
+		why, due = fmt.Sprintf("the score fell to %.2f: %s", score, s.Open.worst()), true
 	}
 	if due {
-		scores.close()
+		s.close()
 		t.count(score, p)
 	}
 	switch {
 	case why != "":
-		t.step(in.Now, true, p, why)
+		t.step(now, true, p, why)
 	case t.Good >= t.needed(p) && t.ahead(p):
-		t.step(in.Now, false, p, fmt.Sprintf("the score was at least %.2f for %d windows", p.Score, t.Good))
+		t.step(now, false, p, fmt.Sprintf("the score was at least %.2f for %d windows", p.Score, t.Good))
 	default:
-		return
+		return &t
 	}
 	// What was seen of one mode says nothing of the other.
-	*scores = Scores{at: in.Now}
+	*s = Scores{at: now}
+	return &t
 }
 
-// forgetStrain begins anew with what adds up: some time is missing.
-func (d *draft) forgetStrain() {
-	if d.Rollout == nil || d.Rollout.open.from.IsZero() {
-		return
+// unstrained begins anew with what adds up: some time is missing.
+func (t *Rollout) unstrained() *Rollout {
+	if t == nil || t.open.from.IsZero() {
+		return t
 	}
-	t := *d.Rollout
-	t.open = regressionGuard{}
-	d.Rollout = &t
+	out := *t
+	out.open = regressionGuard{}
+	return &out
 }
 
 // count books a window.

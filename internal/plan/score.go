@@ -211,27 +211,25 @@ func (s *Service) knows(i int) bool {
 	return s.Sites[i].Capacity > 0 && (s.declaredCapacity(i) > 0 || s.learns())
 }
 
-// score takes the scores of the plan before on by what was seen since. What
-// comes in from too few clients is left out.
-func (d *draft) score(in *Input, prev *Service) {
+// score takes the scores of the plan before on by what was seen since, and the rollout
+// with them. What comes in from too few clients is left out.
+func score(in *Input, of, prev *Service) (*Scores, *Rollout) {
 	if prev == nil {
-		return
+		return nil, of.Rollout
 	}
-	d.Scores = prev.Scores
-	if !in.Scoring || d.Load == nil || prev.Load == nil {
-		return
+	if !in.Scoring || of.Load == nil || prev.Load == nil {
+		return prev.Scores, of.Rollout
 	}
 	next := &Scores{at: in.Now}
-	if d.Scores != nil {
-		*next = *d.Scores
+	if prev.Scores != nil {
+		*next = *prev.Scores
 	}
 	before := next.at
-	d.Scores = next
-	if !d.Load.Covered || d.input(InputReports).Level != LevelFresh || !in.Now.After(before) {
+	if !of.Load.Covered || of.input(InputReports).Level != LevelFresh || !in.Now.After(before) {
 		next.restart(in.Now)
-		d.forgetStrain()
-		return
+		return next, of.Rollout.unstrained()
 	}
-	seen := prev.seen(before, in.Now, d.Load, d.Findings.Rounds)
-	d.watch(in, prev, next.follow(&seen, d.Findings.Rounds, d.Load))
+	seen := prev.seen(before, in.Now, of.Load, of.Findings.Rounds)
+	full := next.follow(&seen, of.Findings.Rounds, of.Load)
+	return next, next.watch(of, prev, in.Now, in.Topology.Network, full)
 }

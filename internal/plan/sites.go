@@ -10,10 +10,6 @@ import (
 	"github.com/isobar-xds/isobar/solver"
 )
 
-// undeclaredSlack is how far above its region's mean rate per endpoint a
-// locality without declared capacity keeps its own traffic.
-const undeclaredSlack = 1.25
-
 // site is one locality of a service with everything that is derived from its
 // configuration and health.
 type site struct {
@@ -28,20 +24,23 @@ type site struct {
 	nominalWeight float64 // the same of all endpoints
 }
 
+// sites are the sites of a service, in the order of its configuration.
+type sites []site
+
 // buildSites derives the sites of a service from its configuration and the
 // health of its endpoints. Sites without declared capacity get theirs later,
-// from demand (see undeclared). What of the service of the plan before stays as
+// from demand (see sites.applyDemand). What of the service of the plan before stays as
 // it was is shared with it.
-func buildSites(spec *isobar.Service, table health.Table, prev *Service) []site {
-	sites := make([]site, len(spec.Localities))
+func buildSites(spec *isobar.Service, table health.Table, prev *Service) sites {
+	out := make(sites, len(spec.Localities))
 	for i := range spec.Localities {
 		var before *isobar.EndpointGroup
 		if prev != nil && i < len(prev.Sites) {
 			before = prev.Sites[i].Group
 		}
-		sites[i] = buildSite(spec, &spec.Localities[i], table, before)
+		out[i] = buildSite(spec, &spec.Localities[i], table, before)
 	}
-	return sites
+	return out
 }
 
 func buildSite(spec *isobar.Service, sl *isobar.ServiceLocality, table health.Table, before *isobar.EndpointGroup) site {
@@ -206,48 +205,58 @@ func sentWeights(sl *isobar.ServiceLocality, rates []float64, declared bool) []u
 	return out
 }
 
-// undeclared gives sites without declared capacity theirs: endpoints count
-// equal, and a locality may carry up to 1.25 times the mean rate per endpoint
-// of its region, or of the whole service where that is more: regions without
-// demand of their own have room for that of others, and what comes from regions
-// without endpoints fits too. There is no queue term: what is not known must
-// not look precise. Without demand endpoints count as those with a known capacity.
-func undeclared(sites []site, sources []sourceDemand) {
-	weights, demand := map[string]float64{}, map[string]float64{} // healthy endpoint weight, requests/s; by region
-	var weight, rate, known, knownWeight float64
-	for i := range sites {
-		s := &sites[i]
-		if s.Unreachable {
+// show brings out, what a plan tells of the sites, up to date with them.
+func (s sites) show(out []assign.Site) {
+	for i := range s {
+		s[i].bound()
+		out[i] = s[i].Site
+	}
+}
+
+// index finds a site by its locality, or gives -1.
+func (s sites) index(l isobar.Locality) int {
+	return slices.IndexFunc(s, func(s site) bool { return s.Group.Locality == l })
+}
+
+// in gives for each site the index of the same locality in other sites, or -1.
+func (s sites) in(other []assign.Site) []int {
+	out := make([]int, len(s))
+	for l := range s {
+		name := s[l].Group.Locality
+		if l < len(other) && other[l].Group.Locality == name {
+			out[l] = l
 			continue
 		}
-		weights[s.Group.Locality.Region] += s.weight
-		weight += s.weight
-		if (s.declared || s.learned) && s.weight > 0 {
-			known, knownWeight = known+s.Capacity*s.Ceiling, knownWeight+s.weight
+		out[l] = slices.IndexFunc(other, func(s assign.Site) bool { return s.Group.Locality == name })
+	}
+	return out
+}
+
+// same reports whether other sites are of the same localities.
+func (s sites) same(other []assign.Site) bool {
+	return slices.EqualFunc(s, other, func(a site, b assign.Site) bool { return a.Group.Locality == b.Group.Locality })
+}
+
+// capacity is what all sites can serve, requests/s.
+func (s sites) capacity() float64 {
+	sum := 0.0
+	for l := range s {
+		sum += s[l].Capacity
+	}
+	return sum
+}
+
+// localities are the sites as the solver sees them.
+func (s sites) localities() []solver.Locality {
+	out := make([]solver.Locality, len(s))
+	for l := range s {
+		at := &s[l]
+		out[l] = solver.Locality{
+			Capacity: at.Capacity, Servers: at.servers, Queues: max(1, at.queues),
+			Ceiling: at.Ceiling, Background: at.Background,
 		}
 	}
-	// Without demand nothing is known, which is not the same as no capacity.
-	idle := 1.0
-	if known > 0 {
-		idle = known / knownWeight
-	}
-	for _, s := range sources {
-		demand[s.source.Region] += s.demand
-		rate += s.demand
-	}
-	for i := range sites {
-		s := &sites[i]
-		if s.declared || s.learned || s.Unreachable || s.weight == 0 {
-			continue
-		}
-		region := s.Group.Locality.Region
-		mean := max(rate/weight, demand[region]/weights[region])
-		if rate <= 0 {
-			mean = idle
-		}
-		s.Capacity = (undeclaredSlack*mean*s.weight + s.Background) / s.Ceiling
-		s.Nominal = s.Capacity
-	}
+	return out
 }
 
 // bound keeps what configurations and limits make of a site in the solver's

@@ -8,17 +8,24 @@ import (
 	"github.com/isobar-xds/isobar/solver"
 )
 
-// solve finds the best flows for the service's demand. A rebase keeps the last
-// solution: current weights go on until the next tick.
+// problem is the solver's input for the demand as it is known now.
+func (d *draft) problem() problem {
+	return newProblem(&d.routes, d.sources, maxShedOf(&d.Service, d.sources, d.published()), d.Prices, d.last)
+}
+
+// solve finds the best flows for the service's demand.
 func (d *draft) solve() {
-	problem, solved := d.problem()
-	if problem == nil {
+	p := d.problem()
+	if !d.solvable(p) {
 		return
 	}
-	solution, err := solveSwung(problem)
-	of := solver.Problem{Services: []solver.Service{*problem}}
+	if d.swinging {
+		p.addSwing(d.Load, d.last)
+	}
+	solution, err := solveSwung(p.Service)
+	of := solver.Problem{Services: []solver.Service{*p.Service}}
 	if err == nil {
-		err = d.solveKept(&of, solved, &solution)
+		err = solveKept(&of, &solution, p.solved, &d.Service, d.published())
 	}
 	if err != nil {
 		// Every number was validated on the way in, so this is an internal error;
@@ -26,13 +33,16 @@ func (d *draft) solve() {
 		d.Hold = "the solver refused the problem: " + err.Error()
 		return
 	}
-	problem.Last, problem.WarmPrices, problem.WarmSwing = nil, nil, nil // else they would live one plan longer
-	d.take(problem, solved, &solution.Services[0])
+	p.forget()
+	d.take(p, &solution.Services[0])
 }
 
+// solvable reports whether there is anything to decide.
+func (d *draft) solvable(p problem) bool { return len(p.solved) > 0 && d.routes.sites.capacity() > 0 }
+
 // take makes a solution the service's.
-func (d *draft) take(problem *solver.Service, solved []isobar.Locality, solution *solver.ServiceSolution) {
-	d.Problem, d.Solved, d.Solution = problem, solved, solution
+func (d *draft) take(p problem, solution *solver.ServiceSolution) {
+	d.Problem, d.Solved, d.Solution = p.Service, p.solved, solution
 	d.Prices, d.CallCosts = solution.Prices, solution.CallCosts
 	if d.CallCosts != nil {
 		d.Prices = slices.Clone(d.Prices)
@@ -45,306 +55,99 @@ func (d *draft) take(problem *solver.Service, solved []isobar.Locality, solution
 	}
 }
 
-// problem builds the solver's input from sites and sources with demand; nil
-// when nothing can be decided.
-func (d *draft) problem() (*solver.Service, []isobar.Locality) {
-	p, solved := d.build()
-	if len(solved) == 0 || d.capacity() <= 0 {
-		return nil, nil
+// solveJointly solves services that stand before those they call, and gives the
+// first of them, whose demand is known, its solution. Without an answer it
+// gives none, and the first holds.
+func solveJointly(rest []*draft) *certificate {
+	index := make(map[*draft]int, len(rest))
+	for i, d := range rest {
+		index[d] = i
 	}
-	d.swings(p, solved)
-	return p, solved
-}
-
-// capacity is what all sites can serve, requests/s.
-func (d *draft) capacity() float64 {
-	sum := 0.0
-	for l := range d.sites {
-		sum += d.sites[l].Capacity
+	joint := solver.Problem{Services: make([]solver.Service, len(rest))}
+	var first problem
+	for i, d := range rest {
+		p := d.problem()
+		p.Last, p.WarmPrices = nil, nil // those of services that are solved alone
+		if i == 0 {
+			first = p
+		}
+		for _, l := range d.out {
+			p.Calls = append(p.Calls, solver.Call{Service: index[l.to], PerRequest: l.perRequest})
+		}
+		joint.Services[i] = *p.Service
 	}
-	return sum
-}
-
-// localities are the sites as the solver sees them.
-func (d *draft) localities() []solver.Locality {
-	out := make([]solver.Locality, len(d.sites))
-	for l := range d.sites {
-		s := &d.sites[l]
-		out[l] = solver.Locality{
-			Capacity: s.Capacity, Servers: s.servers, Queues: max(1, s.queues),
-			Ceiling: s.Ceiling, Background: s.Background,
+	for _, d := range rest {
+		for _, l := range d.out {
+			addCaller(&joint.Services[index[l.to]], &l.to.routes, l.from.routes.sites, l.to.published())
 		}
 	}
-	return out
+	solution, err := solver.Solve(joint)
+	if err == nil {
+		err = solveKept(&joint, &solution, first.solved, &rest[0].Service, rest[0].published())
+	}
+	if err != nil {
+		rest[0].Hold = "the solver refused the problem: " + err.Error()
+		return nil
+	}
+	c := &certificate{objective: solution.Objective, bound: solution.LowerBound}
+	for i := range rest {
+		s := &solution.Services[i]
+		for k, d := range joint.Services[i].Demand {
+			c.demand += d - s.Shed[k] - s.Unreachable[k]
+		}
+	}
+	if rest[0].solvable(first) {
+		first.Service = &joint.Services[0]
+		s := &solution.Services[0]
+		s.Gap, s.ExcessMS = solution.Gap, solution.ExcessMS
+		rest[0].take(first, s)
+	}
+	return c
 }
 
-// build makes a problem of whatever sources there are.
-func (d *draft) build() (*solver.Service, []isobar.Locality) {
-	p := &solver.Service{MaxShed: d.maxShed(), Localities: d.localities()}
-	var solved []isobar.Locality
-	for i := range d.sources {
-		s := &d.sources[i]
-		if s.demand == 0 {
-			continue
-		}
-		solved = append(solved, s.source)
-		p.Demand = append(p.Demand, s.demand)
-		p.Latency = append(p.Latency, d.distances(s.source))
-		if prices := d.prices(s.source); prices != nil {
+// addCaller makes the sites of a caller that is still to be decided sources.
+func addCaller(p *solver.Service, r *routes, caller sites, previous *assign.Result) {
+	for i := range caller {
+		at := caller[i].Group.Locality
+		p.Latency = append(p.Latency, r.latency(at))
+		if prices := r.prices(at); prices != nil {
 			p.Price = append(p.Price, prices)
 		}
-		p.Allowed = append(p.Allowed, d.allowed(s))
-	}
-	if !slices.ContainsFunc(p.Allowed, func(row []bool) bool { return row != nil }) {
-		p.Allowed = nil
-	}
-	d.warmStart(p, solved)
-	return p, solved
-}
-
-// allowed tells which sites a source may use. Bars do not count where they would
-// leave it nothing; what is forbidden stays so.
-func (d *draft) allowed(s *sourceDemand) []bool {
-	forbidden, reserve := d.confined(s)
-	row := make([]bool, len(d.sites))
-	fill := func(barred []bool) (some bool) {
-		for l := range row {
-			row[l] = (barred == nil || !barred[l]) && (forbidden == nil || !forbidden[l]) && (reserve == nil || !reserve[l])
-			some = some || (row[l] && d.sites[l].Capacity > 0)
+		if p.Allowed != nil {
+			p.Allowed = append(p.Allowed, r.allowed(&sourceDemand{source: at}))
 		}
-		return some
-	}
-	if !fill(s.barred) {
-		fill(nil)
-	}
-	return row
-}
-
-// distances gives the latency from a source to each site, ms. The caller must
-// not change it.
-func (d *draft) distances(source isobar.Locality) []float64 {
-	if d.sameWays && d.last != nil && d.last.Problem != nil {
-		if s, ok := slices.BinarySearchFunc(d.last.Solved, source, isobar.Locality.Compare); ok {
-			return d.last.Problem.Latency[s]
-		}
-	}
-	out := make([]float64, len(d.sites))
-	for l := range d.sites {
-		out[l], _ = d.network.Latency(source, d.sites[l].Group.Locality)
-	}
-	return out
-}
-
-// warmStart hands over what was published, so that ties fall towards it, and the
-// last prices: as long as they prove that it still is as good as ties may be,
-// nothing is solved.
-func (d *draft) warmStart(p *solver.Service, solved []isobar.Locality) {
-	if d.previous == nil {
-		return
-	}
-	if d.last.CallCosts == nil {
-		p.WarmPrices, p.Last = d.Prices, d.lastFlows(solved)
-	}
-	at := d.mapSites(d.previous.Sites)
-	p.Previous = make([][]float64, len(solved))
-	for s, source := range solved {
-		p.Previous[s] = make([]float64, len(d.sites))
-		before := d.previous.Source(source)
-		if before == nil {
-			// A new source has no past. It must not cost the others theirs.
-			if near := d.nearest(p, s); near >= 0 {
-				p.Previous[s][near] = p.Demand[s]
+		if p.Previous != nil {
+			row := make([]float64, len(r.sites))
+			if before := previous.Source(at); before != nil {
+				for l, k := range r.sites.in(previous.Sites) {
+					if k >= 0 {
+						row[l] = before.Shares[k]
+					}
+				}
 			}
-			continue
-		}
-		for l := range d.sites {
-			if at[l] >= 0 {
-				p.Previous[s][l] = before.Shares[at[l]] * p.Demand[s]
-			}
+			p.Previous = append(p.Previous, row)
 		}
 	}
 }
 
-// lastFlows gives the flows of the last solution; nil where that was one of other
-// sources or sites.
-func (d *draft) lastFlows(solved []isobar.Locality) [][]float64 {
-	if d.last.Solution == nil || d.last.Solution.Joint || !slices.Equal(solved, d.last.Solved) || !sameSites(d.last.Sites, d.Sites) {
+// carriedPrices are the prices of the last solution for sites that still exist, so
+// that sources without demand are answered sensibly between solutions; nil where
+// there are none.
+func carriedPrices(at sites, prev *Service) []float64 {
+	if prev == nil || prev.Prices == nil {
 		return nil
 	}
-	return d.last.Solution.Flows
+	prices := make([]float64, len(at))
+	for l, i := range at.in(prev.Sites) {
+		if i < 0 {
+			return nil // a site without a price: wait for the next solution
+		}
+		prices[l] = prev.Prices[i]
+	}
+	return prices
 }
 
-// nearest is the closest site that a source may use, or -1.
-func (d *draft) nearest(p *solver.Service, s int) int {
-	best := -1
-	for l := range d.sites {
-		if d.sites[l].Capacity <= 0 || (p.Allowed != nil && !p.Allowed[s][l]) {
-			continue
-		}
-		if best < 0 || p.Latency[s][l] < p.Latency[s][best] {
-			best = l
-		}
-	}
-	return best
-}
-
-// mapSites gives for each site of the draft the index of the same locality in
-// other sites, or -1.
-func (d *draft) mapSites(other []assign.Site) []int {
-	out := make([]int, len(d.sites))
-	for l := range d.sites {
-		name := d.sites[l].Group.Locality
-		if l < len(other) && other[l].Group.Locality == name {
-			out[l] = l
-			continue
-		}
-		out[l] = slices.IndexFunc(other, func(s assign.Site) bool { return s.Group.Locality == name })
-	}
-	return out
-}
-
-// assignInput is what package assign gets of the draft.
-func (d *draft) assignInput(trigger assign.Trigger) assign.Input {
-	in := assign.Input{
-		Service: d.served(), Sites: d.Sites, Sources: make([]assign.Source, len(d.sources)),
-		Prices: d.Prices, Previous: d.previous, Trigger: trigger, Hold: d.Hold, Settle: d.settled != nil,
-	}
-	switch {
-	case d.Solution != nil:
-		in.Shed = d.shed(shedFraction(d.Problem.Demand, d.Solution.Shed))
-	case d.previous != nil && (trigger == assign.Rebase || total(d.sources) > 0): // there is nothing to serve with
-		in.Shed = d.previous.Drop
-	}
-	d.degrade(&in)
-	if d.Damping != nil && d.Damping.Level > 0 {
-		in.Gain, in.Damp = d.Damping.Gain(), d.Damping.why()
-	}
-	d.applyPolicy()
-	for i := range d.sources {
-		in.Sources[i] = d.assignSource(&d.sources[i])
-	}
-	return in
-}
-
-// shed is the fraction that clients are told to drop, where the solver sheds another
-// one: demand that is not proven raises no drop. It does not end one either, for most
-// clients without a history have taken the place of others.
-func (d *draft) shed(wanted float64) float64 {
-	demand := total(d.sources)
-	unproven := d.unproven(0) * demand
-	if wanted <= 0 || unproven <= 0 {
-		return wanted
-	}
-	proven := 0.0
-	if unproven < demand {
-		proven = min(wanted, max(0, wanted*demand-unproven)/(demand-unproven))
-	}
-	if d.previous != nil {
-		proven = max(proven, min(wanted, d.previous.Drop))
-	}
-	return proven
-}
-
-// unproven is the fraction of the demand that is not proven, that of callers
-// included, through so many calls at the most as there are services in a chain.
-func (d *draft) unproven(depth int) float64 {
-	measured, of := 0.0, 0.0
-	if d.Load != nil {
-		for i := range d.Load.Sources {
-			measured += d.Load.Sources[i].Unproven
-			of += d.Load.Sources[i].Demand
-		}
-	}
-	out := 0.0
-	if measured > 0 {
-		out = min(1, measured/of)
-	}
-	if depth < maxCallDepth {
-		for _, l := range d.in {
-			out = max(out, l.from.unproven(depth+1))
-		}
-	}
-	return out
-}
-
-// maxCallDepth bounds how far calls are followed.
-const maxCallDepth = 8
-
-// assignSource is what package assign gets of a source.
-func (d *draft) assignSource(s *sourceDemand) assign.Source {
-	out := assign.Source{Locality: s.source, Demand: s.demand, Distance: d.costs(s.source), Target: d.target(s.source), Barred: s.barred, Mix: d.mix(s.source)}
-	out.Forbidden, out.Reserve = d.confined(s)
-	d.boundShares(&out)
-	return out
-}
-
-// openFirst is the part of its target that a share which comes back may always
-// have; beyond it, it at most doubles.
-const openFirst = 0.25
-
-// boundShares tells how much a source may get of localities in which requests
-// fail more than before, or did until a moment ago.
-func (d *draft) boundShares(s *assign.Source) {
-	if d.Mode() == isobar.ModeObserve || (len(d.Findings.Rising) == 0 && len(d.Findings.Opening) == 0) {
-		return
-	}
-	most := func(l int, share float64) {
-		if s.Most == nil {
-			s.Most = make([]float64, len(d.sites))
-			for k := range s.Most {
-				s.Most[k] = 1
-			}
-		}
-		s.Most[l] = min(s.Most[l], share)
-	}
-	before := d.previous.Source(s.Locality)
-	if before == nil {
-		return
-	}
-	at := d.mapSites(d.previous.Sites)
-	for _, where := range d.Findings.Rising {
-		if l := d.siteIndex(where); l >= 0 && at[l] >= 0 {
-			most(l, before.Shares[at[l]])
-		}
-	}
-	for _, o := range d.Findings.Opening {
-		l := d.siteIndex(o.Locality)
-		if o.Source != s.Locality || l < 0 || len(s.Target) != len(d.sites) {
-			continue
-		}
-		if s.Back == nil {
-			s.Back = make([]bool, len(d.sites))
-		}
-		s.Back[l] = true
-		now := 0.0
-		if at[l] >= 0 {
-			now = before.Shares[at[l]]
-		}
-		most(l, min(o.Open*s.Target[l], max(openFirst*s.Target[l], 2*now)))
-	}
-}
-
-// target gives the shares that the policy, or else the solver, wants of a
-// source; nil when it has none.
-func (d *draft) target(source isobar.Locality) []float64 {
-	if d.policy != nil {
-		return d.policy[slices.IndexFunc(d.sources, func(s sourceDemand) bool { return s.source == source })]
-	}
-	return d.optimum(source)
-}
-
-// optimum gives the solver's shares of a source; nil when it was not solved.
-func (d *draft) optimum(source isobar.Locality) []float64 {
-	s, ok := slices.BinarySearchFunc(d.Solved, source, isobar.Locality.Compare)
-	switch {
-	case !ok:
-		return nil
-	case d.settled != nil:
-		return d.settled[s]
-	}
-	return sharesOf(d.Solution.Flows[s])
-}
-
+// shedFraction is the part of the demand that is shed.
 func shedFraction(demand, shed []float64) float64 {
 	var d, s float64
 	for i := range demand {
@@ -355,4 +158,58 @@ func shedFraction(demand, shed []float64) float64 {
 		return 0
 	}
 	return s / d
+}
+
+// sharesOf gives flows as fractions of their sum; nil when there is none.
+func sharesOf(flows []float64) []float64 {
+	sum := 0.0
+	for _, f := range flows {
+		sum += f
+	}
+	if sum <= 0 {
+		return nil
+	}
+	out := make([]float64, len(flows))
+	for l, f := range flows {
+		out[l] = f / sum
+	}
+	return out
+}
+
+// targets are the shares that each source is to get, however long the way there is.
+type targets struct {
+	from    sources
+	policy  [][]float64 // per source; nil = the solver decides
+	solved  []isobar.Locality
+	optimum [][]float64 // per solved source
+}
+
+// targetsOf gives the shares of the service's policy, or else those of the solution, or
+// better ones for calm demand, where there are any.
+func targetsOf(of *Service, r *routes, from sources, better [][]float64) (targets, error) {
+	t := targets{from: from, solved: of.Solved, optimum: better}
+	shed := 0.0
+	if of.Solution != nil {
+		shed = shedFraction(of.Problem.Demand, of.Solution.Shed)
+		if better == nil {
+			t.optimum = make([][]float64, len(of.Solved))
+			for s := range of.Solved {
+				t.optimum[s] = sharesOf(of.Solution.Flows[s])
+			}
+		}
+	}
+	var err error
+	t.policy, err = policyShares(of, r, from, shed)
+	return t, err
+}
+
+// of gives the target of a source; nil when it has none.
+func (t *targets) of(source isobar.Locality) []float64 {
+	if t.policy != nil {
+		return t.policy[slices.IndexFunc(t.from, func(s sourceDemand) bool { return s.source == source })]
+	}
+	if s, ok := slices.BinarySearchFunc(t.solved, source, isobar.Locality.Compare); ok {
+		return t.optimum[s]
+	}
+	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/solver"
 )
 
@@ -31,9 +32,11 @@ func chooseSwings(drafts []*draft) {
 		rank   int     // 0 where the plan before was made for its swing, else 1
 		moving float64 // requests/s
 	}
+	// The pairs of sources and sites that the solver may have to look at.
+	size := func(d *draft) int { return len(d.sources) * len(d.routes.sites) }
 	var all []candidate
 	for _, d := range drafts {
-		if d == nil || d.Load == nil || len(d.in)+len(d.out) > 0 || d.swingSize() > swingPairs {
+		if d == nil || d.Load == nil || d.linked() || size(d) > swingPairs {
 			continue
 		}
 		c := candidate{d: d, rank: 1}
@@ -52,35 +55,29 @@ func chooseSwings(drafts []*draft) {
 	})
 	room := allSwingPairs
 	for _, c := range all {
-		if size := c.d.swingSize(); size <= room {
+		if size := size(c.d); size <= room {
 			room -= size
 			c.d.swinging = true
 		}
 	}
 }
 
-// swingSize is how many pairs of sources and sites the solver may have to look at.
-func (d *draft) swingSize() int { return len(d.sources) * len(d.sites) }
-
-// swings tells the problem how far its sources swing.
-func (d *draft) swings(p *solver.Service, solved []isobar.Locality) {
-	if !d.swinging {
-		return
-	}
-	for i := range d.Load.Sources {
-		l := &d.Load.Sources[i]
+// addSwing tells how far the sources of a problem swing.
+func (p *problem) addSwing(measured *load.ServiceLoad, last *Service) {
+	for i := range measured.Sources {
+		l := &measured.Sources[i]
 		if l.Swing <= 0 {
 			continue
 		}
-		if s, ok := slices.BinarySearchFunc(solved, l.Source, isobar.Locality.Compare); ok {
+		if s, ok := slices.BinarySearchFunc(p.solved, l.Source, isobar.Locality.Compare); ok {
 			if p.Swing == nil {
-				p.Swing = make([]float64, len(solved))
+				p.Swing = make([]float64, len(p.solved))
 			}
 			p.Swing[s] = l.Swing
 		}
 	}
 	if p.Swing != nil && p.Last != nil {
-		p.WarmSwing = d.last.Solution.Swing
+		p.WarmSwing = last.Solution.Swing
 	}
 }
 

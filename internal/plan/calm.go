@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/assign"
 	"github.com/isobar-xds/isobar/solver"
 )
 
@@ -40,24 +41,25 @@ const (
 	settleEven, settleFullest = 0.003, 0.002
 )
 
-// settle books one more calm tick, and looks for a better target once there were
-// enough.
-func (d *draft) settle() {
-	if d.Solution == nil || d.Hold != "" || d.Solution.CeilingScale > 1 || d.Spec.Mode != isobar.ModeFull ||
-		policyOf(d.Spec) != nil || len(d.in)+len(d.out) > 0 {
-		return
+// settle books one more calm tick of a service that is solved, after the plan
+// before, and looks for a better target once there were enough: shares per source of
+// the problem, nil = nothing to be gained. same says that sites and network are those of
+// before.
+func settle(now, before *Service, same bool) (calm *Calm, better [][]float64) {
+	if now.Solution == nil || now.Hold != "" || now.Solution.CeilingScale > 1 || now.Spec.Mode != isobar.ModeFull || policyOf(now.Spec) != nil {
+		return nil, nil
 	}
-	calm := &Calm{Ticks: 1, Demand: slices.Clone(d.Problem.Demand)}
-	if before := d.last; before != nil && before.Calm != nil && d.sameProblem(before) && before.Calm.holds(d.Problem.Demand) {
+	calm = &Calm{Ticks: 1, Demand: slices.Clone(now.Problem.Demand)}
+	if before != nil && before.Calm != nil && same && sameProblem(now, before) && before.Calm.holds(now.Problem.Demand) {
 		calm.Ticks += before.Calm.Ticks
 		for s, mean := range before.Calm.Demand {
 			calm.Demand[s] = mean + (calm.Demand[s]-mean)/float64(min(calm.Ticks, calmMemory))
 		}
 	}
-	d.Calm = calm
-	if calm.Ticks%settleTicks == settleFirst && d.previous != nil {
-		d.refine(calm.Demand)
+	if calm.Ticks%settleTicks == settleFirst && before != nil && before.Result != nil {
+		better = refine(now, before.Result, calm.Demand)
 	}
+	return calm, better
 }
 
 // holds tells whether demand only fluctuates around the mean.
@@ -74,35 +76,37 @@ func (c *Calm) holds(demand []float64) bool {
 	return true
 }
 
-// sameProblem tells whether nothing but demand differs from the plan before.
-func (d *draft) sameProblem(before *Service) bool {
-	return d.sameWays && before.Problem != nil && slices.Equal(d.Solved, before.Solved) &&
-		slices.Equal(d.Problem.Swing, before.Problem.Swing) &&
-		slices.Equal(d.Problem.Localities, before.Problem.Localities) &&
-		slices.EqualFunc(d.Problem.Allowed, before.Problem.Allowed, slices.Equal[[]bool])
+// sameProblem reports whether the problems of a service differ in demand only, where
+// sites and network are the same.
+func sameProblem(now, before *Service) bool {
+	return before.Problem != nil && slices.Equal(now.Solved, before.Solved) &&
+		slices.Equal(now.Problem.Swing, before.Problem.Swing) &&
+		slices.Equal(now.Problem.Localities, before.Problem.Localities) &&
+		slices.EqualFunc(now.Problem.Allowed, before.Problem.Allowed, slices.Equal[[]bool])
 }
 
-// refine solves for the mean demand, and takes that as the target if what is
-// published costs more, or fills the fullest site more.
-func (d *draft) refine(demand []float64) {
-	p := *d.Problem
-	p.Demand, p.WarmPrices = demand, d.Solution.Prices
+// refine solves for the mean demand, and gives the shares of that as the target if what
+// is published costs more, or fills the fullest site more.
+func refine(now *Service, previous *assign.Result, demand []float64) [][]float64 {
+	p := *now.Problem
+	p.Demand, p.WarmPrices = demand, now.Solution.Prices
 	total := 0.0
 	for _, rate := range demand {
 		total += rate
 	}
 	best := evenly(&p, settleGain*total)
-	published := d.publishedFlows(demand)
+	published := publishedFlows(now, previous, demand)
 	if best == nil || published == nil {
-		return
+		return nil
 	}
 	if solver.Objective(p, published)-best.Objective < settleGain*total && fullest(&p, published)-fullest(&p, best.Flows) < settleFullest {
-		return
+		return nil
 	}
-	d.settled = make([][]float64, len(demand))
-	for s := range d.settled {
-		d.settled[s] = sharesOf(best.Flows[s])
+	out := make([][]float64, len(demand))
+	for s := range out {
+		out[s] = sharesOf(best.Flows[s])
 	}
+	return out
 }
 
 // evenly solves a problem, and once more with the fullest sites a little less
@@ -134,14 +138,14 @@ func evenly(p *solver.Service, limit float64) *solver.ServiceSolution {
 }
 
 // publishedFlows are the published shares of demand; nil where a source has none.
-func (d *draft) publishedFlows(demand []float64) [][]float64 {
+func publishedFlows(now *Service, previous *assign.Result, demand []float64) [][]float64 {
 	flows := make([][]float64, len(demand))
-	for s, source := range d.Solved {
-		r := d.previous.Source(source)
-		if r == nil || len(r.Shares) != len(d.Sites) {
+	for s, source := range now.Solved {
+		r := previous.Source(source)
+		if r == nil || len(r.Shares) != len(now.Sites) {
 			return nil
 		}
-		flows[s] = make([]float64, len(d.Sites))
+		flows[s] = make([]float64, len(now.Sites))
 		for l, share := range r.Shares {
 			flows[s][l] = share * demand[s]
 		}
@@ -165,16 +169,10 @@ func fullest(p *solver.Service, flows [][]float64) float64 {
 	return most
 }
 
-// watchCalm ends the calm where shares moved for another reason.
-func (d *draft) watchCalm() {
-	if d.Calm == nil || d.previous == nil || d.settled != nil {
-		return
-	}
-	for i := range d.Result.Sources {
-		r := &d.Result.Sources[i]
-		if before := d.previous.Source(r.Source); before == nil || before.Assignment != r.Assignment {
-			d.Calm = nil
-			return
-		}
-	}
+// moved reports whether a source gets something else than in the result before.
+func moved(now, before *assign.Result) bool {
+	return slices.ContainsFunc(now.Sources, func(r assign.SourceResult) bool {
+		was := before.Source(r.Source)
+		return was == nil || was.Assignment != r.Assignment
+	})
 }
