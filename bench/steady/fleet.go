@@ -163,7 +163,7 @@ func (f *fleet) rateOf(client int, service string, now time.Time) float64 {
 // startCheckers connects the health checkers; all their probes pass.
 func (f *fleet) startCheckers(ctx context.Context, running *sync.WaitGroup) error {
 	for i := range f.opts.checkers {
-		conn, err := grpc.NewClient("passthrough:///"+f.server.XDS,
+		conn, err := grpc.NewClient("passthrough:///"+f.server.clients,
 			grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDisableServiceConfig())
 		if err != nil {
 			return err

@@ -28,7 +28,15 @@ type options struct {
 	warmup      time.Duration
 	duration    time.Duration
 	profiles    string
+	replicas    int
+	at          string
 }
+
+// Where clients of a group connect: options.at.
+const (
+	atAll    = "all"    // to all replicas in turn
+	atLeader = "leader" // to the leader
+)
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -53,11 +61,16 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags.DurationVar(&o.warmup, "warmup", time.Minute, "time for the fleet to connect and settle")
 	flags.DurationVar(&o.duration, "duration", 10*time.Minute, "time that is measured")
 	flags.StringVar(&o.profiles, "profiles", "", "write profiles of the server to this directory: CPU over 30 s, and heap")
+	flags.IntVar(&o.replicas, "replicas", 1, "replicas of a group on this machine; what is measured is the leader")
+	flags.StringVar(&o.at, "at", atAll, "replicas that clients and checkers connect to: all, or the leader alone")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if o.clients < 1 || o.services < 1 || o.checkers < 0 || o.duration < 2*interval || o.warmup < interval {
-		return fmt.Errorf("want at least 1 client, 1 service, a warm-up of %v and a duration of %v", interval, 2*interval)
+	if o.clients < 1 || o.services < 1 || o.checkers < 0 || o.duration < 2*interval || o.warmup < interval || o.replicas < 1 {
+		return fmt.Errorf("want at least 1 client, 1 service, 1 replica, a warm-up of %v and a duration of %v", interval, 2*interval)
+	}
+	if o.at != atAll && o.at != atLeader {
+		return fmt.Errorf("-at %q: want %s or %s", o.at, atAll, atLeader)
 	}
 	runtime.GOMAXPROCS(1) // the other core is the server's
 	return measure(ctx, &o, stdout, stderr)
@@ -65,7 +78,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 
 // measure runs server and fleet, and prints what it found.
 func measure(ctx context.Context, o *options, stdout, stderr io.Writer) (err error) {
-	s, err := startServer(ctx, o.isobar, stderr)
+	s, err := startServer(ctx, o, stderr)
 	if err != nil {
 		return err
 	}
@@ -87,14 +100,14 @@ func measure(ctx context.Context, o *options, stdout, stderr io.Writer) (err err
 	metering.Go(func() { m.run(ctx, o.profiles) })
 	background.Go(func() { f.change(ctx, m.to) })
 	clients, err := loadgen.Run(ctx, loadgen.Options{
-		Target: s.XDS, Clients: o.clients, Connections: o.connections, Subscribe: o.subscribe, Localities: allZones(),
+		Target: s.clients, Clients: o.clients, Connections: o.connections, Subscribe: o.subscribe, Localities: allZones(),
 		RateOf: f.rateOf, Ramp: o.warmup / 3, Duration: o.warmup + o.duration, Reconnect: true,
 		Progress: func(p loadgen.Progress) { m.progress.Store(&p) },
 	})
 	if err != nil {
 		return err
 	}
-	checkers, err := s.Counter(ctx, "isobar_hds_checkers")
+	checkers, err := s.total(ctx, "isobar_hds_checkers")
 	if err != nil {
 		return err
 	}

@@ -31,7 +31,13 @@ type meter struct {
 }
 
 // totals are counters of the server at one time.
-type totals struct{ collections, pauses, ticks, tickSeconds float64 }
+type totals struct {
+	collections, pauses, ticks, tickSeconds float64
+
+	plans     float64       // bytes of plans that the leader sent to all followers
+	observed  float64       // bytes that all followers sent to the leader
+	followers time.Duration // CPU of all followers
+}
 
 const (
 	sampleEvery = 5 * time.Second // how often usage is read
@@ -115,10 +121,19 @@ func (m *meter) count(ctx context.Context) (t totals) {
 		{"go_gc_duration_seconds_sum", &t.pauses},
 		{"isobar_ticks_total", &t.ticks},
 		{"isobar_tick_duration_seconds_sum", &t.tickSeconds},
+		{"isobar_replica_plan_bytes_sent_total", &t.plans},
 	} {
 		if *c.into, err = m.server.Counter(ctx, c.name); err != nil {
 			m.fail(err)
 		}
+	}
+	for _, f := range m.server.followers {
+		sent, err := f.Counter(ctx, "isobar_replica_observation_bytes_sent_total")
+		m.fail(err)
+		u, err := process.UsageOf(f.PID())
+		m.fail(err)
+		t.observed += sent
+		t.followers += u.CPU
 	}
 	return t
 }

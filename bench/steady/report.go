@@ -73,6 +73,14 @@ func report(w io.Writer, o *options, m *meter, f *fleet, clients *loadgen.Result
 		fmt.Sprintf("spread        %s, of %d versions", inWords(&clients.Spread), clients.Spread.Count),
 		fmt.Sprintf("reconnect     %s, %d silent", inWords(&back.Latency), back.Silent),
 	}
+	if o.replicas > 1 {
+		n := float64(o.replicas - 1)
+		lines = append(lines,
+			fmt.Sprintf("group         %d replicas, clients at %s; the processor above is the leader's, each follower has %.2f cores",
+				o.replicas, o.at, (m.totals[1].followers-m.totals[0].followers).Seconds()/seconds/n),
+			fmt.Sprintf("between       %.1f KB/s of plans to each follower, %.1f KB/s of reports from each follower",
+				(m.totals[1].plans-m.totals[0].plans)/1000/seconds/n, (m.totals[1].observed-m.totals[0].observed)/1000/seconds/n))
+	}
 	for _, e := range clients.Errors {
 		lines = append(lines, fmt.Sprintf("errors        %d %s: %s", e.Count, e.Status, e.Last))
 	}

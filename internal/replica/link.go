@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/isobar-xds/isobar/internal/replica/group"
 	"github.com/isobar-xds/isobar/internal/replica/peerv1"
@@ -304,6 +305,7 @@ func (l *link) drain(stream outbound) error {
 		if err := stream.Send(&peerv1.ExchangeRequest{Message: &peerv1.ExchangeRequest_Observations{Observations: o}}); err != nil {
 			return err
 		}
+		l.r.metrics.observed.Add(float64(proto.Size(o)))
 		if err := l.sendStatus(stream, l.takeStatus()); err != nil {
 			return err
 		}

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -294,6 +295,7 @@ func (r *Replica) carryOut(a group.Action) {
 const maxAlarms = 10
 
 func (r *Replica) alarm(text string) {
+	r.alarms = slices.DeleteFunc(r.alarms, func(before string) bool { return before == text })
 	r.alarms = append(r.alarms, text)
 	if len(r.alarms) > maxAlarms {
 		r.alarms = r.alarms[1:]

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -356,4 +357,42 @@ func TestUnreadablePlans(t *testing.T) {
 			t.Fatalf("it serves version %d", s.Version)
 		}
 	}
+}
+
+// TestStatusOfALostReplica asserts that the plan of a replica that is not heard any more
+// grows older, and that an alarm which is raised again is shown once, as the newest.
+func TestStatusOfALostReplica(t *testing.T) {
+	f := newFleet(t, 2)
+	leader := f.leader()
+	f.served(f.publish(leader, "one"), "one")
+	var lost *member
+	for _, m := range f.members {
+		if m != leader {
+			lost = m
+		}
+	}
+	name := lost.Self().Name
+	f.until("the leader knows the plan of the other one", func() bool {
+		s := statusOf(leader, name)
+		return s.Plan > 0 && s.PlanAge > 0
+	})
+	lost.end()
+	<-lost.done
+	delete(f.members, name)
+	f.until("its plan is as old as it is silent", func() bool {
+		s := statusOf(leader, name)
+		return !s.Live && s.Heard > 0.5 && s.PlanAge >= s.Heard
+	})
+	for _, text := range []string{"first", "second", "first"} {
+		leader.Alarm(text)
+	}
+	if got := leader.Status().Alarms; !slices.Equal(got[max(0, len(got)-2):], []string{"second", "first"}) || slices.Index(got, "first") != len(got)-1 {
+		t.Errorf("the alarms are %q", got)
+	}
+}
+
+func statusOf(m *member, name string) replica.MemberStatus {
+	list := m.Status().Replicas
+	i := slices.IndexFunc(list, func(s replica.MemberStatus) bool { return s.Name == name })
+	return list[i]
 }

@@ -77,6 +77,9 @@ func (r *Replica) peerStatus(p *group.PeerView, leader string) MemberStatus {
 		out.Version = version
 		out.summarise(summary)
 	}
+	if out.Plan > 0 { // it was that old when it told so; a replica that is not connected has told nothing
+		out.PlanAge += out.Heard
+	}
 	return out
 }
 

@@ -213,6 +213,28 @@ func TestEtcdNearlyFull(t *testing.T) {
 	})
 }
 
+// TestEtcdOfTwoClusters asserts that operators are told of endpoints that do not belong to
+// one cluster: each of them would grant leadership on its own.
+func TestEtcdOfTwoClusters(t *testing.T) {
+	a, b := startCluster(t, 1), startCluster(t, 1)
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints: []string{a.members[0].client, b.members[0].client}, DialTimeout: 5 * time.Second, Logger: zap.NewNop(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	e, err := etcd.Open(etcd.Options{Client: client, Group: "two", Self: enginetest.Replica("a", 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = e.Close() })
+	w := e.Warnings(t.Context())
+	if len(w) != 1 || !strings.Contains(w[0], a.members[0].client+" and "+b.members[0].client+" belong to different clusters") {
+		t.Errorf("the warnings are %q", w)
+	}
+}
+
 func TestEtcd(t *testing.T) {
 	c := startCluster(t, 3)
 	groups := 0

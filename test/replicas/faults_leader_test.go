@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -46,6 +47,30 @@ func killLeader(w *world) time.Duration {
 	began := time.Now()
 	w.Kill(leader)
 	took := w.awaitOn(began, version+nextClaim, w.others(leader)...)
+	w.Start(leader)
+	return took
+}
+
+// killUntilDecision asserts that the next leader decides by what clients reported before,
+// and does not only serve the weights that it found.
+func killUntilDecision(w *world) time.Duration {
+	decides := func(r *replicatest.Process, above uint64) bool {
+		var p admin.PlanView
+		if r.Get(w.t.Context(), "/v1/plan", &p) != nil || p.Trigger != "tick" {
+			return false
+		}
+		version, err := strconv.ParseUint(p.Version, 10, 64)
+		i := slices.IndexFunc(p.Services, func(s admin.ServiceView) bool { return s.Name == "checkout" })
+		return err == nil && version > above && i >= 0 && p.Services[i].Solved && p.Services[i].Hold == "" && p.Services[i].Coverage >= 0.8
+	}
+	leader, version := w.Leader()
+	w.Await("a decision of the leader", func() bool { return decides(leader, 0) })
+	began := time.Now()
+	w.Kill(leader)
+	w.Await("a decision of the next leader", func() bool {
+		return slices.ContainsFunc(w.others(leader), func(r *replicatest.Process) bool { return decides(r, version+nextClaim) })
+	})
+	took := time.Since(began)
 	w.Start(leader)
 	return took
 }

@@ -23,6 +23,9 @@ import (
 // gone: the lease of 10 s runs out, and its successor gathers and claims.
 const takeover = 12 * time.Second
 
+// decision is what it promises for the first decision: that of the first tick.
+const decision = takeover + 2*time.Second
+
 // nextClaim is how far above a version each version of the next claim is, at least.
 const nextClaim = 900_000
 
@@ -61,6 +64,7 @@ var faults = []fault{
 	{name: "SIGTERM of the leader", bound: 2 * time.Second, what: "first plan of the next epoch on all replicas", play: terminate},
 	{name: "SIGKILL of a follower", bound: 3 * time.Second, what: "back to the leader's newest plan, once started", play: killFollower},
 	{name: "SIGKILL of the leader", bound: takeover, what: "first plan of the next epoch on all replicas", play: killLeader},
+	{name: "SIGKILL of the leader under load", bound: decision, what: "first decision of the next leader, by reports of 80% of the demand", play: killUntilDecision},
 	{name: "SIGSTOP of the leader for 30 s, then SIGCONT", bound: takeover, what: "first plan of the next epoch on all others", play: freezeLeader},
 	{name: "the leader is cut off from etcd", bound: takeover, what: "first plan of the next epoch on all replicas", play: cutLeaderFromEtcd},
 	{name: "the leader is cut off from the followers", bound: takeover, what: "first plan of the next epoch on both others", play: cutLeaderFromFollowers},

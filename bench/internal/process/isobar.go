@@ -60,7 +60,7 @@ func StartIsobar(ctx context.Context, o IsobarOptions) (_ *Isobar, err error) {
 		}
 	}()
 	for _, address := range []*string{&s.XDS, &s.Admin} {
-		if *address, err = freeAddress(ctx); err != nil {
+		if *address, err = FreeAddress(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -80,7 +80,8 @@ func StartIsobar(ctx context.Context, o IsobarOptions) (_ *Isobar, err error) {
 	return s, s.await(ctx)
 }
 
-func freeAddress(ctx context.Context) (string, error) {
+// FreeAddress returns an address of the loopback interface that was free a moment ago.
+func FreeAddress(ctx context.Context) (string, error) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", err

@@ -133,7 +133,8 @@ func (n *Node) win(now time.Duration) {
 }
 
 // gather goes on to the claim once every replica of the group has answered and the
-// newest plan is here, or when the time is over.
+// newest plan is here, or when the time is over. It does not wait for a replica that has gone
+// silent, such as the last leader.
 func (n *Node) gather(now time.Duration) {
 	if n.role != Gathering {
 		return
@@ -142,7 +143,7 @@ func (n *Node) gather(now time.Duration) {
 		have := max(n.plan.Version, n.base.Version)
 		for i := range n.peers {
 			p := &n.peers[i]
-			if p.status.Asks || p.status.Version > have {
+			if !n.silent(p, now) && (p.status.Asks || p.status.Version > have) {
 				return
 			}
 		}

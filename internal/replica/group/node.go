@@ -230,6 +230,12 @@ func (n *Node) live(p *peer, now time.Duration) bool {
 	return p.ever && now-p.heard <= n.opts.fresh()
 }
 
+// silent reports whether a replica that was heard before has been silent for the time of a
+// lease, in which this process was not paused.
+func (n *Node) silent(p *peer, now time.Duration) bool {
+	return p.ever && now-max(p.heard, n.awake) > n.opts.Deadline
+}
+
 // reaches counts the live replicas that this one hears, itself included.
 func (n *Node) reaches(now time.Duration) int {
 	count := 1

@@ -135,6 +135,43 @@ func TestClaimStandsAboveWhatReplicasKnow(t *testing.T) {
 	}
 }
 
+// TestWinnerDoesNotWaitForTheDead asserts that a winner claims as soon as the replicas that
+// live have answered, and waits for one that was heard a moment ago.
+func TestWinnerDoesNotWaitForTheDead(t *testing.T) {
+	for _, silence := range []time.Duration{3 * time.Second, 9 * time.Second} {
+		s := newScript(t, group.Saved{})
+		before := claimOf("c", 1)
+		status := group.Message{Status: &group.Status{Engine: true, Reaches: 2}}
+		s.hears("c", status)
+		answer := func(standing group.Standing) { // to the request that is under way, if there is one
+			for _, a := range s.acts {
+				if a.Request != nil {
+					s.acts = nil
+					s.answer(*a.Request, standing)
+					return
+				}
+			}
+		}
+		for s.now < silence {
+			s.wait(time.Second)
+			s.hears("b", status)
+			answer(group.Standing{Holder: before.Leader, Claim: before})
+		}
+		for s.node.Role() == group.Follower {
+			s.wait(100 * time.Millisecond)
+			answer(group.Standing{Holder: s.self, Claim: before})
+		}
+		won := s.now
+		s.hears("b", status)
+		for s.node.Role() == group.Gathering {
+			s.wait(100 * time.Millisecond)
+		}
+		if waited := s.now - won; (waited >= time.Second) != (silence < 5*time.Second) {
+			t.Errorf("after %v of silence the winner waited %v", silence, waited)
+		}
+	}
+}
+
 func TestLeaderStopsAtItsDeadline(t *testing.T) {
 	s := newScript(t, group.Saved{})
 	s.lead()

@@ -17,17 +17,26 @@ const (
 	nearlyFull = 0.8
 )
 
-// Warnings implements [engine.Inspector]: members whose database has little space left, and
-// alarms of etcd. etcd refuses all writes, also those that renew leadership, once a member's
-// database reaches its quota. Members that do not answer are left out.
+// Warnings implements [engine.Inspector]: members whose database has little space left,
+// alarms of etcd, and members of different clusters, as after a restore that made each of
+// them a cluster of its own. etcd refuses all writes, also those that renew leadership, once a
+// member's database reaches its quota. Members that do not answer are left out.
 func (e *Engine) Warnings(ctx context.Context) []string {
 	var out []string
+	first, cluster := "", uint64(0)
 	for _, member := range e.opts.Client.Endpoints() {
 		once, cancel := context.WithTimeout(ctx, statusPatience)
 		s, err := e.opts.Client.Status(once, member)
 		cancel()
 		if err != nil {
 			continue
+		}
+		if first == "" {
+			first, cluster = member, s.Header.GetClusterId()
+		}
+		if s.Header.GetClusterId() != cluster {
+			out = append(out, fmt.Sprintf("etcd members %s and %s belong to different clusters, so no replica can lead for long: "+
+				"restore each member with --initial-cluster, or name the members of one cluster", first, member))
 		}
 		for _, text := range s.Errors {
 			out = append(out, fmt.Sprintf("etcd member %s has an alarm: %s", member, text))
