@@ -14,22 +14,41 @@ func (in *Input) deciding() bool { return in.Trigger == Tick && in.Hold == "" &&
 // tick. On a rebase, and while weights are held, only what vanished or failed
 // is moved. It never fails: what does not fit is told in the reasons.
 func Assign(in Input) *Result {
-	w := newWork(&in)
-	w.drop, w.classes = nextDrops(&in)
-	w.addRows(in.Sources)
-	w.carry()
-	w.wantAll()
-	caps := w.move()
-	full := w.full()
-	w.settleEntries(full)
-	w.load = make([]float64, len(w.sites))
-	w.round(w.load, full)
-	if in.deciding() && !in.Settle {
-		w.suppress(w.load, caps)
+	drop, classes := nextDrops(&in)
+	t := newTerms(&in, drop, classes)
+	rows := newRows(t, in.Sources)
+	d := &decision{load: make([]float64, len(t.sites)), units: matrix[int](len(rows), len(t.sites)), below: matrix[int](len(rows), len(t.sites))}
+	for i := range rows {
+		copy(d.below[i], rows[i].below)
 	}
-	w.settleUnits(w.load, caps, full)
-	w.moveIdle(w.rooms(w.load))
-	return w.result()
+	from, moved := carry(t, rows)
+	want := wantAll(t, rows, from)
+	settleMembers(t, rows, from, want, d.below)
+	d.pacing = newPacing(t, rows, from, want)
+	caps, full := d.move(), t.full()
+	settleEntries(d.pacing, full)
+	round(rows, d.next, d.units, d.load, full)
+	if in.deciding() && !in.Settle {
+		suppress(d.pacing, moved, d.units, d.load, caps)
+	}
+	settleUnits(rows, d.units, d.load, caps, full)
+	room := t.rooms(d.load)
+	for i := range rows {
+		if rows[i].rate <= 0 { // they load nothing, so they do not concern each other
+			d.answerIdle(i, room, moved[i])
+		}
+	}
+	return d.result()
+}
+
+// decision is what becomes of the sources of a service: how far each goes, the units
+// that clients get, and what these send to each site.
+type decision struct {
+	*pacing
+
+	units [][]int
+	below [][]int // ticks below the exit threshold
+	load  []float64
 }
 
 // ForNewSource gives what a source that has no answer yet gets, between two
@@ -51,110 +70,80 @@ func ForNewSource(r *Result, prices []float64, source Source) *isobar.Assignment
 		Prices:   prices,
 		Previous: r,
 	}
-	w := newWork(&in)
-	w.drop, w.classes = r.Drop, r.Classes
-	w.addRows(in.Sources)
-	room := make([]float64, len(w.sites))
-	if len(r.Load) == len(w.sites) {
-		room = w.rooms(r.Load)
+	t := newTerms(&in, r.Drop, r.Classes)
+	rows := newRows(t, in.Sources)
+	n := len(t.sites)
+	d := &decision{units: matrix[int](1, n), below: [][]int{rows[0].below}, pacing: newPacing(t, rows, newShares(1, n), newShares(1, n))}
+	room := make([]float64, n)
+	if len(r.Load) == n {
+		room = t.rooms(r.Load)
 	}
-	w.moveIdle(room)
-	return w.build(&w.rows[0], room)
+	d.answerIdle(0, room, false)
+	return rows[0].build(t, d.units[0], room)
 }
 
-// move takes the sources with demand from where they are towards what they
-// want, and gives the load that each site may carry after it; nil where no
-// ceilings bind.
-func (w *work) move() (caps []float64) {
-	deciding := w.in.deciding()
-	load := w.loads(wantOf)
-	for i := range w.rows {
-		r := &w.rows[i]
-		if r.rate <= 0 {
-			continue
-		}
-		if deciding || r.prev == nil {
-			w.settleMembers(r, load, deciding)
-		}
-	}
-	w.startFresh()
-	if !deciding {
-		for i := range w.rows {
-			copy(w.rows[i].next, w.rows[i].from)
-		}
-		if w.ceilings {
-			caps = w.caps(w.loads(fromOf))
-		}
-		return caps
-	}
-	if w.ceilings {
-		caps = w.fitWants()
-	}
-	w.step(caps)
-	return caps
-}
-
-// startFresh puts sources without an answer where they want to be.
-func (w *work) startFresh() {
-	for i := range w.rows {
-		if r := &w.rows[i]; r.prev == nil {
-			copy(r.from, r.want)
+// settleMembers decides for the sources with demand which sites are part of their
+// priority 0.
+func settleMembers(t *terms, rows []row, from, want shares, below [][]int) {
+	load, deciding := t.loads(rows, want), t.in.deciding()
+	for i := range rows {
+		if r := &rows[i]; r.rate > 0 && (deciding || r.prev == nil) {
+			e := entry{row: r, t: t, from: from[i], want: want[i], below: below[i], load: load}
+			e.settle(deciding)
 		}
 	}
 }
 
-// moveIdle does for sources without demand what move, round and suppress do
-// for the others. They load nothing, so they do not concern each other.
-func (w *work) moveIdle(room []float64) {
-	none := make([]float64, len(w.sites))
-	deciding := w.in.deciding()
-	for i := range w.rows {
-		r := &w.rows[i]
-		if r.rate > 0 {
-			continue
-		}
-		w.wantIdle(r, room)
-		if deciding || r.prev == nil {
-			w.settleMembers(r, none, deciding)
-		}
-		if r.prev == nil {
-			copy(r.from, r.want)
-		}
-		copy(r.next, r.from)
-		if deciding {
-			w.stepAlone(r, none)
-			copy(r.next, r.pace)
-		}
-		w.settleEntry(r, none, nil)
-		r.floor(none)
-		r.topUp(none, nil)
-		if deciding && w.quiet(r) {
-			w.stay(r, none)
-		}
+// answerIdle does for a source without demand what the stages from wantAll to suppress
+// do for the others. room is what these leave.
+func (d *decision) answerIdle(i int, room []float64, moved bool) {
+	t, s := d.t, d.at(i)
+	none := make([]float64, len(t.sites))
+	deciding := t.in.deciding()
+	s.wantIdle(t, s.from, s.want, room)
+	if deciding || s.prev == nil {
+		e := entry{row: s.row, t: t, from: s.from, want: s.want, below: d.below[i], load: none}
+		e.settle(deciding)
+	}
+	if s.prev == nil {
+		copy(s.from, s.want)
+	}
+	copy(s.next, s.from)
+	if deciding {
+		s.alone(t, none)
+		copy(s.next, s.pace)
+	}
+	s.settleEntry(t, none, nil)
+	p := portion{row: s.row, next: s.next, units: d.units[i]}
+	p.floor(none)
+	p.topUp(none, nil)
+	if x := (staying{row: s.row, want: s.want, units: d.units[i]}); deciding && !moved && x.near() {
+		x.stay(none)
 	}
 }
 
-func (w *work) result() *Result {
-	in := w.in
+func (d *decision) result() *Result {
+	t, in := d.t, d.t.in
 	out := &Result{
-		Service: in.Service.Name, Sites: in.Sites, Drop: w.drop, Classes: w.classes, Load: w.load,
-		Mode: w.mode, Policy: in.Service.Policy, MaxShift: in.Service.MaxShift, Settings: in.Service.Assignment, Groups: w.view.groups, Over: w.countOver(w.load),
-		Sources: make([]SourceResult, len(w.rows)),
+		Service: in.Service.Name, Sites: in.Sites, Drop: t.drop, Classes: t.classes, Load: d.load,
+		Mode: t.mode, Policy: in.Service.Policy, MaxShift: in.Service.MaxShift, Settings: in.Service.Assignment,
+		Groups: t.view.groups, Over: countOver(d.pacing, d.load),
+		Sources: make([]SourceResult, len(d.rows)),
 	}
-	room := w.rooms(w.load)
-	for i := range w.rows {
-		r := &w.rows[i]
-		shares := r.next // reused: the units are what counts from here on
-		for l, u := range r.units {
+	room := t.rooms(d.load)
+	for i := range d.rows {
+		r := &d.rows[i]
+		shares := d.next[i] // reused: the units are what counts from here on
+		for l, u := range d.units[i] {
 			shares[l] = float64(u) / isobar.WeightScale
 			if u == 0 {
-				r.below[l] = 0
+				d.below[i][l] = 0
 			}
 		}
-		w.explain(r, shares)
+		explain(t, r, d.from[i], d.want[i], shares)
 		out.Sources[i] = SourceResult{
-			Source: r.src.Locality, Demand: r.src.Demand, Mix: r.src.Mix, Target: r.src.Target, Want: r.want,
-			Shares: shares, Below: r.below, Assignment: w.build(r, room), Reasons: slices.Clip(r.notes),
+			Source: r.src.Locality, Demand: r.src.Demand, Mix: r.src.Mix, Target: r.src.Target, Want: d.want[i],
+			Shares: shares, Below: d.below[i], Assignment: r.build(t, d.units[i], room), Reasons: slices.Clip(r.notes),
 		}
 	}
 	return out

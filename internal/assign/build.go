@@ -8,24 +8,31 @@ import (
 	"github.com/isobar-xds/isobar/dataplane"
 )
 
+const (
+	maxTiers   = 3     // priorities below 0
+	tierScale  = 1_000 // weights of a tier sum to about this
+	tierSteady = 0.33  // a tier's weights stay while less than this share of it differs
+	tierFloor  = 0.05  // of what a site may carry: counts as its room at least
+)
+
 // build makes the row's assignment, or gives the one before when nothing in it
 // changed. room is the headroom that weighs the failover tiers.
-func (w *work) build(r *row, room []float64) *isobar.Assignment {
-	settings := &w.in.Service.Assignment
+func (r *row) build(t *terms, units []int, room []float64) *isobar.Assignment {
+	settings := &t.in.Service.Assignment
 	a := &isobar.Assignment{
-		Service: w.in.Service.Name, Source: r.src.Locality, Drop: w.usualDrop(), Classes: w.classes,
+		Service: t.in.Service.Name, Source: r.src.Locality, Drop: t.usualDrop(), Classes: t.classes,
 		EndpointStaleAfter: settings.EndpointStaleAfter, ResourceTTL: settings.ResourceTTL,
 	}
 	before := r.was
 	n := 0
-	for _, u := range r.units {
+	for _, u := range units {
 		if u > 0 {
 			n++
 		}
 	}
 	if n > 0 {
 		p0 := make([]isobar.LocalityWeight, 0, n)
-		for l, u := range r.units {
+		for l, u := range units {
 			if u > 0 {
 				p0 = append(p0, isobar.LocalityWeight{EndpointGroup: r.scope.groups[l], Weight: uint32(u)}) //nolint:gosec // at most WeightScale
 			}
@@ -35,9 +42,9 @@ func (w *work) build(r *row, room []float64) *isobar.Assignment {
 	// Where clients get a new answer anyway, its tiers are fresh.
 	pushed := before == nil || before.Drop != a.Drop || !before.Classes.Equal(a.Classes) || len(a.Priorities) == 0 || len(before.Priorities) == 0 ||
 		!slices.Equal(a.Priorities[0], before.Priorities[0])
-	tier := w.tierOf(r)
-	for t := range maxTiers {
-		ws := r.scope.tierWeights(tier, t, room)
+	tier := r.tiers(t, units)
+	for k := range maxTiers {
+		ws := r.scope.tierWeights(tier, k, room)
 		if ws == nil {
 			continue
 		}
@@ -125,4 +132,104 @@ func SameAssignment(a, b *isobar.Assignment) bool {
 		}
 	}
 	return true
+}
+
+// tiers sorts a row's sites outside priority 0 into failover tiers: the rest
+// of its region, the next region, everything else. Sites that take no regular
+// traffic come last. -1 stands for sites in priority 0 and for those without
+// endpoints.
+func (r *row) tiers(t *terms, units []int) []int {
+	tier := make([]int, len(t.sites))
+	next, found := "", false
+	home := r.src.Locality.Region
+	nearest := 0.0
+	for l := range t.sites {
+		region := t.sites[l].Group.Locality.Region
+		switch {
+		case units[l] > 0 || len(r.scope.groups[l].Endpoints) == 0 || r.isForbidden(l):
+			tier[l] = -1
+		case !r.usable(l) || r.src.Locality.IsZero():
+			tier[l] = 2
+		case region == home:
+			tier[l] = 0
+		default:
+			tier[l] = 2
+			if !found || r.dist[l] < nearest {
+				next, nearest, found = region, r.dist[l], true
+			}
+		}
+	}
+	for l := range t.sites {
+		if found && tier[l] == 2 && r.usable(l) && t.sites[l].Group.Locality.Region == next {
+			tier[l] = 1
+		}
+	}
+	return tier
+}
+
+// tierWeights sets the weights of one tier by headroom, at least 1 each. Sites
+// that are full count with a little room: what is left of it there is noise, and
+// all of a zone's traffic must not go to whichever has a request/s more.
+func (v *view) tierWeights(tier []int, t int, room []float64) []isobar.LocalityWeight {
+	total, n := 0.0, 0
+	measure := func(l int) float64 { return max(room[l], tierFloor*v.limit[l]) }
+	for l, k := range tier {
+		if k == t {
+			total += measure(l)
+			n++
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	if total <= 0 {
+		measure = func(l int) float64 { return v.spread[l] }
+		for l, k := range tier {
+			if k == t {
+				total += measure(l)
+			}
+		}
+	}
+	out := make([]isobar.LocalityWeight, 0, n)
+	for l, k := range tier {
+		if k != t {
+			continue
+		}
+		weight := uint32(1)
+		if total > 0 {
+			weight = uint32(max(1, math.Round(tierScale*measure(l)/total)))
+		}
+		out = append(out, isobar.LocalityWeight{EndpointGroup: v.groups[l], Weight: weight})
+	}
+	return out
+}
+
+// steady takes the weights of the tier before when it has the same localities
+// with the same endpoints and does not differ much: a failover tier needs no
+// precision, and every change is a push, after which evidence has to wait for
+// the clients.
+func steady(tier, before []isobar.LocalityWeight) {
+	if !sameGroups(tier, before) {
+		return
+	}
+	a, b := 0.0, 0.0
+	for i := range tier {
+		a += float64(tier[i].Weight)
+		b += float64(before[i].Weight)
+	}
+	differ := 0.0
+	for i := range tier {
+		differ += math.Abs(float64(tier[i].Weight)/a - float64(before[i].Weight)/b)
+	}
+	if differ/2 >= tierSteady {
+		return
+	}
+	for i := range tier {
+		tier[i].Weight = before[i].Weight
+	}
+}
+
+// sameGroups tells whether a tier has the same endpoints as before.
+func sameGroups(tier, before []isobar.LocalityWeight) bool {
+	return slices.EqualFunc(tier, before, func(a, b isobar.LocalityWeight) bool { return a.EndpointGroup == b.EndpointGroup })
 }

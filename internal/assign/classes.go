@@ -1,7 +1,6 @@
 package assign
 
 import (
-	"fmt"
 	"math"
 
 	"github.com/isobar-xds/isobar"
@@ -149,22 +148,6 @@ func (r *Result) classDrops(mix Mix, rules *isobar.Criticality) (drops isobar.Cl
 	return drops
 }
 
-// dropOf is the part of a source's requests that its clients drop.
-func (w *work) dropOf(s *Source) float64 {
-	if w.classes == nil {
-		return w.drop
-	}
-	return s.Mix.Dropped(&w.classes.Drops)
-}
-
-// usualDrop is what clients drop of which nothing is said.
-func (w *work) usualDrop() float64 {
-	if w.classes == nil {
-		return w.drop
-	}
-	return w.classes.Drops[isobar.ClassCritical]
-}
-
 // Part is the part of a mix that is of a class.
 func (m *Mix) Part(class isobar.Class) float64 {
 	of := m.normal()
@@ -177,18 +160,4 @@ func (r *Result) DropOf(s *SourceResult) float64 {
 		return r.Drop
 	}
 	return s.Mix.Dropped(&r.Classes.Drops)
-}
-
-// whyShed tells who drops how much.
-func (w *work) whyShed() string {
-	text := fmt.Sprintf("%.2f%% of requests are dropped at the clients", 100*w.drop)
-	if w.classes == nil {
-		return text
-	}
-	for c := isobar.Classes - 1; c >= 0; c-- {
-		if d := w.classes.Drops[c]; d > 0 {
-			text += fmt.Sprintf("; %.2f%% of those of %s ones", 100*d, isobar.Class(c))
-		}
-	}
-	return text
 }

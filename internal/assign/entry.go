@@ -8,130 +8,140 @@ import (
 	"github.com/isobar-xds/isobar"
 )
 
-// settleMembers decides which sites are part of the row's priority 0: one
-// enters at entryShare and leaves after exitTicks below exitShare. load is what
-// all rows want and is kept up to date.
-func (w *work) settleMembers(r *row, load []float64, decide bool) {
-	bounded := w.mode == isobar.ModeBounded && r.scope.regular
+// entry decides which sites are part of a row's priority 0, by where its shares are and
+// where they should go: one enters at entryShare and leaves after exitTicks below exitShare.
+type entry struct {
+	*row
+
+	t     *terms
+	from  []float64
+	want  []float64 // changed
+	below []int     // ticks below the exit threshold, changed
+	load  []float64 // what all rows want of each site, kept up to date
+}
+
+// settle decides; decide says that the time of a tick has passed.
+func (e *entry) settle(decide bool) {
+	bounded := e.t.mode == isobar.ModeBounded && e.scope.regular
 	var before []float64
 	if bounded {
-		before = slices.Clone(r.want)
+		before = slices.Clone(e.want)
 	}
-	for l := range r.want {
-		if w.usable(r, l) {
-			w.exit(r, l, load, decide)
+	for l := range e.want {
+		if e.usable(l) {
+			e.exit(l, decide)
 		}
 	}
-	w.enter(r, load)
-	if bounded && shift(r.want, r.base) > max(w.maxShift, shift(before, r.base))+tiny {
+	e.enter()
+	if bounded && shift(e.want, e.base) > max(e.t.maxShift, shift(before, e.base))+tiny {
 		for l := range before {
-			load[l] += r.rate * (before[l] - r.want[l])
+			e.load[l] += e.rate * (before[l] - e.want[l])
 		}
-		copy(r.want, before)
+		copy(e.want, before)
 	}
 }
 
 // exit keeps a site that should leave for some ticks, as far as it has room,
 // then lets it go.
-func (w *work) exit(r *row, l int, load []float64, decide bool) {
-	if r.from[l] <= 0 || r.want[l] >= exitShare-tiny {
-		r.below[l] = 0
+func (e *entry) exit(l int, decide bool) {
+	if e.from[l] <= 0 || e.want[l] >= exitShare-tiny {
+		e.below[l] = 0
 		return
 	}
 	if decide {
-		r.below[l]++
+		e.below[l]++
 	}
-	if r.below[l] < exitTicks {
-		hold := min(r.from[l], exitShare)
-		if w.ceilings && r.rate > 0 {
+	if e.below[l] < exitTicks {
+		hold := min(e.from[l], exitShare)
+		if e.t.ceilings && e.rate > 0 {
 			// Holding on must not push others out of a site that is full.
-			hold = min(hold, r.want[l]+max(0, w.view.limit[l]-load[l])/r.rate)
+			hold = min(hold, e.want[l]+max(0, e.t.view.limit[l]-e.load[l])/e.rate)
 		}
-		if hold <= r.want[l]+tiny {
+		if hold <= e.want[l]+tiny {
 			return
 		}
-		at := largest(r.want)
-		if at == l || r.want[at] < hold {
+		at := largest(e.want)
+		if at == l || e.want[at] < hold {
 			return
 		}
-		w.transfer(r, load, at, l, hold-r.want[l])
-		r.note(ReasonExit, w.sites[l].Group.Locality, fmt.Sprintf("wanted below %.1f points for %d of %d ticks", 100*exitShare, r.below[l], exitTicks))
+		e.transfer(at, l, hold-e.want[l])
+		e.note(ReasonExit, e.t.sites[l].Group.Locality, fmt.Sprintf("wanted below %.1f points for %d of %d ticks", 100*exitShare, e.below[l], exitTicks))
 		return
 	}
-	if r.want[l] > 0 {
-		w.absorb(r, l, load)
+	if e.want[l] > 0 {
+		e.absorb(l)
 	}
 }
 
-func (w *work) transfer(r *row, load []float64, from, to int, share float64) {
-	r.want[from] -= share
-	r.want[to] += share
-	load[from] -= r.rate * share
-	load[to] += r.rate * share
+func (e *entry) transfer(from, to int, share float64) {
+	e.want[from] -= share
+	e.want[to] += share
+	e.load[from] -= e.rate * share
+	e.load[to] += e.rate * share
 }
 
 // enter leaves out sites that are new to the row and too small, the smallest
 // first, where the others have room for what they were to get.
-func (w *work) enter(r *row, load []float64) {
+func (e *entry) enter() {
 	tried, at := 0.0, -1 // the candidates come in the order of share and site
 	left, count, last := 0.0, 0, 0
-	for range r.want {
+	for range e.want {
 		next := -1
-		for l, v := range r.want {
-			small := v > 0 && v < entryShare-tiny && r.from[l] <= 0 && !r.isProbe(l)
-			if small && (v > tried || (v == tried && l > at)) && (next < 0 || v < r.want[next]) {
+		for l, v := range e.want {
+			small := v > 0 && v < entryShare-tiny && e.from[l] <= 0 && !e.isProbe(l)
+			if small && (v > tried || (v == tried && l > at)) && (next < 0 || v < e.want[next]) {
 				next = l
 			}
 		}
 		if next < 0 {
 			break
 		}
-		tried, at = r.want[next], next
-		if w.absorb(r, at, load) {
+		tried, at = e.want[next], next
+		if e.absorb(at) {
 			left, count, last = left+tried, count+1, at
 		}
 	}
 	if count > 0 {
-		r.note(ReasonEntry, w.sites[last].Group.Locality,
+		e.note(ReasonEntry, e.t.sites[last].Group.Locality,
 			fmt.Sprintf("%.2f points for %d localities are below the entry threshold of %g each", 100*left, count, 100*entryShare))
 	}
 }
 
 // absorb moves what the row wants of site l to the nearest sites that it uses
 // anyway, and tells whether they had room for all of it; else nothing changes.
-func (w *work) absorb(r *row, l int, load []float64) bool {
+func (e *entry) absorb(l int) bool {
 	space := func(k int) float64 {
-		if k == l || !w.member(r, k) {
+		if k == l || !e.member(k, e.from, e.want) {
 			return 0
 		}
-		if !w.ceilings || r.rate <= 0 {
+		if !e.t.ceilings || e.rate <= 0 {
 			return math.Inf(1)
 		}
-		return max(0, w.view.limit[k]-load[k]) / r.rate
+		return max(0, e.t.view.limit[k]-e.load[k]) / e.rate
 	}
 	total := 0.0
-	for k := range r.want {
+	for k := range e.want {
 		total += space(k)
 	}
-	if total < r.want[l] {
+	if total < e.want[l] {
 		return false
 	}
-	for range r.want {
+	for range e.want {
 		near := -1
-		for k := range r.want {
-			if space(k) > 0 && (near < 0 || r.dist[k] < r.dist[near] ||
-				(r.dist[k] == r.dist[near] && r.want[k] > r.want[near])) {
+		for k := range e.want {
+			if space(k) > 0 && (near < 0 || e.dist[k] < e.dist[near] ||
+				(e.dist[k] == e.dist[near] && e.want[k] > e.want[near])) {
 				near = k
 			}
 		}
-		if near < 0 || r.want[l] <= 0 {
+		if near < 0 || e.want[l] <= 0 {
 			break
 		}
-		w.transfer(r, load, l, near, min(space(near), r.want[l]))
+		e.transfer(l, near, min(space(near), e.want[l]))
 	}
-	if r.want[l] < tiny {
-		load[l] -= r.rate * r.want[l]
-		r.want[l] = 0
+	if e.want[l] < tiny {
+		e.load[l] -= e.rate * e.want[l]
+		e.want[l] = 0
 	}
 	return true
 }

@@ -7,67 +7,137 @@ package assign
 // should be, which keeps the limits. So each row goes P, but falls back towards
 // U as far as it lifts a site too high.
 
+// pacing is the stage that takes the sources with demand from where they are towards where
+// they should go.
+type pacing struct {
+	t    *terms
+	rows []row
+
+	from shares // where they are; of sources without an answer, where they should go
+	want shares // where they should go, trimmed to what sites can carry
+	pace shares // where each would go if nobody else moved
+	next shares // where they go
+}
+
+func newPacing(t *terms, rows []row, from, want shares) *pacing {
+	p := &pacing{t: t, rows: rows, from: from, want: want, pace: newShares(len(rows), len(t.sites)), next: newShares(len(rows), len(t.sites))}
+	p.startFresh()
+	return p
+}
+
+// step is one row of it.
+type step struct {
+	*row
+
+	from, want, pace, next []float64
+}
+
+func (p *pacing) at(i int) step {
+	return step{row: &p.rows[i], from: p.from[i], want: p.want[i], pace: p.pace[i], next: p.next[i]}
+}
+
+// startFresh puts sources without an answer where they should go.
+func (p *pacing) startFresh() {
+	for i := range p.rows {
+		if p.rows[i].prev == nil {
+			copy(p.from[i], p.want[i])
+		}
+	}
+}
+
+// published are the shares that rows have before this decision.
+func published(rows []row, from shares) shares {
+	out := make(shares, len(rows))
+	for i := range rows {
+		if out[i] = rows[i].old; rows[i].prev == nil {
+			out[i] = from[i]
+		}
+	}
+	return out
+}
+
+// move takes the sources with demand from where they are towards what they
+// want, and gives the load that each site may carry after it; nil where no
+// ceilings bind.
+func (p *pacing) move() (caps []float64) {
+	if !p.t.in.deciding() {
+		for i := range p.rows {
+			copy(p.next[i], p.from[i])
+		}
+		if p.t.ceilings {
+			caps = p.caps()
+		}
+		return caps
+	}
+	if p.t.ceilings {
+		caps = p.fitWants()
+	}
+	p.step(caps)
+	return caps
+}
+
 // fitWants trims what the rows want of sites that could not carry it, as the
 // thresholds and probes shift it a little. It gives the load that each site may
 // carry after the step.
-func (w *work) fitWants() (caps []float64) {
+func (p *pacing) fitWants() (caps []float64) {
 	// New sources are where they want to be: trimming them lowers what the
 	// sites carry already, so that it may take another round.
 	const rounds = 3
 	for range rounds {
-		caps = w.caps(w.loads(fromOf))
-		trimmed := w.trim(caps)
-		w.startFresh()
+		caps = p.caps()
+		trimmed := p.trim(caps)
+		p.startFresh()
 		if !trimmed {
 			return caps
 		}
 	}
-	return w.caps(w.loads(fromOf))
+	return p.caps()
 }
 
 // trim moves what exceeds the caps to the nearest sites with room below theirs,
 // and tells whether there was anything to move.
-func (w *work) trim(caps []float64) bool {
-	load, probes := w.loads(wantOf), w.probeLoads()
+func (p *pacing) trim(caps []float64) bool {
+	load, probes := p.t.loads(p.rows, p.want), probeLoads(p.t, p.rows)
 	over := false
 	excess := make([]float64, len(caps)) // fraction of the load without probes, which stay
 	room := make([]float64, len(caps))
 	for l := range caps {
 		if e := load[l] - caps[l]; e > caps[l]*(slackFactor-1) && e > tiny {
 			excess[l], over = min(1, e/max(tiny, load[l]-probes[l])), true
-		} else if w.view.use[l] {
+		} else if p.t.view.use[l] {
 			room[l] = max(0, caps[l]-load[l])
 		}
 	}
 	if !over {
 		return false
 	}
-	for i := range w.rows {
-		r := &w.rows[i]
+	trimmed := newPlacing(p.t, p.rows, p.want)
+	for i := range p.rows {
+		r, want := &p.rows[i], p.want[i]
 		if r.rate <= 0 {
 			continue
 		}
 		for l, f := range excess {
 			if !r.isProbe(l) {
-				r.lost += f * r.want[l]
-				r.want[l] -= f * r.want[l]
+				trimmed.lost[i] += f * want[l]
+				want[l] -= f * want[l]
 			}
 		}
 	}
-	w.placeNearest(wantOf, room, func(r *row, l int) bool { return w.member(r, l) && w.unbounded(r, l) })
-	w.placeNearest(wantOf, room, w.unbounded)
-	w.placeRest(wantOf)
+	trimmed.nearest(room, func(i, l int) bool { return p.rows[i].member(l, p.from[i], p.want[i]) && trimmed.unbounded(i, l) })
+	trimmed.nearest(room, trimmed.unbounded)
+	trimmed.rest()
 	return true
 }
 
 // caps is what each site may carry after the step: its limit, what it carries
 // already, or its probes. Where no regular traffic goes, only rows that may not
 // use other sites send more than probes, and stay: the probes come on top.
-func (w *work) caps(load []float64) []float64 {
-	caps := w.probeLoads()
+func (p *pacing) caps() []float64 {
+	load, caps := p.t.loads(p.rows, p.from), probeLoads(p.t, p.rows)
 	for l := range caps {
-		if w.view.use[l] {
-			caps[l] = max(caps[l], w.view.limit[l], load[l])
+		if p.t.view.use[l] {
+			caps[l] = max(caps[l], p.t.view.limit[l], load[l])
 		} else {
 			caps[l] += load[l]
 		}
@@ -77,36 +147,35 @@ func (w *work) caps(load []float64) []float64 {
 
 // step moves the rows with demand towards what they want. caps is nil where
 // no ceilings bind.
-func (w *work) step(caps []float64) {
-	published := w.loads(publishedOf)
+func (p *pacing) step(caps []float64) {
+	sent := p.t.loads(p.rows, published(p.rows, p.from))
 	common := 1.0
-	for i := range w.rows {
-		r := &w.rows[i]
-		if r.rate > 0 {
-			common = min(common, w.stepAlone(r, published))
+	for i := range p.rows {
+		if s := p.at(i); s.rate > 0 {
+			common = min(common, s.alone(p.t, sent))
 		}
 	}
-	mix := make([]float64, len(w.rows)) // 1 = P, 0 = U
+	mix := make([]float64, len(p.rows)) // 1 = P, 0 = U
 	for i := range mix {
 		mix[i] = 1
 	}
-	w.blend(mix, common)
+	p.blend(mix, common)
 	if caps == nil {
 		return
 	}
-	load := make([]float64, len(w.sites))
-	for range 4*len(w.sites) + 8 {
-		w.loadsInto(load, nextOf)
+	load := make([]float64, len(p.t.sites))
+	for range 4*len(load) + 8 {
+		loadsInto(load, p.rows, p.next)
 		at := overCap(load, caps)
 		if at < 0 {
 			return
 		}
-		w.hold(mix, common, at, load[at]-caps[at])
-		w.blend(mix, common)
+		p.hold(mix, common, at, load[at]-caps[at])
+		p.blend(mix, common)
 	}
 	clear(mix)
-	w.blend(mix, common)
-	w.retreat(load, caps)
+	p.blend(mix, common)
+	p.retreat(load, caps)
 }
 
 // overCap finds the site that is furthest above its cap; -1 when none is.
@@ -122,23 +191,23 @@ func overCap(load, caps []float64) int {
 
 // hold pulls the rows that lift a site beyond the common step back towards it,
 // until the excess is gone.
-func (w *work) hold(mix []float64, common float64, site int, excess float64) {
+func (p *pacing) hold(mix []float64, common float64, site int, excess float64) {
 	lift := func(i int) float64 {
-		r := &w.rows[i]
-		if r.rate <= 0 {
+		s := p.at(i)
+		if s.rate <= 0 {
 			return 0
 		}
-		return max(0, r.rate*mix[i]*(r.pace[site]-r.common(site, common)))
+		return max(0, s.rate*mix[i]*(s.pace[site]-s.common(site, common)))
 	}
 	total := 0.0
-	for i := range w.rows {
+	for i := range p.rows {
 		total += lift(i)
 	}
 	keep := 0.0
 	if total > excess {
 		keep = 1 - excess/total
 	}
-	for i := range w.rows {
+	for i := range p.rows {
 		if lift(i) > 0 {
 			mix[i] *= keep
 		}
@@ -146,70 +215,70 @@ func (w *work) hold(mix []float64, common float64, site int, excess float64) {
 }
 
 // common is where the step that all rows take alike leads on a site.
-func (r *row) common(l int, fraction float64) float64 {
-	return r.from[l] + fraction*(r.want[l]-r.from[l])
+func (s *step) common(l int, fraction float64) float64 {
+	return s.from[l] + fraction*(s.want[l]-s.from[l])
 }
 
-func (w *work) blend(mix []float64, common float64) {
-	for i := range w.rows {
-		r := &w.rows[i]
-		if r.rate <= 0 {
+func (p *pacing) blend(mix []float64, common float64) {
+	for i := range p.rows {
+		s := p.at(i)
+		if s.rate <= 0 {
 			continue
 		}
-		for l := range r.next {
-			r.next[l] = mix[i]*r.pace[l] + (1-mix[i])*r.common(l, common)
+		for l := range s.next {
+			s.next[l] = mix[i]*s.pace[l] + (1-mix[i])*s.common(l, common)
 		}
 	}
 }
 
-// stepAlone works out the row's own largest step into pace, and gives the
+// alone works out the row's own largest step into pace, and gives the
 // fraction of its way that it could go in a straight line. load is what the
 // sites carry with the shares that are published.
-func (w *work) stepAlone(r *row, load []float64) float64 {
-	if r.prev == nil {
-		copy(r.pace, r.want)
+func (s *step) alone(t *terms, load []float64) float64 {
+	if s.prev == nil {
+		copy(s.pace, s.want)
 		return 1
 	}
 	relief, other := 0.0, 0.0
-	for l := range r.want {
-		if d := r.from[l] - r.want[l]; d > 0 {
-			if w.overLimit(l, load) {
+	for l := range s.want {
+		if d := s.from[l] - s.want[l]; d > 0 {
+			if t.overLimit(l, load) {
 				relief += d
 			} else {
 				other += d
 			}
 		}
 	}
-	total, step := relief+other, w.in.step()
-	if g := w.in.Gain; g > 0 && g < 1 && other > tiny {
+	total, step := relief+other, t.in.step()
+	if g := t.in.Gain; g > 0 && g < 1 && other > tiny {
 		step = min(step, g*other)
 	}
-	back := w.comesBack(r)
+	back := s.comesBack(t.mode, s.from, s.want)
 	step, most := max(step, back), max(reliefShare, back)
 	if total <= tiny || (other <= step && total <= most) {
-		copy(r.pace, r.want)
+		copy(s.pace, s.want)
 		return 1
 	}
 	slow := min(1, step/max(other, tiny))
 	fast := min(1, (most-slow*other)/max(relief, tiny))
 	moves := slow*other + fast*relief
-	ins := r.arrivals(moves)
-	if sum(ins) <= tiny && moves < entryShare && entryShare <= w.in.step() {
+	ins := s.arrivals(moves)
+	if sum(ins) <= tiny && moves < entryShare && entryShare <= t.in.step() {
 		// Only sites that enter are left, and with a part of the way none ever gets
 		// what it takes: so one of them does. More is damped as before.
 		moves = min(total, entryShare)
 		slow, fast = moves/total, moves/total
-		ins = r.arrivals(moves)
+		ins = s.arrivals(moves)
 	}
 	left := min(1, sum(ins)/moves)
-	for l := range r.pace {
-		r.pace[l] = r.from[l] + ins[l]
-		if d := r.from[l] - r.want[l]; d > 0 {
+	for l := range s.pace {
+		s.pace[l] = s.from[l] + ins[l]
+		if d := s.from[l] - s.want[l]; d > 0 {
 			f := slow
-			if w.overLimit(l, load) {
+			if t.overLimit(l, load) {
 				f = fast
 			}
-			r.pace[l] -= left * f * d
+			s.pace[l] -= left * f * d
 		}
 	}
 	return min(1, step/max(other, tiny), most/total)
@@ -223,34 +292,30 @@ func (in *Input) step() float64 {
 	return stepShare
 }
 
-func (w *work) overLimit(l int, load []float64) bool {
-	return w.ceilings && w.view.use[l] && load[l] > w.view.limit[l]*slackFactor+tiny
-}
-
 // arrivals splits the share that moves in this step over the sites that gain.
 // A site that enters gets at least the entry threshold at once, or waits.
-func (r *row) arrivals(moves float64) []float64 {
-	ins := make([]float64, len(r.want))
-	fixed := make([]bool, len(r.want)) // enters with exactly the threshold, or waits
+func (s *step) arrivals(moves float64) []float64 {
+	ins := make([]float64, len(s.want))
+	fixed := make([]bool, len(s.want)) // enters with exactly the threshold, or waits
 	for range 2*len(ins) + 1 {
 		held, open := 0.0, 0.0
 		for l := range ins {
 			switch {
 			case fixed[l]:
 				held += ins[l]
-			case r.want[l] > r.from[l]:
-				open += r.want[l] - r.from[l]
+			case s.want[l] > s.from[l]:
+				open += s.want[l] - s.from[l]
 			}
 		}
 		if held > moves+tiny {
-			r.postpone(ins, fixed)
+			s.postpone(ins, fixed)
 			continue
 		}
 		scale := 0.0
 		if open > 0 {
 			scale = max(0, min(1, (moves-held)/open)) // held may be a little more than moves
 		}
-		if r.raise(ins, fixed, scale) {
+		if s.raise(ins, fixed, scale) {
 			continue
 		}
 		break
@@ -260,15 +325,15 @@ func (r *row) arrivals(moves float64) []float64 {
 
 // raise sets the open arrivals to scale; it tells whether one of them had to be
 // lifted to the entry threshold, which changes the scale of the others.
-func (r *row) raise(ins []float64, fixed []bool, scale float64) bool {
+func (s *step) raise(ins []float64, fixed []bool, scale float64) bool {
 	raised := false
 	for l := range ins {
-		gain := r.want[l] - r.from[l]
+		gain := s.want[l] - s.from[l]
 		if fixed[l] || gain <= 0 {
 			continue
 		}
 		ins[l] = scale * gain
-		if low := min(entryShare, gain); r.from[l] <= 0 && !r.isProbe(l) && ins[l] < low-tiny {
+		if low := min(entryShare, gain); s.from[l] <= 0 && !s.isProbe(l) && ins[l] < low-tiny {
 			ins[l], fixed[l], raised = low, true, true
 		}
 	}
@@ -276,14 +341,53 @@ func (r *row) raise(ins []float64, fixed []bool, scale float64) bool {
 }
 
 // postpone lets the smallest of the entering sites wait for a later tick.
-func (r *row) postpone(ins []float64, fixed []bool) {
+func (s *step) postpone(ins []float64, fixed []bool) {
 	at := -1
 	for l := range ins {
-		if fixed[l] && ins[l] > 0 && (at < 0 || r.want[l] < r.want[at]) {
+		if fixed[l] && ins[l] > 0 && (at < 0 || s.want[l] < s.want[at]) {
 			at = l
 		}
 	}
 	if at >= 0 {
 		ins[at] = 0
+	}
+}
+
+// retreat is for wants that do not fit together, as when bars leave no way to
+// keep the limits: then those that lift a site too high go only so far that it
+// is lifted no further, and the others their way. Where that makes others lift
+// the sites that they stay on, it takes several rounds.
+func (p *pacing) retreat(load, caps []float64) {
+	for range 4*len(load) + 8 {
+		loadsInto(load, p.rows, p.next)
+		at := overCap(load, caps)
+		if at < 0 {
+			return
+		}
+		total := 0.0
+		for i := range p.rows {
+			s := p.at(i)
+			total += s.lifts(at)
+		}
+		keep := max(0, 1-(load[at]-caps[at])/max(tiny, total))
+		for i := range p.rows {
+			if s := p.at(i); s.lifts(at) > 0 {
+				s.goBack(keep)
+			}
+		}
+	}
+	for i := range p.rows {
+		s := p.at(i)
+		s.goBack(0) // what is there already is within the caps
+	}
+}
+
+// lifts is what the row's step adds to the load of a site.
+func (s *step) lifts(site int) float64 { return max(0, s.rate*(s.next[site]-s.from[site])) }
+
+// goBack keeps a part of the row's step.
+func (s *step) goBack(keep float64) {
+	for l := range s.next {
+		s.next[l] = s.from[l] + keep*(s.next[l]-s.from[l])
 	}
 }

@@ -5,6 +5,19 @@ import (
 	"slices"
 )
 
+// placing is what finds a place for shares that have none: lost, per source, goes into its
+// shares.
+type placing struct {
+	t    *terms
+	rows []row
+	lost []float64
+	into shares
+}
+
+func newPlacing(t *terms, rows []row, into shares) *placing {
+	return &placing{t: t, rows: rows, lost: make([]float64, len(rows)), into: into}
+}
+
 // leg is a site that could take what a row lost.
 type leg struct {
 	rank      int // 0 = preferred, or none is
@@ -15,26 +28,26 @@ type leg struct {
 // sameDistance is how close two distances must be to count as a tie, ms.
 const sameDistance = 1e-9
 
-// placeNearest puts what the rows lost onto the nearest sites with room that
+// nearest puts what the rows lost onto the nearest sites with room that
 // may take it: the closest pairs of source and site first, ties split by room.
-// What finds no room stays in lost.
-func (w *work) placeNearest(dst func(*row) []float64, room []float64, may func(r *row, site int) bool) {
-	prefers := slices.ContainsFunc(w.sites, func(s Site) bool { return s.Preferred })
+// What finds no room stays lost.
+func (p *placing) nearest(room []float64, may func(i, site int) bool) {
+	sites := p.t.sites
+	prefers := slices.ContainsFunc(sites, func(s Site) bool { return s.Preferred })
 	rank := func(l int) int {
-		if prefers && !w.sites[l].Preferred {
+		if prefers && !sites[l].Preferred {
 			return 1
 		}
 		return 0
 	}
 	var legs []leg
-	for i := range w.rows {
-		r := &w.rows[i]
-		if r.lost <= tiny {
+	for i := range p.rows {
+		if p.lost[i] <= tiny {
 			continue
 		}
-		for l := range w.sites {
-			if room[l] > 0 && may(r, l) {
-				legs = append(legs, leg{rank: rank(l), dist: r.dist[l], row: i, site: l})
+		for l := range sites {
+			if room[l] > 0 && may(i, l) {
+				legs = append(legs, leg{rank: rank(l), dist: p.rows[i].dist[l], row: i, site: l})
 			}
 		}
 	}
@@ -46,51 +59,51 @@ func (w *work) placeNearest(dst func(*row) []float64, room []float64, may func(r
 		for j < len(legs) && legs[j].row == legs[i].row && legs[j].rank == legs[i].rank && legs[j].dist-legs[i].dist <= sameDistance {
 			j++
 		}
-		r := &w.rows[legs[i].row]
-		r.fill(legs[i:j], dst(r), room)
+		p.fill(legs[i].row, legs[i:j], room)
 		i = j
 	}
 }
 
 // fill puts as much of the row's lost share as fits onto equally distant sites.
-func (r *row) fill(legs []leg, dst, room []float64) {
+func (p *placing) fill(i int, legs []leg, room []float64) {
 	total := 0.0
 	for _, g := range legs {
 		total += room[g.site]
 	}
-	if total <= 0 || r.lost <= 0 {
+	if total <= 0 || p.lost[i] <= 0 {
 		return
 	}
-	share := r.lost
-	if r.rate > 0 {
-		share = min(share, total/r.rate)
+	share, rate := p.lost[i], p.rows[i].rate
+	if rate > 0 {
+		share = min(share, total/rate)
 	}
 	for _, g := range legs {
 		part := share * room[g.site] / total
-		dst[g.site] += part
-		room[g.site] = max(0, room[g.site]-part*r.rate)
+		p.into[i][g.site] += part
+		room[g.site] = max(0, room[g.site]-part*rate)
 	}
-	r.lost = max(0, r.lost-share)
+	p.lost[i] = max(0, p.lost[i]-share)
 }
 
-// placeRest spreads what found no room anywhere in proportion to the limits:
+// rest spreads what found no room anywhere in proportion to the limits:
 // then all are equally overloaded.
-func (w *work) placeRest(dst func(*row) []float64) {
-	for i := range w.rows {
-		r := &w.rows[i]
-		if r.lost <= 0 {
-			continue
+func (p *placing) rest() {
+	for i := range p.rows {
+		if p.lost[i] > 0 {
+			p.rows[i].splitInto(p.into[i], p.lost[i])
+			p.lost[i] = 0
 		}
-		w.splitInto(r, dst(r))
-		r.lost = 0
 	}
 }
 
-// splitInto adds what the row lost to dst in proportion to what open sites are
+// open reports whether the traffic of the row at i may be put on a site.
+func (p *placing) open(i, site int) bool { return p.rows[i].open(site) }
+
+// splitInto adds a share to dst in proportion to what open sites are
 // made for; when that is zero everywhere, evenly over the sites in use.
-func (w *work) splitInto(r *row, dst []float64) {
+func (r *row) splitInto(dst []float64, share float64) {
 	measure := func(l int) float64 {
-		if w.open(r, l) {
+		if r.open(l) {
 			return r.scope.spread[l]
 		}
 		return 0
@@ -105,9 +118,45 @@ func (w *work) splitInto(r *row, dst []float64) {
 	for l := range dst {
 		switch {
 		case total > 0:
-			dst[l] += r.lost * measure(l) / total
+			dst[l] += share * measure(l) / total
 		case r.scope.use[l]:
-			dst[l] += r.lost / float64(n)
+			dst[l] += share / float64(n)
+		}
+	}
+}
+
+// splitNear puts everything on the open sites whose cost is at most bound, in
+// proportion to room, or, where none has room, to what they are made for.
+func (r *row) splitNear(dst, cost []float64, bound float64, room []float64) {
+	in := func(l int) bool { return r.open(l) && cost[l] <= bound }
+	for _, measure := range [][]float64{room, r.scope.spread} {
+		total := 0.0
+		for l := range dst {
+			if in(l) {
+				total += measure[l]
+			}
+		}
+		if total <= 0 {
+			continue
+		}
+		for l := range dst {
+			dst[l] = 0
+			if in(l) {
+				dst[l] = measure[l] / total
+			}
+		}
+		return
+	}
+	n := 0.0
+	for l := range dst {
+		if in(l) {
+			n++
+		}
+	}
+	for l := range dst {
+		dst[l] = 0
+		if in(l) {
+			dst[l] = 1 / n
 		}
 	}
 }

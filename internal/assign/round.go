@@ -1,86 +1,86 @@
 package assign
 
 import (
+	"fmt"
 	"math"
 
 	"github.com/isobar-xds/isobar"
 )
 
-// full is the load with which each site takes no more than it has: its limit.
-// What one carries above that counts in its cap, for it leaves step by step; but
-// it is no room, or what leaves would find its place where it came from. nil
-// where no ceilings bind.
-func (w *work) full() []float64 {
-	if !w.ceilings {
-		return nil
+// round turns the shares of the sources with demand into units that sum to
+// WeightScale, adds what they send to the load, by largest remainders, but gives a unit only to a site that stays
+// below its limit as long as there is one. full is nil where no ceilings bind.
+func round(rows []row, next shares, units [][]int, load, full []float64) {
+	for i := range rows {
+		if rows[i].rate > 0 {
+			p := portion{row: &rows[i], next: next[i], units: units[i]}
+			p.floor(load)
+		}
 	}
-	return w.view.limit
+	for i := range rows {
+		if rows[i].rate > 0 {
+			p := portion{row: &rows[i], next: next[i], units: units[i]}
+			p.topUp(load, full)
+		}
+	}
 }
 
-// round turns the shares of the sources with demand into units that sum to
-// WeightScale, by largest remainders, but gives a unit only to a site that stays
-// below its limit as long as there is one. full is nil where no ceilings bind.
-func (w *work) round(load, full []float64) {
-	for i := range w.rows {
-		if w.rows[i].rate > 0 {
-			w.rows[i].floor(load)
-		}
-	}
-	for i := range w.rows {
-		if w.rows[i].rate > 0 {
-			w.rows[i].topUp(load, full)
-		}
-	}
+// portion is a row's shares on their way to units of WeightScale.
+type portion struct {
+	*row
+
+	next  []float64
+	units []int // changed
 }
 
 // floor rounds down and adds what that makes to the load.
-func (r *row) floor(load []float64) {
-	if len(r.units) == 0 {
+func (p *portion) floor(load []float64) {
+	if len(p.units) == 0 {
 		return
 	}
-	for l, v := range r.next {
-		r.units[l] = max(0, int(math.Floor(v/unit+1e-6))) // what the steps before leave may be -1e-10 for 0
-		load[l] += r.rate * unit * float64(r.units[l])
+	for l, v := range p.next {
+		p.units[l] = max(0, int(math.Floor(v/unit+1e-6))) // what the steps before leave may be -1e-10 for 0
+		load[l] += p.rate * unit * float64(p.units[l])
 	}
 }
 
 // topUp hands out what rounding down left.
-func (r *row) topUp(load, full []float64) {
+func (p *portion) topUp(load, full []float64) {
 	left := isobar.WeightScale
-	for _, u := range r.units {
+	for _, u := range p.units {
 		left -= u
 	}
-	if left <= 0 || left > isobar.WeightScale-1 && sum(r.next) <= tiny {
+	if left <= 0 || left > isobar.WeightScale-1 && sum(p.next) <= tiny {
 		return // nothing to do, or nowhere to go
 	}
-	step := r.rate * unit
-	given := make([]bool, len(r.units))
+	step := p.rate * unit
+	given := make([]bool, len(p.units))
 	for range left {
-		at := r.bestRemainder(load, full, given, step)
+		at := p.bestRemainder(load, full, given, step)
 		if at < 0 {
 			clear(given)
-			if at = r.bestRemainder(load, full, given, step); at < 0 {
-				at = r.leastExcess(load, full, step)
+			if at = p.bestRemainder(load, full, given, step); at < 0 {
+				at = p.leastExcess(load, full, step)
 			}
 		}
 		if at < 0 {
-			at = largest(r.next)
+			at = largest(p.next)
 		}
 		given[at] = true
-		r.units[at]++
+		p.units[at]++
 		load[at] += step
 	}
 }
 
 // bestRemainder finds the site that rounding down cut most, among those that
 // have room for one more unit.
-func (r *row) bestRemainder(load, full []float64, given []bool, step float64) int {
+func (p *portion) bestRemainder(load, full []float64, given []bool, step float64) int {
 	at, most := -1, 0.0
-	for l, v := range r.next {
-		if given[l] || v < unit || r.isProbe(l) || (full != nil && load[l]+step > full[l]) {
+	for l, v := range p.next {
+		if given[l] || v < unit || p.isProbe(l) || (full != nil && load[l]+step > full[l]) {
 			continue
 		}
-		if rest := v/unit - float64(r.units[l]); at < 0 || rest > most+tiny {
+		if rest := v/unit - float64(p.units[l]); at < 0 || rest > most+tiny {
 			at, most = l, rest
 		}
 	}
@@ -89,10 +89,10 @@ func (r *row) bestRemainder(load, full []float64, given []bool, step float64) in
 
 // leastExcess finds where one more unit goes when every site is full:
 // among those that rounding down cut, where it does least relative to the limit.
-func (r *row) leastExcess(load, full []float64, step float64) int {
+func (p *portion) leastExcess(load, full []float64, step float64) int {
 	at, least := -1, 0.0
-	for l, v := range r.next {
-		if v < unit || r.isProbe(l) || v/unit-float64(r.units[l]) <= tiny {
+	for l, v := range p.next {
+		if v < unit || p.isProbe(l) || v/unit-float64(p.units[l]) <= tiny {
 			continue
 		}
 		excess := 0.0
@@ -104,4 +104,134 @@ func (r *row) leastExcess(load, full []float64, step float64) int {
 		}
 	}
 	return at
+}
+
+// What is decided for each row alone can end a little beside the rules once all
+// rows are together: what follows puts that right as far as there is room.
+
+// settleEntries takes back what would enter below the threshold, because the
+// step was cut or the want is that small, if the other sites of the row have
+// room for it. full is nil where no ceilings bind.
+func settleEntries(p *pacing, full []float64) {
+	load := p.t.loads(p.rows, p.next)
+	for i := range p.rows {
+		if s := p.at(i); s.rate > 0 {
+			s.settleEntry(p.t, load, full)
+		}
+	}
+}
+
+func (s *step) settleEntry(t *terms, load, full []float64) {
+	left, count, last := 0.0, 0, 0
+	for l, v := range s.next {
+		if !s.entersSmall(l) {
+			continue
+		}
+		if !s.takeBack(l, load, full) {
+			left, count, last = left+v, count+1, l
+		}
+	}
+	if count > 0 {
+		s.note(ReasonFull, t.sites[last].Group.Locality,
+			fmt.Sprintf("%.2f points enter %d localities, less than %g each: those in use have no room for it", 100*left, count, 100*entryShare))
+	}
+}
+
+func (s *step) entersSmall(l int) bool {
+	return s.next[l] > 0 && s.next[l] < entryShare-tiny && s.old[l] <= 0 && (s.prev == nil || s.from[l] <= 0) && !s.isProbe(l)
+}
+
+// takeBack spreads what a row would send to site l over its other sites, first
+// to those that it is leaving, then to the nearest. It tells whether there was
+// room; else nothing changes.
+func (s *step) takeBack(l int, load, full []float64) bool {
+	space := func(k int) float64 {
+		switch {
+		case k == l || s.next[k] <= 0 || !s.open(k) || s.entersSmall(k):
+			return 0
+		case full == nil || s.rate <= 0:
+			return math.Inf(1)
+		default:
+			return max(0, full[k]-load[k]) / s.rate
+		}
+	}
+	total := 0.0
+	for k := range s.next {
+		total += space(k)
+	}
+	if total < s.next[l] {
+		return false
+	}
+	for range 2 * len(s.next) {
+		to, part := -1, 0.0
+		for k := range s.next {
+			free := space(k)
+			leaving := s.from[k] - s.next[k]
+			if free <= 0 || (leaving <= 0 && part > 0) {
+				continue
+			}
+			if to < 0 || (leaving > 0 && part <= 0) || s.dist[k] < s.dist[to] {
+				to, part = k, max(0, leaving)
+			}
+		}
+		if to < 0 || s.next[l] <= 0 {
+			break
+		}
+		share := min(space(to), s.next[l])
+		if part > 0 {
+			share = min(share, part)
+		}
+		s.next[l] -= share
+		s.next[to] += share
+		load[l] -= s.rate * share
+		load[to] += s.rate * share
+	}
+	if s.next[l] < tiny {
+		load[l] -= s.rate * s.next[l]
+		s.next[l] = 0
+	}
+	return true
+}
+
+// settleUnits moves units that rounding put above a cap to sites where staying
+// rows have left room since.
+func settleUnits(rows []row, units [][]int, load, caps, full []float64) {
+	if caps == nil {
+		return
+	}
+	for range 4*len(load) + 8 {
+		moved := false
+		for l := range load {
+			for i := 0; i < len(rows) && load[l] > caps[l]; i++ {
+				p := portion{row: &rows[i], units: units[i]}
+				moved = p.moveUnit(l, load, caps, full) || moved
+			}
+		}
+		if !moved {
+			return
+		}
+	}
+}
+
+// moveUnit moves one unit by which a row lifts site l above its cap to another
+// of its sites.
+func (p *portion) moveUnit(l int, load, caps, full []float64) bool {
+	step := p.rate * unit
+	if step < load[l]-caps[l] || step <= 0 || p.isProbe(l) || p.units[l] < 2 || float64(p.units[l])*unit <= p.old[l]+unit/2 {
+		return false
+	}
+	to := -1
+	for k := range full {
+		if k != l && p.units[k] > 0 && p.open(k) && load[k]+step <= full[k] && (to < 0 || full[k]-load[k] > full[to]-load[to]) {
+			to = k
+		}
+	}
+	if to < 0 {
+		return false
+	}
+	p.units[l]--
+	p.units[to]++
+	load[l] -= step
+	load[to] += step
+	return true
 }

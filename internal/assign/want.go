@@ -2,6 +2,7 @@ package assign
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/isobar-xds/isobar"
 )
@@ -10,122 +11,91 @@ import (
 // cheapest for a source without demand.
 const sameCost = 1.0
 
-// baseline is what plain locality failover does: the nearest site in use, ties
-// together by their healthy endpoints. It knows nothing of load and capacity.
-func (w *work) baseline(r *row) {
-	near, found := 0.0, false
-	for l := range w.sites {
-		if w.open(r, l) && (!found || r.dist[l] < near) {
-			near, found = r.dist[l], true
+// wantAll works out where the traffic of the sources with demand should go, from where it
+// is. Those that have a target come first; the others see what headroom is left.
+func wantAll(t *terms, rows []row, from shares) shares {
+	want := newShares(len(rows), len(t.sites))
+	for i := range rows {
+		if r := &rows[i]; r.rate > 0 && !r.byHeadroom(t) {
+			r.wantTarget(t, from[i], want[i])
 		}
 	}
-	if !found {
-		return
-	}
-	w.splitNear(r, r.base, r.dist, near+sameDistance, r.scope.size)
-}
-
-// splitNear puts everything on the open sites whose cost is at most bound, in
-// proportion to room, or, where none has room, to what they are made for.
-func (w *work) splitNear(r *row, dst, cost []float64, bound float64, room []float64) {
-	in := func(l int) bool { return w.open(r, l) && cost[l] <= bound }
-	for _, measure := range [][]float64{room, r.scope.spread} {
-		total := 0.0
-		for l := range dst {
-			if in(l) {
-				total += measure[l]
-			}
-		}
-		if total <= 0 {
-			continue
-		}
-		for l := range dst {
-			dst[l] = 0
-			if in(l) {
-				dst[l] = measure[l] / total
-			}
-		}
-		return
-	}
-	n := 0.0
-	for l := range dst {
-		if in(l) {
-			n++
-		}
-	}
-	for l := range dst {
-		dst[l] = 0
-		if in(l) {
-			dst[l] = 1 / n
-		}
-	}
-}
-
-// wantAll works out where the traffic of the sources with demand should go.
-// Those that have a target come first; the others see what headroom is left.
-func (w *work) wantAll() {
-	for i := range w.rows {
-		if r := &w.rows[i]; r.rate > 0 && !w.byHeadroom(r) {
-			w.wantTarget(r)
-		}
-	}
-	w.placeMissing()
-	load := w.loads(wantOf)
-	if !w.in.deciding() {
+	placeMissing(t, rows, want)
+	load := t.loads(rows, want)
+	if !t.in.deciding() {
 		// The others stay where they are.
-		load = w.loads(fromOf)
-		w.addFresh(load, wantOf)
+		load = t.loads(rows, from)
+		addFresh(load, rows, func(i int) []float64 { return want[i] })
 	}
-	room := w.rooms(load)
-	for i := range w.rows {
-		if r := &w.rows[i]; r.rate > 0 && w.byHeadroom(r) {
-			w.wantHeadroom(r, room)
+	room := t.rooms(load)
+	for i := range rows {
+		if r := &rows[i]; r.rate > 0 && r.byHeadroom(t) {
+			r.wantHeadroom(t, want[i], room)
 		}
 	}
-	for i := range w.rows {
-		if r := &w.rows[i]; r.rate > 0 {
-			w.shape(r)
+	for i := range rows {
+		if r := &rows[i]; r.rate > 0 {
+			r.shape(t, want[i])
 		}
 	}
-	w.keepMost()
-	for i := range w.rows {
-		if r := &w.rows[i]; r.rate > 0 {
-			w.addProbes(r)
+	if t.mode == isobar.ModeFull {
+		keepMost(t, rows, from, want)
+	}
+	for i := range rows {
+		if r := &rows[i]; r.rate > 0 {
+			r.addProbes(t, want[i])
 		}
 	}
+	return want
 }
 
-// byHeadroom tells whether a row is answered from headroom: a client without a
+// wantIdle is wantAll for a source without demand. Room is what the published
+// shares of the others leave.
+func (r *row) wantIdle(t *terms, from, want, room []float64) {
+	switch {
+	case r.target != nil && t.mode != isobar.ModeObserve:
+		addScaled(want, r.target, 1/sum(r.target))
+	case !r.scope.regular && r.prev != nil:
+		copy(want, from)
+	case !r.scope.regular || t.mode == isobar.ModeObserve:
+		copy(want, r.base)
+		r.note(ReasonBaseline, isobar.Locality{}, whyBaseline(t.mode))
+	default:
+		r.wantHeadroom(t, want, room)
+	}
+	r.shape(t, want)
+	r.addProbes(t, want)
+}
+
+// byHeadroom reports whether a row is answered from headroom: a client without a
 // locality is at no distance from anywhere, and a source without a target has
 // only prices to go by.
-func (w *work) byHeadroom(r *row) bool {
+func (r *row) byHeadroom(t *terms) bool {
 	switch {
-	case !r.scope.regular || w.mode == isobar.ModeObserve:
+	case !r.scope.regular || t.mode == isobar.ModeObserve:
 		return false
-	case r.target != nil && (w.in.Service.Policy != isobar.PolicyLatency || w.in.Service.Prefers()):
+	case r.target != nil && (t.in.Service.Policy != isobar.PolicyLatency || t.in.Service.Prefers()):
 		return false // policies know what to do with both
 	}
-	return r.src.Locality.IsZero() || (r.target == nil && w.priced())
+	return r.src.Locality.IsZero() || (r.target == nil && t.priced())
 }
-
-func (w *work) priced() bool { return len(w.in.Prices) == len(w.sites) }
 
 // wantTarget takes the solver's target; without one, what is there already when
 // nothing is fit, or the baseline.
-func (w *work) wantTarget(r *row) {
+func (r *row) wantTarget(t *terms, from, want []float64) {
 	switch {
 	case !r.scope.regular && r.prev != nil && r.target == nil:
-		copy(r.want, r.from)
-	case r.target != nil && w.mode != isobar.ModeObserve:
-		copy(r.want, r.target)
+		copy(want, from)
+	case r.target != nil && t.mode != isobar.ModeObserve:
+		copy(want, r.target)
 	default:
-		copy(r.want, r.base)
-		r.note(ReasonBaseline, isobar.Locality{}, w.whyBaseline())
+		copy(want, r.base)
+		r.note(ReasonBaseline, isobar.Locality{}, whyBaseline(t.mode))
 	}
 }
 
-func (w *work) whyBaseline() string {
-	if w.mode == isobar.ModeObserve {
+func whyBaseline(mode isobar.Mode) string {
+	if mode == isobar.ModeObserve {
 		return "mode observe: the nearest healthy locality"
 	}
 	return "nothing was solved for this source: the nearest healthy locality"
@@ -133,32 +103,33 @@ func (w *work) whyBaseline() string {
 
 // placeMissing completes targets of which a part went to sites that are no
 // longer open.
-func (w *work) placeMissing() {
+func placeMissing(t *terms, rows []row, want shares) {
 	missing := false
-	for i := range w.rows {
-		r := &w.rows[i]
-		if r.rate <= 0 || r.target == nil || w.byHeadroom(r) || w.mode == isobar.ModeObserve {
+	p := newPlacing(t, rows, want)
+	for i := range rows {
+		r := &rows[i]
+		if r.rate <= 0 || r.target == nil || r.byHeadroom(t) || t.mode == isobar.ModeObserve {
 			continue
 		}
-		if gap := 1 - sum(r.want); gap > tiny {
-			r.lost, missing = gap, true
+		if gap := 1 - sum(want[i]); gap > tiny {
+			p.lost[i], missing = gap, true
 		}
 	}
 	if missing {
-		w.placeNearest(wantOf, w.rooms(w.loads(wantOf)), w.open)
-		w.placeRest(wantOf)
+		p.nearest(t.rooms(t.loads(rows, want)), p.open)
+		p.rest()
 	}
 }
 
 // wantHeadroom answers a row from prices and headroom.
-func (w *work) wantHeadroom(r *row, room []float64) {
-	best := w.byCost(r, r.want, room)
+func (r *row) wantHeadroom(t *terms, want, room []float64) {
+	best := r.byCost(t, want, room)
 	switch {
 	case r.src.Locality.IsZero():
 		r.note(ReasonNoDemand, isobar.Locality{}, "clients without a locality: by headroom alone")
-	case !w.priced():
+	case !t.priced():
 		r.note(ReasonBaseline, isobar.Locality{}, "the service has no demand: the nearest healthy locality")
-	case r.rate > 0 && r.prev != nil && !w.in.deciding():
+	case r.rate > 0 && r.prev != nil && !t.in.deciding():
 		// It stays where it is, and only what failed is moved.
 	default:
 		why := "no demand"
@@ -172,24 +143,24 @@ func (w *work) wantHeadroom(r *row, room []float64) {
 // byCost splits a row over the sites that cost it least, by headroom, and tells
 // what the cheapest costs, ms: any site for clients without a locality, the
 // nearest without prices.
-func (w *work) byCost(r *row, dst, room []float64) (best float64) {
+func (r *row) byCost(t *terms, dst, room []float64) (best float64) {
 	switch {
 	case r.src.Locality.IsZero():
-		w.splitNear(r, dst, r.dist, largestOf(r.dist), room)
+		r.splitNear(dst, r.dist, largestOf(r.dist), room)
 		return 0
-	case !w.priced():
+	case !t.priced():
 		copy(dst, r.base)
 		return 0
 	}
-	cost := make([]float64, len(w.sites))
+	cost := make([]float64, len(t.sites))
 	found := false
 	for l := range cost {
-		cost[l] = r.dist[l] + finite(w.in.Prices[l])
-		if w.open(r, l) && (!found || cost[l] < best) {
+		cost[l] = r.dist[l] + finite(t.in.Prices[l])
+		if r.open(l) && (!found || cost[l] < best) {
 			best, found = cost[l], true
 		}
 	}
-	w.splitNear(r, dst, cost, best+sameCost, room)
+	r.splitNear(dst, cost, best+sameCost, room)
 	return best
 }
 
@@ -201,33 +172,175 @@ func largestOf(v []float64) float64 {
 	return m
 }
 
-// wantIdle is wantAll for a source without demand. Room is what the published
-// shares of the others leave.
-func (w *work) wantIdle(r *row, room []float64) {
-	switch {
-	case r.target != nil && w.mode != isobar.ModeObserve:
-		addScaled(r.want, r.target, 1/sum(r.target))
-	case !r.scope.regular && r.prev != nil:
-		copy(r.want, r.from)
-	case !r.scope.regular || w.mode == isobar.ModeObserve:
-		copy(r.want, r.base)
-		r.note(ReasonBaseline, isobar.Locality{}, w.whyBaseline())
-	default:
-		w.wantHeadroom(r, room)
+// shape bounds the want around the baseline in mode bounded.
+func (r *row) shape(t *terms, want []float64) {
+	if t.mode != isobar.ModeBounded || !r.scope.regular {
+		return
 	}
-	w.shape(r)
-	w.addProbes(r)
+	if away := shift(want, r.base); away > t.maxShift+tiny {
+		back := t.maxShift / away
+		for l := range want {
+			want[l] = r.base[l] + back*(want[l]-r.base[l])
+		}
+		r.note(ReasonBounded, isobar.Locality{}, fmt.Sprintf("mode bounded: %.1f of %.1f points away from the nearest locality", 100*t.maxShift, 100*away))
+	}
 }
 
-// shape bounds the want around the baseline in mode bounded.
-func (w *work) shape(r *row) {
-	if w.mode == isobar.ModeBounded && r.scope.regular {
-		if away := shift(r.want, r.base); away > w.maxShift+tiny {
-			back := w.maxShift / away
-			for l := range r.want {
-				r.want[l] = r.base[l] + back*(r.want[l]-r.base[l])
-			}
-			r.note(ReasonBounded, isobar.Locality{}, fmt.Sprintf("mode bounded: %.1f of %.1f points away from the nearest locality", 100*w.maxShift, 100*away))
+// keepMost cuts what rows want to the most that they may get of each site. What
+// that frees stays where it is, as far as there is room, else it goes to the
+// nearest sites with room that are not bounded.
+func keepMost(t *terms, rows []row, from, want shares) {
+	p := newPlacing(t, rows, want)
+	cuts := make(shares, len(rows)) // per row and site, nil = nothing
+	some := false
+	for i := range rows {
+		if r := &rows[i]; r.rate > 0 {
+			cuts[i], p.lost[i] = r.cut(t, want[i])
+			some = some || cuts[i] != nil
 		}
 	}
+	if !some {
+		return
+	}
+	room := t.rooms(t.loads(rows, want))
+	keepBack := func(room []float64) {
+		for i := range rows {
+			if r := &rows[i]; cuts[i] != nil && r.prev != nil {
+				p.lost[i] = r.keepBack(t, from[i], want[i], p.lost[i], room)
+			}
+		}
+	}
+	keepBack(room)
+	p.nearest(room, p.unbounded)
+	keepBack(nil)
+	for i := range rows {
+		if p.lost[i] > 0 { // nothing else is left
+			for l := range want[i] {
+				want[i][l] += cuts[i][l] * p.lost[i] / sum(cuts[i])
+			}
+		}
+	}
+}
+
+// unbounded reports whether the row at i may put however much on a site.
+func (p *placing) unbounded(i, site int) bool {
+	r := &p.rows[i]
+	return r.open(site) && (p.t.mode != isobar.ModeFull || r.mostOf(site) >= 1)
+}
+
+// cut takes off what is above the most, and tells what it took; nil = nothing.
+func (r *row) cut(t *terms, want []float64) (cut []float64, lost float64) {
+	for l := range want {
+		most := r.mostOf(l)
+		if want[l] <= most+tiny || !r.open(l) {
+			continue
+		}
+		if cut == nil {
+			cut = make([]float64, len(want))
+		}
+		cut[l] = want[l] - most
+		lost += cut[l]
+		r.note(ReasonHeld, t.sites[l].Group.Locality, r.whyHeld(l, most))
+		want[l] = most
+	}
+	return cut, lost
+}
+
+func (r *row) whyHeld(l int, most float64) string {
+	if r.isBack(l) {
+		return fmt.Sprintf("works again: up to %.0f%% of the traffic from here for now", 100*most)
+	}
+	return "a larger part of the requests there fails than before: no share of it rises"
+}
+
+// keepBack leaves what was cut on the sites that the row would leave for it, up to
+// their room; nil = however much it is. It gives what is left of it.
+func (r *row) keepBack(t *terms, from, want []float64, lost float64, room []float64) float64 {
+	for range 2 {
+		leaving := 0.0
+		stays := func(l int) float64 {
+			if !r.usable(l) {
+				return 0
+			}
+			d := max(0, from[l]-want[l])
+			if room != nil && t.ceilings && r.rate > 0 {
+				d = min(d, room[l]/r.rate)
+			}
+			return d
+		}
+		for l := range want {
+			leaving += stays(l)
+		}
+		if lost <= tiny || leaving <= tiny {
+			return lost
+		}
+		part := min(1, lost/leaving)
+		freed := lost
+		for l := range want {
+			d := part * stays(l)
+			want[l] += d
+			freed -= d
+			if room != nil {
+				room[l] = math.Max(0, room[l]-d*r.rate)
+			}
+		}
+		lost = math.Max(0, freed)
+	}
+	return lost
+}
+
+// comesBack is the share that a row may move at once, because localities that
+// failed work again.
+func (r *row) comesBack(mode isobar.Mode, from, want []float64) float64 {
+	sum := 0.0
+	if r.prev == nil || r.rate <= 0 || mode != isobar.ModeFull {
+		return sum
+	}
+	for l := range want {
+		if r.isBack(l) {
+			sum += max(0, min(want[l], r.mostOf(l))-from[l])
+		}
+	}
+	return sum
+}
+
+// addProbes takes what the probes need from the rest.
+func (r *row) addProbes(t *terms, want []float64) {
+	rest := 1.0
+	for l := range want {
+		if r.isProbe(l) {
+			rest -= r.probe
+			want[l] = 0
+		}
+	}
+	if rest >= 1 {
+		return
+	}
+	for l := range want {
+		if !r.isProbe(l) {
+			want[l] *= rest
+			continue
+		}
+		want[l] = r.probe
+		why := "requests from here do not arrive there"
+		if t.sites[l].Unreachable {
+			why = "observed unreachable"
+		}
+		r.note(ReasonBarred, t.sites[l].Group.Locality, fmt.Sprintf("%s: a probe of %g%%", why, math.Round(1e4*r.probe)/100))
+	}
+}
+
+// probeLoads is what the probes send to each site: it has to carry them, even
+// if that is more than its limit, for nobody knows whether they arrive.
+func probeLoads(t *terms, rows []row) []float64 {
+	load := make([]float64, len(t.sites))
+	for i := range rows {
+		r := &rows[i]
+		for l := range load {
+			if r.isProbe(l) {
+				load[l] += r.rate * r.probe
+			}
+		}
+	}
+	return load
 }

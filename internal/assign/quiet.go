@@ -1,0 +1,176 @@
+package assign
+
+import (
+	"math"
+
+	"github.com/isobar-xds/isobar"
+)
+
+// suppress keeps what is published for the sources whose shares should move by
+// less than a point, as long as no site's load changes much by that. It looks
+// at where the shares are heading, not at the step of this tick: so small steps
+// on a long way are published, and small moves add up until they count.
+func suppress(p *pacing, moved []bool, units [][]int, load, caps []float64) {
+	if !mayStay(p, load) {
+		return
+	}
+	rows := make([]staying, len(p.rows))
+	some := false
+	for i := range rows {
+		x := staying{row: &p.rows[i], want: p.want[i], units: units[i]}
+		x.quiet = x.rate > 0 && !moved[i] && x.near()
+		rows[i], some = x, some || x.quiet
+	}
+	if !some || !agree(p.t, rows, load, caps) {
+		return
+	}
+	for i := range rows {
+		if rows[i].quiet {
+			rows[i].stay(load)
+		}
+	}
+}
+
+// staying is a row that may keep what is published.
+type staying struct {
+	*row
+
+	want  []float64
+	units []int // changed
+	quiet bool  // it may
+}
+
+// agree finds which of the quiet rows can stay together. It looks at all of them
+// at once: where rows were to swap places on sites that are full, none could
+// stay if the other did not.
+func agree(t *terms, rows []staying, load, caps []float64) bool {
+	y, change := make([]float64, len(load)), make([]float64, len(load))
+	for range 4*len(load) + 8 {
+		copy(y, load)
+		clear(change)
+		for i := range rows {
+			r := &rows[i]
+			for l := 0; r.quiet && l < len(y); l++ {
+				y[l] += r.back(l)
+				change[l] += r.rate * (r.want[l] - r.old[l])
+			}
+		}
+		at := disturbed(t.sites, load, y, change, caps)
+		if at < 0 {
+			return true
+		}
+		tooMuch := func(r *staying) float64 { return r.rate * math.Abs(r.want[at]-r.old[at]) }
+		excess := math.Abs(change[at]) - quietLoad*t.sites[at].Capacity
+		if overfull(at, load, y, caps) {
+			tooMuch, excess = func(r *staying) float64 { return r.back(at) }, y[at]-caps[at]
+		}
+		for i := range rows {
+			if much := tooMuch(&rows[i]); rows[i].quiet && much > 0 && excess >= 0 {
+				rows[i].quiet = false
+				excess -= much
+			}
+		}
+	}
+	return false
+}
+
+// disturbed finds a site that carries too much, or whose load should change too
+// much, for the quiet rows to stay; -1 when there is none.
+func disturbed(sites []Site, load, y, change, caps []float64) int {
+	for l := range sites {
+		if k := sites[l].Capacity; k > 0 && math.Abs(change[l]) >= quietLoad*k {
+			return l
+		}
+		if overfull(l, load, y, caps) {
+			return l
+		}
+	}
+	return -1
+}
+
+// overfull tells whether a site carries too much because rows stay.
+func overfull(l int, load, y, caps []float64) bool {
+	return caps != nil && y[l] > caps[l]*slackFactor && y[l] > load[l]
+}
+
+// back is what a row sends more to a site if it stays.
+func (r *staying) back(l int) float64 { return r.rate * (r.old[l] - unit*float64(r.units[l])) }
+
+// mayStay is false when small moves were kept back for long enough while a site
+// is above its limit that they would relieve.
+func mayStay(p *pacing, load []float64) bool {
+	t := p.t
+	if !t.ceilings || t.in.Previous == nil {
+		return true
+	}
+	sent := t.loads(p.rows, published(p.rows, p.from))
+	for l, m := range t.match {
+		if m >= 0 && m < len(t.in.Previous.Over) && t.in.Previous.Over[m] >= overTicks-1 &&
+			t.wellOver(l, sent) && load[l] < sent[l] {
+			return false
+		}
+	}
+	return true
+}
+
+// wellOver tells whether a site is so far above its limit that it should not
+// stay there for the sake of quiet.
+func (t *terms) wellOver(l int, load []float64) bool {
+	return t.overLimit(l, load) && load[l] > t.view.limit[l]*(1+overShare)
+}
+
+// near reports whether nothing of note is to happen to a row that failures did not move.
+func (r *staying) near() bool {
+	if r.prev == nil {
+		return false
+	}
+	for l := range r.old {
+		if math.Abs(r.want[l]-r.old[l]) >= quietShare {
+			return false
+		}
+		if (r.old[l] > 0) != (r.units[l] > 0) {
+			return false
+		}
+	}
+	return true
+}
+
+// stay puts the published units back.
+func (r *staying) stay(load []float64) {
+	changed := false
+	for l, v := range r.old {
+		u := int(math.Round(v / unit))
+		if u != r.units[l] {
+			changed = true
+			load[l] += r.rate * unit * float64(u-r.units[l])
+			r.units[l] = u
+		}
+	}
+	if changed {
+		r.note(ReasonSuppressed, isobar.Locality{}, "less than 1 point from where it should be: not published")
+	}
+}
+
+// countOver counts the ticks for which suppression left sites above their limit.
+func countOver(p *pacing, load []float64) []int {
+	t := p.t
+	over := make([]int, len(t.sites))
+	if !t.ceilings {
+		return over
+	}
+	want := t.loads(p.rows, p.want)
+	for l, m := range t.match {
+		before := 0
+		if t.in.Previous != nil && m >= 0 && m < len(t.in.Previous.Over) {
+			before = t.in.Previous.Over[m]
+		}
+		switch {
+		case !t.wellOver(l, load) || want[l] >= load[l]:
+		case t.in.deciding():
+			over[l] = min(before+1, overTicks)
+		default:
+			over[l] = before
+		}
+	}
+	return over
+}

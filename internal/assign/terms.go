@@ -1,0 +1,185 @@
+package assign
+
+import (
+	"math"
+
+	"github.com/isobar-xds/isobar"
+)
+
+// Thresholds of section "entry and exit" and of suppression, as fractions.
+const (
+	point       = 0.01
+	unit        = 1.0 / isobar.WeightScale
+	entryShare  = 1 * point   // a site enters priority 0 at this share
+	exitShare   = 0.5 * point // and leaves below this
+	exitTicks   = 3           // after so many ticks
+	stepShare   = 10 * point  // moves per tick
+	reliefShare = 30 * point  // moves per tick that relieve a site over its limit
+	quietShare  = 1 * point   // smaller moves are not published
+	quietLoad   = 0.02        // unless a site's load changes by this fraction of its capacity
+	overTicks   = 3           // nor longer than this while a site stays above its limit
+	overShare   = 0.005       // by more than this fraction of it: less is the noise of measuring
+	tiny        = 1e-9
+	slackFactor = 1 + 1e-6 // limits are compared with this tolerance
+)
+
+// terms are what holds for all sources of a service in one decision. Nothing in them
+// changes once they are made.
+type terms struct {
+	in       *Input
+	sites    []Site
+	view     view
+	mode     isobar.Mode
+	maxShift float64            // fraction
+	match    []int              // per site: its index in the previous result
+	drop     float64            // of all requests
+	classes  *isobar.ClassDrops // nil where all clients drop the same
+	// ceilings says that limits bind: mode full, with fit sites, and a policy
+	// that uses them.
+	ceilings    bool
+	ignoresLoad bool // the policy does not look at load
+}
+
+func newTerms(in *Input, drop float64, classes *isobar.ClassDrops) *terms {
+	t := &terms{in: in, sites: in.Sites, mode: in.Service.Mode, maxShift: maxShift(in.Service.MaxShift), drop: drop, classes: classes}
+	t.view = viewOf(in.Sites, nil)
+	t.ignoresLoad = in.Service.Policy.IgnoresLoad()
+	t.ceilings = t.mode == isobar.ModeFull && t.view.regular && !t.ignoresLoad
+	var before []Site
+	if in.Previous != nil {
+		before = in.Previous.Sites
+	}
+	t.match = matchSites(in.Sites, before)
+	if in.Previous != nil {
+		reuseGroups(t.view.groups, in.Previous.Groups, t.match)
+	}
+	return t
+}
+
+func maxShift(points float64) float64 {
+	if !(points > 0) {
+		points = isobar.DefaultMaxShift
+	}
+	return min(1, points*point)
+}
+
+// full is the load with which each site takes no more than it has: its limit.
+// What one carries above that counts in its cap, for it leaves step by step; but
+// it is no room, or what leaves would find its place where it came from. nil
+// where no ceilings bind.
+func (t *terms) full() []float64 {
+	if !t.ceilings {
+		return nil
+	}
+	return t.view.limit
+}
+
+// rooms gives what is left of each site's limit under the given loads.
+func (t *terms) rooms(load []float64) []float64 {
+	room := make([]float64, len(load))
+	for i := range load {
+		if t.view.use[i] {
+			room[i] = max(0, t.view.limit[i]-load[i])
+		}
+	}
+	return room
+}
+
+// overLimit reports whether a site carries more than its limit, where limits bind.
+func (t *terms) overLimit(l int, load []float64) bool {
+	return t.ceilings && t.view.use[l] && load[l] > t.view.limit[l]*slackFactor+tiny
+}
+
+// priced reports whether there are prices to go by.
+func (t *terms) priced() bool { return len(t.in.Prices) == len(t.sites) }
+
+// dropOf is the part of a source's requests that its clients drop.
+func (t *terms) dropOf(s *Source) float64 {
+	if t.classes == nil {
+		return t.drop
+	}
+	return s.Mix.Dropped(&t.classes.Drops)
+}
+
+// usualDrop is what clients drop of which nothing is said.
+func (t *terms) usualDrop() float64 {
+	if t.classes == nil {
+		return t.drop
+	}
+	return t.classes.Drops[isobar.ClassCritical]
+}
+
+// shares are, per source and site, the part of the source's traffic that goes there.
+type shares [][]float64
+
+func newShares(sources, sites int) shares { return matrix[float64](sources, sites) }
+
+func matrix[T any](n, m int) [][]T {
+	all, out := make([]T, n*m), make([][]T, n)
+	for i := range out {
+		out[i] = all[i*m : (i+1)*m : (i+1)*m]
+	}
+	return out
+}
+
+// loads sums what the sources send to each site, requests/s.
+func (t *terms) loads(rows []row, s shares) []float64 {
+	sum := make([]float64, len(t.sites))
+	loadsInto(sum, rows, s)
+	return sum
+}
+
+func loadsInto(sum []float64, rows []row, s shares) {
+	clear(sum)
+	for i := range rows {
+		if rows[i].rate <= 0 {
+			continue
+		}
+		for l, v := range s[i] {
+			sum[l] += rows[i].rate * v
+		}
+	}
+}
+
+// shift is the share that differs between a and b: half the sum of the absolute
+// differences.
+func shift(a, b []float64) float64 {
+	d := 0.0
+	for i := range a {
+		d += math.Abs(a[i] - b[i])
+	}
+	return d / 2
+}
+
+func sum(v []float64) float64 {
+	s := 0.0
+	for _, x := range v {
+		s += x
+	}
+	return s
+}
+
+// addScaled adds f times v to dst.
+func addScaled(dst, v []float64, f float64) {
+	for i := range dst {
+		dst[i] += f * v[i]
+	}
+}
+
+// largest gives the index of the largest value, the first of equals.
+func largest(v []float64) int {
+	at := 0
+	for i := range v {
+		if v[i] > v[at] {
+			at = i
+		}
+	}
+	return at
+}
+
+func finite(v float64) float64 {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return 0
+	}
+	return max(0, v)
+}
