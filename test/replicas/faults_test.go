@@ -64,7 +64,7 @@ var faults = []fault{
 	{name: "SIGTERM of the leader", bound: 2 * time.Second, what: "first plan of the next epoch on all replicas", play: terminate},
 	{name: "SIGKILL of a follower", bound: 3 * time.Second, what: "back to the leader's newest plan, once started", play: killFollower},
 	{name: "SIGKILL of the leader", bound: takeover, what: "first plan of the next epoch on all replicas", play: killLeader},
-	{name: "SIGKILL of the leader under load", bound: decision, what: "first decision of the next leader, by reports of 80% of the demand", play: killUntilDecision},
+	{name: "SIGKILL of the leader under load", bound: decision, what: "first decision of the next leader", play: killUntilDecision},
 	{name: "SIGSTOP of the leader for 30 s, then SIGCONT", bound: takeover, what: "first plan of the next epoch on all others", play: freezeLeader},
 	{name: "the leader is cut off from etcd", bound: takeover, what: "first plan of the next epoch on all replicas", play: cutLeaderFromEtcd},
 	{name: "the leader is cut off from the followers", bound: takeover, what: "first plan of the next epoch on both others", play: cutLeaderFromFollowers},
