@@ -129,8 +129,12 @@ func writeReplicas(w io.Writer, g *admin.ReplicaGroup, troubles []string, width 
 	leader := "no leader"
 	if g.Leader != "" {
 		leader = "leader " + printable(g.Leader)
+		if !g.LedSince.IsZero() {
+			leader += " since " + g.LedSince.UTC().Format(time.RFC3339)
+		}
 	}
-	fmt.Fprintf(&b, "group %s: %s, epoch %d; %d of %d replicas live\n\n", printable(g.Group), leader, g.Epoch, g.Live(), len(g.Replicas))
+	fmt.Fprintf(&b, "group %s: %s, epoch %d; %d of %d replicas live, %d of them may fail\n\n",
+		printable(g.Group), leader, g.Epoch, g.Live(), len(g.Replicas), max(0, g.Spare))
 	if g.InForce != "" {
 		fmt.Fprintf(&b, "configuration in force: %s\n\n", printable(g.InForce))
 	}

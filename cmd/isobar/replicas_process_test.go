@@ -50,7 +50,8 @@ func operate(t *testing.T, g *replicatest.Group, leader *replicatest.Process) {
 		t.Fatalf("health set on a follower: %v; %s", err, out)
 	}
 	for _, r := range g.Replicas {
-		if out, err := isobarOn(t, r, "replicas", "status"); err != nil || !strings.Contains(out, "leader "+leader.Name) || !strings.Contains(out, "3 of 3 replicas live") {
+		out, err := isobarOn(t, r, "replicas", "status")
+		if err != nil || !strings.Contains(out, "leader "+leader.Name+" since 20") || !strings.Contains(out, "3 of 3 replicas live, 2 of them may fail") {
 			t.Errorf("%s: %v; %s", r.Name, err, out)
 		}
 	}

@@ -122,9 +122,10 @@ type ReplicaGroup struct {
 	Group          string         `json:"group"`
 	Name           string         `json:"name"` // of the replica that answers
 	Role           string         `json:"role"`
-	Since          time.Time      `json:"since"`            // of the role
-	Leader         string         `json:"leader,omitempty"` // missing where no replica is known to lead
-	Epoch          uint64         `json:"epoch"`            // the newest that is known
+	Since          time.Time      `json:"since"`              // of the role
+	Leader         string         `json:"leader,omitempty"`   // missing where no replica is known to lead
+	LedSince       time.Time      `json:"led_since,omitzero"` // when the first plan of the leader's epoch came to this replica
+	Epoch          uint64         `json:"epoch"`              // the newest that is known
 	Engine         bool           `json:"engine_reached"`
 	Behind         bool           `json:"engine_behind,omitempty"`   // the engine lost claims that replicas saw
 	EngineWarnings []string       `json:"engine_warnings,omitempty"` // what the engine will run out of

@@ -109,6 +109,7 @@ type Replica struct {
 	served Served
 	alarms []string
 	since  time.Time // of the role
+	ledAt  time.Time // when the first plan of the claim came whose plan is served
 }
 
 // New makes a replica. On an error the listener is left to the caller.
@@ -304,6 +305,9 @@ func (r *Replica) alarm(text string) {
 
 // serve notes which plan clients get; r.mu is held.
 func (r *Replica) serve(p *group.Plan) {
+	if p.Claim != r.served.Claim {
+		r.ledAt = time.Now()
+	}
 	r.served = Served{Plan: *p, Opened: r.opened[p.Version], At: time.Now()}
 	for version := range r.opened {
 		if version <= p.Version {

@@ -11,15 +11,18 @@ import (
 // Status is what a replica knows of its group, for operators. The admin API serves
 // it.
 type Status struct {
-	Group   string    `json:"group"`
-	Name    string    `json:"name"`
-	Role    string    `json:"role"`
-	Since   time.Time `json:"since"` // of the role
-	Leader  string    `json:"leader,omitempty"`
-	Epoch   uint64    `json:"epoch"` // of the newest claim that is known
-	Engine  bool      `json:"engine_reached"`
-	Behind  bool      `json:"engine_behind,omitempty"` // the engine lost claims that replicas saw
-	Removes bool      `json:"removes"`                 // clients may be told that something is absent
+	Group  string    `json:"group"`
+	Name   string    `json:"name"`
+	Role   string    `json:"role"`
+	Since  time.Time `json:"since"` // of the role
+	Leader string    `json:"leader,omitempty"`
+	// LedSince is when the first plan of the leader's epoch came to this replica.
+	LedSince time.Time `json:"led_since,omitzero"`
+
+	Epoch   uint64 `json:"epoch"` // of the newest claim that is known
+	Engine  bool   `json:"engine_reached"`
+	Behind  bool   `json:"engine_behind,omitempty"` // the engine lost claims that replicas saw
+	Removes bool   `json:"removes"`                 // clients may be told that something is absent
 	// Spare is how many more replicas may fail before none is left.
 	Spare    int            `json:"failures_to_spare"`
 	Replicas []MemberStatus `json:"replicas"` // sorted by name
@@ -55,6 +58,9 @@ func (r *Replica) Status() Status {
 	s := Status{
 		Group: r.opts.Group, Name: r.self.Name, Role: v.Role.String(), Since: r.since, Leader: leader, Epoch: v.Newest.Epoch,
 		Engine: v.Engine, Behind: v.Behind, Removes: r.node.Removes(now), Spare: v.Reaches - 1, Alarms: append([]string(nil), r.alarms...),
+	}
+	if leader != "" && r.served.Claim == v.Newest {
+		s.LedSince = r.ledAt
 	}
 	r.mu.Unlock()
 	own := MemberStatus{Name: r.self.Name, Live: true, Leads: leader == r.self.Name, Version: r.opts.Version, Engine: v.Engine, Plan: v.Version}

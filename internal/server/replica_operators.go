@@ -23,7 +23,7 @@ type operatedReplicas struct{ r *replicas }
 func (o operatedReplicas) State() admin.ReplicaGroup {
 	s := o.r.replica.Status()
 	out := admin.ReplicaGroup{
-		Group: s.Group, Name: s.Name, Role: s.Role, Since: s.Since, Leader: s.Leader, Epoch: s.Epoch, Engine: s.Engine, Behind: s.Behind,
+		Group: s.Group, Name: s.Name, Role: s.Role, Since: s.Since, Leader: s.Leader, LedSince: s.LedSince, Epoch: s.Epoch, Engine: s.Engine, Behind: s.Behind,
 		Removes: s.Removes, Spare: s.Spare, Agreed: o.r.agreed(), InForce: o.r.configInForce(), Alarms: s.Alarms,
 	}
 	if w := o.r.engineWarnings.Load(); w != nil {
