@@ -175,6 +175,9 @@ func clientState(c *admin.Client) string {
 			out = append(out, t.State()+" "+name)
 		}
 	}
+	if len(c.Deviates) > 0 {
+		out = append(out, "off its weights")
+	}
 	if len(out) == 0 {
 		return admin.InSync
 	}
@@ -188,6 +191,9 @@ func writeTroubles(b *strings.Builder, c *admin.Client) {
 			fmt.Fprintf(b, "%s: last NACK of %s, version %s at %s: %s\n",
 				orDash(c.ID), name, orDash(nack.Version), nack.At.UTC().Format(time.RFC3339), orDash(nack.Text))
 		}
+	}
+	for _, d := range c.Deviates {
+		fmt.Fprintf(b, "%s: does not follow its weights of %s: at least %.0f%% of its requests go elsewhere\n", orDash(c.ID), orDash(d.Service), d.Points)
 	}
 	for i := range c.Missing {
 		fmt.Fprintf(b, "%s: %s\n", orDash(c.ID), printable(c.Missing[i].String()))

@@ -235,7 +235,8 @@ func writeDataPlanes(b *strings.Builder, e *plan.Explanation) {
 
 func writeRemarks(b *strings.Builder, e *plan.Explanation) {
 	if e.Deviation != nil {
-		fmt.Fprintf(b, "\nThe clients do not follow their shares: off by %.0f points; likely cause: %s\n", e.Deviation.Points, e.Deviation.Cause)
+		text := printable(e.Deviation.String())
+		fmt.Fprintf(b, "\n%s%s\n", strings.ToUpper(text[:1]), text[1:])
 	}
 	section := func(title string, lines []string) {
 		if len(lines) > 0 {

@@ -41,10 +41,15 @@ func (b *statusBuilder) service(p *plan.Plan, svc *plan.Service) (demand float64
 	for _, t := range slices.Concat(svc.Outages(), svc.Failures(), svc.Contradictions(), p.LimitWarnings(svc)) {
 		b.aboutf(svc, Code(t.Kind), t.Locality, "%s", t.Text)
 	}
-	for _, d := range svc.Findings.Deviating {
-		name := svc.Spec.Name
-		b.attend(NewAttention(ClientsDeviate, "%s: clients in %s are off their shares by %.0f points: %s", name, d.Source, d.Points, d.Cause).
-			Of(name).At(d.Source).See("isobar explain %s --from %s", name, d.Source))
+	for i := range svc.Findings.Deviating {
+		d := &svc.Findings.Deviating[i]
+		name, seen := svc.Spec.Name, plan.DeviationOf(d)
+		item := NewAttention(ClientsDeviate, "%s from %s: %s", name, placeOf(d.Source), seen).
+			Of(name).At(d.Source).See("isobar explain %s --from %s", name, d.Source)
+		if len(seen.Clients) == 1 && seen.Others == 0 {
+			item = item.By(seen.Clients[0].Node)
+		}
+		b.attend(item)
 	}
 	return demand
 }

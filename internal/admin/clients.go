@@ -25,6 +25,9 @@ type Client struct {
 	// Missing holds services that the client asks for and that do not exist, sorted,
 	// at most 10 of each type of resource of a stream.
 	Missing []MissingService `json:"missing,omitempty"`
+	// Deviates holds the services whose weights the client does not follow, as far as its
+	// load reports show.
+	Deviates []ClientDeviates `json:"deviates,omitempty"`
 }
 
 // MissingService is a service that a client asks for and that does not exist.
@@ -137,6 +140,9 @@ type ClientLRS struct {
 type ClientList struct {
 	Version string   `json:"version,omitempty"` // of the published plan
 	Clients []Client `json:"clients"`
+	// Deviating are the localities whose clients do not follow the weights of a service,
+	// also where no client stands out.
+	Deviating []DeviatingSource `json:"deviating,omitempty"`
 }
 
 // getClients answers GET /v1/clients: with ?service=NAME those that
@@ -152,7 +158,8 @@ func (s *Server) getClients(w http.ResponseWriter, r *http.Request) {
 		list.Clients = []Client{}
 	}
 	if p := s.opts.Planner.Current(); p != nil {
-		list.Version = p.VersionString()
+		list.Version, list.Deviating = p.VersionString(), deviatingSources(p)
+		markDeviating(list.Clients, list.Deviating)
 	}
 	reply(w, http.StatusOK, list)
 }

@@ -63,20 +63,24 @@ func (l *Loop) whatIfRolledBack(ctx context.Context, turn *plan.Turn, w *plan.Wh
 	switch {
 	case err != nil:
 		return plan.Difference{}, err
-	case o.err != nil && !errors.Is(o.err, plan.ErrUnchanged):
-		return plan.Difference{}, o.err
-	case o.err != nil:
+	case errors.Is(o.err, plan.ErrUnchanged):
 		return plan.Compare(turn.Previous, turn.Previous), nil
+	case o.err != nil:
+		return plan.Difference{}, o.err
 	}
 	out := plan.Compare(turn.Previous, o.plan)
 	if breaches := out.Breaches(); len(breaches) > 0 {
 		return withRefusals(out, breaches, nil), nil
 	}
-	err = l.rollbackBreaches(ctx, version, plan.Pause{Service: w.Rollback.Service})
-	if tooMuch, ok := errors.AsType[*plan.TooMuchError](err); ok {
-		return withRefusals(out, tooMuch.Breaches, nil), nil
+	return withLosses(out, l.rollbackBreaches(ctx, version, plan.Pause{Service: w.Rollback.Service})), nil
+}
+
+// withLosses tells what the check of a rollback found.
+func withLosses(d plan.Difference, found error) plan.Difference {
+	if tooMuch, ok := errors.AsType[*plan.TooMuchError](found); ok {
+		return withRefusals(d, tooMuch.Breaches, nil)
 	}
-	return withRefusals(out, nil, err), nil
+	return withRefusals(d, nil, found)
 }
 
 // withRefusals tells for which reasons the server would refuse what was asked about, or

@@ -100,6 +100,10 @@ type Deviation struct {
 	Source isobar.Locality
 	Points float64 // largest difference of a share, percent
 	Cause  string  // one of the Cause constants
+	// Clients are those that stand out, the largest first, and Others counts more of
+	// them; see [Evidence.Name].
+	Clients []ClientDeviation
+	Others  int
 }
 
 // Rules of evidence.

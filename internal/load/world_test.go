@@ -1,6 +1,7 @@
 package load_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -40,6 +41,7 @@ type worldSource struct {
 	shares  map[isobar.Locality]float64
 	backup  isobar.Locality // the next tier
 	acked   time.Time
+	named   bool                                       // its nodes have names of their own
 	obey    func(node int) map[isobar.Locality]float64 // nil = all obey
 	pending [][]load.StreamWindow
 }
@@ -99,6 +101,9 @@ func (s *worldSource) report(w *world, first load.StreamID) []load.StreamWindow 
 			}
 		}
 		c := client{id: first + load.StreamID(n), open: start, node: load.Node{ID: "n", Cluster: "web", Locality: s.at, Agent: load.AgentGRPC}}
+		if s.named {
+			c.node.ID = fmt.Sprintf("n%d", n)
+		}
 		out = append(out, c.window(report(w.now, s.landings(w, shares))))
 	}
 	s.pending = append(s.pending, out)

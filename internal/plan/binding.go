@@ -216,7 +216,7 @@ func summarize(e *Explanation) string {
 		out += "; " + r.Text
 	}
 	if e.Deviation != nil {
-		out += fmt.Sprintf("; but clients are off that by %.0f points: %s", e.Deviation.Points, e.Deviation.Cause)
+		out += "; but " + e.Deviation.String()
 	}
 	return out
 }

@@ -52,7 +52,9 @@ func (d *Decider) Tick(t *Turn) (*Plan, error) {
 		capacity, sites := before.known()
 		d.table.SetCapacity(s.Name, capacity)
 		d.evidence.SetSites(s.Name, sites)
-		in.Findings = append(in.Findings, d.evidence.Observe(t.Now, s, before.planned(t.Watched)))
+		found := d.evidence.Observe(t.Now, s, before.planned(t.Watched))
+		d.evidence.Name(&found, d.table)
+		in.Findings = append(in.Findings, found)
 		d.learning.Adopt(s.Name, before.Learned)
 		d.limits.Adopt(s.Name, before.Dimensions)
 		known := LearnedService{Service: s.Name, Localities: d.learning.Observe(t.Now, s, sites)}

@@ -73,7 +73,7 @@ func (e *explainer) explain() Explanation {
 	}
 	for _, d := range e.s.Findings.Deviating {
 		if d.Source == e.source {
-			out.Deviation = &DeviationSeen{Points: d.Points, Cause: d.Cause}
+			out.Deviation = DeviationOf(&d)
 		}
 	}
 	out.Warnings = append(out.Warnings, e.warnings(out.Localities)...)

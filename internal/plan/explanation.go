@@ -171,12 +171,6 @@ type RunnerUp struct {
 	Worse    float64         `json:"worse_ms"` // by how much its cost is above the cheapest one in use
 }
 
-// DeviationSeen says that the source's clients do not follow their shares.
-type DeviationSeen struct {
-	Points float64 `json:"points"` // largest difference of a share, percent
-	Cause  string  `json:"cause"`
-}
-
 // ClientExplained is a client service and the part of the demand it sends.
 type ClientExplained struct {
 	Client string  `json:"client"` // node.cluster

@@ -228,8 +228,34 @@ func TestAttentionToClients(t *testing.T) {
 				}
 			})...)
 			w.ticks(30)
-			if a := attends(t, w.status(), admin.ClientsDeviate); a.Locality != loc("us/c") {
+			if a := attends(t, w.status(), admin.ClientsDeviate); a.Locality != loc("us/c") || a.Client != "" {
 				t.Errorf("%+v", a)
+			}
+		})
+	})
+	t.Run("one client deviates", func(t *testing.T) {
+		inWorld(t, configuration(t), func(w *world) {
+			w.start(everywhere(300)...)
+			w.start(clients("us/a", 1, constant(200), renamed("stray-"), func(o *fleet.AgentOptions) {
+				o.Split = func(*endpointv3.ClusterLoadAssignment) map[isobar.Locality]float64 {
+					return map[isobar.Locality]float64{loc("eu/b"): 1}
+				}
+			})...)
+			w.ticks(30)
+			a := attends(t, w.status(), admin.ClientsDeviate)
+			if a.Client != "stray-us/a-0" || !strings.Contains(a.Text, `checkout from us/a: client "stray-us/a-0"`) || !strings.Contains(a.Text, "all of its requests") {
+				t.Errorf("%+v", a)
+			}
+			var list admin.ClientList
+			w.read("127.0.0.1", "/v1/clients", &list)
+			for i := range list.Clients {
+				c := &list.Clients[i]
+				if strays := c.ID == "stray-us/a-0"; strays != (len(c.Deviates) == 1) || strays && c.Deviates[0].Service != "checkout" {
+					t.Errorf("%s: %+v", c.ID, c.Deviates)
+				}
+			}
+			if len(list.Deviating) != 1 || list.Deviating[0].Locality != loc("us/a") || len(list.Deviating[0].Clients) != 1 {
+				t.Errorf("%+v", list.Deviating)
 			}
 		})
 	})

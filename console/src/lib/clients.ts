@@ -5,14 +5,21 @@ export const states = [
   { id: 'refuses', words: 'refuses' },
   { id: 'behind', words: 'behind' },
   { id: 'missing', words: 'asks for what does not exist' },
+  { id: 'deviates', words: 'does not follow its weights' },
   { id: 'silent', words: 'reports no load' },
   { id: 'ok', words: 'in sync' },
 ] as const;
+
+/** How much of its requests goes elsewhere, if one share differs by so many percent. */
+export function elsewhere(points: number): string {
+  return points >= 99.5 ? 'all of its requests go' : `at least ${points.toFixed(0)}% of its requests go`;
+}
 
 /** The worst that is wrong with a client. */
 export function trouble(c: Client): (typeof states)[number]['id'] {
   if (Object.values(c.types).some((t) => (t.rejected ?? 0) > 0)) return 'refuses';
   if (!c.in_sync) return 'behind';
   if ((c.missing?.length ?? 0) > 0) return 'missing';
+  if ((c.deviates?.length ?? 0) > 0) return 'deviates';
   return c.lrs ? 'ok' : 'silent';
 }

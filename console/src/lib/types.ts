@@ -153,7 +153,7 @@ export interface Explanation {
   binding: { kind: string; locality?: string; text: string };
   runner_up?: { locality: string; worse_ms: number };
   reasons: { kind?: string; text?: string }[];
-  deviation?: { points: number; cause: string };
+  deviation?: Deviation;
   warnings: string[];
   clients: { client: string; rate: number }[];
 }
@@ -191,6 +191,20 @@ export interface Client {
   in_sync: boolean;
   lrs?: { last_report: string; rejected: number; reason?: string };
   missing?: { name: string; nearest?: string[] }[];
+  deviates?: { service: string; points: number }[];
+}
+
+/** Clients of a locality do not follow the weights of a service; clients are those that stand out. */
+export interface Deviation {
+  points: number;
+  cause: string;
+  clients?: { node: string; cluster: string; rate: number; points: number }[];
+  others?: number;
+}
+
+export interface ClientList {
+  clients: Client[];
+  deviating?: (Deviation & { service: string; locality: string; text: string })[];
 }
 
 export interface Checker {

@@ -1,0 +1,70 @@
+package plan
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/isobar-xds/isobar/internal/load"
+)
+
+// DeviationSeen says that clients of the source do not follow their shares.
+type DeviationSeen struct {
+	Points float64 `json:"points"` // largest difference of a share, percent
+	Cause  string  `json:"cause"`
+	// Clients are those that stand out, the largest first: at most five, and Others
+	// counts more of them. None stands out where all are a little off.
+	Clients []DeviatingClient `json:"clients,omitempty"`
+	Others  int               `json:"others,omitempty"`
+}
+
+// DeviatingClient is a client whose own reports are off the shares of its source.
+type DeviatingClient struct {
+	Node    string  `json:"node"`    // node.id
+	Cluster string  `json:"cluster"` // node.cluster
+	Rate    float64 `json:"rate"`    // requests/s
+	Points  float64 `json:"points"`  // largest difference of a share, percent
+}
+
+// DeviationOf is what operators see of a deviation.
+func DeviationOf(d *load.Deviation) *DeviationSeen {
+	out := &DeviationSeen{Points: d.Points, Cause: d.Cause, Others: d.Others}
+	for _, c := range d.Clients {
+		out.Clients = append(out.Clients, DeviatingClient(c))
+	}
+	return out
+}
+
+// String says who does not follow the shares of a source, and by how much.
+func (d *DeviationSeen) String() string {
+	why := "likely cause: " + d.Cause
+	switch len(d.Clients) + d.Others {
+	case 0:
+		return fmt.Sprintf("clients do not follow their weights: %s of their requests go elsewhere than planned; no single client stands out; %s",
+			part(d.Points), why)
+	case 1:
+		c := &d.Clients[0]
+		out := fmt.Sprintf("client %q (%s) does not follow its weights: %s of its requests go elsewhere than planned", c.Node, c.Cluster, part(c.Points))
+		if d.Cause != load.CauseUnknown {
+			out += "; " + why
+		}
+		return out
+	}
+	names := make([]string, len(d.Clients))
+	for i := range d.Clients {
+		names[i] = fmt.Sprintf("%q (%s)", d.Clients[i].Node, d.Clients[i].Cluster)
+	}
+	who := strings.Join(names, ", ")
+	if d.Others > 0 {
+		who += fmt.Sprintf(" and %d more", d.Others)
+	}
+	return fmt.Sprintf("clients %s do not follow their weights: %s of the requests of their locality go elsewhere than planned; %s", who, part(d.Points), why)
+}
+
+// part is how much of the requests goes elsewhere at least, if one share differs by so
+// many percent.
+func part(points float64) string {
+	if points >= 99.5 {
+		return "all"
+	}
+	return fmt.Sprintf("at least %.0f%%", points)
+}
