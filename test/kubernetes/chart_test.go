@@ -206,14 +206,9 @@ func (c *cluster) members(xds, replicas identity.Files) []*member {
 		t.Fatalf("arguments %q", args)
 	}
 	dir := t.TempDir()
-	program, token := filepath.Join(dir, "isobar"), filepath.Join(dir, "token")
+	program, token := buildIsobar(t), filepath.Join(dir, "token")
 	if err := os.WriteFile(token, []byte(strings.Repeat("secret", 8)), 0o600); err != nil {
 		t.Fatal(err)
-	}
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./cmd/isobar")
-	build.Dir = "../.." // of the module of the program
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
 	}
 	out := make([]*member, *stateful.Spec.Replicas)
 	kubeconfig := c.kubeconfig(c.tokenOf())

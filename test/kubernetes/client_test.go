@@ -1,34 +1,47 @@
 package kubernetes_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/xds"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/config"
+	"github.com/isobar-xds/isobar/internal/fleet/envoy"
+	"github.com/isobar-xds/isobar/internal/identity"
 	"github.com/isobar-xds/isobar/internal/identity/identitytest"
 	"github.com/isobar-xds/isobar/internal/listen"
 	"github.com/isobar-xds/isobar/internal/server"
 )
 
 // environment expands the variables of a container as kubelets do.
-func environment(t *testing.T, pod *corev1.Pod) map[string]string {
+func environment(t *testing.T, pod *corev1.Pod, container string) map[string]string {
 	t.Helper()
+	at := slices.IndexFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == container })
+	if at < 0 {
+		t.Fatalf("no container %s", container)
+	}
 	label := regexp.MustCompile(`^metadata\.labels\['(.+)'\]$`)
 	out := map[string]string{}
-	for _, e := range pod.Spec.Containers[0].Env {
+	for _, e := range pod.Spec.Containers[at].Env {
 		value := regexp.MustCompile(`\$\((\w+)\)`).ReplaceAllStringFunc(e.Value, func(s string) string { return out[s[2:len(s)-1]] })
 		if e.ValueFrom != nil {
 			switch path := e.ValueFrom.FieldRef.FieldPath; {
@@ -51,33 +64,12 @@ func environment(t *testing.T, pod *corev1.Pod) map[string]string {
 func TestClient(t *testing.T) {
 	c, _ := newZones(t)
 	c.deploy("shop", "checkout", 3)
-	c.apply("examples/kubernetes/grpc-client.yaml")
-	var pods corev1.PodList
-	eventually(t, 60*time.Second, "the Pods of the client are bound", func() bool {
-		c.do(http.MethodGet, "/api/v1/namespaces/shop/pods?labelSelector=app%3Dfront", nil, &pods)
-		bound := 0
-		for i := range pods.Items {
-			if pods.Items[i].Spec.NodeName != "" {
-				bound++
-			}
-		}
-		return bound == 3
-	})
-
-	ca, dir := identitytest.NewCA(t), t.TempDir()
-	files, own := ca.Write(dir, identitytest.Leaf{}), filepath.Join(dir, "client")
-	if err := os.Mkdir(own, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	client := ca.Write(own, identitytest.Leaf{DNS: []string{"front.example"}})
-	text := fmt.Sprintf("xds: {listen: \"127.0.0.1:0\", tls: {cert: %s, key: %s, client_ca: %s}}\nadmin: {listen: \"127.0.0.1:0\"}\nstop_spread: 0s\nstate_dir: %s\n"+
-		"discovery: {kubernetes: {kubeconfig: %s, selector: %s}}\n", files.Cert, files.Key, files.ClientCA, filepath.Join(dir, "state"), c.kubeconfig(c.tokenOf()), balanced)
-	s := serve(t, text)
-
-	for i := range pods.Items {
-		pod := &pods.Items[i]
+	pods := c.bound("examples/kubernetes/grpc-client.yaml", "front")
+	s, client := c.serveTLS(identitytest.Leaf{}, "")
+	for i := range pods {
+		pod := &pods[i]
 		bootstrap := strings.NewReplacer("isobar.isobar.svc:18000", s.XDSAddress(), "/etc/isobar-client/ca.crt", client.ClientCA,
-			"/etc/isobar-client/tls.crt", client.Cert, "/etc/isobar-client/tls.key", client.Key).Replace(environment(t, pod)["GRPC_XDS_BOOTSTRAP_CONFIG"])
+			"/etc/isobar-client/tls.crt", client.Cert, "/etc/isobar-client/tls.key", client.Key).Replace(environment(t, pod, "front")["GRPC_XDS_BOOTSTRAP_CONFIG"])
 		resolver, err := xds.NewXDSResolverWithConfigForTesting([]byte(bootstrap))
 		if err != nil {
 			t.Fatal(err)
@@ -101,6 +93,82 @@ func TestClient(t *testing.T) {
 			return want.MatchString(last)
 		})
 	}
+}
+
+// TestSidecar runs the Envoys of the example of a program with an Envoy beside it, each
+// with the configuration that its Pod gets: each is in the zone of its Node, sends
+// requests to the Pods of its own zone, and its load reports arrive.
+func TestSidecar(t *testing.T) {
+	c, k := newZones(t)
+	k.programs = newPrograms(t)
+	c.deploy("shop", "checkout", 3)
+	eventually(t, time.Minute, "a Pod in each zone", func() bool { ready, _ := k.addresses(); return len(ready) == 3 })
+	pods := c.bound("examples/kubernetes/envoy-sidecar.yaml", "web")
+	s, client := c.serveTLS(identitytest.Leaf{DNS: []string{"isobar.isobar.svc"}}, "defaults: {mode: observe, protocol: grpc}\ntick: 1s\nreport_interval: 1s\n")
+	host, port, err := net.SplitHostPort(s.XDSAddress())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range pods {
+		pod := &pods[i]
+		bootstrap := strings.NewReplacer(`"isobar.isobar.svc", port_value: 18000`, fmt.Sprintf("%q, port_value: %s", host, port),
+			"/etc/isobar-client/ca.crt", client.ClientCA, "/etc/isobar-client/tls.crt", client.Cert, "/etc/isobar-client/tls.key", client.Key,
+			"port_value: 10000", "port_value: 0", "checkout.shop:8080", "checkout.shop:80").Replace(environment(t, pod, "envoy")["CONFIGURATION"])
+		e := runEnvoy(t, envoy.Config{Bootstrap: []byte(bootstrap)})
+		address, err := e.Listener(t.Context(), "checkout")
+		if err != nil {
+			t.Fatal(err)
+		}
+		checks := callsTo(t, address)
+		zone := "us/" + strings.TrimPrefix(pod.Spec.NodeName, "node-")
+		eventually(t, 30*time.Second, "an answer to "+zone, func() bool { return checks() == nil })
+		eventually(t, 30*time.Second, "the load of "+zone, func() bool {
+			for range 20 {
+				if err := checks(); err != nil {
+					t.Errorf("%s: %v", zone, err)
+				}
+			}
+			return demandOf(t, s, "checkout.shop:80", zone) > 0
+		})
+		if got := received(t, e, "checkout.shop:80"); len(got) != 1 || got[zone] < 20 {
+			t.Errorf("of an Envoy in %s each zone got %v", zone, got)
+		}
+	}
+}
+
+// bound creates the Deployment of a file of the repository, whose Pods have a label app,
+// and returns them once each has a Node.
+func (c *cluster) bound(file, app string) []corev1.Pod {
+	c.t.Helper()
+	c.apply(file)
+	var pods corev1.PodList
+	eventually(c.t, 60*time.Second, "the Pods of "+app+" are bound", func() bool {
+		c.do(http.MethodGet, "/api/v1/namespaces/shop/pods?labelSelector=app%3D"+app, nil, &pods)
+		bound := 0
+		for i := range pods.Items {
+			if pods.Items[i].Spec.NodeName != "" {
+				bound++
+			}
+		}
+		return bound == 3
+	})
+	return pods.Items
+}
+
+// serveTLS runs a server with a certificate that takes its endpoints from the cluster and
+// asks clients for certificates, and returns it with the files of a client.
+func (c *cluster) serveTLS(leaf identitytest.Leaf, more string) (*server.Server, identity.Files) {
+	t := c.t
+	t.Helper()
+	ca, dir := identitytest.NewCA(t), t.TempDir()
+	files, own := ca.Write(dir, leaf), filepath.Join(dir, "client")
+	if err := os.Mkdir(own, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	client := ca.Write(own, identitytest.Leaf{DNS: []string{"front.example"}})
+	return serve(t, fmt.Sprintf("xds: {listen: \"127.0.0.1:0\", tls: {cert: %s, key: %s, client_ca: %s}}\nadmin: {listen: \"127.0.0.1:0\"}\nstop_spread: 0s\nstate_dir: %s\n"+
+		"discovery: {kubernetes: {kubeconfig: %s, selector: %s}}\n%s",
+		files.Cert, files.Key, files.ClientCA, filepath.Join(dir, "state"), c.kubeconfig(c.tokenOf()), balanced, more)), client
 }
 
 // serve runs a server with a configuration until the test ends.
@@ -128,6 +196,105 @@ func serve(t *testing.T, text string) *server.Server {
 		}
 	})
 	return s
+}
+
+// demandOf returns the requests per second that the clients of a locality want to send, by
+// the plan.
+func demandOf(t *testing.T, s *server.Server, service, from string) float64 {
+	t.Helper()
+	var v admin.PlanView
+	if err := json.Unmarshal([]byte(get(t, "http://"+s.AdminAddress()+"/v1/plan?service="+service)), &v); err != nil || len(v.Services) == 0 {
+		return 0
+	}
+	for _, source := range v.Services[0].Sources {
+		if source.Source.String() == from {
+			return source.Demand
+		}
+	}
+	return 0
+}
+
+// runEnvoy starts an Envoy that ends with the test.
+func runEnvoy(t *testing.T, c envoy.Config) *envoy.Process {
+	t.Helper()
+	c.Path, c.Dir = envoyPath, t.TempDir()
+	var log bytes.Buffer
+	c.Log = &log
+	e, err := envoy.Start(t.Context(), c)
+	if err != nil {
+		t.Fatalf("%v\n%s\n%s", err, log.String(), c.Bootstrap)
+	}
+	t.Cleanup(func() {
+		e.Kill()
+		if t.Failed() {
+			t.Logf("Envoy wrote, at its end:\n%s", log.Bytes()[max(0, log.Len()-3000):])
+		}
+	})
+	if err := e.AwaitReady(t.Context(), 30*time.Second); err != nil {
+		t.Fatalf("%v\n%s\n%s", err, log.String(), c.Bootstrap)
+	}
+	return e
+}
+
+// received returns how many requests the endpoints of each locality got from an Envoy.
+func received(t *testing.T, e *envoy.Process, cluster string) map[string]int {
+	t.Helper()
+	data, err := e.Get(t.Context(), "/clusters?format=json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all struct {
+		Clusters []struct {
+			Name  string `json:"name"`
+			Hosts []struct {
+				Stats []struct {
+					Name  string `json:"name"`
+					Value string `json:"value"`
+				} `json:"stats"`
+				Locality struct {
+					Region string `json:"region"`
+					Zone   string `json:"zone"`
+				} `json:"locality"`
+			} `json:"host_statuses"`
+		} `json:"cluster_statuses"`
+	}
+	if err := json.Unmarshal(data, &all); err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]int{}
+	for _, c := range all.Clusters {
+		if c.Name != cluster {
+			continue
+		}
+		for _, h := range c.Hosts {
+			for _, s := range h.Stats {
+				if s.Name == "rq_total" && s.Value != "" { // none is left out
+					n, err := strconv.Atoi(s.Value)
+					if err != nil {
+						t.Fatal(err)
+					}
+					out[h.Locality.Region+"/"+h.Locality.Zone] += n
+				}
+			}
+		}
+	}
+	return out
+}
+
+// callsTo returns a function that sends one request through an Envoy.
+func callsTo(t *testing.T, address string) func() error {
+	t.Helper()
+	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		_, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{})
+		return err
+	}
 }
 
 func get(t *testing.T, url string) string {

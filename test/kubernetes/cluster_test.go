@@ -93,12 +93,18 @@ func (c *cluster) write(name, text string) string {
 // start runs a program until the test ends.
 func (c *cluster) start(name string, args ...string) *exec.Cmd {
 	c.t.Helper()
+	return c.startWith(nil, name, args...)
+}
+
+// startWith runs a program with more variables in its environment.
+func (c *cluster) startWith(environment []string, name string, args ...string) *exec.Cmd {
+	c.t.Helper()
 	log, err := os.OpenFile(filepath.Join(c.dir, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	cmd := exec.CommandContext(context.WithoutCancel(c.t.Context()), filepath.Join(servers, name), args...)
-	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Stdout, cmd.Stderr, cmd.Env = log, log, append(os.Environ(), environment...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		c.t.Fatal(err)

@@ -1,6 +1,7 @@
 package kubernetes_test
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -10,16 +11,21 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/isobar-xds/isobar/internal/fleet/envoy"
 )
 
 var (
 	// servers is the directory of the programs that newCluster starts.
 	servers string
-	gone    = flag.Duration("gone", 10*time.Second, "for how long the API server is away in TestAPIGone")
-	pods    = flag.Int("pods", 300, "Pods that TestRolloutUnderLoad replaces")
+	// envoyPath is the Envoy that runEnvoy starts.
+	envoyPath string
+	gone      = flag.Duration("gone", 10*time.Second, "for how long the API server is away in TestAPIGone")
+	pods      = flag.Int("pods", 300, "Pods that TestRolloutUnderLoad replaces")
 )
 
-// inside says that the process runs in the network namespace of the tests.
+// inside says that the process runs in the network namespace of the tests, and where the
+// Envoy is that was installed before: nothing can be downloaded in it.
 const inside = "ISOBAR_TEST_NAMESPACE"
 
 func TestMain(m *testing.M) {
@@ -31,8 +37,13 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 	}
-	if os.Getenv(inside) == "" {
-		os.Exit(again())
+	if envoyPath = os.Getenv(inside); envoyPath == "" {
+		path, err := envoy.Install(context.Background(), envoy.Newest)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(again(path))
 	}
 	for _, args := range [][]string{{"link", "set", "lo", "up"}, {"route", "add", "local", "10.128.0.0/16", "dev", "lo"}} {
 		if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
@@ -45,9 +56,9 @@ func TestMain(m *testing.M) {
 
 // again runs the tests in a network namespace of their own, in which addresses of Pods are
 // those of the loopback interface: API servers refuse 127.0.0.0/8 in EndpointSlices.
-func again() int {
+func again(installed string) int {
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.Env = os.Stdin, os.Stdout, os.Stderr, append(os.Environ(), inside+"=1")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.Env = os.Stdin, os.Stdout, os.Stderr, append(os.Environ(), inside+"="+installed)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
 	if uid := os.Getuid(); uid != 0 {
 		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
