@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { bars, endOf, stepOf, ticks } from './time';
+import { bars, endOf, sinceOldest, stepOf, ticks } from './time';
 import type { Timeline } from './types';
 
 const hour: Timeline = {
@@ -19,6 +19,14 @@ describe('a timeline', () => {
   test('the end of a step is in it', () => {
     for (const step of [0, 7, 239]) expect(stepOf(hour, endOf(hour, step))).toBe(step);
     expect(stepOf(hour, endOf(hour, 7) + 1)).toBe(8);
+  });
+  test('begins where its history does', () => {
+    expect(sinceOldest(hour)).toEqual(hour); // nothing is kept
+    const young = sinceOldest({ ...hour, oldest: '2026-03-01T13:50:00Z' });
+    expect(young.begin).toBe('2026-03-01T13:49:30.000Z');
+    expect(young.changes).toHaveLength(42);
+    expect(sinceOldest({ ...hour, oldest: '2026-03-01T13:59:50Z' }).triggers).toHaveLength(24);
+    expect(sinceOldest({ ...hour, oldest: '2026-03-01T10:00:00Z' })).toEqual({ ...hour, oldest: '2026-03-01T10:00:00Z' });
   });
   test('an hour has a tick every ten minutes', () => {
     const found = ticks(hour).map((x) => x.at);

@@ -24,6 +24,20 @@ export function bars(t: Timeline): Bar[] {
   return out;
 }
 
+/**
+ * The part of a timeline since its history begins, so that a young server shows more than
+ * an empty day; 24 steps at least.
+ */
+export function sinceOldest(t: Timeline): Timeline {
+  const all = t.changes.length;
+  const first = t.oldest ? Math.max(0, Math.min(all - 24, stepOf(t, Date.parse(t.oldest)) - 2)) : 0;
+  if (first === 0) return t;
+  return {
+    ...t, begin: new Date(Date.parse(t.begin) + 1000 * t.step_seconds * first).toISOString(),
+    changes: t.changes.slice(first), moved: t.moved.slice(first), triggers: t.triggers.slice(first),
+  };
+}
+
 /** The step of a moment (ms since 1970), which may lie outside of the timeline. */
 export function stepOf(t: Timeline, at: number): number {
   return Math.floor((at - Date.parse(t.begin)) / (1000 * t.step_seconds));
@@ -36,7 +50,8 @@ export function endOf(t: Timeline, step: number): number {
 
 /** The steps at which an axis has its ticks: whole hours, or ten minutes. */
 export function ticks(t: Timeline): { step: number; at: number }[] {
-  const every = t.step_seconds >= 60 ? 4 * 3600 : 600;
+  const span = t.step_seconds * t.changes.length;
+  const every = span > 6 * 3600 ? 4 * 3600 : span > 3600 ? 3600 : span > 1200 ? 600 : 120;
   const begin = Date.parse(t.begin) / 1000;
   const zone = new Date(1000 * begin).getTimezoneOffset() * 60;
   const out: { step: number; at: number }[] = [];
