@@ -3,7 +3,9 @@ package control
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -18,48 +20,46 @@ var errUnplayed = errors.New("there was no time to play the loss of each zone")
 // each, none where what is left keeps its ceilings, also without one more zone
 // if it could do that before. It looks some ticks ahead: what is drained moves
 // at once.
-func (l *Loop) Breaches(ctx context.Context, d plan.Drain) ([]string, error) {
-	topology, operators := l.opts.Topology.State()
-	turn, err := l.turn(ctx, topology, operators)
+func (v *previews) Breaches(ctx context.Context, d plan.Drain) ([]string, error) {
+	turn, err := v.now(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return l.breaches(ctx, turn, func() (*plan.Preview, error) {
-		return plan.NewWhatIf(turn, l.timing().Tick, &plan.WhatIf{Drain: []plan.Drain{d}})
+	return v.breaches(ctx, turn, func() (*plan.Preview, error) {
+		return plan.NewWhatIf(turn, v.tick(), &plan.WhatIf{Drain: []plan.Drain{d}})
 	})
 }
 
 // BreachesOf tells the same of other services in the place of those of the same
 // names.
-func (l *Loop) BreachesOf(ctx context.Context, services []isobar.Service) ([]string, error) {
-	topology, operators := l.opts.Topology.State()
-	turn, err := l.turn(ctx, topology, operators)
+func (v *previews) BreachesOf(ctx context.Context, services []isobar.Service) ([]string, error) {
+	turn, err := v.now(ctx)
 	if err != nil {
 		return nil, err
 	}
 	changed := *turn
-	changed.Topology = topology.With(services)
-	return l.breaches(ctx, turn, func() (*plan.Preview, error) { return plan.NewPreview(&changed, l.timing().Tick) })
+	changed.Topology = turn.Topology.With(services)
+	return v.breaches(ctx, turn, func() (*plan.Preview, error) { return plan.NewPreview(&changed, v.tick()) })
 }
 
 // breaches plays what begin begins with, and compares it with the present.
-func (l *Loop) breaches(ctx context.Context, present *plan.Turn, begin func() (*plan.Preview, error)) ([]string, error) {
+func (v *previews) breaches(ctx context.Context, present *plan.Turn, begin func() (*plan.Preview, error)) ([]string, error) {
 	deadline := time.Now().Add(previewPatience)
 	p, err := play(ctx, plan.QuickTicks, begin)
 	if err != nil {
 		return nil, err
 	}
 	difference := p.Difference()
-	if out := difference.Breaches(); len(out) > 0 || l.opts.SurveyEvery == nil || l.opts.SurveyEvery() <= 0 {
+	if out := difference.Breaches(); len(out) > 0 || v.opts.SurveyEvery == nil || v.opts.SurveyEvery() <= 0 {
 		return out, nil
 	}
-	return l.unstood(ctx, present, p.Survey(), deadline)
+	return v.unstood(ctx, present, p.Survey(), deadline)
 }
 
 // unstood tells which services of a survey would no longer stand the loss of a zone,
 // which they stand in the present.
-func (l *Loop) unstood(ctx context.Context, present *plan.Turn, survey *plan.Survey, deadline time.Time) ([]string, error) {
-	after, err := l.losses(ctx, survey, deadline)
+func (v *previews) unstood(ctx context.Context, present *plan.Turn, survey *plan.Survey, deadline time.Time) ([]string, error) {
+	after, err := v.losses(ctx, survey, deadline)
 	if err != nil {
 		return nil, err
 	}
@@ -68,9 +68,9 @@ func (l *Loop) unstood(ctx context.Context, present *plan.Turn, survey *plan.Sur
 		return nil, nil
 	}
 	// What could not stand a loss before is not to blame on this.
-	now := plan.NewSurvey(present, l.timing().Tick)
+	now := plan.NewSurvey(present, v.tick())
 	now.Only(func(name string) bool { return after[name] != nil })
-	before, err := l.losses(ctx, now, deadline)
+	before, err := v.losses(ctx, now, deadline)
 	if err != nil {
 		return nil, err
 	}
@@ -86,33 +86,29 @@ func (l *Loop) unstood(ctx context.Context, present *plan.Turn, survey *plan.Sur
 // rollbackBreaches returns a [*plan.TooMuchError] where a rollback would take the
 // reserve for the loss of a zone away: weights are frozen by it, so that after a loss
 // they are only scaled up. Any other reason against it is told when it is done.
-func (l *Loop) rollbackBreaches(ctx context.Context, version uint64, pause plan.Pause) error {
-	if l.opts.SurveyEvery == nil || l.opts.SurveyEvery() <= 0 {
+func (v *previews) rollbackBreaches(ctx context.Context, version uint64, pause plan.Pause) error {
+	if v.opts.SurveyEvery == nil || v.opts.SurveyEvery() <= 0 {
 		return nil
 	}
-	topology, operators := l.opts.Topology.State()
-	present, err := l.turn(ctx, topology, operators)
+	present, err := v.now(ctx)
 	if err != nil {
 		return err
 	}
 	pause.Since = present.Now
 	after := *present
 	after.Paused = after.Paused.With(pause)
-	p, err := ask(ctx, l, func() *plan.Plan {
-		p, _ := plan.RolledBack(&after, l.history, version, pause.Service)
-		return p
-	})
+	p, _, err := v.loop.rolledBack(ctx, &after, version, pause.Service)
 	if err != nil || p == nil {
 		return err
 	}
 	after.Previous, after.Version = p, p.Version+1
-	survey := plan.NewSurvey(&after, l.timing().Tick)
+	survey := plan.NewSurvey(&after, v.tick())
 	survey.Only(func(name string) bool {
 		was, had := present.Previous.Service(name)
 		is, has := p.Service(name)
 		return had && has && was != is
 	})
-	breaches, err := l.unstood(ctx, present, survey, time.Now().Add(previewPatience))
+	breaches, err := v.unstood(ctx, present, survey, time.Now().Add(previewPatience))
 	if err == nil && len(breaches) > 0 {
 		err = &plan.TooMuchError{Breaches: breaches, Loss: true}
 	}
@@ -120,10 +116,10 @@ func (l *Loop) rollbackBreaches(ctx context.Context, version uint64, pause plan.
 }
 
 // losses plays the loss of each zone, and gives the worst by service.
-func (l *Loop) losses(ctx context.Context, survey *plan.Survey, deadline time.Time) (map[string]*plan.Reserve, error) {
+func (v *previews) losses(ctx context.Context, survey *plan.Survey, deadline time.Time) (map[string]*plan.Reserve, error) {
 	for more := true; more; {
 		var err error
-		if more, err = l.surveyStep(survey); err != nil {
+		if more, err = v.step(survey); err != nil {
 			return nil, err
 		}
 		if err = ctx.Err(); err == nil && more && time.Now().After(deadline) {
@@ -138,4 +134,17 @@ func (l *Loop) losses(ctx context.Context, survey *plan.Survey, deadline time.Ti
 		out[r.Service] = &r
 	}
 	return out, nil
+}
+
+// step plays a loss. An internal error costs the services that it was played for.
+func (v *previews) step(s *plan.Survey) (more bool, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			v.panicked()
+			v.opts.Log.Error("playing a loss failed", "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+			s.Skip()
+			more, err = true, errors.New("an internal error")
+		}
+	}()
+	return s.Step()
 }

@@ -62,18 +62,6 @@ func (c *clockWatch) told(now time.Time) (time.Duration, time.Time) {
 	return c.back, c.before
 }
 
-// watchClock looks at the clock, once a tick.
-func (l *Loop) watchClock(now time.Time) {
-	start := l.clock.start
-	if back := l.clock.look(now.Sub(start), now.Round(0).Sub(start.Round(0))); back > 0 {
-		l.log.Warn("the clock of this machine went back", "by", back)
-	}
-}
-
-// ClockWentBack is by how much the clock of the machine went back, and what it had
-// shown before; 0 once it has caught up, or after an hour.
-func (l *Loop) ClockWentBack() (time.Duration, time.Time) { return l.clock.told(time.Now()) }
-
 // farAhead is what is added where neither clock tells for how long the process before
 // can have gone on: ten years, in milliseconds.
 const farAhead = 10 * 365 * 24 * 3600 * 1000

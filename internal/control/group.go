@@ -64,17 +64,17 @@ func (l *Loop) runInGroup(ctx context.Context) error {
 		close(l.left)
 		return err
 	}
-	defer l.saver.close()
+	defer l.state.saver.close()
 	defer close(l.left)
 	for ctx.Err() == nil {
-		role, epoch := l.opts.Group.Role()
+		role, epoch := l.group.Role()
 		if role != Leads {
 			l.follow(ctx)
 			continue
 		}
 		if err := l.takeOver(epoch); err != nil {
 			l.log.Error("this replica leads its group, but can't make the first plan", "epoch", epoch, "error", err)
-			wait(ctx, l.timing().Tick)
+			wait(ctx, l.opts.timing().Tick)
 			continue
 		}
 		l.log.Info("this replica decides for its group", "epoch", epoch, "version", l.Current().VersionString())
@@ -97,14 +97,10 @@ func (l *Loop) startInGroup() error {
 	if saved == nil {
 		saved = &plan.Saved{}
 	}
-	l.startHistory(saved)
-	l.saver = newSaver(l.opts.State, l.log, l.metrics)
-	l.writing.Store(l.saver)
 	now := time.Now()
-	l.decider = decider{plan.NewDecider(l.timing().Interval, nil, now), l}
+	l.startState(saved, nil, now)
 	if err := l.startHealth(now); err != nil {
-		l.saver.close()
-		return fmt.Errorf("control: the saved health: %w", err)
+		return err
 	}
 	l.receive()
 	return nil
@@ -113,13 +109,12 @@ func (l *Loop) startInGroup() error {
 // follow shows the leader's plans, and sends it what clients tell, until this
 // replica leads or ctx ends.
 func (l *Loop) follow(ctx context.Context) {
-	tick := newTicker(l.timing().Tick)
+	tick := newTicker(l.opts.timing().Tick)
 	defer tick.timer.Stop()
 	soon := time.NewTimer(time.Hour)
 	defer soon.Stop()
 	for {
-		now := time.Now()
-		l.beat.Store(&now)
+		l.turned()
 		asked := l.asked
 		if l.Current() == nil { // there is nothing to answer from
 			asked = nil
@@ -127,8 +122,8 @@ func (l *Loop) follow(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-l.opts.Group.Changed():
-			if role, _ := l.opts.Group.Role(); role == Leads {
+		case <-l.group.Changed():
+			if role, _ := l.group.Role(); role == Leads {
 				return
 			}
 			l.receive()
@@ -136,42 +131,41 @@ func (l *Loop) follow(ctx context.Context) {
 		case <-l.opts.Checkers.Changed():
 			soon.Reset(healthEvery)
 		case <-soon.C:
-			l.opts.Group.Report(time.Now(), true)
+			l.group.Report(time.Now(), true)
 		case do := <-asked:
 			l.learnHealth()
 			do()
 		case <-l.retimed:
-			tick.retime(l.timing().Tick)
+			tick.retime(l.opts.timing().Tick)
 		case <-tick.timer.C:
 			started := time.Now()
-			l.opts.Group.Report(started, false)
-			tick.ticked(started, l.timing().Tick)
+			l.group.Report(started, false)
+			tick.ticked(started, l.opts.timing().Tick)
 		}
 	}
 }
 
 // receive shows the newest plan of the group to clients, if it is news.
 func (l *Loop) receive() {
-	o := l.opts.Group.Received()
+	o := l.group.Received()
 	before := l.Current()
 	if o == nil || before != nil && o.Plan.Version <= before.Version {
 		return
 	}
 	if change, ok := plan.Changed(before, o.Plan, o.Origin); ok {
-		l.note(change)
+		l.state.note(change)
 	}
 	l.show(o.Plan)
 	l.told = &o.Health
-	l.opts.Group.Designate(o)
-	if l.worthSaving(before, o.Plan) {
+	l.group.Designate(o)
+	if l.state.worthSaving(before, o.Plan) {
 		saved := o.Saved
-		saved.Reserved, saved.LastChange = l.opts.Group.Reserved(), l.history.Last()
-		l.saver.save(job{plan: &saved, pages: l.pages})
-		l.lastSaved, l.pages = o.Plan.Made, nil
+		saved.Reserved, saved.LastChange = l.group.Reserved(), l.state.history.Last()
+		l.state.save(&saved, o.Plan.Made)
 	}
-	if now := time.Now(); now.Sub(l.healthSaved) >= saveEvery {
-		l.saver.save(job{health: &o.Health})
-		l.healthSaved = now
+	if now := time.Now(); now.Sub(l.health.saved) >= saveEvery {
+		l.state.saver.save(job{health: &o.Health})
+		l.health.saved = now
 	}
 }
 
@@ -180,14 +174,14 @@ func (l *Loop) learnHealth() {
 	if l.told == nil {
 		return
 	}
-	t := l.timing()
-	l.keeper, l.told = health.NewKeeper(t.Interval, t.Tick, *l.told, time.Now()), nil
+	l.health.begin(l.told, time.Now())
+	l.told = nil
 }
 
 // takeOver begins to decide: it goes on from the newest plan of the group, as a
 // server that was restarted does from the one that it saved.
 func (l *Loop) takeOver(epoch uint64) error {
-	base, paused, err := l.opts.Group.Assume()
+	base, paused, err := l.group.Assume()
 	if err != nil {
 		return err
 	}
@@ -210,69 +204,76 @@ func (l *Loop) takeOver(epoch uint64) error {
 		}
 	}
 	saved.Paused = paused
-	t := l.timing()
-	l.decider = decider{plan.NewDecider(t.Interval, saved.Demand(), now), l}
-	l.keeper = health.NewKeeper(t.Interval, t.Tick, found, now)
+	l.decider = &decider{Decider: plan.NewDecider(l.opts.timing().Interval, saved.Demand(), now), recorders: &l.recorders}
+	l.health.begin(&found, now)
 	l.told = nil
-	l.designated = 0 // checkers are told again
-	l.observeHealth(now)
-	version, err := l.opts.Group.Next(false)
+	l.health.designated = 0 // checkers are told again
+	l.health.observe(now)
+	version, err := l.group.Next(false)
 	if err != nil {
 		return err
 	}
 	topology, operators := l.opts.Topology.State()
-	first, err := plan.Restore(saved, topology, l.keeper.Table(operators), now, version)
+	first, err := plan.Restore(saved, topology, l.health.keeper.Table(operators), now, version)
 	if err != nil {
 		return fmt.Errorf("the first plan: %w", err)
 	}
-	l.lastRebase, l.operators = now, operators
+	l.lastRebase, l.decider.operators = now, operators
 	change := plan.Restored(saved, first)
 	change.Reason = fmt.Sprintf("this replica leads its group from epoch %d on", epoch)
-	if err := l.handOut(first, plan.Origin{Trigger: change.Trigger, Reason: change.Reason}, false); err != nil {
+	if err := l.group.handOut(first, plan.Origin{Trigger: change.Trigger, Reason: change.Reason}, l.health.keeper, false); err != nil {
 		return err
 	}
-	l.note(change)
+	l.state.note(change)
 	l.publish(first)
 	return nil
 }
 
-// handOut hands a plan to the group before clients get it. A single server needs
-// nobody's leave.
-func (l *Loop) handOut(p *plan.Plan, o plan.Origin, reapply bool) error {
-	if l.opts.Group == nil {
+// membership is what the group means to the loop; the zero value is that of a single
+// server, which needs nobody's leave.
+type membership struct {
+	Group
+
+	found   *health.SavedKeeper // what the group was last told of health
+	foundAt time.Time           // when
+}
+
+// handOut hands a plan to the group before clients get it.
+func (m *membership) handOut(p *plan.Plan, o plan.Origin, keeper *health.Keeper, reapply bool) error {
+	if m.Group == nil {
 		return nil
 	}
-	if found := time.Now(); l.found == nil || found.Sub(l.foundAt) >= saveHealthEvery {
-		kept := l.keeper.Save()
-		l.found, l.foundAt = &kept, found
+	if found := time.Now(); m.found == nil || found.Sub(m.foundAt) >= saveHealthEvery {
+		kept := keeper.Save()
+		m.found, m.foundAt = &kept, found
 	}
-	return l.opts.Group.Publish(p, o, l.found, reapply)
+	return m.Publish(p, o, m.found, reapply)
 }
 
 // version returns the version of the plan that follows another.
-func (l *Loop) version(before *plan.Plan, reapply bool) (uint64, error) {
-	if l.opts.Group == nil {
+func (m *membership) version(before *plan.Plan, reapply bool) (uint64, error) {
+	if m.Group == nil {
 		return before.Version + 1, nil
 	}
-	return l.opts.Group.Next(reapply)
+	return m.Next(reapply)
 }
 
 // stays reports whether a loop that decides in an epoch may go on, and whether it
-// may take decisions. A single server always may.
-func (l *Loop) stays(epoch uint64) (goesOn, decides bool) {
-	if l.opts.Group == nil {
+// may take decisions.
+func (m *membership) stays(epoch uint64) (goesOn, decides bool) {
+	if m.Group == nil {
 		return true, true
 	}
-	role, now := l.opts.Group.Role()
+	role, now := m.Role()
 	return role != Follows && now == epoch, role == Leads
 }
 
-// groupChanged signals another role; nil, which never does, for a single server.
-func (l *Loop) groupChanged() <-chan struct{} {
-	if l.opts.Group == nil {
+// roleChanged signals another role; nil, which never does, for a single server.
+func (m *membership) roleChanged() <-chan struct{} {
+	if m.Group == nil {
 		return nil
 	}
-	return l.opts.Group.Changed()
+	return m.Changed()
 }
 
 // wait waits, but not longer than ctx.
@@ -288,18 +289,18 @@ func wait(ctx context.Context, d time.Duration) {
 // leaveGroup saves what a replica knows as it ends. Clients keep what they have:
 // another replica serves them.
 func (l *Loop) leaveGroup() {
-	l.tell(Recorder.Stopped)
+	l.recorders.tell(Recorder.Stopped)
 	p := l.Current()
 	if p == nil {
 		return
 	}
-	saved := l.toSave(p)
-	saved.Reserved = l.opts.Group.Reserved()
-	last := job{plan: &saved, pages: l.pages}
+	saved := l.state.toSave(p)
+	saved.Reserved = l.group.Reserved()
+	last := job{plan: &saved, pages: l.state.pages}
 	if l.decided {
-		found := l.keeper.Save()
+		found := l.health.keeper.Save()
 		last.health = &found
 	}
-	l.saver.save(last)
+	l.state.saver.save(last)
 	l.metrics.unregister()
 }

@@ -1,11 +1,12 @@
 package control
 
 import (
-	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/health"
+	"github.com/isobar-xds/isobar/internal/plan"
 )
 
 // Checkers are the designated health checkers, behind the stream layer.
@@ -32,68 +33,78 @@ func (nobody) Ended() []health.Ended                            { return nil }
 func (nobody) Designate(*isobar.Topology, []health.Designation) {}
 func (nobody) Changed() <-chan struct{}                         { return nil }
 
-// startHealth brings back what an earlier process knew.
-func (l *Loop) startHealth(now time.Time) error {
-	saved, err := l.opts.State.LoadHealth()
-	if err != nil {
-		return err
-	}
-	if saved == nil {
-		saved = &health.SavedKeeper{}
-	}
-	t := l.timing()
-	l.keeper = health.NewKeeper(t.Interval, t.Tick, *saved, now)
-	l.observeHealth(now)
-	return nil
+// healthWatch looks at what checkers say, and has its keeper decide. It is owned by the
+// loop's goroutine.
+type healthWatch struct {
+	opts      *Options
+	recorders *recorders
+	ignored   func(reports int)
+	save      func(job)
+	shown     *atomic.Pointer[healthView] // where scrapes find it
+
+	keeper     *health.Keeper
+	due        time.Time             // when health should be looked at again
+	seen       time.Time             // when it was
+	clients    *health.ClientReports // what load reports told at the last tick; nil once the keeper knows
+	shownAt    time.Time             // when metrics were last told of it
+	saved      time.Time
+	dirty      bool          // verdicts or drains changed since
+	designated time.Duration // the report interval that checkers were told
 }
 
-// observeHealth takes in what checkers say and tells whether clients should be
+// begin has the keeper go on from what an earlier process, or another one, knew.
+func (h *healthWatch) begin(from *health.SavedKeeper, now time.Time) {
+	t := h.opts.timing()
+	h.keeper = health.NewKeeper(t.Interval, t.Tick, *from, now)
+}
+
+// observe takes in what checkers say and tells whether clients should be
 // told of a change now.
-func (l *Loop) observeHealth(now time.Time) (publish bool) {
-	t := l.timing()
-	l.keeper.Retime(t.Interval, t.Tick)
-	topology, operators := l.opts.Topology.State()
+func (h *healthWatch) observe(now time.Time) (publish bool) {
+	t := h.opts.timing()
+	h.keeper.Retime(t.Interval, t.Tick)
+	topology, operators := h.opts.Topology.State()
 	event := health.Event{
 		Now: now, Topology: topology, Operators: operators,
-		Reports: l.opts.Checkers.Collect(now), Connected: l.opts.Checkers.Connected(now), Ended: l.opts.Checkers.Ended(),
-		Clients: l.clients,
+		Reports: h.opts.Checkers.Collect(now), Connected: h.opts.Checkers.Connected(now), Ended: h.opts.Checkers.Ended(),
+		Clients: h.clients,
 	}
-	l.clients = nil
-	l.tell(func(r Recorder) { r.Observe(&event, t.Interval, t.Tick) })
-	r := l.keeper.Observe(event)
-	if r.Designate || t.Interval != l.designated {
-		l.opts.Checkers.Designate(r.Topology, l.keeper.Placement().Designations)
-		l.designated = t.Interval
+	h.clients = nil
+	h.recorders.tell(func(r Recorder) { r.Observe(&event, t.Interval, t.Tick) })
+	r := h.keeper.Observe(event)
+	if r.Designate || t.Interval != h.designated {
+		h.opts.Checkers.Designate(r.Topology, h.keeper.Placement().Designations)
+		h.designated = t.Interval
 	}
-	l.metrics.ignored.Add(float64(r.Ignored))
+	h.ignored(r.Ignored)
 	for _, service := range r.Suspected {
-		l.opts.Log.Warn("checkers end when they are told to probe a service: it is given to one at a time", "service", service)
+		h.opts.Log.Warn("checkers end when they are told to probe a service: it is given to one at a time", "service", service)
 	}
-	l.healthDue = r.Next
-	l.healthDirty = l.healthDirty || r.Publish || r.Barred
-	if age := now.Sub(l.healthSaved); age >= saveEvery || (l.healthDirty && age >= saveHealthEvery) {
-		saved := l.keeper.Save()
-		l.saver.save(job{health: &saved})
-		l.healthSaved, l.healthDirty = now, false
+	h.due = r.Next
+	h.dirty = h.dirty || r.Publish || r.Barred
+	if age := now.Sub(h.saved); age >= saveEvery || (h.dirty && age >= saveHealthEvery) {
+		saved := h.keeper.Save()
+		h.save(job{health: &saved})
+		h.saved, h.dirty = now, false
 	}
-	if now.Sub(l.healthShown) >= showHealthEvery {
-		l.showHealth()
-		l.healthShown = now
+	if now.Sub(h.shownAt) >= showHealthEvery {
+		h.show()
+		h.shownAt = now
 	}
-	l.healthSeen = time.Now() // the time between two looks, not of one, is what others have
+	h.seen = time.Now() // the time between two looks, not of one, is what others have
 	return r.Publish
 }
 
-// checkersChanged has the loop look at what checkers say: now, or soon where it
+// changed has the loop look at what checkers say: now, or soon where it
 // looked just before. In an incident hundreds of them say something else than before
 // within a second, and each look goes over all services.
-func (l *Loop) checkersChanged(now time.Time) (look bool) {
-	next := l.healthSeen.Add(healthEvery)
+func (h *healthWatch) changed(now time.Time) (look bool) {
+	next := h.seen.Add(healthEvery)
 	if !now.Before(next) {
 		return true
 	}
-	if next.Before(l.healthDue) {
-		l.healthDue = next
+	if next.Before(h.due) {
+		h.due = next
 	}
 	return false
 }
@@ -114,54 +125,46 @@ const saveHealthEvery = 5 * time.Second
 // believe feeds what load reports prove back into health: a mass flip that
 // clients confirm by failing to land requests there is no fault of the
 // checkers, and one where their requests succeed is not believed.
-func (l *Loop) believe() {
-	l.clients = &health.ClientReports{}
-	for _, s := range l.Current().Services {
+func (h *healthWatch) believe(p *plan.Plan) {
+	h.clients = &health.ClientReports{}
+	for _, s := range p.Services {
 		if len(s.Spec.HealthChecks) > 0 {
 			for _, at := range s.Serving() {
-				l.clients.Served = append(l.clients.Served, health.Served{Service: s.Spec.Name, Locality: at})
+				h.clients.Served = append(h.clients.Served, health.Served{Service: s.Spec.Name, Locality: at})
 			}
 		}
 		if len(s.Findings.Unreachable) > 0 {
-			l.release(s.Spec.Name, s.Findings.Unreachable...)
+			h.release(s.Spec.Name, s.Findings.Unreachable...)
 		}
 	}
 }
 
-// Health tells what is known of a service's health, or of all services that
-// have health checks for an empty name. The loop answers between two turns.
-func (l *Loop) Health(ctx context.Context, service string) ([]health.ServiceReport, error) {
-	return ask(ctx, l, func() []health.ServiceReport { return l.keeper.Report(service) })
+// release believes a mass flip of a service, in some localities or in all.
+func (h *healthWatch) release(service string, localities ...isobar.Locality) bool {
+	h.recorders.tell(func(r Recorder) { r.Release(service, localities) })
+	return h.keeper.VerdictTable().Release(service, localities...)
 }
 
-// HealthOverview is Health of all services, without their endpoints: it takes far
-// less of the loop's time.
-func (l *Loop) HealthOverview(ctx context.Context) ([]health.ServiceReport, error) {
-	return ask(ctx, l, func() []health.ServiceReport { return l.keeper.Overview() })
-}
-
-// Release believes a held mass flip of a service, as an operator says; false if
-// nothing is held.
-func (l *Loop) Release(ctx context.Context, service string) (bool, error) {
-	return ask(ctx, l, func() bool {
-		released := l.release(service)
-		if released && l.observeHealth(time.Now()) {
-			l.rebase()
+// ages tells the planner how old verdicts are.
+func (h *healthWatch) ages() (out []plan.InputAge) {
+	for _, a := range h.keeper.VerdictTable().Ages() {
+		if a.Checked {
+			out = append(out, plan.InputAge{Service: a.Service, Kind: plan.InputHealth, Age: plan.Age{Some: a.Some, Most: a.Most}})
 		}
-		return released
-	})
+	}
+	return out
 }
 
-// showHealth leaves what metrics show where scrapes find it.
-func (l *Loop) showHealth() {
-	book := l.keeper.VerdictTable()
-	view := healthView{summaries: map[string]health.Summary{}, alarms: len(book.Alarms()), shortfalls: len(l.keeper.Placement().Shortfalls),
-		silent: len(l.keeper.Silent()), suspects: l.keeper.Suspected(),
+// show leaves what metrics show where scrapes find it.
+func (h *healthWatch) show() {
+	book := h.keeper.VerdictTable()
+	view := healthView{summaries: map[string]health.Summary{}, alarms: len(book.Alarms()), shortfalls: len(h.keeper.Placement().Shortfalls),
+		silent: len(h.keeper.Silent()), suspects: h.keeper.Suspected(),
 	}
 	for _, name := range book.Services() {
 		view.summaries[name] = book.Summary(name)
 	}
-	l.healthView.Store(&view)
+	h.shown.Store(&view)
 }
 
 // healthView is a snapshot for metrics. Immutable.

@@ -5,91 +5,68 @@ package control
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"time"
 
 	"github.com/isobar-xds/isobar/internal/health"
+	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/internal/plan"
 	"github.com/isobar-xds/isobar/internal/xds/view"
 )
 
-// Loop is the control loop. Create it with New and call Run once.
+// Loop is the control loop. Create it with New and call Run once. What is embedded in it
+// is what others read, and what plays previews beside it.
 type Loop struct {
-	opts       Options
-	log        *slog.Logger
-	current    atomic.Pointer[plan.Plan]
-	beat       atomic.Pointer[time.Time] // of the last turn of the loop
-	ticked     atomic.Pointer[ticks]     // how many there were
-	retimed    chan struct{}             // capacity 1: the timing changed
-	resurvey   chan struct{}             // the same, for the survey
-	waiters    waiters
-	asked      chan func()   // to be run by the loop
-	left       chan struct{} // closed when the last plan is published
-	undropped  atomic.Bool   // that one took drops back
-	healthView atomic.Pointer[healthView]
-	clock      clockWatch
-	reserves   atomic.Pointer[reserves]
-	writing    atomic.Pointer[saver] // the same as saver, for others to ask
-	metrics    *metrics
+	status
+	*previews
+	survey
+
+	opts    Options
+	log     *slog.Logger
+	metrics *metrics
+	retimed chan struct{} // capacity 1: the timing changed
+	asked   chan func()   // to be run by the loop
+
+	healthView atomic.Pointer[healthView] // for metrics
 
 	// Owned by the goroutine of Run.
-	decider     decider
-	recorders   []Recorder
-	operators   health.Table // of the last turn
-	set         *view.Set
-	history     *plan.History
-	pages       []plan.Page // of it, to be saved with the next plan
-	saver       *saver
-	reserved    uint64 // versions up to here may be used
-	ahead       uint64 // those up to here are being reserved
-	lastSaved   time.Time
-	keeper      *health.Keeper
-	healthDue   time.Time             // when health should be looked at again
-	healthSeen  time.Time             // when it was
-	clients     *health.ClientReports // what load reports told at the last tick; nil once the keeper knows
-	healthShown time.Time             // when metrics were last told of it
-	healthSaved time.Time
-	last        *plan.Plan    // the last that was decided, drops and all
-	healthDirty bool          // verdicts or drains changed since
-	designated  time.Duration // the report interval that checkers were told
-	lastRebase  time.Time
-	bad         map[string]time.Time // violations logged, to bound the log
-	found       *health.SavedKeeper  // what the group was last told of health
-	foundAt     time.Time            // when
-	decided     bool                 // in a group: this replica led last
-	told        *health.SavedKeeper  // of a follower: what the leader knows of health, if the keeper does not know it yet
+	decider    *decider
+	recorders  recorders
+	health     healthWatch
+	state      *persistence
+	group      membership
+	set        *view.Set
+	last       *plan.Plan // the last that was decided, drops and all
+	lastRebase time.Time
+	bad        map[string]time.Time // violations logged, to bound the log
+	decided    bool                 // in a group: this replica led last
+	told       *health.SavedKeeper  // of a follower: what the leader knows of health, if the keeper does not know it yet
 }
 
 // New makes a loop.
 func New(opts Options) (*Loop, error) {
-	opts, err := opts.complete()
-	if err != nil {
+	if err := opts.complete(); err != nil {
 		return nil, err
 	}
-	l := &Loop{
-		opts: opts, log: opts.Log, bad: map[string]time.Time{},
-		retimed: make(chan struct{}, 1), resurvey: make(chan struct{}, 1), asked: make(chan func()), left: make(chan struct{}),
-	}
+	l := &Loop{opts: opts, log: opts.Log, bad: map[string]time.Time{}, retimed: make(chan struct{}, 1), asked: make(chan func())}
+	l.left, l.group.Group, l.recorders.log = make(chan struct{}), opts.Group, opts.Log
+	l.previews = &previews{opts: &l.opts, loop: l, panicked: func() { l.metrics.panics.Inc() }}
+	l.survey.previews, l.survey.retimed = l.previews, make(chan struct{}, 1)
 	l.metrics = newMetrics(opts.Registerer, l)
-	return l, nil
-}
-
-// Current gives the plan in force; nil before the first.
-func (l *Loop) Current() *plan.Plan { return l.current.Load() }
-
-// Beat tells when the loop last turned; zero before it has begun.
-func (l *Loop) Beat() time.Time {
-	if at := l.beat.Load(); at != nil {
-		return *at
+	l.health = healthWatch{
+		opts: &l.opts, recorders: &l.recorders, shown: &l.healthView,
+		ignored: func(reports int) { l.metrics.ignored.Add(float64(reports)) },
+		save:    func(j job) { l.state.saver.save(j) },
 	}
-	return time.Time{}
+	return l, nil
 }
 
 // Retime tells that Options.Timing or Options.SurveyEvery gives something new,
 // which then holds from now on and not only after the next tick or round.
 func (l *Loop) Retime() {
-	for _, woken := range []chan struct{}{l.retimed, l.resurvey} {
+	for _, woken := range []chan struct{}{l.retimed, l.survey.retimed} {
 		select {
 		case woken <- struct{}{}:
 		default:
@@ -128,12 +105,12 @@ func (l *Loop) Run(ctx context.Context) error {
 
 // decide takes decisions until ctx ends, or until the replica may not in its epoch.
 func (l *Loop) decide(ctx context.Context, epoch uint64) {
-	tick := newTicker(l.timing().Tick)
+	tick := newTicker(l.opts.timing().Tick)
 	defer tick.timer.Stop()
 	holdOff := time.NewTimer(0)
 	defer holdOff.Stop()
 	<-holdOff.C
-	look := time.NewTimer(time.Until(l.healthDue))
+	look := time.NewTimer(time.Until(l.health.due))
 	defer look.Stop()
 	pending := false
 	changed := func() {
@@ -148,49 +125,125 @@ func (l *Loop) decide(ctx context.Context, epoch uint64) {
 		l.rebase()
 	}
 	observe := func() {
-		if l.observeHealth(time.Now()) {
+		if l.health.observe(time.Now()) {
 			changed()
 		}
-		look.Reset(time.Until(l.healthDue))
+		look.Reset(time.Until(l.health.due))
 	}
 	for {
-		now := time.Now()
-		l.beat.Store(&now)
+		l.turned()
 		select {
 		case <-ctx.Done():
 			return
-		case <-l.groupChanged():
-			if goesOn, _ := l.stays(epoch); !goesOn {
+		case <-l.group.roleChanged():
+			if goesOn, _ := l.group.stays(epoch); !goesOn {
 				return
 			}
 		case <-l.opts.Topology.Changed():
-			l.observeHealth(time.Now())
-			look.Reset(time.Until(l.healthDue))
+			l.health.observe(time.Now())
+			look.Reset(time.Until(l.health.due))
 			changed()
 		case <-l.opts.Checkers.Changed():
-			if l.checkersChanged(time.Now()) {
+			if l.health.changed(time.Now()) {
 				observe()
 			} else {
-				look.Reset(time.Until(l.healthDue))
+				look.Reset(time.Until(l.health.due))
 			}
 		case <-look.C:
 			observe()
 		case do := <-l.asked:
 			do()
-			look.Reset(time.Until(l.healthDue))
+			look.Reset(time.Until(l.health.due))
 		case <-holdOff.C:
 			pending = false
 			l.rebase()
 		case <-l.retimed:
-			tick.retime(l.timing().Tick)
+			tick.retime(l.opts.timing().Tick)
 			observe()
 		case <-tick.timer.C:
 			started := time.Now()
-			if _, decides := l.stays(epoch); decides {
+			if _, decides := l.group.stays(epoch); decides {
 				l.tick()
 			}
-			look.Reset(time.Until(l.healthDue))
-			tick.ticked(started, l.timing().Tick)
+			look.Reset(time.Until(l.health.due))
+			tick.ticked(started, l.opts.timing().Tick)
 		}
 	}
+}
+
+// start publishes the first plan: the saved one rebased on now, else the
+// baseline.
+func (l *Loop) start() error {
+	now := time.Now()
+	saved, err := l.opts.State.LoadPlan()
+	if err != nil {
+		return fmt.Errorf("control: the saved plan: %w", err)
+	}
+	if saved == nil {
+		saved = &plan.Saved{}
+	}
+	l.startState(saved, saved.Demand(), now)
+	l.clock.begin(now, saved.Made)
+	version := beyond(saved, max(saved.Reserved, saved.Version), now, l.opts.Boot())
+	_ = l.state.reserve(*saved, version) // it is told, and serving goes on
+	if err := l.startHealth(now); err != nil {
+		return err
+	}
+	topology, operators := l.opts.Topology.State()
+	first, err := plan.Restore(saved, topology, l.health.keeper.Table(operators), now, version)
+	if err != nil {
+		l.state.saver.close()
+		return fmt.Errorf("control: the first plan: %w", err)
+	}
+	l.lastRebase = now
+	l.state.note(plan.Restored(saved, first))
+	l.publish(first)
+	return nil
+}
+
+// startState takes up what an earlier process saved, and the demand that it knew.
+func (l *Loop) startState(saved *plan.Saved, demand []load.Saved, now time.Time) {
+	l.state = newPersistence(&l.opts, saved, l.metrics)
+	l.writing.Store(l.state.saver)
+	l.decider = &decider{Decider: plan.NewDecider(l.opts.timing().Interval, demand, now), recorders: &l.recorders}
+}
+
+// startHealth brings back what an earlier process knew of health.
+func (l *Loop) startHealth(now time.Time) error {
+	saved, err := l.opts.State.LoadHealth()
+	if err != nil {
+		l.state.saver.close()
+		return fmt.Errorf("control: the saved health: %w", err)
+	}
+	if saved == nil {
+		saved = &health.SavedKeeper{}
+	}
+	l.health.begin(saved, now)
+	l.health.observe(now)
+	return nil
+}
+
+// leave publishes the plan that clients keep while nobody is there: the one in
+// force without its drops. What is saved has the drops, so that a successor
+// goes on with them.
+func (l *Loop) leave() {
+	defer close(l.left)
+	l.last = l.Current()
+	if p := l.last.WithoutDrops(time.Now(), l.last.Version+1); p != nil {
+		if p.Version > l.state.reserved { // or a successor would use it again, for other content
+			_ = l.state.reserve(l.state.toSave(l.last), p.Version) // it is told, and there is no later plan to wait for
+		}
+		l.log.Info("clients drop nothing while this server is away", "version", p.VersionString())
+		l.undropped.Store(true)
+		l.show(p)
+	}
+}
+
+// stop saves the last plan, drops and all, and what checkers found.
+func (l *Loop) stop() {
+	l.recorders.tell(Recorder.Stopped)
+	saved, found := l.state.toSave(l.last), l.health.keeper.Save()
+	l.state.saver.save(job{plan: &saved, health: &found, pages: l.state.pages})
+	l.state.saver.close()
+	l.metrics.unregister()
 }

@@ -5,10 +5,34 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/plan"
 )
+
+// errLeft answers operators who ask while the server stops.
+var errLeft = errors.New("the server is stopping")
+
+// ask has something answered by the loop's goroutine, which owns the state.
+func ask[T any](ctx context.Context, l *Loop, do func() T) (T, error) {
+	answer := make(chan T, 1)
+	var none T
+	select {
+	case l.asked <- func() { answer <- do() }:
+	case <-l.left:
+		return none, errLeft
+	case <-ctx.Done():
+		return none, ctx.Err()
+	}
+	select {
+	case v := <-answer:
+		return v, nil
+	case <-ctx.Done():
+		return none, ctx.Err()
+	}
+}
 
 // errInternal answers an operator whose plan was lost to an internal error.
 var errInternal = errors.New("the plan failed by an internal error; it is in the server's log")
@@ -66,7 +90,7 @@ func (l *Loop) Rollback(ctx context.Context, version uint64, pause plan.Pause, f
 		pause.Since = t.Now
 		t.Paused, t.Force = t.Paused.With(pause), force
 		before = t.Previous
-		return l.decider.Rollback(t, l.history, version, pause.Service)
+		return l.decider.Rollback(t, l.state.history, version, pause.Service)
 	})
 	if err != nil {
 		return nil, nil, nil, err
@@ -85,8 +109,8 @@ func (l *Loop) operate(ctx context.Context, o plan.Origin, decide func(*plan.Tur
 	done, err := ask(ctx, l, func() outcome {
 		p, err := l.next(o, decide, nil, false)
 		if err == nil {
-			kept := l.toSave(p)
-			l.saver.save(job{plan: &kept, done: []chan<- error{saved}})
+			kept := l.state.toSave(p)
+			l.state.saver.save(job{plan: &kept, done: []chan<- error{saved}})
 		}
 		return outcome{p, err}
 	})
@@ -105,8 +129,8 @@ func (l *Loop) operate(ctx context.Context, o plan.Origin, decide func(*plan.Tur
 	if err != nil {
 		warnings = append(warnings, "it is in force, but not saved: it would not survive a restart: "+strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
-	if l.opts.Group != nil {
-		if err := l.opts.Group.Paused(ctx); err != nil {
+	if l.group.Group != nil {
+		if err := l.group.Paused(ctx); err != nil {
 			warnings = append(warnings, "it is in force, but the group does not keep it: it would end with this leader: "+strings.ReplaceAll(err.Error(), "\n", "; "))
 		}
 	}
@@ -119,4 +143,73 @@ func because(what, reason string) string {
 		return what
 	}
 	return what + ": " + reason
+}
+
+// Health tells what is known of a service's health, or of all services that
+// have health checks for an empty name. The loop answers between two turns.
+func (l *Loop) Health(ctx context.Context, service string) ([]health.ServiceReport, error) {
+	return ask(ctx, l, func() []health.ServiceReport { return l.health.keeper.Report(service) })
+}
+
+// HealthOverview is Health of all services, without their endpoints: it takes far
+// less of the loop's time.
+func (l *Loop) HealthOverview(ctx context.Context) ([]health.ServiceReport, error) {
+	return ask(ctx, l, func() []health.ServiceReport { return l.health.keeper.Overview() })
+}
+
+// Release believes a held mass flip of a service, as an operator says; false if
+// nothing is held.
+func (l *Loop) Release(ctx context.Context, service string) (bool, error) {
+	return ask(ctx, l, func() bool {
+		released := l.health.release(service)
+		if released && l.health.observe(time.Now()) {
+			l.rebase()
+		}
+		return released
+	})
+}
+
+// History lists what changed a service, or every change for an empty name,
+// newest first.
+func (l *Loop) History(ctx context.Context, service string) ([]plan.Change, error) {
+	return ask(ctx, l, func() []plan.Change { return l.state.history.Changes(service) })
+}
+
+// Record lets a recorder listen until it is done. begin is given the state from
+// which the recording goes on, to be read before it returns; the loop waits for
+// it.
+func (l *Loop) Record(ctx context.Context, r Recorder, begin func(Beginning) error) error {
+	err, unasked := ask(ctx, l, func() error {
+		return l.recorders.add(r, func() error {
+			topology, operators := l.opts.Topology.State()
+			return begin(Beginning{
+				Now: time.Now(), Decider: l.decider.Decider, Keeper: l.health.keeper, Current: l.Current(), Topology: topology, Operators: operators,
+			})
+		})
+	})
+	return errors.Join(err, unasked)
+}
+
+// present is a turn that begins now, with nothing reported.
+func (l *Loop) present(ctx context.Context, topology *isobar.Topology, operators health.Table) (*plan.Turn, error) {
+	return ask(ctx, l, func() *plan.Turn {
+		current := l.Current()
+		return &plan.Turn{
+			Now: time.Now(), Interval: l.opts.timing().Interval, Watched: watched(l.opts.Clients.Subscriptions(), nil), Paused: current.Paused,
+			Previous: current, Version: current.Version + 1, Topology: topology, Health: l.health.keeper.Table(operators),
+		}
+	})
+}
+
+// rolledBack is the plan that a rollback in a turn would make, or why it would make none.
+func (l *Loop) rolledBack(ctx context.Context, t *plan.Turn, version uint64, service string) (p *plan.Plan, refused, err error) {
+	type outcome struct {
+		plan    *plan.Plan
+		refused error
+	}
+	o, err := ask(ctx, l, func() outcome {
+		p, err := plan.RolledBack(t, l.state.history, version, service)
+		return outcome{p, err}
+	})
+	return o.plan, o.refused, err
 }

@@ -114,9 +114,9 @@ type Options struct {
 }
 
 // complete checks what is required and fills in what may be left out.
-func (o Options) complete() (Options, error) {
+func (o *Options) complete() error {
 	if o.Topology == nil || o.Reports == nil || o.Clients == nil || o.State == nil || o.Views == nil {
-		return o, errors.New("control: Topology, Reports, Clients, State and Views are required")
+		return errors.New("control: Topology, Reports, Clients, State and Views are required")
 	}
 	if o.Checkers == nil {
 		o.Checkers = nobody{}
@@ -137,11 +137,12 @@ func (o Options) complete() (Options, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return o, nil
+	return nil
 }
 
-func (l *Loop) timing() Timing {
-	t := l.opts.Timing()
+// timing is what holds now.
+func (o *Options) timing() Timing {
+	t := o.Timing()
 	return Timing{Tick: orDefault(t.Tick, DefaultTick), Interval: orDefault(t.Interval, DefaultInterval), Degradation: t.Degradation}
 }
 

@@ -14,30 +14,54 @@ import (
 // then is told as not settled. It is less than operators' tools wait.
 const previewPatience = 10 * time.Second
 
+// previews play what would become of plans. They work outside of the loop, which goes on
+// meanwhile, and only read.
+type previews struct {
+	opts     *Options
+	loop     source
+	panicked func() // counts an internal error
+}
+
+// source is what previews ask the loop for.
+type source interface {
+	// present is a turn that begins now, with nothing reported.
+	present(ctx context.Context, topology *isobar.Topology, operators health.Table) (*plan.Turn, error)
+	// rolledBack is the plan that a rollback in a turn would make, or why it would make none.
+	rolledBack(ctx context.Context, t *plan.Turn, version uint64, service string) (p *plan.Plan, refused, err error)
+}
+
+// now is a turn on the present topology and health.
+func (v *previews) now(ctx context.Context) (*plan.Turn, error) {
+	topology, operators := v.opts.Topology.State()
+	return v.loop.present(ctx, topology, operators)
+}
+
+// tick is the time between two decisions.
+func (v *previews) tick() time.Duration { return v.opts.timing().Tick }
+
 // Preview tells what another topology would change, at today's demand and
 // health. It works outside of the loop, which goes on meanwhile.
-func (l *Loop) Preview(ctx context.Context, topology *isobar.Topology, operators health.Table) (plan.Difference, error) {
-	turn, err := l.turn(ctx, topology, operators)
+func (v *previews) Preview(ctx context.Context, topology *isobar.Topology, operators health.Table) (plan.Difference, error) {
+	turn, err := v.loop.present(ctx, topology, operators)
 	if err != nil {
 		return plan.Difference{}, err
 	}
-	return difference(play(ctx, 0, func() (*plan.Preview, error) { return plan.NewPreview(turn, l.timing().Tick) }))
+	return difference(play(ctx, 0, func() (*plan.Preview, error) { return plan.NewPreview(turn, v.tick()) }))
 }
 
 // WhatIf tells what would become of the present topology and health. It works
 // outside of the loop, as Preview does.
-func (l *Loop) WhatIf(ctx context.Context, w *plan.WhatIf) (plan.Difference, error) {
-	topology, operators := l.opts.Topology.State()
-	turn, err := l.turn(ctx, topology, operators)
+func (v *previews) WhatIf(ctx context.Context, w *plan.WhatIf) (plan.Difference, error) {
+	turn, err := v.now(ctx)
 	if err != nil {
 		return plan.Difference{}, err
 	}
 	if w.Rollback != nil {
-		return l.whatIfRolledBack(ctx, turn, w)
+		return v.whatIfRolledBack(ctx, turn, w)
 	}
-	out, err := difference(play(ctx, 0, func() (*plan.Preview, error) { return plan.NewWhatIf(turn, l.timing().Tick, w) }))
+	out, err := difference(play(ctx, 0, func() (*plan.Preview, error) { return plan.NewWhatIf(turn, v.tick(), w) }))
 	if drain, alone := w.DrainAlone(); alone && err == nil {
-		breaches, failed := l.Breaches(ctx, drain)
+		breaches, failed := v.Breaches(ctx, drain)
 		out = withRefusals(out, breaches, failed)
 	}
 	return out, err
@@ -45,34 +69,27 @@ func (l *Loop) WhatIf(ctx context.Context, w *plan.WhatIf) (plan.Difference, err
 
 // whatIfRolledBack tells what a rollback would change. It needs the history, which
 // belongs to the loop. Nothing moves after it, because a rollback pauses.
-func (l *Loop) whatIfRolledBack(ctx context.Context, turn *plan.Turn, w *plan.WhatIf) (plan.Difference, error) {
+func (v *previews) whatIfRolledBack(ctx context.Context, turn *plan.Turn, w *plan.WhatIf) (plan.Difference, error) {
 	version, err := w.RollbackVersion()
 	if err != nil {
 		return plan.Difference{}, err
 	}
 	turn.Paused = turn.Paused.With(plan.Pause{Service: w.Rollback.Service, Since: turn.Now})
 	turn.Force = true // the difference shows what would be too much
-	type outcome struct {
-		plan *plan.Plan
-		err  error
-	}
-	o, err := ask(ctx, l, func() outcome {
-		p, err := plan.RolledBack(turn, l.history, version, w.Rollback.Service)
-		return outcome{p, err}
-	})
+	p, refused, err := v.loop.rolledBack(ctx, turn, version, w.Rollback.Service)
 	switch {
 	case err != nil:
 		return plan.Difference{}, err
-	case errors.Is(o.err, plan.ErrUnchanged):
+	case errors.Is(refused, plan.ErrUnchanged):
 		return plan.Compare(turn.Previous, turn.Previous), nil
-	case o.err != nil:
-		return plan.Difference{}, o.err
+	case refused != nil:
+		return plan.Difference{}, refused
 	}
-	out := plan.Compare(turn.Previous, o.plan)
+	out := plan.Compare(turn.Previous, p)
 	if breaches := out.Breaches(); len(breaches) > 0 {
 		return withRefusals(out, breaches, nil), nil
 	}
-	return withLosses(out, l.rollbackBreaches(ctx, version, plan.Pause{Service: w.Rollback.Service})), nil
+	return withLosses(out, v.rollbackBreaches(ctx, version, plan.Pause{Service: w.Rollback.Service})), nil
 }
 
 // withLosses tells what the check of a rollback found.
@@ -98,17 +115,6 @@ func difference(p *plan.Preview, err error) (plan.Difference, error) {
 		return plan.Difference{}, err
 	}
 	return p.Difference(), nil
-}
-
-// turn is one that begins now, with nothing reported.
-func (l *Loop) turn(ctx context.Context, topology *isobar.Topology, operators health.Table) (*plan.Turn, error) {
-	return ask(ctx, l, func() *plan.Turn {
-		current := l.Current()
-		return &plan.Turn{
-			Now: time.Now(), Interval: l.timing().Interval, Watched: watched(l.opts.Clients.Subscriptions(), nil), Paused: current.Paused,
-			Previous: current, Version: current.Version + 1, Topology: topology, Health: l.keeper.Table(operators),
-		}
-	})
 }
 
 // play plays a preview, for so many ticks at the most; 0 = until it has settled.

@@ -1,9 +1,9 @@
 package control
 
 import (
-	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime/debug"
 	"slices"
 	"time"
@@ -52,42 +52,37 @@ const maxRecorders = 4
 // ErrRecorders says that enough recorders listen.
 var ErrRecorders = errors.New("too many recordings are in progress")
 
-// Record lets a recorder listen until it is done. begin is given the state from
-// which the recording goes on, to be read before it returns; the loop waits for
-// it.
-func (l *Loop) Record(ctx context.Context, r Recorder, begin func(Beginning) error) error {
-	err, unasked := ask(ctx, l, func() error { return l.record(r, begin) })
-	return errors.Join(err, unasked)
+// recorders are those that listen. They belong to the loop's goroutine.
+type recorders struct {
+	log *slog.Logger
+	all []Recorder
 }
 
-func (l *Loop) record(r Recorder, begin func(Beginning) error) (err error) {
+// add lets a recorder listen, once begin has read the state from which the recording goes on.
+func (s *recorders) add(r Recorder, begin func() error) (err error) {
 	defer func() {
 		if x := recover(); x != nil { // serving is worth more than a recording
-			l.log.Error("a recording could not begin", "panic", fmt.Sprint(x), "stack", string(debug.Stack()))
+			s.log.Error("a recording could not begin", "panic", fmt.Sprint(x), "stack", string(debug.Stack()))
 			err = errors.New("the recording could not begin because of an internal error; it is in the server's log")
 		}
 	}()
-	l.recorders = slices.DeleteFunc(l.recorders, Recorder.Done)
-	if len(l.recorders) >= maxRecorders {
+	s.all = slices.DeleteFunc(s.all, Recorder.Done)
+	if len(s.all) >= maxRecorders {
 		return ErrRecorders
 	}
-	topology, operators := l.opts.Topology.State()
-	err = begin(Beginning{
-		Now: time.Now(), Decider: l.decider.Decider, Keeper: l.keeper, Current: l.Current(), Topology: topology, Operators: operators,
-	})
-	if err == nil {
-		l.recorders = append(l.recorders, r)
+	if err = begin(); err == nil {
+		s.all = append(s.all, r)
 	}
 	return err
 }
 
 // tell tells all recorders. Where there are none, it costs nothing.
-func (l *Loop) tell(of func(Recorder)) {
-	if len(l.recorders) == 0 {
+func (s *recorders) tell(of func(Recorder)) {
+	if len(s.all) == 0 {
 		return
 	}
-	l.recorders = slices.DeleteFunc(l.recorders, Recorder.Done)
-	for _, r := range l.recorders {
+	s.all = slices.DeleteFunc(s.all, Recorder.Done)
+	for _, r := range s.all {
 		of(r)
 	}
 }
@@ -96,29 +91,24 @@ func (l *Loop) tell(of func(Recorder)) {
 type decider struct {
 	*plan.Decider
 
-	loop *Loop
+	recorders *recorders
+	operators health.Table // of the last turn
 }
 
 // Tick implements what its name says of [plan.Decider].
-func (d decider) Tick(t *plan.Turn) (*plan.Plan, error) {
-	d.loop.tell(func(r Recorder) { r.Tick(t, d.loop.operators) })
+func (d *decider) Tick(t *plan.Turn) (*plan.Plan, error) {
+	d.recorders.tell(func(r Recorder) { r.Tick(t, d.operators) })
 	return d.Decider.Tick(t)
 }
 
 // Rebase implements what its name says of [plan.Decider].
-func (d decider) Rebase(t *plan.Turn) (*plan.Plan, error) {
-	d.loop.tell(func(r Recorder) { r.Rebase(t, d.loop.operators) })
+func (d *decider) Rebase(t *plan.Turn) (*plan.Plan, error) {
+	d.recorders.tell(func(r Recorder) { r.Rebase(t, d.operators) })
 	return d.Decider.Rebase(t)
 }
 
 // Rollback implements what its name says of [plan.Decider].
-func (d decider) Rollback(t *plan.Turn, h *plan.History, version uint64, service string) (*plan.Plan, error) {
-	d.loop.tell(func(r Recorder) { r.Rollback(t, d.loop.operators, h, version, service) })
+func (d *decider) Rollback(t *plan.Turn, h *plan.History, version uint64, service string) (*plan.Plan, error) {
+	d.recorders.tell(func(r Recorder) { r.Rollback(t, d.operators, h, version, service) })
 	return d.Decider.Rollback(t, h, version, service)
-}
-
-// release believes a mass flip of a service, in some localities or in all.
-func (l *Loop) release(service string, localities ...isobar.Locality) bool {
-	l.tell(func(r Recorder) { r.Release(service, localities) })
-	return l.keeper.VerdictTable().Release(service, localities...)
 }

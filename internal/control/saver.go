@@ -3,74 +3,14 @@ package control
 import (
 	"errors"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/isobar-xds/isobar/internal/health"
 	"github.com/isobar-xds/isobar/internal/plan"
 )
-
-// reserveStep is how many versions are reserved at once: versions must grow
-// also when the process dies between publishing a plan and saving it.
-const reserveStep = 10_000
-
-// saveEvery bounds how old the saved demand may be while no weight changes.
-const saveEvery = 30 * time.Second
-
-// reserve makes versions up to above+reserveStep usable, durably. Where the
-// state can't be written, which has been told then, serving goes on.
-func (l *Loop) reserve(saved plan.Saved, above uint64) error {
-	l.reserved = above + reserveStep
-	saved.Reserved = l.reserved
-	// Twice, because the newest file may be damaged later, and the one before it
-	// must not allow versions that this process has used.
-	err := errors.Join(l.saver.write(saved), l.saver.write(saved))
-	l.lastSaved = time.Now()
-	return err
-}
-
-// reserveAhead has what is saved from now on reserve the next versions as well,
-// once half of those reserved are used: publishing then never waits for the disk.
-func (l *Loop) reserveAhead(version uint64) {
-	l.reserved = max(l.reserved, l.saver.durable.Load())
-	if version+reserveStep/2 > l.reserved {
-		l.ahead = max(l.ahead, l.reserved+reserveStep)
-	}
-}
-
-func (l *Loop) toSave(p *plan.Plan) plan.Saved {
-	saved := p.Save()
-	saved.Reserved, saved.LastChange = max(l.reserved, l.ahead), l.history.Last()
-	boot := l.opts.Boot()
-	saved.Boot, saved.Up = boot.ID, boot.Up
-	return saved
-}
-
-// worthSaving tells whether a restart from what is saved would serve other
-// weights, or know much older demand.
-func (l *Loop) worthSaving(before, p *plan.Plan) bool {
-	if before == nil || len(l.pages) > 0 || len(before.Services) != len(p.Services) || p.Made.Sub(l.lastSaved) >= saveEvery {
-		return true
-	}
-	for i, s := range p.Services {
-		b := before.Services[i]
-		if b == s {
-			continue
-		}
-		if b.Spec.Name != s.Spec.Name || len(b.Result.Sources) != len(s.Result.Sources) ||
-			b.Result.Drop != s.Result.Drop || !b.Result.Classes.Equal(s.Result.Classes) {
-			return true
-		}
-		for j := range s.Result.Sources {
-			if !slices.Equal(s.Result.Sources[j].Shares, b.Result.Sources[j].Shares) {
-				return true
-			}
-		}
-	}
-	return false
-}
 
 // job is what is to be written; nil parts are left as they are.
 type job struct {
@@ -198,4 +138,32 @@ func (s *saver) told(what string, err error) error {
 func (s *saver) close() {
 	close(s.next)
 	<-s.done
+}
+
+// note remembers what can't be saved now, and gives whether that is other than
+// before. Writes of different things may end at the same time.
+func (s *saver) note(what string, err error) (news bool) {
+	s.noting.Lock()
+	defer s.noting.Unlock()
+	before, failing := s.failing[what]
+	if err == nil {
+		delete(s.failing, what)
+		return failing
+	}
+	if s.failing == nil {
+		s.failing = map[string]string{}
+	}
+	s.failing[what] = err.Error()
+	return err.Error() != before
+}
+
+// unsaved lists what can't be saved now, and why.
+func (s *saver) unsaved() []string {
+	s.noting.Lock()
+	defer s.noting.Unlock()
+	var out []string
+	for _, what := range slices.Sorted(maps.Keys(s.failing)) {
+		out = append(out, what+": "+s.failing[what])
+	}
+	return out
 }

@@ -3,8 +3,7 @@ package control
 import (
 	"context"
 	"errors"
-	"fmt"
-	"runtime/debug"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,6 +15,13 @@ import (
 // at most a tenth of a core, in one goroutine, and streams go first.
 const surveyRest = 9
 
+// survey plays the loss of each zone again and again, beside the loop.
+type survey struct {
+	previews *previews
+	retimed  chan struct{} // capacity 1: the interval changed
+	found    atomic.Pointer[reserves]
+}
+
 // reserves is what a round of the survey found. Immutable.
 type reserves struct {
 	at       time.Time // of the plan that it looked at
@@ -24,8 +30,8 @@ type reserves struct {
 
 // Reserves tells how each service stands the loss of its worst zone, and when
 // that was so; zero before the first round, and while there are none.
-func (l *Loop) Reserves() (at time.Time, services []plan.Reserve) {
-	if r := l.reserves.Load(); r != nil {
+func (s *survey) Reserves() (at time.Time, services []plan.Reserve) {
+	if r := s.found.Load(); r != nil {
 		return r.at, r.services
 	}
 	return time.Time{}, nil
@@ -33,46 +39,46 @@ func (l *Loop) Reserves() (at time.Time, services []plan.Reserve) {
 
 // Survey plays the loss of each zone again and again, a round at each
 // Options.SurveyEvery, until ctx ends. It runs beside the loop and only reads.
-func (l *Loop) Survey(ctx context.Context) {
+func (s *survey) Survey(ctx context.Context) {
 	every := func() time.Duration {
-		if l.opts.SurveyEvery == nil {
+		if s.previews.opts.SurveyEvery == nil {
 			return 0
 		}
-		return l.opts.SurveyEvery()
+		return s.previews.opts.SurveyEvery()
 	}
 	last := time.Now()
-	for l.restUntilSurvey(ctx, last, every) {
-		if err := l.surveyRound(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, errLeft) {
-			l.log.Warn("the check for the loss of zones failed; the next one tries again", "error", err)
+	for s.rest(ctx, last, every) {
+		if err := s.round(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, errLeft) {
+			s.previews.opts.Log.Warn("the check for the loss of zones failed; the next one tries again", "error", err)
 		}
 		last = time.Now()
 	}
 }
 
-// restUntilSurvey waits until a round is due, which a reload may bring nearer or
+// rest waits until a round is due, which a reload may bring nearer or
 // farther: the interval counts from the last round on. While there are none,
 // nothing is told of those before. It gives false when ctx ended.
-func (l *Loop) restUntilSurvey(ctx context.Context, last time.Time, every func() time.Duration) bool {
+func (s *survey) rest(ctx context.Context, last time.Time, every func() time.Duration) bool {
 	for {
 		interval := every()
 		var due <-chan time.Time // never, where it is off
 		if interval > 0 {
 			due = time.After(time.Until(last.Add(interval)))
 		} else {
-			l.reserves.Store(nil)
+			s.found.Store(nil)
 		}
 		select {
 		case <-ctx.Done():
 			return false
 		case <-due:
 			return true
-		case <-l.resurvey:
+		case <-s.retimed:
 		}
 	}
 }
 
-// rest waits; false when ctx ended.
-func rest(ctx context.Context, d time.Duration) bool {
+// pause waits; false when ctx ended.
+func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -83,38 +89,24 @@ func rest(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-func (l *Loop) surveyRound(ctx context.Context) error {
-	topology, operators := l.opts.Topology.State()
-	turn, err := l.turn(ctx, topology, operators)
+func (s *survey) round(ctx context.Context) error {
+	turn, err := s.previews.now(ctx)
 	if err != nil {
 		return err
 	}
-	survey := plan.NewSurvey(turn, l.timing().Tick)
+	losses := plan.NewSurvey(turn, s.previews.tick())
 	var failed error
 	for more := true; more; {
 		began := time.Now()
-		if more, err = l.surveyStep(survey); err != nil {
+		if more, err = s.previews.step(losses); err != nil {
 			failed = err
 		}
-		if spent := time.Since(began); !rest(ctx, surveyRest*spent) {
+		if spent := time.Since(began); !pause(ctx, surveyRest*spent) {
 			return ctx.Err()
 		}
 	}
-	l.reserves.Store(&reserves{at: turn.Now, services: survey.Reserves()})
+	s.found.Store(&reserves{at: turn.Now, services: losses.Reserves()})
 	return failed
-}
-
-// surveyStep plays a loss. An internal error costs the services that it was played for.
-func (l *Loop) surveyStep(s *plan.Survey) (more bool, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			l.metrics.panics.Inc()
-			l.log.Error("playing a loss failed", "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
-			s.Skip()
-			more, err = true, errors.New("an internal error")
-		}
-	}()
-	return s.Step()
 }
 
 // reserveCollector shows what the survey found. Labels are bounded by the

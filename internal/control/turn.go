@@ -21,22 +21,24 @@ func (l *Loop) rebase() {
 func (l *Loop) tick() {
 	started := time.Now()
 	l.watchClock(started)
-	l.healthShown = time.Time{} // a tick shows what there is
-	l.observeHealth(started)
+	l.health.shownAt = time.Time{} // a tick shows what there is
+	l.health.observe(started)
 	_, _ = l.next(plan.Origin{}, l.decider.Tick, l.opts.Reports.Collect(started), false)
-	l.believe()
-	l.countTick(time.Since(started))
+	l.health.believe(l.Current())
+	took := time.Since(started)
+	l.metrics.ticked(took)
+	l.countTick(took)
 }
 
 // next makes and publishes the plan that follows. An internal error that panics in pure
 // code costs this plan only: the one in force goes on serving.
 func (l *Loop) next(o plan.Origin, decide func(*plan.Turn) (*plan.Plan, error), windows []load.StreamWindow, reapply bool) (p *plan.Plan, err error) {
 	before := l.Current()
-	version, err := l.version(before, reapply)
+	version, err := l.group.version(before, reapply)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { l.tell(func(r Recorder) { r.Decided(before, p, err) }) }()
+	defer func() { l.recorders.tell(func(r Recorder) { r.Decided(before, p, err) }) }()
 	defer func() {
 		if r := recover(); r != nil {
 			l.metrics.panics.Inc()
@@ -47,24 +49,24 @@ func (l *Loop) next(o plan.Origin, decide func(*plan.Turn) (*plan.Plan, error), 
 	turn := &plan.Turn{Now: time.Now(), Windows: windows, Paused: before.Paused, Previous: before, Version: version}
 	// A reload puts its timing in force before its services: in this order the turn never
 	// has the services of one configuration and the older timing of another.
-	turn.Topology, l.operators = l.opts.Topology.State()
-	timing := l.timing()
+	turn.Topology, l.decider.operators = l.opts.Topology.State()
+	timing := l.opts.timing()
 	turn.Interval, turn.Degradation, turn.Ages = timing.Interval, timing.Degradation, l.ages(turn.Now)
 	turn.Watched = watched(l.opts.Clients.Subscriptions(), turn.Topology)
-	turn.Health = l.keeper.Table(l.operators)
+	turn.Health = l.health.keeper.Table(l.decider.operators)
 	if p, err = decide(turn); err != nil {
 		if o.Trigger == "" { // an operator is told
 			l.log.Error("planning failed, the last plan stays", "error", err)
 		}
 		return nil, err
 	}
-	if err = l.handOut(p, o, reapply); err != nil {
+	if err = l.group.handOut(p, o, l.health.keeper, reapply); err != nil {
 		l.log.Warn("a plan was not published", "version", p.VersionString(), "error", err)
 		return nil, err
 	}
 	change, ok := plan.Changed(before, p, o)
 	if ok {
-		l.note(change)
+		l.state.note(change)
 	}
 	l.publish(p)
 	return p, nil
@@ -72,18 +74,17 @@ func (l *Loop) next(o plan.Origin, decide func(*plan.Turn) (*plan.Plan, error), 
 
 // publish puts a plan in force: one atomic store, then the streams.
 func (l *Loop) publish(p *plan.Plan) {
-	if l.opts.Group != nil { // the group's claim reserves them
-		l.reserved = l.opts.Group.Reserved()
-	} else if l.reserveAhead(p.Version); p.Version > l.reserved { // the disk has failed, or hung, for long
-		_ = l.reserve(l.toSave(p), p.Version) // it is told, and serving goes on
+	if l.group.Group != nil { // the group's claim reserves them
+		l.state.reserved = l.group.Reserved()
+	} else if l.state.reserveAhead(p.Version); p.Version > l.state.reserved { // the disk has failed, or hung, for long
+		_ = l.state.reserve(l.state.toSave(p), p.Version) // it is told, and serving goes on
 	}
 	before := l.Current()
 	l.show(p)
 	l.report(p)
-	if l.worthSaving(before, p) {
-		saved := l.toSave(p)
-		l.saver.save(job{plan: &saved, pages: l.pages})
-		l.lastSaved, l.pages = p.Made, nil
+	if l.state.worthSaving(before, p) {
+		saved := l.state.toSave(p)
+		l.state.save(&saved, p.Made)
 	}
 }
 
@@ -128,10 +129,37 @@ func (l *Loop) ages(now time.Time) []plan.InputAge {
 	if l.opts.Outdated != nil {
 		out = l.opts.Outdated(now)
 	}
-	for _, a := range l.keeper.VerdictTable().Ages() {
-		if a.Checked {
-			out = append(out, plan.InputAge{Service: a.Service, Kind: plan.InputHealth, Age: plan.Age{Some: a.Some, Most: a.Most}})
-		}
+	return append(out, l.health.ages()...)
+}
+
+// watchClock looks at the clock, once a tick.
+func (l *Loop) watchClock(now time.Time) {
+	start := l.clock.start
+	if back := l.clock.look(now.Sub(start), now.Round(0).Sub(start.Round(0))); back > 0 {
+		l.log.Warn("the clock of this machine went back", "by", back)
 	}
-	return out
+}
+
+// logEvery bounds how often the same broken rule of the same service is logged.
+const logEvery = time.Minute
+
+// maxBad bounds what is remembered for that.
+const maxBad = 1000
+
+// report counts and logs what the check refused.
+func (l *Loop) report(p *plan.Plan) {
+	for i := range p.Violations {
+		v := &p.Violations[i]
+		l.metrics.violations.WithLabelValues(v.Rule).Inc()
+		if len(l.bad) > maxBad {
+			clear(l.bad)
+		}
+		key := v.Rule + "\x00" + v.Service
+		if p.Made.Sub(l.bad[key]) < logEvery {
+			continue
+		}
+		l.bad[key] = p.Made
+		l.log.Error("a plan broke an invariant and was replaced by the previous one",
+			"rule", v.Rule, "service", v.Service, "source", v.Source.String(), "text", v.Text)
+	}
 }
