@@ -89,3 +89,37 @@ func TestWhatIsGoneIsForgotten(t *testing.T) {
 		t.Error("services without a topology")
 	}
 }
+
+// Votes of checkers that never saw an endpoint up count once they had time to probe it.
+// Verdicts follow them at the next look at all endpoints, and until then the explanation says so.
+func TestVotesThatOnlyNowCount(t *testing.T) {
+	o := newOffice(t, topology(service("web", 3, zoneA)), checkersIn(1, zoneA, zoneB, zoneC))
+	o.says = func(_ string, k health.Key) isobar.HealthStatus {
+		if k.Address == first {
+			return isobar.Unhealthy
+		}
+		return isobar.Healthy
+	}
+	explain := func() string {
+		return o.keeper.VerdictTable().Explain("web")[0].Why
+	}
+	o.step(interval)
+	listed := o.now
+	for _, at := range []struct {
+		after time.Duration // since the checkers began
+		want  string
+	}{
+		{17900 * time.Millisecond, "no verdict yet, the configured status counts: no majority among 3 fresh votes"},
+		{18 * time.Second, "no verdict yet, the configured status counts: the votes are new"},
+		{20 * time.Second, "3 of 3 fresh votes in 3 zones agree"},
+	} {
+		for o.now.Add(interval).Before(listed.Add(at.after)) {
+			o.step(interval)
+		}
+		o.now = listed.Add(at.after)
+		o.look()
+		if got := explain(); got != at.want {
+			t.Errorf("after %s: %q, want %q", at.after, got, at.want)
+		}
+	}
+}
