@@ -145,6 +145,22 @@ func (c *cluster) client() *clientv3.Client {
 	return client
 }
 
+// term returns the newest term of etcd's own elections.
+func (c *cluster) term() (newest uint64) {
+	c.t.Helper()
+	client := c.client()
+	for _, m := range c.members {
+		ctx, cancel := context.WithTimeout(c.t.Context(), patience)
+		s, err := client.Status(ctx, m.client)
+		cancel()
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		newest = max(newest, s.RaftTerm)
+	}
+	return newest
+}
+
 func (c *cluster) open(name string, self group.Identity) *etcd.Engine {
 	c.t.Helper()
 	e, err := etcd.Open(etcd.Options{Client: c.client(), Group: name, Self: self, TTL: 2 * time.Second})
