@@ -116,6 +116,10 @@ type Model struct {
 	sent      float64 // requests/s of a unit now
 	carried   float64 // the same in the newest window with requests
 	varies    bool    // the rate varied within the newest window
+	served    float64 // the highest rate of a unit at which nearly all succeeded; it fades
+	hanging   int     // windows in which requests may still fail because of a hang
+	before    *Model  // what was known before requests failed at a rate that was served; nil = they do not
+	since     int     // windows that were taken since
 	failing   float64 // part of the requests that failed lately
 	low, fast int     // cells at which the grid begins, in steps from 1 request/s, and 1 second
 
@@ -140,15 +144,36 @@ const (
 	defaultWait = 1.0  // timeout that is assumed, seconds
 	leastWindow = 20.0 // requests in a window, below which it is skipped
 	diedWithin  = 0.05 // part that fails of a window in which a locality dies
+	hangs       = 0.98 // part that fails while a locality hangs
+	hangsUpTo   = 1.1  // of the rate that was served before: above it the same is overload
+	hungRate    = 5.0  // requests in a window, from which on it may show a hang
+	begins      = 3    // windows in which a hang begins, at most: clients report at different times, and wait for timeouts
+	ends        = 2    // windows in which it ends, at most
 	sigmas      = 3    // standard deviations that are no longer chance
 )
 
-// Observe takes one window. It skips those in which next to nothing was sent, or nearly
-// all failed at once, and reports whether it took it.
-func (m *Model) Observe(w *Window, p *Prior) bool {
-	if !w.valid() || !p.valid() || w.Rate*w.Seconds < leastWindow || w.dead(p) {
-		return false
+// Outcome is what a model makes of a window.
+type Outcome int
+
+// The outcomes.
+const (
+	Skipped Outcome = iota // it tells nothing: next to nothing was sent, or the locality was dead or hung
+	Taken
+	Undone // it shows a hang, and what was taken of the windows in which that began is undone
+)
+
+// Observe takes one window as evidence, unless it tells nothing about what a locality can
+// serve.
+func (m *Model) Observe(w *Window, p *Prior) Outcome {
+	switch {
+	case !w.valid() || !p.valid():
+		return Skipped
+	case m.hung(w):
+		return m.undo()
+	case w.Rate*w.Seconds < leastWindow || w.dead(p) || m.recovers(w):
+		return Skipped
 	}
+	m.doubt(w)
 	m.place(p, w.Rate/w.Units)
 	c := newCells(m, w, p)
 	if w.Sampled > 0 {
@@ -156,10 +181,59 @@ func (m *Model) Observe(w *Window, p *Prior) bool {
 	}
 	m.fail(w, c)
 	m.carried, m.varies = w.Rate/w.Units, w.Varies > 0
+	m.served *= 1 - forget
+	if w.Failing < diedWithin {
+		m.served = max(m.served, m.carried)
+	}
 	m.sent = m.carried
 	m.failing += (w.Failing - m.failing) * lately
 	m.settle(p)
-	return true
+	return Taken
+}
+
+// hung reports whether no request succeeds at a rate that was served before: servers hang.
+// Many are in progress then, as in an overload, but that is not how many they can serve.
+func (m *Model) hung(w *Window) bool {
+	return w.Failing >= hangs && w.Rate*w.Seconds >= hungRate && w.Rate/w.Units <= hangsUpTo*m.served
+}
+
+// doubt keeps what is known when requests begin to fail at a rate that was served: the
+// next windows show whether servers are overloaded or begin to hang.
+func (m *Model) doubt(w *Window) {
+	if w.Failing < diedWithin || w.Rate/w.Units > hangsUpTo*m.served {
+		m.before, m.since = nil, 0
+		return
+	}
+	if m.since == 0 {
+		known := *m
+		m.before = &known
+	}
+	if m.since++; m.since > begins {
+		m.before = nil
+	}
+}
+
+// undo returns to what was known before the hang began.
+func (m *Model) undo() Outcome {
+	out := Skipped
+	if m.before != nil {
+		*m = *m.before
+		out = Undone
+	}
+	m.hanging = ends
+	return out
+}
+
+// recovers reports whether requests fail in a window because the hang before it ends in it.
+func (m *Model) recovers(w *Window) bool {
+	if m.hanging == 0 {
+		return false
+	}
+	m.hanging--
+	if w.Failing < diedWithin {
+		m.hanging = 0
+	}
+	return m.hanging > 0 || w.Failing >= diedWithin
 }
 
 // Idle tells that next to nothing was sent for the length of a window: what is known of

@@ -318,17 +318,51 @@ func TestDeathTellsNothing(t *testing.T) {
 	}
 	before := m.Estimate(&prior)
 	for _, x := range []struct{ failing, inProgress float64 }{{0.45, 1}, {0.999, 0}, {0.9, 3}} {
-		if m.Observe(window(x.failing, x.inProgress), &prior) {
+		if m.Observe(window(x.failing, x.inProgress), &prior) != capacity.Skipped {
 			t.Errorf("%.1f%% fail, %.0f are in progress: that is evidence", 100*x.failing, x.inProgress)
 		}
 	}
 	if after := m.Estimate(&prior); after != before {
 		t.Errorf("before %+v, after %+v", before, after)
 	}
+	m.Observe(window(0, 26), &prior) // it is back
 	for _, x := range []struct{ failing, inProgress float64 }{{0.45, 300}, {0.95, 550}, {0.2, 22}} {
-		if !m.Observe(window(x.failing, x.inProgress), &prior) {
+		if m.Observe(window(x.failing, x.inProgress), &prior) != capacity.Taken {
 			t.Errorf("%.1f%% fail, %.0f are in progress: that is no evidence", 100*x.failing, x.inProgress)
 		}
+	}
+}
+
+// A locality that hangs at a rate that it served before tells nothing about what it can
+// serve; one that serves nothing in time at a higher rate does.
+func TestHangTellsNothing(t *testing.T) {
+	prior := capacity.Prior{PerUnit: 100, Width: 2, Service: 0.04}
+	window := func(rate, failing, inProgress float64) *capacity.Window {
+		return &capacity.Window{Rate: rate, Sampled: rate, InProgress: inProgress, Goodput: rate * (1 - failing), Failing: failing, Seconds: 2, Units: 8, Timeout: 1}
+	}
+	var m capacity.Model
+	for range 20 {
+		m.Observe(window(480, 0, 21), &prior)
+	}
+	before := m.Estimate(&prior)
+	m.Observe(window(480, 0.5, 480), &prior) // it began in this window
+	for range 10 {
+		if m.Observe(window(500, 1, 500), &prior) == capacity.Taken {
+			t.Fatal("a hang is evidence")
+		}
+	}
+	m.Observe(window(480, 0.5, 40), &prior) // it ended in this window
+	if after := m.Estimate(&prior); after.Plan < 0.9*before.Plan {
+		t.Errorf("after a hang plans go by %.0f, before it by %.0f", after.Plan, before.Plan)
+	}
+	m.Observe(window(480, 0, 21), &prior)
+	for range 3 {
+		if m.Observe(window(900, 1, 900), &prior) != capacity.Taken {
+			t.Fatal("a load that was never served, and of which nothing succeeds, is no evidence")
+		}
+	}
+	if after := m.Estimate(&prior); after.Plan > 0.9*before.Plan {
+		t.Errorf("in overload plans go by %.0f, before it by %.0f", after.Plan, before.Plan)
 	}
 }
 
