@@ -9,14 +9,12 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
 	"regexp"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
+	"github.com/isobar-xds/isobar/bench/internal/command"
 	"github.com/isobar-xds/isobar/bench/internal/process"
 	"github.com/isobar-xds/isobar/bench/internal/rawclient"
 )
@@ -28,15 +26,7 @@ const (
 	most   = budget + budget/4
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "attacks:", err)
-		os.Exit(1)
-	}
-}
+func main() { command.Main("attacks", run) }
 
 // options are the flags.
 type options struct {

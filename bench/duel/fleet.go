@@ -22,6 +22,7 @@ type settings struct {
 	seed          uint64
 	warm, length  time.Duration // before the event, and from it to the end
 	tick          time.Duration // of Isobar, and of load reports
+	eject         bool          // outliers, in clusters that Isobar does not make
 	log           io.Writer
 }
 

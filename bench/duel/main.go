@@ -6,21 +6,19 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"regexp"
-	"strings"
 	"sync"
-	"syscall"
 	"time"
 
+	"github.com/isobar-xds/isobar/bench/internal/command"
 	"github.com/isobar-xds/isobar/internal/fleet/envoy"
+	"github.com/isobar-xds/isobar/internal/fleet/envoyloop"
 )
 
 type options struct {
@@ -31,15 +29,7 @@ type options struct {
 	onlySimulated     bool
 }
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "duel:", err)
-		os.Exit(1)
-	}
-}
+func main() { command.Main("duel", run) }
 
 func parse(args []string, stderr io.Writer) (*options, error) {
 	o := &options{}
@@ -54,6 +44,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	flags.DurationVar(&o.tick, "tick", 2*time.Second, "time between Isobar's decisions, and between load reports")
 	pattern := flags.String("run", "", "regular expression of the scenarios to run (default: all)")
 	chosen := flags.String("policies", "", "regular expression of the policies to run (default: all)")
+	flags.BoolVar(&o.eject, "eject", true, "detect outliers in the clusters that Isobar does not make")
 	flags.BoolVar(&o.onlySimulated, "simulated", false, "play the simulator only")
 	flags.StringVar(&o.json, "json", "", "write the results to this file as JSON, too")
 	flags.StringVar(&o.plots, "plots", "", "write charts of the latency over time to this directory")
@@ -118,14 +109,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	if len(results) == 0 {
 		return fmt.Errorf("-run %s: no such scenario", o.run)
 	}
-	if o.json == "" {
-		return nil
-	}
-	data, err := json.MarshalIndent(results, "", "  ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(o.json, append(data, '\n'), 0o600) //nolint:gosec // the user names the file
+	return command.WriteJSON(o.json, results)
 }
 
 // play runs a scenario under all policies at the same time, then in the simulator.
@@ -135,7 +119,7 @@ func (o *options) play(ctx context.Context, s *scenario) (_ *result, err error) 
 		if r.Figures, err = o.compete(ctx, s); err != nil {
 			return nil, err
 		}
-		r.Load = loadAverage()
+		r.Load = envoyloop.LoadAverage()
 	}
 	r.Simulated, err = simulate(ctx, &o.settings, s)
 	return r, err
@@ -181,14 +165,4 @@ func (o *options) compete(ctx context.Context, s *scenario) (_ []figures, err er
 	}
 	running.Wait()
 	return out, errors.Join(errs...)
-}
-
-// loadAverage is that of the last minute.
-func loadAverage() string {
-	text, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
-		return "not known"
-	}
-	first, _, _ := strings.Cut(string(text), " ")
-	return first
 }

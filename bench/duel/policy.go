@@ -37,10 +37,6 @@ var policies = []policy{
 	{Name: "isobar", About: "Isobar, with the cluster that it serves", simulated: sim.NameIsobar},
 }
 
-// ejecting is the outlier detection of all clusters that Isobar does not make. It
-// served best in the loop with faults (`make envoy-loop`).
-const ejecting = "{consecutive_5xx: 5, interval: 2s, base_ejection_time: 10s, max_ejection_percent: 100}"
-
 const roundRobin = `{policies: [{typed_extension_config: {name: round_robin, typed_config: {` +
 	`"@type": type.googleapis.com/envoy.extensions.load_balancing_policies.round_robin.v3.RoundRobin}}}]}`
 
@@ -50,11 +46,11 @@ const loadAwarePolicy = `load_balancing_policy: {policies: [{typed_extension_con
 	`endpoint_picking_policy: ` + roundRobin + `}}}]}`
 
 func failover(f *fleet, source int) (string, error) {
-	return cluster("lb_policy: ROUND_ROBIN", f.localities(source, distance, nil)), nil
+	return f.cluster("lb_policy: ROUND_ROBIN", f.localities(source, distance, nil)), nil
 }
 
 func zoneAware(f *fleet, source int) (string, error) {
-	return cluster("lb_policy: ROUND_ROBIN\n      common_lb_config: {zone_aware_lb_config: {min_cluster_size: 1}}", f.localities(source, byRegion, nil)), nil
+	return f.cluster("lb_policy: ROUND_ROBIN\n      common_lb_config: {zone_aware_lb_config: {min_cluster_size: 1}}", f.localities(source, byRegion, nil)), nil
 }
 
 func loadAware(region bool) func(*fleet, int) (string, error) {
@@ -63,7 +59,7 @@ func loadAware(region bool) func(*fleet, int) (string, error) {
 		priority = byRegion
 	}
 	return func(f *fleet, source int) (string, error) {
-		return cluster(loadAwarePolicy, f.localities(source, priority, nil)), nil
+		return f.cluster(loadAwarePolicy, f.localities(source, priority, nil)), nil
 	}
 }
 
@@ -82,7 +78,7 @@ func weighted(f *fleet, source int) (string, error) {
 	for z, x := range flows {
 		weights[z] = max(1, int(math.Round(1000*x/sum)))
 	}
-	return cluster("lb_policy: ROUND_ROBIN\n      common_lb_config: {locality_weighted_lb_config: {}}", f.localities(source, together, weights)), nil
+	return f.cluster("lb_policy: ROUND_ROBIN\n      common_lb_config: {locality_weighted_lb_config: {}}", f.localities(source, together, weights)), nil
 }
 
 // problem is the mean of the measured time with the capacities before the event.
@@ -133,25 +129,24 @@ func (f *fleet) localities(source int, priority func(from, to int) int, weights 
 			}
 			b.WriteString("            lb_endpoints:\n")
 			for _, s := range f.stations[z] {
-				b.WriteString(endpoint(s.Address()))
+				b.WriteString(envoyloop.Endpoint(s.Address()))
 			}
 		}
 	}
 	return b.String()
 }
 
-func endpoint(address string) string {
-	host, port, _ := strings.Cut(address, ":")
-	return fmt.Sprintf("              - endpoint: {address: {socket_address: {address: %q, port_value: %s}}}\n", host, port)
-}
-
-func cluster(balancing, localities string) string {
+func (f *fleet) cluster(balancing, localities string) string {
+	ejection := envoyloop.Ejection
+	if !f.options.eject {
+		ejection = "# without outlier detection"
+	}
 	return `    - name: ` + service + `
       type: STATIC
       connect_timeout: 1s
       ` + balancing + `
       circuit_breakers: {thresholds: [{max_connections: 100000, max_pending_requests: 100000, max_requests: 100000}]}
-      outlier_detection: ` + ejecting + `
+      ` + ejection + `
       load_assignment:
         cluster_name: ` + service + `
         endpoints:
@@ -163,7 +158,7 @@ func cluster(balancing, localities string) string {
 func bootstrap(source int, id, cluster string) string {
 	var own strings.Builder
 	for _, zone := range zones {
-		fmt.Fprintf(&own, "          - locality: {region: %s, zone: %s}\n            lb_endpoints:\n%s", zone.Region, zone.Zone, endpoint("127.0.0.1:1"))
+		fmt.Fprintf(&own, "          - locality: {region: %s, zone: %s}\n            lb_endpoints:\n%s", zone.Region, zone.Zone, envoyloop.Endpoint("127.0.0.1:1"))
 	}
 	return fmt.Sprintf("node: {id: %s, cluster: client, locality: {region: %s, zone: %s}}\ncluster_manager: {local_cluster_name: client}\nstatic_resources:\n",
 		id, zones[source].Region, zones[source].Zone) + envoyloop.Listener(route) + `  clusters:

@@ -5,18 +5,16 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"regexp"
-	"syscall"
 	"time"
 
+	"github.com/isobar-xds/isobar/bench/internal/command"
 	"github.com/isobar-xds/isobar/internal/fleet/envoy"
 	"github.com/isobar-xds/isobar/internal/fleet/envoyloop"
 )
@@ -31,15 +29,7 @@ type options struct {
 	logs    string
 }
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "envoyloop:", err)
-		os.Exit(1)
-	}
-}
+func main() { command.Main("envoyloop", run) }
 
 func parse(args []string, stderr io.Writer) (*options, error) {
 	o := &options{}
@@ -125,14 +115,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	if err := envoyloop.WriteTable(stdout, results); err != nil {
 		return err
 	}
-	if o.json != "" {
-		data, err := json.MarshalIndent(results, "", "  ")
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(o.json, append(data, '\n'), 0o600); err != nil {
-			return err
-		}
+	if err := command.WriteJSON(o.json, results); err != nil {
+		return err
 	}
 	if missed > 0 {
 		return fmt.Errorf("%d aims are missed", missed)

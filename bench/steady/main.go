@@ -6,13 +6,11 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
 	"runtime"
 	"sync"
-	"syscall"
 	"time"
 
+	"github.com/isobar-xds/isobar/bench/internal/command"
 	"github.com/isobar-xds/isobar/bench/internal/process"
 	"github.com/isobar-xds/isobar/internal/loadgen"
 )
@@ -38,15 +36,7 @@ const (
 	atLeader = "leader" // to the leader
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "steady:", err)
-		os.Exit(1)
-	}
-}
+func main() { command.Main("steady", run) }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	var o options

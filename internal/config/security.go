@@ -214,7 +214,7 @@ func readPrefix(v strict.Value) (p netip.Prefix, ok bool) {
 		v.Errorf("write an IP address, or a network such as 10.0.0.0/24", "%q is no IP address or network", s)
 		return p, false
 	case p.Bits() == 0:
-		v.Errorf("list the balancers alone: whoever is listed can pretend to have any address", "%s is every address", s)
+		v.Errorf("list only the load balancers: a listed host can claim any client address", "%s is every address", s)
 		return p, false
 	}
 	return p.Masked(), true

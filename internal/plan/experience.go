@@ -276,19 +276,18 @@ func (s *serviceExperience) window(now time.Time, interval time.Duration, l *loa
 	k.Usual = max(assumedSpare*rate/units, k.Usual*(1-slowerPart))
 	prior := s.prior(k)
 	switch k.model.Observe(&w, &prior) {
-	case capacity.Skipped:
-		s.idle(now, interval, locality)
-		return
+	case capacity.Taken:
+		k.take(now, &w, &prior)
+		k.Expected = capacity.Expected(rate, declared, k.Estimate.Service, w.Queues) * o.Sampled / rate
+		k.InProgress = o.AtServer()
 	case capacity.Undone:
 		if k.well > 0 {
 			k.InUse = k.well
 		}
 		k.believe(&prior)
-		return
+	case capacity.Skipped:
+		s.idle(now, interval, locality)
 	}
-	k.take(now, &w, &prior)
-	k.Expected = capacity.Expected(rate, declared, k.Estimate.Service, w.Queues) * o.Sampled / rate
-	k.InProgress = o.AtServer()
 }
 
 // idle lets time pass in a locality to which next to nothing is sent, where something

@@ -51,6 +51,15 @@ func Listener(route string) string {
 `
 }
 
+// Ejection is the outlier detection of Envoys without Isobar.
+const Ejection = "outlier_detection: {consecutive_5xx: 5, interval: 2s, base_ejection_time: 10s, max_ejection_percent: 100}"
+
+// Endpoint is a line of a cluster's locality.
+func Endpoint(address string) string {
+	host, port, _ := strings.Cut(address, ":")
+	return fmt.Sprintf("              - endpoint: {address: {socket_address: {address: %q, port_value: %s}}}\n", host, port)
+}
+
 // static is the bootstrap of an Envoy without a management server: one cluster
 // whose priorities hold the addresses, and which leaves hosts that fail.
 func static(service, route string, priorities [][]string) string {
@@ -61,16 +70,15 @@ static_resources:
     - name: %s
       type: STATIC
       connect_timeout: 1s
-      outlier_detection: {consecutive_5xx: 5, interval: 2s, base_ejection_time: 10s, max_ejection_percent: 100}
+      %s
       load_assignment:
         cluster_name: %[2]s
         endpoints:
-`, Listener(route), service)
+`, Listener(route), service, Ejection)
 	for i, addresses := range priorities {
 		fmt.Fprintf(&b, "          - priority: %d\n            lb_endpoints:\n", i)
 		for _, a := range addresses {
-			host, port, _ := strings.Cut(a, ":")
-			fmt.Fprintf(&b, "              - endpoint: {address: {socket_address: {address: %q, port_value: %s}}}\n", host, port)
+			b.WriteString(Endpoint(a))
 		}
 	}
 	return b.String()

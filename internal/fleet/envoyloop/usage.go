@@ -56,20 +56,27 @@ func (u *usage) processes() (isobar, envoys, myself time.Duration) {
 	return processTime(u.r.server.PID()), envoys, processTime(os.Getpid())
 }
 
+// LoadAverage is that of the machine in the last minute.
+func LoadAverage() string {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "not known"
+	}
+	first, _, _ := strings.Cut(string(text), " ")
+	return first
+}
+
 // stop returns what was used since the start.
 func (u *usage) stop(requests []Request) Machine {
 	seconds := time.Since(u.at).Seconds()
 	busy, total := machineTicks()
 	isobar, envoys, myself := u.processes()
 	m := Machine{
-		Cores: runtime.NumCPU(), Isobar: (isobar - u.isobar).Seconds() / seconds,
+		Cores: runtime.NumCPU(), Load: LoadAverage(), Isobar: (isobar - u.isobar).Seconds() / seconds,
 		Envoys: (envoys - u.envoys).Seconds() / seconds, Bench: (myself - u.myself).Seconds() / seconds,
 	}
 	if total > u.total {
 		m.Busy = (busy - u.busy) / (total - u.total)
-	}
-	if text, err := os.ReadFile("/proc/loadavg"); err == nil {
-		m.Load, _, _ = strings.Cut(string(text), " ")
 	}
 	late := make([]time.Duration, 0, len(requests))
 	for i := range requests {
