@@ -1,8 +1,6 @@
 package health_test
 
 import (
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,6 +9,7 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/health"
+	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
 // TestScripts plays the scripts in testdata/script, which are the specification of health
@@ -42,34 +41,14 @@ import (
 //	                                 or: no alarm
 //	# a comment
 func TestScripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/script/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatal("no scripts", err)
-	}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		line := 1
-		for i, scenario := range strings.Split(string(text), "== ") {
-			if i > 0 {
-				title, _, _ := strings.Cut(scenario, "\n")
-				t.Run(strings.TrimSuffix(filepath.Base(file), ".txt")+"/"+title, func(t *testing.T) {
-					newScript(t, file, line).play(scenario)
-				})
-			}
-			line += strings.Count(scenario, "\n")
-		}
-	}
+	testhelp.Scripts(t, func(t *testing.T, lines []testhelp.ScriptLine) { newScript(t).play(lines) })
 }
 
 // script is one scenario.
 type script struct {
 	*office
 
-	file     string
-	line     int // the current one
+	at       string // the current line
 	services map[string]isobar.Service
 	opinions []opinion // the last that applies counts
 }
@@ -81,9 +60,9 @@ type opinion struct {
 	status  isobar.HealthStatus
 }
 
-func newScript(t *testing.T, file string, line int) *script {
+func newScript(t *testing.T) *script {
 	t.Helper()
-	s := &script{office: newOffice(t, topology(), nil), file: file, line: line, services: map[string]isobar.Service{}}
+	s := &script{office: newOffice(t, topology(), nil), services: map[string]isobar.Service{}}
 	s.says = func(checker string, k health.Key) isobar.HealthStatus {
 		for _, o := range slices.Backward(s.opinions) {
 			if o.checker == checker && (len(o.of) == 0 || slices.Contains(o.of, k.Address) || slices.Contains(o.of, k.Service)) {
@@ -97,18 +76,15 @@ func newScript(t *testing.T, file string, line int) *script {
 
 func (s *script) failf(format string, args ...any) {
 	s.Helper()
-	s.Fatalf("%s:%d: "+format, append([]any{s.file, s.line}, args...)...)
+	s.Fatalf("%s: "+format, append([]any{s.at}, args...)...)
 }
 
-func (s *script) play(scenario string) {
+func (s *script) play(lines []testhelp.ScriptLine) {
 	s.Helper()
-	for i, line := range strings.Split(scenario, "\n") {
-		line, _, _ = strings.Cut(line, "#")
-		if i > 0 && strings.TrimSpace(line) != "" {
-			fact, text, _ := strings.Cut(line, ": ")
-			s.do(strings.Fields(fact), strings.TrimSpace(text))
-		}
-		s.line++
+	for _, line := range lines {
+		s.at = line.At
+		fact, text, _ := strings.Cut(line.Text, ": ")
+		s.do(strings.Fields(fact), strings.TrimSpace(text))
 	}
 }
 

@@ -1,8 +1,6 @@
 package xds_test
 
 import (
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -11,6 +9,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
+	"github.com/isobar-xds/isobar/internal/testhelp"
 	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
@@ -32,95 +31,72 @@ import (
 //	c closes
 //	# a comment
 func TestScripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/script/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatal("no scripts", err)
-	}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		line := 1
-		for i, scenario := range strings.Split(string(text), "== ") {
-			if i > 0 {
-				title, _, _ := strings.Cut(scenario, "\n")
-				t.Run(strings.TrimSuffix(filepath.Base(file), ".txt")+"/"+title, func(t *testing.T) {
-					inWorld(t, func(w *world) {
-						s := &script{w: w, file: file, first: line, clients: map[string]*client{}, before: map[string]string{}}
-						s.play(scenario)
-					})
-				})
-			}
-			line += strings.Count(scenario, "\n")
-		}
-	}
+	testhelp.Scripts(t, func(t *testing.T, lines []testhelp.ScriptLine) {
+		inWorld(t, func(w *world) {
+			(&script{w: w, clients: map[string]*client{}, before: map[string]string{}}).play(lines)
+		})
+	})
 }
 
 // script is one scenario.
 type script struct {
 	w       *world
-	file    string
-	first   int // its line
+	at      string // the current line
 	clients map[string]*client
 	before  map[string]string // nonce of the response before the last one, by client and type
 }
 
-func (s *script) play(scenario string) {
+func (s *script) play(lines []testhelp.ScriptLine) {
 	s.w.t.Helper()
-	lines := strings.Split(scenario, "\n")
-	for i := 1; i < len(lines); i++ {
-		line, _, _ := strings.Cut(lines[i], "#")
-		words := strings.Fields(line)
+	for i := 0; i < len(lines); i++ {
+		s.at = lines[i].At
+		words := strings.Fields(lines[i].Text)
 		switch {
-		case len(words) == 0:
-			continue
 		case words[0] == "publish":
 			synctest.Wait() // what came before is over
-			s.w.publish(s.edits(i, words[1:])...)
+			s.w.publish(s.edits(words[1:])...)
 			continue
 		case len(words) < 2:
-			s.failf(i, "neither sends nor expects anything: %q", line)
+			s.failf("neither sends nor expects anything: %q", lines[i].Text)
 		}
 		name, c := words[0], s.clients[words[0]]
 		if c == nil && words[1] != "opens" {
-			s.failf(i, "%s has not opened a stream", name)
+			s.failf("%s has not opened a stream", name)
 		}
 		switch words[1] {
 		case "opens":
-			s.clients[name] = s.open(i, words[2:])
+			s.clients[name] = s.open(words[2:])
 		case "closes":
 			c.close()
 		case ">":
-			s.send(i, name, c, words[2:])
+			s.send(name, c, words[2:])
 		case "<":
 			want := []string{strings.Join(words[2:], " ")}
-			for i+1 < len(lines) && strings.HasPrefix(lines[i+1], name+" < ") {
+			for i+1 < len(lines) && strings.HasPrefix(lines[i+1].Text, name+" < ") {
 				i++
-				line, _, _ = strings.Cut(lines[i], "#")
-				want = append(want, strings.Join(strings.Fields(line)[2:], " "))
+				want = append(want, strings.Join(strings.Fields(lines[i].Text)[2:], " "))
 			}
 			if want[0] == "nothing" {
 				want = nil
 			}
-			s.expect(i, name, c, want)
+			s.expect(name, c, want)
 		default:
-			s.failf(i, "unknown: %q", line)
+			s.failf("unknown: %q", lines[i].Text)
 		}
 	}
 	for name, c := range s.clients {
 		if c.stream.Context().Err() == nil {
-			s.expect(len(lines)-1, name, c, nil)
+			s.expect(name, c, nil)
 		}
 	}
 }
 
-func (s *script) failf(i int, format string, args ...any) {
+func (s *script) failf(format string, args ...any) {
 	s.w.t.Helper()
-	s.w.t.Fatalf("%s:%d: "+format, append([]any{s.file, s.first + i}, args...)...)
+	s.w.t.Fatalf("%s: "+format, append([]any{s.at}, args...)...)
 }
 
-func (s *script) edits(i int, words []string) []edit {
+func (s *script) edits(words []string) []edit {
 	var out []edit
 	for _, word := range words {
 		name, port, serves := strings.Cut(word, "=")
@@ -132,7 +108,7 @@ func (s *script) edits(i int, words []string) []edit {
 		case serves:
 			n, err := strconv.Atoi(port)
 			if err != nil {
-				s.failf(i, "%v", err)
+				s.failf("%v", err)
 			}
 			if service, locality, at := strings.Cut(name, "@"); at {
 				out = append(out, serveAt(service, locality, n))
@@ -140,19 +116,19 @@ func (s *script) edits(i int, words []string) []edit {
 				out = append(out, serve(name, n))
 			}
 		default:
-			s.failf(i, "no change of a service: %q", word)
+			s.failf("no change of a service: %q", word)
 		}
 	}
 	return out
 }
 
 // open reads "sotw in LOCALITY".
-func (s *script) open(i int, words []string) *client {
+func (s *script) open(words []string) *client {
 	var node *corev3.Node
 	if len(words) == 3 && words[1] == "in" {
 		node = at(words[2])
 	} else if len(words) != 1 {
-		s.failf(i, "want VARIANT in LOCALITY")
+		s.failf("want VARIANT in LOCALITY")
 	}
 	switch words[0] {
 	case "sotw":
@@ -160,13 +136,13 @@ func (s *script) open(i int, words []string) *client {
 	case "delta":
 		return s.w.delta(node)
 	}
-	s.failf(i, "unknown variant %q", words[0])
+	s.failf("unknown variant %q", words[0])
 	return nil
 }
 
 var scriptURLs = map[string]string{"eds": resource.EndpointsURL, "cds": resource.ClusterURL, "lds": resource.ListenerURL, "rds": resource.RouteURL}
 
-func (s *script) send(i int, name string, c *client, words []string) {
+func (s *script) send(name string, c *client, words []string) {
 	s.w.t.Helper()
 	verb := ""
 	if words[0] == "accepts" || words[0] == "rejects" {
@@ -175,7 +151,7 @@ func (s *script) send(i int, name string, c *client, words []string) {
 	kind := strings.TrimSuffix(words[0], ":")
 	url := scriptURLs[kind]
 	if url == "" {
-		s.failf(i, "unknown type %q", words[0])
+		s.failf("unknown type %q", words[0])
 	}
 	words = words[1:]
 	switch verb {
@@ -214,7 +190,7 @@ func (s *script) send(i int, name string, c *client, words []string) {
 	c.kind(url).nonce = shown.nonce
 }
 
-func (s *script) expect(i int, name string, c *client, want []string) {
+func (s *script) expect(name string, c *client, want []string) {
 	s.w.t.Helper()
 	last := map[string]string{}
 	for url, seen := range c.kinds {
@@ -230,6 +206,6 @@ func (s *script) expect(i int, name string, c *client, want []string) {
 		}
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
-		s.failf(i, "%s got\n\t%s\nwant\n\t%s", name, strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
+		s.failf("%s got\n\t%s\nwant\n\t%s", name, strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
 	}
 }
