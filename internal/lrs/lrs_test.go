@@ -3,7 +3,6 @@ package lrs_test
 import (
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,7 +17,6 @@ import (
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/internal/lrs"
-	"github.com/isobar-xds/isobar/internal/rpc"
 	"github.com/isobar-xds/isobar/internal/testhelp"
 )
 
@@ -71,120 +69,8 @@ func TestAnHourOfReports(t *testing.T) {
 	})
 }
 
-func TestFirstResponse(t *testing.T) {
-	for _, tc := range []struct {
-		name     string
-		opts     lrs.Options
-		agent    string
-		features []string
-		want     *loadstatsv3.LoadStatsResponse
-		interval time.Duration
-	}{
-		{
-			"all clusters where that is understood", lrs.Options{Services: names("b", "a"), Interval: every(2 * time.Second)},
-			"gRPC Go", []string{rpc.FeatureSendAllClusters}, &loadstatsv3.LoadStatsResponse{SendAllClusters: true}, 2 * time.Second,
-		},
-		{
-			"else the names", lrs.Options{Services: names("b", "a", "b")}, "envoy", nil,
-			&loadstatsv3.LoadStatsResponse{Clusters: []string{"a", "b"}}, lrs.DefaultInterval,
-		},
-		{
-			"never below a second", lrs.Options{Interval: every(0)}, "envoy", []string{rpc.FeatureSendAllClusters},
-			&loadstatsv3.LoadStatsResponse{SendAllClusters: true}, time.Second,
-		},
-		{
-			"by endpoint", lrs.Options{EndpointGranularity: true}, "envoy", []string{rpc.FeatureSendAllClusters},
-			&loadstatsv3.LoadStatsResponse{SendAllClusters: true, ReportEndpointGranularity: true}, lrs.DefaultInterval,
-		},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			inBubble(t, tc.opts, func(h *harness) {
-				c, got := h.greet(node(tc.agent, tc.features...))
-				defer c.cancel()
-				if got.GetLoadReportingInterval().AsDuration() != tc.interval || got.GetSendAllClusters() != tc.want.GetSendAllClusters() ||
-					!slices.Equal(got.GetClusters(), tc.want.GetClusters()) || got.GetReportEndpointGranularity() != tc.want.GetReportEndpointGranularity() {
-					t.Errorf("first response %v, want %v at %v", got, tc.want, tc.interval)
-				}
-			})
-		})
-	}
-}
-
-// Envoy's first message after a reconnect may hold statistics, and each later
-// one repeats the node, which must not change anything.
-func TestStatsInTheFirstMessage(t *testing.T) {
-	inBubble(t, lrs.Options{}, func(h *harness) {
-		c, _ := h.greet(node("envoy"), stats("checkout", 500, 5*time.Second))
-		other := node("envoy")
-		other.Id, other.Locality = "impostor", nil
-		c.send(&loadstatsv3.LoadStatsRequest{Node: other, ClusterStats: []*endpointv3.ClusterStats{stats("checkout", 700, 5*time.Second)}})
-		synctest.Wait()
-		w := h.srv.Collect(time.Now())
-		if len(w) != 1 || len(w[0].Reports) != 2 || w[0].Reports[0].Services[0].Localities[0].Issued != 500 {
-			t.Fatalf("windows %+v", w)
-		}
-		if w[0].Node.ID != "node-1" || w[0].Node.Locality != isobar.MustLocality("us-east/a") {
-			t.Errorf("node %+v, want that of the first message", w[0].Node)
-		}
-	})
-}
-
-func TestChangedConfiguration(t *testing.T) {
-	var interval atomic.Int64
-	var services atomic.Pointer[[]string]
-	for _, tc := range []struct {
-		name     string
-		agent    string
-		features []string
-		interval time.Duration // before it is 5 s
-		services []string      // before it is a
-		says     codes.Code    // OK = a response, Canceled = nothing
-	}{
-		{"Envoy is told of a new service", "envoy", nil, 5 * time.Second, []string{"a", "b"}, codes.OK},
-		{"Envoy is told of a new interval", "envoy", []string{rpc.FeatureSendAllClusters}, 9 * time.Second, []string{"a"}, codes.OK},
-		{"C-core too", "gRPC C-core 1.51", []string{rpc.FeatureSendAllClusters}, 9 * time.Second, []string{"a"}, codes.OK},
-		{"who reports all needs no list", "envoy", []string{rpc.FeatureSendAllClusters}, 5 * time.Second, []string{"a", "b"}, codes.Canceled},
-		{"grpc-go has to come back for an interval", "gRPC Go", []string{rpc.FeatureSendAllClusters}, 9 * time.Second, []string{"a"}, codes.Unavailable},
-		{"grpc-go has to come back for a service", "gRPC Go", nil, 5 * time.Second, []string{"a", "b"}, codes.Unavailable},
-		{"but not to lose one", "gRPC Go", nil, 5 * time.Second, nil, codes.Canceled},
-		{"nor when it reports all", "gRPC Go", []string{rpc.FeatureSendAllClusters}, 5 * time.Second, []string{"a", "b"}, codes.Canceled},
-		{"nothing changed", "envoy", nil, 5 * time.Second, []string{"a"}, codes.Canceled},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			interval.Store(int64(5 * time.Second))
-			services.Store(&[]string{"a"})
-			opts := lrs.Options{
-				Interval: func() time.Duration { return time.Duration(interval.Load()) },
-				Services: func() []string { return *services.Load() },
-			}
-			inBubble(t, opts, func(h *harness) {
-				c, _ := h.greet(node(tc.agent, tc.features...))
-				said := c.next()
-				interval.Store(int64(tc.interval))
-				services.Store(&tc.services)
-				h.srv.Refresh()
-				pass(time.Minute)
-				synctest.Wait()
-				got := codes.Canceled
-				select {
-				case a := <-said:
-					got = status.Code(a.err)
-					if a.err == nil && (a.m.GetLoadReportingInterval().AsDuration() != tc.interval || (a.m.GetClusters() != nil && !slices.Equal(a.m.GetClusters(), tc.services))) {
-						t.Errorf("told %v", a.m)
-					}
-				default:
-				}
-				if got != tc.says {
-					t.Errorf("the server said %v, want %v", got, tc.says)
-				}
-				c.cancel()
-				synctest.Wait()
-			})
-		})
-	}
-}
-
-func TestRefusals(t *testing.T) {
+// Messages that no client can mean end the stream.
+func TestImpossibleMessages(t *testing.T) {
 	expect := func(t *testing.T, c *client, code codes.Code, text string) {
 		t.Helper()
 		_, err := c.stream.Recv()
@@ -193,34 +79,16 @@ func TestRefusals(t *testing.T) {
 		}
 		c.cancel()
 	}
-	inBubble(t, lrs.Options{MaxStreams: 1}, func(h *harness) {
+	inBubble(t, lrs.Options{}, func(h *harness) {
 		c := h.open()
-		c.report(stats("checkout", 1, time.Second))
-		expect(t, c, codes.InvalidArgument, "node: missing")
-
-		c = h.open()
 		n := grpcNode()
 		n.Locality.Zone = strings.Repeat("z", 300)
 		c.send(&loadstatsv3.LoadStatsRequest{Node: n})
 		expect(t, c, codes.InvalidArgument, "node.locality.zone")
 
-		before := time.Now()
-		expect(t, h.open(), codes.DeadlineExceeded, "no first message")
-		if waited := time.Since(before); waited != lrs.DefaultFirstWait {
-			t.Errorf("a silent client was kept for %v", waited)
-		}
-
 		ok, _ := h.greet(grpcNode())
-		c = h.open()
-		c.send(&loadstatsv3.LoadStatsRequest{Node: grpcNode()})
-		expect(t, c, codes.ResourceExhausted, "too many")
-
 		ok.send(&loadstatsv3.LoadStatsRequest{ClusterStats: slices.Repeat([]*endpointv3.ClusterStats{{ClusterName: "x"}}, 20_001)})
 		expect(t, ok, codes.InvalidArgument, "cluster_stats")
-
-		h.srv.Stop()
-		c = h.open()
-		expect(t, c, codes.Unavailable, "going away")
 	})
 }
 

@@ -41,9 +41,9 @@ func inBubble(t *testing.T, opts lrs.Options, test func(h *harness)) {
 			ServiceName: "envoy.api.v2.EndpointDiscoveryService", HandlerType: (*any)(nil), Streams: []grpc.StreamDesc{srv.Stream2017()},
 		}, srv)
 		conn, stop := testhelp.Serve(t, g)
+		defer srv.Stop()
+		defer stop()
 		test(&harness{t: t, srv: srv, conn: conn})
-		stop()
-		srv.Stop()
 	})
 }
 
