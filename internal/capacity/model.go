@@ -159,7 +159,7 @@ type Outcome int
 const (
 	Skipped Outcome = iota // it tells nothing: next to nothing was sent, or the locality was dead or hung
 	Taken
-	Undone // it shows a hang, and what was taken of the windows in which that began is undone
+	Hung // nothing succeeds at a rate that was served: what was taken of the windows in which that began is undone
 )
 
 // Observe takes one window as evidence, unless it tells nothing about what a locality can
@@ -169,7 +169,8 @@ func (m *Model) Observe(w *Window, p *Prior) Outcome {
 	case !w.valid() || !p.valid():
 		return Skipped
 	case m.hung(w):
-		return m.undo()
+		m.undo()
+		return Hung
 	case w.Rate*w.Seconds < leastWindow || w.dead(p) || m.recovers(w):
 		return Skipped
 	}
@@ -214,14 +215,11 @@ func (m *Model) doubt(w *Window) {
 }
 
 // undo returns to what was known before the hang began.
-func (m *Model) undo() Outcome {
-	out := Skipped
+func (m *Model) undo() {
 	if m.before != nil {
 		*m = *m.before
-		out = Undone
 	}
 	m.hanging = ends
-	return out
 }
 
 // recovers reports whether requests fail in a window because the hang before it ends in it.

@@ -318,7 +318,7 @@ func TestDeathTellsNothing(t *testing.T) {
 	}
 	before := m.Estimate(&prior)
 	for _, x := range []struct{ failing, inProgress float64 }{{0.45, 1}, {0.999, 0}, {0.9, 3}} {
-		if m.Observe(window(x.failing, x.inProgress), &prior) != capacity.Skipped {
+		if m.Observe(window(x.failing, x.inProgress), &prior) == capacity.Taken {
 			t.Errorf("%.1f%% fail, %.0f are in progress: that is evidence", 100*x.failing, x.inProgress)
 		}
 	}
@@ -347,7 +347,7 @@ func TestHangTellsNothing(t *testing.T) {
 	before := m.Estimate(&prior)
 	m.Observe(window(480, 0.5, 480), &prior) // it began in this window
 	for range 10 {
-		if m.Observe(window(500, 1, 500), &prior) == capacity.Taken {
+		if m.Observe(window(500, 1, 500), &prior) != capacity.Hung {
 			t.Fatal("a hang is evidence")
 		}
 	}

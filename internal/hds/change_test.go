@@ -104,44 +104,6 @@ func TestChangedEndpointsStartAnew(t *testing.T) {
 	}
 }
 
-// A node may be called as the second of another: both are known all the same.
-func TestIdentitiesOfSimilarNames(t *testing.T) {
-	for _, tc := range []struct {
-		name  string
-		nodes []string // each in a zone of its own
-		want  string
-	}{
-		{"second first", []string{"a", "a", "a#2"}, "a a#2 a#2#2"},
-		{"second last", []string{"a#2", "a", "a"}, "a a#2 a#3"},
-		{"both twice", []string{"a#2", "a#2", "a", "a"}, "a a#2 a#2#2 a#3"},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			inBubble(t, hds.Options{}, func(h *harness) {
-				var open []*client
-				for i, node := range tc.nodes {
-					open = append(open, h.enter(node, "r/"+string(rune('a'+i))))
-				}
-				if got := strings.Join(h.ids(), " "); got != tc.want {
-					t.Errorf("checkers %q, want %q", got, tc.want)
-				}
-				for _, c := range open {
-					c.leave()
-				}
-				if got := h.ids(); len(got) != 0 {
-					t.Errorf("%q are still there", got)
-				}
-				// Names that were forgotten can be had again.
-				pass(11 * time.Minute)
-				c := h.enter("a", "r/z")
-				if got := strings.Join(h.ids(), " "); got != "a" {
-					t.Errorf("later %q", got)
-				}
-				c.leave()
-			})
-		})
-	}
-}
-
 // With other TLS settings all endpoints of a service are new ones to a checker.
 func TestChangedServerNameStartsAnew(t *testing.T) {
 	inBubble(t, hds.Options{Interval: every(4 * time.Second)}, func(h *harness) {

@@ -8,8 +8,6 @@ import (
 
 	healthv3 "github.com/envoyproxy/go-control-plane/envoy/service/health/v3"
 	"github.com/prometheus/client_golang/prometheus"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/hds"
@@ -197,56 +195,5 @@ func TestSlowCheckerCoalesces(t *testing.T) {
 		}
 		slow.leave()
 		quick.leave()
-	})
-}
-
-// Two checkers of one node id are two; one that comes back is the same.
-func TestIdentities(t *testing.T) {
-	inBubble(t, hds.Options{Interval: every(2 * time.Second)}, func(h *harness) {
-		expect := func(want ...string) {
-			t.Helper()
-			if got := strings.Join(h.ids(), " "); got != strings.Join(want, " ") {
-				t.Errorf("checkers %q, want %q", got, want)
-			}
-		}
-		a, b := h.enter("probe", "r/a"), h.enter("probe", "r/b")
-		expect("probe", "probe#2")
-		twin := h.enter("probe", "r/a")
-		expect("probe", "probe#2", "probe#3")
-		a.leave()
-		b.leave()
-		expect("probe#3")
-		b = h.enter("probe", "r/b")
-		expect("probe#2", "probe#3")
-		a = h.enter("probe", "r/a")
-		expect("probe", "probe#2", "probe#3")
-		since := h.srv.Checkers(time.Now())[0].Since
-
-		// A connection that died unnoticed: its checker takes its place.
-		pass(time.Second)
-		for range 4 {
-			pass(2 * time.Second)
-			b.send(&request{})
-			twin.send(&request{})
-		}
-		synctest.Wait()
-		again := h.enter("probe", "r/a")
-		a.recv() // that there is nothing to probe
-		if _, err := a.stream.Recv(); status.Code(err) != codes.Aborted {
-			t.Errorf("the dead stream ended with %v", err)
-		}
-		synctest.Wait()
-		expect("probe", "probe#2", "probe#3")
-		if got := h.srv.Checkers(time.Now())[0]; !got.Since.After(since) {
-			t.Errorf("it is still the old stream: %+v", got)
-		}
-		for _, c := range []*client{again, b, twin} {
-			c.leave()
-		}
-		// In time an identity is forgotten.
-		pass(11 * time.Minute)
-		c := h.enter("probe", "r/z")
-		expect("probe")
-		c.leave()
 	})
 }

@@ -90,102 +90,6 @@ func TestAnHourOfReports(t *testing.T) {
 	})
 }
 
-// The newest designation is told at once, the next one not before the checker
-// has reported: each specifier restarts Envoy's wait for its next report.
-func TestChangedDesignations(t *testing.T) {
-	inBubble(t, hds.Options{Interval: every(4 * time.Second)}, func(h *harness) {
-		c := h.enter("probe-1", "r/a")
-		cart, pay := service("cart", 1), service("pay", 2)
-		both := topology(cart, pay)
-		h.srv.Designate(both, all(topology(cart), "probe-1"))
-		if got := clusters(c.recv()); !maps.Equal(got, map[string]int{"cart": 3}) {
-			t.Fatalf("first %v", got)
-		}
-		said := c.next()
-		for range 100 { // nothing of this waits for the checker
-			h.srv.Designate(both, all(topology(pay), "probe-1"))
-			h.srv.Designate(both, all(both, "probe-1"))
-		}
-		pass(3 * time.Second)
-		if len(said) != 0 {
-			t.Fatal("told again before a report")
-		}
-		c.report(grouped("cart", "r/a", endpoint("10.0.1.1:80", up)))
-		if got := clusters((<-said).m); !maps.Equal(got, map[string]int{"cart": 3, "pay": 3}) {
-			t.Fatalf("after the report %v", got)
-		}
-		// Without a report it is told after one and a half intervals.
-		said = c.next()
-		before := time.Now()
-		h.srv.Designate(both, all(topology(cart), "probe-1"))
-		got := clusters((<-said).m)
-		if waited := time.Since(before); !maps.Equal(got, map[string]int{"cart": 3, "pay": 0}) || waited < 6*time.Second || waited > 6100*time.Millisecond {
-			t.Fatalf("after silence of %v: %v", waited, got)
-		}
-		// The same again is no news.
-		said = c.next()
-		h.srv.Designate(topology(cart, pay), all(topology(cart), "probe-1"))
-		<-said // pay goes
-		said = c.next()
-		h.srv.Designate(topology(cart, pay), all(topology(cart), "probe-1"))
-		pass(time.Minute)
-		if len(said) != 0 {
-			t.Errorf("told the same again: %v", (<-said).m)
-		}
-		c.leave()
-	})
-}
-
-// A cluster goes in two steps: first its endpoints, an interval later itself.
-func TestDrainOverTwoSpecifiers(t *testing.T) {
-	inBubble(t, hds.Options{Interval: every(4 * time.Second)}, func(h *harness) {
-		c := h.enter("probe-1", "r/a")
-		top := topology(service("cart", 1), service("pay", 2))
-		h.srv.Designate(top, all(top, "probe-1"))
-		c.recv()
-		c.report(&response{})
-		without := topology(service("cart", 1))
-		h.srv.Designate(without, all(without, "probe-1"))
-		first := c.recv()
-		if got := clusters(first); !maps.Equal(got, map[string]int{"cart": 3, "pay": 0}) {
-			t.Fatalf("first step %v", got)
-		}
-		for _, cl := range first.GetClusterHealthChecks() {
-			if cl.GetClusterName() == "pay" && (len(cl.GetLocalityEndpoints()) != 0 || len(cl.GetHealthChecks()) != 1) {
-				t.Errorf("the drained cluster is %v", cl)
-			}
-		}
-		began := time.Now()
-		pass(3 * time.Second)
-		// A report on it may still be under way; that is no offence.
-		c.report(grouped("pay", "r/b", endpoint("10.0.2.3:80", up)))
-		if got := h.srv.Checkers(time.Now())[0].Rejected; got != 0 {
-			t.Errorf("%d entries rejected", got)
-		}
-		if got := clusters(c.recv()); !maps.Equal(got, map[string]int{"cart": 3}) || time.Since(began) != 4*time.Second {
-			t.Errorf("second step %v after %v", got, time.Since(began))
-		}
-		// Nothing left: the specifier is empty, its interval is not.
-		c.report(&response{})
-		h.srv.Designate(topology(), nil)
-		if got := clusters(c.recv()); !maps.Equal(got, map[string]int{"cart": 0}) {
-			t.Errorf("drained %v", got)
-		}
-		c.send(&request{}) // Envoy goes on without a member
-		if got := c.recv(); len(got.GetClusterHealthChecks()) != 0 || got.GetInterval().AsDuration() < time.Second {
-			t.Errorf("empty specifier %v", got)
-		}
-		pass(time.Second)
-		seen := time.Now()
-		c.send(&request{})
-		synctest.Wait()
-		if got := h.srv.Checkers(time.Now())[0]; !got.LastSeen.Equal(seen) || got.Reports != 3 {
-			t.Errorf("checker %+v", got)
-		}
-		c.leave()
-	})
-}
-
 // A cluster that went while its checker was away is drained when it is back, with
 // nothing of the check that may have ended it.
 func TestDrainAfterReconnect(t *testing.T) {
@@ -230,22 +134,5 @@ func TestIntervalIsPerturbed(t *testing.T) {
 			last = d
 			c.leave()
 		}
-	})
-}
-
-// A checker that nobody has thought of yet is not told to drop everything.
-func TestWaitsForDesignation(t *testing.T) {
-	inBubble(t, hds.Options{DesignationWait: 7 * time.Second}, func(h *harness) {
-		c := h.enter("probe-1", "r/a")
-		said := c.next()
-		pass(6 * time.Second)
-		if len(said) != 0 {
-			t.Fatal("told before it was designated")
-		}
-		pass(time.Second)
-		if got := (<-said).m; len(got.GetClusterHealthChecks()) != 0 || got.GetInterval() == nil {
-			t.Errorf("told %v", got)
-		}
-		c.leave()
 	})
 }

@@ -43,9 +43,9 @@ func inBubble(t *testing.T, opts hds.Options, test func(h *harness)) {
 		g := grpc.NewServer(grpc.ForceServerCodecV2(rpc.ServerCodec()))
 		srv.Register(g)
 		conn, stop := testhelp.Serve(t, g)
+		defer srv.Stop()
+		defer stop()
 		test(&harness{t: t, srv: srv, conn: conn})
-		stop()
-		srv.Stop()
 	})
 }
 

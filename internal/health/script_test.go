@@ -41,7 +41,10 @@ import (
 //	                                 or: no alarm
 //	# a comment
 func TestScripts(t *testing.T) {
-	testhelp.Scripts(t, func(t *testing.T, lines []testhelp.ScriptLine) { newScript(t).play(lines) })
+	testhelp.Scripts(t, func(t *testing.T, lines []testhelp.ScriptLine) {
+		t.Helper()
+		newScript(t).play(lines)
+	})
 }
 
 // script is one scenario.

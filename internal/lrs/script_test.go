@@ -46,7 +46,8 @@ import (
 //	# a comment
 func TestScripts(t *testing.T) {
 	testhelp.Scripts(t, func(t *testing.T, lines []testhelp.ScriptLine) {
-		s := &script{interval: lrs.DefaultInterval, clients: map[string]*scripted{}}
+		t.Helper()
+		s := &script{interval: lrs.DefaultInterval, clients: map[string]*actor{}}
 		opts := lrs.Options{Interval: func() time.Duration { return s.interval }, Services: func() []string { return s.services }}
 		if words := strings.Fields(lines[0].Text); words[0] == "server" {
 			s.at, s.t = lines[0].At, t
@@ -68,11 +69,11 @@ type script struct {
 	at       string // the current line
 	interval time.Duration
 	services []string
-	clients  map[string]*scripted
+	clients  map[string]*actor
 }
 
-// scripted is a client whose messages are kept until the script asks for them.
-type scripted struct {
+// actor is a client whose messages are kept until the script asks for them.
+type actor struct {
 	*client
 
 	mu   sync.Mutex
@@ -116,7 +117,7 @@ func (s *script) play(lines []testhelp.ScriptLine) {
 	synctest.Wait()
 }
 
-func (s *script) client(name string, c *scripted, verb, text string) {
+func (s *script) client(name string, c *actor, verb, text string) {
 	s.t.Helper()
 	switch verb {
 	case "connects":
@@ -146,8 +147,8 @@ func (s *script) client(name string, c *scripted, verb, text string) {
 }
 
 // connect opens a stream and keeps what comes.
-func (s *script) connect() *scripted {
-	c := &scripted{client: s.open()}
+func (s *script) connect() *actor {
+	c := &actor{client: s.open()}
 	go func() {
 		for {
 			m, err := c.stream.Recv()
@@ -164,7 +165,7 @@ func (s *script) connect() *scripted {
 	return c
 }
 
-func (c *scripted) take() []string {
+func (c *actor) take() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	out := c.said

@@ -74,7 +74,6 @@ const (
 	enoughHeld    = 8.0  // requests in progress, a sum over windows, from which on they tell a service time
 	calmAfter     = 12   // windows from which on a locality may be calm
 	calmPart      = 0.7  // of its capacity, below which it is
-	calmFailing   = 0.01 // part of the requests that fail, below which it is
 	calmTrust     = 0.9  // of what is declared: what is in use below it is on its way somewhere
 	losingBand    = 1.1  // factor within which an estimate confirms what one more request loses
 	losingWeight  = 0.2  // of a window in what one more request loses
@@ -99,7 +98,6 @@ type siteExperience struct {
 	model   *capacity.Model
 	held    float64 // requests at the server, a sum over windows that forgets
 	sent    float64 // requests/s, the same
-	well    float64 // InUse after the newest window in which next to nothing failed
 	alone   float64 // probability that its servers refuse what is too much, by its own requests
 	windows int
 	idleAt  time.Time // when time passed without requests
@@ -280,11 +278,8 @@ func (s *serviceExperience) window(now time.Time, interval time.Duration, l *loa
 		k.take(now, &w, &prior)
 		k.Expected = capacity.Expected(rate, declared, k.Estimate.Service, w.Queues) * o.Sampled / rate
 		k.InProgress = o.AtServer()
-	case capacity.Undone:
-		if k.well > 0 {
-			k.InUse = k.well
-		}
-		k.believe(&prior)
+	case capacity.Hung:
+		k.believe(&prior) // what is in use returns step by step to what it was before
 	case capacity.Skipped:
 		s.idle(now, interval, locality)
 	}
@@ -329,7 +324,7 @@ func varies(l *load.ServiceLoad, locality isobar.Locality) float64 {
 // calm reports whether a locality with much room may be looked at in one window
 // of four only: nothing is learned there quickly, and most localities are so.
 func (k *siteExperience) calm(now time.Time, interval time.Duration, o *load.Observation, units float64) bool {
-	return k.windows >= calmAfter && k.InUse >= calmTrust*k.Declared && o.Rate/units < calmPart*k.Estimate.Safe && o.Failing() < calmFailing &&
+	return k.windows >= calmAfter && k.InUse >= calmTrust*k.Declared && o.Rate/units < calmPart*k.Estimate.Safe && o.Failing() < 0.01 &&
 		o.AtServer() < 2*k.InProgress+3*math.Sqrt(k.InProgress)+1 && now.Sub(k.At) < interval*(4*10-1)/10
 }
 
@@ -386,9 +381,6 @@ func (k *siteExperience) take(now time.Time, w *capacity.Window, prior *capacity
 	k.windows++
 	k.At, k.Rate, k.Failing = now, w.Rate, w.Failing
 	k.believe(prior)
-	if w.Failing < calmFailing {
-		k.well = k.InUse
-	}
 	if known != k.Estimate.Known || k.Since.IsZero() {
 		k.Since = now
 	}

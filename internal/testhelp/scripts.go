@@ -15,7 +15,7 @@ type ScriptLine struct {
 }
 
 // Scripts plays the scenarios of testdata/script/*.txt, each as a test of its own. A scenario
-// begins with "== what it shows". Empty lines, and what follows "#", don't count; what stands
+// begins with "== what it shows". Empty lines, and what follows a "#" after a space, don't count; what stands
 // above the first scenario explains the file.
 func Scripts(t *testing.T, play func(t *testing.T, lines []ScriptLine)) {
 	t.Helper()
@@ -43,7 +43,7 @@ func Scripts(t *testing.T, play func(t *testing.T, lines []ScriptLine)) {
 
 func scriptLines(file string, first int, body string) (out []ScriptLine) {
 	for i, line := range strings.Split(body, "\n") {
-		line, _, _ = strings.Cut(line, "#")
+		line, _, _ = strings.Cut(" "+line, " #")
 		if line = strings.TrimSpace(line); line != "" {
 			out = append(out, ScriptLine{At: fmt.Sprintf("%s:%d", file, first+i), Text: line})
 		}

@@ -32,6 +32,7 @@ import (
 //	# a comment
 func TestScripts(t *testing.T) {
 	testhelp.Scripts(t, func(t *testing.T, lines []testhelp.ScriptLine) {
+		t.Helper()
 		inWorld(t, func(w *world) {
 			(&script{w: w, clients: map[string]*client{}, before: map[string]string{}}).play(lines)
 		})
