@@ -40,7 +40,7 @@ import (
 //	c ends InvalidArgument: text     how its stream has ended, and a part of the reason
 //	10s pass
 //	collected c in us-east/a: a 1000 in 10s    what the loop reads, a line for each report ("closed": the
-//	                                 stream has ended; "refused a": of what can't be true)
+//	                                 stream has ended; "refused a": of what is implausible)
 //	collected nothing
 //	server stops
 //	# a comment
