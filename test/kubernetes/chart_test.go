@@ -13,7 +13,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -30,7 +29,6 @@ import (
 	"github.com/isobar-xds/isobar/internal/config"
 	"github.com/isobar-xds/isobar/internal/discovery/kubernetes"
 	"github.com/isobar-xds/isobar/internal/discovery/kubernetes/v1alpha1"
-	"github.com/isobar-xds/isobar/internal/fleet"
 	"github.com/isobar-xds/isobar/internal/identity"
 	"github.com/isobar-xds/isobar/internal/identity/identitytest"
 )
@@ -431,137 +429,4 @@ func (c *cluster) analyze(cfg *kubernetes.Config) string {
 		c.t.Fatal(err)
 	}
 	return string(text)
-}
-
-// TestChartGroup: three replicas of the chart, as processes with its arguments and its
-// permissions, elect one by a Lease. Killed under the load of gRPC clients, the leader is
-// replaced: no request fails, and what happens in the cluster meanwhile is served after it.
-func TestChartGroup(t *testing.T) {
-	c, k := installed(t, "replicas-secrets-values.yaml", "--set", "config.tick=1s,config.report_interval=1s,config.stop_spread=1s,admin.writable=true")
-	k.programs = newPrograms(t)
-	c.deploy("shop", "checkout", 6)
-	if err := c.policy("checkout", `{"targetRefs": [{"kind": "Service", "name": "checkout"}], "mode": "Full"}`); err != nil {
-		t.Fatal(err)
-	}
-	ca, dirs := identitytest.NewCA(t), [3]string{t.TempDir(), t.TempDir(), t.TempDir()}
-	replicas := ca.Write(dirs[1], identitytest.Leaf{URIs: []string{
-		"spiffe://isobar/isobar/isobar/isobar-0", "spiffe://isobar/isobar/isobar/isobar-1", "spiffe://isobar/isobar/isobar/isobar-2",
-	}})
-	client := ca.Write(dirs[2], identitytest.Leaf{DNS: []string{"web.example"}})
-	members := c.members(ca.Write(dirs[0], identitytest.Leaf{}), replicas)
-	addresses := make([]string, 0, len(members))
-	for _, m := range members {
-		m.start()
-		addresses = append(addresses, m.xds)
-	}
-	front, err := fleet.NewBalancer(addresses)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = front.Close() })
-	leader, version := leaderOf(t, members)
-	c.states("checkout", map[string]string{})
-	load := callersOf(t, front.Address(), "checkout.shop:80", []string{"a", "b", "c"}, 20, &client)
-	served := func(pods int) func() bool {
-		return func() bool {
-			for _, m := range members {
-				if m.process != nil && m.endpoints("checkout.shop:80") != pods {
-					return false
-				}
-			}
-			return true
-		}
-	}
-	eventually(t, 30*time.Second, "6 endpoints on all replicas", served(6))
-	<-time.After(3 * time.Second)
-
-	leader.kill()
-	killed := time.Now()
-	c.patchDeployment("shop", "checkout", map[string]any{"replicas": 9})
-	_, first := leaderOf(t, members)
-	for first <= version {
-		_, first = leaderOf(t, members)
-	}
-	took := time.Since(killed)
-	eventually(t, 30*time.Second, "9 endpoints on all replicas", served(9))
-	all := time.Since(killed)
-	c.patchDeployment("shop", "checkout", map[string]any{"replicas": 3})
-	eventually(t, 30*time.Second, "3 endpoints on all replicas", served(3))
-	leader.start()
-	eventually(t, 30*time.Second, "the replica that was killed follows", served(3))
-
-	// Leadership moves on purpose, too, and a mark of an operator goes with it.
-	now, _ := leaderOf(t, members)
-	mark := func(m *member, path, body string) {
-		t.Helper()
-		if err := m.post(path, body); err != nil {
-			t.Fatal(err)
-		}
-	}
-	mark(leader, "/v1/pause", `{"service": "checkout.shop:80", "reason": "moved"}`)
-	stopped := time.Now()
-	now.stop()
-	_, second := leaderOf(t, members)
-	for second <= first {
-		_, second = leaderOf(t, members)
-	}
-	moved := time.Since(stopped)
-	for _, m := range members {
-		if m.process == nil {
-			continue
-		}
-		eventually(t, 10*time.Second, "the pause on "+m.name, func() bool {
-			var plan json.RawMessage
-			return m.get("/v1/status", &plan) == nil && bytes.Contains(plan, []byte("moved"))
-		})
-	}
-	<-time.After(3 * time.Second)
-	load.stop()
-	failed, errs := load.failures()
-	t.Logf("%d requests, %d failed; first plan %s after the kill of the leader, 9 endpoints after %s; all replicas serve the next plan %s after SIGTERM",
-		load.sent.Load(), failed, took.Round(100*time.Millisecond), all.Round(100*time.Millisecond), moved.Round(100*time.Millisecond))
-	if failed > 0 || took > 25*time.Second {
-		t.Errorf("failures %v", errs)
-	}
-	if list := c.table(leases); !strings.Contains(list, "isobar") {
-		t.Errorf("leases\n%s", list)
-	}
-	found := c.analyze(&kubernetes.Config{Cluster: kubernetes.Cluster{Policies: true, Namespaces: []string{"pay", "shop"}}, Lease: "isobar"})
-	if strings.Contains(found, "ServiceAccount") {
-		t.Errorf("isobar kubernetes analyze finds %s", found)
-	}
-}
-
-// leaderOf waits until all replicas that run name the same leader, which runs, and serve
-// its plans. It returns the lowest version that they serve.
-func leaderOf(t *testing.T, members []*member) (leader *member, version uint64) {
-	t.Helper()
-	eventually(t, time.Minute, "a leader that all replicas follow", func() bool {
-		name := ""
-		leader, version = nil, 0
-		for _, m := range members {
-			if m.process == nil {
-				continue
-			}
-			var g admin.ReplicaGroup
-			var v admin.PlanView
-			if m.get("/v1/replicas", &g) != nil || g.Leader == "" || name != "" && g.Leader != name || m.get("/v1/plan", &v) != nil || v.Version == "" {
-				return false
-			}
-			n, err := strconv.ParseUint(v.Version, 10, 64)
-			if err != nil {
-				return false
-			}
-			if name = g.Leader; version == 0 || n < version {
-				version = n
-			}
-		}
-		for _, m := range members {
-			if m.name == name && m.process != nil {
-				leader = m
-			}
-		}
-		return leader != nil
-	})
-	return leader, version
 }

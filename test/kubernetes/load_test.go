@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -25,7 +26,7 @@ type programs struct {
 	t *testing.T
 
 	mu      sync.Mutex
-	running map[string]*grpc.Server
+	running map[string]*grpc.Server // nil once the test ends: Pods start nothing more
 }
 
 func newPrograms(t *testing.T) *programs {
@@ -37,12 +38,18 @@ func newPrograms(t *testing.T) *programs {
 		for _, s := range p.running {
 			s.Stop()
 		}
+		p.running = nil
 	})
 	return p
 }
 
 func (p *programs) start(address string) {
 	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.running == nil {
 		return
 	}
 	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", net.JoinHostPort(address, "8080"))
@@ -52,9 +59,7 @@ func (p *programs) start(address string) {
 	}
 	s := grpc.NewServer()
 	healthpb.RegisterHealthServer(s, health.NewServer())
-	p.mu.Lock()
 	p.running[address] = s
-	p.mu.Unlock()
 	go func() { _ = s.Serve(l) }() // ends with the server
 }
 
@@ -90,6 +95,7 @@ type callers struct {
 
 	mu     sync.Mutex
 	failed map[string][]string // errors by the address that was reached
+	took   []time.Duration     // of the requests that succeeded
 }
 
 // callersOf starts a client in each of the zones, which sends requests at a rate (1/s).
@@ -142,16 +148,19 @@ func (c *callers) run(ctx context.Context, client healthpb.HealthClient, rate in
 			defer cancel()
 			var at peer.Peer
 			c.sent.Add(1)
+			began := time.Now()
 			_, err := client.Check(ctx, &healthpb.HealthCheckRequest{}, grpc.Peer(&at))
+			took := time.Since(began)
+			c.mu.Lock()
+			defer c.mu.Unlock()
 			if err == nil {
+				c.took = append(c.took, took)
 				return
 			}
 			host := ""
 			if at.Addr != nil {
 				host, _, _ = net.SplitHostPort(at.Addr.String())
 			}
-			c.mu.Lock()
-			defer c.mu.Unlock()
 			c.failed[host] = append(c.failed[host], err.Error())
 		})
 	}
@@ -167,6 +176,17 @@ func (c *callers) failures() (count int, first map[string]string) {
 		first[address] = errs[0]
 	}
 	return count, first
+}
+
+// times says how long requests took.
+func (c *callers) times() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.took) == 0 {
+		return "nothing"
+	}
+	sorted := slices.Sorted(slices.Values(c.took))
+	return fmt.Sprintf("%s (median; 99%%: %s)", sorted[len(sorted)/2].Round(100*time.Microsecond), sorted[len(sorted)*99/100].Round(time.Millisecond))
 }
 
 func bootstrapOf(t *testing.T, server, id, zone string, tls *identity.Files) []byte {

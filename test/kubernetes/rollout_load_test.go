@@ -1,6 +1,7 @@
 package kubernetes_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"math"
@@ -15,7 +16,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/fleet"
+	"github.com/isobar-xds/isobar/internal/server"
 )
 
 // sampleOfZones is which share of the ready Pods each zone had at a time.
@@ -43,14 +46,55 @@ func behind(split map[isobar.Locality]float64, history []sampleOfZones, now time
 }
 
 // TestRolloutUnderLoad replaces -pods Pods in three zones, ten a second, under the load of
-// gRPC clients outside of these zones, and kills some without grace: no other request
-// fails, and the weights, which balance utilization, follow the Pods that are ready.
+// gRPC clients, and kills some without grace: no other request fails.
+//
+// With a capacity per Pod and all clients outside of the zones, weights balance
+// utilization: they follow the Pods that are ready. Without, and with clients inside, they
+// follow what requests tell, of which counts of Pods are no measure: no zone may have more
+// than its ceiling.
 func TestRolloutUnderLoad(t *testing.T) {
+	t.Run("declared", func(t *testing.T) {
+		rolloutUnderLoad(t, `, "capacity": {"maxRatePerEndpoint": 1}`, []string{"x", "x", "x", "x"})
+	})
+	t.Run("observed", func(t *testing.T) {
+		rolloutUnderLoad(t, "", []string{"a", "b", "c", "x"})
+	})
+}
+
+// fullest returns the highest utilization of a locality, as a part of its ceiling, and of
+// requests per ready Pod, as a multiple of the mean, by the plan. A broken invariant fails
+// the test.
+func fullest(t *testing.T, s *server.Server, ready map[string]int) (used, crowded float64) {
+	t.Helper()
+	var v admin.PlanView
+	if err := json.Unmarshal([]byte(get(t, "http://"+s.AdminAddress()+"/v1/plan?service=checkout.shop:80")), &v); err != nil || len(v.Services) != 1 {
+		t.Fatalf("plan of %d services: %v", len(v.Services), err)
+	}
+	if len(v.Violations) > 0 {
+		t.Errorf("violations %v", v.Violations)
+	}
+	load, pods := 0.0, 0
+	for _, l := range v.Services[0].Localities {
+		load += l.Load
+		pods += ready[l.Locality.String()]
+	}
+	for _, l := range v.Services[0].Localities {
+		used = max(used, l.Utilization/l.Ceiling)
+		if n := ready[l.Locality.String()]; n > 0 && load > 0 {
+			crowded = max(crowded, l.Load/float64(n)*float64(pods)/load)
+		}
+	}
+	return used, crowded
+}
+
+func rolloutUnderLoad(t *testing.T, capacity string, zones []string) {
+	t.Helper()
+	declared := capacity != ""
 	c, k := newZones(t)
 	k.programs = newPrograms(t)
 	c.defineResources()
 	c.deploy("shop", "checkout", int32(*pods))
-	if err := c.policy("checkout", `{"targetRefs": [{"kind": "Service", "name": "checkout"}], "mode": "Full", "capacity": {"maxRatePerEndpoint": 1}}`); err != nil {
+	if err := c.policy("checkout", `{"targetRefs": [{"kind": "Service", "name": "checkout"}], "mode": "Full"`+capacity+`}`); err != nil {
 		t.Fatal(err)
 	}
 	s := serve(t, fmt.Sprintf("xds: {listen: \"127.0.0.1:0\"}\nadmin: {listen: \"127.0.0.1:0\"}\nstop_spread: 0s\ntick: 1s\nreport_interval: 1s\nstate_dir: %s\n"+
@@ -60,7 +104,7 @@ func TestRolloutUnderLoad(t *testing.T) {
 		return len(got) == *pods
 	}
 	eventually(t, 3*time.Minute, "all Pods are ready", ready)
-	load := callersOf(t, s.XDSAddress(), "checkout.shop:80", []string{"x", "x", "x", "x"}, 25, nil)
+	load := callersOf(t, s.XDSAddress(), "checkout.shop:80", zones, 25, nil)
 	conn, err := grpc.NewClient(s.XDSAddress(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
@@ -87,6 +131,7 @@ func TestRolloutUnderLoad(t *testing.T) {
 	})
 	var history []sampleOfZones
 	var late []float64
+	used, crowded := 0.0, 0.0
 	for done := false; !done; <-time.After(50 * time.Millisecond) {
 		now, total := time.Now(), 0
 		zones := k.readyZones()
@@ -100,6 +145,8 @@ func TestRolloutUnderLoad(t *testing.T) {
 		history = append(history, sampleOfZones{now, share})
 		if now.Sub(began) > 2*time.Second {
 			late = append(late, behind(outside.Shares("checkout.shop:80"), history, now))
+			u, many := fullest(t, s, zones)
+			used, crowded = max(used, u), max(crowded, many)
 		}
 		if now.Sub(began) > 5*time.Minute {
 			t.Fatal("the rollout does not end")
@@ -113,13 +160,18 @@ func TestRolloutUnderLoad(t *testing.T) {
 	took := time.Since(began)
 	failed, errs := load.failures()
 	slices.Sort(late)
-	t.Logf("%d Pods in %s (%.1f a second); %d requests, %d failed; weights of clients outside of the zones: 2 s late by %.2f points (median), %.2f at most",
-		*pods, took.Round(100*time.Millisecond), float64(*pods)/took.Seconds(), load.sent.Load(), failed, late[len(late)/2], late[len(late)-1])
+	t.Logf("%d Pods in %s (%.1f a second); %d requests, %d failed, answered after %s",
+		*pods, took.Round(100*time.Millisecond), float64(*pods)/took.Seconds(), load.sent.Load(), failed, load.times())
+	t.Logf("weights of clients outside of the zones: 2 s late by %.2f points (median; 99%%: %.2f, most %.2f); the fullest zone had %.2f of its ceiling, and per ready Pod %.2f times the mean",
+		late[len(late)/2], late[len(late)*99/100], late[len(late)-1], used, crowded)
 	if failed > 0 {
 		t.Errorf("failures %v", errs)
 	}
-	if late[len(late)-1] > 2 {
+	if declared && late[len(late)-1] > 2 {
 		t.Errorf("weights are up to %.2f points off", late[len(late)-1])
+	}
+	if used > 1 {
+		t.Errorf("a zone has %.2f of its ceiling", used)
 	}
 
 	// Pods that die without grace fail what they work on, and nothing else does.
