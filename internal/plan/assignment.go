@@ -61,7 +61,9 @@ func (p *Plan) Assignment(service string, source isobar.Locality) *isobar.Assign
 
 // reopen gives what an answer for one more source of a planned service follows from.
 func (s *Service) reopen(network *isobar.Network, source isobar.Locality) (of *Service, r *routes, from sources) {
-	of = &Service{Spec: s.Spec, Findings: s.Findings, Problem: s.Problem, Solution: s.Solution, Inputs: s.Inputs, Hold: s.Hold}
+	of = &Service{
+		Spec: s.Spec, Rollout: s.Rollout, Findings: s.Findings, Problem: s.Problem, Solution: s.Solution, Inputs: s.Inputs, Hold: s.Hold,
+	}
 	r = &routes{spec: s.Spec, network: network, sites: make(sites, len(s.Sites))}
 	for i := range s.Sites {
 		r.sites[i].Site = s.Sites[i]

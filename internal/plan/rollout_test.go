@@ -10,7 +10,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/assign"
 	"github.com/isobar-xds/isobar/internal/health"
+	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
@@ -278,4 +280,32 @@ func TestAutoDoesNotSwing(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A source that sends nothing yet, and does not reach its own locality, is sent elsewhere in
+// mode auto as in the mode that auto has come to.
+func TestAutoKeepsNewSourcesFromWhatTheyCannotReach(t *testing.T) {
+	for _, mode := range []isobar.Mode{isobar.ModeFull, isobar.ModeAuto} {
+		top := threeZones(t)
+		top.Services[0].Mode = isobar.ModeFull
+		p := ticks(t, top, 3, map[string]float64{"us/a": 100})
+		top = threeZones(t)
+		top.Services[0].Mode = mode
+		for range 2 {
+			in := plan.Input{Now: p.Made.Add(5 * time.Second), Trigger: assign.Tick, Topology: top, Previous: p, Version: p.Version + 1}
+			in.Load = demand(in.Now, "checkout", map[string]float64{"us/a": 100})
+			in.Findings = []load.Findings{{Service: "checkout", Barred: []load.Barred{{Source: loc("us/b"), Locality: loc("us/b"), Since: t0}}}}
+			next, err := plan.Next(in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p = next
+		}
+		if s, _ := p.Service("checkout"); s.Mode() != isobar.ModeFull {
+			t.Fatalf("mode %s serves %s", mode, s.Mode())
+		}
+		if got := share(t, p, "us/b", "us/b"); got > 0.05 { // a probe goes on
+			t.Errorf("mode %s: %.2f of us/b stays where it reaches nobody", mode, got)
+		}
+	}
 }
