@@ -176,7 +176,7 @@ const (
 // LimitedEjectionTime is base_ejection_time, if it is not set, of clusters that limit
 // the requests in progress of each client. Overload then fills no queue in
 // which requests time out, so consecutive errors mostly mean that an endpoint is broken.
-const LimitedEjectionTime = 3 * time.Second
+const LimitedEjectionTime = 6 * time.Second
 
 // ClusterSettings is what clients do on their own with the endpoints of a
 // service, other than sharing out requests over localities.

@@ -110,13 +110,16 @@ func (a *Archive) inOrder() {
 	})
 }
 
+// ErrKnown is the error of a change whose version, or a newer one, is kept already.
+var ErrKnown = errors.New("the history has this version, or a newer one")
+
 // Append adds a change. With an error it is not kept. A full disk first costs the oldest
 // changes: the plan itself is saved on the same disk.
 func (a *Archive) Append(c *plan.Change) error {
 	a.writing.Lock()
 	defer a.writing.Unlock()
 	if last, found := a.newest(); found && c.Version <= last.Version {
-		return fmt.Errorf("archive: version %d does not follow %d", c.Version, last.Version)
+		return fmt.Errorf("archive: version %d after %d: %w", c.Version, last.Version, ErrKnown)
 	}
 	data, e, err := encode(c)
 	if err != nil {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"path/filepath"
 	"sync"
 
@@ -66,6 +67,11 @@ func (s *Server) archiveChanges() {
 	a := s.archiver
 	for c := range a.next {
 		err := a.kept.Append(&c)
+		if errors.Is(err, archive.ErrKnown) {
+			// A replica that was killed shows the plan that it saved last, which may be
+			// older than the history that it wrote.
+			continue
+		}
 		if err != nil {
 			a.lost.Inc()
 		}
