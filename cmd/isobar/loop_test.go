@@ -64,7 +64,9 @@ func (c *counts) total() int {
 // feed on themselves.
 func TestRealClientsDriveTheLoop(t *testing.T) {
 	zones := []isobar.Locality{isobar.MustLocality("us/a"), isobar.MustLocality("us/b")}
-	p := newProcess(t, "  max_shed: 0.5\n", zones, []int{100, 50})
+	// The backends take no time for a request, so what requests experience would soon show
+	// that they serve more than is declared.
+	p := newProcess(t, "  max_shed: 0.5\n  capacity_trust: declared\n", zones, []int{100, 50})
 	p.start()
 	p.await("plan", func(v admin.PlanView) bool { return v.Version != "" })
 	var seen counts

@@ -52,13 +52,13 @@ func TestRequestLimitInClusters(t *testing.T) {
 	none, r := build("1", 0, nil, nil)
 	want(r, 1<<32-1, time.Second)
 	first, limited := build("2", 20, none, nil)
-	want(limited, 20, 3*time.Second)
+	want(limited, 20, isobar.LimitedEjectionTime)
 	second, same := build("12", 20, first, nil) // with another timeout
 	if same != limited {
 		t.Error("the same limit makes another cluster")
 	}
 	_, other := build("3", 30, second, nil)
-	want(other, 30, 3*time.Second)
+	want(other, 30, isobar.LimitedEjectionTime)
 	_, own := build("4", 20, nil, func(s *isobar.Service) { s.CircuitBreakers.MaxRequests = 7 })
 	want(own, 7, time.Second)
 	_, own = build("5", 20, nil, func(s *isobar.Service) { s.OutlierDetection.Set(base, int64(7*time.Second)) })
