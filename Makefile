@@ -34,9 +34,10 @@ test test-race test-norace: export RAPID_SEED ?= 1
 
 test: test-race test-norace ## run all tests: with the race detector, then what is too heavy for it
 
+# internal/server alone takes 7 minutes on a quiet machine of 2 cores.
 test-race: tools ## run the tests with the race detector (without where there is no C compiler)
 	@test -n "$(RACE)" || echo "no C compiler: testing without the race detector; install gcc to have it"
-	$(GO) test $(RACE) ./...
+	$(GO) test $(RACE) -timeout 20m ./...
 
 # Simulations and comparisons with a linear program carry the build tag !race;
 # their packages run once more without the detector.
