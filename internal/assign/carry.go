@@ -63,7 +63,7 @@ func keepOpen(t *terms, r *row, from []float64) (lost float64) {
 
 func noteLost(t *terms, r *row, lost float64, at int) {
 	if at < 0 {
-		r.note(ReasonUnhealthy, isobar.Locality{}, fmt.Sprintf("%.1f points moved off localities that are gone", 100*lost))
+		r.note(ReasonUnhealthy, isobar.Locality{}, fmt.Sprintf("%.1f%% of the requests moved off localities that are gone", 100*lost))
 		return
 	}
 	l := t.sites[at].Group.Locality
@@ -78,7 +78,7 @@ func noteLost(t *terms, r *row, lost float64, at int) {
 	case !t.sites[at].Usable():
 		why = "no healthy endpoint"
 	}
-	r.note(code, l, fmt.Sprintf("%.1f points moved off %s: %s", 100*lost, l, why))
+	r.note(code, l, fmt.Sprintf("%.1f%% of the requests moved off %s: %s", 100*lost, l, why))
 }
 
 // replace finds a place for what failures set free.
@@ -210,7 +210,7 @@ func relieveShrunk(p *placing, moved []bool) {
 		if away > unit {
 			moved[i] = true
 			l := t.sites[largest(origin[i])].Group.Locality
-			p.rows[i].note(ReasonUnhealthy, l, fmt.Sprintf("%.1f points moved off %s: it lost endpoints and is above its limit", 100*away, l))
+			p.rows[i].note(ReasonUnhealthy, l, fmt.Sprintf("%.1f%% of the requests moved off %s: it lost endpoints and is above its limit", 100*away, l))
 		}
 	}
 }

@@ -65,7 +65,8 @@ func (e *entry) exit(l int, decide bool) {
 			return
 		}
 		e.transfer(at, l, hold-e.want[l])
-		e.note(ReasonExit, e.t.sites[l].Group.Locality, fmt.Sprintf("wanted below %.1f points for %d of %d ticks", 100*exitShare, e.below[l], exitTicks))
+		e.note(ReasonExit, e.t.sites[l].Group.Locality,
+			fmt.Sprintf("wanted below %.1f%% of the requests for %d of %d decisions", 100*exitShare, e.below[l], exitTicks))
 		return
 	}
 	if e.want[l] > 0 {
@@ -103,7 +104,7 @@ func (e *entry) enter() {
 	}
 	if count > 0 {
 		e.note(ReasonEntry, e.t.sites[last].Group.Locality,
-			fmt.Sprintf("%.2f points for %d localities are below the entry threshold of %g each", 100*left, count, 100*entryShare))
+			fmt.Sprintf("%.2f%% of the requests, for %d localities, are below the entry threshold of %g%% each", 100*left, count, 100*entryShare))
 	}
 }
 

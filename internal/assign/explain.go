@@ -52,10 +52,12 @@ func explainPace(t *terms, r *row, from, want, shares []float64) {
 	}
 	at := t.sites[to].Group.Locality
 	if g := t.in.Gain; g > 0 && g < 1 {
-		r.note(ReasonDamped, at, fmt.Sprintf("moved %.1f of %.1f points toward %s, because %s", 100*gone, 100*total, at, t.in.Damp))
+		r.note(ReasonDamped, at,
+			fmt.Sprintf("%.1f%% of the requests moved toward %s, of %.1f%% that are to move, because %s", 100*gone, at, 100*total, t.in.Damp))
 		return
 	}
-	r.note(ReasonPaced, at, fmt.Sprintf("moved %.1f of %.1f points toward %s: step of this tick", 100*gone, 100*total, at))
+	r.note(ReasonPaced, at,
+		fmt.Sprintf("%.1f%% of the requests moved toward %s, of %.1f%% that are to move: the next decisions move the rest", 100*gone, at, 100*total))
 }
 
 // whyShed tells who drops how much.

@@ -182,7 +182,8 @@ func (r *row) shape(t *terms, want []float64) {
 		for l := range want {
 			want[l] = r.base[l] + back*(want[l]-r.base[l])
 		}
-		r.note(ReasonBounded, isobar.Locality{}, fmt.Sprintf("mode bounded: %.1f of %.1f points away from the nearest locality", 100*t.maxShift, 100*away))
+		r.note(ReasonBounded, isobar.Locality{},
+			fmt.Sprintf("mode bounded: %.1f%% of the requests leave the nearest locality, of %.1f%% that would without the bound", 100*t.maxShift, 100*away))
 	}
 }
 

@@ -70,7 +70,7 @@ func TestExplainNamesWhatBinds(t *testing.T) {
 				t.Fatal(err)
 			}
 			return next
-		}, plan.BindingPacing, "", "step"},
+		}, plan.BindingPacing, "", "the next decisions"},
 		{"mode observe", func() *plan.Plan {
 			top := threeZones(t)
 			top.Services[0].Mode = isobar.ModeObserve

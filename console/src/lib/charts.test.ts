@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { fullest, moves, times, valueAt, words } from './charts';
+import { fullest, labels, moves, times, valueAt, words } from './charts';
 import type { Samples } from './types';
 
 const samples: Samples = {
@@ -37,4 +37,18 @@ describe('changes', () => {
       { source: 'a', locality: 'x', before: 0.5, after: 0.4 },
       { source: 'a', locality: 'z', before: 0, after: 0.1 },
     ]));
+});
+
+describe('names of marks', () => {
+  test('each in the first row that is free, on the left at the end', () => {
+    const marks = [{ line: 0, width: 50 }, { line: 10, width: 50 }, { line: 70, width: 50 }, { line: 98, width: 20 }];
+    expect(labels(marks, 100, 4)).toEqual([{ left: 4, row: 0 }, { left: 14, row: 1 }, { left: 16, row: 2 }, { left: 74, row: 0 }]);
+  });
+  test('none where no row is free', () => {
+    const places = labels(Array.from({ length: 6 }, () => ({ line: 0, width: 50 })), 100, 4);
+    expect(places.map((p) => p?.row)).toEqual([0, 1, 2, 3, 4, undefined]);
+  });
+  test('are in the words of a chart', () => {
+    expect(words('Used', [], true, [{ at: 0, text: 'a zone is lost' }])).toMatch(/^Used\. \. Marked: \d\d:\d\d:\d\d a zone is lost$/);
+  });
 });

@@ -1,4 +1,4 @@
-import { percent, rate } from './format';
+import { clock, percent, rate } from './format';
 import type { Change, Samples } from './types';
 
 /** One line of a chart. */
@@ -32,14 +32,39 @@ export function valueAt(values: (number | null)[], at: number): number | null {
 }
 
 /** A chart in words, for those who can't see it. */
-export function words(title: string, lines: Line[], share: boolean): string {
+export function words(title: string, lines: Line[], share: boolean, marks: { at: number; text: string }[] = []): string {
   const one = (l: Line): string => {
     const known = l.values.filter((x): x is number => x != null);
     if (known.length === 0) return `${l.name}: nothing known`;
     const show = share ? percent : rate;
     return `${l.name}: ${show(known[known.length - 1]!)} now, ${show(Math.min(...known))} to ${show(Math.max(...known))}`;
   };
-  return `${title}. ${lines.map(one).join('; ')}`;
+  const marked = marks.map((m) => `${clock(new Date(m.at * 1000).toISOString())} ${m.text}`);
+  return `${title}. ${lines.map(one).join('; ')}${marked.length > 0 ? `. Marked: ${marked.join('; ')}` : ''}`;
+}
+
+/** Where the name of a mark stands: its left end, and its row from the top. */
+export interface Label {
+  left: number;
+  row: number;
+}
+
+/** The rows that names of marks have at most. */
+const labelRows = 5;
+
+/**
+ * Places the names of marks beside their lines, on the left where the right side has no
+ * space, each in the first row in which it covers no other name. undefined: no row is free.
+ */
+export function labels(marks: { line: number; width: number }[], end: number, margin: number): (Label | undefined)[] {
+  const taken: { left: number; right: number }[][] = Array.from({ length: labelRows }, () => []);
+  return marks.map(({ line, width }) => {
+    const left = line + margin + width > end ? line - margin - width : line + margin;
+    const row = taken.findIndex((row) => row.every((t) => left > t.right + margin || left + width < t.left - margin));
+    if (row < 0) return undefined;
+    taken[row]!.push({ left, right: left + width });
+    return { left, row };
+  });
 }
 
 export interface Move {

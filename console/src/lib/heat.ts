@@ -1,6 +1,9 @@
 /** The steps of the scale of heat, as the classes heat-0 to heat-5 have them. */
 export const steps = 6;
 
+/** What a utilization may exceed its ceiling by: as in the risks of the server, less is rounding. */
+export const slack = 0.005;
+
 /**
  * The step of a utilization against its ceiling: 5 above the ceiling, else how
  * near it is. The scale goes from light to dark of one hue and ends in another one,
@@ -8,8 +11,8 @@ export const steps = 6;
  */
 export function heat(utilization: number, ceiling: number): number {
   if (!(ceiling > 0) || !(utilization > 0)) return 0;
+  if (utilization > ceiling + slack) return 5;
   const x = utilization / ceiling;
-  if (x > 1.001) return 5;
   if (x >= 0.97) return 4;
   if (x >= 0.8) return 3;
   if (x >= 0.5) return 2;

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { bars, endOf, sinceOldest, stepOf, ticks } from './time';
+import { bars, endOf, instant, sinceOldest, stepOf, ticks } from './time';
 import type { Timeline } from './types';
 
 const hour: Timeline = {
@@ -33,4 +33,9 @@ describe('a timeline', () => {
     expect(found).toHaveLength(6);
     expect(found.every((at) => at % 600_000 === 0)).toBe(true);
   });
+});
+
+test('a moment of the server stays what it is', () => {
+  expect(instant('2026-03-04T05:06:07.123456789Z')).toBe('2026-03-04T05:06:07.123456789Z');
+  expect(instant('2026-03-04T05:06:07+01:00')).toBe('2026-03-04T04:06:07.000Z');
 });

@@ -66,3 +66,11 @@ export function local(ms: number): string {
   const d = new Date(ms);
   return new Date(ms - d.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
 }
+
+/**
+ * A moment as the API takes it. One that the server named is kept to the nanosecond:
+ * rounded down, it would be before the change that it names.
+ */
+export function instant(at: string): string {
+  return /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$/.test(at) ? at : new Date(at).toISOString();
+}

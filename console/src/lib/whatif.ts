@@ -1,4 +1,5 @@
 import { count, percent } from './format';
+import { slack } from './heat';
 import type { Difference } from './types';
 
 /** Names in a field, separated by commas. */
@@ -101,9 +102,6 @@ export function judge(d: Difference): Verdict {
   }
   return { safe: true, text: `Yes: the capacity suffices. The fullest would be ${place}, at ${percent(most.settled)} of its capacity; its ceiling is ${percent(most.ceiling)}.` };
 }
-
-/** As in the risks of the server: below it is rounding. */
-const slack = 0.005;
 
 interface Use {
   service: string;
