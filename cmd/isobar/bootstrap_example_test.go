@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/goccy/go-yaml"
+
+	"github.com/isobar-xds/isobar/internal/discovery/kubernetes"
 )
 
 // TestSidecarExampleIsTheBootstrap: the configuration in the example of an Envoy beside
@@ -55,5 +57,19 @@ func TestSidecarExampleIsTheBootstrap(t *testing.T) {
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got\n%v\nwant\n%v", got, want)
+	}
+}
+
+// TestExamplesHaveNoFindings: isobar kubernetes analyze finds nothing in the examples.
+func TestExamplesHaveNoFindings(t *testing.T) {
+	a, err := kubernetes.NewAnalysis(&kubernetes.Config{Cluster: kubernetes.Cluster{Policies: true}}, "isobar/isobar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := addFile(a, "../../examples/kubernetes", nil); err != nil {
+		t.Fatal(err)
+	}
+	if found := a.Findings(); len(found) > 0 {
+		t.Errorf("found %v", found)
 	}
 }

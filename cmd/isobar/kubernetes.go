@@ -39,8 +39,8 @@ func analyzeCommand() *cobra.Command {
 		Short: "Name what does not fit Isobar in a Kubernetes cluster, or in files for one",
 		Long: `Name what does not fit Isobar: policies without a target, with the name of a port
 that does not exist, or in conflict; Nodes and endpoints without a zone; gRPC
-clients whose bootstrap has no locality; permissions that the service account
-lacks. Each finding says what to write.
+clients and Envoys whose bootstrap has no locality; permissions that the service
+account lacks. Each finding says what to write.
 
 Without files it reads the cluster, with your credentials. With files or
 directories (YAML or JSON), it reads these alone and needs no cluster; - is standard
