@@ -95,7 +95,7 @@ interop-long: ## test-interop with all versions and sizes, hundreds of cases eac
 # test/kubernetes/servers. The first build takes 15 minutes of CPU. KUBERNETES passes
 # flags, such as -gone 10m, or -run '^TestRollout$$'.
 KUBERNETES ?=
-test-kubernetes: bin/kubernetes/etcd bin/kubernetes/kube-apiserver bin/kubernetes/kube-controller-manager bin/kubernetes/helm ## run the tests against a real Kubernetes API server (6 minutes once it is built)
+test-kubernetes: bin/kubernetes/etcd bin/kubernetes/kube-apiserver bin/kubernetes/kube-controller-manager bin/kubernetes/helm bin/kubernetes/controller-gen ## run the tests against a real Kubernetes API server (6 minutes once it is built)
 	cd test/kubernetes && $(GO) test -count 1 -timeout 60m -v . $(KUBERNETES)
 
 bench-kubernetes: bin/kubernetes/etcd bin/kubernetes/kube-apiserver bin/kubernetes/kube-controller-manager bin/kubernetes/helm ## measure how fast a written EndpointSlice reaches a client, with 10,000 endpoints in 1,000 Services, and what it costs (a minute)
@@ -110,6 +110,11 @@ interop-istio: bin/kubernetes/etcd bin/kubernetes/kube-apiserver bin/kubernetes/
 bin/kubernetes/pilot-discovery:
 	@mkdir -p bin/kubernetes
 	GOBIN=$(CURDIR)/bin/kubernetes CGO_ENABLED=0 $(GO) install -trimpath $(dir $(ISTIO))istio/pilot/cmd/pilot-discovery@$(lastword $(subst @, ,$(ISTIO)))
+
+# The tests run in a network namespace of their own, in which nothing can be downloaded.
+bin/kubernetes/controller-gen:
+	@mkdir -p bin/kubernetes
+	GOBIN=$(CURDIR)/bin/kubernetes $(GO) install $(CONTROLLER_GEN)
 
 bin/kubernetes/helm:
 	@mkdir -p bin/kubernetes
