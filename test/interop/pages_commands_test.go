@@ -27,7 +27,8 @@ var clientPages = map[string][]pageCommand{
 		{line: "isobar bootstrap envoy --beside --server isobar.example:18000 --cluster shop --locality us-east/b", prints: "(?s)static_resources:.*name: isobar"},
 	},
 	"docs/how-to/beside-istio.md": {
-		{line: "isobar bootstrap envoy --beside --server isobar.example:18000 --cluster shop --locality us-east/b", prints: "(?s)static_resources:.*name: isobar"},
+		{line: "isobar bootstrap envoy --beside --without-node --server isobar.isobar.svc:18000 > isobar.yaml", prints: "(?s)static_resources:.*name: isobar"},
+		{line: "kubectl -n shop create configmap isobar-bootstrap --from-file=custom_bootstrap.json=isobar.yaml", notRun: "no cluster runs here; TestIstio in test/kubernetes makes it"},
 	},
 	"docs/how-to/beside-grpc-control-plane.md": {
 		{line: "isobar bootstrap grpc --beside --server isobar.example:18000 --cluster shop --locality us-east/b", prints: `"authorities"`},
@@ -139,7 +140,10 @@ var operatorPages = map[string][]pageCommand{
 		{line: "isobar snapshot save operators.json", prints: "operators.json: 0 services"},
 		{line: "isobar snapshot restore operators.json --dry-run", prints: "nothing to change"},
 		{line: "isobar snapshot restore operators.json", prints: "nothing to change"},
-		{line: "etcdutl snapshot restore backup.db --bump-revision 1000000000 --mark-compacted --data-dir /var/lib/etcd", notRun: "no etcd runs here; TestFaults in test/replicas restores one"},
+		{line: "etcdutl snapshot restore backup.db --bump-revision 1000000000 --mark-compacted --data-dir /var/lib/etcd --name isobar-0 --initial-advertise-peer-urls https://isobar-0:2380 --initial-cluster isobar-0=https://isobar-0:2380,isobar-1=https://isobar-1:2380,isobar-2=https://isobar-2:2380", notRun: "no etcd runs here; TestFaults in test/replicas restores one"},
+		{line: "sudo chown -R etcd: /var/lib/etcd", notRun: "of the host; no etcd runs here"},
+		{line: "etcdctl --endpoints https://isobar-0:2379 --cacert /etc/etcd/tls/ca.pem --cert /etc/etcd/tls/etcd.pem --key /etc/etcd/tls/etcd.key snapshot save backup.db", notRun: "no etcd runs here; TestFaults in test/replicas saves one"},
+		{line: "make steady DURATION=1m STEADY='-replicas 3 -clients 1000 -services 200 -checkers 20 -warmup 30s'", notRun: "a benchmark of a minute and a half"},
 	},
 	"docs/how-to/simulate.md": {
 		{line: "isobar simulate examples/scenarios                                           # all *.yaml files there", notRun: "TestScenarioLibrary of cmd/isobar runs them; it takes half a minute"},
@@ -180,5 +184,6 @@ var otherPages = map[string]string{
 	"docs/reference/benchmarks.md":          "measurements of minutes to an hour",
 	"docs/reference/benchmarks-data.md":     "measurements of minutes",
 	"docs/reference/load-reports.md":        "a header",
+	"docs/reference/replica-faults.md":      "measurements of hours",
 	"docs/tutorial/first-balanced-fleet.md": "TestTutorial of cmd/isobar plays the tutorial",
 }
