@@ -1,0 +1,314 @@
+package capacity
+
+import "math"
+
+// Rules of evidence.
+const (
+	temper      = 0.25 // weight of a window's evidence: the errors of the model repeat from window to window
+	variability = 0.6  // of the queue, against that of random arrivals and service times
+	queueFrom   = 0.95 // utilization from which the queue grows towards its bound
+	refuseFrom  = 0.88 // utilization from which servers that shed let the queue grow no longer
+	queueTo     = 1.1  // and where it gets there
+	queueFull   = 0.7  // of the bound: the mean in overload
+	defaultWait = 1.0  // timeout that is assumed, seconds
+)
+
+var logQueueFrom, logRefuseFrom = math.Log(queueFrom), math.Log(refuseFrom)
+
+// cells holds what is equal for all cells of a row or a diagonal.
+type cells struct {
+	used     [rates]float64 // utilization
+	log      [rates]float64 // its logarithm
+	service  [times]float64 // seconds
+	exponent [rates + times]float64
+	queues   float64
+	bound    float64        // requests in progress at which all time out
+	refused  float64        // part of the requests that failed
+	limited  [rates]float64 // requests that wait where servers shed, against a queue of one server
+}
+
+func newCells(m *Model, w *Window, p *Prior) *cells {
+	c := &cells{}
+	timeout := w.Timeout
+	if timeout <= 0 {
+		timeout = max(defaultWait, 10*p.Service)
+	}
+	c.bound = w.Rate * timeout
+	for k := range rates {
+		c.used[k] = w.Rate / w.Units / math.Exp2(step*float64(m.low+k))
+		c.log[k] = math.Log(c.used[k])
+	}
+	for s := range times {
+		c.service[s] = math.Exp2(step * float64(m.fast+s))
+	}
+	c.queues = w.queues()
+	c.refuse(w.Failing)
+	for i := range c.exponent {
+		servers := w.Units / c.queues * math.Exp2(step*float64(m.low+m.fast+i))
+		c.exponent[i] = math.Sqrt(2 * (servers + 1))
+	}
+	return c
+}
+
+// refuse notes the part that fails, and what it makes of queues if servers refused it:
+// the places that they have at a utilization follow from what they refuse, and how many
+// requests wait follows from the places.
+func (c *cells) refuse(failing float64) {
+	c.refused = failing
+	for k, used := range c.used {
+		c.limited[k] = 1
+		if failing < leastRefused || failing > collapsed {
+			continue
+		}
+		few, many := 1.0, 128.0
+		for range 6 { // how much fails falls as places grow
+			f := failure{places: math.Sqrt(few * many)}
+			if f.refused(used) > failing {
+				few = f.places
+			} else {
+				many = f.places
+			}
+		}
+		endless := min(used, refuseFrom)
+		c.limited[k] = min(1, waitingIn(math.Sqrt(few*many), used)*(1-endless)/(endless*endless))
+	}
+}
+
+// leastRefused is the part of the requests that fails from which on it tells about places.
+const leastRefused = 0.002
+
+// waitingIn is the mean number of requests that wait for one server with so many places.
+func waitingIn(places, used float64) float64 {
+	if math.Abs(used-1) < 1e-3 {
+		return places/2 - places/(places+1)
+	}
+	x := math.Pow(used, places)
+	return used/(1-used) - (places+1)*x*used/(1-x*used) - used*(1-x)/(1-x*used)
+}
+
+// waiting is the mean number of requests that wait, by Sakasegawa's approximation:
+// clients choose an endpoint without regard to its queue, so each queue is one of
+// its own.
+func (c *cells) waiting(k, s int, most, logMost float64) float64 {
+	used, log := min(c.used[k], most), min(c.log[k], logMost)
+	if c.exponent[k+s]*log < -20 {
+		return 0
+	}
+	return variability * c.queues * math.Exp(c.exponent[k+s]*log) / (1 - used)
+}
+
+// at is the same at another rate, by a factor.
+func (c *cells) at(factor float64) *cells {
+	other := *c
+	other.bound *= factor
+	for k := range rates {
+		other.used[k] *= factor
+		other.log[k] = math.Log(other.used[k])
+	}
+	other.refuse(c.refused)
+	return &other
+}
+
+// wait takes the requests in progress as evidence.
+func (m *Model) wait(w *Window, c *cells) {
+	part := w.Sampled / w.Rate
+	less, more := c, c
+	if w.Varies > 0 {
+		varies := min(w.Varies, mostVaries)
+		less, more = c.at(1-varies), c.at(1+varies)
+	}
+	for k := range rates {
+		used := c.used[k]
+		error2 := modelError(used)
+		full := newShape(error2, w.InProgress)
+		refusing := full
+		if used > surelyFull {
+			refusing = newShape(modelError(surelyFull), w.InProgress)
+		}
+		for s := range times {
+			queue, refuse := c.mean(w.Rate, k, s)
+			if w.Varies > 0 {
+				varies := min(w.Varies, mostVaries)
+				queue, refuse = swung(w, less, more, varies, k, s)
+				lowest, _ := less.mean(w.Rate*(1-varies), k, s)
+				highest, _ := more.mean(w.Rate*(1+varies), k, s)
+				off := (highest - lowest) / (highest + lowest)
+				full = newShape(error2+off*off, w.InProgress)
+				full = full.absolute()
+				refusing = full
+			}
+			v := temper * refusing.likelihood(part*refuse+w.Network)
+			m.waiting[shedding][k][s] += v
+			if queue != refuse {
+				v = temper * full.likelihood(part*queue+w.Network)
+			}
+			m.waiting[queueing][k][s] += v
+		}
+	}
+}
+
+// mostVaries bounds by how much the rate is believed to vary within a window.
+const mostVaries = 0.9
+
+// swung is the mean of two rates.
+func swung(w *Window, less, more *cells, varies float64, k, s int) (queueing, shedding float64) {
+	a, b := less.mean(w.Rate*(1-varies), k, s)
+	c, d := more.mean(w.Rate*(1+varies), k, s)
+	return (a + c) / 2, (b + d) / 2
+}
+
+// mean is the expected number of requests at the servers, where these queue and
+// where they shed.
+func (c *cells) mean(rate float64, k, s int) (queueing, shedding float64) {
+	used, queue := c.used[k], c.waiting(k, s, queueFrom, logQueueFrom)
+	shedding = min(c.bound, rate*(1-c.refused)*c.service[s]+c.waiting(k, s, refuseFrom, logRefuseFrom)*c.limited[k])
+	if used <= queueFrom {
+		return min(c.bound, rate*c.service[s]+queue), shedding
+	}
+	// Where nothing is refused, the queue grows towards its bound.
+	over := min(1, max(0, (used-queueFrom)/(queueTo-queueFrom)))
+	queueing = rate*c.service[s] + queue
+	return min(c.bound, queueing+over*max(0, queueFull*c.bound-queueing)), shedding
+}
+
+// surelyFull is the utilization from which on servers that shed differ from those
+// that queue.
+const surelyFull = 0.95
+
+// modelError is the square of the relative error of the model, which grows near
+// saturation.
+func modelError(used float64) float64 {
+	e := 0.12 + 0.75*ramp(used, 0.6, 1)
+	return e * e
+}
+
+// shape is that of a negative binomial distribution of n: the inverse square of
+// the relative error of the model.
+type shape struct{ n, r, fixed float64 }
+
+func newShape(error2, n float64) shape {
+	r := 1 / error2
+	s := shape{n: n, r: r}
+	s.fixed = -s.of(n)
+	return s
+}
+
+// likelihood is the logarithm of the probability of n, as a part of what it is for
+// the mean that fits best. The error of the model is the same in all windows, so
+// that a cell in which it is large is no less likely for it, window by window.
+func (s *shape) likelihood(mean float64) float32 { return float32(s.fixed + s.of(mean)) }
+
+// absolute is the shape with likelihoods that are not relative to the mean that fits
+// best: a cell in which the error is large is less likely. It is for windows in which
+// the rate varies: their error differs from window to window.
+func (s *shape) absolute() shape {
+	a, _ := math.Lgamma(s.n + s.r)
+	b, _ := math.Lgamma(s.r)
+	return shape{n: s.n, r: s.r, fixed: a - b + s.r*math.Log(s.r)}
+}
+
+func (s *shape) of(mean float64) float64 {
+	mean = max(mean, 1e-3)
+	all := math.Log(s.r + mean)
+	return s.n*(math.Log(mean)-all) - s.r*all
+}
+
+// fail takes failures, successes and the reported utilization as evidence.
+func (m *Model) fail(w *Window, c *cells) {
+	n := w.Rate * w.Seconds
+	for k := range rates {
+		used := c.used[k]
+		known := utilization(w.Utilization, used) + completed(w.Goodput/w.Rate*used)
+		// In overload those that queue may work on nothing but requests that were given up,
+		// or lose next to nothing while queues grow. By chance some are too slow before.
+		wasted, probability := ramp(used, 0.8, 1.05), 0.2*ramp(used, 0.8, 1)+0.7*ramp(used, 1, 1.3)
+		for e := range failures {
+			queue, shed := known, known
+			if w.Failing <= collapsed {
+				f := &failing[queueing][e]
+				queue += excessive(w.Failing-f.constant, (1-f.constant)*wasted, probability, tolerance(f.constant, n))
+				f = &failing[shedding][e]
+				p := f.part(used)
+				wide := (f.part(used*(1+cellWidth/2)) - f.part(used*(1-cellWidth/2))) / 2
+				shed += gauss(w.Failing-p, math.Hypot(tolerance(p, n), wide))
+			}
+			m.failed[queueing][k][e] += temper * float32(queue)
+			m.failed[shedding][k][e] += temper * float32(shed)
+		}
+	}
+}
+
+// collapsed is the part that fails from which on there is no telling capacity by
+// it: all time goes into requests that were given up, or the locality is dead.
+const collapsed = 0.7
+
+// ramp grows from 0 to 1 between two values.
+func ramp(v, from, to float64) float64 { return min(1, max(0, (v-from)/(to-from))) }
+
+// excessive is the logarithm of the density of the part that fails beyond a
+// constant part: none, or, with a probability, anything up to most, of which
+// little is as likely as much.
+func excessive(off, most, probability, sigma float64) float64 {
+	if most <= 0 {
+		return gauss(off, sigma)
+	}
+	const peak = 2.5 // of the normal distribution, whose factor gauss leaves out
+	inside := min(most, max(0, off))
+	spread := probability * peak * sigma / ((inside + peak*sigma) * math.Log1p(most/(peak*sigma)))
+	return math.Log((1-probability)*bell(off, sigma)+spread*bell(off-inside, sigma)) - math.Log(sigma)
+}
+
+// cellWidth is the relative width of a cell.
+const cellWidth = 0.19
+
+// completed weighs a capacity by what it would mean for the part of it that
+// succeeds: not much more than all.
+func completed(part float64) float64 {
+	const (
+		slack  = 0.05
+		spread = 0.08
+		most   = 20
+	)
+	z := max(0, math.Log(max(part, 1e-9))-slack) / spread
+	return max(-most, -z*z/2)
+}
+
+// tolerance is the standard deviation of a part that fails: by chance, by the
+// width of the cells, and because errors come in bursts.
+func tolerance(p, n float64) float64 {
+	wide := 0.002 + 0.3*p*(1-p)
+	return math.Sqrt(p*(1-p)/n + wide*wide)
+}
+
+// bell is a normal density but for its factor. Its tails end at what one window
+// may say at most.
+func bell(off, sigma float64) float64 {
+	const most = 12
+	z := off / sigma
+	return math.Exp(max(-most, -z*z/2))
+}
+
+// gauss is the logarithm of a normal density.
+func gauss(off, sigma float64) float64 {
+	const most = 12
+	z := off / sigma
+	return max(-most, -z*z/2) - math.Log(sigma)
+}
+
+// utilization compares what servers report with what a capacity makes expect.
+// From about 1 on they can't report more.
+func utilization(reported, used float64) float64 {
+	const (
+		spread = 0.2
+		most   = 8
+	)
+	if reported <= 0 {
+		return 0
+	}
+	off := math.Log(min(1, reported) / min(1, used))
+	if reported >= 0.95 && used >= 0.95 {
+		off = 0
+	}
+	z := off / spread
+	return max(-most, -z*z/2)
+}

@@ -1,0 +1,68 @@
+package capacity
+
+// Rules of hangs.
+const (
+	hangs     = 0.98 // part that fails while a locality hangs
+	hangsUpTo = 1.1  // of the rate that was served before: above it the same is overload
+	hungRate  = 5.0  // requests in a window, from which on it may show a hang
+	begins    = 3    // windows in which a hang begins, at most: clients report at different times, and wait for timeouts
+	ends      = 2    // windows in which it ends, at most
+)
+
+// hang tells servers that hang from servers that are full. In both cases requests fail, and
+// many are in progress, but what is in progress at servers that hang is not how many they
+// can serve.
+type hang struct {
+	served float64 // the highest rate of a unit at which nearly all succeeded; it fades
+	ending int     // windows in which requests may still fail because of a hang
+	before *Model  // what was known before requests failed at a rate that was served; nil = they do not
+	since  int     // windows that were taken since
+}
+
+// shows reports whether no request succeeds at a rate that was served before.
+func (h *hang) shows(w *Window) bool {
+	return w.Failing >= hangs && w.Rate*w.Seconds >= hungRate && w.Rate/w.Units <= hangsUpTo*h.served
+}
+
+// endsIn reports whether requests fail in a window because the hang before it ends in it,
+// and counts the window.
+func (h *hang) endsIn(w *Window) bool {
+	if w.Failing < diedWithin {
+		h.ending = 0
+	}
+	if h.ending == 0 {
+		return false
+	}
+	h.ending--
+	return true
+}
+
+// doubt keeps what is known when requests begin to fail at a rate that was served: the
+// next windows show whether servers are overloaded or begin to hang. It follows the rate
+// that is served.
+func (m *Model) doubt(w *Window) {
+	h, rate := &m.hang, w.Rate/w.Units
+	switch {
+	case w.Failing < diedWithin || rate > hangsUpTo*h.served:
+		h.before, h.since = nil, 0
+	case h.since == 0:
+		known := *m
+		h.before, h.since = &known, 1
+	default:
+		if h.since++; h.since > begins {
+			h.before = nil
+		}
+	}
+	h.served *= 1 - forget
+	if w.Failing < diedWithin {
+		h.served = max(h.served, rate)
+	}
+}
+
+// undo returns to what was known before the hang began.
+func (m *Model) undo() {
+	if m.hang.before != nil {
+		*m = *m.hang.before
+	}
+	m.hang.ending = ends
+}
