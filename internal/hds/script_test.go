@@ -3,16 +3,13 @@ package hds_test
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	healthv3 "github.com/envoyproxy/go-control-plane/envoy/service/health/v3"
-	"google.golang.org/grpc/status"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/hds"
@@ -52,15 +49,15 @@ import (
 func TestScripts(t *testing.T) {
 	testhelp.Scripts(t, func(t *testing.T, lines []testhelp.ScriptLine) {
 		t.Helper()
-		s := &script{t: t, clients: map[string]*actor{}, hosts: map[string]byte{}}
+		s := &script{Script: testhelp.Script{T: t}, clients: map[string]*actor{}, hosts: map[string]byte{}}
 		var opts hds.Options
 		if words := strings.Fields(lines[0].Text); words[0] == "server" {
-			s.at = lines[0].At
+			s.At = lines[0].At
 			s.configure(&opts, words[1:])
 			lines = lines[1:]
 		}
 		inBubble(t, opts, func(h *harness) {
-			s.harness, s.t = h, h.t
+			s.harness, s.T = h, h.t
 			s.play(lines)
 		})
 	})
@@ -69,9 +66,8 @@ func TestScripts(t *testing.T) {
 // script is one scenario.
 type script struct {
 	*harness
+	testhelp.Script
 
-	t        *testing.T
-	at       string // the current line
 	clients  map[string]*actor
 	hosts    map[string]byte // third byte of a service's addresses
 	services []isobar.Service
@@ -81,38 +77,22 @@ type script struct {
 // actor is a checker whose messages are kept until the script asks for them.
 type actor struct {
 	*client
-
-	mu   sync.Mutex
-	said []*healthv3.HealthCheckSpecifier
-	end  error
-}
-
-func (s *script) failf(format string, args ...any) {
-	s.t.Helper()
-	s.t.Fatalf("%s: "+format, append([]any{s.at}, args...)...)
+	testhelp.Heard[*healthv3.HealthCheckSpecifier]
 }
 
 func (s *script) configure(opts *hds.Options, words []string) {
-	s.t.Helper()
-	for _, w := range words {
-		name, value, _ := strings.Cut(w, "=")
-		switch name {
-		case "interval":
-			opts.Interval = every(s.duration(value))
-		case "wait":
-			opts.DesignationWait = s.duration(value)
-		case "streams":
-			opts.MaxStreams = s.number(value)
-		default:
-			s.failf("no setting of the server: %q", w)
-		}
-	}
+	s.T.Helper()
+	s.Settings(words, map[string]func(string){
+		"interval": func(v string) { opts.Interval = every(s.Duration(v)) },
+		"wait":     func(v string) { opts.DesignationWait = s.Duration(v) },
+		"streams":  func(v string) { opts.MaxStreams = s.Number(v) },
+	})
 }
 
 func (s *script) play(lines []testhelp.ScriptLine) {
-	s.t.Helper()
+	s.T.Helper()
 	for _, line := range lines {
-		s.at = line.At
+		s.At = line.At
 		words := strings.Fields(line.Text)
 		rest := strings.Join(words[1:], " ")
 		switch {
@@ -131,16 +111,16 @@ func (s *script) play(lines []testhelp.ScriptLine) {
 			s.expect("ended", s.ended(), rest)
 		case line.Text == "news" || line.Text == "no news":
 			if got := s.signalled(); got != (line.Text == "news") {
-				s.failf("news: %t", got)
+				s.Failf("news: %t", got)
 			}
 		case line.Text == "server stops":
 			s.srv.Stop()
 		case len(words) == 2 && words[1] == "pass":
-			pass(s.duration(words[0]))
+			pass(s.Duration(words[0]))
 		case len(words) > 1:
 			s.checker(words[0], words[1], strings.Join(words[2:], " "))
 		default:
-			s.failf("unknown: %q", line.Text)
+			s.Failf("unknown: %q", line.Text)
 		}
 		synctest.Wait()
 	}
@@ -151,9 +131,9 @@ func (s *script) play(lines []testhelp.ScriptLine) {
 }
 
 func (s *script) expect(what, got, want string) {
-	s.t.Helper()
+	s.T.Helper()
 	if got != strings.TrimPrefix(want, "nothing") {
-		s.failf("%s %q, want %q", what, got, want)
+		s.Failf("%s %q, want %q", what, got, want)
 	}
 }
 
@@ -172,7 +152,7 @@ func (s *script) service(word string) isobar.Service {
 
 // designate reads "c d probe cart pay/1"; others keep what they have.
 func (s *script) designate(words []string) {
-	s.t.Helper()
+	s.T.Helper()
 	verb := slices.Index(words, "probe")
 	var keys []health.Key
 	for _, w := range words[verb+1:] {
@@ -192,12 +172,12 @@ func (s *script) designate(words []string) {
 
 // address is that of "cart/1".
 func (s *script) address(word string) string {
-	s.t.Helper()
+	s.T.Helper()
 	name, n, _ := strings.Cut(word, "/")
 	if s.hosts[name] == 0 {
 		s.hosts[name] = byte(len(s.hosts) + 1)
 	}
-	return fmt.Sprintf("10.0.%d.%d:80", s.hosts[name], s.number(n))
+	return fmt.Sprintf("10.0.%d.%d:80", s.hosts[name], s.Number(n))
 }
 
 // named is the inverse of address.
@@ -211,10 +191,10 @@ func (s *script) named(address string) string {
 }
 
 func (s *script) checker(name, verb, text string) {
-	s.t.Helper()
+	s.T.Helper()
 	c := s.clients[name]
 	if c == nil && verb != "connects" && verb != "enters" {
-		s.failf("%s has not opened a stream", name)
+		s.Failf("%s has not opened a stream", name)
 	}
 	switch verb {
 	case "connects":
@@ -232,47 +212,27 @@ func (s *script) checker(name, verb, text string) {
 	case ">":
 		c.send(s.report(text))
 	case "ends":
-		c.mu.Lock()
-		err := c.end
-		c.mu.Unlock()
-		code, why, _ := strings.Cut(text, ":")
-		if err == nil || status.Code(err).String() != code || !strings.Contains(status.Convert(err).Message(), strings.TrimSpace(why)) {
-			s.failf("the stream of %s ended with %v, want %s", name, err, text)
-		}
+		c.Ended(&s.Script, name, text)
 	case "leaves":
 		c.cancel()
 	default:
-		s.failf("checkers can't do that: %q", verb)
+		s.Failf("checkers can't do that: %q", verb)
 	}
 }
 
 // connect opens a stream and keeps what comes.
 func (s *script) connect() *actor {
 	c := &actor{client: s.open()}
-	go func() {
-		for {
-			m, err := c.stream.Recv()
-			c.mu.Lock()
-			if err != nil {
-				c.end = err
-				c.mu.Unlock()
-				return
-			}
-			c.said = append(c.said, m)
-			c.mu.Unlock()
-		}
-	}()
+	go c.Listen(c.stream.Recv)
 	return c
 }
 
 // take describes the specifiers since the last call.
 func (s *script) take(c *actor) (out []string) {
-	s.t.Helper()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, m := range c.said {
+	s.T.Helper()
+	for _, m := range c.Take() {
 		if err := convert.CheckSpecifier(m); err != nil {
-			s.failf("a specifier that breaks the rules: %v", err)
+			s.Failf("a specifier that breaks the rules: %v", err)
 		}
 		var parts []string
 		for _, cluster := range m.GetClusterHealthChecks() {
@@ -291,13 +251,12 @@ func (s *script) take(c *actor) (out []string) {
 		}
 		out = append(out, strings.Join(parts, ", "))
 	}
-	c.said = nil
 	return out
 }
 
 // report reads "cart/1 healthy, pay/3@r/a timeout", after "flat" in the form of old builds.
 func (s *script) report(text string) *request {
-	s.t.Helper()
+	s.T.Helper()
 	text, isFlat := strings.CutPrefix(text, "flat ")
 	if text == "nothing" {
 		return &request{}
@@ -309,7 +268,7 @@ func (s *script) report(text string) *request {
 		name, n, _ := strings.Cut(word, "/")
 		code, known := corev3.HealthStatus_value[strings.ToUpper(state)]
 		if !known {
-			s.failf("no status: %q", part)
+			s.Failf("no status: %q", part)
 		}
 		one := endpoint(s.address(word), corev3.HealthStatus(code))
 		switch {
@@ -345,22 +304,4 @@ func (s *script) ended() string {
 		out = append(out, e.Checker+" on "+strings.Join(e.Services, " "))
 	}
 	return strings.Join(out, ", ")
-}
-
-func (s *script) number(word string) int {
-	s.t.Helper()
-	n, err := strconv.Atoi(word)
-	if err != nil {
-		s.failf("%v", err)
-	}
-	return n
-}
-
-func (s *script) duration(word string) time.Duration {
-	s.t.Helper()
-	d, err := time.ParseDuration(word)
-	if err != nil {
-		s.failf("%v", err)
-	}
-	return d
 }

@@ -50,8 +50,8 @@ func TestScripts(t *testing.T) {
 // script is one scenario.
 type script struct {
 	*office
+	testhelp.Script
 
-	at       string // the current line
 	services map[string]isobar.Service
 	opinions []opinion // the last that applies counts
 }
@@ -65,7 +65,7 @@ type opinion struct {
 
 func newScript(t *testing.T) *script {
 	t.Helper()
-	s := &script{office: newOffice(t, topology(), nil), services: map[string]isobar.Service{}}
+	s := &script{office: newOffice(t, topology(), nil), Script: testhelp.Script{T: t}, services: map[string]isobar.Service{}}
 	s.says = func(checker string, k health.Key) isobar.HealthStatus {
 		for _, o := range slices.Backward(s.opinions) {
 			if o.checker == checker && (len(o.of) == 0 || slices.Contains(o.of, k.Address) || slices.Contains(o.of, k.Service)) {
@@ -77,15 +77,10 @@ func newScript(t *testing.T) *script {
 	return s
 }
 
-func (s *script) failf(format string, args ...any) {
-	s.Helper()
-	s.Fatalf("%s: "+format, append([]any{s.at}, args...)...)
-}
-
 func (s *script) play(lines []testhelp.ScriptLine) {
 	s.Helper()
 	for _, line := range lines {
-		s.at = line.At
+		s.At = line.At
 		fact, text, _ := strings.Cut(line.Text, ": ")
 		s.do(strings.Fields(fact), strings.TrimSpace(text))
 	}
@@ -111,7 +106,7 @@ func (s *script) do(words []string, text string) {
 	case words[0] == "alarm" || (len(words) == 2 && words[0] == "no" && words[1] == "alarm"):
 		s.expectAlarm(words, text)
 	case verb <= 0:
-		s.failf("unknown: %q", words)
+		s.Failf("unknown: %q", words)
 	case strings.HasPrefix(words[verb], "say") && len(words) > verb+1:
 		s.say(s.named(words[:verb]), words[verb+1:])
 	case strings.HasPrefix(words[verb], "reconnect"):
@@ -123,7 +118,7 @@ func (s *script) do(words []string, text string) {
 	case words[verb] == "has":
 		s.expectCounts(words[0], words[2:])
 	default:
-		s.failf("incomplete: %q", words)
+		s.Failf("incomplete: %q", words)
 	}
 }
 
@@ -136,7 +131,7 @@ func (s *script) named(words []string) []string {
 	}
 	for _, w := range words {
 		if !slices.Contains(known, w) {
-			s.failf("no checker %q", w)
+			s.Failf("no checker %q", w)
 		}
 	}
 	return words
@@ -164,7 +159,7 @@ func (s *script) place(word string) (name string, zone isobar.Locality) {
 	name, at, _ := strings.Cut(word, "@")
 	zone, err := isobar.ParseLocality(at)
 	if err != nil {
-		s.failf("%q: %v", word, err)
+		s.Failf("%q: %v", word, err)
 	}
 	return name, zone
 }
@@ -174,11 +169,11 @@ func (s *script) service(name string, words []string) isobar.Service {
 	out := isobar.Service{Name: name, HealthChecks: []isobar.HealthCheck{tcp()}}
 	for _, w := range words {
 		if n, found := strings.CutPrefix(w, "count="); found {
-			out.Checkers.Count = s.number(n)
+			out.Checkers.Count = s.Number(n)
 			continue
 		}
 		if n, found := strings.CutPrefix(w, "zones="); found {
-			out.Checkers.Domains = s.number(n)
+			out.Checkers.Domains = s.Number(n)
 			continue
 		}
 		where, mark, _ := strings.Cut(w, ":")
@@ -211,26 +206,17 @@ func (s *script) all(names string) (out []string) {
 		return []string{names}
 	}
 	prefix := strings.TrimRight(from, "0123456789")
-	for i := s.number(strings.TrimPrefix(from, prefix)); i <= s.number(strings.TrimPrefix(to, prefix)); i++ {
+	for i := s.Number(strings.TrimPrefix(from, prefix)); i <= s.Number(strings.TrimPrefix(to, prefix)); i++ {
 		out = append(out, prefix+strconv.Itoa(i))
 	}
 	return out
-}
-
-func (s *script) number(word string) int {
-	s.Helper()
-	n, err := strconv.Atoi(word)
-	if err != nil {
-		s.failf("%v", err)
-	}
-	return n
 }
 
 func (s *script) status(word string) isobar.HealthStatus {
 	s.Helper()
 	h, err := isobar.ParseHealth(word)
 	if err != nil {
-		s.failf("%v", err)
+		s.Failf("%v", err)
 	}
 	return h
 }
@@ -250,7 +236,7 @@ func (s *script) say(checkers, words []string) {
 	o := opinion{status: s.status(words[0])}
 	if len(words) > 1 {
 		if words[1] != "of" || len(words) == 2 {
-			s.failf("want STATUS of NAMES")
+			s.Failf("want STATUS of NAMES")
 		}
 		for _, names := range words[2:] {
 			o.of = append(o.of, s.all(names)...)
@@ -279,7 +265,7 @@ func (s *script) serviceOf(address string) string {
 			}
 		}
 	}
-	s.failf("no endpoint %q", address)
+	s.Failf("no endpoint %q", address)
 	return ""
 }
 
@@ -303,14 +289,14 @@ func (s *script) operate(verb, name string, more []string) {
 			zones = append(zones, isobar.MustLocality(at))
 		}
 		if !s.keeper.VerdictTable().Release(name, zones...) {
-			s.failf("nothing of %s is held", name)
+			s.Failf("nothing of %s is held", name)
 		}
 	case verb == "can't" && name == "accept" && len(more) == 1:
 		if s.keeper.VerdictTable().Release(more[0]) {
-			s.failf("accepted, though nothing of %s should be held", more[0])
+			s.Failf("accepted, though nothing of %s should be held", more[0])
 		}
 	default:
-		s.failf("operators can't do that")
+		s.Failf("operators can't do that")
 	}
 	s.look()
 }
@@ -332,12 +318,12 @@ func (s *script) client(words []string) {
 			for j := range spec.Localities[i].Endpoints {
 				e := &spec.Localities[i].Endpoints[j]
 				if got := s.keeper.Table(s.operators).Status(service, e); e.Address == words[1] && got != s.status(words[2]) {
-					s.failf("clients see %s %s, want %s", words[1], got, words[2])
+					s.Failf("clients see %s %s, want %s", words[1], got, words[2])
 				}
 			}
 		}
 	default:
-		s.failf("clients can't do that")
+		s.Failf("clients can't do that")
 	}
 }
 
@@ -345,7 +331,7 @@ func (s *script) pass(length string) {
 	s.Helper()
 	d, err := time.ParseDuration(length)
 	if err != nil || d%interval != 0 || d <= 0 {
-		s.failf("%q is no multiple of %s", length, interval)
+		s.Failf("%q is no multiple of %s", length, interval)
 	}
 	s.run(d)
 }
@@ -371,21 +357,21 @@ func (s *script) expectVerdict(address string, words []string, why string) {
 		}
 		got := append([]string{v.Status.String()}, flags(&v)...)
 		if !slices.Equal(got, words) {
-			s.failf("%s is %s: %s; want %s", address, strings.Join(got, " "), v.Why, strings.Join(words, " "))
+			s.Failf("%s is %s: %s; want %s", address, strings.Join(got, " "), v.Why, strings.Join(words, " "))
 		}
 		if !strings.Contains(v.Why, why) {
-			s.failf("%s is %s: %s; want %q in it", address, strings.Join(got, " "), v.Why, why)
+			s.Failf("%s is %s: %s; want %q in it", address, strings.Join(got, " "), v.Why, why)
 		}
 		return
 	}
-	s.failf("%s is not probed", address)
+	s.Failf("%s is not probed", address)
 }
 
 // expectCounts reads "3 unhealthy 1 held": what is not named there is not.
 func (s *script) expectCounts(service string, words []string) {
 	s.Helper()
 	if len(words) == 0 || len(words)%2 != 0 {
-		s.failf("want NUMBER VERDICT pairs")
+		s.Failf("want NUMBER VERDICT pairs")
 	}
 	got, want := map[string]int{}, map[string]int{}
 	for _, v := range s.keeper.VerdictTable().Explain(service) {
@@ -394,7 +380,7 @@ func (s *script) expectCounts(service string, words []string) {
 		}
 	}
 	for i := 0; i < len(words); i += 2 {
-		want[words[i+1]] = s.number(words[i])
+		want[words[i+1]] = s.Number(words[i])
 	}
 	for word := range got {
 		if _, found := want[word]; !found {
@@ -403,7 +389,7 @@ func (s *script) expectCounts(service string, words []string) {
 	}
 	for word, n := range want {
 		if got[word] != n {
-			s.failf("%s has %v, want %d %s", service, got, n, word)
+			s.Failf("%s has %v, want %d %s", service, got, n, word)
 		}
 	}
 	// The summary, which metrics show, counts the same.
@@ -412,7 +398,7 @@ func (s *script) expectCounts(service string, words []string) {
 	if sum.Healthy != got["healthy"] || sum.Degraded != got["degraded"] || sum.Down != down || sum.Unknown != got["unknown"] ||
 		sum.Frozen != got["frozen"] || sum.Divided != got["divided"] || sum.Pending != got["pending"] || sum.Held != got["held"] ||
 		sum.FailOpen != (got["fail-open"] > 0) {
-		s.failf("%s has %v, but its summary is %+v", service, got, sum)
+		s.Failf("%s has %v, but its summary is %+v", service, got, sum)
 	}
 }
 
@@ -422,12 +408,12 @@ func (s *script) expectAlarm(words []string, text string) {
 	alarms := s.keeper.VerdictTable().Alarms()
 	if words[0] == "no" {
 		if len(alarms) != 0 {
-			s.failf("alarms: %+v", alarms)
+			s.Failf("alarms: %+v", alarms)
 		}
 		return
 	}
 	if len(words) < 5 || words[1] != "of" || words[3] != "in" {
-		s.failf("want: alarm of SERVICE in ZONES")
+		s.Failf("want: alarm of SERVICE in ZONES")
 	}
 	for i := range alarms {
 		a := &alarms[i]
@@ -439,9 +425,9 @@ func (s *script) expectAlarm(words []string, text string) {
 			zones = append(zones, l.String())
 		}
 		if !slices.Equal(zones, words[4:]) || !strings.Contains(a.Why, text) {
-			s.failf("alarm in %v: %s; want %v and %q", zones, a.Why, words[4:], text)
+			s.Failf("alarm in %v: %s; want %v and %q", zones, a.Why, words[4:], text)
 		}
 		return
 	}
-	s.failf("no alarm of %s: %+v", words[2], alarms)
+	s.Failf("no alarm of %s: %+v", words[2], alarms)
 }

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,7 +12,6 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	loadstatsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
-	"google.golang.org/grpc/status"
 
 	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/internal/lrs"
@@ -50,12 +48,12 @@ func TestScripts(t *testing.T) {
 		s := &script{interval: lrs.DefaultInterval, clients: map[string]*actor{}}
 		opts := lrs.Options{Interval: func() time.Duration { return s.interval }, Services: func() []string { return s.services }}
 		if words := strings.Fields(lines[0].Text); words[0] == "server" {
-			s.at, s.t = lines[0].At, t
+			s.Script = testhelp.Script{T: t, At: lines[0].At}
 			s.configure(&opts, words[1:])
 			lines = lines[1:]
 		}
 		inBubble(t, opts, func(h *harness) {
-			s.harness, s.t = h, h.t
+			s.harness, s.T = h, h.t
 			s.play(lines)
 		})
 	})
@@ -64,9 +62,8 @@ func TestScripts(t *testing.T) {
 // script is one scenario.
 type script struct {
 	*harness
+	testhelp.Script
 
-	t        *testing.T
-	at       string // the current line
 	interval time.Duration
 	services []string
 	clients  map[string]*actor
@@ -75,21 +72,13 @@ type script struct {
 // actor is a client whose messages are kept until the script asks for them.
 type actor struct {
 	*client
-
-	mu   sync.Mutex
-	said []string
-	end  error
-}
-
-func (s *script) failf(format string, args ...any) {
-	s.t.Helper()
-	s.t.Fatalf("%s: "+format, append([]any{s.at}, args...)...)
+	testhelp.Heard[string]
 }
 
 func (s *script) play(lines []testhelp.ScriptLine) {
-	s.t.Helper()
+	s.T.Helper()
 	for i := 0; i < len(lines); i++ {
-		s.at = lines[i].At
+		s.At = lines[i].At
 		words := strings.Fields(lines[i].Text)
 		c := s.clients[words[0]]
 		switch {
@@ -103,9 +92,9 @@ func (s *script) play(lines []testhelp.ScriptLine) {
 			}
 			s.collected(want)
 		case len(words) == 2 && words[1] == "pass":
-			pass(s.duration(words[0]))
+			pass(s.Duration(words[0]))
 		case len(words) < 2 || (c == nil && words[1] != "connects" && words[1] != "opens"):
-			s.failf("unknown: %q", lines[i].Text)
+			s.Failf("unknown: %q", lines[i].Text)
 		default:
 			s.client(words[0], c, words[1], strings.Join(words[2:], " "))
 		}
@@ -118,7 +107,7 @@ func (s *script) play(lines []testhelp.ScriptLine) {
 }
 
 func (s *script) client(name string, c *actor, verb, text string) {
-	s.t.Helper()
+	s.T.Helper()
 	switch verb {
 	case "connects":
 		s.clients[name] = s.connect()
@@ -128,49 +117,29 @@ func (s *script) client(name string, c *actor, verb, text string) {
 	case ">":
 		c.send(s.report(text))
 	case "<":
-		if got := strings.Join(c.take(), "\n"); got != strings.TrimPrefix(text, "nothing") {
-			s.failf("%s was sent %q, want %q", name, got, text)
+		if got := strings.Join(c.Take(), "\n"); got != strings.TrimPrefix(text, "nothing") {
+			s.Failf("%s was sent %q, want %q", name, got, text)
 		}
 	case "ends":
-		c.mu.Lock()
-		err := c.end
-		c.mu.Unlock()
-		code, why, _ := strings.Cut(text, ": ")
-		if err == nil || status.Code(err).String() != code || !strings.Contains(status.Convert(err).Message(), why) {
-			s.failf("the stream of %s ended with %v, want %s", name, err, text)
-		}
+		c.Ended(&s.Script, name, text)
 	case "closes":
 		c.cancel()
 	default:
-		s.failf("clients can't do that: %q", verb)
+		s.Failf("clients can't do that: %q", verb)
 	}
 }
 
 // connect opens a stream and keeps what comes.
 func (s *script) connect() *actor {
 	c := &actor{client: s.open()}
-	go func() {
-		for {
-			m, err := c.stream.Recv()
-			c.mu.Lock()
-			if err != nil {
-				c.end = err
-				c.mu.Unlock()
-				return
-			}
-			c.said = append(c.said, describe(m))
-			c.mu.Unlock()
+	go c.Listen(func() (string, error) {
+		m, err := c.stream.Recv()
+		if err != nil {
+			return "", err
 		}
-	}()
+		return describe(m), nil
+	})
 	return c
-}
-
-func (c *actor) take() []string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	out := c.said
-	c.said = nil
-	return out
 }
 
 func describe(m *loadstatsv3.LoadStatsResponse) string {
@@ -186,26 +155,19 @@ func describe(m *loadstatsv3.LoadStatsResponse) string {
 
 // configure reads the settings of a server before it starts.
 func (s *script) configure(opts *lrs.Options, words []string) {
-	s.t.Helper()
-	for _, w := range words {
-		name, value, _ := strings.Cut(w, "=")
-		switch name {
-		case "interval":
-			s.interval = s.duration(value)
-		case "services":
-			s.services = strings.FieldsFunc(value, func(r rune) bool { return r == ',' })
-		case "streams":
-			opts.MaxStreams = int(s.number(value))
-		case "by-endpoint":
-			opts.EndpointGranularity = true
-		default:
-			s.failf("no setting of the server: %q", w)
-		}
-	}
+	s.T.Helper()
+	s.Settings(words, map[string]func(string){
+		"interval": func(v string) { s.interval = s.Duration(v) },
+		"services": func(v string) {
+			s.services = strings.FieldsFunc(v, func(r rune) bool { return r == ',' })
+		},
+		"streams":     func(v string) { opts.MaxStreams = s.Number(v) },
+		"by-endpoint": func(string) { opts.EndpointGranularity = true },
+	})
 }
 
 func (s *script) change(words []string) {
-	s.t.Helper()
+	s.T.Helper()
 	if slices.Equal(words, []string{"stops"}) {
 		s.srv.Stop()
 		return
@@ -217,11 +179,11 @@ func (s *script) change(words []string) {
 
 // node reads "as AGENT with all".
 func (s *script) node(name, text string) *corev3.Node {
-	s.t.Helper()
+	s.T.Helper()
 	agents := map[string]string{"envoy": "envoy", "grpc-go": "gRPC Go", "grpc-core": "gRPC C-core 1.51"}
 	agent, all := strings.CutSuffix(strings.TrimPrefix(text, "as "), " with all")
 	if agents[agent] == "" {
-		s.failf("unknown client: %q", text)
+		s.Failf("unknown client: %q", text)
 	}
 	var features []string
 	if all {
@@ -234,7 +196,7 @@ func (s *script) node(name, text string) *corev3.Node {
 
 // report reads "a 1000 in 10s, b 5 in 10s", after "node NAME," if it is to hold one.
 func (s *script) report(text string) *loadstatsv3.LoadStatsRequest {
-	s.t.Helper()
+	s.T.Helper()
 	m := &loadstatsv3.LoadStatsRequest{}
 	for part := range strings.SplitSeq(text, ", ") {
 		words := strings.Fields(part)
@@ -244,14 +206,14 @@ func (s *script) report(text string) *loadstatsv3.LoadStatsRequest {
 			continue
 		}
 		if len(words) < 4 || words[2] != "in" {
-			s.failf("want SERVICE REQUESTS in TIME, got %q", part)
+			s.Failf("want SERVICE REQUESTS in TIME, got %q", part)
 		}
-		one := stats(words[0], s.number(words[1]), s.duration(words[3]))
+		one := stats(words[0], s.requests(words[1]), s.Duration(words[3]))
 		if len(words) == 5 {
 			one.UpstreamLocalityStats[0].UpstreamEndpointStats = []*endpointv3.UpstreamEndpointStats{{
 				Address: &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
 					Address: "10.0.0.1", PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: 80},
-				}}}, TotalIssuedRequests: s.number(words[1]),
+				}}}, TotalIssuedRequests: s.requests(words[1]),
 			}}
 		}
 		m.ClusterStats = append(m.ClusterStats, one)
@@ -261,7 +223,7 @@ func (s *script) report(text string) *loadstatsv3.LoadStatsRequest {
 
 // collected compares what the loop reads.
 func (s *script) collected(want []string) {
-	s.t.Helper()
+	s.T.Helper()
 	synctest.Wait()
 	got := []string{}
 	for _, w := range s.srv.Collect(time.Now()) {
@@ -277,7 +239,7 @@ func (s *script) collected(want []string) {
 		got = append(got, "nothing")
 	}
 	if !slices.Equal(got, want) {
-		s.failf("collected\n\t%s\nwant\n\t%s", strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
+		s.Failf("collected\n\t%s\nwant\n\t%s", strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
 	}
 }
 
@@ -300,20 +262,12 @@ func describeReport(r *load.Report) string {
 	return strings.Join(parts, ", ")
 }
 
-func (s *script) number(word string) uint64 {
-	s.t.Helper()
+// requests may be more than a client can send.
+func (s *script) requests(word string) uint64 {
+	s.T.Helper()
 	n, err := strconv.ParseUint(word, 10, 64)
 	if err != nil {
-		s.failf("%v", err)
+		s.Failf("%v", err)
 	}
 	return n
-}
-
-func (s *script) duration(word string) time.Duration {
-	s.t.Helper()
-	d, err := time.ParseDuration(word)
-	if err != nil {
-		s.failf("%v", err)
-	}
-	return d
 }

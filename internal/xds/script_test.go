@@ -1,7 +1,6 @@
 package xds_test
 
 import (
-	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -34,15 +33,16 @@ func TestScripts(t *testing.T) {
 	testhelp.Scripts(t, func(t *testing.T, lines []testhelp.ScriptLine) {
 		t.Helper()
 		inWorld(t, func(w *world) {
-			(&script{w: w, clients: map[string]*client{}, before: map[string]string{}}).play(lines)
+			(&script{Script: testhelp.Script{T: w.t}, w: w, clients: map[string]*client{}, before: map[string]string{}}).play(lines)
 		})
 	})
 }
 
 // script is one scenario.
 type script struct {
+	testhelp.Script
+
 	w       *world
-	at      string // the current line
 	clients map[string]*client
 	before  map[string]string // nonce of the response before the last one, by client and type
 }
@@ -50,7 +50,7 @@ type script struct {
 func (s *script) play(lines []testhelp.ScriptLine) {
 	s.w.t.Helper()
 	for i := 0; i < len(lines); i++ {
-		s.at = lines[i].At
+		s.At = lines[i].At
 		words := strings.Fields(lines[i].Text)
 		switch {
 		case words[0] == "publish":
@@ -58,11 +58,11 @@ func (s *script) play(lines []testhelp.ScriptLine) {
 			s.w.publish(s.edits(words[1:])...)
 			continue
 		case len(words) < 2:
-			s.failf("neither sends nor expects anything: %q", lines[i].Text)
+			s.Failf("neither sends nor expects anything: %q", lines[i].Text)
 		}
 		name, c := words[0], s.clients[words[0]]
 		if c == nil && words[1] != "opens" {
-			s.failf("%s has not opened a stream", name)
+			s.Failf("%s has not opened a stream", name)
 		}
 		switch words[1] {
 		case "opens":
@@ -82,7 +82,7 @@ func (s *script) play(lines []testhelp.ScriptLine) {
 			}
 			s.expect(name, c, want)
 		default:
-			s.failf("unknown: %q", lines[i].Text)
+			s.Failf("unknown: %q", lines[i].Text)
 		}
 	}
 	for name, c := range s.clients {
@@ -90,11 +90,6 @@ func (s *script) play(lines []testhelp.ScriptLine) {
 			s.expect(name, c, nil)
 		}
 	}
-}
-
-func (s *script) failf(format string, args ...any) {
-	s.w.t.Helper()
-	s.w.t.Fatalf("%s: "+format, append([]any{s.at}, args...)...)
 }
 
 func (s *script) edits(words []string) []edit {
@@ -107,17 +102,14 @@ func (s *script) edits(words []string) []edit {
 		case strings.HasSuffix(word, "+orca"):
 			out = append(out, withORCA(strings.TrimSuffix(word, "+orca")))
 		case serves:
-			n, err := strconv.Atoi(port)
-			if err != nil {
-				s.failf("%v", err)
-			}
+			n := s.Number(port)
 			if service, locality, at := strings.Cut(name, "@"); at {
 				out = append(out, serveAt(service, locality, n))
 			} else {
 				out = append(out, serve(name, n))
 			}
 		default:
-			s.failf("no change of a service: %q", word)
+			s.Failf("no change of a service: %q", word)
 		}
 	}
 	return out
@@ -129,7 +121,7 @@ func (s *script) open(words []string) *client {
 	if len(words) == 3 && words[1] == "in" {
 		node = at(words[2])
 	} else if len(words) != 1 {
-		s.failf("want VARIANT in LOCALITY")
+		s.Failf("want VARIANT in LOCALITY")
 	}
 	switch words[0] {
 	case "sotw":
@@ -137,7 +129,7 @@ func (s *script) open(words []string) *client {
 	case "delta":
 		return s.w.delta(node)
 	}
-	s.failf("unknown variant %q", words[0])
+	s.Failf("unknown variant %q", words[0])
 	return nil
 }
 
@@ -152,7 +144,7 @@ func (s *script) send(name string, c *client, words []string) {
 	kind := strings.TrimSuffix(words[0], ":")
 	url := scriptURLs[kind]
 	if url == "" {
-		s.failf("unknown type %q", words[0])
+		s.Failf("unknown type %q", words[0])
 	}
 	words = words[1:]
 	switch verb {
@@ -207,6 +199,6 @@ func (s *script) expect(name string, c *client, want []string) {
 		}
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
-		s.failf("%s got\n\t%s\nwant\n\t%s", name, strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
+		s.Failf("%s got\n\t%s\nwant\n\t%s", name, strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
 	}
 }
