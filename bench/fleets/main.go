@@ -9,12 +9,11 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
 	"regexp"
 	"time"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/bench/internal/command"
 )
 
 type options struct {
@@ -28,23 +27,13 @@ type options struct {
 	isobar  string
 }
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	o, err := parse(os.Args[1:])
-	if err == nil {
-		err = run(ctx, o, os.Stdout)
-	}
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "fleets:", err)
-		os.Exit(1)
-	}
-}
+func main() { command.Main("fleets", run) }
 
-func parse(args []string) (*options, error) {
+func parse(args []string, stderr io.Writer) (*options, error) {
 	var o options
 	var faults, trust, only string
-	flags := flag.NewFlagSet("fleets", flag.ExitOnError)
+	flags := flag.NewFlagSet("fleets", flag.ContinueOnError)
+	flags.SetOutput(stderr)
 	flags.IntVar(&o.fleets, "fleets", 46, "random fleets of each fault; 0 = none")
 	flags.Uint64Var(&o.seed, "seed", uint64(time.Now().Unix()), "of the first fleet of each fault (default: the time)") //nolint:gosec // after 1970
 	flags.StringVar(&faults, "faults", "", "play only the faults that match this regular expression")
@@ -53,7 +42,9 @@ func parse(args []string) (*options, error) {
 	flags.StringVar(&o.library, "library", "", "directory of the scenario library, such as examples/scenarios (default: not played)")
 	flags.StringVar(&only, "scenarios", "", "play only the files of the library that match this regular expression")
 	flags.StringVar(&o.isobar, "isobar", "bin/isobar", "the program that plays the library")
-	_ = flags.Parse(args) // exits
+	if err := flags.Parse(args); err != nil {
+		return nil, err
+	}
 	if o.fleets < 0 || flags.NArg() > 0 {
 		return nil, fmt.Errorf("want -fleets of 0 or more, and no arguments, not %d and %q", o.fleets, flags.Args())
 	}
@@ -75,7 +66,11 @@ func parse(args []string) (*options, error) {
 	return &o, nil
 }
 
-func run(ctx context.Context, o *options, out io.Writer) error {
+func run(ctx context.Context, args []string, out, stderr io.Writer) error {
+	o, err := parse(args, stderr)
+	if err != nil {
+		return err
+	}
 	if o.fleets > 0 {
 		for _, trust := range o.trusts {
 			if err := playFleets(ctx, o, trust, out); err != nil {

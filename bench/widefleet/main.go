@@ -11,10 +11,11 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"runtime"
 	"time"
+
+	"github.com/isobar-xds/isobar/bench/internal/command"
 )
 
 // wantSpeed is how many times faster than real time it should be, on 2 cores.
@@ -27,24 +28,20 @@ type options struct {
 	print            bool
 }
 
-func main() {
-	var o options
-	flag.StringVar(&o.isobar, "isobar", "bin/isobar", "the program to measure")
-	flag.IntVar(&o.services, "services", 1000, "services")
-	flag.IntVar(&o.places, "localities", 200, "localities, of which each service has 10")
-	flag.DurationVar(&o.length, "length", time.Hour, "virtual time")
-	flag.BoolVar(&o.print, "print", false, "write the scenario to standard output and run nothing")
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, &o, os.Stdout, os.Stderr)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "widefleet:", err)
-		os.Exit(1)
-	}
-}
+func main() { command.Main("widefleet", run) }
 
-func run(ctx context.Context, o *options, stdout, stderr io.Writer) (err error) {
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
+	o := &options{}
+	flags := flag.NewFlagSet("widefleet", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.StringVar(&o.isobar, "isobar", "bin/isobar", "the program to measure")
+	flags.IntVar(&o.services, "services", 1000, "services")
+	flags.IntVar(&o.places, "localities", 200, "localities, of which each service has 10")
+	flags.DurationVar(&o.length, "length", time.Hour, "virtual time")
+	flags.BoolVar(&o.print, "print", false, "write the scenario to standard output and run nothing")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
 	if o.services < 1 || o.places < 10 {
 		return fmt.Errorf("%d services in %d localities: want at least 1 and 10", o.services, o.places)
 	}

@@ -6,7 +6,7 @@ import (
 	"github.com/isobar-xds/isobar"
 )
 
-// deciding tells whether weights may move: on a tick that is not held or refused.
+// deciding reports whether weights may move: on a tick that is not held or refused.
 func (in *Input) deciding() bool { return in.Trigger == Tick && in.Hold == "" && in.Refused == "" }
 
 // Assign works out what each source of a service gets. A source that is asked
@@ -51,7 +51,7 @@ type decision struct {
 	load  []float64
 }
 
-// ForNewSource gives what a source that has no answer yet gets, between two
+// ForNewSource returns what a source that has no answer yet gets, between two
 // plans: the same as the next Assign would give it, until its demand is known.
 // prices and the source's distance and target are per site of the result;
 // prices and target may be nil. The answer is nil only when r is.

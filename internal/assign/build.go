@@ -60,7 +60,7 @@ func (r *row) build(t *terms, units []int, room []float64) *isobar.Assignment {
 	return a
 }
 
-// realising gives the least overprovisioning factor, and at least the configured
+// realising returns the least overprovisioning factor, and at least the configured
 // one, with which unhealthy endpoints neither shrink a locality of priority 0
 // nor push a part of its load to the next: our shares count them already.
 // Endpoints that drain need no larger factor: Envoy does not count them, and what
@@ -136,7 +136,7 @@ func SameAssignment(a, b *isobar.Assignment) bool {
 
 // tiers sorts a row's sites outside priority 0 into failover tiers: the rest
 // of its region, the next region, everything else. Sites that take no regular
-// traffic come last. -1 stands for sites in priority 0 and for those without
+// traffic come last. -1 marks sites in priority 0 and those without
 // endpoints.
 func (r *row) tiers(t *terms, units []int) []int {
 	tier := make([]int, len(t.sites))
@@ -229,7 +229,7 @@ func steady(tier, before []isobar.LocalityWeight) {
 	}
 }
 
-// sameGroups tells whether a tier has the same endpoints as before.
+// sameGroups reports whether a tier has the same endpoints as before.
 func sameGroups(tier, before []isobar.LocalityWeight) bool {
 	return slices.EqualFunc(tier, before, func(a, b isobar.LocalityWeight) bool { return a.EndpointGroup == b.EndpointGroup })
 }

@@ -34,7 +34,7 @@ func carry(t *terms, rows []row) (from shares, moved []bool) {
 	return from, moved
 }
 
-// keepOpen keeps the shares of sites that are still open to the row, and gives what that
+// keepOpen keeps the shares of sites that are still open to the row, and returns what that
 // sets free.
 func keepOpen(t *terms, r *row, from []float64) (lost float64) {
 	kept := 0.0
@@ -105,7 +105,7 @@ func replace(p *placing) {
 	p.rest()
 }
 
-// spare gives what is left of each site's limit under the given load of the
+// spare returns what is left of each site's limit under the given load of the
 // sources that have an answer, when those that are new have taken what they are
 // going to get.
 func spare(t *terms, rows []row, load []float64) []float64 {
@@ -230,7 +230,7 @@ func release(from, fraction []float64) (freed []float64, lost float64) {
 	return freed, lost
 }
 
-// giveBack gives back to its origin what found no room, and tells how much did.
+// giveBack moves what found no room back to its origin, and returns how much that was.
 func giveBack(from, freed []float64, left float64) (away float64) {
 	total := sum(freed)
 	if total <= tiny {

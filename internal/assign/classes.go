@@ -10,7 +10,7 @@ import (
 // fractions. The zero Mix is all critical.
 type Mix [isobar.Classes]float64
 
-// normal gives the mix with a sum of 1.
+// normal returns the mix with a sum of 1.
 func (m *Mix) normal() Mix {
 	total := 0.0
 	for _, v := range m {
@@ -83,7 +83,7 @@ func divide(shed float64, mix Mix, limits *isobar.ClassFractions) isobar.ClassFr
 	return drops
 }
 
-// nextDrops gives what clients drop after this decision: of all requests, and
+// nextDrops returns what clients drop after this decision: of all requests, and
 // by class where the service has classes (else nil).
 func nextDrops(in *Input) (total float64, classes *isobar.ClassDrops) {
 	rules := in.Service.Criticality
@@ -104,7 +104,7 @@ func nextDrops(in *Input) (total float64, classes *isobar.ClassDrops) {
 	return mix.Dropped(&drops), &isobar.ClassDrops{Criticality: rules, Drops: drops}
 }
 
-// staysDivided tells whether clients go on dropping as before, which is now so
+// staysDivided reports whether clients go on dropping as before, which is now so
 // much of all requests.
 func staysDivided(in *Input, now float64, mix Mix, drops *isobar.ClassFractions) bool {
 	switch {
@@ -126,12 +126,12 @@ func staysDivided(in *Input, now float64, mix Mix, drops *isobar.ClassFractions)
 // coarse is by how much the steps of the wire may lift what is dropped.
 const coarse = 0.01
 
-// steadyDrop tells whether a drop may stay what it is.
+// steadyDrop reports whether a drop may stay what it is.
 func steadyDrop(shed, before float64) bool {
 	return shed > 0 && before > 0 && before-shed <= dropSteady && shed-before <= dropRise
 }
 
-// classDrops gives what was dropped by class, within the limits of now; from
+// classDrops returns what was dropped by class, within the limits of now; from
 // when there were no classes, what was dropped of all, divided.
 func (r *Result) classDrops(mix Mix, rules *isobar.Criticality) (drops isobar.ClassFractions) {
 	switch {

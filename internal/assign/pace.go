@@ -57,7 +57,7 @@ func published(rows []row, from shares) shares {
 }
 
 // move takes the sources with demand from where they are towards what they
-// want, and gives the load that each site may carry after it; nil where no
+// want, and returns the load that each site may carry after it; nil where no
 // ceilings bind.
 func (p *pacing) move() (caps []float64) {
 	if !p.t.in.deciding() {
@@ -95,7 +95,7 @@ func (p *pacing) fitWants() (caps []float64) {
 }
 
 // trim moves what exceeds the caps to the nearest sites with room below theirs,
-// and tells whether there was anything to move.
+// and reports whether there was anything to move.
 func (p *pacing) trim(caps []float64) bool {
 	load, probes := p.t.loads(p.rows, p.want), probeLoads(p.t, p.rows)
 	over := false
@@ -231,7 +231,7 @@ func (p *pacing) blend(mix []float64, common float64) {
 	}
 }
 
-// alone works out the row's own largest step into pace, and gives the
+// alone works out the row's own largest step into pace, and returns the
 // fraction of its way that it could go in a straight line. load is what the
 // sites carry with the shares that are published.
 func (s *step) alone(t *terms, load []float64) float64 {
@@ -323,7 +323,7 @@ func (s *step) arrivals(moves float64) []float64 {
 	return ins
 }
 
-// raise sets the open arrivals to scale; it tells whether one of them had to be
+// raise sets the open arrivals to scale; it reports whether one of them had to be
 // lifted to the entry threshold, which changes the scale of the others.
 func (s *step) raise(ins []float64, fixed []bool, scale float64) bool {
 	raised := false

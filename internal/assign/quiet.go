@@ -88,7 +88,7 @@ func disturbed(sites []Site, load, y, change, caps []float64) int {
 	return -1
 }
 
-// overfull tells whether a site carries too much because rows stay.
+// overfull reports whether a site carries too much because rows stay.
 func overfull(l int, load, y, caps []float64) bool {
 	return caps != nil && y[l] > caps[l]*slackFactor && y[l] > load[l]
 }
@@ -113,7 +113,7 @@ func mayStay(p *pacing, load []float64) bool {
 	return true
 }
 
-// wellOver tells whether a site is so far above its limit that it should not
+// wellOver reports whether a site is so far above its limit that it should not
 // stay there for the sake of quiet.
 func (t *terms) wellOver(l int, load []float64) bool {
 	return t.overLimit(l, load) && load[l] > t.view.limit[l]*(1+overShare)

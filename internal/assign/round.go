@@ -142,7 +142,7 @@ func (s *step) entersSmall(l int) bool {
 }
 
 // takeBack spreads what a row would send to site l over its other sites, first
-// to those that it is leaving, then to the nearest. It tells whether there was
+// to those that it is leaving, then to the nearest. It reports whether there was
 // room; else nothing changes.
 func (s *step) takeBack(l int, load, full []float64) bool {
 	space := func(k int) float64 {

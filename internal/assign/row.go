@@ -63,7 +63,7 @@ type scopes []struct {
 	view      *view
 }
 
-// of gives the view of rows that must not use the forbidden sites: where
+// of returns the view of rows that must not use the forbidden sites: where
 // nothing else is healthy, these fail open, and the others are as if they were
 // not there.
 func (s *scopes) of(t *terms, forbidden []bool) *view {
@@ -120,7 +120,7 @@ func (r *row) effectiveReserve() []bool {
 	return nil
 }
 
-// usableTarget gives the solver's shares on the sites that are open to the
+// usableTarget returns the solver's shares on the sites that are open to the
 // row. A part that went to others is left out: it finds its place as what is
 // lost to failures does.
 func (r *row) usableTarget(ignoresLoad bool) []float64 {

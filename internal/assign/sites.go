@@ -55,7 +55,7 @@ func viewOf(sites []Site, forbidden []bool) view {
 	return v
 }
 
-// fit tells whether a site can take traffic in the regular way.
+// fit reports whether a site can take traffic in the regular way.
 func fit(s *Site) bool { return s.Capacity > 0 && !s.Unreachable && s.Usable() }
 
 func (v *view) mark(sites []Site, forbidden []bool, ok func(*Site) bool) bool {
@@ -115,7 +115,7 @@ func mostHopeful(g *isobar.EndpointGroup) int {
 	return best
 }
 
-// opened gives the group as clients get it when nothing is healthy. gRPC drops
+// opened returns the group as clients get it when nothing is healthy. gRPC drops
 // endpoints that are told to be unhealthy, and Envoy would ignore all weights
 // in panic; so those that are used are published as unknown.
 func opened(g *isobar.EndpointGroup, worst int) *isobar.EndpointGroup {

@@ -103,7 +103,7 @@ func startSwings(load, demand []float64, total float64) *Swings {
 	return out
 }
 
-// follow takes the next point; it tells whether anything changed by it.
+// follow takes the next point; it reports whether anything changed by it.
 func (x *swinging) follow(now turn) bool {
 	d := now.part - x.last.part
 	switch {
@@ -123,7 +123,7 @@ func (x *swinging) follow(now turn) bool {
 	return true
 }
 
-// cycle tells whether the last turns make a limit cycle.
+// cycle reports whether the last turns make a limit cycle.
 func (x *swinging) cycle(tick int) (Swing, bool) {
 	n := len(x.turns)
 	if n < swingTurns || tick-x.turns[0].tick > swingTicks {

@@ -74,7 +74,7 @@ func (t *terms) full() []float64 {
 	return t.view.limit
 }
 
-// rooms gives what is left of each site's limit under the given loads.
+// rooms returns what is left of each site's limit under the given loads.
 func (t *terms) rooms(load []float64) []float64 {
 	room := make([]float64, len(load))
 	for i := range load {
@@ -166,7 +166,7 @@ func addScaled(dst, v []float64, f float64) {
 	}
 }
 
-// largest gives the index of the largest value, the first of equals.
+// largest returns the index of the largest value, the first of equals.
 func largest(v []float64) int {
 	at := 0
 	for i := range v {

@@ -33,7 +33,7 @@ func (s *Site) Limit() float64 {
 // Headroom is what is left of the limit with load y, requests/s.
 func (s *Site) Headroom(y float64) float64 { return max(0, s.Limit()-y) }
 
-// Usable tells whether any endpoint takes traffic.
+// Usable reports whether any endpoint takes traffic.
 func (s *Site) Usable() bool { return s.Group.Usable() > 0 }
 
 // Source is one source locality of a service and what the solver wants of it.

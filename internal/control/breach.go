@@ -115,7 +115,7 @@ func (v *previews) rollbackBreaches(ctx context.Context, version uint64, pause p
 	return err
 }
 
-// losses plays the loss of each zone, and gives the worst by service.
+// losses plays the loss of each zone, and returns the worst by service.
 func (v *previews) losses(ctx context.Context, survey *plan.Survey, deadline time.Time) (map[string]*plan.Reserve, error) {
 	for more := true; more; {
 		var err error

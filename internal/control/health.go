@@ -58,7 +58,7 @@ func (h *healthWatch) begin(from *health.SavedKeeper, now time.Time) {
 	h.keeper = health.NewKeeper(t.Interval, t.Tick, *from, now)
 }
 
-// observe takes in what checkers say and tells whether clients should be
+// observe takes in what checkers say and reports whether clients should be
 // told of a change now.
 func (h *healthWatch) observe(now time.Time) (publish bool) {
 	t := h.opts.timing()

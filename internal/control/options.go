@@ -27,7 +27,7 @@ const (
 
 // Topology is where services and the operator's health marks come from.
 type Topology interface {
-	// State gives the present topology and health. Both are immutable.
+	// State returns the present topology and health. Both are immutable.
 	State() (*isobar.Topology, health.Table)
 	// Changed signals that State gives something new. Capacity 1: several
 	// changes may come as one signal.
@@ -52,7 +52,7 @@ type Clients interface {
 
 // State keeps the plan across restarts.
 type State interface {
-	// LoadPlan gives the last good plan; nil without error when there is none.
+	// LoadPlan returns the last good plan; nil without error when there is none.
 	LoadPlan() (*plan.Saved, error)
 	// SavePlan returns when the plan is durable.
 	SavePlan(saved plan.Saved) error

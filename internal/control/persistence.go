@@ -87,7 +87,7 @@ func (p *persistence) toSave(of *plan.Plan) plan.Saved {
 	return saved
 }
 
-// worthSaving tells whether a restart from what is saved would serve other
+// worthSaving reports whether a restart from what is saved would serve other
 // weights, or know much older demand.
 func (p *persistence) worthSaving(before, now *plan.Plan) bool {
 	if before == nil || len(p.pages) > 0 || len(before.Services) != len(now.Services) || now.Made.Sub(p.lastSaved) >= saveEvery {

@@ -31,7 +31,7 @@ type Recorder interface {
 	Decided(before, after *plan.Plan, err error)
 	// Stopped is told that the loop ends.
 	Stopped()
-	// Done tells whether it wants to hear nothing more.
+	// Done reports whether it wants to hear nothing more.
 	Done() bool
 }
 

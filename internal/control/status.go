@@ -22,7 +22,7 @@ type status struct {
 	undropped atomic.Bool   // that one took drops back
 }
 
-// Current gives the plan in force; nil before the first.
+// Current returns the plan in force; nil before the first.
 func (s *status) Current() *plan.Plan { return s.current.Load() }
 
 // turned notes that the loop turns.
@@ -74,7 +74,7 @@ func (s *status) ClockWentBack() (time.Duration, time.Time) { return s.clock.tol
 // Left is closed when the loop has published its last plan.
 func (s *status) Left() <-chan struct{} { return s.left }
 
-// Undropped tells whether that plan differs from the one before.
+// Undropped reports whether that plan differs from the one before.
 func (s *status) Undropped() bool { return s.undropped.Load() }
 
 // waiters wakes everybody who waits for the next plan.

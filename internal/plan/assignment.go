@@ -14,7 +14,7 @@ func (p *Plan) ServiceNames() []string {
 	return out
 }
 
-// Spec gives the configuration of a service; nil when it is not in the plan.
+// Spec returns the configuration of a service; nil when it is not in the plan.
 func (p *Plan) Spec(name string) *isobar.Service {
 	s, ok := p.Service(name)
 	if !ok {
@@ -23,7 +23,7 @@ func (p *Plan) Spec(name string) *isobar.Service {
 	return s.Spec
 }
 
-// RequestLimit gives how many requests each client of a service may have in progress;
+// RequestLimit returns how many requests each client of a service may have in progress;
 // 0 = no limit.
 func (p *Plan) RequestLimit(name string) uint32 {
 	s, ok := p.Service(name)
@@ -36,7 +36,7 @@ func (p *Plan) RequestLimit(name string) uint32 {
 // Awaited lists the services of which no endpoints are known yet, sorted.
 func (p *Plan) Awaited() []isobar.Service { return p.Topology.Awaited }
 
-// Assignment gives what clients of a service in a source locality get; nil
+// Assignment returns what clients of a service in a source locality get; nil
 // when the service is not in the plan. A source that the plan does not know is
 // answered from prices and headroom, as the next plan would.
 func (p *Plan) Assignment(service string, source isobar.Locality) *isobar.Assignment {
@@ -59,7 +59,7 @@ func (p *Plan) Assignment(service string, source isobar.Locality) *isobar.Assign
 	return assign.ForNewSource(s.Result, s.Prices, sourceOf(of, r, &from[0], &t, nil))
 }
 
-// reopen gives what an answer for one more source of a planned service follows from.
+// reopen returns what an answer for one more source of a planned service follows from.
 func (s *Service) reopen(network *isobar.Network, source isobar.Locality) (of *Service, r *routes, from sources) {
 	of = &Service{
 		Spec: s.Spec, Rollout: s.Rollout, Findings: s.Findings, Problem: s.Problem, Solution: s.Solution, Inputs: s.Inputs, Hold: s.Hold,
@@ -88,7 +88,7 @@ func (p *Plan) Basis(service string) any {
 	return basis{s, p.Topology.Network}
 }
 
-// declaredCapacity gives the declared capacity of the healthy endpoints of a site,
+// declaredCapacity returns the declared capacity of the healthy endpoints of a site,
 // requests/s; 0 when its capacity is not declared.
 func (s *Service) declaredCapacity(i int) float64 {
 	sl := &s.Spec.Localities[i]

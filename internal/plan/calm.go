@@ -62,7 +62,7 @@ func settle(now, before *Service, same bool) (calm *Calm, better [][]float64) {
 	return calm, better
 }
 
-// holds tells whether demand only fluctuates around the mean.
+// holds reports whether demand only fluctuates around the mean.
 func (c *Calm) holds(demand []float64) bool {
 	sum := 0.0
 	for _, mean := range c.Demand {
@@ -85,7 +85,7 @@ func sameProblem(now, before *Service) bool {
 		slices.EqualFunc(now.Problem.Allowed, before.Problem.Allowed, slices.Equal[[]bool])
 }
 
-// refine solves for the mean demand, and gives the shares of that as the target if what
+// refine solves for the mean demand, and returns the shares of that as the target if what
 // is published costs more, or fills the fullest site more.
 func refine(now *Service, previous *assign.Result, demand []float64) [][]float64 {
 	p := *now.Problem

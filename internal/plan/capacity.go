@@ -67,7 +67,7 @@ const (
 	leastError = 0.003 // part of the requests that fails whatever the load, below which it costs nothing
 )
 
-// extraCosts gives what a request costs in each site beyond what is usual, in ms,
+// extraCosts returns what a request costs in each site beyond what is usual, in ms,
 // because requests take longer there without queueing, or fail whatever the load.
 // It is nil where all are alike.
 func (s sites) extraCosts(of *Service) []float64 {

@@ -76,7 +76,7 @@ func (c *SourceChange) moved() float64 {
 	return float64(sum) / isobar.WeightScale
 }
 
-// only gives the part of a change that is about one service.
+// only returns the part of a change that is about one service.
 func (c *Change) only(service string) (Change, bool) {
 	out := *c
 	i, ok := slices.BinarySearchFunc(c.Services, service, func(s ServiceChange, n string) int { return strings.Compare(s.Service, n) })
@@ -89,7 +89,7 @@ func (c *Change) only(service string) (Change, bool) {
 	return out, ok
 }
 
-// valid tells whether a change that was read is one.
+// valid reports whether a change that was read is one.
 func (c *Change) valid() bool {
 	for i := range c.Services {
 		s := &c.Services[i]

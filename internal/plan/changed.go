@@ -167,7 +167,7 @@ func sortedLocalities(l []isobar.Locality) []isobar.Locality {
 	return slices.Compact(l)
 }
 
-// unitsOf gives the shares of a source on the given localities, in 1/10,000;
+// unitsOf returns the shares of a source on the given localities, in 1/10,000;
 // nil where the source is not there.
 func (ss *SavedService) unitsOf(source isobar.Locality, sites []isobar.Locality) []uint16 {
 	for i := range ss.Sources {

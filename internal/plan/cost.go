@@ -42,7 +42,7 @@ func (s *Service) demand() float64 {
 	return sum
 }
 
-// dead tells whether a service has endpoints, and none that takes traffic.
+// dead reports whether a service has endpoints, and none that takes traffic.
 func (s *Service) dead() bool {
 	some := false
 	for i := range s.Sites {

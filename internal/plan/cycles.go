@@ -81,7 +81,7 @@ func (d *Damping) later(astray bool) *Damping {
 	return &next
 }
 
-// watchCycles looks for limit cycles in what was decided, and gives the damping from then
+// watchCycles looks for limit cycles in what was decided, and returns the damping from then
 // on. What begins anew is not a cycle: other endpoints, another configuration or mode, a
 // hold.
 func watchCycles(s, prev *Service) *Damping {

@@ -103,7 +103,7 @@ func (l Degradation) Complete(interval time.Duration) Degradation {
 	return l
 }
 
-// Of gives the steps of an input.
+// Of returns the steps of an input.
 func (l Degradation) Of(kind InputKind) Steps {
 	switch kind {
 	case InputHealth:

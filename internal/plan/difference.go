@@ -168,7 +168,7 @@ func (p *Preview) service(name string) (d ServiceDifference, differs bool) {
 	return d, d.addSources(at) || differs
 }
 
-// addSources adds where the traffic of each source goes, and tells whether any
+// addSources adds where the traffic of each source goes, and reports whether any
 // of it moves.
 func (d *ServiceDifference) addSources(at [3]*Service) (differs bool) {
 	sources := func(s *Service) (out []isobar.Locality) {

@@ -134,7 +134,7 @@ func (x *experience) adopt(service string, known []ObservedCapacity) *serviceExp
 	return s
 }
 
-// find gives the place of a locality, and whether something is known of it.
+// find returns the place of a locality, and whether something is known of it.
 func (s *serviceExperience) find(l isobar.Locality) (int, bool) {
 	return slices.BinarySearchFunc(s.sites, l, func(x *siteExperience, l isobar.Locality) int { return x.Locality.Compare(l) })
 }

@@ -59,7 +59,7 @@ func NewHistory(pages []Page, saved *Saved) *History {
 	return h
 }
 
-// unbroken gives the newest pages that follow each other without a fault.
+// unbroken returns the newest pages that follow each other without a fault.
 func unbroken(pages []Page) []Page {
 	next, number := uint64(math.MaxUint64), uint64(0)
 	for i := range slices.Backward(pages) {
@@ -147,7 +147,7 @@ func (h *History) Changes(service string) []Change {
 	return out
 }
 
-// reaches tells whether the shares at a version can be told. Each change tells
+// reaches reports whether the shares at a version can be told. Each change tells
 // what was before it since the version that it followed; what a killed process
 // published after it last saved, nobody knows.
 func (h *History) reaches(version, current uint64) error {

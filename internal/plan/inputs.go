@@ -57,7 +57,7 @@ func inputsOf(in *Input, service string, measured *load.ServiceLoad, prev *Servi
 	return out
 }
 
-// ageOf gives the age of an input, and whether the service has it at all.
+// ageOf returns the age of an input, and whether the service has it at all.
 func ageOf(in *Input, kind InputKind, service string, measured *load.ServiceLoad) (Age, bool) {
 	if kind == InputReports {
 		if measured == nil || !slices.ContainsFunc(measured.Sources, wasHeard) {
@@ -72,7 +72,7 @@ func ageOf(in *Input, kind InputKind, service string, measured *load.ServiceLoad
 	return in.Ages[i].Age, true
 }
 
-// wasHeard tells whether a source ever told anything that counts.
+// wasHeard reports whether a source ever told anything that counts.
 func wasHeard(l load.SourceLoad) bool { return l.Nodes+l.Held > 0 || l.Saved > 0 }
 
 func compareAges(a, b InputAge) int {
@@ -82,7 +82,7 @@ func compareAges(a, b InputAge) int {
 	return strings.Compare(string(a.Kind), string(b.Kind))
 }
 
-// input gives the state of an input; fresh before anything was decided.
+// input returns the state of an input; fresh before anything was decided.
 func (s *Service) input(kind InputKind) InputState {
 	for _, x := range s.Inputs {
 		if x.Input == kind {
@@ -92,7 +92,7 @@ func (s *Service) input(kind InputKind) InputState {
 	return InputState{Input: kind, Level: LevelFresh}
 }
 
-// Degraded gives the input that is most degraded; false while all of
+// Degraded returns the input that is most degraded; false while all of
 // them are fresh.
 func (s *Service) Degraded() (worst InputState, ok bool) {
 	for _, x := range s.Inputs {
@@ -103,7 +103,7 @@ func (s *Service) Degraded() (worst InputState, ok bool) {
 	return worst, ok
 }
 
-// Bound tells whether what is missing makes a difference: not where the
+// Bound reports whether what is missing makes a difference: not where the
 // decision does not look at load.
 func (s *Service) Bound() bool {
 	return s.Mode() != isobar.ModeObserve && !s.Spec.Policy.IgnoresLoad()
@@ -136,7 +136,7 @@ func (r DegradationLevel) Effect() string {
 	return ""
 }
 
-// slowdown gives the part of a step that degradation leaves a tick, and why; 0 where it
+// slowdown returns the part of a step that degradation leaves a tick, and why; 0 where it
 // leaves all of it. Whatever else holds comes first.
 func slowdown(s *Service) (pace float64, why string) {
 	worst, ok := s.Degraded()
@@ -163,7 +163,7 @@ func heldByInputs(s *Service) string {
 	return ""
 }
 
-// decays tells whether shares go towards a split by capacity: of all ways to be
+// decays reports whether shares go towards a split by capacity: of all ways to be
 // wrong about where load is, the one that fills no locality more than another.
 func (s *Service) decays() bool {
 	worst, ok := s.Degraded()

@@ -34,7 +34,7 @@ func (s *Service) learned(l isobar.Locality) *load.Capacity {
 	return &s.Learned[i]
 }
 
-// learns tells whether plans go by learned capacities where none is declared.
+// learns reports whether plans go by learned capacities where none is declared.
 func (s *Service) learns() bool {
 	return slices.ContainsFunc(s.Learned, func(k load.Capacity) bool { return k.InUse > 0 })
 }

@@ -23,7 +23,7 @@ type LimitedSite struct {
 	By int
 }
 
-// learned gives what a plan knows about capacities and limits, as the input of
+// learned returns what a plan knows about capacities and limits, as the input of
 // another one.
 func (p *Plan) learned() []LearnedService {
 	out := make([]LearnedService, len(p.Services))

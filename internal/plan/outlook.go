@@ -55,7 +55,7 @@ func (p *Plan) Outlook(service string) Outlook {
 	return out
 }
 
-// named gives a service, or all for an empty name.
+// named returns a service, or all for an empty name.
 func (p *Plan) named(service string) []*Service {
 	if service == "" {
 		return p.Services

@@ -28,7 +28,7 @@ func (s *Service) Overloads() []Overload {
 	return out
 }
 
-// HasRoom tells whether a locality of the service could take more under its
+// HasRoom reports whether a locality of the service could take more under its
 // ceiling, on the health of now.
 func (s *Service) HasRoom() bool {
 	if s.Result == nil || len(s.Result.Load) != len(s.Sites) {

@@ -8,7 +8,7 @@ import (
 	"github.com/isobar-xds/isobar/solver"
 )
 
-// policyOf gives the policies that decide in the solver's place.
+// policyOf returns the policies that decide in the solver's place.
 func policyOf(spec *isobar.Service) policy.Func {
 	switch spec.Policy {
 	case isobar.PolicyWaterfallByRegion:

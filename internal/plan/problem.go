@@ -68,7 +68,7 @@ func (p *problem) warmStart(at sites, prices []float64, last *Service) {
 	}
 }
 
-// lastFlows gives the flows of the last solution; nil where that was one of other
+// lastFlows returns the flows of the last solution; nil where that was one of other
 // sources or sites.
 func (p *problem) lastFlows(at sites, last *Service) [][]float64 {
 	if last.Solution == nil || last.Solution.Joint || !slices.Equal(p.solved, last.Solved) || !at.same(last.Sites) {

@@ -37,7 +37,7 @@ const (
 	mostLimit      = 1 << 20
 )
 
-// limitRequests gives the limit of a service. Mode observe serves nothing but the baseline
+// limitRequests returns the limit of a service. Mode observe serves nothing but the baseline
 // and health, and what the user configures goes before.
 func limitRequests(of *Service, at sites, trigger assign.Trigger, prev *Service) (l RequestLimit) {
 	if of.Spec.RequestTimeout == 0 || of.Spec.CircuitBreakers.MaxRequests > 0 || of.Mode() == isobar.ModeObserve {
@@ -96,7 +96,7 @@ func (l RequestLimit) follow(fits float64) RequestLimit {
 	return RequestLimit{Max: uint32(math.Round(l.Most))}
 }
 
-// revive gives a saved limit that makes sense.
+// revive returns a saved limit that makes sense.
 func (l RequestLimit) revive() RequestLimit {
 	if l.Max > mostLimit {
 		return RequestLimit{}

@@ -31,7 +31,7 @@ func (e *TooMuchError) Error() string {
 	return text + strings.Join(e.Breaches, "; ")
 }
 
-// Rollback gives a service, or all for an empty name, the weights of an earlier
+// Rollback returns a service, or all for an empty name, the weights of an earlier
 // version, carried over to the turn's topology and health. Drops stay: they
 // belong to today's demand. Localities that are gone since then lose their
 // shares as in a failure, and sources that came since then keep theirs. What it
@@ -164,7 +164,7 @@ func (h *History) before(version uint64, service string) map[of]was {
 	return out
 }
 
-// allNewSince tells whether none of a service's sources had shares earlier. What
+// allNewSince reports whether none of a service's sources had shares earlier. What
 // has not changed since is not in the list of what was.
 func (s *Service) allNewSince(earlier map[of]was) bool {
 	if s.Result == nil {
@@ -179,7 +179,7 @@ func (s *Service) allNewSince(earlier map[of]was) bool {
 	return len(s.Result.Sources) > 0
 }
 
-// asOf gives the plan with other shares, as a previous one to rebase.
+// asOf returns the plan with other shares, as a previous one to rebase.
 func (p *Plan) asOf(earlier map[of]was) *Plan {
 	out := *p
 	out.Services = slices.Clone(p.Services)
@@ -206,7 +206,7 @@ func (p *Plan) asOf(earlier map[of]was) *Plan {
 	return &out
 }
 
-// put gives a source of a result the earlier shares, as far as their localities
+// put returns a source of a result the earlier shares, as far as their localities
 // are still there.
 func (w was) put(src *assign.SourceResult, r *assign.Result) {
 	shares := make([]float64, len(r.Sites))

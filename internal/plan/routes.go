@@ -17,7 +17,7 @@ type routes struct {
 	last    *Service  // whose latencies are the same; nil = none
 }
 
-// latency gives the latency from a source to each site, ms. The caller must not
+// latency returns the latency from a source to each site, ms. The caller must not
 // change it.
 func (r *routes) latency(source isobar.Locality) []float64 {
 	if r.last != nil && r.last.Problem != nil {
@@ -32,7 +32,7 @@ func (r *routes) latency(source isobar.Locality) []float64 {
 	return out
 }
 
-// prices gives what a request from a source to each site costs beside its time,
+// prices returns what a request from a source to each site costs beside its time,
 // in ms; nil where there are none.
 func (r *routes) prices(source isobar.Locality) []float64 { return r.pricesWith(source, r.extra) }
 

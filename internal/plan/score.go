@@ -128,7 +128,7 @@ func (s *Scores) Sum() (Seen, bool) {
 	return out, true
 }
 
-// follow adds a tick at which something was seen, and tells whether the open
+// follow adds a tick at which something was seen, and reports whether the open
 // window holds enough to be judged.
 func (s *Scores) follow(seen *Seen, rounds []load.Round, l *load.ServiceLoad) (full bool) {
 	s.at = seen.To
@@ -206,7 +206,7 @@ func (s *Service) seen(since, now time.Time, l *load.ServiceLoad, rounds []load.
 	return out
 }
 
-// knows tells whether the capacity of a site is more than a guess.
+// knows reports whether the capacity of a site is more than a guess.
 func (s *Service) knows(i int) bool {
 	return s.Sites[i].Capacity > 0 && (s.declaredCapacity(i) > 0 || s.learns())
 }

@@ -138,7 +138,7 @@ func declaredConcurrency(sl *isobar.ServiceLocality) float64 {
 // something, also where the locality's rate leaves it nothing.
 const leastRest = 0.01
 
-// endpointRates gives the capacity of each endpoint, requests/s. Endpoints
+// endpointRates returns the capacity of each endpoint, requests/s. Endpoints
 // without a rate of their own share what the locality's rate leaves, in
 // proportion to their weight, or little where it leaves nothing; without a rate
 // of the locality they are taken as the mean of those that have one. declared is
@@ -180,7 +180,7 @@ func endpointRates(sl *isobar.ServiceLocality) (rates []float64, declared bool) 
 // declared rates.
 const weightScale = 1000
 
-// sentWeights gives the weights that clients get: the configured ones if any
+// sentWeights returns the weights that clients get: the configured ones if any
 // endpoint of the locality sets one (others 1), else in proportion to max_rate.
 // They do not depend on health, because a change of host weights makes Envoy
 // rebuild its balancer.

@@ -55,7 +55,7 @@ func (d *draft) take(p problem, solution *solver.ServiceSolution) {
 	}
 }
 
-// solveJointly solves services that stand before those they call, and gives the
+// solveJointly solves services that stand before those they call, and returns the
 // first of them, whose demand is known, its solution. Without an answer it
 // gives none, and the first holds.
 func solveJointly(rest []*draft) *certificate {
@@ -184,7 +184,7 @@ type targets struct {
 	optimum [][]float64 // per solved source
 }
 
-// targetsOf gives the shares of the service's policy, or else those of the solution, or
+// targetsOf returns the shares of the service's policy, or else those of the solution, or
 // better ones for calm demand, where there are any.
 func targetsOf(of *Service, r *routes, from sources, better [][]float64) (targets, error) {
 	t := targets{from: from, solved: of.Solved, optimum: better}
@@ -203,7 +203,7 @@ func targetsOf(of *Service, r *routes, from sources, better [][]float64) (target
 	return t, err
 }
 
-// of gives the target of a source; nil when it has none.
+// of returns the target of a source; nil when it has none.
 func (t *targets) of(source isobar.Locality) []float64 {
 	if t.policy != nil {
 		return t.policy[slices.IndexFunc(t.from, func(s sourceDemand) bool { return s.source == source })]

@@ -27,7 +27,7 @@ type Reserve struct {
 	Drop     float64 `json:"drop"` // fraction of the requests that clients drop; 1 when nothing healthy is left
 }
 
-// Stands tells whether the service keeps its ceilings without shedding.
+// Stands reports whether the service keeps its ceilings without shedding.
 func (r *Reserve) Stands() bool { return r.Utilization <= breachSlack && r.Drop <= 0 }
 
 // Breach says of a service that stood the loss of any zone why it no longer
@@ -110,7 +110,7 @@ func (s *Survey) Step() (more bool, err error) {
 // Skip leaves out what is left of the services that were last played.
 func (s *Survey) Skip() { s.zones = nil }
 
-// Reserves gives the services whose worst loss is known, sorted by name.
+// Reserves returns the services whose worst loss is known, sorted by name.
 func (s *Survey) Reserves() []Reserve {
 	out := slices.Clone(s.found)
 	slices.SortFunc(out, func(a, b Reserve) int { return strings.Compare(a.Service, b.Service) })
@@ -160,7 +160,7 @@ func (s *Survey) lose(zone isobar.Locality) error {
 	return nil
 }
 
-// onlyIn tells whether a service has nothing outside of a zone: then its loss
+// onlyIn reports whether a service has nothing outside of a zone: then its loss
 // can be stood by nobody, and no weights are to blame.
 func onlyIn(spec *isobar.Service, zone isobar.Locality) bool {
 	return !slices.ContainsFunc(spec.Localities, func(l isobar.ServiceLocality) bool { return len(l.Endpoints) > 0 && !within(l.Locality, zone) })

@@ -92,7 +92,7 @@ func (t *Turn) sortWatched() {
 	})
 }
 
-// only gives a turn of some of the services, whose names are sorted. What it
+// only returns a turn of some of the services, whose names are sorted. What it
 // shares with t, whose Watched are sorted, is not changed.
 func (t *Turn) only(names []string) *Turn {
 	out, previous := *t, *t.Previous
@@ -114,7 +114,7 @@ func (t *Turn) only(names []string) *Turn {
 	return &out
 }
 
-// onlyOf gives the topology of some of the services, whose names are sorted.
+// onlyOf returns the topology of some of the services, whose names are sorted.
 func onlyOf(t *isobar.Topology, names []string) *isobar.Topology {
 	if t == nil {
 		return nil

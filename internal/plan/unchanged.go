@@ -8,7 +8,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/assign"
 )
 
-// concernsNot tells whether a rebase leaves a service as it is: same
+// concernsNot reports whether a rebase leaves a service as it is: same
 // configuration, same health, nobody new who watches it. A change of one
 // service must not cost the work of all.
 func (in *Input) concernsNot(spec *isobar.Service, prev *Service) bool {
@@ -27,7 +27,7 @@ func sameSpec(a, b *isobar.Service) bool {
 		identical(a.Localities, b.Localities) && identical(a.Calls, b.Calls) && identical(a.Limits, b.Limits) && identical(a.HealthChecks, b.HealthChecks))
 }
 
-// identical tells whether two slices are the same memory.
+// identical reports whether two slices are the same memory.
 func identical[T any](a, b []T) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
@@ -53,7 +53,7 @@ func (in *Input) sameHealth(spec *isobar.Service, prev *Service) bool {
 	return true
 }
 
-// knowsWatchers tells whether every source that watches has its result.
+// knowsWatchers reports whether every source that watches has its result.
 func (in *Input) knowsWatchers(prev *Service) bool {
 	from, _ := slices.BinarySearchFunc(in.Subscribed, prev.Spec.Name, func(s Subscription, n string) int { return strings.Compare(s.Service, n) })
 	for _, s := range in.Subscribed[from:] {

@@ -277,7 +277,7 @@ func endpointsIn(s *isobar.Service, scope isobar.Locality, take func(*isobar.End
 	}
 }
 
-// within tells whether a locality is in a region, zone or locality; the zero
+// within reports whether a locality is in a region, zone or locality; the zero
 // scope is everywhere.
 func within(l, scope isobar.Locality) bool {
 	return (scope.Region == "" || l.Region == scope.Region) && (scope.Zone == "" || l.Zone == scope.Zone) &&
@@ -303,7 +303,7 @@ func (w *WhatIf) checkDemand(t *Turn) error {
 	return nil
 }
 
-// sends tells whether a plan knows demand of what grows.
+// sends reports whether a plan knows demand of what grows.
 func (g *Growth) sends(p *Plan) bool {
 	return slices.ContainsFunc(p.Services, func(s *Service) bool {
 		return (g.Service == "" || g.Service == s.Spec.Name) && s.Load != nil &&

@@ -7,7 +7,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/assign"
 )
 
-// WithoutDrops gives the plan to leave clients with when nobody will watch over
+// WithoutDrops returns the plan to leave clients with when nobody will watch over
 // them: the same weights, but nothing is dropped. A drop holds only as long as
 // somebody takes it back. It gives nil when the plan drops nothing.
 func (p *Plan) WithoutDrops(now time.Time, version uint64) *Plan {

@@ -13,8 +13,8 @@ import (
 	"syscall"
 )
 
-// Main runs a command until it ends or the process is told to end, and exits with 1 if it
-// fails. A request for help is no failure.
+// Main runs a command. An interrupt or SIGTERM ends its context. The process exits with 1 if
+// the command fails; a request for help is no failure.
 func Main(name string, run func(ctx context.Context, args []string, stdout, stderr io.Writer) error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)

@@ -197,7 +197,7 @@ func (c *checker) weights(r *assign.SourceResult, p int, ls []isobar.LocalityWei
 	}
 }
 
-// groups checks endpoints, and tells whether they were all right.
+// groups checks endpoints, and reports whether they were all right.
 func (c *checker) groups(gs []*isobar.EndpointGroup, source isobar.Locality) bool {
 	before := len(c.out)
 	n := 0

@@ -32,7 +32,7 @@ func (c *checker) entries() {
 	}
 }
 
-// displacedFrom tells whether a part of a source's share had to find a new
+// displacedFrom reports whether a part of a source's share had to find a new
 // place at once.
 func (c *checker) displacedFrom(source int) bool {
 	was := c.was[source]
@@ -85,7 +85,7 @@ func (c *checker) rounded() {
 	}
 }
 
-// closed tells whether nothing more may be put on a site for a source.
+// closed reports whether nothing more may be put on a site for a source.
 func (c *checker) closed(source, site int) bool {
 	s := c.in.Sources[source].Reserve
 	return c.forbidden(source, site) || (site < len(s) && s[site])

@@ -201,7 +201,7 @@ func (c *checker) comesBack(source int, was []float64) float64 {
 	return sum
 }
 
-// shrunk tells whether a site lost endpoints.
+// shrunk reports whether a site lost endpoints.
 func (c *checker) shrunk(l int) bool {
 	k := c.before[l]
 	return k >= 0 && countUsable(c.next.Sites[l].Group) < countUsable(c.prev.Sites[k].Group)

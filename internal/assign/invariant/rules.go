@@ -62,7 +62,7 @@ func (c *checker) drains() {
 	}
 }
 
-// forbidden tells whether a source must never send to a site.
+// forbidden reports whether a source must never send to a site.
 func (c *checker) forbidden(source, site int) bool {
 	f := c.in.Sources[source].Forbidden
 	return site < len(f) && f[site]
@@ -90,7 +90,7 @@ func (c *checker) forbids() {
 	}
 }
 
-// anyFitFor tells whether a source has fit capacity that it may use.
+// anyFitFor reports whether a source has fit capacity that it may use.
 func (c *checker) anyFitFor(source int) bool {
 	for l, fit := range c.fit {
 		if fit && !c.forbidden(source, l) {
@@ -112,7 +112,7 @@ func (c *checker) unhealthy() {
 	}
 }
 
-// mayProbe tells whether a source has a reason to try an unfit site: nobody
+// mayProbe reports whether a source has a reason to try an unfit site: nobody
 // reaches it, but its endpoints are healthy, and the source was seen not to
 // reach it or sent there before.
 func (c *checker) mayProbe(source, site int) bool {

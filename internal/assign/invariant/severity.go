@@ -2,7 +2,7 @@ package invariant
 
 import "cmp"
 
-// Milder tells whether the violations a do less harm than b. What breaks the
+// Milder reports whether the violations a do less harm than b. What breaks the
 // form of an answer comes first, as clients may refuse it or nobody can tell
 // what they make of it; then the traffic that goes where it should not; then
 // the number.
