@@ -20,17 +20,7 @@ import (
 func TestScale(t *testing.T) {
 	const services, each, writes = 1000, 10, 100
 	c := newCluster(t)
-	c.apply("deploy/kubernetes/isobar.yaml")
-	c.namespace("shop")
-	c.node("n1", "us", "a")
-	parallel(services, func(n int) {
-		name := fmt.Sprintf("s%d", n)
-		c.create("/api/v1/namespaces/shop/services", &corev1.Service{
-			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"isobar.dev/balance": "true"}},
-			Spec:       corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone, Ports: []corev1.ServicePort{{Name: "grpc", Port: 80}}},
-		})
-		c.create("/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices", slice(name, n, each))
-	})
+	c.manyServices(services, each)
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
@@ -89,4 +79,21 @@ func endpoint(net, n int) discoveryv1.Endpoint {
 	return discoveryv1.Endpoint{
 		Addresses: []string{fmt.Sprintf("10.%d.%d.%d", 100+net, n/250, n%250+1)}, Zone: new("a"), NodeName: new("n1"),
 	}
+}
+
+// manyServices installs what Isobar may do, and makes Services s0, s1, … with so many
+// endpoints each, all in us/a.
+func (c *cluster) manyServices(services, each int) {
+	c.t.Helper()
+	c.apply("deploy/kubernetes/isobar.yaml")
+	c.namespace("shop")
+	c.node("n1", "us", "a")
+	parallel(services, func(n int) {
+		name := fmt.Sprintf("s%d", n)
+		c.create("/api/v1/namespaces/shop/services", &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"isobar.dev/balance": "true"}},
+			Spec:       corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone, Ports: []corev1.ServicePort{{Name: "grpc", Port: 80}}},
+		})
+		c.create("/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices", slice(name, n, each))
+	})
 }

@@ -22,8 +22,6 @@ import (
 	endpointservicev3 "github.com/envoyproxy/go-control-plane/envoy/service/endpoint/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // buildIsobar builds the program, and returns its path.
@@ -143,21 +141,11 @@ func usage(t *testing.T, pid int) (cpu time.Duration, resident float64) {
 func TestSpeed(t *testing.T) {
 	const services, each, writes = 1000, 10, 200
 	c := newCluster(t)
-	c.apply("deploy/kubernetes/isobar.yaml")
-	c.namespace("shop")
-	c.node("n1", "us", "a")
+	c.manyServices(services, each)
 	names := make([]string, services)
 	for n := range names {
 		names[n] = fmt.Sprintf("s%d.shop:80", n)
 	}
-	parallel(services, func(n int) {
-		name := fmt.Sprintf("s%d", n)
-		c.create("/api/v1/namespaces/shop/services", &corev1.Service{
-			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"isobar.dev/balance": "true"}},
-			Spec:       corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone, Ports: []corev1.ServicePort{{Name: "grpc", Port: 80}}},
-		})
-		c.create("/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices", slice(name, n, each))
-	})
 	xds := freeAddress(t)
 	path := c.write("isobar.yaml", fmt.Sprintf("xds: {listen: %q}\nstop_spread: 0s\nstate_dir: %s\ndiscovery: {kubernetes: {kubeconfig: %s, selector: %s}}\n",
 		xds, filepath.Join(t.TempDir(), "state"), c.kubeconfig(c.tokenOf()), balanced))
