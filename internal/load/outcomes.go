@@ -26,10 +26,12 @@ type outcomes struct {
 	time time.Duration // measured; of several sources, the longest
 }
 
-// latelyWindows is how many windows back failures count, so that those that come and
-// go, as when clients eject a broken endpoint again and again, are not told as over
-// in between.
-const latelyWindows = 5
+// Failures that come and go, as when clients eject a broken endpoint again and
+// again, are not over between two bursts: the worst of what ten windows show counts.
+const (
+	latelyWindows = 10
+	burstWindows  = 3 // in a row
+)
 
 // lately are the outcomes of the newest windows.
 type lately struct {
@@ -46,12 +48,20 @@ func (l *lately) add(newest *outcomes) {
 	l.next = (l.next + 1) % latelyWindows
 }
 
-func (l *lately) sum() (out Outcomes) {
-	for _, w := range l.windows {
-		out.Attempts += w.Attempts
-		out.Failed += w.Failed
+// worst returns the three windows in a row of whose requests the largest part failed.
+func (l *lately) worst() (worst Outcomes) {
+	for first := range latelyWindows - burstWindows + 1 {
+		var run Outcomes
+		for i := range burstWindows {
+			w := &l.windows[(l.next+first+i)%latelyWindows]
+			run.Attempts += w.Attempts
+			run.Failed += w.Failed
+		}
+		if run.Failed*worst.Attempts > worst.Failed*run.Attempts || worst.Attempts == 0 {
+			worst = run
+		}
 	}
-	return out
+	return worst
 }
 
 // count takes in what was sent and failed a second in newly measured time.

@@ -84,7 +84,7 @@ func (t *Table) measure(svc *service, now time.Time, wall time.Duration) Service
 	}
 	svc.outcomes.add(&newest, t.interval)
 	svc.lately.add(&newest)
-	l.Outcomes, l.Lately = svc.outcomes.Outcomes, svc.lately.sum()
+	l.Outcomes, l.Lately = svc.outcomes.Outcomes, svc.lately.worst()
 	l.Coverage, l.Covered = t.cover(svc, loads, live, now, wall)
 	svc.demand = 0
 	l.Stale, l.Age = svc.age(loads, now)

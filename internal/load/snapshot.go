@@ -30,7 +30,7 @@ type ServiceLoad struct {
 	Heard time.Time // when at most half of it did
 	// Outcomes are of its newest requests, of several windows where they are few.
 	Outcomes Outcomes
-	Lately   Outcomes     // of the newest five windows
+	Lately   Outcomes     // of the three windows in a row, among the newest ten, of which the largest part failed
 	Sources  []SourceLoad // sorted by source
 	Sites    []SiteLoad   // sorted by locality: what lands where, summed over sources
 	// Largest is the largest fraction of the demand that a single client sends, by the

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -58,13 +59,20 @@ func (s *Service) Failures() []Trouble {
 	case recent.Few() && recent.Failed > toldFailures*recent.Attempts && recent.Failed >= leastFailures:
 		text := fmt.Sprintf("%.0f of the last %.0f requests failed: there are few, so several reports count together", recent.Failed, recent.Attempts)
 		out = append(out, Trouble{TroubleFailing, isobar.Locality{}, text})
-	case lately.Failed > toldFailures*lately.Attempts && lately.Failed >= leastFailures:
-		text := fmt.Sprintf("%s%% of the requests in the last five reports failed; in the newest, at most 1%% did", number(100*lately.Failed/lately.Attempts))
+	case lately.Failed >= leastFailures && beyondChance(lately):
+		text := fmt.Sprintf("%s%% of the requests in three of the last ten reports failed; in the newest, at most 1%% did", number(100*lately.Failed/lately.Attempts))
 		out = append(out, Trouble{TroubleFailing, isobar.Locality{}, text})
 	default:
 		all = false
 	}
 	return append(append(out, s.sitesFailing(!all)...), s.endpointsFailing()...)
+}
+
+// beyondChance reports whether so many failures are more than toldFailures by more
+// than one standard deviation: the worst of several stretches is above its mean.
+func beyondChance(o load.Outcomes) bool {
+	most := toldFailures * o.Attempts
+	return o.Failed > most+math.Sqrt(most)
 }
 
 // siteFailing is what fails at one locality, requests/s of all sources.

@@ -41,7 +41,7 @@ func TestFailuresAreAtMostAll(t *testing.T) {
 	}
 }
 
-// Failures that come and go are told until five reports in a row show none: clients
+// Failures that come and go are told until ten reports in a row show none: clients
 // eject a broken endpoint, and try it again.
 func TestFailuresThatComeAndGo(t *testing.T) {
 	c := newQueued(t, 1000, "")
@@ -54,21 +54,39 @@ func TestFailuresThatComeAndGo(t *testing.T) {
 	if got := failures(); got != "" {
 		t.Fatalf("before: %s", got)
 	}
-	c.fails["us/a"] = 0.2
-	c.ticks(1, 600)
-	if got := failures(); !strings.Contains(got, "% of the requests fail: most of them") {
-		t.Errorf("while they fail: %q", got)
-	}
-	c.fails["us/a"] = 0
-	for i := range 4 {
+	for _, gap := range []int{9, 1, 6, 9} {
+		c.fails["us/a"] = 0.2
 		c.ticks(1, 600)
-		if got := failures(); !strings.Contains(got, "% of the requests in the last five reports failed") {
-			t.Errorf("%d reports later: %q", i+1, got)
+		if got := failures(); !strings.Contains(got, "% of the requests fail: most of them") {
+			t.Errorf("while they fail: %q", got)
+		}
+		c.fails["us/a"] = 0
+		for i := range gap {
+			c.ticks(1, 600)
+			if got := failures(); !strings.Contains(got, "% of the requests in three of the last ten reports failed") {
+				t.Errorf("%d reports after a burst, %d before the next: %q", i+1, gap-i, got)
+			}
 		}
 	}
 	c.ticks(1, 600)
 	if got := failures(); got != "" {
-		t.Errorf("five reports later: %s", got)
+		t.Errorf("ten reports later: %s", got)
+	}
+}
+
+// What fails by chance, less than 1% of the requests on average, is not told of as a
+// burst.
+func TestFailuresByChance(t *testing.T) {
+	for _, tt := range []struct {
+		attempts, failed float64
+		want             bool
+	}{
+		{400, 4, false}, {400, 6, false}, {400, 7, true}, {10_000, 100, false}, {10_000, 120, true}, {50, 1, false},
+	} {
+		s := &plan.Service{Load: &load.ServiceLoad{Lately: load.Outcomes{Attempts: tt.attempts, Failed: tt.failed}, Outcomes: load.Outcomes{Attempts: 1000}}}
+		if got := len(s.Failures()) > 0; got != tt.want {
+			t.Errorf("%g of %g failed: told %v, want %v", tt.failed, tt.attempts, got, tt.want)
+		}
 	}
 }
 
