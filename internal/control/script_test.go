@@ -45,7 +45,7 @@ import (
 //	pause shop; resume shop           what an operator does; "refused: text" after it, if it is
 //	mark NAME                         remembers the version in force
 //	rollback shop NAME                returns to it
-//	restart                           the server stops, and another one takes up what is on its disk
+//	restart                           the server stops, and another one takes up what it saved
 //	disk full                         nothing can be saved; "works" ends it
 func TestScripts(t *testing.T) {
 	testhelp.Scripts(t, func(t *testing.T, lines []testhelp.ScriptLine) {
