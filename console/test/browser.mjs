@@ -222,6 +222,19 @@ async function losses(address, page) {
   await page.locator('.matrix th', { hasText: 'us-east/b' }).first().waitFor();
 }
 
+/** An answer that stays on the screen is played again when the service has changed. */
+async function changes(address, page) {
+  await page.goto(`${address}#/service/shipping?act=drain&at=us-east%2Fb`);
+  const plan = page.locator('.confirm .facts span', { hasText: 'compared with plan' });
+  await plan.waitFor();
+  const before = await plan.innerText();
+  await order('surge');
+  for (let i = 0; (await plan.innerText()) === before; i++) {
+    assert.ok(i < 150, `the answer is still the one of before: ${before}`);
+    await page.waitForTimeout(200);
+  }
+}
+
 /** Drains, is refused, pauses and resumes; a stale page is told. */
 async function act(address, page, other) {
   const drain = async (p) => {
@@ -344,6 +357,7 @@ try {
   await file(address, page);
   await losses(address, page);
   said('questions answered, a file played through');
+  await changes(address, page);
   await act(address, page, await bound(address, errors));
   await rollBack(address, page);
   said('drain, drain back, pause, resume, rollback, and a stale page that is refused');

@@ -132,6 +132,14 @@ func (p *parts) inject(conn grpc.ClientConnInterface) error {
 	return errors.Join(err, p.startChecker(conn, markup, isobar.MustLocality("eu-west/c"), nil))
 }
 
+// surge starts a client that triples the demand of shipping.
+func (p *parts) surge(conn grpc.ClientConnInterface) error {
+	return p.startAgent(fleet.AgentOptions{
+		Conn: conn, ID: "surge-1", Cluster: "web", Locality: isobar.MustLocality("us-east/b"), Kind: fleet.KindEnvoy, Services: []string{"shipping"},
+		Demand: func(string, time.Time) float64 { return 40 },
+	})
+}
+
 // dialer opens the connections of probes.
 type dialer func(ctx context.Context, network, address string) (net.Conn, error)
 

@@ -3,8 +3,9 @@
 // part of the fleet. Beside it run a server that wants a token, one that wants
 // certificates, and a group of three replicas. It prints their addresses as one line of
 // JSON. Of the lines on standard input, "inject" starts a client and a checker with names
-// that hold markup, "restart" restarts the server that wants a token, and "lose" stops a
-// replica; each is answered with a line.
+// that hold markup, "surge" starts a client that triples the demand of a service, "restart"
+// restarts the server that wants a token, and "lose" stops a replica; each is answered
+// with a line.
 package main
 
 import (
@@ -82,6 +83,8 @@ func run(ctx context.Context, stdin io.Reader, stdout io.Writer) (err error) {
 		switch lines.Text() {
 		case "inject":
 			err = parts.inject(conn)
+		case "surge":
+			err = parts.surge(conn)
 		case "restart":
 			err = keeper.restart()
 		case "lose":

@@ -1,5 +1,5 @@
 import { Lines } from './lines';
-import type { Problem } from './types';
+import type { Difference, Problem } from './types';
 
 /** The token lives in this variable only, and ends with the page. */
 let token = '';
@@ -59,6 +59,24 @@ export async function post<T>(path: string, body: unknown): Promise<T> {
 /** Sends a text in YAML or JSON. */
 export async function postText<T>(path: string, body: string): Promise<T> {
   return (await (await ask(path, { method: 'POST', body, headers: { 'Content-Type': 'application/yaml' } })).json()) as T;
+}
+
+/** Asks what would happen. The server answers one such question at a time, so that it is asked up to four times. */
+export async function whatIf(body: unknown): Promise<Difference> {
+  return patient(() => post<Difference>('v1/whatif', body));
+}
+
+/** Asks again where the server answers somebody else at the moment. */
+export async function patient<T>(question: () => Promise<T>): Promise<T> {
+  for (let i = 0; i < 3; i++) {
+    try {
+      return await question();
+    } catch (e) {
+      if (!(e instanceof ApiError && e.status === 503)) throw e;
+      await new Promise((resolve) => setTimeout(resolve, 1500));
+    }
+  }
+  return question();
 }
 
 /** Sends an order on what the page saw: it is refused if an operator changed that meanwhile. */

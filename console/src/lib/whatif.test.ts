@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
-import type { Difference, Three } from './types';
-import { body, judge, queryOf, supposed } from './whatif';
+import type { Difference, Service, Site, Three } from './types';
+import { body, idle, judge, outdated, queryOf, supposed } from './whatif';
 
 const flat = (before: number, first = before, settled = first): Three => ({ before, first, settled });
 const site = (locality: string, utilization: Three, ceiling = 0.8, declared = true): Difference['services'][number]['localities'][number] => ({ locality, utilization, ceiling, declared });
@@ -32,6 +32,37 @@ describe('judge', () => {
     const v = judge(d);
     expect(v.text).toMatch(text);
     expect(v.safe).toBe(safe);
+  });
+});
+
+describe('an answer', () => {
+  const at = (locality: string, more: Partial<Site> = {}): Site => ({
+    locality, endpoints: 2, healthy: 2, capacity: 100, ceiling: 0.8, load: 50, unmanaged_load: 0, utilization: 0.5, price_ms: 1, ...more,
+  });
+  const standing = (localities: Site[], more: Partial<Service> = {}): Service => ({
+    name: 'checkout', mode: 'full', policy: 'latency', coverage: 1, gap: 0, plan_gap: 0, drop: 0, ceiling_scale: 1, localities,
+    sources: [{ source: 'us/a', demand: 100, shares: [{ locality: 'us/a', target: 1, published: 1 }] }], ...more,
+  });
+  const was = standing([at('us/a'), at('us/b')]);
+  const dead = at('us/b', { healthy: 0, capacity: 0, load: 0, utilization: 0 });
+  test.each<[string, Service, boolean]>([
+    ['shares move', standing([at('us/a', { load: 55, utilization: 0.55 }), at('us/b', { load: 45, utilization: 0.45 })]), false],
+    ['an endpoint fails', standing([at('us/a'), at('us/b', { healthy: 1 })]), true],
+    ['utilization moves far', standing([at('us/a', { utilization: 0.65 }), at('us/b')]), true],
+    ['another capacity is believed', standing([at('us/a'), at('us/b', { capacity: 80 })]), true],
+    ['more demand', standing(was.localities, { sources: [{ source: 'us/a', demand: 120, shares: [] }] }), true],
+    ['weights are held', standing(was.localities, { hold: 'coverage' }), true],
+    ['a locality is new', standing([...was.localities, at('us/c')]), true],
+  ])('is out of date where %s', (_, now, yes) => {
+    expect(outdated(was, now)).toBe(yes);
+    expect(outdated(now, was)).toBe(yes);
+    expect(outdated(now, now)).toBe(false);
+  });
+  test('tells why a drain changes nothing', () => {
+    expect(idle(standing([at('us/a'), dead]), 'us/b', difference([]))).toBe(' us/b gets no traffic now: none of its 2 endpoints is healthy.');
+    expect(idle(standing([at('us/a'), at('us/b', { load: 0 })]), 'us/b', difference([]))).toBe(' us/b gets no traffic now: no client locality has a share there.');
+    expect(idle(was, 'us/b', difference([]))).toBe(''); // it has traffic: that is for another answer to tell
+    expect(idle(was, 'us/b', difference([service('checkout')]))).toBe('');
   });
 });
 

@@ -1,6 +1,6 @@
 import { count, percent } from './format';
 import { slack } from './heat';
-import type { Difference } from './types';
+import type { Difference, Service } from './types';
 
 /** Names in a field, separated by commas. */
 export function names(text: string): string[] {
@@ -101,6 +101,41 @@ export function judge(d: Difference): Verdict {
     return { safe: true, text: `Yes, it makes nothing worse. But ${place} stays at ${percent(most.settled)} of its capacity, above its ceiling of ${percent(most.ceiling)}.` };
   }
   return { safe: true, text: `Yes: the capacity suffices. The fullest would be ${place}, at ${percent(most.settled)} of its capacity; its ceiling is ${percent(most.ceiling)}.` };
+}
+
+/** By how much utilization or demand may differ before an answer may differ, too. */
+const drift = 0.1;
+
+/**
+ * Whether a service has changed so far since a question about it was asked that the answer
+ * may be another one. Shares move at each tick: they alone do not count.
+ */
+export function outdated(then: Service, now: Service): boolean {
+  if (!then.hold !== !now.hold || !then.paused !== !now.paused || then.localities.length !== now.localities.length) return true;
+  const before = new Map(then.localities.map((l) => [l.locality, l]));
+  return (
+    apart(demandOf(then), demandOf(now)) ||
+    now.localities.some((l) => {
+      const was = before.get(l.locality);
+      return !was || was.healthy !== l.healthy || was.endpoints !== l.endpoints || apart(was.capacity, l.capacity) || Math.abs(was.utilization - l.utilization) > drift;
+    })
+  );
+}
+
+function demandOf(s: Service): number {
+  return s.sources.reduce((sum, x) => sum + x.demand, 0);
+}
+
+function apart(a: number, b: number): boolean {
+  return Math.abs(a - b) > drift * Math.max(a, b);
+}
+
+/** Why a drain of a locality changes nothing, where it does not; '' otherwise. */
+export function idle(s: Service, locality: string, d: Difference): string {
+  const at = s.localities.find((l) => l.locality === locality);
+  if (!at || d.services.length > 0 || at.load >= 0.05) return '';
+  const why = at.healthy === 0 ? `none of its ${count(at.endpoints, 'endpoint')} is healthy` : 'no client locality has a share there';
+  return ` ${locality} gets no traffic now: ${why}.`;
 }
 
 interface Use {
