@@ -134,6 +134,18 @@ func urgentListener(t *testing.T) (address string, accepted chan net.Conn) {
 	return inner.Addr().String(), accepted
 }
 
+// entered is the next connection that the listener accepted.
+func entered(t *testing.T, accepted <-chan net.Conn) net.Conn {
+	t.Helper()
+	select {
+	case c := <-accepted:
+		return c
+	case <-time.After(10 * time.Second):
+		t.Fatal("the listener accepts no connection")
+		return nil
+	}
+}
+
 // isOpen reports whether the listener's end of a connection is open.
 func isOpen(c net.Conn) bool { return c.SetDeadline(time.Time{}) == nil }
 
@@ -142,12 +154,12 @@ func isOpen(c net.Conn) bool { return c.SetDeadline(time.Time{}) == nil }
 func TestUrgentConnectionsStay(t *testing.T) {
 	address, accepted := urgentListener(t)
 	send(t, address, "urgent")
-	urgent := <-accepted
+	urgent := entered(t, accepted)
 	began := time.Now()
 	var last net.Conn
 	for range 20 {
 		send(t, address, "x")
-		if next := <-accepted; last != nil && isOpen(last) {
+		if next := entered(t, accepted); last != nil && isOpen(last) {
 			t.Error("no connection has made room")
 		} else {
 			last = next
@@ -158,7 +170,7 @@ func TestUrgentConnectionsStay(t *testing.T) {
 	}
 	testhelp.Eventually(t, "one that is urgent for long makes room", func() bool {
 		send(t, address, "x")
-		<-accepted
+		entered(t, accepted)
 		return !isOpen(urgent)
 	})
 }
@@ -170,7 +182,7 @@ func TestUrgentConnectionsGetIn(t *testing.T) {
 	var open []net.Conn
 	for range 10 { // 2 of the address, and 8 more
 		send(t, address, "urgent")
-		open = append(open, <-accepted)
+		open = append(open, entered(t, accepted))
 	}
 	for _, text := range []string{"x", "urgent"} {
 		c := send(t, address, text)

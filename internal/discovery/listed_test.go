@@ -222,6 +222,14 @@ func TestEachProviderHasItsOwn(t *testing.T) {
 func TestSettings(t *testing.T) {
 	kept := store.NewMemory()
 	r := open(t, kept)
+	signalled := func() bool {
+		select {
+		case <-r.Changed():
+			return true
+		default:
+			return false
+		}
+	}
 	settled := 0
 	set := func(services ...isobar.Service) error {
 		before, _ := r.State()
@@ -230,19 +238,19 @@ func TestSettings(t *testing.T) {
 			if now, _ := r.State(); now != before {
 				t.Error("the services were in force before the settings")
 			}
-			select {
-			case <-r.Changed():
+			if signalled() {
 				t.Error("the change was signalled before the settings were in force")
-			default:
 			}
 		})
 		return err
 	}
-	<-r.Changed()
+	signalled() // of what was there
 	if err := set(svc("s", 1)); err != nil || settled != 1 {
 		t.Errorf("%v, settled %d times, want once", err, settled)
 	}
-	<-r.Changed()
+	if !signalled() {
+		t.Error("the change was not signalled after the settings")
+	}
 	if err := set(svc("s", 1)); err != nil || settled != 2 {
 		t.Errorf("the same services: %v, settled %d times, want twice", err, settled)
 	}

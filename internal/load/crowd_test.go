@@ -135,19 +135,31 @@ func TestHonestCrowds(t *testing.T) {
 	}
 }
 
-// Where all clients have few addresses, as behind proxies, an address is no crowd.
+// Where the clients of a service have few addresses, as behind proxies, an address is no
+// crowd, however many addresses the clients of other services have.
 func TestFleetOfFewAddresses(t *testing.T) {
 	const each = 600.0 / 90
-	c := &gathering{tab: table()}
-	for i := range 90 {
-		c.join([]isobar.Locality{zoneA, zoneB, zoneC}[i%3], fmt.Sprint("address 192.0.2.", i%3), always(each))
-	}
-	c.tab.SetCapacity("checkout", 1200)
-	c.run(60)
-	for i := range 30 {
-		c.members[3*i].rate = always(4 * each) // those of one address and zone
-	}
-	if demand, unproven := total(c.run(6)); demand < 1150 || demand-unproven < 1150 {
-		t.Errorf("demand is %.0f and %.0f may raise drops, want 1200 of each", demand, demand-unproven)
+	for _, tc := range []struct{ direct, others int }{{0, 0}, {10, 0}, {10, 60}} {
+		t.Run(fmt.Sprintf("%d clients with addresses of their own and %d of another service", tc.direct, tc.others), func(t *testing.T) {
+			c := &gathering{tab: table()}
+			for i := range 90 {
+				c.join([]isobar.Locality{zoneA, zoneB, zoneC}[i%3], fmt.Sprint("address 192.0.2.", i%3), always(each))
+			}
+			for i := range tc.direct {
+				c.join(zoneA, fmt.Sprint("address 10.0.0.", i), always(each))
+			}
+			for i := range tc.others {
+				c.join(zoneA, fmt.Sprint("address 10.0.1.", i), always(each)).service = "cart"
+			}
+			c.tab.SetCapacity("checkout", 1200)
+			c.run(60)
+			for i := range 30 {
+				c.members[3*i].rate = always(4 * each) // those of one address and zone
+			}
+			want := (90+3*30)*each + float64(tc.direct)*each
+			if demand, unproven := total(c.run(6)); demand < 0.96*want || demand-unproven < 0.96*want {
+				t.Errorf("demand is %.0f and %.0f may raise drops, want %.0f of each", demand, demand-unproven, want)
+			}
+		})
 	}
 }

@@ -1,6 +1,7 @@
 package load_test
 
 import (
+	"cmp"
 	"fmt"
 	"testing"
 	"time"
@@ -22,6 +23,7 @@ type member struct {
 
 	account    string
 	identified bool
+	service    string              // "" = checkout
 	from       int                 // interval in which it comes
 	until      int                 // interval in which it leaves; 0 = never
 	rate       func(k int) float64 // requests/s, by intervals since it came
@@ -61,6 +63,7 @@ func (c *gathering) run(intervals int) *load.ServiceLoad {
 			}
 			rate := m.rate(c.k - m.from)
 			r := sent(interval, uint64(rate*interval.Seconds()+0.5))
+			r.Service = cmp.Or(m.service, r.Service)
 			if m.errors != nil {
 				l := &r.Localities[0]
 				l.Errors = min(l.Issued, uint64(m.errors(c.k-m.from)*interval.Seconds()+0.5))
