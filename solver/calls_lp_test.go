@@ -76,7 +76,7 @@ func solveTimed(t *testing.T, p solver.Problem) (sol solver.Solution, took time.
 func callsBound(t *testing.T, glpsol string, p solver.Problem, sol solver.Solution, rate float64) float64 {
 	t.Helper()
 	for _, slack := range []float64{1e-9, 1e-8, 1e-7, 1e-6} {
-		if optimum, ok := tryLP(t, glpsol, writeCallsLP(p, sol, rate, slack)); ok {
+		if optimum, _, ok := tryLP(t, glpsol, writeCallsLP(p, sol, rate, slack)); ok {
 			return optimum * rate
 		}
 	}

@@ -53,8 +53,9 @@ func TestAgainstLP(t *testing.T) {
 const lpSlack = 1e-6
 
 // writeLP states the problem in the CPLEX LP format: x_s_l are flows, y_l
-// loads, in shares of the demand, q_l costs of localities in the given unit.
-func writeLP(s solver.Service, sol solver.ServiceSolution, unit float64) string {
+// loads, in shares of the demand, q_l costs of localities in the given unit. There are
+// tangents at the loads of the solution, too, and at others.
+func writeLP(s solver.Service, sol solver.ServiceSolution, unit float64, others ...[]float64) string {
 	total := sum(s.Demand)
 	var objective, rows, bounds strings.Builder
 	for l, loc := range s.Localities {
@@ -72,6 +73,9 @@ func writeLP(s solver.Service, sol solver.ServiceSolution, unit float64) string 
 		limit := room(raised)
 		fmt.Fprintf(&bounds, " 0 <= y_%d <= %.17g\n q_%d >= 0\n", l, limit*(1+lpSlack)/total, l)
 		points := []float64{sol.Load[l]}
+		for _, loads := range others {
+			points = append(points, loads[l])
+		}
 		for k := range 40 {
 			points = append(points, limit*float64(k)/39)
 		}
@@ -128,7 +132,7 @@ var objectiveLine = regexp.MustCompile(`Objective:\s+obj = (\S+)`)
 
 func runLP(t *testing.T, glpsol, lp string) float64 {
 	t.Helper()
-	v, ok := tryLP(t, glpsol, lp)
+	v, _, ok := tryLP(t, glpsol, lp)
 	if !ok {
 		t.Fatal("GLPK found no optimum")
 	}
@@ -137,7 +141,7 @@ func runLP(t *testing.T, glpsol, lp string) float64 {
 
 // tryLP gives up where GLPK does: where demand fills everything to the brim, any
 // of its methods may stall.
-func tryLP(t *testing.T, glpsol, lp string) (optimum float64, ok bool) {
+func tryLP(t *testing.T, glpsol, lp string) (optimum float64, answer string, ok bool) {
 	t.Helper()
 	dir := t.TempDir()
 	in, out := filepath.Join(dir, "problem.lp"), filepath.Join(dir, "answer.txt")
@@ -157,8 +161,8 @@ func tryLP(t *testing.T, glpsol, lp string) (optimum float64, ok bool) {
 			if optimum, err = strconv.ParseFloat(string(m[1]), 64); err != nil {
 				t.Fatal(err)
 			}
-			return optimum, true
+			return optimum, string(answer), true
 		}
 	}
-	return 0, false
+	return 0, "", false
 }
