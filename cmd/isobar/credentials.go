@@ -59,7 +59,7 @@ func (f followed) newest() credentials.TransportCredentials {
 	f.last.mu.Lock()
 	defer f.last.mu.Unlock()
 	if err != nil {
-		f.log.Error("certificate files refused; what they held before is used", "error", err)
+		f.log.Error("rejected certificate files; the previous certificates stay in force", "error", err)
 	} else {
 		f.last.creds = credentials.NewTLS(config)
 	}

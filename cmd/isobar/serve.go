@@ -58,14 +58,14 @@ func serve(ctx context.Context, file string, page bool, stderr io.Writer) error 
 		return err
 	}
 	stop := onEach(hangups, func() {
-		log.Info("asked by SIGHUP to read its files again")
+		log.Info("received SIGHUP; reloading files")
 		s.Reread()
 	})
 	defer stop()
 	log.Info("serving", "xds", s.XDSAddress(), "admin", s.AdminAddress(), "console", cfg.Admin.Console && page,
 		"services", services(cfg), "state_dir", cfg.StateDir)
 	if err := s.Run(ctx); err != nil {
-		log.Error("stopped by an error", "error", err)
+		log.Error("stopped with an error", "error", err)
 		return err
 	}
 	log.Info("stopped")

@@ -82,7 +82,7 @@ func Open(dir string, o Options) (*Archive, error) {
 	for _, name := range names {
 		s, err := openSegment(name)
 		if err != nil {
-			a.log.Error("a file of the history can't be read and is left out", "file", name, "error", err)
+			a.log.Error("skipped a history file that can't be read", "file", name, "error", err)
 			continue
 		}
 		if len(s.entries) == 0 {
@@ -102,7 +102,7 @@ func (a *Archive) inOrder() {
 	last := uint64(0)
 	a.segments = slices.DeleteFunc(a.segments, func(s *segment) bool {
 		if s.entries[0].mark.Version <= last {
-			a.log.Warn("a file of the history repeats versions and is left out", "file", s.name)
+			a.log.Warn("skipped a history file that repeats versions", "file", s.name)
 			return true
 		}
 		last = s.entries[len(s.entries)-1].mark.Version
@@ -226,7 +226,7 @@ func (a *Archive) dropOldest() bool {
 	a.removed += len(s.entries)
 	a.mu.Unlock()
 	if err := s.remove(); err != nil {
-		a.log.Error("a file of the history can't be removed", "file", s.name, "error", err)
+		a.log.Error("could not remove a history file", "file", s.name, "error", err)
 	}
 	return true
 }

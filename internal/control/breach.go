@@ -141,7 +141,7 @@ func (v *previews) step(s *plan.Survey) (more bool, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			v.panicked()
-			v.opts.Log.Error("playing a loss failed", "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+			v.opts.Log.Error("zone loss simulation failed", "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
 			s.Skip()
 			more, err = true, errors.New("an internal error")
 		}

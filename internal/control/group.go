@@ -73,15 +73,15 @@ func (l *Loop) runInGroup(ctx context.Context) error {
 			continue
 		}
 		if err := l.takeOver(epoch); err != nil {
-			l.log.Error("this replica leads its group, but can't make the first plan", "epoch", epoch, "error", err)
+			l.log.Error("this replica leads its group but can't make its first plan", "epoch", epoch, "error", err)
 			wait(ctx, l.opts.timing().Tick)
 			continue
 		}
-		l.log.Info("this replica decides for its group", "epoch", epoch, "version", l.Current().VersionString())
+		l.log.Info("this replica leads its group", "epoch", epoch, "version", l.Current().VersionString())
 		l.decided = true
 		l.decide(ctx, epoch)
 		l.decided = ctx.Err() != nil
-		l.log.Info("this replica decides no more", "epoch", epoch)
+		l.log.Info("this replica no longer leads its group", "epoch", epoch)
 	}
 	l.leaveGroup()
 	return nil

@@ -78,7 +78,7 @@ func (h *healthWatch) observe(now time.Time) (publish bool) {
 	}
 	h.ignored(r.Ignored)
 	for _, service := range r.Suspected {
-		h.opts.Log.Warn("checkers end when they are told to probe a service: it is given to one at a time", "service", service)
+		h.opts.Log.Warn("checkers exit when they are told to probe a service; assigning it to one checker at a time", "service", service)
 	}
 	h.due = r.Next
 	h.dirty = h.dirty || r.Publish || r.Barred

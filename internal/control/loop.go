@@ -233,7 +233,7 @@ func (l *Loop) leave() {
 		if p.Version > l.state.reserved { // or a successor would use it again, for other content
 			_ = l.state.reserve(l.state.toSave(l.last), p.Version) // it is told, and there is no later plan to wait for
 		}
-		l.log.Info("clients drop nothing while this server is away", "version", p.VersionString())
+		l.log.Info("took back drops before stopping", "version", p.VersionString())
 		l.undropped.Store(true)
 		l.show(p)
 	}

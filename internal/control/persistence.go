@@ -34,7 +34,7 @@ type persistence struct {
 func newPersistence(opts *Options, saved *plan.Saved, m *metrics) *persistence {
 	pages, err := opts.State.LoadHistory()
 	if err != nil {
-		opts.Log.Error("the history of earlier plans can't be read; it begins anew", "error", err)
+		opts.Log.Error("can't read the history of earlier plans; starting with an empty one", "error", err)
 	}
 	return &persistence{
 		boot: opts.Boot, changed: opts.Changed,

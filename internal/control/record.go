@@ -62,7 +62,7 @@ type recorders struct {
 func (s *recorders) add(r Recorder, begin func() error) (err error) {
 	defer func() {
 		if x := recover(); x != nil { // serving is worth more than a recording
-			s.log.Error("a recording could not begin", "panic", fmt.Sprint(x), "stack", string(debug.Stack()))
+			s.log.Error("could not start a recording", "panic", fmt.Sprint(x), "stack", string(debug.Stack()))
 			err = errors.New("the recording could not begin because of an internal error; it is in the server's log")
 		}
 	}()

@@ -127,9 +127,9 @@ func (s *saver) told(what string, err error) error {
 	}
 	switch { // what goes on is told by the status and the metric
 	case news && err != nil:
-		s.log.Error("state could not be saved; serving goes on from memory", "what", what, "error", err)
+		s.log.Error("could not save state; serving from memory", "what", what, "error", err)
 	case news:
-		s.log.Info("state is saved again", "what", what)
+		s.log.Info("saving state works again", "what", what)
 	}
 	return err
 }

@@ -49,7 +49,7 @@ func (s *survey) Survey(ctx context.Context) {
 	last := time.Now()
 	for s.rest(ctx, last, every) {
 		if err := s.round(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, errLeft) {
-			s.previews.opts.Log.Warn("the check for the loss of zones failed; the next one tries again", "error", err)
+			s.previews.opts.Log.Warn("the zone loss check failed; retrying at the next interval", "error", err)
 		}
 		last = time.Now()
 	}

@@ -42,7 +42,7 @@ func (l *Loop) next(o plan.Origin, decide func(*plan.Turn) (*plan.Plan, error), 
 	defer func() {
 		if r := recover(); r != nil {
 			l.metrics.panics.Inc()
-			l.log.Error("planning failed, the last plan stays", "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+			l.log.Error("planning failed; the last plan stays in force", "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
 			p, err = nil, errInternal
 		}
 	}()
@@ -56,7 +56,7 @@ func (l *Loop) next(o plan.Origin, decide func(*plan.Turn) (*plan.Plan, error), 
 	turn.Health = l.health.keeper.Table(l.decider.operators)
 	if p, err = decide(turn); err != nil {
 		if o.Trigger == "" { // an operator is told
-			l.log.Error("planning failed, the last plan stays", "error", err)
+			l.log.Error("planning failed; the last plan stays in force", "error", err)
 		}
 		return nil, err
 	}

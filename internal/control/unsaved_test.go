@@ -63,7 +63,7 @@ func TestTheLogTellsOfAFullDiskOnce(t *testing.T) {
 		}
 		fill(nil)
 		pass(5 * time.Minute)
-		if n := strings.Count(log.String(), `msg="state is saved again" what="the plan"`); n != 1 {
+		if n := strings.Count(log.String(), `msg="saving state works again" what="the plan"`); n != 1 {
 			t.Errorf("the end of it is told %d times:\n%s", n, log.String())
 		}
 		stop()

@@ -199,7 +199,7 @@ func TestReplacedFileIsNotMissing(t *testing.T) {
 		b.notify()
 		after(2 * time.Second)
 		b.want(t, "new")
-		if strings.Contains(b.logged(), "refused") {
+		if strings.Contains(b.logged(), "rejected") {
 			t.Errorf("told of a file that was away for a second:\n%s", b.logged())
 		}
 	})

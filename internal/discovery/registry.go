@@ -105,7 +105,7 @@ func Open(ctx context.Context, o Options) (*Registry, error) {
 	}
 	if unsaved != nil {
 		// What was read is good all the same; writes are refused until it works.
-		r.log.Error("services could not be saved; serving goes on with what was read", "error", unsaved)
+		r.log.Error("could not save the services; serving them from memory", "error", unsaved)
 	}
 	r.metrics = newMetrics(o.Registerer)
 	r.publish(c)
@@ -275,7 +275,7 @@ func (r *Registry) saveInForce(next contents) error {
 	case early:
 		before.revision = next.revision + 1
 		r.publish(before)
-		r.log.Error("a change could not be synced to the disk; the state before it is in force again", "error", err)
+		r.log.Error("could not sync a change to disk; restored the previous state", "error", err)
 	}
 	return err
 }

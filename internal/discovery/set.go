@@ -168,6 +168,6 @@ func (r *Registry) setLocked(settle func(), edit func(contents) (contents, error
 
 func (r *Registry) trySave(c contents) {
 	if err := r.save(context.Background(), c); err != nil {
-		r.log.Error("revision of the configuration could not be saved", "error", err)
+		r.log.Error("could not save the configuration revision", "error", err)
 	}
 }

@@ -250,7 +250,7 @@ func (r *Registry) shareRemovals(next contents) {
 		return
 	}
 	if err := r.opts.Shared.Write(context.Background(), changes); err != nil {
-		r.log.Debug("marks of endpoints that are gone stay in the election engine", "error", err)
+		r.log.Debug("could not remove the marks of removed endpoints from the election engine", "error", err)
 	}
 }
 

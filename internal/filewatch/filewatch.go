@@ -49,7 +49,7 @@ func Watch(ctx context.Context, paths []string, o Options, check func() (again t
 	log := o.Logger.With("files", paths)
 	notify, err := fsnotify.NewWatcher()
 	if err != nil {
-		log.Warn("no notice of changed files; polling only", "every", o.Poll, "error", err)
+		log.Warn("file change notifications are not available; polling only", "every", o.Poll, "error", err)
 		Follow(ctx, Notices{}, o, check)
 		return
 	}
@@ -68,7 +68,7 @@ func Watch(ctx context.Context, paths []string, o Options, check func() (again t
 	Follow(ctx, Notices{Events: notify.Events, Errors: notify.Errors, Renew: func() {
 		for _, dir := range dirs {
 			if err := notify.Add(dir); err != nil {
-				log.Debug("no notice of changed files; polling only", "directory", dir, "every", o.Poll, "error", err)
+				log.Debug("file change notifications are not available; polling only", "directory", dir, "every", o.Poll, "error", err)
 			}
 		}
 	}}, o, check)

@@ -242,7 +242,7 @@ func (s *Server) leftOut(c *checker, w *work) {
 		return
 	}
 	if skipped, ok := s.limit.Allow(time.Now()); ok {
-		s.log.Warn("a checker is not told of services that it can't probe", "checker", c.id, "unfit", w.unfit,
+		s.log.Warn("a checker can't probe some services; they are not assigned to it", "checker", c.id, "unfit", w.unfit,
 			"invalid", w.invalid, "error", w.err, "skipped_lines", skipped)
 	}
 }
@@ -279,7 +279,7 @@ func (s *Server) report(c *checker, r *healthv3.EndpointHealthResponse, now time
 	}
 	if rejected > 0 {
 		if skipped, ok := s.limit.Allow(now); ok {
-			s.log.Warn("entries of a health report do not count", "checker", c.id, "locality", c.hello.Node.Locality.String(),
+			s.log.Warn("ignored entries of a health report", "checker", c.id, "locality", c.hello.Node.Locality.String(),
 				"entries", rejected, "reason", reason, "skipped_lines", skipped)
 		}
 	}

@@ -131,7 +131,7 @@ func (t *teller) tell(anyway bool) error {
 		// break the checker.
 		s.metrics.leftOut.WithLabelValues(leftSpecifier).Inc()
 		if skipped, ok := s.limit.Allow(now); ok {
-			s.log.Error("a specifier was not sent", "checker", t.checker.id, "error", err, "skipped_lines", skipped)
+			s.log.Error("a health check specifier was not sent", "checker", t.checker.id, "error", err, "skipped_lines", skipped)
 		}
 		return nil
 	}

@@ -122,7 +122,7 @@ func TestRotation(t *testing.T) {
 	if got := l.must(client); got != second || testhelp.Series(t, l.registry, "isobar_tls_files_good")["xds,certificates"] != 0 {
 		t.Errorf("after a bad pair: %s", got)
 	}
-	if text := l.log.String(); !strings.Contains(text, "refused") || !strings.Contains(text, f.Cert) || !strings.Contains(text, "private key does not match") {
+	if text := l.log.String(); !strings.Contains(text, "rejected") || !strings.Contains(text, f.Cert) || !strings.Contains(text, "private key does not match") {
 		t.Errorf("the log says %s", text)
 	}
 	identitytest.Replace(t, f.Key, key)
@@ -342,7 +342,7 @@ func TestFilesThatAreWrittenInParts(t *testing.T) {
 		t.Error("the new token is not in force")
 	}
 	testhelp.Eventually(t, "the new certificate", func() bool { return l.must(client) != before })
-	if strings.Contains(l.log.String(), "refused") {
+	if strings.Contains(l.log.String(), "rejected") {
 		t.Errorf("told: %s", l.log.String())
 	}
 }

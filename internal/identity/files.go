@@ -119,7 +119,7 @@ func (f *follower) refuse(err error) {
 	}
 	f.refused.Store(&why)
 	f.opts.Metrics.reloads.WithLabelValues(f.opts.Name, f.what, resultRefused).Inc()
-	f.opts.Log.Error("files refused; what they held before stays in force", "listener", f.opts.Name, "what", f.what, "error", err)
+	f.opts.Log.Error("rejected files; their previous contents stay in force", "listener", f.opts.Name, "what", f.what, "error", err)
 }
 
 func (f *follower) accepted() {

@@ -112,7 +112,7 @@ func (s *Servers) Serve(ctx context.Context) error {
 		// Who is sent away, and who comes anew, is better served elsewhere.
 		for _, l := range s.listeners {
 			if err := l.Close(); err != nil {
-				s.log.Warn("closing the xds listener", "error", err)
+				s.log.Warn("closing the xDS listener", "error", err)
 			}
 		}
 		s.services.Settle()
@@ -123,7 +123,7 @@ func (s *Servers) Serve(ctx context.Context) error {
 	s.endAll()
 	for range left {
 		if err := <-served; err != nil && failed == nil && !errors.Is(err, grpc.ErrServerStopped) && !errors.Is(err, net.ErrClosed) && ctx.Err() == nil {
-			s.log.Warn("the xds listener ended with an error", "error", err)
+			s.log.Warn("the xDS listener ended with an error", "error", err)
 		}
 	}
 	return failed
@@ -133,7 +133,7 @@ func (s *Servers) Serve(ctx context.Context) error {
 // configured time as far as they have connections. A fleet that came back all
 // at once would meet the next server as a herd.
 func (s *Servers) sendAway(spread time.Duration) {
-	s.log.Info("sending clients away", "over", spread.String())
+	s.log.Info("closing client connections", "over", spread.String())
 	step := time.NewTicker(max(spread/time.Duration(len(s.parts)), time.Millisecond))
 	defer step.Stop()
 	var ending sync.WaitGroup

@@ -227,7 +227,7 @@ func (g *Gate) Admits(role identity.Role) func(context.Context, rpc.Node) error 
 func (g *Gate) turnAway(r admission.Reason, from, node string) error {
 	g.admission.Stream(r)
 	if skipped, ok := g.logs.Allow(time.Now()); ok {
-		g.log.Warn("a stream was not let in", "reason", r, "from", from, "node", node, "skipped_lines", skipped)
+		g.log.Warn("rejected a stream", "reason", r, "from", from, "node", node, "skipped_lines", skipped)
 	}
 	return status.Error(codes.ResourceExhausted, "isobar: "+r.Text()+"; try again later")
 }
@@ -246,7 +246,7 @@ func (g *Gate) refuseIdentity(err error, role identity.Role, from, node string) 
 	}
 	g.refused.WithLabelValues(role.String(), reason).Inc()
 	if skipped, ok := g.logs.Allow(time.Now()); ok {
-		g.log.Warn("a client was refused", "error", err, "from", from, "node", node, "skipped_lines", skipped)
+		g.log.Warn("rejected a client", "error", err, "from", from, "node", node, "skipped_lines", skipped)
 	}
 	return status.Error(code, "isobar: "+err.Error())
 }

@@ -100,7 +100,7 @@ func (g *Gate) transportCredentials() credentials.TransportCredentials {
 // messagesTookTooMuch tells of a connection that was closed for them.
 func (g *Gate) messagesTookTooMuch(peer net.Addr, bytes int64) {
 	if skipped, ok := g.logs.Allow(time.Now()); ok {
-		g.log.Warn("a connection was closed for messages that are not whole or that were not read yet", "reason", admission.PartMessages,
+		g.log.Warn("closed a connection with too many incomplete or unread messages", "reason", admission.PartMessages,
 			"peer", peer.String(), "bytes", bytes, "skipped_lines", skipped)
 	}
 }

@@ -41,10 +41,10 @@ func (g *Gate) ServePolls(ctx context.Context, l net.Listener, h http.Handler) e
 	patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopPatience)
 	defer cancel()
 	if err := srv.Shutdown(patience); err != nil {
-		g.log.Warn("some clients that poll did not let go", "error", errors.Join(err, srv.Close()))
+		g.log.Warn("some REST requests did not end in time", "error", errors.Join(err, srv.Close()))
 	}
 	if err := <-served; err != nil && !errors.Is(err, http.ErrServerClosed) {
-		g.log.Warn("the rest listener ended with an error", "error", err)
+		g.log.Warn("the REST listener ended with an error", "error", err)
 	}
 	return nil
 }

@@ -79,7 +79,7 @@ func TestFlood(t *testing.T) {
 		flood.cancel()
 		<-stopped
 	})
-	lines := strings.Count(log.String(), "far more often than it was asked to")
+	lines := strings.Count(log.String(), "far more often than requested")
 	if lines == 0 || lines > 20*11 || !strings.Contains(log.String(), "node=node-1") || !strings.Contains(log.String(), "interval=5s") {
 		t.Errorf("%d lines in the log: %.500s", lines, log.String())
 	}

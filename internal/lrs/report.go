@@ -69,7 +69,7 @@ func (st *stream) report(encoded []byte, now time.Time) error {
 	}
 	if b.rejected > 0 {
 		if skipped, ok := s.limit.Allow(now); ok {
-			s.log.Warn("entries of a load report can't be true and were left out", "node", st.node.ID, "locality", st.node.Locality.String(),
+			s.log.Warn("ignored implausible load report entries", "node", st.node.ID, "locality", st.node.Locality.String(),
 				"entries", b.rejected, "reason", b.reason, "skipped_lines", skipped)
 		}
 	}
@@ -102,7 +102,7 @@ func (b *decoding) noteUnknown(name []byte) {
 	s.metrics.unknown.Inc()
 	if s.unknown.note(name, b.options.Arrived) {
 		if skipped, ok := s.limit.Allow(b.options.Arrived); ok {
-			s.log.Info("a client reports load on a cluster that is no service: is its name misspelt, here or there?", "cluster", string(name),
+			s.log.Info("a client reports load for an unknown service; check the spelling of its name", "cluster", string(name),
 				"node", b.stream.node.ID, "locality", b.stream.node.Locality.String(), "skipped_lines", skipped)
 		}
 	}

@@ -92,7 +92,7 @@ func (x *exchange) Exchange(stream grpc.BidiStreamingServer[peerv1.ExchangeReque
 	in, err := x.greet(stream.Context(), first.GetHello())
 	if err != nil {
 		x.r.metrics.rejected.Inc()
-		x.r.log.Warn("refused the connection of another replica", "error", err)
+		x.r.log.Warn("rejected the connection of another replica", "error", err)
 		return status.Error(codes.PermissionDenied, err.Error())
 	}
 	late.Stop()
@@ -110,7 +110,7 @@ func (x *exchange) Exchange(stream grpc.BidiStreamingServer[peerv1.ExchangeReque
 		}
 		if err := x.take(in, &plan, m); err != nil {
 			x.r.metrics.rejected.Inc()
-			x.r.log.Warn("refused a message of another replica", "from", in.from.Name, "error", err)
+			x.r.log.Warn("rejected a message of another replica", "from", in.from.Name, "error", err)
 			return status.Error(codes.InvalidArgument, err.Error())
 		}
 	}
@@ -244,7 +244,7 @@ func (x *exchange) release(in *inbound) {
 	defer x.mu.Unlock()
 	if x.streams[in.from.Name] == in {
 		delete(x.streams, in.from.Name)
-		x.r.log.Info("a replica is not connected any more", "from", in.from.Name)
+		x.r.log.Info("a replica disconnected", "from", in.from.Name)
 	}
 }
 
@@ -303,7 +303,7 @@ func (r *Replica) receivedPlan(from string, p *group.Plan) error {
 		opened, err := r.open(p.Content)
 		if err != nil {
 			r.metrics.refused.Inc()
-			r.log.Error("refused a plan of another replica, which this one can't read", "from", from, "version", p.Version, "error", err)
+			r.log.Error("rejected a plan of another replica that this one can't read", "from", from, "version", p.Version, "error", err)
 			r.mu.Lock()
 			r.alarm(fmt.Sprintf("plan %d of %s can't be read: %v", p.Version, from, err))
 			r.mu.Unlock()

@@ -162,7 +162,7 @@ func (l *link) failed(err error) {
 	l.failure, l.ever, l.busy = err.Error(), true, false
 	l.mu.Unlock()
 	if news {
-		l.r.log.Warn("another replica can't be reached; it is tried again", "to", l.peer.Name, "address", l.peer.Address, "error", err)
+		l.r.log.Warn("can't reach another replica; retrying", "to", l.peer.Name, "address", l.peer.Address, "error", err)
 	}
 }
 

@@ -66,13 +66,13 @@ func (x *exchange) Order(ctx context.Context, m *peerv1.OrderRequest) (*peerv1.O
 	in, err := x.greet(ctx, m.GetHello())
 	if err != nil {
 		x.r.metrics.rejected.Inc()
-		x.r.log.Warn("refused a write that another replica passed on", "error", err)
+		x.r.log.Warn("rejected a forwarded write", "error", err)
 		return nil, status.Error(codes.PermissionDenied, err.Error())
 	}
 	if x.r.opts.Ordered == nil || len(m.GetBody()) > maxOrderBytes {
 		return nil, status.Error(codes.InvalidArgument, "the write is too large, or nobody takes it")
 	}
-	x.r.log.Info("another replica passed a write on", "from", in.from.Name, "method", m.GetMethod(), "path", bounded(m.GetPath()))
+	x.r.log.Info("received a forwarded write", "from", in.from.Name, "method", m.GetMethod(), "path", bounded(m.GetPath()))
 	a := x.r.opts.Ordered(ctx, Order{
 		Method: m.GetMethod(), Path: m.GetPath(), Body: m.GetBody(), Remote: bounded(m.GetRemote()), IfMatch: bounded(m.GetIfMatch()),
 	})

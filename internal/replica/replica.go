@@ -288,7 +288,7 @@ func (r *Replica) carryOut(a group.Action) {
 		r.alarm(a.Alarm.Text)
 	case a.Refused != nil:
 		r.metrics.refused.Inc()
-		r.log.Warn("refused a plan of another replica", "from", a.Refused.From, "version", a.Refused.Version, "epoch", a.Refused.Epoch, "reason", a.Refused.Reason)
+		r.log.Warn("rejected a plan of another replica", "from", a.Refused.From, "version", a.Refused.Version, "epoch", a.Refused.Epoch, "reason", a.Refused.Reason)
 	}
 }
 
@@ -430,7 +430,7 @@ func (r *Replica) StepDown(who string) (leader string, err error) {
 	})
 	switch {
 	case own:
-		r.log.Info("stepped down, as an operator says", "who", who)
+		r.log.Info("stepped down on an operator's request", "who", who)
 		return leader, nil
 	case leader == "" || r.peers[leader] == nil:
 		return "", ErrNoLeader
@@ -443,7 +443,7 @@ func (r *Replica) StepDown(who string) (leader string, err error) {
 func (r *Replica) steppedDown(from, who string) {
 	r.do(func(n *group.Node, now time.Duration) {
 		if n.StepDown(now) {
-			r.log.Info("stepped down, as an operator says", "who", who, "asked", from)
+			r.log.Info("stepped down on an operator's request", "who", who, "asked", from)
 		}
 	})
 }

@@ -168,9 +168,9 @@ func (s *saver) writePlan(p *group.Plan) error {
 func (s *saver) told(err error) {
 	switch {
 	case err != nil && !s.failed:
-		s.log.Error("the replica's state could not be saved; serving goes on from memory", "error", err)
+		s.log.Error("could not save the replica's state; serving from memory", "error", err)
 	case err == nil && s.failed:
-		s.log.Info("the replica's state is saved again")
+		s.log.Info("saving the replica's state works again")
 	}
 	s.failed = err != nil
 }

@@ -31,7 +31,7 @@ type Panics struct{ logs LogLimit }
 func (d *Panics) Recovered(err *error, log *slog.Logger, attributes ...any) {
 	if r := recover(); r != nil {
 		if skipped, ok := d.logs.Allow(time.Now()); ok {
-			log.Error("a stream failed by an internal error; others go on",
+			log.Error("a stream failed with an internal error; other streams continue",
 				append(attributes, "panic", fmt.Sprint(r), "stack", string(debug.Stack()), "skipped_lines", skipped)...)
 		}
 		*err = status.Error(codes.Internal, "isobar: internal error; it is in the server's log")

@@ -45,7 +45,7 @@ func (s *Server) openArchive() {
 	}
 	kept, err := archive.Open(dir, archive.Options{Logger: s.log})
 	if err != nil {
-		s.log.Error("the history of the last day can't be kept on disk; it is kept in memory until the server stops", "error", err)
+		s.log.Error("can't keep the history of the last day on disk; keeping it in memory until the server stops", "error", err)
 		a.failing = err.Error()
 		kept, _ = archive.Open("", archive.Options{Logger: s.log}) // without files it can't fail
 	}
@@ -76,13 +76,13 @@ func (s *Server) archiveChanges() {
 			a.lost.Inc()
 		}
 		if news := a.told(err); news && err != nil {
-			s.log.Error("changes of the plan are missing in the history of the last day", "error", err)
+			s.log.Error("the history of the last day lacks changes of the plan", "error", err)
 		} else if news {
-			s.log.Info("the history of the last day is kept again")
+			s.log.Info("saving the history of the last day works again")
 		}
 	}
 	if err := a.kept.Close(); err != nil {
-		s.log.Error("the history of the last day was not closed", "error", err)
+		s.log.Error("could not close the history of the last day", "error", err)
 	}
 }
 

@@ -266,13 +266,13 @@ func (s *Server) keep(next *config.Config, held map[string]*heldService, digest 
 	stay := s.allNames(next)
 	for name := range s.held.services {
 		if held[name] == nil {
-			s.log.Info("a held service is held no longer", "service", name, "removed", !stay[name])
+			s.log.Info("a held service was released", "service", name, "removed", !stay[name])
 		}
 	}
 	s.held.services, s.held.digest, s.held.waiting = held, digest, nil
 	s.held.show()
 	if err := s.saveConfigured(); err != nil {
-		s.log.Error("the services of the configuration could not be saved; those that are removed while the process is down are not held", "error", err)
+		s.log.Error("could not save the configured services; services removed while the process is down are not held", "error", err)
 	}
 }
 
@@ -312,7 +312,7 @@ func (s *Server) holdAtStart(kept store.Store) map[string]*heldService {
 	}
 	saved, err := loadJSON[savedConfigured](kept, configuredKey)
 	if err != nil {
-		s.log.Error("the services of before could not be read; those that were removed are not held", "error", err)
+		s.log.Error("could not read the previous services; removed services are not held", "error", err)
 		return nil
 	}
 	demand, err := loadJSON[plan.Saved](kept, planKey)

@@ -261,7 +261,7 @@ func TestMessagesThatNeverEnd(t *testing.T) {
 		if streams < 90 || streams > 110 {
 			t.Errorf("%d streams of 60 KiB until the connection was closed, want two fifths of 16 MiB: %v", streams, err)
 		}
-		if !strings.Contains(w.log.String(), "a connection was closed for messages that are not whole") {
+		if !strings.Contains(w.log.String(), "closed a connection with too many incomplete or unread messages") {
 			t.Errorf("the log does not tell:\n%s", w.log)
 		}
 		_ = p.Close()
@@ -288,7 +288,7 @@ func TestMessagesThatNobodyTakes(t *testing.T) {
 		if streams < 5 || streams > 30 {
 			t.Errorf("%d streams of 60 KiB of empty messages until the connection was closed: %v", streams, err)
 		}
-		if !strings.Contains(w.log.String(), "a connection was closed for messages that are not whole or that were not read yet") {
+		if !strings.Contains(w.log.String(), "closed a connection with too many incomplete or unread messages") {
 			t.Errorf("the log does not tell:\n%s", w.log)
 		}
 		_ = p.Close()

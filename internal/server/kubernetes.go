@@ -160,7 +160,7 @@ func (s *Server) placeClient(ctx context.Context, peer string, n *rpc.Node) {
 		return
 	}
 	if skipped, ok := s.unplaced.Allow(time.Now()); ok {
-		s.log.Warn("a client has no locality: the Kubernetes Node that it names does not tell one",
+		s.log.Warn("a client has no locality: the Kubernetes Node that it names has no zone label",
 			"client", n.ID, "peer", peer, "node", n.Machine, "error", err, "lines_skipped", skipped)
 	}
 }

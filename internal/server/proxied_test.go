@@ -83,7 +83,7 @@ func TestProxyProtocol(t *testing.T) {
 			if _, err := open("silent", "127.0.0.2", ""); err == nil {
 				t.Error("a balancer that sends no header was served")
 			}
-			if !strings.Contains(l.log.String(), "it has to begin with a PROXY header") {
+			if !strings.Contains(l.log.String(), "it must begin with a PROXY header") {
 				t.Errorf("the log lacks the balancer without a header: %s", l.log.String())
 			}
 			testhelp.Eventually(t, "the addresses of both clients", func() bool {

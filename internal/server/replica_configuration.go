@@ -162,7 +162,7 @@ func (r *replicas) keepConfigured(ctx context.Context) {
 		case <-look.C:
 		}
 		if err := r.configure(ctx); err != nil && ctx.Err() == nil {
-			r.s.log.Error("what the group has in force could not be taken over", "error", err)
+			r.s.log.Error("could not take over the configuration in force in the group", "error", err)
 		}
 	}
 }

@@ -368,7 +368,7 @@ func (r *replicas) restore(ctx context.Context, w, newer written) (written, erro
 		r.replica.Alarm(fmt.Sprintf("the election engine had lost writes of operators, as after a restore from a backup; %d entries are written again: %s",
 			len(changes), listed(changes)))
 	case len(changes) > 0:
-		r.s.log.Info("services of the admin API, health marks and pauses of this server are those of the group now", "entries", len(changes))
+		r.s.log.Info("moved this server's admin API services, health marks and pauses to its group", "entries", len(changes))
 	}
 	return written{Sequence: next, Entries: newer.Entries}, nil
 }

@@ -285,7 +285,7 @@ func (r *replicas) version() uint64 {
 
 func (r *replicas) observed(from group.Identity, o *peerv1.Observations) {
 	if err := r.relay.Receive(from.Name, from.Incarnation, o, time.Now()); err != nil {
-		r.s.log.Warn("refused what another replica's clients told", "from", from.Name, "error", err)
+		r.s.log.Warn("rejected reports forwarded by another replica", "from", from.Name, "error", err)
 	}
 }
 

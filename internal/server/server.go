@@ -219,7 +219,7 @@ func (s *Server) services() []string {
 
 // refused tells of a resource that broke a rule of the wire and stayed home.
 func (s *Server) refused(r view.Refusal) {
-	s.log.Error("a resource was not sent, the last good one stays", "type", r.Type, "service", r.Service, "source", r.Source.String(), "error", r.Err)
+	s.log.Error("a resource was not sent; clients keep the last good one", "type", r.Type, "service", r.Service, "source", r.Source.String(), "error", r.Err)
 }
 
 func (s *Server) buildAdmin() error {

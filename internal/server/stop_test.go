@@ -152,7 +152,7 @@ func TestStopSpreadFollowsTheFile(t *testing.T) {
 	write("0s")
 	var log *testhelp.Log
 	t.Cleanup(func() { // after the server has ended
-		if !strings.Contains(log.String(), `msg="sending clients away" over=321ms`) {
+		if !strings.Contains(log.String(), `msg="closing client connections" over=321ms`) {
 			t.Errorf("clients are not sent away over what the file says:\n%.3000s", log)
 		}
 	})

@@ -182,7 +182,7 @@ func TestWritingAfterARecovery(t *testing.T) {
 	if err != nil || next != 3 {
 		t.Fatalf("revision %d, %v, want 3: 2 was the damaged one", next, err)
 	}
-	if !strings.Contains(logged.String(), "using the version before") || strings.Count(logged.String(), "\n") != 1 {
+	if !strings.Contains(logged.String(), "using its previous version") || strings.Count(logged.String(), "\n") != 1 {
 		t.Errorf("logged %q", logged.String())
 	}
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(

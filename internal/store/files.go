@@ -93,7 +93,7 @@ func (f *Files) sweep() error {
 			err = os.Remove(temp)
 		}
 		if err != nil {
-			f.log.Warn("a file that was left half written stays", "error", err) // as on a disk that is read-only
+			f.log.Warn("could not remove a partly written file", "error", err) // as on a disk that is read-only
 		}
 	}
 	return nil

@@ -67,7 +67,7 @@ func (f *Files) tellRecovery(key string, revision uint64, cause error) {
 	}
 	f.told[key] = revision
 	f.metrics.recoveries.Inc()
-	f.log.Error("state file is lost or damaged; using the version before", "key", key, "revision", revision, "error", cause)
+	f.log.Error("a state file is missing or damaged; using its previous version", "key", key, "revision", revision, "error", cause)
 }
 
 func readFile(path string) (Value, error) {

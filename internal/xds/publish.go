@@ -170,7 +170,7 @@ func (r *round) late(st *stream, now time.Time) {
 // process.
 func (r *round) survive(z *localityGroup, set *view.Set) {
 	if p := recover(); p != nil {
-		r.log.Error("a publication failed by an internal error; what was served before stays",
+		r.log.Error("publishing failed with an internal error; the previous plan stays in force",
 			"locality", z.locality.String(), "version", set.Version(), "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 	}
 }

@@ -109,7 +109,7 @@ func (p *Provider) WaitAnswered(ctx context.Context, patience time.Duration) {
 		return
 	}
 	keep.Await(ctx, p.answer, patience, func() {
-		p.opts.Log.Warn("not all names of discovery.dns are answered for yet; their services are served without endpoints", "waited", patience)
+		p.opts.Log.Warn("some names of discovery.dns are not resolved yet; serving their services without endpoints", "waited", patience)
 	})
 }
 

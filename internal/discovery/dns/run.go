@@ -157,7 +157,7 @@ func (p *Provider) takeOne(n *name, r *result, now time.Time) (changed bool) {
 	case n.failure != "" && was.failure == "":
 		p.warn("a name is not resolved; what it had last stays", "name", n.Name, "error", n.failure)
 	case n.failure == "" && was.failure != "":
-		p.opts.Log.Info("a name is resolved again", "name", n.Name)
+		p.opts.Log.Info("a DNS name resolves again", "name", n.Name)
 	}
 	if n.emptySince.Equal(now) {
 		p.warn("a name has no records any more; its endpoints stay for now", "name", n.Name, "endpoints", len(n.endpoints))

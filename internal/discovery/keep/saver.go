@@ -85,7 +85,7 @@ func (s *Saver) Run(ctx context.Context, failures prometheus.Counter) {
 		if err != nil {
 			failures.Inc()
 			if !failed {
-				s.opts.Log.Error("what a provider of endpoints lists could not be saved; it is tried again", "provider", s.opts.Source, "error", err)
+				s.opts.Log.Error("could not save the endpoints that a provider lists; retrying", "provider", s.opts.Source, "error", err)
 			}
 			s.Changed()
 		}

@@ -109,7 +109,7 @@ func (c *Client) WaitAnswered(ctx context.Context, patience time.Duration) {
 		return
 	}
 	keep.Await(ctx, c.answer, patience, func() {
-		c.opts.Log.Warn("the other control plane has not answered for all services yet; serving them without endpoints", "waited", patience)
+		c.opts.Log.Warn("the other control plane has not sent all services yet; serving the missing ones without endpoints", "waited", patience)
 	})
 }
 
