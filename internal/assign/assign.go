@@ -16,20 +16,17 @@ func (in *Input) deciding() bool { return in.Trigger == Tick && in.Hold == "" &&
 func Assign(in Input) *Result {
 	drop, classes := nextDrops(&in)
 	t := newTerms(&in, drop, classes)
-	rows := newRows(t, in.Sources)
-	d := &decision{load: make([]float64, len(t.sites)), units: matrix[int](len(rows), len(t.sites)), below: matrix[int](len(rows), len(t.sites))}
-	for i := range rows {
-		copy(d.below[i], rows[i].below)
-	}
+	rows, below := newRows(t, in.Sources)
+	d := &decision{load: make([]float64, len(t.sites)), units: newGrid[int](len(rows), len(t.sites)), below: below}
 	from, moved := carry(t, rows)
 	want := wantAll(t, rows, from)
 	settleMembers(t, rows, from, want, d.below)
 	d.pacing = newPacing(t, rows, from, want)
 	caps, full := d.move(), t.full()
-	settleEntries(d.pacing, full)
+	settleEntries(&d.pacing, full)
 	round(rows, d.next, d.units, d.load, full)
 	if in.deciding() && !in.Settle {
-		suppress(d.pacing, moved, d.units, d.load, caps)
+		suppress(&d.pacing, moved, d.units, d.load, caps)
 	}
 	settleUnits(rows, d.units, d.load, caps, full)
 	room := t.rooms(d.load)
@@ -44,10 +41,10 @@ func Assign(in Input) *Result {
 // decision is what becomes of the sources of a service: how far each goes, the units
 // that clients get, and what these send to each site.
 type decision struct {
-	*pacing
+	pacing
 
-	units [][]int
-	below [][]int // ticks below the exit threshold
+	units grid[int]
+	below grid[int] // ticks for which a share was wanted below the exit threshold
 	load  []float64
 }
 
@@ -71,24 +68,24 @@ func ForNewSource(r *Result, prices []float64, source Source) *isobar.Assignment
 		Previous: r,
 	}
 	t := newTerms(&in, r.Drop, r.Classes)
-	rows := newRows(t, in.Sources)
+	rows, below := newRows(t, in.Sources)
 	n := len(t.sites)
-	d := &decision{units: matrix[int](1, n), below: [][]int{rows[0].below}, pacing: newPacing(t, rows, newShares(1, n), newShares(1, n))}
+	d := &decision{units: newGrid[int](1, n), below: below, pacing: newPacing(t, rows, newShares(1, n), newShares(1, n))}
 	room := make([]float64, n)
 	if len(r.Load) == n {
 		room = t.rooms(r.Load)
 	}
 	d.answerIdle(0, room, false)
-	return rows[0].build(t, d.units[0], room)
+	return newBuilder(t, room).build(&rows[0], d.units.of(0))
 }
 
 // settleMembers decides for the sources with demand which sites are part of their
 // priority 0.
-func settleMembers(t *terms, rows []row, from, want shares, below [][]int) {
+func settleMembers(t *terms, rows []row, from, want shares, below grid[int]) {
 	load, deciding := t.loads(rows, want), t.in.deciding()
 	for i := range rows {
 		if r := &rows[i]; r.rate > 0 && (deciding || r.prev == nil) {
-			e := entry{row: r, t: t, from: from[i], want: want[i], below: below[i], load: load}
+			e := entry{row: r, t: t, from: from.of(i), want: want.of(i), below: below.of(i), load: load}
 			e.settle(deciding)
 		}
 	}
@@ -102,7 +99,7 @@ func (d *decision) answerIdle(i int, room []float64, moved bool) {
 	deciding := t.in.deciding()
 	s.wantIdle(t, s.from, s.want, room)
 	if deciding || s.prev == nil {
-		e := entry{row: s.row, t: t, from: s.from, want: s.want, below: d.below[i], load: none}
+		e := entry{row: s.row, t: t, from: s.from, want: s.want, below: d.below.of(i), load: none}
 		e.settle(deciding)
 	}
 	if s.prev == nil {
@@ -114,10 +111,10 @@ func (d *decision) answerIdle(i int, room []float64, moved bool) {
 		copy(s.next, s.pace)
 	}
 	s.settleEntry(t, none, nil)
-	p := portion{row: s.row, next: s.next, units: d.units[i]}
+	p := portion{row: s.row, next: s.next, units: d.units.of(i)}
 	p.floor(none)
 	p.topUp(none, nil)
-	if x := (staying{row: s.row, want: s.want, units: d.units[i]}); deciding && !moved && x.near() {
+	if x := (staying{row: s.row, want: s.want, units: d.units.of(i)}); deciding && !moved && x.near() {
 		x.stay(none)
 	}
 }
@@ -127,23 +124,24 @@ func (d *decision) result() *Result {
 	out := &Result{
 		Service: in.Service.Name, Sites: in.Sites, Drop: t.drop, Classes: t.classes, Load: d.load,
 		Mode: t.mode, Policy: in.Service.Policy, MaxShift: in.Service.MaxShift, Settings: in.Service.Assignment,
-		Groups: t.view.groups, Over: countOver(d.pacing, d.load),
+		Groups: t.view.groups, Over: countOver(&d.pacing, d.load),
 		Sources: make([]SourceResult, len(d.rows)),
 	}
-	room := t.rooms(d.load)
+	b := newBuilder(t, t.rooms(d.load))
 	for i := range d.rows {
 		r := &d.rows[i]
-		shares := d.next[i] // reused: the units are what counts from here on
-		for l, u := range d.units[i] {
+		shares := d.next.of(i) // reused: the units are what counts from here on
+		below := d.below.of(i)
+		for l, u := range d.units.of(i) {
 			shares[l] = float64(u) / isobar.WeightScale
 			if u == 0 {
-				d.below[i][l] = 0
+				below[l] = 0
 			}
 		}
-		explain(t, r, d.from[i], d.want[i], shares)
+		explain(t, r, d.from.of(i), d.want.of(i), shares)
 		out.Sources[i] = SourceResult{
-			Source: r.src.Locality, Demand: r.src.Demand, Mix: r.src.Mix, Target: r.src.Target, Want: d.want[i],
-			Shares: shares, Below: d.below[i], Assignment: r.build(t, d.units[i], room), Reasons: slices.Clip(r.notes),
+			Source: r.src.Locality, Demand: r.src.Demand, Mix: r.src.Mix, Target: r.src.Target, Want: d.want.of(i),
+			Shares: shares, Below: below, Assignment: b.build(r, d.units.of(i)), Reasons: slices.Clip(r.notes),
 		}
 	}
 	return out

@@ -15,9 +15,21 @@ const (
 	tierFloor  = 0.05  // of what a site may carry: counts as its room at least
 )
 
+// builder makes the assignments of a service's sources.
+type builder struct {
+	t    *terms
+	room []float64 // per site, the headroom that weighs the failover tiers
+	tier []int     // per site, its failover tier for the source at hand
+}
+
+func newBuilder(t *terms, room []float64) *builder {
+	return &builder{t: t, room: room, tier: make([]int, len(t.sites))}
+}
+
 // build makes the row's assignment, or gives the one before when nothing in it
-// changed. room is the headroom that weighs the failover tiers.
-func (r *row) build(t *terms, units []int, room []float64) *isobar.Assignment {
+// changed.
+func (b *builder) build(r *row, units []int) *isobar.Assignment {
+	t := b.t
 	settings := &t.in.Service.Assignment
 	a := &isobar.Assignment{
 		Service: t.in.Service.Name, Source: r.src.Locality, Drop: t.usualDrop(), Classes: t.classes,
@@ -42,9 +54,9 @@ func (r *row) build(t *terms, units []int, room []float64) *isobar.Assignment {
 	// Where clients get a new answer anyway, its tiers are fresh.
 	pushed := before == nil || before.Drop != a.Drop || !before.Classes.Equal(a.Classes) || len(a.Priorities) == 0 || len(before.Priorities) == 0 ||
 		!slices.Equal(a.Priorities[0], before.Priorities[0])
-	tier := r.tiers(t, units)
+	r.tiers(t, units, b.tier)
 	for k := range maxTiers {
-		ws := r.scope.tierWeights(tier, k, room)
+		ws := r.scope.tierWeights(b.tier, k, b.room)
 		if ws == nil {
 			continue
 		}
@@ -138,8 +150,7 @@ func SameAssignment(a, b *isobar.Assignment) bool {
 // of its region, the next region, everything else. Sites that take no regular
 // traffic come last. -1 marks sites in priority 0 and those without
 // endpoints.
-func (r *row) tiers(t *terms, units []int) []int {
-	tier := make([]int, len(t.sites))
+func (r *row) tiers(t *terms, units, tier []int) {
 	next, found := "", false
 	home := r.src.Locality.Region
 	nearest := 0.0
@@ -164,7 +175,6 @@ func (r *row) tiers(t *terms, units []int) []int {
 			tier[l] = 1
 		}
 	}
-	return tier
 }
 
 // tierWeights sets the weights of one tier by headroom, at least 1 each. Sites

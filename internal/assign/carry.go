@@ -14,22 +14,19 @@ import (
 // whether failures changed its shares.
 func carry(t *terms, rows []row) (from shares, moved []bool) {
 	from, moved = newShares(len(rows), len(t.sites)), make([]bool, len(rows))
-	p := newPlacing(t, rows, from)
-	lost := false
+	p := placing{t: t, rows: rows, into: from}
 	for i := range rows {
-		r := &rows[i]
-		if r.prev == nil {
-			continue
+		if r := &rows[i]; r.prev != nil {
+			lost := keepOpen(t, r, from.of(i))
+			p.lose(i, lost)
+			moved[i] = lost > 0
 		}
-		p.lost[i] = keepOpen(t, r, from[i])
-		moved[i] = p.lost[i] > 0
-		lost = lost || moved[i]
 	}
-	if lost {
-		replace(p)
+	if p.lost != nil {
+		replace(&p)
 	}
 	if t.ceilings {
-		relieveShrunk(p, moved)
+		relieveShrunk(&p, moved)
 	}
 	return from, moved
 }
@@ -92,7 +89,7 @@ func replace(p *placing) {
 				to = r.target
 			}
 			if all := sum(to); all > 0 {
-				addScaled(p.into[i], to, p.lost[i]/all)
+				addScaled(p.into.of(i), to, p.lost[i]/all)
 			}
 			p.lost[i] = 0
 		}
@@ -143,10 +140,10 @@ func addFresh(load []float64, rows []row, of func(i int) []float64) {
 func replaceBounded(p *placing) {
 	t, from := p.t, p.into
 	free := slices.Clone(p.lost)
-	kept := make(shares, len(p.rows))
+	kept := make([][]float64, len(p.rows))
 	for i := range p.rows {
 		if free[i] > 0 {
-			kept[i] = slices.Clone(from[i])
+			kept[i] = slices.Clone(from.of(i))
 		}
 	}
 	p.nearest(spare(t, p.rows, t.loads(p.rows, from)), p.open)
@@ -158,13 +155,13 @@ func replaceBounded(p *placing) {
 		r := &p.rows[i]
 		addScaled(kept[i], r.base, free[i])
 		// The shift is convex along the line between the two placements.
-		away, home := shift(from[i], r.base), shift(kept[i], r.base)
+		away, home := shift(from.of(i), r.base), shift(kept[i], r.base)
 		if away <= t.maxShift || away <= home {
 			continue
 		}
 		back := min(1, (away-t.maxShift)/(away-home))
-		for l := range from[i] {
-			from[i][l] += back * (kept[i][l] - from[i][l])
+		for l, f := 0, from.of(i); l < len(f); l++ {
+			f[l] += back * (kept[i][l] - f[l])
 		}
 	}
 }
@@ -194,10 +191,13 @@ func relieveShrunk(p *placing, moved []bool) {
 			room[l] = 0
 		}
 	}
-	origin := make(shares, len(p.rows))
+	origin := make([][]float64, len(p.rows))
 	for i := range p.rows {
 		if r := &p.rows[i]; r.prev != nil && r.rate > 0 {
-			origin[i], p.lost[i] = release(p.into[i], excess)
+			if freed, lost := release(p.into.of(i), excess); lost > 0 {
+				origin[i] = freed
+				p.lose(i, lost)
+			}
 		}
 	}
 	p.nearest(room, p.open)
@@ -205,7 +205,7 @@ func relieveShrunk(p *placing, moved []bool) {
 		if origin[i] == nil {
 			continue
 		}
-		away := giveBack(p.into[i], origin[i], p.lost[i])
+		away := giveBack(p.into.of(i), origin[i], p.lost[i])
 		p.lost[i] = 0
 		if away > unit {
 			moved[i] = true

@@ -19,8 +19,8 @@ type pacing struct {
 	next shares // where they go
 }
 
-func newPacing(t *terms, rows []row, from, want shares) *pacing {
-	p := &pacing{t: t, rows: rows, from: from, want: want, pace: newShares(len(rows), len(t.sites)), next: newShares(len(rows), len(t.sites))}
+func newPacing(t *terms, rows []row, from, want shares) pacing {
+	p := pacing{t: t, rows: rows, from: from, want: want, pace: newShares(len(rows), len(t.sites)), next: newShares(len(rows), len(t.sites))}
 	p.startFresh()
 	return p
 }
@@ -33,27 +33,30 @@ type step struct {
 }
 
 func (p *pacing) at(i int) step {
-	return step{row: &p.rows[i], from: p.from[i], want: p.want[i], pace: p.pace[i], next: p.next[i]}
+	return step{row: &p.rows[i], from: p.from.of(i), want: p.want.of(i), pace: p.pace.of(i), next: p.next.of(i)}
 }
 
 // startFresh puts sources without an answer where they should go.
 func (p *pacing) startFresh() {
 	for i := range p.rows {
 		if p.rows[i].prev == nil {
-			copy(p.from[i], p.want[i])
+			copy(p.from.of(i), p.want.of(i))
 		}
 	}
 }
 
-// published are the shares that rows have before this decision.
-func published(rows []row, from shares) shares {
-	out := make(shares, len(rows))
-	for i := range rows {
-		if out[i] = rows[i].old; rows[i].prev == nil {
-			out[i] = from[i]
+// sent returns what the rows send to each site before this decision, requests/s.
+func (p *pacing) sent() []float64 {
+	sum := make([]float64, len(p.t.sites))
+	for i := range p.rows {
+		r := &p.rows[i]
+		if r.prev == nil {
+			r.addTo(sum, p.from.of(i))
+		} else {
+			r.addTo(sum, r.old)
 		}
 	}
-	return out
+	return sum
 }
 
 // move takes the sources with demand from where they are towards what they
@@ -62,7 +65,7 @@ func published(rows []row, from shares) shares {
 func (p *pacing) move() (caps []float64) {
 	if !p.t.in.deciding() {
 		for i := range p.rows {
-			copy(p.next[i], p.from[i])
+			copy(p.next.of(i), p.from.of(i))
 		}
 		if p.t.ceilings {
 			caps = p.caps()
@@ -111,20 +114,20 @@ func (p *pacing) trim(caps []float64) bool {
 	if !over {
 		return false
 	}
-	trimmed := newPlacing(p.t, p.rows, p.want)
+	trimmed := placing{t: p.t, rows: p.rows, into: p.want}
 	for i := range p.rows {
-		r, want := &p.rows[i], p.want[i]
+		r, want := &p.rows[i], p.want.of(i)
 		if r.rate <= 0 {
 			continue
 		}
 		for l, f := range excess {
 			if !r.isProbe(l) {
-				trimmed.lost[i] += f * want[l]
+				trimmed.lose(i, f*want[l])
 				want[l] -= f * want[l]
 			}
 		}
 	}
-	trimmed.nearest(room, func(i, l int) bool { return p.rows[i].member(l, p.from[i], p.want[i]) && trimmed.unbounded(i, l) })
+	trimmed.nearest(room, func(i, l int) bool { return p.rows[i].member(l, p.from.of(i), p.want.of(i)) && trimmed.unbounded(i, l) })
 	trimmed.nearest(room, trimmed.unbounded)
 	trimmed.rest()
 	return true
@@ -148,7 +151,7 @@ func (p *pacing) caps() []float64 {
 // step moves the rows with demand towards what they want. caps is nil where
 // no ceilings bind.
 func (p *pacing) step(caps []float64) {
-	sent := p.t.loads(p.rows, published(p.rows, p.from))
+	sent := p.sent()
 	common := 1.0
 	for i := range p.rows {
 		if s := p.at(i); s.rate > 0 {

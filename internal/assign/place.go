@@ -6,7 +6,7 @@ import (
 )
 
 // placing is what finds a place for shares that have none: lost, per source, goes into its
-// shares.
+// shares. lost is nil as long as nothing is.
 type placing struct {
 	t    *terms
 	rows []row
@@ -14,8 +14,15 @@ type placing struct {
 	into shares
 }
 
-func newPlacing(t *terms, rows []row, into shares) *placing {
-	return &placing{t: t, rows: rows, lost: make([]float64, len(rows)), into: into}
+// lose adds to what the row at i lost.
+func (p *placing) lose(i int, share float64) {
+	if share <= 0 {
+		return
+	}
+	if p.lost == nil {
+		p.lost = make([]float64, len(p.rows))
+	}
+	p.lost[i] += share
 }
 
 // leg is a site that could take what a row lost.
@@ -41,8 +48,8 @@ func (p *placing) nearest(room []float64, may func(i, site int) bool) {
 		return 0
 	}
 	var legs []leg
-	for i := range p.rows {
-		if p.lost[i] <= tiny {
+	for i, lost := range p.lost {
+		if lost <= tiny {
 			continue
 		}
 		for l := range sites {
@@ -79,7 +86,7 @@ func (p *placing) fill(i int, legs []leg, room []float64) {
 	}
 	for _, g := range legs {
 		part := share * room[g.site] / total
-		p.into[i][g.site] += part
+		p.into.of(i)[g.site] += part
 		room[g.site] = max(0, room[g.site]-part*rate)
 	}
 	p.lost[i] = max(0, p.lost[i]-share)
@@ -88,9 +95,9 @@ func (p *placing) fill(i int, legs []leg, room []float64) {
 // rest spreads what found no room anywhere in proportion to the limits:
 // then all are equally overloaded.
 func (p *placing) rest() {
-	for i := range p.rows {
-		if p.lost[i] > 0 {
-			p.rows[i].splitInto(p.into[i], p.lost[i])
+	for i, lost := range p.lost {
+		if lost > 0 {
+			p.rows[i].splitInto(p.into.of(i), lost)
 			p.lost[i] = 0
 		}
 	}

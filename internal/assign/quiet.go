@@ -10,18 +10,22 @@ import (
 // less than a point, as long as no site's load changes much by that. It looks
 // at where the shares are heading, not at the step of this tick: so small steps
 // on a long way are published, and small moves add up until they count.
-func suppress(p *pacing, moved []bool, units [][]int, load, caps []float64) {
+func suppress(p *pacing, moved []bool, units grid[int], load, caps []float64) {
 	if !mayStay(p, load) {
 		return
 	}
-	rows := make([]staying, len(p.rows))
-	some := false
-	for i := range rows {
-		x := staying{row: &p.rows[i], want: p.want[i], units: units[i]}
-		x.quiet = x.rate > 0 && !moved[i] && x.near()
-		rows[i], some = x, some || x.quiet
+	var rows []staying
+	for i := range p.rows {
+		x := staying{row: &p.rows[i], want: p.want.of(i), units: units.of(i), quiet: true}
+		if x.rate <= 0 || moved[i] || !x.near() {
+			continue
+		}
+		if rows == nil {
+			rows = make([]staying, 0, len(p.rows)-i)
+		}
+		rows = append(rows, x)
 	}
-	if !some || !agree(p.t, rows, load, caps) {
+	if rows == nil || !agree(p.t, rows, load, caps) {
 		return
 	}
 	for i := range rows {
@@ -103,7 +107,7 @@ func mayStay(p *pacing, load []float64) bool {
 	if !t.ceilings || t.in.Previous == nil {
 		return true
 	}
-	sent := t.loads(p.rows, published(p.rows, p.from))
+	sent := p.sent()
 	for l, m := range t.match {
 		if m >= 0 && m < len(t.in.Previous.Over) && t.in.Previous.Over[m] >= overTicks-1 &&
 			t.wellOver(l, sent) && load[l] < sent[l] {

@@ -10,16 +10,16 @@ import (
 // round turns the shares of the sources with demand into units that sum to
 // WeightScale, adds what they send to the load, by largest remainders, but gives a unit only to a site that stays
 // below its limit as long as there is one. full is nil where no ceilings bind.
-func round(rows []row, next shares, units [][]int, load, full []float64) {
+func round(rows []row, next shares, units grid[int], load, full []float64) {
 	for i := range rows {
 		if rows[i].rate > 0 {
-			p := portion{row: &rows[i], next: next[i], units: units[i]}
+			p := portion{row: &rows[i], next: next.of(i), units: units.of(i)}
 			p.floor(load)
 		}
 	}
 	for i := range rows {
 		if rows[i].rate > 0 {
-			p := portion{row: &rows[i], next: next[i], units: units[i]}
+			p := portion{row: &rows[i], next: next.of(i), units: units.of(i)}
 			p.topUp(load, full)
 		}
 	}
@@ -195,7 +195,7 @@ func (s *step) takeBack(l int, load, full []float64) bool {
 
 // settleUnits moves units that rounding put above a cap to sites where staying
 // rows have left room since.
-func settleUnits(rows []row, units [][]int, load, caps, full []float64) {
+func settleUnits(rows []row, units grid[int], load, caps, full []float64) {
 	if caps == nil {
 		return
 	}
@@ -203,7 +203,7 @@ func settleUnits(rows []row, units [][]int, load, caps, full []float64) {
 		moved := false
 		for l := range load {
 			for i := 0; i < len(rows) && load[l] > caps[l]; i++ {
-				p := portion{row: &rows[i], units: units[i]}
+				p := portion{row: &rows[i], units: units.of(i)}
 				moved = p.moveUnit(l, load, caps, full) || moved
 			}
 		}

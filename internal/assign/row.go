@@ -21,7 +21,6 @@ type row struct {
 	probes []bool    // sites that get no more than a probe; nil = none
 	probe  float64   // how much that is, for each
 	old    []float64 // published shares on today's sites
-	below  []int     // per site, ticks for which its share was wanted below the exit threshold so far
 	base   []float64 // the baseline
 	notes  []Reason
 }
@@ -33,14 +32,16 @@ const (
 	mostProbes = 10 * point // of a source's traffic, to all of them
 )
 
-// newRows prepares one row per source.
-func newRows(t *terms, sources []Source) []row {
+// newRows prepares one row per source. below tells for how many ticks each of its shares
+// was wanted below the exit threshold so far.
+func newRows(t *terms, sources []Source) (rows []row, below grid[int]) {
 	n, l := len(sources), len(t.sites)
-	rows, old, base, below := make([]row, n), newShares(n, l), newShares(n, l), matrix[int](n, l)
+	rows, below = make([]row, n), newGrid[int](n, l)
+	work := newShares(2*n, l)
 	var scopes scopes
 	for i := range sources {
 		r := &rows[i]
-		r.src, r.old, r.base, r.below = &sources[i], old[i], base[i], below[i]
+		r.src, r.old, r.base = &sources[i], work.of(2*i), work.of(2*i+1)
 		r.rate = finite(r.src.Demand) * (1 - t.dropOf(r.src))
 		r.dist = r.src.Distance
 		if len(r.dist) != l {
@@ -50,11 +51,11 @@ func newRows(t *terms, sources []Source) []row {
 		r.barred = effectiveBars(r.scope, r.src.Barred)
 		r.idle = r.effectiveReserve()
 		r.target = r.usableTarget(t.ignoresLoad)
-		r.recall(t, i)
+		r.recall(t, i, below.of(i))
 		r.setProbes(t)
 		r.baseline()
 	}
-	return rows
+	return rows, below
 }
 
 // scopes are the views of rows that must not use some sites, each made once.
@@ -149,7 +150,7 @@ func (r *row) usableTarget(ignoresLoad bool) []float64 {
 }
 
 // recall brings the published shares of a source onto today's sites.
-func (r *row) recall(t *terms, index int) {
+func (r *row) recall(t *terms, index int, below []int) {
 	prev := t.in.Previous
 	if prev == nil {
 		return
@@ -168,7 +169,7 @@ func (r *row) recall(t *terms, index int) {
 			r.old[i] = r.prev.Shares[m]
 		}
 		if m >= 0 && m < len(r.prev.Below) {
-			r.below[i] = r.prev.Below[m]
+			below[i] = r.prev.Below[m]
 		}
 	}
 	// A source that had nowhere to go starts anew.

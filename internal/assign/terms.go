@@ -110,17 +110,22 @@ func (t *terms) usualDrop() float64 {
 }
 
 // shares are, per source and site, the part of the source's traffic that goes there.
-type shares [][]float64
+type shares = grid[float64]
 
-func newShares(sources, sites int) shares { return matrix[float64](sources, sites) }
+func newShares(sources, sites int) shares { return newGrid[float64](sources, sites) }
 
-func matrix[T any](n, m int) [][]T {
-	all, out := make([]T, n*m), make([][]T, n)
-	for i := range out {
-		out[i] = all[i*m : (i+1)*m : (i+1)*m]
-	}
-	return out
+// grid has a value per source and site, in one block of memory.
+type grid[T any] struct {
+	cells []T
+	sites int
 }
+
+func newGrid[T any](sources, sites int) grid[T] {
+	return grid[T]{cells: make([]T, sources*sites), sites: sites}
+}
+
+// of returns the values of the source at i.
+func (g grid[T]) of(i int) []T { return g.cells[i*g.sites : (i+1)*g.sites : (i+1)*g.sites] }
 
 // loads sums what the sources send to each site, requests/s.
 func (t *terms) loads(rows []row, s shares) []float64 {
@@ -132,12 +137,17 @@ func (t *terms) loads(rows []row, s shares) []float64 {
 func loadsInto(sum []float64, rows []row, s shares) {
 	clear(sum)
 	for i := range rows {
-		if rows[i].rate <= 0 {
-			continue
-		}
-		for l, v := range s[i] {
-			sum[l] += rows[i].rate * v
-		}
+		rows[i].addTo(sum, s.of(i))
+	}
+}
+
+// addTo adds to sum what the row sends to each site with the given shares, requests/s.
+func (r *row) addTo(sum, shares []float64) {
+	if r.rate <= 0 {
+		return
+	}
+	for l, v := range shares {
+		sum[l] += r.rate * v
 	}
 }
 

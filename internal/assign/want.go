@@ -17,7 +17,7 @@ func wantAll(t *terms, rows []row, from shares) shares {
 	want := newShares(len(rows), len(t.sites))
 	for i := range rows {
 		if r := &rows[i]; r.rate > 0 && !r.byHeadroom(t) {
-			r.wantTarget(t, from[i], want[i])
+			r.wantTarget(t, from.of(i), want.of(i))
 		}
 	}
 	placeMissing(t, rows, want)
@@ -25,17 +25,17 @@ func wantAll(t *terms, rows []row, from shares) shares {
 	if !t.in.deciding() {
 		// The others stay where they are.
 		load = t.loads(rows, from)
-		addFresh(load, rows, func(i int) []float64 { return want[i] })
+		addFresh(load, rows, want.of)
 	}
 	room := t.rooms(load)
 	for i := range rows {
 		if r := &rows[i]; r.rate > 0 && r.byHeadroom(t) {
-			r.wantHeadroom(t, want[i], room)
+			r.wantHeadroom(t, want.of(i), room)
 		}
 	}
 	for i := range rows {
 		if r := &rows[i]; r.rate > 0 {
-			r.shape(t, want[i])
+			r.shape(t, want.of(i))
 		}
 	}
 	if t.mode == isobar.ModeFull {
@@ -43,7 +43,7 @@ func wantAll(t *terms, rows []row, from shares) shares {
 	}
 	for i := range rows {
 		if r := &rows[i]; r.rate > 0 {
-			r.addProbes(t, want[i])
+			r.addProbes(t, want.of(i))
 		}
 	}
 	return want
@@ -104,18 +104,17 @@ func whyBaseline(mode isobar.Mode) string {
 // placeMissing completes targets of which a part went to sites that are no
 // longer open.
 func placeMissing(t *terms, rows []row, want shares) {
-	missing := false
-	p := newPlacing(t, rows, want)
+	p := placing{t: t, rows: rows, into: want}
 	for i := range rows {
 		r := &rows[i]
 		if r.rate <= 0 || r.target == nil || r.byHeadroom(t) || t.mode == isobar.ModeObserve {
 			continue
 		}
-		if gap := 1 - sum(want[i]); gap > tiny {
-			p.lost[i], missing = gap, true
+		if gap := 1 - sum(want.of(i)); gap > tiny {
+			p.lose(i, gap)
 		}
 	}
-	if missing {
+	if p.lost != nil {
 		p.nearest(t.rooms(t.loads(rows, want)), p.open)
 		p.rest()
 	}
@@ -191,23 +190,29 @@ func (r *row) shape(t *terms, want []float64) {
 // that frees stays where it is, as far as there is room, else it goes to the
 // nearest sites with room that are not bounded.
 func keepMost(t *terms, rows []row, from, want shares) {
-	p := newPlacing(t, rows, want)
-	cuts := make(shares, len(rows)) // per row and site, nil = nothing
-	some := false
+	p := placing{t: t, rows: rows, into: want}
+	var cuts [][]float64 // per row and site, nil = nothing
 	for i := range rows {
 		if r := &rows[i]; r.rate > 0 {
-			cuts[i], p.lost[i] = r.cut(t, want[i])
-			some = some || cuts[i] != nil
+			cut, lost := r.cut(t, want.of(i))
+			if cut == nil {
+				continue
+			}
+			if cuts == nil {
+				cuts = make([][]float64, len(rows))
+			}
+			cuts[i] = cut
+			p.lose(i, lost)
 		}
 	}
-	if !some {
+	if cuts == nil {
 		return
 	}
 	room := t.rooms(t.loads(rows, want))
 	keepBack := func(room []float64) {
 		for i := range rows {
 			if r := &rows[i]; cuts[i] != nil && r.prev != nil {
-				p.lost[i] = r.keepBack(t, from[i], want[i], p.lost[i], room)
+				p.lost[i] = r.keepBack(t, from.of(i), want.of(i), p.lost[i], room)
 			}
 		}
 	}
@@ -216,8 +221,8 @@ func keepMost(t *terms, rows []row, from, want shares) {
 	keepBack(nil)
 	for i := range rows {
 		if p.lost[i] > 0 { // nothing else is left
-			for l := range want[i] {
-				want[i][l] += cuts[i][l] * p.lost[i] / sum(cuts[i])
+			for l, w := 0, want.of(i); l < len(w); l++ {
+				w[l] += cuts[i][l] * p.lost[i] / sum(cuts[i])
 			}
 		}
 	}
