@@ -61,7 +61,7 @@ func (m *Mode) UnmarshalText(b []byte) error {
 // Defaults of a service's fields.
 const (
 	DefaultCeiling       = 0.8
-	DefaultMaxShift      = 20.0 // points
+	DefaultMaxShift      = 20.0 // percentage points
 	DefaultServiceTimeMS = 10.0
 	DefaultErrorCostMS   = 1000.0
 
@@ -114,7 +114,7 @@ type Service struct {
 	FailoverThreshold float64 `json:"failover_threshold,omitempty"` // 0 = DefaultFailoverThreshold
 
 	Promote     Promotion    `json:"promote,omitzero"`      // mode auto only
-	MaxShift    float64      `json:"max_shift,omitempty"`   // points; mode bounded only; 0 = DefaultMaxShift
+	MaxShift    float64      `json:"max_shift,omitempty"`   // percentage points; mode bounded only; 0 = DefaultMaxShift
 	MaxShed     float64      `json:"max_shed,omitempty"`    // fraction of demand that may be dropped, [0, 1)
 	Criticality *Criticality `json:"criticality,omitempty"` // whose requests are dropped first; nil = all alike
 	// CapacityTrust says what plans go by where the declared capacity and what

@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -28,7 +29,7 @@ import (
 func TestAdminScripts(t *testing.T) {
 	s, err := admin.New(admin.Options{
 		Objects: noObjects{}, Parser: noParser{}, Planner: reservedPlan{}, Fleet: fixedFleet{},
-		Gatherer: prometheus.NewRegistry(), Charts: fixedCharts{},
+		Gatherer: prometheus.NewRegistry(), Charts: &fixedCharts{}, Writable: true,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -58,11 +59,25 @@ func inProcess(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 // fixedCharts has the samples of one service.
-type fixedCharts struct{}
+type fixedCharts struct {
+	mu    sync.Mutex
+	marks []admin.SampleMark
+}
 
-func (fixedCharts) Marks() []admin.SampleMark { return nil }
+func (c *fixedCharts) Marks() []admin.SampleMark {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.marks)
+}
 
-func (fixedCharts) Samples(name string, day bool) (samples.Series, bool) {
+func (c *fixedCharts) Mark(m admin.SampleMark) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.marks = append(c.marks, m)
+	return nil
+}
+
+func (*fixedCharts) Samples(name string, day bool) (samples.Series, bool) {
 	if name != "checkout" {
 		return samples.Series{}, false
 	}

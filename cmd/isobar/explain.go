@@ -98,7 +98,7 @@ func writeHead(b *strings.Builder, e *plan.Explanation) {
 		mode += ", " + e.Rollout.String()
 	}
 	if e.MaxShift > 0 {
-		mode += fmt.Sprintf(", at most %g points from the baseline", e.MaxShift)
+		mode += fmt.Sprintf(", at most %g percentage points from the baseline", e.MaxShift)
 	}
 	line("mode", "%s", mode)
 	policy := e.Policy.String()

@@ -155,7 +155,7 @@ func writeRolledBack(w io.Writer, changed []admin.RolledBack) error {
 	var b strings.Builder
 	for i := range changed {
 		s := &changed[i]
-		fmt.Fprintf(&b, "%s: %.1f points of its traffic moved; fullest locality %.1f%% -> %.1f%%\n",
+		fmt.Fprintf(&b, "%s: %.1f%% of its traffic moved; fullest locality %.1f%% -> %.1f%%\n",
 			printable(s.Service), 100*s.Moved(), 100*s.Fullest[0], 100*s.Fullest[1])
 		for k := range s.Sources {
 			fmt.Fprintf(&b, "  from %s  %s\n", printable(s.Sources[k].Source.String()), moves(&s.ServiceChange, &s.Sources[k]))

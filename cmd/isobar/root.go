@@ -27,7 +27,9 @@ func groups() []group {
 			statusCommand(), topCommand(), explainCommand(), capacityCommand(), clientsCommand(), healthCommand(), historyCommand(), samplesCommand(),
 		}},
 		{"ask", "Ask what would happen", []*cobra.Command{planCommand(), whatifCommand(), recordCommand(), replayCommand()}},
-		{"change", "Take over", []*cobra.Command{pauseCommand(), resumeCommand(), rollbackCommand(), reloadCommand(), replicasCommand(), snapshotCommand()}},
+		{"change", "Take over", []*cobra.Command{
+			pauseCommand(), resumeCommand(), rollbackCommand(), reloadCommand(), markCommand(), replicasCommand(), snapshotCommand(),
+		}},
 		{"try", "Try without a fleet, and measure", []*cobra.Command{
 			demoCommand(), simulateCommand(), solveCommand(), predictCommand(), benchCommand(),
 		}},

@@ -8,6 +8,7 @@ import { mkdirSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { createInterface } from 'node:readline';
 import { chromium } from 'playwright-core';
+import { requests, rows } from './limits.mjs';
 import { access, base, persist, replicas } from './servers.mjs';
 
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
@@ -58,6 +59,11 @@ async function look(page, name, scheme, width, height) {
   await page.evaluate(axe);
   const { violations } = await page.evaluate(() => globalThis.axe.run());
   assert.deepEqual(violations.map((v) => `${v.id}: ${v.nodes.map((n) => n.html).join(' ').slice(0, 300)}`), [], `axe on ${name} ${width} ${scheme}`);
+  await narrow(page, name, width);
+}
+
+/** Nothing of a screen is wider than the window. */
+async function narrow(page, name, width) {
   const wide = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
   assert.equal(wide, 0, `${name} scrolls sideways at ${width}`);
 }
@@ -76,6 +82,11 @@ async function lookAtAll(address, group, width, height) {
       await page.emulateMedia({ colorScheme: scheme });
       await page.waitForTimeout(150); // charts are drawn anew
       await look(page, name, scheme, width, height);
+    }
+    if (width > 360 && width < 400) {
+      await page.setViewportSize({ width: 360, height });
+      await narrow(page, name, 360);
+      await page.setViewportSize({ width, height });
     }
   }
   await context.close();
@@ -384,6 +395,8 @@ try {
   await page.waitForURL(/at=/);
   said('by keyboard alone');
 
+  const [most, few] = [await rows(browser, address), await requests(browser, address)];
+  said(`10,000 services in ${most} rows, the first screen in ${few} requests, none while nobody looks`);
   await replicas(browser, addresses, order);
   said('replicas: leader, failure tolerance, a lost one');
   await access(browser, addresses);

@@ -167,6 +167,9 @@ type Charts interface {
 	Samples(service string, day bool) (samples.Series, bool)
 	// Marks lists the moments that are marked in charts, oldest first.
 	Marks() []SampleMark
+	// Mark marks a moment; the same text within a second is the same mark. Errors wrap
+	// isobar.ErrUnavailable where a group of replicas has no leader to bring it to all.
+	Mark(m SampleMark) error
 }
 
 // Process is the server as a process.

@@ -57,9 +57,7 @@ func (s *Server) routes() http.Handler {
 	large("/v1/overview", s.getOverview)
 	large("/v1/flows", s.getFlows)
 	mux.Handle("GET /v1/stream", s.metrics.count("GET /v1/stream", s.getStream))
-	if s.opts.Charts != nil {
-		large("/v1/samples", s.getSamples)
-	}
+	s.chartRoutes(read, large, led)
 	s.orderRoutes(large, write, led)
 	if s.opts.HealthChecks != nil {
 		large("/v1/verdicts", s.getVerdicts)
@@ -74,6 +72,16 @@ func (s *Server) routes() http.Handler {
 	s.observe(mux)
 	mux.Handle("/", s.metrics.wrap("other", func(w http.ResponseWriter, r *http.Request) { notRouted(mux, w, r) }))
 	return s.survive(s.knownHosts(s.beneath(s.tokens(s.costly(s.writers(mux))))))
+}
+
+// chartRoutes lists what charts show.
+func (s *Server) chartRoutes(read, large func(pattern string, h http.HandlerFunc), led func(method, pattern string, limit int64, h writeFunc)) {
+	if s.opts.Charts == nil {
+		return
+	}
+	large("/v1/samples", s.getSamples)
+	read("/v1/marks", s.getMarks)
+	led("POST", "/v1/marks", maxHealthBytes, s.postMark)
 }
 
 // orderRoutes lists what operators order, and what changed by it.
@@ -157,7 +165,7 @@ func notRouted(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) {
 			Error: "no such path",
 			Place: r.URL.Path,
 			Fix: "use /v1/services, /v1/health, /v1/verdicts, /v1/checkers, /v1/plan, /v1/whatif, /v1/record, /v1/explain, /v1/capacity, /v1/clients, " +
-				"/v1/samples, /v1/history, /v1/drain, /v1/undrain, /v1/access, /v1/reload, /v1/status, /v1/overview, /v1/flows, " +
+				"/v1/samples, /v1/marks, /v1/history, /v1/drain, /v1/undrain, /v1/access, /v1/reload, /v1/status, /v1/overview, /v1/flows, " +
 				"/v1/stream, /v1/discovery/xds, /v1/discovery/dns, /v1/discovery/kubernetes, /v1/replicas, /metrics, /livez, /readyz or /debug/pprof/",
 		})
 		return

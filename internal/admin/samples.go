@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"math"
 	"net/http"
 	"net/url"
@@ -29,10 +30,11 @@ type SampleSeries struct {
 	Marks       []SampleMark     `json:"marks,omitempty"`
 }
 
-// SampleMark is a moment that charts mark, as the demo does with its events.
+// SampleMark is a moment that charts mark, such as a deployment or an event of the demo.
 type SampleMark struct {
 	At   time.Time `json:"at"`
 	Text string    `json:"text"`
+	Who  string    `json:"who,omitempty"`
 }
 
 // LocalitySeries is the planned utilization of a locality of a service.
@@ -136,4 +138,81 @@ func (n *Numbers) UnmarshalJSON(data []byte) error {
 		}
 	}
 	return nil
+}
+
+// MarkList is the body of GET /v1/marks: the moments that charts mark, oldest first.
+type MarkList struct {
+	Marks []SampleMark `json:"marks"`
+}
+
+// MarkOrder is the body of POST /v1/marks.
+type MarkOrder struct {
+	Text string    `json:"text"`
+	At   time.Time `json:"at,omitzero"`   // zero: now
+	Who  string    `json:"who,omitempty"` // empty: the address that the request came from
+}
+
+const (
+	// maxMarkAge is how long ago a marked moment may be: charts show a day.
+	maxMarkAge = 24 * time.Hour
+	// maxMarkAhead is by how much the clock of who marks may be ahead.
+	maxMarkAhead = time.Minute
+)
+
+// getMarks answers GET /v1/marks.
+func (s *Server) getMarks(w http.ResponseWriter, _ *http.Request) {
+	out := MarkList{Marks: s.opts.Charts.Marks()}
+	if out.Marks == nil {
+		out.Marks = []SampleMark{}
+	}
+	reply(w, http.StatusOK, out)
+}
+
+// postMark answers POST /v1/marks: charts mark a moment.
+func (s *Server) postMark(w http.ResponseWriter, r *http.Request, body []byte) {
+	var o MarkOrder
+	err := decodeOne(body, &o)
+	now := time.Now()
+	if o.Text, o.Who = oneLine(o.Text), oneLine(o.Who); o.Who == "" {
+		o.Who = r.RemoteAddr
+	}
+	switch {
+	case err != nil:
+		fail(w, http.StatusBadRequest, Problem{
+			Error: "the body is not the expected JSON: " + err.Error(), Place: "body", Fix: `send {"text": "deploy of v42", "who": "you"}`,
+		})
+		return
+	case o.Text == "":
+		fail(w, http.StatusBadRequest, Problem{Error: "the mark has no text", Place: "text", Fix: "say what happened in a line"})
+		return
+	case o.At.IsZero():
+		o.At = now
+	case now.Sub(o.At) > maxMarkAge || o.At.Sub(now) > maxMarkAhead:
+		fail(w, http.StatusBadRequest, Problem{
+			Error: fmt.Sprintf("the moment is more than %s ago, or in the future", maxMarkAge), Place: "at",
+			Fix: "give a time of the last day, as in RFC 3339, or leave it out for now",
+		})
+		return
+	}
+	m := SampleMark{At: o.At.UTC().Truncate(time.Millisecond), Text: o.Text, Who: o.Who}
+	if err := s.opts.Charts.Mark(m); err != nil {
+		p := problemOf(err)
+		p.Fix = "try again; GET /v1/replicas (`isobar replicas status`) shows the group"
+		fail(w, http.StatusServiceUnavailable, p)
+		return
+	}
+	s.audit(r).Info("a moment marked by operator", "text", m.Text, "at", m.At, "who", m.Who)
+	reply(w, http.StatusOK, m)
+}
+
+// Marks asks for the moments that charts mark.
+func (r *Remote) Marks(ctx context.Context) (MarkList, error) {
+	var out MarkList
+	err := r.get(ctx, "/v1/marks", nil, &out)
+	return out, err
+}
+
+// Mark has charts mark a moment, and returns it as it is kept.
+func (r *Remote) Mark(ctx context.Context, o MarkOrder) (SampleMark, error) {
+	return posted[SampleMark](ctx, r, "/v1/marks", o)
 }

@@ -115,7 +115,7 @@ type Result struct {
 
 	Mode     isobar.Mode
 	Policy   isobar.Policy
-	MaxShift float64 // points; of mode bounded
+	MaxShift float64 // percentage points; of mode bounded
 	Settings isobar.AssignmentSettings
 	// Groups holds, per site, the endpoints as clients get them. They differ
 	// from those of Sites only while the service fails open.

@@ -167,7 +167,7 @@ type Defaults struct {
 	Residency         []isobar.Residency   `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only
 	FailoverThreshold float64              `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only
 	Promote           isobar.Promotion     `json:",omitzero"`  //nolint:tagliatelle // called as its neighbours, in golden files only
-	MaxShift          float64              // points
+	MaxShift          float64              // percentage points
 	MaxShed           float64              // fraction of demand
 	Ceiling           float64              // utilization
 	ServiceTimeMS     float64              // milliseconds

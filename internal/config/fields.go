@@ -8,7 +8,7 @@ import (
 // What numbers may be. The upper bounds are far beyond any fleet: a number
 // above them is a mistake in units.
 var (
-	shiftRange = strict.Range{AboveMin: true, Max: 100, Unit: "points", ZeroHint: "write mode: observe to move nothing"}
+	shiftRange = strict.Range{AboveMin: true, Max: 100, Unit: "percentage points", ZeroHint: "write mode: observe to move nothing"}
 	shedRange  = strict.Range{Max: 1, BelowMax: true, LargeHint: "it is a fraction: write 0.05 for 5%"}
 
 	ceilingRange = strict.Range{

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -33,7 +34,8 @@ type replicaGroup struct {
 	front    *Balancer
 	replicas []*replicaProcess
 
-	watch sync.WaitGroup
+	watch   sync.WaitGroup
+	marking sync.WaitGroup
 
 	mu       sync.Mutex
 	takeover *TakeoverOutcome
@@ -256,6 +258,39 @@ func (g *replicaGroup) killLeader(ctx context.Context) {
 	g.watch.Go(func() { g.watchTakeover(ctx, out, began) })
 }
 
+// Mark marks the present moment in the charts of all replicas.
+func (g *replicaGroup) Mark(text string) {
+	o := admin.MarkOrder{Text: text, At: time.Now(), Who: "demo"}
+	g.marking.Go(func() { g.markAll(o) })
+}
+
+// markAll marks a moment until all replicas that run have it. The leader may be killed
+// before its next plan brings the mark to the others.
+func (g *replicaGroup) markAll(o admin.MarkOrder) {
+	ctx, cancel := context.WithTimeout(context.Background(), takeoverSpan)
+	defer cancel()
+	for all := false; !all && ctx.Err() == nil; {
+		all = true
+		for _, r := range g.replicas {
+			if !r.runs() {
+				continue
+			}
+			list, err := r.remote.Marks(ctx)
+			if err == nil && slices.ContainsFunc(list.Marks, func(m admin.SampleMark) bool {
+				return m.Text == o.Text && m.At.Sub(o.At).Abs() < time.Second
+			}) {
+				continue
+			}
+			all = false
+			_, _ = r.remote.Mark(ctx, o) // the next look tells whether it came
+			break
+		}
+		if !all {
+			_ = waitUntil(ctx, time.Now().Add(200*time.Millisecond)) // the loop looks at ctx
+		}
+	}
+}
+
 func (g *replicaGroup) watchTakeover(ctx context.Context, out *TakeoverOutcome, began time.Time) {
 	for time.Since(began) < takeoverSpan && ctx.Err() == nil {
 		if next, version := g.leader(ctx); next != nil && version >= out.Version+nextBlock {
@@ -315,6 +350,7 @@ func (g *replicaGroup) Health(ctx context.Context) (map[string]isobar.HealthStat
 // Stop implements [Management].
 func (g *replicaGroup) Stop() error {
 	g.watch.Wait()
+	g.marking.Wait()
 	var err error
 	if g.front != nil {
 		err = g.front.Close()

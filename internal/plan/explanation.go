@@ -23,7 +23,7 @@ type Explanation struct {
 	Summary string `json:"summary"`
 
 	Mode     isobar.Mode `json:"mode"`
-	MaxShift float64     `json:"max_shift,omitempty"` // points; mode bounded only
+	MaxShift float64     `json:"max_shift,omitempty"` // percentage points; mode bounded only
 
 	Policy    isobar.Policy `json:"policy"`
 	PolicyGap float64       `json:"policy_gap,omitempty"` // what a policy other than latency costs above the bound, as a fraction of its cost

@@ -159,7 +159,7 @@ func (r *replicas) encode(p *plan.Plan, o plan.Origin, found *health.SavedKeeper
 	}
 	content := &peerv1.PlanContent{
 		Format: contentFormat, Header: shared.Header, Health: r.health, Services: make([]*peerv1.ServiceContent, len(shared.Services)),
-		Operators: operators,
+		Operators: operators, Marks: r.s.sampler.toProto(time.Now()),
 	}
 	if digest := r.digestInForce.Load(); digest != nil {
 		content.ConfigDigest = *digest
@@ -200,6 +200,7 @@ func (r *replicas) open(data []byte) (any, error) {
 		}
 	}
 	r.last = o
+	r.s.sampler.fromProto(time.Now(), content.GetMarks())
 	return &opened{o, operatorsFromProto(content.GetOperators()), content.GetConfigDigest()}, nil
 }
 

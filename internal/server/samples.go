@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -9,6 +10,8 @@ import (
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/admin"
 	"github.com/isobar-xds/isobar/internal/plan"
+	"github.com/isobar-xds/isobar/internal/replica/group"
+	"github.com/isobar-xds/isobar/internal/replica/peerv1"
 	"github.com/isobar-xds/isobar/internal/samples"
 )
 
@@ -19,26 +22,98 @@ const maxMarks = 200
 type sampler struct {
 	mu    sync.Mutex
 	ring  *samples.Ring
-	marks []admin.SampleMark // oldest first
+	marks []notedMark // oldest first
 }
+
+// notedMark is a mark with the time at which this process heard of it.
+type notedMark struct {
+	admin.SampleMark
+
+	noted time.Time
+}
+
+const (
+	// sameMark is within which the same text is the same mark: who got no answer tries
+	// again, and the clocks of replicas differ.
+	sameMark = time.Second
+	// freshMark is for how long a mark goes to the other replicas with each plan.
+	freshMark = time.Minute
+)
 
 // Mark notes that something happens now, to be seen in the charts of the last day.
-func (s *Server) Mark(text string) { s.sampler.mark(time.Now(), text) }
-
-func (s *sampler) mark(at time.Time, text string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.marks) == maxMarks {
-		s.marks = slices.Delete(s.marks, 0, 1)
-	}
-	s.marks = append(s.marks, admin.SampleMark{At: at.UTC(), Text: text})
+func (s *Server) Mark(text string) {
+	now := time.Now()
+	s.sampler.mark(now, admin.SampleMark{At: now.UTC(), Text: text})
 }
 
-// Marks implements [admin.Charts].
+func (s *sampler) mark(now time.Time, m admin.SampleMark) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if slices.ContainsFunc(s.marks, func(o notedMark) bool {
+		return o.Text == m.Text && o.Who == m.Who && o.At.Sub(m.At).Abs() < sameMark
+	}) {
+		return
+	}
+	i, _ := slices.BinarySearchFunc(s.marks, m.At, func(o notedMark, at time.Time) int {
+		if o.At.After(at) {
+			return 1
+		}
+		return -1
+	})
+	s.marks = slices.Insert(s.marks, i, notedMark{m, now})
+	if len(s.marks) > maxMarks {
+		s.marks = slices.Delete(s.marks, 0, 1)
+	}
+}
+
+// Marks lists the moments that are marked, oldest first.
 func (s *sampler) Marks() []admin.SampleMark {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.marks)
+	out := make([]admin.SampleMark, len(s.marks))
+	for i := range s.marks {
+		out[i] = s.marks[i].SampleMark
+	}
+	return out
+}
+
+// toProto returns the marks that other replicas may not have yet.
+func (s *sampler) toProto(now time.Time) []*peerv1.ChartMark {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []*peerv1.ChartMark
+	for i := range s.marks {
+		if m := &s.marks[i]; now.Sub(m.noted) < freshMark {
+			out = append(out, &peerv1.ChartMark{AgeMicros: now.Sub(m.At).Microseconds(), Text: m.Text, Who: m.Who})
+		}
+	}
+	return out
+}
+
+// fromProto notes the marks of another replica.
+func (s *sampler) fromProto(now time.Time, marks []*peerv1.ChartMark) {
+	for _, m := range marks {
+		at := now.Add(-time.Duration(m.GetAgeMicros()) * time.Microsecond).UTC().Truncate(time.Millisecond)
+		s.mark(now, admin.SampleMark{At: at, Text: m.GetText(), Who: m.GetWho()})
+	}
+}
+
+// charts shows samples and marks to operators. It implements [admin.Charts].
+type charts struct {
+	*sampler
+
+	replicas *replicas // nil = this server is alone
+}
+
+// Mark implements [admin.Charts]. In a group, the leader's plans bring marks to all replicas.
+func (c charts) Mark(m admin.SampleMark) error {
+	if c.replicas != nil {
+		if role, _ := c.replicas.replica.Role(); role != group.Leading {
+			return fmt.Errorf("%w: no replica leads the group, so that the mark would not come to all of them", isobar.ErrUnavailable)
+		}
+	}
+	c.mark(time.Now(), m)
+	return nil
 }
 
 func newSampler() *sampler { return &sampler{ring: samples.NewRing(0)} }
@@ -75,7 +150,7 @@ func (s *sampler) add(at time.Time, p *plan.Plan) {
 	s.ring.Add(at, taken)
 }
 
-// Samples implements [admin.Charts]. It returns the samples of a service, or of all services together for an empty name.
+// Samples returns the samples of a service, or of all services together for an empty name.
 func (s *sampler) Samples(service string, day bool) (samples.Series, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -234,7 +234,7 @@ func (s *Server) buildAdmin() error {
 	a, err := admin.New(admin.Options{
 		Console: page, BasePath: s.cfg.Admin.BasePath,
 		Objects: s.registry, Parser: parser{s.defaults, new(sync.Mutex)}, Planner: ops, Operator: ops,
-		Fleet: ops, HealthChecks: ops, Configuration: ops, Providers: ops, Recorder: s, Charts: s.sampler,
+		Fleet: ops, HealthChecks: ops, Configuration: ops, Providers: ops, Recorder: s, Charts: charts{s.sampler, s.replicas},
 		Process: ops, Identities: s.gate, Replicas: s.replicas.operated(),
 		Archive: s.archiver.kept, Polls: s.gate.HTTP(s.hds.Handler()), Nearest: strict.Nearest,
 		Writable: s.cfg.Admin.Writable, Hosts: s.cfg.Admin.Hosts,

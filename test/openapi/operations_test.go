@@ -76,6 +76,8 @@ var operations = []operation{
 		method: "GET", path: "/v1/samples", summary: "What plans of the last hour or day show",
 		query: map[string]string{"service": byService, "span": "hour or day"}, answers: []any{admin.SampleSeries{}},
 	},
+	{method: "GET", path: "/v1/marks", summary: "The moments that charts mark, oldest first", answers: []any{admin.MarkList{}}},
+	{method: "POST", path: "/v1/marks", summary: "Marks a moment in charts", body: admin.MarkOrder{}, answers: []any{admin.SampleMark{}}},
 	{
 		method: "GET", path: "/v1/history", summary: "The last changes of the plan, newest first",
 		query:   map[string]string{"service": byService, "brief": "true answers one line for each change", "version": "only the change of this version"},

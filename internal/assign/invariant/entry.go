@@ -26,7 +26,7 @@ func (c *checker) entries() {
 		for l, v := range r.Shares {
 			enters := v > 0 && (c.was[i] == nil || c.was[i][l] == 0)
 			if enters && v < checkEntry && c.fit[l] && !c.barred(i, l) {
-				c.failedf(RuleEntry, r.Source, c.rate(i)*v, "%.2f points enter %s, want at least 1", 100*v, c.next.Sites[l].Group.Locality)
+				c.failedf(RuleEntry, r.Source, c.rate(i)*v, "%.2f%% of its traffic enters %s, want at least 1%%", 100*v, c.next.Sites[l].Group.Locality)
 			}
 		}
 	}

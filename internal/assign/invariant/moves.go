@@ -172,7 +172,7 @@ func (c *checker) steps() {
 		slack := checkUnit * float64(len(was)+1)
 		if c.in.Trigger != assign.Tick || c.in.Hold != "" {
 			if other+relief > slack {
-				c.failedf(RuleStep, r.Source, c.rate(i)*(other+relief), "%.2f points moved without a decision", 100*(other+relief))
+				c.failedf(RuleStep, r.Source, c.rate(i)*(other+relief), "%.2f%% of its traffic moved without a decision", 100*(other+relief))
 			}
 			continue
 		}
@@ -185,7 +185,8 @@ func (c *checker) steps() {
 		if other > step+slack || other+relief > most+slack {
 			beyond := math.Max(other-step, other+relief-most)
 			c.failedf(RuleStep, r.Source, c.rate(i)*beyond,
-				"%.2f points moved, %.2f of them to relieve, want at most %g, and 30 with relief", 100*(other+relief), 100*relief, 100*step)
+				"%.2f%% of its traffic moved, %.2f percentage points of that to relieve overload; want at most %g%%, and 30%% with relief",
+				100*(other+relief), 100*relief, 100*step)
 		}
 	}
 }

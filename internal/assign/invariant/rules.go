@@ -106,7 +106,7 @@ func (c *checker) unhealthy() {
 		r := &c.next.Sources[i]
 		for l, v := range r.Shares {
 			if v > 0 && c.anyFitFor(i) && !c.fit[l] && !(v <= checkProbe+checkUnit && c.mayProbe(i, l)) {
-				c.failedf(RuleUnhealthy, r.Source, v*c.rate(i), "%.2f points go to %s, which is not fit", 100*v, c.next.Sites[l].Group.Locality)
+				c.failedf(RuleUnhealthy, r.Source, v*c.rate(i), "%.2f%% of its traffic goes to %s, which can take no traffic", 100*v, c.next.Sites[l].Group.Locality)
 			}
 		}
 	}

@@ -61,7 +61,7 @@ func (r *runner) judge(v *Result) (out []Aim) {
 		add("from the third tick on at most 1% of any source's requests to the bad zone (and 2 standard deviations)", allowed, "%s", strings.Join(shares, ", "))
 	}
 	if d := v.Drops; d != nil {
-		add("drops within 5 points of what is needed", math.Abs(d.Dropped-d.Needed) <= mostDropGap,
+		add("drops within 5 percentage points of what is needed", math.Abs(d.Dropped-d.Needed) <= mostDropGap,
 			"needed %s, told %s, dropped %s", percent(d.Needed), percent(d.Told), percent(d.Dropped))
 		add("drops ended within 5 ticks", d.EndTicks <= mostDropEnd, "%.1f ticks", d.EndTicks)
 	}

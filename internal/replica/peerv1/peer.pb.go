@@ -1903,6 +1903,7 @@ type PlanContent struct {
 	Health        []byte                 `protobuf:"bytes,4,opt,name=health,proto3" json:"health,omitempty"`                                 // JSON: what the leader knows of health, and which checker probes what
 	Operators     *Operators             `protobuf:"bytes,5,opt,name=operators,proto3" json:"operators,omitempty"`                           // what operators wrote; not set by leaders that do not share it
 	ConfigDigest  string                 `protobuf:"bytes,6,opt,name=config_digest,json=configDigest,proto3" json:"config_digest,omitempty"` // of the shared configuration in force
+	Marks         []*ChartMark           `protobuf:"bytes,7,rep,name=marks,proto3" json:"marks,omitempty"`                                   // moments that charts mark, of which the leader has heard in the last minute
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1979,6 +1980,74 @@ func (x *PlanContent) GetConfigDigest() string {
 	return ""
 }
 
+func (x *PlanContent) GetMarks() []*ChartMark {
+	if x != nil {
+		return x.Marks
+	}
+	return nil
+}
+
+// ChartMark is a moment that charts mark.
+type ChartMark struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	AgeMicros     int64                  `protobuf:"varint,1,opt,name=age_micros,json=ageMicros,proto3" json:"age_micros,omitempty"` // below 0 for a moment that is ahead by the leader's clock
+	Text          string                 `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
+	Who           string                 `protobuf:"bytes,3,opt,name=who,proto3" json:"who,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChartMark) Reset() {
+	*x = ChartMark{}
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChartMark) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChartMark) ProtoMessage() {}
+
+func (x *ChartMark) ProtoReflect() protoreflect.Message {
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChartMark.ProtoReflect.Descriptor instead.
+func (*ChartMark) Descriptor() ([]byte, []int) {
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *ChartMark) GetAgeMicros() int64 {
+	if x != nil {
+		return x.AgeMicros
+	}
+	return 0
+}
+
+func (x *ChartMark) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *ChartMark) GetWho() string {
+	if x != nil {
+		return x.Who
+	}
+	return ""
+}
+
 // Operators is what operators wrote, without the services of the admin API, which are
 // among the services of the plan.
 type Operators struct {
@@ -1991,7 +2060,7 @@ type Operators struct {
 
 func (x *Operators) Reset() {
 	*x = Operators{}
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[25]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2003,7 +2072,7 @@ func (x *Operators) String() string {
 func (*Operators) ProtoMessage() {}
 
 func (x *Operators) ProtoReflect() protoreflect.Message {
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[25]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2016,7 +2085,7 @@ func (x *Operators) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Operators.ProtoReflect.Descriptor instead.
 func (*Operators) Descriptor() ([]byte, []int) {
-	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{25}
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Operators) GetSequence() uint64 {
@@ -2044,7 +2113,7 @@ type OperatorEntry struct {
 
 func (x *OperatorEntry) Reset() {
 	*x = OperatorEntry{}
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[26]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2056,7 +2125,7 @@ func (x *OperatorEntry) String() string {
 func (*OperatorEntry) ProtoMessage() {}
 
 func (x *OperatorEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[26]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2069,7 +2138,7 @@ func (x *OperatorEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OperatorEntry.ProtoReflect.Descriptor instead.
 func (*OperatorEntry) Descriptor() ([]byte, []int) {
-	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{26}
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *OperatorEntry) GetKey() string {
@@ -2098,7 +2167,7 @@ type ServiceContent struct {
 
 func (x *ServiceContent) Reset() {
 	*x = ServiceContent{}
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[27]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2110,7 +2179,7 @@ func (x *ServiceContent) String() string {
 func (*ServiceContent) ProtoMessage() {}
 
 func (x *ServiceContent) ProtoReflect() protoreflect.Message {
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[27]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2123,7 +2192,7 @@ func (x *ServiceContent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServiceContent.ProtoReflect.Descriptor instead.
 func (*ServiceContent) Descriptor() ([]byte, []int) {
-	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{27}
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ServiceContent) GetName() string {
@@ -2160,7 +2229,7 @@ type SavedReplica struct {
 
 func (x *SavedReplica) Reset() {
 	*x = SavedReplica{}
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[28]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2172,7 +2241,7 @@ func (x *SavedReplica) String() string {
 func (*SavedReplica) ProtoMessage() {}
 
 func (x *SavedReplica) ProtoReflect() protoreflect.Message {
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[28]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2185,7 +2254,7 @@ func (x *SavedReplica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SavedReplica.ProtoReflect.Descriptor instead.
 func (*SavedReplica) Descriptor() ([]byte, []int) {
-	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{28}
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SavedReplica) GetFormat() uint32 {
@@ -2230,7 +2299,7 @@ type SavedPlan struct {
 
 func (x *SavedPlan) Reset() {
 	*x = SavedPlan{}
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[29]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2242,7 +2311,7 @@ func (x *SavedPlan) String() string {
 func (*SavedPlan) ProtoMessage() {}
 
 func (x *SavedPlan) ProtoReflect() protoreflect.Message {
-	mi := &file_isobar_peer_v1_peer_proto_msgTypes[29]
+	mi := &file_isobar_peer_v1_peer_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2255,7 +2324,7 @@ func (x *SavedPlan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SavedPlan.ProtoReflect.Descriptor instead.
 func (*SavedPlan) Descriptor() ([]byte, []int) {
-	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{29}
+	return file_isobar_peer_v1_peer_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SavedPlan) GetFormat() uint32 {
@@ -2455,14 +2524,20 @@ const file_isobar_peer_v1_peer_proto_rawDesc = "" +
 	"\blocality\x18\x02 \x01(\v2\x18.isobar.peer.v1.LocalityR\blocality\x12\x18\n" +
 	"\astreams\x18\x03 \x01(\rR\astreams\x123\n" +
 	"\x13acknowledged_age_us\x18\x04 \x01(\x04H\x00R\x11acknowledgedAgeUs\x88\x01\x01B\x16\n" +
-	"\x14_acknowledged_age_us\"\xef\x01\n" +
+	"\x14_acknowledged_age_us\"\xa0\x02\n" +
 	"\vPlanContent\x12\x16\n" +
 	"\x06format\x18\x01 \x01(\rR\x06format\x12\x16\n" +
 	"\x06header\x18\x02 \x01(\fR\x06header\x12:\n" +
 	"\bservices\x18\x03 \x03(\v2\x1e.isobar.peer.v1.ServiceContentR\bservices\x12\x16\n" +
 	"\x06health\x18\x04 \x01(\fR\x06health\x127\n" +
 	"\toperators\x18\x05 \x01(\v2\x19.isobar.peer.v1.OperatorsR\toperators\x12#\n" +
-	"\rconfig_digest\x18\x06 \x01(\tR\fconfigDigest\"`\n" +
+	"\rconfig_digest\x18\x06 \x01(\tR\fconfigDigest\x12/\n" +
+	"\x05marks\x18\a \x03(\v2\x19.isobar.peer.v1.ChartMarkR\x05marks\"P\n" +
+	"\tChartMark\x12\x1d\n" +
+	"\n" +
+	"age_micros\x18\x01 \x01(\x03R\tageMicros\x12\x12\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text\x12\x10\n" +
+	"\x03who\x18\x03 \x01(\tR\x03who\"`\n" +
 	"\tOperators\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x127\n" +
 	"\aentries\x18\x02 \x03(\v2\x1d.isobar.peer.v1.OperatorEntryR\aentries\"5\n" +
@@ -2501,7 +2576,7 @@ func file_isobar_peer_v1_peer_proto_rawDescGZIP() []byte {
 	return file_isobar_peer_v1_peer_proto_rawDescData
 }
 
-var file_isobar_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
+var file_isobar_peer_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_isobar_peer_v1_peer_proto_goTypes = []any{
 	(*OrderRequest)(nil),     // 0: isobar.peer.v1.OrderRequest
 	(*OrderResponse)(nil),    // 1: isobar.peer.v1.OrderResponse
@@ -2528,11 +2603,12 @@ var file_isobar_peer_v1_peer_proto_goTypes = []any{
 	(*EndpointReport)(nil),   // 22: isobar.peer.v1.EndpointReport
 	(*Subscription)(nil),     // 23: isobar.peer.v1.Subscription
 	(*PlanContent)(nil),      // 24: isobar.peer.v1.PlanContent
-	(*Operators)(nil),        // 25: isobar.peer.v1.Operators
-	(*OperatorEntry)(nil),    // 26: isobar.peer.v1.OperatorEntry
-	(*ServiceContent)(nil),   // 27: isobar.peer.v1.ServiceContent
-	(*SavedReplica)(nil),     // 28: isobar.peer.v1.SavedReplica
-	(*SavedPlan)(nil),        // 29: isobar.peer.v1.SavedPlan
+	(*ChartMark)(nil),        // 25: isobar.peer.v1.ChartMark
+	(*Operators)(nil),        // 26: isobar.peer.v1.Operators
+	(*OperatorEntry)(nil),    // 27: isobar.peer.v1.OperatorEntry
+	(*ServiceContent)(nil),   // 28: isobar.peer.v1.ServiceContent
+	(*SavedReplica)(nil),     // 29: isobar.peer.v1.SavedReplica
+	(*SavedPlan)(nil),        // 30: isobar.peer.v1.SavedPlan
 }
 var file_isobar_peer_v1_peer_proto_depIdxs = []int32{
 	4,  // 0: isobar.peer.v1.OrderRequest.hello:type_name -> isobar.peer.v1.Hello
@@ -2561,20 +2637,21 @@ var file_isobar_peer_v1_peer_proto_depIdxs = []int32{
 	21, // 23: isobar.peer.v1.LocalityReport.metrics:type_name -> isobar.peer.v1.MetricSum
 	22, // 24: isobar.peer.v1.LocalityReport.endpoints:type_name -> isobar.peer.v1.EndpointReport
 	16, // 25: isobar.peer.v1.Subscription.locality:type_name -> isobar.peer.v1.Locality
-	27, // 26: isobar.peer.v1.PlanContent.services:type_name -> isobar.peer.v1.ServiceContent
-	25, // 27: isobar.peer.v1.PlanContent.operators:type_name -> isobar.peer.v1.Operators
-	26, // 28: isobar.peer.v1.Operators.entries:type_name -> isobar.peer.v1.OperatorEntry
-	6,  // 29: isobar.peer.v1.SavedReplica.fence:type_name -> isobar.peer.v1.Claim
-	6,  // 30: isobar.peer.v1.SavedPlan.claim:type_name -> isobar.peer.v1.Claim
-	2,  // 31: isobar.peer.v1.PeerService.Exchange:input_type -> isobar.peer.v1.ExchangeRequest
-	0,  // 32: isobar.peer.v1.PeerService.Order:input_type -> isobar.peer.v1.OrderRequest
-	3,  // 33: isobar.peer.v1.PeerService.Exchange:output_type -> isobar.peer.v1.ExchangeResponse
-	1,  // 34: isobar.peer.v1.PeerService.Order:output_type -> isobar.peer.v1.OrderResponse
-	33, // [33:35] is the sub-list for method output_type
-	31, // [31:33] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	28, // 26: isobar.peer.v1.PlanContent.services:type_name -> isobar.peer.v1.ServiceContent
+	26, // 27: isobar.peer.v1.PlanContent.operators:type_name -> isobar.peer.v1.Operators
+	25, // 28: isobar.peer.v1.PlanContent.marks:type_name -> isobar.peer.v1.ChartMark
+	27, // 29: isobar.peer.v1.Operators.entries:type_name -> isobar.peer.v1.OperatorEntry
+	6,  // 30: isobar.peer.v1.SavedReplica.fence:type_name -> isobar.peer.v1.Claim
+	6,  // 31: isobar.peer.v1.SavedPlan.claim:type_name -> isobar.peer.v1.Claim
+	2,  // 32: isobar.peer.v1.PeerService.Exchange:input_type -> isobar.peer.v1.ExchangeRequest
+	0,  // 33: isobar.peer.v1.PeerService.Order:input_type -> isobar.peer.v1.OrderRequest
+	3,  // 34: isobar.peer.v1.PeerService.Exchange:output_type -> isobar.peer.v1.ExchangeResponse
+	1,  // 35: isobar.peer.v1.PeerService.Order:output_type -> isobar.peer.v1.OrderResponse
+	34, // [34:36] is the sub-list for method output_type
+	32, // [32:34] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_isobar_peer_v1_peer_proto_init() }
@@ -2598,7 +2675,7 @@ func file_isobar_peer_v1_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_isobar_peer_v1_peer_proto_rawDesc), len(file_isobar_peer_v1_peer_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   30,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
