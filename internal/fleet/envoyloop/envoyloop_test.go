@@ -196,6 +196,31 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// Less than Envoy alone by more than a point, beyond chance, is an aim missed.
+func TestBesideEnvoyAlone(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		isobar, alone float64
+		of            int
+		met           bool
+	}{
+		{0.99, 0.99, 4000, true}, {0.99, 0.5, 4000, true},
+		{0.982, 0.99, 4000, true}, {0.97, 0.99, 4000, false},
+		{0.785, 0.80, 4000, true}, {0.76, 0.80, 4000, false},
+		{0.785, 0.80, 400_000, false}, {0.791, 0.80, 400_000, true},
+	} {
+		system := func(share float64) System {
+			return System{During: share, LastThird: share, After: share, Later: share, Of: Parts{tt.of, tt.of, tt.of, tt.of}}
+		}
+		alone := system(tt.alone)
+		for _, aim := range (&Result{Isobar: system(tt.isobar), Alone: &alone}).beside() {
+			if aim.Met != tt.met {
+				t.Errorf("%g of %d succeed, %g with Envoy alone: %s: met %v, want %v", tt.isobar, tt.of, tt.alone, aim.Aim, aim.Met, tt.met)
+			}
+		}
+	}
+}
+
 func TestWithListener(t *testing.T) {
 	t.Parallel()
 	text, err := WithListener("static_resources:\n  listeners: []\n  clusters: []\n", "cluster: shop, timeout: 1s")

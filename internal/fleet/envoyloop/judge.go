@@ -32,29 +32,14 @@ func (r *runner) judge(v *Result) (out []Aim) {
 		return []Aim{v.stays()}
 	}
 	if v.Alone != nil {
-		type part struct {
-			name          string
-			isobar, alone float64
-		}
-		after := part{"the time after it", v.Isobar.After, v.Alone.After}
-		if v.Drops != nil { // Envoy alone drops nothing; drops have an aim of their own
-			after = part{"the time after it, once drops must have ended", v.Isobar.Later, v.Alone.Later}
-		}
-		for _, part := range []part{
-			{"the fault", v.Isobar.During, v.Alone.During},
-			{"its last third", v.Isobar.LastThird, v.Alone.LastThird},
-			after,
-		} {
-			add("no more than 1 point below Envoy alone in "+part.name, part.isobar >= part.alone-mostBelow,
-				"%s, Envoy alone %s", percent(part.isobar), percent(part.alone))
-		}
+		out = append(out, v.beside()...)
 	}
 	if r.scenario.dead() {
 		worst, allowed := 0.0, true
 		var shares []string
 		for z, s := range v.Isobar.Rest {
 			// The probes are 1% themselves: chance may not make it fail.
-			limit := mostBad + 2*math.Sqrt(mostBad*(1-mostBad)/float64(max(1, v.Isobar.From[z])))
+			limit := mostBad + 2*math.Sqrt(variance(mostBad, v.Isobar.From[z]))
 			worst, allowed = max(worst, s), allowed && s <= limit
 			shares = append(shares, Zones[z].String()+" "+percent(s))
 		}
@@ -68,6 +53,30 @@ func (r *runner) judge(v *Result) (out []Aim) {
 	add("never in order while more than 1% of requests fail", v.Misled == 0, "%.1f s", v.Misled)
 	return out
 }
+
+// beside are the aims that Envoys without Isobar set in the same run.
+func (v *Result) beside() (out []Aim) {
+	with, alone := &v.Isobar, v.Alone
+	aim := func(part string, isobar, alone float64, of, ofAlone int) {
+		// Which requests a full backend refuses is chance.
+		limit := mostBelow + 2*math.Sqrt(variance(isobar, of)+variance(alone, ofAlone))
+		out = append(out, Aim{
+			Aim: "no more than 1 point below Envoy alone in " + part + " (and 2 standard deviations)", Met: isobar >= alone-limit,
+			Detail: fmt.Sprintf("%s, Envoy alone %s", percent(isobar), percent(alone)),
+		})
+	}
+	aim("the fault", with.During, alone.During, with.Of.During, alone.Of.During)
+	aim("its last third", with.LastThird, alone.LastThird, with.Of.LastThird, alone.Of.LastThird)
+	if v.Drops != nil { // Envoy alone drops nothing; drops have an aim of their own
+		aim("the time after it, once drops must have ended", with.Later, alone.Later, with.Of.Later, alone.Of.Later)
+	} else {
+		aim("the time after it", with.After, alone.After, with.Of.After, alone.Of.After)
+	}
+	return out
+}
+
+// variance is that of a share of so many independent requests.
+func variance(share float64, of int) float64 { return share * (1 - share) / float64(max(1, of)) }
 
 // stays is the aim that every source is sent to its own zone from the beginning to
 // the end. Envoys may still eject by themselves what fails too often.

@@ -38,12 +38,21 @@ type System struct {
 	LastThird float64 `json:"succeeded_last_third"` // of the fault
 	After     float64 `json:"succeeded_after"`
 	Later     float64 `json:"succeeded_later"` // after the fault, from the tick on in which drops must have ended
+	Of        Parts   `json:"requests_of"`     // how many requests these are shares of
 
 	Ticks []float64      `json:"succeeded_by_tick"`              // from the begin of the fault to the end
 	Bad   [][]float64    `json:"bad_zone_by_tick"`               // by source and tick: share of its requests that went to the first zone
 	Rest  []float64      `json:"bad_zone_after_third"`           // by source: the same over all ticks of the fault from the third after the first report of it
 	Flags map[string]int `json:"failures_by_flag"`               // while the fault lasts, by response flags of Envoy
 	From  []int          `json:"requests_after_third,omitempty"` // by source: what Rest is a share of
+}
+
+// Parts counts the requests of the parts of a run.
+type Parts struct {
+	During    int `json:"during"`
+	LastThird int `json:"last_third"`
+	After     int `json:"after"`
+	Later     int `json:"later"`
 }
 
 // Drops is what clients dropped, by order of the server.
@@ -246,6 +255,7 @@ func (r *runner) system(requests []Request, f *fleet) System {
 	out.Before, out.During = share(before.succeeded, before.all), share(during.succeeded, during.all)
 	out.LastThird, out.After = share(last.succeeded, last.all), share(after.succeeded, after.all)
 	out.Later = share(later.succeeded, later.all)
+	out.Of = Parts{During: during.all, LastThird: last.all, After: after.all, Later: later.all}
 	for _, t := range byTick {
 		out.Ticks = append(out.Ticks, share(t.succeeded, t.all))
 	}
