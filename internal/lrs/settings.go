@@ -31,7 +31,11 @@ func (s *settings) Find(name []byte) (string, bool) {
 	if known, ok := s.known[string(name)]; ok { // a copy that there is: nothing is allocated
 		return known, ok
 	}
-	known, ok := s.known[resource.ReportedService(string(name))]
+	service := resource.ReportedService(string(name))
+	if known, ok := s.known[service]; ok {
+		return known, ok
+	}
+	known, ok := s.known[resource.AliasOf(service)]
 	return known, ok
 }
 

@@ -7,12 +7,43 @@ import (
 	"testing/synctest"
 	"time"
 
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	loadstatsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/isobar-xds/isobar/internal/lrs"
 	"github.com/isobar-xds/isobar/internal/testhelp"
 )
+
+// The load of an Envoy whose own cluster names the DNS name of a Kubernetes Service counts
+// for the service, unless a service has that name.
+func TestLoadByAlias(t *testing.T) {
+	services := []string{"checkout.shop:80", "cart.shop:80", "cart.shop.svc:80"}
+	inBubble(t, lrs.Options{Services: func() []string { return services }, ReportBurst: -1}, func(h *harness) {
+		c, _ := h.greet(node("envoy"))
+		defer c.cancel()
+		for _, name := range []string{"checkout.shop.svc.cluster.local:80", "cart.shop.svc:80"} {
+			cs := stats("outbound", 10, 5*time.Second)
+			cs.ClusterServiceName = name
+			c.send(&loadstatsv3.LoadStatsRequest{ClusterStats: []*endpointv3.ClusterStats{cs}})
+			synctest.Wait()
+		}
+		var got []string
+		for _, w := range h.srv.Collect(time.Now()) {
+			for _, r := range w.Reports {
+				for _, s := range r.Services {
+					got = append(got, s.Service)
+				}
+			}
+		}
+		if want := []string{"checkout.shop:80", "cart.shop.svc:80"}; !slices.Equal(got, want) {
+			t.Errorf("load of %q, want %q", got, want)
+		}
+		if unknown := h.srv.Unknown(); len(unknown) > 0 {
+			t.Errorf("unknown clusters %q", unknown)
+		}
+	})
+}
 
 // Clusters that are no services are named for some minutes, but for the cluster
 // by which Envoys reach the server. Their number is bounded.

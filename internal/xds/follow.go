@@ -213,7 +213,7 @@ func (s *session) renewDue(due map[string]view.Lifetime) bool {
 			continue
 		}
 		for _, name := range slices.Collect(w.each) { // keepAlive adds to them
-			if l, is := due[resource.ServiceOf(resource.Endpoints, name)]; is {
+			if l, is := due[s.view.Set().ServiceOf(name)]; is {
 				s.keepAlive(w, name, l)
 			}
 		}

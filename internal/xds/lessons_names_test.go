@@ -2,12 +2,16 @@ package xds_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
+	"testing/synctest"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
+	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/rpc"
+	"github.com/isobar-xds/isobar/internal/xds"
 	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
@@ -57,6 +61,64 @@ func TestAliasFollowsItsService(t *testing.T) {
 		w.publish(without("a.shop:80"))
 		c.equals("lds v6:").ack(ldsURL).nothing()
 		d.equals("lds v6: -" + alias).ack(ldsURL).nothing()
+	})
+}
+
+// An Envoy whose own cluster names the DNS name of a Kubernetes Service gets the
+// assignment of the service by this name. Subscriptions and acknowledgements count for
+// the service. A service that has the name of the alias goes first while it exists.
+func TestAssignmentByAlias(t *testing.T) {
+	const alias, name = "a.shop.svc.cluster.local:80", "a.shop:80"
+	inWorld(t, func(w *world) {
+		w.publish(serve("b", 1))
+		c := w.ads(at("us-east/b"))
+		d := w.delta(at("us-east/b"))
+		subscribed := func(services ...string) {
+			w.t.Helper()
+			synctest.Wait()
+			var got []string
+			for _, s := range w.server.Subscriptions() {
+				got = append(got, s.Service)
+				if s.Streams != 2 || s.Acked != 2 {
+					w.t.Errorf("%s: %d of %d streams acknowledged", s.Service, s.Acked, s.Streams)
+				}
+				if len(w.server.StreamsOf(s.Service)) != 2 || !w.server.Subscribed(s.Locality, s.Service) {
+					w.t.Errorf("the streams that subscribe to %s are not found", s.Service)
+				}
+			}
+			if !slices.Equal(got, services) {
+				w.t.Errorf("subscriptions to %q, want %q", got, services)
+			}
+		}
+		c.request(edsURL, alias).nothing()
+		d.subscribe(edsURL, alias).equals("eds v1: -" + alias).ack(edsURL).nothing()
+		if subs := w.server.Subscriptions(); len(subs) != 1 || subs[0].Service != name {
+			w.t.Errorf("before the service exists: subscriptions %+v", subs)
+		}
+		w.publish(serve(name, 2))
+		c.equals("eds v2: " + alias + "@2").ack(edsURL).nothing()
+		d.equals("eds v2: " + alias + "@2").ack(edsURL).nothing()
+		subscribed(name)
+		if subs := w.server.Subscribers(func(xds.Subscriber) bool { return false }); len(subs) != 1 || subs[0].Service != name || subs[0].Streams != 2 {
+			w.t.Errorf("subscribers %+v", subs)
+		}
+		w.publish(serve("b", 2))
+		c.nothing()
+		d.nothing()
+		w.publish(serve(alias, 3))
+		c.equals("eds v4: " + alias + "@3").ack(edsURL).nothing()
+		d.equals("eds v4: " + alias + "@3").ack(edsURL).nothing()
+		subscribed(alias)
+		w.publish(without(alias))
+		c.equals("eds v5: " + alias + "@2").ack(edsURL).nothing()
+		d.equals("eds v5: " + alias + "@2").ack(edsURL).nothing()
+		subscribed(name)
+		c.close()
+		d.close()
+		synctest.Wait()
+		if subs := w.server.Subscriptions(); len(subs) > 0 || w.server.Subscribed(isobar.MustLocality("us-east/b"), name) {
+			w.t.Errorf("after the streams: subscriptions %+v", subs)
+		}
 	})
 }
 

@@ -30,12 +30,14 @@ type localityGroup struct {
 	streams map[*stream]struct{}
 	subs    map[subKey]*subscription
 	forms   map[string]int // in how many a name is subscribed
-	// wanted counts the subs of each service, which may have several names.
-	wanted map[string]int
-	as     map[rpc.As]int // in how many ways assignments are subscribed
-	making uint64         // seq of the view that is being made; 0 = none is
-	came   []subKey       // subscribed in the meantime
-	asked  []asked        // of subs, by service; nil after these have changed
+	// wanted counts the subs of each service, which may have several names. A sub whose
+	// name is an alias counts for both services that the name may stand for.
+	wanted  map[string]int
+	aliases int            // subs whose name is an alias
+	as      map[rpc.As]int // in how many ways assignments are subscribed
+	making  uint64         // seq of the view that is being made; 0 = none is
+	came    []subKey       // subscribed in the meantime
+	asked   []asked        // of subs, by service; nil after these have changed
 
 	sharing sharing
 }
@@ -46,8 +48,12 @@ type subKey struct {
 	as   rpc.As
 }
 
-// service is whose assignment it is.
-func (k subKey) service() string { return resource.ServiceOf(resource.Endpoints, k.name) }
+// services returns whose assignment it is: the service, and the one that its name is an
+// alias of, "" for none. The set tells which of them.
+func (k subKey) services() (service, alias string) {
+	service = resource.ServiceOf(resource.Endpoints, k.name)
+	return service, resource.AliasOf(service)
+}
 
 func newLocalityGroup(l isobar.Locality, appeared func(), names *nameBudget) *localityGroup {
 	return &localityGroup{
@@ -119,6 +125,9 @@ func (z *localityGroup) replace(view *view.View, keys []subKey) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	z.view = view
+	if z.aliases > 0 {
+		z.asked = nil // a name may stand for another service than before
+	}
 	close(z.changed)
 	z.changed = make(chan struct{})
 	for _, key := range slices.Concat(keys, z.came) {
@@ -152,8 +161,8 @@ func (z *localityGroup) subscribed(name string) bool {
 	return z.wants(name)
 }
 
-// asksFor tells whether anybody subscribes to the assignment of a service, by
-// whatever name.
+// asksFor reports whether anybody subscribes to the assignment of a service, by
+// whatever name. Those who ask by an alias count even if a service has that name.
 func (z *localityGroup) asksFor(service string) bool {
 	z.mu.Lock()
 	defer z.mu.Unlock()
@@ -243,10 +252,27 @@ func (z *localityGroup) enter(key subKey, a *nameAccount) (first bool) {
 		z.as[key.as]++
 		z.names.add(a, key.size())
 		z.forms[key.name]++
-		z.wanted[key.service()]++
+		z.want(key, 1)
 	}
 	sub.streams++
 	return first
+}
+
+// want counts subs by service: n more. The lock is held.
+func (z *localityGroup) want(key subKey, n int) {
+	service, alias := key.services()
+	z.wanted[service] += n
+	if z.wanted[service] == 0 {
+		delete(z.wanted, service)
+	}
+	if alias == "" {
+		return
+	}
+	z.aliases += n
+	z.wanted[alias] += n
+	if z.wanted[alias] == 0 {
+		delete(z.wanted, alias)
+	}
 }
 
 // unsubscribe is told the version that the stream acknowledged last.
@@ -265,9 +291,7 @@ func (z *localityGroup) unsubscribe(key subKey, acked string) {
 			delete(z.as, key.as)
 		}
 		z.names.add(sub.account, -key.size())
-		if z.wanted[key.service()]--; z.wanted[key.service()] == 0 {
-			delete(z.wanted, key.service())
-		}
+		z.want(key, -1)
 		if z.forms[key.name]--; !z.wants(key.name) {
 			delete(z.forms, key.name)
 			z.view.Forget(key.name)
@@ -350,7 +374,7 @@ func (z *localityGroup) services() []asked {
 	}
 	out := make([]asked, 0, len(z.subs))
 	for key, sub := range z.subs {
-		if service := resource.ServiceOf(resource.Endpoints, key.name); service != "" { // others stand for nothing
+		if service := z.view.Set().ServiceOf(key.name); service != "" { // others stand for nothing
 			out = append(out, asked{service, []*subscription{sub}})
 		}
 	}

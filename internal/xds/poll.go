@@ -407,7 +407,7 @@ func (p *poller) turn(view *view.View, now time.Time) turn {
 	}
 	var shortest time.Duration
 	for _, n := range p.key.names.names {
-		if stale := all[resource.ServiceOf(resource.Endpoints, n)].Stale; stale > 0 && (shortest == 0 || stale < shortest) {
+		if stale := all[view.Set().ServiceOf(n)].Stale; stale > 0 && (shortest == 0 || stale < shortest) {
 			shortest = stale
 		}
 	}

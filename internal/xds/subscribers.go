@@ -38,10 +38,11 @@ type Subscribers struct {
 func asksFor(s *session, service string, lists map[*nameList]bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || s.group == nil || !s.group.asksFor(service) {
+	if s.closed || s.group == nil || s.view == nil || !s.group.asksFor(service) {
 		return false
 	}
-	is := func(name string) bool { return resource.ServiceOf(resource.Endpoints, name) == service }
+	set := s.view.Set()
+	is := func(name string) bool { return set.ServiceOf(name) == service }
 	for _, w := range s.watches {
 		if w.kind != resource.Endpoints {
 			continue
@@ -117,7 +118,7 @@ func (c *subscriberCount) stream(s *stream, silent func(Subscriber) bool) {
 // service gives the service that clients mean by a name; "" = there is none, and clients
 // may have millions of such names.
 func (c *subscriberCount) service(name string) string {
-	if service := resource.ServiceOf(resource.Endpoints, name); c.set.Has(service) {
+	if service := c.set.ServiceOf(name); c.set.Has(service) {
 		return service
 	}
 	return ""

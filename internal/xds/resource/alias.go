@@ -12,8 +12,8 @@ var clusterSuffixes = [...]string{".svc.cluster.local", ".svc"}
 // AliasOf returns the service that the DNS name of a Kubernetes Service stands for:
 // SERVICE.NAMESPACE:PORT for SERVICE.NAMESPACE.svc.cluster.local:PORT and
 // SERVICE.NAMESPACE.svc:PORT, "" for every other name. A service that has the name
-// itself goes first. Only listeners have aliases: what a listener leads to has the
-// name of the service.
+// itself goes first. Only listeners and assignments have aliases: what a listener leads
+// to has the name of the service.
 func AliasOf(name string) string {
 	host, port, ok := strings.Cut(name, ":")
 	if !ok || port == "" || strings.Contains(name, "/") {
@@ -33,10 +33,14 @@ func AliasOf(name string) string {
 	return ""
 }
 
+// HasAliases reports whether clients may ask for resources of a kind by an alias: the
+// listener that gRPC clients dial, and the assignment that an Envoy's own cluster names.
+func HasAliases(kind Kind) bool { return kind == Listener || kind == Endpoints }
+
 // NamedOtherwise reports whether a resource of a kind has another name than its
 // service: an xdstp name or an alias.
 func NamedOtherwise(kind Kind, name string) bool {
-	return IsXDSTP(name) || kind == Listener && AliasOf(name) != ""
+	return IsXDSTP(name) || HasAliases(kind) && AliasOf(name) != ""
 }
 
 // routesOf returns the name of the routes that a listener leads to. They have the

@@ -5,7 +5,6 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/rpc"
-	"github.com/isobar-xds/isobar/internal/xds/resource"
 )
 
 // entry is one assignment under one name, and its encodings.
@@ -60,7 +59,7 @@ func (e *entry) successor(a *isobar.Assignment) *entry {
 
 // assignment finds the assignment for a resource name.
 func (s *Set) assignment(name string, l isobar.Locality) *isobar.Assignment {
-	service := resource.ServiceOf(resource.Endpoints, name)
+	service := s.ServiceOf(name)
 	if service == "" {
 		return nil
 	}

@@ -60,14 +60,14 @@ func TestNamesOfAllServicesAreBounded(t *testing.T) {
 	}
 }
 
-// A listener has the DNS name of a Kubernetes Service as an alias, unless a service has
-// this name itself. Other resources have no alias.
+// A listener and an assignment have the DNS name of a Kubernetes Service as an alias,
+// unless a service has this name itself. Other resources have no alias.
 func TestAlias(t *testing.T) {
 	const alias, name = "checkout.shop.svc.cluster.local:80", "checkout.shop:80"
 	b := view.NewBuilder(view.Options{})
 	first := b.Build(planOf("1", assignment(name, 1)), nil)
 	v := first.View(east, nil, all)
-	for kind, want := range map[resource.Kind]bool{resource.Listener: true, resource.Cluster: false, resource.Route: false, resource.Endpoints: false} {
+	for kind, want := range map[resource.Kind]bool{resource.Listener: true, resource.Cluster: false, resource.Route: false, resource.Endpoints: true} {
 		if got := v.Lookup(kind, alias) != nil; got != want || first.Serves(kind, alias) != want {
 			t.Errorf("%s %s: %t, want %t", kind, alias, got, want)
 		}
@@ -85,5 +85,32 @@ func TestAlias(t *testing.T) {
 	third := b.Build(planOf("3", assignment("cart.shop:80", 1)), second)
 	if v := third.View(east, nil, all); third.Serves(resource.Listener, alias) || v.Lookup(resource.Listener, alias) != nil {
 		t.Error("the alias outlives its service")
+	}
+}
+
+// A name that is an alias stands for another service once one of that name comes or
+// goes, even though the assignment of neither service changes.
+func TestAliasTurnsToItsService(t *testing.T) {
+	const alias, name = "checkout.shop.svc.cluster.local:80", "checkout.shop:80"
+	b := view.NewBuilder(view.Options{})
+	long, short := assignment(alias, 2), assignment(name, 1)
+	first := b.Build(planOf("1", short), nil)
+	v := first.View(east, nil, all)
+	expect := func(set *view.Set, v *view.View, a *isobar.Assignment) {
+		t.Helper()
+		got, want := v.Lookup(resource.Endpoints, alias), set.View(east, nil, all).Lookup(resource.Endpoints, alias)
+		if got == nil || got.Version != want.Version || set.ServiceOf(alias) != a.Service {
+			t.Errorf("the assignment of %s is that of another service than %s", alias, a.Service)
+		}
+	}
+	expect(first, v, short)
+	for i, services := range [][]*isobar.Assignment{{short, long}, {short}} {
+		set := b.Build(planOf(fmt.Sprint(i+2), services...), first)
+		v = set.View(east, v, all)
+		expect(set, v, services[len(services)-1])
+		if names, known := v.Changed(first.Seq(), resource.Endpoints); !known || len(names) != 1 {
+			t.Errorf("changed: %q, known: %t", names, known)
+		}
+		first = set
 	}
 }

@@ -70,10 +70,21 @@ func (s *Set) Serves(kind resource.Kind, name string) bool {
 // A service that has the name of an alias goes before the one that the alias means.
 func (s *Set) staticFor(kind resource.Kind, name string) *static {
 	service := resource.ServiceOf(kind, name)
-	if found := s.static[service]; found != nil || kind != resource.Listener {
+	if found := s.static[service]; found != nil || !resource.HasAliases(kind) {
 		return found
 	}
 	return s.static[resource.AliasOf(service)]
+}
+
+// ServiceOf returns the service that clients mean by the name of an assignment, "" for
+// a name that can stand for none. It is the service of that name if there is one, else
+// the one that the name is an alias of, which need not exist.
+func (s *Set) ServiceOf(name string) string {
+	service := resource.ServiceOf(resource.Endpoints, name)
+	if alias := resource.AliasOf(service); alias != "" && s.static[service] == nil {
+		return alias
+	}
+	return service
 }
 
 func (s *Set) staticOf(name string) *static {

@@ -49,14 +49,15 @@ func (s *Set) View(l isobar.Locality, previous *View, wanted func(service string
 	return v
 }
 
-// carries tells without comparing that an assignment is that of an earlier set,
-// for whomever; false where it may be another.
+// carries reports, without a comparison, whether an assignment is that of an earlier
+// set, for whomever; false where it may be another.
 func (s *Set) carries(name string, earlier *Set) bool {
 	if earlier.seq != s.base {
 		return false
 	}
-	_, same := s.same[resource.ServiceOf(resource.Endpoints, name)]
-	return same
+	service := s.ServiceOf(name)
+	_, same := s.same[service]
+	return same && earlier.ServiceOf(name) == service
 }
 
 // Keeps reports whether a service has the same assignment in the set as in a view: clients of
@@ -81,7 +82,7 @@ func (v *View) Set() *Set { return v.set }
 // Gone tells whether there is no service for the name of an assignment. One
 // whose endpoints are not known yet is not gone: it has no assignment.
 func (v *View) Gone(name string) bool {
-	return !v.set.Has(resource.ServiceOf(resource.Endpoints, name))
+	return !v.set.Has(v.set.ServiceOf(name))
 }
 
 // Lookup is LookupAs for plain v3.
