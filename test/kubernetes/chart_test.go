@@ -399,6 +399,7 @@ func TestNewUser(t *testing.T) {
 		"apiGroups": []string{"discovery.k8s.io"}, "resources": []string{"endpointslices"}, "verbs": []string{"list", "watch"},
 	}}}, nil)
 	found := c.analyze(&kubernetes.Config{Cluster: kubernetes.Cluster{Policies: true}})
+	t.Logf("the messages of the mistakes: %s", found)
 	for _, want := range []string{
 		"label it with topology.kubernetes.io/zone, or set default_locality", "write one of grpc as sectionName", "policy shop is older and has the same target: delete one of the two",
 		`it may not list services: add {apiGroups: [""], resources: [services], verbs: [list]} to a ClusterRole`,

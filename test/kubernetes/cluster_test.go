@@ -134,7 +134,7 @@ func (c *cluster) startAPIServer() {
 		"--authorization-mode=RBAC", "--token-auth-file="+filepath.Join(c.dir, "tokens"), "--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-key-file="+key, "--service-account-signing-key-file="+key,
 		"--max-requests-inflight=2000", "--max-mutating-requests-inflight=1000")
-	eventually(c.t, 90*time.Second, "the API server is ready", func() bool {
+	eventually(c.t, 5*time.Minute, "the API server is ready", func() bool {
 		pool := x509.NewCertPool()
 		data, err := os.ReadFile(filepath.Join(c.dir, "certs", "apiserver.crt"))
 		if err != nil || !pool.AppendCertsFromPEM(data) {

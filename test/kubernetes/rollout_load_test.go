@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"math"
 	"net/http"
 	"path/filepath"
 	"slices"
@@ -21,30 +20,6 @@ import (
 	"github.com/isobar-xds/isobar/internal/server"
 )
 
-// sampleOfZones is which share of the ready Pods each zone had at a time.
-type sampleOfZones struct {
-	at    time.Time
-	share map[string]float64
-}
-
-// behind returns by how much a split differs from that of the ready Pods, in points, at
-// the moment of the last two seconds that is nearest to it.
-func behind(split map[isobar.Locality]float64, history []sampleOfZones, now time.Time) float64 {
-	least := math.Inf(1)
-	for i := len(history) - 1; i >= 0 && now.Sub(history[i].at) <= 2*time.Second; i-- {
-		most := 0.0
-		for _, zone := range []string{"us/a", "us/b", "us/c"} {
-			l, err := isobar.ParseLocality(zone)
-			if err != nil {
-				return least
-			}
-			most = max(most, 100*math.Abs(split[l]-history[i].share[zone]))
-		}
-		least = min(least, most)
-	}
-	return least
-}
-
 // TestRolloutUnderLoad replaces -pods Pods in three zones, ten a second, under the load of
 // gRPC clients, and kills some without grace: no other request fails.
 //
@@ -52,6 +27,10 @@ func behind(split map[isobar.Locality]float64, history []sampleOfZones, now time
 // utilization: they follow the Pods that are ready. Without, and with clients inside, they
 // follow what requests tell, of which counts of Pods are no measure: no zone may have more
 // than its ceiling.
+//
+// How late weights are has two parts: how late the EndpointSlices of the controllers are
+// behind the Pods, and how late weights are behind the EndpointSlices. The controller waits
+// for a second or more where its cache is out of date, which is not counted as the server's.
 func TestRolloutUnderLoad(t *testing.T) {
 	t.Run("declared", func(t *testing.T) {
 		rolloutUnderLoad(t, `, "capacity": {"maxRatePerEndpoint": 1}`, []string{"x", "x", "x", "x"})
@@ -124,27 +103,22 @@ func rolloutUnderLoad(t *testing.T, capacity string, zones []string) {
 	k.startup = time.Second
 	k.mu.Unlock()
 	before, _ := k.addresses()
+	podsWere, slicesWere := c.watchPods("shop"), c.watchSlices("shop", "checkout")
+	busy := newBusyness(t)
 	began := time.Now()
 	c.patchDeployment("shop", "checkout", map[string]any{
 		"strategy": map[string]any{"rollingUpdate": map[string]any{"maxSurge": 25, "maxUnavailable": 0}},
 		"template": map[string]any{"spec": map[string]any{"containers": []any{map[string]string{"name": "main", "image": "example.invalid/main:2"}}}},
 	})
-	var history []sampleOfZones
-	var late []float64
+	var points []float64
+	var late lateness
 	used, crowded := 0.0, 0.0
 	for done := false; !done; <-time.After(50 * time.Millisecond) {
-		now, total := time.Now(), 0
-		zones := k.readyZones()
-		for _, n := range zones {
-			total += n
-		}
-		share := map[string]float64{}
-		for zone, n := range zones {
-			share[zone] = float64(n) / float64(total)
-		}
-		history = append(history, sampleOfZones{now, share})
+		now, zones := time.Now(), k.readyZones()
 		if now.Sub(began) > 2*time.Second {
-			late = append(late, behind(outside.Shares("checkout.shop:80"), history, now))
+			split := splitByZone(outside.Shares("checkout.shop:80"))
+			points = append(points, podsWere.behind(split, now, 2*time.Second))
+			late.see(now, split, slicesWere, podsWere)
 			u, many := fullest(t, s, zones)
 			used, crowded = max(used, u), max(crowded, many)
 		}
@@ -159,16 +133,17 @@ func rolloutUnderLoad(t *testing.T, capacity string, zones []string) {
 	}
 	took := time.Since(began)
 	failed, errs := load.failures()
-	slices.Sort(late)
+	slices.Sort(points)
 	t.Logf("%d Pods in %s (%.1f a second); %d requests, %d failed, answered after %s",
 		*pods, took.Round(100*time.Millisecond), float64(*pods)/took.Seconds(), load.sent.Load(), failed, load.times())
 	t.Logf("weights of clients outside of the zones: 2 s late by %.2f points (median; 99%%: %.2f, most %.2f); the fullest zone had %.2f of its ceiling, and per ready Pod %.2f times the mean",
-		late[len(late)/2], late[len(late)*99/100], late[len(late)-1], used, crowded)
+		points[len(points)/2], points[len(points)*99/100], points[len(points)-1], used, crowded)
+	t.Logf("within 2 points %s; %s", &late, busy)
 	if failed > 0 {
 		t.Errorf("failures %v", errs)
 	}
-	if declared && late[len(late)-1] > 2 {
-		t.Errorf("weights are up to %.2f points off", late[len(late)-1])
+	if declared {
+		late.check(t)
 	}
 	if used > 1 {
 		t.Errorf("a zone has %.2f of its ceiling", used)
