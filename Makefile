@@ -218,7 +218,7 @@ fuzz: ## run every fuzz target for FUZZTIME (20s; FUZZTIME=10000000x is so many 
 
 soak: tools ## run every property CHECKS times (20000) instead of 100, 500 call graphs against GLPK, SIMULATIONS (10000) large fleets, SEEDS (100000) groups of replicas, 200 kills of the server
 	ISOBAR_CRASHES=200 $(GO) test -count 1 -run '^TestCrashes$$' ./cmd/isobar
-	$(GO) test -timeout 2h -count 1 -v -run TestCallsAgainstLP ./solver -lp.problems=500
+	$(GO) test -timeout 2h -count 1 -v -run 'TestCallsAgainstLP|TestObservedAgainstLP' ./solver -lp.problems=500
 	@grep -rl --include='*_test.go' '"pgregory.net/rapid"' . | xargs -r -n1 dirname | sort -u | while read -r dir; do \
 		$(GO) test -timeout 2h -count 1 $$dir -rapid.checks=$(CHECKS) || exit 1; \
 	done

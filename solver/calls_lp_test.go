@@ -15,7 +15,7 @@ import (
 	"github.com/isobar-xds/isobar/solver"
 )
 
-var lpProblems = flag.Int("lp.problems", 25, "random call graphs to compare with a linear program")
+var lpProblems = flag.Int("lp.problems", 25, "random problems of each kind to compare with a linear program")
 
 // TestCallsAgainstLP has GLPK solve call graphs with every cost curve replaced by
 // tangents: a lower bound that owes nothing to our prices. The answer must be

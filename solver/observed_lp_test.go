@@ -38,7 +38,7 @@ func observedService(rng *rand.Rand) solver.Service {
 	return s
 }
 
-// TestObservedAgainstLP has GLPK solve 500 services whose capacities, service times and
+// TestObservedAgainstLP has GLPK solve -lp.problems services whose capacities, service times and
 // failures requests tell. GLPK's tangents are refined at its own answers until these cost
 // what it says, so that its optimum is that of the problem: our answer must be as cheap but
 // for ties, and our bound must not be above what GLPK's answer really costs.
@@ -48,7 +48,8 @@ func TestObservedAgainstLP(t *testing.T) {
 	if err != nil {
 		t.Fatal("glpsol is needed for this test: install the Debian package glpk-utils")
 	}
-	const problems, rounds, exact = 500, 12, 1e-5
+	const rounds, exact = 12, 1e-5
+	problems := *lpProblems
 	widest, above, sharpest, inexact := 0.0, 0.0, math.Inf(1), 0
 	for i := range uint64(problems) {
 		rng := rand.New(rand.NewPCG(2104, i))
