@@ -107,3 +107,48 @@ func TestDeadZoneStaysFound(t *testing.T) {
 		}
 	}
 }
+
+// TestWorkingZoneIsBackInSixTicks asserts that the own clients of a zone that failed all
+// requests for a minute are back, to within two points, six ticks after it works again,
+// whenever in an interval that is, and with pushes that take up to half an interval. They
+// stay, and no zone is overfull then.
+func TestWorkingZoneIsBackInSixTicks(t *testing.T) {
+	t.Parallel()
+	const dies = 300 * time.Second
+	for _, trust := range isobar.CapacityTrusts() {
+		for _, delay := range []time.Duration{0, interval / 2} {
+			for _, phase := range []time.Duration{0, interval / 2, interval * 9 / 10} {
+				t.Run(fmt.Sprintf("%s, pushes %v, phase %v", trust, delay, phase), func(t *testing.T) {
+					lives := dies + time.Minute + phase
+					sc := deadScenario(t, 0.9, 0.05, delay, dies, lives, lives+20*interval)
+					sc.Topology.Services[0].CapacityTrust = trust
+					before, back, ticks, fullest := 0.0, 0, 0, 0.0
+					for _, f := range run(t, sc) {
+						share := f.Plan.Assignment("checkout", loc("us/b")).Share(loc("us/b"))
+						switch {
+						case f.At <= dies:
+							before = share
+						case f.At > lives:
+							ticks++
+							if back == 0 && share >= before-0.02 {
+								back = ticks
+							}
+							if back > 0 && share < before-0.02 {
+								t.Errorf("%d ticks after it works again its own clients send %.3f there, after more", ticks, share)
+							}
+							if ticks > 6 {
+								fullest = max(fullest, f.Sample.Fullest)
+							}
+						}
+					}
+					if back == 0 || back > 6 {
+						t.Errorf("its own clients are back after %d ticks, want six at most", back)
+					}
+					if fullest > 1 {
+						t.Errorf("a zone is %.1f%% full once all are back", 100*fullest)
+					}
+				})
+			}
+		}
+	}
+}
