@@ -27,6 +27,7 @@ import (
 // TestAdminScripts runs the commands that ask a server, and those that write
 // files for clients, as scripts against a real admin interface.
 func TestAdminScripts(t *testing.T) {
+	sayHowToUpdate(t)
 	s, err := admin.New(admin.Options{
 		Objects: noObjects{}, Parser: noParser{}, Planner: reservedPlan{}, Fleet: fixedFleet{},
 		Gatherer: prometheus.NewRegistry(), Charts: &fixedCharts{}, Writable: true,

@@ -20,9 +20,20 @@ func TestMain(m *testing.M) {
 // TestScripts runs testdata/script. `want CODE isobar ...` runs a command that
 // must exit with CODE.
 func TestScripts(t *testing.T) {
+	sayHowToUpdate(t)
 	testscript.Run(t, testscript.Params{
 		Dir:           "testdata/script",
 		UpdateScripts: os.Getenv("UPDATE_SCRIPTS") != "", // to be read as a diff before it is committed
 		Cmds:          map[string]func(*testscript.TestScript, bool, []string){"want": wantExit},
+	})
+}
+
+// sayHowToUpdate logs, if a script fails, the command that writes its expected output.
+func sayHowToUpdate(t *testing.T) {
+	t.Helper()
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("if only the expected output differs: UPDATE_SCRIPTS=1 go test ./cmd/isobar -run '^%s$' writes it; read the diff", t.Name())
+		}
 	})
 }

@@ -70,7 +70,7 @@ func TestMetricReference(t *testing.T) {
 			t.Errorf("%s should not have: %s", path, line)
 		}
 	}
-	t.Error("go test ./cmd/isobar -run TestMetricReference -update-metrics writes it")
+	t.Error("go test ./cmd/isobar -run TestMetricReference -update-metrics writes it, new metrics at the end: move their rows to their section")
 }
 
 // reference gives the reference as the code wants it: rows of what is not there

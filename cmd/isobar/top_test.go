@@ -65,6 +65,7 @@ func busyAdmin(t *testing.T) string {
 
 // TestTopScripts runs isobar top where there is no terminal.
 func TestTopScripts(t *testing.T) {
+	sayHowToUpdate(t)
 	address := busyAdmin(t)
 	testscript.Run(t, testscript.Params{
 		Dir:           "testdata/script-top",

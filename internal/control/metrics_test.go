@@ -61,7 +61,7 @@ func TestViolationsHaveSeriesFromTheStart(t *testing.T) {
 	series := testhelp.Series(t, registry, "isobar_plan_violations_total")
 	for _, rule := range rulesOf(t) {
 		if v, ok := series[rule]; !ok || v != 0 {
-			t.Errorf("rule %s has no series at 0", rule)
+			t.Errorf("rule %s has no series at 0: add it to rules in metrics.go", rule)
 		}
 	}
 }
