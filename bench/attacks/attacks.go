@@ -84,6 +84,10 @@ func messageAttacks() []attack {
 		{name: "requests", what: "1,000 streams that ask again and again for the same", do: func(c *rawclient.Attacker) error {
 			return flood(c, adsMethod, ask, bytes.Repeat(ask, 60))
 		}},
+		{name: "requests-leave", what: "the same, and goes away and comes back each time", do: func(c *rawclient.Attacker) error {
+			defer func() { _ = c.Close() }()
+			return flood(c, adsMethod, ask, bytes.Repeat(ask, 60))
+		}},
 		{name: "gzip", what: "1,000 streams with messages of 4 MiB in 4 KB", do: func(c *rawclient.Attacker) error {
 			return every(c, func() error {
 				id := c.Open(adsMethod, [2]string{"grpc-encoding", "gzip"})
@@ -132,17 +136,9 @@ func messageAttacks() []attack {
 			return nil
 		}},
 		{name: "names", what: "100 streams that ask for 20,000 names each", do: func(c *rawclient.Attacker) error {
-			for i := range streams / 10 {
-				names := make([]string, 20_000)
-				for j := range names {
-					names[j] = fmt.Sprintf("%d-%d-%p", i, j, c)
-				}
-				m := &discoveryv3.DiscoveryRequest{Node: node(), TypeUrl: endpointsURL, ResourceNames: names}
-				if err := c.Data(c.Open(adsMethod), rawclient.Framed(encoded(m), false), largest); err != nil {
-					return err
-				}
-			}
-			return nil
+			return some(c, streams/10, adsMethod, func(i int) []byte {
+				return encoded(&discoveryv3.DiscoveryRequest{Node: node(), TypeUrl: endpointsURL, ResourceNames: namesOf(c, i)})
+			})
 		}},
 		{name: "names-few", what: "1,000 streams that ask for 150 names each", do: func(c *rawclient.Attacker) error {
 			i := 0

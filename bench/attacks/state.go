@@ -28,6 +28,24 @@ func stateAttacks() []attack {
 			m = append(m, bytes.Repeat([]byte{3<<3 | 2, 1, 'a'}, large/3)...)
 			return some(c, 20, adsMethod, func(int) []byte { return m })
 		}},
+		{name: "delta-names", what: "100 delta streams that ask for 20,000 names each", do: deltaOf(func(c *rawclient.Attacker, i int) *deltaAsk {
+			return &deltaAsk{ResourceNamesSubscribe: namesOf(c, i)}
+		})},
+		{name: "delta-names-tiny", what: "100 delta streams that ask for 1,000,000 names of 1 byte", do: func(c *rawclient.Attacker) error {
+			m := encoded(&discoveryv3.DeltaDiscoveryRequest{Node: node(), TypeUrl: endpointsURL})
+			m = append(m, bytes.Repeat([]byte{3<<3 | 2, 1, 'a'}, large/3)...)
+			return some(c, 100, deltaMethod, func(int) []byte { return m })
+		}},
+		{name: "delta-leaves", what: "100 delta streams that leave 20,000 names each", do: deltaOf(func(c *rawclient.Attacker, i int) *deltaAsk {
+			return &deltaAsk{ResourceNamesUnsubscribe: namesOf(c, i)}
+		})},
+		{name: "delta-versions", what: "100 delta streams that show versions of 20,000 names each", do: deltaOf(func(c *rawclient.Attacker, i int) *deltaAsk {
+			versions := map[string]string{}
+			for _, name := range namesOf(c, i) {
+				versions[name] = "1"
+			}
+			return &deltaAsk{InitialResourceVersions: versions}
+		})},
 		{name: "node-metadata", what: "100 streams of nodes with 3 MB of metadata", do: func(c *rawclient.Attacker) error {
 			return some(c, 100, adsMethod, func(i int) []byte {
 				return encoded(&discoveryv3.DiscoveryRequest{Node: described(i), TypeUrl: endpointsURL, ResourceNames: []string{"checkout"}})
@@ -81,6 +99,28 @@ func some(c *rawclient.Attacker, n int, method string, message func(i int) []byt
 		}
 	}
 	return nil
+}
+
+type deltaAsk = discoveryv3.DeltaDiscoveryRequest
+
+// deltaOf opens 100 delta streams with a request each.
+func deltaOf(request func(c *rawclient.Attacker, i int) *deltaAsk) func(c *rawclient.Attacker) error {
+	return func(c *rawclient.Attacker) error {
+		return some(c, 100, deltaMethod, func(i int) []byte {
+			m := request(c, i)
+			m.Node, m.TypeUrl = node(), endpointsURL
+			return encoded(m)
+		})
+	}
+}
+
+// namesOf are 20,000 names of a stream.
+func namesOf(c *rawclient.Attacker, stream int) []string {
+	names := make([]string, 20_000)
+	for i := range names {
+		names[i] = fmt.Sprintf("%d-%d-%p", stream, i, c)
+	}
+	return names
 }
 
 // reporting opens 100 load report streams that report what stats says.

@@ -1,9 +1,14 @@
 package lrs_test
 
 import (
+	"fmt"
+	"math"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 
 	"github.com/isobar-xds/isobar/internal/lrs"
 )
@@ -42,6 +47,36 @@ func TestCollectedReportsStay(t *testing.T) {
 			if seen["busy"] != round || seen["closing"] != round || (round == 1 && seen["later"] != 0) {
 				t.Fatalf("round %d: collected %v", round, seen)
 			}
+		}
+	})
+}
+
+// Statistics in the first message of a stream are read like those of all others, and not
+// decoded, which would take many times their size.
+func TestFirstReportCostsLittle(t *testing.T) {
+	inBubble(t, lrs.Options{}, func(h *harness) {
+		var all []*endpointv3.ClusterStats
+		for i := range 20_000 {
+			all = append(all, stats(fmt.Sprint("service-", i), 10, time.Second))
+		}
+		cost := func(report func()) uint64 {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			report()
+			synctest.Wait()
+			runtime.ReadMemStats(&after)
+			return after.TotalAlloc - before.TotalAlloc
+		}
+		first, second := uint64(math.MaxUint64), uint64(math.MaxUint64)
+		for range 3 { // pools may be empty
+			var c *client
+			first = min(first, cost(func() { c, _ = h.greet(grpcNode(), all...) }))
+			second = min(second, cost(func() { c.report(all...) }))
+			c.cancel()
+			synctest.Wait()
+		}
+		if first > 2*second {
+			t.Errorf("the first report takes %d KiB, the second one %d, want about the same", first>>10, second>>10)
 		}
 	})
 }

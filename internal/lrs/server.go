@@ -80,6 +80,7 @@ type Server struct {
 	buffers bufferPool
 
 	decodings decodings
+	joining   chan struct{} // holds a token for each message that was joined and is read
 	unknown   unknownClusters
 
 	reauthorizations atomic.Uint64 // how often Reauthorize was called
@@ -118,6 +119,7 @@ func New(opts Options) *Server {
 		opts:    opts,
 		log:     opts.Log,
 		metrics: newMetrics(opts.Registerer),
+		joining: make(chan struct{}, joinedAtOnce),
 		stopped: make(chan struct{}),
 	}
 	s.want.Store(&asked{settings: s.settings(), changed: make(chan struct{})})

@@ -130,6 +130,31 @@ type message struct {
 	refused error           // ends the stream
 
 	excessive bool // the message was ignored: there are too many
+	joined    bool // it came in pieces and was joined in turn
+}
+
+// joinedAtOnce is how many messages that came in pieces are joined and read at once. The
+// copies of all others would take as much again as what gRPC holds of them.
+const joinedAtOnce = 16
+
+// Wait implements rpc.Waiter.
+func (m *message) Wait() error {
+	ctx := m.stream.grpc.Context()
+	select {
+	case m.stream.server.joining <- struct{}{}:
+		m.joined = true
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// giveBack lets another message be joined.
+func (m *message) giveBack() {
+	if m.joined {
+		m.joined = false
+		<-m.stream.server.joining
+	}
 }
 
 // Skips implements rpc.Skipper: the node counts in the first message only.
@@ -142,9 +167,13 @@ func (m *message) Skips() protowire.Number {
 
 // ReadMessage implements rpc.Reader.
 func (m *message) ReadMessage(encoded []byte) error {
+	defer m.giveBack()
 	st, s := m.stream, m.stream.server
 	now := time.Now()
 	if m.ready != nil {
+		if s.opts.Place != nil {
+			m.giveBack() // it may wait
+		}
 		statistics, err := false, error(nil)
 		if broken := st.apart(func() error {
 			statistics, err = m.greet(encoded)
@@ -165,10 +194,39 @@ func (m *message) ReadMessage(encoded []byte) error {
 	return nil
 }
 
+// nodeField returns the field with the node as it was sent, and whether the message holds
+// more. Decoded, statistics would take many times their size, so that only the reader reads them.
+func nodeField(encoded []byte) (field []byte, more bool, err error) {
+	c := rpc.Cursor{Rest: encoded}
+	for {
+		at := len(encoded) - len(c.Rest)
+		if !c.Next() {
+			break
+		}
+		number, _ := protowire.DecodeTag(c.Key)
+		c.Skip()
+		switch {
+		case c.Bad:
+		case number == reader.ReportNode:
+			field = append(field, encoded[at:len(encoded)-len(c.Rest)]...)
+		default:
+			more = true
+		}
+	}
+	if c.Bad {
+		err = errNoMessage
+	}
+	return field, more, err
+}
+
 // greet takes the first message and tells whether it holds statistics.
 func (m *message) greet(encoded []byte) (statistics bool, err error) {
+	node, statistics, err := nodeField(encoded)
+	if err != nil {
+		return false, err
+	}
 	var hello loadstatsv3.LoadStatsRequest
-	if err := rpc.Decode(encoded, &hello); err != nil {
+	if err := rpc.Decode(node, &hello); err != nil {
 		return false, err
 	}
 	if m.refused = m.stream.server.enter(m.stream, &hello); m.refused != nil {
@@ -176,7 +234,7 @@ func (m *message) greet(encoded []byte) (statistics bool, err error) {
 	}
 	close(m.ready)
 	m.ready = nil
-	return len(hello.GetClusterStats()) > 0, nil
+	return statistics, nil
 }
 
 // introduce reads the node of the first message; later ones don't count.
@@ -199,6 +257,8 @@ func (st *stream) introduce(m *loadstatsv3.LoadStatsRequest) error {
 	st.once = strings.EqualFold(m.GetNode().GetUserAgentName(), grpcGo)
 	return nil
 }
+
+var errNoMessage = errors.New("not a message")
 
 var errNoNode = errors.New("node: missing, the first message of a stream must carry it")
 

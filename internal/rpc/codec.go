@@ -39,6 +39,14 @@ type Skipper interface {
 	Skips() protowire.Number
 }
 
+// Waiter is a Reader that may have to wait for its turn. A message that comes in several
+// pieces would be copied before that, and thousands of streams may wait.
+type Waiter interface {
+	Reader
+	// Wait waits before such a message is joined; ReadMessage follows unless it fails.
+	Wait() error
+}
+
 // ServerCodec is the codec of servers that send frames: it passes *Frame and
 // *RawMessage through, lets a Reader read, and leaves everything else to the
 // protobuf codec. It has to be installed for the whole server by
@@ -98,6 +106,11 @@ func read(data mem.BufferSlice, r Reader) error {
 		return r.ReadMessage(nil)
 	case 1:
 		return r.ReadMessage(data[0].ReadOnlyData()[skip:])
+	}
+	if w, ok := r.(Waiter); ok {
+		if err := w.Wait(); err != nil {
+			return err
+		}
 	}
 	whole, _ := joined.Get().(*[]byte)
 	if whole == nil {

@@ -10,6 +10,7 @@ import (
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/isobar-xds/isobar/internal/rpc"
 	"github.com/isobar-xds/isobar/internal/xds/resource"
@@ -161,7 +162,7 @@ func (s *stream) receive() error {
 
 func (s *stream) receiveSotW() error {
 	m := &s.ack
-	*m = sotwRequest{stream: s}
+	*m = sotwRequest{inTurn: inTurn{stream: s}}
 	if err := s.direct.RecvMsg(m); err != nil {
 		return err
 	}
@@ -175,39 +176,68 @@ func (s *stream) receiveSotW() error {
 // the last response and list the names that the request before listed, in this
 // order or another: those are handled from their bytes, and nothing is decoded.
 type sotwRequest struct {
-	stream  *stream
+	inTurn
+
 	pending bool  // there is something to send now
 	refused error // ends the stream
 }
 
 // ReadMessage implements rpc.Reader.
-func (r *sotwRequest) ReadMessage(encoded []byte) error {
+func (r *sotwRequest) ReadMessage(encoded []byte) (malformed error) {
+	defer r.giveBack()
 	handled, pending := r.stream.acceptEncoded(encoded)
 	if handled {
 		r.pending = pending
 		return nil
 	}
-	// All others take deep calls, and a stack that has grown for them would
-	// stay: they get one of their own, which is given back.
-	var malformed error
-	s := r.stream.server
-	s.handling <- struct{}{}
+	m := &discoveryv3.DiscoveryRequest{}
+	r.refused, malformed = r.handle(encoded, m, func() error { return r.stream.decoded(m) })
+	return malformed
+}
+
+// inTurn is a request that is handled in turn.
+type inTurn struct {
+	stream *stream
+	taken  bool
+}
+
+// Wait implements rpc.Waiter. Until its turn comes, a stream holds only the message as it
+// was sent, and nothing of it once its connection is closed.
+func (t *inTurn) Wait() error {
+	if t.taken {
+		return nil
+	}
+	err := t.stream.server.handling.take(t.stream.raw.Context())
+	t.taken = err == nil
+	return err
+}
+
+func (t *inTurn) giveBack() {
+	if t.taken {
+		t.taken = false
+		<-t.stream.server.handling
+	}
+}
+
+// handle decodes a request and calls f for it, in turn. That takes deep calls, and a stack
+// that has grown for them would stay: they get one of their own, which is given back.
+func (t *inTurn) handle(encoded []byte, m proto.Message, f func() error) (refused, malformed error) {
+	if err := t.Wait(); err != nil {
+		return err, nil
+	}
 	done := make(chan struct{})
 	go func() {
-		defer func() {
-			<-s.handling
-			close(done)
-		}()
-		r.refused = r.stream.guarded(func() error {
-			m := &discoveryv3.DiscoveryRequest{}
+		defer close(done)
+		defer t.giveBack()
+		refused = t.stream.guarded(func() error {
 			if malformed = rpc.Decode(encoded, m); malformed == nil {
-				return r.stream.decoded(m)
+				return f()
 			}
 			return nil
 		})
 	}()
 	<-done
-	return malformed
+	return refused, malformed
 }
 
 // decoded handles a state-of-the-world request that had to be decoded.
@@ -230,27 +260,56 @@ func (s *stream) decoded(m *discoveryv3.DiscoveryRequest) error {
 }
 
 func (s *stream) receiveDelta() error {
-	m := &discoveryv3.DeltaDiscoveryRequest{}
-	if err := s.raw.RecvMsg(m); err != nil {
+	m := &deltaRequest{inTurn: inTurn{stream: s}}
+	if err := s.direct.RecvMsg(m); err != nil {
 		return err
 	}
-	r, err := resource.DeltaRequestFrom(m, s.only, s.server.options.Limits)
-	if err != nil {
-		return err
+	if m.refused != nil {
+		return m.refused
 	}
-	if err := s.server.handling.in(func() error { return s.identify(&r.Head) }); err != nil {
-		return err
-	}
-	if s.asksAgain(&r) {
-		if err := s.slowDown(&r); err != nil {
+	if m.again {
+		r := &m.request
+		if err := s.slowDown(r); err != nil {
+			return err
+		}
+		if err := s.server.handling.in(s.raw.Context(), func() error { return s.deltaRequest(r) }); err != nil {
 			return err
 		}
 	}
-	if err := s.server.handling.in(func() error { return s.deltaRequest(&r) }); err != nil {
-		return err
-	}
 	s.offer(time.Now())
 	return nil
+}
+
+// deltaRequest receives a delta request, and handles it unless it asks again for what
+// the client has.
+type deltaRequest struct {
+	inTurn
+
+	request resource.DeltaRequest
+	again   bool
+	refused error // ends the stream
+}
+
+// ReadMessage implements rpc.Reader.
+func (r *deltaRequest) ReadMessage(encoded []byte) (malformed error) {
+	defer r.giveBack()
+	m := &discoveryv3.DeltaDiscoveryRequest{}
+	r.refused, malformed = r.handle(encoded, m, func() error { return r.decoded(m) })
+	return malformed
+}
+
+func (r *deltaRequest) decoded(m *discoveryv3.DeltaDiscoveryRequest) (err error) {
+	s := r.stream
+	if r.request, err = resource.DeltaRequestFrom(m, s.only, s.server.options.Limits); err != nil {
+		return err
+	}
+	if err := s.identify(&r.request.Head); err != nil {
+		return err
+	}
+	if r.again = s.asksAgain(&r.request); r.again {
+		return nil
+	}
+	return s.deltaRequest(&r.request)
 }
 
 // identify takes the node from the first message, and from no other, and makes
@@ -348,10 +407,27 @@ const (
 // turns holds a token for each request that is decoded and handled.
 type turns chan struct{}
 
+// take waits for a turn, as long as its stream is open. Whoever gets one gives it back.
+func (t turns) take(ctx context.Context) error {
+	select {
+	case t <- struct{}{}:
+		return nil
+	default:
+	}
+	select {
+	case t <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // in calls f, which must not wait for clients or for time, when there is room for one
 // more request.
-func (t turns) in(f func() error) error {
-	t <- struct{}{}
+func (t turns) in(ctx context.Context, f func() error) error {
+	if err := t.take(ctx); err != nil {
+		return err
+	}
 	defer func() { <-t }()
 	return f()
 }
