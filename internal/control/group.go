@@ -186,17 +186,17 @@ func (l *Loop) takeOver(epoch uint64) error {
 		return err
 	}
 	now := time.Now()
-	saved := &plan.Saved{}
+	saved, lost := &plan.Saved{}, false
 	found := health.SavedKeeper{}
 	if base != nil {
-		*saved = base.Saved
+		*saved, lost = base.Saved, base.Plan.Provisional
 		found = base.Health
 	} else {
 		single, err := l.opts.State.LoadPlan()
 		if err != nil {
 			return fmt.Errorf("the saved plan: %w", err)
 		}
-		if single != nil {
+		if lost = single == nil && epoch > 1; single != nil { // there was a leader before, and none of its plans is left
 			saved = single
 		}
 		if kept, err := l.opts.State.LoadHealth(); err == nil && kept != nil {
@@ -204,29 +204,64 @@ func (l *Loop) takeOver(epoch uint64) error {
 		}
 	}
 	saved.Paused = paused
-	l.decider = &decider{Decider: plan.NewDecider(l.opts.timing().Interval, saved.Demand(), now), recorders: &l.recorders}
 	l.health.begin(&found, now)
 	l.told = nil
 	l.health.designated = 0 // checkers are told again
 	l.health.observe(now)
+	l.gathering = now
+	return l.goOnFrom(saved, fmt.Sprintf("this replica leads its group from epoch %d on", epoch), lost)
+}
+
+// goOnFrom makes the first plan of a leader, or of one that has gathered what clients do.
+func (l *Loop) goOnFrom(saved *plan.Saved, reason string, provisional bool) error {
 	version, err := l.group.Next(false)
 	if err != nil {
 		return err
 	}
+	now := time.Now()
+	decides := &decider{Decider: plan.NewDecider(l.opts.timing().Interval, saved.Demand(), now), recorders: &l.recorders}
 	topology, operators := l.opts.Topology.State()
 	first, err := plan.Restore(saved, topology, l.health.keeper.Table(operators), now, version)
 	if err != nil {
 		return fmt.Errorf("the first plan: %w", err)
 	}
-	l.lastRebase, l.decider.operators = now, operators
+	if provisional {
+		first.MakeProvisional()
+	}
 	change := plan.Restored(saved, first)
-	change.Reason = fmt.Sprintf("this replica leads its group from epoch %d on", epoch)
+	change.Reason = reason
 	if err := l.group.handOut(first, plan.Origin{Trigger: change.Trigger, Reason: change.Reason}, l.health.keeper, false); err != nil {
 		return err
 	}
+	l.decider, l.lastRebase, l.decider.operators = decides, now, operators
 	l.state.note(change)
 	l.publish(first)
 	return nil
+}
+
+const (
+	// enoughReturned is what fraction of the clients that are connected have to have
+	// reported before a group that has lost all its plans decides, and gatherMost is how
+	// long it waits for them.
+	enoughReturned = 0.8
+	gatherMost     = time.Minute
+)
+
+// gather takes in what clients do while the plan is provisional. Once enough of them have
+// told, or when the time is over, it goes on from that: they keep the shares that they have.
+func (l *Loop) gather(now time.Time) {
+	before := l.Current()
+	turn := l.turn(now, before, l.opts.Reports.Collect(now))
+	observed, returned := l.decider.Gather(turn)
+	if returned < enoughReturned && now.Sub(l.gathering) < gatherMost {
+		return
+	}
+	reason := fmt.Sprintf("all plans of the group were lost: it goes on from what clients do, of which %.0f%% report load", 100*returned)
+	if err := l.goOnFrom(&observed, reason, false); err != nil {
+		l.log.Error("the plan that goes on from what clients do was not made", "error", err)
+		return
+	}
+	l.log.Info("all plans of the group were lost; it goes on from what clients do", "version", l.Current().VersionString(), "reporting", returned)
 }
 
 // membership is what the group means to the loop; the zero value is that of a single

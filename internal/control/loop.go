@@ -42,6 +42,7 @@ type Loop struct {
 	lastRebase time.Time
 	bad        map[string]time.Time // violations logged, to bound the log
 	decided    bool                 // in a group: this replica led last
+	gathering  time.Time            // in a group: since when this replica leads with a provisional plan
 	told       *health.SavedKeeper  // of a follower: what the leader knows of health, if the keeper does not know it yet
 }
 

@@ -23,6 +23,10 @@ func (l *Loop) tick() {
 	l.watchClock(started)
 	l.health.shownAt = time.Time{} // a tick shows what there is
 	l.health.observe(started)
+	if l.Current().Provisional {
+		l.gather(started)
+		return
+	}
 	_, _ = l.next(plan.Origin{}, l.decider.Tick, l.opts.Reports.Collect(started), false)
 	l.health.believe(l.Current())
 	took := time.Since(started)
@@ -46,14 +50,8 @@ func (l *Loop) next(o plan.Origin, decide func(*plan.Turn) (*plan.Plan, error), 
 			p, err = nil, errInternal
 		}
 	}()
-	turn := &plan.Turn{Now: time.Now(), Windows: windows, Paused: before.Paused, Previous: before, Version: version}
-	// A reload puts its timing in force before its services: in this order the turn never
-	// has the services of one configuration and the older timing of another.
-	turn.Topology, l.decider.operators = l.opts.Topology.State()
-	timing := l.opts.timing()
-	turn.Interval, turn.Degradation, turn.Ages = timing.Interval, timing.Degradation, l.ages(turn.Now)
-	turn.Watched = watched(l.opts.Clients.Subscriptions(), turn.Topology)
-	turn.Health = l.health.keeper.Table(l.decider.operators)
+	turn := l.turn(time.Now(), before, windows)
+	turn.Version = version
 	if p, err = decide(turn); err != nil {
 		if o.Trigger == "" { // an operator is told
 			l.log.Error("planning failed; the last plan stays in force", "error", err)
@@ -70,6 +68,19 @@ func (l *Loop) next(o plan.Origin, decide func(*plan.Turn) (*plan.Plan, error), 
 	}
 	l.publish(p)
 	return p, nil
+}
+
+// turn returns what the plan after another is made from, but for its version.
+func (l *Loop) turn(now time.Time, before *plan.Plan, windows []load.StreamWindow) *plan.Turn {
+	turn := &plan.Turn{Now: now, Windows: windows, Paused: before.Paused, Previous: before}
+	// A reload puts its timing in force before its services: in this order the turn never
+	// has the services of one configuration and the older timing of another.
+	turn.Topology, l.decider.operators = l.opts.Topology.State()
+	timing := l.opts.timing()
+	turn.Interval, turn.Degradation, turn.Ages = timing.Interval, timing.Degradation, l.ages(turn.Now)
+	turn.Watched = watched(l.opts.Clients.Subscriptions(), turn.Topology)
+	turn.Health = l.health.keeper.Table(l.decider.operators)
+	return turn
 }
 
 // publish puts a plan in force: one atomic store, then the streams.

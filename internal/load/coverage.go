@@ -157,6 +157,29 @@ func (s *service) giveUp(live []float64) {
 	}
 }
 
+// Returned returns what fraction of the clients that are connected have reported, 0 to 1,
+// for a table that knows nothing of an earlier process. It is 0 until three intervals have
+// passed since the first client came back: others are about to.
+func (t *Table) Returned(now time.Time) float64 {
+	if t.firstStream.IsZero() || now.Sub(t.firstStream) < scale(t.interval, graceIntervals) {
+		return 0
+	}
+	open, reported := 0, 0
+	for _, s := range t.streams {
+		if !s.closed.IsZero() {
+			continue
+		}
+		open++
+		if !s.heard.IsZero() {
+			reported++
+		}
+	}
+	if open == 0 {
+		return 0
+	}
+	return float64(reported) / float64(open)
+}
+
 // lose takes note of streams that have closed since the last snapshot, and
 // forgets losses that are too old to come back.
 func (t *Table) lose(now time.Time) {

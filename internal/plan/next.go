@@ -27,6 +27,7 @@ func Next(in Input) (*Plan, error) {
 		Paused:   in.Paused,
 		Services: make([]*Service, len(in.Topology.Services)),
 	}
+	p.Provisional = in.Trigger == assign.Rebase && !in.restoring && in.Previous != nil && in.Previous.Provisional
 	drafts := make([]*draft, len(p.Services))
 	for i := range in.Topology.Services {
 		spec := &in.Topology.Services[i]
@@ -51,6 +52,9 @@ func Next(in Input) (*Plan, error) {
 		if d != nil {
 			// A copy: the draft holds on to the plan before, and that one to its own.
 			service := d.Service
+			if p.Provisional {
+				service.await()
+			}
 			p.Services[i] = &service
 			p.Violations = append(p.Violations, d.violations...)
 		}

@@ -32,11 +32,14 @@ type SharedService struct {
 // sharedHeader is the header of Shared. Times are those of the replica that made
 // the plan; see [Open].
 type sharedHeader struct {
-	Version  uint64               `json:"version"`
-	Made     time.Time            `json:"made"`
-	Trigger  assign.Trigger       `json:"trigger"`
-	Origin   Origin               `json:"origin"`
-	Paused   Pauses               `json:"paused,omitempty"`
+	Version uint64         `json:"version"`
+	Made    time.Time      `json:"made"`
+	Trigger assign.Trigger `json:"trigger"`
+	Origin  Origin         `json:"origin"`
+	Paused  Pauses         `json:"paused,omitempty"`
+	// Provisional: earlier programs do not know it, and serve such a plan to everybody.
+	Provisional bool `json:"provisional,omitempty"`
+
 	Revision uint64               `json:"revision"`
 	Latency  []isobar.LatencyRule `json:"latency,omitempty"`
 	Egress   []isobar.EgressRule  `json:"egress,omitempty"`
@@ -150,7 +153,7 @@ type sharedBefore struct {
 func (s *Sharer) Share(p *Plan, o Origin) (*Shared, error) {
 	api, discovered := dividedOwners(p.Topology.Owners)
 	header, err := json.Marshal(sharedHeader{ //nolint:musttag // fields without a tag go by their names
-		Version: p.Version, Made: p.Made, Trigger: p.Trigger, Origin: o, Paused: p.Paused, Revision: p.Topology.Revision,
+		Version: p.Version, Made: p.Made, Trigger: p.Trigger, Origin: o, Paused: p.Paused, Provisional: p.Provisional, Revision: p.Topology.Revision,
 		Latency: p.Topology.Network.Rules(), Egress: p.Topology.Network.Egress(), Awaited: p.Topology.Awaited, API: api, Discovered: discovered,
 		Objective: p.Objective, LowerBound: p.LowerBound, Gap: p.Gap, ExcessMS: p.ExcessMS, PlanGap: p.PlanGap, Violations: p.Violations,
 	})

@@ -24,6 +24,9 @@ type Plan struct {
 	Topology *isobar.Topology
 	Services []*Service // sorted by name
 	Paused   Pauses
+	// Provisional says that the group of replicas made plans before, and has lost all of
+	// them: clients that have one of those must not get this one. See [Decider.Gather].
+	Provisional bool
 
 	// Totals over the services that were solved in this plan.
 	Objective, LowerBound, Gap, ExcessMS float64

@@ -35,6 +35,11 @@ func (r *replicas) await(ctx context.Context, peer, version string) error {
 	if err != nil {
 		return nil // another control plane sent it
 	}
+	if group.Claimable(shown) {
+		if err := r.returns(); err != nil {
+			return err
+		}
+	}
 	began := time.Now()
 	look := time.NewTimer(0)
 	defer look.Stop()
@@ -64,6 +69,17 @@ func (r *replicas) await(ctx context.Context, peer, version string) error {
 		case <-look.C:
 		}
 	}
+}
+
+// returns refuses a client that has an answer of an earlier plan while the plan here was
+// made after all plans were lost: it would move all clients at once. Only the stream ends,
+// so that the client can report load on the same connection.
+func (r *replicas) returns() error {
+	if p := r.s.loop.Current(); p != nil && p.Provisional {
+		r.metrics.refused.Inc()
+		return status.Error(codes.Unavailable, "isobar: the group has lost all its plans, and waits until most clients have reported load; keep what you have")
+	}
+	return nil
 }
 
 // serves reports whether streams get a version, or a newer one.
@@ -143,8 +159,17 @@ func (s *Server) awaitVersion() func(ctx context.Context, peer, version string) 
 	return func(ctx context.Context, peer, version string) error { return s.replicas.await(ctx, peer, version) }
 }
 
+// refusesReturning is what the stream layer asks for clients whose versions have no order;
+// nil for a server that is alone.
+func (s *Server) refusesReturning() func() error {
+	if s.cfg.Replicas == nil {
+		return nil
+	}
+	return func() error { return s.replicas.returns() }
+}
+
 // replicaMetrics count what a group does to clients.
-type replicaMetrics struct{ closed, balanced prometheus.Counter }
+type replicaMetrics struct{ closed, balanced, refused prometheus.Counter }
 
 func newReplicaMetrics(r prometheus.Registerer) replicaMetrics {
 	m := replicaMetrics{closed: prometheus.NewCounter(prometheus.CounterOpts{
@@ -153,7 +178,10 @@ func newReplicaMetrics(r prometheus.Registerer) replicaMetrics {
 	}), balanced: prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "isobar_replica_connections_balanced_total",
 		Help: "Connections of clients closed because this replica had clearly more of them than the others.",
+	}), refused: prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "isobar_replica_streams_refused_total",
+		Help: "Streams of clients refused because the group has lost all its plans, and waits until clients have reported load.",
 	})}
-	r.MustRegister(m.closed, m.balanced)
+	r.MustRegister(m.closed, m.balanced, m.refused)
 	return m
 }

@@ -165,7 +165,7 @@ func (s *Server) buildLoop() error {
 	s.xds = xds.New(xds.Options{
 		Log: s.log, Registerer: s.metrics, MaxStreams: s.cfg.XDS.MaxStreams, NameMemory: s.cfg.XDS.Limits().NameMegabytes << 20,
 		Is2017: s.is2017, Admit: s.gate.Admits(identity.RoleClient), Account: listen.AnonymousAccount, Place: s.placeClient,
-		Await: s.awaitVersion(), HoldRemovals: s.cfg.Replicas != nil,
+		Await: s.awaitVersion(), Returns: s.refusesReturning(), HoldRemovals: s.cfg.Replicas != nil,
 	})
 	s.lrs = lrs.New(lrs.Options{
 		ManagementCluster: config.ReservedName,

@@ -2,6 +2,7 @@ package xds_test
 
 import (
 	"context"
+	"net/http"
 	"testing"
 	"testing/synctest"
 
@@ -109,4 +110,29 @@ func TestVersionsThatDoNotComeEndTheStream(t *testing.T) {
 			t.Fatalf("the stream ended with %v", got)
 		}
 	}, func(o *xds.Options) { o.Await = refuse })
+}
+
+// TestReturningClientsAreRefused asserts that a client which shows that it was answered
+// before, by delta or by polling, is refused as long as the server says so, and others are not.
+func TestReturningClientsAreRefused(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.publish(serve("a", 1))
+		if got := w.poll("/v3/discovery:endpoints", pollBody("abc", "returns", "a")); got.status != http.StatusServiceUnavailable {
+			t.Errorf("a poll that shows a version: %d", got.status)
+		}
+		first := w.poll("/v3/discovery:endpoints", pollBody("", "new", "a"))
+		if first.status != http.StatusOK {
+			t.Errorf("the first poll of a client: %d", first.status)
+		}
+		if got := w.poll("/v3/discovery:endpoints", pollBody(first.Version, "new", "a")); got.status != http.StatusNotModified {
+			t.Errorf("its second poll: %d", got.status)
+		}
+		c := w.delta(at("us-east/b")).deltaRequest(edsURL, map[string]string{"a": "abc"}, "a")
+		if got := c.status(); got.Code() != codes.Unavailable {
+			t.Errorf("a delta stream that shows a version ended with %v", got)
+		}
+		w.delta(at("us-east/b")).subscribe(edsURL, "a").equals("eds v1: a@1")
+	}, func(o *xds.Options) {
+		o.Returns = func() error { return status.Error(codes.Unavailable, "lost") }
+	})
 }

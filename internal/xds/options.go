@@ -32,6 +32,11 @@ type Options struct {
 	// this server has that version, or does not wait for it; an error, which should be a
 	// gRPC status, ends the stream. Default: no version is waited for.
 	Await func(ctx context.Context, peer, version string) error
+	// Returns is asked when a client without an order of versions, by delta or by polling,
+	// shows in its first request of a type that another server of the same fleet may have
+	// answered it before. An error, which should be a gRPC status, ends the stream.
+	// Default: every client is answered.
+	Returns func() error
 	// HoldRemovals is where [Server.HoldRemovals] stands at first.
 	HoldRemovals bool
 

@@ -164,8 +164,19 @@ func (s *Server) poll(ctx context.Context, m *discoveryv3.DiscoveryRequest, meth
 	p, err := s.enter(ctx, key, node)
 	if err != nil {
 		s.lists.release(names)
+		return p, r, err
+	}
+	if s.options.Returns != nil && r.Version != "" && !s.answered(p) {
+		err = s.options.Returns()
 	}
 	return p, r, err
+}
+
+// answered reports whether a client that polls was sent anything by this process.
+func (s *Server) answered(p *poller) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return p.version != ""
 }
 
 // enter finds or makes the poller of a key, whose list of names it takes over.

@@ -306,6 +306,11 @@ func (r *deltaRequest) decoded(m *discoveryv3.DeltaDiscoveryRequest) (err error)
 	if err := s.identify(&r.request.Head); err != nil {
 		return err
 	}
+	if returns := s.server.options.Returns; returns != nil && len(r.request.Initial) > 0 && !s.subscribesTo(r.request.TypeURL) {
+		if err := returns(); err != nil {
+			return err
+		}
+	}
 	if r.again = s.asksAgain(&r.request); r.again {
 		return nil
 	}

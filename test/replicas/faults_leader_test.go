@@ -274,8 +274,14 @@ func oldFile(w *world) (took time.Duration) {
 
 func killAll(w *world) time.Duration { return w.startAll(func(*replicatest.Process) {}) }
 
+// loseDisks asserts that clients that come back are served at last: at first they are
+// refused, until clients have reported load.
 func loseDisks(w *world) time.Duration {
-	return w.startAll(func(r *replicatest.Process) { w.Forget(r) })
+	_, version := w.Leader()
+	began := time.Now()
+	w.startAll(func(r *replicatest.Process) { w.Forget(r) })
+	w.Await("an answer for each client that comes back", func() bool { return w.load.Least() > version })
+	return time.Since(began)
 }
 
 func (w *world) startAll(between func(r *replicatest.Process)) time.Duration {

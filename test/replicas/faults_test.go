@@ -82,7 +82,7 @@ var faults = []fault{
 	{name: "the next leader has an older configuration file", full: true, bound: takeover, what: "first plan of the next epoch, with the service that the file lacks", play: oldFile},
 	{name: "SIGKILL of a follower that has 10,000 streams", full: true, bound: 10 * time.Second, what: "an answer on each stream from another replica", play: herd},
 	{name: "SIGKILL of all replicas", full: true, what: "plans on all replicas, once started", play: killAll},
-	{name: "SIGKILL of all replicas, their disks are lost", full: true, what: "plans on all replicas, once started", play: loseDisks},
+	{name: "SIGKILL of all replicas, their disks are lost", full: true, bound: takeover + time.Minute, what: "an answer on each stream of a client that comes back", play: loseDisks},
 	{name: "all replicas are replaced one by one", full: true, what: "the whole replacement", play: rolling},
 	{name: "all replicas are replaced by an earlier version one by one, and then by this one", full: true, older: true, what: "both replacements", play: upgrade},
 }

@@ -66,6 +66,10 @@ func (c Claim) Contains(version uint64) bool {
 	return !c.IsZero() && c.First <= version && version <= c.Last()
 }
 
+// Claimable reports whether a version may be in the block of a claim: others belong to
+// another control plane, or to a server without a group.
+func Claimable(version uint64) bool { return version > BlockSize && version <= MaxVersion }
+
 // Validate reports what is wrong with a claim from the engine or another replica.
 func (c Claim) Validate() error {
 	if c.IsZero() {

@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"os"
 	"os/exec"
@@ -505,6 +506,15 @@ func (g *Group) StartLoad(zone isobar.Locality, clients int) *Load {
 
 // Counts returns how many requests were sent, and how many failed, so far.
 func (l *Load) Counts() (sent, failed int64) { return l.sent.Load(), l.failed.Load() }
+
+// Least returns the newest version that all watchers have been told.
+func (l *Load) Least() uint64 {
+	least := uint64(math.MaxUint64)
+	for _, w := range l.watchers {
+		least = min(least, w.last.Load())
+	}
+	return least
+}
 
 // Faults returns what watchers saw since the last call that a client must never see.
 func (l *Load) Faults() []string {

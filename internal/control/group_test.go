@@ -1,0 +1,109 @@
+package control_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/control"
+	"github.com/isobar-xds/isobar/internal/health"
+	"github.com/isobar-xds/isobar/internal/load"
+	"github.com/isobar-xds/isobar/internal/plan"
+	"github.com/isobar-xds/isobar/internal/testhelp/bubble"
+)
+
+// leader is a group that this replica leads.
+type leader struct {
+	epoch, version uint64
+	base           *plan.Opened
+	shared         []*plan.Plan // what followers got
+}
+
+func (g *leader) Changed() <-chan struct{}                   { return nil }
+func (g *leader) Role() (control.GroupRole, uint64)          { return control.Leads, g.epoch }
+func (g *leader) Received() *plan.Opened                     { return nil }
+func (g *leader) Assume() (*plan.Opened, plan.Pauses, error) { return g.base, nil, nil }
+func (g *leader) Paused(context.Context) error               { return nil }
+func (g *leader) Reserved() uint64                           { return 9_000_000 }
+func (g *leader) Report(time.Time, bool)                     {}
+func (g *leader) Designate(*plan.Opened)                     {}
+func (g *leader) Next(bool) (uint64, error)                  { g.version++; return g.version, nil }
+func (g *leader) Publish(p *plan.Plan, _ plan.Origin, _ *health.SavedKeeper, _ bool) error {
+	g.shared = append(g.shared, p)
+	return nil
+}
+
+// reporting is the load that clients report.
+type reporting struct{ windows []load.StreamWindow }
+
+func (r *reporting) Collect(time.Time) []load.StreamWindow { return r.windows }
+func (r *reporting) Refresh()                              {}
+
+// TestGroupThatLostItsPlans asserts when a leader takes all plans of its group for lost, and
+// that it then decides nothing until 80% of the connected clients have reported, or a minute
+// has passed.
+func TestGroupThatLostItsPlans(t *testing.T) {
+	provisional := &plan.Plan{Version: 5, Provisional: true}
+	for _, c := range []struct {
+		name     string
+		epoch    uint64
+		base     *plan.Opened
+		stored   *plan.Saved
+		clients  int // connected, of which
+		report   int
+		lasts    time.Duration // that the plan is provisional; 0 = it never is
+		atLatest time.Duration
+	}{
+		{name: "a new group", epoch: 1},
+		{name: "it has a plan", epoch: 2, base: &plan.Opened{Plan: &plan.Plan{Version: 5}, Saved: plan.Saved{Version: 5}}},
+		{name: "it has the state of a single server", epoch: 2, stored: &plan.Saved{Version: 5}},
+		{name: "nobody reports", epoch: 2, lasts: 59 * time.Second, atLatest: 61 * time.Second},
+		{name: "too few report", epoch: 2, clients: 10, report: 7, lasts: 59 * time.Second, atLatest: 61 * time.Second},
+		{name: "enough report", epoch: 2, clients: 10, report: 8, lasts: 2 * time.Second, atLatest: 6 * time.Second},
+		{
+			name: "its leader ended meanwhile", epoch: 3, base: &plan.Opened{Plan: provisional, Saved: plan.Saved{Version: 5}},
+			lasts: 59 * time.Second, atLatest: 61 * time.Second,
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				p, g, r := newParts(), &leader{epoch: c.epoch, base: c.base, version: 1_000_000}, &reporting{}
+				service := web("web", 1)
+				p.topology.Services, p.stored = []isobar.Service{service}, c.stored
+				began := time.Now()
+				for i := range c.clients {
+					w := load.StreamWindow{
+						Stream: load.StreamID(i + 1), Opened: began,
+						Node: load.Node{ID: "client", Locality: isobar.MustLocality("east/a")},
+					}
+					if i < c.report {
+						w.Reports = []load.Report{{Arrived: began.Add(time.Second)}}
+					}
+					r.windows = append(r.windows, w)
+				}
+				l, stop := start(t, p, func(o *control.Options) { o.Group, o.Reports = g, r })
+				defer stop()
+				if got := l.Current().Provisional; got != (c.lasts > 0) {
+					t.Fatalf("provisional: %t", got)
+				}
+				if c.lasts == 0 {
+					return
+				}
+				p.change()
+				pass(control.DefaultHoldOff)
+				pass(c.lasts - time.Since(began))
+				if last := l.Current(); !last.Provisional || last.Version == 1_000_001 {
+					t.Errorf("after %v version %d is provisional: %t; the topology changed meanwhile", c.lasts, last.Version, last.Provisional)
+				}
+				pass(c.atLatest - time.Since(began))
+				if l.Current().Provisional {
+					t.Errorf("the plan is provisional after %v", c.atLatest)
+				}
+				if n := len(g.shared); n < 3 || !g.shared[0].Provisional || g.shared[n-1].Provisional {
+					t.Errorf("followers got %d plans", n)
+				}
+			})
+		})
+	}
+}

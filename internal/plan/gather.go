@@ -1,0 +1,82 @@
+package plan
+
+import (
+	"slices"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/load"
+)
+
+// awaitsClients is why a provisional plan holds.
+const awaitsClients = "all plans of the group are lost: waiting for load reports of the clients that have one"
+
+func (s *Service) await() {
+	if s.Hold == "" {
+		s.Hold = awaitsClients
+	}
+}
+
+// MakeProvisional makes a plan that nobody has yet a provisional one.
+func (p *Plan) MakeProvisional() {
+	p.Provisional = true
+	for _, s := range p.Services {
+		s.await()
+	}
+}
+
+// Gather books what was reported and decides nothing. It returns what clients do, as if
+// that had been the last plan, and what fraction of them has reported; see
+// [load.Table.Returned]. A provisional plan is followed by one that goes on from there.
+func (d *Decider) Gather(t *Turn) (observed Saved, returned float64) {
+	d.table.SetInterval(t.Interval)
+	d.table.SetNetwork(t.Topology.Network)
+	d.table.Merge(t.Windows)
+	t.sortWatched()
+	d.table.SetWatched(t.watches(), t.Now)
+	snapshot := d.table.Snapshot(t.Now)
+	observed = Saved{Version: t.Previous.Version, Made: t.Now, Paused: t.Paused}
+	for i := range snapshot.Services {
+		if s := savedFrom(&snapshot.Services[i]); len(s.Sources) > 0 {
+			observed.Services = append(observed.Services, s)
+		}
+	}
+	return observed, d.table.Returned(t.Now)
+}
+
+// tellsShare reports whether requests that landed somewhere tell what share their clients
+// have for it: those of a failover tier do not.
+func tellsShare(l *load.LandedLoad) bool { return l.Priority == 0 && l.Issued > 0 }
+
+// savedFrom returns what the clients of a service do: what each source sends, and the
+// shares that its requests to priority 0 have.
+func savedFrom(l *load.ServiceLoad) SavedService {
+	out := SavedService{Name: l.Name}
+	for i := range l.Sources {
+		for j := range l.Sources[i].Landed {
+			if landed := &l.Sources[i].Landed[j]; tellsShare(landed) {
+				out.Sites = append(out.Sites, landed.Locality)
+			}
+		}
+	}
+	slices.SortFunc(out.Sites, isobar.Locality.Compare)
+	out.Sites = slices.Compact(out.Sites)
+	for i := range l.Sources {
+		src := &l.Sources[i]
+		shares, all := make([]float64, len(out.Sites)), 0.0
+		for j := range src.Landed {
+			if landed := &src.Landed[j]; tellsShare(landed) {
+				at, _ := slices.BinarySearchFunc(out.Sites, landed.Locality, isobar.Locality.Compare)
+				shares[at] += landed.Issued
+				all += landed.Issued
+			}
+		}
+		if all <= 0 {
+			continue
+		}
+		for j := range shares {
+			shares[j] /= all
+		}
+		out.Sources = append(out.Sources, SavedSource{Source: src.Source, Demand: src.Demand, Swing: src.Swing, Shares: shares})
+	}
+	return out
+}
