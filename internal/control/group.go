@@ -48,6 +48,9 @@ type Group interface {
 	// Reserved is the highest version that this epoch may use: a single server that goes
 	// on from the state begins above it.
 	Reserved() uint64
+	// Last reports whether this replica leads and no other one lives: if it ends, clients
+	// have nobody.
+	Last() bool
 	// Report sends what clients told this replica to the leader. health says that only
 	// what checkers told is sent, which does not wait for a tick.
 	Report(now time.Time, healthOnly bool)
@@ -186,8 +189,8 @@ func (l *Loop) takeOver(epoch uint64) error {
 		return err
 	}
 	now := time.Now()
-	saved, lost := &plan.Saved{}, false
-	found := health.SavedKeeper{}
+	saved, found := &plan.Saved{}, health.SavedKeeper{}
+	var lost bool // there was a leader before, and none of its plans is left
 	if base != nil {
 		*saved, lost = base.Saved, base.Plan.Provisional
 		found = base.Health
@@ -196,7 +199,7 @@ func (l *Loop) takeOver(epoch uint64) error {
 		if err != nil {
 			return fmt.Errorf("the saved plan: %w", err)
 		}
-		if lost = single == nil && epoch > 1; single != nil { // there was a leader before, and none of its plans is left
+		if lost = single == nil && epoch > 1; single != nil {
 			saved = single
 		}
 		if kept, err := l.opts.State.LoadHealth(); err == nil && kept != nil {
@@ -321,8 +324,8 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// leaveGroup saves what a replica knows as it ends. Clients keep what they have:
-// another replica serves them.
+// leaveGroup saves what a replica knows as it ends. Clients keep what they have: another
+// replica serves them. The last one takes back what they drop first.
 func (l *Loop) leaveGroup() {
 	l.recorders.tell(Recorder.Stopped)
 	p := l.Current()
@@ -331,6 +334,9 @@ func (l *Loop) leaveGroup() {
 	}
 	saved := l.state.toSave(p)
 	saved.Reserved = l.group.Reserved()
+	if l.decided && l.group.Last() {
+		l.takeBackDrops(p)
+	}
 	last := job{plan: &saved, pages: l.state.pages}
 	if l.decided {
 		found := l.health.keeper.Save()
@@ -338,4 +344,23 @@ func (l *Loop) leaveGroup() {
 	}
 	l.state.saver.save(last)
 	l.metrics.unregister()
+}
+
+// takeBackDrops publishes the plan in force without its drops.
+func (l *Loop) takeBackDrops(last *plan.Plan) {
+	version, err := l.group.Next(true)
+	if err != nil {
+		return // it leads no more
+	}
+	p := last.WithoutDrops(time.Now(), version)
+	if p == nil {
+		return
+	}
+	if err := l.group.handOut(p, plan.Origin{}, l.health.keeper, true); err != nil {
+		l.log.Warn("clients drop requests while no replica is there", "error", err)
+		return
+	}
+	l.log.Info("clients drop nothing while no replica is there", "version", p.VersionString())
+	l.undropped.Store(true)
+	l.show(p)
 }

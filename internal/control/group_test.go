@@ -18,6 +18,7 @@ type leader struct {
 	epoch, version uint64
 	base           *plan.Opened
 	shared         []*plan.Plan // what followers got
+	last           bool         // no other replica lives
 }
 
 func (g *leader) Changed() <-chan struct{}                   { return nil }
@@ -27,6 +28,7 @@ func (g *leader) Assume() (*plan.Opened, plan.Pauses, error) { return g.base, ni
 func (g *leader) Paused(context.Context) error               { return nil }
 func (g *leader) Reserved() uint64                           { return 9_000_000 }
 func (g *leader) Report(time.Time, bool)                     {}
+func (g *leader) Last() bool                                 { return g.last }
 func (g *leader) Designate(*plan.Opened)                     {}
 func (g *leader) Next(bool) (uint64, error)                  { g.version++; return g.version, nil }
 func (g *leader) Publish(p *plan.Plan, _ plan.Origin, _ *health.SavedKeeper, _ bool) error {
@@ -104,6 +106,40 @@ func TestGroupThatLostItsPlans(t *testing.T) {
 					t.Errorf("followers got %d plans", n)
 				}
 			})
+		})
+	}
+}
+
+// TestLastOfAGroup asserts that clients drop nothing once the last replica of a group has
+// ended, and that a leader that leaves others behind changes nothing.
+func TestLastOfAGroup(t *testing.T) {
+	for _, last := range []bool{true, false} {
+		bubble.Test(t, func(t *testing.T) {
+			p, east := newParts(), isobar.MustLocality("east/a")
+			service := web("web", 1)
+			service.MaxShed = 0.5
+			p.topology.Services = []isobar.Service{service}
+			saved := plan.Saved{Version: 41, Services: []plan.SavedService{{
+				Name: "web", Drop: 0.2, Sites: []isobar.Locality{east, isobar.MustLocality("east/b")},
+				Sources: []plan.SavedSource{{Source: east, Demand: 3000, Shares: []float64{0.5, 0.5}}},
+			}}}
+			g := &leader{epoch: 2, version: 1_000_000, last: last, base: &plan.Opened{Plan: &plan.Plan{Version: 41}, Saved: saved}}
+			l, stop := start(t, p, slowTicks, func(o *control.Options) { o.Group = g })
+			before := l.Current()
+			if s, _ := before.Service("web"); s.Result.Drop != 0.2 {
+				t.Fatalf("version %d drops %v", before.Version, s.Result.Drop)
+			}
+			stop()
+			after := l.Current()
+			if s, _ := after.Service("web"); (s.Result.Drop == 0) != last || (after.Version > before.Version) != last {
+				t.Errorf("the last one: %t; version %d drops %v after %d", last, after.Version, s.Result.Drop, before.Version)
+			}
+			if g.shared[len(g.shared)-1] != after {
+				t.Error("clients have a plan that the group did not get")
+			}
+			if drop := p.saved[len(p.saved)-1].Services[0].Drop; drop != 0.2 {
+				t.Errorf("it saved a drop of %v", drop)
+			}
 		})
 	}
 }

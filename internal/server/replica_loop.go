@@ -106,6 +106,9 @@ func (r *replicas) Reserved() uint64 {
 	return 0
 }
 
+// Last implements [control.Group].
+func (r *replicas) Last() bool { return r.leads() && r.replica.Status().Spare == 0 }
+
 // Report implements [control.Group].
 func (r *replicas) Report(now time.Time, healthOnly bool) {
 	r.relay.Forget() // what others told when this replica led
