@@ -25,10 +25,10 @@ func (l *Loop) tick() {
 	l.health.observe(started)
 	if l.Current().Provisional {
 		l.gather(started)
-		return
+	} else {
+		_, _ = l.next(plan.Origin{}, l.decider.Tick, l.opts.Reports.Collect(started), false)
+		l.health.believe(l.Current())
 	}
-	_, _ = l.next(plan.Origin{}, l.decider.Tick, l.opts.Reports.Collect(started), false)
-	l.health.believe(l.Current())
 	took := time.Since(started)
 	l.metrics.ticked(took)
 	l.countTick(took)

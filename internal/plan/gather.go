@@ -10,17 +10,9 @@ import (
 // awaitsClients is why a provisional plan holds.
 const awaitsClients = "all plans of the group are lost: waiting for load reports of the clients that have one"
 
-func (s *Service) await() {
+func awaitClients(s *Service) {
 	if s.Hold == "" {
 		s.Hold = awaitsClients
-	}
-}
-
-// MakeProvisional makes a plan that nobody has yet a provisional one.
-func (p *Plan) MakeProvisional() {
-	p.Provisional = true
-	for _, s := range p.Services {
-		s.await()
 	}
 }
 

@@ -53,7 +53,7 @@ func Next(in Input) (*Plan, error) {
 			// A copy: the draft holds on to the plan before, and that one to its own.
 			service := d.Service
 			if p.Provisional {
-				service.await()
+				awaitClients(&service)
 			}
 			p.Services[i] = &service
 			p.Violations = append(p.Violations, d.violations...)

@@ -81,6 +81,14 @@ type Service struct {
 	Rollout      *Rollout // how far mode auto has come; nil with other modes
 }
 
+// MakeProvisional makes a plan that nobody has yet a provisional one.
+func (p *Plan) MakeProvisional() {
+	p.Provisional = true
+	for _, s := range p.Services {
+		awaitClients(s)
+	}
+}
+
 // VersionString is the version as it goes over the wire.
 func (p *Plan) VersionString() string { return strconv.FormatUint(p.Version, 10) }
 
