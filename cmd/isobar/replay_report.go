@@ -116,9 +116,9 @@ func (r *replayReport) add(s *replay.Step, side func(*tallies) *tally) momentary
 			t = &tallies{}
 			r.services[name] = t
 		}
-		side(t).add(momentary{s.Plan.Outlook(name), s.Plan.Moved(s.Before, name)}, tick)
+		side(t).add(momentary{plan.OutlookOf(s.Plan, name), s.Plan.Moved(s.Before, name)}, tick)
 	}
-	whole := momentary{s.Plan.Outlook(""), s.Plan.Moved(s.Before, "")}
+	whole := momentary{plan.OutlookOf(s.Plan, ""), s.Plan.Moved(s.Before, "")}
 	side(&r.total).add(whole, tick)
 	return whole
 }

@@ -38,7 +38,7 @@ func (b *statusBuilder) service(p *plan.Plan, svc *plan.Service) (demand float64
 	for i := range svc.Sites {
 		b.site(svc, i)
 	}
-	for _, t := range slices.Concat(svc.Outages(), svc.Failures(), svc.Contradictions(), p.LimitWarnings(svc)) {
+	for _, t := range slices.Concat(svc.Outages(), svc.Failures(), plan.Contradictions(svc), plan.LimitWarnings(svc, p.Made)) {
 		b.aboutf(svc, Code(t.Kind), t.Locality, "%s", t.Text)
 	}
 	for i := range svc.Findings.Deviating {

@@ -50,7 +50,7 @@ func (s *Server) getCapacity(w http.ResponseWriter, r *http.Request) {
 		out.Trust = isobar.TrustObserved
 	}
 	for i := range svc.Sites {
-		out.Localities = append(out.Localities, svc.Capacity(i))
+		out.Localities = append(out.Localities, svc.Site(i).Capacity())
 	}
 	if svc.Load != nil {
 		for _, x := range svc.Load.LeftOut {

@@ -217,7 +217,7 @@ func (s *Server) getMoment(w http.ResponseWriter, r *http.Request) {
 	if name != "" && i >= 0 && s.opts.Archive != nil {
 		var now *plan.SavedService
 		if svc, found := p.Service(name); found && svc.Result != nil {
-			now = svc.Outline()
+			now = plan.Outline(svc)
 		}
 		shares, err := s.opts.Archive.Moment(name, marks[i].Version, now)
 		if err != nil {

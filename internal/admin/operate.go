@@ -47,7 +47,7 @@ func rolledBack(before, after *plan.Plan) []RolledBack {
 	for i := range change.Services {
 		s := &change.Services[i]
 		if s.Moved() > 0 {
-			out = append(out, RolledBack{*s, [2]float64{before.Outlook(s.Service).Fullest, after.Outlook(s.Service).Fullest}})
+			out = append(out, RolledBack{*s, [2]float64{plan.OutlookOf(before, s.Service).Fullest, plan.OutlookOf(after, s.Service).Fullest}})
 		}
 	}
 	return out

@@ -79,7 +79,7 @@ func overviewOf(p *plan.Plan, svc *plan.Service) ServiceOverview {
 	if svc.Solution != nil {
 		out.Solved, out.CeilingScale = true, max(1, svc.Solution.CeilingScale)
 	}
-	if score := svc.Score(); score != nil {
+	if score := svc.Scores.Explain(svc.Mode()); score != nil {
 		out.Score = &score.Score
 	}
 	if svc.Result == nil {

@@ -175,7 +175,7 @@ func (b *statusBuilder) plan(p *plan.Plan, clients []ServiceClients) {
 // pauses tells what operators have frozen.
 func (b *statusBuilder) pauses(p *plan.Plan) {
 	b.Paused = append(b.Paused, p.Paused...)
-	if n := p.CountPaused(); n > 0 && n == len(p.Services) {
+	if n := plan.CountPaused(p.Services); n > 0 && n == len(p.Services) {
 		b.attend(NewAttention(AllPaused, "the weights of all %d services are frozen and follow neither demand nor capacity: "+
 			"isobar resume lets them go on", n).See("isobar resume"))
 		return

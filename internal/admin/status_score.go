@@ -24,7 +24,7 @@ type AutoSummary struct {
 // auto takes a service into the summary. That one was demoted, somebody should
 // know.
 func (b *statusBuilder) auto(svc *plan.Service) {
-	t := svc.ExplainRollout()
+	t := svc.Rollout.Explain(svc.Spec.Promote)
 	if t == nil {
 		return
 	}
@@ -47,7 +47,7 @@ func (b *statusBuilder) auto(svc *plan.Service) {
 
 // score takes a service into the summary.
 func (b *statusBuilder) score(svc *plan.Service) {
-	score := svc.Score()
+	score := svc.Scores.Explain(svc.Mode())
 	if score == nil {
 		return
 	}

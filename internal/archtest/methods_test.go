@@ -26,8 +26,6 @@ type receiver struct{ dir, name string }
 var scattered = map[receiver]int{
 	{"internal/admin", "Server"}:                  35,
 	{"internal/server", "Server"}:                 30,
-	{"internal/plan", "Service"}:                  24,
-	{"internal/plan", "Plan"}:                     15,
 	{"internal/admin", "Remote"}:                  14,
 	{"solver", "instance"}:                        12,
 	{"internal/load", "Table"}:                    11,
@@ -46,7 +44,6 @@ var scattered = map[receiver]int{
 	{"internal/load", "service"}:                  6,
 	{"internal/load", "serviceEvidence"}:          6,
 	{"internal/lrs/reader", "clusterReader"}:      6,
-	{"internal/assign", "row"}:                    5,
 	{"internal/assign/invariant", "checker"}:      5,
 	{"internal/capacity", "Model"}:                5,
 	{"internal/config", "serviceReader"}:          5,

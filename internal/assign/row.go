@@ -254,6 +254,16 @@ func (r *row) member(i int, from, want []float64) bool {
 	return r.open(i) && (from[i] > 0 || want[i] >= entryShare-tiny)
 }
 
+// addTo adds to sum what the row sends to each site with the given shares, requests/s.
+func (r *row) addTo(sum, shares []float64) {
+	if r.rate <= 0 {
+		return
+	}
+	for l, v := range shares {
+		sum[l] += r.rate * v
+	}
+}
+
 func (r *row) note(code ReasonCode, l isobar.Locality, text string) {
 	r.notes = append(r.notes, Reason{Code: code, Locality: l, Text: text})
 }

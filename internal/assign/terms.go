@@ -141,16 +141,6 @@ func loadsInto(sum []float64, rows []row, s shares) {
 	}
 }
 
-// addTo adds to sum what the row sends to each site with the given shares, requests/s.
-func (r *row) addTo(sum, shares []float64) {
-	if r.rate <= 0 {
-		return
-	}
-	for l, v := range shares {
-		sum[l] += r.rate * v
-	}
-}
-
 // shift is the share that differs between a and b: half the sum of the absolute
 // differences.
 func shift(a, b []float64) float64 {

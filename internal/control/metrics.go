@@ -156,10 +156,10 @@ func (c *planCollector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
 	gauge(descUnsaved, flag(len(c.unsaved()) > 0))
-	gauge(descPaused, float64(p.CountPaused()))
+	gauge(descPaused, float64(plan.CountPaused(p.Services)))
 	gauge(descVersion, float64(p.Version))
 	gauge(descMade, float64(p.Made.UnixNano())/1e9)
-	for _, x := range p.CountInputs() {
+	for _, x := range plan.CountInputs(p.Services) {
 		gauge(descDegraded, float64(x.Services), string(x.Input), string(x.Level))
 	}
 	for _, s := range p.Services {
@@ -210,14 +210,14 @@ func collectSites(gauge func(*prometheus.Desc, float64, ...string), p *plan.Plan
 		site := &s.Sites[i]
 		loc := site.Group.Locality.String()
 		gauge(descCapacity, site.Capacity, name, loc)
-		if l := p.Learned(s, i); l != nil && l.Capacity > 0 {
+		if l := s.Site(i).Learned(p.Made); l != nil && l.Capacity > 0 {
 			gauge(descLearned, l.Capacity, name, loc)
 		}
-		if c := s.ToldCapacity(i); c.Known {
+		if c := s.Site(i).ToldCapacity(); c.Known {
 			gauge(descObserved, c.Low, name, loc, "low")
 			gauge(descObserved, c.High, name, loc, "high")
 		}
-		for _, l := range p.Limits(s, i) {
+		for _, l := range s.Site(i).Limits(p.Made) {
 			dry := strconv.FormatBool(l.DryRun)
 			if l.State.Tells() {
 				gauge(descLimit, l.Capacity, name, loc, l.Metric, dry)

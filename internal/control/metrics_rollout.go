@@ -22,7 +22,7 @@ func collectRollout(ch chan<- prometheus.Metric, s *plan.Service) {
 		ch <- prometheus.MustNewConstMetric(descPromotions, prometheus.CounterValue, float64(s.Rollout.Promoted), name)
 		ch <- prometheus.MustNewConstMetric(descRollbacks, prometheus.CounterValue, float64(s.Rollout.Demoted), name)
 	}
-	if score := s.Score(); score != nil {
+	if score := s.Scores.Explain(s.Mode()); score != nil {
 		gauge(descScore, score.Score, name)
 		gauge(descScorePart, score.Adherence, name, "adherence")
 		if score.Utilization != nil {

@@ -1,40 +1,11 @@
 package plan
 
 import (
+	"time"
+
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/assign"
 )
-
-// ServiceNames lists the services, sorted.
-func (p *Plan) ServiceNames() []string {
-	out := make([]string, len(p.Services))
-	for i, s := range p.Services {
-		out[i] = s.Spec.Name
-	}
-	return out
-}
-
-// Spec returns the configuration of a service; nil when it is not in the plan.
-func (p *Plan) Spec(name string) *isobar.Service {
-	s, ok := p.Service(name)
-	if !ok {
-		return nil
-	}
-	return s.Spec
-}
-
-// RequestLimit returns how many requests each client of a service may have in progress;
-// 0 = no limit.
-func (p *Plan) RequestLimit(name string) uint32 {
-	s, ok := p.Service(name)
-	if !ok {
-		return 0
-	}
-	return s.RequestLimit.Max
-}
-
-// Awaited lists the services of which no endpoints are known yet, sorted.
-func (p *Plan) Awaited() []isobar.Service { return p.Topology.Awaited }
 
 // Assignment returns what clients of a service in a source locality get; nil
 // when the service is not in the plan. A source that the plan does not know is
@@ -47,7 +18,7 @@ func (p *Plan) Assignment(service string, source isobar.Locality) *isobar.Assign
 	if r := s.Result.Source(source); r != nil {
 		return r.Assignment
 	}
-	of, r, from := s.reopen(p.Topology.Network, source)
+	of, r, from := reopen(s, p.Topology.Network, source)
 	var t targets
 	if policyOf(s.Spec) != nil || s.decays() {
 		for i := range s.Result.Sources { // a policy looks at all of them together
@@ -60,7 +31,7 @@ func (p *Plan) Assignment(service string, source isobar.Locality) *isobar.Assign
 }
 
 // reopen returns what an answer for one more source of a planned service follows from.
-func (s *Service) reopen(network *isobar.Network, source isobar.Locality) (of *Service, r *routes, from sources) {
+func reopen(s *Service, network *isobar.Network, source isobar.Locality) (of *Service, r *routes, from sources) {
 	of = &Service{
 		Spec: s.Spec, Rollout: s.Rollout, Findings: s.Findings, Problem: s.Problem, Solution: s.Solution, Inputs: s.Inputs, Hold: s.Hold,
 	}
@@ -88,19 +59,71 @@ func (p *Plan) Basis(service string) any {
 	return basis{s, p.Topology.Network}
 }
 
-// declaredCapacity returns the declared capacity of the healthy endpoints of a site,
-// requests/s; 0 when its capacity is not declared.
-func (s *Service) declaredCapacity(i int) float64 {
-	sl := &s.Spec.Localities[i]
-	rates, declared := endpointRates(sl)
-	if !declared {
-		return 0
-	}
-	sum := 0.0
-	for j := range rates {
-		if s.Sites[i].Group.Endpoints[j].Health.Usable() {
-			sum += rates[j]
+// Moved tells how many requests/s of a service, or of all for an empty name, go
+// elsewhere than in the plan before.
+func (p *Plan) Moved(before *Plan, service string) float64 {
+	moved := 0.0
+	for _, s := range p.named(service) {
+		was, ok := before.Service(s.Spec.Name)
+		if !ok || was == s {
+			continue
+		}
+		for i := range s.Result.Sources {
+			r := &s.Result.Sources[i]
+			if was.Result.Source(r.Source) == nil {
+				continue
+			}
+			part := 0.0
+			for _, l := range union([3]*Service{was, s}, (*Service).localities) {
+				part += max(0, s.share(r.Source, l)-was.share(r.Source, l))
+			}
+			moved += r.Demand * part
 		}
 	}
-	return sum * orDefault(sl.CapacityScaler, 1)
+	return moved
+}
+
+// WithoutDrops returns the plan to leave clients with when nobody will watch over
+// them: the same weights, but nothing is dropped. A drop holds only as long as
+// somebody takes it back. It gives nil when the plan drops nothing.
+func (p *Plan) WithoutDrops(now time.Time, version uint64) *Plan {
+	var out *Plan
+	for i, s := range p.Services {
+		if s.Result == nil || s.Result.Drop <= 0 {
+			continue
+		}
+		if out == nil {
+			copied := *p
+			copied.Version, copied.Made, copied.Trigger, copied.Violations = version, now, assign.Rebase, nil
+			copied.Services = append([]*Service(nil), p.Services...)
+			out = &copied
+		}
+		service := *s
+		service.Result = withoutDrop(s.Result)
+		out.Services[i] = &service
+	}
+	return out
+}
+
+func withoutDrop(r *assign.Result) *assign.Result {
+	out := *r
+	out.Drop = 0
+	if r.Classes != nil {
+		out.Classes = &isobar.ClassDrops{Criticality: r.Classes.Criticality}
+	}
+	out.Load = make([]float64, len(r.Load))
+	for i := range r.Sources {
+		for l, share := range r.Sources[i].Shares {
+			out.Load[l] += share * r.Sources[i].Demand
+		}
+	}
+	out.Sources = append([]assign.SourceResult(nil), r.Sources...)
+	for i := range out.Sources {
+		if a := out.Sources[i].Assignment; a != nil && (a.Drop > 0 || a.Classes != nil) {
+			copied := *a
+			copied.Drop, copied.Classes = 0, out.Classes
+			out.Sources[i].Assignment = &copied
+		}
+	}
+	return &out
 }

@@ -23,7 +23,7 @@ const callRate = 1
 
 // callsTo lists who calls a service: clients whose node.cluster is a service of
 // the plan, and who is configured to, in the order of services.
-func (p *Plan) callsTo(s *Service) []CallSeen {
+func callsTo(p *Plan, s *Service) []CallSeen {
 	rates := map[string]float64{}
 	if s.Load != nil {
 		for i := range s.Load.Sources {
@@ -72,7 +72,7 @@ const offRatio = 0.2
 func (e *explainer) callWarnings() []string {
 	var out []string
 	name := e.s.Spec.Name
-	for _, c := range e.plan.callsTo(e.s) {
+	for _, c := range callsTo(e.plan, e.s) {
 		switch {
 		case c.PerRequest == 0 && c.Measured > 0:
 			out = append(out, fmt.Sprintf("%s calls %s, %.2g times per request: to have both solved together, give %s calls: [{service: %s, per_request: %.2g}]",

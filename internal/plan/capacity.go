@@ -77,7 +77,7 @@ func (s sites) extraCosts(of *Service) []float64 {
 	}
 	var out []float64
 	for i := range s {
-		o := of.observed(s[i].Group.Locality)
+		o := of.Site(i).observed()
 		if o == nil {
 			continue
 		}
@@ -151,7 +151,7 @@ func errorCost(spec *isobar.Service) float64 {
 func (s sites) applyObserved(of *Service) {
 	for i := range s {
 		at := &s[i]
-		o := of.observed(at.Group.Locality)
+		o := of.Site(i).observed()
 		if o == nil || o.InUse <= 0 || at.Unreachable || at.weight == 0 {
 			continue
 		}
@@ -194,7 +194,7 @@ func (s sites) applyLearned(of *Service) {
 			continue
 		}
 		perUnit := least
-		if k := of.learned(at.Group.Locality); k != nil && k.InUse > 0 {
+		if k := of.Site(i).learned(); k != nil && k.InUse > 0 {
 			perUnit = k.InUse
 		}
 		at.learned = true
@@ -298,10 +298,10 @@ func (s *site) counting(of *Service, i int, room float64) (by int, least float64
 		if limit.DryRun {
 			continue
 		}
-		rate, _ := of.allows(i, limit, s.Group, room)
+		rate, _ := of.Site(i).allows(limit, s.Group, room)
 		if rate > 0 && (by < 0 || rate < least) {
 			by, least = j, rate
 		}
 	}
-	return by, least + of.unreported(i)
+	return by, least + of.Site(i).unreported()
 }

@@ -99,8 +99,8 @@ func sameSites(a, b []assign.Site) bool {
 	return true
 }
 
-// sum adds up the certificates of the services.
-func (p *Plan) sum(joint []certificate) {
+// sumUp adds up the certificates of the services of a plan.
+func sumUp(p *Plan, joint []certificate) {
 	var demand, planned float64
 	for _, c := range joint {
 		p.Objective += c.objective

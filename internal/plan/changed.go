@@ -27,10 +27,10 @@ func Changed(before, after *Plan, o Origin) (Change, bool) {
 		}
 		var was, is *SavedService
 		if b != nil {
-			was = b.Outline()
+			was = Outline(b)
 		}
 		if a != nil {
-			is = a.Outline()
+			is = Outline(a)
 		}
 		c.add(name, was, is, a, step)
 	}
@@ -52,15 +52,15 @@ func Restored(saved *Saved, after *Plan) Change {
 		var is *SavedService
 		a, ok := after.Service(name)
 		if ok {
-			is = a.Outline()
+			is = Outline(a)
 		}
 		c.add(name, was[name], is, a, "")
 	}
 	return c
 }
 
-// Outline is the service as far as changes tell of it.
-func (s *Service) Outline() *SavedService {
+// Outline is a service as far as changes tell of it.
+func Outline(s *Service) *SavedService {
 	out := &SavedService{Name: s.Spec.Name, Drop: s.Result.Drop, Sites: s.localities()}
 	for i := range s.Result.Sources {
 		out.Sources = append(out.Sources, SavedSource{Source: s.Result.Sources[i].Source, Shares: s.Result.Sources[i].Shares})
@@ -141,7 +141,7 @@ func (c *Change) add(name string, was, is *SavedService, now *Service, step stri
 		}
 		s.Sources = append(s.Sources, x)
 		if m := x.moved(); now != nil && (s.Reason == "" || m > most) {
-			most, s.Reason = m, now.whyMoved(l)
+			most, s.Reason = m, whyMoved(now, l)
 		}
 	}
 	if step == "" && len(s.Sources) == 0 && s.Before == s.After && (was == nil) == (is == nil) {
@@ -190,7 +190,7 @@ func (ss *SavedService) unitsOf(source isobar.Locality, sites []isobar.Locality)
 }
 
 // whyMoved tells in a line why a source's shares are what they are.
-func (s *Service) whyMoved(source isobar.Locality) string {
+func whyMoved(s *Service, source isobar.Locality) string {
 	if r := s.Result.Source(source); r != nil {
 		if slow, ok := findReason(r.Reasons, assign.ReasonSlow); ok && s.decays() {
 			return slow.Text

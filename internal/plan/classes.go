@@ -124,8 +124,8 @@ type ClassExplained struct {
 	Clients []string     `json:"clients"`  // of this source
 }
 
-// classes tells who is shed; nil where the service has no classes.
-func (s *Service) classes(source isobar.Locality) []ClassExplained {
+// classesOf tells who is shed; nil where the service has no classes.
+func classesOf(s *Service, source isobar.Locality) []ClassExplained {
 	rules := s.Spec.Criticality
 	if rules == nil {
 		return nil

@@ -49,10 +49,10 @@ func (d *Decider) Tick(t *Turn) (*Plan, error) {
 		if !ok {
 			continue
 		}
-		capacity, sites := before.known()
+		capacity, sites := knownSites(before)
 		d.table.SetCapacity(s.Name, capacity)
 		d.evidence.SetSites(s.Name, sites)
-		found := d.evidence.Observe(t.Now, s, before.planned(t.Watched))
+		found := d.evidence.Observe(t.Now, s, plannedSources(before, t.Watched))
 		d.evidence.Name(&found, d.table)
 		in.Findings = append(in.Findings, found)
 		d.learning.Adopt(s.Name, before.Learned)
@@ -84,7 +84,7 @@ func (d *Decider) Rebase(t *Turn) (*Plan, error) {
 func (d *Decider) remember(t *Turn, next *Plan) {
 	for _, before := range t.Previous.Services {
 		if after, ok := next.Service(before.Spec.Name); ok && after != before {
-			d.evidence.Note(t.Now, before.Spec.Name, before.planned(t.Watched))
+			d.evidence.Note(t.Now, before.Spec.Name, plannedSources(before, t.Watched))
 		}
 	}
 }
@@ -110,9 +110,9 @@ func (d *Decider) forget(p *Plan) {
 	d.observed.retain(planned)
 }
 
-// planned tells the evidence what each source of a service should be doing,
+// plannedSources tells the evidence what each source of a service should be doing,
 // and since when enough of its streams obey. watched is sorted.
-func (s *Service) planned(watched []Watched) []load.PlannedSource {
+func plannedSources(s *Service, watched []Watched) []load.PlannedSource {
 	from, _ := slices.BinarySearchFunc(watched, s.Spec.Name, func(w Watched, n string) int { return strings.Compare(w.Service, n) })
 	watched = watched[from:]
 	out := make([]load.PlannedSource, 0, len(s.Result.Sources))
@@ -136,19 +136,19 @@ func (s *Service) planned(watched []Watched) []load.PlannedSource {
 	return out
 }
 
-// known tells load table and evidence what they may know of the service: where
+// knownSites tells load table and evidence what they may know of the service: where
 // it has how much, and what it can serve in all. capacity is in requests/s and
 // 0 unless all of it is declared.
-func (s *Service) known() (capacity float64, sites []load.Site) {
+func knownSites(s *Service) (capacity float64, sites []load.Site) {
 	sites = make([]load.Site, len(s.Sites))
 	all := true
 	for i := range s.Sites {
 		site := &s.Sites[i]
 		sites[i] = load.Site{
 			Locality: site.Group.Locality, Endpoints: len(site.Group.Endpoints),
-			Usable: site.Group.Usable(), Capacity: s.declaredCapacity(i), Units: s.units(i), Given: site.Capacity,
+			Usable: site.Group.Usable(), Capacity: s.Site(i).declared(), Units: s.Site(i).units(), Given: site.Capacity,
 		}
-		s.tellLimits(i, &sites[i])
+		s.Site(i).tellLimits(&sites[i])
 		capacity += sites[i].Capacity
 		all = all && (sites[i].Capacity > 0 || sites[i].Usable == 0)
 	}

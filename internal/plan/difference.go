@@ -247,26 +247,3 @@ func union(at [3]*Service, of func(*Service) []isobar.Locality) []isobar.Localit
 	}
 	return sortedLocalities(out)
 }
-
-// utilization is the planned load of a locality over its capacity; 0 without.
-func (s *Service) utilization(l isobar.Locality) float64 {
-	for i := range s.Sites {
-		if site := &s.Sites[i]; site.Group.Locality == l && site.Capacity > 0 {
-			return (s.Result.Load[i] + site.Background) / site.Capacity
-		}
-	}
-	return 0
-}
-
-func (s *Service) share(source, l isobar.Locality) float64 {
-	r := s.Result.Source(source)
-	if r == nil {
-		return 0
-	}
-	for i := range s.Sites {
-		if s.Sites[i].Group.Locality == l {
-			return r.Shares[i]
-		}
-	}
-	return 0
-}

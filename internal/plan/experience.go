@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/isobar-xds/isobar"
-	"github.com/isobar-xds/isobar/internal/assign"
 	"github.com/isobar-xds/isobar/internal/capacity"
 	"github.com/isobar-xds/isobar/internal/load"
 )
@@ -193,11 +192,6 @@ func (s *serviceExperience) together() {
 	}
 }
 
-// siteIndex finds a site by its locality; -1 when there is none.
-func (s *Service) siteIndex(l isobar.Locality) int {
-	return slices.IndexFunc(s.Sites, func(x assign.Site) bool { return x.Group.Locality == l })
-}
-
 // typical follows the usual service time: the time at the server in the localities
 // that are faster than three quarters. It falls at once and grows slowly, for what
 // makes requests wait is load.
@@ -235,7 +229,7 @@ func (s *serviceExperience) typical(before *Service, l *load.ServiceLoad) {
 func (s *serviceExperience) window(now time.Time, interval time.Duration, l *load.ServiceLoad, before *Service, i int) {
 	locality := before.Sites[i].Group.Locality
 	o := l.Observation(locality)
-	units := before.units(i)
+	units := before.Site(i).units()
 	if units <= 0 {
 		return
 	}
@@ -254,8 +248,8 @@ func (s *serviceExperience) window(now time.Time, interval time.Duration, l *loa
 	if o.Sampled <= 0 && utilization <= 0 {
 		return
 	}
-	declared := before.declaredCapacity(i) / orDefault(before.Spec.Localities[i].CapacityScaler, 1)
-	hidden := before.unreported(i) // it takes a part of the capacity, too
+	declared := before.Site(i).declared() / orDefault(before.Spec.Localities[i].CapacityScaler, 1)
+	hidden := before.Site(i).unreported() // it takes a part of the capacity, too
 	rate := o.Rate + hidden
 	w := capacity.Window{
 		Rate: rate, Sampled: o.Sampled, InProgress: o.InProgress, Network: o.Network, Goodput: o.Goodput * rate / o.Rate,

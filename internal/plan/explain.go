@@ -23,7 +23,7 @@ func (p *Plan) Explain(service string, source isobar.Locality) (Explanation, err
 		return Explanation{}, fmt.Errorf("service %q: %w", service, isobar.ErrNotFound)
 	}
 	e := explainer{plan: p, s: s, source: source, assignment: p.Assignment(service, source), result: s.Result.Source(source)}
-	_, r, from := s.reopen(p.Topology.Network, source)
+	_, r, from := reopen(s, p.Topology.Network, source)
 	_, e.reserve = r.confined(&from[0])
 	return e.explain(), nil
 }
@@ -43,12 +43,12 @@ func (e *explainer) explain() Explanation {
 		Service: e.s.Spec.Name, Source: e.source, Version: e.plan.VersionString(), Made: e.plan.Made,
 		Mode: e.s.Spec.Mode, Coverage: e.s.Coverage, Hold: e.s.Hold, Paused: e.s.Paused,
 		DegradationLevel: LevelFresh, DegradationApplies: e.s.Bound(), Inputs: append([]InputState{}, e.s.Inputs...),
-		Score: e.s.Score(), Rollout: e.s.ExplainRollout(), Damping: e.s.Damping.String(),
+		Score: e.s.Scores.Explain(e.s.Mode()), Rollout: e.s.Rollout.Explain(e.s.Spec.Promote), Damping: e.s.Damping.String(),
 		Policy: e.s.Spec.Policy, PolicyGap: e.s.PolicyGap, PolicyMS: e.s.PolicyMS,
 		Demand: e.demand(), Localities: e.localities(), Drop: e.s.Result.Drop, RequestLimit: e.s.RequestLimit.Max,
-		Classes: e.s.classes(e.source), CeilingScale: 1, PlanGap: e.s.PlanGap,
+		Classes: classesOf(e.s, e.source), CeilingScale: 1, PlanGap: e.s.PlanGap,
 		Reasons: []assign.Reason{}, Warnings: []string{}, Clients: []ClientExplained{},
-		Calls:      e.plan.callsTo(e.s),
+		Calls:      callsTo(e.plan, e.s),
 		DataPlanes: dataplane.PredictAll(dataplane.FromAssignment(e.assignment), dataplane.DefaultOptions()),
 	}
 	if e.s.Mode() == isobar.ModeBounded {
@@ -139,7 +139,7 @@ func (e *explainer) locality(i, solved int) LocalityExplained {
 	x.Preferred = site.Preferred
 	x.Forbidden = !e.s.Spec.Allows(e.source, name)
 	x.Reserve = e.reserve != nil && e.reserve[i]
-	if k := e.s.keeps(site.Group); k < 1 {
+	if k := shareKept(e.s.Spec, site.Group); k < 1 {
 		x.Keeps = k
 	}
 	if e.s.Prices != nil {
@@ -165,12 +165,12 @@ func (e *explainer) locality(i, solved int) LocalityExplained {
 	if o := e.s.outage(name); o != nil {
 		x.Outage = e.s.outageText(o)
 	}
-	x.Learned = e.plan.Learned(e.s, i)
-	if e.s.observed(name) != nil && x.Healthy > 0 { // else nothing of its capacity is there
-		c := e.s.Capacity(i)
+	x.Learned = e.s.Site(i).Learned(e.plan.Made)
+	if e.s.Site(i).observed() != nil && x.Healthy > 0 { // else nothing of its capacity is there
+		c := e.s.Site(i).Capacity()
 		x.Observed = c.String()
 	}
-	x.Counts, x.Limits = e.s.Counting(i), e.plan.Limits(e.s, i)
+	x.Counts, x.Limits = e.s.Site(i).Counting(), e.s.Site(i).Limits(e.plan.Made)
 	e.measured(&x)
 	return x
 }
@@ -234,13 +234,13 @@ func (e *explainer) warnings(rows []LocalityExplained) []string {
 	}
 	for i := range e.s.Spec.Localities {
 		sl := &e.s.Spec.Localities[i]
-		if _, declared := endpointRates(sl); !declared && !e.s.learns() && e.s.Counting(i) == CountsEqualShare {
+		if _, declared := endpointRates(sl); !declared && !e.s.learns() && e.s.Site(i).Counting() == CountsEqualShare {
 			out = append(out, fmt.Sprintf("%s declares no capacity: its endpoints count equal, "+
 				"up to %.2f times the mean rate per endpoint of the region; set max_rate", sl.Locality, undeclaredSlack))
 		}
 	}
 	out = append(out, e.learnedWarnings()...)
-	out = append(out, Texts(e.plan.LimitWarnings(e.s))...)
+	out = append(out, Texts(LimitWarnings(e.s, e.plan.Made))...)
 	out = append(out, e.callWarnings()...)
 	for _, v := range e.plan.Violations {
 		if v.Service == e.s.Spec.Name {

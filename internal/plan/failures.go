@@ -65,7 +65,7 @@ func (s *Service) Failures() []Trouble {
 	default:
 		all = false
 	}
-	return append(append(out, s.sitesFailing(!all)...), s.endpointsFailing()...)
+	return append(append(out, s.sitesFailing(!all)...), endpointsFailing(s.Load)...)
 }
 
 // beyondChance reports whether so many failures are more than toldFailures by more
@@ -84,10 +84,10 @@ type siteFailing struct {
 }
 
 // landings sums what lands where, in the order of the localities.
-func (s *Service) landings() []siteFailing {
+func landings(measured *load.ServiceLoad) []siteFailing {
 	var out []siteFailing
-	for i := range s.Load.Sources {
-		src := &s.Load.Sources[i]
+	for i := range measured.Sources {
+		src := &measured.Sources[i]
 		for j := range src.Landed {
 			l := &src.Landed[j]
 			k, found := slices.BinarySearchFunc(out, l.Locality, func(x siteFailing, l isobar.Locality) int { return x.locality.Compare(l) })
@@ -112,7 +112,7 @@ func (s *Service) Serving() []isobar.Locality {
 		return nil
 	}
 	var out []isobar.Locality
-	for _, x := range s.landings() {
+	for _, x := range landings(s.Load) {
 		if x.served >= servingLeast && x.attempts-x.succeeded <= servingFails*x.attempts {
 			out = append(out, x.locality)
 		}
@@ -125,7 +125,7 @@ func (s *Service) Serving() []isobar.Locality {
 // much does.
 func (s *Service) sitesFailing(partly bool) []Trouble {
 	var out []Trouble
-	for _, x := range s.landings() {
+	for _, x := range landings(s.Load) {
 		o := s.outage(x.locality)
 		switch {
 		case x.succeeded == 0 && x.count >= nothingLeast && (o == nil || s.outageText(o) == ""):
@@ -141,14 +141,14 @@ func (s *Service) sitesFailing(partly bool) []Trouble {
 
 // endpointsFailing tells of endpoints that fail much more than the others of their
 // locality, where clients report by endpoint.
-func (s *Service) endpointsFailing() []Trouble {
+func endpointsFailing(measured *load.ServiceLoad) []Trouble {
 	window := time.Duration(0)
-	for i := range s.Load.Sources {
-		window = max(window, s.Load.Sources[i].Window)
+	for i := range measured.Sources {
+		window = max(window, measured.Sources[i].Window)
 	}
 	var out []Trouble
-	for i := range s.Load.Sites {
-		site := &s.Load.Sites[i]
+	for i := range measured.Sites {
+		site := &measured.Sites[i]
 		sent, failed := 0.0, 0.0
 		for _, e := range site.Endpoints {
 			sent += max(e.Issued, e.Errors)

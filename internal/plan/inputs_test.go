@@ -154,7 +154,7 @@ func TestDecayTowardsCapacity(t *testing.T) {
 	if share < 0.49 || share > 0.52 {
 		t.Errorf("%.2f goes to the nearest of two equal localities in the end", share)
 	}
-	for _, x := range c.plan.CountInputs() {
+	for _, x := range plan.CountInputs(c.plan.Services) {
 		want := 0
 		switch {
 		case x.Input == plan.InputReports && x.Level == plan.LevelDecaying,

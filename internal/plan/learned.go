@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/assign"
 	"github.com/isobar-xds/isobar/internal/load"
 )
 
@@ -25,31 +27,57 @@ func learnedOf(all []LearnedService, service string) LearnedService {
 	return all[i]
 }
 
-// learned finds what was learned of a locality; nil when nothing was.
-func (s *Service) learned(l isobar.Locality) *load.Capacity {
-	i, ok := slices.BinarySearchFunc(s.Learned, l, func(x load.Capacity, l isobar.Locality) int { return x.Locality.Compare(l) })
+// PlannedSite is one locality of a planned service, with what is known of its capacity
+// and its limits.
+type PlannedSite struct {
+	of    *Service
+	index int
+}
+
+func (p PlannedSite) spec() *isobar.ServiceLocality { return &p.of.Spec.Localities[p.index] }
+func (p PlannedSite) site() *assign.Site            { return &p.of.Sites[p.index] }
+func (p PlannedSite) locality() isobar.Locality     { return p.of.Spec.Localities[p.index].Locality }
+
+// declared returns the declared capacity of the healthy endpoints, requests/s; 0 when it
+// is not declared.
+func (p PlannedSite) declared() float64 {
+	rates, declared := endpointRates(p.spec())
+	if !declared {
+		return 0
+	}
+	sum := 0.0
+	for j := range rates {
+		if p.site().Group.Endpoints[j].Health.Usable() {
+			sum += rates[j]
+		}
+	}
+	return sum * orDefault(p.spec().CapacityScaler, 1)
+}
+
+// hasCapacity reports whether the capacity is more than a guess.
+func (p PlannedSite) hasCapacity() bool {
+	return p.site().Capacity > 0 && (p.declared() > 0 || p.of.learns())
+}
+
+// learned finds what was learned of the capacity; nil when nothing was.
+func (p PlannedSite) learned() *load.Capacity {
+	i, ok := slices.BinarySearchFunc(p.of.Learned, p.locality(), func(x load.Capacity, l isobar.Locality) int { return x.Locality.Compare(l) })
 	if !ok {
 		return nil
 	}
-	return &s.Learned[i]
+	return &p.of.Learned[i]
 }
 
-// learns reports whether plans go by learned capacities where none is declared.
-func (s *Service) learns() bool {
-	return slices.ContainsFunc(s.Learned, func(k load.Capacity) bool { return k.InUse > 0 })
-}
-
-// units is the weight of the endpoints of a site that take traffic; 0 where none
-// may.
-func (s *Service) units(i int) float64 {
-	site := &s.Sites[i]
+// units is the weight of the endpoints that take traffic; 0 where none may.
+func (p PlannedSite) units() float64 {
+	site := p.site()
 	if site.Drained || site.Unreachable {
 		return 0
 	}
 	sum := 0.0
 	for j := range site.Group.Endpoints {
 		if site.Group.Endpoints[j].Health.Usable() {
-			sum += float64(max(1, s.Spec.Localities[i].Endpoints[j].Weight))
+			sum += float64(max(1, p.spec().Endpoints[j].Weight))
 		}
 	}
 	return sum
@@ -80,19 +108,19 @@ func (l *LearnedExplained) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// Learned tells what was learned of a locality's capacity, in requests/s of its
-// healthy endpoints; nil when no utilization was ever reported.
-func (p *Plan) Learned(s *Service, i int) *LearnedExplained {
-	k := s.learned(s.Sites[i].Group.Locality)
+// Learned tells what was learned of the capacity, in requests/s of the healthy endpoints,
+// for a plan that was made at a time; nil when no utilization was ever reported.
+func (p PlannedSite) Learned(made time.Time) *LearnedExplained {
+	k := p.learned()
 	if k == nil {
 		return nil
 	}
-	units := s.units(i) * orDefault(s.Spec.Localities[i].CapacityScaler, 1)
+	units := p.units() * orDefault(p.spec().CapacityScaler, 1)
 	out := &LearnedExplained{
 		State: k.State, Capacity: k.PerUnit * units, Low: k.Low * units, High: k.High * units,
-		AgeMS: p.Made.Sub(k.At).Seconds() * 1000,
+		AgeMS: made.Sub(k.At).Seconds() * 1000,
 	}
-	if _, declared := endpointRates(&s.Spec.Localities[i]); !declared {
+	if _, declared := endpointRates(p.spec()); !declared {
 		out.InUse = k.InUse * units
 	}
 	return out
@@ -105,8 +133,8 @@ const wrongBy = 1.25
 func (e *explainer) learnedWarnings() []string {
 	var out []string
 	for i := range e.s.Sites {
-		declared := e.s.declaredCapacity(i)
-		l := e.plan.Learned(e.s, i)
+		declared := e.s.Site(i).declared()
+		l := e.s.Site(i).Learned(e.plan.Made)
 		if l == nil || l.Capacity <= 0 || declared <= 0 {
 			continue
 		}

@@ -23,9 +23,9 @@ type LimitedSite struct {
 	By int
 }
 
-// learned returns what a plan knows about capacities and limits, as the input of
+// learnedIn returns what a plan knows about capacities and limits, as the input of
 // another one.
-func (p *Plan) learned() []LearnedService {
+func learnedIn(p *Plan) []LearnedService {
 	out := make([]LearnedService, len(p.Services))
 	for i, s := range p.Services {
 		out[i] = LearnedService{Service: s.Spec.Name, Localities: s.Learned, Dimensions: s.Dimensions, Observed: s.Observed}
@@ -33,11 +33,12 @@ func (p *Plan) learned() []LearnedService {
 	return out
 }
 
-// dimension finds what is known of a limit in a locality; nil when nothing is.
-func (s *Service) dimension(l isobar.Locality, limit *isobar.Limit) *load.Dimension {
-	i, _ := slices.BinarySearchFunc(s.Dimensions, l, func(x load.Dimension, l isobar.Locality) int { return x.Locality.Compare(l) })
-	for ; i < len(s.Dimensions) && s.Dimensions[i].Locality == l; i++ {
-		if d := &s.Dimensions[i]; d.Limit.Metric == limit.Metric && d.Limit.DryRun == limit.DryRun {
+// dimension finds what is known of a limit; nil when nothing is.
+func (p PlannedSite) dimension(limit *isobar.Limit) *load.Dimension {
+	l, all := p.locality(), p.of.Dimensions
+	i, _ := slices.BinarySearchFunc(all, l, func(x load.Dimension, l isobar.Locality) int { return x.Locality.Compare(l) })
+	for ; i < len(all) && all[i].Locality == l; i++ {
+		if d := &all[i]; d.Limit.Metric == limit.Metric && d.Limit.DryRun == limit.DryRun {
 			return d
 		}
 	}
@@ -65,21 +66,21 @@ func size(sl *isobar.ServiceLocality, group *isobar.EndpointGroup) float64 {
 	return usable / all * float64(len(sl.Endpoints))
 }
 
-// allows is what a limit lets clients that report land in a site, requests/s, 0
+// allows is what a limit lets clients that report land there, requests/s, 0
 // where there is no telling, and whether it would be less but for what every site
 // keeps.
-func (s *Service) allows(i int, limit *isobar.Limit, group *isobar.EndpointGroup, room float64) (rate float64, kept bool) {
-	sl := &s.Spec.Localities[i]
+func (p PlannedSite) allows(limit *isobar.Limit, group *isobar.EndpointGroup, room float64) (rate float64, kept bool) {
+	sl := p.spec()
 	endpoints := size(sl, group) * orDefault(sl.CapacityScaler, 1)
 	if limit.Metric == isobar.MetricRate {
-		return max(negligible, limit.Max*endpoints-s.unreported(i)), false
+		return max(negligible, limit.Max*endpoints-p.unreported()), false
 	}
-	known := s.dimension(sl.Locality, limit)
+	known := p.dimension(limit)
 	if known == nil || known.InUse <= 0 {
 		return 0, false
 	}
 	rate = known.InUse * endpoints
-	if least := s.kept(i, endpoints, room); rate <= least*(1+1e-9) {
+	if least := p.kept(endpoints, room); rate <= least*(1+1e-9) {
 		return least, least > 0
 	}
 	return rate, false
@@ -89,13 +90,14 @@ func (s *Service) allows(i int, limit *isobar.Limit, group *isobar.EndpointGroup
 // than a limit allows.
 const negligible = 1e-3
 
-// kept is what clients that report may land in a site whatever is reported: a
+// kept is what clients that report may land there whatever is reported: a
 // part of what they may land there anyway, or, where nothing is known of the site
 // itself, of what they land on as many endpoints on average. What is known of its
 // neighbours does not count: a limit that works would be lifted when they learn.
-func (s *Service) kept(i int, endpoints, room float64) float64 {
-	if room > 0 && !s.borrows(i) || s.Load == nil {
-		return leastKept * max(0, room-s.unreported(i))
+func (p PlannedSite) kept(endpoints, room float64) float64 {
+	s := p.of
+	if room > 0 && !p.borrows() || s.Load == nil {
+		return leastKept * max(0, room-p.unreported())
 	}
 	var landed, all float64
 	for j := range s.Load.Sites {
@@ -107,44 +109,44 @@ func (s *Service) kept(i int, endpoints, room float64) float64 {
 	return leastKept * landed * endpoints / max(1, all)
 }
 
-// borrows reports whether a site counts with a capacity that is known of its
+// borrows reports whether it counts with a capacity that is known of its
 // neighbours only.
-func (s *Service) borrows(i int) bool {
-	sl := &s.Spec.Localities[i]
-	if _, declared := endpointRates(sl); declared {
+func (p PlannedSite) borrows() bool {
+	if _, declared := endpointRates(p.spec()); declared {
 		return false
 	}
-	if k := s.learned(sl.Locality); k != nil && k.InUse > 0 {
+	if k := p.learned(); k != nil && k.InUse > 0 {
 		return false
 	}
-	o := s.observed(sl.Locality)
-	return o == nil || o.InUse <= 0 || !s.Spec.CapacityTrust.Observed()
+	o := p.observed()
+	return o == nil || o.InUse <= 0 || !p.of.Spec.CapacityTrust.Observed()
 }
 
-// unreported is the load of a site that no client reports, requests/s: limits
+// unreported is the load that no client reports, requests/s: limits
 // are learned from what is.
-func (s *Service) unreported(i int) float64 {
-	out := s.Spec.Localities[i].UnmanagedLoad
-	for _, b := range s.Findings.Unreported {
-		if b.Locality == s.Spec.Localities[i].Locality {
+func (p PlannedSite) unreported() float64 {
+	out := p.spec().UnmanagedLoad
+	for _, b := range p.of.Findings.Unreported {
+		if b.Locality == p.locality() {
 			out += b.Rate
 		}
 	}
 	return out
 }
 
-// tellLimits fills in what learning the limits of a site needs.
-func (s *Service) tellLimits(i int, out *load.Site) {
+// tellLimits fills in what learning the limits needs.
+func (p PlannedSite) tellLimits(out *load.Site) {
+	s, i := p.of, p.index
 	if len(s.Spec.Limits) == 0 || s.Limited == nil || s.Sites[i].Capacity <= 0 {
 		return
 	}
-	sl := &s.Spec.Localities[i]
+	sl := p.spec()
 	scaler := orDefault(sl.CapacityScaler, 1)
-	site, hidden := &s.Sites[i], s.unreported(i)
+	site, hidden := p.site(), p.unreported()
 	room := s.Limited[i].Room
 	out.Size = size(sl, site.Group)
 	out.Allowed = max(0, site.Ceiling*site.Capacity-hidden) / scaler
-	out.Least = s.kept(i, out.Size*scaler, room) / scaler
+	out.Least = p.kept(out.Size*scaler, room) / scaler
 	if room > 0 {
 		out.Room = max(0, room-hidden) / scaler
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/load"
@@ -68,32 +69,32 @@ func (l *LimitExplained) String() string {
 // number shows a quantity of any size in few digits.
 func number(v float64) string { return strconv.FormatFloat(v, 'g', 4, 64) }
 
-// Limits tells what is known of each limit of a service in one locality, in the
-// order of the configuration.
-func (p *Plan) Limits(s *Service, i int) []LimitExplained {
+// Limits tells what is known of each limit of the service there, in the order of the
+// configuration, for a plan that was made at a time.
+func (p PlannedSite) Limits(made time.Time) []LimitExplained {
+	s := p.of
 	if s.Limited == nil {
 		return nil
 	}
 	out := make([]LimitExplained, len(s.Spec.Limits))
 	for j := range s.Spec.Limits {
-		out[j] = p.limit(s, i, j)
+		out[j] = p.limit(j, made)
 	}
 	return out
 }
 
-func (p *Plan) limit(s *Service, i, j int) LimitExplained {
-	site, limit := &s.Sites[i], &s.Spec.Limits[j]
-	sl := &s.Spec.Localities[i]
+func (p PlannedSite) limit(j int, made time.Time) LimitExplained {
+	sl, site, limit, limited := p.spec(), p.site(), &p.of.Spec.Limits[j], &p.of.Limited[p.index]
 	x := LimitExplained{Metric: limit.Metric, Max: limit.Max, DryRun: limit.DryRun, State: load.LimitAbsent}
 	endpoints := size(sl, site.Group) * orDefault(sl.CapacityScaler, 1)
 	if site.Capacity <= 0 {
 		endpoints = 0
 	}
-	known, hidden := s.dimension(sl.Locality, limit), s.unreported(i)
+	known, hidden := p.dimension(limit), p.unreported()
 	switch {
 	case limit.Metric == isobar.MetricRate:
 		x.State, x.Capacity = load.LimitExact, max(0, limit.Max*endpoints-hidden)
-		if landed := s.landed(sl.Locality); landed != nil && endpoints > 0 {
+		if landed := p.landed(); landed != nil && endpoints > 0 {
 			x.Value = landed.Issued * orDefault(sl.CapacityScaler, 1) / endpoints
 		}
 	case known == nil:
@@ -102,28 +103,30 @@ func (p *Plan) limit(s *Service, i, j int) LimitExplained {
 		x.State, x.Value = known.State, known.Value
 		x.Capacity, x.Low, x.High = known.PerEndpoint*endpoints, known.Low*endpoints, known.High*endpoints
 		if !known.At.IsZero() {
-			x.AgeMS = p.Made.Sub(known.At).Seconds() * 1000
+			x.AgeMS = made.Sub(known.At).Seconds() * 1000
 		}
 	}
 	if endpoints > 0 {
-		x.Allowed, x.Kept = s.allows(i, limit, site.Group, s.Limited[i].Room)
+		x.Allowed, x.Kept = p.allows(limit, site.Group, limited.Room)
 	}
-	x.Counts = s.Limited[i].By == j
+	x.Counts = limited.By == j
 	if limit.DryRun {
 		x.Counts = x.Allowed > 0 && x.Allowed < site.Ceiling*site.Capacity-hidden
 	}
 	return x
 }
 
-func (s *Service) landed(l isobar.Locality) *load.SiteLoad {
-	if s.Load == nil {
+// landed is what arrived there; nil when nothing was reported.
+func (p PlannedSite) landed() *load.SiteLoad {
+	measured, at := p.of.Load, p.locality()
+	if measured == nil {
 		return nil
 	}
-	i := slices.IndexFunc(s.Load.Sites, func(x load.SiteLoad) bool { return x.Locality == l })
+	i := slices.IndexFunc(measured.Sites, func(x load.SiteLoad) bool { return x.Locality == at })
 	if i < 0 {
 		return nil
 	}
-	return &s.Load.Sites[i]
+	return &measured.Sites[i]
 }
 
 // What allows a locality the least, where no limit does.
@@ -133,13 +136,14 @@ const (
 	CountsEqualShare = "equal share"
 )
 
-// Counting names what allows a locality the least: the metric of a limit, or one
+// Counting names what allows the locality the least: the metric of a limit, or one
 // of the Counts constants.
-func (s *Service) Counting(i int) string {
-	if s.Limited != nil && s.Limited[i].By >= 0 {
-		return s.Spec.Limits[s.Limited[i].By].Metric
+func (p PlannedSite) Counting() string {
+	s := p.of
+	if s.Limited != nil && s.Limited[p.index].By >= 0 {
+		return s.Spec.Limits[s.Limited[p.index].By].Metric
 	}
-	switch _, declared := endpointRates(&s.Spec.Localities[i]); {
+	switch _, declared := endpointRates(p.spec()); {
 	case declared:
 		return CountsDeclared
 	case s.learns():
@@ -148,13 +152,15 @@ func (s *Service) Counting(i int) string {
 	return CountsEqualShare
 }
 
-// LimitWarnings name limits of a service that do not do what they are there for.
-func (p *Plan) LimitWarnings(s *Service) []Trouble {
+// LimitWarnings name limits of a service that do not do what they are there for, for a
+// plan that was made at a time.
+func LimitWarnings(s *Service, made time.Time) []Trouble {
 	var out []Trouble
 	for i := range s.Sites {
-		limits := p.Limits(s, i)
+		at := s.Site(i)
+		limits := at.Limits(made)
 		for j := range limits {
-			if text := s.limitWarning(i, &limits[j]); text != "" {
+			if text := at.limitWarning(&limits[j]); text != "" {
 				out = append(out, Trouble{TroubleLimit, s.Sites[i].Group.Locality, text})
 			}
 		}
@@ -162,11 +168,11 @@ func (p *Plan) LimitWarnings(s *Service) []Trouble {
 	return out
 }
 
-func (s *Service) limitWarning(i int, l *LimitExplained) string {
-	at := s.Sites[i].Group.Locality
+func (p PlannedSite) limitWarning(l *LimitExplained) string {
+	at := p.locality()
 	switch {
 	case l.State == load.LimitAbsent:
-		if landed := s.landed(at); landed != nil && landed.Issued >= minDemand {
+		if landed := p.landed(); landed != nil && landed.Issued >= minDemand {
 			return fmt.Sprintf("%s has a limit of %s, but no load report tells of it: it is not in force", at, l.Metric)
 		}
 	case l.State == load.LimitStale:

@@ -59,7 +59,7 @@ func Next(in Input) (*Plan, error) {
 			p.Violations = append(p.Violations, d.violations...)
 		}
 	}
-	p.sum(sums)
+	sumUp(p, sums)
 	return p, nil
 }
 

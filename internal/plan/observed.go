@@ -8,13 +8,13 @@ import (
 	"github.com/isobar-xds/isobar"
 )
 
-// observed finds what requests tell of a locality; nil when nothing does.
-func (s *Service) observed(l isobar.Locality) *ObservedCapacity {
-	i, ok := slices.BinarySearchFunc(s.Observed, l, func(x ObservedCapacity, l isobar.Locality) int { return x.Locality.Compare(l) })
+// observed finds what requests tell of the capacity; nil when nothing does.
+func (p PlannedSite) observed() *ObservedCapacity {
+	i, ok := slices.BinarySearchFunc(p.of.Observed, p.locality(), func(x ObservedCapacity, l isobar.Locality) int { return x.Locality.Compare(l) })
 	if !ok {
 		return nil
 	}
-	return &s.Observed[i]
+	return &p.of.Observed[i]
 }
 
 // CapacityExplained is what is known of the capacity of one locality. Rates are
@@ -45,16 +45,15 @@ type CapacityExplained struct {
 // farOff is how far a declaration may be from the interval that the requests tell.
 const farOff = 1.25
 
-// Capacity tells what is known of the capacity of a site.
-func (s *Service) Capacity(i int) CapacityExplained {
-	site := &s.Sites[i]
-	out := CapacityExplained{Locality: site.Group.Locality, Declared: s.declaredCapacity(i), InUse: site.Capacity}
-	o := s.observed(site.Group.Locality)
+// Capacity tells what is known of the capacity.
+func (p PlannedSite) Capacity() CapacityExplained {
+	out := CapacityExplained{Locality: p.locality(), Declared: p.declared(), InUse: p.site().Capacity}
+	o := p.observed()
 	if o == nil {
 		out.Why = "no client has told of its requests in progress, and no endpoint of its utilization"
 		return out
 	}
-	units := s.units(i) * orDefault(s.Spec.Localities[i].CapacityScaler, 1)
+	units := p.units() * orDefault(p.spec().CapacityScaler, 1)
 	out.Since, out.Rate, out.InProgress, out.Expected, out.Failing = o.Since, o.Rate, o.InProgress, o.Expected, o.Failing
 	out.ServiceMS, out.Shedding = 1000*o.Estimate.Service, o.Estimate.Shedding
 	if !o.Estimate.Known {
@@ -73,12 +72,12 @@ func (s *Service) Capacity(i int) CapacityExplained {
 	return out
 }
 
-// ToldCapacity tells what the requests tell of a site; nothing where they don't.
-func (s *Service) ToldCapacity(i int) CapacityExplained {
-	if o := s.observed(s.Sites[i].Group.Locality); o == nil || !o.Estimate.Known {
+// ToldCapacity tells what the requests tell of the capacity; nothing where they don't.
+func (p PlannedSite) ToldCapacity() CapacityExplained {
+	if o := p.observed(); o == nil || !o.Estimate.Known {
 		return CapacityExplained{}
 	}
-	return s.Capacity(i)
+	return p.Capacity()
 }
 
 // requests shows a number of requests.
@@ -101,12 +100,12 @@ func (c *CapacityExplained) String() string {
 	return fmt.Sprintf("%s; requests say %.0f to %.0f/s: %s", declared, c.Low, c.High, c.Why)
 }
 
-// Contradictions names the localities whose declared capacity the requests
+// Contradictions names the localities of a service whose declared capacity the requests
 // contradict by far.
-func (s *Service) Contradictions() []Trouble {
+func Contradictions(s *Service) []Trouble {
 	var out []Trouble
 	for i := range s.Sites {
-		if c := s.ToldCapacity(i); c.Contradicted && !s.Spec.CapacityTrust.Observed() {
+		if c := s.Site(i).ToldCapacity(); c.Contradicted && !s.Spec.CapacityTrust.Observed() {
 			text := fmt.Sprintf("%s: %s; set max_rate, or leave out capacity_trust: declared", c.Locality, c.String())
 			out = append(out, Trouble{TroubleContradicted, c.Locality, text})
 		}

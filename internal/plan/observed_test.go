@@ -84,7 +84,7 @@ func (c *queued) capacity(z string) plan.CapacityExplained {
 	c.t.Helper()
 	s, _ := c.plan.Service("checkout")
 	for i := range s.Sites {
-		if x := s.Capacity(i); x.Locality == loc(z) {
+		if x := s.Site(i).Capacity(); x.Locality == loc(z) {
 			return x
 		}
 	}
@@ -119,7 +119,7 @@ func TestWrongDeclarationIsToldAndMended(t *testing.T) {
 					t.Errorf("trust %q: told is %.0f to %.0f, the truth is 500", trust, a.Low, a.High)
 				}
 				s, _ := c.plan.Service("checkout")
-				if w := plan.Texts(s.Contradictions()); trust.Observed() {
+				if w := plan.Texts(plan.Contradictions(s)); trust.Observed() {
 					if len(w) != 0 {
 						t.Errorf("what the plan goes by anyway needs no attention: %q", w)
 					}

@@ -21,10 +21,10 @@ type Outlook struct {
 	Over    float64         `json:"over,omitempty"`
 }
 
-// Outlook tells what the model says of a service of the plan, or of all for an
+// OutlookOf tells what the model says of a service of a plan, or of all for an
 // empty name. Localities without declared capacity are left out of utilization:
 // theirs is made from demand.
-func (p *Plan) Outlook(service string) Outlook {
+func OutlookOf(p *Plan, service string) Outlook {
 	var out Outlook
 	var cost, solved, served, zone, region float64
 	for _, s := range p.named(service) {
@@ -55,17 +55,6 @@ func (p *Plan) Outlook(service string) Outlook {
 	return out
 }
 
-// named returns a service, or all for an empty name.
-func (p *Plan) named(service string) []*Service {
-	if service == "" {
-		return p.Services
-	}
-	if s, ok := p.Service(service); ok {
-		return []*Service{s}
-	}
-	return nil
-}
-
 // fill looks for the fullest locality.
 func (o *Outlook) fill(s *Service) {
 	for i := range s.Sites {
@@ -84,28 +73,4 @@ func (o *Outlook) fill(s *Service) {
 			o.Over = max(o.Over, over)
 		}
 	}
-}
-
-// Moved tells how many requests/s of a service, or of all for an empty name, go
-// elsewhere than in the plan before.
-func (p *Plan) Moved(before *Plan, service string) float64 {
-	moved := 0.0
-	for _, s := range p.named(service) {
-		was, ok := before.Service(s.Spec.Name)
-		if !ok || was == s {
-			continue
-		}
-		for i := range s.Result.Sources {
-			r := &s.Result.Sources[i]
-			if was.Result.Source(r.Source) == nil {
-				continue
-			}
-			part := 0.0
-			for _, l := range union([3]*Service{was, s}, (*Service).localities) {
-				part += max(0, s.share(r.Source, l)-was.share(r.Source, l))
-			}
-			moved += r.Demand * part
-		}
-	}
-	return moved
 }

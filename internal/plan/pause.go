@@ -103,10 +103,10 @@ func samePause(before *Pause, after Pause, paused bool) bool {
 	return before.Service == after.Service && before.Who == after.Who && before.Reason == after.Reason && before.Since.Equal(after.Since)
 }
 
-// CountPaused counts the services of the plan that are paused.
-func (p *Plan) CountPaused() int {
+// CountPaused counts the services that are paused.
+func CountPaused(services []*Service) int {
 	n := 0
-	for _, s := range p.Services {
+	for _, s := range services {
 		if s.Paused != nil {
 			n++
 		}

@@ -51,7 +51,7 @@ func policyShares(of *Service, r *routes, from sources, shed float64) ([][]float
 			p.Preferred = append(p.Preferred, s.Preferred)
 		}
 		if of.Spec.Policy.FailsOver() && !decays {
-			p.Keep = append(p.Keep, of.keeps(s.Group))
+			p.Keep = append(p.Keep, shareKept(of.Spec, s.Group))
 		}
 		p.Places = append(p.Places, s.Group.Locality)
 		p.Weights = append(p.Weights, of.Spec.Localities[l].Weight)
@@ -77,14 +77,14 @@ func policyShares(of *Service, r *routes, from sources, shed float64) ([][]float
 	return out, nil
 }
 
-// keeps is how much of its share a site keeps because of its health: all from
+// shareKept is how much of its share a site keeps because of its health: all from
 // the failover threshold on, below it in proportion.
-func (s *Service) keeps(g *isobar.EndpointGroup) float64 {
+func shareKept(spec *isobar.Service, g *isobar.EndpointGroup) float64 {
 	usable, all := g.Usable(), len(g.Endpoints)
-	if usable == 0 || !s.Spec.Policy.FailsOver() {
+	if usable == 0 || !spec.Policy.FailsOver() {
 		return 1 // it is closed anyway, or the policy has no threshold
 	}
-	return min(1, float64(usable)/float64(all)/orDefault(s.Spec.FailoverThreshold, isobar.DefaultFailoverThreshold))
+	return min(1, float64(usable)/float64(all)/orDefault(spec.FailoverThreshold, isobar.DefaultFailoverThreshold))
 }
 
 // placeable is the capacity that a policy sees. Those that do not look at load

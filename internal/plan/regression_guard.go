@@ -105,7 +105,7 @@ func (x *regressionGuard) add(of, prev *Service, seconds float64, network *isoba
 		}
 	}
 	for i := range prev.Sites {
-		if !prev.knows(i) {
+		if !prev.Site(i).hasCapacity() {
 			continue
 		}
 		site := &prev.Sites[i]

@@ -106,14 +106,6 @@ func (p *Plan) Save() Saved {
 	return out
 }
 
-func (s *Service) localities() []isobar.Locality {
-	out := make([]isobar.Locality, len(s.Sites))
-	for i := range s.Sites {
-		out[i] = s.Sites[i].Group.Locality
-	}
-	return out
-}
-
 // Demand lists the demand that was known, for the load table's coverage.
 func (s *Saved) Demand() []load.Saved {
 	var out []load.Saved

@@ -62,19 +62,19 @@ func RolledBack(t *Turn, h *History, version uint64, service string) (*Plan, err
 		return nil, err
 	}
 	earlier := h.before(version, service)
-	if service != "" && now.allNewSince(earlier) {
+	if service != "" && allNewSince(now, earlier) {
 		return nil, fmt.Errorf("service %q at version %d: %w: it had no weights yet", service, version, isobar.ErrNotFound)
 	}
 	in := t.input(assign.Rebase)
-	in.Previous, in.restoring = t.Previous.asOf(earlier), true
+	in.Previous, in.restoring = asOf(t.Previous, earlier), true
 	p, err := Next(in)
 	if err != nil {
 		return nil, err
 	}
-	if !p.sharesDiffer(t.Previous, service) {
+	if !sharesDiffer(p, t.Previous, service) {
 		return nil, fmt.Errorf("version %d: %w: the shares are those of now", version, ErrUnchanged)
 	}
-	if breaches := p.breaches(t.Previous, service); len(breaches) > 0 && !t.Force {
+	if breaches := breachesOf(p, t.Previous, service); len(breaches) > 0 && !t.Force {
 		return nil, &TooMuchError{Breaches: breaches}
 	}
 	return p, nil
@@ -82,7 +82,7 @@ func RolledBack(t *Turn, h *History, version uint64, service string) (*Plan, err
 
 // sharesDiffer reports whether a source of a service, or of any for an empty name, has
 // other shares than in the plan before.
-func (p *Plan) sharesDiffer(before *Plan, service string) bool {
+func sharesDiffer(p, before *Plan, service string) bool {
 	for _, s := range p.named(service) {
 		was, ok := before.Service(s.Spec.Name)
 		if !ok || s.Result == nil || was.Result == nil {
@@ -100,9 +100,9 @@ func (p *Plan) sharesDiffer(before *Plan, service string) bool {
 	return false
 }
 
-// breaches tells which localities of a service, or of all for an empty name, get more
+// breachesOf tells which localities of a service, or of all for an empty name, get more
 // than their ceilings, and more than in the plan before.
-func (p *Plan) breaches(before *Plan, service string) []string {
+func breachesOf(p, before *Plan, service string) []string {
 	var out []string
 	for _, s := range p.named(service) {
 		was, ok := before.Service(s.Spec.Name)
@@ -111,7 +111,7 @@ func (p *Plan) breaches(before *Plan, service string) []string {
 		}
 		for i := range s.Sites {
 			site := &s.Sites[i]
-			if s.declaredCapacity(i) <= 0 || site.Capacity <= 0 || site.Ceiling <= 0 {
+			if s.Site(i).declared() <= 0 || site.Capacity <= 0 || site.Ceiling <= 0 {
 				continue
 			}
 			l := site.Group.Locality
@@ -166,7 +166,7 @@ func (h *History) before(version uint64, service string) map[of]was {
 
 // allNewSince reports whether none of a service's sources had shares earlier. What
 // has not changed since is not in the list of what was.
-func (s *Service) allNewSince(earlier map[of]was) bool {
+func allNewSince(s *Service, earlier map[of]was) bool {
 	if s.Result == nil {
 		return false
 	}
@@ -180,7 +180,7 @@ func (s *Service) allNewSince(earlier map[of]was) bool {
 }
 
 // asOf returns the plan with other shares, as a previous one to rebase.
-func (p *Plan) asOf(earlier map[of]was) *Plan {
+func asOf(p *Plan, earlier map[of]was) *Plan {
 	out := *p
 	out.Services = slices.Clone(p.Services)
 	for i, s := range p.Services {

@@ -55,28 +55,6 @@ func (t *Rollout) needed(p isobar.Promotion) int {
 	return p.Windows << min(t.Failed, rolloutDoublings)
 }
 
-// Mode is what is served of a service: the configured mode, or the one that mode
-// auto has come to.
-func (s *Service) Mode() isobar.Mode {
-	switch {
-	case s.Spec.Mode != isobar.ModeAuto:
-		return s.Spec.Mode
-	case s.Rollout == nil:
-		return isobar.ModeObserve
-	}
-	return s.Rollout.Mode
-}
-
-// served is the configuration with the mode that is served.
-func (s *Service) served() *isobar.Service {
-	if s.Spec.Mode != isobar.ModeAuto {
-		return s.Spec
-	}
-	spec := *s.Spec
-	spec.Mode = s.Mode()
-	return &spec
-}
-
 // rolloutOf takes up how far the service has come; nil with other modes than auto. One
 // that is new begins with observe; one whose mode was fixed until now goes on from there, on
 // trial.

@@ -24,13 +24,13 @@ type RolloutExplained struct {
 	Demoted  int       `json:"demoted"`        // steps back so far
 }
 
-// ExplainRollout tells how far mode auto has come; nil with other modes.
-func (s *Service) ExplainRollout() *RolloutExplained {
-	t := s.Rollout
+// Explain tells how far mode auto has come by the rules of a promotion; nil with other
+// modes.
+func (t *Rollout) Explain(rules isobar.Promotion) *RolloutExplained {
 	if t == nil {
 		return nil
 	}
-	p := s.Spec.Promote.WithDefaults()
+	p := rules.WithDefaults()
 	out := &RolloutExplained{
 		Mode: t.Mode, Until: p.Until, Good: t.Good, Failed: t.Failed, Trial: t.Trial,
 		Stepped: t.Stepped, Why: t.Why, Back: t.Back, Promoted: t.Promoted, Demoted: t.Demoted,

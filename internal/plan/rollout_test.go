@@ -43,7 +43,7 @@ func (f *fleet) until(mode isobar.Mode, most int) int {
 		}
 		f.tick()
 	}
-	f.t.Fatalf("mode %s is not served after %d windows: %s, score %v", mode, most, f.service().ExplainRollout(), f.service().Score())
+	f.t.Fatalf("mode %s is not served after %d windows: %s, score %v", mode, most, f.rollout(), f.score())
 	return 0
 }
 
@@ -70,7 +70,7 @@ func TestAutoGoesOnWhileThePredictionHolds(t *testing.T) {
 	if a := away(); a <= 0.2 {
 		t.Errorf("full: %v away from the nearest", a)
 	}
-	tr := f.service().ExplainRollout()
+	tr := f.rollout()
 	if tr.Promoted != 2 || tr.Demoted != 0 || tr.Needed != 0 || tr.Back || !strings.Contains(tr.Why, "promoted to full because") {
 		t.Errorf("%+v", tr)
 	}
@@ -81,24 +81,24 @@ func TestAutoStopsWhereItMust(t *testing.T) {
 	f.top.Services[0].Promote.Until = isobar.ModeBounded
 	f.until(isobar.ModeBounded, trialWindows+2)
 	f.ticks(20 * windowTicks)
-	if tr := f.service().ExplainRollout(); tr.Mode != isobar.ModeBounded || tr.Needed != 0 {
+	if tr := f.rollout(); tr.Mode != isobar.ModeBounded || tr.Needed != 0 {
 		t.Errorf("until bounded: %s", tr)
 	}
 
 	f = autoFleet(t)
 	f.land = disobey
 	f.ticks(20 * windowTicks)
-	if tr := f.service().ExplainRollout(); tr.Mode != isobar.ModeObserve || tr.Promoted > 0 {
+	if tr := f.rollout(); tr.Mode != isobar.ModeObserve || tr.Promoted > 0 {
 		t.Errorf("clients that do not obey: %s", tr)
 	}
 
 	f = autoFleet(t)
 	f.paused = plan.Pauses{{Service: "checkout", Since: f.now}}
 	f.ticks(10 * windowTicks)
-	if tr := f.service().ExplainRollout(); tr.Mode != isobar.ModeObserve || tr.Good > 0 {
+	if tr := f.rollout(); tr.Mode != isobar.ModeObserve || tr.Good > 0 {
 		t.Errorf("paused: %s", tr)
 	}
-	if f.service().Score() == nil {
+	if f.score() == nil {
 		t.Error("what is paused is not scored")
 	}
 }
@@ -134,9 +134,9 @@ func TestAutoGoesBack(t *testing.T) {
 				}
 				before = f.plan
 			}
-			tr := f.service().ExplainRollout()
+			tr := f.rollout()
 			if tr.Mode == isobar.ModeFull || !tr.Back || tr.Failed == 0 || !strings.Contains(tr.Why, c.why) {
-				t.Fatalf("%s; score %v", tr, f.service().Score())
+				t.Fatalf("%s; score %v", tr, f.score())
 			}
 			if !slices.ContainsFunc(changes, func(x plan.Change) bool {
 				return len(x.Services) == 1 && strings.HasPrefix(x.Services[0].Reason, "demoted to bounded because ")
@@ -177,12 +177,12 @@ func TestAutoGoesOnFromAFixedMode(t *testing.T) {
 	f.ticks(10)
 	f.top = &changed
 	f.turn(f.decider.Rebase)
-	if tr := f.service().ExplainRollout(); tr == nil || tr.Mode != isobar.ModeFull || tr.Trial != trialWindows {
+	if tr := f.rollout(); tr == nil || tr.Mode != isobar.ModeFull || tr.Trial != trialWindows {
 		t.Fatalf("%+v", tr)
 	}
 	f.top = full
 	f.turn(f.decider.Rebase)
-	if tr := f.service().ExplainRollout(); tr != nil || f.service().Mode() != isobar.ModeFull {
+	if tr := f.rollout(); tr != nil || f.service().Mode() != isobar.ModeFull {
 		t.Fatalf("a fixed mode: %+v", tr)
 	}
 }
@@ -194,7 +194,7 @@ func TestAutoSurvivesARestart(t *testing.T) {
 	f.until(isobar.ModeObserve, 3)
 	f.land = nil
 	f.until(isobar.ModeBounded, 2*trialWindows+3)
-	want := *f.service().ExplainRollout()
+	want := *f.rollout()
 	kept := f.plan.Save()
 	data, err := json.Marshal(kept)
 	if err != nil {
@@ -214,7 +214,7 @@ func TestAutoSurvivesARestart(t *testing.T) {
 		if s.Mode() != s.Result.Mode {
 			t.Errorf("mode %s, and what is served is %s", s.Mode(), s.Result.Mode)
 		}
-		return s.ExplainRollout()
+		return s.Rollout.Explain(s.Spec.Promote)
 	}
 	if got := restore(func(*plan.SavedRollout) {}); !got.Stepped.Equal(want.Stepped) || got.Mode != want.Mode || got.Failed != want.Failed || got.Why != want.Why || got.Trial != want.Trial {
 		t.Errorf("%+v, want %+v", got, want)
@@ -255,7 +255,7 @@ func TestAutoDoesNotSwing(t *testing.T) {
 			}
 			for range rapid.IntRange(1, 80).Draw(rt, "ticks") {
 				f.tick()
-				tr := f.service().ExplainRollout()
+				tr := f.rollout()
 				now, needed := tr.Mode, trialWindows<<min(failed, 6)
 				if kind != "good" {
 					well = f.now

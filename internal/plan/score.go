@@ -171,9 +171,9 @@ func (s *Scores) coverage(l *load.ServiceLoad) float64 {
 	return judged / all
 }
 
-// seen holds the plan before, which was in force until now, against what came
+// seenOf holds the plan before, which was in force until now, against what came
 // in since the last tick.
-func (s *Service) seen(since, now time.Time, l *load.ServiceLoad, rounds []load.Round) Seen {
+func seenOf(s *Service, since, now time.Time, l *load.ServiceLoad, rounds []load.Round) Seen {
 	seconds := min(now.Sub(since), scoreGap).Seconds()
 	out := Seen{From: since, To: now}
 	for _, r := range rounds {
@@ -194,7 +194,7 @@ func (s *Service) seen(since, now time.Time, l *load.ServiceLoad, rounds []load.
 	for i := range l.Sites {
 		x := &l.Sites[i]
 		at := slices.IndexFunc(s.Sites, func(y assign.Site) bool { return y.Group.Locality == x.Locality })
-		if at < 0 || x.Utilization <= 0 || !s.knows(at) {
+		if at < 0 || x.Utilization <= 0 || !s.Site(at).hasCapacity() {
 			continue
 		}
 		// What is reported can't tell load beyond what can be served.
@@ -204,11 +204,6 @@ func (s *Service) seen(since, now time.Time, l *load.ServiceLoad, rounds []load.
 		out.Misjudged += x.Issued * off * seconds
 	}
 	return out
-}
-
-// knows reports whether the capacity of a site is more than a guess.
-func (s *Service) knows(i int) bool {
-	return s.Sites[i].Capacity > 0 && (s.declaredCapacity(i) > 0 || s.learns())
 }
 
 // score takes the scores of the plan before on by what was seen since, and the rollout
@@ -229,7 +224,7 @@ func score(in *Input, of, prev *Service) (*Scores, *Rollout) {
 		next.restart(in.Now)
 		return next, of.Rollout.unstrained()
 	}
-	seen := prev.seen(before, in.Now, of.Load, of.Findings.Rounds)
+	seen := seenOf(prev, before, in.Now, of.Load, of.Findings.Rounds)
 	full := next.follow(&seen, of.Findings.Rounds, of.Load)
 	return next, next.watch(of, prev, in.Now, in.Topology.Network, full)
 }

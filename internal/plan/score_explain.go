@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/isobar-xds/isobar"
 )
 
 // ScoreExplained is how well what was predicted of a service agrees with what
@@ -23,15 +25,15 @@ type ScoreExplained struct {
 	To       time.Time `json:"to"`
 }
 
-// Score tells how well what was predicted lately agrees with what was then
-// seen; nil while there is too little to tell.
-func (s *Service) Score() *ScoreExplained {
-	sum, ok := s.Scores.Sum()
+// Explain tells how well what was predicted lately of a service in a mode agrees with
+// what was then seen; nil while there is too little to tell.
+func (s *Scores) Explain(mode isobar.Mode) *ScoreExplained {
+	sum, ok := s.Sum()
 	if !ok {
 		return nil
 	}
-	out := &ScoreExplained{Windows: len(s.Scores.Windows), Requests: sum.Judged, From: sum.From, To: sum.To}
-	out.Score, _ = sum.Score(s.Mode())
+	out := &ScoreExplained{Windows: len(s.Windows), Requests: sum.Judged, From: sum.From, To: sum.To}
+	out.Score, _ = sum.Score(mode)
 	out.Adherence, _ = sum.Landing()
 	if u, ok := sum.Utilization(); ok {
 		out.Utilization = &u

@@ -107,6 +107,16 @@ func (f *fleet) service() *plan.Service {
 	return s
 }
 
+func (f *fleet) score() *plan.ScoreExplained {
+	f.t.Helper()
+	return f.service().Scores.Explain(f.service().Mode())
+}
+
+func (f *fleet) rollout() *plan.RolloutExplained {
+	f.t.Helper()
+	return f.service().Rollout.Explain(f.service().Spec.Promote)
+}
+
 // declared is a topology of threeZones in which all is declared.
 func declared(t *testing.T, mode isobar.Mode) *isobar.Topology {
 	t.Helper()
@@ -138,7 +148,7 @@ func TestScore(t *testing.T) {
 			f := newFleet(t, declared(t, c.mode))
 			c.set(f)
 			f.ticks(60)
-			score := f.service().Score()
+			score := f.score()
 			if c.want < 0 {
 				if score != nil {
 					t.Fatalf("%s, want none", score)
@@ -169,7 +179,7 @@ func TestDemandCountsInObserveOnly(t *testing.T) {
 			f.demand = []float64{60, 140}[i/2%2]
 			f.tick()
 		}
-		scores[mode] = f.service().Score()
+		scores[mode] = f.score()
 	}
 	observe, full := scores[isobar.ModeObserve], scores[isobar.ModeFull]
 	if observe == nil || full == nil {
@@ -188,12 +198,12 @@ func TestScoreIsOfLately(t *testing.T) {
 	f := newFleet(t, declared(t, isobar.ModeObserve))
 	f.land = func(isobar.Locality, float64) float64 { return 1. / 3 }
 	f.ticks(30)
-	if s := f.service().Score(); s == nil || s.Score > 0.5 {
+	if s := f.score(); s == nil || s.Score > 0.5 {
 		t.Fatalf("clients that do otherwise: %v", s)
 	}
 	f.land = nil
 	f.ticks(100)
-	s := f.service().Score()
+	s := f.score()
 	if s == nil || s.Score < 0.99 || s.Windows > 12 || s.To.Sub(s.From) > 8*time.Minute {
 		t.Fatalf("clients that obey again: %v", s)
 	}

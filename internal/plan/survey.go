@@ -152,7 +152,7 @@ func (s *Survey) lose(zone isobar.Locality) error {
 	}
 	for _, after := range p.Settled.Services {
 		if after.Result != nil && after.demand() > 0 && !onlyIn(after.Spec, zone) {
-			if r, known := after.reserve(zone); known {
+			if r, known := reserveOf(after, zone); known {
 				s.keep(&r)
 			}
 		}
@@ -166,8 +166,8 @@ func onlyIn(spec *isobar.Service, zone isobar.Locality) bool {
 	return !slices.ContainsFunc(spec.Localities, func(l isobar.ServiceLocality) bool { return len(l.Endpoints) > 0 && !within(l.Locality, zone) })
 }
 
-// reserve looks at a service after the loss of a zone.
-func (s *Service) reserve(lost isobar.Locality) (r Reserve, known bool) {
+// reserveOf looks at a service after the loss of a zone.
+func reserveOf(s *Service, lost isobar.Locality) (r Reserve, known bool) {
 	r = Reserve{Service: s.Spec.Name, Lost: lost, Drop: s.Result.Drop}
 	var load, limit float64
 	for i := range s.Sites {

@@ -140,7 +140,7 @@ func (t *Turn) Replan(measured *Plan) (*Plan, error) {
 	}
 	snapshot := &load.Snapshot{At: t.Now}
 	in := t.tick(snapshot)
-	in.News, in.Previous = true, t.Previous.trustedAs(measured)
+	in.News, in.Previous = true, trustedAs(t.Previous, measured)
 	for _, s := range measured.Services {
 		if s.Load != nil {
 			snapshot.Services = append(snapshot.Services, *s.Load)
@@ -149,13 +149,13 @@ func (t *Turn) Replan(measured *Plan) (*Plan, error) {
 		f.Service = s.Spec.Name
 		in.Findings = append(in.Findings, f)
 	}
-	in.Learned = measured.learned()
+	in.Learned = learnedIn(measured)
 	return Next(in)
 }
 
 // trustedAs is the plan with services in mode auto as far as another plan has
 // them.
-func (p *Plan) trustedAs(other *Plan) *Plan {
+func trustedAs(p *Plan, other *Plan) *Plan {
 	if p == nil {
 		return nil
 	}

@@ -106,7 +106,7 @@ func NewWhatIf(t *Turn, tick time.Duration, w *WhatIf) (*Preview, error) {
 	p.elsewhere = len(t.Topology.Services) - len(part.Topology.Services)
 	if len(w.Demand) > 0 {
 		p.in.Load, p.in.Findings = w.grown(part.Previous, t.Now)
-		p.in.Learned = part.Previous.learned()
+		p.in.Learned = learnedIn(part.Previous)
 		for _, s := range part.Previous.Services {
 			p.changed[s.Spec.Name] = w.grows(s.Spec.Name) || p.changed[s.Spec.Name]
 		}

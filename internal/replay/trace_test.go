@@ -324,7 +324,7 @@ func TestTheSameConfigurationIsTheSame(t *testing.T) {
 		if change, ok := plan.Changed(s.Plan, next, plan.Origin{}); ok {
 			return fmt.Errorf("plan %d has other shares: %+v", s.Turn.Version, change)
 		}
-		if a, b := next.Outlook(""), s.Plan.Outlook(""); a != b {
+		if a, b := plan.OutlookOf(next, ""), plan.OutlookOf(s.Plan, ""); a != b {
 			return fmt.Errorf("plan %d looks like %+v, want %+v", s.Turn.Version, a, b)
 		}
 		if a, b := next.Moved(before, ""), s.Plan.Moved(s.Before, ""); a != b {
@@ -337,7 +337,7 @@ func TestTheSameConfigurationIsTheSame(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if is, what := last.Outlook(""), other.Outlook(""); is.CrossZone == 0 || is.Fullest > 0.81 || what.CrossZone > 0.01 || what.Fullest < 0.9 {
+	if is, what := plan.OutlookOf(last, ""), plan.OutlookOf(other, ""); is.CrossZone == 0 || is.Fullest > 0.81 || what.CrossZone > 0.01 || what.Fullest < 0.9 {
 		t.Errorf("decided %+v\nwhat if %+v", is, what)
 	}
 }

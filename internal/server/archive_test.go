@@ -33,7 +33,7 @@ func differs(t *testing.T, m *admin.Moment, p *plan.Plan) float64 {
 		t.Fatalf("no shares at %s: %+v", m.At, m)
 	}
 	s, _ := p.Service("checkout")
-	want, worst := s.Outline(), 0.0
+	want, worst := plan.Outline(s), 0.0
 	if len(want.Sources) != len(m.Shares.Sources) {
 		t.Fatalf("%d sources, want %d", len(m.Shares.Sources), len(want.Sources))
 	}
