@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { age, count, digits, ms, percent, rate, utc } from './format';
+import { age, atMost, count, digits, ms, percent, rate, utc } from './format';
 
 describe('numbers', () => {
   test.each([
@@ -31,6 +31,13 @@ describe('numbers', () => {
     [1, '100%'],
     [NaN, '–'],
   ])('%d as percent', (x, want) => expect(percent(x)).toBe(want));
+
+  test.each([
+    [0, 'at most 0%'],
+    [0.0004, 'less than 0.1%'],
+    [0.001, 'at most 0.1%'],
+    [0.3, 'at most 30%'],
+  ])('a bound of %d', (x, want) => expect(atMost(x)).toBe(want));
 
   test('milliseconds', () => expect(ms(12.5)).toBe('12.5 ms'));
   test('counts', () => expect([count(0, 'service'), count(1, 'service'), count(2, 'service')]).toEqual(['0 services', '1 service', '2 services']));

@@ -23,6 +23,12 @@ export function percent(x: number): string {
   return `${Math.abs(p) < 10 ? p.toFixed(1).replace(/\.0$/, '') : p.toFixed(0)}%`;
 }
 
+/** An upper bound of a fraction, in words. */
+export function atMost(x: number): string {
+  const text = percent(x);
+  return text.startsWith('< ') ? `less than ${text.slice(2)}` : `at most ${text}`;
+}
+
 export function ms(x: number): string {
   return `${digits(x)} ms`;
 }

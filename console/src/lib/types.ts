@@ -152,7 +152,7 @@ export interface Explanation {
   localities: LocalityWhy[];
   binding: { kind: string; locality?: string; text: string };
   runner_up?: { locality: string; worse_ms: number };
-  reasons: { kind?: string; text?: string }[];
+  reasons: { locality?: string; text: string }[];
   deviation?: Deviation;
   warnings: string[];
   clients: { client: string; rate: number }[];

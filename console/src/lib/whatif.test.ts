@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import type { Difference, Service, Site, Three } from './types';
-import { body, idle, judge, outdated, queryOf, supposed } from './whatif';
+import { against, body, idle, judge, outdated, queryOf, supposed } from './whatif';
 
 const flat = (before: number, first = before, settled = first): Three => ({ before, first, settled });
 const site = (locality: string, utilization: Three, ceiling = 0.8, declared = true): Difference['services'][number]['localities'][number] => ({ locality, utilization, ceiling, declared });
@@ -33,6 +33,14 @@ describe('judge', () => {
     expect(v.text).toMatch(text);
     expect(v.safe).toBe(safe);
   });
+});
+
+test('what is said against a difference is said once', () => {
+  const survival = 'checkout: it would no longer survive the loss of us/b: us/c at 110.0% of its ceiling';
+  const refusals = ['checkout: us/a at 127.0% of its capacity, above its ceiling of 80.0%', survival, 'cart: us/a at 127.0% of its capacity, above its ceiling of 80.0%'];
+  expect(against(difference([], { risks: [risk('checkout', 'us/a'), risk('cart')], refusals }))).toEqual(['checkout: worse', 'cart: worse', survival, refusals[2]]);
+  expect(against(difference([], { refusals: [survival] }))).toEqual([survival]);
+  expect(against(difference([]))).toEqual([]);
 });
 
 describe('an answer', () => {

@@ -103,6 +103,16 @@ export function judge(d: Difference): Verdict {
   return { safe: true, text: `Yes: the capacity suffices. The fullest would be ${place}, at ${percent(most.settled)} of its capacity; its ceiling is ${percent(most.ceiling)}.` };
 }
 
+/**
+ * What the server says against a difference, each fact once: it refuses a drain for the
+ * same ceilings that are listed as risks.
+ */
+export function against(d: Difference): string[] {
+  const risks = d.risks ?? [];
+  const same = (text: string): boolean => risks.some((r) => r.locality && text.startsWith(`${r.service}: ${r.locality} at `));
+  return [...new Set([...risks.map((r) => r.text), ...(d.refusals ?? []).filter((text) => !same(text))])];
+}
+
 /** By how much utilization or demand may differ before an answer may differ, too. */
 const drift = 0.1;
 
