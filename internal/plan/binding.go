@@ -201,7 +201,7 @@ func summarize(e *Explanation) string {
 	})
 	for i := range rows {
 		if rows[i].Published >= shownShare {
-			parts = append(parts, fmt.Sprintf("%.0f%% to %s", 100*rows[i].Published, rows[i].Locality))
+			parts = append(parts, fmt.Sprintf("%s to %s", percentOf(rows[i].Published), rows[i].Locality))
 		}
 	}
 	if len(parts) == 0 {
@@ -219,4 +219,13 @@ func summarize(e *Explanation) string {
 		out += "; but " + e.Deviation.String()
 	}
 	return out
+}
+
+// percentOf writes a share as percent: below 10% with a digit after the point, so that
+// no share that is named reads as 0%.
+func percentOf(share float64) string {
+	if share < 0.1 {
+		return strings.TrimSuffix(fmt.Sprintf("%.1f", 100*share), ".0") + "%"
+	}
+	return fmt.Sprintf("%.0f%%", 100*share)
 }

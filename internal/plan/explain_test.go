@@ -210,3 +210,19 @@ func TestExplainFullWithLoss(t *testing.T) {
 		t.Errorf("binding %+v, want %q", e.Binding, want)
 	}
 }
+
+// TestExplainNamesSmallShares: a share of 0.5% must not read as 0%, so shares below 10% have a digit after the point.
+func TestExplainNamesSmallShares(t *testing.T) {
+	top := threeZones(t)
+	p := ticks(t, top, 12, map[string]float64{"us/a": 1900})
+	var text string
+	for range 5 {
+		in := plan.Input{Now: p.Made.Add(5 * time.Second), Trigger: assign.Tick, Topology: top, Previous: p, Version: p.Version + 1}
+		in.Load = demand(in.Now, "checkout", map[string]float64{"us/a": 100})
+		p = decided(t, in)
+		text = explain(t, p, "us/a").Summary
+	}
+	if !strings.Contains(text, "go 92% to us/a, 5.7% to us/b, 2.2% to eu/a") {
+		t.Errorf("summary %q, want shares below 10%% with a digit after the point", text)
+	}
+}
