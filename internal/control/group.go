@@ -39,6 +39,19 @@ type Group interface {
 	Assume() (base *plan.Opened, paused plan.Pauses, err error)
 	// Paused makes what Current pauses durable for the group.
 	Paused(ctx context.Context) error
+	Publications
+	// Last reports whether this replica leads and no other one lives: if it ends, clients
+	// have nobody.
+	Last() bool
+	// Report sends what clients told this replica to the leader. health says that only
+	// what checkers told is sent, which does not wait for a tick.
+	Report(now time.Time, healthOnly bool)
+	// Designate tells the checkers of this replica what the leader wants them to probe.
+	Designate(o *plan.Opened)
+}
+
+// Publications is the right of a leader to publish plans in its epoch.
+type Publications interface {
 	// Next returns the version of the next plan. reapply says that the plan only carries
 	// weights over. An error says that the replica may not publish.
 	Next(reapply bool) (uint64, error)
@@ -48,14 +61,6 @@ type Group interface {
 	// Reserved is the highest version that this epoch may use: a single server that goes
 	// on from the state begins above it.
 	Reserved() uint64
-	// Last reports whether this replica leads and no other one lives: if it ends, clients
-	// have nobody.
-	Last() bool
-	// Report sends what clients told this replica to the leader. health says that only
-	// what checkers told is sent, which does not wait for a tick.
-	Report(now time.Time, healthOnly bool)
-	// Designate tells the checkers of this replica what the leader wants them to probe.
-	Designate(o *plan.Opened)
 }
 
 // ErrFollower answers operators on a replica that does not lead its group.

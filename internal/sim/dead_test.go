@@ -119,6 +119,7 @@ func TestWorkingZoneIsBackInSixTicks(t *testing.T) {
 		for _, delay := range []time.Duration{0, interval / 2} {
 			for _, phase := range []time.Duration{0, interval / 2, interval * 9 / 10} {
 				t.Run(fmt.Sprintf("%s, pushes %v, phase %v", trust, delay, phase), func(t *testing.T) {
+					t.Parallel()
 					lives := dies + time.Minute + phase
 					sc := deadScenario(t, 0.9, 0.05, delay, dies, lives, lives+20*interval)
 					sc.Topology.Services[0].CapacityTrust = trust
