@@ -141,7 +141,8 @@ func (g *Gate) ofBalancers(l net.Listener) net.Listener {
 		From: g.cfg.XDS.Balancers, Metrics: g.admission,
 		Refused: func(balancer net.Addr, err error) {
 			if skipped, ok := g.logs.Allow(time.Now()); ok {
-				g.log.Warn("rejected a load balancer's connection: it must begin with a PROXY header", "balancer", balancer.String(), "error", err, "skipped_lines", skipped)
+				g.log.Warn("rejected a load balancer's connection: it must begin with a PROXY header",
+					"balancer", balancer.String(), "error", err, "skipped_lines", skipped)
 			}
 		},
 	})
