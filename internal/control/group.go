@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"time"
 
 	"github.com/isobar-xds/isobar/internal/health"
@@ -160,6 +161,9 @@ func (l *Loop) receive() {
 	if o == nil || before != nil && o.Plan.Version <= before.Version {
 		return
 	}
+	if o.Plan.Provisional && before != nil && !before.Provisional {
+		return // the leader lost what this replica has: its clients keep it until the leader decides
+	}
 	if change, ok := plan.Changed(before, o.Plan, o.Origin); ok {
 		l.state.note(change)
 	}
@@ -250,18 +254,52 @@ func (l *Loop) goOnFrom(saved *plan.Saved, reason string, provisional bool) erro
 const (
 	// enoughReturned is what fraction of the clients that are connected have to have
 	// reported before a group that has lost all its plans decides, and gatherMost is how
-	// long it waits for them.
-	enoughReturned = 0.8
-	gatherMost     = time.Minute
+	// long it waits for them: longer where gatherIntervals report intervals take longer.
+	enoughReturned  = 0.8
+	gatherMost      = time.Minute
+	gatherIntervals = 4
+	// lifetimeParts bounds the wait where clients forget endpoints: clients need the rest
+	// of the lifetime to come back.
+	lifetimeParts = 3
 )
+
+// GatherMost returns how long a leader that has lost all plans waits for reports, where
+// endpoints and resources do not expire at clients.
+func GatherMost(interval time.Duration) time.Duration {
+	return max(gatherMost, gatherIntervals*interval)
+}
+
+// patience is how long to gather for.
+func (l *Loop) patience() time.Duration {
+	most := GatherMost(l.opts.timing().Interval)
+	for _, life := range l.set.Lifetimes() {
+		for _, ends := range []time.Duration{life.Stale, life.TTL} {
+			if ends > 0 {
+				most = min(most, ends/lifetimeParts)
+			}
+		}
+	}
+	return most
+}
+
+// gathered is what clients do. A panic in pure code costs this turn only: nothing is known then.
+func (l *Loop) gathered(now time.Time) (observed plan.Saved, returned float64) {
+	before := l.Current()
+	defer func() {
+		if r := recover(); r != nil {
+			l.metrics.panics.Inc()
+			l.log.Error("reading what clients do failed; the provisional plan stays in force", "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+			observed, returned = plan.Saved{Version: before.Version, Made: now, Paused: before.Paused}, 0
+		}
+	}()
+	return l.decider.Gather(l.turn(now, before, l.opts.Reports.Collect(now)))
+}
 
 // gather takes in what clients do while the plan is provisional. Once enough of them have
 // told, or when the time is over, it goes on from that: they keep the shares that they have.
 func (l *Loop) gather(now time.Time) {
-	before := l.Current()
-	turn := l.turn(now, before, l.opts.Reports.Collect(now))
-	observed, returned := l.decider.Gather(turn)
-	if returned < enoughReturned && now.Sub(l.gathering) < gatherMost {
+	observed, returned := l.gathered(now)
+	if returned < enoughReturned && now.Sub(l.gathering) < l.patience() {
 		return
 	}
 	reason := fmt.Sprintf("all plans of the group were lost: it goes on from what clients do, of which %.0f%% report load", 100*returned)
@@ -351,7 +389,8 @@ func (l *Loop) leaveGroup() {
 	l.metrics.unregister()
 }
 
-// takeBackDrops publishes the plan in force without its drops.
+// takeBackDrops shows clients the plan in force without its drops. The group does not get
+// it: the replica that leads next goes on with the drops, and its versions are higher.
 func (l *Loop) takeBackDrops(last *plan.Plan) {
 	version, err := l.group.Next(true)
 	if err != nil {
@@ -361,11 +400,7 @@ func (l *Loop) takeBackDrops(last *plan.Plan) {
 	if p == nil {
 		return
 	}
-	if err := l.group.handOut(p, plan.Origin{}, l.health.keeper, true); err != nil {
-		l.log.Warn("clients drop requests while no replica is there", "error", err)
-		return
-	}
-	l.log.Info("clients drop nothing while no replica is there", "version", p.VersionString())
+	l.log.Info("took back drops before stopping; no other replica lives", "version", p.VersionString())
 	l.undropped.Store(true)
 	l.show(p)
 }

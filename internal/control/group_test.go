@@ -56,6 +56,8 @@ func TestGroupThatLostItsPlans(t *testing.T) {
 		report   int
 		lasts    time.Duration // that the plan is provisional; 0 = it never is
 		atLatest time.Duration
+		stale    time.Duration // endpoint_stale_after; 0 = endpoints never go stale
+		interval time.Duration // of reports; 0 = 1 s
 	}{
 		{name: "a new group", epoch: 1},
 		{name: "it has a plan", epoch: 2, base: &plan.Opened{Plan: &plan.Plan{Version: 5}, Saved: plan.Saved{Version: 5}}},
@@ -67,11 +69,14 @@ func TestGroupThatLostItsPlans(t *testing.T) {
 			name: "its leader ended meanwhile", epoch: 3, base: &plan.Opened{Plan: provisional, Saved: plan.Saved{Version: 5}},
 			lasts: 59 * time.Second, atLatest: 61 * time.Second,
 		},
+		{name: "clients forget endpoints", epoch: 2, stale: 30 * time.Second, lasts: 9 * time.Second, atLatest: 11 * time.Second},
+		{name: "reports are rare", epoch: 2, interval: time.Minute, lasts: 239 * time.Second, atLatest: 241 * time.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				p, g, r := newParts(), &leader{epoch: c.epoch, base: c.base, version: 1_000_000}, &reporting{}
 				service := web("web", 1)
+				service.Assignment.EndpointStaleAfter = c.stale
 				p.topology.Services, p.stored = []isobar.Service{service}, c.stored
 				began := time.Now()
 				for i := range c.clients {
@@ -84,7 +89,12 @@ func TestGroupThatLostItsPlans(t *testing.T) {
 					}
 					r.windows = append(r.windows, w)
 				}
-				l, stop := start(t, p, func(o *control.Options) { o.Group, o.Reports = g, r })
+				l, stop := start(t, p, func(o *control.Options) {
+					o.Group, o.Reports = g, r
+					if c.interval > 0 {
+						o.Timing = func() control.Timing { return control.Timing{Tick: time.Second, Interval: c.interval} }
+					}
+				})
 				defer stop()
 				if got := l.Current().Provisional; got != (c.lasts > 0) {
 					t.Fatalf("provisional: %t", got)
@@ -134,12 +144,56 @@ func TestLastOfAGroup(t *testing.T) {
 			if s, _ := after.Service("web"); (s.Result.Drop == 0) != last || (after.Version > before.Version) != last {
 				t.Errorf("the last one: %t; version %d drops %v after %d", last, after.Version, s.Result.Drop, before.Version)
 			}
-			if g.shared[len(g.shared)-1] != after {
-				t.Error("clients have a plan that the group did not get")
+			if g.shared[len(g.shared)-1] != before {
+				t.Error("the group got the plan without drops: who leads next would go on without them")
 			}
 			if drop := p.saved[len(p.saved)-1].Services[0].Drop; drop != 0.2 {
 				t.Errorf("it saved a drop of %v", drop)
 			}
 		})
 	}
+}
+
+// follower is a group that another replica leads.
+type follower struct {
+	leader
+
+	changed  chan struct{}
+	received *plan.Opened
+}
+
+func (g *follower) Changed() <-chan struct{}          { return g.changed }
+func (g *follower) Role() (control.GroupRole, uint64) { return control.Follows, g.epoch }
+func (g *follower) Received() *plan.Opened            { return g.received }
+
+// TestFollowerKeepsItsPlan asserts that a leader that lost all plans does not move the
+// clients of a replica that still has one, and that its first decision counts again.
+func TestFollowerKeepsItsPlan(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		p := newParts()
+		g := &follower{leader: leader{epoch: 2}, changed: make(chan struct{})}
+		opened := func(version uint64, provisional bool) *plan.Opened {
+			return &plan.Opened{Plan: &plan.Plan{Version: version, Provisional: provisional, Topology: p.topology, Made: time.Now()}}
+		}
+		tell := func(o *plan.Opened) {
+			g.received = o
+			g.changed <- struct{}{}
+			pass(time.Millisecond)
+		}
+		g.received = opened(5, true)
+		l, stop := start(t, p, func(o *control.Options) { o.Group = g })
+		defer stop()
+		for _, step := range []struct {
+			version     uint64
+			provisional bool
+			want        uint64 // in force then
+		}{
+			{6, true, 6}, {7, false, 7}, {8, true, 7}, {9, true, 7}, {10, false, 10},
+		} {
+			tell(opened(step.version, step.provisional))
+			if got := l.Current().Version; got != step.want {
+				t.Errorf("version %d is in force after version %d, provisional %t, came; want %d", got, step.version, step.provisional, step.want)
+			}
+		}
+	})
 }

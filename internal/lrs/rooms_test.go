@@ -9,6 +9,8 @@ import (
 	"time"
 
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	loadstatsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/isobar-xds/isobar/internal/lrs"
 )
@@ -78,5 +80,23 @@ func TestFirstReportCostsLittle(t *testing.T) {
 		if first > 2*second {
 			t.Errorf("the first report takes %d KiB, the second one %d, want about the same", first>>10, second>>10)
 		}
+	})
+}
+
+// TestFirstMessageWithoutStatistics asserts that a field that the server does not know, from a
+// client of another time, is no load report.
+func TestFirstMessageWithoutStatistics(t *testing.T) {
+	inBubble(t, lrs.Options{}, func(h *harness) {
+		hello := &loadstatsv3.LoadStatsRequest{Node: grpcNode()}
+		hello.ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, 1000, protowire.VarintType), 1))
+		c := h.open()
+		c.send(hello)
+		synctest.Wait()
+		for _, w := range h.srv.Collect(time.Now()) {
+			if len(w.Reports) > 0 {
+				t.Errorf("it counts as a report: %+v", w.Reports)
+			}
+		}
+		c.cancel()
 	})
 }

@@ -195,8 +195,8 @@ func (m *message) ReadMessage(encoded []byte) error {
 }
 
 // nodeField returns the field with the node as it was sent, and whether the message holds
-// more. Decoded, statistics would take many times their size, so that only the reader reads them.
-func nodeField(encoded []byte) (field []byte, more bool, err error) {
+// statistics. Decoded, statistics would take many times their size, so that only the reader reads them.
+func nodeField(encoded []byte) (field []byte, statistics bool, err error) {
 	c := rpc.Cursor{Rest: encoded}
 	for {
 		at := len(encoded) - len(c.Rest)
@@ -209,14 +209,14 @@ func nodeField(encoded []byte) (field []byte, more bool, err error) {
 		case c.Bad:
 		case number == reader.ReportNode:
 			field = append(field, encoded[at:len(encoded)-len(c.Rest)]...)
-		default:
-			more = true
+		case number == reader.ReportClusters:
+			statistics = true
 		}
 	}
 	if c.Bad {
 		err = errNoMessage
 	}
-	return field, more, err
+	return field, statistics, err
 }
 
 // greet takes the first message and tells whether it holds statistics.

@@ -95,6 +95,10 @@ func TestRollbackIntoOverload(t *testing.T) {
 	if _, err := l.decider.Rollback(turn, h, quiet, ""); err != nil {
 		t.Errorf("forced: %v", err)
 	}
+	l.plan.MakeProvisional()
+	if p, err := l.decider.Rollback(turn, h, quiet, ""); err != nil || !p.Provisional {
+		t.Errorf("a rollback ends a plan that waits for clients: %v", err)
+	}
 }
 
 func shareAt(s *plan.Service, l isobar.Locality) float64 {

@@ -71,6 +71,9 @@ func RolledBack(t *Turn, h *History, version uint64, service string) (*Plan, err
 	if err != nil {
 		return nil, err
 	}
+	if t.Previous.Provisional {
+		p.MakeProvisional()
+	}
 	if !sharesDiffer(p, t.Previous, service) {
 		return nil, fmt.Errorf("version %d: %w: the shares are those of now", version, ErrUnchanged)
 	}

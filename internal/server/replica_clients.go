@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/isobar-xds/isobar/internal/control"
 	"github.com/isobar-xds/isobar/internal/listen"
 	"github.com/isobar-xds/isobar/internal/replica/group"
 )
@@ -25,6 +26,9 @@ const (
 	// removalsLook is how often a replica looks whether clients may be told that
 	// something is absent.
 	removalsLook = 100 * time.Millisecond
+	// refusalTimes is for how many times as long as a leader waits for reports clients are
+	// refused that come back to a group that lost its plans.
+	refusalTimes = 2
 )
 
 // await returns when this replica serves the version that a client shows, or does not
@@ -73,9 +77,17 @@ func (r *replicas) await(ctx context.Context, peer, version string) error {
 
 // returns refuses a client that has an answer of an earlier plan while the plan here was
 // made after all plans were lost: it would move all clients at once. Only the stream ends,
-// so that the client can report load on the same connection.
+// so that the client can report load on the same connection. Where no leader ends that, as
+// when the election engine is out of reach, this replica refuses clients for so long only.
 func (r *replicas) returns() error {
-	if p := r.s.loop.Current(); p != nil && p.Provisional {
+	p := r.s.loop.Current()
+	if p == nil || !p.Provisional {
+		r.refusing.Store(nil)
+		return nil
+	}
+	now := time.Now()
+	r.refusing.CompareAndSwap(nil, &now)
+	if began := r.refusing.Load(); began == nil || time.Since(*began) < refusalTimes*control.GatherMost(r.s.current.Load().ReportInterval) {
 		r.metrics.refused.Inc()
 		return status.Error(codes.Unavailable, "isobar: the group has lost all its plans, and waits until most clients have reported load; keep what you have")
 	}

@@ -50,6 +50,7 @@ type replicas struct {
 
 	connections connections
 	counted     countedClients
+	refusing    atomic.Pointer[time.Time] // since when clients that return are refused; nil = they are not
 
 	mu     sync.Mutex // held by whoever encodes or decodes
 	warmed uint64     // epoch of the leader that got the last windows; of the loop

@@ -90,13 +90,14 @@ type Services interface {
 	Find(name []byte) (service string, ok bool)
 }
 
-// ReportNode is the number of the field of LoadStatsRequest that has the node.
-const ReportNode protowire.Number = 1
-
-// Fields of LoadStatsRequest, ClusterStats, DroppedRequests and Duration.
+// Fields of LoadStatsRequest: the node, and the statistics by cluster.
 const (
-	reportClusters = 2
+	ReportNode     protowire.Number = 1
+	ReportClusters protowire.Number = 2
+)
 
+// Fields of ClusterStats, DroppedRequests and Duration.
+const (
 	clusterName       = 1
 	clusterLocalities = 2
 	clusterDropped    = 3
@@ -167,7 +168,7 @@ func countClusters(encoded []byte) (n int, ok bool) {
 // nextCluster gives the cluster that b begins with, nil if it is another field,
 // and what is behind it; it tells false when it is none.
 func nextCluster(b []byte) (value, rest []byte, ok bool) {
-	const key = reportClusters<<rpc.KeyShift | bytesKind
+	const key = uint64(ReportClusters)<<rpc.KeyShift | bytesKind
 	if value, rest = rpc.NextBytes(b, byte(key)); value != nil {
 		return value, rest, true
 	}
