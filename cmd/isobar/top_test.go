@@ -35,6 +35,9 @@ func (busyPlan) Current() *plan.Plan {
 		r := &assign.Result{Service: name, Load: []float64{demand * shares[0], demand * shares[1]}}
 		for _, l := range []isobar.Locality{near, far} {
 			endpoint := isobar.WeightedEndpoint{Address: "10.0.0.1:80", Weight: 1, Health: isobar.Healthy}
+			spec.Localities = append(spec.Localities, isobar.ServiceLocality{
+				Locality: l, MaxRate: 1000, Endpoints: []isobar.Endpoint{{Address: endpoint.Address}},
+			})
 			r.Sites = append(r.Sites, assign.Site{
 				Group: &isobar.EndpointGroup{Locality: l, Endpoints: []isobar.WeightedEndpoint{endpoint}}, Capacity: 1000, Ceiling: 0.8, Scale: 1,
 			})
