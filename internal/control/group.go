@@ -215,6 +215,9 @@ func (l *Loop) takeOver(epoch uint64) error {
 			found = *kept
 		}
 	}
+	if kept := l.Current(); lost && kept != nil && !kept.Provisional { // the leader before had lost what this replica serves
+		*saved, lost = kept.Save(), false
+	}
 	saved.Paused = paused
 	l.health.begin(&found, now)
 	l.told = nil

@@ -159,15 +159,17 @@ type follower struct {
 	leader
 
 	changed  chan struct{}
+	role     control.GroupRole
 	received *plan.Opened
 }
 
 func (g *follower) Changed() <-chan struct{}          { return g.changed }
-func (g *follower) Role() (control.GroupRole, uint64) { return control.Follows, g.epoch }
+func (g *follower) Role() (control.GroupRole, uint64) { return g.role, g.epoch }
 func (g *follower) Received() *plan.Opened            { return g.received }
 
 // TestFollowerKeepsItsPlan asserts that a leader that lost all plans does not move the
-// clients of a replica that still has one, and that its first decision counts again.
+// clients of a replica that still has one, that its first decision counts again, and that
+// the replica goes on from its plan where it leads next.
 func TestFollowerKeepsItsPlan(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := newParts()
@@ -194,6 +196,12 @@ func TestFollowerKeepsItsPlan(t *testing.T) {
 			if got := l.Current().Version; got != step.want {
 				t.Errorf("version %d is in force after version %d, provisional %t, came; want %d", got, step.version, step.provisional, step.want)
 			}
+		}
+		tell(opened(11, true))
+		g.role, g.epoch, g.base, g.version = control.Leads, 3, g.received, 2_000_000
+		tell(g.received)
+		if got := l.Current(); got.Version <= 2_000_000 || got.Provisional {
+			t.Errorf("as the next leader it serves version %d, provisional %t", got.Version, got.Provisional)
 		}
 	})
 }
