@@ -50,6 +50,9 @@ func TestMetricReference(t *testing.T) {
 		t.Errorf("only %d metrics are registered", len(all))
 	}
 	want := reference(string(text), all)
+	if strings.Contains(string(text), unsorted) && !*updateMetrics {
+		t.Errorf("%s has a section %q: move its rows to the sections of their subjects", path, unsorted)
+	}
 	if want == string(text) {
 		return
 	}
@@ -72,6 +75,9 @@ func TestMetricReference(t *testing.T) {
 	}
 	t.Error("go test ./cmd/isobar -run TestMetricReference -update-metrics writes it, new metrics at the end: move their rows to their section")
 }
+
+// unsorted is the heading above the rows that the test has written.
+const unsorted = "## More"
 
 // reference gives the reference as the code wants it: rows of what is not there
 // are left out, labels are those of the code, and what is missing gets a section
@@ -107,7 +113,7 @@ func reference(text string, all map[string]described) string {
 	}
 	if len(missing) > 0 {
 		slices.Sort(missing)
-		out = append(out, "## More", "", "| Metric | Labels | Meaning |", "|---|---|---|")
+		out = append(out, unsorted, "", "| Metric | Labels | Meaning |", "|---|---|---|")
 		out = append(append(out, missing...), "")
 	}
 	return strings.Join(out, "\n")

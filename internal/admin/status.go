@@ -176,8 +176,8 @@ func (b *statusBuilder) plan(p *plan.Plan, clients []ServiceClients) {
 func (b *statusBuilder) pauses(p *plan.Plan) {
 	b.Paused = append(b.Paused, p.Paused...)
 	if n := plan.CountPaused(p.Services); n > 0 && n == len(p.Services) {
-		b.attend(NewAttention(AllPaused, "the weights of all %d services are frozen and follow neither demand nor capacity: "+
-			"isobar resume lets them go on", n).See("isobar resume"))
+		all := counted(n, "the weights of the only service", "the weights of all %d services")
+		b.attend(NewAttention(AllPaused, "%s are frozen and follow neither demand nor capacity: isobar resume lets them go on", all).See("isobar resume"))
 		return
 	}
 	for i := range p.Paused {
