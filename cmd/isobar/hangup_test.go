@@ -22,7 +22,7 @@ func TestHangupDoesNotEndTheServer(t *testing.T) {
 		if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil {
 			t.Fatal(err)
 		}
-		testhelp.Eventually(t, "the signal is told of", func() bool { return strings.Count(p.stderr.String(), "received SIGHUP") > n })
+		testhelp.Eventually(t, "the log line of the signal", func() bool { return strings.Count(p.stderr.String(), "received SIGHUP") > n })
 	}
 	if _, err := p.plan(); err != nil {
 		t.Error(err)
@@ -62,5 +62,5 @@ func TestHangupWhileTheServerStarts(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.await("plan", func(v admin.PlanView) bool { return v.Version != "" })
-	testhelp.Eventually(t, "the signal is told of", func() bool { return strings.Contains(p.stderr.String(), "received SIGHUP") })
+	testhelp.Eventually(t, "the log line of the signal", func() bool { return strings.Contains(p.stderr.String(), "received SIGHUP") })
 }

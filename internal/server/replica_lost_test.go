@@ -93,16 +93,7 @@ func weightOf(a *endpointv3.ClusterLoadAssignment, err error) (uint32, error) {
 // all requests of a client in us/a went to us/b. It returns once the stream is accepted.
 func (m *member) reportsFrom(node string, rate uint64) {
 	m.t.Helper()
-	s, err := loadstatsv3.NewLoadReportingServiceClient(m.dial()).StreamLoadStats(m.t.Context())
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	if err := s.Send(&loadstatsv3.LoadStatsRequest{Node: nodeIn(node, "us/a")}); err != nil {
-		m.t.Fatal(err)
-	}
-	if _, err := s.Recv(); err != nil {
-		m.t.Fatal(err)
-	}
+	s := m.loadStream(node)
 	stats := &endpointv3.ClusterStats{
 		ClusterName: "checkout", LoadReportInterval: durationpb.New(time.Second),
 		UpstreamLocalityStats: []*endpointv3.UpstreamLocalityStats{{

@@ -9,8 +9,6 @@ import (
 
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	loadstatsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/isobar-xds/isobar/internal/replica"
@@ -25,15 +23,11 @@ var unhurried = replica.Timing{
 	EngineTimeout: time.Second, Gather: 300 * time.Millisecond, Rest: 5 * time.Second,
 }
 
-// report opens a load report stream to a replica and reports once.
-func (m *member) report(node string, issued uint64) {
+// loadStream opens a load report stream of a client in us/a to a replica, and returns it once
+// it is accepted.
+func (m *member) loadStream(node string) loadstatsv3.LoadReportingService_StreamLoadStatsClient {
 	m.t.Helper()
-	conn, err := grpc.NewClient("passthrough:///"+m.server.XDSAddress(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	m.t.Cleanup(func() { _ = conn.Close() })
-	s, err := loadstatsv3.NewLoadReportingServiceClient(conn).StreamLoadStats(m.t.Context())
+	s, err := loadstatsv3.NewLoadReportingServiceClient(m.dial()).StreamLoadStats(m.t.Context())
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -43,6 +37,13 @@ func (m *member) report(node string, issued uint64) {
 	if _, err := s.Recv(); err != nil {
 		m.t.Fatal(err)
 	}
+	return s
+}
+
+// report opens a load report stream to a replica and reports once.
+func (m *member) report(node string, issued uint64) {
+	m.t.Helper()
+	s := m.loadStream(node)
 	stats := &endpointv3.ClusterStats{
 		ClusterName: "checkout", LoadReportInterval: durationpb.New(10 * time.Second),
 		UpstreamLocalityStats: []*endpointv3.UpstreamLocalityStats{{
