@@ -77,6 +77,21 @@ public final class Client {
     call.halfClose();
   }
 
+  /** Counts calls that have not ended long after their deadline, and prints what threads do. */
+  private static void abandon(Outcome outcome, long n) {
+    for (long i = 0; i < n; i++) {
+      outcome.add(outcome.failed, "a call did not end at its deadline");
+    }
+    Thread.getAllStackTraces()
+        .forEach(
+            (thread, stack) -> {
+              System.err.println(thread);
+              for (StackTraceElement e : stack) {
+                System.err.println("\tat " + e);
+              }
+            });
+  }
+
   /** Makes n calls at the rate, without waiting for one before the next. */
   private static String send(List<ManagedChannel> channels, int n, double perSecond)
       throws Exception {
@@ -90,7 +105,9 @@ public final class Client {
       }
       call(channels.get(i % channels.size()), outcome, open);
     }
-    open.await();
+    if (!open.await(DEADLINE_SECONDS + 10, TimeUnit.SECONDS)) {
+      abandon(outcome, open.getCount());
+    }
     return outcome.json();
   }
 
