@@ -43,17 +43,31 @@ const (
 
 // Config is a whole configuration file, with defaults filled in.
 type Config struct {
-	XDS            XDS
-	Admin          Admin
-	ReportInterval time.Duration // how often clients report load
-	Tick           time.Duration // how often the planner decides
-	N1Interval     time.Duration // how often the loss of each zone is played; 0 = never
-	StateDir       string        // where plans and API objects are kept
-	StopSpread     time.Duration // over which a server that stops sends its clients away; 0 = all at once
-	Log            Log
-	Trace          *Trace      `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only; nil = none is kept
-	Degradation    Degradation `json:",omitzero"`  //nolint:tagliatelle // called as its neighbours, in golden files only
-	Replicas       *Replicas   `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only; nil = the server is alone
+	Fixed
+	Live
+}
+
+// Fixed are the settings that take effect when a server starts, and at no reload.
+type Fixed struct {
+	XDS      XDS
+	Admin    Admin
+	StateDir string // where plans and API objects are kept
+	Log      Log
+	Trace    *Trace    `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only; nil = none is kept
+	Replicas *Replicas `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only; nil = the server is alone
+}
+
+// Live are the settings that a reload changes, all at one moment.
+type Live struct {
+	ReportInterval time.Duration   // how often clients report load
+	Tick           time.Duration   // how often the planner decides
+	N1Interval     time.Duration   // how often the loss of each zone is played; 0 = never
+	StopSpread     time.Duration   // over which a server that stops sends its clients away; 0 = all at once
+	Degradation    Degradation     `json:",omitzero"` //nolint:tagliatelle // called as its neighbours, in golden files only
+	Identities     identity.Policy // empty = every client may do everything
+	// SubscribedOnly lets load reports count only on services that someone in
+	// the client's locality subscribes to.
+	SubscribedOnly bool
 
 	// MetricsMatrix names the services whose shares between localities are metrics.
 	MetricsMatrix []string `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only
@@ -81,12 +95,8 @@ type XDS struct {
 	// unless its metadata say so; 0 = 500.
 	EnvoyEndpoints int `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only
 
-	TLS        *identity.Files // nil = plaintext
-	Identities identity.Policy // empty = every client may do everything
-	// SubscribedOnly lets load reports count only on services that someone in
-	// the client's locality subscribes to.
-	SubscribedOnly bool
-	Admission      Admission
+	TLS       *identity.Files // nil = plaintext
+	Admission Admission
 	// Balancers are the addresses whose connections begin with a PROXY header.
 	Balancers []netip.Prefix `json:",omitempty"` //nolint:tagliatelle // called as its neighbours, in golden files only
 }
@@ -181,14 +191,18 @@ type Defaults struct {
 // Default is the configuration of an empty file.
 func Default() Config {
 	return Config{
-		XDS:            XDS{Listen: DefaultXDSListen},
-		Admin:          Admin{Listen: DefaultAdminListen, Console: true},
-		ReportInterval: DefaultInterval,
-		Tick:           DefaultInterval,
-		N1Interval:     DefaultN1Interval,
-		StateDir:       DefaultStateDir,
-		StopSpread:     DefaultStopSpread,
-		Log:            Log{Level: slog.LevelInfo},
+		Fixed: Fixed{
+			XDS:      XDS{Listen: DefaultXDSListen},
+			Admin:    Admin{Listen: DefaultAdminListen, Console: true},
+			StateDir: DefaultStateDir,
+			Log:      Log{Level: slog.LevelInfo},
+		},
+		Live: Live{
+			ReportInterval: DefaultInterval,
+			Tick:           DefaultInterval,
+			N1Interval:     DefaultN1Interval,
+			StopSpread:     DefaultStopSpread,
+		},
 	}
 }
 

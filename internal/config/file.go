@@ -21,7 +21,7 @@ func readFile(root strict.Value, c *Config) {
 	var listed []placedName
 	var all listeners
 	root.Object(append([]strict.Field{
-		{Name: "xds", Read: func(v strict.Value) { all.xds = readXDS(v, &c.XDS) }},
+		{Name: "xds", Read: func(v strict.Value) { all.xds = readXDS(v, c) }},
 		{Name: "admin", Read: func(v strict.Value) { all.admin = readAdmin(v, &c.Admin) }},
 		interval("report_interval", &c.ReportInterval),
 		interval("tick", &c.Tick),
@@ -67,7 +67,8 @@ func interval(name string, into *time.Duration) strict.Field {
 }
 
 // readXDS reads the part of clients. It gives where their listeners stand.
-func readXDS(v strict.Value, x *XDS) (at [3]*strict.Value) {
+func readXDS(v strict.Value, c *Config) (at [3]*strict.Value) {
+	x := &c.XDS
 	l := listener{address: x.Listen}
 	var old, rest listener
 	v.Object([]strict.Field{
@@ -85,10 +86,10 @@ func readXDS(v strict.Value, x *XDS) (at [3]*strict.Value) {
 		}},
 		tlsField(&l, &x.TLS),
 		{Name: "identities", Read: func(v strict.Value) {
-			x.Identities = readIdentities(v, x.TLS)
-			x.SubscribedOnly = true // unless reports says else
+			c.Identities = readIdentities(v, x.TLS)
+			c.SubscribedOnly = true // unless reports says else
 		}},
-		reportsField(x),
+		reportsField(&c.SubscribedOnly),
 		{Name: "admission", Read: func(v strict.Value) { readAdmission(v, &x.Admission) }},
 		{Name: "proxy_protocol", Read: func(v strict.Value) { x.Balancers = readProxyProtocol(v) }},
 		old.listenFieldNamed("listen_2017"), rest.listenFieldNamed("listen_rest"),

@@ -119,10 +119,10 @@ func readIdentity(v strict.Value) identity.Rule {
 }
 
 // reportsField reads on what clients may report.
-func reportsField(x *XDS) strict.Field {
+func reportsField(subscribedOnly *bool) strict.Field {
 	return strict.Field{Name: "reports", Read: func(v strict.Value) {
 		if s, ok := v.Enum("subscribed", "any"); ok {
-			x.SubscribedOnly = s == "subscribed"
+			*subscribedOnly = s == "subscribed"
 		}
 	}}
 }

@@ -23,7 +23,7 @@ import (
 // requests and memory, checks who clients are, and turns away whom it must.
 type Gate struct {
 	opts Options
-	cfg  *config.Config // as the server was started
+	cfg  *config.Fixed // as the server was started
 	log  *slog.Logger
 
 	xds, admin *identity.Certificates // nil = plaintext
@@ -49,7 +49,7 @@ type Gate struct {
 
 // Options of a Gate. All are required but for MessageMemory.
 type Options struct {
-	Config *config.Config // as the server is started
+	Settings *config.Fixed // as the server is started
 	// Policy returns the rules in force on who may do what.
 	Policy func() identity.Policy
 	// IsProbe reports whether a connection to the admin listener begins like a probe, which
@@ -72,7 +72,7 @@ func Open(o Options) (*Gate, error) {
 	if o.MessageMemory == 0 {
 		o.MessageMemory = 512 << 20
 	}
-	g := &Gate{opts: o, cfg: o.Config, log: o.Log}
+	g := &Gate{opts: o, cfg: o.Settings, log: o.Log}
 	g.refused = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "isobar_identity_refused_total", Help: "Streams and requests refused because of the client's identity, by role and reason.",
 	}, []string{"role", "reason"})

@@ -21,7 +21,7 @@ type Listeners struct {
 }
 
 // All opens the listeners that a configuration names.
-func All(ctx context.Context, cfg *config.Config) (Listeners, error) {
+func All(ctx context.Context, cfg *config.Fixed) (Listeners, error) {
 	var lc net.ListenConfig
 	var out Listeners
 	for _, l := range []struct {

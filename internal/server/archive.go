@@ -41,7 +41,7 @@ func (s *Server) openArchive() {
 	s.metrics.MustRegister(a.lost, size)
 	dir := ""
 	if s.files != nil {
-		dir = filepath.Join(s.cfg.StateDir, archiveDir)
+		dir = filepath.Join(s.fixed.StateDir, archiveDir)
 	}
 	kept, err := archive.Open(dir, archive.Options{Logger: s.log})
 	if err != nil {

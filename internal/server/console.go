@@ -9,7 +9,7 @@ import (
 // console is the web console; nil where the configuration or the command line
 // leaves it out.
 func (s *Server) console() (http.Handler, error) {
-	if !s.cfg.Admin.Console || s.opts.NoConsole {
+	if !s.fixed.Admin.Console || s.opts.NoConsole {
 		return nil, nil //nolint:nilnil // admin takes nil for none
 	}
 	return console.Handler()

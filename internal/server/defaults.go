@@ -14,7 +14,7 @@ func (s *Server) defaults() config.Defaults { return s.current.Load().Defaults }
 // outdatedDefaults tells how many services the changed defaults of another file do
 // not reach: those of the API hold what was filled in when they were written, as
 // whoever reads them back sees. "" where there are none.
-func (s *Server) outdatedDefaults(next *config.Config) string {
+func (s *Server) outdatedDefaults(next *config.Live) string {
 	if reflect.DeepEqual(s.defaults(), next.Defaults) {
 		return ""
 	}

@@ -113,7 +113,7 @@ func (s *Server) polls() http.Handler {
 
 // is2017 tells whether the configuration knows a client as one of 2017.
 func (s *Server) is2017(n rpc.Node) bool {
-	for _, pattern := range s.cfg.XDS.Clients2017 {
+	for _, pattern := range s.fixed.XDS.Clients2017 {
 		for _, name := range []string{n.ID, n.Cluster} {
 			if ok, err := path.Match(pattern, name); ok && err == nil {
 				return true
@@ -126,10 +126,10 @@ func (s *Server) is2017(n rpc.Node) bool {
 // policy gives the rules in force. They follow the configuration file; whether
 // clients show certificates is decided at the start.
 func (s *Server) policy() identity.Policy {
-	if !s.cfg.XDS.AsksCertificates() {
-		return s.cfg.XDS.Identities
+	if !s.fixed.XDS.AsksCertificates() {
+		return nil
 	}
-	return s.current.Load().XDS.Identities
+	return s.current.Load().Identities
 }
 
 // reauthorize checks the streams that are open by other rules than before: where they

@@ -91,7 +91,7 @@ func (h *heldServices) show() {
 }
 
 // specsOf lists held services, sorted by name. They call only what else there is.
-func (s *Server) specsOf(held map[string]*heldService, next *config.Config) []isobar.Service {
+func (s *Server) specsOf(held map[string]*heldService, next *config.Live) []isobar.Service {
 	known := s.allNames(next)
 	for name := range held {
 		known[name] = true
@@ -106,7 +106,7 @@ func (s *Server) specsOf(held map[string]*heldService, next *config.Config) []is
 }
 
 // names are those of all services of a configuration.
-func names(c *config.Config) map[string]bool {
+func names(c *config.Live) map[string]bool {
 	out := map[string]bool{}
 	for _, list := range [][]string{ownNames(c), listedNames(c)} {
 		for _, name := range list {
@@ -117,7 +117,7 @@ func names(c *config.Config) map[string]bool {
 }
 
 // allNames are names with all that the Kubernetes cluster has.
-func (s *Server) allNames(c *config.Config) map[string]bool {
+func (s *Server) allNames(c *config.Live) map[string]bool {
 	out := names(c)
 	for _, name := range s.kubernetesNames(c) {
 		out[name] = true
@@ -126,12 +126,12 @@ func (s *Server) allNames(c *config.Config) map[string]bool {
 }
 
 // removesAll reports whether an operator wrote that there are no services.
-func removesAll(c *config.Config) bool { return c.Services != nil && len(c.Services) == 0 }
+func removesAll(c *config.Live) bool { return c.Services != nil && len(c.Services) == 0 }
 
 // removal says how much a change of the configuration removes, where that is
 // more than a third of the services, or of the localities of services, and more
 // than one; "" otherwise. services and left are the names before and after.
-func removal(before, after *config.Config, services, left map[string]bool) string {
+func removal(before, after *config.Live, services, left map[string]bool) string {
 	if n := missingOf(services, left); large(n, len(services)) {
 		return fmt.Sprintf("%d of %d services", n, len(services))
 	}
@@ -159,13 +159,13 @@ func removal(before, after *config.Config, services, left map[string]bool) strin
 // removesOfAPI says how much of the services of the API others in their place remove, as
 // removal does.
 func (s *Server) removesOfAPI(services []isobar.Service) string {
-	before := &config.Config{}
+	before := &config.Live{}
 	for _, o := range s.registry.List() {
 		if o.Owner == isobar.OwnerAPI {
 			before.Services = append(before.Services, o.Service)
 		}
 	}
-	after := &config.Config{Services: services}
+	after := &config.Live{Services: services}
 	return removal(before, after, names(before), names(after))
 }
 
@@ -181,7 +181,7 @@ func missingOf[K comparable](before, after map[K]bool) (n int) {
 }
 
 // localitiesOf lists where the services that the file itself has are.
-func localitiesOf(c *config.Config) map[string]map[isobar.Locality]bool {
+func localitiesOf(c *config.Live) map[string]map[isobar.Locality]bool {
 	out := map[string]map[isobar.Locality]bool{}
 	for name := range names(c) {
 		out[name] = map[isobar.Locality]bool{}
@@ -196,7 +196,7 @@ func localitiesOf(c *config.Config) map[string]map[isobar.Locality]bool {
 
 // hold decides what of a change has to wait: all of it, which is the error, or
 // the removal of some services. s.held.mu is held.
-func (s *Server) hold(next *config.Config, digest string) (map[string]*heldService, error) {
+func (s *Server) hold(next *config.Live, digest string) (map[string]*heldService, error) {
 	out := map[string]*heldService{}
 	if removesAll(next) {
 		return out, nil
@@ -225,7 +225,7 @@ func (s *Server) hold(next *config.Config, digest string) (map[string]*heldServi
 // with the endpoints that they have now, and counts those of the Kubernetes cluster
 // that clients send to. Isobar can't serve the latter as before: without the cluster
 // it does not learn when other Pods get their addresses.
-func (s *Server) leaving(next *config.Config) (out []isobar.Service, cluster int) {
+func (s *Server) leaving(next *config.Live) (out []isobar.Service, cluster int) {
 	stay := s.allNames(next)
 	for _, o := range s.registry.List() {
 		switch {
@@ -256,7 +256,7 @@ func (s *Server) rateOf(service string) (rate float64) {
 }
 
 // keep takes note of what a change that is in force holds. s.held.mu is held.
-func (s *Server) keep(next *config.Config, held map[string]*heldService, digest string) {
+func (s *Server) keep(next *config.Live, held map[string]*heldService, digest string) {
 	for name, h := range held {
 		if s.held.services[name] == nil {
 			s.log.Warn("a service is held: it was removed from the configuration while clients send to it",
@@ -307,7 +307,7 @@ func (s *Server) saveConfigured() error {
 
 // holdAtStart is hold for what was removed while the process was down.
 func (s *Server) holdAtStart(kept store.Store) map[string]*heldService {
-	if s.opts.File == "" || removesAll(&s.cfg) {
+	if s.opts.File == "" || removesAll(s.current.Load()) {
 		return nil
 	}
 	saved, err := loadJSON[savedConfigured](kept, configuredKey)
@@ -328,8 +328,8 @@ func (s *Server) holdAtStart(kept store.Store) map[string]*heldService {
 	for name, rate := range saved.Held {
 		rates[name] = max(rates[name], rate)
 	}
-	before := &config.Config{Services: saved.Services}
-	stay := s.allNames(&s.cfg)
+	before := &config.Live{Services: saved.Services}
+	stay := s.allNames(s.current.Load())
 	all := missingOf(names(before), stay)
 	out := map[string]*heldService{}
 	for i := range saved.Services {

@@ -42,7 +42,7 @@ func kubernetesConfig(c *config.KubernetesDiscovery) *kubernetes.Config {
 
 // kubernetesNames lists the services that the Kubernetes cluster of a configuration
 // has, as far as it is known.
-func (s *Server) kubernetesNames(c *config.Config) []string {
+func (s *Server) kubernetesNames(c *config.Live) []string {
 	listed, unknown := s.cluster.Preview(kubernetesConfig(c.Discovery.Kubernetes))
 	out := make([]string, 0, len(listed)+len(unknown))
 	for i := range listed {

@@ -10,7 +10,7 @@ import (
 // or all that providers list. Half a file, or one that a tool has cut, must not
 // take every client's endpoints away, so each of the two sections is missed by
 // itself. What moved to the other one by name is not lost.
-func (s *Server) lost(name string, next *config.Config) error {
+func (s *Server) lost(name string, next *config.Live) error {
 	now := s.current.Load()
 	var out []config.Problem
 	note := func(n int, text, hint string) {
@@ -52,7 +52,7 @@ func missing(names, elsewhere []string) int {
 }
 
 // ownNames are those of the services that the file itself lists.
-func ownNames(c *config.Config) []string {
+func ownNames(c *config.Live) []string {
 	out := make([]string, len(c.Services))
 	for i := range c.Services {
 		out[i] = c.Services[i].Name
@@ -62,7 +62,7 @@ func ownNames(c *config.Config) []string {
 
 // listedNames are those of the services that a configuration names for providers:
 // another control plane, DNS, or a Kubernetes cluster, which has more.
-func listedNames(c *config.Config) []string {
+func listedNames(c *config.Live) []string {
 	var out []string
 	if c.Discovery.XDS != nil {
 		for i := range c.Discovery.XDS.Services {

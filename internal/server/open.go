@@ -23,7 +23,7 @@ func Open(ctx context.Context, cfg *config.Config, opts Options) (*Server, error
 	var opened Listeners
 	s, err := build(cfg, opts, func() (Listeners, error) {
 		var err error
-		opened, err = listen.All(ctx, cfg)
+		opened, err = listen.All(ctx, &cfg.Fixed)
 		return opened, err
 	})
 	if err != nil {
@@ -39,8 +39,8 @@ func build(cfg *config.Config, opts Options, listeners func() (Listeners, error)
 	if opts.Boot == nil {
 		opts.Boot = boot
 	}
-	s := &Server{cfg: *cfg, opts: opts, log: opts.Log, metrics: prometheus.NewRegistry(), sampler: newSampler()}
-	s.current.Store(cfg)
+	s := &Server{fixed: cfg.Fixed, opts: opts, log: opts.Log, metrics: prometheus.NewRegistry(), sampler: newSampler()}
+	s.current.Store(&cfg.Live)
 	s.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	s.metrics.MustRegister(&matrixCollector{current: s.currentPlan, listed: func() []string { return s.current.Load().MetricsMatrix }})
 	if err := s.build(listeners); err != nil {
@@ -57,8 +57,8 @@ func build(cfg *config.Config, opts Options, listeners func() (Listeners, error)
 func (s *Server) build(listeners func() (Listeners, error)) error {
 	s.identity = identity.NewMetrics(s.metrics)
 	gate, err := listen.Open(listen.Options{
-		Config: &s.cfg, Policy: s.policy, IsProbe: admin.IsProbe,
-		KnownHost:     func(host string) bool { return admin.KnownHost(host, s.cfg.Admin.Hosts) },
+		Settings: &s.fixed, Policy: s.policy, IsProbe: admin.IsProbe,
+		KnownHost:     func(host string) bool { return admin.KnownHost(host, s.fixed.Admin.Hosts) },
 		MessageMemory: s.opts.MessageMemory, Trigger: &s.trigger, Identity: s.identity, Log: s.log, Registerer: s.metrics,
 	})
 	if err != nil {

@@ -71,7 +71,7 @@ func TestStateThatCannotBeOpened(t *testing.T) {
 func TestTheStateIsLockedBeforeThePorts(t *testing.T) {
 	cfg := configuration(t)
 	cfg.StateDir, cfg.XDS.Listen, cfg.Admin.Listen = t.TempDir(), "127.0.0.1:0", ""
-	taken, err := listen.All(t.Context(), cfg)
+	taken, err := listen.All(t.Context(), &cfg.Fixed)
 	if err != nil {
 		t.Fatal(err)
 	}

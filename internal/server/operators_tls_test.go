@@ -61,7 +61,7 @@ func TestAdminOverTLS(t *testing.T) {
 	}
 	l := onLoopback(t, func(c *config.Config) {
 		c.XDS.TLS, c.Admin.TLS, c.Admin.TokenFile, c.Admin.Writable = &files, &files, path, true
-		c.XDS.Identities = policy(t, [3]string{"checker.example", "checker", "us/*"}, [3]string{"jo.example", "admin", ""})
+		c.Identities = policy(t, [3]string{"checker.example", "checker", "us/*"}, [3]string{"jo.example", "admin", ""})
 	})
 	base := "https://" + l.server.AdminAddress()
 	ask := func(leaf identitytest.Leaf, method, path, body, authorization string) (int, string) {

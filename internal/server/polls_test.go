@@ -34,7 +34,7 @@ func TestPollsAreHeldToTheSame(t *testing.T) {
 		c.XDS.ListenREST = "127.0.0.1:0"
 		c.XDS.TLS = &files
 		c.XDS.Admission = config.Admission{StreamsPerSecond: 1, Burst: 20}
-		c.XDS.Identities = policy(t, [3]string{"client.example", "client", "us/*"}, [3]string{"checker.example", "checker", ""})
+		c.Identities = policy(t, [3]string{"client.example", "client", "us/*"}, [3]string{"checker.example", "checker", ""})
 	})
 	client := func(name string) *http.Client {
 		return &http.Client{Transport: &http.Transport{TLSClientConfig: ca.Client(&identitytest.Leaf{DNS: []string{name}}), DisableKeepAlives: false}}

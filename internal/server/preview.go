@@ -20,11 +20,12 @@ func (s *Server) Reserves() (at time.Time, services []plan.Reserve) { return s.l
 // preview tells what another configuration file would change. What a reload would
 // refuse, it refuses.
 func (s *Server) preview(ctx context.Context, body []byte) (plan.Difference, []admin.Problem, error) {
-	next, found, err := config.Decode("body", body)
+	file, found, err := config.Decode("body", body)
 	warnings := problems(found)
 	if err != nil {
 		return plan.Difference{}, warnings, inputError(err)
 	}
+	next := &file.Live
 	if err := s.lost("body", next); err != nil {
 		return plan.Difference{}, warnings, inputError(err)
 	}
@@ -56,7 +57,7 @@ func (s *Server) preview(ctx context.Context, body []byte) (plan.Difference, []a
 
 // previewHeld lists the services that would be in force with another
 // configuration, and says what would be held.
-func (s *Server) previewHeld(next *config.Config, digest string) (services []isobar.Service, warnings []string) {
+func (s *Server) previewHeld(next *config.Live, digest string) (services []isobar.Service, warnings []string) {
 	s.held.mu.Lock()
 	defer s.held.mu.Unlock()
 	held, err := s.hold(next, digest)

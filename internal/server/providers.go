@@ -47,19 +47,19 @@ func (s *Server) openProviders(kept store.Store) error {
 	s.held.mu.Lock()
 	defer s.held.mu.Unlock()
 	held := s.holdAtStart(kept)
-	if err := s.configureSources(&s.cfg, held, func() {}); err != nil {
+	if err := s.configureSources(s.current.Load(), held, func() {}); err != nil {
 		return err
 	}
-	s.keep(&s.cfg, held, digestOf(s.opts.Data))
+	s.keep(s.current.Load(), held, digestOf(s.opts.Data))
 	return nil
 }
 
 // configureSources puts the services of a configuration in force: those of the
 // file and those that providers list, in one change, with those that are held. It calls
 // settle at the moment at which they come into force.
-func (s *Server) configureSources(c *config.Config, held map[string]*heldService, settle func()) error {
+func (s *Server) configureSources(c *config.Live, held map[string]*heldService, settle func()) error {
 	services := append(slices.Clone(c.Services), s.specsOf(held, c)...)
-	if s.cfg.Replicas != nil {
+	if s.fixed.Replicas != nil {
 		if err := s.offer(c, services); err != nil {
 			return err
 		}
@@ -74,7 +74,7 @@ func (s *Server) configureSources(c *config.Config, held map[string]*heldService
 
 // configureProviders has the providers list what a configuration names, and hands what
 // they know of it to put, whose error refuses the configuration.
-func (s *Server) configureProviders(c *config.Config, put func(listed []discovery.Provided) error) error {
+func (s *Server) configureProviders(c *config.Live, put func(listed []discovery.Provided) error) error {
 	return s.upstream.Configure(upstreamConfig(c.Discovery.XDS), func(listed, unknown []isobar.Service) error {
 		xds := discovery.Provided{Owner: isobar.OwnerXDS, Listed: listed, Awaited: unknown}
 		return s.names.Configure(dnsConfig(c.Discovery.DNS), func(listed, unknown []isobar.Service) error {
@@ -109,7 +109,7 @@ func ownedOnce(providers ...discovery.Provided) []discovery.Provided {
 }
 
 // previewProviders gives what providers would list with another configuration.
-func (s *Server) previewProviders(c *config.Config) []discovery.Provided {
+func (s *Server) previewProviders(c *config.Live) []discovery.Provided {
 	xds := discovery.Provided{Owner: isobar.OwnerXDS}
 	xds.Listed, xds.Awaited = s.upstream.Preview(upstreamConfig(c.Discovery.XDS))
 	names := discovery.Provided{Owner: isobar.OwnerDNS}

@@ -35,7 +35,7 @@ func (s *Server) listen(ctx context.Context, r *replay.Recorder, begun func()) e
 
 // openTrace prepares the rolling trace, where one is configured.
 func (s *Server) openTrace() {
-	t := s.cfg.Trace
+	t := s.fixed.Trace
 	if t == nil {
 		return
 	}

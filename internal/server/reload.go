@@ -26,13 +26,13 @@ func (s *Server) take(data []byte, confirmed bool) error {
 	if err != nil {
 		return err
 	}
-	if err := s.lost(s.opts.File, next); err != nil {
+	if err := s.lost(s.opts.File, &next.Live); err != nil {
 		return err
 	}
 	digest := digestOf(data)
 	var held map[string]*heldService
 	if !confirmed {
-		if held, err = s.hold(next, digest); err != nil {
+		if held, err = s.hold(&next.Live, digest); err != nil {
 			s.held.waiting, _ = errors.AsType[*heldChangeError](err)
 			s.held.show()
 			return err
@@ -41,20 +41,20 @@ func (s *Server) take(data []byte, confirmed bool) error {
 	for i := range warnings {
 		s.log.Warn("configuration", "warning", warnings[i].String())
 	}
-	outdated := s.outdatedDefaults(next)
+	outdated := s.outdatedDefaults(&next.Live)
 	s.keepIdentities(next)
 	before := s.policy()
-	if err := s.configureSources(next, held, func() { s.current.Store(next) }); err != nil {
+	if err := s.configureSources(&next.Live, held, func() { s.current.Store(&next.Live) }); err != nil {
 		return fmt.Errorf("%s: %w", s.opts.File, err)
 	}
 	s.reauthorize(before)
-	s.keep(next, held, digest)
+	s.keep(&next.Live, held, digest)
 	if outdated != "" {
 		s.log.Warn("configuration", "warning", outdated)
 	}
 	s.lrs.Refresh()
 	s.loop.Retime()
-	if fixed := needsRestart(&s.cfg, next); len(fixed) > 0 {
+	if fixed := needsRestart(&s.fixed, &next.Fixed); len(fixed) > 0 {
 		s.log.Warn("configuration reloaded; some settings take effect at the next start only", "settings", fixed)
 	}
 	return nil
@@ -103,8 +103,8 @@ func (s *Server) reread(data []byte, confirm string) error {
 // certificates any more: that takes effect at the next start only, and until then
 // everyone with a certificate could do everything.
 func (s *Server) keepIdentities(next *config.Config) {
-	if s.cfg.XDS.AsksCertificates() && !next.XDS.AsksCertificates() {
+	if s.fixed.XDS.AsksCertificates() && !next.XDS.AsksCertificates() {
 		now := s.current.Load()
-		next.XDS.Identities, next.XDS.SubscribedOnly = now.XDS.Identities, now.XDS.SubscribedOnly
+		next.Identities, next.SubscribedOnly = now.Identities, now.SubscribedOnly
 	}
 }

@@ -108,7 +108,7 @@ func serveFileFrom(t *testing.T, path string, kept store.Store) (_ *server.Serve
 	if err != nil {
 		t.Fatal(err)
 	}
-	ls, err := listen.All(t.Context(), cfg)
+	ls, err := listen.All(t.Context(), &cfg.Fixed)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -101,7 +101,7 @@ type balancer struct {
 // balance closes connections while this replica holds clearly more than its share, until
 // ctx ends.
 func (r *replicas) balance(ctx context.Context) {
-	if !r.s.cfg.Replicas.Balance {
+	if !r.s.fixed.Replicas.Balance {
 		return
 	}
 	b := &balancer{r: r, since: time.Now()}

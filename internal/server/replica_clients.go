@@ -165,7 +165,7 @@ func (r *replicas) tracked() listen.Tracker {
 // awaitVersion is what the stream layer asks for versions that clients show; nil for a
 // server that is alone.
 func (s *Server) awaitVersion() func(ctx context.Context, peer, version string) error {
-	if s.cfg.Replicas == nil {
+	if s.fixed.Replicas == nil {
 		return nil
 	}
 	return func(ctx context.Context, peer, version string) error { return s.replicas.await(ctx, peer, version) }
@@ -174,7 +174,7 @@ func (s *Server) awaitVersion() func(ctx context.Context, peer, version string) 
 // refusesReturning is what the stream layer asks for clients whose versions have no order;
 // nil for a server that is alone.
 func (s *Server) refusesReturning() func() error {
-	if s.cfg.Replicas == nil {
+	if s.fixed.Replicas == nil {
 		return nil
 	}
 	return func() error { return s.replicas.returns() }

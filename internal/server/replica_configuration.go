@@ -27,13 +27,13 @@ const configureLook = 100 * time.Millisecond
 type offered struct {
 	discovery.Configured
 
-	config *config.Config
+	config *config.Live
 	digest string
 }
 
 // offer takes what the configuration file lists. The group decides whether it is in
 // force; before this replica takes part in a group, nothing else is.
-func (s *Server) offer(c *config.Config, services []isobar.Service) error {
+func (s *Server) offer(c *config.Live, services []isobar.Service) error {
 	digest, err := sharedDigest(c, services)
 	if err != nil {
 		return err
@@ -51,7 +51,7 @@ func (s *Server) offer(c *config.Config, services []isobar.Service) error {
 
 // sharedDigest names the part of a configuration that all replicas of a group have to
 // have. Certificates and the access to a cluster are in the files of each replica.
-func sharedDigest(c *config.Config, services []isobar.Service) (string, error) {
+func sharedDigest(c *config.Live, services []isobar.Service) (string, error) {
 	providers := c.Discovery
 	if x := providers.XDS; x != nil {
 		local := *x
@@ -92,7 +92,7 @@ func (r *replicas) agreed() bool {
 			have++
 		}
 	}
-	return have > (len(r.s.cfg.Replicas.Peers)+1)/2
+	return have > (len(r.s.fixed.Replicas.Peers)+1)/2
 }
 
 // accepts reports whether the configuration of this replica's file may be in force while
@@ -112,10 +112,10 @@ func (r *replicas) acceptConfig(digest string) error {
 		for name, other := range r.replica.Digests() {
 			if other == digest {
 				return fmt.Errorf("the file of %s, which leads, is %s: have %s lead (`isobar replicas step-down`), or copy its file to %s",
-					r.s.cfg.Replicas.Name, own, name, r.s.cfg.Replicas.Name)
+					r.s.fixed.Replicas.Name, own, name, r.s.fixed.Replicas.Name)
 			}
 		}
-		return fmt.Errorf("no live replica has a configuration with the digest %q; the file of %s, which leads, is %s", digest, r.s.cfg.Replicas.Name, own)
+		return fmt.Errorf("no live replica has a configuration with the digest %q; the file of %s, which leads, is %s", digest, r.s.fixed.Replicas.Name, own)
 	}
 	r.accepted.Store(&digest)
 	return nil

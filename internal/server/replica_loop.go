@@ -83,7 +83,7 @@ func (r *replicas) explained(err error) error {
 	if !errors.Is(err, group.ErrNotLeading) {
 		return err
 	}
-	if leader := r.replica.Status().Leader; leader != "" && leader != r.s.cfg.Replicas.Name {
+	if leader := r.replica.Status().Leader; leader != "" && leader != r.s.fixed.Replicas.Name {
 		return fmt.Errorf("%w: replica %s leads the group; ask it", control.ErrFollower, leader)
 	}
 	return fmt.Errorf("%w: no replica leads the group at the moment", control.ErrFollower)

@@ -51,7 +51,7 @@ type operated struct {
 // shared is where the registry shares what operators write; nil for a server that is
 // alone.
 func (s *Server) shared() discovery.Shared {
-	if s.cfg.Replicas == nil {
+	if s.fixed.Replicas == nil {
 		return nil
 	}
 	s.operated.s = s
@@ -71,7 +71,7 @@ func (o *operated) Write(ctx context.Context, changes []discovery.SharedChange) 
 	defer o.mu.Unlock()
 	list := make([]engine.Change, len(changes))
 	for i := range changes {
-		if o.s.cfg.Replicas.Kubernetes != nil && changes[i].Data != nil && discovery.OfService(changes[i].Key) {
+		if o.s.fixed.Replicas.Kubernetes != nil && changes[i].Data != nil && discovery.OfService(changes[i].Key) {
 			return fmt.Errorf("%w: this group keeps its state in Kubernetes, where services are written by kubectl: apply Services and LoadBalancingPolicies",
 				isobar.ErrInvalid)
 		}
@@ -229,7 +229,7 @@ func (r *replicas) Assume() (*plan.Opened, plan.Pauses, error) {
 	if err != nil {
 		if errors.Is(err, group.ErrNewerFormat) {
 			r.replica.Alarm("this program can't read what operators wrote, so another replica has to lead: " + err.Error())
-			_, _ = r.replica.StepDown(r.s.cfg.Replicas.Name) // it leads
+			_, _ = r.replica.StepDown(r.s.fixed.Replicas.Name) // it leads
 		}
 		return nil, nil, fmt.Errorf("what operators wrote: %w", err)
 	}

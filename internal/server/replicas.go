@@ -76,7 +76,7 @@ type replicas struct {
 // openReplicas makes the server a replica of its group, if the configuration names
 // one.
 func (s *Server) openReplicas() error {
-	c := s.cfg.Replicas
+	c := s.fixed.Replicas
 	if c == nil {
 		return nil
 	}
@@ -141,7 +141,7 @@ func (r *replicas) close() error {
 }
 
 func (r *replicas) openEngine(self group.Identity) (engine.Engine, error) {
-	c := r.s.cfg.Replicas
+	c := r.s.fixed.Replicas
 	switch {
 	case c.Kubernetes != nil:
 		return openLease(c, self)

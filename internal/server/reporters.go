@@ -60,7 +60,7 @@ func (r *recentSubscriptions) has(k subscriber, now time.Time, ago time.Duration
 // It need not be the same stream or connection: many clients keep one for load
 // reports alone.
 func (s *Server) mayReport(l isobar.Locality, service string) bool {
-	if !s.current.Load().XDS.SubscribedOnly {
+	if !s.current.Load().SubscribedOnly {
 		return true
 	}
 	k, now := subscriber{l, service}, time.Now()

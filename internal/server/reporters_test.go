@@ -21,7 +21,7 @@ import (
 // two minutes after it ended.
 func TestReportsOfNonSubscribers(t *testing.T) {
 	cfg := configuration(t)
-	cfg.XDS.SubscribedOnly = true
+	cfg.SubscribedOnly = true
 	bubble.Test(t, func(t *testing.T) {
 		kept := store.NewMemory()
 		defer func() { _ = kept.Close() }()

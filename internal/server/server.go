@@ -86,8 +86,8 @@ type Options struct {
 
 // Server is the management server.
 type Server struct {
-	cfg       config.Config                 // as started
-	current   atomic.Pointer[config.Config] // as reloaded
+	fixed     config.Fixed                // as started
+	current   atomic.Pointer[config.Live] // as reloaded
 	opts      Options
 	log       *slog.Logger
 	listeners Listeners
@@ -137,7 +137,7 @@ func New(cfg *config.Config, ls Listeners, opts Options) (*Server, error) {
 func (s *Server) openSources() error {
 	kept := s.opts.Store
 	if kept == nil {
-		files, err := store.Open(s.cfg.StateDir, store.Options{Logger: s.log, Registerer: s.metrics})
+		files, err := store.Open(s.fixed.StateDir, store.Options{Logger: s.log, Registerer: s.metrics})
 		if err != nil {
 			return err
 		}
@@ -163,14 +163,14 @@ func (s *Server) openSources() error {
 // buildLoop builds the stream layers and the loop between them.
 func (s *Server) buildLoop() error {
 	s.xds = xds.New(xds.Options{
-		Log: s.log, Registerer: s.metrics, MaxStreams: s.cfg.XDS.MaxStreams, NameMemory: s.cfg.XDS.Limits().NameMegabytes << 20,
+		Log: s.log, Registerer: s.metrics, MaxStreams: s.fixed.XDS.MaxStreams, NameMemory: s.fixed.XDS.Limits().NameMegabytes << 20,
 		Is2017: s.is2017, Admit: s.gate.Admits(identity.RoleClient), Account: listen.AnonymousAccount, Place: s.placeClient,
-		Await: s.awaitVersion(), Returns: s.refusesReturning(), HoldRemovals: s.cfg.Replicas != nil,
+		Await: s.awaitVersion(), Returns: s.refusesReturning(), HoldRemovals: s.fixed.Replicas != nil,
 	})
 	s.lrs = lrs.New(lrs.Options{
 		ManagementCluster: config.ReservedName,
 		Interval:          func() time.Duration { return s.current.Load().ReportInterval },
-		Services:          s.services, EndpointGranularity: s.cfg.XDS.EndpointLoad, MaxStreams: s.cfg.XDS.MaxStreams,
+		Services:          s.services, EndpointGranularity: s.fixed.XDS.EndpointLoad, MaxStreams: s.fixed.XDS.MaxStreams,
 		Admit: s.gate.Admits(identity.RoleClient), MayReport: s.mayReport, Place: s.placeClient, Account: listen.ReportingAccount,
 		Log: s.log, Registerer: s.metrics,
 	})
@@ -181,7 +181,7 @@ func (s *Server) buildLoop() error {
 		Account:  listen.AnonymousAccount,
 		Identity: listen.ProvenIdentity,
 
-		EnvoyEndpoints: s.cfg.XDS.EnvoyEndpoints,
+		EnvoyEndpoints: s.fixed.XDS.EnvoyEndpoints,
 		Log:            s.log, Registerer: s.metrics,
 	})
 	if err := s.openReplicas(); err != nil {
@@ -232,13 +232,13 @@ func (s *Server) buildAdmin() error {
 	}
 	ops := operations{server: s, Loop: s.loop}
 	a, err := admin.New(admin.Options{
-		Console: page, BasePath: s.cfg.Admin.BasePath,
+		Console: page, BasePath: s.fixed.Admin.BasePath,
 		Objects: s.registry, Parser: parser{s.defaults, new(sync.Mutex)}, Planner: ops, Operator: ops,
 		Fleet: ops, HealthChecks: ops, Configuration: ops, Providers: ops, Recorder: s, Charts: charts{s.sampler, s.replicas},
 		Process: ops, Identities: s.gate, Replicas: s.replicas.operated(),
 		Archive: s.archiver.kept, Polls: s.gate.HTTP(s.hds.Handler()), Nearest: strict.Nearest,
-		Writable: s.cfg.Admin.Writable, Hosts: s.cfg.Admin.Hosts,
-		Token: s.gate.TokenCheck(), TokenForAll: s.cfg.Admin.TokenForAll,
+		Writable: s.fixed.Admin.Writable, Hosts: s.fixed.Admin.Hosts,
+		Token: s.gate.TokenCheck(), TokenForAll: s.fixed.Admin.TokenForAll,
 		Accepting: admission.TellYielding,
 		Gatherer:  s.metrics, Registerer: s.metrics, Logger: s.log,
 	})

@@ -49,7 +49,7 @@ func onLoopback(t *testing.T, change func(*config.Config)) *loopback {
 	cfg.XDS.Listen, cfg.Admin.Listen = "127.0.0.1:0", "127.0.0.1:0"
 	cfg.Tick, cfg.ReportInterval, cfg.StopSpread = time.Second, time.Second, 0
 	change(cfg)
-	ls, err := listen.All(t.Context(), cfg)
+	ls, err := listen.All(t.Context(), &cfg.Fixed)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -255,7 +255,7 @@ func TestIdentities(t *testing.T) {
 	files := ca.Write(t.TempDir(), identitytest.Leaf{})
 	l := onLoopback(t, func(c *config.Config) {
 		c.XDS.TLS = &files
-		c.XDS.Identities = policy(t,
+		c.Identities = policy(t,
 			[3]string{"spiffe://prod.example/ns/*/sa/envoy", "client", "us/*"},
 			[3]string{"checker.example", "checker", ""},
 			[3]string{"*.ops.example", "admin client", "eu"})

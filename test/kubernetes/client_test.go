@@ -178,7 +178,7 @@ func serve(t *testing.T, text string) *server.Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	listeners, err := listen.All(t.Context(), cfg)
+	listeners, err := listen.All(t.Context(), &cfg.Fixed)
 	if err != nil {
 		t.Fatal(err)
 	}
