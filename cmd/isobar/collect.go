@@ -1,25 +1,52 @@
 package main
 
 import (
-	"os"
+	"math"
 	"runtime/debug"
+	"runtime/metrics"
 )
 
-// pressedGC is how far the heap grows before it is collected while clients press on
-// memory, in percent of what is in use. It costs processor time then, and no other time.
-const pressedGC = 50
+// While clients press on memory the process is to stay within pressedMemory: the budget for
+// messages of clients, and a little more. What is in use is collected more often for that,
+// but it gets room for at least one byte of garbage for leastGarbage bytes, so that the
+// garbage collector always leaves most of the processor time to others.
+const (
+	pressedMemory = 544 << 20
+	leastGarbage  = 4
+)
 
-// collectMore returns what changes how often the garbage collector runs; nil where the
-// environment says how often.
-func collectMore() func(on bool) {
-	if os.Getenv("GOGC") != "" {
-		return nil
+// memoryLimit changes the limit of memory from which on Go collects garbage more often.
+type memoryLimit struct {
+	pressed int64 // bytes, while clients press on memory
+	usual   int64 // of all other times: what GOMEMLIMIT says
+	samples []metrics.Sample
+}
+
+func newMemoryLimit(pressed int64) *memoryLimit {
+	return &memoryLimit{
+		pressed: pressed, usual: debug.SetMemoryLimit(-1),
+		samples: []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}},
 	}
-	return func(on bool) {
-		percent := 100
-		if on {
-			percent = pressedGC
-		}
-		debug.SetGCPercent(percent)
+}
+
+// press sets the limit; on = clients press on memory. It is told again while they do, since
+// what is in use changes.
+func (l *memoryLimit) press(on bool) {
+	limit := l.usual
+	if on {
+		limit = min(limit, max(l.pressed, l.least()))
 	}
+	if limit != debug.SetMemoryLimit(-1) {
+		debug.SetMemoryLimit(limit)
+	}
+}
+
+// least is what the process needs so that the collector does not run all the time.
+func (l *memoryLimit) least() int64 {
+	metrics.Read(l.samples)
+	n := uint64(0)
+	for _, s := range l.samples {
+		n += s.Value.Uint64()
+	}
+	return int64(min(n, math.MaxInt64/2)) / leastGarbage * (leastGarbage + 1)
 }

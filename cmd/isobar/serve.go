@@ -53,7 +53,9 @@ func serve(ctx context.Context, file string, page bool, stderr io.Writer) error 
 		return err
 	}
 	log := newLogger(cfg.Log, stderr)
-	s, err := server.Open(ctx, cfg, server.Options{File: file, Data: data, Log: log, Version: buildVersion(), NoConsole: !page, Pressure: collectMore()})
+	s, err := server.Open(ctx, cfg, server.Options{
+		File: file, Data: data, Log: log, Version: buildVersion(), NoConsole: !page, Pressure: newMemoryLimit(pressedMemory).press,
+	})
 	if err != nil {
 		return err
 	}

@@ -210,23 +210,26 @@ const (
 type unknownClusters struct {
 	mu   sync.RWMutex
 	last map[string]time.Time // newest report, by name
+	kept time.Time            // until when there is no room for another name; zero = there is
 }
 
 // note remembers a name and reports whether it is new. It makes no garbage for a
-// name that it knows.
+// name that it knows, and readers of reports full of other names wait for nobody while there
+// is no room.
 func (u *unknownClusters) note(name []byte, now time.Time) (isNew bool) {
 	u.mu.RLock()
 	at, known := u.last[string(name)]
-	full := len(u.last) >= maxUnknown
+	full := now.Before(u.kept)
 	u.mu.RUnlock()
-	if known && now.Sub(at) < unknownStep {
+	if known && now.Sub(at) < unknownStep || !known && full {
 		return false
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if !known && full {
+	if !known && len(u.last) >= maxUnknown {
 		maps.DeleteFunc(u.last, func(_ string, at time.Time) bool { return now.Sub(at) > unknownFor })
 		if len(u.last) >= maxUnknown {
+			u.kept = slices.MinFunc(slices.Collect(maps.Values(u.last)), time.Time.Compare).Add(unknownFor)
 			return false
 		}
 	}

@@ -1,18 +1,26 @@
 package lrs_test
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	loadstatsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/lrs"
+	"github.com/isobar-xds/isobar/internal/rpc"
 )
 
 // The memory of reports is used again, but not while the collector may read
@@ -79,6 +87,65 @@ func TestFirstReportCostsLittle(t *testing.T) {
 		}
 		if first > 2*second {
 			t.Errorf("the first report takes %d KiB, the second one %d, want about the same", first>>10, second>>10)
+		}
+	})
+}
+
+// TestFewMessagesAreJoined asserts that few messages that come in pieces are joined and read at
+// once, the first ones of their streams as well. Those of clients that have yet to be placed
+// keep nobody out.
+func TestFewMessagesAreJoined(t *testing.T) {
+	const clients, atOnce = 40, 16
+	var reading, placing atomic.Int64
+	var read, place chan struct{}
+	opts := lrs.Options{
+		Services: func() []string { return []string{"a"} }, ReportBurst: -1,
+		Place: func(context.Context, string, *rpc.Node) {
+			placing.Add(1)
+			<-place
+		},
+		MayReport: func(isobar.Locality, string) bool {
+			reading.Add(1)
+			<-read
+			reading.Add(-1)
+			return true
+		},
+	}
+	inBubble(t, opts, func(h *harness) {
+		read, place = make(chan struct{}), make(chan struct{})
+		pieces := stats("a", 10, time.Second)
+		pieces.ClusterServiceName = strings.Repeat("a", 1000)
+		all := append([]*endpointv3.ClusterStats{stats("a", 10, time.Second)}, slices.Repeat([]*endpointv3.ClusterStats{pieces}, 100)...)
+		open := func(n *corev3.Node) (out []*client) {
+			for range clients {
+				c := h.open()
+				c.send(&loadstatsv3.LoadStatsRequest{Node: n, ClusterStats: all})
+				out = append(out, c)
+			}
+			synctest.Wait()
+			return out
+		}
+		onMachine := node("pod")
+		onMachine.Locality = nil
+		onMachine.Metadata = &structpb.Struct{Fields: map[string]*structpb.Value{rpc.MachineKey: structpb.NewStringValue("machine")}}
+		placed := open(onMachine)
+		if n := placing.Load(); n != clients {
+			t.Errorf("%d clients are placed at once, want all %d", n, clients)
+		}
+		others := open(node("client"))
+		if n := reading.Load(); n != atOnce {
+			t.Errorf("%d reports are read at once, want %d", n, atOnce)
+		}
+		close(place)
+		synctest.Wait()
+		if n := reading.Load(); n != atOnce {
+			t.Errorf("%d reports are read at once after clients were placed, want %d", n, atOnce)
+		}
+		close(read)
+		synctest.Wait()
+		for _, c := range append(placed, others...) {
+			c.recv()
+			c.cancel()
 		}
 	})
 }

@@ -287,8 +287,9 @@ func (s *Server) stream(g grpc.ServerStream, form rpc.Form) error {
 }
 
 // enter takes a stream in by its first message; the errors are statuses.
-func (s *Server) enter(st *stream, hello *loadstatsv3.LoadStatsRequest) error {
-	if err := st.introduce(hello); err != nil {
+func (s *Server) enter(m *message, hello *loadstatsv3.LoadStatsRequest) error {
+	st := m.stream
+	if err := m.introduce(hello); err != nil {
 		return s.refuse(refusedMessage, codes.InvalidArgument, err.Error())
 	}
 	before := s.reauthorizations.Load()

@@ -149,6 +149,18 @@ func (m *message) Wait() error {
 	}
 }
 
+// aside calls f, which may wait, and lets another message be joined meanwhile.
+func (m *message) aside(f func()) {
+	if !m.joined {
+		f()
+		return
+	}
+	joining := m.stream.server.joining
+	<-joining
+	defer func() { joining <- struct{}{} }()
+	f()
+}
+
 // giveBack lets another message be joined.
 func (m *message) giveBack() {
 	if m.joined {
@@ -171,9 +183,6 @@ func (m *message) ReadMessage(encoded []byte) error {
 	st, s := m.stream, m.stream.server
 	now := time.Now()
 	if m.ready != nil {
-		if s.opts.Place != nil {
-			m.giveBack() // it may wait
-		}
 		statistics, err := false, error(nil)
 		if broken := st.apart(func() error {
 			statistics, err = m.greet(encoded)
@@ -229,7 +238,7 @@ func (m *message) greet(encoded []byte) (statistics bool, err error) {
 	if err := rpc.Decode(node, &hello); err != nil {
 		return false, err
 	}
-	if m.refused = m.stream.server.enter(m.stream, &hello); m.refused != nil {
+	if m.refused = m.stream.server.enter(m, &hello); m.refused != nil {
 		return false, nil //nolint:nilerr // whoever receives the message ends the stream with it
 	}
 	close(m.ready)
@@ -238,23 +247,24 @@ func (m *message) greet(encoded []byte) (statistics bool, err error) {
 }
 
 // introduce reads the node of the first message; later ones don't count.
-func (st *stream) introduce(m *loadstatsv3.LoadStatsRequest) error {
-	if m.GetNode() == nil {
+func (m *message) introduce(hello *loadstatsv3.LoadStatsRequest) error {
+	if hello.GetNode() == nil {
 		return errNoNode
 	}
-	n, err := rpc.NodeFrom(m.GetNode())
+	n, err := rpc.NodeFrom(hello.GetNode())
 	if err != nil {
 		return err
 	}
+	st := m.stream
 	if place := st.server.opts.Place; place != nil && n.Machine != "" {
-		place(st.grpc.Context(), st.peer, &n)
+		m.aside(func() { place(st.grpc.Context(), st.peer, &n) })
 	}
 	st.node = n
 	st.window.Node = n.Node
 	if account := st.server.opts.Account; account != nil {
 		st.window.Account, st.window.Identified = account(st.grpc.Context())
 	}
-	st.once = strings.EqualFold(m.GetNode().GetUserAgentName(), grpcGo)
+	st.once = strings.EqualFold(hello.GetNode().GetUserAgentName(), grpcGo)
 	return nil
 }
 

@@ -13,7 +13,7 @@ const (
 	pressureEvery = 100 * time.Millisecond
 )
 
-// followPressure tells Options.Pressure, until ctx ends, when clients make the server use
+// followPressure tells Options.Pressure, until ctx ends, while clients make the server use
 // much of the memory that they may make it use, and when they no longer do.
 func (s *Server) followPressure(ctx context.Context) {
 	if s.opts.Pressure == nil {
@@ -32,10 +32,11 @@ func (s *Server) followPressure(ctx context.Context) {
 		case <-ticker.C:
 		}
 		used := s.pressure()
-		if on := used >= pressureFrom || told && used >= pressureUntil; on != told {
-			told = on
+		on := used >= pressureFrom || told && used >= pressureUntil
+		if on || told {
 			s.opts.Pressure(on)
 		}
+		told = on
 	}
 }
 

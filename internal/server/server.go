@@ -75,7 +75,7 @@ type Options struct {
 	// handler has read, in bytes, over all connections; default 512 MiB.
 	MessageMemory int64
 	// Pressure is told when clients make the server use half of a budget for what they
-	// send, and when less than a quarter is used again; nil = nobody is.
+	// send, again every 100 ms, and once when less than a quarter is used; nil = nobody is.
 	Pressure func(on bool)
 	// Boot tells since when the machine is up; nil = the system is asked.
 	Boot func() control.Boot

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -73,7 +72,7 @@ func New(o Options) *Server {
 		stop:     make(chan struct{}),
 		changed:  make(chan struct{}, 1),
 		encoding: make(chan struct{}, encodedAtOnce),
-		handling: make(turns, max(leastAtOnce, requestsPerCPU*runtime.GOMAXPROCS(0))),
+		handling: make(turns, handledAtOnce()),
 		groups:   map[isobar.Locality]*localityGroup{},
 		streams:  map[uint64]*stream{},
 		clients:  map[clientKey]int{},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -405,9 +406,16 @@ func (s *stream) slowDown(r *resource.DeltaRequest) error {
 // size of its message, and thousands of streams may ask at the same moment; those that
 // wait hold only the message, which counts as unread meanwhile.
 const (
-	leastAtOnce    = 16
-	requestsPerCPU = 4
+	leastAtOnce    = 4
+	requestsPerCPU = 2
+	mostAtOnce     = 16
 )
+
+// handledAtOnce is how many requests keep all processors busy, and no more: one of 20,000
+// names takes 10 MiB while it is handled.
+func handledAtOnce() int {
+	return min(mostAtOnce, max(leastAtOnce, requestsPerCPU*runtime.GOMAXPROCS(0)))
+}
 
 // turns holds a token for each request that is decoded and handled.
 type turns chan struct{}

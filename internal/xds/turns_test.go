@@ -25,7 +25,7 @@ func TestStreamsThatWaitEnd(t *testing.T) {
 				handle = make(chan struct{})
 				w.publish(serve("a", 1))
 				var all []*client
-				handled := max(16, 4*runtime.GOMAXPROCS(0))
+				handled := min(16, max(4, 2*runtime.GOMAXPROCS(0)))
 				for range 5 * handled {
 					c := w.open(method, at("us-east/a"), true)
 					c.want(edsURL, "a")

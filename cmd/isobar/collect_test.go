@@ -1,0 +1,45 @@
+package main
+
+import (
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+	"testing"
+)
+
+// TestMemoryLimitUnderPressure asserts that the heap grows less than to twice what is in use
+// while clients press on memory, that it has room nevertheless, and that all is as before
+// when they no longer do.
+func TestMemoryLimitUnderPressure(t *testing.T) {
+	goal := func() int64 {
+		runtime.GC()
+		s := []metrics.Sample{{Name: "/gc/heap/goal:bytes"}}
+		metrics.Read(s)
+		return int64(s[0].Value.Uint64())
+	}
+	defer debug.SetGCPercent(debug.SetGCPercent(100))
+	before := debug.SetMemoryLimit(-1)
+	const mebi = 1 << 20
+	inUse := make([]byte, 160*mebi)
+	usual := goal()
+	if usual < 2*int64(len(inUse)) {
+		t.Fatalf("the heap grows to %d MiB without pressure", usual/mebi)
+	}
+	for _, test := range []struct{ limit, least, most int64 }{
+		{240 * mebi, 180 * mebi, 240 * mebi},
+		{100 * mebi, 180 * mebi, 260 * mebi}, // more than that is in use
+	} {
+		l := newMemoryLimit(test.limit)
+		l.press(true)
+		goal()
+		l.press(true) // what is in use is known after a collection
+		if got := goal(); got < test.least || got > test.most {
+			t.Errorf("with a limit of %d MiB the heap grows to %d MiB, want %d to %d", test.limit/mebi, got/mebi, test.least/mebi, test.most/mebi)
+		}
+		l.press(false)
+		if got := debug.SetMemoryLimit(-1); got != before {
+			t.Errorf("without pressure the limit is %d, want %d as before", got, before)
+		}
+	}
+	runtime.KeepAlive(inUse)
+}
