@@ -1,10 +1,10 @@
 package admin
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/isobar-xds/isobar"
@@ -74,6 +74,8 @@ const (
 	maxHolds     = 20
 	// maxBehind is for how long a client may be behind without a word.
 	maxBehind = 30 * time.Second
+	// mostRefusal bounds the reason of a refusal in a sentence, in characters.
+	mostRefusal = 160
 	// statusPatience bounds the wait for what the loop has to tell.
 	statusPatience = 2 * time.Second
 )
@@ -189,19 +191,18 @@ func (b *statusBuilder) pauses(p *plan.Plan) {
 
 func (b *statusBuilder) clients(all []Client) {
 	b.Clients.Total = len(all)
-	late, refusing, oldest := 0, "", 0.0
-	hangs := "" // of those who are late, who is latest
+	late, oldest := 0, 0.0
+	refusing := "" // of those who refuse, the first, what and why
+	who := ""      // its node
+	hangs := ""    // of those who are late, who is latest
 	for i := range all {
 		c := &all[i]
 		b.Clients.Streams += c.Streams
 		if c.LRS != nil {
 			b.Clients.Reporting++
 		}
-		refuses := ""
-		for name, t := range c.Types {
-			if t.Rejected > 0 {
-				refuses = name
-			}
+		refuses := refusedOf(c)
+		for _, t := range c.Types {
 			if c.Polls { // it tells when it asks again, and is forgotten when it does not
 				continue
 			}
@@ -217,8 +218,9 @@ func (b *statusBuilder) clients(all []Client) {
 		}
 		switch {
 		case refuses != "":
-			b.Clients.Refusing++
-			refusing = cmp.Or(refusing, c.ID)
+			if b.Clients.Refusing++; refusing == "" {
+				refusing, who = refusalOf(c, refuses), c.ID
+			}
 		case c.InSync:
 			b.Clients.InSync++
 		default:
@@ -226,13 +228,33 @@ func (b *statusBuilder) clients(all []Client) {
 		}
 	}
 	if n := b.Clients.Refusing; n > 0 {
-		b.attend(NewAttention(ClientsRefuse, "%s: isobar clients tells why",
-			counted(n, "1 client refuses what it is sent", "%d clients refuse what they are sent")).By(refusing).See("isobar clients"))
+		b.attend(NewAttention(ClientsRefuse, "%s%s",
+			counted(n, "1 client refuses what it is sent: ", "%d clients refuse what they are sent: one is "), refusing).By(who).See("isobar clients"))
 	}
 	if late > 0 {
-		b.attend(NewAttention(ClientsBehind, "%s been acknowledged for more than %s: the clients hang, or the network to them does",
-			counted(late, "1 subscription has not", "%d subscriptions have not"), maxBehind).By(hangs).See("isobar clients"))
+		b.attend(NewAttention(ClientsBehind, "%s been acknowledged for more than %s, the longest at node %q: the clients hang, or the network to them does",
+			counted(late, "1 subscription has not", "%d subscriptions have not"), maxBehind, hangs).By(hangs).See("isobar clients"))
 	}
+}
+
+// refusedOf returns the first type of resource that a client refuses; empty for none.
+func refusedOf(c *Client) (first string) {
+	for name, t := range c.Types {
+		if t.Rejected > 0 && (first == "" || name < first) {
+			first = name
+		}
+	}
+	return first
+}
+
+// refusalOf names a client, the type of resource that it refuses, and the reason that it
+// gives. Both strings come from strangers.
+func refusalOf(c *Client, name string) string {
+	out := fmt.Sprintf("node %q (%s), %s", c.ID, c.Cluster, strings.ToUpper(name))
+	if nack := c.Types[name].NACK; nack != nil && nack.Text != "" {
+		out += fmt.Sprintf(": %.*q", mostRefusal, nack.Text)
+	}
+	return out
 }
 
 func (b *statusBuilder) health(ctx context.Context, s *Server) {

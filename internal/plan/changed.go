@@ -32,7 +32,7 @@ func Changed(before, after *Plan, o Origin) (Change, bool) {
 		if a != nil {
 			is = Outline(a)
 		}
-		c.add(name, was, is, a, step)
+		c.add(name, was, is, b, a, step)
 	}
 	return c, len(c.Services) > 0 || o.Trigger != ""
 }
@@ -54,7 +54,7 @@ func Restored(saved *Saved, after *Plan) Change {
 		if ok {
 			is = Outline(a)
 		}
-		c.add(name, was[name], is, a, "")
+		c.add(name, was[name], is, nil, a, "")
 	}
 	return c
 }
@@ -115,8 +115,9 @@ func namesOf(before, after *Plan) []string {
 }
 
 // add notes what differs of a service; where it did not exist, was or is stays
-// nil. step says that mode auto took one, and why.
-func (c *Change) add(name string, was, is *SavedService, now *Service, step string) {
+// nil. earlier is the service that was, if its plan is known. step says that mode auto
+// took one, and why.
+func (c *Change) add(name string, was, is *SavedService, earlier, now *Service, step string) {
 	s := ServiceChange{Service: name, Sources: []SourceChange{}}
 	var before, after SavedService
 	if was != nil {
@@ -133,15 +134,15 @@ func (c *Change) add(name string, was, is *SavedService, now *Service, step stri
 			sources = append(sources, side.Sources[i].Source)
 		}
 	}
-	most := 0.0
+	most, at := 0.0, -1
 	for _, l := range sortedLocalities(sources) {
 		x := SourceChange{Source: l, Before: before.unitsOf(l, s.Sites), After: after.unitsOf(l, s.Sites)}
 		if slices.Equal(x.Before, x.After) {
 			continue
 		}
 		s.Sources = append(s.Sources, x)
-		if m := x.moved(); now != nil && (s.Reason == "" || m > most) {
-			most, s.Reason = m, whyMoved(now, l)
+		if m := x.moved(); at < 0 || m > most {
+			most, at = m, len(s.Sources)-1
 		}
 	}
 	if step == "" && len(s.Sources) == 0 && s.Before == s.After && (was == nil) == (is == nil) {
@@ -156,6 +157,8 @@ func (c *Change) add(name string, was, is *SavedService, now *Service, step stri
 		s.Reason = "the service is new"
 	case len(s.Sources) == 0:
 		s.Reason = "what does not fit is dropped at the clients"
+	default:
+		s.Reason = whyMoved(earlier, now, &s.Sources[at], s.Sites)
 	}
 	s.Sources = slices.Clone(s.Sources) // it is kept for long, without room to grow
 	c.Services = append(c.Services, s)
@@ -187,25 +190,4 @@ func (ss *SavedService) unitsOf(source isobar.Locality, sites []isobar.Locality)
 		return out
 	}
 	return nil
-}
-
-// whyMoved tells in a line why a source's shares are what they are.
-func whyMoved(s *Service, source isobar.Locality) string {
-	if r := s.Result.Source(source); r != nil {
-		if slow, ok := findReason(r.Reasons, assign.ReasonSlow); ok && s.decays() {
-			return slow.Text
-		}
-		for i := range r.Reasons {
-			if r.Reasons[i].Code != assign.ReasonSuppressed {
-				return r.Reasons[i].Text
-			}
-		}
-	}
-	if s.Hold != "" {
-		return s.Hold
-	}
-	if why := s.whySwung(source); why != "" {
-		return why
-	}
-	return "to the solver's target"
 }
