@@ -226,7 +226,7 @@ async function file(address, page) {
 /** The loss of each zone, which the server plays once a minute. */
 async function losses(address, page) {
   await page.goto(`${address}#/regions`);
-  await page.getByRole('row', { name: /^us-east \d+ services? / }).waitFor({ timeout: 90_000 });
+  await page.getByRole('row', { name: /^us-east (none|\d+) of \d+ services? / }).waitFor({ timeout: 90_000 });
   await page.screenshot({ path: `${out}losses-1440x900-light.png`, fullPage: true });
   await page.getByRole('link', { name: /^us-east to us-east:/ }).click();
   await page.getByRole('heading', { name: 'Zones: us-east to us-east' }).waitFor();
