@@ -97,7 +97,8 @@ func TestClient(t *testing.T) {
 
 // TestSidecar runs the Envoys of the example of a program with an Envoy beside it, each
 // with the configuration that its Pod gets: each is in the zone of its Node, sends
-// requests to the Pods of its own zone, and its load reports arrive.
+// requests to the Pods of its own zone, and its load reports arrive. The first of them has
+// a cluster of its own, which names its assignment by the DNS name of the Service.
 func TestSidecar(t *testing.T) {
 	c, k := newZones(t)
 	k.programs = newPrograms(t)
@@ -114,6 +115,11 @@ func TestSidecar(t *testing.T) {
 		bootstrap := strings.NewReplacer(`"isobar.isobar.svc", port_value: 18000`, fmt.Sprintf("%q, port_value: %s", host, port),
 			"/etc/isobar-client/ca.crt", client.ClientCA, "/etc/isobar-client/tls.crt", client.Cert, "/etc/isobar-client/tls.key", client.Key,
 			"port_value: 10000", "port_value: 0", "checkout.shop:8080", "checkout.shop:80").Replace(environment(t, pod, "envoy")["CONFIGURATION"])
+		cluster := "checkout.shop:80"
+		if i == 0 {
+			cluster = "own"
+			bootstrap = withOwnCluster(t, bootstrap, cluster, "checkout.shop.svc.cluster.local:80")
+		}
 		e := runEnvoy(t, envoy.Config{Bootstrap: []byte(bootstrap)})
 		address, err := e.Listener(t.Context(), "checkout")
 		if err != nil {
@@ -130,10 +136,31 @@ func TestSidecar(t *testing.T) {
 			}
 			return demandOf(t, s, "checkout.shop:80", zone) > 0
 		})
-		if got := received(t, e, "checkout.shop:80"); len(got) != 1 || got[zone] < 20 {
+		if got := received(t, e, cluster); len(got) != 1 || got[zone] < 20 {
 			t.Errorf("of an Envoy in %s each zone got %v", zone, got)
 		}
 	}
+}
+
+// withOwnCluster adds a cluster to the bootstrap of the example, to which all requests go and
+// which takes the assignment of a name from Isobar.
+func withOwnCluster(t *testing.T, bootstrap, name, assignment string) string {
+	t.Helper()
+	cluster := fmt.Sprintf(`  clusters:
+    - name: %s
+      type: EDS
+      eds_cluster_config: {service_name: %q, eds_config: {resource_api_version: V3, ads: {}}}
+      typed_extension_protocol_options:
+        envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
+          "@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
+          explicit_http_config: {http2_protocol_options: {}}
+`, name, assignment)
+	out := strings.Replace(bootstrap, "\n  clusters:\n", "\n"+cluster, 1)
+	out = strings.Replace(out, `cluster: "checkout.shop:80"`, fmt.Sprintf("cluster: %q", name), 1)
+	if !strings.Contains(out, assignment) || !strings.Contains(out, fmt.Sprintf("cluster: %q", name)) {
+		t.Fatalf("the example has no clusters, or no route:\n%s", bootstrap)
+	}
+	return out
 }
 
 // bound creates the Deployment of a file of the repository, whose Pods have a label app,
