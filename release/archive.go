@@ -89,7 +89,7 @@ func (r *release) documents(under string) ([]entry, error) {
 }
 
 // makeArchive makes the archive of a platform.
-func (r *release) makeArchive(p platform, binary []byte, t *texts) ([]byte, error) {
+func (r *maker) makeArchive(p platform, binary []byte, t *texts) ([]byte, error) {
 	root := strings.TrimSuffix(r.archive(p), ".tar.gz")
 	entries, err := r.documents(root)
 	if err != nil {
@@ -132,7 +132,7 @@ func (r *release) tree(dir, under string) ([]entry, error) {
 }
 
 // makeChart makes the Helm chart with the version of the release.
-func (r *release) makeChart() ([]byte, error) {
+func (r *maker) makeChart() ([]byte, error) {
 	entries, err := r.tree("deploy/helm/isobar", "isobar")
 	if err != nil {
 		return nil, err

@@ -13,11 +13,14 @@ import (
 	"strings"
 )
 
+// maker makes the files of a release.
+type maker struct{ *release }
+
 // here is the platform that the checks can run programs of.
 func here() platform { return platform{runtime.GOOS, runtime.GOARCH} }
 
 // build builds the program. Nothing of the directory or of the machine gets into it.
-func (r *release) build(ctx context.Context, work string, p platform) ([]byte, error) {
+func (r *maker) build(ctx context.Context, work string, p platform) ([]byte, error) {
 	out := filepath.Join(work, "isobar-"+p.String())
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false",
 		"-ldflags", fmt.Sprintf("-s -w -X main.builtFrom=%s -X main.builtVersion=%s", r.commit, r.version), "-o", out, "./cmd/isobar")
@@ -131,7 +134,7 @@ func roff(line string) string {
 }
 
 // writeChecksums lists the files as sha256sum does.
-func (r *release) writeChecksums(names []string) error {
+func (r *maker) writeChecksums(names []string) error {
 	slices.Sort(names)
 	var b bytes.Buffer
 	for _, name := range names {
@@ -142,4 +145,64 @@ func (r *release) writeChecksums(names []string) error {
 		fmt.Fprintf(&b, "%x  %s\n", sha256.Sum256(data), name)
 	}
 	return os.WriteFile(r.file("checksums.txt"), b.Bytes(), 0o644) //nolint:gosec // published
+}
+
+// make makes all files.
+func (r *maker) make(ctx context.Context) error {
+	if err := os.MkdirAll(r.out, 0o755); err != nil { //nolint:gosec // they are published
+		return err
+	}
+	work, err := os.MkdirTemp("", "isobar-release")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(work) }()
+	binaries := map[platform][]byte{}
+	for _, p := range platforms {
+		if binaries[p], err = r.build(ctx, work, p); err != nil {
+			return err
+		}
+	}
+	native := filepath.Join(work, "native")
+	if err := os.WriteFile(native, binaries[here()], 0o755); err != nil { //nolint:gosec // a program
+		return err
+	}
+	texts, err := textsOf(ctx, native, r.release)
+	if err != nil {
+		return err
+	}
+	var names []string
+	put := func(name string, data []byte, err error) error {
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		names = append(names, name)
+		return os.WriteFile(r.file(name), data, 0o644) //nolint:gosec // published
+	}
+	for _, p := range platforms {
+		data, err := r.makeArchive(p, binaries[p], texts)
+		if err := put(r.archive(p), data, err); err != nil {
+			return err
+		}
+		data, err = makeSBOM(r.release, p, binaries[p])
+		if err := put(r.sbom(p), data, err); err != nil {
+			return err
+		}
+		if p.os != "linux" {
+			continue
+		}
+		data, err = r.makeDeb(p, binaries[p], texts)
+		if err := put(r.deb(p), data, err); err != nil {
+			return err
+		}
+	}
+	data, err := r.makeChart()
+	if err := put(r.chart(), data, err); err != nil {
+		return err
+	}
+	data, err = r.makeImage(work, binaries)
+	if err := put(r.image(), data, err); err != nil {
+		return err
+	}
+	return r.writeChecksums(names)
 }

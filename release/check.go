@@ -18,9 +18,12 @@ import (
 	"strings"
 )
 
+// checker checks the files of a release.
+type checker struct{ *release }
+
 // check checks all files of a release: each is unpacked, and what this machine can run
 // is run.
-func (r *release) check(ctx context.Context, out io.Writer) error {
+func (r *checker) check(ctx context.Context, out io.Writer) error {
 	work, err := os.MkdirTemp("", "isobar-release-check")
 	if err != nil {
 		return err
@@ -46,7 +49,7 @@ func (r *release) check(ctx context.Context, out io.Writer) error {
 }
 
 // checkChecksums compares each file with checksums.txt, which has to list them all.
-func (r *release) checkChecksums(context.Context, string) error {
+func (r *checker) checkChecksums(context.Context, string) error {
 	list, err := os.ReadFile(r.file("checksums.txt"))
 	if err != nil {
 		return err
@@ -137,7 +140,7 @@ func write(dir string, entries map[string]entry) error {
 }
 
 // checkArchives checks the program of each platform, and runs the one of this machine.
-func (r *release) checkArchives(ctx context.Context, work string) error {
+func (r *checker) checkArchives(ctx context.Context, work string) error {
 	for _, p := range platforms {
 		data, err := os.ReadFile(r.file(r.archive(p)))
 		if err != nil {
@@ -176,7 +179,7 @@ func (r *release) checkArchives(ctx context.Context, work string) error {
 }
 
 // checkProgram asserts what a program tells of how it was built.
-func (r *release) checkProgram(p platform, binary []byte) error {
+func (r *checker) checkProgram(p platform, binary []byte) error {
 	info, err := buildinfo.Read(bytes.NewReader(binary))
 	if err != nil {
 		return err
@@ -202,7 +205,7 @@ func (r *release) checkProgram(p platform, binary []byte) error {
 }
 
 // checkRuns asserts that a program tells its version and its commit.
-func (r *release) checkRuns(ctx context.Context, program string) error {
+func (r *checker) checkRuns(ctx context.Context, program string) error {
 	out, err := exec.CommandContext(ctx, program, "version", "-o", "json").Output()
 	if err != nil {
 		return fmt.Errorf("%s: %w", program, err)
@@ -243,7 +246,7 @@ func checkTexts(ctx context.Context, dir string) error {
 }
 
 // checkSBOMs asserts that each lists the modules of its program with their hashes.
-func (r *release) checkSBOMs(context.Context, string) error {
+func (r *checker) checkSBOMs(context.Context, string) error {
 	for _, p := range platforms {
 		data, err := os.ReadFile(r.file(r.sbom(p)))
 		if err != nil {
@@ -269,7 +272,7 @@ func (r *release) checkSBOMs(context.Context, string) error {
 }
 
 // checkDebs unpacks the packages with Debian's own program.
-func (r *release) checkDebs(ctx context.Context, work string) error {
+func (r *checker) checkDebs(ctx context.Context, work string) error {
 	for _, p := range platforms {
 		if p.os != "linux" {
 			continue
@@ -307,7 +310,7 @@ func (r *release) checkDebs(ctx context.Context, work string) error {
 }
 
 // checkChart asserts that the chart has the version of the release.
-func (r *release) checkChart(context.Context, string) error {
+func (r *checker) checkChart(context.Context, string) error {
 	data, err := os.ReadFile(r.file(r.chart()))
 	if err != nil {
 		return err

@@ -38,7 +38,7 @@ func (b blobs) read(d v1.Descriptor, into any) error {
 
 // checkImage reads the image as a container runtime does, and runs the one of this
 // machine from its files alone, as its user.
-func (r *release) checkImage(ctx context.Context, work string) error {
+func (r *checker) checkImage(ctx context.Context, work string) error {
 	data, err := os.ReadFile(r.file(r.image()))
 	if err != nil {
 		return err
@@ -80,7 +80,7 @@ func (r *release) checkImage(ctx context.Context, work string) error {
 }
 
 // checkManifest unpacks the image of a platform into a directory.
-func (r *release) checkManifest(all blobs, d v1.Descriptor, p platform, root string) (*v1.ConfigFile, error) {
+func (r *checker) checkManifest(all blobs, d v1.Descriptor, p platform, root string) (*v1.ConfigFile, error) {
 	var m v1.Manifest
 	var config v1.ConfigFile
 	if err := all.read(d, &m); err != nil {
@@ -114,7 +114,7 @@ func (r *release) checkManifest(all blobs, d v1.Descriptor, p platform, root str
 
 // checkServes runs the image with a configuration of a user, until it is ready, and has it
 // stop. The process sees the files of the image only.
-func (r *release) checkServes(ctx context.Context, config *v1.ConfigFile, root string) error {
+func (r *checker) checkServes(ctx context.Context, config *v1.ConfigFile, root string) error {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return err

@@ -8,6 +8,6 @@ import (
 )
 
 // checkImage runs the image, which takes Linux.
-func (*release) checkImage(context.Context, string) error {
+func (*checker) checkImage(context.Context, string) error {
 	return errors.New("an image can be checked on Linux only")
 }

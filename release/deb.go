@@ -27,7 +27,7 @@ systemctl disable --now isobar.service isobar-checker.service || true
 `
 
 // makeDeb makes the package of Debian for an architecture of Linux.
-func (r *release) makeDeb(p platform, binary []byte, t *texts) ([]byte, error) {
+func (r *maker) makeDeb(p platform, binary []byte, t *texts) ([]byte, error) {
 	files, err := r.debFiles(binary, t)
 	if err != nil {
 		return nil, err
@@ -77,7 +77,7 @@ Description: global load balancer for Envoy and proxyless gRPC fleets
 }
 
 // debFiles lists what the package installs.
-func (r *release) debFiles(binary []byte, t *texts) ([]entry, error) {
+func (r *maker) debFiles(binary []byte, t *texts) ([]entry, error) {
 	files, err := r.documents("./usr/share/doc/isobar")
 	if err != nil {
 		return nil, err

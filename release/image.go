@@ -31,7 +31,7 @@ func certificates() []byte {
 
 // makeImage makes an OCI image from scratch for the architectures of Linux, as a layout in
 // a tar archive, without a daemon.
-func (r *release) makeImage(work string, binaries map[platform][]byte) ([]byte, error) {
+func (r *maker) makeImage(work string, binaries map[platform][]byte) ([]byte, error) {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, p := range platforms {
 		if p.os != "linux" {
@@ -72,7 +72,7 @@ func (r *release) makeImage(work string, binaries map[platform][]byte) ([]byte, 
 	return pack(entries, r.date)
 }
 
-func (r *release) imageOf(p platform, binary []byte) (v1.Image, error) {
+func (r *maker) imageOf(p platform, binary []byte) (v1.Image, error) {
 	files, err := pack([]entry{
 		{name: "usr/local/bin/isobar", mode: 0o755, data: binary},
 		{name: "etc/ssl/certs/ca-certificates.crt", mode: 0o644, data: certificates()},
@@ -94,7 +94,7 @@ func (r *release) imageOf(p platform, binary []byte) (v1.Image, error) {
 }
 
 // imageConfig says how the image runs, as deploy/container/Dockerfile does.
-func (r *release) imageConfig(image v1.Image, p platform) *v1.ConfigFile {
+func (r *maker) imageConfig(image v1.Image, p platform) *v1.ConfigFile {
 	c, err := image.ConfigFile()
 	if err != nil {
 		c = &v1.ConfigFile{}

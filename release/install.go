@@ -16,7 +16,7 @@ const modulePath = "github.com/isobar-xds/isobar"
 
 // checkInstall asserts that `go install` of the module's version works: from a proxy that
 // has the module as a user's proxy does, and other modules from the module cache.
-func (r *release) checkInstall(ctx context.Context, work string) error {
+func (r *checker) checkInstall(ctx context.Context, work string) error {
 	proxy := filepath.Join(work, "proxy")
 	at := filepath.Join(proxy, filepath.FromSlash(modulePath), "@v")
 	if err := os.MkdirAll(at, 0o750); err != nil {
@@ -53,7 +53,7 @@ func (r *release) checkInstall(ctx context.Context, work string) error {
 	return r.install(ctx, work, proxy)
 }
 
-func (r *release) install(ctx context.Context, work, proxy string) error {
+func (r *checker) install(ctx context.Context, work, proxy string) error {
 	cache, err := exec.CommandContext(ctx, "go", "env", "GOMODCACHE").Output()
 	if err != nil {
 		return err

@@ -72,9 +72,9 @@ func run(ctx context.Context, out io.Writer) error {
 	}
 	switch flag.Arg(0) {
 	case "make":
-		return r.make(ctx)
+		return (&maker{r}).make(ctx)
 	case "check":
-		return r.check(ctx, out)
+		return (&checker{r}).check(ctx, out)
 	}
 	return fmt.Errorf("unknown command %q", flag.Arg(0))
 }
@@ -98,63 +98,3 @@ func (r *release) deb(p platform) string { return fmt.Sprintf("isobar_%s_%s.deb"
 func (r *release) image() string { return fmt.Sprintf("isobar_%s_oci.tar", r.number()) }
 
 func (r *release) chart() string { return fmt.Sprintf("isobar-chart-%s.tgz", r.number()) }
-
-// make makes all files.
-func (r *release) make(ctx context.Context) error {
-	if err := os.MkdirAll(r.out, 0o755); err != nil { //nolint:gosec // they are published
-		return err
-	}
-	work, err := os.MkdirTemp("", "isobar-release")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.RemoveAll(work) }()
-	binaries := map[platform][]byte{}
-	for _, p := range platforms {
-		if binaries[p], err = r.build(ctx, work, p); err != nil {
-			return err
-		}
-	}
-	native := filepath.Join(work, "native")
-	if err := os.WriteFile(native, binaries[here()], 0o755); err != nil { //nolint:gosec // a program
-		return err
-	}
-	texts, err := textsOf(ctx, native, r)
-	if err != nil {
-		return err
-	}
-	var names []string
-	put := func(name string, data []byte, err error) error {
-		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-		names = append(names, name)
-		return os.WriteFile(r.file(name), data, 0o644) //nolint:gosec // published
-	}
-	for _, p := range platforms {
-		data, err := r.makeArchive(p, binaries[p], texts)
-		if err := put(r.archive(p), data, err); err != nil {
-			return err
-		}
-		data, err = r.makeSBOM(p, binaries[p])
-		if err := put(r.sbom(p), data, err); err != nil {
-			return err
-		}
-		if p.os != "linux" {
-			continue
-		}
-		data, err = r.makeDeb(p, binaries[p], texts)
-		if err := put(r.deb(p), data, err); err != nil {
-			return err
-		}
-	}
-	data, err := r.makeChart()
-	if err := put(r.chart(), data, err); err != nil {
-		return err
-	}
-	data, err = r.makeImage(work, binaries)
-	if err := put(r.image(), data, err); err != nil {
-		return err
-	}
-	return r.writeChecksums(names)
-}

@@ -60,7 +60,7 @@ var notOfID = regexp.MustCompile(`[^A-Za-z0-9.-]`)
 
 // makeSBOM lists what the program of a platform is made of, by what the compiler wrote
 // into it: the modules that are linked, and Go itself.
-func (r *release) makeSBOM(p platform, binary []byte) ([]byte, error) {
+func makeSBOM(r *release, p platform, binary []byte) ([]byte, error) {
 	info, err := buildinfo.Read(bytes.NewReader(binary))
 	if err != nil {
 		return nil, err

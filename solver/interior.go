@@ -2,28 +2,6 @@ package solver
 
 import "math"
 
-// program is one convex transportation problem without overflow left in it:
-//
-//	minimise  sum_a cost_a x_a + 1/2 sum_a spring_a (x_a - target_a)^2 + sum_l f_l(y_l)
-//	subject to  sum_l x_sl = demand_s,  x >= 0,  y_l = sum_s x_sl <= room_l  (= room_l if forced)
-//
-// Arcs a = (s, l) are stored row by row: a = s*localities + l.
-type program struct {
-	sources, localities int
-	demand, room        []float64
-	cost                []float64
-	open                []bool
-	curves              []curve
-	share               []float64 // barrier weight of a locality; mean about 1
-	forced              bool      // y = room in every locality
-
-	spring []float64 // per arc; nil = no quadratic term
-	target []float64 // per arc
-	swing  []float64 // per source; nil = 0. What minimises does not know of it: see swung
-
-	warmPrices []float64 // nil = cold start
-}
-
 // point is an iterate of the interior-point method.
 type point struct {
 	x, z       []float64 // flows and their reduced costs, per arc

@@ -2,38 +2,46 @@ package solver
 
 import "math"
 
-// solvePart solves one part and writes its flows and prices into the answer.
-func (in *instance) solvePart(p part, method *interior, out *answer) {
-	for _, l := range p.localities {
+// partProgram is the optimisation problem of a part of an instance.
+type partProgram struct {
+	in         *instance
+	part       part
+	localities []int // of the part: those that have room and a source; prog has their numbers
+	prog       *program
+}
+
+// solve solves the part and writes its flows and prices into the answer.
+func (pp *partProgram) solve(method *interior, out *answer) {
+	in := pp.in
+	for _, l := range pp.part.localities {
 		out.prices[l] = in.curves[l].slope(0)
 	}
-	prog, localities := in.program(p)
-	if len(p.sources) == 0 || len(localities) == 0 {
+	if len(pp.part.sources) == 0 || len(pp.localities) == 0 {
 		return
 	}
-	best := prog.solve(method)
+	best := pp.prog.solve(method)
 	out.iterations += best.iterations
-	flow := in.breakTies(p, localities, prog, best, method, &out.iterations)
-	for i, s := range p.sources {
-		for j, l := range localities {
-			out.flow[s*in.localities+l] = flow[i*prog.localities+j]
+	flow := pp.breakTies(best, method, &out.iterations)
+	for i, s := range pp.part.sources {
+		for j, l := range pp.localities {
+			out.flow[s*in.localities+l] = flow[i*pp.prog.localities+j]
 		}
 	}
-	for j, l := range localities {
+	for j, l := range pp.localities {
 		out.prices[l] = best.prices[j]
 	}
 }
 
-// program is the optimisation problem of a part, over those of its localities
-// that have room and a source.
-func (in *instance) program(p part) (prog *program, localities []int) {
+// newPartProgram returns the problem of a part.
+func newPartProgram(in *instance, p part) partProgram {
+	var localities []int
 	rooms := in.rooms(p)
 	for _, l := range in.reach(p.sources, p.localities) {
 		if rooms[l] > 0 {
 			localities = append(localities, l)
 		}
 	}
-	prog = &program{
+	prog := &program{
 		sources: len(p.sources), localities: len(localities), forced: p.saturated,
 		open: in.openAmong(p.sources, localities),
 		room: make([]float64, len(localities)), share: make([]float64, len(localities)),
@@ -64,90 +72,13 @@ func (in *instance) program(p part) (prog *program, localities []int) {
 			prog.room[j] *= total / sum
 		}
 	}
-	return prog, localities
-}
-
-// rooms are the rooms of a part's localities at its factor, per locality of
-// the instance. Where background is so much larger than demand that the rooms
-// of a saturated part drown in its rounding, they are the slopes: what counts
-// is their proportion.
-func (in *instance) rooms(p part) []float64 {
-	ramps := in.ceilings()
-	rooms := make([]float64, in.localities)
-	sum := 0.0
-	for _, l := range p.localities {
-		rooms[l] = ramps[l].room(p.factor)
-		sum += rooms[l]
-	}
-	if demand := sumOf(in.served, p.sources); p.saturated && math.Abs(sum-demand) > 0.01*demand {
-		for _, l := range p.localities {
-			rooms[l] = ramps[l].slope
-		}
-	}
-	return rooms
-}
-
-// value is the cost of flows in the program, without the quadratic term.
-func (p *program) value(flow []float64) float64 {
-	total := 0.0
-	load := make([]float64, p.localities)
-	for a, x := range flow {
-		total += x * p.cost[a]
-		load[a%p.localities] += x
-	}
-	if p.swing != nil {
-		deviation := p.deviations(flow)
-		for l, y := range load {
-			total += p.curves[l].swung(y, deviation[l])
-		}
-		return total
-	}
-	for l, y := range load {
-		total += p.curves[l].value(y)
-	}
-	return total
+	return partProgram{in: in, part: p, localities: localities, prog: prog}
 }
 
 const (
 	// dust is the share of a source that counts as nothing.
 	dust = 1e-9
 )
-
-// round turns the interior iterate into flows that keep every constraint to
-// the last digit: no dust, no load above its room, all demand placed. What that
-// moves is as small as the dust. It serves any iterate, however bad: then the
-// result is still feasible.
-func (p *program) round(x []float64) []float64 {
-	n := p.localities
-	t := newTransport(p.sources, n, make([]bool, len(x)))
-	for s := range p.sources {
-		sum := 0.0
-		for l := range n {
-			a := s*n + l
-			if v := x[a]; p.open[a] && v > dust*p.demand[s] && v <= math.MaxFloat64 {
-				t.flow[a] = v
-				t.open[a] = true
-				sum += v
-			}
-		}
-		for l := range n {
-			if a := s*n + l; t.flow[a] > 0 {
-				t.flow[a] *= p.demand[s] / sum
-			}
-		}
-	}
-	t.trim(p.demand, p.room)
-	// First along what is used already; whatever is left, along any arc.
-	t.grow()
-	copy(t.open, p.open)
-	t.grow()
-	for s, d := range t.unmet {
-		if d > 0 {
-			t.spread(s, d)
-		}
-	}
-	return t.flow
-}
 
 // trim lowers flows where they exceed a room, and notes what is left to place.
 func (t *transport) trim(demand, room []float64) {

@@ -1,6 +1,9 @@
 package solver
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // raisePrices shifts the prices of a saturated part, which are determined up to
 // a constant only, to the lowest level at which no load there is too cheap and
@@ -64,4 +67,237 @@ func (in *instance) closedPrices(out *answer) {
 		}
 		out.prices[l] = price
 	}
+}
+
+// swingPrices are the prices that go with an optimum of an approximation.
+func (pp *partProgram) swingPrices(best optimum) ([]float64, *SwingPrices) {
+	in, prog := pp.in, pp.prog
+	prices := make([]float64, in.localities)
+	out := &SwingPrices{High: make([]float64, in.localities), Low: make([]float64, in.localities), Lean: make([][]float64, in.sources)}
+	for s := range out.Lean {
+		out.Lean[s] = make([]float64, in.localities)
+	}
+	reached := make([]bool, in.localities)
+	load, deviation := prog.loads(best.flow), prog.deviations(best.flow)
+	for j, l := range pp.localities {
+		c := &in.curves[l]
+		reached[l] = true
+		out.High[l], out.Low[l] = c.halves(load[j], deviation[j])
+		prices[l] = (out.High[l] + out.Low[l]) / 2
+		if load[j] >= freeShare*prog.room[j] {
+			prices[l] = math.Max(prices[l], best.prices[j])
+		}
+		for i, s := range pp.part.sources {
+			if deviation[j] > 0 {
+				out.Lean[s][l] = prog.swing[i] * best.flow[i*prog.localities+j] / deviation[j]
+			}
+		}
+	}
+	for l := range prices {
+		if !reached[l] {
+			prices[l] = in.curves[l].slope(0)
+			out.High[l], out.Low[l] = prices[l], prices[l]
+		}
+	}
+	in.closedSwung(prices, out, reached)
+	return prices, out
+}
+
+// closedSwung is closedPrices where demand swings.
+func (in *instance) closedSwung(prices []float64, swing *SwingPrices, reached []bool) {
+	for s := range in.sources {
+		worth := math.Inf(1)
+		for l, ok := range reached {
+			if ok && in.open[s*in.localities+l] {
+				worth = math.Min(worth, in.cost[s*in.localities+l]+prices[l]+swing.of(s, l, in.service.Swing[s]))
+			}
+		}
+		for l, ok := range reached {
+			if allowed := in.service.Allowed == nil || in.service.Allowed[s][l]; !ok && allowed && !math.IsInf(worth, 1) && in.served[s] > 0 {
+				prices[l] = math.Max(prices[l], worth-in.cost[s*in.localities+l])
+			}
+		}
+	}
+}
+
+// of is what the swing of a source adds to the price of a locality, ms.
+func (w *SwingPrices) of(source, locality int, swing float64) float64 {
+	return (w.High[locality] - w.Low[locality]) / 2 * w.Lean[source][locality] * swing
+}
+
+// fits tells whether prices of an earlier solution are those of such a service,
+// and worth a try.
+func (w *SwingPrices) fits(sources, localities int) bool {
+	if w == nil || len(w.High) != localities || len(w.Low) != localities || len(w.Lean) != sources || !plausible(w.High) || !plausible(w.Low) {
+		return false
+	}
+	for _, row := range w.Lean {
+		if len(row) != localities {
+			return false
+		}
+		for _, v := range row {
+			if !(v >= 0 && v <= 1) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// swungBound is what no flows can cost less than while demand swings, whatever
+// the prices are. For each locality, with H >= L its prices in the two halves and mu
+// what its price P is above their mean,
+//
+//	(f(y+D) + f(y-D))/2  >=  (H+L)/2 y + (H-L)/2 D - (gain(H) + gain(L))/2,   gain(p) = max p y - f(y)
+//
+// and D is at least sum_s lean_s swing_s x_s for any lean of length 1.
+func (in *instance) swungBound(prices []float64, swing *SwingPrices) float64 {
+	total, most := 0.0, 0.0
+	ways := make([]float64, in.localities) // mean of the halves, plus mu
+	for l := range in.localities {
+		mean := (swing.High[l] + swing.Low[l]) / 2
+		ways[l] = math.Max(mean, prices[l])
+	}
+	length := swing.lengths()
+	for s, d := range in.served {
+		most = math.Max(most, in.service.Swing[s])
+		best := math.Inf(1)
+		for l := range in.localities {
+			if a := s*in.localities + l; in.open[a] {
+				lean := math.Max(0, swing.of(s, l, in.service.Swing[s])) / length[l]
+				best = math.Min(best, in.cost[a]+ways[l]+lean)
+			}
+		}
+		if d > 0 {
+			total += d * best
+		}
+	}
+	for l := range in.curves {
+		c := &in.curves[l]
+		if c.capacity == 0 {
+			continue
+		}
+		room := c.room(1)
+		mean := (swing.High[l] + swing.Low[l]) / 2
+		total -= (c.gain(swing.High[l], room*(1+most))+c.gain(swing.Low[l], room*(1+most)))/2 + (ways[l]-mean)*room
+	}
+	return total
+}
+
+// lengths are those of the vectors of Lean, 1 at least.
+func (w *SwingPrices) lengths() []float64 {
+	out := make([]float64, len(w.High))
+	for _, row := range w.Lean {
+		for l, v := range row {
+			out[l] += v * v
+		}
+	}
+	for l, v := range out {
+		out[l] = math.Max(1, math.Sqrt(v))
+	}
+	return out
+}
+
+const (
+	sharpenRounds = 4  // how often the worths are tried, at most
+	sharpenSteps  = 30 // of a golden section
+	sharpenFactor = 3  // by which a worth may change in a round
+	leastSharper  = 1e-4
+	leastUsed     = 1e-6 // part of a source's demand that counts as sent somewhere
+)
+
+// sharper looks for prices that prove more, around flows [s][l] that cost next to nothing
+// too much. Near a capacity the slope of a curve grows so fast that the slopes at such
+// flows may prove nothing. So prices are made from what a request/s of each source is
+// worth: a locality is as dear as the sources that send there make it. The worths are
+// varied, all together and each alone. What it returns proves at least as much as what it
+// got.
+func (in *instance) sharper(bound float64, prices []float64, swing *SwingPrices, flows []float64) (float64, []float64, *SwingPrices) {
+	worth := make([]float64, in.sources)
+	for s := range worth {
+		worth[s] = math.Inf(1)
+		for l := range in.localities {
+			if in.open[s*in.localities+l] {
+				worth[s] = math.Min(worth[s], in.cost[s*in.localities+l]+prices[l]+swing.of(s, l, in.service.Swing[s]))
+			}
+		}
+	}
+	try := func() float64 {
+		made, at := in.pricesOf(worth, swing, flows)
+		b := in.swungBound(made, at)
+		if b > bound {
+			bound, prices, swing = b, made, &SwingPrices{High: at.High, Low: at.Low, Lean: at.Lean}
+		}
+		return b
+	}
+	for range sharpenRounds {
+		before := bound
+		all := slices.Clone(worth)
+		best := highest(1.0/sharpenFactor, sharpenFactor, func(by float64) float64 {
+			for s := range worth {
+				worth[s] = by * all[s]
+			}
+			return try()
+		})
+		for s := range worth {
+			worth[s] = best * all[s]
+		}
+		for s, now := range worth {
+			if in.served[s] <= 0 || math.IsInf(now, 1) {
+				continue
+			}
+			worth[s] = now * highest(1.0/sharpenFactor, sharpenFactor, func(by float64) float64 {
+				worth[s] = by * now
+				return try()
+			})
+		}
+		if bound-before <= leastSharper*math.Abs(bound) {
+			break
+		}
+	}
+	return bound, prices, swing
+}
+
+// pricesOf makes prices of worths: those of the low halves and the leans stay.
+func (in *instance) pricesOf(worth []float64, swing *SwingPrices, flows []float64) ([]float64, *SwingPrices) {
+	prices := make([]float64, in.localities)
+	out := &SwingPrices{High: slices.Clone(swing.Low), Low: swing.Low, Lean: swing.Lean}
+	for l := range prices {
+		c := &in.curves[l]
+		if c.capacity == 0 {
+			continue
+		}
+		low, most, above := swing.Low[l], math.Max(swing.Low[l], c.slope(c.capacity)), 0.0
+		for s, w := range worth {
+			a := s*in.localities + l
+			if flows[a] <= leastUsed*in.served[s] || math.IsInf(w, 1) {
+				continue
+			}
+			lean := swing.Lean[s][l] * in.service.Swing[s]
+			high := (w - in.cost[a] - low*(1-lean)/2) * 2 / (1 + lean)
+			out.High[l] = math.Max(out.High[l], math.Min(high, most))
+			above = math.Max(above, (high-most)*(1+lean)/2)
+		}
+		prices[l] = (out.High[l]+low)/2 + above
+	}
+	return prices, out
+}
+
+// highest is where a function that grows and then falls is largest, between two ends.
+func highest(from, to float64, of func(float64) float64) float64 {
+	const ratio = 0.6180339887498949
+	a, b := to-ratio*(to-from), from+ratio*(to-from)
+	fa, fb := of(a), of(b)
+	for range sharpenSteps {
+		if fa >= fb {
+			to, b, fb = b, a, fa
+			a = to - ratio*(to-from)
+			fa = of(a)
+		} else {
+			from, a, fa = a, b, fb
+			b = from + ratio*(to-from)
+			fb = of(b)
+		}
+	}
+	return (from + to) / 2
 }

@@ -30,13 +30,13 @@ const (
 //
 // is exactly what D adds for source s. Where that leads nowhere any more the
 // conditions of the optimum hold.
-func (in *instance) solveSwung(p part, method *interior) (ServiceSolution, float64) {
-	prog, localities := in.program(p)
-	prog.swing = in.swingsOf(p.sources)
+func (pp *partProgram) solveSwung(method *interior) (ServiceSolution, float64) {
+	in, prog := pp.in, pp.prog
+	prog.swing = in.swingsOf(pp.part.sources)
 	out := answer{prices: make([]float64, in.localities), worth: make([]float64, in.sources)}
 	var target []float64
 	if in.service.Previous != nil {
-		target = in.byShares(in.service.Previous, p, localities, make([]float64, len(prog.cost)))
+		target = pp.byShares(in.service.Previous, make([]float64, len(prog.cost)))
 	}
 	flow := target
 	if target == nil || !prog.keeps(target) {
@@ -57,7 +57,7 @@ func (in *instance) solveSwung(p part, method *interior) (ServiceSolution, float
 		out.iterations += best.iterations
 		stuck := true
 		prove := func(at optimum) {
-			prices, around := in.swingPrices(p, localities, prog, at)
+			prices, around := pp.swingPrices(at)
 			if b := in.swungBound(prices, around); duals == nil || b > bound {
 				bound, duals, out.prices, stuck = b, around, prices, false
 			}
@@ -78,10 +78,10 @@ func (in *instance) solveSwung(p part, method *interior) (ServiceSolution, float
 		}
 	}
 	if duals != nil && value-bound > math.Max(doubtfulGap*value, enough) {
-		bound, out.prices, duals = in.sharper(bound, out.prices, duals, in.flowsOf(p, localities, flow))
+		bound, out.prices, duals = in.sharper(bound, out.prices, duals, pp.flowsOf(flow))
 	}
-	flow = prog.nearTo(target, flow, value, in.tieBudget(total, value))
-	out.flow = in.flowsOf(p, localities, flow)
+	flow = prog.nearTo(target, flow, value, in.service.tieBudget(total, value))
+	out.flow = pp.flowsOf(flow)
 	sol, served := in.answer(&out)
 	sol.Swing = duals
 	sol.LowerBound = lower(sol.Objective, bound)
@@ -207,11 +207,11 @@ func (p *program) nearTo(target, flow []float64, value, budget float64) []float6
 }
 
 // flowsOf are the flows of a part as those of all sources and localities.
-func (in *instance) flowsOf(p part, localities []int, flow []float64) []float64 {
-	out := make([]float64, in.sources*in.localities)
-	for i, s := range p.sources {
-		for j, l := range localities {
-			out[s*in.localities+l] = flow[i*len(localities)+j]
+func (pp *partProgram) flowsOf(flow []float64) []float64 {
+	out := make([]float64, pp.in.sources*pp.in.localities)
+	for i, s := range pp.part.sources {
+		for j, l := range pp.localities {
+			out[s*pp.in.localities+l] = flow[i*len(pp.localities)+j]
 		}
 	}
 	return out

@@ -15,19 +15,20 @@ const (
 // breakTies picks among the solutions of (nearly) the same cost: the one
 // nearest the previous flows, and without previous flows one that is split in
 // proportion to headroom.
-func (in *instance) breakTies(p part, localities []int, prog *program, best optimum, method *interior, iterations *int) []float64 {
+func (pp *partProgram) breakTies(best optimum, method *interior, iterations *int) []float64 {
+	in, prog := pp.in, pp.prog
 	total := 0.0
 	for _, d := range prog.demand {
 		total += d
 	}
 	flow := best.flow
 	value := prog.value(flow)
-	budget := in.tieBudget(total, value)
+	budget := in.service.tieBudget(total, value)
 	var target []float64
 	if in.service.Previous == nil {
 		target = prog.byHeadroom(flow, best.prices)
 	} else {
-		target = in.byShares(in.service.Previous, p, localities, flow)
+		target = pp.byShares(in.service.Previous, flow)
 	}
 	if prog.keeps(target) && prog.value(target) <= value+budget {
 		return target
@@ -43,20 +44,20 @@ func (in *instance) breakTies(p part, localities []int, prog *program, best opti
 }
 
 // tieBudget is what ties may cost at a demand and a cost of the optimum.
-func (in *instance) tieBudget(demand, value float64) float64 {
+func (s *Service) tieBudget(demand, value float64) float64 {
 	budget := math.Min(tieLatency*demand, tieShare*value)
-	if in.service.Ties > 0 {
-		budget *= in.service.Ties
+	if s.Ties > 0 {
+		budget *= s.Ties
 	}
 	return budget
 }
 
 // byShares is an earlier answer in shares of today's demand; a source that had
 // none keeps what the optimum gives it.
-func (in *instance) byShares(earlier [][]float64, p part, localities []int, flow []float64) []float64 {
-	n := len(localities)
+func (pp *partProgram) byShares(earlier [][]float64, flow []float64) []float64 {
+	in, n := pp.in, len(pp.localities)
 	target := make([]float64, len(flow))
-	for i, s := range p.sources {
+	for i, s := range pp.part.sources {
 		row := earlier[s]
 		sum := 0.0
 		for _, x := range row {
@@ -70,7 +71,7 @@ func (in *instance) byShares(earlier [][]float64, p part, localities []int, flow
 		if math.Abs(factor-1) < unmetSlack {
 			factor = 1 // the same demand: the same digits
 		}
-		for j, l := range localities {
+		for j, l := range pp.localities {
 			if in.open[s*in.localities+l] {
 				target[i*n+j] = row[l] * factor
 			}

@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
@@ -14,25 +13,6 @@ import (
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/plan"
 )
-
-// Access is the body of GET /v1/access: which requests the interface takes
-// from this caller. The refusal of a write names a missing role.
-type Access struct {
-	Writable bool   `json:"writable"`
-	Token    string `json:"token"` // which requests need the bearer token: "none", "writes" or "all"
-	Shown    bool   `json:"shown"` // this request showed it
-}
-
-func (s *Server) getAccess(w http.ResponseWriter, r *http.Request) {
-	out := Access{Writable: s.opts.Writable, Token: "none"}
-	if s.opts.Token != nil {
-		out.Token, out.Shown = "writes", s.showsToken(r)
-		if s.opts.TokenForAll {
-			out.Token = "all"
-		}
-	}
-	reply(w, http.StatusOK, out)
-}
 
 // DrainOrder is the body of POST /v1/drain and POST /v1/undrain: endpoints of a
 // service, by address or by region, zone or locality.
@@ -50,10 +30,17 @@ type Drained struct {
 	Addresses []string `json:"addresses"` // sorted as in the service
 }
 
+// orders has operators act on what they saw.
+type orders struct {
+	*core
+
+	mu sync.Mutex // held by an order with If-Match from the comparison until it is carried out
+}
+
 // operatorState names what operators decided of a service: it changes with its object,
 // with the health that operators set, and with pauses that concern it. A page that has
 // seen it can act on what it saw, by If-Match, or not at all.
-func (s *Server) operatorState(p *plan.Plan, name string) string {
+func (s *orders) operatorState(p *plan.Plan, name string) string {
 	seen := struct {
 		Revision  uint64                  `json:"revision"`
 		Overrides []isobar.HealthOverride `json:"overrides"`
@@ -86,7 +73,7 @@ func (s *Server) operatorState(p *plan.Plan, name string) string {
 // names by If-Match; a request without it takes what there is. Otherwise the request is
 // answered. The caller calls unlock when its order is carried out: until then no other
 // order with If-Match is.
-func (s *Server) asSeen(w http.ResponseWriter, r *http.Request, name string) (unlock func(), ok bool) {
+func (s *orders) asSeen(w http.ResponseWriter, r *http.Request, name string) (unlock func(), ok bool) {
 	header := strings.TrimSpace(r.Header.Get("If-Match"))
 	if header == "" {
 		return func() {}, true
@@ -97,8 +84,8 @@ func (s *Server) asSeen(w http.ResponseWriter, r *http.Request, name string) (un
 		})
 		return nil, false
 	}
-	s.orders.Lock()
-	unlock = sync.OnceFunc(s.orders.Unlock)
+	s.mu.Lock()
+	unlock = sync.OnceFunc(s.mu.Unlock)
 	if strings.Trim(header, `"`) != s.operatorState(s.opts.Planner.Current(), name) {
 		unlock()
 		fail(w, http.StatusPreconditionFailed, Problem{
@@ -110,7 +97,7 @@ func (s *Server) asSeen(w http.ResponseWriter, r *http.Request, name string) (un
 	return unlock, true
 }
 
-func (s *Server) postDrain(w http.ResponseWriter, r *http.Request, body []byte) {
+func (s *objectAPI) postDrain(w http.ResponseWriter, r *http.Request, body []byte) {
 	o, ok := drainOrder(w, r, body)
 	if !ok {
 		return
@@ -135,7 +122,7 @@ func (s *Server) postDrain(w http.ResponseWriter, r *http.Request, body []byte) 
 	})
 }
 
-func (s *Server) postUndrain(w http.ResponseWriter, r *http.Request, body []byte) {
+func (s *objectAPI) postUndrain(w http.ResponseWriter, r *http.Request, body []byte) {
 	o, ok := drainOrder(w, r, body)
 	if !ok {
 		return
@@ -150,7 +137,7 @@ func (s *Server) postUndrain(w http.ResponseWriter, r *http.Request, body []byte
 
 // setHealths sets the health of all endpoints of an order at once. It calls unlock
 // before it waits for the plan.
-func (s *Server) setHealths(w http.ResponseWriter, r *http.Request, o *DrainOrder, status isobar.HealthStatus, warnings []Problem, unlock func()) {
+func (s *objectAPI) setHealths(w http.ResponseWriter, r *http.Request, o *DrainOrder, status isobar.HealthStatus, warnings []Problem, unlock func()) {
 	obj, err := s.opts.Objects.Get(o.Service)
 	if err != nil {
 		s.failWrite(w, err, o.Service)
@@ -180,7 +167,7 @@ func (s *Server) setHealths(w http.ResponseWriter, r *http.Request, o *DrainOrde
 }
 
 // drainedOf gives those of the addresses that an operator drained.
-func (s *Server) drainedOf(service string, addresses []string) []string {
+func (s *objectAPI) drainedOf(service string, addresses []string) []string {
 	drained := map[string]bool{}
 	for _, o := range s.opts.Objects.Overrides() {
 		if o.Service == service && o.Status == isobar.Draining {
@@ -211,14 +198,4 @@ func drainOrder(w http.ResponseWriter, r *http.Request, body []byte) (DrainOrder
 		o.Who = r.RemoteAddr
 	}
 	return o, true
-}
-
-// Drain drains endpoints of a service.
-func (r *Remote) Drain(ctx context.Context, o DrainOrder) (Drained, error) {
-	return posted[Drained](ctx, r, "/v1/drain", o)
-}
-
-// Undrain takes drains back: the endpoints are what the configuration and checkers say.
-func (r *Remote) Undrain(ctx context.Context, o DrainOrder) (Drained, error) {
-	return posted[Drained](ctx, r, "/v1/undrain", o)
 }

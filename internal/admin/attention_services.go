@@ -130,3 +130,106 @@ func (b *statusBuilder) partly(svc *plan.Service, g *isobar.EndpointGroup) {
 	b.attend(NewAttention(EndpointsUnhealthy, "%s: %d of %d endpoints in %s are unhealthy: %s", name, len(down), len(g.Endpoints), g.Locality, someOf(down)).
 		Of(name).At(g.Locality).As(severity).See("isobar health %s", name))
 }
+
+// Degraded is a service for which an input is missing.
+type Degraded struct {
+	plan.InputState
+
+	Service string `json:"service"`
+	Reason  string `json:"reason"`
+	Binds   bool   `json:"binds"` // false: its mode, or its policy, does not look at what is missing
+}
+
+// degraded tells of the input of a service that is most degraded.
+func (b *statusBuilder) degraded(svc *plan.Service) {
+	worst, ok := svc.Degraded()
+	if !ok {
+		return
+	}
+	if len(b.Degraded) < maxHolds {
+		b.Degraded = append(b.Degraded, Degraded{InputState: worst, Service: svc.Spec.Name, Reason: worst.String(), Binds: svc.Bound()})
+	}
+	if svc.Bound() && worst.Level != plan.LevelHeld { // a hold has an attention item of its own
+		b.aboutf(svc, InputMissing, isobar.Locality{}, "%s: %s", worst, worst.Level.Effect())
+	}
+}
+
+// ReserveSummary tells which services would not stand the loss of a zone.
+type ReserveSummary struct {
+	AgeSeconds float64        `json:"age_seconds"` // of the plan that was looked at
+	Services   int            `json:"services"`    // of which it is known
+	Failing    int            `json:"failing"`     // of them, that would not stand it
+	Worst      []plan.Reserve `json:"worst"`       // of those, at most maxHolds, sorted by name
+}
+
+// reserves adds the check for losses; nothing before its first round.
+func (b *statusBuilder) reserves(at time.Time, services []plan.Reserve) {
+	if at.IsZero() {
+		return
+	}
+	out := &ReserveSummary{AgeSeconds: seconds(time.Since(at)), Services: len(services), Worst: []plan.Reserve{}}
+	for i := range services {
+		if services[i].Stands() {
+			continue
+		}
+		if out.Failing++; len(out.Worst) < maxHolds {
+			out.Worst = append(out.Worst, services[i])
+		}
+	}
+	b.N1 = out
+}
+
+// ScoreSummary tells how well what was predicted of the services agrees with
+// what was then seen.
+type ScoreSummary struct {
+	Services int     `json:"services"` // that are scored
+	Lowest   float64 `json:"lowest"`   // 0 to 1
+	Service  string  `json:"service"`  // with the lowest
+}
+
+// AutoSummary tells how far the services in mode auto have come.
+type AutoSummary struct {
+	Observe int `json:"observe"`
+	Bounded int `json:"bounded"`
+	Full    int `json:"full"`
+	Back    int `json:"back"` // of these, services whose last step was one back
+}
+
+// auto takes a service into the summary. That one was demoted, somebody should
+// know.
+func (b *statusBuilder) auto(svc *plan.Service) {
+	t := svc.Rollout.Explain(svc.Spec.Promote)
+	if t == nil {
+		return
+	}
+	if b.Auto == nil {
+		b.Auto = &AutoSummary{}
+	}
+	switch t.Mode {
+	case isobar.ModeObserve:
+		b.Auto.Observe++
+	case isobar.ModeBounded:
+		b.Auto.Bounded++
+	default:
+		b.Auto.Full++
+	}
+	if t.Back {
+		b.Auto.Back++
+		b.aboutf(svc, ModeRolledBack, isobar.Locality{}, "%s", t.Why)
+	}
+}
+
+// score takes a service into the summary.
+func (b *statusBuilder) score(svc *plan.Service) {
+	score := svc.Scores.Explain(svc.Mode())
+	if score == nil {
+		return
+	}
+	if b.Scores == nil {
+		b.Scores = &ScoreSummary{Lowest: 1, Service: svc.Spec.Name}
+	}
+	b.Scores.Services++
+	if score.Score < b.Scores.Lowest {
+		b.Scores.Lowest, b.Scores.Service = score.Score, svc.Spec.Name
+	}
+}

@@ -1,9 +1,7 @@
 package admin
 
 import (
-	"context"
 	"net/http"
-	"net/url"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/plan"
@@ -27,7 +25,7 @@ type LeftOutClient struct {
 }
 
 // getCapacity answers GET /v1/capacity?service=NAME.
-func (s *Server) getCapacity(w http.ResponseWriter, r *http.Request) {
+func (s *planAPI) getCapacity(w http.ResponseWriter, r *http.Request) {
 	name := r.URL.Query().Get("service")
 	if name == "" {
 		fail(w, http.StatusBadRequest, Problem{Error: "no service given", Place: "query", Fix: "add ?service=NAME; GET /v1/services lists the names"})
@@ -58,11 +56,4 @@ func (s *Server) getCapacity(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	reply(w, http.StatusOK, out)
-}
-
-// Capacity asks what each locality of a service can serve.
-func (r *Remote) Capacity(ctx context.Context, service string) (CapacityList, error) {
-	var out CapacityList
-	err := r.get(ctx, "/v1/capacity", url.Values{"service": {service}}, &out)
-	return out, err
 }

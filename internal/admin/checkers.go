@@ -34,7 +34,7 @@ const (
 )
 
 // getCheckers answers GET /v1/checkers.
-func (s *Server) getCheckers(w http.ResponseWriter, r *http.Request) {
+func (s *fleetAPI) getCheckers(w http.ResponseWriter, r *http.Request) {
 	services, err := s.opts.HealthChecks.HealthOverview(r.Context())
 	if err != nil {
 		fail(w, http.StatusServiceUnavailable, Problem{Error: "the control loop does not answer: " + err.Error()})

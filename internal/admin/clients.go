@@ -6,6 +6,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/plan"
 )
 
 // Client is one connected xDS client as operators see it.
@@ -145,9 +148,12 @@ type ClientList struct {
 	Deviating []DeviatingSource `json:"deviating,omitempty"`
 }
 
+// fleetAPI tells of what is connected, and of where endpoints come from.
+type fleetAPI struct{ *core }
+
 // getClients answers GET /v1/clients: with ?service=NAME those that
 // subscribe to a service.
-func (s *Server) getClients(w http.ResponseWriter, r *http.Request) {
+func (s *fleetAPI) getClients(w http.ResponseWriter, r *http.Request) {
 	list := ClientList{}
 	if name := r.URL.Query().Get("service"); name == "" {
 		list.Clients = s.opts.Fleet.Clients()
@@ -162,4 +168,48 @@ func (s *Server) getClients(w http.ResponseWriter, r *http.Request) {
 		markDeviating(list.Clients, list.Deviating)
 	}
 	reply(w, http.StatusOK, list)
+}
+
+// DeviatingSource is a client locality whose clients do not follow the weights of a service.
+type DeviatingSource struct {
+	plan.DeviationSeen
+
+	Service  string          `json:"service"`
+	Locality isobar.Locality `json:"locality"`
+	Text     string          `json:"text"` // a sentence that names the clients that stand out
+}
+
+// ClientDeviates says that the requests of a client do not go where its weights say.
+type ClientDeviates struct {
+	Service string  `json:"service"`
+	Points  float64 `json:"points"` // largest difference of a share, percent: at least this part of its requests goes elsewhere
+}
+
+// deviatingSources lists the localities whose clients do not follow their weights, by service.
+func deviatingSources(p *plan.Plan) []DeviatingSource {
+	var out []DeviatingSource
+	for _, svc := range p.Services {
+		for i := range svc.Findings.Deviating {
+			d := &svc.Findings.Deviating[i]
+			seen := plan.DeviationOf(d)
+			out = append(out, DeviatingSource{DeviationSeen: *seen, Service: svc.Spec.Name, Locality: d.Source, Text: seen.String()})
+		}
+	}
+	return out
+}
+
+// markDeviating notes at the clients that stand out what they do.
+func markDeviating(clients []Client, sources []DeviatingSource) {
+	type key struct{ locality, node, cluster string }
+	found := map[key][]ClientDeviates{}
+	for i := range sources {
+		for _, c := range sources[i].Clients {
+			k := key{sources[i].Locality.String(), c.Node, c.Cluster}
+			found[k] = append(found[k], ClientDeviates{Service: sources[i].Service, Points: c.Points})
+		}
+	}
+	for i := range clients {
+		c := &clients[i]
+		c.Deviates = found[key{c.Locality, c.ID, c.Cluster}]
+	}
 }

@@ -27,7 +27,7 @@ const drainUnchecked = "it was not checked whether what is left can carry the tr
 // its ceilings, unless the request forces the write; a refusal is answered. The
 // caller holds s.drains, so that two drains that are harmless alone are not both
 // let through.
-func (s *Server) allowDrain(w http.ResponseWriter, r *http.Request, d *Drain) (warnings []Problem, ok bool) {
+func (s *objectAPI) allowDrain(w http.ResponseWriter, r *http.Request, d *Drain) (warnings []Problem, ok bool) {
 	force, ok := forced(w, r)
 	if !ok {
 		return nil, false
@@ -68,7 +68,7 @@ func (s *Server) allowDrain(w http.ResponseWriter, r *http.Request, d *Drain) (w
 // once or more often. Rollouts drain many at once, and each may wait long: only so
 // many may that other writes, such as that an endpoint is unhealthy, find room
 // beside them. Without ok the request is answered.
-func (s *Server) beginDrain(w http.ResponseWriter) (unlock func(), ok bool) {
+func (s *objectAPI) beginDrain(w http.ResponseWriter) (unlock func(), ok bool) {
 	select {
 	case s.draining <- struct{}{}:
 	default:
@@ -84,7 +84,7 @@ func (s *Server) beginDrain(w http.ResponseWriter) (unlock func(), ok bool) {
 
 // beginReplace asks allowDrain about what is to replace services. With ok the
 // caller has s.drains, and gives it back by unlock, once or more often.
-func (s *Server) beginReplace(w http.ResponseWriter, r *http.Request, next []isobar.Service) (warnings []Problem, unlock func(), ok bool) {
+func (s *objectAPI) beginReplace(w http.ResponseWriter, r *http.Request, next []isobar.Service) (warnings []Problem, unlock func(), ok bool) {
 	s.drains.Lock()
 	unlock = sync.OnceFunc(s.drains.Unlock)
 	defer func() {
@@ -115,7 +115,7 @@ func forced(w http.ResponseWriter, r *http.Request) (force, ok bool) {
 
 // drainsOf gives those of the services that leave one that stands now with fewer
 // endpoints for traffic in some locality.
-func (s *Server) drainsOf(next []isobar.Service) []isobar.Service {
+func (s *objectAPI) drainsOf(next []isobar.Service) []isobar.Service {
 	var out []isobar.Service
 	for i := range next {
 		obj, err := s.opts.Objects.Get(next[i].Name)

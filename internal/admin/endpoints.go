@@ -2,6 +2,7 @@ package admin
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -37,22 +38,13 @@ type HealthSet struct {
 	Since  time.Time           `json:"since,omitzero"` // zero: not known
 }
 
-// overrides gives what operators say, by service.
-func (s *Server) overrides() map[string][]isobar.HealthOverride {
-	out := map[string][]isobar.HealthOverride{}
-	for _, o := range s.opts.Objects.Overrides() {
-		out[o.Service] = append(out[o.Service], o)
-	}
-	return out
-}
-
 // getHealths lists the health that operators set.
-func (s *Server) getHealths(w http.ResponseWriter, _ *http.Request) {
+func (s *objectAPI) getHealths(w http.ResponseWriter, _ *http.Request) {
 	reply(w, http.StatusOK, HealthList{Overrides: append([]isobar.HealthOverride{}, s.opts.Objects.Overrides()...)})
 }
 
 // getHealth tells the health of one endpoint, and who says so.
-func (s *Server) getHealth(w http.ResponseWriter, r *http.Request) {
+func (s *objectAPI) getHealth(w http.ResponseWriter, r *http.Request) {
 	name, address := r.PathValue("name"), r.PathValue("address")
 	obj, err := s.opts.Objects.Get(name)
 	if err != nil {
@@ -98,7 +90,7 @@ func toldHealth(p *plan.Plan, service, address string) (isobar.HealthStatus, boo
 
 // putHealth overrides the health of one endpoint, also of services that belong
 // to the file: the file says how an endpoint starts, the operator how it is.
-func (s *Server) putHealth(w http.ResponseWriter, r *http.Request, body []byte) {
+func (s *objectAPI) putHealth(w http.ResponseWriter, r *http.Request, body []byte) {
 	status, ok := parseHealth(body)
 	if !ok {
 		fail(w, http.StatusBadRequest, Problem{
@@ -112,11 +104,11 @@ func (s *Server) putHealth(w http.ResponseWriter, r *http.Request, body []byte) 
 
 // deleteHealth takes the operator's word back: the endpoint is again what the
 // configuration and checkers say.
-func (s *Server) deleteHealth(w http.ResponseWriter, r *http.Request, _ []byte) {
+func (s *objectAPI) deleteHealth(w http.ResponseWriter, r *http.Request, _ []byte) {
 	s.setHealth(w, r, isobar.Unknown)
 }
 
-func (s *Server) setHealth(w http.ResponseWriter, r *http.Request, status isobar.HealthStatus) {
+func (s *objectAPI) setHealth(w http.ResponseWriter, r *http.Request, status isobar.HealthStatus) {
 	if conditional(w, r, "the health of an endpoint has no revision", "leave the header out") {
 		return
 	}
@@ -165,3 +157,34 @@ func parseHealth(body []byte) (isobar.HealthStatus, bool) {
 	status, err := isobar.ParseHealth(text)
 	return status, err == nil && slices.Contains(settable, status)
 }
+
+// keepHealths answers a change of health that could not be made. If the request forces it,
+// and no replica leads, the change is kept for the next leader.
+func (s *objectAPI) keepHealths(
+	w http.ResponseWriter, r *http.Request, refused error, service string, addresses []string, status isobar.HealthStatus, as func(Published) any,
+) {
+	force, ok := forced(w, r)
+	if !ok {
+		return
+	}
+	if s.opts.Replicas == nil || !errors.Is(refused, isobar.ErrUnavailable) {
+		s.failWrite(w, refused, service)
+		return
+	}
+	if !force {
+		p := problemOf(refused)
+		p.Fix = "try again; GET /v1/replicas (`isobar replicas status`) shows the group. " +
+			"Where it has no leader, ?force=true (--force) keeps the change for the next one"
+		fail(w, http.StatusServiceUnavailable, p)
+		return
+	}
+	if err := s.opts.Objects.ForceHealths(r.Context(), service, addresses, status); err != nil {
+		s.failWrite(w, err, service)
+		return
+	}
+	s.audit(r).Info("health kept for the next leader, by operator", "service", service, "addresses", len(addresses), "health", status.String())
+	reply(w, http.StatusAccepted, as(Published{Service: service, Reason: keptReason}))
+}
+
+// keptReason answers a write that no leader has put in force.
+const keptReason = "no replica leads the group: the election engine has the change, and the next leader puts it in force"

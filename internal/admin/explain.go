@@ -11,7 +11,7 @@ import (
 
 // getExplanation answers GET /v1/explain?service=NAME&from=REGION/ZONE. An
 // empty from stands for clients that told no locality.
-func (s *Server) getExplanation(w http.ResponseWriter, r *http.Request) {
+func (s *planAPI) getExplanation(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	name := query.Get("service")
 	if name == "" {

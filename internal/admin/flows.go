@@ -1,9 +1,7 @@
 package admin
 
 import (
-	"context"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -210,7 +208,7 @@ func (l *FlowList) reserves(at time.Time, services []plan.Reserve) {
 
 // getFlows answers GET /v1/flows: between regions, or with ?from=REGION or
 // ?to=REGION between the zones of those.
-func (s *Server) getFlows(w http.ResponseWriter, r *http.Request) {
+func (s *statusAPI) getFlows(w http.ResponseWriter, r *http.Request) {
 	p, ok := s.plan(w)
 	if !ok {
 		return
@@ -220,17 +218,4 @@ func (s *Server) getFlows(w http.ResponseWriter, r *http.Request) {
 	out := s.flows.now(p).list(from, to, from != "" || to != "")
 	out.reserves(s.opts.Planner.Reserves())
 	reply(w, http.StatusOK, out)
-}
-
-// Flows asks for the flows between regions, or between the zones of some regions.
-func (r *Remote) Flows(ctx context.Context, from, to string) (FlowList, error) {
-	var out FlowList
-	query := url.Values{}
-	for k, v := range map[string]string{"from": from, "to": to} {
-		if v != "" {
-			query.Set(k, v)
-		}
-	}
-	err := r.get(ctx, "/v1/flows", query, &out)
-	return out, err
 }

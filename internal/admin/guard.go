@@ -12,11 +12,19 @@ import (
 // writeFunc answers a write; body is nil where the method has none.
 type writeFunc func(w http.ResponseWriter, r *http.Request, body []byte)
 
+// access decides which requests the interface takes: from whom, by which name, and how
+// many at a time.
+type access struct {
+	*core
+
+	writes chan struct{} // a token for each write under way
+}
+
 // guard lets a write through when writing is allowed, the request does not
 // come from a foreign web page, and not too many writes are in progress. It reads
 // the body, of at most limit bytes (0 = the method has none), before the write
 // counts as under way: who sends slowly holds up nobody else.
-func (s *Server) guard(limit int64, h writeFunc) http.HandlerFunc {
+func (s *access) guard(limit int64, h writeFunc) http.HandlerFunc {
 	foreign := http.NewCrossOriginProtection()
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !s.opts.Writable {
@@ -66,7 +74,7 @@ func failBusy(w http.ResponseWriter) {
 }
 
 // knownHosts lets requests through that address us by a name of ours.
-func (s *Server) knownHosts(h http.Handler) http.Handler {
+func (s *access) knownHosts(h http.Handler) http.Handler {
 	refuse := s.metrics.wrap("unknown host", func(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusForbidden, Problem{
 			Error: "the Host header names an unknown host",

@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"net/url"
@@ -48,9 +47,12 @@ type Moment struct {
 // maxMarks bounds the changes of an answer.
 const maxMarks = 1000
 
+// historyAPI tells what was: changes, moments and charts.
+type historyAPI struct{ *core }
+
 // getHistory answers GET /v1/history: with ?service= for one service, with ?version=
 // the change of that version alone, and with ?brief=true a line for each change.
-func (s *Server) getHistory(w http.ResponseWriter, r *http.Request) {
+func (s *historyAPI) getHistory(w http.ResponseWriter, r *http.Request) {
 	p, ok := s.plan(w)
 	if !ok {
 		return
@@ -83,7 +85,7 @@ func (s *Server) getHistory(w http.ResponseWriter, r *http.Request) {
 
 // recent gives the changes that can be rolled back, newest first. Without ok it is
 // answered.
-func (s *Server) recent(w http.ResponseWriter, r *http.Request, name string) ([]plan.Change, bool) {
+func (s *historyAPI) recent(w http.ResponseWriter, r *http.Request, name string) ([]plan.Change, bool) {
 	changes, err := s.opts.Operator.History(r.Context(), name)
 	if err != nil {
 		fail(w, http.StatusServiceUnavailable, Problem{Error: err.Error()})
@@ -97,7 +99,7 @@ func (s *Server) recent(w http.ResponseWriter, r *http.Request, name string) ([]
 }
 
 // oneChange answers with the change of a version.
-func (s *Server) oneChange(w http.ResponseWriter, r *http.Request, p *plan.Plan, text, name string) {
+func (s *historyAPI) oneChange(w http.ResponseWriter, r *http.Request, p *plan.Plan, text, name string) {
 	version, err := plan.ParseVersion(text)
 	if err != nil {
 		fail(w, http.StatusBadRequest, Problem{Error: err.Error(), Place: "version=" + text, Fix: "give a version as GET /v1/history (`isobar history`) lists them"})
@@ -126,7 +128,7 @@ func (s *Server) oneChange(w http.ResponseWriter, r *http.Request, p *plan.Plan,
 
 // marks lists the changes of a service, or all, of the last day, oldest first. Without ok
 // it is answered.
-func (s *Server) marks(w http.ResponseWriter, r *http.Request, name string) ([]archive.Mark, bool) {
+func (s *historyAPI) marks(w http.ResponseWriter, r *http.Request, name string) ([]archive.Mark, bool) {
 	if s.opts.Archive == nil {
 		changes, ok := s.recent(w, r, name)
 		out := make([]archive.Mark, 0, len(changes))
@@ -156,7 +158,7 @@ const (
 
 // getTimeline answers GET /v1/history/timeline?service=NAME&span=hour|day: how much
 // changed when. The steps begin at whole multiples, so that they stand still.
-func (s *Server) getTimeline(w http.ResponseWriter, r *http.Request) {
+func (s *historyAPI) getTimeline(w http.ResponseWriter, r *http.Request) {
 	p, ok := s.plan(w)
 	if !ok {
 		return
@@ -185,7 +187,7 @@ func spanOf(w http.ResponseWriter, query url.Values, steps map[string]time.Durat
 
 // getMoment answers GET /v1/history/moment?at=TIME&service=NAME: the change that stood
 // at a moment, and the shares of a service then.
-func (s *Server) getMoment(w http.ResponseWriter, r *http.Request) {
+func (s *historyAPI) getMoment(w http.ResponseWriter, r *http.Request) {
 	p, ok := s.plan(w)
 	if !ok {
 		return
@@ -227,17 +229,6 @@ func (s *Server) getMoment(w http.ResponseWriter, r *http.Request) {
 		out.Shares = &shares
 	}
 	reply(w, http.StatusOK, out)
-}
-
-// MomentAt asks what stood at a moment, of a service or, for an empty name, of all.
-func (r *Remote) MomentAt(ctx context.Context, service string, at time.Time) (Moment, error) {
-	var out Moment
-	query := url.Values{"at": {at.UTC().Format(time.RFC3339Nano)}}
-	if service != "" {
-		query.Set("service", service)
-	}
-	err := r.get(ctx, "/v1/history/moment", query, &out)
-	return out, err
 }
 
 func orFalse(text string) string {

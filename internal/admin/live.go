@@ -7,11 +7,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"slices"
 	"sync"
 	"time"
 
-	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/plan"
 )
 
@@ -49,7 +47,7 @@ const statusEvery = 5 * time.Second
 
 // now gives the newest state. A state that is younger than a plan or the status
 // asks for is made at once, by whoever asks first.
-func (l *live) now(ctx context.Context, s *Server) *liveSet {
+func (l *live) now(ctx context.Context, s *statusAPI) *liveSet {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p, at := s.opts.Planner.Current(), time.Now()
@@ -179,7 +177,7 @@ func (s *liveSet) write(w *bufio.Writer, known uint64) {
 
 // detail gives one service of the current plan as a line, made once for all readers
 // that ask for it, and the version; nil before the first plan.
-func (l *live) detail(s *Server, name string) (line []byte, version string) {
+func (l *live) detail(s *statusAPI, name string) (line []byte, version string) {
 	p := s.opts.Planner.Current()
 	if p == nil {
 		return nil, ""
@@ -197,18 +195,4 @@ func (l *live) detail(s *Server, name string) (line []byte, version string) {
 		}
 	}
 	return line, p.VersionString()
-}
-
-// detail is one service of a plan, as GET /v1/plan has it.
-func (s *Server) detail(p *plan.Plan, name string) []byte {
-	svc, found := p.Service(name)
-	if !found {
-		return encoded(map[string]any{"version": p.VersionString(), "service": nil})
-	}
-	overrides := slices.DeleteFunc(s.opts.Objects.Overrides(), func(o isobar.HealthOverride) bool { return o.Service != name })
-	view := viewPlan(p)
-	view.Services = []ServiceView{viewService(svc, overrides)}
-	return encoded(map[string]any{
-		"version": view.Version, "made": view.Made, "trigger": view.Trigger, "state": s.operatorState(p, name), "service": view.Services[0],
-	})
 }

@@ -78,12 +78,12 @@ func BenchmarkConsoles(b *testing.B) {
 					b.Fatal(err)
 				}
 				out := bufio.NewWriterSize(io.Discard, streamBuffer)
-				known := s.live.now(context.Background(), s).number
+				known := s.state.live.now(context.Background(), s.state).number
 				i := 0
 				for b.Loop() {
 					i++
 					p.plan = plans[i%2]
-					set := s.live.now(context.Background(), s)
+					set := s.state.live.now(context.Background(), s.state)
 					for range consoles {
 						set.write(out, known)
 					}

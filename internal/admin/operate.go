@@ -104,7 +104,16 @@ func oneLine(s string) string {
 	return strings.TrimSpace(s)
 }
 
-func (s *Server) postPause(w http.ResponseWriter, r *http.Request, body []byte) {
+// loopAPI takes what operators order of the control loop, and lets them see beforehand what
+// would follow.
+type loopAPI struct {
+	*core
+	*orders
+
+	previews chan struct{} // a token for each request that plays changes through
+}
+
+func (s *loopAPI) postPause(w http.ResponseWriter, r *http.Request, body []byte) {
 	o, ok := order(w, r, body)
 	if !ok {
 		return
@@ -122,7 +131,7 @@ func (s *Server) postPause(w http.ResponseWriter, r *http.Request, body []byte) 
 	s.operated(w, r, "paused", &o, Operated{Version: p.VersionString(), Paused: p.Paused, Warnings: warnings})
 }
 
-func (s *Server) postResume(w http.ResponseWriter, r *http.Request, body []byte) {
+func (s *loopAPI) postResume(w http.ResponseWriter, r *http.Request, body []byte) {
 	o, ok := order(w, r, body)
 	if !ok {
 		return
@@ -144,7 +153,7 @@ func (s *Server) postResume(w http.ResponseWriter, r *http.Request, body []byte)
 	s.operated(w, r, "resumed", &o, Operated{Version: p.VersionString(), Paused: p.Paused, Resumed: resumed, Warnings: warnings})
 }
 
-func (s *Server) postRollback(w http.ResponseWriter, r *http.Request, body []byte) {
+func (s *loopAPI) postRollback(w http.ResponseWriter, r *http.Request, body []byte) {
 	o, ok := order(w, r, body)
 	if !ok {
 		return
@@ -168,7 +177,7 @@ func (s *Server) postRollback(w http.ResponseWriter, r *http.Request, body []byt
 }
 
 // failOrder answers an order that was not carried out.
-func (s *Server) failOrder(w http.ResponseWriter, err error) {
+func (s *loopAPI) failOrder(w http.ResponseWriter, err error) {
 	var tooMuch *plan.TooMuchError
 	switch {
 	case errors.Is(err, plan.ErrAllPaused):
@@ -197,7 +206,7 @@ func (s *Server) failOrder(w http.ResponseWriter, err error) {
 }
 
 // operated answers an order that was carried out.
-func (s *Server) operated(w http.ResponseWriter, r *http.Request, what string, o *Order, out Operated) {
+func (s *loopAPI) operated(w http.ResponseWriter, r *http.Request, what string, o *Order, out Operated) {
 	s.audit(r).Info("weights changed by operator", "what", what, "service", o.Service, "to", o.Version, "who", o.Who, "reason", o.Reason, "force", o.Force)
 	if out.Paused == nil {
 		out.Paused = plan.Pauses{}

@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"context"
 	"net/http"
 
 	"github.com/isobar-xds/isobar"
@@ -57,7 +56,7 @@ type FullestLocality struct {
 }
 
 // getOverview answers GET /v1/overview, also before the first plan.
-func (s *Server) getOverview(w http.ResponseWriter, r *http.Request) {
+func (s *statusAPI) getOverview(w http.ResponseWriter, r *http.Request) {
 	p := s.opts.Planner.Current()
 	out := Overview{Status: s.status(r.Context(), p), Services: []ServiceOverview{}}
 	if p != nil {
@@ -159,11 +158,4 @@ func away(network *isobar.Network, svc *plan.Service, source int) float64 {
 		return 0
 	}
 	return max(0, all-stays)
-}
-
-// Overview asks for the status and a line for each service.
-func (r *Remote) Overview(ctx context.Context) (Overview, error) {
-	var out Overview
-	err := r.get(ctx, "/v1/overview", nil, &out)
-	return out, err
 }

@@ -87,8 +87,11 @@ type WeightView struct {
 	Weight   uint32          `json:"weight"`
 }
 
+// planAPI tells of the plan, and why it is so.
+type planAPI struct{ *core }
+
 // getPlan shows the published plan, or with ?service= one service of it.
-func (s *Server) getPlan(w http.ResponseWriter, r *http.Request) {
+func (s *planAPI) getPlan(w http.ResponseWriter, r *http.Request) {
 	p, ok := s.plan(w)
 	if !ok {
 		return
@@ -113,27 +116,6 @@ func (s *Server) getPlan(w http.ResponseWriter, r *http.Request) {
 		view.Services = append(view.Services, v)
 	}
 	reply(w, http.StatusOK, view)
-}
-
-// plan gives the published plan, or answers that there is none.
-func (s *Server) plan(w http.ResponseWriter) (*plan.Plan, bool) {
-	p := s.opts.Planner.Current()
-	if p == nil {
-		w.Header().Set("Retry-After", "1")
-		fail(w, http.StatusServiceUnavailable, Problem{Error: "no plan has been published yet", Fix: "wait for /readyz to say ok"})
-		return nil, false
-	}
-	return p, true
-}
-
-// unknown tells whether there is a plan, and no such service in it.
-func (s *Server) unknown(name string) bool {
-	p := s.opts.Planner.Current()
-	if p == nil {
-		return false
-	}
-	_, found := p.Service(name)
-	return !found
 }
 
 func failUnknownService(w http.ResponseWriter, name string) {

@@ -2,8 +2,9 @@ package admin
 
 import (
 	"bytes"
-	"context"
+	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 
 	"github.com/isobar-xds/isobar"
@@ -20,7 +21,7 @@ type Previewed struct {
 // postPlan answers POST /v1/plan: what the configuration file in the body would
 // change. It publishes nothing, so that a read-only interface answers too; but
 // it takes work, so that one is answered at a time.
-func (s *Server) postPlan(w http.ResponseWriter, r *http.Request) {
+func (s *loopAPI) postPlan(w http.ResponseWriter, r *http.Request) {
 	body, done, ok := s.beginPreview(w, r, maxSetBytes)
 	if !ok {
 		return
@@ -39,7 +40,7 @@ func (s *Server) postPlan(w http.ResponseWriter, r *http.Request) {
 
 // beginPreview reads the body of a question that takes work. Without ok it is
 // answered, and done need not be called.
-func (s *Server) beginPreview(w http.ResponseWriter, r *http.Request, limit int64) (body []byte, done func(), ok bool) {
+func (s *loopAPI) beginPreview(w http.ResponseWriter, r *http.Request, limit int64) (body []byte, done func(), ok bool) {
 	if err := http.NewCrossOriginProtection().Check(r); err != nil {
 		fail(w, http.StatusForbidden, Problem{Error: "the request comes from another origin: " + err.Error(), Place: r.Header.Get("Origin")})
 		return nil, nil, false
@@ -65,9 +66,41 @@ func (s *Server) beginPreview(w http.ResponseWriter, r *http.Request, limit int6
 	}, true
 }
 
-// Preview asks what a configuration file would change.
-func (r *Remote) Preview(ctx context.Context, data []byte) (Previewed, error) {
-	var out Previewed
-	err := r.do(ctx, http.MethodPost, r.base.JoinPath("/v1/plan"), bytes.NewReader(data), &out)
-	return out, err
+// postWhatIf answers POST /v1/whatif: what would become of the plan in force if
+// localities were lost or drained, or demand grew. As postPlan it publishes
+// nothing, and one is answered at a time.
+func (s *loopAPI) postWhatIf(w http.ResponseWriter, r *http.Request) {
+	body, done, ok := s.beginPreview(w, r, maxObjectBytes)
+	if !ok {
+		return
+	}
+	defer done()
+	var what plan.WhatIf
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	decoder.DisallowUnknownFields()
+	err := decoder.Decode(&what)
+	if err == nil && decoder.More() {
+		err = errors.New("something follows the object")
+	}
+	if err != nil {
+		if errors.Is(err, io.EOF) {
+			err = errors.New("it is empty")
+		}
+		fail(w, http.StatusBadRequest, Problem{
+			Error: "the body is not the expected JSON: " + err.Error(), Place: "body",
+			Fix: `send {"lose": ["us-east/b"], "drain": [{"service": "checkout", "locality": "us-east/b"}], "demand": [{"factor": 1.2}]}`,
+		})
+		return
+	}
+	d, err := s.opts.Operator.WhatIf(r.Context(), &what)
+	switch {
+	case errors.Is(err, isobar.ErrNotFound):
+		fail(w, http.StatusNotFound, Problem{Error: err.Error(), Fix: namesFix})
+	case errors.Is(err, isobar.ErrInvalid):
+		fail(w, http.StatusBadRequest, problemOf(err))
+	case err != nil:
+		fail(w, http.StatusServiceUnavailable, problemOf(err))
+	default:
+		reply(w, http.StatusOK, d)
+	}
 }

@@ -2,9 +2,7 @@ package admin
 
 import (
 	"bytes"
-	"fmt"
 	"net/http"
-	"time"
 )
 
 // Health is the body of /livez and /readyz.
@@ -23,9 +21,12 @@ func IsProbe(head []byte) bool {
 	return ok && len(rest) > 0 && (rest[0] == ' ' || rest[0] == '?') && bytes.Contains(rest, []byte("\r\n\r\n"))
 }
 
+// processAPI answers what is asked of any process, and records what is decided.
+type processAPI struct{ *core }
+
 // livez fails when the control loop no longer advances: a restart is the
 // remedy then. A loop that has not begun is alive; see readyz.
-func (s *Server) livez(w http.ResponseWriter, _ *http.Request) {
+func (s *processAPI) livez(w http.ResponseWriter, _ *http.Request) {
 	if wrong := s.stalled(); wrong != "" {
 		reply(w, http.StatusServiceUnavailable, Health{Status: wrong})
 		return
@@ -35,7 +36,7 @@ func (s *Server) livez(w http.ResponseWriter, _ *http.Request) {
 
 // readyz fails while there is no plan to serve, and when the server is about to
 // stop.
-func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
+func (s *processAPI) readyz(w http.ResponseWriter, _ *http.Request) {
 	p := s.opts.Planner.Current()
 	switch wrong := s.stalled(); {
 	case p == nil:
@@ -47,12 +48,4 @@ func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) {
 	default:
 		reply(w, http.StatusOK, Health{Status: "ok", Version: p.VersionString()})
 	}
-}
-
-func (s *Server) stalled() string {
-	beat := s.opts.Planner.Beat()
-	if age := time.Since(beat); !beat.IsZero() && age > s.opts.Process.Stall() {
-		return fmt.Sprintf("the control loop last advanced %s ago", age.Round(time.Second))
-	}
-	return ""
 }

@@ -54,7 +54,7 @@ func problemOf(err error) Problem {
 
 // failWrite answers an error of Objects. name is the service it is about; ""
 // for the whole set.
-func (s *Server) failWrite(w http.ResponseWriter, err error, name string) {
+func (s *core) failWrite(w http.ResponseWriter, err error, name string) {
 	p := problemOf(err)
 	code := http.StatusInternalServerError
 	switch {

@@ -24,12 +24,12 @@ type Published struct {
 }
 
 // published waits for the plan that has the revision in it, and answers.
-func (s *Server) published(w http.ResponseWriter, r *http.Request, revision uint64, p Published) {
+func (s *core) published(w http.ResponseWriter, r *http.Request, revision uint64, p Published) {
 	s.publishedAs(w, r, revision, p, func(p Published) any { return p })
 }
 
 // publishedAs does so with what as makes of the answer.
-func (s *Server) publishedAs(w http.ResponseWriter, r *http.Request, revision uint64, p Published, as func(Published) any) {
+func (s *core) publishedAs(w http.ResponseWriter, r *http.Request, revision uint64, p Published, as func(Published) any) {
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(r.Context(), s.opts.PublishWait)
 	defer cancel()
@@ -57,7 +57,7 @@ func violationsOf(p *plan.Plan, service string) []invariant.Violation {
 }
 
 // whyNotYet says what is known of a write that no plan has in it.
-func (s *Server) whyNotYet(revision uint64) string {
+func (s *core) whyNotYet(revision uint64) string {
 	text := fmt.Sprintf("the change is kept, but no plan with topology revision %d was published within %s", revision, s.opts.PublishWait)
 	if now := s.opts.Planner.Current(); now != nil && now.Topology != nil {
 		text += fmt.Sprintf("; plan %s has revision %d", now.VersionString(), now.Topology.Revision)

@@ -4,10 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 )
@@ -24,7 +22,7 @@ const (
 // and from what, as a trace that goes on for as long as `for` says. It changes
 // nothing, so that a read-only interface answers too; but it takes work and says
 // everything, so that it needs the token where there is one.
-func (s *Server) postRecord(w http.ResponseWriter, r *http.Request) {
+func (s *processAPI) postRecord(w http.ResponseWriter, r *http.Request) {
 	if err := http.NewCrossOriginProtection().Check(r); err != nil {
 		fail(w, http.StatusForbidden, Problem{Error: "the request comes from another origin: " + err.Error(), Place: r.Header.Get("Origin")})
 		return
@@ -73,18 +71,6 @@ func (p *patient) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Record asks for a trace of a length and gives it as it comes, to be closed. A
-// server that does not begin, or does not end when it should, is given up.
-func (r *Remote) Record(ctx context.Context, length time.Duration) (io.ReadCloser, error) {
-	bounded, cancel := context.WithTimeout(ctx, length+recordPatience)
-	stream, err := r.record(ctx, bounded, cancel, length)
-	if err != nil {
-		cancel()
-		return nil, err
-	}
-	return &recordStream{ReadCloser: stream, end: cancel}, nil
-}
-
 // recordStream ends its request when it is closed.
 type recordStream struct {
 	io.ReadCloser
@@ -96,42 +82,6 @@ type recordStream struct {
 func (s *recordStream) Close() error {
 	defer s.end()
 	return s.ReadCloser.Close()
-}
-
-// record sends the request within bounded, which cancel ends; ctx is the caller's.
-func (r *Remote) record(ctx, bounded context.Context, cancel func(), length time.Duration) (io.ReadCloser, error) {
-	u := r.base.JoinPath("/v1/record")
-	u.RawQuery = url.Values{"for": {length.String()}}.Encode()
-	req, err := http.NewRequestWithContext(bounded, http.MethodPost, u.String(), http.NoBody)
-	if err != nil {
-		return nil, err
-	}
-	if r.token != "" {
-		req.Header.Set("Authorization", "Bearer "+r.token)
-	}
-	client := *r.client
-	client.Timeout = 0 // bounded has it
-	begin := time.AfterFunc(recordPatience, cancel)
-	resp, err := client.Do(req)
-	late := !begin.Stop()
-	if err != nil {
-		if late && ctx.Err() == nil {
-			return nil, fmt.Errorf("%s has not begun to answer within %s: its process may be stuck", req.URL.Host, recordPatience)
-		}
-		return nil, r.unanswered(ctx, req.URL.Host, err)
-	}
-	if resp.StatusCode == http.StatusOK && resp.Header.Get("Content-Type") == mediaTrace {
-		return resp.Body, nil
-	}
-	defer resp.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxHealthBytes<<4))
-	if err != nil {
-		return nil, fmt.Errorf("reading the answer of %s: %w", r.base.Host, err)
-	}
-	if resp.StatusCode == http.StatusOK {
-		return nil, fmt.Errorf("%s does not answer as an isobar admin interface", r.base.Host)
-	}
-	return nil, refusal(resp.StatusCode, answer)
 }
 
 // refusal makes an error of an answer that is none.

@@ -29,7 +29,7 @@ type Reloaded struct {
 }
 
 // postReload answers POST /v1/reload. The order may confirm a digest.
-func (s *Server) postReload(w http.ResponseWriter, r *http.Request, body []byte) {
+func (s *loopAPI) postReload(w http.ResponseWriter, r *http.Request, body []byte) {
 	o, ok := order(w, r, body)
 	if !ok {
 		return

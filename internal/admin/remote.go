@@ -13,8 +13,6 @@ import (
 	"net/url"
 	"strings"
 	"time"
-
-	"github.com/isobar-xds/isobar/internal/plan"
 )
 
 // maxAnswerBytes bounds what a Remote reads of an answer.
@@ -103,52 +101,6 @@ func NewRemote(address string, options ...RemoteOption) (*Remote, error) {
 func onLoopback(host string) bool {
 	ip, err := netip.ParseAddr(host)
 	return host == "localhost" || (err == nil && ip.IsLoopback())
-}
-
-// Explain asks for an explanation; from is a locality in its text form.
-func (r *Remote) Explain(ctx context.Context, service, from string) (plan.Explanation, error) {
-	var out plan.Explanation
-	err := r.get(ctx, "/v1/explain", url.Values{"service": {service}, "from": {from}}, &out)
-	return out, err
-}
-
-// Plan asks for the published plan: of one service, or of all for an empty name.
-func (r *Remote) Plan(ctx context.Context, service string) (PlanView, error) {
-	var out PlanView
-	query := url.Values{}
-	if service != "" {
-		query.Set("service", service)
-	}
-	err := r.get(ctx, "/v1/plan", query, &out)
-	return out, err
-}
-
-// Sources asks where the traffic of a service comes from, sorted by locality.
-func (r *Remote) Sources(ctx context.Context, service string) ([]SourceView, error) {
-	out, err := r.Plan(ctx, service)
-	if err != nil || len(out.Services) != 1 {
-		return nil, err
-	}
-	return out.Services[0].Sources, nil
-}
-
-// Clients asks for the state of the xDS clients.
-func (r *Remote) Clients(ctx context.Context) (ClientList, error) {
-	var out ClientList
-	err := r.get(ctx, "/v1/clients", nil, &out)
-	return out, err
-}
-
-// Verdicts asks what checkers found, of one service or of all for an empty
-// name.
-func (r *Remote) Verdicts(ctx context.Context, service string) (VerdictList, error) {
-	var out VerdictList
-	query := url.Values{}
-	if service != "" {
-		query.Set("service", service)
-	}
-	err := r.get(ctx, "/v1/verdicts", query, &out)
-	return out, err
 }
 
 func (r *Remote) get(ctx context.Context, path string, query url.Values, out any) error {

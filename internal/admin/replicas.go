@@ -34,10 +34,17 @@ type Forwarded struct {
 	IfMatch      string // the header of this name; "" = none
 }
 
+// replicaAPI has the leader of the group carry out writes, and tells of the group.
+type replicaAPI struct {
+	*core
+
+	passed *http.ServeMux // the writes that replicas of a group pass on
+}
+
 // byLeader has the leader of the group carry out a write. A write that another replica
 // passed on comes by [Server.CarryOut], and is not passed on again: where the group has
 // another leader by now, it is refused.
-func (s *Server) byLeader(h writeFunc) writeFunc {
+func (s *replicaAPI) byLeader(h writeFunc) writeFunc {
 	if s.opts.Replicas == nil {
 		return h
 	}
@@ -60,40 +67,9 @@ func (s *Server) byLeader(h writeFunc) writeFunc {
 	}
 }
 
-// keptReason answers a write that no leader has put in force.
-const keptReason = "no replica leads the group: the election engine has the change, and the next leader puts it in force"
-
-// keepHealths answers a change of health that could not be made. If the request forces it,
-// and no replica leads, the change is kept for the next leader.
-func (s *Server) keepHealths(
-	w http.ResponseWriter, r *http.Request, refused error, service string, addresses []string, status isobar.HealthStatus, as func(Published) any,
-) {
-	force, ok := forced(w, r)
-	if !ok {
-		return
-	}
-	if s.opts.Replicas == nil || !errors.Is(refused, isobar.ErrUnavailable) {
-		s.failWrite(w, refused, service)
-		return
-	}
-	if !force {
-		p := problemOf(refused)
-		p.Fix = "try again; GET /v1/replicas (`isobar replicas status`) shows the group. " +
-			"Where it has no leader, ?force=true (--force) keeps the change for the next one"
-		fail(w, http.StatusServiceUnavailable, p)
-		return
-	}
-	if err := s.opts.Objects.ForceHealths(r.Context(), service, addresses, status); err != nil {
-		s.failWrite(w, err, service)
-		return
-	}
-	s.audit(r).Info("health kept for the next leader, by operator", "service", service, "addresses", len(addresses), "health", status.String())
-	reply(w, http.StatusAccepted, as(Published{Service: service, Reason: keptReason}))
-}
-
-// CarryOut answers a write that another replica of the group passed on. That replica has
+// carryOut answers a write that another replica of the group passed on. That replica has
 // checked that the operator may write.
-func (s *Server) CarryOut(ctx context.Context, o Forwarded) (status int, body []byte) {
+func (s *replicaAPI) carryOut(ctx context.Context, o Forwarded) (status int, body []byte) {
 	r, err := http.NewRequestWithContext(ctx, o.Method, o.Path, bytes.NewReader(o.Body))
 	a := &answer{header: http.Header{}, code: http.StatusOK}
 	if err != nil || !s.carries(r) {
@@ -112,7 +88,7 @@ func (s *Server) CarryOut(ctx context.Context, o Forwarded) (status int, body []
 }
 
 // carries reports whether a request is one that replicas pass on.
-func (s *Server) carries(r *http.Request) bool {
+func (s *replicaAPI) carries(r *http.Request) bool {
 	_, pattern := s.passed.Handler(r)
 	return pattern != ""
 }
@@ -231,7 +207,7 @@ type AcceptConfigOrder struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-func (s *Server) postAcceptConfig(w http.ResponseWriter, r *http.Request, body []byte) {
+func (s *replicaAPI) postAcceptConfig(w http.ResponseWriter, r *http.Request, body []byte) {
 	var o AcceptConfigOrder
 	if err := decodeOne(body, &o); err != nil || o.Digest == "" {
 		fail(w, http.StatusBadRequest, Problem{Error: "the body names no digest", Place: "body", Fix: `send {"digest": "..."}, as GET /v1/replicas shows it`})
@@ -250,11 +226,11 @@ func (s *Server) postAcceptConfig(w http.ResponseWriter, r *http.Request, body [
 	reply(w, http.StatusOK, AcceptedConfig{Digest: o.Digest, Leader: s.opts.Replicas.State().Name})
 }
 
-func (s *Server) getReplicas(w http.ResponseWriter, _ *http.Request) {
+func (s *replicaAPI) getReplicas(w http.ResponseWriter, _ *http.Request) {
 	reply(w, http.StatusOK, s.opts.Replicas.State())
 }
 
-func (s *Server) postStepDown(w http.ResponseWriter, r *http.Request, body []byte) {
+func (s *replicaAPI) postStepDown(w http.ResponseWriter, r *http.Request, body []byte) {
 	o, ok := order(w, r, body)
 	if !ok {
 		return
@@ -266,21 +242,4 @@ func (s *Server) postStepDown(w http.ResponseWriter, r *http.Request, body []byt
 	}
 	s.audit(r).Info("the leader was asked to step down", "leader", leader, "who", o.Who, "reason", o.Reason)
 	reply(w, http.StatusOK, SteppedDown{Leader: leader})
-}
-
-// Replicas asks for the group of replicas.
-func (r *Remote) Replicas(ctx context.Context) (ReplicaGroup, error) {
-	var out ReplicaGroup
-	err := r.get(ctx, "/v1/replicas", nil, &out)
-	return out, err
-}
-
-// StepDown has the leader of the group give up leadership.
-func (r *Remote) StepDown(ctx context.Context, o Order) (SteppedDown, error) {
-	return posted[SteppedDown](ctx, r, "/v1/replicas/step-down", o)
-}
-
-// AcceptConfig puts the configuration of the leader in force without a majority.
-func (r *Remote) AcceptConfig(ctx context.Context, o AcceptConfigOrder) (AcceptedConfig, error) {
-	return posted[AcceptedConfig](ctx, r, "/v1/replicas/accept-config", o)
 }

@@ -18,60 +18,59 @@ func (s *Server) routes() http.Handler {
 	}
 	large := func(pattern string, h http.HandlerFunc) { read(pattern, s.large(h)) }
 	write := func(method, pattern string, limit int64, h writeFunc) {
-		mux.Handle(method+" "+pattern, s.metrics.wrap(method+" "+pattern, s.guard(limit, h)))
+		mux.Handle(method+" "+pattern, s.metrics.wrap(method+" "+pattern, s.access.guard(limit, h)))
 	}
-	s.passed = http.NewServeMux()
 	led := func(method, pattern string, limit int64, h writeFunc) { // writes that change what is decided
-		write(method, pattern, limit, s.byLeader(h))
-		s.passed.Handle(method+" "+pattern, s.guard(limit, h))
+		write(method, pattern, limit, s.replicas.byLeader(h))
+		s.replicas.passed.Handle(method+" "+pattern, s.access.guard(limit, h))
 	}
 	const health = "/v1/services/{name}/endpoints/{address}/health"
 
-	large("/v1/services", s.listServices)
-	read("/v1/services/{name}", s.getService)
-	led("PUT", "/v1/services", maxSetBytes, s.putServices)
-	led("PUT", "/v1/services/{name}", maxObjectBytes, s.putService)
-	led("DELETE", "/v1/services/{name}", 0, s.deleteService)
+	large("/v1/services", s.objects.listServices)
+	read("/v1/services/{name}", s.objects.getService)
+	led("PUT", "/v1/services", maxSetBytes, s.objects.putServices)
+	led("PUT", "/v1/services/{name}", maxObjectBytes, s.objects.putService)
+	led("DELETE", "/v1/services/{name}", 0, s.objects.deleteService)
 
-	large("/v1/health", s.getHealths)
-	read(health, s.getHealth)
-	led("PUT", health, maxHealthBytes, s.putHealth)
-	led("DELETE", health, 0, s.deleteHealth)
+	large("/v1/health", s.objects.getHealths)
+	read(health, s.objects.getHealth)
+	led("PUT", health, maxHealthBytes, s.objects.putHealth)
+	led("DELETE", health, 0, s.objects.deleteHealth)
 
-	large("/v1/plan", s.getPlan)
+	large("/v1/plan", s.plans.getPlan)
 	if s.opts.Configuration != nil {
-		mux.Handle("POST /v1/plan", s.metrics.wrap("POST /v1/plan", s.postPlan))
+		mux.Handle("POST /v1/plan", s.metrics.wrap("POST /v1/plan", s.loop.postPlan))
 	}
 	if s.opts.Operator != nil {
-		mux.Handle("POST /v1/whatif", s.metrics.wrap("POST /v1/whatif", s.postWhatIf))
+		mux.Handle("POST /v1/whatif", s.metrics.wrap("POST /v1/whatif", s.loop.postWhatIf))
 	}
 	if s.opts.Recorder != nil {
-		mux.Handle("POST /v1/record", s.metrics.wrap("POST /v1/record", s.postRecord))
+		mux.Handle("POST /v1/record", s.metrics.wrap("POST /v1/record", s.process.postRecord))
 	}
-	read("/v1/explain", s.getExplanation)
-	read("/v1/capacity", s.getCapacity)
-	large("/v1/clients", s.getClients)
+	read("/v1/explain", s.plans.getExplanation)
+	read("/v1/capacity", s.plans.getCapacity)
+	large("/v1/clients", s.fleet.getClients)
 
-	read("/v1/access", s.getAccess)
-	read("/v1/status", s.getStatus)
-	large("/v1/overview", s.getOverview)
-	large("/v1/flows", s.getFlows)
-	mux.Handle("GET /v1/stream", s.metrics.count("GET /v1/stream", s.getStream))
+	read("/v1/access", s.access.getAccess)
+	read("/v1/status", s.state.getStatus)
+	large("/v1/overview", s.state.getOverview)
+	large("/v1/flows", s.state.getFlows)
+	mux.Handle("GET /v1/stream", s.metrics.count("GET /v1/stream", s.state.getStream))
 	s.chartRoutes(read, large, led)
 	s.orderRoutes(large, write, led)
 	if s.opts.HealthChecks != nil {
-		large("/v1/verdicts", s.getVerdicts)
-		large("/v1/checkers", s.getCheckers)
-		led("PUT", "/v1/services/{name}/health/release", 0, s.putRelease)
+		large("/v1/verdicts", s.fleet.getVerdicts)
+		large("/v1/checkers", s.fleet.getCheckers)
+		led("PUT", "/v1/services/{name}/health/release", 0, s.fleet.putRelease)
 	}
 	s.sourceRoutes(large)
 	s.replicaRoutes(read, write, led)
 	s.pollRoutes(mux)
 
-	s.console(mux)
+	s.access.console(mux)
 	s.observe(mux)
 	mux.Handle("/", s.metrics.wrap("other", func(w http.ResponseWriter, r *http.Request) { notRouted(mux, w, r) }))
-	return s.survive(s.knownHosts(s.beneath(s.tokens(s.costly(s.writers(mux))))))
+	return s.access.survive(s.access.knownHosts(s.access.beneath(s.access.tokens(s.access.costly(s.access.writers(mux))))))
 }
 
 // chartRoutes lists what charts show.
@@ -79,25 +78,25 @@ func (s *Server) chartRoutes(read, large func(pattern string, h http.HandlerFunc
 	if s.opts.Charts == nil {
 		return
 	}
-	large("/v1/samples", s.getSamples)
-	read("/v1/marks", s.getMarks)
-	led("POST", "/v1/marks", maxHealthBytes, s.postMark)
+	large("/v1/samples", s.history.getSamples)
+	read("/v1/marks", s.history.getMarks)
+	led("POST", "/v1/marks", maxHealthBytes, s.history.postMark)
 }
 
 // orderRoutes lists what operators order, and what changed by it.
 func (s *Server) orderRoutes(large func(pattern string, h http.HandlerFunc), write, led func(method, pattern string, limit int64, h writeFunc)) {
-	led("POST", "/v1/drain", maxHealthBytes, s.postDrain)
-	led("POST", "/v1/undrain", maxHealthBytes, s.postUndrain)
+	led("POST", "/v1/drain", maxHealthBytes, s.objects.postDrain)
+	led("POST", "/v1/undrain", maxHealthBytes, s.objects.postUndrain)
 	if s.opts.Operator != nil {
-		large("/v1/history", s.getHistory)
-		large("/v1/history/timeline", s.getTimeline)
-		large("/v1/history/moment", s.getMoment)
-		led("POST", "/v1/pause", maxHealthBytes, s.postPause)
-		led("POST", "/v1/resume", maxHealthBytes, s.postResume)
-		led("POST", "/v1/rollback", maxHealthBytes, s.postRollback)
+		large("/v1/history", s.history.getHistory)
+		large("/v1/history/timeline", s.history.getTimeline)
+		large("/v1/history/moment", s.history.getMoment)
+		led("POST", "/v1/pause", maxHealthBytes, s.loop.postPause)
+		led("POST", "/v1/resume", maxHealthBytes, s.loop.postResume)
+		led("POST", "/v1/rollback", maxHealthBytes, s.loop.postRollback)
 	}
 	if s.opts.Configuration != nil {
-		write("POST", "/v1/reload", maxHealthBytes, s.postReload)
+		write("POST", "/v1/reload", maxHealthBytes, s.loop.postReload)
 	}
 }
 
@@ -106,17 +105,17 @@ func (s *Server) sourceRoutes(large func(pattern string, h http.HandlerFunc)) {
 	if s.opts.Providers == nil {
 		return
 	}
-	large("/v1/discovery/xds", s.getSource)
-	large("/v1/discovery/dns", s.getDNS)
-	large("/v1/discovery/kubernetes", s.getKubernetes)
+	large("/v1/discovery/xds", s.fleet.getSource)
+	large("/v1/discovery/dns", s.fleet.getDNS)
+	large("/v1/discovery/kubernetes", s.fleet.getKubernetes)
 }
 
 // replicaRoutes lists what tells of a group of replicas.
 func (s *Server) replicaRoutes(read func(pattern string, h http.HandlerFunc), write, led func(method, pattern string, limit int64, h writeFunc)) {
 	if s.opts.Replicas != nil {
-		read("/v1/replicas", s.getReplicas)
-		write("POST", "/v1/replicas/step-down", maxHealthBytes, s.postStepDown)
-		led("POST", "/v1/replicas/accept-config", maxHealthBytes, s.postAcceptConfig)
+		read("/v1/replicas", s.replicas.getReplicas)
+		write("POST", "/v1/replicas/step-down", maxHealthBytes, s.replicas.postStepDown)
+		led("POST", "/v1/replicas/accept-config", maxHealthBytes, s.replicas.postAcceptConfig)
 	}
 }
 
@@ -132,8 +131,8 @@ func (s *Server) pollRoutes(mux *http.ServeMux) {
 
 // observe serves what is asked of any process: probes, metrics and profiles.
 func (s *Server) observe(mux *http.ServeMux) {
-	mux.Handle("GET /livez", s.metrics.wrap("GET /livez", s.livez))
-	mux.Handle("GET /readyz", s.metrics.wrap("GET /readyz", s.readyz))
+	mux.Handle("GET /livez", s.metrics.wrap("GET /livez", s.process.livez))
+	mux.Handle("GET /readyz", s.metrics.wrap("GET /readyz", s.process.readyz))
 	mux.Handle("GET /metrics", s.large(promhttp.HandlerFor(s.opts.Gatherer, promhttp.HandlerOpts{}).ServeHTTP))
 	mux.HandleFunc("GET /debug/pprof/", few(maxProfiles, pprof.Index))
 	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)

@@ -1,12 +1,10 @@
 package admin
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"math"
 	"net/http"
-	"net/url"
 	"strconv"
 	"time"
 
@@ -75,7 +73,7 @@ const (
 )
 
 // getSamples answers GET /v1/samples?service=NAME&span=hour|day.
-func (s *Server) getSamples(w http.ResponseWriter, r *http.Request) {
+func (s *historyAPI) getSamples(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	name, span := query.Get("service"), query.Get("span")
 	if span != "" && span != spanHour && span != spanDay {
@@ -107,21 +105,6 @@ func seriesView(name string, found *samples.Series) SampleSeries {
 		out.Localities = append(out.Localities, LocalitySeries{found.Sites[i].Locality, found.Sites[i].Utilization})
 	}
 	return out
-}
-
-// Samples asks for the samples of a service, or of all together for an empty name:
-// of the last hour, or the last day.
-func (r *Remote) Samples(ctx context.Context, service string, day bool) (SampleSeries, error) {
-	var out SampleSeries
-	query := url.Values{}
-	if service != "" {
-		query.Set("service", service)
-	}
-	if day {
-		query.Set("span", spanDay)
-	}
-	err := r.get(ctx, "/v1/samples", query, &out)
-	return out, err
 }
 
 // UnmarshalJSON reads the list.
@@ -160,7 +143,7 @@ const (
 )
 
 // getMarks answers GET /v1/marks.
-func (s *Server) getMarks(w http.ResponseWriter, _ *http.Request) {
+func (s *historyAPI) getMarks(w http.ResponseWriter, _ *http.Request) {
 	out := MarkList{Marks: s.opts.Charts.Marks()}
 	if out.Marks == nil {
 		out.Marks = []SampleMark{}
@@ -169,7 +152,7 @@ func (s *Server) getMarks(w http.ResponseWriter, _ *http.Request) {
 }
 
 // postMark answers POST /v1/marks: charts mark a moment.
-func (s *Server) postMark(w http.ResponseWriter, r *http.Request, body []byte) {
+func (s *historyAPI) postMark(w http.ResponseWriter, r *http.Request, body []byte) {
 	var o MarkOrder
 	err := decodeOne(body, &o)
 	now := time.Now()
@@ -203,16 +186,4 @@ func (s *Server) postMark(w http.ResponseWriter, r *http.Request, body []byte) {
 	}
 	s.audit(r).Info("a moment marked by operator", "text", m.Text, "at", m.At, "who", m.Who)
 	reply(w, http.StatusOK, m)
-}
-
-// Marks asks for the moments that charts mark.
-func (r *Remote) Marks(ctx context.Context) (MarkList, error) {
-	var out MarkList
-	err := r.get(ctx, "/v1/marks", nil, &out)
-	return out, err
-}
-
-// Mark has charts mark a moment, and returns it as it is kept.
-func (r *Remote) Mark(ctx context.Context, o MarkOrder) (SampleMark, error) {
-	return posted[SampleMark](ctx, r, "/v1/marks", o)
 }

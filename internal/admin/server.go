@@ -7,10 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"sync"
 	"time"
-
-	"github.com/isobar-xds/isobar/internal/rpc"
 )
 
 // Limits of the HTTP server. The write timeout leaves room for a CPU profile
@@ -31,23 +28,20 @@ const (
 	maxDrains         = maxWrites / 2
 )
 
-// Server is the admin interface.
+// Server is the admin interface. Each of its parts answers the requests of one subject.
 type Server struct {
-	opts     Options
+	*core
+
+	access   *access
+	objects  *objectAPI
+	loop     *loopAPI
+	replicas *replicaAPI
+	plans    *planAPI
+	fleet    *fleetAPI
+	state    *statusAPI
+	history  *historyAPI
+	process  *processAPI
 	handler  http.Handler
-	passed   *http.ServeMux // the writes that replicas of a group pass on
-	writes   chan struct{}  // a token for each write under way
-	previews chan struct{}  // of those that play changes through
-	drains   sync.Mutex     // held from the check of a write that drains until it has happened
-	draining chan struct{}  // a token for each drain of an endpoint that has it or waits for it
-	bodies   budget
-	answers  budget // what large answers hold until clients have taken them
-	panics   rpc.LogLimit
-	metrics  *metrics
-	live     live
-	flows    flowCache
-	orders   sync.Mutex    // held by an order with If-Match from the comparison until it is carried out
-	streams  chan struct{} // a token for each reader of changes
 }
 
 // New builds the interface; nothing listens yet.
@@ -59,13 +53,30 @@ func New(opts Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("admin: %w", err)
 	}
+	c := &core{opts: opts, metrics: m, bodies: budget{most: opts.MaxBodies}, answers: budget{most: opts.MaxAnswers}}
+	seen := &orders{core: c}
+	guards := &access{core: c, writes: make(chan struct{}, maxWrites)}
 	s := &Server{
-		opts: opts, metrics: m,
-		writes: make(chan struct{}, maxWrites), draining: make(chan struct{}, maxDrains), previews: make(chan struct{}, 1), bodies: budget{most: opts.MaxBodies},
-		answers: budget{most: opts.MaxAnswers}, streams: make(chan struct{}, maxStreams),
+		core: c, access: guards,
+		objects:  &objectAPI{core: c, orders: seen, draining: make(chan struct{}, maxDrains)},
+		loop:     &loopAPI{core: c, orders: seen, previews: make(chan struct{}, 1)},
+		replicas: &replicaAPI{core: c, passed: http.NewServeMux()},
+		plans:    &planAPI{c}, fleet: &fleetAPI{c}, history: &historyAPI{c}, process: &processAPI{c},
+		state: &statusAPI{core: c, orders: seen, access: guards, streams: make(chan struct{}, maxStreams)},
 	}
 	s.handler = s.routes()
 	return s, nil
+}
+
+// Status is the state of the fleet, as GET /v1/status has it.
+func (s *Server) Status(ctx context.Context) Status {
+	return s.state.status(ctx, s.opts.Planner.Current())
+}
+
+// CarryOut answers a write that another replica of the group passed on. That replica has
+// checked that the operator may write.
+func (s *Server) CarryOut(ctx context.Context, o Forwarded) (status int, body []byte) {
+	return s.replicas.carryOut(ctx, o)
 }
 
 // Handler gives the interface without a server around it.

@@ -5,10 +5,9 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"strconv"
-	"strings"
+	"sync"
 
 	"github.com/isobar-xds/isobar"
 )
@@ -26,7 +25,16 @@ type ServiceObject struct {
 	HealthOverrides []isobar.HealthOverride `json:"health_overrides,omitempty"` // sorted by address
 }
 
-func (s *Server) listServices(w http.ResponseWriter, _ *http.Request) {
+// objectAPI reads and writes services, and the health of endpoints as operators set it.
+type objectAPI struct {
+	*core
+	*orders
+
+	drains   sync.Mutex    // held from the check of a write that drains until it has happened
+	draining chan struct{} // a token for each drain of an endpoint that has it or waits for it
+}
+
+func (s *objectAPI) listServices(w http.ResponseWriter, _ *http.Request) {
 	overrides := s.overrides()
 	list := ServiceList{Services: []ServiceObject{}}
 	for _, o := range s.opts.Objects.List() {
@@ -35,7 +43,7 @@ func (s *Server) listServices(w http.ResponseWriter, _ *http.Request) {
 	reply(w, http.StatusOK, list)
 }
 
-func (s *Server) getService(w http.ResponseWriter, r *http.Request) {
+func (s *objectAPI) getService(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("name")
 	obj, err := s.opts.Objects.Get(name)
 	if err != nil {
@@ -46,7 +54,7 @@ func (s *Server) getService(w http.ResponseWriter, r *http.Request) {
 	reply(w, http.StatusOK, ServiceObject{Object: obj, HealthOverrides: s.overrides()[name]})
 }
 
-func (s *Server) putService(w http.ResponseWriter, r *http.Request, body []byte) {
+func (s *objectAPI) putService(w http.ResponseWriter, r *http.Request, body []byte) {
 	name := r.PathValue("name")
 	match, ok := s.ifMatch(w, r, name)
 	if !ok {
@@ -76,7 +84,7 @@ func (s *Server) putService(w http.ResponseWriter, r *http.Request, body []byte)
 	s.published(w, r, revision, Published{Service: name, Revision: obj.Revision, Warnings: append(warnings, unchecked...)})
 }
 
-func (s *Server) putServices(w http.ResponseWriter, r *http.Request, body []byte) {
+func (s *objectAPI) putServices(w http.ResponseWriter, r *http.Request, body []byte) {
 	if conditional(w, r, "the set of services has no revision of its own", "leave the header out, or write single services") {
 		return
 	}
@@ -106,7 +114,7 @@ func (s *Server) putServices(w http.ResponseWriter, r *http.Request, body []byte
 // confirmed reports whether a set may replace the services of the API: one that removes much of
 // what is there, as a writer that has lost its source sends it, needs the digest of the body in
 // ?confirm=. An empty set says what it means. Otherwise the request is answered.
-func (s *Server) confirmed(w http.ResponseWriter, r *http.Request, services []isobar.Service, body []byte) bool {
+func (s *objectAPI) confirmed(w http.ResponseWriter, r *http.Request, services []isobar.Service, body []byte) bool {
 	if s.opts.Configuration == nil || len(services) == 0 {
 		return true
 	}
@@ -128,7 +136,7 @@ func digestOf(body []byte) string {
 	return hex.EncodeToString(sum[:6])
 }
 
-func (s *Server) deleteService(w http.ResponseWriter, r *http.Request, _ []byte) {
+func (s *objectAPI) deleteService(w http.ResponseWriter, r *http.Request, _ []byte) {
 	name := r.PathValue("name")
 	match, ok := s.ifMatch(w, r, name)
 	if !ok {
@@ -152,40 +160,6 @@ func conditional(w http.ResponseWriter, r *http.Request, why, fix string) bool {
 		}
 	}
 	return false
-}
-
-// audit gives the log for writes that took effect, with who made them.
-func (s *Server) audit(r *http.Request) *slog.Logger { return s.opts.Logger.With("peer", r.RemoteAddr) }
-
-// ifMatch reads the precondition: 0 when there is none.
-func (s *Server) ifMatch(w http.ResponseWriter, r *http.Request, name string) (uint64, bool) {
-	if r.Header.Get("If-None-Match") != "" {
-		fail(w, http.StatusBadRequest, Problem{
-			Error: "If-None-Match is not supported on writes", Place: "If-None-Match", Fix: "use If-Match with the revision that you read",
-		})
-		return 0, false
-	}
-	header := strings.TrimSpace(r.Header.Get("If-Match"))
-	if header == "" {
-		return 0, true
-	}
-	if header == "*" { // whatever stands now, as long as something does
-		obj, err := s.opts.Objects.Get(name)
-		if err != nil {
-			s.failWrite(w, fmt.Errorf("%w: %w", isobar.ErrStale, err), name)
-			return 0, false
-		}
-		return obj.Revision, true
-	}
-	match, err := strconv.ParseUint(strings.Trim(header, `"`), 10, 64)
-	if err != nil || match == 0 {
-		fail(w, http.StatusBadRequest, Problem{
-			Error: "the revision is malformed", Place: "If-Match: " + header,
-			Fix: `send the ETag of GET /v1/services/{name} as it came, for example If-Match: "7"`,
-		})
-		return 0, false
-	}
-	return match, true
 }
 
 func etag(revision uint64) string { return strconv.Quote(strconv.FormatUint(revision, 10)) }

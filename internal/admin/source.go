@@ -3,7 +3,7 @@ package admin
 import "net/http"
 
 // getSource shows how things stand with another control plane.
-func (s *Server) getSource(w http.ResponseWriter, r *http.Request) {
+func (s *fleetAPI) getSource(w http.ResponseWriter, r *http.Request) {
 	state, ok := s.opts.Providers.ControlPlane()
 	if !ok {
 		fail(w, http.StatusNotFound, Problem{
@@ -16,7 +16,7 @@ func (s *Server) getSource(w http.ResponseWriter, r *http.Request) {
 }
 
 // getDNS shows how things stand with the names that DNS resolves.
-func (s *Server) getDNS(w http.ResponseWriter, r *http.Request) {
+func (s *fleetAPI) getDNS(w http.ResponseWriter, r *http.Request) {
 	state, ok := s.opts.Providers.DNS()
 	if !ok {
 		fail(w, http.StatusNotFound, Problem{
@@ -29,7 +29,7 @@ func (s *Server) getDNS(w http.ResponseWriter, r *http.Request) {
 }
 
 // getKubernetes shows how things stand with the Kubernetes cluster.
-func (s *Server) getKubernetes(w http.ResponseWriter, r *http.Request) {
+func (s *fleetAPI) getKubernetes(w http.ResponseWriter, r *http.Request) {
 	state, ok := s.opts.Providers.Kubernetes()
 	if !ok {
 		fail(w, http.StatusNotFound, Problem{

@@ -3,7 +3,11 @@ package admin
 import (
 	"bufio"
 	"net/http"
+	"slices"
 	"time"
+
+	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/plan"
 )
 
 const (
@@ -14,11 +18,23 @@ const (
 	streamBuffer   = 16 << 10         // of each reader
 )
 
+// statusAPI tells how things stand: at once, by service, between localities, and as they
+// change.
+type statusAPI struct {
+	*core
+
+	orders  *orders
+	access  *access
+	live    live
+	flows   flowCache
+	streams chan struct{} // a token for each reader of changes
+}
+
 // getStream answers GET /v1/stream with a line of JSON at each change: first the
 // whole, then what changed. With ?service=NAME it is that service of the plan, else
 // the status and a line for each service. It takes none of the turns that large
 // answers wait for: what is sent is encoded once for all readers.
-func (s *Server) getStream(w http.ResponseWriter, r *http.Request) {
+func (s *statusAPI) getStream(w http.ResponseWriter, r *http.Request) {
 	if foreignPage(r) {
 		failForeign(w, r)
 		return
@@ -49,7 +65,7 @@ func (s *Server) getStream(w http.ResponseWriter, r *http.Request) {
 
 // follow sends lines until the reader is gone or too slow, loses its access, or
 // the server stops.
-func (s *Server) follow(r *http.Request, next func(*bufio.Writer) bool, out *streamWriter) {
+func (s *statusAPI) follow(r *http.Request, next func(*bufio.Writer) bool, out *streamWriter) {
 	look := time.NewTicker(streamLook)
 	defer look.Stop()
 	beat := time.Now()
@@ -69,14 +85,14 @@ func (s *Server) follow(r *http.Request, next func(*bufio.Writer) bool, out *str
 			return
 		case <-look.C:
 		}
-		if s.opts.Token != nil && s.needsToken(r) && !s.showsToken(r) {
+		if s.opts.Token != nil && s.access.needsToken(r) && !s.access.showsToken(r) {
 			return // the token was replaced meanwhile
 		}
 	}
 }
 
 // fleetLines writes the next line of the fleet, and reports whether anything changed.
-func (s *Server) fleetLines(r *http.Request) func(*bufio.Writer) bool {
+func (s *statusAPI) fleetLines(r *http.Request) func(*bufio.Writer) bool {
 	known := uint64(0)
 	return func(w *bufio.Writer) bool {
 		set := s.live.now(r.Context(), s)
@@ -90,7 +106,7 @@ func (s *Server) fleetLines(r *http.Request) func(*bufio.Writer) bool {
 }
 
 // serviceLines does so for one service.
-func (s *Server) serviceLines(name string) func(*bufio.Writer) bool {
+func (s *statusAPI) serviceLines(name string) func(*bufio.Writer) bool {
 	known := ""
 	return func(w *bufio.Writer) bool {
 		p := s.opts.Planner.Current()
@@ -120,4 +136,18 @@ func (w *streamWriter) send(line func(*bufio.Writer) bool) (sent bool, err error
 		return true, err
 	}
 	return true, w.control.Flush()
+}
+
+// detail is one service of a plan, as GET /v1/plan has it.
+func (s *statusAPI) detail(p *plan.Plan, name string) []byte {
+	svc, found := p.Service(name)
+	if !found {
+		return encoded(map[string]any{"version": p.VersionString(), "service": nil})
+	}
+	overrides := slices.DeleteFunc(s.opts.Objects.Overrides(), func(o isobar.HealthOverride) bool { return o.Service != name })
+	view := viewPlan(p)
+	view.Services = []ServiceView{viewService(svc, overrides)}
+	return encoded(map[string]any{
+		"version": view.Version, "made": view.Made, "trigger": view.Trigger, "state": s.orders.operatorState(p, name), "service": view.Services[0],
+	})
 }

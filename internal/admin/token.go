@@ -10,7 +10,7 @@ import (
 
 // tokens lets requests through that show the bearer token, where one is asked
 // for: by everything but GET and HEAD, or by all requests but the probes.
-func (s *Server) tokens(h http.Handler) http.Handler {
+func (s *access) tokens(h http.Handler) http.Handler {
 	if s.opts.Token == nil {
 		return h
 	}
@@ -37,7 +37,7 @@ func (s *Server) tokens(h http.Handler) http.Handler {
 }
 
 // writers lets requests that may change something through only from who may.
-func (s *Server) writers(h http.Handler) http.Handler {
+func (s *access) writers(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !reads(r) && !rpc.IsCheckerPath(r.URL.Path) {
 			if err := s.opts.Identities.MayWrite(r); err != nil {
@@ -53,7 +53,7 @@ func (s *Server) writers(h http.Handler) http.Handler {
 
 // costly lets requests that take much work, or tell what is in memory, through only from this
 // machine, with the token, or from who has proved to be an operator.
-func (s *Server) costly(h http.Handler) http.Handler {
+func (s *access) costly(h http.Handler) http.Handler {
 	refuse := s.metrics.wrap("no token", func(w http.ResponseWriter, _ *http.Request) {
 		fail(w, http.StatusForbidden, Problem{
 			Error: "from other machines this needs the bearer token of the admin interface, or a certificate with the role admin",
@@ -88,7 +88,7 @@ func fromHere(r *http.Request) bool {
 
 func reads(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }
 
-func (s *Server) needsToken(r *http.Request) bool {
+func (s *access) needsToken(r *http.Request) bool {
 	switch {
 	case !reads(r):
 		return true
@@ -99,7 +99,26 @@ func (s *Server) needsToken(r *http.Request) bool {
 	}
 }
 
-func (s *Server) showsToken(r *http.Request) bool {
+func (s *access) showsToken(r *http.Request) bool {
 	scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " ")
 	return ok && strings.EqualFold(scheme, "Bearer") && s.opts.Token(strings.TrimSpace(token))
+}
+
+func (s *access) getAccess(w http.ResponseWriter, r *http.Request) {
+	out := Access{Writable: s.opts.Writable, Token: "none"}
+	if s.opts.Token != nil {
+		out.Token, out.Shown = "writes", s.showsToken(r)
+		if s.opts.TokenForAll {
+			out.Token = "all"
+		}
+	}
+	reply(w, http.StatusOK, out)
+}
+
+// Access is the body of GET /v1/access: which requests the interface takes
+// from this caller. The refusal of a write names a missing role.
+type Access struct {
+	Writable bool   `json:"writable"`
+	Token    string `json:"token"` // which requests need the bearer token: "none", "writes" or "all"
+	Shown    bool   `json:"shown"` // this request showed it
 }

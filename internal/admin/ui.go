@@ -12,7 +12,7 @@ const uiPath = "/ui/"
 // console serves the web console. Its files tell nothing of the fleet, so they
 // need no token: a browser that opens a page can't show one. What the page then
 // reads of the API does.
-func (s *Server) console(mux *http.ServeMux) {
+func (s *access) console(mux *http.ServeMux) {
 	if s.opts.Console == nil {
 		return
 	}
@@ -28,7 +28,7 @@ func (s *Server) console(mux *http.ServeMux) {
 }
 
 // beneath serves everything beneath a base path, too, for proxies that pass it on.
-func (s *Server) beneath(h http.Handler) http.Handler {
+func (s *access) beneath(h http.Handler) http.Handler {
 	base := s.opts.BasePath
 	if base == "" {
 		return h
@@ -87,7 +87,7 @@ func foreignPage(r *http.Request) bool {
 }
 
 // isConsole reports whether a request is for a file of the console.
-func (s *Server) isConsole(r *http.Request) bool {
+func (s *access) isConsole(r *http.Request) bool {
 	return s.opts.Console != nil && reads(r) &&
 		(r.URL.Path == "/" || r.URL.Path == "/ui" || strings.HasPrefix(r.URL.Path, uiPath))
 }

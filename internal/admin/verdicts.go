@@ -32,7 +32,7 @@ type Checker struct {
 
 // getVerdicts answers GET /v1/verdicts, of all services or, with ?service=NAME, of
 // one.
-func (s *Server) getVerdicts(w http.ResponseWriter, r *http.Request) {
+func (s *fleetAPI) getVerdicts(w http.ResponseWriter, r *http.Request) {
 	services, ok := s.probed(w, r, r.URL.Query().Get("service"))
 	if !ok {
 		return
@@ -44,7 +44,7 @@ func (s *Server) getVerdicts(w http.ResponseWriter, r *http.Request) {
 
 // probed gives what checkers found of a service, or of all for an empty name; a
 // service that has no health checks is answered for.
-func (s *Server) probed(w http.ResponseWriter, r *http.Request, name string) ([]health.ServiceReport, bool) {
+func (s *fleetAPI) probed(w http.ResponseWriter, r *http.Request, name string) ([]health.ServiceReport, bool) {
 	services, err := s.opts.HealthChecks.Health(r.Context(), name)
 	if err != nil {
 		fail(w, http.StatusServiceUnavailable, Problem{Error: "the control loop does not answer: " + err.Error()})
@@ -72,7 +72,7 @@ type Released struct {
 
 // putRelease answers PUT /v1/services/{name}/health/release: a mass flip that
 // is held is believed.
-func (s *Server) putRelease(w http.ResponseWriter, r *http.Request, _ []byte) {
+func (s *fleetAPI) putRelease(w http.ResponseWriter, r *http.Request, _ []byte) {
 	if conditional(w, r, "what checkers found has no revision", "leave the header out") {
 		return
 	}

@@ -342,3 +342,31 @@ func stale(name string, have, want uint64) error {
 func sameNetwork(a, b *isobar.Network) bool {
 	return slices.Equal(a.Rules(), b.Rules()) && slices.Equal(a.Egress(), b.Egress())
 }
+
+// topology is what planners see of the objects in force.
+func (c contents) topology(objects []isobar.Object) *isobar.Topology {
+	t := &isobar.Topology{Network: c.network, Revision: c.revision, Services: make([]isobar.Service, len(objects)), Awaited: c.waiting()}
+	if c.shared {
+		t.Owners = c.ownersOf(objects, t.Awaited)
+	}
+	for i := range objects {
+		// Not cloned: services are immutable in here and in normal form, and
+		// planners tell by identity what has not changed.
+		t.Services[i] = objects[i].Service
+	}
+	return t
+}
+
+// ownersOf gives the owner of each service that the configuration file does not list.
+func (c contents) ownersOf(objects []isobar.Object, awaited []isobar.Service) map[string]string {
+	out := map[string]string{}
+	for i := range objects {
+		if objects[i].Owner != isobar.OwnerFile {
+			out[objects[i].Service.Name] = objects[i].Owner
+		}
+	}
+	for i := range awaited {
+		out[awaited[i].Name] = c.awaited[awaited[i].Name].Owner
+	}
+	return out
+}

@@ -331,34 +331,6 @@ func (r *Registry) putInForce(c contents) {
 	}
 }
 
-// topology is what planners see of the objects in force.
-func (c contents) topology(objects []isobar.Object) *isobar.Topology {
-	t := &isobar.Topology{Network: c.network, Revision: c.revision, Services: make([]isobar.Service, len(objects)), Awaited: c.waiting()}
-	if c.shared {
-		t.Owners = c.ownersOf(objects, t.Awaited)
-	}
-	for i := range objects {
-		// Not cloned: services are immutable in here and in normal form, and
-		// planners tell by identity what has not changed.
-		t.Services[i] = objects[i].Service
-	}
-	return t
-}
-
-// ownersOf gives the owner of each service that the configuration file does not list.
-func (c contents) ownersOf(objects []isobar.Object, awaited []isobar.Service) map[string]string {
-	out := map[string]string{}
-	for i := range objects {
-		if objects[i].Owner != isobar.OwnerFile {
-			out[objects[i].Service.Name] = objects[i].Owner
-		}
-	}
-	for i := range awaited {
-		out[awaited[i].Name] = c.awaited[awaited[i].Name].Owner
-	}
-	return out
-}
-
 func notFound(name string) error { return fmt.Errorf("service %s: %w", name, isobar.ErrNotFound) }
 
 // save writes c under the one key. r.mu is held, or r not shared yet.
@@ -404,4 +376,37 @@ func (r *Registry) load(ctx context.Context) (contents, error) {
 		return contents{}, fmt.Errorf("loading services: %w", err)
 	}
 	return c, nil
+}
+
+// Overrides lists the health that operators set, sorted by service and
+// address, with the locality in which each endpoint stands now.
+func (r *Registry) Overrides() []isobar.HealthOverride {
+	s := r.settled.Load()
+	set := s.health.Overrides()
+	out := make([]isobar.HealthOverride, 0, len(set))
+	where := map[string]isobar.Locality{} // of the endpoints of one service
+	for i, o := range set {
+		if i == 0 || set[i-1].Service != o.Service {
+			where = localitiesOf(s.topology, o.Service)
+		}
+		out = append(out, isobar.HealthOverride{
+			Service: o.Service, Address: o.Address, Locality: where[o.Address], Status: o.Status, Since: s.since[o.Key],
+		})
+	}
+	return out
+}
+
+// localitiesOf tells where the endpoints of a service are, by address.
+func localitiesOf(t *isobar.Topology, service string) map[string]isobar.Locality {
+	out := map[string]isobar.Locality{}
+	svc, found := t.Service(service)
+	if !found {
+		return out
+	}
+	for i := range svc.Localities {
+		for j := range svc.Localities[i].Endpoints {
+			out[svc.Localities[i].Endpoints[j].Address] = svc.Localities[i].Locality
+		}
+	}
+	return out
 }

@@ -37,29 +37,6 @@ func ByEndpoints(cla *endpointv3.ClusterLoadAssignment) map[isobar.Locality]floa
 	return shares
 }
 
-// split is how the demand for a service spreads over localities now. The
-// caller holds the lock and must not change the map.
-func (a *Agent) split(service string) map[isobar.Locality]float64 {
-	ap := a.assigned[service]
-	switch {
-	case ap == nil:
-		return nil
-	case a.opts.Split != nil:
-		return a.opts.Split(ap.cla)
-	}
-	cut := make([]bool, len(ap.localities))
-	for i, l := range ap.localities {
-		if a.opts.Landing != nil {
-			fate := a.opts.Landing(service, l)
-			cut[i] = fate == Unconnected || fate == Refused && a.opts.Kind == KindGRPC
-		}
-	}
-	if ap.shares == nil || !slices.Equal(cut, ap.cut) {
-		ap.cut, ap.shares = cut, predict(ap, cut, a.opts.Kind)
-	}
-	return ap.shares
-}
-
 // predict works out what a client of a kind does with an assignment. The hosts
 // of localities that are cut off count as unhealthy: gRPC has no connection to
 // them, and Envoy's outlier detection has ejected them.

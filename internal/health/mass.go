@@ -27,7 +27,7 @@ type mass struct {
 }
 
 // judgeDown decides on the endpoints that are voted down.
-func (l *serviceVotes) judgeDown(b *VerdictTable, s *sight, candidates []*record) {
+func (l *serviceVotes) judgeDown(b *voting, s *sight, candidates []*record) {
 	if l.mass.active || len(candidates) > 0 {
 		l.watch(b, len(candidates))
 	}
@@ -47,7 +47,7 @@ func (l *serviceVotes) judgeDown(b *VerdictTable, s *sight, candidates []*record
 // the requests of clients succeed, all that are down count, however long ago they went:
 // checkers could take one endpoint every minute otherwise. Endpoints
 // that never came up, or are out of use, say nothing about what happens now.
-func (l *serviceVotes) watch(b *VerdictTable, candidates int) {
+func (l *serviceVotes) watch(b *voting, candidates int) {
 	from := b.now
 	if l.mass.active {
 		from = l.mass.since
@@ -78,13 +78,10 @@ func (l *serviceVotes) watch(b *VerdictTable, candidates int) {
 
 func (m *mass) frees(l isobar.Locality) bool { return m.all || slices.Contains(m.released, l) }
 
-// Release believes a mass flip of a service that is held, because an operator
-// says so or because clients fail to land requests in these localities too;
-// without localities, in all. It takes effect with the next Observe. False if
+// release believes the mass flip of the service in some localities, or in all. False if
 // nothing is held.
-func (b *VerdictTable) Release(service string, localities ...isobar.Locality) bool {
-	l := b.votesOf(service)
-	if l == nil || !l.mass.active || !slices.ContainsFunc(l.records, func(r record) bool { return r.held }) {
+func (l *serviceVotes) release(localities []isobar.Locality) bool {
+	if !l.mass.active || !slices.ContainsFunc(l.records, func(r record) bool { return r.held }) {
 		return false
 	}
 	l.mass.all = l.mass.all || len(localities) == 0
@@ -104,34 +101,28 @@ type Alarm struct {
 	Why        string            `json:"why"`
 }
 
-// Alarms lists the mass flips that are held, sorted by service.
-func (b *VerdictTable) Alarms() []Alarm {
-	var out []Alarm
-	for _, l := range b.services {
-		if !l.mass.active || b.since(l.mass.since) < massIntervals*b.interval {
-			continue
-		}
-		a := Alarm{Service: l.name, Since: b.time(l.mass.since), Total: len(l.records)}
-		for i := range l.records {
-			if r := &l.records[i]; r.held {
-				a.Held++
-				a.Localities = append(a.Localities, r.locality)
-			}
-		}
-		if a.Held == 0 {
-			continue
-		}
-		slices.SortFunc(a.Localities, isobar.Locality.Compare)
-		a.Localities = slices.Compact(a.Localities)
-		a.Why = fmt.Sprintf("%d of %d endpoints are voted down at once, and their checkers don't see most of what is elsewhere up: "+
-			"their own network may be at fault; release it if the service is really down", a.Held, a.Total)
-		if served := slices.DeleteFunc(slices.Clone(a.Localities), func(at isobar.Locality) bool { return !l.reached(at) }); len(served) > 0 {
-			a.Why = fmt.Sprintf("%d of %d endpoints are voted down together with others, but the requests of clients succeed in %s: "+
-				"the checkers may be at fault; release it if these endpoints are really down", a.Held, a.Total, zoneNames(served))
-		}
-		out = append(out, a)
+// alarm describes the endpoints of the service that are held for too long: none, if
+// Held is 0.
+func (l *serviceVotes) alarm(b *voting) Alarm {
+	a := Alarm{Service: l.name, Since: b.time(l.mass.since), Total: len(l.records)}
+	if !l.mass.active || b.since(l.mass.since) < massIntervals*b.interval {
+		return a
 	}
-	return out
+	for i := range l.records {
+		if r := &l.records[i]; r.held {
+			a.Held++
+			a.Localities = append(a.Localities, r.locality)
+		}
+	}
+	slices.SortFunc(a.Localities, isobar.Locality.Compare)
+	a.Localities = slices.Compact(a.Localities)
+	a.Why = fmt.Sprintf("%d of %d endpoints are voted down at once, and their checkers don't see most of what is elsewhere up: "+
+		"their own network may be at fault; release it if the service is really down", a.Held, a.Total)
+	if served := slices.DeleteFunc(slices.Clone(a.Localities), func(at isobar.Locality) bool { return !l.reached(at) }); len(served) > 0 {
+		a.Why = fmt.Sprintf("%d of %d endpoints are voted down together with others, but the requests of clients succeed in %s: "+
+			"the checkers may be at fault; release it if these endpoints are really down", a.Held, a.Total, zoneNames(served))
+	}
+	return a
 }
 
 // sight is what checkers see everywhere. It is counted when it is first needed

@@ -1,6 +1,9 @@
 package health
 
 import (
+	"math"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/isobar-xds/isobar"
@@ -37,21 +40,65 @@ type tally struct {
 	zones [classes]int // that they are in
 }
 
+// voting is what votes on any endpoint are counted with: the time and the checkers.
+type voting struct {
+	interval time.Duration // of reports
+	epoch    time.Time
+	now      instant
+	checkers []known // by index, sorted by id
+}
+
+// instant is a time since the table's epoch, in nanoseconds.
+type instant int64
+
+const never instant = math.MinInt64
+
+// known is a checker as votes refer to it.
+type known struct {
+	id    string
+	zone  isobar.Locality
+	since time.Time // of its stream; zero when it is not connected
+	voted time.Time // when it last said something that counts
+}
+
+func (b *voting) at(t time.Time) instant {
+	if t.IsZero() {
+		return never
+	}
+	return instant(t.Sub(b.epoch))
+}
+
+func (b *voting) time(i instant) time.Time {
+	if i == never {
+		return time.Time{}
+	}
+	return b.epoch.Add(time.Duration(i))
+}
+
+func (b *voting) since(i instant) time.Duration { return time.Duration(b.now - i) }
+
+func (b *voting) freshFor() time.Duration { return freshIntervals * b.interval }
+
+func (b *voting) checker(id string) (int32, bool) {
+	i, found := slices.BinarySearchFunc(b.checkers, id, func(k known, id string) int { return strings.Compare(k.id, id) })
+	return int32(i), found //nolint:gosec // fleets have fewer than 2^31 checkers
+}
+
 // fresh tells whether a vote is recent enough, and of its checker's present
 // stream.
-func (b *VerdictTable) fresh(v *vote) bool {
+func (b *voting) fresh(v *vote) bool {
 	return v.status != isobar.Unknown && v.listed != never && b.since(v.heard) <= b.freshFor() &&
 		v.stream.Equal(b.checkers[v.checker].since)
 }
 
 // counts tells whether a fresh vote may be believed: a checker that has never
 // seen the endpoint healthy begins with unhealthy, without having probed.
-func (b *VerdictTable) counts(v *vote, r rule) bool {
+func (b *voting) counts(v *vote, r rule) bool {
 	return classOf(v.status) != classDown || v.healthy || b.since(v.listed) >= r.grace
 }
 
 // count counts the votes that use lets pass; nil = all.
-func (b *VerdictTable) count(r *record, rules rule, use func(*vote) bool) tally {
+func (b *voting) count(r *record, rules rule, use func(*vote) bool) tally {
 	var t tally
 	for i := range r.votes {
 		v := &r.votes[i]
@@ -71,12 +118,12 @@ func (b *VerdictTable) count(r *record, rules rule, use func(*vote) bool) tally 
 	return t
 }
 
-func (b *VerdictTable) usable(v *vote, rules rule, use func(*vote) bool) bool {
+func (b *voting) usable(v *vote, rules rule, use func(*vote) bool) bool {
 	return b.fresh(v) && b.counts(v, rules) && (use == nil || use(v))
 }
 
 // zoneVoted tells whether one of others says the same from the same zone.
-func (b *VerdictTable) zoneVoted(others []vote, v *vote, rules rule, use func(*vote) bool) bool {
+func (b *voting) zoneVoted(others []vote, v *vote, rules rule, use func(*vote) bool) bool {
 	for i := range others {
 		o := &others[i]
 		if classOf(o.status) == classOf(v.status) && b.checkers[o.checker].zone == b.checkers[v.checker].zone && b.usable(o, rules, use) {
@@ -104,7 +151,7 @@ func (t *tally) divided() bool {
 
 // judge changes verdicts by the votes: of all endpoints, or only of those on
 // which a vote changed. In a mass flip these are no longer for themselves.
-func (l *serviceVotes) judge(b *VerdictTable, s *sight, all bool) {
+func (l *serviceVotes) judge(b *voting, s *sight, all bool) {
 	if !all && !l.dirty {
 		return
 	}
@@ -125,7 +172,7 @@ func (l *serviceVotes) judge(b *VerdictTable, s *sight, all bool) {
 
 // weigh judges one endpoint, and tells whether it is to go down if that is not
 // part of a mass flip.
-func (l *serviceVotes) weigh(b *VerdictTable, r *record) (candidate bool) {
+func (l *serviceVotes) weigh(b *voting, r *record) (candidate bool) {
 	t := b.count(r, l.rule, nil)
 	agreed, current := t.agreed(l.rule), classOf(r.status)
 	r.held, r.quorum = false, agreed != undecided && agreed == current
@@ -152,7 +199,7 @@ func (l *serviceVotes) weigh(b *VerdictTable, r *record) (candidate bool) {
 }
 
 // flip changes the verdict.
-func (l *serviceVotes) flip(b *VerdictTable, r *record, to class) {
+func (l *serviceVotes) flip(b *voting, r *record, to class) {
 	r.status, r.since, r.confirmed = b.label(r, l.rule, to), b.now, b.now
 	r.quorum, r.pending, r.held = true, false, false
 	r.proven = r.proven || to != classDown
@@ -160,7 +207,7 @@ func (l *serviceVotes) flip(b *VerdictTable, r *record, to class) {
 }
 
 // label says how an endpoint is down: as most of the votes say.
-func (b *VerdictTable) label(r *record, rules rule, c class) isobar.HealthStatus {
+func (b *voting) label(r *record, rules rule, c class) isobar.HealthStatus {
 	if c == classHealthy {
 		return isobar.Healthy
 	}
@@ -184,6 +231,6 @@ func (b *VerdictTable) label(r *record, rules rule, c class) isobar.HealthStatus
 
 // path tells whether an endpoint's votes have been divided for longer than a
 // failure takes to be seen by all.
-func (b *VerdictTable) path(r *record, rules rule) bool {
+func (b *voting) path(r *record, rules rule) bool {
 	return r.disputed != never && b.since(r.disputed) >= rules.window+time.Duration(freshIntervals)*b.interval
 }

@@ -2,6 +2,7 @@ package health
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/isobar-xds/isobar"
@@ -108,31 +109,8 @@ func (l *serviceVotes) withholds() bool {
 	return slices.ContainsFunc(l.records, func(r record) bool { return r.status == isobar.Healthy && !r.withdrawn })
 }
 
-// take books reports and counts those that are ignored.
-func (b *VerdictTable) take(reports []Report, now time.Time) (ignored int) {
-	var l *serviceVotes
-	var checker int32
-	var designated bool
-	for i := range reports {
-		rep := &reports[i]
-		if i == 0 || rep.Checker != reports[i-1].Checker {
-			checker, designated = b.checker(rep.Checker)
-		}
-		if l == nil || l.name != rep.Service {
-			l = b.votesOf(rep.Service)
-		}
-		r := l.record(rep.Address)
-		if r == nil || !designated || rep.Status > isobar.Degraded || !b.vote(l, r, checker, rep) {
-			ignored++
-			continue
-		}
-		b.checkers[checker].voted = now
-	}
-	return ignored
-}
-
 // vote books one report; false if it does not count.
-func (b *VerdictTable) vote(l *serviceVotes, r *record, checker int32, rep *Report) bool {
+func (l *serviceVotes) vote(b *voting, r *record, checker int32, rep *Report) bool {
 	i := slices.IndexFunc(r.votes, func(v vote) bool { return v.checker == checker })
 	stream := b.checkers[checker].since
 	if i < 0 || stream.IsZero() || rep.Arrived.Before(stream) || (!rep.Locality.IsZero() && rep.Locality != r.locality) {
@@ -161,4 +139,16 @@ func (b *VerdictTable) vote(l *serviceVotes, r *record, checker int32, rep *Repo
 	return true
 }
 
-func (b *VerdictTable) freshFor() time.Duration { return freshIntervals * b.interval }
+// reached reports whether the requests of clients succeed in a locality: then checkers
+// that vote down most of the service are not believed, whatever they see elsewhere.
+func (l *serviceVotes) reached(at isobar.Locality) bool { return slices.Contains(l.served, at) }
+
+// serves tells whether a service has an endpoint that is not probed; also on a
+// nil serviceVotes.
+func (l *serviceVotes) serves(address string) bool {
+	if l == nil {
+		return false
+	}
+	_, found := slices.BinarySearchFunc(l.others, address, func(o other, a string) int { return strings.Compare(o.address, a) })
+	return found
+}

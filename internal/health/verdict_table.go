@@ -1,7 +1,6 @@
 package health
 
 import (
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -73,31 +72,16 @@ type Outcome struct {
 // clients succeed, endpoints that went down earlier count, too. Recoveries are never held. Endpoints that were added and
 // never came up, and those that operators took out of use, are no part of it.
 type VerdictTable struct {
-	interval time.Duration
-	epoch    time.Time
-	now      instant
-	swept    instant
-	sight    sight // as of the last sweep
+	voting
+
+	swept instant
+	sight sight // as of the last sweep
 
 	topology  *isobar.Topology
 	overrides []Override
 	placement Placement
-	checkers  []known // by index, sorted by id
 	services  []*serviceVotes
 	verdicts  *Verdicts
-}
-
-// instant is a time since the table's epoch, in nanoseconds.
-type instant int64
-
-const never instant = math.MinInt64
-
-// known is a checker as votes refer to it.
-type known struct {
-	id    string
-	zone  isobar.Locality
-	since time.Time // of its stream; zero when it is not connected
-	voted time.Time // when it last said something that counts
 }
 
 // Voted tells when a checker last said something on an endpoint that it is
@@ -113,7 +97,7 @@ func (b *VerdictTable) Voted(checker string) time.Time {
 // NewVerdictTable returns a table; saved is what an earlier process knew, the zero value
 // if there was none.
 func NewVerdictTable(s Settings, saved Saved, now time.Time) *VerdictTable {
-	b := &VerdictTable{interval: s.ReportInterval, epoch: now, swept: never}
+	b := &VerdictTable{voting: voting{interval: s.ReportInterval, epoch: now}, swept: never}
 	if b.interval <= 0 {
 		b.interval = DefaultReportInterval
 	}
@@ -166,7 +150,7 @@ func (b *VerdictTable) Observe(o Observation) Outcome {
 		b.swept, b.sight = b.now, sight{table: b}
 	}
 	for _, l := range b.services {
-		l.judge(b, &b.sight, all)
+		l.judge(&b.voting, &b.sight, all)
 		b.write(l)
 	}
 	out.Changed = before.Changed(b.verdicts)
@@ -206,22 +190,6 @@ func sameLists(a, b []Designation) bool {
 	})
 }
 
-func (b *VerdictTable) at(t time.Time) instant {
-	if t.IsZero() {
-		return never
-	}
-	return instant(t.Sub(b.epoch))
-}
-
-func (b *VerdictTable) time(i instant) time.Time {
-	if i == never {
-		return time.Time{}
-	}
-	return b.epoch.Add(time.Duration(i))
-}
-
-func (b *VerdictTable) since(i instant) time.Duration { return time.Duration(b.now - i) }
-
 func (b *VerdictTable) votesOf(service string) *serviceVotes {
 	i, found := slices.BinarySearchFunc(b.services, service, func(l *serviceVotes, name string) int { return strings.Compare(l.name, name) })
 	if !found {
@@ -230,21 +198,45 @@ func (b *VerdictTable) votesOf(service string) *serviceVotes {
 	return b.services[i]
 }
 
-func (b *VerdictTable) checker(id string) (int32, bool) {
-	i, found := slices.BinarySearchFunc(b.checkers, id, func(k known, id string) int { return strings.Compare(k.id, id) })
-	return int32(i), found //nolint:gosec // fleets have fewer than 2^31 checkers
+// Release believes a mass flip of a service that is held, because an operator
+// says so or because clients fail to land requests in these localities too;
+// without localities, in all. It takes effect with the next Observe. False if
+// nothing is held.
+func (b *VerdictTable) Release(service string, localities ...isobar.Locality) bool {
+	l := b.votesOf(service)
+	return l != nil && l.release(localities)
 }
 
-// meet notes which checkers are connected. A stream that is new makes its
-// checker begin anew.
-func (b *VerdictTable) meet(checkers []Checker) {
-	for i := range checkers {
-		c := &checkers[i]
-		if k, found := b.checker(c.ID); found {
-			b.checkers[k].zone = c.Zone()
-			if !c.Since.IsZero() {
-				b.checkers[k].since = c.Since // which is earlier after the clock was set back
-			}
+// Alarms lists the mass flips that are held, sorted by service.
+func (b *VerdictTable) Alarms() []Alarm {
+	var out []Alarm
+	for _, l := range b.services {
+		if a := l.alarm(&b.voting); a.Held > 0 {
+			out = append(out, a)
 		}
 	}
+	return out
+}
+
+// take books reports and counts those that are ignored.
+func (b *VerdictTable) take(reports []Report, now time.Time) (ignored int) {
+	var l *serviceVotes
+	var checker int32
+	var designated bool
+	for i := range reports {
+		rep := &reports[i]
+		if i == 0 || rep.Checker != reports[i-1].Checker {
+			checker, designated = b.checker(rep.Checker)
+		}
+		if l == nil || l.name != rep.Service {
+			l = b.votesOf(rep.Service)
+		}
+		r := l.record(rep.Address)
+		if r == nil || !designated || rep.Status > isobar.Degraded || !l.vote(&b.voting, r, checker, rep) {
+			ignored++
+			continue
+		}
+		b.checkers[checker].voted = now
+	}
+	return ignored
 }

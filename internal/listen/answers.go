@@ -70,7 +70,7 @@ func (t *taken) release() {
 
 // countedAnswer makes a large message one that counts until it is sent; others
 // stay as they are.
-func (g *Gate) countedAnswer(m any, address string) (any, error) {
+func (g *entrance) countedAnswer(m any, address string) (any, error) {
 	if _, shared := m.(*rpc.Frame); shared {
 		return m, nil
 	}
@@ -115,11 +115,11 @@ func (r *returned) Put(*[]byte) { r.taken.release() }
 type pollWriter struct {
 	http.ResponseWriter
 
-	gate    *Gate
+	gate    *entrance
 	address string
 }
 
-func (g *Gate) newPollWriter(w http.ResponseWriter, address string) *pollWriter {
+func (g *entrance) newPollWriter(w http.ResponseWriter, address string) *pollWriter {
 	out := &pollWriter{w, g, address}
 	out.within(pollTime)
 	return out

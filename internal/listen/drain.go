@@ -58,19 +58,6 @@ type Servers struct {
 	parts     []part
 }
 
-// NewServers builds the gRPC server of each listener: as many as are to be stopped
-// one by one. The tracker may be nil.
-func (g *Gate) NewServers(ls Listeners, services Services, tracker Tracker) *Servers {
-	s := &Servers{services: services, log: g.log, listeners: ls.grpc()}
-	for _, l := range s.listeners {
-		for _, turn := range takeTurns(l, stopParts) {
-			turn.track = tracker
-			s.parts = append(s.parts, part{g.newGRPC(services, l == ls.XDS2017), turn})
-		}
-	}
-	return s
-}
-
 // Names lists the services.
 func (s *Servers) Names() []string {
 	return slices.Sorted(maps.Keys(s.parts[0].server.GetServiceInfo()))

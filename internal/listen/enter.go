@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -21,6 +23,25 @@ import (
 	"github.com/isobar-xds/isobar/internal/identity"
 	"github.com/isobar-xds/isobar/internal/rpc"
 )
+
+// entrance lets streams and requests in, if there is room for them and their client may
+// use what they ask for, and counts what they hold.
+type entrance struct {
+	policy func() identity.Policy
+	log    *slog.Logger
+
+	rate       *admission.Rate    // of new streams
+	identities *admission.Budgets // of streams of clients with a certificate
+	addresses  *admission.Budgets // of all other streams
+	requests   *admission.Budgets // of single requests under way
+	admission  *admission.Metrics
+
+	refused  *prometheus.CounterVec // by identity
+	logs     rpc.LogLimit
+	refusals refusals // of checkers
+	answers  answers  // that clients have yet to take
+	panics   rpc.Panics
+}
 
 // visitor is who a stream or request is from, in its context.
 type visitor struct {
@@ -43,7 +64,7 @@ type enteredStream struct {
 	grpc.ServerStream
 
 	ctx     context.Context //nolint:containedctx // what grpc.ServerStream asks for
-	gate    *Gate
+	gate    *entrance
 	visitor *visitor
 	role    identity.Role // that the method asks for
 	direct  directStream
@@ -78,7 +99,7 @@ func (s *enteredStream) RecvMsg(m any) error {
 	if err := s.direct.RecvMsg(m); err != nil || s.role != identity.RoleAdmin {
 		return err
 	}
-	if err := s.gate.opts.Policy().CheckRole(s.visitor.peer, identity.RoleAdmin); err != nil {
+	if err := s.gate.policy().CheckRole(s.visitor.peer, identity.RoleAdmin); err != nil {
 		return s.gate.refuseIdentity(err, identity.RoleAdmin, s.visitor.address, "")
 	}
 	return nil
@@ -98,7 +119,7 @@ func (s *enteredStream) Context() context.Context { return s.ctx }
 
 // enterStream lets a stream in, if there is room and its client may use the
 // service, and keeps the books on it.
-func (g *Gate) enterStream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, h grpc.StreamHandler) error {
+func (g *entrance) enterStream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, h grpc.StreamHandler) error {
 	v, err := g.enter(ss.Context(), info.FullMethod)
 	if err != nil {
 		return advised(err, ss.SetTrailer)
@@ -111,7 +132,7 @@ func (g *Gate) enterStream(srv any, ss grpc.ServerStream, info *grpc.StreamServe
 
 // enterUnary does the same for single requests. Health checks always get in:
 // a load balancer that gets none answered takes the server out.
-func (g *Gate) enterUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, h grpc.UnaryHandler) (any, error) {
+func (g *entrance) enterUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, h grpc.UnaryHandler) (any, error) {
 	arrived(ctx)
 	if info.FullMethod == healthpb.Health_Check_FullMethodName {
 		return h(ctx, req)
@@ -129,7 +150,7 @@ func (g *Gate) enterUnary(ctx context.Context, req any, info *grpc.UnaryServerIn
 	return resp, advised(err, trailer)
 }
 
-func (g *Gate) enter(ctx context.Context, method string) (*visitor, error) {
+func (g *entrance) enter(ctx context.Context, method string) (*visitor, error) {
 	v := &visitor{address: "local"}
 	if p, ok := peer.FromContext(ctx); ok {
 		if p.Addr != nil {
@@ -143,7 +164,7 @@ func (g *Gate) enter(ctx context.Context, method string) (*visitor, error) {
 		return nil, g.turnAway(refused, v.address, "")
 	}
 	if role := roleOf(method); role != 0 {
-		if err := g.opts.Policy().CheckRole(v.peer, role); err != nil {
+		if err := g.policy().CheckRole(v.peer, role); err != nil {
 			err = g.refuseIdentity(err, role, v.address, "")
 			if role == identity.RoleChecker {
 				g.refusals.refuse(ctx, v.account(), err)
@@ -189,7 +210,7 @@ func ReportingAccount(ctx context.Context) (account string, certified bool) {
 }
 
 // open books what a visitor has open.
-func (g *Gate) open(v *visitor, k admission.Kind) error {
+func (g *entrance) open(v *visitor, k admission.Kind) error {
 	account, budgets := v.account(), g.identities
 	if v.peer == nil {
 		budgets = g.addresses
@@ -202,10 +223,10 @@ func (g *Gate) open(v *visitor, k admission.Kind) error {
 }
 
 // Admits gives what the stream layers ask about each node.
-func (g *Gate) Admits(role identity.Role) func(context.Context, rpc.Node) error {
+func (g *entrance) Admits(role identity.Role) func(context.Context, rpc.Node) error {
 	return func(ctx context.Context, n rpc.Node) error {
 		v := visitorOf(ctx)
-		if err := g.opts.Policy().Check(v.peer, role, n.Locality); err != nil {
+		if err := g.policy().Check(v.peer, role, n.Locality); err != nil {
 			err = g.refuseIdentity(err, role, v.address, n.ID)
 			if role == identity.RoleChecker {
 				g.refusals.refuse(ctx, fmt.Sprintf("%.100q of %s", n.ID, v.account()), err)
@@ -224,7 +245,7 @@ func (g *Gate) Admits(role identity.Role) func(context.Context, rpc.Node) error 
 
 // turnAway counts and logs that there is no room, and makes the status. The node
 // is empty as long as the client has not said what it calls itself.
-func (g *Gate) turnAway(r admission.Reason, from, node string) error {
+func (g *entrance) turnAway(r admission.Reason, from, node string) error {
 	g.admission.Stream(r)
 	if skipped, ok := g.logs.Allow(time.Now()); ok {
 		g.log.Warn("rejected a stream", "reason", r, "from", from, "node", node, "skipped_lines", skipped)
@@ -234,7 +255,7 @@ func (g *Gate) turnAway(r admission.Reason, from, node string) error {
 
 // refuseIdentity counts and logs that a client is not what it should be, and
 // makes the status. The node is empty as above.
-func (g *Gate) refuseIdentity(err error, role identity.Role, from, node string) error {
+func (g *entrance) refuseIdentity(err error, role identity.Role, from, node string) error {
 	code, reason := codes.PermissionDenied, "unknown"
 	switch {
 	case errors.Is(err, identity.ErrAnonymous):

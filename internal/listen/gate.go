@@ -16,35 +16,25 @@ import (
 	"github.com/isobar-xds/isobar/internal/config"
 	"github.com/isobar-xds/isobar/internal/filewatch"
 	"github.com/isobar-xds/isobar/internal/identity"
-	"github.com/isobar-xds/isobar/internal/rpc"
 )
 
 // Gate stands between the listeners and the services: it limits connections, streams,
 // requests and memory, checks who clients are, and turns away whom it must.
 type Gate struct {
+	entrance
+
 	opts Options
 	cfg  *config.Fixed // as the server was started
-	log  *slog.Logger
 
 	xds, admin *identity.Certificates // nil = plaintext
 	token      *identity.Token        // nil = none is asked for
 
-	rate       *admission.Rate    // of new streams
-	identities *admission.Budgets // of streams of clients with a certificate
-	addresses  *admission.Budgets // of all other streams
-	requests   *admission.Budgets // of single requests under way
-	messages   *admission.Messages
-	admission  *admission.Metrics
-	pool       *admission.Pool // connections that the limit of open files allows
-	most       int             // connections of clients that the configuration and the limit of open files allow
+	messages *admission.Messages
+	pool     *admission.Pool // connections that the limit of open files allows
+	most     int             // connections of clients that the configuration and the limit of open files allow
 
-	refused    *prometheus.CounterVec // by identity
 	handshakes *prometheus.CounterVec // that failed
-	logs       rpc.LogLimit
-	ended      addressLog // of handshakes that clients end
-	refusals   refusals   // of checkers
-	answers    answers    // that clients have yet to take
-	panics     rpc.Panics
+	ended      addressLog             // of handshakes that clients end
 }
 
 // Options of a Gate. All are required but for MessageMemory.
@@ -72,7 +62,7 @@ func Open(o Options) (*Gate, error) {
 	if o.MessageMemory == 0 {
 		o.MessageMemory = 512 << 20
 	}
-	g := &Gate{opts: o, cfg: o.Settings, log: o.Log}
+	g := &Gate{entrance: entrance{policy: o.Policy, log: o.Log}, opts: o, cfg: o.Settings}
 	g.refused = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "isobar_identity_refused_total", Help: "Streams and requests refused because of the client's identity, by role and reason.",
 	}, []string{"role", "reason"})

@@ -68,7 +68,7 @@ func (g *Gate) newGRPC(services Services, only2017 bool) *grpc.Server {
 }
 
 // guardStream turns a panic in a handler into the end of that one stream.
-func (g *Gate) guardStream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, h grpc.StreamHandler) (err error) {
+func (g *entrance) guardStream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, h grpc.StreamHandler) (err error) {
 	if err := plainResponses(ss.Context()); err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func (g *Gate) guardStream(srv any, ss grpc.ServerStream, info *grpc.StreamServe
 }
 
 // guardUnary does the same for single requests.
-func (g *Gate) guardUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, h grpc.UnaryHandler) (resp any, err error) {
+func (g *entrance) guardUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, h grpc.UnaryHandler) (resp any, err error) {
 	if err := plainResponses(ctx); err != nil {
 		return nil, err
 	}
@@ -109,7 +109,7 @@ type requestKey struct{}
 
 // tapRequests bounds single requests from their headers on; of all streams it notes
 // what is unread. The methods are those of g, once it serves.
-func (g *Gate) tapRequests(single *map[string]bool) tap.ServerInHandle {
+func (g *entrance) tapRequests(single *map[string]bool) tap.ServerInHandle {
 	return func(ctx context.Context, info *tap.Info) (context.Context, error) {
 		ctx = admission.WithUnread(ctx)
 		if !(*single)[info.FullMethodName] {
@@ -143,7 +143,7 @@ func (g *Gate) tapRequests(single *map[string]bool) tap.ServerInHandle {
 // refuseRequest refuses a request before it takes a goroutine. Of one that has a
 // deadline of its own, which may be years away, gRPC would not stop the timer
 // then: that one is let go on, and its time ended at once.
-func (g *Gate) refuseRequest(ctx context.Context, why admission.Reason, address string) (context.Context, error) {
+func (g *entrance) refuseRequest(ctx context.Context, why admission.Reason, address string) (context.Context, error) {
 	err := advised(g.turnAway(why, address, ""), func(metadata.MD) {})
 	if _, ok := ctx.Deadline(); !ok {
 		return ctx, err
@@ -174,4 +174,17 @@ func singleMethods(g *grpc.Server) map[string]bool {
 		}
 	}
 	return out
+}
+
+// NewServers builds the gRPC server of each listener: as many as are to be stopped
+// one by one. The tracker may be nil.
+func (g *Gate) NewServers(ls Listeners, services Services, tracker Tracker) *Servers {
+	s := &Servers{services: services, log: g.log, listeners: ls.grpc()}
+	for _, l := range s.listeners {
+		for _, turn := range takeTurns(l, stopParts) {
+			turn.track = tracker
+			s.parts = append(s.parts, part{g.newGRPC(services, l == ls.XDS2017), turn})
+		}
+	}
+	return s
 }

@@ -15,7 +15,7 @@ import (
 type RefusedChecker struct{ Name, Why string }
 
 // RefusedCheckers lists the checkers that are refused again and again, by name.
-func (g *Gate) RefusedCheckers() []RefusedChecker { return g.refusals.often(time.Now()) }
+func (g *entrance) RefusedCheckers() []RefusedChecker { return g.refusals.often(time.Now()) }
 
 const (
 	// refusedHold is how long the stream of a checker that is refused again and

@@ -57,7 +57,7 @@ func (b *central) decide(now time.Duration) error {
 			return err
 		}
 		for i, g := range s.groups {
-			b.w.publish(g, s.assigned(g, flows[i]), now)
+			b.w.publish(g, g.assigned(flows[i]), now)
 		}
 	}
 	return nil
@@ -65,7 +65,8 @@ func (b *central) decide(now time.Duration) error {
 
 // assigned turns flows into weights, with everything else as one lower tier. It
 // is the group's present assignment where that is the same.
-func (s *service) assigned(g *group, flows []float64) *isobar.Assignment {
+func (g *group) assigned(flows []float64) *isobar.Assignment {
+	s := g.service
 	sum := 0.0
 	for _, f := range flows {
 		sum += f

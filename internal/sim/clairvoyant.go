@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/solver"
 )
 
@@ -57,69 +58,45 @@ func (b *clairvoyant) step(time.Duration) error {
 	return nil
 }
 
-// trueSites is what each site can really serve.
-func (s *service) trueSites() []solver.Locality {
-	out := make([]solver.Locality, len(s.sites))
-	for i := range s.sites {
-		for e := s.sites[i].first; e < s.sites[i].end; e++ {
-			if x := &s.endpoints[e]; x.up {
-				out[i].Capacity += x.declared * s.sites[i].factor
-				out[i].Servers += x.servers
-				out[i].Queues++
+// stepClasses solves a service of which some clients matter less: first how much
+// has to be dropped of all requests, then where the rest goes when these clients
+// have dropped it.
+func (b *clairvoyant) stepClasses(s *service, p solver.Service) error {
+	p.MaxShed, p.WarmPrices = s.mayShed(), b.warm[s.index]
+	sol, err := solver.Solve(solver.Problem{Services: []solver.Service{p}})
+	if err != nil {
+		return err
+	}
+	drops := s.classShed(sol.Services[0].Shed)
+	if drops != (isobar.ClassFractions{}) {
+		p.MaxShed, p.WarmPrices = 0, sol.Services[0].Prices
+		for j, g := range s.groups {
+			p.Demand[j] = 0
+			for _, x := range g.populations {
+				p.Demand[j] += x.rate * (1 - drops[x.class])
 			}
 		}
+		if sol, err = solver.Solve(solver.Problem{Services: []solver.Service{p}}); err != nil {
+			return err
+		}
 	}
-	return s.settings(out)
+	b.warm[s.index] = sol.Services[0].Prices
+	useByClass(s, sol.Services[0].Flows, drops)
+	return nil
 }
 
-// troublePrices is what requests cost at each site beside queueing, in ms: what they
-// take longer, and the timeout (seconds) for those that fail. It is nil where
-// nothing is wrong.
-func (s *service) troublePrices(timeout float64) [][]float64 {
-	row := make([]float64, len(s.sites))
-	some := false
-	for i := range s.sites {
-		x := &s.sites[i]
-		for e := x.first; e < x.end; e++ {
-			cost := min(1000*timeout, s.endpoints[e].slow) + 1000*timeout*s.endpoints[e].failing
-			row[i] += cost / float64(x.end-x.first)
-			some = some || cost > 0
-		}
-	}
-	if !some {
-		return nil
-	}
-	out := make([][]float64, len(s.groups))
-	for i := range out {
-		out[i] = row
-	}
-	return out
-}
-
-// exactly makes the route that realises flows, evenly over the endpoints that
-// are up.
-func (s *service) exactly(flows []float64, shed float64) *route {
-	sum := shed
-	for _, f := range flows {
-		sum += f
-	}
-	r := newRoute(s)
-	if sum <= 0 {
-		return r
-	}
-	for i := range s.sites {
-		up := 0.0
-		for e := s.sites[i].first; e < s.sites[i].end; e++ {
-			if s.endpoints[e].up {
-				up++
+// useByClass lets clients follow the flows of their group with what they do not
+// drop.
+func useByClass(s *service, flows [][]float64, drops isobar.ClassFractions) {
+	for j, g := range s.groups {
+		var routes [isobar.Classes]*route
+		for _, c := range g.clients {
+			class := c.population.class
+			if routes[class] == nil {
+				routes[class] = s.exactly(flows[j], 0)
+				routes[class].drop(drops[class])
 			}
-		}
-		for e := s.sites[i].first; e < s.sites[i].end; e++ {
-			if s.endpoints[e].up && flows[i] > 0 {
-				r.add(s, e, flows[i]/sum/up)
-			}
+			c.use(routes[class])
 		}
 	}
-	r.dropped, r.lost = shed/sum, 0
-	return r
 }

@@ -12,7 +12,7 @@ func (b *clairvoyant) stepJoint() error {
 	var p solver.Problem
 	same := true
 	for i, s := range b.w.services {
-		x := b.w.joint(s)
+		x := b.joint(s)
 		x.MaxShed = s.mayShed()
 		x.WarmPrices = b.warm[i]
 		p.Services = append(p.Services, x)
@@ -27,9 +27,9 @@ func (b *clairvoyant) stepJoint() error {
 	}
 	for i, s := range b.w.services {
 		b.solved[i], b.warm[i] = p.Services[i], sol.Services[i].Prices
-		flows, shed := b.w.perGroup(s, &sol.Services[i])
+		flows, shed := b.perGroup(s, &sol.Services[i])
 		if s.spec.Criticality != nil {
-			s.useByClass(flows, s.classShed(shed))
+			useByClass(s, flows, s.classShed(shed))
 			continue
 		}
 		for j, g := range s.groups {
@@ -41,7 +41,7 @@ func (b *clairvoyant) stepJoint() error {
 
 // joint states a service with the calls that it makes and gets. Its own sources
 // come first, then the localities of each service that calls it.
-func (w *world) joint(s *service) solver.Service {
+func (b *clairvoyant) joint(s *service) solver.Service {
 	demand := make([]float64, len(s.groups))
 	for j, g := range s.groups {
 		for _, p := range g.populations {
@@ -54,14 +54,14 @@ func (w *world) joint(s *service) solver.Service {
 	for _, c := range s.calls {
 		p.Calls = append(p.Calls, solver.Call{Service: c.to.index, PerRequest: c.perRequest})
 	}
-	w.callers(s, func(g *group) { p.Latency = append(p.Latency, g.latency) })
+	b.callers(s, func(g *group) { p.Latency = append(p.Latency, g.latency) })
 	return p
 }
 
 // callers lists the groups of a service that stand for the localities of its
 // callers, in the order of the problem's sources.
-func (w *world) callers(s *service, each func(*group)) {
-	for _, from := range w.services {
+func (b *clairvoyant) callers(s *service, each func(*group)) {
+	for _, from := range b.w.services {
 		for _, c := range from.calls {
 			if c.to != s {
 				continue
@@ -75,14 +75,14 @@ func (w *world) callers(s *service, each func(*group)) {
 
 // perGroup adds up what a solution lets the clients of each group do, whether
 // they send on their own account or because they were called.
-func (w *world) perGroup(s *service, sol *solver.ServiceSolution) (flows [][]float64, shed []float64) {
+func (b *clairvoyant) perGroup(s *service, sol *solver.ServiceSolution) (flows [][]float64, shed []float64) {
 	flows, shed = make([][]float64, len(s.groups)), make([]float64, len(s.groups))
 	for j := range flows {
 		flows[j] = slices.Clone(sol.Flows[j])
 		shed[j] = sol.Shed[j]
 	}
 	row := len(s.groups)
-	w.callers(s, func(g *group) {
+	b.callers(s, func(g *group) {
 		j := slices.Index(s.groups, g)
 		for l, x := range sol.Flows[row] {
 			flows[j][l] += x

@@ -3,7 +3,11 @@ package sim
 import (
 	"math"
 	"runtime"
+	"slices"
+	"strings"
 	"sync"
+
+	"github.com/isobar-xds/isobar/internal/load"
 )
 
 // flow lets all clients send for one step, and the endpoints serve.
@@ -198,4 +202,38 @@ func (s *service) outcome(i int, r *route, share float64) (ok, stay float64) {
 func (s *service) reportedUtilization(i int) float64 {
 	x := &s.sites[i]
 	return math.Min(1, x.utilization) * x.noise
+}
+
+func (s *service) capacities() {
+	for i := range s.sites {
+		x := &s.sites[i]
+		x.capacity, x.nominal = 0, 0
+		for j := x.first; j < x.end; j++ {
+			k := s.endpoints[j].declared * x.factor
+			x.nominal += k
+			if s.endpoints[j].up {
+				x.capacity += k
+			}
+		}
+	}
+}
+
+// report is what the endpoints of a site tell with so many requests, at a mean
+// utilization; nil for nothing.
+func (s *service) report(i int, requests uint64, utilization float64) *load.LocalityDetails {
+	var out []load.MetricSum
+	n := float64(requests)
+	if s.spec.ORCA.On {
+		out = append(out, load.MetricSum{Name: load.MetricApplication, Requests: requests, Total: n * utilization})
+	}
+	for _, m := range s.metrics {
+		if within(s.sites[i].locality, m.Locality) {
+			out = append(out, load.MetricSum{Name: m.Name, Requests: requests, Total: n * (m.AtRest + (m.Full-m.AtRest)*utilization)})
+		}
+	}
+	if out == nil {
+		return nil
+	}
+	slices.SortFunc(out, func(a, b load.MetricSum) int { return strings.Compare(a.Name, b.Name) })
+	return &load.LocalityDetails{Metrics: out}
 }

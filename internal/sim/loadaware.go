@@ -53,7 +53,7 @@ func (b *loadAware) health(time.Duration) error {
 
 func (b *loadAware) step(now time.Duration) error {
 	for _, c := range b.w.clients {
-		if b.w.awareAt(c, now) {
+		if awareAt(b.w, c, now) {
 			b.observe(c)
 			b.weigh(c, nil)
 		}
@@ -63,7 +63,7 @@ func (b *loadAware) step(now time.Duration) error {
 
 // awareAt reports whether a proxy weighs its localities anew now: each does it at
 // moments of its own.
-func (w *world) awareAt(c *client, now time.Duration) bool {
+func awareAt(w *world, c *client, now time.Duration) bool {
 	phase := time.Duration(draw(w.sc.Seed, drawPhase, c.id) * float64(awarePeriod))
 	return (now+phase)%awarePeriod < w.step
 }
@@ -159,7 +159,7 @@ func newBeneath(w *world) (balancer, error) {
 
 func (b *beneath) step(now time.Duration) error {
 	for _, c := range b.w.clients {
-		due := b.w.awareAt(c, now)
+		due := awareAt(b.w, c, now)
 		v := &b.proxies.proxies[c.id]
 		if c.assignment == nil || (!due && v.obeys == c.assignment) {
 			continue

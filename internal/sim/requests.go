@@ -118,18 +118,6 @@ func newRequests(w *world) *requests {
 	return r
 }
 
-// servingOf is how an endpoint serves: the last rule that concerns it counts.
-func (w *world) servingOf(s *service, e *endpoint) *Serving {
-	out := &Serving{}
-	for i := range w.sc.Serving {
-		x := &w.sc.Serving[i]
-		if (x.Service == "" || x.Service == s.spec.Name) && within(s.sites[e.at].locality, x.Locality) {
-			out = x
-		}
-	}
-	return out
-}
-
 // step plays one step.
 func (r *requests) step() {
 	w := r.w

@@ -23,8 +23,10 @@ type balancer interface {
 type idle struct{}
 
 func (idle) health(time.Duration) error { return nil }
-func (idle) step(time.Duration) error   { return nil }
-func (idle) tick(time.Duration) error   { return nil }
+
+func (idle) step(time.Duration) error { return nil }
+
+func (idle) tick(time.Duration) error { return nil }
 
 // Frame is what an observer sees after each tick.
 type Frame struct {
@@ -86,26 +88,6 @@ func runOne(ctx context.Context, sc *Scenario, p Policy, set maker, observe func
 		}
 	}
 	return m.result(p), nil
-}
-
-// advance takes one step.
-func (w *world) advance(b balancer) error {
-	if w.change() || w.now == 0 {
-		if err := b.health(w.now); err != nil {
-			return err
-		}
-	}
-	w.deliver()
-	if err := b.step(w.now); err != nil {
-		return err
-	}
-	w.trouble()
-	if w.requests != nil {
-		w.requests.step()
-		return nil
-	}
-	w.flow()
-	return nil
 }
 
 func planOf(b balancer) *plan.Plan {

@@ -138,3 +138,13 @@ func within(l, scope isobar.Locality) bool {
 
 // startTime is when every run begins; any moment will do.
 var startTime = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// Metric is a quantity that endpoints report with their responses, under a name
+// of their own. It grows in a straight line with their true utilization.
+type Metric struct {
+	Service  string
+	Locality isobar.Locality // a locality, or a region or zone with all in it; zero = all
+	Name     string
+	AtRest   float64
+	Full     float64 // at utilization 1
+}

@@ -43,27 +43,3 @@ func (t *Trouble) hits(s *service, e *endpoint, index int, at time.Duration) boo
 	}
 	return index-x.first < hit
 }
-
-// trouble brings up to date what happens to requests at each endpoint.
-func (w *world) trouble() {
-	if len(w.sc.Troubles) == 0 {
-		return
-	}
-	for _, s := range w.services {
-		for i := range s.endpoints {
-			e := &s.endpoints[i]
-			e.slow, e.failing = 0, 0
-			for j := range w.sc.Troubles {
-				t := &w.sc.Troubles[j]
-				if !t.hits(s, e, i, w.now) {
-					continue
-				}
-				e.slow += t.SlowMS
-				e.failing = 1 - (1-e.failing)*(1-t.Failing)
-				if t.Hangs {
-					e.slow, e.failing = 1e9, 1
-				}
-			}
-		}
-	}
-}

@@ -44,7 +44,7 @@ func (b *static) health(time.Duration) error {
 
 // meanDemand is what each group sends on average over the run, calls included.
 func meanDemand(w *world) [][]float64 {
-	return w.foreseen(func(s Shape) float64 {
+	return foresee(w, func(s Shape) float64 {
 		sum, n := 0.0, 0.0
 		for at := w.sc.Warmup; at < w.sc.Length; at += w.step {
 			sum += s(at)
@@ -56,7 +56,7 @@ func meanDemand(w *world) [][]float64 {
 
 // peakDemand is the most that each group sends, as if all did at once.
 func peakDemand(w *world) [][]float64 {
-	return w.foreseen(func(s Shape) float64 {
+	return foresee(w, func(s Shape) float64 {
 		most := 0.0
 		for at := w.sc.Warmup; at < w.sc.Length; at += w.step {
 			most = max(most, s(at))
@@ -65,41 +65,49 @@ func peakDemand(w *world) [][]float64 {
 	})
 }
 
-// foreseen condenses the demand of each group. Groups of callers get what
+// foresee condenses the demand of each group. Groups of callers get what
 // callers cause that keep to their own locality's share of capacity.
-func (w *world) foreseen(of func(Shape) float64) [][]float64 {
-	out := make([][]float64, len(w.services))
+func foresee(w *world, of func(Shape) float64) [][]float64 {
+	f := foreseen{services: w.services, of: of, demand: make([][]float64, len(w.services))}
 	for i, s := range w.services {
-		out[i] = make([]float64, len(s.groups))
+		f.demand[i] = make([]float64, len(s.groups))
 	}
 	// Calls form no cycle; as many rounds as services carry them to the end.
 	for range len(w.services) + 1 {
-		w.addForeseenCalls(out, of)
+		f.round()
 	}
-	return out
+	return f.demand
 }
 
-func (w *world) addForeseenCalls(demand [][]float64, of func(Shape) float64) {
-	for i, s := range w.services {
+// foreseen is demand that is known beforehand.
+type foreseen struct {
+	services []*service
+	of       func(Shape) float64 // condenses the demand of a source to one rate
+	demand   [][]float64         // per service and group
+}
+
+// round computes the demand of each group from what the round before gave its callers.
+func (f *foreseen) round() {
+	for i, s := range f.services {
 		for j, g := range s.groups {
-			demand[i][j] = 0
+			f.demand[i][j] = 0
 			for _, p := range g.populations {
 				if p.source != nil {
-					demand[i][j] += min(mostRate, of(p.source.Demand))
+					f.demand[i][j] += min(mostRate, f.of(p.source.Demand))
 				}
 			}
-			demand[i][j] += min(mostRate, w.calledFrom(g, demand))
+			f.demand[i][j] += min(mostRate, f.calledFrom(g))
 		}
 	}
 }
 
 // calledFrom is what callers in a group's locality cause when their service's
 // demand is spread over its sites by capacity.
-func (w *world) calledFrom(g *group, demand [][]float64) float64 {
+func (f *foreseen) calledFrom(g *group) float64 {
 	sum := 0.0
-	for i, s := range w.services {
+	for i, s := range f.services {
 		total, capacity := 0.0, 0.0
-		for _, d := range demand[i] {
+		for _, d := range f.demand[i] {
 			total += d
 		}
 		for l := range s.sites {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/health"
-	"github.com/isobar-xds/isobar/internal/plan"
 )
 
 // world is the fleet while it runs.
@@ -175,90 +174,103 @@ func ratesOf(sl *isobar.ServiceLocality) []float64 {
 	return out
 }
 
-// change brings capacities and failures up to date; it tells whether what is
-// known about endpoints changed.
-func (w *world) change() bool {
-	changed := false
-	blind := w.now > 0 && w.sc.lost(plan.InputHealth, isobar.Locality{}, w.now) != nil
-	if w.now > 0 && len(w.sc.Capacities) == 0 && len(w.sc.Outages) == 0 {
-		return false
-	}
-	for _, s := range w.services {
-		for i := range s.sites {
-			s.sites[i].factor = w.factor(s, i)
+// advance takes one step.
+func (w *world) advance(b balancer) error {
+	if w.change() || w.now == 0 {
+		if err := b.health(w.now); err != nil {
+			return err
 		}
-		for i := range s.endpoints {
-			e := &s.endpoints[i]
-			e.up = !w.isDown(s, i, w.now, false)
-			if !e.up {
-				e.queue.clear()
-			}
-			if usable := !w.isDown(s, i, w.now-w.sc.HealthDelay, true); usable != e.usable && !blind {
-				e.usable, changed = usable, true
-				w.mark(s, e)
-			}
-		}
-		s.capacities()
 	}
-	return changed
+	w.deliver()
+	if err := b.step(w.now); err != nil {
+		return err
+	}
+	w.trouble()
+	if w.requests != nil {
+		w.requests.step()
+		return nil
+	}
+	w.flow()
+	return nil
 }
 
-// mark tells everybody about an endpoint.
-func (w *world) mark(s *service, e *endpoint) {
-	key := health.Key{Service: s.spec.Name, Address: e.address}
-	if e.usable {
-		w.known = w.known.Without(func(k health.Key) bool { return k == key })
-		return
+func (w *world) addSource(src *Source, index int) error {
+	s, ok := w.find(src.Service)
+	if !ok {
+		return fmt.Errorf("sim: %w: source %s sends to service %q, which is not there", isobar.ErrInvalid, src.From, src.Service)
 	}
-	w.known = w.known.With(health.Override{Key: key, Status: isobar.Unhealthy})
+	n := src.Clients
+	if n <= 0 {
+		n = defaultClients
+	}
+	w.populate(w.group(s, src.From), src, cmp.Or(src.Client, defaultClient), uint64(index), n) //nolint:gosec // an index
+	return nil
 }
 
-func (s *service) capacities() {
+// group finds the clients of a service in a locality, or makes it.
+func (w *world) group(s *service, from isobar.Locality) *group {
+	if i := slices.IndexFunc(s.groups, func(g *group) bool { return g.source == from }); i >= 0 {
+		return s.groups[i]
+	}
+	g := &group{service: s, source: from, mix: make([]float64, len(s.sites))}
 	for i := range s.sites {
-		x := &s.sites[i]
-		x.capacity, x.nominal = 0, 0
-		for j := x.first; j < x.end; j++ {
-			k := s.endpoints[j].declared * x.factor
-			x.nominal += k
-			if s.endpoints[j].up {
-				x.capacity += k
+		ms, _ := w.sc.Topology.Network.Latency(from, s.sites[i].locality)
+		g.latency = append(g.latency, ms)
+	}
+	s.groups = append(s.groups, g)
+	return g
+}
+
+func (w *world) populate(g *group, src *Source, name string, index uint64, n int) *population {
+	p := &population{
+		group: g, source: src, name: name, class: g.service.spec.Criticality.ClassOf(name), index: index,
+		stale: true, mean: *newRoute(g.service),
+	}
+	for i := range n {
+		c := &client{population: p, phase: w.sc.Interval * time.Duration(i) / time.Duration(n), lie: 1, route: newRoute(g.service)}
+		if src != nil {
+			c.kind = src.Kind
+			c.silent = i < src.Silent
+			c.liar = i >= n-src.Liars
+		}
+		p.clients = append(p.clients, c)
+	}
+	g.populations = append(g.populations, p)
+	return p
+}
+
+// maxCallers bounds the streams that stand for the instances of a caller in one
+// locality.
+const maxCallers = 5
+
+// addCalls makes clients of the endpoints that call other services.
+func (w *world) addCalls() error {
+	for _, s := range w.services {
+		for _, c := range s.spec.Calls {
+			to, ok := w.find(c.Service)
+			if !ok {
+				return fmt.Errorf("sim: %w: %s calls service %q, which is not there", isobar.ErrInvalid, s.spec.Name, c.Service)
 			}
+			one := call{to: to, perRequest: c.PerRequest}
+			for i := range s.sites {
+				g, n := w.group(to, s.sites[i].locality), min(maxCallers, max(1, s.sites[i].end-s.sites[i].first))
+				one.callers = append(one.callers, w.populate(g, nil, s.spec.Name, 0, n))
+			}
+			s.calls = append(s.calls, one)
 		}
 	}
+	return nil
 }
 
-func (w *world) factor(s *service, i int) float64 {
-	f := 1.0
-	for j := range w.sc.Capacities {
-		c := &w.sc.Capacities[j]
-		if (c.Service == "" || c.Service == s.spec.Name) && within(s.sites[i].locality, c.Locality) {
-			f *= max(0, c.Factor(w.now))
+// enrol numbers the clients of a group.
+func (w *world) enrol(g *group) {
+	for _, p := range g.populations {
+		for _, c := range p.clients {
+			w.clients = append(w.clients, c)
+			c.id = uint64(len(w.clients))
+			c.node = c.describe()
+			c.counts = make([]count, len(g.service.sites))
+			g.clients = append(g.clients, c)
 		}
 	}
-	return f
-}
-
-// isDown tells whether an endpoint fails at a moment, or, of what health checks
-// can notice, is configured or seen to.
-func (w *world) isDown(s *service, i int, at time.Duration, noticed bool) bool {
-	e := &s.endpoints[i]
-	x := &s.sites[e.at]
-	configured := s.spec.Localities[e.at].Endpoints[i-x.first].Health
-	if noticed && !configured.Usable() {
-		return true
-	}
-	for j := range w.sc.Outages {
-		o := &w.sc.Outages[j]
-		if (o.Service != "" && o.Service != s.spec.Name) || !within(x.locality, o.Locality) || (noticed && o.Unnoticed) {
-			continue
-		}
-		hit := x.end - x.first
-		if o.Share > 0 {
-			hit = int(o.Share*float64(hit) + 0.5)
-		}
-		if i-x.first < hit && o.down(at) {
-			return true
-		}
-	}
-	return false
 }

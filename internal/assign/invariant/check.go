@@ -48,22 +48,11 @@ type CheckInput struct {
 	Pace    float64 // the part of the usual step that is allowed; 0 = all of it
 }
 
-// checker holds the facts of one check.
-type checker struct {
-	in         CheckInput
-	prev, next *assign.Result
-	fit        []bool // per site of next
-	anyFit     bool
-	before     []int       // per site of next: its index in prev, or -1
-	was        [][]float64 // per source: the shares published before; nil without
-	out        []Violation
-}
-
 // Check vets a result against the invariants, given the result before it (nil
 // for a new service). It is independent of how the result was made. An empty
 // answer means that the result may be published.
 func Check(prev, next *assign.Result, in CheckInput) []Violation {
-	c := &checker{in: in, prev: prev, next: next}
+	c := &checker{facts: facts{in: in, prev: prev, next: next}}
 	if next == nil || len(next.Sources) != len(in.Sources) {
 		c.failf(RuleNonEmpty, isobar.Locality{}, "the result does not have the sources that were asked for")
 		return c.out
@@ -100,42 +89,6 @@ func (c *checker) failedf(rule string, source isobar.Locality, rate float64, for
 
 func (c *checker) failf(rule string, source isobar.Locality, format string, args ...any) {
 	c.out = append(c.out, Violation{Rule: rule, Service: c.in.Service.Name, Source: source, Text: fmt.Sprintf(format, args...)})
-}
-
-// survey finds out which sites are fit to take traffic, and where they were.
-func (c *checker) survey() {
-	sites := c.next.Sites
-	c.fit, c.before = make([]bool, len(sites)), make([]int, len(sites))
-	for l := range sites {
-		s := &sites[l]
-		c.fit[l] = s.Capacity > 0 && !s.Unreachable && countUsable(s.Group) > 0
-		c.anyFit = c.anyFit || c.fit[l]
-		c.before[l] = -1
-		if c.prev == nil {
-			continue
-		}
-		for k := range c.prev.Sites {
-			if c.prev.Sites[k].Group.Locality == s.Group.Locality {
-				c.before[l] = k
-				break
-			}
-		}
-	}
-	c.was = make([][]float64, len(c.next.Sources))
-	cells := make([]float64, len(c.was)*len(sites))
-	for i := range c.was {
-		c.was[i] = c.published(i, cells[i*len(sites):(i+1)*len(sites)])
-	}
-}
-
-func countUsable(g *isobar.EndpointGroup) int {
-	n := 0
-	for i := range g.Endpoints {
-		if h := g.Endpoints[i].Health; h == isobar.Healthy || h == isobar.Unknown {
-			n++
-		}
-	}
-	return n
 }
 
 // mostPerPriority bounds sums of weights: clients refuse more.
@@ -232,4 +185,11 @@ func (c *checker) once(seen map[string]struct{}, address string, source isobar.L
 		c.failf(RuleUnique, source, "address %s occurs twice", address)
 	}
 	seen[address] = struct{}{}
+}
+
+// checker holds the facts of one check, and the violations that it found.
+type checker struct {
+	facts
+
+	out []Violation
 }

@@ -6,24 +6,6 @@ import (
 	"github.com/isobar-xds/isobar"
 )
 
-// dropped is the part of a source's requests that its clients drop.
-func (c *checker) dropped(source int) float64 {
-	classes := c.next.Classes
-	if classes == nil {
-		return c.next.Drop
-	}
-	mix := c.in.Sources[source].Mix
-	all, sum := 0.0, 0.0
-	for k, v := range mix {
-		all += v
-		sum += v * classes.Drops[k]
-	}
-	if all <= 0 {
-		return classes.Drops[isobar.ClassCritical]
-	}
-	return sum / all
-}
-
 // drops wants what is dropped within what the operator allows, of all requests
 // and of those of each class, and of no class more than of one that matters less.
 func (c *checker) drops() {

@@ -15,108 +15,6 @@ const (
 	checkProbe  = 0.01
 )
 
-// checkLimit is the rate that a site may carry.
-func checkLimit(s *assign.Site) float64 {
-	return math.Max(0, s.Ceiling*math.Max(1, s.Scale)*s.Capacity-s.Background)
-}
-
-// published fills in a source's shares before, on today's sites; nil for a
-// source that had no answer.
-func (c *checker) published(source int, out []float64) []float64 {
-	was := c.prev.Source(c.next.Sources[source].Source)
-	if was == nil || total(was.Shares) == 0 {
-		return nil
-	}
-	for l, k := range c.before {
-		if k >= 0 && k < len(was.Shares) {
-			out[l] = was.Shares[k]
-		}
-	}
-	return out
-}
-
-// reference is the load that the shares from before would send today. Sources
-// without any count with what they got now.
-func (c *checker) reference() []float64 {
-	ref := make([]float64, len(c.next.Sites))
-	for i := range c.next.Sources {
-		shares := c.was[i]
-		if shares == nil {
-			shares = c.next.Sources[i].Shares
-		}
-		for l, v := range shares {
-			ref[l] += c.rate(i) * v
-		}
-	}
-	return ref
-}
-
-// rounding is the load that rounding may add to a site: a unit of each source.
-func (c *checker) rounding() float64 {
-	sum := 0.0
-	for i := range c.next.Sources {
-		sum += c.rate(i) * checkUnit
-	}
-	return sum
-}
-
-// untold is the load of what sources want in shares too small for the wire: it
-// goes where they send most.
-func (c *checker) untold() float64 {
-	sum := 0.0
-	for i := range c.next.Sources {
-		s := &c.next.Sources[i]
-		for l, v := range s.Want {
-			if l < len(s.Shares) && s.Shares[l] == 0 && v > 0 && v < checkUnit {
-				sum += c.rate(i) * v
-			}
-		}
-	}
-	return sum
-}
-
-// leaves tells how much of a published share may leave a site at once, because
-// it can't or should not stay.
-func (c *checker) leaves(source, site int, share float64) float64 {
-	switch {
-	case !c.fit[site] || c.forbidden(source, site):
-		return share
-	case c.barred(source, site):
-		return math.Max(0, share-math.Min(checkProbe, c.next.Sources[source].Shares[site]))
-	default:
-		return 0
-	}
-}
-
-func (c *checker) barred(source, site int) bool {
-	b := c.in.Sources[source].Barred
-	return site < len(b) && b[site]
-}
-
-// displaced is the load that left unfit capacity, or sites that it can't reach.
-func (c *checker) displaced() float64 {
-	displaced := 0.0
-	for i := range c.next.Sources {
-		if was := c.was[i]; was != nil {
-			stays := 0.0
-			for l, v := range was {
-				gone := c.leaves(i, l, v)
-				if !c.fit[l] {
-					gone = math.Max(0, v-c.next.Sources[i].Shares[l])
-				}
-				stays += v - gone
-			}
-			displaced += c.rate(i) * math.Max(0, 1-stays)
-		}
-	}
-	return displaced
-}
-
-// ceilingsBind: mode full, with a policy that uses them.
-func (c *checker) ceilingsBind() bool {
-	return c.in.Service.Mode == isobar.ModeFull && !c.in.Service.Policy.IgnoresLoad()
-}
-
 // ceilings: at current demand no locality is lifted above its limit, and no
 // excess over that grows. What left unfit capacity may land anywhere, and probes
 // have to.
@@ -191,19 +89,85 @@ func (c *checker) steps() {
 	}
 }
 
-// comesBack is the share that may return at once to sites that work again.
-func (c *checker) comesBack(source int, was []float64) float64 {
-	back, sum := c.in.Sources[source].Back, 0.0
-	for l, v := range was {
-		if l < len(back) && back[l] && c.in.Service.Mode == isobar.ModeFull {
-			sum += math.Max(0, c.next.Sources[source].Want[l]-v)
+// checkEntry is the least share with which a site enters: a point, less what
+// rounding takes.
+const checkEntry = 0.0095
+
+// entries: a locality enters priority 0 with at least a point. Exempt are probes,
+// sources that lost share to failures, for which any room is welcome, and what
+// was recorded to find no room elsewhere.
+func (c *checker) entries() {
+	if !c.anyFit {
+		return
+	}
+	deciding := c.in.Trigger == assign.Tick && c.in.Hold == ""
+	for i := range c.next.Sources {
+		r := &c.next.Sources[i]
+		if (c.was[i] != nil && !deciding) || c.displacedFrom(i) || hasReason(r, assign.ReasonFull) || !c.anyFitFor(i) {
+			continue
+		}
+		for l, v := range r.Shares {
+			enters := v > 0 && (c.was[i] == nil || c.was[i][l] == 0)
+			if enters && v < checkEntry && c.fit[l] && !c.barred(i, l) {
+				c.failedf(RuleEntry, r.Source, c.rate(i)*v, "%.2f%% of its traffic enters %s, want at least 1%%", 100*v, c.next.Sites[l].Group.Locality)
+			}
 		}
 	}
-	return sum
 }
 
-// shrunk reports whether a site lost endpoints.
-func (c *checker) shrunk(l int) bool {
-	k := c.before[l]
-	return k >= 0 && countUsable(c.next.Sites[l].Group) < countUsable(c.prev.Sites[k].Group)
+func hasReason(r *assign.SourceResult, code assign.ReasonCode) bool {
+	for i := range r.Reasons {
+		if r.Reasons[i].Code == code {
+			return true
+		}
+	}
+	return false
+}
+
+// rounded: where a unit of a source takes a locality above its limit, none of
+// the others that it uses may have room for the unit. When share had to find a
+// new place at once, or sources are new, there is no exact measure of what each
+// locality had to carry before rounding.
+func (c *checker) rounded() {
+	if !c.ceilingsBind() || !c.anyFit {
+		return
+	}
+	ref, most := c.reference(), c.rounding()
+	y := make([]float64, len(c.next.Sites))
+	for i := range c.next.Sources {
+		if c.rate(i) > 0 && (c.was[i] == nil || c.displacedFrom(i)) {
+			return
+		}
+		for l, v := range c.next.Sources[i].Shares {
+			y[l] += c.rate(i) * v
+		}
+	}
+	for l := range y {
+		limit := checkLimit(&c.next.Sites[l])
+		over := y[l] - math.Max(limit, ref[l])
+		if c.fit[l] && over > 1e-5*y[l] && over <= most {
+			c.roundedOnto(l, over, y)
+		}
+	}
+}
+
+// roundedOnto looks for a source that could leave a full locality by a unit.
+func (c *checker) roundedOnto(full int, over float64, y []float64) {
+	for i := range c.next.Sources {
+		r := &c.next.Sources[i]
+		step := c.rate(i) * checkUnit
+		if step < over*1.001 || c.barred(i, full) || r.Shares[full] < 1.5*checkUnit || (c.was[i] != nil && r.Shares[full] <= c.was[i][full]+checkUnit/2) {
+			continue
+		}
+		for k, v := range r.Shares {
+			if k == full || c.closed(i, k) || v <= 0 || !c.fit[k] || c.barred(i, k) {
+				continue
+			}
+			if checkLimit(&c.next.Sites[k])-y[k] >= step*1.001 {
+				c.failedf(RuleRounding, r.Source, over, "%s is above its limit by %.2f requests/s, but %s has room",
+					c.next.Sites[full].Group.Locality, over, c.next.Sites[k].Group.Locality)
+				return
+			}
+		}
+	}
 }

@@ -62,12 +62,6 @@ func (c *checker) drains() {
 	}
 }
 
-// forbidden reports whether a source must never send to a site.
-func (c *checker) forbidden(source, site int) bool {
-	f := c.in.Sources[source].Forbidden
-	return site < len(f) && f[site]
-}
-
 // forbids wants nothing where a source must not send, nor the means to.
 func (c *checker) forbids() {
 	for i := range c.next.Sources {
@@ -88,16 +82,6 @@ func (c *checker) forbids() {
 			}
 		}
 	}
-}
-
-// anyFitFor reports whether a source has fit capacity that it may use.
-func (c *checker) anyFitFor(source int) bool {
-	for l, fit := range c.fit {
-		if fit && !c.forbidden(source, l) {
-			return true
-		}
-	}
-	return false
 }
 
 // unhealthy wants nothing on unfit capacity, but for probes.
@@ -148,19 +132,6 @@ func (c *checker) conservation() {
 			return
 		}
 	}
-}
-
-// rate is the source's demand after drops.
-func (c *checker) rate(source int) float64 {
-	return c.in.Sources[source].Demand * (1 - c.dropped(source))
-}
-
-func total(v []float64) float64 {
-	t := 0.0
-	for _, x := range v {
-		t += x
-	}
-	return t
 }
 
 func priority0(a *isobar.Assignment, l isobar.Locality) float64 {

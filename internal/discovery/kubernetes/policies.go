@@ -1,20 +1,15 @@
 package kubernetes
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/isobar-xds/isobar"
-	"github.com/isobar-xds/isobar/internal/discovery/keep"
 	"github.com/isobar-xds/isobar/internal/discovery/kubernetes/table"
 	"github.com/isobar-xds/isobar/internal/discovery/kubernetes/v1alpha1"
 )
@@ -124,65 +119,16 @@ func (s *session) setPolicy(o *v1alpha1.LoadBalancingPolicy) {
 	s.policies[k] = next
 }
 
-// writeStatuses writes what became of policies into their statuses, until ctx ends.
-func (p *Provider) writeStatuses(ctx context.Context) {
-	tick := time.NewTicker(statusEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
-		if p.opts.MayWrite != nil && !p.opts.MayWrite() {
-			continue
-		}
-		for _, w := range p.dueStatuses(time.Now()) {
-			p.writeStatus(ctx, w)
-		}
-	}
-}
-
-// statusWrite is the status of one policy that has to be written.
-type statusWrite struct {
-	session *session
-	key     table.Key
-	version string
-	status  v1alpha1.LoadBalancingPolicyStatus
-	fullest bool // it has a new fullest zone
-}
-
-// dueStatuses lists the policies whose statuses differ from what was found.
-func (p *Provider) dueStatuses(now time.Time) []statusWrite {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	s := p.session
-	if p.cfg == nil || s == nil || !p.synced || !s.cluster.Policies {
-		return nil
-	}
-	var out []statusWrite
-	verdicts := s.table.Verdicts()
-	for len(verdicts) > 0 && len(out) < maxStatuses {
-		k := verdicts[0].Policy
-		n := 1
-		for n < len(verdicts) && verdicts[n].Policy == k {
-			n++
-		}
-		object := s.policies[k]
-		if object != nil {
-			if w, due := p.statusOf(object, verdicts[:n], now); due {
-				w.session, w.key = s, k
-				out = append(out, w)
-			}
-		}
-		verdicts = verdicts[n:]
-	}
-	return out
+// policyFacts are what the statuses of policies follow from.
+type policyFacts struct {
+	settings map[string]isobar.Service // of the configuration, by service
+	entries  map[string]*entry
+	fullest  func(service string) (isobar.Locality, float64, bool) // nil = not known
 }
 
 // statusOf returns the status of a policy, and whether it has to be written. Entries of
-// other controllers stay. p.mu is held.
-func (p *Provider) statusOf(object *policyObject, verdicts []table.Verdict, now time.Time) (statusWrite, bool) {
+// other controllers stay.
+func (p *policyFacts) statusOf(object *policyObject, verdicts []table.Verdict, now time.Time) (statusWrite, bool) {
 	w := statusWrite{version: object.version, status: v1alpha1.LoadBalancingPolicyStatus{FullestZone: object.status.FullestZone}}
 	before := map[v1alpha1.TargetRef][]metav1.Condition{}
 	for _, a := range object.status.Ancestors {
@@ -206,21 +152,21 @@ func (p *Provider) statusOf(object *policyObject, verdicts []table.Verdict, now 
 		w.status.Ancestors = append(w.status.Ancestors, v1alpha1.AncestorStatus{AncestorRef: ref, ControllerName: v1alpha1.ControllerName, Conditions: conditions})
 	}
 	if now.Sub(object.fullestAt) >= fullestEvery {
-		w.status.FullestZone = p.fullest(verdicts)
+		w.status.FullestZone = p.fullestZone(verdicts)
 		w.fullest = w.status.FullestZone != object.status.FullestZone
 	}
 	return w, !equality.Semantic.DeepEqual(w.status, object.status)
 }
 
-// fullest names the zone of the services of a policy that uses most of its capacity.
-func (p *Provider) fullest(verdicts []table.Verdict) string {
-	if p.opts.Fullest == nil {
+// fullestZone names the zone of the services of a policy that uses most of its capacity.
+func (p *policyFacts) fullestZone(verdicts []table.Verdict) string {
+	if p.fullest == nil {
 		return ""
 	}
 	zone, most := "", -1.0
 	for i := range verdicts {
 		for _, name := range verdicts[i].Services {
-			if l, used, ok := p.opts.Fullest(name); ok && used > most {
+			if l, used, ok := p.fullest(name); ok && used > most {
 				zone, most = l.Zone, used
 			}
 		}
@@ -231,9 +177,9 @@ func (p *Provider) fullest(verdicts []table.Verdict) string {
 	return fmt.Sprintf("%s %.0f%%", zone, most*100)
 }
 
-// conditions says what became of a target of a policy. p.mu is held.
-func (p *Provider) conditions(v *table.Verdict) []metav1.Condition {
-	return conditionsOf(v, func(name string) bool { _, is := p.cfg.Services[name]; return is }, p.programmed)
+// conditions says what became of a target of a policy.
+func (p *policyFacts) conditions(v *table.Verdict) []metav1.Condition {
+	return conditionsOf(v, func(name string) bool { _, is := p.settings[name]; return is }, p.programmed)
 }
 
 // conditionsOf says what became of a target of a policy. owned reports whether the
@@ -287,8 +233,8 @@ func conditionsOf(v *table.Verdict, owned func(string) bool, inForce func([]stri
 }
 
 // programmed says why one of the services can't be balanced; without a reason, that
-// all are. p.mu is held.
-func (p *Provider) programmed(services []string) (reason, message string) {
+// all are.
+func (p *policyFacts) programmed(services []string) (reason, message string) {
 	left := ""
 	for _, name := range services {
 		switch e := p.entries[name]; {
@@ -305,49 +251,4 @@ func (p *Provider) programmed(services []string) (reason, message string) {
 		}
 	}
 	return "", "clients of " + strings.Join(services, ", ") + " are balanced by the policy" + left
-}
-
-// writeStatus patches the status of one policy. If the policy has changed meanwhile, the
-// API server refuses the patch, and the next round writes again.
-func (p *Provider) writeStatus(ctx context.Context, w statusWrite) {
-	body, err := json.Marshal(map[string]any{"metadata": map[string]string{"resourceVersion": w.version}, "status": w.status})
-	if err == nil {
-		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-		defer cancel()
-		err = w.session.clients.parts[v1alpha1.GroupVersion].Patch(types.MergePatchType).Namespace(w.key.Namespace).Resource(v1alpha1.Policies).
-			Name(w.key.Name).SubResource("status").Body(body).Do(ctx).Error()
-	}
-	if ctx.Err() != nil || apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.session != w.session {
-		return
-	}
-	if err == nil {
-		w.session.statusFailure = ""
-		if o := w.session.policies[w.key]; o != nil && w.fullest {
-			o.fullestAt = time.Now()
-		}
-		return
-	}
-	p.metrics.failures.WithLabelValues(statusResource).Inc()
-	was := w.session.statusFailure
-	w.session.statusFailure = keep.Short(explainStatus(err))
-	if was == "" {
-		p.warn("the status of a LoadBalancingPolicy can't be written", "policy", w.key.String(), "error", w.session.statusFailure)
-	}
-}
-
-const (
-	policyResource = v1alpha1.Policies + ".isobar.dev"
-	statusResource = v1alpha1.Policies + "/status.isobar.dev"
-)
-
-func explainStatus(err error) string {
-	if apierrors.IsForbidden(err) {
-		return fmt.Sprintf("not permitted: give the service account patch of %s: %v", statusResource, err)
-	}
-	return err.Error()
 }

@@ -2,16 +2,15 @@ package kubernetes
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"reflect"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/isobar-xds/isobar"
 	"github.com/isobar-xds/isobar/internal/discovery/keep"
@@ -54,17 +53,6 @@ type Provider struct {
 	answer  chan struct{}              // closed when the cluster was listed once, or is known from before
 	places  map[string]isobar.Locality // of Nodes, as they were known before the session
 	nodes   chan struct{}              // closed when something about Nodes has changed, and replaced
-}
-
-// entry is one service.
-type entry struct {
-	table.Listed
-
-	at      time.Time                // when it was listed so
-	refused string                   // why the registry refused it; empty = it did not
-	inForce []isobar.ServiceLocality // what the registry took last
-	policy  *table.Applied           // by which it was; nil = by none
-	taken   bool                     // it has taken something, perhaps without localities
 }
 
 // Open loads what was listed last. Nothing is asked and nothing handed over
@@ -184,140 +172,6 @@ func (p *Provider) seeded(e *entry) *entry {
 	next := *e
 	next.inForce, next.taken = before, true
 	return &next
-}
-
-// known is an entry of which only this is known.
-func known(name string, localities []isobar.ServiceLocality, policy *table.Applied, at time.Time) *entry {
-	return &entry{Listed: table.Listed{Name: name, Localities: localities, Policy: policy}, at: at, inForce: localities, policy: policy, taken: true}
-}
-
-// selects reports whether a name is of a namespace that is watched.
-func (c *Config) selects(name string) bool {
-	if len(c.Namespaces) == 0 {
-		return true
-	}
-	_, rest, _ := strings.Cut(name, ".")
-	namespace, _, _ := strings.Cut(rest, ":")
-	return slices.Contains(c.Namespaces, namespace)
-}
-
-// servicesOf gives the services that are to be in force, and those with settings
-// of which nothing is: the cluster was not listed yet, or the registry has refused
-// them. A service with settings that the cluster does not list does not exist.
-func servicesOf(cfg *Config, entries map[string]*entry, synced bool) (listed, unknown []isobar.Service) {
-	for _, name := range slices.Sorted(maps.Keys(entries)) {
-		if e := entries[name]; e.taken {
-			listed = append(listed, cfg.service(name, e.inForce, e.policy))
-		}
-	}
-	if cfg == nil {
-		return listed, nil
-	}
-	for _, name := range slices.Sorted(maps.Keys(cfg.Services)) {
-		e := entries[name]
-		if e == nil && !synced || e != nil && !e.taken {
-			s := cfg.Services[name]
-			s.Localities = nil
-			unknown = append(unknown, s)
-		}
-	}
-	return listed, unknown
-}
-
-// service joins what the cluster lists with what is configured, or what a policy says of
-// services that are not.
-func (c *Config) service(name string, listed []isobar.ServiceLocality, policy *table.Applied) isobar.Service {
-	s, found := c.Services[name]
-	settings := s.Localities
-	if !found {
-		s = c.Template
-		s.Name = name
-	}
-	s.Localities = make([]isobar.ServiceLocality, len(listed))
-	for i := range listed {
-		where := listed[i].Locality
-		s.Localities[i] = isobar.ServiceLocality{Locality: where, Ceiling: c.Ceiling}
-		if j := slices.IndexFunc(settings, func(l isobar.ServiceLocality) bool { return l.Locality == where }); j >= 0 {
-			s.Localities[i] = settings[j]
-		}
-		s.Localities[i].Endpoints = listed[i].Endpoints
-	}
-	if !found && policy != nil && c.Policies {
-		return policy.Settings.Apply(s)
-	}
-	return s
-}
-
-// Run watches until ctx ends, saves what is known and returns nil.
-func (p *Provider) Run(ctx context.Context) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error {
-		p.sessions(ctx)
-		return nil
-	})
-	g.Go(func() error {
-		p.follow(ctx)
-		return nil
-	})
-	g.Go(func() error {
-		p.writeStatuses(ctx)
-		return nil
-	})
-	g.Go(func() error {
-		p.saver.Run(ctx, p.metrics.saveErrors)
-		return nil
-	})
-	return g.Wait()
-}
-
-// sessions watches what is configured, and something else once that changes.
-func (p *Provider) sessions(ctx context.Context) {
-	for ctx.Err() == nil {
-		watching, stop := context.WithCancel(ctx)
-		var running sync.WaitGroup
-		p.mu.Lock()
-		select {
-		case <-p.changed: // that is what begins here
-		default:
-		}
-		if p.cfg != nil {
-			s := &session{cluster: p.cfg.Cluster, table: table.New(p.cfg.Places), policies: map[table.Key]*policyObject{}}
-			p.session = s
-			running.Go(func() { p.run(watching, s) })
-		}
-		p.mu.Unlock()
-		select {
-		case <-p.changed:
-		case <-ctx.Done():
-		}
-		stop()
-		running.Wait()
-	}
-}
-
-// follow hands over what has changed.
-func (p *Provider) follow(ctx context.Context) {
-	timer := time.NewTimer(holdOff)
-	defer timer.Stop()
-	retry := time.NewTicker(retryEvery)
-	defer retry.Stop()
-	for {
-		select {
-		case <-p.dirty:
-		case <-retry.C:
-			p.retry()
-			continue
-		case <-ctx.Done():
-			return
-		}
-		timer.Reset(holdOff)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			return
-		}
-		p.take()
-	}
 }
 
 // take hands over what has changed since the last time, once everything was listed.
@@ -534,4 +388,50 @@ func (p *Provider) warn(msg string, attrs ...any) {
 		attrs = append(attrs, "lines_skipped", skipped)
 	}
 	p.opts.Log.Warn(msg, attrs...) //nolint:sloglint // the callers' are literals
+}
+
+// load fills the entries with what was saved.
+func (p *Provider) load(ctx context.Context) error {
+	data, err := p.saver.Load(ctx)
+	if err != nil {
+		return fmt.Errorf("loading what Kubernetes listed: %w", err)
+	}
+	if data == nil {
+		return nil
+	}
+	var s saved
+	if err := json.Unmarshal(data, &s); err != nil {
+		return fmt.Errorf("what Kubernetes listed can't be read: %w", err)
+	}
+	if s.Format > savedFormat {
+		return fmt.Errorf("what Kubernetes listed was saved by a newer version (format %d, this one reads up to %d)", s.Format, savedFormat)
+	}
+	p.places = s.Nodes
+	for _, from := range s.Services {
+		var policy *table.Applied
+		if f := from.Policy; f != nil {
+			policy = &table.Applied{Key: table.Key{Namespace: f.Namespace, Name: f.Name}, Settings: f.Settings}
+		}
+		p.entries[from.Name] = known(from.Name, from.Localities, policy, from.At)
+	}
+	return nil
+}
+
+// encode gives what is to be saved.
+func (p *Provider) encode() (data []byte, empty bool, err error) {
+	s := saved{Format: savedFormat, Services: []savedService{}}
+	p.mu.Lock()
+	for _, name := range slices.Sorted(maps.Keys(p.entries)) {
+		if e := p.entries[name]; e.taken { // what it holds is never written again, so it is shared
+			one := savedService{Name: name, At: e.at, Localities: e.inForce}
+			if e.policy != nil {
+				one.Policy = &savedPolicy{Namespace: e.policy.Namespace, Name: e.policy.Name, Settings: e.policy.Settings}
+			}
+			s.Services = append(s.Services, one)
+		}
+	}
+	s.Nodes = p.placesOfNodes()
+	p.mu.Unlock()
+	data, err = json.Marshal(s)
+	return data, len(s.Services) == 0 && len(s.Nodes) == 0, err
 }

@@ -1,11 +1,20 @@
 package kubernetes
 
 import (
+	"context"
+	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/isobar-xds/isobar/internal/discovery/keep"
+	"github.com/isobar-xds/isobar/internal/discovery/kubernetes/table"
+	"github.com/isobar-xds/isobar/internal/discovery/kubernetes/v1alpha1"
 )
 
 // State of a service.
@@ -139,11 +148,12 @@ func (p *Provider) policyStates() []PolicyStatus {
 	if p.session == nil || !p.synced || !p.cfg.Policies {
 		return nil
 	}
+	facts := p.policyFacts()
 	verdicts := p.session.table.Verdicts()
 	out := make([]PolicyStatus, len(verdicts))
 	for i := range verdicts {
 		v := &verdicts[i]
-		conditions := p.conditions(v)
+		conditions := facts.conditions(v)
 		at := slices.IndexFunc(conditions, func(c metav1.Condition) bool { return c.Status == metav1.ConditionFalse })
 		one := PolicyStatus{Policy: v.Policy.String(), Service: v.Target.Service, Port: v.Target.Port, InForce: at < 0}
 		if at < 0 {
@@ -184,4 +194,112 @@ func (p *Provider) state(e *entry) State {
 	default:
 		return Current
 	}
+}
+
+// policyFacts are what the statuses of policies follow from now. p.mu is held, also while
+// they are used.
+func (p *Provider) policyFacts() policyFacts {
+	return policyFacts{settings: p.cfg.Services, entries: p.entries, fullest: p.opts.Fullest}
+}
+
+// writeStatuses writes what became of policies into their statuses, until ctx ends.
+func (p *Provider) writeStatuses(ctx context.Context) {
+	tick := time.NewTicker(statusEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		if p.opts.MayWrite != nil && !p.opts.MayWrite() {
+			continue
+		}
+		for _, w := range p.dueStatuses(time.Now()) {
+			p.writeStatus(ctx, w)
+		}
+	}
+}
+
+// statusWrite is the status of one policy that has to be written.
+type statusWrite struct {
+	session *session
+	key     table.Key
+	version string
+	status  v1alpha1.LoadBalancingPolicyStatus
+	fullest bool // it has a new fullest zone
+}
+
+// dueStatuses lists the policies whose statuses differ from what was found.
+func (p *Provider) dueStatuses(now time.Time) []statusWrite {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.session
+	if p.cfg == nil || s == nil || !p.synced || !s.cluster.Policies {
+		return nil
+	}
+	var out []statusWrite
+	facts := p.policyFacts()
+	verdicts := s.table.Verdicts()
+	for len(verdicts) > 0 && len(out) < maxStatuses {
+		k := verdicts[0].Policy
+		n := 1
+		for n < len(verdicts) && verdicts[n].Policy == k {
+			n++
+		}
+		object := s.policies[k]
+		if object != nil {
+			if w, due := facts.statusOf(object, verdicts[:n], now); due {
+				w.session, w.key = s, k
+				out = append(out, w)
+			}
+		}
+		verdicts = verdicts[n:]
+	}
+	return out
+}
+
+// writeStatus patches the status of one policy. If the policy has changed meanwhile, the
+// API server refuses the patch, and the next round writes again.
+func (p *Provider) writeStatus(ctx context.Context, w statusWrite) {
+	body, err := json.Marshal(map[string]any{"metadata": map[string]string{"resourceVersion": w.version}, "status": w.status})
+	if err == nil {
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		err = w.session.clients.parts[v1alpha1.GroupVersion].Patch(types.MergePatchType).Namespace(w.key.Namespace).Resource(v1alpha1.Policies).
+			Name(w.key.Name).SubResource("status").Body(body).Do(ctx).Error()
+	}
+	if ctx.Err() != nil || apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.session != w.session {
+		return
+	}
+	if err == nil {
+		w.session.statusFailure = ""
+		if o := w.session.policies[w.key]; o != nil && w.fullest {
+			o.fullestAt = time.Now()
+		}
+		return
+	}
+	p.metrics.failures.WithLabelValues(statusResource).Inc()
+	was := w.session.statusFailure
+	w.session.statusFailure = keep.Short(explainStatus(err))
+	if was == "" {
+		p.warn("the status of a LoadBalancingPolicy can't be written", "policy", w.key.String(), "error", w.session.statusFailure)
+	}
+}
+
+const (
+	policyResource = v1alpha1.Policies + ".isobar.dev"
+	statusResource = v1alpha1.Policies + "/status.isobar.dev"
+)
+
+func explainStatus(err error) string {
+	if apierrors.IsForbidden(err) {
+		return fmt.Sprintf("not permitted: give the service account patch of %s: %v", statusResource, err)
+	}
+	return err.Error()
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -349,4 +350,76 @@ func (f *feed[O, T]) change(edit func()) error {
 		keep.Signal(p.dirty)
 	}
 	return nil
+}
+
+// Run watches until ctx ends, saves what is known and returns nil.
+func (p *Provider) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		p.sessions(ctx)
+		return nil
+	})
+	g.Go(func() error {
+		p.follow(ctx)
+		return nil
+	})
+	g.Go(func() error {
+		p.writeStatuses(ctx)
+		return nil
+	})
+	g.Go(func() error {
+		p.saver.Run(ctx, p.metrics.saveErrors)
+		return nil
+	})
+	return g.Wait()
+}
+
+// sessions watches what is configured, and something else once that changes.
+func (p *Provider) sessions(ctx context.Context) {
+	for ctx.Err() == nil {
+		watching, stop := context.WithCancel(ctx)
+		var running sync.WaitGroup
+		p.mu.Lock()
+		select {
+		case <-p.changed: // that is what begins here
+		default:
+		}
+		if p.cfg != nil {
+			s := &session{cluster: p.cfg.Cluster, table: table.New(p.cfg.Places), policies: map[table.Key]*policyObject{}}
+			p.session = s
+			running.Go(func() { p.run(watching, s) })
+		}
+		p.mu.Unlock()
+		select {
+		case <-p.changed:
+		case <-ctx.Done():
+		}
+		stop()
+		running.Wait()
+	}
+}
+
+// follow hands over what has changed.
+func (p *Provider) follow(ctx context.Context) {
+	timer := time.NewTimer(holdOff)
+	defer timer.Stop()
+	retry := time.NewTicker(retryEvery)
+	defer retry.Stop()
+	for {
+		select {
+		case <-p.dirty:
+		case <-retry.C:
+			p.retry()
+			continue
+		case <-ctx.Done():
+			return
+		}
+		timer.Reset(holdOff)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return
+		}
+		p.take()
+	}
 }

@@ -2,6 +2,8 @@ package xdsclient
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -141,4 +143,25 @@ func (c *Client) show() {
 			close(c.answer)
 		}
 	}
+}
+
+// load fills the table with what was saved; it is configured later.
+func (c *Client) load(ctx context.Context) error {
+	data, err := c.saver.Load(ctx)
+	if err != nil {
+		return fmt.Errorf("loading what another control plane listed: %w", err)
+	}
+	if data == nil {
+		return nil
+	}
+	return c.table.restore(data)
+}
+
+// encode gives what is to be saved.
+func (c *Client) encode() (data []byte, empty bool, err error) {
+	c.mu.Lock()
+	now := c.table.snapshot()
+	c.mu.Unlock()
+	data, err = json.Marshal(now)
+	return data, len(now.Services) == 0, err
 }

@@ -21,7 +21,7 @@ var pings = keepalive.ClientParameters{Time: 5 * time.Minute, Timeout: 20 * time
 
 // connect makes the connection for one stream: certificates are read anew, and
 // nothing retries beside us.
-func (c *Client) connect(cfg *Config) (*grpc.ClientConn, error) {
+func connect(cfg *Config, dial func(ctx context.Context, address string) (net.Conn, error)) (*grpc.ClientConn, error) {
 	security := insecure.NewCredentials()
 	if cfg.TLS != nil {
 		config, err := cfg.TLS.config()
@@ -35,7 +35,7 @@ func (c *Client) connect(cfg *Config) (*grpc.ClientConn, error) {
 		grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(),
 	}
 	target := "dns:///" + cfg.Server
-	if dial := c.opts.Dial; dial != nil {
+	if dial != nil {
 		target = "passthrough:///" + cfg.Server
 		opts = append(opts, grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return dial(ctx, address) }))
 	}

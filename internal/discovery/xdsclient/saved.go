@@ -1,7 +1,6 @@
 package xdsclient
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -29,15 +28,8 @@ type savedService struct {
 	Localities []isobar.ServiceLocality `json:"localities"`
 }
 
-// load fills the table with what was saved; it is configured later.
-func (c *Client) load(ctx context.Context) error {
-	data, err := c.saver.Load(ctx)
-	if err != nil {
-		return fmt.Errorf("loading what another control plane listed: %w", err)
-	}
-	if data == nil {
-		return nil
-	}
+// restore fills the table with what was saved.
+func (t *table) restore(data []byte) error {
 	var s saved
 	if err := json.Unmarshal(data, &s); err != nil {
 		return fmt.Errorf("what another control plane listed can't be read: %w", err)
@@ -46,27 +38,18 @@ func (c *Client) load(ctx context.Context) error {
 		return fmt.Errorf("what another control plane listed was saved by a newer version (format %d, this one reads up to %d)", s.Format, savedFormat)
 	}
 	for _, from := range s.Services {
-		c.table.entries = append(c.table.entries, &entry{
+		t.entries = append(t.entries, &entry{
 			Service: Service{EDSName: from.EDSName, Settings: isobar.Service{Name: from.Name}},
 			known:   true, listed: keep.Bare(from.Localities), at: from.At,
 		})
 	}
-	c.table.sort()
+	t.sort()
 	return nil
 }
 
-// encode gives what is to be saved.
-func (c *Client) encode() (data []byte, empty bool, err error) {
-	now := c.snapshot()
-	data, err = json.Marshal(now)
-	return data, len(now.Services) == 0, err
-}
-
-func (c *Client) snapshot() saved {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+func (t *table) snapshot() saved {
 	s := saved{Format: savedFormat, Services: []savedService{}}
-	for _, e := range c.table.entries {
+	for _, e := range t.entries {
 		if e.known { // what is listed is never written again, so it is shared
 			s.Services = append(s.Services, savedService{Name: e.Settings.Name, EDSName: e.EDSName, At: e.at, Localities: e.listed})
 		}

@@ -1,9 +1,11 @@
 package xdsclient
 
 import (
+	"slices"
 	"time"
 
 	"github.com/isobar-xds/isobar"
+	"github.com/isobar-xds/isobar/internal/discovery/keep"
 )
 
 // State of a service.
@@ -94,4 +96,15 @@ func (c *Client) Status() (Status, bool) {
 		})
 	}
 	return s, true
+}
+
+// Outdated lists the services whose endpoints are those of before, sorted: the
+// server can't be reached or has not answered for them yet, what it says is
+// refused, or it calls them empty.
+// It waits for nobody, so a disk that is slow to take a change holds no decision up.
+func (c *Client) Outdated() []keep.Outdated {
+	if list := c.outdated.Load(); list != nil {
+		return slices.Clone(*list)
+	}
+	return nil
 }

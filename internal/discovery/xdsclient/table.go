@@ -2,6 +2,7 @@ package xdsclient
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/isobar-xds/isobar"
@@ -237,5 +238,31 @@ func compareNames(e *entry, name string) int {
 		return 1
 	default:
 		return 0
+	}
+}
+
+// outdated is the list for [Client.Outdated].
+func (t *table) outdated() []keep.Outdated {
+	var out []keep.Outdated
+	for _, e := range t.entries {
+		if !e.doubtful.IsZero() {
+			out = append(out, keep.Outdated{Service: e.Settings.Name, Since: e.doubtful})
+		}
+	}
+	slices.SortFunc(out, func(a, b keep.Outdated) int { return strings.Compare(a.Service, b.Service) })
+	return out
+}
+
+// doubt notes since when what is in force is not what the server lists.
+func (t *table) doubt(now time.Time) {
+	for _, e := range t.entries {
+		switch e.state() {
+		case Kept, Held, Refused:
+			if e.doubtful.IsZero() {
+				e.doubtful = now
+			}
+		case Waiting, Current, Empty:
+			e.doubtful = time.Time{}
+		}
 	}
 }

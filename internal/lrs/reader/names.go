@@ -32,27 +32,6 @@ const (
 	maxRememberedSize = 512    // bytes of each, encoded
 )
 
-// share locks the names for reading, until the end of the report.
-func (r *clusterReader) share() {
-	if !r.shared {
-		r.names.mu.RLock()
-		r.shared = true
-	}
-}
-
-func (r *clusterReader) release() {
-	if r.shared {
-		r.shared = false
-		r.names.mu.RUnlock()
-	}
-}
-
-// name gives a string; false when it is not valid UTF-8.
-func (r *clusterReader) name(encoded []byte) (string, bool) {
-	r.share()
-	return r.names.name(encoded)
-}
-
 // remember notes a value under its bytes; the read lock is held and is held
 // again afterwards.
 func remember[T any](n *reportNames, table *map[string]T, encoded []byte, value T) {

@@ -82,16 +82,6 @@ func (b *VerdictTable) enter(judged bool, at isobar.Locality, e *isobar.Endpoint
 	return r
 }
 
-// serves tells whether a service has an endpoint that is not probed; also on a
-// nil serviceVotes.
-func (l *serviceVotes) serves(address string) bool {
-	if l == nil {
-		return false
-	}
-	_, found := slices.BinarySearchFunc(l.others, address, func(o other, a string) int { return strings.Compare(o.address, a) })
-	return found
-}
-
 // place notes where an endpoint is and is probed. For checkers one that changes
 // there is another, with which they begin with unhealthy.
 func (b *VerdictTable) place(r *record, at isobar.Locality, e *isobar.Endpoint) {
@@ -146,6 +136,81 @@ func (b *VerdictTable) designate(before []*serviceVotes, checkers []known) {
 				}
 			}
 			r.votes = append(r.votes, v)
+		}
+	}
+}
+
+// withdraw marks the endpoints that are out of use whatever checkers find: by
+// an operator's override, or as configured. They are most likely about to be
+// stopped, so that their failure is no surprise: they make no mass flip, are
+// not held, and are no evidence for or against others. It tells whether
+// operators changed anything.
+func (b *VerdictTable) withdraw(operators Table, synced bool) (changed bool) {
+	if !synced && slices.Equal(operators.overrides, b.overrides) {
+		return false
+	}
+	b.overrides = operators.overrides
+	for _, l := range b.services {
+		for i := range l.records {
+			r := &l.records[i]
+			status := r.configured
+			if at, found := operators.find(Key{Service: l.name, Address: r.address}); found {
+				status = operators.overrides[at].Status
+			}
+			r.withdrawn = down(status)
+		}
+	}
+	return true
+}
+
+// Served is a locality of a service in which the requests of clients succeed.
+type Served struct {
+	Service  string
+	Locality isobar.Locality
+}
+
+// ClientReports is what load reports tell of health.
+type ClientReports struct {
+	Served []Served // all there are, in any order
+}
+
+// learn takes over what load reports tell.
+func (b *VerdictTable) learn(reports *ClientReports) {
+	if reports == nil {
+		return
+	}
+	served := slices.Clone(reports.Served)
+	slices.SortFunc(served, func(x, y Served) int {
+		if c := strings.Compare(x.Service, y.Service); c != 0 {
+			return c
+		}
+		return x.Locality.Compare(y.Locality)
+	})
+	for _, l := range b.services {
+		first, _ := slices.BinarySearchFunc(served, l.name, func(s Served, name string) int { return strings.Compare(s.Service, name) })
+		var now []isobar.Locality
+		for _, s := range served[first:] {
+			if s.Service != l.name {
+				break
+			}
+			now = append(now, s.Locality)
+		}
+		if !slices.Equal(now, l.served) {
+			l.served, l.dirty = now, true
+		}
+	}
+}
+
+// meet notes which checkers are connected. A stream that is new makes its
+// checker begin anew.
+func (b *VerdictTable) meet(checkers []Checker) {
+	for i := range checkers {
+		c := &checkers[i]
+		if k, found := b.checker(c.ID); found {
+			b.checkers[k].zone = c.Zone()
+			if !c.Since.IsZero() {
+				b.checkers[k].since = c.Since // which is earlier after the clock was set back
+			}
 		}
 	}
 }
