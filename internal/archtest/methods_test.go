@@ -29,12 +29,10 @@ var scattered = map[receiver]int{
 	{"internal/server", "replicas"}:      9,
 	{"internal/load", "source"}:          8,
 	{"internal/load", "flow"}:            7,
-	{"internal/replica", "Replica"}:      7,
 	{"internal/load", "service"}:         6,
 	{"internal/load", "serviceEvidence"}: 6,
 	{"internal/capacity", "Model"}:       5,
 	{"internal/load", "sourceEvidence"}:  5,
-	{"internal/replica/group", "Node"}:   5,
 }
 
 // TestMethodsStandTogether: a reader finds what a type can do in a few files.

@@ -321,7 +321,13 @@ func (l *link) sendStatus(stream outbound, s *group.Status) error {
 	return stream.Send(&peerv1.ExchangeRequest{Message: &peerv1.ExchangeRequest_Status{Status: message}})
 }
 
-// sentParts are the parts of a plan, which are mostly the same for all other replicas.
+// cutter cuts plans into parts, which are mostly the same for all other replicas.
+type cutter struct {
+	mu   sync.Mutex // held while a plan is cut into parts
+	last sentParts
+}
+
+// sentParts are the parts of a plan.
 type sentParts struct {
 	version, base uint64
 	speaks        uint32
@@ -329,18 +335,18 @@ type sentParts struct {
 }
 
 // partsOf is [parts], made once for all replicas that got the same plans.
-func (r *Replica) partsOf(p, base *group.Plan, speaks uint32) []*peerv1.PlanPart {
-	r.sending.Lock()
-	defer r.sending.Unlock()
+func (c *cutter) partsOf(p, base *group.Plan, speaks uint32) []*peerv1.PlanPart {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	want := sentParts{version: p.Version, speaks: speaks}
 	if base != nil {
 		want.base = base.Version
 	}
-	if s := &r.lastSent; s.version != want.version || s.base != want.base || s.speaks != want.speaks {
+	if s := &c.last; s.version != want.version || s.base != want.base || s.speaks != want.speaks {
 		want.parts = parts(p, base, speaks)
-		r.lastSent = want
+		c.last = want
 	}
-	return r.lastSent.parts
+	return c.last.parts
 }
 
 // sendPlan sends a plan in parts, as a difference from the last one where the other
@@ -351,7 +357,7 @@ func (l *link) sendPlan(stream outbound, p *group.Plan) error {
 		return nil
 	}
 	began, bytes := time.Now(), 0
-	for _, part := range l.r.partsOf(p, l.sent, l.speaks) {
+	for _, part := range l.r.cutter.partsOf(p, l.sent, l.speaks) {
 		if err := stream.Send(&peerv1.ExchangeRequest{Message: &peerv1.ExchangeRequest_Plan{Plan: part}}); err != nil {
 			return err
 		}

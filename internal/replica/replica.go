@@ -100,8 +100,7 @@ type Replica struct {
 
 	opening sync.Mutex // held while Options.Open runs
 
-	sending  sync.Mutex // held while a plan is cut into parts
-	lastSent sentParts
+	cutter cutter
 
 	mu     sync.Mutex
 	node   *group.Node
@@ -124,7 +123,7 @@ func New(opts Options) (*Replica, error) {
 		requests: make(chan group.Request, 1), kick: make(chan struct{}, 1), changed: make(chan struct{}, 1),
 		peers: map[string]*link{}, opened: map[uint64]any{}, since: time.Now(),
 	}
-	saved, err := r.load()
+	saved, err := load(r.opts.Disk, r.opts.Known)
 	if err != nil {
 		return nil, err
 	}

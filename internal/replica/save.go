@@ -21,9 +21,9 @@ const savedFormat = 1
 const savePlanEvery = 5 * time.Second
 
 // load reads what an earlier run kept.
-func (r *Replica) load() (group.Saved, error) {
-	saved := group.Saved{Known: r.opts.Known}
-	data, err := r.opts.Disk.LoadReplica()
+func load(disk Disk, known group.Known) (group.Saved, error) {
+	saved := group.Saved{Known: known}
+	data, err := disk.LoadReplica()
 	if err != nil {
 		return saved, fmt.Errorf("replica: the saved state: %w", err)
 	}
@@ -34,7 +34,7 @@ func (r *Replica) load() (group.Saved, error) {
 	saved.Known.Epoch = max(saved.Known.Epoch, kept.GetKnownEpoch())
 	saved.Known.Version = max(saved.Known.Version, kept.GetKnownVersion())
 	saved.Fence = claimFromProto(kept.GetFence())
-	if data, err = r.opts.Disk.LoadPlan(); err != nil {
+	if data, err = disk.LoadPlan(); err != nil {
 		return saved, fmt.Errorf("replica: the saved plan: %w", err)
 	}
 	var plan peerv1.SavedPlan
