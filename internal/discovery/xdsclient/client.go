@@ -2,7 +2,6 @@ package xdsclient
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"sync"
@@ -162,6 +161,6 @@ func (c *Client) encode() (data []byte, empty bool, err error) {
 	c.mu.Lock()
 	now := c.table.snapshot()
 	c.mu.Unlock()
-	data, err = json.Marshal(now)
+	data, err = now.encode()
 	return data, len(now.Services) == 0, err
 }

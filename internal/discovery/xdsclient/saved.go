@@ -56,3 +56,5 @@ func (t *table) snapshot() saved {
 	}
 	return s
 }
+
+func (s *saved) encode() ([]byte, error) { return json.Marshal(s) }
