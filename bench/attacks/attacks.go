@@ -42,7 +42,9 @@ const (
 	endpointsURL = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
 )
 
-func attacks() []attack { return slices.Concat(messageAttacks(), frameAttacks(), stateAttacks()) }
+func attacks() []attack {
+	return slices.Concat(messageAttacks(), frameAttacks(), stateAttacks(), variantAttacks())
+}
 
 //nolint:funlen // a table
 func messageAttacks() []attack {

@@ -2,6 +2,7 @@ package hds
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"time"
@@ -47,12 +48,19 @@ func (s *Server) Handler() http.Handler {
 		if r.URL.Path == rpc.CheckerPathV2 {
 			form = rpc.V2
 		}
-		m, form, err := convert.HealthMessageFromJSON(body, form)
-		if err != nil {
-			http.Error(w, "not a HealthCheckRequestOrEndpointHealthResponse in JSON: "+resource.Complaint(err), http.StatusBadRequest)
+		var got fetched
+		err = s.reading.In(r.Context(), func() error {
+			m, form, err := convert.HealthMessageFromJSON(body, form)
+			if err != nil {
+				return malformedError{err}
+			}
+			got, err = s.fetch(r.Context(), m, form, r.Header.Get(CheckerHeader), r.RemoteAddr, time.Now())
+			return err
+		})
+		if malformed := (malformedError{}); errors.As(err, &malformed) {
+			http.Error(w, "not a HealthCheckRequestOrEndpointHealthResponse in JSON: "+resource.Complaint(malformed.error), http.StatusBadRequest)
 			return
 		}
-		got, err := s.fetch(r.Context(), m, form, r.Header.Get(CheckerHeader), r.RemoteAddr, time.Now())
 		if err != nil {
 			rpc.HTTPRefusal(w, err)
 			return
@@ -67,6 +75,9 @@ func (s *Server) Handler() http.Handler {
 		_, _ = w.Write(out) // when the client has gone, nobody is left to tell
 	})
 }
+
+// malformedError is why a body is no message.
+type malformedError struct{ error }
 
 // fetchOne serves checkers that poll over gRPC. A request enters the checker, or
 // keeps it; for a report see [CheckerHeader]. The answer to both is what the

@@ -150,33 +150,62 @@ func (t *teller) tell(anyway bool) error {
 
 // read takes messages until the stream ends.
 func (st *stream) read() error {
-	s := st.server
-	for first := true; ; first = false {
-		var raw rpc.RawMessage
-		if err := st.grpc.RecvMsg(&raw); err != nil {
+	m := &received{stream: st, first: true}
+	for {
+		if err := st.grpc.RecvMsg(m); err != nil {
 			if errors.Is(err, io.EOF) {
 				return nil
 			}
 			return err
 		}
-		now := time.Now()
-		var err error
-		if first {
-			err = st.introduce(raw.Data, now)
-			if err == nil {
-				close(st.ready)
-			}
-		} else {
-			err = st.report(raw.Data, now)
-		}
-		if err == nil {
+		if m.refused == nil {
 			continue
 		}
-		if _, isStatus := status.FromError(err); isStatus {
-			return err
+		if _, isStatus := status.FromError(m.refused); isStatus {
+			return m.refused
 		}
-		return s.refuse(refusedMessage, codes.InvalidArgument, err.Error())
+		return st.server.refuse(refusedMessage, codes.InvalidArgument, m.refused.Error())
 	}
+}
+
+// received receives the messages of a stream, one after the other. They are decoded and
+// handled within the receiving of them, in turn: those that wait count as unread.
+type received struct {
+	stream  *stream
+	first   bool
+	inTurn  bool
+	refused error // ends the stream
+}
+
+// Wait implements rpc.Waiter.
+func (m *received) Wait() error {
+	if m.inTurn {
+		return nil
+	}
+	err := m.stream.server.reading.Take(m.stream.grpc.Context())
+	m.inTurn = err == nil
+	return err
+}
+
+// ReadMessage implements rpc.Reader.
+func (m *received) ReadMessage(encoded []byte) error {
+	if err := m.Wait(); err != nil {
+		return err
+	}
+	defer func() {
+		m.inTurn = false
+		m.stream.server.reading.GiveBack()
+	}()
+	now := time.Now()
+	if !m.first {
+		m.refused = m.stream.report(encoded, now)
+		return nil
+	}
+	if m.refused = m.stream.introduce(encoded, now); m.refused == nil {
+		m.first = false
+		close(m.stream.ready)
+	}
+	return nil
 }
 
 // introduce reads the first message, which says who the checker is.

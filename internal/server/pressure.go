@@ -41,9 +41,15 @@ func (s *Server) followPressure(ctx context.Context) {
 }
 
 // pressure returns the largest part that is used of a budget: of the memory for messages,
-// and of that for the names of one address without certificate.
-func (s *Server) pressure() float64 {
-	use := s.gate.Use()
-	used, most := s.xds.AccountMemory()
-	return max(float64(use.Messages)/float64(max(1, use.MostMessages)), float64(used)/float64(max(1, most)))
+// of that for the names of one address without certificate, and of that for clients that poll.
+func (s *Server) pressure() (part float64) {
+	messages := func() (used, most int64) {
+		use := s.gate.Use()
+		return use.Messages, use.MostMessages
+	}
+	for _, budget := range []func() (used, most int64){messages, s.xds.AccountMemory, s.xds.PollMemory} {
+		used, most := budget()
+		part = max(part, float64(used)/float64(max(1, most)))
+	}
+	return part
 }

@@ -70,8 +70,12 @@ type Answer struct {
 // for, it waits up to patience for a change. The version of an answer speaks of
 // its content, not of the plan; and of the turn, where content grows stale.
 func (s *Server) Poll(ctx context.Context, m *discoveryv3.DiscoveryRequest, method Method, peer string, patience time.Duration) (*Answer, error) {
-	p, r, err := s.poll(ctx, m, method, peer)
-	if err != nil {
+	var p *poller
+	var r resource.Request
+	if err := s.handling.In(ctx, func() (err error) {
+		p, r, err = s.poll(ctx, m, method, peer)
+		return err
+	}); err != nil {
 		return nil, s.statusOf(err)
 	}
 	timer := time.NewTimer(patience)
@@ -100,16 +104,19 @@ func (s *Server) Poll(ctx context.Context, m *discoveryv3.DiscoveryRequest, meth
 	}
 }
 
-// Fetch answers one request over gRPC, at once and in full.
+// InTurn calls f, which decodes a request and answers it by Fetch, when there is room for
+// one more.
+func (s *Server) InTurn(ctx context.Context, f func() error) error { return s.handling.In(ctx, f) }
+
+// Fetch answers one request over gRPC, at once and in full. It is called in turn.
 func (s *Server) Fetch(ctx context.Context, m *discoveryv3.DiscoveryRequest, method Method) (*rpc.Frame, error) {
-	address := rpc.PeerAddress(ctx)
-	a, err := s.Poll(ctx, m, method, address, 0)
+	a, err := s.fetch(ctx, m, method)
 	if err == nil && a.Unchanged { // which gRPC has no way to say
 		m.VersionInfo = ""
-		a, err = s.Poll(ctx, m, method, address, 0)
+		a, err = s.fetch(ctx, m, method)
 	}
 	if err != nil {
-		return nil, err
+		return nil, s.statusOf(err)
 	}
 	pieces := mem.BufferSlice{mem.SliceBuffer(resource.ResponseHead(a.Version))}
 	for _, r := range a.Resources {
@@ -125,7 +132,21 @@ func (s *Server) Fetch(ctx context.Context, m *discoveryv3.DiscoveryRequest, met
 	return &rpc.Frame{Pieces: append(pieces, tail, mem.SliceBuffer(resource.AppendNonce(nil, a.Version)))}, nil
 }
 
-// poll checks a request and finds or enters its client.
+// fetch gives what there is for a request. It is called in turn.
+func (s *Server) fetch(ctx context.Context, m *discoveryv3.DiscoveryRequest, method Method) (*Answer, error) {
+	p, r, err := s.poll(ctx, m, method, rpc.PeerAddress(ctx))
+	if err != nil {
+		return nil, err
+	}
+	view, _ := p.group.current()
+	a, err := s.answer(p, &r, view, p.turn(view, time.Now()).number)
+	if err == nil && !a.Unchanged {
+		s.metrics.pushes[r.Kind].Inc()
+	}
+	return a, err
+}
+
+// poll checks a request and finds or enters its client. It is called in turn.
 func (s *Server) poll(ctx context.Context, m *discoveryv3.DiscoveryRequest, method Method, peer string) (*poller, resource.Request, error) {
 	r, err := resource.RequestFrom(m, method.Only, s.options.Limits)
 	if err != nil {
@@ -137,7 +158,10 @@ func (s *Server) poll(ctx context.Context, m *discoveryv3.DiscoveryRequest, meth
 		return nil, r, err
 	}
 	if s.options.Place != nil && node.Machine != "" {
-		s.options.Place(ctx, peer, &node)
+		_ = s.handling.Out(func() error {
+			s.options.Place(ctx, peer, &node)
+			return nil
+		})
 	}
 	if s.options.Admit != nil {
 		if err := s.options.Admit(ctx, node); err != nil {
@@ -145,8 +169,10 @@ func (s *Server) poll(ctx context.Context, m *discoveryv3.DiscoveryRequest, meth
 			return nil, r, err
 		}
 	}
-	if err := s.ready(ctx); err != nil {
-		return nil, r, err
+	if s.published.Load() == nil {
+		if err := s.handling.Out(func() error { return s.ready(ctx) }); err != nil {
+			return nil, r, err
+		}
 	}
 	as := rpc.As{Form: r.Form} // a resource with a TTL can't get its heartbeats
 	if r.Form == rpc.V2 && (method.Form == rpc.V2017 || s.options.Is2017 != nil && s.options.Is2017(node)) {

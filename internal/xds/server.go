@@ -39,7 +39,7 @@ type Server struct {
 	stop      chan struct{} // closed by Stop
 	changed   chan struct{} // capacity 1
 	encoding  chan struct{} // holds a token for each answer that is put into JSON
-	handling  turns
+	handling  rpc.Turns
 	work      sync.WaitGroup
 
 	subscriptions    atomic.Int64  // how many to make room for
@@ -72,7 +72,7 @@ func New(o Options) *Server {
 		stop:     make(chan struct{}),
 		changed:  make(chan struct{}, 1),
 		encoding: make(chan struct{}, encodedAtOnce),
-		handling: make(turns, handledAtOnce()),
+		handling: make(rpc.Turns, handledAtOnce()),
 		groups:   map[isobar.Locality]*localityGroup{},
 		streams:  map[uint64]*stream{},
 		clients:  map[clientKey]int{},
@@ -248,6 +248,14 @@ func (s *Server) NameMemory() (used, most int64) {
 // take, in bytes, estimated.
 func (s *Server) AccountMemory() (used, most int64) {
 	return s.names.fullest(), int64(s.options.NameMemory / accountNames)
+}
+
+// PollMemory returns what clients that poll make the server remember, and how much that may
+// be, in bytes, estimated.
+func (s *Server) PollMemory() (used, most int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return int64(s.polls.used), int64(s.options.PollMemory)
 }
 
 // accountOf says under which account a stream or poll counts; "" = none.

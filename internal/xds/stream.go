@@ -208,7 +208,7 @@ func (t *inTurn) Wait() error {
 	if t.taken {
 		return nil
 	}
-	err := t.stream.server.handling.take(t.stream.raw.Context())
+	err := t.stream.server.handling.Take(t.stream.raw.Context())
 	t.taken = err == nil
 	return err
 }
@@ -273,7 +273,7 @@ func (s *stream) receiveDelta() error {
 		if err := s.slowDown(r); err != nil {
 			return err
 		}
-		if err := s.server.handling.in(s.raw.Context(), func() error { return s.deltaRequest(r) }); err != nil {
+		if err := s.server.handling.In(s.raw.Context(), func() error { return s.deltaRequest(r) }); err != nil {
 			return err
 		}
 	}
@@ -331,7 +331,7 @@ func (s *stream) identify(h *resource.Head) error {
 		return err
 	}
 	if place := s.server.options.Place; place != nil && node.Machine != "" {
-		if err := s.server.handling.out(func() error {
+		if err := s.server.handling.Out(func() error {
 			place(s.raw.Context(), s.peer, &node)
 			return nil
 		}); err != nil {
@@ -343,7 +343,7 @@ func (s *stream) identify(h *resource.Head) error {
 		return err
 	}
 	if s.server.published.Load() == nil {
-		if err := s.server.handling.out(func() error { return s.server.ready(s.raw.Context()) }); err != nil {
+		if err := s.server.handling.Out(func() error { return s.server.ready(s.raw.Context()) }); err != nil {
 			return err
 		}
 	}
@@ -363,7 +363,7 @@ func (s *stream) await(ctx context.Context, h *resource.Head, shown string) erro
 	if wait == nil || shown == "" || s.subscribesTo(h.TypeURL) {
 		return nil
 	}
-	if err := s.server.handling.out(func() error { return wait(ctx, s.peer, shown) }); err != nil {
+	if err := s.server.handling.Out(func() error { return wait(ctx, s.peer, shown) }); err != nil {
 		return err
 	}
 	s.advance(s.group.update(s.server.published.Load()), time.Now())
@@ -415,39 +415,4 @@ const (
 // names takes 10 MiB while it is handled.
 func handledAtOnce() int {
 	return min(mostAtOnce, max(leastAtOnce, requestsPerCPU*runtime.GOMAXPROCS(0)))
-}
-
-// turns holds a token for each request that is decoded and handled.
-type turns chan struct{}
-
-// take waits for a turn, as long as its stream is open. Whoever gets one gives it back.
-func (t turns) take(ctx context.Context) error {
-	select {
-	case t <- struct{}{}:
-		return nil
-	default:
-	}
-	select {
-	case t <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// in calls f, which must not wait for clients or for time, when there is room for one
-// more request.
-func (t turns) in(ctx context.Context, f func() error) error {
-	if err := t.take(ctx); err != nil {
-		return err
-	}
-	defer func() { <-t }()
-	return f()
-}
-
-// out calls f, which may wait, from within in, and lets another request go first.
-func (t turns) out(f func() error) error {
-	<-t
-	defer func() { t <- struct{}{} }()
-	return f()
 }

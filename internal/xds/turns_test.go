@@ -2,10 +2,15 @@ package xds_test
 
 import (
 	"context"
+	"net/http"
 	"runtime"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	endpointservice "github.com/envoyproxy/go-control-plane/envoy/service/endpoint/v3"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/isobar-xds/isobar/internal/rpc"
@@ -57,4 +62,43 @@ func TestStreamsThatWaitEnd(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestFewRequestsAreAnsweredAtOnce: single requests wait for their turn before they are
+// decoded, and those that came over HTTP before their names are listed.
+func TestFewRequestsAreAnsweredAtOnce(t *testing.T) {
+	var asked atomic.Int64
+	var answer chan struct{}
+	inWorld(t, func(w *world) {
+		answer = make(chan struct{})
+		w.publish(serve("a", 1))
+		most := min(16, max(4, 2*runtime.GOMAXPROCS(0)))
+		var all sync.WaitGroup
+		for range 2 * most {
+			all.Go(func() {
+				r := &discoveryv3.DiscoveryRequest{Node: at("us-east/b"), TypeUrl: edsURL, ResourceNames: []string{"a"}}
+				if _, err := endpointservice.NewEndpointDiscoveryServiceClient(w.conn).FetchEndpoints(w.t.Context(), r); err != nil {
+					t.Error(err)
+				}
+			})
+			all.Go(func() {
+				if got := w.poll("/v3/discovery:endpoints", pollBody("", "n", "a")); got.status != http.StatusOK {
+					t.Errorf("%d %s", got.status, got.body)
+				}
+			})
+		}
+		synctest.Wait()
+		if n := int(asked.Load()); n != most {
+			t.Errorf("%d requests are handled at once, want %d", n, most)
+		}
+		close(answer)
+		all.Wait()
+	}, func(o *xds.Options) {
+		o.Admit = func(context.Context, rpc.Node) error {
+			asked.Add(1)
+			<-answer
+			asked.Add(-1)
+			return nil
+		}
+	})
 }

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	healthv3 "github.com/envoyproxy/go-control-plane/envoy/service/health/v3"
+	loadstatsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
+
+	"golang.org/x/net/http2"
+
+	"github.com/isobar-xds/isobar/bench/internal/rawclient"
+)
+
+// variantAttacks are those of other attacks that go another way into the server.
+func variantAttacks() []attack {
+	return []attack{
+		{name: "reports-gzip", what: "1,000 load report streams, each of 20,000 services, compressed", do: func(c *rawclient.Attacker) error {
+			m := rawclient.Framed(compressed(encoded(&loadstatsv3.LoadStatsRequest{
+				Node: node(), ClusterStats: statsOf(20_000, 1, func(j int) string { return fmt.Sprint("service-", j) }),
+			})), true)
+			return every(c, func() error {
+				return c.Message(c.Open(reportMethod, [2]string{"grpc-encoding", "gzip"}), m)
+			})
+		}},
+		{name: "names-change", what: "100 streams that ask for other 20,000 names in each of 10 requests", do: func(c *rawclient.Attacker) error {
+			for i := range 100 {
+				var all []byte
+				for j := range 10 {
+					m := &discoveryv3.DiscoveryRequest{Node: node(), TypeUrl: endpointsURL, ResourceNames: namesOf(c, 10*i+j)}
+					all = append(all, rawclient.Framed(encoded(m), false)...)
+				}
+				if err := c.Message(c.Open(adsMethod), all); err != nil {
+					return err
+				}
+			}
+			return nil
+		}},
+		{name: "names-fetched", what: "single requests for 20,000 names each without end", do: func(c *rawclient.Attacker) error {
+			i := 0
+			return again(func() error {
+				i++
+				id := c.Open(fetchMethod)
+				m := &discoveryv3.DiscoveryRequest{Node: node(), TypeUrl: endpointsURL, ResourceNames: namesOf(c, i)}
+				if err := c.Message(id, rawclient.Framed(encoded(m), false)); err != nil {
+					return err
+				}
+				c.Frame(http2.FrameData, http2.FlagDataEndStream, id, nil)
+				return nil
+			})
+		}},
+		{name: "localities", what: "1,000 streams, each of a locality of its own", do: func(c *rawclient.Attacker) error {
+			i := 0
+			return every(c, func() error {
+				i++
+				n := node()
+				n.Locality = &corev3.Locality{Region: fmt.Sprintf("%p", c), Zone: fmt.Sprint(i)}
+				m := &discoveryv3.DiscoveryRequest{Node: n, TypeUrl: endpointsURL, ResourceNames: []string{"checkout"}}
+				return c.Data(c.Open(adsMethod), rawclient.Framed(encoded(m), false), largest)
+			})
+		}},
+		{name: "checkers-endpoints", what: "100 checkers that report on 50,000 endpoints each", do: func(c *rawclient.Attacker) error {
+			var told []*healthv3.EndpointHealth
+			for j := range 50_000 {
+				told = append(told, &healthv3.EndpointHealth{
+					Endpoint: &endpointv3.Endpoint{Address: &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
+						Address: fmt.Sprintf("10.%d.%d.%d", j>>16, j>>8&255, j&255), PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: 80},
+					}}}},
+					HealthStatus: corev3.HealthStatus_UNHEALTHY,
+				})
+			}
+			report := rawclient.Framed(encoded(&healthv3.HealthCheckRequestOrEndpointHealthResponse{
+				RequestType: &healthv3.HealthCheckRequestOrEndpointHealthResponse_EndpointHealthResponse{
+					EndpointHealthResponse: &healthv3.EndpointHealthResponse{EndpointsHealth: told}, //nolint:staticcheck // what old checkers send
+				},
+			}), false)
+			for i := range 100 {
+				n := node()
+				n.Id = fmt.Sprintf("checker-%p-%d", c, i)
+				hello := rawclient.Framed(encoded(&healthv3.HealthCheckRequestOrEndpointHealthResponse{
+					RequestType: &healthv3.HealthCheckRequestOrEndpointHealthResponse_HealthCheckRequest{
+						HealthCheckRequest: &healthv3.HealthCheckRequest{Node: n, Capability: &healthv3.Capability{}},
+					},
+				}), false)
+				if err := c.Message(c.Open(checkMethod), append(hello, report...)); err != nil {
+					return err
+				}
+			}
+			return nil
+		}},
+	}
+}
+
+// compressed is a message as gzip writes it.
+func compressed(m []byte) []byte {
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	_, _ = w.Write(m)
+	_ = w.Close()
+	return b.Bytes()
+}
