@@ -53,6 +53,23 @@ func variantAttacks() []attack {
 				return nil
 			})
 		}},
+		{name: "status-matchers", what: "100 streams that ask for the status of clients by 3 MB of matchers", do: func(c *rawclient.Attacker) error {
+			m := bytes.Repeat([]byte{1<<3 | 2, 0}, 30_000)
+			m = append(m, 1<<3|2)
+			m = append(m, field(append([]byte{1<<3 | 2}, field(append([]byte{1<<3 | 2}, field(bytes.Repeat([]byte("a"), 2<<20))...))...))...)
+			return some(c, 100, "/envoy.service.status.v3.ClientStatusDiscoveryService/StreamClientStatus", func(int) []byte { return m })
+		}},
+		{name: "checkers-fetched", what: "single reports of 50,000 endpoints without end", do: func(c *rawclient.Attacker) error {
+			report := endpointReport()
+			return again(func() error {
+				id := c.Open("/envoy.service.health.v3.HealthDiscoveryService/FetchHealthCheck")
+				if err := c.Message(id, report); err != nil {
+					return err
+				}
+				c.Frame(http2.FrameData, http2.FlagDataEndStream, id, nil)
+				return nil
+			})
+		}},
 		{name: "localities", what: "1,000 streams, each of a locality of its own", do: func(c *rawclient.Attacker) error {
 			i := 0
 			return every(c, func() error {
@@ -64,20 +81,7 @@ func variantAttacks() []attack {
 			})
 		}},
 		{name: "checkers-endpoints", what: "100 checkers that report on 50,000 endpoints each", do: func(c *rawclient.Attacker) error {
-			var told []*healthv3.EndpointHealth
-			for j := range 50_000 {
-				told = append(told, &healthv3.EndpointHealth{
-					Endpoint: &endpointv3.Endpoint{Address: &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
-						Address: fmt.Sprintf("10.%d.%d.%d", j>>16, j>>8&255, j&255), PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: 80},
-					}}}},
-					HealthStatus: corev3.HealthStatus_UNHEALTHY,
-				})
-			}
-			report := rawclient.Framed(encoded(&healthv3.HealthCheckRequestOrEndpointHealthResponse{
-				RequestType: &healthv3.HealthCheckRequestOrEndpointHealthResponse_EndpointHealthResponse{
-					EndpointHealthResponse: &healthv3.EndpointHealthResponse{EndpointsHealth: told}, //nolint:staticcheck // what old checkers send
-				},
-			}), false)
+			report := endpointReport()
 			for i := range 100 {
 				n := node()
 				n.Id = fmt.Sprintf("checker-%p-%d", c, i)
@@ -93,6 +97,24 @@ func variantAttacks() []attack {
 			return nil
 		}},
 	}
+}
+
+// endpointReport is a report of a checker on 50,000 endpoints, framed.
+func endpointReport() []byte {
+	told := make([]*healthv3.EndpointHealth, 50_000)
+	for i := range told {
+		told[i] = &healthv3.EndpointHealth{
+			Endpoint: &endpointv3.Endpoint{Address: &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
+				Address: fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255), PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: 80},
+			}}}},
+			HealthStatus: corev3.HealthStatus_UNHEALTHY,
+		}
+	}
+	return rawclient.Framed(encoded(&healthv3.HealthCheckRequestOrEndpointHealthResponse{
+		RequestType: &healthv3.HealthCheckRequestOrEndpointHealthResponse_EndpointHealthResponse{
+			EndpointHealthResponse: &healthv3.EndpointHealthResponse{EndpointsHealth: told}, //nolint:staticcheck // what old checkers send
+		},
+	}), false)
 }
 
 // compressed is a message as gzip writes it.
