@@ -13,7 +13,7 @@ LINT     := $(GOBIN)/golangci-lint
 RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
 
 .DEFAULT_GOAL := help
-.PHONY: tools help build demo scenarios test test-race test-norace test-interop test-replicas faults interop-all interop-long test-kubernetes bench-kubernetes interop-istio crds console console-check test-console bench-console licenses release release-check lint fmt reference fuzz soak bench attacks steady streams widefleet envoy-loop duel fleets microbench mutants cover clean
+.PHONY: tools help build demo scenarios test test-race test-norace test-interop test-replicas faults interop-all interop-long test-kubernetes test-kubernetes-short bench-kubernetes interop-istio crds console console-check test-console bench-console licenses release release-check lint fmt reference fuzz soak bench attacks steady streams widefleet envoy-loop duel fleets microbench mutants cover clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -97,6 +97,10 @@ interop-long: ## test-interop with all versions and sizes, hundreds of cases eac
 KUBERNETES ?=
 test-kubernetes: bin/kubernetes/etcd bin/kubernetes/kube-apiserver bin/kubernetes/kube-controller-manager bin/kubernetes/helm bin/kubernetes/controller-gen ## run the tests against a real Kubernetes API server (6 minutes once it is built)
 	cd test/kubernetes && $(GO) test -count 1 -timeout 60m -v . $(KUBERNETES)
+
+# What changes endpoints most, without Helm, which takes two minutes of CPU to build.
+test-kubernetes-short: bin/kubernetes/etcd bin/kubernetes/kube-apiserver bin/kubernetes/kube-controller-manager ## run the part of test-kubernetes that .ci/run plays: conditions, a rollout, slices, policies, permissions, the API gone
+	cd test/kubernetes && $(GO) test -count 1 -timeout 8m -v -run '^Test(Conditions|Rollout|Scaling|APIGone|PolicyRules|Policies|Permissions)$$' .
 
 bench-kubernetes: bin/kubernetes/etcd bin/kubernetes/kube-apiserver bin/kubernetes/kube-controller-manager bin/kubernetes/helm ## measure how fast a written EndpointSlice reaches a client, with 10,000 endpoints in 1,000 Services, and what it costs (a minute)
 	cd test/kubernetes && $(GO) test -count 1 -timeout 20m -v -run '^TestSpeed$$' .
