@@ -253,8 +253,3 @@ func (t *Table) idle(f *flow, now time.Time) bool {
 	f.source.remove(f)
 	return true
 }
-
-// found tells the sources that a stream's loss was made good by a reconnect.
-func (s *source) found(id StreamID) {
-	s.lost = slices.DeleteFunc(s.lost, func(l loss) bool { return l.stream == id })
-}

@@ -79,12 +79,6 @@ func (t *Table) findCrowds(svc *service) {
 	})
 }
 
-// ofCrowd reports whether a flow is of a crowd; findCrowds was called for its service.
-func (f *flow) ofCrowd() bool {
-	a, svc := f.stream.by, f.source.service
-	return svc.crowds && a != nil && a.of == svc && a.crowded
-}
-
 // boundGrowth bounds what clients of crowds and those without a long history count for,
 // as of now. Newcomers and strangers are bounded already.
 func (t *Table) boundGrowth(svc *service, now time.Time) {

@@ -329,3 +329,47 @@ func (f *flow) trust(now time.Time, interval time.Duration) (trust float64, fres
 	}
 	return trust, false
 }
+
+// ofCrowd reports whether a flow is of a crowd; findCrowds was called for its service.
+func (f *flow) ofCrowd() bool {
+	a, svc := f.stream.by, f.source.service
+	return svc.crowds && a != nil && a.of == svc && a.crowded
+}
+
+// take counts the newest window of a flow, and reports whether it holds a sample
+// that no snapshot before this one counted.
+func (f *flow) sample(now time.Time) bool {
+	g := &f.gauge
+	switch {
+	case f.window.until.Equal(g.sampled):
+		return g.at.Equal(now)
+	case !f.own:
+		return false
+	}
+	g.sampled, g.at = f.window.until, now
+	held := 0.0
+	for i := range f.window.sites {
+		held += f.window.sites[i].inProgress
+	}
+	keep := 1 - 1/memoryGauges
+	g.held, g.rate = g.held*keep+held, g.rate*keep+f.window.issued
+	return true
+}
+
+// newcomer reports whether a flow has no history at a time.
+func (f *flow) newcomer(now time.Time, interval time.Duration) bool {
+	if f.busy == 0 {
+		return true
+	}
+	svc := f.source.service
+	if !svc.remembered && f.began.Sub(svc.began) <= scale(interval, foundation) {
+		return false
+	}
+	return now.Sub(f.began) < scale(interval, introduction)
+}
+
+// junior reports whether a flow that is no newcomer came when others had a history, less
+// than seniority ago, or has claimed too much since.
+func (f *flow) junior(now time.Time, interval time.Duration) bool {
+	return f.compared && !f.newcomer(now, interval) && now.Sub(later(f.began, f.exceeded)) < scale(interval, seniority)
+}

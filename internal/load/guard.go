@@ -145,15 +145,6 @@ func (t *Table) vouch(svc *service, now time.Time) {
 	}
 }
 
-// questionable tells whether there is anybody to be vouched for, or new.
-func (s *service) questionable() bool {
-	return slices.ContainsFunc(s.sources, func(src *source) bool {
-		return slices.ContainsFunc(src.flows, func(f *flow) bool {
-			return f.limit > 0 || (f.busy > 0 && f.met < guardWindows)
-		})
-	})
-}
-
 // introduce doubts a node without a past that claims to be served more than
 // there is: twice the capacity of the service, or, where that is not known, of
 // the demand that was known. A fleet may be one gateway and many that

@@ -22,18 +22,6 @@ const (
 	replacedTimes = 12.0 // time constant with which what known clients sent is forgotten, intervals
 )
 
-// newcomer reports whether a flow has no history at a time.
-func (f *flow) newcomer(now time.Time, interval time.Duration) bool {
-	if f.busy == 0 {
-		return true
-	}
-	svc := f.source.service
-	if !svc.remembered && f.began.Sub(svc.began) <= scale(interval, foundation) {
-		return false
-	}
-	return now.Sub(f.began) < scale(interval, introduction)
-}
-
 // newcomers bounds what newcomers of a service count for, as of now. Calling it again
 // at the same time changes nothing.
 func (t *Table) newcomers(svc *service, now time.Time) {
@@ -125,12 +113,6 @@ func (t *Table) usualOf(svc *service, now time.Time) usual {
 		u = t.medians(svc, now, func(*flow) bool { return true })
 	}
 	return u
-}
-
-// junior reports whether a flow that is no newcomer came when others had a history, less
-// than seniority ago, or has claimed too much since.
-func (f *flow) junior(now time.Time, interval time.Duration) bool {
-	return f.compared && !f.newcomer(now, interval) && now.Sub(later(f.began, f.exceeded)) < scale(interval, seniority)
 }
 
 // proofOf is what flows of a service have proven, requests/s.
@@ -244,15 +226,6 @@ func boundUnlike(claims []claim, most float64) {
 			c.counts = c.like + (c.counts-c.like)*most/sum
 		}
 	}
-}
-
-// standing is what the clients of a service with a history send, requests/s.
-func (s *service) standing() float64 {
-	sum := 0.0
-	for _, src := range s.sources {
-		sum += max(src.standing, src.saved)
-	}
-	return sum
 }
 
 // replace grants newcomers of a source what its known clients no longer send. Those that

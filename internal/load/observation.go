@@ -83,26 +83,6 @@ type gauge struct {
 	bound   bool    // its rate counts in part, because of that
 }
 
-// take counts the newest window of a flow, and reports whether it holds a sample
-// that no snapshot before this one counted.
-func (f *flow) sample(now time.Time) bool {
-	g := &f.gauge
-	switch {
-	case f.window.until.Equal(g.sampled):
-		return g.at.Equal(now)
-	case !f.own:
-		return false
-	}
-	g.sampled, g.at = f.window.until, now
-	held := 0.0
-	for i := range f.window.sites {
-		held += f.window.sites[i].inProgress
-	}
-	keep := 1 - 1/memoryGauges
-	g.held, g.rate = g.held*keep+held, g.rate*keep+f.window.issued
-	return true
-}
-
 // siteView is what the clients of one source tell of one locality.
 type siteView struct {
 	locality *isobar.Locality
@@ -257,22 +237,6 @@ func (s *service) boundByGauges() (misled float64) {
 		return 0
 	}
 	return off / all
-}
-
-// agreed is the mean rate of the clients of a source whose requests in progress do not
-// contradict it, requests/s.
-func (s *source) agreed() float64 {
-	sum, n := 0.0, 0.0
-	for _, f := range s.flows {
-		if rate := f.window.rate() * f.weight; f.gauge.fits <= 0 && rate > negligible {
-			sum += rate
-			n++
-		}
-	}
-	if n == 0 {
-		return 0
-	}
-	return sum / n
 }
 
 // tally sums the newest windows of a source by locality.

@@ -3,6 +3,8 @@ package load
 import (
 	"slices"
 	"time"
+
+	"github.com/isobar-xds/isobar"
 )
 
 // plan takes note of the shares in force, and forgets localities of which
@@ -85,4 +87,42 @@ func (s *serviceEvidence) judge(src *sourceEvidence, l *SourceLoad, spans []span
 		src.round = src.tally.round(src.source)
 		src.tally = tally{}
 	}
+}
+
+// weighUnreported looks for load of clients that do not report: application
+// utilization times declared capacity, less what lands.
+func (s *serviceEvidence) weighUnreported(l *ServiceLoad) {
+	if !l.Covered || s.now.Sub(s.weighed) < s.interval {
+		return
+	}
+	s.weighed = s.now
+	var next []excess
+	for i := range s.sites {
+		site := &s.sites[i]
+		j, found := slices.BinarySearchFunc(l.Sites, site.Locality, func(x SiteLoad, l isobar.Locality) int { return x.Locality.Compare(l) })
+		if !found || site.Capacity <= 0 {
+			continue
+		}
+		rate := max(0, applicationUtilization(&l.Sites[j])*site.Capacity-l.Sites[j].Issued)
+		e := excess{locality: site.Locality, windows: 1, rate: rate, least: overPlan / 2 * site.Capacity}
+		if k, had := slices.BinarySearchFunc(s.unreported, site.Locality, func(x excess, l isobar.Locality) int { return x.locality.Compare(l) }); had {
+			before := &s.unreported[k]
+			e.windows += before.windows
+			gain := unreportedGain
+			if rate < before.rate {
+				gain = unreportedFall
+			}
+			e.rate = before.rate + (rate-before.rate)*gain
+			if before.windows > verdictWindows {
+				if e.rate > e.least {
+					next = append(next, e)
+				}
+				continue
+			}
+		}
+		if rate > overPlan*site.Capacity {
+			next = append(next, e)
+		}
+	}
+	s.unreported = next
 }

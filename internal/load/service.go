@@ -198,23 +198,6 @@ func (l *SourceLoad) hold(rate float64, missing bool) {
 	}
 }
 
-// longestWindow is up to which length windows tell what lands now. A few
-// clients with long periods of their own must not make the whole source look
-// old; where all have them, they are what there is.
-func (s *source) longestWindow(now time.Time, interval time.Duration) time.Duration {
-	usual := 2 * interval
-	longest := time.Duration(0)
-	for _, f := range s.flows {
-		if _, fresh := f.trust(now, interval); fresh {
-			if f.window.length <= usual {
-				return usual
-			}
-			longest = max(longest, f.window.length)
-		}
-	}
-	return longest
-}
-
 // land adds a fresh window to what the source lands, most likely in as many
 // localities as before.
 func (l *SourceLoad) land(w *window, weight float64, before int) {
@@ -247,4 +230,22 @@ func (l *SourceLoad) land(w *window, weight float64, before int) {
 		x.InProgress = x.Waiting // until the mean takes its place
 		x.Priority = max(x.Priority, uint32(s.priority))
 	}
+}
+
+// standing is what the clients of a service with a history send, requests/s.
+func (s *service) standing() float64 {
+	sum := 0.0
+	for _, src := range s.sources {
+		sum += max(src.standing, src.saved)
+	}
+	return sum
+}
+
+// questionable tells whether there is anybody to be vouched for, or new.
+func (s *service) questionable() bool {
+	return slices.ContainsFunc(s.sources, func(src *source) bool {
+		return slices.ContainsFunc(src.flows, func(f *flow) bool {
+			return f.limit > 0 || (f.busy > 0 && f.met < guardWindows)
+		})
+	})
 }

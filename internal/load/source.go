@@ -206,3 +206,47 @@ func findLanded(landed []LandedLoad, l isobar.Locality) *LandedLoad {
 	}
 	return &landed[i]
 }
+
+// found tells the sources that a stream's loss was made good by a reconnect.
+func (s *source) found(id StreamID) {
+	s.lost = slices.DeleteFunc(s.lost, func(l loss) bool { return l.stream == id })
+}
+
+// agreed is the mean rate of the clients of a source whose requests in progress do not
+// contradict it, requests/s.
+func (s *source) agreed() float64 {
+	sum, n := 0.0, 0.0
+	for _, f := range s.flows {
+		if rate := f.window.rate() * f.weight; f.gauge.fits <= 0 && rate > negligible {
+			sum += rate
+			n++
+		}
+	}
+	if n == 0 {
+		return 0
+	}
+	return sum / n
+}
+
+// isWatched tells whether a source has clients that are connected, or on their
+// way back.
+func (s *source) isWatched(now time.Time, interval time.Duration) bool {
+	return !s.watched.IsZero() && now.Sub(s.watched) <= scale(interval, graceIntervals)
+}
+
+// longestWindow is up to which length windows tell what lands now. A few
+// clients with long periods of their own must not make the whole source look
+// old; where all have them, they are what there is.
+func (s *source) longestWindow(now time.Time, interval time.Duration) time.Duration {
+	usual := 2 * interval
+	longest := time.Duration(0)
+	for _, f := range s.flows {
+		if _, fresh := f.trust(now, interval); fresh {
+			if f.window.length <= usual {
+				return usual
+			}
+			longest = max(longest, f.window.length)
+		}
+	}
+	return longest
+}

@@ -49,12 +49,6 @@ func (t *Table) SetWatched(watched []Watch, now time.Time) {
 	}
 }
 
-// isWatched tells whether a source has clients that are connected, or on their
-// way back.
-func (s *source) isWatched(now time.Time, interval time.Duration) bool {
-	return !s.watched.IsZero() && now.Sub(s.watched) <= scale(interval, graceIntervals)
-}
-
 // standIn lets what a source last told stand in for reports that most of its
 // streams owe, or that nobody is there any more to send though its clients are
 // connected. Saved demand that is awaited has rules of its own; see cover.
