@@ -58,15 +58,23 @@ func (b *statusBuilder) service(p *plan.Plan, svc *plan.Service) (demand float64
 // it connects again, which is 20 s.
 const longestAbsence = 30 * time.Second
 
+// longestAbsenceOfGroup is how long a group of replicas may take that has lost all its disks
+// and waits for clients to report.
+const longestAbsenceOfGroup = 2 * time.Minute
+
 // lifetimes tells of assignments that end while Isobar restarts.
 func (b *statusBuilder) lifetimes(svc *plan.Service) {
+	absence, while := longestAbsence, "a restart of Isobar and Envoy's pause before it connects again (up to 20 s)"
+	if b.grouped {
+		absence, while = longestAbsenceOfGroup, "a restart of a group that has lost its disks, which waits for load reports"
+	}
 	for _, x := range []struct {
 		field string
 		set   time.Duration
 	}{{"endpoint_stale_after", svc.Spec.Assignment.EndpointStaleAfter}, {"resource_ttl", svc.Spec.Assignment.ResourceTTL}} {
-		if x.set > 0 && x.set < longestAbsence {
-			b.aboutf(svc, ShortLifetime, isobar.Locality{}, "%s %s is shorter than a restart of Isobar and Envoy's pause before it connects again (up to 20 s): "+
-				"clients lose endpoints that work; write %s or more", x.field, x.set, longestAbsence)
+		if x.set > 0 && x.set < absence {
+			b.aboutf(svc, ShortLifetime, isobar.Locality{}, "%s %s is shorter than %s: clients lose endpoints that work; write %s or more",
+				x.field, x.set, while, absence)
 		}
 	}
 }

@@ -87,7 +87,7 @@ func (s *statusAPI) getStatus(w http.ResponseWriter, r *http.Request) {
 
 // status tells how things stand with a plan, which is nil before the first.
 func (s *statusAPI) status(ctx context.Context, p *plan.Plan) Status {
-	b := &statusBuilder{nearest: s.opts.Nearest, Status: Status{
+	b := &statusBuilder{nearest: s.opts.Nearest, grouped: s.opts.Replicas != nil, Status: Status{
 		Holds: []Held{}, Degraded: []Degraded{}, Paused: plan.Pauses{}, Attention: []Attention{}, Unsaved: []string{}, Certificates: []Certificate{}, Coverage: 1,
 	}}
 	if wrong := s.stalled(); wrong != "" {
@@ -125,6 +125,7 @@ func (s *statusAPI) status(ctx context.Context, p *plan.Plan) Status {
 type statusBuilder struct {
 	Status
 
+	grouped bool // the server belongs to a group of replicas
 	nearest func(name string, names []string, most int) []string
 }
 

@@ -33,6 +33,27 @@ func readAssignment(v strict.Value) isobar.AssignmentSettings {
 // before it tries to connect again, which is 20 s.
 const longestAbsence = 30 * time.Second
 
+// longestAbsenceOfGroup is how long a group of replicas that has lost all its plans waits for
+// clients to report before it answers those that come back, and some time to connect.
+const longestAbsenceOfGroup = 2 * time.Minute
+
+// checkLifetimes tells of assignments that outlast the restart of a server, but not that of a
+// group. at is where the group stands.
+func checkLifetimes(at *strict.Value, services []isobar.Service) {
+	for i := range services {
+		s := &services[i]
+		for _, x := range []struct {
+			field string
+			set   time.Duration
+		}{{"endpoint_stale_after", s.Assignment.EndpointStaleAfter}, {"resource_ttl", s.Assignment.ResourceTTL}} {
+			if x.set >= longestAbsence && x.set < longestAbsenceOfGroup {
+				at.Warnf("write 2m or more", "%s %s of service %q is shorter than a group that has lost all its disks may take until it answers clients that come back: "+
+					"clients lose endpoints that work", x.field, x.set, s.Name)
+			}
+		}
+	}
+}
+
 // lifetimeField is how long clients use an assignment without a word of the
 // server.
 func lifetimeField(name string, into *time.Duration) strict.Field {

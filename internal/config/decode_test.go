@@ -252,6 +252,22 @@ func TestClusterSettingsComeBack(t *testing.T) {
 	}
 }
 
+// A group that has lost all its disks answers clients later than a server that restarts.
+func TestShortLifetimesInAGroup(t *testing.T) {
+	for value, warned := range map[string]bool{"30s": true, "1m59s": true, "2m": false} {
+		text := "state_dir: /s\nreplicas: {group: g, name: a, listen: \"127.0.0.1:18001\", peers: [\"a:18001\", \"b:18001\"], election: {file: /e}}\n" +
+			"services: [{name: web, assignment: {endpoint_stale_after: " + value + "}, localities: [{locality: us/a, endpoints: [\"10.0.0.1:80\"]}]}]\n"
+		_, warnings, err := config.Decode("f.yaml", []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		told := slices.ContainsFunc(warnings, func(p config.Problem) bool { return strings.Contains(p.String(), "\"web\" is shorter than a group") })
+		if told != warned {
+			t.Errorf("%s: warnings %v", value, warnings)
+		}
+	}
+}
+
 // Clients lose endpoints that work where an assignment expires before they can
 // be connected again after a restart.
 func TestShortLifetimesAreWarnedOf(t *testing.T) {

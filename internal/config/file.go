@@ -53,6 +53,9 @@ func readFile(root strict.Value, c *Config) {
 	if c.Discovery.XDS == nil && c.Discovery.Kubernetes == nil { // else nobody knows where services run
 		checkRegions(named, append(slices.Clone(c.Services), c.Discovery.DNS.services()...))
 	}
+	if c.Replicas != nil && all.replicas != nil {
+		checkLifetimes(all.replicas, c.Services)
+	}
 	if c.Network == nil {
 		c.Network, _ = isobar.NewNetwork(nil) // no rules, no error
 	}

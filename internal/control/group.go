@@ -41,8 +41,8 @@ type Group interface {
 	// Paused makes what Current pauses durable for the group.
 	Paused(ctx context.Context) error
 	Publications
-	// Last reports whether this replica leads and no other one lives: if it ends, clients
-	// have nobody.
+	// Last reports whether this replica leads and ends, and no other one that lives stays:
+	// clients will have nobody.
 	Last() bool
 	// Report sends what clients told this replica to the leader. health says that only
 	// what checkers told is sent, which does not wait for a tick.
@@ -167,6 +167,9 @@ func (l *Loop) receive() {
 	if change, ok := plan.Changed(before, o.Plan, o.Origin); ok {
 		l.state.note(change)
 	}
+	if o.Plan.Parting {
+		l.undropped.Store(true)
+	}
 	l.show(o.Plan)
 	l.told = &o.Health
 	l.group.Designate(o)
@@ -233,6 +236,7 @@ func (l *Loop) goOnFrom(saved *plan.Saved, reason string, provisional bool) erro
 	if err != nil {
 		return err
 	}
+	l.recorders.tell(Recorder.Stopped) // what they took down does not lead here
 	now := time.Now()
 	decides := &decider{Decider: plan.NewDecider(l.opts.timing().Interval, saved.Demand(), now), recorders: &l.recorders}
 	topology, operators := l.opts.Topology.State()
@@ -258,8 +262,12 @@ const (
 	// enoughReturned is what fraction of the clients that are connected have to have
 	// reported before a group that has lost all its plans decides, and gatherMost is how
 	// long it waits for them: longer where gatherIntervals report intervals take longer.
-	enoughReturned  = 0.8
-	gatherMost      = time.Minute
+	enoughReturned = 0.8
+	gatherMost     = time.Minute
+	// gatherLeast is how long it waits at least, as far as endpoints do not expire before:
+	// clients that connect late are not among those that are counted. Envoy pauses for up to
+	// 30 s before it connects again.
+	gatherLeast     = 30 * time.Second
 	gatherIntervals = 4
 	// lifetimeParts bounds the wait where clients forget endpoints: clients need the rest
 	// of the lifetime to come back.
@@ -302,7 +310,8 @@ func (l *Loop) gathered(now time.Time) (observed plan.Saved, returned float64) {
 // told, or when the time is over, it goes on from that: they keep the shares that they have.
 func (l *Loop) gather(now time.Time) {
 	observed, returned := l.gathered(now)
-	if returned < enoughReturned && now.Sub(l.gathering) < l.patience() {
+	waited, most := now.Sub(l.gathering), l.patience()
+	if waited < min(gatherLeast, most) || returned < enoughReturned && waited < most {
 		return
 	}
 	reason := fmt.Sprintf("all plans of the group were lost: it goes on from what clients do, of which %.0f%% report load", 100*returned)
@@ -380,8 +389,8 @@ func (l *Loop) leaveGroup() {
 	}
 	saved := l.state.toSave(p)
 	saved.Reserved = l.group.Reserved()
-	if l.decided && l.group.Last() {
-		l.takeBackDrops(p)
+	if p.Drops() {
+		l.part(p)
 	}
 	last := job{plan: &saved, pages: l.state.pages}
 	if l.decided {
@@ -392,18 +401,48 @@ func (l *Loop) leaveGroup() {
 	l.metrics.unregister()
 }
 
-// takeBackDrops shows clients the plan in force without its drops. The group does not get
-// it: the replica that leads next goes on with the drops, and its versions are higher.
+const (
+	// partMost is how long a replica that ends while clients drop requests waits until it
+	// knows whether all others end, too: a supervisor stops them at about the same time.
+	// A follower waits for as long again, for the leader to take the drops back.
+	partMost = 500 * time.Millisecond
+	partLook = 10 * time.Millisecond
+)
+
+// part has clients drop nothing more where no replica stays. The leader takes the drops
+// back, and its followers show what it tells.
+func (l *Loop) part(last *plan.Plan) {
+	most := partMost
+	if !l.decided {
+		most *= 2
+	}
+	look := time.NewTicker(partLook)
+	defer look.Stop()
+	for began := time.Now(); time.Since(began) < most; <-look.C {
+		if l.decided && l.group.Last() {
+			l.takeBackDrops(last)
+			return
+		}
+		if l.receive(); l.Current().Parting {
+			return
+		}
+	}
+}
+
+// takeBackDrops shows clients the plan in force without its drops. The group gets it with
+// the drops, and a note that clients don't: who leads next goes on with them.
 func (l *Loop) takeBackDrops(last *plan.Plan) {
 	version, err := l.group.Next(true)
 	if err != nil {
 		return // it leads no more
 	}
-	p := last.WithoutDrops(time.Now(), version)
-	if p == nil {
+	p := last.Part(time.Now(), version)
+	found := l.health.keeper.Save()
+	if err := l.group.Publish(p, plan.Origin{}, &found, true); err != nil {
+		l.log.Warn("drops were not taken back before stopping", "error", err)
 		return
 	}
-	l.log.Info("took back drops before stopping; no other replica lives", "version", p.VersionString())
+	l.log.Info("took back drops before stopping; no other replica stays", "version", p.VersionString())
 	l.undropped.Store(true)
-	l.show(p)
+	l.show(p.WithoutDrops(p.Made, version))
 }

@@ -2,6 +2,8 @@ package control_test
 
 import (
 	"context"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -11,6 +13,7 @@ import (
 	"github.com/isobar-xds/isobar/internal/load"
 	"github.com/isobar-xds/isobar/internal/plan"
 	"github.com/isobar-xds/isobar/internal/testhelp/bubble"
+	"github.com/isobar-xds/isobar/internal/xds/view"
 )
 
 // leader is a group that this replica leads.
@@ -18,7 +21,7 @@ type leader struct {
 	epoch, version uint64
 	base           *plan.Opened
 	shared         []*plan.Plan // what followers got
-	last           bool         // no other replica lives
+	last           bool         // no other replica stays
 }
 
 func (g *leader) Changed() <-chan struct{}                   { return nil }
@@ -64,10 +67,14 @@ func TestGroupThatLostItsPlans(t *testing.T) {
 		{name: "it has the state of a single server", epoch: 2, stored: &plan.Saved{Version: 5}},
 		{name: "nobody reports", epoch: 2, lasts: 59 * time.Second, atLatest: 61 * time.Second},
 		{name: "too few report", epoch: 2, clients: 10, report: 7, lasts: 59 * time.Second, atLatest: 61 * time.Second},
-		{name: "enough report", epoch: 2, clients: 10, report: 8, lasts: 2 * time.Second, atLatest: 6 * time.Second},
+		{name: "enough report", epoch: 2, clients: 10, report: 8, lasts: 29 * time.Second, atLatest: 31 * time.Second},
 		{
 			name: "its leader ended meanwhile", epoch: 3, base: &plan.Opened{Plan: provisional, Saved: plan.Saved{Version: 5}},
 			lasts: 59 * time.Second, atLatest: 61 * time.Second,
+		},
+		{
+			name: "enough report that forget endpoints", epoch: 2, clients: 10, report: 10, stale: 30 * time.Second,
+			lasts: 9 * time.Second, atLatest: 11 * time.Second,
 		},
 		{name: "clients forget endpoints", epoch: 2, stale: 30 * time.Second, lasts: 9 * time.Second, atLatest: 11 * time.Second},
 		{name: "reports are rare", epoch: 2, interval: time.Minute, lasts: 239 * time.Second, atLatest: 241 * time.Second},
@@ -144,8 +151,10 @@ func TestLastOfAGroup(t *testing.T) {
 			if s, _ := after.Service("web"); (s.Result.Drop == 0) != last || (after.Version > before.Version) != last {
 				t.Errorf("the last one: %t; version %d drops %v after %d", last, after.Version, s.Result.Drop, before.Version)
 			}
-			if g.shared[len(g.shared)-1] != before {
-				t.Error("the group got the plan without drops: who leads next would go on without them")
+			shared := g.shared[len(g.shared)-1]
+			if s, _ := shared.Service("web"); s.Result.Drop != 0.2 || shared.Parting != last || shared.Version != after.Version {
+				t.Errorf("the last one: %t; the group got version %d, parting %t, drop %v: who leads next goes on from that",
+					last, shared.Version, shared.Parting, s.Result.Drop)
 			}
 			if drop := p.saved[len(p.saved)-1].Services[0].Drop; drop != 0.2 {
 				t.Errorf("it saved a drop of %v", drop)
@@ -160,12 +169,147 @@ type follower struct {
 
 	changed  chan struct{}
 	role     control.GroupRole
+	mu       sync.Mutex
 	received *plan.Opened
 }
 
 func (g *follower) Changed() <-chan struct{}          { return g.changed }
 func (g *follower) Role() (control.GroupRole, uint64) { return g.role, g.epoch }
-func (g *follower) Received() *plan.Opened            { return g.received }
+func (g *follower) Received() *plan.Opened {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.received
+}
+
+// tell has a plan of the leader come.
+func (g *follower) tell(o *plan.Opened) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.received = o
+}
+
+// TestFollowersOfTheLastLeader asserts that a follower which ends with all others shows its
+// clients the leader's plan without drops, and that one which leaves others behind does not wait
+// for such a plan.
+func TestFollowersOfTheLastLeader(t *testing.T) {
+	for _, parts := range []bool{true, false} {
+		bubble.Test(t, func(t *testing.T) {
+			p, east := newParts(), isobar.MustLocality("east/a")
+			service := web("web", 1)
+			service.MaxShed = 0.5
+			p.topology.Services = []isobar.Service{service}
+			saved := plan.Saved{Version: 41, Services: []plan.SavedService{{
+				Name: "web", Drop: 0.2, Sites: []isobar.Locality{east, isobar.MustLocality("east/b")},
+				Sources: []plan.SavedSource{{Source: east, Demand: 3000, Shares: []float64{0.5, 0.5}}},
+			}}}
+			made, err := plan.Restore(&saved, p.topology, health.Table{}, time.Now(), 1_000_001)
+			if err != nil {
+				t.Fatal(err)
+			}
+			g := &follower{leader: leader{epoch: 2}, changed: make(chan struct{}, 1), received: opened(t, made)}
+			l, stop := start(t, p, func(o *control.Options) { o.Group = g })
+			if !l.Current().Drops() {
+				t.Fatalf("version %d drops nothing", l.Current().Version)
+			}
+			if parts {
+				time.AfterFunc(300*time.Millisecond, func() { g.tell(opened(t, made.Part(time.Now(), 1_000_002))) })
+			}
+			began := time.Now()
+			stop()
+			if took := time.Since(began); took > time.Second || parts && took > 400*time.Millisecond {
+				t.Errorf("parts %t: the end took %v", parts, took)
+			}
+			if last := l.Current(); last.Drops() == parts || l.Undropped() != parts {
+				t.Errorf("parts %t: version %d drops: %t", parts, last.Version, last.Drops())
+			}
+			if drop := p.saved[len(p.saved)-1].Services[0].Drop; drop != 0.2 {
+				t.Errorf("parts %t: it saved a drop of %v", parts, drop)
+			}
+		})
+	}
+}
+
+// opened is a plan as another replica opens it.
+func opened(t *testing.T, p *plan.Plan) *plan.Opened {
+	t.Helper()
+	shared, err := new(plan.Sharer).Share(p, plan.Origin{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := plan.Open(shared, nil, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// TestProvisionalUntilPublished asserts that the loop calls what clients may get provisional
+// until no stream gets the provisional plan any more: a client that returns in between would be
+// moved by it.
+func TestProvisionalUntilPublished(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		p := newParts()
+		var l *control.Loop
+		var inForce, called []bool
+		published := publications{p, func() {
+			inForce, called = append(inForce, l.Current().Provisional), append(called, l.Provisional())
+		}}
+		g := &follower{leader: leader{epoch: 2}, changed: make(chan struct{})}
+		l, stop := start(t, p, func(o *control.Options) { o.Group, o.Clients = g, published })
+		defer stop()
+		for version, provisional := range []bool{true, true, false} {
+			g.tell(&plan.Opened{Plan: &plan.Plan{Version: uint64(version + 1), Provisional: provisional, Topology: p.topology, Made: time.Now()}})
+			g.changed <- struct{}{}
+			pass(time.Millisecond)
+		}
+		if !slices.Equal(inForce, []bool{true, true, false}) || !slices.Equal(called, []bool{true, true, true}) || l.Provisional() {
+			t.Errorf("while plans were published, those in force were provisional: %t, and the loop said so: %t; in the end: %t", inForce, called, l.Provisional())
+		}
+	})
+}
+
+// publications calls a function at each publication to the streams.
+type publications struct {
+	*parts
+
+	published func()
+}
+
+func (p publications) Publish(*view.Set) { p.published() }
+
+// TestTakeoverEndsRecordings asserts that a recording ends where a leader goes on from a plan
+// that the recording does not have: as it takes over, and as it has gathered what clients do.
+func TestTakeoverEndsRecordings(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		p, g := newParts(), &leader{epoch: 2, version: 1_000_000}
+		l, stop := start(t, p, func(o *control.Options) { o.Group = g })
+		defer stop()
+		r := &recording{}
+		if err := l.Record(t.Context(), r, func(control.Beginning) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+		pass(59 * time.Second)
+		if r.stopped || !l.Current().Provisional {
+			t.Fatalf("stopped: %t, provisional: %t", r.stopped, l.Current().Provisional)
+		}
+		pass(2 * time.Second)
+		if !r.stopped || l.Current().Provisional {
+			t.Errorf("stopped: %t, provisional: %t", r.stopped, l.Current().Provisional)
+		}
+	})
+}
+
+// recording is a recorder that notes its end.
+type recording struct {
+	control.Recorder
+
+	stopped bool
+}
+
+func (r *recording) Observe(*health.Event, time.Duration, time.Duration) {}
+func (r *recording) Decided(*plan.Plan, *plan.Plan, error)               {}
+func (r *recording) Stopped()                                            { r.stopped = true }
+func (r *recording) Done() bool                                          { return r.stopped }
 
 // TestFollowerKeepsItsPlan asserts that a leader that lost all plans does not move the
 // clients of a replica that still has one, that its first decision counts again, and that

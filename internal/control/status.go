@@ -20,6 +20,8 @@ type status struct {
 	clock     clockWatch
 	left      chan struct{} // closed when the last plan is published
 	undropped atomic.Bool   // that one took drops back
+	// provisional is set while streams may get a provisional plan.
+	provisional atomic.Bool
 }
 
 // Current returns the plan in force; nil before the first.
@@ -73,6 +75,10 @@ func (s *status) ClockWentBack() (time.Duration, time.Time) { return s.clock.tol
 
 // Left is closed when the loop has published its last plan.
 func (s *status) Left() <-chan struct{} { return s.left }
+
+// Provisional reports whether clients may get a provisional plan: it is set before the first
+// stream can get one, and until no stream gets it any more.
+func (s *status) Provisional() bool { return s.provisional.Load() }
 
 // Undropped reports whether that plan differs from the one before.
 func (s *status) Undropped() bool { return s.undropped.Load() }

@@ -103,8 +103,12 @@ func (l *Loop) publish(p *plan.Plan) {
 func (l *Loop) show(p *plan.Plan) {
 	l.set = l.opts.Views(p, l.set)
 	l.opts.Reports.Refresh()
+	if p.Provisional {
+		l.provisional.Store(true)
+	}
 	l.current.Store(p)
 	l.opts.Clients.Publish(l.set)
+	l.provisional.Store(p.Provisional) // until here streams get the plan before
 	l.waiters.wake()
 }
 

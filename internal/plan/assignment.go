@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"slices"
 	"time"
 
 	"github.com/isobar-xds/isobar"
@@ -103,6 +104,19 @@ func (p *Plan) WithoutDrops(now time.Time, version uint64) *Plan {
 		out.Services[i] = &service
 	}
 	return out
+}
+
+// Drops reports whether clients drop requests by the plan, which may be nil.
+func (p *Plan) Drops() bool {
+	return p != nil && slices.ContainsFunc(p.Services, func(s *Service) bool { return s.Result != nil && s.Result.Drop > 0 })
+}
+
+// Part returns the plan that the last leader of a group hands out: the same with a version of
+// its own, of which clients get what [Plan.WithoutDrops] returns.
+func (p *Plan) Part(now time.Time, version uint64) *Plan {
+	out := *p
+	out.Version, out.Made, out.Trigger, out.Violations, out.Parting = version, now, assign.Rebase, nil, true
+	return &out
 }
 
 func withoutDrop(r *assign.Result) *assign.Result {

@@ -46,7 +46,7 @@ func statusToProto(s *group.Status, summary *peerv1.Summary) *peerv1.Status {
 	return &peerv1.Status{
 		Claim: claimToProto(s.Claim), PlanClaim: claimToProto(s.Plan), PlanVersion: s.Version, KnownEpoch: s.Known.Epoch, KnownVersion: s.Known.Version,
 		Leads: s.Leads, Caretaker: s.Caretaker, EngineReached: s.Engine, ReplicasReached: uint32(max(0, s.Reaches)), //nolint:gosec // at most 15
-		Asks: s.Asks, HandsOver: s.HandsOver, Deaf: s.Deaf, Summary: summary,
+		Asks: s.Asks, HandsOver: s.HandsOver, Deaf: s.Deaf, Leaves: s.Leaves, Summary: summary,
 	}
 }
 
@@ -55,7 +55,7 @@ func statusFromProto(s *peerv1.Status) *group.Status {
 		Claim: claimFromProto(s.GetClaim()), Plan: claimFromProto(s.GetPlanClaim()), Version: s.GetPlanVersion(),
 		Known: group.Known{Epoch: s.GetKnownEpoch(), Version: s.GetKnownVersion()},
 		Leads: s.GetLeads(), Caretaker: s.GetCaretaker(), Engine: s.GetEngineReached(), Reaches: int(min(s.GetReplicasReached(), group.MaxReplicas+1)),
-		Asks: s.GetAsks(), HandsOver: s.GetHandsOver(), Deaf: s.GetDeaf(),
+		Asks: s.GetAsks(), HandsOver: s.GetHandsOver(), Deaf: s.GetDeaf(), Leaves: s.GetLeaves(),
 	}
 }
 

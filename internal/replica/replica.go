@@ -447,6 +447,18 @@ func (r *Replica) steppedDown(from, who string) {
 	})
 }
 
+// Announce tells the other replicas that this one is about to leave. It does not wait.
+func (r *Replica) Announce() {
+	r.do(func(n *group.Node, now time.Duration) { n.Announce(now) })
+}
+
+// Parts reports whether this replica leaves and no other one that lives stays.
+func (r *Replica) Parts() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.node.Parts(r.clock())
+}
+
 // Leave hands leadership over and keeps from campaigning. It returns when the
 // engine holds nothing for this replica any more, or when ctx ends.
 func (r *Replica) Leave(ctx context.Context) {

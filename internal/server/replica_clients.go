@@ -39,23 +39,27 @@ func (r *replicas) await(ctx context.Context, peer, version string) error {
 	if err != nil {
 		return nil // another control plane sent it
 	}
-	if group.Claimable(shown) {
-		if err := r.returns(); err != nil {
-			return err
+	refuses := func() error {
+		if !group.Claimable(shown) || r.s.loop.Current() == nil {
+			return nil
 		}
+		return r.returns()
+	}
+	if err := refuses(); err != nil {
+		return err
 	}
 	began := time.Now()
 	look := time.NewTimer(0)
 	defer look.Stop()
 	for pause := awaitLook; ; pause = min(2*pause, awaitLookMost) {
 		if r.serves(shown) {
-			return nil
+			return refuses() // the first plan that came may be a provisional one
 		}
 		waited := time.Since(began)
 		switch r.replica.Admit(shown, waited) {
 		case group.Serve:
 			if p, _ := r.replica.Served(); p.Version < shown || waited >= publishPatience {
-				return nil // it belongs to no claim, or the streams are stuck anyway
+				return refuses() // it belongs to no claim, or the streams are stuck anyway
 			}
 		case group.Wait:
 		case group.Close:
@@ -80,8 +84,10 @@ func (r *replicas) await(ctx context.Context, peer, version string) error {
 // so that the client can report load on the same connection. Where no leader ends that, as
 // when the election engine is out of reach, this replica refuses clients for so long only.
 func (r *replicas) returns() error {
-	p := r.s.loop.Current()
-	if p == nil || !p.Provisional {
+	if r.s.loop.Current() == nil { // what the first one will be, nobody knows
+		return status.Error(codes.Unavailable, "isobar: this replica has no plan yet")
+	}
+	if !r.s.loop.Provisional() {
 		r.refusing.Store(nil)
 		return nil
 	}

@@ -107,7 +107,7 @@ func (r *replicas) Reserved() uint64 {
 }
 
 // Last implements [control.Group].
-func (r *replicas) Last() bool { return r.leads() && r.replica.Status().Spare == 0 }
+func (r *replicas) Last() bool { return r.leads() && r.replica.Parts() }
 
 // Report implements [control.Group].
 func (r *replicas) Report(now time.Time, healthOnly bool) {

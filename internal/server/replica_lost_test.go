@@ -6,6 +6,7 @@ import (
 	"io"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -128,8 +129,10 @@ func TestAllDisksLost(t *testing.T) {
 	listen := []string{testhelp.FreePort(t), testhelp.FreePort(t)}
 	peers := []string{"a=" + listen[0], "b=" + listen[1]}
 	election := fmt.Sprintf("{file: %q}", filepath.Join(t.TempDir(), "election"))
+	// Clients forget endpoints, so that the group waits for 15 s.
+	services := strings.Replace(twoZones, "- name: checkout\n", "- name: checkout\n  assignment: {endpoint_stale_after: 45s}\n", 1)
 	begin := func(n int) *member { // with an empty disk, each time
-		return startMemberWith(t, replicaConfig(t, string(rune('a'+n)), listen[n], election, twoZones, peers...), server.Options{ReplicaTiming: unhurried})
+		return startMemberWith(t, replicaConfig(t, string(rune('a'+n)), listen[n], election, services, peers...), server.Options{ReplicaTiming: unhurried})
 	}
 	first := begin(0)
 	testhelp.Eventually(t, "a leads", func() bool { return first.group().Leader == "a" && first.server.Plan() != nil })

@@ -264,8 +264,9 @@ func (r *replicas) run(ctx context.Context, done <-chan struct{}) error {
 		return errors.Join(err, r.close())
 	case <-ctx.Done():
 	}
-	if r.Last() {
-		<-r.s.loop.Left() // it takes back what clients drop, for which it has to lead
+	r.replica.Announce()
+	if r.leads() && r.s.loop.Current().Drops() {
+		<-r.s.loop.Left() // the last replica takes back what clients drop, for which it has to lead
 	}
 	patience, cancel := context.WithTimeout(running, replicaPatience)
 	r.replica.Leave(patience)

@@ -84,7 +84,7 @@ func (s *sampler) toProto(now time.Time) []*peerv1.ChartMark {
 	var out []*peerv1.ChartMark
 	for i := range s.marks {
 		if m := &s.marks[i]; now.Sub(m.noted) < freshMark {
-			out = append(out, &peerv1.ChartMark{AgeMicros: now.Sub(m.At).Microseconds(), Text: m.Text, Who: m.Who})
+			out = append(out, &peerv1.ChartMark{AgeMicros: now.Sub(m.At).Microseconds(), AtMicros: m.At.UnixMicro(), Text: m.Text, Who: m.Who})
 		}
 	}
 	return out
@@ -94,6 +94,9 @@ func (s *sampler) toProto(now time.Time) []*peerv1.ChartMark {
 func (s *sampler) fromProto(now time.Time, marks []*peerv1.ChartMark) {
 	for _, m := range marks {
 		at := now.Add(-time.Duration(m.GetAgeMicros()) * time.Microsecond).UTC().Truncate(time.Millisecond)
+		if m.GetAtMicros() != 0 { // 0 in plans of earlier programs
+			at = time.UnixMicro(m.GetAtMicros()).UTC()
+		}
 		s.mark(now, admin.SampleMark{At: at, Text: m.GetText(), Who: m.GetWho()})
 	}
 }

@@ -121,7 +121,7 @@ func (n *Node) endCare() {
 // win begins a leadership: the others are asked what they know.
 func (n *Node) win(now time.Duration) {
 	n.deadline = n.sent + n.opts.Deadline
-	n.gathered = now + n.opts.Gather
+	n.won = now
 	n.base = Plan{}
 	n.become(Gathering)
 	n.due = now + n.opts.Renew
@@ -132,6 +132,15 @@ func (n *Node) win(now time.Duration) {
 	}
 }
 
+// gathered is when gathering ends at the latest. A winner without any plan, in a group that
+// had a leader before, waits for longer: a replica that starts just now may have one.
+func (n *Node) gathered() time.Duration {
+	if n.known.Epoch > 0 && n.plan.IsZero() && n.base.IsZero() {
+		return n.won + n.opts.GatherLost
+	}
+	return n.won + n.opts.Gather
+}
+
 // gather goes on to the claim once every replica of the group has answered and the
 // newest plan is here, or when the time is over. It does not wait for a replica that has gone
 // silent, such as the last leader.
@@ -139,7 +148,7 @@ func (n *Node) gather(now time.Duration) {
 	if n.role != Gathering {
 		return
 	}
-	if now < n.gathered {
+	if now < n.gathered() {
 		have := max(n.plan.Version, n.base.Version)
 		for i := range n.peers {
 			p := &n.peers[i]
@@ -230,6 +239,25 @@ func (n *Node) StepDown(now time.Duration) bool {
 	}
 	n.stepDown(now)
 	return true
+}
+
+// Announce tells the others that this replica is about to leave, and keeps it from
+// campaigning for good. A leader goes on to lead until it leaves.
+func (n *Node) Announce(now time.Duration) {
+	n.leaving = true
+	n.tell(now)
+	n.Tick(now)
+}
+
+// Parts reports whether this replica leaves and every other one that lives leaves, too: nobody
+// stays to serve clients.
+func (n *Node) Parts(now time.Duration) bool {
+	for i := range n.peers {
+		if p := &n.peers[i]; n.live(p, now) && !p.status.Leaves {
+			return false
+		}
+	}
+	return n.leaving
 }
 
 // Leave hands leadership over and keeps from campaigning for good. The node goes

@@ -45,6 +45,7 @@ type Status struct {
 	Asks      bool // the sender waits for an answer
 	HandsOver bool // the sender gave up leadership on purpose: campaign now
 	Deaf      bool // the sender does not hear the receiver
+	Leaves    bool // the sender is about to end, and takes no leadership any more
 }
 
 // Validate reports what is wrong with a status of another replica.

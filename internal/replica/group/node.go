@@ -84,7 +84,7 @@ type Node struct {
 	seen     time.Duration // when the node last ran
 	awake    time.Duration // since when it has run without a pause
 	engine   engineView
-	gathered time.Duration // when gathering ends at the latest
+	won      time.Duration // Gathering: since when
 	asked    bool          // Claiming: a claim was sent, and its outcome is unknown
 	rest     time.Duration // no campaign before
 	free     instant       // since when the engine says that nobody leads
@@ -272,7 +272,7 @@ func (n *Node) Due() time.Duration {
 		due = min(due, n.deadline)
 	}
 	if n.role == Gathering {
-		due = min(due, n.gathered)
+		due = min(due, n.gathered())
 	}
 	return due
 }
@@ -300,6 +300,7 @@ func (n *Node) sendStatus(now time.Duration, to string, asks, handsOver bool) {
 		Claim: n.newest(), Plan: n.plan.Claim, Version: n.plan.Version, Known: n.known,
 		Leads: n.role == Leading && now < n.deadline, Caretaker: n.role == Caretaker,
 		Engine: n.engine.reachable, Reaches: n.reaches(now), Asks: asks, HandsOver: handsOver,
+		Leaves: n.leaving,
 	}
 	if p := n.peer(to); p != nil {
 		s.Deaf = !n.live(p, now)

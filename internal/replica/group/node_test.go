@@ -418,6 +418,90 @@ func TestDeafness(t *testing.T) {
 	}
 }
 
+// TestPartsWithoutAReplicaThatStays asserts that a replica which ends tells so before it gives
+// up leadership, and counts only those that live and stay.
+func TestPartsWithoutAReplicaThatStays(t *testing.T) {
+	s := newScript(t, group.Saved{})
+	s.lead()
+	leaves := func(from string, leaves bool) {
+		s.hears(from, group.Message{Status: &group.Status{Engine: true, Reaches: 2, Leaves: leaves}})
+	}
+	leaves("b", true)
+	leaves("c", true)
+	if s.node.Parts(s.now) {
+		t.Error("a replica that stays does not part")
+	}
+	s.acts = nil
+	s.node.Announce(s.now)
+	s.take()
+	for _, to := range []string{"b", "c"} {
+		if got := s.sent(to); len(got) == 0 || got[0].Status == nil || !got[0].Status.Leaves {
+			t.Errorf("%s is told %+v", to, got)
+		}
+	}
+	if !s.node.Parts(s.now) || s.node.Role() != group.Leading {
+		t.Errorf("all leave: parts %t, %s", s.node.Parts(s.now), s.node.Role())
+	}
+	leaves("c", false)
+	if s.node.Parts(s.now) {
+		t.Error("c lives and stays")
+	}
+	for range 3 { // c is not heard any more
+		s.now += time.Second
+		leaves("b", true)
+	}
+	if !s.node.Parts(s.now) {
+		t.Error("c died")
+	}
+}
+
+// TestWinnerWithoutAPlanWaitsForOne asserts that a winner which knows that its group had a
+// leader, and has no plan, gives a replica that starts some time to bring one; and that the
+// first leader of a group does not wait.
+func TestWinnerWithoutAPlanWaitsForOne(t *testing.T) {
+	win := func(before group.Claim) *script {
+		s := newScript(t, group.Saved{})
+		s.wait(0)
+		s.answer(s.request(group.OpAcquire), group.Standing{Holder: s.self, Claim: before})
+		return s
+	}
+	passes := func(s *script, before group.Claim, d time.Duration) {
+		for end := s.now + d; s.now < end; {
+			s.wait(500 * time.Millisecond)
+			for _, a := range s.acts {
+				if a.Request != nil && a.Request.Op == group.OpRenew {
+					s.answer(*a.Request, group.Standing{Holder: s.self, Claim: before})
+				}
+			}
+		}
+	}
+	first := win(group.Claim{})
+	passes(first, group.Claim{}, time.Second)
+	if first.node.Role() != group.Claiming {
+		t.Errorf("the first leader is %s after 1 s", first.node.Role())
+	}
+	before := claimOf("b", 3)
+	late := win(before)
+	passes(late, before, 4*time.Second)
+	if late.node.Role() != group.Gathering {
+		t.Fatalf("a winner without a plan is %s after 4 s", late.node.Role())
+	}
+	late.hears("b", group.Message{Status: &group.Status{Claim: before, Plan: before, Version: before.First}})
+	late.hears("b", group.Message{Plan: planOf(before, 0, "kept")})
+	if p := late.node.Base(); late.node.Role() != group.Claiming || p == nil || string(p.Content) != "kept" {
+		t.Errorf("with the plan of b it is %s and goes on from %v", late.node.Role(), p)
+	}
+	never := win(before)
+	passes(never, before, 9*time.Second)
+	if never.node.Role() != group.Gathering {
+		t.Errorf("after 9 s it is %s", never.node.Role())
+	}
+	passes(never, before, time.Second)
+	if never.node.Role() != group.Claiming {
+		t.Errorf("after 10 s it is %s", never.node.Role())
+	}
+}
+
 func TestLeaveHandsOver(t *testing.T) {
 	s := newScript(t, group.Saved{})
 	c := s.lead()

@@ -22,6 +22,9 @@ type Options struct {
 	// Gather is how long a winner waits for what other replicas know, before it
 	// claims; default 1 s.
 	Gather time.Duration
+	// GatherLost is how long it waits for a plan if the group must have had one, but neither
+	// this replica nor another one that it has heard has any; default 10 s, at least Gather.
+	GatherLost time.Duration
 	// Rest is how long a replica does not campaign after it stepped down; default 30 s.
 	Rest time.Duration
 	// StepDownEvery bounds how often a leader steps down because another replica
@@ -64,6 +67,9 @@ func (o Options) complete() (Options, error) {
 		if *d.set <= 0 {
 			*d.set = d.def
 		}
+	}
+	if o.GatherLost <= 0 {
+		o.GatherLost = 10 * o.Gather
 	}
 	return o, nil
 }
