@@ -11,28 +11,50 @@ import (
 	"time"
 )
 
-func loseQuorum(w *world) time.Duration {
-	_, version := w.Leader()
-	down := w.etcd.members[:2]
-	for _, m := range down {
-		w.etcd.kill(m)
+// loseQuorum asserts that replicas serve and refuse writes while etcd has no quorum, and that
+// a follower that is restarted meanwhile serves, too.
+func loseQuorum(outage time.Duration) func(w *world) time.Duration {
+	return func(w *world) time.Duration {
+		leader, version := w.Leader()
+		down := w.etcd.members[:2]
+		for _, m := range down {
+			w.etcd.kill(m)
+		}
+		began := time.Now()
+		w.refusesWrites()
+		restarts := outage >= time.Minute
+		look := time.NewTicker(min(outage/2, 30*time.Second))
+		defer look.Stop()
+		for ; time.Since(began) < outage; <-look.C {
+			for _, r := range w.Replicas {
+				if v := r.Version(w.t.Context()); v < version || v > version+nextClaim {
+					w.t.Errorf("%s serves version %d after %s without a quorum of etcd; it had %d before", r.Name, v, time.Since(began), version)
+				}
+			}
+			if restarts && time.Since(began) > outage/2 {
+				restarts = false
+				follower := w.others(leader)[0]
+				w.Kill(follower)
+				w.Start(follower)
+				w.awaitOn(began, version-1, follower)
+			}
+		}
+		w.refusesWrites()
+		began = time.Now()
+		for _, m := range down {
+			w.etcd.start(m)
+		}
+		return w.writesAgain(began)
 	}
-	began := time.Now()
+}
+
+// refusesWrites awaits that operators' writes are refused.
+func (w *world) refusesWrites() {
+	w.t.Helper()
 	w.Await("a refused write", func() bool {
 		err := w.write(w.Replicas[0], "refused", `{"name": "refused", "localities": [{"locality": "us/a", "endpoints": [{"address": "127.0.0.1:9"}]}]}`)
 		return err != nil && strings.Contains(err.Error(), "503")
 	})
-	<-time.After(20*time.Second - time.Since(began))
-	for _, r := range w.Replicas {
-		if r.Version(w.t.Context()) < version {
-			w.t.Errorf("%s serves no plan while etcd has no quorum", r.Name)
-		}
-	}
-	began = time.Now()
-	for _, m := range down {
-		w.etcd.start(m)
-	}
-	return w.writesAgain(began)
 }
 
 // writesAgain awaits that an operator's write succeeds, and returns how long that took

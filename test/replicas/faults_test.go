@@ -57,6 +57,7 @@ type fault struct {
 	bound time.Duration // on the figure that play returns; 0 = none is stated
 	what  string        // what the figure is
 	full  bool          // CI leaves it out
+	long  bool          // it is left out unless -faults.run names it
 	older bool          // it needs the program of an earlier version
 	play  func(w *world) time.Duration
 }
@@ -75,7 +76,8 @@ var faults = []fault{
 	{name: "the leader is cut off from everything but its clients", bound: takeover, what: "first plan of the next epoch on both others", play: isolateLeader},
 	{name: "a follower is cut off from everything but its clients", bound: 3 * time.Second, what: "back to the leader's newest plan, once healed", play: isolateFollower},
 	{name: "the leader's messages do not arrive", bound: takeover, what: "first plan of the next epoch on both others", play: silenceLeader},
-	{name: "etcd without quorum for 20 s", bound: takeover, what: "a write succeeds again, once etcd has its quorum", play: loseQuorum},
+	{name: "etcd without quorum for 20 s", bound: takeover, what: "a write succeeds again, once etcd has its quorum", play: loseQuorum(20 * time.Second)},
+	{name: "etcd without quorum for an hour", full: true, long: true, bound: takeover, what: "a write succeeds again, once etcd has its quorum", play: loseQuorum(time.Hour)},
 	{name: "etcd answers after 2 s", full: true, what: "a write succeeds again, once etcd is fast", play: slowEtcd},
 	{name: "etcd is restored from an older backup", full: true, what: "a write of before the fault is in etcd again", play: restoreEtcd},
 	{name: "etcd loses all data", full: true, what: "a write of before the fault is in etcd again", play: loseEtcd},
@@ -120,7 +122,8 @@ func TestFaults(t *testing.T) {
 	only := regexp.MustCompile(*faultRun)
 	var results []*result
 	for i := range faults {
-		if f := &faults[i]; only.MatchString(f.name) && (!f.full || *faultFull) && (!f.older || *faultOlder != "") {
+		f := &faults[i]
+		if only.MatchString(f.name) && (!f.full || *faultFull) && (!f.long || *faultRun != "") && (!f.older || *faultOlder != "") {
 			results = append(results, &result{fault: f})
 		}
 	}
