@@ -58,7 +58,7 @@ func (c *client) admit(visit uint64, self group.Identity, since time.Duration) {
 			c.sees(m)
 		case group.Wait:
 			w.after(200*time.Millisecond, func() {
-				if c.visit == visit && m.node != nil {
+				if c.visit == visit && c.at == m && m.node != nil { // it may have restarted meanwhile, without this client
 					c.admit(visit, self, since)
 				}
 			})
