@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -289,12 +290,12 @@ func TestTakeoverEndsRecordings(t *testing.T) {
 			t.Fatal(err)
 		}
 		pass(59 * time.Second)
-		if r.stopped || !l.Current().Provisional {
-			t.Fatalf("stopped: %t, provisional: %t", r.stopped, l.Current().Provisional)
+		if r.stopped.Load() || !l.Current().Provisional {
+			t.Fatalf("stopped: %t, provisional: %t", r.stopped.Load(), l.Current().Provisional)
 		}
 		pass(2 * time.Second)
-		if !r.stopped || l.Current().Provisional {
-			t.Errorf("stopped: %t, provisional: %t", r.stopped, l.Current().Provisional)
+		if !r.stopped.Load() || l.Current().Provisional {
+			t.Errorf("stopped: %t, provisional: %t", r.stopped.Load(), l.Current().Provisional)
 		}
 	})
 }
@@ -303,13 +304,13 @@ func TestTakeoverEndsRecordings(t *testing.T) {
 type recording struct {
 	control.Recorder
 
-	stopped bool
+	stopped atomic.Bool
 }
 
 func (r *recording) Observe(*health.Event, time.Duration, time.Duration) {}
 func (r *recording) Decided(*plan.Plan, *plan.Plan, error)               {}
-func (r *recording) Stopped()                                            { r.stopped = true }
-func (r *recording) Done() bool                                          { return r.stopped }
+func (r *recording) Stopped()                                            { r.stopped.Store(true) }
+func (r *recording) Done() bool                                          { return r.stopped.Load() }
 
 // TestFollowerKeepsItsPlan asserts that a leader that lost all plans does not move the
 // clients of a replica that still has one, that its first decision counts again, and that
