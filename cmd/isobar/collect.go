@@ -13,6 +13,9 @@ import (
 const (
 	pressedMemory = 544 << 20
 	leastGarbage  = 4
+
+	heapParts, ofHeapParts = 97, 100 // of what the limit leaves to objects, Go uses these
+	spareMemory            = 4 << 20 // what is no object grows, too
 )
 
 // memoryLimit changes the limit of memory from which on Go collects garbage more often.
@@ -25,7 +28,13 @@ type memoryLimit struct {
 func newMemoryLimit(pressed int64) *memoryLimit {
 	return &memoryLimit{
 		pressed: pressed, usual: debug.SetMemoryLimit(-1),
-		samples: []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}},
+		samples: []metrics.Sample{
+			{Name: "/memory/classes/total:bytes"},
+			{Name: "/memory/classes/heap/released:bytes"},
+			{Name: "/memory/classes/heap/free:bytes"},
+			{Name: "/memory/classes/heap/objects:bytes"},
+			{Name: "/gc/heap/live:bytes"},
+		},
 	}
 }
 
@@ -41,12 +50,16 @@ func (l *memoryLimit) press(on bool) {
 	}
 }
 
-// least is what the process needs so that the collector does not run all the time.
+// least is what the process needs so that the collector does not run all the time. Of the
+// limit Go first takes what is no object: stacks, its own data, and the gaps between objects,
+// which may be larger than these where most of them were freed. Of the rest it leaves some
+// hundredths alone, or a mebibyte.
 func (l *memoryLimit) least() int64 {
 	metrics.Read(l.samples)
-	n := uint64(0)
-	for _, s := range l.samples {
-		n += s.Value.Uint64()
+	var n [5]int64
+	for i, s := range l.samples {
+		n[i] = int64(min(s.Value.Uint64(), math.MaxInt64/4))
 	}
-	return int64(min(n, math.MaxInt64/2)) / leastGarbage * (leastGarbage + 1)
+	other, live := n[0]-n[1]-n[2]-n[3], n[4]
+	return max(0, other) + spareMemory + live/leastGarbage*(leastGarbage+1)/heapParts*ofHeapParts
 }

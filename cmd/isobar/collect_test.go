@@ -43,3 +43,27 @@ func TestMemoryLimitUnderPressure(t *testing.T) {
 	}
 	runtime.KeepAlive(inUse)
 }
+
+// TestMemoryLimitLeavesRoomBesideGaps asserts that the heap has room under pressure where most
+// of many small objects were freed: the gaps between those that are left count against the limit.
+func TestMemoryLimitLeavesRoomBesideGaps(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(100))
+	const count, each, keeps = 1 << 20, 256, 32 // one object of each 8 KiB is kept
+	kept := make([]*[each]byte, 0, count/keeps)
+	for i := range count {
+		if object := new([each]byte); i%keeps == 0 {
+			kept = append(kept, object)
+		}
+	}
+	runtime.GC()
+	runtime.GC()
+	l := newMemoryLimit(1 << 20)
+	defer l.press(false)
+	l.press(true)
+	s := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/heap/goal:bytes"}}
+	metrics.Read(s)
+	if live, goal := s[0].Value.Uint64(), s[1].Value.Uint64(); goal < live+live/8 {
+		t.Errorf("the heap grows to %d KiB with %d KiB in use, and gaps between small objects", goal>>10, live>>10)
+	}
+	runtime.KeepAlive(kept)
+}

@@ -55,6 +55,7 @@ type Unread struct {
 	front  alike
 	others []alike
 	cost   int64
+	grown  int64 // of cost: what the message that the handler is taking takes beyond what came of it
 }
 
 // alike is a number of messages that cost the same.
@@ -120,6 +121,23 @@ func (u *Unread) ended(frameGoesOn bool) {
 	}
 }
 
+// Waits says that the message which the handler is taking takes so many bytes while it
+// waits for its turn. One that was compressed takes many times what came of it.
+func (u *Unread) Waits(bytes int) {
+	if u == nil {
+		return
+	}
+	c := u.conn
+	c.mu.Lock()
+	if more := int64(bytes) - u.front.each - u.grown; more > 0 && !c.gone && !u.gone && u.front.messages > 0 {
+		u.grown += more
+		u.cost += more
+		c.hold(more)
+	}
+	c.mu.Unlock()
+	c.all.relieve()
+}
+
 // Taken says that the handler of the stream has taken a message.
 func (u *Unread) Taken() {
 	if u == nil {
@@ -131,8 +149,9 @@ func (u *Unread) Taken() {
 	if c.gone || u.gone || u.front.messages == 0 {
 		return
 	}
-	c.hold(-u.front.each)
-	u.cost -= u.front.each
+	c.hold(-u.front.each - u.grown)
+	u.cost -= u.front.each + u.grown
+	u.grown = 0
 	if u.front.messages--; u.front.messages == 0 && len(u.others) > 0 {
 		u.front = u.others[0]
 		if u.others = u.others[1:]; len(u.others) == 0 {

@@ -167,9 +167,7 @@ func (l *Loop) receive() {
 	if change, ok := plan.Changed(before, o.Plan, o.Origin); ok {
 		l.state.note(change)
 	}
-	if o.Plan.Parting {
-		l.undropped.Store(true)
-	}
+	l.undropped.Store(o.Plan.Parting)
 	l.show(o.Plan)
 	l.told = &o.Health
 	l.group.Designate(o)

@@ -269,6 +269,24 @@ func TestProvisionalUntilPublished(t *testing.T) {
 	})
 }
 
+// TestUndroppedUntilTheNextPlan asserts that a replica says that drops were taken back until it
+// shows clients another plan: stopping waits for clients meanwhile.
+func TestUndroppedUntilTheNextPlan(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		p, g := newParts(), &follower{leader: leader{epoch: 2}, changed: make(chan struct{})}
+		l, stop := start(t, p, func(o *control.Options) { o.Group = g })
+		defer stop()
+		for version, parting := range []bool{true, false, true} {
+			g.tell(&plan.Opened{Plan: &plan.Plan{Version: uint64(version + 1), Parting: parting, Topology: p.topology, Made: time.Now()}})
+			g.changed <- struct{}{}
+			pass(time.Millisecond)
+			if l.Undropped() != parting {
+				t.Errorf("version %d takes drops back: %t, and the loop says so: %t", version+1, parting, l.Undropped())
+			}
+		}
+	})
+}
+
 // publications calls a function at each publication to the streams.
 type publications struct {
 	*parts

@@ -91,6 +91,7 @@ func (l *Loop) publish(p *plan.Plan) {
 		_ = l.state.reserve(l.state.toSave(p), p.Version) // it is told, and serving goes on
 	}
 	before := l.Current()
+	l.undropped.Store(false) // clients may drop again
 	l.show(p)
 	l.report(p)
 	if l.state.worthSaving(before, p) {

@@ -386,23 +386,19 @@ func (s *Server) Register(r grpc.ServiceRegistrar) {
 // fetcher serves single requests. All forms are read with the types of v3:
 // some Envoys report in a way of v3 on services of v2.
 func (s *Server) fetcher(name string, form rpc.Form) grpc.MethodHandler {
-	return func(_ any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (out any, err error) {
+	return func(_ any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
 		handle := func(ctx context.Context, in any) (any, error) {
 			return s.fetchOne(ctx, in.(*healthv3.HealthCheckRequestOrEndpointHealthResponse), form) //nolint:forcetypeassert // it is the one below
 		}
-		err = s.reading.In(ctx, func() error {
-			in := &healthv3.HealthCheckRequestOrEndpointHealthResponse{}
-			if err := decode(in); err != nil {
-				return err
-			}
-			if intercept == nil {
-				out, err = handle(ctx, in)
-				return err
-			}
-			out, err = intercept(ctx, in, &grpc.UnaryServerInfo{Server: s, FullMethod: name}, handle)
-			return err
-		})
-		return out, err
+		in := &healthv3.HealthCheckRequestOrEndpointHealthResponse{}
+		if err := s.reading.Decode(ctx, decode, in); err != nil {
+			return nil, err
+		}
+		defer s.reading.GiveBack()
+		if intercept == nil {
+			return handle(ctx, in)
+		}
+		return intercept(ctx, in, &grpc.UnaryServerInfo{Server: s, FullMethod: name}, handle)
 	}
 }
 

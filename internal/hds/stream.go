@@ -3,6 +3,7 @@ package hds
 import (
 	"errors"
 	"io"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -23,8 +24,9 @@ type stream struct {
 	// checker is set before ready is closed.
 	checker *checker
 	ready   chan struct{}
-	left    bool       // the handler has returned; guarded by the server's lock
-	denied  chan error // capacity 1: it is not welcome any more
+	spoke   atomic.Bool // a message came; it may wait for its turn
+	left    bool        // the handler has returned; guarded by the server's lock
+	denied  chan error  // capacity 1: it is not welcome any more
 }
 
 // stream serves one stream: one goroutine reads reports, this one
@@ -60,14 +62,19 @@ func (st *stream) serve(ended <-chan error) error {
 	s := st.server
 	silent := time.NewTimer(s.opts.FirstWait)
 	defer silent.Stop()
-	select { // until the checker has said who it is
-	case err := <-ended:
-		return err
-	case <-s.stopped:
-		return s.refuse(refusedStopped, codes.Unavailable, "the server is going away")
-	case <-silent.C:
-		return s.refuse(refusedSilent, codes.DeadlineExceeded, "no first message within "+s.opts.FirstWait.String())
-	case <-st.ready:
+	for unknown := true; unknown; { // until the checker has said who it is
+		select {
+		case err := <-ended:
+			return err
+		case <-s.stopped:
+			return s.refuse(refusedStopped, codes.Unavailable, "the server is going away")
+		case <-silent.C:
+			if !st.spoke.Load() {
+				return s.refuse(refusedSilent, codes.DeadlineExceeded, "no first message within "+s.opts.FirstWait.String())
+			}
+		case <-st.ready:
+			unknown = false
+		}
 	}
 	t := teller{stream: st, checker: st.checker, kind: toldFirst}
 	waited := time.NewTimer(s.opts.DesignationWait)
@@ -177,11 +184,15 @@ type received struct {
 	refused error // ends the stream
 }
 
+// Size implements rpc.Sizer.
+func (m *received) Size(bytes int) { rpc.Waits(m.stream.grpc.Context(), bytes) }
+
 // Wait implements rpc.Waiter.
 func (m *received) Wait() error {
 	if m.inTurn {
 		return nil
 	}
+	m.stream.spoke.Store(true)
 	err := m.stream.server.reading.Take(m.stream.grpc.Context())
 	m.inTurn = err == nil
 	return err

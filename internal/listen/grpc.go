@@ -112,6 +112,9 @@ type requestKey struct{}
 func (g *entrance) tapRequests(single *map[string]bool) tap.ServerInHandle {
 	return func(ctx context.Context, info *tap.Info) (context.Context, error) {
 		ctx = admission.WithUnread(ctx)
+		if u := admission.UnreadOf(ctx); u != nil {
+			ctx = rpc.WithUnread(ctx, u)
+		}
 		if !(*single)[info.FullMethodName] {
 			return ctx, nil
 		}

@@ -6,6 +6,7 @@ import (
 	"math"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	loadstatsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
@@ -32,8 +33,9 @@ type stream struct {
 	once   bool   // it reads one configuration only
 	peer   string // address
 	opened time.Time
-	left   bool       // the handler has returned; guarded by the server's lock
-	denied chan error // capacity 1: it is not welcome any more
+	left   bool        // the handler has returned; guarded by the server's lock
+	denied chan error  // capacity 1: it is not welcome any more
+	spoke  atomic.Bool // a message came; it may wait for its turn
 
 	mu       sync.Mutex          // guards what follows; window.Stream is written before the stream is shared
 	window   load.StreamWindow   //
@@ -68,6 +70,9 @@ func (st *stream) serve(ready <-chan struct{}, ended <-chan error) error {
 		case <-s.stopped:
 			return s.refuse(refusedStopped, codes.Unavailable, "the server is going away")
 		case <-silent.C:
+			if st.spoke.Load() {
+				continue
+			}
 			return s.refuse(refusedSilent, codes.DeadlineExceeded, "no first message within "+s.opts.FirstWait.String())
 		case <-ready:
 			ready = nil
@@ -137,8 +142,12 @@ type message struct {
 // copies of all others would take as much again as what gRPC holds of them.
 const joinedAtOnce = 16
 
+// Size implements rpc.Sizer.
+func (m *message) Size(bytes int) { rpc.Waits(m.stream.grpc.Context(), bytes) }
+
 // Wait implements rpc.Waiter.
 func (m *message) Wait() error {
+	m.stream.spoke.Store(true)
 	ctx := m.stream.grpc.Context()
 	select {
 	case m.stream.server.joining <- struct{}{}:

@@ -47,6 +47,13 @@ type Waiter interface {
 	Wait() error
 }
 
+// Sizer is a Reader that learns how many bytes a message takes before it waits for anything.
+// One that was compressed is held decompressed meanwhile.
+type Sizer interface {
+	Reader
+	Size(bytes int)
+}
+
 // ServerCodec is the codec of servers that send frames: it passes *Frame and
 // *RawMessage through, lets a Reader read, and leaves everything else to the
 // protobuf codec. It has to be installed for the whole server by
@@ -76,6 +83,9 @@ func (c frameCodec) Unmarshal(data mem.BufferSlice, v any) error {
 		return nil
 	}
 	if r, ok := v.(Reader); ok {
+		if s, ok := r.(Sizer); ok {
+			s.Size(data.Len())
+		}
 		return read(data, r)
 	}
 	m, ok := v.(protoreflect.ProtoMessage)

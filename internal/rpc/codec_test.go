@@ -2,6 +2,7 @@ package rpc_test
 
 import (
 	"bytes"
+	"errors"
 	"testing"
 
 	"google.golang.org/grpc/mem"
@@ -21,6 +22,31 @@ func (k *kept) Skips() protowire.Number { return k.skips }
 func (k *kept) ReadMessage(encoded []byte) error {
 	k.read = bytes.Clone(encoded)
 	return nil
+}
+
+// sized is a reader that keeps how much it was told to come.
+type sized struct {
+	kept
+
+	size int
+}
+
+func (s *sized) Size(bytes int) { s.size = bytes }
+
+func (s *sized) Wait() error {
+	if s.size == 0 {
+		return errors.New("it waits before it knows its size")
+	}
+	return nil
+}
+
+// TestSizeBeforeWaiting asserts that a reader learns the size of its message before it waits.
+func TestSizeBeforeWaiting(t *testing.T) {
+	data := mem.BufferSlice{mem.SliceBuffer("abc"), mem.SliceBuffer("de")}
+	var s sized
+	if err := rpc.ServerCodec().Unmarshal(data, &s); err != nil || s.size != 5 || string(s.read) != "abcde" {
+		t.Errorf("told of %d bytes, read %q: %v", s.size, s.read, err)
+	}
 }
 
 // TestSkippedField: wherever a message is cut into pieces, a reader gets all of

@@ -25,6 +25,21 @@ func scan(data []byte, d protoreflect.MessageDescriptor, most int) error {
 	return fmt.Errorf("%w: more than %d messages and list entries within it", ErrMessage, most)
 }
 
+// ScanJSON does the same for a message in JSON. It counts the fields of messages, too: those
+// of a google.protobuf.Struct are messages.
+func ScanJSON(body []byte) error {
+	n := 0
+	for _, b := range body {
+		if b == ',' || b == '{' || b == '[' {
+			n++
+		}
+	}
+	if n > MaxMessages {
+		return fmt.Errorf("%w: more than %d messages, fields and list entries within it", ErrMessage, MaxMessages)
+	}
+	return nil
+}
+
 func scanFields(data []byte, d protoreflect.MessageDescriptor, left *int, depth int) error {
 	if depth == 0 {
 		return fmt.Errorf("%w: nested more than %d deep", ErrMessage, maxNesting)

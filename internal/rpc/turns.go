@@ -1,6 +1,10 @@
 package rpc
 
-import "context"
+import (
+	"context"
+
+	"google.golang.org/protobuf/proto"
+)
 
 // Turns bound how many messages are decoded and handled at once: a decoded message takes
 // many times its size, and thousands of clients may send one at the same moment. It holds
@@ -41,3 +45,71 @@ func (t Turns) Out(f func() error) error {
 	defer func() { t <- struct{}{} }()
 	return f()
 }
+
+// Decode has gRPC decode the message of a single request in turn. Unless that fails, the
+// caller gives the turn back.
+func (t Turns) Decode(ctx context.Context, decode func(any) error, m proto.Message) error {
+	r := &single{ctx: ctx, turns: t, message: m}
+	err := decode(r)
+	if err != nil && r.taken {
+		t.GiveBack()
+	}
+	return err
+}
+
+// single receives the message of a single request.
+type single struct {
+	ctx     context.Context //nolint:containedctx // of the request, as long as it is received
+	turns   Turns
+	message proto.Message
+	taken   bool
+}
+
+// Size implements [Sizer].
+func (s *single) Size(bytes int) { Waits(s.ctx, bytes) }
+
+// Wait implements [Waiter].
+func (s *single) Wait() error {
+	if s.taken {
+		return nil
+	}
+	err := s.turns.Take(s.ctx)
+	s.taken = err == nil
+	return err
+}
+
+// ReadMessage implements [Reader].
+func (s *single) ReadMessage(encoded []byte) error {
+	if err := s.Wait(); err != nil {
+		return err
+	}
+	return Decode(encoded, s.message)
+}
+
+type unreadKey struct{}
+
+// Unread counts what a client sent that no handler has taken.
+type Unread interface {
+	// Waits says how many bytes the message that is being received takes while it waits.
+	Waits(bytes int)
+}
+
+// WithUnread notes in the context of a stream or a request who counts what of it is unread.
+func WithUnread(ctx context.Context, u Unread) context.Context {
+	return context.WithValue(ctx, unreadKey{}, u)
+}
+
+// Waits tells whoever counts what is unread of the stream or request with this context how
+// many bytes the message that is being received takes while it waits for its turn.
+func Waits(ctx context.Context, bytes int) {
+	if bytes < waitsFrom {
+		return
+	}
+	if u, ok := ctx.Value(unreadKey{}).(Unread); ok {
+		u.Waits(bytes)
+	}
+}
+
+// waitsFrom is the size from which on a message that waits may take more than what is
+// counted of it anyway, in bytes.
+const waitsFrom = 1 << 10

@@ -57,7 +57,7 @@ func (w *world) press(mu *sync.Mutex, told *[]bool) {
 	time.Sleep(time.Second) //nolint:forbidigo // virtual time
 	synctest.Wait()
 	mu.Lock()
-	if !slices.Equal(slices.Compact(*told), []bool{true}) {
+	if !slices.Equal(slices.Compact(slices.Clone(*told)), []bool{true}) {
 		t.Errorf("told %v with names", *told)
 	}
 	mu.Unlock()
@@ -68,7 +68,7 @@ func (w *world) press(mu *sync.Mutex, told *[]bool) {
 	synctest.Wait()
 	mu.Lock()
 	defer mu.Unlock()
-	if !slices.Equal(slices.Compact(*told), []bool{true, false}) {
+	if !slices.Equal(slices.Compact(slices.Clone(*told)), []bool{true, false}) {
 		t.Errorf("told %v without them", *told)
 	}
 }

@@ -112,6 +112,41 @@ func TestVersionsThatDoNotComeEndTheStream(t *testing.T) {
 	}, func(o *xds.Options) { o.Await = refuse })
 }
 
+// TestReturningClientsGetWhatIsPublished asserts that a client which shows that it was answered
+// before gets what is published, by delta and by polling, though publishing has not reached the
+// group of its locality: what the server said to it before Returns was asked may be of no use.
+func TestReturningClientsGetWhatIsPublished(t *testing.T) {
+	for _, form := range []string{"delta", "poll"} {
+		t.Run(form, func(t *testing.T) {
+			var w *world
+			next := false
+			inWorld(t, func(in *world) {
+				w = in
+				w.publish(serve("a", 1))
+				w.ads(at("us-east/b")).request(edsURL, "a").equals("eds v1: a@1").ack(edsURL)
+				next = true
+				if form == "delta" {
+					w.delta(at("us-east/b")).deltaRequest(edsURL, map[string]string{"a": "abc"}, "a").equals("eds v2: a@2")
+					return
+				}
+				first := w.poll("/v3/discovery:endpoints", pollBody("abc", "returns", "a"))
+				synctest.Wait()
+				if now := w.poll("/v3/discovery:endpoints", pollBody("", "other", "a")); first.Version != now.Version {
+					t.Errorf("the poll got version %s, and %s is published: %s", first.Version, now.Version, first.body)
+				}
+			}, func(o *xds.Options) {
+				o.Returns = func() error {
+					if next {
+						next = false
+						w.publish(serve("a", 2))
+					}
+					return nil
+				}
+			})
+		})
+	}
+}
+
 // TestReturningClientsAreRefused asserts that a client which shows that it was answered
 // before, by delta or by polling, is refused as long as the server says so, and others are not.
 func TestReturningClientsAreRefused(t *testing.T) {

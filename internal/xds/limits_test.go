@@ -1,6 +1,7 @@
 package xds_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -254,6 +255,37 @@ func TestSilentStreamsEnd(t *testing.T) {
 		}
 		w.publish(serve("a", 2))
 		asking.equals("eds v2: a@2")
+	})
+}
+
+// TestStreamsThatWaitForTheirTurnAreNotSilent asserts that a stream is not ended as one that asks
+// for nothing while its first request waits until others have been handled.
+func TestStreamsThatWaitForTheirTurnAreNotSilent(t *testing.T) {
+	var handle chan struct{}
+	inWorld(t, func(w *world) {
+		handle = make(chan struct{})
+		w.publish(serve("a", 1))
+		var all []*client
+		for range 20 { // more than are handled at once
+			c := w.ads(at("us-east/b"))
+			c.want(edsURL, "a")
+			all = append(all, c)
+		}
+		<-time.After(time.Hour)
+		for _, c := range all {
+			if got := c.status(); got.Code() != codes.OK {
+				t.Errorf("a stream that waits for its turn: %v", got)
+			}
+		}
+		close(handle)
+		for _, c := range all {
+			c.equals("eds v1: a@1")
+		}
+	}, func(o *xds.Options) {
+		o.Admit = func(context.Context, rpc.Node) error {
+			<-handle
+			return nil
+		}
 	})
 }
 

@@ -66,17 +66,28 @@ type Answer struct {
 	Unchanged bool             // the client has this version
 }
 
+// RequestReader reads a request.
+type RequestReader func() (*discoveryv3.DiscoveryRequest, error)
+
 // Poll answers a request without a stream. If the client has all that it asks
 // for, it waits up to patience for a change. The version of an answer speaks of
-// its content, not of the plan; and of the turn, where content grows stale.
-func (s *Server) Poll(ctx context.Context, m *discoveryv3.DiscoveryRequest, method Method, peer string, patience time.Duration) (*Answer, error) {
+// its content, not of the plan; and of the turn, where content grows stale. The request
+// is read when there is room to handle one more; an error of that is returned as it is.
+func (s *Server) Poll(ctx context.Context, read RequestReader, method Method, peer string, patience time.Duration) (*Answer, error) {
 	var p *poller
 	var r resource.Request
+	var malformed error
 	if err := s.handling.In(ctx, func() (err error) {
-		p, r, err = s.poll(ctx, m, method, peer)
+		var m *discoveryv3.DiscoveryRequest
+		if m, malformed = read(); malformed == nil {
+			p, r, err = s.poll(ctx, m, method, peer)
+		}
 		return err
 	}); err != nil {
 		return nil, s.statusOf(err)
+	}
+	if malformed != nil {
+		return nil, malformed
 	}
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
@@ -104,9 +115,8 @@ func (s *Server) Poll(ctx context.Context, m *discoveryv3.DiscoveryRequest, meth
 	}
 }
 
-// InTurn calls f, which decodes a request and answers it by Fetch, when there is room for
-// one more.
-func (s *Server) InTurn(ctx context.Context, f func() error) error { return s.handling.In(ctx, f) }
+// Turns are those in which a request is decoded and answered by Fetch.
+func (s *Server) Turns() rpc.Turns { return s.handling }
 
 // Fetch answers one request over gRPC, at once and in full. It is called in turn.
 func (s *Server) Fetch(ctx context.Context, m *discoveryv3.DiscoveryRequest, method Method) (*rpc.Frame, error) {
@@ -193,7 +203,9 @@ func (s *Server) poll(ctx context.Context, m *discoveryv3.DiscoveryRequest, meth
 		return p, r, err
 	}
 	if s.options.Returns != nil && r.Version != "" && !s.answered(p) {
-		err = s.options.Returns()
+		if err = s.options.Returns(); err == nil {
+			p.group.update(s.published.Load()) // publishing may not have reached the group yet
+		}
 	}
 	return p, r, err
 }

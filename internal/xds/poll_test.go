@@ -174,10 +174,15 @@ func TestBadPolls(t *testing.T) {
 			`{"resourceNames": ["a"]}`: http.StatusOK,
 			`{"type_url": "type.googleapis.com/envoy.config.cluster.v3.Cluster"}`: http.StatusBadRequest,
 			strings.Repeat(" ", 5<<20): http.StatusRequestEntityTooLarge,
+			`{"resource_locators": [` + strings.Repeat(`{},`, 130_000) + `{}]}`: http.StatusBadRequest,
 		} {
 			if got := w.poll("/v3/discovery:endpoints", body); got.status != want {
 				t.Errorf("%.60q: %d %s, want %d", body, got.status, got.body, want)
 			}
+		}
+		many := w.poll("/v2/discovery:endpoints", `{"resource_names": [`+strings.Repeat(`"",`, 260_000)+`""]}`)
+		if !strings.Contains(many.body, "more than 250000 messages, fields and list entries") {
+			t.Errorf("260,000 names: %d %s", many.status, many.body)
 		}
 		answer := httptest.NewRecorder()
 		xds.Handler(w.server, false).ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/v3/discovery:endpoints", nil))

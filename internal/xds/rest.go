@@ -2,7 +2,7 @@ package xds
 
 import (
 	"encoding/json"
-	"fmt"
+	"errors"
 	"net/http"
 	"strconv"
 	"strings"
@@ -63,12 +63,17 @@ func rest(s *Server, m Method) http.Handler {
 			http.Error(w, "POST a DiscoveryRequest in JSON", http.StatusMethodNotAllowed)
 			return
 		}
-		request, code, err := readPoll(w, r, m.Form)
+		body, code, err := rpc.ReadPoll(w, r)
 		if err != nil {
 			http.Error(w, resource.Complaint(err), code)
 			return
 		}
-		a, err := s.Poll(peerContext(r).Context(), request, m, r.RemoteAddr, patience(r))
+		read := func() (*discoveryv3.DiscoveryRequest, error) { return readPoll(body, m.Form) }
+		a, err := s.Poll(peerContext(r).Context(), read, m, r.RemoteAddr, patience(r))
+		if malformed := (malformedError{}); errors.As(err, &malformed) {
+			http.Error(w, "not a DiscoveryRequest in JSON: "+resource.Complaint(malformed.error), http.StatusBadRequest)
+			return
+		}
 		if err != nil {
 			rpc.HTTPRefusal(w, err)
 			return
@@ -87,22 +92,24 @@ func rest(s *Server, m Method) http.Handler {
 	})
 }
 
-// readPoll reads a request, or gives the status with which it is refused.
-func readPoll(w http.ResponseWriter, r *http.Request, form rpc.Form) (*discoveryv3.DiscoveryRequest, int, error) {
-	body, code, err := rpc.ReadPoll(w, r)
-	if err != nil {
-		return nil, code, err
-	}
+// malformedError is why a body is no request.
+type malformedError struct{ error }
+
+// readPoll reads a request. It is called in turn.
+func readPoll(body []byte, form rpc.Form) (*discoveryv3.DiscoveryRequest, error) {
 	m := &discoveryv3.DiscoveryRequest{}
-	if form == rpc.V3 {
+	err := rpc.ScanJSON(body)
+	switch {
+	case err != nil:
+	case form == rpc.V3:
 		err = pollJSON.Unmarshal(body, m)
-	} else {
+	default:
 		err = readOldPoll(body, m)
 	}
 	if err != nil {
-		return nil, http.StatusBadRequest, fmt.Errorf("not a DiscoveryRequest in JSON: %w", err)
+		return nil, malformedError{err}
 	}
-	return m, 0, nil
+	return m, nil
 }
 
 // pollJSON leaves out fields that are not known: they are of another version.

@@ -76,8 +76,8 @@ func RegisterEDS(r grpc.ServiceRegistrar, s Streams, only2017 bool, more2017 ...
 // Streams serves resources.
 type Streams interface {
 	Serve(stream grpc.ServerStream, m Method) error
-	// InTurn calls f, in which Fetch is called, when there is room for one more request.
-	InTurn(ctx context.Context, f func() error) error
+	// Turns are what Fetch is called in.
+	Turns() rpc.Turns
 	Fetch(ctx context.Context, r *discoveryv3.DiscoveryRequest, m Method) (*rpc.Frame, error)
 }
 
@@ -111,23 +111,19 @@ func Desc(s Streams, name, proto, noun string, m Method, delta bool) *grpc.Servi
 func fetchMethod(s Streams, service, name string, m Method) grpc.MethodDesc {
 	return grpc.MethodDesc{
 		MethodName: name,
-		Handler: func(srv any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (out any, err error) {
+		Handler: func(srv any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
 			handle := func(ctx context.Context, request any) (any, error) {
 				return s.Fetch(ctx, request.(*discoveryv3.DiscoveryRequest), m) //nolint:forcetypeassert // decoded below
 			}
-			err = s.InTurn(ctx, func() error {
-				request := &discoveryv3.DiscoveryRequest{}
-				if err := decode(request); err != nil {
-					return err
-				}
-				if intercept == nil {
-					out, err = handle(ctx, request)
-					return err
-				}
-				out, err = intercept(ctx, request, &grpc.UnaryServerInfo{Server: srv, FullMethod: "/" + service + "/" + name}, handle)
-				return err
-			})
-			return out, err
+			request := &discoveryv3.DiscoveryRequest{}
+			if err := s.Turns().Decode(ctx, decode, request); err != nil {
+				return nil, err
+			}
+			defer s.Turns().GiveBack()
+			if intercept == nil {
+				return handle(ctx, request)
+			}
+			return intercept(ctx, request, &grpc.UnaryServerInfo{Server: srv, FullMethod: "/" + service + "/" + name}, handle)
 		},
 	}
 }

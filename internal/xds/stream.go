@@ -202,12 +202,16 @@ type inTurn struct {
 	taken  bool
 }
 
+// Size implements rpc.Sizer.
+func (t *inTurn) Size(bytes int) { rpc.Waits(t.stream.raw.Context(), bytes) }
+
 // Wait implements rpc.Waiter. Until its turn comes, a stream holds only the message as it
 // was sent, and nothing of it once its connection is closed.
 func (t *inTurn) Wait() error {
 	if t.taken {
 		return nil
 	}
+	t.stream.spoke.Store(true) // though its turn may come late
 	err := t.stream.server.handling.Take(t.stream.raw.Context())
 	t.taken = err == nil
 	return err
@@ -311,6 +315,7 @@ func (r *deltaRequest) decoded(m *discoveryv3.DeltaDiscoveryRequest) (err error)
 		if err := returns(); err != nil {
 			return err
 		}
+		s.advance(s.group.update(s.server.published.Load()), time.Now()) // publishing may not have reached the group yet
 	}
 	if r.again = s.asksAgain(&r.request); r.again {
 		return nil

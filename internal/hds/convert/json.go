@@ -18,6 +18,9 @@ import (
 // of a later version. Of an old form, V2, it tells which of the two is spoken:
 // they name one field of a request differently.
 func HealthMessageFromJSON(body []byte, form rpc.Form) (HealthMessage, rpc.Form, error) {
+	if err := rpc.ScanJSON(body); err != nil {
+		return HealthMessage{}, form, err
+	}
 	if form != rpc.V3 {
 		renamed, old, err := modernRequest(body)
 		switch {

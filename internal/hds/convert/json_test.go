@@ -2,11 +2,24 @@ package convert_test
 
 import (
 	"encoding/json"
+	"errors"
+	"strings"
 	"testing"
 
 	"github.com/isobar-xds/isobar/internal/hds/convert"
 	"github.com/isobar-xds/isobar/internal/rpc"
 )
+
+// TestHealthMessageOfManyParts asserts that a message in JSON that would become many times its
+// size in memory is refused, in each form.
+func TestHealthMessageOfManyParts(t *testing.T) {
+	body := `{"endpoint_health_response": {"endpoints_health": [` + strings.Repeat(`{},`, 130_000) + `{}]}}`
+	for _, form := range []rpc.Form{rpc.V3, rpc.V2} {
+		if _, _, err := convert.HealthMessageFromJSON([]byte(body), form); !errors.Is(err, rpc.ErrMessage) || !strings.Contains(err.Error(), "more than 250000") {
+			t.Errorf("form %v: %v", form, err)
+		}
+	}
+}
 
 // FuzzHealthMessageJSON: whatever is posted, it is read or refused; with the
 // names of 2017 a request says the same as with those of v2.
