@@ -230,7 +230,7 @@ func (b *statusBuilder) clients(all []Client) {
 			counted(n, "1 client refuses what it is sent: ", "%d clients refuse what they are sent: one is "), refusing).By(who).See("isobar clients"))
 	}
 	if late > 0 {
-		b.attend(NewAttention(ClientsBehind, "%s been acknowledged for more than %s, the longest at node %q: the clients hang, or the network to them does",
+		b.attend(NewAttention(ClientsBehind, "%s been acknowledged for more than %s, the longest at node %.64q: the clients hang, or the network to them does",
 			counted(late, "1 subscription has not", "%d subscriptions have not"), maxBehind, hangs).By(hangs).See("isobar clients"))
 	}
 }
@@ -246,9 +246,10 @@ func refusedOf(c *Client) (first string) {
 }
 
 // refusalOf names a client, the type of resource that it refuses, and the reason that it
-// gives. Both strings come from strangers.
+// gives. The client chooses its node ID, its cluster and the reason: they are quoted and
+// bounded.
 func refusalOf(c *Client, name string) string {
-	out := fmt.Sprintf("node %q (%s), %s", c.ID, c.Cluster, strings.ToUpper(name))
+	out := fmt.Sprintf("node %.64q (%.64q), %s", c.ID, c.Cluster, strings.ToUpper(name))
 	if nack := c.Types[name].NACK; nack != nil && nack.Text != "" {
 		out += fmt.Sprintf(": %.*q", mostRefusal, nack.Text)
 	}

@@ -80,3 +80,24 @@ func TestLifetimesShorterThanARestart(t *testing.T) {
 		}
 	}
 }
+
+// TestStatusBoundsWhatClientsSay: a client that refuses chooses its node ID, its cluster and
+// its reason; none of them adds a line to the status, or fills it.
+func TestStatusBoundsWhatClientsSay(t *testing.T) {
+	long := "x\n" + strings.Repeat("y", 4096)
+	srv := start(t, newWorld(), func(o *admin.Options) {
+		fleetOf(o).clients = func() []admin.Client {
+			return []admin.Client{{ID: long, Cluster: long, Types: map[string]admin.ClientType{"eds": {Subscribed: 1, Rejected: 1, NACK: &admin.NACK{Text: long}}}}}
+		}
+	})
+	var s admin.Status
+	do(t, srv, http.MethodGet, "/v1/status", "").decode(t, &s)
+	if len(s.Attention) != 1 {
+		t.Fatalf("got %+v", s.Attention)
+	}
+	text := admin.AttentionTexts(s.Attention)[0]
+	name := `"x\n` + strings.Repeat("y", 62) + `"`
+	if want := "node " + name + " (" + name + `), EDS: "x\ny`; !strings.Contains(text, want) || strings.Contains(text, "\n") || len(text) > 500 {
+		t.Errorf("got %q, want %q in at most 500 bytes", text, want)
+	}
+}

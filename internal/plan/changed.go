@@ -158,7 +158,7 @@ func (c *Change) add(name string, was, is *SavedService, earlier, now *Service, 
 	case len(s.Sources) == 0:
 		s.Reason = "what does not fit is dropped at the clients"
 	default:
-		s.Reason = whyMoved(earlier, now, &s.Sources[at], s.Sites)
+		s.Reason = whyMoved(earlier, now, &s, at)
 	}
 	s.Sources = slices.Clone(s.Sources) // it is kept for long, without room to grow
 	c.Services = append(c.Services, s)

@@ -17,6 +17,13 @@ func (p PlannedSite) observed() *ObservedCapacity {
 	return &p.of.Observed[i]
 }
 
+// followsDemand reports whether nothing is known of the capacity, so that the plan takes
+// what demand needs: then it is no cause.
+func (p PlannedSite) followsDemand() bool {
+	o := p.observed()
+	return p.Counting() == CountsEqualShare && (o == nil || o.InUse <= 0)
+}
+
 // CapacityExplained is what is known of the capacity of one locality. Rates are
 // requests/s of the endpoints that take traffic.
 type CapacityExplained struct {
