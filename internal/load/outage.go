@@ -290,13 +290,23 @@ func (s *serviceEvidence) condemn(o *outage) {
 // suspect counts a window in which clients keep away from a locality that nearly
 // all requests to failed just before: their outlier detection ejected it, so no
 // more failures will come. When the ejection ends they would all go back.
+//
+// The window before may hold the begin of the fault, and successes of the time before it:
+// then the few requests that still come have to fail.
 func (s *serviceEvidence) suspect(o *outage) {
-	if !o.avoided || o.bad == 0 || !s.recent(o.judged) || s.overloaded(o) {
+	if !o.avoided || o.bad == 0 && !o.breaksDown() || !s.recent(o.judged) || s.overloaded(o) {
 		return
 	}
 	o.bad++
 	o.judged = s.now
 	s.sentence(o)
+}
+
+// breaksDown reports whether most requests of the newest window failed, unlike before, and
+// nearly all of the few since then do. What is only full goes on to serve.
+func (o *outage) breaksDown() bool {
+	t := &o.trend
+	return t.rising && t.fraction > 0.5 && t.failed > 0 && t.ok <= deadShare*(t.ok+t.failed)
 }
 
 // sentence takes all but a probe from a locality in which requests fail, if that
@@ -425,7 +435,7 @@ func (s *serviceEvidence) recent(at time.Time) bool {
 // failures lists what is told of localities as a whole.
 func (s *serviceEvidence) failures(f *Findings) {
 	for _, o := range s.outages {
-		rising := o.trend.rising && s.recent(o.judged)
+		rising := o.trend.rising && (s.recent(o.judged) || o.avoided) // whom it fails sends nothing that could tell
 		for _, src := range s.sources {
 			p := src.find(o.locality)
 			rising = rising || (p != nil && p.trend.rising && s.recent(p.tried))

@@ -144,6 +144,40 @@ func TestOutageThatClientsLeave(t *testing.T) {
 	}
 }
 
+// A fault that begins within a report is no less a fault where the clients leave at once: the
+// few requests that still go there tell, and until they do nobody else's share rises.
+func TestOutageThatBeginsWithinAReport(t *testing.T) {
+	begins := func(x *load.LocalityReport, n uint64) { x.Errors, x.Succeeded = n*2/3, n-n*2/3 }
+	for name, c := range map[string]struct {
+		capacity float64
+		then     wayToFail
+		dead     string
+	}{
+		"the few fail": {1000, refuses, "us-east/b"},
+		"they succeed": {1000, nil, ""},
+		"it is full":   {40, refuses, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := outageWorld(t, c.capacity)
+			ofC, ofB := w.sources[0], w.sources[2]
+			w.assign(ofC, shares{zoneC: 1})
+			w.run(10)
+			w.fails(begins)
+			if f := w.run(1); unreachable(f) != "" || len(f.Rising) != 1 {
+				t.Fatalf("as it begins: unreachable %q, rising %v", unreachable(f), f.Rising)
+			}
+			w.fails(c.then)
+			ofB.obey = func(int) map[isobar.Locality]float64 { return shares{zoneB: 0.005, zoneC: 0.995} }
+			if f := w.run(1); unreachable(f) != c.dead {
+				t.Errorf("as the clients leave: unreachable %q, want %q: %+v", unreachable(f), c.dead, f.Outages)
+			}
+			if f := w.run(3); c.dead == "" && len(f.Rising) != 1 {
+				t.Errorf("while they stay away: rising %v, want us-east/b", f.Rising)
+			}
+		})
+	}
+}
+
 // What is full goes on to serve: it is neither dead nor cut off, whatever fails.
 func TestOutageIsNoOverload(t *testing.T) {
 	w := outageWorld(t, 45) // gets 44
