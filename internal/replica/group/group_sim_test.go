@@ -115,6 +115,21 @@ func TestGroups(t *testing.T) {
 		*seeds, publications, cared, claims, refused, closed, removals)
 }
 
+// TestSeedsThatFailed plays the seeds in which a rule was broken before, or in which the
+// simulation took for a break what is none.
+func TestSeedsThatFailed(t *testing.T) {
+	for name, seed := range map[string]uint64{
+		"a follower keeps the last plan of a leader that was cut off, while the next leader has published nothing": 8823,
+		"two leaders for a moment after the engine was restored, and the one with the newer claim removes":         12002,
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, f := range simulate(t, seed).failed {
+				t.Error(f)
+			}
+		})
+	}
+}
+
 // TestSeedsRepeat asserts that a seed plays the same way each time, to the byte.
 func TestSeedsRepeat(t *testing.T) {
 	for seed := uint64(1); seed <= 10; seed++ {

@@ -574,6 +574,25 @@ func TestRemovalsAreHeld(t *testing.T) {
 	}
 }
 
+// TestRemovalsAreHeldUntilTheNewLeaderPublishes has a replica with the last plan of the
+// leader before, which the new leader never got: the new one's first plan may have what
+// that plan lacks.
+func TestRemovalsAreHeldUntilTheNewLeaderPublishes(t *testing.T) {
+	before, after := claimOf("c", 4), claimOf("b", 5)
+	s := newScript(t, group.Saved{Fence: before, Plan: *planOf(before, 7, "without the service")})
+	s.wait(0)
+	s.answer(s.request(group.OpAcquire), group.Standing{Holder: after.Leader, Claim: after})
+	s.wait(time.Second)
+	s.hears("b", group.Message{Status: &group.Status{Claim: after, Plan: before, Version: before.First, Leads: true}})
+	if s.node.Removes(s.now) {
+		t.Fatal("a replica tells what a plan of the leader before lacks")
+	}
+	s.hears("b", group.Message{Plan: planOf(after, 0, "with the service")})
+	if !s.node.Removes(s.now) {
+		t.Fatal("a replica with the first plan of the new leader holds removals")
+	}
+}
+
 func TestBadMessages(t *testing.T) {
 	c := claimOf("b", 4)
 	forged := planOf(c, 0, "x")

@@ -62,9 +62,11 @@ const unseenClaims = 8
 
 // Removes reports whether the replica may tell clients that something is absent:
 // it leads, or it heard the leader within two heartbeats and is not behind it.
-// Otherwise what is missing is held. A caretaker does not count: another leader may
-// have added since what the caretaker's plan lacks. Nor does a message that has
-// waited while the process was paused.
+// Otherwise what is missing is held. A plan of an earlier claim does not count, not
+// even a version above the leader's: the leader before may have published it to
+// replicas that the new leader did not reach, and the new one goes on without it. A
+// caretaker does not count: another leader may have added since what the caretaker's
+// plan lacks. Nor does a message that has waited while the process was paused.
 func (n *Node) Removes(now time.Duration) bool {
 	if n.role == Leading {
 		return now < n.deadline && n.plan.Claim == n.claim
@@ -76,7 +78,7 @@ func (n *Node) Removes(now time.Duration) bool {
 		p := &n.peers[i]
 		leads := p.status.Leads && p.status.Claim == n.newest() && p.status.Claim.Leader.Name == p.name
 		if leads && n.live(p, now) && p.heard >= n.awake+n.opts.Heartbeat {
-			return p.status.Version <= n.plan.Version
+			return n.plan.Claim == p.status.Claim && p.status.Version <= n.plan.Version
 		}
 	}
 	return false

@@ -46,19 +46,40 @@ func (m *member) list(next services) {
 	m.lists = next
 }
 
-// removed asserts that no client is told that a service is absent which the living
-// leader's plan has, and has had for longer than what a replica may not know yet.
-func (w *world) removed(by *member, absent services) {
-	w.counts.removals++
+// leader returns the member whose plan counts: it decides, and it has published in its
+// claim. A restored engine leaves two of them for a moment. The newest claim counts
+// then, since the leader before ends as soon as it meets that claim.
+func (w *world) leader() *member {
+	var leader *member
 	for _, m := range w.members {
 		if m.node == nil || m.paused || m.node.Role() != group.Leading || m.served == 0 || m.plan.Claim != m.node.Claim() ||
 			!w.engine.grants(m, m.node.Claim()) {
 			continue
 		}
-		for i := range size {
-			if bit := services(1 << i); absent&m.lists&bit != 0 && w.now-m.since[i] > knowledge {
-				w.violatef("%s tells that service %d is absent, which %s lists since %v", by.name, i, m.name, m.since[i])
-			}
+		if leader == nil || m.plan.Claim.Epoch > leader.plan.Claim.Epoch {
+			leader = m
+		}
+	}
+	return leader
+}
+
+// removed asserts that no client is told that a service is absent which the living
+// leader's plan has, and has had for longer than what a replica may not know yet. A
+// replica to which the engine has not named the leader's claim may not know of the
+// leader either.
+func (w *world) removed(by *member, absent services) {
+	w.counts.removals++
+	m := w.leader()
+	if m == nil {
+		return
+	}
+	for i := range size {
+		since := m.since[i]
+		if by.fenced < m.plan.Claim.Epoch {
+			since = max(since, m.began)
+		}
+		if bit := services(1 << i); absent&m.lists&bit != 0 && w.now-since > knowledge {
+			w.violatef("%s tells that service %d is absent, which %s lists since %v", by.name, i, m.name, m.since[i])
 		}
 	}
 }

@@ -147,6 +147,7 @@ type member struct {
 	fenced  uint64      // the highest epoch that the engine named to this process
 	served  uint64      // the version that clients see
 	plan    group.Plan
+	began   time.Duration       // when it first served a plan of that claim
 	lists   services            // in the plan that clients see
 	since   [size]time.Duration // of each service of lists: from when on, without a break
 	unheard time.Duration       // when the engine last failed it
@@ -280,6 +281,9 @@ func (m *member) serve(p *group.Plan) {
 	}
 	if !w.claims[p.Claim] {
 		w.violatef("%s serves a plan of %s, which the engine never had", m.name, p.Claim)
+	}
+	if p.Claim != m.plan.Claim {
+		m.began = w.now
 	}
 	m.served, m.plan = p.Version, *p
 	m.list(servicesOf(p))
