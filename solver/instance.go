@@ -101,7 +101,7 @@ func sumOf(values []float64, indices []int) float64 {
 	return total
 }
 
-// swings tells whether any demand that is served swings.
+// swings reports whether any demand that is served swings.
 func (in *instance) swings() bool {
 	for s, swing := range in.service.Swing {
 		if swing > 0 && in.served[s] > 0 {
@@ -111,7 +111,7 @@ func (in *instance) swings() bool {
 	return false
 }
 
-// swingsOf gives the swings of the sources of a part; nil where none does.
+// swingsOf returns the swings of the sources of a part; nil where none does.
 func (in *instance) swingsOf(sources []int) []float64 {
 	if !in.swings() {
 		return nil
@@ -164,7 +164,7 @@ func (in *instance) shedOverflow() {
 	}
 }
 
-// fits tells whether nothing was shed.
+// fits reports whether nothing was shed.
 func (in *instance) fits() bool {
 	for _, shed := range in.shed {
 		if shed > 0 {

@@ -113,7 +113,7 @@ func (c *scc) visit(v int) {
 	c.stack = c.stack[:at]
 }
 
-// leads tells whether there is a way from node v to node w; flows that are
+// leads reports whether there is a way from node v to node w; flows that are
 // nothing but rounding are none.
 func (c *scc) leads(v, w int) bool {
 	t := c.t

@@ -125,7 +125,7 @@ func (w *SwingPrices) of(source, locality int, swing float64) float64 {
 	return (w.High[locality] - w.Low[locality]) / 2 * w.Lean[source][locality] * swing
 }
 
-// fits tells whether prices of an earlier solution are those of such a service,
+// fits reports whether prices of an earlier solution are those of such a service,
 // and worth a try.
 func (w *SwingPrices) fits(sources, localities int) bool {
 	if w == nil || len(w.High) != localities || len(w.Low) != localities || len(w.Lean) != sources || !plausible(w.High) || !plausible(w.Low) {

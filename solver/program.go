@@ -101,7 +101,7 @@ func (p *program) deviations(flow []float64) []float64 {
 	return out
 }
 
-// split gives every locality whose room goes beyond the knee of its queue cost
+// split returns every locality whose room goes beyond the knee of its queue cost
 // a second column for the straight part. Each column is smooth, which the
 // method needs: at the knee the second derivative jumps to 0, and optima like
 // to sit there. It returns the wider program (p itself if there is nothing to

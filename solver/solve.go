@@ -223,7 +223,7 @@ func (in *instance) whole() *program {
 	return prog
 }
 
-// tied tells whether flows of a cost are proven to cost no more than ties may.
+// tied reports whether flows of a cost are proven to cost no more than ties may.
 func (in *instance) tied(value, bound float64) bool {
 	total := 0.0
 	for _, d := range in.served {

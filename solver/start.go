@@ -106,7 +106,7 @@ const (
 	maxWarmPrice = 1e12
 )
 
-// plausible tells whether prices are worth starting from.
+// plausible reports whether prices are worth starting from.
 func plausible(prices []float64) bool {
 	for _, p := range prices {
 		if !(p >= 0 && p <= maxWarmPrice) {

@@ -106,7 +106,7 @@ func (p *program) byHeadroom(flow, prices []float64) []float64 {
 	return target
 }
 
-// keeps tells whether flows meet all constraints.
+// keeps reports whether flows meet all constraints.
 func (p *program) keeps(flow []float64) bool {
 	n := p.localities
 	load := make([]float64, n)

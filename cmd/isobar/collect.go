@@ -38,8 +38,8 @@ func newMemoryLimit(pressed int64) *memoryLimit {
 	}
 }
 
-// press sets the limit; on = clients press on memory. It is told again while they do, since
-// what is in use changes.
+// press sets the limit; on reports whether clients press on memory. While they do, it is
+// called again, since what is in use changes.
 func (l *memoryLimit) press(on bool) {
 	limit := l.usual
 	if on {

@@ -166,7 +166,7 @@ func (s *objectAPI) setHealths(w http.ResponseWriter, r *http.Request, o *DrainO
 	s.publishedAs(w, r, revision, Published{Service: o.Service, Warnings: warnings}, as)
 }
 
-// drainedOf gives those of the addresses that an operator drained.
+// drainedOf returns those of the addresses that an operator drained.
 func (s *objectAPI) drainedOf(service string, addresses []string) []string {
 	drained := map[string]bool{}
 	for _, o := range s.opts.Objects.Overrides() {

@@ -76,8 +76,7 @@ func (s *core) readBody(w http.ResponseWriter, r *http.Request, limit int64) (bo
 }
 
 // Bounds of what reads cost together. A large plan takes megabytes and a part
-// of a second to write as JSON, and who reads slowly holds what is written for
-// them.
+// of a second to write as JSON, and stays in memory until the client has read it.
 const (
 	answersAtOnce = 2                // large answers of a route that are made at the same time
 	answerWait    = 10 * time.Second // until one's turn comes

@@ -23,7 +23,7 @@ type core struct {
 	panics  rpc.LogLimit
 }
 
-// plan gives the published plan, or answers that there is none.
+// plan returns the published plan, or answers that there is none.
 func (s *core) plan(w http.ResponseWriter) (*plan.Plan, bool) {
 	p := s.opts.Planner.Current()
 	if p == nil {
@@ -34,7 +34,7 @@ func (s *core) plan(w http.ResponseWriter) (*plan.Plan, bool) {
 	return p, true
 }
 
-// unknown tells whether there is a plan, and no such service in it.
+// unknown reports whether there is a plan, and no such service in it.
 func (s *core) unknown(name string) bool {
 	p := s.opts.Planner.Current()
 	if p == nil {
@@ -44,7 +44,7 @@ func (s *core) unknown(name string) bool {
 	return !found
 }
 
-// audit gives the log for writes that took effect, with who made them.
+// audit returns the log for writes that took effect, with who made them.
 func (s *core) audit(r *http.Request) *slog.Logger { return s.opts.Logger.With("peer", r.RemoteAddr) }
 
 // ifMatch reads the precondition: 0 when there is none.
@@ -78,7 +78,7 @@ func (s *core) ifMatch(w http.ResponseWriter, r *http.Request, name string) (uin
 	return match, true
 }
 
-// overrides gives what operators say, by service.
+// overrides returns what operators say, by service.
 func (s *core) overrides() map[string][]isobar.HealthOverride {
 	out := map[string][]isobar.HealthOverride{}
 	for _, o := range s.opts.Objects.Overrides() {

@@ -23,7 +23,7 @@ const maxBreaches = 20
 // come out of traffic must not wait for arithmetic.
 const drainUnchecked = "it was not checked whether what is left can carry the traffic: "
 
-// allowDrain tells whether a write that drains may happen. What is left must keep
+// allowDrain reports whether a write that drains may happen. What is left must keep
 // its ceilings, unless the request forces the write; a refusal is answered. The
 // caller holds s.drains, so that two drains that are harmless alone are not both
 // let through.
@@ -64,7 +64,7 @@ func (s *objectAPI) allowDrain(w http.ResponseWriter, r *http.Request, d *Drain)
 	return nil, false
 }
 
-// beginDrain gives s.drains to who drains an endpoint, to be given back by unlock,
+// beginDrain returns s.drains to who drains an endpoint, to be given back by unlock,
 // once or more often. Rollouts drain many at once, and each may wait long: only so
 // many may that other writes, such as that an endpoint is unhealthy, find room
 // beside them. Without ok the request is answered.
@@ -113,7 +113,7 @@ func forced(w http.ResponseWriter, r *http.Request) (force, ok bool) {
 	return force, true
 }
 
-// drainsOf gives those of the services that leave one that stands now with fewer
+// drainsOf returns those of the services that leave one that stands now with fewer
 // endpoints for traffic in some locality.
 func (s *objectAPI) drainsOf(next []isobar.Service) []isobar.Service {
 	var out []isobar.Service

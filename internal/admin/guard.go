@@ -91,7 +91,7 @@ func (s *access) knownHosts(h http.Handler) http.Handler {
 	})
 }
 
-// KnownHost tells whether a Host header can be meant for a server that goes by
+// KnownHost reports whether a Host header can be meant for a server that goes by
 // some names, beside its IP addresses and localhost. A web page that rebinds its
 // own name to our address still sends that name. Only programs leave the name
 // out (HTTP/1.0).

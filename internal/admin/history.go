@@ -83,7 +83,7 @@ func (s *historyAPI) getHistory(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// recent gives the changes that can be rolled back, newest first. Without ok it is
+// recent returns the changes that can be rolled back, newest first. Without ok it is
 // answered.
 func (s *historyAPI) recent(w http.ResponseWriter, r *http.Request, name string) ([]plan.Change, bool) {
 	changes, err := s.opts.Operator.History(r.Context(), name)

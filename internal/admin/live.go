@@ -45,7 +45,7 @@ type liveRow struct {
 // statusEvery is how often the status is looked at: it asks all clients.
 const statusEvery = 5 * time.Second
 
-// now gives the newest state. A state that is younger than a plan or the status
+// now returns the newest state. A state that is younger than a plan or the status
 // asks for is made at once, by whoever asks first.
 func (l *live) now(ctx context.Context, s *statusAPI) *liveSet {
 	l.mu.Lock()
@@ -175,7 +175,7 @@ func (s *liveSet) write(w *bufio.Writer, known uint64) {
 	_, _ = w.WriteString("]}\n")
 }
 
-// detail gives one service of the current plan as a line, made once for all readers
+// detail returns one service of the current plan as a line, made once for all readers
 // that ask for it, and the version; nil before the first plan.
 func (l *live) detail(s *statusAPI, name string) (line []byte, version string) {
 	p := s.opts.Planner.Current()

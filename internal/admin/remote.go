@@ -120,7 +120,7 @@ func (r *Remote) unanswered(ctx context.Context, host string, err error) error {
 	return fmt.Errorf("%w: is isobar running there, and is this its admin address?", err)
 }
 
-// greetsAsHTTP2 tells whether a listener speaks first, with the settings of
+// greetsAsHTTP2 reports whether a listener speaks first, with the settings of
 // HTTP/2, as servers of gRPC do. What the transport makes of such a greeting
 // depends on when it comes: before the request, behind it, or lost with a reset.
 func greetsAsHTTP2(ctx context.Context, host string) bool {

@@ -50,7 +50,7 @@ func (r *Remote) order(ctx context.Context, path string, o Order) (Operated, err
 	return posted[Operated](ctx, r, path, o)
 }
 
-// posted sends an order and gives the answer.
+// posted sends an order and returns the answer.
 func posted[T any](ctx context.Context, r *Remote, path string, o any) (out T, err error) {
 	body, err := json.Marshal(o)
 	if err != nil {

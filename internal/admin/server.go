@@ -79,7 +79,7 @@ func (s *Server) CarryOut(ctx context.Context, o Forwarded) (status int, body []
 	return s.replicas.carryOut(ctx, o)
 }
 
-// Handler gives the interface without a server around it.
+// Handler returns the interface without a server around it.
 func (s *Server) Handler() http.Handler { return s.handler }
 
 // Serve answers on the listener until ctx ends, then lets requests finish for

@@ -190,9 +190,9 @@ func (b *statusBuilder) pauses(p *plan.Plan) {
 func (b *statusBuilder) clients(all []Client) {
 	b.Clients.Total = len(all)
 	late, oldest := 0, 0.0
-	refusing := "" // of those who refuse, the first, what and why
-	who := ""      // its node
-	hangs := ""    // of those who are late, who is latest
+	refusing := "" // what the first client that refuses said
+	who := ""      // the node of that client
+	hangs := ""    // of the clients that have not acknowledged, the one that has waited longest
 	for i := range all {
 		c := &all[i]
 		b.Clients.Streams += c.Streams
@@ -339,7 +339,7 @@ func (c *Certificate) where() (seen, fails string) {
 // a weekend, a holiday and a day to spare.
 const certificateWarning = 14 * 24 * time.Hour
 
-// NeedsAttention tells whether a certificate ends soon: in less than 14 days,
+// NeedsAttention reports whether a certificate ends soon: in less than 14 days,
 // or where it was issued for less than eight weeks, in less than a quarter of
 // that. Those who issue them for hours replace them at half of their time.
 func (c *Certificate) NeedsAttention(now time.Time) bool {

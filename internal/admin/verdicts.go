@@ -42,7 +42,7 @@ func (s *fleetAPI) getVerdicts(w http.ResponseWriter, r *http.Request) {
 	reply(w, http.StatusOK, list)
 }
 
-// probed gives what checkers found of a service, or of all for an empty name; a
+// probed returns what checkers found of a service, or of all for an empty name; a
 // service that has no health checks is answered for.
 func (s *fleetAPI) probed(w http.ResponseWriter, r *http.Request, name string) ([]health.ServiceReport, bool) {
 	services, err := s.opts.HealthChecks.Health(r.Context(), name)

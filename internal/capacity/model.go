@@ -192,7 +192,7 @@ type Saved struct {
 	Service  float64   `json:"service"`  // service time, seconds
 }
 
-// Save gives what is worth to be kept; nothing before the first window.
+// Save returns what is worth to be kept; nothing before the first window.
 func (m *Model) Save(p *Prior) Saved {
 	e := m.Estimate(p)
 	if !(e.Service > 0) {

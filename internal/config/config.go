@@ -123,7 +123,7 @@ const (
 	DefaultNameMegabytes    = 1_024
 )
 
-// Limits gives the admission with defaults filled in.
+// Limits returns the admission with defaults filled in.
 func (x *XDS) Limits() Admission {
 	a := x.Admission
 	a.StreamsPerSecond = cmp.Or(a.StreamsPerSecond, DefaultStreamsPerSecond)

@@ -128,19 +128,25 @@ func TestGroupThatLostItsPlans(t *testing.T) {
 	}
 }
 
+// dropping returns parts with a service whose clients drop a fifth of their requests by the
+// plan that was saved.
+func dropping() (p *parts, saved plan.Saved) {
+	p, east := newParts(), isobar.MustLocality("east/a")
+	service := web("web", 1)
+	service.MaxShed = 0.5
+	p.topology.Services = []isobar.Service{service}
+	return p, plan.Saved{Version: 41, Services: []plan.SavedService{{
+		Name: "web", Drop: 0.2, Sites: []isobar.Locality{east, isobar.MustLocality("east/b")},
+		Sources: []plan.SavedSource{{Source: east, Demand: 3000, Shares: []float64{0.5, 0.5}}},
+	}}}
+}
+
 // TestLastOfAGroup asserts that clients drop nothing once the last replica of a group has
 // ended, and that a leader that leaves others behind changes nothing.
 func TestLastOfAGroup(t *testing.T) {
 	for _, last := range []bool{true, false} {
 		bubble.Test(t, func(t *testing.T) {
-			p, east := newParts(), isobar.MustLocality("east/a")
-			service := web("web", 1)
-			service.MaxShed = 0.5
-			p.topology.Services = []isobar.Service{service}
-			saved := plan.Saved{Version: 41, Services: []plan.SavedService{{
-				Name: "web", Drop: 0.2, Sites: []isobar.Locality{east, isobar.MustLocality("east/b")},
-				Sources: []plan.SavedSource{{Source: east, Demand: 3000, Shares: []float64{0.5, 0.5}}},
-			}}}
+			p, saved := dropping()
 			g := &leader{epoch: 2, version: 1_000_000, last: last, base: &plan.Opened{Plan: &plan.Plan{Version: 41}, Saved: saved}}
 			l, stop := start(t, p, slowTicks, func(o *control.Options) { o.Group = g })
 			before := l.Current()
@@ -195,14 +201,7 @@ func (g *follower) tell(o *plan.Opened) {
 func TestFollowersOfTheLastLeader(t *testing.T) {
 	for _, parts := range []bool{true, false} {
 		bubble.Test(t, func(t *testing.T) {
-			p, east := newParts(), isobar.MustLocality("east/a")
-			service := web("web", 1)
-			service.MaxShed = 0.5
-			p.topology.Services = []isobar.Service{service}
-			saved := plan.Saved{Version: 41, Services: []plan.SavedService{{
-				Name: "web", Drop: 0.2, Sites: []isobar.Locality{east, isobar.MustLocality("east/b")},
-				Sources: []plan.SavedSource{{Source: east, Demand: 3000, Shares: []float64{0.5, 0.5}}},
-			}}}
+			p, saved := dropping()
 			made, err := plan.Restore(&saved, p.topology, health.Table{}, time.Now(), 1_000_001)
 			if err != nil {
 				t.Fatal(err)

@@ -36,7 +36,7 @@ type contents struct {
 	shared bool
 }
 
-// effective gives the object in force under a name.
+// effective returns the object in force under a name.
 func (c contents) effective(name string) (isobar.Object, bool) {
 	for _, owned := range c.owners() {
 		if o, ok := owned[name]; ok {
@@ -46,7 +46,7 @@ func (c contents) effective(name string) (isobar.Object, bool) {
 	return isobar.Object{}, false
 }
 
-// owners gives the objects of each owner, in the order in which they count.
+// owners returns the objects of each owner, in the order in which they count.
 func (c contents) owners() [3]map[string]isobar.Object {
 	return [...]map[string]isobar.Object{c.api, c.file, c.listed}
 }
@@ -71,7 +71,7 @@ func (c contents) objects() []isobar.Object {
 	return out
 }
 
-// claimed tells whether a name belongs to the API or the file.
+// claimed reports whether a name belongs to the API or the file.
 func (c contents) claimed(name string) bool {
 	_, api := c.api[name]
 	_, file := c.file[name]
@@ -277,7 +277,7 @@ func (c contents) pruned() contents {
 	return c
 }
 
-// stamped gives each object that differs from before the present revision, and
+// stamped returns each object that differs from before the present revision, and
 // the others the one they had.
 func (c contents) stamped(before contents) contents {
 	c.api = stamp(c.api, before.api, c.revisionOf)
@@ -357,7 +357,7 @@ func (c contents) topology(objects []isobar.Object) *isobar.Topology {
 	return t
 }
 
-// ownersOf gives the owner of each service that the configuration file does not list.
+// ownersOf returns the owner of each service that the configuration file does not list.
 func (c contents) ownersOf(objects []isobar.Object, awaited []isobar.Service) map[string]string {
 	out := map[string]string{}
 	for i := range objects {

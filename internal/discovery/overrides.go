@@ -11,7 +11,7 @@ import (
 // are part of contents. An override that an earlier version saved has none.
 type sinces map[health.Key]time.Time
 
-// with gives a copy with a time added.
+// with returns a copy with a time added.
 func (s sinces) with(k health.Key, at time.Time) sinces {
 	out := maps.Clone(s)
 	if out == nil {
@@ -21,7 +21,7 @@ func (s sinces) with(k health.Key, at time.Time) sinces {
 	return out
 }
 
-// of gives the times of the overrides in a table alone.
+// of returns the times of the overrides in a table alone.
 func (s sinces) of(t health.Table) sinces {
 	out := sinces{}
 	for _, o := range t.Overrides() {

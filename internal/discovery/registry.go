@@ -125,7 +125,7 @@ func (r *Registry) begin(ctx context.Context) (c contents, unsaved, err error) {
 	return c, r.save(ctx, c), nil
 }
 
-// State gives the present topology and the health that operators set. Both
+// State returns the present topology and the health that operators set. Both
 // are immutable.
 func (r *Registry) State() (*isobar.Topology, health.Table) {
 	s := r.state.Load()
@@ -136,7 +136,7 @@ func (r *Registry) State() (*isobar.Topology, health.Table) {
 // several changes may come as one. It serves one reader.
 func (r *Registry) Changed() <-chan struct{} { return r.changed }
 
-// List gives all objects in force, sorted by name.
+// List returns all objects in force, sorted by name.
 func (r *Registry) List() []isobar.Object {
 	objects := r.settled.Load().objects
 	out := make([]isobar.Object, len(objects))
@@ -146,7 +146,7 @@ func (r *Registry) List() []isobar.Object {
 	return out
 }
 
-// Get gives the object in force under a name, or isobar.ErrNotFound.
+// Get returns the object in force under a name, or isobar.ErrNotFound.
 func (r *Registry) Get(name string) (isobar.Object, error) {
 	objects := r.settled.Load().objects
 	i, found := slices.BinarySearchFunc(objects, name, func(o isobar.Object, name string) int {
@@ -206,7 +206,7 @@ func (r *Registry) SetHealths(service string, addresses []string, h isobar.Healt
 	})
 }
 
-// Preview gives the topology that [Registry.SetConfigured] would make, which
+// Preview returns the topology that [Registry.SetConfigured] would make, which
 // services would not be in force, and the health that operators set. Nothing
 // changes.
 func (r *Registry) Preview(

@@ -61,7 +61,7 @@ func predict(ap *applied, cut []bool, kind AgentKind) map[isobar.Locality]float6
 	return shares
 }
 
-// clusterOf gives the plain values of an assignment, with the localities that
+// clusterOf returns the plain values of an assignment, with the localities that
 // are away as unhealthy.
 func clusterOf(cla *endpointv3.ClusterLoadAssignment, away map[isobar.Locality]bool) dataplane.Cluster {
 	c := dataplane.Cluster{OverprovisioningFactor: cla.GetPolicy().GetOverprovisioningFactor().GetValue()}

@@ -476,7 +476,7 @@ func (s *Server) AddMetadata(reports []health.ServiceReport) {
 	}
 }
 
-// metadata gives what the checker added, of the endpoints where it did.
+// metadata returns what the checker added, of the endpoints where it did.
 func (c *checker) metadata() map[health.Key]string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -41,7 +41,7 @@ func (l *serviceVotes) judgeDown(b *voting, s *sight, candidates []*record) {
 	}
 }
 
-// watch tells whether more than half of the endpoints went down within massMemory,
+// watch reports whether more than half of the endpoints went down within massMemory,
 // or within one window where that is longer, or would now. While a mass flip lasts, those count that went down
 // shortly before it began: time alone does not make it believable. In localities where
 // the requests of clients succeed, all that are down count, however long ago they went:
@@ -181,7 +181,7 @@ func (s *sight) count() {
 	}
 }
 
-// clear tells whether a checker sees most of what is in other localities up;
+// clear reports whether a checker sees most of what is in other localities up;
 // or, if it probes nothing there, most of what belongs to other services.
 func (s *sight) clear(v *vote, r *record, service string) bool {
 	all, here := s.all[v.checker], s.in[vantage{checker: v.checker, locality: r.locality}]
@@ -192,7 +192,7 @@ func (s *sight) clear(v *vote, r *record, service string) bool {
 	return 2*(here.up-own.up) > here.votes-own.votes
 }
 
-// believes tells whether those who vote an endpoint down would be a quorum if
+// believes reports whether those who vote an endpoint down would be a quorum if
 // only those of them counted who have a clear sight of the rest.
 func (s *sight) believes(l *serviceVotes, r *record) bool {
 	s.count()

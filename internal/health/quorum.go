@@ -84,14 +84,14 @@ func (b *voting) checker(id string) (int32, bool) {
 	return int32(i), found //nolint:gosec // fleets have fewer than 2^31 checkers
 }
 
-// fresh tells whether a vote is recent enough, and of its checker's present
+// fresh reports whether a vote is recent enough, and of its checker's present
 // stream.
 func (b *voting) fresh(v *vote) bool {
 	return v.status != isobar.Unknown && v.listed != never && b.since(v.heard) <= b.freshFor() &&
 		v.stream.Equal(b.checkers[v.checker].since)
 }
 
-// counts tells whether a fresh vote may be believed: a checker that has never
+// counts reports whether a fresh vote may be believed: a checker that has never
 // seen the endpoint healthy begins with unhealthy, without having probed.
 func (b *voting) counts(v *vote, r rule) bool {
 	return classOf(v.status) != classDown || v.healthy || b.since(v.listed) >= r.grace
@@ -122,7 +122,7 @@ func (b *voting) usable(v *vote, rules rule, use func(*vote) bool) bool {
 	return b.fresh(v) && b.counts(v, rules) && (use == nil || use(v))
 }
 
-// zoneVoted tells whether one of others says the same from the same zone.
+// zoneVoted reports whether one of others says the same from the same zone.
 func (b *voting) zoneVoted(others []vote, v *vote, rules rule, use func(*vote) bool) bool {
 	for i := range others {
 		o := &others[i]
@@ -133,7 +133,7 @@ func (b *voting) zoneVoted(others []vote, v *vote, rules rule, use func(*vote) b
 	return false
 }
 
-// agreed gives the class that a strict majority of the fresh votes, in enough
+// agreed returns the class that a strict majority of the fresh votes, in enough
 // zones, agrees on.
 func (t *tally) agreed(r rule) class {
 	for c := classHealthy; c < classes; c++ {
@@ -144,7 +144,7 @@ func (t *tally) agreed(r rule) class {
 	return undecided
 }
 
-// divided tells whether votes that count contradict each other.
+// divided reports whether votes that count contradict each other.
 func (t *tally) divided() bool {
 	return t.votes[classDown] > 0 && t.votes[classHealthy]+t.votes[classDegraded] > 0
 }
@@ -229,7 +229,7 @@ func (b *voting) label(r *record, rules rule, c class) isobar.HealthStatus {
 	return isobar.Unhealthy
 }
 
-// path tells whether an endpoint's votes have been divided for longer than a
+// path reports whether an endpoint's votes have been divided for longer than a
 // failure takes to be seen by all.
 func (b *voting) path(r *record, rules rule) bool {
 	return r.disputed != never && b.since(r.disputed) >= rules.window+time.Duration(freshIntervals)*b.interval

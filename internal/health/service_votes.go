@@ -102,7 +102,7 @@ func (l *serviceVotes) statuses() map[string]belief {
 	return out
 }
 
-// withholds tells whether endpoints that wait for their first verdict go
+// withholds reports whether endpoints that wait for their first verdict go
 // without traffic: not when all others are down, out of use or gone, as after a
 // service has moved to other addresses altogether.
 func (l *serviceVotes) withholds() bool {
@@ -143,7 +143,7 @@ func (l *serviceVotes) vote(b *voting, r *record, checker int32, rep *Report) bo
 // that vote down most of the service are not believed, whatever they see elsewhere.
 func (l *serviceVotes) reached(at isobar.Locality) bool { return slices.Contains(l.served, at) }
 
-// serves tells whether a service has an endpoint that is not probed; also on a
+// serves reports whether a service has an endpoint that is not probed; also on a
 // nil serviceVotes.
 func (l *serviceVotes) serves(address string) bool {
 	if l == nil {

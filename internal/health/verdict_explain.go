@@ -121,7 +121,7 @@ func (b *VerdictTable) Summary(service string) Summary {
 	return s
 }
 
-// failsOpen tells whether a service has nothing left to use because all that is
+// failsOpen reports whether a service has nothing left to use because all that is
 // probed is voted down.
 func (b *VerdictTable) failsOpen(l *serviceVotes) bool {
 	if len(l.records) == 0 || slices.ContainsFunc(l.records, func(r record) bool { return classOf(r.status) != classDown }) {

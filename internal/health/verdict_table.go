@@ -122,7 +122,7 @@ func (b *VerdictTable) voters(service string) (out []string) {
 	return out
 }
 
-// Verdicts gives what is believed now; equal pointers hold the same.
+// Verdicts returns what is believed now; equal pointers hold the same.
 func (b *VerdictTable) Verdicts() *Verdicts { return b.verdicts }
 
 // Observe takes reports and changes verdicts accordingly, and by the time that
@@ -182,7 +182,7 @@ func (b *VerdictTable) writeAll() {
 	}
 }
 
-// sameLists tells whether the designations are those of before: lists are
+// sameLists reports whether the designations are those of before: lists are
 // immutable, and Place keeps those that did not change.
 func sameLists(a, b []Designation) bool {
 	return slices.EqualFunc(a, b, func(a, b Designation) bool {

@@ -222,7 +222,7 @@ func (g *entrance) open(v *visitor, k admission.Kind) error {
 	return nil
 }
 
-// Admits gives what the stream layers ask about each node.
+// Admits returns what the stream layers ask about each node.
 func (g *entrance) Admits(role identity.Role) func(context.Context, rpc.Node) error {
 	return func(ctx context.Context, n rpc.Node) error {
 		v := visitorOf(ctx)
@@ -290,7 +290,7 @@ func advised(err error, trailer func(metadata.MD)) error {
 	return st.Err()
 }
 
-// roleOf gives the role that a method asks for, by its service; 0 where none
+// roleOf returns the role that a method asks for, by its service; 0 where none
 // is asked for: a health check tells nothing but that the server is there. What
 // is not named here is for operators.
 func roleOf(method string) identity.Role {
@@ -325,7 +325,7 @@ func kindOf(method string) admission.Kind {
 	}
 }
 
-// serviceOf gives the name of a method's service, without its package.
+// serviceOf returns the name of a method's service, without its package.
 func serviceOf(method string) string {
 	service, _, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")
 	return service[strings.LastIndexByte(service, '.')+1:]

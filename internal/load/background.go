@@ -106,7 +106,7 @@ func (s *sourceEvidence) compare() {
 	}
 }
 
-// lost tells whether a locality does not take what is planned for it.
+// lost reports whether a locality does not take what is planned for it.
 func (s *sourceEvidence) lost(l isobar.Locality) bool {
 	p := s.find(l)
 	return p != nil && (p.failing() || !p.barred.IsZero())

@@ -67,7 +67,7 @@ func (t *Table) fade(svc *service, now time.Time, wall time.Duration) {
 	svc.awaiting = left > 0
 }
 
-// awaited tells whether clients known from before may still be coming back.
+// awaited reports whether clients known from before may still be coming back.
 func (t *Table) awaited(now time.Time) bool {
 	if t.firstStream.IsZero() {
 		return true

@@ -350,7 +350,7 @@ func (s *serviceEvidence) cause(src *sourceEvidence) string {
 	return CauseUnknown
 }
 
-// follows tells whether the realised shares are in proportion to a count of
+// follows reports whether the realised shares are in proportion to a count of
 // endpoints.
 func (s *sourceEvidence) follows(sites []Site, count func(*Site) int) bool {
 	total := 0

@@ -88,7 +88,7 @@ func (s *siteWindow) compare(l *isobar.Locality) int {
 	return s.where().Compare(*l)
 }
 
-// detailed gives the details to write to.
+// detailed returns the details to write to.
 func (s *siteWindow) detailed() *siteDetails {
 	if s.details == nil {
 		s.details = &siteDetails{}
@@ -96,7 +96,7 @@ func (s *siteWindow) detailed() *siteDetails {
 	return s.details
 }
 
-// told gives the details to read.
+// told returns the details to read.
 func (s *siteWindow) told() siteDetails {
 	if s.details == nil {
 		return siteDetails{}
@@ -117,7 +117,7 @@ func (w *window) site(l *isobar.Locality) *siteWindow {
 	return &w.sites[i]
 }
 
-// gauge gives the requests in progress at the end of a window.
+// gauge returns the requests in progress at the end of a window.
 func (w *window) gauge(l *isobar.Locality) float64 {
 	i, found := slices.BinarySearchFunc(w.sites, l, func(s siteWindow, l *isobar.Locality) int { return s.compare(l) })
 	if !found {
@@ -297,7 +297,7 @@ func (f *flow) take(w window, byArrival bool, arrived time.Time, interval time.D
 	f.judge()
 }
 
-// missing tells whether the stream is open and its report overdue.
+// missing reports whether the stream is open and its report overdue.
 func (f *flow) missing(now time.Time, interval time.Duration) bool {
 	return f.stream.closed.IsZero() && now.Sub(f.told) > scale(f.stream.due(interval), freshIntervals)
 }

@@ -106,7 +106,7 @@ func median(v []float64) float64 {
 	return v[(len(v)-1)/2]
 }
 
-// known tells whether the mean is worth something.
+// known reports whether the mean is worth something.
 func (f *flow) known() bool { return f.met >= guardWindows && f.mean >= negligible }
 
 // compareClients bounds what the clients of a service count for by what the others are

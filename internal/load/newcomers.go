@@ -136,7 +136,7 @@ type usual struct {
 	surge      float64 // by which a fifth of the proven demand grew, or more; at least 1
 }
 
-// of gives what is usual in a source.
+// of returns what is usual in a source.
 func (u *usual) of(src *source) float64 {
 	if v, ok := u.sources[src]; ok {
 		return v

@@ -33,7 +33,7 @@ func (s *sourceEvidence) plan(now time.Time, planned *PlannedSource, keep time.D
 	}
 }
 
-// ready tells whether the source's reports hold nothing that was judged before.
+// ready reports whether the source's reports hold nothing that was judged before.
 func (s *sourceEvidence) ready(l *SourceLoad, interval time.Duration) bool {
 	if l.Since.IsZero() {
 		return false

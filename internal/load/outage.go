@@ -257,7 +257,7 @@ func (s *serviceEvidence) barsAny(l isobar.Locality) bool {
 	})
 }
 
-// advance gives a locality that works again twice the part of its share.
+// advance returns a locality that works again twice the part of its share.
 func (s *serviceEvidence) advance(o *outage) {
 	if o.open >= 1 {
 		if s.now.Sub(o.lifted) > scale(s.interval, calmIntervals) {
@@ -332,7 +332,7 @@ func (o *outage) kill(now time.Time, agreed bool) {
 	}
 }
 
-// reopen gives a locality a part of its share again, from all sources: those
+// reopen returns a locality a part of its share again, from all sources: those
 // with little traffic would wait for ever for their own probes.
 func (s *serviceEvidence) reopen(o *outage) {
 	o.open, o.lifted, o.ended = openFirst, s.now, s.now

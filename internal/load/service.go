@@ -241,7 +241,7 @@ func (s *service) standing() float64 {
 	return sum
 }
 
-// questionable tells whether there is anybody to be vouched for, or new.
+// questionable reports whether there is anybody to be vouched for, or new.
 func (s *service) questionable() bool {
 	return slices.ContainsFunc(s.sources, func(src *source) bool {
 		return slices.ContainsFunc(src.flows, func(f *flow) bool {

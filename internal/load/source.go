@@ -228,7 +228,7 @@ func (s *source) agreed() float64 {
 	return sum / n
 }
 
-// isWatched tells whether a source has clients that are connected, or on their
+// isWatched reports whether a source has clients that are connected, or on their
 // way back.
 func (s *source) isWatched(now time.Time, interval time.Duration) bool {
 	return !s.watched.IsZero() && now.Sub(s.watched) <= scale(interval, graceIntervals)

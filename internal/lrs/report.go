@@ -83,7 +83,7 @@ func (b *decoding) refuse(x reader.Rejection) {
 	b.stream.server.metrics.rejected.WithLabelValues(string(x.Code)).Inc()
 }
 
-// mayReport tells whether the client may report on a service.
+// mayReport reports whether the client may report on a service.
 func (b *decoding) mayReport(service string) bool {
 	s := b.stream.server
 	if s.opts.MayReport(b.stream.node.Locality, service) {
@@ -142,7 +142,7 @@ func (st *stream) collect(buffers []*buffer) (load.StreamWindow, []*buffer) {
 	return out, buffers
 }
 
-// close gives the last window. It is handed over later, so its buffers are not
+// close returns the last window. It is handed over later, so its buffers are not
 // used again.
 func (st *stream) close(now time.Time) load.StreamWindow {
 	out, _ := st.collect(nil)

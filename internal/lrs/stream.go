@@ -322,7 +322,7 @@ func (p *pace) take(now time.Time, each time.Duration, burst int) bool {
 	return true
 }
 
-// excessive tells whether a report comes beyond what the client was asked for,
+// excessive reports whether a report comes beyond what the client was asked for,
 // so that it is to be ignored. That is counted, and logged when it begins.
 func (st *stream) excessive(now time.Time) bool {
 	s := st.server
@@ -348,7 +348,7 @@ func (st *stream) excessive(now time.Time) bool {
 	return true
 }
 
-// asks gives the interval that the client was told, or will be; the caller
+// asks returns the interval that the client was told, or will be; the caller
 // holds the lock.
 func (st *stream) asks() time.Duration {
 	if st.interval > 0 {

@@ -47,7 +47,7 @@ func (t Turns) Out(f func() error) error {
 }
 
 // Decode has gRPC decode the message of a single request in turn. Unless that fails, the
-// caller gives the turn back.
+// caller returns the turn back.
 func (t Turns) Decode(ctx context.Context, decode func(any) error, m proto.Message) error {
 	r := &single{ctx: ctx, turns: t, message: m}
 	err := decode(r)

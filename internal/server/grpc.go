@@ -111,7 +111,7 @@ func (s *Server) polls() http.Handler {
 	return mux
 }
 
-// is2017 tells whether the configuration knows a client as one of 2017.
+// is2017 reports whether the configuration knows a client as one of 2017.
 func (s *Server) is2017(n rpc.Node) bool {
 	for _, pattern := range s.fixed.XDS.Clients2017 {
 		for _, name := range []string{n.ID, n.Cluster} {
@@ -123,7 +123,7 @@ func (s *Server) is2017(n rpc.Node) bool {
 	return false
 }
 
-// policy gives the rules in force. They follow the configuration file; whether
+// policy returns the rules in force. They follow the configuration file; whether
 // clients show certificates is decided at the start.
 func (s *Server) policy() identity.Policy {
 	if !s.fixed.XDS.AsksCertificates() {

@@ -87,7 +87,7 @@ func (s *Server) configureProviders(c *config.Live, put func(listed []discovery.
 	})
 }
 
-// ownedOnce gives each name to the first provider that has it: a Kubernetes cluster, the
+// ownedOnce returns each name to the first provider that has it: a Kubernetes cluster, the
 // last one, may list a Service that the configuration names elsewhere.
 func ownedOnce(providers ...discovery.Provided) []discovery.Provided {
 	taken := map[string]string{}
@@ -108,7 +108,7 @@ func ownedOnce(providers ...discovery.Provided) []discovery.Provided {
 	return providers
 }
 
-// previewProviders gives what providers would list with another configuration.
+// previewProviders returns what providers would list with another configuration.
 func (s *Server) previewProviders(c *config.Live) []discovery.Provided {
 	xds := discovery.Provided{Owner: isobar.OwnerXDS}
 	xds.Listed, xds.Awaited = s.upstream.Preview(upstreamConfig(c.Discovery.XDS))

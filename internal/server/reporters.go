@@ -47,7 +47,7 @@ func (r *recentSubscriptions) note(k subscriber, now time.Time) {
 	r.seen[k] = now
 }
 
-// has tells whether a subscription was noted not longer ago than that.
+// has reports whether a subscription was noted not longer ago than that.
 func (r *recentSubscriptions) has(k subscriber, now time.Time, ago time.Duration) bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -55,7 +55,7 @@ func (r *recentSubscriptions) has(k subscriber, now time.Time, ago time.Duration
 	return ok && now.Sub(at) <= ago
 }
 
-// mayReport tells whether clients of a locality may report on a service: on
+// mayReport reports whether clients of a locality may report on a service: on
 // any, or, where it is configured, on those that someone there subscribes to.
 // It need not be the same stream or connection: many clients keep one for load
 // reports alone.

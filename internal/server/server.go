@@ -334,7 +334,7 @@ func (s *Server) closeStore() {
 	}
 }
 
-// Plan gives the plan in force; nil before the first.
+// Plan returns the plan in force; nil before the first.
 func (s *Server) Plan() *plan.Plan { return s.loop.Current() }
 
 // Health tells what checkers found, of one service or, for an empty name, of
@@ -345,7 +345,7 @@ func (s *Server) Health(ctx context.Context, service string) ([]health.ServiceRe
 	return found, err
 }
 
-// Metrics gives everything that the server counts.
+// Metrics returns everything that the server counts.
 func (s *Server) Metrics() prometheus.Gatherer { return s.metrics }
 
 // XDSAddress is where clients connect.

@@ -92,7 +92,7 @@ func (l *loopback) get(path string, into any) {
 	}
 }
 
-// metric gives the value with those labels; 0 if there is none.
+// metric returns the value with those labels; 0 if there is none.
 func (l *loopback) metric(name, labels string) float64 {
 	l.t.Helper()
 	return testhelp.Series(l.t, l.server.Metrics(), name)[labels]

@@ -57,7 +57,7 @@ func (w *world) factor(s *service, i int) float64 {
 	return f
 }
 
-// isDown tells whether an endpoint fails at a moment, or, of what health checks
+// isDown reports whether an endpoint fails at a moment, or, of what health checks
 // can notice, is configured or seen to.
 func (w *world) isDown(s *service, i int, at time.Duration, noticed bool) bool {
 	e := &s.endpoints[i]

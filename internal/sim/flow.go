@@ -139,7 +139,7 @@ func (w *world) serve(s *service) {
 	}
 }
 
-// like tells whether an endpoint of the same site goes through the same step as
+// like reports whether an endpoint of the same site goes through the same step as
 // another one that has gone through it.
 func (e *endpoint) like(o *endpoint) bool {
 	return e.arrived == o.arrived && e.declared == o.declared && e.servers == o.servers && e.up == o.up &&

@@ -65,7 +65,7 @@ func (p *population) average() {
 	}
 }
 
-// use gives a client another route.
+// use returns a client another route.
 func (c *client) use(r *route) {
 	c.route = r
 	c.population.stale = true

@@ -41,7 +41,7 @@ func (b *localPolicy) health(time.Duration) error {
 	return nil
 }
 
-// useAll gives all clients of a group the same route.
+// useAll returns all clients of a group the same route.
 func (g *group) useAll(r *route) {
 	for _, c := range g.clients {
 		c.use(r)

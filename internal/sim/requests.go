@@ -397,7 +397,7 @@ func (r *requests) distance(q *request) {
 	r.book.add(&b.tick)
 }
 
-// take gives the totals of a tick, and begins the next one.
+// take returns the totals of a tick, and begins the next one.
 func (r *requests) take(t *totals, h *histogram) {
 	r.book.answered = r.book.hops // see rootsAnswered: each counts with a latency but for those that were dropped
 	if r.book.roots > 0 {

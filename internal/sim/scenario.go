@@ -130,7 +130,7 @@ func (s *Source) lieAt(at time.Duration) float64 {
 	return s.Lie
 }
 
-// within tells whether l is scope, or lies in it.
+// within reports whether l is scope, or lies in it.
 func within(l, scope isobar.Locality) bool {
 	return scope.IsZero() || (l.Region == scope.Region &&
 		(scope.Zone == "" || l.Zone == scope.Zone) && (scope.SubZone == "" || l.SubZone == scope.SubZone))

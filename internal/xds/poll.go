@@ -142,7 +142,7 @@ func (s *Server) Fetch(ctx context.Context, m *discoveryv3.DiscoveryRequest, met
 	return &rpc.Frame{Pieces: append(pieces, tail, mem.SliceBuffer(resource.AppendNonce(nil, a.Version)))}, nil
 }
 
-// fetch gives what there is for a request. It is called in turn.
+// fetch returns what there is for a request. It is called in turn.
 func (s *Server) fetch(ctx context.Context, m *discoveryv3.DiscoveryRequest, method Method) (*Answer, error) {
 	p, r, err := s.poll(ctx, m, method, rpc.PeerAddress(ctx))
 	if err != nil {
@@ -448,7 +448,7 @@ type turn struct {
 	left   time.Duration // of the turn
 }
 
-// turn gives the turn of what a poller asks for: a third of the shortest life.
+// turn returns the turn of what a poller asks for: a third of the shortest life.
 func (p *poller) turn(view *view.View, now time.Time) turn {
 	all := view.Set().Lifetimes()
 	if len(all) == 0 || p.key.as.Form == rpc.V2017 || resource.KindOf(p.key.url) != resource.Endpoints {

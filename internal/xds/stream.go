@@ -69,7 +69,7 @@ func (s *stream) finish(why error) {
 	s.kick()
 }
 
-// over tells whether the stream has to end.
+// over reports whether the stream has to end.
 func (s *stream) over() (bool, error) {
 	select {
 	case <-s.server.stop:

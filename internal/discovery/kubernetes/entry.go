@@ -36,7 +36,7 @@ func (c *Config) selects(name string) bool {
 	return slices.Contains(c.Namespaces, namespace)
 }
 
-// servicesOf gives the services that are to be in force, and those with settings
+// servicesOf returns the services that are to be in force, and those with settings
 // of which nothing is: the cluster was not listed yet, or the registry has refused
 // them. A service with settings that the cluster does not list does not exist.
 func servicesOf(cfg *Config, entries map[string]*entry, synced bool) (listed, unknown []isobar.Service) {

@@ -115,7 +115,7 @@ func (p *Provider) sameCluster(cfg *Config) bool {
 	return reflect.DeepEqual(cfg.Cluster, p.cfg.Cluster)
 }
 
-// Preview gives what [Provider.Configure] would hand over, and the services of
+// Preview returns what [Provider.Configure] would hand over, and the services of
 // which nothing is known yet. Nothing changes.
 func (p *Provider) Preview(cfg *Config) (listed, unknown []isobar.Service) {
 	p.mu.Lock()
@@ -123,7 +123,7 @@ func (p *Provider) Preview(cfg *Config) (listed, unknown []isobar.Service) {
 	return servicesOf(cfg, p.carried(cfg), p.synced && p.sameCluster(cfg))
 }
 
-// carried gives the entries that another configuration begins with.
+// carried returns the entries that another configuration begins with.
 func (p *Provider) carried(cfg *Config) map[string]*entry {
 	out := map[string]*entry{}
 	if cfg == nil {
@@ -148,7 +148,7 @@ func (p *Provider) carried(cfg *Config) map[string]*entry {
 	return out
 }
 
-// before gives the endpoints that a service has by the file or another provider; nil
+// before returns the endpoints that a service has by the file or another provider; nil
 // for none.
 func (p *Provider) before(name string) []isobar.ServiceLocality {
 	o, err := p.opts.Registry.Get(name)
@@ -158,7 +158,7 @@ func (p *Provider) before(name string) []isobar.ServiceLocality {
 	return keep.Bare(o.Service.Localities)
 }
 
-// seeded gives an entry of which nothing is in force the endpoints that its service
+// seeded returns an entry of which nothing is in force the endpoints that its service
 // has by another owner, which may be about to leave. What the cluster lists
 // replaces them at once.
 func (p *Provider) seeded(e *entry) *entry {
@@ -417,7 +417,7 @@ func (p *Provider) load(ctx context.Context) error {
 	return nil
 }
 
-// encode gives what is to be saved.
+// encode returns what is to be saved.
 func (p *Provider) encode() (data []byte, empty bool, err error) {
 	s := saved{Format: savedFormat, Services: []savedService{}}
 	p.mu.Lock()

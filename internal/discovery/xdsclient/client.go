@@ -83,7 +83,7 @@ func (c *Client) Configure(cfg *Config, put func(listed, unknown []isobar.Servic
 	return nil
 }
 
-// Preview gives what [Client.Configure] would hand over, and the services of
+// Preview returns what [Client.Configure] would hand over, and the services of
 // which no endpoints are known, so that they would have none until the server
 // lists some. Nothing changes.
 func (c *Client) Preview(cfg *Config) (listed, unknown []isobar.Service) {
@@ -93,7 +93,7 @@ func (c *Client) Preview(cfg *Config) (listed, unknown []isobar.Service) {
 	return next.services(), next.unknown()
 }
 
-// seed gives the endpoints that the file or another provider lists for a service
+// seed returns the endpoints that the file or another provider lists for a service
 // that is about to move here.
 func (c *Client) seed(name string) []isobar.ServiceLocality {
 	return keep.Seed(c.opts.Registry.Get, name)
@@ -122,7 +122,7 @@ func (c *Client) Complete() bool {
 	return !slices.ContainsFunc(c.table.entries, func(e *entry) bool { return !e.answered })
 }
 
-// config gives the configuration in force; nil for none.
+// config returns the configuration in force; nil for none.
 func (c *Client) config() *Config {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -156,7 +156,7 @@ func (c *Client) load(ctx context.Context) error {
 	return c.table.restore(data)
 }
 
-// encode gives what is to be saved.
+// encode returns what is to be saved.
 func (c *Client) encode() (data []byte, empty bool, err error) {
 	c.mu.Lock()
 	now := c.table.snapshot()

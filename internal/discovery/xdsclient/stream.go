@@ -160,12 +160,12 @@ func (s *session) serve(ctx context.Context) error {
 	}
 }
 
-// sameServer tells whether a stream can go on under another configuration.
+// sameServer reports whether a stream can go on under another configuration.
 func sameServer(a, b *Config) bool {
 	return a.Server == b.Server && reflect.DeepEqual(a.TLS, b.TLS) && a.Node == b.Node && a.ADS == b.ADS
 }
 
-// sameMeaning tells whether what was answered under one configuration says the same
+// sameMeaning reports whether what was answered under one configuration says the same
 // under another: servers don't answer again as long as the names are the same.
 func sameMeaning(a, b *Config) bool {
 	if a.DefaultLocality != b.DefaultLocality {

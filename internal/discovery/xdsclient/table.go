@@ -72,7 +72,7 @@ func (e *entry) unlisted() []isobar.Locality {
 	return out
 }
 
-// configured gives the table of another configuration. What is known of a
+// configured returns the table of another configuration. What is known of a
 // service stays, also when it is asked for under another EDS name or of
 // another server: until that one has answered, it is the best there is.
 func (t *table) configured(cfg *Config, seed func(name string) []isobar.ServiceLocality, now time.Time) table {
@@ -109,7 +109,7 @@ func (t *table) sort() {
 	slices.SortFunc(t.entries, func(a, b *entry) int { return compareNames(a, b.EDSName) })
 }
 
-// find gives the service of an EDS name; nil for none.
+// find returns the service of an EDS name; nil for none.
 func (t *table) find(edsName string) *entry {
 	if i, found := slices.BinarySearchFunc(t.entries, edsName, compareNames); found {
 		return t.entries[i]
@@ -126,7 +126,7 @@ func (t *table) names() []string {
 	return out
 }
 
-// services gives what is to be in force.
+// services returns what is to be in force.
 func (t *table) services() []isobar.Service {
 	var out []isobar.Service
 	for _, e := range t.entries {
@@ -137,7 +137,7 @@ func (t *table) services() []isobar.Service {
 	return out
 }
 
-// unknown gives the services of which no endpoints are known, without any.
+// unknown returns the services of which no endpoints are known, without any.
 func (t *table) unknown() []isobar.Service {
 	var out []isobar.Service
 	for _, e := range t.entries {
@@ -150,7 +150,7 @@ func (t *table) unknown() []isobar.Service {
 	return out
 }
 
-// answered tells whether something is known, or was said, of every service.
+// answered reports whether something is known, or was said, of every service.
 func (t *table) answered() bool {
 	return !slices.ContainsFunc(t.entries, func(e *entry) bool { return !e.known && !e.answered })
 }
@@ -194,7 +194,7 @@ func (t *table) release(hold time.Duration, now time.Time) (emptied []*entry) {
 	return emptied
 }
 
-// massEmpty tells whether more than half of what has endpoints is held.
+// massEmpty reports whether more than half of what has endpoints is held.
 func (t *table) massEmpty() bool {
 	held, all := 0, 0
 	for _, e := range t.entries {

@@ -44,7 +44,7 @@ func HealthMessageFromJSON(body []byte, form rpc.Form) (HealthMessage, rpc.Form,
 	return HealthMessageOf(&m), form, nil
 }
 
-// modernRequest gives a message with the field names of v2 if it has those of
+// modernRequest returns a message with the field names of v2 if it has those of
 // 2017.
 func modernRequest(body []byte) (renamed []byte, old bool, err error) {
 	top := map[string]json.RawMessage{}

@@ -191,7 +191,7 @@ func (r *clusterReader) known(name []byte) (service string, ok bool) {
 	return service, r.options.May == nil || r.options.May(service)
 }
 
-// measured gives what the client measured; 0 from those that do not tell.
+// measured returns what the client measured; 0 from those that do not tell.
 func (r *clusterReader) measured(h *clusterHead) (time.Duration, bool) {
 	v := time.Duration(0)
 	if h.interval && (h.seconds != int64(notMeasured/time.Second) || h.nanos != int64(notMeasured%time.Second)) {
@@ -304,7 +304,7 @@ func (r *clusterReader) release() {
 	}
 }
 
-// name gives a string; false when it is not valid UTF-8.
+// name returns a string; false when it is not valid UTF-8.
 func (r *clusterReader) name(encoded []byte) (string, bool) {
 	r.share()
 	return r.names.name(encoded)

@@ -48,7 +48,7 @@ func remember[T any](n *reportNames, table *map[string]T, encoded []byte, value 
 	(*table)[string(encoded)] = value
 }
 
-// name gives a string; false when it is not valid UTF-8.
+// name returns a string; false when it is not valid UTF-8.
 func (n *reportNames) name(encoded []byte) (string, bool) {
 	if s, ok := n.names[string(encoded)]; ok {
 		return s, true
@@ -61,7 +61,7 @@ func (n *reportNames) name(encoded []byte) (string, bool) {
 	return s, true
 }
 
-// locality gives a locality. It tells false for bytes that are no locality, and
+// locality returns a locality. It tells false for bytes that are no locality, and
 // for one of which a part is too long.
 func (n *reportNames) locality(encoded []byte) (place, bool) {
 	if l, ok := n.localities[string(encoded)]; ok {
@@ -119,7 +119,7 @@ type socket struct {
 	port uint32
 }
 
-// address gives an address as host:port; empty for what is no socket.
+// address returns an address as host:port; empty for what is no socket.
 func (n *reportNames) address(encoded []byte) (string, bool) {
 	if s, ok := n.addresses[string(encoded)]; ok {
 		return s, true
