@@ -13,7 +13,7 @@ LINT     := $(GOBIN)/golangci-lint
 RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
 
 .DEFAULT_GOAL := help
-.PHONY: tools help build demo scenarios test test-race test-norace test-interop test-replicas faults interop-all interop-long test-kubernetes test-kubernetes-short bench-kubernetes interop-istio crds console console-check test-console bench-console licenses release release-check lint fmt reference fuzz soak bench attacks steady streams widefleet envoy-loop duel fleets microbench mutants cover clean
+.PHONY: tools help build demo scenarios test test-race test-norace test-interop test-replicas faults interop-all test-kubernetes test-kubernetes-short bench-kubernetes interop-istio crds console console-check test-console bench-console licenses release release-check lint fmt reference fuzz soak bench attacks steady streams widefleet envoy-loop duel fleets microbench mutants cover clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -82,14 +82,8 @@ faults: ## play every fault of a group of replicas COUNT times (1, about 4 minut
 	else echo "no commit $(BEFORE) here: without an earlier version"; fi && \
 	cd test/replicas && $(GO) test -count 1 -timeout 48h -v -run '^TestFaults$$' -faults.full -faults.write -faults.count $(COUNT) -faults.run '$(FAULTS)' -faults.older "$$older" .
 
-# The tests that fill the table of docs/reference/compatibility.md.
-MATRIX := ^(TestClients|TestClientsTLS|TestXDSServers|TestEnvoyServing|TestEnvoyORCA|TestEnvoyOutOfBand|TestEnvoyTLS|TestEnvoyLoadReports|TestTools|TestContour|TestREST|TestGrpcurl|Test2017|TestBesideContour)$$
-
-interop-all: ## run every client through every behaviour and write docs/reference/compatibility.md (about 20 minutes)
-	cd test/interop && ISOBAR_INTEROP_ALL=1 $(GO) test -count 1 -timeout 1h -parallel 4 -run '$(MATRIX)' . -matrix -update
-
-interop-long: ## test-interop with all versions and sizes, hundreds of cases each, which takes hours
-	cd test/interop && ISOBAR_INTEROP_ALL=1 ISOBAR_INTEROP_LONG=1 $(GO) test -count 1 -timeout 4h ./...
+interop-all: ## test-interop with every client in every behaviour, all versions and sizes, and write docs/reference/compatibility.md
+	cd test/interop && ISOBAR_INTEROP_ALL=1 $(GO) test -count 1 -timeout 2h -parallel 4 ./... -update
 
 # The API server, the controllers and etcd come from the Go proxy, pinned by the module
 # test/kubernetes/servers. The first build takes 15 minutes of CPU. KUBERNETES passes

@@ -6,13 +6,10 @@ import (
 	"github.com/isobar-xds/isobar/internal/fleet/envoy"
 )
 
-// interopAll reports whether the tests run with every version of Envoy in every
-// form, as `make interop-all` runs them.
+// interopAll reports whether the tests run at full length, as `make interop-all`
+// runs them: with every version of Envoy in every form, with hundreds of
+// assignments, fleets and clusters.
 func interopAll() bool { return os.Getenv("ISOBAR_INTEROP_ALL") != "" }
-
-// interopLong reports whether the tests run at full length, as `make interop-long`
-// runs them: with hundreds of assignments, fleets and clusters.
-func interopLong() bool { return os.Getenv("ISOBAR_INTEROP_LONG") != "" }
 
 // envoyVersions returns the versions of Envoy to test with: the newest, and the
 // oldest besides where the tests run at full length.

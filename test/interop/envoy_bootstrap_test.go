@@ -263,7 +263,7 @@ func TestEnvoyBootstrapTimeout(t *testing.T) {
 	}
 	waiting, at := start("--service", "checkout")
 	timeout := time.Second
-	if interopLong() {
+	if interopAll() {
 		timeout = 16 * time.Second
 	}
 	impatient, early := start("--initial-fetch-timeout", timeout.String())
@@ -299,7 +299,7 @@ func TestEnvoySharedBootstrap(t *testing.T) {
 // the server. All get their endpoints, beyond the 1,024 requests that Envoy
 // allows by itself, and load reports go on.
 func TestEnvoyManyClustersOutsideADS(t *testing.T) {
-	if !interopLong() {
+	if !interopAll() {
 		return // 1,500 streams take too long for every run; the circuit breakers are tested in cmd/isobar
 	}
 	const clusters = 1500

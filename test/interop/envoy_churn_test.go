@@ -31,7 +31,7 @@ type churnSize struct {
 }
 
 func churnSizes() churnSize {
-	if interopLong() || *churnFor > 0 {
+	if interopAll() || *churnFor > 0 {
 		return churnSize{
 			envoys: 30, services: 200, length: cmp.Or(*churnFor, 10*time.Minute), rate: 10, every: time.Second,
 			grace: 20 * time.Second, kills: 2, down: 3 * time.Second,

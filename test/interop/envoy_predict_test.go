@@ -13,7 +13,7 @@ import (
 
 // sizes of the comparisons of predictions with clients.
 func predictSizes() (assignments, requests int) {
-	if interopLong() {
+	if interopAll() {
 		return 300, 3000
 	}
 	return 20, 3000
