@@ -92,9 +92,9 @@ KUBERNETES ?=
 test-kubernetes: bin/kubernetes/etcd bin/kubernetes/kube-apiserver bin/kubernetes/kube-controller-manager bin/kubernetes/helm bin/kubernetes/controller-gen ## run the tests against a real Kubernetes API server (6 minutes once it is built)
 	cd test/kubernetes && $(GO) test -count 1 -timeout 60m -v . $(KUBERNETES)
 
-# What changes endpoints most, without Helm, which takes two minutes of CPU to build.
-test-kubernetes-short: bin/kubernetes/etcd bin/kubernetes/kube-apiserver bin/kubernetes/kube-controller-manager ## run the part of test-kubernetes that .ci/run kubernetes plays: conditions, a rollout, slices, policies, permissions, the API gone
-	cd test/kubernetes && $(GO) test -count 1 -timeout 8m -v -run '^Test(Conditions|Rollout|Scaling|APIGone|PolicyRules|Policies|Permissions)$$' . -gone 60s
+# All but what is long: many Pods, ten minutes, the way of a new user.
+test-kubernetes-short: bin/kubernetes/etcd bin/kubernetes/kube-apiserver bin/kubernetes/kube-controller-manager bin/kubernetes/helm ## run the part of test-kubernetes that .ci/run plays: conditions, a rollout, slices, policies, permissions, the API gone, the chart
+	cd test/kubernetes && $(GO) test -count 1 -timeout 8m -v -run '^Test(Conditions|Rollout|Scaling|APIGone|PolicyRules|Policies|Permissions|ChartRefuses|Chart|ChartGroup)$$' . -gone 60s
 
 bench-kubernetes: bin/kubernetes/etcd bin/kubernetes/kube-apiserver bin/kubernetes/kube-controller-manager bin/kubernetes/helm ## measure how fast a written EndpointSlice reaches a client, with 10,000 endpoints in 1,000 Services, and what it costs (a minute)
 	cd test/kubernetes && $(GO) test -count 1 -timeout 20m -v -run '^TestSpeed$$' .

@@ -11,8 +11,8 @@ import (
 )
 
 var (
-	update     = flag.Bool("update", false, "write docs/reference/compatibility.md instead of checking it")
-	churnFor   = flag.Duration("churn", 0, "play TestEnvoyChurn for so long, with the fleet of make interop-all")
+	update   = flag.Bool("update", false, "write docs/reference/compatibility.md instead of checking it")
+	churnFor = flag.Duration("churn", 0, "play TestEnvoyChurn for so long, with the fleet of make interop-all")
 )
 
 // isobarPath is the program under test.

@@ -79,9 +79,12 @@ func (h *zoneHistory) behind(split map[string]float64, now time.Time, within tim
 	return least
 }
 
+// never is how long ago something was that the past does not have.
+const never = time.Duration(math.MaxInt64)
+
 // late returns how long ago the past was within 2 points of a split.
 func (h *zoneHistory) late(split map[string]float64, now time.Time) time.Duration {
-	late := time.Duration(math.MaxInt64)
+	late := never
 	h.each(now, func(age time.Duration, share map[string]float64) bool {
 		if distance(split, share) <= 2 {
 			late = age
@@ -122,8 +125,13 @@ func (l *lateness) see(now time.Time, split map[string]float64, listed, pods *zo
 }
 
 func (l *lateness) String() string {
-	return fmt.Sprintf("of the EndpointSlices after %s, of the ready Pods after %s; EndpointSlices of the ready Pods after %s (each the most)",
-		l.slices.Round(10*time.Millisecond), l.pods.Round(10*time.Millisecond), l.controllers.Round(10*time.Millisecond))
+	age := func(d time.Duration) string {
+		if d == never {
+			return "never"
+		}
+		return "after " + d.Round(10*time.Millisecond).String()
+	}
+	return fmt.Sprintf("of the EndpointSlices %s, of the ready Pods %s; EndpointSlices of the ready Pods %s (each the most)", age(l.slices), age(l.pods), age(l.controllers))
 }
 
 // check fails the test if weights were more than 2 s late. The time by which the
@@ -132,6 +140,10 @@ func (l *lateness) check(t *testing.T) {
 	t.Helper()
 	if l.slices > 2*time.Second {
 		t.Errorf("weights are up to %s behind the EndpointSlices", l.slices)
+	}
+	if l.controllers == never {
+		t.Error("EndpointSlices had shares that ready Pods never had")
+		return
 	}
 	if limit := 2*time.Second + max(0, l.controllers-time.Second); l.pods > limit {
 		t.Errorf("weights are up to %s behind the ready Pods, of which EndpointSlices took %s", l.pods, l.controllers)
