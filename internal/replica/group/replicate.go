@@ -191,10 +191,10 @@ func (n *Node) refuse(from string, p *Plan, reason string) {
 	n.act(Action{Refused: &Refusal{From: from, Version: p.Version, Epoch: p.Claim.Epoch, Reason: reason}})
 }
 
-// MayPublish reports whether the replica may publish a plan now: a decision, or
-// with reapply one that only carries weights over to new health or topology. The
-// caller checks it directly before each publication.
-func (n *Node) MayPublish(now time.Duration, reapply bool) bool {
+// mayPublish reports whether the replica may publish a plan now: a decision, or
+// with reapply one that only carries weights over to new health or topology. What
+// is too old has been given up before.
+func (n *Node) mayPublish(now time.Duration, reapply bool) bool {
 	switch n.role {
 	case Leading:
 		return now < n.deadline
@@ -224,10 +224,11 @@ func (n *Node) mayCare(now time.Duration) bool {
 }
 
 // Next returns the version of the next plan, for a decision, or with reapply for one
-// that only carries weights over. The errors are those of Publish.
+// that only carries weights over to new health or topology. It fails with
+// [ErrNotLeading] or [ErrBlockUsed].
 func (n *Node) Next(now time.Duration, reapply bool) (uint64, error) {
 	n.expire(now)
-	if !n.MayPublish(now, reapply) {
+	if !n.mayPublish(now, reapply) {
 		return 0, ErrNotLeading
 	}
 	version := max(n.claim.First, n.plan.Version+1)
@@ -241,7 +242,8 @@ func (n *Node) Next(now time.Duration, reapply bool) (uint64, error) {
 	return version, nil
 }
 
-// Publish makes the next version of the content, serves, saves and sends it.
+// Publish makes the next version of the content, serves, saves and sends it. The errors
+// are those of [Node.Next].
 func (n *Node) Publish(now time.Duration, content []byte, reapply bool) (*Plan, error) {
 	version, err := n.Next(now, reapply)
 	if err != nil {

@@ -3,7 +3,6 @@ package group_test
 import (
 	"container/heap"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"hash"
 	"math/rand/v2"
@@ -358,14 +357,10 @@ func (m *member) publishLater(run uint64) {
 func (m *member) publish() {
 	w := m.w
 	reapply := m.node.Role() == group.Caretaker
-	if !m.node.MayPublish(m.clock(), reapply) {
+	if _, err := m.node.Next(m.clock(), reapply); err != nil {
 		return
 	}
-	content := m.content(reapply)
-	p, err := m.node.Publish(m.clock(), content, reapply)
-	if errors.Is(err, group.ErrBlockUsed) {
-		return
-	}
+	p, err := m.node.Publish(m.clock(), m.content(reapply), reapply)
 	if err != nil {
 		w.violatef("%s may publish, and can't: %v", m.name, err)
 		return
